@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/ablate.h"
+
+#ifdef CAY_ABLATION
+#include <string.h>
+
+bool ablated(const char *id)
+{
+	const char *p = getenv("CAY_ABLATE");
+	size_t n = strlen(id);
+
+	while (p != NULL && *p != '\0') {
+		size_t len = strcspn(p, ",");
+
+		if (len == n && memcmp(p, id, n) == 0)
+			return true;
+		p += len;
+		p += *p == ',';
+	}
+	return false;
+}
+#endif

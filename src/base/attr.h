@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: base/attr.h - compiler attributes, scope-bound cleanup and hand-over of ownership. */
+#ifndef CAY_BASE_ATTR_H
+#define CAY_BASE_ATTR_H
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define attr_must_use     __attribute__((warn_unused_result))
+#define attr_noreturn     __attribute__((noreturn))
+#define attr_unused       __attribute__((unused))
+#define attr_printf(f, a) __attribute__((format(printf, f, a)))
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
+/** container_of() - the struct that holds @member at @ptr. */
+#define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+/** TAKE_PTR() - move a pointer out of a cleanup variable, leaving NULL behind. */
+#define TAKE_PTR(p) \
+	({ \
+		__typeof__(p) taken_ = (p); \
+		(p) = NULL; \
+		taken_; \
+	})
+
+/** TAKE_FD() - move a descriptor out of a cleanup variable, leaving -1 behind. */
+#define TAKE_FD(fd) \
+	({ \
+		int taken_ = (fd); \
+		(fd) = -1; \
+		taken_; \
+	})
+
+/** BUG_ON() - programmer error; stays on in release builds. */
+#define BUG_ON(cond) assert(!(cond))
+
+static inline void cleanup_freep(void *p)
+{
+	free(*(void **)p);
+}
+
+static inline void cleanup_closep(const int *fd)
+{
+	if (*fd >= 0)
+		(void)close(*fd);
+}
+
+static inline void cleanup_fclosep(FILE **f)
+{
+	if (*f != NULL)
+		(void)fclose(*f);
+}
+
+#define cleanup(fn)    __attribute__((cleanup(fn)))
+#define cleanup_free   cleanup(cleanup_freep)
+#define cleanup_fd     cleanup(cleanup_closep)
+#define cleanup_fclose cleanup(cleanup_fclosep)
+
+/** fd_close() - close *@fd if open and set it to -1. */
+static inline void fd_close(int *fd)
+{
+	if (*fd >= 0)
+		(void)close(*fd);
+	*fd = -1;
+}
+
+/** xalloc() - zeroed memory of a small fixed size; aborts when there is none. Free with free(). */
+static inline void *xalloc(size_t size)
+{
+	void *p = calloc(1, size);
+
+	if (p == NULL)
+		abort();
+	return p;
+}
+
+#define xnew(type) ((type *)xalloc(sizeof(type)))
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: base/clock.h - time: nanoseconds inside, RFC 3339 text at the edges. */
+#ifndef CAY_BASE_CLOCK_H
+#define CAY_BASE_CLOCK_H
+
+#include "base/attr.h"
+#include <time.h>
+
+#define NS_PER_MS       1000000ULL
+#define NS_PER_S        1000000000ULL
+#define CLOCK_TEXT_SIZE 31
+
+/** clock_now_ns() - CLOCK_MONOTONIC; for durations and deadlines. */
+static inline uint64_t clock_now_ns(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/** clock_wall_ns() - CLOCK_REALTIME, nanoseconds since 1970 UTC; for people. */
+static inline uint64_t clock_wall_ns(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/** clock_text() - "2026-11-21T08:00:00.123456Z" of a wall time. */
+void clock_text(uint64_t wall_ns, char text[CLOCK_TEXT_SIZE]);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fault.h"
+#include "base/str.h"
+
+#include <fcntl.h>
+#include <signal.h>
+
+static void note_passed(const char *name)
+{
+	const char *path = getenv("CAY_FAULT_LOG");
+	cleanup_fd int fd = -1;
+	char line[128];
+	int n;
+
+	if (path == NULL)
+		return;
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	n = snprintf(line, sizeof(line), "%s\n", name);
+	if (fd >= 0)
+		(void)!write(fd, line, (size_t)n);
+}
+
+int fault(const char *name)
+{
+	static int state; /* 0 = not looked at, 1 = off, 2 = on */
+	static unsigned int hits;
+	const char *spec, *rest;
+	unsigned int want = 1;
+
+	if (state == 1)
+		return 0;
+	spec = getenv("CAY_FAULT");
+	if (state == 0)
+		state = spec != NULL || getenv("CAY_FAULT_LOG") != NULL ? 2 : 1;
+	if (state == 1)
+		return 0;
+	note_passed(name);
+	if (spec == NULL || !str_starts(spec, name))
+		return 0;
+	rest = spec + strlen(name);
+	if (*rest != '\0' && *rest != ':' && *rest != '=')
+		return 0;
+	if (*rest == ':') {
+		want = 0;
+		for (rest++; *rest >= '0' && *rest <= '9'; rest++)
+			want = want * 10 + (unsigned int)(*rest - '0');
+	}
+	if (++hits != want)
+		return 0;
+	if (str_eq(rest, "=error"))
+		return -EIO;
+	(void)kill(getpid(), SIGKILL);
+	return -EIO;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: base/fault.h - named fault points for crash tests.
+ *
+ * fault("store.commit.before_rename") does nothing unless the environment says CAY_FAULT=NAME[:HIT][=kill|error], where HIT (default 1)
+ * is the hit that acts. "kill" (the default) sends SIGKILL to the caller; "error" makes the call return -EIO once.
+ * CAY_FAULT_LOG=FILE appends the name of every point that is passed: a test lists them all and then kills at each.
+ */
+#ifndef CAY_BASE_FAULT_H
+#define CAY_BASE_FAULT_H
+
+#include "base/attr.h"
+
+/** fault() - a point at which a test may kill or fail the process. Return: 0, or -EIO when told to fail here. */
+int fault(const char *name);
+
+#endif
