@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sys/cgroup.c - see the header for the layout. Sources: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/ of the kernel.
+ */
+#include "sys/cgroup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/stat.h>
+
+static const char *const v1_names[CGROUP_V1_COUNT] = { "memory", "pids", "cpu", "cpuacct" };
+
+/* One line of /proc/self/mountinfo: mount point, file system type, super options; fields point into @line. */
+static bool mountinfo_fields(char *line, char **point, char **type, char **options)
+{
+	char *field[5], *tail, *save = NULL;
+
+	tail = strstr(line, " - ");
+	if (tail == NULL)
+		return false;
+	*tail = '\0';
+	tail += 3;
+	for (size_t i = 0; i < ARRAY_SIZE(field); i++) {
+		field[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
+		if (field[i] == NULL)
+			return false;
+	}
+	*point = field[4];
+	*type = strtok_r(tail, " ", &save);
+	if (*type == NULL || strtok_r(NULL, " ", &save) == NULL)
+		return false;
+	*options = strtok_r(NULL, " ", &save);
+	return *options != NULL;
+}
+
+static bool has_option(const char *options, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *p = options; *p != '\0';) {
+		size_t len = strcspn(p, ",");
+
+		if (len == n && memcmp(p, name, n) == 0)
+			return true;
+		p += len;
+		p += *p == ',';
+	}
+	return false;
+}
+
+struct mounts {
+	char v2[256];
+	char v1[CGROUP_V1_COUNT][256];
+};
+
+static int find_mounts(struct mounts *m)
+{
+	cleanup_buf struct buf text = BUF_INIT(1 << 22);
+	int rc = file_read_at(AT_FDCWD, "/proc/self/mountinfo", &text);
+	char *save = NULL;
+
+	if (rc < 0)
+		return rc;
+	for (char *line = strtok_r(text.p, "\n", &save); line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		char *point, *type, *options;
+
+		if (strstr(line, " - cgroup") == NULL ||
+			!mountinfo_fields(line, &point, &type, &options))
+			continue;
+		if (str_eq(type, "cgroup2") && m->v2[0] == '\0')
+			(void)!str_copy(m->v2, sizeof(m->v2), point);
+		for (size_t i = 0; str_eq(type, "cgroup") && i < CGROUP_V1_COUNT; i++) {
+			if (m->v1[i][0] == '\0' && has_option(options, v1_names[i]))
+				(void)!str_copy(m->v1[i], sizeof(m->v1[i]), point);
+		}
+	}
+	return 0;
+}
+
+/* Path of this process in the v2 hierarchy, "" if none. */
+static int own_v2_path(char *path, size_t size)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	int rc = file_read_at(AT_FDCWD, "/proc/self/cgroup", &text);
+	char *save = NULL;
+
+	path[0] = '\0';
+	if (rc < 0)
+		return rc;
+	for (char *line = strtok_r(text.p, "\n", &save); line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		if (str_starts(line, "0::"))
+			return str_copy(path, size, line + 3);
+	}
+	return 0;
+}
+
+static int join(char *out, const char *dir, const char *name)
+{
+	int n = snprintf(out, CGROUP_PATH_SIZE, "%s/%s", dir, name);
+
+	if (n < 0 || n >= CGROUP_PATH_SIZE) {
+		out[0] = '\0';
+		return -ENAMETOOLONG;
+	}
+	return 0;
+}
+
+static int make_dir(const char *path)
+{
+	return mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* Ask for the controllers one by one: a missing one must not cost the others. */
+static void enable_controllers(const char *dir)
+{
+	char path[CGROUP_PATH_SIZE];
+
+	if (join(path, dir, "cgroup.subtree_control") < 0)
+		return;
+	(void)!file_write_at(AT_FDCWD, path, "+memory");
+	(void)!file_write_at(AT_FDCWD, path, "+pids");
+	(void)!file_write_at(AT_FDCWD, path, "+cpu");
+}
+
+static bool readable(const char *dir, const char *name)
+{
+	char path[CGROUP_PATH_SIZE];
+
+	return join(path, dir, name) == 0 && access(path, R_OK) == 0;
+}
+
+static int prepare_v2(struct cgroup *cg, const char *mount)
+{
+	char own[256], base[CGROUP_PATH_SIZE];
+	int rc = own_v2_path(own, sizeof(own));
+
+	if (rc < 0 || mount[0] == '\0' || !str_ends(own, "/keeper"))
+		return rc;
+	own[strlen(own) - strlen("/keeper")] = '\0';
+	rc = join(base, mount, own[0] == '/' ? own + 1 : own);
+	if (rc < 0)
+		return rc;
+	enable_controllers(base);
+	rc = join(cg->box, base, "box");
+	if (rc == 0)
+		rc = make_dir(cg->box);
+	if (rc < 0) {
+		cg->box[0] = '\0';
+		return rc == -EACCES || rc == -EPERM || rc == -EROFS ? 0 : rc;
+	}
+	enable_controllers(cg->box);
+	cg->controllers = readable(cg->box, "memory.max") && readable(cg->box, "pids.max");
+	return 0;
+}
+
+static int prepare_v1(struct cgroup *cg, const struct mounts *m, const char *tag, const char *id)
+{
+	for (size_t i = 0; i < CGROUP_V1_COUNT; i++) {
+		char dir[CGROUP_PATH_SIZE], name[64];
+		int rc;
+
+		if (m->v1[i][0] == '\0')
+			continue;
+		(void)snprintf(name, sizeof(name), "cay-%s", tag);
+		rc = join(dir, m->v1[i], name);
+		if (rc == 0)
+			rc = make_dir(dir);
+		if (rc == 0)
+			rc = join(cg->v1[i], dir, id);
+		if (rc == 0)
+			rc = make_dir(cg->v1[i]);
+		if (rc < 0) {
+			cg->v1[i][0] = '\0';
+			return rc;
+		}
+	}
+	return 0;
+}
+
+int cgroup_prepare(struct cgroup *cg, const char *tag, const char *id, bool use_v1)
+{
+	struct mounts m = { 0 };
+	int rc = find_mounts(&m);
+
+	*cg = (struct cgroup){ 0 };
+	if (rc == 0)
+		rc = prepare_v2(cg, m.v2);
+	if (rc == 0 && use_v1 && !cg->controllers)
+		rc = prepare_v1(cg, &m, tag, id);
+	return rc;
+}
+
+int cgroup_v1_join(const struct cgroup *cg, pid_t pid)
+{
+	for (size_t i = 0; i < CGROUP_V1_COUNT; i++) {
+		char path[CGROUP_PATH_SIZE];
+		int rc;
+
+		if (cg->v1[i][0] == '\0')
+			continue;
+		rc = join(path, cg->v1[i], "cgroup.procs");
+		if (rc == 0)
+			rc = file_write_fmt_at(AT_FDCWD, path, "%d", pid);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int write_number(const char *dir, const char *name, uint64_t value, const char *none)
+{
+	char path[CGROUP_PATH_SIZE];
+	int rc = join(path, dir, name);
+
+	if (rc < 0)
+		return rc;
+	if (value == 0)
+		return file_write_at(AT_FDCWD, path, none);
+	return file_write_fmt_at(AT_FDCWD, path, "%lu", value);
+}
+
+#define CPU_PERIOD_US 100000ULL
+
+static int set_limits_v2(const struct cgroup *cg, const struct cgroup_limits *l)
+{
+	char path[CGROUP_PATH_SIZE];
+	int rc = write_number(cg->box, "memory.max", l->memory_bytes, "max");
+
+	if (rc == 0 && l->memory_bytes != 0 && readable(cg->box, "memory.swap.max"))
+		rc = write_number(cg->box, "memory.swap.max", 0, "0");
+	if (rc == 0)
+		rc = write_number(cg->box, "pids.max", l->pids, "max");
+	if (rc < 0 || !readable(cg->box, "cpu.max"))
+		return rc < 0 || l->cpu_millis == 0 ? rc : -EOPNOTSUPP;
+	rc = join(path, cg->box, "cpu.max");
+	if (rc < 0)
+		return rc;
+	if (l->cpu_millis == 0)
+		return file_write_at(AT_FDCWD, path, "max");
+	return file_write_fmt_at(
+		AT_FDCWD, path, "%llu %llu", l->cpu_millis * CPU_PERIOD_US / 1000, CPU_PERIOD_US);
+}
+
+/* A pooled sandbox gets its limits when it is claimed: the memory limit may be lowered or raised, memsw always second resp. first. */
+static int set_memory_v1(const char *dir, uint64_t bytes)
+{
+	int rc;
+
+	if (dir[0] == '\0')
+		return bytes == 0 ? 0 : -EOPNOTSUPP;
+	if (bytes == 0)
+		return 0;
+	rc = write_number(dir, "memory.limit_in_bytes", bytes, "-1");
+	if (rc == 0 && readable(dir, "memory.memsw.limit_in_bytes"))
+		rc = write_number(dir, "memory.memsw.limit_in_bytes", bytes, "-1");
+	return rc;
+}
+
+static int set_limits_v1(const struct cgroup *cg, const struct cgroup_limits *l)
+{
+	const char *cpu = cg->v1[CGROUP_V1_CPU], *pids = cg->v1[CGROUP_V1_PIDS];
+	int rc = set_memory_v1(cg->v1[CGROUP_V1_MEMORY], l->memory_bytes);
+
+	if (rc == 0 && l->pids != 0)
+		rc = pids[0] == '\0' ? -EOPNOTSUPP : write_number(pids, "pids.max", l->pids, "max");
+	if (rc == 0 && l->cpu_millis != 0)
+		rc = cpu[0] == '\0' ? -EOPNOTSUPP
+				    : write_number(cpu, "cpu.cfs_quota_us",
+					      l->cpu_millis * CPU_PERIOD_US / 1000, "-1");
+	return rc;
+}
+
+int cgroup_set_limits(const struct cgroup *cg, const struct cgroup_limits *limits)
+{
+	return cg->controllers ? set_limits_v2(cg, limits) : set_limits_v1(cg, limits);
+}
+
+int cgroup_leaf_new(const struct cgroup *cg, const char *name)
+{
+	char path[CGROUP_PATH_SIZE];
+	int rc, fd;
+
+	if (cg->box[0] == '\0')
+		return -ENOENT;
+	rc = join(path, cg->box, name);
+	if (rc == 0)
+		rc = make_dir(path);
+	if (rc < 0)
+		return rc;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int cgroup_leaf_remove(const struct cgroup *cg, const char *name)
+{
+	char path[CGROUP_PATH_SIZE];
+	int rc = join(path, cg->box, name);
+
+	if (rc < 0)
+		return rc;
+	return rmdir(path) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* "box/NAME/FILE", or "box/FILE" when @name is NULL. */
+static int box_file(const struct cgroup *cg, const char *name, const char *file, char *path)
+{
+	int n;
+
+	if (cg->box[0] == '\0')
+		return -ENOENT;
+	n = name == NULL ? snprintf(path, CGROUP_PATH_SIZE, "%s/%s", cg->box, file)
+			 : snprintf(path, CGROUP_PATH_SIZE, "%s/%s/%s", cg->box, name, file);
+	return n < 0 || n >= CGROUP_PATH_SIZE ? -ENAMETOOLONG : 0;
+}
+
+int cgroup_kill(const struct cgroup *cg, const char *name)
+{
+	char path[CGROUP_PATH_SIZE];
+	int rc = box_file(cg, name, "cgroup.kill", path);
+
+	return rc < 0 ? rc : file_write_at(AT_FDCWD, path, "1");
+}
+
+/* cgroup.events wakes POLLPRI at every change; wait until @key is @want. */
+static int wait_event(const struct cgroup *cg, const char *key, uint64_t want, int timeout_ms)
+{
+	uint64_t deadline = clock_now_ns() + (unsigned int)timeout_ms * NS_PER_MS;
+	char path[CGROUP_PATH_SIZE];
+	cleanup_fd int fd = -1;
+	int rc = box_file(cg, NULL, "cgroup.events", path);
+
+	if (rc < 0)
+		return rc;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	for (;;) {
+		struct pollfd p = { .fd = fd, .events = POLLPRI };
+		uint64_t value, now;
+
+		rc = file_read_key_at(AT_FDCWD, path, key, &value);
+		if (rc < 0 || value == want)
+			return rc;
+		now = clock_now_ns();
+		if (now >= deadline)
+			return -ETIMEDOUT;
+		/* re-read at least every 50 ms: the notification is edge-like and rate limited by the kernel */
+		rc = (int)((deadline - now) / NS_PER_MS) + 1;
+		(void)poll(&p, 1, rc < 50 ? rc : 50);
+	}
+}
+
+int cgroup_freeze(const struct cgroup *cg, bool freeze, int timeout_ms)
+{
+	char path[CGROUP_PATH_SIZE];
+	int rc = box_file(cg, NULL, "cgroup.freeze", path);
+
+	if (rc == 0)
+		rc = file_write_at(AT_FDCWD, path, freeze ? "1" : "0");
+	if (rc < 0)
+		return rc;
+	return wait_event(cg, "frozen", freeze ? 1 : 0, timeout_ms);
+}
+
+int cgroup_wait_empty(const struct cgroup *cg, int timeout_ms)
+{
+	return wait_event(cg, "populated", 0, timeout_ms);
+}
+
+bool cgroup_leaf_populated(const struct cgroup *cg, const char *name)
+{
+	char path[CGROUP_PATH_SIZE];
+	uint64_t value;
+
+	return box_file(cg, name, "cgroup.events", path) == 0 &&
+	       file_read_key_at(AT_FDCWD, path, "populated", &value) == 0 && value != 0;
+}
+
+uint64_t cgroup_leaf_cpu_us(const struct cgroup *cg, const char *name)
+{
+	char path[CGROUP_PATH_SIZE];
+	uint64_t value;
+
+	if (box_file(cg, name, "cpu.stat", path) < 0 ||
+		file_read_key_at(AT_FDCWD, path, "usage_usec", &value) < 0)
+		return UINT64_MAX;
+	return value;
+}
+
+static uint64_t key_or_zero(const char *dir, const char *name, const char *key)
+{
+	char path[CGROUP_PATH_SIZE];
+	uint64_t value;
+
+	if (join(path, dir, name) < 0 || file_read_key_at(AT_FDCWD, path, key, &value) < 0)
+		return 0;
+	return value;
+}
+
+static uint64_t number_or(const char *dir, const char *name, uint64_t otherwise)
+{
+	char path[CGROUP_PATH_SIZE];
+	uint64_t value;
+
+	if (dir[0] == '\0' || join(path, dir, name) < 0 ||
+		file_read_u64_at(AT_FDCWD, path, &value) < 0)
+		return otherwise;
+	return value;
+}
+
+uint64_t cgroup_leaf_oom_kills(const struct cgroup *cg, const char *name)
+{
+	char path[CGROUP_PATH_SIZE];
+
+	if (!cg->controllers)
+		return key_or_zero(cg->v1[CGROUP_V1_MEMORY], "memory.oom_control", "oom_kill");
+	if (join(path, cg->box, name) < 0)
+		return 0;
+	return key_or_zero(path, "memory.events", "oom_kill");
+}
+
+void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret)
+{
+	const char *memory = cg->v1[CGROUP_V1_MEMORY], *pids = cg->v1[CGROUP_V1_PIDS];
+
+	*ret = (struct cgroup_usage){ .cpu_us = cgroup_leaf_cpu_us(cg, NULL) };
+	if (cg->controllers) {
+		ret->memory_bytes = number_or(cg->box, "memory.current", UINT64_MAX);
+		ret->memory_peak_bytes = number_or(cg->box, "memory.peak", UINT64_MAX);
+		ret->pids = number_or(cg->box, "pids.current", UINT64_MAX);
+		ret->oom_kills = key_or_zero(cg->box, "memory.events", "oom_kill");
+		ret->pids_refused = key_or_zero(cg->box, "pids.events", "max");
+		return;
+	}
+	ret->memory_bytes = number_or(memory, "memory.usage_in_bytes", UINT64_MAX);
+	ret->memory_peak_bytes = number_or(memory, "memory.max_usage_in_bytes", UINT64_MAX);
+	ret->pids = number_or(pids, "pids.current", UINT64_MAX);
+	ret->oom_kills = key_or_zero(memory, "memory.oom_control", "oom_kill");
+	ret->pids_refused = key_or_zero(pids, "pids.events", "max");
+}

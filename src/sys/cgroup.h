@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sys/cgroup.h - the control groups of one sandbox.
+ *
+ * Below <v2 mount>/…/<sandbox>/ lie `keeper` (our processes), and `box` with one leaf per exec (`init`, `x-N`): freezing and killing
+ * work on v2 with or without controllers. Limits are v2 files of `box` where controllers are delegated; on hybrid hosts they are v1 directories
+ * <v1 mount>/cay-TAG/<sandbox> that the starter joined ahead of time and every process of the sandbox inherits. Paths, not descriptors, are kept.
+ */
+#ifndef CAY_SYS_CGROUP_H
+#define CAY_SYS_CGROUP_H
+
+#include "base/attr.h"
+#include <sys/types.h>
+
+#define CGROUP_PATH_SIZE 400
+
+enum cgroup_v1 {
+	CGROUP_V1_MEMORY,
+	CGROUP_V1_PIDS,
+	CGROUP_V1_CPU,
+	CGROUP_V1_CPUACCT,
+	CGROUP_V1_COUNT
+};
+
+/** struct cgroup - where the groups of one sandbox are; empty strings where there are none. */
+struct cgroup {
+	char box[CGROUP_PATH_SIZE]; /* v2 directory of the payload; "" = no v2 tree that we may write */
+	bool controllers;           /* memory, pids and cpu work in @box */
+	char v1[CGROUP_V1_COUNT][CGROUP_PATH_SIZE]; /* v1 directories; "" = not used */
+};
+
+/** struct cgroup_limits - 0 means no limit. */
+struct cgroup_limits {
+	uint64_t memory_bytes;
+	uint64_t pids;
+	uint64_t cpu_millis; /* thousandths of a CPU */
+};
+
+/** struct cgroup_usage - counters since the sandbox began; UINT64_MAX where unknown. */
+struct cgroup_usage {
+	uint64_t cpu_us;
+	uint64_t memory_bytes;
+	uint64_t memory_peak_bytes;
+	uint64_t pids;
+	uint64_t oom_kills;
+	uint64_t pids_refused; /* forks refused by the pids limit */
+};
+
+/**
+ * cgroup_prepare() - find this process's v2 group (…/<sandbox>/keeper, made by cay-spawn), make `box`, and the v1 groups in root mode.
+ * @tag: instance tag; @id: sandbox id; @use_v1: also make v1 groups where v2 has no controllers.
+ *
+ * Finding no writable tree is not an error: the fields stay empty. Return: 0 or -errno.
+ */
+int cgroup_prepare(struct cgroup *cg, const char *tag, const char *id, bool use_v1) attr_must_use;
+
+/** cgroup_v1_join() - move @pid into all v1 groups (milliseconds on an idle machine: never on a hot path). */
+int cgroup_v1_join(const struct cgroup *cg, pid_t pid) attr_must_use;
+
+/** cgroup_set_limits() - write all limits. Return: 0, -EOPNOTSUPP when a limit is asked for that nothing can enforce, other -errno. */
+int cgroup_set_limits(const struct cgroup *cg, const struct cgroup_limits *limits) attr_must_use;
+
+/** cgroup_leaf_new() - make `box/NAME` and return a descriptor for CLONE_INTO_CGROUP; -ENOENT when there is no v2 tree. */
+int cgroup_leaf_new(const struct cgroup *cg, const char *name) attr_must_use;
+
+/** cgroup_leaf_remove() - remove an empty leaf. Return: 0, -EBUSY while populated, -errno. */
+int cgroup_leaf_remove(const struct cgroup *cg, const char *name) attr_must_use;
+
+/** cgroup_kill() - SIGKILL everything in `box/NAME`, or in all of `box` when @name is NULL. Return: 0 or -errno. */
+int cgroup_kill(const struct cgroup *cg, const char *name) attr_must_use;
+
+/** cgroup_freeze() - freeze or thaw `box`; returns when the kernel reports it, -ETIMEDOUT after @timeout_ms. */
+int cgroup_freeze(const struct cgroup *cg, bool freeze, int timeout_ms) attr_must_use;
+
+/** cgroup_wait_empty() - wait until `box` holds no process. Return: 0, -ETIMEDOUT, -errno. */
+int cgroup_wait_empty(const struct cgroup *cg, int timeout_ms) attr_must_use;
+
+/** cgroup_leaf_populated() - does `box/NAME` hold a process? false when unknown. */
+bool cgroup_leaf_populated(const struct cgroup *cg, const char *name);
+
+/** cgroup_leaf_cpu_us() - CPU time used in `box/NAME`; UINT64_MAX when unknown. */
+uint64_t cgroup_leaf_cpu_us(const struct cgroup *cg, const char *name);
+
+/** cgroup_leaf_oom_kills() - OOM kills in `box/NAME` (v2 controllers) or in the whole sandbox (v1). */
+uint64_t cgroup_leaf_oom_kills(const struct cgroup *cg, const char *name);
+
+/** cgroup_usage() - read all counters. */
+void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret);
+
+#endif

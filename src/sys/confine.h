@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: sys/confine.h - seccomp filters, Landlock domains and the loopback interface. */
+#ifndef CAY_SYS_CONFINE_H
+#define CAY_SYS_CONFINE_H
+
+#include "base/attr.h"
+#include <linux/filter.h>
+
+/**
+ * confine_seccomp() - install @filter on the calling thread for ever.
+ * Needs no_new_privs or CAP_SYS_ADMIN in the caller's user namespace. Return: 0 or -errno.
+ */
+int confine_seccomp(const struct sock_filter *filter, unsigned short n) attr_must_use;
+
+/**
+ * confine_landlock() - put the calling process into a new Landlock domain that reaches only what lies below "/" of its own mount namespace
+ * and whose abstract sockets and signals do not leave it.
+ * Needs no_new_privs or CAP_SYS_ADMIN. Return: the ABI used (>= 1), 0 when the kernel has no Landlock, -errno.
+ */
+int confine_landlock(void) attr_must_use;
+
+/** confine_loopback_up() - bring `lo` of the current network namespace up. Needs CAP_NET_ADMIN over it. Return: 0 or -errno. */
+int confine_loopback_up(void) attr_must_use;
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: sys/cred.h - capabilities, user namespace maps, file-system ids. */
+#ifndef CAY_SYS_CRED_H
+#define CAY_SYS_CRED_H
+
+#include "base/attr.h"
+#include <sys/types.h>
+
+#define CAP_BIT(cap) (1ULL << (cap))
+
+/** cred_last_cap() - highest capability number of this kernel (cached). */
+unsigned int cred_last_cap(void);
+
+/** cred_bound() - drop every capability outside @keep from the bounding set and clear the ambient set. Needs CAP_SETPCAP. */
+int cred_bound(uint64_t keep) attr_must_use;
+
+/** cred_set_caps() - make effective and permitted equal @caps, inheritable empty. Return: 0 or -errno. */
+int cred_set_caps(uint64_t caps) attr_must_use;
+
+/**
+ * cred_map_user_ns() - write uid_map and gid_map of process @pid: inside @first.. +@count maps to @outside...
+ * @proc_fd: a real procfs in which @pid counts.
+ * Needs CAP_SETUID/CAP_SETGID in the parent namespace, of which the caller must be a member.
+ */
+int cred_map_user_ns(
+	int proc_fd, pid_t pid, uint32_t inside, uint32_t outside, uint32_t count) attr_must_use;
+
+/** cred_set_fsids() - set file-system uid and gid without touching capabilities (SECBIT_NO_SETUID_FIXUP is set first). */
+int cred_set_fsids(uid_t uid, gid_t gid) attr_must_use;
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/file.h"
+#include "base/str.h"
+#include "sys/raw.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+
+int file_write_all(int fd, const void *bytes, size_t n)
+{
+	const char *p = bytes;
+
+	while (n > 0) {
+		ssize_t w = write(fd, p, n);
+
+		if (w < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		p += w;
+		n -= (size_t)w;
+	}
+	return 0;
+}
+
+int file_write_at(int dirfd, const char *path, const char *text)
+{
+	cleanup_fd int fd = openat(dirfd, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	size_t n = strlen(text);
+
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, n) != (ssize_t)n)
+		return errno != 0 ? -errno : -EIO;
+	return 0;
+}
+
+int file_write_fmt_at(int dirfd, const char *path, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= sizeof(text))
+		return -E2BIG;
+	return file_write_at(dirfd, path, text);
+}
+
+int file_create_at(int dirfd, const char *path, mode_t mode, const void *bytes, size_t n)
+{
+	cleanup_fd int fd =
+		openat(dirfd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+
+	if (fd < 0)
+		return -errno;
+	return file_write_all(fd, bytes, n);
+}
+
+int file_read_at(int dirfd, const char *path, struct buf *out)
+{
+	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	for (;;) {
+		char chunk[4096];
+		ssize_t n = read(fd, chunk, sizeof(chunk));
+
+		if (n < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		if (n == 0)
+			return 0;
+		buf_add(out, chunk, (size_t)n);
+		if (buf_failed(out))
+			return -EMSGSIZE;
+	}
+}
+
+int file_read_u64_at(int dirfd, const char *path, uint64_t *ret)
+{
+	cleanup_buf struct buf b = BUF_INIT(64);
+	int rc = file_read_at(dirfd, path, &b);
+
+	if (rc < 0)
+		return rc;
+	if (b.n > 0 && b.p[b.n - 1] == '\n')
+		b.p[--b.n] = '\0';
+	if (str_eq(buf_cstr(&b), "max")) {
+		*ret = UINT64_MAX;
+		return 0;
+	}
+	return str_to_u64(buf_cstr(&b), 0, UINT64_MAX, ret);
+}
+
+int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret)
+{
+	cleanup_buf struct buf b = BUF_INIT(65536);
+	size_t klen = strlen(key);
+	int rc = file_read_at(dirfd, path, &b);
+
+	if (rc < 0)
+		return rc;
+	for (char *line = b.p; line != NULL && *line != '\0';) {
+		char *end = strchr(line, '\n');
+
+		if (end != NULL)
+			*end = '\0';
+		if (strncmp(line, key, klen) == 0 && line[klen] == ' ')
+			return str_to_u64(line + klen + 1, 0, UINT64_MAX, ret);
+		line = end != NULL ? end + 1 : NULL;
+	}
+	return -ENOENT;
+}
+
+int file_mkdirs_at(int dirfd, const char *path, mode_t mode)
+{
+	cleanup_fd int at = openat(dirfd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (at < 0)
+		return -errno;
+	while (*path != '\0') {
+		char name[NAME_MAX + 1];
+		size_t len;
+		int next;
+
+		path += strspn(path, "/");
+		len = strcspn(path, "/");
+		if (len == 0)
+			break;
+		if (len > NAME_MAX)
+			return -ENAMETOOLONG;
+		memcpy(name, path, len);
+		name[len] = '\0';
+		path += len;
+		if (mkdirat(at, name, mode) < 0 && errno != EEXIST)
+			return -errno;
+		next = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (next < 0)
+			return -errno;
+		fd_close(&at);
+		at = next;
+	}
+	return 0;
+}

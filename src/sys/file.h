@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: sys/file.h - small files (procfs, cgroupfs, ours) relative to directories; all return -errno. */
+#ifndef CAY_SYS_FILE_H
+#define CAY_SYS_FILE_H
+
+#include "base/buf.h"
+#include <sys/types.h>
+
+/** file_write_at() - open an existing file for writing and write @text in one write(2). Return: 0 or -errno. */
+int file_write_at(int dirfd, const char *path, const char *text) attr_must_use;
+
+/** file_write_fmt_at() - the same with formatted text of at most 500 bytes. */
+int file_write_fmt_at(int dirfd, const char *path, const char *fmt, ...)
+	attr_printf(3, 4) attr_must_use;
+
+/** file_create_at() - create or truncate a file with @mode and fill it. Return: 0 or -errno. */
+int file_create_at(
+	int dirfd, const char *path, mode_t mode, const void *bytes, size_t n) attr_must_use;
+
+/** file_read_at() - append the whole file to @out (bounded by its maximum: -EMSGSIZE). Return: 0 or -errno. */
+int file_read_at(int dirfd, const char *path, struct buf *out) attr_must_use;
+
+/** file_read_u64_at() - a file that holds one decimal number; "max" reads as UINT64_MAX. Return: 0 or -errno. */
+int file_read_u64_at(int dirfd, const char *path, uint64_t *ret) attr_must_use;
+
+/**
+ * file_read_key_at() - number behind "@key " at the start of a line (cgroup flat-keyed files).
+ * Return: 0, -ENOENT when file or key are missing, other -errno.
+ */
+int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret) attr_must_use;
+
+/** file_mkdirs_at() - create clean absolute or relative @path below @dirfd with all parents, never through symlinks. 0 or -errno. */
+int file_mkdirs_at(int dirfd, const char *path, mode_t mode) attr_must_use;
+
+/** file_write_all() - write all bytes to a blocking descriptor. Return: 0 or -errno. */
+int file_write_all(int fd, const void *bytes, size_t n) attr_must_use;
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sys/mount.h - the descriptor-based mount API (fsopen, open_tree, move_mount, mount_setattr; Linux 5.12).
+ *
+ * A mount lives behind a descriptor until it is attached to a directory or file that is a descriptor too: no path of a sandbox is ever
+ * resolved by string. Needs CAP_SYS_ADMIN over the mount namespace in use.
+ */
+#ifndef CAY_SYS_MOUNT_H
+#define CAY_SYS_MOUNT_H
+
+#include "base/attr.h"
+#include <sys/mount.h>
+
+/**
+ * mount_fs_new() - make a detached mount of a new file system instance.
+ * @type: "tmpfs", "proc", "devpts" …
+ * @options: NULL-terminated list of "key" or "key=value" (the latter split at the first '=').
+ * @attrs: MOUNT_ATTR_* of the mount.
+ *
+ * Return: mount descriptor (owned by the caller) or -errno.
+ */
+int mount_fs_new(const char *type, const char *const *options, unsigned int attrs) attr_must_use;
+
+/** mount_clone() - detached copy of what is mounted at (@dirfd, @path); with @recursive also below. Return: descriptor or -errno. */
+int mount_clone(int dirfd, const char *path, bool recursive) attr_must_use;
+
+/** mount_clone_fd() - detached copy of the mount tree that starts at the object behind @fd (O_PATH is enough). */
+int mount_clone_fd(int fd, bool recursive) attr_must_use;
+
+/** mount_attach() - attach detached @mount to the directory or file behind @target_fd. Return: 0 or -errno. */
+int mount_attach(int mount, int target_fd) attr_must_use;
+
+/** mount_attach_at() - attach detached @mount to (@dirfd, @path); a final symbolic link is not followed. */
+int mount_attach_at(int mount, int dirfd, const char *path) attr_must_use;
+
+/** mount_move_at() - move the mount at (@from_dir, @from) to (@to_dir, @to). */
+int mount_move_at(int from_dir, const char *from, int to_dir, const char *to) attr_must_use;
+
+/** mount_set() - set MOUNT_ATTR_* @set on @mount; with @recursive on all below. Return: 0 or -errno. */
+int mount_set(int mount, uint64_t set, bool recursive) attr_must_use;
+
+/** mount_set_idmap() - translate ids of @mount by user namespace @userns_fd (detached, not yet idmapped mounts only). */
+int mount_set_idmap(int mount, int userns_fd, bool recursive) attr_must_use;
+
+/** mount_make_private() - stop propagation for the whole tree of this mount namespace. */
+int mount_make_private(void) attr_must_use;
+
+#endif
