@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay-spawn/groups.h"
+#include "base/str.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#define DEPTH_MAX 4
+
+static char text[1 << 20]; /* mountinfo, read once */
+
+static bool read_text(const char *path)
+{
+	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t n = 0;
+
+	while (fd >= 0 && n < sizeof(text) - 1) {
+		ssize_t got = read(fd, text + n, sizeof(text) - 1 - n);
+
+		if (got <= 0)
+			break;
+		n += (size_t)got;
+	}
+	text[n] = '\0';
+	return n > 0;
+}
+
+static void write_file(const char *dir, const char *name, const char *value)
+{
+	char path[GROUPS_PATH_SIZE + 32];
+	cleanup_fd int fd = -1;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		(void)!write(fd, value, strlen(value));
+}
+
+/* One by one: a controller that is missing must not cost the others. */
+static void enable_controllers(const char *dir)
+{
+	write_file(dir, "cgroup.subtree_control", "+memory");
+	write_file(dir, "cgroup.subtree_control", "+pids");
+	write_file(dir, "cgroup.subtree_control", "+cpu");
+}
+
+/* Fifth field of a mountinfo line is the mount point; behind " - " comes the type. */
+static bool mount_of(char *line, char **point, char **type)
+{
+	char *tail = strstr(line, " - ");
+	char *save = NULL, *field = NULL;
+
+	if (tail == NULL)
+		return false;
+	*tail = '\0';
+	for (int i = 0; i < 5; i++)
+		field = strtok_r(i == 0 ? line : NULL, " ", &save);
+	*point = field;
+	*type = strtok_r(tail + 3, " ", &save);
+	return field != NULL && *type != NULL;
+}
+
+/* Rootless: the group this process is in, if it may be written. */
+static void find_own(struct groups *g, const char *mount)
+{
+	char own[GROUPS_PATH_SIZE];
+	char *line, *end;
+
+	if (!read_text("/proc/self/cgroup"))
+		return;
+	line = str_starts(text, "0::") ? text : strstr(text, "\n0::");
+	if (line == NULL)
+		return;
+	line += *line == '\n';
+	end = strchr(line, '\n');
+	if (end != NULL)
+		*end = '\0';
+	if (snprintf(own, sizeof(own), "%s%s", mount, str_eq(line + 3, "/") ? "" : line + 3) >=
+		(int)sizeof(own))
+		return;
+	if (access(own, W_OK) == 0)
+		(void)!str_copy(g->base, sizeof(g->base), own);
+}
+
+static void make_base(struct groups *g, const char *mount, const char *tag, bool root)
+{
+	char parent[GROUPS_PATH_SIZE];
+
+	if (!root)
+		find_own(g, mount);
+	else
+		(void)!str_copy(g->base, sizeof(g->base), mount);
+	if (g->base[0] == '\0')
+		return;
+	memcpy(parent, g->base, sizeof(parent));
+	if (snprintf(g->base, sizeof(g->base), "%.400s/cay-%s", parent, tag) >=
+			(int)sizeof(g->base) ||
+		(mkdir(g->base, 0755) < 0 && errno != EEXIST)) {
+		g->base[0] = '\0';
+		return;
+	}
+	enable_controllers(parent);
+	enable_controllers(g->base);
+}
+
+void groups_find(struct groups *g, const char *tag, bool root)
+{
+	char v2[GROUPS_PATH_SIZE] = "", *save = NULL;
+
+	*g = (struct groups){ 0 };
+	if (!read_text("/proc/self/mountinfo"))
+		return;
+	for (char *line = strtok_r(text, "\n", &save); line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		char *point, *type;
+
+		if (strstr(line, " - cgroup") == NULL || !mount_of(line, &point, &type))
+			continue;
+		if (str_eq(type, "cgroup2") && v2[0] == '\0')
+			(void)!str_copy(v2, sizeof(v2), point);
+		if (str_eq(type, "cgroup") && g->n_v1 < GROUPS_V1_MAX && strlen(point) < 400)
+			(void)snprintf(
+				g->v1[g->n_v1++], GROUPS_PATH_SIZE, "%.400s/cay-%s", point, tag);
+	}
+	if (v2[0] != '\0')
+		make_base(g, v2, tag, root);
+}
+
+int groups_make(const struct groups *g, const char *id)
+{
+	char path[GROUPS_PATH_SIZE + 64];
+	int fd;
+
+	if (g->base[0] == '\0')
+		return -ENOENT;
+	(void)snprintf(path, sizeof(path), "%s/%s", g->base, id);
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return -errno;
+	enable_controllers(path);
+	(void)snprintf(path, sizeof(path), "%s/%s/keeper", g->base, id);
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return -errno;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+void groups_kill(const struct groups *g, const char *id)
+{
+	char path[GROUPS_PATH_SIZE + 64];
+
+	if (g->base[0] == '\0')
+		return;
+	(void)snprintf(path, sizeof(path), "%s/%s", g->base, id);
+	write_file(path, "cgroup.kill", "1");
+}
+
+struct entry {
+	uint64_t ino;
+	int64_t off;
+	unsigned short reclen;
+	unsigned char type;
+	char name[];
+};
+
+/* rmdir a group and everything below it; files in it are the kernel's. */
+static int remove_tree(int dirfd, const char *name, int depth)
+{
+	_Alignas(struct entry) char bytes[4096];
+	cleanup_fd int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int rc = 0;
+	long n;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (depth > DEPTH_MAX)
+		return -ELOOP;
+	while ((n = syscall(SYS_getdents64, fd, bytes, sizeof(bytes))) > 0) {
+		for (long at = 0; at < n;) {
+			const struct entry *e = (const struct entry *)(const void *)(bytes + at);
+
+			at += e->reclen;
+			if (e->type != DT_DIR || str_eq(e->name, ".") || str_eq(e->name, ".."))
+				continue;
+			if (remove_tree(fd, e->name, depth + 1) < 0)
+				rc = -EBUSY;
+		}
+	}
+	if (rc == 0 && unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		rc = -errno;
+	return rc;
+}
+
+static int remove_below(const char *base, const char *id)
+{
+	cleanup_fd int fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return remove_tree(fd, id, 0);
+}
+
+int groups_remove(const struct groups *g, const char *id)
+{
+	int rc = 0;
+
+	groups_kill(g, id);
+	if (g->base[0] != '\0')
+		rc = remove_below(g->base, id);
+	for (size_t i = 0; i < g->n_v1; i++) {
+		int one = remove_below(g->v1[i], id);
+
+		if (one < 0)
+			rc = one;
+	}
+	return rc;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: prog/cay-spawn/groups.h - the control groups around keepers: made before a keeper starts, removed after it has ended.
+ *
+ * v2: BASE/<id>/keeper, where BASE is <v2 mount>/cay-TAG (root) or the caller's own group (rootless, when it may be written). Keepers add BASE/<id>/box and,
+ * on hybrid hosts, <v1 mount>/cay-TAG/<id>. No heap.
+ */
+#ifndef CAY_PROG_CAY_SPAWN_GROUPS_H
+#define CAY_PROG_CAY_SPAWN_GROUPS_H
+
+#include "base/attr.h"
+
+#define GROUPS_PATH_SIZE 512
+#define GROUPS_V1_MAX    16
+
+struct groups {
+	char base[GROUPS_PATH_SIZE];              /* "" = no v2 tree that may be written */
+	char v1[GROUPS_V1_MAX][GROUPS_PATH_SIZE]; /* <v1 mount>/cay-TAG */
+	size_t n_v1;
+};
+
+/** groups_find() - find the mounts in /proc/self/mountinfo and make the base group. @root: root mode. */
+void groups_find(struct groups *g, const char *tag, bool root);
+
+/** groups_make() - make BASE/ID/keeper. Return: descriptor for CLONE_INTO_CGROUP, or -errno (go without). */
+int groups_make(const struct groups *g, const char *id) attr_must_use;
+
+/** groups_kill() - SIGKILL every process in BASE/ID. */
+void groups_kill(const struct groups *g, const char *id);
+
+/** groups_remove() - kill, and remove every group of @id. Return: 0 when nothing is left, -EBUSY while processes are, -errno. */
+int groups_remove(const struct groups *g, const char *id);
+
+#endif
