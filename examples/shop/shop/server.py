@@ -141,10 +141,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             super().log_message(format, *args)
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
 def serve(db, port=0, *, verbose=False):
     """A server on loopback, not yet running; port 0 takes a free one."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", port), Handler)
     server.db, server.lock, server.verbose = db, threading.Lock(), verbose
     return server
 

@@ -63,7 +63,9 @@ class Http(ShopTest):
         def buy():
             client = http.client.HTTPConnection(self.client.host, self.client.port, timeout=10)
             client.request("POST", "/orders", json.dumps({"customer": 2, "items": [{"product": BOOK, "quantity": 1}]}))
-            results.append(client.getresponse().status)
+            answer = client.getresponse()
+            answer.read()
+            results.append(answer.status)
             client.close()
 
         threads = [threading.Thread(target=buy) for _ in range(20)]
