@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sys/feature.c - the probes behind defs/kernel.def.
+ *
+ * Each probe_<name>() tries the feature with arguments that change nothing, or in a child that is thrown away, and answers whether it works for
+ * this caller. Numbers and structures are written out where the headers of Linux 6.1 lack them; they are stable ABI.
+ */
+#include "sys/feature.h"
+#include "base/str.h"
+#include "sys/file.h"
+#include "sys/mount.h"
+#include "sys/probe.h"
+#include "sys/raw.h"
+
+#include <linux/connector.h>
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define SYS_STATMOUNT      457
+#define SYS_OPEN_TREE_ATTR 467
+#define FLOOR_RELEASE      601
+#define FLOOR_LANDLOCK_ABI 2
+
+/* A call with senseless arguments: anything but "no such call" and "forbidden" means that the kernel looked at them. */
+static bool call_exists(long rc)
+{
+	return rc >= 0 || (errno != ENOSYS && errno != EPERM && errno != EOPNOTSUPP);
+}
+
+static bool lists(const char *file, const char *word)
+{
+	cleanup_buf struct buf text = BUF_INIT(1 << 20);
+	char *save = NULL;
+
+	if (file_read_at(AT_FDCWD, file, &text) < 0 || text.n == 0)
+		return false;
+	for (char *p = strtok_r(text.p, " \t\n", &save); p != NULL;
+		p = strtok_r(NULL, " \t\n", &save)) {
+		if (str_eq(p, word))
+			return true;
+	}
+	return false;
+}
+
+static int try_userns(attr_unused void *arg)
+{
+	return probe_enter_userns(CLONE_NEWNS);
+}
+
+static bool probe_userns(void)
+{
+	return probe_run(try_userns, NULL, PROBE_TIMEOUT_MS) == 0;
+}
+
+static bool probe_overlay(void)
+{
+	cleanup_fd int fs = fsopen("overlay", FSOPEN_CLOEXEC); /* loads the module, if we may */
+
+	return fs >= 0 || lists("/proc/filesystems", "overlay");
+}
+
+/* Before the conversion to the new mount interface any key was accepted and looked at later, so a senseless one is tried first. */
+static int try_overlay_key(void *arg)
+{
+	cleanup_fd int fs = fsopen("overlay", FSOPEN_CLOEXEC), dir = -1;
+	bool by_fd = *(bool *)arg;
+
+	if (fs < 0)
+		return -errno;
+	if (fsconfig(fs, FSCONFIG_SET_STRING, "cay_no_such_key", "1", 0) == 0)
+		return 0;
+	if (!by_fd)
+		return fsconfig(fs, FSCONFIG_SET_STRING, "lowerdir+", "/", 0) == 0;
+	dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fsconfig(fs, FSCONFIG_SET_FD, "lowerdir+", NULL, dir) == 0;
+}
+
+static int try_overlay_key_in_userns(void *arg)
+{
+	int rc = probe_enter_userns(CLONE_NEWNS);
+
+	return rc < 0 ? rc : try_overlay_key(arg);
+}
+
+static bool overlay_key(bool by_fd)
+{
+	int rc = try_overlay_key(&by_fd);
+
+	if (rc == -EPERM)
+		rc = probe_run(try_overlay_key_in_userns, &by_fd, PROBE_TIMEOUT_MS);
+	return rc > 0;
+}
+
+static bool probe_overlay_append(void)
+{
+	return overlay_key(false);
+}
+
+static bool probe_overlay_fd_layers(void)
+{
+	return overlay_key(true);
+}
+
+static int try_overlay_mount(attr_unused void *arg)
+{
+	static const char *const dirs[] = { "/tmp/l", "/tmp/u", "/tmp/w", "/tmp/m" };
+	int rc = probe_enter_userns(CLONE_NEWNS);
+
+	if (rc < 0)
+		return rc;
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+		mount("tmpfs", "/tmp", "tmpfs", 0, NULL) < 0)
+		return -errno;
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		if (mkdir(dirs[i], 0755) < 0)
+			return -errno;
+	}
+	return raw_result(mount("overlay", "/tmp/m", "overlay", 0,
+		"lowerdir=/tmp/l,upperdir=/tmp/u,workdir=/tmp/w,userxattr"));
+}
+
+static bool probe_overlay_in_userns(void)
+{
+	return probe_run(try_overlay_mount, NULL, PROBE_TIMEOUT_MS) == 0;
+}
+
+static bool probe_seccomp(void)
+{
+	unsigned int action = SECCOMP_RET_KILL_PROCESS;
+
+	return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
+}
+
+/* Directory of this process in the cgroup v2 tree. */
+static int own_cgroup(char *path, size_t size, bool *ret_is_root)
+{
+	cleanup_buf struct buf mounts = BUF_INIT(1 << 22), own = BUF_INIT(1 << 16);
+	char *line, *save = NULL, point[256] = "", *rest;
+
+	if (file_read_at(AT_FDCWD, "/proc/self/mountinfo", &mounts) < 0 ||
+		file_read_at(AT_FDCWD, "/proc/self/cgroup", &own) < 0 || own.n == 0 ||
+		mounts.n == 0)
+		return -ENOENT;
+	for (line = strtok_r(mounts.p, "\n", &save); line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		if (strstr(line, " - cgroup2 ") != NULL &&
+			sscanf(line, "%*s %*s %*s %*s %255s", point) == 1)
+			break;
+	}
+	rest = str_starts(own.p, "0::") ? own.p : strstr(own.p, "\n0::");
+	if (point[0] == '\0' || rest == NULL)
+		return -ENOENT;
+	rest = strchr(rest, '/');
+	if (rest == NULL)
+		return -ENOENT;
+	rest[strcspn(rest, "\n")] = '\0';
+	*ret_is_root = str_eq(rest, "/");
+	return (size_t)snprintf(path, size, "%s%s", point, rest) >= size ? -ENAMETOOLONG : 0;
+}
+
+static bool probe_cgroup_v2(void)
+{
+	char path[512];
+	bool root;
+
+	return own_cgroup(path, sizeof(path), &root) == 0 && access(path, F_OK) == 0;
+}
+
+static bool probe_cgroup_v2_controllers(void)
+{
+	char path[512], file[560];
+	bool root;
+
+	if (own_cgroup(path, sizeof(path), &root) < 0)
+		return false;
+	(void)snprintf(file, sizeof(file), "%s/cgroup.controllers", path);
+	return lists(file, "memory") && lists(file, "pids") && lists(file, "cpu");
+}
+
+static int try_clone_into(void *arg)
+{
+	struct clone_args args = { .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD };
+	cleanup_fd int dir = open(arg, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int pid, status;
+
+	if (dir < 0)
+		return -errno;
+	args.cgroup = (unsigned int)dir;
+	pid = raw_clone3(&args);
+	if (pid == 0)
+		_exit(0);
+	if (pid < 0)
+		return pid;
+	return waitpid(pid, &status, 0) == pid ? 0 : -errno;
+}
+
+static bool probe_clone_into_cgroup(void)
+{
+	char path[512];
+	bool root;
+
+	return own_cgroup(path, sizeof(path), &root) == 0 &&
+	       probe_run(try_clone_into, path, PROBE_TIMEOUT_MS) == 0;
+}
+
+/* The root of the tree has no cgroup.kill, so a group is made and removed there. */
+static bool probe_cgroup_kill(void)
+{
+	char path[512], dir[560], file[600];
+	bool root, found;
+
+	if (own_cgroup(path, sizeof(path), &root) < 0)
+		return false;
+	(void)snprintf(dir, sizeof(dir), root ? "%s/cay-probe-%d" : "%s", path, (int)getpid());
+	if (root && mkdir(dir, 0755) < 0)
+		return false;
+	(void)snprintf(file, sizeof(file), "%s/cgroup.kill", dir);
+	found = access(file, F_OK) == 0;
+	if (root)
+		(void)rmdir(dir);
+	return found;
+}
+
+/* A user namespace other than ours, held by a child that waits to be killed. Return: its descriptor or -errno. */
+static int foreign_userns(pid_t *ret_child)
+{
+	struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
+	char path[64];
+	int pid = raw_clone3(&args), rc;
+
+	if (pid < 0)
+		return pid;
+	if (pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			(void)pause();
+	}
+	*ret_child = pid;
+	(void)snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
+	rc = file_write_at(AT_FDCWD, path, "0 1000000 65536");
+	(void)snprintf(path, sizeof(path), "/proc/%d/gid_map", pid);
+	if (rc == 0)
+		rc = file_write_at(AT_FDCWD, path, "0 1000000 65536");
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+	return rc < 0 ? rc : raw_result(open(path, O_RDONLY | O_CLOEXEC));
+}
+
+static int try_idmap(void *arg)
+{
+	pid_t child = -1;
+	cleanup_fd int userns = foreign_userns(&child), tree = -1;
+	int rc = userns < 0 ? userns : 0;
+
+	if (rc == 0)
+		rc = tree = mount_clone(AT_FDCWD, arg, false);
+	if (rc >= 0)
+		rc = mount_set_idmap(tree, userns, false);
+	if (child > 0) {
+		(void)kill(child, SIGKILL);
+		(void)waitpid(child, NULL, 0);
+	}
+	if (rc == -EINVAL)
+		return 0; /* this file system cannot */
+	return rc < 0 ? rc : 1;
+}
+
+int feature_idmap_works(const char *path)
+{
+	return probe_run(try_idmap, (void *)(uintptr_t)path, PROBE_TIMEOUT_MS);
+}
+
+static bool probe_idmapped_mounts(void)
+{
+	return feature_idmap_works("/") == 1;
+}
+
+static bool probe_open_tree_attr(void)
+{
+	return call_exists(syscall(SYS_OPEN_TREE_ATTR, -1, "", AT_EMPTY_PATH, NULL, 0));
+}
+
+static bool probe_statmount(void)
+{
+	return call_exists(syscall(SYS_STATMOUNT, NULL, NULL, 0, 0));
+}
+
+/* struct pm_scan_arg of linux/fs.h, 6.7 */
+struct pagemap_scan {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+
+static bool probe_pagemap_scan(void)
+{
+	cleanup_fd int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	struct pagemap_scan arg = { .size = sizeof(arg) };
+
+	return fd >= 0 && ioctl(fd, _IOWR('f', 16, struct pagemap_scan), &arg) == 0;
+}
+
+/* struct pidfd_info of linux/pidfd.h, first version, 6.13 */
+struct pidfd_info_v0 {
+	uint64_t mask, cgroup;
+	uint32_t ids[12];
+};
+
+static bool probe_pidfd_info(void)
+{
+	cleanup_fd int fd = raw_pidfd_open(getpid());
+	struct pidfd_info_v0 info = { 0 };
+
+	return fd >= 0 && ioctl(fd, _IOWR(0xFF, 11, struct pidfd_info_v0), &info) == 0;
+}
+
+static int landlock_abi(void)
+{
+	return raw_result(syscall(SYS_landlock_create_ruleset, NULL, 0, 1U));
+}
+
+static bool probe_landlock(void)
+{
+	return landlock_abi() >= 1;
+}
+
+static bool probe_landlock_scope(void)
+{
+	return landlock_abi() >= 6;
+}
+
+static bool probe_btrfs_squota(void)
+{
+	return access("/sys/fs/btrfs/features/simple_quota", F_OK) == 0;
+}
+
+static bool probe_memfd_noexec(void)
+{
+	cleanup_fd int fd = memfd_create("cay-probe", MFD_CLOEXEC | 0x8U /* MFD_NOEXEC_SEAL */);
+
+	return fd >= 0;
+}
+
+/* linux/cn_proc.h: "listen", and the acknowledgement that the kernel sends back (an event of type 0 with an error number). */
+struct connector_listen {
+	struct nlmsghdr header;
+	struct cn_msg message;
+	uint32_t operation;
+};
+
+static int listen_to_processes(int sock)
+{
+	struct connector_listen m = { .header = { .nlmsg_len = sizeof(m),
+					      .nlmsg_type = NLMSG_DONE },
+		.message = { .id = { CN_IDX_PROC, CN_VAL_PROC }, .len = sizeof(m.operation) },
+		.operation = 1 };
+	char answer[512] __attribute__((aligned(8)));
+	struct pollfd p = { .fd = sock, .events = POLLIN };
+	const size_t head = sizeof(struct nlmsghdr) + sizeof(struct cn_msg);
+	uint32_t type, error;
+
+	if (send(sock, &m, sizeof(m), 0) < 0)
+		return -errno;
+	while (poll(&p, 1, PROBE_TIMEOUT_MS / 2) > 0) {
+		ssize_t n = recv(sock, answer, sizeof(answer), 0);
+
+		if (n < (ssize_t)(head + 20))
+			return n < 0 ? -errno : -EIO;
+		memcpy(&type, answer + head, sizeof(type));
+		memcpy(&error, answer + head + 16, sizeof(error));
+		if (type == 0)
+			return -(int)error;
+	}
+	return -ETIMEDOUT;
+}
+
+static int try_connector(attr_unused void *arg)
+{
+	struct sockaddr_nl address = { .nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC };
+	cleanup_fd int sock = -1;
+
+	if (geteuid() == 0 &&
+		(setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0))
+		return -errno;
+	sock = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_CONNECTOR);
+	if (sock < 0 || bind(sock, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	return listen_to_processes(sock);
+}
+
+static bool probe_proc_connector_unprivileged(void)
+{
+	return probe_run(try_connector, NULL, PROBE_TIMEOUT_MS) == 0;
+}
+
+enum feature_cost { CHEAP, COSTLY };
+
+static const struct {
+	struct feature_info info;
+	bool (*probe)(void);
+} table[FEATURE_COUNT] = {
+#define FEATURE(NAME, wire, probe_name, cost, release, lvl, does, without, remedy) \
+	[FEATURE_##NAME] = { .info = { .id = wire, \
+				     .costly = (cost) == COSTLY, \
+				     .since = release, \
+				     .level = FEATURE_LEVEL_##lvl, \
+				     .what = does, \
+				     .lost = without, \
+				     .fix = remedy }, \
+		.probe = probe_##probe_name },
+#include "kernel.def"
+#undef FEATURE
+};
+
+static signed char cached[FEATURE_COUNT]; /* 0 = not asked, 1 = works, -1 = does not */
+
+static bool named_in(const char *list, const char *id)
+{
+	size_t n = strlen(id);
+
+	for (const char *p = list; p != NULL && *p != '\0';) {
+		size_t len = strcspn(p, ",");
+
+		if (len == n && memcmp(p, id, n) == 0)
+			return true;
+		p += len;
+		p += *p == ',';
+	}
+	return false;
+}
+
+bool feature_withheld(enum feature feature)
+{
+	const char *list = getenv("CAY_WITHOUT");
+
+	if (list == NULL)
+		return false;
+	return named_in(list, table[feature].info.id) ||
+	       (named_in(list, "all") && table[feature].info.since > FLOOR_RELEASE);
+}
+
+bool feature_has(enum feature feature)
+{
+	BUG_ON(feature >= FEATURE_COUNT);
+	if (cached[feature] == 0) {
+		bool works = !feature_withheld(feature) && table[feature].probe();
+
+		cached[feature] = works ? 1 : -1;
+	}
+	return cached[feature] > 0;
+}
+
+const struct feature_info *feature_info(enum feature feature)
+{
+	BUG_ON(feature >= FEATURE_COUNT);
+	return &table[feature].info;
+}
+
+enum feature feature_find(const char *id)
+{
+	enum feature f = 0;
+
+	while (f < FEATURE_COUNT && !str_eq(table[f].info.id, id))
+		f++;
+	return f;
+}
+
+int feature_landlock_abi(void)
+{
+	int abi = feature_has(FEATURE_LANDLOCK) ? landlock_abi() : 0;
+
+	if (feature_withheld(FEATURE_LANDLOCK_SCOPE) && abi > FLOOR_LANDLOCK_ABI)
+		abi = FLOOR_LANDLOCK_ABI;
+	return abi < 0 ? 0 : abi;
+}
+
+void feature_forget(void)
+{
+	memset(cached, 0, sizeof(cached));
+}
