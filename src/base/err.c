@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
+#include "base/str.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -89,6 +90,7 @@ int err_raise(struct err *err, enum err_code code, const char *fmt, ...)
 		va_start(ap, fmt);
 		(void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 		va_end(ap);
+		str_utf8_tidy(err->msg);
 	}
 	return -errno_for(code);
 }
@@ -96,6 +98,7 @@ int err_raise(struct err *err, enum err_code code, const char *fmt, ...)
 int err_raise_sys(struct err *err, int rc, const char *fmt, ...)
 {
 	if (err != NULL) {
+		const char *reason = strerrordesc_np(-rc);
 		va_list ap;
 		size_t n;
 
@@ -104,7 +107,9 @@ int err_raise_sys(struct err *err, int rc, const char *fmt, ...)
 		(void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 		va_end(ap);
 		n = strlen(err->msg);
-		(void)snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", strerrordesc_np(-rc));
+		(void)snprintf(err->msg + n, sizeof(err->msg) - n, ": %s",
+			reason != NULL ? reason : "unknown error");
+		str_utf8_tidy(err->msg);
 	}
 	return rc;
 }
@@ -123,6 +128,7 @@ void err_context(struct err *err, const char *fmt, ...)
 	va_end(ap);
 	n = strlen(err->msg);
 	(void)snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", tail);
+	str_utf8_tidy(err->msg);
 }
 
 int err_hint(struct err *err, int rc, const char *fmt, ...)
@@ -133,6 +139,7 @@ int err_hint(struct err *err, int rc, const char *fmt, ...)
 		va_start(ap, fmt);
 		(void)vsnprintf(err->hint, sizeof(err->hint), fmt, ap);
 		va_end(ap);
+		str_utf8_tidy(err->hint);
 	}
 	return rc;
 }

@@ -139,6 +139,19 @@ bool str_utf8_valid(const char *p, size_t n)
 	return true;
 }
 
+void str_utf8_tidy(char *s)
+{
+	size_t n = strlen(s);
+
+	for (size_t i = 0; i < n;) {
+		size_t k = utf8_length((const unsigned char *)s + i, n - i);
+
+		if (k == 0)
+			s[i] = '?';
+		i += k != 0 ? k : 1;
+	}
+}
+
 char *str_dup(const char *s)
 {
 	size_t n;

@@ -31,6 +31,9 @@ int str_to_duration(const char *s, uint64_t *ret_ms) attr_must_use;
 /** str_utf8_valid() - are the @n bytes well-formed UTF-8 (no surrogates, no overlong forms)? */
 bool str_utf8_valid(const char *p, size_t n);
 
+/** str_utf8_tidy() - replace every byte of @s that is no part of well-formed UTF-8 by '?'. */
+void str_utf8_tidy(char *s);
+
 /** str_dup() - copy; aborts when there is no memory; NULL stays NULL. Free with free(). */
 char *str_dup(const char *s) attr_must_use;
 

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# One word for everything; the build itself is meson's (meson.build). `make help` lists the words.
+# The interpreter and meson are named by path: a python of the user's own (pyenv, conda) would shadow them.
+BUILD  ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+MESON  = /usr/bin/meson
+PYTHON = /usr/bin/python3
+NINJA  = ninja -C $(BUILD) --quiet
+
+all: packages $(BUILD)/build.ninja ## build into build/ (installs missing Debian packages when root)
+	@$(NINJA)
+
+packages:
+	@tools/packages.sh
+
+$(BUILD)/build.ninja:
+	@$(MESON) setup $(BUILD) --prefix $(PREFIX) >$(BUILD)-setup.log 2>&1 || { cat $(BUILD)-setup.log; exit 1; }
+	@rm -f $(BUILD)-setup.log
+
+test: packages-test all ## every test but the long ones
+	@$(PYTHON) tests/run.py --build $(BUILD) $(ARGS)
+
+test-long: packages-test all ## the long tests too
+	@$(PYTHON) tests/run.py --build $(BUILD) --long $(ARGS)
+
+quick: all ## unit tests and the quick part of lint
+	@$(PYTHON) tests/run.py --build $(BUILD) --quick $(ARGS)
+
+packages-test:
+	@tools/packages.sh test
+
+lint: packages-test all ## layers, documentation, banned calls, tables, formatting
+	@$(PYTHON) tools/lint.py
+
+demo: all ## the guided tour, on real input
+	@tools/demo
+
+attack: packages-test ## the attack suite: a table of defences
+	@tests/attack/run $(ARGS)
+
+bench: all ## measure, side by side with the peers
+	@tools/packages.sh test bench
+	@bench/run $(ARGS)
+
+install: all ## install into $(DESTDIR)$(PREFIX)
+	@$(MESON) configure $(BUILD) -Dprefix=$(PREFIX) >/dev/null
+	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --quiet
+
+clean: ## remove the build directory
+	rm -rf $(BUILD) $(BUILD)-setup.log
+
+help:
+	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: all packages packages-test test test-long quick lint demo attack bench install clean help

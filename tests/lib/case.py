@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test cases: requirements, checks, and the program that runs the functions of one test file.
+
+A test file holds functions named test_*; each is one case. A parameter named `instance` gets the file's running cayd, `fresh` gets a
+cayd of its own, `tmp` a directory of its own. At the top of the file may stand TIMEOUT (seconds for one case, default 60), LONG = True
+(only in make test-long), QUICK = True (also before a landing). `require("root")` above a function skips it with a reason where that is missing.
+"""
+
+import ctypes
+import importlib.util
+import inspect
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+
+class Skip(Exception):
+    """The machine lacks something; the reason is the message."""
+
+
+class Timeout(Exception):
+    """The case took longer than its deadline."""
+
+
+# ---- what the machine has -------------------------------------------------------------------------------------------------------
+
+def _has_cgroup2():
+    with open("/proc/self/mountinfo") as f:
+        return any(" - cgroup2 " in line for line in f)
+
+
+def _has_btrfs():
+    with open("/proc/filesystems") as f:
+        known = "btrfs" in f.read()
+    return known and shutil.which("mkfs.btrfs") is not None
+
+
+def _has_userns():
+    def child():
+        if ctypes.CDLL(None).unshare(0x10000000) != 0:
+            os._exit(1)
+        os._exit(0)
+    pid = os.fork()
+    if pid == 0:
+        if os.getuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        child()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+PROBES = {
+    "root": (lambda: os.getuid() == 0, "needs root"),
+    "cgroup2": (_has_cgroup2, "no cgroup v2 hierarchy is mounted"),
+    "btrfs": (_has_btrfs, "no btrfs in this kernel, or no mkfs.btrfs"),
+    "userns": (_has_userns, "ordinary users may not make user namespaces here"),
+    "newuidmap": (lambda: shutil.which("newuidmap") is not None, "newuidmap is not installed"),
+    "loop": (lambda: os.path.exists("/dev/loop-control"), "no loop devices"),
+}
+_probed = {}
+
+
+def missing(name):
+    """None when the machine has @name, else the reason why a test that needs it cannot run."""
+    if name not in _probed:
+        if name.startswith("program:"):
+            program = name.split(":", 1)[1]
+            path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+            _probed[name] = None if shutil.which(program, path=path) else f"{program} is not installed"
+        else:
+            probe, reason = PROBES[name]
+            _probed[name] = None if probe() else reason
+    return _probed[name]
+
+
+def require(*names):
+    """Decorator: skip where one of @names is missing (a failure where REQUIRE says so)."""
+    def mark(function):
+        function.requirements = getattr(function, "requirements", ()) + names
+        return function
+    return mark
+
+
+def timeout(seconds):
+    """Decorator: another deadline for one case."""
+    def mark(function):
+        function.timeout = seconds
+        return function
+    return mark
+
+
+# ---- checks ---------------------------------------------------------------------------------------------------------------------
+
+def equal(got, want, what=""):
+    if got != want:
+        raise AssertionError(f"{what + ': ' if what else ''}got {got!r}, want {want!r}")
+
+
+def contains(text, part, what=""):
+    if part not in text:
+        raise AssertionError(f"{what + ': ' if what else ''}{part!r} is not in {text!r}")
+
+
+def raises(kind, function, *args, **kwargs):
+    """Call; return the exception of @kind that it must raise."""
+    try:
+        result = function(*args, **kwargs)
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}; returned {result!r}")
+
+
+# ---- running one file -----------------------------------------------------------------------------------------------------------
+
+class Runner:
+    """Runs the cases of one file in this process and writes one JSON line for each to @out."""
+
+    def __init__(self, path, out, pattern, keep):
+        self.path, self.out, self.pattern, self.keep = path, out, pattern, keep
+        self.shared = None
+        self.top = tempfile.mkdtemp(prefix="cayt-", dir="/tmp")
+        os.chmod(self.top, 0o755)
+        self.required = os.environ.get("REQUIRE", "").replace(",", " ").split()
+
+    def load(self):
+        name = os.path.basename(self.path)[:-3]
+        spec = importlib.util.spec_from_file_location(name, self.path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def cases(self, module):
+        found = [f for n, f in vars(module).items()
+                 if n.startswith("test_") and inspect.isfunction(f) and f.__module__ == module.__name__]
+        found.sort(key=lambda f: f.__code__.co_firstlineno)
+        if self.pattern:
+            file = os.path.relpath(self.path, os.path.dirname(os.path.dirname(self.path)))
+            found = [f for f in found if self.pattern in f"{file[:-3]}.{f.__name__}"]
+        return found
+
+    def emit(self, **line):
+        self.out.write(json.dumps(line) + "\n")
+        self.out.flush()
+
+    def arguments(self, function, stack):
+        from lib import cay
+        given = {}
+        for name in inspect.signature(function).parameters:
+            if name == "instance":
+                if self.shared is None or not self.shared.alive():
+                    self.shared = cay.Instance(self.top)
+                    self.shared.start()
+                given[name] = self.shared
+            elif name == "fresh":
+                given[name] = cay.Instance(self.top)
+                stack.append(given[name].close)
+                given[name].start()
+            elif name == "tmp":
+                given[name] = tempfile.mkdtemp(prefix="t-", dir=self.top)
+                os.chmod(given[name], 0o755)
+            else:
+                raise TypeError(f"{function.__name__}: no such fixture: {name}")
+        return given
+
+    def run_case(self, function, default_timeout):
+        """Returns (result, detail)."""
+        for need in getattr(function, "requirements", ()):
+            reason = missing(need)
+            if reason is not None:
+                return self.skipped(need, reason)
+        seconds = getattr(function, "timeout", default_timeout)
+        stack = []
+        signal.alarm(seconds)
+        try:
+            function(**self.arguments(function, stack))
+            return "pass", ""
+        except Skip as reason:
+            return self.skipped("", str(reason))
+        except Timeout:
+            return "fail", f"still running after {seconds} s\n" + traceback.format_exc() + hang_report()
+        except BaseException:  # pylint: disable=broad-except
+            return "fail", traceback.format_exc() + (self.shared.log_tail() if self.shared else "")
+        finally:
+            signal.alarm(60)
+            for step in reversed(stack):
+                step()
+            signal.alarm(0)
+
+    def skipped(self, need, reason):
+        if "all" in self.required or need in self.required:
+            return "fail", f"skipped although REQUIRE is set: {reason}"
+        return "skip", reason
+
+    def run(self):
+        def expired(_signal, _frame):
+            raise Timeout()
+        signal.signal(signal.SIGALRM, expired)
+        module = self.load()
+        for function in self.cases(module):
+            start = time.monotonic()
+            print(f"=== {function.__name__}", flush=True)
+            self.emit(begin=function.__name__)
+            try:
+                result, detail = self.run_case(function, getattr(module, "TIMEOUT", 60))
+            except BaseException:  # pylint: disable=broad-except
+                result, detail = "fail", "while cleaning up:\n" + traceback.format_exc()
+            self.emit(case=function.__name__, result=result, detail=detail, seconds=time.monotonic() - start)
+        if self.shared is not None:
+            try:
+                self.shared.close()
+            except BaseException:  # pylint: disable=broad-except
+                self.emit(case="(stop)", result="fail", detail=traceback.format_exc(), seconds=0)
+        self.clean()
+
+    def clean(self):
+        if self.keep:
+            print(f"kept: {self.top}")
+            return
+        shutil.rmtree(self.top, ignore_errors=True)
+        if os.path.exists(self.top):  # trees of foreign users or with odd modes
+            subprocess.run(["rm", "-rf", "--one-file-system", self.top], check=False)
+
+
+def hang_report():
+    """Every process below us with the place where it waits."""
+    from lib import leaks
+    text = "processes of the test:\n"
+    for pid in leaks.descendants(os.getpid()):
+        text += f"    {leaks.describe(pid)}\n{leaks.stack(pid)}"
+    return text
+
+
+def main():
+    """case.py FILE RESULT_FD PATTERN KEEP: run by tests/run.py."""
+    path, fd, pattern, keep = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4] == "1"
+    os.set_inheritable(fd, False)
+    runner = Runner(path, os.fdopen(fd, "w"), pattern, keep)
+    runner.emit(top=runner.top)
+    runner.run()
+
+
+if __name__ == "__main__":
+    # Test files import lib.case; this program must be that same module, or Skip would exist twice.
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from lib import case
+    case.main()

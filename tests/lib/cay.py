@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An instance of cay for tests: its own state, runtime directory and socket; the `cay` command; the HTTP API; frames; events."""
+
+import http.client
+import json
+import os
+import pty
+import pwd
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+
+from lib import leaks
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.abspath(os.environ.get("CAY_TEST_BUILD", os.path.join(TOP, "build")))
+START_SECONDS = 30
+STOP_SECONDS = 30
+
+REQUEST, REPLY, EVENT, STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, WINDOW, OBJECT, ERROR, GAP = range(1, 14)
+
+
+class CommandFailed(Exception):
+    """`cay` ended with another status than the test wants."""
+
+
+class ApiError(Exception):
+    """The API answered with an error; .status, .code, .message, .hint, .body."""
+
+    def __init__(self, status, body):
+        self.status, self.body = status, body
+        error = body.get("error", {}) if isinstance(body, dict) else {}
+        self.code, self.message, self.hint = error.get("code"), error.get("message"), error.get("hint")
+        super().__init__(f"{status} {self.code}: {self.message}")
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """http.client over a unix socket."""
+
+    def __init__(self, path, timeout=30):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Frames:
+    """One upgraded stream (docs/design/0001): frames both ways."""
+
+    def __init__(self, sock, rest=b""):
+        self.sock, self.rest = sock, rest
+
+    def send(self, kind, payload=b"", channel=0):
+        if isinstance(payload, (dict, list)):
+            payload = json.dumps(payload).encode()
+        self.sock.sendall(struct.pack("<IBBH", len(payload), kind, 0, channel) + payload)
+
+    def next(self, timeout=30):
+        """The next frame as (type, channel, payload), or None at the end of the stream."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if len(self.rest) >= 8:
+                size, kind, _, channel = struct.unpack("<IBBH", self.rest[:8])
+                if len(self.rest) >= 8 + size:
+                    payload, self.rest = self.rest[8:8 + size], self.rest[8 + size:]
+                    return kind, channel, payload
+            self.sock.settimeout(max(0.01, deadline - time.monotonic()))
+            more = self.sock.recv(65536)
+            if not more:
+                if self.rest:
+                    raise EOFError("the stream ends inside a frame")
+                return None
+            self.rest += more
+
+    def until(self, wanted, timeout=30):
+        """Frames up to and with the first of type @wanted."""
+        seen, deadline = [], time.monotonic() + timeout
+        while True:
+            frame = self.next(max(0.01, deadline - time.monotonic()))
+            if frame is None:
+                raise EOFError(f"the stream ended before a frame of type {wanted}; seen {seen}")
+            seen.append(frame)
+            if frame[0] == wanted:
+                return seen
+
+    def collect(self, timeout=30):
+        """All output and the final status: (stdout, stderr, status or None)."""
+        out, err, status = b"", b"", None
+        deadline = time.monotonic() + timeout
+        while (frame := self.next(max(0.01, deadline - time.monotonic()))) is not None:
+            kind, channel, payload = frame
+            if kind == STDOUT:
+                out += payload[8:]
+            elif kind == STDERR:
+                err += payload[8:]
+            elif kind == STATUS:
+                status = json.loads(payload)
+            elif kind == ERROR:
+                raise ApiError(0, json.loads(payload))
+            if kind in (STDOUT, STDERR):
+                self.send(WINDOW, struct.pack("<I", len(payload) - 8), channel)
+        return out, err, status
+
+    def close(self):
+        self.sock.close()
+
+
+class Instance:
+    """One cayd of this build with its own places; ends with everything that it started."""
+
+    def __init__(self, parent="/tmp", user=None, env=None):
+        self.dir = tempfile.mkdtemp(prefix="i-", dir=parent)
+        self.user = user
+        self.state, self.run = os.path.join(self.dir, "state"), os.path.join(self.dir, "run")
+        self.socket = os.path.join(self.run, "cayd.sock")
+        self.log = os.path.join(self.dir, "cayd.log")
+        self.extra = dict(env or {})
+        self.process = None
+        self.tags = set()
+        for path in (self.state, self.run):
+            os.mkdir(path, 0o755)
+        if user is not None:
+            for path in (self.dir, self.state, self.run):
+                os.chown(path, user.pw_uid, user.pw_gid)
+
+    # -- life -------------------------------------------------------------------------------------------------------------------
+
+    def environment(self, **more):
+        keep = ("PATH", "HOME", "LANG", "TERM", "TMPDIR", "CAY_WITHOUT", "CAY_DEBUG", "CAY_ABLATE", "ASAN_OPTIONS", "UBSAN_OPTIONS")
+        env = {k: os.environ[k] for k in keep if k in os.environ}
+        env.update(CAY_STATE=self.state, CAY_RUN=self.run, CAY_SOCKET=self.socket)
+        if self.user is not None:
+            env.update(HOME=self.user.pw_dir, USER=self.user.pw_name, LOGNAME=self.user.pw_name)
+        env.update(self.extra)
+        env.update(more)
+        return env
+
+    def popen(self, argv, env=None, **kwargs):
+        """Start a program of this instance (as its user, when it has one)."""
+        if self.user is not None:
+            kwargs.update(user=self.user.pw_uid, group=self.user.pw_gid, extra_groups=[])
+        kwargs.setdefault("cwd", self.dir)
+        return subprocess.Popen(argv, env=env or self.environment(), **kwargs)
+
+    def start(self, **more):
+        """Start cayd in the foreground and wait until it answers. @more: environment."""
+        with open(self.log, "ab") as log:
+            self.process = self.popen([os.path.join(BUILD, "cayd"), "--foreground"], env=self.environment(**more),
+                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.wait_answering()
+        self.note_tags()
+        return self
+
+    def wait_answering(self, seconds=START_SECONDS):
+        """Until the socket accepts: connecting blocks nowhere, so look again each time the runtime directory changes."""
+        deadline = time.monotonic() + seconds
+        watch = DirectoryWatch(self.run)
+        try:
+            while True:
+                try:
+                    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                        s.connect(self.socket)
+                    return
+                except (FileNotFoundError, ConnectionRefusedError):
+                    pass
+                if self.process is not None and self.process.poll() is not None:
+                    raise RuntimeError(f"cayd ended with {self.process.returncode}\n" + self.log_tail())
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"cayd does not answer after {seconds} s\n" + self.log_tail())
+                watch.wait(0.1)
+        finally:
+            watch.close()
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def note_tags(self):
+        """Remember the cgroups of this instance while its processes still say which."""
+        if self.process is not None:
+            self.tags |= leaks.cgroup_tags([self.process.pid] + leaks.descendants(os.getpid()))
+
+    def kill(self):
+        """kill -9 of cayd alone; keepers stay."""
+        self.note_tags()
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+    def stop(self):
+        """Ask cayd to end and wait for it. Sandboxes stay."""
+        if not self.alive():
+            return
+        self.note_tags()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"cayd ignores SIGTERM\n{leaks.describe(self.process.pid)}\n" + self.log_tail()) from error
+
+    def close(self):
+        """Remove every sandbox, stop cayd, check that nothing is left, delete the directory."""
+        if self.process is None:
+            shutil.rmtree(self.dir, ignore_errors=True)
+            return
+        try:
+            if not self.alive():
+                self.start()
+            self.note_tags()
+            for box in self.get("/v1/sandboxes").get("sandboxes", []):
+                self.call("DELETE", f"/v1/sandboxes/{box['id']}?force=true")
+            self.stop()
+            self.check_clean()
+        finally:
+            if self.alive():
+                self.process.kill()
+                self.process.wait(STOP_SECONDS)
+        subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
+
+    def leftovers(self, seconds=10):
+        """What is left of a stopped instance, as text lines. Waits for what is on its way out."""
+        mine = self.own_processes()
+        deadline = time.monotonic() + seconds
+        while mine and time.monotonic() < deadline:
+            with_fd = [leaks.os.pidfd_open(p) for p in mine if os.path.exists(f"/proc/{p}")][:1]
+            for fd in with_fd:
+                select.select([fd], [], [], 0.2)
+                os.close(fd)
+            leaks_reap_known(self)
+            mine = self.own_processes()
+        found = ["process " + leaks.describe(p) for p in mine]
+        found += ["mount " + m for m in leaks.mounts(self.dir)]
+        found += ["loop device " + d for d in leaks.loops(self.dir)]
+        for tag in self.tags:
+            found += ["cgroup " + c for c in leaks.cgroups(tag)]
+        keepers = os.path.join(self.run, "keepers")
+        if os.path.isdir(keepers):
+            found += ["socket " + n for n in os.listdir(keepers)]
+        return found
+
+    def own_processes(self):
+        """Live processes in the cgroups of this instance, or whose environment names its state directory."""
+        mine = []
+        mark = ("CAY_STATE=" + self.state).encode()
+        for pid, (_, state, _) in leaks.processes().items():
+            if state == "Z" or pid == os.getpid():
+                continue
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    named = mark in f.read().split(b"\0")
+            except OSError:
+                named = False
+            if named or leaks.cgroup_tags([pid]) & self.tags:
+                mine.append(pid)
+        return mine
+
+    def check_clean(self):
+        left = self.leftovers()
+        if left:
+            raise AssertionError("left behind:\n  " + "\n  ".join(left) + "\n" + self.log_tail())
+
+    def log_tail(self, lines=40):
+        text = leaks.read(self.log).splitlines()[-lines:]
+        return f"--- {self.log} (last {len(text)} lines)\n" + "\n".join(text) + "\n"
+
+    # -- the command --------------------------------------------------------------------------------------------------------------
+
+    def cay(self, *args, stdin=None, check=True, want=0, timeout=60, env=None, cwd=None, text=True):
+        """Run `cay ARGS`. Returns CompletedProcess; fails unless the exit status is @want (check=False: any)."""
+        argv = [os.path.join(BUILD, "cay"), *map(str, args)]
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        process = self.popen(argv, env=self.environment(**(env or {})), cwd=cwd or self.dir,
+                             stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(given, timeout)
+        except subprocess.TimeoutExpired as error:
+            where = leaks.describe(process.pid) + "\n" + leaks.stack(process.pid)
+            process.kill()
+            out, err = process.communicate()
+            raise RuntimeError(f"{' '.join(argv)}: no end after {timeout} s\n{where}\nstdout: {out[-2000:]!r}\n"
+                               f"stderr: {err[-2000:]!r}\n" + self.log_tail()) from error
+        done = subprocess.CompletedProcess(argv, process.returncode, out, err)
+        if text:
+            done.stdout, done.stderr = out.decode(errors="replace"), err.decode(errors="replace")
+        if check and done.returncode != want:
+            raise CommandFailed(f"{' '.join(argv)}: status {done.returncode}, want {want}\nstdout: {done.stdout[-3000:]}\n"
+                                f"stderr: {done.stderr[-3000:]}\n" + self.log_tail())
+        return done
+
+    def json(self, *args, **kwargs):
+        """Run `cay ARGS --json` and parse what it prints. Options come before a "--"."""
+        args = list(args)
+        at = args.index("--") if "--" in args else len(args)
+        args.insert(at, "--json")
+        return json.loads(self.cay(*args, **kwargs).stdout)
+
+    def terminal(self, *args, rows=24, columns=80):
+        """Start `cay ARGS` on a terminal of its own: (process, descriptor of the other end)."""
+        ours, theirs = pty.openpty()
+        import fcntl
+        import termios
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+        def control():
+            os.setsid()
+            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+        process = self.popen([os.path.join(BUILD, "cay"), *map(str, args)], stdin=theirs, stdout=theirs, stderr=theirs,
+                             preexec_fn=control, env=self.environment(TERM="xterm"))
+        os.close(theirs)
+        return process, ours
+
+    # -- the API --------------------------------------------------------------------------------------------------------------------
+
+    def raw(self, method, path, body=None, headers=None, timeout=30):
+        """One request, any body: (status, headers, bytes)."""
+        connection = UnixConnection(self.socket, timeout)
+        try:
+            connection.request(method, path, body=body, headers=headers or {})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def call(self, method, path, body=None, headers=None, timeout=60):
+        """One JSON request. Returns the parsed answer; raises ApiError."""
+        head = dict(headers or {})
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            head.setdefault("Content-Type", "application/json")
+        status, _, text = self.raw(method, path, data, head, timeout)
+        try:
+            answer = json.loads(text) if text else {}
+        except ValueError:
+            answer = {"error": {"code": None, "message": f"not JSON: {text[:300]!r}"}}
+            status = status if status >= 400 else 599
+        if status >= 400:
+            raise ApiError(status, answer)
+        return answer
+
+    def get(self, path, **kwargs):
+        return self.call("GET", path, **kwargs)
+
+    def post(self, path, body=None, **kwargs):
+        return self.call("POST", path, {} if body is None else body, **kwargs)
+
+    def upgrade(self, method, path, body=None, timeout=30):
+        """A request that becomes a frame stream. Raises ApiError when it is refused."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(timeout)
+        sock.connect(self.socket)
+        data = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: cay-frames\r\n"
+        if body is not None:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n"
+        sock.sendall(head.encode() + b"\r\n" + data)
+        received = b""
+        while b"\r\n\r\n" not in received:
+            more = sock.recv(65536)
+            if not more:
+                raise EOFError(f"connection closed after {received!r}")
+            received += more
+        start, rest = received.split(b"\r\n\r\n", 1)
+        status = int(start.split(b" ", 2)[1])
+        if status != 101:
+            size = [int(line.split(b":")[1]) for line in start.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+            while size and len(rest) < size[0] and (more := sock.recv(65536)):
+                rest += more
+            sock.close()
+            raise ApiError(status, json.loads(rest or b"{}"))
+        return Frames(sock, rest)
+
+    def run_stream(self, argv, sandbox=None, **options):
+        """POST /v1/run: the frame stream of a new sandbox with one exec."""
+        rm = options.pop("rm", True)
+        return self.upgrade("POST", "/v1/run", {"sandbox": sandbox or {}, "exec": {"argv": argv, **options}, "rm": rm})
+
+    def events(self, sandbox=None, start=0):
+        """All events written so far."""
+        path = f"/v1/sandboxes/{sandbox}/events" if sandbox else "/v1/events"
+        found = []
+        while True:
+            page = self.get(f"{path}?from={start}&limit=1000")
+            found += page["events"]
+            if not page["events"] or page.get("next", start) <= start:
+                return found
+            start = page["next"]
+
+    def wait_event(self, kind, sandbox=None, match=lambda event: True, start=0, timeout=30):
+        """Follow the log until an event of type @kind that @match accepts."""
+        path = (f"/v1/sandboxes/{sandbox}/events" if sandbox else "/v1/events") + f"?follow=true&from={start}"
+        connection = UnixConnection(self.socket, timeout)
+        deadline = time.monotonic() + timeout
+        try:
+            connection.request("GET", path, headers={"Accept": "text/event-stream"})
+            answer = connection.getresponse()
+            while time.monotonic() < deadline:
+                line = answer.readline()
+                if not line:
+                    break
+                if not line.startswith(b"data:"):
+                    continue
+                event = json.loads(line[5:])
+                if event.get("type") == kind and match(event):
+                    return event
+        except TimeoutError:
+            pass
+        finally:
+            connection.close()
+        raise AssertionError(f"no event {kind} in {timeout} s; log: {[e.get('type') for e in self.events(sandbox)][-20:]}")
+
+
+def leaks_reap_known(instance):
+    """Collect ended orphans of ours, but leave cayd's own status to subprocess."""
+    for pid in leaks.descendants(os.getpid()):
+        if instance.process is not None and pid == instance.process.pid:
+            continue
+        if leaks.processes().get(pid, (0, "", ""))[1] == "Z":
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+
+
+class DirectoryWatch:
+    """inotify on one directory: wait() returns when something in it changed, or after the time given."""
+
+    def __init__(self, path):
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        libc.inotify_add_watch(self.fd, path.encode(), 0x3c8)
+
+    def wait(self, seconds):
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                os.read(self.fd, 65536)
+            except BlockingIOError:
+                pass
+
+    def close(self):
+        os.close(self.fd)
+
+
+def wait_until(condition, seconds, what, watch=None):
+    """Ask @condition until it holds; between two asks wait for a change in directory @watch, else give up the processor."""
+    deadline = time.monotonic() + seconds
+    watcher = DirectoryWatch(watch) if watch else None
+    try:
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not after {seconds} s")
+            if watcher:
+                watcher.wait(0.1)
+            else:
+                select.select([], [], [], 0.02)
+    finally:
+        if watcher:
+            watcher.close()
+
+
+class ThrowawayUser:
+    """An account with subordinate ids for rootless tests; removed at the end with everything of it."""
+
+    def __enter__(self):
+        self.name = f"cayt{os.getpid()}"
+        self.home = tempfile.mkdtemp(prefix="cayu-", dir="/tmp")
+        subprocess.run(["useradd", "--no-create-home", "--home-dir", self.home, "--shell", "/bin/sh",
+                        "--add-subids-for-system", "--system", self.name], check=True, capture_output=True)
+        self.entry = pwd.getpwnam(self.name)
+        os.chown(self.home, self.entry.pw_uid, self.entry.pw_gid)
+        os.chmod(self.home, 0o755)
+        return self.entry
+
+    def __exit__(self, *_):
+        subprocess.run(["userdel", "-f", self.name], check=False, capture_output=True)
+        subprocess.run(["rm", "-rf", "--one-file-system", self.home], check=False)

@@ -1,0 +1,326 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests: lint, unit programs, replayed fuzz corpora, and the Python files tests/*/test_*.py.
+
+Every Python file runs in a process of its own below a supervisor, which is the subreaper of all it starts: what is left when the
+file has ended (process, mount, loop device, cgroup, file) is a failure of its own, reported and then removed by process id. A file
+that hangs is shown (processes, kernel stacks, log tails) and ended. REQUIRE=all turns skips into failures, REQUIRE=root,btrfs those.
+The last line is "N passed, N failed, N skipped". No test at all is a failure.
+"""
+
+import argparse
+import concurrent.futures
+import glob
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+PYTHON = "/usr/bin/python3"
+TESTS = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(TESTS)
+sys.path.insert(0, TESTS)
+sys.dont_write_bytecode = True
+
+from lib import leaks  # noqa: E402  pylint: disable=wrong-import-position
+
+PROGRAM_SECONDS = 120
+FILE_SECONDS = 900
+say = threading.Lock()
+
+
+class Totals:
+    """Counts, and the one place that prints results."""
+
+    def __init__(self, verbose):
+        self.passed = self.failed = self.skipped = 0
+        self.failures = []
+        self.verbose = verbose
+
+    def add(self, result, name, seconds=0.0, detail=""):
+        with say:
+            if result == "pass":
+                self.passed += 1
+            elif result == "skip":
+                self.skipped += 1
+            else:
+                self.failed += 1
+                self.failures.append(name)
+            word = {"pass": "ok  ", "skip": "skip", "fail": "FAIL"}[result]
+            reason = f"  ({detail})" if result == "skip" and detail else ""
+            print(f"{word} {name} {seconds:.2f}s{reason}")
+            if result == "fail" and detail:
+                print("     " + detail.rstrip().replace("\n", "\n     "))
+            sys.stdout.flush()
+
+
+# ---- programs: unit tests, corpora, lint -----------------------------------------------------------------------------------------
+
+def run_program(argv, name, totals, required, tap=False):
+    """One program: TAP gives a case a line, else the exit status is the case (77 = skipped)."""
+    start = time.monotonic()
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=PROGRAM_SECONDS, cwd=TOP, check=False, start_new_session=True)
+        text, status = done.stdout.decode(errors="replace"), done.returncode
+    except subprocess.TimeoutExpired as error:
+        text = (error.stdout or b"").decode(errors="replace") + f"\nstill running after {PROGRAM_SECONDS} s"
+        status = -1
+    seconds = time.monotonic() - start
+    if status == 77:
+        reason = text.strip().splitlines()[-1] if text.strip() else "no reason given"
+        totals.add("fail" if "all" in required else "skip", name, seconds, reason)
+        return
+    seen = tap_lines(text, name, totals, required) if tap else 0
+    if status != 0 and (not tap or not re.search(r"^not ok", text, re.M)):
+        totals.add("fail", name, seconds, f"status {status}\n{text[-4000:]}")
+    elif not tap:
+        totals.add("pass", name, seconds)
+    elif seen == 0:
+        totals.add("fail", name, seconds, "ran no case\n" + text[-2000:])
+
+
+def tap_lines(text, name, totals, required):
+    """Report every case of a TAP output; comment lines before a failed case are its detail."""
+    notes, seen = [], 0
+    for line in text.splitlines():
+        match = re.match(r"(not )?ok \d+ - (\S+)(?: # SKIP (.*?))?(?: # time=([0-9.]+))?$", line)
+        if not match:
+            notes.append(line)
+            continue
+        seen += 1
+        seconds = float(match[4] or 0)
+        if match[3] is not None:
+            totals.add("fail" if "all" in required else "skip", f"{name}.{match[2]}", seconds, match[3])
+        else:
+            totals.add("fail" if match[1] else "pass", f"{name}.{match[2]}", seconds, "\n".join(notes))
+        notes = []
+    return seen
+
+
+# ---- Python files ----------------------------------------------------------------------------------------------------------------
+
+class Supervisor:
+    """Runs one test file in a child, in this process: the subreaper of everything the file starts."""
+
+    def __init__(self, path, options):
+        self.path, self.options = path, options
+        self.name = os.path.relpath(path, TESTS)[:-3]
+        self.top, self.running, self.done = None, None, False
+        self.tags = set()
+
+    def report(self, **line):
+        print("@" + json.dumps(line), flush=True)
+
+    def run(self):
+        """Start the child, read its results until it ends or its deadline passes, then look for leaks."""
+        leaks.become_subreaper()
+        before = leaks.listing() if self.options.exclusive else set()
+        read_end, write_end = os.pipe()
+        os.set_inheritable(write_end, True)
+        child = subprocess.Popen(
+            [PYTHON, "-B", os.path.join(TESTS, "lib", "case.py"), self.path, str(write_end), self.options.only or "",
+             "1" if self.options.keep else "0"],
+            pass_fds=[write_end], stdin=subprocess.DEVNULL, start_new_session=True, cwd=TOP)
+        os.close(write_end)
+        self.read_results(child, read_end)
+        self.check_left(before)
+
+    def read_results(self, child, fd):
+        deadline = time.monotonic() + FILE_SECONDS
+        pending = b""
+        while True:
+            if not select.select([fd], [], [], max(0, min(1, deadline - time.monotonic())))[0]:
+                self.tags |= leaks.cgroup_tags(leaks.descendants(os.getpid()))
+                if time.monotonic() < deadline:
+                    continue
+                self.hung()
+                child.kill()
+                break
+            data = os.read(fd, 65536)
+            if not data:
+                break
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                self.take(json.loads(line))
+        status = child.wait()
+        if status != 0 or self.running is not None:
+            self.report(case=self.running or "(file)", result="fail", seconds=0,
+                        detail=f"the test process ended with {status}\n" + self.log_tails())
+
+    def take(self, line):
+        if "top" in line:
+            self.top = line["top"]
+        elif "begin" in line:
+            self.running = line["begin"]
+        else:
+            self.running = None
+            self.report(**line)
+
+    def hung(self):
+        text = f"the file still runs after {FILE_SECONDS} s\n"
+        for pid in leaks.descendants(os.getpid()):
+            text += f"  {leaks.describe(pid)}\n{leaks.stack(pid)}"
+        self.report(case=self.running or "(file)", result="fail", detail=text + self.log_tails(), seconds=FILE_SECONDS)
+        self.running = None
+
+    def log_tails(self):
+        text = ""
+        for path in glob.glob((self.top or "/nonexistent") + "/**/*.log", recursive=True)[:8]:
+            text += f"--- {path}\n" + "\n".join(leaks.read(path).splitlines()[-30:]) + "\n"
+        return text
+
+    def check_left(self, before):
+        """Whatever is left now is a leak: name it, then remove it."""
+        left = []
+        stayed = leaks.wait_gone(os.getpid(), 5)
+        self.tags |= leaks.cgroup_tags(stayed)
+        left += ["process " + leaks.describe(pid) for pid in stayed]
+        leaks.kill_all(os.getpid())
+        if self.top is not None:
+            left += ["mount " + m for m in leaks.mounts(self.top)] + ["loop device " + d for d in leaks.loops(self.top)]
+            if os.path.exists(self.top) and not self.options.keep:
+                left.append("directory " + self.top)
+        for tag in self.tags:
+            left += ["cgroup " + c for c in leaks.cgroups(tag)]
+        if self.options.exclusive:
+            left += ["file " + n for n in sorted(leaks.listing() - before) if n != self.top]
+        if left:
+            self.report(case="(leaks)", result="fail", seconds=0, detail="\n".join(left))
+            self.remove()
+
+    def remove(self):
+        """Make the machine usable for the next file. Only what belongs to this file's own directory is touched."""
+        if self.top is None or not self.top.startswith("/tmp/cayt-"):
+            return
+        for line in reversed(leaks.read("/proc/self/mountinfo").splitlines()):
+            target = line.split()[4]
+            if target.startswith(self.top):
+                subprocess.run(["umount", "-l", target], check=False, capture_output=True)
+        for device in leaks.loops(self.top):
+            subprocess.run(["losetup", "-d", device.split()[0]], check=False, capture_output=True)
+        for tag in self.tags:
+            for path in leaks.cgroups(tag):
+                for where, _, _ in os.walk(path, topdown=False):
+                    try:
+                        os.rmdir(where)
+                    except OSError:
+                        pass
+        subprocess.run(["rm", "-rf", "--one-file-system", self.top], check=False)
+
+
+def run_file(path, options, totals):
+    """Run the supervisor of one file and pass its results on."""
+    name = os.path.relpath(path, TESTS)[:-3]
+    argv = [PYTHON, "-B", os.path.abspath(__file__), "--supervise", path, "--only", options.only or ""]
+    argv += ["--exclusive"] * options.exclusive + ["--keep"] * options.keep
+    start, seen, failed, noise = time.monotonic(), 0, False, []
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               errors="replace", env={**os.environ, "CAY_TEST_BUILD": options.build})
+    for line in process.stdout:
+        if not line.startswith("@{"):
+            noise.append(line)
+            if options.verbose:
+                print(line, end="", flush=True)
+            continue
+        result = json.loads(line[1:])
+        seen += 1
+        detail = result["detail"]
+        if result["result"] == "fail" and not options.verbose:
+            detail += "\n--- output of the file so far\n" + "".join(noise[-60:])
+        failed = failed or result["result"] == "fail"
+        totals.add(result["result"], f"{name}.{result['case']}", result["seconds"], detail)
+    if process.wait() != 0 and not failed:
+        totals.add("fail", name, time.monotonic() - start, "".join(noise[-60:]))
+    elif seen == 0 and not options.only:
+        totals.add("fail", name, time.monotonic() - start, "no case ran\n" + "".join(noise[-60:]))
+
+
+# ---- which -----------------------------------------------------------------------------------------------------------------------
+
+def flag(path, name):
+    """Does the test file say NAME = True? Read as text: importing it may need what is missing here."""
+    return re.search(rf"^{name} = True$", leaks.read(path), re.M) is not None
+
+
+def chosen_files(options):
+    files = sorted(glob.glob(os.path.join(TESTS, "*", "test_*.py")))
+    if options.quick:
+        files = [f for f in files if flag(f, "QUICK")]
+    elif not options.long:
+        files = [f for f in files if not flag(f, "LONG")]
+    if options.only:
+        files = [f for f in files if any(options.only in f"{os.path.relpath(f, TESTS)[:-3]}.{case}"
+                                         for case in re.findall(r"^def (test_\w+)", leaks.read(f), re.M))]
+    return files
+
+
+def chosen_programs(options):
+    """[(argv, name, tap)]"""
+    found = []
+    lint = os.path.join(TOP, "tools", "lint.py")
+    if os.path.exists(lint):
+        found.append(([PYTHON, "-B", lint] + (["--quick"] if options.quick else []), "lint", False))
+    for path in sorted(glob.glob(os.path.join(options.build, "tests", "unit", "test_*"))):
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            found.append(([path], "unit/" + os.path.basename(path)[5:], True))
+    for path in sorted(glob.glob(os.path.join(options.build, "fuzz", "replay_*"))):
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            corpus = os.path.join(TOP, "fuzz", "corpus", os.path.basename(path)[7:])
+            found.append(([path, corpus], "fuzz/" + os.path.basename(path)[7:], False))
+    if options.only:
+        found = [p for p in found if options.only in p[1]]
+    return found
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="unit tests, corpora and quick lint: under a minute")
+    parser.add_argument("--long", action="store_true", help="also files that say LONG = True")
+    parser.add_argument("--only", metavar="PART", help="only cases whose name holds PART (exec/test_status.test_oom)")
+    parser.add_argument("--jobs", type=int, default=max(1, min(2, os.cpu_count() or 1)), help="files at a time")
+    parser.add_argument("--build", default=os.path.join(TOP, "build"), help="build directory")
+    parser.add_argument("--list", action="store_true", help="say what would run")
+    parser.add_argument("--keep", action="store_true", help="keep the directories of the tests")
+    parser.add_argument("--exclusive", action="store_true", default=os.environ.get("CAY_TEST_EXCLUSIVE") == "1",
+                        help="the machine is ours alone: any new file in /tmp, /run, /dev/shm is a leak")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what the tests print")
+    parser.add_argument("--supervise", metavar="FILE", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    options.build = os.path.abspath(options.build)
+    if options.supervise:
+        Supervisor(options.supervise, options).run()
+        return 0
+    programs, files = chosen_programs(options), chosen_files(options)
+    if options.list:
+        for item in [name for _, name, _ in programs] + [os.path.relpath(f, TESTS)[:-3] for f in files]:
+            print(item)
+        return 0
+    if options.exclusive:
+        options.jobs = 1
+    totals = Totals(options.verbose)
+    required = os.environ.get("REQUIRE", "").replace(",", " ").split()
+    start = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(lambda p: run_program(p[0], p[1], totals, required, p[2]), programs))
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(lambda f: run_file(f, options, totals), files))
+    print(f"\n{time.monotonic() - start:.0f} s" + "".join(f"\nfailed: {name}" for name in totals.failures))
+    if totals.passed + totals.failed == 0:
+        print("no test ran")
+    print(f"{totals.passed} passed, {totals.failed} failed, {totals.skipped} skipped")
+    return 1 if totals.failed or not totals.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

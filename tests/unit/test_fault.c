@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "t.h"
+#include "base/fault.h"
+
+#include <fcntl.h>
+
+/* fault() remembers what it found in the environment, so every case asks in a child of its own. Returns the wait status. */
+static int in_child(const char *spec, const char *log, const char *const *names)
+{
+	int status = 0;
+	pid_t pid;
+
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		int failures = 0;
+
+		if (spec != NULL)
+			(void)setenv("CAY_FAULT", spec, 1);
+		if (log != NULL)
+			(void)setenv("CAY_FAULT_LOG", log, 1);
+		for (; *names != NULL; names++)
+			failures += fault(*names) == -EIO;
+		_exit(failures);
+	}
+	(void)waitpid(pid, &status, 0);
+	return status;
+}
+
+#define PASS(spec, ...) in_child(spec, NULL, (const char *const[]){ __VA_ARGS__, NULL })
+
+TEST(nothing_happens_unless_told)
+{
+	check_int(PASS(NULL, "a.b", "a.b"), 0);
+	check_int(PASS("a.c", "a.b", "a.b"), 0);
+	check_int(PASS("a.bb", "a.b"), 0);
+	check_int(PASS("a", "a.b"), 0);
+	check_int(PASS("", "a.b"), 0);
+}
+
+TEST(kills_at_the_first_hit)
+{
+	check_int(WTERMSIG(PASS("a.b", "x", "a.b")), SIGKILL);
+	check_int(WTERMSIG(PASS("a.b=kill", "a.b")), SIGKILL);
+}
+
+TEST(kills_at_the_hit_that_was_named)
+{
+	check_int(PASS("a.b:3", "a.b", "x", "a.b"), 0);
+	check_int(WTERMSIG(PASS("a.b:3", "a.b", "x", "a.b", "a.b")), SIGKILL);
+}
+
+TEST(fails_once)
+{
+	check_int(WEXITSTATUS(PASS("a.b=error", "a.b", "a.b", "a.b")), 1);
+	check_int(WEXITSTATUS(PASS("a.b:2=error", "a.b", "a.b", "a.b")), 1);
+	check_int(WEXITSTATUS(PASS("a.b:4=error", "a.b", "a.b", "a.b")), 0);
+}
+
+TEST(lists_what_it_passed)
+{
+	char path[] = "/tmp/cay-test-fault-XXXXXX", text[64] = "";
+	cleanup_fd int fd = mkostemp(path, O_CLOEXEC);
+
+	check(fd >= 0);
+	check_int(in_child(NULL, path, (const char *const[]){ "a.b", "c.d", "a.b", NULL }), 0);
+	check_int(pread(fd, text, sizeof(text) - 1, 0), 12);
+	check_str(text, "a.b\nc.d\na.b\n");
+	(void)unlink(path);
+}
