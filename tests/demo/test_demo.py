@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples and the demo: what the newcomer runs first must work, and must say so when it does not."""
+
+import os
+import re
+import shutil
+import subprocess
+
+from lib.case import contains, equal, require, timeout
+from lib.cay import BUILD, TOP
+
+SHOP = os.path.join(TOP, "examples", "shop")
+AGENTS = os.path.join(TOP, "examples", "agents")
+PYTHON = "/usr/bin/python3"
+
+
+def run(*argv, cwd=TOP, env=None, timeout_s=250):
+    return subprocess.run([str(a) for a in argv], cwd=cwd, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout_s, check=False)
+
+
+def copy_of_shop(tmp):
+    project = os.path.join(tmp, "shop")
+    shutil.copytree(SHOP, project, ignore=shutil.ignore_patterns("shop.db", "__pycache__"))
+    equal(run(PYTHON, "-B", "seed.py", cwd=project).returncode, 0)
+    return project
+
+
+def shop_tests(project):
+    return run(PYTHON, "-B", "-m", "unittest", cwd=project)
+
+
+def commands(text):
+    """The commands of a tutorial page, without the parts that differ from run to run."""
+    return re.findall(r"^\$ (.*)$", text, re.M)
+
+
+def test_careless_agent_refuses_outside(tmp):
+    project = copy_of_shop(tmp)
+    done = run(PYTHON, os.path.join(AGENTS, "careless.py"), cwd=project)
+    equal(done.returncode, 1, done.stdout)
+    contains(done.stdout, "this is no sandbox")
+    assert os.path.exists(os.path.join(project, "shop.db"))
+
+
+def test_shop_has_exactly_one_bug(tmp):
+    done = shop_tests(copy_of_shop(tmp))
+    equal(re.findall(r"^(?:FAIL|ERROR): (\w+)", done.stdout, re.M), ["test_shares_add_up"], done.stdout)
+
+
+def test_fixes_are_what_they_claim(tmp):
+    for script, passes in (("fix_last_line", False), ("fix_store_shares", True), ("fix_largest_remainder", True)):
+        project = copy_of_shop(tmp)
+        equal(run(PYTHON, "-B", os.path.join(AGENTS, script + ".py"), cwd=project).returncode, 0, script)
+        done = shop_tests(project)
+        equal(done.returncode == 0, passes, f"{script}\n{done.stdout}")
+        shutil.rmtree(project)
+
+
+def test_demo_fails_when_the_product_does(tmp):
+    """A cay that says yes to everything and does nothing."""
+    build = os.path.join(tmp, "build")
+    os.mkdir(build)
+    with open(os.path.join(build, "cay"), "w", encoding="utf-8") as script:
+        script.write('#!/bin/sh\necho \'{"pid": 4194303, "state": "running", "changes": [], "sandboxes": []}\'\n')
+    os.chmod(os.path.join(build, "cay"), 0o755)
+    done = run(os.path.join(TOP, "tools", "demo"), "--build", build, env={"TMPDIR": tmp})
+    equal(done.returncode, 1, done.stdout)
+    contains(done.stdout, "demo FAILED")
+    equal([name for name in os.listdir(tmp) if name.startswith("cay-demo-")], [], "left behind")
+
+
+@require("userns")
+@timeout(300)
+def test_main_job(tmp):
+    """tools/demo passes, and docs/tutorial.md shows the same commands."""
+    page = os.path.join(tmp, "tutorial.md")
+    done = run(os.path.join(TOP, "tools", "demo"), "--build", BUILD, "--tutorial", page, env={"TMPDIR": tmp})
+    equal(done.returncode, 0, done.stdout[-6000:])
+    with open(page, encoding="utf-8") as now, open(os.path.join(TOP, "docs", "tutorial.md"), encoding="utf-8") as kept:
+        equal(commands(kept.read()), commands(now.read()), "docs/tutorial.md is old: tools/demo --tutorial docs/tutorial.md")
+
+
+@require("userns")
+@timeout(180)
+def test_loop_undoes_the_harmful_step(instance, tmp):
+    project = copy_of_shop(tmp)
+    environment = instance.environment()
+    environment["PATH"] = BUILD + ":" + environment["PATH"]
+    done = run(os.path.join(AGENTS, "loop.py"), project, f"{PYTHON} -B -m unittest tests.test_orders",
+               os.path.join(AGENTS, "recorded_model.py"), env=environment)
+    equal(done.returncode, 0, done.stdout)
+    contains(done.stdout, "undone rm -rf shop/orders.py")
+    assert os.path.exists(os.path.join(project, "shop", "orders.py"))
+    with open(os.path.join(project, "README.md"), encoding="utf-8") as readme:
+        contains(readme.read(), "Orders are in shop/orders.py.")
