@@ -8,7 +8,6 @@ import re
 from lib.case import equal
 from lib.cay import TOP
 
-QUICK = True
 FOLDERS = ("src/", "defs/", "tests/", "tools/", "docs/", "examples/", "bench/", "fuzz/", "third_party/", ".ci/", "packaging/")
 
 
