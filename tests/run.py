@@ -37,10 +37,10 @@ say = threading.Lock()
 class Totals:
     """Counts, and the one place that prints results."""
 
-    def __init__(self, verbose):
+    def __init__(self, quiet):
         self.passed = self.failed = self.skipped = 0
         self.failures = []
-        self.verbose = verbose
+        self.quiet = quiet
 
     def add(self, result, name, seconds=0.0, detail=""):
         with say:
@@ -53,7 +53,8 @@ class Totals:
                 self.failures.append(name)
             word = {"pass": "ok  ", "skip": "skip", "fail": "FAIL"}[result]
             reason = f"  ({detail})" if result == "skip" and detail else ""
-            print(f"{word} {name} {seconds:.2f}s{reason}")
+            if result == "fail" or not self.quiet:
+                print(f"{word} {name} {seconds:.2f}s{reason}")
             if result == "fail" and detail:
                 print("     " + detail.rstrip().replace("\n", "\n     "))
             sys.stdout.flush()
@@ -307,7 +308,7 @@ def main():
         return 0
     if options.exclusive:
         options.jobs = 1
-    totals = Totals(options.verbose)
+    totals = Totals(options.quick and not options.verbose)
     required = os.environ.get("REQUIRE", "").replace(",", " ").split()
     start = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -81,7 +81,8 @@ int mount_set(int mount, uint64_t set, bool recursive)
 
 int mount_set_idmap(int mount, int userns_fd, bool recursive)
 {
-	struct mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (unsigned int)userns_fd };
+	struct mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP,
+		.userns_fd = (unsigned int)userns_fd };
 
 	return raw_result(mount_setattr(
 		mount, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0), &attr, sizeof(attr)));
