@@ -139,39 +139,12 @@ static bool probe_seccomp(void)
 	return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
 }
 
-/* Directory of this process in the cgroup v2 tree. */
-static int own_cgroup(char *path, size_t size, bool *ret_is_root)
-{
-	cleanup_buf struct buf mounts = BUF_INIT(1 << 22), own = BUF_INIT(1 << 16);
-	char *line, *save = NULL, point[256] = "", *rest;
-
-	if (file_read_at(AT_FDCWD, "/proc/self/mountinfo", &mounts) < 0 ||
-		file_read_at(AT_FDCWD, "/proc/self/cgroup", &own) < 0 || own.n == 0 ||
-		mounts.n == 0)
-		return -ENOENT;
-	for (line = strtok_r(mounts.p, "\n", &save); line != NULL;
-		line = strtok_r(NULL, "\n", &save)) {
-		if (strstr(line, " - cgroup2 ") != NULL &&
-			sscanf(line, "%*s %*s %*s %*s %255s", point) == 1)
-			break;
-	}
-	rest = str_starts(own.p, "0::") ? own.p : strstr(own.p, "\n0::");
-	if (point[0] == '\0' || rest == NULL)
-		return -ENOENT;
-	rest = strchr(rest, '/');
-	if (rest == NULL)
-		return -ENOENT;
-	rest[strcspn(rest, "\n")] = '\0';
-	*ret_is_root = str_eq(rest, "/");
-	return (size_t)snprintf(path, size, "%s%s", point, rest) >= size ? -ENAMETOOLONG : 0;
-}
-
 static bool probe_cgroup_v2(void)
 {
 	char path[512];
 	bool root;
 
-	return own_cgroup(path, sizeof(path), &root) == 0 && access(path, F_OK) == 0;
+	return probe_own_cgroup(path, sizeof(path), &root) == 0 && access(path, F_OK) == 0;
 }
 
 static bool probe_cgroup_v2_controllers(void)
@@ -179,7 +152,7 @@ static bool probe_cgroup_v2_controllers(void)
 	char path[512], file[560];
 	bool root;
 
-	if (own_cgroup(path, sizeof(path), &root) < 0)
+	if (probe_own_cgroup(path, sizeof(path), &root) < 0)
 		return false;
 	(void)snprintf(file, sizeof(file), "%s/cgroup.controllers", path);
 	return lists(file, "memory") && lists(file, "pids") && lists(file, "cpu");
@@ -207,7 +180,7 @@ static bool probe_clone_into_cgroup(void)
 	char path[512];
 	bool root;
 
-	return own_cgroup(path, sizeof(path), &root) == 0 &&
+	return probe_own_cgroup(path, sizeof(path), &root) == 0 &&
 	       probe_run(try_clone_into, path, PROBE_TIMEOUT_MS) == 0;
 }
 
@@ -217,7 +190,7 @@ static bool probe_cgroup_kill(void)
 	char path[512], dir[560], file[600];
 	bool root, found;
 
-	if (own_cgroup(path, sizeof(path), &root) < 0)
+	if (probe_own_cgroup(path, sizeof(path), &root) < 0)
 		return false;
 	(void)snprintf(dir, sizeof(dir), root ? "%s/cay-probe-%d" : "%s", path, (int)getpid());
 	if (root && mkdir(dir, 0755) < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/probe.h"
+#include "base/str.h"
 #include "sys/file.h"
 #include "sys/raw.h"
 
@@ -69,4 +70,30 @@ int probe_enter_userns(int flags)
 	if (rc == 0)
 		rc = file_write_fmt_at(AT_FDCWD, "/proc/self/gid_map", "0 %u 1", gid);
 	return rc == 0 ? use_capability() : rc;
+}
+
+int probe_own_cgroup(char *path, size_t size, bool *ret_is_root)
+{
+	cleanup_buf struct buf mounts = BUF_INIT(1 << 22), own = BUF_INIT(1 << 16);
+	char *line, *save = NULL, point[256] = "", *rest;
+
+	if (file_read_at(AT_FDCWD, "/proc/self/mountinfo", &mounts) < 0 ||
+		file_read_at(AT_FDCWD, "/proc/self/cgroup", &own) < 0 || own.n == 0 ||
+		mounts.n == 0)
+		return -ENOENT;
+	for (line = strtok_r(mounts.p, "\n", &save); line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		if (strstr(line, " - cgroup2 ") != NULL &&
+			sscanf(line, "%*s %*s %*s %*s %255s", point) == 1)
+			break;
+	}
+	rest = str_starts(own.p, "0::") ? own.p : strstr(own.p, "\n0::");
+	if (point[0] == '\0' || rest == NULL)
+		return -ENOENT;
+	rest = strchr(rest, '/');
+	if (rest == NULL)
+		return -ENOENT;
+	rest[strcspn(rest, "\n")] = '\0';
+	*ret_is_root = str_eq(rest, "/");
+	return (size_t)snprintf(path, size, "%s%s", point, rest) >= size ? -ENAMETOOLONG : 0;
 }

@@ -26,4 +26,13 @@ int probe_run(int (*fn)(void *arg), void *arg, int timeout_ms) attr_must_use;
  */
 int probe_enter_userns(int flags) attr_must_use;
 
+/**
+ * probe_own_cgroup() - directory of this process in the cgroup v2 tree.
+ * @path:        filled with an absolute path.
+ * @ret_is_root: is it the root of the tree, as far as this process can see?
+ *
+ * Return: 0; -ENOENT when no v2 tree is mounted; -ENAMETOOLONG.
+ */
+int probe_own_cgroup(char *path, size_t size, bool *ret_is_root) attr_must_use;
+
 #endif

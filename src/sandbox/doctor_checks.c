@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/doctor_checks.c - one function for each CHECK row of defs/kernel.def.
+ *
+ * A check reads what the kernel and the machine's files say, or tries something in a throw-away process. None changes anything; each fills a
+ * struct finding, also when it could not look.
+ */
+#include "base/str.h"
+#include "sandbox/doctor.h"
+#include "sys/feature.h"
+#include "sys/file.h"
+#include "sys/mount.h"
+#include "sys/probe.h"
+#include "sys/raw.h"
+
+#include <dirent.h>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <sched.h>
+#include <sys/statfs.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+
+#define PLANNED_SANDBOXES 5000
+#define WANTED_IDS        65536
+
+/* Append a word to a comma-separated list. */
+static void list_add(struct buf *list, const char *word)
+{
+	buf_str(list, list->n > 0 ? ", " : "");
+	buf_str(list, word);
+}
+
+static void check_kernel(attr_unused const struct doctor *d, struct finding *f)
+{
+	struct utsname un = { 0 };
+	unsigned int major = 0, minor = 0;
+
+	if (uname(&un) < 0 || sscanf(un.release, "%u.%u", &major, &minor) != 2)
+		finding_set(f, false, "unknown");
+	else
+		finding_set(f, major * 100 + minor >= 601, "Linux %s", un.release);
+}
+
+static void check_capabilities(const struct doctor *d, struct finding *f)
+{
+	static const struct {
+		unsigned int bit;
+		const char *name;
+	} wanted[] = { { CAP_CHOWN, "CAP_CHOWN" }, { CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE" },
+		{ CAP_FOWNER, "CAP_FOWNER" }, { CAP_FSETID, "CAP_FSETID" },
+		{ CAP_KILL, "CAP_KILL" }, { CAP_SETUID, "CAP_SETUID" },
+		{ CAP_SETGID, "CAP_SETGID" }, { CAP_SETPCAP, "CAP_SETPCAP" },
+		{ CAP_NET_ADMIN, "CAP_NET_ADMIN" }, { CAP_SYS_CHROOT, "CAP_SYS_CHROOT" },
+		{ CAP_SYS_ADMIN, "CAP_SYS_ADMIN" }, { CAP_SETFCAP, "CAP_SETFCAP" },
+		{ CAP_MKNOD, "CAP_MKNOD" } };
+	cleanup_buf struct buf status = BUF_INIT(65536), missing = BUF_INIT(500);
+	unsigned long caps = 0;
+	const char *line;
+
+	if (!d->root) {
+		finding_set(f, true, "not needed: cay runs as an ordinary user");
+		return;
+	}
+	if (file_read_at(AT_FDCWD, "/proc/self/status", &status) < 0)
+		buf_reset(&status);
+	line = strstr(buf_cstr(&status), "CapEff:");
+	if (line == NULL || sscanf(line, "CapEff: %lx", &caps) != 1) {
+		finding_set(f, false, "unknown: /proc/self/status does not say");
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+		if ((caps >> wanted[i].bit & 1) == 0)
+			list_add(&missing, wanted[i].name);
+	}
+	finding_set(f, missing.n == 0, "%s%s%s",
+		missing.n == 0 ? "all there" : "missing: ", buf_cstr(&missing),
+		(caps >> CAP_SYS_RESOURCE & 1) == 0
+			? " (without CAP_SYS_RESOURCE: hard limits of this process cannot be raised)"
+			: "");
+}
+
+static const char *const container_calls[] = { "mount", "fsopen", "open_tree", "clone3", "keyctl",
+	"seccomp" };
+
+/* Return: a bit for each of container_calls that is refused although the caller holds every capability in its own namespaces. */
+static int try_container_calls(attr_unused void *arg)
+{
+	int refused = 0, fs, rc = probe_enter_userns(CLONE_NEWNS);
+
+	if (rc < 0)
+		return rc;
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		refused |= 1 << 0;
+	fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+	if (fs < 0)
+		refused |= 1 << 1;
+	if (mount_clone(AT_FDCWD, "/", true) < 0)
+		refused |= 1 << 2;
+	if (syscall(SYS_clone3, NULL, 0) < 0 && errno != EINVAL)
+		refused |= 1 << 3;
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0)
+		refused |= 1 << 4;
+	if (!feature_has(FEATURE_SECCOMP))
+		refused |= 1 << 5;
+	return refused;
+}
+
+static const char *container_kind(void)
+{
+	const char *env = getenv("container");
+
+	if (access("/.dockerenv", F_OK) == 0)
+		return "inside docker";
+	if (access("/run/.containerenv", F_OK) == 0)
+		return "inside podman";
+	if (access("/run/systemd/container", F_OK) == 0 || (env != NULL && env[0] != '\0'))
+		return "inside a container";
+	return "no container seen";
+}
+
+static void check_container(attr_unused const struct doctor *d, struct finding *f)
+{
+	cleanup_buf struct buf refused = BUF_INIT(200);
+	int rc = probe_run(try_container_calls, NULL, PROBE_TIMEOUT_MS);
+
+	if (rc < 0) {
+		finding_set(f, false, "%s; no user namespace could be made: %s", container_kind(),
+			strerror(-rc));
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(container_calls); i++) {
+		if ((rc >> i & 1) != 0)
+			list_add(&refused, container_calls[i]);
+	}
+	finding_set(f, rc == 0, "%s; refused: %s", container_kind(),
+		rc == 0 ? "nothing" : buf_cstr(&refused));
+}
+
+static int try_proc_mount(attr_unused void *arg)
+{
+	static const char *const options[] = { NULL };
+	int rc = probe_enter_userns(CLONE_NEWNS | CLONE_NEWPID), status = 0;
+	pid_t child;
+
+	if (rc < 0)
+		return rc;
+	child = fork(); /* only a member of the new pid namespace may mount its /proc */
+	if (child < 0)
+		return -errno;
+	if (child == 0) {
+		rc = mount_fs_new("proc", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+		_exit(rc < 0 ? -rc & 0xff : 0);
+	}
+	if (waitpid(child, &status, 0) != child || !WIFEXITED(status))
+		return -ECHILD;
+	return -WEXITSTATUS(status);
+}
+
+static void check_proc_mount(attr_unused const struct doctor *d, struct finding *f)
+{
+	int rc = probe_run(try_proc_mount, NULL, PROBE_TIMEOUT_MS);
+
+	if (rc == 0)
+		finding_set(f, true, "works");
+	else
+		finding_set(f, false, "refused: %s", strerror(-rc));
+}
+
+/* Name of @uid in /etc/passwd (no NSS in static programs); the number itself when it is not there. */
+static void user_name(uid_t uid, char *name, size_t size)
+{
+	cleanup_fclose FILE *passwd = fopen("/etc/passwd", "re");
+	char line[1024], found[64];
+	unsigned int id;
+
+	(void)snprintf(name, size, "%u", uid);
+	while (passwd != NULL && fgets(line, sizeof(line), passwd) != NULL) {
+		if (sscanf(line, "%63[^:]:%*[^:]:%u:", found, &id) == 2 && id == uid) {
+			(void)snprintf(name, size, "%s", found);
+			return;
+		}
+	}
+}
+
+/* Sum of the subordinate ids that @file ("name-or-uid:first:count" lines) gives to the user. */
+static unsigned long subordinate_ids(const char *file, uid_t uid, const char *name)
+{
+	cleanup_fclose FILE *ranges = fopen(file, "re");
+	char line[256], owner[64], number[16];
+	unsigned long count, sum = 0;
+
+	(void)snprintf(number, sizeof(number), "%u", uid);
+	while (ranges != NULL && fgets(line, sizeof(line), ranges) != NULL) {
+		if (sscanf(line, "%63[^:]:%*u:%lu", owner, &count) == 2 &&
+			(str_eq(owner, name) || str_eq(owner, number)))
+			sum += count;
+	}
+	return sum;
+}
+
+static bool program_exists(const char *name)
+{
+	static const char *const dirs[] = { "/usr/bin", "/usr/sbin", "/bin", "/sbin",
+		"/usr/local/bin", "/usr/local/sbin" };
+	char path[128];
+
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", dirs[i], name);
+		if (access(path, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void check_subids(const struct doctor *d, struct finding *f)
+{
+	bool programs = program_exists("newuidmap") && program_exists("newgidmap");
+	unsigned long uids, gids;
+	char name[64];
+
+	if (d->root) {
+		finding_set(f, true, "not needed: root gives each sandbox its own range");
+		return;
+	}
+	user_name(getuid(), name, sizeof(name));
+	uids = subordinate_ids("/etc/subuid", getuid(), name);
+	gids = subordinate_ids("/etc/subgid", getuid(), name);
+	finding_set(f, programs && uids >= WANTED_IDS && gids >= WANTED_IDS,
+		"newuidmap and newgidmap %s; %lu uids and %lu gids for %s",
+		programs ? "installed" : "missing", uids, gids, name);
+	(void)snprintf(f->fix, sizeof(f->fix), "%s%s%s%s", programs ? "" : "apt-get install uidmap",
+		programs || (uids >= WANTED_IDS && gids >= WANTED_IDS) ? "" : " && ",
+		uids >= WANTED_IDS && gids >= WANTED_IDS
+			? ""
+			: "usermod --add-subuids 524288-589823 --add-subgids 524288-589823 ",
+		uids >= WANTED_IDS && gids >= WANTED_IDS ? "" : name);
+}
+
+/* Which v1 controllers are mounted, as a list. */
+static void v1_controllers(struct buf *list)
+{
+	static const char *const names[] = { "memory", "pids", "cpu", "cpuacct" };
+	cleanup_fclose FILE *mounts = fopen("/proc/self/mountinfo", "re");
+	char line[4096];
+
+	while (mounts != NULL && fgets(line, sizeof(line), mounts) != NULL) {
+		const char *options = strstr(line, " - cgroup ");
+
+		options = options == NULL ? NULL : strrchr(options, ' ');
+		for (size_t i = 0; options != NULL && i < ARRAY_SIZE(names); i++) {
+			size_t n = strlen(names[i]);
+
+			for (const char *p = strchr(options, ','); p != NULL;
+				p = strchr(p + 1, ',')) {
+				if (strncmp(p + 1, names[i], n) == 0 &&
+					(p[n + 1] == ',' || p[n + 1] == '\n'))
+					list_add(list, names[i]);
+			}
+		}
+	}
+}
+
+static void check_cgroup_layout(const struct doctor *d, struct finding *f)
+{
+	cleanup_buf struct buf v1 = BUF_INIT(200);
+	bool v2 = feature_has(FEATURE_CGROUP_V2);
+
+	v1_controllers(&v1);
+	if (v2 && feature_has(FEATURE_CGROUP_V2_CONTROLLERS))
+		finding_set(f, true, "v2 with controllers");
+	else if (v2 && v1.n > 0)
+		finding_set(f,
+			d->root && strstr(v1.p, "memory") != NULL && strstr(v1.p, "pids") != NULL,
+			"hybrid: v2 without the controllers, v1 with %s%s", v1.p,
+			d->root ? "" : " (of use to root only)");
+	else
+		finding_set(f, false, v2 ? "v2 without memory, pids and cpu" : "no v2 tree");
+}
+
+static void check_cgroup_delegation(const struct doctor *d, struct finding *f)
+{
+	char path[512], procs[560];
+	bool root_group;
+
+	if (d->root) {
+		finding_set(f, true, "not needed: root makes its own groups");
+		return;
+	}
+	if (probe_own_cgroup(path, sizeof(path), &root_group) < 0) {
+		finding_set(f, false, "no v2 tree");
+		return;
+	}
+	(void)snprintf(procs, sizeof(procs), "%s/cgroup.procs", path);
+	if (access(path, W_OK) < 0 || access(procs, W_OK) < 0)
+		finding_set(f, false, "%s belongs to another user", path);
+	else
+		finding_set(f, feature_has(FEATURE_CGROUP_V2_CONTROLLERS),
+			"%s is ours, %s controllers", path,
+			feature_has(FEATURE_CGROUP_V2_CONTROLLERS) ? "with" : "without");
+}
+
+static const char *fs_name(const struct statfs *fs)
+{
+	switch ((unsigned long)fs->f_type) {
+	case 0xEF53:
+		return "ext4";
+	case 0x58465342:
+		return "XFS";
+	case 0x9123683E:
+		return "btrfs";
+	case 0x01021994:
+		return "tmpfs";
+	case 0x794C7630:
+		return "overlayfs";
+	case 0x6969:
+		return "NFS";
+	default:
+		return "another file system";
+	}
+}
+
+static void check_state_idmap(const struct doctor *d, struct finding *f)
+{
+	int rc;
+
+	if (!d->root) {
+		finding_set(f, true, "not needed: a user's sandboxes share one range");
+		return;
+	}
+	rc = feature_idmap_works(d->state);
+	if (rc < 0)
+		finding_set(f, false, "%s: could not be tried: %s", d->state, strerror(-rc));
+	else
+		finding_set(f, rc == 1, "%s: %s", d->state,
+			rc == 1 ? "works" : "this file system cannot");
+}
+
+static void check_state_space(const struct doctor *d, struct finding *f)
+{
+	struct statfs fs;
+	uint64_t mib;
+	bool inodes;
+
+	if (statfs(d->state, &fs) < 0) {
+		finding_set(f, false, "%s: %s", d->state, strerror(errno));
+		return;
+	}
+	mib = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize >> 20;
+	inodes = fs.f_files == 0 || fs.f_ffree >= 100000; /* btrfs makes inodes as it needs them */
+	finding_set(f, mib >= 2048 && inodes, "%s: %s, %lu MiB and %s%lu inodes free", d->state,
+		fs_name(&fs), mib, fs.f_files == 0 ? "unlimited: " : "", fs.f_ffree);
+}
+
+static void check_disk_limits(const struct doctor *d, struct finding *f)
+{
+	struct statfs fs = { 0 };
+	bool quota = feature_has(FEATURE_BTRFS_SQUOTA);
+	bool loop = access("/dev/loop-control", R_OK | W_OK) == 0;
+	bool mkfs = program_exists("mkfs.btrfs");
+
+	(void)statfs(d->state, &fs);
+	if (!d->root) {
+		finding_set(f, false, "a pool file can be mounted by root only");
+		(void)snprintf(f->fix, sizeof(f->fix),
+			"run the server as root (systemctl enable --now cayd)");
+	} else if (str_eq(fs_name(&fs), "btrfs")) {
+		finding_set(f, quota, "the state directory is on btrfs, simple quotas %s",
+			quota ? "work" : "are missing");
+	} else {
+		finding_set(f, quota && loop && mkfs,
+			"btrfs simple quotas %s, loop devices %s, mkfs.btrfs %s",
+			quota ? "yes" : "no", loop ? "yes" : "no", mkfs ? "yes" : "no");
+	}
+}
+
+static void check_host_limits(attr_unused const struct doctor *d, struct finding *f)
+{
+	static const struct {
+		const char *name, *path;
+		uint64_t each; /* that one idle sandbox takes, ours and its init */
+	} limits[] = { { "kernel.pid_max", "/proc/sys/kernel/pid_max", 6 },
+		{ "kernel.threads-max", "/proc/sys/kernel/threads-max", 6 },
+		{ "fs.file-max", "/proc/sys/fs/file-max", 32 },
+		{ "user.max_user_namespaces", "/proc/sys/user/max_user_namespaces", 2 },
+		{ "user.max_mnt_namespaces", "/proc/sys/user/max_mnt_namespaces", 2 } };
+	cleanup_buf struct buf found = BUF_INIT(sizeof(f->found));
+	uint64_t least = UINT64_MAX, value;
+
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+		if (file_read_u64_at(AT_FDCWD, limits[i].path, &value) < 0)
+			continue;
+		least = value / limits[i].each < least ? value / limits[i].each : least;
+		buf_fmt(&found, "%s%s = %lu", i > 0 ? ", " : "", limits[i].name, value);
+	}
+	if (file_read_u64_at(AT_FDCWD, "/proc/sys/kernel/pty/max", &value) == 0)
+		buf_fmt(&found, ", kernel.pty.max = %lu terminals", value);
+	finding_set(f, least >= PLANNED_SANDBOXES, "%s: room for %lu sandboxes", buf_cstr(&found),
+		least);
+}
+
+static void check_core_pattern(attr_unused const struct doctor *d, struct finding *f)
+{
+	cleanup_buf struct buf text = BUF_INIT(512);
+
+	if (file_read_at(AT_FDCWD, "/proc/sys/kernel/core_pattern", &text) < 0)
+		buf_reset(&text);
+	finding_set(f, buf_cstr(&text)[0] != '|', "%.*s", (int)strcspn(buf_cstr(&text), "\n"),
+		buf_cstr(&text));
+}
+
+static void check_cpu_vulnerabilities(attr_unused const struct doctor *d, struct finding *f)
+{
+	static const char dir_name[] = "/sys/devices/system/cpu/vulnerabilities";
+	cleanup_buf struct buf found = BUF_INIT(sizeof(f->found));
+	DIR *dir = opendir(dir_name);
+	const struct dirent *e;
+	char path[320];
+
+	while (dir != NULL && (e = readdir(dir)) != NULL) {
+		cleanup_buf struct buf line = BUF_INIT(4096);
+
+		if (e->d_name[0] == '.')
+			continue;
+		(void)snprintf(path, sizeof(path), "%s/%s", dir_name, e->d_name);
+		if (file_read_at(AT_FDCWD, path, &line) < 0 ||
+			!str_starts(buf_cstr(&line), "Vulnerable"))
+			continue;
+		buf_fmt(&found, "%s%s (%.*s)", found.n > 0 ? ", " : "", e->d_name,
+			(int)strcspn(line.p, "\n"), line.p);
+	}
+	finding_set(f, dir != NULL && found.n == 0, "%s",
+		dir == NULL    ? "unknown: /sys does not say"
+		: found.n == 0 ? "none"
+			       : found.p);
+	if (dir != NULL)
+		(void)closedir(dir);
+}
+
+static void check_tainted(attr_unused const struct doctor *d, struct finding *f)
+{
+	uint64_t bits;
+
+	if (file_read_u64_at(AT_FDCWD, "/proc/sys/kernel/tainted", &bits) < 0)
+		finding_set(f, true, "unknown");
+	else
+		finding_set(f, bits == 0, "kernel.tainted is %lu", bits);
+}
+
+static void check_time_source(attr_unused const struct doctor *d, struct finding *f)
+{
+	static const char *const fast[] = { "tsc", "kvm-clock", "hyperv_clocksource_tsc_page",
+		"arch_sys_counter" };
+	cleanup_buf struct buf text = BUF_INIT(256);
+	bool ok = false;
+
+	if (file_read_at(AT_FDCWD,
+		    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+		    &text) < 0 ||
+		text.n == 0) {
+		finding_set(f, true, "unknown");
+		return;
+	}
+	text.p[strcspn(text.p, "\n")] = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(fast); i++)
+		ok = ok || str_eq(text.p, fast[i]);
+	finding_set(f, ok, "%s", text.p);
+}
+
+void doctor_check(enum doctor_check check, const struct doctor *d, struct finding *f)
+{
+	static void (*const functions[DOCTOR_CHECK_COUNT])(
+		const struct doctor *d, struct finding *f) = {
+		[DOCTOR_KERNEL] = check_kernel,
+		[DOCTOR_CAPABILITIES] = check_capabilities,
+		[DOCTOR_CONTAINER] = check_container,
+		[DOCTOR_PROC_MOUNT] = check_proc_mount,
+		[DOCTOR_SUBIDS] = check_subids,
+		[DOCTOR_CGROUP_LAYOUT] = check_cgroup_layout,
+		[DOCTOR_CGROUP_DELEGATION] = check_cgroup_delegation,
+		[DOCTOR_STATE_IDMAP] = check_state_idmap,
+		[DOCTOR_STATE_SPACE] = check_state_space,
+		[DOCTOR_DISK_LIMITS] = check_disk_limits,
+		[DOCTOR_HOST_LIMITS] = check_host_limits,
+		[DOCTOR_CORE_PATTERN] = check_core_pattern,
+		[DOCTOR_CPU_VULNERABILITIES] = check_cpu_vulnerabilities,
+		[DOCTOR_TAINTED] = check_tainted,
+		[DOCTOR_TIME_SOURCE] = check_time_source,
+	};
+
+	BUG_ON(check >= DOCTOR_CHECK_COUNT || functions[check] == NULL);
+	functions[check](d, f);
+}
