@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/doctor.h"
 #include "sys/feature.h"
-#include "tests/unit/t.h"
+#include "t.h"
 
 static json_t *report(const char *state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/feature.h"
-#include "tests/unit/t.h"
+#include "t.h"
 
 TEST(every_cell_of_the_table_is_filled)
 {

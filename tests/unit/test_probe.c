@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/probe.h"
 #include "sys/raw.h"
-#include "tests/unit/t.h"
+#include "t.h"
 
 #include <dirent.h>
 
