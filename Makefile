@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # One word for everything; the build itself is meson's (meson.build). `make help` lists the words.
 # The interpreter and meson are named by path: a python of the user's own (pyenv, conda) would shadow them.
+SHELL  := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 BUILD  ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -9,7 +11,7 @@ PYTHON = /usr/bin/python3
 NINJA  = ninja -C $(BUILD) --quiet
 
 all: packages $(BUILD)/build.ninja ## build into build/ (installs missing Debian packages when root)
-	@$(NINJA)
+	@$(NINJA) | sed '/^ninja: no work to do/d'
 
 packages:
 	@tools/packages.sh

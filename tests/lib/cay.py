@@ -116,9 +116,9 @@ class Frames:
 class Instance:
     """One cayd of this build with its own places; ends with everything that it started."""
 
-    def __init__(self, parent="/tmp", user=None, env=None):
+    def __init__(self, parent="/tmp", user=None, env=None, programs=BUILD):
         self.dir = tempfile.mkdtemp(prefix="i-", dir=parent)
-        self.user = user
+        self.user, self.programs = user, programs
         self.state, self.run = os.path.join(self.dir, "state"), os.path.join(self.dir, "run")
         self.socket = os.path.join(self.run, "cayd.sock")
         self.log = os.path.join(self.dir, "cayd.log")
@@ -153,7 +153,7 @@ class Instance:
     def start(self, **more):
         """Start cayd in the foreground and wait until it answers. @more: environment."""
         with open(self.log, "ab") as log:
-            self.process = self.popen([os.path.join(BUILD, "cayd"), "--foreground"], env=self.environment(**more),
+            self.process = self.popen([os.path.join(self.programs, "cayd"), "--foreground"], env=self.environment(**more),
                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.wait_answering()
         self.note_tags()
@@ -273,7 +273,7 @@ class Instance:
 
     def cay(self, *args, stdin=None, check=True, want=0, timeout=60, env=None, cwd=None, text=True):
         """Run `cay ARGS`. Returns CompletedProcess; fails unless the exit status is @want (check=False: any)."""
-        argv = [os.path.join(BUILD, "cay"), *map(str, args)]
+        argv = [os.path.join(self.programs, "cay"), *map(str, args)]
         given = stdin.encode() if isinstance(stdin, str) else stdin
         process = self.popen(argv, env=self.environment(**(env or {})), cwd=cwd or self.dir,
                              stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
@@ -311,7 +311,7 @@ class Instance:
         def control():
             os.setsid()
             fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-        process = self.popen([os.path.join(BUILD, "cay"), *map(str, args)], stdin=theirs, stdout=theirs, stderr=theirs,
+        process = self.popen([os.path.join(self.programs, "cay"), *map(str, args)], stdin=theirs, stdout=theirs, stderr=theirs,
                              preexec_fn=control, env=self.environment(TERM="xterm"))
         os.close(theirs)
         return process, ours

@@ -163,11 +163,12 @@ def loops(prefix):
 
 
 def listing():
-    """Names in the places where careless programs leave things; compared only when this machine is ours alone."""
+    """What may be ours in the places where careless programs leave things, cgroups and network namespaces included; compared only when
+    no other instance runs on this machine."""
     names = set()
-    for place in ("/tmp", "/dev/shm", "/run", "/run/netns"):
+    for place in ("/tmp", "/dev/shm", "/run", "/run/netns", "/sys/fs/cgroup", *(e.path for e in os.scandir(CGROUP_ROOT) if e.is_dir())):
         try:
-            names.update(os.path.join(place, n) for n in os.listdir(place))
+            names.update(os.path.join(place, n) for n in os.listdir(place) if "cay" in n or place in ("/dev/shm", "/run/netns"))
         except OSError:
             pass
     return names

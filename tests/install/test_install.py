@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""make install puts everything in its place, and what was installed runs from there."""
+
+import os
+import re
+import subprocess
+
+from lib import cay
+from lib.case import contains, equal
+
+TIMEOUT = 180
+
+
+def install(tmp):
+    """Install this build below @tmp; returns the prefix there."""
+    done = subprocess.run(["/usr/bin/meson", "install", "-C", cay.BUILD, "--no-rebuild", "--quiet"], env={**os.environ, "DESTDIR": tmp},
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    equal(done.returncode, 0, done.stdout)
+    options = subprocess.run(["/usr/bin/meson", "introspect", cay.BUILD, "--buildoptions"], stdout=subprocess.PIPE, text=True, check=True)
+    prefix = re.search(r'"name": "prefix", "value": "([^"]+)"', options.stdout)[1]
+    return os.path.join(tmp, prefix.lstrip("/")), prefix
+
+
+def test_everything_is_in_its_place(tmp):
+    top, _ = install(tmp)
+    programs = {"bin/cay", "bin/cayd", "libexec/cay/cay-spawn", "libexec/cay/cay-keeper", "libexec/cay/cay-init"}
+    for name in programs:
+        path = os.path.join(top, name)
+        assert os.access(path, os.X_OK), f"{name} is not installed"
+        mode = os.stat(path).st_mode & 0o7777
+        equal(mode, 0o755, f"mode of {name}")
+    others = [os.path.join(where, n) for where, _, names in os.walk(tmp) for n in names]
+    outside = [p for p in others if not p.startswith(top + "/")]
+    equal(outside, [], "files outside the prefix")
+    assert not [p for p in others if "/test_" in p or "/replay_" in p or "redcell" in p], "test programs were installed"
+
+
+def test_the_unit_starts_the_installed_program(tmp):
+    top, prefix = install(tmp)
+    with open(os.path.join(top, "lib/systemd/system/cayd.service"), encoding="utf-8") as f:
+        unit = f.read()
+    contains(unit, f"ExecStart={prefix}/bin/cayd --foreground")
+    for line in ("Delegate=yes", "KillMode=process"):
+        contains(unit, line)
+    assert "@" not in re.sub(r"^#.*$", "", unit, flags=re.M), "a placeholder is left"
+
+
+def test_the_installed_programs_run(tmp):
+    top, _ = install(tmp)
+    box = cay.Instance(tmp, programs=os.path.join(top, "bin"))
+    try:
+        box.start()
+        equal(box.cay("run", "--no-cwd", "--rm", "--", "sh", "-c", "echo inside; exit 7", want=7).stdout, "inside\n")
+    finally:
+        box.close()
