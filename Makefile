@@ -45,6 +45,9 @@ bench: all ## measure, side by side with the peers
 	@tools/packages.sh test bench
 	@bench/run $(ARGS)
 
+fuzz: packages-test ## every codec under libFuzzer, ASan and UBSan (ARGS="--seconds N TARGET…")
+	@fuzz/run $(ARGS)
+
 install: all ## install into $(DESTDIR)$(PREFIX)
 	@$(MESON) configure $(BUILD) -Dprefix=$(PREFIX) >/dev/null
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --quiet
@@ -55,4 +58,4 @@ clean: ## remove the build directory
 help:
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-.PHONY: all packages packages-test test test-long quick lint demo attack bench install clean help
+.PHONY: all packages packages-test test test-long quick lint demo attack bench fuzz install clean help

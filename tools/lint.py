@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import check_banned  # noqa: E402  pylint: disable=wrong-import-position
 import check_defs  # noqa: E402  pylint: disable=wrong-import-position
 import check_docs  # noqa: E402  pylint: disable=wrong-import-position
+import check_fuzz  # noqa: E402  pylint: disable=wrong-import-position
 import check_layers  # noqa: E402  pylint: disable=wrong-import-position
 import tree  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -70,7 +71,7 @@ def check_scripts():
 
 
 QUICK = [("layers", check_layers.check), ("banned", check_banned.check), ("scripts", check_scripts), ("format", check_format)]
-FULL = QUICK + [("docs", check_docs.check), ("defs", check_defs.check)]
+FULL = QUICK + [("docs", check_docs.check), ("defs", check_defs.check), ("fuzz", check_fuzz.check)]
 
 
 def main():
