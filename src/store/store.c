@@ -1,2 +1,101 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-typedef int translation_unit_is_not_empty;
+#include "store/store.h"
+#include "base/str.h"
+#include "sys/btrfs.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#include <sys/random.h>
+
+#define INSIDE (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+
+bool store_is_rootless(void)
+{
+	cleanup_buf struct buf map = BUF_INIT(256);
+	unsigned long inside, outside, count;
+
+	if (file_read_at(AT_FDCWD, "/proc/self/uid_map", &map) < 0)
+		return true;
+	if (sscanf(buf_cstr(&map), "%lu %lu %lu", &inside, &outside, &count) != 3)
+		return true;
+	return inside != 0 || outside != 0 || count != UINT32_MAX;
+}
+
+int store_open(struct store *store, const char *state, bool pool, struct err *err)
+{
+	if (!str_path_clean(state))
+		return err_raise(
+			err, ERR_INVALID, "state '%s' is not a clean absolute path", state);
+	store->rootless = store_is_rootless();
+	if (str_copy(store->path, sizeof(store->path), state) < 0)
+		return err_raise(err, ERR_INVALID, "state '%s' is too long", state);
+	store->state = open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (store->state < 0)
+		return err_raise_sys(err, -errno, "open state directory '%s'", state);
+	if (!pool)
+		return 0;
+	store->pool = openat(store->state, "pool", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (store->pool < 0 || faccessat(store->pool, "layers", F_OK, 0) < 0)
+		return err_hint(err,
+			err_raise(err, ERR_HOST, "the pool '%s/pool' is not there", state),
+			"run 'cay storage init', or start the server, which does it");
+	store->btrfs = !store->rootless && btrfs_is(store->pool);
+	return 0;
+}
+
+void store_close(struct store *store)
+{
+	if (store == NULL)
+		return;
+	fd_close(&store->pool);
+	fd_close(&store->state);
+}
+
+int store_dir(const struct store *store, const char *path)
+{
+	return raw_openat2(store->pool, path, O_RDONLY | O_DIRECTORY, 0, INSIDE);
+}
+
+static int make_key(const struct store *store)
+{
+	unsigned char key[32];
+	cleanup_fd int fd = -1;
+	int rc;
+
+	if (getrandom(key, sizeof(key), 0) != sizeof(key))
+		return -EIO;
+	fd = openat(store->state, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	rc = file_write_all(fd, key, sizeof(key));
+	if (rc == 0 && fsync(fd) < 0)
+		rc = -errno;
+	if (rc == 0) {
+		char self[40];
+
+		(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+		/* a link never replaces: the first of two makers wins */
+		if (linkat(AT_FDCWD, self, store->state, "key", AT_SYMLINK_FOLLOW) < 0 &&
+			errno != EEXIST)
+			rc = -errno;
+	}
+	return rc;
+}
+
+int store_key(const struct store *store, unsigned char key[32])
+{
+	cleanup_buf struct buf b = BUF_INIT(33);
+	int rc = file_read_at(store->state, "key", &b);
+
+	if (rc == -ENOENT) {
+		rc = make_key(store);
+		if (rc == 0)
+			rc = file_read_at(store->state, "key", &b);
+	}
+	if (rc < 0)
+		return rc;
+	if (b.n != 32)
+		return -EBADMSG;
+	memcpy(key, b.p, 32);
+	return 0;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plain functions of libcrypto link statically without dragging in its providers; they are deprecated, not going away in 3.x. */
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include "store/digest.h"
+
+#include <openssl/sha.h>
+#include <string.h>
+
+#define BLOCK 64
+
+void digest_bytes(const void *bytes, size_t n, unsigned char digest[DIGEST_SIZE])
+{
+	SHA256_CTX ctx;
+
+	(void)SHA256_Init(&ctx);
+	(void)SHA256_Update(&ctx, bytes, n);
+	(void)SHA256_Final(digest, &ctx);
+}
+
+int digest_file(int fd, unsigned char digest[DIGEST_SIZE])
+{
+	static unsigned char chunk[1 << 18];
+	SHA256_CTX ctx;
+
+	(void)SHA256_Init(&ctx);
+	for (off_t at = 0;;) {
+		ssize_t n = pread(fd, chunk, sizeof(chunk), at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		(void)SHA256_Update(&ctx, chunk, (size_t)n);
+		at += n;
+	}
+	(void)SHA256_Final(digest, &ctx);
+	return 0;
+}
+
+void digest_hmac(const unsigned char key[DIGEST_SIZE], const void *bytes, size_t n,
+	unsigned char digest[DIGEST_SIZE])
+{
+	unsigned char pad[BLOCK] = { 0 };
+	SHA256_CTX ctx;
+
+	memcpy(pad, key, DIGEST_SIZE);
+	for (size_t i = 0; i < BLOCK; i++)
+		pad[i] ^= 0x36;
+	(void)SHA256_Init(&ctx);
+	(void)SHA256_Update(&ctx, pad, BLOCK);
+	(void)SHA256_Update(&ctx, bytes, n);
+	(void)SHA256_Final(digest, &ctx);
+	for (size_t i = 0; i < BLOCK; i++)
+		pad[i] ^= 0x36 ^ 0x5c;
+	(void)SHA256_Init(&ctx);
+	(void)SHA256_Update(&ctx, pad, BLOCK);
+	(void)SHA256_Update(&ctx, digest, DIGEST_SIZE);
+	(void)SHA256_Final(digest, &ctx);
+}
+
+void digest_text(const unsigned char digest[DIGEST_SIZE], char text[DIGEST_TEXT_SIZE])
+{
+	for (size_t i = 0; i < DIGEST_SIZE; i++)
+		(void)snprintf(text + 2 * i, 3, "%02x", digest[i]);
+}

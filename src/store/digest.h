@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: store/digest.h - SHA-256 and HMAC-SHA256. */
+#ifndef CAY_STORE_DIGEST_H
+#define CAY_STORE_DIGEST_H
+
+#include "base/attr.h"
+
+#define DIGEST_SIZE      32
+#define DIGEST_TEXT_SIZE 65
+
+/** digest_bytes() - SHA-256 of @n bytes. */
+void digest_bytes(const void *bytes, size_t n, unsigned char digest[DIGEST_SIZE]);
+
+/** digest_file() - SHA-256 of the whole regular file behind @fd, from its start; its position moves. Return: 0 or -errno. */
+int digest_file(int fd, unsigned char digest[DIGEST_SIZE]) attr_must_use;
+
+/** digest_hmac() - HMAC-SHA256 (RFC 2104) with a 32-byte key. */
+void digest_hmac(const unsigned char key[DIGEST_SIZE], const void *bytes, size_t n,
+	unsigned char digest[DIGEST_SIZE]);
+
+/** digest_text() - lower-case hexadecimal. */
+void digest_text(const unsigned char digest[DIGEST_SIZE], char text[DIGEST_TEXT_SIZE]);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: store/job.h - one job: a process that does one thing to trees, speaks frames on one socket, and exits (docs/design/0002).
+ */
+#ifndef CAY_STORE_JOB_H
+#define CAY_STORE_JOB_H
+
+#include "store/store.h"
+#include <jansson.h>
+
+/** struct job - the request under way; blocking. */
+struct job {
+	int fd;
+	json_t *request;
+	struct store store;
+	struct buf in; /* bytes received and not used yet */
+};
+
+/** store_job_main() - read the request from @fd, do it, reply. Return: exit status (0 when a reply was sent). */
+int store_job_main(int fd);
+
+/** job_send() - send @object as an OBJECT frame; takes the reference. Return: 0 or -errno (the peer went away). */
+int job_send(struct job *job, json_t *object) attr_must_use;
+
+/** job_output() - send bytes as a STDOUT frame at @offset. */
+int job_output(struct job *job, uint64_t offset, const void *bytes, size_t n) attr_must_use;
+
+/**
+ * job_input() - next STDIN frame.
+ * @bytes: set to its payload, valid until the next call.
+ *
+ * Return: its length, 0 at the end of the input, -errno.
+ */
+ssize_t job_input(struct job *job, const char **bytes) attr_must_use;
+
+/** job_text() - string member @name; %ERR_INVALID when it is missing or not a string. Borrowed from the request. NULL then. */
+const char *job_text(const json_t *from, const char *name, struct err *err);
+
+/** job_id() - the same for an identity. */
+const char *job_id(const json_t *from, const char *name, struct err *err);
+
+/** job_number() - non-negative integer member @name, @fallback when it is missing or null. */
+int job_number(const json_t *from, const char *name, uint64_t fallback, uint64_t *ret,
+	struct err *err) attr_must_use;
+
+/** job_flag() - boolean member @name, @fallback when missing. */
+bool job_flag(const json_t *from, const char *name, bool fallback);
+
+/** job_ids() - array member @name holds nothing but identities (missing is the same as empty). */
+int job_ids(const json_t *from, const char *name, struct err *err) attr_must_use;
+
+#endif

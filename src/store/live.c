@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/live.h"
+#include "base/str.h"
+#include "sys/btrfs.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static int make_dir(int dirfd, const char *path, mode_t mode)
+{
+	/* The caller's umask must not thin out the mode: an upper's root is the sandbox's root. */
+	if (mkdirat(dirfd, path, mode) < 0)
+		return errno == EEXIST ? 0 : -errno;
+	return fchmodat(dirfd, path, mode, 0) < 0 ? -errno : 0;
+}
+
+int store_live_trees(int live_fd, unsigned int n_trees)
+{
+	char path[32];
+	int rc = make_dir(live_fd, "points", 0755);
+
+	for (unsigned int n = 0; rc == 0 && n < n_trees; n++) {
+		(void)snprintf(path, sizeof(path), "%u", n);
+		rc = make_dir(live_fd, path, 0700);
+		(void)snprintf(path, sizeof(path), "%u/upper", n);
+		if (rc == 0)
+			rc = make_dir(live_fd, path, 0755);
+		(void)snprintf(path, sizeof(path), "%u/work", n);
+		if (rc == 0)
+			rc = make_dir(live_fd, path, 0700);
+	}
+	return rc;
+}
+
+int store_live_limit(int live_fd, uint64_t limit_bytes)
+{
+	int rc;
+
+	if (!btrfs_subvolume_is(live_fd))
+		return limit_bytes == 0 ? 0 : -EOPNOTSUPP;
+	rc = btrfs_subvolume_limit(live_fd, limit_bytes);
+	/* ENOTCONN: quotas are off */
+	if (rc == -ENOTCONN || rc == -EINVAL)
+		rc = limit_bytes == 0 ? 0 : -EOPNOTSUPP;
+	return rc;
+}
+
+int store_live_create(int pool_fd, const char *id, unsigned int n_trees, uint64_t limit_bytes)
+{
+	cleanup_fd int live = -1, fd = -1;
+	int rc = -EOPNOTSUPP;
+
+	live = openat(pool_fd, "live", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (live < 0)
+		return -errno;
+	if (geteuid() == 0 && btrfs_is(live))
+		rc = btrfs_subvolume_new(live, id);
+	if (rc < 0 && rc != -EEXIST)
+		rc = mkdirat(live, id, 0700) < 0 ? -errno : 0;
+	if (rc < 0 && rc != -EEXIST)
+		return rc;
+	fd = openat(live, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	rc = store_live_trees(fd, n_trees);
+	if (rc == 0)
+		rc = store_live_limit(fd, limit_bytes);
+	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+int store_live_tree(int live_fd, unsigned int n, int source_fd)
+{
+	char path[32];
+	struct stat st;
+	cleanup_fd int upper = -1;
+
+	(void)snprintf(path, sizeof(path), "%u/upper", n);
+	upper = openat(live_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (upper < 0 || fstat(source_fd, &st) < 0)
+		return -errno;
+	if (fchown(upper, st.st_uid, st.st_gid) < 0)
+		return -errno;
+	return fchmod(upper, st.st_mode & 07777) < 0 ? -errno : 0;
+}

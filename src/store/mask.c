@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/mask.c - the job `mask`: the overlay layer that lies between a sandbox and this machine's own root.
+ *
+ * Plan, then build: the plan is the sorted list of what is shown empty, hidden or made up, found by looking at the host now with the rules of
+ * defs/host-image.def. Its hash names the layer, so a host that changed gets another layer, and running sandboxes keep theirs.
+ */
+#include "base/id.h"
+#include "base/str.h"
+#include "store/digest.h"
+#include "store/tree.h"
+#include "store/verbs.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <sys/sysmacros.h>
+
+/* Part of the hash: bump it when the way of building changes. */
+#define MASK_FORMAT   "1"
+#define SCAN_MAX      1000000
+#define MADE_TEXT_MAX (4U << 20)
+#define ON_HOST       (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+
+enum mask_action { MASK_EMPTY, MASK_HIDE, MASK_DIR };
+
+struct mask_step {
+	enum mask_action action;
+	char *path;
+};
+
+struct mask {
+	const struct store *store;
+	int host; /* "/" */
+	int out;  /* the layer under construction */
+	struct mask_step *steps;
+	size_t n, cap;
+	uint64_t scanned;
+	struct tree_names made; /* directories of the layer, in the order of making */
+};
+
+static void plan_add(struct mask *m, enum mask_action action, const char *path)
+{
+	if (m->n == m->cap) {
+		m->cap = m->cap == 0 ? 256 : 2 * m->cap;
+		m->steps = reallocarray(m->steps, m->cap, sizeof(*m->steps));
+		if (m->steps == NULL)
+			abort();
+	}
+	m->steps[m->n++] = (struct mask_step){ action, str_dup(path) };
+}
+
+static bool host_stat(const struct mask *m, const char *path, struct stat *st)
+{
+	cleanup_fd int fd = raw_openat2(m->host, path, O_PATH | O_NOFOLLOW, 0, ON_HOST);
+
+	return fd >= 0 && fstat(fd, st) == 0;
+}
+
+/* Is @path below something that is empty or hidden already? */
+static bool planned(const struct mask *m, const char *path)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		if (m->steps[i].action != MASK_DIR && str_path_under(path, m->steps[i].path))
+			return true;
+	}
+	return false;
+}
+
+static void plan_path(struct mask *m, enum mask_action action, const char *path)
+{
+	struct stat st;
+
+	if (!host_stat(m, path, &st))
+		return;
+	if (action == MASK_EMPTY && !S_ISDIR(st.st_mode))
+		action = MASK_HIDE;
+	if (action == MASK_DIR ? S_ISDIR(st.st_mode) : !planned(m, path))
+		plan_add(m, action, path);
+}
+
+static bool is_top(const char *name)
+{
+#define HOST_TOP(s) \
+	if (str_eq(name, s)) \
+		return true;
+#define HOST_EMPTY(s)
+#define HOST_HIDE(s)
+#define HOST_LIB(s)
+#define HOST_FILES(s)
+#define HOST_DIR(s)
+#define HOST_SCAN(s)
+#define HOST_SHOW(s)
+#include "host-image.def"
+#undef HOST_TOP
+	return false;
+}
+
+static bool is_lib(const char *name)
+{
+#define HOST_TOP(s)
+#undef HOST_LIB
+#define HOST_LIB(s) \
+	if (str_eq(name, s)) \
+		return true;
+#include "host-image.def"
+#undef HOST_LIB
+#define HOST_LIB(s)
+	return false;
+}
+
+static bool is_shown(const char *path)
+{
+#undef HOST_SHOW
+#define HOST_SHOW(s) \
+	if (str_path_under(path, s)) \
+		return true;
+#include "host-image.def"
+#undef HOST_SHOW
+#define HOST_SHOW(s)
+	return false;
+}
+
+/* Give each entry of @dir that @keep does not know to plan_path(). */
+static int plan_entries(
+	struct mask *m, const char *dir, bool (*keep)(const char *), enum mask_action action)
+{
+	cleanup_fd int fd = raw_openat2(m->host, dir, O_RDONLY | O_DIRECTORY, 0, ON_HOST);
+	cleanup_names struct tree_names names = { 0 };
+	int rc = fd < 0 ? 0 : tree_names(fd, &names);
+
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		cleanup_free char *path =
+			str_dupf("%s/%s", str_eq(dir, "/") ? "" : dir, names.names[i]);
+
+		if (!keep(names.names[i]))
+			plan_path(m, action, path);
+	}
+	return rc;
+}
+
+/* What an ordinary user of the host could read stays. */
+static bool others_may(const struct stat *st)
+{
+	if (S_ISLNK(st->st_mode))
+		return true;
+	if (S_ISDIR(st->st_mode))
+		return (st->st_mode & S_IXOTH) != 0;
+	return S_ISREG(st->st_mode) && (st->st_mode & S_IROTH) != 0;
+}
+
+static int plan_scan(struct mask *m, int fd, const char *dir, bool all_files, int depth)
+{
+	cleanup_names struct tree_names names = { 0 };
+	int rc = depth > TREE_DEPTH_MAX ? -ELOOP : tree_names(fd, &names);
+
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		cleanup_free char *path = str_dupf("%s/%s", dir, names.names[i]);
+		cleanup_fd int child = -1;
+		struct stat st;
+
+		if (++m->scanned > SCAN_MAX)
+			return -E2BIG;
+		if (fstatat(fd, names.names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if ((!S_ISDIR(st.st_mode) && (all_files || !others_may(&st))) ||
+			(S_ISDIR(st.st_mode) && !all_files && !others_may(&st))) {
+			if (!is_shown(path) && !planned(m, path))
+				plan_add(m, S_ISDIR(st.st_mode) ? MASK_EMPTY : MASK_HIDE, path);
+			continue;
+		}
+		if (!S_ISDIR(st.st_mode) || planned(m, path))
+			continue;
+		child = openat(fd, names.names[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (child >= 0)
+			rc = plan_scan(m, child, path, all_files, depth + 1);
+	}
+	return rc;
+}
+
+static int plan_tree(struct mask *m, const char *dir, bool all_files)
+{
+	cleanup_fd int fd = raw_openat2(m->host, dir, O_RDONLY | O_DIRECTORY, 0, ON_HOST);
+
+	return fd < 0 || planned(m, dir) ? 0 : plan_scan(m, fd, dir, all_files, 0);
+}
+
+static int plan_rules(struct mask *m)
+{
+	int rc = 0;
+
+#undef HOST_EMPTY
+#define HOST_EMPTY(s) plan_path(m, MASK_EMPTY, s);
+#undef HOST_HIDE
+#define HOST_HIDE(s) plan_path(m, MASK_HIDE, s);
+#undef HOST_DIR
+#define HOST_DIR(s) plan_path(m, MASK_DIR, s);
+#include "host-image.def"
+#undef HOST_EMPTY
+#define HOST_EMPTY(s)
+#undef HOST_HIDE
+#define HOST_HIDE(s)
+#undef HOST_DIR
+#define HOST_DIR(s)
+	if (rc == 0)
+		rc = plan_entries(m, "/", is_top, MASK_HIDE);
+	if (rc == 0)
+		rc = plan_entries(m, "/var/lib", is_lib, MASK_EMPTY);
+#undef HOST_FILES
+#define HOST_FILES(s) rc = rc < 0 ? rc : plan_tree(m, s, true);
+#undef HOST_SCAN
+#define HOST_SCAN(s) rc = rc < 0 ? rc : plan_tree(m, s, false);
+#include "host-image.def"
+	return rc;
+}
+
+static int plan(struct mask *m, const json_t *request, struct err *err)
+{
+	const json_t *hide = json_object_get(request, "hide"), *e;
+	const char *run = json_string_value(json_object_get(request, "run"));
+	size_t i;
+	int rc;
+
+	rc = plan_rules(m);
+	if (rc == -E2BIG)
+		return err_raise(err, ERR_LIMIT,
+			"the host's /etc, /opt, /usr/local, /var/cache and /var/lib hold more than %d entries",
+			SCAN_MAX);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "look at the host's root");
+	plan_path(m, MASK_EMPTY, m->store->path);
+	if (run != NULL && str_path_clean(run))
+		plan_path(m, MASK_EMPTY, run);
+	json_array_foreach (hide, i, e) {
+		if (!json_is_string(e) || !str_path_clean(json_string_value(e)))
+			return err_raise(err, ERR_INVALID,
+				"'hide' holds something that is no clean absolute path");
+		plan_path(m, MASK_EMPTY, json_string_value(e));
+	}
+	return 0;
+}
+
+/* Every account without a password that anything accepts. The real file has the hashes. */
+static void made_shadow(struct buf *out, const char *accounts, bool groups)
+{
+	for (const char *line = accounts; *line != '\0';) {
+		size_t n = strcspn(line, ":\n");
+
+		if (n > 0 && line[n] == ':') {
+			buf_add(out, line, n);
+			buf_str(out, groups ? ":*::\n" : ":*:19000:0:99999:7:::\n");
+		}
+		line += strcspn(line, "\n");
+		line += *line == '\n' ? 1 : 0;
+	}
+}
+
+struct made_file {
+	const char *path;
+	mode_t mode;
+	const char *like; /* owner, when it is on the host */
+	struct buf text;
+};
+
+enum {
+	MADE_SHADOW,
+	MADE_GSHADOW,
+	MADE_HOSTS,
+	MADE_HOSTNAME,
+	MADE_RESOLV,
+	MADE_MACHINE_ID,
+	MADE_COUNT
+};
+
+#define MADE(file_path, file_mode) \
+	{ \
+		.path = (file_path), .mode = (file_mode), .like = (file_path), \
+		.text = BUF_INIT(MADE_TEXT_MAX) \
+	}
+
+/* The same for every sandbox of the instance, and nothing like the host's. */
+static int made_machine_id(const struct store *store, struct buf *out)
+{
+	unsigned char key[32], digest[DIGEST_SIZE];
+	char text[DIGEST_TEXT_SIZE];
+	int rc = store_key(store, key);
+
+	if (rc < 0)
+		return rc;
+	digest_hmac(key, "machine-id", 10, digest);
+	digest_text(digest, text);
+	buf_add(out, text, 32);
+	buf_char(out, '\n');
+	return 0;
+}
+
+static int make_texts(const struct mask *m, struct made_file made[MADE_COUNT])
+{
+	cleanup_buf struct buf passwd = BUF_INIT(MADE_TEXT_MAX), group = BUF_INIT(MADE_TEXT_MAX);
+	int rc = file_read_at(m->host, "etc/passwd", &passwd);
+
+	if (rc == 0)
+		rc = file_read_at(m->host, "etc/group", &group);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	made_shadow(&made[MADE_SHADOW].text, buf_cstr(&passwd), false);
+	made_shadow(&made[MADE_GSHADOW].text, buf_cstr(&group), true);
+	buf_str(&made[MADE_HOSTS].text,
+		"127.0.0.1\tlocalhost cay\n::1\tlocalhost ip6-localhost ip6-loopback cay\n");
+	buf_str(&made[MADE_HOSTNAME].text, "cay\n");
+	buf_str(&made[MADE_RESOLV].text, "nameserver 127.0.0.1\n");
+	return made_machine_id(m->store, &made[MADE_MACHINE_ID].text);
+}
+
+static void plan_hash(
+	const struct mask *m, const struct made_file made[MADE_COUNT], char text[DIGEST_TEXT_SIZE])
+{
+	cleanup_buf struct buf all = BUF_INIT(1U << 30);
+	unsigned char digest[DIGEST_SIZE];
+
+	buf_str(&all, MASK_FORMAT "\n");
+	for (size_t i = 0; i < m->n; i++) {
+		struct stat st = { 0 };
+
+		(void)host_stat(m, m->steps[i].path, &st);
+		buf_fmt(&all, "%d %o %u %u ", (int)m->steps[i].action, st.st_mode, st.st_uid,
+			st.st_gid);
+		buf_add(&all, m->steps[i].path, strlen(m->steps[i].path) + 1);
+	}
+	for (size_t i = 0; i < MADE_COUNT; i++)
+		buf_add(&all, made[i].text.p, made[i].text.n);
+	digest_bytes(buf_cstr(&all), all.n, digest);
+	digest_text(digest, text);
+	text[32] = '\0';
+}
+
+/* Ids that a rootless instance cannot express stay ours. */
+static int take_owner(const struct mask *m, int dirfd, const char *name, const struct stat *like)
+{
+	if (fchownat(dirfd, name, like->st_uid, like->st_gid, AT_SYMLINK_NOFOLLOW) == 0 ||
+		m->store->rootless)
+		return 0;
+	return -errno;
+}
+
+static int like_host(struct mask *m, int parent, const char *name, const char *path)
+{
+	cleanup_fd int host = raw_openat2(m->host, path, O_RDONLY | O_DIRECTORY, 0, ON_HOST);
+	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
+	struct stat st;
+	int rc;
+
+	if (host < 0)
+		return host;
+	if (fstat(host, &st) < 0)
+		return -errno;
+	rc = take_owner(m, parent, name, &st);
+	if (rc == 0 && fchmodat(parent, name, st.st_mode & 07777, 0) < 0)
+		rc = -errno;
+	if (rc == 0 && !m->store->rootless)
+		rc = tree_xattrs_read(host, ".", store_overlay_xattr(m->store), &xattrs);
+	return rc < 0 ? rc : tree_xattrs_write(parent, name, &xattrs);
+}
+
+/* The directory @path in the layer, with all parents like the host's; @len bytes of it count. Descriptor or -errno. */
+static int layer_dir(struct mask *m, const char *path, size_t len)
+{
+	cleanup_fd int at = openat(m->out, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	for (size_t done = 0; done < len;) {
+		size_t start = done + 1, end = start + strcspn(path + start, "/");
+		cleanup_free char *prefix = strndup(path, end),
+				  *name = strndup(path + start, end - start);
+		int next, rc = 0;
+
+		if (prefix == NULL || name == NULL)
+			abort();
+		if (mkdirat(at, name, 0755) == 0) {
+			rc = like_host(m, at, name, prefix);
+			tree_names_add(&m->made, prefix);
+		} else if (errno != EEXIST) {
+			rc = -errno;
+		}
+		next = rc < 0 ? rc
+			      : openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (next < 0)
+			return rc < 0 ? rc : -errno;
+		fd_close(&at);
+		at = next;
+		done = end;
+	}
+	return TAKE_FD(at);
+}
+
+static int layer_parent(struct mask *m, const char *path, const char **name)
+{
+	const char *slash = strrchr(path, '/');
+
+	*name = slash + 1;
+	return layer_dir(m, path, (size_t)(slash - path));
+}
+
+static int build_step(struct mask *m, const struct mask_step *step)
+{
+	const char *name;
+	cleanup_fd int fd = -1;
+	char xattr[64];
+
+	if (step->action == MASK_HIDE) {
+		fd = layer_parent(m, step->path, &name);
+		if (fd < 0)
+			return fd;
+		return mknodat(fd, name, S_IFCHR, makedev(0, 0)) < 0 ? -errno : 0;
+	}
+	fd = layer_dir(m, step->path, strlen(step->path));
+	if (fd < 0 || step->action == MASK_DIR)
+		return fd < 0 ? fd : 0;
+	(void)snprintf(xattr, sizeof(xattr), "%sopaque", store_overlay_xattr(m->store));
+	return tree_xattr_set(fd, ".", xattr, "y", 1);
+}
+
+static int build_file(struct mask *m, const struct made_file *made)
+{
+	const char *name;
+	cleanup_fd int fd = layer_parent(m, made->path, &name);
+	struct stat st = { 0 };
+	int rc = fd;
+
+	if (rc >= 0)
+		rc = file_create_at(fd, name, made->mode, buf_cstr(&made->text), made->text.n);
+	if (rc == 0 && host_stat(m, made->like, &st) && S_ISREG(st.st_mode))
+		rc = take_owner(m, fd, name, &st);
+	return rc;
+}
+
+static int build_mtab(struct mask *m)
+{
+	const char *name;
+	cleanup_fd int fd = layer_parent(m, "/etc/mtab", &name);
+
+	if (fd < 0)
+		return fd;
+	return symlinkat("../proc/self/mounts", fd, name) < 0 ? -errno : 0;
+}
+
+static void keep_times(const struct mask *m)
+{
+	for (size_t i = m->made.n; i-- > 0;) {
+		const char *path = m->made.names[i];
+		struct stat st;
+
+		if (host_stat(m, path, &st)) {
+			const struct timespec times[2] = { st.st_atim, st.st_mtim };
+
+			(void)utimensat(m->out, path + 1, times, AT_SYMLINK_NOFOLLOW);
+		}
+	}
+}
+
+static int build(struct mask *m, const struct made_file made[MADE_COUNT], struct err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < m->n; i++) {
+		rc = build_step(m, &m->steps[i]);
+		if (rc < 0)
+			return err_raise_sys(err, rc, "mask '%s'", m->steps[i].path);
+	}
+	for (size_t i = 0; rc == 0 && i < MADE_COUNT; i++) {
+		rc = build_file(m, &made[i]);
+		if (rc < 0)
+			return err_raise_sys(err, rc, "make '%s' of the mask layer", made[i].path);
+	}
+	rc = build_mtab(m);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make '/etc/mtab' of the mask layer");
+	keep_times(m);
+	return 0;
+}
+
+static int build_layer(
+	struct mask *m, const struct made_file made[MADE_COUNT], const char *hash, struct err *err)
+{
+	cleanup_fd int tmp = store_dir(m->store, "tmp"), masks = store_dir(m->store, "mask");
+	struct id id = id_new();
+	int rc;
+
+	if (tmp < 0 || masks < 0 || mkdirat(tmp, id.s, 0755) < 0)
+		return err_raise_sys(err, tmp < 0 ? tmp : -errno, "make a mask layer");
+	m->out = openat(tmp, id.s, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rc = m->out < 0 ? err_raise_sys(err, -errno, "open the mask layer") : build(m, made, err);
+	if (rc == 0 && renameat2(tmp, id.s, masks, hash, RENAME_NOREPLACE) < 0 && errno != EEXIST)
+		rc = err_raise_sys(err, -errno, "keep the mask layer");
+	(void)!tree_remove(tmp, id.s);
+	return rc;
+}
+
+static void mask_fini(struct mask *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		free(m->steps[i].path);
+	free(m->steps);
+	tree_names_free(&m->made);
+	fd_close(&m->host);
+	fd_close(&m->out);
+}
+
+int store_mask(struct job *job, json_t **ok, struct err *err)
+{
+	struct made_file made[MADE_COUNT] = {
+		[MADE_SHADOW] = MADE("/etc/shadow", 0640),
+		[MADE_GSHADOW] = MADE("/etc/gshadow", 0640),
+		[MADE_HOSTS] = MADE("/etc/hosts", 0644),
+		[MADE_HOSTNAME] = MADE("/etc/hostname", 0644),
+		[MADE_RESOLV] = MADE("/etc/resolv.conf", 0644),
+		[MADE_MACHINE_ID] = MADE("/etc/machine-id", 0444),
+	};
+	cleanup(mask_fini) struct mask m = { .store = &job->store, .host = -1, .out = -1 };
+	char hash[DIGEST_TEXT_SIZE], path[80];
+	int rc;
+
+	m.host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	rc = m.host < 0 ? err_raise_sys(err, -errno, "open /") : plan(&m, job->request, err);
+	if (rc == 0) {
+		rc = make_texts(&m, made);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "make up the accounts of the mask layer");
+	}
+	if (rc == 0) {
+		plan_hash(&m, made, hash);
+		(void)snprintf(path, sizeof(path), "mask/%s", hash);
+		if (faccessat(job->store.pool, path, F_OK, 0) < 0)
+			rc = build_layer(&m, made, hash, err);
+	}
+	if (rc == 0)
+		*ok = json_pack(
+			"{s:o}", "dir", json_sprintf("%s/pool/mask/%s", job->store.path, hash));
+	for (size_t i = 0; i < MADE_COUNT; i++)
+		buf_free(&made[i].text);
+	return rc;
+}

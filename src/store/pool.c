@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/pool.c - the job `storage`: make, mount, unmount and describe the pool.
+ *
+ * A pool file is formatted under a temporary name and renamed, so STATE/pool.btrfs is always a whole file system. The mount is
+ * made in the namespace of the caller (the host's) and stays until `unmount` or a reboot; the loop device frees itself with it.
+ */
+#include "store/pool.h"
+#include "base/str.h"
+#include "store/verbs.h"
+#include "sys/btrfs.h"
+#include "sys/feature.h"
+#include "sys/loop.h"
+#include "sys/mount.h"
+#include "sys/raw.h"
+
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+
+#define POOL_FILE      "pool.btrfs"
+#define POOL_SIZE_MAX  (64ULL << 30)
+#define POOL_SIZE_MIN  (256ULL << 20)
+#define POOL_DISCARDED "discard=async"
+
+static const char *const pool_dirs[] = { "live", "layers", "images", "mask", "tmp", "trash",
+	"sealing", "verified" };
+
+bool pool_can_clone(int fd)
+{
+	cleanup_fd int from = openat(fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	cleanup_fd int to = openat(fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	return from >= 0 && to >= 0 && write(from, "x", 1) == 1 && ioctl(to, FICLONE, from) == 0;
+}
+
+const char *pool_capture_way(const struct store *store)
+{
+	if (store->btrfs)
+		return "snapshot";
+	return pool_can_clone(store->pool) ? "reflink" : "copy";
+}
+
+/* Run a program with nothing of ours but its error output; its own words become the reason. */
+static int run_program(const char *const *argv, struct err *err)
+{
+	int out[2], status;
+	char text[400] = "";
+	size_t n = 0;
+	pid_t pid;
+
+	if (pipe2(out, O_CLOEXEC) < 0)
+		return err_raise_sys(err, -errno, "make a pipe for '%s'", argv[0]);
+	pid = fork();
+	if (pid == 0) {
+		static const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
+
+		(void)dup2(out[1], STDOUT_FILENO);
+		(void)dup2(out[1], STDERR_FILENO);
+		(void)raw_close_range(3, ~0U, 0);
+		(void)execve(
+			argv[0], (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)env);
+		_exit(127);
+	}
+	(void)close(out[1]);
+	for (;;) {
+		char chunk[256];
+		ssize_t got = read(out[0], chunk, sizeof(chunk));
+
+		if (got <= 0)
+			break;
+		for (ssize_t i = 0; i < got && n < sizeof(text) - 1; i++)
+			text[n++] = chunk[i] >= ' ' && chunk[i] < 127 ? chunk[i] : ' ';
+	}
+	(void)close(out[0]);
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		return err_raise_sys(err, -errno, "run '%s'", argv[0]);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		return err_raise(err, ERR_HOST, "'%s' failed: %s", argv[0], text);
+	return 0;
+}
+
+static uint64_t default_size(const struct store *store)
+{
+	struct statvfs fs;
+	uint64_t room = 0;
+
+	if (fstatvfs(store->state, &fs) == 0)
+		room = (uint64_t)fs.f_bavail * fs.f_frsize / 10 * 8;
+	return room < POOL_SIZE_MAX ? room & ~(uint64_t)0xFFFFF : POOL_SIZE_MAX;
+}
+
+static int format(const struct store *store, uint64_t size, struct err *err)
+{
+	char path[PATH_MAX + 32];
+	const char *argv[] = { "/usr/sbin/mkfs.btrfs", "-q", "-m", "single", "-d", "single", path,
+		NULL };
+	cleanup_fd int fd = -1;
+	int rc;
+
+	if (size < POOL_SIZE_MIN)
+		return err_raise(err, ERR_DISK_FULL,
+			"a pool of %llu bytes is too small, at least %llu are needed",
+			(unsigned long long)size, POOL_SIZE_MIN);
+	(void)unlinkat(store->state, POOL_FILE ".new", 0);
+	fd = openat(store->state, POOL_FILE ".new", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+		return err_raise_sys(err, -errno, "make '%s/" POOL_FILE "'", store->path);
+	(void)snprintf(path, sizeof(path), "%s/" POOL_FILE ".new", store->path);
+	rc = run_program(argv, err);
+	if (rc == 0 && (fsync(fd) < 0 || renameat(store->state, POOL_FILE ".new", store->state,
+						 POOL_FILE) < 0))
+		rc = err_raise_sys(err, -errno, "keep '%s/" POOL_FILE "'", store->path);
+	if (rc < 0)
+		(void)unlinkat(store->state, POOL_FILE ".new", 0);
+	return rc;
+}
+
+static int open_pool(struct store *store)
+{
+	fd_close(&store->pool);
+	store->pool = openat(store->state, "pool", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (store->pool < 0)
+		return -errno;
+	store->btrfs = !store->rootless && btrfs_is(store->pool);
+	return 0;
+}
+
+/* Is STATE/pool a mount of its own? */
+static bool is_mounted(const struct store *store)
+{
+	struct stat above, pool;
+
+	return fstat(store->state, &above) == 0 && fstat(store->pool, &pool) == 0 &&
+	       above.st_dev != pool.st_dev;
+}
+
+static int mount_file(struct store *store, struct err *err)
+{
+	char device[LOOP_PATH_SIZE], source[LOOP_PATH_SIZE + 8];
+	const char *options[] = { source, POOL_DISCARDED, NULL };
+	cleanup_fd int file = openat(store->state, POOL_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_fd int loop = -1, mount = -1, top = -1;
+	int rc;
+
+	if (file < 0)
+		return err_raise_sys(err, -errno, "open '%s/" POOL_FILE "'", store->path);
+	loop = loop_attach(file, device);
+	if (loop < 0)
+		return err_raise_sys(
+			err, loop, "bind '%s/" POOL_FILE "' to a loop device", store->path);
+	(void)snprintf(source, sizeof(source), "source=%s", device);
+	mount = mount_fs_new(
+		"btrfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME);
+	if (mount < 0)
+		return err_raise_sys(err, mount, "mount '%s/" POOL_FILE "'", store->path);
+	top = openat(mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rc = top < 0 ? -errno : btrfs_quota_enable(top);
+	if (rc < 0 && rc != -EINVAL && rc != -EOPNOTSUPP && rc != -ENOTTY)
+		return err_raise_sys(err, rc, "turn on quotas in '%s/" POOL_FILE "'", store->path);
+	rc = mount_attach_at(mount, store->state, "pool");
+	if (rc == 0)
+		rc = open_pool(store);
+	return rc < 0 ? err_raise_sys(err, rc, "mount the pool on '%s/pool'", store->path) : 0;
+}
+
+static int make_dirs(const struct store *store, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(pool_dirs); i++) {
+		if (mkdirat(store->pool, pool_dirs[i], 0700) < 0 && errno != EEXIST)
+			return err_raise_sys(
+				err, -errno, "make '%s/pool/%s'", store->path, pool_dirs[i]);
+	}
+	return 0;
+}
+
+static int mount_pool(struct store *store, struct err *err)
+{
+	int rc = mkdirat(store->state, "pool", 0700) < 0 && errno != EEXIST ? -errno : 0;
+
+	if (rc == 0)
+		rc = open_pool(store);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make '%s/pool'", store->path);
+	if (!store->rootless && faccessat(store->state, POOL_FILE, F_OK, 0) == 0 &&
+		!is_mounted(store))
+		return mount_file(store, err);
+	return 0;
+}
+
+/* Why there is no pool file; NULL when there can be one. */
+static const char *why_directory(const struct store *store, const json_t *request)
+{
+	const char *kind = json_string_value(json_object_get(request, "kind"));
+
+	if (store->rootless)
+		return "an ordinary user cannot mount a pool file";
+	if (kind != NULL && str_eq(kind, "directory"))
+		return "a directory was asked for";
+	if (!feature_has(FEATURE_BTRFS_SQUOTA))
+		return "this kernel has no btrfs with simple quotas";
+	if (access("/usr/sbin/mkfs.btrfs", X_OK) < 0)
+		return "mkfs.btrfs is not installed (package btrfs-progs)";
+	if (access("/dev/loop-control", W_OK) < 0)
+		return "there are no loop devices";
+	return NULL;
+}
+
+static int init(struct job *job, const char **reason, struct err *err)
+{
+	struct store *store = &job->store;
+	uint64_t size;
+	bool made = faccessat(store->state, "pool/layers", F_OK, 0) == 0 ||
+		    faccessat(store->state, POOL_FILE, F_OK, 0) == 0;
+	int rc = job_number(job->request, "size_bytes", default_size(store), &size, err);
+
+	*reason = made ? NULL : why_directory(store, job->request);
+	if (rc == 0 && !made && *reason == NULL) {
+		rc = format(store, size, err);
+		if (rc == -EOPNOTSUPP) {
+			*reason = "mkfs.btrfs failed";
+			*err = (struct err){ 0 };
+			rc = 0;
+		}
+	}
+	if (rc == 0)
+		rc = mount_pool(store, err);
+	/* A kernel without btrfs: the file is useless, the directory below it is not. */
+	if (rc == -ENODEV && !made) {
+		*reason = "this kernel has no btrfs";
+		*err = (struct err){ 0 };
+		rc = unlinkat(store->state, POOL_FILE, 0) < 0
+			     ? err_raise_sys(err, -errno, "remove the pool file")
+			     : 0;
+	}
+	return rc < 0 ? rc : make_dirs(store, err);
+}
+
+static int unmount(struct store *store, struct err *err)
+{
+	char path[PATH_MAX + 8];
+	bool mounted;
+
+	if (open_pool(store) < 0)
+		return 0;
+	mounted = is_mounted(store);
+	fd_close(&store->pool);
+	(void)snprintf(path, sizeof(path), "%s/pool", store->path);
+	if (mounted && umount2(path, UMOUNT_NOFOLLOW) < 0) {
+		if (errno == EBUSY)
+			return err_raise(err, ERR_BUSY, "the pool '%s' is in use", path);
+		return err_raise_sys(err, -errno, "unmount '%s'", path);
+	}
+	return 0;
+}
+
+static json_t *describe(const struct store *store, const char *reason)
+{
+	struct statvfs fs = { 0 };
+	bool limits = store->pool >= 0 && store->btrfs && btrfs_quota_works(store->pool);
+	bool file = faccessat(store->state, POOL_FILE, F_OK, 0) == 0;
+
+	if (store->pool >= 0)
+		(void)fstatvfs(store->pool, &fs);
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o}", "pool",
+		store->pool < 0 ? "none"
+		: store->btrfs  ? "btrfs"
+				: "directory",
+		"capture", store->pool < 0 ? "none" : pool_capture_way(store), "limit_bytes",
+		limits ? "quota" : "none", "limit_inodes", limits ? "by bytes" : "none",
+		"size_bytes", (json_int_t)((uint64_t)fs.f_blocks * fs.f_frsize), "free_bytes",
+		(json_int_t)((uint64_t)fs.f_bavail * fs.f_frsize), "file",
+		file ? json_sprintf("%s/" POOL_FILE, store->path) : json_null(), "reason",
+		reason != NULL ? json_string(reason) : json_null());
+}
+
+int store_storage(struct job *job, json_t **ok, struct err *err)
+{
+	const char *op = job_text(job->request, "op", err), *reason = NULL;
+	int rc = 0;
+
+	if (op == NULL)
+		return -EINVAL;
+	if (str_eq(op, "init"))
+		rc = init(job, &reason, err);
+	else if (str_eq(op, "mount"))
+		rc = mount_pool(&job->store, err);
+	else if (str_eq(op, "unmount"))
+		rc = unmount(&job->store, err);
+	else if (str_eq(op, "info"))
+		(void)open_pool(&job->store);
+	else
+		rc = err_raise(err, ERR_INVALID, "storage has no operation '%s'", op);
+	if (rc == 0)
+		*ok = describe(&job->store, reason);
+	return rc;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: store/store.h - the opened state directory of one instance, and where things lie in it (docs/design/0001, 0002).
+ */
+#ifndef CAY_STORE_STORE_H
+#define CAY_STORE_STORE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include <limits.h>
+
+/** struct store - zero-initialise descriptors to -1 with STORE_INIT; release with store_close(). */
+struct store {
+	int state;           /* STATE */
+	int pool;            /* STATE/pool; -1 when it was not asked for */
+	bool rootless;       /* user.overlay.* attributes, ids of a user namespace */
+	bool btrfs;          /* live directories and layers are subvolumes */
+	char path[PATH_MAX]; /* absolute path of STATE */
+};
+
+#define STORE_INIT \
+	{ \
+		.state = -1, .pool = -1 \
+	}
+#define cleanup_store cleanup(store_close)
+
+/** store_open() - open STATE and, with @pool, its mounted pool. %ERR_HOST when the pool was never made. */
+int store_open(struct store *store, const char *state, bool pool, struct err *err) attr_must_use;
+
+/** store_close() - release; NULL is fine. */
+void store_close(struct store *store);
+
+/** store_is_rootless() - does this process live in a user namespace other than the initial one? */
+bool store_is_rootless(void);
+
+/** store_overlay_xattr() - "trusted.overlay." or "user.overlay.". */
+static inline const char *store_overlay_xattr(const struct store *store)
+{
+	return store->rootless ? "user.overlay." : "trusted.overlay.";
+}
+
+/** store_dir() - open directory @path (relative, no symbolic links) below the pool for listing and as a base. Descriptor or -errno. */
+int store_dir(const struct store *store, const char *path) attr_must_use;
+
+/** store_key() - the instance's 32-byte key; made when there is none yet. 0 or -errno. */
+int store_key(const struct store *store, unsigned char key[32]) attr_must_use;
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: store/verbs.h - what jobs can do; members and replies are in docs/design/0002-store.md.
+ *
+ * A verb gets the opened store and the request, sets the reply on success and the error on failure. Context: a job process; blocks.
+ */
+#ifndef CAY_STORE_VERBS_H
+#define CAY_STORE_VERBS_H
+
+#include "store/job.h"
+
+typedef int store_verb(struct job *job, json_t **ok, struct err *err);
+
+/* VERB(name, needs the pool) */
+#define STORE_VERBS(VERB) \
+	VERB(storage, false) \
+	VERB(mask, true)
+
+#define VERB(name, pool) store_verb store_##name;
+STORE_VERBS(VERB)
+#undef VERB
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/btrfs.h"
+#include "base/str.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <linux/btrfs.h>
+#include <linux/btrfs_tree.h>
+#include <linux/magic.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+/* Newer than Debian 12's headers. */
+#define QUOTA_CTL_ENABLE_SIMPLE 4
+
+bool btrfs_is(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) == 0 && fs.f_type == BTRFS_SUPER_MAGIC;
+}
+
+bool btrfs_subvolume_is(int fd)
+{
+	struct stat st;
+
+	return btrfs_is(fd) && fstat(fd, &st) == 0 && st.st_ino == BTRFS_FIRST_FREE_OBJECTID;
+}
+
+/* Ids are text in sysfs: 8-4-4-4-12. */
+static int sysfs_dir(int fd, char *path, size_t size)
+{
+	struct btrfs_ioctl_fs_info_args info = { 0 };
+	char id[2 * BTRFS_FSID_SIZE + 5];
+	size_t n = 0;
+
+	if (ioctl(fd, BTRFS_IOC_FS_INFO, &info) < 0)
+		return -errno;
+	for (int i = 0; i < BTRFS_FSID_SIZE; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			id[n++] = '-';
+		(void)snprintf(id + n, 3, "%02x", info.fsid[i]);
+		n += 2;
+	}
+	if (snprintf(path, size, "/sys/fs/btrfs/%s", id) >= (int)size)
+		return -E2BIG;
+	return 0;
+}
+
+int btrfs_quota_enable(int fd)
+{
+	struct btrfs_ioctl_quota_ctl_args args = { .cmd = QUOTA_CTL_ENABLE_SIMPLE };
+
+	if (ioctl(fd, BTRFS_IOC_QUOTA_CTL, &args) < 0 && errno != EEXIST)
+		return -errno;
+	return 0;
+}
+
+bool btrfs_quota_works(int fd)
+{
+	char path[128], groups[160];
+
+	if (sysfs_dir(fd, path, sizeof(path)) < 0)
+		return false;
+	(void)snprintf(groups, sizeof(groups), "%s/qgroups", path);
+	return access(groups, F_OK) == 0;
+}
+
+int btrfs_subvolume_new(int dirfd, const char *name)
+{
+	struct btrfs_ioctl_vol_args_v2 args = { 0 };
+	int rc = str_copy(args.name, sizeof(args.name), name);
+
+	if (rc < 0)
+		return rc;
+	return ioctl(dirfd, BTRFS_IOC_SUBVOL_CREATE_V2, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_subvolume_limit(int fd, uint64_t bytes)
+{
+	/* qgroupid 0 means the group of the subvolume that @fd is in; (u64)-1 clears a limit */
+	struct btrfs_ioctl_qgroup_limit_args args = {
+		.lim = { .flags = BTRFS_QGROUP_LIMIT_MAX_RFER,
+			.max_rfer = bytes != 0 ? bytes : UINT64_MAX },
+	};
+
+	return ioctl(fd, BTRFS_IOC_QGROUP_LIMIT, &args) < 0 ? -errno : 0;
+}
+
+static int subvolume_id(int fd, uint64_t *ret)
+{
+	struct btrfs_ioctl_ino_lookup_args args = { .objectid = BTRFS_FIRST_FREE_OBJECTID };
+
+	if (ioctl(fd, BTRFS_IOC_INO_LOOKUP, &args) < 0)
+		return -errno;
+	*ret = args.treeid;
+	return 0;
+}
+
+int btrfs_subvolume_usage(int fd, uint64_t *ret_bytes)
+{
+	char dir[128], path[192];
+	uint64_t id;
+	int rc = subvolume_id(fd, &id);
+
+	if (rc == 0)
+		rc = sysfs_dir(fd, dir, sizeof(dir));
+	if (rc < 0)
+		return rc;
+	(void)snprintf(
+		path, sizeof(path), "%s/qgroups/0_%llu/referenced", dir, (unsigned long long)id);
+	{
+		cleanup_buf struct buf text = BUF_INIT(64);
+
+		rc = file_read_at(AT_FDCWD, path, &text);
+		if (rc < 0)
+			return rc;
+		if (text.n > 0 && text.p[text.n - 1] == '\n')
+			text.p[--text.n] = '\0';
+		return str_to_u64(buf_cstr(&text), 0, UINT64_MAX, ret_bytes);
+	}
+}
+
+int btrfs_snapshot(int source, int dirfd, const char *name)
+{
+	struct btrfs_ioctl_vol_args_v2 args = { .fd = source };
+	int rc = str_copy(args.name, sizeof(args.name), name);
+
+	if (rc < 0)
+		return rc;
+	return ioctl(dirfd, BTRFS_IOC_SNAP_CREATE_V2, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_subvolume_readonly(int fd, bool readonly)
+{
+	uint64_t flags = 0;
+
+	if (ioctl(fd, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) < 0)
+		return -errno;
+	flags = readonly ? flags | BTRFS_SUBVOL_RDONLY : flags & ~BTRFS_SUBVOL_RDONLY;
+	return ioctl(fd, BTRFS_IOC_SUBVOL_SETFLAGS, &flags) < 0 ? -errno : 0;
+}
+
+int btrfs_subvolume_remove(int dirfd, const char *name)
+{
+	struct btrfs_ioctl_vol_args args = { 0 };
+	struct btrfs_ioctl_qgroup_create_args group = { .create = 0 };
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	uint64_t id = 0;
+	int rc = str_copy(args.name, sizeof(args.name), name);
+
+	if (fd >= 0 && rc == 0)
+		rc = subvolume_id(fd, &id);
+	fd_close(&fd);
+	if (rc < 0)
+		return rc;
+	if (ioctl(dirfd, BTRFS_IOC_SNAP_DESTROY, &args) < 0)
+		return -errno;
+	/* The group stays while snapshots hold extents that it is charged for. */
+	group.qgroupid = id;
+	(void)ioctl(dirfd, BTRFS_IOC_QGROUP_CREATE, &group);
+	return 0;
+}

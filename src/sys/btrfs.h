@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sys/btrfs.h - subvolumes, snapshots and simple quotas of btrfs by ioctl; all return -errno. Need root of the initial namespace.
+ *
+ * Simple quotas (Linux 6.7) charge an extent to the subvolume that wrote it for as long as anything refers to it.
+ */
+#ifndef CAY_SYS_BTRFS_H
+#define CAY_SYS_BTRFS_H
+
+#include "base/attr.h"
+
+/** btrfs_is() - does @fd lie on a btrfs? */
+bool btrfs_is(int fd);
+
+/** btrfs_subvolume_is() - is the directory behind @fd the top of a subvolume? */
+bool btrfs_subvolume_is(int fd);
+
+/** btrfs_quota_enable() - turn simple quotas on; idempotent. -EINVAL or -EOPNOTSUPP on kernels before 6.7. */
+int btrfs_quota_enable(int fd) attr_must_use;
+
+/** btrfs_quota_works() - does a limit on the subvolume behind @fd hold (are quotas on)? */
+bool btrfs_quota_works(int fd);
+
+/** btrfs_subvolume_new() - make subvolume @name in @dirfd. Return: 0 or -errno. */
+int btrfs_subvolume_new(int dirfd, const char *name) attr_must_use;
+
+/** btrfs_subvolume_limit() - at most @bytes of data and metadata in the subvolume behind @fd; 0 = no limit. */
+int btrfs_subvolume_limit(int fd, uint64_t bytes) attr_must_use;
+
+/** btrfs_subvolume_usage() - bytes charged to the subvolume behind @fd now. */
+int btrfs_subvolume_usage(int fd, uint64_t *ret_bytes) attr_must_use;
+
+/** btrfs_snapshot() - writable snapshot of the subvolume behind @source as @dirfd/@name; flushes and commits a transaction. */
+int btrfs_snapshot(int source, int dirfd, const char *name) attr_must_use;
+
+/** btrfs_subvolume_readonly() - set or clear the read-only flag of the subvolume behind @fd. */
+int btrfs_subvolume_readonly(int fd, bool readonly) attr_must_use;
+
+/** btrfs_subvolume_remove() - remove subvolume @dirfd/@name with all it holds, O(1); its quota group goes too when nothing is left in it. */
+int btrfs_subvolume_remove(int dirfd, const char *name) attr_must_use;
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/loop.h"
+
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
+
+/* Somebody else may take the free number between the two calls. */
+#define ATTEMPTS 64
+
+static int configure(int device, int file, unsigned int flags)
+{
+	struct loop_config config = { .fd = (unsigned int)file, .info = { .lo_flags = flags } };
+
+	return ioctl(device, LOOP_CONFIGURE, &config) < 0 ? -errno : 0;
+}
+
+int loop_attach(int file, char path[LOOP_PATH_SIZE])
+{
+	cleanup_fd int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+
+	if (control < 0)
+		return -errno;
+	for (int i = 0; i < ATTEMPTS; i++) {
+		cleanup_fd int device = -1;
+		int n = ioctl(control, LOOP_CTL_GET_FREE), rc;
+
+		if (n < 0)
+			return -errno;
+		(void)snprintf(path, LOOP_PATH_SIZE, "/dev/loop%d", n);
+		device = open(path, O_RDWR | O_CLOEXEC);
+		if (device < 0)
+			return -errno;
+		rc = configure(device, file, LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO);
+		if (rc == -EINVAL)
+			rc = configure(device, file, LO_FLAGS_AUTOCLEAR);
+		if (rc == 0)
+			return TAKE_FD(device);
+		if (rc != -EBUSY)
+			return rc;
+	}
+	return -EBUSY;
+}
