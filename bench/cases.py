@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured. A case is a function of a Bench that returns rows (measure.row, measure.value); its docstring is the text of the report."""
+
+import os
+import shutil
+import subprocess
+import time
+
+import project
+from measure import BUILD, api, available_kib, descriptors, helper, interleaved, name_of, percentile, pss_kib, row, spawn, value
+
+from lib import leaks
+
+CAY = os.path.join(BUILD, "cay")
+CREATE = ("create", "POST", "/v1/sandboxes", {}, "id")
+REMOVE = ("remove", "DELETE", "/v1/sandboxes/{id}?force=true", None, None)
+TRUE = {"argv": ["true"]}
+
+
+def once(step, mark="@"):
+    return (mark + step[0],) + step[1:]
+
+
+def execute(argv, label="exec", sandbox="{id}"):
+    """The steps of an exec, from the request to the final status."""
+    return [(label, "POST", f"/v1/sandboxes/{sandbox}/execs", {"argv": argv}, "exec"),
+            (label, "GET", f"/v1/sandboxes/{sandbox}/execs/{{exec}}?wait_ms=50000", None, None)]
+
+
+class Bench:
+    """What the cases share: a running instance, the peers, a scratch directory, and how thorough to be."""
+
+    def __init__(self, instance, peers, scratch, scale):
+        self.instance, self.peers, self.scratch, self.scale = instance, peers, scratch, scale
+        self.notes = []
+
+    def count(self, n):
+        return max(1, round(n * self.scale))
+
+    def api(self, connections, rounds, steps):
+        result = api(self.instance.socket, connections, rounds, steps)
+        for text in result["errors"][:3]:
+            self.notes.append(f"{steps[-1][0]} at {connections}: {text}")
+        return result
+
+    def rows(self, case, connections, result, labels, who="cay"):
+        return [row(case if len(labels) == 1 else f"{case}: {label}", who, result["steps"][label]["ns"], result["steps"][label]["errors"], connections)
+                for label in labels]
+
+    def cay(self, *args):
+        return spawn(1, [CAY, *args], env=self.instance.environment(), cwd=self.scratch)
+
+
+def run_warm(b):
+    """`… -- true`, from fork to the end of the command, started one after the other in interleaved rounds; cay with its server running."""
+    env, empty = b.instance.environment(), os.path.join(b.scratch, "empty")
+    os.makedirs(empty, exist_ok=True)
+    each = b.count(10)
+    contenders = {
+        "cay run": lambda: spawn(each, [CAY, "run", "--", "true"], env=env, cwd=empty),
+        "cay run --no-cwd": lambda: spawn(each, [CAY, "run", "--no-cwd", "--", "true"], env=env, cwd=empty),
+        "true alone": lambda: spawn(each, ["true"]),
+    }
+    for name, (prefix, argv) in b.peers.commands.items():
+        slow = name == "runsc"
+        contenders[name] = lambda prefix=prefix, argv=argv, slow=slow: spawn(max(1, each // 5) if slow else each, argv, prefix)
+    for measure in contenders.values():
+        measure()
+    return [row("run -- true, warm", who, ns, errors) for who, (ns, errors) in interleaved(b.count(10), contenders).items()]
+
+
+def run_cold(b):
+    """The same with no server running: `cay` starts one."""
+    empty = os.path.join(b.scratch, "empty")
+    os.makedirs(empty, exist_ok=True)
+    samples, errors = [], 0
+    b.instance.stop()
+    for _ in range(b.count(5)):
+        ns, failed = spawn(1, [CAY, "run", "--", "true"], env=b.instance.environment(), cwd=empty)
+        samples, errors = samples + ns, errors + failed
+        b.instance.post("/v1/shutdown")
+        wait_gone(b.instance.socket)
+    b.instance.start()
+    return [row("run -- true, cold", "cay run", samples, errors)]
+
+
+def wait_gone(path, seconds=10):
+    """Until no server answers on @path."""
+    import socket
+    from lib.cay import DirectoryWatch
+    deadline = time.monotonic() + seconds
+    watch = DirectoryWatch(os.path.dirname(path))
+    try:
+        while time.monotonic() < deadline:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                try:
+                    s.connect(path)
+                except OSError:
+                    return
+            watch.wait(0.1)
+    finally:
+        watch.close()
+    raise RuntimeError("the server does not end")
+
+
+def http(b):
+    """GET /v1/version over one kept connection: what the API itself costs."""
+    result = b.api(1, b.count(500), [("version", "GET", "/v1/version", None, None)])
+    return b.rows("GET /v1/version", 1, result, ["version"])
+
+
+def create(b):
+    """POST /v1/sandboxes until the answer (the sandbox runs), then its removal. One connection leaves the pool time to refill; more do not."""
+    rows = []
+    for connections, rounds in ((1, 60), (10, 10), (100, 2)):
+        result = b.api(connections, b.count(rounds), [CREATE, REMOVE])
+        rows += b.rows("create, then remove", connections, result, ["create", "remove"])
+    return rows
+
+
+def create_paced(b):
+    """The same with a pause of 20 ms between rounds, as when people or agents ask: every sandbox comes from the warm pool."""
+    samples, errors = [], 0
+    for _ in range(b.count(40)):
+        result = b.api(1, 1, [CREATE, REMOVE])
+        samples += result["steps"]["create"]["ns"]
+        errors += result["steps"]["create"]["errors"]
+        time.sleep(0.02)
+    return [row("create, 20 ms apart", "cay", samples, errors)]
+
+
+def execs(b):
+    """An exec of `true` in a running sandbox, from the request to its final status (two requests), a sandbox for each connection."""
+    rows = []
+    for connections, rounds in ((1, 200), (10, 20), (100, 3)):
+        steps = [once(CREATE), *execute(["true"]), once(REMOVE, "~")]
+        rows += b.rows("exec true", connections, b.api(connections, b.count(rounds), steps), ["exec"])
+    return rows
+
+
+def forks(b):
+    """Snapshot of a running sandbox with 100 changed files, fork of it (the fork runs), rewind, and diff."""
+    rows = []
+    make = "mkdir -p /w && cd /w && for i in $(seq 100); do echo $i > f$i; done"
+    for connections, rounds in ((1, 20), (10, 3), (100, 1)):
+        steps = [once(CREATE), *[once(s) for s in execute(["sh", "-c", make])],
+                 ("snapshot", "POST", "/v1/sandboxes/{id}/snapshots", {}, "snapshot"),
+                 ("fork", "POST", "/v1/snapshots/{snapshot}/fork", {}, "child"),
+                 ("diff", "GET", "/v1/diff?a={id}", None, None),
+                 ("rewind", "POST", "/v1/sandboxes/{id}/rewind", {"snapshot": "{snapshot}"}, None),
+                 ("-", "DELETE", "/v1/sandboxes/{child}?force=true", None, None),
+                 once(REMOVE, "~")]
+        result = b.api(connections, b.count(rounds), steps)
+        rows += b.rows("100 changed files", connections, result, ["snapshot", "fork", "diff", "rewind"])
+    return rows
+
+
+def rate(b):
+    """Sandboxes per second: create, exec true, wait, remove, on 4 connections for some seconds; then 500 connections that all ask for one sandbox at once."""
+    cycle = [CREATE, *execute(["true"]), REMOVE]
+    result = b.api(4, b.count(60), cycle)
+    done = len(result["steps"]["remove"]["ns"])
+    errors = sum(s["errors"] for s in result["steps"].values())
+    rows = [value("sandboxes per second: create, exec, remove", "cay", round(done / (result["wall_ns"] / 1e9), 1), "1/s", errors=errors, n=done)]
+    burst = 500 if b.scale >= 1 else 100
+    result = b.api(burst, 1, [CREATE, once(REMOVE, "~")])
+    rows.append(row(f"burst of {burst} creates", "cay", result["steps"]["create"]["ns"], result["steps"]["create"]["errors"], burst,
+                    seconds=round(result["wall_ns"] / 1e9, 2)))
+    return rows
+
+
+def our_processes(b):
+    """Live processes of the instance without the payloads' own: cayd, cay-spawn, keepers (and their starters), inits."""
+    return [p for p in b.instance.own_processes() if name_of(p).startswith("cay")]
+
+
+def memory(b):
+    """Idle sandboxes kept: PSS of all our processes, and the fall of MemAvailable (which counts kernel memory too), per sandbox."""
+    rows, ids, before = [], [], available_kib()
+    for target in (10, 100, 1000) if b.scale >= 1 else (10, 100):
+        while len(ids) < target:
+            ids.append(b.instance.post("/v1/sandboxes", {})["id"])
+        pids = our_processes(b)
+        pss = sum(filter(None, map(pss_kib, pids)))
+        per = [descriptors(p) for p in pids]
+        rows.append(value("idle sandboxes", "cay", round(pss / target, 1), "KiB PSS each", n=target, errors=0,
+                          available_kib_each=round((before - available_kib()) / target, 1), processes_each=round(len(pids) / target, 2),
+                          descriptors_each=round(sum(per) / target, 2)))
+    for box in ids:
+        b.instance.call("DELETE", f"/v1/sandboxes/{box}?force=true")
+    return rows
+
+
+def frozen(b):
+    """Snapshot of a running sandbox in which 10,000 files changed since the last one: how long its processes stood still, and the whole call."""
+    box = b.instance.post("/v1/sandboxes", {})["id"]
+    script = "mkdir -p /w && cd /w && for d in $(seq 100); do mkdir -p $d; for f in $(seq 100); do echo $1 > $d/$f; done; done"
+    still, whole = [], []
+    for turn in range(b.count(3)):
+        done = b.instance.cay("exec", box, "--", "sh", "-c", script, "sh", str(turn), timeout=60)
+        assert done.returncode == 0
+        start = time.monotonic_ns()
+        snapshot = b.instance.post(f"/v1/sandboxes/{box}/snapshots", {})
+        whole.append(time.monotonic_ns() - start)
+        still.append(snapshot["frozen_us"] * 1000)
+    b.instance.call("DELETE", f"/v1/sandboxes/{box}?force=true")
+    how = snapshot.get("capture", "")
+    return [row("snapshot with 10,000 changed files: frozen", "cay", still, capture=how), row("snapshot with 10,000 changed files: whole", "cay", whole, capture=how)]
+
+
+FILE_WORK = {
+    "untar 4,000 files": "tar xf $IN/tree.tar -C $OUT",
+    "git clone": "git -c safe.directory='*' clone -q --no-hardlinks $IN/repo $OUT/clone",
+    "make -j2 of a C project": "cp -r $IN/project $OUT/project && make -s -j2 -C $OUT/project",
+}
+
+
+def file_work(b):
+    """Wall time of the same script inside a sandbox (its root overlay), under bwrap and native, interleaved, on the file system of the pool."""
+    given = os.path.join(b.scratch, "in")
+    if not os.path.isdir(given):
+        project.make_inputs(given)
+    out = os.path.join(b.instance.state, "pool", "tmp") if os.path.isdir(os.path.join(b.instance.state, "pool", "tmp")) else b.instance.state
+    out = os.path.join(out, "bench-native")
+    box = b.instance.post("/v1/sandboxes", {"mounts": [{"source": given, "target": "/in", "mode": "ro"}]})["id"]
+    rows = []
+    for case, script in FILE_WORK.items():
+        script = "set -e; rm -rf $OUT; mkdir -p $OUT; sync -f $OUT; t0=$(date +%s%N); { " + script + "; } >/dev/null 2>&1; echo $(( $(date +%s%N) - t0 ))"
+
+        def native(prefix=(), script=script):
+            done = subprocess.run([*prefix, "sh", "-c", script], env={**os.environ, "IN": given, "OUT": out}, stdout=subprocess.PIPE, text=True,
+                                  timeout=100, check=False)
+            return ([int(done.stdout)], 0) if done.returncode == 0 else ([], 1)
+
+        def inside(script=script):
+            done = b.instance.cay("exec", "--env", "IN=/in", "--env", "OUT=/work", box, "--", "sh", "-c", script, check=False, timeout=100)
+            return ([int(done.stdout)], 0) if done.returncode == 0 else ([], 1)
+
+        contenders = {"native": native, "cay": inside}
+        if "bwrap" in b.peers.commands:
+            contenders["bwrap"] = lambda native=native: native(["bwrap", "--unshare-all", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
+        got = interleaved(b.count(5), contenders)
+        base = percentile(got["native"][0], 50)
+        for who, (ns, errors) in got.items():
+            middle = percentile(ns, 50)
+            rows.append(row(case, who, ns, errors, of_native=round(base / middle, 3) if base and middle else None))
+    shutil.rmtree(out, ignore_errors=True)
+    b.instance.call("DELETE", f"/v1/sandboxes/{box}?force=true")
+    return rows
+
+
+ALL = [run_warm, run_cold, http, create, create_paced, execs, forks, rate, memory, frozen, file_work]
