@@ -135,12 +135,13 @@ static void ks_02b(struct run *r)
 static void ks_03(struct run *r)
 {
 	const unsigned long high = 1UL << 32;
+	int pair[2];
 
 	attempt(r, "socket(AF_VSOCK|high)", syscall(SYS_socket, 40UL | high, 1UL, 0UL));
 	attempt(r, "socket(AF_PACKET|high)", syscall(SYS_socket, 17UL | high, 3UL, 0UL));
 	attempt(r, "socket(INET|high, RAW|high)",
 		syscall(SYS_socket, 2UL | high, 3UL | high, 1UL | high));
-	attempt(r, "socketpair(TIPC|high)", syscall(SYS_socketpair, 30UL | high, 1UL, 0UL, r));
+	attempt(r, "socketpair(TIPC|high)", syscall(SYS_socketpair, 30UL | high, 1UL, 0UL, pair));
 	attempt(r, "prctl(SET_MM|high)", syscall(SYS_prctl, 35UL | high, 1UL, 4096UL, 0UL, 0UL));
 	attempt(r, "prctl(SET_TSC|high)", syscall(SYS_prctl, 26UL | high, 1UL, 0UL, 0UL, 0UL));
 	long pid = syscall(

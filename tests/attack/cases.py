@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attack cases that one program performs inside: what must be observed, which oracle says so, in which sandboxes they run.
+
+Ids are those of the catalogue; a letter after the number is one of several attacks of a row. `shared` cases leave nothing behind and
+share a sandbox; `fresh` ones end, fill or change theirs. What each read is compared with what was hidden (`check`).
+"""
+
+import dataclasses
+import os
+import re
+import socket
+from typing import Callable, Optional
+
+import posture
+from canary import read
+
+
+@dataclasses.dataclass
+class Case:
+    id: str
+    expected: str
+    oracle: str
+    kind: str = "shared"                       # shared, fresh, outside
+    users: tuple = ("root", "daemon")
+    profiles: tuple = ("default", "strict")
+    args: Optional[Callable] = None            # session, sandbox -> {key: value}
+    check: Optional[Callable] = None           # session, sandbox, result, status -> [reason]
+    unreachable: Optional[Callable] = None     # -> reason when this kernel has nothing to attack
+    redcell: str = ""                          # id known to the attacker, when it is another
+    limits: Optional[dict] = None
+    function: Optional[Callable] = None        # outside cases: session -> (outcome, detail)
+    attack: str = ""
+    seconds: int = 20
+
+
+# ---- what the runner knows better than the attacker ------------------------------------------------------------------------------
+
+def host_lines(session, sandbox, result, status):
+    """Nothing of this instance's places or of other sandboxes may be readable inside."""
+    found = []
+    for word in (session.host.top, session.instance.dir, sandbox["id"], "/cay-", "keeper"):
+        for line in result["proof"].splitlines():
+            if word in line:
+                found.append(f"{word!r} is visible: {line.strip()[:120]}")
+                break
+    return found
+
+
+def host_size(session, sandbox, result, status):
+    found = []
+    total = [line for line in read("/proc/meminfo").decode().splitlines() if line.startswith("MemTotal")][0]
+    if total in result["proof"]:
+        found.append(f"the host's {total}")
+    version = read("/proc/version").decode().strip()
+    if version and version in result["proof"]:
+        found.append("the host's kernel version string")
+    boot = re.search(r"btime (\d+)", read("/proc/stat").decode())
+    if boot and boot[0] in result["proof"]:
+        found.append("the host's boot time")
+    return found
+
+
+def own_namespaces(session, sandbox, result, status):
+    seen = set(result["proof"].split())
+    found = [f"shares {link} with the host" for link in posture.namespaces("self").values() if link in seen]
+    other = posture.namespaces(session.neighbour["init_pid"])
+    return found + [f"shares {link} with the neighbour" for link in other.values() if link in seen]
+
+
+def environment(session, sandbox, result, status):
+    bad = ("LD_", "GCONV", "GLIBC_TUNABLES", "BASH_ENV", "PYTHONSTARTUP", "CAY_", "SSH_", "SECRET")
+    return [f"inherited {line.split('=')[0]}" for line in result["proof"].splitlines() if line.startswith(bad)]
+
+
+def limit_counts(what, limit):
+    """The number in the detail ("37 processes") must not be above @limit."""
+    def check(session, sandbox, result, status):
+        m = re.search(r"(\d+) " + what, result["detail"])
+        return [f"{m[0]}, the limit is {limit}"] if m and int(m[1]) > limit else []
+    return check
+
+
+def ended_by_oom(session, sandbox, result, status):
+    """Either refused, or the end is reported with its reason; memory outside stays below the limit."""
+    used = session.usage(sandbox)
+    limit = sandbox["limits"]["memory_bytes"]
+    found = []
+    if used.get("memory_peak_bytes", 0) > limit * 1.05:
+        found.append(f"peak {used['memory_peak_bytes']} bytes, the limit is {limit}")
+    if not result["detail"] and status["status"] not in ("oom", "killed", "signaled", "limit"):
+        found.append(f"ended without a reason: {status}")
+    return found
+
+
+def disk_bounded(session, sandbox, result, status):
+    """The bytes that the sandbox takes on the host."""
+    used = session.disk_of(sandbox)
+    limit = sandbox["limits"]["disk_bytes"]
+    return [f"{used >> 20} MiB on the host's disk, the limit is {limit >> 20}"] if used > limit * 1.25 + (4 << 20) else []
+
+
+def pids_bounded(session, sandbox, result, status):
+    # children of the attacker, and the limit's own overhead: init
+    n = session.process_count(sandbox)
+    limit = sandbox["limits"]["pids"]
+    return [f"{n} processes, the limit is {limit}"] if n > limit + 2 else []
+
+
+def no_family(family, kind=socket.SOCK_STREAM):
+    def probe():
+        try:
+            socket.socket(family, kind).close()
+            return None
+        except OSError as error:
+            return f"not in this kernel: {error.strerror}"
+    return probe
+
+
+def no_ksm():
+    return None if os.path.exists("/sys/kernel/mm/ksm") else "no page merging in this kernel"
+
+
+def pid_of_canary(session, sandbox):
+    return {"pid": session.host.process_of_uid(session.posture[sandbox["id"]].base)}
+
+
+def suid_args(session, sandbox):
+    return {"suiddir": "/rw"}
+
+
+MEMORY = {"memory_bytes": 64 << 20, "pids": 64, "disk_bytes": 64 << 20, "inodes": 4000, "files": 256}
+DISK = {"memory_bytes": 256 << 20, "pids": 64, "disk_bytes": 16 << 20, "inodes": 1000, "files": 256}
+
+ROOT_ONLY = {"users": ("root",)}
+FRESH = {"kind": "fresh", "users": ("root",), "profiles": ("default",)}
+
+INSIDE = [
+    Case("FS-01", "not there, not read", "secrets in what was read; access times"),
+    Case("FS-02", "stays at /", "secrets in what was read; access times"),
+    Case("FS-03", "stays in the root", "secrets in what was read; posture", users=("root",)),
+    Case("FS-04", "0-2 and nothing else", "descriptor table from outside"),
+    Case("FS-05", "EXDEV", "links and mode of the volume's file"),
+    Case("FS-06", "closed, or the same view", "directory outside"),
+    Case("FS-08", "EPERM", "posture"),
+    Case("FS-08B", "inert", "posture"),
+    Case("FS-09", "EPERM", "posture"),
+    Case("FS-12", "ENOTTY", "posture; directory outside"),
+    Case("FS-13", "refused", "content of the volume"),
+    Case("FS-16", "EROFS", "content, mode, owner, times of the volume", **FRESH),
+    Case("FS-17", "the copy changes, the host's file does not", "content, mode, links of the directory below", **FRESH),
+    Case("PR-01", "closed", "settings of the host"),
+    Case("PR-01B", "closed", "settings of the host; posture"),
+    Case("PR-02", "closed or empty", "what was read"),
+    Case("PR-03", "own processes only", "secret of the canary process"),
+    Case("PR-04", "no path and no name of the host", "this instance's paths and ids in what was read", check=host_lines),
+    Case("PR-05", "closed", "secrets in what was read"),
+    Case("PR-06", "the sandbox's own numbers", "host's numbers in what was read", check=host_size),
+    Case("PR-07", "a private copy only", "content of the volume"),
+    Case("PR-08", "EPERM", "mounts of the sandbox from outside"),
+    Case("PR-13", "absent", "what is there"),
+    Case("PR-14", "all differ", "ids of the host's and the neighbour's namespaces", check=own_namespaces),
+    Case("MN-01", "EPERM", "mounts of the sandbox from outside"),
+    Case("MN-02", "EPERM", "mounts of the sandbox from outside"),
+    Case("MN-03", "EPERM", "mounts of the sandbox from outside"),
+    Case("MN-04", "EPERM", "descriptor table"),
+    Case("MN-08", "no nested namespace", "posture"),
+    Case("NS-01", "EPERM, ENOSYS", "namespaces of each process from outside"),
+    Case("NS-02", "EPERM, ENOSPC", "namespaces and capabilities from outside"),
+    Case("NS-03", "EPERM", "namespaces of each process from outside"),
+    Case("NS-04", "EPERM", "capabilities from outside; settings of the host"),
+    Case("NS-05", "EPERM", "posture"),
+    Case("NS-05B", "EPERM", "posture"),
+    Case("NS-05C", "EPERM", "host name"),
+    Case("NS-06", "EPERM", "ids from outside"),
+    Case("NS-07", "ENOSYS", "secret key of the host"),
+    Case("NS-08", "EPERM", "posture"),
+    Case("NS-09", "EPERM, ENOTTY", "posture"),
+    Case("NS-11", "none beyond the profile", "capabilities from outside"),
+    Case("NS-12", "ids of the range only", "ids from outside"),
+    Case("DV-01", "the six nodes", "posture"),
+    Case("DV-02", "ENOTTY", "system call"),
+    Case("DV-02B", "ENOTTY", "system call"),
+    Case("DV-03", "ENOTTY", "system call"),
+    Case("DV-04", "ENXIO, ENOENT", "system call"),
+    Case("DV-05", "stops at the limit", "neighbour; number of terminals", kind="fresh", users=("root",), profiles=("default",),
+         args=lambda s, b: {"ptys": 200}, limits=dict(MEMORY, files=1024)),
+    Case("DV-09", "absent", "posture"),
+    Case("KS-01", "the refusal that the profile promises", "system call"),
+    Case("KS-02", "killed or ENOSYS", "exit of the process"),
+    Case("KS-02B", "ENOSYS or killed", "system call"),
+    Case("KS-03", "as without the high bits", "posture"),
+    Case("KS-04", "families of the allow-list only", "family of each socket, asked from outside"),
+    Case("KS-04B", "route only", "protocol of each socket, asked from outside"),
+    Case("KS-05", "no socket", "family of each socket, asked from outside", unreachable=no_family(40)),
+    Case("KS-06", "no socket", "family of each socket, asked from outside", unreachable=no_family(38, socket.SOCK_SEQPACKET)),
+    Case("KS-07", "ENOSYS", "descriptor table"),
+    Case("KS-08A", "EPERM", "descriptor table"),
+    Case("KS-08B", "EPERM", "descriptor table"),
+    Case("KS-08C", "EPERM", "descriptor table"),
+    Case("KS-08D", "EPERM", "descriptor table"),
+    Case("KS-09", "EPERM", "system call"),
+    Case("KS-09B", "EPERM", "descriptor table"),
+    Case("KS-10", "EPERM", "system call"),
+    Case("KS-11", "denied stays denied", "descriptor table"),
+    Case("KS-12", "filtered", "seccomp mode from outside"),
+    Case("KS-13", "every thread filtered", "seccomp mode from outside"),
+    Case("KS-16", "no core dump", "files outside and in the sandbox"),
+    Case("KS-17", "EINVAL", "system call"),
+    Case("LL-02", "nothing arrives", "listeners on the host's addresses", users=("root",), profiles=("default",),
+         args=lambda s, b: {"port": s.host.listeners.port, "addresses": s.addresses(), "nonce": s.host.nonce}, seconds=60),
+    Case("LL-02B", "lo only, no route", "system call"),
+    Case("LL-03", "ECONNREFUSED", "abstract listeners of the host",
+         args=lambda s, b: {"abstract": s.host.listeners.name, "abstract_dgram": s.host.listeners.name + "-dgram"}),
+    Case("LL-03B", "ENOENT, ECONNREFUSED", "path listeners of the host, the API socket",
+         args=lambda s, b: {"sockets": ":".join(s.host.listeners.paths + [s.instance.socket])}),
+    Case("LL-03C", "absent", "system call"),
+    Case("LL-04", "ESRCH, EPERM", "signals that the canary process counts", args=pid_of_canary),
+    Case("PS-03", "not visible", "secret in the host's segment", args=lambda s, b: {"shmkey": s.host.shm.key}),
+    Case("PS-07", "init goes on", "init from outside"),
+    Case("PS-10", "closed", "descriptor table"),
+    Case("EX-01", "closed", "hash of our programs"),
+    Case("EX-04", "only what was asked for", "names in the environment", check=environment),
+    Case("SC-02", "ENOSYS", "system call"),
+    Case("SC-03", "EINVAL", "ksm switch of the host", unreachable=no_ksm),
+    Case("SC-06", "none", "what was read"),
+    Case("SC-07", "synthetic or absent", "host's numbers in what was read", check=host_size),
+    Case("CG-01", "EPERM", "mounts of the sandbox from outside"),
+    Case("CG-02", "absent", "system call"),
+    Case("CG-03", "ENOSYS", "posture"),
+    Case("RX-08", "ENOSYS", "system call"),
+    Case("RX-10", "EPERM", "scheduling class from outside"),
+    Case("RX-20", "EACCES", "oom_score_adj from outside"),
+    Case("RX-21", "limits stand", "system call"),
+    # fresh sandboxes: these end or fill theirs
+    Case("PS-01", "only the sandbox's own processes end", "canary processes; neighbour; init", **FRESH),
+    Case("PS-08", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,
+         args=lambda s, b: {"processes": 200}, **FRESH),
+    Case("RX-01", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,
+         args=lambda s, b: {"processes": 200}, **FRESH),
+    Case("RX-02A", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+         args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02B", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+         args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02C", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+         args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02D", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+         args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02E", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+         args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02F", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+         args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
+         args=lambda s, b: {"mib": 64}, **FRESH),
+    Case("RX-04B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
+         args=lambda s, b: {"mib": 64}, **FRESH),
+    Case("RX-04C", "SIGBUS, ENOSPC", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
+         args=lambda s, b: {"mib": 64}, **FRESH),
+    Case("RX-04D", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
+         args=lambda s, b: {"mib": 64}, **FRESH),
+    Case("RX-04E", "ENOSPC, EDQUOT in a cow mount too", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
+         args=lambda s, b: {"mib": 64, "fill": "/cow/fill"}, redcell="RX-04A", **FRESH),
+    Case("RX-05A", "ENOSPC", "files counted; neighbour", limits=DISK, args=lambda s, b: {"inodes": 20000}, **FRESH),
+    Case("RX-05B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
+         args=lambda s, b: {"mib": 64}, **FRESH),
+    Case("RX-06", "EMFILE at the limit", "number in the descriptor table; neighbour", check=limit_counts("descriptors", 256),
+         limits=MEMORY, args=lambda s, b: {"files": 20000}, **FRESH),
+    Case("RX-09", "bounded, neighbour unaffected", "neighbour", limits=MEMORY, **FRESH),
+    Case("RX-13", "bounded, no core dump", "files outside; neighbour", limits=MEMORY, **FRESH),
+]

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process of a sandbox has, seen from outside: ids, capabilities, filter, namespaces, mounts, descriptors.
+
+The oracle for attacks that end inside the kernel: an attacker that got something must hold it somewhere, and here it is seen.
+"""
+
+import ctypes
+import os
+import socket
+import stat
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
+SO_PROTOCOL, SO_DOMAIN = 38, 39
+NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
+CAPS_DEFAULT = sum(1 << c for c in (0, 1, 3, 4, 5, 6, 7, 18, 31))
+CAPS = {"default": CAPS_DEFAULT, "strict": 0, "debug": CAPS_DEFAULT | 1 << 19}
+ANONYMOUS = {"[eventfd]", "[eventpoll]", "inotify", "[timerfd]", "[signalfd]", "[pidfd]", "seccomp notify"}
+AGREED = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}
+FAMILIES = {(socket.AF_UNIX, socket.SOCK_STREAM), (socket.AF_UNIX, socket.SOCK_DGRAM), (socket.AF_UNIX, socket.SOCK_SEQPACKET),
+            (socket.AF_INET, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM),
+            (socket.AF_INET6, socket.SOCK_STREAM), (socket.AF_INET6, socket.SOCK_DGRAM)}
+
+
+def text(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def status(pid):
+    return dict(line.split(":", 1) for line in text(f"/proc/{pid}/status").splitlines() if ":" in line)
+
+
+def namespaces(pid):
+    found = {}
+    for kind in NAMESPACES:
+        try:
+            found[kind] = os.readlink(f"/proc/{pid}/ns/{kind}")
+        except OSError:
+            pass
+    return found
+
+
+def family(pid, fd):
+    """(domain, type, protocol) of a socket of another process, asked of the socket itself."""
+    pidfd = LIBC.syscall(SYS_PIDFD_OPEN, pid, 0)
+    if pidfd < 0:
+        return None
+    copy = LIBC.syscall(SYS_PIDFD_GETFD, pidfd, fd, 0)
+    os.close(pidfd)
+    if copy < 0:
+        return None
+    with socket.socket(fileno=copy) as s:
+        return (s.getsockopt(socket.SOL_SOCKET, SO_DOMAIN), s.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE),
+                s.getsockopt(socket.SOL_SOCKET, SO_PROTOCOL))
+
+
+def bad_socket(kind):
+    domain, sort, protocol = kind
+    if domain == socket.AF_NETLINK:
+        return protocol != 0
+    if (domain, sort) not in FAMILIES:
+        return True
+    return domain in (socket.AF_INET, socket.AF_INET6) and protocol not in (6, 17)
+
+
+def descriptors(pid):
+    """Descriptors that a payload must not have, as text."""
+    found = []
+    try:
+        numbers = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return found
+    for n in numbers:
+        path = f"/proc/{pid}/fd/{n}"
+        try:
+            link, st = os.readlink(path), os.stat(path)
+        except OSError:
+            continue
+        if link.startswith("anon_inode:") and link[len("anon_inode:"):] not in ANONYMOUS:
+            found.append(f"descriptor {n} is {link}")
+        elif link.startswith("socket:"):
+            kind = family(pid, int(n))
+            if kind and bad_socket(kind):
+                found.append(f"descriptor {n} is a socket of family {kind[0]} type {kind[1]} protocol {kind[2]}")
+        elif stat.S_ISBLK(st.st_mode):
+            found.append(f"descriptor {n} is the block device {link}")
+        elif stat.S_ISCHR(st.st_mode):
+            number = (os.major(st.st_rdev), os.minor(st.st_rdev))
+            if number not in AGREED and not 136 <= number[0] <= 143:
+                found.append(f"descriptor {n} is the device {link}")
+        elif link.startswith(("/proc/sys", "/proc/sysrq", "/sys/")) and not os.access(path, os.W_OK):
+            pass
+        elif link.startswith("/secretmem"):
+            found.append(f"descriptor {n} is secret memory")
+    return found
+
+
+def tree(pid):
+    """@pid and all below it."""
+    found, todo = [], [pid]
+    while todo and len(found) < 200:
+        p = todo.pop()
+        found.append(p)
+        for t in (os.listdir(f"/proc/{p}/task") if os.path.isdir(f"/proc/{p}/task") else []):
+            todo += [int(c) for c in text(f"/proc/{p}/task/{t}/children").split()]
+    return found
+
+
+class Sandbox:
+    """What is true of a healthy sandbox, taken from its init just after it started; later looks are compared with it."""
+
+    def __init__(self, init_pid, profile, range_width=65536):
+        self.init, self.profile = init_pid, profile
+        self.namespaces = namespaces(init_pid)
+        self.host = namespaces("self")
+        uid_map = text(f"/proc/{init_pid}/uid_map").split()
+        self.width = range_width
+        # the map as the host sees it: what uid 0 inside is outside
+        self.base = self.host_uid(init_pid)
+        self.uid_map = uid_map
+        self.mounts = self.mountinfo(init_pid)
+        self.uid = int(status(init_pid).get("Uid", "0").split()[0])
+
+    @staticmethod
+    def host_uid(pid):
+        fields = text(f"/proc/{pid}/uid_map").split()
+        return int(fields[1]) if len(fields) >= 3 and fields[0] == "0" else -1
+
+    @staticmethod
+    def mountinfo(pid):
+        return [" ".join(line.split()[2:7]) for line in text(f"/proc/{pid}/mountinfo").splitlines()]
+
+    def broken(self, pid):
+        """What is wrong with process @pid and all below it, and with the sandbox."""
+        found = []
+        for kind in NAMESPACES:
+            if self.namespaces.get(kind) == self.host.get(kind):
+                found.append(f"the sandbox shares the host's {kind} namespace")
+        if self.mountinfo(self.init) != self.mounts and os.path.exists(f"/proc/{self.init}"):
+            found.append("the sandbox's mounts changed")
+        for p in tree(pid):
+            found += self.process(p)
+        return found
+
+    def process(self, pid):
+        found = []
+        state = status(pid)
+        if not state or state.get("State", "").strip().startswith(("Z", "X")):
+            return found
+        for kind, link in namespaces(pid).items():
+            if kind in self.namespaces and link != self.namespaces[kind]:
+                found.append(f"process in another {kind} namespace")
+        for field in ("Uid", "Gid"):
+            for one in state.get(field, "").split():
+                if int(one) == 0:
+                    found.append(f"{field} 0 outside")
+                elif self.base > 0 and not self.base <= int(one) < self.base + self.width:
+                    found.append(f"{field} {one} outside of the sandbox's range")
+        allowed = CAPS[self.profile]
+        for field in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"):
+            if int(state.get(field, "0"), 16) & ~allowed:
+                found.append(f"{field} {state[field].strip()}")
+        if self.profile == "strict" and state.get("NoNewPrivs", "").strip() != "1":
+            found.append("no_new_privs is off")
+        for task in (os.listdir(f"/proc/{pid}/task") if os.path.isdir(f"/proc/{pid}/task") else []):
+            mode = [v.strip() for k, v in (line.split(":", 1) for line in text(f"/proc/{pid}/task/{task}/status").splitlines()
+                                           if ":" in line) if k == "Seccomp"]
+            if mode and mode[0] != "2":
+                found.append(f"seccomp mode {mode[0]}")
+        return sorted(set(found)) + descriptors(pid)
