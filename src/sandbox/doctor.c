@@ -231,6 +231,17 @@ int doctor_report(json_t **ret, const char *state)
 	return 0;
 }
 
+int doctor_verb(struct job *job, json_t **ok, struct err *err)
+{
+	const char *state = job_text(job->request, "state", err);
+	int rc;
+
+	if (state == NULL)
+		return -EINVAL;
+	rc = doctor_report(ok, state);
+	return rc < 0 ? err_raise_sys(err, rc, "look at this machine") : 0;
+}
+
 int doctor_main(const char *state)
 {
 	json_t *report = NULL;

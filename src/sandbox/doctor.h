@@ -9,7 +9,7 @@
 #define CAY_SANDBOX_DOCTOR_H
 
 #include "base/attr.h"
-#include <jansson.h>
+#include "store/job.h"
 
 /** struct doctor - what the checks need to know; filled by doctor_report(). */
 struct doctor {
@@ -52,7 +52,10 @@ void doctor_check(enum doctor_check check, const struct doctor *d, struct findin
  */
 int doctor_report(json_t **ret, const char *state) attr_must_use;
 
-/** doctor_main() - print the report to standard output as indented JSON, for programs started with --doctor. Return: exit status. */
+/** doctor_verb() - the job `doctor` {state} -> the report. */
+int doctor_verb(struct job *job, json_t **ok, struct err *err) attr_must_use;
+
+/** doctor_main() - print the report to standard output as indented JSON, for `cay doctor` when no server can start. Return: exit status. */
 int doctor_main(const char *state) attr_must_use;
 
 #endif

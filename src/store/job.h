@@ -19,6 +19,12 @@ struct job {
 /** store_job_main() - read the request from @fd, do it, reply. Return: exit status (0 when a reply was sent). */
 int store_job_main(int fd);
 
+/**
+ * job_add_verb() - let store_job_main() also do a verb of a layer above; at most one, before it is called. The store is not opened for it.
+ * @name: borrowed for ever; @verb: sets the reply on success, the error on failure.
+ */
+void job_add_verb(const char *name, int (*verb)(struct job *job, json_t **ok, struct err *err));
+
 /** job_send() - send @object as an OBJECT frame; takes the reference. Return: 0 or -errno (the peer went away). */
 int job_send(struct job *job, json_t *object) attr_must_use;
 
