@@ -122,7 +122,8 @@ int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret
 
 int file_mkdirs_at(int dirfd, const char *path, mode_t mode)
 {
-	cleanup_fd int at = openat(dirfd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	cleanup_fd int at = openat(dirfd, dirfd == AT_FDCWD && path[0] == '/' ? "/" : ".",
+		O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	if (at < 0)
 		return -errno;

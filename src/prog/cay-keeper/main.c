@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cay-keeper: `cay-keeper job ID` does one thing to trees, `cay-keeper doctor STATE` prints what this machine offers; everything else is in src/store and src/sandbox. */
+/*
+ * prog/cay-keeper/main.c - `cay-keeper sandbox ID` holds a sandbox, `cay-keeper job ID` does one thing to trees (the socket is descriptor 3 for both),
+ * `cay-keeper doctor STATE` prints what this machine offers. Everything else is in src/sandbox and src/store.
+ */
 #include "base/log.h"
 #include "base/str.h"
 #include "sandbox/doctor.h"
+#include "sandbox/keeper.h"
 #include "store/job.h"
+
+#include <signal.h>
 
 #define CONTROL_FD 3
 
@@ -12,6 +18,18 @@ int main(int argc, char **argv)
 	log_init("cay-keeper");
 	if (argc == 3 && str_eq(argv[1], "doctor"))
 		return doctor_main(argv[2]);
+	if (argc == 3 && str_eq(argv[1], "sandbox")) {
+		const struct keeper_settings settings = {
+			.state = getenv("CAY_STATE"),
+			.run = getenv("CAY_RUN"),
+			.tag = getenv("CAY_TAG"),
+			.mode = getenv("CAY_MODE"),
+			.accept_no_limits = getenv("CAY_ACCEPT_NO_LIMITS"),
+			.programs = getenv("CAY_PROGRAMS"),
+		};
+
+		return keeper_main(argv[2], CONTROL_FD, &settings);
+	}
 	job_add_verb("doctor", doctor_verb);
 	if (argc == 3 && str_eq(argv[1], "job"))
 		return store_job_main(CONTROL_FD);

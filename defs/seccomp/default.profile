@@ -1,0 +1,92 @@
+# System calls of the default profile. tools/gen_filters.py compiles this text to BPF at build time.
+#
+#   allow NAME...                        unconditionally
+#   allow NAME if COND [and COND]...     COND: argN == V | argN & MASK == V | argN in V,V,...    (low 32 bits of the argument)
+#   errno ERR NAME...                    refuse with that error (known and denied: EPERM; as if the kernel had none of it: ENOSYS)
+#   otherwise ERR NAME                   what a conditional `allow` answers when no condition holds (default EPERM)
+# Several `allow … if` lines of one name are alternatives. A name that is nowhere listed answers ENOSYS, so programs fall back as on an older kernel.
+# A foreign architecture kills the process; x32 numbers answer ENOSYS.
+
+# files
+allow access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64 fallocate
+allow fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync
+allow ftruncate futimesat getcwd getdents getdents64 getxattr getxattrat lchown lgetxattr link linkat listxattr listxattrat llistxattr
+allow lremovexattr lseek lsetxattr lstat mkdir mkdirat mknod mknodat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64
+allow pwritev pwritev2 read readahead readlink readlinkat readv removexattr removexattrat rename renameat renameat2 rmdir sendfile setxattr setxattrat
+allow splice stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime utimensat utimes write writev
+allow inotify_add_watch inotify_init inotify_init1 inotify_rm_watch memfd_create pipe pipe2
+# memory
+allow brk get_robust_list madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal msync munlock munlockall munmap
+allow pkey_alloc pkey_free pkey_mprotect set_robust_list
+# processes and threads
+allow arch_prctl capget capset execve execveat exit exit_group fork getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority
+allow getresgid getresuid getrlimit getrusage getsid gettid getuid kill pidfd_open pidfd_send_signal pause prlimit64 restart_syscall rseq
+allow sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
+allow sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield set_thread_area get_thread_area set_tid_address setfsgid setfsuid setgid setgroups setitimer
+allow setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid tgkill tkill times uname vfork wait4 waitid chroot
+allow getitimer alarm getcpu sysinfo ioprio_get ioprio_set
+allow seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self statmount listmount
+# no namespace flag: NEWNS CGROUP UTS IPC USER PID NET
+allow clone if arg0 & 0x7E020000 == 0
+otherwise EPERM clone
+# its flags lie behind a pointer: a filter cannot see them, and libc falls back to clone
+errno ENOSYS clone3
+# FS, FILES, SYSVSEM
+allow unshare if arg0 & 0xFFFBF9FF == 0
+otherwise EPERM unshare
+# signals
+allow rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sigaltstack signalfd signalfd4
+# time
+allow clock_getres clock_gettime clock_nanosleep gettimeofday nanosleep time timer_create timer_delete timer_getoverrun timer_gettime timer_settime
+allow timerfd_create timerfd_gettime timerfd_settime
+# waiting
+allow epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 futex futex_requeue futex_wait futex_waitv futex_wake poll ppoll pselect6 select
+# System V and POSIX inter-process communication, in a namespace of its own
+allow msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget
+allow mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink
+allow getrandom
+# sockets: unix, and TCP or UDP over IPv4 and IPv6; routing netlink for getifaddrs. MPTCP must fail the way Go expects.
+allow socket if arg0 == 1 and arg1 & 0xF in 1,2,5
+allow socket if arg0 in 2,10 and arg1 & 0xF == 1 and arg2 in 0,6
+allow socket if arg0 in 2,10 and arg1 & 0xF == 2 and arg2 in 0,17
+allow socket if arg0 == 16 and arg2 == 0
+otherwise EAFNOSUPPORT socket
+allow socketpair if arg0 == 1
+otherwise EAFNOSUPPORT socketpair
+allow accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg shutdown
+# no MSG_FASTOPEN: it connects without connect()
+allow sendto if arg3 & 0x20000000 == 0
+allow sendmsg if arg2 & 0x20000000 == 0
+allow sendmmsg if arg3 & 0x20000000 == 0
+# refused options: TCP_FASTOPEN_CONNECT 30, TCP_ULP 31, TCP_REPAIR 19, UDP_ENCAP 100, SO_ATTACH_BPF 50, SO_ATTACH_REUSEPORT_EBPF 52; raw table options of netfilter (level IP, 64 and up)
+allow setsockopt if arg1 == 1 and arg2 notin 50,52
+allow setsockopt if arg1 == 6 and arg2 notin 19,30,31
+allow setsockopt if arg1 == 17 and arg2 != 100
+allow setsockopt if arg1 in 0,41 and arg2 & 0xFFFFFFC0 == 0
+allow setsockopt if arg1 == 270
+# ioctl: terminals, FIONREAD and friends, interface queries, file flags (reading). TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS, FICLONE, BTRFS_IOC_* are not here.
+allow ioctl if arg1 in 0x5401,0x5402,0x5403,0x5404,0x5405,0x5406,0x5407,0x5408,0x5409,0x540A,0x540B,0x540C,0x540D,0x540E,0x540F,0x5410,0x5411
+allow ioctl if arg1 in 0x5413,0x5414,0x541B,0x5421,0x5422,0x5429,0x5441,0x5450,0x5451,0x5452,0x5460
+allow ioctl if arg1 in 0x80045430,0x40045431,0x80045432,0x80045438,0x80045440,0x802C542A,0x402C542B,0x402C542C,0x402C542D,0x5420,0x40045436,0x5425
+allow ioctl if arg1 in 0x8901,0x8902,0x8903,0x8904,0x8905,0x8910,0x8912,0x8913,0x8915,0x8917,0x8919,0x891B,0x891D,0x8921,0x8927,0x8933,0x8942
+allow ioctl if arg1 in 0x80086601,0x801C581F,2,0x80047213,0x80087601,0x80047601
+otherwise ENOTTY ioctl
+# NAME, DUMPABLE, PDEATHSIG, KEEPCAPS, NO_NEW_PRIVS, SECCOMP, TIMERSLACK, SUBREAPER, CAPBSET_READ, TID_ADDRESS, THP, SET_VMA, SET_PTRACER, MDWE (get), ambient queries
+allow prctl if arg0 in 1,2,3,4,7,8,15,16,21,22,23,27,29,30,35,36,37,38,39,40,41,42,47,66,0x53564d41,0x59616d61
+allow prctl if arg0 == 53 and arg2 == 8
+allow prctl if arg0 == 24
+otherwise EINVAL prctl
+allow personality if arg0 in 0,8,0x20000,0x20008,0xFFFFFFFF
+otherwise EPERM personality
+
+# known and denied
+errno EPERM setns ptrace process_vm_readv process_vm_writev pidfd_getfd kcmp process_madvise process_mrelease
+errno ENOSYS keyctl add_key request_key
+errno EPERM bpf perf_event_open userfaultfd fanotify_init fanotify_mark lookup_dcookie quotactl quotactl_fd
+errno ENOSYS io_uring_setup io_uring_enter io_uring_register io_setup io_submit io_destroy io_getevents io_pgetevents io_cancel
+errno EPERM open_by_handle_at name_to_handle_at
+errno EPERM mount umount2 pivot_root open_tree open_tree_attr move_mount fsopen fsconfig fsmount fspick mount_setattr swapon swapoff acct
+errno EPERM init_module finit_module delete_module kexec_load kexec_file_load reboot iopl ioperm settimeofday clock_settime adjtimex clock_adjtime
+errno EPERM sethostname setdomainname syslog vhangup uselib ustat sysfs modify_ldt remap_file_pages move_pages migrate_pages mbind set_mempolicy set_mempolicy_home_node
+errno ENOSYS get_mempolicy memfd_secret cachestat
+errno EPERM vmsplice

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/box.c - see the header.
+ *
+ * Order of box_prepare(): groups; private mount namespace; live directory; starter (joins v1 groups); builder with its namespaces; id maps; the builder's
+ * stage 1. Order of box_start(): limits; mount points; overlays; the builder's stage 2; init; the starter joins.
+ * Failure: the keeper exits, cay-spawn kills what is left in the groups and removes them; nothing else outlives the processes except the live
+ * directory, which belongs to cayd.
+ */
+#include "sandbox/box.h"
+#include "base/ablate.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/str.h"
+#include "store/live.h"
+#include "sys/cred.h"
+#include "sys/fdpass.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/fsuid.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+/* Host ids of sandboxes: 16384 slots of 65536 from 2^30 on. */
+#define SLOT_FIRST_ID 0x40000000U
+#define SLOT_COUNT    16384U
+#define IDS_PER_BOX   65536U
+
+#define KILL_TIMEOUT_MS 10000
+
+static int prepare_groups(struct box *box, struct err *err)
+{
+	int rc = cgroup_prepare(&box->cgroup, box->config->tag, box->id, !box->config->rootless);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make the control groups of '%s'", box->id);
+	if (box->cgroup.box[0] == '\0' && !box->config->no_limits_ok)
+		return err_hint(err,
+			err_raise(err, ERR_HOST,
+				"no control group can be made here: limits, freezing and killing would not hold"),
+			"see cay doctor for how to delegate a cgroup; CAY_ACCEPT_NO_LIMITS=1 runs without");
+	return 0;
+}
+
+static void live_path(const struct box *box, char path[PATH_MAX])
+{
+	(void)snprintf(path, PATH_MAX, "%s/pool/live/%s", box->config->state, box->id);
+}
+
+/* The live directory may exist already: then this is another start of a stopped sandbox. */
+static int make_live(struct box *box, struct err *err)
+{
+	char path[PATH_MAX];
+	cleanup_fd int pool = -1;
+
+	(void)snprintf(path, sizeof(path), "%s/pool", box->config->state);
+	pool = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (pool < 0)
+		return err_raise_sys(err, -errno, "open '%s'", path);
+	box->live = store_live_create(pool, box->id, 1, 0);
+	return box->live < 0
+		       ? err_raise_sys(err, box->live, "make the live directory of '%s'", box->id)
+		       : 0;
+}
+
+static int start_starter(struct box *box, struct err *err)
+{
+	int rc = starter_new(&box->starter);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "start the starter");
+	rc = cgroup_v1_join(&box->cgroup, box->starter.pid);
+	return rc < 0 ? err_raise_sys(err, rc, "move the starter to its control groups") : 0;
+}
+
+/* What the builder answers: an error, or nothing and perhaps descriptors. */
+static int builder_answer(struct box *box, int *fds, size_t want, struct err *err)
+{
+	struct err answer;
+	size_t n_fds = 0;
+	ssize_t n = fdpass_recv(box->builder_sock, &answer, sizeof(answer), fds, want, &n_fds);
+
+	if (n != sizeof(answer))
+		return err_raise(err, ERR_INTERNAL, "the builder ended without a word (%zd)", n);
+	if (answer.code != ERR_NONE) {
+		*err = answer;
+		return -EIO;
+	}
+	return n_fds == want
+		       ? 0
+		       : err_raise(err, ERR_INTERNAL, "the builder sent %zu descriptors", n_fds);
+}
+
+static int start_builder(struct box *box, struct err *err)
+{
+	const struct box_config *c = box->config;
+	cleanup_fd int leaf = -1, init = openat(c->program_dir, "cay-init", O_RDONLY | O_CLOEXEC);
+	struct builder_options options = {
+		.init_fd = init, .single_id = c->single_id, .new_userns = !c->rootless
+	};
+	int pair[2], pid;
+
+	options.ids = c->single_id ? 1 : IDS_PER_BOX;
+	if (init < 0)
+		return err_raise_sys(err, -errno, "open the program cay-init");
+	if (box->cgroup.box[0] != '\0') {
+		leaf = cgroup_leaf_new(&box->cgroup, "init");
+		if (leaf < 0)
+			return err_raise_sys(err, leaf, "make init's control group");
+	}
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_raise_sys(err, -errno, "make a socket pair");
+	box->builder_sock = pair[0];
+	options.sock = pair[1];
+	pid = starter_clone_builder(&box->starter, &options, leaf);
+	(void)close(pair[1]);
+	if (pid < 0)
+		return err_raise_sys(err, pid, "clone the builder into new namespaces");
+	box->init_pid = pid;
+	box->init_pidfd = raw_pidfd_open(pid);
+	return box->init_pidfd < 0 ? err_raise_sys(err, box->init_pidfd, "open the builder's pidfd")
+				   : 0;
+}
+
+/* Root mode: give U1 its ids. */
+static int map_ids(struct box *box, struct err *err)
+{
+	cleanup_fd int proc = -1;
+	char path[64];
+	int rc;
+
+	if (box->config->rootless)
+		return 0;
+	proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (proc < 0)
+		return err_raise_sys(err, -errno, "open /proc");
+	rc = cred_map_user_ns(proc, box->init_pid, 0, box->rootfs.base, IDS_PER_BOX);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "map the ids of the set-up namespace");
+	(void)snprintf(path, sizeof(path), "%d/ns/user", box->init_pid);
+	box->rootfs.userns = openat(proc, path, O_RDONLY | O_CLOEXEC);
+	return box->rootfs.userns < 0 ? err_raise_sys(err, -errno, "open the set-up namespace") : 0;
+}
+
+static int builder_go(struct box *box, struct err *err)
+{
+	int rc = fdpass_send(box->builder_sock, "", 1, NULL, 0);
+
+	return rc < 0 ? err_raise_sys(err, rc, "release the builder") : 0;
+}
+
+static int prepare_builder(struct box *box, struct err *err)
+{
+	int fds[2], rc = start_builder(box, err);
+
+	if (rc == 0)
+		rc = map_ids(box, err);
+	if (rc == 0)
+		rc = builder_go(box, err);
+	if (rc == 0)
+		rc = builder_answer(box, fds, 2, err);
+	if (rc < 0)
+		return rc;
+	box->u2 = fds[0];
+	box->pts = fds[1];
+	return 0;
+}
+
+int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
+	struct err *err)
+{
+	int rc;
+
+	*box = (struct box){ .config = config,
+		.live = -1,
+		.builder_sock = -1,
+		.init_pidfd = -1,
+		.u2 = -1,
+		.pts = -1 };
+	box->rootfs.stage = box->rootfs.userns = -1;
+	box->starter.sock = -1;
+	if (str_copy(box->id, sizeof(box->id), id) < 0 || !id_valid(id))
+		return err_raise(err, ERR_INVALID, "sandbox id '%s' is malformed", id);
+	if (slot >= SLOT_COUNT)
+		return err_raise(err, ERR_INVALID, "id slot %u is out of range", slot);
+	rc = prepare_groups(box, err);
+	if (rc == 0)
+		rc = make_live(box, err);
+	if (rc == 0)
+		rc = rootfs_init(&box->rootfs, config->state, config->rootless, err);
+	box->rootfs.base = SLOT_FIRST_ID + slot * IDS_PER_BOX;
+	if (rc == 0)
+		rc = start_starter(box, err);
+	if (rc == 0)
+		rc = prepare_builder(box, err);
+	if (rc < 0)
+		err_context(err, "prepare sandbox '%s'", id);
+	return rc;
+}
+
+static int set_limits(const struct box *box, const struct spec *spec, struct err *err)
+{
+	struct cgroup_limits limits = spec->limits;
+	int rc;
+
+	if (ablated("memory_limit"))
+		limits.memory_bytes = 0;
+	if (ablated("pids_limit"))
+		limits.pids = 0;
+	rc = cgroup_set_limits(&box->cgroup, &limits);
+	if (rc == -EOPNOTSUPP && box->config->no_limits_ok)
+		return 0;
+	if (rc == -EOPNOTSUPP)
+		return err_hint(err,
+			err_raise(err, ERR_UNSUPPORTED,
+				"a limit was asked for that this machine cannot enforce"),
+			"see cay doctor; CAY_ACCEPT_NO_LIMITS=1 runs without limits");
+	return rc < 0 ? err_raise_sys(err, rc, "set the limits") : 0;
+}
+
+static int make_order(
+	const struct spec *spec, struct builder_attach *order, size_t *ret_size, struct err *err)
+{
+	size_t used = 0;
+
+	order->limits = spec->limits;
+	order->n_targets = (uint32_t)spec->n_mounts;
+	if (str_copy(order->hostname, sizeof(order->hostname), spec->hostname) < 0)
+		return err_raise(err, ERR_INVALID, "host name is too long");
+	for (size_t i = 0; i < spec->n_mounts; i++) {
+		size_t n = strlen(spec->mounts[i].target) + 1;
+
+		if (used + n > sizeof(order->targets))
+			return err_raise(
+				err, ERR_TOO_LARGE, "the mount targets are too long together");
+		memcpy(order->targets + used, spec->mounts[i].target, n);
+		used += n;
+	}
+	*ret_size = offsetof(struct builder_attach, targets) + used;
+	return 0;
+}
+
+static int place_root(
+	struct box *box, const struct spec *spec, const int *mounts, size_t n, struct err *err)
+{
+	cleanup_free struct builder_attach *order = xnew(struct builder_attach);
+	size_t size;
+	int rc = make_order(spec, order, &size, err);
+
+	if (rc < 0)
+		return rc;
+	rc = fdpass_send(box->builder_sock, order, size, mounts, n);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "send the mounts to the builder");
+	return builder_answer(box, NULL, 0, err);
+}
+
+/* One tree for each cow mount; the merged directory has mode and owner of its upper, which must be the source's. */
+static int make_trees(const struct box *box, const struct spec *spec, struct err *err)
+{
+	unsigned int n = 1;
+	int rc;
+
+	for (size_t i = 0; i < spec->n_mounts; i++)
+		n += spec->mounts[i].mode == MOUNT_COW;
+	rc = store_live_trees(box->live, n);
+	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++) {
+		const struct spec_mount *m = &spec->mounts[i];
+		cleanup_fd int source = -1;
+
+		if (m->mode != MOUNT_COW)
+			continue;
+		source = open(m->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		rc = source < 0 ? -errno : store_live_tree(box->live, m->tree, source);
+	}
+	return rc < 0 ? err_raise_sys(err, rc, "make the trees of '%s'", box->id) : 0;
+}
+
+static int set_disk_limit(const struct box *box, const struct spec *spec, struct err *err)
+{
+	int rc = spec->disk_bytes == 0 || ablated("disk_limit")
+			 ? 0
+			 : store_live_limit(box->live, spec->disk_bytes);
+
+	if (rc == -EOPNOTSUPP && box->config->no_limits_ok)
+		return 0;
+	if (rc == -EOPNOTSUPP)
+		return err_hint(err,
+			err_raise(err, ERR_UNSUPPORTED,
+				"a disk limit was asked for that this pool cannot enforce"),
+			"a btrfs pool can: see cay storage and cay doctor");
+	return rc < 0 ? err_raise_sys(err, rc, "set the disk limit of '%s'", box->id) : 0;
+}
+
+static int mount_root(struct box *box, const struct spec *spec, struct err *err)
+{
+	int mounts[SPEC_MOUNTS_MAX + 1], n, rc;
+	char live[PATH_MAX];
+
+	live_path(box, live);
+	rc = rootfs_points(&box->rootfs, spec, live, err);
+	if (rc == 0)
+		rc = make_trees(box, spec, err);
+	if (rc < 0)
+		return rc;
+	n = rootfs_mounts(&box->rootfs, spec, live, mounts, err);
+	if (n < 0)
+		return n;
+	rc = place_root(box, spec, mounts, (size_t)n, err);
+	for (int i = 0; i < n; i++)
+		(void)close(mounts[i]);
+	return rc;
+}
+
+int box_start(struct box *box, struct spec *spec, struct err *err)
+{
+	int rc = set_limits(box, spec, err);
+
+	if (rc == 0)
+		rc = set_disk_limit(box, spec, err);
+	if (rc == 0)
+		rc = mount_root(box, spec, err);
+	if (rc == 0)
+		rc = fault("keeper.start.mounted") < 0
+			     ? err_raise(err, ERR_INTERNAL, "told to fail here")
+			     : 0;
+	if (rc == 0) {
+		rc = starter_join(&box->starter, box->init_pidfd, box->u2);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "join the sandbox's namespaces");
+	}
+	if (rc == 0)
+		rc = builder_go(box, err);
+	/* the builder's end of the pair closes when cay-init is executed; an answer would be an error */
+	if (rc == 0) {
+		struct err answer;
+		size_t none;
+
+		if (fdpass_recv(box->builder_sock, &answer, sizeof(answer), NULL, 0, &none) ==
+			sizeof(answer)) {
+			*err = answer;
+			rc = -EIO;
+		}
+	}
+	if (rc < 0) {
+		err_context(err, "start sandbox '%s'", box->id);
+		return rc;
+	}
+	fd_close(&box->builder_sock);
+	fd_close(&box->rootfs.userns);
+	box->spec = *spec;
+	*spec = (struct spec){ 0 };
+	return 0;
+}
+
+int box_kill(struct box *box)
+{
+	uint64_t deadline = clock_now_ns() + KILL_TIMEOUT_MS * NS_PER_MS;
+	int rc = cgroup_kill(&box->cgroup, NULL);
+
+	/* the death of PID 1 takes its pid namespace along, cgroup or not; frozen tasks die too */
+	if (box->init_pidfd >= 0)
+		(void)raw_pidfd_kill(box->init_pidfd, SIGKILL);
+	if (rc == 0)
+		rc = cgroup_wait_empty(&box->cgroup, KILL_TIMEOUT_MS);
+	else
+		rc = 0;
+	if (box->init_pidfd >= 0) {
+		struct pollfd p = { .fd = box->init_pidfd, .events = POLLIN };
+		uint64_t now = clock_now_ns();
+
+		if (poll(&p, 1, now < deadline ? (int)((deadline - now) / NS_PER_MS) : 0) != 1)
+			rc = -ETIMEDOUT;
+		else
+			(void)waitpid(box->init_pid, NULL, WNOHANG);
+	}
+	return rc;
+}
+
+int box_terminal(const struct box *box, int *ret_slave)
+{
+	cleanup_fd int master = -1;
+	int unlock = 0, slave, rc;
+
+	/* the inode of the new terminal belongs to whoever opens the multiplexer */
+	if (!box->config->rootless) {
+		rc = cred_set_fsids(box->rootfs.base, box->rootfs.base);
+		if (rc < 0)
+			return rc;
+	}
+	master = openat(box->pts, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+	rc = master < 0 ? -errno : 0;
+	if (!box->config->rootless && cred_set_fsids(0, 0) < 0)
+		return -EPERM;
+	if (rc < 0)
+		return rc;
+	if (ioctl(master, TIOCSPTLCK, &unlock) < 0)
+		return -errno;
+	slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (slave < 0)
+		return -errno;
+	*ret_slave = slave;
+	return TAKE_FD(master);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/box.h - the sandbox as kernel objects: groups, starter, builder, namespaces, mounts, init.
+ *
+ * box_prepare() does all that does not depend on the specification (the pool of warm sandboxes is made of boxes in that state), box_start() the
+ * rest. One box per keeper process.
+ */
+#ifndef CAY_SANDBOX_BOX_H
+#define CAY_SANDBOX_BOX_H
+
+#include "base/err.h"
+#include "sandbox/rootfs.h"
+#include "sandbox/spec.h"
+#include "sandbox/starter.h"
+#include "sys/cgroup.h"
+
+/** struct box_config - where this keeper lives; from its environment. Strings are borrowed for ever. */
+struct box_config {
+	const char *state; /* CAY_STATE */
+	const char *run;   /* CAY_RUN */
+	const char *tag;   /* CAY_TAG */
+	bool rootless;     /* CAY_MODE=rootless */
+	bool single_id;    /* only one id is mapped in our namespace */
+	bool no_limits_ok; /* CAY_ACCEPT_NO_LIMITS=1 */
+	int program_dir;   /* directory of our programs */
+};
+
+/** struct box - see above. */
+struct box {
+	const struct box_config *config;
+	char id[ID_LEN + 1];
+	struct cgroup cgroup;
+	int live; /* the live directory */
+	struct rootfs rootfs;
+	struct starter starter;
+	int builder_sock; /* -1 once init runs */
+	pid_t init_pid;   /* in the host's pid namespace; 0 before box_prepare() */
+	int init_pidfd;
+	int u2;           /* payload's user namespace */
+	int pts;          /* the sandbox's /dev/pts */
+	struct spec spec; /* valid after box_start() */
+};
+
+/**
+ * box_prepare() - make everything that does not depend on a specification.
+ * @box: filled; use box_kill() in any case afterwards.
+ * @slot: which range of host uids, 0..16383 (root mode); no other live sandbox may have it.
+ * Context: once, before any other thread or child; root, or root of the rootless namespace. Blocks for milliseconds.
+ * Return: 0, or %ERR_HOST / %ERR_INTERNAL naming the step.
+ */
+int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
+	struct err *err) attr_must_use;
+
+/**
+ * box_start() - build the root as @spec says and let init run.
+ * @spec: taken over on success (zeroed), untouched on failure.
+ * Return: 0 or an error; after an error the box can only be killed.
+ */
+int box_start(struct box *box, struct spec *spec, struct err *err) attr_must_use;
+
+/** box_kill() - kill every process of the sandbox and wait until none is left. Idempotent. 0, or -ETIMEDOUT. */
+int box_kill(struct box *box) attr_must_use;
+
+/**
+ * box_terminal() - make a terminal in the sandbox's /dev/pts.
+ * @ret_slave: the program's side. Return: the master descriptor, or -errno.
+ */
+int box_terminal(const struct box *box, int *ret_slave) attr_must_use;
+
+#endif

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/builder.c - see the header. Runs as PID 1 of the sandbox until it executes cay-init.
+ *
+ * Invariants
+ *  (1) every mount is attached to a descriptor or to a name below a file system that we made ourselves; nothing of an image is resolved by us
+ *      before it is inside the finished root, and then only with RESOLVE_IN_ROOT;
+ *  (2) the mount, pid, net, ipc, uts and cgroup namespaces belong to U1; the payload's U2 is made last and owns nothing;
+ *  (3) what /proc shows beyond processes is an allow-list: an unknown entry of a newer kernel is masked.
+ * Failure: any step sends a struct err to the keeper and exits; the namespaces vanish with the last process.
+ */
+#include "sandbox/builder.h"
+#include "base/ablate.h"
+#include "base/str.h"
+#include "sandbox/synth.h"
+#include "sys/confine.h"
+#include "sys/cred.h"
+#include "sys/fdpass.h"
+#include "sys/file.h"
+#include "sys/mount.h"
+#include "sys/raw.h"
+
+#include <dirent.h>
+#include <grp.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#define ATTRS_DATA (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+
+/* Where the parts stand until the root comes: hidden below nothing, in a mount namespace of our own. */
+#define STAGING "/sys"
+
+/* cay-init finds the payload's user namespace on this descriptor */
+#define INIT_USERNS_FD 3
+
+struct builder {
+	const struct builder_options *o;
+	int staging; /* tmpfs with the directories below */
+	int proc;    /* our procfs */
+	int synth;   /* writable view of the tmpfs with synthetic files */
+	int limits;  /* /proc/sys/user, from before it became read-only */
+	int u2;      /* payload's user namespace */
+	int pts;     /* /dev/pts */
+};
+
+static void fail(const struct builder *b, const struct err *err) attr_noreturn;
+
+static void fail(const struct builder *b, const struct err *err)
+{
+	(void)!fdpass_send(b->o->sock, err, sizeof(*err), NULL, 0);
+	_exit(1);
+}
+
+static int wait_go(const struct builder *b)
+{
+	char go;
+	size_t n_fds;
+	ssize_t n = fdpass_recv(b->o->sock, &go, 1, NULL, 0, &n_fds);
+
+	return n == 1 ? 0 : -EPIPE;
+}
+
+/* Become root of U1: the keeper has written the maps by now. */
+static int enter_ids(const struct builder *b, struct err *err)
+{
+	int rc = wait_go(b);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "wait for the id maps");
+	if (b->o->new_userns &&
+		(setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
+		return err_raise_sys(err, -errno, "become root of the set-up namespace");
+	/* the change of ids made us undumpable, which would close /proc/PID of our child to us; no payload exists yet */
+	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+		return err_raise_sys(err, -errno, "open our own /proc entries");
+	return 0;
+}
+
+static int attach_new(int parent, const char *name, const char *type, const char *const *options,
+	unsigned int attrs)
+{
+	cleanup_fd int mount = -1;
+	int rc;
+
+	if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
+		return -errno;
+	mount = mount_fs_new(type, options, attrs);
+	if (mount < 0)
+		return mount;
+	rc = mount_attach_at(mount, parent, name);
+	return rc < 0 ? rc : TAKE_FD(mount);
+}
+
+static int make_staging(struct builder *b, struct err *err)
+{
+	static const char *const options[] = { "mode=755", "size=64k", "nr_inodes=64", NULL };
+	cleanup_fd int mount = mount_fs_new("tmpfs", options, ATTRS_DATA);
+	int rc = mount;
+
+	if (rc >= 0)
+		rc = mount_attach_at(mount, AT_FDCWD, STAGING);
+	if (rc == 0 && mkdirat(mount, "root", 0755) < 0)
+		rc = -errno;
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make the staging file system");
+	b->staging = TAKE_FD(mount);
+	return 0;
+}
+
+static void write_synthetic(int dir, const struct cgroup_limits *limits)
+{
+	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++) {
+		cleanup_buf struct buf text = BUF_INIT(1 << 20);
+
+		f->write(&text, limits);
+		(void)!file_create_at(dir, f->name, 0444, buf_cstr(&text), text.n);
+	}
+}
+
+/* The tmpfs that all masks and synthetic files are cloned from. */
+static int make_synth(struct builder *b, struct err *err)
+{
+	static const char *const options[] = { "mode=755", "size=1m", "nr_inodes=64", NULL };
+	const struct cgroup_limits none = { 0 };
+	int rc = attach_new(b->staging, "synth", "tmpfs", options, ATTRS_DATA);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make the file system for synthetic files");
+	b->synth = rc;
+	rc = file_create_at(b->synth, ".empty", 0444, "", 0);
+	if (rc == 0 && mkdirat(b->synth, ".none", 0555) < 0)
+		rc = -errno;
+	if (rc < 0)
+		return err_raise_sys(err, rc, "fill the file system for synthetic files");
+	write_synthetic(b->synth, &none);
+	return 0;
+}
+
+/* Put a read-only copy of synth/@from over proc/@name. */
+static int mask(const struct builder *b, const char *from, const char *name)
+{
+	cleanup_fd int mount = mount_clone(b->synth, from, false);
+	int rc = mount;
+
+	if (rc >= 0)
+		rc = mount_set(mount, MOUNT_ATTR_RDONLY | ATTRS_DATA, false);
+	if (rc == 0)
+		rc = mount_attach_at(mount, b->proc, name);
+	return rc;
+}
+
+static bool proc_entry_allowed(const char *name)
+{
+	static const char *const allowed[] = { "self", "thread-self", "net", "mounts",
+		"filesystems", "sys", "sysvipc" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(allowed); i++) {
+		if (str_eq(name, allowed[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool is_synthetic(const char *name)
+{
+	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++) {
+		if (str_eq(name, f->name))
+			return true;
+	}
+	return false;
+}
+
+static int mask_entry(const struct builder *b, const struct dirent *e)
+{
+	if (e->d_name[0] == '.' || (e->d_name[0] >= '0' && e->d_name[0] <= '9') ||
+		proc_entry_allowed(e->d_name))
+		return 0;
+	if (e->d_type == DT_LNK)
+		return 0; /* links of procfs lead into self/ only */
+	if (is_synthetic(e->d_name))
+		return mask(b, e->d_name, e->d_name);
+	return mask(b, e->d_type == DT_DIR ? ".none" : ".empty", e->d_name);
+}
+
+static int mask_proc(const struct builder *b, struct err *err)
+{
+	int fd = openat(b->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	int rc = 0;
+
+	if (dir == NULL)
+		return err_raise_sys(err, -errno, "list /proc");
+	while (rc == 0 && (e = readdir(dir)) != NULL) {
+		rc = mask_entry(b, e);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "mask /proc/%s", e->d_name);
+	}
+	(void)closedir(dir);
+	return rc;
+}
+
+static int proc_sys_readonly(const struct builder *b)
+{
+	cleanup_fd int mount = mount_clone(b->proc, "sys", false);
+	int rc = mount;
+
+	if (rc >= 0)
+		rc = mount_set(mount, MOUNT_ATTR_RDONLY | ATTRS_DATA, false);
+	if (rc == 0)
+		rc = mount_attach_at(mount, b->proc, "sys");
+	return rc;
+}
+
+/* Settings of the new network namespace. A kernel without one of them has nothing to close there. */
+static int set_network(const struct builder *b, struct err *err)
+{
+	int rc = confine_loopback_up();
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "bring the loopback interface up");
+	rc = file_write_at(b->proc, "sys/net/ipv4/ip_unprivileged_port_start", "0");
+	if (rc < 0)
+		return err_raise_sys(err, rc, "open low ports to the sandbox");
+	(void)!file_write_at(b->proc, "sys/net/ipv4/tcp_fastopen", "0");
+	(void)!file_write_at(b->proc, "sys/net/mptcp/enabled", "0");
+	return 0;
+}
+
+static int make_proc(struct builder *b, struct err *err)
+{
+	static const char *const options[] = { NULL };
+	int rc = attach_new(b->staging, "proc", "proc", options, ATTRS_DATA);
+
+	if (rc == -EPERM)
+		return err_hint(err,
+			err_raise(err, ERR_HOST, "mount /proc: the kernel refuses it here"),
+			"inside a container whose /proc is masked, start it with an unmasked one (docker: --security-opt systempaths=unconfined)");
+	if (rc < 0)
+		return err_raise_sys(err, rc, "mount /proc");
+	b->proc = rc;
+	b->limits = openat(b->proc, "sys/user", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (b->limits < 0)
+		return err_raise_sys(err, -errno, "open the namespace limits");
+	return 0;
+}
+
+static int finish_proc(const struct builder *b, struct err *err)
+{
+	int rc = ablated("proc_mask") ? 0 : mask_proc(b, err);
+
+	if (rc < 0)
+		return rc;
+	rc = ablated("proc_sys_readonly") ? 0 : proc_sys_readonly(b);
+	return rc < 0 ? err_raise_sys(err, rc, "make /proc/sys read-only") : 0;
+}
+
+struct device {
+	const char *name;
+	unsigned int major, minor;
+};
+
+/* Bind one device node of the machine, after making sure that it is what its name says. */
+static int bind_device(int dev, const struct device *d)
+{
+	char path[64];
+	cleanup_fd int mount = -1;
+	struct stat st;
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "/dev/%s", d->name);
+	mount = mount_clone(AT_FDCWD, path, false);
+	if (mount < 0)
+		return mount;
+	if (fstat(mount, &st) < 0)
+		return -errno;
+	if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(d->major, d->minor))
+		return -ENODEV;
+	rc = file_create_at(dev, d->name, 0666, "", 0);
+	if (rc == 0)
+		rc = mount_set(mount, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, false);
+	if (rc == 0)
+		rc = mount_attach_at(mount, dev, d->name);
+	return rc;
+}
+
+static int bind_devices(int dev, struct err *err)
+{
+	static const struct device nodes[] = {
+		{ "null", 1, 3 },
+		{ "zero", 1, 5 },
+		{ "full", 1, 7 },
+		{ "random", 1, 8 },
+		{ "urandom", 1, 9 },
+		{ "tty", 5, 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++) {
+		int rc = bind_device(dev, &nodes[i]);
+
+		if (rc < 0)
+			return err_raise_sys(err, rc, "device /dev/%s", nodes[i].name);
+	}
+	return 0;
+}
+
+static int link_devices(int dev)
+{
+	static const struct {
+		const char *to, *name;
+	} links[] = {
+		{ "/proc/self/fd", "fd" },
+		{ "/proc/self/fd/0", "stdin" },
+		{ "/proc/self/fd/1", "stdout" },
+		{ "/proc/self/fd/2", "stderr" },
+		{ "pts/ptmx", "ptmx" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
+		if (symlinkat(links[i].to, dev, links[i].name) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+static int make_dev(struct builder *b, struct err *err)
+{
+	static const char *const dev_options[] = { "mode=755", "size=64k", "nr_inodes=64", NULL };
+	static const char *const shm_options[] = { "mode=1777", "size=1g", "nr_inodes=65536",
+		NULL };
+	/* gid 5 is tty in every distribution; it has no meaning where only one id is mapped */
+	static const char *const pts_options[] = { "ptmxmode=0666", "mode=0620", "gid=5", "max=64",
+		NULL };
+	static const char *const pts_single[] = { "ptmxmode=0666", "mode=0620", "max=64", NULL };
+	static const char *const pts_unbounded[] = { "ptmxmode=0666", "mode=0620", "gid=5", NULL };
+	const char *const *pts = b->o->single_id ? pts_single : pts_options;
+	cleanup_fd int dev = attach_new(
+		b->staging, "dev", "tmpfs", dev_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	cleanup_fd int shm = -1;
+	int rc;
+
+	if (dev < 0)
+		return err_raise_sys(err, dev, "mount /dev");
+	rc = bind_devices(dev, err);
+	if (rc < 0)
+		return rc;
+	rc = link_devices(dev);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "links in /dev");
+	b->pts = attach_new(dev, "pts", "devpts", ablated("devpts_max") ? pts_unbounded : pts,
+		MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (b->pts < 0)
+		return err_raise_sys(err, b->pts, "mount /dev/pts");
+	shm = attach_new(dev, "shm", "tmpfs", shm_options, ATTRS_DATA);
+	if (shm < 0)
+		return err_raise_sys(err, shm, "mount /dev/shm");
+	return 0;
+}
+
+/* What runtimes read to count CPUs, and nothing else. */
+static int fill_sys(int sys, const struct cgroup_limits *limits)
+{
+	cleanup_buf struct buf list = BUF_INIT(64);
+	static const char *const names[] = { "online", "possible", "present" };
+	int rc = file_mkdirs_at(sys, "devices/system/cpu", 0755);
+
+	synth_cpu_list(&list, limits);
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(names); i++) {
+		char path[64];
+
+		(void)snprintf(path, sizeof(path), "devices/system/cpu/%s", names[i]);
+		rc = file_create_at(sys, path, 0444, list.p, list.n);
+	}
+	for (unsigned int i = 0; rc == 0 && i < synth_cpus(limits); i++) {
+		char path[64];
+
+		(void)snprintf(path, sizeof(path), "devices/system/cpu/cpu%u", i);
+		rc = file_mkdirs_at(sys, path, 0755);
+	}
+	return rc;
+}
+
+static int make_sys(const struct builder *b, const struct cgroup_limits *limits, struct err *err)
+{
+	static const char *const options[] = { "mode=755", "size=256k", "nr_inodes=1024", NULL };
+	cleanup_fd int sys = attach_new(b->staging, "sys", "tmpfs", options, ATTRS_DATA);
+	int rc = sys;
+
+	if (rc >= 0)
+		rc = fill_sys(sys, limits);
+	if (rc == 0)
+		rc = mount_set(sys, MOUNT_ATTR_RDONLY, false);
+	return rc < 0 ? err_raise_sys(err, rc, "make /sys") : 0;
+}
+
+/*
+ * From now on no namespace can be made in U1 or below, whatever a program manages to call. Last of all: a detached mount counts as a mount
+ * namespace, so nothing could be mounted afterwards.
+ */
+static int forbid_namespaces(const struct builder *b)
+{
+	static const char *const kinds[] = { "user", "mnt", "pid", "net", "ipc", "uts", "cgroup",
+		"time" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		char path[64];
+		int rc;
+
+		(void)snprintf(path, sizeof(path), "max_%s_namespaces", kinds[i]);
+		rc = file_write_at(b->limits, path, "0");
+		if (rc < 0 && rc != -ENOENT)
+			return rc;
+	}
+	return 0;
+}
+
+/* A child that exists only to own U2 until its descriptor is open. */
+static int make_payload_userns(struct builder *b, struct err *err)
+{
+	struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
+	char path[64];
+	int pid = raw_clone3(&args), rc;
+
+	if (pid < 0)
+		return err_raise_sys(err, pid, "make the payload's user namespace");
+	if (pid == 0) {
+		for (;;)
+			(void)pause();
+	}
+	rc = cred_map_user_ns(b->proc, pid, 0, 0, b->o->ids);
+	if (rc == 0) {
+		(void)snprintf(path, sizeof(path), "%d/ns/user", pid);
+		b->u2 = openat(b->proc, path, O_RDONLY | O_CLOEXEC);
+		rc = b->u2 < 0 ? -errno : 0;
+	}
+	(void)kill(pid, SIGKILL);
+	(void)waitpid(pid, NULL, 0);
+	return rc < 0 ? err_raise_sys(err, rc, "map the payload's ids") : 0;
+}
+
+static int prepare(struct builder *b, struct err *err)
+{
+	int rc = enter_ids(b, err);
+
+	if (rc == 0 && !ablated("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
+		rc = err_raise_sys(err, -errno, "make the cgroup namespace");
+	if (rc == 0)
+		rc = make_staging(b, err);
+	if (rc == 0)
+		rc = make_synth(b, err);
+	if (rc == 0)
+		rc = make_proc(b, err);
+	if (rc == 0)
+		rc = set_network(b, err);
+	if (rc == 0)
+		rc = make_payload_userns(b, err);
+	if (rc == 0)
+		rc = finish_proc(b, err);
+	if (rc == 0)
+		rc = make_dev(b, err);
+	return rc;
+}
+
+/* Attach the mount of one target, resolved as the payload would see it, and never through a magic link. */
+static int attach_target(int root, const char *target, int mount, struct err *err)
+{
+	cleanup_fd int at =
+		raw_openat2(root, target, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+	int rc = at;
+
+	if (rc >= 0)
+		rc = mount_attach(mount, at);
+	return rc < 0 ? err_raise_sys(err, rc, "mount at '%s'", target) : 0;
+}
+
+static int place(const struct builder *b, const struct builder_attach *order, const int *mounts,
+	struct err *err)
+{
+	static const char *const parts[] = { "proc", "dev", "sys" };
+	const char *target = order->targets;
+	cleanup_fd int root = -1;
+	int rc = mount_attach_at(mounts[0], b->staging, "root");
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "attach the root");
+	root = raw_openat2(b->staging, "root", O_PATH | O_DIRECTORY, 0, 0);
+	if (root < 0)
+		return err_raise_sys(err, root, "open the root");
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		struct stat st;
+
+		/* a real directory of the layer that cay puts on top: never a link that an image brought */
+		if (fstatat(root, parts[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return err_raise_sys(err, -errno, "'/%s' of the image", parts[i]);
+		if (!S_ISDIR(st.st_mode))
+			return err_raise(err, ERR_INVALID, "'/%s' of the image is not a directory",
+				parts[i]);
+		rc = mount_move_at(b->staging, parts[i], root, parts[i]);
+		if (rc < 0)
+			return err_raise_sys(err, rc, "put /%s in place", parts[i]);
+	}
+	for (uint32_t i = 0; i < order->n_targets; i++, target += strlen(target) + 1) {
+		rc = attach_target(root, target, mounts[i + 1], err);
+		if (rc < 0)
+			return rc;
+	}
+	if (fchdir(root) < 0)
+		return err_raise_sys(err, -errno, "enter the root");
+	return 0;
+}
+
+static int pivot(struct err *err)
+{
+	int rc = raw_pivot_root(".", ".");
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "pivot to the root");
+	if (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+		return err_raise_sys(err, -errno, "leave the host's root");
+	return 0;
+}
+
+static int complete(const struct builder *b, const struct builder_attach *order, const int *mounts,
+	struct err *err)
+{
+	int rc = make_sys(b, &order->limits, err);
+
+	if (rc < 0)
+		return rc;
+	write_synthetic(b->synth, &order->limits);
+	if (sethostname(order->hostname, strlen(order->hostname)) < 0)
+		return err_raise_sys(err, -errno, "set the host name");
+	rc = place(b, order, mounts, err);
+	return rc == 0 ? pivot(err) : rc;
+}
+
+static void become_init(const struct builder *b, struct err *err)
+{
+	static char name[] = "cay-init";
+	static char *const argv[] = { name, NULL };
+	static char *const envp[] = { NULL };
+
+	int program = fcntl(b->o->init_fd, F_DUPFD_CLOEXEC, 10);
+	int u2 = fcntl(b->u2, F_DUPFD_CLOEXEC, 10);
+
+	int rc = ablated("max_user_namespaces") ? 0 : forbid_namespaces(b);
+
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "forbid further namespaces");
+	else if (program < 0 || u2 < 0 || dup2(u2, INIT_USERNS_FD) < 0)
+		(void)err_raise_sys(err, -errno, "hand the namespace to init");
+	else if (syscall(SYS_execveat, program, "", argv, envp, AT_EMPTY_PATH) < 0)
+		(void)err_raise_sys(err, -errno, "execute cay-init");
+}
+
+void builder_main(const struct builder_options *options)
+{
+	static struct builder_attach order; /* too large for a stack frame */
+	struct builder b = { .o = options,
+		.staging = -1,
+		.proc = -1,
+		.synth = -1,
+		.limits = -1,
+		.u2 = -1,
+		.pts = -1 };
+	int mounts[SPEC_MOUNTS_MAX + 1];
+	struct err err = { 0 };
+	size_t n_mounts;
+	ssize_t n;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (prepare(&b, &err) < 0)
+		fail(&b, &err);
+	if (fdpass_send(options->sock, &err, sizeof(err), (int[]){ b.u2, b.pts }, 2) < 0)
+		_exit(1);
+	n = fdpass_recv(
+		options->sock, &order, sizeof(order), mounts, ARRAY_SIZE(mounts), &n_mounts);
+	if (n <= 0)
+		_exit(0); /* a prepared sandbox that nobody claimed */
+	if ((size_t)n < offsetof(struct builder_attach, targets) || n_mounts != order.n_targets + 1)
+		(void)err_raise(&err, ERR_INTERNAL, "the order to the builder is malformed");
+	else
+		(void)!complete(&b, &order, mounts, &err);
+	if (err.code != ERR_NONE)
+		fail(&b, &err);
+	if (fdpass_send(options->sock, &err, sizeof(err), NULL, 0) < 0 || wait_go(&b) < 0)
+		_exit(1);
+	become_init(&b, &err);
+	fail(&b, &err);
+}

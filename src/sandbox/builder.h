@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/builder.h - the process that builds a sandbox's namespaces from inside and then becomes its init.
+ *
+ * It is PID 1 of the new pid namespace, root of the set-up user namespace U1, and runs our code only. Two stages: first all that does
+ * not depend on the specification (proc, dev, sys, loopback, the payload's user namespace U2), then, when the keeper sends the
+ * root, it puts everything in place, pivots and executes cay-init. Messages are datagrams of a SOCK_SEQPACKET pair.
+ */
+#ifndef CAY_SANDBOX_BUILDER_H
+#define CAY_SANDBOX_BUILDER_H
+
+#include "base/err.h"
+#include "sandbox/spec.h"
+
+/** struct builder_prepared - answer after stage 1; comes with two descriptors: namespace U2, directory /dev/pts. */
+struct builder_prepared {
+	struct err err; /* code ERR_NONE when it worked */
+};
+
+/** struct builder_attach - keeper's order for stage 2; comes with descriptors: root mount, then one mount for each target. */
+struct builder_attach {
+	struct cgroup_limits limits;
+	uint32_t n_targets;
+	uint8_t strict; /* nosuid on everything */
+	char hostname[NAME_MAX_LEN + 1];
+	char targets[65536]; /* NUL-terminated paths inside, one after the other */
+};
+
+/** struct builder_options - what the keeper decides before the builder starts; copied with the address space. */
+struct builder_options {
+	int sock;        /* our end of the pair */
+	int init_fd;     /* the cay-init program */
+	bool single_id;  /* only one id is mapped in U1 (rootless without subordinate ids) */
+	uint32_t ids;    /* how many ids U2 maps */
+	bool new_userns; /* U1 was made with this process: wait for its maps, then become its root */
+};
+
+/** builder_main() - run the builder; never returns. Context: fresh single-threaded child, PID 1 of its namespace. */
+void builder_main(const struct builder_options *options) attr_noreturn;
+
+#endif

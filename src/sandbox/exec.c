@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/exec.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+
+/* --- reading the request --- */
+
+static const char *string_or(const json_t *o, const char *key, const char *otherwise)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_string(v) ? json_string_value(v) : otherwise;
+}
+
+static uint64_t number_or(const json_t *o, const char *key, uint64_t otherwise)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v)
+								: otherwise;
+}
+
+/* Appends the strings of a list, each with its NUL. A string with a NUL inside is refused. */
+static int add_strings(
+	const json_t *list, const char *what, struct buf *text, uint32_t *count, struct err *err)
+{
+	size_t i;
+	json_t *v;
+
+	*count = 0;
+	if (list != NULL && !json_is_array(list))
+		return err_raise(err, ERR_INVALID, "exec: '%s' is not a list", what);
+	json_array_foreach (list, i, v) {
+		if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
+			return err_raise(err, ERR_INVALID,
+				"exec: '%s' holds something that is no text without NUL", what);
+		buf_add(text, json_string_value(v), json_string_length(v) + 1);
+		++*count;
+	}
+	return 0;
+}
+
+static int make_text(
+	const json_t *request, struct launch_request *launch, struct buf *text, struct err *err)
+{
+	const char *cwd = string_or(request, "cwd", ""), *user = string_or(request, "user", "");
+	int rc;
+
+	buf_add(text, cwd, strlen(cwd) + 1);
+	buf_add(text, user, strlen(user) + 1);
+	rc = add_strings(json_object_get(request, "argv"), "argv", text, &launch->argc, err);
+	if (rc == 0 && launch->argc == 0)
+		rc = err_raise(err, ERR_INVALID, "exec: 'argv' is empty");
+	if (rc == 0)
+		rc = add_strings(json_object_get(request, "env"), "env", text, &launch->envc, err);
+	if (rc == 0 && buf_failed(text))
+		rc = err_raise(err, ERR_TOO_LARGE,
+			"exec: arguments and environment exceed %u bytes", LAUNCH_TEXT_MAX);
+	launch->text_size = (uint32_t)text->n;
+	return rc;
+}
+
+/* --- descriptors --- */
+
+static int make_pipe(int *read_end, int *write_end)
+{
+	int fd[2];
+
+	if (pipe2(fd, O_CLOEXEC) < 0)
+		return -errno;
+	*read_end = fd[0];
+	*write_end = fd[1];
+	return 0;
+}
+
+static int set_nonblocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+static int make_pipes(struct exec *e, bool with_stdin, int stdio[3])
+{
+	int rc = 0;
+
+	if (with_stdin)
+		rc = make_pipe(&stdio[0], &e->in);
+	else
+		stdio[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (rc == 0 && stdio[0] < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = make_pipe(&e->out, &stdio[1]);
+	if (rc == 0)
+		rc = make_pipe(&e->err, &stdio[2]);
+	if (rc == 0 && e->in >= 0)
+		rc = set_nonblocking(e->in);
+	if (rc == 0)
+		rc = set_nonblocking(e->out);
+	if (rc == 0)
+		rc = set_nonblocking(e->err);
+	return rc;
+}
+
+static int make_terminal(struct exec *e, const struct box *box, const json_t *tty, int stdio[3])
+{
+	struct winsize size = { .ws_row = (unsigned short)number_or(tty, "rows", 24),
+		.ws_col = (unsigned short)number_or(tty, "cols", 80) };
+
+	e->out = box_terminal(box, &stdio[0]);
+	if (e->out < 0)
+		return e->out;
+	e->tty = true;
+	if (ioctl(e->out, TIOCSWINSZ, &size) < 0)
+		return -errno;
+	stdio[1] = fcntl(stdio[0], F_DUPFD_CLOEXEC, 3);
+	stdio[2] = fcntl(stdio[0], F_DUPFD_CLOEXEC, 3);
+	return stdio[1] < 0 || stdio[2] < 0 ? -errno : 0;
+}
+
+struct exec *exec_new(
+	const struct box *box, const json_t *request, int ret_stdio[3], struct err *err)
+{
+	const json_t *tty = json_object_get(request, "tty");
+	uint64_t timeout_ms = number_or(request, "timeout_ms", 0),
+		 ring = number_or(request, "ring_bytes", EXEC_RING_DEFAULT);
+	struct exec *e = xnew(struct exec);
+	int rc;
+
+	e->in = e->out = e->err = -1;
+	e->input = (struct buf)BUF_INIT(EXEC_STDIN_MAX);
+	list_init(&e->node);
+	ring_init(&e->ring, ring < EXEC_RING_MAX ? (size_t)ring : EXEC_RING_MAX);
+	e->channel = (uint16_t)number_or(request, "channel", 0);
+	(void)snprintf(e->leaf, sizeof(e->leaf), "x-%u", e->channel);
+	ret_stdio[0] = ret_stdio[1] = ret_stdio[2] = -1;
+	if (e->channel == 0 || str_copy(e->id, sizeof(e->id), string_or(request, "exec", "")) < 0 ||
+		!id_valid(e->id)) {
+		(void)err_raise(err, ERR_INVALID, "exec: id or channel is malformed");
+		exec_free(e);
+		return NULL;
+	}
+	rc = json_is_object(tty)
+		     ? make_terminal(e, box, tty, ret_stdio)
+		     : make_pipes(e, json_is_true(json_object_get(request, "stdin")), ret_stdio);
+	if (rc < 0) {
+		for (int i = 0; i < 3; i++)
+			fd_close(&ret_stdio[i]);
+		(void)err_raise_sys(err, rc, "make descriptors for the program");
+		exec_free(e);
+		return NULL;
+	}
+	if (timeout_ms != 0)
+		e->deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
+	return e;
+}
+
+static void note_counters(struct exec *e, const struct box *box)
+{
+	struct cgroup_usage usage;
+
+	cgroup_usage(&box->cgroup, &usage);
+	e->oom_kills = usage.oom_kills;
+	e->pids_refused = usage.pids_refused;
+}
+
+int exec_launch(
+	struct exec *e, struct box *box, const json_t *request, int stdio[3], struct err *err)
+{
+	cleanup_buf struct buf text = BUF_INIT(LAUNCH_TEXT_MAX);
+	struct launch_request launch = { .profile = (uint8_t)box->spec.profile,
+		.tty = e->tty,
+		.single_id = box->config->single_id,
+		.files = box->spec.files };
+	cleanup_fd int leaf = -1;
+	int rc = make_text(request, &launch, &text, err);
+
+	if (rc == 0 && box->cgroup.box[0] != '\0') {
+		leaf = cgroup_leaf_new(&box->cgroup, e->leaf);
+		if (leaf < 0)
+			rc = err_raise_sys(err, leaf, "make the exec's control group");
+	}
+	if (rc == 0) {
+		note_counters(e, box);
+		e->started_wall_ns = clock_wall_ns();
+		rc = starter_launch_send(&box->starter, &launch, text.p, stdio, leaf);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "reach the starter");
+	}
+	for (int i = 0; i < 3; i++)
+		fd_close(&stdio[i]);
+	return rc;
+}
+
+void exec_started(struct exec *e, pid_t pid)
+{
+	BUG_ON(e->state != EXEC_STARTING);
+	e->state = EXEC_RUNNING;
+	e->pid = pid;
+}
+
+/* --- data --- */
+
+bool exec_read(struct exec *e, int *fd, enum ring_stream stream, uint64_t keep)
+{
+	char bytes[16384];
+	bool changed = false;
+
+	for (int round = 0; *fd >= 0 && round < 4; round++) {
+		size_t space = ring_space(&e->ring, keep);
+		ssize_t n;
+
+		if (space == 0)
+			break;
+		n = read(*fd, bytes, space < sizeof(bytes) ? space : sizeof(bytes));
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			break;
+		if (n <= 0) { /* end of the pipe; a terminal says EIO */
+			fd_close(fd);
+			return true;
+		}
+		ring_add(&e->ring, stream, bytes, (size_t)n);
+		changed = true;
+		if ((size_t)n < sizeof(bytes))
+			break;
+	}
+	return changed;
+}
+
+void exec_drain(struct exec *e)
+{
+	/* bounded: a descendant may write without end */
+	for (int round = 0; round < 256; round++) {
+		bool more = exec_read(e, &e->out, RING_STDOUT, e->ring.end);
+
+		more |= exec_read(e, &e->err, RING_STDERR, e->ring.end);
+		if (!more)
+			return;
+	}
+}
+
+int exec_feed(struct exec *e, const void *bytes, size_t n)
+{
+	if (e->input_closed || (e->in < 0 && !e->tty)) {
+		e->input_taken += n; /* nobody reads: as with a pipe whose reader ignores it */
+		return 0;
+	}
+	if (n > e->input.max - e->input.n)
+		return -ENOBUFS;
+	buf_add(&e->input, bytes, n);
+	exec_write(e);
+	return 0;
+}
+
+void exec_feed_end(struct exec *e)
+{
+	static const char end_of_file = 4; /* ^D */
+
+	if (e->tty)
+		(void)!exec_feed(e, &end_of_file, 1);
+	else
+		e->input_closed = true;
+	exec_write(e);
+}
+
+void exec_write(struct exec *e)
+{
+	int *fd = e->tty ? &e->out : &e->in;
+
+	while (*fd >= 0 && e->input.n > 0) {
+		ssize_t n = write(*fd, e->input.p, e->input.n);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n < 0) { /* the reader is gone */
+			e->input_taken += e->input.n;
+			buf_reset(&e->input);
+			if (!e->tty)
+				fd_close(fd);
+			return;
+		}
+		e->input_taken += (size_t)n;
+		buf_consume(&e->input, (size_t)n);
+	}
+	if (e->input_closed && e->input.n == 0 && !e->tty)
+		fd_close(&e->in);
+}
+
+int exec_signal(struct exec *e, int sig)
+{
+	pid_t group = 0;
+
+	if (e->state != EXEC_RUNNING)
+		return -ESRCH;
+	/* TIOCGPGRP answers in our pid namespace: the master belongs to us */
+	if (e->tty && ioctl(e->out, TIOCGPGRP, &group) == 0 && group > 1)
+		return kill(-group, sig) < 0 ? -errno : 0;
+	return kill(e->pid, sig) < 0 ? -errno : 0;
+}
+
+void exec_kill(struct exec *e, const struct box *box)
+{
+	if (cgroup_kill(&box->cgroup, e->leaf) == 0)
+		return;
+	if (e->state == EXEC_RUNNING && kill(-e->pid, SIGKILL) < 0)
+		(void)kill(e->pid, SIGKILL);
+}
+
+/* --- the end --- */
+
+static const char *status_name(const struct exec *e, int wait_status, bool oom, bool pids)
+{
+	bool failed = !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0;
+
+	if (e->timed_out)
+		return "timeout";
+	if (e->killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
+		return "killed";
+	if (oom && failed)
+		return "oom";
+	if (pids && failed)
+		return "limit";
+	return WIFEXITED(wait_status) ? "exited" : "signaled";
+}
+
+static void set_counter(json_t *o, const char *key, uint64_t value)
+{
+	if (value != UINT64_MAX)
+		(void)json_object_set_new(o, key, json_integer((json_int_t)value));
+}
+
+void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t cpu_us)
+{
+	uint64_t leaf_cpu = cgroup_leaf_cpu_us(&box->cgroup, e->leaf);
+	char started[CLOCK_TEXT_SIZE], ended[CLOCK_TEXT_SIZE];
+	struct cgroup_usage usage;
+	json_t *evidence = json_object();
+	uint64_t oom, refused;
+
+	BUG_ON(e->state != EXEC_RUNNING);
+	e->state = EXEC_ENDED;
+	e->wait_status = wait_status;
+	cgroup_usage(&box->cgroup, &usage);
+	oom = box->cgroup.controllers ? cgroup_leaf_oom_kills(&box->cgroup, e->leaf)
+				      : usage.oom_kills - e->oom_kills;
+	refused = usage.pids_refused - e->pids_refused;
+	clock_text(e->started_wall_ns, started);
+	clock_text(clock_wall_ns(), ended);
+	if (oom != 0)
+		set_counter(evidence, "oom_kills", oom);
+	if (refused != 0)
+		set_counter(evidence, "forks_refused", refused);
+	set_counter(evidence, "wait_status", (uint64_t)(unsigned int)wait_status);
+	e->status = json_pack("{s:s, s:o, s:s, s:s, s:I}", "status",
+		status_name(e, wait_status, oom != 0, refused != 0), "evidence", evidence,
+		"started", started, "ended", ended, "output_bytes", (json_int_t)e->ring.end);
+	BUG_ON(e->status == NULL);
+	if (WIFEXITED(wait_status))
+		(void)json_object_set_new(
+			e->status, "code", json_integer(WEXITSTATUS(wait_status)));
+	else
+		(void)json_object_set_new(e->status, "signal", json_integer(WTERMSIG(wait_status)));
+	set_counter(e->status, "cpu_us", leaf_cpu != UINT64_MAX ? leaf_cpu : cpu_us);
+}
+
+json_t *exec_describe(const struct exec *e)
+{
+	static const char *const names[] = { "starting", "running", "ended" };
+	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I}", "exec", e->id, "channel",
+		e->channel, "state", names[e->state], "pid", e->pid, "from",
+		(json_int_t)e->ring.start, "end", (json_int_t)e->ring.end);
+
+	BUG_ON(o == NULL);
+	if (e->status != NULL)
+		(void)json_object_set(o, "status", e->status);
+	return o;
+}
+
+void exec_free(struct exec *e)
+{
+	if (e == NULL)
+		return;
+	list_remove(&e->node);
+	fd_close(&e->in);
+	fd_close(&e->out);
+	fd_close(&e->err);
+	ring_fini(&e->ring);
+	buf_free(&e->input);
+	json_decref(e->status);
+	free(e);
+}

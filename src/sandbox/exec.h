@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/exec.h - one program run in a sandbox: descriptors, output ring, deadline, final status.
+ *
+ *   STARTING --exec_started()--> RUNNING --exec_ended()--> ENDED
+ *       \--------exec_failed()-----------------------------> (freed by the keeper)
+ *
+ * (1) The final status comes from waitid() of our own child and from the kernel's counters, never from what a client or the payload says.
+ * (2) Output is read until the pipe is empty before the status is given out; a descendant may go on writing afterwards.
+ * (3) While a client is attached nothing that it has not been sent is forgotten: the pipe is not read instead.
+ */
+#ifndef CAY_SANDBOX_EXEC_H
+#define CAY_SANDBOX_EXEC_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "sandbox/box.h"
+#include "sandbox/ring.h"
+#include <jansson.h>
+
+#define EXEC_RING_DEFAULT (1U << 20)
+#define EXEC_RING_MAX     (64U << 20)
+#define EXEC_STDIN_MAX    (4U << 20)
+
+enum exec_state { EXEC_STARTING, EXEC_RUNNING, EXEC_ENDED };
+
+struct exec {
+	struct list node;
+	char id[ID_LEN + 1];
+	uint16_t channel;
+	enum exec_state state;
+	char leaf[16]; /* cgroup leaf below box */
+	pid_t pid;     /* host pid; 0 before EXEC_RUNNING */
+	bool tty;
+	int in, out,
+		err; /* our ends; for a terminal all data goes through @out and @in is -1; -1 = closed */
+	struct ring ring;
+	struct buf input; /* bytes for stdin that did not fit into the pipe yet */
+	uint64_t
+		input_taken; /* bytes of input that the program's pipe took, or that nobody will read */
+	bool input_closed;    /* close @in when @input is empty */
+	uint64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
+	bool timed_out, killed;
+	uint64_t started_wall_ns;
+	uint64_t oom_kills, pids_refused; /* counters at the start */
+	int wait_status;                  /* of waitpid(), once ended */
+	json_t *status;                   /* final status object, once ended */
+};
+
+/**
+ * exec_new() - check the request and make descriptors; sends nothing yet.
+ * @request: the `exec` request (docs/design/0001); borrowed.
+ * @ret_stdio: on success three descriptors for the program, owned by the caller.
+ * Return: the exec (exec_free()), or NULL with @err filled.
+ */
+struct exec *exec_new(const struct box *box, const json_t *request, int ret_stdio[3],
+	struct err *err) attr_must_use;
+
+/** exec_launch() - send the request to the starter. Closes @stdio. Return: 0 or an error. */
+int exec_launch(struct exec *e, struct box *box, const json_t *request, int stdio[3],
+	struct err *err) attr_must_use;
+
+/** exec_started() - the starter said that the program runs. */
+void exec_started(struct exec *e, pid_t pid);
+
+/** exec_read() - read what is there from @fd (one of ours) into the ring, leaving all from @keep on. true when something changed. */
+bool exec_read(struct exec *e, int *fd, enum ring_stream stream, uint64_t keep);
+
+/** exec_drain() - read all output that is there now, whatever is forgotten for it. */
+void exec_drain(struct exec *e);
+
+/** exec_feed() - queue bytes for stdin; -ENOBUFS when too much waits already. */
+int exec_feed(struct exec *e, const void *bytes, size_t n) attr_must_use;
+
+/** exec_feed_end() - no more input will come. */
+void exec_feed_end(struct exec *e);
+
+/** exec_write() - write waiting input as far as the pipe takes it. */
+void exec_write(struct exec *e);
+
+/** exec_signal() - send @sig to the program (a terminal: to its foreground group). 0 or -errno. */
+int exec_signal(struct exec *e, int sig) attr_must_use;
+
+/** exec_kill() - SIGKILL the program and all its descendants that are still in its group. */
+void exec_kill(struct exec *e, const struct box *box);
+
+/** exec_ended() - the program was reaped: work out the final status. @wait_status: from waitpid(). */
+void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t cpu_us);
+
+/** exec_describe() - object for hello and status replies; new reference. */
+json_t *exec_describe(const struct exec *e) attr_must_use;
+
+/** exec_free() - release; NULL is fine. */
+void exec_free(struct exec *e);
+
+#endif

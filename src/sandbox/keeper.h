@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/keeper.h - the process that holds one sandbox: one thread, one poll loop, until the sandbox ends.
+ *
+ * Life: keeper_main() answers the verbs of docs/design/0001 on the socket that cay-spawn gave it and on RUN/keepers/ID.sock. It outlives cayd:
+ * events wait until a new cayd says `adopt` and acknowledges them.
+ *
+ *   NEW --prepare--> READY --start--> RUNNING <--freeze/thaw--> PAUSED
+ *                      \________________\______________________\----> STOPPING (the process ends)
+ */
+#ifndef CAY_SANDBOX_KEEPER_H
+#define CAY_SANDBOX_KEEPER_H
+
+#include "base/list.h"
+#include "codec/frame.h"
+#include "sandbox/box.h"
+#include "sandbox/exec.h"
+#include <jansson.h>
+
+#define KEEPER_PROTOCOL   1
+#define KEEPER_EVENTS_MAX 65536 /* unacknowledged; what comes later is counted as lost */
+
+enum keeper_state {
+	KEEPER_NEW,
+	KEEPER_READY,
+	KEEPER_RUNNING,
+	KEEPER_PAUSED,
+	KEEPER_STOPPING,
+	KEEPER_STATE_COUNT
+};
+
+/** struct attachment - one client of one exec on one connection. */
+struct attachment {
+	struct list node;
+	uint16_t channel;
+	uint64_t next;   /* offset of the next byte to send */
+	uint64_t credit; /* bytes that may still be sent; UINT64_MAX = no flow control asked for */
+	bool status_sent;
+	uint64_t input_told; /* bytes of input that the client knows were taken */
+};
+
+/** struct conn - one connection of cayd. */
+struct conn {
+	struct list node;
+	int fd;
+	struct buf in, out;
+	struct list attachments;
+	bool primary; /* gets the events */
+	bool broken;  /* close at the end of this round */
+};
+
+/** struct pending - an exec request whose answer waits for the starter; in the order of requests. */
+struct pending {
+	struct list node;
+	struct conn *conn; /* NULL when it went away */
+	json_int_t request;
+	struct exec *exec;
+	json_t *argv; /* for the event; also cwd and user */
+};
+
+/** struct keeper - everything. */
+struct keeper {
+	struct box_config config;
+	struct box box;
+	char id[ID_LEN + 1];
+	enum keeper_state state;
+	bool init_gone; /* PID 1 ended by itself: the sandbox is dead */
+	struct list conns, execs, pendings;
+	int listen_fd, signal_fd;
+	json_t *events;      /* array of unacknowledged events, oldest first */
+	uint64_t event_next; /* number of the next event, from 1 */
+	uint64_t events_lost;
+	size_t events_sent; /* how many of @events the primary connection has got */
+};
+
+/** struct keeper_settings - texts of the environment (docs/design/0001), NULL where unset; borrowed for ever. */
+struct keeper_settings {
+	const char *state, *run, *tag, *mode, *accept_no_limits;
+	const char *programs; /* directory of our programs; NULL = that of the running one */
+};
+
+/** keeper_main() - run a keeper for sandbox @id on socket @fd. Return: exit status. */
+int keeper_main(const char *id, int fd, const struct keeper_settings *settings);
+
+/** keeper_listen() - start listening on RUN/keepers/ID.sock. 0 or an error. */
+int keeper_listen(struct keeper *k, struct err *err) attr_must_use;
+
+/** keeper_handle() - act on one frame. Implemented in keeper_verbs.c. */
+void keeper_handle(struct keeper *k, struct conn *c, const struct frame *f);
+
+/** keeper_reply() - answer request @request with @ok (reference taken; NULL = {}). */
+void keeper_reply(struct conn *c, json_int_t request, json_t *ok);
+
+/** keeper_reply_error() - answer request @request with @err. */
+void keeper_reply_error(struct conn *c, json_int_t request, const struct err *err);
+
+/** keeper_event() - queue an event; @data is taken; @exec may be NULL. */
+void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *data);
+
+/** keeper_hello() - the hello object; new reference. */
+json_t *keeper_hello(const struct keeper *k) attr_must_use;
+
+/** keeper_send_json() - queue @object (reference taken) as a frame. */
+void keeper_send_json(struct conn *c, enum frame_type type, uint16_t channel, json_t *object);
+
+/** keeper_find_exec() - by channel, or NULL. */
+struct exec *keeper_find_exec(const struct keeper *k, uint16_t channel);
+
+/** keeper_move() - change the state; asserts that the transition exists. */
+void keeper_move(struct keeper *k, enum keeper_state to);
+
+/** keeper_state_name() - "new", "ready", "running", "paused", "stopping". */
+const char *keeper_state_name(enum keeper_state state);
+
+#endif

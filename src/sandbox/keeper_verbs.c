@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/keeper_verbs.c - what the keeper does when it is asked. One function a verb; the table at the end is the protocol's list
+ * (docs/design/0001: add a verb there and here).
+ */
+#include "base/clock.h"
+#include "base/str.h"
+#include "sandbox/keeper.h"
+
+#include <signal.h>
+#include <sys/ioctl.h>
+
+#define FREEZE_TIMEOUT_MS 2000
+
+typedef void verb_fn(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+
+static void refuse_state(const struct keeper *k, struct conn *c, json_int_t id, const char *verb)
+{
+	struct err err;
+
+	(void)err_raise(&err, ERR_STATE, "sandbox '%s' is %s: it cannot %s", k->id,
+		k->init_gone ? "dead (its init is gone)" : keeper_state_name(k->state), verb);
+	keeper_reply_error(c, id, &err);
+}
+
+static void verb_prepare(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	json_int_t slot = json_integer_value(json_object_get(request, "slot"));
+	struct err err = { 0 };
+
+	if (k->state != KEEPER_NEW) {
+		refuse_state(k, c, id, "be prepared");
+		return;
+	}
+	if (slot < 0 || slot > UINT32_MAX)
+		(void)err_raise(&err, ERR_INVALID, "prepare: 'slot' is out of range");
+	else if (box_prepare(&k->box, &k->config, k->id, (uint32_t)slot, &err) == 0 &&
+		 keeper_listen(k, &err) == 0) {
+		keeper_move(k, KEEPER_READY);
+		keeper_reply(c, id, json_pack("{s:i}", "init_pid", k->box.init_pid));
+		return;
+	}
+	keeper_reply_error(c, id, &err);
+	keeper_move(k, KEEPER_STOPPING);
+}
+
+static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct spec spec = { 0 };
+	struct err err = { 0 };
+
+	if (k->state != KEEPER_READY) {
+		refuse_state(k, c, id, "start");
+		return;
+	}
+	if (spec_parse(json_object_get(request, "spec"), &spec, &err) == 0 &&
+		!str_eq(spec.id, k->id))
+		(void)err_raise(
+			&err, ERR_INVALID, "start: the specification is for sandbox '%s'", spec.id);
+	if (err.code == ERR_NONE && box_start(&k->box, &spec, &err) == 0) {
+		keeper_move(k, KEEPER_RUNNING);
+		keeper_event(k, "sandbox.started", NULL,
+			json_pack("{s:i}", "init_pid", k->box.init_pid));
+		keeper_reply(c, id, json_pack("{s:i}", "init_pid", k->box.init_pid));
+		return;
+	}
+	spec_fini(&spec);
+	keeper_reply_error(c, id, &err);
+	keeper_move(k, KEEPER_STOPPING);
+}
+
+static json_t *describe_launch(const json_t *request)
+{
+	json_t *o = json_object();
+	static const char *const keys[] = { "argv", "cwd", "user" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		json_t *v = json_object_get(request, keys[i]);
+
+		if (v != NULL)
+			(void)json_object_set(o, keys[i], v);
+	}
+	return o;
+}
+
+static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct err err = { 0 };
+	struct pending *p;
+	struct exec *e;
+	int stdio[3];
+
+	if (k->state != KEEPER_RUNNING || k->init_gone || k->box.starter.sock < 0) {
+		refuse_state(k, c, id, "run a program");
+		return;
+	}
+	e = exec_new(&k->box, request, stdio, &err);
+	if (e != NULL && keeper_find_exec(k, e->channel) != NULL) {
+		(void)err_raise(&err, ERR_EXISTS, "exec: channel %u is in use", e->channel);
+	} else if (e != NULL && exec_launch(e, &k->box, request, stdio, &err) == 0) {
+		p = xnew(struct pending);
+		*p = (struct pending){
+			.conn = c, .request = id, .exec = e, .argv = describe_launch(request)
+		};
+		list_append(&k->execs, &e->node);
+		list_append(&k->pendings, &p->node);
+		return;
+	}
+	for (int i = 0; i < 3; i++)
+		fd_close(&stdio[i]);
+	exec_free(e);
+	keeper_reply_error(c, id, &err);
+}
+
+static struct exec *want_exec(
+	struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	json_int_t channel = json_integer_value(json_object_get(request, "channel"));
+	struct exec *e = channel > 0 && channel <= UINT16_MAX
+				 ? keeper_find_exec(k, (uint16_t)channel)
+				 : NULL;
+	struct err err;
+
+	if (e == NULL) {
+		(void)err_raise(&err, ERR_NOT_FOUND, "sandbox '%s' has no exec on channel %lld",
+			k->id, channel);
+		keeper_reply_error(c, id, &err);
+	}
+	return e;
+}
+
+static struct attachment *find_attachment(struct conn *c, uint16_t channel)
+{
+	list_for_each (&c->attachments, pos, next) {
+		struct attachment *a = list_entry(pos, struct attachment, node);
+
+		if (a->channel == channel)
+			return a;
+	}
+	return NULL;
+}
+
+static void verb_attach(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct exec *e = want_exec(k, c, id, request);
+	const json_t *window = json_object_get(request, "window");
+	json_int_t from = json_integer_value(json_object_get(request, "from"));
+	struct attachment *a;
+
+	if (e == NULL)
+		return;
+	a = find_attachment(c, e->channel);
+	if (a == NULL) {
+		a = xnew(struct attachment);
+		list_append(&c->attachments, &a->node);
+	}
+	a->channel = e->channel;
+	a->next = from > 0 ? (uint64_t)from : 0;
+	if (a->next > e->ring.end)
+		a->next = e->ring.end;
+	a->credit = json_is_integer(window) ? (uint64_t)json_integer_value(window) : UINT64_MAX;
+	a->status_sent = false;
+	a->input_told = e->input_taken;
+	keeper_reply(c, id, exec_describe(e));
+}
+
+static void verb_detach(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct exec *e = want_exec(k, c, id, request);
+	struct attachment *a = e != NULL ? find_attachment(c, e->channel) : NULL;
+
+	if (e == NULL)
+		return;
+	if (a != NULL) {
+		list_remove(&a->node);
+		free(a);
+	}
+	keeper_reply(c, id, NULL);
+}
+
+static void verb_signal(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct exec *e = want_exec(k, c, id, request);
+	json_int_t sig = json_integer_value(json_object_get(request, "signal"));
+	struct err err;
+	int rc;
+
+	if (e == NULL)
+		return;
+	rc = sig < 1 || sig > SIGRTMAX ? -EINVAL : exec_signal(e, (int)sig);
+	if (rc == 0) {
+		keeper_reply(c, id, NULL);
+		return;
+	}
+	(void)err_raise(&err, rc == -EINVAL ? ERR_INVALID : ERR_STATE,
+		"signal %lld to exec '%s': %s", sig, e->id,
+		rc == -ESRCH ? "it does not run" : strerrordesc_np(-rc));
+	keeper_reply_error(c, id, &err);
+}
+
+static void verb_kill(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct exec *e = want_exec(k, c, id, request);
+
+	if (e == NULL)
+		return;
+	e->killed = e->state == EXEC_RUNNING;
+	exec_kill(e, &k->box);
+	keeper_reply(c, id, NULL);
+}
+
+static void freeze(struct keeper *k, struct conn *c, json_int_t id, bool on)
+{
+	enum keeper_state from = on ? KEEPER_RUNNING : KEEPER_PAUSED;
+	struct err err;
+	int rc;
+
+	if (k->state != from) {
+		refuse_state(k, c, id, on ? "be paused" : "be resumed");
+		return;
+	}
+	rc = cgroup_freeze(&k->box.cgroup, on, FREEZE_TIMEOUT_MS);
+	if (rc == 0) {
+		keeper_move(k, on ? KEEPER_PAUSED : KEEPER_RUNNING);
+		keeper_reply(c, id, NULL);
+		return;
+	}
+	if (on)
+		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
+	(void)err_raise(&err, rc == -ENOENT ? ERR_UNSUPPORTED : ERR_INTERNAL, "%s sandbox '%s': %s",
+		on ? "pause" : "resume", k->id,
+		rc == -ENOENT ? "there is no cgroup v2 tree here" : strerrordesc_np(-rc));
+	keeper_reply_error(c, id, &err);
+}
+
+static void verb_freeze(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	freeze(k, c, id, true);
+}
+
+static void verb_thaw(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	/* also ends a freeze that a capture left behind when it was killed */
+	if (k->state == KEEPER_RUNNING &&
+		cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) == 0)
+		keeper_reply(c, id, NULL);
+	else
+		freeze(k, c, id, false);
+}
+
+static void set_counter(json_t *o, const char *key, uint64_t value)
+{
+	(void)json_object_set_new(
+		o, key, value == UINT64_MAX ? json_null() : json_integer((json_int_t)value));
+}
+
+static void verb_usage(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	struct cgroup_usage u;
+	json_t *o = json_object();
+
+	cgroup_usage(&k->box.cgroup, &u);
+	set_counter(o, "cpu_us", u.cpu_us);
+	set_counter(o, "memory_bytes", u.memory_bytes);
+	set_counter(o, "memory_peak_bytes", u.memory_peak_bytes);
+	set_counter(o, "pids", u.pids);
+	set_counter(o, "oom_kills", u.oom_kills);
+	set_counter(o, "forks_refused", u.pids_refused);
+	keeper_reply(c, id, o);
+}
+
+static void verb_status(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	keeper_reply(c, id, keeper_hello(k));
+}
+
+static json_t *paths(const struct keeper *k)
+{
+	return json_pack("{s:s, s:i, s:i, s:I}", "box", k->box.cgroup.box, "init_pid",
+		k->box.init_pid, "keeper_pid", getpid(), "uid_base",
+		(json_int_t)k->box.rootfs.base);
+}
+
+static void verb_where(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	keeper_reply(c, id, paths(k));
+}
+
+static void verb_adopt(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	list_for_each (&k->conns, pos, next)
+		list_entry(pos, struct conn, node)->primary = false;
+	c->primary = true;
+	k->events_sent = 0;
+	keeper_reply(c, id, keeper_hello(k));
+	/* what waited goes out behind the reply, together with the next event */
+	keeper_event(k, "keeper.adopted", NULL, NULL);
+}
+
+static void verb_ack(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	json_int_t n = json_integer_value(json_object_get(request, "n"));
+
+	while (json_array_size(k->events) > 0 &&
+		json_integer_value(json_object_get(json_array_get(k->events, 0), "n")) <= n) {
+		(void)json_array_remove(k->events, 0);
+		if (k->events_sent > 0)
+			k->events_sent--;
+	}
+	if (id != 0)
+		keeper_reply(c, id, NULL);
+}
+
+static void verb_stop(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	struct err err;
+
+	if (k->state > KEEPER_NEW && box_kill(&k->box) < 0) {
+		(void)err_raise(
+			&err, ERR_TIMEOUT, "sandbox '%s': processes are left after SIGKILL", k->id);
+		keeper_reply_error(c, id, &err);
+		return;
+	}
+	keeper_move(k, KEEPER_STOPPING);
+	keeper_event(k, "sandbox.stopped", NULL, NULL);
+	keeper_reply(c, id, NULL);
+}
+
+static const struct {
+	const char *name;
+	verb_fn *fn;
+} verbs[] = {
+	{ "prepare", verb_prepare },
+	{ "start", verb_start },
+	{ "exec", verb_exec },
+	{ "attach", verb_attach },
+	{ "detach", verb_detach },
+	{ "signal", verb_signal },
+	{ "kill", verb_kill },
+	{ "freeze", verb_freeze },
+	{ "thaw", verb_thaw },
+	{ "usage", verb_usage },
+	{ "status", verb_status },
+	{ "where", verb_where },
+	{ "adopt", verb_adopt },
+	{ "ack", verb_ack },
+	{ "stop", verb_stop },
+};
+
+static void handle_request(struct keeper *k, struct conn *c, const struct frame *f)
+{
+	json_t *request = json_loadb(f->payload, f->size, JSON_REJECT_DUPLICATES, NULL);
+	const char *verb = json_string_value(json_object_get(request, "verb"));
+	json_int_t id = json_integer_value(json_object_get(request, "id"));
+	struct err err;
+
+	for (size_t i = 0; verb != NULL && i < ARRAY_SIZE(verbs); i++) {
+		if (str_eq(verb, verbs[i].name)) {
+			verbs[i].fn(k, c, id, request);
+			json_decref(request);
+			return;
+		}
+	}
+	(void)err_raise(
+		&err, ERR_UNSUPPORTED, "this keeper knows no verb '%s'", verb != NULL ? verb : "");
+	keeper_reply_error(c, id, &err);
+	json_decref(request);
+}
+
+static void handle_window(struct conn *c, const struct frame *f)
+{
+	struct attachment *a = find_attachment(c, f->channel);
+
+	if (a != NULL && f->size == 4 && a->credit != UINT64_MAX)
+		a->credit += frame_get_u32(f->payload);
+}
+
+static void handle_resize(const struct exec *e, const struct frame *f)
+{
+	struct winsize size = { 0 };
+
+	if (!e->tty || f->size != 4 || e->out < 0)
+		return;
+	size.ws_row = frame_get_u16(f->payload);
+	size.ws_col = frame_get_u16(f->payload + 2);
+	(void)ioctl(e->out, TIOCSWINSZ, &size);
+}
+
+void keeper_handle(struct keeper *k, struct conn *c, const struct frame *f)
+{
+	struct exec *e = keeper_find_exec(k, f->channel);
+
+	switch (f->type) {
+	case FRAME_REQUEST:
+		handle_request(k, c, f);
+		break;
+	case FRAME_STDIN:
+		if (e != NULL && f->size == 0)
+			exec_feed_end(e);
+		else if (e != NULL && exec_feed(e, f->payload, f->size) < 0)
+			c->broken = true; /* the sender ignores the windows */
+		break;
+	case FRAME_RESIZE:
+		if (e != NULL)
+			handle_resize(e, f);
+		break;
+	case FRAME_SIGNAL:
+		if (e != NULL && f->size == 4 && frame_get_u32(f->payload) <= (uint32_t)SIGRTMAX)
+			(void)!exec_signal(
+				e, (int)frame_get_u32(f->payload)); /* it may just have ended */
+		break;
+	case FRAME_WINDOW:
+		handle_window(c, f);
+		break;
+	case FRAME_REPLY:
+	case FRAME_EVENT:
+	case FRAME_STDOUT:
+	case FRAME_STDERR:
+	case FRAME_STATUS:
+	case FRAME_OBJECT:
+	case FRAME_ERROR:
+	case FRAME_GAP:
+		c->broken = true; /* nothing that cayd may send */
+		break;
+	}
+}

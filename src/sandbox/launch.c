@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/launch.c - the order matters and each step says why:
+ *   1. out-of-memory score (needs /proc/self while we may still write it), stdio, session;
+ *   2. join U2: from here on no capability reaches anything outside the sandbox; not dumpable, so no payload can look into our memory;
+ *   3. user look-up in the sandbox's own files;
+ *   4. bounding set, ids; the seccomp filter while CAP_SYS_ADMIN in U2 still allows it without no_new_privs; then the last capabilities;
+ *   5. working directory as the user, close all else, execute.
+ */
+#include "sandbox/launch.h"
+#include "base/ablate.h"
+#include "base/str.h"
+#include "sandbox/account.h"
+#include "sandbox/filters.h"
+#include "sys/confine.h"
+#include "sys/cred.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#include <grp.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <linux/close_range.h>
+#include <linux/keyctl.h>
+#include <linux/securebits.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#define FILES_DEFAULT 65536
+
+/* What uid 0 inside keeps in the default profile, in its ownerless namespace: enough for apt, sudo and su. */
+#define CAPS_DEFAULT \
+	(CAP_BIT(CAP_CHOWN) | CAP_BIT(CAP_DAC_OVERRIDE) | CAP_BIT(CAP_FOWNER) | \
+		CAP_BIT(CAP_FSETID) | CAP_BIT(CAP_KILL) | CAP_BIT(CAP_SETUID) | \
+		CAP_BIT(CAP_SETGID) | CAP_BIT(CAP_SETFCAP) | CAP_BIT(CAP_SYS_CHROOT))
+
+static uint64_t profile_caps(enum spec_profile profile)
+{
+	if (ablated("capability_drop"))
+		return UINT64_MAX;
+	switch (profile) {
+	case PROFILE_DEFAULT:
+		return CAPS_DEFAULT;
+	case PROFILE_DEBUG:
+		return CAPS_DEFAULT | CAP_BIT(CAP_SYS_PTRACE);
+	case PROFILE_STRICT:
+	case PROFILE_COUNT:
+		break;
+	}
+	return 0;
+}
+
+static int set_limit(int which, uint64_t soft, uint64_t hard)
+{
+	struct rlimit now, want;
+
+	if (getrlimit((__rlimit_resource_t)which, &now) < 0)
+		return -errno;
+	want.rlim_max = hard < now.rlim_max ? hard : now.rlim_max;
+	want.rlim_cur = soft < want.rlim_max ? soft : want.rlim_max;
+	return setrlimit((__rlimit_resource_t)which, &want) < 0 ? -errno : 0;
+}
+
+static int set_limits(const struct launch_request *request)
+{
+	uint64_t files = request->files != 0 ? request->files : FILES_DEFAULT;
+	int rc = set_limit(RLIMIT_CORE, ablated("core_limit") ? RLIM_INFINITY : 0,
+		ablated("core_limit") ? RLIM_INFINITY : 0);
+
+	if (rc == 0 && !ablated("rlimit_nofile"))
+		rc = set_limit(RLIMIT_NOFILE, files < 1024 ? files : 1024, files);
+	if (rc == 0)
+		rc = set_limit(RLIMIT_MEMLOCK, 64 << 10, 8 << 20);
+	if (rc == 0)
+		rc = set_limit(RLIMIT_MSGQUEUE, 819200, 819200);
+	if (rc == 0)
+		rc = set_limit(RLIMIT_SIGPENDING, 4096, 4096);
+	if (rc == 0)
+		rc = set_limit(RLIMIT_RTPRIO, 0, 0);
+	if (rc == 0)
+		rc = set_limit(RLIMIT_NICE, 0, 0);
+	return rc;
+}
+
+static int take_stdio(const int stdio[3])
+{
+	int high[3];
+
+	/* above 2 first: a source may be one of the targets */
+	for (int i = 0; i < 3; i++) {
+		high[i] = fcntl(stdio[i], F_DUPFD_CLOEXEC, 10);
+		if (high[i] < 0)
+			return -errno;
+	}
+	for (int i = 0; i < 3; i++) {
+		if (dup2(high[i], i) < 0)
+			return -errno;
+		(void)close(high[i]);
+	}
+	return 0;
+}
+
+static int begin(const struct launch_request *request, const int stdio[3], struct err *err)
+{
+	sigset_t none;
+	int rc = take_stdio(stdio);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "take over standard input and output");
+	/* the payload dies before any process of ours when memory runs out */
+	if (!ablated("oom_score"))
+		rc = file_write_at(AT_FDCWD, "/proc/self/oom_score_adj", "500");
+	if (rc < 0)
+		return err_raise_sys(err, rc, "set the out-of-memory score");
+	(void)sigemptyset(&none);
+	if (sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
+		return err_raise_sys(err, -errno, "start a session");
+	if (request->tty != 0 && ioctl(0, TIOCSCTTY, 0) < 0)
+		return err_raise_sys(err, -errno, "take the terminal");
+	(void)umask(022);
+	return 0;
+}
+
+static int join_payload(int u2, struct err *err)
+{
+	if (setns(u2, CLONE_NEWUSER) < 0)
+		return err_raise_sys(err, -errno, "join the payload's user namespace");
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_raise_sys(err, -errno, "become undumpable");
+	/* a session keyring is inherited across clone: without this the payload could read the keeper's */
+	if (!ablated("keyring_join") &&
+		syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
+		return err_raise_sys(err, -errno, "make a session keyring");
+	return 0;
+}
+
+static int set_ids(const struct launch_request *request, const struct account *who, struct err *err)
+{
+	if (request->single_id == 0 && setgroups(who->n_groups, who->groups) < 0)
+		return err_raise_sys(err, -errno, "set the groups of '%s'", who->name);
+	if (setresgid(who->gid, who->gid, who->gid) < 0 ||
+		setresuid(who->uid, who->uid, who->uid) < 0)
+		return err_raise_sys(err, -errno, "become user '%s'", who->name);
+	return 0;
+}
+
+static int give_up_privileges(
+	const struct launch_request *request, const struct account *who, struct err *err)
+{
+	enum spec_profile profile = (enum spec_profile)request->profile;
+	uint64_t caps = profile_caps(profile);
+	const struct filter *filter = filter_for(profile);
+	int rc = cred_bound(caps);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "drop capabilities");
+	/* keep the permitted set across the change of ids, to install the filter after it */
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
+		return err_raise_sys(err, -errno, "keep capabilities for a moment");
+	rc = set_ids(request, who, err);
+	if (rc < 0)
+		return rc;
+	if (prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0)
+		return err_raise_sys(err, -errno, "restore the security bits");
+	if (profile == PROFILE_STRICT && !ablated("no_new_privs_strict") &&
+		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return err_raise_sys(err, -errno, "set no_new_privs");
+	rc = ablated("seccomp") ? 0 : confine_seccomp(filter->code, filter->n);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "install the system call filter");
+	/* execve computes the final sets: uid 0 gets the bounding set, others nothing */
+	rc = cred_set_caps(who->uid == 0 ? caps : 0);
+	return rc < 0 ? err_raise_sys(err, rc, "give up the last capabilities") : 0;
+}
+
+static int enter_cwd(const char *cwd, struct err *err)
+{
+	char now[PATH_MAX];
+
+	if (chdir(cwd) < 0)
+		return err_raise(err, ERR_BAD_CWD, "working directory '%s': %s", cwd,
+			strerrordesc_np(errno));
+	/* a directory that is not reachable from the root would be one of the host (CVE-2024-21626) */
+	if (getcwd(now, sizeof(now)) == NULL || now[0] != '/')
+		return err_raise(
+			err, ERR_BAD_CWD, "working directory '%s' is not inside the sandbox", cwd);
+	return 0;
+}
+
+static void run_as_script(const char *path, char **argv, char **envp)
+{
+	size_t argc = 0;
+	char **with;
+
+	while (argv[argc] != NULL)
+		argc++;
+	with = xalloc((argc + 3) * sizeof(*with));
+	with[0] = (char *)(uintptr_t) "/bin/sh";
+	with[1] = (char *)(uintptr_t)path;
+	for (size_t i = 1; i < argc; i++)
+		with[i + 1] = argv[i];
+	(void)execve("/bin/sh", with, envp);
+	free(with);
+}
+
+static int try_execute(const char *path, char **argv, char **envp)
+{
+	(void)execve(path, argv, envp);
+	if (errno == ENOEXEC) {
+		run_as_script(path, argv, envp);
+		errno = ENOEXEC;
+	}
+	return -errno;
+}
+
+/* execvp(3), but with the PATH of the new environment. */
+static int search_and_execute(char **argv, char **envp)
+{
+	const char *path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	int result = -ENOENT;
+
+	if (strchr(argv[0], '/') != NULL)
+		return try_execute(argv[0], argv, envp);
+	for (char **e = envp; *e != NULL; e++) {
+		if (str_starts(*e, "PATH="))
+			path = *e + 5;
+	}
+	while (*path != '\0') {
+		size_t len = strcspn(path, ":");
+		char file[PATH_MAX];
+
+		if (snprintf(file, sizeof(file), "%.*s/%s", len == 0 ? 1 : (int)len,
+			    len == 0 ? "." : path, argv[0]) < (int)sizeof(file)) {
+			int rc = try_execute(file, argv, envp);
+
+			if (rc != -ENOENT && rc != -ENOTDIR)
+				result = rc;
+		}
+		path += len;
+		path += *path == ':';
+	}
+	return result;
+}
+
+static void execute(char **argv, char **envp, struct err *err)
+{
+	int rc = argv[0][0] == '\0' ? -ENOENT : search_and_execute(argv, envp);
+
+	if (rc == -ENOENT || rc == -ENOTDIR)
+		(void)err_raise(
+			err, ERR_CMD_NOT_FOUND, "command '%s' not found in the sandbox", argv[0]);
+	else
+		(void)err_raise(err, ERR_CMD_NOT_EXECUTABLE, "command '%s' cannot be executed: %s",
+			argv[0], strerrordesc_np(-rc));
+}
+
+/* Splits @count strings off *@text; the list ends with NULL, and has room for one more. */
+static char **split(char **text, uint32_t count)
+{
+	char **list = xalloc((count + 2) * sizeof(*list));
+
+	for (uint32_t i = 0; i < count; i++) {
+		list[i] = *text;
+		*text += strlen(*text) + 1;
+	}
+	return list;
+}
+
+static void add_home(char **envp, uint32_t envc, const struct account *who)
+{
+	for (uint32_t i = 0; i < envc; i++) {
+		if (str_starts(envp[i], "HOME="))
+			return;
+	}
+	envp[envc] = str_dupf("HOME=%s", who->home);
+}
+
+void launch_child(const struct launch_request *request, char *text, int u2, const int stdio[3],
+	int keep, struct err *err)
+{
+	const char *cwd = text, *user = cwd + strlen(cwd) + 1;
+	char *rest = text + strlen(cwd) + 1 + strlen(user) + 1;
+	char **argv = split(&rest, request->argc), **envp = split(&rest, request->envc);
+	struct account who;
+
+	if (begin(request, stdio, err) < 0 || join_payload(u2, err) < 0)
+		return;
+	if (account_find(user, &who, err) < 0)
+		return;
+	add_home(envp, request->envc, &who);
+	if (set_limits(request) < 0) {
+		(void)err_raise(err, ERR_INTERNAL, "set resource limits");
+		return;
+	}
+	if (give_up_privileges(request, &who, err) < 0 ||
+		enter_cwd(cwd[0] != '\0' ? cwd : who.home, err) < 0)
+		return;
+	/* everything but 0-2 and the error pipe goes; the pipe is close-on-exec */
+	if (!ablated("close_range") &&
+		(raw_close_range(3, (unsigned int)keep - 1, 0) < 0 ||
+			raw_close_range((unsigned int)keep + 1, ~0U, 0) < 0)) {
+		(void)err_raise(err, ERR_INTERNAL, "close what the program must not have");
+		return;
+	}
+	execute(argv, envp, err);
+}

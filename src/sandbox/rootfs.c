@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/rootfs.h"
+#include "base/ablate.h"
+#include "base/buf.h"
+#include "base/str.h"
+#include "sys/cred.h"
+#include "sys/file.h"
+#include "sys/mount.h"
+#include "sys/raw.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <sys/stat.h>
+
+int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *err)
+{
+	static const char *const options[] = { "mode=700", "size=64k", "nr_inodes=1024", NULL };
+	char path[PATH_MAX];
+	int rc;
+
+	*r = (struct rootfs){ .stage = -1, .userns = -1, .state = state, .rootless = rootless };
+	if (unshare(CLONE_NEWNS) < 0)
+		return err_raise_sys(err, -errno, "make the keeper's mount namespace");
+	rc = mount_make_private();
+	if (rc < 0)
+		return err_raise_sys(err, rc, "stop mount propagation");
+	(void)snprintf(path, sizeof(path), "%s/stage", state);
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return err_raise_sys(err, -errno, "create '%s'", path);
+	r->stage = mount_fs_new(
+		"tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	rc = r->stage < 0 ? r->stage : mount_attach_at(r->stage, AT_FDCWD, path);
+	return rc < 0 ? err_raise_sys(err, rc, "mount the staging file system") : 0;
+}
+
+/* A detached copy of a directory's mount, with ids translated in root mode. */
+static int clone_layer(const struct rootfs *r, const char *dir, bool recursive)
+{
+	cleanup_fd int mount = mount_clone(AT_FDCWD, dir, recursive);
+	int rc;
+
+	if (mount < 0)
+		return mount;
+	if (!r->rootless) {
+		rc = mount_set_idmap(mount, r->userns, recursive);
+		if (rc < 0)
+			return rc;
+	}
+	return TAKE_FD(mount);
+}
+
+/* Give a detached mount a path below the staging directory. */
+static int stage_mount(struct rootfs *r, int mount, char *path, size_t size)
+{
+	char name[16];
+	int rc;
+
+	(void)snprintf(name, sizeof(name), "%u", r->n_attached++);
+	if (mkdirat(r->stage, name, 0755) < 0)
+		return -errno;
+	rc = mount_attach_at(mount, r->stage, name);
+	if (rc == 0)
+		(void)snprintf(path, size, "%s/stage/%s", r->state, name);
+	return rc;
+}
+
+/* Attach a layer below the staging directory, where overlayfs can find it by path; @path receives that path. */
+static int stage_layer(struct rootfs *r, const char *dir, char *path, size_t size, struct err *err)
+{
+	cleanup_fd int mount = clone_layer(r, dir, false);
+	int rc = mount;
+
+	if (rc >= 0)
+		rc = stage_mount(r, mount, path, size);
+	return rc < 0 ? err_raise_sys(err, rc, "layer '%s'", dir) : 0;
+}
+
+/* The layers of one overlay as paths: top first. Those of the pool share one staged mount of the pool. */
+struct overlay {
+	char **lower;
+	size_t n;
+	char upper[PATH_MAX], work[PATH_MAX];
+};
+
+static void overlay_fini(struct overlay *o)
+{
+	for (size_t i = 0; i < o->n; i++)
+		free(o->lower[i]);
+	free(o->lower);
+}
+
+static void add_lower(struct overlay *o, const char *path)
+{
+	char **grown = realloc(o->lower, (o->n + 1) * sizeof(*grown));
+
+	if (grown == NULL)
+		abort();
+	o->lower = grown;
+	o->lower[o->n++] = str_dup(path);
+}
+
+/* Path of a pool directory as seen through the staged, idmapped mount of the pool. */
+static int in_pool(const struct rootfs *r, const char *staged_pool, const char *dir, char *path,
+	struct err *err)
+{
+	char pool[PATH_MAX];
+
+	(void)snprintf(pool, sizeof(pool), "%s/pool", r->state);
+	if (!str_path_under(dir, pool))
+		return err_raise(err, ERR_INVALID, "layer '%s' is not in the pool", dir);
+	if (snprintf(path, PATH_MAX, "%s%s", staged_pool, dir + strlen(pool)) >= PATH_MAX)
+		return err_raise(err, ERR_INVALID, "path of layer '%s' is too long", dir);
+	return 0;
+}
+
+static int option(int fs, const char *key, const char *value)
+{
+	return raw_result(fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0));
+}
+
+/* Kernels before 6.5 take all layers in one option; fsconfig limits a value to 255 bytes there, mount(2) all options to a page. */
+static int configure_old(int fs, const struct overlay *o)
+{
+	cleanup_buf struct buf list = BUF_INIT(4000);
+
+	for (size_t i = 0; i < o->n; i++)
+		buf_fmt(&list, "%s%s", i == 0 ? "" : ":", o->lower[i]);
+	return buf_failed(&list) ? -E2BIG : option(fs, "lowerdir", buf_cstr(&list));
+}
+
+static int configure_layers(int fs, const struct overlay *o)
+{
+	for (size_t i = 0; i < o->n; i++) {
+		int rc = option(fs, "lowerdir+", o->lower[i]);
+
+		if (rc == -EINVAL && i == 0)
+			return configure_old(fs, o);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int configure(const struct rootfs *r, int fs, const struct overlay *o)
+{
+	int rc = configure_layers(fs, o);
+
+	if (rc == 0 && o->upper[0] != '\0')
+		rc = option(fs, "upperdir", o->upper);
+	if (rc == 0 && o->work[0] != '\0')
+		rc = option(fs, "workdir", o->work);
+	if (rc == 0)
+		rc = option(fs, "index", "off");
+	if (rc == 0)
+		rc = option(fs, "metacopy", "off");
+	if (rc == 0)
+		rc = option(fs, "xino", "off");
+	if (rc == 0 && r->rootless)
+		return raw_result(fsconfig(fs, FSCONFIG_SET_FLAG, "userxattr", NULL, 0));
+	/* so that a directory of a lower layer can be renamed; the payload cannot forge trusted.* attributes */
+	if (rc == 0)
+		rc = option(fs, "redirect_dir", "on");
+	return rc;
+}
+
+static int mount_overlay(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
+{
+	cleanup_fd int fs = fsopen("overlay", FSOPEN_CLOEXEC);
+	int rc, back;
+
+	if (fs < 0)
+		return -errno;
+	rc = configure(r, fs, o);
+	if (rc < 0)
+		return rc;
+	if (!r->rootless) {
+		rc = cred_set_fsids(r->base, r->base);
+		if (rc < 0)
+			return rc;
+	}
+	rc = raw_result(fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0));
+	back = r->rootless ? 0 : cred_set_fsids(0, 0);
+	if (rc < 0 || back < 0)
+		return rc < 0 ? rc : back;
+	return raw_result(fsmount(fs, FSMOUNT_CLOEXEC, attrs));
+}
+
+static unsigned int overlay_attrs(const struct spec *spec)
+{
+	unsigned int attrs = MOUNT_ATTR_NODEV;
+
+	if (spec->profile == PROFILE_STRICT && !ablated("nosuid_strict"))
+		attrs |= MOUNT_ATTR_NOSUID;
+	return attrs;
+}
+
+static int add_layers(const struct rootfs *r, const char *pool, const struct spec_layers *layers,
+	struct overlay *o, struct err *err)
+{
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < layers->n; i++) {
+		int rc = in_pool(r, pool, layers->dirs[i], path, err);
+
+		if (rc < 0)
+			return rc;
+		add_lower(o, path);
+	}
+	return 0;
+}
+
+static int set_upper(const struct rootfs *r, const char *pool, const char *live, unsigned int tree,
+	struct overlay *o, struct err *err)
+{
+	char dir[PATH_MAX];
+	int rc = in_pool(r, pool, live, dir, err);
+
+	if (rc < 0)
+		return rc;
+	if (snprintf(o->upper, PATH_MAX, "%s/%u/upper", dir, tree) >= PATH_MAX ||
+		snprintf(o->work, PATH_MAX, "%s/%u/work", dir, tree) >= PATH_MAX)
+		return err_raise(err, ERR_INVALID, "path of '%s' is too long", live);
+	return 0;
+}
+
+/*
+ * overlayfs refuses (ELOOP) a layer whose directory lies below another layer's, as a pool on the root file system does below "/". An
+ * overlay of its own over "/" is another tree: read-only, above an empty directory because a lone layer is not allowed.
+ */
+static int veil_root(struct rootfs *r, char *path, size_t size)
+{
+	cleanup(overlay_fini) struct overlay o = { 0 };
+	char empty[PATH_MAX];
+	cleanup_fd int mount = -1;
+
+	(void)snprintf(empty, sizeof(empty), "%s/stage/empty", r->state);
+	if (mkdirat(r->stage, "empty", 0755) < 0)
+		return -errno;
+	add_lower(&o, empty);
+	add_lower(&o, path);
+	mount = mount_overlay(r, &o, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV);
+	return mount < 0 ? mount : stage_mount(r, mount, path, size);
+}
+
+static int stage_host_root(
+	struct rootfs *r, const char *live, char *path, size_t size, struct err *err)
+{
+	struct stat root, pool;
+	int rc = stage_layer(r, "/", path, size, err);
+
+	if (rc < 0)
+		return rc;
+	if (stat("/", &root) < 0 || stat(live, &pool) < 0)
+		return err_raise_sys(err, -errno, "look at '/' and '%s'", live);
+	if (root.st_dev != pool.st_dev)
+		return 0;
+	rc = veil_root(r, path, size);
+	return rc < 0 ? err_raise_sys(err, rc, "mount the host's root read-only") : 0;
+}
+
+static int root_overlay(struct rootfs *r, const struct spec *spec, const char *pool,
+	const char *live, struct err *err)
+{
+	cleanup(overlay_fini) struct overlay o = { 0 };
+	char path[PATH_MAX], points[PATH_MAX];
+	int rc;
+
+	(void)snprintf(points, sizeof(points), "%s/points", live);
+	rc = in_pool(r, pool, points, path, err);
+	if (rc < 0)
+		return rc;
+	add_lower(&o, path);
+	rc = add_layers(r, pool, &spec->lower, &o, err);
+	if (rc < 0)
+		return rc;
+	if (str_eq(spec->image, "host")) {
+		rc = stage_host_root(r, live, path, sizeof(path), err);
+	} else {
+		(void)snprintf(
+			points, sizeof(points), "%s/pool/images/%s/rootfs", r->state, spec->image);
+		rc = in_pool(r, pool, points, path, err);
+	}
+	if (rc < 0)
+		return rc;
+	add_lower(&o, path);
+	rc = set_upper(r, pool, live, 0, &o, err);
+	if (rc < 0)
+		return rc;
+	rc = mount_overlay(r, &o, overlay_attrs(spec));
+	return rc < 0 ? err_raise_sys(err, rc, "mount the root overlay") : rc;
+}
+
+static int cow_overlay(struct rootfs *r, const struct spec *spec, const struct spec_mount *m,
+	const char *pool, const char *live, struct err *err)
+{
+	cleanup(overlay_fini) struct overlay o = { 0 };
+	char path[PATH_MAX];
+	int rc = add_layers(r, pool, &m->lower, &o, err);
+
+	if (rc == 0)
+		rc = stage_layer(r, m->source, path, sizeof(path), err);
+	if (rc < 0)
+		return rc;
+	add_lower(&o, path);
+	rc = set_upper(r, pool, live, m->tree, &o, err);
+	if (rc < 0)
+		return rc;
+	rc = mount_overlay(r, &o, overlay_attrs(spec) | MOUNT_ATTR_NOSUID);
+	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' copy-on-write", m->source) : rc;
+}
+
+static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struct err *err)
+{
+	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+	cleanup_fd int mount = clone_layer(r, m->source, false);
+	int rc = mount;
+
+	if (m->mode == MOUNT_RO && !ablated("readonly_mounts"))
+		attrs |= MOUNT_ATTR_RDONLY;
+	if (rc >= 0)
+		rc = mount_set(mount, attrs, false);
+	return rc < 0 ? err_raise_sys(err, rc, "mount '%s'", m->source) : TAKE_FD(mount);
+}
+
+int rootfs_mounts(
+	struct rootfs *r, const struct spec *spec, const char *live, int *mounts, struct err *err)
+{
+	char pool_dir[PATH_MAX], pool[PATH_MAX];
+	int n = 0, rc;
+
+	(void)snprintf(pool_dir, sizeof(pool_dir), "%s/pool", r->state);
+	rc = stage_layer(r, pool_dir, pool, sizeof(pool), err);
+	if (rc == 0)
+		rc = root_overlay(r, spec, pool, live, err);
+	for (size_t i = 0; rc >= 0 && i < spec->n_mounts; i++) {
+		mounts[n++] = rc;
+		rc = spec->mounts[i].mode == MOUNT_COW
+			     ? cow_overlay(r, spec, &spec->mounts[i], pool, live, err)
+			     : plain_mount(r, &spec->mounts[i], err);
+	}
+	if (rc >= 0) {
+		mounts[n++] = rc;
+		return n;
+	}
+	while (n > 0)
+		(void)close(mounts[--n]);
+	return rc;
+}
+
+/* A directory of a higher layer decides mode and owner of the merged one: take them from the image's, where it has one. */
+static int copy_attributes(int points, int image, const char *path)
+{
+	struct stat st;
+
+	if (fstatat(image, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+		return 0;
+	if (fchownat(points, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 && errno != EPERM)
+		return -errno;
+	return fchmodat(points, path, st.st_mode & 07777, 0) < 0 ? -errno : 0;
+}
+
+/* Create @target and its parents in the points layer, each like the image's own directory of that name. */
+static int make_directories(int points, int image, const char *target)
+{
+	char path[PATH_MAX];
+	int rc = 0;
+
+	if (str_copy(path, sizeof(path), target + 1) < 0)
+		return -ENAMETOOLONG;
+	for (char *slash = path; rc == 0 && slash != NULL;) {
+		slash = strchr(slash, '/');
+		if (slash != NULL)
+			*slash = '\0';
+		if (mkdirat(points, path, 0755) == 0)
+			rc = copy_attributes(points, image, path);
+		else if (errno != EEXIST)
+			rc = -errno;
+		if (slash != NULL)
+			*slash++ = '/';
+	}
+	return rc;
+}
+
+/* One mount point: a directory, or an empty file when the source is one. */
+static int make_point(int points, int image, const struct spec_mount *m, struct err *err)
+{
+	cleanup_free char *parent = str_dup(m->target);
+	struct stat st;
+	int rc = 0;
+
+	if (stat(m->source, &st) < 0)
+		return err_raise_sys(err, -errno, "mount '%s'", m->source);
+	if (!S_ISDIR(st.st_mode) && (m->mode == MOUNT_COW || !S_ISREG(st.st_mode)))
+		return err_raise(err, ERR_INVALID, "mount '%s': not a directory", m->source);
+	if (S_ISDIR(st.st_mode)) {
+		rc = make_directories(points, image, m->target);
+	} else {
+		*strrchr(parent, '/') = '\0';
+		if (parent[0] != '\0')
+			rc = make_directories(points, image, parent);
+		if (rc == 0)
+			rc = file_create_at(points, m->target + 1, 0644, "", 0);
+	}
+	return rc < 0 ? err_raise_sys(err, rc, "mount point '%s'", m->target) : 0;
+}
+
+int rootfs_points(
+	const struct rootfs *r, const struct spec *spec, const char *live, struct err *err)
+{
+	static const char *const always[] = { "proc", "dev", "sys" };
+	char path[PATH_MAX];
+	cleanup_fd int points = -1, image = -1;
+	int rc = 0;
+
+	if (str_eq(spec->image, "host"))
+		(void)snprintf(path, sizeof(path), "/");
+	else
+		(void)snprintf(
+			path, sizeof(path), "%s/pool/images/%s/rootfs", r->state, spec->image);
+	image = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (image < 0)
+		return err_raise_sys(err, -errno, "open image '%s'", spec->image);
+	(void)snprintf(path, sizeof(path), "%s/points", live);
+	points = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (points < 0)
+		return err_raise_sys(err, -errno, "open '%s'", path);
+	for (size_t i = 0; i < ARRAY_SIZE(always); i++) {
+		if (mkdirat(points, always[i], 0755) < 0 && errno != EEXIST)
+			return err_raise_sys(err, -errno, "mount point '/%s'", always[i]);
+	}
+	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++)
+		rc = make_point(points, image, &spec->mounts[i], err);
+	return rc;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/spec.h"
+#include "base/str.h"
+
+static const char *const profile_names[PROFILE_COUNT] = { "default", "strict", "debug" };
+
+const char *spec_profile_name(enum spec_profile profile)
+{
+	return profile_names[profile];
+}
+
+static int want_string(
+	const json_t *o, const char *key, const char *otherwise, const char **ret, struct err *err)
+{
+	const json_t *v = json_object_get(o, key);
+
+	if (json_is_string(v))
+		*ret = json_string_value(v);
+	else if (v == NULL && otherwise != NULL)
+		*ret = otherwise;
+	else
+		return err_raise(err, ERR_INVALID, "specification: '%s' is not a string", key);
+	return 0;
+}
+
+static int want_number(
+	const json_t *o, const char *key, uint64_t max, uint64_t *ret, struct err *err)
+{
+	const json_t *v = json_object_get(o, key);
+
+	*ret = 0;
+	if (v == NULL || json_is_null(v))
+		return 0;
+	if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+		(uint64_t)json_integer_value(v) > max)
+		return err_raise(err, ERR_INVALID,
+			"specification: '%s' is not a number from 0 to %lu", key, max);
+	*ret = (uint64_t)json_integer_value(v);
+	return 0;
+}
+
+static int parse_profile(const json_t *o, enum spec_profile *ret, struct err *err)
+{
+	const char *name;
+	int rc = want_string(o, "profile", "default", &name, err);
+
+	if (rc < 0)
+		return rc;
+	for (unsigned int i = 0; i < PROFILE_COUNT; i++) {
+		if (str_eq(name, profile_names[i])) {
+			*ret = (enum spec_profile)i;
+			return 0;
+		}
+	}
+	return err_raise(err, ERR_INVALID, "specification: no profile '%s'", name);
+}
+
+static int parse_layers(const json_t *list, struct spec_layers *ret, struct err *err)
+{
+	size_t n = json_array_size(list);
+
+	if (list == NULL || json_is_null(list))
+		return 0;
+	if (!json_is_array(list) || n > SPEC_LOWER_MAX)
+		return err_raise(err, ERR_INVALID,
+			"specification: 'lower' is not a list of at most %d", SPEC_LOWER_MAX);
+	ret->dirs = xalloc((n + 1) * sizeof(char *));
+	for (size_t i = 0; i < n; i++) {
+		const char *dir = json_string_value(json_array_get(list, i));
+
+		if (dir == NULL || !str_path_clean(dir))
+			return err_raise(err, ERR_INVALID,
+				"specification: layer %zu is not an absolute path", i);
+		ret->dirs[ret->n++] = str_dup(dir);
+	}
+	return 0;
+}
+
+static int parse_mount(const json_t *o, struct spec_mount *m, unsigned int *tree, struct err *err)
+{
+	const char *source, *target, *mode;
+	int rc = want_string(o, "source", NULL, &source, err);
+
+	if (rc == 0)
+		rc = want_string(o, "target", NULL, &target, err);
+	if (rc == 0)
+		rc = want_string(o, "mode", "cow", &mode, err);
+	if (rc < 0)
+		return rc;
+	if (!str_path_clean(source) || !str_path_clean(target) || str_eq(target, "/"))
+		return err_raise(err, ERR_INVALID, "mount '%s:%s': not clean absolute paths",
+			source, target);
+	if (str_path_under(target, "/proc") || str_path_under(target, "/sys") ||
+		str_path_under(target, "/dev"))
+		return err_raise(err, ERR_INVALID,
+			"mount at '%s': the sandbox's own /proc, /sys and /dev stay", target);
+	m->source = str_dup(source);
+	m->target = str_dup(target);
+	if (str_eq(mode, "cow")) {
+		m->mode = MOUNT_COW;
+		m->tree = ++*tree;
+	} else if (str_eq(mode, "ro")) {
+		m->mode = MOUNT_RO;
+	} else if (str_eq(mode, "rw")) {
+		m->mode = MOUNT_RW;
+	} else {
+		return err_raise(err, ERR_INVALID, "mount at '%s': no mode '%s'", target, mode);
+	}
+	return parse_layers(json_object_get(o, "lower"), &m->lower, err);
+}
+
+static int parse_mounts(const json_t *list, struct spec *spec, struct err *err)
+{
+	size_t n = json_array_size(list);
+	unsigned int tree = 0;
+
+	if (list == NULL)
+		return 0;
+	if (!json_is_array(list) || n > SPEC_MOUNTS_MAX)
+		return err_raise(
+			err, ERR_INVALID, "specification: more than %d mounts", SPEC_MOUNTS_MAX);
+	spec->mounts = xalloc((n + 1) * sizeof(*spec->mounts));
+	for (size_t i = 0; i < n; i++) {
+		int rc;
+
+		spec->n_mounts++;
+		rc = parse_mount(json_array_get(list, i), &spec->mounts[i], &tree, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int parse_limits(const json_t *o, struct spec *spec, struct err *err)
+{
+	int rc = want_number(o, "memory_bytes", 1ULL << 50, &spec->limits.memory_bytes, err);
+
+	if (rc == 0)
+		rc = want_number(o, "pids", 1 << 22, &spec->limits.pids, err);
+	if (rc == 0)
+		rc = want_number(o, "cpu_millis", 1 << 22, &spec->limits.cpu_millis, err);
+	if (rc == 0)
+		rc = want_number(o, "disk_bytes", 1ULL << 50, &spec->disk_bytes, err);
+	if (rc == 0)
+		rc = want_number(o, "files", 1 << 20, &spec->files, err);
+	return rc;
+}
+
+int spec_parse(const json_t *json, struct spec *spec, struct err *err)
+{
+	const char *id, *hostname, *image;
+	uint64_t slot;
+	int rc;
+
+	if (!json_is_object(json))
+		return err_raise(err, ERR_INVALID, "specification: not an object");
+	rc = want_string(json, "id", NULL, &id, err);
+	if (rc == 0)
+		rc = want_string(json, "hostname", "cay", &hostname, err);
+	if (rc == 0)
+		rc = want_string(json, "image", "host", &image, err);
+	if (rc == 0)
+		rc = want_number(json, "slot", UINT32_MAX, &slot, err);
+	if (rc == 0)
+		rc = parse_profile(json, &spec->profile, err);
+	if (rc < 0)
+		return rc;
+	if (!id_valid(id) || (!str_eq(image, "host") && !id_valid(image)))
+		return err_raise(
+			err, ERR_INVALID, "specification: sandbox or image id is malformed");
+	if (str_copy(spec->id, sizeof(spec->id), id) < 0 ||
+		str_copy(spec->hostname, sizeof(spec->hostname), hostname) < 0)
+		return err_raise(err, ERR_INVALID, "specification: host name is too long");
+	spec->image = str_dup(image);
+	spec->slot = (uint32_t)slot;
+	rc = parse_layers(json_object_get(json, "lower"), &spec->lower, err);
+	if (rc == 0)
+		rc = parse_mounts(json_object_get(json, "mounts"), spec, err);
+	if (rc == 0)
+		rc = parse_limits(json_object_get(json, "limits"), spec, err);
+	return rc;
+}
+
+static void layers_fini(struct spec_layers *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->dirs[i]);
+	free(l->dirs);
+}
+
+void spec_fini(struct spec *spec)
+{
+	for (size_t i = 0; i < spec->n_mounts; i++) {
+		free(spec->mounts[i].source);
+		free(spec->mounts[i].target);
+		layers_fini(&spec->mounts[i].lower);
+	}
+	free(spec->mounts);
+	layers_fini(&spec->lower);
+	free(spec->image);
+	*spec = (struct spec){ 0 };
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/starter.h - the process that every process of a sandbox is cloned from.
+ *
+ * A child of the keeper. It sits in the sandbox's v1 groups (moved there ahead of time), joins the sandbox's namespaces except the payload's user
+ * namespace, and puts itself into one Landlock domain, so that all execs share it. It clones with CLONE_PARENT: the keeper is the parent of all
+ * and collects their exit statuses. It parses nothing.
+ */
+#ifndef CAY_SANDBOX_STARTER_H
+#define CAY_SANDBOX_STARTER_H
+
+#include "base/err.h"
+#include "sandbox/builder.h"
+#include "sandbox/launch.h"
+
+/** struct starter - the keeper's handle. */
+struct starter {
+	pid_t pid;
+	int sock; /* SOCK_SEQPACKET */
+};
+
+/** starter_new() - clone the starter off the keeper. Context: the keeper, single-threaded. Return: 0 or -errno. */
+int starter_new(struct starter *s) attr_must_use;
+
+/**
+ * starter_clone_builder() - let the starter clone a builder with its namespaces.
+ * @options: copied; its descriptors are passed.
+ * @leaf: cgroup leaf (borrowed) or -1.
+ *
+ * Return: host pid of the builder, or -errno.
+ */
+int starter_clone_builder(
+	struct starter *s, const struct builder_options *options, int leaf) attr_must_use;
+
+/** starter_join() - make the starter join all namespaces of @pidfd but the user namespace, and remember @u2. 0 or -errno. */
+int starter_join(struct starter *s, int pidfd, int u2) attr_must_use;
+
+/**
+ * starter_launch_send() - ask for a program; the answer arrives as a struct launch_reply on @s->sock, in order.
+ * @text: request->text_size bytes.
+ * @stdio: three descriptors (borrowed). @leaf: cgroup leaf (borrowed) or -1.
+ */
+int starter_launch_send(struct starter *s, const struct launch_request *request, const char *text,
+	const int stdio[3], int leaf) attr_must_use;
+
+/** starter_launch_reply() - receive one answer. Return: 0, -EPIPE when the starter is gone, -errno. */
+int starter_launch_reply(struct starter *s, struct launch_reply *reply) attr_must_use;
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/synth.h"
+#include "base/clock.h"
+
+#include <sched.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+
+unsigned int synth_cpus(const struct cgroup_limits *limits)
+{
+	cpu_set_t set;
+	unsigned int have = 1, want = (unsigned int)((limits->cpu_millis + 999) / 1000);
+
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		have = (unsigned int)CPU_COUNT(&set);
+	return want != 0 && want < have ? want : have;
+}
+
+static void write_meminfo(struct buf *out, const struct cgroup_limits *limits)
+{
+	struct sysinfo info = { 0 };
+	uint64_t total, kb;
+
+	(void)sysinfo(&info);
+	total = (uint64_t)info.totalram * info.mem_unit;
+	if (limits->memory_bytes != 0 && limits->memory_bytes < total)
+		total = limits->memory_bytes;
+	kb = total / 1024;
+	buf_fmt(out, "MemTotal:       %8lu kB\nMemFree:        %8lu kB\nMemAvailable:   %8lu kB\n",
+		kb, kb, kb);
+	buf_str(out,
+		"Buffers:               0 kB\nCached:                0 kB\nSwapCached:            0 kB\n"
+		"Active:                0 kB\nInactive:              0 kB\nSwapTotal:             0 kB\n"
+		"SwapFree:              0 kB\nDirty:                 0 kB\nWriteback:             0 kB\n"
+		"AnonPages:             0 kB\nMapped:                0 kB\nShmem:                 0 kB\n"
+		"Slab:                  0 kB\nSReclaimable:          0 kB\nSUnreclaim:            0 kB\n"
+		"HugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n");
+}
+
+static void write_cpuinfo(struct buf *out, const struct cgroup_limits *limits)
+{
+	unsigned int n = synth_cpus(limits);
+
+	for (unsigned int i = 0; i < n; i++)
+		buf_fmt(out,
+			"processor\t: %u\nmodel name\t: virtual\nphysical id\t: 0\nsiblings\t: %u\ncore id\t\t: %u\n"
+			"cpu cores\t: %u\n\n",
+			i, n, i, n);
+}
+
+static void write_stat(struct buf *out, const struct cgroup_limits *limits)
+{
+	struct timespec boot;
+	unsigned int n = synth_cpus(limits);
+
+	(void)clock_gettime(CLOCK_BOOTTIME, &boot);
+	buf_str(out, "cpu  0 0 0 0 0 0 0 0 0 0\n");
+	for (unsigned int i = 0; i < n; i++)
+		buf_fmt(out, "cpu%u 0 0 0 0 0 0 0 0 0 0\n", i);
+	/* btime is the real one: ps and others derive start times from it and from clocks that are not virtual here */
+	buf_fmt(out, "intr 0\nctxt 0\nbtime %llu\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n",
+		clock_wall_ns() / NS_PER_S - (unsigned long long)boot.tv_sec);
+}
+
+static void write_uptime(struct buf *out, attr_unused const struct cgroup_limits *limits)
+{
+	struct timespec boot;
+
+	(void)clock_gettime(CLOCK_BOOTTIME, &boot);
+	buf_fmt(out, "%ld.00 0.00\n", boot.tv_sec);
+}
+
+static void write_version(struct buf *out, attr_unused const struct cgroup_limits *limits)
+{
+	struct utsname u;
+
+	(void)uname(&u);
+	buf_fmt(out, "Linux version %s (cay) #1 SMP\n", u.release);
+}
+
+static void write_loadavg(struct buf *out, attr_unused const struct cgroup_limits *limits)
+{
+	buf_str(out, "0.00 0.00 0.00 1/1 1\n");
+}
+
+static void write_swaps(struct buf *out, attr_unused const struct cgroup_limits *limits)
+{
+	buf_str(out, "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n");
+}
+
+const struct synth_file *synth_proc_files(void)
+{
+	static const struct synth_file files[] = {
+		{ "meminfo", write_meminfo },
+		{ "cpuinfo", write_cpuinfo },
+		{ "stat", write_stat },
+		{ "uptime", write_uptime },
+		{ "version", write_version },
+		{ "loadavg", write_loadavg },
+		{ "swaps", write_swaps },
+		{ NULL, NULL },
+	};
+
+	return files;
+}
+
+void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits)
+{
+	unsigned int n = synth_cpus(limits);
+
+	if (n == 1)
+		buf_str(out, "0\n");
+	else
+		buf_fmt(out, "0-%u\n", n - 1);
+}

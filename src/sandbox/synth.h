@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/synth.h - text of the synthetic files that stand over the machine-wide files of /proc and in /sys.
+ *
+ * They show the sandbox's own limits instead of the machine's size and load, and keep tools working (free, nproc, top, uptime).
+ */
+#ifndef CAY_SANDBOX_SYNTH_H
+#define CAY_SANDBOX_SYNTH_H
+
+#include "base/buf.h"
+#include "sys/cgroup.h"
+
+/** synth_cpus() - how many CPUs the sandbox is shown: its CPU limit rounded up, at most those this process may use. */
+unsigned int synth_cpus(const struct cgroup_limits *limits);
+
+/** struct synth_file - one file of /proc that is replaced. */
+struct synth_file {
+	const char *name;                                                   /* below /proc */
+	void (*write)(struct buf *out, const struct cgroup_limits *limits); /* appends the text */
+};
+
+/** synth_proc_files() - the table, ended by a NULL name; static. */
+const struct synth_file *synth_proc_files(void);
+
+/** synth_cpu_list() - "0-3\n", as in /sys/devices/system/cpu/online. */
+void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits);
+
+#endif

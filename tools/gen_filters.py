@@ -1,0 +1,163 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compile the system call profiles of defs/seccomp/ to BPF: gen_filters.py CC OUT PROFILE...
+
+A binary search over the call number, then the conditions of that call, all on the low 32 bits of an argument (the kernel truncates
+ioctl numbers and flags the same way, so a bit above them must not change the verdict). The grammar is in default.profile.
+"""
+import errno
+import os
+import subprocess
+import sys
+
+# Calls newer than the headers of Linux 6.1 (the same number on every architecture since 424).
+NEWER = {
+    'cachestat': 451, 'fchmodat2': 452, 'map_shadow_stack': 453, 'futex_wake': 454, 'futex_wait': 455, 'futex_requeue': 456,
+    'statmount': 457, 'listmount': 458, 'mseal': 462, 'setxattrat': 463, 'getxattrat': 464, 'listxattrat': 465,
+    'removexattrat': 466, 'open_tree_attr': 467,
+}
+ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+LD, JEQ, JGE, JA, AND, RET = 0x20, 0x15, 0x35, 0x05, 0x54, 0x06
+OFFSET_NR, OFFSET_ARCH, OFFSET_ARGS = 0, 4, 16
+ARCHES = {'x86_64': 0xC000003E, 'aarch64': 0xC00000B7}
+X32_BIT = 0x40000000
+
+
+def call_numbers(cc):
+    text = subprocess.run([*cc, '-E', '-dM', '-include', 'asm/unistd.h', '-x', 'c', '/dev/null'],
+                          check=True, capture_output=True, text=True).stdout
+    numbers = dict(NEWER)
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[1].startswith('__NR_') and words[2].isdigit():
+            numbers[words[1][5:]] = int(words[2])
+    return numbers
+
+
+def parse_condition(text):
+    """'arg1 & 0xF in 1,2' -> (1, 0xF, [1, 2], True); the last member tells whether a member of the set is wanted."""
+    words = text.split()
+    mask = 0xFFFFFFFF
+    argument = int(words[0].removeprefix('arg'))
+    if words[1] == '&':
+        mask = int(words[2], 0)
+        words = words[2:]
+    if len(words) != 3 or words[1] not in ('==', '!=', 'in', 'notin'):
+        raise ValueError(f'condition: {text}')
+    values = sorted(int(v, 0) for v in words[2].split(','))
+    return argument, mask, values, words[1] in ('==', 'in')
+
+
+class Profile:
+    def __init__(self):
+        self.rules = {}      # name -> ('ret', action) or ('if', [[condition, ...], ...])
+        self.otherwise = {}  # name -> action
+
+    def read(self, path):
+        with open(path, encoding='utf-8') as f:
+            for number, line in enumerate(f, 1):
+                line = line.split('#')[0].strip()
+                try:
+                    if line:
+                        self.line(line, os.path.dirname(path))
+                except (ValueError, IndexError, AttributeError) as e:
+                    sys.exit(f'{path}:{number}: {e}')
+
+    def line(self, line, folder):
+        verb, _, rest = line.partition(' ')
+        if verb == 'include':
+            self.read(os.path.join(folder, rest.strip()))
+        elif verb == 'allow' and ' if ' in rest:
+            name, _, conditions = rest.partition(' if ')
+            kind, alternatives = self.rules.setdefault(name.strip(), ('if', []))
+            if kind != 'if':
+                raise ValueError(f'{name} has an unconditional rule already')
+            alternatives.append([parse_condition(c) for c in conditions.split(' and ')])
+        elif verb == 'allow':
+            self.set_all(rest.split(), ALLOW)
+        elif verb == 'errno':
+            names = rest.split()
+            self.set_all(names[1:], ERRNO | getattr(errno, names[0]))
+        elif verb == 'otherwise':
+            error, name = rest.split()
+            self.otherwise[name] = ERRNO | getattr(errno, error)
+        else:
+            raise ValueError(f'unknown word {verb}')
+
+    def set_all(self, names, action):
+        for name in names:
+            self.rules[name] = ('ret', action)
+
+
+def compile_alternative(conditions):
+    """Code that returns ALLOW when all conditions hold and falls through to its end otherwise."""
+    code = []
+    jumps = []  # instructions whose failing branch goes to the end
+    for argument, mask, values, wanted in conditions:
+        code.append((LD, 0, 0, OFFSET_ARGS + 8 * argument))
+        if mask != 0xFFFFFFFF:
+            code.append((AND, 0, 0, mask))
+        last = len(values) - 1
+        for i, value in enumerate(values):
+            if wanted:  # a hit jumps over the other tests and the failing jump
+                code.append((JEQ, last - i + 1, 0, value))
+            else:       # a hit goes to the failing jump, the last miss over it
+                code.append((JEQ, last - i, 1 if i == last else 0, value))
+        jumps.append(len(code))
+        code.append(None)
+    code.append((RET, 0, 0, ALLOW))
+    for at in jumps:
+        code[at] = (JA, 0, 0, len(code) - at - 1)
+    return code
+
+
+def compile_rule(rule, otherwise):
+    kind, value = rule
+    if kind == 'ret':
+        return [(RET, 0, 0, value)]
+    code = []
+    for conditions in value:
+        code += compile_alternative(conditions)
+    return code + [(RET, 0, 0, otherwise)]
+
+
+def compile_tree(entries, default):
+    """entries: sorted list of (number, code); the accumulator holds the call number."""
+    if len(entries) == 1:
+        number, code = entries[0]
+        return [(JEQ, 1, 0, number), (RET, 0, 0, default)] + code
+    middle = len(entries) // 2
+    left, right = compile_tree(entries[:middle], default), compile_tree(entries[middle:], default)
+    return [(JGE, 0, 1, entries[middle][0]), (JA, 0, 0, len(left))] + left + right
+
+
+def compile_profile(profile, numbers, arch):
+    default = ERRNO | errno.ENOSYS
+    entries = []
+    for name, rule in profile.rules.items():
+        if name in numbers:  # else a call that this architecture never had
+            entries.append((numbers[name], compile_rule(rule, profile.otherwise.get(name, ERRNO | errno.EPERM))))
+    entries.sort(key=lambda e: e[0])
+    return [(LD, 0, 0, OFFSET_ARCH), (JEQ, 1, 0, ARCHES[arch]), (RET, 0, 0, KILL),
+            (LD, 0, 0, OFFSET_NR), (JGE, 0, 1, X32_BIT), (RET, 0, 0, default)] + compile_tree(entries, default)
+
+
+def main():
+    cc, out, paths = sys.argv[1].split(), sys.argv[2], sys.argv[3:]
+    numbers = call_numbers(cc)
+    with open(out, 'w', encoding='ascii') as f:
+        f.write('/* generated by tools/gen_filters.py from defs/seccomp/ */\n#include <linux/filter.h>\n')
+        for path in paths:
+            profile = Profile()
+            profile.read(path)
+            code = compile_profile(profile, numbers, os.uname().machine)
+            if len(code) > 4096:
+                sys.exit(f'{path}: {len(code)} instructions, the kernel takes 4096')
+            name = os.path.basename(path).split('.')[0]
+            f.write(f'static const struct sock_filter filter_{name}[] = {{\n')
+            for op, jt, jf, k in code:
+                f.write(f'\t{{ 0x{op:02x}, {jt}, {jf}, 0x{k:08x}u }},\n')
+            f.write('};\n')
+
+
+main()
