@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An instance of cay for tests: its own state, runtime directory and socket; the `cay` command; the HTTP API; frames; events."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -156,7 +157,7 @@ class Instance:
             self.process = self.popen([os.path.join(self.programs, "cayd"), "--foreground"], env=self.environment(**more),
                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.wait_answering()
-        self.note_tags()
+        self.tags.add("cay-" + self.get("/v1/version")["tag"])
         return self
 
     def wait_answering(self, seconds=START_SECONDS):
@@ -383,15 +384,12 @@ class Instance:
         return self.upgrade("POST", "/v1/run", {"sandbox": sandbox or {}, "exec": {"argv": argv, **options}, "rm": rm})
 
     def events(self, sandbox=None, start=0):
-        """All events written so far."""
+        """All events written so far, of one sandbox or of all."""
         path = f"/v1/sandboxes/{sandbox}/events" if sandbox else "/v1/events"
-        found = []
-        while True:
-            page = self.get(f"{path}?from={start}&limit=1000")
-            found += page["events"]
-            if not page["events"] or page.get("next", start) <= start:
-                return found
-            start = page["next"]
+        status, _, text = self.raw("GET", f"{path}?from={start}")
+        if status != 200:
+            raise ApiError(status, json.loads(text))
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
 
     def wait_event(self, kind, sandbox=None, match=lambda event: True, start=0, timeout=30):
         """Follow the log until an event of type @kind that @match accepts."""
@@ -399,15 +397,13 @@ class Instance:
         connection = UnixConnection(self.socket, timeout)
         deadline = time.monotonic() + timeout
         try:
-            connection.request("GET", path, headers={"Accept": "text/event-stream"})
+            connection.request("GET", path, headers={"Accept": "application/x-ndjson"})
             answer = connection.getresponse()
             while time.monotonic() < deadline:
                 line = answer.readline()
                 if not line:
                     break
-                if not line.startswith(b"data:"):
-                    continue
-                event = json.loads(line[5:])
+                event = json.loads(line) if line.strip() else {}
                 if event.get("type") == kind and match(event):
                     return event
         except TimeoutError:
@@ -415,6 +411,59 @@ class Instance:
         finally:
             connection.close()
         raise AssertionError(f"no event {kind} in {timeout} s; log: {[e.get('type') for e in self.events(sandbox)][-20:]}")
+
+    # -- sandboxes and execs --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def sandbox(self, **spec):
+        """A running sandbox that is removed at the end; gives its id."""
+        box = self.post("/v1/sandboxes", spec)["id"]
+        try:
+            yield box
+        finally:
+            try:
+                self.call("DELETE", f"/v1/sandboxes/{box}?force=true")
+            except ApiError as error:
+                if error.code != "not_found":
+                    raise
+
+    def exec(self, box, *argv, headers=None, **options):
+        """Start a command; the exec object as the API gives it."""
+        return self.post(f"/v1/sandboxes/{box}/execs", {"argv": list(argv), **options}, headers=headers)
+
+    def wait(self, box, run, seconds=60):
+        """Wait for the end of an exec; its final status object."""
+        name = run["id"] if isinstance(run, dict) else run
+        ended = self.get(f"/v1/sandboxes/{box}/execs/{name}?wait_ms={int(seconds * 1000)}", timeout=seconds + 30)
+        if ended["state"] != "ended":
+            raise AssertionError(f"exec {ended['argv']} is still {ended['state']} after {seconds} s\n" + self.log_tail())
+        return ended["status"]
+
+    def output(self, box, run, stream="both", start=0, follow=False, timeout=60):
+        """Output of an exec as bytes."""
+        name = run["id"] if isinstance(run, dict) else run
+        query = f"from={start}&stream={stream}&follow={'true' if follow else 'false'}"
+        status, _, data = self.raw("GET", f"/v1/sandboxes/{box}/execs/{name}/output?{query}", timeout=timeout)
+        if status != 200:
+            raise ApiError(status, json.loads(data))
+        return data
+
+    def sh(self, box, script, seconds=60, **options):
+        """Run a shell script to its end: (final status, stdout, stderr)."""
+        run = self.exec(box, "/bin/sh", "-c", script, **options)
+        status = self.wait(box, run, seconds)
+        return status, self.output(box, run, "stdout").decode(errors="replace"), self.output(box, run, "stderr").decode(errors="replace")
+
+    def ok(self, box, script, seconds=60, **options):
+        """Run a shell script that must succeed; its standard output."""
+        status, out, err = self.sh(box, script, seconds, **options)
+        if (status["status"], status.get("code")) != ("exited", 0):
+            raise AssertionError(f"{script}\n{status}\nstdout: {out[-3000:]}\nstderr: {err[-3000:]}")
+        return out
+
+    def attach(self, box, run, start=0):
+        name = run["id"] if isinstance(run, dict) else run
+        return self.upgrade("GET", f"/v1/sandboxes/{box}/execs/{name}/attach?from={start}")
 
 
 def leaks_reap_known(instance):

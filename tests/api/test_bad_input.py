@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contract FAIL: whatever is wrong with a request, the answer has the one error shape with a stable code, and nothing changed."""
+
+import json
+import os
+import re
+import socket
+
+from lib import cay
+from lib.case import contains, equal, raises
+
+JSON = {"Content-Type": "application/json"}
+
+
+def codes():
+    with open(os.path.join(cay.TOP, "defs", "errors.def"), encoding="utf-8") as f:
+        return {wire: int(status) for wire, status in re.findall(r'^ERR\(\w+, "(\w+)", (\d+)', f.read(), re.M)}
+
+
+def refused(instance, method, path, body=None, headers=None, code=None):
+    """The request must fail with the error shape, a code of errors.def and its status."""
+    status, head, text = instance.raw(method, path, body, headers or ({} if body is None else JSON))
+    answer = json.loads(text)
+    equal(list(answer), ["error"], f"{method} {path}")
+    error = answer["error"]
+    known = codes()
+    assert error["code"] in known, error
+    equal(status, known[error["code"]], f"{method} {path}: {error}")
+    assert isinstance(error["message"], str) and error["message"], error
+    contains(head.get("Content-Type", head.get("content-type", "")), "application/json")
+    if code is not None:
+        equal(error["code"], code, f"{method} {path} {str(body)[:200]}: {error['message']}")
+    return error
+
+
+def state(instance):
+    """All that a refused request must leave as it was."""
+    return (instance.get("/v1/sandboxes"), instance.get("/v1/snapshots"), instance.get("/v1/images"))
+
+
+def test_unknown_routes_and_methods(instance):
+    refused(instance, "GET", "/", code="not_found")
+    refused(instance, "GET", "/v1", code="not_found")
+    refused(instance, "GET", "/v1/nothing", code="not_found")
+    refused(instance, "GET", "/v2/sandboxes", code="not_found")
+    refused(instance, "DELETE", "/v1/sandboxes", code="method_not_allowed")
+    refused(instance, "PATCH", "/v1/sandboxes", code="method_not_allowed")
+    refused(instance, "GET", "/v1/../v1/sandboxes")
+    refused(instance, "GET", "/v1//sandboxes", code="not_found")
+
+
+def test_unknown_objects_everywhere(instance):
+    for name in ("nope", "abcdefghij0123456789", "a" * 63):
+        for method, path, body in (("GET", "", None), ("DELETE", "", None), ("POST", "/stop", {}), ("POST", "/start", {}), ("POST", "/pause", {}),
+                                   ("POST", "/resume", {}), ("GET", "/usage", None), ("GET", "/execs", None),
+                                   ("POST", "/execs", {"argv": ["true"]}), ("POST", "/snapshots", {}), ("POST", "/fork", {}),
+                                   ("POST", "/rewind", {"snapshot": "nope"}), ("POST", "/apply", {}), ("GET", "/files?path=/etc/passwd", None),
+                                   ("GET", "/events", None), ("GET", "/events/verify", None)):
+            refused(instance, method, f"/v1/sandboxes/{name}{path}", None if body is None else json.dumps(body).encode(), code="not_found")
+        for method, path, body in (("GET", "", None), ("DELETE", "", None), ("POST", "/verify", {}), ("POST", "/fork", {})):
+            refused(instance, method, f"/v1/snapshots/{name}{path}", None if body is None else json.dumps(body).encode(), code="not_found")
+        refused(instance, "GET", f"/v1/diff?a={name}", code="not_found")
+    refused(instance, "GET", "/v1/images/nope", code="not_found")
+
+
+def test_bodies_that_are_no_json_object(instance):
+    before = state(instance)
+    for body in (b"", b"{", b"}", b"[]", b"null", b'"x"', b"1", b"{}{}", b"{} x", b"{'a':1}", b'{"name":}', b'{"name":"a",}', b"\xff\xfe{}",
+                 b'{"name":"\xff"}', b'{"name":"\xed\xa0\x80"}', b'{"name":"a\x00b"}', b'{"name":"\\ud800"}', b'{"a":1e999}',
+                 b"[" * 100000, b'{"labels":' * 5000 + b"1" + b"}" * 5000):
+        if body == b"":
+            continue
+        refused(instance, "POST", "/v1/sandboxes", body, code="invalid")
+    equal(state(instance), before)
+
+
+def test_duplicate_and_unknown_members(instance):
+    before = state(instance)
+    for body in (b'{"name":"a1","name":"a2"}', b'{"labels":{"a":"1","a":"2"}}', b'{"nmae":"a"}', b'{"limits":{"memory":1}}',
+                 b'{"mounts":[{"source":"/tmp","target":"/x","modus":"cow"}]}'):
+        refused(instance, "POST", "/v1/sandboxes", body, code="invalid")
+    equal(state(instance), before)
+
+
+def test_wrong_types_and_values_out_of_range(instance):
+    before = state(instance)
+    for body in ({"name": 1}, {"name": ""}, {"name": "A"}, {"name": "a/b"}, {"name": "../x"}, {"name": "a" * 64}, {"name": "abcdefghij0123456789"},
+                 {"name": None}, {"profile": "root"}, {"image": ""}, {"image": "no-such-image"}, {"labels": []}, {"labels": {"a": 1}},
+                 {"env": {"": "x"}}, {"env": {"A=B": "x"}}, {"env": {"A": "x\0y"}}, {"hostname": "a b"}, {"start": "yes"},
+                 {"limits": {"memory_bytes": 0}}, {"limits": {"memory_bytes": -1}}, {"limits": {"pids": 0}}, {"limits": {"pids": 1.5}},
+                 {"limits": {"memory_bytes": 10 ** 30}}, {"limits": {"disk_bytes": 1}}, {"mounts": [{"source": "/tmp"}]},
+                 {"mounts": [{"source": "tmp", "target": "/x"}]}, {"mounts": [{"source": "/tmp", "target": "/x", "mode": "w"}]},
+                 {"mounts": [{"source": "/tmp", "target": "/x/../y"}]}, {"mounts": [{"source": "/no/such/dir", "target": "/x"}]},
+                 {"mounts": [{"source": "/tmp", "target": "/"}]}, {"mounts": [{"source": "/tmp", "target": "/proc"}]},
+                 {"expose": ["relative"]}, {"expose": ["/no/such/dir"]}, {"mounts": [{"source": "/tmp", "target": "/x"}] * 33}):
+        error = refused(instance, "POST", "/v1/sandboxes", json.dumps(body).encode())
+        assert error["code"] in ("invalid", "not_found", "denied", "limit", "too_large", "exists"), (body, error)
+    equal(state(instance), before)
+
+
+def test_bad_execs_change_nothing(instance):
+    with instance.sandbox() as box:
+        for body in ({}, {"argv": []}, {"argv": "true"}, {"argv": [1]}, {"argv": ["a\0b"]}, {"argv": ["true"], "cwd": "relative"},
+                     {"argv": ["true"], "timeout_ms": 0}, {"argv": ["true"], "timeout_ms": -1}, {"argv": ["true"], "ring_bytes": 1},
+                     {"argv": ["true"], "tty": {"rows": 0, "columns": 0}}, {"argv": ["true"], "tty": {"rows": 24}},
+                     {"argv": ["true"], "user": ""}, {"argv": ["true"], "stdin": 1}, {"argv": ["true"], "env": {"A\0": "1"}}):
+            refused(instance, "POST", f"/v1/sandboxes/{box}/execs", json.dumps(body).encode(), code="invalid")
+        equal(instance.get(f"/v1/sandboxes/{box}/execs")["execs"], [])
+
+
+def test_bodies_that_are_too_large(instance):
+    before = state(instance)
+    refused(instance, "POST", "/v1/sandboxes", json.dumps({"labels": {"a": "x" * (2 << 20)}}).encode(), code="too_large")
+    equal(state(instance), before)
+
+
+def speak(instance, data, timeout=10):
+    """Raw bytes to the server; what comes back until it closes or falls silent."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.settimeout(timeout)
+        s.connect(instance.socket)
+        try:
+            s.sendall(data)
+            s.shutdown(socket.SHUT_WR)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        answer = b""
+        try:
+            while more := s.recv(65536):
+                answer += more
+        except (TimeoutError, ConnectionResetError):
+            pass
+        return answer
+
+
+def test_bytes_that_are_no_http(instance):
+    for data in (b"\0" * 100, b"hello\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /v1/sandboxes HTTP/1.1\nHost: x\n\n",
+                 b"GET /v1/sandboxes HTTP/1.1\r\nHost: x\r\nA B: c\r\n\r\n", b"GET /v1/sandboxes HTTP/1.1\r\nHost: x\r\n continued\r\n\r\n",
+                 b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+                 b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+                 b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n{}",
+                 b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n{}",
+                 b"GET /v1/sand\0boxes HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+                 b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 20000 + b"\r\n"):
+        answer = speak(instance, data)
+        assert b" 200 " not in answer.split(b"\r\n")[0] and b" 201 " not in answer.split(b"\r\n")[0], (data[:80], answer[:200])
+    equal(instance.get("/v1/sandboxes")["sandboxes"], [])
+
+
+def test_half_a_request_holds_nobody_up(instance):
+    waiting = []
+    try:
+        for _ in range(50):
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            s.connect(instance.socket)
+            s.sendall(b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            waiting.append(s)
+        assert "version" in instance.get("/v1/version")
+    finally:
+        for s in waiting:
+            s.close()
+    equal(instance.get("/v1/sandboxes")["sandboxes"], [])
+
+
+def test_an_ambiguous_prefix_is_refused(instance):
+    boxes = [instance.post("/v1/sandboxes", {"start": False})["id"] for _ in range(40)]
+    try:
+        first = {}
+        for box in boxes:
+            first.setdefault(box[0], []).append(box)
+        letter = next(c for c, found in first.items() if len(found) > 1)
+        refused(instance, "GET", f"/v1/sandboxes/{letter}", code="ambiguous")
+        equal(instance.get(f"/v1/sandboxes/{boxes[0][:12]}")["id"], boxes[0])
+    finally:
+        for box in boxes:
+            instance.call("DELETE", f"/v1/sandboxes/{box}?force=true")
+
+
+def test_a_name_can_be_taken_once(instance):
+    with instance.sandbox(name="taken"):
+        refused(instance, "POST", "/v1/sandboxes", b'{"name":"taken"}', code="exists")
+        equal(len(instance.get("/v1/sandboxes")["sandboxes"]), 1)
+    with instance.sandbox(name="taken"):
+        pass
+
+
+def test_what_a_state_does_not_allow(instance):
+    with instance.sandbox() as box:
+        refused(instance, "DELETE", f"/v1/sandboxes/{box}", code="state")
+        refused(instance, "POST", f"/v1/sandboxes/{box}/resume", b"{}", code="state")
+        refused(instance, "POST", f"/v1/sandboxes/{box}/start", b"{}", code="state")
+        instance.post(f"/v1/sandboxes/{box}/stop")
+        refused(instance, "POST", f"/v1/sandboxes/{box}/execs", b'{"argv":["true"]}', code="state")
+        refused(instance, "POST", f"/v1/sandboxes/{box}/pause", b"{}", code="state")
+        refused(instance, "POST", f"/v1/sandboxes/{box}/rewind", b'{"snapshot":"nope"}', code="not_found")
+
+
+def test_the_command_says_it_on_one_line_and_in_json(instance):
+    done = instance.cay("exec", "nope", "--", "true", want=125)
+    contains(done.stderr, "nope")
+    equal(done.stdout, "")
+    done = instance.cay("info", "nope", "--json", want=125)
+    equal(json.loads(done.stderr)["error"]["code"], "not_found")
+    for words in (["no-such-verb"], ["run", "--no-such-flag"], ["exec"], ["fork"], ["rewind", "a"], ["create", "--memory", "lots", "--name", "x"]):
+        done = instance.cay(*words, want=64)
+        assert done.stderr.strip(), words
+    equal(raises(cay.ApiError, instance.get, "/v1/sandboxes/x").code, "not_found")

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contract EXEC: output is kept by offset; clients come and go, and read what is theirs exactly once."""
+
+import json
+import struct
+
+from lib import cay
+from lib.case import equal, raises
+
+
+def offsets(frames):
+    """[(offset, bytes)] of the output frames."""
+    return [(struct.unpack("<Q", f[2][:8])[0], f[2][8:]) for f in frames if f[0] in (cay.STDOUT, cay.STDERR)]
+
+
+def to_end(stream):
+    frames = []
+    while (frame := stream.next()) is not None:
+        frames.append(frame)
+        if frame[0] in (cay.STDOUT, cay.STDERR):
+            stream.send(cay.WINDOW, struct.pack("<I", len(frame[2]) - 8), frame[1])
+    return frames
+
+
+def joined(frames, start):
+    """The bytes of the frames, which must follow each other without gap or overlap from @start on."""
+    text = b""
+    for at, part in offsets(frames):
+        equal(at, start + len(text), "offset")
+        text += part
+    return text
+
+
+def test_an_unknown_exec(instance):
+    with instance.sandbox() as box:
+        for path in (f"/v1/sandboxes/{box}/execs/nope", f"/v1/sandboxes/{box}/execs/nope/output"):
+            equal(raises(cay.ApiError, instance.get, path).code, "not_found")
+        equal(raises(cay.ApiError, instance.attach, box, "nope").code, "not_found")
+
+
+def test_an_offset_beyond_the_end(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "echo", "hello")
+        instance.wait(box, run)
+        try:
+            equal(instance.output(box, run, start=1 << 40), b"")
+        except cay.ApiError as error:
+            equal(error.code, "invalid")
+
+
+def test_output_is_the_same_however_often_it_is_read(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "seq", "1", "20000")
+        instance.wait(box, run)
+        want = "".join(f"{i}\n" for i in range(1, 20001)).encode()
+        equal(instance.output(box, run), want)
+        equal(instance.output(box, run), want)
+        equal(instance.output(box, run, start=1000), want[1000:])
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["status"]["output_bytes"], len(want))
+
+
+def test_attach_detach_and_attach_at_an_offset(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "echo first; read line; echo second $line; read line; echo third $line", stdin=True)
+        stream = instance.attach(box, run)
+        seen = b""
+        while seen != b"first\n":
+            frame = stream.next()
+            seen += frame[2][8:] if frame[0] == cay.STDOUT else b""
+        stream.close()  # detached: the command goes on
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
+        stream = instance.attach(box, run, start=len(seen))
+        stream.send(cay.STDIN, b"x\n")
+        stream.send(cay.STDIN, b"y\n")
+        frames = to_end(stream)
+        equal(joined(frames, len(seen)), b"second x\nthird y\n")
+        status = [json.loads(f[2]) for f in frames if f[0] == cay.STATUS]
+        equal([(s["status"], s["code"]) for s in status], [("exited", 0)])
+        # And once more, from the start, after it has ended.
+        equal(joined(to_end(instance.attach(box, run)), 0), b"first\nsecond x\nthird y\n")
+
+
+def test_two_clients_see_the_same(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "read go; seq 1 5000", stdin=True)
+        one, two = instance.attach(box, run), instance.attach(box, run)
+        one.send(cay.STDIN, b"go\n")
+        want = "".join(f"{i}\n" for i in range(1, 5001)).encode()
+        equal(joined(to_end(one), 0), want)
+        equal(joined(to_end(two), 0), want)
+
+
+def test_the_ring_says_what_it_lost(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "seq", "1", "100000", ring_bytes=65536)
+        status = instance.wait(box, run)
+        want = "".join(f"{i}\n" for i in range(1, 100001)).encode()
+        equal(status["output_bytes"], len(want))
+        frames = to_end(instance.attach(box, run))
+        gaps = [struct.unpack("<QQ", f[2]) for f in frames if f[0] == cay.GAP]
+        parts = offsets(frames)
+        if gaps:
+            equal(len(gaps), 1)
+            equal(gaps[0][0], 0)
+            equal(parts[0][0], gaps[0][1])
+        equal(joined(frames, parts[0][0]), want[parts[0][0]:])
+
+
+def test_a_client_that_does_not_read_does_not_stop_the_command(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "read go; head -c 50000000 /dev/zero; echo done >&2", stdin=True)
+        stream = instance.attach(box, run)
+        stream.send(cay.STDIN, b"go\n")
+        status = instance.wait(box, run)  # nobody reads the stream meanwhile
+        equal((status["status"], status["code"]), ("exited", 0))
+        equal(status["output_bytes"], 50000005)
+        stream.close()
+
+
+def test_stdout_and_stderr_stay_apart(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "echo out; echo err >&2")
+        instance.wait(box, run)
+        equal(instance.output(box, run, "stdout"), b"out\n")
+        equal(instance.output(box, run, "stderr"), b"err\n")
+        equal(len(instance.output(box, run)), 8)
+
+
+def test_standard_input_reaches_the_command_whole(instance):
+    data = bytes(range(256)) * 4096
+    done = None
+    with instance.sandbox() as box:
+        done = instance.cay("exec", "-i", box, "--", "sha256sum", stdin=data)
+    import hashlib
+    equal(done.stdout.split()[0], hashlib.sha256(data).hexdigest())
+
+
+def test_without_input_the_command_reads_an_end(instance):
+    with instance.sandbox() as box:
+        equal(instance.ok(box, "cat; echo ended"), "ended\n")
+
+
+def test_bytes_that_are_no_text_come_out_as_they_went_in(instance):
+    data = bytes(range(256)) * 1000
+    with instance.sandbox() as box:
+        done = instance.cay("exec", "-i", box, "--", "cat", stdin=data, text=False)
+        equal(done.stdout, data)

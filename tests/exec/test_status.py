@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contract EXEC: the final status says what really happened, with evidence, and an exit code is never made up."""
+
+from lib import cay
+from lib.case import contains, equal, raises, require
+
+STATUSES = {"exited", "signaled", "oom", "timeout", "disk_full", "limit", "killed", "lost"}
+
+
+def test_a_command_that_does_not_exist(instance):
+    with instance.sandbox() as box:
+        error = raises(cay.ApiError, instance.exec, box, "no-such-command")
+        equal((error.status, error.code), (422, "command_not_found"))
+        contains(error.message, "no-such-command")
+        error = raises(cay.ApiError, instance.exec, box, "/no/such/file")
+        equal(error.code, "command_not_found")
+
+
+def test_a_command_that_cannot_be_executed(instance):
+    with instance.sandbox() as box:
+        equal(raises(cay.ApiError, instance.exec, box, "/etc/passwd").code, "command_not_executable")
+        equal(raises(cay.ApiError, instance.exec, box, "/tmp").code, "command_not_executable")
+
+
+def test_a_working_directory_that_does_not_exist(instance):
+    with instance.sandbox() as box:
+        equal(raises(cay.ApiError, instance.exec, box, "true", cwd="/no/such/dir").code, "bad_cwd")
+        equal(raises(cay.ApiError, instance.exec, box, "true", cwd="/etc/passwd").code, "bad_cwd")
+
+
+def test_a_user_that_does_not_exist(instance):
+    with instance.sandbox() as box:
+        equal(raises(cay.ApiError, instance.exec, box, "true", user="nobody-of-that-name").code, "bad_user")
+
+
+def test_a_refused_exec_leaves_no_exec_behind(instance):
+    with instance.sandbox() as box:
+        raises(cay.ApiError, instance.exec, box, "no-such-command")
+        raises(cay.ApiError, instance.exec, box, "true", cwd="/no/such/dir")
+        states = {e["state"] for e in instance.get(f"/v1/sandboxes/{box}/execs")["execs"]}
+        assert "running" not in states and "starting" not in states, states
+
+
+def test_exit_codes_pass_through(instance):
+    with instance.sandbox() as box:
+        for code in (0, 1, 2, 42, 126, 127, 128, 130, 137, 255):
+            status = instance.wait(box, instance.exec(box, "sh", "-c", f"exit {code}"))
+            equal((status["status"], status["code"]), ("exited", code))
+            assert "signal" not in status, status
+
+
+def test_a_signal_is_no_exit_code(instance):
+    with instance.sandbox() as box:
+        for number in (1, 6, 9, 11, 15):
+            status = instance.wait(box, instance.exec(box, "sh", "-c", f"kill -{number} $$"))
+            equal((status["status"], status["signal"]), ("signaled", number))
+            assert "code" not in status, status
+
+
+def test_a_signal_that_was_sent_through_the_api(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "trap 'exit 33' USR1; echo ready; while :; do read x; done </dev/zero")
+        with_ready(instance, box, run)
+        instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 10})
+        equal(instance.wait(box, run)["code"], 33)
+
+
+def with_ready(instance, box, run):
+    """Wait until the exec has written "ready"."""
+    stream = instance.attach(box, run)
+    text = b""
+    while b"ready" not in text:
+        frame = stream.next()
+        assert frame is not None, f"ended before it was ready: {text!r}"
+        if frame[0] in (cay.STDOUT, cay.STDERR):
+            text += frame[2][8:]
+    stream.close()
+
+
+def test_killing_an_exec_ends_its_whole_tree(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "setsid sleep 1000 & (sleep 1001 &) ; echo ready; sleep 1002")
+        with_ready(instance, box, run)
+        instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 9, "tree": True})
+        equal(instance.wait(box, run)["status"], "killed")
+        equal(instance.ok(box, "ps -eo args | grep -c '[s]leep 100' || :").strip(), "0")
+
+
+def test_killing_one_exec_spares_the_others(instance):
+    with instance.sandbox() as box:
+        first = instance.exec(box, "sh", "-c", "echo ready; sleep 1000")
+        second = instance.exec(box, "sh", "-c", "echo ready; sleep 1001")
+        with_ready(instance, box, first)
+        with_ready(instance, box, second)
+        instance.post(f"/v1/sandboxes/{box}/execs/{first['id']}/signal", {"signal": 9, "tree": True})
+        equal(instance.wait(box, first)["status"], "killed")
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{second['id']}")["state"], "running")
+
+
+def test_a_deadline_ends_the_whole_tree(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "setsid sleep 1000 & trap '' TERM; echo started; sleep 1001; sleep 1002", timeout_ms=500)
+        status = instance.wait(box, run)
+        equal(status["status"], "timeout")
+        assert "code" not in status, status
+        equal(instance.output(box, run), b"started\n")
+        equal(instance.ok(box, "ps -eo args | grep -c '[s]leep 100' || :").strip(), "0")
+
+
+def test_stopping_the_sandbox_is_no_exit(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "echo ready; sleep 1000")
+        with_ready(instance, box, run)
+        instance.post(f"/v1/sandboxes/{box}/stop")
+        status = instance.wait(box, run)
+        equal(status["status"], "killed")
+        assert "code" not in status, status
+
+
+@require("root")
+def test_out_of_memory_is_seen_by_the_kernel_not_guessed(instance):
+    with instance.sandbox(limits={"memory_bytes": 64 << 20}) as box:
+        run = instance.exec(box, "python3", "-c", "x = bytearray(512 << 20); print(len(x))")
+        status = instance.wait(box, run)
+        equal(status["status"], "oom")
+        assert status["evidence"], "no evidence"
+        equal(instance.output(box, run, "stdout"), b"")
+        # The sandbox answers afterwards.
+        equal(instance.ok(box, "echo alive"), "alive\n")
+
+
+@require("root")
+def test_a_kill_that_is_no_oom_is_not_called_oom(instance):
+    with instance.sandbox(limits={"memory_bytes": 64 << 20}) as box:
+        status = instance.wait(box, instance.exec(box, "sh", "-c", "kill -9 $$"))
+        equal((status["status"], status["signal"]), ("signaled", 9))
+
+
+@require("root")
+def test_the_limit_of_processes_is_named(instance):
+    script = "import os,sys\ntry:\n  for i in range(200):\n    if os.fork() == 0:\n      import signal; signal.pause()\nexcept OSError as e:\n  sys.exit(e.errno)\n"
+    with instance.sandbox(limits={"pids": 40}) as box:
+        status = instance.wait(box, instance.exec(box, "python3", "-c", script))
+        assert status["status"] in ("limit", "exited"), status
+        if status["status"] == "limit":
+            assert "pids" in str(status["evidence"]), status
+        else:
+            equal(status["code"], 11)
+        equal(instance.ok(box, "echo alive"), "alive\n")
+
+
+def test_every_final_status_is_of_the_closed_set(instance):
+    with instance.sandbox() as box:
+        for script in ("exit 3", "kill -9 $$", "exit 0"):
+            status = instance.wait(box, instance.exec(box, "sh", "-c", script))
+            assert status["status"] in STATUSES, status
+            for member in ("evidence", "started", "ended", "output_bytes", "cpu_us"):
+                assert member in status, f"{member} is missing: {status}"
+
+
+def test_the_command_passes_the_status_on(instance):
+    with instance.sandbox() as box:
+        instance.cay("exec", box, "--", "sh", "-c", "exit 9", want=9)
+        instance.cay("exec", box, "--", "sh", "-c", "kill -15 $$", want=143)
+        instance.cay("exec", box, "--", "no-such-command", want=127)
+        instance.cay("exec", box, "--", "/etc/passwd", want=126)
+        instance.cay("exec", "--timeout", "300ms", box, "--", "sleep", "1000", want=124)
+        equal(instance.cay("exec", box, "--", "sh", "-c", "echo out; echo err >&2").stdout, "out\n")

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cay run -it and cay exec -it give a real terminal: size, job control, raw mode and back."""
+
+import fcntl
+import os
+import select
+import struct
+import termios
+import time
+
+from lib.case import contains, equal
+
+
+def read_until(fd, wanted, seconds=20):
+    """What comes from the terminal up to @wanted."""
+    text, deadline = b"", time.monotonic() + seconds
+    while wanted not in text:
+        if not select.select([fd], [], [], max(0, deadline - time.monotonic()))[0]:
+            raise AssertionError(f"no {wanted!r} in {seconds} s; seen {text!r}")
+        try:
+            more = os.read(fd, 65536)
+        except OSError:
+            more = b""
+        if not more:
+            raise AssertionError(f"the terminal closed before {wanted!r}; seen {text!r}")
+        text += more
+    return text
+
+
+def finish(process, fd, seconds=20):
+    """Wait for the end of the command while reading what it still writes."""
+    deadline = time.monotonic() + seconds
+    text = b""
+    while True:
+        if not select.select([fd], [], [], max(0, deadline - time.monotonic()))[0]:
+            raise AssertionError(f"no end in {seconds} s; seen {text!r}")
+        try:
+            more = os.read(fd, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        text += more
+    os.close(fd)
+    process.wait(seconds)
+    return text
+
+
+def test_no_terminal_without_t(instance):
+    with instance.sandbox() as box:
+        equal(instance.ok(box, "tty || echo none").split()[-1], "none")
+
+
+def test_the_command_sees_a_terminal_of_our_size(instance):
+    with instance.sandbox() as box:
+        process, fd = instance.terminal("exec", "-it", box, "--", "sh", "-c", "tty; stty size; exit 5", rows=33, columns=101)
+        text = finish(process, fd)
+        contains(text, b"/dev/pts/")
+        contains(text, b"33 101")
+        equal(process.returncode, 5)
+
+
+def test_a_new_size_reaches_the_command(instance):
+    with instance.sandbox() as box:
+        process, fd = instance.terminal("exec", "-it", box, "--", "bash", "-c",
+                                        "trap 'stty size' WINCH; echo ready; while :; do read -t 1 x; [ \"$x\" = q ] && exit; done")
+        read_until(fd, b"ready")
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 132, 0, 0))
+        read_until(fd, b"44 132")
+        os.write(fd, b"q\n")
+        finish(process, fd)
+        equal(process.returncode, 0)
+
+
+def test_control_c_goes_to_the_command_not_to_us(instance):
+    with instance.sandbox() as box:
+        process, fd = instance.terminal("exec", "-it", box, "--", "sh", "-c", "trap 'echo caught; exit 3' INT; echo ready; while :; do read x; done")
+        read_until(fd, b"ready")
+        os.write(fd, b"\x03")
+        read_until(fd, b"caught")
+        finish(process, fd)
+        equal(process.returncode, 3)
+
+
+def test_job_control(instance):
+    with instance.sandbox() as box:
+        process, fd = instance.terminal("exec", "-it", box, "--", "bash", "--norc", "--noprofile", "-i")
+        os.write(fd, b"PS1='prompt> '\n")
+        read_until(fd, b"prompt> ")
+        os.write(fd, b"sleep 1000\n")
+        read_until(fd, b"sleep 1000\r\n")
+        os.write(fd, b"\x1a")
+        read_until(fd, b"Stopped")
+        os.write(fd, b"jobs; kill %1; wait; exit 4\n")
+        finish(process, fd)
+        equal(process.returncode, 4)
+
+
+def test_our_terminal_is_as_it_was(instance):
+    with instance.sandbox() as box:
+        ours, theirs = os.openpty()
+        before = termios.tcgetattr(theirs)
+        process = instance.popen([os.path.join(instance.programs, "cay"), "exec", "-it", box, "--", "sh", "-c", "echo hi"],
+                                 stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+        read_until(ours, b"hi")
+        process.wait(20)
+        equal(termios.tcgetattr(theirs), before)
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_session_of_run(instance):
+    process, fd = instance.terminal("run", "-it", "--rm", "--no-cwd", "--", "sh")
+    os.write(fd, b"echo $((6*7))\n")
+    read_until(fd, b"42")
+    os.write(fd, b"exit 8\n")
+    finish(process, fd)
+    equal(process.returncode, 8)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of the host image that must work inside a sandbox, unmodified, one test each. Each does its real work, not --version."""
+
+import os
+
+from lib import cay
+from lib.case import contains, equal, raises, require, timeout
+
+TIMEOUT = 120
+
+
+def test_bash(instance):
+    with instance.sandbox() as box:
+        script = "set -euo pipefail; declare -A a=([x]=1); diff <(echo 1) <(echo ${a[x]}); exec 3<>/tmp/f; echo y >&3; coproc cat; " \
+                 "echo hi >&${COPROC[1]}; read -u ${COPROC[0]} line; kill $COPROC_PID; cat /tmp/f; echo $line; echo ${BASH_VERSION%%.*}"
+        run = instance.exec(box, "bash", "-c", script)
+        equal(instance.wait(box, run)["code"], 0, instance.output(box, run).decode())
+        equal(instance.output(box, run, "stdout").split()[:2], [b"y", b"hi"])
+
+
+@require("program:git")
+def test_git(instance):
+    with instance.sandbox() as box:
+        out = instance.ok(box, """set -e
+            cd /tmp && git init -q repo && cd repo && git config user.email a@b && git config user.name n
+            echo one > f && git add f && git commit -qm first && git checkout -qb side && echo two >> f && git commit -qam second
+            git checkout -q - && git merge -q side && git gc -q && cd .. && git clone -q repo copy && cd copy && git fsck --strict
+            git log --format=%s""")
+        equal(out.split(), ["second", "first"])
+
+
+def test_python_with_venv_and_threads(instance):
+    with instance.sandbox() as box:
+        out = instance.ok(box, """set -e
+            /usr/bin/python3 -m venv /tmp/v && /tmp/v/bin/python - <<'X'
+import concurrent.futures, hashlib, multiprocessing, os, sys, threading, tempfile, socket
+assert sys.prefix == "/tmp/v"
+with concurrent.futures.ThreadPoolExecutor(20) as pool:
+    assert len(set(pool.map(lambda i: hashlib.sha256(bytes(i)).hexdigest(), range(200)))) == 200
+with multiprocessing.Pool(4) as pool:
+    assert sum(pool.map(abs, range(100))) == 4950
+a = socket.create_server(("127.0.0.1", 0)); b = socket.create_connection(a.getsockname())
+print("fine", os.cpu_count() >= 1)
+X""")
+        equal(out, "fine True\n")
+
+
+@require("program:node")
+def test_node(instance):
+    with instance.sandbox() as box:
+        out = instance.ok(box, """cat > /tmp/x.js <<'X'
+const { Worker, isMainThread, parentPort } = require('worker_threads');
+if (!isMainThread) { parentPort.postMessage(6 * 7); }
+else {
+  const http = require('http');
+  const server = http.createServer((q, a) => a.end('served')).listen(0, '127.0.0.1', () => {
+    http.get({ port: server.address().port }, (answer) => answer.on('data', (d) => {
+      new Worker(__filename).on('message', (m) => { console.log(String(d), m, require('os').cpus().length > 0); server.close(); });
+    }));
+  });
+}
+X
+node /tmp/x.js""")
+        equal(out, "served 42 true\n")
+
+
+@require("program:gcc", "program:make")
+def test_gcc_and_make(instance):
+    with instance.sandbox() as box:
+        out = instance.ok(box, """set -e; mkdir /tmp/p && cd /tmp/p
+            for i in 1 2 3 4; do echo "int f$i(void){return $i;}" > f$i.c; done
+            printf '#include <stdio.h>\\nint f1(void),f2(void),f3(void),f4(void);int main(void){printf("%%d\\\\n",f1()+f2()+f3()+f4());}' > m.c
+            printf 'm: m.o f1.o f2.o f3.o f4.o\\n' > Makefile
+            make -s -j4 CC=gcc CFLAGS='-O2 -Wall -pipe' && ./m""")
+        equal(out, "10\n")
+
+
+@require("root", "program:dpkg-deb")
+def test_apt_get_installs_a_local_package(instance):
+    with instance.sandbox() as box:
+        out = instance.ok(box, """set -e; export DEBIAN_FRONTEND=noninteractive; mkdir -p /tmp/d/DEBIAN /tmp/d/usr/bin /tmp/d/var/lib/mine
+            printf 'Package: mine\\nVersion: 1.0\\nArchitecture: all\\nMaintainer: m <m@example.org>\\nDescription: mine\\n' > /tmp/d/DEBIAN/control
+            printf '#!/bin/sh\\nset -e\\nuseradd --system mineuser\\nchown mineuser /var/lib/mine\\n' > /tmp/d/DEBIAN/postinst
+            chmod 755 /tmp/d/DEBIAN/postinst; printf '#!/bin/sh\\necho works\\n' > /tmp/d/usr/bin/mine; chmod 755 /tmp/d/usr/bin/mine
+            dpkg-deb --root-owner-group -b /tmp/d /tmp/mine.deb >/dev/null
+            apt-get install -y -qq --no-install-recommends /tmp/mine.deb >/tmp/log 2>&1 || { cat /tmp/log >&2; exit 1; }
+            mine; stat -c %U /var/lib/mine; dpkg -s mine | grep ^Status; apt-get remove -y -qq mine >/dev/null 2>&1; command -v mine || echo gone""")
+        equal(out.splitlines(), ["works", "mineuser", "Status: install ok installed", "gone"])
+    assert not os.path.exists("/usr/bin/mine"), "it was installed on the host"
+
+
+@require("program:sudo")
+def test_sudo(instance):
+    with instance.sandbox() as box:
+        equal(instance.ok(box, "sudo -n id -u").strip(), "0")
+        if os.getuid() == 0:  # su to another user and back needs the range of ids
+            equal(instance.ok(box, "su -s /bin/sh nobody -c 'id -un'").strip(), "nobody")
+
+
+@require("program:sqlite3")
+def test_sqlite3(instance):
+    with instance.sandbox() as box:
+        out = instance.ok(box, """cd /tmp && sqlite3 x.db "pragma journal_mode=wal; create table t(a primary key, b);
+            with recursive n(i) as (select 1 union all select i+1 from n where i<10000) insert into t select i, i*i from n;
+            create index ti on t(b); select count(*), sum(b) from t; pragma integrity_check;" """)
+        equal(out.split(), ["wal", "10000|333383335000", "ok"])
+
+
+@require("root", "program:nginx")
+def test_nginx_on_port_80(instance):
+    with instance.sandbox() as box:
+        out = instance.ok(box, """set -e; mkdir -p /tmp/n/www && echo served > /tmp/n/www/index.html && chmod -R 755 /tmp/n
+            cat > /tmp/n/nginx.conf <<'X'
+user www-data;
+worker_processes 2;
+pid /tmp/n/pid;
+error_log /tmp/n/error.log;
+events { worker_connections 64; }
+http { access_log /tmp/n/access.log; client_body_temp_path /tmp/n/b; proxy_temp_path /tmp/n/p; fastcgi_temp_path /tmp/n/f; uwsgi_temp_path /tmp/n/u;
+       scgi_temp_path /tmp/n/s; server { listen 80; root /tmp/n/www; } }
+X
+            nginx -c /tmp/n/nginx.conf || { cat /tmp/n/error.log >&2; exit 1; }
+            /usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen("http://127.0.0.1/").read().decode(), end="")'
+            ps -o user= -C nginx | sort | uniq -c | tr -s ' '; nginx -c /tmp/n/nginx.conf -s quit""")
+        equal(out.splitlines()[0], "served")
+        contains(out, "2 www-data")
+
+
+@require("root")
+@timeout(180)
+def test_postgresql(instance):
+    binaries = "/usr/lib/postgresql/15/bin"
+    if not os.path.exists(binaries):
+        raise AssertionError("postgresql-15 is not installed")
+    with instance.sandbox() as box:
+        instance.ok(box, f"set -e; mkdir -p /tmp/pg && chown postgres /tmp/pg && cd /tmp && su -s /bin/sh postgres -c '{binaries}/initdb -D /tmp/pg/d -A trust' "
+                    f">/tmp/initdb.log 2>&1 || {{ cat /tmp/initdb.log >&2; exit 1; }}; su -s /bin/sh postgres -c '{binaries}/pg_ctl -w -D /tmp/pg/d "
+                    "-o \"-k /tmp/pg\" -l /tmp/pg/log start' >/dev/null || { cat /tmp/pg/log >&2; exit 1; }", 150)
+        out = instance.ok(box, """cd /tmp; psql -h /tmp/pg -U postgres -Atq -c "create table t as select i, md5(i::text) m from generate_series(1,10000) i;
+            create index on t(m); select count(*), max(i) from t where m > '8'" """)
+        count, largest = out.strip().split("|")
+        assert 4000 < int(count) < 6000 and int(largest) > 9000, out
+        equal(instance.ok(box, "psql -h 127.0.0.1 -U postgres -Atc 'select 6*7'").strip(), "42")
+        instance.ok(box, f"su -s /bin/sh postgres -c '{binaries}/pg_ctl -w -m fast -D /tmp/pg/d stop'")
+
+
+@require("program:redis-server")
+def test_redis(instance):
+    with instance.sandbox() as box:
+        out = instance.ok(box, """set -e; mkdir /tmp/r && cd /tmp/r
+            redis-server --daemonize yes --dir /tmp/r --unixsocket /tmp/r/s --port 6379 --logfile /tmp/r/log
+            until redis-cli ping >/dev/null 2>&1; do read -t 0.05 x < /dev/zero || :; done
+            redis-cli -s /tmp/r/s set k v; redis-cli incr n; redis-cli save; redis-cli get k; test -s dump.rdb; redis-cli shutdown nosave""")
+        equal(out.split(), ["OK", "1", "OK", "v"])
+
+
+@require("program:strace")
+def test_strace_works_only_in_the_debug_profile(instance):
+    with instance.sandbox(profile="debug") as box:
+        contains(instance.ok(box, "strace -f -e trace=openat cat /etc/hostname 2>&1"), 'openat(AT_FDCWD, "/etc/hostname"')
+    with instance.sandbox() as box:
+        status, out, err = instance.sh(box, "strace true 2>&1")
+        assert status.get("code") != 0, f"strace works in the default profile: {out} {err}"
+
+
+def test_what_the_sandbox_hides_is_named(instance, tmp):
+    """A command that the caller has in a hidden place: the error says so and what to do."""
+    home = os.path.join(os.path.expanduser("~"), f".cay-test-{os.getpid()}")
+    os.makedirs(home)
+    try:
+        program = os.path.join(home, "my-hidden-tool")
+        with open(program, "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho hidden\n")
+        os.chmod(program, 0o755)
+        env = {"PATH": home + ":" + os.environ["PATH"]}
+        done = instance.cay("run", "--rm", "--no-cwd", "--", "my-hidden-tool", want=127, env=env, cwd=tmp)
+        contains(done.stderr, program)
+        contains(done.stderr, "--expose")
+        done = instance.cay("run", "--rm", "--no-cwd", "--expose", home, "--", program, env=env, cwd=tmp)
+        equal(done.stdout, "hidden\n")
+    finally:
+        import shutil
+        shutil.rmtree(home)
+
+
+def test_the_environment_is_short(instance, tmp):
+    done = instance.cay("run", "--rm", "--no-cwd", "--env", "GIVEN=1", "--", "env", env={"SECRET_OF_THE_CALLER": "x"}, cwd=tmp)
+    names = {line.split("=")[0] for line in done.stdout.splitlines()}
+    assert "SECRET_OF_THE_CALLER" not in names and "CAY_STATE" not in names, names
+    assert names <= {"PATH", "HOME", "TERM", "LANG", "TZ", "GIVEN", "PWD", "SHLVL", "_", "USER", "LOGNAME", "SHELL", "HOSTNAME"}, names
+    assert {"PATH", "HOME", "GIVEN"} <= names, names
+
+
+def test_credential_places_are_not_exposed(instance, tmp):
+    for place in (os.path.expanduser("~/.ssh"), "/etc/ssh", "/root"):
+        if not os.path.isdir(place):
+            continue
+        done = instance.cay("run", "--rm", "--no-cwd", "--expose", place, "--", "true", check=False, cwd=tmp)
+        assert done.returncode not in (0, 127), f"--expose {place} was accepted"
+    equal(raises(cay.ApiError, instance.post, "/v1/sandboxes", {"expose": ["/root/.ssh"]}).status // 100, 4)
