@@ -22,6 +22,7 @@
 #include "sys/spawn_request.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -250,7 +251,7 @@ static pid_t start_child(
 
 	if (group_fd >= 0) {
 		args.flags = CLONE_INTO_CGROUP;
-		args.cgroup = (uint64_t)group_fd;
+		args.cgroup = (__u64)group_fd;
 	}
 	pid = raw_clone3(&args);
 	if ((pid == -EACCES || pid == -EPERM) && group_fd >= 0 && mode != MODE_ROOT) {

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The floor is Linux 6.1: the core of everything works with every newer kernel feature switched off (CAY_WITHOUT=all)."""
+
+from lib import cay
+from lib.case import contains, equal
+
+
+def test_the_core_without_newer_features(tmp):
+    import os
+    instance = cay.Instance(tmp, env={"CAY_WITHOUT": "all"})
+    project = os.path.join(tmp, "p")
+    os.mkdir(project)
+    with open(os.path.join(project, "f"), "w", encoding="utf-8") as f:
+        f.write("one\n")
+    try:
+        instance.start()
+        with instance.sandbox(name="one", mounts=[{"source": project, "target": "/p"}]) as box:
+            equal(instance.sh(box, "exit 7")[0]["code"], 7)
+            instance.ok(box, "echo two > /p/f; echo x > /var/tmp/x; chown nobody /var/tmp/x" if os.getuid() == 0 else "echo two > /p/f; echo x > /var/tmp/x")
+            instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "s"})
+            instance.ok(box, "rm /var/tmp/x")
+            fork = instance.post("/v1/snapshots/s/fork", {})["sandboxes"][0]["id"]
+            equal(instance.ok(fork, "cat /var/tmp/x /p/f"), "x\ntwo\n")
+            contains(str(instance.get(f"/v1/diff?a={box}")["changes"]), "/p/f")
+            instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "s"})
+            equal(instance.ok(box, "cat /var/tmp/x"), "x\n")
+            instance.post(f"/v1/sandboxes/{box}/apply", {})
+            with open(os.path.join(project, "f"), encoding="utf-8") as f:
+                equal(f.read(), "two\n")
+        for sandbox in instance.get("/v1/sandboxes")["sandboxes"]:
+            instance.call("DELETE", f"/v1/sandboxes/{sandbox['id']}?force=true")
+    finally:
+        instance.close()
+
+
+def test_unknown_names_are_refused(tmp):
+    instance = cay.Instance(tmp, env={"CAY_WITHOUT": "no-such-feature"})
+    try:
+        instance.start()
+    except RuntimeError as error:
+        contains(str(error), "no-such-feature")
+        instance.process = None
+    else:
+        contains(instance.log_tail(), "no-such-feature")
+    finally:
+        instance.close()

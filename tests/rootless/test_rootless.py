@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same as an ordinary user: an account made for this test, with subordinate ids, and removed afterwards."""
+
+import os
+
+from lib import cay
+from lib.case import contains, equal, raises, require
+
+NEEDS = ("root", "userns", "newuidmap")
+
+
+def as_user(tmp, function, **env):
+    """Run @function with an instance of a throw-away user."""
+    with cay.ThrowawayUser() as user:
+        os.chmod(tmp, 0o755)
+        instance = cay.Instance(tmp, user=user, env={k: v for k, v in env.items() if v is not None})
+        try:
+            instance.start()
+            function(instance, user)
+        finally:
+            instance.close()
+
+
+@require(*NEEDS)
+def test_run_and_exec(tmp):
+    def check(instance, user):
+        equal(instance.get("/v1/version")["mode"], "rootless")
+        equal(instance.cay("run", "--rm", "--no-cwd", "--", "sh", "-c", "id -u; exit 5", want=5).stdout, "0\n")
+        with instance.sandbox() as box:
+            equal(instance.ok(box, "id -un"), "root\n")
+            init = instance.get(f"/v1/sandboxes/{box}")["init_pid"]
+            uid = os.stat(f"/proc/{init}").st_uid
+            assert uid != 0, "a process of a rootless sandbox is root outside"
+            equal(raises(cay.ApiError, instance.exec, box, "no-such-command").code, "command_not_found")
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
+def test_other_users_inside(tmp):
+    def check(instance, _user):
+        with instance.sandbox() as box:
+            instance.ok(box, "touch /var/tmp/f && chown nobody /var/tmp/f && stat -c %U /var/tmp/f | grep -qx nobody")
+            equal(instance.ok(box, "su -s /bin/sh nobody -c 'id -un'"), "nobody\n")
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
+def test_snapshot_fork_diff_rewind_apply(tmp):
+    def check(instance, user):
+        project = os.path.join(instance.dir, "p")
+        os.mkdir(project)
+        with open(os.path.join(project, "f"), "w", encoding="utf-8") as f:
+            f.write("one\n")
+        for path in (project, os.path.join(project, "f")):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        with instance.sandbox(name="one", mounts=[{"source": project, "target": "/p"}]) as box:
+            instance.ok(box, "echo two > /p/f; echo x > /var/tmp/x")
+            instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "s"})
+            instance.ok(box, "rm /var/tmp/x")
+            fork = instance.post("/v1/snapshots/s/fork", {})["sandboxes"][0]["id"]
+            equal(instance.ok(fork, "cat /var/tmp/x"), "x\n")
+            contains(str(instance.get(f"/v1/diff?a={box}")["changes"]), "/p/f")
+            instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "s"})
+            equal(instance.ok(box, "cat /var/tmp/x"), "x\n")
+            instance.post(f"/v1/sandboxes/{box}/apply", {})
+        with open(os.path.join(project, "f"), encoding="utf-8") as f:
+            equal(f.read(), "two\n")
+        equal(os.stat(os.path.join(project, "f")).st_uid, user.pw_uid)
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
+def test_a_single_uid_is_named_and_refuses_clearly(tmp):
+    def check(instance, _user):
+        equal(instance.get("/v1/version")["uid_map"], "single")
+        with instance.sandbox() as box:
+            equal(instance.ok(box, "id -u"), "0\n")
+            status, _, _ = instance.sh(box, "touch /tmp/f && chown nobody /tmp/f")
+            assert status["code"] != 0, "chown works with a single uid?"
+    as_user(tmp, check, CAY_WITHOUT="newuidmap")
+
+
+@require(*NEEDS)
+def test_foreign_users_cannot_reach_the_instance(tmp):
+    def check(instance, _user):
+        import socket
+        pid = os.fork()
+        if pid == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            try:
+                with socket.socket(socket.AF_UNIX) as s:
+                    s.connect(instance.socket)
+                    s.sendall(b"GET /v1/sandboxes HTTP/1.1\r\nHost: x\r\n\r\n")
+                    os._exit(0 if b" 200 " in s.recv(100) else 1)
+            except OSError:
+                os._exit(1)
+        equal(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1, "another user was served")
+    as_user(tmp, check)
