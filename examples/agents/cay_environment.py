@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hands of an agent: every command it thinks of runs in a sandbox, the agent itself stays outside.
 
-Standard library only; drives the `cay` command. `execute()` takes and returns what mini-swe-agent's environments do, so that
-`environment_class: cay_environment.CayEnvironment` (with this directory on PYTHONPATH) puts that agent's commands into a sandbox; any other
-agent that has a "run this shell command" tool can call it as well.
+Standard library only; drives the `cay` command. Any agent that has a "run this shell command" tool can call execute(); mini_swe.py
+fits it to mini-swe-agent.
 """
 
 import json
@@ -35,7 +34,7 @@ def cay(*arguments):
 class CayEnvironment:
     """One sandbox over a project directory, which is never written before apply()."""
 
-    def __init__(self, project=".", timeout_seconds=60, options=(), **ignored):
+    def __init__(self, project=".", timeout_seconds=60, options=()):
         self.project = os.path.abspath(project)
         self.timeout_seconds = timeout_seconds
         self.name = f"agent-{uuid.uuid4().hex[:8]}"
