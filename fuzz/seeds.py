@@ -2,8 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the hand-made part of the corpora: fuzz/corpus/TARGET/seed-NAME. Run after a format gained something; commit the result."""
 
+import io
+import json
 import os
 import struct
+import subprocess
+import tarfile
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -34,6 +39,91 @@ def reference():
         write("reference", str(n), text)
 
 
+def pax():
+    def record(key, value):
+        body = b" " + key + b"=" + value + b"\n"
+        n = len(body) + len(str(len(body)))
+        n = len(body) + len(str(n))
+        return str(n).encode() + body
+    write("pax", "names", record(b"path", b"a/b" * 40) + record(b"linkpath", b"x") + record(b"size", b"12"))
+    write("pax", "times", record(b"mtime", b"1700000000.123456789") + record(b"atime", b"-1.5") + record(b"ctime", b"99999999999999"))
+    write("pax", "xattr", record(b"SCHILY.xattr.user.x", bytes(range(256))))
+    write("pax", "zero-length", b"00 path=x\n")
+    write("pax", "no-newline", b"9 path=xx")
+    write("pax", "long", b"99999999999999999999999 path=x\n")
+
+
+def tar():
+    def archive(fill, **options):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", **options) as t:
+            fill(t)
+        return out.getvalue()[:8192]
+
+    def member(name, kind=tarfile.REGTYPE, data=b"", **more):
+        info = tarfile.TarInfo(name)
+        info.type, info.size = kind, len(data)
+        for key, value in more.items():
+            setattr(info, key, value)
+        return info, io.BytesIO(data)
+
+    def tree(t):
+        t.addfile(*member("./", tarfile.DIRTYPE, mode=0o755))
+        t.addfile(*member("d/", tarfile.DIRTYPE, mode=0o1777, uid=5))
+        t.addfile(*member("d/f", data=b"hello" * 200, mode=0o4755))
+        t.addfile(*member("d/h", tarfile.LNKTYPE, linkname="d/f"))
+        t.addfile(*member("s", tarfile.SYMTYPE, linkname="/etc"))
+        t.addfile(*member("p", tarfile.FIFOTYPE))
+        t.addfile(*member("n", tarfile.CHRTYPE, devmajor=1, devminor=3))
+    for name, form in (("ustar", tarfile.USTAR_FORMAT), ("gnu", tarfile.GNU_FORMAT), ("pax", tarfile.PAX_FORMAT)):
+        write("tar", name, archive(tree, format=form))
+        write("tar", name + "-long", archive(lambda t: t.addfile(*member("/".join(["l" * 40] * 5 if name != "ustar" else ["l" * 40] * 3),
+                                                                        tarfile.SYMTYPE, linkname="t" * 90)), format=form))
+    write("tar", "xattr", archive(lambda t: t.addfile(*member("f", data=b"x", pax_headers={
+        "SCHILY.xattr.user.k": "v", "SCHILY.xattr.security.capability": "cap", "atime": "1.5"})), format=tarfile.PAX_FORMAT))
+    write("tar", "big-uid", archive(lambda t: t.addfile(*member("f", uid=1 << 24, mtime=-5)), format=tarfile.GNU_FORMAT))
+    write("tar", "sparse-0.1", archive(lambda t: t.addfile(*member("GNUSparseFile.1/f", data=b"abcd", pax_headers={
+        "GNU.sparse.map": "0,2,4096,2", "GNU.sparse.size": "8192", "GNU.sparse.name": "f", "GNU.sparse.numblocks": "2"})),
+        format=tarfile.PAX_FORMAT))
+    write("tar", "sparse-1.0", archive(lambda t: t.addfile(*member("GNUSparseFile.1/f", data=b"1\n4096\n4\n".ljust(512, b"\0") + b"abcd",
+        pax_headers={"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "8192", "GNU.sparse.name": "f"})),
+        format=tarfile.PAX_FORMAT))
+    with tempfile.TemporaryDirectory() as top:
+        with open(os.path.join(top, "holes"), "wb") as f:
+            for at in range(0, 1 << 20, 1 << 17):
+                f.seek(at)
+                f.write(b"x")
+        for form in ("gnu", "posix --sparse-version=0.0", "posix --sparse-version=0.1", "posix --sparse-version=1.0"):
+            out = subprocess.run(["tar", "-C", top, "--sparse", "--mtime=@1", "--owner=0", "--group=0", "--format", *form.split(), "-cf", "-", "holes"],
+                                 stdout=subprocess.PIPE, check=True).stdout
+            write("tar", "holes-" + form.split("=")[-1], out[:16384])
+
+
+def oci():
+    digest = "sha256:" + "0123456789abcdef" * 4
+    kind = "application/vnd.oci.image."
+
+    def descriptor(name, **more):
+        return {"mediaType": kind + name, "digest": digest, "size": 10, **more}
+    documents = {
+        "layout": {"imageLayoutVersion": "1.0.0"},
+        "index": {"schemaVersion": 2, "manifests": [
+            descriptor("manifest.v1+json", platform={"os": "linux", "architecture": "amd64"},
+                       annotations={"org.opencontainers.image.ref.name": "12"}),
+            descriptor("manifest.v1+json", platform={"os": "linux", "architecture": "arm64"}), descriptor("index.v1+json")]},
+        "manifest": {"schemaVersion": 2, "config": descriptor("config.v1+json"),
+                     "layers": [descriptor("layer.v1.tar+gzip"), descriptor("layer.v1.tar+zstd"), descriptor("layer.v1.tar")]},
+        "config": {"os": "linux", "architecture": "amd64", "config": {"Cmd": ["sh"]}, "rootfs": {"type": "layers", "diff_ids": [digest, digest]}},
+        "save": [{"Config": "c.json", "RepoTags": ["a:b"], "Layers": ["x/layer.tar", "y/layer.tar"]}, {"Config": "d.json", "RepoTags": None,
+                                                                                                     "Layers": []}],
+        "wrong": {"schemaVersion": 2, "config": {"digest": "sha256:x"}, "layers": [1], "manifests": [{}], "rootfs": {"diff_ids": [0]}},
+    }
+    for name, document in documents.items():
+        write("oci", name, json.dumps(document).encode())
+    write("oci", "deep", b"[" * 3000)
+    write("oci", "twice", b'{"schemaVersion":2,"schemaVersion":2}')
+
+
 if __name__ == "__main__":
-    for function in (frame, reference):
+    for function in (frame, reference, pax, tar, oci):
         function()
