@@ -40,7 +40,7 @@ def check_cells():
     for path in tree.files(".def", under="defs"):
         for number, line in enumerate(tree.text(path).split("\n"), 1):
             if re.match(r"^[A-Z_]+\(", line) and re.search(r'[(,]\s*(""|(?=[,)]))\s*[,)]', tree.blank(line, strings=False)) \
-                    and os.path.basename(path) in ("defences.def", "errors.def", "events.def"):
+                    and os.path.basename(path) in ("defences.def", "errors.def"):
                 found.append(f"{path}:{number}: an empty cell")
     return found
 

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contracts FORK (files) and DATA: what a snapshot holds, what it leaves alone, and what it never does."""
+
+import json
+import os
+import subprocess
+
+from lib import cay
+from lib.case import contains, equal, raises, require, timeout
+
+TIMEOUT = 120
+
+
+def take(instance, box, name):
+    return instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": name})
+
+
+def fork(instance, source, kind="snapshots"):
+    return instance.post(f"/v1/{kind}/{source}/fork", {})["sandboxes"][0]["id"]
+
+
+def drop(instance, *names):
+    for name in names:
+        instance.call("DELETE", f"/v1/snapshots/{name}")
+
+
+def waiting(instance, box, program, ready=b"ready"):
+    """A Python program that prints "ready", then waits for a line; gives a function that sends the line and returns its output."""
+    run = instance.exec(box, "/usr/bin/python3", "-c", program, stdin=True)
+    stream = instance.attach(box, run)
+    text = b""
+    while ready not in text:
+        frame = stream.next()
+        assert frame is not None, f"ended early: {text!r}"
+        if frame[0] in (cay.STDOUT, cay.STDERR):
+            text += frame[2][8:]
+
+    def go_on():
+        stream.send(cay.STDIN, b"go\n")
+        out, err, status = stream.collect()
+        equal((status["status"], status.get("code")), ("exited", 0), (out + err).decode())
+        return out.decode()
+    return go_on
+
+
+def test_a_name_can_be_taken_once_and_an_unknown_one_not_at_all(instance):
+    with instance.sandbox() as box:
+        take(instance, box, "n1")
+        equal(raises(cay.ApiError, take, instance, box, "n1").code, "exists")
+        equal(raises(cay.ApiError, take, instance, "nope", "n2").code, "not_found")
+        equal(raises(cay.ApiError, fork, instance, "nope").code, "not_found")
+        equal(len(instance.get("/v1/snapshots")["snapshots"]), 1)
+        drop(instance, "n1")
+
+
+def test_memory_is_refused_not_pretended(instance):
+    with instance.sandbox() as box:
+        error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
+        equal(error.code, "unsupported")
+
+
+def test_rewinding_to_a_foreign_snapshot_is_refused(instance):
+    with instance.sandbox() as one, instance.sandbox() as other:
+        take(instance, one, "foreign")
+        error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{other}/rewind", {"snapshot": "foreign"})
+        assert error.code in ("invalid", "state", "conflict"), error.code
+        equal(instance.ok(other, "echo alive"), "alive\n")
+        drop(instance, "foreign")
+
+
+def test_a_snapshot_holds_what_was_written_just_before(instance):
+    with instance.sandbox() as box:
+        for number in range(10):
+            instance.ok(box, f"echo {number} > /var/tmp/x")
+            take(instance, box, f"just-{number}")
+        for number in range(10):
+            copy = fork(instance, f"just-{number}")
+            equal(instance.ok(copy, "cat /var/tmp/x"), f"{number}\n")
+            instance.call("DELETE", f"/v1/sandboxes/{copy}?force=true")
+        drop(instance, *[f"just-{n}" for n in range(10)])
+
+
+def test_forks_share_nothing(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, "echo base > /var/tmp/x; mkdir /var/tmp/d; echo a > /var/tmp/d/a")
+        take(instance, box, "share")
+        one, two = fork(instance, "share"), fork(instance, "share")
+        instance.ok(one, "echo one > /var/tmp/x; rm -r /var/tmp/d")
+        instance.ok(two, "echo two >> /var/tmp/x; echo b > /var/tmp/d/b")
+        equal(instance.ok(box, "cat /var/tmp/x; ls /var/tmp/d"), "base\na\n")
+        equal(instance.ok(one, "cat /var/tmp/x; ls -d /var/tmp/d 2>/dev/null || echo none"), "one\nnone\n")
+        equal(instance.ok(two, "cat /var/tmp/x; ls /var/tmp/d"), "base\ntwo\na\nb\n")
+        for copy in (one, two):
+            instance.call("DELETE", f"/v1/sandboxes/{copy}?force=true")
+        drop(instance, "share")
+
+
+def test_a_fork_of_a_running_sandbox_is_of_now(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, "echo now > /var/tmp/x")
+        copy = fork(instance, box, "sandboxes")
+        equal(instance.ok(copy, "cat /var/tmp/x"), "now\n")
+        equal(instance.get(f"/v1/sandboxes/{copy}")["parent"], instance.get(f"/v1/sandboxes/{box}")["id"])
+        instance.call("DELETE", f"/v1/sandboxes/{copy}?force=true")
+
+
+def test_rewind_puts_everything_back(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, "cd /var/tmp; echo 1 > a; mkdir -p d/e; echo 2 > d/e/f; ln -s a l; ln a h; chmod 640 a; mkfifo p")
+        listing = "cd /var/tmp; find . -mindepth 1 -printf '%p %y %m %l %n\\n' | sort; cat a d/e/f"
+        before = instance.ok(box, listing)
+        take(instance, box, "back")
+        instance.ok(box, "cd /var/tmp; rm -rf d l; echo 9 > a; echo new > n; chmod 600 h; mkdir l; rm p; echo > p; rm /etc/hostname")
+        ident = instance.get(f"/v1/sandboxes/{box}")
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "back"})
+        after = instance.get(f"/v1/sandboxes/{box}")
+        equal((after["id"], after["name"], after["state"]), (ident["id"], ident["name"], "running"))
+        equal(instance.ok(box, listing), before)
+        instance.ok(box, "test -e /etc/hostname")
+        equal(instance.get(f"/v1/diff?a={box}&b=back")["changes"], [])
+        drop(instance, "back")
+
+
+def test_rewind_again_and_again(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, "echo 0 > /var/tmp/x")
+        take(instance, box, "again")
+        for _ in range(5):
+            instance.ok(box, "echo more >> /var/tmp/x; rm -f /etc/motd; touch /var/tmp/$$")
+            instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "again"})
+            equal(instance.ok(box, "cat /var/tmp/x; ls /var/tmp"), "0\nx\n")
+        drop(instance, "again")
+
+
+@timeout(240)
+def test_a_chain_of_fifty_snapshots(instance):
+    with instance.sandbox() as box:
+        for number in range(50):
+            instance.ok(box, f"echo {number} > /var/tmp/f{number}; rm -f /var/tmp/f{number - 3}")
+            take(instance, box, f"chain-{number}")
+        copy = fork(instance, "chain-49")
+        equal(instance.ok(copy, "ls /var/tmp"), "f47\nf48\nf49\n")
+        early = fork(instance, "chain-1")
+        equal(instance.ok(early, "ls /var/tmp"), "f0\nf1\n")
+        for name in (copy, early):
+            instance.call("DELETE", f"/v1/sandboxes/{name}?force=true")
+        drop(instance, *[f"chain-{n}" for n in range(50)])
+
+
+# ---- a running program does not notice -------------------------------------------------------------------------------------------
+
+OPEN_FILES = """
+import os, sys, fcntl, mmap
+fd = os.open('/var/tmp/open', os.O_RDWR | os.O_CREAT); os.write(fd, b'before')
+lock = os.open('/var/tmp/lock', os.O_RDWR | os.O_CREAT); fcntl.flock(lock, fcntl.LOCK_EX)
+gone = os.open('/var/tmp/gone', os.O_RDWR | os.O_CREAT); os.write(gone, b'unlinked'); os.unlink('/var/tmp/gone')
+os.ftruncate(lock, 4096); shared = mmap.mmap(lock, 4096)
+shared[:5] = b'first'
+os.mkdir('/var/tmp/cwd'); os.chdir('/var/tmp/cwd')
+ino = os.fstat(fd).st_ino
+print('ready', flush=True); sys.stdin.readline()
+os.write(fd, b'+after'); assert open('/var/tmp/open').read() == 'before+after'
+assert os.pread(gone, 99, 0) == b'unlinked'
+assert os.fstat(fd).st_ino == ino == os.stat('/var/tmp/open').st_ino
+other = os.open('/var/tmp/lock', os.O_RDWR)
+try:
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB); sys.exit('the lock is gone')
+except BlockingIOError: pass
+shared[:6] = b'second'; assert os.pread(other, 6, 0) == b'second'
+os.pwrite(other, b'third', 0); assert shared[:5] == b'third'
+open('relative', 'w').write('x'); assert os.path.exists('/var/tmp/cwd/relative')
+print('good')
+"""
+
+SOCKETS = """
+import os, socket, sys, threading
+s = socket.socket(socket.AF_UNIX); s.bind('/var/tmp/sock'); s.listen()
+t = socket.create_server(('127.0.0.1', 0)); port = t.getsockname()[1]
+a, b = socket.socketpair()
+c = socket.create_connection(('127.0.0.1', port)); d, _ = t.accept()
+os.mkfifo('/var/tmp/fifo'); f = os.open('/var/tmp/fifo', os.O_RDWR)
+os.write(f, b'in the pipe'); c.sendall(b'in flight')
+print('ready', flush=True); sys.stdin.readline()
+n = socket.socket(socket.AF_UNIX); n.connect('/var/tmp/sock'); p, _ = s.accept(); n.sendall(b'x'); assert p.recv(1) == b'x'
+assert d.recv(99) == b'in flight'; a.sendall(b'y'); assert b.recv(1) == b'y'
+g = os.open('/var/tmp/fifo', os.O_RDWR); assert os.read(g, 99) == b'in the pipe'
+print('good')
+"""
+
+WATCHES = """
+import ctypes, os, select, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fd = libc.inotify_init1(0); os.mkdir('/var/tmp/w'); assert libc.inotify_add_watch(fd, b'/var/tmp/w', 0x100) >= 0
+print('ready', flush=True); sys.stdin.readline()
+assert not select.select([fd], [], [], 0)[0], 'an event that nobody caused'
+open('/var/tmp/w/new', 'w').close()
+assert select.select([fd], [], [], 10)[0], 'the watch is dead'
+assert b'new' in os.read(fd, 4096)
+print('good')
+"""
+
+LANDLOCK = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+attr = struct.pack('QQQ', 1 << 1 | 1 << 8, 0, 0)  # write files, make regular files
+fd = libc.syscall(444, attr, 8, 0)
+if fd < 0: print('ready', flush=True); sys.stdin.readline(); print('good'); sys.exit()
+os.mkdir('/var/tmp/may'); os.mkdir('/var/tmp/maynot')
+beneath = os.open('/var/tmp/may', os.O_PATH)
+rule = struct.pack('=Qi', 1 << 1 | 1 << 8, beneath)
+assert libc.syscall(445, fd, 1, rule, 0) == 0
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(446, fd, 0) == 0
+print('ready', flush=True); sys.stdin.readline()
+open('/var/tmp/may/a', 'w').write('x')
+try: open('/var/tmp/maynot/a', 'w'); sys.exit('the rule is gone')
+except PermissionError: pass
+print('good')
+"""
+
+
+def check_undisturbed(instance, program):
+    with instance.sandbox() as box:
+        go_on = waiting(instance, box, program)
+        for number in range(3):
+            take(instance, box, f"und-{number}")
+        contains(go_on(), "good")
+        drop(instance, "und-0", "und-1", "und-2")
+
+
+def test_descriptors_mappings_locks_and_directories_go_on(instance):
+    check_undisturbed(instance, OPEN_FILES)
+
+
+def test_sockets_and_fifos_go_on(instance):
+    check_undisturbed(instance, SOCKETS)
+
+
+def test_watches_go_on(instance):
+    check_undisturbed(instance, WATCHES)
+
+
+def test_landlock_rules_go_on(instance):
+    check_undisturbed(instance, LANDLOCK)
+
+
+@timeout(300)
+def test_a_log_that_is_being_written_loses_nothing(instance):
+    """A process appends without pause during 100 snapshots: the file is whole, and each snapshot holds a prefix of it."""
+    program = "import os,sys\nf=os.open('/var/tmp/log',os.O_WRONLY|os.O_CREAT|os.O_APPEND)\nprint('ready',flush=True)\nimport select\nn=0\n" \
+              "while not select.select([0],[],[],0)[0]:\n  os.write(f,b'%08d\\n'%n); n+=1\nprint(n)\n"
+    with instance.sandbox() as box:
+        go_on = waiting(instance, box, program)
+        for number in range(100):
+            instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": f"log-{number}"})
+        lines = int(go_on().split()[-1])
+        want = "".join(f"{i:08d}\n" for i in range(lines)).encode()
+        status, _, whole = instance.raw("GET", f"/v1/sandboxes/{box}/files?path=/var/tmp/log")
+        equal((status, len(whole), whole == want), (200, len(want), True))
+        last = 0
+        for number in range(0, 100, 9):
+            copy = fork(instance, f"log-{number}")
+            _, _, part = instance.raw("GET", f"/v1/sandboxes/{copy}/files?path=/var/tmp/log")
+            assert want.startswith(part), f"snapshot {number} is no prefix"
+            assert len(part) >= last, "an earlier snapshot holds more"
+            last = len(part)
+            instance.call("DELETE", f"/v1/sandboxes/{copy}?force=true")
+        drop(instance, *[f"log-{n}" for n in range(100)])
+
+
+@require("root")
+def test_a_layer_never_changes(instance):
+    def hashes(layer):
+        found = subprocess.run(["find", layer, "-type", "f", "-exec", "sha256sum", "{}", "+"], stdout=subprocess.PIPE, check=True).stdout
+        return sorted(found.splitlines())
+    with instance.sandbox() as box:
+        instance.ok(box, "cd /var/tmp; for i in 1 2 3 4 5; do head -c 100000 /dev/urandom > f$i; done")
+        snapshot = take(instance, box, "fixed")
+        layers = [os.path.join(instance.state, "pool", "layers", name) for name in snapshot["layers"]]
+        before = [hashes(layer) for layer in layers if os.path.isdir(layer)]
+        assert any(before), f"no layer of {snapshot} is on disk"
+        copy = fork(instance, "fixed")
+        for target in (box, copy):
+            instance.ok(target, "cd /var/tmp; for i in 1 2 3; do echo changed >> f$i; done; truncate -s 5 f4; rm f5; "
+                        "/usr/bin/python3 -c 'import mmap,os; f=os.open(\"f1\",os.O_RDWR); m=mmap.mmap(f,4096); m[:4]=b\"mmap\"'")
+        equal([hashes(layer) for layer in layers if os.path.isdir(layer)], before)
+        equal(instance.post("/v1/snapshots/fixed/verify")["state"], "verified")
+        instance.call("DELETE", f"/v1/sandboxes/{copy}?force=true")
+        drop(instance, "fixed")
+
+
+@require("root")
+def test_a_corrupt_snapshot_is_refused(fresh):
+    with fresh.sandbox() as box:
+        fresh.ok(box, "head -c 100000 /dev/zero > /var/tmp/victim")
+        snapshot = take(fresh, box, "rotten")
+        victim = subprocess.run(["find", *[os.path.join(fresh.state, "pool", "layers", name) for name in snapshot["layers"]], "-name", "victim"],
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout.split()
+        equal(len(victim), 1)
+        subprocess.run(["btrfs", "property", "set", "-ts", os.path.join(fresh.state, "pool", "layers", snapshot["layers"][0]), "ro", "false"],
+                       check=False, capture_output=True)
+        with open(victim[0], "r+b") as f:
+            f.seek(50000)
+            f.write(b"x")
+        error = raises(cay.ApiError, fresh.post, "/v1/snapshots/rotten/verify")
+        equal(error.code, "corrupt")
+        contains(error.message, "victim")
+        equal(fresh.get("/v1/snapshots/rotten")["state"], "corrupt")
+        equal(raises(cay.ApiError, fork, fresh, "rotten").code, "corrupt")
+        drop(fresh, "rotten")
+
+
+# ---- limits ------------------------------------------------------------------------------------------------------------------------
+
+@require("root")
+def test_a_full_disk_stops_one_sandbox_and_loses_nothing(instance):
+    with instance.sandbox(limits={"disk_bytes": 64 << 20}) as box, instance.sandbox() as neighbour:
+        instance.ok(box, "echo kept > /var/tmp/kept; sync")
+        status, _, err = instance.sh(box, "dd if=/dev/zero of=/var/tmp/big bs=1M count=200 conv=fsync")
+        assert status["status"] == "disk_full" or status.get("code", 0) != 0, (status, err)
+        equal(instance.ok(neighbour, "head -c 1000000 /dev/zero > /var/tmp/x; echo fine"), "fine\n")
+        equal(instance.ok(box, "rm /var/tmp/big; cat /var/tmp/kept; sync; echo again > /var/tmp/x; cat /var/tmp/x"), "kept\nagain\n")
+
+
+# ---- the diff ----------------------------------------------------------------------------------------------------------------------
+
+def test_every_kind_of_change(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, "cd /var/tmp; echo 1 > modified; echo 1 > deleted; echo 1 > meta; mkdir dir; echo 1 > dir/inside; ln -s a link; echo same > same")
+        take(instance, box, "kinds")
+        instance.ok(box, "cd /var/tmp; echo 2 > modified; rm deleted; chmod 600 meta; rm -r dir; ln -sfn b link; echo 1 > added; touch same; "
+                    "echo same > same; mkdir newdir")
+        changes = {c["path"]: c for c in instance.get(f"/v1/diff?a={box}&b=kinds")["changes"] if c["path"].startswith("/var/tmp/")}
+        kinds = {path[9:]: c["kind"] for path, c in changes.items()}
+        for path, kind in {"modified": "modified", "deleted": "deleted", "meta": "metadata", "dir": "deleted", "dir/inside": "deleted",
+                           "link": "modified", "added": "added", "newdir": "added"}.items():
+            equal(kinds.get(path), kind, path)
+        assert kinds.get("same") in (None, "metadata"), kinds
+        equal((changes["/var/tmp/modified"]["before"]["size"], changes["/var/tmp/modified"]["after"]["size"]), (2, 2))
+        assert changes["/var/tmp/modified"]["before"]["hash"] != changes["/var/tmp/modified"]["after"]["hash"]
+        equal((changes["/var/tmp/deleted"]["after"], changes["/var/tmp/added"]["before"]), (None, None))
+        text = instance.get(f"/v1/diff?a={box}&b=kinds&text=true")["text"]
+        contains(text, "-1\n+2")
+        drop(instance, "kinds")
+
+
+def test_the_table_and_the_text_of_the_command(instance, tmp):
+    with open(os.path.join(tmp, "f"), "w", encoding="utf-8") as f:
+        f.write("one\n")
+    with instance.sandbox(mounts=[{"source": tmp, "target": "/p"}]) as box:
+        instance.ok(box, "echo two > /p/f")
+        contains(instance.cay("diff", box).stdout, "/p/f")
+        text = instance.cay("diff", box, "--text").stdout
+        contains(text, "-one\n+two")
+        paths = [c["path"] for c in json.loads(instance.cay("diff", box, "--json").stdout)["changes"]]
+        equal([p for p in paths if p.startswith("/p")], ["/p/f"])
