@@ -18,6 +18,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -116,11 +117,12 @@ class Supervisor:
         self.tags = set()
 
     def report(self, **line):
-        print("@" + json.dumps(line), flush=True)
+        os.write(self.options.results, json.dumps(line).encode() + b"\n")
 
     def run(self):
         """Start the child, read its results until it ends or its deadline passes, then look for leaks."""
         leaks.become_subreaper()
+        os.set_inheritable(self.options.results, False)
         before = leaks.listing() if self.options.exclusive else set()
         read_end, write_end = os.pipe()
         os.set_inheritable(write_end, True)
@@ -216,30 +218,32 @@ class Supervisor:
 
 
 def run_file(path, options, totals):
-    """Run the supervisor of one file and pass its results on."""
+    """Run the supervisor of one file and pass its results on. Results have a pipe of their own, what the tests print goes to a file."""
     name = os.path.relpath(path, TESTS)[:-3]
-    argv = [PYTHON, "-B", os.path.abspath(__file__), "--supervise", path, "--only", options.only or ""]
+    read_end, write_end = os.pipe()
+    argv = [PYTHON, "-B", os.path.abspath(__file__), "--supervise", path, "--only", options.only or "", "--results", str(write_end)]
     argv += ["--exclusive"] * options.exclusive + ["--keep"] * options.keep
-    start, seen, failed, noise = time.monotonic(), 0, False, []
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               errors="replace", env={**os.environ, "CAY_TEST_BUILD": options.build})
-    for line in process.stdout:
-        if not line.startswith("@{"):
-            noise.append(line)
-            if options.verbose:
-                print(line, end="", flush=True)
-            continue
-        result = json.loads(line[1:])
-        seen += 1
-        detail = result["detail"]
-        if result["result"] == "fail" and not options.verbose:
-            detail += "\n--- output of the file so far\n" + "".join(noise[-60:])
-        failed = failed or result["result"] == "fail"
-        totals.add(result["result"], f"{name}.{result['case']}", result["seconds"], detail)
-    if process.wait() != 0 and not failed:
-        totals.add("fail", name, time.monotonic() - start, "".join(noise[-60:]))
-    elif seen == 0 and not options.only:
-        totals.add("fail", name, time.monotonic() - start, "no case ran\n" + "".join(noise[-60:]))
+    start, seen, failed = time.monotonic(), 0, False
+    with tempfile.TemporaryFile("a+", errors="replace") as noise, os.fdopen(read_end, errors="replace") as results:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=None if options.verbose else noise, stderr=subprocess.STDOUT,
+                                   pass_fds=[write_end], env={**os.environ, "CAY_TEST_BUILD": options.build})
+        os.close(write_end)
+
+        def printed():
+            noise.seek(0)
+            return "".join(noise.readlines()[-60:])
+        for line in results:
+            result = json.loads(line)
+            seen += 1
+            detail = result["detail"]
+            if result["result"] == "fail":
+                failed = True
+                detail += "\n--- output of the file so far\n" + printed()
+            totals.add(result["result"], f"{name}.{result['case']}", result["seconds"], detail)
+        if process.wait() != 0 and not failed:
+            totals.add("fail", name, time.monotonic() - start, printed())
+        elif seen == 0 and not options.only:
+            totals.add("fail", name, time.monotonic() - start, "no case ran\n" + printed())
 
 
 # ---- which -----------------------------------------------------------------------------------------------------------------------
@@ -293,6 +297,7 @@ def parse():
                         help="the machine is ours alone: any new file in /tmp, /run, /dev/shm is a leak")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what the tests print")
     parser.add_argument("--supervise", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--results", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
