@@ -113,7 +113,7 @@ class Supervisor:
     def __init__(self, path, options):
         self.path, self.options = path, options
         self.name = os.path.relpath(path, TESTS)[:-3]
-        self.top, self.running, self.done = None, None, False
+        self.top, self.running, self.died = None, None, False
         self.tags = set()
 
     def report(self, **line):
@@ -143,6 +143,7 @@ class Supervisor:
                 if time.monotonic() < deadline:
                     continue
                 self.hung()
+                self.died = True
                 child.kill()
                 break
             data = os.read(fd, 65536)
@@ -153,6 +154,7 @@ class Supervisor:
                 self.take(json.loads(line))
         status = child.wait()
         if status != 0 or self.running is not None:
+            self.died = True
             self.report(case=self.running or "(file)", result="fail", seconds=0,
                         detail=f"the test process ended with {status}\n" + self.log_tails())
 
@@ -187,7 +189,7 @@ class Supervisor:
         leaks.kill_all(os.getpid())
         if self.top is not None:
             left += ["mount " + m for m in leaks.mounts(self.top)] + ["loop device " + d for d in leaks.loops(self.top)]
-            if os.path.exists(self.top) and not self.options.keep:
+            if os.path.exists(self.top) and not self.options.keep and not self.died:
                 left.append("directory " + self.top)
         for tag in self.tags:
             left += ["cgroup " + c for c in leaks.cgroups(tag)]
@@ -195,6 +197,7 @@ class Supervisor:
             left += ["file " + n for n in sorted(leaks.listing() - before) if n != self.top]
         if left:
             self.report(case="(leaks)", result="fail", seconds=0, detail="\n".join(left))
+        if left or self.died:
             self.remove()
 
     def remove(self):

@@ -184,7 +184,7 @@ class Runner:
         except Skip as reason:
             return self.skipped("", str(reason))
         except Timeout:
-            return "fail", f"still running after {seconds} s\n" + traceback.format_exc() + hang_report()
+            return "fail", f"still running after {seconds} s\n" + traceback.format_exc() + (self.shared.log_tail() if self.shared else "")
         except BaseException:  # pylint: disable=broad-except
             return "fail", traceback.format_exc() + (self.shared.log_tail() if self.shared else "")
         finally:
@@ -200,7 +200,7 @@ class Runner:
 
     def run(self):
         def expired(_signal, _frame):
-            raise Timeout()
+            raise Timeout(hang_report())  # now: unwinding ends the processes that hang
         signal.signal(signal.SIGALRM, expired)
         module = self.load()
         for function in self.cases(module):

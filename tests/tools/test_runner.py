@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner itself: what a test leaves behind is found, what hangs is ended, a skip that must not be is a failure, and nothing counts as
+passed that did not run. Each case runs a copy of tests/run.py over a small tree of its own."""
+
+import os
+import re
+import shutil
+import subprocess
+
+from lib import cay
+from lib.case import contains, equal
+
+HEAD = "from lib import case\n"
+
+
+def outcome(tmp, text, *arguments, **env):
+    """Run a runner over one test file: (status, output, last line)."""
+    top = os.path.join(tmp, "tree")
+    shutil.copytree(os.path.join(cay.TOP, "tests", "lib"), os.path.join(top, "tests", "lib"), ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(os.path.join(cay.TOP, "tests", "run.py"), os.path.join(top, "tests"))
+    if text is not None:
+        os.mkdir(os.path.join(top, "tests", "x"))
+        with open(os.path.join(top, "tests", "x", "test_x.py"), "w", encoding="utf-8") as f:
+            f.write(HEAD + text)
+    clean = {k: v for k, v in os.environ.items() if k not in ("REQUIRE", "CAY_TEST_EXCLUSIVE")}
+    done = subprocess.run(["/usr/bin/python3", "-B", os.path.join(top, "tests", "run.py"), *arguments], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env={**clean, **env})
+    return done.returncode, done.stdout, done.stdout.splitlines()[-1]
+
+
+def test_no_test_is_a_failure(tmp):
+    status, _, last = outcome(tmp, None)
+    equal((status, last), (1, "0 passed, 0 failed, 0 skipped"))
+
+
+def test_a_file_without_cases_is_a_failure(tmp):
+    status, _, last = outcome(tmp, "x = 1\n")
+    equal((status, last), (1, "0 passed, 1 failed, 0 skipped"))
+
+
+def test_a_file_that_does_not_load_is_a_failure(tmp):
+    status, text, last = outcome(tmp, "import no_such_module\ndef test_a(): pass\n")
+    equal((status, last), (1, "0 passed, 1 failed, 0 skipped"))
+    contains(text, "no_such_module")
+
+
+def test_a_failed_check_is_shown(tmp):
+    status, text, last = outcome(tmp, "def test_a():\n    print('printed')\n    case.equal(1, 2, 'numbers')\ndef test_b(): pass\n")
+    equal((status, last), (1, "1 passed, 1 failed, 0 skipped"))
+    contains(text, "numbers: got 1, want 2")
+    contains(text, "printed")
+
+
+def test_a_process_that_stays_is_found_and_ended(tmp):
+    status, text, last = outcome(tmp, "import subprocess\ndef test_a():\n    subprocess.Popen(['setsid', '-f', 'sleep', '4711'])\n")
+    equal((status, last), (1, "1 passed, 1 failed, 0 skipped"))
+    contains(text, "sleep 4711")
+    pid = re.search(r"process (\d+) sleep", text)[1]
+    assert not os.path.exists(f"/proc/{pid}"), "it still runs"
+
+
+def test_a_program_that_ends_itself_is_a_failure(tmp):
+    status, text, last = outcome(tmp, "import os\ndef test_a(): os._exit(0)\n")
+    equal((status, last), (1, "0 passed, 1 failed, 0 skipped"))
+    contains(text, "test_a")
+
+
+def test_a_hang_is_ended_and_shown(tmp):
+    status, text, last = outcome(tmp, "import subprocess\n@case.timeout(1)\ndef test_a():\n    subprocess.run(['sleep', '4712'])\n")
+    equal(status, 1)
+    contains(text, "still running after 1 s")
+    contains(text, "sleep 4712")
+    contains(last, "1 failed" if "(leaks)" not in text else "2 failed")
+
+
+def test_a_skip_says_why_and_is_a_failure_when_required(tmp):
+    text = "@case.require('program:no-such-program')\ndef test_a(): pass\ndef test_b(): pass\n"
+    status, out, last = outcome(tmp, text)
+    equal((status, last), (0, "1 passed, 0 failed, 1 skipped"))
+    contains(out, "no-such-program is not installed")
+
+
+def test_a_required_skip_is_a_failure(tmp):
+    text = "@case.require('program:no-such-program')\ndef test_a(): pass\n"
+    equal(outcome(tmp, text, REQUIRE="all")[2], "0 passed, 1 failed, 0 skipped")
+
+
+def test_only_runs_what_was_named(tmp):
+    text = "def test_a(): pass\ndef test_b(): pass\ndef test_c(): assert False\n"
+    equal(outcome(tmp, text, "--only", "test_b")[2], "1 passed, 0 failed, 0 skipped")
