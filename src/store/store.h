@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include <fcntl.h>
 #include <limits.h>
 
 /** struct store - zero-initialise descriptors to -1 with STORE_INIT; release with store_close(). */

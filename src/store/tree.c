@@ -231,6 +231,20 @@ int tree_xattrs_read(int dirfd, const char *name, const char *skip, struct tree_
 	return rc;
 }
 
+int tree_xattrs_drop(int fd)
+{
+	char list[65536];
+	ssize_t n = flistxattr(fd, list, sizeof(list));
+
+	if (n < 0)
+		return errno == EOPNOTSUPP ? 0 : -errno;
+	for (const char *p = list; p < list + n; p += strlen(p) + 1) {
+		if (fremovexattr(fd, p) < 0 && errno != ENODATA)
+			return -errno;
+	}
+	return 0;
+}
+
 bool tree_xattrs_next(const struct tree_xattrs *xattrs, size_t *at, const char **name,
 	const void **value, size_t *size)
 {
@@ -324,7 +338,7 @@ static int count_one(attr_unused int dirfd, attr_unused const char *name, const 
 	count->entries++;
 	count->files += S_ISREG(st->st_mode) ? 1 : 0;
 	count->bytes += (uint64_t)st->st_blocks * 512;
-	return 0;
+	return count->limit != 0 && count->entries > count->limit ? -EOVERFLOW : 0;
 }
 
 int tree_count(int dirfd, struct tree_count *count)

@@ -59,6 +59,9 @@ int tree_xattrs_read(
 /** tree_xattrs_write() - set them all on (@dirfd, @name). */
 int tree_xattrs_write(int dirfd, const char *name, const struct tree_xattrs *xattrs) attr_must_use;
 
+/** tree_xattrs_drop() - remove all extended attributes of the directory or file behind @fd. */
+int tree_xattrs_drop(int fd) attr_must_use;
+
 /** tree_xattrs_next() - iterate: start with *@at 0. Return: false at the end. */
 bool tree_xattrs_next(const struct tree_xattrs *xattrs, size_t *at, const char **name,
 	const void **value, size_t *size);
@@ -79,6 +82,7 @@ struct tree_count {
 	uint64_t entries;
 	uint64_t files; /* regular */
 	uint64_t bytes; /* allocated; hard links once per link */
+	uint64_t limit; /* stop with -EOVERFLOW beyond so many entries; 0 = never */
 };
 
 /** tree_count() - count what is below @dirfd (not itself). Return: 0, -ELOOP when it is deeper than %TREE_DEPTH_MAX, -errno. */

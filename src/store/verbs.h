@@ -14,6 +14,14 @@ typedef int store_verb(struct job *job, json_t **ok, struct err *err);
 /* VERB(name, needs the pool) */
 #define STORE_VERBS(VERB) \
 	VERB(storage, false) \
+	VERB(capture, true) \
+	VERB(seal, true) \
+	VERB(sync, true) \
+	VERB(verify, true) \
+	VERB(recover, true) \
+	VERB(remove, true) \
+	VERB(gc, true) \
+	VERB(usage, true) \
 	VERB(mask, true)
 
 #define VERB(name, pool) store_verb store_##name;

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/capture.c - the job `capture`: a layer from a sandbox that goes on running.
+ *
+ * Invariants
+ *  (1) the layer holds the upper of every tree at one instant, that at which all processes of the sandbox stood still;
+ *  (2) what was frozen here is thawed on every way out; what was frozen before stays frozen;
+ *  (3) a failure leaves nothing but garbage in tmp/.
+ */
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/id.h"
+#include "base/str.h"
+#include "store/copier.h"
+#include "store/layer.h"
+#include "store/mapped.h"
+#include "store/pool.h"
+#include "store/verbs.h"
+#include "sys/btrfs.h"
+#include "sys/cgroup.h"
+#include "sys/file.h"
+
+#include <signal.h>
+
+#define FREEZE_MS 5000
+
+struct capture {
+	struct job *job;
+	const char *sandbox, *layer, *how;
+	const json_t *trees;
+	int live, tmp, dir; /* live directory; pool's tmp; tmp/<layer> */
+	struct cgroup box;  /* empty: nothing runs */
+	bool frozen;
+	sigset_t blocked;
+	uint64_t since_ns, frozen_us, captured_ns;
+	struct tree_names mapped;
+	struct copier *copiers[LAYER_TREES];
+};
+
+static int freeze(struct capture *c, struct err *err)
+{
+	uint64_t now = 0;
+	sigset_t all;
+	int rc;
+
+	c->captured_ns = clock_wall_ns();
+	if (c->box.box[0] == '\0')
+		return 0;
+	{
+		cleanup_free char *path = str_dupf("%s/cgroup.freeze", c->box.box);
+
+		rc = file_read_u64_at(AT_FDCWD, path, &now);
+	}
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the freezer of sandbox '%s'", c->sandbox);
+	if (now == 1) /* paused: it is not ours to thaw */
+		return 0;
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, &c->blocked);
+	c->frozen = true;
+	c->since_ns = clock_now_ns();
+	rc = cgroup_freeze(&c->box, true, FREEZE_MS);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "freeze sandbox '%s'", c->sandbox);
+	c->captured_ns = clock_wall_ns();
+	return 0;
+}
+
+static int thaw(struct capture *c, struct err *err)
+{
+	int rc;
+
+	if (!c->frozen)
+		return 0;
+	rc = cgroup_freeze(&c->box, false, FREEZE_MS);
+	c->frozen_us = (clock_now_ns() - c->since_ns) / 1000;
+	c->frozen = false;
+	(void)sigprocmask(SIG_SETMASK, &c->blocked, NULL);
+	return rc < 0 ? err_raise_sys(err, rc, "thaw sandbox '%s'", c->sandbox) : 0;
+}
+
+static int open_dir(struct capture *c, struct err *err)
+{
+	c->dir = openat(c->tmp, c->layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return c->dir < 0 ? err_raise_sys(err, -errno, "open the new layer") : 0;
+}
+
+static int by_snapshot(struct capture *c, struct err *err)
+{
+	int rc;
+
+	/* Most of the dirty data goes out while the sandbox runs: the snapshot writes only the rest. */
+	if (syncfs(c->live) < 0)
+		return err_raise_sys(
+			err, -errno, "write out the changes of sandbox '%s'", c->sandbox);
+	rc = freeze(c, err);
+	if (rc < 0)
+		return rc;
+	rc = fault("store.capture.frozen");
+	if (rc == 0)
+		rc = btrfs_snapshot(c->live, c->tmp, c->layer);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "snapshot sandbox '%s'", c->sandbox);
+	rc = thaw(c, err);
+	if (rc == 0)
+		rc = open_dir(c, err);
+	if (rc < 0)
+		return rc;
+	rc = layer_arrange(c->dir);
+	return rc < 0 ? err_raise_sys(err, rc, "arrange the layer") : 0;
+}
+
+/* The layer that the last capture made, when it is there still: a descriptor of its tree @n, else -1. */
+static int previous_tree(struct capture *c, unsigned int n)
+{
+	cleanup_buf struct buf layer = BUF_INIT(ID_LEN + 1);
+	char path[64];
+
+	if (file_read_at(c->live, "captured.layer", &layer) < 0 || !id_valid(buf_cstr(&layer)))
+		return -1;
+	(void)snprintf(path, sizeof(path), "layers/%s/%u", buf_cstr(&layer), n);
+	return store_dir(&c->job->store, path);
+}
+
+static int use_previous(struct capture *c, unsigned int n, int *previous)
+{
+	char path[32];
+	int fd;
+	cleanup_fclose FILE *index = NULL;
+
+	*previous = previous_tree(c, n);
+	(void)snprintf(path, sizeof(path), "captured.%u", n);
+	fd = *previous < 0 ? -1 : openat(c->live, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	index = fd < 0 ? NULL : fdopen(fd, "r");
+	return index == NULL ? 0 : copier_previous(c->copiers[n], *previous, index);
+}
+
+static void forget_previous(struct capture *c)
+{
+	(void)unlinkat(c->live, "captured.layer", 0);
+}
+
+/* Only a help for the next capture: a failure costs time, not truth. */
+static void save_seen(struct capture *c)
+{
+	char path[32];
+
+	forget_previous(c);
+	for (unsigned int n = 0; n < json_array_size(c->trees); n++) {
+		cleanup_fclose FILE *index = NULL;
+		int fd;
+
+		(void)snprintf(path, sizeof(path), "captured.%u", n);
+		fd = openat(
+			c->live, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+		index = fd < 0 ? NULL : fdopen(fd, "w");
+		if (index == NULL || copier_save(c->copiers[n], index) < 0)
+			return;
+	}
+	(void)!file_create_at(c->live, "captured.layer", 0600, c->layer, strlen(c->layer));
+}
+
+struct tree_fds {
+	int from[LAYER_TREES], to[LAYER_TREES], previous[LAYER_TREES];
+};
+
+static void tree_fds_fini(struct tree_fds *f)
+{
+	for (size_t i = 0; i < LAYER_TREES; i++) {
+		fd_close(&f->from[i]);
+		fd_close(&f->to[i]);
+		fd_close(&f->previous[i]);
+	}
+}
+
+static int copy_begin(struct capture *c, unsigned int n, const json_t *tree, struct tree_fds *f)
+{
+	const char *target = json_string_value(json_object_get(tree, "target"));
+	char upper[32], name[32];
+
+	(void)snprintf(upper, sizeof(upper), "%u/upper", n);
+	(void)snprintf(name, sizeof(name), "%u", n);
+	f->from[n] = openat(c->live, upper, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (f->from[n] < 0 || mkdirat(c->dir, name, 0700) < 0)
+		return -errno;
+	f->to[n] = openat(c->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (f->to[n] < 0)
+		return -errno;
+	c->copiers[n] = copier_new(f->from[n], f->to[n], str_eq(c->how, "reflink"),
+		target == NULL || str_eq(target, "/") ? "" : target);
+	return use_previous(c, n, &f->previous[n]);
+}
+
+static int copy_all(struct capture *c, bool second, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t n = 0; rc == 0 && n < json_array_size(c->trees); n++)
+		rc = copier_pass(c->copiers[n], second ? &c->mapped : NULL, err);
+	return rc;
+}
+
+static int find_mapped(struct capture *c, struct err *err)
+{
+	int rc = c->box.box[0] == '\0' ? 0 : mapped_files(c->box.box, &c->mapped);
+
+	return rc < 0 ? err_raise_sys(err, rc, "list the mapped files of sandbox '%s'", c->sandbox)
+		      : 0;
+}
+
+static int by_copy(struct capture *c, struct err *err)
+{
+	cleanup(tree_fds_fini) struct tree_fds f;
+	const json_t *tree;
+	size_t n;
+	int rc = 0;
+
+	memset(&f, 0xFF, sizeof(f));
+	if (mkdirat(c->tmp, c->layer, 0700) < 0)
+		return err_raise_sys(err, -errno, "make the new layer");
+	rc = open_dir(c, err);
+	json_array_foreach (c->trees, n, tree) {
+		if (rc < 0)
+			return rc;
+		rc = copy_begin(c, (unsigned int)n, tree, &f);
+		if (rc < 0)
+			return err_raise_sys(
+				err, rc, "open tree %zu of sandbox '%s'", n, c->sandbox);
+	}
+	/* Twice: stores through a mapping that is gone when we look again left no trace either. */
+	rc = find_mapped(c, err);
+	if (rc == 0 && c->box.box[0] != '\0')
+		rc = copy_all(c, false, err);
+	if (rc == 0)
+		rc = freeze(c, err);
+	if (rc == 0 && fault("store.capture.frozen") < 0)
+		rc = err_raise_sys(err, -EIO, "capture sandbox '%s'", c->sandbox);
+	if (rc == 0)
+		rc = find_mapped(c, err);
+	if (rc == 0)
+		rc = copy_all(c, true, err);
+	if (rc == 0)
+		rc = thaw(c, err);
+	if (rc == 0 && file_create_at(c->dir, "ARRANGED", 0600, "", 0) < 0)
+		rc = err_raise_sys(err, -errno, "finish the layer");
+	return rc;
+}
+
+static int finish(struct capture *c, json_t **ok, struct err *err)
+{
+	json_t *manifest = NULL;
+	int rc = fault("store.capture.filled");
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "capture sandbox '%s'", c->sandbox);
+	manifest = layer_manifest_new(c->dir, c->job->request, c->how, c->captured_ns, err);
+	rc = manifest == NULL ? -EIO
+			      : layer_commit(&c->job->store, c->tmp, c->layer, manifest, err);
+	if (rc == 0) {
+		*ok = layer_reply(manifest, c->frozen_us);
+		if (c->copiers[0] != NULL)
+			save_seen(c);
+	}
+	json_decref(manifest);
+	return rc;
+}
+
+static int choose_how(struct capture *c, struct err *err)
+{
+	const char *best = pool_capture_way(&c->job->store);
+	const char *asked = json_string_value(json_object_get(c->job->request, "how"));
+
+	c->how = asked == NULL || str_eq(asked, "auto") ? best : asked;
+	if (!str_eq(c->how, "snapshot") && !str_eq(c->how, "reflink") && !str_eq(c->how, "copy"))
+		return err_raise(err, ERR_INVALID, "a capture cannot be made by '%s'", c->how);
+	if (str_eq(c->how, "snapshot") && !btrfs_subvolume_is(c->live))
+		return err_raise(err, ERR_UNSUPPORTED, "sandbox '%s' does not lie in a subvolume",
+			c->sandbox);
+	return 0;
+}
+
+static int prepare(struct capture *c, struct err *err)
+{
+	const json_t *request = c->job->request;
+	const char *freezer = json_string_value(json_object_get(request, "freeze"));
+	char path[64];
+
+	c->sandbox = job_id(request, "sandbox", err);
+	c->layer = c->sandbox == NULL ? NULL : job_id(request, "layer", err);
+	if (c->layer == NULL)
+		return -EINVAL;
+	c->trees = json_object_get(request, "trees");
+	if (!json_is_array(c->trees) || json_array_size(c->trees) == 0 ||
+		json_array_size(c->trees) > LAYER_TREES)
+		return err_raise(err, ERR_INVALID, "member 'trees' holds no or too many trees");
+	if (freezer != NULL) {
+		if (!str_path_clean(freezer) || !str_ends(freezer, "/cgroup.freeze") ||
+			str_copy(c->box.box, sizeof(c->box.box), freezer) < 0)
+			return err_raise(
+				err, ERR_INVALID, "'%s' is no cgroup.freeze file", freezer);
+		c->box.box[strlen(c->box.box) - strlen("/cgroup.freeze")] = '\0';
+	}
+	if (layer_exists(&c->job->store, c->layer))
+		return err_raise(err, ERR_EXISTS, "layer '%s' exists", c->layer);
+	(void)snprintf(path, sizeof(path), "live/%s", c->sandbox);
+	c->live = store_dir(&c->job->store, path);
+	c->tmp = store_dir(&c->job->store, "tmp");
+	if (c->live < 0 || c->tmp < 0)
+		return err_raise_sys(err, c->live < 0 ? c->live : c->tmp,
+			"open the live directory of sandbox '%s'", c->sandbox);
+	return choose_how(c, err);
+}
+
+static void capture_fini(struct capture *c)
+{
+	for (size_t n = 0; n < LAYER_TREES; n++)
+		copier_free(c->copiers[n]);
+	tree_names_free(&c->mapped);
+	fd_close(&c->live);
+	fd_close(&c->tmp);
+	fd_close(&c->dir);
+}
+
+int store_capture(struct job *job, json_t **ok, struct err *err)
+{
+	cleanup(capture_fini) struct capture c = { .job = job, .live = -1, .tmp = -1, .dir = -1 };
+	struct err late;
+	int rc = prepare(&c, err);
+
+	if (rc < 0)
+		return rc;
+	rc = str_eq(c.how, "snapshot") ? by_snapshot(&c, err) : by_copy(&c, err);
+	if (rc < 0)
+		(void)!thaw(&c, &late);
+	else
+		rc = finish(&c, ok, err);
+	if (rc < 0)
+		(void)!tree_remove(c.tmp, c.layer);
+	return rc;
+}

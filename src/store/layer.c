@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/layer.c - see the header.
+ *
+ * Arranging takes two phases so that no payload's directory names can confuse a recovery: first every N/upper becomes .N; then ARRANGED is
+ * made; then every .N becomes N. Without ARRANGED a .N is a tree and an N is not; with it a .N is a tree and, where there is none, N is.
+ */
+#include "store/layer.h"
+#include "base/fault.h"
+#include "base/str.h"
+#include "store/digest.h"
+#include "store/job.h"
+#include "store/live.h"
+#include "store/tree.h"
+#include "sys/btrfs.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#define ARRANGED     "ARRANGED"
+#define MANIFEST_MAX (1U << 20)
+
+/* More entries than this are not counted: a seal must not take long. */
+#define COUNT_MAX 100000
+
+static bool exists(int dir, const char *name)
+{
+	return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static bool is_tree(const char *name, unsigned int *n)
+{
+	uint64_t v;
+
+	if (str_to_u64(name, 0, LAYER_TREES, &v) < 0)
+		return false;
+	*n = (unsigned int)v;
+	return true;
+}
+
+static int move(int dir, const char *from, const char *to)
+{
+	return renameat(dir, from, dir, to) < 0 ? -errno : 0;
+}
+
+/* N/upper -> .N for every tree. */
+static int lift_uppers(int dir, const struct tree_names *names)
+{
+	char upper[32], dot[32];
+	unsigned int n;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < names->n; i++) {
+		if (!is_tree(names->names[i], &n))
+			continue;
+		(void)snprintf(upper, sizeof(upper), "%u/upper", n);
+		(void)snprintf(dot, sizeof(dot), ".%u", n);
+		if (!exists(dir, dot))
+			rc = move(dir, upper, dot);
+	}
+	return rc;
+}
+
+static int drop_others(int dir, const struct tree_names *names)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < names->n; i++) {
+		if (names->names[i][0] != '.' && !str_eq(names->names[i], ARRANGED))
+			rc = tree_remove(dir, names->names[i]);
+	}
+	return rc;
+}
+
+static int lower_trees(int dir, const struct tree_names *names)
+{
+	unsigned int n;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < names->n; i++) {
+		if (names->names[i][0] == '.' && is_tree(names->names[i] + 1, &n))
+			rc = move(dir, names->names[i], names->names[i] + 1);
+	}
+	return rc;
+}
+
+int layer_arrange(int dir)
+{
+	cleanup_names struct tree_names names = { 0 }, lifted = { 0 };
+	int rc = tree_names(dir, &names);
+
+	if (rc == 0)
+		rc = lift_uppers(dir, &names);
+	if (rc == 0)
+		rc = file_create_at(dir, ARRANGED, 0600, "", 0);
+	if (rc == 0)
+		rc = fault("store.layer.arranged");
+	if (rc == 0)
+		rc = drop_others(dir, &names);
+	if (rc == 0)
+		rc = tree_names(dir, &lifted);
+	return rc < 0 ? rc : lower_trees(dir, &lifted);
+}
+
+/* With ARRANGED: bring every tree to .N and forget the rest. */
+static int lift_trees(int dir)
+{
+	cleanup_names struct tree_names names = { 0 };
+	char dot[32];
+	unsigned int n;
+	int rc = tree_names(dir, &names);
+
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		if (!is_tree(names.names[i], &n))
+			continue;
+		(void)snprintf(dot, sizeof(dot), ".%u", n);
+		rc = exists(dir, dot) ? tree_remove(dir, names.names[i])
+				      : move(dir, names.names[i], dot);
+	}
+	(void)unlinkat(dir, LAYER_MANIFEST, 0);
+	if (rc == 0 && unlinkat(dir, ARRANGED, 0) < 0)
+		rc = -errno;
+	return rc;
+}
+
+int layer_disarrange(int dir)
+{
+	cleanup_names struct tree_names names = { 0 };
+	char path[32];
+	unsigned int n;
+	int rc = exists(dir, ARRANGED) ? lift_trees(dir) : 0;
+
+	if (rc == 0)
+		rc = tree_names(dir, &names);
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		const char *name = names.names[i];
+
+		if (name[0] != '.' || !is_tree(name + 1, &n))
+			continue;
+		if (mkdirat(dir, name + 1, 0700) < 0 && errno != EEXIST)
+			return -errno;
+		(void)snprintf(path, sizeof(path), "%s/work", name + 1);
+		if (mkdirat(dir, path, 0700) < 0 && errno != EEXIST)
+			return -errno;
+		(void)snprintf(path, sizeof(path), "%s/upper", name + 1);
+		rc = move(dir, name, path);
+	}
+	if (rc == 0 && mkdirat(dir, "points", 0755) < 0 && errno != EEXIST)
+		rc = -errno;
+	return rc;
+}
+
+static json_t *tree_json(int dir, const json_t *asked, struct err *err)
+{
+	struct tree_count count = { .limit = COUNT_MAX };
+	char name[32];
+	uint64_t n;
+	cleanup_fd int tree = -1;
+	int rc = job_number(asked, "n", LAYER_TREES, &n, NULL);
+
+	if (rc < 0 || n >= LAYER_TREES) {
+		(void)err_raise(err, ERR_INVALID, "a member of 'trees' has no number 'n'");
+		return NULL;
+	}
+	(void)snprintf(name, sizeof(name), "%u", (unsigned int)n);
+	tree = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	rc = tree < 0 ? -errno : tree_count(tree, &count);
+	if (rc == -EOVERFLOW || rc == -ELOOP)
+		return json_pack("{s:I, s:O?, s:n, s:n}", "n", (json_int_t)n, "target",
+			json_object_get(asked, "target"), "files", "bytes");
+	if (rc < 0) {
+		(void)err_raise_sys(err, rc, "count tree %s of the layer", name);
+		return NULL;
+	}
+	return json_pack("{s:I, s:O?, s:I, s:I}", "n", (json_int_t)n, "target",
+		json_object_get(asked, "target"), "files", (json_int_t)count.files, "bytes",
+		(json_int_t)count.bytes);
+}
+
+json_t *layer_manifest_new(
+	int dir, const json_t *request, const char *how, uint64_t captured_ns, struct err *err)
+{
+	const json_t *asked = json_object_get(request, "trees"), *t;
+	json_t *parents = json_object_get(request, "parents"), *trees;
+	size_t i;
+
+	if (!json_is_array(asked) || json_array_size(asked) == 0) {
+		(void)err_raise(err, ERR_INVALID, "member 'trees' is missing or empty");
+		return NULL;
+	}
+	trees = json_array();
+	json_array_foreach (asked, i, t) {
+		json_t *tree = tree_json(dir, t, err);
+
+		if (tree == NULL) {
+			json_decref(trees);
+			return NULL;
+		}
+		(void)json_array_append_new(trees, tree);
+	}
+	return json_pack("{s:i, s:O, s:O, s:o, s:s, s:I, s:o}", "format", LAYER_FORMAT, "layer",
+		json_object_get(request, "layer"), "sandbox", json_object_get(request, "sandbox"),
+		"parents", json_is_array(parents) ? json_incref(parents) : json_array(), "how", how,
+		"captured_ns", (json_int_t)captured_ns, "trees", trees);
+}
+
+/* The text that is signed: canonical, without the signature. */
+static int sign(const struct store *store, const json_t *manifest, char text[DIGEST_TEXT_SIZE])
+{
+	unsigned char key[32], digest[DIGEST_SIZE];
+	int rc = store_key(store, key);
+	char *dump;
+
+	if (rc < 0)
+		return rc;
+	dump = json_dumps(manifest, JSON_COMPACT | JSON_SORT_KEYS);
+	if (dump == NULL)
+		return -ENOMEM;
+	digest_hmac(key, dump, strlen(dump), digest);
+	digest_text(digest, text);
+	free(dump);
+	return 0;
+}
+
+int layer_manifest_write(const struct store *store, int dir, json_t *manifest, struct err *err)
+{
+	char hmac[DIGEST_TEXT_SIZE];
+	char *text;
+	int rc;
+
+	(void)json_object_del(manifest, "hmac");
+	rc = sign(store, manifest, hmac);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "sign the manifest with '%s/key'", store->path);
+	(void)json_object_set_new(manifest, "hmac", json_string(hmac));
+	text = json_dumps(manifest, JSON_INDENT(1) | JSON_SORT_KEYS);
+	rc = text == NULL ? -ENOMEM : file_create_at(dir, LAYER_MANIFEST, 0600, text, strlen(text));
+	free(text);
+	return rc < 0 ? err_raise_sys(err, rc, "write the manifest") : 0;
+}
+
+static int check(const struct store *store, json_t *manifest, const char *layer, struct err *err)
+{
+	const char *hmac = json_string_value(json_object_get(manifest, "hmac"));
+	const char *id = json_string_value(json_object_get(manifest, "layer"));
+	cleanup_free char *claimed = str_dup(hmac);
+	char text[DIGEST_TEXT_SIZE];
+	int rc;
+
+	if (!json_is_object(manifest) || claimed == NULL || id == NULL)
+		return err_raise(
+			err, ERR_CORRUPT, "the manifest of layer '%s' is not readable", layer);
+	if (json_integer_value(json_object_get(manifest, "format")) != LAYER_FORMAT)
+		return err_raise(err, ERR_CORRUPT,
+			"layer '%s' has a format that this version does not know", layer);
+	(void)json_object_del(manifest, "hmac");
+	rc = sign(store, manifest, text);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read '%s/key'", store->path);
+	if (!str_eq(text, claimed))
+		return err_raise(err, ERR_CORRUPT,
+			"the manifest of layer '%s' was changed, or comes from another instance",
+			layer);
+	if (!str_eq(id, layer))
+		return err_raise(
+			err, ERR_CORRUPT, "layer '%s' has the manifest of layer '%s'", layer, id);
+	return 0;
+}
+
+json_t *layer_manifest_read(const struct store *store, const char *layer, struct err *err)
+{
+	cleanup_buf struct buf text = BUF_INIT(MANIFEST_MAX);
+	char path[64];
+	cleanup_fd int dir = -1;
+	json_t *manifest;
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "layers/%s", layer);
+	dir = store_dir(store, path);
+	if (dir < 0) {
+		(void)err_raise_sys(err, dir, "open layer '%s'", layer);
+		return NULL;
+	}
+	rc = file_read_at(dir, LAYER_MANIFEST, &text);
+	if (rc < 0) {
+		(void)err_raise(err, ERR_CORRUPT, "layer '%s' has no manifest", layer);
+		return NULL;
+	}
+	manifest = json_loadb(buf_cstr(&text), text.n, JSON_REJECT_DUPLICATES, NULL);
+	if (check(store, manifest, layer, err) < 0) {
+		json_decref(manifest);
+		return NULL;
+	}
+	return manifest;
+}
+
+bool layer_exists(const struct store *store, const char *layer)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "layers/%s", layer);
+	return faccessat(store->pool, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void make_readonly(int layers, const char *layer)
+{
+	cleanup_fd int dir = openat(layers, layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	/* A belt: nothing of ours writes there. It is no reason to give up a sealed layer. */
+	if (dir >= 0 && btrfs_subvolume_is(dir))
+		(void)!btrfs_subvolume_readonly(dir, true);
+}
+
+int layer_commit(const struct store *store, int from_dir, const char *from, json_t *manifest,
+	struct err *err)
+{
+	const char *layer = json_string_value(json_object_get(manifest, "layer"));
+	cleanup_fd int layers = store_dir(store, "layers"), dir = -1;
+	int rc = layers;
+
+	dir = openat(from_dir, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir < 0 || layers < 0)
+		return err_raise_sys(
+			err, dir < 0 ? -errno : layers, "open what becomes layer '%s'", layer);
+	rc = layer_manifest_write(store, dir, manifest, err);
+	if (rc < 0)
+		return rc;
+	rc = fault("store.commit.manifest");
+	if (rc == 0)
+		rc = fault("store.commit.before_rename");
+	if (rc == 0 && renameat2(from_dir, from, layers, layer, RENAME_NOREPLACE) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = fault("store.commit.after_rename");
+	if (rc < 0)
+		return err_raise_sys(err, rc, "commit layer '%s'", layer);
+	make_readonly(layers, layer);
+	return 0;
+}
+
+json_t *layer_reply(const json_t *manifest, uint64_t frozen_us)
+{
+	const json_t *trees = json_object_get(manifest, "trees"), *t;
+	json_int_t files = 0, bytes = 0;
+	bool counted = true;
+	size_t i;
+
+	json_array_foreach (trees, i, t) {
+		counted = counted && json_is_integer(json_object_get(t, "files"));
+		files += json_integer_value(json_object_get(t, "files"));
+		bytes += json_integer_value(json_object_get(t, "bytes"));
+	}
+	return json_pack("{s:O, s:O, s:I, s:o, s:o, s:O, s:s}", "layer",
+		json_object_get(manifest, "layer"), "how", json_object_get(manifest, "how"),
+		"frozen_us", (json_int_t)frozen_us, "files",
+		counted ? json_integer(files) : json_null(), "bytes",
+		counted ? json_integer(bytes) : json_null(), "captured_ns",
+		json_object_get(manifest, "captured_ns"), "state", "sealed");
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/seal.c - the job `seal`: the live directory of a stopped sandbox becomes a layer, by renames alone.
+ *
+ * The only copy of the sandbox's changes moves live/<sandbox> -> sealing/<sandbox>.<layer> -> layers/<layer>, never through tmp/. The job
+ * `recover` takes it back from either place as long as the catalogue does not know the layer.
+ */
+#include "store/seal.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/id.h"
+#include "base/str.h"
+#include "store/layer.h"
+#include "store/live.h"
+#include "store/tree.h"
+#include "store/verbs.h"
+#include "sys/btrfs.h"
+
+#include <fcntl.h>
+
+/* The new, empty trees keep mode and owner of the old ones' roots: those are what the merged root shows. */
+int seal_renew_live(
+	const struct store *store, const char *sandbox, const char *layer, const json_t *trees)
+{
+	cleanup_fd int live =
+		store_live_create(store->pool, sandbox, (unsigned int)json_array_size(trees), 0);
+	int rc = live < 0 ? live : 0;
+
+	for (unsigned int n = 0; rc == 0 && n < json_array_size(trees); n++) {
+		char path[64];
+		cleanup_fd int tree = -1;
+
+		(void)snprintf(path, sizeof(path), "layers/%s/%u", layer, n);
+		tree = store_dir(store, path);
+		rc = tree < 0 ? tree : store_live_tree(live, n, tree);
+	}
+	return rc;
+}
+
+static int take(const struct store *store, const char *sandbox, const char *name, int sealing,
+	struct err *err)
+{
+	cleanup_fd int lives = store_dir(store, "live");
+
+	if (lives < 0)
+		return err_raise_sys(err, lives, "open the pool's live directories");
+	if (renameat2(lives, sandbox, sealing, name, RENAME_NOREPLACE) < 0)
+		return err_raise_sys(
+			err, -errno, "take the live directory of sandbox '%s'", sandbox);
+	return 0;
+}
+
+int seal_give_back(const struct store *store, const char *name)
+{
+	cleanup_fd int lives = store_dir(store, "live"), sealing = store_dir(store, "sealing");
+	cleanup_fd int dir = openat(sealing, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char sandbox[ID_LEN + 1];
+	int rc;
+
+	if (lives < 0 || dir < 0)
+		return -errno;
+	(void)snprintf(sandbox, sizeof(sandbox), "%.*s", ID_LEN, name);
+	rc = layer_disarrange(dir);
+	if (rc == 0)
+		rc = tree_remove(lives, sandbox);
+	if (rc == 0 && renameat2(sealing, name, lives, sandbox, RENAME_NOREPLACE) < 0)
+		rc = -errno;
+	return rc;
+}
+
+/* Nothing was written since the seal? Then its live directory can go. */
+static bool live_is_empty(int lives, const char *sandbox)
+{
+	cleanup_fd int live =
+		openat(lives, sandbox, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char path[32];
+
+	for (unsigned int n = 0; live >= 0 && n < LAYER_TREES; n++) {
+		cleanup_names struct tree_names names = { 0 };
+		cleanup_fd int upper = -1;
+
+		(void)snprintf(path, sizeof(path), "%u/upper", n);
+		upper = openat(live, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (upper >= 0 && (tree_names(upper, &names) < 0 || names.n > 0))
+			return false;
+	}
+	return true;
+}
+
+int seal_undo(const struct store *store, const char *sandbox, const char *layer)
+{
+	cleanup_fd int layers = store_dir(store, "layers"), sealing = store_dir(store, "sealing");
+	cleanup_fd int lives = store_dir(store, "live"), dir = -1;
+	char name[2 * ID_LEN + 2];
+	int rc;
+
+	if (layers < 0 || sealing < 0 || lives < 0)
+		return -EIO;
+	if (!live_is_empty(lives, sandbox))
+		return -EBUSY;
+	dir = openat(layers, layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir < 0)
+		return -errno;
+	rc = btrfs_subvolume_is(dir) ? btrfs_subvolume_readonly(dir, false) : 0;
+	(void)snprintf(name, sizeof(name), "%s.%s", sandbox, layer);
+	if (rc == 0 && renameat2(layers, layer, sealing, name, RENAME_NOREPLACE) < 0)
+		rc = -errno;
+	return rc < 0 ? rc : seal_give_back(store, name);
+}
+
+static json_t *arrange(int sealing, const char *name, const json_t *request, struct err *err)
+{
+	cleanup_fd int dir = openat(sealing, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int rc = dir < 0 ? -errno : fault("store.seal.taken");
+
+	if (rc == 0)
+		rc = layer_arrange(dir);
+	if (rc < 0) {
+		(void)err_raise_sys(err, rc, "arrange the layer");
+		return NULL;
+	}
+	return layer_manifest_new(dir, request, "seal", clock_wall_ns(), err);
+}
+
+int store_seal(struct job *job, json_t **ok, struct err *err)
+{
+	const char *sandbox = job_id(job->request, "sandbox", err);
+	const char *layer = sandbox == NULL ? NULL : job_id(job->request, "layer", err);
+	cleanup_fd int sealing = -1;
+	json_t *manifest;
+	char name[2 * ID_LEN + 2];
+	int rc;
+
+	if (layer == NULL)
+		return -EINVAL;
+	if (layer_exists(&job->store, layer))
+		return err_raise(err, ERR_EXISTS, "layer '%s' exists", layer);
+	sealing = store_dir(&job->store, "sealing");
+	if (sealing < 0)
+		return err_raise_sys(err, sealing, "open the pool");
+	(void)snprintf(name, sizeof(name), "%s.%s", sandbox, layer);
+	rc = take(&job->store, sandbox, name, sealing, err);
+	if (rc < 0)
+		return rc;
+	manifest = arrange(sealing, name, job->request, err);
+	rc = manifest == NULL ? -EIO : layer_commit(&job->store, sealing, name, manifest, err);
+	if (rc == 0) {
+		rc = seal_renew_live(
+			&job->store, sandbox, layer, json_object_get(manifest, "trees"));
+		if (rc < 0)
+			(void)err_raise_sys(
+				err, rc, "make the new live directory of sandbox '%s'", sandbox);
+		if (rc < 0)
+			(void)!seal_undo(&job->store, sandbox, layer);
+	} else {
+		(void)!seal_give_back(&job->store, name);
+	}
+	if (rc == 0)
+		*ok = layer_reply(manifest, 0);
+	json_decref(manifest);
+	return rc;
+}

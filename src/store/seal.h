@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: store/seal.h - taking a seal back; used by the seal itself when it fails, and by recovery. */
+#ifndef CAY_STORE_SEAL_H
+#define CAY_STORE_SEAL_H
+
+#include "store/store.h"
+#include <jansson.h>
+
+/** seal_give_back() - make sealing/@name (`<sandbox>.<layer>`, in any state of arrangement) the live directory again. */
+int seal_give_back(const struct store *store, const char *name) attr_must_use;
+
+/** seal_undo() - make sealed layers/@layer the live directory of @sandbox again. -EBUSY when that was written to since. */
+int seal_undo(const struct store *store, const char *sandbox, const char *layer) attr_must_use;
+
+/** seal_renew_live() - make the empty live directory that follows the seal of @layer with these @trees. */
+int seal_renew_live(const struct store *store, const char *sandbox, const char *layer,
+	const json_t *trees) attr_must_use;
+
+#endif

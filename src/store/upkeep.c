@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/upkeep.c - the jobs that keep the pool tidy: `recover`, `remove`, `gc`, `usage`, `sync`.
+ *
+ * What is removed goes at once from where it could be found: a subvolume is destroyed (O(1)), a directory renamed to trash/ and deleted from there.
+ */
+#include "base/id.h"
+#include "base/str.h"
+#include "store/layer.h"
+#include "store/seal.h"
+#include "store/tree.h"
+#include "store/verbs.h"
+#include "sys/btrfs.h"
+#include "sys/raw.h"
+
+#include <sys/statvfs.h>
+
+/* Remove @where/@name; with @defer what cannot go at once stays in trash/. */
+static int discard(const struct store *store, const char *where, const char *name, bool defer)
+{
+	cleanup_fd int parent = store_dir(store, where), trash = store_dir(store, "trash");
+	cleanup_fd int dir = -1;
+	struct id id = id_new();
+
+	if (parent < 0 || trash < 0)
+		return parent < 0 ? parent : trash;
+	dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir < 0 && (errno == ENOTDIR || errno == ELOOP))
+		return unlinkat(parent, name, 0) < 0 ? -errno : 0;
+	if (dir < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (btrfs_subvolume_is(dir)) {
+		fd_close(&dir);
+		return btrfs_subvolume_remove(parent, name);
+	}
+	if (renameat2(parent, name, trash, id.s, RENAME_NOREPLACE) < 0)
+		return -errno;
+	return defer ? 0 : tree_remove(trash, id.s);
+}
+
+static int discard_layer(const struct store *store, const char *layer, bool defer)
+{
+	cleanup_free char *list = str_dupf("verified/%s.json", layer);
+
+	(void)unlinkat(store->pool, list, 0);
+	return discard(store, "layers", layer, defer);
+}
+
+static bool listed(const json_t *ids, const char *id)
+{
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach (ids, i, e) {
+		if (str_eq(json_string_value(e), id))
+			return true;
+	}
+	return false;
+}
+
+static json_t *set_of(const json_t *ids)
+{
+	json_t *set = json_object();
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach (ids, i, e)
+		(void)json_object_set_new(set, json_string_value(e), json_true());
+	return set;
+}
+
+static int each_name(
+	const struct store *store, const char *where, struct tree_names *names, struct err *err)
+{
+	cleanup_fd int dir = store_dir(store, where);
+	int rc = dir < 0 ? dir : tree_names(dir, names);
+
+	return rc < 0 ? err_raise_sys(err, rc, "list '%s/pool/%s'", store->path, where) : 0;
+}
+
+/* Remove the entries of @where that @keep does not name. Return: how many, or -errno. */
+static int sweep(const struct store *store, const char *where, const json_t *keep, struct err *err)
+{
+	cleanup_names struct tree_names names = { 0 };
+	json_t *set = set_of(keep);
+	int rc = each_name(store, where, &names, err), n = 0;
+
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		if (json_object_get(set, names.names[i]) != NULL)
+			continue;
+		rc = str_eq(where, "layers") ? discard_layer(store, names.names[i], false)
+					     : discard(store, where, names.names[i], false);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "remove '%s/%s'", where, names.names[i]);
+		n++;
+	}
+	json_decref(set);
+	return rc < 0 ? rc : n;
+}
+
+static int check_ids(struct job *job, struct err *err)
+{
+	int rc = job_ids(job->request, "layers", err);
+
+	return rc < 0 ? rc : job_ids(job->request, "sandboxes", err);
+}
+
+static int free_bytes(const struct store *store, uint64_t *ret)
+{
+	struct statvfs fs;
+
+	if (fstatvfs(store->pool, &fs) < 0)
+		return -errno;
+	*ret = (uint64_t)fs.f_bfree * fs.f_frsize;
+	return 0;
+}
+
+int store_gc(struct job *job, json_t **ok, struct err *err)
+{
+	uint64_t before = 0, after = 0;
+	int layers = 0, sandboxes = 0, rc = check_ids(job, err);
+
+	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
+			       !json_is_array(json_object_get(job->request, "sandboxes"))))
+		return err_raise(
+			err, ERR_INVALID, "'layers' and 'sandboxes' to keep must both be given");
+	if (rc == 0)
+		rc = free_bytes(&job->store, &before);
+	if (rc == 0)
+		rc = layers =
+			sweep(&job->store, "layers", json_object_get(job->request, "layers"), err);
+	if (rc >= 0)
+		rc = sandboxes =
+			sweep(&job->store, "live", json_object_get(job->request, "sandboxes"), err);
+	if (rc >= 0)
+		rc = sweep(&job->store, "trash", NULL, err);
+	if (rc < 0)
+		return err != NULL && err->code != ERR_NONE
+			       ? rc
+			       : err_raise_sys(err, rc, "collect garbage");
+	(void)!free_bytes(&job->store, &after);
+	*ok = json_pack("{s:i, s:i, s:I}", "layers_removed", layers, "sandboxes_removed", sandboxes,
+		"bytes", (json_int_t)(after > before ? after - before : 0));
+	return 0;
+}
+
+static int remove_all(
+	struct job *job, const char *member, const char *where, int *n, struct err *err)
+{
+	const json_t *ids = json_object_get(job->request, member), *e;
+	bool defer = job_flag(job->request, "defer", false);
+	size_t i;
+	int rc = job_ids(job->request, member, err);
+
+	json_array_foreach (ids, i, e) {
+		const char *id = json_string_value(e);
+
+		if (rc < 0)
+			return rc;
+		rc = str_eq(where, "layers") ? discard_layer(&job->store, id, defer)
+					     : discard(&job->store, where, id, defer);
+		if (rc < 0)
+			return err_raise_sys(err, rc, "remove '%s/%s'", where, id);
+		++*n;
+	}
+	return rc;
+}
+
+int store_remove(struct job *job, json_t **ok, struct err *err)
+{
+	int n = 0, rc = check_ids(job, err);
+
+	if (rc == 0)
+		rc = remove_all(job, "sandboxes", "live", &n, err);
+	if (rc == 0)
+		rc = remove_all(job, "layers", "layers", &n, err);
+	if (rc == 0)
+		rc = remove_all(job, "images", "images", &n, err);
+	if (rc == 0)
+		*ok = json_pack("{s:i}", "removed", n);
+	return rc;
+}
+
+/* Seals that were under way: nothing of ours knows them, so they are taken back. */
+static int recover_sealing(const struct store *store, json_t *unsealed, struct err *err)
+{
+	cleanup_names struct tree_names names = { 0 };
+	int rc = each_name(store, "sealing", &names, err);
+
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		rc = seal_give_back(store, names.names[i]);
+		if (rc < 0)
+			return err_raise_sys(err, rc, "take back the seal '%s'", names.names[i]);
+		(void)json_array_append_new(unsealed, json_stringn(names.names[i], ID_LEN));
+	}
+	return rc;
+}
+
+static int recover_layer(const struct store *store, const char *layer, const json_t *request,
+	json_t *unsealed, int *removed)
+{
+	struct err why;
+	json_t *manifest = layer_manifest_read(store, layer, &why);
+	const char *how = json_string_value(json_object_get(manifest, "how"));
+	const char *sandbox = json_string_value(json_object_get(manifest, "sandbox"));
+	int rc;
+
+	if (how != NULL && str_eq(how, "seal") && sandbox != NULL && id_valid(sandbox) &&
+		listed(json_object_get(request, "sandboxes"), sandbox)) {
+		rc = seal_undo(store, sandbox, layer);
+		if (rc == 0)
+			(void)json_array_append_new(unsealed, json_string(sandbox));
+	} else {
+		rc = discard_layer(store, layer, false);
+		++*removed;
+	}
+	json_decref(manifest);
+	return rc;
+}
+
+static int recover_layers(struct job *job, json_t *unsealed, int *removed, struct err *err)
+{
+	cleanup_names struct tree_names names = { 0 };
+	json_t *known = set_of(json_object_get(job->request, "layers"));
+	int rc = each_name(&job->store, "layers", &names, err);
+
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		if (json_object_get(known, names.names[i]) != NULL)
+			continue;
+		rc = recover_layer(&job->store, names.names[i], job->request, unsealed, removed);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "recover layer '%s'", names.names[i]);
+	}
+	json_decref(known);
+	return rc;
+}
+
+/* A seal that the catalogue knows, but that died before the sandbox got its new live directory. */
+static int recover_lives(struct job *job, struct err *err)
+{
+	const json_t *ids = json_object_get(job->request, "layers"), *e;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach (ids, i, e) {
+		json_t *manifest = layer_manifest_read(&job->store, json_string_value(e), NULL);
+		const char *how = json_string_value(json_object_get(manifest, "how"));
+		const char *sandbox = json_string_value(json_object_get(manifest, "sandbox"));
+		cleanup_free char *live = str_dupf("live/%s", sandbox != NULL ? sandbox : "");
+
+		if (how != NULL && str_eq(how, "seal") && sandbox != NULL &&
+			listed(json_object_get(job->request, "sandboxes"), sandbox) &&
+			faccessat(job->store.pool, live, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+			rc = seal_renew_live(&job->store, sandbox, json_string_value(e),
+				json_object_get(manifest, "trees"));
+		if (rc < 0)
+			(void)err_raise_sys(
+				err, rc, "make the live directory of sandbox '%s'", sandbox);
+		json_decref(manifest);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int store_recover(struct job *job, json_t **ok, struct err *err)
+{
+	int undone = 0, finished = 0, layers = 0, sandboxes = 0, rc = check_ids(job, err);
+	json_t *unsealed = json_array();
+
+	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
+			       !json_is_array(json_object_get(job->request, "sandboxes"))))
+		rc = err_raise(err, ERR_INVALID,
+			"'layers' and 'sandboxes' that are known must both be given");
+	if (rc == 0)
+		rc = recover_sealing(&job->store, unsealed, err);
+	if (rc == 0)
+		rc = recover_layers(job, unsealed, &layers, err);
+	if (rc == 0)
+		rc = recover_lives(job, err);
+	if (rc == 0)
+		rc = sandboxes =
+			sweep(&job->store, "live", json_object_get(job->request, "sandboxes"), err);
+	if (rc >= 0)
+		rc = sweep(&job->store, "tmp", NULL, err);
+	if (rc >= 0)
+		rc = sweep(&job->store, "trash", NULL, err);
+	if (rc < 0) {
+		json_decref(unsealed);
+		return rc;
+	}
+	*ok = json_pack("{s:i, s:i, s:o, s:i, s:i}", "applies_undone", undone, "applies_finished",
+		finished, "unsealed", unsealed, "layers_removed", layers, "sandboxes_removed",
+		sandboxes);
+	return 0;
+}
+
+static json_t *usage_of(
+	const struct store *store, const char *where, const char *id, struct err *err)
+{
+	cleanup_free char *path = str_dupf("%s/%s", where, id);
+	cleanup_fd int dir = store_dir(store, path);
+	struct tree_count count = { 0 };
+	uint64_t bytes;
+	int rc = dir < 0 ? dir : tree_count(dir, &count);
+
+	if (rc < 0) {
+		(void)err_raise_sys(err, rc, "count '%s'", path);
+		return NULL;
+	}
+	if (!btrfs_subvolume_is(dir) || !str_eq(where, "live") ||
+		btrfs_subvolume_usage(dir, &bytes) < 0)
+		bytes = count.bytes;
+	return json_pack(
+		"{s:I, s:I}", "bytes", (json_int_t)bytes, "inodes", (json_int_t)count.entries);
+}
+
+static int usage_all(
+	struct job *job, const char *member, const char *where, json_t *usage, struct err *err)
+{
+	const json_t *ids = json_object_get(job->request, member), *e;
+	size_t i;
+
+	json_array_foreach (ids, i, e) {
+		json_t *one = usage_of(&job->store, where, json_string_value(e), err);
+
+		if (one == NULL)
+			return -EIO;
+		(void)json_object_set_new(usage, json_string_value(e), one);
+	}
+	return 0;
+}
+
+int store_usage(struct job *job, json_t **ok, struct err *err)
+{
+	json_t *usage = json_object();
+	int rc = check_ids(job, err);
+
+	if (rc == 0)
+		rc = usage_all(job, "sandboxes", "live", usage, err);
+	if (rc == 0)
+		rc = usage_all(job, "layers", "layers", usage, err);
+	if (rc == 0)
+		*ok = json_pack("{s:O}", "usage", usage);
+	json_decref(usage);
+	return rc;
+}
+
+static int sync_layer(const struct store *store, const char *layer)
+{
+	cleanup_free char *path = str_dupf("layers/%s", layer);
+	cleanup_fd int dir = store_dir(store, path);
+
+	if (dir < 0)
+		return dir;
+	/* the pool of our own file system in one go; else file by file, for a whole host is not ours to flush */
+	return store->btrfs ? 0 : tree_sync(dir);
+}
+
+int store_sync(struct job *job, json_t **ok, struct err *err)
+{
+	const json_t *ids = json_object_get(job->request, "layers"), *e;
+	cleanup_fd int layers = store_dir(&job->store, "layers");
+	size_t i;
+	int rc = job_ids(job->request, "layers", err);
+
+	if (rc < 0)
+		return rc;
+	json_array_foreach (ids, i, e) {
+		rc = sync_layer(&job->store, json_string_value(e));
+		if (rc < 0)
+			return err_raise_sys(
+				err, rc, "write layer '%s' to disk", json_string_value(e));
+	}
+	if (layers < 0 || fsync(layers) < 0 || (job->store.btrfs && syncfs(layers) < 0))
+		return err_raise_sys(err, layers < 0 ? layers : -errno, "write the layers to disk");
+	*ok = json_pack("{s:s}", "state", "durable");
+	return 0;
+}

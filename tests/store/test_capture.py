@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers: captured from running sandboxes, sealed from stopped ones, verified, refused when foreign, recovered after kill -9."""
+
+import json
+import os
+import random
+import stat
+import subprocess
+
+from lib import job
+from lib.case import contains, equal, raises, require
+from lib.pool import Pool, describe, same_trees
+
+CGROUP2 = "/sys/fs/cgroup/unified" if os.path.isdir("/sys/fs/cgroup/unified") else "/sys/fs/cgroup"
+
+
+def fill(top, rng, n=60):
+    """A bit of everything that a tree can hold."""
+    for i in range(n):
+        d = os.path.join(top, f"d{i % 7}", f"e{i % 3}")
+        os.makedirs(d, exist_ok=True)
+        path = os.path.join(d, f"f{i}")
+        with open(path, "wb") as f:
+            f.write(rng.randbytes(rng.choice([0, 1, 100, 5000, 70000])))
+        os.chown(path, rng.choice([0, 33, 1000]), rng.choice([0, 33]))
+        os.chmod(path, rng.choice([0o644, 0o600, 0o755, 0o4755]))
+        if i % 5 == 0:
+            os.setxattr(path, "user.note", b"x" * i)
+    os.link(os.path.join(top, "d0/e0/f0"), os.path.join(top, "twin"))
+    os.symlink("../../etc/passwd", os.path.join(top, "link"))
+    os.mkfifo(os.path.join(top, "fifo"))
+    os.mknod(os.path.join(top, "socket"), 0o755 | stat.S_IFSOCK)
+    os.mknod(os.path.join(top, "whiteout"), 0o600 | stat.S_IFCHR, 0)
+    os.setxattr(os.path.join(top, "d1"), "trusted.overlay.opaque", b"y")
+    os.setxattr(os.path.join(top, "d2"), "user.dir", b"1")
+    with open(os.path.join(top, "holes"), "wb") as f:
+        f.seek(50 << 20)
+        f.write(b"end")
+    with open(os.fsencode(top) + b"/bad\xff\xfename\n", "w") as f:
+        f.write("odd")
+    os.utime(os.path.join(top, "d3"), (1, 2))
+
+
+def deep(top, depth):
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d" * 200, dir_fd=here)
+        below = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def each_way(tmp):
+    """(pool, how) for the ways to capture; the pools are closed in turn."""
+    with Pool(tmp, "btrfs") as pool:
+        yield pool, "snapshot"
+        yield pool, "reflink"
+        yield pool, "copy"
+    with Pool(tmp, "directory") as pool:
+        yield pool, "copy"
+
+
+class Group:
+    """A cgroup of its own; what runs in it is killed at the end."""
+
+    def __init__(self):
+        self.path = os.path.join(CGROUP2, "cay-test-" + job.new_id())
+        os.mkdir(self.path)
+        self.freeze, self.children = self.path + "/cgroup.freeze", []
+
+    def start(self, code, *args, **how):
+        def enter():
+            with open(self.path + "/cgroup.procs", "w") as f:
+                f.write("0")
+        self.children.append(subprocess.Popen(["/usr/bin/python3", "-c", code, *args], preexec_fn=enter, **how))
+        return self.children[-1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with open(self.path + "/cgroup.kill", "w") as f:
+            f.write("1")
+        for child in self.children:
+            child.wait()
+        os.rmdir(self.path)
+
+
+@require("root", "btrfs", "loop")
+def test_capture_is_equal(tmp):
+    for pool, how in each_way(tmp):
+        sandbox = pool.live(trees=2)
+        fill(pool.upper(sandbox), random.Random(1))
+        fill(pool.upper(sandbox, 1), random.Random(2), 20)
+        layer, reply = pool.capture(sandbox, trees=2, how=how)
+        equal(reply["how"], how)
+        for n in (0, 1):
+            same_trees(pool.upper(sandbox, n), pool.layer(layer, n), times=True, overlay=True)
+        equal(os.stat(pool.layer(layer) + "/holes").st_blocks < 2048, True, "holes are kept")
+        equal(sorted(os.listdir(pool.path("layers", layer))), ["0", "1", "ARRANGED", "MANIFEST"])
+        equal(os.stat(pool.layer(layer) + "/d3").st_mtime, 2)
+        equal(pool.run("sync", layers=[layer])["state"], "durable")
+        equal(pool.run("verify", layers=[layer])["state"], "verified")
+        equal(pool.run("verify", layers=[layer])["files"] > 80, True)
+        equal(os.listdir(pool.path("tmp")), [])
+
+
+@require("root", "btrfs", "loop")
+def test_later_captures_see_every_change(tmp):
+    for pool, how in each_way(tmp):
+        rng, sandbox = random.Random(3), pool.live()
+        top, layers = pool.upper(sandbox), []
+        fill(top, rng)
+        for step in range(6):
+            layers.append((pool.capture(sandbox, how=how)[0], describe(top, overlay=True)))
+            with open(top + f"/d{step}/new", "w") as f:
+                f.write("x" * step)
+            with open(top + "/d0/e0/f0", "r+b") as f:  # same size, in place, maybe in the same tick of the clock
+                f.write(bytes([step + 65]))
+            if step > 0 and os.path.isdir(top + f"/d{step}/e0"):
+                os.rename(top + f"/d{step}/e0", top + f"/d{step}/renamed")
+            if step == 2:
+                for name in ("fifo", "link"):
+                    os.unlink(top + "/" + name)
+                    os.mkdir(top + "/" + name)
+            if step == 3:
+                os.rmdir(top + "/fifo")
+                os.removexattr(top + "/d2", "user.dir")
+        for layer, then in layers:
+            equal(describe(pool.layer(layer), overlay=True) == then, True, f"{how}: a layer is what the sandbox was, and stays so")
+        pool.run("remove", sandboxes=[sandbox], layers=[layer for layer, _ in layers])
+        equal((os.listdir(pool.path("layers")), os.listdir(pool.path("live"))), ([], []))
+
+
+MAPPER = """import mmap,sys
+f=open(sys.argv[1],'r+b')
+m=mmap.mmap(f.fileno(),4096)
+m[0:1]=b'a'
+for line in sys.stdin:
+    m[0:1]=line[0:1].encode()
+    print('ok',flush=True)
+"""
+
+
+@require("root", "cgroup2")
+def test_store_through_a_mapping_counts(tmp):
+    """A store through a shared mapping moves no time stamp: the next capture by copy must see it all the same."""
+    with Pool(tmp, "directory") as pool, Group() as group:
+        sandbox, layers = pool.live(), []
+        path = pool.upper(sandbox) + "/mapped"
+        with open(path, "wb") as f:
+            f.write(b"0" * 4096)
+        child = group.start(MAPPER, path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for letter in "bcdefg":
+            child.stdin.write(letter + "\n")
+            child.stdin.flush()
+            child.stdout.readline()
+            layer = job.new_id()
+            # the process sees the upper itself at this path: that is where its "sandbox" has its root
+            reply = pool.run("capture", sandbox=sandbox, layer=layer, trees=[{"n": 0, "target": pool.upper(sandbox)}],
+                             freeze=group.freeze, how="copy")
+            equal(reply["frozen_us"] > 0, True)
+            layers.append((layer, letter))
+        for layer, letter in layers:
+            with open(pool.layer(layer) + "/mapped") as f:
+                equal(f.read(1), letter)
+        with open(group.freeze) as f:
+            equal(f.read(), "0\n", "thawed")
+        child.stdin.close()
+        child.stdout.close()
+
+
+APPENDER = """import os,sys
+f=os.open(sys.argv[1],os.O_WRONLY|os.O_CREAT|os.O_APPEND)
+i=0
+while True:
+    os.write(f,b'%08d\\n'%i)
+    i+=1
+    if i==1:
+        print('on',flush=True)
+"""
+
+
+@require("root", "btrfs", "loop", "cgroup2")
+def test_log_is_a_prefix_in_each_capture(tmp):
+    for pool, how in each_way(tmp):
+        sandbox = pool.live()
+        with Group() as group:
+            child = group.start(APPENDER, pool.upper(sandbox) + "/log", stdout=subprocess.PIPE)
+            child.stdout.readline()
+            layers = [pool.capture(sandbox, how=how, freeze=group.freeze)[0] for _ in range(10)]
+            child.stdout.close()
+        with open(pool.upper(sandbox) + "/log", "rb") as f:
+            whole = f.read()
+        sizes = []
+        for layer in layers:
+            with open(pool.layer(layer) + "/log", "rb") as f:
+                part = f.read()
+            equal(whole.startswith(part) and len(part) % 9 == 0, True, f"{how}: a prefix of whole lines")
+            sizes.append(len(part))
+        equal(sizes, sorted(sizes))
+
+
+@require("root", "cgroup2")
+def test_error_thaws_and_pause_stays(tmp):
+    with Pool(tmp, "directory") as pool, Group() as group:
+        sandbox = pool.live()
+        child = group.start(APPENDER, pool.upper(sandbox) + "/log", stdout=subprocess.PIPE)
+        child.stdout.readline()
+        raises(job.JobError, pool.capture, sandbox, freeze=group.freeze, env={"CAY_FAULT": "store.capture.frozen=error"})
+        with open(group.freeze) as f:
+            equal(f.read(), "0\n", "thawed after an error")
+        with open(group.freeze, "w") as f:
+            f.write("1")
+        equal(pool.capture(sandbox, freeze=group.freeze)[1]["frozen_us"], 0)
+        with open(group.freeze) as f:
+            equal(f.read(), "1\n", "a paused sandbox stays paused")
+        child.stdout.close()
+
+
+@require("root", "btrfs", "loop")
+def test_seal_moves_and_renews(tmp):
+    for kind in ("btrfs", "directory"):
+        with Pool(tmp, kind) as pool:
+            sandbox = pool.live(trees=2)
+            fill(pool.upper(sandbox), random.Random(4))
+            os.mkdir(pool.upper(sandbox) + "/upper")
+            os.chown(pool.upper(sandbox, 1), 1000, 1000)
+            os.chmod(pool.upper(sandbox, 1), 0o2750)
+            want = describe(pool.upper(sandbox), overlay=True)
+            layer, reply = pool.seal(sandbox, trees=2)
+            equal((reply["how"], reply["state"], reply["frozen_us"]), ("seal", "sealed", 0))
+            equal(describe(pool.layer(layer), overlay=True) == want, True)
+            equal(os.listdir(pool.upper(sandbox)), [])
+            st = os.stat(pool.upper(sandbox, 1))
+            equal((st.st_uid, stat.S_IMODE(st.st_mode)), (1000, 0o2750), "the new tree's root is like the old one's")
+
+
+@require("root", "btrfs", "loop")
+def test_kill_at_each_point(tmp):
+    """kill -9 at every fault point of seal and capture; recovery gives back exactly what the sandbox had."""
+    for kind in ("btrfs", "directory"):
+        with Pool(tmp, kind) as pool:
+            for verb in ("seal", "capture"):
+                log = os.path.join(tmp, "points")
+                sandbox = pool.live()
+                fill(pool.upper(sandbox), random.Random(5), 10)
+                os.mkdir(pool.upper(sandbox) + "/upper")
+                want = describe(pool.upper(sandbox), overlay=True)
+                members = {"sandbox": sandbox, "trees": [{"n": 0, "target": "/"}]}
+                pool.run(verb, layer=job.new_id(), env={"CAY_FAULT_LOG": log}, **members)
+                with open(log) as f:
+                    points = f.read().split()
+                os.unlink(log)
+                equal(len(points) >= 4, True, f"fault points of {verb}: {points}")
+                pool.run("recover", layers=[], sandboxes=[sandbox])
+                equal(describe(pool.upper(sandbox), overlay=True) == want, True, f"{verb} undone")
+                for point in points:
+                    for action, error in (("", job.JobDied), ("=error", job.JobError)):
+                        raises(error, pool.run, verb, layer=job.new_id(), env={"CAY_FAULT": point + action}, **members)
+                        pool.run("recover", layers=[], sandboxes=[sandbox])
+                        equal(describe(pool.upper(sandbox), overlay=True) == want, True, f"{kind} {verb} {point}{action}")
+                        for place in ("layers", "tmp", "trash", "sealing"):
+                            equal(os.listdir(pool.path(place)), [], f"{kind} {verb} {point}{action}: {place}")
+                pool.run("remove", sandboxes=[sandbox])
+
+
+@require("root", "btrfs", "loop")
+def test_known_layers_stay(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        sandbox = pool.live()
+        fill(pool.upper(sandbox), random.Random(6), 10)
+        sealed, _ = pool.seal(sandbox)
+        with open(pool.upper(sandbox) + "/more", "w") as f:
+            f.write("more")
+        taken, _ = pool.capture(sandbox)
+        lost = pool.live()
+        reply = pool.run("recover", layers=[sealed], sandboxes=[sandbox])
+        equal((reply["layers_removed"], reply["sandboxes_removed"], reply["unsealed"]), (1, 1, []))
+        equal(os.listdir(pool.path("layers")), [sealed])
+        equal(os.path.exists(pool.path("live", lost)) or os.path.exists(pool.path("layers", taken)), False)
+        # dead between the commit of the seal and the new live directory
+        pool.run("remove", sandboxes=[sandbox])
+        pool.run("recover", layers=[sealed], sandboxes=[sandbox])
+        equal(os.listdir(pool.upper(sandbox)), [])
+
+
+@require("root")
+def test_corrupt_and_foreign_are_refused(tmp):
+    with Pool(tmp, "directory") as pool:
+        sandbox = pool.live()
+        fill(pool.upper(sandbox), random.Random(7), 10)
+        layer, _ = pool.capture(sandbox)
+        pool.run("verify", layers=[layer])
+        path = pool.layer(layer) + "/d1/e1/f1"
+        st = os.stat(path)
+        with open(path, "r+b") as f:
+            f.write(b"!")
+        os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns))
+        error = raises(job.JobError, pool.run, "verify", layers=[layer])
+        equal(error.code, "corrupt")
+        contains(error.message, "d1/e1/f1")
+        manifest = pool.path("layers", layer, "MANIFEST")
+        with open(manifest) as f:
+            good = json.load(f)
+        with open(manifest, "w") as f:
+            json.dump({**good, "captured_ns": 1}, f)
+        error = raises(job.JobError, pool.run, "verify", layers=[layer])
+        equal(error.code, "corrupt")
+        contains(error.message, "changed")
+        other = job.new_id()
+        os.rename(pool.path("layers", layer), pool.path("layers", other))
+        with open(pool.path("layers", other, "MANIFEST"), "w") as f:
+            json.dump(good, f)
+        contains(raises(job.JobError, pool.run, "verify", layers=[other]).message, "has the manifest of layer")
+
+
+@require("root", "loop")
+def test_full_disk_and_full_inodes_lose_nothing(tmp):
+    for size, inodes in ((200, 8000), (600, 700)):
+        disk, at = os.path.join(tmp, f"disk-{size}"), os.path.join(tmp, f"at-{size}")
+        os.mkdir(at)
+        with open(disk, "wb") as f:
+            f.truncate(size << 20)
+        subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-N", str(inodes), disk], check=True)
+        subprocess.run(["mount", "-o", "loop", disk, at], check=True)
+        try:
+            with Pool(at, "directory") as pool:
+                sandbox = pool.live()
+                fill(pool.upper(sandbox), random.Random(8), 100)
+                with open(pool.upper(sandbox) + "/big", "wb") as f:
+                    f.write(random.Random(9).randbytes(20 << 20))
+                want = describe(pool.upper(sandbox), overlay=True)
+                kept, error = [], None
+                for _ in range(40):
+                    try:
+                        kept.append(pool.capture(sandbox)[0])
+                    except job.JobError as e:
+                        error = e
+                        break
+                    os.unlink(pool.path("live", sandbox, "captured.layer"))  # else unchanged files are links
+                equal(error is not None and error.code, "disk_full")
+                equal(os.listdir(pool.path("tmp")), [])
+                equal(len(kept) > 1, True)
+                for layer in kept:
+                    equal(describe(pool.layer(layer), overlay=True) == want, True)
+                equal(describe(pool.upper(sandbox), overlay=True) == want, True)
+                try:
+                    pool.seal(sandbox)
+                    pool.run("recover", layers=kept, sandboxes=[sandbox])
+                except job.JobError as e:
+                    equal(e.code, "disk_full")
+                equal(describe(pool.upper(sandbox), overlay=True) == want, True, "a seal is done or undone")
+        finally:
+            subprocess.run(["umount", at], check=True)
+
+
+@require("root", "btrfs", "loop")
+def test_limit_of_a_live_directory_holds(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        equal((pool.info["limit_bytes"], pool.info["limit_inodes"]), ("quota", "by bytes"))
+        sandbox = pool.live()
+        subprocess.run(["btrfs", "qgroup", "limit", "20M", pool.path("live", sandbox)], check=True)
+        made = 0
+        try:
+            for made in range(1000):
+                with open(pool.upper(sandbox) + f"/{made}", "wb") as f:
+                    f.write(bytes(1 << 20))
+                    os.fsync(f.fileno())
+        except OSError as e:
+            equal(e.errno, 122)
+        equal(5 < made < 21, True, "megabytes written")
+        usage = pool.run("usage", sandboxes=[sandbox])["usage"][sandbox]
+        equal(10 << 20 < usage["bytes"] <= 20 << 20, True, str(usage))
+        equal(usage["inodes"] >= made, True)
+
+
+@require("root")
+def test_bad_requests_change_nothing(tmp):
+    with Pool(tmp, "directory") as pool:
+        sandbox = pool.live()
+        good = {"sandbox": sandbox, "layer": job.new_id(), "trees": [{"n": 0, "target": "/"}]}
+        for verb, members, code in (
+                ("capture", {}, "invalid"), ("capture", {**good, "sandbox": "x"}, "invalid"),
+                ("capture", {**good, "sandbox": job.new_id()}, "not_found"), ("capture", {**good, "trees": []}, "invalid"),
+                ("capture", {**good, "trees": [{"n": "0"}]}, "invalid"), ("capture", {**good, "how": "magic"}, "invalid"),
+                ("capture", {**good, "how": "snapshot"}, "unsupported"), ("capture", {**good, "freeze": "/etc/passwd"}, "invalid"),
+                ("seal", {**good, "sandbox": job.new_id()}, "not_found"), ("seal", {**good, "sandbox": "../../etc"}, "invalid"),
+                ("seal", {"sandbox": sandbox, "layer": job.new_id()}, "invalid"),
+                ("verify", {"layers": [job.new_id()]}, "not_found"), ("remove", {"layers": ["../x"]}, "invalid"),
+                ("gc", {"layers": []}, "invalid"), ("recover", {}, "invalid"), ("nonsense", {}, "unsupported")):
+            equal(raises(job.JobError, pool.run, verb, **members).code, code, f"{verb} {members}")
+        equal(os.listdir(pool.path("live")), [sandbox])
+        equal(os.listdir(pool.upper(sandbox)), [])
+        for place in ("layers", "tmp", "sealing"):
+            equal(os.listdir(pool.path(place)), [])
+
+
+@require("root")
+def test_hostile_trees_are_removed(tmp):
+    """Trees beyond PATH_MAX and links to the outside: captured or refused with a reason, and removed."""
+    outside = os.path.join(tmp, "outside")
+    os.mkdir(outside)
+    with open(outside + "/precious", "w") as f:
+        f.write("keep")
+    with Pool(tmp, "directory") as pool:
+        sandbox = pool.live()
+        os.symlink(outside, pool.upper(sandbox) + "/way-out")
+        deep(pool.upper(sandbox), 300)
+        layer, _ = pool.capture(sandbox)
+        os.mkdir(pool.upper(sandbox) + "/deeper")
+        deep(pool.upper(sandbox) + "/deeper", 3000)
+        equal(raises(job.JobError, pool.capture, sandbox).code, "limit")
+        pool.run("remove", sandboxes=[sandbox], layers=[layer])
+        for place in ("live", "layers", "trash", "tmp"):
+            equal(os.listdir(pool.path(place)), [])
+    equal(os.listdir(outside), ["precious"])
