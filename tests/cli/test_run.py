@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cay run: what a person notices. Status, output, what is kept and what the last line says."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+
+from lib import cay
+from lib.case import contains, equal
+
+
+def project(tmp):
+    top = os.path.join(tmp, "project")
+    os.mkdir(top)
+    with open(os.path.join(top, "f"), "w", encoding="utf-8") as f:
+        f.write("one\n")
+    return top
+
+
+def boxes(instance):
+    return [s["name"] for s in instance.get("/v1/sandboxes")["sandboxes"]]
+
+
+def forget(instance):
+    for name in boxes(instance):
+        instance.cay("rm", "-f", name)
+
+
+def test_an_unknown_image(instance, tmp):
+    done = instance.cay("run", "no-such-image", "--", "true", want=125, cwd=tmp)
+    contains(done.stderr, "no-such-image")
+    equal(boxes(instance), [])
+
+
+def test_bad_mounts(instance, tmp):
+    for mount in ("x", "/no/such/dir:/x", "/tmp:relative", "/tmp:/x:wr", ":/x", "/tmp:/proc", "/tmp:/"):
+        done = instance.cay("run", "--no-cwd", "--mount", mount, "--", "true", check=False, cwd=tmp)
+        assert done.returncode in (64, 125), (mount, done.returncode, done.stderr)
+        assert done.stderr.strip(), mount
+    equal(boxes(instance), [])
+
+
+def test_output_goes_where_the_command_sent_it(instance, tmp):
+    done = instance.cay("run", "--no-cwd", "--rm", "--", "sh", "-c", "echo out; echo err >&2; exit 3", want=3, cwd=tmp)
+    equal(done.stdout, "out\n")
+    contains(done.stderr, "err\n")
+
+
+def test_a_run_that_changed_nothing_leaves_nothing(instance, tmp):
+    top = project(tmp)
+    done = instance.cay("run", "--", "cat", "f", cwd=top)
+    equal((done.stdout, done.stderr), ("one\n", ""))
+    equal(boxes(instance), [])
+
+
+def test_a_run_that_changed_files_is_kept_and_says_what_to_do(instance, tmp):
+    top = project(tmp)
+    done = instance.cay("run", "--", "sh", "-c", "echo two > f; echo new > g; exit 4", want=4, cwd=top)
+    last = done.stderr.strip().splitlines()[-1]
+    match = re.fullmatch(r"(\d+) files? changed: cay diff (\S+) · cay apply (\S+) · cay rm (\S+)", last)
+    assert match, last
+    equal((match[1], match[2], match[3]), ("2", match[4], match[4]))
+    name = match[2]
+    equal(instance.get(f"/v1/sandboxes/{name}")["state"], "stopped")
+    with open(os.path.join(top, "f"), encoding="utf-8") as f:
+        equal(f.read(), "one\n", "the host file")
+    # Without a name: the last kept run of this directory.
+    paths = [c["path"] for c in json.loads(instance.cay("diff", "--json", cwd=top).stdout)["changes"]]
+    equal(sorted(paths), [os.path.join(top, "f"), os.path.join(top, "g")])
+    instance.cay("apply", cwd=top)
+    with open(os.path.join(top, "f"), encoding="utf-8") as f:
+        equal(f.read(), "two\n")
+    assert os.path.exists(os.path.join(top, "g"))
+    instance.cay("rm", cwd=top)
+    equal(boxes(instance), [])
+
+
+def test_rm_removes_whatever_changed(instance, tmp):
+    top = project(tmp)
+    done = instance.cay("run", "--rm", "--", "sh", "-c", "echo two > f", cwd=top)
+    assert "cay diff" not in done.stderr, done.stderr
+    equal(boxes(instance), [])
+    with open(os.path.join(top, "f"), encoding="utf-8") as f:
+        equal(f.read(), "one\n")
+
+
+def test_an_interrupt_ends_the_command_and_keeps_the_changes(instance, tmp):
+    top = project(tmp)
+    process = instance.popen([os.path.join(instance.programs, "cay"), "run", "--", "sh", "-c", "echo two > f; echo ready; exec sleep 1000"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=top, start_new_session=True)
+    equal(process.stdout.readline(), b"ready\n")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    equal(process.returncode, 130)
+    contains(err.decode(), "1 file changed")
+    equal(len(boxes(instance)), 1)
+    equal(instance.get(f"/v1/sandboxes/{boxes(instance)[0]}")["state"], "stopped")
+    forget(instance)
+
+
+def test_a_client_that_is_killed_leaves_no_running_command(instance, tmp):
+    top = project(tmp)
+    process = instance.popen([os.path.join(instance.programs, "cay"), "run", "--", "sh", "-c", "echo two > f; echo ready; exec sleep 1000"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=top, start_new_session=True)
+    equal(process.stdout.readline(), b"ready\n")
+    box = instance.get("/v1/sandboxes")["sandboxes"][0]["id"]
+    process.kill()
+    process.communicate()
+    instance.wait_event("sandbox.stopped", box)
+    equal(instance.get(f"/v1/sandboxes/{box}")["state"], "stopped")
+    forget(instance)
+
+
+def test_the_current_directory_is_where_the_command_starts(instance, tmp):
+    top = project(tmp)
+    equal(instance.cay("run", "--", "pwd", cwd=top).stdout, top + "\n")
+    done = instance.cay("run", "--no-cwd", "--", "ls", top, check=False, cwd=top)
+    assert "f" not in done.stdout.split() or done.returncode != 0, done.stdout
+    forget(instance)
+
+
+def test_mount_modes(instance, tmp):
+    top = project(tmp)
+    other = os.path.join(tmp, "other")
+    os.mkdir(other)
+    os.chmod(other, 0o777)
+    done = instance.cay("run", "--rm", "--no-cwd", "--mount", f"{top}:/ro:ro", "--", "sh", "-c", "echo x > /ro/f", check=False, cwd=tmp)
+    assert done.returncode != 0
+    contains(done.stderr.lower(), "read-only")
+    done = instance.cay("run", "--rm", "--no-cwd", "--mount", f"{other}:/rw:rw", "--", "sh", "-c", "echo x > /rw/g", cwd=tmp)
+    contains(done.stderr.lower(), "rw")
+    with open(os.path.join(other, "g"), encoding="utf-8") as f:
+        equal(f.read(), "x\n")
+    equal(os.stat(os.path.join(other, "g")).st_uid, os.getuid())
+
+
+def test_json_gives_one_object(instance, tmp):
+    top = project(tmp)
+    done = instance.cay("run", "--json", "--", "sh", "-c", "echo hello; echo two > f", cwd=top)
+    summary = json.loads(done.stdout)
+    assert "hello" in done.stderr
+    contains(str(summary), "changes")
+    forget(instance)
+
+
+def test_every_verb_has_help_with_an_example(instance):
+    verbs = re.findall(r"^VERB\(\w+, \"([^\"]+)\"", open(os.path.join(cay.TOP, "defs", "cli.def"), encoding="utf-8").read(), re.M)
+    assert len(verbs) > 20, verbs
+    for verb in verbs:
+        done = instance.cay(*verb.split(), "--help")
+        contains(done.stdout, "cay " + verb)
+        assert "\x1b" not in done.stdout, f"{verb}: colours without a terminal"
+    contains(instance.cay("--help").stdout, "run")
+    contains(instance.cay("--version").stdout, "0.1")
+
+
+def test_words_that_are_not_there_yet_say_so(instance):
+    done = instance.cay("stub", "list", check=False)
+    assert done.returncode != 0
+    assert done.stderr.strip()
+
+
+def test_names_and_prefixes(instance):
+    with instance.sandbox(name="swift-test") as box:
+        for name in ("swift-test", box, box[:10]):
+            equal(instance.json("info", name)["id"], box)
+
+
+def test_a_server_is_started_when_none_runs(tmp):
+    instance = cay.Instance(tmp)
+    try:
+        equal(instance.cay("run", "--rm", "--no-cwd", "--", "echo", "hi", cwd=tmp).stdout, "hi\n")
+        pid = instance.get("/v1/version")["pid"]
+        instance.tags.add("cay-" + instance.get("/v1/version")["tag"])
+        equal(instance.cay("run", "--rm", "--no-cwd", "--", "echo", "ho", cwd=tmp).stdout, "ho\n")
+        equal(instance.get("/v1/version")["pid"], pid)
+        instance.post("/v1/shutdown", {"sandboxes": "stop"})
+        instance.check_clean()
+    finally:
+        instance.close()
+
+
+def test_copies_in_and_out(instance, tmp):
+    data = bytes(range(256)) * 5000
+    source = os.path.join(tmp, "source")
+    with open(source, "wb") as f:
+        f.write(data)
+    os.chmod(source, 0o640)
+    with instance.sandbox() as box:
+        instance.cay("cp", source, f"{box}:/var/tmp/copy")
+        equal(instance.ok(box, "stat -c '%s %a' /var/tmp/copy").strip(), f"{len(data)} 640")
+        instance.cay("cp", f"{box}:/var/tmp/copy", os.path.join(tmp, "back"))
+        with open(os.path.join(tmp, "back"), "rb") as f:
+            equal(f.read(), data)
+        instance.ok(box, "mkdir -p /var/tmp/d/e; echo x > /var/tmp/d/e/f; ln -s e/f /var/tmp/d/l")
+        instance.cay("cp", f"{box}:/var/tmp/d", os.path.join(tmp, "d"))
+        with open(os.path.join(tmp, "d", "l"), encoding="utf-8") as f:
+            equal(f.read(), "x\n")
+        instance.cay("cp", f"{box}:/no/such/file", os.path.join(tmp, "no"), want=125)
+        assert not os.path.exists(os.path.join(tmp, "no"))
