@@ -20,11 +20,17 @@ $(BUILD)/build.ninja:
 	@$(MESON) setup $(BUILD) --prefix $(PREFIX) >$(BUILD)-setup.log 2>&1 || { cat $(BUILD)-setup.log; exit 1; }
 	@rm -f $(BUILD)-setup.log
 
-test: packages-test all ## every test but the long ones
-	@$(PYTHON) tests/run.py --build $(BUILD) $(ARGS)
+test: packages-test all sanitized ## every test but the long ones
+	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)-sanitize $(ARGS)
 
-test-long: packages-test all ## the long tests too
-	@$(PYTHON) tests/run.py --build $(BUILD) --long $(ARGS)
+test-long: packages-test all sanitized ## the long tests too
+	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)-sanitize --long $(ARGS)
+
+# The unit tests and the corpora once more, with address and undefined-behaviour sanitizers (static programs cannot have them).
+sanitized: packages
+	@[ -e $(BUILD)-sanitize/build.ninja ] || $(MESON) setup $(BUILD)-sanitize --buildtype debug -Db_sanitize=address,undefined >/dev/null
+	@ninja -C $(BUILD)-sanitize --quiet $$(ninja -C $(BUILD)-sanitize -t targets all | \
+		sed -nE 's,^(tests/unit/test_[a-z0-9_]+|fuzz/replay_[a-z0-9_]+): .*,\1,p') | sed '/^ninja: no work to do/d'
 
 quick: all ## unit tests and the quick part of lint
 	@$(PYTHON) tests/run.py --build $(BUILD) --quick $(ARGS)
@@ -53,7 +59,7 @@ install: all ## install into $(DESTDIR)$(PREFIX)
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --quiet
 
 clean: ## remove the build directory
-	rm -rf $(BUILD) $(BUILD)-setup.log
+	rm -rf $(BUILD) $(BUILD)-sanitize $(BUILD)-setup.log
 
 help:
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 12

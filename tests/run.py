@@ -275,13 +275,14 @@ def chosen_programs(options):
     lint = os.path.join(TOP, "tools", "lint.py")
     if os.path.exists(lint):
         found.append(([PYTHON, "-B", lint] + (["--quick"] if options.quick else []), "lint", False))
-    for path in sorted(glob.glob(os.path.join(options.build, "tests", "unit", "test_*"))):
-        if os.access(path, os.X_OK) and not os.path.isdir(path):
-            found.append(([path], "unit/" + os.path.basename(path)[5:], True))
-    for path in sorted(glob.glob(os.path.join(options.build, "fuzz", "replay_*"))):
-        if os.access(path, os.X_OK) and not os.path.isdir(path):
-            corpus = os.path.join(TOP, "fuzz", "corpus", os.path.basename(path)[7:])
-            found.append(([path, corpus], "fuzz/" + os.path.basename(path)[7:], False))
+    for build, prefix in ((options.build, ""), (options.sanitized, "sanitized/")):
+        for path in sorted(glob.glob(os.path.join(build, "tests", "unit", "test_*"))) if build else []:
+            if os.access(path, os.X_OK) and not os.path.isdir(path):
+                found.append(([path], f"{prefix}unit/{os.path.basename(path)[5:]}", True))
+        for path in sorted(glob.glob(os.path.join(build, "fuzz", "replay_*"))) if build else []:
+            if os.access(path, os.X_OK) and not os.path.isdir(path):
+                corpus = os.path.join(TOP, "fuzz", "corpus", os.path.basename(path)[7:])
+                found.append(([path, corpus], f"{prefix}fuzz/{os.path.basename(path)[7:]}", False))
     if options.only:
         found = [p for p in found if options.only in p[1]]
     return found
@@ -294,6 +295,7 @@ def parse():
     parser.add_argument("--only", metavar="PART", help="only cases whose name holds PART (exec/test_status.test_oom)")
     parser.add_argument("--jobs", type=int, default=max(1, min(2, os.cpu_count() or 1)), help="files at a time")
     parser.add_argument("--build", default=os.path.join(TOP, "build"), help="build directory")
+    parser.add_argument("--sanitized", metavar="DIR", default="", help="build with sanitizers: its unit tests and corpora run too")
     parser.add_argument("--list", action="store_true", help="say what would run")
     parser.add_argument("--keep", action="store_true", help="keep the directories of the tests")
     parser.add_argument("--exclusive", action="store_true", default=os.environ.get("CAY_TEST_EXCLUSIVE") == "1",
