@@ -19,6 +19,14 @@ LONG = False
 
 # Every fault("...") of the source; make lint compares.
 POINTS = [
+    "keeper.start.mounted",
+    "store.seal.taken",
+    "store.capture.frozen",
+    "store.capture.filled",
+    "store.layer.arranged",
+    "store.commit.manifest",
+    "store.commit.before_rename",
+    "store.commit.after_rename",
 ]
 # Kill at the first so many hits of a point; later hits are the same code again.
 HITS = 3
