@@ -32,8 +32,6 @@
 #define SLOT_COUNT    16384U
 #define IDS_PER_BOX   65536U
 
-#define KILL_TIMEOUT_MS 10000
-
 static int prepare_groups(struct box *box, struct err *err)
 {
 	int rc = cgroup_prepare(&box->cgroup, box->config->tag, box->id, !box->config->rootless);
@@ -359,28 +357,19 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 	return 0;
 }
 
-int box_kill(struct box *box)
+void box_kill(const struct box *box)
 {
-	uint64_t deadline = clock_now_ns() + KILL_TIMEOUT_MS * NS_PER_MS;
-	int rc = cgroup_kill(&box->cgroup, NULL);
-
+	(void)!cgroup_kill(&box->cgroup, NULL);
 	/* the death of PID 1 takes its pid namespace along, cgroup or not; frozen tasks die too */
 	if (box->init_pidfd >= 0)
 		(void)raw_pidfd_kill(box->init_pidfd, SIGKILL);
-	if (rc == 0)
-		rc = cgroup_wait_empty(&box->cgroup, KILL_TIMEOUT_MS);
-	else
-		rc = 0;
-	if (box->init_pidfd >= 0) {
-		struct pollfd p = { .fd = box->init_pidfd, .events = POLLIN };
-		uint64_t now = clock_now_ns();
+}
 
-		if (poll(&p, 1, now < deadline ? (int)((deadline - now) / NS_PER_MS) : 0) != 1)
-			rc = -ETIMEDOUT;
-		else
-			(void)waitpid(box->init_pid, NULL, WNOHANG);
-	}
-	return rc;
+int box_wait_empty(const struct box *box, int timeout_ms)
+{
+	int rc = cgroup_wait_empty(&box->cgroup, timeout_ms);
+
+	return rc == -ENOENT ? 0 : rc; /* no cgroup: the end of PID 1 was the end of all */
 }
 
 int box_terminal(const struct box *box, int *ret_slave)

@@ -43,7 +43,7 @@ struct box {
 
 /**
  * box_prepare() - make everything that does not depend on a specification.
- * @box: filled; use box_kill() in any case afterwards.
+ * @box: filled; needs box_kill() in any case afterwards.
  * @slot: which range of host uids, 0..16383 (root mode); no other live sandbox may have it.
  * Context: once, before any other thread or child; root, or root of the rootless namespace. Blocks for milliseconds.
  * Return: 0, or %ERR_HOST / %ERR_INTERNAL naming the step.
@@ -58,8 +58,11 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
  */
 int box_start(struct box *box, struct spec *spec, struct err *err) attr_must_use;
 
-/** box_kill() - kill every process of the sandbox and wait until none is left. Idempotent. 0, or -ETIMEDOUT. */
-int box_kill(struct box *box) attr_must_use;
+/** box_kill() - send SIGKILL to every process of the sandbox. Their parent has to reap them: see keeper_kill_all(). */
+void box_kill(const struct box *box);
+
+/** box_wait_empty() - wait until the sandbox's groups hold no process. 0, or -ETIMEDOUT. */
+int box_wait_empty(const struct box *box, int timeout_ms) attr_must_use;
 
 /**
  * box_terminal() - make a terminal in the sandbox's /dev/pts.

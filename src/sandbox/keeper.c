@@ -26,12 +26,13 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#define CONN_OUT_MAX   (64U << 20) /* events and replies; attached output stops far below */
-#define CONN_OUT_HIGH  (256U << 10)
-#define CONN_IN_MAX    (FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE + 65536U)
-#define FINISHED_MAX   256         /* execs */
-#define FINISHED_BYTES (16U << 20) /* of their rings */
-#define CHUNK          65536U
+#define CONN_OUT_MAX    (64U << 20) /* events and replies; attached output stops far below */
+#define CONN_OUT_HIGH   (256U << 10)
+#define CONN_IN_MAX     (FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE + 65536U)
+#define FINISHED_MAX    256         /* execs */
+#define FINISHED_BYTES  (16U << 20) /* of their rings */
+#define CHUNK           65536U
+#define KILL_TIMEOUT_MS 10000
 
 /* --- state --- */
 
@@ -229,39 +230,59 @@ static void forget_old_execs(struct keeper *k)
 	}
 }
 
-static void reap_exec(struct keeper *k, struct exec *e)
+static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
 {
-	struct rusage usage;
-	int status;
-
-	if (e->state != EXEC_RUNNING || wait4(e->pid, &status, WNOHANG, &usage) != e->pid)
-		return;
 	/* what an attached client has not got yet stays; only without one may the oldest output give way */
 	(void)exec_read(e, &e->out, RING_STDOUT, needed_from(k, e));
 	(void)exec_read(e, &e->err, RING_STDERR, needed_from(k, e));
 	if (needed_from(k, e) == e->ring.end)
 		exec_drain(e);
-	exec_ended(e, &k->box, status,
-		(uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
-			(uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec));
+	exec_ended(e, &k->box, d->wait_status, d->cpu_us);
 	report_end(k, e);
 	if (!cgroup_leaf_populated(&k->box.cgroup, e->leaf))
 		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
 }
 
-static void reap_init(struct keeper *k)
+static void init_ended(struct keeper *k, int wait_status)
 {
-	int status;
-
-	if (k->init_gone || k->box.init_pid == 0 || k->state < KEEPER_RUNNING ||
-		waitpid(k->box.init_pid, &status, WNOHANG) != k->box.init_pid)
-		return;
 	k->init_gone = true;
-	if (k->state != KEEPER_STOPPING)
-		keeper_event(k, "sandbox.died", NULL, json_pack("{s:i}", "wait_status", status));
+	if (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED)
+		keeper_event(
+			k, "sandbox.died", NULL, json_pack("{s:i}", "wait_status", wait_status));
+}
+
+static void child_ended(struct keeper *k, const struct death *d)
+{
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		if (e->state == EXEC_RUNNING && e->pid == d->pid) {
+			end_exec(k, e, d);
+			return;
+		}
+	}
+	if (d->pid == k->box.init_pid)
+		init_ended(k, d->wait_status);
+	else if (d->pid == k->box.starter.pid)
+		k->box.starter.pid = 0;
+	else /* a program that ended before the starter's answer named its pid */
+		k->early[k->n_early++ % KEEPER_EARLY_MAX] = *d;
 }
 
 static void reap_children(struct keeper *k)
+{
+	struct rusage usage;
+	struct death d;
+
+	while ((d.pid = wait4(-1, &d.wait_status, WNOHANG, &usage)) > 0) {
+		d.cpu_us = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+			   (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+		child_ended(k, &d);
+	}
+	forget_old_execs(k);
+}
+
+static void read_signals(struct keeper *k)
 {
 	struct signalfd_siginfo info;
 
@@ -269,10 +290,41 @@ static void reap_children(struct keeper *k)
 		if (info.ssi_signo == SIGTERM && k->state != KEEPER_STOPPING)
 			keeper_move(k, KEEPER_STOPPING);
 	}
+	reap_children(k);
+}
+
+int keeper_kill_all(struct keeper *k)
+{
+	uint64_t deadline = clock_now_ns() + KILL_TIMEOUT_MS * NS_PER_MS;
+
 	list_for_each (&k->execs, pos, next)
-		reap_exec(k, list_entry(pos, struct exec, node));
-	reap_init(k);
-	forget_old_execs(k);
+		list_entry(pos, struct exec, node)->killed = true;
+	if (k->box.init_pid == 0)
+		return 0;
+	box_kill(&k->box);
+	/* PID 1 cannot end before we have reaped the children that we have in its pid namespace */
+	while (!k->init_gone) {
+		struct pollfd p = { .fd = k->signal_fd, .events = POLLIN };
+		uint64_t now = clock_now_ns();
+
+		if (now >= deadline)
+			return -ETIMEDOUT;
+		(void)poll(&p, 1, (int)((deadline - now) / NS_PER_MS) + 1);
+		read_signals(k);
+	}
+	return box_wait_empty(&k->box, KILL_TIMEOUT_MS);
+}
+
+static bool take_early(struct keeper *k, pid_t pid, struct death *ret)
+{
+	for (size_t i = 0; i < KEEPER_EARLY_MAX; i++) {
+		if (k->early[i].pid == pid) {
+			*ret = k->early[i];
+			k->early[i].pid = 0;
+			return true;
+		}
+	}
+	return false;
 }
 
 /* The starter answered the oldest pending request. */
@@ -280,6 +332,7 @@ static void finish_launch(struct keeper *k)
 {
 	struct launch_reply reply;
 	struct pending *p;
+	struct death death;
 	struct exec *e;
 	int rc = starter_launch_reply(&k->box.starter, &reply);
 
@@ -296,9 +349,6 @@ static void finish_launch(struct keeper *k)
 		fd_close(&k->box.starter.sock);
 	}
 	if (reply.err.code != ERR_NONE) {
-		/* the child that failed to execute is ours to reap */
-		if (reply.pid > 0)
-			(void)waitpid(reply.pid, NULL, 0);
 		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
 		keeper_reply_error(p->conn, p->request, &reply.err);
 		exec_free(e);
@@ -308,7 +358,8 @@ static void finish_launch(struct keeper *k)
 		(void)json_object_set_new(p->argv, "pid", json_integer(reply.pid));
 		keeper_event(k, "exec.started", e->id, p->argv);
 		keeper_reply(p->conn, p->request, json_pack("{s:i}", "pid", reply.pid));
-		reap_exec(k, e); /* it may have ended before we knew its pid */
+		if (take_early(k, reply.pid, &death))
+			end_exec(k, e, &death);
 	}
 	free(p);
 }
@@ -631,7 +682,7 @@ static void dispatch(struct keeper *k, const struct watch *w)
 	if (starter)
 		finish_launch(k);
 	if (children)
-		reap_children(k);
+		read_signals(k);
 	if (incoming)
 		accept_conn(k);
 }
@@ -714,6 +765,14 @@ static int make_signal_fd(struct keeper *k)
 	return k->signal_fd < 0 ? -errno : 0;
 }
 
+/* Nobody else would reap it. */
+static void end_starter(struct keeper *k)
+{
+	fd_close(&k->box.starter.sock);
+	if (k->box.starter.pid > 0 && kill(k->box.starter.pid, SIGKILL) == 0)
+		(void)waitpid(k->box.starter.pid, NULL, 0);
+}
+
 int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 {
 	static struct keeper k;
@@ -735,8 +794,9 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	}
 	(void)conn_new(&k, fd, true);
 	loop(&k);
-	if (box_kill(&k.box) < 0)
+	if (keeper_kill_all(&k) < 0)
 		log_error("keeper", "sandbox '%s': processes are left after SIGKILL", k.id);
+	end_starter(&k);
 	pump(&k);
 	(void)snprintf(path, sizeof(path), "%s/keepers/%s.sock", k.config.run, k.id);
 	if (k.listen_fd >= 0)

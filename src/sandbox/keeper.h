@@ -20,6 +20,8 @@
 #define KEEPER_PROTOCOL   1
 #define KEEPER_EVENTS_MAX 65536 /* unacknowledged; what comes later is counted as lost */
 
+#define KEEPER_EARLY_MAX 256 /* launches under way at once, roughly */
+
 enum keeper_state {
 	KEEPER_NEW,
 	KEEPER_READY,
@@ -58,6 +60,13 @@ struct pending {
 	json_t *argv; /* for the event; also cwd and user */
 };
 
+/** struct death - a reaped child. */
+struct death {
+	pid_t pid; /* 0 = empty entry */
+	int wait_status;
+	uint64_t cpu_us;
+};
+
 /** struct keeper - everything. */
 struct keeper {
 	struct box_config config;
@@ -67,6 +76,8 @@ struct keeper {
 	bool init_gone; /* PID 1 ended by itself: the sandbox is dead */
 	struct list conns, execs, pendings;
 	int listen_fd, signal_fd;
+	struct death early[KEEPER_EARLY_MAX]; /* children whose pid we did not know yet */
+	size_t n_early;
 	json_t *events;      /* array of unacknowledged events, oldest first */
 	uint64_t event_next; /* number of the next event, from 1 */
 	uint64_t events_lost;
@@ -87,6 +98,9 @@ int keeper_listen(struct keeper *k, struct err *err) attr_must_use;
 
 /** keeper_handle() - act on one frame. Implemented in keeper_verbs.c. */
 void keeper_handle(struct keeper *k, struct conn *c, const struct frame *f);
+
+/** keeper_kill_all() - kill every process of the sandbox and reap ours, blocking. Return: 0 or -ETIMEDOUT. */
+int keeper_kill_all(struct keeper *k) attr_must_use;
 
 /** keeper_reply() - answer request @request with @ok (reference taken; NULL = {}). */
 void keeper_reply(struct conn *c, json_int_t request, json_t *ok);

@@ -322,7 +322,7 @@ static void verb_stop(
 {
 	struct err err;
 
-	if (k->state > KEEPER_NEW && box_kill(&k->box) < 0) {
+	if (k->state > KEEPER_NEW && keeper_kill_all(k) < 0) {
 		(void)err_raise(
 			&err, ERR_TIMEOUT, "sandbox '%s': processes are left after SIGKILL", k->id);
 		keeper_reply_error(c, id, &err);
