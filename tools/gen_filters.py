@@ -121,14 +121,28 @@ def compile_rule(rule, otherwise):
     return code + [(RET, 0, 0, otherwise)]
 
 
-def compile_tree(entries, default):
-    """entries: sorted list of (number, code); the accumulator holds the call number."""
-    if len(entries) == 1:
-        number, code = entries[0]
-        return [(JEQ, 1, 0, number), (RET, 0, 0, default)] + code
-    middle = len(entries) // 2
-    left, right = compile_tree(entries[:middle], default), compile_tree(entries[middle:], default)
-    return [(JGE, 0, 1, entries[middle][0]), (JA, 0, 0, len(left))] + left + right
+def intervals(entries, default):
+    """[(first number, code)] over all numbers: neighbours with the same code are one, and what is not listed has @default. Attaching a
+    filter costs time for each instruction and for each step that the kernel needs to look at every call once, so both are kept small."""
+    found = [(0, default)]
+    for number, code in entries:
+        for first, what in ((number, code), (number + 1, default)):
+            if found[-1][0] == first:
+                found.pop()
+            if not found or found[-1][1] != what:
+                found.append((first, what))
+    return found
+
+
+def compile_tree(found):
+    """@found: intervals; the accumulator holds the call number, which lies in one of them."""
+    if len(found) == 1:
+        return list(found[0][1])
+    middle = len(found) // 2
+    left, right = compile_tree(found[:middle]), compile_tree(found[middle:])
+    if len(left) <= 255:
+        return [(JGE, len(left), 0, found[middle][0])] + left + right
+    return [(JGE, 0, 1, found[middle][0]), (JA, 0, 0, len(left))] + left + right  # a conditional jump reaches 255
 
 
 def compile_profile(profile, numbers, arch):
@@ -139,7 +153,7 @@ def compile_profile(profile, numbers, arch):
             entries.append((numbers[name], compile_rule(rule, profile.otherwise.get(name, ERRNO | errno.EPERM))))
     entries.sort(key=lambda e: e[0])
     return [(LD, 0, 0, OFFSET_ARCH), (JEQ, 1, 0, ARCHES[arch]), (RET, 0, 0, KILL),
-            (LD, 0, 0, OFFSET_NR), (JGE, 0, 1, X32_BIT), (RET, 0, 0, default)] + compile_tree(entries, default)
+            (LD, 0, 0, OFFSET_NR), (JGE, 0, 1, X32_BIT), (RET, 0, 0, default)] + compile_tree(intervals(entries, [(RET, 0, 0, default)]))
 
 
 def main():
@@ -160,4 +174,5 @@ def main():
             f.write('};\n')
 
 
-main()
+if __name__ == "__main__":
+    main()
