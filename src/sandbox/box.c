@@ -16,6 +16,7 @@
 #include "sys/cred.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
+#include "sys/mount.h"
 #include "sys/raw.h"
 
 #include <limits.h>
@@ -170,13 +171,31 @@ static int prepare_builder(struct box *box, struct err *err)
 	return 0;
 }
 
-int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
-	struct err *err)
+static int prepare_root(
+	struct box *box, const char *image, const struct spec_layers *lower, struct err *err)
 {
+	char live[PATH_MAX];
+
+	live_path(box, live);
+	box->root = rootfs_root(&box->rootfs, image, lower, live, err);
+	if (box->root < 0)
+		return box->root;
+	box->root_image = str_dup(image);
+	box->root_lower.dirs = xalloc((lower->n + 1) * sizeof(char *));
+	for (size_t i = 0; i < lower->n; i++)
+		box->root_lower.dirs[box->root_lower.n++] = str_dup(lower->dirs[i]);
+	return 0;
+}
+
+int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
+	const char *image, const struct spec_layers *lower, struct err *err)
+{
+	char live[PATH_MAX];
 	int rc;
 
 	*box = (struct box){ .config = config,
 		.live = -1,
+		.root = -1,
 		.builder_sock = -1,
 		.init_pidfd = -1,
 		.u2 = -1,
@@ -190,6 +209,10 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	rc = prepare_groups(box, err);
 	if (rc == 0)
 		rc = make_live(box, err);
+	if (rc == 0) {
+		live_path(box, live);
+		rc = rootfs_points_base(live, err);
+	}
 	if (rc == 0)
 		rc = rootfs_init(&box->rootfs, config->state, config->rootless, err);
 	box->rootfs.base = SLOT_FIRST_ID + slot * IDS_PER_BOX;
@@ -197,6 +220,8 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		rc = start_starter(box, err);
 	if (rc == 0)
 		rc = prepare_builder(box, err);
+	if (rc == 0 && image != NULL)
+		rc = prepare_root(box, image, lower, err);
 	if (rc < 0)
 		err_context(err, "prepare sandbox '%s'", id);
 	return rc;
@@ -296,22 +321,45 @@ static int set_disk_limit(const struct box *box, const struct spec *spec, struct
 	return rc < 0 ? err_raise_sys(err, rc, "set the disk limit of '%s'", box->id) : 0;
 }
 
+/* The root made ahead of time if it is what @spec wants, else a new one. */
+static int take_root(struct box *box, const struct spec *spec, const char *live, struct err *err)
+{
+	int rc;
+
+	if (box->root >= 0 && str_eq(box->root_image, spec->image) &&
+		spec_layers_equal(&box->root_lower, &spec->lower))
+		rc = TAKE_FD(box->root);
+	else
+		rc = rootfs_root(&box->rootfs, spec->image, &spec->lower, live, err);
+	if (rc >= 0 && spec->profile == PROFILE_STRICT && !ablated("nosuid_strict") &&
+		mount_set(rc, MOUNT_ATTR_NOSUID, false) < 0) {
+		(void)close(rc);
+		return err_raise(err, ERR_INTERNAL, "ignore set-uid bits of the root");
+	}
+	return rc;
+}
+
 static int mount_root(struct box *box, const struct spec *spec, struct err *err)
 {
-	int mounts[SPEC_MOUNTS_MAX + 1], n, rc;
+	int mounts[SPEC_MOUNTS_MAX + 1], rc;
 	char live[PATH_MAX];
 
 	live_path(box, live);
 	rc = rootfs_points(&box->rootfs, spec, live, err);
 	if (rc == 0)
 		rc = make_trees(box, spec, err);
+	if (rc == 0)
+		rc = take_root(box, spec, live, err);
 	if (rc < 0)
 		return rc;
-	n = rootfs_mounts(&box->rootfs, spec, live, mounts, err);
-	if (n < 0)
-		return n;
-	rc = place_root(box, spec, mounts, (size_t)n, err);
-	for (int i = 0; i < n; i++)
+	mounts[0] = rc;
+	rc = rootfs_mounts(&box->rootfs, spec, live, mounts + 1, err);
+	if (rc < 0) {
+		(void)close(mounts[0]);
+		return rc;
+	}
+	rc = place_root(box, spec, mounts, spec->n_mounts + 1, err);
+	for (size_t i = 0; i <= spec->n_mounts; i++)
 		(void)close(mounts[i]);
 	return rc;
 }

@@ -30,7 +30,10 @@ struct box {
 	const struct box_config *config;
 	char id[ID_LEN + 1];
 	struct cgroup cgroup;
-	int live; /* the live directory */
+	int live;         /* the live directory */
+	int root;         /* root overlay made ahead of time, -1 if none */
+	char *root_image; /* what it was made of */
+	struct spec_layers root_lower;
 	struct rootfs rootfs;
 	struct starter starter;
 	int builder_sock; /* -1 once init runs */
@@ -44,12 +47,13 @@ struct box {
 /**
  * box_prepare() - make everything that does not depend on a specification.
  * @box: filled; needs box_kill() in any case afterwards.
+ * @image: "host" or an image id: make its root ahead of time with @lower above it (both copied); NULL = do not.
  * @slot: which range of host uids, 0..16383 (root mode); no other live sandbox may have it.
  * Context: once, before any other thread or child; root, or root of the rootless namespace. Blocks for milliseconds.
  * Return: 0, or %ERR_HOST / %ERR_INTERNAL naming the step.
  */
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
-	struct err *err) attr_must_use;
+	const char *image, const struct spec_layers *lower, struct err *err) attr_must_use;
 
 /**
  * box_start() - build the root as @spec says and let init run.

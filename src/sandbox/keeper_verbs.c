@@ -26,16 +26,24 @@ static void refuse_state(const struct keeper *k, struct conn *c, json_int_t id, 
 static void verb_prepare(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	json_int_t slot = json_integer_value(json_object_get(request, "slot"));
+	const char *image = json_string_value(json_object_get(request, "image"));
+	cleanup(spec_layers_fini) struct spec_layers lower = { 0 };
 	struct err err = { 0 };
+	int rc;
 
 	if (k->state != KEEPER_NEW) {
 		refuse_state(k, c, id, "be prepared");
 		return;
 	}
-	if (slot < 0 || slot > UINT32_MAX)
-		(void)err_raise(&err, ERR_INVALID, "prepare: 'slot' is out of range");
-	else if (box_prepare(&k->box, &k->config, k->id, (uint32_t)slot, &err) == 0 &&
-		 keeper_listen(k, &err) == 0) {
+	rc = spec_layers_parse(json_object_get(request, "lower"), &lower, &err);
+	if (rc == 0 && (slot < 0 || slot > UINT32_MAX ||
+			       (image != NULL && !str_eq(image, "host") && !id_valid(image))))
+		rc = err_raise(&err, ERR_INVALID, "prepare: 'slot' or 'image' is malformed");
+	if (rc == 0)
+		rc = box_prepare(&k->box, &k->config, k->id, (uint32_t)slot, image, &lower, &err);
+	if (rc == 0)
+		rc = keeper_listen(k, &err);
+	if (rc == 0) {
 		keeper_move(k, KEEPER_READY);
 		keeper_reply(c, id, json_pack("{s:i}", "init_pid", k->box.init_pid));
 		return;

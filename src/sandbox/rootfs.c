@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/str.h"
 #include "sys/cred.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/mount.h"
 #include "sys/raw.h"
@@ -99,16 +100,26 @@ static void add_lower(struct overlay *o, const char *path)
 	o->lower[o->n++] = str_dup(path);
 }
 
+/* Once: the whole pool as one idmapped mount, under which all its layers have paths. */
+static int stage_pool(struct rootfs *r, struct err *err)
+{
+	char dir[PATH_MAX];
+
+	if (r->pool[0] != '\0')
+		return 0;
+	(void)snprintf(dir, sizeof(dir), "%s/pool", r->state);
+	return stage_layer(r, dir, r->pool, sizeof(r->pool), err);
+}
+
 /* Path of a pool directory as seen through the staged, idmapped mount of the pool. */
-static int in_pool(const struct rootfs *r, const char *staged_pool, const char *dir, char *path,
-	struct err *err)
+static int in_pool(const struct rootfs *r, const char *dir, char *path, struct err *err)
 {
 	char pool[PATH_MAX];
 
 	(void)snprintf(pool, sizeof(pool), "%s/pool", r->state);
 	if (!str_path_under(dir, pool))
 		return err_raise(err, ERR_INVALID, "layer '%s' is not in the pool", dir);
-	if (snprintf(path, PATH_MAX, "%s%s", staged_pool, dir + strlen(pool)) >= PATH_MAX)
+	if (snprintf(path, PATH_MAX, "%s%s", r->pool, dir + strlen(pool)) >= PATH_MAX)
 		return err_raise(err, ERR_INVALID, "path of layer '%s' is too long", dir);
 	return 0;
 }
@@ -130,11 +141,11 @@ static int configure_old(int fs, const struct overlay *o)
 
 static int configure_layers(int fs, const struct overlay *o)
 {
+	if (!feature_has(FEATURE_OVERLAY_APPEND))
+		return configure_old(fs, o);
 	for (size_t i = 0; i < o->n; i++) {
 		int rc = option(fs, "lowerdir+", o->lower[i]);
 
-		if (rc == -EINVAL && i == 0)
-			return configure_old(fs, o);
 		if (rc < 0)
 			return rc;
 	}
@@ -185,22 +196,13 @@ static int mount_overlay(const struct rootfs *r, const struct overlay *o, unsign
 	return raw_result(fsmount(fs, FSMOUNT_CLOEXEC, attrs));
 }
 
-static unsigned int overlay_attrs(const struct spec *spec)
-{
-	unsigned int attrs = MOUNT_ATTR_NODEV;
-
-	if (spec->profile == PROFILE_STRICT && !ablated("nosuid_strict"))
-		attrs |= MOUNT_ATTR_NOSUID;
-	return attrs;
-}
-
-static int add_layers(const struct rootfs *r, const char *pool, const struct spec_layers *layers,
-	struct overlay *o, struct err *err)
+static int add_layers(const struct rootfs *r, const struct spec_layers *layers, struct overlay *o,
+	struct err *err)
 {
 	char path[PATH_MAX];
 
 	for (size_t i = 0; i < layers->n; i++) {
-		int rc = in_pool(r, pool, layers->dirs[i], path, err);
+		int rc = in_pool(r, layers->dirs[i], path, err);
 
 		if (rc < 0)
 			return rc;
@@ -209,11 +211,11 @@ static int add_layers(const struct rootfs *r, const char *pool, const struct spe
 	return 0;
 }
 
-static int set_upper(const struct rootfs *r, const char *pool, const char *live, unsigned int tree,
-	struct overlay *o, struct err *err)
+static int set_upper(const struct rootfs *r, const char *live, unsigned int tree, struct overlay *o,
+	struct err *err)
 {
 	char dir[PATH_MAX];
-	int rc = in_pool(r, pool, live, dir, err);
+	int rc = in_pool(r, live, dir, err);
 
 	if (rc < 0)
 		return rc;
@@ -258,54 +260,55 @@ static int stage_host_root(
 	return rc < 0 ? err_raise_sys(err, rc, "mount the host's root read-only") : 0;
 }
 
-static int root_overlay(struct rootfs *r, const struct spec *spec, const char *pool,
+int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *lower,
 	const char *live, struct err *err)
 {
 	cleanup(overlay_fini) struct overlay o = { 0 };
-	char path[PATH_MAX], points[PATH_MAX];
-	int rc;
+	char path[PATH_MAX], dir[PATH_MAX];
+	int rc = stage_pool(r, err);
 
-	(void)snprintf(points, sizeof(points), "%s/points", live);
-	rc = in_pool(r, pool, points, path, err);
+	if (rc < 0)
+		return rc;
+	(void)snprintf(dir, sizeof(dir), "%s/points", live);
+	rc = in_pool(r, dir, path, err);
 	if (rc < 0)
 		return rc;
 	add_lower(&o, path);
-	rc = add_layers(r, pool, &spec->lower, &o, err);
+	rc = add_layers(r, lower, &o, err);
 	if (rc < 0)
 		return rc;
-	if (str_eq(spec->image, "host")) {
+	if (str_eq(image, "host")) {
 		rc = stage_host_root(r, live, path, sizeof(path), err);
 	} else {
-		(void)snprintf(
-			points, sizeof(points), "%s/pool/images/%s/rootfs", r->state, spec->image);
-		rc = in_pool(r, pool, points, path, err);
+		(void)snprintf(dir, sizeof(dir), "%s/pool/images/%s/rootfs", r->state, image);
+		rc = in_pool(r, dir, path, err);
 	}
 	if (rc < 0)
 		return rc;
 	add_lower(&o, path);
-	rc = set_upper(r, pool, live, 0, &o, err);
+	rc = set_upper(r, live, 0, &o, err);
 	if (rc < 0)
 		return rc;
-	rc = mount_overlay(r, &o, overlay_attrs(spec));
+	rc = mount_overlay(r, &o, MOUNT_ATTR_NODEV);
 	return rc < 0 ? err_raise_sys(err, rc, "mount the root overlay") : rc;
 }
 
-static int cow_overlay(struct rootfs *r, const struct spec *spec, const struct spec_mount *m,
-	const char *pool, const char *live, struct err *err)
+static int cow_overlay(
+	struct rootfs *r, const struct spec_mount *m, const char *live, struct err *err)
 {
 	cleanup(overlay_fini) struct overlay o = { 0 };
 	char path[PATH_MAX];
-	int rc = add_layers(r, pool, &m->lower, &o, err);
+	int rc = add_layers(r, &m->lower, &o, err);
 
 	if (rc == 0)
 		rc = stage_layer(r, m->source, path, sizeof(path), err);
 	if (rc < 0)
 		return rc;
 	add_lower(&o, path);
-	rc = set_upper(r, pool, live, m->tree, &o, err);
+	rc = set_upper(r, live, m->tree, &o, err);
 	if (rc < 0)
 		return rc;
-	rc = mount_overlay(r, &o, overlay_attrs(spec) | MOUNT_ATTR_NOSUID);
+	rc = mount_overlay(r, &o, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' copy-on-write", m->source) : rc;
 }
 
@@ -325,26 +328,20 @@ static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struc
 int rootfs_mounts(
 	struct rootfs *r, const struct spec *spec, const char *live, int *mounts, struct err *err)
 {
-	char pool_dir[PATH_MAX], pool[PATH_MAX];
-	int n = 0, rc;
+	size_t n;
+	int rc = stage_pool(r, err);
 
-	(void)snprintf(pool_dir, sizeof(pool_dir), "%s/pool", r->state);
-	rc = stage_layer(r, pool_dir, pool, sizeof(pool), err);
-	if (rc == 0)
-		rc = root_overlay(r, spec, pool, live, err);
-	for (size_t i = 0; rc >= 0 && i < spec->n_mounts; i++) {
-		mounts[n++] = rc;
-		rc = spec->mounts[i].mode == MOUNT_COW
-			     ? cow_overlay(r, spec, &spec->mounts[i], pool, live, err)
-			     : plain_mount(r, &spec->mounts[i], err);
+	for (n = 0; rc >= 0 && n < spec->n_mounts; n++) {
+		const struct spec_mount *m = &spec->mounts[n];
+
+		rc = m->mode == MOUNT_COW ? cow_overlay(r, m, live, err) : plain_mount(r, m, err);
+		if (rc < 0)
+			break;
+		mounts[n] = rc;
 	}
-	if (rc >= 0) {
-		mounts[n++] = rc;
-		return n;
-	}
-	while (n > 0)
+	while (rc < 0 && n > 0)
 		(void)close(mounts[--n]);
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 /* A directory of a higher layer decides mode and owner of the merged one: take them from the image's, where it has one. */
@@ -404,30 +401,48 @@ static int make_point(int points, int image, const struct spec_mount *m, struct 
 	return rc < 0 ? err_raise_sys(err, rc, "mount point '%s'", m->target) : 0;
 }
 
+static int open_points(const char *live, struct err *err)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/points", live);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	return fd < 0 ? err_raise_sys(err, -errno, "open '%s'", path) : fd;
+}
+
+int rootfs_points_base(const char *live, struct err *err)
+{
+	static const char *const always[] = { "proc", "dev", "sys" };
+	cleanup_fd int points = open_points(live, err);
+
+	if (points < 0)
+		return points;
+	for (size_t i = 0; i < ARRAY_SIZE(always); i++) {
+		if (mkdirat(points, always[i], 0755) < 0 && errno != EEXIST)
+			return err_raise_sys(err, -errno, "mount point '/%s'", always[i]);
+	}
+	return 0;
+}
+
 int rootfs_points(
 	const struct rootfs *r, const struct spec *spec, const char *live, struct err *err)
 {
-	static const char *const always[] = { "proc", "dev", "sys" };
-	char path[PATH_MAX];
+	char path[PATH_MAX] = "/";
 	cleanup_fd int points = -1, image = -1;
 	int rc = 0;
 
-	if (str_eq(spec->image, "host"))
-		(void)snprintf(path, sizeof(path), "/");
-	else
+	if (spec->n_mounts == 0)
+		return 0;
+	if (!str_eq(spec->image, "host"))
 		(void)snprintf(
 			path, sizeof(path), "%s/pool/images/%s/rootfs", r->state, spec->image);
 	image = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (image < 0)
 		return err_raise_sys(err, -errno, "open image '%s'", spec->image);
-	(void)snprintf(path, sizeof(path), "%s/points", live);
-	points = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	points = open_points(live, err);
 	if (points < 0)
-		return err_raise_sys(err, -errno, "open '%s'", path);
-	for (size_t i = 0; i < ARRAY_SIZE(always); i++) {
-		if (mkdirat(points, always[i], 0755) < 0 && errno != EEXIST)
-			return err_raise_sys(err, -errno, "mount point '/%s'", always[i]);
-	}
+		return points;
 	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++)
 		rc = make_point(points, image, &spec->mounts[i], err);
 	return rc;

@@ -20,6 +20,7 @@ struct rootfs {
 	int userns;        /* U1, for idmapped layers; -1 when rootless */
 	uid_t base;        /* host uid of uid 0 inside */
 	unsigned int n_attached;
+	char pool[256]; /* path of the staged pool; empty before it is needed */
 };
 
 /**
@@ -29,17 +30,27 @@ struct rootfs {
 int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *err) attr_must_use;
 
 /**
- * rootfs_mounts() - make every mount that @spec asks for.
- * @live: absolute path of the sandbox's live directory.
- * @mounts: room for SPEC_MOUNTS_MAX + 1 descriptors; [0] is the root, then one for each spec mount. Filled with owned descriptors on success.
- * @err: says which mount failed.
+ * rootfs_root() - mount the root overlay: LIVE/points, @lower, then the image.
+ * @image: "host" or an image id. @lower: layers of the pool, top first. @live: absolute path of the sandbox's live directory.
  *
- * Return: number of descriptors, or negative. On failure nothing stays open.
+ * May be done before the mount points of a specification are known: rootfs_points() adds them to the lowest-cost layer before anybody looked.
+ * Return: detached mount, owned by the caller, or an error.
+ */
+int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *lower,
+	const char *live, struct err *err) attr_must_use;
+
+/**
+ * rootfs_mounts() - make the mounts of @spec->mounts.
+ * @mounts: room for @spec->n_mounts descriptors; filled with detached mounts on success, owned by the caller.
+ * @err: says which mount failed. Return: 0 or an error; on failure nothing stays open.
  */
 int rootfs_mounts(struct rootfs *r, const struct spec *spec, const char *live, int *mounts,
 	struct err *err) attr_must_use;
 
-/** rootfs_points() - create the mount points of @spec (and /proc /dev /sys) in the layer LIVE/points. */
+/** rootfs_points_base() - create /proc, /dev and /sys in the layer LIVE/points. */
+int rootfs_points_base(const char *live, struct err *err) attr_must_use;
+
+/** rootfs_points() - create the mount points of @spec in LIVE/points, like the image's own directories of those names. */
 int rootfs_points(const struct rootfs *r, const struct spec *spec, const char *live,
 	struct err *err) attr_must_use;
 

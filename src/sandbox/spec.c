@@ -55,7 +55,7 @@ static int parse_profile(const json_t *o, enum spec_profile *ret, struct err *er
 	return err_raise(err, ERR_INVALID, "specification: no profile '%s'", name);
 }
 
-static int parse_layers(const json_t *list, struct spec_layers *ret, struct err *err)
+int spec_layers_parse(const json_t *list, struct spec_layers *ret, struct err *err)
 {
 	size_t n = json_array_size(list);
 
@@ -106,7 +106,7 @@ static int parse_mount(const json_t *o, struct spec_mount *m, unsigned int *tree
 	} else {
 		return err_raise(err, ERR_INVALID, "mount at '%s': no mode '%s'", target, mode);
 	}
-	return parse_layers(json_object_get(o, "lower"), &m->lower, err);
+	return spec_layers_parse(json_object_get(o, "lower"), &m->lower, err);
 }
 
 static int parse_mounts(const json_t *list, struct spec *spec, struct err *err)
@@ -173,7 +173,7 @@ int spec_parse(const json_t *json, struct spec *spec, struct err *err)
 		return err_raise(err, ERR_INVALID, "specification: host name is too long");
 	spec->image = str_dup(image);
 	spec->slot = (uint32_t)slot;
-	rc = parse_layers(json_object_get(json, "lower"), &spec->lower, err);
+	rc = spec_layers_parse(json_object_get(json, "lower"), &spec->lower, err);
 	if (rc == 0)
 		rc = parse_mounts(json_object_get(json, "mounts"), spec, err);
 	if (rc == 0)
@@ -181,11 +181,23 @@ int spec_parse(const json_t *json, struct spec *spec, struct err *err)
 	return rc;
 }
 
-static void layers_fini(struct spec_layers *l)
+void spec_layers_fini(struct spec_layers *l)
 {
 	for (size_t i = 0; i < l->n; i++)
 		free(l->dirs[i]);
 	free(l->dirs);
+	*l = (struct spec_layers){ 0 };
+}
+
+bool spec_layers_equal(const struct spec_layers *a, const struct spec_layers *b)
+{
+	if (a->n != b->n)
+		return false;
+	for (size_t i = 0; i < a->n; i++) {
+		if (!str_eq(a->dirs[i], b->dirs[i]))
+			return false;
+	}
+	return true;
 }
 
 void spec_fini(struct spec *spec)
@@ -193,10 +205,10 @@ void spec_fini(struct spec *spec)
 	for (size_t i = 0; i < spec->n_mounts; i++) {
 		free(spec->mounts[i].source);
 		free(spec->mounts[i].target);
-		layers_fini(&spec->mounts[i].lower);
+		spec_layers_fini(&spec->mounts[i].lower);
 	}
 	free(spec->mounts);
-	layers_fini(&spec->lower);
+	spec_layers_fini(&spec->lower);
 	free(spec->image);
 	*spec = (struct spec){ 0 };
 }

@@ -56,6 +56,15 @@ struct spec {
  */
 int spec_parse(const json_t *json, struct spec *spec, struct err *err) attr_must_use;
 
+/** spec_layers_parse() - a JSON list of absolute paths, or NULL. Release with spec_layers_fini() in any case. */
+int spec_layers_parse(const json_t *list, struct spec_layers *ret, struct err *err) attr_must_use;
+
+/** spec_layers_fini() - release; zero-initialised is fine. */
+void spec_layers_fini(struct spec_layers *l);
+
+/** spec_layers_equal() - the same directories in the same order? */
+bool spec_layers_equal(const struct spec_layers *a, const struct spec_layers *b);
+
 /** spec_fini() - release what @spec owns; a zero-initialised one is fine. */
 void spec_fini(struct spec *spec);
 
