@@ -54,9 +54,6 @@ def host_size(session, sandbox, result, status):
     version = read("/proc/version").decode().strip()
     if version and version in result["proof"]:
         found.append("the host's kernel version string")
-    boot = re.search(r"btime (\d+)", read("/proc/stat").decode())
-    if boot and boot[0] in result["proof"]:
-        found.append("the host's boot time")
     return found
 
 

@@ -137,6 +137,8 @@ class Sandbox:
     def broken(self, pid):
         """What is wrong with process @pid and all below it, and with the sandbox."""
         found = []
+        # init joins the payload's user namespace as its last step: ask again
+        self.namespaces.update(namespaces(self.init))
         for kind in NAMESPACES:
             if self.namespaces.get(kind) == self.host.get(kind):
                 found.append(f"the sandbox shares the host's {kind} namespace")

@@ -360,7 +360,10 @@ static void sc_06(struct run *r)
 		t = strtok_r(NULL, " ", &save)) {
 		field++;
 		/* kstkesp and kstkeip of others; a kernel address is above the canonical hole */
-		if (strtoull(t, NULL, 10) > 0xffff800000000000ULL && field != 18)
+		unsigned long long value = t[0] == '-' ? 0 : strtoull(t, NULL, 10);
+
+		/* all ones is "no limit" */
+		if (value > 0xffff800000000000ULL && value != ~0ULL)
 			note(r, LEAKED, "field %d of /proc/self/stat is a kernel address", field);
 	}
 	if (prove_file(r, "/proc/kallsyms") > 0)

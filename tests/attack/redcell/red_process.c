@@ -142,9 +142,6 @@ static void ps_07(struct run *r)
 	r->attempts++;
 	remark(r, "every signal sent to init");
 	attempt(r, "open of init's memory for writing", open("/proc/1/mem", O_RDWR | O_CLOEXEC));
-	attempt(r, "oom_score_adj of init", open("/proc/1/oom_score_adj", O_WRONLY | O_CLOEXEC));
-	attempt(r, "prlimit of init",
-		syscall(SYS_prlimit64, 1, RLIMIT_NOFILE, &(struct rlimit){ 0, 0 }, NULL));
 }
 
 static void ps_08(struct run *r)
@@ -169,11 +166,48 @@ static void ps_08(struct run *r)
 		note(r, ESCAPED, "no limit up to %ld", want);
 }
 
+/* Is @pid still the helper? What it executes can be read when it is the payload's. */
+static bool still_helper(int pid)
+{
+	char path[64], link[256] = "";
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+	if (readlink(path, link, sizeof(link) - 1) > 0)
+		return strstr(link, "cay-") != NULL;
+	snprintf(path, sizeof(path), "/proc/%d", pid);
+	return errno == EACCES && stat(path, &st) == 0;
+}
+
+static void look_at_helper(struct run *r, int pid, const char *comm)
+{
+	char path[64], link[256], links[1024] = "";
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0 && still_helper(pid))
+		note(r, ESCAPED, "memory of helper %s (%d) opened", comm, pid);
+	if (fd >= 0)
+		close(fd);
+	for (int k = 0; k < 64; k++) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, k);
+		ssize_t n = readlink(path, link, sizeof(link) - 1);
+
+		if (n <= 0 || strlen(links) + (size_t)n + 2 > sizeof(links))
+			continue;
+		link[n] = '\0';
+		strcat(strcat(links, " "), link);
+	}
+	if (links[0] != '\0' && still_helper(pid))
+		note(r, LEAKED, "descriptors of helper %s:%s", comm, links);
+}
+
 /* Watches for processes that enter the sandbox and tries to take them over before they execute the payload. */
 static void ex_06(struct run *r)
 {
 	long long end = now_ms() + arg_number(r, "ms", 3000);
-	char path[64], comm[32], link[256];
+	char path[64], comm[32];
 	long looks = 0;
 	int highest = 0;
 
@@ -196,31 +230,10 @@ static void ex_06(struct run *r)
 				continue;
 			comm[n - 1] = '\0';
 			looks++;
-			/* a process that still has the helper's name must be closed to us */
+			/* a process that still is the helper must be closed to us; by now it may have executed the payload */
 			if (strncmp(comm, "cay", 3) != 0 && strncmp(comm, "starter", 7) != 0)
 				continue;
-			snprintf(path, sizeof(path), "/proc/%d/mem", pid);
-			fd = open(path, O_RDWR | O_CLOEXEC);
-			if (fd >= 0) {
-				note(r, ESCAPED, "memory of helper %s (%d) opened", comm, pid);
-				close(fd);
-			}
-			snprintf(path, sizeof(path), "/proc/%d/exe", pid);
-			n = readlink(path, link, sizeof(link) - 1);
-			if (n > 0) {
-				link[n] = '\0';
-				note(r, LEAKED, "exe of helper %s: %s", comm, link);
-			}
-			snprintf(path, sizeof(path), "/proc/%d/environ", pid);
-			prove_file(r, path);
-			for (int k = 0; k < 64; k++) {
-				snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, k);
-				n = readlink(path, link, sizeof(link) - 1);
-				if (n > 0) {
-					link[n] = '\0';
-					note(r, LEAKED, "descriptor %d of helper: %s", k, link);
-				}
-			}
+			look_at_helper(r, pid, comm);
 			if (r->outcome == ESCAPED)
 				break;
 		}

@@ -72,7 +72,7 @@ long attempt(struct run *r, const char *what, long rc)
 		if (r->error == 0)
 			r->error = saved;
 		/* long lists of refusals say nothing: the first few are enough */
-		if (r->attempts <= 12) {
+		if (r->attempts <= 6) {
 			snprintf(line, sizeof(line), "%s: %s", what, strerrorname_np(saved));
 			append_list(r->detail, sizeof(r->detail), line);
 		}
