@@ -215,7 +215,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	}
 	if (rc == 0)
 		rc = rootfs_init(&box->rootfs, config->state, config->rootless, err);
-	box->rootfs.base = SLOT_FIRST_ID + slot * IDS_PER_BOX;
+	box->rootfs.base = ablated("uid_shift") ? 0 : SLOT_FIRST_ID + slot * IDS_PER_BOX;
 	if (rc == 0)
 		rc = start_starter(box, err);
 	if (rc == 0)

@@ -218,8 +218,11 @@ static int proc_sys_readonly(const struct builder *b)
 /* Settings of the new network namespace. A kernel without one of them has nothing to close there. */
 static int set_network(const struct builder *b, struct err *err)
 {
-	int rc = confine_loopback_up();
+	int rc;
 
+	if (ablated("netns_lo_only"))
+		return 0; /* the host's: nothing of it is ours to set */
+	rc = confine_loopback_up();
 	if (rc < 0)
 		return err_raise_sys(err, rc, "bring the loopback interface up");
 	rc = file_write_at(b->proc, "sys/net/ipv4/ip_unprivileged_port_start", "0");
@@ -230,10 +233,31 @@ static int set_network(const struct builder *b, struct err *err)
 	return 0;
 }
 
+#ifdef CAY_ABLATION
+/* Without a pid namespace of its own a sandbox cannot have a /proc of its own. */
+static int attach_host_proc(const struct builder *b)
+{
+	cleanup_fd int mount = mount_clone(AT_FDCWD, "/proc", true);
+	int rc = mount;
+
+	if (rc >= 0 && mkdirat(b->staging, "proc", 0755) < 0)
+		rc = -errno;
+	if (rc >= 0)
+		rc = mount_attach_at(mount, b->staging, "proc");
+	return rc < 0 ? rc : TAKE_FD(mount);
+}
+#else
+static int attach_host_proc(attr_unused const struct builder *b)
+{
+	return -ENOSYS;
+}
+#endif
+
 static int make_proc(struct builder *b, struct err *err)
 {
 	static const char *const options[] = { NULL };
-	int rc = attach_new(b->staging, "proc", "proc", options, ATTRS_DATA);
+	int rc = ablated("pidns") ? attach_host_proc(b)
+				  : attach_new(b->staging, "proc", "proc", options, ATTRS_DATA);
 
 	if (rc == -EPERM)
 		return err_hint(err,
@@ -304,6 +328,8 @@ static int bind_devices(int dev, struct err *err)
 		if (rc < 0)
 			return err_raise_sys(err, rc, "device /dev/%s", nodes[i].name);
 	}
+	if (ablated("dev_nodes"))
+		(void)!bind_device(dev, &(const struct device){ "fuse", 10, 229 });
 	return 0;
 }
 
@@ -422,8 +448,13 @@ static int make_payload_userns(struct builder *b, struct err *err)
 {
 	struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
 	char path[64];
-	int pid = raw_clone3(&args), rc;
+	int pid, rc;
 
+	if (ablated("userns_last")) {
+		b->u2 = openat(b->proc, "self/ns/user", O_RDONLY | O_CLOEXEC);
+		return b->u2 < 0 ? err_raise_sys(err, -errno, "open our own user namespace") : 0;
+	}
+	pid = raw_clone3(&args);
 	if (pid < 0)
 		return err_raise_sys(err, pid, "make the payload's user namespace");
 	if (pid == 0) {
@@ -531,7 +562,7 @@ static int complete(const struct builder *b, const struct builder_attach *order,
 	if (rc < 0)
 		return rc;
 	write_synthetic(b->synth, &order->limits);
-	if (sethostname(order->hostname, strlen(order->hostname)) < 0)
+	if (!ablated("utsns") && sethostname(order->hostname, strlen(order->hostname)) < 0)
 		return err_raise_sys(err, -errno, "set the host name");
 	rc = place(b, order, mounts, err);
 	return rc == 0 ? pivot(err) : rc;
@@ -540,7 +571,9 @@ static int complete(const struct builder *b, const struct builder_attach *order,
 static void become_init(const struct builder *b, struct err *err)
 {
 	static char name[] = "cay-init";
-	static char *const argv[] = { name, NULL };
+	/* an argument is how init, which sees no environment, learns that it is ablated */
+	static char open_to_all[] = "dumpable";
+	char *const argv[] = { name, ablated("init_nondumpable") ? open_to_all : NULL, NULL };
 	static char *const envp[] = { NULL };
 
 	int program = fcntl(b->o->init_fd, F_DUPFD_CLOEXEC, 10);

@@ -126,6 +126,9 @@ static int begin(const struct launch_request *request, const int stdio[3], struc
 
 static int join_payload(int u2, struct err *err)
 {
+	/* before as well: at no instant may a process with the payload's credentials be open to it */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_raise_sys(err, -errno, "become undumpable");
 	if (setns(u2, CLONE_NEWUSER) < 0)
 		return err_raise_sys(err, -errno, "join the payload's user namespace");
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
@@ -298,6 +301,10 @@ void launch_child(const struct launch_request *request, char *text, int u2, cons
 	if (give_up_privileges(request, &who, err) < 0 ||
 		enter_cwd(cwd[0] != '\0' ? cwd : who.home, err) < 0)
 		return;
+#ifdef CAY_ABLATION
+	/* what a forgotten close-on-exec flag would leave: a descriptor of a directory */
+	(void)!open("/", O_RDONLY | O_DIRECTORY);
+#endif
 	/* everything but 0-2 and the error pipe goes; the pipe is close-on-exec */
 	if (!ablated("close_range") &&
 		(raw_close_range(3, (unsigned int)keep - 1, 0) < 0 ||

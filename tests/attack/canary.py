@@ -125,7 +125,7 @@ class Listeners:
         self.sockets += [("tcp", tcp), ("udp", udp)]
         for kind, label in ((socket.SOCK_STREAM, ""), (socket.SOCK_DGRAM, "-dgram")):
             s = socket.socket(socket.AF_UNIX, kind)
-            s.bind(f"\0{self.name}{label}\0")
+            s.bind(f"\0{self.name}{label}")
             if kind == socket.SOCK_STREAM:
                 s.listen(64)
             self.sockets.append(("abstract" + label, s))

@@ -126,6 +126,7 @@ def suid_args(session, sandbox):
 
 
 MEMORY = {"memory_bytes": 64 << 20, "pids": 64, "disk_bytes": 64 << 20, "inodes": 4000, "files": 256}
+PIPES = dict(MEMORY, files=8192)
 DISK = {"memory_bytes": 256 << 20, "pids": 64, "disk_bytes": 16 << 20, "inodes": 1000, "files": 256}
 
 ROOT_ONLY = {"users": ("root",)}
@@ -148,7 +149,7 @@ INSIDE = [
     Case("PR-01", "closed", "settings of the host"),
     Case("PR-01B", "closed", "settings of the host; posture"),
     Case("PR-02", "closed or empty", "what was read"),
-    Case("PR-03", "own processes only", "secret of the canary process"),
+    Case("PR-03", "own processes only", "secret of the canary process", args=lambda s, b: {"pid": s.host.process.pid}),
     Case("PR-04", "no path and no name of the host", "this instance's paths and ids in what was read", check=host_lines),
     Case("PR-05", "closed", "secrets in what was read"),
     Case("PR-06", "the sandbox's own numbers", "host's numbers in what was read", check=host_size),
@@ -170,6 +171,7 @@ INSIDE = [
     Case("NS-05C", "EPERM", "host name"),
     Case("NS-06", "EPERM", "ids from outside"),
     Case("NS-07", "ENOSYS", "secret key of the host"),
+    Case("NS-07B", "not found", "secret key of the host"),
     Case("NS-08", "EPERM", "posture"),
     Case("NS-09", "EPERM, ENOTTY", "posture"),
     Case("NS-11", "none beyond the profile", "capabilities from outside"),
@@ -212,6 +214,7 @@ INSIDE = [
          args=lambda s, b: {"sockets": ":".join(s.host.listeners.paths + [s.instance.socket])}),
     Case("LL-03C", "absent", "system call"),
     Case("LL-04", "ESRCH, EPERM", "signals that the canary process counts", args=pid_of_canary),
+    Case("LL-04B", "ESRCH", "priority of the canary process", args=pid_of_canary),
     Case("PS-03", "not visible", "secret in the host's segment", args=lambda s, b: {"shmkey": s.host.shm.key}),
     Case("PS-07", "init goes on", "init from outside"),
     Case("PS-10", "closed", "descriptor table"),
@@ -242,9 +245,9 @@ INSIDE = [
          args=lambda s, b: {"mib": 160}, **FRESH),
     Case("RX-02D", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
          args=lambda s, b: {"mib": 160}, **FRESH),
-    Case("RX-02E", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+    Case("RX-02E", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=PIPES,
          args=lambda s, b: {"mib": 160}, **FRESH),
-    Case("RX-02F", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+    Case("RX-02F", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=PIPES,
          args=lambda s, b: {"mib": 160}, **FRESH),
     Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),

@@ -87,7 +87,7 @@ class Session:
                 "mounts": self.mounts() if mounts else self.mounts()[:1], **more}
         box = self.instance.post("/v1/sandboxes", body)
         if box.get("init_pid"):
-            self.posture[box["id"]] = posture.Sandbox(box["init_pid"], profile)
+            self.posture[box["id"]] = posture.Sandbox(box["init_pid"], profile, self.ablate)
         return box
 
     def victim(self, profile):

@@ -125,16 +125,33 @@ static NORETURN void reap_for_ever(void)
 	}
 }
 
-NORETURN void start(void);
+#ifdef CAY_ABLATION
+/* Test builds: U2 may be the namespace that we are in (userns_last is off), and an argument says that init_nondumpable is off. */
+static void join_payload(long argc)
+{
+	(void)sys(__NR_setns, 3, CLONE_NEWUSER, 0, 0, 0);
+	if (argc < 2)
+		must(sys(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0), 106);
+}
+#else
+static void join_payload(long argc)
+{
+	(void)argc;
+	must(sys(__NR_setns, 3, CLONE_NEWUSER, 0, 0, 0), 105);
+	must(sys(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0), 106);
+}
+#endif
 
-NORETURN void start(void)
+NORETURN void start(const long *stack);
+
+/* @stack: number of arguments and the arguments, as the kernel puts them there. */
+NORETURN void start(const long *stack)
 {
 	uint64_t all = ~0ULL;
 
 	(void)sys(__NR_prctl, PR_SET_NAME, (long)"cay-init", 0, 0, 0);
 	must(sys(__NR_rt_sigprocmask, BLOCK, (long)&all, 0, sizeof(all), 0), 104);
-	must(sys(__NR_setns, 3, CLONE_NEWUSER, 0, 0, 0), 105);
-	must(sys(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0), 106);
+	join_payload(stack[0]);
 	/* after the change of credentials, which forgets it: the keeper's death is ours and so the sandbox's */
 	must(sys(__NR_prctl, PR_SET_PDEATHSIG, SIGNAL_KILL, 0, 0, 0), 107);
 	must(sys(__NR_close_range, 0, -1, 0, 0, 0), 108);
@@ -145,7 +162,7 @@ NORETURN void start(void)
 
 /* The kernel enters with an aligned stack and no return address. */
 #if defined(__x86_64__)
-__asm__(".globl _start\n_start:\n\txor %ebp, %ebp\n\tandq $-16, %rsp\n\tcall start\n");
+__asm__(".globl _start\n_start:\n\txor %ebp, %ebp\n\tmov %rsp, %rdi\n\tandq $-16, %rsp\n\tcall start\n");
 #else
-__asm__(".globl _start\n_start:\n\tbl start\n");
+__asm__(".globl _start\n_start:\n\tmov x0, sp\n\tbl start\n");
 #endif

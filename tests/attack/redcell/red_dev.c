@@ -182,7 +182,9 @@ static void dv_09(struct run *r)
 		"/dev/mapper/control", "/dev/uinput", "/dev/vga_arbiter" };
 
 	for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
-		attempt(r, nodes[i], open(nodes[i], O_RDWR | O_NONBLOCK | O_CLOEXEC));
+		if (attempt(r, nodes[i], open(nodes[i], O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0 &&
+			errno != ENOENT)
+			attempt(r, nodes[i], open(nodes[i], O_RDONLY | O_NONBLOCK | O_CLOEXEC));
 }
 
 const struct attack attacks_dev[] = {

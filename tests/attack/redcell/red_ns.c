@@ -277,19 +277,12 @@ static long netlink_request(int protocol, uint16_t type, const void *payload, si
 	return errno == 0 ? 0 : -1;
 }
 
-static long add_dummy_link(void)
+/* Takes lo down: every network namespace has it, and only its owner may. */
+static long take_lo_down(void)
 {
-	struct {
-		struct ifinfomsg i;
-		struct rtattr info;
-		struct rtattr kind;
-		char name[8];
-	} m = { .i = { .ifi_family = AF_UNSPEC },
-		.info = { sizeof(struct rtattr) * 2 + 8, IFLA_LINKINFO },
-		.kind = { sizeof(struct rtattr) + 6, IFLA_INFO_KIND },
-		.name = "dummy" };
+	struct ifinfomsg m = { .ifi_family = AF_UNSPEC, .ifi_index = 1, .ifi_change = IFF_UP };
 
-	return netlink_request(NETLINK_ROUTE, RTM_NEWLINK, &m, sizeof(m));
+	return netlink_request(NETLINK_ROUTE, RTM_SETLINK, &m, sizeof(m));
 }
 
 /* nf_tables wants its requests in a batch: begin, new table, end */
@@ -338,9 +331,8 @@ static void ns_05(struct run *r)
 {
 	char host[64];
 
-	attempt(r, "ip link add dummy", add_dummy_link());
+	attempt(r, "ip link set lo down", take_lo_down());
 	attempt(r, "nft add table", add_nft_table());
-	attempt(r, "xfrm socket", socket(AF_NETLINK, SOCK_RAW, NETLINK_XFRM));
 	attempt(r, "packet socket", socket(AF_PACKET, SOCK_RAW, 0));
 	attempt(r, "raw socket", socket(AF_INET, SOCK_RAW, IPPROTO_RAW));
 	gethostname(host, sizeof(host));
@@ -350,7 +342,7 @@ static void ns_05(struct run *r)
 static void ns_05b(struct run *r)
 {
 	/* one capability, one namespace each: the network's and the uts namespace's owner decides */
-	attempt(r, "ip link add dummy", add_dummy_link());
+	attempt(r, "ip link set lo down", take_lo_down());
 }
 
 static void ns_05c(struct run *r)
@@ -402,6 +394,20 @@ static void ns_07(struct run *r)
 	}
 	attempt(r, "add_key", syscall(SYS_add_key, "user", "redcell", "x", 1, -2));
 	attempt(r, "request_key", syscall(SYS_request_key, "user", "cay-attack", NULL, 0));
+}
+
+static void ns_07b(struct run *r)
+{
+	char buf[4096];
+	long key = syscall(SYS_keyctl, 10, -3, "user", arg(r, "key", "cay-attack"), 0);
+	long n = key < 0 ? -1 : syscall(SYS_keyctl, 11, key, buf, sizeof(buf));
+
+	r->attempts++;
+	if (n > 0)
+		prove(r, buf, (size_t)n);
+	else
+		r->error = errno;
+	remark(r, "canary key: %s", n > 0 ? "read" : strerrorname_np(errno));
 }
 
 static void ns_08(struct run *r)
@@ -466,10 +472,11 @@ const struct attack attacks_ns[] = {
 	{ "NS-03", "setns to everything that can be named", ns_03 },
 	{ "NS-04", "one operation per capability", ns_04 },
 	{ "NS-05", "network administration in its own network namespace", ns_05 },
-	{ "NS-05B", "makes a network interface", ns_05b },
+	{ "NS-05B", "takes the loopback interface down", ns_05b },
 	{ "NS-05C", "changes the host name", ns_05c },
 	{ "NS-06", "writes id maps", ns_06 },
 	{ "NS-07", "reads inherited keyrings", ns_07 },
+	{ "NS-07B", "reads a key of the session that started the server", ns_07b },
 	{ "NS-08", "sets the clock", ns_08 },
 	{ "NS-09", "climbs to the owner of its namespaces", ns_09 },
 	{ "NS-11", "raises capabilities", ns_11 },

@@ -57,7 +57,7 @@ static void pr_02(struct run *r)
 		"/proc/diskstats", "/proc/interrupts", "/proc/vmstat", "/proc/zoneinfo",
 		"/proc/buddyinfo", "/proc/swaps", "/proc/locks", "/proc/crypto", "/proc/consoles",
 		"/proc/fb", "/proc/vmallocinfo", "/proc/kpagecount", "/proc/pagetypeinfo" };
-	char head[256];
+	char head[8192];
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		int fd = open(files[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -75,7 +75,7 @@ static void pr_02(struct run *r)
 			continue;
 		}
 		note(r, LEAKED, "%s", files[i]);
-		prove(r, head, (size_t)n);
+		prove(r, head, (size_t)(n > 256 ? 256 : n));
 	}
 }
 
@@ -84,6 +84,9 @@ static void pr_03(struct run *r)
 	char path[64], link[256];
 	int seen = 0;
 
+	/* the attacker knows where the canary is, if it can see it at all */
+	snprintf(path, sizeof(path), "/proc/%s/cmdline", arg(r, "pid", "1"));
+	prove_file(r, path);
 	for (int pid = 1; pid <= 32768; pid++) {
 		snprintf(path, sizeof(path), "/proc/%d", pid);
 		struct stat st;

@@ -47,16 +47,21 @@ static void ll_04(struct run *r)
 
 	attempt(r, "pidfd_send_signal",
 		fd < 0 ? -1 : syscall(SYS_pidfd_send_signal, (int)fd, SIGUSR1, NULL, 0));
-	int p[2];
+}
 
-	if (pipe(p) == 0) {
-		attempt(r, "F_SETOWN", fcntl(p[0], F_SETOWN, pid));
-		close(p[0]);
-		close(p[1]);
+static void ll_04b(struct run *r)
+{
+	pid_t pid = (pid_t)arg_number(r, "pid", 0);
+	struct rlimit limit;
+
+	if (pid <= 1) {
+		note(r, UNREACHABLE, "no canary process named");
+		return;
 	}
-	attempt(r, "prlimit", syscall(SYS_prlimit64, pid, RLIMIT_CORE, NULL, r->proof));
+	attempt(r, "prlimit", syscall(SYS_prlimit64, pid, RLIMIT_CORE, NULL, &limit));
 	attempt(r, "setpriority", setpriority(PRIO_PROCESS, (id_t)pid, 5));
 	attempt(r, "getpgid", getpgid(pid));
+	attempt(r, "sched_getaffinity", syscall(SYS_sched_getaffinity, pid, sizeof(limit), &limit));
 }
 
 static void ps_01(struct run *r)
@@ -327,6 +332,7 @@ static void cr_01(struct run *r)
 
 const struct attack attacks_process[] = {
 	{ "LL-04", "signals a process outside", ll_04 },
+	{ "LL-04B", "changes limits and priority of a process outside", ll_04b },
 	{ "PS-01", "kill(-1, SIGKILL)", ps_01 },
 	{ "PS-02", "leaves processes that do not want to end", ps_02 },
 	{ "PS-03", "reads the host's System V and POSIX shared memory", ps_03 },

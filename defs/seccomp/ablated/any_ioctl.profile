@@ -1,0 +1,3 @@
+# Ablation builds only: the default profile without its list of ioctls.
+include ../default.profile
+allow ioctl
