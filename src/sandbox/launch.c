@@ -303,7 +303,7 @@ void launch_child(const struct launch_request *request, char *text, int u2, cons
 		return;
 #ifdef CAY_ABLATION
 	/* what a forgotten close-on-exec flag would leave: a descriptor of a directory */
-	(void)!open("/", O_RDONLY | O_DIRECTORY);
+	(void)!fcntl(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), F_SETFD, 0);
 #endif
 	/* everything but 0-2 and the error pipe goes; the pipe is close-on-exec */
 	if (!ablated("close_range") &&

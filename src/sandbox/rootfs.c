@@ -13,10 +13,16 @@
 #include <sched.h>
 #include <sys/stat.h>
 
+/*
+ * Where layers are staged, in a mount namespace of our own. Overlayfs shows the paths of its layers in /proc/self/mountinfo inside the
+ * sandbox: a place that every host has, so that they say nothing of this one, and that nobody mounts into a sandbox (not below /proc: that
+ * would forbid a fresh /proc in the set-up namespace).
+ */
+#define STAGE "/sys/firmware"
+
 int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *err)
 {
 	static const char *const options[] = { "mode=700", "size=64k", "nr_inodes=1024", NULL };
-	char path[PATH_MAX];
 	int rc;
 
 	*r = (struct rootfs){ .stage = -1, .userns = -1, .state = state, .rootless = rootless };
@@ -25,12 +31,9 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
 	rc = mount_make_private();
 	if (rc < 0)
 		return err_raise_sys(err, rc, "stop mount propagation");
-	(void)snprintf(path, sizeof(path), "%s/stage", state);
-	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return err_raise_sys(err, -errno, "create '%s'", path);
 	r->stage = mount_fs_new(
 		"tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-	rc = r->stage < 0 ? r->stage : mount_attach_at(r->stage, AT_FDCWD, path);
+	rc = r->stage < 0 ? r->stage : mount_attach_at(r->stage, AT_FDCWD, STAGE);
 	return rc < 0 ? err_raise_sys(err, rc, "mount the staging file system") : 0;
 }
 
@@ -61,7 +64,7 @@ static int stage_mount(struct rootfs *r, int mount, char *path, size_t size)
 		return -errno;
 	rc = mount_attach_at(mount, r->stage, name);
 	if (rc == 0)
-		(void)snprintf(path, size, "%s/stage/%s", r->state, name);
+		(void)snprintf(path, size, STAGE "/%s", name);
 	return rc;
 }
 
@@ -235,7 +238,7 @@ static int veil_root(struct rootfs *r, char *path, size_t size)
 	char empty[PATH_MAX];
 	cleanup_fd int mount = -1;
 
-	(void)snprintf(empty, sizeof(empty), "%s/stage/empty", r->state);
+	(void)snprintf(empty, sizeof(empty), STAGE "/empty");
 	if (mkdirat(r->stage, "empty", 0755) < 0)
 		return -errno;
 	add_lower(&o, empty);

@@ -106,6 +106,10 @@ class Session:
         if box:
             self.remove(box)
 
+    def posture_ids(self):
+        """Every sandbox of the instance."""
+        return self.instance.get("/v1/sandboxes")["sandboxes"]
+
     def usage(self, box):
         return self.instance.get(f"/v1/sandboxes/{box['id']}/usage")
 
