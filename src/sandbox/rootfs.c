@@ -132,20 +132,8 @@ static int option(int fs, const char *key, const char *value)
 	return raw_result(fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0));
 }
 
-/* Kernels before 6.5 take all layers in one option; fsconfig limits a value to 255 bytes there, mount(2) all options to a page. */
-static int configure_old(int fs, const struct overlay *o)
-{
-	cleanup_buf struct buf list = BUF_INIT(4000);
-
-	for (size_t i = 0; i < o->n; i++)
-		buf_fmt(&list, "%s%s", i == 0 ? "" : ":", o->lower[i]);
-	return buf_failed(&list) ? -E2BIG : option(fs, "lowerdir", buf_cstr(&list));
-}
-
 static int configure_layers(int fs, const struct overlay *o)
 {
-	if (!feature_has(FEATURE_OVERLAY_APPEND))
-		return configure_old(fs, o);
 	for (size_t i = 0; i < o->n; i++) {
 		int rc = option(fs, "lowerdir+", o->lower[i]);
 
@@ -177,26 +165,55 @@ static int configure(const struct rootfs *r, int fs, const struct overlay *o)
 	return rc;
 }
 
-static int mount_overlay(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
+static int create_overlay(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
 {
 	cleanup_fd int fs = fsopen("overlay", FSOPEN_CLOEXEC);
-	int rc, back;
+	int rc = fs < 0 ? -errno : configure(r, fs, o);
 
-	if (fs < 0)
+	if (rc == 0)
+		rc = raw_result(fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0));
+	return rc < 0 ? rc : raw_result(fsmount(fs, FSMOUNT_CLOEXEC, attrs));
+}
+
+/* Kernels before 6.5 take overlay options through mount(2) only, in one page of text: make the mount in the staging directory, then take it off. */
+static int create_overlay_old(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
+{
+	cleanup_buf struct buf text = BUF_INIT(4000);
+	cleanup_fd int mount_fd = -1;
+	int rc;
+
+	for (size_t i = 0; i < o->n; i++)
+		buf_fmt(&text, "%s%s", i == 0 ? "lowerdir=" : ":", o->lower[i]);
+	if (o->upper[0] != '\0')
+		buf_fmt(&text, ",upperdir=%s,workdir=%s", o->upper, o->work);
+	buf_fmt(&text, ",index=off,metacopy=off,xino=off,%s",
+		r->rootless ? "userxattr" : "redirect_dir=on");
+	if (buf_failed(&text))
+		return -E2BIG;
+	if (mkdirat(r->stage, "old", 0755) < 0 && errno != EEXIST)
 		return -errno;
-	rc = configure(r, fs, o);
+	if (mount("overlay", STAGE "/old", "overlay", 0, buf_cstr(&text)) < 0)
+		return -errno;
+	mount_fd = mount_clone(AT_FDCWD, STAGE "/old", false);
+	rc = umount2(STAGE "/old", MNT_DETACH) < 0 ? -errno : mount_fd;
+	if (rc >= 0)
+		rc = mount_set(mount_fd, attrs, false);
+	return rc < 0 ? rc : TAKE_FD(mount_fd);
+}
+
+/* Over idmapped layers the mounter's file-system ids must be mapped, else the overlay comes up read-only without a word. */
+static int mount_overlay(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
+{
+	int rc = r->rootless ? 0 : cred_set_fsids(r->base, r->base), mount, back;
+
 	if (rc < 0)
 		return rc;
-	if (!r->rootless) {
-		rc = cred_set_fsids(r->base, r->base);
-		if (rc < 0)
-			return rc;
-	}
-	rc = raw_result(fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0));
+	mount = feature_has(FEATURE_OVERLAY_APPEND) ? create_overlay(r, o, attrs)
+						    : create_overlay_old(r, o, attrs);
 	back = r->rootless ? 0 : cred_set_fsids(0, 0);
-	if (rc < 0 || back < 0)
-		return rc < 0 ? rc : back;
-	return raw_result(fsmount(fs, FSMOUNT_CLOEXEC, attrs));
+	if (back < 0 && mount >= 0)
+		(void)close(mount);
+	return back < 0 ? back : mount;
 }
 
 static int add_layers(const struct rootfs *r, const struct spec_layers *layers, struct overlay *o,
