@@ -60,9 +60,10 @@ int seal_give_back(const struct store *store, const char *name)
 	if (lives < 0 || dir < 0)
 		return -errno;
 	(void)snprintf(sandbox, sizeof(sandbox), "%.*s", ID_LEN, name);
-	rc = layer_disarrange(dir);
+	/* first: on a full disk its inodes are what the trees need now */
+	rc = tree_remove(lives, sandbox);
 	if (rc == 0)
-		rc = tree_remove(lives, sandbox);
+		rc = layer_disarrange(dir);
 	if (rc == 0 && renameat2(sealing, name, lives, sandbox, RENAME_NOREPLACE) < 0)
 		rc = -errno;
 	return rc;
