@@ -15,6 +15,7 @@ typedef int store_verb(struct job *job, json_t **ok, struct err *err);
 #define STORE_VERBS(VERB) \
 	VERB(storage, false) \
 	VERB(capture, true) \
+	VERB(diff, true) \
 	VERB(seal, true) \
 	VERB(sync, true) \
 	VERB(verify, true) \

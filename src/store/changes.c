@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/changes.h"
+#include "base/str.h"
+#include "codec/frame.h"
+#include "store/digest.h"
+#include "store/textdiff.h"
+
+#include <sys/sysmacros.h>
+
+#define BATCH      200
+#define TEXT_CHUNK (512U << 10)
+#define PATH_LONG  (1U << 21)
+
+static const char *const kind_names[] = {
+	[CHANGE_ADDED] = "added",
+	[CHANGE_MODIFIED] = "modified",
+	[CHANGE_DELETED] = "deleted",
+	[CHANGE_METADATA] = "metadata",
+};
+
+static const char *type_name(mode_t mode)
+{
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+		return "file";
+	case S_IFDIR:
+		return "directory";
+	case S_IFLNK:
+		return "symlink";
+	case S_IFCHR:
+		return "char";
+	case S_IFBLK:
+		return "block";
+	case S_IFIFO:
+		return "fifo";
+	default:
+		return "socket";
+	}
+}
+
+/* The longest well-formed sequence at @p is kept; every other byte becomes U+FFFD. */
+static json_t *lossy(const char *p, size_t n)
+{
+	cleanup_buf struct buf out = BUF_INIT(4 * PATH_LONG);
+
+	for (size_t i = 0; i < n;) {
+		size_t len = 1;
+
+		while (len < 4 && i + len <= n && !str_utf8_valid(p + i, len))
+			len++;
+		if (i + len <= n && str_utf8_valid(p + i, len)) {
+			buf_add(&out, p + i, len);
+			i += len;
+		} else {
+			buf_str(&out, "\xef\xbf\xbd");
+			i++;
+		}
+	}
+	return json_stringn(buf_cstr(&out), out.n);
+}
+
+static json_t *hex(const void *bytes, size_t n)
+{
+	cleanup_buf struct buf out = BUF_INIT(4 * PATH_LONG);
+
+	for (size_t i = 0; i < n; i++)
+		buf_fmt(&out, "%02x", ((const unsigned char *)bytes)[i]);
+	return json_stringn(buf_cstr(&out), out.n);
+}
+
+static json_t *text_or_lossy(const char *p, size_t n)
+{
+	return str_utf8_valid(p, n) && memchr(p, '\0', n) == NULL ? json_stringn(p, n)
+								  : lossy(p, n);
+}
+
+void changes_path(json_t *object, const char *target, const char *path)
+{
+	cleanup_buf struct buf whole = BUF_INIT(PATH_LONG);
+
+	buf_fmt(&whole, "%s/", str_eq(target, "/") ? "" : target);
+	buf_str(&whole, path);
+	(void)json_object_set_new(object, "path", text_or_lossy(buf_cstr(&whole), whole.n));
+	if (!str_utf8_valid(buf_cstr(&whole), whole.n))
+		(void)json_object_set_new(object, "raw", hex(whole.p, whole.n));
+}
+
+static int add_hash(json_t *o, const struct found *f)
+{
+	unsigned char digest[DIGEST_SIZE];
+	char text[DIGEST_TEXT_SIZE];
+	cleanup_fd int fd = diff_open(f);
+	int rc = fd < 0 ? fd : digest_file(fd, digest);
+
+	if (rc < 0)
+		return rc;
+	digest_text(digest, text);
+	return json_object_set_new(o, "hash", json_string(text));
+}
+
+static int add_target(json_t *o, const struct found *f)
+{
+	char target[PATH_MAX];
+	ssize_t n = readlinkat(f->dir, f->name, target, sizeof(target));
+
+	if (n < 0)
+		return -errno;
+	return json_object_set_new(o, "target", text_or_lossy(target, (size_t)n));
+}
+
+static bool printable(const char *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if ((unsigned char)p[i] < ' ')
+			return false;
+	}
+	return str_utf8_valid(p, n);
+}
+
+/* Values that are no plain text are written as "0x…". */
+static int add_xattrs(json_t *o, const struct found *f, const char *skip)
+{
+	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
+	const char *at, *name;
+	const void *value;
+	size_t pos = 0, n;
+	int dir = diff_at(f, &at), rc = tree_xattrs_read(dir, at, skip, &xattrs);
+	json_t *set = json_object();
+
+	while (rc == 0 && tree_xattrs_next(&xattrs, &pos, &name, &value, &n)) {
+		json_t *v;
+
+		if (printable(value, n)) {
+			v = json_stringn(value, n);
+		} else {
+			json_t *digits = hex(value, n);
+
+			v = json_sprintf("0x%s", json_string_value(digits));
+			json_decref(digits);
+		}
+		(void)json_object_set_new(set, str_utf8_valid(name, strlen(name)) ? name : "?", v);
+	}
+	if (json_object_size(set) > 0)
+		(void)json_object_set(o, "xattrs", set);
+	json_decref(set);
+	return rc;
+}
+
+static int state(
+	const struct changes *c, const struct found *f, const struct stack *stack, json_t **ret)
+{
+	json_t *o;
+	int rc = 0;
+
+	*ret = json_null();
+	if (f->kind == FOUND_NONE)
+		return 0;
+	o = json_pack("{s:s, s:i, s:I, s:I}", "type", type_name(f->st.st_mode), "mode",
+		f->st.st_mode & 07777, "uid", (json_int_t)f->st.st_uid, "gid",
+		(json_int_t)f->st.st_gid);
+	if (S_ISREG(f->st.st_mode)) {
+		(void)json_object_set_new(o, "size", json_integer(f->st.st_size));
+		rc = c->hash ? add_hash(o, f) : 0;
+	} else if (S_ISLNK(f->st.st_mode)) {
+		rc = add_target(o, f);
+	} else if (S_ISCHR(f->st.st_mode) || S_ISBLK(f->st.st_mode)) {
+		(void)json_object_set_new(o, "device",
+			json_sprintf("%u:%u", major(f->st.st_rdev), minor(f->st.st_rdev)));
+	}
+	(void)json_object_set_new(o, "mtime_ns",
+		json_integer(
+			(json_int_t)f->st.st_mtim.tv_sec * 1000000000 + f->st.st_mtim.tv_nsec));
+	if (rc == 0)
+		rc = add_xattrs(o, f, stack->xattr);
+	if (rc < 0) {
+		json_decref(o);
+		return rc;
+	}
+	*ret = o;
+	return 0;
+}
+
+int changes_add(struct changes *c, const struct change *change, const char *target,
+	const struct stack *a, const struct stack *b)
+{
+	json_t *before = NULL, *after = NULL, *o;
+	int rc;
+
+	if (json_array_size(c->list) >= c->limit) {
+		c->truncated = true;
+		return 1;
+	}
+	rc = state(c, change->before, b, &before);
+	if (rc == 0)
+		rc = state(c, change->after, a, &after);
+	if (rc < 0) {
+		json_decref(before);
+		return rc;
+	}
+	o = json_object();
+	changes_path(o, target, change->path);
+	(void)json_object_set_new(o, "kind", json_string(kind_names[change->kind]));
+	(void)json_object_set_new(o, "before", before);
+	(void)json_object_set_new(o, "after", after);
+	(void)json_array_append_new(c->list, o);
+	if (c->want_text && change->content)
+		rc = textdiff_add(&c->text, target, change);
+	return rc;
+}
+
+static json_t *rename_key(const json_t *side)
+{
+	const char *hash = json_string_value(json_object_get(side, "hash"));
+
+	if (hash == NULL || json_integer_value(json_object_get(side, "size")) == 0)
+		return NULL;
+	return json_sprintf("%s %lld %lld %lld", hash,
+		(long long)json_integer_value(json_object_get(side, "mode")),
+		(long long)json_integer_value(json_object_get(side, "uid")),
+		(long long)json_integer_value(json_object_get(side, "gid")));
+}
+
+/* key -> place in the list; -1 where two have it */
+static json_t *index_of(const json_t *list, const char *kind, const char *side)
+{
+	json_t *index = json_object();
+	const json_t *change;
+	size_t i;
+
+	json_array_foreach (list, i, change) {
+		json_t *key;
+
+		if (!str_eq(json_string_value(json_object_get(change, "kind")), kind))
+			continue;
+		key = rename_key(json_object_get(change, side));
+		if (key != NULL) {
+			bool twice = json_object_get(index, json_string_value(key)) != NULL;
+
+			(void)json_object_set_new(index, json_string_value(key),
+				json_integer(twice ? -1 : (json_int_t)i));
+			json_decref(key);
+		}
+	}
+	return index;
+}
+
+void changes_pair_renames(struct changes *c)
+{
+	json_t *gone = index_of(c->list, "deleted", "before"),
+	       *come = index_of(c->list, "added", "after"), *place;
+	const char *key;
+
+	json_object_foreach (gone, key, place) {
+		json_int_t from = json_integer_value(place), to;
+		json_t *old, *new;
+
+		if (from < 0 || json_object_get(come, key) == NULL)
+			continue;
+		to = json_integer_value(json_object_get(come, key));
+		if (to < 0)
+			continue;
+		old = json_array_get(c->list, (size_t)from);
+		new = json_array_get(c->list, (size_t)to);
+		(void)json_object_set_new(new, "kind", json_string("renamed"));
+		(void)json_object_set(new, "from", json_object_get(old, "path"));
+		if (json_object_get(old, "raw") != NULL)
+			(void)json_object_set(new, "from_raw", json_object_get(old, "raw"));
+		(void)json_object_set(new, "before", json_object_get(old, "before"));
+		(void)json_array_set_new(c->list, (size_t)from, json_null());
+	}
+	json_decref(gone);
+	json_decref(come);
+}
+
+static int send_text(struct changes *c, struct job *job)
+{
+	const char *p = buf_cstr(&c->text);
+
+	for (size_t at = 0; at < c->text.n;) {
+		size_t n = c->text.n - at < TEXT_CHUNK ? c->text.n - at : TEXT_CHUNK;
+		int rc;
+
+		/* do not cut a line, so that no character is cut either */
+		if (at + n < c->text.n) {
+			const char *end = memrchr(p + at, '\n', n);
+
+			n = end == NULL ? n : (size_t)(end - p) + 1 - at;
+		}
+		rc = job_send(job, json_pack("{s:o}", "text", text_or_lossy(p + at, n)));
+		if (rc < 0)
+			return rc;
+		at += n;
+	}
+	return 0;
+}
+
+int changes_send(struct changes *c, struct job *job, json_int_t *ret_n)
+{
+	json_t *batch = json_array(), *change;
+	size_t i;
+	int rc = 0;
+
+	*ret_n = 0;
+	json_array_foreach (c->list, i, change) {
+		if (json_is_null(change))
+			continue;
+		(void)json_array_append(batch, change);
+		++*ret_n;
+		if (json_array_size(batch) == BATCH && rc == 0) {
+			rc = job_send(job, json_pack("{s:o}", "changes", batch));
+			batch = json_array();
+		}
+	}
+	if (json_array_size(batch) > 0 && rc == 0)
+		rc = job_send(job, json_pack("{s:O}", "changes", batch));
+	json_decref(batch);
+	return rc < 0 ? rc : send_text(c, job);
+}
+
+void changes_free(struct changes *c)
+{
+	if (c == NULL)
+		return;
+	json_decref(c->list);
+	buf_free(&c->text);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/stack.h"
+#include "base/id.h"
+#include "base/str.h"
+#include "store/layer.h"
+#include "sys/btrfs.h"
+#include "sys/raw.h"
+
+#define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+
+/* STATE/pool/live/<id>/N/upper and STATE/pool/layers/<id>/N tell where their content comes from. */
+static void layer_origin(struct stack_layer *l, const struct store *store)
+{
+	cleanup_free char *live = str_dupf("%s/pool/live/", store->path);
+	cleanup_free char *layers = str_dupf("%s/pool/layers/", store->path);
+	char id[ID_LEN + 1] = "";
+	const char *how, *sandbox;
+	json_t *manifest;
+
+	if (str_starts(l->path, live)) {
+		l->captured_ns = UINT64_MAX;
+		l->births = true;
+		(void)snprintf(
+			l->lineage, sizeof(l->lineage), "%.*s", ID_LEN, l->path + strlen(live));
+		return;
+	}
+	if (!str_starts(l->path, layers))
+		return;
+	(void)snprintf(id, sizeof(id), "%s", l->path + strlen(layers));
+	manifest = layer_manifest_read(store, id, NULL);
+	how = json_string_value(json_object_get(manifest, "how"));
+	sandbox = json_string_value(json_object_get(manifest, "sandbox"));
+	if (how != NULL && sandbox != NULL) {
+		l->births = str_eq(how, "snapshot") || str_eq(how, "seal");
+		l->captured_ns =
+			(uint64_t)json_integer_value(json_object_get(manifest, "captured_ns"));
+		if (str_eq(how, "snapshot"))
+			(void)snprintf(l->lineage, sizeof(l->lineage), "%.*s", ID_LEN, sandbox);
+	}
+	json_decref(manifest);
+}
+
+int stack_open(struct stack *stack, const struct store *store, const json_t *paths, struct err *err)
+{
+	const json_t *e;
+	size_t i;
+
+	stack->xattr = store_overlay_xattr(store);
+	if (!json_is_array(paths) || json_array_size(paths) > STACK_MAX)
+		return err_raise(err, ERR_INVALID,
+			"a stack is not an array of at most %d directories", STACK_MAX);
+	stack->layers = calloc(json_array_size(paths) + 1, sizeof(*stack->layers));
+	if (stack->layers == NULL)
+		abort();
+	json_array_foreach (paths, i, e) {
+		struct stack_layer *l = &stack->layers[i];
+		const char *path = json_string_value(e);
+
+		if (path == NULL || !str_path_clean(path))
+			return err_raise(err, ERR_INVALID,
+				"a stack holds something that is no clean absolute path");
+		l->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (l->root < 0)
+			return err_raise_sys(err, -errno, "open layer '%s'", path);
+		stack->n++;
+		l->path = str_dup(path);
+		layer_origin(l, store);
+	}
+	return 0;
+}
+
+void stack_close(struct stack *stack)
+{
+	for (size_t i = 0; i < stack->n; i++) {
+		fd_close(&stack->layers[i].root);
+		free(stack->layers[i].path);
+	}
+	free(stack->layers);
+	*stack = (struct stack){ 0 };
+}
+
+void merged_close(struct merged *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		fd_close(&m->parts[i].fd);
+	free(m->parts);
+	*m = (struct merged){ 0 };
+}
+
+void found_close(struct found *f)
+{
+	merged_close(&f->merged);
+}
+
+static void merged_add(struct merged *m, size_t layer, int fd)
+{
+	m->parts = reallocarray(m->parts, m->n + 1, sizeof(*m->parts));
+	if (m->parts == NULL)
+		abort();
+	m->parts[m->n++] = (struct merged_part){ .layer = layer, .fd = fd };
+}
+
+int stack_root(const struct stack *stack, struct merged *ret)
+{
+	for (size_t i = 0; i < stack->n; i++) {
+		int fd = openat(stack->layers[i].root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		if (fd < 0)
+			return -errno;
+		merged_add(ret, i, fd);
+	}
+	return 0;
+}
+
+static bool is_whiteout(const struct stat *st)
+{
+	return S_ISCHR(st->st_mode) && st->st_rdev == 0;
+}
+
+static bool is_opaque(const struct stack *stack, int fd)
+{
+	char xattr[64], value[8];
+
+	(void)snprintf(xattr, sizeof(xattr), "%sopaque", stack->xattr);
+	return tree_xattr_get(fd, ".", xattr, value, sizeof(value)) == 1 && value[0] == 'y';
+}
+
+/* Return: true and the text when the directory says where its lower parts are. */
+static bool redirected(const struct stack *stack, int fd, char to[PATH_MAX])
+{
+	char xattr[64];
+	ssize_t n;
+
+	(void)snprintf(xattr, sizeof(xattr), "%sredirect", stack->xattr);
+	n = tree_xattr_get(fd, ".", xattr, to, PATH_MAX - 1);
+	if (n <= 0)
+		return false;
+	to[n] = '\0';
+	return true;
+}
+
+enum look { LOOK_ON, LOOK_STOP };
+
+/* One layer's contribution: what is @name in @dirfd of @layer? @redirect is set when the directory found has one. */
+static int look_at(const struct stack *stack, size_t layer, int dirfd, const char *name,
+	struct found *f, char redirect[PATH_MAX], enum look *look)
+{
+	struct stat st;
+	int fd;
+
+	*look = LOOK_ON;
+	redirect[0] = '\0';
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+	if (!S_ISDIR(st.st_mode))
+		*look = LOOK_STOP;
+	if (f->merged.n == 0) {
+		f->st = st;
+		f->layer = layer;
+		f->dir = dirfd;
+		(void)snprintf(f->name, sizeof(f->name), "%s", name);
+		f->whiteout = is_whiteout(&st);
+		f->kind = f->whiteout ? FOUND_NONE : S_ISDIR(st.st_mode) ? FOUND_DIR : FOUND_FILE;
+	}
+	if (!S_ISDIR(st.st_mode))
+		return 0;
+	fd = openat(dirfd, name, OPEN_DIR | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	merged_add(&f->merged, layer, fd);
+	if (is_opaque(stack, fd))
+		*look = LOOK_STOP;
+	else
+		(void)redirected(stack, fd, redirect);
+	return 0;
+}
+
+/* Walk to the parent of absolute @path inside one layer. Return: 1 with @fd, 0 when it is not there, -errno; @look tells whether lower ones count. */
+static int walk_to_parent(const struct stack *stack, size_t layer, const char *path, int *fd,
+	char name[NAME_MAX + 1], enum look *look)
+{
+	cleanup_fd int at = openat(stack->layers[layer].root, ".", OPEN_DIR | O_CLOEXEC);
+
+	*look = LOOK_ON;
+	if (at < 0)
+		return -errno;
+	for (;;) {
+		size_t len;
+		struct stat st;
+		int next;
+
+		path += strspn(path, "/");
+		len = strcspn(path, "/");
+		if (len == 0 || len > NAME_MAX)
+			return -EINVAL;
+		(void)snprintf(name, NAME_MAX + 1, "%.*s", (int)len, path);
+		path += len;
+		if (path[strspn(path, "/")] == '\0') {
+			*fd = TAKE_FD(at);
+			return 1;
+		}
+		if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return errno == ENOENT ? 0 : -errno;
+		if (!S_ISDIR(st.st_mode)) {
+			*look = LOOK_STOP;
+			return 0;
+		}
+		next = openat(at, name, OPEN_DIR | O_CLOEXEC);
+		if (next < 0)
+			return -errno;
+		if (is_opaque(stack, next))
+			*look = LOOK_STOP;
+		fd_close(&at);
+		at = next;
+	}
+}
+
+/* The lower parts of a directory that was renamed: from layer @from on, below absolute path @redirect. */
+static int look_below(
+	const struct stack *stack, size_t from, char redirect[PATH_MAX], struct found *f)
+{
+	enum look look = LOOK_ON, stop = LOOK_ON;
+
+	for (size_t layer = from; layer < stack->n && look == LOOK_ON; layer++) {
+		char name[NAME_MAX + 1], next[PATH_MAX];
+		cleanup_fd int parent = -1;
+		int rc = walk_to_parent(stack, layer, redirect, &parent, name, &stop);
+
+		if (rc == 1)
+			rc = look_at(stack, layer, parent, name, f, next, &look);
+		else
+			next[0] = '\0';
+		if (rc < 0)
+			return rc;
+		if (stop == LOOK_STOP)
+			look = LOOK_STOP;
+		if (next[0] == '/') {
+			(void)snprintf(redirect, PATH_MAX, "%s", next);
+		} else if (next[0] != '\0') {
+			char *slash = strrchr(redirect, '/');
+
+			if ((size_t)(slash - redirect) + 1 + strlen(next) >= PATH_MAX)
+				return -ENAMETOOLONG;
+			(void)snprintf(
+				slash + 1, PATH_MAX - (size_t)(slash + 1 - redirect), "%s", next);
+		}
+	}
+	return 0;
+}
+
+int stack_lookup(
+	const struct stack *stack, const struct merged *dir, const char *name, struct found *ret)
+{
+	char as[NAME_MAX + 1], redirect[PATH_MAX];
+	enum look look = LOOK_ON;
+
+	*ret = (struct found){ .dir = -1 };
+	if (str_copy(as, sizeof(as), name) < 0)
+		return -ENAMETOOLONG;
+	for (size_t i = 0; i < dir->n && look == LOOK_ON; i++) {
+		const struct merged_part *p = &dir->parts[i];
+		int rc = look_at(stack, p->layer, p->fd, as, ret, redirect, &look);
+
+		if (rc < 0)
+			return rc;
+		if (redirect[0] == '/')
+			return look_below(stack, p->layer + 1, redirect, ret);
+		if (redirect[0] != '\0' && str_copy(as, sizeof(as), redirect) < 0)
+			return -ENAMETOOLONG;
+	}
+	return 0;
+}
+
+int stack_list(const struct merged *dir, size_t from, size_t to, struct tree_names *names)
+{
+	for (size_t i = from; i < to; i++) {
+		cleanup_names struct tree_names here = { 0 };
+		int rc = tree_names(dir->parts[i].fd, &here);
+
+		if (rc < 0)
+			return rc;
+		for (size_t k = 0; k < here.n; k++)
+			tree_names_add(names, here.names[k]);
+	}
+	return 0;
+}

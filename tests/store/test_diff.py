@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The diff of stacks: equal to what rsync finds between the mounted trees, for random changes over several layers."""
+
+import os
+import random
+import shutil
+import stat
+import subprocess
+
+from lib import job
+from lib.case import contains, equal, raises, require, timeout
+from lib.pool import Pool, describe, in_own_mounts  # noqa: F401
+
+
+def grow(top, rng, dirs=12, files=60):
+    """A lower tree to change."""
+    places = [top]
+    for i in range(dirs):
+        places.append(os.path.join(rng.choice(places), f"dir{i}"))
+        os.mkdir(places[-1])
+    for i in range(files):
+        path = os.path.join(rng.choice(places), f"file{i}")
+        with open(path, "wb") as f:
+            f.write(rng.randbytes(rng.choice([0, 3, 500, 9000])))
+        os.chmod(path, rng.choice([0o644, 0o755, 0o600]))
+    os.symlink("dir0", os.path.join(top, "link0"))
+
+
+class Changer:
+    """Random operations of an ordinary program on a mounted tree."""
+
+    made = 0  # names are never used twice
+
+    def __init__(self, top, rng):
+        self.top, self.rng = top, rng
+
+    def entries(self, want):
+        found = []
+        for base, dirs, files in os.walk(self.top):
+            for name in (dirs if want == "dir" else files) if want != "any" else dirs + files:
+                path = os.path.join(base, name)
+                if want != "file" or stat.S_ISREG(os.lstat(path).st_mode):
+                    found.append(path)
+        return sorted(p for p in found if want != "dir" or not os.path.islink(p))
+
+    def pick(self, want):
+        found = self.entries(want)
+        return self.rng.choice(found) if found else None
+
+    def fresh(self):
+        Changer.made += 1
+        base = self.rng.choice([self.top] + self.entries("dir"))
+        return os.path.join(base, f"n{Changer.made}" + self.rng.choice(["", "é", " x", ".txt"]))
+
+    def create(self):
+        with open(self.fresh(), "wb") as f:
+            f.write(self.rng.randbytes(self.rng.choice([0, 7, 4000])))
+
+    def overwrite(self):
+        path = self.pick("file")
+        if path:
+            with open(path, "wb") as f:
+                f.write(self.rng.randbytes(self.rng.choice([0, 3, 500])))
+
+    def append(self):
+        path = self.pick("file")
+        if path:
+            with open(path, "ab") as f:
+                f.write(b"more")
+
+    def rewrite_same(self):
+        path = self.pick("file")
+        if path:
+            with open(path, "rb") as f:
+                data = f.read()
+            with open(path, "wb") as f:
+                f.write(data)
+
+    def chmod(self):
+        path = self.pick("any")
+        if path and not os.path.islink(path):
+            os.chmod(path, self.rng.choice([0o640, 0o700, 0o755, 0o4711]))
+
+    def chown(self):
+        path = self.pick("any")
+        if path:
+            os.chown(path, self.rng.choice([0, 33]), self.rng.choice([0, 33]), follow_symlinks=False)
+
+    def xattr(self):
+        path = self.pick("file")
+        if path:
+            if os.listxattr(path):
+                os.removexattr(path, os.listxattr(path)[0])
+            else:
+                os.setxattr(path, "user.k", self.rng.randbytes(3))
+
+    def unlink(self):
+        path = self.pick("file")
+        if path:
+            os.unlink(path)
+
+    def rmtree(self):
+        path = self.pick("dir")
+        if path and self.rng.random() < 0.4:
+            shutil.rmtree(path)
+
+    def replace_dir(self):
+        """Remove a directory and make it anew: opaque."""
+        path = self.pick("dir")
+        if path and self.rng.random() < 0.5:
+            shutil.rmtree(path)
+            os.mkdir(path)
+            with open(path + "/inside", "w") as f:
+                f.write("inside")
+
+    def rename(self):
+        path = self.pick("any")
+        if path:
+            to = self.fresh()
+            if not (to + "/").startswith(path + "/"):
+                os.rename(path, to)
+
+    def rename_over(self):
+        a, b = self.pick("file"), self.pick("file")
+        if a and a != b:
+            os.rename(a, b)
+
+    def mkdir(self):
+        os.mkdir(self.fresh())
+
+    def symlink(self):
+        os.symlink(self.rng.choice(["a", "/etc/passwd", "../b"]), self.fresh())
+
+    def special(self):
+        os.mkfifo(self.fresh())
+
+    def retype(self):
+        path = self.pick("file")
+        if path:
+            os.unlink(path)
+            if self.rng.random() < 0.5:
+                os.mkdir(path)
+            else:
+                os.symlink("x", path)
+
+    OPERATIONS = (create, overwrite, append, rewrite_same, chmod, chown, xattr, unlink, rmtree, replace_dir, rename, rename, rename_over,
+                  mkdir, symlink, special, retype)
+
+    def run(self, n):
+        for _ in range(n):
+            self.rng.choice(self.OPERATIONS)(self)
+
+
+def by_rsync(after, before):
+    """{path: class} that rsync would do to make @before equal @after."""
+    run = subprocess.run(["rsync", "-rlpgoDinHAX8", "--checksum", "--delete", "--no-whole-file", after + "/", before + "/"],
+                         check=True, stdout=subprocess.PIPE)
+    found = {}
+    for line in run.stdout.decode().splitlines():
+        item, path = line[:11], line[12:]
+        path = path.split(" -> ")[0].rstrip("/")
+        if item.startswith("*deleting"):
+            found.setdefault(path, "deleted")
+        elif item[2:] == "+++++++++":
+            found[path] = "added"
+        elif item[2] == "c" or item[3] == "s":
+            found[path] = "modified"
+        elif set(item[5:]) & set("pogax"):
+            found[path] = "metadata"
+    return found
+
+
+def by_cay(pool, a, b, **members):
+    run = pool.job("diff", trees=[{"target": "/", "a": a, "b": b}], **members)
+    reply = run.result()
+    changes = [c for o in run.objects for c in o.get("changes", [])]
+    equal(len(changes), reply["n"])
+    return changes, "".join(o.get("text", "") for o in run.objects)
+
+
+def as_classes(changes):
+    found = {}
+    for c in changes:
+        path = c["path"][1:]
+        if c["kind"] == "renamed":
+            found[path], found[c["from"][1:]] = "added", "deleted"
+        elif c["kind"] == "modified" and c["before"]["type"] != c["after"]["type"]:
+            found[path] = "added"  # rsync makes it anew
+        else:
+            found[path] = c["kind"]
+    return found
+
+
+def check_states(changes, after, before):
+    """before and after of each change are what lstat and sha256 say."""
+    trees = {"after": describe(after), "before": describe(before)}
+    for c in changes:
+        for side, tree in trees.items():
+            path = c["path"] if side == "after" else c.get("from", c["path"])
+            real, told = tree.get(os.fsencode(path[1:])), c[side]
+            if real is None or told is None:
+                equal((real, told), (None, None), f"{side} of {c}")
+                continue
+            equal((told["mode"], told["uid"], told["gid"]), (real["mode"], real["uid"], real["gid"]), f"{side} of {c}")
+            equal(told.get("hash"), real.get("hash"), f"{side} of {c}")
+            equal(told.get("size"), real.get("size"))
+            equal(told.get("target"), os.fsdecode(real["target"]) if "target" in real else None)
+            equal(set(told.get("xattrs", {})), {os.fsdecode(x) for x in real["xattrs"]})
+
+
+def one_world(tmp, pool, seed):
+    rng = random.Random(seed)
+    lower, at = os.path.join(tmp, f"lower{seed}"), os.path.join(tmp, f"at{seed}")
+    os.mkdir(lower)
+    grow(lower, rng)
+    sandbox, stack, stacks = pool.live(), [lower], [[lower]]
+    for _ in range(3):
+        mounted = pool.overlay(at, stack, sandbox)
+        Changer(mounted, rng).run(rng.choice([3, 15, 40]))
+        if rng.random() < 0.5:
+            layer, _reply = pool.capture(sandbox, how=rng.choice(["auto", "copy"]))
+            stacks.append([pool.layer(layer)] + stack)
+            Changer(mounted, rng).run(10)
+        pool.unmount(at)
+        layer, _reply = pool.seal(sandbox)
+        stack = [pool.layer(layer)] + stack
+        stacks.append(stack)
+    return stacks
+
+
+@require("root", "btrfs", "loop", "program:rsync")
+@timeout(300)
+def test_equals_rsync(tmp):
+    """For random changes over several layers, between every two states."""
+    for kind in ("btrfs", "directory"):
+        with Pool(tmp, kind) as pool:
+            for seed in range(20, 28) if kind == "btrfs" else range(40, 44):
+                stacks = one_world(tmp, pool, seed)
+                views = []
+                for i, stack in enumerate(stacks):
+                    os.makedirs(os.path.join(tmp, "empty"), exist_ok=True)
+                    views.append(pool.overlay(os.path.join(tmp, f"view{i}"), stack + [os.path.join(tmp, "empty")]))
+                for i, a in enumerate(stacks):
+                    for k, b in enumerate(stacks):
+                        changes, _text = by_cay(pool, a, b)
+                        what = f"seed {seed}, {i} against {k}"
+                        want, got = by_rsync(views[i], views[k]), as_classes(changes)
+                        odd = {p: (got.get(p), want.get(p)) for p in set(got) | set(want) if got.get(p) != want.get(p)}
+                        equal(odd, {}, f"{what}: (ours, rsync's)")
+                        check_states(changes, views[i], views[k])
+                for view in views:
+                    pool.unmount(view)
+
+
+@require("root", "btrfs", "loop")
+def test_small_things(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        lower = os.path.join(tmp, "lower")
+        os.makedirs(lower + "/deep/er")
+        for name in ("a", "b", "deep/er/c"):
+            with open(f"{lower}/{name}", "w") as f:
+                f.write(f"line {name}\nsecond\n")
+        sandbox = pool.live()
+        at = pool.overlay(os.path.join(tmp, "at"), [lower], sandbox)
+        with open(at + "/a", "w") as f:
+            f.write("line a\nchanged\n")
+        os.rename(at + "/deep/er/c", at + "/moved")
+        with open(os.fsencode(at) + b"/bad\xffname", "w") as f:
+            f.write("x")
+        with open(at + "/binary", "wb") as f:
+            f.write(b"\0\1")
+        with open(at + "/new\nline", "w") as f:
+            f.write("n\n")
+        stack = [pool.upper(sandbox), lower]
+        changes, text = by_cay(pool, stack, [lower], text=True)
+        equal({c["path"]: c["kind"] for c in changes},
+              {"/a": "modified", "/moved": "renamed", "/bad\ufffdname": "added", "/binary": "added", "/new\nline": "added"})
+        moved = [c for c in changes if c["kind"] == "renamed"][0]
+        equal((moved["from"], moved["before"]["size"]), ("/deep/er/c", 22))
+        equal([c["raw"] for c in changes if "raw" in c], ["2f626164ff6e616d65"])
+        contains(text, "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n line a\n-second\n+changed\n")
+        contains(text, "+++ b/new?line\n")
+        contains(text, "Binary files /dev/null and b/binary differ\n")
+        equal(by_cay(pool, stack, stack)[0], [])
+        equal(len(by_cay(pool, stack, [lower], limit=2)[0]), 2)
+        # changed and put back, touched: no change
+        with open(at + "/b", "a") as f:
+            f.write("more")
+        os.truncate(at + "/b", 14)
+        os.utime(at + "/deep")
+        equal(sorted(c["path"] for c in by_cay(pool, stack, [lower])[0] if c["path"] in ("/b", "/deep")), [])
+
+
+@require("root", "btrfs", "loop")
+def test_snapshots_of_one_sandbox(tmp):
+    """Captures of a running sandbox against each other and against the live directory; writes in the same tick are seen."""
+    with Pool(tmp, "btrfs") as pool:
+        sandbox, last = pool.live(), None
+        path = pool.upper(sandbox) + "/f"
+        with open(path, "w") as f:
+            f.write("0000")
+        for i in range(1, 30):
+            layer, _ = pool.capture(sandbox)
+            with open(path, "r+") as f:
+                f.write(f"{i:04}")
+            changes, _ = by_cay(pool, [pool.upper(sandbox)], [pool.layer(layer)])
+            equal([c["path"] for c in changes], ["/f"], f"round {i}")
+            if last:
+                equal([c["path"] for c in by_cay(pool, [pool.layer(layer)], [pool.layer(last)])[0]], ["/f"])
+            last = layer
+
+
+@require("root")
+def test_bad_requests(tmp):
+    with Pool(tmp, "directory") as pool:
+        for members, code in (({}, "invalid"), ({"trees": []}, "invalid"), ({"trees": [{}]}, "invalid"),
+                              ({"trees": [{"target": "x", "a": [], "b": []}]}, "invalid"),
+                              ({"trees": [{"target": "/", "a": "/", "b": []}]}, "invalid"),
+                              ({"trees": [{"target": "/", "a": ["../x"], "b": []}]}, "invalid"),
+                              ({"trees": [{"target": "/", "a": [tmp + "/none"], "b": []}]}, "not_found"),
+                              ({"trees": [{"target": "/", "a": [tmp] * 600, "b": []}]}, "invalid")):
+            equal(raises(job.JobError, pool.run, "diff", **members).code, code, str(members)[:80])
