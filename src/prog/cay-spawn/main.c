@@ -251,7 +251,7 @@ static pid_t start_child(
 
 	if (group_fd >= 0) {
 		args.flags = CLONE_INTO_CGROUP;
-		args.cgroup = (__u64)group_fd;
+		args.cgroup = (unsigned int)group_fd;
 	}
 	pid = raw_clone3(&args);
 	if ((pid == -EACCES || pid == -EPERM) && group_fd >= 0 && mode != MODE_ROOT) {

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/diff_routes.c - diff and apply: which stacks are compared; the comparing is done by jobs (docs/design/0002). */
+#include "api/server.h"
+#include "api_handlers.h"
+#include "base/log.h"
+#include "base/str.h"
+
+/* --- states that can be compared --- */
+
+struct side {
+	json_t *layers; /* ids, top first */
+	json_t *mounts;
+	const char *image;
+	const char *live; /* sandbox whose upper lies on top, or NULL */
+	const char *label;
+};
+
+static size_t cow_count(const json_t *mounts)
+{
+	size_t i, n = 0;
+	const json_t *m;
+
+	json_array_foreach (mounts, i, m)
+		n += str_eq(json_string_value(json_object_get(m, "mode")), "cow");
+	return n;
+}
+
+/* The tree-th cow mount, from 1. */
+static const json_t *cow_mount(const json_t *mounts, size_t tree)
+{
+	size_t i, n = 0;
+	const json_t *m;
+
+	json_array_foreach (mounts, i, m) {
+		if (str_eq(json_string_value(json_object_get(m, "mode")), "cow") && ++n == tree)
+			return m;
+	}
+	return NULL;
+}
+
+static json_t *side_stack(struct server *srv, const struct side *s, size_t tree)
+{
+	const json_t *m = tree > 0 ? cow_mount(s->mounts, tree) : NULL;
+
+	return stack_of(srv, s->layers, s->image,
+		m != NULL ? json_string_value(json_object_get(m, "source")) : NULL, s->live, tree);
+}
+
+static json_t *trees_between(
+	struct server *srv, const struct side *a, const struct side *b, size_t first)
+{
+	json_t *trees = json_array();
+
+	for (size_t tree = first; tree <= cow_count(a->mounts); tree++) {
+		const json_t *m = tree > 0 ? cow_mount(a->mounts, tree) : NULL;
+
+		(void)json_array_append_new(trees,
+			json_pack("{s:s,s:o,s:o}", "target",
+				m != NULL ? json_string_value(json_object_get(m, "target")) : "/",
+				"a", side_stack(srv, a, tree), "b", side_stack(srv, b, tree)));
+	}
+	return trees;
+}
+
+static struct side side_of_sandbox(struct sandbox *sb)
+{
+	return (struct side){ json_object_get(sb->doc, "layers"),
+		json_object_get(sb->doc, "mounts"),
+		json_string_value(json_object_get(sb->doc, "image")), sb->id, sb->id };
+}
+
+static struct side side_of_snapshot(struct snapshot *s)
+{
+	json_t *config = json_object_get(s->doc, "config");
+
+	return (struct side){ json_object_get(s->doc, "layers"), json_object_get(config, "mounts"),
+		json_string_value(json_object_get(s->doc, "image")), NULL, s->id };
+}
+
+/* --- running the job --- */
+
+struct gather {
+	json_t *changes;
+	struct buf text;
+	json_t *last; /* last object that was neither */
+};
+
+static void gather_frame(void *ctx, const struct frame *f)
+{
+	struct gather *g = ctx;
+	json_t *o = f->type == FRAME_OBJECT ? json_loadb(f->payload, f->size, 0, NULL) : NULL;
+	json_t *changes = json_object_get(o, "changes");
+	const char *text = json_string_value(json_object_get(o, "text"));
+
+	if (changes != NULL)
+		(void)json_array_extend(g->changes, changes);
+	else if (text != NULL)
+		buf_str(&g->text, text);
+	else if (o != NULL) {
+		json_decref(g->last);
+		g->last = json_incref(o);
+	}
+	json_decref(o);
+}
+
+json_t *diff_run(struct server *srv, json_t *trees, bool text, struct err *err)
+{
+	struct gather g = { .changes = json_array(), .text = BUF_INIT(64U << 20) };
+	json_t *request = json_pack(
+		       "{s:s,s:o,s:b}", "verb", "diff", "trees", trees, "text", (int)text),
+	       *ok = NULL, *out = NULL;
+
+	if (job_run(srv, request, gather_frame, &g, &ok, err) == 0) {
+		out = json_pack("{s:O}", "changes", g.changes);
+		(void)json_object_set_new(out, "truncated",
+			json_boolean(json_is_true(json_object_get(ok, "truncated"))));
+		if (text)
+			(void)json_object_set_new(
+				out, "text", json_stringn(buf_cstr(&g.text), g.text.n));
+	}
+	json_decref(ok);
+	json_decref(g.changes);
+	json_decref(g.last);
+	buf_free(&g.text);
+	return out;
+}
+
+int64_t sandbox_changes(struct sandbox *sb, bool root, struct err *err)
+{
+	struct side a = side_of_sandbox(sb), b = a;
+	json_t *request, *ok = NULL;
+	int64_t n;
+	int rc;
+
+	b.layers = json_object_get(sb->doc, "base_layers");
+	b.live = NULL;
+	request = json_pack("{s:s,s:o,s:b}", "verb", "diff", "trees",
+		trees_between(sb->srv, &a, &b, root ? 0 : 1), "hash", 0);
+	rc = job_run(sb->srv, request, NULL, NULL, &ok, err);
+	n = rc < 0 ? rc : json_integer_value(json_object_get(ok, "n"));
+	json_decref(ok);
+	return n;
+}
+
+/* --- GET /v1/diff --- */
+
+/* Sandboxes come first: their names are what people type most. */
+static int side_find(struct server *srv, const char *what, struct sandbox **sb, struct snapshot **s,
+	struct side *side, struct err *err)
+{
+	*s = NULL;
+	*sb = sandbox_find(srv, what, err);
+	if (*sb != NULL) {
+		*side = side_of_sandbox(*sb);
+		return 0;
+	}
+	if (err->code == ERR_AMBIGUOUS)
+		return -EINVAL;
+	*s = snapshot_find(srv, what, err);
+	if (*s == NULL)
+		return err->code == ERR_NOT_FOUND
+			       ? err_raise(err, ERR_NOT_FOUND, "no sandbox or snapshot '%s'", what)
+			       : -EINVAL;
+	*side = side_of_snapshot(*s);
+	return 0;
+}
+
+static int check_lineage(const struct side *a, const struct side *b, struct err *err)
+{
+	if (!str_eq(a->image, b->image) || !json_equal(a->mounts, b->mounts))
+		return err_raise(err, ERR_INVALID,
+			"the two states cannot be compared: their images or mounts differ");
+	return 0;
+}
+
+static void count_changes(struct server *srv, struct sandbox *sb, const json_t *changes)
+{
+	json_int_t added = 0, deleted = 0, n = (json_int_t)json_array_size(changes);
+	const json_t *c;
+	size_t i;
+
+	json_array_foreach (changes, i, c) {
+		const char *kind = json_string_value(json_object_get(c, "kind"));
+
+		added += kind != NULL && str_eq(kind, "added");
+		deleted += kind != NULL && str_eq(kind, "deleted");
+	}
+	(void)server_event(srv, sb, EVENT_FILES_CHANGED, NULL,
+		json_pack("{s:I,s:I,s:I,s:I}", "changes", n, "added", added, "modified",
+			n - added - deleted, "deleted", deleted));
+}
+
+static json_t *diff_sides(struct api_call *call, const struct side *a, const struct side *b,
+	struct sandbox *sb, struct err *err)
+{
+	json_t *out;
+
+	if (check_lineage(a, b, err) < 0)
+		return NULL;
+	out = diff_run(call->srv, trees_between(call->srv, a, b, 0), api_flag(call, "text"), err);
+	if (out == NULL)
+		return NULL;
+	(void)json_object_set_new(out, "a", json_string(a->label));
+	(void)json_object_set_new(out, "b", b->label != NULL ? json_string(b->label) : json_null());
+	if (sb != NULL && b->label == NULL && !sb->gone)
+		count_changes(call->srv, sb, json_object_get(out, "changes"));
+	return out;
+}
+
+int api_diff_get(struct api_call *call, struct err *err)
+{
+	const char *other = api_text(call, "b");
+	struct sandbox *sb, *sb_b = NULL;
+	struct snapshot *s, *s_b = NULL;
+	struct side a, b;
+	json_t *out = NULL;
+	int rc = side_find(call->srv, api_text(call, "a"), &sb, &s, &a, err);
+
+	if (rc < 0)
+		return rc;
+	b = a;
+	b.layers = json_object_get(sb != NULL ? sb->doc : s->doc, "base_layers");
+	b.live = NULL;
+	b.label = NULL;
+	if (other != NULL)
+		rc = side_find(call->srv, other, &sb_b, &s_b, &b, err);
+	if (rc == 0) {
+		if (s != NULL)
+			s->users++;
+		if (s_b != NULL)
+			s_b->users++;
+		out = diff_sides(call, &a, &b, sb, err);
+		if (s != NULL)
+			s->users--;
+		if (s_b != NULL)
+			s_b->users--;
+	}
+	sandbox_unref(sb);
+	sandbox_unref(sb_b);
+	return out != NULL ? api_reply(call, 200, out) : -EIO;
+}
+
+/* --- apply --- */
+
+struct apply {
+	struct api_call *call;
+	struct sandbox *sb;
+	struct side from;          /* what is applied */
+	struct snapshot *snapshot; /* made for this, or NULL */
+	json_t *check;             /* status of --if */
+};
+
+static int apply_trees(struct apply *a, json_t **ret, struct err *err)
+{
+	const char *only = json_string_value(json_object_get(a->call->body, "mount"));
+	const char *to = json_string_value(json_object_get(a->call->body, "to"));
+	json_t *trees = json_array();
+
+	for (size_t tree = 1; tree <= cow_count(a->from.mounts); tree++) {
+		const json_t *m = cow_mount(a->from.mounts, tree);
+		json_t *stack, *target = to != NULL ? json_string(to)
+						    : json_incref(json_object_get(m, "source"));
+
+		if (only != NULL &&
+			!str_eq(json_string_value(json_object_get(m, "target")), only)) {
+			json_decref(target);
+			continue;
+		}
+		stack = side_stack(a->call->srv, &a->from, tree);
+		(void)json_array_set(stack, json_array_size(stack) - 1, target);
+		(void)json_array_append_new(
+			trees, json_pack("{s:o,s:o}", "target", target, "a", stack));
+	}
+	*ret = trees;
+	if (json_array_size(trees) == 0)
+		return err_raise(err, ERR_INVALID, "sandbox '%s' has no cow mount%s%s", a->sb->name,
+			only != NULL ? " at " : "", only != NULL ? only : "");
+	if (to != NULL && json_array_size(trees) > 1)
+		return err_raise(err, ERR_INVALID,
+			"'to' needs 'mount': sandbox '%s' has more than one cow mount",
+			a->sb->name);
+	return 0;
+}
+
+static int apply_job(struct apply *a, json_t **ret, struct err *err)
+{
+	struct gather g = { .changes = json_array(), .text = BUF_INIT(1U << 20) };
+	bool dry = json_is_true(json_object_get(a->call->body, "dry_run"));
+	json_t *request, *trees, *ok = NULL;
+	int rc = apply_trees(a, &trees, err);
+
+	if (rc < 0) {
+		json_decref(trees);
+		json_decref(g.changes);
+		return rc;
+	}
+	request = json_pack("{s:s,s:s,s:o,s:O,s:I,s:I,s:b}", "verb", dry ? "check_apply" : "apply",
+		"id", id_new().s, "trees", trees, "since_ns",
+		json_object_get(a->sb->doc, "since_ns"), "uid",
+		(json_int_t)http_peer_uid(a->call->conn), "gid",
+		(json_int_t)http_peer_gid(a->call->conn), "allow_exec",
+		(int)json_is_true(json_object_get(a->call->body, "allow_exec")));
+	rc = job_run(a->call->srv, request, gather_frame, &g, &ok, err);
+	if (rc == 0) {
+		(void)json_object_set_new(ok, "n", json_incref(json_object_get(ok, "changes")));
+		(void)json_object_set(ok, "changes", g.changes);
+		(void)json_object_set_new(ok, "dry_run", json_boolean(dry));
+		if (a->check != NULL)
+			(void)json_object_set(ok, "check", a->check);
+		*ret = ok;
+	} else if (g.last != NULL) {
+		*ret = json_incref(g.last); /* conflicts and executables go with the error */
+	}
+	json_decref(g.changes);
+	json_decref(g.last);
+	buf_free(&g.text);
+	return rc;
+}
+
+/* Run the command in @fork and wait for its end. */
+static int check_exec(struct apply *a, struct sandbox *fork, struct err *err)
+{
+	const json_t *m = cow_mount(a->from.mounts, 1);
+	json_t *request = json_pack("{s:O}", "argv", json_object_get(a->call->body, "if_argv")),
+	       *ok = NULL;
+	struct exec *e;
+	int rc;
+
+	if (m != NULL)
+		(void)json_object_set(request, "cwd", json_object_get(m, "target"));
+	e = exec_new(fork, request, err);
+	if (e == NULL) {
+		json_decref(request);
+		return -EINVAL;
+	}
+	rc = exec_created(e, err);
+	if (rc == 0)
+		rc = framelink_call(&fork->keeper->link, exec_request(e, request),
+			clock_now_ns() + CALL_NS, &ok, err);
+	exec_answered(e, rc, ok, err);
+	while (rc == 0 && !e->ended && !http_stream(a->call->conn)->eof)
+		(void)waiters_wait(&e->changed, clock_now_ns() + NS_PER_S);
+	if (rc == 0)
+		a->check = json_deep_copy(json_object_get(e->doc, "status"));
+	if (rc == 0 && (!str_eq(json_string_value(json_object_get(a->check, "status")) != NULL
+					? json_string_value(json_object_get(a->check, "status"))
+					: "",
+				"exited") ||
+			       json_integer_value(json_object_get(a->check, "code")) != 0))
+		rc = err_raise(err, ERR_CHECK_FAILED,
+			"the command given with --if did not exit with 0; nothing was applied");
+	json_decref(ok);
+	json_decref(request);
+	exec_unref(e);
+	return rc;
+}
+
+/* The check runs in a fork of exactly what would be applied, which is removed afterwards. */
+static int apply_check(struct apply *a, struct err *err)
+{
+	struct sandbox_origin origin = { a->snapshot->id, a->sb->id,
+		json_object_get(a->snapshot->doc, "layers"),
+		(uint64_t)json_integer_value(json_object_get(a->sb->doc, "since_ns")) };
+	struct sandbox *fork = sandbox_new(
+		a->call->srv, json_object_get(a->snapshot->doc, "config"), &origin, true, err);
+	int rc;
+
+	if (fork == NULL)
+		return -EIO;
+	rc = sandbox_start(fork, true, err);
+	if (rc == 0) {
+		rc = check_exec(a, fork, err);
+		(void)sandbox_remove(fork, NULL);
+	}
+	sandbox_unlock(fork);
+	sandbox_unref(fork);
+	return rc;
+}
+
+static int apply_locked(struct apply *a, json_t **ret, struct err *err)
+{
+	bool check = json_object_get(a->call->body, "if_argv") != NULL;
+	int rc = 0;
+
+	a->from = side_of_sandbox(a->sb);
+	/* something that changes under us is applied from a snapshot; so is what was checked */
+	if (check || a->sb->keeper != NULL) {
+		a->snapshot = snapshot_take(a->sb, NULL, false, err);
+		if (a->snapshot == NULL)
+			return -EIO;
+		a->snapshot->users++;
+		a->from = side_of_snapshot(a->snapshot);
+	}
+	if (check)
+		rc = apply_check(a, err);
+	if (rc == 0)
+		rc = apply_job(a, ret, err);
+	if (a->snapshot != NULL) {
+		a->snapshot->users--;
+		snapshot_forget(a->call->srv, a->snapshot);
+	}
+	return rc;
+}
+
+static void applied_event(const struct apply *a, const json_t *result)
+{
+	const char *to = json_string_value(json_object_get(a->call->body, "to"));
+
+	(void)server_event(a->call->srv, a->sb, EVENT_FILES_APPLIED, NULL,
+		json_pack("{s:s?,s:I,s:O}", "to", to, "changes",
+			(json_int_t)json_array_size(json_object_get(result, "changes")), "dry_run",
+			json_object_get(result, "dry_run")));
+}
+
+int api_sandbox_apply(struct api_call *call, struct err *err)
+{
+	struct apply a = { .call = call };
+	json_t *result = NULL;
+	int rc;
+
+	a.sb = sandbox_find(call->srv, call->segments[0], err);
+	if (a.sb == NULL)
+		return -ENOENT;
+	rc = sandbox_lock(a.sb, err);
+	if (rc == 0) {
+		rc = apply_locked(&a, &result, err);
+		if (rc == 0)
+			applied_event(&a, result);
+		sandbox_unlock(a.sb);
+	}
+	if (rc == 0) {
+		rc = api_reply(call, 200, result);
+	} else if (result != NULL || a.check != NULL) {
+		json_t *body = json_pack("{s:o}", "error", err_to_json(err));
+
+		if (result != NULL)
+			(void)json_object_update_new(body, result);
+		if (a.check != NULL)
+			(void)json_object_set(body, "check", a.check);
+		rc = api_reply(call, err_code_http(err->code), body);
+	}
+	json_decref(a.check);
+	sandbox_unref(a.sb);
+	return rc;
+}

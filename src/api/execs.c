@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api/execs.c - commands run in sandboxes: their objects, and what is known of them after a restart.
+ *
+ * An exec is in the catalogue before the keeper hears of it. Its final status comes from the keeper (exec.ended), or, when no keeper can say it any more, is
+ * `lost` or `killed` with the reason: never an invented exit code.
+ */
+#include "api/server.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define SAVE_NS (5 * NS_PER_S)
+
+struct exec *exec_ref(struct exec *e)
+{
+	e->refs++;
+	return e;
+}
+
+void exec_unref(struct exec *e)
+{
+	if (e == NULL || --e->refs > 0)
+		return;
+	json_decref(e->doc);
+	free(e);
+}
+
+struct exec *exec_by_channel(struct sandbox *sb, uint16_t channel)
+{
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if (e->channel == channel && channel != 0)
+			return e;
+	}
+	return NULL;
+}
+
+struct exec *exec_by_id(struct sandbox *sb, const char *id)
+{
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if (str_eq(e->id, id))
+			return e;
+	}
+	return NULL;
+}
+
+struct exec *exec_find(struct sandbox *sb, const char *what, struct err *err)
+{
+	struct exec *found = exec_by_id(sb, what);
+
+	if (found != NULL)
+		return exec_ref(found);
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if (what[0] == '\0' || !str_starts(e->id, what))
+			continue;
+		if (found != NULL) {
+			(void)err_raise(err, ERR_AMBIGUOUS,
+				"'%s' is the beginning of more than one exec's id", what);
+			return NULL;
+		}
+		found = e;
+	}
+	if (found == NULL) {
+		(void)err_raise(
+			err, ERR_NOT_FOUND, "sandbox '%s' has no exec '%s'", sb->name, what);
+		return NULL;
+	}
+	return exec_ref(found);
+}
+
+static int exec_save(struct exec *e, struct err *err)
+{
+	cleanup_free char *text = json_dumps(e->doc, JSON_COMPACT);
+
+	return catalogue_put(e->sandbox->srv->catalogue, CATALOGUE_EXECS, e->id, NULL,
+		e->sandbox->id, text, false, err);
+}
+
+/* --- the request --- */
+
+static void env_set(json_t *env, const json_t *from)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)(uintptr_t)from, name, value)
+		(void)json_object_set(env, name, value);
+}
+
+static int env_check(const json_t *env, struct err *err)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)(uintptr_t)env, name, value) {
+		if (name[0] == '\0' || strchr(name, '=') != NULL)
+			return err_raise(err, ERR_INVALID,
+				"'%s' is not a name for an environment variable", name);
+	}
+	return 0;
+}
+
+/* The whole environment: defaults, the sandbox's, the exec's. HOME is added by the keeper, which knows the user's. */
+static json_t *env_list(const struct sandbox *sb, const json_t *own, bool tty)
+{
+	json_t *env = json_pack("{s:s,s:s,s:s}", "PATH",
+		"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG", "C.UTF-8",
+		"TERM", tty ? "xterm-256color" : "dumb");
+	json_t *list = json_array(), *value;
+	const char *name;
+
+	env_set(env, json_object_get(sb->doc, "env"));
+	env_set(env, own);
+	json_object_foreach (env, name, value)
+		(void)json_array_append_new(
+			list, json_sprintf("%s=%s", name, json_string_value(value)));
+	json_decref(env);
+	return list;
+}
+
+static uint16_t free_channel(struct sandbox *sb)
+{
+	for (unsigned int i = 0; i < UINT16_MAX; i++) {
+		uint16_t c = sb->next_channel++;
+
+		if (c != 0 && exec_by_channel(sb, c) == NULL)
+			return c;
+	}
+	return 0;
+}
+
+struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err)
+{
+	json_t *tty = json_object_get(request, "tty"), *v;
+	uint16_t channel = free_channel(sb);
+	char when[CLOCK_TEXT_SIZE];
+	struct exec *e;
+
+	if (channel == 0) {
+		(void)err_raise(err, ERR_LIMIT, "sandbox '%s' has too many execs", sb->name);
+		return NULL;
+	}
+	if (env_check(json_object_get(request, "env"), err) < 0 ||
+		env_check(json_object_get(sb->doc, "env"), err) < 0)
+		return NULL;
+	e = xnew(struct exec);
+	e->refs = 2; /* the list's and the caller's */
+	e->sandbox = sb;
+	e->channel = channel;
+	waiters_init(&e->changed);
+	(void)!str_copy(e->id, sizeof(e->id), id_new().s);
+	clock_text(clock_wall_ns(), when);
+	e->doc = json_pack("{s:s,s:s,s:O,s:s,s:i,s:s,s:n,s:n}", "id", e->id, "sandbox", sb->id,
+		"argv", json_object_get(request, "argv"), "state", "starting", "channel", channel,
+		"created", when, "pid", "status");
+	v = json_object_get(request, "cwd");
+	(void)json_object_set(e->doc, "cwd", v != NULL ? v : json_null());
+	v = json_object_get(request, "user");
+	(void)json_object_set_new(e->doc, "user", v != NULL ? json_incref(v) : json_string("root"));
+	(void)json_object_set_new(e->doc, "tty", json_boolean(json_is_object(tty)));
+	(void)json_object_set_new(
+		e->doc, "stdin", json_boolean(json_is_true(json_object_get(request, "stdin"))));
+	v = json_object_get(request, "timeout_ms");
+	(void)json_object_set(e->doc, "timeout_ms", v != NULL ? v : json_null());
+	list_append(&sb->execs, &e->node);
+	return e;
+}
+
+json_t *exec_request(const struct exec *e, const json_t *request)
+{
+	static const char *const same[] = { "argv", "cwd", "user", "tty", "stdin", "timeout_ms",
+		"ring_bytes" };
+	json_t *r =
+		json_pack("{s:s,s:s,s:i}", "verb", "exec", "exec", e->id, "channel", e->channel);
+
+	for (size_t i = 0; i < ARRAY_SIZE(same); i++) {
+		json_t *v = json_object_get(request, same[i]);
+
+		if (v != NULL)
+			(void)json_object_set(r, same[i], v);
+	}
+	if (json_object_get(r, "user") == NULL)
+		(void)json_object_set_new(r, "user", json_string("root"));
+	(void)json_object_set_new(r, "env",
+		env_list(e->sandbox, json_object_get(request, "env"),
+			json_is_object(json_object_get(request, "tty"))));
+	return r;
+}
+
+int exec_created(struct exec *e, struct err *err)
+{
+	json_t *data = json_object();
+	static const char *const members[] = { "argv", "cwd", "user", "tty", "timeout_ms" };
+	int rc = exec_save(e, err);
+
+	for (size_t i = 0; i < ARRAY_SIZE(members); i++)
+		(void)json_object_set(data, members[i], json_object_get(e->doc, members[i]));
+	if (rc == 0)
+		e->created_n =
+			server_event(e->sandbox->srv, e->sandbox, EVENT_EXEC_CREATED, e->id, data);
+	else
+		json_decref(data);
+	(void)fault("exec.create.committed");
+	return rc;
+}
+
+static void exec_drop(struct exec *e)
+{
+	list_remove(&e->node);
+	exec_unref(e);
+}
+
+void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *err)
+{
+	struct server *srv = e->sandbox->srv;
+
+	if (rc < 0) {
+		(void)server_event(srv, e->sandbox, EVENT_EXEC_FAILED, e->id,
+			json_pack("{s:o}", "error", err_to_json(err)));
+		(void)catalogue_delete(srv->catalogue, CATALOGUE_EXECS, e->id, NULL);
+		e->ended = true;
+		waiters_wake(&e->changed);
+		waiters_wake(&e->sandbox->changed);
+		exec_drop(e);
+		return;
+	}
+	e->started = true;
+	(void)json_object_set(e->doc, "pid", json_object_get(ok, "pid"));
+	if (e->ended)
+		return; /* it was quick */
+	(void)json_object_set_new(e->doc, "state", json_string("running"));
+	(void)exec_save(e, NULL);
+}
+
+void exec_finish(struct exec *e, const json_t *status)
+{
+	if (e->ended)
+		return;
+	e->ended = true;
+	(void)json_object_set_new(e->doc, "state", json_string("ended"));
+	(void)json_object_set_new(e->doc, "status", json_deep_copy(status));
+	(void)exec_save(e, NULL);
+	waiters_wake(&e->changed);
+	waiters_wake(&e->sandbox->changed);
+}
+
+/* --- ends that nobody saw --- */
+
+static void finish_unseen(struct exec *e, const char *status, const char *reason)
+{
+	char when[CLOCK_TEXT_SIZE];
+	json_t *s;
+
+	if (e->ended)
+		return;
+	clock_text(clock_wall_ns(), when);
+	s = json_pack(
+		"{s:s,s:{s:s},s:s}", "status", status, "evidence", "reason", reason, "ended", when);
+	(void)server_event(e->sandbox->srv, e->sandbox, EVENT_EXEC_ENDED, e->id, json_incref(s));
+	exec_finish(e, s);
+	json_decref(s);
+}
+
+void execs_lost(struct sandbox *sb, const char *status, const char *reason)
+{
+	if (sb->state == SANDBOX_REMOVING) { /* no rows left to write to */
+		list_for_each (&sb->execs, node, next) {
+			struct exec *e = list_entry(node, struct exec, node);
+
+			e->ended = true;
+			waiters_wake(&e->changed);
+		}
+		return;
+	}
+	list_for_each (&sb->execs, node, next)
+		finish_unseen(list_entry(node, struct exec, node), status, reason);
+}
+
+void execs_forget(struct sandbox *sb)
+{
+	list_for_each (&sb->execs, node, next)
+		exec_drop(list_entry(node, struct exec, node));
+}
+
+/* --- after a start of cayd --- */
+
+static int load_one(void *ctx, const char *id, const char *text)
+{
+	json_t *doc = json_loads(text, 0, NULL);
+	const char *owner = json_string_value(json_object_get(doc, "sandbox"));
+	struct sandbox *sb = owner != NULL ? sandbox_by_id(ctx, owner) : NULL;
+	const char *state = json_string_value(json_object_get(doc, "state"));
+	struct exec *e;
+
+	if (sb == NULL || state == NULL || !id_valid(id)) {
+		json_decref(doc);
+		return 0;
+	}
+	e = xnew(struct exec);
+	e->refs = 1;
+	e->sandbox = sb;
+	e->doc = doc;
+	e->channel = (uint16_t)json_integer_value(json_object_get(doc, "channel"));
+	e->ended = str_eq(state, "ended");
+	e->started = true;
+	waiters_init(&e->changed);
+	(void)!str_copy(e->id, sizeof(e->id), id);
+	if (e->channel >= sb->next_channel)
+		sb->next_channel = (uint16_t)(e->channel + 1);
+	list_append(&sb->execs, &e->node);
+	return 0;
+}
+
+int execs_load(struct server *srv, struct err *err)
+{
+	return catalogue_each(srv->catalogue, CATALOGUE_EXECS, load_one, srv, err);
+}
+
+void execs_adopt(struct sandbox *sb, const json_t *list)
+{
+	size_t i;
+	json_t *row;
+
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		e->started = false;
+	}
+	json_array_foreach (list, i, row) {
+		const char *id = json_string_value(json_object_get(row, "exec"));
+		struct exec *e = NULL;
+
+		if (id == NULL)
+			id = json_string_value(json_object_get(row, "id"));
+		if (id != NULL)
+			e = exec_by_id(sb, id);
+		if (e == NULL)
+			continue;
+		e->started = true;
+		(void)json_object_set_new(
+			e->doc, "state", json_string(e->ended ? "ended" : "running"));
+		process_source_bind(sb->srv->processes, sb->id,
+			(pid_t)json_integer_value(json_object_get(row, "pid")),
+			e->ended ? NULL : e->id);
+	}
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		/* it never came to be: the server died between the catalogue and the keeper */
+		if (!e->started && !e->ended)
+			finish_unseen(e, "lost", "the keeper does not know it");
+	}
+}
+
+/* --- output that outlives the keeper --- */
+
+struct saver {
+	struct framelink link;
+	int fd;
+	bool done;
+	uint16_t channel;
+	struct waiters changed;
+};
+
+static void saver_frame(struct framelink *l, const struct frame *f)
+{
+	struct saver *s = container_of(l, struct saver, link);
+	cleanup_buf struct buf out = BUF_INIT(FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
+
+	if (f->type == FRAME_REPLY || f->channel != s->channel || s->done)
+		return;
+	frame_encode(&out, f->type, 0, f->payload, f->size);
+	if (write(s->fd, out.p, out.n) != (ssize_t)out.n || f->type == FRAME_STATUS) {
+		s->done = true;
+		waiters_wake(&s->changed);
+	}
+}
+
+static void saver_dead(struct framelink *l)
+{
+	struct saver *s = container_of(l, struct saver, link);
+
+	s->done = true;
+	waiters_wake(&s->changed);
+}
+
+static void saver_closed(struct stream *st)
+{
+	struct saver *s = container_of(container_of(st, struct framelink, s), struct saver, link);
+
+	(void)close(s->fd);
+	free(s);
+}
+
+static int open_output(struct sandbox *sb, const struct exec *e)
+{
+	cleanup_free char *dir = str_dupf("%s/exec/%s", sb->srv->state, sb->id);
+	cleanup_free char *path = str_dupf("%s/%s", dir, e->id);
+
+	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+static void save_one(struct sandbox *sb, struct exec *e, uint64_t deadline)
+{
+	int fd = keeper_connect(sb->srv, sb->id), file = fd >= 0 ? open_output(sb, e) : -1;
+	struct framecall call;
+	struct saver *s;
+
+	if (file < 0) {
+		if (fd >= 0)
+			(void)close(fd);
+		return;
+	}
+	s = xnew(struct saver);
+	s->fd = file;
+	s->channel = e->channel;
+	s->link.on_frame = saver_frame;
+	s->link.on_dead = saver_dead;
+	s->link.peer = "keeper";
+	waiters_init(&s->changed);
+	if (framelink_open(&s->link, sb->srv->loop, fd) < 0)
+		abort();
+	framelink_call_begin(&s->link, &call,
+		json_pack("{s:s,s:i,s:i}", "verb", "attach", "channel", e->channel, "from", 0));
+	if (framelink_call_end(&s->link, &call, deadline, NULL, NULL) == 0) {
+		while (!s->done && waiters_wait(&s->changed, deadline) == 0)
+			;
+	}
+	s->done = true;
+	framelink_close(&s->link, saver_closed);
+}
+
+void execs_save_output(struct sandbox *sb)
+{
+	uint64_t deadline = clock_now_ns() + SAVE_NS;
+
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if (e->ended)
+			save_one(sb, e, deadline);
+	}
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/file_routes.c - files in and out, as streams through a job that stands inside the sandbox (docs/design/0002, get and put). */
+#include "api/server.h"
+#include "api_handlers.h"
+#include "base/str.h"
+
+#define HIGH_BYTES (1U << 20)
+
+struct getter {
+	struct http_conn *conn;
+	struct job *job;
+	bool tar, begun;
+	struct buf ready;
+	struct waiters changed;
+	json_t *head; /* {"type","mode","size"} */
+};
+
+static void getter_frame(void *ctx, const struct frame *f)
+{
+	struct getter *g = ctx;
+
+	if (f->type == FRAME_OBJECT && g->head == NULL)
+		g->head = json_loadb(f->payload, f->size, 0, NULL);
+	else if (f->type == FRAME_STDOUT && f->size > 8)
+		buf_add(&g->ready, f->payload + 8, f->size - 8);
+	if (g->ready.n > HIGH_BYTES)
+		stream_hold(&job_link(g->job)->s, true);
+}
+
+/* Mode and size of a file go into headers, so the body begins only when they are known. */
+static void getter_begin(struct getter *g)
+{
+	char headers[128] = "";
+	json_t *mode = json_object_get(g->head, "mode");
+
+	if (!g->tar && json_is_integer(mode))
+		(void)snprintf(headers, sizeof(headers), "Cay-Mode: %04o\r\nCay-Size: %lld\r\n",
+			(unsigned int)json_integer_value(mode) & 07777U,
+			json_integer_value(json_object_get(g->head, "size")));
+	http_begin(
+		g->conn, 200, g->tar ? "application/x-tar" : "application/octet-stream", headers);
+	g->begun = true;
+}
+
+static int getter_flush(struct getter *g)
+{
+	cleanup_buf struct buf now = g->ready;
+
+	g->ready = (struct buf)BUF_INIT(16U << 20);
+	if (now.n == 0)
+		return 0;
+	if (!g->begun)
+		getter_begin(g);
+	return http_write(g->conn, now.p, now.n);
+}
+
+/* Where the files are: the running sandbox itself, or the stack of a stopped one. */
+static void add_place(json_t *request, struct sandbox *sb)
+{
+	json_int_t base = sb->srv->rootless
+				  ? 0
+				  : SLOT_UID_BASE + 65536 * json_integer_value(json_object_get(
+								    sb->doc, "slot"));
+
+	if (sb->keeper != NULL)
+		(void)json_object_set(request, "pid", json_object_get(sb->doc, "init_pid"));
+	else
+		(void)json_object_set_new(request, "stack", sandbox_stack(sb, 0, true));
+	(void)json_object_set_new(request, "uid_base", json_integer(base));
+}
+
+static int get_stream(struct getter *g, struct err *err)
+{
+	struct framelink *l = job_link(g->job);
+	int rc = 0;
+
+	while (rc == 0 && !l->dead && !list_empty(&l->calls)) {
+		rc = getter_flush(g);
+		if (!l->dead)
+			stream_hold(&l->s, false);
+		if (rc == 0 && g->ready.n == 0 && !l->dead && !list_empty(&l->calls))
+			(void)waiters_wait(&l->progress, clock_now_ns() + NS_PER_S);
+		if (http_stream(g->conn)->eof)
+			rc = -EPIPE;
+	}
+	if (rc < 0) {
+		framelink_abort(l);
+		(void)!job_end(g->job, NULL, NULL);
+		return 0;
+	}
+	rc = job_end(g->job, NULL, err);
+	if (rc < 0)
+		return g->begun
+			       ? 0
+			       : rc; /* broken off in the middle: the missing end tells the client */
+	if (getter_flush(g) == 0) {
+		if (!g->begun)
+			getter_begin(g);
+		http_end(g->conn);
+	}
+	return 0;
+}
+
+int api_files_get(struct api_call *call, struct err *err)
+{
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	struct getter *g;
+	json_t *request;
+	int rc;
+
+	if (sb == NULL)
+		return -ENOENT;
+	g = xnew(struct getter);
+	g->conn = call->conn;
+	g->tar = str_eq(api_text(call, "format"), "tar");
+	g->ready = (struct buf)BUF_INIT(16U << 20);
+	waiters_init(&g->changed);
+	request = json_pack("{s:s,s:s,s:s}", "verb", "get", "path", api_text(call, "path"),
+		"format", api_text(call, "format"));
+	add_place(request, sb);
+	rc = job_start(call->srv, request, getter_frame, g, &g->job, err);
+	if (rc == 0)
+		rc = get_stream(g, err);
+	json_decref(g->head);
+	buf_free(&g->ready);
+	free(g);
+	sandbox_unref(sb);
+	return rc;
+}
+
+static int put_stream(struct api_call *call, struct job *job, struct err *err)
+{
+	cleanup_buf struct buf part = BUF_INIT(1U << 20);
+	struct framelink *l = job_link(job);
+	ssize_t n;
+
+	for (;;) {
+		n = http_body_read(call->conn, &part);
+		if (n <= 0 || l->dead || list_empty(&l->calls))
+			break;
+		framelink_send(l, FRAME_STDIN, 0, part.p, part.n);
+		buf_reset(&part);
+		if (stream_drain(&l->s, HIGH_BYTES, clock_now_ns() + CALL_NS) < 0)
+			break;
+	}
+	if (n < 0) {
+		framelink_abort(l);
+		(void)!job_end(job, NULL, NULL);
+		return err_raise(err, ERR_INVALID,
+			"the body is malformed or incomplete; the file was not written");
+	}
+	framelink_send(l, FRAME_STDIN, 0, NULL, 0);
+	return job_end(job, NULL, err);
+}
+
+int api_files_put(struct api_call *call, struct err *err)
+{
+	const char *mode = api_text(call, "mode");
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	json_t *request;
+	struct job *job;
+	int rc;
+
+	if (sb == NULL)
+		return -ENOENT;
+	if (sb->state != SANDBOX_RUNNING) {
+		rc = err_raise(err, ERR_STATE,
+			"sandbox '%s' is %s: files can only be put into a running one", sb->name,
+			sandbox_state_name(sb->state));
+		sandbox_unref(sb);
+		return rc;
+	}
+	request = json_pack("{s:s,s:s,s:s}", "verb", "put", "path", api_text(call, "path"),
+		"format", api_text(call, "format"));
+	if (mode != NULL)
+		(void)json_object_set_new(
+			request, "mode", json_integer((json_int_t)strtoul(mode, NULL, 8)));
+	add_place(request, sb);
+	rc = job_start(call->srv, request, NULL, NULL, &job, err);
+	if (rc == 0)
+		rc = put_stream(call, job, err);
+	if (rc == 0) {
+		(void)server_event(call->srv, sb, EVENT_FILES_PUT, NULL,
+			json_pack("{s:s,s:s}", "path", api_text(call, "path"), "format",
+				api_text(call, "format")));
+		rc = api_reply(call, 204, NULL);
+	}
+	sandbox_unref(sb);
+	return rc;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/server.h"
+#include "api_handlers.h"
+#include "base/log.h"
+#include "base/str.h"
+
+static void image_add(struct server *srv, const char *id, json_t *doc)
+{
+	struct image *img = xnew(struct image);
+
+	(void)!str_copy(img->id, sizeof(img->id), id);
+	img->doc = doc;
+	list_append(&srv->images, &img->node);
+}
+
+static int load_one(void *ctx, const char *id, const char *text)
+{
+	json_t *doc = json_loads(text, 0, NULL);
+
+	if (doc == NULL || !id_valid(id))
+		log_error("catalogue", "image '%s' cannot be read: ignored", id);
+	else
+		image_add(ctx, id, doc);
+	return 0;
+}
+
+int images_load(struct server *srv, struct err *err)
+{
+	return catalogue_each(srv->catalogue, CATALOGUE_IMAGES, load_one, srv, err);
+}
+
+static struct image *image_lookup(struct server *srv, const char *what, struct err *err)
+{
+	struct image *found = NULL;
+
+	list_for_each (&srv->images, node, next) {
+		struct image *img = list_entry(node, struct image, node);
+		const char *name = json_string_value(json_object_get(img->doc, "name"));
+
+		if (str_eq(img->id, what) || (name != NULL && str_eq(name, what)))
+			return img;
+	}
+	list_for_each (&srv->images, node, next) {
+		struct image *img = list_entry(node, struct image, node);
+
+		if (what[0] == '\0' || !str_starts(img->id, what))
+			continue;
+		if (found != NULL) {
+			(void)err_raise(err, ERR_AMBIGUOUS,
+				"'%s' is the beginning of more than one image's id", what);
+			return NULL;
+		}
+		found = img;
+	}
+	if (found == NULL)
+		(void)err_raise(err, ERR_NOT_FOUND, "no image '%s'", what);
+	return found;
+}
+
+const char *image_find(struct server *srv, const char *what, struct err *err)
+{
+	const struct image *img;
+
+	if (str_eq(what, "host"))
+		return "host";
+	img = image_lookup(srv, what, err);
+	return img != NULL ? img->id : NULL;
+}
+
+static json_t *host_object(void)
+{
+	return json_pack(
+		"{s:s,s:s,s:n,s:s}", "id", "host", "name", "host", "created", "source", "/");
+}
+
+int api_image_list(struct api_call *call, attr_unused struct err *err)
+{
+	json_t *list = json_pack("[o]", host_object());
+
+	list_for_each (&call->srv->images, node, next)
+		(void)json_array_append(list, list_entry(node, struct image, node)->doc);
+	return api_reply(call, 200, json_pack("{s:o}", "images", list));
+}
+
+int api_image_get(struct api_call *call, struct err *err)
+{
+	struct image *img;
+
+	if (str_eq(call->segments[0], "host"))
+		return api_reply(call, 200, host_object());
+	img = image_lookup(call->srv, call->segments[0], err);
+	return img != NULL ? api_reply(call, 200, json_incref(img->doc)) : -ENOENT;
+}
+
+static json_t *image_document(
+	const char *id, const char *name, const char *source, const json_t *ok)
+{
+	static const char *const members[] = { "bytes", "files", "config", "kind", "digest" };
+	char when[CLOCK_TEXT_SIZE];
+	json_t *doc;
+
+	clock_text(clock_wall_ns(), when);
+	doc = json_pack(
+		"{s:s,s:s?,s:s,s:s}", "id", id, "name", name, "created", when, "source", source);
+	for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+		json_t *v = json_object_get(ok, members[i]);
+
+		if (v != NULL)
+			(void)json_object_set(doc, members[i], v);
+	}
+	return doc;
+}
+
+int api_image_import(struct api_call *call, struct err *err)
+{
+	const char *path = json_string_value(json_object_get(call->body, "path"));
+	const char *name = json_string_value(json_object_get(call->body, "name"));
+	struct id id = id_new();
+	cleanup_free char *text = NULL;
+	json_t *ok = NULL, *doc, *request;
+	int rc;
+
+	if (name != NULL && (str_eq(name, "host") || image_lookup(call->srv, name, err) != NULL))
+		return err_raise(err, ERR_EXISTS, "an image named '%s' exists already", name);
+	request = json_pack("{s:s,s:s,s:s,s:s?,s:I,s:I}", "verb", "import", "image", id.s, "path",
+		path, "name", name, "uid", (json_int_t)http_peer_uid(call->conn), "gid",
+		(json_int_t)http_peer_gid(call->conn));
+	rc = job_run(call->srv, request, NULL, NULL, &ok, err);
+	if (rc < 0)
+		return rc;
+	doc = image_document(id.s, name, path, ok);
+	json_decref(ok);
+	text = json_dumps(doc, JSON_COMPACT);
+	rc = catalogue_put(
+		call->srv->catalogue, CATALOGUE_IMAGES, id.s, name, NULL, text, true, err);
+	if (rc < 0) {
+		json_decref(doc);
+		return rc;
+	}
+	image_add(call->srv, id.s, json_incref(doc));
+	(void)server_event(call->srv, NULL, EVENT_IMAGE_IMPORTED, NULL,
+		json_pack("{s:s,s:s?}", "image", id.s, "name", name));
+	return api_reply(call, 201, doc);
+}
+
+static bool image_used(struct server *srv, const char *id)
+{
+	list_for_each (&srv->sandboxes, node, next) {
+		if (str_eq(json_string_value(json_object_get(
+				   list_entry(node, struct sandbox, node)->doc, "image")),
+			    id))
+			return true;
+	}
+	list_for_each (&srv->snapshots, node, next) {
+		if (str_eq(json_string_value(json_object_get(
+				   list_entry(node, struct snapshot, node)->doc, "image")),
+			    id))
+			return true;
+	}
+	return false;
+}
+
+int api_image_remove(struct api_call *call, struct err *err)
+{
+	struct image *img = image_lookup(call->srv, call->segments[0], err);
+	int rc;
+
+	if (img == NULL)
+		return str_eq(call->segments[0], "host")
+			       ? err_raise(err, ERR_INVALID, "the host image cannot be removed")
+			       : -ENOENT;
+	if (image_used(call->srv, img->id))
+		return err_raise(err, ERR_STATE, "image '%s' is needed by a sandbox or snapshot",
+			call->segments[0]);
+	rc = catalogue_delete(call->srv->catalogue, CATALOGUE_IMAGES, img->id, err);
+	if (rc < 0)
+		return rc;
+	list_remove(&img->node);
+	(void)server_event(call->srv, NULL, EVENT_IMAGE_REMOVED, NULL,
+		json_pack(
+			"{s:s,s:O}", "image", img->id, "name", json_object_get(img->doc, "name")));
+	rc = job_run(call->srv, json_pack("{s:s,s:[s]}", "verb", "remove", "images", img->id), NULL,
+		NULL, NULL, err);
+	json_decref(img->doc);
+	free(img);
+	return rc < 0 ? rc : api_reply(call, 204, NULL);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/server.h"
+#include "base/log.h"
+#include "base/str.h"
+
+struct job {
+	struct framelink link;
+	struct list node;
+	char id[ID_LEN + 1];
+	job_frame_fn *fn;
+	void *ctx;
+	struct framecall call;
+	struct err spawn_error; /* why cay-spawn did not start it */
+};
+
+static void on_frame(struct framelink *l, const struct frame *f)
+{
+	struct job *job = container_of(l, struct job, link);
+
+	if (job->fn != NULL)
+		job->fn(job->ctx, f);
+}
+
+int job_start(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, struct job **ret,
+	struct err *err)
+{
+	struct job *job;
+	struct id id = id_new();
+	int fd, rc;
+
+	rc = spawner_start(srv, SPAWN_JOB, id.s, &fd, err);
+	if (rc < 0) {
+		json_decref(request);
+		return rc;
+	}
+	job = xnew(struct job);
+	(void)!str_copy(job->id, sizeof(job->id), id.s);
+	job->fn = fn;
+	job->ctx = ctx;
+	job->link.on_frame = on_frame;
+	job->link.peer = "job";
+	list_append(&srv->jobs, &job->node);
+	rc = framelink_open(&job->link, srv->loop, fd);
+	if (rc < 0)
+		abort(); /* only when the loop is out of memory */
+	(void)json_object_set_new(request, "state", json_string(srv->state));
+	framelink_call_begin(&job->link, &job->call, request);
+	*ret = job;
+	return 0;
+}
+
+struct framelink *job_link(struct job *job)
+{
+	return &job->link;
+}
+
+static void closed(struct stream *s)
+{
+	struct job *job = container_of(container_of(s, struct framelink, s), struct job, link);
+
+	free(job);
+}
+
+int job_end(struct job *job, json_t **ret_ok, struct err *err)
+{
+	int rc = framelink_call_end(&job->link, &job->call, clock_now_ns() + JOB_NS, ret_ok, err);
+
+	if (rc < 0 && job->spawn_error.code != ERR_NONE && err != NULL)
+		*err = job->spawn_error;
+	job->fn = NULL;
+	list_remove(&job->node);
+	framelink_close(&job->link, closed);
+	return rc;
+}
+
+int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, json_t **ret_ok,
+	struct err *err)
+{
+	struct job *job;
+	int rc = job_start(srv, request, fn, ctx, &job, err);
+
+	return rc < 0 ? rc : job_end(job, ret_ok, err);
+}
+
+bool job_on_spawn_event(struct server *srv, const struct spawn_event *e)
+{
+	list_for_each (&srv->jobs, node, next) {
+		struct job *job = list_entry(node, struct job, node);
+
+		if (!str_eq(job->id, e->id))
+			continue;
+		if (e->kind == SPAWN_EVENT_FAILED)
+			(void)err_raise_sys(&job->spawn_error, -e->status, "start a job");
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api/keepers.c - connections to keepers: the pool of prepared ones, those of sandboxes, and those that an earlier cayd left behind.
+ *
+ * Life: started (cay-spawn) -> hello -> prepare -> prepared, in the pool -> claimed by a sandbox -> ended -> reaped. One whose connection dies unasked takes its
+ * sandbox with it (sandbox_keeper_lost).
+ */
+#include "api/server.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define PREPARE_NS    (20 * NS_PER_S)
+#define END_NS        (20 * NS_PER_S)
+#define REFILL_MS     2
+#define POOL_RETRY_MS 1000
+
+static void keeper_free_check(struct keeper *k)
+{
+	if (k->refs > 0 || !k->closed)
+		return;
+	json_decref(k->hello_doc);
+	free(k);
+}
+
+void keeper_unref(struct keeper *k)
+{
+	if (k == NULL)
+		return;
+	k->refs--;
+	keeper_free_check(k);
+}
+
+static void on_closed(struct stream *s)
+{
+	struct keeper *k = container_of(container_of(s, struct framelink, s), struct keeper, link);
+
+	k->closed = true;
+	keeper_free_check(k);
+}
+
+/* --- what keepers send --- */
+
+static void take_event(struct keeper *k, const json_t *event)
+{
+	const char *type = json_string_value(json_object_get(event, "type"));
+	const char *exec = json_string_value(json_object_get(event, "exec"));
+	json_t *data = json_object_get(event, "data");
+	struct sandbox *sb = k->sandbox;
+	struct exec *e;
+	struct event out = { .sandbox = sb->id, .epoch = sandbox_epoch(sb), .exec = exec };
+
+	if (type == NULL || (exec != NULL && !id_valid(exec)))
+		return;
+	out.time_ns = (uint64_t)json_integer_value(json_object_get(event, "time_ns"));
+	out.type = event_type_parse(type);
+	e = exec != NULL ? exec_by_id(sb, exec) : NULL;
+	/* what the kernel says of processes comes first: see events/process_source.h */
+	process_source_drain(k->srv->processes);
+	if (str_eq(type, "exec.started"))
+		process_source_bind(k->srv->processes, sb->id,
+			(pid_t)json_integer_value(json_object_get(data, "pid")), exec);
+	if (str_eq(type, "sandbox.died")) {
+		log_debug("keeper", "init of sandbox '%s' is gone", sb->id);
+		k->failed = true;
+		sandbox_keeper_lost(sb);
+		return;
+	}
+	if (str_eq(type, "sandbox.started") || str_eq(type, "sandbox.stopped") ||
+		str_eq(type, "keeper.adopted"))
+		return; /* said by cayd itself, with more */
+	if (str_eq(type, "exec.started")) {
+		out.data = json_pack("{s:O}", "pid", json_object_get(data, "pid"));
+		if (out.data == NULL)
+			out.data = json_object();
+	} else if (out.type == EVENT_KEEPER) {
+		out.data = json_pack(
+			"{s:s,s:O}", "type", type, "data", data != NULL ? data : json_null());
+	} else {
+		out.data = json_incref(data);
+	}
+	if (e != NULL && e->created_n != 0)
+		out.cause = json_pack("{s:I}", "event", (json_int_t)e->created_n);
+	if (out.type == EVENT_EXEC_ENDED && e != NULL && e->ended)
+		json_decref(out.data),
+			json_decref(out.cause); /* was journalled before the last cayd died */
+	else
+		(void)journal_add(k->srv->journal, &out);
+	if (out.type == EVENT_EXEC_ENDED && e != NULL)
+		exec_finish(e, data);
+}
+
+static void on_event(struct keeper *k, const struct frame *f)
+{
+	json_t *event = json_loadb(f->payload, f->size, 0, NULL);
+	json_int_t n = json_integer_value(json_object_get(event, "n"));
+
+	if (event != NULL && k->sandbox != NULL)
+		take_event(k, event);
+	if (n > 0)
+		k->ack_due = (uint64_t)n;
+	json_decref(event);
+}
+
+static void on_hello(struct keeper *k, const struct frame *f)
+{
+	json_t *reply = json_loadb(f->payload, f->size, 0, NULL);
+	json_t *hello = json_object_get(json_object_get(reply, "ok"), "hello");
+
+	if (hello == NULL)
+		hello = json_object_get(reply, "hello");
+	if (hello != NULL && !k->hello) {
+		k->hello = true;
+		k->hello_doc = json_incref(hello);
+		waiters_wake(&k->changed);
+	}
+	json_decref(reply);
+}
+
+static void on_frame(struct framelink *l, const struct frame *f)
+{
+	struct keeper *k = container_of(l, struct keeper, link);
+	struct exec *e;
+
+	if (f->type == FRAME_REPLY) {
+		on_hello(k, f);
+	} else if (f->type == FRAME_EVENT) {
+		on_event(k, f);
+	} else if (k->sandbox != NULL) {
+		e = exec_by_channel(k->sandbox, f->channel);
+		if (e != NULL && e->sink != NULL)
+			e->sink->frame(e->sink, f);
+	}
+}
+
+static void on_dead(struct framelink *l)
+{
+	struct keeper *k = container_of(l, struct keeper, link);
+
+	k->failed = true;
+	if (k->error.code == ERR_NONE)
+		(void)err_raise(
+			&k->error, ERR_INTERNAL, "the keeper of sandbox '%s' has ended", k->id);
+	if (k->sandbox != NULL) {
+		list_for_each (&k->sandbox->execs, node, next) {
+			struct exec *e = list_entry(node, struct exec, node);
+
+			if (e->sink != NULL)
+				e->sink->lost(e->sink);
+		}
+		sandbox_keeper_lost(k->sandbox);
+	}
+	waiters_wake(&k->changed);
+}
+
+/* --- starting --- */
+
+static struct keeper *keeper_alloc(struct server *srv, const char *id)
+{
+	struct keeper *k = xnew(struct keeper);
+
+	(void)!str_copy(k->id, sizeof(k->id), id);
+	k->srv = srv;
+	k->refs = 1;
+	k->link.on_frame = on_frame;
+	k->link.on_dead = on_dead;
+	k->link.peer = "keeper";
+	waiters_init(&k->changed);
+	list_append(&srv->keepers, &k->node);
+	return k;
+}
+
+/* Its own fiber: wait for the hello, prepare. */
+static void prepare_main(void *arg)
+{
+	struct keeper *k = arg;
+	uint64_t deadline = clock_now_ns() + PREPARE_NS;
+	int rc = 0;
+
+	while (!k->hello && !k->failed && rc == 0)
+		rc = waiters_wait(&k->changed, deadline);
+	if (rc < 0 && !k->failed)
+		(void)err_raise(&k->error, ERR_TIMEOUT, "the keeper did not say hello in time");
+	else if (!k->failed)
+		rc = framelink_call(&k->link,
+			json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot), deadline,
+			NULL, &k->error);
+	if (rc < 0)
+		k->failed = true;
+	k->prepared = !k->failed;
+	waiters_wake(&k->changed);
+	waiters_wake(&k->srv->pool_changed);
+	keeper_unref(k);
+}
+
+struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct err *err)
+{
+	struct id made = id_new();
+	struct keeper *k;
+	int fd, own_slot = slot >= 0 ? slot : slot_take(srv);
+
+	if (own_slot < 0) {
+		(void)err_raise(err, ERR_LIMIT, "no more than %u sandboxes fit", SLOT_COUNT);
+		return NULL;
+	}
+	if (id == NULL)
+		id = made.s;
+	if (spawner_start(srv, SPAWN_SANDBOX, id, &fd, err) < 0) {
+		if (slot < 0)
+			slot_free(srv, (uint32_t)own_slot);
+		return NULL;
+	}
+	k = keeper_alloc(srv, id);
+	k->slot = (uint32_t)own_slot;
+	if (framelink_open(&k->link, srv->loop, fd) < 0)
+		abort();
+	k->refs++;
+	fiber_start(prepare_main, k);
+	return k;
+}
+
+int keeper_ready(struct keeper *k, struct err *err)
+{
+	while (!k->prepared && !k->failed)
+		(void)waiters_wait(&k->changed, 0); /* prepare_main() has the deadline */
+	if (!k->failed)
+		return 0;
+	if (err != NULL)
+		*err = k->error;
+	return err_code_http(k->error.code) >= 500 ? -EIO : -EINVAL;
+}
+
+/* --- the pool --- */
+
+static size_t pool_size(const struct server *srv, bool prepared)
+{
+	size_t n = 0;
+
+	list_for_each (&srv->keepers, node, next) {
+		const struct keeper *k = list_entry(node, struct keeper, node);
+
+		n += !k->claimed && !k->failed && (!prepared || k->prepared);
+	}
+	return n;
+}
+
+struct keeper *keeper_take(struct server *srv)
+{
+	list_for_each (&srv->keepers, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, node);
+
+		if (k->prepared && !k->claimed && !k->failed) {
+			k->claimed = true;
+			return k;
+		}
+	}
+	return NULL;
+}
+
+static void discard_main(void *arg)
+{
+	struct keeper *k = arg;
+
+	slot_free(k->srv, k->slot);
+	keeper_end(k);
+	keeper_unref(k);
+}
+
+/* Keepers that failed in the pool: say why once, clear up. */
+static bool pool_bury(struct server *srv)
+{
+	bool any = false;
+
+	list_for_each (&srv->keepers, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, node);
+
+		if (!k->failed || k->claimed)
+			continue;
+		log_warn("pool", "a keeper could not be prepared: %s", k->error.msg);
+		k->claimed = true;
+		any = true;
+		fiber_start(discard_main, k);
+	}
+	return any;
+}
+
+static void on_refill(uv_timer_t *timer);
+
+static void refill_main(void *arg)
+{
+	struct server *srv = arg;
+	struct err err;
+
+	while (!srv->stopping && pool_size(srv, false) < srv->pool_target) {
+		struct keeper *k = keeper_new(srv, NULL, -1, &err);
+
+		if (k == NULL) {
+			log_warn("pool", "%s", err.msg);
+			return;
+		}
+		if (keeper_ready(k, NULL) < 0)
+			break;
+	}
+	if (pool_bury(srv) && !srv->stopping)
+		(void)uv_timer_start(&srv->refill, on_refill, POOL_RETRY_MS, 0);
+}
+
+static void on_refill(uv_timer_t *timer)
+{
+	fiber_start(refill_main, timer->data);
+}
+
+void keeper_refill(struct server *srv)
+{
+	/* a moment later: whoever emptied the pool goes first */
+	if (!uv_is_active((uv_handle_t *)&srv->refill) && srv->ready)
+		(void)uv_timer_start(&srv->refill, on_refill, REFILL_MS, 0);
+}
+
+void keeper_drop_pool(struct server *srv)
+{
+	struct keeper *k;
+
+	while ((k = keeper_take(srv)) != NULL) {
+		slot_free(srv, k->slot);
+		keeper_end(k);
+		keeper_unref(k);
+	}
+}
+
+/* --- ending --- */
+
+bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e)
+{
+	list_for_each (&srv->keepers, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, node);
+
+		if (!str_eq(k->id, e->id))
+			continue;
+		if (e->kind == SPAWN_EVENT_STARTED) {
+			k->pid = e->pid;
+			process_source_follow(srv->processes, k->id, e->pid);
+		} else if (e->kind == SPAWN_EVENT_FAILED) {
+			(void)err_raise_sys(&k->error, -e->status, "start a keeper");
+			k->failed = k->reaped = true;
+		} else if (e->kind == SPAWN_EVENT_ENDED) {
+			log_debug("keeper", "%s ended, wait status %d", k->id, e->status);
+			k->reaped = true;
+			if (!k->adopted || e->pid == 0)
+				process_source_drain(srv->processes);
+		}
+		waiters_wake(&k->changed);
+		return true;
+	}
+	return false;
+}
+
+void keeper_end(struct keeper *k)
+{
+	uint64_t deadline = clock_now_ns() + END_NS;
+	struct framecall call;
+
+	list_remove(&k->node);
+	list_append(&k->srv->keepers, &k->node);
+	if (!k->link.dead) {
+		framelink_call_begin(&k->link, &call, json_pack("{s:s}", "verb", "stop"));
+		(void)!framelink_call_end(&k->link, &call, deadline, NULL, NULL);
+	}
+	if (k->adopted)
+		spawner_cleanup(k->srv, k->id);
+	while (!k->reaped && waiters_wait(&k->changed, deadline) == 0)
+		;
+	if (!k->reaped) {
+		log_error("keeper", "%s did not end: killing it", k->id);
+		spawner_cleanup(k->srv, k->id);
+		deadline = clock_now_ns() + END_NS;
+		while (!k->reaped && waiters_wait(&k->changed, deadline) == 0)
+			;
+	}
+	process_source_drain(k->srv->processes);
+	process_source_forget(k->srv->processes, k->id);
+	k->sandbox = NULL;
+	list_remove(&k->node);
+	framelink_close(&k->link, on_closed);
+}
+
+/* --- connecting --- */
+
+int keeper_connect(struct server *srv, const char *id)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s/keepers/%s.sock", srv->run,
+		    id) >= (int)sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	return TAKE_FD(fd);
+}
+
+struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + 5 * NS_PER_S;
+	int fd = keeper_connect(srv, id), rc = 0;
+	struct keeper *k;
+
+	if (fd < 0) {
+		(void)err_raise_sys(err, fd, "connect to the keeper of '%s'", id);
+		return NULL;
+	}
+	k = keeper_alloc(srv, id);
+	k->claimed = k->adopted = true;
+	if (framelink_open(&k->link, srv->loop, fd) < 0)
+		abort();
+	while (!k->hello && !k->failed && rc == 0)
+		rc = waiters_wait(&k->changed, deadline);
+	if (rc == 0 && !k->failed)
+		return k;
+	(void)err_raise(err, ERR_UNAVAILABLE, "the keeper of '%s' does not answer", id);
+	keeper_end(k);
+	keeper_unref(k);
+	return NULL;
+}

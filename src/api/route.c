@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/route.h"
+#include "api/server.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <openssl/sha.h>
+
+#define BODY_MAX    (1U << 20)
+#define KEY_MAX     255
+#define KEY_LIFE_NS (24ULL * 3600 * NS_PER_S)
+
+/* --- answers --- */
+
+void api_reply_error(struct http_conn *conn, const struct err *err)
+{
+	json_t *body = json_pack("{s:o}", "error", err_to_json(err));
+	cleanup_free char *text = json_dumps(body, JSON_COMPACT);
+
+	json_decref(body);
+	http_reply(conn, err_code_http(err->code), "application/json", NULL, text, strlen(text));
+}
+
+static void key_store(struct api_call *call, int status, const char *text)
+{
+	json_t *doc = json_pack("{s:s,s:i,s:s,s:I}", "hash", call->key_hash, "status", status,
+		"body", text, "time", (json_int_t)clock_wall_ns());
+	cleanup_free char *dump = json_dumps(doc, JSON_COMPACT);
+
+	json_decref(doc);
+	(void)catalogue_put(
+		call->srv->catalogue, CATALOGUE_KEYS, call->key, NULL, NULL, dump, false, NULL);
+}
+
+int api_reply(struct api_call *call, int status, json_t *object)
+{
+	cleanup_free char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+
+	json_decref(object);
+	if (object != NULL && text == NULL)
+		abort(); /* only our own valid UTF-8 goes in */
+	if (call->key != NULL)
+		key_store(call, status, text != NULL ? text : "");
+	server_flush(call->srv);
+	http_reply(call->conn, status, text != NULL ? "application/json" : NULL, NULL, text,
+		text != NULL ? strlen(text) : 0);
+	return 0;
+}
+
+const char *api_text(const struct api_call *call, const char *name)
+{
+	for (size_t i = 0; i < call->route->n_parameters; i++) {
+		if (str_eq(call->route->parameters[i].name, name))
+			return call->values[i];
+	}
+	return NULL;
+}
+
+uint64_t api_number(const struct api_call *call, const char *name)
+{
+	const char *text = api_text(call, name);
+	uint64_t value = 0;
+
+	if (text == NULL || str_to_u64(text, 0, INT64_MAX, &value) < 0)
+		return 0;
+	return value;
+}
+
+bool api_flag(const struct api_call *call, const char *name)
+{
+	const char *text = api_text(call, name);
+
+	return text != NULL && str_eq(text, "true");
+}
+
+/* --- finding the route --- */
+
+/* Does @path match the template? Fills the {…} segments, still encoded. */
+static bool path_matches(
+	const char *template, struct httphead_text path, struct httphead_text *segments)
+{
+	const char *p = path.p, *end = path.p + path.n;
+	size_t n = 0;
+
+	memset(segments, 0, API_SEGMENTS_MAX * sizeof(*segments));
+	while (*template != '\0') {
+		if (*template != '{') {
+			if (p == end || *p != *template)
+				return false;
+			p++;
+			template ++;
+			continue;
+		}
+		segments[n].p = p;
+		while (p < end && *p != '/')
+			p++;
+		segments[n].n = (size_t)(p - segments[n].p);
+		if (segments[n++].n == 0)
+			return false;
+		template = strchr(template, '}') + 1;
+	}
+	return p == end;
+}
+
+static const struct api_route *route_find(
+	const struct httphead *h, struct httphead_text *segments, struct err *err)
+{
+	bool path_known = false;
+
+	for (size_t i = 0; i < api_route_count; i++) {
+		const struct api_route *r = &api_routes[i];
+
+		if (!path_matches(r->path, h->path, segments))
+			continue;
+		path_known = true;
+		if (strlen(r->method) == h->method.n &&
+			memcmp(r->method, h->method.p, h->method.n) == 0)
+			return r;
+	}
+	if (path_known)
+		(void)err_raise(err, ERR_METHOD, "%.*s is not a method of this route",
+			(int)h->method.n, h->method.p);
+	else
+		(void)err_raise(err, ERR_NOT_FOUND, "no route '%.*s'",
+			(int)(h->path.n < 200 ? h->path.n : 200), h->path.p);
+	return NULL;
+}
+
+/* --- the query --- */
+
+static int take_parameter(
+	struct api_call *call, const char *name, const char *value, struct err *err)
+{
+	for (size_t i = 0; i < call->route->n_parameters; i++) {
+		const struct api_parameter *p = &call->route->parameters[i];
+
+		if (!str_eq(p->name, name))
+			continue;
+		if (call->values[i] != NULL)
+			return err_raise(err, ERR_INVALID, "parameter '%s' is there twice", name);
+		call->values[i] = str_dup(value);
+		return schema_check_text(p->schema, value, name, err);
+	}
+	return err_raise(err, ERR_INVALID, "unknown parameter '%.100s'", name);
+}
+
+static int parse_query(struct api_call *call, struct httphead_text query, struct err *err)
+{
+	const char *p = query.p, *end = query.p + query.n;
+
+	while (p != NULL && p < end) {
+		const char *stop = memchr(p, '&', (size_t)(end - p));
+		const char *last = stop != NULL ? stop : end;
+		const char *equals = memchr(p, '=', (size_t)(last - p));
+		const char *name_end = equals != NULL ? equals : last;
+		char name[128], value[API_VALUE_MAX];
+		int rc = httphead_decode(p, (size_t)(name_end - p), true, name, sizeof(name));
+
+		if (rc == 0 && equals != NULL)
+			rc = httphead_decode(equals + 1, (size_t)(last - equals - 1), true, value,
+				sizeof(value));
+		else
+			value[0] = '\0';
+		if (rc < 0)
+			return err_raise(err, rc == -EMSGSIZE ? ERR_TOO_LARGE : ERR_INVALID,
+				"the query is malformed or a value is too long");
+		rc = take_parameter(call, name, value, err);
+		if (rc < 0)
+			return rc;
+		p = last + 1;
+	}
+	for (size_t i = 0; i < call->route->n_parameters; i++) {
+		const struct api_parameter *want = &call->route->parameters[i];
+
+		if (call->values[i] == NULL && want->required)
+			return err_raise(err, ERR_INVALID, "parameter '%s' is missing", want->name);
+		if (call->values[i] == NULL && want->fallback != NULL)
+			call->values[i] = str_dup(want->fallback);
+	}
+	return 0;
+}
+
+/* --- the body --- */
+
+static int parse_body(struct api_call *call, struct err *err)
+{
+	cleanup_buf struct buf text = BUF_INIT(BODY_MAX);
+	int rc;
+
+	if (call->route->body_raw)
+		return 0;
+	rc = http_body_all(call->conn, &text);
+	if (rc == -EMSGSIZE)
+		return err_raise(err, ERR_TOO_LARGE, "the body is larger than %u bytes", BODY_MAX);
+	if (rc < 0)
+		return err_raise(err, ERR_INVALID, "the body is malformed or incomplete");
+	if (text.n == 0) {
+		if (call->route->body_required)
+			return err_raise(err, ERR_INVALID, "a JSON body is needed");
+		call->body = json_object();
+		return 0;
+	}
+	if (call->route->body == NULL)
+		return err_raise(err, ERR_INVALID, "this route takes no body");
+	rc = schema_parse(text.p, text.n, &call->body, err);
+	return rc < 0 ? rc : schema_check(call->route->body, call->body, "", err);
+}
+
+/* --- idempotency --- */
+
+static int key_hash(struct api_call *call, struct httphead_text key, struct err *err)
+{
+	cleanup_free char *body = json_dumps(call->body, JSON_COMPACT | JSON_SORT_KEYS);
+	cleanup_buf struct buf all = BUF_INIT(4U << 20);
+	unsigned char digest[SHA256_DIGEST_LENGTH];
+
+	if (key.n == 0 || key.n > KEY_MAX || !str_utf8_valid(key.p, key.n))
+		return err_raise(
+			err, ERR_INVALID, "Idempotency-Key must have 1 to %d bytes", KEY_MAX);
+	buf_fmt(&all, "%s\n%.*s\n%s", call->route->operation, (int)http_head(call->conn)->path.n,
+		http_head(call->conn)->path.p, body);
+	(void)SHA256((const unsigned char *)all.p, all.n, digest);
+	for (size_t i = 0; i < sizeof(digest); i++)
+		(void)snprintf(call->key_hash + 2 * i, 3, "%02x", digest[i]);
+	/* keys of different users do not meet */
+	call->key = str_dupf("%u:%.*s", http_peer_uid(call->conn), (int)key.n, key.p);
+	return 0;
+}
+
+/* Return: 1 when the first answer was given again, 0 to go on, -errno. */
+static int key_replay(struct api_call *call, struct err *err)
+{
+	cleanup_free char *text = catalogue_get(call->srv->catalogue, CATALOGUE_KEYS, call->key);
+	json_t *doc = text != NULL ? json_loads(text, 0, NULL) : NULL;
+	const char *hash = json_string_value(json_object_get(doc, "hash"));
+	const char *body = json_string_value(json_object_get(doc, "body"));
+	json_int_t time = json_integer_value(json_object_get(doc, "time"));
+	int rc = 0;
+
+	if (hash == NULL || clock_wall_ns() - (uint64_t)time > KEY_LIFE_NS) {
+		json_decref(doc);
+		return 0;
+	}
+	if (!str_eq(hash, call->key_hash)) {
+		rc = err_raise(
+			err, ERR_IDEMPOTENCY, "the idempotency key was used with another request");
+	} else {
+		http_reply(call->conn, (int)json_integer_value(json_object_get(doc, "status")),
+			"application/json", "Idempotency-Replayed: true\r\n", body,
+			body != NULL ? strlen(body) : 0);
+		rc = 1;
+	}
+	json_decref(doc);
+	return rc;
+}
+
+/* Two requests with one key at the same time: the second waits for the first. */
+static int key_begin(struct api_call *call, struct err *err)
+{
+	struct httphead_text key = httphead_get(http_head(call->conn), "Idempotency-Key");
+	int rc;
+
+	if (key.p == NULL || !call->route->keyed)
+		return 0;
+	rc = key_hash(call, key, err);
+	if (rc < 0)
+		return rc;
+	while (json_object_get(call->srv->keys_busy, call->key) != NULL)
+		(void)waiters_wait(&call->srv->keys_changed, 0);
+	rc = key_replay(call, err);
+	if (rc == 0)
+		(void)json_object_set_new(call->srv->keys_busy, call->key, json_true());
+	else
+		free(TAKE_PTR(call->key));
+	return rc;
+}
+
+static void key_end(struct api_call *call)
+{
+	if (call->key == NULL)
+		return;
+	(void)json_object_del(call->srv->keys_busy, call->key);
+	waiters_wake(&call->srv->keys_changed);
+}
+
+/* --- all of it --- */
+
+static int prepare(struct api_call *call, struct err *err)
+{
+	struct httphead_text raw[API_SEGMENTS_MAX] = { 0 };
+	const struct httphead *h = http_head(call->conn);
+	int rc = 0;
+
+	call->route = route_find(h, raw, err);
+	if (call->route == NULL)
+		return -EINVAL;
+	for (size_t i = 0; i < API_SEGMENTS_MAX && rc == 0; i++) {
+		if (raw[i].p != NULL)
+			rc = httphead_decode(raw[i].p, raw[i].n, false, call->segments[i],
+				sizeof(call->segments[i]));
+	}
+	if (rc < 0)
+		return err_raise(err, ERR_INVALID, "the path is malformed");
+	if (call->route->upgrade && !(httphead_has_word(h, "Connection", "upgrade") &&
+					    httphead_has_word(h, "Upgrade", "cay-frames")))
+		return err_raise(err, ERR_INVALID,
+			"this route needs 'Connection: Upgrade' and 'Upgrade: cay-frames'");
+	rc = parse_query(call, h->query, err);
+	if (rc == 0)
+		rc = parse_body(call, err);
+	return rc < 0 ? rc : key_begin(call, err);
+}
+
+void api_dispatch(struct http_conn *conn, void *ctx)
+{
+	struct api_call *call = xnew(struct api_call);
+	struct err *err = xnew(struct err);
+	int rc;
+
+	call->srv = ctx;
+	call->conn = conn;
+	rc = prepare(call, err);
+	if (rc == 0)
+		rc = call->route->handler(call, err);
+	if (rc < 0 && !http_replied(conn)) {
+		server_flush(call->srv);
+		api_reply_error(conn, err);
+	}
+	key_end(call);
+	for (size_t i = 0; i < API_PARAMETERS_MAX; i++)
+		free(call->values[i]);
+	json_decref(call->body);
+	free(call->key);
+	free(err);
+	free(call);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/server.h"
+#include "api_handlers.h"
+#include "base/str.h"
+
+int api_sandbox_create(struct api_call *call, struct err *err)
+{
+	bool start = !json_is_false(json_object_get(call->body, "start"));
+	struct sandbox *sb = sandbox_new(call->srv, call->body, NULL, start, err);
+	int rc;
+
+	if (sb == NULL)
+		return -EIO;
+	if (start)
+		rc = sandbox_start(sb, true, err);
+	else
+		rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+			json_pack("{s:s}", "reason", "not started"), err);
+	sandbox_unlock(sb);
+	if (rc == 0)
+		rc = api_reply(call, 201, sandbox_object(sb));
+	sandbox_unref(sb);
+	return rc;
+}
+
+static bool label_matches(const struct sandbox *sb, const char *label)
+{
+	const char *equals = strchr(label, '=');
+	json_t *labels = json_object_get(sb->doc, "labels");
+	const char *value;
+	char key[513];
+
+	if (equals == NULL)
+		return json_object_get(labels, label) != NULL;
+	(void)snprintf(key, sizeof(key), "%.*s", (int)(equals - label), label);
+	value = json_string_value(json_object_get(labels, key));
+	return value != NULL && str_eq(value, equals + 1);
+}
+
+int api_sandbox_list(struct api_call *call, attr_unused struct err *err)
+{
+	const char *state = api_text(call, "state"), *label = api_text(call, "label");
+	json_t *list = json_array();
+
+	list_for_each (&call->srv->sandboxes, node, next) {
+		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+
+		if ((state == NULL || str_eq(sandbox_state_name(sb->state), state)) &&
+			(label == NULL || label_matches(sb, label)))
+			(void)json_array_append_new(list, sandbox_object(sb));
+	}
+	return api_reply(call, 200, json_pack("{s:o}", "sandboxes", list));
+}
+
+/* Find, lock, do, answer with the object. */
+static int locked(struct api_call *call,
+	int (*fn)(struct api_call *call, struct sandbox *sb, struct err *err), struct err *err)
+{
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	int rc;
+
+	if (sb == NULL)
+		return -ENOENT;
+	rc = sandbox_lock(sb, err);
+	if (rc == 0) {
+		rc = fn(call, sb, err);
+		sandbox_unlock(sb);
+	}
+	if (rc == 0)
+		rc = sb->gone ? api_reply(call, 204, NULL)
+			      : api_reply(call, 200, sandbox_object(sb));
+	sandbox_unref(sb);
+	return rc;
+}
+
+int api_sandbox_get(struct api_call *call, struct err *err)
+{
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	json_t *o;
+
+	if (sb == NULL)
+		return -ENOENT;
+	o = sandbox_object(sb);
+	sandbox_unref(sb);
+	return api_reply(call, 200, o);
+}
+
+static int wrong_state(const struct sandbox *sb, const char *what, struct err *err)
+{
+	return err_raise(err, ERR_STATE, "sandbox '%s' is %s: it cannot be %s", sb->name,
+		sandbox_state_name(sb->state), what);
+}
+
+static int do_remove(struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	if (sb->keeper != NULL && !api_flag(call, "force")) {
+		(void)wrong_state(sb, "removed", err);
+		return err_hint(err, -EBUSY, "stop it first, or use force");
+	}
+	return sandbox_remove(sb, err);
+}
+
+int api_sandbox_remove(struct api_call *call, struct err *err)
+{
+	return locked(call, do_remove, err);
+}
+
+static int do_stop(struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	json_int_t grace = json_integer_value(json_object_get(call->body, "grace_ms"));
+	int rc;
+
+	if (sb->keeper == NULL)
+		return sb->state == SANDBOX_STOPPED ? 0 : wrong_state(sb, "stopped", err);
+	rc = sandbox_halt(sb, "asked for", (uint64_t)grace, err);
+	if (rc == 0 && json_is_true(json_object_get(sb->doc, "ephemeral")))
+		rc = sandbox_remove(sb, err);
+	return rc;
+}
+
+int api_sandbox_stop(struct api_call *call, struct err *err)
+{
+	return locked(call, do_stop, err);
+}
+
+static int do_start(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	if (sb->keeper != NULL)
+		return wrong_state(sb, "started", err);
+	return sandbox_start(sb, false, err);
+}
+
+int api_sandbox_start(struct api_call *call, struct err *err)
+{
+	return locked(call, do_start, err);
+}
+
+static int keeper_verb(struct sandbox *sb, const char *verb, struct err *err)
+{
+	return framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", verb),
+		clock_now_ns() + CALL_NS, NULL, err);
+}
+
+static int do_pause(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	int rc;
+
+	if (sb->state != SANDBOX_RUNNING)
+		return wrong_state(sb, "paused", err);
+	rc = keeper_verb(sb, "freeze", err);
+	return rc < 0 ? rc : sandbox_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, NULL, err);
+}
+
+int api_sandbox_pause(struct api_call *call, struct err *err)
+{
+	return locked(call, do_pause, err);
+}
+
+static int do_resume(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	int rc;
+
+	if (sb->state != SANDBOX_PAUSED)
+		return wrong_state(sb, "resumed", err);
+	rc = keeper_verb(sb, "thaw", err);
+	return rc < 0 ? rc : sandbox_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, NULL, err);
+}
+
+int api_sandbox_resume(struct api_call *call, struct err *err)
+{
+	return locked(call, do_resume, err);
+}
+
+/* Bytes and inodes come from the store; without an answer they are left out. */
+static void add_disk(struct sandbox *sb, json_t *usage)
+{
+	json_t *ok = NULL, *one;
+
+	if (job_run(sb->srv, json_pack("{s:s,s:[s]}", "verb", "usage", "sandboxes", sb->id), NULL,
+		    NULL, &ok, NULL) < 0)
+		return;
+	one = json_object_get(json_object_get(ok, "usage"), sb->id);
+	if (json_is_object(one)) {
+		(void)json_object_set(usage, "disk_bytes", json_object_get(one, "bytes"));
+		(void)json_object_set(usage, "inodes", json_object_get(one, "inodes"));
+	}
+	json_decref(ok);
+}
+
+int api_sandbox_usage(struct api_call *call, struct err *err)
+{
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	json_t *usage;
+
+	if (sb == NULL)
+		return -ENOENT;
+	usage = sandbox_usage_now(sb, err);
+	if (usage != NULL)
+		add_disk(sb, usage);
+	sandbox_unref(sb);
+	return usage != NULL ? api_reply(call, 200, usage) : -EIO;
+}

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/server.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <sys/stat.h>
+
+#define HOUSEKEEPING_MS 250
+
+/* --- slots --- */
+
+void slot_mark(struct server *srv, uint32_t slot)
+{
+	if (slot < SLOT_COUNT)
+		srv->slots[slot / 8] |= (unsigned char)(1U << slot % 8);
+}
+
+void slot_free(struct server *srv, uint32_t slot)
+{
+	if (slot < SLOT_COUNT)
+		srv->slots[slot / 8] &= (unsigned char)~(1U << slot % 8);
+}
+
+/* Round robin: a range that was freed just now is the last to be given out again. */
+int slot_take(struct server *srv)
+{
+	static uint32_t next;
+
+	for (uint32_t i = 0; i < SLOT_COUNT; i++) {
+		uint32_t slot = (next + i) % SLOT_COUNT;
+
+		if ((srv->slots[slot / 8] & 1U << slot % 8) == 0) {
+			slot_mark(srv, slot);
+			next = slot + 1;
+			return (int)slot;
+		}
+	}
+	return -1;
+}
+
+/* --- events --- */
+
+uint64_t server_event(struct server *srv, struct sandbox *sb, enum event_type type,
+	const char *exec, json_t *data)
+{
+	struct event e = { .type = type, .exec = exec, .data = data };
+	struct exec *owner;
+
+	if (sb != NULL) {
+		e.sandbox = sb->id;
+		e.epoch = sandbox_epoch(sb);
+		owner = exec != NULL ? exec_by_id(sb, exec) : NULL;
+		if (owner != NULL && owner->created_n != 0)
+			e.cause = json_pack("{s:I}", "event", (json_int_t)owner->created_n);
+	}
+	return journal_add(srv->journal, &e);
+}
+
+static void send_acks(struct server *srv)
+{
+	list_for_each (&srv->keepers, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, node);
+		char text[96];
+
+		if (k->ack_due == 0 || k->link.dead)
+			continue;
+		/* id 0: no answer wanted */
+		(void)snprintf(
+			text, sizeof(text), "{\"id\":0,\"verb\":\"ack\",\"n\":%lu}", k->ack_due);
+		framelink_send(&k->link, FRAME_REQUEST, 0, text, strlen(text));
+		k->ack_due = 0;
+	}
+}
+
+void server_flush(struct server *srv)
+{
+	int rc = journal_flush(srv->journal);
+
+	if (rc < 0)
+		log_error("events", "write the journal: %s", strerrordesc_np(-rc));
+	else
+		send_acks(srv);
+}
+
+static void on_prepare(uv_prepare_t *handle)
+{
+	struct server *srv = handle->data;
+
+	server_flush(srv);
+	if (journal_last(srv->journal) != srv->events_seen) {
+		srv->events_seen = journal_last(srv->journal);
+		waiters_wake(&srv->events_changed);
+	}
+}
+
+static void write_head(void *ctx, const char *sandbox, const struct journal_head *head)
+{
+	struct server *srv = ctx;
+	char doc[160], digits[65];
+
+	for (size_t i = 0; i < 32; i++)
+		(void)snprintf(digits + 2 * i, 3, "%02x", head->hash[i]);
+	(void)snprintf(doc, sizeof(doc), "{\"seq\":%lu,\"hash\":\"%s\"}", head->seq, digits);
+	(void)catalogue_put(srv->catalogue, CATALOGUE_HEADS, sandbox[0] != '\0' ? sandbox : "-",
+		NULL, NULL, doc, false, NULL);
+}
+
+/* The heads follow the journal at a distance, never ahead of it. */
+static void write_heads(struct server *srv)
+{
+	if (journal_flush(srv->journal) < 0 || catalogue_begin(srv->catalogue, NULL) < 0)
+		return;
+	journal_dirty_heads(srv->journal, write_head, srv);
+	(void)catalogue_commit(srv->catalogue, false, NULL);
+}
+
+static void on_housekeeping(uv_timer_t *timer)
+{
+	struct server *srv = timer->data;
+
+	if (journal_dirty(srv->journal))
+		write_heads(srv);
+}
+
+static void on_process_events(uv_poll_t *poll, attr_unused int status, attr_unused int events)
+{
+	struct server *srv = poll->data;
+
+	process_source_drain(srv->processes);
+}
+
+/* --- who may connect --- */
+
+static bool in_group(uid_t uid, gid_t gid, gid_t wanted)
+{
+	struct passwd *pw;
+	gid_t groups[256];
+	int n = 256;
+
+	if (wanted == (gid_t)-1)
+		return false;
+	if (gid == wanted)
+		return true;
+	pw = getpwuid(uid);
+	if (pw == NULL || getgrouplist(pw->pw_name, pw->pw_gid, groups, &n) < 0)
+		return false;
+	for (int i = 0; i < n; i++) {
+		if (groups[i] == wanted)
+			return true;
+	}
+	return false;
+}
+
+static bool admit(void *ctx, uid_t uid, gid_t gid, attr_unused pid_t pid)
+{
+	const struct server *srv = ctx;
+
+	if (uid == 0 || uid == srv->uid)
+		return true;
+	return !srv->rootless && in_group(uid, gid, srv->group);
+}
+
+/* --- starting --- */
+
+static void storage_start(struct server *srv)
+{
+	json_t *request = json_pack("{s:s,s:s}", "verb", "storage", "op", "init");
+
+	if (job_run(srv, request, NULL, NULL, &srv->storage, &srv->storage_error) < 0)
+		log_error("store", "storage: %s", srv->storage_error.msg);
+}
+
+json_t *server_known_layers(struct server *srv)
+{
+	json_t *layers = json_array(), *layer;
+	size_t i;
+
+	list_for_each (&srv->snapshots, node, next) {
+		json_array_foreach (
+			json_object_get(list_entry(node, struct snapshot, node)->doc, "layers"), i,
+			layer)
+			(void)json_array_append(layers, layer);
+	}
+	list_for_each (&srv->sandboxes, node, next) {
+		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+
+		json_array_foreach (json_object_get(sb->doc, "layers"), i, layer)
+			(void)json_array_append(layers, layer);
+		json_array_foreach (json_object_get(sb->doc, "base_layers"), i, layer)
+			(void)json_array_append(layers, layer);
+	}
+	return layers;
+}
+
+json_t *server_known_ids(struct server *srv)
+{
+	json_t *ids = json_array();
+
+	list_for_each (&srv->sandboxes, node, next)
+		(void)json_array_append_new(
+			ids, json_string(list_entry(node, struct sandbox, node)->id));
+	list_for_each (&srv->keepers, node, next)
+		(void)json_array_append_new(
+			ids, json_string(list_entry(node, struct keeper, node)->id));
+	return ids;
+}
+
+/* Files that the catalogue does not know go; a seal that was cut short is undone. Not while keepers of the pool exist. */
+static void store_recover(struct server *srv)
+{
+	json_t *ok = NULL;
+	struct err err;
+
+	if (job_run(srv,
+		    json_pack("{s:s,s:o,s:o}", "verb", "recover", "layers",
+			    server_known_layers(srv), "sandboxes", server_known_ids(srv)),
+		    NULL, NULL, &ok, &err) < 0)
+		log_error("store", "recover: %s", err.msg);
+	json_decref(ok);
+}
+
+static void mask_start(struct server *srv)
+{
+	json_t *ok = NULL, *hide = json_array();
+	const char *dir;
+	struct err err;
+
+	(void)json_array_append_new(hide, json_string(srv->state));
+	if (job_run(srv, json_pack("{s:s,s:s,s:o}", "verb", "mask", "run", srv->run, "hide", hide),
+		    NULL, NULL, &ok, &err) < 0) {
+		log_error("store", "mask: %s", err.msg);
+		return;
+	}
+	dir = json_string_value(json_object_get(ok, "dir"));
+	srv->mask = dir != NULL ? str_dup(dir) : NULL;
+	json_decref(ok);
+}
+
+/* Groups of keepers that nobody knows: pool keepers of a server that was killed (they end by themselves), jobs. */
+static void bury_strangers(struct server *srv)
+{
+	cleanup_free char *path = str_dupf("%s/keepers", srv->run);
+	DIR *dir = opendir(path);
+	const struct dirent *entry;
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		char id[ID_LEN + 1];
+
+		if (strlen(entry->d_name) != ID_LEN + 5 || !str_ends(entry->d_name, ".sock"))
+			continue;
+		memcpy(id, entry->d_name, ID_LEN);
+		id[ID_LEN] = '\0';
+		if (id_valid(id) && sandbox_by_id(srv, id) == NULL)
+			spawner_cleanup(srv, id);
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+}
+
+static void startup_main(void *arg)
+{
+	struct server *srv = arg;
+
+	bury_strangers(srv);
+	storage_start(srv);
+	sandboxes_recover(srv);
+	store_recover(srv);
+	mask_start(srv);
+	srv->ready = true;
+	waiters_wake(&srv->became_ready);
+	keeper_refill(srv);
+}
+
+/* Requests that come during recovery wait for its end. */
+static void dispatch(struct http_conn *conn, void *ctx)
+{
+	struct server *srv = ctx;
+
+	while (!srv->ready)
+		(void)waiters_wait(&srv->became_ready, 0);
+	api_dispatch(conn, srv);
+}
+
+static int open_all(struct server *srv, struct err *err)
+{
+	cleanup_free char *db = str_dupf("%s/cay.db", srv->state),
+			  *events = str_dupf("%s/events", srv->state);
+	int rc = catalogue_open(db, srv->rootless, &srv->catalogue, err);
+
+	if (rc == 0)
+		rc = journal_open(events, &srv->journal, err);
+	if (rc == 0)
+		rc = sandboxes_load(srv, err);
+	if (rc == 0)
+		rc = execs_load(srv, err);
+	if (rc == 0)
+		rc = snapshots_load(srv, err);
+	if (rc == 0)
+		rc = images_load(srv, err);
+	return rc;
+}
+
+static int watch_all(struct server *srv, const struct server_setup *setup)
+{
+	int rc;
+
+	srv->processes = process_source_new(srv->journal, setup->connector);
+	(void)uv_timer_init(srv->loop, &srv->refill);
+	srv->refill.data = srv;
+	(void)uv_timer_init(srv->loop, &srv->housekeeping);
+	srv->housekeeping.data = srv;
+	(void)uv_timer_start(&srv->housekeeping, on_housekeeping, HOUSEKEEPING_MS, HOUSEKEEPING_MS);
+	(void)uv_prepare_init(srv->loop, &srv->prepare);
+	srv->prepare.data = srv;
+	(void)uv_prepare_start(&srv->prepare, on_prepare);
+	if (process_source_fd(srv->processes) >= 0) {
+		(void)uv_poll_init(
+			srv->loop, &srv->process_poll, process_source_fd(srv->processes));
+		srv->process_poll.data = srv;
+		(void)uv_poll_start(&srv->process_poll, UV_READABLE, on_process_events);
+	}
+	rc = spawner_init(srv);
+	if (rc < 0)
+		return rc;
+	srv->http.handler = dispatch;
+	srv->http.ctx = srv;
+	srv->http.admit = admit;
+	return http_listen(&srv->http, srv->loop, setup->listen_fd);
+}
+
+static struct server *server_new(const struct server_setup *setup)
+{
+	struct server *srv = xnew(struct server);
+	const char *pool = getenv("CAY_POOL");
+	uint64_t target;
+
+	(void)!str_copy(srv->state, sizeof(srv->state), setup->state);
+	(void)!str_copy(srv->run, sizeof(srv->run), setup->run);
+	(void)!str_copy(srv->tag, sizeof(srv->tag), setup->tag);
+	srv->rootless = setup->rootless;
+	srv->uid_map = setup->uid_map;
+	srv->uid = geteuid();
+	srv->group = setup->group;
+	srv->spawn_fd = setup->spawn_fd;
+	(void)snprintf(srv->process_error, sizeof(srv->process_error), "%s", setup->process_error);
+	srv->pool_target = pool != NULL && str_to_u64(pool, 0, 256, &target) == 0
+				   ? (unsigned int)target
+				   : POOL_DEFAULT;
+	list_init(&srv->keepers);
+	list_init(&srv->jobs);
+	list_init(&srv->sandboxes);
+	list_init(&srv->snapshots);
+	list_init(&srv->images);
+	waiters_init(&srv->pool_changed);
+	waiters_init(&srv->keys_changed);
+	waiters_init(&srv->events_changed);
+	waiters_init(&srv->became_ready);
+	srv->keys_busy = json_object();
+	srv->trash = json_array();
+	return srv;
+}
+
+static void on_signal(uv_signal_t *handle, attr_unused int number)
+{
+	server_stop(handle->data);
+}
+
+static void stop_main(void *arg)
+{
+	struct server *srv = arg;
+
+	keeper_drop_pool(srv);
+	uv_stop(srv->loop);
+}
+
+void server_stop(struct server *srv)
+{
+	if (srv->stopping)
+		return;
+	srv->stopping = true;
+	(void)uv_timer_stop(&srv->refill);
+	fiber_start(stop_main, srv);
+}
+
+int server_run(const struct server_setup *setup)
+{
+	struct server *srv = server_new(setup);
+	uv_signal_t term, interrupt;
+	uv_loop_t loop;
+	struct err err;
+
+	(void)uv_loop_init(&loop);
+	srv->loop = &loop;
+	fiber_init(&loop);
+	if (open_all(srv, &err) < 0) {
+		log_error("server", "%s", err.msg);
+		return 1;
+	}
+	if (watch_all(srv, setup) < 0) {
+		log_error("server", "cannot watch the sockets");
+		return 1;
+	}
+	(void)uv_signal_init(&loop, &term);
+	(void)uv_signal_init(&loop, &interrupt);
+	term.data = interrupt.data = srv;
+	(void)uv_signal_start(&term, on_signal, SIGTERM);
+	(void)uv_signal_start(&interrupt, on_signal, SIGINT);
+	(void)server_event(srv, NULL, EVENT_SERVER_STARTED, NULL,
+		json_pack("{s:s,s:b}", "version", CAY_VERSION, "process_events",
+			(int)(srv->process_error[0] == '\0')));
+	fiber_start(startup_main, srv);
+	(void)uv_run(&loop, UV_RUN_DEFAULT);
+	write_heads(srv);
+	journal_close(srv->journal);
+	catalogue_close(srv->catalogue);
+	return 0; /* the rest goes with the process; keepers stay */
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: api/server.h - cayd's objects: the server, sandboxes, execs, snapshots, images, keepers.
+ *
+ * All of it lives on the loop's thread. Documents (`doc`) are the API objects themselves, kept in the catalogue as they are. Sandboxes and execs are counted
+ * references, because a request may hold one while another removes it; `gone` tells.
+ */
+#ifndef CAY_API_SERVER_H
+#define CAY_API_SERVER_H
+
+#include "api/route.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "events/journal.h"
+#include "events/process_source.h"
+#include "io/framelink.h"
+#include "store/catalogue.h"
+#include "sys/spawn_request.h"
+
+#define SLOT_COUNT    16384U
+#define SLOT_UID_BASE 0x40000000U
+#define POOL_DEFAULT  4U
+#define CALL_NS       (30 * NS_PER_S)
+#define JOB_NS        (3600ULL * NS_PER_S)
+
+enum sandbox_state {
+	SANDBOX_CREATING,
+	SANDBOX_RUNNING,
+	SANDBOX_PAUSED,
+	SANDBOX_STOPPED,
+	SANDBOX_FAILED,
+	SANDBOX_REMOVING,
+	SANDBOX_STATE_COUNT
+};
+
+struct sandbox;
+struct exec;
+
+/** struct keeper - a keeper process and the connection to it. */
+struct keeper {
+	struct framelink link;
+	struct list node;
+	struct server *srv;
+	char id[ID_LEN + 1];
+	uint32_t slot;
+	pid_t pid; /* 0 when unknown (adopted ones say it) */
+	bool hello, prepared, failed;
+	bool claimed;     /* belongs to a sandbox */
+	bool adopted;     /* no child of our cay-spawn: it does not report its end */
+	bool reaped;      /* cay-spawn has cleaned up behind it */
+	struct err error; /* why it failed */
+	json_t *hello_doc;
+	struct sandbox *sandbox;
+	uint64_t ack_due; /* highest event to acknowledge after the next flush; 0 = none */
+	struct waiters changed;
+	unsigned int refs;
+	bool closed;
+};
+
+/** struct sandbox - one row of the catalogue and what runs of it. */
+struct sandbox {
+	struct list node;
+	struct server *srv;
+	char id[ID_LEN + 1];
+	char name[NAME_MAX_LEN + 1];
+	enum sandbox_state state;
+	json_t *doc;
+	struct keeper *keeper; /* NULL unless creating, running or paused */
+	struct list execs;
+	uint16_t next_channel;
+	bool locked; /* an operation that may not meet another is under way */
+	bool gone;
+	bool in_run; /* owned by a run stream: its end is the stream's business */
+	struct waiters changed;
+	unsigned int refs;
+	uint64_t running_since_ns;
+};
+
+/** exec_sink - receives the frames of an exec that arrive on the keeper's main connection. */
+struct exec_sink {
+	void (*frame)(struct exec_sink *sink, const struct frame *f);
+	void (*lost)(struct exec_sink *sink); /* the keeper is gone */
+};
+
+struct exec {
+	struct list node;
+	char id[ID_LEN + 1];
+	struct sandbox *sandbox; /* not counted: lives as long as the exec is listed */
+	uint16_t channel;
+	json_t *doc;
+	bool ended;
+	bool started;
+	uint64_t created_n; /* event number, cause of what follows */
+	struct exec_sink *sink;
+	struct waiters changed;
+	unsigned int refs;
+};
+
+struct snapshot {
+	struct list node;
+	char id[ID_LEN + 1];
+	json_t *doc;
+	unsigned int users; /* operations that need it just now */
+};
+
+struct image {
+	struct list node;
+	char id[ID_LEN + 1];
+	json_t *doc;
+};
+
+struct server {
+	uv_loop_t *loop;
+	char state[4096], run[4096], tag[9];
+	bool rootless;
+	const char *uid_map; /* "range" or "single" */
+	char cgroup[16];     /* "v2" or "none" */
+	uid_t uid;           /* ours */
+	gid_t group;         /* group whose members may connect; (gid_t)-1 = none */
+	struct http_server http;
+	struct catalogue *catalogue;
+	struct journal *journal;
+	struct process_source *processes;
+	char process_error[200]; /* why there are no process events; "" = there are */
+	uv_poll_t spawn_poll, process_poll;
+	uv_prepare_t prepare;
+	uv_timer_t housekeeping, refill;
+	int spawn_fd;
+	struct list keepers, jobs;
+	struct list sandboxes, snapshots, images;
+	unsigned char slots[SLOT_COUNT / 8];
+	unsigned int pool_target;
+	struct waiters pool_changed;
+	json_t *keys_busy;
+	struct waiters keys_changed;
+	struct waiters events_changed;
+	uint64_t events_seen; /* last n that followers were told of */
+	char *mask;           /* layer that hides parts of the host image, or NULL */
+	json_t *storage;      /* what the storage job said, or NULL */
+	struct err storage_error;
+	json_t *trash; /* ids of removed sandboxes whose files are still there */
+	bool trash_busy;
+	bool stopping;
+	bool ready; /* recovery is over */
+	struct waiters became_ready;
+};
+
+/* --- server.c --- */
+
+/** struct server_setup - what main() has prepared while it still had its privileges; descriptors are taken over. */
+struct server_setup {
+	const char *state, *run, *tag;
+	bool rootless;
+	const char *uid_map;
+	int listen_fd, spawn_fd;
+	struct proc_connector *connector; /* fd -1 when there is none */
+	const char *process_error;
+	gid_t group;
+};
+
+/** server_run() - open everything, serve until asked to end. Return: exit status. */
+int server_run(const struct server_setup *setup);
+
+/** server_flush() - write the journal and acknowledge keepers' events. */
+void server_flush(struct server *srv);
+
+/** server_event() - add an event. @sb: may be NULL. @data is stolen. Return: its n. */
+uint64_t server_event(struct server *srv, struct sandbox *sb, enum event_type type,
+	const char *exec, json_t *data);
+
+/** server_stop() - end the loop after what is under way has been answered. */
+void server_stop(struct server *srv);
+
+/** server_known_layers() - ids of all layers that snapshots and sandboxes need. A new reference. */
+json_t *server_known_layers(struct server *srv);
+
+/** server_known_ids() - ids of all sandboxes and of all keepers of the pool. A new reference. */
+json_t *server_known_ids(struct server *srv);
+
+/** slot_take()/slot_free() - ranges of host uids; slot_take() returns -1 when none is free. */
+int slot_take(struct server *srv);
+void slot_free(struct server *srv, uint32_t slot);
+void slot_mark(struct server *srv, uint32_t slot);
+
+/* --- spawner.c --- */
+
+/**
+ * spawner_start() - ask cay-spawn for a process; its end comes through spawner's own dispatch (keeper_ended(), job_ended()).
+ * @ret_fd: our end of its socket, owned by the caller.
+ */
+int spawner_start(
+	struct server *srv, enum spawn_kind kind, const char *id, int *ret_fd, struct err *err);
+
+/** spawner_cleanup() - kill and clear up what is left of @id; the report arrives as an end. */
+void spawner_cleanup(struct server *srv, const char *id);
+
+/** spawner_init() - watch the socket of cay-spawn. Return: 0 or -errno. */
+int spawner_init(struct server *srv);
+
+/* --- keepers.c --- */
+
+/** keeper_new() - start a keeper for @id (made up when NULL) and prepare it; keeper_ready() waits for it. */
+struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct err *err);
+
+/** keeper_ready() - wait until it is prepared. Context: waits. */
+int keeper_ready(struct keeper *k, struct err *err);
+
+/** keeper_take() - a prepared keeper of the pool, or NULL. */
+struct keeper *keeper_take(struct server *srv);
+
+/** keeper_refill() - start keepers until the pool is full; soon, not at once. */
+void keeper_refill(struct server *srv);
+
+/** keeper_adopt() - connect to RUN/keepers/ID.sock and take the keeper over. Context: waits. NULL with @err set. */
+struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err);
+
+/** keeper_connect() - a further connection to a keeper. Return: descriptor or -errno. */
+int keeper_connect(struct server *srv, const char *id) attr_must_use;
+
+/** keeper_end() - stop it, wait until nothing of it is left, at most 20 s. Context: waits. */
+void keeper_end(struct keeper *k);
+
+/** keeper_unref() - the memory goes when it is closed and nobody holds it. */
+void keeper_unref(struct keeper *k);
+
+/** keeper_on_spawn_event() - what cay-spawn reports about @id; false when it is no keeper's. */
+bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e);
+
+/** keeper_drop_pool() - end all prepared keepers. Context: waits. */
+void keeper_drop_pool(struct server *srv);
+
+/* --- jobs.c --- */
+
+struct job;
+
+/** job_frame_fn - gets every frame but the reply, on the loop. */
+typedef void job_frame_fn(void *ctx, const struct frame *f);
+
+/**
+ * job_start() - start a job and send @request (stolen; gets "state").
+ * @fn: may be NULL.
+ */
+int job_start(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, struct job **ret,
+	struct err *err);
+
+/** job_link() - for sending STDIN frames and for stream_hold(). */
+struct framelink *job_link(struct job *job);
+
+/** job_end() - wait for the reply and let go of the job. Context: waits. */
+int job_end(struct job *job, json_t **ret_ok, struct err *err);
+
+/** job_run() - both. Context: waits. */
+int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, json_t **ret_ok,
+	struct err *err);
+
+/** job_on_spawn_event() - as for keepers. */
+bool job_on_spawn_event(struct server *srv, const struct spawn_event *e);
+
+/* --- sandboxes.c --- */
+
+/** sandbox_state_name() - "creating", …; static. */
+const char *sandbox_state_name(enum sandbox_state state);
+
+/** sandbox_find() - by id, name or unique id prefix; a new reference. NULL with @err set. */
+struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err);
+
+/** sandbox_by_id() - no new reference; NULL when there is none. */
+struct sandbox *sandbox_by_id(struct server *srv, const char *id);
+
+struct sandbox *sandbox_ref(struct sandbox *sb);
+void sandbox_unref(struct sandbox *sb);
+
+/** sandbox_lock() - wait for the right to change it (60 s). Fails with not_found when it was removed meanwhile. Context: waits. */
+int sandbox_lock(struct sandbox *sb, struct err *err);
+void sandbox_unlock(struct sandbox *sb);
+
+/** sandbox_move() - change the state; asserts that the transition exists; writes the catalogue and emits the event. @data is stolen. */
+int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data,
+	struct err *err);
+
+/** sandbox_save() - write the document to the catalogue. */
+int sandbox_save(struct sandbox *sb, bool durable, struct err *err);
+
+/** sandbox_object() - the API object, a new reference. */
+json_t *sandbox_object(const struct sandbox *sb);
+
+/** sandbox_epoch() - number of the epoch, from 1. */
+uint64_t sandbox_epoch(const struct sandbox *sb);
+
+/** struct sandbox_origin - what a new sandbox continues from; all borrowed. */
+struct sandbox_origin {
+	const char *snapshot, *parent; /* ids or NULL */
+	json_t *layers;                /* array of layer ids, top first, or NULL */
+	uint64_t since_ns; /* wall time at which the lineage's first sandbox was made; 0 = now */
+};
+
+/**
+ * sandbox_new() - make a sandbox from a checked SandboxCreate object; claims a prepared keeper where there is one.
+ * The caller starts it. Returns a reference, locked; NULL with @err set.
+ */
+struct sandbox *sandbox_new(struct server *srv, const json_t *request,
+	const struct sandbox_origin *origin, bool keeper, struct err *err);
+
+/** sandbox_spec() - the specification for its keeper; a new reference. */
+json_t *sandbox_spec(const struct sandbox *sb);
+
+/** sandbox_start() - let a new or stopped sandbox run. Locked. On failure it is `failed` (or removed, when @remove_on_failure). Context: waits. */
+int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err);
+
+/** sandbox_started() - the keeper has answered to `start` with @ok: running from now on. */
+int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err *err);
+
+/** sandbox_halt() - end its processes; afterwards stopped. Locked. Context: waits. */
+int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, struct err *err);
+
+/** sandbox_remove() - remove it; halts it; its files go in the background. Locked. Context: waits. */
+int sandbox_remove(struct sandbox *sb, struct err *err);
+
+/** sandbox_stack() - directories of tree @n, top first, with the upper when @upper; ends with image or source. A new reference. */
+json_t *sandbox_stack(const struct sandbox *sb, size_t tree, bool upper);
+
+/** stack_of() - the same from the parts: @layers (ids, top first), @image, mount source (NULL for tree 0), @live (sandbox id or NULL). */
+json_t *stack_of(struct server *srv, json_t *layers, const char *image, const char *source,
+	const char *live, size_t tree);
+
+/** sandbox_usage_total() - add what the keeper said at the end to the kept totals. */
+json_t *sandbox_usage_now(struct sandbox *sb, struct err *err);
+
+/** sandbox_keeper_lost() - its keeper ended unasked. On the loop. */
+void sandbox_keeper_lost(struct sandbox *sb);
+
+/** sandboxes_load() - read the catalogue. sandboxes_recover(): adopt or bury them. Context: the latter waits. */
+int sandboxes_load(struct server *srv, struct err *err);
+void sandboxes_recover(struct server *srv);
+
+/* --- execs.c --- */
+
+/** exec_new() - make the exec object from a checked ExecCreate; writes nothing yet. A reference. */
+struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err);
+
+/** exec_request() - the request for the keeper, from the checked ExecCreate; a new reference. */
+json_t *exec_request(const struct exec *e, const json_t *request);
+
+/** exec_created() - write it to the catalogue and emit exec.created. */
+int exec_created(struct exec *e, struct err *err);
+
+/** exec_answered() - the keeper's answer to `exec`: @rc as of the call. On failure the exec is gone afterwards. */
+void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *err);
+
+/** exec_finish() - its final status is known; @status is borrowed. Idempotent. */
+void exec_finish(struct exec *e, const json_t *status);
+
+struct exec *exec_by_channel(struct sandbox *sb, uint16_t channel);
+struct exec *exec_by_id(struct sandbox *sb, const char *id);
+struct exec *exec_find(struct sandbox *sb, const char *what, struct err *err);
+struct exec *exec_ref(struct exec *e);
+void exec_unref(struct exec *e);
+
+/** execs_lost() - the sandbox ended: execs without a status get one. */
+void execs_lost(struct sandbox *sb, const char *status, const char *reason);
+
+/** execs_forget() - drop all of them from memory. */
+void execs_forget(struct sandbox *sb);
+
+/** execs_adopt() - compare with what the keeper's hello says. */
+void execs_adopt(struct sandbox *sb, const json_t *list);
+
+/** execs_save_output() - keep the output of ended execs in STATE/exec before the keeper goes. Context: waits. */
+void execs_save_output(struct sandbox *sb);
+
+/** execs_load() - read the catalogue. */
+int execs_load(struct server *srv, struct err *err);
+
+/* --- snapshots.c --- */
+
+struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err);
+int snapshots_load(struct server *srv, struct err *err);
+
+/** snapshot_take() - snapshot of a locked sandbox; durable when it has a name. Context: waits. */
+struct snapshot *snapshot_take(struct sandbox *sb, const char *name, bool durable, struct err *err);
+
+/** snapshot_forget() - remove one that was made for the moment; failure is only logged. Context: waits. */
+void snapshot_forget(struct server *srv, struct snapshot *s);
+
+/** layer_in_use() - does any snapshot or sandbox need this layer? */
+bool layer_in_use(struct server *srv, const char *layer);
+
+/** sandbox_discard_live() - the second half of a rewind: its changes go. Locked, not running. Context: waits. */
+int sandbox_discard_live(struct sandbox *sb, struct err *err);
+
+/* --- images.c --- */
+
+/** image_find() - id of an image by id, prefix or name; "host" is itself. NULL with @err set. Borrowed. */
+const char *image_find(struct server *srv, const char *what, struct err *err);
+int images_load(struct server *srv, struct err *err);
+
+/* --- diffs.c --- */
+
+/** diff_run() - {"changes":[…],"text"?} between two states; NULL with @err set. @trees: as the diff job wants. Context: waits. */
+json_t *diff_run(struct server *srv, json_t *trees, bool text, struct err *err);
+
+/** sandbox_changes() - how much the sandbox's cow mounts (or, with @root, its root too) differ from what it started with. -errno on failure. */
+int64_t sandbox_changes(struct sandbox *sb, bool root, struct err *err);
+
+#endif

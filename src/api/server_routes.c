@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/server.h"
+#include "api_handlers.h"
+#include "base/str.h"
+
+int api_version_get(struct api_call *call, attr_unused struct err *err)
+{
+	struct server *srv = call->srv;
+	json_int_t pool = 0;
+
+	list_for_each (&srv->keepers, node, next) {
+		const struct keeper *k = list_entry(node, struct keeper, node);
+
+		pool += k->prepared && !k->claimed;
+	}
+	return api_reply(call, 200,
+		json_pack("{s:s,s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:I}", "version", CAY_VERSION,
+			"protocol", 1, "mode", srv->rootless ? "rootless" : "root", "uid_map",
+			srv->uid_map, "state", srv->state, "run", srv->run, "tag", srv->tag, "pid",
+			(int)getpid(), "pool", pool));
+}
+
+int api_doctor_get(struct api_call *call, attr_unused struct err *err)
+{
+	struct server *srv = call->srv;
+
+	return api_reply(call, 200,
+		json_pack("{s:s,s:s,s:s,s:s,s:s,s:O?}", "mode", srv->rootless ? "rootless" : "root",
+			"uid_map", srv->uid_map, "cgroup", srv->cgroup, "process_events",
+			srv->process_error[0] != '\0' ? srv->process_error : "proc connector",
+			"mask", srv->mask != NULL ? "made" : "missing", "storage", srv->storage));
+}
+
+static json_t *storage_object(struct server *srv, const json_t *ok)
+{
+	json_t *o = ok != NULL ? json_copy((json_t *)(uintptr_t)ok) : json_object(), *v;
+
+	(void)json_object_set_new(o, "path", json_sprintf("%s/pool", srv->state));
+	v = json_object_get(o, "pool");
+	if (v != NULL)
+		(void)json_object_set(o, "kind", v);
+	v = json_object_get(o, "limit_bytes");
+	if (v != NULL)
+		(void)json_object_set(o, "disk_limit", v);
+	v = json_object_get(o, "size_bytes");
+	if (v != NULL)
+		(void)json_object_set(o, "bytes_total", v);
+	v = json_object_get(o, "free_bytes");
+	if (v != NULL)
+		(void)json_object_set(o, "bytes_free", v);
+	return o;
+}
+
+int api_storage_get(struct api_call *call, struct err *err)
+{
+	json_t *ok = NULL, *o;
+	int rc = job_run(call->srv, json_pack("{s:s,s:s}", "verb", "storage", "op", "info"), NULL,
+		NULL, &ok, err);
+
+	if (rc < 0)
+		return rc;
+	o = storage_object(call->srv, ok);
+	json_decref(ok);
+	return api_reply(call, 200, o);
+}
+
+int api_storage_init(struct api_call *call, struct err *err)
+{
+	json_t *request = json_pack("{s:s,s:s}", "verb", "storage", "op", "init"), *ok = NULL, *o;
+	json_t *bytes = json_object_get(call->body, "bytes"),
+	       *kind = json_object_get(call->body, "kind");
+	int rc;
+
+	if (bytes != NULL)
+		(void)json_object_set(request, "size_bytes", bytes);
+	if (kind != NULL)
+		(void)json_object_set(request, "kind", kind);
+	rc = job_run(call->srv, request, NULL, NULL, &ok, err);
+	if (rc < 0)
+		return rc;
+	json_decref(call->srv->storage);
+	call->srv->storage = json_incref(ok);
+	o = storage_object(call->srv, ok);
+	json_decref(ok);
+	return api_reply(call, 200, o);
+}
+
+static void stop_all(struct server *srv)
+{
+	list_for_each (&srv->sandboxes, node, next) {
+		struct sandbox *sb = sandbox_ref(list_entry(node, struct sandbox, node));
+
+		if (sandbox_lock(sb, NULL) == 0) {
+			if (sb->keeper != NULL)
+				(void)sandbox_halt(sb, "the server was shut down", 0, NULL);
+			sandbox_unlock(sb);
+		}
+		sandbox_unref(sb);
+	}
+}
+
+int api_shutdown(struct api_call *call, attr_unused struct err *err)
+{
+	const char *what = json_string_value(json_object_get(call->body, "sandboxes"));
+	int rc;
+
+	if (what != NULL && str_eq(what, "stop"))
+		stop_all(call->srv);
+	rc = api_reply(call, 204, NULL);
+	server_stop(call->srv);
+	return rc;
+}

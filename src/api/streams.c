@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api/streams.c - upgraded connections: POST /v1/run and GET …/attach.
+ *
+ * A pump joins a client's stream with a keeper's connection: frames of the exec's channel go to the client as channel 0, the client's STDIN, RESIZE, SIGNAL and WINDOW
+ * go to the keeper. Flow control is the keeper's and the client's own (WINDOW in both directions); what is queued here is bounded by the window that the attach asks for.
+ */
+#include "api/server.h"
+#include "api_handlers.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#define WINDOW_BYTES (1U << 20)
+#define KILL_NS      (10 * NS_PER_S)
+
+struct pump {
+	struct exec_sink sink; /* run: frames come over the keeper's main connection */
+	struct framelink link; /* attach: over one of our own */
+	struct stream *client;
+	struct framelink *keeper; /* where the client's frames go */
+	uint16_t channel;
+	bool status_sent;
+	bool broken; /* the keeper's side is over */
+	struct http_conn *conn;
+};
+
+static void send_frame(struct stream *s, enum frame_type type, const void *p, size_t n)
+{
+	cleanup_buf struct buf out = BUF_INIT(FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
+
+	frame_encode(&out, type, 0, p, n);
+	stream_write(s, out.p, out.n);
+}
+
+static void send_object(struct stream *s, enum frame_type type, json_t *object)
+{
+	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
+
+	json_decref(object);
+	send_frame(s, type, text, strlen(text));
+}
+
+static void send_error(struct stream *s, const struct err *err)
+{
+	send_object(s, FRAME_ERROR, err_to_json(err));
+}
+
+/* From the keeper to the client. */
+static void pump_down(struct pump *p, const struct frame *f)
+{
+	if (f->type == FRAME_EVENT || f->type == FRAME_REPLY || p->status_sent)
+		return;
+	send_frame(p->client, f->type, f->payload, f->size);
+	if (f->type == FRAME_STATUS) {
+		p->status_sent = true;
+		waiters_wake(&p->client->readable);
+	}
+}
+
+static void on_sink(struct exec_sink *sink, const struct frame *f)
+{
+	pump_down(container_of(sink, struct pump, sink), f);
+}
+
+static void on_sink_lost(struct exec_sink *sink)
+{
+	struct pump *p = container_of(sink, struct pump, sink);
+
+	p->broken = true;
+	waiters_wake(&p->client->readable);
+}
+
+static void on_link_frame(struct framelink *l, const struct frame *f)
+{
+	struct pump *p = container_of(l, struct pump, link);
+
+	if (f->channel == p->channel)
+		pump_down(p, f);
+}
+
+static void on_link_dead(struct framelink *l)
+{
+	struct pump *p = container_of(l, struct pump, link);
+
+	p->broken = true;
+	waiters_wake(&p->client->readable);
+}
+
+/* From the client to the keeper. Return: 0 or -EBADMSG. */
+static int pump_up(struct pump *p)
+{
+	struct stream *s = p->client;
+	size_t used = 0;
+	int rc = 0;
+
+	while (rc == 0) {
+		struct frame f;
+		ssize_t n = frame_decode(s->in.p + used, s->in.n - used, &f);
+
+		if (n <= 0) {
+			rc = n < 0 ? -EBADMSG : 0;
+			break;
+		}
+		used += (size_t)n;
+		if (f.type != FRAME_STDIN && f.type != FRAME_RESIZE && f.type != FRAME_SIGNAL &&
+			f.type != FRAME_WINDOW)
+			rc = -EBADMSG;
+		else
+			framelink_send(p->keeper, f.type, p->channel, f.payload, f.size);
+	}
+	stream_consume(s, used);
+	return rc;
+}
+
+/* Run until the status was sent, or one side is gone. Return: 0 with the status, -EPIPE the client left, -EIO the keeper did. Waits. */
+static int pump_run(struct pump *p)
+{
+	for (;;) {
+		if (p->status_sent)
+			return 0;
+		if (p->broken)
+			return -EIO;
+		if (p->client->eof || p->client->error != 0 || pump_up(p) < 0)
+			return -EPIPE;
+		if (p->keeper->s.queued > WINDOW_BYTES * 4)
+			(void)!stream_drain(&p->keeper->s, WINDOW_BYTES, clock_now_ns() + CALL_NS);
+		if (!p->status_sent && !p->broken && !p->client->eof)
+			(void)waiters_wait(&p->client->readable, 0);
+	}
+}
+
+/* --- attach --- */
+
+static void link_closed(struct stream *s)
+{
+	free(container_of(container_of(s, struct framelink, s), struct pump, link));
+}
+
+static json_t *attach_request(const struct exec *e, uint64_t from)
+{
+	return json_pack("{s:s,s:i,s:I,s:i}", "verb", "attach", "channel", e->channel, "from",
+		(json_int_t)from, "window", (int)WINDOW_BYTES);
+}
+
+/* What was kept of an exec whose keeper is gone. */
+static void replay_saved(
+	struct stream *client, const struct sandbox *sb, const struct exec *e, uint64_t from)
+{
+	cleanup_free char *path = str_dupf("%s/exec/%s/%s", sb->srv->state, sb->id, e->id);
+	cleanup_fclose FILE *f = fopen(path, "re");
+	cleanup_buf struct buf in = BUF_INIT(FRAME_PAYLOAD_MAX * 2);
+	bool status = false;
+
+	while (f != NULL && client->error == 0) {
+		char *to = buf_room(&in, 65536);
+		size_t n = to != NULL ? fread(to, 1, 65536, f) : 0;
+		struct frame frame;
+		ssize_t used;
+
+		if (n == 0)
+			break;
+		in.n += n;
+		while ((used = frame_decode(in.p, in.n, &frame)) > 0) {
+			bool output = frame.type == FRAME_STDOUT || frame.type == FRAME_STDERR;
+			uint64_t at = output && frame.size >= 8 ? frame_get_u64(frame.payload) : 0;
+
+			status |= frame.type == FRAME_STATUS;
+			if (!output || at >= from) {
+				send_frame(client, frame.type, frame.payload, frame.size);
+			} else if (at + frame.size - 8 > from) {
+				cleanup_buf struct buf part =
+					BUF_INIT(FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
+
+				frame_encode_output(&part, frame.type, 0, from,
+					frame.payload + 8 + (from - at),
+					frame.size - 8 - (size_t)(from - at));
+				stream_write(client, part.p, part.n);
+			}
+			buf_consume(&in, (size_t)used);
+		}
+		(void)!stream_drain(client, WINDOW_BYTES, clock_now_ns() + CALL_NS);
+	}
+	if (!status)
+		send_object(client, FRAME_STATUS, json_incref(json_object_get(e->doc, "status")));
+}
+
+static int attach_live(
+	struct stream *client, struct sandbox *sb, struct exec *e, uint64_t from, struct err *err)
+{
+	int fd = keeper_connect(sb->srv, sb->id), rc;
+	struct pump *p;
+
+	if (fd < 0)
+		return err_raise_sys(err, fd, "connect to the keeper of sandbox '%s'", sb->name);
+	p = xnew(struct pump);
+	p->client = client;
+	p->channel = e->channel;
+	p->link.on_frame = on_link_frame;
+	p->link.on_dead = on_link_dead;
+	p->link.peer = "keeper";
+	p->keeper = &p->link;
+	if (framelink_open(&p->link, sb->srv->loop, fd) < 0)
+		abort();
+	rc = framelink_call(&p->link, attach_request(e, from), clock_now_ns() + CALL_NS, NULL, err);
+	if (rc == 0) {
+		rc = pump_run(p);
+		if (rc == -EIO &&
+			e->ended) /* the sandbox was stopped: the status is known all the same */
+			send_object(client, FRAME_STATUS,
+				json_incref(json_object_get(e->doc, "status")));
+		rc = rc == -EIO && !e->ended ? err_raise(err, ERR_UNAVAILABLE, "the sandbox ended")
+					     : 0;
+	}
+	framelink_close(&p->link, link_closed);
+	return rc;
+}
+
+int api_exec_attach(struct api_call *call, struct err *err)
+{
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	struct exec *e = sb != NULL ? exec_find(sb, call->segments[1], err) : NULL;
+	struct stream *client = http_stream(call->conn);
+	int rc = 0;
+
+	if (e == NULL) {
+		sandbox_unref(sb);
+		return -ENOENT;
+	}
+	http_upgrade(call->conn, "cay-frames");
+	send_object(client, FRAME_OBJECT, json_pack("{s:O}", "exec", e->doc));
+	if (sb->keeper != NULL && !sb->keeper->link.dead)
+		rc = attach_live(client, sb, e, api_number(call, "from"), err);
+	else
+		replay_saved(client, sb, e, api_number(call, "from"));
+	if (rc < 0)
+		send_error(client, err);
+	exec_unref(e);
+	sandbox_unref(sb);
+	return 0;
+}
+
+/* --- run --- */
+
+struct run {
+	struct api_call *call;
+	struct stream *client;
+	struct sandbox *sb;
+	struct exec *exec;
+	struct pump pump;
+	json_t *request; /* ExecCreate */
+};
+
+/* start, exec and attach go out back to back: the keeper works while we would wait. */
+static int run_begin(struct run *r, struct err *err)
+{
+	struct framelink *l = &r->sb->keeper->link;
+	struct framecall start, exec, attach;
+	uint64_t deadline = clock_now_ns() + CALL_NS;
+	struct err exec_err = { 0 };
+	json_t *ok = NULL;
+	bool warm = r->sb->keeper->prepared;
+	int rc = keeper_ready(r->sb->keeper, err), exec_rc;
+
+	if (rc < 0)
+		return rc;
+	r->exec = exec_new(r->sb, r->request, err);
+	if (r->exec == NULL)
+		return -EINVAL;
+	r->pump = (struct pump){ .sink = { on_sink, on_sink_lost },
+		.client = r->client,
+		.keeper = l,
+		.channel = r->exec->channel };
+	r->exec->sink = &r->pump.sink;
+	framelink_call_begin(
+		l, &start, json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(r->sb)));
+	framelink_call_begin(l, &exec, exec_request(r->exec, r->request));
+	framelink_call_begin(l, &attach, attach_request(r->exec, 0));
+	/* while the keeper works */
+	rc = exec_created(r->exec, err);
+	send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
+	send_object(r->client, FRAME_OBJECT, json_pack("{s:O}", "exec", r->exec->doc));
+	if (rc == 0)
+		rc = framelink_call_end(l, &start, deadline, &ok, err);
+	else
+		(void)!framelink_call_end(l, &start, deadline, &ok, NULL);
+	if (rc == 0)
+		rc = sandbox_started(r->sb, ok, warm, err);
+	json_decref(ok);
+	ok = NULL;
+	exec_rc = framelink_call_end(l, &exec, deadline, &ok, &exec_err);
+	(void)!framelink_call_end(l, &attach, deadline, NULL, NULL);
+	exec_answered(r->exec, exec_rc, ok, &exec_err);
+	json_decref(ok);
+	if (rc == 0 && exec_rc < 0) {
+		*err = exec_err;
+		rc = exec_rc;
+	}
+	return rc;
+}
+
+/* The client has gone: nobody waits for this command any more. */
+static void run_kill(struct run *r)
+{
+	uint64_t deadline = clock_now_ns() + KILL_NS;
+
+	if (r->sb->keeper == NULL || r->sb->keeper->link.dead)
+		return;
+	(void)!framelink_call(&r->sb->keeper->link,
+		json_pack("{s:s,s:i}", "verb", "kill", "channel", r->exec->channel), deadline, NULL,
+		NULL);
+	while (!r->exec->ended && waiters_wait(&r->exec->changed, deadline) == 0)
+		;
+}
+
+static bool has_cow_mount(const struct sandbox *sb)
+{
+	size_t i;
+	json_t *m;
+
+	json_array_foreach (json_object_get(sb->doc, "mounts"), i, m) {
+		if (str_eq(json_string_value(json_object_get(m, "mode")), "cow"))
+			return true;
+	}
+	return false;
+}
+
+/* Did a cow mount change? The keeper knows at once when nothing was written; else the trees are compared. */
+static int64_t run_changes(struct run *r)
+{
+	json_t *ok = NULL;
+	struct err err;
+	int64_t n = -1;
+
+	if (!has_cow_mount(r->sb))
+		return 0;
+	if (r->sb->keeper != NULL &&
+		framelink_call(&r->sb->keeper->link, json_pack("{s:s}", "verb", "changed"),
+			clock_now_ns() + CALL_NS, &ok, NULL) == 0 &&
+		json_is_false(json_object_get(ok, "changed")))
+		n = 0;
+	json_decref(ok);
+	if (n == 0)
+		return 0;
+	n = sandbox_changes(r->sb, false, &err);
+	if (n < 0)
+		log_warn("run", "sandbox '%s': %s", r->sb->name, err.msg);
+	return n;
+}
+
+static void send_summary(struct run *r, bool kept, int64_t changes)
+{
+	send_object(r->client, FRAME_OBJECT,
+		json_pack("{s:{s:b,s:I,s:s,s:s,s:[]}}", "summary", "kept", (int)kept, "changes",
+			(json_int_t)(changes > 0 ? changes : 0), "name", r->sb->name, "id",
+			r->sb->id, "denied"));
+}
+
+/* The command is over: keep the sandbox when its changes are worth something, and say so. Return: was it kept? */
+static bool run_finish(struct run *r)
+{
+	bool rm = json_is_true(json_object_get(r->call->body, "rm"));
+	bool keep = json_is_true(json_object_get(r->call->body, "keep"));
+	int64_t changes = rm && !keep ? 0 : run_changes(r);
+	bool kept = keep || (!rm && changes != 0); /* what cannot be compared is kept */
+	struct err err;
+
+	if (!kept) {
+		send_summary(r, false, changes);
+		return false; /* the connection closes first; remove_main() does the rest */
+	}
+	r->sb->in_run = false;
+	if (r->sb->keeper != NULL && sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
+		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
+	send_summary(r, true, changes);
+	return true;
+}
+
+/* Behind the client's back: it has its answer. */
+static void remove_main(void *arg)
+{
+	struct sandbox *sb = arg;
+	struct err err;
+
+	if (sandbox_remove(sb, &err) < 0)
+		log_warn("run", "remove sandbox '%s': %s", sb->name, err.msg);
+	sandbox_unlock(sb);
+	sandbox_unref(sb);
+}
+
+/* The keeper has died under the command. */
+static void run_lost(struct run *r)
+{
+	execs_lost(r->sb, "lost", "the sandbox ended unasked");
+	send_object(r->client, FRAME_STATUS, json_incref(json_object_get(r->exec->doc, "status")));
+}
+
+/* Return: is the sandbox still wanted? */
+static bool run_stream(struct run *r)
+{
+	struct err err = { 0 };
+	int rc = run_begin(r, &err);
+
+	if (rc < 0) {
+		send_error(r->client, &err);
+		if (r->exec != NULL)
+			r->exec->sink = NULL;
+		if (r->sb->state == SANDBOX_CREATING)
+			(void)sandbox_move(r->sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED,
+				json_pack("{s:o}", "error", err_to_json(&err)), NULL);
+		return false;
+	}
+	rc = pump_run(&r->pump);
+	if (rc == -EPIPE)
+		run_kill(r);
+	else if (rc == -EIO)
+		run_lost(r);
+	r->exec->sink = NULL;
+	return run_finish(r);
+}
+
+int api_run(struct api_call *call, struct err *err)
+{
+	json_t *sandbox = json_object_get(call->body, "sandbox");
+	struct run *r = xnew(struct run);
+	bool kept;
+
+	r->call = call;
+	r->client = http_stream(call->conn);
+	r->request = json_object_get(call->body, "exec");
+	r->sb = sandbox_new(call->srv, sandbox, NULL, true, err);
+	if (r->sb == NULL) {
+		free(r);
+		return -EINVAL;
+	}
+	r->sb->in_run = true;
+	http_upgrade(call->conn, "cay-frames");
+	kept = run_stream(r);
+	exec_unref(r->exec);
+	if (kept) {
+		sandbox_unlock(r->sb);
+		sandbox_unref(r->sb);
+	} else {
+		fiber_start(remove_main, r->sb);
+	}
+	free(r);
+	return 0;
+}

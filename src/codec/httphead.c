@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec/httphead.h"
+#include "base/str.h"
+
+#include <strings.h>
+
+static bool is_token(unsigned char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+	       (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
+}
+
+ssize_t httphead_size(const char *p, size_t n)
+{
+	size_t seen = n < HTTPHEAD_BYTES_MAX ? n : HTTPHEAD_BYTES_MAX;
+	const char *end = seen >= 4 ? memmem(p, seen, "\r\n\r\n", 4) : NULL;
+
+	if (end != NULL)
+		return end - p + 4;
+	return n >= HTTPHEAD_BYTES_MAX ? -EMSGSIZE : 0;
+}
+
+static int refuse(const char **reason, const char *why)
+{
+	*reason = why;
+	return -EBADMSG;
+}
+
+/* Every control byte but HTAB is refused; CR and LF only as the pair at a line's end. */
+static bool bytes_clean(const char *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)p[i];
+
+		if (c == '\r') {
+			if (i + 1 == n || p[i + 1] != '\n')
+				return false;
+			i++;
+		} else if ((c < 0x20 && c != '\t') || c == 0x7F) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static int parse_target(struct httphead *h, const char *p, size_t n, const char **reason)
+{
+	const char *mark;
+
+	if (n > HTTPHEAD_TARGET_MAX) {
+		*reason = "the request target is too long";
+		return -EMSGSIZE;
+	}
+	if (n == 0 || p[0] != '/')
+		return refuse(reason, "the request target is not a path");
+	for (size_t i = 0; i < n; i++) {
+		if ((unsigned char)p[i] < 0x21 || (unsigned char)p[i] > 0x7E || p[i] == '#')
+			return refuse(
+				reason, "the request target holds a byte that is not allowed");
+	}
+	mark = memchr(p, '?', n);
+	h->path = (struct httphead_text){ p, mark != NULL ? (size_t)(mark - p) : n };
+	if (mark != NULL)
+		h->query = (struct httphead_text){ mark + 1, n - h->path.n - 1 };
+	return 0;
+}
+
+static int parse_request_line(struct httphead *h, const char *p, size_t n, const char **reason)
+{
+	static const char version[] = " HTTP/1.1";
+	const size_t version_size = sizeof(version) - 1;
+	const char *space = memchr(p, ' ', n);
+
+	if (n < version_size || memcmp(p + n - version_size, version, version_size) != 0)
+		return refuse(reason, "not an HTTP/1.1 request");
+	n -= version_size;
+	if (space == NULL || space == p || (size_t)(space - p) >= n)
+		return refuse(reason, "the request line is malformed");
+	h->method = (struct httphead_text){ p, (size_t)(space - p) };
+	for (size_t i = 0; i < h->method.n; i++) {
+		if (p[i] < 'A' || p[i] > 'Z')
+			return refuse(reason, "the method is malformed");
+	}
+	return parse_target(h, space + 1, n - h->method.n - 1, reason);
+}
+
+static bool name_is(const struct httphead_field *f, const char *name)
+{
+	return f->name.n == strlen(name) && strncasecmp(f->name.p, name, f->name.n) == 0;
+}
+
+static bool value_is(const struct httphead_field *f, const char *value)
+{
+	return f->value.n == strlen(value) && strncasecmp(f->value.p, value, f->value.n) == 0;
+}
+
+static int parse_field(struct httphead *h, const char *p, size_t n, const char **reason)
+{
+	struct httphead_field *f = &h->fields[h->n_fields];
+	const char *colon = memchr(p, ':', n);
+
+	if (p[0] == ' ' || p[0] == '\t')
+		return refuse(reason, "folded header lines are not allowed");
+	if (colon == NULL || colon == p)
+		return refuse(reason, "a header line has no name");
+	if (h->n_fields == HTTPHEAD_HEADERS_MAX) {
+		*reason = "too many headers";
+		return -EMSGSIZE;
+	}
+	f->name = (struct httphead_text){ p, (size_t)(colon - p) };
+	for (size_t i = 0; i < f->name.n; i++) {
+		if (!is_token((unsigned char)p[i]))
+			return refuse(reason, "a header name holds a byte that is not allowed");
+	}
+	f->value = (struct httphead_text){ colon + 1, n - f->name.n - 1 };
+	while (f->value.n > 0 && (f->value.p[0] == ' ' || f->value.p[0] == '\t')) {
+		f->value.p++;
+		f->value.n--;
+	}
+	while (f->value.n > 0 &&
+		(f->value.p[f->value.n - 1] == ' ' || f->value.p[f->value.n - 1] == '\t'))
+		f->value.n--;
+	h->n_fields++;
+	return 0;
+}
+
+static int take_length(struct httphead *h, const struct httphead_field *f, const char **reason)
+{
+	char digits[20];
+
+	if (h->has_length)
+		return refuse(reason, "Content-Length is there twice");
+	if (f->value.n == 0 || f->value.n > 15)
+		return refuse(reason, "Content-Length is not a number");
+	memcpy(digits, f->value.p, f->value.n);
+	digits[f->value.n] = '\0';
+	if (str_to_u64(digits, 0, UINT64_MAX, &h->length) < 0)
+		return refuse(reason, "Content-Length is not a number");
+	h->has_length = true;
+	return 0;
+}
+
+static int check_fields(struct httphead *h, const char **reason)
+{
+	size_t hosts = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < h->n_fields && rc == 0; i++) {
+		const struct httphead_field *f = &h->fields[i];
+
+		if (name_is(f, "Host")) {
+			hosts++;
+		} else if (name_is(f, "Content-Length")) {
+			rc = take_length(h, f, reason);
+		} else if (name_is(f, "Transfer-Encoding")) {
+			if (h->chunked || !value_is(f, "chunked"))
+				return refuse(
+					reason, "only one Transfer-Encoding, chunked, is allowed");
+			h->chunked = true;
+		} else if (name_is(f, "Expect")) {
+			if (!value_is(f, "100-continue"))
+				return refuse(reason, "unknown expectation");
+			h->expect_continue = true;
+		}
+	}
+	if (rc < 0)
+		return rc;
+	if (hosts != 1)
+		return refuse(reason, "exactly one Host header is needed");
+	if (h->chunked && h->has_length)
+		return refuse(reason, "Content-Length and Transfer-Encoding exclude each other");
+	h->close = httphead_has_word(h, "Connection", "close");
+	return 0;
+}
+
+int httphead_parse(const char *p, size_t n, struct httphead *ret, const char **ret_reason)
+{
+	size_t at = 0;
+
+	*ret = (struct httphead){ 0 };
+	if (!bytes_clean(p, n))
+		return refuse(ret_reason, "the head holds a control byte or a bare CR or LF");
+	while (at + 2 < n) { /* the empty line is left */
+		const char *end = memmem(p + at, n - at, "\r\n", 2);
+		size_t size = (size_t)(end - (p + at));
+		int rc = at == 0 ? parse_request_line(ret, p, size, ret_reason)
+				 : parse_field(ret, p + at, size, ret_reason);
+
+		if (rc < 0)
+			return rc;
+		at += size + 2;
+	}
+	return check_fields(ret, ret_reason);
+}
+
+struct httphead_text httphead_get(const struct httphead *h, const char *name)
+{
+	for (size_t i = 0; i < h->n_fields; i++) {
+		if (name_is(&h->fields[i], name))
+			return h->fields[i].value;
+	}
+	return (struct httphead_text){ 0 };
+}
+
+bool httphead_has_word(const struct httphead *h, const char *name, const char *word)
+{
+	for (size_t i = 0; i < h->n_fields; i++) {
+		const char *p = h->fields[i].value.p, *end = p + h->fields[i].value.n;
+
+		if (!name_is(&h->fields[i], name))
+			continue;
+		while (p < end) {
+			size_t n;
+
+			while (p < end && (*p == ' ' || *p == '\t' || *p == ','))
+				p++;
+			for (n = 0; p + n < end && strchr(" \t,;", p[n]) == NULL; n++)
+				;
+			if (n == strlen(word) && strncasecmp(p, word, n) == 0)
+				return true;
+			p += n;
+			while (p < end && *p != ',')
+				p++;
+		}
+	}
+	return false;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+int httphead_decode(const char *p, size_t n, bool plus, char *out, size_t size)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		char c = p[i];
+
+		if (c == '%') {
+			int high = i + 2 < n ? hex_digit(p[i + 1]) : -1;
+			int low = i + 2 < n ? hex_digit(p[i + 2]) : -1;
+
+			if (high < 0 || low < 0)
+				return -EBADMSG;
+			c = (char)(high << 4 | low);
+			i += 2;
+		} else if (c == '+' && plus) {
+			c = ' ';
+		}
+		if (c == '\0')
+			return -EBADMSG;
+		if (used + 1 >= size)
+			return -EMSGSIZE;
+		out[used++] = c;
+	}
+	if (size == 0)
+		return -EMSGSIZE;
+	out[used] = '\0';
+	return str_utf8_valid(out, used) ? 0 : -EBADMSG;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: codec/httphead.h - the head of an HTTP/1.1 request, read strictly.
+ *
+ * Refuses everything that two parsers could understand differently, and what llhttp lets through: bare CR or LF, NUL and other control bytes, folded
+ * header lines, space before a colon, names that are no tokens, Host missing or twice, Content-Length twice or with Transfer-Encoding, codings other than one
+ * `chunked`, targets that are no plain origin form. Source: RFC 9112 sections 2 to 6.
+ */
+#ifndef CAY_CODEC_HTTPHEAD_H
+#define CAY_CODEC_HTTPHEAD_H
+
+#include "base/attr.h"
+
+#define HTTPHEAD_BYTES_MAX   32768
+#define HTTPHEAD_TARGET_MAX  8192
+#define HTTPHEAD_HEADERS_MAX 64
+
+/** struct httphead_text - a view into the bytes that were parsed. */
+struct httphead_text {
+	const char *p;
+	size_t n;
+};
+
+struct httphead_field {
+	struct httphead_text name, value;
+};
+
+struct httphead {
+	struct httphead_text method, path,
+		query; /* path and query as they came, still percent-encoded */
+	struct httphead_field fields[HTTPHEAD_HEADERS_MAX];
+	size_t n_fields;
+	bool chunked;
+	bool has_length;
+	uint64_t length;
+	bool expect_continue;
+	bool close; /* Connection: close */
+};
+
+/**
+ * httphead_size() - find the end of the head in the bytes received so far.
+ * Return: size with the empty line; 0 when more bytes are needed; -EMSGSIZE when it is larger than %HTTPHEAD_BYTES_MAX.
+ */
+ssize_t httphead_size(const char *p, size_t n) attr_must_use;
+
+/**
+ * httphead_parse() - read a whole head.
+ * @p: bytes; must outlive @ret. @n: as httphead_size() said.
+ * @ret_reason: set to a sentence on failure; static.
+ *
+ * Return: 0, -EBADMSG, or -EMSGSIZE (target or number of headers).
+ */
+int httphead_parse(
+	const char *p, size_t n, struct httphead *ret, const char **ret_reason) attr_must_use;
+
+/** httphead_get() - value of the header @name (compared without case); {NULL, 0} when missing. */
+struct httphead_text httphead_get(const struct httphead *h, const char *name);
+
+/** httphead_has_word() - does the comma-separated header @name hold @word (without case)? */
+bool httphead_has_word(const struct httphead *h, const char *name, const char *word);
+
+/**
+ * httphead_decode() - percent-decode @n bytes into @out of @size bytes, NUL-terminated.
+ * @plus: '+' is a space (query values).
+ * Return: 0, -EBADMSG (broken escape, NUL, invalid UTF-8), -EMSGSIZE.
+ */
+int httphead_decode(const char *p, size_t n, bool plus, char *out, size_t size) attr_must_use;
+
+#endif

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * events/process_source.c - see the header.
+ *
+ * One table maps pids to what is known of them: a keeper (its children begin groups) or a member of a group. A group is one child of a keeper with all its
+ * descendants; it is bound (to an exec or the init) or holds its events back. A group dies with its last process.
+ */
+#include "events/process_source.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#include <fcntl.h>
+
+#define BUCKETS     8192
+#define HELD_MAX    65536
+#define BATCH       256
+#define CMDLINE_MAX 1024
+
+struct follow {
+	struct follow *next;
+	char sandbox[ID_LEN + 1];
+	pid_t keeper;
+	uint64_t epoch;
+};
+
+struct held {
+	struct proc_event_note note;
+	char *argv; /* EXEC: JSON array text, or NULL */
+};
+
+struct group {
+	struct follow *follow;
+	bool bound;
+	char exec[ID_LEN + 1]; /* "" = the sandbox's init */
+	size_t members;
+	struct held *held;
+	size_t n_held, cap_held;
+	uint64_t dropped;
+};
+
+struct proc {
+	struct proc *next;
+	pid_t pid;
+	struct group *group; /* NULL: a keeper */
+	struct follow *follow;
+};
+
+struct process_source {
+	struct journal *journal;
+	struct proc_connector connector;
+	struct proc *buckets[BUCKETS];
+	struct follow *follows;
+	uint64_t lost_reported;
+};
+
+struct process_source *process_source_new(
+	struct journal *journal, const struct proc_connector *connector)
+{
+	struct process_source *ps = xnew(struct process_source);
+
+	ps->journal = journal;
+	ps->connector = *connector;
+	return ps;
+}
+
+static struct proc **slot_of(struct process_source *ps, pid_t pid)
+{
+	return &ps->buckets[(unsigned int)pid % BUCKETS];
+}
+
+static struct proc *proc_find(struct process_source *ps, pid_t pid)
+{
+	for (struct proc *p = *slot_of(ps, pid); p != NULL; p = p->next) {
+		if (p->pid == pid)
+			return p;
+	}
+	return NULL;
+}
+
+static void group_free(struct group *g)
+{
+	for (size_t i = 0; i < g->n_held; i++)
+		free(g->held[i].argv);
+	free(g->held);
+	free(g);
+}
+
+static void proc_remove(struct process_source *ps, pid_t pid)
+{
+	for (struct proc **at = slot_of(ps, pid); *at != NULL; at = &(*at)->next) {
+		struct proc *p = *at;
+
+		if (p->pid != pid)
+			continue;
+		*at = p->next;
+		if (p->group != NULL && --p->group->members == 0)
+			group_free(p->group);
+		free(p);
+		return;
+	}
+}
+
+static struct proc *proc_add(
+	struct process_source *ps, pid_t pid, struct group *g, struct follow *f)
+{
+	struct proc *p = xnew(struct proc);
+
+	proc_remove(ps, pid); /* a pid that was used again after its exit was lost */
+	p->pid = pid;
+	p->group = g;
+	p->follow = f;
+	if (g != NULL)
+		g->members++;
+	p->next = *slot_of(ps, pid);
+	*slot_of(ps, pid) = p;
+	return p;
+}
+
+void process_source_free(struct process_source *ps)
+{
+	if (ps == NULL)
+		return;
+	while (ps->follows != NULL)
+		process_source_forget(ps, ps->follows->sandbox);
+	proc_connector_close(&ps->connector);
+	free(ps);
+}
+
+int process_source_fd(const struct process_source *ps)
+{
+	return ps->connector.fd;
+}
+
+/* Arguments of a process as far as they can be read now; it may have gone on or ended. NULL when nothing is left. */
+static json_t *read_argv(pid_t pid)
+{
+	char path[32], text[CMDLINE_MAX];
+	cleanup_fd int fd = -1;
+	json_t *list;
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return NULL;
+	text[n] = '\0';
+	list = json_array();
+	for (char *p = text; p < text + n; p += strlen(p) + 1) {
+		if (!str_utf8_valid(p, strlen(p))) {
+			for (char *q = p; *q != '\0'; q++)
+				*q = (unsigned char)*q < 0x80 ? *q : '?';
+		}
+		(void)json_array_append_new(list, json_string(p));
+	}
+	return list;
+}
+
+static json_t *data_of(const struct held *h)
+{
+	const struct proc_event_note *n = &h->note;
+
+	switch (n->kind) {
+	case PROC_EVENT_KIND_FORK:
+		return json_pack("{s:i,s:i}", "pid", n->pid, "parent", n->parent);
+	case PROC_EVENT_KIND_EXEC:
+		return json_pack("{s:i,s:o}", "pid", n->pid, "argv",
+			h->argv != NULL ? json_loads(h->argv, 0, NULL) : json_null());
+	case PROC_EVENT_KIND_EXIT:
+		if ((n->status & 0x7F) != 0)
+			return json_pack("{s:i,s:i}", "pid", n->pid, "signal", n->status & 0x7F);
+		return json_pack("{s:i,s:i}", "pid", n->pid, "code", n->status >> 8 & 0xFF);
+	}
+	return NULL;
+}
+
+static void emit(struct process_source *ps, const struct group *g, const struct held *h)
+{
+	static const enum event_type types[] = { EVENT_PROCESS_STARTED, EVENT_PROCESS_EXEC,
+		EVENT_PROCESS_ENDED };
+	pid_t cause = h->note.kind == PROC_EVENT_KIND_FORK ? h->note.parent : h->note.pid;
+	struct event e = {
+		.type = types[h->note.kind],
+		.sandbox = g->follow->sandbox,
+		.epoch = g->follow->epoch,
+		.time_ns = clock_wall_ns() - (clock_now_ns() - h->note.monotonic_ns),
+		.exec = g->exec[0] != '\0' ? g->exec : NULL,
+		.cause = json_pack("{s:i}", "pid", cause),
+		.data = data_of(h),
+	};
+
+	(void)journal_add(ps->journal, &e);
+}
+
+static void lost(struct process_source *ps, const struct follow *f, uint64_t n, const char *source)
+{
+	struct event e = {
+		.type = EVENT_EVENTS_LOST,
+		.sandbox = f->sandbox,
+		.epoch = f->epoch,
+		.data = json_pack("{s:I,s:s}", "n", (json_int_t)n, "source", source),
+	};
+
+	(void)journal_add(ps->journal, &e);
+}
+
+static void handle(struct process_source *ps, struct group *g, const struct proc_event_note *note)
+{
+	struct held h = { .note = *note };
+
+	if (note->kind == PROC_EVENT_KIND_EXEC) {
+		json_t *argv = read_argv(note->pid);
+
+		h.argv = argv != NULL ? json_dumps(argv, JSON_COMPACT) : NULL;
+		json_decref(argv);
+	}
+	if (g->bound) {
+		emit(ps, g, &h);
+		free(h.argv);
+		return;
+	}
+	if (g->n_held == HELD_MAX) {
+		g->dropped++;
+		free(h.argv);
+		return;
+	}
+	if (g->n_held == g->cap_held) {
+		g->cap_held = g->cap_held != 0 ? g->cap_held * 2 : 8;
+		g->held = reallocarray(g->held, g->cap_held, sizeof(*g->held));
+		if (g->held == NULL)
+			abort();
+	}
+	g->held[g->n_held++] = h;
+}
+
+static void on_note(struct process_source *ps, const struct proc_event_note *note)
+{
+	struct proc *p;
+
+	if (note->kind == PROC_EVENT_KIND_FORK) {
+		struct proc *parent = proc_find(ps, note->parent);
+		struct group *g;
+
+		if (parent == NULL)
+			return;
+		g = parent->group;
+		if (g == NULL) {
+			g = xnew(struct group);
+			g->follow = parent->follow;
+		}
+		(void)proc_add(ps, note->pid, g, g->follow);
+		handle(ps, g, note);
+		return;
+	}
+	p = proc_find(ps, note->pid);
+	if (p == NULL || p->group == NULL)
+		return;
+	handle(ps, p->group, note);
+	/* an unbound group's last process may still be named by its keeper: keep the entry until then */
+	if (note->kind == PROC_EVENT_KIND_EXIT && (p->group->bound || p->group->members > 1))
+		proc_remove(ps, note->pid);
+}
+
+void process_source_drain(struct process_source *ps)
+{
+	struct proc_event_note notes[BATCH];
+	int n;
+
+	if (ps->connector.fd < 0)
+		return;
+	do {
+		n = proc_connector_read(&ps->connector, notes, BATCH);
+		for (int i = 0; i < n; i++)
+			on_note(ps, &notes[i]);
+	} while (n == BATCH);
+	if (ps->connector.lost == 0)
+		return;
+	/* whose events they were cannot be known: say so to everybody who is followed */
+	for (const struct follow *f = ps->follows; f != NULL; f = f->next)
+		lost(ps, f, ps->connector.lost, "proc connector");
+	ps->connector.lost = 0;
+}
+
+static struct follow *follow_find(struct process_source *ps, const char *sandbox)
+{
+	for (struct follow *f = ps->follows; f != NULL; f = f->next) {
+		if (str_eq(f->sandbox, sandbox))
+			return f;
+	}
+	return NULL;
+}
+
+void process_source_follow(struct process_source *ps, const char *sandbox, pid_t keeper)
+{
+	struct follow *f;
+
+	if (ps->connector.fd < 0 || follow_find(ps, sandbox) != NULL)
+		return;
+	f = xnew(struct follow);
+	(void)!str_copy(f->sandbox, sizeof(f->sandbox), sandbox);
+	f->keeper = keeper;
+	f->epoch = 1;
+	f->next = ps->follows;
+	ps->follows = f;
+	(void)proc_add(ps, keeper, NULL, f);
+}
+
+void process_source_epoch(struct process_source *ps, const char *sandbox, uint64_t epoch)
+{
+	struct follow *f = follow_find(ps, sandbox);
+
+	if (f != NULL)
+		f->epoch = epoch;
+}
+
+void process_source_bind(
+	struct process_source *ps, const char *sandbox, pid_t pid, const char *exec)
+{
+	struct follow *f = follow_find(ps, sandbox);
+	struct proc *p = proc_find(ps, pid);
+	struct group *g;
+	bool over;
+
+	if (f == NULL || pid <= 0)
+		return;
+	if (p == NULL || p->group == NULL || p->group->follow != f) {
+		g = xnew(struct
+			group); /* its fork was lost, or it was there before us: follow what comes */
+		g->follow = f;
+		p = proc_add(ps, pid, g, f);
+	}
+	g = p->group;
+	if (g->bound)
+		return;
+	g->bound = true;
+	(void)!str_copy(g->exec, sizeof(g->exec), exec != NULL ? exec : "");
+	over = g->n_held > 0 && g->members == 1 &&
+	       g->held[g->n_held - 1].note.kind == PROC_EVENT_KIND_EXIT && g->dropped == 0;
+	for (size_t i = 0; i < g->n_held; i++) {
+		emit(ps, g, &g->held[i]);
+		free(g->held[i].argv);
+	}
+	g->n_held = 0;
+	if (g->dropped > 0)
+		lost(ps, f, g->dropped, "held back");
+	if (over)
+		proc_remove(ps, pid);
+}
+
+void process_source_forget(struct process_source *ps, const char *sandbox)
+{
+	struct follow *f = follow_find(ps, sandbox);
+
+	if (f == NULL)
+		return;
+	for (size_t i = 0; i < BUCKETS; i++) {
+		struct proc **at = &ps->buckets[i];
+
+		while (*at != NULL) {
+			struct proc *p = *at;
+
+			if (p->follow != f) {
+				at = &p->next;
+				continue;
+			}
+			*at = p->next;
+			if (p->group != NULL && --p->group->members == 0)
+				group_free(p->group);
+			free(p);
+		}
+	}
+	for (struct follow **at = &ps->follows; *at != NULL; at = &(*at)->next) {
+		if (*at == f) {
+			*at = f->next;
+			free(f);
+			return;
+		}
+	}
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/fiber.h"
+#include "base/clock.h"
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define STACK_SIZE (256U * 1024) /* reserved, not used: pages are touched on demand */
+#define GUARD_SIZE 4096U
+#define IDLE_MAX   64 /* fibers kept for reuse */
+
+struct fiber {
+	struct list node; /* in a struct waiters, in ready, or in idle */
+	ucontext_t context;
+	void *stack;
+	void (*fn)(void *arg);
+	void *arg;
+	uv_timer_t timer;
+	bool timed_out;
+	bool ended;
+};
+
+static uv_loop_t *the_loop;
+static ucontext_t main_context;
+static struct fiber *current;
+static struct list ready = { &ready, &ready };
+static struct list idle = { &idle, &idle };
+static size_t n_idle;
+
+void fiber_init(uv_loop_t *loop)
+{
+	the_loop = loop;
+}
+
+bool fiber_running(void)
+{
+	return current != NULL;
+}
+
+static void fiber_closed(uv_handle_t *handle)
+{
+	struct fiber *f = handle->data;
+
+	(void)munmap(f->stack, STACK_SIZE + GUARD_SIZE);
+	free(f);
+}
+
+static void fiber_retire(struct fiber *f)
+{
+	if (n_idle < IDLE_MAX) {
+		n_idle++;
+		list_append(&idle, &f->node);
+		return;
+	}
+	uv_close((uv_handle_t *)&f->timer, fiber_closed);
+}
+
+/* Let @f run, and after it everything it made ready. Called on the loop's own stack. */
+static void run(struct fiber *f)
+{
+	list_append(&ready, &f->node);
+	while (!list_empty(&ready)) {
+		struct fiber *next = list_entry(ready.next, struct fiber, node);
+
+		list_remove(&next->node);
+		current = next;
+		(void)swapcontext(&main_context, &next->context);
+		current = NULL;
+		if (next->ended)
+			fiber_retire(next);
+	}
+}
+
+static void make_ready(struct fiber *f)
+{
+	list_remove(&f->node);
+	if (current != NULL)
+		list_append(&ready, &f->node);
+	else
+		run(f);
+}
+
+static void entry(void)
+{
+	for (;;) {
+		struct fiber *f = current;
+
+		f->fn(f->arg);
+		f->ended = true;
+		(void)swapcontext(&f->context, &main_context);
+	}
+}
+
+static struct fiber *fiber_new(void)
+{
+	struct fiber *f = xnew(struct fiber);
+
+	f->stack = mmap(NULL, STACK_SIZE + GUARD_SIZE, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	if (f->stack == MAP_FAILED || mprotect(f->stack, GUARD_SIZE, PROT_NONE) < 0)
+		abort();
+	list_init(&f->node);
+	(void)getcontext(&f->context);
+	f->context.uc_stack.ss_sp = (char *)f->stack + GUARD_SIZE;
+	f->context.uc_stack.ss_size = STACK_SIZE;
+	makecontext(&f->context, entry, 0);
+	(void)uv_timer_init(the_loop, &f->timer);
+	f->timer.data = f;
+	uv_unref((uv_handle_t *)&f->timer);
+	return f;
+}
+
+void fiber_start(void (*fn)(void *arg), void *arg)
+{
+	struct fiber *f;
+
+	if (list_empty(&idle)) {
+		f = fiber_new();
+	} else {
+		f = list_entry(idle.next, struct fiber, node);
+		list_remove(&f->node);
+		n_idle--;
+	}
+	f->fn = fn;
+	f->arg = arg;
+	f->ended = false;
+	make_ready(f);
+}
+
+static void on_timeout(uv_timer_t *timer)
+{
+	struct fiber *f = timer->data;
+
+	f->timed_out = true;
+	make_ready(f);
+}
+
+int waiters_wait(struct waiters *w, uint64_t deadline_ns)
+{
+	struct fiber *f = current;
+
+	BUG_ON(f == NULL);
+	f->timed_out = false;
+	if (deadline_ns != 0) {
+		uint64_t now = clock_now_ns();
+
+		if (now >= deadline_ns)
+			return -ETIMEDOUT;
+		uv_update_time(the_loop);
+		(void)uv_timer_start(&f->timer, on_timeout, (deadline_ns - now) / NS_PER_MS + 1, 0);
+	}
+	list_append(&w->fibers, &f->node);
+	(void)swapcontext(&f->context, &main_context);
+	(void)uv_timer_stop(&f->timer);
+	return f->timed_out ? -ETIMEDOUT : 0;
+}
+
+void waiters_wake(struct waiters *w)
+{
+	/* move them all first: a fiber that runs now may wait here again, or free the object that holds @w */
+	struct list woken = { &woken, &woken };
+
+	list_for_each (&w->fibers, node, next) {
+		list_remove(node);
+		list_append(&woken, node);
+	}
+	while (!list_empty(&woken)) {
+		struct fiber *f = list_entry(woken.next, struct fiber, node);
+
+		make_ready(f);
+	}
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: io/fiber.h - straight-line code on the event loop.
+ *
+ * A fiber is a function with its own stack that runs on the loop's thread until it waits for something. Every request is one fiber, so that an
+ * operation of ten steps reads as ten lines. Only one fiber runs at a time and it changes only where it calls something that waits (functions
+ * say so under Context), so data needs no locks; but after such a call everything may have changed.
+ */
+#ifndef CAY_IO_FIBER_H
+#define CAY_IO_FIBER_H
+
+#include "base/attr.h"
+#include "base/list.h"
+
+#include <uv.h>
+
+struct fiber;
+
+/** struct waiters - fibers that wait for one condition; must be initialised with waiters_init(). */
+struct waiters {
+	struct list fibers;
+};
+
+/** fiber_init() - once, before the first fiber. @loop is borrowed for ever. */
+void fiber_init(uv_loop_t *loop);
+
+/** fiber_start() - run @fn(@arg) in a new fiber; from the loop it runs at once until it first waits, from a fiber after that one waits. */
+void fiber_start(void (*fn)(void *arg), void *arg);
+
+/** fiber_running() - is the caller inside a fiber? */
+bool fiber_running(void);
+
+/** waiters_init() - no fiber waits. */
+static inline void waiters_init(struct waiters *w)
+{
+	list_init(&w->fibers);
+}
+
+/** waiters_any() - does a fiber wait here? */
+static inline bool waiters_any(const struct waiters *w)
+{
+	return !list_empty(&w->fibers);
+}
+
+/**
+ * waiters_wait() - wait until somebody wakes @w.
+ * @deadline_ns: CLOCK_MONOTONIC time, or 0 for none.
+ *
+ * Return: 0 when woken (check the condition again), -ETIMEDOUT.
+ * Context: inside a fiber; waits.
+ */
+int waiters_wait(struct waiters *w, uint64_t deadline_ns);
+
+/** waiters_wake() - let every fiber that waits here go on; at once when called from the loop, else when the caller waits. */
+void waiters_wake(struct waiters *w);
+
+#endif

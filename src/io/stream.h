@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: io/stream.h - a connected unix socket on the loop: bytes in, bytes out, both bounded.
+ *
+ * Reading stops while more than %STREAM_IN_HIGH bytes wait to be consumed. Writing never waits by itself: who produces much calls stream_drain().
+ */
+#ifndef CAY_IO_STREAM_H
+#define CAY_IO_STREAM_H
+
+#include "base/buf.h"
+#include "io/fiber.h"
+
+#define STREAM_IN_HIGH (4U << 20)
+
+struct stream {
+	uv_pipe_t pipe;
+	struct buf in; /* received, not consumed */
+	bool eof;      /* no more input will come */
+	bool reading;
+	bool closing;
+	int error;     /* -errno of the first failed write; later ones are ignored */
+	size_t queued; /* bytes handed to stream_write() that the kernel has not taken */
+	struct waiters readable, writable;
+	void (*on_data)(
+		struct stream *s); /* called on the loop when bytes or the end came, or NULL */
+	void (*on_closed)(struct stream *s);
+	void *ctx; /* the owner's */
+};
+
+/** stream_open() - take over the connected socket @fd (owned by the stream, also on failure). Return: 0 or -errno. */
+int stream_open(struct stream *s, uv_loop_t *loop, int fd) attr_must_use;
+
+/** stream_accept() - accept a connection of @listener. Return: 0 or -errno; then nothing is left open. */
+int stream_accept(struct stream *s, uv_stream_t *listener) attr_must_use;
+
+/**
+ * stream_fill() - wait for more input.
+ * Return: 1 when bytes came, 0 at the end, -ETIMEDOUT. Context: inside a fiber; waits.
+ */
+int stream_fill(struct stream *s, uint64_t deadline_ns) attr_must_use;
+
+/** stream_consume() - drop @n bytes of input and read on if reading had stopped. */
+void stream_consume(struct stream *s, size_t n);
+
+/** stream_hold() - stop or go on reading, whatever waits. */
+void stream_hold(struct stream *s, bool hold);
+
+/** stream_write() - send bytes (copied when the kernel does not take them at once). Failures show in @s->error. */
+void stream_write(struct stream *s, const void *p, size_t n);
+
+/** stream_drain() - wait until at most @limit bytes are queued. Return: 0, -EPIPE and other -errno, -ETIMEDOUT. Context: fiber; waits. */
+int stream_drain(struct stream *s, size_t limit, uint64_t deadline_ns) attr_must_use;
+
+/**
+ * stream_finish() - say that nothing more will be sent, and read on (and forget) until the peer is done too.
+ * Closing with unread input would reset the connection under a peer that still reads. Context: fiber; waits, at most until @deadline_ns.
+ */
+void stream_finish(struct stream *s, uint64_t deadline_ns);
+
+/** stream_close() - send what is queued (5 seconds at most), close, then call @closed on the loop; only then may the memory go. */
+void stream_close(struct stream *s, void (*closed)(struct stream *s));
+
+/** stream_peer() - uid, gid and pid of the other end. Return: 0 or -errno. */
+int stream_peer(const struct stream *s, uid_t *uid, gid_t *gid, pid_t *pid) attr_must_use;
+
+#endif

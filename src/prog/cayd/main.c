@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cayd - the server. Here is what needs privileges, done once before they are dropped: directories, lock, sockets, the kernel's process events, cay-spawn.
+ *
+ *	cayd [--foreground | --background]
+ *
+ * --background returns when the server accepts connections (or one was running already); --foreground (the default) stays.
+ */
+#include "api/server.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "prog/cayd/place.h"
+#include "sys/raw.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <pwd.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+static attr_noreturn void usage(int status)
+{
+	static const char text[] =
+		"usage: cayd [--foreground | --background]\n"
+		"Serves the cay API on a unix socket. `cay` starts it by itself; see cay --help.\n";
+
+	(void)!write(status == 0 ? STDOUT_FILENO : STDERR_FILENO, text, sizeof(text) - 1);
+	exit(status);
+}
+
+/* One server per instance: the lock is held for the life of the process. Return: descriptor, -EAGAIN when another holds it. */
+static int take_lock(const struct place *p)
+{
+	char path[PLACE_SIZE + 16];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/cayd.lock", p->run);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		int rc = errno == EWOULDBLOCK ? -EAGAIN : -errno;
+
+		(void)close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+static int listen_api(const struct place *p)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (str_copy(address.sun_path, sizeof(address.sun_path), p->socket) < 0)
+		return -ENAMETOOLONG;
+	(void)unlink(p->socket);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	/* who may use it is decided by SO_PEERCRED */
+	if (chmod(p->socket, p->rootless ? 0600 : 0666) < 0 || listen(fd, 512) < 0)
+		return -errno;
+	return TAKE_FD(fd);
+}
+
+/* --- cay-spawn --- */
+
+static attr_noreturn void exec_spawn(const struct place *p, int socket_fd)
+{
+	char path[4096], mode[16], uid[16], gid[16], name[] = "cay-spawn";
+	char *argv[] = { name, mode, uid, gid, NULL };
+
+	(void)snprintf(mode, sizeof(mode), "%s",
+		!p->rootless     ? "root"
+		: p->subuid != 0 ? "range"
+				 : "single");
+	(void)snprintf(uid, sizeof(uid), "%u", p->subuid);
+	(void)snprintf(gid, sizeof(gid), "%u", p->subgid);
+	if (dup2(socket_fd, SPAWN_FD) < 0 ||
+		raw_close_range(SPAWN_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0 ||
+		place_program("cay-spawn", path, sizeof(path)) < 0)
+		_exit(1);
+	(void)setenv("CAY_STATE", p->state, 1);
+	(void)setenv("CAY_RUN", p->run, 1);
+	(void)setenv("CAY_TAG", p->tag, 1);
+	(void)setenv("CAY_MODE", p->rootless ? "rootless" : "root", 1);
+	(void)execv(path, argv);
+	log_error("start", "run '%s': %s", path, strerrordesc_np(errno));
+	_exit(1);
+}
+
+static int start_spawn(const struct place *p)
+{
+	int pair[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	pid = fork();
+	if (pid < 0)
+		return -errno;
+	if (pid == 0)
+		exec_spawn(p, pair[1]);
+	(void)close(pair[1]);
+	(void)fcntl(pair[0], F_SETFL, O_NONBLOCK);
+	return pair[0];
+}
+
+/* --- giving up --- */
+
+static int drop_privileges(const struct place *p)
+{
+	if (p->rootless)
+		return 0;
+	if (setgroups(0, NULL) < 0 || setresgid(p->gid, p->gid, p->gid) < 0 ||
+		setresuid(p->uid, p->uid, p->uid) < 0)
+		return -errno;
+	return 0;
+}
+
+static int harden(void)
+{
+	struct rlimit core = { 0, 0 }, files;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+		setrlimit(RLIMIT_CORE, &core) < 0)
+		return -errno;
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &files);
+	}
+	return 0;
+}
+
+static int serve(struct place *p, int ready_fd)
+{
+	struct server_setup setup = { .state = p->state,
+		.run = p->run,
+		.tag = p->tag,
+		.rootless = p->rootless,
+		.group = p->admit_gid };
+	static struct proc_connector connector;
+	char reason[200] = "";
+	struct err err = { 0 };
+	int rc;
+
+	if (place_make(p, &err) < 0) {
+		log_error("start", "%s", err.msg);
+		return 1;
+	}
+	rc = proc_connector_open(&connector);
+	if (rc < 0)
+		(void)snprintf(reason, sizeof(reason), "process events are not available: %s",
+			rc == -EPERM ? "the kernel gives them to root only (before Linux 6.6)"
+				     : strerrordesc_np(-rc));
+	setup.connector = &connector;
+	setup.process_error = reason;
+	setup.uid_map = !p->rootless || p->subuid != 0 ? "range" : "single";
+	setup.spawn_fd = start_spawn(p);
+	setup.listen_fd = listen_api(p);
+	if (setup.spawn_fd < 0 || setup.listen_fd < 0) {
+		log_error("start", "socket '%s': %s", p->socket,
+			strerrordesc_np(setup.listen_fd < 0 ? -setup.listen_fd : EIO));
+		return 1;
+	}
+	rc = drop_privileges(p);
+	if (rc == 0)
+		rc = harden();
+	if (rc < 0) {
+		log_error("start", "drop privileges: %s", strerrordesc_np(-rc));
+		return 1;
+	}
+	(void)signal(SIGPIPE, SIG_IGN);
+	if (ready_fd >= 0) {
+		(void)!write(ready_fd, "", 1);
+		(void)close(ready_fd);
+	}
+	return server_run(&setup);
+}
+
+/* The lock is held by another: it is starting or running; wait until it accepts. */
+static int wait_for_other(const struct place *p)
+{
+	uint64_t deadline = clock_now_ns() + 10 * NS_PER_S;
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	if (str_copy(address.sun_path, sizeof(address.sun_path), p->socket) < 0)
+		return 1;
+	while (clock_now_ns() < deadline) {
+		cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+		if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+			return 0;
+		(void)poll(NULL, 0, 5); /* nothing announces a listening socket */
+	}
+	log_error("start", "another cayd holds '%s/cayd.lock' but does not answer", p->run);
+	return 1;
+}
+
+/* Become a background process: the parent leaves when the child accepts connections. */
+static int background(struct place *p, int lock)
+{
+	char path[PLACE_SIZE + 16], byte;
+	int ready[2], log_fd, null_fd;
+	pid_t pid;
+
+	(void)snprintf(path, sizeof(path), "%s/cayd.log", p->run);
+	log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (log_fd < 0 || null_fd < 0 || pipe2(ready, O_CLOEXEC) < 0) {
+		log_error("start", "open '%s': %s", path, strerrordesc_np(errno));
+		return 1;
+	}
+	pid = fork();
+	if (pid < 0)
+		return 1;
+	if (pid > 0) {
+		(void)close(ready[1]);
+		(void)close(lock);
+		if (read(ready[0], &byte, 1) == 1)
+			return 0;
+		log_error("start", "cayd could not start; see %s", path);
+		return 1;
+	}
+	(void)setsid();
+	(void)close(ready[0]);
+	(void)!chdir("/");
+	(void)dup2(null_fd, STDIN_FILENO);
+	(void)dup2(null_fd, STDOUT_FILENO);
+	(void)dup2(log_fd, STDERR_FILENO);
+	return serve(p, ready[1]);
+}
+
+int main(int argc, char **argv)
+{
+	bool in_background = false;
+	struct place p;
+	struct err err = { 0 };
+	int lock;
+
+	log_init("cayd");
+	for (int i = 1; i < argc; i++) {
+		if (str_eq(argv[i], "--background"))
+			in_background = true;
+		else if (str_eq(argv[i], "--help"))
+			usage(0);
+		else if (!str_eq(argv[i], "--foreground"))
+			usage(64);
+	}
+	(void)umask(022);
+	if (place_find(&p, &err) < 0) {
+		log_error("start", "%s", err.msg);
+		return 1;
+	}
+	lock = take_lock(&p);
+	if (lock == -EAGAIN) {
+		if (in_background)
+			return wait_for_other(&p);
+		log_error("start", "another cayd is running on '%s'", p.run);
+		return 1;
+	}
+	if (lock < 0) {
+		log_error("start", "lock '%s/cayd.lock': %s", p.run, strerrordesc_np(-lock));
+		return 1;
+	}
+	return in_background ? background(&p, lock) : serve(&p, -1);
+}

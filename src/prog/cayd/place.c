@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cayd/place.h"
+#include "base/str.h"
+#include "store/catalogue.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <openssl/sha.h>
+#include <pwd.h>
+#include <sys/stat.h>
+
+#define SUBIDS_NEEDED 65535U
+
+static int set_path(char *out, size_t size, const char *value, const char *what, struct err *err)
+{
+	if (!str_path_clean(value) || str_copy(out, size, value) < 0)
+		return err_raise(
+			err, ERR_INVALID, "%s must be an absolute path, not '%s'", what, value);
+	return 0;
+}
+
+static int find_directories(struct place *p, struct err *err)
+{
+	const char *state = getenv("CAY_STATE"), *run = getenv("CAY_RUN"), *home = getenv("HOME");
+	const char *data = getenv("XDG_DATA_HOME"), *runtime = getenv("XDG_RUNTIME_DIR");
+	char made[PLACE_SIZE];
+	int rc;
+
+	if (state == NULL) {
+		if (!p->rootless)
+			(void)snprintf(made, sizeof(made), "/var/lib/cay");
+		else if (data != NULL && data[0] == '/')
+			(void)snprintf(made, sizeof(made), "%.3900s/cay", data);
+		else
+			(void)snprintf(made, sizeof(made), "%.3900s/.local/share/cay",
+				home != NULL ? home : "");
+		state = made;
+	}
+	rc = set_path(p->state, sizeof(p->state), state, "CAY_STATE", err);
+	if (rc < 0)
+		return rc;
+	if (run == NULL) {
+		if (!p->rootless)
+			(void)snprintf(made, sizeof(made), "/run/cay");
+		else if (runtime != NULL && runtime[0] == '/')
+			(void)snprintf(made, sizeof(made), "%.3900s/cay", runtime);
+		else
+			(void)snprintf(made, sizeof(made), "/tmp/cay-%u", geteuid());
+		run = made;
+	}
+	return set_path(p->run, sizeof(p->run), run, "CAY_RUN", err);
+}
+
+static void make_tag(struct place *p)
+{
+	unsigned char digest[SHA256_DIGEST_LENGTH];
+
+	(void)SHA256((const unsigned char *)p->state, strlen(p->state), digest);
+	for (size_t i = 0; i < 4; i++)
+		(void)snprintf(p->tag + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* First range of at least SUBIDS_NEEDED ids in a file of lines NAME-OR-ID:FIRST:COUNT. */
+static uint32_t find_subids(const char *path, const char *user, uid_t uid)
+{
+	cleanup_fclose FILE *f = fopen(path, "re");
+	char line[512], number[16];
+
+	(void)snprintf(number, sizeof(number), "%u", uid);
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
+		char *save = NULL, *who = strtok_r(line, ":\n", &save),
+		     *first = strtok_r(NULL, ":\n", &save);
+		char *count = strtok_r(NULL, ":\n", &save);
+		uint64_t a, n;
+
+		if (count == NULL || (!str_eq(who, user) && !str_eq(who, number)))
+			continue;
+		if (str_to_u64(first, 1, UINT32_MAX, &a) == 0 &&
+			str_to_u64(count, SUBIDS_NEEDED, UINT32_MAX, &n) == 0)
+			return (uint32_t)a;
+	}
+	return 0;
+}
+
+static bool have_mappers(void)
+{
+	const char *without = getenv("CAY_WITHOUT");
+
+	if (without != NULL && strstr(without, "subuids") != NULL)
+		return false;
+	return (access("/usr/bin/newuidmap", X_OK) == 0 &&
+		       access("/usr/bin/newgidmap", X_OK) == 0) ||
+	       (access("/bin/newuidmap", X_OK) == 0 && access("/bin/newgidmap", X_OK) == 0);
+}
+
+static void find_identity(struct place *p)
+{
+	struct passwd *pw = p->rootless ? getpwuid(geteuid()) : getpwnam("cay");
+	struct group *gr = p->rootless ? NULL : getgrnam("cay");
+
+	p->admit_gid = gr != NULL ? gr->gr_gid : (gid_t)-1;
+	if (!p->rootless) {
+		p->uid = pw != NULL && pw->pw_uid != 0 ? pw->pw_uid : CAYD_UID;
+		p->gid = pw != NULL && pw->pw_uid != 0 ? pw->pw_gid : CAYD_UID;
+		return;
+	}
+	p->uid = geteuid();
+	p->gid = getegid();
+	if (!have_mappers())
+		return;
+	p->subuid = find_subids("/etc/subuid", pw != NULL ? pw->pw_name : "", p->uid);
+	p->subgid = find_subids("/etc/subgid", pw != NULL ? pw->pw_name : "", p->uid);
+	if (p->subgid == 0)
+		p->subuid = 0;
+}
+
+static int make_parents(const char *path)
+{
+	char part[PLACE_SIZE];
+
+	(void)!str_copy(part, sizeof(part), path);
+	for (char *s = strchr(part + 1, '/'); s != NULL; s = strchr(s + 1, '/')) {
+		*s = '\0';
+		if (mkdir(part, 0755) < 0 && errno != EEXIST)
+			return -errno;
+		*s = '/';
+	}
+	return 0;
+}
+
+/* A directory that must be ours: made, or owned by root or by who we become; never a symbolic link. */
+static int own_directory(
+	const struct place *p, const char *path, uid_t uid, gid_t gid, mode_t mode, struct err *err)
+{
+	struct stat st;
+
+	if (mkdir(path, mode) < 0 && errno != EEXIST)
+		return err_raise_sys(err, -errno, "make directory '%s'", path);
+	if (lstat(path, &st) < 0)
+		return err_raise_sys(err, -errno, "directory '%s'", path);
+	if (!S_ISDIR(st.st_mode) ||
+		(st.st_uid != 0 && st.st_uid != p->uid && st.st_uid != geteuid()))
+		return err_raise(err, ERR_HOST, "'%s' is not a directory of ours", path);
+	if (!p->rootless && lchown(path, uid, gid) < 0)
+		return err_raise_sys(err, -errno, "own directory '%s'", path);
+	if (chmod(path, mode) < 0)
+		return err_raise_sys(err, -errno, "directory '%s'", path);
+	return 0;
+}
+
+int place_find(struct place *p, struct err *err)
+{
+	const char *socket_path = getenv("CAY_SOCKET");
+	int rc;
+
+	*p = (struct place){ .rootless = geteuid() != 0 };
+	rc = find_directories(p, err);
+	if (rc < 0)
+		return rc;
+	make_tag(p);
+	find_identity(p);
+	(void)snprintf(p->socket, sizeof(p->socket), "%s/cayd.sock", p->run);
+	if (socket_path != NULL) {
+		rc = set_path(p->socket, sizeof(p->socket), socket_path, "CAY_SOCKET", err);
+		if (rc < 0)
+			return rc;
+	}
+	rc = make_parents(p->run);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make directories above '%s'", p->run);
+	return own_directory(p, p->run, p->uid, p->gid, p->rootless ? 0700 : 0755, err);
+}
+
+/* The catalogue is made while directories can still be written: afterwards cayd may write its files, but make none. */
+static int make_catalogue(const struct place *p, struct err *err)
+{
+	static const char *const suffixes[] = { "", "-wal", "-shm" };
+	struct catalogue *c;
+	char path[PLACE_SIZE + 16];
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "%s/cay.db", p->state);
+	if (p->rootless)
+		return 0;
+	if (access(path, F_OK) < 0) {
+		rc = catalogue_open(path, true, &c, err);
+		if (rc < 0)
+			return rc;
+		catalogue_close(c);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
+		cleanup_fd int fd = -1;
+
+		(void)snprintf(path, sizeof(path), "%s/cay.db%s", p->state, suffixes[i]);
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd < 0 || fchown(fd, p->uid, p->gid) < 0 || fchmod(fd, 0600) < 0)
+			return err_raise_sys(err, -errno, "catalogue '%s'", path);
+	}
+	return 0;
+}
+
+int place_make(const struct place *p, struct err *err)
+{
+	char path[PLACE_SIZE + 16];
+	int rc = make_parents(p->state);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make directories above '%s'", p->state);
+	rc = own_directory(p, p->state, 0, 0, p->rootless ? 0700 : 0755, err);
+	(void)snprintf(path, sizeof(path), "%s/events", p->state);
+	if (rc == 0)
+		rc = own_directory(p, path, p->uid, p->gid, 0700, err);
+	(void)snprintf(path, sizeof(path), "%s/exec", p->state);
+	if (rc == 0)
+		rc = own_directory(p, path, p->uid, p->gid, 0700, err);
+	(void)snprintf(path, sizeof(path), "%s/keepers", p->run);
+	if (rc == 0)
+		rc = own_directory(p, path, 0, 0, p->rootless ? 0700 : 0755, err);
+	return rc == 0 ? make_catalogue(p, err) : rc;
+}
+
+int place_program(const char *name, char *path, size_t size)
+{
+	char own[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
+	char *slash;
+
+	if (n < 0)
+		return -errno;
+	own[n] = '\0';
+	slash = strrchr(own, '/');
+	*slash = '\0';
+	if (snprintf(path, size, "%s/%s", own, name) < (int)size && access(path, X_OK) == 0)
+		return 0;
+	slash = strrchr(own, '/');
+	if (slash != NULL)
+		*slash = '\0';
+	if (snprintf(path, size, "%s/libexec/cay/%s", own, name) < (int)size &&
+		access(path, X_OK) == 0)
+		return 0;
+	return -ENOENT;
+}

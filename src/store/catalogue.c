@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/catalogue.h"
+#include "base/fault.h"
+#include "base/str.h"
+
+#include <sqlite3.h>
+#include <string.h>
+
+enum statement { PUT, GET, DELETE, DELETE_OWNED, EACH, STATEMENT_COUNT };
+
+struct catalogue {
+	sqlite3 *db;
+	sqlite3_stmt *statements[CATALOGUE_TABLE_COUNT][STATEMENT_COUNT];
+	sqlite3_stmt *begin, *commit;
+	bool in_transaction;
+	bool full; /* PRAGMA synchronous is FULL */
+};
+
+static const char *const tables[CATALOGUE_TABLE_COUNT] = { "sandboxes", "execs", "snapshots",
+	"images", "heads", "keys" };
+
+static const char *const statement_texts[STATEMENT_COUNT] = {
+	/* an upsert keeps the rowid, and with it the order of creation */
+	"INSERT INTO %s (id, name, owner, doc) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO UPDATE SET name = ?2, owner = ?3, doc = ?4",
+	"SELECT doc FROM %s WHERE id = ?1",
+	"DELETE FROM %s WHERE id = ?1",
+	"DELETE FROM %s WHERE owner = ?1",
+	"SELECT id, doc FROM %s ORDER BY number",
+};
+
+static int fail(struct catalogue *c, struct err *err, const char *what)
+{
+	int rc = sqlite3_errcode(c->db);
+
+	switch (rc & 0xFF) {
+	case SQLITE_FULL:
+		return err_raise(err, ERR_DISK_FULL, "%s: %s", what, sqlite3_errmsg(c->db));
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return err_raise(err, ERR_CORRUPT, "%s: %s", what, sqlite3_errmsg(c->db));
+	default:
+		return err_raise(err, ERR_INTERNAL, "%s: %s", what, sqlite3_errmsg(c->db));
+	}
+}
+
+static int run_text(struct catalogue *c, const char *sql, struct err *err)
+{
+	if (sqlite3_exec(c->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+		return fail(c, err, "catalogue");
+	return 0;
+}
+
+static int read_version(struct catalogue *c, int64_t *version, struct err *err)
+{
+	sqlite3_stmt *s = NULL;
+
+	if (sqlite3_prepare_v2(c->db, "PRAGMA user_version", -1, &s, NULL) != SQLITE_OK ||
+		sqlite3_step(s) != SQLITE_ROW) {
+		(void)sqlite3_finalize(s);
+		return fail(c, err, "open catalogue");
+	}
+	*version = sqlite3_column_int64(s, 0);
+	(void)sqlite3_finalize(s);
+	return 0;
+}
+
+static int create_tables(struct catalogue *c, struct err *err)
+{
+	char sql[512];
+	int rc = run_text(c, "BEGIN IMMEDIATE", err);
+
+	for (size_t i = 0; i < CATALOGUE_TABLE_COUNT && rc == 0; i++) {
+		(void)snprintf(sql, sizeof(sql),
+			"CREATE TABLE %s (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, name TEXT UNIQUE,"
+			" owner TEXT, doc TEXT NOT NULL); CREATE INDEX %s_owner ON %s (owner)",
+			tables[i], tables[i], tables[i]);
+		rc = run_text(c, sql, err);
+	}
+	(void)snprintf(sql, sizeof(sql), "PRAGMA user_version = %d", CATALOGUE_VERSION);
+	if (rc == 0)
+		rc = run_text(c, sql, err);
+	if (rc == 0)
+		rc = run_text(c, "COMMIT", err);
+	return rc;
+}
+
+static int prepare(struct catalogue *c, struct err *err)
+{
+	char sql[512];
+
+	for (size_t t = 0; t < CATALOGUE_TABLE_COUNT; t++) {
+		for (size_t k = 0; k < STATEMENT_COUNT; k++) {
+			int n = 0;
+
+			/* %s stands once in every text */
+			n = snprintf(sql, sizeof(sql), "%.*s%s%s",
+				(int)(strstr(statement_texts[k], "%s") - statement_texts[k]),
+				statement_texts[k], tables[t],
+				strstr(statement_texts[k], "%s") + 2);
+			if (sqlite3_prepare_v3(c->db, sql, n, SQLITE_PREPARE_PERSISTENT,
+				    &c->statements[t][k], NULL) != SQLITE_OK)
+				return fail(c, err, "open catalogue");
+		}
+	}
+	if (sqlite3_prepare_v2(c->db, "BEGIN IMMEDIATE", -1, &c->begin, NULL) != SQLITE_OK ||
+		sqlite3_prepare_v2(c->db, "COMMIT", -1, &c->commit, NULL) != SQLITE_OK)
+		return fail(c, err, "open catalogue");
+	return 0;
+}
+
+/* The -wal and -shm files stay when the last connection closes: cayd may not make files in STATE. */
+static int configure(struct catalogue *c, struct err *err)
+{
+	int persist = 1;
+
+	(void)sqlite3_busy_timeout(c->db, 2000);
+	(void)sqlite3_file_control(c->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
+	return run_text(c,
+		"PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
+		"PRAGMA wal_autocheckpoint = 1000",
+		err);
+}
+
+int catalogue_open(const char *path, bool create, struct catalogue **ret, struct err *err)
+{
+	struct catalogue *c = xnew(struct catalogue);
+	int64_t version = 0;
+	int rc;
+
+	rc = sqlite3_open_v2(path, &c->db,
+		     SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
+			     (create ? SQLITE_OPEN_CREATE : 0),
+		     NULL) != SQLITE_OK
+		     ? fail(c, err, "open catalogue")
+		     : 0;
+	if (rc == 0)
+		rc = configure(c, err);
+	if (rc == 0)
+		rc = read_version(c, &version, err);
+	if (rc == 0 && version > CATALOGUE_VERSION)
+		rc = err_raise(err, ERR_UNSUPPORTED,
+			"the catalogue '%s' was written by a newer version of cay (schema %ld)",
+			path, version);
+	if (rc == 0 && version == 0)
+		rc = create_tables(c, err);
+	if (rc == 0)
+		rc = prepare(c, err);
+	if (rc < 0) {
+		catalogue_close(c);
+		return rc;
+	}
+	*ret = c;
+	return 0;
+}
+
+void catalogue_close(struct catalogue *c)
+{
+	if (c == NULL)
+		return;
+	for (size_t t = 0; t < CATALOGUE_TABLE_COUNT; t++) {
+		for (size_t k = 0; k < STATEMENT_COUNT; k++)
+			(void)sqlite3_finalize(c->statements[t][k]);
+	}
+	(void)sqlite3_finalize(c->begin);
+	(void)sqlite3_finalize(c->commit);
+	(void)sqlite3_close_v2(c->db);
+	free(c);
+}
+
+static int step_done(struct catalogue *c, sqlite3_stmt *s, struct err *err, const char *what)
+{
+	int rc = sqlite3_step(s);
+
+	if (rc != SQLITE_DONE && rc != SQLITE_ROW) {
+		int extended = sqlite3_extended_errcode(c->db);
+
+		rc = extended == SQLITE_CONSTRAINT_UNIQUE
+			     ? err_raise(err, ERR_EXISTS, "%s: the name is taken", what)
+			     : fail(c, err, what);
+	} else {
+		rc = 0;
+	}
+	(void)sqlite3_reset(s);
+	(void)sqlite3_clear_bindings(s);
+	return rc;
+}
+
+/* NORMAL syncs only at checkpoints; FULL syncs the log at every commit. */
+static int set_full(struct catalogue *c, bool full, struct err *err)
+{
+	int rc = 0;
+
+	if (c->full != full)
+		rc = run_text(
+			c, full ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL", err);
+	if (rc == 0)
+		c->full = full;
+	return rc;
+}
+
+int catalogue_begin(struct catalogue *c, struct err *err)
+{
+	int rc;
+
+	BUG_ON(c->in_transaction);
+	rc = step_done(c, c->begin, err, "catalogue");
+	c->in_transaction = rc == 0;
+	return rc;
+}
+
+int catalogue_commit(struct catalogue *c, bool durable, struct err *err)
+{
+	int rc;
+
+	BUG_ON(!c->in_transaction);
+	c->in_transaction = false;
+	rc = fault("catalogue.commit.before");
+	if (rc < 0)
+		err_raise_sys(err, rc, "catalogue");
+	if (rc == 0)
+		rc = step_done(c, c->commit, err, "catalogue");
+	if (rc < 0)
+		(void)sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
+	else if (durable && sqlite3_wal_checkpoint_v2(c->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
+				    NULL) == SQLITE_IOERR)
+		rc = fail(c, err, "catalogue");
+	return rc;
+}
+
+int catalogue_put(struct catalogue *c, enum catalogue_table table, const char *id, const char *name,
+	const char *owner, const char *doc, bool durable, struct err *err)
+{
+	sqlite3_stmt *s = c->statements[table][PUT];
+	int rc = c->in_transaction ? 0 : set_full(c, durable, err);
+
+	if (rc == 0 && (rc = fault("catalogue.put.before")) < 0)
+		return err_raise_sys(err, rc, "catalogue");
+	if (rc < 0)
+		return rc;
+	(void)sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(s, 2, name, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(s, 3, owner, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(s, 4, doc, -1, SQLITE_STATIC);
+	return step_done(c, s, err, "catalogue");
+}
+
+char *catalogue_get(struct catalogue *c, enum catalogue_table table, const char *id)
+{
+	sqlite3_stmt *s = c->statements[table][GET];
+	char *doc = NULL;
+
+	(void)sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
+	if (sqlite3_step(s) == SQLITE_ROW)
+		doc = str_dup((const char *)sqlite3_column_text(s, 0));
+	(void)sqlite3_reset(s);
+	(void)sqlite3_clear_bindings(s);
+	return doc;
+}
+
+static int delete_with(struct catalogue *c, sqlite3_stmt *s, const char *key, struct err *err)
+{
+	int rc = c->in_transaction ? 0 : set_full(c, false, err);
+
+	if (rc < 0)
+		return rc;
+	(void)sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+	return step_done(c, s, err, "catalogue");
+}
+
+int catalogue_delete(
+	struct catalogue *c, enum catalogue_table table, const char *id, struct err *err)
+{
+	return delete_with(c, c->statements[table][DELETE], id, err);
+}
+
+int catalogue_delete_owned(
+	struct catalogue *c, enum catalogue_table table, const char *owner, struct err *err)
+{
+	return delete_with(c, c->statements[table][DELETE_OWNED], owner, err);
+}
+
+int catalogue_each(struct catalogue *c, enum catalogue_table table,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err)
+{
+	sqlite3_stmt *s = c->statements[table][EACH];
+	int rc, result = 0;
+
+	while ((rc = sqlite3_step(s)) == SQLITE_ROW && result >= 0)
+		result = fn(ctx, (const char *)sqlite3_column_text(s, 0),
+			(const char *)sqlite3_column_text(s, 1));
+	if (result >= 0 && rc != SQLITE_DONE)
+		result = fail(c, err, "read catalogue");
+	(void)sqlite3_reset(s);
+	return result;
+}

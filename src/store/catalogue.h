@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: store/catalogue.h - the objects that outlive cayd, in SQLite (STATE/cay.db, WAL).
+ *
+ * Each table holds documents: {id, name, owner, doc}, where doc is JSON that cayd alone reads and writes. What cayd holds in memory is read from here at
+ * start; a change is written here before it is answered. A write survives kill -9 of cayd; one with @durable also a power cut.
+ */
+#ifndef CAY_STORE_CATALOGUE_H
+#define CAY_STORE_CATALOGUE_H
+
+#include "base/err.h"
+
+#define CATALOGUE_VERSION 1
+
+enum catalogue_table {
+	CATALOGUE_SANDBOXES,
+	CATALOGUE_EXECS,
+	CATALOGUE_SNAPSHOTS,
+	CATALOGUE_IMAGES,
+	CATALOGUE_HEADS, /* heads of event chains; id = sandbox */
+	CATALOGUE_KEYS,  /* idempotency keys */
+	CATALOGUE_TABLE_COUNT
+};
+
+struct catalogue;
+
+/**
+ * catalogue_open() - open or create the database.
+ * @create: make it when missing.
+ *
+ * Return: 0, or -errno with @err set: ERR_UNSUPPORTED for a newer schema, ERR_CORRUPT when it is no database of ours.
+ */
+int catalogue_open(const char *path, bool create, struct catalogue **ret, struct err *err);
+
+/** catalogue_close() - NULL is allowed. */
+void catalogue_close(struct catalogue *c);
+
+/** catalogue_begin()/catalogue_commit() - several writes as one; may not be nested, and nothing may wait in between. */
+int catalogue_begin(struct catalogue *c, struct err *err);
+int catalogue_commit(struct catalogue *c, bool durable, struct err *err);
+
+/**
+ * catalogue_put() - insert or replace.
+ * @name: unique within the table, or NULL. @owner: id of what it belongs to, or NULL.
+ *
+ * Return: 0, or -errno with @err set: ERR_EXISTS when another object has that name.
+ */
+int catalogue_put(struct catalogue *c, enum catalogue_table table, const char *id, const char *name,
+	const char *owner, const char *doc, bool durable, struct err *err);
+
+/** catalogue_get() - doc of @id, free() it; NULL when there is none. */
+char *catalogue_get(struct catalogue *c, enum catalogue_table table, const char *id);
+
+/** catalogue_delete() - delete @id; deleting what is not there is no error. */
+int catalogue_delete(
+	struct catalogue *c, enum catalogue_table table, const char *id, struct err *err);
+
+/** catalogue_delete_owned() - delete everything whose owner is @owner. */
+int catalogue_delete_owned(
+	struct catalogue *c, enum catalogue_table table, const char *owner, struct err *err);
+
+/** catalogue_each() - call @fn for every row, oldest first; a negative result stops and is returned. */
+int catalogue_each(struct catalogue *c, enum catalogue_table table,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
+
+#endif

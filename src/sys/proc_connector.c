@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sys/proc_connector.h"
+
+#include <linux/cn_proc.h>
+#include <linux/connector.h>
+#include <linux/netlink.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define RECEIVE_BYTES (32 << 20)
+#define ANSWER_MS     1000
+
+struct subscription {
+	struct nlmsghdr header;
+	struct cn_msg message;
+	enum proc_cn_mcast_op op;
+} __attribute__((packed));
+
+static int subscribe(int fd, enum proc_cn_mcast_op op)
+{
+	struct subscription s = { 0 };
+
+	s.header.nlmsg_len = sizeof(s);
+	s.header.nlmsg_type = NLMSG_DONE;
+	s.message.id.idx = CN_IDX_PROC;
+	s.message.id.val = CN_VAL_PROC;
+	s.message.len = sizeof(s.op);
+	s.op = op;
+	return send(fd, &s, sizeof(s), 0) < 0 ? -errno : 0;
+}
+
+/* The kernel acknowledges a subscription with PROC_EVENT_NONE and an error number; nothing comes where it does not serve us. */
+static int wait_answer(int fd)
+{
+	_Alignas(struct nlmsghdr) char bytes[4096];
+
+	for (;;) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		const struct nlmsghdr *h = (const void *)bytes;
+		const struct cn_msg *m = NLMSG_DATA(h);
+		struct proc_event e;
+		ssize_t n;
+
+		if (poll(&p, 1, ANSWER_MS) <= 0)
+			return -EOPNOTSUPP;
+		n = recv(fd, bytes, sizeof(bytes), 0);
+		if (n < (ssize_t)(NLMSG_HDRLEN + sizeof(*m) +
+				  offsetof(struct proc_event, event_data) + 4))
+			return -EOPNOTSUPP;
+		memset(&e, 0, sizeof(e));
+		memcpy(&e, m->data, m->len < sizeof(e) ? m->len : sizeof(e));
+		if (e.what == 0)
+			return -(int)e.event_data.ack.err;
+	}
+}
+
+int proc_connector_open(struct proc_connector *pc)
+{
+	struct sockaddr_nl address = { .nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC };
+	int size = RECEIVE_BYTES, rc;
+
+	*pc = (struct proc_connector){ .fd = -1 };
+	pc->fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_CONNECTOR);
+	if (pc->fd < 0)
+		return errno == EPROTONOSUPPORT || errno == EAFNOSUPPORT ? -EOPNOTSUPP : -errno;
+	if (setsockopt(pc->fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) < 0)
+		(void)setsockopt(pc->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+	rc = bind(pc->fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+	if (rc == 0)
+		rc = subscribe(pc->fd, PROC_CN_MCAST_LISTEN);
+	if (rc == 0)
+		rc = wait_answer(pc->fd);
+	if (rc < 0)
+		proc_connector_close(pc);
+	return rc;
+}
+
+void proc_connector_close(struct proc_connector *pc)
+{
+	if (pc->fd >= 0)
+		(void)!subscribe(pc->fd, PROC_CN_MCAST_IGNORE);
+	fd_close(&pc->fd);
+}
+
+/* The kernel numbers the events of each processor: a hole is what was lost. */
+static void count_lost(struct proc_connector *pc, uint32_t cpu, uint32_t seq)
+{
+	if (cpu >= PROC_CONNECTOR_CPUS)
+		return;
+	if (pc->seen[cpu])
+		pc->lost += seq - pc->next_seq[cpu];
+	pc->seen[cpu] = true;
+	pc->next_seq[cpu] = seq + 1;
+}
+
+static bool take(
+	struct proc_connector *pc, const char *bytes, size_t n, struct proc_event_note *note)
+{
+	const struct nlmsghdr *h = (const void *)bytes;
+	const struct cn_msg *m = NLMSG_DATA(h);
+	struct proc_event e;
+
+	if (n < NLMSG_HDRLEN + sizeof(*m) || m->id.idx != CN_IDX_PROC ||
+		m->len < offsetof(struct proc_event, event_data) ||
+		n < NLMSG_HDRLEN + sizeof(*m) + m->len)
+		return false;
+	memset(&e, 0, sizeof(e));
+	memcpy(&e, m->data, m->len < sizeof(e) ? m->len : sizeof(e));
+	if (e.what == 0)
+		return false; /* an acknowledgement, also of other listeners: not numbered */
+	count_lost(pc, e.cpu, m->seq);
+	note->monotonic_ns = e.timestamp_ns;
+	switch ((unsigned int)e.what) {
+	case 0x00000001: /* fork */
+		*note = (struct proc_event_note){ PROC_EVENT_KIND_FORK,
+			e.event_data.fork.child_tgid, e.event_data.fork.parent_tgid, 0,
+			e.timestamp_ns };
+		return e.event_data.fork.child_pid == e.event_data.fork.child_tgid;
+	case 0x00000002: /* exec */
+		*note = (struct proc_event_note){ PROC_EVENT_KIND_EXEC,
+			e.event_data.exec.process_tgid, 0, 0, e.timestamp_ns };
+		return true;
+	case 0x80000000: /* exit */
+		*note = (struct proc_event_note){ PROC_EVENT_KIND_EXIT,
+			e.event_data.exit.process_tgid, 0, (int)e.event_data.exit.exit_code,
+			e.timestamp_ns };
+		return e.event_data.exit.process_pid == e.event_data.exit.process_tgid;
+	default:
+		return false;
+	}
+}
+
+int proc_connector_read(struct proc_connector *pc, struct proc_event_note *notes, size_t max)
+{
+	_Alignas(struct nlmsghdr) char bytes[4096];
+	size_t got = 0;
+
+	while (got < max) {
+		ssize_t n = recv(pc->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == ENOBUFS)
+			continue; /* the holes in the numbering say how many */
+		if (n < 0)
+			return errno == EAGAIN ? (int)got : -errno;
+		if (take(pc, bytes, (size_t)n, &notes[got]))
+			got++;
+	}
+	return (int)got;
+}
