@@ -261,7 +261,7 @@ static int read_segment(struct journal *j, uint32_t number, bool last, struct er
 
 	if (fd < 0)
 		return err_raise_sys(err, fd, "open journal segment %u", number);
-	f = fdopen(dup(fd), "r");
+	f = fdopen(fcntl(fd, F_DUPFD_CLOEXEC, 0), "r");
 	if (f == NULL)
 		return err_raise_sys(err, -errno, "read journal segment %u", number);
 	while ((n = getline(&line, &cap, f)) > 0) {
