@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/str.h"
 #include "store/live.h"
+#include "sys/btrfs.h"
 #include "sys/cred.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
@@ -418,6 +419,23 @@ int box_wait_empty(const struct box *box, int timeout_ms)
 	int rc = cgroup_wait_empty(&box->cgroup, timeout_ms);
 
 	return rc == -ENOENT ? 0 : rc; /* no cgroup: the end of PID 1 was the end of all */
+}
+
+bool box_disk_full(const struct box *box)
+{
+	static const char zeroes[32768];
+	cleanup_fd int probe = openat(box->live, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int rc = probe < 0 ? -errno : file_write_all(probe, zeroes, sizeof(zeroes));
+
+	return rc == -EDQUOT || rc == -ENOSPC;
+}
+
+uint64_t box_disk_bytes(const struct box *box)
+{
+	uint64_t bytes;
+
+	return btrfs_is(box->live) && btrfs_subvolume_usage(box->live, &bytes) == 0 ? bytes
+										    : UINT64_MAX;
 }
 
 int box_terminal(const struct box *box, int *ret_slave)

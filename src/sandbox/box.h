@@ -68,6 +68,12 @@ void box_kill(const struct box *box);
 /** box_wait_empty() - wait until the sandbox's groups hold no process. 0, or -ETIMEDOUT. */
 int box_wait_empty(const struct box *box, int timeout_ms) attr_must_use;
 
+/** box_disk_full() - would a small write into the live directory be refused now, by its limit or by a full pool? */
+bool box_disk_full(const struct box *box);
+
+/** box_disk_bytes() - what the live directory holds, charged by the pool; UINT64_MAX when it does not count. */
+uint64_t box_disk_bytes(const struct box *box);
+
 /**
  * box_terminal() - make a terminal in the sandbox's /dev/pts.
  * @ret_slave: the program's side. Return: the master descriptor, or -errno.

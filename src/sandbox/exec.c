@@ -316,18 +316,40 @@ void exec_kill(struct exec *e, const struct box *box)
 
 /* --- the end --- */
 
-static const char *status_name(const struct exec *e, int wait_status, bool oom, bool pids)
-{
-	bool failed = !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0;
+/* What the kernel's counters say happened while the program ran. */
+struct findings {
+	uint64_t oom_kills, forks_refused;
+	bool disk_full;
+};
 
+static bool has_failed(int wait_status)
+{
+	return !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0;
+}
+
+static void find(const struct exec *e, const struct box *box, int wait_status, struct findings *f)
+{
+	struct cgroup_usage usage;
+
+	cgroup_usage(&box->cgroup, &usage);
+	f->oom_kills = box->cgroup.controllers ? cgroup_leaf_oom_kills(&box->cgroup, e->leaf)
+					       : usage.oom_kills - e->oom_kills;
+	f->forks_refused = usage.pids_refused - e->pids_refused;
+	f->disk_full = has_failed(wait_status) && box_disk_full(box);
+}
+
+static const char *status_name(const struct exec *e, int wait_status, const struct findings *f)
+{
 	if (e->timed_out)
 		return "timeout";
 	if (e->killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
 		return "killed";
-	if (oom && failed)
+	if (f->oom_kills != 0 && has_failed(wait_status))
 		return "oom";
-	if (pids && failed)
+	if (f->forks_refused != 0 && has_failed(wait_status))
 		return "limit";
+	if (f->disk_full)
+		return "disk_full";
 	return WIFEXITED(wait_status) ? "exited" : "signaled";
 }
 
@@ -341,27 +363,25 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 {
 	uint64_t leaf_cpu = cgroup_leaf_cpu_us(&box->cgroup, e->leaf);
 	char started[CLOCK_TEXT_SIZE], ended[CLOCK_TEXT_SIZE];
-	struct cgroup_usage usage;
 	json_t *evidence = json_object();
-	uint64_t oom, refused;
+	struct findings f;
 
 	BUG_ON(e->state != EXEC_RUNNING);
 	e->state = EXEC_ENDED;
 	e->wait_status = wait_status;
-	cgroup_usage(&box->cgroup, &usage);
-	oom = box->cgroup.controllers ? cgroup_leaf_oom_kills(&box->cgroup, e->leaf)
-				      : usage.oom_kills - e->oom_kills;
-	refused = usage.pids_refused - e->pids_refused;
+	find(e, box, wait_status, &f);
 	clock_text(e->started_wall_ns, started);
 	clock_text(clock_wall_ns(), ended);
-	if (oom != 0)
-		set_counter(evidence, "oom_kills", oom);
-	if (refused != 0)
-		set_counter(evidence, "forks_refused", refused);
 	set_counter(evidence, "wait_status", (uint64_t)(unsigned int)wait_status);
+	if (f.oom_kills != 0)
+		set_counter(evidence, "oom_kills", f.oom_kills);
+	if (f.forks_refused != 0)
+		set_counter(evidence, "forks_refused", f.forks_refused);
+	if (f.disk_full)
+		set_counter(evidence, "disk_bytes", box_disk_bytes(box));
 	e->status = json_pack("{s:s, s:o, s:s, s:s, s:I}", "status",
-		status_name(e, wait_status, oom != 0, refused != 0), "evidence", evidence,
-		"started", started, "ended", ended, "output_bytes", (json_int_t)e->ring.end);
+		status_name(e, wait_status, &f), "evidence", evidence, "started", started, "ended",
+		ended, "output_bytes", (json_int_t)e->ring.end);
 	BUG_ON(e->status == NULL);
 	if (WIFEXITED(wait_status))
 		(void)json_object_set_new(

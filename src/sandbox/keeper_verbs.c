@@ -277,6 +277,7 @@ static void verb_usage(
 	set_counter(o, "pids", u.pids);
 	set_counter(o, "oom_kills", u.oom_kills);
 	set_counter(o, "forks_refused", u.pids_refused);
+	set_counter(o, "disk_bytes", box_disk_bytes(&k->box));
 	keeper_reply(c, id, o);
 }
 
