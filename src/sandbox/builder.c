@@ -41,6 +41,7 @@ struct builder {
 	int staging; /* tmpfs with the directories below */
 	int proc;    /* our procfs */
 	int synth;   /* writable view of the tmpfs with synthetic files */
+	int sys;     /* /sys, writable until it is in place */
 	int limits;  /* /proc/sys/user, from before it became read-only */
 	int u2;      /* payload's user namespace */
 	int pts;     /* /dev/pts */
@@ -110,13 +111,34 @@ static int make_staging(struct builder *b, struct err *err)
 	return 0;
 }
 
-static void write_synthetic(int dir, const struct cgroup_limits *limits)
+static void write_synthetic_file(
+	int dir, const struct synth_file *f, const struct cgroup_limits *limits)
 {
-	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++) {
-		cleanup_buf struct buf text = BUF_INIT(1 << 20);
+	cleanup_buf struct buf text = BUF_INIT(1 << 20);
 
-		f->write(&text, limits);
-		(void)!file_create_at(dir, f->name, 0444, buf_cstr(&text), text.n);
+	f->write(&text, limits);
+	(void)!file_create_at(dir, f->name, 0444, buf_cstr(&text), text.n);
+}
+
+/* Made ahead of time for a sandbox without limits. */
+static void write_synthetic(int dir)
+{
+	const struct cgroup_limits none = { 0 };
+
+	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++)
+		write_synthetic_file(dir, f, &none);
+}
+
+/* What is different now that the limits are known, or that time has passed. */
+static void update_synthetic(int dir, const struct cgroup_limits *limits)
+{
+	const struct cgroup_limits none = { 0 };
+	bool cpus = synth_cpus(limits) != synth_cpus(&none);
+
+	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++) {
+		if (f->depends == SYNTH_TIME || (f->depends == SYNTH_CPUS && cpus) ||
+			(f->depends == SYNTH_MEMORY && limits->memory_bytes != 0))
+			write_synthetic_file(dir, f, limits);
 	}
 }
 
@@ -124,7 +146,6 @@ static void write_synthetic(int dir, const struct cgroup_limits *limits)
 static int make_synth(struct builder *b, struct err *err)
 {
 	static const char *const options[] = { "mode=755", "size=1m", "nr_inodes=64", NULL };
-	const struct cgroup_limits none = { 0 };
 	int rc = attach_new(b->staging, "synth", "tmpfs", options, ATTRS_DATA);
 
 	if (rc < 0)
@@ -135,7 +156,7 @@ static int make_synth(struct builder *b, struct err *err)
 		rc = -errno;
 	if (rc < 0)
 		return err_raise_sys(err, rc, "fill the file system for synthetic files");
-	write_synthetic(b->synth, &none);
+	write_synthetic(b->synth);
 	return 0;
 }
 
@@ -386,40 +407,76 @@ static int make_dev(struct builder *b, struct err *err)
 	return 0;
 }
 
-/* What runtimes read to count CPUs, and nothing else. */
-static int fill_sys(int sys, const struct cgroup_limits *limits)
+static int write_cpu_lists(int cpu, const struct cgroup_limits *limits)
 {
-	cleanup_buf struct buf list = BUF_INIT(64);
 	static const char *const names[] = { "online", "possible", "present" };
-	int rc = file_mkdirs_at(sys, "devices/system/cpu", 0755);
+	cleanup_buf struct buf list = BUF_INIT(64);
+	int rc = 0;
 
 	synth_cpu_list(&list, limits);
-	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(names); i++) {
-		char path[64];
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(names); i++)
+		rc = file_create_at(cpu, names[i], 0444, list.p, list.n);
+	return rc;
+}
 
-		(void)snprintf(path, sizeof(path), "devices/system/cpu/%s", names[i]);
-		rc = file_create_at(sys, path, 0444, list.p, list.n);
-	}
-	for (unsigned int i = 0; rc == 0 && i < synth_cpus(limits); i++) {
-		char path[64];
+/* What runtimes read to count CPUs, and nothing else; made ahead of time, for all CPUs. */
+static int fill_sys(int sys)
+{
+	const struct cgroup_limits none = { 0 };
+	cleanup_fd int cpu = -1;
+	int rc = file_mkdirs_at(sys, "devices/system/cpu", 0755);
 
-		(void)snprintf(path, sizeof(path), "devices/system/cpu/cpu%u", i);
-		rc = file_mkdirs_at(sys, path, 0755);
+	if (rc < 0)
+		return rc;
+	cpu = raw_openat2(sys, "devices/system/cpu", O_PATH | O_DIRECTORY, 0, 0);
+	rc = cpu < 0 ? cpu : write_cpu_lists(cpu, &none);
+	for (unsigned int i = 0; rc == 0 && i < synth_cpus(&none); i++) {
+		char name[16];
+
+		(void)snprintf(name, sizeof(name), "cpu%u", i);
+		rc = mkdirat(cpu, name, 0755) < 0 ? -errno : 0;
 	}
 	return rc;
 }
 
-static int make_sys(const struct builder *b, const struct cgroup_limits *limits, struct err *err)
+/* Take away the CPUs that the limits do not show. */
+static int trim_sys(int sys, const struct cgroup_limits *limits)
+{
+	const struct cgroup_limits none = { 0 };
+	cleanup_fd int cpu = -1;
+	int rc;
+
+	if (synth_cpus(limits) == synth_cpus(&none))
+		return 0;
+	cpu = raw_openat2(sys, "devices/system/cpu", O_PATH | O_DIRECTORY, 0, 0);
+	rc = cpu < 0 ? cpu : write_cpu_lists(cpu, limits);
+	for (unsigned int i = synth_cpus(limits); rc == 0 && i < synth_cpus(&none); i++) {
+		char name[16];
+
+		(void)snprintf(name, sizeof(name), "cpu%u", i);
+		rc = unlinkat(cpu, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+	}
+	return rc;
+}
+
+static int make_sys(struct builder *b, struct err *err)
 {
 	static const char *const options[] = { "mode=755", "size=256k", "nr_inodes=1024", NULL };
-	cleanup_fd int sys = attach_new(b->staging, "sys", "tmpfs", options, ATTRS_DATA);
-	int rc = sys;
+	int rc = attach_new(b->staging, "sys", "tmpfs", options, ATTRS_DATA);
 
+	b->sys = rc;
 	if (rc >= 0)
-		rc = fill_sys(sys, limits);
-	if (rc == 0)
-		rc = mount_set(sys, MOUNT_ATTR_RDONLY, false);
+		rc = fill_sys(b->sys);
 	return rc < 0 ? err_raise_sys(err, rc, "make /sys") : 0;
+}
+
+static int finish_sys(const struct builder *b, const struct cgroup_limits *limits, struct err *err)
+{
+	int rc = trim_sys(b->sys, limits);
+
+	if (rc == 0)
+		rc = mount_set(b->sys, MOUNT_ATTR_RDONLY, false);
+	return rc < 0 ? err_raise_sys(err, rc, "make /sys read-only") : 0;
 }
 
 /*
@@ -492,6 +549,8 @@ static int prepare(struct builder *b, struct err *err)
 		rc = finish_proc(b, err);
 	if (rc == 0)
 		rc = make_dev(b, err);
+	if (rc == 0)
+		rc = make_sys(b, err);
 	return rc;
 }
 
@@ -557,11 +616,11 @@ static int pivot(struct err *err)
 static int complete(const struct builder *b, const struct builder_attach *order, const int *mounts,
 	struct err *err)
 {
-	int rc = make_sys(b, &order->limits, err);
+	int rc = finish_sys(b, &order->limits, err);
 
 	if (rc < 0)
 		return rc;
-	write_synthetic(b->synth, &order->limits);
+	update_synthetic(b->synth, &order->limits);
 	if (!ablated("utsns") && sethostname(order->hostname, strlen(order->hostname)) < 0)
 		return err_raise_sys(err, -errno, "set the host name");
 	rc = place(b, order, mounts, err);
@@ -596,6 +655,7 @@ void builder_main(const struct builder_options *options)
 		.staging = -1,
 		.proc = -1,
 		.synth = -1,
+		.sys = -1,
 		.limits = -1,
 		.u2 = -1,
 		.pts = -1 };

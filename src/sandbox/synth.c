@@ -91,14 +91,14 @@ static void write_swaps(struct buf *out, attr_unused const struct cgroup_limits 
 const struct synth_file *synth_proc_files(void)
 {
 	static const struct synth_file files[] = {
-		{ "meminfo", write_meminfo },
-		{ "cpuinfo", write_cpuinfo },
-		{ "stat", write_stat },
-		{ "uptime", write_uptime },
-		{ "version", write_version },
-		{ "loadavg", write_loadavg },
-		{ "swaps", write_swaps },
-		{ NULL, NULL },
+		{ "meminfo", SYNTH_MEMORY, write_meminfo },
+		{ "cpuinfo", SYNTH_CPUS, write_cpuinfo },
+		{ "stat", SYNTH_CPUS, write_stat },
+		{ "uptime", SYNTH_TIME, write_uptime },
+		{ "version", SYNTH_NOTHING, write_version },
+		{ "loadavg", SYNTH_NOTHING, write_loadavg },
+		{ "swaps", SYNTH_NOTHING, write_swaps },
+		{ NULL, SYNTH_NOTHING, NULL },
 	};
 
 	return files;

@@ -13,9 +13,13 @@
 /** synth_cpus() - how many CPUs the sandbox is shown: its CPU limit rounded up, at most those this process may use. */
 unsigned int synth_cpus(const struct cgroup_limits *limits);
 
+/** enum synth_depends - what changes the text of a file: it is made ahead of time and written again only when that differs. */
+enum synth_depends { SYNTH_NOTHING, SYNTH_TIME, SYNTH_CPUS, SYNTH_MEMORY };
+
 /** struct synth_file - one file of /proc that is replaced. */
 struct synth_file {
-	const char *name;                                                   /* below /proc */
+	const char *name; /* below /proc */
+	enum synth_depends depends;
 	void (*write)(struct buf *out, const struct cgroup_limits *limits); /* appends the text */
 };
 
