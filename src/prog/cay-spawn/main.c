@@ -23,10 +23,13 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define CHILDREN_MAX        16384
@@ -94,11 +97,39 @@ static void build_environment(void)
 	keeper_env[n] = NULL;
 }
 
+/* Copy what @from holds into an unchangeable file without a name. */
+static int seal_copy(int from)
+{
+	cleanup_fd int memory = memfd_create("cay-keeper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	char path[64];
+	ssize_t n;
+
+	if (memory < 0)
+		return -errno;
+	while ((n = sendfile(memory, from, NULL, 1 << 30)) > 0)
+		;
+	if (n < 0 || fchmod(memory, 0555) < 0 ||
+		fcntl(memory, F_ADD_SEALS,
+			F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+		return -errno;
+	/* a descriptor that may write, even a sealed file, would make execve say "text file busy" */
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
+	keeper_fd = open(path, O_RDONLY | O_CLOEXEC);
+	return keeper_fd < 0 ? -errno : 0;
+}
+
+/*
+ * The keeper runs from a sealed copy: a payload can make the kernel execute /proc/self/exe of a process that is about to become its program
+ * (CVE-2019-5736), and in rootless mode the file on disk belongs to the payload's own user.
+ */
 static int open_keeper(void)
 {
+	static char programs[4200];
 	char path[4096];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("cay-keeper"));
+	cleanup_fd int file = -1;
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("/cay-keeper"));
 	char *slash;
+	size_t last = 0;
 
 	if (n < 0)
 		return -errno;
@@ -106,9 +137,15 @@ static int open_keeper(void)
 	slash = strrchr(path, '/');
 	if (slash == NULL)
 		return -ENOENT;
-	memcpy(slash + 1, "cay-keeper", sizeof("cay-keeper"));
-	keeper_fd = open(path, O_PATH | O_CLOEXEC);
-	return keeper_fd < 0 ? -errno : 0;
+	*slash = '\0';
+	(void)snprintf(programs, sizeof(programs), "CAY_PROGRAMS=%s", path);
+	while (keeper_env[last] != NULL)
+		last++;
+	keeper_env[last] = programs;
+	keeper_env[last + 1] = NULL;
+	memcpy(slash, "/cay-keeper", sizeof("/cay-keeper"));
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	return file < 0 ? -errno : seal_copy(file);
 }
 
 /* --- the child, up to exec --- */
