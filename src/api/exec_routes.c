@@ -475,7 +475,7 @@ int api_exec_output(struct api_call *call, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	if (sb->keeper != NULL && !sb->keeper->link.dead)
+	if (sb->keeper != NULL && !sb->keeper->link.dead && !e->archived)
 		rc = output_live(call, sb, e, err);
 	else
 		rc = output_saved(call, sb, e);

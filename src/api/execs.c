@@ -311,6 +311,7 @@ static int load_one(void *ctx, const char *id, const char *text)
 	e->doc = doc;
 	e->channel = (uint16_t)json_integer_value(json_object_get(doc, "channel"));
 	e->ended = str_eq(state, "ended");
+	e->archived = e->ended; /* until a keeper says that it still has it */
 	e->started = true;
 	waiters_init(&e->changed);
 	(void)!str_copy(e->id, sizeof(e->id), id);
@@ -346,6 +347,7 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 		if (e == NULL)
 			continue;
 		e->started = true;
+		e->archived = false;
 		(void)json_object_set_new(
 			e->doc, "state", json_string(e->ended ? "ended" : "running"));
 		process_source_bind(sb->srv->processes, sb->id,
@@ -448,7 +450,7 @@ void execs_save_output(struct sandbox *sb)
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 
-		if (e->ended)
+		if (e->ended && !e->archived)
 			save_one(sb, e, deadline);
 	}
 }

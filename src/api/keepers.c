@@ -173,6 +173,24 @@ static struct keeper *keeper_alloc(struct server *srv, const char *id)
 	return k;
 }
 
+/* The root is made ahead of time too: that of its sandbox, or the one that most new sandboxes ask for. */
+static json_t *prepare_request(const struct keeper *k)
+{
+	const struct server *srv = k->srv;
+	json_t *request = json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot), *spec;
+
+	if (k->sandbox != NULL) {
+		spec = sandbox_spec(k->sandbox);
+		(void)json_object_set(request, "image", json_object_get(spec, "image"));
+		(void)json_object_set(request, "lower", json_object_get(spec, "lower"));
+		json_decref(spec);
+	} else if (srv->mask != NULL) {
+		(void)json_object_set_new(request, "image", json_string("host"));
+		(void)json_object_set_new(request, "lower", json_pack("[s]", srv->mask));
+	}
+	return request;
+}
+
 /* Its own fiber: wait for the hello, prepare. */
 static void prepare_main(void *arg)
 {
@@ -185,9 +203,7 @@ static void prepare_main(void *arg)
 	if (rc < 0 && !k->failed)
 		(void)err_raise(&k->error, ERR_TIMEOUT, "the keeper did not say hello in time");
 	else if (!k->failed)
-		rc = framelink_call(&k->link,
-			json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot), deadline,
-			NULL, &k->error);
+		rc = framelink_call(&k->link, prepare_request(k), deadline, NULL, &k->error);
 	if (rc < 0)
 		k->failed = true;
 	k->prepared = !k->failed;

@@ -143,6 +143,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "usage");
 	(void)json_object_del(o, "base_layers");
 	(void)json_object_del(o, "rewinding");
+	(void)json_object_del(o, "since_ns");
 	(void)json_object_set_new(o, "execs_running", json_integer((json_int_t)running));
 	return o;
 }
@@ -172,7 +173,8 @@ int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type
 	BUG_ON(sb->state != to && (states[sb->state].next & 1U << to) == 0);
 	sb->state = to;
 	(void)json_object_set_new(sb->doc, "state", json_string(states[to].name));
-	(void)server_event(sb->srv, sb, type, NULL, data);
+	if (type != EVENT_TYPE_COUNT)
+		(void)server_event(sb->srv, sb, type, NULL, data);
 	waiters_wake(&sb->changed);
 	return sandbox_save(sb, false, err);
 }
@@ -555,6 +557,8 @@ static void drop_keeper(struct sandbox *sb)
 
 	if (k == NULL)
 		return;
+	list_for_each (&sb->execs, node, next)
+		list_entry(node, struct exec, node)->archived = true;
 	keeper_end(k);
 	if (sb->keeper == k)
 		sb->keeper = NULL;
@@ -598,8 +602,7 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 	int rc = 0;
 
 	if (sb->state != SANDBOX_CREATING)
-		rc = sandbox_move(
-			sb, SANDBOX_CREATING, EVENT_SANDBOX_CREATED, created_data(sb), err);
+		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
 	if (rc == 0 && sb->keeper == NULL) {
 		sb->keeper = keeper_new(sb->srv, sb->id,
 			(int)json_integer_value(json_object_get(sb->doc, "slot")), err);

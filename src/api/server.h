@@ -89,6 +89,7 @@ struct exec {
 	uint16_t channel;
 	json_t *doc;
 	bool ended;
+	bool archived; /* its keeper is gone: output is in STATE/exec, if anywhere */
 	bool started;
 	uint64_t created_n; /* event number, cause of what follows */
 	struct exec_sink *sink;
@@ -274,7 +275,7 @@ void sandbox_unref(struct sandbox *sb);
 int sandbox_lock(struct sandbox *sb, struct err *err);
 void sandbox_unlock(struct sandbox *sb);
 
-/** sandbox_move() - change the state; asserts that the transition exists; writes the catalogue and emits the event. @data is stolen. */
+/** sandbox_move() - change the state; asserts that the transition exists; writes the catalogue and emits the event (%EVENT_TYPE_COUNT: none). @data is stolen. */
 int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data,
 	struct err *err);
 

@@ -76,6 +76,7 @@ static json_t *snapshot_object(const struct snapshot *s)
 	json_t *o = json_copy(s->doc);
 
 	(void)json_object_del(o, "config");
+	(void)json_object_del(o, "since_ns");
 	(void)json_object_del(o, "base_layers");
 	return o;
 }

@@ -229,7 +229,7 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	}
 	http_upgrade(call->conn, "cay-frames");
 	send_object(client, FRAME_OBJECT, json_pack("{s:O}", "exec", e->doc));
-	if (sb->keeper != NULL && !sb->keeper->link.dead)
+	if (sb->keeper != NULL && !sb->keeper->link.dead && !e->archived)
 		rc = attach_live(client, sb, e, api_number(call, "from"), err);
 	else
 		replay_saved(client, sb, e, api_number(call, "from"));
