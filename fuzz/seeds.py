@@ -31,6 +31,23 @@ def frame():
     write("frame", "huge", struct.pack("<IBBH", 1 << 31, 1, 0, 0))
 
 
+def http_response():
+    def head(*lines):
+        return b"\r\n".join((b"HTTP/1.1 200 OK",) + lines) + b"\r\n\r\n"
+    write("http_response", "length", head(b"Content-Type: text/plain", b"Content-Length: 5") + b"hello and more")
+    write("http_response", "chunked", head(b"transfer-encoding: chunked") + b"5\r\nhello\r\nA\r\n0123456789\r\n0\r\n\r\nrest")
+    write("http_response", "chunk-extension", head(b"Transfer-Encoding: chunked") + b"5;x=y\r\nhello\r\n0\r\n\r\n")
+    write("http_response", "chunk-short", head(b"Transfer-Encoding: chunked") + b"5\r\nhell0\r\n\r\n")
+    write("http_response", "until-close", head() + b"to the end")
+    write("http_response", "upgrade", b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n\x00\x00")
+    write("http_response", "none", b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+    write("http_response", "two-lengths", head(b"Content-Length: 5", b"Content-Length: 6") + b"hello")
+    write("http_response", "both", head(b"Content-Length: 5", b"Transfer-Encoding: chunked") + b"hello")
+    write("http_response", "bare-lf", b"HTTP/1.1 200 OK\nContent-Length: 5\r\n\r\nhello")
+    write("http_response", "folded", head(b"X: a\r\n b"))
+    write("http_response", "huge", head(b"Content-Length: 99999999999999999999"))
+
+
 def reference():
     hexes = b"0123456789abcdef" * 4
     for n, text in enumerate([b"debian", b"debian:12", b"ghcr.io/a/b:t@sha256:" + hexes, b"localhost:5000/a__b/c-d--e.f:v1.2-3_4", b"Host/x",
@@ -125,5 +142,5 @@ def oci():
 
 
 if __name__ == "__main__":
-    for function in (frame, reference, pax, tar, oci):
+    for function in (frame, http_response, reference, pax, tar, oci):
         function()

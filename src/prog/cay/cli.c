@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/cli.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <stdarg.h>
+
+void cli_fini(struct cli *cli)
+{
+	json_decref(TAKE_PTR(cli->error));
+	if (cli->http_ready)
+		http_client_fini(&cli->http);
+}
+
+int cli_lost(struct cli *cli, int rc)
+{
+	switch (rc) {
+	case -ECONNRESET:
+	case -EPIPE:
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_UNAVAILABLE, "the server closed the connection"),
+			"see the log of cayd; sandboxes that run go on and are taken over by the next one");
+	case -EBADMSG:
+		return err_raise(&cli->err, ERR_CORRUPT,
+			"what answers on '%s' does not speak as cayd does", cli->http.path);
+	case -EMSGSIZE:
+		return err_raise(&cli->err, ERR_TOO_LARGE, "the answer of the server is too large");
+	default:
+		return err_raise_sys(&cli->err, rc, "talk to the server at '%s'", cli->http.path);
+	}
+}
+
+int cli_connect_only(struct cli *cli)
+{
+	int rc;
+
+	if (!cli->http_ready) {
+		cleanup_free char *path = cli_socket_path();
+
+		http_client_init(&cli->http, path);
+		cli->http_ready = true;
+	}
+	rc = http_client_connect(&cli->http);
+	if (rc == -EACCES || rc == -EPERM)
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_DENIED, "the API socket '%s' is not yours",
+				cli->http.path),
+			"CAY_RUN or CAY_SOCKET selects another server");
+	if (rc < 0)
+		(void)err_raise(&cli->err, ERR_UNAVAILABLE, "no server at '%s': %s", cli->http.path,
+			strerrordesc_np(-rc));
+	return rc;
+}
+
+int cli_connect(struct cli *cli)
+{
+	int rc = cli_connect_only(cli);
+
+	if ((rc != -ENOENT && rc != -ECONNREFUSED) || cli->started)
+		return rc;
+	cli->started = true;
+	cli_progress(cli, NULL);
+	rc = cli_start_server(&cli->err);
+	if (rc == -EAGAIN) {
+		/* Another cay may have started one meanwhile; if not, why ours failed is the better reason. */
+		struct err why = cli->err;
+
+		rc = cli_connect_only(cli);
+		if (rc < 0)
+			cli->err = why;
+		return rc;
+	}
+	return rc < 0 ? rc : cli_connect_only(cli);
+}
+
+void cli_progress(struct cli *cli, const char *text)
+{
+	static bool shown;
+	struct buf line = BUF_INIT(1024);
+
+	if (!cli->talk || (text == NULL && !shown))
+		return;
+	buf_str(&line, "\r\033[K");
+	if (text != NULL)
+		text_escape(&line, text);
+	(void)!write(STDERR_FILENO, line.p, line.n);
+	shown = text != NULL;
+	buf_free(&line);
+}
+
+/* Waits for the head of the answer, telling so after each second. */
+static int wait_head(struct cli *cli)
+{
+	uint64_t begin = clock_now_ns();
+	int rc;
+
+	while ((rc = http_client_response(&cli->http, 1000)) == -ETIMEDOUT) {
+		cleanup_free char *line = str_dupf("%s … %llu s",
+			cli->doing != NULL ? cli->doing : "waiting for the server",
+			(unsigned long long)((clock_now_ns() - begin) / NS_PER_S));
+
+		cli_progress(cli, line);
+	}
+	cli_progress(cli, NULL);
+	return rc;
+}
+
+int cli_fail_api(struct cli *cli, json_t *error)
+{
+	const char *hint = cli_string(error, "hint", "");
+	enum err_code code = err_code_parse(cli_string(error, "code", "internal"));
+	int rc = err_raise(
+		&cli->err, code, "%s", cli_string(error, "message", "the server gave no reason"));
+
+	json_decref(cli->error);
+	cli->error = json_incref(error);
+	if (*hint != '\0')
+		(void)err_hint(&cli->err, rc, "%s", hint);
+	return rc;
+}
+
+int cli_answered(struct cli *cli)
+{
+	struct buf body = BUF_INIT(1U << 20);
+	cleanup_json json_t *answer = NULL;
+	json_t *error;
+	int rc = wait_head(cli), status = cli->http.response.status;
+
+	if (rc < 0)
+		return cli_lost(cli, rc);
+	if (status < 400)
+		return status;
+	rc = http_client_body_all(&cli->http, &body);
+	if (rc == 0)
+		answer = json_loadb(buf_cstr(&body), body.n, 0, NULL);
+	buf_free(&body);
+	error = json_object_get(answer, "error");
+	if (!json_is_object(error))
+		return err_raise(&cli->err, ERR_INTERNAL,
+			"the server answered %d and gave no reason", status);
+	return cli_fail_api(cli, error);
+}
+
+int cli_send(struct cli *cli, const char *method, const char *target, const char *headers,
+	const json_t *body)
+{
+	cleanup_free char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+	bool fresh;
+	int rc;
+
+	if (body != NULL && text == NULL)
+		return err_raise(&cli->err, ERR_INVALID, "an argument is not valid UTF-8");
+	for (int attempt = 0;; attempt++) {
+		fresh = !cli->http_ready || cli->http.fd < 0;
+		rc = cli_connect(cli);
+		if (rc < 0)
+			return rc;
+		rc = http_client_request(&cli->http, method, target, headers,
+			text != NULL ? "application/json" : NULL, text,
+			text != NULL ? strlen(text) : 0);
+		/* A kept connection may have been closed meanwhile; a fresh one has an answer for us even when it is closed. */
+		if (rc == 0 || fresh || attempt > 0)
+			break;
+		fd_close(&cli->http.fd);
+	}
+	if (rc < 0 && rc != -EPIPE)
+		return cli_lost(cli, rc);
+	return cli_answered(cli);
+}
+
+int cli_call(
+	struct cli *cli, const char *method, const char *target, const json_t *body, json_t **ret)
+{
+	struct buf text = BUF_INIT(ANSWER_MAX);
+	int rc = cli_send(cli, method, target, NULL, body);
+	json_t *answer = NULL;
+
+	if (rc < 0)
+		return rc;
+	rc = http_client_body_all(&cli->http, &text);
+	if (rc == 0)
+		answer = text.n == 0 ? json_null()
+				     : json_loadb(text.p, text.n, JSON_DECODE_ANY, NULL);
+	buf_free(&text);
+	if (rc < 0)
+		return cli_lost(cli, rc);
+	if (answer == NULL)
+		return cli_lost(cli, -EBADMSG);
+	if (ret != NULL)
+		*ret = answer;
+	else
+		json_decref(answer);
+	return 0;
+}
+
+int cli_get(struct cli *cli, const char *target, json_t **ret)
+{
+	return cli_call(cli, "GET", target, NULL, ret);
+}
+
+char *cli_target(const char *fmt, ...)
+{
+	struct buf out = BUF_INIT(1U << 16);
+	va_list ap;
+	char *text;
+
+	va_start(ap, fmt);
+	for (const char *p = fmt; *p != '\0'; p++) {
+		struct buf part = BUF_INIT(1U << 16);
+
+		if (p[0] != '%' || p[1] != 's') {
+			buf_char(&out, *p);
+			p += p[0] == '%' && p[1] == '%';
+			continue;
+		}
+		http_target_escape(&part, va_arg(ap, const char *));
+		/* A slash inside an argument is data. */
+		for (size_t i = 0; i < part.n; i++) {
+			if (part.p[i] == '/')
+				buf_str(&out, "%2F");
+			else
+				buf_char(&out, part.p[i]);
+		}
+		buf_free(&part);
+		p++;
+	}
+	va_end(ap);
+	text = buf_take(&out);
+	if (text == NULL)
+		abort(); /* argument lists are far shorter than the limit */
+	return text;
+}
+
+static int write_all(int fd, const char *p, size_t n)
+{
+	while (n > 0) {
+		ssize_t k = write(fd, p, n);
+
+		if (k < 0 && errno != EINTR)
+			return -errno;
+		if (k > 0) {
+			p += k;
+			n -= (size_t)k;
+		}
+	}
+	return 0;
+}
+
+int cli_print(struct cli *cli, struct buf *out)
+{
+	int rc = write_all(STDOUT_FILENO, buf_cstr(out), out->n);
+
+	buf_free(out);
+	return rc < 0 ? err_raise_sys(&cli->err, rc, "write to standard output") : 0;
+}
+
+int cli_print_json(const json_t *object)
+{
+	cleanup_free char *text = json_dumps(object, JSON_INDENT(2) | JSON_ENCODE_ANY);
+
+	if (text != NULL && write_all(STDOUT_FILENO, text, strlen(text)) == 0)
+		(void)!write(STDOUT_FILENO, "\n", 1);
+	return 0;
+}
+
+static void error_json(struct cli *cli, struct buf *out)
+{
+	cleanup_json json_t *error =
+		cli->error != NULL ? json_incref(cli->error)
+				   : json_pack("{s:s, s:s, s:s, s:i}", "code",
+					     err_code_name(cli->err.code), "message", cli->err.msg,
+					     "hint", cli->err.hint, "errno", cli->err.sys);
+	cleanup_json json_t *whole = json_pack("{s:O}", "error", error);
+	cleanup_free char *text = whole != NULL ? json_dumps(whole, JSON_COMPACT) : NULL;
+
+	buf_fmt(out, "%s\n",
+		text != NULL ? text : "{\"error\":{\"code\":\"internal\",\"message\":\"\"}}");
+}
+
+int cli_print_error(struct cli *cli)
+{
+	struct buf out = BUF_INIT(1U << 16);
+
+	cli_progress(cli, NULL);
+	if (cli->json) {
+		error_json(cli, &out);
+	} else {
+		buf_str(&out, cli->talk ? "\033[31mcay:\033[0m " : "cay: ");
+		text_escape_lines(&out, cli->err.msg);
+		if (cli->err.hint[0] != '\0') {
+			buf_str(&out, cli->talk ? "\n\033[2mhint:\033[0m " : "\nhint: ");
+			text_escape_lines(&out, cli->err.hint);
+		}
+		buf_char(&out, '\n');
+	}
+	(void)write_all(STDERR_FILENO, buf_cstr(&out), out.n);
+	buf_free(&out);
+	return err_code_exit(cli->err.code);
+}
+
+const char *cli_string(const json_t *object, const char *member, const char *otherwise)
+{
+	const char *s = json_string_value(json_object_get(object, member));
+
+	return s != NULL ? s : otherwise;
+}
+
+uint64_t cli_number(const json_t *object, const char *member)
+{
+	json_int_t n = json_integer_value(json_object_get(object, member));
+
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+void cli_paint(const struct cli *cli, struct buf *out, const char *colour)
+{
+	if (cli->colour)
+		buf_fmt(out, "\033[%sm", colour);
+}
+
+int cli_last_run(struct cli *cli, char **ret)
+{
+	cleanup_free char *cwd = getcwd(NULL, 0), *target = NULL;
+	cleanup_json json_t *answer = NULL;
+	json_t *list;
+	size_t n;
+	int rc;
+
+	if (cwd == NULL)
+		return err_raise_sys(&cli->err, -errno, "find the current directory");
+	target = cli_target("/v1/sandboxes?state=stopped&label=cay.run.cwd%%3D%s", cwd);
+	rc = cli_get(cli, target, &answer);
+	if (rc < 0)
+		return rc;
+	list = json_object_get(answer, "sandboxes");
+	n = json_array_size(list);
+	if (n == 0)
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_NOT_FOUND, "no run of '%s' was kept", cwd),
+			"name a sandbox; cay ps -a lists them");
+	*ret = str_dup(cli_string(json_array_get(list, n - 1), "name", ""));
+	return 0;
+}
+
+int cli_name(struct cli *cli, char **ret)
+{
+	if (cli->args.n_positional == 0)
+		return cli_last_run(cli, ret);
+	*ret = str_dup(cli->args.positional[0]);
+	return 0;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: prog/cay/cli.h - what every command works with: its arguments, the connection to the server, the way to fail and to print.
+ *
+ * A command returns the exit status of the process, or a negative errno with @err filled, which main() prints.
+ */
+#ifndef CAY_PROG_CLI_H
+#define CAY_PROG_CLI_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "io/unix_http_client.h"
+#include "prog/cay/cli_args.h"
+#include "prog/cay/text.h"
+
+#include <jansson.h>
+
+#define ANSWER_MAX (256U << 20)
+
+static inline void cleanup_json(json_t **j)
+{
+	json_decref(*j);
+}
+
+#define cleanup_json cleanup(cleanup_json)
+
+struct cli {
+	struct cli_args args;
+	struct http_client http;
+	bool http_ready; /* @http is initialised */
+	bool started;    /* the server was started by us; not again */
+	struct err err;
+	json_t *error;     /* the error object as the API sent it; NULL when the error is ours */
+	const char *doing; /* what the progress line says */
+	bool json;         /* --json */
+	bool colour;       /* standard output is a terminal */
+	bool talk;         /* standard error is a terminal */
+};
+
+/** cli_fini() - close and free. */
+void cli_fini(struct cli *cli);
+
+/** cli_connect() - be connected to the server, which is started when none runs. Return: 0 or negative with @cli->err filled. */
+int cli_connect(struct cli *cli) attr_must_use;
+
+/** cli_connect_only() - the same without starting anything. */
+int cli_connect_only(struct cli *cli) attr_must_use;
+
+/**
+ * cli_send() - send a request and wait for the head of its answer; a failure that the API reports becomes @cli->err.
+ * @headers: further lines with CRLF, or NULL. @body: JSON, borrowed; NULL for none.
+ *
+ * Shows a progress line after a second when standard error is a terminal.
+ * Return: HTTP status (2xx or 101), or negative with @cli->err filled.
+ */
+int cli_send(struct cli *cli, const char *method, const char *target, const char *headers,
+	const json_t *body) attr_must_use;
+
+/** cli_answered() - wait for the head of an answer to what was sent by hand. Return as cli_send(). */
+int cli_answered(struct cli *cli) attr_must_use;
+
+/** cli_lost() - @rc of the connection as an error of the user's. Return: @rc. */
+int cli_lost(struct cli *cli, int rc);
+
+/** cli_call() - cli_send() and read the JSON answer. @ret: owned by the caller; NULL allowed; JSON null for an empty answer. */
+int cli_call(struct cli *cli, const char *method, const char *target, const json_t *body,
+	json_t **ret) attr_must_use;
+
+/** cli_get() - GET an object. */
+int cli_get(struct cli *cli, const char *target, json_t **ret) attr_must_use;
+
+/** cli_fail_api() - make @cli->err from an API error object (borrowed). Return: a negative errno. */
+int cli_fail_api(struct cli *cli, json_t *error);
+
+/** cli_target() - a request target: @fmt with %s, each argument percent-encoded as one segment. Free with free(). */
+char *cli_target(const char *fmt, ...) attr_printf(1, 2) attr_must_use;
+
+/** cli_print_json() - the object and a newline on standard output. Return: 0. */
+int cli_print_json(const json_t *object);
+
+/** cli_print() - write the text to standard output and free it. Return: 0, or negative with @cli->err filled. */
+int cli_print(struct cli *cli, struct buf *out);
+
+/** cli_print_error() - @cli->err on standard error. Return: the exit status that belongs to it. */
+int cli_print_error(struct cli *cli);
+
+/** cli_progress() - show or (NULL) clear the progress line. */
+void cli_progress(struct cli *cli, const char *text);
+
+/** cli_last_run() - the name of this directory's last kept run. Return: 0 and the name (free()), or negative. */
+int cli_last_run(struct cli *cli, char **ret) attr_must_use;
+
+/** cli_name() - the first positional argument, or this directory's last kept run. Free with free(). */
+int cli_name(struct cli *cli, char **ret) attr_must_use;
+
+/** cli_string() - a member of @object as text; @otherwise when it is missing or no string. Borrowed. */
+const char *cli_string(const json_t *object, const char *member, const char *otherwise);
+
+/** cli_number() - a member of @object as a number; 0 when missing. */
+uint64_t cli_number(const json_t *object, const char *member);
+
+/** cli_paint() - a colour escape ("31", "1", "0") when colours are on; "" otherwise. Static per call site's literal. */
+void cli_paint(const struct cli *cli, struct buf *out, const char *colour);
+
+/** cli_socket_path() - where the API socket is: CAY_SOCKET, CAY_RUN, or the default. Free with free(). */
+char *cli_socket_path(void) attr_must_use;
+
+/**
+ * cli_start_server() - start cayd in the background and wait until it says that it accepts.
+ * Return: 0 when it ended well (or says that one runs already), or negative with @err filled.
+ */
+int cli_start_server(struct err *err) attr_must_use;
+
+/** cli_program() - path of a program of ours: beside this executable or in PREFIX/libexec/cay. Return: 0 and the path (free()), or -ENOENT. */
+int cli_program(const char *name, char **ret) attr_must_use;
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/cli_args.h"
+#include "base/str.h"
+
+static int refuse(const struct cli_args *args, struct err *err, const char *word, const char *what)
+{
+	return err_hint(err, err_raise(err, ERR_USAGE, "%s %s", what, word), "see cay %s --help",
+		cli_verbs[args->verb].words);
+}
+
+static int add_option(struct cli_args *args, enum cli_flag flag, const char *value, struct err *err)
+{
+	if (args->n_options == CLI_OPTIONS_MAX)
+		return err_raise(err, ERR_USAGE, "more than %d options", CLI_OPTIONS_MAX);
+	args->options[args->n_options++] = (struct cli_option){ flag, value };
+	return 0;
+}
+
+static enum cli_flag find_long(enum cli_verb verb, const char *name, size_t n)
+{
+	for (unsigned int f = 0; f < FLAG_COUNT_; f++) {
+		if (strlen(cli_flags[f].name) == n && memcmp(cli_flags[f].name, name, n) == 0 &&
+			cli_takes(verb, (enum cli_flag)f))
+			return (enum cli_flag)f;
+	}
+	return FLAG_COUNT_;
+}
+
+static enum cli_flag find_letter(enum cli_verb verb, char letter)
+{
+	for (unsigned int f = 0; f < FLAG_COUNT_; f++) {
+		if (cli_flags[f].letter == letter && cli_takes(verb, (enum cli_flag)f))
+			return (enum cli_flag)f;
+	}
+	return FLAG_COUNT_;
+}
+
+/* "--name", "--name=VALUE", "--name VALUE". Return: words used beyond the first, or negative. */
+static int parse_long(struct cli_args *args, const char *word, const char *next, struct err *err)
+{
+	const char *name = word + 2, *equals = strchr(name, '=');
+	size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
+	enum cli_flag flag = find_long(args->verb, name, n);
+	cleanup_free char *plain = str_dupf("%.*s", (int)n, name);
+	const char *instead;
+	int rc;
+
+	if (flag == FLAG_COUNT_) {
+		instead = cli_lacks_flag(args->verb, plain);
+		if (instead != NULL)
+			return err_hint(err,
+				err_raise(err, ERR_UNSUPPORTED, "--%s: not in this version", plain),
+				"%s", instead);
+		return refuse(args, err, word, "unknown option");
+	}
+	if (cli_flags[flag].value == NULL)
+		return equals != NULL ? refuse(args, err, word, "no value is taken by")
+				      : add_option(args, flag, NULL, err);
+	if (equals != NULL)
+		return add_option(args, flag, equals + 1, err);
+	if (next == NULL)
+		return refuse(args, err, word, "a value is missing after");
+	rc = add_option(args, flag, next, err);
+	return rc < 0 ? rc : 1;
+}
+
+/* "-it", "-n3", "-n 3". Return as parse_long(). */
+static int parse_letters(struct cli_args *args, const char *word, const char *next, struct err *err)
+{
+	for (const char *p = word + 1; *p != '\0'; p++) {
+		enum cli_flag flag = find_letter(args->verb, *p);
+		int rc;
+
+		if (flag == FLAG_COUNT_)
+			return refuse(args, err, word, "unknown option");
+		if (cli_flags[flag].value == NULL) {
+			rc = add_option(args, flag, NULL, err);
+			if (rc < 0)
+				return rc;
+			continue;
+		}
+		if (p[1] != '\0')
+			return add_option(args, flag, p + 1, err);
+		if (next == NULL)
+			return refuse(args, err, word, "a value is missing after");
+		rc = add_option(args, flag, next, err);
+		return rc < 0 ? rc : 1;
+	}
+	return 0;
+}
+
+static int check_counts(const struct cli_args *args, struct err *err)
+{
+	const struct cli_verb_row *verb = &cli_verbs[args->verb];
+
+	if (args->n_positional < verb->min)
+		return err_hint(err, err_raise(err, ERR_USAGE, "an argument is missing"),
+			"usage: cay %s [OPTION]… %s", verb->words, verb->usage);
+	if (verb->command == COMMAND_DASHES && args->command == NULL && args->n_positional > 1)
+		return err_hint(err,
+			err_raise(err, ERR_USAGE, "where does the command begin? Put -- before it"),
+			"cay %s -- %s …", verb->words, args->positional[0]);
+	if (args->n_positional > verb->max)
+		return refuse(args, err, args->positional[verb->max], "one argument too many:");
+	return 0;
+}
+
+int cli_args_parse(struct cli_args *args, int argc, char **argv, struct err *err)
+{
+	const struct cli_verb_row *verb = &cli_verbs[args->verb];
+	bool plain = false; /* after "--" nothing is an option */
+
+	for (int i = 0; i < argc; i++) {
+		const char *word = argv[i];
+		int rc;
+
+		if (str_eq(word, "--") && verb->command != COMMAND_NONE) {
+			args->command = i + 1 < argc ? argv + i + 1 : NULL;
+			break;
+		}
+		if (str_eq(word, "--") && !plain) {
+			plain = true;
+			continue;
+		}
+		if (!plain && word[0] == '-' && word[1] != '\0') {
+			rc = word[1] == '-' ? parse_long(args, word, argv[i + 1], err)
+					    : parse_letters(args, word, argv[i + 1], err);
+			if (rc < 0)
+				return rc;
+			i += rc;
+			if (cli_args_has(args, FLAG_HELP))
+				return 0;
+			continue;
+		}
+		if (verb->command == COMMAND_REST && args->n_positional == verb->max) {
+			args->command = argv + i;
+			break;
+		}
+		if (args->n_positional == CLI_POSITIONALS_MAX)
+			return err_raise(
+				err, ERR_USAGE, "more than %d arguments", CLI_POSITIONALS_MAX);
+		args->positional[args->n_positional++] = word;
+	}
+	return check_counts(args, err);
+}
+
+bool cli_args_has(const struct cli_args *args, enum cli_flag flag)
+{
+	for (size_t i = 0; i < args->n_options; i++) {
+		if (args->options[i].flag == flag)
+			return true;
+	}
+	return false;
+}
+
+const char *cli_args_value(const struct cli_args *args, enum cli_flag flag)
+{
+	const char *value = NULL;
+
+	for (size_t i = 0; i < args->n_options; i++) {
+		if (args->options[i].flag == flag)
+			value = args->options[i].value;
+	}
+	return value;
+}
+
+const char *cli_args_next(const struct cli_args *args, enum cli_flag flag, size_t *pos)
+{
+	while (*pos < args->n_options) {
+		const struct cli_option *option = &args->options[(*pos)++];
+
+		if (option->flag == flag)
+			return option->value;
+	}
+	return NULL;
+}

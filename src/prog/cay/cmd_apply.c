@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+#include "prog/cay/change_list.h"
+#include "prog/cay/cmd.h"
+#include "prog/cay/mount_spec.h"
+
+#include <limits.h>
+
+static int make_body(struct cli *cli, bool dry_run, json_t **ret)
+{
+	const char *to = cli_args_value(&cli->args, FLAG_TO),
+		   *check = cli_args_value(&cli->args, FLAG_IF),
+		   *mount = cli_args_value(&cli->args, FLAG_MOUNTED);
+	cleanup_free char *cwd = getcwd(NULL, 0);
+	cleanup_json json_t *body = json_pack("{s:b, s:b}", "dry_run", dry_run, "allow_exec",
+		cli_args_has(&cli->args, FLAG_ALLOW_EXEC));
+	char path[PATH_MAX];
+
+	if (to != NULL) {
+		if (path_absolute(cwd != NULL ? cwd : "/", to, path) < 0)
+			return err_raise(&cli->err, ERR_USAGE, "--to '%s': no usable path", to);
+		(void)json_object_set_new(body, "to", json_string(path));
+	}
+	if (mount != NULL)
+		(void)json_object_set_new(body, "mount", json_string(mount));
+	if (check != NULL && !dry_run)
+		(void)json_object_set_new(
+			body, "if_argv", json_pack("[s, s, s]", "/bin/sh", "-c", check));
+	*ret = json_incref(body);
+	return 0;
+}
+
+/* A loud list of paths, each with its reason. */
+static void print_reasons(
+	const struct cli *cli, struct buf *out, const json_t *list, const char *title)
+{
+	json_t *v;
+	size_t i;
+
+	if (json_array_size(list) == 0)
+		return;
+	cli_paint(cli, out, "1;31");
+	buf_fmt(out, "%s\n", title);
+	cli_paint(cli, out, "0");
+	json_array_foreach (list, i, v) {
+		const char *path =
+			json_is_string(v) ? json_string_value(v) : cli_string(v, "path", "?");
+
+		buf_str(out, "  ! ");
+		text_escape(out, path);
+		if (cli_string(v, "reason", NULL) != NULL) {
+			buf_str(out, ": ");
+			text_escape(out, cli_string(v, "reason", ""));
+		}
+		buf_char(out, '\n');
+	}
+}
+
+static void print_plan(const struct cli *cli, struct buf *out, const json_t *answer)
+{
+	change_list_print(cli, out, json_object_get(answer, "changes"));
+	print_reasons(cli, out, json_object_get(answer, "conflicts"),
+		"Conflicts: these changed on this machine meanwhile; nothing is applied");
+	print_reasons(cli, out, json_object_get(answer, "executables"),
+		"A program outside would execute these; they need --allow-exec");
+}
+
+static bool would_refuse(struct cli *cli, const json_t *answer)
+{
+	return json_array_size(json_object_get(answer, "conflicts")) > 0 ||
+	       (json_array_size(json_object_get(answer, "executables")) > 0 &&
+		       !cli_args_has(&cli->args, FLAG_ALLOW_EXEC));
+}
+
+/* After a refusal: which paths, on standard error before the message. */
+static void explain_refusal(struct cli *cli, const char *target)
+{
+	struct err err = cli->err;
+	json_t *error = TAKE_PTR(cli->error);
+	cleanup_json json_t *body = NULL, *answer = NULL;
+	struct buf out = BUF_INIT(ANSWER_MAX);
+	bool colour = cli->colour;
+
+	if (make_body(cli, true, &body) == 0 && cli_call(cli, "POST", target, body, &answer) == 0) {
+		cli->colour = cli->talk;
+		print_reasons(cli, &out, json_object_get(answer, "conflicts"),
+			"Conflicts: these changed on this machine meanwhile");
+		if (!cli_args_has(&cli->args, FLAG_ALLOW_EXEC))
+			print_reasons(cli, &out, json_object_get(answer, "executables"),
+				"A program outside would execute these");
+		(void)!write(STDERR_FILENO, buf_cstr(&out), out.n);
+	}
+	buf_free(&out);
+	cli->colour = colour;
+	json_decref(cli->error);
+	cli->error = error;
+	cli->err = err;
+}
+
+int cmd_apply(struct cli *cli)
+{
+	bool dry_run = cli_args_has(&cli->args, FLAG_DRY_RUN);
+	cleanup_free char *name = NULL, *target = NULL;
+	cleanup_json json_t *body = NULL, *answer = NULL;
+	struct buf out = BUF_INIT(ANSWER_MAX);
+	int rc = cli_name(cli, &name);
+
+	if (rc == 0)
+		rc = make_body(cli, dry_run, &body);
+	if (rc < 0)
+		return rc;
+	target = cli_target("/v1/sandboxes/%s/apply", name);
+	cli->doing = cli_args_has(&cli->args, FLAG_IF) ? "checking, then applying" : "applying";
+	rc = cli_call(cli, "POST", target, body, &answer);
+	if (rc < 0) {
+		if (!cli->json &&
+			(cli->err.code == ERR_CONFLICT || cli->err.code == ERR_NEEDS_ALLOW_EXEC))
+			explain_refusal(cli, target);
+		return rc;
+	}
+	if (cli->json)
+		(void)cli_print_json(answer);
+	if (!cli->json && dry_run)
+		print_plan(cli, &out, answer);
+	if (!cli->json && !dry_run) {
+		change_list_print(cli, &out, json_object_get(answer, "changes"));
+		buf_fmt(&out, "applied: cay rm %s removes the sandbox\n", name);
+	}
+	rc = cli_print(cli, &out);
+	return rc < 0 ? rc : dry_run && would_refuse(cli, answer);
+}

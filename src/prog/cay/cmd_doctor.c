@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+static char *state_directory(void)
+{
+	const char *state = getenv("CAY_STATE"), *xdg = getenv("XDG_DATA_HOME"),
+		   *home = getenv("HOME");
+
+	if (state != NULL && *state != '\0')
+		return str_dup(state);
+	if (geteuid() == 0)
+		return str_dup("/var/lib/cay");
+	if (xdg != NULL && xdg[0] == '/')
+		return str_dupf("%s/cay", xdg);
+	return str_dupf("%s/.local/share/cay", home != NULL ? home : "/");
+}
+
+/* Runs the program that makes sandboxes, to look with its own eyes. */
+static int ask_program(struct cli *cli, json_t **ret)
+{
+	cleanup_free char *path = NULL, *state = state_directory();
+	char *argv[] = { (char *)(uintptr_t) "cay-keeper", (char *)(uintptr_t) "--doctor", state,
+		NULL };
+	posix_spawn_file_actions_t actions;
+	struct buf text = BUF_INIT(1U << 20);
+	int ends[2], status = 0, rc;
+	char *room;
+	ssize_t n;
+	pid_t pid;
+
+	if (cli_program("cay-keeper", &path) < 0)
+		return err_raise(&cli->err, ERR_HOST, "there is no cay-keeper beside this program");
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_raise_sys(&cli->err, -errno, "make a pipe");
+	(void)posix_spawn_file_actions_init(&actions);
+	(void)posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+	rc = -posix_spawn(&pid, path, &actions, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	(void)close(ends[1]);
+	while (rc == 0 && (room = buf_room(&text, 65536)) != NULL &&
+		(n = read(ends[0], room, 65536)) > 0)
+		text.n += (size_t)n;
+	(void)close(ends[0]);
+	if (rc < 0)
+		return err_raise_sys(&cli->err, rc, "start '%s'", path);
+	(void)waitpid(pid, &status, 0);
+	*ret = json_loadb(buf_cstr(&text), text.n, 0, NULL);
+	buf_free(&text);
+	return *ret != NULL
+		       ? 0
+		       : err_raise(&cli->err, ERR_INTERNAL, "'%s --doctor' gave no report", path);
+}
+
+static void put_check(const struct cli *cli, struct buf *out, const json_t *check)
+{
+	bool ok = json_is_true(json_object_get(check, "ok")),
+	     needed = str_eq(cli_string(check, "level", ""), "required");
+	const char *lost = cli_string(check, "lost", NULL), *fix = cli_string(check, "fix", NULL);
+
+	cli_paint(cli, out, ok ? "32" : needed ? "31" : "33");
+	buf_str(out, ok ? "✓ " : needed ? "✗ " : "– ");
+	cli_paint(cli, out, "0");
+	text_escape(out, cli_string(check, "what", cli_string(check, "id", "?")));
+	if (cli_string(check, "found", NULL) != NULL && *cli_string(check, "found", "") != '\0') {
+		cli_paint(cli, out, "2");
+		buf_str(out, ": ");
+		text_escape(out, cli_string(check, "found", ""));
+		cli_paint(cli, out, "0");
+	}
+	buf_char(out, '\n');
+	if (!ok && lost != NULL && *lost != '\0') {
+		buf_str(out, "    lost: ");
+		text_escape(out, lost);
+		buf_char(out, '\n');
+	}
+	if (!ok && fix != NULL && *fix != '\0') {
+		buf_str(out, "    fix:  ");
+		text_escape(out, fix);
+		buf_char(out, '\n');
+	}
+}
+
+static void put_report(const struct cli *cli, struct buf *out, const json_t *report)
+{
+	json_t *checks = json_object_get(report, "checks"), *check;
+	size_t missing = 0, needed = 0, i;
+
+	json_array_foreach (checks, i, check) {
+		put_check(cli, out, check);
+		if (json_is_true(json_object_get(check, "ok")))
+			continue;
+		missing++;
+		needed += str_eq(cli_string(check, "level", ""), "required");
+	}
+	buf_fmt(out, "\n%s mode, kernel ", cli_string(report, "mode", "?"));
+	text_escape(out, cli_string(report, "kernel", "?"));
+	if (missing == 0)
+		buf_str(out, ": everything is there\n");
+	else
+		buf_fmt(out, ": %zu of %zu missing, %zu of them required\n", missing,
+			json_array_size(checks), needed);
+}
+
+int cmd_doctor(struct cli *cli)
+{
+	cleanup_json json_t *report = NULL, *server = NULL;
+	struct buf out = BUF_INIT(1U << 20);
+	int rc = cli_connect_only(cli);
+
+	/* A doctor that needs a running server would be of no use where none can run. */
+	if (rc == 0)
+		rc = cli_get(cli, "/v1/doctor", &server);
+	if (rc == 0 && json_is_array(json_object_get(server, "checks")))
+		report = json_incref(server);
+	rc = report != NULL ? 0 : ask_program(cli, &report);
+	if (rc < 0)
+		return rc;
+	if (server != NULL && server != report)
+		(void)json_object_set(report, "server", server);
+	if (cli->json) {
+		(void)cli_print_json(report);
+	} else {
+		put_report(cli, &out, report);
+		rc = cli_print(cli, &out);
+	}
+	return rc < 0 ? rc : json_is_false(json_object_get(report, "ok"));
+}

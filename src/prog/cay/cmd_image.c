@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+#include "prog/cay/mount_spec.h"
+
+#include <fcntl.h>
+#include <limits.h>
+
+int cmd_image_ls(struct cli *cli)
+{
+	cleanup_json json_t *answer = NULL;
+	struct buf out = BUF_INIT(16U << 20), cell = BUF_INIT(65536);
+	bool quiet = cli_args_has(&cli->args, FLAG_QUIET);
+	struct table t;
+	json_t *image;
+	size_t i;
+	int rc = cli_get(cli, "/v1/images", &answer);
+
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	table_init(&t, "NAME|ID|>SIZE|>FILES|>AGE");
+	json_array_foreach (json_object_get(answer, "images"), i, image) {
+		const char *id = cli_string(image, "id", "?"),
+			   *name = cli_string(image, "name", NULL);
+
+		if (quiet) {
+			text_escape(&out, name != NULL ? name : id);
+			buf_char(&out, '\n');
+			continue;
+		}
+		table_cell(&t, name);
+		buf_fmt(&cell, "%.12s", id);
+		table_buf(&t, &cell);
+		if (json_is_integer(json_object_get(image, "bytes")) && !str_eq(id, "host"))
+			text_size(&cell, cli_number(image, "bytes"));
+		table_buf(&t, &cell);
+		if (json_is_integer(json_object_get(image, "files")) && !str_eq(id, "host"))
+			buf_fmt(&cell, "%llu", (unsigned long long)cli_number(image, "files"));
+		table_buf(&t, &cell);
+		if (cli_string(image, "created", NULL) != NULL)
+			text_age(&cell, cli_string(image, "created", ""),
+				(int64_t)(clock_wall_ns() / NS_PER_S));
+		table_buf(&t, &cell);
+	}
+	if (!quiet)
+		table_print(&t, &out);
+	buf_free(&cell);
+	return cli_print(cli, &out);
+}
+
+/* Standard input as a file without a name. Return: descriptor or -errno. */
+static int spool(struct cli *cli)
+{
+	const char *dir = getenv("TMPDIR");
+	cleanup_fd int fd =
+		open(dir != NULL ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	static char bytes[1U << 16];
+	ssize_t n;
+
+	if (fd < 0)
+		return err_raise_sys(&cli->err, -errno, "make a temporary file");
+	while ((n = read(STDIN_FILENO, bytes, sizeof(bytes))) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_raise_sys(&cli->err, -errno, "read standard input");
+		if (write(fd, bytes, (size_t)n) != n)
+			return err_raise_sys(&cli->err, -errno, "write a temporary file");
+	}
+	return TAKE_FD(fd);
+}
+
+int cmd_image_import(struct cli *cli)
+{
+	const char *from = cli->args.positional[0],
+		   *name = cli->args.n_positional > 1 ? cli->args.positional[1] : NULL;
+	cleanup_free char *cwd = getcwd(NULL, 0);
+	cleanup_json json_t *body = json_object(), *image = NULL;
+	struct buf out = BUF_INIT(65536);
+	cleanup_fd int fd = -1;
+	char path[PATH_MAX];
+	int rc;
+
+	if (str_eq(from, "-")) {
+		fd = spool(cli);
+		if (fd < 0)
+			return fd;
+		(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);
+	} else if (path_absolute(cwd != NULL ? cwd : "/", from, path) < 0) {
+		return err_raise(&cli->err, ERR_USAGE, "'%s': no usable path", from);
+	} else if (access(path, R_OK) < 0) {
+		return err_raise_sys(&cli->err, -errno, "read '%s'", path);
+	}
+	(void)json_object_set_new(body, "path", json_string(path));
+	if (name != NULL)
+		(void)json_object_set_new(body, "name", json_string(name));
+	cli->doing = "importing";
+	rc = cli_call(cli, "POST", "/v1/images", body, &image);
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(image);
+	text_escape(&out, cli_string(image, "name", cli_string(image, "id", "?")));
+	buf_char(&out, '\n');
+	return cli_print(cli, &out);
+}
+
+int cmd_image_rm(struct cli *cli)
+{
+	cleanup_json json_t *removed = json_array(), *answer = NULL;
+	int rc = 0;
+
+	for (size_t i = 0; i < cli->args.n_positional && rc == 0; i++) {
+		cleanup_free char *target = cli_target("/v1/images/%s", cli->args.positional[i]);
+
+		rc = cli_call(cli, "DELETE", target, NULL, NULL);
+		if (rc == 0)
+			(void)json_array_append_new(removed, json_string(cli->args.positional[i]));
+	}
+	if (rc < 0 || !cli->json)
+		return rc;
+	answer = json_pack("{s:O}", "removed", removed);
+	return cli_print_json(answer);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+
+static bool is_live(const json_t *box)
+{
+	const char *state = cli_string(box, "state", "");
+
+	return str_eq(state, "running") || str_eq(state, "paused") || str_eq(state, "creating");
+}
+
+static void ps_row(struct table *t, const json_t *box, int64_t now)
+{
+	json_t *mounts = json_object_get(box, "mounts"), *label;
+	struct buf cell = BUF_INIT(1U << 20);
+	const char *key, *sep = "";
+
+	table_cell(t, cli_string(box, "name", "?"));
+	buf_fmt(&cell, "%.8s", cli_string(box, "id", "?"));
+	table_buf(t, &cell);
+	table_cell(t, cli_string(box, "state", "?"));
+	table_cell(t, cli_string(box, "image", "?"));
+	text_age(&cell, cli_string(box, "created", ""), now);
+	table_buf(t, &cell);
+	if (json_array_size(mounts) > 0)
+		buf_str(&cell, cli_string(json_array_get(mounts, 0), "source", ""));
+	if (json_array_size(mounts) > 1)
+		buf_fmt(&cell, " +%zu", json_array_size(mounts) - 1);
+	table_buf(t, &cell);
+	json_object_foreach (json_object_get(box, "labels"), key, label) {
+		if (str_starts(key, "cay."))
+			continue;
+		buf_fmt(&cell, "%s%s=%s", sep, key, json_string_value(label));
+		sep = " ";
+	}
+	table_buf(t, &cell);
+	buf_free(&cell);
+}
+
+int cmd_ps(struct cli *cli)
+{
+	const char *label = cli_args_value(&cli->args, FLAG_LABEL);
+	cleanup_free char *target = label != NULL ? cli_target("/v1/sandboxes?label=%s", label)
+						  : str_dup("/v1/sandboxes");
+	cleanup_json json_t *answer = NULL;
+	struct buf out = BUF_INIT(64U << 20);
+	bool quiet = cli_args_has(&cli->args, FLAG_QUIET), all = cli_args_has(&cli->args, FLAG_ALL);
+	json_t *list;
+	size_t hidden = 0;
+	struct table t;
+	int rc = cli_get(cli, target, &answer);
+
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	list = json_object_get(answer, "sandboxes");
+	table_init(&t, "NAME|ID|STATE|IMAGE|>AGE|MOUNTS|LABELS");
+	for (size_t i = json_array_size(list); i-- > 0;) {
+		const json_t *box = json_array_get(list, i);
+
+		if (!all && !is_live(box)) {
+			hidden++;
+		} else if (quiet) {
+			text_escape(&out, cli_string(box, "name", ""));
+			buf_char(&out, '\n');
+		} else {
+			ps_row(&t, box, (int64_t)(clock_wall_ns() / NS_PER_S));
+		}
+	}
+	if (!quiet)
+		table_print(&t, &out);
+	if (hidden > 0 && cli->colour && !quiet)
+		buf_fmt(&out, "\033[2m%zu stopped: cay ps -a\033[0m\n", hidden);
+	return cli_print(cli, &out);
+}
+
+static void line(struct buf *out, const char *what, const char *value)
+{
+	if (value == NULL || *value == '\0')
+		return;
+	buf_fmt(out, "%-14s", what);
+	text_escape(out, value);
+	buf_char(out, '\n');
+}
+
+int cmd_usage(struct cli *cli)
+{
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/usage", cli->args.positional[0]);
+	cleanup_json json_t *u = NULL;
+	struct buf out = BUF_INIT(65536), v = BUF_INIT(4096);
+	int rc = cli_get(cli, target, &u);
+
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(u);
+	buf_fmt(&v, "%.3f s", (double)cli_number(u, "cpu_us") / 1e6);
+	line(&out, "processor", buf_cstr(&v));
+	buf_reset(&v);
+	text_size(&v, cli_number(u, "memory_bytes"));
+	buf_str(&v, " now, ");
+	text_size(&v, cli_number(u, "memory_peak_bytes"));
+	buf_fmt(&v, " at most, %.4f GB-seconds",
+		json_number_value(json_object_get(u, "memory_gb_seconds")));
+	line(&out, "memory", buf_cstr(&v));
+	buf_reset(&v);
+	buf_fmt(&v, "%llu", (unsigned long long)cli_number(u, "pids"));
+	line(&out, "processes", buf_cstr(&v));
+	buf_reset(&v);
+	text_size(&v, cli_number(u, "disk_bytes"));
+	buf_fmt(&v, " in %llu files", (unsigned long long)cli_number(u, "inodes"));
+	line(&out, "disk", buf_cstr(&v));
+	buf_reset(&v);
+	text_size(&v, cli_number(u, "output_bytes"));
+	line(&out, "output", buf_cstr(&v));
+	buf_reset(&v);
+	buf_fmt(&v, "%.1f s%s", (double)cli_number(u, "running_ms") / 1000,
+		json_is_false(json_object_get(u, "live")) ? ", stopped" : "");
+	line(&out, "running", buf_cstr(&v));
+	buf_free(&v);
+	return cli_print(cli, &out);
+}
+
+/* The output of an exec: raw bytes to standard output; frames would be needed to tell the streams apart. */
+static int copy_output(struct cli *cli, const char *name, const char *exec)
+{
+	const char *from = cli_args_value(&cli->args, FLAG_FROM);
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs/%s/output", name, exec);
+	cleanup_free char *full = NULL;
+	const char *piece;
+	uint64_t offset = 0;
+	ssize_t n;
+	int rc;
+
+	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &offset) < 0)
+		return err_raise(&cli->err, ERR_USAGE, "--from '%s': an offset is wanted", from);
+	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)offset,
+		cli_args_has(&cli->args, FLAG_FOLLOW) ? "&follow=true" : "");
+	rc = cli_send(cli, "GET", full, NULL, NULL);
+	if (rc < 0)
+		return rc;
+	while ((n = http_client_body(&cli->http, &piece)) > 0) {
+		struct buf out = BUF_INIT(ANSWER_MAX);
+
+		buf_add(&out, piece, (size_t)n);
+		rc = cli_print(cli, &out);
+		if (rc < 0)
+			return rc;
+	}
+	return n < 0 ? cli_lost(cli, (int)n) : 0;
+}
+
+int cmd_logs(struct cli *cli)
+{
+	const char *name = cli->args.positional[0];
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs", name);
+	cleanup_json json_t *answer = NULL;
+	json_t *list, *exec;
+	int rc;
+
+	if (cli->args.n_positional == 2 && !cli->json)
+		return copy_output(cli, name, cli->args.positional[1]);
+	if (cli->args.n_positional == 2) {
+		cleanup_free char *one =
+			cli_target("/v1/sandboxes/%s/execs/%s", name, cli->args.positional[1]);
+
+		rc = cli_get(cli, one, &answer);
+		return rc < 0 ? rc : cli_print_json(answer);
+	}
+	rc = cli_get(cli, target, &answer);
+	if (rc < 0)
+		return rc;
+	list = json_object_get(answer, "execs");
+	exec = json_array_get(list, json_array_size(list) - 1);
+	if (exec == NULL)
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_NOT_FOUND, "nothing was run in '%s' yet", name),
+			"cay exec %s -- COMMAND", name);
+	return cli->json ? cli_print_json(exec)
+			 : copy_output(cli, name, cli_string(exec, "id", ""));
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/str.h"
+#include "prog/cay/cli_help.h"
+#include "prog/cay/cmd.h"
+
+static void line(struct buf *out, const char *what, const char *value)
+{
+	if (value == NULL)
+		return;
+	buf_fmt(out, "%-12s", what);
+	text_escape(out, value);
+	buf_char(out, '\n');
+}
+
+int cmd_storage(struct cli *cli)
+{
+	const char *size = cli_args_value(&cli->args, FLAG_SIZE);
+	cleanup_json json_t *body = json_object(), *answer = NULL;
+	struct buf out = BUF_INIT(65536), v = BUF_INIT(256);
+	uint64_t bytes;
+	int rc;
+
+	if (size != NULL) {
+		if (str_to_size(size, &bytes) < 0 || bytes > INT64_MAX)
+			return err_raise(&cli->err, ERR_USAGE,
+				"--size '%s': a size is wanted, for example 20G", size);
+		(void)json_object_set_new(body, "bytes", json_integer((json_int_t)bytes));
+	}
+	cli->doing = "making the pool";
+	rc = cli->args.verb == VERB_STORAGE_INIT
+		     ? cli_call(cli, "POST", "/v1/storage", body, &answer)
+		     : cli_get(cli, "/v1/storage", &answer);
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	line(&out, "pool", cli_string(answer, "path", NULL));
+	line(&out, "kind", cli_string(answer, "kind", NULL));
+	line(&out, "capture", cli_string(answer, "capture", NULL));
+	line(&out, "disk limits", cli_string(answer, "disk_limit", NULL));
+	text_size(&v, cli_number(answer, "bytes_free"));
+	buf_str(&v, " free of ");
+	text_size(&v, cli_number(answer, "bytes_total"));
+	line(&out, "room", buf_cstr(&v));
+	buf_free(&v);
+	return cli_print(cli, &out);
+}
+
+/* Return: 1 when the person says yes, or is not there to be asked. */
+static int confirm(struct cli *cli, const char *question)
+{
+	char answer[16];
+	ssize_t n;
+
+	if (cli_args_has(&cli->args, FLAG_YES) || !isatty(STDIN_FILENO) || !cli->talk)
+		return 1;
+	(void)dprintf(STDERR_FILENO, "%s [y/N] ", question);
+	n = read(STDIN_FILENO, answer, sizeof(answer));
+	return n > 0 && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+int cmd_prune(struct cli *cli)
+{
+	bool all = cli_args_has(&cli->args, FLAG_ALL);
+	cleanup_json json_t *body = json_pack("{s:b, s:b}", "stopped", all, "snapshots", all),
+			    *answer = NULL;
+	struct buf out = BUF_INIT(65536);
+	int rc;
+
+	if (all && !confirm(cli, "Remove every stopped sandbox and every unnamed snapshot?"))
+		return 1;
+	cli->doing = "pruning";
+	rc = cli_call(cli, "POST", "/v1/prune", body, &answer);
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	buf_fmt(&out, "removed %zu sandboxes, %zu snapshots, %zu layers: ",
+		json_array_size(json_object_get(answer, "sandboxes")),
+		json_array_size(json_object_get(answer, "snapshots")),
+		json_array_size(json_object_get(answer, "layers")));
+	text_size(&out, cli_number(answer, "bytes"));
+	buf_str(&out, " free\n");
+	return cli_print(cli, &out);
+}
+
+int cmd_version(struct cli *cli)
+{
+	cleanup_json json_t *answer = NULL;
+	struct buf out = BUF_INIT(65536);
+	int rc = cli_connect_only(cli);
+
+	/* Asking for a version starts no server. */
+	if (rc == 0)
+		rc = cli_get(cli, "/v1/version", &answer);
+	if (cli->json && rc < 0)
+		answer = json_pack("{s:s}", "version", CAY_VERSION);
+	if (cli->json) {
+		(void)json_object_set_new(answer, "client", json_string(CAY_VERSION));
+		return cli_print_json(answer);
+	}
+	buf_str(&out, "cay " CAY_VERSION "\n");
+	if (rc < 0) {
+		buf_str(&out, "no server runs\n");
+	} else {
+		buf_str(&out, "cayd ");
+		text_escape(&out, cli_string(answer, "version", "?"));
+		buf_fmt(&out, ", pid %llu, ", (unsigned long long)cli_number(answer, "pid"));
+		text_escape(&out, cli_string(answer, "mode", "?"));
+		buf_str(&out, ", state in ");
+		text_escape(&out, cli_string(answer, "state", "?"));
+		buf_char(&out, '\n');
+	}
+	return cli_print(cli, &out);
+}
+
+int cmd_help(struct cli *cli)
+{
+	struct buf out = BUF_INIT(1U << 20);
+	char *words[3] = { (char *)(uintptr_t)cli->args.positional[0],
+		(char *)(uintptr_t)cli->args.positional[1], NULL };
+	enum cli_verb verb;
+	const char *near;
+	int n;
+
+	if (cli_args_has(&cli->args, FLAG_MARKDOWN)) {
+		cli_help_markdown(&out);
+		return cli_print(cli, &out);
+	}
+	if (cli->args.n_positional == 0) {
+		cli_help_all(&out);
+		return cli_print(cli, &out);
+	}
+	verb = cli_verb_find((int)cli->args.n_positional, words, &n);
+	if (verb == VERB_COUNT_) {
+		near = cli_verb_near(words[0]);
+		(void)err_raise(&cli->err, ERR_USAGE, "'%s' is no verb of cay", words[0]);
+		return near != NULL
+			       ? err_hint(&cli->err, -EINVAL, "did you mean: cay help %s", near)
+			       : err_hint(&cli->err, -EINVAL, "cay help lists them all");
+	}
+	cli_help_verb(&out, verb);
+	return cli_print(cli, &out);
+}
+
+int cmd_completion(struct cli *cli)
+{
+	struct buf out = BUF_INIT(1U << 20);
+
+	if (cli_completion(&out, cli->args.positional[0]) < 0)
+		return err_raise(&cli->err, ERR_USAGE,
+			"'%s' is no shell that cay completes for: bash, zsh, fish",
+			cli->args.positional[0]);
+	return cli_print(cli, &out);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+#include "prog/cay/sandbox_spec.h"
+
+#include <signal.h>
+
+static void print_word(const char *s)
+{
+	struct buf out = BUF_INIT(65536);
+
+	text_escape(&out, s);
+	buf_char(&out, '\n');
+	(void)fwrite(buf_cstr(&out), 1, out.n, stdout);
+	(void)fflush(stdout);
+	buf_free(&out);
+}
+
+int cmd_create(struct cli *cli)
+{
+	const char *key = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
+	cleanup_free char *header = key != NULL ? str_dupf("Idempotency-Key: %s\r\n", key) : NULL;
+	cleanup_json json_t *spec = NULL, *box = NULL;
+	struct buf text = BUF_INIT(ANSWER_MAX);
+	int rc = sandbox_spec_make(cli, &spec, NULL);
+
+	if (rc == 0 && key != NULL && (*key == '\0' || key[strcspn(key, "\r\n")] != '\0'))
+		rc = err_raise(&cli->err, ERR_USAGE, "--idempotency-key: a line of text is wanted");
+	cli->doing = "making the sandbox";
+	if (rc == 0)
+		rc = cli_send(cli, "POST", "/v1/sandboxes", header, spec);
+	if (rc < 0)
+		return rc;
+	rc = http_client_body_all(&cli->http, &text);
+	box = rc == 0 ? json_loadb(text.p, text.n, 0, NULL) : NULL;
+	buf_free(&text);
+	if (box == NULL)
+		return cli_lost(cli, rc < 0 ? rc : -EBADMSG);
+	if (cli->json)
+		return cli_print_json(box);
+	print_word(cli_string(box, "name", ""));
+	return 0;
+}
+
+/* One verb for several names: the first failure ends it; what was done before is told. */
+static int for_each(struct cli *cli, const char *verb, const char *method, const json_t *body)
+{
+	cleanup_json json_t *all = json_array();
+	int rc = 0;
+
+	for (size_t i = 0; i < cli->args.n_positional && rc == 0; i++) {
+		cleanup_free char *target = cli_target("/v1/sandboxes/%s", cli->args.positional[i]);
+		cleanup_free char *full = str_dupf("%s/%s", target, verb);
+		json_t *box = NULL;
+
+		rc = cli_call(cli, method, full, body, &box);
+		if (rc == 0)
+			(void)json_array_append_new(all, box);
+	}
+	if (rc == 0 && cli->json)
+		return cli_print_json(json_array_size(all) == 1 ? json_array_get(all, 0) : all);
+	for (size_t i = 0; i < json_array_size(all) && !cli->json; i++)
+		print_word(cli_string(json_array_get(all, i), "name", ""));
+	return rc;
+}
+
+int cmd_move(struct cli *cli)
+{
+	const char *grace = cli_args_value(&cli->args, FLAG_GRACE),
+		   *verb = cli_verbs[cli->args.verb].words;
+	cleanup_json json_t *body = NULL;
+	uint64_t ms;
+
+	if (grace != NULL) {
+		if (str_to_duration(grace, &ms) < 0 || ms > 600000)
+			return err_raise(&cli->err, ERR_USAGE,
+				"--grace '%s': a duration of at most 10m is wanted", grace);
+		body = json_pack("{s:I}", "grace_ms", (json_int_t)ms);
+	}
+	cli->doing = verb;
+	return for_each(cli, verb, "POST", body);
+}
+
+/* A sandbox of that name, else a snapshot. */
+static int remove_one(struct cli *cli, const char *name)
+{
+	bool force = cli_args_has(&cli->args, FLAG_FORCE);
+	cleanup_free char *box = cli_target("/v1/sandboxes/%s", name),
+			  *point = cli_target("/v1/snapshots/%s", name),
+			  *full = str_dupf("%s%s", box, force ? "?force=true" : "");
+	struct err first;
+	json_t *error;
+	int rc = cli_call(cli, "DELETE", full, NULL, NULL);
+
+	if (rc == 0 || cli->err.code != ERR_NOT_FOUND)
+		return rc;
+	first = cli->err;
+	error = TAKE_PTR(cli->error);
+	rc = cli_call(cli, "DELETE", point, NULL, NULL);
+	if (rc < 0 && cli->err.code == ERR_NOT_FOUND) {
+		cli->err = first;
+		json_decref(cli->error);
+		cli->error = TAKE_PTR(error);
+	}
+	json_decref(error);
+	return rc;
+}
+
+int cmd_rm(struct cli *cli)
+{
+	cleanup_free char *last = NULL;
+	cleanup_json json_t *removed = json_array();
+	int rc = 0;
+
+	cli->doing = "removing";
+	if (cli->args.n_positional == 0) {
+		rc = cli_last_run(cli, &last);
+		if (rc < 0)
+			return rc;
+		cli->args.positional[cli->args.n_positional++] = last;
+	}
+	for (size_t i = 0; i < cli->args.n_positional && rc == 0; i++) {
+		rc = remove_one(cli, cli->args.positional[i]);
+		if (rc == 0)
+			(void)json_array_append_new(removed, json_string(cli->args.positional[i]));
+		if (rc == 0 && !cli->json)
+			print_word(cli->args.positional[i]);
+	}
+	if (rc == 0 && cli->json) {
+		cleanup_json json_t *answer = json_pack("{s:O}", "removed", removed);
+
+		return cli_print_json(answer);
+	}
+	return rc;
+}
+
+/* "TERM", "SIGTERM" or "15". */
+static int parse_signal(const char *s)
+{
+	uint64_t n;
+
+	if (str_to_u64(s, 1, 64, &n) == 0)
+		return (int)n;
+	if (str_starts(s, "SIG"))
+		s += 3;
+	for (int sig = 1; sig < 32; sig++) {
+		const char *name = sigabbrev_np(sig);
+
+		if (name != NULL && str_eq(name, s))
+			return sig;
+	}
+	return -EINVAL;
+}
+
+int cmd_kill(struct cli *cli)
+{
+	const char *name = cli_args_value(&cli->args, FLAG_SIGNAL);
+	int sig = name != NULL ? parse_signal(name) : SIGKILL;
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs/%s/signal",
+		cli->args.positional[0], cli->args.positional[1]);
+	cleanup_json json_t *body = json_pack("{s:i, s:b}", "signal", sig, "tree", name == NULL);
+	int rc;
+
+	if (sig < 0)
+		return err_raise(&cli->err, ERR_USAGE, "--signal '%s': no such signal", name);
+	rc = cli_call(cli, "POST", target, body, NULL);
+	if (rc == 0 && cli->json)
+		return cli_print_json(body);
+	return rc;
+}
+
+int cmd_rewind(struct cli *cli)
+{
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/rewind", cli->args.positional[0]);
+	cleanup_json json_t *body = json_pack("{s:s}", "snapshot", cli->args.positional[1]),
+			    *box = NULL;
+	int rc;
+
+	cli->doing = "rewinding";
+	rc = cli_call(cli, "POST", target, body, &box);
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(box);
+	print_word(cli_string(box, "name", ""));
+	return 0;
+}
+
+int cmd_fork(struct cli *cli)
+{
+	const char *name = cli_args_value(&cli->args, FLAG_NAME),
+		   *count = cli_args_value(&cli->args, FLAG_COUNT), *from = cli->args.positional[0];
+	cleanup_free char *box = cli_target("/v1/sandboxes/%s/fork", from),
+			  *point = cli_target("/v1/snapshots/%s/fork", from);
+	cleanup_json json_t *body = json_object(), *answer = NULL;
+	json_t *one;
+	uint64_t n;
+	size_t i;
+	int rc;
+
+	if (name != NULL)
+		(void)json_object_set_new(body, "name", json_string(name));
+	if (count != NULL) {
+		if (str_to_u64(count, 1, 1000, &n) < 0)
+			return err_raise(&cli->err, ERR_USAGE,
+				"-n '%s': a number from 1 to 1000 is wanted", count);
+		(void)json_object_set_new(body, "count", json_integer((json_int_t)n));
+	}
+	cli->doing = "forking";
+	rc = cli_call(cli, "POST", point, body, &answer);
+	if (rc < 0 && cli->err.code == ERR_NOT_FOUND)
+		rc = cli_call(cli, "POST", box, body, &answer);
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	json_array_foreach (json_object_get(answer, "sandboxes"), i, one)
+		print_word(cli_string(one, "name", ""));
+	return 0;
+}

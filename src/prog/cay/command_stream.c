@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The poll loop between our standard streams and a command's stream of frames.
+ *
+ * Invariants: (1) never more than PENDING_MAX bytes of output wait here: the socket is not read meanwhile, and the server sends no more
+ * than its window; (2) nothing is written with a call that may block where a signal is waited for: pipes and terminals take
+ * PIPE_BUF bytes when poll says they are writable; (3) our standard streams keep their flags, others share them.
+ * Failure story: when standard output goes away the command gets SIGPIPE, as it would without us, and the rest of its output is
+ * dropped; when the server goes away the command's fate is unknown and said to be so.
+ */
+#include "prog/cay/command_stream.h"
+#include "base/str.h"
+#include "codec/frame.h"
+#include "io/terminal.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define PENDING_MAX (256U << 10) /* output waiting for our standard streams */
+#define INPUT_MAX   (256U << 10) /* input waiting for the server */
+#define ACK_BYTES   (64U << 10)  /* tell the server after so many bytes that they were taken */
+#define READ_SIZE   (64U << 10)
+
+struct sink {
+	int fd;
+	struct buf wait;
+	size_t used;
+	bool file; /* takes any amount at once */
+	bool gone; /* its reader went away */
+};
+
+struct stream {
+	struct cli *cli;
+	const struct stream_options *o;
+	struct stream_result *r;
+	int fd, signals;
+	struct buf in, out;
+	size_t out_used, unacked;
+	struct sink sinks[2];
+	bool together; /* both streams are one file: one sink keeps their order */
+	bool input, eof;
+	unsigned int asked;     /* how often we were asked to end */
+	bool line_start, tilde; /* for the detach keys */
+};
+
+void stream_result_fini(struct stream_result *r)
+{
+	json_decref(r->sandbox);
+	json_decref(r->exec);
+	json_decref(r->status);
+	json_decref(r->summary);
+}
+
+bool stream_wants_input(void)
+{
+	struct stat st;
+
+	if (fstat(STDIN_FILENO, &st) < 0)
+		return false;
+	if (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode))
+		return true;
+	if (!S_ISCHR(st.st_mode) || st.st_rdev == makedev(1, 3))
+		return false;
+	return !isatty(STDIN_FILENO) || terminal_foreground(STDIN_FILENO);
+}
+
+static int signals_open(sigset_t *ret_before)
+{
+	static const int caught[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP,
+		SIGWINCH };
+	sigset_t set;
+
+	(void)sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_SIZE(caught); i++)
+		(void)sigaddset(&set, caught[i]);
+	(void)sigprocmask(SIG_BLOCK, &set, ret_before);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void send_u32(struct stream *s, enum frame_type type, uint32_t v)
+{
+	unsigned char p[4];
+
+	frame_put_u32(p, v);
+	frame_encode(&s->out, type, 0, p, sizeof(p));
+}
+
+static void send_size(struct stream *s)
+{
+	unsigned char p[4];
+	uint16_t rows, columns;
+
+	terminal_size(STDIN_FILENO, &rows, &columns);
+	frame_put_u16(p, rows);
+	frame_put_u16(p + 2, columns);
+	frame_encode(&s->out, FRAME_RESIZE, 0, p, sizeof(p));
+}
+
+/* Hands over what waits for the server, as much as it takes now. Return: 0 or -errno. */
+static int flush_out(struct stream *s)
+{
+	while (s->out_used < s->out.n) {
+		ssize_t n = send(s->fd, s->out.p + s->out_used, s->out.n - s->out_used,
+			MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? 0 : -errno;
+		s->out_used += (size_t)n;
+	}
+	buf_reset(&s->out);
+	s->out_used = 0;
+	return 0;
+}
+
+static void suspend_here(struct stream *s)
+{
+	send_u32(s, FRAME_SIGNAL,
+		SIGSTOP); /* SIGTSTP does nothing to a process group without a shell */
+	(void)flush_out(s);
+	terminal_restore();
+	(void)raise(SIGSTOP);
+	if (s->o->tty && terminal_raw(STDIN_FILENO) == 0)
+		send_size(s);
+	send_u32(s, FRAME_SIGNAL, SIGCONT);
+}
+
+/* Asked to end: pass it on, then kill, then leave. Return: 1 to leave. */
+static int ask_to_end(struct stream *s, int sig)
+{
+	s->asked++;
+	if (s->r->exec == NULL && s->o->run) {
+		s->r->signal = sig;
+		return 1;
+	}
+	if (s->asked >= 3) {
+		s->r->signal = sig;
+		return 1;
+	}
+	send_u32(s, FRAME_SIGNAL, s->asked == 1 ? (uint32_t)sig : SIGKILL);
+	return 0;
+}
+
+/* Return: 1 to leave. */
+static int on_signals(struct stream *s)
+{
+	struct signalfd_siginfo info;
+	int leave = 0;
+
+	while (leave == 0 && read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		int sig = (int)info.ssi_signo;
+
+		if (sig == SIGWINCH && s->o->tty)
+			send_size(s);
+		else if (sig == SIGTSTP)
+			suspend_here(s);
+		else if (sig == SIGUSR1 || sig == SIGUSR2)
+			send_u32(s, FRAME_SIGNAL, (uint32_t)sig);
+		else if (sig != SIGWINCH)
+			leave = ask_to_end(s, sig);
+	}
+	return leave;
+}
+
+/* "~." after a new line. Return: 1 when the user leaves. */
+static int watch_keys(struct stream *s, const char *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (s->tilde && p[i] == '.')
+			return 1;
+		s->tilde = s->line_start && p[i] == '~';
+		s->line_start = p[i] == '\r' || p[i] == '\n';
+	}
+	return 0;
+}
+
+/* Return: 1 when the user leaves. */
+static int on_input(struct stream *s)
+{
+	char bytes[READ_SIZE];
+	ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return 0;
+	if (n <= 0) {
+		frame_encode(&s->out, FRAME_STDIN, 0, "", 0);
+		s->input = false;
+		return 0;
+	}
+	if (s->o->detachable && s->o->tty && watch_keys(s, bytes, (size_t)n) != 0) {
+		s->r->detached = true;
+		return 1;
+	}
+	frame_encode(&s->out, FRAME_STDIN, 0, bytes, (size_t)n);
+	return 0;
+}
+
+static void acknowledge(struct stream *s, size_t n)
+{
+	s->unacked += n;
+	if (s->unacked < ACK_BYTES || s->r->status != NULL)
+		return;
+	send_u32(s, FRAME_WINDOW, (uint32_t)s->unacked);
+	s->unacked = 0;
+}
+
+static void sink_gone(struct stream *s, struct sink *sink)
+{
+	if (!sink->gone)
+		send_u32(s, FRAME_SIGNAL, SIGPIPE);
+	sink->gone = true;
+	acknowledge(s, sink->wait.n - sink->used);
+	buf_reset(&sink->wait);
+	sink->used = 0;
+}
+
+/* Writes what the sink takes without blocking; all of it when @all. */
+static void sink_write(struct stream *s, struct sink *sink, bool all)
+{
+	do {
+		size_t left = sink->wait.n - sink->used;
+		ssize_t n;
+
+		if (left == 0)
+			break;
+		if (!sink->file && left > PIPE_BUF)
+			left = PIPE_BUF;
+		n = write(sink->fd, sink->wait.p + sink->used, left);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			struct pollfd p = { .fd = sink->fd, .events = POLLOUT };
+
+			if (!all)
+				return;
+			(void)poll(&p, 1, -1);
+			continue;
+		}
+		if (n < 0) {
+			sink_gone(s, sink);
+			return;
+		}
+		sink->used += (size_t)n;
+		acknowledge(s, (size_t)n);
+	} while (all || sink->file);
+	if (sink->used == sink->wait.n) {
+		buf_reset(&sink->wait);
+		sink->used = 0;
+	}
+}
+
+static int bad_stream(struct stream *s)
+{
+	return err_raise(&s->cli->err, ERR_CORRUPT, "the server sent a frame that makes no sense");
+}
+
+static int on_output(struct stream *s, const struct frame *f)
+{
+	struct sink *sink = &s->sinks[!s->together && (f->type == FRAME_STDERR || s->o->quiet)];
+	size_t n;
+
+	if (f->size < 8)
+		return bad_stream(s);
+	n = f->size - 8;
+	if (sink->gone) {
+		acknowledge(s, n);
+		return 0;
+	}
+	buf_add(&sink->wait, f->payload + 8, n);
+	if (buf_failed(&sink->wait))
+		return bad_stream(s);
+	return 0;
+}
+
+static int on_object(struct stream *s, const struct frame *f)
+{
+	cleanup_json json_t *object = json_loadb(f->payload, f->size, 0, NULL);
+	json_t *v;
+
+	if (object == NULL)
+		return bad_stream(s);
+	if ((v = json_object_get(object, "sandbox")) != NULL && s->r->sandbox == NULL)
+		s->r->sandbox = json_incref(v);
+	if ((v = json_object_get(object, "exec")) != NULL && s->r->exec == NULL)
+		s->r->exec = json_incref(v);
+	if ((v = json_object_get(object, "summary")) != NULL && s->r->summary == NULL)
+		s->r->summary = json_incref(v);
+	return 0;
+}
+
+static void on_gap(struct stream *s, const struct frame *f)
+{
+	struct buf line = BUF_INIT(256);
+
+	if (f->size < 16)
+		return;
+	buf_fmt(&line, "cay: %llu bytes of output were overwritten before they were read%s\n",
+		(unsigned long long)(frame_get_u64(f->payload + 8) - frame_get_u64(f->payload)),
+		s->o->tty ? "\r" : "");
+	buf_add(&s->sinks[1].wait, line.p, line.n);
+	buf_free(&line);
+}
+
+static int on_error(struct stream *s, const struct frame *f)
+{
+	cleanup_json json_t *error = json_loadb(f->payload, f->size, 0, NULL);
+	json_t *inner = json_object_get(error, "error");
+
+	return error == NULL ? bad_stream(s)
+			     : cli_fail_api(s->cli, json_is_object(inner) ? inner : error);
+}
+
+static int on_frame(struct stream *s, const struct frame *f)
+{
+	switch (f->type) {
+	case FRAME_STDOUT:
+	case FRAME_STDERR:
+		return on_output(s, f);
+	case FRAME_OBJECT:
+		return on_object(s, f);
+	case FRAME_STATUS:
+		if (s->r->status == NULL)
+			s->r->status = json_loadb(f->payload, f->size, 0, NULL);
+		s->input = false;
+		return s->r->status != NULL ? 0 : bad_stream(s);
+	case FRAME_GAP:
+		on_gap(s, f);
+		return 0;
+	case FRAME_ERROR:
+		return on_error(s, f);
+	case FRAME_WINDOW:
+		return 0;
+	case FRAME_REQUEST:
+	case FRAME_REPLY:
+	case FRAME_EVENT:
+	case FRAME_STDIN:
+	case FRAME_RESIZE:
+	case FRAME_SIGNAL:
+		break;
+	}
+	return bad_stream(s);
+}
+
+/* Takes the whole frames out of what was received. */
+static int on_bytes(struct stream *s)
+{
+	size_t used = 0;
+	int rc = 0;
+
+	while (rc == 0) {
+		struct frame f;
+		ssize_t n = frame_decode(buf_cstr(&s->in) + used, s->in.n - used, &f);
+
+		if (n == 0)
+			break;
+		rc = n < 0 ? bad_stream(s) : on_frame(s, &f);
+		used += n > 0 ? (size_t)n : 0;
+	}
+	buf_consume(&s->in, used);
+	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++) {
+		if (s->sinks[i].file)
+			sink_write(s, &s->sinks[i], false);
+	}
+	return rc;
+}
+
+static int on_socket(struct stream *s)
+{
+	char *room = buf_room(&s->in, READ_SIZE);
+	ssize_t n;
+
+	if (room == NULL)
+		return bad_stream(s);
+	n = recv(s->fd, room, READ_SIZE, MSG_DONTWAIT);
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return 0;
+	if (n <= 0) {
+		s->eof = true;
+		return 0;
+	}
+	s->in.n += (size_t)n;
+	return on_bytes(s);
+}
+
+/* One turn. Return: 1 to leave, negative on failure. */
+static int turn(struct stream *s)
+{
+	struct pollfd p[5] = { { .fd = s->signals, .events = POLLIN }, { .fd = s->fd },
+		{ .fd = -1, .events = POLLIN }, { .fd = -1, .events = POLLOUT },
+		{ .fd = -1, .events = POLLOUT } };
+	size_t pending = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++) {
+		pending += s->sinks[i].wait.n - s->sinks[i].used;
+		if (s->sinks[i].wait.n > s->sinks[i].used)
+			p[3 + i].fd = s->sinks[i].fd;
+	}
+	if (pending < PENDING_MAX)
+		p[1].events = POLLIN;
+	if (s->out.n > s->out_used)
+		p[1].events |= POLLOUT;
+	if (s->input && s->out.n - s->out_used < INPUT_MAX)
+		p[2].fd = STDIN_FILENO;
+	if (p[1].events == 0)
+		p[1].fd = -1; /* a hang-up is seen when there is room again */
+	if (poll(p, ARRAY_SIZE(p), -1) < 0)
+		return errno == EINTR ? 0 : err_raise_sys(&s->cli->err, -errno, "poll");
+	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++) {
+		if (p[3 + i].revents != 0)
+			sink_write(s, &s->sinks[i], false);
+	}
+	if (p[0].revents != 0)
+		rc = on_signals(s);
+	if (rc == 0 && p[2].revents != 0)
+		rc = on_input(s);
+	if (rc == 0 && (p[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+		rc = on_socket(s);
+	if (rc >= 0 && flush_out(s) < 0)
+		s->out_used = s->out.n; /* gone; what it still sent us comes by reading */
+	return rc;
+}
+
+static void sink_init(struct sink *sink, int fd)
+{
+	struct stat st;
+
+	*sink = (struct sink){ .fd = fd, .wait = BUF_INIT(PENDING_MAX + (4U << 20)) };
+	sink->file = fstat(fd, &st) == 0 &&
+		     (S_ISREG(st.st_mode) || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)));
+}
+
+static bool one_file(int a, int b)
+{
+	struct stat x, y;
+
+	return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev &&
+	       x.st_ino == y.st_ino && x.st_rdev == y.st_rdev;
+}
+
+static int loop(struct stream *s)
+{
+	int rc = 0;
+
+	if (s->o->tty) {
+		rc = terminal_raw(STDIN_FILENO);
+		if (rc < 0)
+			return err_raise_sys(&s->cli->err, rc, "make the terminal raw");
+		if (s->o->detachable)
+			send_size(s);
+	}
+	rc = on_bytes(s);
+	while (rc == 0 && !s->eof)
+		rc = turn(s);
+	for (size_t i = 0; i < ARRAY_SIZE(s->sinks) && rc <= 0; i++)
+		sink_write(s, &s->sinks[i], true);
+	if (rc == 0 && s->r->status == NULL)
+		rc = err_hint(&s->cli->err,
+			err_raise(&s->cli->err, ERR_UNAVAILABLE,
+				"the connection to the server ended before the command did"),
+			"cay ps and cay logs tell what became of it");
+	return rc < 0 ? rc : 0;
+}
+
+int stream_run(struct cli *cli, const struct stream_options *o, struct stream_result *r)
+{
+	struct stream s = {
+		.cli = cli,
+		.o = o,
+		.r = r,
+		.in = BUF_INIT(8U << 20),
+		.out = BUF_INIT(8U << 20),
+		.input = o->input,
+		.line_start = true,
+	};
+	sigset_t before;
+	int rc;
+
+	(void)signal(SIGPIPE, SIG_IGN);
+	s.fd = http_client_upgraded(&cli->http, &s.in);
+	s.signals = signals_open(&before);
+	sink_init(&s.sinks[0], STDOUT_FILENO);
+	sink_init(&s.sinks[1], STDERR_FILENO);
+	s.together = one_file(STDOUT_FILENO, STDERR_FILENO);
+	rc = s.signals < 0 ? err_raise_sys(&cli->err, -errno, "make a signalfd") : loop(&s);
+	terminal_restore();
+	fd_close(&s.fd);
+	fd_close(&s.signals);
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
+	buf_free(&s.in);
+	buf_free(&s.out);
+	buf_free(&s.sinks[0].wait);
+	buf_free(&s.sinks[1].wait);
+	return rc;
+}
+
+/* "key value, key value" of an evidence object. */
+static void evidence(struct buf *out, const json_t *status)
+{
+	json_t *object = json_object_get(status, "evidence"), *value;
+	const char *key, *sep = " (";
+
+	if (json_object_size(object) == 0)
+		return;
+	json_object_foreach (object, key, value) {
+		cleanup_free char *text =
+			json_is_string(value) ? str_dup(json_string_value(value))
+					      : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+
+		buf_str(out, sep);
+		text_escape(out, key);
+		buf_char(out, ' ');
+		text_escape(out, text != NULL ? text : "?");
+		sep = ", ";
+	}
+	buf_char(out, ')');
+}
+
+struct ending {
+	const char *status, *says;
+	int exit;
+};
+
+static const struct ending endings[] = {
+	{ "oom", "out of memory: the kernel killed it at the memory limit", 137 },
+	{ "timeout", "killed: it ran longer than --timeout allows", 124 },
+	{ "disk_full", "ended: the disk limit is reached", 125 },
+	{ "limit", "ended: a limit is reached", 125 },
+	{ "killed", "killed, with everything that it started", 137 },
+	{ "lost", "lost: nobody saw how it ended", 125 },
+};
+
+static void say(struct cli *cli, const char *what, const json_t *status)
+{
+	struct buf line = BUF_INIT(8192);
+
+	buf_fmt(&line, "%s%s", cli->talk ? "\033[31mcay:\033[0m " : "cay: ", what);
+	evidence(&line, status);
+	buf_char(&line, '\n');
+	(void)!write(STDERR_FILENO, line.p, line.n);
+	buf_free(&line);
+}
+
+int stream_status(struct cli *cli, const json_t *status)
+{
+	const char *word = cli_string(status, "status", "lost");
+	int sig = (int)cli_number(status, "signal");
+
+	if (str_eq(word, "exited"))
+		return (int)(cli_number(status, "code") & 0xFF);
+	if (str_eq(word, "signaled")) {
+		const char *name = sigabbrev_np(sig);
+		cleanup_free char *text =
+			str_dupf("ended by signal %d (SIG%s)", sig, name != NULL ? name : "?");
+
+		if (sig != SIGINT && sig != SIGPIPE)
+			say(cli, text, status);
+		return 128 + sig;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
+		if (str_eq(endings[i].status, word)) {
+			say(cli, endings[i].says, status);
+			return endings[i].exit;
+		}
+	}
+	say(cli, "it ended in a way that this cay does not know", status);
+	return 125;
+}

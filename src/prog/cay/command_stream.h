@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: prog/cay/command_stream.h - a command's upgraded stream, joined to our standard streams, terminal and signals. */
+#ifndef CAY_PROG_COMMAND_STREAM_H
+#define CAY_PROG_COMMAND_STREAM_H
+
+#include "prog/cay/cli.h"
+
+struct stream_options {
+	bool tty;        /* the command has a terminal: ours goes raw */
+	bool input;      /* forward standard input */
+	bool detachable; /* "~." after a new line leaves */
+	bool quiet;      /* the command's standard output goes to standard error */
+	bool run;        /* the stream owns the command: leaving ends it */
+};
+
+/** struct stream_result - what the server told; members are owned, NULL when it did not. */
+struct stream_result {
+	json_t *sandbox, *exec, *status, *summary;
+	bool detached; /* the user left, the command goes on */
+	int signal;    /* the signal that made us leave before the command had begun; else 0 */
+};
+
+/** stream_result_fini() - free the members. */
+void stream_result_fini(struct stream_result *r);
+
+/** stream_wants_input() - is there something to forward on standard input: a pipe, a file, a socket, or the terminal that we are in the foreground of? */
+bool stream_wants_input(void);
+
+/**
+ * stream_run() - carry frames until the stream ends.
+ * @cli: its connection has been answered with 101 and is used up.
+ * @r: zeroed by the caller; filled.
+ *
+ * While it runs SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; the second of the first four kills the command, the third ends us.
+ * SIGTSTP stops the command and us, SIGWINCH is forwarded. The terminal is as before when it returns, or when we exit.
+ * Return: 0, or negative with @cli->err filled.
+ */
+int stream_run(
+	struct cli *cli, const struct stream_options *o, struct stream_result *r) attr_must_use;
+
+/**
+ * stream_status() - say on standard error what ended a command when it was not its own exit, and find our exit status.
+ * @status: final status object; NULL counts as lost.
+ * Return: exit status.
+ */
+int stream_status(struct cli *cli, const json_t *status);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+#include "io/terminal.h"
+#include "prog/cay/mount_spec.h"
+#include "prog/cay/sandbox_spec.h"
+
+#include <limits.h>
+#include <sys/stat.h>
+
+#define STANDARD_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+/* Does @dir exist inside, at the same path, because it was mounted or exposed? */
+static bool seen_inside(const json_t *spec, const char *dir)
+{
+	json_t *v;
+	size_t i;
+
+	json_array_foreach (json_object_get(spec, "expose"), i, v) {
+		if (str_path_under(dir, json_string_value(v)))
+			return true;
+	}
+	json_array_foreach (json_object_get(spec, "mounts"), i, v) {
+		const char *target = cli_string(v, "target", "/");
+
+		if (str_eq(target, cli_string(v, "source", "")) && str_path_under(dir, target))
+			return true;
+	}
+	return false;
+}
+
+/* The entries of the caller's PATH that were brought in, before the usual ones; an exposed tool is found by its name then. */
+static void add_path(const json_t *spec, json_t *env)
+{
+	const char *path = getenv("PATH");
+	struct buf out = BUF_INIT(65536);
+
+	for (const char *p = path != NULL ? path : ""; *p != '\0';) {
+		size_t n = strcspn(p, ":");
+		cleanup_free char *dir = str_dupf("%.*s", (int)n, p);
+
+		if (str_path_clean(dir) && seen_inside(spec, dir))
+			buf_fmt(&out, "%s:", dir);
+		p += n;
+		p += *p == ':';
+	}
+	if (out.n > 0) {
+		buf_str(&out, STANDARD_PATH);
+		(void)json_object_set_new(env, "PATH", json_string(buf_cstr(&out)));
+	}
+	buf_free(&out);
+}
+
+static int make_env(struct cli *cli, const json_t *spec, bool tty, json_t *env)
+{
+	static const char *const kept[] = { "LANG", "TZ", "TERM", "COLORTERM" };
+	const char *text;
+
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
+		const char *value = getenv(kept[i]);
+
+		/* What is no UTF-8 is left out. */
+		if (value != NULL && (tty || i < 2))
+			(void)json_object_set_new(env, kept[i], json_string(value));
+	}
+	if (spec != NULL)
+		add_path(spec, env);
+	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_ENV, &pos)) != NULL;) {
+		const char *equals = strchr(text, '='), *value;
+		cleanup_free char *key = NULL;
+
+		key = str_dupf(
+			"%.*s", equals != NULL ? (int)(equals - text) : (int)strlen(text), text);
+		value = equals != NULL ? equals + 1 : getenv(key);
+		if (*key == '\0')
+			return err_raise(
+				&cli->err, ERR_USAGE, "--env '%s': KEY=VALUE is wanted", text);
+		if (value == NULL)
+			return err_raise(
+				&cli->err, ERR_USAGE, "--env %s: it is not set here either", text);
+		if (json_object_set_new(env, key, json_string(value)) < 0)
+			return err_raise(&cli->err, ERR_USAGE, "--env %s: not valid UTF-8", key);
+	}
+	return 0;
+}
+
+static int add_options(struct cli *cli, json_t *exec, const char *cwd)
+{
+	const char *user = cli_args_value(&cli->args, FLAG_USER),
+		   *dir = cli_args_value(&cli->args, FLAG_CWD),
+		   *timeout = cli_args_value(&cli->args, FLAG_TIMEOUT);
+	char path[PATH_MAX];
+	uint64_t ms;
+
+	if (user != NULL)
+		(void)json_object_set_new(exec, "user", json_string(user));
+	if (dir != NULL) {
+		if (path_absolute(cwd != NULL ? cwd : "/", dir, path) < 0)
+			return err_raise(&cli->err, ERR_USAGE, "--cwd '%s': no usable path", dir);
+		cwd = path;
+	}
+	if (cwd != NULL)
+		(void)json_object_set_new(exec, "cwd", json_string(cwd));
+	if (timeout == NULL)
+		return 0;
+	if (str_to_duration(timeout, &ms) < 0 || ms == 0 || ms > INT32_MAX * 1000ULL)
+		return err_raise(&cli->err, ERR_USAGE,
+			"--timeout '%s': a duration is wanted, for example 30s", timeout);
+	(void)json_object_set_new(exec, "timeout_ms", json_integer((json_int_t)ms));
+	return 0;
+}
+
+int exec_spec_make(struct cli *cli, char *const *command, const json_t *spec, const char *cwd,
+	bool input, bool tty, json_t **ret)
+{
+	cleanup_json json_t *exec = json_object();
+	json_t *argv = json_array(), *env = json_object();
+	uint16_t rows, columns;
+	int rc;
+
+	(void)json_object_set_new(exec, "argv", argv);
+	for (size_t i = 0; command[i] != NULL; i++) {
+		if (json_array_append_new(argv, json_string(command[i])) < 0)
+			return err_raise(
+				&cli->err, ERR_INVALID, "argument %zu is not valid UTF-8", i);
+	}
+	(void)json_object_set_new(exec, "env", env);
+	rc = make_env(cli, spec, tty, env);
+	if (rc == 0)
+		rc = add_options(cli, exec, cwd);
+	if (rc < 0)
+		return rc;
+	if (input || tty)
+		(void)json_object_set_new(exec, "stdin", json_true());
+	if (tty) {
+		terminal_size(STDIN_FILENO, &rows, &columns);
+		(void)json_object_set_new(
+			exec, "tty", json_pack("{s:i, s:i}", "rows", rows, "columns", columns));
+	}
+	*ret = json_incref(exec);
+	return 0;
+}
+
+/* Where the caller's PATH has @name; NULL when nowhere. Free with free(). */
+static char *find_on_path(const char *name)
+{
+	const char *path = getenv("PATH");
+	struct stat st;
+
+	if (strchr(name, '/') != NULL)
+		return name[0] == '/' && access(name, X_OK) == 0 ? str_dup(name) : NULL;
+	for (const char *p = path != NULL ? path : ""; *p != '\0';) {
+		size_t n = strcspn(p, ":");
+		cleanup_free char *full = str_dupf("%.*s/%s", (int)n, p, name);
+
+		if (p[0] == '/' && stat(full, &st) == 0 && S_ISREG(st.st_mode) &&
+			access(full, X_OK) == 0)
+			return TAKE_PTR(full);
+		p += n;
+		p += *p == ':';
+	}
+	return NULL;
+}
+
+/* The directory that holds a program and what it needs: above a "bin" unless that is a home's, else its own. */
+static char *place_of(const char *program)
+{
+	const char *slash = strrchr(program, '/');
+	cleanup_free char *dir = str_dupf("%.*s", (int)(slash - program), program);
+
+	if (str_ends(dir, "/bin") && !str_ends(dir, "/.local/bin")) {
+		cleanup_free char *above = str_dupf("%.*s", (int)(strlen(dir) - 4), dir);
+		cleanup_free char *ssh = str_dupf("%s/.ssh", above);
+		const char *home = getenv("HOME");
+
+		if (strchr(above + (*above != '\0'), '/') != NULL && access(ssh, F_OK) != 0 &&
+			(home == NULL || !str_path_under(home, above)))
+			return TAKE_PTR(above);
+	}
+	return TAKE_PTR(dir);
+}
+
+void hidden_command_explain(struct cli *cli, const char *name, bool can_expose)
+{
+	cleanup_free char *found = find_on_path(name), *real = NULL, *place = NULL, *second = NULL;
+	bool beyond;
+
+	if (found == NULL)
+		return;
+	real = realpath(found, NULL);
+	place = place_of(found);
+	second = place_of(real != NULL ? real : found);
+	beyond = !str_path_under(second, place);
+	json_decref(TAKE_PTR(cli->error));
+	(void)err_raise(&cli->err, ERR_CMD_HIDDEN,
+		"'%s' is '%s' here, in a place that the sandbox hides", name, found);
+	if (credential_place(found) != NULL)
+		return;
+	(void)err_hint(&cli->err, 0, "%s--expose %s%s%s%s",
+		can_expose ? "" : "exposing is said when a sandbox is made: cay create ", place,
+		beyond ? " --expose " : "", beyond ? second : "",
+		can_expose ? " shows it inside, read-only" : "");
+}

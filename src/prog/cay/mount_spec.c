@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/mount_spec.h"
+#include "base/buf.h"
+#include "base/str.h"
+
+int path_absolute(const char *cwd, const char *path, char ret[PATH_MAX])
+{
+	cleanup_free char *joined = path[0] == '/' ? str_dup(path) : str_dupf("%s/%s", cwd, path);
+	size_t n = 0;
+
+	if (path[0] == '\0')
+		return -EINVAL;
+	for (const char *p = joined; *p != '\0';) {
+		size_t len = strcspn(p, "/");
+
+		if (len == 2 && memcmp(p, "..", 2) == 0) {
+			while (n > 0 && ret[--n] != '/')
+				;
+		} else if (len > 0 && !(len == 1 && p[0] == '.')) {
+			if (n + 1 + len >= PATH_MAX)
+				return -ENAMETOOLONG;
+			ret[n++] = '/';
+			memcpy(ret + n, p, len);
+			n += len;
+		}
+		p += len;
+		p += *p == '/';
+	}
+	if (n == 0)
+		ret[n++] = '/';
+	ret[n] = '\0';
+	return str_path_clean(ret) ? 0 : -EINVAL;
+}
+
+/* The part up to the next colon that is not "\:"; @p moves behind it. */
+static char *next_part(const char **p)
+{
+	struct buf part = BUF_INIT(PATH_MAX);
+	const char *c = *p;
+
+	for (; *c != '\0' && *c != ':'; c++) {
+		if (c[0] == '\\' && c[1] == ':')
+			c++;
+		buf_char(&part, *c);
+	}
+	*p = *c == ':' ? c + 1 : NULL;
+	if (buf_failed(&part)) {
+		buf_free(&part);
+		return str_dup("");
+	}
+	return part.n > 0 ? buf_take(&part) : str_dup("");
+}
+
+static int refuse(struct err *err, const char *text, const char *why)
+{
+	return err_hint(err, err_raise(err, ERR_USAGE, "--mount '%s': %s", text, why),
+		"--mount SRC:DST[:cow|ro|rw], for example --mount .:/project");
+}
+
+int mount_spec_parse(const char *text, const char *cwd, struct mount_spec *ret, struct err *err)
+{
+	static const char *const modes[] = { "cow", "ro", "rw" };
+	const char *p = text;
+	cleanup_free char *source = next_part(&p), *target = NULL, *mode = NULL;
+
+	if (p == NULL)
+		return refuse(err, text, "where inside?");
+	target = next_part(&p);
+	mode = p != NULL ? next_part(&p) : str_dup("cow");
+	if (p != NULL)
+		return refuse(err, text, "too many colons");
+	if (target[0] != '/')
+		return refuse(err, text, "the place inside must be an absolute path");
+	if (path_absolute(cwd, source, ret->source) < 0)
+		return refuse(err, text, "the source is no usable path");
+	if (path_absolute("/", target, ret->target) < 0 || str_eq(ret->target, "/"))
+		return refuse(err, text, "the place inside is no usable path");
+	ret->mode = NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+		if (str_eq(mode, modes[i]))
+			ret->mode = modes[i];
+	}
+	return ret->mode != NULL ? 0 : refuse(err, text, "the mode is cow, ro or rw");
+}
+
+const char *credential_place(const char *path)
+{
+	/* Ends of paths, compared part by part, wherever the home directory lies. */
+	static const char *const places[][2] = {
+		{ "/.ssh", "SSH keys" },
+		{ "/.gnupg", "GnuPG keys" },
+		{ "/.aws", "AWS credentials" },
+		{ "/.azure", "Azure credentials" },
+		{ "/.config/gcloud", "Google Cloud credentials" },
+		{ "/.config/gh", "GitHub tokens" },
+		{ "/.config/hub", "GitHub tokens" },
+		{ "/.config/glab-cli", "GitLab tokens" },
+		{ "/.config/doctl", "DigitalOcean tokens" },
+		{ "/.config/op", "1Password sessions" },
+		{ "/.config/sops", "age keys" },
+		{ "/.config/containers", "registry logins" },
+		{ "/.config/rclone", "storage credentials" },
+		{ "/.config/google-chrome", "browser sessions" },
+		{ "/.config/chromium", "browser sessions" },
+		{ "/.mozilla", "browser sessions" },
+		{ "/.kube", "Kubernetes credentials" },
+		{ "/.docker", "registry logins" },
+		{ "/.netrc", "passwords" },
+		{ "/.git-credentials", "git passwords" },
+		{ "/.config/git/credentials", "git passwords" },
+		{ "/.npmrc", "registry tokens" },
+		{ "/.pypirc", "registry tokens" },
+		{ "/.pgpass", "database passwords" },
+		{ "/.my.cnf", "database passwords" },
+		{ "/.vault-token", "a Vault token" },
+		{ "/.terraform.d", "Terraform tokens" },
+		{ "/.password-store", "passwords" },
+		{ "/.local/share/keyrings", "keyrings" },
+		{ "/.claude", "agent credentials" },
+		{ "/.codex", "agent credentials" },
+		{ "/.cargo/credentials", "registry tokens" },
+		{ "/.cargo/credentials.toml", "registry tokens" },
+		{ "/.gem/credentials", "registry tokens" },
+		{ "/.m2/settings.xml", "repository passwords" },
+		{ "/.gradle/gradle.properties", "repository passwords" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		size_t n = strlen(places[i][0]);
+
+		for (const char *p = strstr(path, places[i][0]); p != NULL;
+			p = strstr(p + 1, places[i][0])) {
+			if (p[n] == '\0' || p[n] == '/')
+				return places[i][1];
+		}
+	}
+	return NULL;
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/sandbox_spec.h"
+#include "base/str.h"
+#include "io/terminal.h"
+#include "prog/cay/mount_spec.h"
+
+#include <sys/stat.h>
+
+static int refuse_value(struct cli *cli, enum cli_flag flag, const char *value, const char *why)
+{
+	return err_raise(&cli->err, ERR_USAGE, "--%s '%s': %s", cli_flags[flag].name, value, why);
+}
+
+/* Adds "key=value" to @object. */
+static int add_pair(struct cli *cli, enum cli_flag flag, const char *text, json_t *object)
+{
+	const char *equals = strchr(text, '=');
+	cleanup_free char *key = NULL;
+
+	if (equals == NULL || equals == text)
+		return refuse_value(cli, flag, text, "KEY=VALUE is wanted");
+	key = str_dupf("%.*s", (int)(equals - text), text);
+	if (json_object_set_new(object, key, json_string(equals + 1)) < 0)
+		return refuse_value(cli, flag, text, "not valid UTF-8");
+	return 0;
+}
+
+/* "0.5" or "2": thousandths. */
+static int parse_cpus(const char *s, uint64_t *ret)
+{
+	uint64_t whole = 0, part = 0, scale = 100;
+	const char *p = s;
+
+	for (; *p >= '0' && *p <= '9' && whole < 10000; p++)
+		whole = whole * 10 + (uint64_t)(*p - '0');
+	if (*p == '.') {
+		for (p++; *p >= '0' && *p <= '9' && scale > 0; p++, scale /= 10)
+			part += scale * (uint64_t)(*p - '0');
+	}
+	if (p == s || *p != '\0' || whole + part == 0)
+		return -EINVAL;
+	*ret = whole * 1000 + part;
+	return 0;
+}
+
+static int add_limits(struct cli *cli, json_t *spec)
+{
+	static const struct {
+		enum cli_flag flag;
+		const char *member, *why;
+	} rows[] = { { FLAG_MEMORY, "memory_bytes", "a size is wanted, for example 512M" },
+		{ FLAG_DISK, "disk_bytes", "a size is wanted, for example 2G" },
+		{ FLAG_PIDS, "pids", "a number is wanted" },
+		{ FLAG_CPUS, "cpu_millis", "a number of processors is wanted, for example 1.5" } };
+	json_t *limits = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const char *text = cli_args_value(&cli->args, rows[i].flag);
+		uint64_t v;
+		int rc;
+
+		if (text == NULL)
+			continue;
+		if (rows[i].flag == FLAG_PIDS)
+			rc = str_to_u64(text, 1, INT32_MAX, &v);
+		else if (rows[i].flag == FLAG_CPUS)
+			rc = parse_cpus(text, &v);
+		else
+			rc = str_to_size(text, &v);
+		if (rc < 0 || v > INT64_MAX)
+			return refuse_value(cli, rows[i].flag, text, rows[i].why);
+		if (limits == NULL) {
+			limits = json_object();
+			(void)json_object_set_new(spec, "limits", limits);
+		}
+		(void)json_object_set_new(limits, rows[i].member, json_integer((json_int_t)v));
+	}
+	return 0;
+}
+
+static int check_directory(struct cli *cli, const char *what, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return err_raise(&cli->err, errno == ENOENT ? ERR_NOT_FOUND : ERR_DENIED,
+			"%s '%s': %s", what, path, strerrordesc_np(errno));
+	return 0;
+}
+
+static int add_mount(json_t *spec, const char *source, const char *target, const char *mode)
+{
+	json_t *mounts = json_object_get(spec, "mounts");
+
+	if (mounts == NULL) {
+		mounts = json_array();
+		(void)json_object_set_new(spec, "mounts", mounts);
+	}
+	return json_array_append_new(mounts,
+		json_pack("{s:s, s:s, s:s}", "source", source, "target", target, "mode", mode));
+}
+
+static int add_mounts(struct cli *cli, json_t *spec, const char *cwd)
+{
+	const char *text;
+
+	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_MOUNT, &pos)) != NULL;) {
+		struct mount_spec m;
+		int rc = mount_spec_parse(text, cwd, &m, &cli->err);
+
+		if (rc == 0)
+			rc = check_directory(cli, "--mount", m.source);
+		if (rc < 0)
+			return rc;
+		if (str_eq(m.mode, "rw"))
+			(void)dprintf(STDERR_FILENO,
+				"cay: warning: what the command writes to '%s' is written to this machine, at once\n",
+				m.source);
+		if (add_mount(spec, m.source, m.target, m.mode) < 0)
+			return refuse_value(cli, FLAG_MOUNT, text, "not valid UTF-8");
+	}
+	return 0;
+}
+
+/* A credential place at or above @path, or directly below it in places that hold a home directory. NULL when there is none. */
+static const char *credentials_at(const char *path)
+{
+	static const char *const below[] = { ".ssh", ".gnupg", ".aws", ".kube", ".docker", ".netrc",
+		".config/gcloud", ".azure", ".git-credentials", ".password-store" };
+	cleanup_free char *real = realpath(path, NULL);
+	const char *what = credential_place(path);
+
+	if (what == NULL && real != NULL)
+		what = credential_place(real);
+	for (size_t i = 0; what == NULL && i < ARRAY_SIZE(below); i++) {
+		cleanup_free char *inner = str_dupf("%s/%s", path, below[i]);
+
+		if (access(inner, F_OK) == 0)
+			what = credential_place(inner);
+	}
+	return what;
+}
+
+static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
+{
+	const char *text;
+
+	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_EXPOSE, &pos)) != NULL;) {
+		json_t *list = json_object_get(spec, "expose");
+		char path[4096];
+		const char *what;
+		int rc;
+
+		if (path_absolute(cwd, text, path) < 0)
+			return refuse_value(cli, FLAG_EXPOSE, text, "no usable path");
+		what = credentials_at(path);
+		if (what != NULL)
+			return err_hint(&cli->err,
+				err_raise(&cli->err, ERR_DENIED, "--expose '%s': %s lie there",
+					path, what),
+				"expose the directory of the program alone; --env KEY hands in one value");
+		rc = check_directory(cli, "--expose", path);
+		if (rc < 0)
+			return rc;
+		if (list == NULL) {
+			list = json_array();
+			(void)json_object_set_new(spec, "expose", list);
+		}
+		if (json_array_append_new(list, json_string(path)) < 0)
+			return refuse_value(cli, FLAG_EXPOSE, text, "not valid UTF-8");
+	}
+	return 0;
+}
+
+/* Is some --mount at @cwd, so that the directory itself is not laid there? */
+static bool mounted_by_hand(const json_t *spec, const char *cwd)
+{
+	json_t *m;
+	size_t i;
+
+	json_array_foreach (json_object_get(spec, "mounts"), i, m) {
+		if (str_eq(cli_string(m, "target", ""), cwd))
+			return true;
+	}
+	return false;
+}
+
+/* The current directory copy-on-write at its own path, and as a label, by which diff and apply find the run. */
+static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cwd)
+{
+	const char *home = getenv("HOME"), *what;
+	json_t *labels = json_object_get(spec, "labels");
+
+	if (strlen(cwd) <= 255) {
+		if (labels == NULL)
+			(void)json_object_set_new(spec, "labels", labels = json_object());
+		(void)json_object_set_new(labels, "cay.run.cwd", json_string(cwd));
+	}
+	if (cli_args_has(&cli->args, FLAG_NO_CWD) || str_eq(cwd, "/") ||
+		!str_eq(cli_string(spec, "image", "host"), "host"))
+		return 0;
+	if (mounted_by_hand(spec, cwd)) {
+		*ret_cwd = str_dup(cwd);
+		return 0;
+	}
+	what = credentials_at(cwd);
+	if (what != NULL || (home != NULL && home[0] == '/' && str_path_under(home, cwd)))
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_DENIED, "the current directory '%s' %s%s", cwd,
+				what != NULL ? "shows " : "is or holds your home directory",
+				what != NULL ? what : ""),
+			"go to a project's directory, or leave it out with --no-cwd");
+	if (add_mount(spec, cwd, cwd, "cow") < 0)
+		return err_raise(
+			&cli->err, ERR_INVALID, "the current directory's name is not valid UTF-8");
+	*ret_cwd = str_dup(cwd);
+	return 0;
+}
+
+static int add_words(struct cli *cli, json_t *spec)
+{
+	const char *name = cli_args_value(&cli->args, FLAG_NAME), *text,
+		   *profile = cli_args_value(&cli->args, FLAG_PROFILE);
+	json_t *labels = NULL;
+
+	if (cli->args.n_positional > 0)
+		(void)json_object_set_new(spec, "image", json_string(cli->args.positional[0]));
+	if (name != NULL)
+		(void)json_object_set_new(spec, "name", json_string(name));
+	if (profile != NULL)
+		(void)json_object_set_new(spec, "profile", json_string(profile));
+	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_LABEL, &pos)) != NULL;) {
+		int rc;
+
+		if (labels == NULL)
+			(void)json_object_set_new(spec, "labels", labels = json_object());
+		rc = add_pair(cli, FLAG_LABEL, text, labels);
+		if (rc < 0)
+			return rc;
+	}
+	return add_limits(cli, spec);
+}
+
+int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)
+{
+	cleanup_json json_t *spec = json_object();
+	cleanup_free char *cwd = getcwd(NULL, 0);
+	int rc;
+
+	if (ret_cwd != NULL)
+		*ret_cwd = NULL;
+	if (cwd == NULL)
+		return err_raise_sys(&cli->err, -errno, "find the current directory");
+	rc = add_words(cli, spec);
+	if (rc == 0)
+		rc = add_mounts(cli, spec, cwd);
+	if (rc == 0)
+		rc = add_exposed(cli, spec, cwd);
+	if (rc == 0 && ret_cwd != NULL)
+		rc = add_cwd(cli, spec, cwd, ret_cwd);
+	if (rc == 0)
+		*ret = json_incref(spec);
+	return rc;
+}

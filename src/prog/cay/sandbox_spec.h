@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: prog/cay/sandbox_spec.h - the request bodies of run, create and exec, made from the command line. */
+#ifndef CAY_PROG_SANDBOX_SPEC_H
+#define CAY_PROG_SANDBOX_SPEC_H
+
+#include "prog/cay/cli.h"
+
+/**
+ * sandbox_spec_make() - the SandboxCreate object of run or create: name, image, profile, labels, limits, mounts, exposed places.
+ * @cli:  arguments; @cli->err is filled on failure.
+ * @ret:  owned by the caller.
+ * @ret_cwd: set to the current directory when it is mounted at its own path, else NULL; free(). NULL: never mount it (create).
+ *
+ * Return: 0 or negative. Bad values, places of credentials and missing directories are refused before anything is asked of the server.
+ */
+int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd) attr_must_use;
+
+/**
+ * exec_spec_make() - the ExecCreate object of run or exec.
+ * @command: NULL-terminated. @spec: SandboxCreate whose mounts and exposed places say which parts of the caller's PATH exist inside;
+ *           NULL for exec. @cwd: working directory when --cwd says none; NULL leaves it to the server.
+ * @input, @tty: what the command's standard streams are.
+ */
+int exec_spec_make(struct cli *cli, char *const *command, const json_t *spec, const char *cwd,
+	bool input, bool tty, json_t **ret) attr_must_use;
+
+/**
+ * hidden_command_explain() - a command was not found inside: when it is on the caller's PATH in a place that the sandbox hides, say so.
+ * @name: the command. @can_expose: the verb takes --expose.
+ * Changes @cli->err to %ERR_CMD_HIDDEN with the place and the fix; leaves it when the command is nowhere here either.
+ */
+void hidden_command_explain(struct cli *cli, const char *name, bool can_expose);
+
+#endif
