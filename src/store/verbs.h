@@ -23,6 +23,7 @@ typedef int store_verb(struct job *job, json_t **ok, struct err *err);
 	VERB(remove, true) \
 	VERB(gc, true) \
 	VERB(usage, true) \
+	VERB(import, true) \
 	VERB(mask, true)
 
 #define VERB(name, pool) store_verb store_##name;
