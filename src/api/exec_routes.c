@@ -422,7 +422,7 @@ static int output_live(
 /* What was kept when the sandbox stopped. */
 static int output_saved(struct api_call *call, struct sandbox *sb, const struct exec *e)
 {
-	cleanup_free char *path = str_dupf("%s/exec/%s/%s", sb->srv->state, sb->id, e->id);
+	cleanup_free char *path = str_dupf("%s/exec/%s/%s", sb->srv->own_state, sb->id, e->id);
 	cleanup_fclose FILE *f = fopen(path, "re");
 	cleanup_buf struct buf in = BUF_INIT(FRAME_PAYLOAD_MAX * 2);
 	struct reader *r = reader_new(call, e);

@@ -405,7 +405,7 @@ static void saver_closed(struct stream *st)
 
 static int open_output(struct sandbox *sb, const struct exec *e)
 {
-	cleanup_free char *dir = str_dupf("%s/exec/%s", sb->srv->state, sb->id);
+	cleanup_free char *dir = str_dupf("%s/exec/%s", sb->srv->own_state, sb->id);
 	cleanup_free char *path = str_dupf("%s/%s", dir, e->id);
 
 	if (mkdir(dir, 0700) < 0 && errno != EEXIST)

@@ -336,11 +336,25 @@ void keeper_refill(struct server *srv)
 		(void)uv_timer_start(&srv->refill, on_refill, REFILL_MS, 0);
 }
 
+static struct keeper *pool_any(struct server *srv)
+{
+	list_for_each (&srv->keepers, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, node);
+
+		if (!k->claimed)
+			return k;
+	}
+	return NULL;
+}
+
 void keeper_drop_pool(struct server *srv)
 {
 	struct keeper *k;
 
-	while ((k = keeper_take(srv)) != NULL) {
+	while ((k = pool_any(srv)) != NULL) {
+		k->claimed = true;
+		(void)keeper_ready(
+			k, NULL); /* one that is being prepared is stopped when that is over */
 		slot_free(srv, k->slot);
 		keeper_end(k);
 		keeper_unref(k);
@@ -412,7 +426,7 @@ int keeper_connect(struct server *srv, const char *id)
 
 	if (fd < 0)
 		return -errno;
-	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s/keepers/%s.sock", srv->run,
+	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s/keepers/%s.sock", srv->own_run,
 		    id) >= (int)sizeof(address.sun_path))
 		return -ENAMETOOLONG;
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)

@@ -244,7 +244,7 @@ static void mask_start(struct server *srv)
 /* Groups of keepers that nobody knows: pool keepers of a server that was killed (they end by themselves), jobs. */
 static void bury_strangers(struct server *srv)
 {
-	cleanup_free char *path = str_dupf("%s/keepers", srv->run);
+	cleanup_free char *path = str_dupf("%s/keepers", srv->own_run);
 	DIR *dir = opendir(path);
 	const struct dirent *entry;
 
@@ -288,8 +288,8 @@ static void dispatch(struct http_conn *conn, void *ctx)
 
 static int open_all(struct server *srv, struct err *err)
 {
-	cleanup_free char *db = str_dupf("%s/cay.db", srv->state),
-			  *events = str_dupf("%s/events", srv->state);
+	cleanup_free char *db = str_dupf("%s/cay.db", srv->own_state),
+			  *events = str_dupf("%s/events", srv->own_state);
 	int rc = catalogue_open(db, srv->rootless, &srv->catalogue, err);
 
 	if (rc == 0)
@@ -341,6 +341,8 @@ static struct server *server_new(const struct server_setup *setup)
 
 	(void)!str_copy(srv->state, sizeof(srv->state), setup->state);
 	(void)!str_copy(srv->run, sizeof(srv->run), setup->run);
+	(void)snprintf(srv->own_state, sizeof(srv->own_state), "/proc/self/fd/%d", setup->state_fd);
+	(void)snprintf(srv->own_run, sizeof(srv->own_run), "/proc/self/fd/%d", setup->run_fd);
 	(void)!str_copy(srv->tag, sizeof(srv->tag), setup->tag);
 	srv->rootless = setup->rootless;
 	srv->uid_map = setup->uid_map;
@@ -370,11 +372,27 @@ static void on_signal(uv_signal_t *handle, attr_unused int number)
 	server_stop(handle->data);
 }
 
+/* Nothing of ours stays mounted when nothing runs. A later start mounts it again. */
+static void unmount_pool(struct server *srv)
+{
+	struct err err;
+
+	list_for_each (&srv->sandboxes, node, next) {
+		if (list_entry(node, struct sandbox, node)->keeper != NULL)
+			return;
+	}
+	if (srv->spawn_fd >= 0 && srv->storage != NULL &&
+		job_run(srv, json_pack("{s:s,s:s}", "verb", "storage", "op", "unmount"), NULL, NULL,
+			NULL, &err) < 0)
+		log_debug("store", "unmount: %s", err.msg);
+}
+
 static void stop_main(void *arg)
 {
 	struct server *srv = arg;
 
 	keeper_drop_pool(srv);
+	unmount_pool(srv);
 	uv_stop(srv->loop);
 }
 

@@ -113,6 +113,8 @@ struct image {
 struct server {
 	uv_loop_t *loop;
 	char state[4096], run[4096], tag[9];
+	char own_state[32],
+		own_run[32]; /* the same through descriptors: their parents may be closed to us */
 	bool rootless;
 	const char *uid_map; /* "range" or "single" */
 	char cgroup[16];     /* "v2" or "none" */
@@ -154,6 +156,8 @@ struct server_setup {
 	bool rootless;
 	const char *uid_map;
 	int listen_fd, spawn_fd;
+	int state_fd, run_fd; /* the directories, opened while that was allowed */
+
 	struct proc_connector *connector; /* fd -1 when there is none */
 	const char *process_error;
 	gid_t group;

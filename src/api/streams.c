@@ -147,7 +147,7 @@ static json_t *attach_request(const struct exec *e, uint64_t from)
 static void replay_saved(
 	struct stream *client, const struct sandbox *sb, const struct exec *e, uint64_t from)
 {
-	cleanup_free char *path = str_dupf("%s/exec/%s/%s", sb->srv->state, sb->id, e->id);
+	cleanup_free char *path = str_dupf("%s/exec/%s/%s", sb->srv->own_state, sb->id, e->id);
 	cleanup_fclose FILE *f = fopen(path, "re");
 	cleanup_buf struct buf in = BUF_INIT(FRAME_PAYLOAD_MAX * 2);
 	bool status = false;

@@ -121,6 +121,29 @@ static int configure(struct catalogue *c, struct err *err)
 		err);
 }
 
+/* SQLite makes paths absolute by following links; ours may lead through a descriptor (/proc/self/fd/N/…) and must be used as it is. */
+static int full_path_as_is(attr_unused sqlite3_vfs *vfs, const char *name, int size, char *out)
+{
+	if (str_copy(out, (size_t)size, name) < 0)
+		return SQLITE_CANTOPEN;
+	return SQLITE_OK;
+}
+
+static const char *vfs_name(void)
+{
+	static sqlite3_vfs vfs;
+	const sqlite3_vfs *standard = sqlite3_vfs_find("unix");
+
+	if (vfs.zName != NULL || standard == NULL)
+		return vfs.zName;
+	vfs = *standard;
+	vfs.pNext = NULL;
+	vfs.zName = "cay";
+	vfs.xFullPathname = full_path_as_is;
+	(void)sqlite3_vfs_register(&vfs, 0);
+	return vfs.zName;
+}
+
 int catalogue_open(const char *path, bool create, struct catalogue **ret, struct err *err)
 {
 	struct catalogue *c = xnew(struct catalogue);
@@ -130,7 +153,7 @@ int catalogue_open(const char *path, bool create, struct catalogue **ret, struct
 	rc = sqlite3_open_v2(path, &c->db,
 		     SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
 			     (create ? SQLITE_OPEN_CREATE : 0),
-		     NULL) != SQLITE_OK
+		     vfs_name()) != SQLITE_OK
 		     ? fail(c, err, "open catalogue")
 		     : 0;
 	if (rc == 0)

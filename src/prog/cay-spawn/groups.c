@@ -216,3 +216,11 @@ int groups_remove(const struct groups *g, const char *id)
 	}
 	return rc;
 }
+
+void groups_fini(const struct groups *g)
+{
+	if (g->base[0] != '\0')
+		(void)rmdir(g->base);
+	for (size_t i = 0; i < g->n_v1; i++)
+		(void)rmdir(g->v1[i]);
+}

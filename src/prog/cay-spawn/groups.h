@@ -28,6 +28,9 @@ int groups_make(const struct groups *g, const char *id) attr_must_use;
 /** groups_kill() - SIGKILL every process in BASE/ID. */
 void groups_kill(const struct groups *g, const char *id);
 
+/** groups_fini() - remove the groups of the instance itself when nothing is in them any more. */
+void groups_fini(const struct groups *g);
+
 /** groups_remove() - kill, and remove every group of @id. Return: 0 when nothing is left, -EBUSY while processes are, -errno. */
 int groups_remove(const struct groups *g, const char *id);
 

@@ -63,8 +63,7 @@ static void report(const struct spawn_event *e)
 {
 	int rc = fdpass_send(SPAWN_FD, e, sizeof(*e), NULL, 0);
 
-	if (rc < 0)
-		_exit(0); /* cayd is gone */
+	(void)rc; /* when cayd is gone the loop sees it */
 }
 
 static struct spawn_event event_for(enum spawn_event_kind kind, const char *id)
@@ -416,6 +415,15 @@ static bool request_valid(const struct spawn_request *r, ssize_t n)
 	       memchr(r->id, '\0', sizeof(r->id)) != NULL && id_valid(r->id);
 }
 
+/* cayd is gone. Jobs that were under way end by themselves; clear up behind those that have. */
+static attr_noreturn void finish(void)
+{
+	reap();
+	cleanups_run();
+	groups_fini(&groups);
+	_exit(0);
+}
+
 static void handle_request(void)
 {
 	struct spawn_request r;
@@ -426,7 +434,7 @@ static void handle_request(void)
 	struct spawn_event e;
 
 	if (n == 0 || n == -ECONNRESET)
-		exit(0);
+		finish();
 	if (n < 0 || !request_valid(&r, n)) {
 		log_error("spawn", "refused a malformed request");
 		return;

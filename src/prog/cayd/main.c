@@ -163,6 +163,13 @@ static int serve(struct place *p, int ready_fd)
 	setup.connector = &connector;
 	setup.process_error = reason;
 	setup.uid_map = !p->rootless || p->subuid != 0 ? "range" : "single";
+	setup.state_fd = open(p->state, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	setup.run_fd = open(p->run, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (setup.state_fd < 0 || setup.run_fd < 0) {
+		log_error("start", "open '%s' and '%s': %s", p->state, p->run,
+			strerrordesc_np(errno));
+		return 1;
+	}
 	setup.spawn_fd = start_spawn(p);
 	setup.listen_fd = listen_api(p);
 	if (setup.spawn_fd < 0 || setup.listen_fd < 0) {
