@@ -38,15 +38,16 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
 }
 
 /* A detached copy of a directory's mount, with ids translated in root mode. */
-static int clone_layer(const struct rootfs *r, const char *dir, bool recursive)
+static int clone_layer(const struct rootfs *r, const char *dir)
 {
-	cleanup_fd int mount = mount_clone(AT_FDCWD, dir, recursive);
+	/* mounts that a user namespace inherited are locked together: they come as a whole or not at all */
+	cleanup_fd int mount = mount_clone(AT_FDCWD, dir, r->rootless);
 	int rc;
 
 	if (mount < 0)
 		return mount;
 	if (!r->rootless) {
-		rc = mount_set_idmap(mount, r->userns, recursive);
+		rc = mount_set_idmap(mount, r->userns, false);
 		if (rc < 0)
 			return rc;
 	}
@@ -71,7 +72,7 @@ static int stage_mount(struct rootfs *r, int mount, char *path, size_t size)
 /* Attach a layer below the staging directory, where overlayfs can find it by path; @path receives that path. */
 static int stage_layer(struct rootfs *r, const char *dir, char *path, size_t size, struct err *err)
 {
-	cleanup_fd int mount = clone_layer(r, dir, false);
+	cleanup_fd int mount = clone_layer(r, dir);
 	int rc = mount;
 
 	if (rc >= 0)
@@ -335,13 +336,13 @@ static int cow_overlay(
 static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struct err *err)
 {
 	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-	cleanup_fd int mount = clone_layer(r, m->source, false);
+	cleanup_fd int mount = clone_layer(r, m->source);
 	int rc = mount;
 
 	if (m->mode == MOUNT_RO && !ablated("readonly_mounts"))
 		attrs |= MOUNT_ATTR_RDONLY;
 	if (rc >= 0)
-		rc = mount_set(mount, attrs, false);
+		rc = mount_set(mount, attrs, r->rootless);
 	return rc < 0 ? err_raise_sys(err, rc, "mount '%s'", m->source) : TAKE_FD(mount);
 }
 

@@ -346,7 +346,9 @@ static int take_owner(const struct mask *m, int dirfd, const char *name, const s
 
 static int like_host(struct mask *m, int parent, const char *name, const char *path)
 {
-	cleanup_fd int host = raw_openat2(m->host, path, O_RDONLY | O_DIRECTORY, 0, ON_HOST);
+	/* without root we may not look into every directory, and need not: its attributes are not ours to set */
+	int how = m->store->rootless ? O_PATH : O_RDONLY;
+	cleanup_fd int host = raw_openat2(m->host, path, how | O_DIRECTORY, 0, ON_HOST);
 	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
 	struct stat st;
 	int rc;
