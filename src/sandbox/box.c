@@ -248,38 +248,45 @@ static int set_limits(const struct box *box, const struct spec *spec, struct err
 	return rc < 0 ? err_raise_sys(err, rc, "set the limits") : 0;
 }
 
-static int make_order(
-	const struct spec *spec, struct builder_attach *order, size_t *ret_size, struct err *err)
+/* Everything that the builder attaches, in order: the root, parts of it, the mounts of the specification. */
+struct order {
+	struct builder_attach *message;
+	size_t text; /* bytes used of message->targets */
+	int mounts[1 + ROOTFS_PARTS_MAX + SPEC_MOUNTS_MAX];
+	size_t n;
+};
+
+static void order_fini(struct order *o)
 {
-	size_t used = 0;
+	while (o->n > 0)
+		(void)close(o->mounts[--o->n]);
+	free(o->message);
+}
 
-	order->limits = spec->limits;
-	order->n_targets = (uint32_t)spec->n_mounts;
-	if (str_copy(order->hostname, sizeof(order->hostname), spec->hostname) < 0)
-		return err_raise(err, ERR_INVALID, "host name is too long");
-	for (size_t i = 0; i < spec->n_mounts; i++) {
-		size_t n = strlen(spec->mounts[i].target) + 1;
+/* Takes @mount, also on failure. @target NULL: the root itself. */
+static int order_add(
+	struct order *o, int mount, const char *prefix, const char *target, struct err *err)
+{
+	size_t room = sizeof(o->message->targets) - o->text;
+	int n;
 
-		if (used + n > sizeof(order->targets))
-			return err_raise(
-				err, ERR_TOO_LARGE, "the mount targets are too long together");
-		memcpy(order->targets + used, spec->mounts[i].target, n);
-		used += n;
-	}
-	*ret_size = offsetof(struct builder_attach, targets) + used;
+	BUG_ON(o->n >= ARRAY_SIZE(o->mounts));
+	o->mounts[o->n++] = mount;
+	if (target == NULL)
+		return 0;
+	n = snprintf(o->message->targets + o->text, room, "%s%s", prefix, target);
+	if (n < 0 || (size_t)n >= room)
+		return err_raise(err, ERR_TOO_LARGE, "the mount targets are too long together");
+	o->text += (size_t)n + 1;
+	o->message->n_targets++;
 	return 0;
 }
 
-static int place_root(
-	struct box *box, const struct spec *spec, const int *mounts, size_t n, struct err *err)
+static int place_root(struct box *box, const struct order *o, struct err *err)
 {
-	cleanup_free struct builder_attach *order = xnew(struct builder_attach);
-	size_t size;
-	int rc = make_order(spec, order, &size, err);
+	int rc = fdpass_send(box->builder_sock, o->message,
+		offsetof(struct builder_attach, targets) + o->text, o->mounts, o->n);
 
-	if (rc < 0)
-		return rc;
-	rc = fdpass_send(box->builder_sock, order, size, mounts, n);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "send the mounts to the builder");
 	return builder_answer(box, NULL, 0, err);
@@ -325,44 +332,59 @@ static int set_disk_limit(const struct box *box, const struct spec *spec, struct
 /* The root made ahead of time if it is what @spec wants, else a new one. */
 static int take_root(struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
-	int rc;
-
 	if (box->root >= 0 && str_eq(box->root_image, spec->image) &&
 		spec_layers_equal(&box->root_lower, &spec->lower))
-		rc = TAKE_FD(box->root);
-	else
-		rc = rootfs_root(&box->rootfs, spec->image, &spec->lower, live, err);
-	if (rc >= 0 && spec->profile == PROFILE_STRICT && !ablated("nosuid_strict") &&
-		mount_set(rc, MOUNT_ATTR_NOSUID, false) < 0) {
-		(void)close(rc);
-		return err_raise(err, ERR_INTERNAL, "ignore set-uid bits of the root");
+		return TAKE_FD(box->root);
+	return rootfs_root(&box->rootfs, spec->image, &spec->lower, live, err);
+}
+
+static int order_root(struct box *box, const struct spec *spec, const char *live, struct order *o,
+	struct err *err)
+{
+	struct rootfs_parts parts = { .n = 0 };
+	int rc = take_root(box, spec, live, err);
+
+	if (rc >= 0)
+		rc = order_add(o, rc, NULL, NULL, err);
+	if (rc == 0)
+		rc = rootfs_parts(&box->rootfs, spec, live, &parts, err);
+	for (size_t i = 0; rc == 0 && i < parts.n; i++)
+		rc = order_add(o, TAKE_FD(parts.mount[i]), "/", parts.name[i], err);
+	for (size_t i = 0; rc == 0 && i < o->n; i++) {
+		if (spec->profile == PROFILE_STRICT && !ablated("nosuid_strict") &&
+			mount_set(o->mounts[i], MOUNT_ATTR_NOSUID, false) < 0)
+			rc = err_raise(err, ERR_INTERNAL, "ignore set-uid bits of the root");
 	}
+	for (size_t i = 0; i < parts.n; i++)
+		fd_close(&parts.mount[i]);
 	return rc;
 }
 
 static int mount_root(struct box *box, const struct spec *spec, struct err *err)
 {
-	int mounts[SPEC_MOUNTS_MAX + 1], rc;
+	cleanup(order_fini) struct order o = { .message = xnew(struct builder_attach) };
+	int mounts[SPEC_MOUNTS_MAX], rc;
 	char live[PATH_MAX];
 
 	live_path(box, live);
+	o.message->limits = spec->limits;
+	if (str_copy(o.message->hostname, sizeof(o.message->hostname), spec->hostname) < 0)
+		return err_raise(err, ERR_INVALID, "host name is too long");
 	rc = rootfs_points(&box->rootfs, spec, live, err);
 	if (rc == 0)
 		rc = make_trees(box, spec, err);
 	if (rc == 0)
-		rc = take_root(box, spec, live, err);
+		rc = order_root(box, spec, live, &o, err);
+	if (rc == 0)
+		rc = rootfs_mounts(&box->rootfs, spec, live, mounts, err);
 	if (rc < 0)
 		return rc;
-	mounts[0] = rc;
-	rc = rootfs_mounts(&box->rootfs, spec, live, mounts + 1, err);
-	if (rc < 0) {
-		(void)close(mounts[0]);
-		return rc;
+	for (size_t i = 0; i < spec->n_mounts; i++) {
+		int added = order_add(&o, mounts[i], "", spec->mounts[i].target, err);
+
+		rc = rc == 0 ? added : rc;
 	}
-	rc = place_root(box, spec, mounts, spec->n_mounts + 1, err);
-	for (size_t i = 0; i <= spec->n_mounts; i++)
-		(void)close(mounts[i]);
-	return rc;
+	return rc < 0 ? rc : place_root(box, &o, err);
 }
 
 int box_start(struct box *box, struct spec *spec, struct err *err)

@@ -659,7 +659,7 @@ void builder_main(const struct builder_options *options)
 		.limits = -1,
 		.u2 = -1,
 		.pts = -1 };
-	int mounts[SPEC_MOUNTS_MAX + 1];
+	int mounts[FDPASS_MAX];
 	struct err err = { 0 };
 	size_t n_mounts;
 	ssize_t n;

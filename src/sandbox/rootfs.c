@@ -9,9 +9,11 @@
 #include "sys/mount.h"
 #include "sys/raw.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 /*
  * Where layers are staged, in a mount namespace of our own. Overlayfs shows the paths of its layers in /proc/self/mountinfo inside the
@@ -281,6 +283,216 @@ static int stage_host_root(
 	return rc < 0 ? err_raise_sys(err, rc, "mount the host's root read-only") : 0;
 }
 
+/*
+ * Rootless: "/" itself cannot be a layer, because a user namespace may not separate a mount from what is mounted on it (EINVAL). So the root is an
+ * overlay over our own skeleton, and each top-level directory of this list is one more overlay, whose changes lie where those of one
+ * overlay over "/" would: LIVE/0/upper/NAME.
+ */
+static const char *const host_parts[] = { "usr", "etc", "var", "opt", "bin", "sbin", "lib", "lib32",
+	"lib64", "libx32" };
+
+static int open_points(const char *live, struct err *err);
+
+static int make_skeleton(const char *live, struct err *err)
+{
+	cleanup_fd int points = open_points(live, err);
+
+	if (points < 0)
+		return points;
+	for (size_t i = 0; i < ARRAY_SIZE(host_parts); i++) {
+		char path[16], to[PATH_MAX];
+		ssize_t n;
+		struct stat st;
+
+		(void)snprintf(path, sizeof(path), "/%s", host_parts[i]);
+		if (lstat(path, &st) < 0)
+			continue;
+		n = S_ISLNK(st.st_mode) ? readlink(path, to, sizeof(to) - 1) : 0;
+		to[n > 0 ? n : 0] = '\0';
+		if ((S_ISLNK(st.st_mode) && symlinkat(to, points, host_parts[i]) < 0 &&
+			    errno != EEXIST) ||
+			(S_ISDIR(st.st_mode) && mkdirat(points, host_parts[i], 0755) < 0 &&
+				errno != EEXIST))
+			return err_raise_sys(err, -errno, "copy '%s' of the host", path);
+	}
+	return 0;
+}
+
+/* The layers of @lower have NAME only where they say something about it. */
+static int add_part_layers(const struct rootfs *r, const struct spec_layers *lower,
+	const char *name, struct overlay *o, struct err *err)
+{
+	for (size_t i = 0; i < lower->n; i++) {
+		char dir[PATH_MAX], path[PATH_MAX];
+		struct stat st;
+		int rc;
+
+		if (snprintf(dir, sizeof(dir), "%s/%s", lower->dirs[i], name) >= (int)sizeof(dir))
+			return err_raise(
+				err, ERR_INVALID, "path of layer '%s' is too long", lower->dirs[i]);
+		if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+			continue;
+		rc = in_pool(r, dir, path, err);
+		if (rc < 0)
+			return rc;
+		add_lower(o, path);
+	}
+	return 0;
+}
+
+static int mount_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
+	const char *name, struct err *err)
+{
+	cleanup(overlay_fini) struct overlay o = { 0 };
+	char path[PATH_MAX], host[PART_NAME_SIZE + 1], upper[PART_NAME_SIZE + 16],
+		work[PART_NAME_SIZE + 16];
+	cleanup_fd int dir = open(live, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	int rc;
+
+	(void)snprintf(host, sizeof(host), "/%s", name);
+	(void)snprintf(upper, sizeof(upper), "0/upper/%s", name);
+	(void)snprintf(work, sizeof(work), "0/work-%s", name);
+	for (char *c = work + strlen("0/work-"); *c != '\0'; c++)
+		*c = *c == '/' ? '-' : *c;
+	rc = dir < 0 ? -errno : file_mkdirs_at(dir, upper, 0755);
+	if (rc == 0)
+		rc = file_mkdirs_at(dir, work, 0700);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make the tree of '%s'", host);
+	rc = in_pool(r, live, path, err);
+	if (rc < 0)
+		return rc;
+	if (snprintf(o.upper, PATH_MAX, "%s/%s", path, upper) >= PATH_MAX ||
+		snprintf(o.work, PATH_MAX, "%s/%s", path, work) >= PATH_MAX)
+		return err_raise(err, ERR_INVALID, "path of '%s' is too long", live);
+	rc = add_part_layers(r, lower, name, &o, err);
+	if (rc == 0)
+		rc = stage_layer(r, host, path, sizeof(path), err);
+	if (rc < 0)
+		return rc;
+	add_lower(&o, path);
+	rc = mount_overlay(r, &o, MOUNT_ATTR_NODEV);
+	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' of the host", host) : rc;
+}
+
+/* Does a layer say that the host's entry of this name is not to be seen? A whiteout does, and a file or opaque directory in its place. */
+static bool layers_hide(const struct rootfs *r, const struct spec_layers *lower, const char *name)
+{
+	for (size_t i = 0; i < lower->n; i++) {
+		char path[PATH_MAX], value[2];
+		struct stat st;
+
+		if (snprintf(path, sizeof(path), "%s/%s", lower->dirs[i], name) >=
+				(int)sizeof(path) ||
+			lstat(path, &st) < 0)
+			continue;
+		if (!S_ISDIR(st.st_mode) ||
+			lgetxattr(path,
+				r->rootless ? "user.overlay.opaque" : "trusted.overlay.opaque",
+				value, 1) == 1)
+			return true;
+	}
+	return false;
+}
+
+static int add_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
+	const char *name, struct rootfs_parts *parts, struct err *err);
+
+/* The directory has mounts below it: take its subdirectories one by one instead. */
+static int split_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
+	const char *name, struct rootfs_parts *parts, struct err *err)
+{
+	cleanup_fd int points = open_points(live, err);
+	char path[PART_NAME_SIZE + 1];
+	struct dirent *e;
+	DIR *dir;
+	int rc = points < 0 ? points : 0;
+
+	(void)snprintf(path, sizeof(path), "/%s", name);
+	dir = opendir(path);
+	if (dir == NULL)
+		return rc; /* not ours to read, so nothing that the sandbox could read either */
+	while (rc == 0 && (e = readdir(dir)) != NULL) {
+		char child[PART_NAME_SIZE];
+
+		if (e->d_type != DT_DIR || str_eq(e->d_name, ".") || str_eq(e->d_name, "..") ||
+			snprintf(child, sizeof(child), "%s/%s", name, e->d_name) >=
+				(int)sizeof(child) ||
+			layers_hide(r, lower, child))
+			continue;
+		rc = file_mkdirs_at(points, child, 0755);
+		if (rc == 0)
+			rc = add_part(r, lower, live, child, parts, err);
+		else
+			(void)err_raise_sys(err, rc, "mount point '/%s'", child);
+	}
+	(void)closedir(dir);
+	return rc;
+}
+
+static int add_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
+	const char *name, struct rootfs_parts *parts, struct err *err)
+{
+	int rc;
+
+	if (parts->n == ROOTFS_PARTS_MAX)
+		return 0; /* deep below something split up: it stays empty */
+	rc = mount_part(r, lower, live, name, err);
+	if (rc == -EINVAL)
+		return split_part(r, lower, live, name, parts, err);
+	if (rc < 0)
+		return rc;
+	parts->mount[parts->n] = rc;
+	return str_copy(parts->name[parts->n++], PART_NAME_SIZE, name);
+}
+
+int rootfs_parts(struct rootfs *r, const struct spec *spec, const char *live,
+	struct rootfs_parts *parts, struct err *err)
+{
+	int rc = 0;
+
+	parts->n = 0;
+	if (!r->rootless || !str_eq(spec->image, "host"))
+		return 0;
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(host_parts); i++) {
+		char path[16];
+		struct stat st;
+
+		(void)snprintf(path, sizeof(path), "/%s", host_parts[i]);
+		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+			rc = add_part(r, &spec->lower, live, host_parts[i], parts, err);
+	}
+	if (rc < 0)
+		rootfs_parts_close(parts);
+	return rc;
+}
+
+void rootfs_parts_close(struct rootfs_parts *parts)
+{
+	while (parts->n > 0)
+		(void)close(parts->mount[--parts->n]);
+}
+
+/* The image as the lowest layer of the root. */
+static int add_image(
+	struct rootfs *r, const char *image, const char *live, struct overlay *o, struct err *err)
+{
+	char path[PATH_MAX], dir[PATH_MAX];
+	int rc;
+
+	if (str_eq(image, "host") && r->rootless)
+		return make_skeleton(live, err);
+	if (str_eq(image, "host")) {
+		rc = stage_host_root(r, live, path, sizeof(path), err);
+	} else {
+		(void)snprintf(dir, sizeof(dir), "%s/pool/images/%s/rootfs", r->state, image);
+		rc = in_pool(r, dir, path, err);
+	}
+	if (rc == 0)
+		add_lower(o, path);
+	return rc;
+}
+
 int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *lower,
 	const char *live, struct err *err)
 {
@@ -298,15 +510,9 @@ int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *l
 	rc = add_layers(r, lower, &o, err);
 	if (rc < 0)
 		return rc;
-	if (str_eq(image, "host")) {
-		rc = stage_host_root(r, live, path, sizeof(path), err);
-	} else {
-		(void)snprintf(dir, sizeof(dir), "%s/pool/images/%s/rootfs", r->state, image);
-		rc = in_pool(r, dir, path, err);
-	}
+	rc = add_image(r, image, live, &o, err);
 	if (rc < 0)
 		return rc;
-	add_lower(&o, path);
 	rc = set_upper(r, live, 0, &o, err);
 	if (rc < 0)
 		return rc;

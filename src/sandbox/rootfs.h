@@ -39,6 +39,23 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
 int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *lower,
 	const char *live, struct err *err) attr_must_use;
 
+#define ROOTFS_PARTS_MAX 30
+#define PART_NAME_SIZE   128
+
+/** struct rootfs_parts - mounts of the host image besides its root (rootless only). */
+struct rootfs_parts {
+	size_t n;
+	int mount[ROOTFS_PARTS_MAX];
+	char name[ROOTFS_PARTS_MAX][PART_NAME_SIZE]; /* below "/" */
+};
+
+/** rootfs_parts() - make what has to be mounted onto the root before anything else; none in root mode. 0 or an error. */
+int rootfs_parts(struct rootfs *r, const struct spec *spec, const char *live,
+	struct rootfs_parts *parts, struct err *err) attr_must_use;
+
+/** rootfs_parts_close() - close the mounts; @parts is empty afterwards. */
+void rootfs_parts_close(struct rootfs_parts *parts);
+
 /**
  * rootfs_mounts() - make the mounts of @spec->mounts.
  * @mounts: room for @spec->n_mounts descriptors; filled with detached mounts on success, owned by the caller.
