@@ -192,7 +192,7 @@ class Supervisor:
             if os.path.exists(self.top) and not self.options.keep and not self.died:
                 left.append("directory " + self.top)
         for tag in self.tags:
-            left += ["cgroup " + c for c in leaks.cgroups(tag)]
+            left += ["cgroup " + leaks.cgroup_report(c) for c in leaks.cgroups(tag)]
         if self.options.exclusive:
             left += ["file " + n for n in sorted(leaks.listing() - before) if n != self.top]
         if left:
@@ -234,14 +234,16 @@ def run_file(path, options, totals):
 
         def printed():
             noise.seek(0)
-            return "".join(noise.readlines()[-60:])
+            lines = noise.readlines()
+            marks = [i for i, line in enumerate(lines) if line.startswith("=== ")]
+            return "".join(lines[marks[-1] if marks else 0:][-60:])
         for line in results:
             result = json.loads(line)
             seen += 1
             detail = result["detail"]
             if result["result"] == "fail":
                 failed = True
-                detail += "\n--- output of the file so far\n" + printed()
+                detail += "\n--- printed last\n" + printed()
             totals.add(result["result"], f"{name}.{result['case']}", result["seconds"], detail)
         if process.wait() != 0 and not failed:
             totals.add("fail", name, time.monotonic() - start, printed())

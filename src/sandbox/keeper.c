@@ -232,6 +232,9 @@ static void forget_old_execs(struct keeper *k)
 
 static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
 {
+	/* "killed" and "timeout" say that the whole tree is gone: its other members die a moment after the first */
+	if (e->killed || e->timed_out)
+		(void)!cgroup_leaf_wait_empty(&k->box.cgroup, e->leaf, KILL_TIMEOUT_MS);
 	/* what an attached client has not got yet stays; only without one may the oldest output give way */
 	(void)exec_read(e, &e->out, RING_STDOUT, needed_from(k, e));
 	(void)exec_read(e, &e->err, RING_STDERR, needed_from(k, e));

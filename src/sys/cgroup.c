@@ -328,12 +328,13 @@ int cgroup_kill(const struct cgroup *cg, const char *name)
 }
 
 /* cgroup.events wakes POLLPRI at every change; wait until @key is @want. */
-static int wait_event(const struct cgroup *cg, const char *key, uint64_t want, int timeout_ms)
+static int wait_event(
+	const struct cgroup *cg, const char *name, const char *key, uint64_t want, int timeout_ms)
 {
 	uint64_t deadline = clock_now_ns() + (unsigned int)timeout_ms * NS_PER_MS;
 	char path[CGROUP_PATH_SIZE];
 	cleanup_fd int fd = -1;
-	int rc = box_file(cg, NULL, "cgroup.events", path);
+	int rc = box_file(cg, name, "cgroup.events", path);
 
 	if (rc < 0)
 		return rc;
@@ -365,12 +366,17 @@ int cgroup_freeze(const struct cgroup *cg, bool freeze, int timeout_ms)
 		rc = file_write_at(AT_FDCWD, path, freeze ? "1" : "0");
 	if (rc < 0)
 		return rc;
-	return wait_event(cg, "frozen", freeze ? 1 : 0, timeout_ms);
+	return wait_event(cg, NULL, "frozen", freeze ? 1 : 0, timeout_ms);
 }
 
 int cgroup_wait_empty(const struct cgroup *cg, int timeout_ms)
 {
-	return wait_event(cg, "populated", 0, timeout_ms);
+	return wait_event(cg, NULL, "populated", 0, timeout_ms);
+}
+
+int cgroup_leaf_wait_empty(const struct cgroup *cg, const char *name, int timeout_ms)
+{
+	return wait_event(cg, name, "populated", 0, timeout_ms);
 }
 
 bool cgroup_leaf_populated(const struct cgroup *cg, const char *name)

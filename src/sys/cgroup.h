@@ -75,6 +75,9 @@ int cgroup_freeze(const struct cgroup *cg, bool freeze, int timeout_ms) attr_mus
 /** cgroup_wait_empty() - wait until `box` holds no process. Return: 0, -ETIMEDOUT, -errno. */
 int cgroup_wait_empty(const struct cgroup *cg, int timeout_ms) attr_must_use;
 
+/** cgroup_leaf_wait_empty() - wait until `box/NAME` holds no process. Return: 0, -ETIMEDOUT, -errno. */
+int cgroup_leaf_wait_empty(const struct cgroup *cg, const char *name, int timeout_ms) attr_must_use;
+
 /** cgroup_leaf_populated() - does `box/NAME` hold a process? false when unknown. */
 bool cgroup_leaf_populated(const struct cgroup *cg, const char *name);
 

@@ -31,16 +31,3 @@ def test_the_core_without_newer_features(tmp):
             instance.call("DELETE", f"/v1/sandboxes/{sandbox['id']}?force=true")
     finally:
         instance.close()
-
-
-def test_unknown_names_are_refused(tmp):
-    instance = cay.Instance(tmp, env={"CAY_WITHOUT": "no-such-feature"})
-    try:
-        instance.start()
-    except RuntimeError as error:
-        contains(str(error), "no-such-feature")
-        instance.process = None
-    else:
-        contains(instance.log_tail(), "no-such-feature")
-    finally:
-        instance.close()

@@ -119,12 +119,13 @@ class Instance:
 
     def __init__(self, parent="/tmp", user=None, env=None, programs=BUILD):
         self.dir = tempfile.mkdtemp(prefix="i-", dir=parent)
+        os.chmod(self.dir, 0o755)  # cayd gives up root and must get through
         self.user, self.programs = user, programs
         self.state, self.run = os.path.join(self.dir, "state"), os.path.join(self.dir, "run")
         self.socket = os.path.join(self.run, "cayd.sock")
         self.log = os.path.join(self.dir, "cayd.log")
         self.extra = dict(env or {})
-        self.process = None
+        self.process, self.answered = None, False
         self.tags = set()
         for path in (self.state, self.run):
             os.mkdir(path, 0o755)
@@ -157,6 +158,7 @@ class Instance:
             self.process = self.popen([os.path.join(self.programs, "cayd"), "--foreground"], env=self.environment(**more),
                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.wait_answering()
+        self.answered = True
         self.tags.add("cay-" + self.get("/v1/version")["tag"])
         return self
 
@@ -211,6 +213,8 @@ class Instance:
             shutil.rmtree(self.dir, ignore_errors=True)
             return
         try:
+            if not self.answered:
+                return
             if not self.alive():
                 self.start()
             self.note_tags()
@@ -222,7 +226,7 @@ class Instance:
             if self.alive():
                 self.process.kill()
                 self.process.wait(STOP_SECONDS)
-        subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
+            subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
 
     def leftovers(self, seconds=10):
         """What is left of a stopped instance, as text lines. Waits for what is on its way out."""
@@ -235,15 +239,28 @@ class Instance:
                 os.close(fd)
             leaks_reap_known(self)
             mine = self.own_processes()
+        self.put_away()
         found = ["process " + leaks.describe(p) for p in mine]
         found += ["mount " + m for m in leaks.mounts(self.dir)]
         found += ["loop device " + d for d in leaks.loops(self.dir)]
         for tag in self.tags:
-            found += ["cgroup " + c for c in leaks.cgroups(tag)]
+            found += ["cgroup " + leaks.cgroup_report(c) for c in leaks.cgroups(tag)]
         keepers = os.path.join(self.run, "keepers")
         if os.path.isdir(keepers):
             found += ["socket " + n for n in os.listdir(keepers)]
         return found
+
+    def put_away(self):
+        """What stays by design when cayd ends: the mounted pool, and the instance's own cgroup while nothing is in it."""
+        pool = os.path.join(self.state, "pool")
+        if os.path.ismount(pool):
+            subprocess.run(["umount", pool], check=False, capture_output=True)
+        for tag in self.tags:
+            for path in leaks.cgroups(tag):
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    pass
 
     def own_processes(self):
         """Live processes in the cgroups of this instance, or whose environment names its state directory."""

@@ -140,6 +140,12 @@ def cgroups(tag):
     return found
 
 
+def cgroup_report(path):
+    """A left-over cgroup with what is in it."""
+    inside = [os.path.relpath(where, path) for where, _, _ in os.walk(path) if where != path]
+    return path + (": " + " ".join(inside[:8]) if inside else "")
+
+
 def mounts(prefix):
     """Mount points at or below @prefix, and mounts whose source lies there, seen from here."""
     found = []
@@ -153,11 +159,12 @@ def mounts(prefix):
 
 
 def loops(prefix):
-    """Loop devices whose backing file lies below @prefix (also when it was deleted)."""
+    """Loop devices whose backing file lies below @prefix (also when it was deleted). One that goes by itself with its last user is
+    none: a mount or an open descriptor of ours is found as such, and a mount namespace of somebody else may hold a copy for a while."""
     found = []
     for name in os.listdir("/sys/block"):
         backing = read(f"/sys/block/{name}/loop/backing_file").strip()
-        if backing.startswith(prefix):
+        if backing.startswith(prefix) and read(f"/sys/block/{name}/loop/autoclear").strip() != "1":
             found.append(f"/dev/{name} ({backing})")
     return found
 
