@@ -3,7 +3,8 @@
  * api/streams.c - upgraded connections: POST /v1/run and GET …/attach.
  *
  * A pump joins a client's stream with a keeper's connection: frames of the exec's channel go to the client as channel 0, the client's STDIN, RESIZE, SIGNAL and WINDOW
- * go to the keeper. Flow control is the keeper's and the client's own (WINDOW in both directions); what is queued here is bounded by the window that the attach asks for.
+ * go to the keeper. Flow control is the keeper's and the client's own (WINDOW in both directions); what is queued here is bounded by the window that the attach asks for,
+ * and a client that ignores the windows of its STDIN is not read until the command has taken what it sent: the keeper would drop a connection that overruns it.
  */
 #include "api/server.h"
 #include "api_handlers.h"
@@ -20,6 +21,7 @@ struct pump {
 	struct stream *client;
 	struct framelink *keeper; /* where the client's frames go */
 	uint16_t channel;
+	size_t input_open; /* bytes of STDIN that the command has not taken yet */
 	bool status_sent;
 	bool broken; /* the keeper's side is over */
 	struct http_conn *conn;
@@ -52,10 +54,14 @@ static void pump_down(struct pump *p, const struct frame *f)
 	if (f->type == FRAME_EVENT || f->type == FRAME_REPLY || p->status_sent)
 		return;
 	send_frame(p->client, f->type, f->payload, f->size);
-	if (f->type == FRAME_STATUS) {
-		p->status_sent = true;
-		waiters_wake(&p->client->readable);
+	if (f->type == FRAME_WINDOW && f->size == 4) {
+		size_t taken = frame_get_u32(f->payload);
+
+		p->input_open -= taken < p->input_open ? taken : p->input_open;
 	}
+	p->status_sent = f->type == FRAME_STATUS;
+	if (f->type == FRAME_STATUS || f->type == FRAME_WINDOW)
+		waiters_wake(&p->client->readable);
 }
 
 static void on_sink(struct exec_sink *sink, const struct frame *f)
@@ -102,7 +108,10 @@ static int pump_up(struct pump *p)
 			rc = n < 0 ? -EBADMSG : 0;
 			break;
 		}
+		if (f.type == FRAME_STDIN && p->input_open >= WINDOW_BYTES)
+			break;
 		used += (size_t)n;
+		p->input_open += f.type == FRAME_STDIN ? f.size : 0;
 		if (f.type != FRAME_STDIN && f.type != FRAME_RESIZE && f.type != FRAME_SIGNAL &&
 			f.type != FRAME_WINDOW)
 			rc = -EBADMSG;

@@ -22,9 +22,10 @@
 #include <sys/sysmacros.h>
 
 #define PENDING_MAX (256U << 10) /* output waiting for our standard streams */
-#define INPUT_MAX   (256U << 10) /* input waiting for the server */
-#define ACK_BYTES   (64U << 10)  /* tell the server after so many bytes that they were taken */
-#define READ_SIZE   (64U << 10)
+#define INPUT_MAX \
+	(256U << 10) /* input sent and not taken by the command yet: signals must not wait behind more */
+#define ACK_BYTES (64U << 10) /* tell the server after so many bytes that they were taken */
+#define READ_SIZE (64U << 10)
 
 struct sink {
 	int fd;
@@ -40,7 +41,7 @@ struct stream {
 	struct stream_result *r;
 	int fd, signals;
 	struct buf in, out;
-	size_t out_used, unacked;
+	size_t out_used, unacked, input_open;
 	struct sink sinks[2];
 	bool together; /* both streams are one file: one sink keeps their order */
 	bool input, eof;
@@ -198,7 +199,16 @@ static int on_input(struct stream *s)
 		return 1;
 	}
 	frame_encode(&s->out, FRAME_STDIN, 0, bytes, (size_t)n);
+	s->input_open += (size_t)n;
 	return 0;
+}
+
+/* The command took some of its input. */
+static void on_window(struct stream *s, const struct frame *f)
+{
+	size_t taken = f->size == 4 ? frame_get_u32(f->payload) : 0;
+
+	s->input_open -= taken < s->input_open ? taken : s->input_open;
 }
 
 static void acknowledge(struct stream *s, size_t n)
@@ -272,6 +282,9 @@ static int on_output(struct stream *s, const struct frame *f)
 		acknowledge(s, n);
 		return 0;
 	}
+	/* a reader that is always behind never empties the buffer: what was written must make room all the same */
+	buf_consume(&sink->wait, sink->used);
+	sink->used = 0;
 	buf_add(&sink->wait, f->payload + 8, n);
 	if (buf_failed(&sink->wait))
 		return bad_stream(s);
@@ -335,6 +348,7 @@ static int on_frame(struct stream *s, const struct frame *f)
 	case FRAME_ERROR:
 		return on_error(s, f);
 	case FRAME_WINDOW:
+		on_window(s, f);
 		return 0;
 	case FRAME_REQUEST:
 	case FRAME_REPLY:
@@ -406,7 +420,7 @@ static int turn(struct stream *s)
 		p[1].events = POLLIN;
 	if (s->out.n > s->out_used)
 		p[1].events |= POLLOUT;
-	if (s->input && s->out.n - s->out_used < INPUT_MAX)
+	if (s->input && s->input_open < INPUT_MAX)
 		p[2].fd = STDIN_FILENO;
 	if (p[1].events == 0)
 		p[1].fd = -1; /* a hang-up is seen when there is room again */
