@@ -26,7 +26,7 @@ static char *state_directory(void)
 static int ask_program(struct cli *cli, json_t **ret)
 {
 	cleanup_free char *path = NULL, *state = state_directory();
-	char *argv[] = { (char *)(uintptr_t) "cay-keeper", (char *)(uintptr_t) "--doctor", state,
+	char *argv[] = { (char *)(uintptr_t) "cay-keeper", (char *)(uintptr_t) "doctor", state,
 		NULL };
 	posix_spawn_file_actions_t actions;
 	struct buf text = BUF_INIT(1U << 20);
@@ -55,7 +55,7 @@ static int ask_program(struct cli *cli, json_t **ret)
 	buf_free(&text);
 	return *ret != NULL
 		       ? 0
-		       : err_raise(&cli->err, ERR_INTERNAL, "'%s --doctor' gave no report", path);
+		       : err_raise(&cli->err, ERR_INTERNAL, "'%s doctor' gave no report", path);
 }
 
 static void put_check(const struct cli *cli, struct buf *out, const json_t *check)
