@@ -135,14 +135,40 @@ void copier_free(struct copier *c)
 	free(c);
 }
 
+/* Between file systems the kernel copies nothing for us. */
+static ssize_t copy_plain(int from, int to, off_t at, size_t want)
+{
+	static char chunk[1 << 17];
+	ssize_t n = pread(from, chunk, want < sizeof(chunk) ? want : sizeof(chunk), at);
+
+	for (ssize_t done = 0; done < n;) {
+		ssize_t w = pwrite(to, chunk + done, (size_t)(n - done), at + done);
+
+		if (w < 0)
+			return -1;
+		done += w;
+	}
+	return n;
+}
+
 static int copy_range(int from, int to, off_t at, off_t end)
 {
+	bool plain = false;
+
 	while (at < end) {
 		loff_t in = at, out = at;
-		ssize_t n = copy_file_range(from, &in, to, &out, (size_t)(end - at), 0);
+		size_t want = (size_t)(end - at);
+		ssize_t n = plain ? copy_plain(from, to, at, want)
+				  : copy_file_range(from, &in, to, &out, want, 0);
 
 		if (n < 0 && errno == EINTR)
 			continue;
+		if (n < 0 && !plain &&
+			(errno == EXDEV || errno == EOPNOTSUPP || errno == ENOSYS ||
+				errno == EINVAL)) {
+			plain = true;
+			continue;
+		}
 		if (n < 0)
 			return -errno;
 		if (n == 0) /* it shrank; the second pass sees that */

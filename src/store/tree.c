@@ -367,3 +367,21 @@ int tree_sync(int dirfd)
 		rc = -errno;
 	return rc;
 }
+
+int tree_own(int dirfd, uid_t uid, gid_t gid)
+{
+	cleanup_names struct tree_names names = { 0 };
+	int rc = tree_names(dirfd, &names);
+
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		struct stat st;
+
+		if (fstatat(dirfd, names.names[i], &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+			fchownat(dirfd, names.names[i], uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
+			rc = -errno;
+		else if (!S_ISLNK(st.st_mode) &&
+			 fchmodat(dirfd, names.names[i], st.st_mode & 07777, 0) < 0)
+			rc = -errno;
+	}
+	return rc;
+}

@@ -88,6 +88,9 @@ struct tree_count {
 /** tree_count() - count what is below @dirfd (not itself). Return: 0, -ELOOP when it is deeper than %TREE_DEPTH_MAX, -errno. */
 int tree_count(int dirfd, struct tree_count *count) attr_must_use;
 
+/** tree_own() - give every entry of the directory behind @dirfd (not deeper) to @uid and @gid; modes stay. */
+int tree_own(int dirfd, uid_t uid, gid_t gid) attr_must_use;
+
 /** tree_sync() - fsync every regular file and directory below and including @dirfd. Return: 0 or -errno. */
 int tree_sync(int dirfd) attr_must_use;
 

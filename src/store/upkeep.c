@@ -6,6 +6,7 @@
  */
 #include "base/id.h"
 #include "base/str.h"
+#include "store/apply.h"
 #include "store/layer.h"
 #include "store/seal.h"
 #include "store/tree.h"
@@ -272,6 +273,8 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 			       !json_is_array(json_object_get(job->request, "sandboxes"))))
 		rc = err_raise(err, ERR_INVALID,
 			"'layers' and 'sandboxes' that are known must both be given");
+	if (rc == 0)
+		rc = apply_recover(&job->store, &undone, &finished, err);
 	if (rc == 0)
 		rc = recover_sealing(&job->store, unsealed, err);
 	if (rc == 0)

@@ -14,7 +14,9 @@ typedef int store_verb(struct job *job, json_t **ok, struct err *err);
 /* VERB(name, needs the pool) */
 #define STORE_VERBS(VERB) \
 	VERB(storage, false) \
+	VERB(apply, true) \
 	VERB(capture, true) \
+	VERB(check_apply, true) \
 	VERB(diff, true) \
 	VERB(seal, true) \
 	VERB(sync, true) \

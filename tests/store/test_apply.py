@@ -1,185 +1,305 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cay apply: the exact changes after review, or nothing at all."""
+"""Bringing the changes of a cow mount to the host directory: exact, refused whole on conflicts and dangers, done or undone after kill -9."""
 
 import os
+import random
+import shutil
+import stat
+import time
 
-from lib import cay
-from lib.case import contains, equal, raises
+from lib import job
+from lib.case import contains, equal, raises, require, timeout
+from lib.pool import Pool, describe, same_trees
 
 
-def project(tmp, **files):
-    top = os.path.join(tmp, "project")
-    os.mkdir(top)
-    for name, text in {"a": "one\n", "b": "one\n", "c": "one\n", **files}.items():
-        with open(os.path.join(top, name), "w", encoding="utf-8") as f:
+class World:
+    """A host directory, and a sandbox that has it as its only tree."""
+
+    def __init__(self, tmp, pool, name="host"):
+        self.pool, self.host, self.at = pool, os.path.join(tmp, name), os.path.join(tmp, name + "-at")
+        os.mkdir(self.host)
+        for d in ("src", "src/deep", "gone"):
+            os.mkdir(f"{self.host}/{d}")
+        for f in ("a", "b", "src/c", "src/deep/d", "gone/e", "gone/f"):
+            with open(f"{self.host}/{f}", "w") as out:
+                out.write(f"{f}\n")
+        os.symlink("a", self.host + "/link")
+        self.since = time.time_ns()
+        self.sandbox, self.layers = pool.live(), []
+        self.later()
+        self.mount()
+
+    def later(self):
+        """Return when the clock of the file system has moved on."""
+        path = os.path.join(self.pool.state, "clock")
+        while True:
+            with open(path, "w") as f:
+                f.write("x")
+            now = os.stat(path).st_ctime_ns
+            if now > getattr(self, "last", 0) + 5_000_000:
+                self.last = now
+                return
+
+    def mount(self):
+        self.pool.overlay(self.at, self.layers + [self.host], self.sandbox)
+
+    def stack(self):
+        return [self.pool.upper(self.sandbox)] + self.layers + [self.host]
+
+    def write(self, path, text="changed\n", where=None):
+        os.makedirs(os.path.dirname(f"{where or self.at}/{path}"), exist_ok=True)
+        with open(f"{where or self.at}/{path}", "w") as f:
             f.write(text)
-    return top
+
+    def request(self, verb="apply", **more):
+        return self.pool.job(verb, **{"id": job.new_id(), "since_ns": self.since, "uid": 0, "gid": 0, "sandbox": self.sandbox,
+                                      "trees": [{"target": self.host, "a": self.stack()}], **more})
+
+    def apply(self, verb="apply", **more):
+        return self.request(verb, **more).result()
+
+    def refused(self, code, **more):
+        """An apply that must be refused whole. Returns the conflicts and executables that it listed."""
+        before = describe(self.host, times=True)
+        run = self.request(**more)
+        equal(raises(job.JobError, run.result).code, code)
+        equal(describe(self.host, times=True) == before, True, "the host is as it was")
+        listed = [o for o in run.objects if "conflicts" in o][0]
+        return {c["path"][len(self.host) + 1:]: c["reason"] for c in listed["conflicts" if code == "conflict" else "executables"]}
+
+    def equals_sandbox(self):
+        same_trees(self.host, self.at)
 
 
-def tree(top):
-    found = {}
-    for where, folders, files in os.walk(top):
-        for name in folders + files:
-            path = os.path.join(where, name)
-            kind = os.readlink(path) if os.path.islink(path) else "dir" if os.path.isdir(path) else open(path, encoding="utf-8").read()
-            found[os.path.relpath(path, top)] = (kind, os.lstat(path).st_mode & 0o7777 if not os.path.islink(path) else 0)
-    return found
+def change(w):
+    w.write("a")
+    w.write("new/x/y", "new\n")
+    os.unlink(w.at + "/b")
+    shutil.rmtree(w.at + "/gone")
+    os.rename(w.at + "/src/c", w.at + "/src/c2")
+    os.chmod(w.at + "/src/deep/d", 0o600)
+    os.unlink(w.at + "/link")
+    os.symlink("src", w.at + "/link")
 
 
-def over(instance, top):
-    return instance.sandbox(mounts=[{"source": top, "target": "/p"}])
+@require("root", "btrfs", "loop")
+def test_apply_is_exact(tmp):
+    for kind in ("btrfs", "directory"):
+        with Pool(tmp, kind) as pool:
+            w = World(tmp, pool, "host-" + kind)
+            change(w)
+            check = w.apply("check_apply")
+            equal((check["applied"], check["conflicts"], check["executables"]), (False, [], []))
+            reply = w.apply()
+            equal((reply["applied"], reply["changes"]), (True, check["changes"]))
+            w.equals_sandbox()
+            equal([n for n in os.listdir(w.host) if n.startswith(".cay")], [])
+            equal(w.apply("check_apply")["changes"], 0)
 
 
-def apply(instance, box, **options):
-    return instance.post(f"/v1/sandboxes/{box}/apply", options)
+@require("root", "btrfs", "loop")
+@timeout(200)
+def test_random_changes(tmp):
+    from importlib import util
+    spec = util.spec_from_file_location("test_diff", os.path.join(os.path.dirname(os.path.abspath(__file__)), "test_diff.py"))
+    test_diff = util.module_from_spec(spec)
+    spec.loader.exec_module(test_diff)
+    for seed in range(60, 72):
+        with Pool(tmp, "btrfs") as pool:
+            rng = random.Random(seed)
+            w = World(tmp, pool, f"host{seed}")
+            operations = [o for o in test_diff.Changer.OPERATIONS if o.__name__ not in ("special", "chown", "xattr")]
+            changer = test_diff.Changer(w.at, rng)
+            changer.OPERATIONS = operations
+            for _ in range(2):
+                changer.run(rng.choice([3, 20]))
+                pool.unmount(w.at)
+                w.layers.insert(0, pool.layer(pool.seal(w.sandbox)[0]))
+                w.mount()
+            changer.run(5)
+            # a mounted overlay does not bear that its lower directory changes: look before
+            want = describe(w.at)
+            w.apply(allow_exec=True)
+            equal(describe(w.host) == want, True, f"seed {seed}: the host is what the sandbox showed")
+        shutil.rmtree(os.path.join(tmp, "state-btrfs"))
 
 
-def test_a_conflict_applies_nothing(instance, tmp):
-    top = project(tmp)
-    with over(instance, top) as box:
-        instance.ok(box, "echo two > /p/a; echo two > /p/b; echo new > /p/n")
-        with open(os.path.join(top, "b"), "w", encoding="utf-8") as f:
-            f.write("changed on the host\n")
-        before = tree(top)
-        error = raises(cay.ApiError, apply, instance, box)
-        equal(error.code, "conflict")
-        contains(str(error.body), "/b")
-        equal(tree(top), before)
-        conflicts = apply(instance, box, dry_run=True)["conflicts"]
-        equal(len(conflicts), 1)
+@require("root", "btrfs", "loop")
+def test_conflicts(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        change(w)
+        w.later()
+        w.write("unrelated", "fine", w.host)
+        w.write("a", "host's\n", w.host)  # both changed it
+        w.write("gone/e", "host's\n", w.host)  # the sandbox removed what the host changed
+        w.write("gone/new", "host's\n", w.host)  # and what is new there
+        w.write("new/x/y", "host's\n", w.host)  # both made it
+        os.unlink(w.host + "/src/deep/d")  # the host removed what the sandbox changed
+        w.write("tmp", "moved over\n", w.host)
+        os.rename(w.host + "/tmp", w.host + "/src/c")  # the host replaced what the sandbox renamed
+        listed = w.refused("conflict")
+        equal(sorted(listed), ["a", "gone/e", "gone/new", "new/x/y", "src/c", "src/c2", "src/deep/d"])
+        check = w.apply("check_apply")
+        equal((check["applied"], len(check["conflicts"])), (False, 7))
 
 
-def test_conflicts_of_every_kind(instance, tmp):
-    for host, inside in (("rm b", "echo two > /p/b"), ("echo three > b", "rm /p/b"), ("echo mine > n", "echo yours > /p/n"),
-                         ("rm b; mkdir b", "echo two > /p/b"), ("chmod 600 b", "chmod 755 /p/b")):
-        base = os.path.join(tmp, str(abs(hash((host, inside)))))
-        os.mkdir(base)
-        top = project(base)
-        with over(instance, top) as box:
-            instance.ok(box, inside)
-            os.system(f"cd {top} && {host}")
-            before = tree(top)
-            equal(raises(cay.ApiError, apply, instance, box).code, "conflict", f"{host} against {inside}")
-            equal(tree(top), before)
+@require("root", "btrfs", "loop")
+def test_same_change_on_both_sides_is_none(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("a", "same\n")
+        os.unlink(w.at + "/b")
+        w.later()
+        w.write("a", "same\n", w.host)
+        os.unlink(w.host + "/b")
+        equal(w.apply("check_apply")["conflicts"], [])
 
 
-def test_the_same_change_on_both_sides_is_no_conflict(instance, tmp):
-    top = project(tmp)
-    with over(instance, top) as box:
-        instance.ok(box, "echo two > /p/a; rm /p/b; echo x > /p/c")
-        os.system(f"cd {top} && echo two > a && rm b")
-        apply(instance, box)
-        equal({k: v[0] for k, v in tree(top).items()}, {"a": "two\n", "c": "x\n"})
+@require("root", "btrfs", "loop")
+def test_apply_again(tmp):
+    """What an apply of this sandbox put there is no change of the host; what another one put there is."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("a", "one\n")
+        w.apply()
+        w.write("a", "two\n")
+        equal(w.apply()["conflicts"], [])
+        w.equals_sandbox()
+        w.write("a", "three\n")
+        w.later()
+        w.write("a", "the host's\n", w.host)
+        equal(list(w.refused("conflict")), ["a"])
 
 
-def test_a_dry_run_changes_nothing(instance, tmp):
-    top = project(tmp)
-    with over(instance, top) as box:
-        instance.ok(box, "echo two > /p/a; rm /p/b")
-        before = tree(top)
-        result = apply(instance, box, dry_run=True)
-        equal((result["dry_run"], result["applied"], len(result["changes"])), (True, False, 2))
-        equal(tree(top), before)
+@require("root")
+def test_copied_layers_are_judged_by_since(tmp):
+    with Pool(tmp, "directory") as pool:
+        w = World(tmp, pool)
+        w.write("a")
+        layer, reply = pool.capture(w.sandbox)
+        equal(reply["how"] in ("copy", "reflink"), True)
+        pool.unmount(w.at)
+        fork = pool.live()
+        w.sandbox, w.layers = fork, [pool.layer(layer)]
+        w.mount()
+        equal(w.apply("check_apply")["conflicts"], [])
+        w.later()
+        w.write("a", "the host's\n", w.host)
+        equal(list(w.refused("conflict")), ["a"])
 
 
-def test_everything_arrives_exactly(instance, tmp):
-    top = project(tmp)
-    os.makedirs(os.path.join(top, "gone", "deep"))
-    with open(os.path.join(top, "gone", "deep", "f"), "w", encoding="utf-8") as f:
-        f.write("x")
-    with over(instance, top) as box:
-        instance.ok(box, "cd /p; echo two > a; rm b; chmod 600 c; mkdir -p d/e; echo new > d/e/f; ln -s d/e/f l; rm -r gone; mv c moved")
-        apply(instance, box)
-        equal(tree(top), {"a": ("two\n", 0o644), "moved": ("one\n", 0o600), "d": ("dir", 0o755), "d/e": ("dir", 0o755), "d/e/f": ("new\n", 0o644),
-                          "l": ("d/e/f", 0)})
-        for name in ("a", "d", "d/e/f"):
-            equal(os.stat(os.path.join(top, name)).st_uid, os.getuid(), name)
-        # Nothing is left to apply.
-        equal(apply(instance, box)["changes"], [])
+@require("root", "btrfs", "loop")
+def test_dangers(tmp):
+    dangerous = {".git/hooks/pre-commit": "git runs", "sub/.git/config": "git obeys", "AGENTS.md": "coding agents", "x/.cursor/rules": "coding agents",
+                 ".vscode/tasks.json": "editor", ".github/workflows/ci.yml": "continuous integration", "tool.sh": "new executable",
+                 "suid": "rights of its owner", "leak": "leads out", "up": "leads out", ".envrc": "direnv"}
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("fine.py")
+        os.symlink("src/deep", w.at + "/fine-link")
+        os.symlink("../a", w.at + "/src/fine-link")
+        for path in dangerous:
+            if path == "leak":
+                os.symlink("/etc/passwd", w.at + "/leak")
+            elif path == "up":
+                os.symlink("src/../../x", w.at + "/up")
+            else:
+                w.write(path)
+        os.chmod(w.at + "/tool.sh", 0o755)
+        os.chmod(w.at + "/suid", 0o4644)
+        listed = w.refused("needs_allow_exec")
+        equal(sorted(listed), sorted(dangerous))
+        for path, reason in dangerous.items():
+            contains(listed[path], reason)
+        equal(w.apply(allow_exec=True)["applied"], True)
+        w.equals_sandbox()
+        equal(stat.S_IMODE(os.stat(w.host + "/suid").st_mode), 0o4644)
 
 
-def test_what_a_tool_outside_would_execute_needs_a_word(instance, tmp):
-    for script in ("mkdir -p /p/.git/hooks; echo x > /p/.git/hooks/pre-commit; chmod 755 /p/.git/hooks/pre-commit",
-                   "mkdir -p /p/.git; printf '[core]\\n\\tfsmonitor = evil\\n' > /p/.git/config", "mkdir -p /p/.vscode; echo '{}' > /p/.vscode/tasks.json",
-                   "mkdir -p /p/.github/workflows; echo x > /p/.github/workflows/ci.yml", "echo x > /p/AGENTS.md",
-                   "printf '#!/bin/sh\\n' > /p/tool; chmod 755 /p/tool", "cp /bin/true /p/suid; chmod 4755 /p/suid"):
-        base = os.path.join(tmp, str(abs(hash(script))))
-        os.mkdir(base)
-        top = project(base)
-        with over(instance, top) as box:
-            instance.ok(box, script)
-            before = tree(top)
-            error = raises(cay.ApiError, apply, instance, box)
-            equal(error.code, "needs_allow_exec", script)
-            equal(tree(top), before)
-            assert apply(instance, box, dry_run=True)["executables"], script
+@require("root", "btrfs", "loop")
+def test_caller_may_only_what_he_may(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("a", "changed\n")
+        w.write("new")
+        before = describe(w.host, times=True)
+        equal(raises(job.JobError, w.apply, uid=1000, gid=1000).code, "denied")
+        equal(describe(w.host, times=True) == before, True)
+        # his directory, but one part of it is another's
+        os.chown(w.host, 1000, 1000)
+        os.chown(w.host + "/a", 1000, 1000)
+        w.since = time.time_ns()
+        w2_before = describe(w.host, times=True)
+        w.write("src/c", "not his\n")
+        equal(raises(job.JobError, w.apply, uid=1000, gid=1000).code in ("denied", "conflict"), True)
+        equal(describe(w.host, times=True) == w2_before, True)
 
 
-def test_allow_exec_applies_it(instance, tmp):
-    top = project(tmp)
-    with over(instance, top) as box:
-        instance.ok(box, "printf '#!/bin/sh\\n' > /p/tool; chmod 755 /p/tool")
-        apply(instance, box, allow_exec=True)
-        equal(tree(top)["tool"], ("#!/bin/sh\n", 0o755))
+@require("root", "btrfs", "loop")
+def test_owner_of_applied_files(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        for d, _dirs, files in os.walk(w.host):
+            os.chown(d, 1000, 1000)
+            for f in files:
+                os.chown(os.path.join(d, f), 1000, 1000, follow_symlinks=False)
+        w.later()
+        w.write("a")
+        w.write("src/new")
+        w.apply(uid=1000, gid=1000)
+        for path in ("a", "src/new"):
+            st = os.stat(f"{w.host}/{path}")
+            equal((st.st_uid, st.st_gid), (1000, 1000), path)
+        w.write("b")
+        w.apply()
+        equal(os.stat(w.host + "/b").st_uid, 1000, "a replaced file keeps its owner")
 
 
-def test_set_uid_never_arrives_as_root(instance, tmp):
-    top = project(tmp)
-    with over(instance, top) as box:
-        instance.ok(box, "cp /bin/true /p/suid; chmod 4755 /p/suid")
-        try:
-            apply(instance, box, allow_exec=True)
-        except cay.ApiError as error:
-            assert error.code in ("needs_allow_exec", "denied", "unsupported"), error
-        path = os.path.join(top, "suid")
-        assert not os.path.exists(path) or not os.stat(path).st_mode & 0o4000 or os.stat(path).st_uid != 0, "a set-uid root program on the host"
+@require("root", "btrfs", "loop")
+@timeout(200)
+def test_kill_at_each_point(tmp):
+    """kill -9 at each fault point and at each step: after recovery everything or nothing is applied, and nothing is left."""
+    with Pool(tmp, "btrfs") as pool:
+        log = os.path.join(tmp, "points")
+        w = World(tmp, pool, "first")
+        change(w)
+        w.apply(env={"CAY_FAULT_LOG": log})
+        with open(log) as f:
+            passed = f.read().split()
+        points = [f"{p}:{passed[:i + 1].count(p)}" for i, p in enumerate(passed)]
+        equal(len(points) > 10, True, str(points))
+        w = World(tmp, pool, "second")
+        change(w)
+        want, before = describe(w.at), describe(w.host, times=True)
+        for point in points:
+            for action, error in (("", job.JobDied), ("=error", job.JobError)):
+                raises(error, w.apply, env={"CAY_FAULT": point + action})
+                reply = pool.run("recover", layers=[], sandboxes=[w.sandbox])
+                equal([n for n in os.listdir(w.host) if n.startswith(".cay")], [], point)
+                equal(os.listdir(os.path.join(pool.state, "apply")), [f for f in os.listdir(os.path.join(pool.state, "apply"))
+                                                                    if f.endswith(".applied")], point)
+                if describe(w.host) == want:  # after it was marked done
+                    equal("store.apply.done" in point, True, point)
+                    equal(reply["applies_finished"], 0 if action else 1)
+                    break
+                equal(describe(w.host, times=True) == before, True, f"{point}{action}: undone")
+            else:
+                continue
+            break
+        else:
+            raise AssertionError("the last point did not come")
 
 
-def test_links_out_of_the_directory_are_not_followed(instance, tmp):
-    top = project(tmp)
-    outside = os.path.join(tmp, "outside")
-    os.mkdir(outside)
-    os.mkdir(os.path.join(top, "sub"))
-    with open(os.path.join(top, "sub", "f"), "w", encoding="utf-8") as f:
-        f.write("one\n")
-    with over(instance, top) as box:
-        instance.ok(box, "echo two > /p/sub/f; echo new > /p/sub/g")
-        os.system(f"cd {top} && mv sub sub.old && ln -s {outside} sub")
-        try:
-            apply(instance, box)
-        except cay.ApiError as error:
-            equal(error.code, "conflict")
-        equal(os.listdir(outside), [], "written through a link that the host placed meanwhile")
-
-
-def test_a_check_decides(instance, tmp):
-    top = project(tmp)
-    with over(instance, top) as box:
-        instance.ok(box, "echo two > /p/a")
-        error = raises(cay.ApiError, apply, instance, box, if_argv=["sh", "-c", "grep -q three /p/a"])
-        equal(error.code, "check_failed")
-        equal(tree(top)["a"][0], "one\n")
-        result = apply(instance, box, if_argv=["sh", "-c", "grep -q two /p/a && echo junk > /p/made-by-the-check"])
-        equal((result["applied"], result["check"]["code"]), (True, 0))
-        equal(tree(top)["a"][0], "two\n")
-        assert "made-by-the-check" not in tree(top), "changes of the check itself were applied"
-
-
-def test_to_another_directory(instance, tmp):
-    top = project(tmp)
-    other = os.path.join(tmp, "other")
-    os.mkdir(other)
-    os.system(f"cp -a {top}/. {other}/")
-    with over(instance, top) as box:
-        instance.ok(box, "echo two > /p/a")
-        apply(instance, box, to=other)
-        equal((tree(top)["a"][0], tree(other)["a"][0]), ("one\n", "two\n"))
-
-
-def test_the_host_directory_is_never_written_by_the_sandbox(instance, tmp):
-    top = project(tmp)
-    before = tree(top)
-    with over(instance, top) as box:
-        instance.ok(box, "rm -rf /p/* ; mkdir /p/x; echo y > /p/x/y; chmod 700 /p; touch /p/.hidden")
-        equal(tree(top), before)
-    equal(tree(top), before)
+@require("root")
+def test_bad_requests(tmp):
+    with Pool(tmp, "directory") as pool:
+        w = World(tmp, pool)
+        w.write("a")
+        before = describe(w.host, times=True)
+        for members, code in (({"id": "x"}, "invalid"), ({"trees": []}, "invalid"), ({"since_ns": "x"}, "invalid"),
+                              ({"trees": [{"target": "/etc", "a": w.stack()}]}, "invalid"),
+                              ({"trees": [{"target": tmp + "/none", "a": [tmp + "/none"]}]}, "not_found"),
+                              ({"uid": 1 << 40}, "invalid")):
+            equal(raises(job.JobError, w.apply, **members).code, code, str(members))
+        equal(describe(w.host, times=True) == before, True)

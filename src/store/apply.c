@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/apply.c - see the header.
+ *
+ * Invariants
+ *  (1) before the first step the journal, everything staged and the directories that hold them are on disk;
+ *  (2) every step is one rename(2) or chmod(2), and tells by inode numbers whether it was done: undoing twice does nothing;
+ *  (3) nothing that the host had is deleted before the journal is marked done.
+ */
+#include "store/apply.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/id.h"
+#include "base/str.h"
+#include "store/tree.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#include <grp.h>
+#include <sys/fsuid.h>
+
+#define INSIDE (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV)
+
+int apply_as(uid_t uid, gid_t gid)
+{
+	if (geteuid() != 0)
+		return 0;
+	/* setfsuid() drops the capabilities over files on the way from 0, and gives them back on the way to it */
+	(void)setfsuid(0);
+	if (setgroups(uid == 0 ? 0 : 1, &gid) < 0 && errno != EPERM)
+		return -errno;
+	(void)setfsgid(gid);
+	(void)setfsuid(uid);
+	return (uid_t)setfsuid((uid_t)-1) == uid ? 0 : -EPERM;
+}
+
+int apply_parent(int target, const char *path, char name[NAME_MAX + 1])
+{
+	const char *slash = strrchr(path, '/');
+	cleanup_free char *dir =
+		slash == NULL ? str_dup(".") : strndup(path, (size_t)(slash - path));
+
+	if (dir == NULL || str_copy(name, NAME_MAX + 1, slash == NULL ? path : slash + 1) < 0)
+		return -ENAMETOOLONG;
+	return raw_openat2(target, dir, O_RDONLY | O_DIRECTORY, 0, INSIDE);
+}
+
+int apply_staging(int target, const char *id, bool make)
+{
+	cleanup_free char *name = str_dupf(APPLY_STAGING "%s", id);
+
+	if (make && mkdirat(target, name, 0700) < 0)
+		return -errno;
+	return raw_openat2(target, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, INSIDE);
+}
+
+json_t *apply_hex(const char *bytes)
+{
+	cleanup_buf struct buf out = BUF_INIT(1U << 22);
+
+	for (const char *p = bytes; *p != '\0'; p++)
+		buf_fmt(&out, "%02x", (unsigned char)*p);
+	return json_string(buf_cstr(&out));
+}
+
+static int digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+char *apply_bytes(const json_t *hex)
+{
+	const char *s = json_string_value(hex);
+	size_t n = s == NULL ? 0 : strlen(s);
+	char *out;
+
+	if (n == 0 || n % 2 != 0)
+		return NULL;
+	out = xalloc(n / 2 + 1);
+	for (size_t i = 0; i < n; i += 2) {
+		int high = digit(s[i]), low = digit(s[i + 1]);
+
+		if (high < 0 || low < 0 || high + low == 0) {
+			free(out);
+			return NULL;
+		}
+		out[i / 2] = (char)(16 * high + low);
+	}
+	return out;
+}
+
+/* One step with all that it acts on opened. */
+struct step {
+	const char *op;
+	char *path;
+	char name[NAME_MAX + 1], old_name[24], new_name[24];
+	int target, parent, staging;
+	ino_t old_ino, new_ino;
+	int64_t mtime_ns; /* of the old entry; 0 = not compared */
+	mode_t mode, was;
+};
+
+static void step_close(struct step *s)
+{
+	fd_close(&s->target);
+	fd_close(&s->parent);
+	fd_close(&s->staging);
+	free(s->path);
+}
+
+static int64_t number(const json_t *from, const char *name)
+{
+	return json_integer_value(json_object_get(from, name));
+}
+
+static int step_open(const json_t *journal, size_t i, struct step *s)
+{
+	const json_t *j = json_array_get(json_object_get(journal, "steps"), i);
+	const char *id = json_string_value(json_object_get(journal, "id"));
+	const char *target = json_string_value(
+		json_array_get(json_object_get(journal, "targets"), (size_t)number(j, "tree")));
+
+	*s = (struct step){ .target = -1, .parent = -1, .staging = -1 };
+	s->op = json_string_value(json_object_get(j, "op"));
+	s->path = apply_bytes(json_object_get(j, "path"));
+	if (s->op == NULL || s->path == NULL || target == NULL || id == NULL || !id_valid(id))
+		return -EBADMSG;
+	s->old_ino = (ino_t)number(j, "old");
+	s->new_ino = (ino_t)number(j, "new");
+	s->mtime_ns = number(j, "mtime");
+	s->mode = (mode_t)number(j, "mode");
+	s->was = (mode_t)number(j, "was");
+	(void)snprintf(s->old_name, sizeof(s->old_name), "o%zu", i);
+	(void)snprintf(s->new_name, sizeof(s->new_name), "n%zu", i);
+	s->target = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->target < 0)
+		return -errno;
+	s->staging = apply_staging(s->target, id, false);
+	if (s->staging < 0)
+		return s->staging;
+	s->parent = apply_parent(s->target, s->path, s->name);
+	return s->parent < 0 ? s->parent : 0;
+}
+
+/* 0 when there is no such entry. */
+static ino_t inode_at(int dir, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? 0 : st.st_ino;
+}
+
+static int move(int from, const char *name, int to, const char *as, unsigned int flags)
+{
+	return renameat2(from, name, to, as, flags) < 0 ? -errno : 0;
+}
+
+/* A directory that is removed must be empty by now: what it held was removed before. */
+static bool holds_something(int dir, const char *name)
+{
+	cleanup_fd int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_names struct tree_names names = { 0 };
+
+	return fd >= 0 && (tree_names(fd, &names) < 0 || names.n > 0);
+}
+
+/* Is what was taken away what the check had seen? */
+static int is_expected(const struct step *s, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(s->staging, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino != s->old_ino)
+		return -ESTALE;
+	if (s->mtime_ns != 0 &&
+		s->mtime_ns != (int64_t)st.st_mtim.tv_sec * (int64_t)NS_PER_S + st.st_mtim.tv_nsec)
+		return -ESTALE;
+	return holds_something(s->staging, name) ? -ESTALE : 0;
+}
+
+static int step_do(const struct step *s)
+{
+	int rc = -EBADMSG;
+
+	if (str_eq(s->op, "remove")) {
+		rc = move(s->parent, s->name, s->staging, s->old_name, RENAME_NOREPLACE);
+		if (rc == 0)
+			rc = is_expected(s, s->old_name);
+	} else if (str_eq(s->op, "replace")) {
+		rc = move(s->staging, s->new_name, s->parent, s->name, RENAME_EXCHANGE);
+		if (rc == 0)
+			rc = is_expected(s, s->new_name);
+	} else if (str_eq(s->op, "add")) {
+		rc = move(s->staging, s->new_name, s->parent, s->name, RENAME_NOREPLACE);
+	} else if (str_eq(s->op, "mode")) {
+		rc = inode_at(s->parent, s->name) != s->old_ino ? -ESTALE : 0;
+		if (rc == 0 && fchmodat(s->parent, s->name, s->mode, 0) < 0)
+			rc = -errno;
+	}
+	if (rc == 0 && fsync(s->parent) < 0)
+		rc = -errno;
+	return rc;
+}
+
+static int undo_remove(const struct step *s)
+{
+	if (inode_at(s->staging, s->old_name) == 0)
+		return 0;
+	return move(s->staging, s->old_name, s->parent, s->name, RENAME_NOREPLACE);
+}
+
+static int undo_replace(const struct step *s)
+{
+	ino_t staged = inode_at(s->staging, s->new_name), there = inode_at(s->parent, s->name);
+
+	if (staged == s->new_ino ||
+		there != s->new_ino) /* not done, or the host went on from there */
+		return 0;
+	return move(s->staging, s->new_name, s->parent, s->name, RENAME_EXCHANGE);
+}
+
+static int undo_add(const struct step *s)
+{
+	if (inode_at(s->staging, s->new_name) != 0 || inode_at(s->parent, s->name) != s->new_ino)
+		return 0;
+	return move(s->parent, s->name, s->staging, s->new_name, RENAME_NOREPLACE);
+}
+
+static int undo_mode(const struct step *s)
+{
+	struct stat st;
+
+	if (fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino != s->old_ino ||
+		(st.st_mode & 07777) != s->mode)
+		return 0;
+	return fchmodat(s->parent, s->name, s->was, 0) < 0 ? -errno : 0;
+}
+
+static int step_undo(const struct step *s)
+{
+	if (str_eq(s->op, "remove"))
+		return undo_remove(s);
+	if (str_eq(s->op, "replace"))
+		return undo_replace(s);
+	return str_eq(s->op, "add") ? undo_add(s) : undo_mode(s);
+}
+
+static bool is_as_before(const struct step *s)
+{
+	struct stat st;
+
+	return s->old_ino != 0 && fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_ino == s->old_ino &&
+	       (s->mtime_ns == 0 || s->mtime_ns == (int64_t)st.st_mtim.tv_sec * (int64_t)NS_PER_S +
+							   st.st_mtim.tv_nsec);
+}
+
+/*
+ * Backwards from step @n - 1; goes on after a failure, for the rest can still be put back. The renames gave what is put back a new ctime, which must not look like
+ * a change of the host's own to the next apply: @known remembers it.
+ */
+static int undo(const json_t *journal, size_t n, json_t *known)
+{
+	int result = 0;
+
+	while (n-- > 0) {
+		cleanup(step_close) struct step s;
+		const json_t *j = json_array_get(json_object_get(journal, "steps"), n);
+		bool was_away;
+		int rc = step_open(journal, n, &s);
+
+		was_away = rc == 0 && (!is_as_before(&s) || str_eq(s.op, "mode"));
+		/* a parent that this apply would have made is not there: nor is the step */
+		if (rc == 0)
+			rc = step_undo(&s);
+		if (rc == 0 && was_away && is_as_before(&s))
+			apply_record(known,
+				json_string_value(
+					json_array_get(json_object_get(journal, "targets"),
+						(size_t)number(j, "tree"))),
+				json_string_value(json_object_get(j, "path")));
+		if (rc < 0 && rc != -ENOENT && result == 0)
+			result = rc;
+	}
+	return result;
+}
+
+void apply_discard(const json_t *journal)
+{
+	const json_t *targets = json_object_get(journal, "targets"), *t;
+	const char *id = json_string_value(json_object_get(journal, "id"));
+	cleanup_free char *name = str_dupf(APPLY_STAGING "%s", id != NULL ? id : "");
+	size_t i;
+
+	if (id == NULL || !id_valid(id))
+		return;
+	json_array_foreach (targets, i, t) {
+		cleanup_fd int target =
+			open(json_string_value(t), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		if (target >= 0)
+			(void)!tree_remove(target, name);
+	}
+}
+
+static int open_journals(const struct store *store)
+{
+	int fd;
+
+	if (mkdirat(store->state, "apply", 0700) < 0 && errno != EEXIST)
+		return -errno;
+	fd = openat(store->state, "apply", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+json_t *apply_recall(const struct store *store, const char *sandbox)
+{
+	cleanup_free char *path = str_dupf("apply/%s.applied", sandbox != NULL ? sandbox : "");
+	cleanup_buf struct buf text = BUF_INIT(64U << 20);
+	json_t *known = NULL;
+
+	if (sandbox != NULL && file_read_at(store->state, path, &text) == 0)
+		known = json_loadb(buf_cstr(&text), text.n, 0, NULL);
+	if (json_is_object(known))
+		return known;
+	json_decref(known);
+	return json_object();
+}
+
+void apply_record(json_t *known, const char *target, const char *hex_path)
+{
+	json_t *hex = json_string(hex_path);
+	cleanup_free char *path = apply_bytes(hex);
+	cleanup_fd int dir = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	char name[NAME_MAX + 1];
+	struct stat st;
+
+	json_decref(hex);
+	parent = dir < 0 || path == NULL ? -1 : apply_parent(dir, path, name);
+	if (parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	if (json_object_get(known, target) == NULL)
+		(void)json_object_set_new(known, target, json_object());
+	(void)json_object_set_new(json_object_get(known, target), hex_path,
+		json_pack("[I, I]", (json_int_t)st.st_ino,
+			(json_int_t)st.st_ctim.tv_sec * (json_int_t)NS_PER_S + st.st_ctim.tv_nsec));
+}
+
+void apply_keep(const struct store *store, const char *sandbox, const json_t *known)
+{
+	cleanup_free char *path = str_dupf("apply/%s.applied", sandbox != NULL ? sandbox : "");
+	char *text = json_dumps(known, JSON_COMPACT);
+
+	if (text != NULL && sandbox != NULL && json_object_size(known) > 0)
+		(void)!file_create_at(store->state, path, 0600, text, strlen(text));
+	free(text);
+}
+
+static int write_journal(int dir, const char *name, const json_t *journal)
+{
+	char *text = json_dumps(journal, JSON_COMPACT);
+	cleanup_fd int fd =
+		openat(dir, ".new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int rc = fd < 0 || text == NULL ? -errno : file_write_all(fd, text, strlen(text));
+
+	free(text);
+	if (rc == 0 && (fsync(fd) < 0 || renameat(dir, ".new", dir, name) < 0 || fsync(dir) < 0))
+		rc = -errno;
+	return rc;
+}
+
+static int do_all(const json_t *journal, json_t *known, struct err *err)
+{
+	size_t n = json_array_size(json_object_get(journal, "steps"));
+
+	for (size_t i = 0; i < n; i++) {
+		cleanup(step_close) struct step s;
+		int rc = step_open(journal, i, &s);
+
+		if (rc == 0)
+			rc = fault("store.apply.step");
+		if (rc == 0)
+			rc = step_do(&s);
+		if (rc == 0)
+			continue;
+		if (rc == -ESTALE || rc == -EEXIST || rc == -ENOENT || rc == -ENOTDIR)
+			(void)err_raise(err, ERR_CONFLICT,
+				"'%s' changed on the host while the changes were applied; nothing was applied",
+				s.path);
+		else if (rc == -EACCES || rc == -EPERM)
+			(void)err_raise(err, ERR_DENIED,
+				"you may not change '%s' on the host; nothing was applied", s.path);
+		else if (rc == -EXDEV)
+			(void)err_raise(err, ERR_UNSUPPORTED,
+				"'%s' lies on another file system than its directory; nothing was applied",
+				s.path);
+		else
+			(void)err_raise_sys(err, rc, "apply '%s'; nothing was applied", s.path);
+		if (undo(journal, i + 1, known) < 0)
+			err_context(err,
+				"and not everything could be put back: look at the directory '" APPLY_STAGING
+				"*'");
+		return rc;
+	}
+	return 0;
+}
+
+int apply_begin(const struct store *store, const json_t *journal, struct err *err)
+{
+	cleanup_fd int dir = open_journals(store);
+	cleanup_free char *name =
+		str_dupf("%s.json", json_string_value(json_object_get(journal, "id")));
+	int rc = dir < 0 ? dir : write_journal(dir, name, journal);
+
+	return rc < 0 ? err_raise_sys(err, rc, "begin the journal of the apply") : 0;
+}
+
+void apply_abandon(const struct store *store, const json_t *journal)
+{
+	cleanup_fd int dir = open_journals(store);
+	cleanup_free char *name =
+		str_dupf("%s.json", json_string_value(json_object_get(journal, "id")));
+
+	apply_discard(journal);
+	(void)unlinkat(dir, name, 0);
+}
+
+int apply_run(const struct store *store, const json_t *journal, struct err *err)
+{
+	cleanup_fd int dir = open_journals(store);
+	const char *id = json_string_value(json_object_get(journal, "id"));
+	cleanup_free char *name = str_dupf("%s.json", id), *done = str_dupf("%s.done", id);
+	const char *sandbox = json_string_value(json_object_get(journal, "sandbox"));
+	uid_t uid = (uid_t)number(journal, "uid");
+	json_t *known;
+	int rc = dir < 0 ? dir : write_journal(dir, name, journal);
+
+	if (rc == 0)
+		rc = fault("store.apply.journal");
+	if (rc < 0) {
+		apply_abandon(store, journal);
+		return err_raise_sys(err, rc, "write the journal of the apply");
+	}
+	known = apply_recall(store, sandbox);
+	rc = apply_as(uid, (gid_t)number(journal, "gid"));
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "act as user %u", uid);
+	else
+		rc = do_all(journal, known, err);
+	if (apply_as(0, 0) < 0)
+		rc = err_raise_sys(err, -EPERM, "act as root again");
+	if (rc < 0)
+		apply_keep(store, sandbox, known);
+	json_decref(known);
+	if (rc == 0 && (renameat(dir, name, dir, done) < 0 || fsync(dir) < 0))
+		rc = err_raise_sys(err, -errno, "finish the journal of the apply");
+	else if (rc == 0 && fault("store.apply.done") < 0)
+		rc = err_raise_sys(err, -EIO, "finish the apply");
+	/* staging that still holds something of the host (an undo that failed) is kept */
+	if (rc == 0 || strstr(err->msg, "put back") == NULL)
+		apply_discard(journal);
+	(void)unlinkat(dir, rc == 0 ? done : name, 0);
+	return rc;
+}
+
+static int recover_one(const struct store *store, int dir, const char *name, int *undone,
+	int *finished, struct err *err)
+{
+	cleanup_buf struct buf text = BUF_INIT(1U << 30);
+	bool done = str_ends(name, ".done");
+	json_t *journal;
+	int rc = file_read_at(dir, name, &text);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the journal '%s'", name);
+	journal = json_loadb(buf_cstr(&text), text.n, 0, NULL);
+	if (journal != NULL && !done) {
+		const char *sandbox = json_string_value(json_object_get(journal, "sandbox"));
+		json_t *known = apply_recall(store, sandbox);
+
+		rc = undo(journal, json_array_size(json_object_get(journal, "steps")), known);
+		apply_keep(store, sandbox, known);
+		json_decref(known);
+	}
+	if (journal != NULL && rc == 0)
+		apply_discard(journal);
+	++*(done ? finished : undone);
+	json_decref(journal);
+	if (rc < 0) {
+		/* it must not keep the server from starting: the journal and what it speaks of are kept for a person */
+		cleanup_free char *failed = str_dupf("%s.failed", name);
+
+		rc = renameat(dir, name, dir, failed) < 0 ? -errno : 0;
+	} else {
+		rc = unlinkat(dir, name, 0) < 0 ? -errno : 0;
+	}
+	return rc < 0 ? err_raise_sys(err, rc, "undo the apply '%s'", name) : 0;
+}
+
+int apply_recover(const struct store *store, int *undone, int *finished, struct err *err)
+{
+	cleanup_fd int dir = open_journals(store);
+	cleanup_names struct tree_names names = { 0 };
+	int rc = dir < 0 ? dir : tree_names(dir, &names);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "list the journals of applies");
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		if (str_ends(names.names[i], ".json") || str_ends(names.names[i], ".done"))
+			rc = recover_one(store, dir, names.names[i], undone, finished, err);
+		else if (str_eq(names.names[i], ".new"))
+			(void)unlinkat(dir, names.names[i], 0);
+	}
+	return rc;
+}

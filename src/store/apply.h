@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: store/apply.h - steps of an apply: a journal of renames that is done whole or undone whole (docs/design/0002 "Apply").
+ *
+ * A journal is JSON: {"id","sandbox","uid","gid","targets":[dir…],"steps":[{"tree","op","path" (hex),"old","new" (inodes),"mtime","mode","was"}…]}. Operations: `remove` (entry ->
+ * staging/oN), `replace` (staging/nN <-> entry), `add` (staging/nN -> entry), `mode`. Staging is <target>/.cay-apply-<id>.
+ */
+#ifndef CAY_STORE_APPLY_H
+#define CAY_STORE_APPLY_H
+
+#include "store/diff.h"
+#include "store/job.h"
+
+#define APPLY_STAGING ".cay-apply-"
+
+/** apply_as() - act on files as @uid, @gid without any capability over them (0 = as root). Context: single-threaded. */
+int apply_as(uid_t uid, gid_t gid) attr_must_use;
+
+/** apply_parent() - open the directory that holds @path below @target, never through a link or into another file system; @name is its last part. */
+int apply_parent(int target, const char *path, char name[NAME_MAX + 1]) attr_must_use;
+
+/** apply_staging() - open the staging directory of journal @id in @target; with @make create it. */
+int apply_staging(int target, const char *id, bool make) attr_must_use;
+
+/** apply_bytes() - the bytes of a hexadecimal path; NULL when it is none. Free it. */
+char *apply_bytes(const json_t *hex) attr_must_use;
+
+/** apply_hex() - the reverse. */
+json_t *apply_hex(const char *bytes) attr_must_use;
+
+/**
+ * apply_recall() - which entries of the host are as an apply of @sandbox left them: {target: {hex path: [inode, ctime]}}.
+ * @sandbox: NULL gives an empty object. New reference, never NULL.
+ */
+json_t *apply_recall(const struct store *store, const char *sandbox);
+
+/** apply_record() - add the entry @hex_path of @target as it is now to what apply_recall() gave. */
+void apply_record(json_t *known, const char *target, const char *hex_path);
+
+/** apply_keep() - write it back. A failure only makes a later apply report conflicts with this one. */
+void apply_keep(const struct store *store, const char *sandbox, const json_t *known);
+
+/** apply_begin() - write a journal without steps, before anything is staged: recovery then removes the staging directories. */
+int apply_begin(const struct store *store, const json_t *journal, struct err *err) attr_must_use;
+
+/** apply_abandon() - remove what apply_begin() and staging made. */
+void apply_abandon(const struct store *store, const json_t *journal);
+
+/**
+ * apply_run() - write @journal to STATE/apply, do its steps, mark it done, clean up. Everything is staged already.
+ * Return: 0; -errno with @err when it was undone: %ERR_CONFLICT when something on the host moved under our hands.
+ */
+int apply_run(const struct store *store, const json_t *journal, struct err *err) attr_must_use;
+
+/** apply_discard() - remove the staging directories of @journal. */
+void apply_discard(const json_t *journal);
+
+/** apply_recover() - undo journals that are not done, clean up after those that are. */
+int apply_recover(
+	const struct store *store, int *undone, int *finished, struct err *err) attr_must_use;
+
+#endif

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store/applyjob.c - the jobs `apply` and `check_apply`: judge the changes of cow mounts against the host as it is now, stage them, run them.
+ *
+ * What "before" was is proved, not remembered: see docs/design/0002 "Apply".
+ */
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/id.h"
+#include "base/str.h"
+#include "store/apply.h"
+#include "store/changes.h"
+#include "store/copier.h"
+#include "store/danger.h"
+#include "store/verbs.h"
+#include "sys/file.h"
+
+#include <sys/stat.h>
+
+struct plan {
+	struct job *job;
+	struct changes changes;
+	json_t *conflicts, *executables, *skipped, *steps, *targets;
+	const char *sandbox;
+	uint64_t since_ns;
+	uid_t uid;
+	gid_t gid;
+	const json_t *
+		applied; /* what earlier applies of this sandbox put in place: "target/path" hex -> [inode, ctime] */
+	/* the tree at hand */
+	size_t tree;
+	const char *target;
+	struct stack a, b;
+};
+
+static uint64_t ctime_ns(const struct stat *st)
+{
+	return (uint64_t)st->st_ctim.tv_sec * NS_PER_S + (uint64_t)st->st_ctim.tv_nsec;
+}
+
+static void note(json_t *list, const struct plan *p, const char *path, const char *reason)
+{
+	json_t *o = json_object();
+
+	changes_path(o, p->target, path);
+	(void)json_object_set_new(o, "reason", json_string(reason));
+	(void)json_array_append_new(list, o);
+}
+
+/* Birth of the entry (@dir, @name) of a layer; @since_ns where births mean nothing. */
+static uint64_t birth_ns(const struct plan *p, size_t layer, int dir, const char *name)
+{
+	struct statx st;
+
+	if (!p->a.layers[layer].births ||
+		statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, STATX_BTIME, &st) < 0 ||
+		(st.stx_mask & STATX_BTIME) == 0)
+		return p->since_ns;
+	return (uint64_t)st.stx_btime.tv_sec * NS_PER_S + st.stx_btime.tv_nsec;
+}
+
+/* When did the sandbox decide what is at this path? The base is the last layer. */
+static uint64_t decided_ns(const struct plan *p, const struct change *c)
+{
+	size_t base = p->a.n - 1;
+	const char *name;
+
+	if ((c->after->kind != FOUND_NONE || c->after->whiteout) && c->after->layer != base) {
+		int dir = c->after->kind == FOUND_NONE ? c->after->dir : diff_at(c->after, &name);
+
+		return birth_ns(p, c->after->layer, dir,
+			c->after->kind == FOUND_NONE ? c->after->name : name);
+	}
+	if (c->parent != NULL && c->parent->n > 0 && c->parent->parts[0].layer != base)
+		return birth_ns(p, c->parent->parts[0].layer, c->parent->parts[0].fd, "");
+	return p->since_ns;
+}
+
+/* An earlier apply of this sandbox put it there, and nobody touched it since. */
+static bool is_ours(const struct plan *p, const struct change *c)
+{
+	json_t *key = apply_hex(c->path);
+	const json_t *entry =
+		json_object_get(json_object_get(p->applied, p->target), json_string_value(key));
+	bool ours =
+		entry != NULL &&
+		(ino_t)json_integer_value(json_array_get(entry, 0)) == c->before->st.st_ino &&
+		(uint64_t)json_integer_value(json_array_get(entry, 1)) == ctime_ns(&c->before->st);
+
+	json_decref(key);
+	return ours;
+}
+
+/* What overlay wrote at copy-up: the lower file's handle (fs/overlayfs/overlayfs.h, struct ovl_fb). */
+struct origin {
+	uint8_t version, magic, len, flags, type;
+	uint8_t uuid[16];
+	uint8_t fid[128];
+} __attribute__((packed));
+
+static bool handle_opens(int mount, const struct origin *o, size_t n)
+{
+	union {
+		struct file_handle h;
+		char room[sizeof(struct file_handle) + 128];
+	} u = { .h = { .handle_bytes = (unsigned int)n, .handle_type = o->type } };
+	cleanup_fd int fd = -1;
+	struct stat st;
+
+	memcpy(u.h.f_handle, o->fid, n);
+	fd = open_by_handle_at(mount, &u.h, O_PATH | O_CLOEXEC);
+	if (fd < 0)
+		return errno != ESTALE;
+	return fstat(fd, &st) == 0 && st.st_nlink > 0;
+}
+
+/* Is the host's file that this entry was copied up from still anywhere? true when it cannot be told. */
+static bool origin_lives(const struct plan *p, const struct found *f)
+{
+	struct origin o;
+	char xattr[64];
+	const char *name;
+	int dir = diff_at(f, &name);
+	ssize_t n;
+
+	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
+	n = tree_xattr_get(dir, name, xattr, &o, sizeof(o));
+	if (n < (ssize_t)offsetof(struct origin, fid) || o.magic != 0xfb || o.len != n ||
+		p->job->store.rootless)
+		return true;
+	n -= (ssize_t)offsetof(struct origin, fid);
+	return handle_opens(p->a.layers[p->a.n - 1].root, &o, (size_t)n) ||
+	       handle_opens(p->job->store.pool, &o, (size_t)n);
+}
+
+static void judge(struct plan *p, const struct change *c)
+{
+	const struct found *a = c->after, *b = c->before;
+	const char *why = danger_change(c);
+
+	if (b->kind != FOUND_NONE && !(b->kind == FOUND_DIR && (a->kind != FOUND_FILE)) &&
+		ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c))
+		note(p->conflicts, p, c->path,
+			"it changed on the host after the sandbox had changed it");
+	else if (b->kind == FOUND_NONE && a->layer != p->a.n - 1 && !origin_lives(p, a))
+		note(p->conflicts, p, c->path,
+			"it was removed or replaced on the host after the sandbox had changed it");
+	if (why != NULL)
+		note(p->executables, p, c->path, why);
+}
+
+static int64_t mtime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_mtim.tv_sec * (int64_t)NS_PER_S + st->st_mtim.tv_nsec;
+}
+
+/* @old is what the step takes away or changes. The times of directories move with what is in them. */
+static void add_step(
+	struct plan *p, const char *op, const char *path, const struct found *old, mode_t mode)
+{
+	bool there = old->kind != FOUND_NONE;
+
+	(void)json_array_append_new(
+		p->steps, json_pack("{s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "tree",
+				  (json_int_t)p->tree, "op", op, "path", apply_hex(path), "old",
+				  there ? (json_int_t)old->st.st_ino : 0, "mtime",
+				  old->kind == FOUND_FILE ? (json_int_t)mtime_ns(&old->st) : 0,
+				  "new", (json_int_t)0, "mode", (json_int_t)mode, "was",
+				  there ? (json_int_t)(old->st.st_mode & 07777) : 0));
+}
+
+static bool can_be_applied(const struct found *f)
+{
+	return S_ISREG(f->st.st_mode) || S_ISLNK(f->st.st_mode) || S_ISDIR(f->st.st_mode);
+}
+
+static void plan_steps(struct plan *p, const struct change *c)
+{
+	const struct found *a = c->after, *b = c->before;
+	mode_t mode = a->st.st_mode & 07777;
+
+	if (a->kind != FOUND_NONE && !can_be_applied(a)) {
+		note(p->skipped, p, c->path, "devices, FIFOs and sockets are not applied");
+		return;
+	}
+	if (c->kind == CHANGE_METADATA) {
+		if (mode != (b->st.st_mode & 07777))
+			add_step(p, "mode", c->path, b, mode);
+		else
+			note(p->skipped, p, c->path, "owners and attributes alone are not applied");
+	} else if (a->kind == FOUND_FILE && b->kind == FOUND_FILE) {
+		add_step(p, "replace", c->path, b, mode);
+	} else {
+		if (b->kind != FOUND_NONE)
+			add_step(p, "remove", c->path, b, 0);
+		if (a->kind != FOUND_NONE)
+			add_step(p, "add", c->path, &(const struct found){ .kind = FOUND_NONE },
+				mode);
+	}
+}
+
+static int on_change(const struct change *c, void *arg)
+{
+	struct plan *p = arg;
+	int rc = changes_add(&p->changes, c, p->target, &p->a, &p->b);
+
+	if (rc != 0)
+		return rc;
+	judge(p, c);
+	plan_steps(p, c);
+	return 0;
+}
+
+/* Find @path again in the merged tree; the walk's own descriptors are gone by now. */
+static int find(const struct stack *stack, const char *path, struct found *ret)
+{
+	cleanup(merged_close) struct merged at = { 0 };
+	int rc = stack_root(stack, &at);
+
+	while (rc == 0) {
+		char name[NAME_MAX + 1];
+		size_t n = strcspn(path, "/");
+
+		if (n > NAME_MAX)
+			return -ENAMETOOLONG;
+		(void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
+		path += n + (path[n] == '/' ? 1 : 0);
+		rc = stack_lookup(stack, &at, name, ret);
+		if (rc < 0 || ret->kind == FOUND_NONE)
+			return rc < 0 ? rc : -ENOENT;
+		if (*path == '\0') {
+			/* what holds a file must stay open as long as the answer */
+			ret->dir =
+				ret->kind == FOUND_FILE
+					? openat(ret->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+					: -1;
+			return ret->kind == FOUND_FILE && ret->dir < 0 ? -errno : 0;
+		}
+		merged_close(&at);
+		at = ret->merged;
+		ret->merged = (struct merged){ 0 };
+	}
+	return rc;
+}
+
+static int copy_user_xattrs(const struct found *f, int to, const char *name)
+{
+	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
+	const char *at, *xattr;
+	const void *value;
+	size_t pos = 0, n;
+	int dir = diff_at(f, &at), rc = tree_xattrs_read(dir, at, "user.overlay.", &xattrs);
+
+	while (rc == 0 && tree_xattrs_next(&xattrs, &pos, &xattr, &value, &n)) {
+		if (str_starts(xattr, "user."))
+			rc = tree_xattr_set(to, name, xattr, value, n);
+		if (rc == -EOPNOTSUPP) /* the host's file system has none: the bytes matter more */
+			rc = 0;
+	}
+	return rc;
+}
+
+static int stage_file(const struct found *f, int staging, const char *name, const json_t *step)
+{
+	cleanup_fd int from = diff_open(f), to = -1;
+	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
+	mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
+	int rc;
+
+	if (from < 0)
+		return from;
+	to = openat(staging, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	rc = to < 0 ? -errno : copier_data(from, to, true);
+	if (rc == 0 && fchmod(to, mode) < 0)
+		rc = -errno;
+	if (rc == 0 && (futimens(to, times) < 0 || fsync(to) < 0))
+		rc = -errno;
+	return rc;
+}
+
+static int stage_entry(const struct found *f, int staging, const char *name, const json_t *step)
+{
+	if (f->kind == FOUND_DIR) {
+		mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
+
+		return mkdirat(staging, name, 0700) < 0 || fchmodat(staging, name, mode, 0) < 0
+			       ? -errno
+			       : 0;
+	}
+	if (S_ISLNK(f->st.st_mode)) {
+		char target[PATH_MAX];
+		ssize_t n = readlinkat(f->dir, f->name, target, sizeof(target) - 1);
+
+		if (n < 0)
+			return -errno;
+		target[n] = '\0';
+		return symlinkat(target, staging, name) < 0 ? -errno : 0;
+	}
+	return stage_file(f, staging, name, step);
+}
+
+/* A replaced file keeps its owner; only root can give files away, another caller's new file is his own. */
+static int keep_owner(const struct plan *p, const json_t *step, const char *path, int staging,
+	const char *name, mode_t mode)
+{
+	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	char last[NAME_MAX + 1];
+	struct stat st;
+
+	if (p->uid != 0 || p->job->store.rootless ||
+		!str_eq(json_string_value(json_object_get(step, "op")), "replace"))
+		return 0;
+	parent = target < 0 ? -1 : apply_parent(target, path, last);
+	if (parent < 0 || fstatat(parent, last, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -ESTALE;
+	if (fchownat(staging, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	/* a change of owner takes set-uid bits away */
+	return !S_ISLNK(st.st_mode) && (mode & 06000) != 0 && fchmodat(staging, name, mode, 0) < 0
+		       ? -errno
+		       : 0;
+}
+
+static int stage_one(struct plan *p, size_t i, json_t *step, int staging, struct err *err)
+{
+	cleanup_free char *path = apply_bytes(json_object_get(step, "path"));
+	cleanup(found_close) struct found f = { .dir = -1 };
+	mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
+	struct stat st;
+	char name[24];
+	int rc = find(&p->a, path, &f);
+	int own = f.kind == FOUND_FILE ? f.dir : -1;
+
+	(void)snprintf(name, sizeof(name), "n%zu", i);
+	if (rc == 0)
+		rc = stage_entry(&f, staging, name, step);
+	if (rc == 0 && !S_ISLNK(f.st.st_mode))
+		rc = copy_user_xattrs(&f, staging, name);
+	if (rc == 0)
+		rc = keep_owner(p, step, path, staging, name, mode);
+	if (rc == 0 && fstatat(staging, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		rc = -errno;
+	fd_close(&own);
+	if (rc < 0)
+		return rc == -ESTALE
+			       ? err_raise(err, ERR_CONFLICT, "'%s' changed on the host just now",
+					 path)
+			       : err_raise_sys(err, rc, "stage '%s' in '%s'", path, p->target);
+	(void)json_object_set_new(step, "new", json_integer((json_int_t)st.st_ino));
+	return 0;
+}
+
+/* Stage as root what only root can read, into directories that are the caller's. */
+static int stage_tree(struct plan *p, const char *id, struct err *err)
+{
+	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), staging = -1;
+	json_t *step;
+	size_t i;
+	int rc = target < 0 ? -errno : apply_as(p->uid, p->gid);
+
+	if (rc == 0) {
+		staging = apply_staging(target, id, true);
+		rc = apply_as(0, 0);
+	}
+	if (staging < 0 && (staging == -EACCES || staging == -EPERM))
+		return err_raise(err, ERR_DENIED, "you may not write to '%s'", p->target);
+	if (rc < 0 || staging < 0)
+		return err_raise_sys(
+			err, rc < 0 ? rc : staging, "make a staging directory in '%s'", p->target);
+	json_array_foreach (p->steps, i, step) {
+		const char *op = json_string_value(json_object_get(step, "op"));
+
+		if ((size_t)json_integer_value(json_object_get(step, "tree")) != p->tree ||
+			str_eq(op, "remove") || str_eq(op, "mode"))
+			continue;
+		rc = stage_one(p, i, step, staging, err);
+		if (rc < 0)
+			return rc;
+	}
+	if (p->uid != 0)
+		rc = tree_own(staging, p->uid, p->gid);
+	if (rc == 0 && (fsync(staging) < 0 || fsync(target) < 0))
+		rc = -errno;
+	return rc < 0 ? err_raise_sys(err, rc, "write the staged files in '%s'", p->target) : 0;
+}
+
+static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
+{
+	const json_t *t = json_array_get(json_object_get(p->job->request, "trees"), tree);
+	const json_t *a = json_object_get(t, "a");
+	const char *last = json_string_value(json_array_get(a, json_array_size(a) - 1));
+	json_t *b;
+	int rc;
+
+	p->tree = tree;
+	p->target = job_text(t, "target", err);
+	if (p->target == NULL)
+		return -EINVAL;
+	if (!str_path_clean(p->target) || last == NULL || !str_eq(last, p->target))
+		return err_raise(
+			err, ERR_INVALID, "the stack of '%s' does not end with it", p->target);
+	b = json_pack("[s]", p->target);
+	rc = stack_open(&p->a, &p->job->store, a, err);
+	if (rc == 0)
+		rc = stack_open(&p->b, &p->job->store, b, err);
+	json_decref(b);
+	return rc;
+}
+
+static void close_tree_stacks(struct plan *p)
+{
+	stack_close(&p->a);
+	stack_close(&p->b);
+}
+
+static int plan_tree(struct plan *p, size_t tree, struct err *err)
+{
+	const struct diff diff = { .a = &p->a, .b = &p->b, .change = on_change, .arg = p };
+	int rc = open_tree_stacks(p, tree, err);
+
+	if (rc == 0) {
+		(void)json_array_append_new(p->targets, json_string(p->target));
+		rc = diff_run(&diff, err);
+	}
+	close_tree_stacks(p);
+	if (rc > 0)
+		rc = err_raise(err, ERR_LIMIT, "there are more than %llu changes",
+			(unsigned long long)p->changes.limit);
+	return rc;
+}
+
+static int stage(struct plan *p, const char *id, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t tree = 0; rc == 0 && tree < json_array_size(p->targets); tree++) {
+		rc = open_tree_stacks(p, tree, err);
+		if (rc == 0)
+			rc = stage_tree(p, id, err);
+		close_tree_stacks(p);
+	}
+	if (rc == 0 && fault("store.apply.staged") < 0)
+		rc = err_raise_sys(err, -EIO, "stage the changes");
+	return rc;
+}
+
+static void remember(const struct plan *p)
+{
+	json_t *known = json_deep_copy(p->applied), *step;
+	size_t i;
+
+	json_array_foreach (p->steps, i, step)
+		apply_record(known,
+			json_string_value(json_array_get(p->targets,
+				(size_t)json_integer_value(json_object_get(step, "tree")))),
+			json_string_value(json_object_get(step, "path")));
+	apply_keep(&p->job->store, p->sandbox, known);
+	json_decref(known);
+}
+
+static int carry_out(struct plan *p, const char *id, struct err *err)
+{
+	json_t *journal = json_pack("{s:s, s:s?, s:I, s:I, s:O, s:[]}", "id", id, "sandbox",
+		p->sandbox, "uid", (json_int_t)p->uid, "gid", (json_int_t)p->gid, "targets",
+		p->targets, "steps");
+	int rc = apply_begin(&p->job->store, journal, err);
+
+	if (rc == 0) {
+		rc = stage(p, id, err);
+		(void)json_object_set(journal, "steps", p->steps);
+		if (rc < 0)
+			apply_abandon(&p->job->store, journal);
+		else
+			rc = apply_run(&p->job->store, journal, err);
+	}
+	if (rc == 0)
+		remember(p);
+	json_decref(journal);
+	return rc;
+}
+
+/* Conflicts and dangers refuse the apply; the client has seen the lists by then. */
+static int refuse(struct plan *p, struct err *err)
+{
+	size_t conflicts = json_array_size(p->conflicts),
+	       executables = json_array_size(p->executables);
+	const json_t *first = json_array_get(conflicts > 0 ? p->conflicts : p->executables, 0);
+	const char *path = json_string_value(json_object_get(first, "path"));
+	const char *reason = json_string_value(json_object_get(first, "reason"));
+
+	if (conflicts > 0)
+		return err_raise(err, ERR_CONFLICT,
+			"nothing was applied: %zu conflict%s, first '%s': %s", conflicts,
+			conflicts == 1 ? "" : "s", path, reason);
+	if (executables > 0 && !job_flag(p->job->request, "allow_exec", false))
+		return err_raise(err, ERR_NEEDS_ALLOW_EXEC,
+			"nothing was applied: %zu change%s that something outside would execute or obey, first '%s': %s",
+			executables, executables == 1 ? "" : "s", path, reason);
+	return 0;
+}
+
+static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
+{
+	const json_t *trees = json_object_get(p->job->request, "trees");
+	const char *id = job_id(p->job->request, "id", err);
+	uint64_t uid = 0, gid = 0;
+	json_int_t n = 0;
+	bool applied = false;
+	int rc = id == NULL ? -EINVAL
+			    : job_number(p->job->request, "since_ns", 0, &p->since_ns, err);
+
+	if (rc == 0)
+		rc = job_number(p->job->request, "uid", 0, &uid, err);
+	if (rc == 0)
+		rc = job_number(p->job->request, "gid", 0, &gid, err);
+	if (rc == 0 && (!json_is_array(trees) || json_array_size(trees) == 0 || uid > UINT32_MAX ||
+			       gid > UINT32_MAX))
+		rc = err_raise(err, ERR_INVALID,
+			"member 'trees' is missing or empty, or 'uid' or 'gid' is no id");
+	p->uid = p->job->store.rootless ? 0 : (uid_t)uid;
+	p->gid = p->job->store.rootless ? 0 : (gid_t)gid;
+	for (size_t i = 0; rc == 0 && i < json_array_size(trees); i++)
+		rc = plan_tree(p, i, err);
+	if (rc < 0)
+		return rc;
+	changes_pair_renames(&p->changes);
+	rc = changes_send(&p->changes, p->job, &n);
+	if (rc == 0)
+		rc = job_send(
+			p->job, json_pack("{s:O, s:O, s:O}", "conflicts", p->conflicts,
+					"executables", p->executables, "skipped", p->skipped));
+	if (rc < 0)
+		return err_raise_sys(err, rc, "send the changes");
+	if (!only_check) {
+		rc = refuse(p, err);
+		if (rc == 0 && json_array_size(p->steps) > 0)
+			rc = carry_out(p, id, err);
+		if (rc < 0)
+			return rc;
+		applied = true;
+	}
+	*ok = json_pack("{s:b, s:I, s:O, s:O, s:O}", "applied", applied, "changes", n, "conflicts",
+		p->conflicts, "executables", p->executables, "skipped", p->skipped);
+	return 0;
+}
+
+static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
+{
+	struct plan p = { .job = job,
+		.changes = CHANGES_INIT,
+		.conflicts = json_array(),
+		.executables = json_array(),
+		.skipped = json_array(),
+		.steps = json_array(),
+		.targets = json_array() };
+	json_t *applied;
+	int rc;
+
+	p.sandbox = json_string_value(json_object_get(job->request, "sandbox"));
+	if (p.sandbox != NULL && !id_valid(p.sandbox))
+		p.sandbox = NULL;
+	p.applied = applied = apply_recall(&job->store, p.sandbox);
+	p.changes.want_text = job_flag(job->request, "text", false);
+	rc = run(&p, only_check, ok, err);
+	changes_free(&p.changes);
+	json_decref(p.conflicts);
+	json_decref(p.executables);
+	json_decref(p.skipped);
+	json_decref(p.steps);
+	json_decref(p.targets);
+	json_decref(applied);
+	return rc;
+}
+
+int store_apply(struct job *job, json_t **ok, struct err *err)
+{
+	return apply(job, false, ok, err);
+}
+
+int store_check_apply(struct job *job, json_t **ok, struct err *err)
+{
+	return apply(job, true, ok, err);
+}
