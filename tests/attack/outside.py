@@ -950,6 +950,76 @@ def ex_08(session):
     return verdict(sorted(set(found)) + alive(session))
 
 
+@case("DV-10", "watches its device nodes while others use theirs", "nothing is seen", "events against uses by the host")
+def dv_10(session):
+    box = session.victim("default")
+    ex = session.exec(box, ["/redcell/redcell", "DV-10"], stdin=True)
+    session.first_line(box, ex, 10)
+    for _ in range(20):
+        for node in ("/dev/null", "/dev/zero", "/dev/urandom"):
+            os.close(os.open(node, os.O_RDWR if node == "/dev/null" else os.O_RDONLY))
+    session.instance.raw("POST", f"/v1/sandboxes/{box['id']}/execs/{ex['id']}/stdin?close=true", b"")
+    session.ended(box, ex, 10)
+    seen = re.search(rb"(\d+) events", session.output(box, ex))
+    if not seen:
+        return "escaped", f"not run: {session.output(box, ex, 'both')[:200]!r}"
+    return verdict([f"saw {seen[1].decode()} uses"] if int(seen[1]) else [], "nothing seen")
+
+
+@case("DV-11", "locks /dev/null", "the host's /dev/null is free", "lock taken on the host; times of the host's node")
+def dv_11(session):
+    import fcntl
+    box, found = session.victim("default"), []
+    fd = os.open("/dev/null", os.O_RDWR)
+    try:
+        before = os.fstat(fd).st_mtime_ns
+        ex = session.exec(box, ["/redcell/redcell", "DV-11", "hold=1"], stdin=True)
+        line = session.first_line(box, ex, 10)
+        if b"taken" not in line:
+            found.append(f"not run: {line[:200]!r}")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        except BlockingIOError:
+            found.append("the host's /dev/null is locked by the sandbox")
+        if os.fstat(fd).st_mtime_ns != before:
+            found.append("the times of the host's /dev/null changed")
+        session.instance.raw("POST", f"/v1/sandboxes/{box['id']}/execs/{ex['id']}/stdin?close=true", b"")
+        session.ended(box, ex, 10)
+    finally:
+        os.close(fd)
+    return verdict(found, "free")
+
+
+@case("EX-09", "makes /etc/passwd a FIFO, an endless device, a huge file, then a user is looked up", "an error in time; the sandbox can be removed", "time of the answers; server", 90)
+def ex_09(session):
+    found = []
+    for what, script in (("fifo", "rm -f /etc/passwd /etc/group; mkfifo /etc/passwd /etc/group"),
+                         ("endless", "rm -f /etc/passwd /etc/group; ln -s /dev/zero /etc/passwd; ln -s /dev/zero /etc/group"),
+                         ("huge", "rm -f /etc/passwd; truncate -s 1T /etc/passwd")):
+        box = session.create(f"ex09-{what}-" + os.urandom(3).hex())
+        try:
+            session.shell(box, script)
+            start = time.monotonic()
+            try:
+                answer = refused(session, "POST", f"/v1/sandboxes/{box['id']}/execs", {"argv": ["/bin/true"], "user": "nobody"}, timeout=12)
+                if answer[1] == "internal":
+                    found.append(f"{what}: {answer[2][:150]!r}")
+            except OSError as error:
+                found.append(f"{what}: no answer after {time.monotonic() - start:.0f} s: {error}")
+            try:
+                session.ended(box, session.exec(box, ["/bin/true"], user="0"), 5)
+            except (cay.ApiError, OSError) as error:
+                if isinstance(error, OSError):
+                    found.append(f"{what}: a later exec hangs")
+        finally:
+            start = time.monotonic()
+            session.remove(box)
+            if time.monotonic() - start > 8:
+                found.append(f"{what}: removal took {time.monotonic() - start:.0f} s")
+    return verdict(found + alive(session))
+
+
 @case("DV-08", "keeps a terminal open and floods it, nobody reads", "bounded; the sandbox can be removed", "memory of the keeper; server", 60)
 def dv_08(session):
     box, found = session.create("dv08-" + os.urandom(3).hex()), []

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -187,6 +189,47 @@ static void dv_09(struct run *r)
 			attempt(r, nodes[i], open(nodes[i], O_RDONLY | O_NONBLOCK | O_CLOEXEC));
 }
 
+/* The node's inode is what watches and locks are about: one that is shared with the host tells of the host, and locks it out. */
+static void dv_10(struct run *r)
+{
+	static const char *const nodes[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/random",
+		"/dev/urandom", "/dev/tty" };
+	int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	char buf[65536] __attribute__((aligned(8)));
+	ssize_t n;
+
+	for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
+		if (inotify_add_watch(watch, nodes[i], IN_OPEN | IN_MODIFY | IN_ATTRIB) < 0)
+			attempt(r, nodes[i], -1);
+	r->attempts++;
+	printf("watching\n");
+	fflush(stdout);
+	/* the runner opens the host's nodes, then ends our input */
+	while (read(STDIN_FILENO, buf, 1) > 0)
+		;
+	long events = 0;
+
+	while ((n = read(watch, buf, sizeof(buf))) > 0)
+		for (char *p = buf; p < buf + n; p += sizeof(struct inotify_event) +
+						      ((struct inotify_event *)(void *)p)->len)
+			events++;
+	remark(r, "%ld events", events);
+	if (events > 0)
+		note(r, LEAKED, "saw %ld uses of device nodes by others", events);
+}
+
+static void dv_11(struct run *r)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	r->attempts++;
+	remark(r, "lock of /dev/null: %s",
+		flock(fd, LOCK_EX | LOCK_NB) == 0 ? "taken" : strerrorname_np(errno));
+	struct timespec times[2] = { { 0, UTIME_NOW }, { 0, UTIME_NOW } };
+
+	remark(r, "utimens: %s", futimens(fd, times) == 0 ? "done" : strerrorname_np(errno));
+}
+
 const struct attack attacks_dev[] = {
 	{ "DV-01", "opens everything below /dev", dv_01 },
 	{ "DV-02", "injects input into a terminal (TIOCSTI)", dv_02 },
@@ -194,6 +237,8 @@ const struct attack attacks_dev[] = {
 	{ "DV-03", "terminal control: line disciplines, console, keyboard", dv_03 },
 	{ "DV-04", "opens the host's terminals", dv_04 },
 	{ "DV-05", "takes all pseudo terminals", dv_05 },
+	{ "DV-10", "watches the device nodes", dv_10 },
+	{ "DV-11", "locks a device node", dv_11 },
 	{ "DV-09", "opens kvm, tun, fuse, loop, mem and their like", dv_09 },
 	{ NULL, NULL, NULL },
 };
