@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/route.h"
 #include "api/server.h"
+#include "base/ablate.h"
 #include "base/clock.h"
 #include "base/str.h"
 
 #include <openssl/sha.h>
+#include <strings.h>
 
 #define BODY_MAX    (1U << 20)
 #define KEY_MAX     255
@@ -182,9 +184,25 @@ static int parse_query(struct api_call *call, struct httphead_text query, struct
 
 /* --- the body --- */
 
+/* A form of a web page cannot send this type, so no page can make a browser call a route. */
+static int check_type(const struct api_call *call, struct err *err)
+{
+	static const char wanted[] = "application/json";
+	struct httphead_text type = httphead_get(http_head(call->conn), "Content-Type");
+	size_t n = strlen(wanted);
+
+	if (ablated("content_type"))
+		return 0;
+	if (type.n >= n && strncasecmp(type.p, wanted, n) == 0 &&
+		(type.n == n || type.p[n] == ';' || type.p[n] == ' '))
+		return 0;
+	return err_raise(err, ERR_INVALID, "the Content-Type of the body must be %s", wanted);
+}
+
 static int parse_body(struct api_call *call, struct err *err)
 {
-	cleanup_buf struct buf text = BUF_INIT(BODY_MAX);
+	cleanup_buf struct buf text =
+		BUF_INIT(ablated("body_limit") ? (size_t)256 << 20 : (size_t)BODY_MAX);
 	int rc;
 
 	if (call->route->body_raw)
@@ -202,6 +220,9 @@ static int parse_body(struct api_call *call, struct err *err)
 	}
 	if (call->route->body == NULL)
 		return err_raise(err, ERR_INVALID, "this route takes no body");
+	rc = check_type(call, err);
+	if (rc < 0)
+		return rc;
 	rc = schema_parse(text.p, text.n, &call->body, err);
 	return rc < 0 ? rc : schema_check(call->route->body, call->body, "", err);
 }

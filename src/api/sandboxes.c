@@ -13,6 +13,7 @@
  * (3) Whoever changes a sandbox holds its lock; events of its keeper need none.
  */
 #include "api/server.h"
+#include "base/ablate.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -506,6 +507,17 @@ static json_t *created_data(const struct sandbox *sb)
 	return data;
 }
 
+/* Without its mask the host image would show home directories and credentials: then there is none. */
+static int check_mask(const struct server *srv, const char *image, struct err *err)
+{
+	if (srv->mask != NULL || !str_eq(image, "host") || ablated("mask_layer"))
+		return 0;
+	return err_hint(err,
+		err_raise(err, ERR_HOST,
+			"the host image cannot be used: what hides its private parts could not be made"),
+		"the server's log says why; other images work");
+}
+
 struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	const struct sandbox_origin *origin, bool keeper, struct err *err)
 {
@@ -516,7 +528,8 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	json_t *mounts;
 	int slot;
 
-	if (image == NULL || choose_name(srv, request, name, err) < 0)
+	if (image == NULL || check_mask(srv, image, err) < 0 ||
+		choose_name(srv, request, name, err) < 0)
 		return NULL;
 	mounts = mounts_from(request, err);
 	if (mounts == NULL)
@@ -597,6 +610,7 @@ int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err 
 
 int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 {
+	const char *image = json_string_value(json_object_get(sb->doc, "image"));
 	bool warm = sb->keeper != NULL && sb->keeper->prepared;
 	json_t *ok = NULL;
 	int rc = 0;
@@ -613,6 +627,8 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 			sb->keeper->sandbox = sb;
 		}
 	}
+	if (rc == 0)
+		rc = check_mask(sb->srv, image, err);
 	if (rc == 0)
 		rc = keeper_ready(sb->keeper, err);
 	if (rc == 0)

@@ -12,6 +12,7 @@
 #include "sandbox/builder.h"
 #include "base/ablate.h"
 #include "base/str.h"
+#include "sandbox/rootfs.h"
 #include "sandbox/synth.h"
 #include "sys/confine.h"
 #include "sys/cred.h"
@@ -45,6 +46,7 @@ struct builder {
 	int limits;  /* /proc/sys/user, from before it became read-only */
 	int u2;      /* payload's user namespace */
 	int pts;     /* /dev/pts */
+	int devices; /* directory of the sandbox's own device nodes, from before it was covered */
 };
 
 static void fail(const struct builder *b, const struct err *err) attr_noreturn;
@@ -309,15 +311,18 @@ struct device {
 };
 
 /* Bind one device node of the machine, after making sure that it is what its name says. */
-static int bind_device(int dev, const struct device *d)
+static int bind_device(const struct builder *b, int dev, const struct device *d)
 {
 	char path[64];
 	cleanup_fd int mount = -1;
 	struct stat st;
 	int rc;
 
-	(void)snprintf(path, sizeof(path), "/dev/%s", d->name);
-	mount = mount_clone(AT_FDCWD, path, false);
+	mount = b->devices < 0 ? -ENOENT : mount_clone(b->devices, d->name, false);
+	if (mount == -ENOENT) {
+		(void)snprintf(path, sizeof(path), "/dev/%s", d->name);
+		mount = mount_clone(AT_FDCWD, path, false);
+	}
 	if (mount < 0)
 		return mount;
 	if (fstat(mount, &st) < 0)
@@ -332,7 +337,7 @@ static int bind_device(int dev, const struct device *d)
 	return rc;
 }
 
-static int bind_devices(int dev, struct err *err)
+static int bind_devices(const struct builder *b, int dev, struct err *err)
 {
 	static const struct device nodes[] = {
 		{ "null", 1, 3 },
@@ -344,13 +349,13 @@ static int bind_devices(int dev, struct err *err)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++) {
-		int rc = bind_device(dev, &nodes[i]);
+		int rc = bind_device(b, dev, &nodes[i]);
 
 		if (rc < 0)
 			return err_raise_sys(err, rc, "device /dev/%s", nodes[i].name);
 	}
 	if (ablated("dev_nodes"))
-		(void)!bind_device(dev, &(const struct device){ "fuse", 10, 229 });
+		(void)!bind_device(b, dev, &(const struct device){ "fuse", 10, 229 });
 	return 0;
 }
 
@@ -391,7 +396,7 @@ static int make_dev(struct builder *b, struct err *err)
 
 	if (dev < 0)
 		return err_raise_sys(err, dev, "mount /dev");
-	rc = bind_devices(dev, err);
+	rc = bind_devices(b, dev, err);
 	if (rc < 0)
 		return rc;
 	rc = link_devices(dev);
@@ -535,6 +540,7 @@ static int prepare(struct builder *b, struct err *err)
 
 	if (rc == 0 && !ablated("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
 		rc = err_raise_sys(err, -errno, "make the cgroup namespace");
+	b->devices = open(ROOTFS_DEVICES, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (rc == 0)
 		rc = make_staging(b, err);
 	if (rc == 0)
@@ -657,6 +663,7 @@ void builder_main(const struct builder_options *options)
 		.synth = -1,
 		.sys = -1,
 		.limits = -1,
+		.devices = -1,
 		.u2 = -1,
 		.pts = -1 };
 	int mounts[FDPASS_MAX];

@@ -13,18 +13,41 @@
 #include <limits.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
-/*
- * Where layers are staged, in a mount namespace of our own. Overlayfs shows the paths of its layers in /proc/self/mountinfo inside the
- * sandbox: a place that every host has, so that they say nothing of this one, and that nobody mounts into a sandbox (not below /proc: that
- * would forbid a fresh /proc in the set-up namespace).
- */
-#define STAGE "/sys/firmware"
+/* Nodes of our own, on a file system of our own; where they cannot be made the builder takes the host's. */
+static int make_devices(const struct rootfs *r)
+{
+	static const char *const options[] = { "mode=755", "size=64k", "nr_inodes=16", NULL };
+	static const struct {
+		const char *name;
+		unsigned int major, minor;
+	} nodes[] = { { "null", 1, 3 }, { "zero", 1, 5 }, { "full", 1, 7 }, { "random", 1, 8 },
+		{ "urandom", 1, 9 }, { "tty", 5, 0 } };
+	cleanup_fd int mount = -1;
+	int rc;
+
+	if (mkdirat(r->stage, "dev", 0755) < 0)
+		return -errno;
+	if (r->rootless || ablated("own_device_nodes"))
+		return 0;
+	mount = mount_fs_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	rc = mount < 0 ? mount : mount_attach_at(mount, r->stage, "dev");
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(nodes); i++) {
+		if (mknodat(mount, nodes[i].name, S_IFCHR | 0600,
+			    makedev(nodes[i].major, nodes[i].minor)) < 0)
+			return errno == EPERM ? 0 : -errno;
+		/* not by mknod: the umask */
+		if (fchmodat(mount, nodes[i].name, 0666, 0) < 0)
+			rc = -errno;
+	}
+	return rc;
+}
 
 int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *err)
 {
-	static const char *const options[] = { "mode=700", "size=64k", "nr_inodes=1024", NULL };
+	static const char *const options[] = { "mode=711", "size=64k", "nr_inodes=1024", NULL };
 	int rc;
 
 	*r = (struct rootfs){ .stage = -1, .userns = -1, .state = state, .rootless = rootless };
@@ -35,7 +58,9 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
 		return err_raise_sys(err, rc, "stop mount propagation");
 	r->stage = mount_fs_new(
 		"tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-	rc = r->stage < 0 ? r->stage : mount_attach_at(r->stage, AT_FDCWD, STAGE);
+	rc = r->stage < 0 ? r->stage : mount_attach_at(r->stage, AT_FDCWD, ROOTFS_STAGE);
+	if (rc == 0)
+		rc = make_devices(r);
 	return rc < 0 ? err_raise_sys(err, rc, "mount the staging file system") : 0;
 }
 
@@ -67,7 +92,7 @@ static int stage_mount(struct rootfs *r, int mount, char *path, size_t size)
 		return -errno;
 	rc = mount_attach_at(mount, r->stage, name);
 	if (rc == 0)
-		(void)snprintf(path, size, STAGE "/%s", name);
+		(void)snprintf(path, size, ROOTFS_STAGE "/%s", name);
 	return rc;
 }
 
@@ -195,10 +220,10 @@ static int create_overlay_old(const struct rootfs *r, const struct overlay *o, u
 		return -E2BIG;
 	if (mkdirat(r->stage, "old", 0755) < 0 && errno != EEXIST)
 		return -errno;
-	if (mount("overlay", STAGE "/old", "overlay", 0, buf_cstr(&text)) < 0)
+	if (mount("overlay", ROOTFS_STAGE "/old", "overlay", 0, buf_cstr(&text)) < 0)
 		return -errno;
-	mount_fd = mount_clone(AT_FDCWD, STAGE "/old", false);
-	rc = umount2(STAGE "/old", MNT_DETACH) < 0 ? -errno : mount_fd;
+	mount_fd = mount_clone(AT_FDCWD, ROOTFS_STAGE "/old", false);
+	rc = umount2(ROOTFS_STAGE "/old", MNT_DETACH) < 0 ? -errno : mount_fd;
 	if (rc >= 0)
 		rc = mount_set(mount_fd, attrs, false);
 	return rc < 0 ? rc : TAKE_FD(mount_fd);
@@ -258,7 +283,7 @@ static int veil_root(struct rootfs *r, char *path, size_t size)
 	char empty[PATH_MAX];
 	cleanup_fd int mount = -1;
 
-	(void)snprintf(empty, sizeof(empty), STAGE "/empty");
+	(void)snprintf(empty, sizeof(empty), ROOTFS_STAGE "/empty");
 	if (mkdirat(r->stage, "empty", 0755) < 0)
 		return -errno;
 	add_lower(&o, empty);

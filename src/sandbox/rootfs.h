@@ -12,6 +12,15 @@
 #include "base/err.h"
 #include "sandbox/spec.h"
 
+/*
+ * Where layers are staged, in a mount namespace of our own. Overlayfs shows the paths of its layers in /proc/self/mountinfo inside the
+ * sandbox: a place that every host has, so that they say nothing of this one, and that nobody mounts into a sandbox (not below /proc: that
+ * would forbid a fresh /proc in the set-up namespace).
+ */
+#define ROOTFS_STAGE "/sys/firmware"
+/* The sandbox's own device nodes (root mode): those of the host would share locks, watches and times with it. */
+#define ROOTFS_DEVICES ROOTFS_STAGE "/dev"
+
 /** struct rootfs - the keeper's side of the mounts. */
 struct rootfs {
 	int stage; /* tmpfs in our own mount namespace where layers are attached for path look-up; -1 before rootfs_init() */

@@ -15,7 +15,7 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
 import canary  # noqa: E402
 import posture  # noqa: E402
-from lib import cay  # noqa: E402
+from lib import cay, leaks  # noqa: E402
 
 WORST = {"blocked": 0, "unreachable": 1, "leaked": 2, "broken": 3, "escaped": 4}
 LIMITS = {"memory_bytes": 128 << 20, "pids": 96, "disk_bytes": 64 << 20, "inodes": 20000, "files": 256}
@@ -57,6 +57,7 @@ class Session:
         if self.ablate:
             env["CAY_ABLATE"] = ",".join(self.ablate)
         self.instance = cay.Instance(parent=self.top, env=env)
+        os.chmod(self.instance.dir, 0o755)
         try:
             self.instance.start()
             self.neighbour = self.create("neighbour", mounts=False)
@@ -72,9 +73,22 @@ class Session:
         try:
             if self.instance is not None:
                 self.instance.close()
+        except AssertionError as error:
+            # what an instance leaves behind is judged by the end-to-end tests; here it must not stay either
+            print(f"# {error}"[:300], file=sys.stderr)
+            self.clear_up()
         finally:
             self.host.close()
             subprocess.run(["rm", "-rf", "--one-file-system", self.top], check=False)
+
+    def clear_up(self):
+        """Mounts, loop devices and control groups of this instance."""
+        for line in posture.text("/proc/self/mountinfo").splitlines():
+            if self.top + "/" in line.split()[4]:
+                subprocess.run(["umount", line.split()[4]], check=False)
+        for tag in self.instance.tags:
+            for path in leaks.cgroups(tag):
+                subprocess.run(["find", path, "-depth", "-type", "d", "-exec", "rmdir", "{}", "+"], check=False, capture_output=True)
 
     # -- sandboxes ----------------------------------------------------------------------------------------------------------------
 
