@@ -47,8 +47,13 @@ static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **r
 	int rc;
 
 	if (sb->state != SANDBOX_RUNNING || sb->keeper == NULL)
-		return err_raise(err, ERR_STATE, "sandbox '%s' is %s: no command can run in it",
-			sb->name, sandbox_state_name(sb->state));
+		return err_hint(err,
+			err_raise(err, ERR_STATE, "sandbox '%s' is %s: no command can run in it",
+				sb->name, sandbox_state_name(sb->state)),
+			"%s",
+			sb->state == SANDBOX_PAUSED    ? "thaw it first: cay resume"
+			: sb->state == SANDBOX_STOPPED ? "start it first: cay start"
+						       : "");
 	e = exec_new(sb, call->body, err);
 	if (e == NULL)
 		return -EINVAL;

@@ -95,7 +95,7 @@ static int do_remove(struct api_call *call, struct sandbox *sb, struct err *err)
 {
 	if (sb->keeper != NULL && !api_flag(call, "force")) {
 		(void)wrong_state(sb, "removed", err);
-		return err_hint(err, -EBUSY, "stop it first, or use force");
+		return err_hint(err, -EBUSY, "stop it first, or use force (cay rm -f)");
 	}
 	return sandbox_remove(sb, err);
 }

@@ -684,6 +684,9 @@ static void usage_keep(struct sandbox *sb, const json_t *now)
 	(void)json_object_set_new(kept, "cpu_us",
 		json_integer(json_integer_value(json_object_get(kept, "cpu_us")) +
 			     json_integer_value(json_object_get(now, "cpu_us"))));
+	(void)json_object_set_new(kept, "output_bytes",
+		json_integer(json_integer_value(json_object_get(kept, "output_bytes")) +
+			     json_integer_value(json_object_get(now, "output_bytes"))));
 	if (json_integer_value(json_object_get(now, "memory_peak_bytes")) >
 		json_integer_value(json_object_get(kept, "memory_peak_bytes")))
 		(void)json_object_set(
@@ -704,6 +707,9 @@ json_t *sandbox_usage_now(struct sandbox *sb, struct err *err)
 	(void)json_object_set_new(out, "cpu_us",
 		json_integer(json_integer_value(json_object_get(out, "cpu_us")) +
 			     json_integer_value(json_object_get(kept, "cpu_us"))));
+	(void)json_object_set_new(out, "output_bytes",
+		json_integer(json_integer_value(json_object_get(out, "output_bytes")) +
+			     json_integer_value(json_object_get(kept, "output_bytes"))));
 	if (live)
 		running += (json_int_t)((clock_now_ns() - sb->running_since_ns) / NS_PER_MS);
 	else

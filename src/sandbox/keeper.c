@@ -225,6 +225,7 @@ static void forget_old_execs(struct keeper *k)
 			needed_from(k, e) == e->ring.end &&
 			!cgroup_leaf_populated(&k->box.cgroup, e->leaf)) {
 			(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
+			k->output_forgotten += e->ring.end;
 			exec_free(e);
 		}
 	}

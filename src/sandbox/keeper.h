@@ -81,7 +81,8 @@ struct keeper {
 	json_t *events;      /* array of unacknowledged events, oldest first */
 	uint64_t event_next; /* number of the next event, from 1 */
 	uint64_t events_lost;
-	size_t events_sent; /* how many of @events the primary connection has got */
+	size_t events_sent;        /* how many of @events the primary connection has got */
+	uint64_t output_forgotten; /* bytes of output of execs that are no longer kept */
 };
 
 /** struct keeper_settings - texts of the environment (docs/design/0001), NULL where unset; borrowed for ever. */

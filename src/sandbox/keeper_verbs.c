@@ -268,8 +268,11 @@ static void verb_usage(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
 	struct cgroup_usage u;
+	uint64_t output = k->output_forgotten;
 	json_t *o = json_object();
 
+	list_for_each (&k->execs, pos, next)
+		output += list_entry(pos, struct exec, node)->ring.end;
 	cgroup_usage(&k->box.cgroup, &u);
 	set_counter(o, "cpu_us", u.cpu_us);
 	set_counter(o, "memory_bytes", u.memory_bytes);
@@ -278,6 +281,7 @@ static void verb_usage(
 	set_counter(o, "oom_kills", u.oom_kills);
 	set_counter(o, "forks_refused", u.pids_refused);
 	set_counter(o, "disk_bytes", box_disk_bytes(&k->box));
+	set_counter(o, "output_bytes", output);
 	keeper_reply(c, id, o);
 }
 

@@ -306,8 +306,11 @@ void launch_child(const struct launch_request *request, char *text, int u2, cons
 		(void)err_raise(err, ERR_INTERNAL, "set resource limits");
 		return;
 	}
-	if (give_up_privileges(request, &who, err) < 0 ||
-		enter_cwd(cwd[0] != '\0' ? cwd : who.home, err) < 0)
+	if (give_up_privileges(request, &who, err) < 0)
+		return;
+	if (cwd[0] == '\0' && access(who.home, X_OK) < 0)
+		cwd = "/"; /* nobody asked for the home that many system users do not have */
+	if (enter_cwd(cwd[0] != '\0' ? cwd : who.home, err) < 0)
 		return;
 #ifdef CAY_ABLATION
 	/* what a forgotten close-on-exec flag would leave: a descriptor of a directory */

@@ -86,7 +86,7 @@ static void put_snapshot(struct buf *out, const json_t *s)
 	line(out, "frozen", frozen);
 	text_size(&v, cli_number(s, "bytes"));
 	buf_fmt(&v, " in %llu files", (unsigned long long)cli_number(s, "files"));
-	line(out, "newest layer", buf_cstr(&v));
+	line(out, "layer", buf_cstr(&v));
 	line(out, "created", cli_string(s, "created", NULL));
 	buf_free(&v);
 }

@@ -102,8 +102,10 @@ int cmd_usage(struct cli *cli)
 	text_size(&v, cli_number(u, "memory_bytes"));
 	buf_str(&v, " now, ");
 	text_size(&v, cli_number(u, "memory_peak_bytes"));
-	buf_fmt(&v, " at most, %.4f GB-seconds",
-		json_number_value(json_object_get(u, "memory_gb_seconds")));
+	buf_str(&v, " at most");
+	if (json_is_number(json_object_get(u, "memory_gb_seconds")))
+		buf_fmt(&v, ", %.4f GB-seconds",
+			json_number_value(json_object_get(u, "memory_gb_seconds")));
 	line(&out, "memory", buf_cstr(&v));
 	buf_reset(&v);
 	buf_fmt(&v, "%llu", (unsigned long long)cli_number(u, "pids"));
