@@ -20,7 +20,9 @@
 #include "sys/file.h"
 #include "sys/raw.h"
 
+#include <grp.h>
 #include <poll.h>
+#include <sys/fsuid.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -37,7 +39,8 @@ struct import {
 	const char *path, *id, *format;
 	char name[REFERENCE_TEXT_SIZE]; /* complete form, or "" */
 	uint64_t limit_bytes, limit_entries, timeout_ms;
-	int source; /* archive or layout directory */
+	uint64_t uid, gid; /* of the caller, who must be able to read the source; 0 = as we are */
+	int source;        /* archive or layout directory */
 	bool layout;
 	int tmp, dir, tree; /* tmp/, tmp/import-<id>/, its rootfs/ */
 	char tmp_name[TMP_NAME_SIZE];
@@ -100,9 +103,38 @@ static int read_request(struct import *i, struct err *err)
 		rc = job_number(r, "limit_entries", DEFAULT_ENTRIES, &i->limit_entries, err);
 	if (rc == 0)
 		rc = job_number(r, "timeout_ms", DEFAULT_TIMEOUT_MS, &i->timeout_ms, err);
-	if (rc == 0 && (i->limit_bytes > INT64_MAX || i->timeout_ms > INT32_MAX))
+	if (rc == 0)
+		rc = job_number(r, "uid", 0, &i->uid, err);
+	if (rc == 0)
+		rc = job_number(r, "gid", 0, &i->gid, err);
+	if (rc == 0 && (i->limit_bytes > INT64_MAX || i->timeout_ms > INT32_MAX ||
+			       i->uid >= UINT32_MAX || i->gid >= UINT32_MAX))
 		rc = err_raise(err, ERR_INVALID, "a limit is out of range");
 	return rc;
+}
+
+/*
+ * Open as the caller: with file-system ids of his the kernel takes our file capabilities away, and gives them back with ours. Supplementary groups are not
+ * known and count as none. In rootless mode the job can read no more than the caller anyway.
+ */
+static int open_as_caller(
+	const struct import *i, int dir, const char *path, int flags, uint64_t resolve)
+{
+	bool change = !i->job->store.rootless && i->uid != 0;
+	int fd = -EPERM;
+
+	if (!change)
+		return raw_openat2(dir, path, flags, 0, resolve);
+	if (setgroups(0, NULL) < 0)
+		return -errno;
+	(void)setfsgid((gid_t)i->gid);
+	(void)setfsuid((uid_t)i->uid);
+	/* These calls report nothing; an invalid id changes nothing and answers what is in force. */
+	if ((uint64_t)setfsuid((uid_t)-1) == i->uid && (uint64_t)setfsgid((gid_t)-1) == i->gid)
+		fd = raw_openat2(dir, path, flags, 0, resolve);
+	(void)setfsuid(0);
+	(void)setfsgid(0);
+	return fd;
 }
 
 /* The path is the caller's own: links in it are followed. What is neither file nor directory could block or never end. */
@@ -110,9 +142,11 @@ static int open_source(struct import *i, struct err *err)
 {
 	struct stat st;
 
-	i->source = open(i->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	i->source = open_as_caller(i, AT_FDCWD, i->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	if (i->source == -EACCES)
+		return err_raise(err, ERR_DENIED, "you may not read '%s'", i->path);
 	if (i->source < 0)
-		return err_raise_sys(err, -errno, "open '%s'", i->path);
+		return err_raise_sys(err, i->source, "open '%s'", i->path);
 	if (fstat(i->source, &st) < 0)
 		return err_raise_sys(err, -errno, "look at '%s'", i->path);
 	i->layout = S_ISDIR(st.st_mode);
@@ -208,8 +242,8 @@ static int open_part(const struct import *i, const char *name)
 	if (!i->layout ||
 		(!str_eq(name, "oci-layout") && !str_eq(name, "index.json") && !is_blob_name(name)))
 		return -EACCES;
-	fd = raw_openat2(
-		i->source, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, 0, LAYOUT_RESOLVE);
+	fd = open_as_caller(
+		i, i->source, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, LAYOUT_RESOLVE);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0)

@@ -517,6 +517,26 @@ def test_on_btrfs(tmp):
 
 
 @require("root")
+def test_the_caller_must_be_able_to_read(tmp):
+    """The job is root; it reads what the caller named only with the caller's own rights."""
+    store = Store(tmp)
+    path = write(tmp, "secret.tar", tar(member("f", data=b"x")))
+    os.chmod(path, 0o600)
+    layout = Layout().image([tar(member("f"))]).to_dir(os.path.join(tmp, "layout"))
+    os.chmod(os.path.join(layout, "index.json"), 0o600)
+    for name in (path, layout, "/etc/shadow"):
+        try:
+            store.load(name, uid=12345, gid=12345)
+            raise AssertionError(f"{name} was read")
+        except job.JobError as error:
+            equal(error.code, "denied", error.message)
+    equal(store.left(), [])
+    os.chown(path, 12345, 0)
+    store.load(path, uid=12345, gid=12345)
+    store.load(layout)
+
+
+@require("root")
 def test_full_disk(tmp):
     at = os.path.join(tmp, "small")
     os.mkdir(at)

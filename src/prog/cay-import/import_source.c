@@ -242,6 +242,11 @@ static int ask(struct source *s, const char *name, int *ret_fd, struct err *err)
 			err, ERR_INTERNAL, "no answer to a question for a part of the image");
 	if (status == -ENOENT)
 		return missing(name, err);
+	if (status == -EACCES)
+		return err_raise(err, ERR_DENIED, "you may not read '%s' of the image", name);
+	if (status == -ELOOP || status == -EXDEV || status == -EINVAL)
+		return err_raise(err, ERR_HOSTILE_ARCHIVE,
+			"'%s' of the image is a link or no regular file", name);
 	if (status < 0)
 		return err_raise_sys(err, status, "open '%s' of the image", name);
 	return n_fds == 1 ? 0 : err_raise(err, ERR_INTERNAL, "an answer without a descriptor");
