@@ -71,12 +71,9 @@ static int make_live(struct box *box, struct err *err)
 
 static int start_starter(struct box *box, struct err *err)
 {
-	int rc = starter_new(&box->starter);
+	int rc = starter_new(&box->starter, &box->cgroup);
 
-	if (rc < 0)
-		return err_raise_sys(err, rc, "start the starter");
-	rc = cgroup_v1_join(&box->cgroup, box->starter.pid);
-	return rc < 0 ? err_raise_sys(err, rc, "move the starter to its control groups") : 0;
+	return rc < 0 ? err_raise_sys(err, rc, "start the starter in its control groups") : 0;
 }
 
 /* What the builder answers: an error, or nothing and perhaps descriptors. */

@@ -214,7 +214,18 @@ static void starter_loop(struct starter_self *self)
 	}
 }
 
-int starter_new(struct starter *s)
+static int answer_of(const struct starter *s)
+{
+	int answer;
+	size_t none;
+	ssize_t n = fdpass_recv(s->sock, &answer, sizeof(answer), NULL, 0, &none);
+
+	if (n != sizeof(answer))
+		return n < 0 ? (int)n : -EPIPE;
+	return answer;
+}
+
+int starter_new(struct starter *s, const struct cgroup *cg)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
 	int pair[2], pid;
@@ -230,6 +241,9 @@ int starter_new(struct starter *s)
 		(void)!raw_close_range(4, ~0U, 0);
 		(void)fcntl(3, F_SETFD, FD_CLOEXEC);
 		(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
+		pid = cgroup_v1_join(cg);
+		if (fdpass_send(3, &pid, sizeof(pid), NULL, 0) < 0 || pid < 0)
+			_exit(1);
 		starter_loop(&self);
 	}
 	(void)close(pair[1]);
@@ -239,21 +253,14 @@ int starter_new(struct starter *s)
 	}
 	s->pid = pid;
 	s->sock = pair[0];
-	return 0;
+	return answer_of(s);
 }
 
 static int ask(struct starter *s, const struct order *order, const int *fds, size_t n_fds)
 {
-	int rc = fdpass_send(s->sock, order, sizeof(*order), fds, n_fds), answer;
-	size_t none;
-	ssize_t n;
+	int rc = fdpass_send(s->sock, order, sizeof(*order), fds, n_fds);
 
-	if (rc < 0)
-		return rc;
-	n = fdpass_recv(s->sock, &answer, sizeof(answer), NULL, 0, &none);
-	if (n != sizeof(answer))
-		return n < 0 ? (int)n : -EPIPE;
-	return answer;
+	return rc < 0 ? rc : answer_of(s);
 }
 
 int starter_clone_builder(struct starter *s, const struct builder_options *options, int leaf)

@@ -2,7 +2,7 @@
 /**
  * DOC: sandbox/starter.h - the process that every process of a sandbox is cloned from.
  *
- * A child of the keeper. It sits in the sandbox's v1 groups (moved there ahead of time), joins the sandbox's namespaces except the payload's user
+ * A child of the keeper. It sits in the sandbox's v1 groups (which it joins first of all), joins the sandbox's namespaces except the payload's user
  * namespace, and puts itself into one Landlock domain, so that all execs share it. It clones with CLONE_PARENT: the keeper is the parent of all
  * and collects their exit statuses. It parses nothing.
  */
@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "sandbox/builder.h"
 #include "sandbox/launch.h"
+#include "sys/cgroup.h"
 
 /** struct starter - the keeper's handle. */
 struct starter {
@@ -19,8 +20,8 @@ struct starter {
 	int sock; /* SOCK_SEQPACKET */
 };
 
-/** starter_new() - clone the starter off the keeper. Context: the keeper, single-threaded. Return: 0 or -errno. */
-int starter_new(struct starter *s) attr_must_use;
+/** starter_new() - clone the starter off the keeper; it joins the v1 groups of @cg. Context: the keeper, single-threaded. Return: 0 or -errno. */
+int starter_new(struct starter *s, const struct cgroup *cg) attr_must_use;
 
 /**
  * starter_clone_builder() - let the starter clone a builder with its namespaces.

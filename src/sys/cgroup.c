@@ -196,7 +196,12 @@ int cgroup_prepare(struct cgroup *cg, const char *tag, const char *id, bool use_
 	return rc;
 }
 
-int cgroup_v1_join(const struct cgroup *cg, pid_t pid)
+/*
+ * "0" to `tasks` means the calling thread, and for that alone the kernel takes neither the lock that stops every fork on the machine nor
+ * waits for all processors (cgroup_procs_write_start() of kernel/cgroup/cgroup.c); a pid written to `cgroup.procs` costs 5 to 20 ms in which no
+ * other group can be made.
+ */
+int cgroup_v1_join(const struct cgroup *cg)
 {
 	for (size_t i = 0; i < CGROUP_V1_COUNT; i++) {
 		char path[CGROUP_PATH_SIZE];
@@ -204,9 +209,9 @@ int cgroup_v1_join(const struct cgroup *cg, pid_t pid)
 
 		if (cg->v1[i][0] == '\0')
 			continue;
-		rc = join(path, cg->v1[i], "cgroup.procs");
+		rc = join(path, cg->v1[i], "tasks");
 		if (rc == 0)
-			rc = file_write_fmt_at(AT_FDCWD, path, "%d", pid);
+			rc = file_write_at(AT_FDCWD, path, "0");
 		if (rc < 0)
 			return rc;
 	}

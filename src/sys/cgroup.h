@@ -54,8 +54,8 @@ struct cgroup_usage {
  */
 int cgroup_prepare(struct cgroup *cg, const char *tag, const char *id, bool use_v1) attr_must_use;
 
-/** cgroup_v1_join() - move @pid into all v1 groups (milliseconds on an idle machine: never on a hot path). */
-int cgroup_v1_join(const struct cgroup *cg, pid_t pid) attr_must_use;
+/** cgroup_v1_join() - move the calling thread, which must be the only one of its process, into all v1 groups. Return: 0 or -errno. */
+int cgroup_v1_join(const struct cgroup *cg) attr_must_use;
 
 /** cgroup_set_limits() - write all limits. Return: 0, -EOPNOTSUPP when a limit is asked for that nothing can enforce, other -errno. */
 int cgroup_set_limits(const struct cgroup *cg, const struct cgroup_limits *limits) attr_must_use;
