@@ -165,7 +165,7 @@ static void note_counters(struct exec *e, const struct box *box)
 {
 	struct cgroup_usage usage;
 
-	cgroup_usage(&box->cgroup, &usage);
+	cgroup_refusals(&box->cgroup, &usage);
 	e->oom_kills = usage.oom_kills;
 	e->pids_refused = usage.pids_refused;
 }
@@ -331,11 +331,14 @@ static void find(const struct exec *e, const struct box *box, int wait_status, s
 {
 	struct cgroup_usage usage;
 
-	cgroup_usage(&box->cgroup, &usage);
+	*f = (struct findings){ 0 };
+	if (!has_failed(wait_status))
+		return; /* nothing to explain */
+	cgroup_refusals(&box->cgroup, &usage);
 	f->oom_kills = box->cgroup.controllers ? cgroup_leaf_oom_kills(&box->cgroup, e->leaf)
 					       : usage.oom_kills - e->oom_kills;
 	f->forks_refused = usage.pids_refused - e->pids_refused;
-	f->disk_full = has_failed(wait_status) && box_disk_full(box);
+	f->disk_full = box_disk_full(box);
 }
 
 static const char *status_name(const struct exec *e, int wait_status, const struct findings *f)
@@ -344,9 +347,9 @@ static const char *status_name(const struct exec *e, int wait_status, const stru
 		return "timeout";
 	if (e->killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
 		return "killed";
-	if (f->oom_kills != 0 && has_failed(wait_status))
+	if (f->oom_kills != 0)
 		return "oom";
-	if (f->forks_refused != 0 && has_failed(wait_status))
+	if (f->forks_refused != 0)
 		return "limit";
 	if (f->disk_full)
 		return "disk_full";

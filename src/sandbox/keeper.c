@@ -763,6 +763,8 @@ static int make_signal_fd(struct keeper *k)
 	(void)sigemptyset(&set);
 	(void)sigaddset(&set, SIGCHLD);
 	(void)sigaddset(&set, SIGTERM);
+	/* a program that closes its input must not take us along: blocked, so that write(2) says EPIPE; an ignored signal would pass execve */
+	(void)sigaddset(&set, SIGPIPE);
 	if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
 		return -errno;
 	k->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -409,7 +409,8 @@ static uint64_t key_or_zero(const char *dir, const char *name, const char *key)
 	char path[CGROUP_PATH_SIZE];
 	uint64_t value;
 
-	if (join(path, dir, name) < 0 || file_read_key_at(AT_FDCWD, path, key, &value) < 0)
+	if (dir[0] == '\0' || join(path, dir, name) < 0 ||
+		file_read_key_at(AT_FDCWD, path, key, &value) < 0)
 		return 0;
 	return value;
 }
@@ -436,22 +437,29 @@ uint64_t cgroup_leaf_oom_kills(const struct cgroup *cg, const char *name)
 	return key_or_zero(path, "memory.events", "oom_kill");
 }
 
+void cgroup_refusals(const struct cgroup *cg, struct cgroup_usage *ret)
+{
+	const char *memory = cg->controllers ? cg->box : cg->v1[CGROUP_V1_MEMORY];
+	const char *pids = cg->controllers ? cg->box : cg->v1[CGROUP_V1_PIDS];
+
+	ret->oom_kills = key_or_zero(
+		memory, cg->controllers ? "memory.events" : "memory.oom_control", "oom_kill");
+	ret->pids_refused = key_or_zero(pids, "pids.events", "max");
+}
+
 void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret)
 {
 	const char *memory = cg->v1[CGROUP_V1_MEMORY], *pids = cg->v1[CGROUP_V1_PIDS];
 
 	*ret = (struct cgroup_usage){ .cpu_us = cgroup_leaf_cpu_us(cg, NULL) };
+	cgroup_refusals(cg, ret);
 	if (cg->controllers) {
 		ret->memory_bytes = number_or(cg->box, "memory.current", UINT64_MAX);
 		ret->memory_peak_bytes = number_or(cg->box, "memory.peak", UINT64_MAX);
 		ret->pids = number_or(cg->box, "pids.current", UINT64_MAX);
-		ret->oom_kills = key_or_zero(cg->box, "memory.events", "oom_kill");
-		ret->pids_refused = key_or_zero(cg->box, "pids.events", "max");
 		return;
 	}
 	ret->memory_bytes = number_or(memory, "memory.usage_in_bytes", UINT64_MAX);
 	ret->memory_peak_bytes = number_or(memory, "memory.max_usage_in_bytes", UINT64_MAX);
 	ret->pids = number_or(pids, "pids.current", UINT64_MAX);
-	ret->oom_kills = key_or_zero(memory, "memory.oom_control", "oom_kill");
-	ret->pids_refused = key_or_zero(pids, "pids.events", "max");
 }

@@ -87,6 +87,9 @@ uint64_t cgroup_leaf_cpu_us(const struct cgroup *cg, const char *name);
 /** cgroup_leaf_oom_kills() - OOM kills in `box/NAME` (v2 controllers) or in the whole sandbox (v1). */
 uint64_t cgroup_leaf_oom_kills(const struct cgroup *cg, const char *name);
 
+/** cgroup_refusals() - only @oom_kills and @pids_refused of struct cgroup_usage: cheap enough for every exec. */
+void cgroup_refusals(const struct cgroup *cg, struct cgroup_usage *ret);
+
 /** cgroup_usage() - read all counters. */
 void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret);
 
