@@ -96,7 +96,7 @@ static void env_set(json_t *env, const json_t *from)
 		(void)json_object_set(env, name, value);
 }
 
-static int env_check(const json_t *env, struct err *err)
+int env_check(const json_t *env, struct err *err)
 {
 	const char *name;
 	json_t *value;
@@ -188,6 +188,11 @@ json_t *exec_request(const struct exec *e, const json_t *request)
 		if (v != NULL)
 			(void)json_object_set(r, same[i], v);
 	}
+	if (json_is_object(json_object_get(r, "tty")))
+		(void)json_object_set_new(r, "tty",
+			json_pack("{s:O,s:O}", "rows",
+				json_object_get(json_object_get(r, "tty"), "rows"), "cols",
+				json_object_get(json_object_get(r, "tty"), "columns")));
 	if (json_object_get(r, "user") == NULL)
 		(void)json_object_set_new(r, "user", json_string("root"));
 	(void)json_object_set_new(r, "env",

@@ -201,6 +201,7 @@ static int check_type(const struct api_call *call, struct err *err)
 
 static int parse_body(struct api_call *call, struct err *err)
 {
+	static const struct schema nothing = { .kind = SCHEMA_OBJECT, .max = INT64_MAX };
 	cleanup_buf struct buf text =
 		BUF_INIT(ablated("body_limit") ? (size_t)256 << 20 : (size_t)BODY_MAX);
 	int rc;
@@ -218,13 +219,13 @@ static int parse_body(struct api_call *call, struct err *err)
 		call->body = json_object();
 		return 0;
 	}
-	if (call->route->body == NULL)
-		return err_raise(err, ERR_INVALID, "this route takes no body");
 	rc = check_type(call, err);
 	if (rc < 0)
 		return rc;
 	rc = schema_parse(text.p, text.n, &call->body, err);
-	return rc < 0 ? rc : schema_check(call->route->body, call->body, "", err);
+	return rc < 0 ? rc
+		      : schema_check(call->route->body != NULL ? call->route->body : &nothing,
+				call->body, "", err);
 }
 
 /* --- idempotency --- */

@@ -529,6 +529,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	int slot;
 
 	if (image == NULL || check_mask(srv, image, err) < 0 ||
+		env_check(json_object_get(request, "env"), err) < 0 ||
 		choose_name(srv, request, name, err) < 0)
 		return NULL;
 	mounts = mounts_from(request, err);

@@ -346,6 +346,9 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 /** exec_request() - the request for the keeper, from the checked ExecCreate; a new reference. */
 json_t *exec_request(const struct exec *e, const json_t *request);
 
+/** env_check() - are the members names of environment variables? */
+int env_check(const json_t *env, struct err *err);
+
 /** exec_created() - write it to the catalogue and emit exec.created. */
 int exec_created(struct exec *e, struct err *err);
 

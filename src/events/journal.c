@@ -21,7 +21,7 @@
 #define SEGMENT_BYTES (32U << 20)
 #define LINE_MAX_SIZE (1U << 20)
 #define PENDING_MAX   (256U << 20)
-#define CHAINS_MIN    64
+#define TAIL_MAX      400 /* longer than a line without cause and data */
 
 struct place {
 	uint32_t segment, offset;
@@ -132,21 +132,6 @@ static void index_add(struct journal *j, struct chain *c, uint32_t segment, uint
 
 /* --- hashing --- */
 
-static void hash_line(
-	const unsigned char before[32], const char *line, size_t n, unsigned char out[32])
-{
-	SHA256_CTX ctx;
-
-	/* EVP allocates for each digest; this runs for every event */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-	(void)SHA256_Init(&ctx);
-	(void)SHA256_Update(&ctx, before, 32);
-	(void)SHA256_Update(&ctx, line, n);
-	(void)SHA256_Final(out, &ctx);
-#pragma GCC diagnostic pop
-}
-
 static void hex(const unsigned char *p, size_t n, char *out)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -156,6 +141,23 @@ static void hex(const unsigned char *p, size_t n, char *out)
 		out[2 * i + 1] = digits[p[i] & 15];
 	}
 	out[2 * n] = '\0';
+}
+
+static void hash_line(
+	const unsigned char before[32], const char *line, size_t n, unsigned char out[32])
+{
+	char digits[65];
+	SHA256_CTX ctx;
+
+	hex(before, 32, digits);
+	/* EVP allocates for each digest; this runs for every event */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+	(void)SHA256_Init(&ctx);
+	(void)SHA256_Update(&ctx, digits, 64);
+	(void)SHA256_Update(&ctx, line, n);
+	(void)SHA256_Final(out, &ctx);
+#pragma GCC diagnostic pop
 }
 
 /* A line ends with ,"hash":"<64 digits>"} */
@@ -208,26 +210,31 @@ static int segment_open(struct journal *j, uint32_t number, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* "n","sandbox" and "seq" of a line, without parsing all of it: it is our own canonical text. */
+/*
+ * n, sandbox and seq of a line, without parsing all of it: it is our own canonical text, and behind "epoch" come only ids, numbers, time and type, so the
+ * last "epoch" of the line is the event's own whatever its data hold.
+ */
 static bool line_numbers(
 	const char *line, size_t n, uint64_t *number, char sandbox[ID_LEN + 1], uint64_t *seq)
 {
-	char head[200], *at, *end;
+	char tail[TAIL_MAX + 1], *epoch = NULL, *at;
 
-	(void)snprintf(head, sizeof(head), "%.*s", (int)(n < 199 ? n : 199), line);
-	if (!str_starts(head, "{\"n\":"))
+	(void)snprintf(tail, sizeof(tail), "%.*s", (int)(n < TAIL_MAX ? n : TAIL_MAX),
+		n < TAIL_MAX ? line : line + n - TAIL_MAX);
+	for (char *p = tail; (p = strstr(p, ",\"epoch\":")) != NULL; p++)
+		epoch = p;
+	at = epoch != NULL ? strstr(epoch, ",\"n\":") : NULL;
+	if (at == NULL)
 		return false;
-	*number = strtoull(head + 5, &end, 10);
+	*number = strtoull(at + 5, &at, 10);
 	sandbox[0] = '\0';
-	if (str_starts(end, ",\"sandbox\":\"")) {
-		if (strlen(end) < 12 + ID_LEN)
-			return false;
-		memcpy(sandbox, end + 12, ID_LEN);
+	if (str_starts(at, ",\"sandbox\":\"") && strlen(at) > 12 + ID_LEN) {
+		memcpy(sandbox, at + 12, ID_LEN);
 		sandbox[ID_LEN] = '\0';
 		if (!id_valid(sandbox))
 			return false;
 	}
-	at = strstr(head, ",\"seq\":");
+	at = strstr(at, ",\"seq\":");
 	if (at == NULL)
 		return false;
 	*seq = strtoull(at + 7, NULL, 10);
@@ -389,12 +396,26 @@ static void roll(struct journal *j)
 	j->written = 0;
 }
 
+/* jansson writes \\u001F, most others \\u001f: the canonical form is theirs. */
+static void lower_escapes(char *text)
+{
+	for (char *p = text; *p != '\0'; p++) {
+		if (*p != '\\')
+			continue;
+		p++;
+		for (int i = 1; *p == 'u' && i <= 4; i++)
+			p[i] = p[i] >= 'A' && p[i] <= 'F' ? (char)(p[i] - 'A' + 'a') : p[i];
+	}
+}
+
 static void add_value(struct buf *out, const char *name, json_t *value)
 {
 	cleanup_free char *text =
 		value != NULL ? json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 
-	buf_fmt(out, ",\"%s\":%s", name,
+	if (text != NULL)
+		lower_escapes(text);
+	buf_fmt(out, "\"%s\":%s,", name,
 		text != NULL && strlen(text) < LINE_MAX_SIZE / 2 ? text : "null");
 	json_decref(value);
 }
@@ -402,10 +423,10 @@ static void add_value(struct buf *out, const char *name, json_t *value)
 static void add_text(struct buf *out, const char *name, const char *text)
 {
 	if (text != NULL)
-		buf_fmt(out, ",\"%s\":\"%s\"", name,
+		buf_fmt(out, "\"%s\":\"%s\",", name,
 			text); /* ids and type names: nothing to escape */
 	else
-		buf_fmt(out, ",\"%s\":null", name);
+		buf_fmt(out, "\"%s\":null,", name);
 }
 
 uint64_t journal_add(struct journal *j, struct event *e)
@@ -418,16 +439,17 @@ uint64_t journal_add(struct journal *j, struct event *e)
 	if (j->written + j->pending.n > SEGMENT_BYTES)
 		roll(j);
 	clock_text(e->time_ns != 0 ? e->time_ns : clock_wall_ns(), when);
-	buf_fmt(&line, "{\"n\":%zu", j->n + 1);
-	add_text(&line, "sandbox", e->sandbox);
-	add_text(&line, "member", e->sandbox);
-	buf_fmt(&line, ",\"epoch\":%lu,\"seq\":%lu", e->epoch, c->head.seq + 1);
-	add_text(&line, "type", event_type_name(e->type));
-	add_text(&line, "time", when);
-	add_text(&line, "exec", e->exec);
+	buf_char(&line, '{');
 	add_value(&line, "cause", e->cause);
 	add_value(&line, "data", e->data != NULL ? e->data : json_object());
-	buf_char(&line, '}');
+	buf_fmt(&line, "\"epoch\":%lu,", e->epoch);
+	add_text(&line, "exec", e->exec);
+	add_text(&line, "member", e->sandbox);
+	buf_fmt(&line, "\"n\":%zu,", j->n + 1);
+	add_text(&line, "sandbox", e->sandbox);
+	buf_fmt(&line, "\"seq\":%lu,", c->head.seq + 1);
+	add_text(&line, "time", when);
+	buf_fmt(&line, "\"type\":\"%s\"}", event_type_name(e->type));
 	hash_line(c->head.hash, line.p, line.n, hash);
 	hex(hash, sizeof(hash), digits);
 	line.n--;

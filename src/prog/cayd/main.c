@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "prog/cayd/place.h"
+#include "sys/feature.h"
 #include "sys/raw.h"
 
 #include <fcntl.h>
@@ -245,6 +246,28 @@ static int background(struct place *p, int lock)
 	return serve(p, ready[1]);
 }
 
+/* A misspelt name would switch nothing off and prove nothing. */
+static int check_without(void)
+{
+	const char *list = getenv("CAY_WITHOUT");
+	char name[64];
+
+	while (list != NULL && *list != '\0') {
+		size_t n = strcspn(list, ",");
+
+		(void)snprintf(name, sizeof(name), "%.*s", (int)(n < 63 ? n : 63), list);
+		if (n > 0 && feature_find(name) == FEATURE_COUNT) {
+			log_error("start",
+				"CAY_WITHOUT names '%s', which is no feature of defs/kernel.def",
+				name);
+			return -EINVAL;
+		}
+		list += n;
+		list += *list == ',';
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	bool in_background = false;
@@ -262,6 +285,8 @@ int main(int argc, char **argv)
 			usage(64);
 	}
 	(void)umask(022);
+	if (check_without() < 0)
+		return 1;
 	if (place_find(&p, &err) < 0) {
 		log_error("start", "%s", err.msg);
 		return 1;
