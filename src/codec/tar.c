@@ -805,7 +805,11 @@ static int read_block(struct tar *t, unsigned char h[TAR_BLOCK], struct err *err
 			       ? 0
 			       : corrupt(t, err, "a header follows a closing block");
 	}
-	return sum_right(h) ? 1 : corrupt(t, err, "the checksum of a header is wrong");
+	if (sum_right(h))
+		return 1;
+	if (t->position == TAR_BLOCK)
+		return err_raise(err, ERR_CORRUPT, "it is no tar archive, plain or compressed");
+	return corrupt(t, err, "the checksum of a header is wrong");
 }
 
 static int next(struct tar *t, struct err *err)

@@ -343,7 +343,7 @@ static int run_importer(struct import *i, struct err *err)
 	cleanup_free char *message = xalloc(MESSAGE_MAX);
 	struct importer importer;
 	int rc = request == NULL ? err_raise_sys(err, -ENOMEM, "start the importer")
-				 : importer_start(&importer, request, i->tree,
+				 : importer_start(&importer, i->job->programs, request, i->tree,
 					   i->layout ? -1 : i->source, i->job->store.rootless, err);
 	ssize_t n;
 	int status;

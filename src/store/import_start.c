@@ -116,20 +116,25 @@ static attr_noreturn void child(const struct launch *l)
 
 /* ---- the job -------------------------------------------------------------------------------------------------------------------- */
 
-/* cay-import lies beside our own executable. */
-static int open_program(void)
+/* cay-import lies in @programs; without, beside our own executable. */
+static int open_program(const char *programs)
 {
-	char path[PATH_MAX + sizeof(PROGRAM)], *slash;
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	char path[PATH_MAX + sizeof(PROGRAM) + 1], *slash;
+	ssize_t n = 0;
 	int fd;
 
-	if (n < 0)
-		return -errno;
-	path[n] = '\0';
-	slash = strrchr(path, '/');
-	if (slash == NULL)
-		return -ENOENT;
-	memcpy(slash + 1, PROGRAM, sizeof(PROGRAM));
+	if (programs == NULL) {
+		n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+		if (n < 0)
+			return -errno;
+		path[n] = '\0';
+		slash = strrchr(path, '/');
+		if (slash == NULL)
+			return -ENOENT;
+		memcpy(slash + 1, PROGRAM, sizeof(PROGRAM));
+	} else if (snprintf(path, sizeof(path), "%s/%s", programs, PROGRAM) >= (int)sizeof(path)) {
+		return -ENAMETOOLONG;
+	}
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
@@ -197,10 +202,10 @@ static int clone_child(struct importer *importer, struct launch *launch, int the
 	return 0;
 }
 
-int importer_start(struct importer *importer, const char *request, int tree, int archive,
-	bool rootless, struct err *err)
+int importer_start(struct importer *importer, const char *programs, const char *request, int tree,
+	int archive, bool rootless, struct err *err)
 {
-	cleanup_fd int program = open_program(), theirs = -1;
+	cleanup_fd int program = open_program(programs), theirs = -1;
 	cleanup_free char *argument = str_dup(request);
 	struct launch launch = { .program = program,
 		.archive = archive,

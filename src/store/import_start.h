@@ -23,6 +23,7 @@ uint32_t importer_ids(bool rootless);
 
 /**
  * importer_start() - start it.
+ * @programs: directory that holds it, or NULL for that of this executable.
  * @request:  its argument, a JSON object (prog/cay-import/main.c).
  * @tree:     empty directory that it fills; borrowed.
  * @archive:  the archive, or -1; borrowed.
@@ -30,8 +31,8 @@ uint32_t importer_ids(bool rootless);
  *
  * Return: 0 or -errno with *@err. Context: a job process, single-threaded, root of its user namespace.
  */
-int importer_start(struct importer *importer, const char *request, int tree, int archive,
-	bool rootless, struct err *err) attr_must_use;
+int importer_start(struct importer *importer, const char *programs, const char *request, int tree,
+	int archive, bool rootless, struct err *err) attr_must_use;
 
 /** importer_end() - kill it if it still runs, reap it, close the descriptors. Return: its wait status. */
 int importer_end(struct importer *importer);

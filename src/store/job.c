@@ -250,6 +250,7 @@ static void raise_files(void)
 int store_job_main(int fd)
 {
 	struct job job = { .fd = fd,
+		.programs = getenv("CAY_PROGRAMS"),
 		.store = STORE_INIT,
 		.in = BUF_INIT(2 * (FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE)) };
 	struct err err = { 0 };

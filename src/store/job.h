@@ -12,6 +12,8 @@
 struct job {
 	int fd;
 	json_t *request;
+	const char *
+		programs; /* directory of our programs (CAY_PROGRAMS), or NULL: that of this executable */
 	struct store store;
 	struct buf in; /* bytes received and not used yet */
 };

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cay image import` and sandboxes that start from what it made."""
+
+import os
+import shutil
+import subprocess
+
+from images.importing import Layout, member, tar, write
+from lib import cay
+from lib.case import contains, equal, raises
+
+
+def small_root(tmp):
+    """A root file system with a shell and a few programs of this machine, as a tar."""
+    root = os.path.join(tmp, "root")
+    for name in ("bin", "etc", "tmp", "proc", "dev", "usr"):
+        os.makedirs(os.path.join(root, name))
+    for program in ("dash", "cat", "ls", "stat", "rm"):
+        path = os.path.realpath(shutil.which(program))
+        shutil.copy(path, os.path.join(root, "bin", "sh" if program == "dash" else program))
+        listing = subprocess.run(["ldd", path], stdout=subprocess.PIPE, text=True, check=True).stdout
+        for library in [word for word in listing.split() if word.startswith("/")]:
+            os.makedirs(os.path.dirname(root + library), exist_ok=True)
+            shutil.copy(os.path.realpath(library), root + library)
+    write(os.path.join(root, "etc"), "passwd", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")
+    return subprocess.run(["tar", "-C", root, "--owner=0", "--group=0", "-cf", "-", "."], stdout=subprocess.PIPE, check=True).stdout
+
+
+def test_import_run_remove(instance, tmp):
+    base = small_root(tmp)
+    upper = tar(member("etc/motd", data=b"hello from the image\n"), member("bin/.wh.rm"), member("etc/mine", data=b"x", uid=1000, gid=1001, mode=0o640))
+    path = Layout().image([base, upper]).to_dir(os.path.join(tmp, "layout"))
+    image = instance.json("image", "import", path, "example.org/tiny:1")
+    equal((image["name"], len(image["id"])), ("example.org/tiny:1", 20))
+    contains(instance.cay("image", "ls").stdout, "example.org/tiny:1")
+
+    def inside(*argv, **more):
+        return instance.cay("run", "example.org/tiny:1", "--rm", "--no-cwd", "--", *argv, **more)
+    equal(inside("cat", "/etc/motd").stdout, "hello from the image\n")
+    equal(inside("stat", "-c", "%u %g %a", "/etc/mine", "/").stdout, "1000 1001 640\n0 0 755\n")
+    inside("rm", "/etc/motd", want=127)
+    # A sandbox changes its own copy and never the image.
+    equal(inside("sh", "-c", "echo changed > /etc/motd; cat /etc/motd").stdout, "changed\n")
+    equal(inside("cat", "/etc/motd").stdout, "hello from the image\n")
+    cay.wait_until(lambda: not instance.get("/v1/sandboxes")["sandboxes"], 10, "runs with --rm are removed")
+    instance.cay("image", "rm", "example.org/tiny:1")
+    assert "tiny" not in instance.cay("image", "ls").stdout
+
+
+def test_refusals_have_codes(instance, tmp):
+    def refused(data, name="example.org/bad:1"):
+        path = write(tmp, "archive", data)
+        return raises(cay.ApiError, instance.post, "/v1/images", {"path": path, "name": name})
+    error = refused(tar(member("../../x", data=b"x")))
+    equal((error.status, error.code), (422, "hostile_archive"))
+    error = refused(b"this is no archive" * 100)
+    equal((error.status, error.code), (422, "corrupt"))
+    error = refused(tar(member("f")), name="No Name")
+    equal((error.status, error.code), (400, "invalid"))
+    error = raises(cay.ApiError, instance.post, "/v1/images", {"path": os.path.join(tmp, "missing")})
+    equal((error.status, error.code), (404, "not_found"))
+    assert all("bad" not in (i["name"] or "") for i in instance.get("/v1/images")["images"])
