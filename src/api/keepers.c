@@ -13,10 +13,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define PREPARE_NS    (20 * NS_PER_S)
-#define END_NS        (20 * NS_PER_S)
-#define REFILL_MS     2
-#define POOL_RETRY_MS 1000
+#define PREPARE_NS      (20 * NS_PER_S)
+#define END_NS          (20 * NS_PER_S)
+#define REFILL_MS       1
+#define REFILL_LATER_MS 15
+#define STARTING_MAX    8 /* more at a time only get in each other's way */
+#define POOL_RETRY_MS   1000
 
 static void keeper_free_check(struct keeper *k)
 {
@@ -207,6 +209,7 @@ static void prepare_main(void *arg)
 	if (rc < 0)
 		k->failed = true;
 	k->prepared = !k->failed;
+	k->srv->starting--;
 	waiters_wake(&k->changed);
 	waiters_wake(&k->srv->pool_changed);
 	keeper_unref(k);
@@ -224,6 +227,8 @@ struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct e
 	}
 	if (id == NULL)
 		id = made.s;
+	while (srv->starting >= STARTING_MAX)
+		(void)waiters_wait(&srv->pool_changed, 0); /* each of them has a deadline */
 	if (spawner_start(srv, SPAWN_SANDBOX, id, &fd, err) < 0) {
 		if (slot < 0)
 			slot_free(srv, (uint32_t)own_slot);
@@ -234,6 +239,7 @@ struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct e
 	if (framelink_open(&k->link, srv->loop, fd) < 0)
 		abort();
 	k->refs++;
+	srv->starting++;
 	fiber_start(prepare_main, k);
 	return k;
 }
@@ -263,17 +269,25 @@ static size_t pool_size(const struct server *srv, bool prepared)
 	return n;
 }
 
-struct keeper *keeper_take(struct server *srv)
+static struct keeper *pool_find(struct server *srv, bool prepared)
 {
 	list_for_each (&srv->keepers, node, next) {
 		struct keeper *k = list_entry(node, struct keeper, node);
 
-		if (k->prepared && !k->claimed && !k->failed) {
+		if (k->prepared == prepared && !k->claimed && !k->failed) {
 			k->claimed = true;
 			return k;
 		}
 	}
 	return NULL;
+}
+
+/* One that is under way is nearer than a new one. */
+struct keeper *keeper_take(struct server *srv)
+{
+	struct keeper *k = pool_find(srv, true);
+
+	return k != NULL ? k : pool_find(srv, false);
 }
 
 static void discard_main(void *arg)
@@ -331,9 +345,11 @@ static void on_refill(uv_timer_t *timer)
 
 void keeper_refill(struct server *srv)
 {
-	/* a moment later: whoever emptied the pool goes first */
-	if (!uv_is_active((uv_handle_t *)&srv->refill) && srv->ready)
-		(void)uv_timer_start(&srv->refill, on_refill, REFILL_MS, 0);
+	bool low = 2 * pool_size(srv, true) < srv->pool_target;
+
+	/* later: preparing a keeper takes a processor away from whoever took the last one; but before the pool is empty */
+	if (srv->ready && (low || !uv_is_active((uv_handle_t *)&srv->refill)))
+		(void)uv_timer_start(&srv->refill, on_refill, low ? REFILL_MS : REFILL_LATER_MS, 0);
 }
 
 static struct keeper *pool_any(struct server *srv)

@@ -496,6 +496,15 @@ static int place(struct server *srv, bool with_keeper, struct keeper **keeper, c
 	return str_copy(id, ID_LEN + 1, (*keeper)->id);
 }
 
+static void give_back(struct server *srv, struct keeper *k, int slot)
+{
+	if (k != NULL) {
+		keeper_end(k);
+		keeper_unref(k);
+	}
+	slot_free(srv, (uint32_t)slot);
+}
+
 static json_t *created_data(const struct sandbox *sb)
 {
 	static const char *const members[] = { "name", "image", "base", "parent", "profile",
@@ -539,6 +548,13 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		json_decref(mounts);
 		return NULL;
 	}
+	/* place() may have waited: look again */
+	image = image_find(srv, text_or(request, "image", "host"), err);
+	if (image == NULL || choose_name(srv, request, name, err) < 0) {
+		json_decref(mounts);
+		give_back(srv, k, slot);
+		return NULL;
+	}
 	sb = sandbox_alloc(srv, id, name, document(srv, request, origin, image, name, mounts));
 	(void)json_object_set_new(sb->doc, "id", json_string(id));
 	(void)json_object_set_new(sb->doc, "name", json_string(name));
@@ -553,12 +569,8 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		(void)fault("sandbox.create.committed");
 		return sandbox_ref(sb);
 	}
-	if (k != NULL) {
-		sb->keeper = NULL;
-		keeper_end(k);
-		keeper_unref(k);
-	}
-	slot_free(srv, (uint32_t)slot);
+	sb->keeper = NULL;
+	give_back(srv, k, slot);
 	sandbox_unlist(sb);
 	return NULL;
 }

@@ -133,6 +133,7 @@ struct server {
 	struct list sandboxes, snapshots, images;
 	unsigned char slots[SLOT_COUNT / 8];
 	unsigned int pool_target;
+	unsigned int starting; /* keepers that are being prepared */
 	struct waiters pool_changed;
 	json_t *keys_busy;
 	struct waiters keys_changed;
@@ -204,13 +205,13 @@ int spawner_init(struct server *srv);
 
 /* --- keepers.c --- */
 
-/** keeper_new() - start a keeper for @id (made up when NULL) and prepare it; keeper_ready() waits for it. */
+/** keeper_new() - start a keeper for @id (made up when NULL) and prepare it; keeper_ready() waits for it. May wait while many others are started. */
 struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct err *err);
 
 /** keeper_ready() - wait until it is prepared. Context: waits. */
 int keeper_ready(struct keeper *k, struct err *err);
 
-/** keeper_take() - a prepared keeper of the pool, or NULL. */
+/** keeper_take() - a keeper of the pool, else one that is being prepared for it (keeper_ready() waits for that), or NULL. */
 struct keeper *keeper_take(struct server *srv);
 
 /** keeper_refill() - start keepers until the pool is full; soon, not at once. */
