@@ -51,13 +51,13 @@ def test_unknown_routes_and_methods(instance):
 
 def test_unknown_objects_everywhere(instance):
     for name in ("nope", "abcdefghij0123456789", "a" * 63):
-        for method, path, body in (("GET", "", None), ("DELETE", "", None), ("POST", "/stop", {}), ("POST", "/start", {}), ("POST", "/pause", {}),
-                                   ("POST", "/resume", {}), ("GET", "/usage", None), ("GET", "/execs", None),
+        for method, path, body in (("GET", "", None), ("DELETE", "", None), ("POST", "/stop", {}), ("POST", "/start", None), ("POST", "/pause", None),
+                                   ("POST", "/resume", None), ("GET", "/usage", None), ("GET", "/execs", None),
                                    ("POST", "/execs", {"argv": ["true"]}), ("POST", "/snapshots", {}), ("POST", "/fork", {}),
                                    ("POST", "/rewind", {"snapshot": "nope"}), ("POST", "/apply", {}), ("GET", "/files?path=/etc/passwd", None),
                                    ("GET", "/events", None), ("GET", "/events/verify", None)):
             refused(instance, method, f"/v1/sandboxes/{name}{path}", None if body is None else json.dumps(body).encode(), code="not_found")
-        for method, path, body in (("GET", "", None), ("DELETE", "", None), ("POST", "/verify", {}), ("POST", "/fork", {})):
+        for method, path, body in (("GET", "", None), ("DELETE", "", None), ("POST", "/verify", None), ("POST", "/fork", {})):
             refused(instance, method, f"/v1/snapshots/{name}{path}", None if body is None else json.dumps(body).encode(), code="not_found")
         refused(instance, "GET", f"/v1/diff?a={name}", code="not_found")
     refused(instance, "GET", "/v1/images/nope", code="not_found")
@@ -187,11 +187,11 @@ def test_a_name_can_be_taken_once(instance):
 def test_what_a_state_does_not_allow(instance):
     with instance.sandbox() as box:
         refused(instance, "DELETE", f"/v1/sandboxes/{box}", code="state")
-        refused(instance, "POST", f"/v1/sandboxes/{box}/resume", b"{}", code="state")
-        refused(instance, "POST", f"/v1/sandboxes/{box}/start", b"{}", code="state")
+        refused(instance, "POST", f"/v1/sandboxes/{box}/resume", None, code="state")
+        refused(instance, "POST", f"/v1/sandboxes/{box}/start", None, code="state")
         instance.post(f"/v1/sandboxes/{box}/stop")
         refused(instance, "POST", f"/v1/sandboxes/{box}/execs", b'{"argv":["true"]}', code="state")
-        refused(instance, "POST", f"/v1/sandboxes/{box}/pause", b"{}", code="state")
+        refused(instance, "POST", f"/v1/sandboxes/{box}/pause", None, code="state")
         refused(instance, "POST", f"/v1/sandboxes/{box}/rewind", b'{"snapshot":"nope"}', code="not_found")
 
 

@@ -219,7 +219,7 @@ class Instance:
                 self.start()
             self.note_tags()
             for box in self.get("/v1/sandboxes").get("sandboxes", []):
-                self.call("DELETE", f"/v1/sandboxes/{box['id']}?force=true")
+                self.remove(box["id"])
             self.stop()
             self.check_clean()
         finally:
@@ -367,7 +367,7 @@ class Instance:
         return self.call("GET", path, **kwargs)
 
     def post(self, path, body=None, **kwargs):
-        return self.call("POST", path, {} if body is None else body, **kwargs)
+        return self.call("POST", path, body, **kwargs)
 
     def upgrade(self, method, path, body=None, timeout=30):
         """A request that becomes a frame stream. Raises ApiError when it is refused."""
@@ -438,11 +438,15 @@ class Instance:
         try:
             yield box
         finally:
-            try:
-                self.call("DELETE", f"/v1/sandboxes/{box}?force=true")
-            except ApiError as error:
-                if error.code != "not_found":
-                    raise
+            self.remove(box)
+
+    def remove(self, box):
+        """Remove a sandbox, unless it is gone already."""
+        try:
+            self.call("DELETE", f"/v1/sandboxes/{box}?force=true")
+        except ApiError as error:
+            if error.code != "not_found":
+                raise
 
     def exec(self, box, *argv, headers=None, **options):
         """Start a command; the exec object as the API gives it."""

@@ -3,8 +3,7 @@
 
 import os
 
-from lib import cay
-from lib.case import contains, equal, raises, require, timeout
+from lib.case import contains, equal, require, timeout
 
 TIMEOUT = 120
 
@@ -84,7 +83,7 @@ def test_apt_get_installs_a_local_package(instance):
             chmod 755 /tmp/d/DEBIAN/postinst; printf '#!/bin/sh\\necho works\\n' > /tmp/d/usr/bin/mine; chmod 755 /tmp/d/usr/bin/mine
             dpkg-deb --root-owner-group -b /tmp/d /tmp/mine.deb >/dev/null
             apt-get install -y -qq --no-install-recommends /tmp/mine.deb >/tmp/log 2>&1 || { cat /tmp/log >&2; exit 1; }
-            mine; stat -c %U /var/lib/mine; dpkg -s mine | grep ^Status; apt-get remove -y -qq mine >/dev/null 2>&1; command -v mine || echo gone""")
+            mine; stat -c %U /var/lib/mine; dpkg -s mine | grep ^Status; apt-get remove -y -qq mine >/dev/null 2>&1; test -e /usr/bin/mine || echo gone""")
         equal(out.splitlines(), ["works", "mineuser", "Status: install ok installed", "gone"])
     assert not os.path.exists("/usr/bin/mine"), "it was installed on the host"
 
@@ -192,9 +191,8 @@ def test_the_environment_is_short(instance, tmp):
 
 
 def test_credential_places_are_not_exposed(instance, tmp):
-    for place in (os.path.expanduser("~/.ssh"), "/etc/ssh", "/root"):
-        if not os.path.isdir(place):
+    for place in (os.path.expanduser("~/.ssh"), "/etc/ssh", "/etc/ssl/private", "/root"):
+        if not os.path.isdir(place) or (place == "/root" and not os.path.exists("/root/.ssh")):
             continue
         done = instance.cay("run", "--rm", "--no-cwd", "--expose", place, "--", "true", check=False, cwd=tmp)
         assert done.returncode not in (0, 127), f"--expose {place} was accepted"
-    equal(raises(cay.ApiError, instance.post, "/v1/sandboxes", {"expose": ["/root/.ssh"]}).status // 100, 4)

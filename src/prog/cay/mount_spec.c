@@ -123,6 +123,9 @@ const char *credential_place(const char *path)
 		{ "/.gem/credentials", "registry tokens" },
 		{ "/.m2/settings.xml", "repository passwords" },
 		{ "/.gradle/gradle.properties", "repository passwords" },
+		{ "/etc/ssh", "host keys" },
+		{ "/etc/ssl/private", "private keys" },
+		{ "/etc/shadow", "passwords" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
