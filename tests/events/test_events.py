@@ -117,7 +117,7 @@ def test_the_chain_is_whole_and_computed_as_documented(instance):
         assert report["ok"], report
         equal(report["events"], len(instance.events(box)))
         equal(report["head"], instance.events(box)[-1]["hash"])
-        contains(instance.cay("events", "verify", box).stdout.lower(), "ok")
+        contains(instance.cay("events", "verify", box).stdout, "the chain holds")
 
 
 @require("root")
@@ -144,7 +144,7 @@ def test_a_changed_event_is_found(tmp):
                 instance.start()
                 report = instance.get(f"/v1/sandboxes/{box}/events/verify")
                 assert not report["ok"] and report["bad"], (change, report)
-                instance.cay("events", "verify", box, want=125)
+                instance.cay("events", "verify", box, want=1)
         finally:
             instance.close()
 
@@ -181,16 +181,13 @@ def test_events_of_an_unknown_sandbox(instance):
 
 
 def test_the_hash_is_sha256_of_the_chain(instance):
-    """Independent of cayd: the documented rule, computed here over the journal."""
+    """Independent of cayd: sha256 of the 32 bytes of the hash before and the line without its hash member, computed here."""
     with instance.sandbox() as box:
         instance.ok(box, "true")
-        events = instance.events(box)
-    before = None
-    matched = 0
-    for event in events:
-        body = {k: v for k, v in event.items() if k != "hash"}
-        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        if before is not None:
-            matched += hashlib.sha256((before + text).encode()).hexdigest() == event["hash"]
-        before = event["hash"]
-    equal(matched, len(events) - 1, "events whose hash follows from the one before")
+        _, _, text = instance.raw("GET", f"/v1/sandboxes/{box}/events")
+    before = bytes(32)
+    for line in text.splitlines():
+        body, tail = line[:-len(',"hash":""}') - 64] + b"}", line[-66:-2].decode()
+        equal(json.loads(line)["hash"], tail)
+        equal(hashlib.sha256(before + body).hexdigest(), tail, line.decode())
+        before = bytes.fromhex(tail)

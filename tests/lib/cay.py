@@ -159,7 +159,7 @@ class Instance:
                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.wait_answering()
         self.answered = True
-        self.tags.add("cay-" + self.get("/v1/version")["tag"])
+        self.note_tags()
         return self
 
     def wait_answering(self, seconds=START_SECONDS):
@@ -186,13 +186,11 @@ class Instance:
         return self.process is not None and self.process.poll() is None
 
     def note_tags(self):
-        """Remember the cgroups of this instance while its processes still say which."""
-        if self.process is not None:
-            self.tags |= leaks.cgroup_tags([self.process.pid] + leaks.descendants(os.getpid()))
+        """Remember which cgroups are this instance's; the server says."""
+        self.tags.add("cay-" + self.get("/v1/version")["tag"])
 
     def kill(self):
         """kill -9 of cayd alone; keepers stay."""
-        self.note_tags()
         self.process.kill()
         self.process.wait(STOP_SECONDS)
 
@@ -200,7 +198,6 @@ class Instance:
         """Ask cayd to end and wait for it. Sandboxes stay."""
         if not self.alive():
             return
-        self.note_tags()
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(STOP_SECONDS)
@@ -217,7 +214,6 @@ class Instance:
                 return
             if not self.alive():
                 self.start()
-            self.note_tags()
             for box in self.get("/v1/sandboxes").get("sandboxes", []):
                 self.remove(box["id"])
             self.stop()

@@ -45,7 +45,7 @@ for _ in range(rounds):
 def unpack(instance, box, to):
     """The tree as it is in the sandbox, laid out here."""
     status, _, data = instance.raw("GET", f"/v1/sandboxes/{box}/files?path=/var/tmp/t&format=tar", timeout=60)
-    equal(status, 200, data[:300])
+    equal(status, 200, str(data[:300]))
     os.mkdir(to)
     subprocess.run(["tar", "-x", "--xattrs", "--xattrs-include=*", "--numeric-owner", "-p", "-C", to], input=data, check=True, capture_output=True)
     inside = os.path.join(to, "t")

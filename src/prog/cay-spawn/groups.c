@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay-spawn/groups.h"
+#include "base/id.h"
 #include "base/str.h"
 
 #include <dirent.h>
@@ -215,6 +216,47 @@ int groups_remove(const struct groups *g, const char *id)
 			rc = one;
 	}
 	return rc;
+}
+
+/* Is a process in BASE/ID or below? What cannot be read counts as one, what does not exist does not. */
+static bool inhabited(const struct groups *g, const char *id)
+{
+	char path[GROUPS_PATH_SIZE + 64], events[128] = "";
+	cleanup_fd int fd = -1;
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "%s/%s/cgroup.events", g->base, id);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno != ENOENT;
+	n = read(fd, events, sizeof(events) - 1);
+	return n <= 0 || strstr(events, "populated 0") == NULL;
+}
+
+static void sweep(const struct groups *g, const char *base)
+{
+	_Alignas(struct entry) char bytes[4096];
+	cleanup_fd int fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	long n;
+
+	while (fd >= 0 && (n = syscall(SYS_getdents64, fd, bytes, sizeof(bytes))) > 0) {
+		for (long at = 0; at < n;) {
+			const struct entry *e = (const struct entry *)(const void *)(bytes + at);
+
+			at += e->reclen;
+			if (e->type == DT_DIR && id_valid(e->name) && !inhabited(g, e->name))
+				(void)remove_tree(fd, e->name, 0);
+		}
+	}
+}
+
+void groups_sweep(const struct groups *g)
+{
+	if (g->base[0] == '\0')
+		return;
+	for (size_t i = 0; i < g->n_v1; i++)
+		sweep(g, g->v1[i]);
+	sweep(g, g->base);
 }
 
 void groups_fini(const struct groups *g)

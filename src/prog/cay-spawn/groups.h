@@ -28,6 +28,9 @@ int groups_make(const struct groups *g, const char *id) attr_must_use;
 /** groups_kill() - SIGKILL every process in BASE/ID. */
 void groups_kill(const struct groups *g, const char *id);
 
+/** groups_sweep() - remove the groups of keepers of which no process is left: those that nobody was there to clear up behind. */
+void groups_sweep(const struct groups *g);
+
 /** groups_fini() - remove the groups of the instance itself when nothing is in them any more. */
 void groups_fini(const struct groups *g);
 

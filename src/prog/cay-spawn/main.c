@@ -420,6 +420,7 @@ static attr_noreturn void finish(void)
 {
 	reap();
 	cleanups_run();
+	groups_sweep(&groups);
 	groups_fini(&groups);
 	_exit(0);
 }
@@ -531,6 +532,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	groups_find(&groups, tag, mode == MODE_ROOT);
+	groups_sweep(&groups);
 	signal_fd = signals_open();
 	if (signal_fd < 0)
 		return 1;
