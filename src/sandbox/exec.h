@@ -33,6 +33,7 @@ struct exec {
 	char leaf[16]; /* cgroup leaf below box */
 	pid_t pid;     /* host pid; 0 before EXEC_RUNNING */
 	bool tty;
+	bool watched; /* has descriptors in this round of the keeper's poll */
 	int in, out,
 		err; /* our ends; for a terminal all data goes through @out and @in is -1; -1 = closed */
 	struct ring ring;

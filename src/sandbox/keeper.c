@@ -480,13 +480,14 @@ static void send_gap(struct conn *c, struct attachment *a, uint64_t to)
 	a->next = to;
 }
 
-/* Send as much output as connection and credit take, then the final status. */
-static void pump_attachment(struct keeper *k, struct conn *c, struct attachment *a)
+/* Send as much output as connection and credit take; then the final status, which ends the attachment. Return: is there more to do at once? */
+static bool pump_attachment(struct keeper *k, struct conn *c, struct attachment *a)
 {
 	struct exec *e = keeper_find_exec(k, a->channel);
+	uint64_t before = a->next;
 
-	if (e == NULL || e->state == EXEC_STARTING || a->status_sent)
-		return;
+	if (e == NULL || e->state == EXEC_STARTING)
+		return false;
 	if (a->next < e->ring.start)
 		send_gap(c, a, e->ring.start);
 	while (c->out.n < CONN_OUT_HIGH && a->credit > 0) {
@@ -503,18 +504,17 @@ static void pump_attachment(struct keeper *k, struct conn *c, struct attachment 
 		if (a->credit != UINT64_MAX)
 			a->credit -= n;
 	}
-	if (e->state == EXEC_ENDED && a->next == e->ring.end) {
-		/* output that was held back for this client comes before the status */
-		if (exec_read(e, &e->out, RING_STDOUT, a->next) |
-			exec_read(e, &e->err, RING_STDERR, a->next)) {
-			if (a->next != e->ring.end)
-				return;
-		}
-		(void)json_object_set_new(
-			e->status, "output_bytes", json_integer((json_int_t)e->ring.end));
-		keeper_send_json(c, FRAME_STATUS, a->channel, json_incref(e->status));
-		a->status_sent = true;
-	}
+	if (e->state != EXEC_ENDED || a->next != e->ring.end)
+		return a->next != before;
+	/* output that was held back for this client comes before the status */
+	if (exec_read(e, &e->out, RING_STDOUT, a->next) |
+		exec_read(e, &e->err, RING_STDERR, a->next))
+		return true;
+	(void)json_object_set_new(e->status, "output_bytes", json_integer((json_int_t)e->ring.end));
+	keeper_send_json(c, FRAME_STATUS, a->channel, json_incref(e->status));
+	list_remove(&a->node);
+	free(a);
+	return false;
 }
 
 /* Tell every client of an exec how much of its input was taken. */
@@ -545,14 +545,11 @@ static void pump(struct keeper *k)
 
 		list_for_each (&c->attachments, at, at_next) {
 			struct attachment *a = list_entry(at, struct attachment, node);
-			bool more = true;
 
-			while (more && !c->broken) {
-				uint64_t before = a->next;
-
-				pump_attachment(k, c, a);
+			while (!c->broken && pump_attachment(k, c, a)) {
 				conn_write(c);
-				more = a->next != before && c->out.n == 0;
+				if (c->out.n > 0)
+					break; /* poll says when it goes on */
 			}
 		}
 		conn_write(c);
@@ -615,11 +612,16 @@ static void watch_add(struct watch *w, int fd, short events)
 	w->fds[w->n++] = (struct pollfd){ .fd = fd, .events = events };
 }
 
-static void watch_exec(const struct keeper *k, struct watch *w, const struct exec *e)
+static void watch_exec(const struct keeper *k, struct watch *w, struct exec *e)
 {
-	bool room = ring_space(&e->ring, needed_from(k, e)) > 0;
-	short out = (short)((room ? POLLIN : 0) | (e->tty && e->input.n > 0 ? POLLOUT : 0));
+	bool room;
+	short out;
 
+	e->watched = e->out >= 0 || e->err >= 0 || e->in >= 0;
+	if (!e->watched)
+		return;
+	room = ring_space(&e->ring, needed_from(k, e)) > 0;
+	out = (short)((room ? POLLIN : 0) | (e->tty && e->input.n > 0 ? POLLOUT : 0));
 	/* a descriptor without wish is left out: it would report its hang-up for ever */
 	watch_add(w, out != 0 ? e->out : -1, out);
 	watch_add(w, room ? e->err : -1, POLLIN);
@@ -673,15 +675,17 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		if ((w->fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
 			conn_read(k, c);
 	}
-	for (struct list *pos = k->execs.next; pos != &k->execs && i + 2 < w->n;
-		pos = pos->next, i += 3) {
+	for (struct list *pos = k->execs.next; pos != &k->execs && i + 2 < w->n; pos = pos->next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 
+		if (!e->watched)
+			continue;
 		if ((w->fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
 			(void)exec_read(e, &e->out, RING_STDOUT, needed_from(k, e));
 		if (w->fds[i + 1].revents != 0)
 			(void)exec_read(e, &e->err, RING_STDERR, needed_from(k, e));
 		exec_write(e);
+		i += 3;
 	}
 	if (starter)
 		finish_launch(k);

@@ -37,7 +37,6 @@ struct attachment {
 	uint16_t channel;
 	uint64_t next;   /* offset of the next byte to send */
 	uint64_t credit; /* bytes that may still be sent; UINT64_MAX = no flow control asked for */
-	bool status_sent;
 	uint64_t input_told; /* bytes of input that the client knows were taken */
 };
 

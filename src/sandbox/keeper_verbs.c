@@ -167,7 +167,6 @@ static void verb_attach(struct keeper *k, struct conn *c, json_int_t id, const j
 	if (a->next > e->ring.end)
 		a->next = e->ring.end;
 	a->credit = json_is_integer(window) ? (uint64_t)json_integer_value(window) : UINT64_MAX;
-	a->status_sent = false;
 	a->input_told = e->input_taken;
 	keeper_reply(c, id, exec_describe(e));
 }
