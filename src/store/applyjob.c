@@ -66,7 +66,7 @@ static uint64_t decided_ns(const struct plan *p, const struct change *c)
 	const char *name;
 
 	if ((c->after->kind != FOUND_NONE || c->after->whiteout) && c->after->layer != base) {
-		int dir = c->after->kind == FOUND_NONE ? c->after->dir : diff_at(c->after, &name);
+		int dir = c->after->kind == FOUND_NONE ? c->after->dir : found_at(c->after, &name);
 
 		return birth_ns(p, c->after->layer, dir,
 			c->after->kind == FOUND_NONE ? c->after->name : name);
@@ -120,7 +120,7 @@ static bool origin_lives(const struct plan *p, const struct found *f)
 	struct origin o;
 	char xattr[64];
 	const char *name;
-	int dir = diff_at(f, &name);
+	int dir = found_at(f, &name);
 	ssize_t n;
 
 	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
@@ -249,7 +249,7 @@ static int copy_user_xattrs(const struct found *f, int to, const char *name)
 	const char *at, *xattr;
 	const void *value;
 	size_t pos = 0, n;
-	int dir = diff_at(f, &at), rc = tree_xattrs_read(dir, at, "user.overlay.", &xattrs);
+	int dir = found_at(f, &at), rc = tree_xattrs_read(dir, at, "user.overlay.", &xattrs);
 
 	while (rc == 0 && tree_xattrs_next(&xattrs, &pos, &xattr, &value, &n)) {
 		if (str_starts(xattr, "user."))

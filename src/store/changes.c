@@ -124,7 +124,7 @@ static int add_xattrs(json_t *o, const struct found *f, const char *skip)
 	const char *at, *name;
 	const void *value;
 	size_t pos = 0, n;
-	int dir = diff_at(f, &at), rc = tree_xattrs_read(dir, at, skip, &xattrs);
+	int dir = found_at(f, &at), rc = tree_xattrs_read(dir, at, skip, &xattrs);
 	json_t *set = json_object();
 
 	while (rc == 0 && tree_xattrs_next(&xattrs, &pos, &name, &value, &n)) {

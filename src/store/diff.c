@@ -99,7 +99,7 @@ static int same_attributes(const struct walk *w, const struct found *a, const st
 {
 	cleanup(tree_xattrs_free) struct tree_xattrs one = { 0 }, two = { 0 };
 	const char *an, *bn;
-	int ad = diff_at(a, &an), bd = diff_at(b, &bn), rc;
+	int ad = found_at(a, &an), bd = found_at(b, &bn), rc;
 
 	if ((a->st.st_mode & 07777) != (b->st.st_mode & 07777) || a->st.st_uid != b->st.st_uid ||
 		a->st.st_gid != b->st.st_gid)

@@ -33,11 +33,4 @@ int diff_run(const struct diff *diff, struct err *err) attr_must_use;
 /** diff_open() - open the regular file behind @f for reading. Descriptor or -errno. */
 int diff_open(const struct found *f) attr_must_use;
 
-/** diff_at() - the descriptor and name by which the attributes of @f can be read. */
-static inline int diff_at(const struct found *f, const char **name)
-{
-	*name = f->kind == FOUND_DIR ? "." : f->name;
-	return f->kind == FOUND_DIR ? f->merged.parts[0].fd : f->dir;
-}
-
 #endif

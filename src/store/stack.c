@@ -112,6 +112,22 @@ int stack_root(const struct stack *stack, struct merged *ret)
 	return 0;
 }
 
+int found_dir(const struct merged *dir, struct found *ret)
+{
+	*ret = (struct found){ .kind = FOUND_DIR, .dir = -1 };
+	for (size_t i = 0; i < dir->n; i++) {
+		int fd = openat(dir->parts[i].fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		if (fd < 0)
+			return -errno;
+		merged_add(&ret->merged, dir->parts[i].layer, fd);
+	}
+	if (dir->n == 0)
+		return -ENOENT;
+	ret->layer = dir->parts[0].layer;
+	return fstat(dir->parts[0].fd, &ret->st) < 0 ? -errno : 0;
+}
+
 static bool is_whiteout(const struct stat *st)
 {
 	return S_ISCHR(st->st_mode) && st->st_rdev == 0;

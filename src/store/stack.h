@@ -67,6 +67,16 @@ int stack_lookup(const struct stack *stack, const struct merged *dir, const char
 int stack_list(
 	const struct merged *dir, size_t from, size_t to, struct tree_names *names) attr_must_use;
 
+/** found_at() - the descriptor and name by which the attributes of @f can be read. */
+static inline int found_at(const struct found *f, const char **name)
+{
+	*name = f->kind == FOUND_DIR ? "." : f->name;
+	return f->kind == FOUND_DIR ? f->merged.parts[0].fd : f->dir;
+}
+
+/** found_dir() - make @ret the directory @dir itself (a copy). Return: 0 or -errno. */
+int found_dir(const struct merged *dir, struct found *ret) attr_must_use;
+
 /** merged_close() - release; a zero-initialised one is fine. */
 void merged_close(struct merged *m);
 

@@ -18,6 +18,8 @@ typedef int store_verb(struct job *job, json_t **ok, struct err *err);
 	VERB(capture, true) \
 	VERB(check_apply, true) \
 	VERB(diff, true) \
+	VERB(get, true) \
+	VERB(put, true) \
 	VERB(seal, true) \
 	VERB(sync, true) \
 	VERB(verify, true) \
