@@ -1038,11 +1038,11 @@ def dv_08(session):
 
 
 def keeper_memory(session):
-    """Resident bytes of all keepers and the server of this instance."""
+    """Most bytes that all keepers and the server of this instance ever held at once."""
     total = 0
     for pid in session.instance.own_processes():
         if posture.text(f"/proc/{pid}/comm").startswith(("cay-keeper", "cayd")):
-            m = re.search(r"VmRSS:\s+(\d+)", posture.text(f"/proc/{pid}/status"))
+            m = re.search(r"VmHWM:\s+(\d+)", posture.text(f"/proc/{pid}/status"))
             total += int(m[1]) << 10 if m else 0
     return total
 

@@ -56,7 +56,7 @@ class Session:
                "PYTHONSTARTUP": "/tmp/x"}
         if self.ablate:
             env["CAY_ABLATE"] = ",".join(self.ablate)
-        self.instance = cay.Instance(parent=self.top, env=env)
+        self.instance = cay.Instance(parent=self.top, env=env, programs=self.build)
         os.chmod(self.instance.dir, 0o755)
         try:
             self.instance.start()
