@@ -46,6 +46,7 @@ class Session:
         os.chmod(os.path.join(tools, "redcell"), 0o755)
         self.tools = tools
         self.posture, self.sandboxes, self.neighbour, self.instance = {}, {}, None, None
+        self.can_import, self.import_error = None, ""
         self.programs = {p: canary.digest(os.path.join(build, p)) for p in ("cay-keeper", "cay-init", "cay-spawn", "cayd")}
 
     def __enter__(self):
