@@ -294,9 +294,9 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 		json_decref(g.changes);
 		return rc;
 	}
-	request = json_pack("{s:s,s:s,s:o,s:O,s:I,s:I,s:b}", "verb", dry ? "check_apply" : "apply",
-		"id", id_new().s, "trees", trees, "since_ns",
-		json_object_get(a->sb->doc, "since_ns"), "uid",
+	request = json_pack("{s:s,s:s,s:s,s:o,s:O,s:I,s:I,s:b}", "verb",
+		dry ? "check_apply" : "apply", "apply", id_new().s, "sandbox", a->sb->id, "trees",
+		trees, "since_ns", json_object_get(a->sb->doc, "since_ns"), "uid",
 		(json_int_t)http_peer_uid(a->call->conn), "gid",
 		(json_int_t)http_peer_gid(a->call->conn), "allow_exec",
 		(int)json_is_true(json_object_get(a->call->body, "allow_exec")));

@@ -502,7 +502,7 @@ static int refuse(struct plan *p, struct err *err)
 static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 {
 	const json_t *trees = json_object_get(p->job->request, "trees");
-	const char *id = job_id(p->job->request, "id", err);
+	const char *id = job_id(p->job->request, "apply", err);
 	uint64_t uid = 0, gid = 0;
 	json_int_t n = 0;
 	bool applied = false;

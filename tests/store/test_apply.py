@@ -52,7 +52,7 @@ class World:
             f.write(text)
 
     def request(self, verb="apply", **more):
-        return self.pool.job(verb, **{"id": job.new_id(), "since_ns": self.since, "uid": 0, "gid": 0, "sandbox": self.sandbox,
+        return self.pool.job(verb, **{"apply": job.new_id(), "since_ns": self.since, "uid": 0, "gid": 0, "sandbox": self.sandbox,
                                       "trees": [{"target": self.host, "a": self.stack()}], **more})
 
     def apply(self, verb="apply", **more):
@@ -297,7 +297,7 @@ def test_bad_requests(tmp):
         w = World(tmp, pool)
         w.write("a")
         before = describe(w.host, times=True)
-        for members, code in (({"id": "x"}, "invalid"), ({"trees": []}, "invalid"), ({"since_ns": "x"}, "invalid"),
+        for members, code in (({"apply": "x"}, "invalid"), ({"trees": []}, "invalid"), ({"since_ns": "x"}, "invalid"),
                               ({"trees": [{"target": "/etc", "a": w.stack()}]}, "invalid"),
                               ({"trees": [{"target": tmp + "/none", "a": [tmp + "/none"]}]}, "not_found"),
                               ({"uid": 1 << 40}, "invalid")):
