@@ -54,6 +54,11 @@ bench: all ## measure, side by side with the peers
 fuzz: packages-test ## every codec under libFuzzer, ASan and UBSan (ARGS="--seconds N TARGET…")
 	@fuzz/run $(ARGS)
 
+asan: packages-test ## the whole suite in a build with AddressSanitizer and UndefinedBehaviorSanitizer (ARGS as for make test)
+	@test -e build-asan/build.ninja || $(MESON) setup build-asan -Db_sanitize=address,undefined >/dev/null
+	@ninja -C build-asan --quiet
+	@ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(PYTHON) tests/run.py --build build-asan $(ARGS)
+
 install: all ## install into $(DESTDIR)$(PREFIX)
 	@$(MESON) configure $(BUILD) -Dprefix=$(PREFIX) >/dev/null
 	@DESTDIR=$(DESTDIR) $(MESON) install -C $(BUILD) --quiet
@@ -64,4 +69,4 @@ clean: ## remove the build directory
 help:
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-.PHONY: all packages packages-test test test-long quick lint demo attack bench fuzz install clean help
+.PHONY: all packages packages-test test test-long quick lint demo attack bench fuzz asan install clean help
