@@ -11,6 +11,7 @@
 #include "store/seal.h"
 #include "store/tree.h"
 #include "store/verbs.h"
+#include "store/verify.h"
 #include "sys/btrfs.h"
 #include "sys/raw.h"
 
@@ -374,6 +375,11 @@ int store_sync(struct job *job, json_t **ok, struct err *err)
 		if (rc < 0)
 			return err_raise_sys(
 				err, rc, "write layer '%s' to disk", json_string_value(e));
+	}
+	json_array_foreach (ids, i, e) {
+		rc = verify_small(&job->store, json_string_value(e), err);
+		if (rc < 0)
+			return rc;
 	}
 	if (layers < 0 || fsync(layers) < 0 || (job->store.btrfs && syncfs(layers) < 0))
 		return err_raise_sys(err, layers < 0 ? layers : -errno, "write the layers to disk");
