@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import project
-from measure import BUILD, api, available_kib, descriptors, helper, interleaved, name_of, percentile, pss_kib, row, spawn, value
+from measure import BUILD, api, available_kib, cpu_ns, descriptors, helper, interleaved, name_of, percentile, pss_kib, row, spawn, value
 
 from lib import leaks
 
@@ -43,30 +43,62 @@ class Bench:
             self.notes.append(f"{steps[-1][0]} at {connections}: {text}")
         return result
 
+    def server_cpu_ns(self):
+        """Processor time of the server, the spawner and every keeper that has ended (with all its children)."""
+        pids = {name_of(p): p for p in self.instance.own_processes()}
+        return cpu_ns(pids["cayd"]) + cpu_ns(pids["cay-spawn"], children=True)
+
+    def settle(self):
+        """Until no keeper but those of the pool is there, so that the next contender has the machine to itself. Nothing else may run meanwhile."""
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            keepers = [p for p in self.instance.own_processes() if "keepe" in name_of(p)]
+            if len(keepers) <= self.instance.get("/v1/version")["pool"]:
+                return
+            time.sleep(0.01)
+
     def rows(self, case, connections, result, labels, who="cay"):
         return [row(case if len(labels) == 1 else f"{case}: {label}", who, result["steps"][label]["ns"], result["steps"][label]["errors"], connections)
                 for label in labels]
 
-    def cay(self, *args):
-        return spawn(1, [CAY, *args], env=self.instance.environment(), cwd=self.scratch)
-
 
 def run_warm(b):
-    """`… -- true`, from fork to the end of the command, started one after the other in interleaved rounds; cay with its server running."""
+    """`… -- true`, from fork to the end of the command, in interleaved rounds of a few starts one after the other; cay with its server running.
+    Processor time is that of everything that was started for one command: for cay also the server, the keepers and the refilling of the pool."""
     env, empty = b.instance.environment(), os.path.join(b.scratch, "empty")
     os.makedirs(empty, exist_ok=True)
-    each = b.count(10)
+    each = b.count(5)
+
+    def cay(*flags):
+        before = b.server_cpu_ns()
+        ns, errors, cpu = spawn(each, [CAY, "run", *flags, "--", "true"], env=env, cwd=empty)
+        b.settle()
+        return ns, errors, cpu + b.server_cpu_ns() - before
+
     contenders = {
-        "cay run": lambda: spawn(each, [CAY, "run", "--", "true"], env=env, cwd=empty),
-        "cay run --no-cwd": lambda: spawn(each, [CAY, "run", "--no-cwd", "--", "true"], env=env, cwd=empty),
+        "cay run": cay,
+        "cay run --no-cwd": lambda: cay("--no-cwd"),
         "true alone": lambda: spawn(each, ["true"]),
     }
     for name, (prefix, argv) in b.peers.commands.items():
         slow = name == "runsc"
-        contenders[name] = lambda prefix=prefix, argv=argv, slow=slow: spawn(max(1, each // 5) if slow else each, argv, prefix)
+        contenders[name] = lambda prefix=prefix, argv=argv, slow=slow: spawn(1 if slow else each, argv, prefix)
     for measure in contenders.values():
         measure()
-    return [row("run -- true, warm", who, ns, errors) for who, (ns, errors) in interleaved(b.count(10), contenders).items()]
+    return [row("run -- true, warm", who, ns, errors, cpu_ms_each=round(cpu / 1e6 / max(1, len(ns)), 2))
+            for who, (ns, errors, cpu) in interleaved(b.count(20), contenders).items()]
+
+
+def run_sustained(b):
+    """`cay run -- true` two hundred times without a pause, so that every start waits for a sandbox that is prepared meanwhile, beside bubblewrap."""
+    env, empty = b.instance.environment(), os.path.join(b.scratch, "empty")
+    os.makedirs(empty, exist_ok=True)
+    rows = []
+    for who, argv in (("cay run", [CAY, "run", "--", "true"]), ("bwrap", b.peers.commands.get("bwrap", (None, None))[1])):
+        if argv is not None:
+            ns, errors, _ = spawn(b.count(200), argv, env=env, cwd=empty)
+            rows.append(row("run -- true, no pause", who, ns, errors))
+    return rows
 
 
 def run_cold(b):
@@ -76,7 +108,7 @@ def run_cold(b):
     samples, errors = [], 0
     b.instance.stop()
     for _ in range(b.count(5)):
-        ns, failed = spawn(1, [CAY, "run", "--", "true"], env=b.instance.environment(), cwd=empty)
+        ns, failed, _ = spawn(1, [CAY, "run", "--", "true"], env=b.instance.environment(), cwd=empty)
         samples, errors = samples + ns, errors + failed
         b.instance.post("/v1/shutdown")
         wait_gone(b.instance.socket)
@@ -171,7 +203,7 @@ def rate(b):
 
 def our_processes(b):
     """Live processes of the instance without the payloads' own: cayd, cay-spawn, keepers (and their starters), inits."""
-    return [p for p in b.instance.own_processes() if name_of(p).startswith("cay")]
+    return [p for p in b.instance.own_processes() if name_of(p).startswith(("cay", "memfd:cay"))]
 
 
 def memory(b):
@@ -230,18 +262,18 @@ def file_work(b):
         def native(prefix=(), script=script):
             done = subprocess.run([*prefix, "sh", "-c", script], env={**os.environ, "IN": given, "OUT": out}, stdout=subprocess.PIPE, text=True,
                                   timeout=100, check=False)
-            return ([int(done.stdout)], 0) if done.returncode == 0 else ([], 1)
+            return ([int(done.stdout)], 0, 0) if done.returncode == 0 else ([], 1, 0)
 
         def inside(script=script):
             done = b.instance.cay("exec", "--env", "IN=/in", "--env", "OUT=/work", box, "--", "sh", "-c", script, check=False, timeout=100)
-            return ([int(done.stdout)], 0) if done.returncode == 0 else ([], 1)
+            return ([int(done.stdout)], 0, 0) if done.returncode == 0 else ([], 1, 0)
 
         contenders = {"native": native, "cay": inside}
         if "bwrap" in b.peers.commands:
             contenders["bwrap"] = lambda native=native: native(["bwrap", "--unshare-all", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
         got = interleaved(b.count(5), contenders)
         base = percentile(got["native"][0], 50)
-        for who, (ns, errors) in got.items():
+        for who, (ns, errors, _) in got.items():
             middle = percentile(ns, 50)
             rows.append(row(case, who, ns, errors, of_native=round(base / middle, 3) if base and middle else None))
     shutil.rmtree(out, ignore_errors=True)
@@ -249,4 +281,4 @@ def file_work(b):
     return rows
 
 
-ALL = [run_warm, run_cold, http, create, create_paced, execs, forks, rate, memory, frozen, file_work]
+ALL = [run_warm, run_sustained, run_cold, http, create, create_paced, execs, forks, rate, memory, frozen, file_work]

@@ -51,9 +51,9 @@ def helper(argv, env=None, cwd=None):
 
 
 def spawn(count, argv, prefix=(), env=None, cwd=None):
-    """([ns], errors) of @count starts of @argv, one after the other, inside @prefix (which is not measured)."""
+    """([ns], errors, processor ns) of @count starts of @argv, one after the other, inside @prefix (which is not measured)."""
     result = helper([*prefix, SPAWN, str(count), *argv], env, cwd)
-    return result["ns"], result["errors"]
+    return result["ns"], result["errors"], result["cpu_us"] * 1000
 
 
 def api(socket, connections, rounds, steps):
@@ -65,12 +65,11 @@ def api(socket, connections, rounds, steps):
 
 
 def interleaved(rounds, contenders):
-    """Call each of {who: function -> ([ns], errors)} in turn, @rounds times, so that a slow moment hits all. Returns {who: ([ns], errors)}."""
-    total = {who: ([], 0) for who in contenders}
+    """Call each of {who: function -> ([ns], errors, processor ns)} in turn, @rounds times, so that a slow moment hits all. Returns their sums."""
+    total = {who: ([], 0, 0) for who in contenders}
     for _ in range(rounds):
         for who, measure in contenders.items():
-            ns, errors = measure()
-            total[who] = (total[who][0] + ns, total[who][1] + errors)
+            total[who] = tuple(a + b for a, b in zip(total[who], measure()))
     return total
 
 
@@ -116,6 +115,12 @@ def pss_kib(pid):
         if line.startswith("Pss:"):
             return int(line.split()[1])
     return None
+
+
+def cpu_ns(pid, children=False):
+    """Processor time of a process so far, with @children also of those that it has waited for."""
+    ticks = read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[11:15]
+    return sum(int(t) for t in ticks[:4 if children else 2]) * (1000000000 // os.sysconf("SC_CLK_TCK"))
 
 
 def descriptors(pid):
