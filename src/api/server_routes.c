@@ -20,15 +20,22 @@ int api_version_get(struct api_call *call, attr_unused struct err *err)
 			(int)getpid(), "pool", pool));
 }
 
-int api_doctor_get(struct api_call *call, attr_unused struct err *err)
+/* What keepers see, looked at by a job, and what the server knows of itself. */
+int api_doctor_get(struct api_call *call, struct err *err)
 {
 	struct server *srv = call->srv;
+	json_t *report = NULL, *own;
+	int rc = job_run(srv, json_pack("{s:s}", "verb", "doctor"), NULL, NULL, &report, err);
 
-	return api_reply(call, 200,
-		json_pack("{s:s,s:s,s:s,s:s,s:s,s:O?}", "mode", srv->rootless ? "rootless" : "root",
-			"uid_map", srv->uid_map, "cgroup", srv->cgroup, "process_events",
-			srv->process_error[0] != '\0' ? srv->process_error : "proc connector",
-			"mask", srv->mask != NULL ? "made" : "missing", "storage", srv->storage));
+	if (rc < 0)
+		return rc;
+	own = json_pack("{s:s,s:s,s:s,s:s,s:O?}", "uid_map", srv->uid_map, "cgroup", srv->cgroup,
+		"process_events",
+		srv->process_error[0] != '\0' ? srv->process_error : "proc connector", "mask",
+		srv->mask != NULL ? "made" : "missing", "storage", srv->storage);
+	(void)json_object_update_missing(report, own);
+	json_decref(own);
+	return api_reply(call, 200, report);
 }
 
 static json_t *storage_object(struct server *srv, const json_t *ok)
