@@ -415,6 +415,9 @@ void keeper_end(struct keeper *k)
 		framelink_call_begin(&k->link, &call, json_pack("{s:s}", "verb", "stop"));
 		(void)!framelink_call_end(&k->link, &call, deadline, NULL, NULL);
 	}
+	/* one that is not a child of our cay-spawn: its end shows as the end of the connection */
+	while (k->adopted && !k->link.dead && waiters_wait(&k->changed, deadline) == 0)
+		;
 	if (k->adopted)
 		spawner_cleanup(k->srv, k->id);
 	while (!k->reaped && waiters_wait(&k->changed, deadline) == 0)

@@ -138,7 +138,12 @@ static int capture(struct sandbox *sb, const char *layer, json_t **ret, struct e
 		json_object_get(sb->doc, "layers"));
 	if (freeze != NULL)
 		(void)json_object_set_new(request, "freeze", freeze);
-	return job_run(sb->srv, request, NULL, NULL, ret, err);
+	rc = job_run(sb->srv, request, NULL, NULL, ret, err);
+	/* a job that was killed in the middle leaves the sandbox frozen; thawing one that is not frozen is harmless */
+	if (rc < 0 && freeze != NULL && sb->keeper != NULL)
+		(void)!framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "thaw"),
+			clock_now_ns() + CALL_NS, NULL, NULL);
+	return rc;
 }
 
 static json_t *config_of(const struct sandbox *sb)

@@ -36,6 +36,8 @@
 #define CLEANUPS_MAX        512
 #define CLEANUP_DEADLINE_MS 10000
 #define RETRY_MS            20
+#define FINISH_MS           10000
+#define QUIET_MS            500
 
 enum mode { MODE_ROOT = 0, MODE_RANGE = 1, MODE_SINGLE = 2 };
 
@@ -56,7 +58,7 @@ static size_t n_cleanups;
 static struct groups groups;
 static enum mode mode;
 static uint32_t first_subuid, first_subgid;
-static int keeper_fd = -1;
+static int keeper_fd = -1, signal_fd = -1;
 static char *keeper_env[16];
 
 static void report(const struct spawn_event *e)
@@ -415,11 +417,29 @@ static bool request_valid(const struct spawn_request *r, ssize_t n)
 	       memchr(r->id, '\0', sizeof(r->id)) != NULL && id_valid(r->id);
 }
 
-/* cayd is gone. Jobs that were under way end by themselves; clear up behind those that have. */
+/*
+ * cayd is gone: nobody will start anything again. Jobs and keepers without a sandbox end by themselves, now: clear up behind them, and leave when nothing has
+ * ended for a while. Keepers with a sandbox stay.
+ */
 static attr_noreturn void finish(void)
 {
-	reap();
-	cleanups_run();
+	uint64_t now = clock_now_ns(), deadline = now + FINISH_MS * NS_PER_MS,
+		 quiet = now + QUIET_MS * NS_PER_MS;
+
+	while (n_children + n_cleanups > 0 && now < deadline && now < quiet) {
+		struct pollfd p = { .fd = signal_fd, .events = POLLIN };
+		struct signalfd_siginfo info;
+		size_t before = n_children;
+
+		(void)poll(&p, 1, RETRY_MS);
+		while (read(signal_fd, &info, sizeof(info)) > 0)
+			;
+		reap();
+		cleanups_run();
+		now = clock_now_ns();
+		if (n_children != before || n_cleanups > 0)
+			quiet = now + QUIET_MS * NS_PER_MS;
+	}
 	groups_sweep(&groups);
 	groups_fini(&groups);
 	_exit(0);
@@ -467,7 +487,7 @@ static int signals_open(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static attr_noreturn void loop(int signal_fd)
+static attr_noreturn void loop(void)
 {
 	for (;;) {
 		struct pollfd p[2] = { { .fd = SPAWN_FD, .events = POLLIN },
@@ -513,7 +533,7 @@ int main(int argc, char **argv)
 {
 	struct spawn_event ready;
 	const char *tag = getenv("CAY_TAG");
-	int signal_fd, rc;
+	int rc;
 
 	log_init("cay-spawn");
 	if (parse_arguments(argc, argv) < 0 || tag == NULL) {
@@ -539,5 +559,5 @@ int main(int argc, char **argv)
 	ready = event_for(SPAWN_EVENT_READY, "");
 	ready.status = groups.base[0] != '\0' ? SPAWN_CGROUP_V2 : SPAWN_CGROUP_NONE;
 	report(&ready);
-	loop(signal_fd);
+	loop();
 }
