@@ -284,7 +284,7 @@ static int veil_root(struct rootfs *r, char *path, size_t size)
 	cleanup_fd int mount = -1;
 
 	(void)snprintf(empty, sizeof(empty), ROOTFS_STAGE "/empty");
-	if (mkdirat(r->stage, "empty", 0755) < 0)
+	if (mkdirat(r->stage, "empty", 0755) < 0 && errno != EEXIST)
 		return -errno;
 	add_lower(&o, empty);
 	add_lower(&o, path);

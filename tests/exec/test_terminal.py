@@ -85,13 +85,16 @@ def test_control_c_goes_to_the_command_not_to_us(instance):
 def test_job_control(instance):
     with instance.sandbox() as box:
         process, fd = instance.terminal("exec", "-it", box, "--", "bash", "--norc", "--noprofile", "-i")
-        os.write(fd, b"PS1='prompt> '\n")
+        os.write(fd, b"PS1='prom''pt> '\n")  # what is typed is echoed too, and is not the prompt
         read_until(fd, b"prompt> ")
-        os.write(fd, b"sleep 1000\n")
-        read_until(fd, b"sleep 1000\r\n")
+        os.write(fd, b"sh -c 'echo run''ning; exec sleep 1000'\n")
+        read_until(fd, b"running\r\n")
         os.write(fd, b"\x1a")
         read_until(fd, b"Stopped")
-        os.write(fd, b"jobs; kill %1; wait; exit 4\n")
+        os.write(fd, b"jobs; fg %1\n")
+        read_until(fd, b"sleep 1000'\r\n")
+        os.write(fd, b"\x03")
+        os.write(fd, b"exit 4\n")
         finish(process, fd)
         equal(process.returncode, 4)
 
