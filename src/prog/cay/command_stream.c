@@ -520,20 +520,21 @@ static void evidence(struct buf *out, const json_t *status)
 	json_t *object = json_object_get(status, "evidence"), *value;
 	const char *key, *sep = " (";
 
-	if (json_object_size(object) == 0)
-		return;
 	json_object_foreach (object, key, value) {
 		cleanup_free char *text =
 			json_is_string(value) ? str_dup(json_string_value(value))
 					      : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 
+		if (str_eq(key, "wait_status"))
+			continue; /* the raw form of what was said already; --json has it */
 		buf_str(out, sep);
 		text_escape(out, key);
 		buf_char(out, ' ');
 		text_escape(out, text != NULL ? text : "?");
 		sep = ", ";
 	}
-	buf_char(out, ')');
+	if (sep[0] == ',')
+		buf_char(out, ')');
 }
 
 struct ending {

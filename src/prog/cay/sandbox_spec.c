@@ -114,7 +114,7 @@ static int add_mounts(struct cli *cli, json_t *spec, const char *cwd)
 			return rc;
 		if (str_eq(m.mode, "rw"))
 			(void)dprintf(STDERR_FILENO,
-				"cay: warning: what the command writes to '%s' is written to this machine, at once\n",
+				"cay: warning: a rw mount: what the command writes to '%s' is written to this machine, at once\n",
 				m.source);
 		if (add_mount(spec, m.source, m.target, m.mode) < 0)
 			return refuse_value(cli, FLAG_MOUNT, text, "not valid UTF-8");

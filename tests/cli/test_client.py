@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line by itself, against a server that says what it is told to: bad streams, hostile archives, signals, the terminal."""
+
+import io
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import tarfile
+import termios
+import time
+
+from lib import fake_cayd as fake
+from lib.case import contains, equal
+
+QUICK = True
+BOX = {"id": "a" * 20, "name": "swift-otter", "state": "stopped"}
+ENDED = {"status": "exited", "code": 0, "evidence": {"wait_status": 0}}
+
+
+def begin(request, *frames):
+    request.upgrade(fake.frame(fake.OBJECT, {"sandbox": BOX}), fake.frame(fake.OBJECT, {"exec": {"id": "e" * 20, "state": "running"}}), *frames)
+
+
+def ends(status, summary=None, *frames):
+    def answer(request):
+        begin(request, *frames, fake.frame(fake.STATUS, status),
+              fake.frame(fake.OBJECT, {"summary": summary or {"kept": False, "changes": 0, "name": "swift-otter", "id": BOX["id"], "denied": []}}))
+    return answer
+
+
+def run(tmp, status, *argv, want, summary=None, frames=()):
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", ends(status, summary, *frames))
+        return server.cay("run", *argv, "--", "true", want=want)
+
+
+def test_each_final_status_has_an_exit_status_and_its_reason(tmp):
+    for number, (status, want, says) in enumerate([
+            ({"status": "exited", "code": 7}, 7, b""), ({"status": "signaled", "signal": 11}, 139, b"SIGSEGV"),
+            ({"status": "oom", "evidence": {"oom_kills": 2}}, 137, b"out of memory: the kernel killed it at the memory limit (oom_kills 2)"),
+            ({"status": "timeout"}, 124, b"--timeout"), ({"status": "disk_full"}, 125, b"disk limit"), ({"status": "killed"}, 137, b"killed"),
+            ({"status": "lost"}, 125, b"lost"), ({"status": "novel"}, 125, b"does not know")]):
+        directory = os.path.join(tmp, str(number))
+        os.mkdir(directory)
+        contains(run(directory, status, want=want).stderr, says)
+
+
+def test_the_last_line_says_what_was_kept(tmp):
+    done = run(tmp, ENDED, want=0, summary={"kept": True, "changes": 7, "name": "swift-otter", "id": BOX["id"], "denied": []})
+    equal(done.stderr.decode(), "7 files changed: cay diff swift-otter · cay apply swift-otter · cay rm swift-otter\n")
+
+
+def test_output_keeps_its_streams_and_a_gap_is_told(tmp):
+    frames = (fake.output(fake.STDOUT, b"out\n"), fake.output(fake.STDERR, b"err\n", 4), fake.frame(fake.GAP, struct.pack("<QQ", 8, 108)))
+    done = run(tmp, ENDED, want=0, frames=frames)
+    equal(done.stdout, b"out\n")
+    contains(done.stderr, b"err\n")
+    contains(done.stderr, b"100 bytes of output were overwritten")
+
+
+def test_json_is_one_object_and_the_output_goes_to_standard_error(tmp):
+    done = run(tmp, ENDED, "--json", want=0, frames=(fake.output(fake.STDOUT, b"out\n"),))
+    equal(json.loads(done.stdout)["id"], BOX["id"])
+    contains(done.stderr, b"out\n")
+
+
+def test_a_broken_stream_is_no_success(tmp):
+    for number, tail in enumerate([b"", fake.frame(fake.STDOUT, b"x"), b"\xff" * 16, fake.frame(fake.STATUS, b"{"), fake.output(fake.STDOUT, b"abc")[:12]]):
+        directory = os.path.join(tmp, str(number))
+        os.mkdir(directory)
+        with fake.FakeCayd(directory) as server:
+            server.on("POST", "/v1/run", lambda request, t=tail: begin(request, t))
+            contains(server.cay("run", "--", "true", want=125).stderr, b"cay: ")
+
+
+def test_what_is_asked_for_reaches_the_server(tmp):
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", ends(ENDED))
+        server.cay("run", "--name", "n", "--memory", "64M", "--cpus", "1.5", "--pids", "9", "-e", "A=b=c", "-l", "k=v", "--timeout", "250ms",
+                   "-u", "nobody", "--mount", f"{tmp}:/x:ro", "--", "ls", "-l", cwd=tmp)
+        body = server.requests[0].json
+    equal(body["exec"]["argv"], ["ls", "-l"])
+    equal((body["exec"]["env"]["A"], body["exec"]["user"], body["exec"]["timeout_ms"], body["exec"]["cwd"]), ("b=c", "nobody", 250, tmp))
+    equal(body["sandbox"]["limits"], {"memory_bytes": 64 << 20, "cpu_millis": 1500, "pids": 9})
+    equal(body["sandbox"]["mounts"], [{"source": tmp, "target": "/x", "mode": "ro"}, {"source": tmp, "target": tmp, "mode": "cow"}])
+    equal(body["sandbox"]["labels"], {"k": "v", "cay.run.cwd": tmp})
+    equal((body["keep"], body["rm"], body["exec"].get("stdin")), (True, False, None))
+
+
+def test_input_is_forwarded_from_a_pipe(tmp):
+    got = []
+
+    def answer(request):
+        begin(request)
+        for kind, payload in request.frames():
+            if kind == fake.STDIN:
+                got.append(payload)
+                if payload == b"":
+                    break
+        request.connection.sendall(fake.frame(fake.STATUS, ENDED))
+
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", answer)
+        server.cay("run", "--", "cat", stdin=b"some input")
+        equal(server.requests[0].json["exec"]["stdin"], True)
+    equal(b"".join(got), b"some input")
+
+
+def test_errors_have_one_shape(tmp):
+    error = {"code": "not_found", "message": "no sandbox 'x\x1b[2J'", "hint": "look again", "errno": 2}
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes", (404, {"error": error}))
+        done = server.cay("ps", want=125)
+        equal(done.stderr, b"cay: no sandbox 'x\\x1b[2J'\nhint: look again\n")
+        done = server.cay("ps", "--json", want=125)
+        equal(json.loads(done.stderr), {"error": error})
+        equal(done.stdout, b"")
+        for answer in (b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 500 X\r\nContent-Length: 3\r\n\r\nxxx", b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{",
+                       b"HTTP/1.1 200 X\r\nContent-Length: 1\r\n\r\n{", b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
+            server.on("GET", "/v1/sandboxes", lambda request, a=answer: request.connection.sendall(a))
+            contains(server.cay("ps", want=125).stderr, b"cay: ")
+
+
+def test_names_of_others_cannot_move_the_cursor(tmp):
+    change = {"path": "/a\x1b]0;x\x07\u202eb", "kind": "added", "before": None, "after": {"type": "file", "mode": 0o100644, "size": 5}}
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/diff", (200, {"a": "x", "changes": [change]}))
+        out = server.cay("diff", "x").stdout
+        assert b"\x1b" not in out and b"\x07" not in out and "\u202e".encode() not in out, out
+        equal(json.loads(server.cay("diff", "x", "--json").stdout)["changes"], [change])
+
+
+def test_without_a_name_this_directorys_last_kept_run(tmp):
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes", (200, {"sandboxes": [dict(BOX, name="older"), BOX]}))
+        server.on("GET", "/v1/diff", (200, {"a": "x", "changes": []}))
+        server.cay("diff", cwd=tmp)
+        contains(server.requests[0].target, "label=cay.run.cwd%3D")
+        contains(server.requests[1].target, "a=swift-otter")
+        server.on("GET", "/v1/sandboxes", (200, {"sandboxes": []}))
+        contains(server.cay("diff", want=125, cwd=tmp).stderr, b"no run of")
+
+
+def test_a_hidden_command_names_its_place(tmp):
+    tools = os.path.join(tmp, "tools", "bin")
+    os.makedirs(tools)
+    with open(os.path.join(tools, "mytool"), "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\n")
+    os.chmod(os.path.join(tools, "mytool"), 0o755)
+    missing = fake.frame(fake.ERROR, {"error": {"code": "command_not_found", "message": "command 'mytool' not found in the sandbox"}})
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", lambda request: begin(request, missing))
+        env = server.environment(PATH=f"{tools}:/usr/bin")
+        done = server.cay("run", "--json", "--", "mytool", want=127, env=env)
+        equal(json.loads(done.stderr)["error"]["code"], "command_hidden")
+        contains(done.stderr, f"--expose {tmp}/tools".encode())
+        equal(json.loads(server.cay("run", "--json", "--", "nowhere", want=127, env=env).stderr)["error"]["code"], "command_not_found")
+
+
+def test_places_of_credentials_are_refused(tmp):
+    for inner in (".ssh", ".aws", ".gnupg", ".config/gcloud", ".kube", ".docker"):
+        os.makedirs(os.path.join(tmp, "home", inner))
+    os.symlink(os.path.join(tmp, "home", ".ssh"), os.path.join(tmp, "link"))
+    with fake.FakeCayd(tmp) as server:
+        for place in ("home/.ssh", "home/.aws", "home/.gnupg", "home/.config/gcloud", "home/.kube", "home/.docker", "home", "link"):
+            done = server.cay("run", "--json", "--no-cwd", "--expose", os.path.join(tmp, place), "--", "ls", want=125)
+            equal(json.loads(done.stderr)["error"]["code"], "denied", place)
+        server.cay("run", "--", "ls", want=125, cwd=os.path.join(tmp, "home"))
+        equal(server.requests, [])
+
+
+def tar_of(*members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        for name, kind, data in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = kind, 0o4755
+            if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+                info.linkname = data
+                t.addfile(info)
+            else:
+                info.size = len(data)
+                t.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def copied_out(server, archive):
+    server.on("GET", "/v1/sandboxes/box/files?path=%2Fd&format=file", (400, {"error": {"code": "invalid", "message": "a directory"}}))
+    server.on("GET", "/v1/sandboxes/box/files?path=%2Fd&format=tar", b"HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n" % len(archive) + archive)
+
+
+def test_a_hostile_archive_leaves_the_directory_alone(tmp):
+    secret = os.path.join(tmp, "secret")
+    with open(secret, "w", encoding="utf-8") as f:
+        f.write("mine")
+    with fake.FakeCayd(tmp) as server:
+        for number, members in enumerate([
+                [("../secret", tarfile.REGTYPE, b"theirs")], [(secret, tarfile.REGTYPE, b"theirs")], [("a/../../secret", tarfile.REGTYPE, b"x")],
+                [("l", tarfile.SYMTYPE, ".."), ("l/secret", tarfile.REGTYPE, b"theirs")],
+                [("l", tarfile.SYMTYPE, tmp), ("l/new", tarfile.DIRTYPE, b"")],
+                [("h", tarfile.LNKTYPE, "../secret"), ("h", tarfile.REGTYPE, b"theirs")]]):
+            copied_out(server, tar_of(*members))
+            server.cay("cp", "box:/d", os.path.join(tmp, f"to{number}"), want=None)
+            with open(secret, encoding="utf-8") as f:
+                equal(f.read(), "mine", str(members))
+            assert not os.path.exists(os.path.join(tmp, "new"))
+
+
+def test_a_tree_is_copied_out_without_set_uid(tmp):
+    with fake.FakeCayd(tmp) as server:
+        copied_out(server, tar_of(("./", tarfile.DIRTYPE, b""), ("./e/", tarfile.DIRTYPE, b""), ("./e/f", tarfile.REGTYPE, b"x\n"),
+                                  ("./l", tarfile.SYMTYPE, "e/f"), ("./h", tarfile.LNKTYPE, "./e/f")))
+        server.cay("cp", "box:/d", os.path.join(tmp, "out"))
+    with open(os.path.join(tmp, "out", "l"), encoding="utf-8") as f:
+        equal(f.read(), "x\n")
+    equal(os.stat(os.path.join(tmp, "out", "e", "f")).st_mode & 0o7777, 0o755)
+    equal(os.stat(os.path.join(tmp, "out", "h")).st_nlink, 2)
+
+
+def test_a_tree_is_sent_as_a_tar_that_others_read(tmp):
+    top = os.path.join(tmp, "tree")
+    os.makedirs(os.path.join(top, "d" * 90, "e" * 90))
+    for name, data in (("f", b"x" * 70000), (os.path.join("d" * 90, "e" * 90, "n" * 200), b"deep"), ("empty", b"")):
+        with open(os.path.join(top, name), "wb") as f:
+            f.write(data)
+    os.symlink("x" * 150, os.path.join(top, "link"))
+    os.mkfifo(os.path.join(top, "fifo"))
+    with fake.FakeCayd(tmp) as server:
+        server.on("PUT", "/v1/sandboxes/box/files", (204, None))
+        contains(server.cay("cp", top, "box:/x").stderr, b"1 sockets, pipes and devices")
+        request = server.requests[0]
+    contains(request.target, "path=%2Fx&format=tar")
+    with tarfile.open(fileobj=io.BytesIO(request.body)) as t:
+        names = {m.name: m for m in t.getmembers()}
+        equal(sorted(names), sorted([".", "f", "empty", "link", "d" * 90, f"{'d' * 90}/{'e' * 90}", f"{'d' * 90}/{'e' * 90}/{'n' * 200}"]))
+        equal(t.extractfile("f").read(), b"x" * 70000)
+        equal(names["link"].linkname, "x" * 150)
+
+
+def until(condition, seconds=10):
+    """Wait for something that another thread does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("it did not happen")
+        select.select([], [], [], 0.01)
+
+
+def test_interrupts_are_forwarded_then_kill_then_leave(tmp):
+    got = []
+
+    def answer(request):
+        begin(request, fake.output(fake.STDOUT, b"ready\n"))
+        for kind, payload in request.frames():
+            if kind == fake.SIGNAL:
+                got.append(struct.unpack("<I", payload)[0])
+
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", answer)
+        with subprocess.Popen([fake.CAY, "run", "--", "x"], cwd="/", env=server.environment(), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            equal(process.stdout.readline(), b"ready\n")
+            for number, want in ((signal.SIGUSR1, [10]), (signal.SIGINT, [10, 2]), (signal.SIGINT, [10, 2, 9])):
+                process.send_signal(number)
+                until(lambda w=want: got == w)
+            process.send_signal(signal.SIGINT)
+            equal(process.wait(10), 130)
+
+
+def test_a_reader_that_goes_away_is_the_commands_sigpipe(tmp):
+    got = []
+
+    def answer(request):
+        begin(request, fake.output(fake.STDOUT, b"y\n" * 2000))
+        for kind, payload in request.frames():
+            if kind == fake.SIGNAL:
+                got.append(struct.unpack("<I", payload)[0])
+                request.connection.sendall(fake.frame(fake.STATUS, {"status": "signaled", "signal": 13}))
+                return
+
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", answer)
+        readable, writable = os.pipe()
+        os.close(readable)
+        with subprocess.Popen([fake.CAY, "run", "--", "yes"], cwd="/", env=server.environment(), stdin=subprocess.DEVNULL, stdout=writable,
+                              stderr=subprocess.PIPE) as process:
+            os.close(writable)
+            equal(process.wait(10), 141)
+    equal(got, [signal.SIGPIPE])
+
+
+def on_terminal(server, *argv):
+    ours, theirs = pty.openpty()
+
+    def control():
+        os.setsid()
+        import fcntl  # pylint: disable=import-outside-toplevel
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+    before = termios.tcgetattr(theirs)
+    process = subprocess.Popen([fake.CAY, *argv], cwd="/", env=server.environment(TERM="xterm"), stdin=theirs, stdout=theirs,  # pylint: disable=consider-using-with
+                               stderr=theirs, preexec_fn=control)  # pylint: disable=subprocess-popen-preexec-fn
+    return process, ours, theirs, before
+
+
+def test_the_terminal_is_raw_inside_and_as_before_whatever_ends_it(tmp):
+    states = []
+
+    def answer(request):
+        begin(request, fake.output(fake.STDOUT, b"ready"))
+        for kind, payload in request.frames():
+            states.append((kind, payload))
+
+    for number, end in enumerate((signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGABRT, signal.SIGSEGV, None)):
+        directory = os.path.join(tmp, str(number))
+        os.mkdir(directory)
+        with fake.FakeCayd(directory) as server:
+            server.on("POST", "/v1/run", ends(ENDED) if end is None else answer)
+            process, ours, theirs, before = on_terminal(server, "run", "-it", "--", "bash")
+            if end is None:
+                equal(process.wait(10), 0)
+            else:
+                seen = b""
+                while b"ready" not in seen:
+                    seen += os.read(ours, 100)
+                equal(termios.tcgetattr(theirs)[3] & (termios.ICANON | termios.ECHO | termios.ISIG), 0, "raw")
+                for wanted in range(3):
+                    process.send_signal(end)
+                    if end in (signal.SIGABRT, signal.SIGSEGV):
+                        break
+                    until(lambda w=wanted: sum(k == fake.SIGNAL for k, _ in states) > w or process.poll() is not None)
+                process.wait(10)
+                states.clear()
+            equal(termios.tcgetattr(theirs), before, f"after {end}")
+            os.close(ours)
+            os.close(theirs)
+
+
+def test_the_reference_page_is_what_the_program_says(tmp):
+    with fake.FakeCayd(tmp) as server:
+        page = server.cay("help", "--markdown").stdout.decode()
+    top = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with open(os.path.join(top, "docs", "reference", "cli.md"), encoding="utf-8") as f:
+        equal(f.read(), page, "docs/reference/cli.md: build/cay help --markdown writes it")
+
+
+def test_completion_scripts_are_accepted_by_their_shells(tmp):
+    with fake.FakeCayd(tmp) as server:
+        script = server.cay("completion", "bash").stdout
+        done = subprocess.run(["bash", "-c", script.decode() + "\nCOMP_WORDS=(cay sna); COMP_CWORD=1; _cay; echo ${COMPREPLY[@]}\n"
+                                                               "COMP_WORDS=(cay run --ti); COMP_CWORD=2; _cay; echo ${COMPREPLY[@]}"],
+                              capture_output=True, text=True, timeout=20, check=True)
+        equal(done.stdout, "snapshot snapshots\n--timeout\n")
+        server.cay("completion", "fish")
+        server.cay("completion", "zsh")
+        server.cay("completion", "tcsh", want=64)
+
+
+def test_no_server_and_none_to_start(tmp):
+    env = {"PATH": "/usr/bin", "CAY_RUN": os.path.join(tmp, "none"), "CAY_STATE": os.path.join(tmp, "state")}
+    alone = os.path.join(tmp, "cay")
+    os.link(fake.CAY, alone) if os.stat(fake.CAY).st_dev == os.stat(tmp).st_dev else subprocess.run(["cp", fake.CAY, alone], check=True)
+    done = subprocess.run([alone, "ps"], env=env, capture_output=True, timeout=20, check=False)
+    equal(done.returncode, 125)
+    contains(done.stderr, b"no server runs")
+    with open(os.path.join(tmp, "cayd"), "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\necho no cgroups here >&2\nexit 3\n")
+    os.chmod(os.path.join(tmp, "cayd"), 0o755)
+    done = subprocess.run([alone, "ps"], env=env, capture_output=True, timeout=20, check=False)
+    equal(done.returncode, 125)
+    contains(done.stderr, b"ended with 3: no cgroups here")
