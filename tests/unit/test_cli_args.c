@@ -11,9 +11,15 @@ static struct err err;
 
 static int parse(enum cli_verb verb, const char **words, int n)
 {
+	/* What is parsed is looked at when the caller's array is gone. */
+	static char **kept;
+
+	free(kept);
+	kept = xalloc(((size_t)n + 1) * sizeof(*kept));
+	memcpy(kept, words, ((size_t)n + 1) * sizeof(*kept));
 	args = (struct cli_args){ .verb = verb };
 	err = (struct err){ 0 };
-	return cli_args_parse(&args, n, (char **)(uintptr_t)words, &err);
+	return cli_args_parse(&args, n, kept, &err);
 }
 
 TEST(options_come_anywhere_before_the_command)
