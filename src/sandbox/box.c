@@ -20,6 +20,7 @@
 #include "sys/mount.h"
 #include "sys/raw.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 /* Host ids of sandboxes: 16384 slots of 65536 from 2^30 on. */
 #define SLOT_FIRST_ID 0x40000000U
@@ -481,4 +483,62 @@ int box_terminal(const struct box *box, int *ret_slave)
 		return -errno;
 	*ret_slave = slave;
 	return TAKE_FD(master);
+}
+
+/* Attributes that overlayfs itself keeps on the top of an upper tree do not count. */
+static bool has_own_xattr(int dir)
+{
+	char names[4096];
+	ssize_t n = flistxattr(dir, names, sizeof(names));
+
+	for (const char *p = names; n > 0 && p < names + n; p += strlen(p) + 1) {
+		if (!str_starts(p, "trusted.overlay.") && !str_starts(p, "user.overlay."))
+			return true;
+	}
+	return n < 0 && errno != EOPNOTSUPP;
+}
+
+static bool has_entry(int fd)
+{
+	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	const struct dirent *e = NULL;
+
+	if (dir == NULL) {
+		if (copy >= 0)
+			(void)close(copy);
+		return true;
+	}
+	errno = 0;
+	do
+		e = readdir(dir);
+	while (e != NULL && (str_eq(e->d_name, ".") || str_eq(e->d_name, "..")));
+	(void)closedir(dir);
+	return e != NULL || errno != 0;
+}
+
+static bool tree_changed(const struct box *box, const struct spec_mount *m)
+{
+	cleanup_fd int upper = -1;
+	struct stat now, source;
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "%u/upper", m->tree);
+	upper = raw_openat2(
+		box->live, path, O_RDONLY | O_DIRECTORY, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+	if (upper < 0 || fstat(upper, &now) < 0 || stat(m->source, &source) < 0)
+		return true;
+	return now.st_mode != source.st_mode || now.st_uid != source.st_uid ||
+	       now.st_gid != source.st_gid || has_own_xattr(upper) || has_entry(upper);
+}
+
+bool box_changed(const struct box *box)
+{
+	for (size_t i = 0; i < box->spec.n_mounts; i++) {
+		const struct spec_mount *m = &box->spec.mounts[i];
+
+		if (m->mode == MOUNT_COW && tree_changed(box, m))
+			return true;
+	}
+	return false;
 }

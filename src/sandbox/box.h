@@ -71,6 +71,14 @@ int box_wait_empty(const struct box *box, int timeout_ms) attr_must_use;
 /** box_disk_full() - would a small write into the live directory be refused now, by its limit or by a full pool? */
 bool box_disk_full(const struct box *box);
 
+/**
+ * box_changed() - could a cow mount of the running sandbox differ from what it started with?
+ *
+ * Looks at the top of each upper tree only, so the usual answer, nothing was written, takes microseconds.
+ * Return: false only when nothing was; true also when it could not be told.
+ */
+bool box_changed(const struct box *box);
+
 /** box_disk_bytes() - what the live directory holds, charged by the pool; UINT64_MAX when it does not count. */
 uint64_t box_disk_bytes(const struct box *box);
 

@@ -303,6 +303,12 @@ static void verb_where(
 	keeper_reply(c, id, paths(k));
 }
 
+static void verb_changed(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	keeper_reply(c, id, json_pack("{s:b}", "changed", (int)box_changed(&k->box)));
+}
+
 static void verb_adopt(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
@@ -361,6 +367,7 @@ static const struct {
 	{ "usage", verb_usage },
 	{ "status", verb_status },
 	{ "where", verb_where },
+	{ "changed", verb_changed },
 	{ "adopt", verb_adopt },
 	{ "ack", verb_ack },
 	{ "stop", verb_stop },
