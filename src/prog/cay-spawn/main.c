@@ -337,8 +337,20 @@ static int spawn(const struct spawn_request *r, int socket_fd)
 	return pid;
 }
 
+/* A keeper that was killed could not remove its own. */
+static void remove_socket(const char *id)
+{
+	const char *run = getenv("CAY_RUN");
+	char path[4200];
+	int n = run != NULL ? snprintf(path, sizeof(path), "%s/keepers/%s.sock", run, id) : -1;
+
+	if (n > 0 && (size_t)n < sizeof(path))
+		(void)unlink(path);
+}
+
 static void cleanup_finish(size_t i, bool dirty)
 {
+	remove_socket(cleanups[i].report.id);
 	cleanups[i].report.dirty = dirty;
 	report(&cleanups[i].report);
 	cleanups[i] = cleanups[--n_cleanups];
@@ -542,6 +554,8 @@ int main(int argc, char **argv)
 	}
 	(void)raw_close_range(SPAWN_FD + 1, ~0U, 0);
 	(void)fcntl(SPAWN_FD, F_SETFD, FD_CLOEXEC);
+	/* what a dying keeper leaves comes to us: unreaped children would keep its pid namespace from ending */
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	if (mode == MODE_ROOT)
 		(void)prctl(
 			PR_SET_DUMPABLE, 0); /* rootless: newuidmap must own our /proc entries */
