@@ -138,7 +138,8 @@ class Supervisor:
         deadline = time.monotonic() + FILE_SECONDS
         pending = b""
         while True:
-            if not select.select([fd], [], [], max(0, min(1, deadline - time.monotonic())))[0]:
+            leaks.reap(but=child.pid)
+            if not select.select([fd], [], [], max(0, min(0.2, deadline - time.monotonic())))[0]:
                 self.tags |= leaks.cgroup_tags(leaks.descendants(os.getpid()))
                 if time.monotonic() < deadline:
                     continue

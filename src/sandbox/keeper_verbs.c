@@ -315,6 +315,9 @@ static void verb_adopt(
 	list_for_each (&k->conns, pos, next)
 		list_entry(pos, struct conn, node)->primary = false;
 	c->primary = true;
+	/* a capture that was killed together with the last server may have left it frozen */
+	if (k->state == KEEPER_RUNNING)
+		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
 	k->events_sent = 0;
 	keeper_reply(c, id, keeper_hello(k));
 	/* what waited goes out behind the reply, together with the next event */

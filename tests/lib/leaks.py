@@ -57,15 +57,15 @@ def descendants(root):
     return found
 
 
-def reap():
-    """Collect children of ours that have ended."""
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
+def reap(but=0):
+    """Collect children of ours that have ended, all except @but: orphans that came to us, which an init would collect elsewhere."""
+    mine = os.getpid()
+    for pid, (parent, state, _) in processes().items():
+        if parent == mine and state == "Z" and pid != but:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
 
 
 def describe(pid):

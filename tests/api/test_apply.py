@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cay apply: the exact changes after review, or nothing at all."""
+
+import os
+
+from lib import cay
+from lib.case import contains, equal, raises
+
+
+def project(tmp, **files):
+    top = os.path.join(tmp, "project")
+    os.mkdir(top)
+    for name, text in {"a": "one\n", "b": "one\n", "c": "one\n", **files}.items():
+        with open(os.path.join(top, name), "w", encoding="utf-8") as f:
+            f.write(text)
+    return top
+
+
+def tree(top):
+    found = {}
+    for where, folders, files in os.walk(top):
+        for name in folders + files:
+            path = os.path.join(where, name)
+            kind = os.readlink(path) if os.path.islink(path) else "dir" if os.path.isdir(path) else open(path, encoding="utf-8").read()
+            found[os.path.relpath(path, top)] = (kind, os.lstat(path).st_mode & 0o7777 if not os.path.islink(path) else 0)
+    return found
+
+
+def over(instance, top):
+    return instance.sandbox(mounts=[{"source": top, "target": "/p"}])
+
+
+def apply(instance, box, **options):
+    return instance.post(f"/v1/sandboxes/{box}/apply", options)
+
+
+def test_a_conflict_applies_nothing(instance, tmp):
+    top = project(tmp)
+    with over(instance, top) as box:
+        instance.ok(box, "echo two > /p/a; echo two > /p/b; echo new > /p/n")
+        with open(os.path.join(top, "b"), "w", encoding="utf-8") as f:
+            f.write("changed on the host\n")
+        before = tree(top)
+        error = raises(cay.ApiError, apply, instance, box)
+        equal(error.code, "conflict")
+        contains(str(error.body), "/b")
+        equal(tree(top), before)
+        conflicts = apply(instance, box, dry_run=True)["conflicts"]
+        equal(len(conflicts), 1)
+
+
+def test_conflicts_of_every_kind(instance, tmp):
+    for host, inside in (("rm b", "echo two > /p/b"), ("echo three > b", "rm /p/b"), ("echo mine > n", "echo yours > /p/n"),
+                         ("rm b; mkdir b", "echo two > /p/b"), ("chmod 600 b", "chmod 755 /p/b")):
+        base = os.path.join(tmp, str(abs(hash((host, inside)))))
+        os.mkdir(base)
+        top = project(base)
+        with over(instance, top) as box:
+            instance.ok(box, inside)
+            os.system(f"cd {top} && {host}")
+            before = tree(top)
+            equal(raises(cay.ApiError, apply, instance, box).code, "conflict", f"{host} against {inside}")
+            equal(tree(top), before)
+
+
+def test_the_same_change_on_both_sides_is_no_conflict(instance, tmp):
+    top = project(tmp)
+    with over(instance, top) as box:
+        instance.ok(box, "echo two > /p/a; rm /p/b; echo x > /p/c")
+        os.system(f"cd {top} && echo two > a && rm b")
+        apply(instance, box)
+        equal({k: v[0] for k, v in tree(top).items()}, {"a": "two\n", "c": "x\n"})
+
+
+def test_a_dry_run_changes_nothing(instance, tmp):
+    top = project(tmp)
+    with over(instance, top) as box:
+        instance.ok(box, "echo two > /p/a; rm /p/b")
+        before = tree(top)
+        result = apply(instance, box, dry_run=True)
+        equal((result["dry_run"], result["applied"], len(result["changes"])), (True, False, 2))
+        equal(tree(top), before)
+
+
+def test_everything_arrives_exactly(instance, tmp):
+    top = project(tmp)
+    os.makedirs(os.path.join(top, "gone", "deep"))
+    with open(os.path.join(top, "gone", "deep", "f"), "w", encoding="utf-8") as f:
+        f.write("x")
+    with over(instance, top) as box:
+        instance.ok(box, "cd /p; echo two > a; rm b; chmod 600 c; mkdir -p d/e; echo new > d/e/f; ln -s d/e/f l; rm -r gone; mv c moved")
+        apply(instance, box)
+        equal(tree(top), {"a": ("two\n", 0o644), "moved": ("one\n", 0o600), "d": ("dir", 0o755), "d/e": ("dir", 0o755), "d/e/f": ("new\n", 0o644),
+                          "l": ("d/e/f", 0)})
+        for name in ("a", "d", "d/e/f"):
+            equal(os.stat(os.path.join(top, name)).st_uid, os.getuid(), name)
+        # Nothing is left to apply.
+        equal(apply(instance, box)["changes"], [])
+
+
+def test_what_a_tool_outside_would_execute_needs_a_word(instance, tmp):
+    for script in ("mkdir -p /p/.git/hooks; echo x > /p/.git/hooks/pre-commit; chmod 755 /p/.git/hooks/pre-commit",
+                   "mkdir -p /p/.git; printf '[core]\\n\\tfsmonitor = evil\\n' > /p/.git/config", "mkdir -p /p/.vscode; echo '{}' > /p/.vscode/tasks.json",
+                   "mkdir -p /p/.github/workflows; echo x > /p/.github/workflows/ci.yml", "echo x > /p/AGENTS.md",
+                   "printf '#!/bin/sh\\n' > /p/tool; chmod 755 /p/tool", "cp /bin/true /p/suid; chmod 4755 /p/suid"):
+        base = os.path.join(tmp, str(abs(hash(script))))
+        os.mkdir(base)
+        top = project(base)
+        with over(instance, top) as box:
+            instance.ok(box, script)
+            before = tree(top)
+            error = raises(cay.ApiError, apply, instance, box)
+            equal(error.code, "needs_allow_exec", script)
+            equal(tree(top), before)
+            assert apply(instance, box, dry_run=True)["executables"], script
+
+
+def test_allow_exec_applies_it(instance, tmp):
+    top = project(tmp)
+    with over(instance, top) as box:
+        instance.ok(box, "printf '#!/bin/sh\\n' > /p/tool; chmod 755 /p/tool")
+        apply(instance, box, allow_exec=True)
+        equal(tree(top)["tool"], ("#!/bin/sh\n", 0o755))
+
+
+def test_links_out_of_the_directory_are_not_followed(instance, tmp):
+    top = project(tmp)
+    outside = os.path.join(tmp, "outside")
+    os.mkdir(outside)
+    os.mkdir(os.path.join(top, "sub"))
+    with open(os.path.join(top, "sub", "f"), "w", encoding="utf-8") as f:
+        f.write("one\n")
+    with over(instance, top) as box:
+        instance.ok(box, "echo two > /p/sub/f; echo new > /p/sub/g")
+        os.system(f"cd {top} && mv sub sub.old && ln -s {outside} sub")
+        try:
+            apply(instance, box)
+        except cay.ApiError as error:
+            equal(error.code, "conflict")
+        equal(os.listdir(outside), [], "written through a link that the host placed meanwhile")
+
+
+def test_a_check_decides(instance, tmp):
+    top = project(tmp)
+    with over(instance, top) as box:
+        instance.ok(box, "echo two > /p/a")
+        error = raises(cay.ApiError, apply, instance, box, if_argv=["sh", "-c", "grep -q three /p/a"])
+        equal(error.code, "check_failed")
+        equal(tree(top)["a"][0], "one\n")
+        result = apply(instance, box, if_argv=["sh", "-c", "grep -q two /p/a && echo junk > /p/made-by-the-check"])
+        equal((result["applied"], result["check"]["code"]), (True, 0))
+        equal(tree(top)["a"][0], "two\n")
+        assert "made-by-the-check" not in tree(top), "changes of the check itself were applied"
+
+
+def test_to_another_directory(instance, tmp):
+    top = project(tmp)
+    other = os.path.join(tmp, "other")
+    os.mkdir(other)
+    os.system(f"cp -a {top}/. {other}/")
+    with over(instance, top) as box:
+        instance.ok(box, "echo two > /p/a")
+        apply(instance, box, to=other)
+        equal((tree(top)["a"][0], tree(other)["a"][0]), ("one\n", "two\n"))
+
+
+def test_the_host_directory_is_never_written_by_the_sandbox(instance, tmp):
+    top = project(tmp)
+    before = tree(top)
+    with over(instance, top) as box:
+        instance.ok(box, "rm -rf /p/* ; mkdir /p/x; echo y > /p/x/y; chmod 700 /p; touch /p/.hidden")
+        equal(tree(top), before)
+    equal(tree(top), before)
