@@ -11,6 +11,7 @@ PYTHON = /usr/bin/python3
 NINJA  = ninja -C $(BUILD) --quiet
 
 all: packages $(BUILD)/build.ninja ## build into build/ (installs missing Debian packages when root)
+	@test -e $(BUILD)/cay || echo "building into $(BUILD)/; the first time takes a minute or two"
 	@$(NINJA) | sed '/^ninja: no work to do/d'
 
 packages:
