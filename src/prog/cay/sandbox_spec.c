@@ -185,6 +185,24 @@ static bool mounted_by_hand(const json_t *spec, const char *cwd)
 	return false;
 }
 
+/* A directory of the machine itself, not of a project. It is in the host image already; laid there again it would show what the image hides. */
+static bool of_the_machine(const char *path)
+{
+	static const char *const whole[] = { "/", "/home", "/usr", "/var", "/var/lib", "/opt",
+		"/srv" };
+	static const char *const below[] = { "/etc", "/run", "/boot", "/dev", "/proc", "/sys" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(whole); i++) {
+		if (str_eq(path, whole[i]))
+			return true;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(below); i++) {
+		if (str_path_under(path, below[i]))
+			return true;
+	}
+	return false;
+}
+
 /* The current directory copy-on-write at its own path, and as a label, by which diff and apply find the run. */
 static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cwd)
 {
@@ -196,7 +214,7 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 			(void)json_object_set_new(spec, "labels", labels = json_object());
 		(void)json_object_set_new(labels, "cay.run.cwd", json_string(cwd));
 	}
-	if (cli_args_has(&cli->args, FLAG_NO_CWD) || str_eq(cwd, "/") ||
+	if (cli_args_has(&cli->args, FLAG_NO_CWD) || of_the_machine(cwd) ||
 		!str_eq(cli_string(spec, "image", "host"), "host"))
 		return 0;
 	if (mounted_by_hand(spec, cwd)) {
