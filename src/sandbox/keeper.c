@@ -507,8 +507,9 @@ static bool pump_attachment(struct keeper *k, struct conn *c, struct attachment 
 	if (e->state != EXEC_ENDED || a->next != e->ring.end)
 		return a->next != before;
 	/* output that was held back for this client comes before the status */
-	if (exec_read(e, &e->out, RING_STDOUT, a->next) |
-		exec_read(e, &e->err, RING_STDERR, a->next))
+	bool more = exec_read(e, &e->out, RING_STDOUT, a->next);
+	more = exec_read(e, &e->err, RING_STDERR, a->next) || more;
+	if (more)
 		return true;
 	(void)json_object_set_new(e->status, "output_bytes", json_integer((json_int_t)e->ring.end));
 	keeper_send_json(c, FRAME_STATUS, a->channel, json_incref(e->status));

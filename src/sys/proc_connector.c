@@ -37,8 +37,7 @@ static int wait_answer(int fd)
 
 	for (;;) {
 		struct pollfd p = { .fd = fd, .events = POLLIN };
-		const struct nlmsghdr *h = (const void *)bytes;
-		const struct cn_msg *m = NLMSG_DATA(h);
+		const struct cn_msg *m = (const void *)(bytes + NLMSG_HDRLEN);
 		struct proc_event e;
 		ssize_t n;
 
@@ -97,8 +96,7 @@ static void count_lost(struct proc_connector *pc, uint32_t cpu, uint32_t seq)
 static bool take(
 	struct proc_connector *pc, const char *bytes, size_t n, struct proc_event_note *note)
 {
-	const struct nlmsghdr *h = (const void *)bytes;
-	const struct cn_msg *m = NLMSG_DATA(h);
+	const struct cn_msg *m = (const void *)(bytes + NLMSG_HDRLEN);
 	struct proc_event e;
 
 	if (n < NLMSG_HDRLEN + sizeof(*m) || m->id.idx != CN_IDX_PROC ||

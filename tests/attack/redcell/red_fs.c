@@ -339,8 +339,8 @@ static void fs_15(struct run *r)
 	if (chdir("/tmp") != 0 || mkdir("names", 0755) != 0 || chdir("names") != 0)
 		return;
 	static const char *const odd[] = { "-rf", "new\nline", "a\tb", "\x1b[2Jclear",
-		"\xe2\x80\xae"
-		"gnp.exe",
+		("\xe2\x80\xae"
+		 "gnp.exe"),
 		"\\..\\..\\x", "%2e%2e%2f", "\"quote", "nul\x01" };
 
 	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
