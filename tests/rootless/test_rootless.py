@@ -13,7 +13,7 @@ def as_user(tmp, function, **env):
     """Run @function with an instance of a throw-away user."""
     with cay.ThrowawayUser() as user:
         os.chmod(tmp, 0o755)
-        instance = cay.Instance(tmp, user=user, env={k: v for k, v in env.items() if v is not None})
+        instance = cay.Instance(tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1", **{k: v for k, v in env.items() if v is not None}})
         try:
             instance.start()
             function(instance, user)

@@ -256,7 +256,8 @@ static int check_without(void)
 		size_t n = strcspn(list, ",");
 
 		(void)snprintf(name, sizeof(name), "%.*s", (int)(n < 63 ? n : 63), list);
-		if (n > 0 && !str_eq(name, "all") && feature_find(name) == FEATURE_COUNT) {
+		if (n > 0 && !str_eq(name, "all") && !str_eq(name, "newuidmap") &&
+			feature_find(name) == FEATURE_COUNT) {
 			log_error("start",
 				"CAY_WITHOUT names '%s', which is no feature of defs/kernel.def",
 				name);
