@@ -31,7 +31,9 @@ def text(path):
 
 
 def status(pid):
-    return dict(line.split(":", 1) for line in text(f"/proc/{pid}/status").splitlines() if ":" in line)
+    found = dict(line.split(":", 1) for line in text(f"/proc/{pid}/status").splitlines() if ":" in line)
+    # one that ended while it was read is cut short
+    return found if found.get("Seccomp", "").strip() else {}
 
 
 def namespaces(pid):
@@ -172,7 +174,7 @@ class Sandbox:
                     found.append(f"{field} {one} outside of the sandbox's range")
         allowed = CAPS[self.profile]
         for field in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"):
-            if int(state.get(field, "0"), 16) & ~allowed:
+            if int(state.get(field, "").strip() or "0", 16) & ~allowed:
                 found.append(f"{field} {state[field].strip()}")
         if self.profile == "strict" and state.get("NoNewPrivs", "").strip() != "1":
             found.append("no_new_privs is off")

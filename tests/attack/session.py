@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One instance of this build with its canaries, a victim and a neighbour, and how one case is run and judged in it."""
 
+import http.client
 import json
 import os
 import pwd
@@ -281,7 +282,7 @@ class Session:
             if more:
                 return Verdict("escaped", [detail] + more, by_oracle=True)
             return Verdict(outcome, [detail], by_oracle=outcome != "blocked")
-        except (cay.ApiError, cay.CommandFailed, OSError, RuntimeError, AssertionError, ValueError, KeyError, IndexError,
+        except (cay.ApiError, cay.CommandFailed, OSError, RuntimeError, AssertionError, ValueError, KeyError, IndexError, EOFError, http.client.HTTPException,
                 subprocess.SubprocessError) as error:
             return Verdict("error", [f"{type(error).__name__}: {error}"[:600]])
 
