@@ -3,6 +3,7 @@
 #include "base/ablate.h"
 #include "base/buf.h"
 #include "base/str.h"
+#include "sandbox/ownermap.h"
 #include "sys/cred.h"
 #include "sys/feature.h"
 #include "sys/file.h"
@@ -65,7 +66,7 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
 }
 
 /* A detached copy of a directory's mount, with ids translated in root mode. */
-static int clone_layer(const struct rootfs *r, const char *dir)
+static int clone_mapped(const struct rootfs *r, const char *dir, int userns)
 {
 	/* mounts that a user namespace inherited are locked together: they come as a whole or not at all */
 	cleanup_fd int mount = mount_clone(AT_FDCWD, dir, r->rootless);
@@ -74,11 +75,16 @@ static int clone_layer(const struct rootfs *r, const char *dir)
 	if (mount < 0)
 		return mount;
 	if (!r->rootless) {
-		rc = mount_set_idmap(mount, r->userns, false);
+		rc = mount_set_idmap(mount, userns, false);
 		if (rc < 0)
 			return rc;
 	}
 	return TAKE_FD(mount);
+}
+
+static int clone_layer(const struct rootfs *r, const char *dir)
+{
+	return clone_mapped(r, dir, r->userns);
 }
 
 /* Give a detached mount a path below the staging directory. */
@@ -564,10 +570,25 @@ static int cow_overlay(
 	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' copy-on-write", m->source) : rc;
 }
 
+/* A directory of an ordinary user that the payload may write: root inside is that user there, and nobody is root on disk. */
+static int clone_writable(const struct rootfs *r, const char *dir)
+{
+	cleanup_fd int userns = -1;
+	struct stat st;
+
+	if (stat(dir, &st) < 0)
+		return -errno;
+	if (r->rootless || st.st_uid == 0 || st.st_gid == 0 || ablated("rw_owner"))
+		return clone_layer(r, dir);
+	userns = ownermap_userns(st.st_uid, st.st_gid, r->base);
+	return userns < 0 ? userns : clone_mapped(r, dir, userns);
+}
+
 static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struct err *err)
 {
 	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-	cleanup_fd int mount = clone_layer(r, m->source);
+	cleanup_fd int mount =
+		m->mode == MOUNT_RW ? clone_writable(r, m->source) : clone_layer(r, m->source);
 	int rc = mount;
 
 	if (m->mode == MOUNT_RO && !ablated("readonly_mounts"))

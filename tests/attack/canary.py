@@ -187,6 +187,8 @@ class Host:
         for name in ("outside", "ro", "cow", "rw", "suid"):
             os.mkdir(os.path.join(top, name))
             os.chmod(os.path.join(top, name), 0o755)
+        # the one that is shared for writing belongs to an ordinary user of the host
+        os.chown(os.path.join(top, "rw"), 12345, 12345)
         self.outside = os.path.join(top, "outside")
         self.extra = []
         self.files = [File(os.path.join(self.outside, "secret"), self.secret, 0o644, True)]

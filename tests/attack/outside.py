@@ -528,7 +528,7 @@ def ar_12(session):
     return verdict(found, f"killed {killed}, answer {answer[0][:2] if answer else None}")
 
 
-def run_image(session, entries, argv=("/redcell/redcell", "EX-02", "hold=0"), **create):
+def run_image(session, entries, argv=("/redcell/redcell", "EX-02", "hold=1"), **create):
     """Import a hostile image and start it: (reasons, detail)."""
     status, code, text, _ = import_tar(session, tar(entries))
     if status not in (200, 201):
@@ -538,10 +538,12 @@ def run_image(session, entries, argv=("/redcell/redcell", "EX-02", "hold=0"), **
     try:
         box = session.create("image-" + os.urandom(3).hex(), image=image, mounts=False, **create)
         try:
-            ex = session.exec(box, list(argv), cwd="/")
+            ex = session.exec(box, list(argv), cwd="/", stdin=True)
             line = session.first_line(box, ex, 10)
+            if ex.get("pid") and os.path.exists(f"/proc/{ex['pid']}"):
+                found += session.posture[box["id"]].broken(ex["pid"])
+            session.instance.raw("POST", f"/v1/sandboxes/{box['id']}/execs/{ex['id']}/stdin?close=true", b"")
             session.ended(box, ex)
-            found += session.posture[box["id"]].broken(box["init_pid"])
             if b'"escaped"' in line or b'"leaked"' in line or session.host.secret.encode() in line:
                 found.append(line.decode(errors="replace")[:300])
             detail += " " + line.decode(errors="replace")[:80]
@@ -687,7 +689,7 @@ def fs_07a(session):
     return verdict(found, "none")
 
 
-@case("FS-07B", "plants a set-uid root program in a shared rw directory", "not set-uid root on the host", "owner and mode of the file outside")
+@case("FS-07B", "plants a set-uid root program in a shared rw directory of an ordinary user", "not set-uid root on the host", "owner and mode of the file outside")
 def fs_07b(session):
     box, found = session.victim("default"), []
     session.shell(box, "/redcell/redcell FS-07 suiddir=/rw")
@@ -695,8 +697,11 @@ def fs_07b(session):
     for name in ("suid", "fcap"):
         path = os.path.join(directory, name)
         if not os.path.exists(path):
+            found.append(f"{name} was not planted")
             continue
         st = os.lstat(path)
+        if st.st_uid == 0 or st.st_gid == 0:
+            found.append(f"{name} belongs to {st.st_uid}:{st.st_gid} on the host")
         if st.st_mode & 0o4000 and st.st_uid == 0:
             found.append(f"{name} is set-uid root on the host (mode {st.st_mode:o})")
         if "security.capability" in os.listxattr(path):
