@@ -10,7 +10,7 @@
 #include <sys/un.h>
 
 #define IN_MAX    (4U << 20)
-#define READ_SIZE 65536
+#define READ_SIZE 61440 /* with the NUL of a struct buf still one small allocation */
 
 void http_client_init(struct http_client *c, const char *path)
 {

@@ -48,7 +48,8 @@ static void tell_summary(struct cli *cli, const struct stream_result *r)
 				name);
 		buf_str(&line, cli->talk ? "\033[0m\n" : "\n");
 	}
-	(void)!write(STDERR_FILENO, buf_cstr(&line), line.n);
+	if (line.n > 0)
+		(void)!write(STDERR_FILENO, line.p, line.n);
 	buf_free(&line);
 }
 

@@ -25,7 +25,7 @@
 #define INPUT_MAX \
 	(256U << 10) /* input sent and not taken by the command yet: signals must not wait behind more */
 #define ACK_BYTES (64U << 10) /* tell the server after so many bytes that they were taken */
-#define READ_SIZE (64U << 10)
+#define READ_SIZE (60U << 10) /* with the NUL of a struct buf still one small allocation */
 
 struct sink {
 	int fd;

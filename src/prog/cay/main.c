@@ -9,6 +9,8 @@
 #include "prog/cay/cli_help.h"
 #include "prog/cay/cmd.h"
 
+#include <sys/auxv.h>
+
 static int (*const commands[VERB_COUNT_])(struct cli *cli) = {
 	[VERB_RUN] = cmd_run,
 	[VERB_CREATE] = cmd_create,
@@ -119,11 +121,23 @@ static int overview(struct cli *cli)
 	return cli_print(cli, &out);
 }
 
+/* The seed of jansson's hash tables from what the kernel gave every process; else it opens /dev/urandom. */
+static void seed_tables(void)
+{
+	const char *random = (const char *)getauxval(AT_RANDOM);
+	size_t seed = 0;
+
+	if (random != NULL)
+		memcpy(&seed, random, sizeof(seed));
+	json_object_seed(seed);
+}
+
 int main(int argc, char **argv)
 {
 	static struct cli cli;
 	int rc;
 
+	seed_tables();
 	cli.colour = isatty(STDOUT_FILENO) && getenv("NO_COLOR") == NULL;
 	cli.talk = isatty(STDERR_FILENO);
 	if (argc < 2 || str_eq(argv[1], "--help") || str_eq(argv[1], "-h")) {
