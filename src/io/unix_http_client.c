@@ -22,7 +22,7 @@ void http_client_init(struct http_client *c, const char *path)
 	};
 }
 
-static void drop(struct http_client *c)
+void http_client_close(struct http_client *c)
 {
 	fd_close(&c->fd);
 	buf_reset(&c->in);
@@ -31,7 +31,7 @@ static void drop(struct http_client *c)
 
 void http_client_fini(struct http_client *c)
 {
-	drop(c);
+	http_client_close(c);
 	buf_free(&c->in);
 	buf_free(&c->head);
 	free(TAKE_PTR(c->path));
@@ -210,7 +210,7 @@ ssize_t http_client_body(struct http_client *c, const char **ret)
 			c->body.done = true;
 	}
 	if (c->response.close || c->body.kind == HTTP_BODY_UNTIL_CLOSE)
-		drop(c);
+		http_client_close(c);
 	return 0;
 }
 

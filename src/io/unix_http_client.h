@@ -28,6 +28,9 @@ void http_client_init(struct http_client *c, const char *path);
 /** http_client_fini() - close and free. */
 void http_client_fini(struct http_client *c);
 
+/** http_client_close() - close the connection, whatever was under way; the next request opens a new one. */
+void http_client_close(struct http_client *c);
+
 /** http_client_connect() - connect unless connected. Return: 0, -ENOENT, -ECONNREFUSED, another -errno. */
 int http_client_connect(struct http_client *c) attr_must_use;
 

@@ -57,18 +57,31 @@ static bool has_size(const json_t *state)
 	return json_is_object(state) && str_eq(cli_string(state, "type", ""), "file");
 }
 
+/* "1.2 KiB → 3.4 KiB", or "1.2 KiB (+11 B)" when both would read the same. */
+static void put_sizes(struct buf *cell, uint64_t before, uint64_t after)
+{
+	struct buf was = BUF_INIT(64), is = BUF_INIT(64);
+
+	text_size(&was, before);
+	text_size(&is, after);
+	if (str_eq(buf_cstr(&was), buf_cstr(&is)))
+		buf_fmt(cell, "%s (%c%llu B)", buf_cstr(&is), after > before ? '+' : '-',
+			(unsigned long long)(after > before ? after - before : before - after));
+	else
+		buf_fmt(cell, "%s → %s", buf_cstr(&was), buf_cstr(&is));
+	buf_free(&was);
+	buf_free(&is);
+}
+
 static void size_cell(struct table *t, const json_t *before, const json_t *after)
 {
 	struct buf cell = BUF_INIT(256);
 	uint64_t a = cli_number(before, "size"), b = cli_number(after, "size");
 
-	if (has_size(before) && has_size(after) && a != b) {
-		text_size(&cell, a);
-		buf_str(&cell, " → ");
-		text_size(&cell, b);
-	} else if (has_size(before) || has_size(after)) {
+	if (has_size(before) && has_size(after) && a != b)
+		put_sizes(&cell, a, b);
+	else if (has_size(before) || has_size(after))
 		text_size(&cell, has_size(after) ? b : a);
-	}
 	table_buf(t, &cell);
 	buf_free(&cell);
 }

@@ -116,6 +116,10 @@ int cmd_apply(struct cli *cli)
 		if (!cli->json &&
 			(cli->err.code == ERR_CONFLICT || cli->err.code == ERR_NEEDS_ALLOW_EXEC))
 			explain_refusal(cli, target);
+		if (cli->err.code == ERR_NEEDS_ALLOW_EXEC && cli->err.hint[0] == '\0')
+			(void)err_hint(&cli->err, 0,
+				"look at them: cay diff %s --text; --allow-exec applies them too",
+				name);
 		return rc;
 	}
 	if (cli->json)

@@ -10,20 +10,27 @@
 
 /* A side of the copy: a path here, or NAME:/path in a sandbox. */
 struct side {
-	char *box; /* NULL here */
-	const char *path;
+	char *box;  /* NULL here */
+	char *path; /* without slashes at the end */
+	bool slash; /* it had one */
 };
 
 static struct side parse_side(const char *text)
 {
 	const char *colon = strchr(text, ':');
-	struct side side = { NULL, text };
+	struct side side = { 0 };
+	size_t n;
 
 	/* A path of this machine with a colon in it is written ./a:b */
-	if (colon == NULL || colon == text || memchr(text, '/', (size_t)(colon - text)) != NULL)
-		return side;
-	side.box = str_dupf("%.*s", (int)(colon - text), text);
-	side.path = colon + 1;
+	if (colon != NULL && colon > text && memchr(text, '/', (size_t)(colon - text)) == NULL) {
+		side.box = str_dupf("%.*s", (int)(colon - text), text);
+		text = colon + 1;
+	}
+	n = strlen(text);
+	side.slash = n > 0 && text[n - 1] == '/';
+	while (n > 1 && text[n - 1] == '/')
+		n--;
+	side.path = str_dupf("%.*s", (int)n, text);
 	return side;
 }
 
@@ -59,7 +66,7 @@ static int send_stream(struct cli *cli, int fd)
 }
 
 /* Sends the body after the head; a server that refuses early closes its side, and then its answer says why. */
-static int put_body(struct cli *cli, const char *target, const char *from, int fd)
+static int put_body(struct cli *cli, const char *target, const char *from, const char *name, int fd)
 {
 	static const char chunked[] =
 		"Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n";
@@ -68,10 +75,11 @@ static int put_body(struct cli *cli, const char *target, const char *from, int f
 
 	if (rc < 0)
 		return rc;
+	cli->err = (struct err){ 0 };
 	rc = http_client_request(&cli->http, "PUT", target, chunked, NULL, NULL, 0);
 	if (rc == 0)
-		rc = fd >= 0 ? send_stream(cli, fd)
-			     : tree_send(from, send_chunk, cli, &skipped, &cli->err);
+		rc = name == NULL ? send_stream(cli, fd)
+				  : tree_send(from, name, send_chunk, cli, &skipped, &cli->err);
 	if (rc < 0 && cli->err.code != ERR_NONE)
 		return rc;
 	if (rc == 0)
@@ -85,30 +93,61 @@ static int put_body(struct cli *cli, const char *target, const char *from, int f
 	return rc < 0 ? rc : 0;
 }
 
-static int copy_in(struct cli *cli, const char *from, const struct side *to)
+/* Is @path in the sandbox a directory? The API says so when it is asked for the bytes. */
+static bool is_directory(struct cli *cli, const char *box, const char *path)
 {
-	bool input = str_eq(from, "-"), into = str_ends(to->path, "/") || *to->path == '\0';
-	cleanup_free char *name =
-		into ? str_dupf("%s%s", to->path, base_name(from)) : str_dup(to->path);
-	cleanup_free char *target = NULL, *full = NULL;
-	cleanup_fd int fd = -1;
-	struct stat st = { .st_mode = S_IFREG | 0644 };
+	cleanup_free char *target =
+		cli_target("/v1/sandboxes/%s/files?path=%s&format=file", box, path);
+	int rc = cli_send(cli, "GET", target, NULL, NULL);
 
-	if (input && into)
-		return err_raise(
-			&cli->err, ERR_USAGE, "standard input needs a file name at '%s'", to->path);
+	if (rc >= 0)
+		http_client_close(&cli->http); /* the bytes are not wanted */
+	return rc < 0 && cli->err.code == ERR_INVALID;
+}
+
+static int put_tree(struct cli *cli, const char *from, const struct side *to, bool into)
+{
+	const char *last = base_name(to->path);
+	cleanup_free char *above = into || last - to->path <= 1
+					   ? str_dup(into ? to->path : "/")
+					   : str_dupf("%.*s", (int)(last - to->path - 1), to->path);
+	cleanup_free char *target =
+		cli_target("/v1/sandboxes/%s/files?path=%s&format=tar", to->box, above);
+
+	return put_body(cli, target, from, into ? base_name(from) : last, -1);
+}
+
+static int put_file(struct cli *cli, const char *from, const struct side *to, bool into, int fd,
+	unsigned int mode)
+{
+	const char *between = str_eq(to->path, "/") ? "" : "/";
+	cleanup_free char *place =
+		into ? str_dupf("%s%s%s", to->path, between, base_name(from)) : str_dup(to->path);
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/files?path=%s", to->box, place);
+	cleanup_free char *full = str_dupf("%s&format=file&mode=%04o", target, mode & 0777);
+
+	return put_body(cli, full, from, NULL, fd);
+}
+
+static int copy_in(struct cli *cli, const struct side *source, const struct side *to)
+{
+	const char *from = source->path;
+	bool input = str_eq(from, "-"), into = to->slash;
+	struct stat st = { .st_mode = S_IFREG | 0644 };
+	cleanup_fd int fd = -1;
+
 	if (!input) {
 		fd = open(from, O_RDONLY | O_CLOEXEC);
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return err_raise_sys(&cli->err, -errno, "open '%s'", from);
 	}
-	target = cli_target("/v1/sandboxes/%s/files?path=%s", to->box, name);
-	if (S_ISDIR(st.st_mode)) {
-		full = str_dupf("%s&format=tar", target);
-		return put_body(cli, full, from, -1);
-	}
-	full = str_dupf("%s&format=file&mode=%04o", target, st.st_mode & 0777);
-	return put_body(cli, full, from, input ? STDIN_FILENO : fd);
+	into = into || is_directory(cli, to->box, to->path);
+	if (input && into)
+		return err_raise(&cli->err, ERR_USAGE,
+			"'%s' is a directory; standard input needs a file name", to->path);
+	return S_ISDIR(st.st_mode)
+		       ? put_tree(cli, from, to, into)
+		       : put_file(cli, from, to, into, input ? STDIN_FILENO : fd, st.st_mode);
 }
 
 static ssize_t read_body(void *context, void *bytes, size_t n, struct err *err)
@@ -138,7 +177,7 @@ static ssize_t read_body(void *context, void *bytes, size_t n, struct err *err)
 	return (ssize_t)done;
 }
 
-static int receive_tree(struct cli *cli, const char *to)
+static int receive_tree(struct cli *cli, const char *top, const char *to)
 {
 	struct tar *tar = tar_new(read_body, cli);
 	cleanup_fd int dir = -1;
@@ -150,7 +189,7 @@ static int receive_tree(struct cli *cli, const char *to)
 	else if ((dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		rc = err_raise_sys(&cli->err, -errno, "open '%s'", to);
 	else
-		rc = tree_receive(tar, dir, &skipped, &cli->err);
+		rc = tree_receive(tar, dir, top, &skipped, &cli->err);
 	tar_free(tar);
 	if (skipped > 0)
 		(void)dprintf(STDERR_FILENO, "cay: %zu pipes and devices were left out\n", skipped);
@@ -219,7 +258,7 @@ static int copy_out(struct cli *cli, const struct side *from, const char *to)
 		name = str_dupf("%s/%s", to, base_name(from->path));
 	else
 		name = str_dup(to);
-	return tar ? receive_tree(cli, name) : receive_file(cli, name);
+	return tar ? receive_tree(cli, base_name(from->path), name) : receive_file(cli, name);
 }
 
 int cmd_cp(struct cli *cli)
@@ -241,8 +280,7 @@ int cmd_cp(struct cli *cli)
 		rc = err_raise(
 			&cli->err, ERR_USAGE, "'%s': the path inside must be absolute", to.path);
 	else
-		rc = from.box != NULL ? copy_out(cli, &from, to.path)
-				      : copy_in(cli, from.path, &to);
+		rc = from.box != NULL ? copy_out(cli, &from, to.path) : copy_in(cli, &from, &to);
 	if (rc == 0 && cli->json) {
 		cleanup_json json_t *done = json_pack("{s:s, s:s}", "from", cli->args.positional[0],
 			"to", cli->args.positional[1]);
@@ -251,6 +289,8 @@ int cmd_cp(struct cli *cli)
 			(void)cli_print_json(done);
 	}
 	free(from.box);
+	free(from.path);
 	free(to.box);
+	free(to.path);
 	return rc;
 }

@@ -247,24 +247,23 @@ size_t table_rows(const struct table *t)
 	return t->n / t->columns - 1;
 }
 
-static void print_cell(
-	const struct table *t, struct buf *out, const char *cell, size_t column, size_t width)
+/* @pending: blanks that stand before the next text of the row; none end up at its end. */
+static void print_cell(const struct table *t, struct buf *out, const char *cell, size_t column,
+	size_t width, size_t *pending)
 {
 	size_t n = text_columns(cell), blank = width > n ? width - n : 0;
 
-	for (size_t i = 0; t->right[column] && i < blank; i++)
+	if (t->right[column])
+		*pending += blank;
+	for (; *cell != '\0' && *pending > 0; (*pending)--)
 		buf_char(out, ' ');
 	buf_str(out, cell);
-	if (column + 1 == t->columns)
-		return;
-	for (size_t i = 0; !t->right[column] && i < blank; i++)
-		buf_char(out, ' ');
-	buf_str(out, "  ");
+	*pending += (t->right[column] ? 0 : blank) + 2;
 }
 
 void table_print(struct table *t, struct buf *out)
 {
-	size_t width[TABLE_COLUMNS_MAX] = { 0 };
+	size_t width[TABLE_COLUMNS_MAX] = { 0 }, pending = 0;
 	const char *p = buf_cstr(&t->cells);
 
 	BUG_ON(t->n % t->columns != 0);
@@ -280,9 +279,11 @@ void table_print(struct table *t, struct buf *out)
 
 		if (i % t->columns == 0 && paint != '\0')
 			buf_fmt(out, "\033[3%cm", paint);
-		print_cell(t, out, p, i % t->columns, width[i % t->columns]);
-		if (i % t->columns + 1 == t->columns)
-			buf_str(out, paint != '\0' ? "\033[0m\n" : "\n");
+		print_cell(t, out, p, i % t->columns, width[i % t->columns], &pending);
+		if (i % t->columns + 1 != t->columns)
+			continue;
+		pending = 0;
+		buf_str(out, paint != '\0' ? "\033[0m\n" : "\n");
 	}
 	buf_free(&t->cells);
 	buf_free(&t->paint);

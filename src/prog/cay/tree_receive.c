@@ -49,6 +49,19 @@ static char *clean(const char *path)
 	return out.n > 0 ? buf_take(&out) : str_dup("");
 }
 
+/* The path below the archive's top, which is called @top in it; as clean(). */
+static char *below_top(const char *path, const char *top)
+{
+	cleanup_free char *whole = clean(path);
+	size_t n = strlen(top);
+
+	if (whole == NULL || n == 0)
+		return TAKE_PTR(whole);
+	if (strncmp(whole, top, n) != 0 || (whole[n] != '\0' && whole[n] != '/'))
+		return NULL;
+	return str_dup(whole + n + (whole[n] == '/'));
+}
+
 /* The directory that @path lies in, made when the archive did not name it; *@ret_name is the last part. Return: descriptor or -errno. */
 static int parent_of(int dir, const char *path, const char **ret_name)
 {
@@ -110,9 +123,10 @@ static int receive_file(
 	return 0;
 }
 
-static int receive_hardlink(const struct tar_entry *e, int dir, int at, const char *name)
+static int receive_hardlink(
+	const struct tar_entry *e, const char *top, int dir, int at, const char *name)
 {
-	cleanup_free char *to = clean(e->link);
+	cleanup_free char *to = below_top(e->link, top);
 	const char *last;
 	cleanup_fd int from = -1;
 
@@ -132,8 +146,8 @@ static int receive_directory(const struct tar_entry *e, int at, const char *name
 	return errno == EEXIST ? 0 : -errno;
 }
 
-static int receive_entry(struct tar *tar, const struct tar_entry *e, int dir, const char *path,
-	size_t *skipped, struct err *err)
+static int receive_entry(struct tar *tar, const struct tar_entry *e, const char *top, int dir,
+	const char *path, size_t *skipped, struct err *err)
 {
 	const char *name;
 	cleanup_fd int at = parent_of(dir, path, &name);
@@ -156,7 +170,7 @@ static int receive_entry(struct tar *tar, const struct tar_entry *e, int dir, co
 		rc = symlinkat(e->link, at, name) < 0 ? -errno : 0;
 		break;
 	case TAR_HARDLINK:
-		rc = receive_hardlink(e, dir, at, name);
+		rc = receive_hardlink(e, top, dir, at, name);
 		break;
 	case TAR_CHAR:
 	case TAR_BLOCKDEV:
@@ -167,14 +181,14 @@ static int receive_entry(struct tar *tar, const struct tar_entry *e, int dir, co
 	return rc < 0 ? err_raise_sys(err, rc, "make '%s'", path) : 0;
 }
 
-int tree_receive(struct tar *tar, int dir, size_t *ret_skipped, struct err *err)
+int tree_receive(struct tar *tar, int dir, const char *top, size_t *ret_skipped, struct err *err)
 {
 	const struct tar_entry *e;
 	int rc;
 
 	*ret_skipped = 0;
 	while ((rc = tar_next(tar, &e, err)) > 0) {
-		cleanup_free char *path = clean(e->path);
+		cleanup_free char *path = below_top(e->path, top);
 
 		if (path == NULL)
 			return err_raise(err, ERR_HOSTILE_ARCHIVE,
@@ -182,7 +196,7 @@ int tree_receive(struct tar *tar, int dir, size_t *ret_skipped, struct err *err)
 				e->path);
 		if (*path == '\0')
 			continue;
-		rc = receive_entry(tar, e, dir, path, ret_skipped, err);
+		rc = receive_entry(tar, e, top, dir, path, ret_skipped, err);
 		if (rc < 0)
 			return rc;
 	}

@@ -13,10 +13,12 @@
 /**
  * tree_receive() - write the entries of @tar below @dir.
  * @dir: descriptor of the directory, which is the archive's top.
+ * @top: what the top is called in the archive; every path begins with it. "" when it has no name there.
  * @ret_skipped: set to how many devices, pipes and the like were left out.
  *
  * Return: 0 or -errno with @err filled (%ERR_HOSTILE_ARCHIVE for a path that would leave); what was written before stays.
  */
-int tree_receive(struct tar *tar, int dir, size_t *ret_skipped, struct err *err) attr_must_use;
+int tree_receive(struct tar *tar, int dir, const char *top, size_t *ret_skipped,
+	struct err *err) attr_must_use;
 
 #endif

@@ -155,10 +155,10 @@ static int send_one(
 	return send_directory(s, fd, path, depth + 1);
 }
 
-/* Takes @fd. @path is relative to the top, "" for the top itself. */
+/* Takes @fd. @path is that in the archive. */
 static int send_directory(struct sender *s, int fd, const char *path, unsigned int depth)
 {
-	cleanup_free char *own = str_dupf("%s/", *path != '\0' ? path : ".");
+	cleanup_free char *own = str_dupf("%s/", path);
 	DIR *d = fdopendir(fd);
 	struct dirent *e;
 	struct stat st;
@@ -178,15 +178,15 @@ static int send_directory(struct sender *s, int fd, const char *path, unsigned i
 
 		if (str_eq(e->d_name, ".") || str_eq(e->d_name, ".."))
 			continue;
-		inner = str_dupf("%s%s%s", path, *path != '\0' ? "/" : "", e->d_name);
+		inner = str_dupf("%s/%s", path, e->d_name);
 		rc = send_one(s, fd, e->d_name, inner, depth);
 	}
 	(void)closedir(d);
 	return rc;
 }
 
-int tree_send(
-	const char *path, tree_write_fn *write, void *context, size_t *ret_skipped, struct err *err)
+int tree_send(const char *path, const char *name, tree_write_fn *write, void *context,
+	size_t *ret_skipped, struct err *err)
 {
 	static const char end[2 * BLOCK];
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
@@ -198,7 +198,7 @@ int tree_send(
 	s->write = write;
 	s->context = context;
 	s->err = err;
-	rc = send_directory(s, fd, "", 0);
+	rc = send_directory(s, fd, name, 0);
 	if (rc == 0)
 		rc = write(context, end, sizeof(end));
 	*ret_skipped = s->skipped;

@@ -9,15 +9,16 @@
 typedef int tree_write_fn(void *context, const void *bytes, size_t n);
 
 /**
- * tree_send() - write everything below a directory, paths relative to it, itself first as "./"; owners are left to the receiver (0).
+ * tree_send() - write a directory and everything below it; owners are left to the receiver (0).
  * @path:  the directory.
+ * @name:  what it is called in the archive.
  * @write: called with the bytes; @context is handed to it.
  * @ret_skipped: set to how many sockets, pipes and devices were left out.
  *
  * A file that shrinks while it is read is filled up with zeros, one that grows is cut: it was never whole.
  * Return: 0, -errno of @write (then @err is untouched), or -errno with @err filled.
  */
-int tree_send(const char *path, tree_write_fn *write, void *context, size_t *ret_skipped,
-	struct err *err) attr_must_use;
+int tree_send(const char *path, const char *name, tree_write_fn *write, void *context,
+	size_t *ret_skipped, struct err *err) attr_must_use;
 
 #endif
