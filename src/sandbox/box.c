@@ -105,7 +105,6 @@ static int start_builder(struct box *box, struct err *err)
 	};
 	int pair[2], pid;
 
-	options.ids = c->single_id ? 1 : IDS_PER_BOX;
 	if (init < 0)
 		return err_raise_sys(err, -errno, "open the program cay-init");
 	if (box->cgroup.box[0] != '\0') {

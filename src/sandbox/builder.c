@@ -523,7 +523,7 @@ static int make_payload_userns(struct builder *b, struct err *err)
 		for (;;)
 			(void)pause();
 	}
-	rc = cred_map_user_ns(b->proc, pid, 0, 0, b->o->ids);
+	rc = cred_map_identity(b->proc, pid);
 	if (rc == 0) {
 		(void)snprintf(path, sizeof(path), "%d/ns/user", pid);
 		b->u2 = openat(b->proc, path, O_RDONLY | O_CLOEXEC);

@@ -31,7 +31,6 @@ struct builder_options {
 	int sock;        /* our end of the pair */
 	int init_fd;     /* the cay-init program */
 	bool single_id;  /* only one id is mapped in U1 (rootless without subordinate ids) */
-	uint32_t ids;    /* how many ids U2 maps */
 	bool new_userns; /* U1 was made with this process: wait for its maps, then become its root */
 };
 

@@ -5,6 +5,7 @@
 
 #include <linux/capability.h>
 #include <linux/securebits.h>
+#include <string.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 
@@ -61,6 +62,37 @@ int cred_map_user_ns(int proc_fd, pid_t pid, uint32_t inside, uint32_t outside, 
 		return rc;
 	(void)snprintf(path, sizeof(path), "%d/gid_map", pid);
 	return file_write_at(proc_fd, path, map);
+}
+
+static int map_identity(int proc_fd, pid_t pid, const char *which)
+{
+	cleanup_buf struct buf ours = BUF_INIT(8192), theirs = BUF_INIT(8192);
+	char path[64], *save = NULL;
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "self/%s", which);
+	rc = file_read_at(proc_fd, path, &ours);
+	if (rc < 0)
+		return rc;
+	for (char *line = ours.n > 0 ? strtok_r(ours.p, "\n", &save) : NULL; line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		unsigned int inside, outside, count;
+
+		if (sscanf(line, "%u %u %u", &inside, &outside, &count) != 3)
+			return -EBADMSG;
+		buf_fmt(&theirs, "%u %u %u\n", inside, inside, count);
+	}
+	if (buf_failed(&theirs))
+		return -EMSGSIZE;
+	(void)snprintf(path, sizeof(path), "%d/%s", pid, which);
+	return file_write_at(proc_fd, path, buf_cstr(&theirs));
+}
+
+int cred_map_identity(int proc_fd, pid_t pid)
+{
+	int rc = map_identity(proc_fd, pid, "uid_map");
+
+	return rc < 0 ? rc : map_identity(proc_fd, pid, "gid_map");
 }
 
 int cred_set_fsids(uid_t uid, gid_t gid)

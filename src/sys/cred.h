@@ -25,6 +25,13 @@ int cred_set_caps(uint64_t caps) attr_must_use;
 int cred_map_user_ns(
 	int proc_fd, pid_t pid, uint32_t inside, uint32_t outside, uint32_t count) attr_must_use;
 
+/**
+ * cred_map_identity() - give process @pid of a new user namespace every id that ours has, unchanged.
+ * @proc_fd: a real procfs in which @pid counts. The kernel takes no extent that spans two of ours, so ours are read and repeated.
+ * Needs what cred_map_user_ns() needs. Return: 0 or -errno.
+ */
+int cred_map_identity(int proc_fd, pid_t pid) attr_must_use;
+
 /** cred_set_fsids() - set file-system uid and gid without touching capabilities (SECBIT_NO_SETUID_FIXUP is set first). */
 int cred_set_fsids(uid_t uid, gid_t gid) attr_must_use;
 
