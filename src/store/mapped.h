@@ -5,6 +5,9 @@
 
 #include "store/tree.h"
 
+/** MAPPED_ALL - the entry of a list that means every file; it sorts before all paths. */
+#define MAPPED_ALL "*"
+
 /**
  * mapped_files() - collect the files mapped so by any process below cgroup directory @box.
  * @box: v2 directory of the payload; the caller has frozen it, else the answer is old at once.

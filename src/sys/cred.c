@@ -45,17 +45,10 @@ int cred_set_caps(uint64_t caps)
 
 int cred_map_user_ns(int proc_fd, pid_t pid, uint32_t inside, uint32_t outside, uint32_t count)
 {
-	char path[64], map[128];
+	char path[64], map[64];
 	int rc;
 
-	/*
-	 * One line must lie within one line of the parent's map. A rootless parent has two, its own id and the subordinate range, so the first id gets a line of its own.
-	 */
-	if (count > 1)
-		(void)snprintf(map, sizeof(map), "%u %u 1\n%u %u %u\n", inside, outside, inside + 1,
-			outside + 1, count - 1);
-	else
-		(void)snprintf(map, sizeof(map), "%u %u %u", inside, outside, count);
+	(void)snprintf(map, sizeof(map), "%u %u %u", inside, outside, count);
 	(void)snprintf(path, sizeof(path), "%d/uid_map", pid);
 	rc = file_write_at(proc_fd, path, map);
 	if (rc < 0)
