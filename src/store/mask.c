@@ -51,6 +51,20 @@ static void plan_add(struct mask *m, enum mask_action action, const char *path)
 	m->steps[m->n++] = (struct mask_step){ action, str_dup(path) };
 }
 
+/* What lies below @path need not be hidden by itself any more. */
+static void plan_drop_below(struct mask *m, const char *path)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < m->n; i++) {
+		if (str_path_under(m->steps[i].path, path) && m->steps[i].action != MASK_DIR)
+			free(m->steps[i].path);
+		else
+			m->steps[kept++] = m->steps[i];
+	}
+	m->n = kept;
+}
+
 static bool host_stat(const struct mask *m, const char *path, struct stat *st)
 {
 	cleanup_fd int fd = raw_openat2(m->host, path, O_PATH | O_NOFOLLOW, 0, ON_HOST);
@@ -76,8 +90,11 @@ static void plan_path(struct mask *m, enum mask_action action, const char *path)
 		return;
 	if (action == MASK_EMPTY && !S_ISDIR(st.st_mode))
 		action = MASK_HIDE;
-	if (action == MASK_DIR ? S_ISDIR(st.st_mode) : !planned(m, path))
-		plan_add(m, action, path);
+	if (action == MASK_DIR ? !S_ISDIR(st.st_mode) : planned(m, path))
+		return;
+	if (action != MASK_DIR)
+		plan_drop_below(m, path);
+	plan_add(m, action, path);
 }
 
 static bool is_top(const char *name)
