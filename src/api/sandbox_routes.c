@@ -45,7 +45,9 @@ int api_sandbox_list(struct api_call *call, attr_unused struct err *err)
 	list_for_each (&call->srv->sandboxes, node, next) {
 		const struct sandbox *sb = list_entry(node, struct sandbox, node);
 
-		if ((state == NULL || str_eq(sandbox_state_name(sb->state), state)) &&
+		/* who is on the way out is gone for those who do not ask for it */
+		if ((state == NULL ? sb->state != SANDBOX_REMOVING
+				   : str_eq(sandbox_state_name(sb->state), state)) &&
 			(label == NULL || label_matches(sb, label)))
 			(void)json_array_append_new(list, sandbox_object(sb));
 	}
