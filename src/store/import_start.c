@@ -145,8 +145,8 @@ static int map_ids(pid_t pid, bool rootless)
 
 	if (proc < 0)
 		return -errno;
-	return cred_map_user_ns(
-		proc, pid, 0, rootless ? 0 : IMPORT_FIRST_ID, importer_ids(rootless));
+	return rootless ? cred_map_identity(proc, pid)
+			: cred_map_user_ns(proc, pid, 0, IMPORT_FIRST_ID, IMPORT_IDS);
 }
 
 /* A detached mount of the tree, in root mode one through which the importer's ids are 0..65535. */

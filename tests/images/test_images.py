@@ -472,7 +472,8 @@ def in_user_namespace(ids):
         os.read(ready[0], 1)
         for name in ("uid_map", "gid_map"):
             with open(f"/proc/{parent}/{name}", "w") as f:
-                f.write(f"0 100000 {ids}")
+                # As newuidmap writes it: the own id, then the subordinate range.
+                f.write("0 100000 1\n" + (f"1 100001 {ids - 1}\n" if ids > 1 else ""))
         os.write(done[1], b"x")
         os._exit(0)
     if libc.unshare(0x10000000 | 0x00020000) != 0:
