@@ -177,6 +177,7 @@ int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type
 	if (type != EVENT_TYPE_COUNT)
 		(void)server_event(sb->srv, sb, type, NULL, data);
 	waiters_wake(&sb->changed);
+	server_watch_processes(sb->srv);
 	return sandbox_save(sb, false, err);
 }
 

@@ -124,6 +124,8 @@ static void on_housekeeping(uv_timer_t *timer)
 {
 	struct server *srv = timer->data;
 
+	process_source_drain(srv->processes);
+	snapshots_settle(srv);
 	if (journal_dirty(srv->journal))
 		write_heads(srv);
 }
@@ -133,6 +135,20 @@ static void on_process_events(uv_poll_t *poll, attr_unused int status, attr_unus
 	struct server *srv = poll->data;
 
 	process_source_drain(srv->processes);
+}
+
+void server_watch_processes(struct server *srv)
+{
+	bool wanted = false;
+
+	if (process_source_fd(srv->processes) < 0)
+		return;
+	list_for_each (&srv->sandboxes, node, next)
+		wanted |= list_entry(node, struct sandbox, node)->state == SANDBOX_RUNNING;
+	if (wanted && !uv_is_active((uv_handle_t *)&srv->process_poll))
+		(void)uv_poll_start(&srv->process_poll, UV_READABLE, on_process_events);
+	else if (!wanted)
+		(void)uv_poll_stop(&srv->process_poll);
 }
 
 /* --- who may connect --- */
@@ -327,7 +343,6 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 		(void)uv_poll_init(
 			srv->loop, &srv->process_poll, process_source_fd(srv->processes));
 		srv->process_poll.data = srv;
-		(void)uv_poll_start(&srv->process_poll, UV_READABLE, on_process_events);
 	}
 	rc = spawner_init(srv);
 	if (rc < 0)

@@ -102,6 +102,8 @@ struct snapshot {
 	char id[ID_LEN + 1];
 	json_t *doc;
 	unsigned int users; /* operations that need it just now */
+	bool settle_failed;
+	uint64_t made_ns; /* CLOCK_MONOTONIC; 0 = before this server started */
 };
 
 struct image {
@@ -143,7 +145,7 @@ struct server {
 	json_t *storage;      /* what the storage job said, or NULL */
 	struct err storage_error;
 	json_t *trash; /* ids of removed sandboxes whose files are still there */
-	bool trash_busy;
+	bool trash_busy, settling;
 	bool stopping;
 	bool ready; /* recovery is over */
 	struct waiters became_ready;
@@ -173,6 +175,9 @@ void server_flush(struct server *srv);
 /** server_event() - add an event. @sb: may be NULL. @data is stolen. Return: its n. */
 uint64_t server_event(struct server *srv, struct sandbox *sb, enum event_type type,
 	const char *exec, json_t *data);
+
+/** server_watch_processes() - be woken by process events only while a sandbox runs; they are read now and then in any case. */
+void server_watch_processes(struct server *srv);
 
 /** server_stop() - end the loop after what is under way has been answered. */
 void server_stop(struct server *srv);
@@ -390,6 +395,12 @@ struct snapshot *snapshot_take(struct sandbox *sb, const char *name, bool durabl
 
 /** snapshot_forget() - remove one that was made for the moment; failure is only logged. Context: waits. */
 void snapshot_forget(struct server *srv, struct snapshot *s);
+
+/**
+ * snapshots_settle() - bring snapshots that have lived for some seconds to `durable` and then `verified`, one job at a time. Cheap when there is
+ * nothing to do; called now and then on the loop.
+ */
+void snapshots_settle(struct server *srv);
 
 /** layer_in_use() - does any snapshot or sandbox need this layer? */
 bool layer_in_use(struct server *srv, const char *layer);

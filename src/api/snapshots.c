@@ -268,6 +268,7 @@ struct snapshot *snapshot_take(struct sandbox *sb, const char *name, bool durabl
 		return NULL;
 	}
 	s = snapshot_add(srv, id.s, snapshot_document(sb, id.s, name, layer.s, ok));
+	s->made_ns = clock_now_ns();
 	json_decref(ok);
 	if (commit(sb, s, still, err) < 0) {
 		list_remove(&s->node);
@@ -287,6 +288,74 @@ struct snapshot *snapshot_take(struct sandbox *sb, const char *name, bool durabl
 		return NULL;
 	}
 	return s;
+}
+
+/* --- from sealed to verified, in the background --- */
+
+#define SETTLE_AFTER_NS \
+	(5 * NS_PER_S) /* what is forked, tried and thrown away within seconds is not worth a sync */
+
+static struct snapshot *settle_next(struct server *srv)
+{
+	uint64_t now = clock_now_ns();
+
+	list_for_each (&srv->snapshots, node, next) {
+		struct snapshot *s = list_entry(node, struct snapshot, node);
+		const char *state = json_string_value(json_object_get(s->doc, "state"));
+
+		if (s->users == 0 && !s->settle_failed && now - s->made_ns > SETTLE_AFTER_NS &&
+			(str_eq(state, "sealed") || str_eq(state, "durable")))
+			return s;
+	}
+	return NULL;
+}
+
+static int verify(struct server *srv, struct snapshot *s, struct err *err)
+{
+	struct sandbox *sb;
+	int rc;
+
+	s->users++;
+	rc = job_run(srv,
+		json_pack(
+			"{s:s,s:O}", "verb", "verify", "layers", json_object_get(s->doc, "layers")),
+		NULL, NULL, NULL, err);
+	s->users--;
+	if (rc < 0 && err->code != ERR_CORRUPT)
+		return rc;
+	sb = sandbox_by_id(srv, json_string_value(json_object_get(s->doc, "sandbox")));
+	(void)json_object_set_new(s->doc, "state", json_string(rc < 0 ? "corrupt" : "verified"));
+	(void)server_event(srv, sb, rc < 0 ? EVENT_SNAPSHOT_CORRUPT : EVENT_SNAPSHOT_VERIFIED, NULL,
+		rc < 0 ? json_pack("{s:s,s:s}", "snapshot", s->id, "reason", err->msg)
+		       : json_pack("{s:s}", "snapshot", s->id));
+	if (snapshot_save(srv, s, true, rc < 0 ? NULL : err) < 0 && rc == 0)
+		rc = -EIO;
+	return rc;
+}
+
+static void settle_main(void *arg)
+{
+	struct server *srv = arg;
+	struct snapshot *s;
+	struct err err;
+
+	while (!srv->stopping && (s = settle_next(srv)) != NULL) {
+		bool sealed = str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed");
+
+		if ((sealed ? make_durable(srv, s, &err) : verify(srv, s, &err)) < 0) {
+			log_warn("store", "snapshot '%s': %s", s->id, err.msg);
+			s->settle_failed = true; /* once; asking for it by hand tries again */
+		}
+	}
+	srv->settling = false;
+}
+
+void snapshots_settle(struct server *srv)
+{
+	if (srv->settling || srv->stopping || !srv->ready || settle_next(srv) == NULL)
+		return;
+	srv->settling = true;
+	fiber_start(settle_main, srv);
 }
 
 /* --- layers that nothing needs --- */
@@ -430,30 +499,8 @@ int api_snapshot_remove(struct api_call *call, struct err *err)
 int api_snapshot_verify(struct api_call *call, struct err *err)
 {
 	struct snapshot *s = snapshot_find(call->srv, call->segments[0], err);
-	struct sandbox *sb;
-	int rc;
+	int rc = s != NULL ? verify(call->srv, s, err) : -ENOENT;
 
-	if (s == NULL)
-		return -ENOENT;
-	s->users++;
-	rc = job_run(call->srv,
-		json_pack(
-			"{s:s,s:O}", "verb", "verify", "layers", json_object_get(s->doc, "layers")),
-		NULL, NULL, NULL, err);
-	s->users--;
-	sb = sandbox_by_id(call->srv, json_string_value(json_object_get(s->doc, "sandbox")));
-	if (rc < 0 && err->code != ERR_CORRUPT)
-		return rc;
-	(void)json_object_set_new(s->doc, "state", json_string(rc < 0 ? "corrupt" : "verified"));
-	(void)server_event(call->srv, sb, rc < 0 ? EVENT_SNAPSHOT_CORRUPT : EVENT_SNAPSHOT_VERIFIED,
-		NULL,
-		rc < 0 ? json_pack("{s:s,s:s}", "snapshot", s->id, "reason", err->msg)
-		       : json_pack("{s:s}", "snapshot", s->id));
-	if (rc < 0) {
-		(void)snapshot_save(call->srv, s, true, NULL);
-		return rc;
-	}
-	rc = snapshot_save(call->srv, s, true, err);
 	return rc < 0 ? rc : api_reply(call, 200, snapshot_object(s));
 }
 
@@ -585,6 +632,11 @@ static int rewind_check(const struct sandbox *sb, const struct snapshot *s, stru
 {
 	json_t *config = json_object_get(s->doc, "config");
 
+	/* since_ns is inherited by forks: equal in a lineage, and nowhere else */
+	if (!json_equal(json_object_get(s->doc, "since_ns"), json_object_get(sb->doc, "since_ns")))
+		return err_raise(err, ERR_INVALID,
+			"snapshot '%s' is not of the lineage of sandbox '%s': neither it nor what it was forked from was ever in that state",
+			s->id, sb->name);
 	if (!json_equal(json_object_get(config, "image"), json_object_get(sb->doc, "image")) ||
 		!json_equal(json_object_get(config, "mounts"), json_object_get(sb->doc, "mounts")))
 		return err_raise(err, ERR_INVALID,

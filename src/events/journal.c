@@ -146,15 +146,13 @@ static void hex(const unsigned char *p, size_t n, char *out)
 static void hash_line(
 	const unsigned char before[32], const char *line, size_t n, unsigned char out[32])
 {
-	char digits[65];
 	SHA256_CTX ctx;
 
-	hex(before, 32, digits);
 	/* EVP allocates for each digest; this runs for every event */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 	(void)SHA256_Init(&ctx);
-	(void)SHA256_Update(&ctx, digits, 64);
+	(void)SHA256_Update(&ctx, before, 32);
 	(void)SHA256_Update(&ctx, line, n);
 	(void)SHA256_Final(out, &ctx);
 #pragma GCC diagnostic pop

@@ -4,7 +4,8 @@
  *
  * A line is {"cause","data","epoch","exec","member","n","sandbox","seq","time","type"} as canonical JSON (members sorted, no spaces, UTF-8 as it is, lower-case
  * escapes), and "hash" behind them. n counts all events of the instance from 1 without gaps, seq those of one sandbox.
- * hash = SHA-256 of the sandbox's hash before, as 64 hex digits (zeros at first), followed by the line without its hash member; in hex. The catalogue keeps a head {seq, hash} per sandbox, never ahead of the journal, so that a journal that was cut
+ * hash = SHA-256 of the 32 bytes of the sandbox's hash before (zeros at first) and the line without its hash member; in hex. The catalogue keeps a head {seq, hash}
+ * per sandbox, never ahead of the journal, so that a journal that was cut
  * short is found.
  *
  * One writer. An event that was appended survives kill -9 of the writer once journal_flush() has returned.

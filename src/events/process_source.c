@@ -22,6 +22,7 @@ struct follow {
 	char sandbox[ID_LEN + 1];
 	pid_t keeper;
 	uint64_t epoch;
+	bool started; /* a keeper of the pool has no log yet */
 };
 
 struct held {
@@ -278,7 +279,8 @@ void process_source_drain(struct process_source *ps)
 		return;
 	/* whose events they were cannot be known: say so to everybody who is followed */
 	for (const struct follow *f = ps->follows; f != NULL; f = f->next)
-		lost(ps, f, ps->connector.lost, "proc connector");
+		if (f->started)
+			lost(ps, f, ps->connector.lost, "proc connector");
 	ps->connector.lost = 0;
 }
 
@@ -324,6 +326,7 @@ void process_source_bind(
 
 	if (f == NULL || pid <= 0)
 		return;
+	f->started = true;
 	if (p == NULL || p->group == NULL || p->group->follow != f) {
 		g = xnew(struct
 			group); /* its fork was lost, or it was there before us: follow what comes */
