@@ -226,6 +226,7 @@ class Instance:
             if self.alive():
                 self.process.kill()
                 self.process.wait(STOP_SECONDS)
+            self.put_away()
             subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
 
     def leftovers(self, seconds=10):
