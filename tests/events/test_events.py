@@ -181,13 +181,13 @@ def test_events_of_an_unknown_sandbox(instance):
 
 
 def test_the_hash_is_sha256_of_the_chain(instance):
-    """Independent of cayd: sha256 of the 32 bytes of the hash before and the line without its hash member, computed here."""
+    """Independent of cayd: sha256 of the hash before (as text, zeros at first) and the canonical JSON without the hash."""
     with instance.sandbox() as box:
         instance.ok(box, "true")
-        _, _, text = instance.raw("GET", f"/v1/sandboxes/{box}/events")
-    before = bytes(32)
-    for line in text.splitlines():
-        body, tail = line[:-len(',"hash":""}') - 64] + b"}", line[-66:-2].decode()
-        equal(json.loads(line)["hash"], tail)
-        equal(hashlib.sha256(before + body).hexdigest(), tail, line.decode())
-        before = bytes.fromhex(tail)
+        events = instance.events(box)
+    before = "0" * 64
+    for event in events:
+        body = {k: v for k, v in event.items() if k != "hash"}
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        equal(hashlib.sha256((before + text).encode()).hexdigest(), event["hash"], text)
+        before = event["hash"]
