@@ -411,14 +411,10 @@ static json_t *text_or_null(const char *text)
 }
 
 static json_t *document(struct server *srv, const json_t *request, const struct sandbox_origin *o,
-	const char *image, const char *name, json_t *mounts)
+	const char *image, json_t *mounts)
 {
-	char host[NAME_MAX_LEN + 1];
 	json_t *doc = json_object();
 
-	(void)!str_copy(host, sizeof(host), name);
-	for (char *p = host; *p != '\0'; p++)
-		*p = *p == '_' ? '-' : *p;
 	(void)json_object_set_new(doc, "image", json_string(image));
 	(void)json_object_set_new(doc, "base", text_or_null(o != NULL ? o->snapshot : NULL));
 	(void)json_object_set_new(doc, "parent", text_or_null(o != NULL ? o->parent : NULL));
@@ -433,7 +429,9 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	(void)json_object_set_new(doc, "expose", or_empty(request, "expose", json_array()));
 	(void)json_object_set_new(
 		doc, "profile", json_string(text_or(request, "profile", "default")));
-	(void)json_object_set_new(doc, "hostname", json_string(text_or(request, "hostname", host)));
+	/* one for all: the /etc/hosts that every sandbox of the host image shares knows it, so that sudo and others can resolve it */
+	(void)json_object_set_new(
+		doc, "hostname", json_string(text_or(request, "hostname", "cay")));
 	(void)json_object_set_new(doc, "limits", limits_from(srv, request));
 	(void)json_object_set_new(doc, "mounts", mounts);
 	(void)json_object_set_new(doc, "mode", json_string(srv->rootless ? "rootless" : "root"));
@@ -556,7 +554,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		give_back(srv, k, slot);
 		return NULL;
 	}
-	sb = sandbox_alloc(srv, id, name, document(srv, request, origin, image, name, mounts));
+	sb = sandbox_alloc(srv, id, name, document(srv, request, origin, image, mounts));
 	(void)json_object_set_new(sb->doc, "id", json_string(id));
 	(void)json_object_set_new(sb->doc, "name", json_string(name));
 	(void)json_object_set_new(sb->doc, "slot", json_integer(slot));
