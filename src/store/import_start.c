@@ -78,7 +78,7 @@ static int place_fds(const struct launch *l, int tree)
 
 static int become_importer(const struct launch *l)
 {
-	static char *const environment[] = { (char *)(uintptr_t) "LC_ALL=C", NULL };
+	char *environment[] = { (char *)(uintptr_t) "LC_ALL=C", NULL, NULL };
 	size_t n_fds = 0;
 	int tree = -1, program, rc;
 	char go;
@@ -96,6 +96,10 @@ static int become_importer(const struct launch *l)
 	rc = program < 0 ? -errno : place_fds(l, tree);
 	if (rc < 0)
 		return rc;
+#ifdef CAY_ABLATION
+	if (getenv("CAY_ABLATE") != NULL)
+		environment[1] = str_dupf("CAY_ABLATE=%s", getenv("CAY_ABLATE"));
+#endif
 	(void)syscall(SYS_execveat, program, "", l->argv, environment, AT_EMPTY_PATH);
 	return -errno;
 }

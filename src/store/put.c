@@ -5,6 +5,7 @@
  * Everything happens below /proc/<pid>/root: openat2(RESOLVE_IN_ROOT) finds the place, whatever the payload does to its links meanwhile; below it nothing follows
  * a link. Files belong to the sandbox's root, count against its limit, and appear by rename.
  */
+#include "base/ablate.h"
 #include "base/id.h"
 #include "base/str.h"
 #include "codec/tar.h"
@@ -66,6 +67,11 @@ static ssize_t body_read(void *context, void *bytes, size_t n, struct err *err)
 	return (ssize_t)done;
 }
 
+static uint64_t in_root(void)
+{
+	return ablated("path_resolve_in_root") ? 0 : RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+}
+
 /* The directory of the last name of @path, links inside the sandbox followed. */
 static int open_parent(const struct putter *p, const char *path, char name[NAME_MAX + 1])
 {
@@ -76,8 +82,7 @@ static int open_parent(const struct putter *p, const char *path, char name[NAME_
 		return -ENAMETOOLONG;
 	if (name[0] == '\0' || str_eq(name, ".") || str_eq(name, ".."))
 		return -EISDIR;
-	return raw_openat2(
-		p->root, dir, O_RDONLY | O_DIRECTORY, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+	return raw_openat2(p->root, dir, O_RDONLY | O_DIRECTORY, 0, in_root());
 }
 
 static int write_body(struct putter *p, int fd, struct err *err)
@@ -270,8 +275,7 @@ static int tar_entry(struct tar *tar, const struct tar_entry *e, int dir, struct
 
 static int put_tar(struct putter *p, const char *path, struct err *err)
 {
-	cleanup_fd int dir = raw_openat2(
-		p->root, path, O_RDONLY | O_DIRECTORY, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+	cleanup_fd int dir = raw_openat2(p->root, path, O_RDONLY | O_DIRECTORY, 0, in_root());
 	cleanup(cleanup_tar_freep) struct tar *tar = NULL;
 	const struct tar_entry *e;
 	int rc;

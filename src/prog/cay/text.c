@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay/text.h"
+#include "base/ablate.h"
 #include "base/str.h"
 
 #include <time.h>
@@ -46,6 +47,10 @@ static bool deceives(uint32_t c)
 
 static void escape(struct buf *out, const char *s, const char *leave)
 {
+	if (ablated("error_escape")) {
+		buf_str(out, s);
+		return;
+	}
 	for (const unsigned char *p = (const unsigned char *)s; *p != '\0';) {
 		size_t n = length(p);
 		uint32_t c = n > 0 ? decode(p, n) : 0;
