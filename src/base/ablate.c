@@ -2,6 +2,8 @@
 #include "base/ablate.h"
 
 #ifdef CAY_ABLATION
+#include "base/str.h"
+#include <stdlib.h>
 #include <string.h>
 
 bool ablated(const char *id)
@@ -18,5 +20,12 @@ bool ablated(const char *id)
 		p += *p == ',';
 	}
 	return false;
+}
+
+char *ablate_environment(void)
+{
+	const char *value = getenv("CAY_ABLATE");
+
+	return value != NULL ? str_dupf("CAY_ABLATE=%s", value) : NULL;
 }
 #endif

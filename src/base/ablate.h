@@ -13,10 +13,18 @@
 #ifdef CAY_ABLATION
 /** ablated() - is the defence @id switched off for this run? */
 bool ablated(const char *id);
+
+/** ablate_environment() - "CAY_ABLATE=…" for a program that is started with an environment of its own, or NULL; owned by the caller. */
+char *ablate_environment(void);
 #else
 static inline bool ablated(attr_unused const char *id)
 {
 	return false;
+}
+
+static inline char *ablate_environment(void)
+{
+	return NULL;
 }
 #endif
 

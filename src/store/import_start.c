@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/import_start.h"
+#include "base/ablate.h"
 #include "base/str.h"
 #include "store/store.h"
 #include "sys/cred.h"
@@ -96,10 +97,7 @@ static int become_importer(const struct launch *l)
 	rc = program < 0 ? -errno : place_fds(l, tree);
 	if (rc < 0)
 		return rc;
-#ifdef CAY_ABLATION
-	if (getenv("CAY_ABLATE") != NULL)
-		environment[1] = str_dupf("CAY_ABLATE=%s", getenv("CAY_ABLATE"));
-#endif
+	environment[1] = ablate_environment();
 	(void)syscall(SYS_execveat, program, "", l->argv, environment, AT_EMPTY_PATH);
 	return -errno;
 }

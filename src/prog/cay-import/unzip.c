@@ -2,6 +2,7 @@
 #include "prog/cay-import/unzip.h"
 #include "prog/cay-import/import_hash.h"
 
+#include "base/ablate.h"
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -201,6 +202,8 @@ static ssize_t step(struct unzip *u, unsigned char *out, size_t n, struct err *e
 static int account(struct unzip *u, size_t n, struct err *err)
 {
 	u->total += n;
+	if (ablated("archive_caps"))
+		return 0;
 	if (u->total > u->limit_bytes)
 		return err_hint(err,
 			err_raise(err, ERR_HOSTILE_ARCHIVE,
