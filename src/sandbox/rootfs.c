@@ -371,6 +371,39 @@ static int add_part_layers(const struct rootfs *r, const struct spec_layers *low
 	return 0;
 }
 
+/*
+ * What a sandbox shows as directory NAME before it changes anything: that of the topmost layer that has one, else the image's. Layers hold what
+ * sandboxes wrote: no link of theirs is followed.
+ */
+static bool stat_below(
+	const struct spec_layers *lower, const char *image, const char *name, struct stat *st)
+{
+	for (size_t i = 0; i <= lower->n; i++) {
+		cleanup_fd int layer = open(i < lower->n ? lower->dirs[i] : image,
+			O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		cleanup_fd int dir = layer < 0 ? -1
+					       : raw_openat2(layer, name, O_PATH | O_DIRECTORY, 0,
+							 RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+
+		if (dir >= 0 && fstat(dir, st) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The upper of a part decides mode and owner of the merged directory: as it is below, or every diff would show a change. */
+static void like_below(
+	int live, const char *upper, const struct spec_layers *lower, const char *name)
+{
+	struct stat st;
+
+	if (!stat_below(lower, "/", name, &st))
+		return;
+	/* one uid only: then everything is ours anyway */
+	(void)!fchownat(live, upper, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW);
+	(void)!fchmodat(live, upper, st.st_mode & 07777, 0);
+}
+
 static int mount_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
 	const char *name, struct err *err)
 {
@@ -378,6 +411,7 @@ static int mount_part(struct rootfs *r, const struct spec_layers *lower, const c
 	char path[PATH_MAX], host[PART_NAME_SIZE + 1], upper[PART_NAME_SIZE + 16],
 		work[PART_NAME_SIZE + 16];
 	cleanup_fd int dir = open(live, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	bool fresh;
 	int rc;
 
 	(void)snprintf(host, sizeof(host), "/%s", name);
@@ -385,7 +419,10 @@ static int mount_part(struct rootfs *r, const struct spec_layers *lower, const c
 	(void)snprintf(work, sizeof(work), "0/work-%s", name);
 	for (char *c = work + strlen("0/work-"); *c != '\0'; c++)
 		*c = *c == '/' ? '-' : *c;
+	fresh = dir >= 0 && faccessat(dir, upper, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
 	rc = dir < 0 ? -errno : file_mkdirs_at(dir, upper, 0755);
+	if (rc == 0 && fresh)
+		like_below(dir, upper, lower, name);
 	if (rc == 0)
 		rc = file_mkdirs_at(dir, work, 0700);
 	if (rc < 0)
@@ -617,12 +654,13 @@ int rootfs_mounts(
 	return rc < 0 ? rc : 0;
 }
 
-/* A directory of a higher layer decides mode and owner of the merged one: take them from the image's, where it has one. */
-static int copy_attributes(int points, int image, const char *path)
+/* A directory of a higher layer decides mode and owner of the merged one: take them from what lies below, where it is. */
+static int copy_attributes(
+	int points, const struct spec_layers *lower, const char *image, const char *path)
 {
 	struct stat st;
 
-	if (fstatat(image, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+	if (!stat_below(lower, image, path, &st))
 		return 0;
 	if (fchownat(points, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 && errno != EPERM)
 		return -errno;
@@ -630,7 +668,8 @@ static int copy_attributes(int points, int image, const char *path)
 }
 
 /* Create @target and its parents in the points layer, each like the image's own directory of that name. */
-static int make_directories(int points, int image, const char *target)
+static int make_directories(
+	int points, const struct spec_layers *lower, const char *image, const char *target)
 {
 	char path[PATH_MAX];
 	int rc = 0;
@@ -642,7 +681,7 @@ static int make_directories(int points, int image, const char *target)
 		if (slash != NULL)
 			*slash = '\0';
 		if (mkdirat(points, path, 0755) == 0)
-			rc = copy_attributes(points, image, path);
+			rc = copy_attributes(points, lower, image, path);
 		else if (errno != EEXIST)
 			rc = -errno;
 		if (slash != NULL)
@@ -652,7 +691,8 @@ static int make_directories(int points, int image, const char *target)
 }
 
 /* One mount point: a directory, or an empty file when the source is one. */
-static int make_point(int points, int image, const struct spec_mount *m, struct err *err)
+static int make_point(int points, const struct spec_layers *lower, const char *image,
+	const struct spec_mount *m, struct err *err)
 {
 	cleanup_free char *parent = str_dup(m->target);
 	struct stat st;
@@ -663,11 +703,11 @@ static int make_point(int points, int image, const struct spec_mount *m, struct 
 	if (!S_ISDIR(st.st_mode) && (m->mode == MOUNT_COW || !S_ISREG(st.st_mode)))
 		return err_raise(err, ERR_INVALID, "mount '%s': not a directory", m->source);
 	if (S_ISDIR(st.st_mode)) {
-		rc = make_directories(points, image, m->target);
+		rc = make_directories(points, lower, image, m->target);
 	} else {
 		*strrchr(parent, '/') = '\0';
 		if (parent[0] != '\0')
-			rc = make_directories(points, image, parent);
+			rc = make_directories(points, lower, image, parent);
 		if (rc == 0)
 			rc = file_create_at(points, m->target + 1, 0644, "", 0);
 	}
@@ -702,7 +742,7 @@ int rootfs_points(
 	const struct rootfs *r, const struct spec *spec, const char *live, struct err *err)
 {
 	char path[PATH_MAX] = "/";
-	cleanup_fd int points = -1, image = -1;
+	cleanup_fd int points = -1;
 	int rc = 0;
 
 	if (spec->n_mounts == 0)
@@ -710,13 +750,10 @@ int rootfs_points(
 	if (!str_eq(spec->image, "host"))
 		(void)snprintf(
 			path, sizeof(path), "%s/pool/images/%s/rootfs", r->state, spec->image);
-	image = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (image < 0)
-		return err_raise_sys(err, -errno, "open image '%s'", spec->image);
 	points = open_points(live, err);
 	if (points < 0)
 		return points;
 	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++)
-		rc = make_point(points, image, &spec->mounts[i], err);
+		rc = make_point(points, &spec->lower, path, &spec->mounts[i], err);
 	return rc;
 }

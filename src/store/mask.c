@@ -18,9 +18,10 @@
 #include <sys/sysmacros.h>
 
 /* Part of the hash: bump it when the way of building changes. */
-#define MASK_FORMAT   "1"
+#define MASK_FORMAT   "2"
 #define SCAN_MAX      1000000
 #define MADE_TEXT_MAX (4U << 20)
+#define OVERFLOW_ID   65534
 #define ON_HOST       (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
 enum mask_action { MASK_EMPTY, MASK_HIDE, MASK_DIR };
@@ -352,9 +353,11 @@ static void plan_hash(
 	text[32] = '\0';
 }
 
-/* Ids that a rootless instance cannot express stay ours. */
+/* Ids that a rootless instance cannot express stay ours; they are shown to it as the overflow id. Else nobody could use the empty /root. */
 static int take_owner(const struct mask *m, int dirfd, const char *name, const struct stat *like)
 {
+	if (m->store->rootless && like->st_uid == OVERFLOW_ID)
+		return 0;
 	if (fchownat(dirfd, name, like->st_uid, like->st_gid, AT_SYMLINK_NOFOLLOW) == 0 ||
 		m->store->rootless)
 		return 0;
