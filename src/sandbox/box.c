@@ -368,7 +368,12 @@ static int mount_root(struct box *box, const struct spec *spec, struct err *err)
 	o.message->limits = spec->limits;
 	if (str_copy(o.message->hostname, sizeof(o.message->hostname), spec->hostname) < 0)
 		return err_raise(err, ERR_INVALID, "host name is too long");
-	rc = rootfs_points(&box->rootfs, spec, live, err);
+	rc = 0;
+	if (box->root_image != NULL && str_eq(box->root_image, "host") &&
+		!str_eq(spec->image, "host"))
+		rc = rootfs_skeleton_remove(&box->rootfs, live, err);
+	if (rc == 0)
+		rc = rootfs_points(&box->rootfs, spec, live, err);
 	if (rc == 0)
 		rc = make_trees(box, spec, err);
 	if (rc == 0)

@@ -349,6 +349,23 @@ static int make_skeleton(const char *live, struct err *err)
 	return 0;
 }
 
+int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err *err)
+{
+	cleanup_fd int points = -1;
+
+	if (!r->rootless)
+		return 0;
+	points = open_points(live, err);
+	if (points < 0)
+		return points;
+	for (size_t i = 0; i < ARRAY_SIZE(host_parts); i++)
+		if (unlinkat(points, host_parts[i], 0) < 0 && errno != ENOENT &&
+			unlinkat(points, host_parts[i], AT_REMOVEDIR) < 0)
+			return err_raise_sys(err, -errno, "take '/%s' of the host out of the root",
+				host_parts[i]);
+	return 0;
+}
+
 /* The layers of @lower have NAME only where they say something about it. */
 static int add_part_layers(const struct rootfs *r, const struct spec_layers *lower,
 	const char *name, struct overlay *o, struct err *err)

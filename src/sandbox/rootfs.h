@@ -73,6 +73,12 @@ void rootfs_parts_close(struct rootfs_parts *parts);
 int rootfs_mounts(struct rootfs *r, const struct spec *spec, const char *live, int *mounts,
 	struct err *err) attr_must_use;
 
+/**
+ * rootfs_skeleton_remove() - before the mount points are made: undo what a root of the host image, made ahead of time without root, left in the layer of
+ * mount points; over another image it would hide /bin and the like. Return: 0 or -errno with *@err.
+ */
+int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err *err);
+
 /** rootfs_points_base() - create /proc, /dev and /sys in the layer LIVE/points. */
 int rootfs_points_base(const char *live, struct err *err) attr_must_use;
 

@@ -30,17 +30,15 @@ struct launch {
 	char *argv[3];
 };
 
-uint32_t importer_ids(bool rootless)
+/* How many ids from 0 on a map of this process has. newuidmap writes the own id first and the subordinate range behind it. */
+static uint32_t mapped(const char *path)
 {
-	cleanup_buf struct buf map = BUF_INIT(4096);
+	cleanup_buf struct buf map = BUF_INIT(8192);
 	unsigned long inside, outside, count;
-
-	if (!rootless)
-		return IMPORT_IDS;
-	if (file_read_at(AT_FDCWD, "/proc/self/uid_map", &map) < 0)
-		return 1;
-	/* newuidmap writes the own id first and the subordinate range behind it. */
 	uint64_t end = 0;
+
+	if (file_read_at(AT_FDCWD, path, &map) < 0)
+		return 1;
 	for (const char *p = buf_cstr(&map);
 		sscanf(p, "%lu %lu %lu", &inside, &outside, &count) == 3;) {
 		if (inside == end)
@@ -49,7 +47,15 @@ uint32_t importer_ids(bool rootless)
 		if (p == NULL || *++p == '\0')
 			break;
 	}
-	return end < IMPORT_IDS ? (uint32_t)(end != 0 ? end : 1) : IMPORT_IDS;
+	return end == 0 ? 1 : end < IMPORT_IDS ? (uint32_t)end : IMPORT_IDS;
+}
+
+uint32_t importer_ids(bool rootless)
+{
+	uint32_t uids = rootless ? mapped("/proc/self/uid_map") : IMPORT_IDS;
+	uint32_t gids = rootless ? mapped("/proc/self/gid_map") : IMPORT_IDS;
+
+	return uids < gids ? uids : gids;
 }
 
 /* ---- the child, until it is cay-import ----------------------------------------------------------------------------------------- */
@@ -151,15 +157,20 @@ static int map_ids(pid_t pid, bool rootless)
 			: cred_map_user_ns(proc, pid, 0, IMPORT_FIRST_ID, IMPORT_IDS);
 }
 
-/* A detached mount of the tree, in root mode one through which the importer's ids are 0..65535. */
-static int mount_tree(pid_t pid, int tree, bool rootless)
+/*
+ * What the importer gets as its tree. Root mode: a detached mount through which its ids are 0..65535. Rootless: a plain one, or, where the job has no mount
+ * namespace of its own, the directory, into which the importer then changes its root.
+ */
+static int open_tree_for(pid_t pid, int tree, bool rootless)
 {
 	cleanup_fd int mount = mount_clone_fd(tree, false), userns = -1;
 	char path[40];
 	int rc;
 
-	if (mount < 0 || rootless)
-		return TAKE_FD(mount);
+	if (rootless)
+		return mount >= 0 ? TAKE_FD(mount) : raw_result(fcntl(tree, F_DUPFD_CLOEXEC, 3));
+	if (mount < 0)
+		return mount;
 	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
 	userns = open(path, O_RDONLY | O_CLOEXEC);
 	if (userns < 0)
@@ -175,7 +186,7 @@ static int set_up(const struct importer *importer, int tree, bool rootless, stru
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "give the importer its ids");
-	mount = mount_tree(importer->pid, tree, rootless);
+	mount = open_tree_for(importer->pid, tree, rootless);
 	if (mount < 0)
 		return err_hint(err,
 			err_raise(err, ERR_HOST, "the importer's tree cannot be mounted: %s",
