@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/danger.h"
+#include "t.h"
+
+TEST(what_is_harmless_is_not_named)
+{
+	static const char *const harmless[] = { "src/main.c", "README.md", "git/hooks",
+		"hooks/pre-commit", "my.git/config", "a.gitmodules", "docs/agents.md.txt",
+		"vscode/settings.json", "profile", "config/fish" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(harmless); i++)
+		check(danger_path(harmless[i]) == NULL);
+}
+
+TEST(what_tools_obey_is_named_at_any_depth_and_in_any_case)
+{
+	static const char *const bad[] = { ".git/hooks/pre-commit", "sub/dir/.git/hooks/x/y",
+		".git/config", ".GIT/Config", "a/.git/modules/m/config", ".git", "vendor/.git",
+		"AGENTS.md", "pkg/claude.md", ".cursor/rules/x.mdc", ".github/workflows/ci.yml",
+		".vscode/tasks.json", "x.code-workspace", ".envrc", "home/.bashrc", ".npmrc",
+		"sitecustomize.py", ".clinerules-code", "Makefile.d/../.ssh/config" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		check(danger_path(bad[i]) != NULL);
+}
+
+static const char *of(const char *path, mode_t before, mode_t after, enum change_kind kind)
+{
+	const struct found b = { .kind = before != 0 ? FOUND_FILE : FOUND_NONE,
+		.dir = -1,
+		.st = { .st_mode = before } };
+	const struct found a = {
+		.kind = after != 0 ? FOUND_FILE : FOUND_NONE, .dir = -1, .st = { .st_mode = after }
+	};
+	const struct change change = { .kind = kind, .path = path, .before = &b, .after = &a };
+
+	return danger_change(&change);
+}
+
+TEST(modes_tell_too)
+{
+	check(of("tool", 0, S_IFREG | 0755, CHANGE_ADDED) != NULL);
+	check(of("tool", S_IFREG | 0644, S_IFREG | 0744, CHANGE_METADATA) != NULL);
+	check(of("tool", S_IFREG | 0755, S_IFREG | 0755, CHANGE_MODIFIED) == NULL);
+	check(of("tool", S_IFREG | 0755, S_IFREG | 04755, CHANGE_METADATA) != NULL);
+	check(of("data", 0, S_IFREG | 0644, CHANGE_ADDED) == NULL);
+	check(of("AGENTS.md", S_IFREG | 0644, 0, CHANGE_DELETED) == NULL);
+}
