@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox/keeper.c - the loop: connections, exec output, children, deadlines. What the verbs do is in keeper_verbs.c.
+ * sandbox/keeper.c - the loop, the state, the events. Programs are in keeper_execs.c, connections in keeper_conns.c, what the verbs do in keeper_verbs.c.
  *
  * Invariants
  *  (1) a finished exec stays until the limits below are passed, so that a client can read its end later;
@@ -25,14 +25,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-
-#define CONN_OUT_MAX    (64U << 20) /* events and replies; attached output stops far below */
-#define CONN_OUT_HIGH   (256U << 10)
-#define CONN_IN_MAX     (FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE + 65536U)
-#define FINISHED_MAX    256         /* execs */
-#define FINISHED_BYTES  (16U << 20) /* of their rings */
-#define CHUNK           65536U
-#define KILL_TIMEOUT_MS 10000
 
 /* --- state --- */
 
@@ -166,435 +158,6 @@ void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *
 	send_events(k);
 }
 
-/* --- execs --- */
-
-struct exec *keeper_find_exec(const struct keeper *k, uint16_t channel)
-{
-	list_for_each (&k->execs, pos, next) {
-		struct exec *e = list_entry(pos, struct exec, node);
-
-		if (e->channel == channel)
-			return e;
-	}
-	return NULL;
-}
-
-/* Oldest byte that some attached client still needs; the end when there is none. */
-static uint64_t needed_from(const struct keeper *k, const struct exec *e)
-{
-	uint64_t keep = UINT64_MAX;
-
-	list_for_each (&k->conns, pos, next) {
-		struct conn *c = list_entry(pos, struct conn, node);
-
-		list_for_each (&c->attachments, at, at_next) {
-			struct attachment *a = list_entry(at, struct attachment, node);
-
-			if (a->channel == e->channel && a->next < keep)
-				keep = a->next;
-		}
-	}
-	return keep != UINT64_MAX ? keep : e->ring.end;
-}
-
-static void report_end(struct keeper *k, struct exec *e)
-{
-	const char *kind = json_string_value(json_object_get(e->status, "status"));
-
-	if (str_eq(kind, "oom") || str_eq(kind, "limit"))
-		keeper_event(k, "limit.hit", e->id,
-			json_pack("{s:s, s:O}", "limit", str_eq(kind, "oom") ? "memory" : "pids",
-				"evidence", json_object_get(e->status, "evidence")));
-	keeper_event(k, "exec.ended", e->id, json_incref(e->status));
-}
-
-static void forget_old_execs(struct keeper *k)
-{
-	size_t n = 0, bytes = 0;
-
-	for (struct list *pos = k->execs.prev, *before = pos->prev; pos != &k->execs;
-		pos = before, before = pos->prev) {
-		struct exec *e = list_entry(pos, struct exec, node);
-
-		if (e->state != EXEC_ENDED)
-			continue;
-		n++;
-		bytes += e->ring.cap;
-		/* a clients' attachment keeps its exec; so does a descendant that is still in its group */
-		if ((n > FINISHED_MAX || bytes > FINISHED_BYTES) &&
-			needed_from(k, e) == e->ring.end &&
-			!cgroup_leaf_populated(&k->box.cgroup, e->leaf)) {
-			(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
-			k->output_forgotten += e->ring.end;
-			exec_free(e);
-		}
-	}
-}
-
-static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
-{
-	/* "killed" and "timeout" say that the whole tree is gone: its other members die a moment after the first */
-	if (e->killed || e->timed_out)
-		(void)!cgroup_leaf_wait_empty(&k->box.cgroup, e->leaf, KILL_TIMEOUT_MS);
-	/* what an attached client has not got yet stays; only without one may the oldest output give way */
-	(void)exec_read(e, &e->out, RING_STDOUT, needed_from(k, e));
-	(void)exec_read(e, &e->err, RING_STDERR, needed_from(k, e));
-	if (needed_from(k, e) == e->ring.end)
-		exec_drain(e);
-	exec_ended(e, &k->box, d->wait_status, d->cpu_us);
-	report_end(k, e);
-	if (!cgroup_leaf_populated(&k->box.cgroup, e->leaf))
-		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
-}
-
-static void init_ended(struct keeper *k, int wait_status)
-{
-	k->init_gone = true;
-	if (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED)
-		keeper_event(
-			k, "sandbox.died", NULL, json_pack("{s:i}", "wait_status", wait_status));
-}
-
-static void child_ended(struct keeper *k, const struct death *d)
-{
-	list_for_each (&k->execs, pos, next) {
-		struct exec *e = list_entry(pos, struct exec, node);
-
-		if (e->state == EXEC_RUNNING && e->pid == d->pid) {
-			end_exec(k, e, d);
-			return;
-		}
-	}
-	if (d->pid == k->box.init_pid)
-		init_ended(k, d->wait_status);
-	else if (d->pid == k->box.starter.pid)
-		k->box.starter.pid = 0;
-	else /* a program that ended before the starter's answer named its pid */
-		k->early[k->n_early++ % KEEPER_EARLY_MAX] = *d;
-}
-
-static void reap_children(struct keeper *k)
-{
-	struct rusage usage;
-	struct death d;
-
-	while ((d.pid = wait4(-1, &d.wait_status, WNOHANG, &usage)) > 0) {
-		d.cpu_us = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
-			   (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-		child_ended(k, &d);
-	}
-	forget_old_execs(k);
-}
-
-static void read_signals(struct keeper *k)
-{
-	struct signalfd_siginfo info;
-
-	while (read(k->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-		if (info.ssi_signo == SIGTERM && k->state != KEEPER_STOPPING)
-			keeper_move(k, KEEPER_STOPPING);
-	}
-	reap_children(k);
-}
-
-int keeper_kill_all(struct keeper *k)
-{
-	uint64_t deadline = clock_now_ns() + KILL_TIMEOUT_MS * NS_PER_MS;
-
-	list_for_each (&k->execs, pos, next)
-		list_entry(pos, struct exec, node)->killed = true;
-	if (k->box.init_pid == 0)
-		return 0;
-	box_kill(&k->box);
-	/* PID 1 cannot end before we have reaped the children that we have in its pid namespace */
-	while (!k->init_gone) {
-		struct pollfd p = { .fd = k->signal_fd, .events = POLLIN };
-		uint64_t now = clock_now_ns();
-
-		if (now >= deadline)
-			return -ETIMEDOUT;
-		(void)poll(&p, 1, (int)((deadline - now) / NS_PER_MS) + 1);
-		read_signals(k);
-	}
-	return box_wait_empty(&k->box, KILL_TIMEOUT_MS);
-}
-
-static bool take_early(struct keeper *k, pid_t pid, struct death *ret)
-{
-	for (size_t i = 0; i < KEEPER_EARLY_MAX; i++) {
-		if (k->early[i].pid == pid) {
-			*ret = k->early[i];
-			k->early[i].pid = 0;
-			return true;
-		}
-	}
-	return false;
-}
-
-/* The starter answered the oldest pending request. */
-static void finish_launch(struct keeper *k)
-{
-	struct launch_reply reply;
-	struct pending *p;
-	struct death death;
-	struct exec *e;
-	int rc = starter_launch_reply(&k->box.starter, &reply);
-
-	if (list_empty(&k->pendings)) {
-		fd_close(&k->box.starter.sock); /* the starter is gone */
-		return;
-	}
-	p = list_entry(k->pendings.next, struct pending, node);
-	e = p->exec;
-	list_remove(&p->node);
-	if (rc < 0) {
-		(void)err_raise(&reply.err, ERR_STATE, "the sandbox is dying: its starter is gone");
-		reply.pid = 0;
-		fd_close(&k->box.starter.sock);
-	}
-	if (reply.err.code != ERR_NONE) {
-		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
-		keeper_reply_error(p->conn, p->request, &reply.err);
-		exec_free(e);
-		json_decref(p->argv);
-	} else {
-		exec_started(e, reply.pid);
-		(void)json_object_set_new(p->argv, "pid", json_integer(reply.pid));
-		keeper_event(k, "exec.started", e->id, p->argv);
-		keeper_reply(p->conn, p->request, json_pack("{s:i}", "pid", reply.pid));
-		if (take_early(k, reply.pid, &death))
-			end_exec(k, e, &death);
-	}
-	free(p);
-}
-
-static void check_deadlines(struct keeper *k)
-{
-	uint64_t now = clock_now_ns();
-
-	list_for_each (&k->execs, pos, next) {
-		struct exec *e = list_entry(pos, struct exec, node);
-
-		if (e->deadline_ns == 0 || now < e->deadline_ns || e->state == EXEC_STARTING)
-			continue;
-		e->deadline_ns = 0;
-		if (e->state == EXEC_RUNNING)
-			e->timed_out = true;
-		exec_kill(e, &k->box);
-	}
-}
-
-/* --- connections --- */
-
-static struct conn *conn_new(struct keeper *k, int fd, bool primary)
-{
-	struct conn *c = xnew(struct conn);
-
-	c->fd = fd;
-	c->in = (struct buf)BUF_INIT(CONN_IN_MAX);
-	c->out = (struct buf)BUF_INIT(CONN_OUT_MAX);
-	c->primary = primary;
-	list_init(&c->attachments);
-	list_append(&k->conns, &c->node);
-	(void)fcntl(fd, F_SETFL, O_NONBLOCK);
-	keeper_send_json(c, FRAME_REPLY, 0,
-		json_pack("{s:i, s:{s:o}}", "id", 0, "ok", "hello", keeper_hello(k)));
-	return c;
-}
-
-static void conn_free(struct keeper *k, struct conn *c)
-{
-	list_for_each (&k->pendings, pos, next) {
-		struct pending *p = list_entry(pos, struct pending, node);
-
-		if (p->conn == c)
-			p->conn = NULL;
-	}
-	list_for_each (&c->attachments, at, at_next) {
-		struct attachment *a = list_entry(at, struct attachment, node);
-
-		list_remove(&a->node);
-		free(a);
-	}
-	if (c->primary) {
-		k->events_sent =
-			0; /* the next primary connection gets them all again and acknowledges */
-		if (k->state < KEEPER_RUNNING)
-			keeper_move(k, KEEPER_STOPPING);
-	}
-	list_remove(&c->node);
-	fd_close(&c->fd);
-	buf_free(&c->in);
-	buf_free(&c->out);
-	free(c);
-}
-
-static void conn_read(struct keeper *k, struct conn *c)
-{
-	char *room = buf_room(&c->in, 65536);
-	struct frame f;
-	ssize_t n, used;
-	size_t done = 0;
-
-	if (room == NULL) {
-		c->broken = true;
-		return;
-	}
-	n = read(c->fd, room, 65536);
-	if (n <= 0) {
-		c->broken = n == 0 || (errno != EAGAIN && errno != EINTR);
-		return;
-	}
-	c->in.n += (size_t)n;
-	while (!c->broken && (used = frame_decode(c->in.p + done, c->in.n - done, &f)) != 0) {
-		if (used < 0) {
-			c->broken = true;
-			return;
-		}
-		keeper_handle(k, c, &f);
-		done += (size_t)used;
-	}
-	buf_consume(&c->in, done);
-}
-
-static void conn_write(struct conn *c)
-{
-	while (!c->broken && c->out.n > 0) {
-		ssize_t n = send(c->fd, c->out.p, c->out.n, MSG_NOSIGNAL);
-
-		if (n < 0) {
-			c->broken = errno != EAGAIN && errno != EINTR;
-			return;
-		}
-		buf_consume(&c->out, (size_t)n);
-	}
-}
-
-static void send_gap(struct conn *c, struct attachment *a, uint64_t to)
-{
-	unsigned char gap[16];
-
-	frame_put_u64(gap, a->next);
-	frame_put_u64(gap + 8, to);
-	frame_encode(&c->out, FRAME_GAP, a->channel, gap, sizeof(gap));
-	a->next = to;
-}
-
-/* Send as much output as connection and credit take; then the final status, which ends the attachment. Return: is there more to do at once? */
-static bool pump_attachment(struct keeper *k, struct conn *c, struct attachment *a)
-{
-	struct exec *e = keeper_find_exec(k, a->channel);
-	uint64_t before = a->next;
-
-	if (e == NULL || e->state == EXEC_STARTING)
-		return false;
-	if (a->next < e->ring.start)
-		send_gap(c, a, e->ring.start);
-	while (c->out.n < CONN_OUT_HIGH && a->credit > 0) {
-		enum ring_stream stream;
-		const char *bytes;
-		size_t n = ring_read(&e->ring, a->next,
-			a->credit < CHUNK ? (size_t)a->credit : CHUNK, &stream, &bytes);
-
-		if (n == 0)
-			break;
-		frame_encode_output(&c->out, stream == RING_STDOUT ? FRAME_STDOUT : FRAME_STDERR,
-			a->channel, a->next, bytes, n);
-		a->next += n;
-		if (a->credit != UINT64_MAX)
-			a->credit -= n;
-	}
-	if (e->state != EXEC_ENDED || a->next != e->ring.end)
-		return a->next != before;
-	/* output that was held back for this client comes before the status */
-	bool more = exec_read(e, &e->out, RING_STDOUT, a->next);
-	more = exec_read(e, &e->err, RING_STDERR, a->next) || more;
-	if (more)
-		return true;
-	(void)json_object_set_new(e->status, "output_bytes", json_integer((json_int_t)e->ring.end));
-	keeper_send_json(c, FRAME_STATUS, a->channel, json_incref(e->status));
-	list_remove(&a->node);
-	free(a);
-	return false;
-}
-
-/* Tell every client of an exec how much of its input was taken. */
-static void send_windows(struct keeper *k)
-{
-	list_for_each (&k->conns, pos, next) {
-		struct conn *c = list_entry(pos, struct conn, node);
-
-		list_for_each (&c->attachments, at, at_next) {
-			struct attachment *a = list_entry(at, struct attachment, node);
-			struct exec *e = keeper_find_exec(k, a->channel);
-			unsigned char bytes[4];
-
-			if (e == NULL || e->input_taken == a->input_told)
-				continue;
-			frame_put_u32(bytes, (uint32_t)(e->input_taken - a->input_told));
-			frame_encode(&c->out, FRAME_WINDOW, a->channel, bytes, sizeof(bytes));
-			a->input_told = e->input_taken;
-		}
-	}
-}
-
-static void pump(struct keeper *k)
-{
-	send_windows(k);
-	list_for_each (&k->conns, pos, next) {
-		struct conn *c = list_entry(pos, struct conn, node);
-
-		list_for_each (&c->attachments, at, at_next) {
-			struct attachment *a = list_entry(at, struct attachment, node);
-
-			while (!c->broken && pump_attachment(k, c, a)) {
-				conn_write(c);
-				if (c->out.n > 0)
-					break; /* poll says when it goes on */
-			}
-		}
-		conn_write(c);
-	}
-}
-
-static void accept_conn(struct keeper *k)
-{
-	struct ucred peer;
-	socklen_t size = sizeof(peer);
-	struct stat run;
-	int fd = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-
-	if (fd < 0)
-		return;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
-		stat(k->config.run, &run) < 0 || (peer.uid != 0 && peer.uid != run.st_uid)) {
-		(void)close(fd);
-		return;
-	}
-	(void)conn_new(k, fd, false);
-}
-
-int keeper_listen(struct keeper *k, struct err *err)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int n = snprintf(address.sun_path, sizeof(address.sun_path), "%s/keepers/%s.sock",
-		k->config.run, k->id);
-	cleanup_fd int fd = -1;
-
-	if (n < 0 || (size_t)n >= sizeof(address.sun_path))
-		return err_raise(err, ERR_INVALID,
-			"runtime directory '%s': the path is too long for a socket", k->config.run);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return err_raise_sys(err, -errno, "make the keeper's socket");
-	(void)unlink(address.sun_path);
-	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-		chmod(address.sun_path, 0666) < 0 || listen(fd, 64) < 0)
-		return err_raise_sys(err, -errno, "listen on '%s'", address.sun_path);
-	k->listen_fd = TAKE_FD(fd);
-	return 0;
-}
-
 /* --- the loop --- */
 
 struct watch {
@@ -621,7 +184,7 @@ static void watch_exec(const struct keeper *k, struct watch *w, struct exec *e)
 	e->watched = e->out >= 0 || e->err >= 0 || e->in >= 0;
 	if (!e->watched)
 		return;
-	room = ring_space(&e->ring, needed_from(k, e)) > 0;
+	room = ring_space(&e->ring, keeper_needed_from(k, e)) > 0;
 	out = (short)((room ? POLLIN : 0) | (e->tty && e->input.n > 0 ? POLLOUT : 0));
 	/* a descriptor without wish is left out: it would report its hang-up for ever */
 	watch_add(w, out != 0 ? e->out : -1, out);
@@ -674,7 +237,7 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		struct conn *c = list_entry(pos, struct conn, node);
 
 		if ((w->fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-			conn_read(k, c);
+			keeper_conn_read(k, c);
 	}
 	for (struct list *pos = k->execs.next; pos != &k->execs && i + 2 < w->n; pos = pos->next) {
 		struct exec *e = list_entry(pos, struct exec, node);
@@ -682,28 +245,18 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		if (!e->watched)
 			continue;
 		if ((w->fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-			(void)exec_read(e, &e->out, RING_STDOUT, needed_from(k, e));
+			(void)exec_read(e, &e->out, RING_STDOUT, keeper_needed_from(k, e));
 		if (w->fds[i + 1].revents != 0)
-			(void)exec_read(e, &e->err, RING_STDERR, needed_from(k, e));
+			(void)exec_read(e, &e->err, RING_STDERR, keeper_needed_from(k, e));
 		exec_write(e);
 		i += 3;
 	}
 	if (starter)
-		finish_launch(k);
+		keeper_finish_launch(k);
 	if (children)
-		read_signals(k);
+		keeper_read_signals(k);
 	if (incoming)
-		accept_conn(k);
-}
-
-static void close_broken(struct keeper *k)
-{
-	list_for_each (&k->conns, pos, next) {
-		struct conn *c = list_entry(pos, struct conn, node);
-
-		if (c->broken)
-			conn_free(k, c);
-	}
+		keeper_accept(k);
 }
 
 static void loop(struct keeper *k)
@@ -715,9 +268,9 @@ static void loop(struct keeper *k)
 		if (poll(w.fds, w.n, next_timeout_ms(k)) < 0 && errno != EINTR)
 			break;
 		dispatch(k, &w);
-		check_deadlines(k);
-		pump(k);
-		close_broken(k);
+		keeper_check_deadlines(k);
+		keeper_pump(k);
+		keeper_close_broken(k);
 	}
 	free(w.fds);
 }
@@ -803,12 +356,12 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 		log_error("keeper", "start: %s", err.msg);
 		return 1;
 	}
-	(void)conn_new(&k, fd, true);
+	(void)keeper_conn_new(&k, fd, true);
 	loop(&k);
 	if (keeper_kill_all(&k) < 0)
 		log_error("keeper", "sandbox '%s': processes are left after SIGKILL", k.id);
 	end_starter(&k);
-	pump(&k);
+	keeper_pump(&k);
 	(void)snprintf(path, sizeof(path), "%s/keepers/%s.sock", k.config.run, k.id);
 	if (k.listen_fd >= 0)
 		(void)unlink(path);

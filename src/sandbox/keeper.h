@@ -126,4 +126,35 @@ void keeper_move(struct keeper *k, enum keeper_state to);
 /** keeper_state_name() - "new", "ready", "running", "paused", "stopping". */
 const char *keeper_state_name(enum keeper_state state);
 
+/* --- keeper_execs.c --- */
+
+/** keeper_needed_from() - offset of the oldest byte that an attached client of @e still needs; the end when there is none. */
+uint64_t keeper_needed_from(const struct keeper *k, const struct exec *e);
+
+/** keeper_read_signals() - act on what the signal descriptor reports: reap children, or end when told to. */
+void keeper_read_signals(struct keeper *k);
+
+/** keeper_finish_launch() - the starter answered the oldest pending request. */
+void keeper_finish_launch(struct keeper *k);
+
+/** keeper_check_deadlines() - kill the execs whose deadline has passed. */
+void keeper_check_deadlines(struct keeper *k);
+
+/* --- keeper_conns.c --- */
+
+/** keeper_conn_new() - take over connected socket @fd and greet the peer. @primary: it gets the events. Return: owned by @k. */
+struct conn *keeper_conn_new(struct keeper *k, int fd, bool primary);
+
+/** keeper_accept() - accept a connection on RUN/keepers/ID.sock, if the peer is root or cayd. */
+void keeper_accept(struct keeper *k);
+
+/** keeper_conn_read() - read and handle what @c has sent; marks it broken at its end. */
+void keeper_conn_read(struct keeper *k, struct conn *c);
+
+/** keeper_pump() - send output, windows and final statuses to attached clients as far as their sockets take them. */
+void keeper_pump(struct keeper *k);
+
+/** keeper_close_broken() - release the connections that ended in this round. */
+void keeper_close_broken(struct keeper *k);
+
 #endif

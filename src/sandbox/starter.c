@@ -41,12 +41,11 @@ static int clone_for_keeper(uint64_t flags, int leaf)
 	return raw_clone3(&args);
 }
 
-static uint64_t builder_namespaces(const struct builder_options *o)
+/* The namespaces of every sandbox, but for the user and cgroup ones. */
+static uint64_t sandbox_namespaces(void)
 {
 	uint64_t flags = CLONE_NEWNS;
 
-	if (o->new_userns)
-		flags |= CLONE_NEWUSER;
 	if (!ablated("netns_lo_only"))
 		flags |= CLONE_NEWNET;
 	if (!ablated("pidns"))
@@ -68,7 +67,8 @@ static int do_builder(
 	order->builder.sock = fds[0];
 	order->builder.init_fd = fds[1];
 	pid = clone_for_keeper(
-		builder_namespaces(&order->builder), order->has_leaf != 0 ? fds[2] : -1);
+		sandbox_namespaces() | (order->builder.new_userns ? CLONE_NEWUSER : 0),
+		order->has_leaf != 0 ? fds[2] : -1);
 	if (pid == 0) {
 		(void)close(self->sock);
 		builder_main(&order->builder);
@@ -78,18 +78,10 @@ static int do_builder(
 
 static int do_join(struct starter_self *self, const int *fds, size_t n_fds)
 {
-	int flags = CLONE_NEWNS;
+	int flags = (int)sandbox_namespaces();
 
 	if (n_fds != 2)
 		return -EINVAL;
-	if (!ablated("netns_lo_only"))
-		flags |= CLONE_NEWNET;
-	if (!ablated("pidns"))
-		flags |= CLONE_NEWPID;
-	if (!ablated("ipcns"))
-		flags |= CLONE_NEWIPC;
-	if (!ablated("utsns"))
-		flags |= CLONE_NEWUTS;
 	if (!ablated("cgroupns"))
 		flags |= CLONE_NEWCGROUP;
 	if (setns(fds[0], flags) < 0)

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sandbox/keeper_conns.c - the keeper's connections: accepting, reading frames, sending output to those who are attached. */
+#include "base/str.h"
+#include "sandbox/keeper.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#define CONN_OUT_MAX  (64U << 20) /* events and replies; attached output stops far below */
+#define CONN_OUT_HIGH (256U << 10)
+#define CONN_IN_MAX   (FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE + 65536U)
+#define CHUNK         65536U
+
+struct conn *keeper_conn_new(struct keeper *k, int fd, bool primary)
+{
+	struct conn *c = xnew(struct conn);
+
+	c->fd = fd;
+	c->in = (struct buf)BUF_INIT(CONN_IN_MAX);
+	c->out = (struct buf)BUF_INIT(CONN_OUT_MAX);
+	c->primary = primary;
+	list_init(&c->attachments);
+	list_append(&k->conns, &c->node);
+	(void)fcntl(fd, F_SETFL, O_NONBLOCK);
+	keeper_send_json(c, FRAME_REPLY, 0,
+		json_pack("{s:i, s:{s:o}}", "id", 0, "ok", "hello", keeper_hello(k)));
+	return c;
+}
+
+static void conn_free(struct keeper *k, struct conn *c)
+{
+	list_for_each (&k->pendings, pos, next) {
+		struct pending *p = list_entry(pos, struct pending, node);
+
+		if (p->conn == c)
+			p->conn = NULL;
+	}
+	list_for_each (&c->attachments, at, at_next) {
+		struct attachment *a = list_entry(at, struct attachment, node);
+
+		list_remove(&a->node);
+		free(a);
+	}
+	if (c->primary) {
+		k->events_sent =
+			0; /* the next primary connection gets them all again and acknowledges */
+		if (k->state < KEEPER_RUNNING)
+			keeper_move(k, KEEPER_STOPPING);
+	}
+	list_remove(&c->node);
+	fd_close(&c->fd);
+	buf_free(&c->in);
+	buf_free(&c->out);
+	free(c);
+}
+
+void keeper_conn_read(struct keeper *k, struct conn *c)
+{
+	char *room = buf_room(&c->in, 65536);
+	struct frame f;
+	ssize_t n, used;
+	size_t done = 0;
+
+	if (room == NULL) {
+		c->broken = true;
+		return;
+	}
+	n = read(c->fd, room, 65536);
+	if (n <= 0) {
+		c->broken = n == 0 || (errno != EAGAIN && errno != EINTR);
+		return;
+	}
+	c->in.n += (size_t)n;
+	while (!c->broken && (used = frame_decode(c->in.p + done, c->in.n - done, &f)) != 0) {
+		if (used < 0) {
+			c->broken = true;
+			return;
+		}
+		keeper_handle(k, c, &f);
+		done += (size_t)used;
+	}
+	buf_consume(&c->in, done);
+}
+
+static void conn_write(struct conn *c)
+{
+	while (!c->broken && c->out.n > 0) {
+		ssize_t n = send(c->fd, c->out.p, c->out.n, MSG_NOSIGNAL);
+
+		if (n < 0) {
+			c->broken = errno != EAGAIN && errno != EINTR;
+			return;
+		}
+		buf_consume(&c->out, (size_t)n);
+	}
+}
+
+static void send_gap(struct conn *c, struct attachment *a, uint64_t to)
+{
+	unsigned char gap[16];
+
+	frame_put_u64(gap, a->next);
+	frame_put_u64(gap + 8, to);
+	frame_encode(&c->out, FRAME_GAP, a->channel, gap, sizeof(gap));
+	a->next = to;
+}
+
+/* Send as much output as connection and credit take; then the final status, which ends the attachment. Return: is there more to do at once? */
+static bool pump_attachment(struct keeper *k, struct conn *c, struct attachment *a)
+{
+	struct exec *e = keeper_find_exec(k, a->channel);
+	uint64_t before = a->next;
+
+	if (e == NULL || e->state == EXEC_STARTING)
+		return false;
+	if (a->next < e->ring.start)
+		send_gap(c, a, e->ring.start);
+	while (c->out.n < CONN_OUT_HIGH && a->credit > 0) {
+		enum ring_stream stream;
+		const char *bytes;
+		size_t n = ring_read(&e->ring, a->next,
+			a->credit < CHUNK ? (size_t)a->credit : CHUNK, &stream, &bytes);
+
+		if (n == 0)
+			break;
+		frame_encode_output(&c->out, stream == RING_STDOUT ? FRAME_STDOUT : FRAME_STDERR,
+			a->channel, a->next, bytes, n);
+		a->next += n;
+		if (a->credit != UINT64_MAX)
+			a->credit -= n;
+	}
+	if (e->state != EXEC_ENDED || a->next != e->ring.end)
+		return a->next != before;
+	/* output that was held back for this client comes before the status */
+	bool more = exec_read(e, &e->out, RING_STDOUT, a->next);
+	more = exec_read(e, &e->err, RING_STDERR, a->next) || more;
+	if (more)
+		return true;
+	(void)json_object_set_new(e->status, "output_bytes", json_integer((json_int_t)e->ring.end));
+	keeper_send_json(c, FRAME_STATUS, a->channel, json_incref(e->status));
+	list_remove(&a->node);
+	free(a);
+	return false;
+}
+
+/* Tell every client of an exec how much of its input was taken. */
+static void send_windows(struct keeper *k)
+{
+	list_for_each (&k->conns, pos, next) {
+		struct conn *c = list_entry(pos, struct conn, node);
+
+		list_for_each (&c->attachments, at, at_next) {
+			struct attachment *a = list_entry(at, struct attachment, node);
+			struct exec *e = keeper_find_exec(k, a->channel);
+			unsigned char bytes[4];
+
+			if (e == NULL || e->input_taken == a->input_told)
+				continue;
+			frame_put_u32(bytes, (uint32_t)(e->input_taken - a->input_told));
+			frame_encode(&c->out, FRAME_WINDOW, a->channel, bytes, sizeof(bytes));
+			a->input_told = e->input_taken;
+		}
+	}
+}
+
+void keeper_pump(struct keeper *k)
+{
+	send_windows(k);
+	list_for_each (&k->conns, pos, next) {
+		struct conn *c = list_entry(pos, struct conn, node);
+
+		list_for_each (&c->attachments, at, at_next) {
+			struct attachment *a = list_entry(at, struct attachment, node);
+
+			while (!c->broken && pump_attachment(k, c, a)) {
+				conn_write(c);
+				if (c->out.n > 0)
+					break; /* poll says when it goes on */
+			}
+		}
+		conn_write(c);
+	}
+}
+
+void keeper_accept(struct keeper *k)
+{
+	struct ucred peer;
+	socklen_t size = sizeof(peer);
+	struct stat run;
+	int fd = accept4(k->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
+		stat(k->config.run, &run) < 0 || (peer.uid != 0 && peer.uid != run.st_uid)) {
+		(void)close(fd);
+		return;
+	}
+	(void)keeper_conn_new(k, fd, false);
+}
+
+int keeper_listen(struct keeper *k, struct err *err)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int n = snprintf(address.sun_path, sizeof(address.sun_path), "%s/keepers/%s.sock",
+		k->config.run, k->id);
+	cleanup_fd int fd = -1;
+
+	if (n < 0 || (size_t)n >= sizeof(address.sun_path))
+		return err_raise(err, ERR_INVALID,
+			"runtime directory '%s': the path is too long for a socket", k->config.run);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return err_raise_sys(err, -errno, "make the keeper's socket");
+	(void)unlink(address.sun_path);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+		chmod(address.sun_path, 0666) < 0 || listen(fd, 64) < 0)
+		return err_raise_sys(err, -errno, "listen on '%s'", address.sun_path);
+	k->listen_fd = TAKE_FD(fd);
+	return 0;
+}
+
+void keeper_close_broken(struct keeper *k)
+{
+	list_for_each (&k->conns, pos, next) {
+		struct conn *c = list_entry(pos, struct conn, node);
+
+		if (c->broken)
+			conn_free(k, c);
+	}
+}

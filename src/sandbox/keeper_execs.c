@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sandbox/keeper_execs.c - the keeper's programs: starting, reaping, deadlines, forgetting, and the end of all. */
+#include "base/clock.h"
+#include "base/str.h"
+#include "sandbox/keeper.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#define FINISHED_MAX    256         /* execs */
+#define FINISHED_BYTES  (16U << 20) /* of their rings */
+#define KILL_TIMEOUT_MS 10000
+
+struct exec *keeper_find_exec(const struct keeper *k, uint16_t channel)
+{
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		if (e->channel == channel)
+			return e;
+	}
+	return NULL;
+}
+
+/* Oldest byte that some attached client still needs; the end when there is none. */
+uint64_t keeper_needed_from(const struct keeper *k, const struct exec *e)
+{
+	uint64_t keep = UINT64_MAX;
+
+	list_for_each (&k->conns, pos, next) {
+		struct conn *c = list_entry(pos, struct conn, node);
+
+		list_for_each (&c->attachments, at, at_next) {
+			struct attachment *a = list_entry(at, struct attachment, node);
+
+			if (a->channel == e->channel && a->next < keep)
+				keep = a->next;
+		}
+	}
+	return keep != UINT64_MAX ? keep : e->ring.end;
+}
+
+static void report_end(struct keeper *k, struct exec *e)
+{
+	const char *kind = json_string_value(json_object_get(e->status, "status"));
+
+	if (str_eq(kind, "oom") || str_eq(kind, "limit"))
+		keeper_event(k, "limit.hit", e->id,
+			json_pack("{s:s, s:O}", "limit", str_eq(kind, "oom") ? "memory" : "pids",
+				"evidence", json_object_get(e->status, "evidence")));
+	keeper_event(k, "exec.ended", e->id, json_incref(e->status));
+}
+
+static void forget_old_execs(struct keeper *k)
+{
+	size_t n = 0, bytes = 0;
+
+	for (struct list *pos = k->execs.prev, *before = pos->prev; pos != &k->execs;
+		pos = before, before = pos->prev) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		if (e->state != EXEC_ENDED)
+			continue;
+		n++;
+		bytes += e->ring.cap;
+		/* a clients' attachment keeps its exec; so does a descendant that is still in its group */
+		if ((n > FINISHED_MAX || bytes > FINISHED_BYTES) &&
+			keeper_needed_from(k, e) == e->ring.end &&
+			!cgroup_leaf_populated(&k->box.cgroup, e->leaf)) {
+			(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
+			k->output_forgotten += e->ring.end;
+			exec_free(e);
+		}
+	}
+}
+
+static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
+{
+	/* "killed" and "timeout" say that the whole tree is gone: its other members die a moment after the first */
+	if (e->killed || e->timed_out)
+		(void)!cgroup_leaf_wait_empty(&k->box.cgroup, e->leaf, KILL_TIMEOUT_MS);
+	/* what an attached client has not got yet stays; only without one may the oldest output give way */
+	(void)exec_read(e, &e->out, RING_STDOUT, keeper_needed_from(k, e));
+	(void)exec_read(e, &e->err, RING_STDERR, keeper_needed_from(k, e));
+	if (keeper_needed_from(k, e) == e->ring.end)
+		exec_drain(e);
+	exec_ended(e, &k->box, d->wait_status, d->cpu_us);
+	report_end(k, e);
+	if (!cgroup_leaf_populated(&k->box.cgroup, e->leaf))
+		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
+}
+
+static void init_ended(struct keeper *k, int wait_status)
+{
+	k->init_gone = true;
+	if (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED)
+		keeper_event(
+			k, "sandbox.died", NULL, json_pack("{s:i}", "wait_status", wait_status));
+}
+
+static void child_ended(struct keeper *k, const struct death *d)
+{
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		if (e->state == EXEC_RUNNING && e->pid == d->pid) {
+			end_exec(k, e, d);
+			return;
+		}
+	}
+	if (d->pid == k->box.init_pid)
+		init_ended(k, d->wait_status);
+	else if (d->pid == k->box.starter.pid)
+		k->box.starter.pid = 0;
+	else /* a program that ended before the starter's answer named its pid */
+		k->early[k->n_early++ % KEEPER_EARLY_MAX] = *d;
+}
+
+static void reap_children(struct keeper *k)
+{
+	struct rusage usage;
+	struct death d;
+
+	while ((d.pid = wait4(-1, &d.wait_status, WNOHANG, &usage)) > 0) {
+		d.cpu_us = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+			   (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+		child_ended(k, &d);
+	}
+	forget_old_execs(k);
+}
+
+void keeper_read_signals(struct keeper *k)
+{
+	struct signalfd_siginfo info;
+
+	while (read(k->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo == SIGTERM && k->state != KEEPER_STOPPING)
+			keeper_move(k, KEEPER_STOPPING);
+	}
+	reap_children(k);
+}
+
+int keeper_kill_all(struct keeper *k)
+{
+	uint64_t deadline = clock_now_ns() + KILL_TIMEOUT_MS * NS_PER_MS;
+
+	list_for_each (&k->execs, pos, next)
+		list_entry(pos, struct exec, node)->killed = true;
+	if (k->box.init_pid == 0)
+		return 0;
+	box_kill(&k->box);
+	/* PID 1 cannot end before we have reaped the children that we have in its pid namespace */
+	while (!k->init_gone) {
+		struct pollfd p = { .fd = k->signal_fd, .events = POLLIN };
+		uint64_t now = clock_now_ns();
+
+		if (now >= deadline)
+			return -ETIMEDOUT;
+		(void)poll(&p, 1, (int)((deadline - now) / NS_PER_MS) + 1);
+		keeper_read_signals(k);
+	}
+	return box_wait_empty(&k->box, KILL_TIMEOUT_MS);
+}
+
+static bool take_early(struct keeper *k, pid_t pid, struct death *ret)
+{
+	for (size_t i = 0; i < KEEPER_EARLY_MAX; i++) {
+		if (k->early[i].pid == pid) {
+			*ret = k->early[i];
+			k->early[i].pid = 0;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The starter answered the oldest pending request. */
+void keeper_finish_launch(struct keeper *k)
+{
+	struct launch_reply reply;
+	struct pending *p;
+	struct death death;
+	struct exec *e;
+	int rc = starter_launch_reply(&k->box.starter, &reply);
+
+	if (list_empty(&k->pendings)) {
+		fd_close(&k->box.starter.sock); /* the starter is gone */
+		return;
+	}
+	p = list_entry(k->pendings.next, struct pending, node);
+	e = p->exec;
+	list_remove(&p->node);
+	if (rc < 0) {
+		(void)err_raise(&reply.err, ERR_STATE, "the sandbox is dying: its starter is gone");
+		reply.pid = 0;
+		fd_close(&k->box.starter.sock);
+	}
+	if (reply.err.code != ERR_NONE) {
+		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
+		keeper_reply_error(p->conn, p->request, &reply.err);
+		exec_free(e);
+		json_decref(p->argv);
+	} else {
+		exec_started(e, reply.pid);
+		(void)json_object_set_new(p->argv, "pid", json_integer(reply.pid));
+		keeper_event(k, "exec.started", e->id, p->argv);
+		keeper_reply(p->conn, p->request, json_pack("{s:i}", "pid", reply.pid));
+		if (take_early(k, reply.pid, &death))
+			end_exec(k, e, &death);
+	}
+	free(p);
+}
+
+void keeper_check_deadlines(struct keeper *k)
+{
+	uint64_t now = clock_now_ns();
+
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		if (e->deadline_ns == 0 || now < e->deadline_ns || e->state == EXEC_STARTING)
+			continue;
+		e->deadline_ns = 0;
+		if (e->state == EXEC_RUNNING)
+			e->timed_out = true;
+		exec_kill(e, &k->box);
+	}
+}
