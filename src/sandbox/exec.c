@@ -294,6 +294,13 @@ void exec_write(struct exec *e)
 		fd_close(&e->in);
 }
 
+/* What a terminal sends to a whole process group. */
+static bool from_keyboard(int sig)
+{
+	return sig == SIGINT || sig == SIGQUIT || sig == SIGHUP || sig == SIGTSTP ||
+	       sig == SIGSTOP || sig == SIGCONT;
+}
+
 int exec_signal(struct exec *e, int sig)
 {
 	pid_t group = 0;
@@ -303,6 +310,9 @@ int exec_signal(struct exec *e, int sig)
 	/* TIOCGPGRP answers in our pid namespace: the master belongs to us */
 	if (e->tty && ioctl(e->out, TIOCGPGRP, &group) == 0 && group > 1)
 		return kill(-group, sig) < 0 ? -errno : 0;
+	/* as a terminal does: a shell that waits for its child would not end by itself */
+	if (from_keyboard(sig) && kill(-e->pid, sig) == 0)
+		return 0;
 	return kill(e->pid, sig) < 0 ? -errno : 0;
 }
 

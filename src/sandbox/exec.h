@@ -80,7 +80,7 @@ void exec_feed_end(struct exec *e);
 /** exec_write() - write waiting input as far as the pipe takes it. */
 void exec_write(struct exec *e);
 
-/** exec_signal() - send @sig to the program (a terminal: to its foreground group). 0 or -errno. */
+/** exec_signal() - send @sig to the program; to its whole group what keyboards send (a terminal: everything to its foreground group). 0 or -errno. */
 int exec_signal(struct exec *e, int sig) attr_must_use;
 
 /** exec_kill() - SIGKILL the program and all its descendants that are still in its group. */
