@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is measured. A case is a function of a Bench that returns rows (measure.row, measure.value); its docstring is the text of the report."""
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -32,7 +33,7 @@ class Bench:
 
     def __init__(self, instance, peers, scratch, scale):
         self.instance, self.peers, self.scratch, self.scale = instance, peers, scratch, scale
-        self.notes = []
+        self.notes, self.runs = [], {}
 
     def count(self, n):
         return max(1, round(n * self.scale))
@@ -40,7 +41,7 @@ class Bench:
     def api(self, connections, rounds, steps):
         result = api(self.instance.socket, connections, rounds, steps)
         for text in result["errors"][:3]:
-            self.notes.append(f"{steps[-1][0]} at {connections}: {text}")
+            self.notes.append(f"{inspect.currentframe().f_back.f_code.co_name}: at {connections}: {text}")
         return result
 
     def server_cpu_ns(self):
@@ -271,7 +272,7 @@ def file_work(b):
         contenders = {"native": native, "cay": inside}
         if "bwrap" in b.peers.commands:
             contenders["bwrap"] = lambda native=native: native(["bwrap", "--unshare-all", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
-        got = interleaved(b.count(5), contenders)
+        got = interleaved(b.count(3), contenders)
         base = percentile(got["native"][0], 50)
         for who, (ns, errors, _) in got.items():
             middle = percentile(ns, 50)

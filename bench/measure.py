@@ -90,19 +90,29 @@ def output(argv, cwd=None):
         return ""
 
 
+def load():
+    return float(read("/proc/loadavg", "0").split()[0])
+
+
+def now():
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def commit():
+    dirty = bool(output(["git", "status", "--porcelain", "--", "src", "defs"], TOP))
+    return output(["git", "rev-parse", "--short=12", "HEAD"], TOP) + ("+changes" if dirty else "")
+
+
 def machine(state):
     """What a reader needs to know to believe the numbers."""
     cpu = next((line.split(":", 1)[1].strip() for line in read("/proc/cpuinfo").splitlines() if line.startswith("model name")), "unknown")
     memory = next((int(line.split()[1]) for line in read("/proc/meminfo").splitlines() if line.startswith("MemTotal")), 0)
-    dirty = bool(output(["git", "status", "--porcelain", "--", "src", "defs"], TOP))
     return {
         "kernel": platform.release(), "cpu": cpu, "cores": os.cpu_count(), "memory_mib": memory // 1024,
         "hypervisor": read("/sys/class/dmi/id/product_name").strip() or output(["systemd-detect-virt", "--vm"]) or "unknown",
         "file_system": output(["stat", "-f", "-c", "%T", state]), "distribution": next(
             (line.split("=", 1)[1].strip('"') for line in read("/etc/os-release").splitlines() if line.startswith("PRETTY_NAME=")), ""),
-        "load_before": [float(x) for x in read("/proc/loadavg", "0 0 0").split()[:3]],
-        "commit": output(["git", "rev-parse", "--short=12", "HEAD"], TOP) + ("+changes" if dirty else ""),
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "time": now(),
         "peers": {name: (output([name, "--version"]).splitlines() or [""])[0] for name in ("bwrap", "crun", "runc", "runsc")},
     }
 

@@ -23,8 +23,8 @@ def make_tar(path, files=4000):
             tar.addfile(info, io.BytesIO(data))
 
 
-def make_project(path, modules=40):
-    """@modules C files of some thirty functions each, and a main that calls them all."""
+def make_project(path, modules=10):
+    """@modules C files of thirty functions each, and a main that calls them all."""
     rng = random.Random(2)
     os.makedirs(path)
 

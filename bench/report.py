@@ -69,7 +69,7 @@ def table(rows):
         if "p50_ms" not in r:
             continue
         more = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in r.items()
-                         if k not in ("case", "who", "concurrent", "n", "errors", "p50_ms", "p99_ms", "min_ms") and v not in (None, ""))
+                         if k not in ("from", "case", "who", "concurrent", "n", "errors", "p50_ms", "p99_ms", "min_ms") and v not in (None, ""))
         lines.append(f"| {r['case']} · {r['who']} | {r['concurrent']} | {r['n']} | {r['errors']} | {number(r['p50_ms'])} | {number(r['p99_ms'])} "
                      f"| {number(r['min_ms'])} | {more} |")
     return lines if len(lines) > 2 else []
@@ -79,7 +79,7 @@ def values(rows):
     lines = []
     for r in rows:
         if "value" in r:
-            more = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in r.items() if k not in ("case", "who", "value", "unit"))
+            more = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in r.items() if k not in ("from", "case", "who", "value", "unit"))
             lines.append(f"- {r['case']}, {r['who']}: **{r['value']}** {r['unit']} ({more})")
     return lines
 
@@ -88,7 +88,7 @@ def markdown(result):
     m = result["machine"]
     out = ["## The machine", "",
            f"{m['cpu']}, {m['cores']} cores, {m['memory_mib']} MiB, {m['hypervisor']}; Linux {m['kernel']}, {m['distribution']}; "
-           f"state on {m['file_system']}, pool: {m.get('pool', 'unknown')}; commit `{m['commit']}`, {m['time']}, load before {m['load_before'][0]}.", "",
+           f"state on {m['file_system']}, pool: {m.get('pool', 'unknown')}.", "",
            "Peers: " + "; ".join(f"{k} ({v or 'absent'})" for k, v in m["peers"].items()) + ".", ""]
     out += ["## Targets", "", "| work | target | measured | met |", "|---|---|--:|---|"]
     for work, target, found, unit in targets(result["rows"]):
@@ -101,7 +101,9 @@ def markdown(result):
         mine = [r for r in result["rows"] if r["from"] == case.__name__]
         if mine:
             lines = table(mine)
-            out += [f"### {case.__name__.replace('_', ' ')}", "", inspect.getdoc(case), "", *lines, *([""] if lines else []), *values(mine), ""]
+            run = result["runs"][case.__name__]
+            out += [f"### {case.__name__.replace('_', ' ')}", "", inspect.getdoc(case), "",
+                    f"Commit `{run['commit']}`, {run['time']}; load average of the machine afterwards {run['load']}.", "", *lines, *([""] if lines else []), *values(mine), ""]
     if result["notes"]:
         out += ["### Errors and notes", "", *[f"- {n}" for n in result["notes"]], ""]
     return "\n".join(out).replace("\n\n\n", "\n\n").rstrip("\n") + "\n"
