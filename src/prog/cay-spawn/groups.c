@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -127,6 +128,18 @@ void groups_find(struct groups *g, const char *tag, bool root)
 	}
 	if (v2[0] != '\0')
 		make_base(g, v2, tag, root);
+}
+
+int groups_lock(const struct groups *g, bool alone)
+{
+	cleanup_fd int fd =
+		g->base[0] == '\0' ? -1 : open(g->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -ENOENT;
+	if (flock(fd, alone ? LOCK_EX | LOCK_NB : LOCK_SH) < 0)
+		return -errno;
+	return TAKE_FD(fd);
 }
 
 int groups_make(const struct groups *g, const char *id)
@@ -252,7 +265,9 @@ static void sweep(const struct groups *g, const char *base)
 
 void groups_sweep(const struct groups *g)
 {
-	if (g->base[0] == '\0')
+	cleanup_fd int lock = groups_lock(g, true);
+
+	if (lock < 0)
 		return;
 	for (size_t i = 0; i < g->n_v1; i++)
 		sweep(g, g->v1[i]);

@@ -22,6 +22,12 @@ struct groups {
 /** groups_find() - find the mounts in /proc/self/mountinfo and make the base group. @root: root mode. */
 void groups_find(struct groups *g, const char *tag, bool root);
 
+/**
+ * groups_lock() - keep another cay-spawn of this instance (one that is leaving) from sweeping away a group that is made but not inhabited yet.
+ * @alone: for sweeping. Return: descriptor that holds the lock until it is closed; -EWOULDBLOCK (only @alone), -errno.
+ */
+int groups_lock(const struct groups *g, bool alone) attr_must_use;
+
 /** groups_make() - make BASE/ID/keeper. Return: descriptor for CLONE_INTO_CGROUP, or -errno (go without). */
 int groups_make(const struct groups *g, const char *id) attr_must_use;
 

@@ -309,6 +309,7 @@ static pid_t start_child(
 static int spawn(const struct spawn_request *r, int socket_fd)
 {
 	int status[2] = { -1, -1 }, go[2] = { -1, -1 };
+	cleanup_fd int lock = groups_lock(&groups, false);
 	cleanup_fd int group_fd = groups_make(&groups, r->id);
 	int error = 0, rc = 0;
 	pid_t pid;
@@ -406,11 +407,28 @@ static void reap(void)
 	}
 }
 
+/* What is left of an earlier keeper of this id goes before a new one comes: its clean-up would kill the new one. */
+static void finish_cleanup_of(const char *id)
+{
+	for (;;) {
+		bool pending = false;
+
+		for (size_t i = 0; i < n_cleanups; i++)
+			pending |= str_eq(cleanups[i].report.id, id);
+		if (!pending)
+			return;
+		(void)poll(NULL, 0, 2); /* bounded by the deadline of the clean-up */
+		cleanups_run();
+	}
+}
+
 static void handle_start(const struct spawn_request *r, int fd)
 {
 	struct spawn_event e = event_for(SPAWN_EVENT_STARTED, r->id);
-	int rc = n_children == CHILDREN_MAX ? -EAGAIN : fd < 0 ? -EBADF : spawn(r, fd);
+	int rc;
 
+	finish_cleanup_of(r->id);
+	rc = n_children == CHILDREN_MAX ? -EAGAIN : fd < 0 ? -EBADF : spawn(r, fd);
 	if (rc > 0) {
 		children[n_children] = (struct child){ .pid = rc };
 		memcpy(children[n_children++].id, r->id, SPAWN_ID_SIZE);
