@@ -4,6 +4,7 @@
  *
  * What is removed goes at once from where it could be found: a subvolume is destroyed (O(1)), a directory renamed to trash/ and deleted from there.
  */
+#include "base/clock.h"
 #include "base/id.h"
 #include "base/str.h"
 #include "store/apply.h"
@@ -80,20 +81,37 @@ static int each_name(
 	return rc < 0 ? err_raise_sys(err, rc, "list '%s/pool/%s'", store->path, where) : 0;
 }
 
-/* Remove the entries of @where that @keep does not name. Return: how many, or -errno. */
-static int sweep(const struct store *store, const char *where, const json_t *keep, struct err *err)
+/* A layer is as old as its manifest: a snapshot's own directory has the birth time of what it was taken from. */
+static uint64_t born_ns(const struct store *store, const char *where, const char *name)
+{
+	cleanup_free char *path =
+		str_dupf("%s/%s%s", where, name, str_eq(where, "layers") ? "/" LAYER_MANIFEST : "");
+	struct statx st;
+
+	if (statx(store->pool, path, AT_SYMLINK_NOFOLLOW, STATX_BTIME | STATX_CTIME, &st) < 0)
+		return 0;
+	if ((st.stx_mask & STATX_BTIME) == 0)
+		st.stx_btime = st.stx_ctime;
+	return (uint64_t)st.stx_btime.tv_sec * NS_PER_S + st.stx_btime.tv_nsec;
+}
+
+/* Remove the entries of @where that @keep does not name and that were there at @until_ns. Return: how many, or -errno. */
+static int sweep(const struct store *store, const char *where, const json_t *keep,
+	uint64_t until_ns, struct err *err)
 {
 	cleanup_names struct tree_names names = { 0 };
 	json_t *set = set_of(keep);
 	int rc = each_name(store, where, &names, err), n = 0;
 
 	for (size_t i = 0; rc == 0 && i < names.n; i++) {
-		if (json_object_get(set, names.names[i]) != NULL)
+		const char *name = names.names[i];
+
+		if (json_object_get(set, name) != NULL || born_ns(store, where, name) > until_ns)
 			continue;
-		rc = str_eq(where, "layers") ? discard_layer(store, names.names[i], false)
-					     : discard(store, where, names.names[i], false);
+		rc = str_eq(where, "layers") ? discard_layer(store, name, false)
+					     : discard(store, where, name, false);
 		if (rc < 0)
-			(void)err_raise_sys(err, rc, "remove '%s/%s'", where, names.names[i]);
+			(void)err_raise_sys(err, rc, "remove '%s/%s'", where, name);
 		n++;
 	}
 	json_decref(set);
@@ -119,7 +137,8 @@ static int free_bytes(const struct store *store, uint64_t *ret)
 
 int store_gc(struct job *job, json_t **ok, struct err *err)
 {
-	uint64_t before = 0, after = 0;
+	/* what is younger may have been made after the caller had listed what it knows */
+	uint64_t before = 0, after = 0, until;
 	int layers = 0, sandboxes = 0, rc = check_ids(job, err);
 
 	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
@@ -127,15 +146,17 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 		return err_raise(
 			err, ERR_INVALID, "'layers' and 'sandboxes' to keep must both be given");
 	if (rc == 0)
+		rc = job_number(job->request, "until_ns", clock_wall_ns() - NS_PER_S, &until, err);
+	if (rc == 0)
 		rc = free_bytes(&job->store, &before);
 	if (rc == 0)
-		rc = layers =
-			sweep(&job->store, "layers", json_object_get(job->request, "layers"), err);
+		rc = layers = sweep(
+			&job->store, "layers", json_object_get(job->request, "layers"), until, err);
 	if (rc >= 0)
-		rc = sandboxes =
-			sweep(&job->store, "live", json_object_get(job->request, "sandboxes"), err);
+		rc = sandboxes = sweep(&job->store, "live",
+			json_object_get(job->request, "sandboxes"), until, err);
 	if (rc >= 0)
-		rc = sweep(&job->store, "trash", NULL, err);
+		rc = sweep(&job->store, "trash", NULL, UINT64_MAX, err);
 	if (rc < 0)
 		return err != NULL && err->code != ERR_NONE
 			       ? rc
@@ -283,12 +304,12 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0)
 		rc = recover_lives(job, err);
 	if (rc == 0)
-		rc = sandboxes =
-			sweep(&job->store, "live", json_object_get(job->request, "sandboxes"), err);
+		rc = sandboxes = sweep(&job->store, "live",
+			json_object_get(job->request, "sandboxes"), UINT64_MAX, err);
 	if (rc >= 0)
-		rc = sweep(&job->store, "tmp", NULL, err);
+		rc = sweep(&job->store, "tmp", NULL, UINT64_MAX, err);
 	if (rc >= 0)
-		rc = sweep(&job->store, "trash", NULL, err);
+		rc = sweep(&job->store, "trash", NULL, UINT64_MAX, err);
 	if (rc < 0) {
 		json_decref(unsealed);
 		return rc;

@@ -6,6 +6,7 @@ import os
 import random
 import stat
 import subprocess
+import time
 
 from lib import job
 from lib.case import contains, equal, raises, require
@@ -284,6 +285,28 @@ def test_known_layers_stay(tmp):
         pool.run("remove", sandboxes=[sandbox])
         pool.run("recover", layers=[sealed], sandboxes=[sandbox])
         equal(os.listdir(pool.upper(sandbox)), [])
+
+
+@require("root", "btrfs", "loop")
+def test_gc_spares_what_is_young(tmp):
+    """What may have been made after the caller listed what it knows stays; what is older and unknown goes."""
+    for kind in ("btrfs", "directory"):
+        with Pool(tmp, kind) as pool:
+            old = pool.live()
+            fill(pool.upper(old), random.Random(9), 10)
+            kept, lost = pool.capture(old)[0], pool.capture(old)[0]
+            until, clock = time.time_ns(), os.path.join(tmp, "clock")
+            while True:  # until the clock of file systems, which lags behind, has passed it
+                with open(clock, "w") as f:
+                    f.write("x")
+                if os.stat(clock).st_ctime_ns > until:
+                    break
+            young, new = pool.live(), pool.capture(old)[0]
+            reply = pool.run("gc", layers=[kept], sandboxes=[], until_ns=until)
+            equal((reply["layers_removed"], reply["sandboxes_removed"]), (1, 1), f"not {lost}")
+            equal(sorted(os.listdir(pool.path("layers"))), sorted([kept, new]))
+            equal(os.listdir(pool.path("live")), [young])
+            equal(os.listdir(pool.path("trash")), [])
 
 
 @require("root")
