@@ -81,7 +81,7 @@ int cmd_prune(struct cli *cli)
 		json_array_size(json_object_get(answer, "snapshots")),
 		json_array_size(json_object_get(answer, "layers")));
 	text_size(&out, cli_number(answer, "bytes"));
-	buf_str(&out, " free\n");
+	buf_str(&out, " freed\n");
 	return cli_print(cli, &out);
 }
 
