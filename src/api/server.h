@@ -188,9 +188,11 @@ json_t *server_known_layers(struct server *srv);
 /** server_known_ids() - ids of all sandboxes and of all keepers of the pool. A new reference. */
 json_t *server_known_ids(struct server *srv);
 
-/** slot_take()/slot_free() - ranges of host uids; slot_take() returns -1 when none is free. */
+/** slot_take() - a range of host uids that nobody has; -1 when none is free. */
 int slot_take(struct server *srv);
+/** slot_free() - give a range back. */
 void slot_free(struct server *srv, uint32_t slot);
+/** slot_mark() - a range is in use: of a sandbox that was read from the catalogue. */
 void slot_mark(struct server *srv, uint32_t slot);
 
 /* --- spawner.c --- */
@@ -278,11 +280,14 @@ struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *e
 /** sandbox_by_id() - no new reference; NULL when there is none. */
 struct sandbox *sandbox_by_id(struct server *srv, const char *id);
 
+/** sandbox_ref() - one reference more; give it back with sandbox_unref(). */
 struct sandbox *sandbox_ref(struct sandbox *sb);
+/** sandbox_unref() - one reference less; the last one frees. NULL is allowed. */
 void sandbox_unref(struct sandbox *sb);
 
 /** sandbox_lock() - wait for the right to change it (60 s). Fails with not_found when it was removed meanwhile. Context: waits. */
 int sandbox_lock(struct sandbox *sb, struct err *err);
+/** sandbox_unlock() - let the next one change it. */
 void sandbox_unlock(struct sandbox *sb);
 
 /** sandbox_move() - change the state; asserts that the transition exists; writes the catalogue and emits the event (%EVENT_TYPE_COUNT: none). @data is stolen. */
@@ -340,8 +345,9 @@ json_t *sandbox_usage_now(struct sandbox *sb, struct err *err);
 /** sandbox_keeper_lost() - its keeper ended unasked. On the loop. */
 void sandbox_keeper_lost(struct sandbox *sb);
 
-/** sandboxes_load() - read the catalogue. sandboxes_recover(): adopt or bury them. Context: the latter waits. */
+/** sandboxes_load() - read them from the catalogue. */
 int sandboxes_load(struct server *srv, struct err *err);
+/** sandboxes_recover() - adopt those whose keeper lives, bury the others. Context: waits. */
 void sandboxes_recover(struct server *srv);
 
 /* --- execs.c --- */
@@ -364,10 +370,15 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 /** exec_finish() - its final status is known; @status is borrowed. Idempotent. */
 void exec_finish(struct exec *e, const json_t *status);
 
+/** exec_by_channel() - no new reference; NULL when there is none. */
 struct exec *exec_by_channel(struct sandbox *sb, uint16_t channel);
+/** exec_by_id() - no new reference; NULL when there is none. */
 struct exec *exec_by_id(struct sandbox *sb, const char *id);
+/** exec_find() - by id or unique prefix; NULL with @err set. No new reference. */
 struct exec *exec_find(struct sandbox *sb, const char *what, struct err *err);
+/** exec_ref() - one reference more; give it back with exec_unref(). */
 struct exec *exec_ref(struct exec *e);
+/** exec_unref() - one reference less; the last one frees. NULL is allowed. */
 void exec_unref(struct exec *e);
 
 /** execs_lost() - the sandbox ended: execs without a status get one. */
@@ -387,7 +398,9 @@ int execs_load(struct server *srv, struct err *err);
 
 /* --- snapshots.c --- */
 
+/** snapshot_find() - by id, unique prefix or name; NULL with @err set. Borrowed. */
 struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err);
+/** snapshots_load() - read them from the catalogue. */
 int snapshots_load(struct server *srv, struct err *err);
 
 /** snapshot_take() - snapshot of a locked sandbox; durable when it has a name. Context: waits. */
@@ -412,6 +425,7 @@ int sandbox_discard_live(struct sandbox *sb, struct err *err);
 
 /** image_find() - id of an image by id, prefix or name; "host" is itself. NULL with @err set. Borrowed. */
 const char *image_find(struct server *srv, const char *what, struct err *err);
+/** images_load() - read them from the catalogue. */
 int images_load(struct server *srv, struct err *err);
 
 /* --- diffs.c --- */

@@ -47,8 +47,8 @@ struct box {
 /**
  * box_prepare() - make everything that does not depend on a specification.
  * @box: filled; needs box_kill() in any case afterwards.
- * @image: "host" or an image id: make its root ahead of time with @lower above it (both copied); NULL = do not.
  * @slot: which range of host uids, 0..16383 (root mode); no other live sandbox may have it.
+ * @image: "host" or an image id: make its root ahead of time with @lower above it (both copied); NULL = do not.
  * Context: once, before any other thread or child; root, or root of the rootless namespace. Blocks for milliseconds.
  * Return: 0, or %ERR_HOST / %ERR_INTERNAL naming the step.
  */

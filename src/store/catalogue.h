@@ -35,8 +35,9 @@ int catalogue_open(const char *path, bool create, struct catalogue **ret, struct
 /** catalogue_close() - NULL is allowed. */
 void catalogue_close(struct catalogue *c);
 
-/** catalogue_begin()/catalogue_commit() - several writes as one; may not be nested, and nothing may wait in between. */
+/** catalogue_begin() - from here to catalogue_commit() several writes are one; may not be nested, and nothing may wait in between. */
 int catalogue_begin(struct catalogue *c, struct err *err);
+/** catalogue_commit() - all writes since catalogue_begin(), or none. @durable: they survive a power cut. */
 int catalogue_commit(struct catalogue *c, bool durable, struct err *err);
 
 /**
