@@ -349,3 +349,14 @@ int cli_name(struct cli *cli, char **ret)
 	*ret = str_dup(cli->args.positional[0]);
 	return 0;
 }
+
+void cli_print_word(const char *s)
+{
+	struct buf out = BUF_INIT(65536);
+
+	text_escape(&out, s);
+	buf_char(&out, '\n');
+	(void)fwrite(buf_cstr(&out), 1, out.n, stdout);
+	(void)fflush(stdout);
+	buf_free(&out);
+}

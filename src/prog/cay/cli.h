@@ -81,6 +81,9 @@ int cli_print_json(const json_t *object);
 /** cli_print() - write the text to standard output and free it. Return: 0, or negative with @cli->err filled. */
 int cli_print(struct cli *cli, struct buf *out);
 
+/** cli_print_word() - a name on a line of standard output, escaped. */
+void cli_print_word(const char *s);
+
 /** cli_print_error() - @cli->err on standard error. Return: the exit status that belongs to it. */
 int cli_print_error(struct cli *cli);
 

@@ -5,17 +5,6 @@
 
 #include <signal.h>
 
-static void print_word(const char *s)
-{
-	struct buf out = BUF_INIT(65536);
-
-	text_escape(&out, s);
-	buf_char(&out, '\n');
-	(void)fwrite(buf_cstr(&out), 1, out.n, stdout);
-	(void)fflush(stdout);
-	buf_free(&out);
-}
-
 int cmd_create(struct cli *cli)
 {
 	const char *key = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
@@ -38,7 +27,7 @@ int cmd_create(struct cli *cli)
 		return cli_lost(cli, rc < 0 ? rc : -EBADMSG);
 	if (cli->json)
 		return cli_print_json(box);
-	print_word(cli_string(box, "name", ""));
+	cli_print_word(cli_string(box, "name", ""));
 	return 0;
 }
 
@@ -60,7 +49,7 @@ static int for_each(struct cli *cli, const char *verb, const char *method, const
 	if (rc == 0 && cli->json)
 		return cli_print_json(json_array_size(all) == 1 ? json_array_get(all, 0) : all);
 	for (size_t i = 0; i < json_array_size(all) && !cli->json; i++)
-		print_word(cli_string(json_array_get(all, i), "name", ""));
+		cli_print_word(cli_string(json_array_get(all, i), "name", ""));
 	return rc;
 }
 
@@ -124,7 +113,7 @@ int cmd_rm(struct cli *cli)
 		if (rc == 0)
 			(void)json_array_append_new(removed, json_string(cli->args.positional[i]));
 		if (rc == 0 && !cli->json)
-			print_word(cli->args.positional[i]);
+			cli_print_word(cli->args.positional[i]);
 	}
 	if (rc == 0 && cli->json) {
 		cleanup_json json_t *answer = json_pack("{s:O}", "removed", removed);
@@ -167,54 +156,4 @@ int cmd_kill(struct cli *cli)
 	if (rc == 0 && cli->json)
 		return cli_print_json(body);
 	return rc;
-}
-
-int cmd_rewind(struct cli *cli)
-{
-	cleanup_free char *target = cli_target("/v1/sandboxes/%s/rewind", cli->args.positional[0]);
-	cleanup_json json_t *body = json_pack("{s:s}", "snapshot", cli->args.positional[1]),
-			    *box = NULL;
-	int rc;
-
-	cli->doing = "rewinding";
-	rc = cli_call(cli, "POST", target, body, &box);
-	if (rc < 0)
-		return rc;
-	if (cli->json)
-		return cli_print_json(box);
-	print_word(cli_string(box, "name", ""));
-	return 0;
-}
-
-int cmd_fork(struct cli *cli)
-{
-	const char *name = cli_args_value(&cli->args, FLAG_NAME),
-		   *count = cli_args_value(&cli->args, FLAG_COUNT), *from = cli->args.positional[0];
-	cleanup_free char *box = cli_target("/v1/sandboxes/%s/fork", from),
-			  *point = cli_target("/v1/snapshots/%s/fork", from);
-	cleanup_json json_t *body = json_object(), *answer = NULL;
-	json_t *one;
-	uint64_t n;
-	size_t i;
-	int rc;
-
-	if (name != NULL)
-		(void)json_object_set_new(body, "name", json_string(name));
-	if (count != NULL) {
-		if (str_to_u64(count, 1, 1000, &n) < 0)
-			return err_raise(&cli->err, ERR_USAGE,
-				"-n '%s': a number from 1 to 1000 is wanted", count);
-		(void)json_object_set_new(body, "count", json_integer((json_int_t)n));
-	}
-	cli->doing = "forking";
-	rc = cli_call(cli, "POST", point, body, &answer);
-	if (rc < 0 && cli->err.code == ERR_NOT_FOUND)
-		rc = cli_call(cli, "POST", box, body, &answer);
-	if (rc < 0)
-		return rc;
-	if (cli->json)
-		return cli_print_json(answer);
-	json_array_foreach (json_object_get(answer, "sandboxes"), i, one)
-		print_word(cli_string(one, "name", ""));
-	return 0;
 }

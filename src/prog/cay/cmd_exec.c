@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+#include "prog/cay/sandbox_spec.h"
+#include "prog/cay/session.h"
+
+static int attach(struct cli *cli, const char *name, const char *exec, const char *from,
+	const struct stream_options *o, struct stream_result *r)
+{
+	cleanup_free char *target =
+		from != NULL
+			? cli_target("/v1/sandboxes/%s/execs/%s/attach?from=%s", name, exec, from)
+			: cli_target("/v1/sandboxes/%s/execs/%s/attach", name, exec);
+	int rc = cli_send(cli, "GET", target, SESSION_UPGRADE, NULL);
+
+	return rc < 0 ? rc : stream_run(cli, o, r);
+}
+
+/* Starts the command. @ret: the exec object. */
+static int start_exec(
+	struct cli *cli, char *const *command, const struct stream_options *o, json_t **ret)
+{
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs", cli->args.positional[0]);
+	const char *key = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
+	cleanup_free char *header = key != NULL ? str_dupf("Idempotency-Key: %s\r\n", key) : NULL;
+	cleanup_json json_t *body = NULL;
+	struct buf text = BUF_INIT(ANSWER_MAX);
+	int rc;
+
+	if (key != NULL && (*key == '\0' || key[strcspn(key, "\r\n")] != '\0'))
+		return err_raise(
+			&cli->err, ERR_USAGE, "--idempotency-key: a line of text is wanted");
+	rc = exec_spec_make(cli, command, NULL, NULL, o->input, o->tty, &body);
+	if (rc == 0)
+		rc = cli_send(cli, "POST", target, header, body);
+	if (rc < 0)
+		return rc;
+	rc = http_client_body_all(&cli->http, &text);
+	*ret = rc == 0 ? json_loadb(text.p, text.n, 0, NULL) : NULL;
+	buf_free(&text);
+	return rc < 0 || *ret == NULL ? cli_lost(cli, rc < 0 ? rc : -EBADMSG) : 0;
+}
+
+int cmd_exec(struct cli *cli)
+{
+	struct stream_options o = { 0 };
+	struct stream_result r = { 0 };
+	cleanup_json json_t *exec = NULL;
+	char *const *command = session_command(cli);
+	bool detach = cli_args_has(&cli->args, FLAG_DETACH);
+	int rc = command == NULL ? -EINVAL : detach ? 0 : session_streams(cli, &o);
+
+	if (rc < 0)
+		return rc;
+	rc = start_exec(cli, command, &o, &exec);
+	if (rc < 0)
+		return session_finish(cli, &o, command, rc, &r);
+	if (detach && cli->json)
+		return cli_print_json(exec);
+	if (detach)
+		return printf("%s\n", cli_string(exec, "id", "")) < 0 ? 125 : 0;
+	rc = attach(cli, cli->args.positional[0], cli_string(exec, "id", ""), "0", &o, &r);
+	rc = session_finish(cli, &o, command, rc, &r);
+	stream_result_fini(&r);
+	return rc;
+}
+
+int cmd_attach(struct cli *cli)
+{
+	const char *name = cli->args.positional[0], *id = cli->args.positional[1],
+		   *from = cli_args_value(&cli->args, FLAG_FROM);
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs/%s", name, id);
+	cleanup_json json_t *exec = NULL;
+	struct stream_options o = { .detachable = true, .quiet = cli->json };
+	struct stream_result r = { 0 };
+	uint64_t offset;
+	int rc;
+
+	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &offset) < 0)
+		return err_raise(&cli->err, ERR_USAGE, "--from '%s': an offset is wanted", from);
+	rc = cli_get(cli, target, &exec);
+	if (rc < 0)
+		return rc;
+	o.tty = json_is_true(json_object_get(exec, "tty")) && isatty(STDIN_FILENO) &&
+		!str_eq(cli_string(exec, "state", ""), "ended");
+	o.input = json_is_true(json_object_get(exec, "stdin")) && (o.tty || stream_wants_input());
+	rc = attach(cli, name, id, from, &o, &r);
+	if (r.detached)
+		(void)dprintf(STDERR_FILENO, "\r\ncay: it goes on: cay attach %s %s\n", name, id);
+	rc = session_finish(cli, &o, cli->args.command, rc, &r);
+	stream_result_fini(&r);
+	return rc;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+
+int cmd_rewind(struct cli *cli)
+{
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/rewind", cli->args.positional[0]);
+	cleanup_json json_t *body = json_pack("{s:s}", "snapshot", cli->args.positional[1]),
+			    *box = NULL;
+	int rc;
+
+	cli->doing = "rewinding";
+	rc = cli_call(cli, "POST", target, body, &box);
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(box);
+	cli_print_word(cli_string(box, "name", ""));
+	return 0;
+}
+
+int cmd_fork(struct cli *cli)
+{
+	const char *name = cli_args_value(&cli->args, FLAG_NAME),
+		   *count = cli_args_value(&cli->args, FLAG_COUNT), *from = cli->args.positional[0];
+	cleanup_free char *box = cli_target("/v1/sandboxes/%s/fork", from),
+			  *point = cli_target("/v1/snapshots/%s/fork", from);
+	cleanup_json json_t *body = json_object(), *answer = NULL;
+	json_t *one;
+	uint64_t n;
+	size_t i;
+	int rc;
+
+	if (name != NULL)
+		(void)json_object_set_new(body, "name", json_string(name));
+	if (count != NULL) {
+		if (str_to_u64(count, 1, 1000, &n) < 0)
+			return err_raise(&cli->err, ERR_USAGE,
+				"-n '%s': a number from 1 to 1000 is wanted", count);
+		(void)json_object_set_new(body, "count", json_integer((json_int_t)n));
+	}
+	cli->doing = "forking";
+	rc = cli_call(cli, "POST", point, body, &answer);
+	if (rc < 0 && cli->err.code == ERR_NOT_FOUND)
+		rc = cli_call(cli, "POST", box, body, &answer);
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	json_array_foreach (json_object_get(answer, "sandboxes"), i, one)
+		cli_print_word(cli_string(one, "name", ""));
+	return 0;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/session.h"
+#include "base/str.h"
+#include "prog/cay/sandbox_spec.h"
+
+/* What the command's standard streams are. */
+int session_streams(struct cli *cli, struct stream_options *o)
+{
+	o->tty = cli_args_has(&cli->args, FLAG_TTY);
+	o->input = o->tty || cli_args_has(&cli->args, FLAG_INTERACTIVE) || stream_wants_input();
+	o->quiet = cli->json;
+	if (o->tty && !isatty(STDIN_FILENO))
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_USAGE, "-t: standard input is no terminal"),
+			"leave -t out; input from a pipe or a file is forwarded anyway");
+	return 0;
+}
+
+/* What to run: what was said, or with -t a shell. */
+char *const *session_command(struct cli *cli)
+{
+	static char bash[] = "bash", sh[] = "sh";
+	static char *host[] = { bash, NULL }, *other[] = { sh, NULL };
+
+	if (cli->args.command != NULL)
+		return cli->args.command;
+	if (cli_args_has(&cli->args, FLAG_TTY))
+		return cli->args.n_positional == 0 ? host : other;
+	(void)err_raise(&cli->err, ERR_USAGE, "no command was given");
+	if (cli->args.verb == VERB_RUN && cli->args.n_positional == 1)
+		(void)err_hint(
+			&cli->err, 0, "put -- before it: cay run -- %s", cli->args.positional[0]);
+	else if (cli->args.verb == VERB_RUN)
+		(void)err_hint(&cli->err, 0, "cay run -- COMMAND; for a shell: cay run -it");
+	else
+		(void)err_hint(&cli->err, 0,
+			"cay exec %s -- COMMAND; for a shell: cay exec -it %s -- sh",
+			cli->args.positional[0], cli->args.positional[0]);
+	return NULL;
+}
+
+/* The last line of a run: what stayed, and what one can do with it. */
+static void tell_summary(struct cli *cli, const struct stream_result *r)
+{
+	uint64_t changes = cli_number(r->summary, "changes");
+	const char *name = cli_string(r->summary, "name", "");
+	struct buf line = BUF_INIT(4096);
+	json_t *denied;
+	size_t i;
+
+	json_array_foreach (json_object_get(r->summary, "denied"), i, denied) {
+		cleanup_free char *text = json_is_string(denied)
+						  ? str_dup(json_string_value(denied))
+						  : json_dumps(denied, JSON_COMPACT);
+
+		buf_str(&line, "cay: denied: ");
+		text_escape(&line, text != NULL ? text : "?");
+		buf_char(&line, '\n');
+	}
+	if (json_is_true(json_object_get(r->summary, "kept"))) {
+		buf_str(&line, cli->talk ? "\033[2m" : "");
+		if (changes > 0)
+			buf_fmt(&line, "%llu %s changed: cay diff %s · cay apply %s · cay rm %s",
+				(unsigned long long)changes, changes == 1 ? "file" : "files", name,
+				name, name);
+		else
+			buf_fmt(&line, "nothing changed, kept: cay start %s · cay rm %s", name,
+				name);
+		buf_str(&line, cli->talk ? "\033[0m\n" : "\n");
+	}
+	if (line.n > 0)
+		(void)!write(STDERR_FILENO, line.p, line.n);
+	buf_free(&line);
+}
+
+static int print_result(const struct stream_result *r)
+{
+	cleanup_json json_t *all = json_pack("{s:O?, s:O?, s:O?, s:O?}", "sandbox", r->sandbox,
+		"exec", r->exec, "status", r->status, "summary", r->summary);
+
+	/* `id` is always an object's identity. */
+	if (r->sandbox != NULL)
+		(void)json_object_set_new(all, "id", json_string(cli_string(r->sandbox, "id", "")));
+	return cli_print_json(all);
+}
+
+int session_finish(struct cli *cli, const struct stream_options *o, char *const *command, int rc,
+	struct stream_result *r)
+{
+	int status;
+
+	if (rc < 0 && cli->err.code == ERR_CMD_NOT_FOUND && command != NULL)
+		hidden_command_explain(cli, command[0], o->run);
+	if (rc < 0)
+		return rc;
+	if (r->signal != 0)
+		return 128 + r->signal;
+	if (r->detached)
+		return 0;
+	status = stream_status(cli, r->status);
+	if (cli->json)
+		(void)print_result(r);
+	else
+		tell_summary(cli, r);
+	return status;
+}
