@@ -3,7 +3,9 @@
 #include "base/ablate.h"
 #include "base/buf.h"
 #include "base/str.h"
+#include "sandbox/overlay.h"
 #include "sandbox/ownermap.h"
+#include "sandbox/rootfs_internal.h"
 #include "sys/cred.h"
 #include "sys/feature.h"
 #include "sys/file.h"
@@ -103,7 +105,7 @@ static int stage_mount(struct rootfs *r, int mount, char *path, size_t size)
 }
 
 /* Attach a layer below the staging directory, where overlayfs can find it by path; @path receives that path. */
-static int stage_layer(struct rootfs *r, const char *dir, char *path, size_t size, struct err *err)
+int rootfs_stage_layer(struct rootfs *r, const char *dir, char *path, size_t size, struct err *err)
 {
 	cleanup_fd int mount = clone_layer(r, dir);
 	int rc = mount;
@@ -111,30 +113,6 @@ static int stage_layer(struct rootfs *r, const char *dir, char *path, size_t siz
 	if (rc >= 0)
 		rc = stage_mount(r, mount, path, size);
 	return rc < 0 ? err_raise_sys(err, rc, "layer '%s'", dir) : 0;
-}
-
-/* The layers of one overlay as paths: top first. Those of the pool share one staged mount of the pool. */
-struct overlay {
-	char **lower;
-	size_t n;
-	char upper[PATH_MAX], work[PATH_MAX];
-};
-
-static void overlay_fini(struct overlay *o)
-{
-	for (size_t i = 0; i < o->n; i++)
-		free(o->lower[i]);
-	free(o->lower);
-}
-
-static void add_lower(struct overlay *o, const char *path)
-{
-	char **grown = realloc(o->lower, (o->n + 1) * sizeof(*grown));
-
-	if (grown == NULL)
-		abort();
-	o->lower = grown;
-	o->lower[o->n++] = str_dup(path);
 }
 
 /* Once: the whole pool as one idmapped mount, under which all its layers have paths. */
@@ -145,11 +123,11 @@ static int stage_pool(struct rootfs *r, struct err *err)
 	if (r->pool[0] != '\0')
 		return 0;
 	(void)snprintf(dir, sizeof(dir), "%s/pool", r->state);
-	return stage_layer(r, dir, r->pool, sizeof(r->pool), err);
+	return rootfs_stage_layer(r, dir, r->pool, sizeof(r->pool), err);
 }
 
 /* Path of a pool directory as seen through the staged, idmapped mount of the pool. */
-static int in_pool(const struct rootfs *r, const char *dir, char *path, struct err *err)
+int rootfs_in_pool(const struct rootfs *r, const char *dir, char *path, struct err *err)
 {
 	char pool[PATH_MAX];
 
@@ -161,106 +139,17 @@ static int in_pool(const struct rootfs *r, const char *dir, char *path, struct e
 	return 0;
 }
 
-static int option(int fs, const char *key, const char *value)
-{
-	return raw_result(fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0));
-}
-
-static int configure_layers(int fs, const struct overlay *o)
-{
-	for (size_t i = 0; i < o->n; i++) {
-		int rc = option(fs, "lowerdir+", o->lower[i]);
-
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
-static int configure(const struct rootfs *r, int fs, const struct overlay *o)
-{
-	int rc = configure_layers(fs, o);
-
-	if (rc == 0 && o->upper[0] != '\0')
-		rc = option(fs, "upperdir", o->upper);
-	if (rc == 0 && o->work[0] != '\0')
-		rc = option(fs, "workdir", o->work);
-	if (rc == 0)
-		rc = option(fs, "index", "off");
-	if (rc == 0)
-		rc = option(fs, "metacopy", "off");
-	if (rc == 0)
-		rc = option(fs, "xino", "off");
-	if (rc == 0 && r->rootless)
-		return raw_result(fsconfig(fs, FSCONFIG_SET_FLAG, "userxattr", NULL, 0));
-	/* so that a directory of a lower layer can be renamed; the payload cannot forge trusted.* attributes */
-	if (rc == 0)
-		rc = option(fs, "redirect_dir", "on");
-	return rc;
-}
-
-static int create_overlay(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
-{
-	cleanup_fd int fs = fsopen("overlay", FSOPEN_CLOEXEC);
-	int rc = fs < 0 ? -errno : configure(r, fs, o);
-
-	if (rc == 0)
-		rc = raw_result(fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0));
-	return rc < 0 ? rc : raw_result(fsmount(fs, FSMOUNT_CLOEXEC, attrs));
-}
-
-/* Kernels before 6.5 take overlay options through mount(2) only, in one page of text: make the mount in the staging directory, then take it off. */
-static int create_overlay_old(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
-{
-	cleanup_buf struct buf text = BUF_INIT(4000);
-	cleanup_fd int mount_fd = -1;
-	int rc;
-
-	for (size_t i = 0; i < o->n; i++)
-		buf_fmt(&text, "%s%s", i == 0 ? "lowerdir=" : ":", o->lower[i]);
-	if (o->upper[0] != '\0')
-		buf_fmt(&text, ",upperdir=%s,workdir=%s", o->upper, o->work);
-	buf_fmt(&text, ",index=off,metacopy=off,xino=off,%s",
-		r->rootless ? "userxattr" : "redirect_dir=on");
-	if (buf_failed(&text))
-		return -E2BIG;
-	if (mkdirat(r->stage, "old", 0755) < 0 && errno != EEXIST)
-		return -errno;
-	if (mount("overlay", ROOTFS_STAGE "/old", "overlay", 0, buf_cstr(&text)) < 0)
-		return -errno;
-	mount_fd = mount_clone(AT_FDCWD, ROOTFS_STAGE "/old", false);
-	rc = umount2(ROOTFS_STAGE "/old", MNT_DETACH) < 0 ? -errno : mount_fd;
-	if (rc >= 0)
-		rc = mount_set(mount_fd, attrs, false);
-	return rc < 0 ? rc : TAKE_FD(mount_fd);
-}
-
-/* Over idmapped layers the mounter's file-system ids must be mapped, else the overlay comes up read-only without a word. */
-static int mount_overlay(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
-{
-	int rc = r->rootless ? 0 : cred_set_fsids(r->base, r->base), mount, back;
-
-	if (rc < 0)
-		return rc;
-	mount = feature_has(FEATURE_OVERLAY_APPEND) ? create_overlay(r, o, attrs)
-						    : create_overlay_old(r, o, attrs);
-	back = r->rootless ? 0 : cred_set_fsids(0, 0);
-	if (back < 0 && mount >= 0)
-		(void)close(mount);
-	return back < 0 ? back : mount;
-}
-
 static int add_layers(const struct rootfs *r, const struct spec_layers *layers, struct overlay *o,
 	struct err *err)
 {
 	char path[PATH_MAX];
 
 	for (size_t i = 0; i < layers->n; i++) {
-		int rc = in_pool(r, layers->dirs[i], path, err);
+		int rc = rootfs_in_pool(r, layers->dirs[i], path, err);
 
 		if (rc < 0)
 			return rc;
-		add_lower(o, path);
+		overlay_add_lower(o, path);
 	}
 	return 0;
 }
@@ -269,7 +158,7 @@ static int set_upper(const struct rootfs *r, const char *live, unsigned int tree
 	struct err *err)
 {
 	char dir[PATH_MAX];
-	int rc = in_pool(r, live, dir, err);
+	int rc = rootfs_in_pool(r, live, dir, err);
 
 	if (rc < 0)
 		return rc;
@@ -292,9 +181,9 @@ static int veil_root(struct rootfs *r, char *path, size_t size)
 	(void)snprintf(empty, sizeof(empty), ROOTFS_STAGE "/empty");
 	if (mkdirat(r->stage, "empty", 0755) < 0 && errno != EEXIST)
 		return -errno;
-	add_lower(&o, empty);
-	add_lower(&o, path);
-	mount = mount_overlay(r, &o, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV);
+	overlay_add_lower(&o, empty);
+	overlay_add_lower(&o, path);
+	mount = overlay_mount(r, &o, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV);
 	return mount < 0 ? mount : stage_mount(r, mount, path, size);
 }
 
@@ -302,7 +191,7 @@ static int stage_host_root(
 	struct rootfs *r, const char *live, char *path, size_t size, struct err *err)
 {
 	struct stat root, pool;
-	int rc = stage_layer(r, "/", path, size, err);
+	int rc = rootfs_stage_layer(r, "/", path, size, err);
 
 	if (rc < 0)
 		return rc;
@@ -315,84 +204,10 @@ static int stage_host_root(
 }
 
 /*
- * Rootless: "/" itself cannot be a layer, because a user namespace may not separate a mount from what is mounted on it (EINVAL). So the root is an
- * overlay over our own skeleton, and each top-level directory of this list is one more overlay, whose changes lie where those of one
- * overlay over "/" would: LIVE/0/upper/NAME.
- */
-static const char *const host_parts[] = { "usr", "etc", "var", "opt", "bin", "sbin", "lib", "lib32",
-	"lib64", "libx32" };
-
-static int open_points(const char *live, struct err *err);
-
-static int make_skeleton(const char *live, struct err *err)
-{
-	cleanup_fd int points = open_points(live, err);
-
-	if (points < 0)
-		return points;
-	for (size_t i = 0; i < ARRAY_SIZE(host_parts); i++) {
-		char path[16], to[PATH_MAX];
-		ssize_t n;
-		struct stat st;
-
-		(void)snprintf(path, sizeof(path), "/%s", host_parts[i]);
-		if (lstat(path, &st) < 0)
-			continue;
-		n = S_ISLNK(st.st_mode) ? readlink(path, to, sizeof(to) - 1) : 0;
-		to[n > 0 ? n : 0] = '\0';
-		if ((S_ISLNK(st.st_mode) && symlinkat(to, points, host_parts[i]) < 0 &&
-			    errno != EEXIST) ||
-			(S_ISDIR(st.st_mode) && mkdirat(points, host_parts[i], 0755) < 0 &&
-				errno != EEXIST))
-			return err_raise_sys(err, -errno, "copy '%s' of the host", path);
-	}
-	return 0;
-}
-
-int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err *err)
-{
-	cleanup_fd int points = -1;
-
-	if (!r->rootless)
-		return 0;
-	points = open_points(live, err);
-	if (points < 0)
-		return points;
-	for (size_t i = 0; i < ARRAY_SIZE(host_parts); i++)
-		if (unlinkat(points, host_parts[i], 0) < 0 && errno != ENOENT &&
-			unlinkat(points, host_parts[i], AT_REMOVEDIR) < 0)
-			return err_raise_sys(err, -errno, "take '/%s' of the host out of the root",
-				host_parts[i]);
-	return 0;
-}
-
-/* The layers of @lower have NAME only where they say something about it. */
-static int add_part_layers(const struct rootfs *r, const struct spec_layers *lower,
-	const char *name, struct overlay *o, struct err *err)
-{
-	for (size_t i = 0; i < lower->n; i++) {
-		char dir[PATH_MAX], path[PATH_MAX];
-		struct stat st;
-		int rc;
-
-		if (snprintf(dir, sizeof(dir), "%s/%s", lower->dirs[i], name) >= (int)sizeof(dir))
-			return err_raise(
-				err, ERR_INVALID, "path of layer '%s' is too long", lower->dirs[i]);
-		if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-			continue;
-		rc = in_pool(r, dir, path, err);
-		if (rc < 0)
-			return rc;
-		add_lower(o, path);
-	}
-	return 0;
-}
-
-/*
  * What a sandbox shows as directory NAME before it changes anything: that of the topmost layer that has one, else the image's. Layers hold what
  * sandboxes wrote: no link of theirs is followed.
  */
-static bool stat_below(
+bool rootfs_stat_below(
 	const struct spec_layers *lower, const char *image, const char *name, struct stat *st)
 {
 	for (size_t i = 0; i <= lower->n; i++) {
@@ -409,155 +224,6 @@ static bool stat_below(
 }
 
 /* The upper of a part decides mode and owner of the merged directory: as it is below, or every diff would show a change. */
-static void like_below(
-	int live, const char *upper, const struct spec_layers *lower, const char *name)
-{
-	struct stat st;
-
-	if (!stat_below(lower, "/", name, &st))
-		return;
-	/* one uid only: then everything is ours anyway */
-	(void)!fchownat(live, upper, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW);
-	(void)!fchmodat(live, upper, st.st_mode & 07777, 0);
-}
-
-static int mount_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
-	const char *name, struct err *err)
-{
-	cleanup(overlay_fini) struct overlay o = { 0 };
-	char path[PATH_MAX], host[PART_NAME_SIZE + 1], upper[PART_NAME_SIZE + 16],
-		work[PART_NAME_SIZE + 16];
-	cleanup_fd int dir = open(live, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	bool fresh;
-	int rc;
-
-	(void)snprintf(host, sizeof(host), "/%s", name);
-	(void)snprintf(upper, sizeof(upper), "0/upper/%s", name);
-	(void)snprintf(work, sizeof(work), "0/work-%s", name);
-	for (char *c = work + strlen("0/work-"); *c != '\0'; c++)
-		*c = *c == '/' ? '-' : *c;
-	fresh = dir >= 0 && faccessat(dir, upper, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
-	rc = dir < 0 ? -errno : file_mkdirs_at(dir, upper, 0755);
-	if (rc == 0 && fresh)
-		like_below(dir, upper, lower, name);
-	if (rc == 0)
-		rc = file_mkdirs_at(dir, work, 0700);
-	if (rc < 0)
-		return err_raise_sys(err, rc, "make the tree of '%s'", host);
-	rc = in_pool(r, live, path, err);
-	if (rc < 0)
-		return rc;
-	if (snprintf(o.upper, PATH_MAX, "%s/%s", path, upper) >= PATH_MAX ||
-		snprintf(o.work, PATH_MAX, "%s/%s", path, work) >= PATH_MAX)
-		return err_raise(err, ERR_INVALID, "path of '%s' is too long", live);
-	rc = add_part_layers(r, lower, name, &o, err);
-	if (rc == 0)
-		rc = stage_layer(r, host, path, sizeof(path), err);
-	if (rc < 0)
-		return rc;
-	add_lower(&o, path);
-	rc = mount_overlay(r, &o, MOUNT_ATTR_NODEV);
-	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' of the host", host) : rc;
-}
-
-/* Does a layer say that the host's entry of this name is not to be seen? A whiteout does, and a file or opaque directory in its place. */
-static bool layers_hide(const struct rootfs *r, const struct spec_layers *lower, const char *name)
-{
-	for (size_t i = 0; i < lower->n; i++) {
-		char path[PATH_MAX], value[2];
-		struct stat st;
-
-		if (snprintf(path, sizeof(path), "%s/%s", lower->dirs[i], name) >=
-				(int)sizeof(path) ||
-			lstat(path, &st) < 0)
-			continue;
-		if (!S_ISDIR(st.st_mode) ||
-			lgetxattr(path,
-				r->rootless ? "user.overlay.opaque" : "trusted.overlay.opaque",
-				value, 1) == 1)
-			return true;
-	}
-	return false;
-}
-
-static int add_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
-	const char *name, struct rootfs_parts *parts, struct err *err);
-
-/* The directory has mounts below it: take its subdirectories one by one instead. */
-static int split_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
-	const char *name, struct rootfs_parts *parts, struct err *err)
-{
-	cleanup_fd int points = open_points(live, err);
-	char path[PART_NAME_SIZE + 1];
-	struct dirent *e;
-	DIR *dir;
-	int rc = points < 0 ? points : 0;
-
-	(void)snprintf(path, sizeof(path), "/%s", name);
-	dir = opendir(path);
-	if (dir == NULL)
-		return rc; /* not ours to read, so nothing that the sandbox could read either */
-	while (rc == 0 && (e = readdir(dir)) != NULL) {
-		char child[PART_NAME_SIZE];
-
-		if (e->d_type != DT_DIR || str_eq(e->d_name, ".") || str_eq(e->d_name, "..") ||
-			snprintf(child, sizeof(child), "%s/%s", name, e->d_name) >=
-				(int)sizeof(child) ||
-			layers_hide(r, lower, child))
-			continue;
-		rc = file_mkdirs_at(points, child, 0755);
-		if (rc == 0)
-			rc = add_part(r, lower, live, child, parts, err);
-		else
-			(void)err_raise_sys(err, rc, "mount point '/%s'", child);
-	}
-	(void)closedir(dir);
-	return rc;
-}
-
-static int add_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
-	const char *name, struct rootfs_parts *parts, struct err *err)
-{
-	int rc;
-
-	if (parts->n == ROOTFS_PARTS_MAX)
-		return 0; /* deep below something split up: it stays empty */
-	rc = mount_part(r, lower, live, name, err);
-	if (rc == -EINVAL)
-		return split_part(r, lower, live, name, parts, err);
-	if (rc < 0)
-		return rc;
-	parts->mount[parts->n] = rc;
-	return str_copy(parts->name[parts->n++], PART_NAME_SIZE, name);
-}
-
-int rootfs_parts(struct rootfs *r, const struct spec *spec, const char *live,
-	struct rootfs_parts *parts, struct err *err)
-{
-	int rc = 0;
-
-	parts->n = 0;
-	if (!r->rootless || !str_eq(spec->image, "host"))
-		return 0;
-	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(host_parts); i++) {
-		char path[16];
-		struct stat st;
-
-		(void)snprintf(path, sizeof(path), "/%s", host_parts[i]);
-		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
-			rc = add_part(r, &spec->lower, live, host_parts[i], parts, err);
-	}
-	if (rc < 0)
-		rootfs_parts_close(parts);
-	return rc;
-}
-
-void rootfs_parts_close(struct rootfs_parts *parts)
-{
-	while (parts->n > 0)
-		(void)close(parts->mount[--parts->n]);
-}
-
 /* The image as the lowest layer of the root. */
 static int add_image(
 	struct rootfs *r, const char *image, const char *live, struct overlay *o, struct err *err)
@@ -566,15 +232,15 @@ static int add_image(
 	int rc;
 
 	if (str_eq(image, "host") && r->rootless)
-		return make_skeleton(live, err);
+		return rootfs_skeleton(live, err);
 	if (str_eq(image, "host")) {
 		rc = stage_host_root(r, live, path, sizeof(path), err);
 	} else {
 		(void)snprintf(dir, sizeof(dir), "%s/pool/images/%s/rootfs", r->state, image);
-		rc = in_pool(r, dir, path, err);
+		rc = rootfs_in_pool(r, dir, path, err);
 	}
 	if (rc == 0)
-		add_lower(o, path);
+		overlay_add_lower(o, path);
 	return rc;
 }
 
@@ -588,10 +254,10 @@ int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *l
 	if (rc < 0)
 		return rc;
 	(void)snprintf(dir, sizeof(dir), "%s/points", live);
-	rc = in_pool(r, dir, path, err);
+	rc = rootfs_in_pool(r, dir, path, err);
 	if (rc < 0)
 		return rc;
-	add_lower(&o, path);
+	overlay_add_lower(&o, path);
 	rc = add_layers(r, lower, &o, err);
 	if (rc < 0)
 		return rc;
@@ -601,7 +267,7 @@ int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *l
 	rc = set_upper(r, live, 0, &o, err);
 	if (rc < 0)
 		return rc;
-	rc = mount_overlay(r, &o, MOUNT_ATTR_NODEV);
+	rc = overlay_mount(r, &o, MOUNT_ATTR_NODEV);
 	return rc < 0 ? err_raise_sys(err, rc, "mount the root overlay") : rc;
 }
 
@@ -613,14 +279,14 @@ static int cow_overlay(
 	int rc = add_layers(r, &m->lower, &o, err);
 
 	if (rc == 0)
-		rc = stage_layer(r, m->source, path, sizeof(path), err);
+		rc = rootfs_stage_layer(r, m->source, path, sizeof(path), err);
 	if (rc < 0)
 		return rc;
-	add_lower(&o, path);
+	overlay_add_lower(&o, path);
 	rc = set_upper(r, live, m->tree, &o, err);
 	if (rc < 0)
 		return rc;
-	rc = mount_overlay(r, &o, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+	rc = overlay_mount(r, &o, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' copy-on-write", m->source) : rc;
 }
 
@@ -677,7 +343,7 @@ static int copy_attributes(
 {
 	struct stat st;
 
-	if (!stat_below(lower, image, path, &st))
+	if (!rootfs_stat_below(lower, image, path, &st))
 		return 0;
 	if (fchownat(points, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 && errno != EPERM)
 		return -errno;
@@ -731,7 +397,7 @@ static int make_point(int points, const struct spec_layers *lower, const char *i
 	return rc < 0 ? err_raise_sys(err, rc, "mount point '%s'", m->target) : 0;
 }
 
-static int open_points(const char *live, struct err *err)
+int rootfs_open_points(const char *live, struct err *err)
 {
 	char path[PATH_MAX];
 	int fd;
@@ -744,7 +410,7 @@ static int open_points(const char *live, struct err *err)
 int rootfs_points_base(const char *live, struct err *err)
 {
 	static const char *const always[] = { "proc", "dev", "sys" };
-	cleanup_fd int points = open_points(live, err);
+	cleanup_fd int points = rootfs_open_points(live, err);
 
 	if (points < 0)
 		return points;
@@ -767,7 +433,7 @@ int rootfs_points(
 	if (!str_eq(spec->image, "host"))
 		(void)snprintf(
 			path, sizeof(path), "%s/pool/images/%s/rootfs", r->state, spec->image);
-	points = open_points(live, err);
+	points = rootfs_open_points(live, err);
 	if (points < 0)
 		return points;
 	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++)

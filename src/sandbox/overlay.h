@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: sandbox/overlay.h - one overlay mount, made with what the running kernel offers. Source: Documentation/filesystems/overlayfs.rst. */
+#ifndef CAY_SANDBOX_OVERLAY_H
+#define CAY_SANDBOX_OVERLAY_H
+
+#include "sandbox/rootfs.h"
+#include <limits.h>
+
+/** struct overlay - its layers as paths in the keeper's mount namespace, top first. Zero-initialise; no upper and work: read-only. */
+struct overlay {
+	char **lower;
+	size_t n;
+	char upper[PATH_MAX], work[PATH_MAX];
+};
+
+/** overlay_fini() - release the list of layers. */
+void overlay_fini(struct overlay *o);
+
+/** overlay_add_lower() - append a layer below those there are; @path is copied. */
+void overlay_add_lower(struct overlay *o, const char *path);
+
+/**
+ * overlay_mount() - make the mount, detached.
+ * @r: whose staging directory and ids are used. @attrs: MOUNT_ATTR_* of the mount.
+ * Return: mount descriptor owned by the caller, or -errno (ELOOP: a layer lies below another layer's directory).
+ */
+int overlay_mount(
+	const struct rootfs *r, const struct overlay *o, unsigned int attrs) attr_must_use;
+
+#endif
