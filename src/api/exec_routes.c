@@ -22,6 +22,8 @@ static json_t *exec_object(const struct exec *e)
 	json_t *o = json_copy(e->doc);
 
 	(void)json_object_del(o, "channel");
+	(void)json_object_del(o, "key");
+	(void)json_object_del(o, "key_hash");
 	return o;
 }
 
@@ -57,6 +59,10 @@ static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **r
 	e = exec_new(sb, call->body, err);
 	if (e == NULL)
 		return -EINVAL;
+	if (call->key != NULL) {
+		(void)json_object_set_new(e->doc, "key", json_string(call->key));
+		(void)json_object_set_new(e->doc, "key_hash", json_string(call->key_hash));
+	}
 	rc = exec_created(e, err);
 	l = &sb->keeper->link;
 	if (rc == 0)
@@ -71,19 +77,37 @@ static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **r
 	return rc;
 }
 
+/* As for sandboxes: the exec itself remembers its key. */
+static struct exec *made_before(struct api_call *call, struct sandbox *sb, struct err *err, int *rc)
+{
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+		const char *key = json_string_value(json_object_get(e->doc, "key"));
+
+		if (call->key == NULL || key == NULL || !str_eq(key, call->key))
+			continue;
+		if (!str_eq(json_string_value(json_object_get(e->doc, "key_hash")), call->key_hash))
+			*rc = err_raise(err, ERR_IDEMPOTENCY,
+				"the idempotency key was used with another request");
+		return exec_ref(e);
+	}
+	return NULL;
+}
+
 int api_exec_create(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
 	struct exec *e;
-	int rc;
+	int rc = 0;
 
 	if (sb == NULL)
 		return -ENOENT;
-	rc = exec_begin(call, sb, &e, err);
-	if (rc == 0) {
+	e = made_before(call, sb, err, &rc);
+	if (e == NULL)
+		rc = exec_begin(call, sb, &e, err);
+	if (rc == 0)
 		rc = api_reply(call, 201, exec_object(e));
-		exec_unref(e);
-	}
+	exec_unref(e);
 	sandbox_unref(sb);
 	return rc;
 }

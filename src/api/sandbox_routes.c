@@ -3,14 +3,40 @@
 #include "api_handlers.h"
 #include "base/str.h"
 
+/* The server may have died between making it and remembering the answer: the sandbox itself remembers its key. */
+static struct sandbox *made_before(struct api_call *call, struct err *err, int *rc)
+{
+	list_for_each (&call->srv->sandboxes, node, next) {
+		struct sandbox *sb = list_entry(node, struct sandbox, node);
+		const char *key = json_string_value(json_object_get(sb->doc, "key"));
+
+		if (call->key == NULL || key == NULL || !str_eq(key, call->key))
+			continue;
+		if (!str_eq(json_string_value(json_object_get(sb->doc, "key_hash")),
+			    call->key_hash))
+			*rc = err_raise(err, ERR_IDEMPOTENCY,
+				"the idempotency key was used with another request");
+		return sb;
+	}
+	return NULL;
+}
+
 int api_sandbox_create(struct api_call *call, struct err *err)
 {
 	bool start = !json_is_false(json_object_get(call->body, "start"));
-	struct sandbox *sb = sandbox_new(call->srv, call->body, NULL, start, err);
-	int rc;
+	struct sandbox *sb;
+	int rc = 0;
 
+	sb = made_before(call, err, &rc);
+	if (sb != NULL)
+		return rc < 0 ? rc : api_reply(call, 201, sandbox_object(sb));
+	sb = sandbox_new(call->srv, call->body, NULL, start, err);
 	if (sb == NULL)
 		return -EIO;
+	if (call->key != NULL) {
+		(void)json_object_set_new(sb->doc, "key", json_string(call->key));
+		(void)json_object_set_new(sb->doc, "key_hash", json_string(call->key_hash));
+	}
 	if (start)
 		rc = sandbox_start(sb, true, err);
 	else

@@ -144,6 +144,9 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "usage");
 	(void)json_object_del(o, "base_layers");
 	(void)json_object_del(o, "rewinding");
+	(void)json_object_del(o, "unborn");
+	(void)json_object_del(o, "key");
+	(void)json_object_del(o, "key_hash");
 	(void)json_object_del(o, "since_ns");
 	(void)json_object_set_new(o, "execs_running", json_integer((json_int_t)running));
 	return o;
@@ -174,6 +177,8 @@ int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type
 	BUG_ON(sb->state != to && (states[sb->state].next & 1U << to) == 0);
 	sb->state = to;
 	(void)json_object_set_new(sb->doc, "state", json_string(states[to].name));
+	if (to == SANDBOX_RUNNING || to == SANDBOX_STOPPED)
+		(void)json_object_del(sb->doc, "unborn");
 	if (type != EVENT_TYPE_COUNT)
 		(void)server_event(sb->srv, sb, type, NULL, data);
 	waiters_wake(&sb->changed);
@@ -439,6 +444,7 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	(void)json_object_set_new(doc, "ephemeral",
 		json_boolean(json_is_true(json_object_get(request, "ephemeral"))));
 	(void)json_object_set_new(doc, "epoch", json_integer(1));
+	(void)json_object_set_new(doc, "unborn", json_true());
 	(void)json_object_set_new(doc, "started", json_null());
 	(void)json_object_set_new(doc, "stopped", json_null());
 	(void)json_object_set_new(doc, "init_pid", json_null());
@@ -912,13 +918,19 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 		clock_now_ns() + CALL_NS, NULL, NULL);
 }
 
-/* What was running without a keeper is over; what was being made or removed is removed. */
+/* Was it never answered for? Then nobody knows of it, and asking again must not find its name taken. */
+static bool unborn(const struct sandbox *sb)
+{
+	return sb->state == SANDBOX_CREATING && json_is_true(json_object_get(sb->doc, "unborn"));
+}
+
+/* What was running without a keeper is over; what was being made for the first time or removed is removed. */
 static void bury(struct sandbox *sb)
 {
 	struct server *srv = sb->srv;
 
 	spawner_cleanup(srv, sb->id);
-	if (sb->state == SANDBOX_CREATING || sb->state == SANDBOX_REMOVING ||
+	if (unborn(sb) || sb->state == SANDBOX_REMOVING ||
 		json_is_true(json_object_get(sb->doc, "ephemeral"))) {
 		if (sb->state == SANDBOX_STOPPED)
 			sb->state = SANDBOX_FAILED;
@@ -944,7 +956,7 @@ static void recover_one(struct sandbox *sb)
 	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED)
 		return;
 	k = keeper_adopt(sb->srv, sb->id, NULL);
-	if (k != NULL && sb->state != SANDBOX_REMOVING) {
+	if (k != NULL && sb->state != SANDBOX_REMOVING && !unborn(sb)) {
 		const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
 
 		if (state != NULL && (str_eq(state, "running") || str_eq(state, "paused")) &&

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#define DEPTH_MAX 4
+#define DEPTH_MAX     4
+#define BASE_ATTEMPTS 8
 
 static char text[1 << 20]; /* mountinfo, read once */
 
@@ -150,8 +151,13 @@ int groups_make(const struct groups *g, const char *id)
 	if (g->base[0] == '\0')
 		return -ENOENT;
 	(void)snprintf(path, sizeof(path), "%s/%s", g->base, id);
-	if (mkdir(path, 0755) < 0 && errno != EEXIST)
-		return -errno;
+	/* a cay-spawn that is leaving may have removed the base just now, because it was empty */
+	for (int i = 0; mkdir(path, 0755) < 0 && errno != EEXIST; i++) {
+		if (errno != ENOENT || i == BASE_ATTEMPTS)
+			return -errno;
+		if (mkdir(g->base, 0755) == 0)
+			enable_controllers(g->base);
+	}
 	enable_controllers(path);
 	(void)snprintf(path, sizeof(path), "%s/%s/keeper", g->base, id);
 	if (mkdir(path, 0755) < 0 && errno != EEXIST)
