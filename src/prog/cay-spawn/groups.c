@@ -150,6 +150,9 @@ int groups_make(const struct groups *g, const char *id)
 
 	if (g->base[0] == '\0')
 		return -ENOENT;
+	/* the cay-spawn of a server that was killed may have removed it a moment ago, when it was empty */
+	if (mkdir(g->base, 0755) == 0)
+		enable_controllers(g->base);
 	(void)snprintf(path, sizeof(path), "%s/%s", g->base, id);
 	/* a cay-spawn that is leaving may have removed the base just now, because it was empty */
 	for (int i = 0; mkdir(path, 0755) < 0 && errno != EEXIST; i++) {
