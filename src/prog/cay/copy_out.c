@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/copy.h"
+#include "prog/cay/tree_receive.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static ssize_t read_body(void *context, void *bytes, size_t n, struct err *err)
+{
+	struct cli *cli = context;
+	static const char *piece;
+	static size_t left;
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t k;
+
+		if (left == 0) {
+			k = http_client_body(&cli->http, &piece);
+			if (k < 0)
+				return err_raise(err, ERR_UNAVAILABLE, "the copy was broken off");
+			if (k == 0)
+				break;
+			left = (size_t)k;
+		}
+		k = (ssize_t)(left < n - done ? left : n - done);
+		memcpy((char *)bytes + done, piece, (size_t)k);
+		piece += k;
+		left -= (size_t)k;
+		done += (size_t)k;
+	}
+	return (ssize_t)done;
+}
+
+static int receive_tree(struct cli *cli, const char *top, const char *to)
+{
+	struct tar *tar = tar_new(read_body, cli);
+	cleanup_fd int dir = -1;
+	size_t skipped = 0;
+	int rc;
+
+	if (mkdir(to, 0755) < 0 && errno != EEXIST)
+		rc = err_raise_sys(&cli->err, -errno, "make '%s'", to);
+	else if ((dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+		rc = err_raise_sys(&cli->err, -errno, "open '%s'", to);
+	else
+		rc = tree_receive(tar, dir, top, &skipped, &cli->err);
+	tar_free(tar);
+	if (skipped > 0)
+		(void)dprintf(STDERR_FILENO, "cay: %zu pipes and devices were left out\n", skipped);
+	return rc;
+}
+
+/* The body to @fd. */
+static int receive_bytes(struct cli *cli, int fd, const char *to)
+{
+	const char *piece;
+	ssize_t n;
+
+	while ((n = http_client_body(&cli->http, &piece)) > 0) {
+		for (ssize_t done = 0; done < n;) {
+			ssize_t k = write(fd, piece + done, (size_t)(n - done));
+
+			if (k < 0)
+				return err_raise_sys(&cli->err, -errno, "write '%s'", to);
+			done += k;
+		}
+	}
+	return n < 0 ? cli_lost(cli, (int)n) : 0;
+}
+
+/* The body to a new file that takes the place of @to when it is whole. */
+static int receive_file(struct cli *cli, const char *to)
+{
+	cleanup_free char *temporary = str_dupf("%s.cay-XXXXXX", to);
+	size_t n = 0;
+	const char *mode = http_response_header(&cli->http.response, "cay-mode", &n);
+	cleanup_free char *text = str_dupf("%.*s", (int)n, mode != NULL ? mode : "");
+	cleanup_fd int fd = mkostemp(temporary, O_CLOEXEC);
+	int rc;
+
+	if (fd < 0)
+		return err_raise_sys(&cli->err, -errno, "make '%s'", to);
+	rc = receive_bytes(cli, fd, to);
+	if (rc == 0 && (fchmod(fd, n > 0 ? strtoul(text, NULL, 8) & 0777 : 0644) < 0 ||
+			       rename(temporary, to) < 0))
+		rc = err_raise_sys(&cli->err, -errno, "write '%s'", to);
+	if (rc < 0)
+		(void)unlink(temporary);
+	return rc;
+}
+
+/* A regular file first; what is none comes as a tree. */
+int copy_out(struct cli *cli, const struct copy_side *from, const char *to)
+{
+	cleanup_free char *target =
+		cli_target("/v1/sandboxes/%s/files?path=%s", from->box, from->path);
+	cleanup_free char *file = str_dupf("%s&format=file", target),
+			  *tree = str_dupf("%s&format=tar", target), *name = NULL;
+	struct stat st;
+	bool tar = false;
+	int rc = cli_send(cli, "GET", file, NULL, NULL);
+
+	if (rc < 0 && cli->err.code == ERR_INVALID) {
+		tar = true;
+		rc = cli_send(cli, "GET", tree, NULL, NULL);
+	}
+	if (rc < 0)
+		return rc;
+	if (str_eq(to, "-"))
+		return receive_bytes(cli, STDOUT_FILENO, "standard output");
+	if (stat(to, &st) == 0 && S_ISDIR(st.st_mode))
+		name = str_dupf("%s/%s", to, copy_last(from->path));
+	else
+		name = str_dup(to);
+	return tar ? receive_tree(cli, copy_last(from->path), name) : receive_file(cli, name);
+}
