@@ -23,6 +23,7 @@ static struct sandbox *made_before(struct api_call *call, struct err *err, int *
 
 int api_sandbox_create(struct api_call *call, struct err *err)
 {
+	const struct sandbox_origin origin = { .key = call->key, .key_hash = call->key_hash };
 	bool start = !json_is_false(json_object_get(call->body, "start"));
 	struct sandbox *sb;
 	int rc = 0;
@@ -30,13 +31,9 @@ int api_sandbox_create(struct api_call *call, struct err *err)
 	sb = made_before(call, err, &rc);
 	if (sb != NULL)
 		return rc < 0 ? rc : api_reply(call, 201, sandbox_object(sb));
-	sb = sandbox_new(call->srv, call->body, NULL, start, err);
+	sb = sandbox_new(call->srv, call->body, &origin, start, err);
 	if (sb == NULL)
 		return -EIO;
-	if (call->key != NULL) {
-		(void)json_object_set_new(sb->doc, "key", json_string(call->key));
-		(void)json_object_set_new(sb->doc, "key_hash", json_string(call->key_hash));
-	}
 	if (start)
 		rc = sandbox_start(sb, true, err);
 	else

@@ -564,6 +564,11 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	(void)json_object_set_new(sb->doc, "id", json_string(id));
 	(void)json_object_set_new(sb->doc, "name", json_string(name));
 	(void)json_object_set_new(sb->doc, "slot", json_integer(slot));
+	if (origin != NULL && origin->key != NULL) {
+		/* in the commit that makes the sandbox: a retry after a crash finds either both or neither */
+		(void)json_object_set_new(sb->doc, "key", json_string(origin->key));
+		(void)json_object_set_new(sb->doc, "key_hash", json_string(origin->key_hash));
+	}
 	set_time(sb, "created");
 	sb->locked = true;
 	sb->keeper = k;

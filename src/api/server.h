@@ -308,6 +308,8 @@ struct sandbox_origin {
 	const char *snapshot, *parent; /* ids or NULL */
 	json_t *layers;                /* array of layer ids, top first, or NULL */
 	uint64_t since_ns; /* wall time at which the lineage's first sandbox was made; 0 = now */
+	const char *key,
+		*key_hash; /* idempotency key of the request and its hash, or NULL: remembered with the sandbox itself */
 };
 
 /**

@@ -103,13 +103,6 @@ static int take_stdio(const int stdio[3])
 	return 0;
 }
 
-/* What is ignored stays ignored across execve, and cay-spawn ignores what a terminal sends: the payload must not inherit that. */
-static void default_signals(void)
-{
-	for (int number = 1; number < NSIG; number++)
-		(void)signal(number, SIG_DFL); /* KILL, STOP and the two of libc refuse */
-}
-
 static int begin(const struct launch_request *request, const int stdio[3], struct err *err)
 {
 	sigset_t none;
@@ -122,7 +115,6 @@ static int begin(const struct launch_request *request, const int stdio[3], struc
 		rc = file_write_at(AT_FDCWD, "/proc/self/oom_score_adj", "500");
 	if (rc < 0)
 		return err_raise_sys(err, rc, "set the out-of-memory score");
-	default_signals();
 	(void)sigemptyset(&none);
 	if (sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
 		return err_raise_sys(err, -errno, "start a session");

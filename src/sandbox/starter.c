@@ -217,6 +217,20 @@ static int answer_of(const struct starter *s)
 	return answer;
 }
 
+/*
+ * What is ignored stays ignored across clone and execve, and whoever started cayd may have ignored anything: programs must not inherit that. By the
+ * raw call, because libc refuses the two signals that it keeps to itself; all zero is SIG_DFL.
+ */
+static void default_signals(void)
+{
+	const uint64_t as_by_default[4] = {
+		0
+	}; /* the kernel's struct sigaction, at most so large */
+
+	for (int number = 1; number < NSIG; number++)
+		(void)syscall(SYS_rt_sigaction, number, as_by_default, NULL, sizeof(uint64_t));
+}
+
 int starter_new(struct starter *s, const struct cgroup *cg)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
@@ -233,6 +247,7 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		(void)!raw_close_range(4, ~0U, 0);
 		(void)fcntl(3, F_SETFD, FD_CLOEXEC);
 		(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
+		default_signals();
 		pid = cgroup_v1_join(cg);
 		if (fdpass_send(3, &pid, sizeof(pid), NULL, 0) < 0 || pid < 0)
 			_exit(1);
