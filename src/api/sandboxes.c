@@ -521,10 +521,14 @@ static json_t *created_data(const struct sandbox *sb)
 	return data;
 }
 
-/* Without its mask the host image would show home directories and credentials: then there is none. */
-static int check_mask(const struct server *srv, const char *image, struct err *err)
+/* Without its mask the host image would show home directories and credentials: then there is none. Context: may wait. */
+static int check_mask(struct server *srv, const char *image, struct err *err)
 {
 	if (srv->mask != NULL || !str_eq(image, "host") || ablated("mask_layer"))
+		return 0;
+	/* a job of a server that died may have swept away ours at the start: once more before saying no */
+	server_make_mask(srv);
+	if (srv->mask != NULL)
 		return 0;
 	return err_hint(err,
 		err_raise(err, ERR_HOST,

@@ -241,7 +241,7 @@ static void store_recover(struct server *srv)
 	json_decref(ok);
 }
 
-static void mask_start(struct server *srv)
+void server_make_mask(struct server *srv)
 {
 	json_t *ok = NULL, *hide = json_array();
 	const char *dir;
@@ -258,7 +258,8 @@ static void mask_start(struct server *srv)
 		return;
 	}
 	dir = json_string_value(json_object_get(ok, "dir"));
-	srv->mask = dir != NULL ? str_dup(dir) : NULL;
+	if (srv->mask == NULL && dir != NULL) /* another request may have made it meanwhile */
+		srv->mask = str_dup(dir);
 	json_decref(ok);
 }
 
@@ -291,7 +292,7 @@ static void startup_main(void *arg)
 	storage_start(srv);
 	sandboxes_recover(srv);
 	store_recover(srv);
-	mask_start(srv);
+	server_make_mask(srv);
 	srv->ready = true;
 	waiters_wake(&srv->became_ready);
 	keeper_refill(srv);
