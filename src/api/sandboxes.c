@@ -524,16 +524,19 @@ static json_t *created_data(const struct sandbox *sb)
 /* Without its mask the host image would show home directories and credentials: then there is none. Context: may wait. */
 static int check_mask(struct server *srv, const char *image, struct err *err)
 {
+	int rc;
+
 	if (srv->mask != NULL || !str_eq(image, "host") || ablated("mask_layer"))
 		return 0;
-	/* a job of a server that died may have swept away ours at the start: once more before saying no */
-	server_make_mask(srv);
-	if (srv->mask != NULL)
-		return 0;
-	return err_hint(err,
-		err_raise(err, ERR_HOST,
-			"the host image cannot be used: what hides its private parts could not be made"),
-		"the server's log says why; other images work");
+	/* a job of a server that died may have swept ours away at the start: once more before saying no */
+	rc = server_make_mask(srv, err);
+	if (rc < 0) {
+		err->code = ERR_HOST;
+		err_context(err,
+			"the host image cannot be used: what hides its private parts could not be made");
+		return err_hint(err, rc, "other images work");
+	}
+	return 0;
 }
 
 struct sandbox *sandbox_new(struct server *srv, const json_t *request,

@@ -241,26 +241,26 @@ static void store_recover(struct server *srv)
 	json_decref(ok);
 }
 
-void server_make_mask(struct server *srv)
+int server_make_mask(struct server *srv, struct err *err)
 {
-	json_t *ok = NULL, *hide = json_array();
+	json_t *ok = NULL, *hide;
 	const char *dir;
-	struct err err;
+	int rc;
 
-	if (ablated("mask_layer")) {
-		json_decref(hide);
-		return;
-	}
+	if (srv->mask != NULL || ablated("mask_layer"))
+		return 0;
+	hide = json_array();
 	(void)json_array_append_new(hide, json_string(srv->state));
-	if (job_run(srv, json_pack("{s:s,s:s,s:o}", "verb", "mask", "run", srv->run, "hide", hide),
-		    NULL, NULL, &ok, &err) < 0) {
-		log_error("store", "mask: %s", err.msg);
-		return;
-	}
+	rc = job_run(srv, json_pack("{s:s,s:s,s:o}", "verb", "mask", "run", srv->run, "hide", hide),
+		NULL, NULL, &ok, err);
+	if (rc < 0)
+		return rc;
 	dir = json_string_value(json_object_get(ok, "dir"));
 	if (srv->mask == NULL && dir != NULL) /* another request may have made it meanwhile */
 		srv->mask = str_dup(dir);
 	json_decref(ok);
+	return srv->mask != NULL ? 0
+				 : err_raise(err, ERR_INTERNAL, "the mask job named no directory");
 }
 
 /* Groups of keepers that nobody knows: pool keepers of a server that was killed (they end by themselves), jobs. */
@@ -287,12 +287,14 @@ static void bury_strangers(struct server *srv)
 static void startup_main(void *arg)
 {
 	struct server *srv = arg;
+	struct err err;
 
 	bury_strangers(srv);
 	storage_start(srv);
 	sandboxes_recover(srv);
 	store_recover(srv);
-	server_make_mask(srv);
+	if (server_make_mask(srv, &err) < 0)
+		log_error("store", "mask: %s", err.msg);
 	srv->ready = true;
 	waiters_wake(&srv->became_ready);
 	keeper_refill(srv);

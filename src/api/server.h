@@ -185,8 +185,8 @@ void server_stop(struct server *srv);
 /** server_known_layers() - ids of all layers that snapshots and sandboxes need. A new reference. */
 json_t *server_known_layers(struct server *srv);
 
-/** server_make_mask() - have the layer made that hides the host image's private parts; srv->mask stays NULL on failure. Context: waits. */
-void server_make_mask(struct server *srv);
+/** server_make_mask() - have the layer made that hides the host image's private parts, if it is not there. 0 or an error. Context: waits. */
+int server_make_mask(struct server *srv, struct err *err);
 
 /** server_known_ids() - ids of all sandboxes and of all keepers of the pool. A new reference. */
 json_t *server_known_ids(struct server *srv);
