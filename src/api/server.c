@@ -241,7 +241,7 @@ static void store_recover(struct server *srv)
 	json_decref(ok);
 }
 
-int server_make_mask(struct server *srv, struct err *err)
+static int make_mask(struct server *srv, struct err *err)
 {
 	json_t *ok = NULL, *hide;
 	const char *dir;
@@ -261,6 +261,17 @@ int server_make_mask(struct server *srv, struct err *err)
 	json_decref(ok);
 	return srv->mask != NULL ? 0
 				 : err_raise(err, ERR_INTERNAL, "the mask job named no directory");
+}
+
+int server_make_mask(struct server *srv, struct err *err)
+{
+	int rc = make_mask(srv, err);
+
+	if (rc == 0)
+		return 0;
+	/* the storage job of a server that was killed may have been in the way of ours at the start */
+	storage_start(srv);
+	return make_mask(srv, err);
 }
 
 /* Groups of keepers that nobody knows: pool keepers of a server that was killed (they end by themselves), jobs. */
