@@ -34,6 +34,7 @@ class Bench:
     def __init__(self, instance, peers, scratch, scale):
         self.instance, self.peers, self.scratch, self.scale = instance, peers, scratch, scale
         self.notes, self.runs = [], {}
+        self.full = self.fill()
 
     def count(self, n):
         return max(1, round(n * self.scale))
@@ -49,14 +50,25 @@ class Bench:
         pids = {name_of(p): p for p in self.instance.own_processes()}
         return cpu_ns(pids["cayd"]) + cpu_ns(pids["cay-spawn"], children=True)
 
-    def settle(self):
-        """Until no keeper but those of the pool is there, so that the next contender has the machine to itself. Nothing else may run meanwhile."""
-        deadline = time.monotonic() + 2
+    def settle(self, kept=0):
+        """Until the pool is full and no keeper is there but its own and those of @kept sandboxes: all that the last operation left to do is done, and the next
+        contender has the machine to itself. Nothing else may run meanwhile."""
+        deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             keepers = [p for p in self.instance.own_processes() if "keepe" in name_of(p)]
-            if len(keepers) <= self.instance.get("/v1/version")["pool"]:
+            if len(keepers) == self.full + kept and self.instance.get("/v1/version")["pool"] == self.full:
                 return
             time.sleep(0.01)
+
+    def fill(self):
+        """How many sandboxes the pool holds when nothing is asked of it."""
+        full, since = -1, time.monotonic()
+        while time.monotonic() < since + 0.3:
+            now = self.instance.get("/v1/version")["pool"]
+            if now != full:
+                full, since = now, time.monotonic()
+            time.sleep(0.02)
+        return full
 
     def rows(self, case, connections, result, labels, who="cay"):
         return [row(case if len(labels) == 1 else f"{case}: {label}", who, result["steps"][label]["ns"], result["steps"][label]["errors"], connections)
@@ -64,41 +76,46 @@ class Bench:
 
 
 def run_warm(b):
-    """`… -- true`, from fork to the end of the command, in interleaved rounds of a few starts one after the other; cay with its server running.
-    Processor time is that of everything that was started for one command: for cay also the server, the keepers and the refilling of the pool."""
+    """`… -- true`, from fork to the end of the command, one start at a time, contenders in turn; cay with its server running. Before each start all that the one
+    before left to do has ended: of cay the clearing up and the refilling of the pool; the peers leave nothing behind. Processor time is that of everything that
+    was started for one command: for cay also the server, the keepers, the clearing up and the refilling."""
     env, empty = b.instance.environment(), os.path.join(b.scratch, "empty")
     os.makedirs(empty, exist_ok=True)
-    each = b.count(5)
 
     def cay(*flags):
         before = b.server_cpu_ns()
-        ns, errors, cpu = spawn(each, [CAY, "run", *flags, "--", "true"], env=env, cwd=empty)
+        ns, errors, cpu = spawn(1, [CAY, "run", *flags, "--", "true"], env=env, cwd=empty)
         b.settle()
         return ns, errors, cpu + b.server_cpu_ns() - before
 
     contenders = {
         "cay run": cay,
         "cay run --no-cwd": lambda: cay("--no-cwd"),
-        "true alone": lambda: spawn(each, ["true"]),
+        "true alone": lambda: spawn(1, ["true"]),
     }
     for name, (prefix, argv) in b.peers.commands.items():
-        slow = name == "runsc"
-        contenders[name] = lambda prefix=prefix, argv=argv, slow=slow: spawn(1 if slow else each, argv, prefix)
+        contenders[name] = lambda prefix=prefix, argv=argv: spawn(1, argv, prefix)
     for measure in contenders.values():
         measure()
-    return [row("run -- true, warm", who, ns, errors, cpu_ms_each=round(cpu / 1e6 / max(1, len(ns)), 2))
-            for who, (ns, errors, cpu) in interleaved(b.count(20), contenders).items()]
+    slow = {"runsc": contenders.pop("runsc")} if "runsc" in contenders else {}
+    found = {**interleaved(b.count(100), contenders), **interleaved(b.count(20), {**slow, "cay run beside it": contenders["cay run"]} if slow else {})}
+    found.pop("cay run beside it", None)
+    return [row("run -- true, warm", who, ns, errors, cpu_ms_each=round(cpu / 1e6 / max(1, len(ns)), 2)) for who, (ns, errors, cpu) in found.items()]
 
 
 def run_sustained(b):
-    """`cay run -- true` two hundred times without a pause, so that every start waits for a sandbox that is prepared meanwhile, beside bubblewrap."""
+    """Two hundred starts without a pause, so that every start of cay waits for a sandbox that is prepared meanwhile, beside bubblewrap. Processor time as above."""
     env, empty = b.instance.environment(), os.path.join(b.scratch, "empty")
     os.makedirs(empty, exist_ok=True)
     rows = []
     for who, argv in (("cay run", [CAY, "run", "--", "true"]), ("bwrap", b.peers.commands.get("bwrap", (None, None))[1])):
         if argv is not None:
-            ns, errors, _ = spawn(b.count(200), argv, env=env, cwd=empty)
-            rows.append(row("run -- true, no pause", who, ns, errors))
+            b.settle()
+            before = b.server_cpu_ns()
+            ns, errors, cpu = spawn(b.count(200), argv, env=env, cwd=empty)
+            b.settle()
+            cpu += b.server_cpu_ns() - before
+            rows.append(row("run -- true, no pause", who, ns, errors, a_second=round(1e9 * len(ns) / max(1, sum(ns)), 1), cpu_ms_each=round(cpu / 1e6 / max(1, len(ns)), 2)))
     return rows
 
 
@@ -152,14 +169,14 @@ def create(b):
 
 
 def create_paced(b):
-    """The same with a pause of 20 ms between rounds, as when people or agents ask: every sandbox comes from the warm pool."""
+    """The same, each round when the clearing up and refilling of the last one has ended, as when people or agents ask: every sandbox comes from the warm pool."""
     samples, errors = [], 0
     for _ in range(b.count(40)):
         result = b.api(1, 1, [CREATE, REMOVE])
         samples += result["steps"]["create"]["ns"]
         errors += result["steps"]["create"]["errors"]
-        time.sleep(0.02)
-    return [row("create, 20 ms apart", "cay", samples, errors)]
+        b.settle()
+    return [row("create, pool full", "cay", samples, errors)]
 
 
 def execs(b):
