@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/sandbox_create.c - from a request to a new sandbox in the catalogue: name, mounts, limits, document, keeper. */
+#include "api/sandbox_parts.h"
+#include "base/ablate.h"
+#include "base/fault.h"
+#include "base/str.h"
+
+static bool name_taken(const struct server *srv, const char *name)
+{
+	list_for_each (&srv->sandboxes, node, next) {
+		if (str_eq(list_entry(node, struct sandbox, node)->name, name))
+			return true;
+	}
+	return false;
+}
+
+static int choose_name(
+	struct server *srv, const json_t *request, char name[NAME_MAX_LEN + 1], struct err *err)
+{
+	const char *asked = json_string_value(json_object_get(request, "name"));
+
+	if (asked == NULL) {
+		for (unsigned int attempt = 0;; attempt++) {
+			name_new(name, attempt);
+			if (!name_taken(srv, name))
+				return 0;
+		}
+	}
+	if (name_taken(srv, asked))
+		return err_raise(err, ERR_EXISTS, "a sandbox named '%s' exists already", asked);
+	return str_copy(name, NAME_MAX_LEN + 1, asked);
+}
+
+static size_t target_length(const json_t *mount)
+{
+	return strlen(json_string_value(json_object_get(mount, "target")));
+}
+
+/* Parents before children, so that a mount never hides one made before it. */
+static int sort_mounts(json_t *mounts, struct err *err)
+{
+	size_t n = json_array_size(mounts);
+
+	for (size_t i = 1; i < n; i++) {
+		for (size_t j = i; j > 0; j--) {
+			json_t *a = json_array_get(mounts, j - 1), *b = json_array_get(mounts, j);
+
+			if (json_equal(json_object_get(a, "target"), json_object_get(b, "target")))
+				return err_raise(err, ERR_INVALID,
+					"two mounts have the target '%s'",
+					json_string_value(json_object_get(a, "target")));
+			if (target_length(a) <= target_length(b))
+				continue;
+			(void)json_incref(a);
+			(void)json_array_set(mounts, j - 1, b);
+			(void)json_array_set_new(mounts, j, a);
+		}
+	}
+	return 0;
+}
+
+static json_t *mounts_from(const json_t *request, struct err *err)
+{
+	json_t *list = json_deep_copy(json_object_get(request, "mounts")), *m;
+	size_t i;
+
+	if (list == NULL)
+		list = json_array();
+	json_array_foreach (list, i, m) {
+		const char *target = json_string_value(json_object_get(m, "target"));
+
+		if (json_object_get(m, "mode") == NULL)
+			(void)json_object_set_new(m, "mode", json_string("cow"));
+		if (str_eq(target, "/") || str_path_under(target, "/proc") ||
+			str_path_under(target, "/sys") || str_path_under(target, "/dev")) {
+			(void)err_raise(err, ERR_INVALID, "nothing can be mounted at '%s'", target);
+			json_decref(list);
+			return NULL;
+		}
+	}
+	if (sort_mounts(list, err) < 0) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+/* Can the pool hold a sandbox to a number of bytes? */
+static bool disk_limits_work(const struct server *srv)
+{
+	const json_t *v = json_object_get(srv->storage, "limit_bytes");
+
+	if (json_is_string(v))
+		return !str_eq(json_string_value(v), "none") && !str_eq(json_string_value(v), "");
+	return json_is_true(v);
+}
+
+static json_t *limits_from(const struct server *srv, const json_t *request)
+{
+	static const struct {
+		const char *name;
+		json_int_t value;
+	} defaults[] = { { "memory_bytes", 2LL << 30 }, { "pids", 1024 },
+		{ "disk_bytes", 10LL << 30 }, { "inodes", 1000000 }, { "files", 65536 } };
+	json_t *asked = json_object_get(request, "limits");
+	json_t *limits = asked != NULL ? json_copy(asked) : json_object();
+
+	for (size_t i = 0; i < ARRAY_SIZE(defaults); i++) {
+		/* what was not asked for is not insisted on */
+		if ((str_eq(defaults[i].name, "disk_bytes") ||
+			    str_eq(defaults[i].name, "inodes")) &&
+			!disk_limits_work(srv))
+			continue;
+		if (json_object_get(limits, defaults[i].name) == NULL)
+			(void)json_object_set_new(
+				limits, defaults[i].name, json_integer(defaults[i].value));
+	}
+	return limits;
+}
+
+static json_t *or_empty(const json_t *request, const char *member, json_t *empty)
+{
+	json_t *v = json_object_get(request, member);
+
+	if (v == NULL)
+		return empty;
+	json_decref(empty);
+	return json_incref(v);
+}
+
+static const char *text_or(const json_t *request, const char *member, const char *otherwise)
+{
+	const char *v = json_string_value(json_object_get(request, member));
+
+	return v != NULL ? v : otherwise;
+}
+
+static json_t *text_or_null(const char *text)
+{
+	return text != NULL ? json_string(text) : json_null();
+}
+
+static json_t *document(struct server *srv, const json_t *request, const struct sandbox_origin *o,
+	const char *image, json_t *mounts)
+{
+	json_t *doc = json_object();
+
+	(void)json_object_set_new(doc, "image", json_string(image));
+	(void)json_object_set_new(doc, "base", text_or_null(o != NULL ? o->snapshot : NULL));
+	(void)json_object_set_new(doc, "parent", text_or_null(o != NULL ? o->parent : NULL));
+	(void)json_object_set_new(doc, "layers",
+		o != NULL && o->layers != NULL ? json_copy(o->layers) : json_array());
+	(void)json_object_set_new(doc, "base_layers", json_copy(json_object_get(doc, "layers")));
+	(void)json_object_set_new(doc, "since_ns",
+		json_integer(o != NULL && o->since_ns != 0 ? (json_int_t)o->since_ns
+							   : (json_int_t)clock_wall_ns()));
+	(void)json_object_set_new(doc, "labels", or_empty(request, "labels", json_object()));
+	(void)json_object_set_new(doc, "env", or_empty(request, "env", json_object()));
+	(void)json_object_set_new(doc, "expose", or_empty(request, "expose", json_array()));
+	(void)json_object_set_new(
+		doc, "profile", json_string(text_or(request, "profile", "default")));
+	/* one for all: the /etc/hosts that every sandbox of the host image shares knows it, so that sudo and others can resolve it */
+	(void)json_object_set_new(
+		doc, "hostname", json_string(text_or(request, "hostname", "cay")));
+	(void)json_object_set_new(doc, "limits", limits_from(srv, request));
+	(void)json_object_set_new(doc, "mounts", mounts);
+	(void)json_object_set_new(doc, "mode", json_string(srv->rootless ? "rootless" : "root"));
+	(void)json_object_set_new(doc, "uid_map", json_string(srv->uid_map));
+	(void)json_object_set_new(doc, "ephemeral",
+		json_boolean(json_is_true(json_object_get(request, "ephemeral"))));
+	(void)json_object_set_new(doc, "epoch", json_integer(1));
+	(void)json_object_set_new(doc, "unborn", json_true());
+	(void)json_object_set_new(doc, "started", json_null());
+	(void)json_object_set_new(doc, "stopped", json_null());
+	(void)json_object_set_new(doc, "init_pid", json_null());
+	return doc;
+}
+
+static int place(struct server *srv, bool with_keeper, struct keeper **keeper, char id[ID_LEN + 1],
+	int *slot, struct err *err)
+{
+	struct id made = id_new();
+
+	*keeper = NULL;
+	if (!with_keeper) {
+		*slot = slot_take(srv);
+		if (*slot < 0)
+			return err_raise(
+				err, ERR_LIMIT, "no more than %u sandboxes fit", SLOT_COUNT);
+		return str_copy(id, ID_LEN + 1, made.s);
+	}
+	*keeper = keeper_take(srv);
+	if (*keeper == NULL)
+		*keeper = keeper_new(srv, NULL, -1, err);
+	keeper_refill(srv);
+	if (*keeper == NULL)
+		return -EIO;
+	(*keeper)->claimed = true;
+	*slot = (int)(*keeper)->slot;
+	return str_copy(id, ID_LEN + 1, (*keeper)->id);
+}
+
+static void give_back(struct server *srv, struct keeper *k, int slot)
+{
+	if (k != NULL) {
+		keeper_end(k);
+		keeper_unref(k);
+	}
+	slot_free(srv, (uint32_t)slot);
+}
+
+static json_t *created_data(const struct sandbox *sb)
+{
+	static const char *const members[] = { "name", "image", "base", "parent", "profile",
+		"limits", "mounts", "mode" };
+	json_t *data = json_object();
+
+	for (size_t i = 0; i < ARRAY_SIZE(members); i++)
+		(void)json_object_set(data, members[i], json_object_get(sb->doc, members[i]));
+	return data;
+}
+
+/* Without its mask the host image would show home directories and credentials: then there is none. Context: may wait. */
+int sandbox_check_mask(struct server *srv, const char *image, struct err *err)
+{
+	int rc;
+
+	if (srv->mask != NULL || !str_eq(image, "host") || ablated("mask_layer"))
+		return 0;
+	/* a job of a server that died may have swept ours away at the start: once more before saying no */
+	rc = server_make_mask(srv, err);
+	if (rc < 0) {
+		err->code = ERR_HOST;
+		err_context(err,
+			"the host image cannot be used: what hides its private parts could not be made");
+		return err_hint(err, rc, "other images work");
+	}
+	return 0;
+}
+
+struct sandbox *sandbox_new(struct server *srv, const json_t *request,
+	const struct sandbox_origin *origin, bool keeper, struct err *err)
+{
+	char name[NAME_MAX_LEN + 1], id[ID_LEN + 1];
+	const char *image = image_find(srv, text_or(request, "image", "host"), err);
+	struct keeper *k;
+	struct sandbox *sb;
+	json_t *mounts;
+	int slot;
+
+	if (image == NULL || sandbox_check_mask(srv, image, err) < 0 ||
+		env_check(json_object_get(request, "env"), err) < 0 ||
+		choose_name(srv, request, name, err) < 0)
+		return NULL;
+	mounts = mounts_from(request, err);
+	if (mounts == NULL)
+		return NULL;
+	if (place(srv, keeper, &k, id, &slot, err) < 0) {
+		json_decref(mounts);
+		return NULL;
+	}
+	/* place() may have waited: look again */
+	image = image_find(srv, text_or(request, "image", "host"), err);
+	if (image == NULL || choose_name(srv, request, name, err) < 0) {
+		json_decref(mounts);
+		give_back(srv, k, slot);
+		return NULL;
+	}
+	sb = sandbox_alloc(srv, id, name, document(srv, request, origin, image, mounts));
+	(void)json_object_set_new(sb->doc, "id", json_string(id));
+	(void)json_object_set_new(sb->doc, "name", json_string(name));
+	(void)json_object_set_new(sb->doc, "slot", json_integer(slot));
+	if (origin != NULL && origin->key != NULL) {
+		/* in the commit that makes the sandbox: a retry after a crash finds either both or neither */
+		(void)json_object_set_new(sb->doc, "key", json_string(origin->key));
+		(void)json_object_set_new(sb->doc, "key_hash", json_string(origin->key_hash));
+	}
+	sandbox_set_time(sb, "created");
+	sb->locked = true;
+	sb->keeper = k;
+	if (k != NULL)
+		k->sandbox = sb;
+	(void)fault("sandbox.create.before_commit");
+	if (sandbox_move(sb, SANDBOX_CREATING, EVENT_SANDBOX_CREATED, created_data(sb), err) == 0) {
+		(void)fault("sandbox.create.committed");
+		return sandbox_ref(sb);
+	}
+	sb->keeper = NULL;
+	give_back(srv, k, slot);
+	sandbox_unlist(sb);
+	return NULL;
+}

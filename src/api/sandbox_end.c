@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/sandbox_end.c - the ends of a sandbox: stopped, removed, or its keeper gone unasked. */
+#include "api/sandbox_parts.h"
+#include "base/fault.h"
+#include "base/log.h"
+
+/* Ask politely, wait until every exec has ended or the time is over. */
+static void terminate_execs(struct sandbox *sb, uint64_t grace_ms)
+{
+	uint64_t deadline = clock_now_ns() + grace_ms * NS_PER_MS;
+	unsigned char sig[4];
+	bool any = true;
+
+	frame_put_u32(sig, 15);
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if (!e->ended)
+			framelink_send(
+				&sb->keeper->link, FRAME_SIGNAL, e->channel, sig, sizeof(sig));
+	}
+	while (any && waiters_wait(&sb->changed, deadline) == 0) {
+		any = false;
+		list_for_each (&sb->execs, node, next)
+			any |= !list_entry(node, struct exec, node)->ended;
+	}
+}
+
+int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, struct err *err)
+{
+	struct framecall call;
+	json_t *usage = NULL;
+
+	if (sb->keeper == NULL)
+		return err_raise(err, ERR_STATE, "sandbox '%s' is %s", sb->name,
+			sandbox_state_name(sb->state));
+	if (grace_ms > 0 && sb->state == SANDBOX_RUNNING)
+		terminate_execs(sb, grace_ms);
+	if (sb->keeper == NULL)
+		return err_raise(err, ERR_STATE, "sandbox '%s' ended by itself", sb->name);
+	if (!sb->keeper->link.dead && sb->state != SANDBOX_CREATING) {
+		framelink_call_begin(&sb->keeper->link, &call, json_pack("{s:s}", "verb", "usage"));
+		(void)!framelink_call_end(
+			&sb->keeper->link, &call, clock_now_ns() + CALL_NS, &usage, NULL);
+		if (!sb->in_run)
+			execs_save_output(sb);
+	}
+	(void)fault("sandbox.stop.before");
+	sandbox_usage_keep(sb, usage);
+	json_decref(usage);
+	sandbox_drop_keeper(sb);
+	execs_lost(sb, "killed", "the sandbox was stopped");
+	sandbox_set_time(sb, "stopped");
+	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	return sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+		json_pack(
+			"{s:s,s:O}", "reason", reason, "usage", json_object_get(sb->doc, "usage")),
+		err);
+}
+
+/* Deletes files of removed sandboxes, many with one job. */
+static void trash_main(void *arg)
+{
+	struct server *srv = arg;
+	struct err err;
+
+	while (json_array_size(srv->trash) > 0 && !srv->stopping) {
+		json_t *ids = srv->trash;
+
+		srv->trash = json_array();
+		if (job_run(srv, json_pack("{s:s,s:o}", "verb", "remove", "sandboxes", ids), NULL,
+			    NULL, NULL, &err) < 0)
+			log_debug("store", "remove: %s (the next start clears up)", err.msg);
+	}
+	srv->trash_busy = false;
+}
+
+static void trash_add(struct server *srv, const char *id)
+{
+	(void)json_array_append_new(srv->trash, json_string(id));
+	if (srv->trash_busy)
+		return;
+	srv->trash_busy = true;
+	fiber_start(trash_main, srv);
+}
+
+int sandbox_remove(struct sandbox *sb, struct err *err)
+{
+	struct server *srv = sb->srv;
+	int rc;
+
+	rc = sandbox_move(sb, SANDBOX_REMOVING, EVENT_SANDBOX_REMOVED,
+		json_pack("{s:s}", "name", sb->name), err);
+	if (rc < 0)
+		return rc;
+	(void)fault("sandbox.remove.marked");
+	sandbox_drop_keeper(sb);
+	rc = catalogue_begin(srv->catalogue, err);
+	if (rc == 0)
+		rc = catalogue_delete(srv->catalogue, CATALOGUE_SANDBOXES, sb->id, err);
+	if (rc == 0)
+		rc = catalogue_delete_owned(srv->catalogue, CATALOGUE_EXECS, sb->id, err);
+	if (rc == 0)
+		rc = catalogue_commit(srv->catalogue, false, err);
+	if (rc < 0)
+		return rc;
+	(void)fault("sandbox.remove.committed");
+	slot_free(srv, (uint32_t)json_integer_value(json_object_get(sb->doc, "slot")));
+	sb->state = SANDBOX_REMOVING;
+	execs_lost(sb, "killed", "the sandbox was removed");
+	trash_add(srv, sb->id);
+	sandbox_unlist(sb);
+	return 0;
+}
+
+/* --- a keeper that ended unasked --- */
+
+static void lost_main(void *arg)
+{
+	struct sandbox *sb = arg;
+	struct err why = { 0 };
+
+	if (sandbox_lock(sb, NULL) == 0) {
+		if (sb->keeper != NULL && sb->keeper->failed && sb->state != SANDBOX_CREATING &&
+			!sb->srv->stopping) {
+			json_t *error;
+
+			(void)err_raise(&why, ERR_STATE,
+				"the first process of sandbox '%s' ended, and with it all others",
+				sb->name);
+			error = err_to_json(&why);
+			sandbox_usage_keep(sb, NULL);
+			sandbox_drop_keeper(sb);
+			execs_lost(sb, "lost", "the sandbox ended unasked");
+			(void)json_object_set(sb->doc, "error", error);
+			(void)json_object_set_new(sb->doc, "init_pid", json_null());
+			sandbox_set_time(sb, "stopped");
+			(void)sandbox_move(sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED,
+				json_pack("{s:o}", "error", error), NULL);
+		}
+		sandbox_unlock(sb);
+	}
+	sandbox_unref(sb);
+}
+
+void sandbox_keeper_lost(struct sandbox *sb)
+{
+	waiters_wake(&sb->changed);
+	/* whoever holds the lock ends it on purpose, or will see the failure itself */
+	fiber_start(lost_main, sandbox_ref(sb));
+}

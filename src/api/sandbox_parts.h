@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: api/sandbox_parts.h - what the files sandbox_*.c share and nobody else needs; api/server.h has the rest. */
+#ifndef CAY_API_SANDBOX_PARTS_H
+#define CAY_API_SANDBOX_PARTS_H
+
+#include "api/server.h"
+
+/** sandbox_alloc() - put a sandbox with document @doc (stolen) into the list. Return: the list's reference. */
+struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *name, json_t *doc);
+
+/** sandbox_unlist() - take it out of the world of names; the memory goes with the last reference. */
+void sandbox_unlist(struct sandbox *sb);
+
+/** sandbox_set_time() - @member of the document becomes the time of now. */
+void sandbox_set_time(struct sandbox *sb, const char *member);
+
+/** sandbox_check_mask() - without its mask the host image would show home directories and credentials: then there is none. Context: may wait. */
+int sandbox_check_mask(struct server *srv, const char *image, struct err *err);
+
+/** sandbox_drop_keeper() - end its keeper, if it has one; its execs' output is no longer there. Context: waits. */
+void sandbox_drop_keeper(struct sandbox *sb);
+
+/** sandbox_usage_keep() - its run is over: add @now (what the keeper said at the end, or NULL) to the kept totals. */
+void sandbox_usage_keep(struct sandbox *sb, const json_t *now);
+
+#endif

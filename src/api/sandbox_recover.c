@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/sandbox_recover.c - after a start of cayd: sandboxes whose keeper lives are adopted, the others buried. */
+#include "api/sandbox_parts.h"
+#include "base/log.h"
+#include "base/str.h"
+
+static void adopt(struct sandbox *sb, struct keeper *k)
+{
+	const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
+	json_int_t keeper_pid = 0,
+		   init_pid = json_integer_value(json_object_get(k->hello_doc, "init_pid"));
+	json_t *where = NULL;
+
+	k->sandbox = sb;
+	sb->keeper = k;
+	k->slot = (uint32_t)json_integer_value(json_object_get(sb->doc, "slot"));
+	if (framelink_call(&k->link, json_pack("{s:s}", "verb", "where"), clock_now_ns() + CALL_NS,
+		    &where, NULL) == 0)
+		keeper_pid = json_integer_value(json_object_get(where, "keeper_pid"));
+	json_decref(where);
+	if (keeper_pid > 0)
+		process_source_follow(sb->srv->processes, sb->id, (pid_t)keeper_pid);
+	process_source_bind(sb->srv->processes, sb->id, (pid_t)init_pid, NULL);
+	execs_adopt(sb, json_object_get(k->hello_doc, "execs"));
+	sb->running_since_ns = clock_now_ns();
+	sb->state = state != NULL && str_eq(state, "paused") ? SANDBOX_PAUSED : SANDBOX_RUNNING;
+	(void)json_object_set_new(sb->doc, "init_pid", json_integer(init_pid));
+	(void)sandbox_move(sb, sb->state, EVENT_SANDBOX_ADOPTED,
+		json_pack("{s:I}", "execs",
+			(json_int_t)json_array_size(json_object_get(k->hello_doc, "execs"))),
+		NULL);
+	/* only now: events that waited are of execs that are known by now */
+	(void)!framelink_call(&k->link, json_pack("{s:s}", "verb", "adopt"),
+		clock_now_ns() + CALL_NS, NULL, NULL);
+}
+
+/* Was it never answered for? Then nobody knows of it, and asking again must not find its name taken. */
+static bool unborn(const struct sandbox *sb)
+{
+	return sb->state == SANDBOX_CREATING && json_is_true(json_object_get(sb->doc, "unborn"));
+}
+
+/* What was running without a keeper is over; what was being made for the first time or removed is removed. */
+static void bury(struct sandbox *sb)
+{
+	struct server *srv = sb->srv;
+
+	spawner_cleanup(srv, sb->id);
+	if (unborn(sb) || sb->state == SANDBOX_REMOVING ||
+		json_is_true(json_object_get(sb->doc, "ephemeral"))) {
+		if (sb->state == SANDBOX_STOPPED)
+			sb->state = SANDBOX_FAILED;
+		(void)sandbox_remove(sb, NULL);
+		return;
+	}
+	execs_lost(sb, "lost", "the machine or the keeper went down");
+	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	sandbox_set_time(sb, "stopped");
+	(void)sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+		json_pack("{s:s}", "reason", "its processes were gone when the server started"),
+		NULL);
+}
+
+static void recover_one(struct sandbox *sb)
+{
+	struct keeper *k;
+	struct err err;
+
+	if (json_is_true(json_object_get(sb->doc, "rewinding")) &&
+		sandbox_discard_live(sb, &err) < 0)
+		log_error("sandbox", "finish the rewind of '%s': %s", sb->name, err.msg);
+	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED)
+		return;
+	k = keeper_adopt(sb->srv, sb->id, NULL);
+	if (k != NULL && sb->state != SANDBOX_REMOVING && !unborn(sb)) {
+		const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
+
+		if (state != NULL && (str_eq(state, "running") || str_eq(state, "paused")) &&
+			!json_is_true(json_object_get(k->hello_doc, "init_gone"))) {
+			adopt(sb, k);
+			return;
+		}
+	}
+	if (k != NULL) {
+		keeper_end(k);
+		keeper_unref(k);
+	}
+	bury(sb);
+}
+
+void sandboxes_recover(struct server *srv)
+{
+	list_for_each (&srv->sandboxes, node, next) {
+		struct sandbox *sb = sandbox_ref(list_entry(node, struct sandbox, node));
+
+		if (sandbox_lock(sb, NULL) == 0) {
+			recover_one(sb);
+			sandbox_unlock(sb);
+		}
+		sandbox_unref(sb);
+	}
+}

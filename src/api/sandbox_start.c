@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/sandbox_start.c - letting a sandbox run: claiming a keeper, giving it the specification. */
+#include "api/sandbox_parts.h"
+#include "base/str.h"
+
+void sandbox_drop_keeper(struct sandbox *sb)
+{
+	struct keeper *k = sb->keeper;
+
+	if (k == NULL)
+		return;
+	list_for_each (&sb->execs, node, next)
+		list_entry(node, struct exec, node)->archived = true;
+	keeper_end(k);
+	if (sb->keeper == k)
+		sb->keeper = NULL;
+	keeper_unref(k);
+}
+
+static void start_failed(struct sandbox *sb, bool remove, const struct err *why)
+{
+	json_t *error = err_to_json(why);
+
+	sandbox_drop_keeper(sb);
+	(void)json_object_set(sb->doc, "error", error);
+	(void)sandbox_move(
+		sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED, json_pack("{s:o}", "error", error), NULL);
+	if (remove)
+		(void)sandbox_remove(sb, NULL);
+}
+
+int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err *err)
+{
+	json_int_t pid = json_integer_value(json_object_get(ok, "init_pid"));
+	json_t *disk = json_object_get(ok, "disk");
+
+	process_source_drain(sb->srv->processes);
+	process_source_bind(sb->srv->processes, sb->id, (pid_t)pid, NULL);
+	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
+	(void)json_object_set_new(sb->doc, "init_pid", json_integer(pid));
+	(void)json_object_del(sb->doc, "error");
+	if (disk != NULL)
+		(void)json_object_set(sb->doc, "disk", disk);
+	sandbox_set_time(sb, "started");
+	sb->running_since_ns = clock_now_ns();
+	return sandbox_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED,
+		json_pack("{s:I,s:b}", "init_pid", pid, "warm", (int)warm), err);
+}
+
+int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
+{
+	const char *image = json_string_value(json_object_get(sb->doc, "image"));
+	bool warm = sb->keeper != NULL && sb->keeper->prepared;
+	json_t *ok = NULL;
+	int rc = 0;
+
+	if (sb->state != SANDBOX_CREATING)
+		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
+	if (rc == 0 && sb->keeper == NULL) {
+		sb->keeper = keeper_new(sb->srv, sb->id,
+			(int)json_integer_value(json_object_get(sb->doc, "slot")), err);
+		if (sb->keeper == NULL) {
+			rc = -EIO;
+		} else {
+			sb->keeper->claimed = true;
+			sb->keeper->sandbox = sb;
+		}
+	}
+	if (rc == 0)
+		rc = sandbox_check_mask(sb->srv, image, err);
+	if (rc == 0)
+		rc = keeper_ready(sb->keeper, err);
+	if (rc == 0)
+		rc = framelink_call(&sb->keeper->link,
+			json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb)),
+			clock_now_ns() + CALL_NS, &ok, err);
+	if (rc == 0)
+		rc = sandbox_started(sb, ok, warm, err);
+	json_decref(ok);
+	if (rc < 0) {
+		struct err why = *err;
+
+		err_context(err, "start sandbox '%s'", sb->name);
+		start_failed(sb, remove_on_failure, &why);
+	}
+	return rc;
+}
