@@ -28,9 +28,6 @@ static void terminate_execs(struct sandbox *sb, uint64_t grace_ms)
 
 int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, struct err *err)
 {
-	struct framecall call;
-	json_t *usage = NULL;
-
 	if (sb->keeper == NULL)
 		return err_raise(err, ERR_STATE, "sandbox '%s' is %s", sb->name,
 			sandbox_state_name(sb->state));
@@ -38,16 +35,11 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 		terminate_execs(sb, grace_ms);
 	if (sb->keeper == NULL)
 		return err_raise(err, ERR_STATE, "sandbox '%s' ended by itself", sb->name);
-	if (!sb->keeper->link.dead && sb->state != SANDBOX_CREATING) {
-		framelink_call_begin(&sb->keeper->link, &call, json_pack("{s:s}", "verb", "usage"));
-		(void)!framelink_call_end(
-			&sb->keeper->link, &call, clock_now_ns() + CALL_NS, &usage, NULL);
-		if (!sb->in_run)
-			execs_save_output(sb);
-	}
+	if (!sb->keeper->link.dead && sb->state != SANDBOX_CREATING && !sb->in_run)
+		execs_save_output(sb);
 	(void)fault("sandbox.stop.before");
-	sandbox_usage_keep(sb, usage);
-	json_decref(usage);
+	if (sb->state != SANDBOX_CREATING)
+		sandbox_usage_keep(sb);
 	sandbox_drop_keeper(sb);
 	execs_lost(sb, "killed", "the sandbox was stopped");
 	sandbox_set_time(sb, "stopped");
@@ -129,7 +121,7 @@ static void lost_main(void *arg)
 				"the first process of sandbox '%s' ended, and with it all others",
 				sb->name);
 			error = err_to_json(&why);
-			sandbox_usage_keep(sb, NULL);
+			sandbox_usage_keep(sb);
 			sandbox_drop_keeper(sb);
 			execs_lost(sb, "lost", "the sandbox ended unasked");
 			(void)json_object_set(sb->doc, "error", error);

@@ -20,7 +20,7 @@ int sandbox_check_mask(struct server *srv, const char *image, struct err *err);
 /** sandbox_drop_keeper() - end its keeper, if it has one; its execs' output is no longer there. Context: waits. */
 void sandbox_drop_keeper(struct sandbox *sb);
 
-/** sandbox_usage_keep() - its run is over: add @now (what the keeper said at the end, or NULL) to the kept totals. */
-void sandbox_usage_keep(struct sandbox *sb, const json_t *now);
+/** sandbox_usage_keep() - its run is over: add what its keeper, if it still answers, counted to the totals that are kept. Context: waits. */
+void sandbox_usage_keep(struct sandbox *sb);
 
 #endif

@@ -22,7 +22,6 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 		process_source_follow(sb->srv->processes, sb->id, (pid_t)keeper_pid);
 	process_source_bind(sb->srv->processes, sb->id, (pid_t)init_pid, NULL);
 	execs_adopt(sb, json_object_get(k->hello_doc, "execs"));
-	sb->running_since_ns = clock_now_ns();
 	sb->state = state != NULL && str_eq(state, "paused") ? SANDBOX_PAUSED : SANDBOX_RUNNING;
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(init_pid));
 	(void)sandbox_move(sb, sb->state, EVENT_SANDBOX_ADOPTED,
@@ -53,6 +52,8 @@ static void bury(struct sandbox *sb)
 		(void)sandbox_remove(sb, NULL);
 		return;
 	}
+	if (sb->state != SANDBOX_CREATING)
+		sandbox_usage_keep(sb);
 	execs_lost(sb, "lost", "the machine or the keeper went down");
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
 	sandbox_set_time(sb, "stopped");

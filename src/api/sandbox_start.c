@@ -42,7 +42,6 @@ int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err 
 	if (disk != NULL)
 		(void)json_object_set(sb->doc, "disk", disk);
 	sandbox_set_time(sb, "started");
-	sb->running_since_ns = clock_now_ns();
 	return sandbox_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED,
 		json_pack("{s:I,s:b}", "init_pid", pid, "warm", (int)warm), err);
 }

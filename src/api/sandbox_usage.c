@@ -1,55 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api/sandbox_usage.c - what a sandbox consumed, over all the times that it ran. */
+/*
+ * api/sandbox_usage.c - what a sandbox consumed, over all the times that it ran.
+ *
+ * While it runs its keeper counts (sandbox/meter.h, the cgroup); when it stops the last count is added to the totals in its document. A run whose keeper died before it could
+ * say anything is missing from the totals, and they say so (`incomplete`).
+ */
 #include "api/sandbox_parts.h"
 
-/* Counters of a sandbox that ran several times add up; those that are no sums take the last value. */
-void sandbox_usage_keep(struct sandbox *sb, const json_t *now)
-{
-	json_t *kept = json_object_get(sb->doc, "usage");
-	json_int_t running_ms = (json_int_t)((clock_now_ns() - sb->running_since_ns) / NS_PER_MS);
+static const char *const sums[] = { "running_ms", "cpu_us", "output_bytes", "oom_kills",
+	"forks_refused", "memory_samples" };
+static const char *const peaks[] = { "memory_peak_bytes", "memory_gap_ms" };
 
-	if (kept == NULL) {
-		kept = json_object();
-		(void)json_object_set_new(sb->doc, "usage", kept);
-	}
-	(void)json_object_set_new(kept, "running_ms",
-		json_integer(json_integer_value(json_object_get(kept, "running_ms")) + running_ms));
-	(void)json_object_set_new(kept, "cpu_us",
-		json_integer(json_integer_value(json_object_get(kept, "cpu_us")) +
-			     json_integer_value(json_object_get(now, "cpu_us"))));
-	(void)json_object_set_new(kept, "output_bytes",
-		json_integer(json_integer_value(json_object_get(kept, "output_bytes")) +
-			     json_integer_value(json_object_get(now, "output_bytes"))));
-	if (json_integer_value(json_object_get(now, "memory_peak_bytes")) >
-		json_integer_value(json_object_get(kept, "memory_peak_bytes")))
-		(void)json_object_set(
-			kept, "memory_peak_bytes", json_object_get(now, "memory_peak_bytes"));
+static void set_sum(json_t *to, const json_t *a, const json_t *b, const char *member)
+{
+	json_int_t x = json_integer_value(json_object_get(a, member)),
+		   y = json_integer_value(json_object_get(b, member));
+
+	(void)json_object_set_new(to, member, json_integer(x + y));
+}
+
+static void set_peak(json_t *to, const json_t *a, const json_t *b, const char *member)
+{
+	json_t *x = json_object_get(a, member), *y = json_object_get(b, member);
+
+	(void)json_object_set(to, member,
+		json_integer_value(x) > json_integer_value(y) ? x
+		: y != NULL                                   ? y
+							      : x);
+}
+
+/* The totals of two stretches of time; either may be NULL. */
+static json_t *add_up(const json_t *kept, const json_t *now)
+{
+	json_t *all = json_object();
+
+	for (size_t i = 0; i < ARRAY_SIZE(sums); i++)
+		set_sum(all, kept, now, sums[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(peaks); i++)
+		set_peak(all, kept, now, peaks[i]);
+	(void)json_object_set_new(all, "memory_gb_seconds",
+		json_real(json_real_value(json_object_get(kept, "memory_gb_seconds")) +
+			  json_real_value(json_object_get(now, "memory_gb_seconds"))));
+	(void)json_object_set_new(
+		all, "incomplete", json_boolean(json_is_true(json_object_get(kept, "incomplete"))));
+	return all;
+}
+
+/* What the keeper has counted; NULL with @err set (which may be NULL) when it does not answer. */
+static json_t *ask_keeper(struct sandbox *sb, struct err *err)
+{
+	struct framecall call;
+	json_t *now = NULL;
+
+	framelink_call_begin(&sb->keeper->link, &call, json_pack("{s:s}", "verb", "usage"));
+	return framelink_call_end(&sb->keeper->link, &call, clock_now_ns() + CALL_NS, &now, err) < 0
+		       ? NULL
+		       : now;
+}
+
+void sandbox_usage_keep(struct sandbox *sb)
+{
+	bool there = sb->keeper != NULL && !sb->keeper->link.dead;
+	json_t *now = there ? ask_keeper(sb, NULL) : NULL;
+	json_t *all = add_up(json_object_get(sb->doc, "usage"), now);
+
+	if (now == NULL)
+		(void)json_object_set_new(all, "incomplete", json_true());
+	json_decref(now);
+	(void)json_object_set_new(sb->doc, "usage", all);
 }
 
 json_t *sandbox_usage_now(struct sandbox *sb, struct err *err)
 {
-	json_t *kept = json_object_get(sb->doc, "usage"), *now = NULL, *out;
-	json_int_t running = json_integer_value(json_object_get(kept, "running_ms"));
 	bool live =
 		sb->keeper != NULL && (sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED);
+	json_t *now = live ? ask_keeper(sb, err) : NULL, *all;
 
-	if (live && framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "usage"),
-			    clock_now_ns() + CALL_NS, &now, err) < 0)
+	if (live && now == NULL)
 		return NULL;
-	out = now != NULL ? now : json_object();
-	(void)json_object_set_new(out, "cpu_us",
-		json_integer(json_integer_value(json_object_get(out, "cpu_us")) +
-			     json_integer_value(json_object_get(kept, "cpu_us"))));
-	(void)json_object_set_new(out, "output_bytes",
-		json_integer(json_integer_value(json_object_get(out, "output_bytes")) +
-			     json_integer_value(json_object_get(kept, "output_bytes"))));
-	if (live)
-		running += (json_int_t)((clock_now_ns() - sb->running_since_ns) / NS_PER_MS);
-	else
-		(void)json_object_set(
-			out, "memory_peak_bytes", json_object_get(kept, "memory_peak_bytes"));
-	(void)json_object_set_new(out, "running_ms", json_integer(running));
-	(void)json_object_set_new(out, "sandbox", json_string(sb->id));
-	(void)json_object_set_new(out, "live", json_boolean(live));
-	return out;
+	all = add_up(json_object_get(sb->doc, "usage"), now);
+	(void)json_object_update_missing(all, now);
+	json_decref(now);
+	(void)json_object_set_new(all, "sandbox", json_string(sb->id));
+	(void)json_object_set_new(all, "live", json_boolean(live));
+	return all;
 }

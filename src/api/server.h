@@ -73,7 +73,6 @@ struct sandbox {
 	bool in_run; /* owned by a run stream: its end is the stream's business */
 	struct waiters changed;
 	unsigned int refs;
-	uint64_t running_since_ns;
 };
 
 /** exec_sink - receives the frames of an exec that arrive on the keeper's main connection. */
@@ -344,7 +343,7 @@ json_t *sandbox_stack(const struct sandbox *sb, size_t tree, bool upper);
 json_t *stack_of(struct server *srv, json_t *layers, const char *image, const char *source,
 	const char *live, size_t tree);
 
-/** sandbox_usage_total() - add what the keeper said at the end to the kept totals. */
+/** sandbox_usage_now() - totals until now, of all its runs; a new reference, NULL with @err set when its keeper does not answer. Context: waits. */
 json_t *sandbox_usage_now(struct sandbox *sb, struct err *err);
 
 /** sandbox_keeper_lost() - its keeper ended unasked. On the loop. */

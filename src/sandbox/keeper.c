@@ -209,7 +209,7 @@ static void watch_all(const struct keeper *k, struct watch *w)
 
 static int next_timeout_ms(const struct keeper *k)
 {
-	uint64_t first = UINT64_MAX, now;
+	uint64_t first = k->memory.begun_ns != 0 ? k->memory.due_ns : UINT64_MAX, now;
 
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
@@ -259,6 +259,15 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		keeper_accept(k);
 }
 
+/* At the end of a round: whoever waits for an answer has it by now. */
+static void read_memory(struct keeper *k)
+{
+	uint64_t now = clock_now_ns();
+
+	if (k->memory.begun_ns != 0 && k->memory.due_ns <= now)
+		meter_add(&k->memory, now, cgroup_memory(&k->box.cgroup));
+}
+
 static void loop(struct keeper *k)
 {
 	struct watch w = { 0 };
@@ -271,6 +280,7 @@ static void loop(struct keeper *k)
 		keeper_check_deadlines(k);
 		keeper_pump(k);
 		keeper_close_broken(k);
+		read_memory(k);
 	}
 	free(w.fds);
 }

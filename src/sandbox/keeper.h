@@ -15,6 +15,7 @@
 #include "codec/frame.h"
 #include "sandbox/box.h"
 #include "sandbox/exec.h"
+#include "sandbox/meter.h"
 #include <jansson.h>
 
 #define KEEPER_PROTOCOL   1
@@ -82,6 +83,7 @@ struct keeper {
 	uint64_t events_lost;
 	size_t events_sent;        /* how many of @events the primary connection has got */
 	uint64_t output_forgotten; /* bytes of output of execs that are no longer kept */
+	struct meter memory;       /* from `start` on */
 };
 
 /** struct keeper_settings - texts of the environment (docs/design/0001), NULL where unset; borrowed for ever. */
@@ -113,6 +115,9 @@ void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *
 
 /** keeper_hello() - the hello object; new reference. */
 json_t *keeper_hello(const struct keeper *k) attr_must_use;
+
+/** keeper_usage() - what the sandbox has consumed until now; new reference. Takes a reading of the memory. */
+json_t *keeper_usage(struct keeper *k) attr_must_use;
 
 /** keeper_send_json() - queue @object (reference taken) as a frame. */
 void keeper_send_json(struct conn *c, enum frame_type type, uint16_t channel, json_t *object);

@@ -88,6 +88,7 @@ static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
 	if (keeper_needed_from(k, e) == e->ring.end)
 		exec_drain(e);
 	exec_ended(e, &k->box, d->wait_status, d->cpu_us);
+	meter_wake(&k->memory, clock_now_ns());
 	report_end(k, e);
 	if (!cgroup_leaf_populated(&k->box.cgroup, e->leaf))
 		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
@@ -205,6 +206,7 @@ void keeper_finish_launch(struct keeper *k)
 		json_decref(p->argv);
 	} else {
 		exec_started(e, reply.pid);
+		meter_wake(&k->memory, clock_now_ns());
 		(void)json_object_set_new(p->argv, "pid", json_integer(reply.pid));
 		keeper_event(k, "exec.started", e->id, p->argv);
 		keeper_reply(p->conn, p->request, json_pack("{s:i}", "pid", reply.pid));

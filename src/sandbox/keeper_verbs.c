@@ -67,6 +67,7 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 			&err, ERR_INVALID, "start: the specification is for sandbox '%s'", spec.id);
 	if (err.code == ERR_NONE && box_start(&k->box, &spec, &err) == 0) {
 		keeper_move(k, KEEPER_RUNNING);
+		meter_start(&k->memory, clock_now_ns());
 		keeper_event(k, "sandbox.started", NULL,
 			json_pack("{s:i}", "init_pid", k->box.init_pid));
 		keeper_reply(c, id, json_pack("{s:i}", "init_pid", k->box.init_pid));
@@ -257,31 +258,47 @@ static void verb_thaw(
 		freeze(k, c, id, false);
 }
 
-static void set_counter(json_t *o, const char *key, uint64_t value)
+static json_t *counter_or_null(uint64_t value)
 {
-	(void)json_object_set_new(
-		o, key, value == UINT64_MAX ? json_null() : json_integer((json_int_t)value));
+	return value == UINT64_MAX ? json_null() : json_integer((json_int_t)value);
+}
+
+static uint64_t all_output(const struct keeper *k)
+{
+	uint64_t bytes = k->output_forgotten;
+
+	list_for_each (&k->execs, pos, next)
+		bytes += list_entry(pos, struct exec, node)->ring.end;
+	return bytes;
+}
+
+json_t *keeper_usage(struct keeper *k)
+{
+	uint64_t now = clock_now_ns();
+	struct cgroup_usage u;
+	json_t *o;
+
+	cgroup_usage(&k->box.cgroup, &u);
+	meter_add(&k->memory, now, u.memory_bytes);
+	o = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "cpu_us",
+		counter_or_null(u.cpu_us), "memory_bytes", counter_or_null(u.memory_bytes),
+		"memory_peak_bytes", counter_or_null(u.memory_peak_bytes), "pids",
+		counter_or_null(u.pids), "oom_kills", counter_or_null(u.oom_kills), "forks_refused",
+		counter_or_null(u.pids_refused), "disk_bytes",
+		counter_or_null(box_disk_bytes(&k->box)), "output_bytes", (json_int_t)all_output(k),
+		"running_ms", (json_int_t)((now - k->memory.begun_ns) / NS_PER_MS),
+		"memory_samples", (json_int_t)k->memory.samples, "memory_gap_ms",
+		(json_int_t)(k->memory.longest_ns / NS_PER_MS));
+	BUG_ON(o == NULL);
+	(void)json_object_set_new(o, "memory_gb_seconds",
+		k->memory.samples > 0 ? json_real(k->memory.byte_seconds / 1e9) : json_null());
+	return o;
 }
 
 static void verb_usage(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
-	struct cgroup_usage u;
-	uint64_t output = k->output_forgotten;
-	json_t *o = json_object();
-
-	list_for_each (&k->execs, pos, next)
-		output += list_entry(pos, struct exec, node)->ring.end;
-	cgroup_usage(&k->box.cgroup, &u);
-	set_counter(o, "cpu_us", u.cpu_us);
-	set_counter(o, "memory_bytes", u.memory_bytes);
-	set_counter(o, "memory_peak_bytes", u.memory_peak_bytes);
-	set_counter(o, "pids", u.pids);
-	set_counter(o, "oom_kills", u.oom_kills);
-	set_counter(o, "forks_refused", u.pids_refused);
-	set_counter(o, "disk_bytes", box_disk_bytes(&k->box));
-	set_counter(o, "output_bytes", output);
-	keeper_reply(c, id, o);
+	keeper_reply(c, id, keeper_usage(k));
 }
 
 static void verb_status(

@@ -447,19 +447,25 @@ void cgroup_refusals(const struct cgroup *cg, struct cgroup_usage *ret)
 	ret->pids_refused = key_or_zero(pids, "pids.events", "max");
 }
 
+uint64_t cgroup_memory(const struct cgroup *cg)
+{
+	return cg->controllers
+		       ? number_or(cg->box, "memory.current", UINT64_MAX)
+		       : number_or(cg->v1[CGROUP_V1_MEMORY], "memory.usage_in_bytes", UINT64_MAX);
+}
+
 void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret)
 {
 	const char *memory = cg->v1[CGROUP_V1_MEMORY], *pids = cg->v1[CGROUP_V1_PIDS];
 
-	*ret = (struct cgroup_usage){ .cpu_us = cgroup_leaf_cpu_us(cg, NULL) };
+	*ret = (struct cgroup_usage){ .cpu_us = cgroup_leaf_cpu_us(cg, NULL),
+		.memory_bytes = cgroup_memory(cg) };
 	cgroup_refusals(cg, ret);
 	if (cg->controllers) {
-		ret->memory_bytes = number_or(cg->box, "memory.current", UINT64_MAX);
 		ret->memory_peak_bytes = number_or(cg->box, "memory.peak", UINT64_MAX);
 		ret->pids = number_or(cg->box, "pids.current", UINT64_MAX);
 		return;
 	}
-	ret->memory_bytes = number_or(memory, "memory.usage_in_bytes", UINT64_MAX);
 	ret->memory_peak_bytes = number_or(memory, "memory.max_usage_in_bytes", UINT64_MAX);
 	ret->pids = number_or(pids, "pids.current", UINT64_MAX);
 }

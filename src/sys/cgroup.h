@@ -90,6 +90,9 @@ uint64_t cgroup_leaf_oom_kills(const struct cgroup *cg, const char *name);
 /** cgroup_refusals() - only @oom_kills and @pids_refused of struct cgroup_usage: cheap enough for every exec. */
 void cgroup_refusals(const struct cgroup *cg, struct cgroup_usage *ret);
 
+/** cgroup_memory() - bytes that the kernel counts as the payload's now; UINT64_MAX when unknown. */
+uint64_t cgroup_memory(const struct cgroup *cg);
+
 /** cgroup_usage() - read all counters. */
 void cgroup_usage(const struct cgroup *cg, struct cgroup_usage *ret);
 

@@ -85,43 +85,60 @@ static void line(struct buf *out, const char *what, const char *value)
 	buf_char(out, '\n');
 }
 
+static void put_memory(struct buf *out, const json_t *u)
+{
+	struct buf v = BUF_INIT(4096);
+
+	if (json_is_integer(json_object_get(u, "memory_bytes"))) {
+		text_size(&v, cli_number(u, "memory_bytes"));
+		buf_str(&v, " now, ");
+	}
+	text_size(&v, cli_number(u, "memory_peak_bytes"));
+	buf_str(&v, " at most");
+	if (json_is_number(json_object_get(u, "memory_gb_seconds")))
+		buf_fmt(&v, ", %.4f GB-seconds (%llu readings, at most %.1f s apart)",
+			json_number_value(json_object_get(u, "memory_gb_seconds")),
+			(unsigned long long)cli_number(u, "memory_samples"),
+			(double)cli_number(u, "memory_gap_ms") / 1000);
+	line(out, "memory", buf_cstr(&v));
+	buf_free(&v);
+}
+
+static void put_disk(struct buf *out, const json_t *u)
+{
+	struct buf v = BUF_INIT(4096);
+
+	if (!json_is_integer(json_object_get(u, "disk_bytes")))
+		return;
+	text_size(&v, cli_number(u, "disk_bytes"));
+	buf_fmt(&v, " in %llu files", (unsigned long long)cli_number(u, "inodes"));
+	line(out, "disk", buf_cstr(&v));
+	buf_free(&v);
+}
+
 int cmd_usage(struct cli *cli)
 {
 	cleanup_free char *target = cli_target("/v1/sandboxes/%s/usage", cli->args.positional[0]);
 	cleanup_json json_t *u = NULL;
-	struct buf out = BUF_INIT(65536), v = BUF_INIT(4096);
+	struct buf out = BUF_INIT(65536);
 	int rc = cli_get(cli, target, &u);
 
 	if (rc < 0)
 		return rc;
 	if (cli->json)
 		return cli_print_json(u);
-	buf_fmt(&v, "%.3f s", (double)cli_number(u, "cpu_us") / 1e6);
-	line(&out, "processor", buf_cstr(&v));
-	buf_reset(&v);
-	text_size(&v, cli_number(u, "memory_bytes"));
-	buf_str(&v, " now, ");
-	text_size(&v, cli_number(u, "memory_peak_bytes"));
-	buf_str(&v, " at most");
-	if (json_is_number(json_object_get(u, "memory_gb_seconds")))
-		buf_fmt(&v, ", %.4f GB-seconds",
-			json_number_value(json_object_get(u, "memory_gb_seconds")));
-	line(&out, "memory", buf_cstr(&v));
-	buf_reset(&v);
-	buf_fmt(&v, "%llu", (unsigned long long)cli_number(u, "pids"));
-	line(&out, "processes", buf_cstr(&v));
-	buf_reset(&v);
-	text_size(&v, cli_number(u, "disk_bytes"));
-	buf_fmt(&v, " in %llu files", (unsigned long long)cli_number(u, "inodes"));
-	line(&out, "disk", buf_cstr(&v));
-	buf_reset(&v);
-	text_size(&v, cli_number(u, "output_bytes"));
-	line(&out, "output", buf_cstr(&v));
-	buf_reset(&v);
-	buf_fmt(&v, "%.1f s%s", (double)cli_number(u, "running_ms") / 1000,
+	buf_fmt(&out, "%-14s%.3f s\n", "processor", (double)cli_number(u, "cpu_us") / 1e6);
+	put_memory(&out, u);
+	if (json_is_integer(json_object_get(u, "pids")))
+		buf_fmt(&out, "%-14s%llu\n", "processes",
+			(unsigned long long)cli_number(u, "pids"));
+	put_disk(&out, u);
+	buf_fmt(&out, "%-14s", "output");
+	text_size(&out, cli_number(u, "output_bytes"));
+	buf_fmt(&out, "\n%-14s%.1f s%s\n", "running", (double)cli_number(u, "running_ms") / 1000,
 		json_is_false(json_object_get(u, "live")) ? ", stopped" : "");
-	line(&out, "running", buf_cstr(&v));
-	buf_free(&v);
+	if (json_is_true(json_object_get(u, "incomplete")))
+		line(&out, "incomplete", "a run ended without a report; it is not counted");
 	return cli_print(cli, &out);
 }
 
