@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: gateway/gateway.h - the gateway of one sandbox: its configuration, its events, its limits. One thread; all of it on the loop.
+ *
+ * It lives as long as its keeper. Configuration comes over connections that cayd opens (docs/design/0007); while there is none, nothing is accepted.
+ */
+#ifndef CAY_GATEWAY_GATEWAY_H
+#define CAY_GATEWAY_GATEWAY_H
+
+#include "base/id.h"
+#include "base/list.h"
+#include "io/fiber.h"
+#include "policy/policy.h"
+
+#include <jansson.h>
+
+#define GATEWAY_CONNS_MAX \
+	1024 /* open connections of the sandbox; more wait in the listener's queue */
+#define GATEWAY_EVENTS_MAX 4096         /* not acknowledged; when full, nothing new is accepted */
+#define GATEWAY_MEMORY_MAX (384U << 20) /* RLIMIT_DATA */
+
+struct names;
+struct dialer;
+struct link;
+struct control;
+
+struct gateway {
+	uv_loop_t *loop;
+	char sandbox[ID_LEN + 1];
+	char boot[ID_LEN + 1];   /* of this process: makes event numbers unique */
+	struct policy *policy;   /* NULL until cayd has sent one */
+	uint64_t policy_version; /* changes with every new policy */
+	json_t *config; /* what cayd sent last, see 0007 "configuration"; members are read by whoever owns them */
+	struct names *names;     /* names.h */
+	struct dialer *dialer;   /* dial.h */
+	struct link *keeper;     /* to the keeper */
+	struct control *control; /* to cayd */
+	struct list conns;
+	size_t n_conns;
+	struct waiters changed; /* configuration came, or room for events or connections */
+	void *proxy;            /* the HTTP side's own: CA, leaves, upstream pools */
+};
+
+/**
+ * gateway_event() - emit an event of the sandbox; it is kept until cayd has journalled it.
+ * @type: a wire name of defs/events.def. @exec: id, NULL or "" when unknown. @data: stolen; gets "id", unique for ever. No secret may be in it.
+ */
+void gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data);
+
+/** gateway_congested() - too many events wait for cayd: accept nothing new. */
+bool gateway_congested(const struct gateway *gw);
+
+/**
+ * gateway_state() - tell cayd a part of the state that must survive this process, forks and snapshots.
+ * @part: "names", "ca", "budgets", …: cayd keeps the last object of each part and sends all of them back as config.state. @value: stolen.
+ */
+void gateway_state(struct gateway *gw, const char *part, json_t *value);
+
+/** gateway_config_changed_fn - called after @gw->policy, @gw->config were replaced. */
+typedef void gateway_config_changed_fn(struct gateway *gw);
+
+/** gateway_on_config() - register @fn (at most 8); also called once for the first configuration. Before gateway_run(). */
+void gateway_on_config(gateway_config_changed_fn *fn);
+
+/** gateway_run() - be the gateway whose keeper is on descriptor %LINK_FD. Return: exit status. */
+int gateway_run(void);
+
+#endif
