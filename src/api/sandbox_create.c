@@ -2,6 +2,7 @@
 /* api/sandbox_create.c - from a request to a new sandbox in the catalogue: name, mounts, limits, document, keeper. */
 #include "api/sandbox_parts.h"
 #include "base/ablate.h"
+#include "base/credential.h"
 #include "base/fault.h"
 #include "base/str.h"
 
@@ -83,6 +84,25 @@ static json_t *mounts_from(const json_t *request, struct err *err)
 		return NULL;
 	}
 	return list;
+}
+
+/* By the text alone; the keeper, which may look everywhere, judges what is really there. */
+static int check_exposed(const struct server *srv, const json_t *request, struct err *err)
+{
+	json_t *v;
+	size_t i;
+
+	json_array_foreach (json_object_get(request, "expose"), i, v) {
+		const char *path = json_string_value(v), *what = credential_place(path);
+
+		if (what == NULL &&
+			(str_path_under(path, srv->state) || str_path_under(path, srv->run) ||
+				str_path_under(srv->state, path) || str_path_under(srv->run, path)))
+			what = "cay's own files";
+		if (what != NULL && !ablated("expose_credentials"))
+			return credential_refuse(path, what, err);
+	}
+	return 0;
 }
 
 /* Can the pool hold a sandbox to a number of bytes? */
@@ -250,7 +270,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 
 	if (image == NULL || sandbox_check_mask(srv, image, err) < 0 ||
 		env_check(json_object_get(request, "env"), err) < 0 ||
-		choose_name(srv, request, name, err) < 0)
+		check_exposed(srv, request, err) < 0 || choose_name(srv, request, name, err) < 0)
 		return NULL;
 	mounts = mounts_from(request, err);
 	if (mounts == NULL)

@@ -71,8 +71,9 @@ static json_t *spec_mounts(const struct sandbox *sb)
 		(void)json_array_append_new(list, copy);
 	}
 	json_array_foreach (json_object_get(sb->doc, "expose"), i, path)
-		(void)json_array_append_new(list,
-			json_pack("{s:O,s:O,s:s}", "source", path, "target", path, "mode", "ro"));
+		(void)json_array_append_new(
+			list, json_pack("{s:O,s:O,s:s,s:b}", "source", path, "target", path, "mode",
+				      "ro", "exposed", 1));
 	return list;
 }
 

@@ -2,6 +2,7 @@
 #include "sandbox/rootfs.h"
 #include "base/ablate.h"
 #include "base/buf.h"
+#include "base/credential.h"
 #include "base/str.h"
 #include "sandbox/overlay.h"
 #include "sandbox/ownermap.h"
@@ -15,6 +16,7 @@
 #include <dirent.h>
 #include <limits.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
@@ -304,12 +306,30 @@ static int clone_writable(const struct rootfs *r, const char *dir)
 	return userns < 0 ? userns : clone_mapped(r, dir, userns);
 }
 
+/* The server has judged the text; here, where everything can be looked at, what the path really is. */
+static int check_exposed(const struct rootfs *r, const char *path, struct err *err)
+{
+	cleanup_free char *real = realpath(path, NULL), *state = realpath(r->state, NULL);
+	const char *what = credential_at(path);
+
+	if (what == NULL && real != NULL && state != NULL &&
+		(str_path_under(real, state) || str_path_under(state, real)))
+		what = "cay's own files";
+	if (what == NULL || ablated("expose_credentials"))
+		return 0;
+	return credential_refuse(path, what, err);
+}
+
 static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struct err *err)
 {
 	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-	cleanup_fd int mount =
-		m->mode == MOUNT_RW ? clone_writable(r, m->source) : clone_layer(r, m->source);
-	int rc = mount;
+	cleanup_fd int mount = -1;
+	int rc = m->exposed ? check_exposed(r, m->source, err) : 0;
+
+	if (rc < 0)
+		return rc;
+	mount = m->mode == MOUNT_RW ? clone_writable(r, m->source) : clone_layer(r, m->source);
+	rc = mount;
 
 	if (m->mode == MOUNT_RO && !ablated("readonly_mounts"))
 		attrs |= MOUNT_ATTR_RDONLY;

@@ -94,6 +94,7 @@ static int parse_mount(const json_t *o, struct spec_mount *m, unsigned int *tree
 		str_path_under(target, "/dev"))
 		return err_raise(err, ERR_INVALID,
 			"mount at '%s': the sandbox's own /proc, /sys and /dev stay", target);
+	m->exposed = json_is_true(json_object_get(o, "exposed"));
 	m->source = str_dup(source);
 	m->target = str_dup(target);
 	if (str_eq(mode, "cow")) {

@@ -30,6 +30,7 @@ struct spec_mount {
 	char *target; /* absolute, clean path inside */
 	enum spec_mount_mode mode;
 	struct spec_layers lower; /* cow only: layers above @source */
+	bool exposed;             /* shown by `expose`: no place of credentials may be */
 	unsigned int tree;        /* cow only: number of its tree in the live directory, from 1 */
 };
 

@@ -98,6 +98,21 @@ def test_wrong_types_and_values_out_of_range(instance):
     equal(state(instance), before)
 
 
+def test_places_of_credentials_are_not_exposed(instance, tmp):
+    before = state(instance)
+    os.makedirs(os.path.join(tmp, "home", ".ssh"))
+    os.symlink(os.path.join(tmp, "home", ".ssh"), os.path.join(tmp, "link"))
+    for place in ("/root/.ssh", "/home/u/.aws/sso", "/etc", "/", "/home", os.path.join(tmp, "home", ".ssh"), os.path.join(tmp, "home"), os.path.join(tmp, "link"),
+                  instance.state, instance.run, os.path.dirname(instance.state)):
+        error = refused(instance, "POST", "/v1/sandboxes", json.dumps({"expose": [place]}).encode(), code="denied")
+        assert place in error["message"], (place, error)
+    equal(state(instance), before)
+    tools = os.path.join(tmp, "tools")
+    os.makedirs(tools)
+    with instance.sandbox(expose=[tools]) as box:
+        equal(instance.ok(box, f"test -d {tools} && echo there"), "there\n")
+
+
 def test_bad_execs_change_nothing(instance):
     with instance.sandbox() as box:
         for body in ({}, {"argv": []}, {"argv": "true"}, {"argv": [1]}, {"argv": ["a\0b"]}, {"argv": ["true"], "cwd": "relative"},

@@ -718,6 +718,27 @@ def fs_07b(session):
     return verdict(found, "harmless outside")
 
 
+@case("FS-18", "asks the API to expose places of credentials, by name, by links, as a whole", "denied", "secret of such a place; sandboxes")
+def fs_18(session):
+    found, home = [], os.path.join(session.top, "home")
+    os.makedirs(os.path.join(home, ".ssh"), exist_ok=True)
+    with open(os.path.join(home, ".ssh", "id_ed25519"), "w", encoding="ascii") as f:
+        f.write(session.host.secret)
+    link = os.path.join(session.top, "harmless")
+    if not os.path.islink(link):
+        os.symlink(os.path.join(home, ".ssh"), link)
+    for place in (os.path.join(home, ".ssh"), link, home, session.instance.state, os.path.dirname(session.instance.state), "/", "/etc", "/home", "/var/lib"):
+        status, code, text, _ = refused(session, "POST", "/v1/sandboxes", {"name": "fs18-" + os.urandom(3).hex(), "expose": [place]})
+        if status < 400:
+            box = json.loads(text)
+            _, out = session.shell(box, f"cat {place}/id_ed25519 {place}/.ssh/id_ed25519; ls {place} | wc -l")
+            found.append(f"{place} is exposed" + (", the secret was read" if session.host.secret in out else ""))
+            session.remove(box)
+        elif code != "denied":
+            found.append(f"{place}: {status} {code}")
+    return verdict(found + alive(session))
+
+
 @case("FS-10", "overlay attributes in its layer, then snapshot and fork", "the next mount does not believe them", "secrets in the fork; directory outside")
 def fs_10(session):
     box, found = session.victim("default"), []

@@ -55,21 +55,3 @@ TEST(paths_become_absolute_and_clean)
 	check_str(path, "/x/y");
 	check_int(path_absolute("/a", "", path), -EINVAL);
 }
-
-TEST(places_of_credentials)
-{
-	static const char *const secret[] = { "/root/.ssh", "/home/u/.ssh/keys", "/home/u/.aws",
-		"/home/u/.config/gcloud", "/x/.kube/config", "/home/u/.netrc", "/home/u/.docker",
-		"/home/u/.gnupg" };
-	static const char *const harmless[] = { "/home/u/.nvm", "/home/u/.sshfs", "/home/u/.config",
-		"/home/u/ssh", "/home/u/.local/bin", "/home/u/.cargo/bin", "/usr", "/" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(secret); i++) {
-		if (credential_place(secret[i]) == NULL)
-			t_fail("%s is not refused", secret[i]);
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(harmless); i++) {
-		if (credential_place(harmless[i]) != NULL)
-			t_fail("%s is refused", harmless[i]);
-	}
-}

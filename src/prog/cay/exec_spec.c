@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/credential.h"
 #include "base/str.h"
 #include "io/terminal.h"
 #include "prog/cay/mount_spec.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** DOC: prog/cay/mount_spec.h - --mount SRC:DST[:MODE], and which places of credentials are never shown inside. */
+/** DOC: prog/cay/mount_spec.h - --mount SRC:DST[:MODE]. */
 #ifndef CAY_PROG_MOUNT_SPEC_H
 #define CAY_PROG_MOUNT_SPEC_H
 
@@ -22,8 +22,5 @@ int path_absolute(const char *cwd, const char *path, char ret[PATH_MAX]) attr_mu
  */
 int mount_spec_parse(
 	const char *text, const char *cwd, struct mount_spec *ret, struct err *err) attr_must_use;
-
-/** credential_place() - what is kept at or below @path ("SSH keys"), when it is a known place of credentials; NULL otherwise. Static. */
-const char *credential_place(const char *path);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay/sandbox_spec.h"
+#include "base/credential.h"
 #include "base/str.h"
 #include "io/terminal.h"
 #include "prog/cay/mount_spec.h"
@@ -122,25 +123,6 @@ static int add_mounts(struct cli *cli, json_t *spec, const char *cwd)
 	return 0;
 }
 
-/* A credential place at or above @path, or directly below it in places that hold a home directory. NULL when there is none. */
-static const char *credentials_at(const char *path)
-{
-	static const char *const below[] = { ".ssh", ".gnupg", ".aws", ".kube", ".docker", ".netrc",
-		".config/gcloud", ".azure", ".git-credentials", ".password-store" };
-	cleanup_free char *real = realpath(path, NULL);
-	const char *what = credential_place(path);
-
-	if (what == NULL && real != NULL)
-		what = credential_place(real);
-	for (size_t i = 0; what == NULL && i < ARRAY_SIZE(below); i++) {
-		cleanup_free char *inner = str_dupf("%s/%s", path, below[i]);
-
-		if (access(inner, F_OK) == 0)
-			what = credential_place(inner);
-	}
-	return what;
-}
-
 static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
 {
 	const char *text;
@@ -153,7 +135,7 @@ static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
 
 		if (path_absolute(cwd, text, path) < 0)
 			return refuse_value(cli, FLAG_EXPOSE, text, "no usable path");
-		what = credentials_at(path);
+		what = credential_at(path);
 		if (what != NULL)
 			return err_hint(&cli->err,
 				err_raise(&cli->err, ERR_DENIED, "--expose '%s': %s lie there",
@@ -221,7 +203,7 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 		*ret_cwd = str_dup(cwd);
 		return 0;
 	}
-	what = credentials_at(cwd);
+	what = credential_at(cwd);
 	if (what != NULL || (home != NULL && home[0] == '/' && str_path_under(home, cwd)))
 		return err_hint(&cli->err,
 			err_raise(&cli->err, ERR_DENIED, "the current directory '%s' %s%s", cwd,
