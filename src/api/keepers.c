@@ -324,7 +324,7 @@ static void refill_main(void *arg)
 	struct server *srv = arg;
 	struct err err;
 
-	while (!srv->stopping && pool_size(srv, false) < srv->pool_target) {
+	while (!srv->stopping && srv->storage != NULL && pool_size(srv, false) < srv->pool_target) {
 		struct keeper *k = keeper_new(srv, NULL, -1, &err);
 
 		if (k == NULL) {

@@ -240,14 +240,15 @@ static json_t *created_data(const struct sandbox *sb)
 	return data;
 }
 
-/* Without its mask the host image would show home directories and credentials: then there is none. Context: may wait. */
-int sandbox_check_mask(struct server *srv, const char *image, struct err *err)
+/* Without its mask the host image would show home directories and credentials: then there is none. */
+int sandbox_check_storage(struct server *srv, const char *image, struct err *err)
 {
-	int rc;
+	int rc = server_storage_check(srv, err);
 
+	if (rc < 0)
+		return rc;
 	if (srv->mask != NULL || !str_eq(image, "host") || ablated("mask_layer"))
 		return 0;
-	/* a job of a server that died may have swept ours away at the start: once more before saying no */
 	rc = server_make_mask(srv, err);
 	if (rc < 0) {
 		err->code = ERR_HOST;
@@ -268,7 +269,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	json_t *mounts;
 	int slot;
 
-	if (image == NULL || sandbox_check_mask(srv, image, err) < 0 ||
+	if (image == NULL || sandbox_check_storage(srv, image, err) < 0 ||
 		env_check(json_object_get(request, "env"), err) < 0 ||
 		check_exposed(srv, request, err) < 0 || choose_name(srv, request, name, err) < 0)
 		return NULL;

@@ -14,8 +14,8 @@ void sandbox_unlist(struct sandbox *sb);
 /** sandbox_set_time() - @member of the document becomes the time of now. */
 void sandbox_set_time(struct sandbox *sb, const char *member);
 
-/** sandbox_check_mask() - without its mask the host image would show home directories and credentials: then there is none. Context: may wait. */
-int sandbox_check_mask(struct server *srv, const char *image, struct err *err);
+/** sandbox_check_storage() - is there a pool, and what hides the host image's private parts? Else nothing can start. Context: may wait. */
+int sandbox_check_storage(struct server *srv, const char *image, struct err *err);
 
 /** sandbox_drop_keeper() - end its keeper, if it has one; its execs' output is no longer there. Context: waits. */
 void sandbox_drop_keeper(struct sandbox *sb);

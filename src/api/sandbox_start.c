@@ -55,6 +55,8 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 
 	if (sb->state != SANDBOX_CREATING)
 		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
+	if (rc == 0)
+		rc = sandbox_check_storage(sb->srv, image, err);
 	if (rc == 0 && sb->keeper == NULL) {
 		sb->keeper = keeper_new(sb->srv, sb->id,
 			(int)json_integer_value(json_object_get(sb->doc, "slot")), err);
@@ -65,8 +67,6 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 			sb->keeper->sandbox = sb;
 		}
 	}
-	if (rc == 0)
-		rc = sandbox_check_mask(sb->srv, image, err);
 	if (rc == 0)
 		rc = keeper_ready(sb->keeper, err);
 	if (rc == 0)

@@ -184,14 +184,6 @@ static bool admit(void *ctx, uid_t uid, gid_t gid, attr_unused pid_t pid)
 
 /* --- starting --- */
 
-static void storage_start(struct server *srv)
-{
-	json_t *request = json_pack("{s:s,s:s}", "verb", "storage", "op", "init");
-
-	if (job_run(srv, request, NULL, NULL, &srv->storage, &srv->storage_error) < 0)
-		log_error("store", "storage: %s", srv->storage_error.msg);
-}
-
 json_t *server_known_layers(struct server *srv)
 {
 	json_t *layers = json_array(), *layer;
@@ -230,18 +222,49 @@ json_t *server_known_ids(struct server *srv)
 /* Files that the catalogue does not know go; a seal that was cut short is undone. Not while keepers of the pool exist. */
 static void store_recover(struct server *srv)
 {
-	json_t *ok = NULL;
 	struct err err;
 
 	if (job_run(srv,
 		    json_pack("{s:s,s:o,s:o}", "verb", "recover", "layers",
 			    server_known_layers(srv), "sandboxes", server_known_ids(srv)),
-		    NULL, NULL, &ok, &err) < 0)
+		    NULL, NULL, NULL, &err) < 0)
 		log_error("store", "recover: %s", err.msg);
-	json_decref(ok);
 }
 
-static int make_mask(struct server *srv, struct err *err)
+static int storage_run(struct server *srv, json_t *request, struct err *err)
+{
+	json_t *ok = NULL;
+	int rc = job_run(srv, request, NULL, NULL, &ok, err);
+
+	if (rc < 0)
+		return rc;
+	json_decref(srv->storage);
+	srv->storage = ok;
+	return 0;
+}
+
+int server_storage_init(struct server *srv, json_t *request, struct err *err)
+{
+	bool first = srv->storage == NULL;
+	int rc = storage_run(srv, request, err);
+
+	if (rc == 0 && first) {
+		store_recover(srv);
+		keeper_refill(srv);
+	}
+	return rc;
+}
+
+int server_storage_check(const struct server *srv, struct err *err)
+{
+	if (srv->storage != NULL)
+		return 0;
+	*err = srv->storage_error;
+	err_context(err, "the storage could not be prepared when the server started");
+	return err_hint(err, -EIO, "run 'cay storage init' when the reason is gone");
+}
+
+int server_make_mask(struct server *srv, struct err *err)
 {
 	json_t *ok = NULL, *hide;
 	const char *dir;
@@ -261,17 +284,6 @@ static int make_mask(struct server *srv, struct err *err)
 	json_decref(ok);
 	return srv->mask != NULL ? 0
 				 : err_raise(err, ERR_INTERNAL, "the mask job named no directory");
-}
-
-int server_make_mask(struct server *srv, struct err *err)
-{
-	int rc = make_mask(srv, err);
-
-	if (rc == 0)
-		return 0;
-	/* the storage job of a server that was killed may have been in the way of ours at the start */
-	storage_start(srv);
-	return make_mask(srv, err);
 }
 
 /* Groups of keepers that nobody knows: pool keepers of a server that was killed (they end by themselves), jobs. */
@@ -299,12 +311,17 @@ static void startup_main(void *arg)
 {
 	struct server *srv = arg;
 	struct err err;
+	int rc;
 
 	bury_strangers(srv);
-	storage_start(srv);
+	rc = storage_run(
+		srv, json_pack("{s:s,s:s}", "verb", "storage", "op", "init"), &srv->storage_error);
+	if (rc < 0)
+		log_error("store", "storage: %s", srv->storage_error.msg);
 	sandboxes_recover(srv);
-	store_recover(srv);
-	if (server_make_mask(srv, &err) < 0)
+	if (rc == 0)
+		store_recover(srv);
+	if (rc == 0 && server_make_mask(srv, &err) < 0)
 		log_error("store", "mask: %s", err.msg);
 	srv->ready = true;
 	waiters_wake(&srv->became_ready);

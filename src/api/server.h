@@ -187,6 +187,12 @@ json_t *server_known_layers(struct server *srv);
 /** server_make_mask() - have the layer made that hides the host image's private parts, if it is not there. 0 or an error. Context: waits. */
 int server_make_mask(struct server *srv, struct err *err);
 
+/** server_storage_init() - have the pool made and mounted as @request (taken) says; the first time, what an earlier server left in it is recovered. Context: waits. */
+int server_storage_init(struct server *srv, json_t *request, struct err *err);
+
+/** server_storage_check() - 0 when there is a pool, else the error that kept it from being prepared. */
+int server_storage_check(const struct server *srv, struct err *err);
+
 /** server_known_ids() - ids of all sandboxes and of all keepers of the pool. A new reference. */
 json_t *server_known_ids(struct server *srv);
 

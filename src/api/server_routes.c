@@ -3,6 +3,8 @@
 #include "api_handlers.h"
 #include "base/str.h"
 
+#define STORAGE_WAIT_MS 2000 /* somebody sits there and waits */
+
 int api_version_get(struct api_call *call, attr_unused struct err *err)
 {
 	struct server *srv = call->srv;
@@ -73,7 +75,9 @@ int api_storage_get(struct api_call *call, struct err *err)
 
 int api_storage_init(struct api_call *call, struct err *err)
 {
-	json_t *request = json_pack("{s:s,s:s}", "verb", "storage", "op", "init"), *ok = NULL, *o;
+	json_t *request = json_pack("{s:s,s:s,s:i}", "verb", "storage", "op", "init", "wait_ms",
+		       STORAGE_WAIT_MS),
+	       *o;
 	json_t *bytes = json_object_get(call->body, "bytes"),
 	       *kind = json_object_get(call->body, "kind");
 	int rc;
@@ -82,13 +86,10 @@ int api_storage_init(struct api_call *call, struct err *err)
 		(void)json_object_set(request, "size_bytes", bytes);
 	if (kind != NULL)
 		(void)json_object_set(request, "kind", kind);
-	rc = job_run(call->srv, request, NULL, NULL, &ok, err);
+	rc = server_storage_init(call->srv, request, err);
 	if (rc < 0)
 		return rc;
-	json_decref(call->srv->storage);
-	call->srv->storage = json_incref(ok);
-	o = storage_object(call->srv, ok);
-	json_decref(ok);
+	o = storage_object(call->srv, call->srv->storage);
 	return api_reply(call, 200, o);
 }
 

@@ -49,6 +49,8 @@ int fault(const char *name)
 		return 0;
 	if (str_eq(rest, "=error"))
 		return -EIO;
+	if (str_eq(rest, "=hold"))
+		return kill(getpid(), SIGSTOP);
 	(void)kill(getpid(), SIGKILL);
 	return -EIO;
 }

@@ -17,7 +17,6 @@
 #include "sys/raw.h"
 
 #include <grp.h>
-#include <sys/file.h>
 #include <sys/fsuid.h>
 
 #define INSIDE (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV)
@@ -407,20 +406,9 @@ static int do_all(const json_t *journal, json_t *known, struct err *err)
 	return 0;
 }
 
-/* Held by a job until it dies, shared: a server that starts meanwhile must not undo what is still being done. */
-static int lock_journals(const struct store *store)
-{
-	static int lock = -1;
-
-	if (lock < 0)
-		lock = open_journals(store);
-	return lock < 0 ? lock : flock(lock, LOCK_SH) < 0 ? -errno : 0;
-}
-
 int apply_begin(const struct store *store, const json_t *journal, struct err *err)
 {
-	int locked = lock_journals(store);
-	cleanup_fd int dir = locked < 0 ? locked : open_journals(store);
+	cleanup_fd int dir = open_journals(store);
 	cleanup_free char *name =
 		str_dupf("%s.json", json_string_value(json_object_get(journal, "id")));
 	int rc = dir < 0 ? dir : write_journal(dir, name, journal);
@@ -514,7 +502,7 @@ int apply_recover(const struct store *store, int *undone, int *finished, struct 
 {
 	cleanup_fd int dir = open_journals(store);
 	cleanup_names struct tree_names names = { 0 };
-	int rc = dir < 0 ? dir : flock(dir, LOCK_EX) < 0 ? -errno : tree_names(dir, &names);
+	int rc = dir < 0 ? dir : tree_names(dir, &names);
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "list the journals of applies");

@@ -6,6 +6,7 @@
 #include "store/verbs.h"
 #include "sys/file.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -14,8 +15,9 @@ static const struct {
 	const char *name;
 	store_verb *run;
 	bool pool; /* needs the pool to be there */
+	enum job_lock lock;
 } verbs[] = {
-#define VERB(name, pool) { #name, store_##name, pool },
+#define VERB(name, pool, lock) { #name, store_##name, pool, lock },
 	STORE_VERBS(VERB)
 #undef VERB
 };
@@ -188,7 +190,12 @@ static int run(struct job *job, json_t **ok, struct err *err)
 		state = job_text(job->request, "state", err);
 		if (state == NULL)
 			return -EINVAL;
-		rc = store_open(&job->store, state, verbs[i].pool, err);
+		rc = store_open(&job->store, state, err);
+		if (rc == 0 && verbs[i].lock != LOCK_NONE)
+			rc = store_lock(
+				&job->store, verbs[i].lock == LOCK_ALONE, STORE_WAIT_MS, err);
+		if (rc == 0 && verbs[i].pool)
+			rc = store_open_pool(&job->store, err);
 		return rc < 0 ? rc : verbs[i].run(job, ok, err);
 	}
 	if (added_name != NULL && str_eq(added_name, verb))
@@ -247,6 +254,28 @@ static void raise_files(void)
 	}
 }
 
+/* Nobody waits for the answer any more: end, whatever is half done is for recovery. While a sandbox is frozen signals are blocked. */
+static int peer = -1;
+
+static void on_peer(attr_unused int sig)
+{
+	struct pollfd p = { .fd = peer };
+
+	if (poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR)) != 0)
+		_exit(1);
+}
+
+static void end_with_peer(int fd)
+{
+	const struct sigaction action = { .sa_handler = on_peer, .sa_flags = SA_RESTART };
+
+	peer = fd;
+	(void)sigaction(SIGIO, &action, NULL);
+	if (fcntl(fd, F_SETOWN, getpid()) == 0)
+		(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC);
+	on_peer(SIGIO); /* it may have gone before */
+}
+
 int store_job_main(int fd)
 {
 	struct job job = { .fd = fd,
@@ -258,6 +287,7 @@ int store_job_main(int fd)
 	int rc;
 
 	(void)signal(SIGPIPE, SIG_IGN);
+	end_with_peer(fd);
 	(void)umask(0);
 	raise_files();
 	rc = read_request(&job, &err);

@@ -6,6 +6,7 @@
  * made in the namespace of the caller (the host's) and stays until `unmount` or a reboot; the loop device frees itself with it.
  */
 #include "store/pool.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "store/verbs.h"
 #include "sys/btrfs.h"
@@ -276,6 +277,20 @@ static json_t *describe(const struct store *store, const char *reason)
 		reason != NULL ? json_string(reason) : json_null());
 }
 
+/* Alone: a storage job of a server that was killed may still be mounting or unmounting. To unmount is not worth a wait. */
+static int begin(struct job *job, const char *op, struct err *err)
+{
+	uint64_t wait_ms;
+	int rc = job_number(
+		job->request, "wait_ms", str_eq(op, "unmount") ? 0 : STORE_WAIT_MS, &wait_ms, err);
+
+	if (rc == 0)
+		rc = store_lock(&job->store, true, (unsigned int)wait_ms, err);
+	if (rc == 0 && fault("store.storage.locked") < 0)
+		rc = err_raise_sys(err, -EIO, "prepare the storage");
+	return rc;
+}
+
 int store_storage(struct job *job, json_t **ok, struct err *err)
 {
 	const char *op = job_text(job->request, "op", err), *reason = NULL;
@@ -283,6 +298,10 @@ int store_storage(struct job *job, json_t **ok, struct err *err)
 
 	if (op == NULL)
 		return -EINVAL;
+	if (!str_eq(op, "info"))
+		rc = begin(job, op, err);
+	if (rc < 0)
+		return rc;
 	if (str_eq(op, "init"))
 		rc = init(job, &reason, err);
 	else if (str_eq(op, "mount"))

@@ -21,7 +21,7 @@ bool store_is_rootless(void)
 	return inside != 0 || outside != 0 || count != UINT32_MAX;
 }
 
-int store_open(struct store *store, const char *state, bool pool, struct err *err)
+int store_open(struct store *store, const char *state, struct err *err)
 {
 	if (!str_path_clean(state))
 		return err_raise(
@@ -32,15 +32,32 @@ int store_open(struct store *store, const char *state, bool pool, struct err *er
 	store->state = open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (store->state < 0)
 		return err_raise_sys(err, -errno, "open state directory '%s'", state);
-	if (!pool)
-		return 0;
+	return 0;
+}
+
+int store_open_pool(struct store *store, struct err *err)
+{
 	store->pool = openat(store->state, "pool", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (store->pool < 0 || faccessat(store->pool, "layers", F_OK, 0) < 0)
 		return err_hint(err,
-			err_raise(err, ERR_HOST, "the pool '%s/pool' is not there", state),
+			err_raise(err, ERR_HOST, "the pool '%s/pool' is not there", store->path),
 			"run 'cay storage init', or start the server, which does it");
 	store->btrfs = !store->rootless && btrfs_is(store->pool);
 	return 0;
+}
+
+int store_lock(const struct store *store, bool alone, unsigned int wait_ms, struct err *err)
+{
+	int rc = file_lock(store->state, alone, wait_ms);
+
+	if (rc == 0)
+		return 0;
+	if (rc != -ETIMEDOUT)
+		return err_raise_sys(err, rc, "lock the state directory '%s'", store->path);
+	return err_hint(err,
+		err_raise(err, ERR_BUSY, "another job is still at work in the state directory '%s'",
+			store->path),
+		"it may belong to a server that was killed: 'cay-keeper job' in the process list, holder of the lock in /proc/locks");
 }
 
 void store_close(struct store *store)

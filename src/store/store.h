@@ -25,8 +25,22 @@ struct store {
 	}
 #define cleanup_store cleanup(store_close)
 
-/** store_open() - open STATE and, with @pool, its mounted pool. %ERR_HOST when the pool was never made. */
-int store_open(struct store *store, const char *state, bool pool, struct err *err) attr_must_use;
+/** store_open() - open STATE. */
+int store_open(struct store *store, const char *state, struct err *err) attr_must_use;
+
+/** store_open_pool() - open its mounted pool; %ERR_HOST when there is none. After store_lock(): the pool may be mounted while one waits. */
+int store_open_pool(struct store *store, struct err *err) attr_must_use;
+
+/** STORE_WAIT_MS - how long a job waits for those of a server that is gone; they end with their peer, so more means that one is stuck. */
+#define STORE_WAIT_MS 30000
+
+/**
+ * store_lock() - hold the state directory until store_close() or the end of this process.
+ * @alone: no other job may be at work on it (storage, recovery); else together with others (whatever makes or removes something).
+ * @wait_ms: %ERR_BUSY after so long.
+ */
+int store_lock(
+	const struct store *store, bool alone, unsigned int wait_ms, struct err *err) attr_must_use;
 
 /** store_close() - release; NULL is fine. */
 void store_close(struct store *store);

@@ -11,26 +11,29 @@
 
 typedef int store_verb(struct job *job, json_t **ok, struct err *err);
 
-/* VERB(name, needs the pool) */
-#define STORE_VERBS(VERB) \
-	VERB(storage, false) \
-	VERB(apply, true) \
-	VERB(capture, true) \
-	VERB(check_apply, true) \
-	VERB(diff, true) \
-	VERB(get, true) \
-	VERB(put, true) \
-	VERB(seal, true) \
-	VERB(sync, true) \
-	VERB(verify, true) \
-	VERB(recover, true) \
-	VERB(remove, true) \
-	VERB(gc, true) \
-	VERB(usage, true) \
-	VERB(import, true) \
-	VERB(mask, true)
+/** enum job_lock - how a verb holds the state directory while it runs (store_lock()). */
+enum job_lock { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 
-#define VERB(name, pool) store_verb store_##name;
+/* VERB(name, needs the pool, lock). What only reads needs no lock. `storage` takes its own: not every operation of it changes anything. */
+#define STORE_VERBS(VERB) \
+	VERB(storage, false, LOCK_NONE) \
+	VERB(apply, true, LOCK_SHARED) \
+	VERB(capture, true, LOCK_SHARED) \
+	VERB(check_apply, true, LOCK_NONE) \
+	VERB(diff, true, LOCK_NONE) \
+	VERB(get, true, LOCK_NONE) \
+	VERB(put, true, LOCK_NONE) \
+	VERB(seal, true, LOCK_SHARED) \
+	VERB(sync, true, LOCK_NONE) \
+	VERB(verify, true, LOCK_SHARED) \
+	VERB(recover, true, LOCK_ALONE) \
+	VERB(remove, true, LOCK_SHARED) \
+	VERB(gc, true, LOCK_SHARED) \
+	VERB(usage, true, LOCK_NONE) \
+	VERB(import, true, LOCK_SHARED) \
+	VERB(mask, true, LOCK_SHARED)
+
+#define VERB(name, pool, lock) store_verb store_##name;
 STORE_VERBS(VERB)
 #undef VERB
 

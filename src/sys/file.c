@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/file.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "sys/raw.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 
 int file_write_all(int fd, const void *bytes, size_t n)
 {
@@ -150,4 +154,39 @@ int file_mkdirs_at(int dirfd, const char *path, mode_t mode)
 		at = next;
 	}
 	return 0;
+}
+
+static void interrupt_only(attr_unused int sig)
+{
+}
+
+/* Again and again: an alarm that rings just before the call would not interrupt it. */
+static void alarm_set(suseconds_t every_us)
+{
+	const struct itimerval timer = { .it_interval = { .tv_usec = every_us },
+		.it_value = { .tv_usec = every_us } };
+
+	(void)setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+int file_lock(int fd, bool alone, unsigned int timeout_ms)
+{
+	const struct sigaction interrupt = { .sa_handler = interrupt_only };
+	uint64_t deadline = clock_now_ns() + timeout_ms * NS_PER_MS;
+	int how = alone ? LOCK_EX : LOCK_SH, rc;
+	struct sigaction before;
+
+	if (flock(fd, how | LOCK_NB) == 0)
+		return 0;
+	if (errno != EWOULDBLOCK || timeout_ms == 0)
+		return errno == EWOULDBLOCK ? -ETIMEDOUT : -errno;
+	if (sigaction(SIGALRM, &interrupt, &before) < 0)
+		return -errno;
+	alarm_set(100000);
+	do
+		rc = flock(fd, how) < 0 ? -errno : 0;
+	while (rc == -EINTR && clock_now_ns() < deadline);
+	alarm_set(0);
+	(void)sigaction(SIGALRM, &before, NULL);
+	return rc == -EINTR ? -ETIMEDOUT : rc;
 }

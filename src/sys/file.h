@@ -35,4 +35,14 @@ int file_mkdirs_at(int dirfd, const char *path, mode_t mode) attr_must_use;
 /** file_write_all() - write all bytes to a blocking descriptor. Return: 0 or -errno. */
 int file_write_all(int fd, const void *bytes, size_t n) attr_must_use;
 
+/**
+ * file_lock() - take the lock of the open file or directory @fd (flock): it is held until every copy of the descriptor is closed.
+ * @alone: nobody else may hold it; else it is shared.
+ * @timeout_ms: how long to wait; 0 = not at all.
+ *
+ * Return: 0, -ETIMEDOUT when somebody else held it all the time, other -errno.
+ * Context: takes SIGALRM and the interval timer while it waits; a process of one thread.
+ */
+int file_lock(int fd, bool alone, unsigned int timeout_ms) attr_must_use;
+
 #endif

@@ -44,6 +44,7 @@ POINTS = [
     "store.commit.manifest",
     "store.layer.arranged",
     "store.seal.taken",
+    "store.storage.locked",
 ]
 # Kill at these hits of a point. What every step passes is killed in many steps.
 HITS = (1, 2, 3)
