@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the hand-made part of the corpora: fuzz/corpus/TARGET/seed-NAME. Run after a format gained something; commit the result."""
 
+import glob
 import io
 import json
 import os
@@ -54,6 +55,28 @@ def reference():
                               b"a@sha512:" + hexes * 2, b"docker.io/a.b/c", b"index.docker.io/library/x", b"a..b", b"a:", b"a@", b"h.x:99999/a",
                               b"docker.io/localhost/c", b"x" * 260]):
         write("reference", str(n), text)
+
+
+def yaml_document():
+    for n, text in enumerate([b"a: [1, 2.5, ~, true, 'x']", b"{a: {b: [{}]}}", b"- |\n  text\n- >\n  folded\n", b"a: &x 1\nb: *x", b"[[[[[[", b"--- 1\n--- 2",
+                              b"a: 1\na: 2", b"\"\\u00e9\\x41\"", b"a: 99999999999999999999", b"a: 1e999", b"? a\n: b"]):
+        write("yaml_document", str(n), text)
+
+
+def policy():
+    for path in glob.glob(os.path.join(HERE, "..", "defs", "presets", "*.yaml")):
+        with open(path, "rb") as f:
+            write("policy", os.path.basename(path)[:-5], f.read())
+    write("policy", "all", b"""preset: [llm-openai]
+rules:
+- {match: {host: [a.example, 10.0.0.0/8], port: [80, 8000-9000], method: [GET, POST], path: /v1/{x}, query: {q: "1", z: null}, headers: {x-a: [b, "c*"]},
+   json: {amount: {min: 1, max: 5}, /tools/*/type: [x, 1]}}, action: allow, budget: {requests: {max: 1, per: 1h}, bytes: {max: 1M}, sum: {field: /a, max: 1}}}
+- {match: {host: "*"}, action: fault, fault: {chance: 0.5, latency: 1s, status: 500, truncate: 10, rate: 1K}}
+- {match: {host: "*"}, action: transform, transform: {headers: {set: {a: b}, remove: [c]}, json: {set: {/x: [1]}}}}
+- {match: {host: "*", port: any, transport: tcp}, action: allow, upstream: "[::1]:80", private: true}
+- {match: {host: .x}, action: deny, deny: {with: reset}}
+secrets: [{name: K, hosts: "*", in: [{header: a}, {query: b}, {json: /c}]}]
+""")
 
 
 def pax():
@@ -160,5 +183,5 @@ def httphead():
 
 
 if __name__ == "__main__":
-    for function in (httphead, frame, http_response, reference, pax, tar, oci):
+    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy):
         function()

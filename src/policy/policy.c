@@ -1,2 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-typedef int translation_unit_is_not_empty;
+/* Decisions; how a document becomes rules is compile.c. */
+#include "base/str.h"
+#include "policy/compile.h"
+#include "policy/pattern.h"
+
+static const char *const action_names[POLICY_ACTION_COUNT] = { "deny", "allow", "fault",
+	"transform", "mailbox" };
+static const char *const transport_names[POLICY_TRANSPORT_COUNT] = { "http", "tcp", "tls", "smtp" };
+
+const char *policy_action_name(enum policy_action action)
+{
+	return action_names[action];
+}
+
+const char *policy_transport_name(enum policy_transport transport)
+{
+	return transport_names[transport];
+}
+
+void policy_decide(
+	const struct policy *p, const struct policy_request *rq, struct policy_verdict *ret)
+{
+	*ret = (struct policy_verdict){ .action = POLICY_DENY };
+	for (size_t i = 0; i < p->n_rules; i++) {
+		const struct policy_rule *rule = &p->rules[i];
+		const char *because;
+		enum match_result result = match_test(rule->match, rq, &because);
+
+		if (result == MATCH_NO)
+			continue;
+		if (rule->action != POLICY_DENY)
+			ret->transports |= rule->match->transports;
+		if (result == MATCH_LATER) {
+			ret->need_more = true;
+			continue;
+		}
+		if (ret->need_more)
+			return;
+		ret->action = rule->action;
+		ret->rule = rule;
+		ret->rule_index = i;
+		return;
+	}
+}
+
+json_t *policy_explain(const struct policy *p, const struct policy_request *rq)
+{
+	static const char *const words[] = {
+		[MATCH_NO] = "no", [MATCH_YES] = "match", [MATCH_LATER] = "later"
+	};
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < p->n_rules; i++) {
+		const struct policy_rule *rule = &p->rules[i];
+		const char *because;
+		enum match_result result = match_test(rule->match, rq, &because);
+
+		json_array_append_new(
+			list, json_pack("{s:s, s:s?, s:s, s:s, s:s}", "rule", rule->name, "preset",
+				      rule->preset, "action", action_names[rule->action], "result",
+				      words[result], "because", because));
+	}
+	return list;
+}
+
+const struct policy_rule *policy_rules(const struct policy *p, size_t *ret_n)
+{
+	*ret_n = p->n_rules;
+	return p->rules;
+}
+
+const struct policy_secret *policy_secrets(const struct policy *p, size_t *ret_n)
+{
+	*ret_n = p->n_secrets;
+	return p->secrets;
+}
+
+bool policy_secret_bound(const struct policy_secret *secret, const char *host)
+{
+	for (size_t i = 0; i < secret->n_hosts; i++)
+		if (host_pattern_match(secret->hosts[i], host))
+			return true;
+	return false;
+}
+
+size_t policy_ports(const struct policy *p, const struct policy_port_range **ret)
+{
+	*ret = p->ports;
+	return p->n_ports;
+}
+
+static void rule_free(struct policy_rule *rule)
+{
+	free(rule->name);
+	free(rule->preset);
+	free(rule->deny.message);
+	free(rule->upstream);
+	match_free(rule->match);
+	for (size_t i = 0; i < rule->n_changes; i++) {
+		free(rule->changes[i].name);
+		json_decref(rule->changes[i].value);
+	}
+	free(rule->changes);
+	for (size_t i = 0; i < rule->n_budgets; i++)
+		free(rule->budgets[i].field);
+}
+
+static void secret_free(struct policy_secret *secret)
+{
+	free(secret->name);
+	for (size_t i = 0; i < secret->n_hosts; i++)
+		free(secret->hosts[i]);
+	free(secret->hosts);
+	for (size_t i = 0; i < secret->n_places; i++)
+		free(secret->places[i].name);
+	free(secret->places);
+}
+
+void policy_free(struct policy *p)
+{
+	if (p == NULL)
+		return;
+	for (size_t i = 0; i < p->n_rules; i++)
+		rule_free(&p->rules[i]);
+	for (size_t i = 0; i < p->n_secrets; i++)
+		secret_free(&p->secrets[i]);
+	free(p->rules);
+	free(p->secrets);
+	free(p->ports);
+	free(p);
+}

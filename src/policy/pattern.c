@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/pattern.h"
+#include "base/str.h"
+#include "policy/policy.h"
+
+#include <arpa/inet.h>
+
+/* hosts */
+
+static bool name_char(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
+static bool name_valid(const char *s)
+{
+	size_t label = 0, n = strlen(s);
+
+	if (n == 0 || n > POLICY_HOST_MAX)
+		return false;
+	for (; *s != '\0'; s++) {
+		if (*s == '.' && label == 0)
+			return false;
+		label = *s == '.' ? 0 : label + 1;
+		if (label > 63 || (*s != '.' && !name_char(*s)))
+			return false;
+	}
+	return label > 0;
+}
+
+struct address {
+	unsigned char bytes[16];
+	unsigned int bits;
+};
+
+static bool address_parse(const char *s, struct address *ret)
+{
+	if (inet_pton(AF_INET, s, ret->bytes) == 1)
+		ret->bits = 32;
+	else if (inet_pton(AF_INET6, s, ret->bytes) == 1)
+		ret->bits = 128;
+	else
+		return false;
+	return true;
+}
+
+static bool network_parse(const char *s, struct address *ret, unsigned int *ret_prefix)
+{
+	char text[INET6_ADDRSTRLEN];
+	const char *slash = strchr(s, '/');
+	size_t n = slash != NULL ? (size_t)(slash - s) : strlen(s);
+	uint64_t prefix;
+
+	if (n >= sizeof(text))
+		return false;
+	memcpy(text, s, n);
+	text[n] = '\0';
+	if (!address_parse(text, ret))
+		return false;
+	prefix = ret->bits;
+	if (slash != NULL && str_to_u64(slash + 1, 0, ret->bits, &prefix) < 0)
+		return false;
+	*ret_prefix = (unsigned int)prefix;
+	return true;
+}
+
+static bool network_holds(const struct address *net, unsigned int prefix, const struct address *a)
+{
+	unsigned int whole = prefix / 8, rest = prefix % 8;
+
+	if (net->bits != a->bits || memcmp(net->bytes, a->bytes, whole) != 0)
+		return false;
+	return rest == 0 || ((net->bytes[whole] ^ a->bytes[whole]) >> (8 - rest)) == 0;
+}
+
+bool host_pattern_valid(const char *s)
+{
+	struct address net;
+	unsigned int prefix;
+
+	if (str_eq(s, "*") || network_parse(s, &net, &prefix))
+		return true;
+	if (str_starts(s, "*."))
+		return name_valid(s + 2);
+	return name_valid(*s == '.' ? s + 1 : s);
+}
+
+static bool below(const char *host, const char *domain)
+{
+	size_t n = strlen(host), d = strlen(domain);
+
+	return n > d + 1 && host[n - d - 1] == '.' && str_eq(host + n - d, domain);
+}
+
+bool host_pattern_match(const char *pattern, const char *host)
+{
+	struct address net, address;
+	unsigned int prefix;
+
+	if (str_eq(pattern, "*"))
+		return true;
+	if (address_parse(host, &address))
+		return network_parse(pattern, &net, &prefix) &&
+		       network_holds(&net, prefix, &address);
+	if (str_starts(pattern, "*."))
+		return below(host, pattern + 2);
+	if (*pattern == '.')
+		return str_eq(host, pattern + 1) || below(host, pattern + 1);
+	return str_eq(host, pattern);
+}
+
+/* globs: a list of tokens, run as a set of states over the text (no backtracking) */
+
+enum token_kind { TOKEN_BYTE, TOKEN_ANY, TOKEN_RUN };
+
+struct token {
+	enum token_kind kind;
+	bool slash; /* may be, or may hold, a '/' */
+	char byte;
+};
+
+static size_t add_token(struct token *t, size_t n, enum token_kind kind, bool slash, char byte)
+{
+	if (n < PATTERN_GLOB_MAX * 2)
+		t[n] = (struct token){ kind, slash, byte };
+	return n + 1;
+}
+
+/* Return: number of tokens, or -1 when @s is no glob. */
+static ssize_t glob_tokens(const char *s, enum glob_kind kind, struct token *t)
+{
+	bool text = kind == GLOB_TEXT;
+	size_t n = 0;
+
+	if (strlen(s) > PATTERN_GLOB_MAX)
+		return -1;
+	for (; *s != '\0'; s++) {
+		if (*s == '*') {
+			bool crosses = text || s[1] == '*';
+
+			s += s[1] == '*';
+			n = add_token(t, n, TOKEN_RUN, crosses, 0);
+		} else if (*s == '?') {
+			n = add_token(t, n, TOKEN_ANY, text, 0);
+		} else if (*s == '{' && !text) {
+			s = strchr(s, '}');
+			if (s == NULL)
+				return -1;
+			n = add_token(t, n, TOKEN_ANY, false, 0);
+			n = add_token(t, n, TOKEN_RUN, false, 0);
+		} else {
+			s += *s == '\\' && s[1] != '\0';
+			n = add_token(t, n, TOKEN_BYTE, true, *s);
+		}
+	}
+	return (ssize_t)n;
+}
+
+bool glob_valid(const char *s, enum glob_kind kind)
+{
+	struct token t[PATTERN_GLOB_MAX * 2];
+
+	if (kind == GLOB_PATH && *s != '/' && !str_starts(s, "**"))
+		return false;
+	return glob_tokens(s, kind, t) >= 0;
+}
+
+/* A run may match nothing: a state before it is also a state behind it. */
+static void spread(const struct token *t, size_t n, bool *on)
+{
+	for (size_t i = 0; i < n; i++)
+		if (on[i] && t[i].kind == TOKEN_RUN)
+			on[i + 1] = true;
+}
+
+static bool takes(const struct token *t, char c)
+{
+	if (t->kind == TOKEN_BYTE)
+		return t->byte == c;
+	return t->slash || c != '/';
+}
+
+/* All states over one byte; from the back, so that a state is read before it is written. */
+static void advance(const struct token *t, size_t n, bool *on, char c)
+{
+	on[n] = false;
+	for (size_t i = n; i-- > 0;) {
+		bool step = on[i] && takes(&t[i], c);
+
+		on[i] = step && t[i].kind == TOKEN_RUN;
+		if (step && t[i].kind != TOKEN_RUN)
+			on[i + 1] = true;
+	}
+	spread(t, n, on);
+}
+
+bool glob_match(const char *glob, enum glob_kind kind, const char *text, size_t n)
+{
+	struct token all[PATTERN_GLOB_MAX * 2], *t = all;
+	bool on[PATTERN_GLOB_MAX * 2 + 1] = { true };
+	ssize_t got = glob_tokens(glob, kind, all);
+	size_t left = (size_t)got;
+
+	if (got < 0)
+		return false;
+	for (; left > 0 && t->kind == TOKEN_BYTE; t++, left--, text++, n--)
+		if (n == 0 || *text != t->byte)
+			return false;
+	spread(t, left, on);
+	for (size_t k = 0; k < n; k++)
+		advance(t, left, on, text[k]);
+	return on[left];
+}
+
+/* JSON pointers */
+
+bool pointer_valid(const char *s)
+{
+	size_t depth = 0;
+
+	if (*s == '\0' || strlen(s) > PATTERN_GLOB_MAX || !str_utf8_valid(s, strlen(s)))
+		return false;
+	if (*s != '/')
+		return strchr(s, '/') == NULL;
+	for (; *s != '\0'; s++) {
+		depth += *s == '/';
+		if (*s == '~' && s[1] != '0' && s[1] != '1')
+			return false;
+	}
+	return depth <= POINTER_DEPTH;
+}
+
+struct walk {
+	bool (*each)(const json_t *value, void *ctx);
+	void *ctx;
+	size_t n;
+	bool stopped;
+};
+
+/* Copy the first part of @pointer, "~1" and "~0" undone. Return: what follows it. */
+static const char *pointer_part(const char *pointer, char part[PATTERN_GLOB_MAX + 1])
+{
+	size_t n = 0;
+
+	for (pointer++; *pointer != '\0' && *pointer != '/'; pointer++) {
+		char c = *pointer;
+
+		if (c == '~')
+			c = *++pointer == '1' ? '/' : '~';
+		if (n < PATTERN_GLOB_MAX)
+			part[n++] = c;
+	}
+	part[n] = '\0';
+	return pointer;
+}
+
+static void walk_to(struct walk *w, const json_t *value, const char *pointer);
+
+static void walk_all(struct walk *w, const json_t *value, const char *rest)
+{
+	const json_t *child;
+	const char *key;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)value, i, child)
+		walk_to(w, child, rest);
+	json_object_foreach ((json_t *)(uintptr_t)value, key, child)
+		walk_to(w, child, rest);
+}
+
+static void walk_to(struct walk *w, const json_t *value, const char *pointer)
+{
+	char part[PATTERN_GLOB_MAX + 1];
+	const char *rest;
+	uint64_t i;
+
+	if (value == NULL || w->stopped)
+		return;
+	if (*pointer == '\0') {
+		w->n++;
+		w->stopped = !w->each(value, w->ctx);
+		return;
+	}
+	rest = pointer_part(pointer, part);
+	if (str_eq(part, "*"))
+		walk_all(w, value, rest);
+	else if (json_is_object(value))
+		walk_to(w, json_object_get(value, part), rest);
+	else if (str_to_u64(part, 0, SIZE_MAX, &i) == 0)
+		walk_to(w, json_array_get(value, (size_t)i), rest);
+}
+
+size_t pointer_walk(const json_t *root, const char *pointer,
+	bool (*each)(const json_t *value, void *ctx), void *ctx)
+{
+	struct walk w = { each, ctx, 0, false };
+
+	if (*pointer == '/') {
+		walk_to(&w, root, pointer);
+	} else {
+		const json_t *value = json_object_get(root, pointer);
+
+		if (value != NULL)
+			walk_to(&w, value, "");
+	}
+	return w.n;
+}

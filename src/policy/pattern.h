@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: policy/pattern.h - hosts, globs and JSON pointers, as rules use them. Pure; linear in pattern times text. */
+#ifndef CAY_POLICY_PATTERN_H
+#define CAY_POLICY_PATTERN_H
+
+#include "base/attr.h"
+
+#include <jansson.h>
+
+#define PATTERN_GLOB_MAX 1024 /* bytes of one glob */
+#define POINTER_DEPTH    16   /* parts of one JSON pointer */
+
+/**
+ * host_pattern_valid() - is @s a pattern for hosts?
+ * A name; "*.name": everything below it; ".name": the name and everything below it; "*": everything; an address; "address/bits". Lower case.
+ */
+bool host_pattern_valid(const char *s);
+
+/** host_pattern_match() - does @host (lower case; or an address in canonical text) match? */
+bool host_pattern_match(const char *pattern, const char *host);
+
+/** enum glob_kind - what a star stands for. */
+enum glob_kind {
+	GLOB_PATH, /* '*' and '{name}' stay inside one segment, '**' crosses '/' */
+	GLOB_TEXT  /* '*' is any run of bytes */
+};
+
+/** glob_valid() - is @s a glob of @kind (braces closed, not too long; a path begins with '/' or "**")? */
+bool glob_valid(const char *s, enum glob_kind kind);
+
+/** glob_match() - does the whole of @text match? '?' is one byte (no '/' in paths), '\' takes the next byte as it is. */
+bool glob_match(const char *glob, enum glob_kind kind, const char *text, size_t n);
+
+/** pointer_valid() - is @s a member name without '/', or a JSON pointer (RFC 6901) of at most %POINTER_DEPTH parts? */
+bool pointer_valid(const char *s);
+
+/**
+ * pointer_walk() - call @each for every value that @pointer leads to; the part "*" is every element or member.
+ * @each: returns false to stop the walk.
+ *
+ * Return: how many values were visited.
+ */
+size_t pointer_walk(const json_t *root, const char *pointer,
+	bool (*each)(const json_t *value, void *ctx), void *ctx);
+
+#endif

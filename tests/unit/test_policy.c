@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/policy.h"
+#include "t.h"
+
+static struct policy *compiled(const char *text)
+{
+	struct policy *p = NULL;
+	json_t *document = NULL;
+	struct err err = { 0 };
+
+	if (policy_document(text, strlen(text), &document, &err) < 0 ||
+		policy_compile(document, &p, &err) < 0)
+		t_fail("%s", err.msg);
+	json_decref(document);
+	return p;
+}
+
+static const char *refusal(const char *text)
+{
+	static struct err err;
+	struct policy *p;
+	json_t *document = NULL;
+	int rc;
+
+	err = (struct err){ 0 };
+	rc = policy_document(text, strlen(text), &document, &err);
+	if (rc == 0) {
+		rc = policy_compile(document, &p, &err);
+		if (rc == 0)
+			policy_free(p);
+	}
+	json_decref(document);
+	return rc < 0 ? err.msg : "taken";
+}
+
+#define TEXT(s) ((struct policy_text){ (s), strlen(s) })
+
+static const struct policy_request plain = { .host = "a.example", .port = 443 };
+
+/* "allow rule", "deny", "later http|tcp" */
+static const char *asked(const struct policy *p, struct policy_request rq)
+{
+	static char out[200];
+	struct policy_verdict v;
+
+	policy_decide(p, &rq, &v);
+	if (v.need_more) {
+		(void)snprintf(out, sizeof(out), "later");
+		for (unsigned int i = 0; i < POLICY_TRANSPORT_COUNT; i++)
+			if ((v.transports & 1U << i) != 0)
+				(void)snprintf(out + strlen(out), sizeof(out) - strlen(out), " %s",
+					policy_transport_name((enum policy_transport)i));
+	} else {
+		(void)snprintf(out, sizeof(out), "%s%s%s", policy_action_name(v.action),
+			v.rule != NULL ? " " : "", v.rule != NULL ? v.rule->name : "");
+	}
+	return out;
+}
+
+static struct policy_request request(const char *method, const char *path)
+{
+	struct policy_request rq = plain;
+
+	rq.stage = POLICY_BODY;
+	rq.method = TEXT(method);
+	rq.path = TEXT(path);
+	return rq;
+}
+
+TEST(bad_documents_are_refused_by_name)
+{
+	static const struct {
+		const char *text, *message;
+	} bad[] = {
+		{ "[]", "policy: must be an object" },
+		{ "rulez: []", "rulez: there is no such member" },
+		{ "version: 2", "version: must be a whole number from 1 to 1" },
+		{ "preset: nope", "preset: 'nope' is no preset" },
+		{ "rules: {}", "policy: rules must be a list" },
+		{ "rules: [{match: {host: a}}]", "rules[0]: needs an action" },
+		{ "rules: [{action: allow}]", "rules[0].match: must be an object" },
+		{ "rules: [{action: allow, match: {}}]",
+			"rules[0].match: needs a host (\"*\" for every one)" },
+		{ "rules: [{action: allow, match: {host: A}}]",
+			"rules[0].match.host: 'A' is no host (\"a.example\", \"*.a.example\", \".a.example\", \"*\", an address or network; lower case)" },
+		{ "rules: [{action: allow, match: {host: a, port: 0}}]",
+			"rules[0].match.port: must be a port, a range (\"8000-8999\") or \"any\"" },
+		{ "rules: [{action: allow, match: {host: a, port: 9-1}}]",
+			"rules[0].match.port: must be a port, a range (\"8000-8999\") or \"any\"" },
+		{ "rules: [{action: allow, match: {host: a, path: x}}]",
+			"rules[0].match.path: 'x' is no path (begins with '/' or '**')" },
+		{ "rules: [{action: allow, match: {host: a, transport: tcp}}]",
+			"rules[0].match: transport tcp needs a port" },
+		{ "rules: [{action: allow, match: {host: a, transport: tcp, port: 1, path: /}}]",
+			"rules[0].match: method, path, query, headers and json are for transport http" },
+		{ "rules: [{action: allow, match: {host: a, json: {a/b: 1}}}]",
+			"rules[0].match.json[\"a/b\"]: is neither a member name nor a JSON pointer" },
+		{ "rules: [{action: allow, match: {host: a}, deny: {}}]",
+			"rules[0]: 'deny' belongs to another action" },
+		{ "rules: [{action: fault, match: {host: a}}]", "rules[0]: needs 'fault'" },
+		{ "rules: [{action: mailbox, match: {host: a}}]",
+			"rules[0]: transport smtp and action mailbox go together" },
+		{ "rules: [{action: allow, match: {host: a}, budget: {requests: {per: 1h}}}]",
+			"rules[0].budget.requests: needs a max" },
+		{ "rules: [{action: allow, match: {host: a}, upstream: localhost:80}]",
+			"rules[0]: upstream must be \"address:port\"" },
+		{ "rules: [{action: allow, name: x, match: {host: a}}, {action: allow, name: x, match: {host: a}}]",
+			"policy: two rules are called 'x'" },
+		{ "rules: [{action: transform, match: {host: a}, transform: {headers: {set: {x: \"a\\nb\"}}}}]",
+			"rules[0].transform.headers: 'x' must be a string of one line" },
+		{ "secrets: [{name: K, hosts: a}]", "secrets[0]: needs hosts and places (in)" },
+		{ "secrets: [{name: K, hosts: a, in: [{header: x, query: y}]}]",
+			"secrets[0].in[0]: names one of header, query, json" },
+		{ "a: [1", "policy: line 2: did not find expected ',' or ']'" },
+		{ "{\"version\": 1, \"version\": 1}",
+			"policy: line 1: duplicate object key near '\"version\"'" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		check_str(refusal(bad[i].text), bad[i].message);
+}
+
+TEST(what_nothing_matches_is_denied)
+{
+	struct policy *p = compiled("preset: none");
+	struct policy_request rq = plain;
+
+	check_str(asked(p, rq), "deny");
+	check_str(asked(p, request("GET", "/")), "deny");
+	policy_free(p);
+}
+
+TEST(the_first_match_decides)
+{
+	struct policy *p =
+		compiled("rules:\n"
+			 "- {name: one, match: {host: a.example, method: GET}, action: deny}\n"
+			 "- {name: two, match: {host: .example}, action: allow}\n");
+	struct policy_request rq = request("GET", "/");
+
+	check_str(asked(p, rq), "deny one");
+	check_str(asked(p, request("POST", "/")), "allow two");
+	rq.host = "b.example";
+	check_str(asked(p, rq), "allow two");
+	rq.port = 8443;
+	check_str(asked(p, rq), "deny");
+	policy_free(p);
+}
+
+TEST(a_name_is_possible_or_not_before_the_port_is_known)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {name: no, match: {host: bad.example}, action: deny}\n"
+		"- {name: db, match: {host: db.example, transport: tcp, port: 5432}, action: allow}\n"
+		"- {name: web, match: {host: .example, method: GET}, action: allow}\n");
+	struct policy_request rq = plain;
+
+	check_str(asked(p, rq), "later http");
+	rq.host = "bad.example";
+	check_str(asked(p, rq), "deny no");
+	rq.host = "db.example";
+	check_str(asked(p, rq), "later http tcp");
+	rq.stage = POLICY_CONNECT;
+	rq.port = 5432;
+	check_str(asked(p, rq), "later tcp");
+	rq.stage = POLICY_BODY;
+	rq.transport = POLICY_TCP;
+	check_str(asked(p, rq), "allow db");
+	rq.transport = POLICY_HTTP;
+	check_str(asked(p, rq), "deny");
+	rq.host = "example.org";
+	rq.stage = POLICY_NAME;
+	check_str(asked(p, rq), "deny");
+	policy_free(p);
+}
+
+TEST(a_body_that_cannot_be_read_is_denied_by_who_denies_and_not_allowed_by_who_allows)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {name: no, match: {host: '*', path: /x, json: {/a/*/t: evil}}, action: deny}\n"
+		"- {name: yes, match: {host: '*', path: [/x, /y], json: {n: {max: 5}}}, action: allow}\n");
+	json_t *fine = json_loads("{\"n\":5,\"a\":[{\"t\":\"good\"}]}", 0, NULL);
+	json_t *evil = json_loads("{\"n\":5,\"a\":[{\"t\":\"good\"},{\"t\":\"evil\"}]}", 0, NULL);
+	json_t *much = json_loads("{\"n\":6}", 0, NULL);
+	struct policy_request rq = request("POST", "/x");
+
+	rq.stage = POLICY_HEAD;
+	check_str(asked(p, rq), "later http");
+	rq.stage = POLICY_BODY;
+	check_str(asked(p, rq), "deny");
+	rq.has_body = true;
+	check_str(asked(p, rq), "deny no");
+	rq.body = fine;
+	check_str(asked(p, rq), "allow yes");
+	rq.body = evil;
+	check_str(asked(p, rq), "deny no");
+	rq.body = much;
+	check_str(asked(p, rq), "deny");
+	rq.path = TEXT("/y");
+	rq.body = NULL;
+	check_str(asked(p, rq), "deny");
+	json_decref(fine);
+	json_decref(evil);
+	json_decref(much);
+	policy_free(p);
+}
+
+TEST(a_second_value_does_not_smuggle_the_first_one_past)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {name: no, match: {host: '*', query: {mode: danger}}, action: deny}\n"
+		"- {name: yes, match: {host: '*', query: {user: me}, headers: {x-k: 'v*'}}, action: allow}\n");
+	struct policy_field headers[] = { { TEXT("X-K"), TEXT("v1") }, { TEXT("x-k"), TEXT("w") } };
+	struct policy_request rq = request("GET", "/");
+
+	rq.headers = headers;
+	rq.n_headers = 1;
+	rq.query = TEXT("user=me&mode=fine");
+	check_str(asked(p, rq), "allow yes");
+	rq.query = TEXT("user=%6de&mode=fine");
+	check_str(asked(p, rq), "allow yes");
+	rq.query = TEXT("user=me&user=you");
+	check_str(asked(p, rq), "deny");
+	rq.query = TEXT("user=me&mode=fine&mode=d%61nger");
+	check_str(asked(p, rq), "deny no");
+	rq.query = TEXT("user=me&mode=%zz");
+	check_str(asked(p, rq), "deny no");
+	rq.query = TEXT("user=me");
+	rq.n_headers = 2;
+	check_str(asked(p, rq), "deny");
+	policy_free(p);
+}
+
+TEST(null_wants_a_name_to_be_missing)
+{
+	struct policy *p = compiled(
+		"rules: [{name: yes, match: {host: '*', query: {a: null}, headers: {x: true}, json: {b: null}}, action: allow}]");
+	struct policy_field header = { TEXT("x"), TEXT("") };
+	struct policy_request rq = request("GET", "/");
+
+	check_str(asked(p, rq), "deny");
+	rq.headers = &header;
+	rq.n_headers = 1;
+	check_str(asked(p, rq), "allow yes");
+	rq.query = TEXT("b=1&a");
+	check_str(asked(p, rq), "deny");
+	policy_free(p);
+}
+
+TEST(ports_of_all_rules_are_joined)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {match: {host: a}, action: allow}\n"
+		"- {match: {host: a, transport: tcp, port: [81-90, 22, 444]}, action: allow}\n"
+		"- {match: {host: a, transport: tcp, port: 9000}, action: deny}\n");
+	const struct policy_port_range *ports;
+
+	check_int(policy_ports(p, &ports), 3);
+	check_int(ports[0].first, 22);
+	check_int(ports[0].last, 22);
+	check_int(ports[1].first, 80);
+	check_int(ports[1].last, 90);
+	check_int(ports[2].first, 443);
+	check_int(ports[2].last, 444);
+	policy_free(p);
+}
+
+TEST(details_of_a_rule_are_read)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- name: pay\n"
+		"  match: {host: a}\n"
+		"  action: allow\n"
+		"  budget: {requests: {max: 10, per: 1h}, bytes: {max: 1M}, sum: [{field: amount, max: 100, per: 1d}, {field: /usage/n, of: response, max: 5, per: total}]}\n"
+		"  upstream: '[::1]:8443'\n"
+		"  private: true\n"
+		"- {match: {host: b}, action: fault, fault: {chance: 0.5, latency: 200ms, status: 503, truncate: 0}}\n"
+		"- {match: {host: c}, action: transform, transform: {headers: {set: {x: y}, remove: [z]}, json: {set: {/a: 1}}}}\n"
+		"- {match: {host: d}, action: deny, deny: {with: reset}}\n");
+	size_t n;
+	const struct policy_rule *rules = policy_rules(p, &n);
+
+	check_int(n, 4);
+	check_int(rules[0].n_budgets, 4);
+	check_int(rules[0].budgets[0].per_ms, 3600000);
+	check_int(rules[0].budgets[1].max, 1 << 20);
+	check_int(rules[0].budgets[1].per_ms, 0);
+	check_int(rules[0].budgets[2].measure, POLICY_REQUEST_FIELD);
+	check_int(rules[0].budgets[3].measure, POLICY_RESPONSE_FIELD);
+	check_str(rules[0].upstream, "[::1]:8443");
+	check(rules[0].private_addresses);
+	check_str(rules[1].name, "rule-2");
+	check_int(rules[1].fault.latency_ms, 200);
+	check_int(rules[1].fault.status, 503);
+	check(rules[1].fault.truncates);
+	check_int(rules[2].n_changes, 3);
+	check_str(rules[2].changes[0].name, "x");
+	check(rules[2].changes[1].value == NULL);
+	check(rules[2].changes[2].in_body);
+	check_int(rules[3].deny.status, 0);
+	policy_free(p);
+}
+
+TEST(secrets_are_bound_to_hosts)
+{
+	struct policy *p = compiled(
+		"secrets: [{name: K, hosts: [a.example, '*.b.example'], in: [{header: authorization}, {query: key}, {json: /k}]}]");
+	size_t n;
+	const struct policy_secret *s = policy_secrets(p, &n);
+
+	check_int(n, 1);
+	check_int(s->n_places, 3);
+	check_int(s->places[2].surface, POLICY_IN_BODY);
+	check(policy_secret_bound(s, "a.example"));
+	check(policy_secret_bound(s, "x.b.example"));
+	check(!policy_secret_bound(s, "b.example"));
+	policy_free(p);
+}
+
+TEST(every_preset_compiles_and_the_model_ones_deny_what_the_provider_would_fetch)
+{
+	struct policy *p;
+	json_t *body = json_loads("{\"tools\":[{\"type\":\"custom\"}]}", 0, NULL);
+	json_t *fetch = json_loads("{\"tools\":[{\"type\":\"web_fetch_20250910\"}]}", 0, NULL);
+	struct policy_request rq = request("POST", "/v1/messages");
+	char text[100];
+
+	for (size_t i = 0; policy_preset_name(i) != NULL; i++) {
+		(void)snprintf(text, sizeof(text), "preset: %s", policy_preset_name(i));
+		policy_free(compiled(text));
+	}
+	p = compiled("preset: [llm-anthropic]");
+	rq.host = "api.anthropic.com";
+	rq.has_body = true;
+	rq.body = body;
+	check_str(asked(p, rq), "allow llm-anthropic/messages");
+	rq.body = fetch;
+	check_str(asked(p, rq), "deny llm-anthropic/no-provider-tools");
+	rq.body = NULL;
+	check_str(asked(p, rq), "deny llm-anthropic/no-provider-tools");
+	rq.path = TEXT("/v1/files");
+	rq.body = body;
+	check_str(asked(p, rq), "deny");
+	json_decref(body);
+	json_decref(fetch);
+	policy_free(p);
+}
+
+TEST(an_explanation_names_every_rule_and_why)
+{
+	struct policy *p =
+		compiled("rules:\n"
+			 "- {name: one, match: {host: b}, action: allow}\n"
+			 "- {name: two, match: {host: a.example, json: {x: 1}}, action: allow}\n"
+			 "- {name: three, match: {host: '*'}, action: allow}\n");
+	struct policy_request rq = request("GET", "/");
+	json_t *list;
+	char *dump;
+
+	rq.stage = POLICY_HEAD;
+	list = policy_explain(p, &rq);
+	dump = json_dumps(list, JSON_COMPACT | JSON_SORT_KEYS);
+	check_str(dump,
+		"[{\"action\":\"allow\",\"because\":\"host\",\"preset\":null,\"result\":\"no\",\"rule\":\"one\"},"
+		"{\"action\":\"allow\",\"because\":\"json\",\"preset\":null,\"result\":\"later\",\"rule\":\"two\"},"
+		"{\"action\":\"allow\",\"because\":\"\",\"preset\":null,\"result\":\"match\",\"rule\":\"three\"}]");
+	free(dump);
+	json_decref(list);
+	policy_free(p);
+}
