@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/ledger.h"
+#include "t.h"
+
+static struct policy *compiled(const char *budget)
+{
+	struct policy *p = NULL;
+	json_t *document = NULL;
+	struct err err = { 0 };
+	char text[500];
+	int n = snprintf(text, sizeof(text),
+		"rules: [{name: r, match: {host: a}, action: allow, budget: %s}]", budget);
+
+	if (policy_document(text, (size_t)n, &document, &err) < 0 ||
+		policy_compile(document, &p, &err) < 0)
+		t_fail("%s", err.msg);
+	json_decref(document);
+	return p;
+}
+
+static struct ledger_refusal refusal;
+
+/* Reserve as the gateway does: write the lease down when asked, then again. */
+static enum ledger_answer spend(struct ledger *l, const char *body, uint64_t bytes, uint64_t now_ms)
+{
+	json_t *json = body != NULL ? json_loads(body, 0, NULL) : NULL;
+	struct ledger_amounts amounts = { bytes, json };
+	enum ledger_answer answer = ledger_reserve(l, 0, &amounts, now_ms, &refusal);
+
+	if (answer == LEDGER_NEED_LEASE) {
+		ledger_lease(l, 0, &amounts);
+		ledger_leased(l);
+		answer = ledger_reserve(l, 0, &amounts, now_ms, &refusal);
+	}
+	json_decref(json);
+	return answer;
+}
+
+TEST(exactly_as_many_requests_as_allowed)
+{
+	struct policy *p = compiled("{requests: {max: 100, per: 1h}}");
+	struct ledger *l = ledger_new(p);
+
+	for (int i = 0; i < 100; i++)
+		check_int(spend(l, NULL, 0, 1000), LEDGER_OK);
+	check_int(spend(l, NULL, 0, 2000), LEDGER_OVER);
+	check_int(refusal.retry_after_ms, 3600000 - 1000);
+	check_int(spend(l, NULL, 0, 1000 + 3600000), LEDGER_OK);
+	ledger_free(l);
+	policy_free(p);
+}
+
+TEST(sums_of_a_field_are_exact)
+{
+	struct policy *p = compiled("{sum: {field: amount, max: 1}}");
+	struct ledger *l = ledger_new(p);
+
+	for (int i = 0; i < 10; i++)
+		check_int(spend(l, "{\"amount\": 0.1}", 0, 1), LEDGER_OK);
+	check_int(spend(l, "{\"amount\": 0.000001}", 0, 1), LEDGER_OVER);
+	check_int(spend(l, "{\"amount\": 0}", 0, 1), LEDGER_OK);
+	ledger_free(l);
+	policy_free(p);
+}
+
+TEST(an_amount_that_is_none_is_refused_and_spends_nothing)
+{
+	static const char *const bad[] = { "{}", "{\"amount\": -1}", "{\"amount\": \"x\"}",
+		"{\"amount\": \"-1\"}", "{\"amount\": null}", "{\"amount\": 1e300}",
+		"{\"amount\": [1]}", "{\"amount\": \"\"}" };
+	struct policy *p = compiled("{requests: {max: 1}, sum: {field: amount, max: 10}}");
+	struct ledger *l = ledger_new(p);
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		check_int(spend(l, bad[i], 0, 1), LEDGER_UNKNOWN);
+	check_int(spend(l, NULL, 0, 1), LEDGER_UNKNOWN);
+	check_int(spend(l, "{\"amount\": \"10\"}", 0, 1), LEDGER_OK);
+	ledger_free(l);
+	policy_free(p);
+}
+
+TEST(all_budgets_or_none)
+{
+	struct policy *p = compiled("{requests: {max: 5}, bytes: {max: 100}}");
+	struct ledger *l = ledger_new(p);
+
+	check_int(spend(l, NULL, 101, 1), LEDGER_OVER);
+	check_int(refusal.budget, 1);
+	check_int(refusal.retry_after_ms, 0);
+	for (int i = 0; i < 5; i++)
+		check_int(spend(l, NULL, 20, 1), LEDGER_OK);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
+	check_int(refusal.budget, 0);
+	ledger_free(l);
+	policy_free(p);
+}
+
+TEST(what_answers_bring_counts_for_the_next_request)
+{
+	struct policy *p = compiled("{sum: {field: /usage/tokens, of: response, max: 100}}");
+	struct ledger *l = ledger_new(p);
+	json_t *answer = json_loads("{\"usage\": {\"tokens\": 60}}", 0, NULL);
+	struct ledger_amounts amounts = { 0, answer };
+
+	for (int i = 0; i < 2; i++) {
+		check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+		ledger_add(l, 0, &amounts, 1);
+	}
+	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
+	json_decref(answer);
+	ledger_free(l);
+	policy_free(p);
+}
+
+/* Whoever dies after any request and starts again from what was written never lets more through in all than allowed. */
+TEST(a_crash_never_gives_a_request_for_free)
+{
+	struct policy *p = compiled("{requests: {max: 50}}");
+
+	for (int crash_after = 0; crash_after <= 50; crash_after++) {
+		struct ledger *l = ledger_new(p), *next = ledger_new(p);
+		struct ledger_amounts amounts = { 0 };
+		json_t *written = ledger_save(l);
+		int passed = 0;
+
+		while (passed < crash_after) {
+			enum ledger_answer answer = ledger_reserve(l, 0, &amounts, 1, &refusal);
+
+			if (answer == LEDGER_NEED_LEASE) {
+				ledger_lease(l, 0, &amounts);
+				json_decref(written);
+				written = ledger_save(l);
+				ledger_leased(l);
+				continue;
+			}
+			passed++;
+		}
+		check_int(ledger_load(next, written), 0);
+		while (spend(next, NULL, 0, 1) == LEDGER_OK)
+			passed++;
+		check(passed <= 50 && passed >= 50 - 50 / 16);
+		json_decref(written);
+		ledger_free(l);
+		ledger_free(next);
+	}
+	policy_free(p);
+}
+
+TEST(malformed_figures_are_refused)
+{
+	struct policy *p = compiled("{requests: {max: 50}}");
+	struct ledger *l = ledger_new(p);
+	json_t *bad = json_loads("{\"r\": [{\"spent\": -1, \"since_ms\": 0}]}", 0, NULL);
+
+	check_int(ledger_load(l, bad), -EINVAL);
+	check_int(ledger_load(l, NULL), -EINVAL);
+	json_decref(bad);
+	ledger_free(l);
+	policy_free(p);
+}
