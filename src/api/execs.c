@@ -10,11 +10,6 @@
 #include "base/log.h"
 #include "base/str.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#define SAVE_NS (5 * NS_PER_S)
-
 struct exec *exec_ref(struct exec *e)
 {
 	e->refs++;
@@ -178,7 +173,7 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 json_t *exec_request(const struct exec *e, const json_t *request)
 {
 	static const char *const same[] = { "argv", "cwd", "user", "tty", "stdin", "timeout_ms",
-		"ring_bytes" };
+		"ring_bytes", "spill_bytes" };
 	json_t *r =
 		json_pack("{s:s,s:s,s:i}", "verb", "exec", "exec", e->id, "channel", e->channel);
 
@@ -365,97 +360,5 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 		/* it never came to be: the server died between the catalogue and the keeper */
 		if (!e->started && !e->ended)
 			finish_unseen(e, "lost", "the keeper does not know it");
-	}
-}
-
-/* --- output that outlives the keeper --- */
-
-struct saver {
-	struct framelink link;
-	int fd;
-	bool done;
-	uint16_t channel;
-	struct waiters changed;
-};
-
-static void saver_frame(struct framelink *l, const struct frame *f)
-{
-	struct saver *s = container_of(l, struct saver, link);
-	cleanup_buf struct buf out = BUF_INIT(FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
-
-	if (f->type == FRAME_REPLY || f->channel != s->channel || s->done)
-		return;
-	frame_encode(&out, f->type, 0, f->payload, f->size);
-	if (write(s->fd, out.p, out.n) != (ssize_t)out.n || f->type == FRAME_STATUS) {
-		s->done = true;
-		waiters_wake(&s->changed);
-	}
-}
-
-static void saver_dead(struct framelink *l)
-{
-	struct saver *s = container_of(l, struct saver, link);
-
-	s->done = true;
-	waiters_wake(&s->changed);
-}
-
-static void saver_closed(struct stream *st)
-{
-	struct saver *s = container_of(container_of(st, struct framelink, s), struct saver, link);
-
-	(void)close(s->fd);
-	free(s);
-}
-
-static int open_output(struct sandbox *sb, const struct exec *e)
-{
-	cleanup_free char *dir = str_dupf("%s/exec/%s", sb->srv->own_state, sb->id);
-	cleanup_free char *path = str_dupf("%s/%s", dir, e->id);
-
-	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-}
-
-static void save_one(struct sandbox *sb, struct exec *e, uint64_t deadline)
-{
-	int fd = keeper_connect(sb->srv, sb->id), file = fd >= 0 ? open_output(sb, e) : -1;
-	struct framecall call;
-	struct saver *s;
-
-	if (file < 0) {
-		if (fd >= 0)
-			(void)close(fd);
-		return;
-	}
-	s = xnew(struct saver);
-	s->fd = file;
-	s->channel = e->channel;
-	s->link.on_frame = saver_frame;
-	s->link.on_dead = saver_dead;
-	s->link.peer = "keeper";
-	waiters_init(&s->changed);
-	if (framelink_open(&s->link, sb->srv->loop, fd) < 0)
-		abort();
-	framelink_call_begin(&s->link, &call,
-		json_pack("{s:s,s:i,s:i}", "verb", "attach", "channel", e->channel, "from", 0));
-	if (framelink_call_end(&s->link, &call, deadline, NULL, NULL) == 0) {
-		while (!s->done && waiters_wait(&s->changed, deadline) == 0)
-			;
-	}
-	s->done = true;
-	framelink_close(&s->link, saver_closed);
-}
-
-void execs_save_output(struct sandbox *sb)
-{
-	uint64_t deadline = clock_now_ns() + SAVE_NS;
-
-	list_for_each (&sb->execs, node, next) {
-		struct exec *e = list_entry(node, struct exec, node);
-
-		if (e->ended && !e->archived)
-			save_one(sb, e, deadline);
 	}
 }

@@ -295,7 +295,7 @@ static void discard_main(void *arg)
 	struct keeper *k = arg;
 
 	slot_free(k->srv, k->slot);
-	keeper_end(k);
+	keeper_end(k, false);
 	keeper_unref(k);
 }
 
@@ -372,7 +372,7 @@ void keeper_drop_pool(struct server *srv)
 		(void)keeper_ready(
 			k, NULL); /* one that is being prepared is stopped when that is over */
 		slot_free(srv, k->slot);
-		keeper_end(k);
+		keeper_end(k, false);
 		keeper_unref(k);
 	}
 }
@@ -404,7 +404,7 @@ bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e)
 	return false;
 }
 
-void keeper_end(struct keeper *k)
+void keeper_end(struct keeper *k, bool save)
 {
 	uint64_t deadline = clock_now_ns() + END_NS;
 	struct framecall call;
@@ -412,7 +412,8 @@ void keeper_end(struct keeper *k)
 	list_remove(&k->node);
 	list_append(&k->srv->keepers, &k->node);
 	if (!k->link.dead) {
-		framelink_call_begin(&k->link, &call, json_pack("{s:s}", "verb", "stop"));
+		framelink_call_begin(
+			&k->link, &call, json_pack("{s:s,s:b}", "verb", "stop", "save", (int)save));
 		(void)!framelink_call_end(&k->link, &call, deadline, NULL, NULL);
 	}
 	/* one that is not a child of our cay-spawn: its end shows as the end of the connection */
@@ -472,7 +473,7 @@ struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 	if (rc == 0 && !k->failed)
 		return k;
 	(void)err_raise(err, ERR_UNAVAILABLE, "the keeper of '%s' does not answer", id);
-	keeper_end(k);
+	keeper_end(k, false);
 	keeper_unref(k);
 	return NULL;
 }

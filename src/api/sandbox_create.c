@@ -223,7 +223,7 @@ static int place(struct server *srv, bool with_keeper, struct keeper **keeper, c
 static void give_back(struct server *srv, struct keeper *k, int slot)
 {
 	if (k != NULL) {
-		keeper_end(k);
+		keeper_end(k, false);
 		keeper_unref(k);
 	}
 	slot_free(srv, (uint32_t)slot);

@@ -35,12 +35,10 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 		terminate_execs(sb, grace_ms);
 	if (sb->keeper == NULL)
 		return err_raise(err, ERR_STATE, "sandbox '%s' ended by itself", sb->name);
-	if (!sb->keeper->link.dead && sb->state != SANDBOX_CREATING && !sb->in_run)
-		execs_save_output(sb);
 	(void)fault("sandbox.stop.before");
 	if (sb->state != SANDBOX_CREATING)
 		sandbox_usage_keep(sb);
-	sandbox_drop_keeper(sb);
+	sandbox_drop_keeper(sb, true);
 	execs_lost(sb, "killed", "the sandbox was stopped");
 	sandbox_set_time(sb, "stopped");
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
@@ -86,7 +84,7 @@ int sandbox_remove(struct sandbox *sb, struct err *err)
 	if (rc < 0)
 		return rc;
 	(void)fault("sandbox.remove.marked");
-	sandbox_drop_keeper(sb);
+	sandbox_drop_keeper(sb, false);
 	rc = catalogue_begin(srv->catalogue, err);
 	if (rc == 0)
 		rc = catalogue_delete(srv->catalogue, CATALOGUE_SANDBOXES, sb->id, err);
@@ -100,6 +98,7 @@ int sandbox_remove(struct sandbox *sb, struct err *err)
 	slot_free(srv, (uint32_t)json_integer_value(json_object_get(sb->doc, "slot")));
 	sb->state = SANDBOX_REMOVING;
 	execs_lost(sb, "killed", "the sandbox was removed");
+	exec_saved_remove(srv, sb->id);
 	trash_add(srv, sb->id);
 	sandbox_unlist(sb);
 	return 0;
@@ -122,7 +121,7 @@ static void lost_main(void *arg)
 				sb->name);
 			error = err_to_json(&why);
 			sandbox_usage_keep(sb);
-			sandbox_drop_keeper(sb);
+			sandbox_drop_keeper(sb, true);
 			execs_lost(sb, "lost", "the sandbox ended unasked");
 			(void)json_object_set(sb->doc, "error", error);
 			(void)json_object_set_new(sb->doc, "init_pid", json_null());

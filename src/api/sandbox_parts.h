@@ -17,8 +17,8 @@ void sandbox_set_time(struct sandbox *sb, const char *member);
 /** sandbox_check_storage() - is there a pool, and what hides the host image's private parts? Else nothing can start. Context: may wait. */
 int sandbox_check_storage(struct server *srv, const char *image, struct err *err);
 
-/** sandbox_drop_keeper() - end its keeper, if it has one; its execs' output is no longer there. Context: waits. */
-void sandbox_drop_keeper(struct sandbox *sb);
+/** sandbox_drop_keeper() - end its keeper, if it has one. @save: the output of its execs stays on disk, else it is gone. Context: waits. */
+void sandbox_drop_keeper(struct sandbox *sb, bool save);
 
 /** sandbox_usage_keep() - its run is over: add what its keeper, if it still answers, counted to the totals that are kept. Context: waits. */
 void sandbox_usage_keep(struct sandbox *sb);

@@ -83,7 +83,7 @@ static void recover_one(struct sandbox *sb)
 		}
 	}
 	if (k != NULL) {
-		keeper_end(k);
+		keeper_end(k, false);
 		keeper_unref(k);
 	}
 	bury(sb);

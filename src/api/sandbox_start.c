@@ -3,7 +3,7 @@
 #include "api/sandbox_parts.h"
 #include "base/str.h"
 
-void sandbox_drop_keeper(struct sandbox *sb)
+void sandbox_drop_keeper(struct sandbox *sb, bool save)
 {
 	struct keeper *k = sb->keeper;
 
@@ -11,7 +11,7 @@ void sandbox_drop_keeper(struct sandbox *sb)
 		return;
 	list_for_each (&sb->execs, node, next)
 		list_entry(node, struct exec, node)->archived = true;
-	keeper_end(k);
+	keeper_end(k, save);
 	if (sb->keeper == k)
 		sb->keeper = NULL;
 	keeper_unref(k);
@@ -21,7 +21,7 @@ static void start_failed(struct sandbox *sb, bool remove, const struct err *why)
 {
 	json_t *error = err_to_json(why);
 
-	sandbox_drop_keeper(sb);
+	sandbox_drop_keeper(sb, false);
 	(void)json_object_set(sb->doc, "error", error);
 	(void)sandbox_move(
 		sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED, json_pack("{s:o}", "error", error), NULL);

@@ -314,6 +314,7 @@ static void startup_main(void *arg)
 	int rc;
 
 	bury_strangers(srv);
+	exec_saved_sweep(srv);
 	rc = storage_run(
 		srv, json_pack("{s:s,s:s}", "verb", "storage", "op", "init"), &srv->storage_error);
 	if (rc < 0)

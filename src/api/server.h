@@ -70,7 +70,6 @@ struct sandbox {
 	uint16_t next_channel;
 	bool locked; /* an operation that may not meet another is under way */
 	bool gone;
-	bool in_run; /* owned by a run stream: its end is the stream's business */
 	struct waiters changed;
 	unsigned int refs;
 };
@@ -238,8 +237,8 @@ struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 /** keeper_connect() - a further connection to a keeper. Return: descriptor or -errno. */
 int keeper_connect(struct server *srv, const char *id) attr_must_use;
 
-/** keeper_end() - stop it, wait until nothing of it is left, at most 20 s. Context: waits. */
-void keeper_end(struct keeper *k);
+/** keeper_end() - stop it, wait until nothing of it is left, at most 20 s. @save: it keeps the output of its execs on disk. Context: waits. */
+void keeper_end(struct keeper *k, bool save);
 
 /** keeper_unref() - the memory goes when it is closed and nobody holds it. */
 void keeper_unref(struct keeper *k);
@@ -391,6 +390,12 @@ struct exec *exec_ref(struct exec *e);
 /** exec_unref() - one reference less; the last one frees. NULL is allowed. */
 void exec_unref(struct exec *e);
 
+/** exec_find_both() - sandbox and exec that the path of @call names; references to both. Return: 0, or an error. */
+int exec_find_both(struct api_call *call, struct sandbox **sb, struct exec **e, struct err *err);
+
+/** exec_not_running() - the error that says so. */
+int exec_not_running(const struct exec *e, struct err *err);
+
 /** execs_lost() - the sandbox ended: execs without a status get one. */
 void execs_lost(struct sandbox *sb, const char *status, const char *reason);
 
@@ -400,8 +405,28 @@ void execs_forget(struct sandbox *sb);
 /** execs_adopt() - compare with what the keeper's hello says. */
 void execs_adopt(struct sandbox *sb, const json_t *list);
 
-/** execs_save_output() - keep the output of ended execs in STATE/exec before the keeper goes. Context: waits. */
-void execs_save_output(struct sandbox *sb);
+/** exec_is_held() - does a keeper still hold its output? */
+static inline bool exec_is_held(const struct exec *e)
+{
+	const struct keeper *k = e->sandbox->keeper;
+
+	return k != NULL && !k->link.dead && !e->archived;
+}
+
+/** exec_frame_fn - gets a frame's payload; an error ends the replay. Context: may wait. */
+typedef int exec_frame_fn(void *ctx, enum frame_type type, const void *payload, size_t n);
+
+/**
+ * exec_saved_replay() - STDOUT, STDERR and GAP frames of what is kept of an exec that no keeper holds any more, from offset @from on, then its STATUS.
+ * Return: 0, -errno of the file, or what @fn returned.
+ */
+int exec_saved_replay(const struct exec *e, uint64_t from, exec_frame_fn *fn, void *ctx);
+
+/** exec_saved_remove() - the kept output of all execs of a removed sandbox goes. */
+void exec_saved_remove(struct server *srv, const char *sandbox);
+
+/** exec_saved_sweep() - and that of all sandboxes that the catalogue does not know. */
+void exec_saved_sweep(struct server *srv);
 
 /** execs_load() - read the catalogue. */
 int execs_load(struct server *srv, struct err *err);

@@ -152,46 +152,12 @@ static json_t *attach_request(const struct exec *e, uint64_t from)
 		(json_int_t)from, "window", (int)WINDOW_BYTES);
 }
 
-/* What was kept of an exec whose keeper is gone. */
-static void replay_saved(
-	struct stream *client, const struct sandbox *sb, const struct exec *e, uint64_t from)
+static int on_saved(void *ctx, enum frame_type type, const void *payload, size_t n)
 {
-	cleanup_free char *path = str_dupf("%s/exec/%s/%s", sb->srv->own_state, sb->id, e->id);
-	cleanup_fclose FILE *f = fopen(path, "re");
-	cleanup_buf struct buf in = BUF_INIT(FRAME_PAYLOAD_MAX * 2);
-	bool status = false;
+	struct stream *client = ctx;
 
-	while (f != NULL && client->error == 0) {
-		char *to = buf_room(&in, 65536);
-		size_t n = to != NULL ? fread(to, 1, 65536, f) : 0;
-		struct frame frame;
-		ssize_t used;
-
-		if (n == 0)
-			break;
-		in.n += n;
-		while ((used = frame_decode(in.p, in.n, &frame)) > 0) {
-			bool output = frame.type == FRAME_STDOUT || frame.type == FRAME_STDERR;
-			uint64_t at = output && frame.size >= 8 ? frame_get_u64(frame.payload) : 0;
-
-			status |= frame.type == FRAME_STATUS;
-			if (!output || at >= from) {
-				send_frame(client, frame.type, frame.payload, frame.size);
-			} else if (at + frame.size - 8 > from) {
-				cleanup_buf struct buf part =
-					BUF_INIT(FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
-
-				frame_encode_output(&part, frame.type, 0, from,
-					frame.payload + 8 + (from - at),
-					frame.size - 8 - (size_t)(from - at));
-				stream_write(client, part.p, part.n);
-			}
-			buf_consume(&in, (size_t)used);
-		}
-		(void)!stream_drain(client, WINDOW_BYTES, clock_now_ns() + CALL_NS);
-	}
-	if (!status)
-		send_object(client, FRAME_STATUS, json_incref(json_object_get(e->doc, "status")));
+	send_frame(client, type, payload, n);
+	return stream_drain(client, WINDOW_BYTES, clock_now_ns() + CALL_NS);
 }
 
 static int attach_live(
@@ -230,7 +196,9 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
 	struct exec *e = sb != NULL ? exec_find(sb, call->segments[1], err) : NULL;
 	struct stream *client = http_stream(call->conn);
-	int rc = 0;
+	uint64_t from = api_number(call, "from");
+	bool held;
+	int rc;
 
 	if (e == NULL) {
 		sandbox_unref(sb);
@@ -238,11 +206,12 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	}
 	http_upgrade(call->conn, "cay-frames");
 	send_object(client, FRAME_OBJECT, json_pack("{s:O}", "exec", e->doc));
-	if (sb->keeper != NULL && !sb->keeper->link.dead && !e->archived)
-		rc = attach_live(client, sb, e, api_number(call, "from"), err);
-	else
-		replay_saved(client, sb, e, api_number(call, "from"));
-	if (rc < 0)
+	held = exec_is_held(e);
+	rc = held ? attach_live(client, sb, e, from, err) : -ENOENT;
+	/* the keeper forgets the oldest of many */
+	if (!held || (rc < 0 && err->code == ERR_NOT_FOUND))
+		rc = exec_saved_replay(e, from, on_saved, client);
+	if (rc < 0 && err->code != ERR_NONE)
 		send_error(client, err);
 	exec_unref(e);
 	sandbox_unref(sb);
@@ -378,7 +347,6 @@ static bool run_finish(struct run *r)
 		send_summary(r, false, changes);
 		return false; /* the connection closes first; remove_main() does the rest */
 	}
-	r->sb->in_run = false;
 	if (r->sb->keeper != NULL && sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
 		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
 	send_summary(r, true, changes);
@@ -442,7 +410,6 @@ int api_run(struct api_call *call, struct err *err)
 		free(r);
 		return -EINVAL;
 	}
-	r->sb->in_run = true;
 	http_upgrade(call->conn, "cay-frames");
 	kept = run_stream(r);
 	exec_unref(r->exec);

@@ -463,6 +463,23 @@ uint64_t box_disk_bytes(const struct box *box)
 										    : UINT64_MAX;
 }
 
+int box_charge(struct box *box, uint64_t bytes)
+{
+	uint64_t limit = box->spec.disk_bytes, used = box_disk_bytes(box);
+	int rc;
+
+	if (limit == 0)
+		return 0;
+	if (used == UINT64_MAX)
+		used = 0;
+	if (used + box->charged + bytes >= limit)
+		return -EDQUOT;
+	rc = store_live_limit(box->live, limit - box->charged - bytes);
+	if (rc == 0)
+		box->charged += bytes;
+	return rc;
+}
+
 int box_terminal(const struct box *box, int *ret_slave)
 {
 	cleanup_fd int master = -1;

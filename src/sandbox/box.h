@@ -41,6 +41,7 @@ struct box {
 	int init_pidfd;
 	int u2;           /* payload's user namespace */
 	int pts;          /* the sandbox's /dev/pts */
+	uint64_t charged; /* bytes elsewhere that count against the disk limit */
 	struct spec spec; /* valid after box_start() */
 };
 
@@ -78,6 +79,12 @@ bool box_disk_full(const struct box *box);
  * Return: false only when nothing was; true also when it could not be told.
  */
 bool box_changed(const struct box *box);
+
+/**
+ * box_charge() - count @bytes that lie outside the live directory against the disk limit too: what is left for the payload shrinks by them.
+ * Return: 0 (also when there is no limit), -EDQUOT when so much is not left, other -errno.
+ */
+int box_charge(struct box *box, uint64_t bytes) attr_must_use;
 
 /** box_disk_bytes() - what the live directory holds, charged by the pool; UINT64_MAX when it does not count. */
 uint64_t box_disk_bytes(const struct box *box);

@@ -129,11 +129,13 @@ struct exec *exec_new(
 {
 	const json_t *tty = json_object_get(request, "tty");
 	uint64_t timeout_ms = number_or(request, "timeout_ms", 0),
+		 spill = number_or(request, "spill_bytes", 0),
 		 ring = number_or(request, "ring_bytes", EXEC_RING_DEFAULT);
 	struct exec *e = xnew(struct exec);
 	int rc;
 
 	e->in = e->out = e->err = -1;
+	e->spill = (struct spill)SPILL_INIT;
 	e->input = (struct buf)BUF_INIT(EXEC_STDIN_MAX);
 	list_init(&e->node);
 	ring_init(&e->ring, ring < EXEC_RING_MAX ? (size_t)ring : EXEC_RING_MAX);
@@ -153,6 +155,14 @@ struct exec *exec_new(
 		for (int i = 0; i < 3; i++)
 			fd_close(&ret_stdio[i]);
 		(void)err_raise_sys(err, rc, "make descriptors for the program");
+		exec_free(e);
+		return NULL;
+	}
+	rc = spill > 0 ? spill_open(&e->spill, box, e->id, spill) : 0;
+	if (rc < 0) {
+		for (int i = 0; i < 3; i++)
+			fd_close(&ret_stdio[i]);
+		(void)err_raise_sys(err, rc, "make the file for the program's output");
 		exec_free(e);
 		return NULL;
 	}
@@ -207,7 +217,7 @@ void exec_started(struct exec *e, pid_t pid)
 
 /* --- data --- */
 
-bool exec_read(struct exec *e, int *fd, enum ring_stream stream, uint64_t keep)
+bool exec_read(struct exec *e, struct box *box, int *fd, enum ring_stream stream, uint64_t keep)
 {
 	char bytes[16384];
 	bool changed = false;
@@ -225,6 +235,7 @@ bool exec_read(struct exec *e, int *fd, enum ring_stream stream, uint64_t keep)
 			fd_close(fd);
 			return true;
 		}
+		spill_add(&e->spill, box, e->ring.end, stream, bytes, (size_t)n);
 		ring_add(&e->ring, stream, bytes, (size_t)n);
 		changed = true;
 		if ((size_t)n < sizeof(bytes))
@@ -233,16 +244,27 @@ bool exec_read(struct exec *e, int *fd, enum ring_stream stream, uint64_t keep)
 	return changed;
 }
 
-void exec_drain(struct exec *e)
+void exec_drain(struct exec *e, struct box *box)
 {
 	/* bounded: a descendant may write without end */
 	for (int round = 0; round < 256; round++) {
-		bool more = exec_read(e, &e->out, RING_STDOUT, e->ring.end);
+		bool more = exec_read(e, box, &e->out, RING_STDOUT, e->ring.end);
 
-		more |= exec_read(e, &e->err, RING_STDERR, e->ring.end);
+		more |= exec_read(e, box, &e->err, RING_STDERR, e->ring.end);
 		if (!more)
 			return;
 	}
+}
+
+int exec_save(struct exec *e, const struct box *box)
+{
+	int rc = 0;
+
+	if (e->ring.end == 0)
+		return 0;
+	if (!spill_is_open(&e->spill))
+		rc = spill_open(&e->spill, box, e->id, UINT64_MAX);
+	return rc < 0 ? rc : spill_add_ring(&e->spill, &e->ring);
 }
 
 int exec_feed(struct exec *e, const void *bytes, size_t n)
@@ -401,15 +423,19 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 			e->status, "code", json_integer(WEXITSTATUS(wait_status)));
 	else
 		(void)json_object_set_new(e->status, "signal", json_integer(WTERMSIG(wait_status)));
+	if (spill_is_open(&e->spill))
+		set_counter(e->status, "kept_bytes", e->spill.file.size);
 	set_counter(e->status, "cpu_us", leaf_cpu != UINT64_MAX ? leaf_cpu : cpu_us);
 }
 
 json_t *exec_describe(const struct exec *e)
 {
 	static const char *const names[] = { "starting", "running", "ended" };
-	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I}", "exec", e->id, "channel",
+	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I}", "exec", e->id, "channel",
 		e->channel, "state", names[e->state], "pid", e->pid, "from",
-		(json_int_t)e->ring.start, "end", (json_int_t)e->ring.end);
+		(json_int_t)e->ring.start, "end", (json_int_t)e->ring.end, "input_bytes",
+		(json_int_t)(e->input_taken + e->input.n), "input_taken",
+		(json_int_t)e->input_taken);
 
 	BUG_ON(o == NULL);
 	if (e->status != NULL)
@@ -426,6 +452,7 @@ void exec_free(struct exec *e)
 	fd_close(&e->out);
 	fd_close(&e->err);
 	ring_fini(&e->ring);
+	spill_close(&e->spill);
 	buf_free(&e->input);
 	json_decref(e->status);
 	free(e);

@@ -17,6 +17,7 @@
 #include "base/list.h"
 #include "sandbox/box.h"
 #include "sandbox/ring.h"
+#include "sandbox/spill.h"
 #include <jansson.h>
 
 #define EXEC_RING_DEFAULT (1U << 20)
@@ -37,7 +38,9 @@ struct exec {
 	int in, out,
 		err; /* our ends; for a terminal all data goes through @out and @in is -1; -1 = closed */
 	struct ring ring;
-	struct buf input; /* bytes for stdin that did not fit into the pipe yet */
+	struct spill spill; /* all its output on disk, when it was asked for */
+	bool spill_told;    /* that the writing has ended */
+	struct buf input;   /* bytes for stdin that did not fit into the pipe yet */
 	uint64_t
 		input_taken; /* bytes of input that the program's pipe took, or that nobody will read */
 	bool input_closed;    /* close @in when @input is empty */
@@ -65,11 +68,14 @@ int exec_launch(struct exec *e, struct box *box, const json_t *request, int stdi
 /** exec_started() - the starter said that the program runs. */
 void exec_started(struct exec *e, pid_t pid);
 
-/** exec_read() - read what is there from @fd (one of ours) into the ring, leaving all from @keep on. true when something changed. */
-bool exec_read(struct exec *e, int *fd, enum ring_stream stream, uint64_t keep);
+/** exec_read() - read what is there from @fd (one of ours) into the ring (and onto disk), leaving all from @keep on. true when something changed. */
+bool exec_read(struct exec *e, struct box *box, int *fd, enum ring_stream stream, uint64_t keep);
 
 /** exec_drain() - read all output that is there now, whatever is forgotten for it. */
-void exec_drain(struct exec *e);
+void exec_drain(struct exec *e, struct box *box);
+
+/** exec_save() - what the ring holds goes to disk behind what is there already: it outlives us. Return: 0 or -errno. */
+int exec_save(struct exec *e, const struct box *box) attr_must_use;
 
 /** exec_feed() - queue bytes for stdin; -ENOBUFS when too much waits already. */
 int exec_feed(struct exec *e, const void *bytes, size_t n) attr_must_use;

@@ -245,9 +245,9 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		if (!e->watched)
 			continue;
 		if ((w->fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-			(void)exec_read(e, &e->out, RING_STDOUT, keeper_needed_from(k, e));
+			(void)keeper_read_output(k, e, RING_STDOUT, keeper_needed_from(k, e));
 		if (w->fds[i + 1].revents != 0)
-			(void)exec_read(e, &e->err, RING_STDERR, keeper_needed_from(k, e));
+			(void)keeper_read_output(k, e, RING_STDERR, keeper_needed_from(k, e));
 		exec_write(e);
 		i += 3;
 	}

@@ -136,6 +136,12 @@ const char *keeper_state_name(enum keeper_state state);
 /** keeper_needed_from() - offset of the oldest byte that an attached client of @e still needs; the end when there is none. */
 uint64_t keeper_needed_from(const struct keeper *k, const struct exec *e);
 
+/** keeper_read_output() - read what is there of @stream, keeping all from offset @keep on; says so when its way to disk ends. true when something changed. */
+bool keeper_read_output(struct keeper *k, struct exec *e, enum ring_stream stream, uint64_t keep);
+
+/** keeper_save_output() - the output of all programs goes to disk, because this process ends. Failures are events. */
+void keeper_save_output(struct keeper *k);
+
 /** keeper_read_signals() - act on what the signal descriptor reports: reap children, or end when told to. */
 void keeper_read_signals(struct keeper *k);
 

@@ -107,6 +107,47 @@ static void send_gap(struct conn *c, struct attachment *a, uint64_t to)
 	a->next = to;
 }
 
+static void send_output(
+	struct conn *c, const struct attachment *a, bool err, const void *bytes, size_t n)
+{
+	frame_encode_output(
+		&c->out, err ? FRAME_STDERR : FRAME_STDOUT, a->channel, a->next, bytes, n);
+}
+
+/* What the ring no longer holds: from disk as far as it is there; a gap up to what is there next. Return: bytes sent. */
+static size_t send_kept(struct conn *c, struct attachment *a, const struct exec *e, size_t max)
+{
+	struct outfile_part part = { .offset = e->ring.start };
+	static char bytes[CHUNK];
+
+	if (!spill_is_open(&e->spill) || outfile_find(&e->spill.file, a->next, &part) <= 0 ||
+		part.offset > e->ring.start)
+		part = (struct outfile_part){ .offset = e->ring.start };
+	if (part.offset > a->next)
+		send_gap(c, a, part.offset);
+	if (part.n > max)
+		part.n = max;
+	if (part.n == 0)
+		return 0;
+	if (outfile_read(&e->spill.file, &part, bytes, (size_t)part.n) < 0) {
+		send_gap(c, a, e->ring.start);
+		return 0;
+	}
+	send_output(c, a, part.err, bytes, (size_t)part.n);
+	return (size_t)part.n;
+}
+
+/* From the ring. Return: bytes sent. */
+static size_t send_held(struct conn *c, struct attachment *a, const struct exec *e, size_t max)
+{
+	enum ring_stream stream;
+	const char *bytes;
+	size_t n = ring_read(&e->ring, a->next, max, &stream, &bytes);
+
+	send_output(c, a, stream == RING_STDERR, bytes, n);
+	return n;
+}
+
 /* Send as much output as connection and credit take; then the final status, which ends the attachment. Return: is there more to do at once? */
 static bool pump_attachment(struct keeper *k, struct conn *c, struct attachment *a)
 {
@@ -115,18 +156,11 @@ static bool pump_attachment(struct keeper *k, struct conn *c, struct attachment 
 
 	if (e == NULL || e->state == EXEC_STARTING)
 		return false;
-	if (a->next < e->ring.start)
-		send_gap(c, a, e->ring.start);
-	while (c->out.n < CONN_OUT_HIGH && a->credit > 0) {
-		enum ring_stream stream;
-		const char *bytes;
-		size_t n = ring_read(&e->ring, a->next,
-			a->credit < CHUNK ? (size_t)a->credit : CHUNK, &stream, &bytes);
+	while (c->out.n < CONN_OUT_HIGH && a->credit > 0 && a->next < e->ring.end) {
+		size_t max = a->credit < CHUNK ? (size_t)a->credit : CHUNK;
+		size_t n =
+			a->next < e->ring.start ? send_kept(c, a, e, max) : send_held(c, a, e, max);
 
-		if (n == 0)
-			break;
-		frame_encode_output(&c->out, stream == RING_STDOUT ? FRAME_STDOUT : FRAME_STDERR,
-			a->channel, a->next, bytes, n);
 		a->next += n;
 		if (a->credit != UINT64_MAX)
 			a->credit -= n;
@@ -134,8 +168,8 @@ static bool pump_attachment(struct keeper *k, struct conn *c, struct attachment 
 	if (e->state != EXEC_ENDED || a->next != e->ring.end)
 		return a->next != before;
 	/* output that was held back for this client comes before the status */
-	bool more = exec_read(e, &e->out, RING_STDOUT, a->next);
-	more = exec_read(e, &e->err, RING_STDERR, a->next) || more;
+	bool more = keeper_read_output(k, e, RING_STDOUT, a->next);
+	more = keeper_read_output(k, e, RING_STDERR, a->next) || more;
 	if (more)
 		return true;
 	(void)json_object_set_new(e->status, "output_bytes", json_integer((json_int_t)e->ring.end));

@@ -25,11 +25,12 @@ struct exec *keeper_find_exec(const struct keeper *k, uint16_t channel)
 	return NULL;
 }
 
-/* Oldest byte that some attached client still needs; the end when there is none. */
 uint64_t keeper_needed_from(const struct keeper *k, const struct exec *e)
 {
 	uint64_t keep = UINT64_MAX;
 
+	if (spill_follows(&e->spill, e->ring.end))
+		return e->ring.end; /* whoever is behind reads it from there */
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
 
@@ -41,6 +42,38 @@ uint64_t keeper_needed_from(const struct keeper *k, const struct exec *e)
 		}
 	}
 	return keep != UINT64_MAX ? keep : e->ring.end;
+}
+
+static void tell_spill(struct keeper *k, struct exec *e)
+{
+	e->spill_told = true;
+	keeper_event(k, "limit.hit", e->id,
+		json_pack("{s:s, s:{s:s, s:I}}", "limit", "output", "detail", "reason",
+			e->spill.stopped == -EFBIG
+				? "as much of the output as was asked for is kept"
+				: strerrordesc_np(-e->spill.stopped),
+			"kept_bytes", (json_int_t)e->spill.file.size));
+}
+
+bool keeper_read_output(struct keeper *k, struct exec *e, enum ring_stream stream, uint64_t keep)
+{
+	bool changed =
+		exec_read(e, &k->box, stream == RING_STDOUT ? &e->out : &e->err, stream, keep);
+
+	if (e->spill.stopped != 0 && !e->spill_told)
+		tell_spill(k, e);
+	return changed;
+}
+
+void keeper_save_output(struct keeper *k)
+{
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		e->spill.stopped = exec_save(e, &k->box);
+		if (e->spill.stopped < 0)
+			tell_spill(k, e);
+	}
 }
 
 static void report_end(struct keeper *k, struct exec *e)
@@ -83,10 +116,10 @@ static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
 	if (e->killed || e->timed_out)
 		(void)!cgroup_leaf_wait_empty(&k->box.cgroup, e->leaf, KILL_TIMEOUT_MS);
 	/* what an attached client has not got yet stays; only without one may the oldest output give way */
-	(void)exec_read(e, &e->out, RING_STDOUT, keeper_needed_from(k, e));
-	(void)exec_read(e, &e->err, RING_STDERR, keeper_needed_from(k, e));
+	(void)keeper_read_output(k, e, RING_STDOUT, keeper_needed_from(k, e));
+	(void)keeper_read_output(k, e, RING_STDERR, keeper_needed_from(k, e));
 	if (keeper_needed_from(k, e) == e->ring.end)
-		exec_drain(e);
+		exec_drain(e, &k->box);
 	exec_ended(e, &k->box, d->wait_status, d->cpu_us);
 	meter_wake(&k->memory, clock_now_ns());
 	report_end(k, e);

@@ -355,8 +355,7 @@ static void verb_ack(struct keeper *k, struct conn *c, json_int_t id, const json
 		keeper_reply(c, id, NULL);
 }
 
-static void verb_stop(
-	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+static void verb_stop(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	struct err err;
 
@@ -366,6 +365,8 @@ static void verb_stop(
 		keeper_reply_error(c, id, &err);
 		return;
 	}
+	if (json_is_true(json_object_get(request, "save")))
+		keeper_save_output(k);
 	keeper_move(k, KEEPER_STOPPING);
 	keeper_event(k, "sandbox.stopped", NULL, NULL);
 	keeper_reply(c, id, NULL);

@@ -84,6 +84,20 @@ static int make_env(struct cli *cli, const json_t *spec, bool tty, json_t *env)
 	return 0;
 }
 
+static int add_size(struct cli *cli, json_t *exec, enum cli_flag flag, const char *member)
+{
+	const char *text = cli_args_value(&cli->args, flag);
+	uint64_t bytes;
+
+	if (text == NULL)
+		return 0;
+	if (str_to_size(text, &bytes) < 0 || bytes == 0 || bytes > INT64_MAX)
+		return err_raise(&cli->err, ERR_USAGE,
+			"'%s': a size is wanted, for example 512K, 64M, 2G", text);
+	(void)json_object_set_new(exec, member, json_integer((json_int_t)bytes));
+	return 0;
+}
+
 static int add_options(struct cli *cli, json_t *exec, const char *cwd)
 {
 	const char *user = cli_args_value(&cli->args, FLAG_USER),
@@ -101,6 +115,9 @@ static int add_options(struct cli *cli, json_t *exec, const char *cwd)
 	}
 	if (cwd != NULL)
 		(void)json_object_set_new(exec, "cwd", json_string(cwd));
+	if (add_size(cli, exec, FLAG_KEEP_OUTPUT, "spill_bytes") < 0 ||
+		add_size(cli, exec, FLAG_OUTPUT_RING, "ring_bytes") < 0)
+		return -EINVAL;
 	if (timeout == NULL)
 		return 0;
 	if (str_to_duration(timeout, &ms) < 0 || ms == 0 || ms > INT32_MAX * 1000ULL)

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/exec_stdin.c - writing to a command's standard input by POST. */
+#include "api/server.h"
+#include "api_handlers.h"
+#include "base/str.h"
+
+/* The keeper tells by WINDOW frames how much input the command has taken: never more than this ahead. */
+#define INPUT_AHEAD (1U << 20)
+
+struct feeder {
+	struct framelink link;
+	uint16_t channel;
+	uint64_t sent, taken;
+	struct waiters changed;
+};
+
+static void feeder_frame(struct framelink *l, const struct frame *f)
+{
+	struct feeder *fd = container_of(l, struct feeder, link);
+
+	if (f->type == FRAME_WINDOW && f->channel == fd->channel && f->size == 4) {
+		fd->taken += frame_get_u32(f->payload);
+		waiters_wake(&fd->changed);
+	}
+}
+
+static void feeder_dead(struct framelink *l)
+{
+	waiters_wake(&container_of(l, struct feeder, link)->changed);
+}
+
+static void feeder_closed(struct stream *s)
+{
+	free(container_of(container_of(s, struct framelink, s), struct feeder, link));
+}
+
+static int feed(struct api_call *call, struct feeder *f, struct exec *e, struct err *err)
+{
+	cleanup_buf struct buf part = BUF_INIT(1U << 20);
+	ssize_t n;
+
+	for (;;) {
+		n = http_body_read(call->conn, &part);
+		if (n <= 0)
+			break;
+		while (f->sent - f->taken > INPUT_AHEAD && !f->link.dead && !e->ended)
+			(void)waiters_wait(&f->changed, clock_now_ns() + NS_PER_S);
+		if (f->link.dead || e->ended)
+			return exec_not_running(e, err);
+		framelink_send(&f->link, FRAME_STDIN, f->channel, part.p, part.n);
+		f->sent += part.n;
+		buf_reset(&part);
+	}
+	if (n < 0)
+		return err_raise(err, ERR_INVALID, "the body is malformed or incomplete");
+	if (api_flag(call, "close"))
+		framelink_send(&f->link, FRAME_STDIN, f->channel, NULL, 0);
+	/* a round trip: afterwards the keeper has it */
+	return framelink_call(&f->link, json_pack("{s:s}", "verb", "status"),
+		clock_now_ns() + CALL_NS, NULL, err);
+}
+
+static int stdin_send(struct api_call *call, struct sandbox *sb, struct exec *e, struct err *err)
+{
+	int fd = e->ended || sb->keeper == NULL ? -ESRCH : keeper_connect(sb->srv, sb->id), rc;
+	struct feeder *f;
+
+	if (fd < 0)
+		return exec_not_running(e, err);
+	if (!json_is_true(json_object_get(e->doc, "stdin")) &&
+		!json_is_true(json_object_get(e->doc, "tty"))) {
+		(void)close(fd);
+		return err_raise(
+			err, ERR_STATE, "exec '%s' was started without standard input", e->id);
+	}
+	f = xnew(struct feeder);
+	f->channel = e->channel;
+	f->link.on_frame = feeder_frame;
+	f->link.on_dead = feeder_dead;
+	f->link.peer = "keeper";
+	waiters_init(&f->changed);
+	if (framelink_open(&f->link, sb->srv->loop, fd) < 0)
+		abort();
+	/* attached with no credit: only for the WINDOW frames */
+	rc = framelink_call(&f->link,
+		json_pack("{s:s,s:i,s:I,s:i}", "verb", "attach", "channel", e->channel, "from",
+			(json_int_t)1 << 60, "window", 0),
+		clock_now_ns() + CALL_NS, NULL, err);
+	if (rc == 0)
+		rc = feed(call, f, e, err);
+	framelink_close(&f->link, feeder_closed);
+	return rc;
+}
+
+int api_exec_stdin(struct api_call *call, struct err *err)
+{
+	struct sandbox *sb;
+	struct exec *e;
+	int rc = exec_find_both(call, &sb, &e, err);
+
+	if (rc < 0)
+		return rc;
+	rc = stdin_send(call, sb, e, err);
+	if (rc == 0)
+		rc = api_reply(call, 204, NULL);
+	exec_unref(e);
+	sandbox_unref(sb);
+	return rc;
+}
