@@ -258,6 +258,15 @@ def frozen(b):
     return [row("snapshot with 10,000 changed files: frozen", "cay", still, capture=how), row("snapshot with 10,000 changed files: whole", "cay", whole, capture=how)]
 
 
+def network(b):
+    """The network of a sandbox from nothing: the kernel's namespace, and behind it loopback, addresses, routes, packet filter and listeners. Sandboxes take both from
+    the pool, so a start does not pay for it."""
+    found = helper([os.path.join(BUILD, "bench", "netbench"), str(b.count(300))])
+    case = "network of a sandbox, from nothing"
+    return [row(f"{case}: {what}", "cay", found[key], found["errors"])
+            for what, key in (("the kernel's namespace", "namespace"), ("set up", "recipe"), ("enter one that is there", "enter"))]
+
+
 FILE_WORK = {
     "untar 4,000 files": "tar xf $IN/tree.tar -C $OUT",
     "git clone": "git -c safe.directory='*' clone -q --no-hardlinks $IN/repo $OUT/clone",
@@ -299,4 +308,4 @@ def file_work(b):
     return rows
 
 
-ALL = [run_warm, run_sustained, run_cold, http, create, create_paced, execs, forks, rate, memory, frozen, file_work]
+ALL = [run_warm, run_sustained, run_cold, http, create, create_paced, execs, forks, rate, memory, network, frozen, file_work]

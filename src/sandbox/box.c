@@ -78,12 +78,12 @@ static int start_starter(struct box *box, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "start the starter in its control groups") : 0;
 }
 
-/* What the builder answers: an error, or nothing and perhaps descriptors. */
-static int builder_answer(struct box *box, int *fds, size_t want, struct err *err)
+/* What the builder answers: an error, or nothing and perhaps descriptors, at most @max. Return: how many. */
+static int builder_answer(struct box *box, int *fds, size_t max, struct err *err)
 {
 	struct err answer;
 	size_t n_fds = 0;
-	ssize_t n = fdpass_recv(box->builder_sock, &answer, sizeof(answer), fds, want, &n_fds);
+	ssize_t n = fdpass_recv(box->builder_sock, &answer, sizeof(answer), fds, max, &n_fds);
 
 	if (n != sizeof(answer))
 		return err_raise(err, ERR_INTERNAL, "the builder ended without a word (%zd)", n);
@@ -91,9 +91,7 @@ static int builder_answer(struct box *box, int *fds, size_t want, struct err *er
 		*err = answer;
 		return -EIO;
 	}
-	return n_fds == want
-		       ? 0
-		       : err_raise(err, ERR_INTERNAL, "the builder sent %zu descriptors", n_fds);
+	return (int)n_fds;
 }
 
 static int start_builder(struct box *box, struct err *err)
@@ -155,18 +153,21 @@ static int builder_go(struct box *box, struct err *err)
 
 static int prepare_builder(struct box *box, struct err *err)
 {
-	int fds[2], rc = start_builder(box, err);
+	int fds[BUILDER_FDS + NETWORK_FDS], rc = start_builder(box, err);
 
 	if (rc == 0)
 		rc = map_ids(box, err);
 	if (rc == 0)
 		rc = builder_go(box, err);
 	if (rc == 0)
-		rc = builder_answer(box, fds, 2, err);
+		rc = builder_answer(box, fds, ARRAY_SIZE(fds), err);
 	if (rc < 0)
 		return rc;
+	BUG_ON(rc != BUILDER_FDS && rc != BUILDER_FDS + NETWORK_FDS);
 	box->u2 = fds[0];
 	box->pts = fds[1];
+	if (rc > BUILDER_FDS)
+		network_from_fds(&box->network, fds + BUILDER_FDS);
 	return 0;
 }
 
@@ -198,7 +199,8 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		.builder_sock = -1,
 		.init_pidfd = -1,
 		.u2 = -1,
-		.pts = -1 };
+		.pts = -1,
+		.network = NETWORK_NONE };
 	box->rootfs.stage = box->rootfs.userns = -1;
 	box->starter.sock = -1;
 	if (str_copy(box->id, sizeof(box->id), id) < 0 || !id_valid(id))

@@ -39,10 +39,11 @@ struct box {
 	int builder_sock; /* -1 once init runs */
 	pid_t init_pid;   /* in the host's pid namespace; 0 before box_prepare() */
 	int init_pidfd;
-	int u2;           /* payload's user namespace */
-	int pts;          /* the sandbox's /dev/pts */
-	uint64_t charged; /* bytes elsewhere that count against the disk limit */
-	struct spec spec; /* valid after box_start() */
+	int u2;                 /* payload's user namespace */
+	int pts;                /* the sandbox's /dev/pts */
+	struct network network; /* all -1 where this kernel cannot filter packets */
+	uint64_t charged;       /* bytes elsewhere that count against the disk limit */
+	struct spec spec;       /* valid after box_start() */
 };
 
 /**

@@ -47,6 +47,7 @@ struct builder {
 	int u2;      /* payload's user namespace */
 	int pts;     /* /dev/pts */
 	int devices; /* directory of the sandbox's own device nodes, from before it was covered */
+	struct network network;
 };
 
 static void fail(const struct builder *b, const struct err *err) attr_noreturn;
@@ -238,6 +239,18 @@ static int proc_sys_readonly(const struct builder *b)
 	return rc;
 }
 
+/* Without a packet filter there is a loopback device and nothing else: closed all the same. */
+static int make_network(struct builder *b, struct err *err)
+{
+	int rc = ablated("netns_lo_only") ? 0 : network_make(&b->network, err);
+
+	if (rc == -EOPNOTSUPP) {
+		*err = (struct err){ 0 };
+		rc = 0;
+	}
+	return rc;
+}
+
 /* Settings of the new network namespace. A kernel without one of them has nothing to close there. */
 static int set_network(const struct builder *b, struct err *err)
 {
@@ -245,9 +258,6 @@ static int set_network(const struct builder *b, struct err *err)
 
 	if (ablated("netns_lo_only"))
 		return 0; /* the host's: nothing of it is ours to set */
-	rc = confine_loopback_up();
-	if (rc < 0)
-		return err_raise_sys(err, rc, "bring the loopback interface up");
 	rc = file_write_at(b->proc, "sys/net/ipv4/ip_unprivileged_port_start", "0");
 	if (rc < 0)
 		return err_raise_sys(err, rc, "open low ports to the sandbox");
@@ -538,6 +548,8 @@ static int prepare(struct builder *b, struct err *err)
 {
 	int rc = enter_ids(b, err);
 
+	if (rc == 0)
+		rc = make_network(b, err);
 	if (rc == 0 && !ablated("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
 		rc = err_raise_sys(err, -errno, "make the cgroup namespace");
 	b->devices = open(ROOTFS_DEVICES, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -654,6 +666,20 @@ static void become_init(const struct builder *b, struct err *err)
 		(void)err_raise_sys(err, -errno, "execute cay-init");
 }
 
+static int send_prepared(struct builder *b)
+{
+	int fds[BUILDER_FDS + NETWORK_FDS] = { b->u2, b->pts };
+	bool network = b->network.tcp >= 0;
+	struct err none = { 0 };
+	int rc;
+
+	network_fds(&b->network, fds + BUILDER_FDS);
+	rc = fdpass_send(
+		b->o->sock, &none, sizeof(none), fds, BUILDER_FDS + (network ? NETWORK_FDS : 0));
+	network_close(&b->network);
+	return rc;
+}
+
 void builder_main(const struct builder_options *options)
 {
 	static struct builder_attach order; /* too large for a stack frame */
@@ -665,7 +691,8 @@ void builder_main(const struct builder_options *options)
 		.limits = -1,
 		.devices = -1,
 		.u2 = -1,
-		.pts = -1 };
+		.pts = -1,
+		.network = NETWORK_NONE };
 	int mounts[FDPASS_MAX];
 	struct err err = { 0 };
 	size_t n_mounts;
@@ -674,7 +701,7 @@ void builder_main(const struct builder_options *options)
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (prepare(&b, &err) < 0)
 		fail(&b, &err);
-	if (fdpass_send(options->sock, &err, sizeof(err), (int[]){ b.u2, b.pts }, 2) < 0)
+	if (send_prepared(&b) < 0)
 		_exit(1);
 	n = fdpass_recv(
 		options->sock, &order, sizeof(order), mounts, ARRAY_SIZE(mounts), &n_mounts);

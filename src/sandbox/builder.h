@@ -10,12 +10,14 @@
 #define CAY_SANDBOX_BUILDER_H
 
 #include "base/err.h"
+#include "sandbox/network.h"
 #include "sandbox/spec.h"
 
-/** struct builder_prepared - answer after stage 1; comes with two descriptors: namespace U2, directory /dev/pts. */
-struct builder_prepared {
-	struct err err; /* code ERR_NONE when it worked */
-};
+/*
+ * The answer after stage 1 is a struct err. When its code is ERR_NONE it comes with BUILDER_FDS descriptors, namespace U2 and directory /dev/pts, and behind them,
+ * where this kernel can filter packets, the NETWORK_FDS ones of sandbox/network.h.
+ */
+#define BUILDER_FDS 2
 
 /** struct builder_attach - keeper's order for stage 2; comes with descriptors: root mount, then one mount for each target. */
 struct builder_attach {

@@ -3,11 +3,7 @@
 #include "sys/raw.h"
 
 #include <linux/seccomp.h>
-#include <net/if.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 
 int confine_seccomp(const struct sock_filter *filter, unsigned short n)
 {
@@ -77,18 +73,4 @@ int confine_landlock(void)
 	if (rc == 0)
 		rc = raw_result(syscall(SYS_landlock_restrict_self, ruleset, 0));
 	return rc < 0 ? rc : abi;
-}
-
-int confine_loopback_up(void)
-{
-	cleanup_fd int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct ifreq request = { 0 };
-
-	if (sock < 0)
-		return -errno;
-	memcpy(request.ifr_name, "lo", sizeof("lo"));
-	if (ioctl(sock, SIOCGIFFLAGS, &request) < 0)
-		return -errno;
-	request.ifr_flags = (short)(request.ifr_flags | IFF_UP | IFF_RUNNING);
-	return ioctl(sock, SIOCSIFFLAGS, &request) < 0 ? -errno : 0;
 }

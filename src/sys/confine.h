@@ -19,7 +19,4 @@ int confine_seccomp(const struct sock_filter *filter, unsigned short n) attr_mus
  */
 int confine_landlock(void) attr_must_use;
 
-/** confine_loopback_up() - bring `lo` of the current network namespace up. Needs CAP_NET_ADMIN over it. Return: 0 or -errno. */
-int confine_loopback_up(void) attr_must_use;
-
 #endif

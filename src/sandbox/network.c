@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/network.h"
+#include "base/ablate.h"
+#include "base/str.h"
+#include "sys/file.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_log.h>
+#include <linux/netfilter_ipv4.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define LO_INDEX     1 /* always: the device that every network namespace begins with */
+#define TABLE        "cay"
+#define PORTS        "ports"
+#define LOG_GROUP    1
+#define LOG_BYTES    96 /* largest IPv6 header chain that tells protocol and ports, roughly */
+#define LOG_ROOM     (256 << 10)
+#define TCP_BACKLOG  512
+#define STEERED      1 /* mark */
+#define OFFSET_PORT  2 /* destination port in TCP and UDP headers */
+#define OFFSET_FLAGS 13
+#define SYN          0x02
+#define FLAGS_ASKED  0x17 /* FIN, SYN, RST, ACK */
+
+/* --- device, addresses, routes --- */
+
+static void add_device_up(struct netlink *nl)
+{
+	struct ifinfomsg m = { .ifi_index = LO_INDEX, .ifi_flags = IFF_UP, .ifi_change = IFF_UP };
+
+	netlink_open(nl, RTM_NEWLINK, NLM_F_ACK, &m, sizeof(m));
+	netlink_close(nl);
+}
+
+static void add_address(struct netlink *nl, uint8_t family, const void *address, uint8_t bytes)
+{
+	struct ifaddrmsg m = {
+		.ifa_family = family, .ifa_prefixlen = (uint8_t)(bytes * 8), .ifa_index = LO_INDEX
+	};
+
+	netlink_open(nl, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE, &m, sizeof(m));
+	netlink_attr(nl, IFA_LOCAL, address, bytes);
+	netlink_attr(nl, IFA_ADDRESS, address, bytes);
+	netlink_close(nl);
+}
+
+/* AnyIP: every address of the family is one of ours; @source is what programs speak from. */
+static void add_any_route(struct netlink *nl, uint8_t family, const void *source, uint8_t bytes)
+{
+	const uint32_t device = LO_INDEX;
+	struct rtmsg m = { .rtm_family = family,
+		.rtm_table = RT_TABLE_LOCAL,
+		.rtm_protocol = RTPROT_STATIC,
+		.rtm_scope = RT_SCOPE_HOST,
+		.rtm_type = RTN_LOCAL };
+
+	netlink_open(nl, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE, &m, sizeof(m));
+	netlink_attr(nl, RTA_OIF, &device, sizeof(device));
+	if (family == AF_INET)
+		netlink_attr(nl, RTA_PREFSRC, source, bytes);
+	netlink_close(nl);
+}
+
+static const unsigned char own4[4] = { 10, 0, 0, 2 };
+static const unsigned char own6[16] = { 0xfd, [15] = 2 };
+
+/* @any: with all addresses; else the device alone. */
+static int make_device(bool any)
+{
+	cleanup_fd int fd = netlink_socket(NETLINK_ROUTE);
+	struct netlink nl;
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	netlink_init(&nl);
+	add_device_up(&nl);
+	if (any) {
+		add_address(&nl, AF_INET, own4, sizeof(own4));
+		add_address(&nl, AF_INET6, own6, sizeof(own6));
+		add_any_route(&nl, AF_INET, own4, sizeof(own4));
+		add_any_route(&nl, AF_INET6, own6, sizeof(own6));
+	}
+	rc = netlink_talk(&nl, fd);
+	netlink_fini(&nl);
+	return rc;
+}
+
+/* --- the table --- */
+
+/* One rule for each kind of address that is the sandbox's own. */
+static void rules_for_own(struct nft *nft)
+{
+	static const unsigned char loopback4[4] = { 127 }, mask4[4] = { 255 },
+				   one6[16] = { [15] = 1 };
+	const struct {
+		uint8_t family;
+		uint32_t offset, n;
+		const unsigned char *value, *mask;
+	} own[] = {
+		{ NFPROTO_IPV4, 16, 4, loopback4, mask4 },
+		{ NFPROTO_IPV4, 16, 4, own4, NULL },
+		{ NFPROTO_IPV6, 24, 16, one6, NULL },
+		{ NFPROTO_IPV6, 24, 16, own6, NULL },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		nft_rule(nft, "output");
+		nft_family(nft, own[i].family);
+		nft_field(nft, NFT_NETWORK, own[i].offset, own[i].value, own[i].mask, own[i].n,
+			false);
+		nft_goto(nft, "own");
+		nft_rule_end(nft);
+	}
+}
+
+/* Packets of @protocol whose port at @offset is @port go on in @chain. */
+static void rule_for_port(
+	struct nft *nft, const char *from, uint8_t protocol, uint16_t port, const char *chain)
+{
+	uint16_t big = htons(port);
+
+	nft_rule(nft, from);
+	nft_protocol(nft, protocol);
+	nft_field(nft, NFT_TRANSPORT, OFFSET_PORT, &big, NULL, sizeof(big), false);
+	nft_goto(nft, chain);
+	nft_rule_end(nft);
+}
+
+static void connection_opens(struct nft *nft, bool opens)
+{
+	static const uint8_t syn = SYN, asked = FLAGS_ASKED;
+
+	nft_protocol(nft, IPPROTO_TCP);
+	nft_field(nft, NFT_TRANSPORT, OFFSET_FLAGS, &syn, &asked, 1, !opens);
+}
+
+/* Packets to the sandbox itself. */
+static void make_own(struct nft *nft)
+{
+	uint16_t listener = htons(NETWORK_PORT);
+
+	nft_chain(nft, "own", -1, 0);
+	/* the gateway answers datagrams from its own port: the asker expects them from where it sent to */
+	nft_rule(nft, "own");
+	nft_protocol(nft, IPPROTO_UDP);
+	nft_field(nft, NFT_TRANSPORT, 0, &listener, NULL, sizeof(listener), false);
+	nft_set_source_port(nft, 53);
+	nft_goto(nft, NULL);
+	nft_rule_end(nft);
+	if (ablated("gateway_port_closed"))
+		return;
+	nft_rule(nft, "own");
+	connection_opens(nft, true);
+	nft_field(nft, NFT_TRANSPORT, OFFSET_PORT, &listener, NULL, sizeof(listener), false);
+	nft_goto(nft, "refuse");
+	nft_rule_end(nft);
+	rule_for_port(nft, "own", IPPROTO_UDP, NETWORK_PORT, "refuse");
+}
+
+static void make_refuse(struct nft *nft, uint32_t level)
+{
+	nft_chain(nft, "refuse", -1, 0);
+	if (level > 0) {
+		nft_rule(nft, "refuse");
+		nft_mark_by_cgroup(nft, level);
+		nft_rule_end(nft);
+	}
+	nft_rule(nft, "refuse");
+	nft_log(nft, LOG_GROUP, LOG_BYTES);
+	nft_rule_end(nft);
+	nft_rule(nft, "refuse");
+	nft_protocol(nft, IPPROTO_TCP);
+	nft_reject(nft, true);
+	nft_rule_end(nft);
+	nft_rule(nft, "refuse");
+	nft_reject(nft, false);
+	nft_rule_end(nft);
+}
+
+/* The mark tells the other side of the loopback device; the payload cannot set one. */
+static void make_steer(struct nft *nft)
+{
+	nft_chain(nft, "steer", -1, 0);
+	nft_rule(nft, "steer");
+	nft_mark(nft, STEERED);
+	nft_goto(nft, NULL);
+	nft_rule_end(nft);
+}
+
+static void make_output(struct nft *nft)
+{
+	nft_chain(nft, "output", NF_INET_LOCAL_OUT, 0);
+	rules_for_own(nft);
+	nft_rule(nft, "output");
+	connection_opens(nft, false);
+	nft_goto(nft, NULL);
+	nft_rule_end(nft);
+	rule_for_port(nft, "output", IPPROTO_TCP, 53, "steer");
+	rule_for_port(nft, "output", IPPROTO_UDP, 53, "steer");
+	nft_rule(nft, "output");
+	nft_protocol(nft, IPPROTO_TCP);
+	nft_port_in(nft, PORTS);
+	nft_goto(nft, "steer");
+	nft_rule_end(nft);
+	nft_rule(nft, "output");
+	nft_goto(nft, "refuse");
+	nft_rule_end(nft);
+}
+
+/* Only what begins a connection, and datagrams: an answer that were steered would be lost, and sent again for seconds. */
+static void make_prerouting(struct nft *nft)
+{
+	nft_chain(nft, "prerouting", NF_INET_PRE_ROUTING, -150);
+	nft_rule(nft, "prerouting");
+	nft_marked(nft, STEERED);
+	nft_tproxy(nft, NETWORK_PORT);
+	nft_rule_end(nft);
+}
+
+/* @level: how far below the root the group of an exec lies; 0: packets are not marked. */
+static int make_table(int fd, uint32_t level)
+{
+	struct nft nft;
+
+	nft_begin(&nft, TABLE);
+	nft_table(&nft);
+	nft_port_set(&nft, PORTS);
+	make_refuse(&nft, level);
+	make_own(&nft);
+	make_steer(&nft);
+	make_output(&nft);
+	make_prerouting(&nft);
+	return nft_commit(&nft, fd);
+}
+
+/* Our own group is a sibling of those of all execs. 0 when it is not known. */
+static uint32_t group_level(void)
+{
+	cleanup_buf struct buf text = BUF_INIT(16384);
+	uint32_t level = 0;
+	const char *p;
+
+	if (file_read_at(AT_FDCWD, "/proc/self/cgroup", &text) < 0)
+		return 0;
+	p = strstr(buf_cstr(&text), "0::/");
+	for (p = p != NULL ? p + 3 : ""; *p != '\0' && *p != '\n'; p++)
+		level += *p == '/' && p[1] != '\n';
+	return level < 256 ? level : 0;
+}
+
+/* --- sockets --- */
+
+static int set_option(int fd, int level, int option)
+{
+	static const int on = 1;
+
+	return setsockopt(fd, level, option, &on, sizeof(on)) < 0 ? -errno : 0;
+}
+
+/* Dual stack, transparent, on all addresses. */
+static int make_listener(int type)
+{
+	cleanup_fd int fd = socket(AF_INET6, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_in6 any = { .sin6_family = AF_INET6, .sin6_port = htons(NETWORK_PORT) };
+	static const int off;
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0)
+		return -errno;
+	rc = set_option(fd, IPPROTO_IP, IP_TRANSPARENT);
+	if (rc == 0)
+		rc = set_option(fd, IPPROTO_IPV6, IPV6_TRANSPARENT);
+	if (rc == 0 && type == SOCK_DGRAM)
+		rc = set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO);
+	if (rc == 0 && bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0)
+		rc = -errno;
+	if (rc == 0 && type == SOCK_STREAM && listen(fd, TCP_BACKLOG) < 0)
+		rc = -errno;
+	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+static void log_config(struct netlink *nl, uint16_t attr, const void *p, size_t n)
+{
+	struct nfgenmsg g = { .version = NFNETLINK_V0, .res_id = htons(LOG_GROUP) };
+
+	netlink_open(nl, (uint16_t)(NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_CONFIG), NLM_F_ACK, &g,
+		sizeof(g));
+	netlink_attr(nl, attr, p, n);
+	netlink_close(nl);
+}
+
+/* Numbered messages: what the queue could not take shows as a gap. */
+static int make_log(void)
+{
+	static const struct nfulnl_msg_config_cmd bind_group = { NFULNL_CFG_CMD_BIND };
+	const struct nfulnl_msg_config_mode mode = { .copy_range = htonl(LOG_BYTES),
+		.copy_mode = NFULNL_COPY_PACKET };
+	const uint16_t numbered = htons(NFULNL_CFG_F_SEQ);
+	const uint32_t at_once = htonl(1);
+	cleanup_fd int fd = netlink_socket(NETLINK_NETFILTER);
+	static const int room = LOG_ROOM;
+	struct netlink nl;
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	netlink_init(&nl);
+	log_config(&nl, NFULA_CFG_CMD, &bind_group, sizeof(bind_group));
+	log_config(&nl, NFULA_CFG_MODE, &mode, sizeof(mode));
+	log_config(&nl, NFULA_CFG_FLAGS, &numbered, sizeof(numbered));
+	log_config(&nl, NFULA_CFG_QTHRESH, &at_once, sizeof(at_once));
+	rc = netlink_talk(&nl, fd);
+	netlink_fini(&nl);
+	if (rc == 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)) < 0)
+		rc = -errno;
+	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+/* --- all of it --- */
+
+static int missing_part(struct err *err, int rc, const char *what)
+{
+	(void)err_raise_sys(err, rc, "%s", what);
+	/* what a kernel without the option says */
+	return rc == -ENOENT || rc == -EAFNOSUPPORT || rc == -EPROTONOSUPPORT || rc == -EINVAL
+		       ? -EOPNOTSUPP
+		       : rc;
+}
+
+static int make_sockets(struct network *network, struct err *err)
+{
+	const struct {
+		int *fd, made;
+		const char *what;
+	} parts[] = {
+		{ &network->tcp, make_listener(SOCK_STREAM), "listen for connections" },
+		{ &network->udp, make_listener(SOCK_DGRAM), "listen for datagrams" },
+		{ &network->log, make_log(), "open the log of what is refused" },
+		{ &network->diag, netlink_socket(NETLINK_SOCK_DIAG), "open socket diagnosis" },
+		{ &network->table, netlink_socket(NETLINK_NETFILTER), "open netfilter" },
+	};
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		*parts[i].fd = parts[i].made;
+		if (parts[i].made < 0 && rc == 0)
+			rc = missing_part(err, parts[i].made, parts[i].what);
+	}
+	return rc;
+}
+
+/* Everything but the device. */
+static int make_filter(struct network *network, struct err *err)
+{
+	uint32_t level = group_level();
+	int rc = make_sockets(network, err);
+
+	if (rc < 0)
+		return rc;
+	rc = make_table(network->table, level);
+	/* an older kernel cannot tell whose packet it was */
+	if (rc < 0 && level > 0)
+		rc = make_table(network->table, 0);
+	return rc < 0 ? missing_part(err, rc, "make the packet filter") : 0;
+}
+
+int network_make(struct network *network, struct err *err)
+{
+	int rc, device;
+
+	*network = (struct network)NETWORK_NONE;
+	rc = make_filter(network, err);
+	/* last: without a filter there is no route either */
+	device = make_device(rc == 0);
+	if (device < 0)
+		rc = err_raise_sys(err, device, "bring the loopback device up");
+	if (rc < 0)
+		network_close(network);
+	return rc;
+}
+
+void network_fds(const struct network *network, int fds[NETWORK_FDS])
+{
+	const int all[NETWORK_FDS] = { network->tcp, network->udp, network->log, network->diag,
+		network->table };
+
+	memcpy(fds, all, sizeof(all));
+}
+
+void network_from_fds(struct network *network, const int fds[NETWORK_FDS])
+{
+	*network = (struct network){ fds[0], fds[1], fds[2], fds[3], fds[4] };
+}
+
+int network_allow_ports(const struct network *network, const struct nft_range *ranges, size_t n)
+{
+	struct nft nft;
+
+	nft_begin(&nft, TABLE);
+	nft_port_set_fill(&nft, PORTS, ranges, n);
+	return nft_commit(&nft, network->table);
+}
+
+void network_close(struct network *network)
+{
+	fd_close(&network->tcp);
+	fd_close(&network->udp);
+	fd_close(&network->log);
+	fd_close(&network->diag);
+	fd_close(&network->table);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/network.h - the network of a sandbox: a loopback device on which every address is local, and a table that lets the gateway answer or refuses.
+ *
+ * There is no other device, so nothing can leave whatever happens to the table; the table is how a refusal becomes fast, explained and recorded. It belongs to U1: no
+ * capability of the payload works on it. The recipe, with its measured costs and traps: docs/design/0007.
+ *
+ *   output      to the sandbox's own addresses: accept (never the gateway's port)
+ *               TCP that opens a connection: accept ports 53 and those of the set `ports`
+ *               UDP to port 53: accept
+ *               everything else: tell NFLOG whose it was, then refuse
+ *   prerouting  what was accepted to foreign addresses: to the transparent listeners
+ */
+#ifndef CAY_SANDBOX_NETWORK_H
+#define CAY_SANDBOX_NETWORK_H
+
+#include "base/err.h"
+#include "sys/nft.h"
+
+#define NETWORK_PORT \
+	15001 /* of the gateway's listeners; the one port that a sandbox cannot have for itself */
+
+/** struct network - descriptors that were made inside; -1 = none. The first four are those of enum link_socket, in its order. */
+struct network {
+	int tcp, udp, log, diag;
+	int table; /* netfilter socket, for the set of ports */
+};
+
+#define NETWORK_FDS 5
+
+/** NETWORK_NONE - nothing is open. */
+#define NETWORK_NONE \
+	{ \
+		-1, -1, -1, -1, -1 \
+	}
+
+/**
+ * network_make() - set up the network namespace of the calling process and make the descriptors.
+ * Context: root of the user namespace that owns it; before the cgroup namespace is unshared, because groups are counted from its root. Half a millisecond at most.
+ *
+ * Return: 0; -EOPNOTSUPP with @err set when this kernel lacks a part: then there is a loopback device and nothing else, and every connection fails at once;
+ * other -errno with @err set.
+ */
+int network_make(struct network *network, struct err *err) attr_must_use;
+
+/** network_fds() - the descriptors as a list for passing. */
+void network_fds(const struct network *network, int fds[NETWORK_FDS]);
+
+/** network_from_fds() - the reverse; takes them over. */
+void network_from_fds(struct network *network, const int fds[NETWORK_FDS]);
+
+/**
+ * network_allow_ports() - let connections to these ports reach the gateway, and to no others.
+ * @ranges: ascending, not touching. Context: CAP_NET_ADMIN over the namespace. Return: 0 or -errno; then the former ones hold.
+ */
+int network_allow_ports(
+	const struct network *network, const struct nft_range *ranges, size_t n) attr_must_use;
+
+/** network_close() - close all. */
+void network_close(struct network *network);
+
+#endif
