@@ -175,21 +175,18 @@ static struct keeper *keeper_alloc(struct server *srv, const char *id)
 	return k;
 }
 
-/* The root is made ahead of time too: that of its sandbox, or the one that most new sandboxes ask for. */
+/* Done ahead of time too: what its sandbox wants, or what most new sandboxes ask for. */
 static json_t *prepare_request(const struct keeper *k)
 {
-	const struct server *srv = k->srv;
-	json_t *request = json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot), *spec;
+	struct server *srv = k->srv;
+	json_t *request = json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot);
 
-	if (k->sandbox != NULL) {
-		spec = sandbox_spec(k->sandbox);
-		(void)json_object_set(request, "image", json_object_get(spec, "image"));
-		(void)json_object_set(request, "lower", json_object_get(spec, "lower"));
-		json_decref(spec);
-	} else if (srv->mask != NULL) {
-		(void)json_object_set_new(request, "image", json_string("host"));
-		(void)json_object_set_new(request, "lower", json_pack("[s]", srv->mask));
-	}
+	if (k->sandbox != NULL)
+		(void)json_object_set_new(request, "expect", sandbox_spec(k->sandbox));
+	else if (srv->mask != NULL)
+		(void)json_object_set_new(request, "expect",
+			json_pack("{s:s,s:s,s:[s],s:o}", "id", k->id, "image", "host", "lower",
+				srv->mask, "limits", sandbox_limits(srv, NULL)));
 	return request;
 }
 

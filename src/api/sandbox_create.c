@@ -115,7 +115,7 @@ static bool disk_limits_work(const struct server *srv)
 	return json_is_true(v);
 }
 
-static json_t *limits_from(const struct server *srv, const json_t *request)
+json_t *sandbox_limits(const struct server *srv, const json_t *request)
 {
 	static const struct {
 		const char *name;
@@ -182,7 +182,7 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	/* one for all: the /etc/hosts that every sandbox of the host image shares knows it, so that sudo and others can resolve it */
 	(void)json_object_set_new(
 		doc, "hostname", json_string(text_or(request, "hostname", "cay")));
-	(void)json_object_set_new(doc, "limits", limits_from(srv, request));
+	(void)json_object_set_new(doc, "limits", sandbox_limits(srv, request));
 	(void)json_object_set_new(doc, "mounts", mounts);
 	(void)json_object_set_new(doc, "mode", json_string(srv->rootless ? "rootless" : "root"));
 	(void)json_object_set_new(doc, "uid_map", json_string(srv->uid_map));

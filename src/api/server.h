@@ -326,6 +326,9 @@ struct sandbox_origin {
 struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	const struct sandbox_origin *origin, bool keeper, struct err *err);
 
+/** sandbox_limits() - the limits of a sandbox made by @request (NULL: one that asks for none): what is asked for, else the defaults. New reference. */
+json_t *sandbox_limits(const struct server *srv, const json_t *request);
+
 /** sandbox_spec() - the specification for its keeper; a new reference. */
 json_t *sandbox_spec(const struct sandbox *sb);
 

@@ -3,7 +3,8 @@
  * sandbox/box.c - see the header.
  *
  * Order of box_prepare(): groups; private mount namespace; live directory; starter (joins v1 groups); builder with its namespaces; id maps; the builder's
- * stage 1. Order of box_start(): limits; mount points; overlays; the builder's stage 2; init; the starter joins.
+ * parts; the starter joins; expected limits and root; init (root mode). Order of box_start(): limits; another root if it must be; mount points; overlays; the
+ * starter puts them in place; init (rootless: its namespace is also the keeper's, which may mount nothing once further namespaces are forbidden).
  * Failure: the keeper exits, cay-spawn kills what is left in the groups and removes them; nothing else outlives the processes except the live
  * directory, which belongs to cayd.
  */
@@ -36,6 +37,8 @@
 #define SLOT_COUNT    16384U
 #define IDS_PER_BOX   65536U
 
+#define TREES_AHEAD 2U /* the root's, and that of one cow mount, which nearly every run has */
+
 static int prepare_groups(struct box *box, struct err *err)
 {
 	int rc = cgroup_prepare(&box->cgroup, box->config->tag, box->id, !box->config->rootless);
@@ -65,7 +68,7 @@ static int make_live(struct box *box, struct err *err)
 	pool = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (pool < 0)
 		return err_raise_sys(err, -errno, "open '%s'", path);
-	box->live = store_live_create(pool, box->id, 1, 0);
+	box->live = store_live_create(pool, box->id, TREES_AHEAD, 0);
 	return box->live < 0
 		       ? err_raise_sys(err, box->live, "make the live directory of '%s'", box->id)
 		       : 0;
@@ -94,7 +97,7 @@ static int builder_answer(struct box *box, int *fds, size_t max, struct err *err
 	return (int)n_fds;
 }
 
-static int start_builder(struct box *box, struct err *err)
+static int start_builder(struct box *box, const struct spec *expect, struct err *err)
 {
 	const struct box_config *c = box->config;
 	cleanup_fd int leaf = -1, init = openat(c->program_dir, "cay-init", O_RDONLY | O_CLOEXEC);
@@ -103,6 +106,8 @@ static int start_builder(struct box *box, struct err *err)
 	};
 	int pair[2], pid;
 
+	if (expect != NULL)
+		options.limits = expect->limits;
 	if (init < 0)
 		return err_raise_sys(err, -errno, "open the program cay-init");
 	if (box->cgroup.box[0] != '\0') {
@@ -151,9 +156,9 @@ static int builder_go(struct box *box, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "release the builder") : 0;
 }
 
-static int prepare_builder(struct box *box, struct err *err)
+static int prepare_builder(struct box *box, const struct spec *expect, struct err *err)
 {
-	int fds[BUILDER_FDS + NETWORK_FDS], rc = start_builder(box, err);
+	int fds[BUILDER_FDS + NETWORK_FDS], rc = start_builder(box, expect, err);
 
 	if (rc == 0)
 		rc = map_ids(box, err);
@@ -171,31 +176,175 @@ static int prepare_builder(struct box *box, struct err *err)
 	return 0;
 }
 
-static int prepare_root(
-	struct box *box, const char *image, const struct spec_layers *lower, struct err *err)
+/* What the groups are told; a defence that is off leaves its limit out. */
+static struct cgroup_limits group_limits(const struct spec *spec)
 {
-	char live[PATH_MAX];
+	struct cgroup_limits limits = spec->limits;
 
-	live_path(box, live);
-	box->root = rootfs_root(&box->rootfs, image, lower, live, err);
-	if (box->root < 0)
-		return box->root;
-	box->root_image = str_dup(image);
-	box->root_lower.dirs = xalloc((lower->n + 1) * sizeof(char *));
-	for (size_t i = 0; i < lower->n; i++)
-		box->root_lower.dirs[box->root_lower.n++] = str_dup(lower->dirs[i]);
+	if (ablated("memory_limit"))
+		limits.memory_bytes = 0;
+	if (ablated("pids_limit"))
+		limits.pids = 0;
+	return limits;
+}
+
+static int set_limits(struct box *box, const struct spec *spec, struct err *err)
+{
+	struct cgroup_limits was = group_limits(&box->done), now = group_limits(spec);
+	int rc = cgroup_set_limits(&box->cgroup, &was, &now);
+
+	if (rc == -EOPNOTSUPP && box->config->no_limits_ok)
+		rc = 0;
+	if (rc == 0)
+		box->done.limits = spec->limits;
+	if (rc == -EOPNOTSUPP)
+		return err_hint(err,
+			err_raise(err, ERR_UNSUPPORTED,
+				"a limit was asked for that this machine cannot enforce"),
+			"see cay doctor; a server started with CAY_ACCEPT_NO_LIMITS=1 runs without limits");
+	return rc < 0 ? err_raise_sys(err, rc, "set the limits") : 0;
+}
+
+static int set_disk_limit(struct box *box, const struct spec *spec, struct err *err)
+{
+	int rc = spec->disk_bytes == box->done.disk_bytes || ablated("disk_limit")
+			 ? 0
+			 : store_live_limit(box->live, spec->disk_bytes);
+
+	if (rc == -EOPNOTSUPP && box->config->no_limits_ok)
+		rc = 0;
+	if (rc == 0)
+		box->done.disk_bytes = spec->disk_bytes;
+	if (rc == -EOPNOTSUPP)
+		return err_hint(err,
+			err_raise(err, ERR_UNSUPPORTED,
+				"a disk limit was asked for that this pool cannot enforce"),
+			"a btrfs pool can: see cay storage and cay doctor");
+	return rc < 0 ? err_raise_sys(err, rc, "set the disk limit of '%s'", box->id) : 0;
+}
+
+/* Mounts for the placer, in order. */
+struct order {
+	struct placement *message;
+	size_t text; /* bytes used of message->targets */
+	int mounts[1 + ROOTFS_PARTS_MAX + SPEC_MOUNTS_MAX];
+	size_t n;
+};
+
+static void order_fini(struct order *o)
+{
+	while (o->n > 0)
+		(void)close(o->mounts[--o->n]);
+	free(o->message);
+}
+
+/* Takes @mount, also on failure. */
+static int order_add(
+	struct order *o, int mount, const char *prefix, const char *target, struct err *err)
+{
+	size_t room = sizeof(o->message->targets) - o->text;
+	int n;
+
+	BUG_ON(o->n >= ARRAY_SIZE(o->mounts));
+	o->mounts[o->n++] = mount;
+	n = snprintf(o->message->targets + o->text, room, "%s%s", prefix, target);
+	if (n < 0 || (size_t)n >= room)
+		return err_raise(err, ERR_TOO_LARGE, "the mount targets are too long together");
+	o->text += (size_t)n + 1;
+	o->message->n_targets++;
 	return 0;
 }
 
+/* A root of the host image, made ahead of time without root, leaves things that another image must not see. */
+static int clear_root(struct box *box, const char *image, const char *live, struct err *err)
+{
+	if (box->done.image == NULL || !str_eq(box->done.image, "host") || str_eq(image, "host"))
+		return 0;
+	return rootfs_skeleton_remove(&box->rootfs, live, err);
+}
+
+/* Make the root that @spec wants, unless it is there already. */
+static int set_root(struct box *box, const struct spec *spec, const char *live, struct err *err)
+{
+	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
+	struct rootfs_parts parts = { .n = 0 };
+	int rc;
+
+	if (box->done.image != NULL && str_eq(box->done.image, spec->image) &&
+		spec_layers_equal(&box->done.lower, &spec->lower))
+		return 0;
+	rc = clear_root(box, spec->image, live, err);
+	if (rc == 0)
+		rc = rootfs_root(&box->rootfs, spec->image, &spec->lower, live, err);
+	if (rc >= 0)
+		rc = order_add(&o, rc, "", "/", err);
+	if (rc == 0)
+		rc = rootfs_parts(&box->rootfs, spec->image, &spec->lower, live, &parts, err);
+	for (size_t i = 0; rc == 0 && i < parts.n; i++)
+		rc = order_add(&o, TAKE_FD(parts.mount[i]), "/", parts.name[i], err);
+	for (size_t i = 0; i < parts.n; i++)
+		fd_close(&parts.mount[i]);
+	if (rc == 0)
+		rc = starter_place(&box->starter, STARTER_PLACE_ROOT, o.message, o.mounts, err);
+	if (rc < 0)
+		return rc;
+	free(box->done.image);
+	spec_layers_fini(&box->done.lower);
+	box->done.image = str_dup(spec->image);
+	box->done.lower = spec_layers_copy(&spec->lower);
+	return 0;
+}
+
+/* Nothing will be mounted in U1's name any more: init may forbid it and begin. */
+static int run_init(struct box *box, struct err *err)
+{
+	struct err answer;
+	size_t none;
+	int rc = builder_go(box, err);
+
+	if (rc < 0)
+		return rc;
+	/* the builder's end of the pair closes when cay-init is executed; an answer would be an error */
+	if (fdpass_recv(box->builder_sock, &answer, sizeof(answer), NULL, 0, &none) ==
+		sizeof(answer)) {
+		*err = answer;
+		return -EIO;
+	}
+	fd_close(&box->builder_sock);
+	return 0;
+}
+
+/* The sandbox as it will probably be asked for. A limit that does not work is refused when it is asked for. */
+static int prepare_expected(struct box *box, const struct spec *expect, struct err *err)
+{
+	char live[PATH_MAX];
+	int rc = set_limits(box, expect, err);
+
+	live_path(box, live);
+	if (rc == 0)
+		rc = set_disk_limit(box, expect, err);
+	if (rc < 0 && err->code == ERR_UNSUPPORTED)
+		rc = 0;
+	return rc == 0 ? set_root(box, expect, live, err) : rc;
+}
+
+static int join(struct box *box, const struct spec *expect, struct err *err)
+{
+	const struct cgroup_limits none = { 0 };
+	int rc = starter_join(
+		&box->starter, box->init_pidfd, box->u2, expect != NULL ? &expect->limits : &none);
+
+	return rc < 0 ? err_raise_sys(err, rc, "join the sandbox's namespaces") : 0;
+}
+
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
-	const char *image, const struct spec_layers *lower, struct err *err)
+	const struct spec *expect, struct err *err)
 {
 	char live[PATH_MAX];
 	int rc;
 
 	*box = (struct box){ .config = config,
 		.live = -1,
-		.root = -1,
 		.builder_sock = -1,
 		.init_pidfd = -1,
 		.u2 = -1,
@@ -220,87 +369,28 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	if (rc == 0)
 		rc = start_starter(box, err);
 	if (rc == 0)
-		rc = prepare_builder(box, err);
-	if (rc == 0 && image != NULL)
-		rc = prepare_root(box, image, lower, err);
+		rc = prepare_builder(box, expect, err);
+	if (rc == 0)
+		rc = join(box, expect, err);
+	if (rc == 0 && expect != NULL)
+		rc = prepare_expected(box, expect, err);
+	if (rc == 0 && !config->rootless)
+		rc = run_init(box, err);
 	if (rc < 0)
 		err_context(err, "prepare sandbox '%s'", id);
 	return rc;
-}
-
-static int set_limits(const struct box *box, const struct spec *spec, struct err *err)
-{
-	struct cgroup_limits limits = spec->limits;
-	int rc;
-
-	if (ablated("memory_limit"))
-		limits.memory_bytes = 0;
-	if (ablated("pids_limit"))
-		limits.pids = 0;
-	rc = cgroup_set_limits(&box->cgroup, &limits);
-	if (rc == -EOPNOTSUPP && box->config->no_limits_ok)
-		return 0;
-	if (rc == -EOPNOTSUPP)
-		return err_hint(err,
-			err_raise(err, ERR_UNSUPPORTED,
-				"a limit was asked for that this machine cannot enforce"),
-			"see cay doctor; a server started with CAY_ACCEPT_NO_LIMITS=1 runs without limits");
-	return rc < 0 ? err_raise_sys(err, rc, "set the limits") : 0;
-}
-
-/* Everything that the builder attaches, in order: the root, parts of it, the mounts of the specification. */
-struct order {
-	struct builder_attach *message;
-	size_t text; /* bytes used of message->targets */
-	int mounts[1 + ROOTFS_PARTS_MAX + SPEC_MOUNTS_MAX];
-	size_t n;
-};
-
-static void order_fini(struct order *o)
-{
-	while (o->n > 0)
-		(void)close(o->mounts[--o->n]);
-	free(o->message);
-}
-
-/* Takes @mount, also on failure. @target NULL: the root itself. */
-static int order_add(
-	struct order *o, int mount, const char *prefix, const char *target, struct err *err)
-{
-	size_t room = sizeof(o->message->targets) - o->text;
-	int n;
-
-	BUG_ON(o->n >= ARRAY_SIZE(o->mounts));
-	o->mounts[o->n++] = mount;
-	if (target == NULL)
-		return 0;
-	n = snprintf(o->message->targets + o->text, room, "%s%s", prefix, target);
-	if (n < 0 || (size_t)n >= room)
-		return err_raise(err, ERR_TOO_LARGE, "the mount targets are too long together");
-	o->text += (size_t)n + 1;
-	o->message->n_targets++;
-	return 0;
-}
-
-static int place_root(struct box *box, const struct order *o, struct err *err)
-{
-	int rc = fdpass_send(box->builder_sock, o->message,
-		offsetof(struct builder_attach, targets) + o->text, o->mounts, o->n);
-
-	if (rc < 0)
-		return err_raise_sys(err, rc, "send the mounts to the builder");
-	return builder_answer(box, NULL, 0, err);
 }
 
 /* One tree for each cow mount; the merged directory has mode and owner of its upper, which must be the source's. */
 static int make_trees(const struct box *box, const struct spec *spec, struct err *err)
 {
 	unsigned int n = 1;
-	int rc;
+	int rc = 0;
 
 	for (size_t i = 0; i < spec->n_mounts; i++)
 		n += spec->mounts[i].mode == MOUNT_COW;
-	rc = store_live_trees(box->live, n);
+	if (n > TREES_AHEAD)
+		rc = store_live_trees(box->live, n);
 	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++) {
 		const struct spec_mount *m = &spec->mounts[i];
 		cleanup_fd int source = -1;
@@ -313,75 +403,18 @@ static int make_trees(const struct box *box, const struct spec *spec, struct err
 	return rc < 0 ? err_raise_sys(err, rc, "make the trees of '%s'", box->id) : 0;
 }
 
-static int set_disk_limit(const struct box *box, const struct spec *spec, struct err *err)
+/* The mounts that only the specification says, and all else that the placer finishes. */
+static int finish_mounts(
+	struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
-	int rc = spec->disk_bytes == 0 || ablated("disk_limit")
-			 ? 0
-			 : store_live_limit(box->live, spec->disk_bytes);
-
-	if (rc == -EOPNOTSUPP && box->config->no_limits_ok)
-		return 0;
-	if (rc == -EOPNOTSUPP)
-		return err_hint(err,
-			err_raise(err, ERR_UNSUPPORTED,
-				"a disk limit was asked for that this pool cannot enforce"),
-			"a btrfs pool can: see cay storage and cay doctor");
-	return rc < 0 ? err_raise_sys(err, rc, "set the disk limit of '%s'", box->id) : 0;
-}
-
-/* The root made ahead of time if it is what @spec wants, else a new one. */
-static int take_root(struct box *box, const struct spec *spec, const char *live, struct err *err)
-{
-	if (box->root >= 0 && str_eq(box->root_image, spec->image) &&
-		spec_layers_equal(&box->root_lower, &spec->lower))
-		return TAKE_FD(box->root);
-	return rootfs_root(&box->rootfs, spec->image, &spec->lower, live, err);
-}
-
-static int order_root(struct box *box, const struct spec *spec, const char *live, struct order *o,
-	struct err *err)
-{
-	struct rootfs_parts parts = { .n = 0 };
-	int rc = take_root(box, spec, live, err);
-
-	if (rc >= 0)
-		rc = order_add(o, rc, NULL, NULL, err);
-	if (rc == 0)
-		rc = rootfs_parts(&box->rootfs, spec, live, &parts, err);
-	for (size_t i = 0; rc == 0 && i < parts.n; i++)
-		rc = order_add(o, TAKE_FD(parts.mount[i]), "/", parts.name[i], err);
-	for (size_t i = 0; rc == 0 && i < o->n; i++) {
-		if (spec->profile == PROFILE_STRICT && !ablated("nosuid_strict") &&
-			mount_set(o->mounts[i], MOUNT_ATTR_NOSUID, false) < 0)
-			rc = err_raise(err, ERR_INTERNAL, "ignore set-uid bits of the root");
-	}
-	for (size_t i = 0; i < parts.n; i++)
-		fd_close(&parts.mount[i]);
-	return rc;
-}
-
-static int mount_root(struct box *box, const struct spec *spec, struct err *err)
-{
-	cleanup(order_fini) struct order o = { .message = xnew(struct builder_attach) };
+	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
 	int mounts[SPEC_MOUNTS_MAX], rc;
-	char live[PATH_MAX];
 
-	live_path(box, live);
 	o.message->limits = spec->limits;
+	o.message->strict = spec->profile == PROFILE_STRICT;
 	if (str_copy(o.message->hostname, sizeof(o.message->hostname), spec->hostname) < 0)
 		return err_raise(err, ERR_INVALID, "host name is too long");
-	rc = 0;
-	if (box->root_image != NULL && str_eq(box->root_image, "host") &&
-		!str_eq(spec->image, "host"))
-		rc = rootfs_skeleton_remove(&box->rootfs, live, err);
-	if (rc == 0)
-		rc = rootfs_points(&box->rootfs, spec, live, err);
-	if (rc == 0)
-		rc = make_trees(box, spec, err);
-	if (rc == 0)
-		rc = order_root(box, spec, live, &o, err);
-	if (rc == 0)
-		rc = rootfs_mounts(&box->rootfs, spec, live, mounts, err);
+	rc = rootfs_mounts(&box->rootfs, spec, live, mounts, err);
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < spec->n_mounts; i++) {
@@ -389,7 +422,23 @@ static int mount_root(struct box *box, const struct spec *spec, struct err *err)
 
 		rc = rc == 0 ? added : rc;
 	}
-	return rc < 0 ? rc : place_root(box, &o, err);
+	return rc < 0 ? rc
+		      : starter_place(
+				&box->starter, STARTER_PLACE_FINISH, o.message, o.mounts, err);
+}
+
+static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
+{
+	char live[PATH_MAX];
+	int rc;
+
+	live_path(box, live);
+	rc = set_root(box, spec, live, err);
+	if (rc == 0)
+		rc = rootfs_points(&box->rootfs, spec, live, err);
+	if (rc == 0)
+		rc = make_trees(box, spec, err);
+	return rc == 0 ? finish_mounts(box, spec, live, err) : rc;
 }
 
 int box_start(struct box *box, struct spec *spec, struct err *err)
@@ -399,34 +448,17 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 	if (rc == 0)
 		rc = set_disk_limit(box, spec, err);
 	if (rc == 0)
-		rc = mount_root(box, spec, err);
+		rc = set_mounts(box, spec, err);
 	if (rc == 0)
 		rc = fault("keeper.start.mounted") < 0
 			     ? err_raise(err, ERR_INTERNAL, "told to fail here")
 			     : 0;
-	if (rc == 0) {
-		rc = starter_join(&box->starter, box->init_pidfd, box->u2);
-		if (rc < 0)
-			(void)err_raise_sys(err, rc, "join the sandbox's namespaces");
-	}
-	if (rc == 0)
-		rc = builder_go(box, err);
-	/* the builder's end of the pair closes when cay-init is executed; an answer would be an error */
-	if (rc == 0) {
-		struct err answer;
-		size_t none;
-
-		if (fdpass_recv(box->builder_sock, &answer, sizeof(answer), NULL, 0, &none) ==
-			sizeof(answer)) {
-			*err = answer;
-			rc = -EIO;
-		}
-	}
+	if (rc == 0 && box->builder_sock >= 0)
+		rc = run_init(box, err);
 	if (rc < 0) {
 		err_context(err, "start sandbox '%s'", box->id);
 		return rc;
 	}
-	fd_close(&box->builder_sock);
 	fd_close(&box->rootfs.userns);
 	box->spec = *spec;
 	*spec = (struct spec){ 0 };

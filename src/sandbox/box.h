@@ -2,8 +2,8 @@
 /**
  * DOC: sandbox/box.h - the sandbox as kernel objects: groups, starter, builder, namespaces, mounts, init.
  *
- * box_prepare() does all that does not depend on the specification (the pool of warm sandboxes is made of boxes in that state), box_start() the
- * rest. One box per keeper process.
+ * box_prepare() does all that does not depend on the specification, and as much of the rest as is told ahead of time (the pool of warm sandboxes is made of boxes
+ * in that state: init runs, the root is in place, the usual limits are set); box_start() does what is missing or turns out different. One box per keeper process.
  */
 #ifndef CAY_SANDBOX_BOX_H
 #define CAY_SANDBOX_BOX_H
@@ -30,10 +30,9 @@ struct box {
 	const struct box_config *config;
 	char id[ID_LEN + 1];
 	struct cgroup cgroup;
-	int live;         /* the live directory */
-	int root;         /* root overlay made ahead of time, -1 if none */
-	char *root_image; /* what it was made of */
-	struct spec_layers root_lower;
+	int live; /* the live directory */
+	struct spec
+		done; /* what of a specification is in force: image (NULL: no root yet), lower, limits, disk_bytes */
 	struct rootfs rootfs;
 	struct starter starter;
 	int builder_sock; /* -1 once init runs */
@@ -50,15 +49,15 @@ struct box {
  * box_prepare() - make everything that does not depend on a specification.
  * @box: filled; needs box_kill() in any case afterwards.
  * @slot: which range of host uids, 0..16383 (root mode); no other live sandbox may have it.
- * @image: "host" or an image id: make its root ahead of time with @lower above it (both copied); NULL = do not.
+ * @expect: root and limits that box_start() will probably ask for: done ahead of time; NULL = nothing is known. Borrowed; its mounts are ignored.
  * Context: once, before any other thread or child; root, or root of the rootless namespace. Blocks for milliseconds.
  * Return: 0, or %ERR_HOST / %ERR_INTERNAL naming the step.
  */
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
-	const char *image, const struct spec_layers *lower, struct err *err) attr_must_use;
+	const struct spec *expect, struct err *err) attr_must_use;
 
 /**
- * box_start() - build the root as @spec says and let init run.
+ * box_start() - bring everything into the state that @spec asks for.
  * @spec: taken over on success (zeroed), untouched on failure.
  * Return: 0 or an error; after an error the box can only be killed.
  */

@@ -3,8 +3,7 @@
  * sandbox/builder.c - see the header. Runs as PID 1 of the sandbox until it executes cay-init.
  *
  * Invariants
- *  (1) every mount is attached to a descriptor or to a name below a file system that we made ourselves; nothing of an image is resolved by us
- *      before it is inside the finished root, and then only with RESOLVE_IN_ROOT;
+ *  (1) every mount is attached to a descriptor or to a name below a file system that we made ourselves; nothing of an image is seen here;
  *  (2) the mount, pid, net, ipc, uts and cgroup namespaces belong to U1; the payload's U2 is made last and owns nothing;
  *  (3) what /proc shows beyond processes is an allow-list: an unknown entry of a newer kernel is masked.
  * Failure: any step sends a struct err to the keeper and exits; the namespaces vanish with the last process.
@@ -30,9 +29,6 @@
 #include <sys/wait.h>
 
 #define ATTRS_DATA (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
-
-/* Where the parts stand until the root comes: hidden below nothing, in a mount namespace of our own. */
-#define STAGING "/sys"
 
 /* cay-init finds the payload's user namespace on this descriptor */
 #define INIT_USERNS_FD 3
@@ -105,44 +101,11 @@ static int make_staging(struct builder *b, struct err *err)
 	int rc = mount;
 
 	if (rc >= 0)
-		rc = mount_attach_at(mount, AT_FDCWD, STAGING);
-	if (rc == 0 && mkdirat(mount, "root", 0755) < 0)
-		rc = -errno;
+		rc = mount_attach_at(mount, AT_FDCWD, BUILDER_STAGING);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "make the staging file system");
 	b->staging = TAKE_FD(mount);
 	return 0;
-}
-
-static void write_synthetic_file(
-	int dir, const struct synth_file *f, const struct cgroup_limits *limits)
-{
-	cleanup_buf struct buf text = BUF_INIT(1 << 20);
-
-	f->write(&text, limits);
-	(void)!file_create_at(dir, f->name, 0444, buf_cstr(&text), text.n);
-}
-
-/* Made ahead of time for a sandbox without limits. */
-static void write_synthetic(int dir)
-{
-	const struct cgroup_limits none = { 0 };
-
-	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++)
-		write_synthetic_file(dir, f, &none);
-}
-
-/* What is different now that the limits are known, or that time has passed. */
-static void update_synthetic(int dir, const struct cgroup_limits *limits)
-{
-	const struct cgroup_limits none = { 0 };
-	bool cpus = synth_cpus(limits) != synth_cpus(&none);
-
-	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++) {
-		if (f->depends == SYNTH_TIME || (f->depends == SYNTH_CPUS && cpus) ||
-			(f->depends == SYNTH_MEMORY && limits->memory_bytes != 0))
-			write_synthetic_file(dir, f, limits);
-	}
 }
 
 /* The tmpfs that all masks and synthetic files are cloned from. */
@@ -159,7 +122,7 @@ static int make_synth(struct builder *b, struct err *err)
 		rc = -errno;
 	if (rc < 0)
 		return err_raise_sys(err, rc, "fill the file system for synthetic files");
-	write_synthetic(b->synth);
+	synth_write(b->synth, &b->o->limits);
 	return 0;
 }
 
@@ -422,19 +385,7 @@ static int make_dev(struct builder *b, struct err *err)
 	return 0;
 }
 
-static int write_cpu_lists(int cpu, const struct cgroup_limits *limits)
-{
-	static const char *const names[] = { "online", "possible", "present" };
-	cleanup_buf struct buf list = BUF_INIT(64);
-	int rc = 0;
-
-	synth_cpu_list(&list, limits);
-	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(names); i++)
-		rc = file_create_at(cpu, names[i], 0444, list.p, list.n);
-	return rc;
-}
-
-/* What runtimes read to count CPUs, and nothing else; made ahead of time, for all CPUs. */
+/* What runtimes read to count CPUs, and nothing else; for all CPUs, the placer takes some away. */
 static int fill_sys(int sys)
 {
 	const struct cgroup_limits none = { 0 };
@@ -444,32 +395,12 @@ static int fill_sys(int sys)
 	if (rc < 0)
 		return rc;
 	cpu = raw_openat2(sys, "devices/system/cpu", O_PATH | O_DIRECTORY, 0, 0);
-	rc = cpu < 0 ? cpu : write_cpu_lists(cpu, &none);
+	rc = cpu < 0 ? cpu : synth_cpu_lists(cpu, &none);
 	for (unsigned int i = 0; rc == 0 && i < synth_cpus(&none); i++) {
 		char name[16];
 
 		(void)snprintf(name, sizeof(name), "cpu%u", i);
 		rc = mkdirat(cpu, name, 0755) < 0 ? -errno : 0;
-	}
-	return rc;
-}
-
-/* Take away the CPUs that the limits do not show. */
-static int trim_sys(int sys, const struct cgroup_limits *limits)
-{
-	const struct cgroup_limits none = { 0 };
-	cleanup_fd int cpu = -1;
-	int rc;
-
-	if (synth_cpus(limits) == synth_cpus(&none))
-		return 0;
-	cpu = raw_openat2(sys, "devices/system/cpu", O_PATH | O_DIRECTORY, 0, 0);
-	rc = cpu < 0 ? cpu : write_cpu_lists(cpu, limits);
-	for (unsigned int i = synth_cpus(limits); rc == 0 && i < synth_cpus(&none); i++) {
-		char name[16];
-
-		(void)snprintf(name, sizeof(name), "cpu%u", i);
-		rc = unlinkat(cpu, name, AT_REMOVEDIR) < 0 ? -errno : 0;
 	}
 	return rc;
 }
@@ -483,15 +414,6 @@ static int make_sys(struct builder *b, struct err *err)
 	if (rc >= 0)
 		rc = fill_sys(b->sys);
 	return rc < 0 ? err_raise_sys(err, rc, "make /sys") : 0;
-}
-
-static int finish_sys(const struct builder *b, const struct cgroup_limits *limits, struct err *err)
-{
-	int rc = trim_sys(b->sys, limits);
-
-	if (rc == 0)
-		rc = mount_set(b->sys, MOUNT_ATTR_RDONLY, false);
-	return rc < 0 ? err_raise_sys(err, rc, "make /sys read-only") : 0;
 }
 
 /*
@@ -572,79 +494,6 @@ static int prepare(struct builder *b, struct err *err)
 	return rc;
 }
 
-/* Attach the mount of one target, resolved as the payload would see it, and never through a magic link. */
-static int attach_target(int root, const char *target, int mount, struct err *err)
-{
-	cleanup_fd int at =
-		raw_openat2(root, target, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
-	int rc = at;
-
-	if (rc >= 0)
-		rc = mount_attach(mount, at);
-	return rc < 0 ? err_raise_sys(err, rc, "mount at '%s'", target) : 0;
-}
-
-static int place(const struct builder *b, const struct builder_attach *order, const int *mounts,
-	struct err *err)
-{
-	static const char *const parts[] = { "proc", "dev", "sys" };
-	const char *target = order->targets;
-	cleanup_fd int root = -1;
-	int rc = mount_attach_at(mounts[0], b->staging, "root");
-
-	if (rc < 0)
-		return err_raise_sys(err, rc, "attach the root");
-	root = raw_openat2(b->staging, "root", O_PATH | O_DIRECTORY, 0, 0);
-	if (root < 0)
-		return err_raise_sys(err, root, "open the root");
-	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-		struct stat st;
-
-		/* a real directory of the layer that cay puts on top: never a link that an image brought */
-		if (fstatat(root, parts[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return err_raise_sys(err, -errno, "'/%s' of the image", parts[i]);
-		if (!S_ISDIR(st.st_mode))
-			return err_raise(err, ERR_INVALID, "'/%s' of the image is not a directory",
-				parts[i]);
-		rc = mount_move_at(b->staging, parts[i], root, parts[i]);
-		if (rc < 0)
-			return err_raise_sys(err, rc, "put /%s in place", parts[i]);
-	}
-	for (uint32_t i = 0; i < order->n_targets; i++, target += strlen(target) + 1) {
-		rc = attach_target(root, target, mounts[i + 1], err);
-		if (rc < 0)
-			return rc;
-	}
-	if (fchdir(root) < 0)
-		return err_raise_sys(err, -errno, "enter the root");
-	return 0;
-}
-
-static int pivot(struct err *err)
-{
-	int rc = raw_pivot_root(".", ".");
-
-	if (rc < 0)
-		return err_raise_sys(err, rc, "pivot to the root");
-	if (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
-		return err_raise_sys(err, -errno, "leave the host's root");
-	return 0;
-}
-
-static int complete(const struct builder *b, const struct builder_attach *order, const int *mounts,
-	struct err *err)
-{
-	int rc = finish_sys(b, &order->limits, err);
-
-	if (rc < 0)
-		return rc;
-	update_synthetic(b->synth, &order->limits);
-	if (!ablated("utsns") && sethostname(order->hostname, strlen(order->hostname)) < 0)
-		return err_raise_sys(err, -errno, "set the host name");
-	rc = place(b, order, mounts, err);
-	return rc == 0 ? pivot(err) : rc;
-}
-
 static void become_init(const struct builder *b, struct err *err)
 {
 	static char name[] = "cay-init";
@@ -682,7 +531,6 @@ static int send_prepared(struct builder *b)
 
 void builder_main(const struct builder_options *options)
 {
-	static struct builder_attach order; /* too large for a stack frame */
 	struct builder b = { .o = options,
 		.staging = -1,
 		.proc = -1,
@@ -693,28 +541,15 @@ void builder_main(const struct builder_options *options)
 		.u2 = -1,
 		.pts = -1,
 		.network = NETWORK_NONE };
-	int mounts[FDPASS_MAX];
 	struct err err = { 0 };
-	size_t n_mounts;
-	ssize_t n;
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (prepare(&b, &err) < 0)
 		fail(&b, &err);
 	if (send_prepared(&b) < 0)
 		_exit(1);
-	n = fdpass_recv(
-		options->sock, &order, sizeof(order), mounts, ARRAY_SIZE(mounts), &n_mounts);
-	if (n <= 0)
+	if (wait_go(&b) < 0)
 		_exit(0); /* a prepared sandbox that nobody claimed */
-	if ((size_t)n < offsetof(struct builder_attach, targets) || n_mounts != order.n_targets + 1)
-		(void)err_raise(&err, ERR_INTERNAL, "the order to the builder is malformed");
-	else
-		(void)!complete(&b, &order, mounts, &err);
-	if (err.code != ERR_NONE)
-		fail(&b, &err);
-	if (fdpass_send(options->sock, &err, sizeof(err), NULL, 0) < 0 || wait_go(&b) < 0)
-		_exit(1);
 	become_init(&b, &err);
 	fail(&b, &err);
 }

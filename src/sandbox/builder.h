@@ -2,9 +2,9 @@
 /**
  * DOC: sandbox/builder.h - the process that builds a sandbox's namespaces from inside and then becomes its init.
  *
- * It is PID 1 of the new pid namespace, root of the set-up user namespace U1, and runs our code only. Two stages: first all that does
- * not depend on the specification (proc, dev, sys, loopback, the payload's user namespace U2), then, when the keeper sends the
- * root, it puts everything in place, pivots and executes cay-init. Messages are datagrams of a SOCK_SEQPACKET pair.
+ * It is PID 1 of the new pid namespace, root of the set-up user namespace U1, and runs our code only. It makes all that does not depend on the
+ * root (proc, dev, sys, loopback, the payload's user namespace U2), leaves it below BUILDER_STAGING for the placer (placer.h), and executes cay-init when it is
+ * told that nothing will be mounted in U1's name any more. Messages are datagrams of a SOCK_SEQPACKET pair.
  */
 #ifndef CAY_SANDBOX_BUILDER_H
 #define CAY_SANDBOX_BUILDER_H
@@ -14,19 +14,13 @@
 #include "sandbox/spec.h"
 
 /*
- * The answer after stage 1 is a struct err. When its code is ERR_NONE it comes with BUILDER_FDS descriptors, namespace U2 and directory /dev/pts, and behind them,
+ * The answer when the parts are there is a struct err. When its code is ERR_NONE it comes with BUILDER_FDS descriptors, namespace U2 and directory /dev/pts, and behind them,
  * where this kernel can filter packets, the NETWORK_FDS ones of sandbox/network.h.
  */
 #define BUILDER_FDS 2
 
-/** struct builder_attach - keeper's order for stage 2; comes with descriptors: root mount, then one mount for each target. */
-struct builder_attach {
-	struct cgroup_limits limits;
-	uint32_t n_targets;
-	uint8_t strict; /* nosuid on everything */
-	char hostname[NAME_MAX_LEN + 1];
-	char targets[65536]; /* NUL-terminated paths inside, one after the other */
-};
+/* Where the parts stand until there is a root: `proc`, `dev`, `sys`, and `synth` with the synthetic files. In a mount namespace of the sandbox's own. */
+#define BUILDER_STAGING "/sys"
 
 /** struct builder_options - what the keeper decides before the builder starts; copied with the address space. */
 struct builder_options {
@@ -34,6 +28,7 @@ struct builder_options {
 	int init_fd;     /* the cay-init program */
 	bool single_id;  /* only one id is mapped in U1 (rootless without subordinate ids) */
 	bool new_userns; /* U1 was made with this process: wait for its maps, then become its root */
+	struct cgroup_limits limits; /* what the synthetic files show */
 };
 
 /** builder_main() - run the builder; never returns. Context: fresh single-threaded child, PID 1 of its namespace. */

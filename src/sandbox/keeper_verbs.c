@@ -26,21 +26,22 @@ static void refuse_state(const struct keeper *k, struct conn *c, json_int_t id, 
 static void verb_prepare(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	json_int_t slot = json_integer_value(json_object_get(request, "slot"));
-	const char *image = json_string_value(json_object_get(request, "image"));
-	cleanup(spec_layers_fini) struct spec_layers lower = { 0 };
+	const json_t *expected = json_object_get(request, "expect");
+	cleanup(spec_fini) struct spec expect = { 0 };
 	struct err err = { 0 };
-	int rc;
+	int rc = 0;
 
 	if (k->state != KEEPER_NEW) {
 		refuse_state(k, c, id, "be prepared");
 		return;
 	}
-	rc = spec_layers_parse(json_object_get(request, "lower"), &lower, &err);
-	if (rc == 0 && (slot < 0 || slot > UINT32_MAX ||
-			       (image != NULL && !str_eq(image, "host") && !id_valid(image))))
-		rc = err_raise(&err, ERR_INVALID, "prepare: 'slot' or 'image' is malformed");
+	if (slot < 0 || slot > UINT32_MAX)
+		rc = err_raise(&err, ERR_INVALID, "prepare: 'slot' is malformed");
+	if (rc == 0 && expected != NULL)
+		rc = spec_parse(expected, &expect, &err);
 	if (rc == 0)
-		rc = box_prepare(&k->box, &k->config, k->id, (uint32_t)slot, image, &lower, &err);
+		rc = box_prepare(&k->box, &k->config, k->id, (uint32_t)slot,
+			expected != NULL ? &expect : NULL, &err);
 	if (rc == 0)
 		rc = keeper_listen(k, &err);
 	if (rc == 0) {
@@ -57,7 +58,7 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	struct spec spec = { 0 };
 	struct err err = { 0 };
 
-	if (k->state != KEEPER_READY) {
+	if (k->state != KEEPER_READY || k->init_gone) {
 		refuse_state(k, c, id, "start");
 		return;
 	}

@@ -225,7 +225,6 @@ bool rootfs_stat_below(
 	return false;
 }
 
-/* The upper of a part decides mode and owner of the merged directory: as it is below, or every diff would show a change. */
 /* The image as the lowest layer of the root. */
 static int add_image(
 	struct rootfs *r, const char *image, const char *live, struct overlay *o, struct err *err)
@@ -441,22 +440,74 @@ int rootfs_points_base(const char *live, struct err *err)
 	return 0;
 }
 
+/* Does @layer say nothing of @path and what lies above it, or no more than "a directory, merged with what is below"? */
+static bool layer_lets_through(const struct rootfs *r, const char *layer, const char *path)
+{
+	const char *prefix = r->rootless ? "user" : "trusted";
+	char whole[PATH_MAX], part[PATH_MAX], opaque[32], redirect[32], value;
+	struct stat st;
+
+	(void)snprintf(opaque, sizeof(opaque), "%s.overlay.opaque", prefix);
+	(void)snprintf(redirect, sizeof(redirect), "%s.overlay.redirect", prefix);
+	if (snprintf(whole, sizeof(whole), "%s%s/", layer, path) >= (int)sizeof(whole))
+		return false;
+	for (const char *slash = whole + strlen(layer) + 1; (slash = strchr(slash, '/')) != NULL;
+		slash++) {
+		(void)snprintf(part, sizeof(part), "%.*s", (int)(slash - whole), whole);
+		if (lstat(part, &st) < 0)
+			return errno == ENOENT;
+		if (!S_ISDIR(st.st_mode) || lgetxattr(part, opaque, &value, 1) != -1 ||
+			errno != ENODATA || lgetxattr(part, redirect, &value, 1) != -1 ||
+			errno != ENODATA)
+			return false;
+	}
+	return true;
+}
+
+/* Is directory @path of the image certainly seen in the sandbox's root, so that it can be mounted on as it is? */
+static bool seen_in_root(const struct rootfs *r, const struct spec_layers *lower, const char *image,
+	const char *path)
+{
+	cleanup_fd int root = open(image, O_PATH | O_DIRECTORY | O_CLOEXEC), dir = -1;
+
+	/* what is mounted on the host's root is not part of the image */
+	dir = root < 0 ? -1
+		       : raw_openat2(root, path + 1, O_PATH | O_DIRECTORY, 0,
+				 RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV);
+	for (size_t i = 0; dir >= 0 && i < lower->n; i++) {
+		if (!layer_lets_through(r, lower->dirs[i], path))
+			return false;
+	}
+	return dir >= 0;
+}
+
+/* Rootless, the root of the host image is a skeleton of our own. */
+static bool needs_point(const struct rootfs *r, const struct spec *spec, const char *image,
+	const struct spec_mount *m)
+{
+	struct stat st;
+
+	return (r->rootless && str_eq(spec->image, "host")) || stat(m->source, &st) < 0 ||
+	       !S_ISDIR(st.st_mode) || !seen_in_root(r, &spec->lower, image, m->target);
+}
+
 int rootfs_points(
 	const struct rootfs *r, const struct spec *spec, const char *live, struct err *err)
 {
-	char path[PATH_MAX] = "/";
+	char image[PATH_MAX] = "/";
 	cleanup_fd int points = -1;
 	int rc = 0;
 
-	if (spec->n_mounts == 0)
-		return 0;
 	if (!str_eq(spec->image, "host"))
 		(void)snprintf(
-			path, sizeof(path), "%s/pool/images/%s/rootfs", r->state, spec->image);
-	points = rootfs_open_points(live, err);
-	if (points < 0)
-		return points;
-	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++)
-		rc = make_point(points, &spec->lower, path, &spec->mounts[i], err);
+			image, sizeof(image), "%s/pool/images/%s/rootfs", r->state, spec->image);
+	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++) {
+		if (!needs_point(r, spec, image, &spec->mounts[i]))
+			continue;
+		if (points < 0)
+			points = rootfs_open_points(live, err);
+		rc = points < 0 ? points
+				: make_point(points, &spec->lower, image, &spec->mounts[i], err);
+	}
 	return rc;
 }

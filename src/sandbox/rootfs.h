@@ -59,8 +59,8 @@ struct rootfs_parts {
 };
 
 /** rootfs_parts() - make what has to be mounted onto the root before anything else; none in root mode. 0 or an error. */
-int rootfs_parts(struct rootfs *r, const struct spec *spec, const char *live,
-	struct rootfs_parts *parts, struct err *err) attr_must_use;
+int rootfs_parts(struct rootfs *r, const char *image, const struct spec_layers *lower,
+	const char *live, struct rootfs_parts *parts, struct err *err) attr_must_use;
 
 /** rootfs_parts_close() - close the mounts; @parts is empty afterwards. */
 void rootfs_parts_close(struct rootfs_parts *parts);
@@ -74,15 +74,15 @@ int rootfs_mounts(struct rootfs *r, const struct spec *spec, const char *live, i
 	struct err *err) attr_must_use;
 
 /**
- * rootfs_skeleton_remove() - before the mount points are made: undo what a root of the host image, made ahead of time without root, left in the layer of
- * mount points; over another image it would hide /bin and the like. Return: 0 or -errno with *@err.
+ * rootfs_skeleton_remove() - undo what a root of the host image, made ahead of time without root, left in the layer of mount points and in the root's tree: over
+ * another image it would hide /bin and the like. The sandbox has never run. Return: 0 or an error.
  */
 int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err *err);
 
 /** rootfs_points_base() - create /proc, /dev and /sys in the layer LIVE/points. */
 int rootfs_points_base(const char *live, struct err *err) attr_must_use;
 
-/** rootfs_points() - create the mount points of @spec in LIVE/points, like the image's own directories of those names. */
+/** rootfs_points() - create those mount points of @spec in LIVE/points that the root does not show anyway, like the image's own directories of those names. */
 int rootfs_points(const struct rootfs *r, const struct spec *spec, const char *live,
 	struct err *err) attr_must_use;
 

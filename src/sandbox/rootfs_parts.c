@@ -5,6 +5,8 @@
 #include "base/str.h"
 #include "sandbox/overlay.h"
 #include "sandbox/rootfs_internal.h"
+#include "store/live.h"
+#include "store/tree.h"
 #include "sys/cred.h"
 #include "sys/feature.h"
 #include "sys/file.h"
@@ -52,19 +54,19 @@ int rootfs_skeleton(const char *live, struct err *err)
 
 int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err *err)
 {
-	cleanup_fd int points = -1;
+	cleanup_fd int fd = -1;
+	int rc;
 
 	if (!r->rootless)
 		return 0;
-	points = rootfs_open_points(live, err);
-	if (points < 0)
-		return points;
-	for (size_t i = 0; i < ARRAY_SIZE(host_parts); i++)
-		if (unlinkat(points, host_parts[i], 0) < 0 && errno != ENOENT &&
-			unlinkat(points, host_parts[i], AT_REMOVEDIR) < 0)
-			return err_raise_sys(err, -errno, "take '/%s' of the host out of the root",
-				host_parts[i]);
-	return 0;
+	fd = open(live, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	rc = fd < 0 ? -errno : tree_remove(fd, "points");
+	if (rc == 0)
+		rc = tree_remove(fd, "0");
+	if (rc == 0)
+		rc = store_live_trees(fd, 1);
+	return rc < 0 ? err_raise_sys(err, rc, "take the root of the host out of '%s'", live)
+		      : rootfs_points_base(live, err);
 }
 
 /* The layers of @lower have NAME only where they say something about it. */
@@ -211,13 +213,13 @@ static int add_part(struct rootfs *r, const struct spec_layers *lower, const cha
 	return str_copy(parts->name[parts->n++], PART_NAME_SIZE, name);
 }
 
-int rootfs_parts(struct rootfs *r, const struct spec *spec, const char *live,
-	struct rootfs_parts *parts, struct err *err)
+int rootfs_parts(struct rootfs *r, const char *image, const struct spec_layers *lower,
+	const char *live, struct rootfs_parts *parts, struct err *err)
 {
 	int rc = 0;
 
 	parts->n = 0;
-	if (!r->rootless || !str_eq(spec->image, "host"))
+	if (!r->rootless || !str_eq(image, "host"))
 		return 0;
 	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(host_parts); i++) {
 		char path[16];
@@ -225,7 +227,7 @@ int rootfs_parts(struct rootfs *r, const struct spec *spec, const char *live,
 
 		(void)snprintf(path, sizeof(path), "/%s", host_parts[i]);
 		if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
-			rc = add_part(r, &spec->lower, live, host_parts[i], parts, err);
+			rc = add_part(r, lower, live, host_parts[i], parts, err);
 	}
 	if (rc < 0)
 		rootfs_parts_close(parts);

@@ -182,6 +182,15 @@ int spec_parse(const json_t *json, struct spec *spec, struct err *err)
 	return rc;
 }
 
+struct spec_layers spec_layers_copy(const struct spec_layers *l)
+{
+	struct spec_layers copy = { .dirs = xalloc((l->n + 1) * sizeof(char *)) };
+
+	for (size_t i = 0; i < l->n; i++)
+		copy.dirs[copy.n++] = str_dup(l->dirs[i]);
+	return copy;
+}
+
 void spec_layers_fini(struct spec_layers *l)
 {
 	for (size_t i = 0; i < l->n; i++)

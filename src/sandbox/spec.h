@@ -60,6 +60,9 @@ int spec_parse(const json_t *json, struct spec *spec, struct err *err) attr_must
 /** spec_layers_parse() - a JSON list of absolute paths, or NULL. Release with spec_layers_fini() in any case. */
 int spec_layers_parse(const json_t *list, struct spec_layers *ret, struct err *err) attr_must_use;
 
+/** spec_layers_copy() - a copy to be released by spec_layers_fini(). */
+struct spec_layers spec_layers_copy(const struct spec_layers *l) attr_must_use;
+
 /** spec_layers_fini() - release; zero-initialised is fine. */
 void spec_layers_fini(struct spec_layers *l);
 

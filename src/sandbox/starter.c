@@ -12,13 +12,16 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-enum order_kind { ORDER_BUILDER = 1, ORDER_JOIN, ORDER_LAUNCH };
+enum order_kind { ORDER_BUILDER = 1, ORDER_JOIN, ORDER_ROOT, ORDER_FINISH, ORDER_LAUNCH };
 
+/* On the wire only as long as its kind needs. */
 struct order {
 	uint32_t kind;
 	uint32_t has_leaf;
 	union {
 		struct builder_options builder;
+		struct cgroup_limits shown; /* join */
+		struct placement place;     /* root, finish */
 		struct launch_request launch;
 	};
 };
@@ -26,6 +29,7 @@ struct order {
 struct starter_self {
 	int sock;
 	int u2;
+	struct placer placer;
 	bool confined; /* in the Landlock domain */
 };
 
@@ -76,7 +80,8 @@ static int do_builder(
 	return pid;
 }
 
-static int do_join(struct starter_self *self, const int *fds, size_t n_fds)
+static int do_join(
+	struct starter_self *self, const struct order *order, const int *fds, size_t n_fds)
 {
 	int flags = (int)sandbox_namespaces();
 
@@ -87,7 +92,20 @@ static int do_join(struct starter_self *self, const int *fds, size_t n_fds)
 	if (setns(fds[0], flags) < 0)
 		return -errno;
 	self->u2 = fcntl(fds[1], F_DUPFD_CLOEXEC, 10);
-	return self->u2 < 0 ? -errno : 0;
+	return self->u2 < 0 ? -errno : placer_open(&self->placer, &order->shown);
+}
+
+/* No program may run yet: it would see mounts change, and could be in the way. */
+static void do_place(struct starter_self *self, const struct order *order, const int *fds,
+	size_t n_fds, struct err *err)
+{
+	if (n_fds != order->place.n_targets || self->placer.parts < 0 ||
+		(order->kind == ORDER_ROOT && n_fds == 0))
+		(void)err_raise(err, ERR_INTERNAL, "the order to place mounts is malformed");
+	else if (order->kind == ORDER_ROOT)
+		(void)!placer_root(&self->placer, &order->place, fds, err);
+	else
+		(void)!placer_finish(&self->placer, &order->place, fds, err);
 }
 
 /* The error pipe goes above everything, so that one close_range on each side of it clears the rest. */
@@ -174,33 +192,67 @@ static void do_launch(struct starter_self *self, const struct order *order, cons
 	reply->pid = rc;
 }
 
+/* Least size of an order of each kind. */
+static size_t order_size(uint32_t kind)
+{
+	switch (kind) {
+	case ORDER_BUILDER:
+		return offsetof(struct order, builder) + sizeof(struct builder_options);
+	case ORDER_JOIN:
+		return offsetof(struct order, shown) + sizeof(struct cgroup_limits);
+	case ORDER_ROOT:
+	case ORDER_FINISH:
+		return offsetof(struct order, place.targets);
+	case ORDER_LAUNCH:
+		return offsetof(struct order, launch) + sizeof(struct launch_request);
+	default:
+		return SIZE_MAX;
+	}
+}
+
+/* Act and answer: an int for builder and join, a struct err for placing, a struct launch_reply for programs. Return: 0 or -errno when nobody listens. */
+static int obey(struct starter_self *self, struct order *order, const int *fds, size_t n_fds)
+{
+	struct launch_reply reply = { 0 };
+	int rc;
+
+	switch (order->kind) {
+	case ORDER_BUILDER:
+		rc = do_builder(self, order, fds, n_fds);
+		return fdpass_send(self->sock, &rc, sizeof(rc), NULL, 0);
+	case ORDER_JOIN:
+		rc = do_join(self, order, fds, n_fds);
+		return fdpass_send(self->sock, &rc, sizeof(rc), NULL, 0);
+	case ORDER_ROOT:
+	case ORDER_FINISH:
+		do_place(self, order, fds, n_fds, &reply.err);
+		return fdpass_send(self->sock, &reply.err, sizeof(reply.err), NULL, 0);
+	default:
+		do_launch(self, order, fds, n_fds, &reply);
+		return fdpass_send(self->sock, &reply, sizeof(reply), NULL, 0);
+	}
+}
+
 static void starter_loop(struct starter_self *self) attr_noreturn;
 
 static void starter_loop(struct starter_self *self)
 {
+	static struct order order; /* too large for a stack frame */
+
 	for (;;) {
-		struct order order;
-		int fds[8];
+		int fds[FDPASS_MAX];
 		size_t n_fds = 0;
 		ssize_t n = fdpass_recv(
 			self->sock, &order, sizeof(order), fds, ARRAY_SIZE(fds), &n_fds);
-		struct launch_reply reply = { 0 };
-		int rc = -EINVAL;
+		int rc;
 
 		if (n <= 0)
 			_exit(0); /* the keeper is gone */
-		if (n == sizeof(order) && order.kind == ORDER_BUILDER)
-			rc = do_builder(self, &order, fds, n_fds);
-		else if (n == sizeof(order) && order.kind == ORDER_JOIN)
-			rc = do_join(self, fds, n_fds);
-		else if (n == sizeof(order) && order.kind == ORDER_LAUNCH)
-			do_launch(self, &order, fds, n_fds, &reply);
+		if ((size_t)n < sizeof(order.kind) || (size_t)n < order_size(order.kind))
+			_exit(1);
+		rc = obey(self, &order, fds, n_fds);
 		for (size_t i = 0; i < n_fds; i++)
 			(void)close(fds[i]);
-		if (order.kind == ORDER_LAUNCH)
-			rc = fdpass_send(self->sock, &reply, sizeof(reply), NULL, 0);
-		else
-			rc = fdpass_send(self->sock, &rc, sizeof(rc), NULL, 0);
 		if (rc < 0)
 			_exit(1);
 	}
@@ -240,7 +292,9 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		return -errno;
 	pid = raw_clone3(&args);
 	if (pid == 0) {
-		struct starter_self self = { .sock = 3, .u2 = -1 };
+		struct starter_self self = {
+			.sock = 3, .u2 = -1, .placer = { .parts = -1, .synth = -1, .sys = -1 }
+		};
 
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || dup2(pair[1], 3) < 0)
 			_exit(1);
@@ -265,35 +319,79 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 
 static int ask(struct starter *s, const struct order *order, const int *fds, size_t n_fds)
 {
-	int rc = fdpass_send(s->sock, order, sizeof(*order), fds, n_fds);
+	int rc = fdpass_send(s->sock, order, order_size(order->kind), fds, n_fds);
 
 	return rc < 0 ? rc : answer_of(s);
 }
 
 int starter_clone_builder(struct starter *s, const struct builder_options *options, int leaf)
 {
-	struct order order = { .kind = ORDER_BUILDER, .has_leaf = leaf >= 0, .builder = *options };
+	cleanup_free struct order *order = xnew(struct order);
 	int fds[3] = { options->sock, options->init_fd, leaf };
 
-	return ask(s, &order, fds, 2 + order.has_leaf);
+	order->kind = ORDER_BUILDER;
+	order->has_leaf = leaf >= 0;
+	order->builder = *options;
+	return ask(s, order, fds, 2 + order->has_leaf);
 }
 
-int starter_join(struct starter *s, int pidfd, int u2)
+int starter_join(struct starter *s, int pidfd, int u2, const struct cgroup_limits *shown)
 {
-	struct order order = { .kind = ORDER_JOIN };
+	cleanup_free struct order *order = xnew(struct order);
 	int fds[2] = { pidfd, u2 };
 
-	return ask(s, &order, fds, 2);
+	order->kind = ORDER_JOIN;
+	order->shown = *shown;
+	return ask(s, order, fds, 2);
+}
+
+/* How much of the texts is used. */
+static size_t targets_size(const struct placement *p)
+{
+	const char *end = p->targets;
+
+	for (uint32_t i = 0; i < p->n_targets; i++)
+		end += strlen(end) + 1;
+	return (size_t)(end - p->targets);
+}
+
+int starter_place(struct starter *s, enum starter_place what, const struct placement *order,
+	const int *mounts, struct err *err)
+{
+	static struct order message;
+	size_t size = offsetof(struct placement, targets) + targets_size(order), none;
+	struct err answer;
+	ssize_t n;
+	int rc;
+
+	message.kind = what == STARTER_PLACE_ROOT ? ORDER_ROOT : ORDER_FINISH;
+	memcpy(&message.place, order, size);
+	rc = fdpass_send(
+		s->sock, &message, offsetof(struct order, place) + size, mounts, order->n_targets);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "send the mounts to the starter");
+	n = fdpass_recv(s->sock, &answer, sizeof(answer), NULL, 0, &none);
+	if (n != sizeof(answer))
+		return err_raise(err, ERR_INTERNAL, "the starter ended without a word (%zd)", n);
+	if (answer.code == ERR_NONE)
+		return 0;
+	*err = answer;
+	return -EIO;
 }
 
 int starter_launch_send(struct starter *s, const struct launch_request *request, const char *text,
 	const int stdio[3], int leaf)
 {
-	struct order order = { .kind = ORDER_LAUNCH, .has_leaf = leaf >= 0, .launch = *request };
 	cleanup_fd int memory = memfd_create("launch", MFD_CLOEXEC);
 	int fds[5] = { stdio[0], stdio[1], stdio[2], memory, leaf };
+	struct {
+		uint32_t kind, has_leaf;
+		struct launch_request launch;
+	} order = { ORDER_LAUNCH, leaf >= 0, *request };
 	int rc;
 
+	static_assert(offsetof(struct order, launch) == sizeof(order) - sizeof(order.launch),
+		"the head of an order");
 	if (memory < 0)
 		return -errno;
 	rc = file_write_all(memory, text, request->text_size);

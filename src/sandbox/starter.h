@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "sandbox/builder.h"
 #include "sandbox/launch.h"
+#include "sandbox/placer.h"
 #include "sys/cgroup.h"
 
 /** struct starter - the keeper's handle. */
@@ -33,8 +34,19 @@ int starter_new(struct starter *s, const struct cgroup *cg) attr_must_use;
 int starter_clone_builder(
 	struct starter *s, const struct builder_options *options, int leaf) attr_must_use;
 
-/** starter_join() - make the starter join all namespaces of @pidfd but the user namespace, and remember @u2. 0 or -errno. */
-int starter_join(struct starter *s, int pidfd, int u2) attr_must_use;
+/**
+ * starter_join() - make the starter join all namespaces of @pidfd but the user namespace, and remember @u2.
+ * @shown: the limits that the builder was told. Return: 0 or -errno.
+ */
+int starter_join(
+	struct starter *s, int pidfd, int u2, const struct cgroup_limits *shown) attr_must_use;
+
+/** enum starter_place - placer_root() or placer_finish(). */
+enum starter_place { STARTER_PLACE_ROOT, STARTER_PLACE_FINISH };
+
+/** starter_place() - let the starter place @mounts, one for each target of @order. Return: 0 or an error. */
+int starter_place(struct starter *s, enum starter_place what, const struct placement *order,
+	const int *mounts, struct err *err) attr_must_use;
 
 /**
  * starter_launch_send() - ask for a program; the answer arrives as a struct launch_reply on @s->sock, in order.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/synth.h"
 #include "base/clock.h"
+#include "sys/file.h"
 
 #include <sched.h>
 #include <sys/sysinfo.h>
@@ -104,6 +105,31 @@ const struct synth_file *synth_proc_files(void)
 	return files;
 }
 
+static void write_file(int dir, const struct synth_file *f, const struct cgroup_limits *limits)
+{
+	cleanup_buf struct buf text = BUF_INIT(1 << 20);
+
+	f->write(&text, limits);
+	(void)!file_create_at(dir, f->name, 0444, buf_cstr(&text), text.n);
+}
+
+void synth_write(int dir, const struct cgroup_limits *limits)
+{
+	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++)
+		write_file(dir, f, limits);
+}
+
+void synth_update(int dir, const struct cgroup_limits *was, const struct cgroup_limits *now)
+{
+	bool cpus = synth_cpus(was) != synth_cpus(now);
+
+	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++) {
+		if (f->depends == SYNTH_TIME || (f->depends == SYNTH_CPUS && cpus) ||
+			(f->depends == SYNTH_MEMORY && was->memory_bytes != now->memory_bytes))
+			write_file(dir, f, now);
+	}
+}
+
 void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits)
 {
 	unsigned int n = synth_cpus(limits);
@@ -112,4 +138,16 @@ void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits)
 		buf_str(out, "0\n");
 	else
 		buf_fmt(out, "0-%u\n", n - 1);
+}
+
+int synth_cpu_lists(int cpu, const struct cgroup_limits *limits)
+{
+	static const char *const names[] = { "online", "possible", "present" };
+	cleanup_buf struct buf list = BUF_INIT(64);
+	int rc = 0;
+
+	synth_cpu_list(&list, limits);
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(names); i++)
+		rc = file_create_at(cpu, names[i], 0444, list.p, list.n);
+	return rc;
 }

@@ -26,7 +26,16 @@ struct synth_file {
 /** synth_proc_files() - the table, ended by a NULL name; static. */
 const struct synth_file *synth_proc_files(void);
 
+/** synth_write() - write all of them into directory @dir for a sandbox with @limits. Best effort: what cannot be written stays empty. */
+void synth_write(int dir, const struct cgroup_limits *limits);
+
+/** synth_update() - write again what differs between limits @was and @now, or with time. */
+void synth_update(int dir, const struct cgroup_limits *was, const struct cgroup_limits *now);
+
 /** synth_cpu_list() - "0-3\n", as in /sys/devices/system/cpu/online. */
 void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits);
+
+/** synth_cpu_lists() - write `online`, `possible` and `present` into @cpu, a directory like /sys/devices/system/cpu. 0 or -errno. */
+int synth_cpu_lists(int cpu, const struct cgroup_limits *limits) attr_must_use;
 
 #endif

@@ -71,14 +71,17 @@ int store_live_create(int pool_fd, const char *id, unsigned int n_trees, uint64_
 int store_live_tree(int live_fd, unsigned int n, int source_fd)
 {
 	char path[32];
-	struct stat st;
+	struct stat st, now;
 	cleanup_fd int upper = -1;
 
 	(void)snprintf(path, sizeof(path), "%u/upper", n);
 	upper = openat(live_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (upper < 0 || fstat(source_fd, &st) < 0)
+	if (upper < 0 || fstat(source_fd, &st) < 0 || fstat(upper, &now) < 0)
 		return -errno;
-	if (fchown(upper, st.st_uid, st.st_gid) < 0)
+	if ((now.st_uid != st.st_uid || now.st_gid != st.st_gid) &&
+		fchown(upper, st.st_uid, st.st_gid) < 0)
 		return -errno;
+	if (((now.st_mode ^ st.st_mode) & 07777) == 0)
+		return 0;
 	return fchmod(upper, st.st_mode & 07777) < 0 ? -errno : 0;
 }

@@ -232,58 +232,76 @@ static int write_number(const char *dir, const char *name, uint64_t value, const
 
 #define CPU_PERIOD_US 100000ULL
 
-static int set_limits_v2(const struct cgroup *cg, const struct cgroup_limits *l)
+static int set_cpu_v2(const struct cgroup *cg, uint64_t cpu_millis)
 {
 	char path[CGROUP_PATH_SIZE];
-	int rc = write_number(cg->box, "memory.max", l->memory_bytes, "max");
+	int rc = join(path, cg->box, "cpu.max");
 
-	if (rc == 0 && l->memory_bytes != 0 && readable(cg->box, "memory.swap.max"))
-		rc = write_number(cg->box, "memory.swap.max", 0, "0");
-	if (rc == 0)
-		rc = write_number(cg->box, "pids.max", l->pids, "max");
-	if (rc < 0 || !readable(cg->box, "cpu.max"))
-		return rc < 0 || l->cpu_millis == 0 ? rc : -EOPNOTSUPP;
-	rc = join(path, cg->box, "cpu.max");
-	if (rc < 0)
-		return rc;
-	if (l->cpu_millis == 0)
+	if (rc < 0 || access(path, R_OK) < 0)
+		return rc < 0 || cpu_millis == 0 ? rc : -EOPNOTSUPP;
+	if (cpu_millis == 0)
 		return file_write_at(AT_FDCWD, path, "max");
 	return file_write_fmt_at(
-		AT_FDCWD, path, "%llu %llu", l->cpu_millis * CPU_PERIOD_US / 1000, CPU_PERIOD_US);
+		AT_FDCWD, path, "%llu %llu", cpu_millis * CPU_PERIOD_US / 1000, CPU_PERIOD_US);
 }
 
-/* A pooled sandbox gets its limits when it is claimed: the memory limit may be lowered or raised, memsw always second resp. first. */
-static int set_memory_v1(const char *dir, uint64_t bytes)
+static int set_limits_v2(
+	const struct cgroup *cg, const struct cgroup_limits *was, const struct cgroup_limits *now)
 {
-	int rc;
+	int rc = 0;
+
+	if (now->memory_bytes != was->memory_bytes)
+		rc = write_number(cg->box, "memory.max", now->memory_bytes, "max");
+	if (rc == 0 && now->memory_bytes != 0 && was->memory_bytes == 0 &&
+		readable(cg->box, "memory.swap.max"))
+		rc = write_number(cg->box, "memory.swap.max", 0, "0");
+	if (rc == 0 && now->pids != was->pids)
+		rc = write_number(cg->box, "pids.max", now->pids, "max");
+	return rc == 0 && now->cpu_millis != was->cpu_millis ? set_cpu_v2(cg, now->cpu_millis) : rc;
+}
+
+/* Memory and swap together may never be less than memory: which is written first depends on the direction. */
+static int set_memory_v1(const char *dir, uint64_t was, uint64_t now)
+{
+	static const char *const files[] = { "memory.limit_in_bytes",
+		"memory.memsw.limit_in_bytes" };
+	bool grows = was != 0 && (now == 0 || now > was);
+	int rc = 0;
 
 	if (dir[0] == '\0')
-		return bytes == 0 ? 0 : -EOPNOTSUPP;
-	if (bytes == 0)
-		return 0;
-	rc = write_number(dir, "memory.limit_in_bytes", bytes, "-1");
-	if (rc == 0 && readable(dir, "memory.memsw.limit_in_bytes"))
-		rc = write_number(dir, "memory.memsw.limit_in_bytes", bytes, "-1");
+		return now == 0 ? 0 : -EOPNOTSUPP;
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(files); i++) {
+		size_t which = grows ? 1 - i : i;
+
+		if (which == 0 || readable(dir, files[which]))
+			rc = write_number(dir, files[which], now, "-1");
+	}
 	return rc;
 }
 
-static int set_limits_v1(const struct cgroup *cg, const struct cgroup_limits *l)
+static int set_limits_v1(
+	const struct cgroup *cg, const struct cgroup_limits *was, const struct cgroup_limits *now)
 {
 	const char *cpu = cg->v1[CGROUP_V1_CPU], *pids = cg->v1[CGROUP_V1_PIDS];
-	int rc = set_memory_v1(cg->v1[CGROUP_V1_MEMORY], l->memory_bytes);
+	int rc = now->memory_bytes == was->memory_bytes
+			 ? 0
+			 : set_memory_v1(
+				   cg->v1[CGROUP_V1_MEMORY], was->memory_bytes, now->memory_bytes);
 
-	if (rc == 0 && l->pids != 0)
-		rc = pids[0] == '\0' ? -EOPNOTSUPP : write_number(pids, "pids.max", l->pids, "max");
-	if (rc == 0 && l->cpu_millis != 0)
+	if (rc == 0 && now->pids != was->pids)
+		rc = pids[0] == '\0' ? -EOPNOTSUPP
+				     : write_number(pids, "pids.max", now->pids, "max");
+	if (rc == 0 && now->cpu_millis != was->cpu_millis)
 		rc = cpu[0] == '\0' ? -EOPNOTSUPP
 				    : write_number(cpu, "cpu.cfs_quota_us",
-					      l->cpu_millis * CPU_PERIOD_US / 1000, "-1");
+					      now->cpu_millis * CPU_PERIOD_US / 1000, "-1");
 	return rc;
 }
 
-int cgroup_set_limits(const struct cgroup *cg, const struct cgroup_limits *limits)
+int cgroup_set_limits(
+	const struct cgroup *cg, const struct cgroup_limits *was, const struct cgroup_limits *now)
 {
-	return cg->controllers ? set_limits_v2(cg, limits) : set_limits_v1(cg, limits);
+	return cg->controllers ? set_limits_v2(cg, was, now) : set_limits_v1(cg, was, now);
 }
 
 int cgroup_leaf_new(const struct cgroup *cg, const char *name)

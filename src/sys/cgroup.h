@@ -57,8 +57,12 @@ int cgroup_prepare(struct cgroup *cg, const char *tag, const char *id, bool use_
 /** cgroup_v1_join() - move the calling thread, which must be the only one of its process, into all v1 groups. Return: 0 or -errno. */
 int cgroup_v1_join(const struct cgroup *cg) attr_must_use;
 
-/** cgroup_set_limits() - write all limits. Return: 0, -EOPNOTSUPP when a limit is asked for that nothing can enforce, other -errno. */
-int cgroup_set_limits(const struct cgroup *cg, const struct cgroup_limits *limits) attr_must_use;
+/**
+ * cgroup_set_limits() - write the limits of @now that differ from @was, which are in force (all zero: none are).
+ * Return: 0, -EOPNOTSUPP when a limit is asked for that nothing can enforce, other -errno.
+ */
+int cgroup_set_limits(const struct cgroup *cg, const struct cgroup_limits *was,
+	const struct cgroup_limits *now) attr_must_use;
 
 /** cgroup_leaf_new() - make `box/NAME` and return a descriptor for CLONE_INTO_CGROUP; -ENOENT when there is no v2 tree. */
 int cgroup_leaf_new(const struct cgroup *cg, const char *name) attr_must_use;

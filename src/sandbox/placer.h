@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/placer.h - puts the mounts of a sandbox in place, from inside its mount namespace.
+ *
+ * Runs in the starter, before its first program. Two steps, so that the first can be done ahead of time: placer_root() makes a root mount the root of the
+ * namespace, with the builder's parts on it; placer_finish() adds what only the specification says. A root may be replaced by another one as long as
+ * no program runs: every process of the namespace, init too, moves with it.
+ */
+#ifndef CAY_SANDBOX_PLACER_H
+#define CAY_SANDBOX_PLACER_H
+
+#include "base/err.h"
+#include "sandbox/spec.h"
+
+/** struct placement - what to place; comes with one descriptor of a detached mount for each target. */
+struct placement {
+	struct cgroup_limits limits; /* placer_finish(): what the synthetic files show */
+	uint32_t n_targets;
+	uint8_t strict; /* placer_finish(): no set-uid on any mount */
+	char hostname[NAME_MAX_LEN + 1];
+	char targets
+		[65536]; /* NUL-terminated paths inside, one after the other; the first of placer_root() is "/" */
+};
+
+/** struct placer - descriptors into the sandbox. */
+struct placer {
+	int parts;                  /* directory that has proc, dev and sys mounted on it */
+	int synth, sys;             /* writable views of the synthetic files and of /sys */
+	struct cgroup_limits shown; /* what the synthetic files show now */
+};
+
+/** placer_open() - find what the builder left. @shown: the limits that it was told. Context: after joining the mount namespace. Return: 0 or -errno. */
+int placer_open(struct placer *p, const struct cgroup_limits *shown) attr_must_use;
+
+/** placer_root() - make @mounts[0] the root, attach the others to it, leave the root that was there. @mounts: borrowed. Return: 0 or an error. */
+int placer_root(struct placer *p, const struct placement *order, const int *mounts,
+	struct err *err) attr_must_use;
+
+/** placer_finish() - attach @mounts (borrowed), set the host name and what limits change. Return: 0 or an error. */
+int placer_finish(struct placer *p, const struct placement *order, const int *mounts,
+	struct err *err) attr_must_use;
+
+#endif
