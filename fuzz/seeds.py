@@ -79,6 +79,14 @@ secrets: [{name: K, hosts: "*", in: [{header: a}, {query: b}, {json: /c}]}]
 """)
 
 
+def scrub():
+    import base64
+    secret = b"s3cretS3cret"
+    for n, text in enumerate([secret, b"x" + secret[:-1] + secret, b"%73" + secret[1:], b"\\u0073" + secret[1:], base64.b64encode(b"u:" + secret),
+                              base64.b64encode(b"us:" + secret), secret.hex().encode(), b"aaaaaaaaaaaaab", b"key-0\\/1+2_z9", b"key-0%2F1%2b2_z9", b"%%%\\\\\\"]):
+        write("scrub", str(n), text)
+
+
 def pax():
     def record(key, value):
         body = b" " + key + b"=" + value + b"\n"
@@ -183,5 +191,5 @@ def httphead():
 
 
 if __name__ == "__main__":
-    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy):
+    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy, scrub):
         function()
