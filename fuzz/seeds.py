@@ -87,6 +87,14 @@ def scrub():
         write("scrub", str(n), text)
 
 
+def smtp():
+    begin = b"EHLO x\r\nMAIL FROM:<a@b> SIZE=100\r\nRCPT TO:<c@d>\r\nDATA\r\n"
+    for n, text in enumerate([begin + b"Subject: x\r\n\r\n..\r\n.\r\nQUIT\r\n", begin + b"a\n.\nb\r.\r\r\n.\r\n", b"STARTTLS\r\nEHLO x\r\nSTARTTLS\r\n",
+                              b"EHLO x\r\nAUTH PLAIN AGEAYg==\r\n", b"EHLO x\r\nAUTH LOGIN\r\nYQ==\r\nYg==\r\n", b"HELO x\r\nMAIL FROM:<>\r\nRSET\r\nVRFY x\r\n",
+                              b"X\r\n" * 30, begin + b"x" * 13000 + b"\r\n.\r\n", b"NOOP\x00\r\nNOOP\xff\r\n"]):
+        write("smtp", str(n), text)
+
+
 def pax():
     def record(key, value):
         body = b" " + key + b"=" + value + b"\n"
@@ -191,5 +199,5 @@ def httphead():
 
 
 if __name__ == "__main__":
-    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy, scrub):
+    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy, scrub, smtp):
         function()
