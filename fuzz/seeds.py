@@ -95,6 +95,19 @@ def smtp():
         write("smtp", str(n), text)
 
 
+def mime():
+    from email.message import EmailMessage
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"] = "a@b.example", "c@d.example", "h\u00e4llo w\u00f6rld \u20ac"
+    mail.set_content("text \u00e4\n" * 5)
+    mail.add_alternative("<p>h\u00e4</p>", subtype="html", cte="quoted-printable")
+    mail.add_attachment(b"\x00\x01" * 30, maintype="application", subtype="pdf", filename="x.pdf")
+    write("mime", "all", bytes(mail))
+    for n, text in enumerate([b"Subject: =?utf-8?q?a=C3=A4_b?= =?iso-8859-1?b?5A==?=\r\n x\r\n\r\nbody", b"a:\n b\n\n", b"Content-Type: multipart/x; boundary=b\n\n--b\n\n--b--",
+                              b"Content-Type: multipart/x; boundary=b\n\n--b\nContent-Type: multipart/x; boundary=bb\n\n--bb\n\nx\n--b\n\ny", b"\x00: \x00\n\n\x00"]):
+        write("mime", str(n), text)
+
+
 def pax():
     def record(key, value):
         body = b" " + key + b"=" + value + b"\n"
@@ -199,5 +212,5 @@ def httphead():
 
 
 if __name__ == "__main__":
-    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy, scrub, smtp):
+    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy, scrub, smtp, mime):
         function()
