@@ -6,7 +6,7 @@
 #include <sqlite3.h>
 #include <string.h>
 
-enum statement { PUT, GET, DELETE, DELETE_OWNED, EACH, STATEMENT_COUNT };
+enum statement { PUT, GET, DELETE, DELETE_OWNED, EACH, EACH_OWNED, STATEMENT_COUNT };
 
 struct catalogue {
 	sqlite3 *db;
@@ -16,8 +16,21 @@ struct catalogue {
 	bool full; /* PRAGMA synchronous is FULL */
 };
 
-static const char *const tables[CATALOGUE_TABLE_COUNT] = { "sandboxes", "execs", "snapshots",
-	"images", "heads", "keys" };
+/* A table is made by the first version of the schema that has it. */
+static const struct {
+	const char *name;
+	int since;
+} tables[CATALOGUE_TABLE_COUNT] = {
+	[CATALOGUE_SANDBOXES] = { "sandboxes", 1 },
+	[CATALOGUE_EXECS] = { "execs", 1 },
+	[CATALOGUE_SNAPSHOTS] = { "snapshots", 1 },
+	[CATALOGUE_IMAGES] = { "images", 1 },
+	[CATALOGUE_HEADS] = { "heads", 1 },
+	[CATALOGUE_KEYS] = { "keys", 1 },
+	[CATALOGUE_SECRETS] = { "secrets", 2 },
+	[CATALOGUE_GATEWAYS] = { "gateways", 2 },
+	[CATALOGUE_MAILS] = { "mails", 2 },
+};
 
 static const char *const statement_texts[STATEMENT_COUNT] = {
 	/* an upsert keeps the rowid, and with it the order of creation */
@@ -26,6 +39,7 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
 	"DELETE FROM %s WHERE id = ?1",
 	"DELETE FROM %s WHERE owner = ?1",
 	"SELECT id, doc FROM %s ORDER BY number",
+	"SELECT id, doc FROM %s WHERE owner = ?1 ORDER BY number",
 };
 
 static int fail(struct catalogue *c, struct err *err, const char *what)
@@ -64,16 +78,21 @@ static int read_version(struct catalogue *c, int64_t *version, struct err *err)
 	return 0;
 }
 
-static int create_tables(struct catalogue *c, struct err *err)
+/* Make what a database of @version lacks. */
+static int create_tables(struct catalogue *c, int64_t version, struct err *err)
 {
 	char sql[512];
 	int rc = run_text(c, "BEGIN IMMEDIATE", err);
 
 	for (size_t i = 0; i < CATALOGUE_TABLE_COUNT && rc == 0; i++) {
+		const char *name = tables[i].name;
+
+		if (tables[i].since <= version)
+			continue;
 		(void)snprintf(sql, sizeof(sql),
 			"CREATE TABLE %s (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, name TEXT UNIQUE,"
 			" owner TEXT, doc TEXT NOT NULL); CREATE INDEX %s_owner ON %s (owner)",
-			tables[i], tables[i], tables[i]);
+			name, name, name);
 		rc = run_text(c, sql, err);
 	}
 	(void)snprintf(sql, sizeof(sql), "PRAGMA user_version = %d", CATALOGUE_VERSION);
@@ -95,7 +114,7 @@ static int prepare(struct catalogue *c, struct err *err)
 			/* %s stands once in every text */
 			n = snprintf(sql, sizeof(sql), "%.*s%s%s",
 				(int)(strstr(statement_texts[k], "%s") - statement_texts[k]),
-				statement_texts[k], tables[t],
+				statement_texts[k], tables[t].name,
 				strstr(statement_texts[k], "%s") + 2);
 			if (sqlite3_prepare_v3(c->db, sql, n, SQLITE_PREPARE_PERSISTENT,
 				    &c->statements[t][k], NULL) != SQLITE_OK)
@@ -164,8 +183,8 @@ int catalogue_open(const char *path, bool create, struct catalogue **ret, struct
 		rc = err_raise(err, ERR_UNSUPPORTED,
 			"the catalogue '%s' was written by a newer version of cay (schema %ld)",
 			path, version);
-	if (rc == 0 && version == 0)
-		rc = create_tables(c, err);
+	if (rc == 0 && version < CATALOGUE_VERSION)
+		rc = create_tables(c, version, err);
 	if (rc == 0)
 		rc = prepare(c, err);
 	if (rc < 0) {
@@ -302,10 +321,9 @@ int catalogue_delete_owned(
 	return delete_with(c, c->statements[table][DELETE_OWNED], owner, err);
 }
 
-int catalogue_each(struct catalogue *c, enum catalogue_table table,
+static int each_row(struct catalogue *c, sqlite3_stmt *s,
 	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err)
 {
-	sqlite3_stmt *s = c->statements[table][EACH];
 	int rc, result = 0;
 
 	while ((rc = sqlite3_step(s)) == SQLITE_ROW && result >= 0)
@@ -314,5 +332,21 @@ int catalogue_each(struct catalogue *c, enum catalogue_table table,
 	if (result >= 0 && rc != SQLITE_DONE)
 		result = fail(c, err, "read catalogue");
 	(void)sqlite3_reset(s);
+	(void)sqlite3_clear_bindings(s);
 	return result;
+}
+
+int catalogue_each(struct catalogue *c, enum catalogue_table table,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err)
+{
+	return each_row(c, c->statements[table][EACH], fn, ctx, err);
+}
+
+int catalogue_each_owned(struct catalogue *c, enum catalogue_table table, const char *owner,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err)
+{
+	sqlite3_stmt *s = c->statements[table][EACH_OWNED];
+
+	(void)sqlite3_bind_text(s, 1, owner, -1, SQLITE_STATIC);
+	return each_row(c, s, fn, ctx, err);
 }

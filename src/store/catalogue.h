@@ -10,15 +10,18 @@
 
 #include "base/err.h"
 
-#define CATALOGUE_VERSION 1
+#define CATALOGUE_VERSION 2
 
 enum catalogue_table {
 	CATALOGUE_SANDBOXES,
 	CATALOGUE_EXECS,
 	CATALOGUE_SNAPSHOTS,
 	CATALOGUE_IMAGES,
-	CATALOGUE_HEADS, /* heads of event chains; id = sandbox */
-	CATALOGUE_KEYS,  /* idempotency keys */
+	CATALOGUE_HEADS,    /* heads of event chains; id = sandbox */
+	CATALOGUE_KEYS,     /* idempotency keys */
+	CATALOGUE_SECRETS,  /* id = name; the value is encrypted */
+	CATALOGUE_GATEWAYS, /* what a gateway must find again; id = sandbox/part, owner = sandbox */
+	CATALOGUE_MAILS,    /* kept messages; owner = sandbox */
 	CATALOGUE_TABLE_COUNT
 };
 
@@ -62,6 +65,10 @@ int catalogue_delete_owned(
 
 /** catalogue_each() - call @fn for every row, oldest first; a negative result stops and is returned. */
 int catalogue_each(struct catalogue *c, enum catalogue_table table,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
+
+/** catalogue_each_owned() - the same for the rows whose owner is @owner. */
+int catalogue_each_owned(struct catalogue *c, enum catalogue_table table, const char *owner,
 	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
 
 #endif

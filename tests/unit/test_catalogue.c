@@ -136,6 +136,48 @@ TEST(a_transaction_is_all_or_nothing)
 	discard(dir);
 }
 
+TEST(an_older_schema_gains_what_it_lacks)
+{
+	char *dir = fresh();
+	struct catalogue *c = open_in(dir, true, 0);
+	cleanup_free char *path = str_dupf("%s/cay.db", dir);
+	sqlite3 *db = NULL;
+	char *doc;
+
+	check_int(catalogue_put(c, CATALOGUE_IMAGES, "a", NULL, NULL, "1", false, NULL), 0);
+	catalogue_close(c);
+	check_int(sqlite3_open(path, &db), SQLITE_OK);
+	check_int(
+		sqlite3_exec(db,
+			"DROP TABLE secrets; DROP TABLE gateways; DROP TABLE mails; PRAGMA user_version = 1",
+			NULL, NULL, NULL),
+		SQLITE_OK);
+	(void)sqlite3_close(db);
+	c = open_in(dir, false, 0);
+	doc = catalogue_get(c, CATALOGUE_IMAGES, "a");
+	check_str(doc, "1");
+	free(doc);
+	check_int(catalogue_put(c, CATALOGUE_MAILS, "m", NULL, "o", "2", false, NULL), 0);
+	catalogue_close(c);
+	discard(dir);
+}
+
+TEST(rows_of_one_owner)
+{
+	char *dir = fresh();
+	struct catalogue *c = open_in(dir, true, 0);
+	struct buf all = BUF_INIT(100);
+
+	check_int(catalogue_put(c, CATALOGUE_MAILS, "a", NULL, "o", "1", false, NULL), 0);
+	check_int(catalogue_put(c, CATALOGUE_MAILS, "b", NULL, "p", "2", false, NULL), 0);
+	check_int(catalogue_put(c, CATALOGUE_MAILS, "c", NULL, "o", "3", false, NULL), 0);
+	check_int(catalogue_each_owned(c, CATALOGUE_MAILS, "o", collect, &all, NULL), 0);
+	check_str(buf_cstr(&all), "ac");
+	buf_free(&all);
+	catalogue_close(c);
+	discard(dir);
+}
+
 TEST(a_newer_schema_is_refused)
 {
 	char *dir = fresh();
