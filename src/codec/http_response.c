@@ -6,21 +6,29 @@
 
 enum {
 	CHUNK_SIZE,
+	CHUNK_EXTENSION,
 	CHUNK_SIZE_LF,
 	CHUNK_DATA,
 	CHUNK_DATA_CR,
 	CHUNK_DATA_LF,
-	CHUNK_END_CR,
+	CHUNK_TRAILER_BEGIN,
+	CHUNK_TRAILER,
+	CHUNK_TRAILER_LF,
 	CHUNK_END_LF
 };
 
 /* "HTTP/1.1 200 …" */
-static int parse_status_line(const char *p, size_t n, int *ret)
+static int parse_status_line(const char *p, size_t n, struct http_response *r)
 {
 	int status = 0;
 
-	if (n < 12 || memcmp(p, "HTTP/1.1 ", 9) != 0 || (n > 12 && p[12] != ' '))
+	if (n < 12 || memcmp(p, "HTTP/1.", 7) != 0 || (p[7] != '1' && p[7] != '0') || p[8] != ' ' ||
+		(n > 12 && p[12] != ' '))
 		return -EBADMSG;
+	for (size_t i = 12; i < n; i++) {
+		if (((unsigned char)p[i] < 0x20 && p[i] != '\t') || p[i] == 0x7F)
+			return -EBADMSG;
+	}
 	for (size_t i = 9; i < 12; i++) {
 		if (p[i] < '0' || p[i] > '9')
 			return -EBADMSG;
@@ -28,7 +36,9 @@ static int parse_status_line(const char *p, size_t n, int *ret)
 	}
 	if (status < 100)
 		return -EBADMSG;
-	*ret = status;
+	r->status = status;
+	r->minor = p[7] == '1';
+	r->close = r->minor == 0;
 	return 0;
 }
 
@@ -89,7 +99,10 @@ static int note_header(struct http_response *r, bool *framed, const char *line, 
 	bool length = same(line, name, "content-length");
 
 	if (same(line, name, "connection")) {
-		r->close = r->close || same(value, n, "close");
+		if (same(value, n, "keep-alive"))
+			r->close = false;
+		else if (same(value, n, "close"))
+			r->close = true;
 		return 0;
 	}
 	if (!length && !same(line, name, "transfer-encoding"))
@@ -102,7 +115,7 @@ static int note_header(struct http_response *r, bool *framed, const char *line, 
 		return parse_length(value, n, &r->length);
 	}
 	r->body = HTTP_BODY_CHUNKED;
-	return same(value, n, "chunked") ? 0 : -EBADMSG;
+	return r->minor == 1 && same(value, n, "chunked") ? 0 : -EBADMSG;
 }
 
 static int parse_lines(struct http_response *r, const char *p, size_t n)
@@ -121,7 +134,7 @@ static int parse_lines(struct http_response *r, const char *p, size_t n)
 		len = (size_t)(cr - p) - i;
 		if (len == 0)
 			break;
-		rc = first ? parse_status_line(p + i, len, &r->status)
+		rc = first ? parse_status_line(p + i, len, r)
 			   : parse_line(p + i, len, &name, &value, &value_n);
 		if (rc == 0 && !first)
 			rc = note_header(r, &framed, p + i, name, value, value_n);
@@ -152,6 +165,19 @@ ssize_t http_response_parse(const char *p, size_t n, struct http_response *ret)
 	return rc < 0 ? rc : (ssize_t)n;
 }
 
+bool http_lines_next(const char *p, size_t n, size_t *at, const char **ret_name, size_t *ret_name_n,
+	const char **ret_value, size_t *ret_value_n)
+{
+	const char *line = p + *at, *cr = *at < n ? memchr(line, '\r', n - *at) : NULL;
+
+	if (cr == NULL || cr == line ||
+		parse_line(line, (size_t)(cr - line), ret_name_n, ret_value, ret_value_n) < 0)
+		return false;
+	*ret_name = line;
+	*at += (size_t)(cr - line) + 2;
+	return true;
+}
+
 const char *http_response_header(const struct http_response *r, const char *name, size_t *ret_n)
 {
 	const char *p = memchr(r->head, '\n', r->head_size), *end = r->head + r->head_size;
@@ -169,12 +195,18 @@ const char *http_response_header(const struct http_response *r, const char *name
 	return NULL;
 }
 
+void http_body_begin_as(
+	struct http_body_reader *b, enum http_body kind, uint64_t length, struct buf *trailers)
+{
+	*b = (struct http_body_reader){ .kind = kind, .state = CHUNK_SIZE, .trailers = trailers };
+	if (kind == HTTP_BODY_LENGTH)
+		b->left = length;
+	b->done = kind == HTTP_BODY_NONE || (kind == HTTP_BODY_LENGTH && length == 0);
+}
+
 void http_body_begin(struct http_body_reader *b, const struct http_response *r)
 {
-	*b = (struct http_body_reader){ .kind = r->body, .state = CHUNK_SIZE };
-	if (r->body == HTTP_BODY_LENGTH)
-		b->left = r->length;
-	b->done = r->body == HTTP_BODY_NONE || (r->body == HTTP_BODY_LENGTH && r->length == 0);
+	http_body_begin_as(b, r->body, r->length, NULL);
 }
 
 static int hex_digit(char c)
@@ -186,22 +218,68 @@ static int hex_digit(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
+static int size_byte(struct http_body_reader *b, char c)
+{
+	if (c == '\r' && b->digits > 0) {
+		b->state = CHUNK_SIZE_LF;
+		return 0;
+	}
+	if (c == ';' && b->digits > 0) {
+		b->state = CHUNK_EXTENSION;
+		b->extension = 0;
+		return 0;
+	}
+	if (hex_digit(c) < 0 || b->digits == 15)
+		return -EBADMSG;
+	b->left = b->left * 16 + (uint64_t)hex_digit(c);
+	b->digits++;
+	return 0;
+}
+
+static int extension_byte(struct http_body_reader *b, char c)
+{
+	if (c == '\r')
+		b->state = CHUNK_SIZE_LF;
+	else if (((unsigned char)c < 0x20 && c != '\t') || c == 0x7F ||
+		 ++b->extension > HTTP_EXTENSION_MAX)
+		return -EBADMSG;
+	return 0;
+}
+
+/* The lines are kept as they come; what they say is checked line by line. */
+static int trailer_byte(struct http_body_reader *b, char c)
+{
+	if (b->trailers == NULL || b->trailers->n >= HTTP_TRAILERS_MAX || c == '\n' || c == '\0')
+		return -EBADMSG;
+	buf_char(b->trailers, c);
+	b->state = c == '\r' ? CHUNK_TRAILER_LF : CHUNK_TRAILER;
+	return buf_failed(b->trailers) ? -EBADMSG : 0;
+}
+
+static int trailer_line_end(struct http_body_reader *b, char c)
+{
+	const char *text = b->trailers->p, *value;
+	size_t end = b->trailers->n - 1, from = end, name, value_n;
+
+	if (c != '\n')
+		return -EBADMSG;
+	buf_char(b->trailers, c);
+	while (from > 0 && text[from - 1] != '\n')
+		from--;
+	b->state = CHUNK_TRAILER_BEGIN;
+	return parse_line(text + from, end - from, &name, &value, &value_n);
+}
+
 /* One byte between the data of chunks. */
 static int chunk_byte(struct http_body_reader *b, char c)
 {
 	switch (b->state) {
 	case CHUNK_SIZE:
-		if (c == '\r' && b->digits > 0) {
-			b->state = CHUNK_SIZE_LF;
-			return 0;
-		}
-		if (hex_digit(c) < 0 || b->digits == 15)
-			return -EBADMSG;
-		b->left = b->left * 16 + (uint64_t)hex_digit(c);
-		b->digits++;
-		return 0;
+		return size_byte(b, c);
+	case CHUNK_EXTENSION:
+		return extension_byte(b, c);
 	case CHUNK_SIZE_LF:
-		b->state = b->left > 0 ? CHUNK_DATA : CHUNK_END_CR;
+		b->state = b->left > 0 ? CHUNK_DATA : CHUNK_TRAILER_BEGIN;
 		return c == '\n' ? 0 : -EBADMSG;
 	case CHUNK_DATA_CR:
 		b->state = CHUNK_DATA_LF;
@@ -210,9 +288,15 @@ static int chunk_byte(struct http_body_reader *b, char c)
 		b->state = CHUNK_SIZE;
 		b->digits = 0;
 		return c == '\n' ? 0 : -EBADMSG;
-	case CHUNK_END_CR:
+	case CHUNK_TRAILER_BEGIN:
+		if (c != '\r')
+			return trailer_byte(b, c);
 		b->state = CHUNK_END_LF;
-		return c == '\r' ? 0 : -EBADMSG;
+		return 0;
+	case CHUNK_TRAILER:
+		return trailer_byte(b, c);
+	case CHUNK_TRAILER_LF:
+		return trailer_line_end(b, c);
 	case CHUNK_END_LF:
 		b->done = true;
 		return c == '\n' ? 0 : -EBADMSG;

@@ -43,45 +43,98 @@ static bool bytes_clean(const char *p, size_t n)
 	return true;
 }
 
-static int parse_target(struct httphead *h, const char *p, size_t n, const char **reason)
+static int check_target(struct httphead_text t, const char **reason)
 {
-	const char *mark;
-
-	if (n > HTTPHEAD_TARGET_MAX) {
+	if (t.n > HTTPHEAD_TARGET_MAX) {
 		*reason = "the request target is too long";
 		return -EMSGSIZE;
 	}
-	if (n == 0 || p[0] != '/')
-		return refuse(reason, "the request target is not a path");
-	for (size_t i = 0; i < n; i++) {
-		if ((unsigned char)p[i] < 0x21 || (unsigned char)p[i] > 0x7E || p[i] == '#')
+	for (size_t i = 0; i < t.n; i++) {
+		unsigned char c = (unsigned char)t.p[i];
+
+		if (c < 0x21 || c > 0x7E || c == '#')
 			return refuse(
 				reason, "the request target holds a byte that is not allowed");
 	}
-	mark = memchr(p, '?', n);
+	return t.n > 0 ? 0 : refuse(reason, "the request target is missing");
+}
+
+static void split_query(struct httphead *h, const char *p, size_t n)
+{
+	const char *mark = n > 0 ? memchr(p, '?', n) : NULL;
+
 	h->path = (struct httphead_text){ p, mark != NULL ? (size_t)(mark - p) : n };
 	if (mark != NULL)
 		h->query = (struct httphead_text){ mark + 1, n - h->path.n - 1 };
+}
+
+/* scheme "://" authority [path] */
+static int parse_absolute(struct httphead *h, struct httphead_text t, const char **reason)
+{
+	const char *mark = memmem(t.p, t.n, "://", 3), *p, *end = t.p + t.n;
+
+	if (mark == NULL || mark == t.p)
+		return refuse(reason, "the request target is not a path");
+	h->form = HTTPHEAD_ABSOLUTE;
+	h->scheme = (struct httphead_text){ t.p, (size_t)(mark - t.p) };
+	for (p = mark + 3; p < end && *p != '/' && *p != '?'; p++)
+		;
+	h->authority = (struct httphead_text){ mark + 3, (size_t)(p - mark) - 3 };
+	split_query(h, p, (size_t)(end - p));
 	return 0;
 }
 
-static int parse_request_line(struct httphead *h, const char *p, size_t n, const char **reason)
+static int parse_target(struct httphead *h, struct httphead_text t, bool any, const char **reason)
 {
-	static const char version[] = " HTTP/1.1";
-	const size_t version_size = sizeof(version) - 1;
-	const char *space = memchr(p, ' ', n);
+	int rc = check_target(t, reason);
 
-	if (n < version_size || memcmp(p + n - version_size, version, version_size) != 0)
-		return refuse(reason, "not an HTTP/1.1 request");
-	n -= version_size;
-	if (space == NULL || space == p || (size_t)(space - p) >= n)
-		return refuse(reason, "the request line is malformed");
-	h->method = (struct httphead_text){ p, (size_t)(space - p) };
-	for (size_t i = 0; i < h->method.n; i++) {
-		if (p[i] < 'A' || p[i] > 'Z')
+	if (rc < 0)
+		return rc;
+	if (any && h->method.n == 7 && memcmp(h->method.p, "CONNECT", 7) == 0) {
+		h->form = HTTPHEAD_AUTHORITY;
+		h->authority = t;
+	} else if (t.p[0] == '/') {
+		split_query(h, t.p, t.n);
+	} else if (any && t.n == 1 && t.p[0] == '*') {
+		h->form = HTTPHEAD_ASTERISK;
+	} else if (any) {
+		return parse_absolute(h, t, reason);
+	} else {
+		return refuse(reason, "the request target is not a path");
+	}
+	return 0;
+}
+
+static int parse_method(struct httphead *h, const char *p, size_t n, bool any, const char **reason)
+{
+	h->method = (struct httphead_text){ p, n };
+	for (size_t i = 0; i < n; i++) {
+		if (any ? !is_token((unsigned char)p[i]) : p[i] < 'A' || p[i] > 'Z')
 			return refuse(reason, "the method is malformed");
 	}
-	return parse_target(h, space + 1, n - h->method.n - 1, reason);
+	return n > 0 && n <= 32 ? 0 : refuse(reason, "the method is malformed");
+}
+
+static int parse_request_line(
+	struct httphead *h, const char *p, size_t n, bool any, const char **reason)
+{
+	static const char version[] = " HTTP/1.";
+	const size_t version_size = sizeof(version) - 1;
+	const char *space = memchr(p, ' ', n);
+	int rc;
+
+	if (n <= version_size || memcmp(p + n - version_size - 1, version, version_size) != 0 ||
+		(p[n - 1] != '1' && !(any && p[n - 1] == '0')))
+		return refuse(reason, "not an HTTP/1.1 request");
+	h->minor = p[n - 1] == '1';
+	n -= version_size + 1;
+	if (space == NULL || (size_t)(space - p) >= n)
+		return refuse(reason, "the request line is malformed");
+	rc = parse_method(h, p, (size_t)(space - p), any, reason);
+	if (rc < 0)
+		return rc;
+	return parse_target(
+		h, (struct httphead_text){ space + 1, n - h->method.n - 1 }, any, reason);
 }
 
 static bool name_is(const struct httphead_field *f, const char *name)
@@ -169,21 +222,25 @@ static int check_fields(struct httphead *h, const char **reason)
 		return refuse(reason, "exactly one Host header is needed");
 	if (h->chunked && h->has_length)
 		return refuse(reason, "Content-Length and Transfer-Encoding exclude each other");
-	h->close = httphead_has_word(h, "Connection", "close");
+	if (h->chunked && h->minor == 0)
+		return refuse(reason, "HTTP/1.0 has no Transfer-Encoding");
+	h->close = httphead_has_word(h, "Connection", "close") ||
+		   (h->minor == 0 && !httphead_has_word(h, "Connection", "keep-alive"));
 	return 0;
 }
 
-int httphead_parse(const char *p, size_t n, struct httphead *ret, const char **ret_reason)
+static int parse(const char *p, size_t n, bool any, struct httphead *ret, const char **ret_reason)
 {
 	size_t at = 0;
 
-	*ret = (struct httphead){ 0 };
+	memset(ret, 0, offsetof(struct httphead, fields));
+	memset(&ret->n_fields, 0, sizeof(*ret) - offsetof(struct httphead, n_fields));
 	if (!bytes_clean(p, n))
 		return refuse(ret_reason, "the head holds a control byte or a bare CR or LF");
 	while (at + 2 < n) { /* the empty line is left */
 		const char *end = memmem(p + at, n - at, "\r\n", 2);
 		size_t size = (size_t)(end - (p + at));
-		int rc = at == 0 ? parse_request_line(ret, p, size, ret_reason)
+		int rc = at == 0 ? parse_request_line(ret, p, size, any, ret_reason)
 				 : parse_field(ret, p + at, size, ret_reason);
 
 		if (rc < 0)
@@ -191,6 +248,16 @@ int httphead_parse(const char *p, size_t n, struct httphead *ret, const char **r
 		at += size + 2;
 	}
 	return check_fields(ret, ret_reason);
+}
+
+int httphead_parse(const char *p, size_t n, struct httphead *ret, const char **ret_reason)
+{
+	return parse(p, n, false, ret, ret_reason);
+}
+
+int httphead_parse_any(const char *p, size_t n, struct httphead *ret, const char **ret_reason)
+{
+	return parse(p, n, true, ret, ret_reason);
 }
 
 struct httphead_text httphead_get(const struct httphead *h, const char *name)

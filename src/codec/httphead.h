@@ -13,7 +13,15 @@
 
 #define HTTPHEAD_BYTES_MAX   32768
 #define HTTPHEAD_TARGET_MAX  8192
-#define HTTPHEAD_HEADERS_MAX 64
+#define HTTPHEAD_HEADERS_MAX 128
+
+/** enum httphead_form - how the request names its target. */
+enum httphead_form {
+	HTTPHEAD_ORIGIN,    /* /path?query */
+	HTTPHEAD_ABSOLUTE,  /* scheme://authority/path?query, to a proxy */
+	HTTPHEAD_AUTHORITY, /* host:port, of CONNECT */
+	HTTPHEAD_ASTERISK   /* *, of OPTIONS */
+};
 
 /** struct httphead_text - a view into the bytes that were parsed. */
 struct httphead_text {
@@ -28,13 +36,16 @@ struct httphead_field {
 struct httphead {
 	struct httphead_text method, path,
 		query; /* path and query as they came, still percent-encoded */
+	enum httphead_form form;
+	struct httphead_text scheme, authority; /* of the absolute and authority forms */
+	unsigned int minor;                     /* version: HTTP/1.minor, 0 or 1 */
 	struct httphead_field fields[HTTPHEAD_HEADERS_MAX];
 	size_t n_fields;
 	bool chunked;
 	bool has_length;
 	uint64_t length;
 	bool expect_continue;
-	bool close; /* Connection: close */
+	bool close; /* Connection: close, or HTTP/1.0 without keep-alive */
 };
 
 /**
@@ -51,6 +62,13 @@ ssize_t httphead_size(const char *p, size_t n) attr_must_use;
  * Return: 0, -EBADMSG, or -EMSGSIZE (target or number of headers).
  */
 int httphead_parse(
+	const char *p, size_t n, struct httphead *ret, const char **ret_reason) attr_must_use;
+
+/**
+ * httphead_parse_any() - as httphead_parse(), for a proxy: every form of target, every method that is a token, HTTP/1.0 too.
+ * Path and query are set for the origin and absolute forms (the path may be empty in the latter), authority for the absolute and authority forms.
+ */
+int httphead_parse_any(
 	const char *p, size_t n, struct httphead *ret, const char **ret_reason) attr_must_use;
 
 /** httphead_get() - value of the header @name (compared without case); {NULL, 0} when missing. */

@@ -34,7 +34,8 @@ TEST(what_two_readers_could_understand_differently_is_refused)
 		"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
 		"HTTP/1.1 200 OK\nA: b\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nA: b\x01\r\n\r\n",
-		"HTTP/1.0 200 OK\r\n\r\n",
+		"HTTP/1.2 200 OK\r\n\r\n",
+		"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
 		"HTTP/1.1 20 OK\r\n\r\n",
 		"HTTP/1.1 2000\r\n\r\n",
 		"SSH-2.0-OpenSSH_9\r\n\r\n",
@@ -124,7 +125,7 @@ TEST(bodies_are_the_same_in_any_pieces)
 
 TEST(chunks_are_read_strictly)
 {
-	static const char *const bad[] = { "5;x=1\r\nhello\r\n0\r\n\r\n", "\r\nhello", "5\nhello",
+	static const char *const bad[] = { "5;x=\n1\r\nhello\r\n0\r\n\r\n", ";x\r\nhello", "\r\nhello", "5\nhello",
 		"5\r\nhellox\r\n", "g\r\n", " 5\r\nhello\r\n", "1234567890123456\r\n",
 		"0\r\nTrailer: x\r\n\r\n", "-1\r\n" };
 
@@ -139,4 +140,35 @@ TEST(chunks_are_read_strictly)
 		free(got);
 		buf_free(&s);
 	}
+}
+
+TEST(trailers_are_kept_when_asked_for)
+{
+	static const char good[] = "3;a=b\r\nabc\r\n0\r\nGrpc-Status: 0\r\nX: y\r\n\r\n";
+	static const char *const bad[] = { "0\r\nA : b\r\n\r\n", "0\r\n folded\r\n\r\n", "0\r\nA: b\n\r\n",
+		"0\r\nA: b\rX\r\n\r\n", "0\r\nno colon\r\n\r\n", "0\r\nA: \x01\r\n\r\n" };
+	struct buf trailers = BUF_INIT(HTTP_TRAILERS_MAX + 2);
+	const char *piece, *name, *value;
+	size_t size, at = 0, used = 0, name_n, value_n;
+	struct http_body_reader b;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		ssize_t k = 1;
+
+		buf_reset(&trailers);
+		http_body_begin_as(&b, HTTP_BODY_CHUNKED, 0, &trailers);
+		for (used = 0; k > 0 && !b.done; used += k > 0 ? (size_t)k : 0)
+			k = http_body_next(&b, bad[i] + used, strlen(bad[i]) - used, &piece, &size);
+		check_int(k, -EBADMSG);
+	}
+	buf_reset(&trailers);
+	http_body_begin_as(&b, HTTP_BODY_CHUNKED, 0, &trailers);
+	for (used = 0; !b.done;)
+		used += (size_t)http_body_next(&b, good + used, sizeof(good) - 1 - used, &piece, &size);
+	check_int(used, sizeof(good) - 1);
+	check(http_lines_next(trailers.p, trailers.n, &at, &name, &name_n, &value, &value_n));
+	check(name_n == 11 && value_n == 1 && value[0] == '0');
+	check(http_lines_next(trailers.p, trailers.n, &at, &name, &name_n, &value, &value_n));
+	check(!http_lines_next(trailers.p, trailers.n, &at, &name, &name_n, &value, &value_n));
+	buf_free(&trailers);
 }

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: codec/urlpath.h - the path of a URL in one canonical form.
+ *
+ * Escapes of unreserved characters are decoded, the others have upper case digits; dot segments and empty segments are removed. What a reader that decodes more, or that
+ * takes '\\' or ';' for a boundary, could understand as another path is refused. Source: RFC 3986 section 6.2.2.
+ */
+#ifndef CAY_CODEC_URLPATH_H
+#define CAY_CODEC_URLPATH_H
+
+#include "base/attr.h"
+
+/**
+ * urlpath_canonical() - @p of @n bytes (begins with '/') into @out of at least @n + 1 bytes, NUL-terminated.
+ * Return: size without the NUL (1..n), or -EBADMSG.
+ */
+ssize_t urlpath_canonical(const char *p, size_t n, char *out) attr_must_use;
+
+/** urlpath_query_valid() - are these bytes a query as RFC 3986 writes it (whole escapes, printable ASCII, no '#')? */
+bool urlpath_query_valid(const char *p, size_t n);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/leaf.h"
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/str.h"
+
+#define BUCKETS  256U
+#define RENEW_NS (NS_PER_S * 86400 * (CA_DAYS_MAX / 2))
+
+struct leaf {
+	struct leaf *next; /* in its bucket */
+	struct list used;  /* the longest unused first */
+	uint64_t made_ns;
+	X509 *cert;
+	char host[];
+};
+
+struct leaf_cache {
+	const struct ca_issuer *issuer;
+	struct leaf *buckets[BUCKETS];
+	struct list used;
+	size_t n;
+};
+
+static size_t bucket_of(const char *host)
+{
+	uint32_t h = 2166136261U;
+
+	for (const char *p = host; *p != '\0'; p++)
+		h = (h ^ (unsigned char)*p) * 16777619U;
+	return h % BUCKETS;
+}
+
+static void forget(struct leaf_cache *cache, struct leaf *leaf)
+{
+	struct leaf **at = &cache->buckets[bucket_of(leaf->host)];
+
+	while (*at != leaf)
+		at = &(*at)->next;
+	*at = leaf->next;
+	list_remove(&leaf->used);
+	X509_free(leaf->cert);
+	free(leaf);
+	cache->n--;
+}
+
+static struct leaf *find(struct leaf_cache *cache, const char *host)
+{
+	struct leaf *leaf = cache->buckets[bucket_of(host)];
+
+	while (leaf != NULL && !str_eq(leaf->host, host))
+		leaf = leaf->next;
+	return leaf;
+}
+
+static struct leaf *make(struct leaf_cache *cache, const char *host)
+{
+	X509 *cert = ca_issuer_leaf(cache->issuer, host);
+	struct leaf **bucket = &cache->buckets[bucket_of(host)];
+	struct leaf *leaf;
+
+	if (cert == NULL)
+		return NULL;
+	if (cache->n == LEAF_MAX)
+		forget(cache, list_entry(cache->used.next, struct leaf, used));
+	leaf = xalloc(sizeof(*leaf) + strlen(host) + 1);
+	memcpy(leaf->host, host, strlen(host) + 1);
+	leaf->cert = cert;
+	leaf->made_ns = clock_now_ns();
+	leaf->next = *bucket;
+	*bucket = leaf;
+	list_append(&cache->used, &leaf->used);
+	cache->n++;
+	return leaf;
+}
+
+X509 *leaf_get(struct leaf_cache *cache, const char *host)
+{
+	struct leaf *leaf = find(cache, host);
+
+	if (leaf != NULL && clock_now_ns() - leaf->made_ns > RENEW_NS) {
+		forget(cache, leaf);
+		leaf = NULL;
+	}
+	if (leaf == NULL)
+		leaf = make(cache, host);
+	if (leaf == NULL)
+		return NULL;
+	list_remove(&leaf->used);
+	list_append(&cache->used, &leaf->used);
+	return leaf->cert;
+}
+
+struct leaf_cache *leaf_cache_new(const struct ca_issuer *issuer)
+{
+	struct leaf_cache *cache = xnew(struct leaf_cache);
+
+	cache->issuer = issuer;
+	list_init(&cache->used);
+	return cache;
+}
+
+void leaf_cache_free(struct leaf_cache *cache)
+{
+	if (cache == NULL)
+		return;
+	while (cache->n > 0)
+		forget(cache, list_entry(cache->used.next, struct leaf, used));
+	free(cache);
+}
