@@ -12,7 +12,6 @@
 #include "base/err.h"
 #include "gateway/openssl.h"
 
-
 #define CA_DAYS_MAX 90 /* of leaves and intermediates; browsers refuse more than 200 */
 
 /** struct ca_root - a sandbox's root: key and self-signed certificate. */

@@ -2,7 +2,6 @@
 #include "gateway/tls.h"
 #include "base/str.h"
 
-
 #define CIPHERS "ECDHE+AESGCM:ECDHE+CHACHA20"
 #define GROUPS  "X25519:P-256:P-384"
 

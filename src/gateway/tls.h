@@ -11,7 +11,6 @@
 #include "gateway/leaf.h"
 #include "gateway/openssl.h"
 
-
 struct tls_server {
 	SSL_CTX *ctx;
 	struct ca_issuer issuer;

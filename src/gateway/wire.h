@@ -8,9 +8,8 @@
 #ifndef CAY_GATEWAY_WIRE_H
 #define CAY_GATEWAY_WIRE_H
 
-#include "io/fiber.h"
 #include "gateway/openssl.h"
-
+#include "io/fiber.h"
 
 #define WIRE_PREFIX_MAX 65536
 
@@ -42,11 +41,13 @@ void wire_close(struct wire *w);
 void wire_reset(struct wire *w);
 
 /**
- * wire_accept_tls(), wire_connect_tls() - go on under TLS.
+ * wire_accept_tls() - go on under TLS, as server.
  * @ssl: set up but for its transport; owned by the wire from now on, also on failure.
  * Return: 0; -EPROTO (see the OpenSSL error queue), -EPIPE, -ETIMEDOUT. Context: fiber; waits.
  */
 int wire_accept_tls(struct wire *w, SSL *ssl, uint64_t deadline_ns) attr_must_use;
+
+/** wire_connect_tls() - the same as client. */
 int wire_connect_tls(struct wire *w, SSL *ssl, uint64_t deadline_ns) attr_must_use;
 
 /**

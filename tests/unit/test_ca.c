@@ -2,7 +2,6 @@
 #include "gateway/ca.h"
 #include "t.h"
 
-
 /* Is @leaf good for @host under @root, with @issuer between them? As strictly as OpenSSL can. */
 static bool accepted(const struct ca_root *root, const struct ca_issuer *issuer, X509 *leaf,
 	const char *host, bool address)

@@ -125,9 +125,9 @@ TEST(bodies_are_the_same_in_any_pieces)
 
 TEST(chunks_are_read_strictly)
 {
-	static const char *const bad[] = { "5;x=\n1\r\nhello\r\n0\r\n\r\n", ";x\r\nhello", "\r\nhello", "5\nhello",
-		"5\r\nhellox\r\n", "g\r\n", " 5\r\nhello\r\n", "1234567890123456\r\n",
-		"0\r\nTrailer: x\r\n\r\n", "-1\r\n" };
+	static const char *const bad[] = { "5;x=\n1\r\nhello\r\n0\r\n\r\n", ";x\r\nhello",
+		"\r\nhello", "5\nhello", "5\r\nhellox\r\n", "g\r\n", " 5\r\nhello\r\n",
+		"1234567890123456\r\n", "0\r\nTrailer: x\r\n\r\n", "-1\r\n" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		struct buf s = BUF_INIT(4096);
@@ -145,8 +145,9 @@ TEST(chunks_are_read_strictly)
 TEST(trailers_are_kept_when_asked_for)
 {
 	static const char good[] = "3;a=b\r\nabc\r\n0\r\nGrpc-Status: 0\r\nX: y\r\n\r\n";
-	static const char *const bad[] = { "0\r\nA : b\r\n\r\n", "0\r\n folded\r\n\r\n", "0\r\nA: b\n\r\n",
-		"0\r\nA: b\rX\r\n\r\n", "0\r\nno colon\r\n\r\n", "0\r\nA: \x01\r\n\r\n" };
+	static const char *const bad[] = { "0\r\nA : b\r\n\r\n", "0\r\n folded\r\n\r\n",
+		"0\r\nA: b\n\r\n", "0\r\nA: b\rX\r\n\r\n", "0\r\nno colon\r\n\r\n",
+		"0\r\nA: \x01\r\n\r\n" };
 	struct buf trailers = BUF_INIT(HTTP_TRAILERS_MAX + 2);
 	const char *piece, *name, *value;
 	size_t size, at = 0, used = 0, name_n, value_n;
@@ -164,7 +165,8 @@ TEST(trailers_are_kept_when_asked_for)
 	buf_reset(&trailers);
 	http_body_begin_as(&b, HTTP_BODY_CHUNKED, 0, &trailers);
 	for (used = 0; !b.done;)
-		used += (size_t)http_body_next(&b, good + used, sizeof(good) - 1 - used, &piece, &size);
+		used += (size_t)http_body_next(
+			&b, good + used, sizeof(good) - 1 - used, &piece, &size);
 	check_int(used, sizeof(good) - 1);
 	check(http_lines_next(trailers.p, trailers.n, &at, &name, &name_n, &value, &value_n));
 	check(name_n == 11 && value_n == 1 && value[0] == '0');

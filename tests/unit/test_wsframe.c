@@ -15,7 +15,7 @@ static int first(bool from_client, const void *bytes, size_t n)
 TEST(what_is_refused)
 {
 	check_int(first(true, "\x81\x01x", 3), -EBADMSG);         /* a client's without mask */
-	check_int(first(false, "\x81\x81\0\0\0\0", 6), -EBADMSG);         /* a server's with one */
+	check_int(first(false, "\x81\x81\0\0\0\0", 6), -EBADMSG); /* a server's with one */
 	check_int(first(false, "\xc1\x01", 2), -EBADMSG);         /* compressed */
 	check_int(first(false, "\x83\x01", 2), -EBADMSG);         /* unknown opcode */
 	check_int(first(false, "\x81\x7e\x00\x05", 4), -EBADMSG); /* not the shortest length */

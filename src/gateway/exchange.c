@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nothing of a request reaches the world before it is canonical, its name, server name, authority and port agree, and a rule allows it; what is then sent is
+ * written from the parsed values. Every request that was received has exactly one event, whatever came of it.
+ */
+#include "gateway/exchange.h"
+#include "base/clock.h"
+#include "codec/urlpath.h"
+#include "gateway/body.h"
+#include "gateway/stage.h"
+
+#include <stdarg.h>
+
+#define BODY_PLAIN_MAX (4U << 20) /* of a body, decoded */
+
+void exchange_because(struct exchange *x, const char *outcome, const char *fmt, ...)
+{
+	va_list ap;
+
+	x->outcome = outcome;
+	va_start(ap, fmt);
+	(void)vsnprintf(x->reason, sizeof(x->reason), fmt, ap);
+	va_end(ap);
+}
+
+void capture_add(struct capture *c, const void *p, size_t n)
+{
+	size_t left = PROXY_CAPTURE_MAX - c->bytes.n;
+
+	c->cut = c->cut || n > left;
+	buf_add(&c->bytes, p, n < left ? n : left);
+}
+
+/* ---- answering from here ---------------------------------------------------------------------------------------------------- */
+
+static char *error_document(const struct exchange *x, const char *code)
+{
+	json_t *error = json_pack("{s:{s:s, s:s, s:s*}}", "error", "code", code, "message",
+		x->reason, "rule", x->rule != NULL ? x->rule->name : NULL);
+	char *text = error != NULL ? json_dumps(error, JSON_COMPACT) : NULL;
+
+	json_decref(error);
+	return text;
+}
+
+static void add_retry_after(struct exchange *x)
+{
+	char text[24], *copy;
+
+	(void)snprintf(text, sizeof(text), "%ju", (uintmax_t)x->retry_after_s);
+	copy = arena_copy(&x->arena, text, strlen(text));
+	if (x->retry_after_s > 0 && copy != NULL)
+		(void)!head_add(&x->answer, "retry-after", text_of(copy));
+}
+
+int exchange_answer(struct exchange *x, int status, const char *code)
+{
+	cleanup_free char *text = error_document(x, code);
+	bool head = text_is(x->request.method, "HEAD");
+	int rc;
+
+	if (text == NULL)
+		return -ENOMEM;
+	x->answer.n_fields = 0;
+	x->answer.status = status;
+	x->answer.websocket = false;
+	x->answer.has_length = true;
+	x->answer.length = strlen(text);
+	x->answer.body = head ? HTTP_BODY_NONE : HTTP_BODY_LENGTH;
+	(void)!head_add(&x->answer, "content-type", text_of("application/json"));
+	(void)!head_add(&x->answer, "cache-control", text_of("no-store"));
+	add_retry_after(x);
+	x->at[EXCHANGE_ANSWERED] = clock_now_ns();
+	x->answered = true;
+	rc = channel_send_head(x->front, &x->answer, head);
+	if (head)
+		return rc == 0 ? channel_flush(x->front) : rc;
+	capture_add(&x->came, text, strlen(text));
+	if (rc == 0)
+		rc = channel_send(x->front, text, strlen(text));
+	return rc == 0 ? channel_send_end(x->front, NULL, 0) : rc;
+}
+
+static void refuse(struct exchange *x, int status, const char *code, const char *why)
+{
+	exchange_because(x, "refused", "%s", why);
+	(void)!exchange_answer(x, status, code);
+}
+
+/* ---- whom it is for --------------------------------------------------------------------------------------------------------- */
+
+static bool canonical(struct exchange *x)
+{
+	const struct head *rq = &x->request;
+	char *out = arena_alloc(&x->arena, rq->path.n + 2);
+	ssize_t n;
+
+	if (text_is(rq->method, "CONNECT")) {
+		refuse(x, 405, "connect", "tunnels are not opened; connect to the host itself");
+		return false;
+	}
+	if (rq->scheme.n > 0 && !text_is(rq->scheme, x->conn->tls ? "https" : "http")) {
+		refuse(x, 400, "scheme", "the target's scheme is not the connection's");
+		return false;
+	}
+	if (authority_parse(rq->authority.p, rq->authority.n, &x->host) < 0) {
+		refuse(x, 400, "authority", "the host is not well formed");
+		return false;
+	}
+	if (text_is(rq->path, "*") && text_is(rq->method, "OPTIONS")) {
+		x->path = rq->path;
+		return true;
+	}
+	n = out != NULL ? urlpath_canonical(rq->path.p, rq->path.n, out) : -ENOMEM;
+	if (n < 0 || (rq->has_query && !urlpath_query_valid(rq->query.p, rq->query.n))) {
+		refuse(x, 400, "target", "the target could be read in two ways");
+		return false;
+	}
+	x->path = (struct policy_text){ out, (size_t)n };
+	return true;
+}
+
+/* Whatever is known of where this was meant to go must say the same. */
+static bool agreed(struct exchange *x)
+{
+	const struct proxy_conn *c = x->conn;
+	uint16_t port = x->host.port != 0 ? x->host.port : c->tls ? 443 : 80;
+	const char *host = x->host.host;
+
+	x->host.port = port;
+	if (port != c->port)
+		exchange_because(x, "refused",
+			"the request is for port %u, the connection went to %u", port, c->port);
+	else if (c->tls && c->hello.sni[0] != '\0' && strcmp(c->hello.sni, host) != 0)
+		exchange_because(x, "refused",
+			"the request is for '%s', the TLS server name was '%s'", host,
+			c->hello.sni);
+	else if (c->name[0] != '\0' && strcmp(c->name, host) != 0)
+		exchange_because(x, "refused",
+			"the request is for '%s', the connection went to '%s'", host, c->name);
+	else if (x->host.is_address && strcmp(c->address, host) != 0)
+		exchange_because(x, "refused",
+			"the request is for '%s', the connection went to '%s'", host, c->address);
+	else
+		return true;
+	(void)!exchange_answer(x, 421, "misdirected");
+	return false;
+}
+
+/* ---- the verdict ------------------------------------------------------------------------------------------------------------ */
+
+int exchange_invite(struct exchange *x)
+{
+	struct head *interim;
+	int rc;
+
+	if (!x->request.expect_continue)
+		return 0;
+	x->request.expect_continue = false;
+	interim = &x->answer;
+	interim->status = 100;
+	interim->n_fields = 0;
+	interim->body = HTTP_BODY_NONE;
+	rc = channel_send_head(x->front, interim, true);
+	return rc == 0 ? channel_flush(x->front) : rc;
+}
+
+int exchange_hold(struct exchange *x)
+{
+	int rc = exchange_invite(x);
+
+	while (rc == 0 && !x->front->body_ended && x->body.n < PROXY_BODY_MAX) {
+		const char *piece;
+		ssize_t n = channel_recv(x->front, &piece, clock_now_ns() + PROXY_STALL_NS);
+
+		if (n < 0)
+			return (int)n;
+		if (x->proxy->held + (size_t)n > PROXY_MEMORY_MAX)
+			return -ENOMEM;
+		x->proxy->held += (size_t)n;
+		buf_add(&x->body, piece, (size_t)n);
+	}
+	x->body_whole = x->front->body_ended;
+	return rc;
+}
+
+static void ask(struct exchange *x, enum policy_stage stage)
+{
+	const struct head *rq = &x->request;
+	struct policy_request asked = { .stage = stage,
+		.host = x->host.host,
+		.port = x->host.port,
+		.transport = POLICY_HTTP,
+		.method = rq->method,
+		.path = x->path,
+		.query = rq->query,
+		.headers = rq->fields,
+		.n_headers = rq->n_fields,
+		.has_body = rq->body != HTTP_BODY_NONE,
+		.body = x->json };
+
+	if (x->proxy->policy != NULL)
+		policy_decide(x->proxy->policy, &asked, &x->verdict);
+	else
+		x->verdict = (struct policy_verdict){ .action = POLICY_DENY };
+	x->rule = x->verdict.need_more ? NULL : x->verdict.rule;
+}
+
+static bool wants_body(const struct policy_rule *rule)
+{
+	for (size_t i = 0; rule != NULL && i < rule->n_changes; i++) {
+		if (rule->changes[i].in_body)
+			return true;
+	}
+	for (size_t i = 0; rule != NULL && i < rule->n_budgets; i++) {
+		if (rule->budgets[i].measure == POLICY_REQUEST_FIELD)
+			return true;
+	}
+	return false;
+}
+
+static int read_body(struct exchange *x)
+{
+	int rc = exchange_hold(x);
+
+	if (rc == 0 && x->body_whole)
+		x->json = body_json(head_field(&x->request, "content-encoding"), buf_cstr(&x->body),
+			x->body.n, BODY_PLAIN_MAX);
+	return rc;
+}
+
+/* Return: 0 when there is a verdict; -errno when the body did not come. */
+static int decide(struct exchange *x)
+{
+	bool bare = x->request.body == HTTP_BODY_NONE;
+	int rc = 0;
+
+	ask(x, bare ? POLICY_BODY : POLICY_HEAD);
+	if (!bare && (x->verdict.need_more || wants_body(x->rule))) {
+		rc = read_body(x);
+		if (rc == 0 && x->verdict.need_more)
+			ask(x, POLICY_BODY);
+	}
+	BUG_ON(rc == 0 && x->verdict.need_more);
+	x->at[EXCHANGE_DECIDED] = clock_now_ns();
+	return rc;
+}
+
+/* ---- the whole of it -------------------------------------------------------------------------------------------------------- */
+
+static struct exchange *exchange_new(struct proxy_conn *conn, struct channel *front)
+{
+	struct exchange *x = xnew(struct exchange);
+
+	x->conn = conn;
+	x->proxy = conn->proxy;
+	x->front = front;
+	x->arena = (struct arena)ARENA_INIT(EXCHANGE_ARENA_MAX);
+	x->body = (struct buf)BUF_INIT(PROXY_BODY_MAX + CHANNEL_PIECE);
+	x->sent.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
+	x->came.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
+	x->outcome = "forwarded";
+	channel_next(front, &x->arena);
+	return x;
+}
+
+static void exchange_free(struct exchange *x)
+{
+	x->proxy->held -= x->body.n;
+	json_decref(x->json);
+	buf_free(&x->body);
+	buf_free(&x->sent.bytes);
+	buf_free(&x->came.bytes);
+	arena_free(&x->arena);
+	free(x);
+}
+
+static void begin(struct exchange *x)
+{
+	x->at[EXCHANGE_BEGAN] = clock_now_ns();
+	x->began_wall_ns = clock_wall_ns();
+	x->number = ++x->proxy->exchanges;
+	x->proxy->n_exchanges++;
+}
+
+static void carry_out(struct exchange *x)
+{
+	int rc;
+
+	if (x->proxy->n_exchanges > PROXY_EXCHANGES_MAX) {
+		refuse(x, 503, "busy", "too many requests are under way");
+		return;
+	}
+	if (!canonical(x) || !agreed(x))
+		return;
+	rc = decide(x);
+	if (rc == -ENOMEM)
+		refuse(x, 503, "busy", "too many bodies are held for rules");
+	else if (rc == -EBADMSG)
+		refuse(x, 400, "body", x->front->reason);
+	else if (rc < 0)
+		exchange_because(x, "failed", "the request's body did not come: %s", strerror(-rc));
+	else
+		stage_run(x);
+}
+
+int exchange_run(struct proxy_conn *conn, struct channel *front)
+{
+	struct exchange *x = exchange_new(conn, front);
+	int rc = channel_recv_head(front, &x->request, clock_now_ns() + PROXY_HEAD_NS);
+
+	if (rc < 0 && rc != -EBADMSG) {
+		exchange_free(x);
+		return rc;
+	}
+	begin(x);
+	if (rc == -EBADMSG)
+		refuse(x, 400, "malformed", front->reason);
+	else
+		carry_out(x);
+	x->at[EXCHANGE_ENDED] = clock_now_ns();
+	exchange_tell(x);
+	x->proxy->n_exchanges--;
+	exchange_free(x);
+	return 0;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two flows of bytes, each in its own fiber: the request's body to the world, the answer's to the sandbox. A flow sends what it has before it waits for
+ * more, so that streams keep their timing, and it waits while the other side is slow, so that nothing piles up.
+ */
+#include "base/clock.h"
+#include "gateway/stage.h"
+#include "gateway/upstream.h"
+#include "gateway/websocket.h"
+
+struct flow {
+	struct exchange *x;
+	struct channel *from, *to;
+	struct capture *capture;
+	const struct shaping *shape;
+	uint64_t wait_ns; /* for the next piece */
+	uint64_t passed;
+	int read_error, write_error; /* -errno */
+	bool cut;                    /* truncated as a fault asks */
+	bool done;
+	struct waiters ended;
+};
+
+/* The next piece; what was sent so far goes out before this waits. */
+static ssize_t next_piece(struct flow *f, const char **ret)
+{
+	ssize_t n = channel_recv(f->from, ret, 1); /* only what is there */
+
+	if (n != -ETIMEDOUT)
+		return n;
+	f->write_error = channel_flush(f->to);
+	return f->write_error < 0 ? n : channel_recv(f->from, ret, clock_now_ns() + f->wait_ns);
+}
+
+static int pass(struct flow *f, const char *p, size_t n)
+{
+	capture_add(f->capture, p, n);
+	f->passed += n;
+	return channel_send(f->to, p, n);
+}
+
+/* Not faster than asked: slices of a tenth of a second. */
+static int pass_slowly(struct flow *f, const char *p, size_t n)
+{
+	uint64_t slice = f->shape->rate_bytes / 10 + 1;
+	int rc = 0;
+
+	while (n > 0 && rc == 0) {
+		size_t now = n < slice ? n : (size_t)slice;
+
+		stage_sleep(now * NS_PER_S / f->shape->rate_bytes);
+		rc = pass(f, p, now);
+		if (rc == 0)
+			rc = channel_flush(f->to);
+		p += now;
+		n -= now;
+	}
+	return rc;
+}
+
+static int pass_shaped(struct flow *f, const char *p, size_t n)
+{
+	const struct shaping *s = f->shape;
+
+	if (s != NULL && s->truncates && f->passed + n > s->truncate_bytes) {
+		n = (size_t)(s->truncate_bytes - f->passed);
+		f->cut = true;
+	}
+	return s != NULL && s->rate_bytes > 0 ? pass_slowly(f, p, n) : pass(f, p, n);
+}
+
+static void flow_run(struct flow *f)
+{
+	const char *piece;
+	ssize_t n;
+
+	while (f->write_error == 0 && !f->cut && (n = next_piece(f, &piece)) != 0) {
+		if (n < 0) {
+			f->read_error = f->write_error == 0 ? (int)n : 0;
+			return;
+		}
+		f->write_error = pass_shaped(f, piece, (size_t)n);
+	}
+	if (f->cut)
+		f->write_error = channel_flush(f->to);
+	else if (f->write_error == 0)
+		f->write_error = channel_send_end(f->to, f->from->trailers, f->from->n_trailers);
+}
+
+/* ---- the request ------------------------------------------------------------------------------------------------------------ */
+
+static void upload(void *arg)
+{
+	struct flow *f = arg;
+
+	flow_run(f);
+	if (f->read_error < 0)
+		channel_stop(f->to); /* the rest will never come: no answer can be waited for */
+	f->done = true;
+	waiters_wake(&f->ended);
+}
+
+static struct policy_text authority_text(struct exchange *x)
+{
+	const struct authority *a = &x->host;
+	bool v6 = strchr(a->host, ':') != NULL;
+	char text[AUTHORITY_HOST_SIZE + 10], *copy;
+
+	if (a->port == (x->conn->tls ? 443 : 80))
+		(void)snprintf(text, sizeof(text), v6 ? "[%s]" : "%s", a->host);
+	else
+		(void)snprintf(text, sizeof(text), v6 ? "[%s]:%u" : "%s:%u", a->host, a->port);
+	copy = arena_copy(&x->arena, text, strlen(text));
+	return copy != NULL ? text_of(copy) : (struct policy_text){ 0 };
+}
+
+/* Makes of the request what is sent to the world. */
+static void prepare(struct exchange *x)
+{
+	struct head *rq = &x->request;
+
+	rq->authority = authority_text(x);
+	rq->scheme = text_of(x->conn->tls ? "https" : "http");
+	rq->path = x->path;
+	if (rq->websocket)
+		head_remove(rq,
+			"sec-websocket-extensions"); /* no compression: frames must be readable */
+}
+
+/* Head and held body. Return: 0 or -errno. */
+static int send_request(struct exchange *x)
+{
+	bool bare = x->request.body == HTTP_BODY_NONE;
+	int rc = channel_send_head(x->back, &x->request, bare);
+
+	if (rc == 0 && x->body.n > 0) {
+		capture_add(&x->sent, x->body.p, x->body.n);
+		rc = channel_send(x->back, x->body.p, x->body.n);
+	}
+	if (rc == 0 && x->body_whole && !bare)
+		rc = channel_send_end(x->back, x->front->trailers, x->front->n_trailers);
+	else if (rc == 0)
+		rc = channel_flush(x->back);
+	x->at[EXCHANGE_SENT] = clock_now_ns();
+	return rc;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------------------------- */
+
+/* The final answer's head; what comes before it (1xx) concerns nobody here. */
+static int await_answer(struct exchange *x)
+{
+	int rc;
+
+	do
+		rc = channel_recv_head(x->back, &x->answer, clock_now_ns() + PROXY_ANSWER_NS);
+	while (rc == 0 && x->answer.status < 200 && x->answer.status != 101);
+	x->at[EXCHANGE_ANSWERED] = clock_now_ns();
+	return rc;
+}
+
+/* @why: @detail; answered with @status when nothing was yet. */
+static void fail(struct exchange *x, int status, const char *why, const char *detail)
+{
+	exchange_because(x, "failed", "%s%s%s", why, detail != NULL ? ": " : "",
+		detail != NULL ? detail : "");
+	if (!x->answered)
+		(void)!exchange_answer(x, status, "upstream");
+}
+
+static bool upgraded(struct exchange *x)
+{
+	if (!x->answer.websocket)
+		return false;
+	if (head_field(&x->answer, "sec-websocket-extensions").p != NULL) {
+		fail(x, 502, "the world agrees on a WebSocket extension that was not asked for",
+			NULL);
+		return true;
+	}
+	x->answered = true;
+	if (channel_send_head(x->front, &x->answer, true) == 0 && channel_flush(x->front) == 0)
+		websocket_relay(x, container_of(x->front, struct http1, ch),
+			container_of(x->back, struct http1, ch));
+	return true;
+}
+
+/* Return: did both sides end well? */
+static bool pass_answer(struct exchange *x, const struct shaping *shape)
+{
+	bool bare = x->answer.body == HTTP_BODY_NONE;
+	struct flow f = { .x = x,
+		.from = x->back,
+		.to = x->front,
+		.capture = &x->came,
+		.shape = shape,
+		.wait_ns = PROXY_ANSWER_NS };
+
+	x->answered = true;
+	f.write_error = channel_send_head(x->front, &x->answer, bare);
+	if (bare && f.write_error == 0)
+		f.write_error = channel_flush(x->front);
+	else if (f.write_error == 0)
+		flow_run(&f);
+	if (f.read_error < 0 || f.cut) {
+		if (f.read_error < 0)
+			fail(x, 502, "the answer broke off", strerror(-f.read_error));
+		x->conn->reset = true;
+		channel_abort(x->front);
+	} else if (f.write_error < 0) {
+		exchange_because(x, "failed", "the sandbox did not take the answer: %s",
+			strerror(-f.write_error));
+	}
+	return f.read_error == 0 && f.write_error == 0 && !f.cut;
+}
+
+static void count(struct exchange *x)
+{
+	const struct proxy_hooks *hooks = &x->proxy->hooks;
+	struct ledger_amounts amounts = { .bytes = x->front->sent };
+
+	if (x->rule == NULL || x->rule->n_budgets == 0 || hooks->add == NULL)
+		return;
+	hooks->add(hooks->ctx, x->verdict.rule_index, &amounts);
+}
+
+/* ---- both ------------------------------------------------------------------------------------------------------------------- */
+
+static void upload_begin(struct flow *f, struct exchange *x)
+{
+	*f = (struct flow){ .x = x,
+		.from = x->front,
+		.to = x->back,
+		.capture = &x->sent,
+		.wait_ns = PROXY_STALL_NS,
+		.done = true };
+	waiters_init(&f->ended);
+	if (x->request.body == HTTP_BODY_NONE || x->body_whole)
+		return;
+	f->done = false;
+	fiber_start(upload, f);
+}
+
+/* Nobody wants the rest of the request when its answer is complete. */
+static void upload_end(struct flow *f)
+{
+	if (!f->done)
+		channel_stop(f->from);
+	while (!f->done)
+		(void)!waiters_wait(&f->ended, 0);
+}
+
+/* One try. Return: 0; -EAGAIN when a kept connection had gone before it saw the request. */
+static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
+{
+	struct upstream *up;
+	struct err err;
+	struct flow sending;
+	bool well = false, repeatable = x->request.body == HTTP_BODY_NONE || x->body_whole;
+	int rc = upstream_open(x, fresh, &up, &err);
+
+	if (rc < 0) {
+		fail(x, 502, err.msg, NULL);
+		return 0;
+	}
+	x->at[EXCHANGE_CONNECTED] = clock_now_ns();
+	rc = send_request(x);
+	if (rc == 0) {
+		upload_begin(&sending, x);
+		rc = await_answer(x);
+		if (rc == 0 && !upgraded(x))
+			well = pass_answer(x, shape);
+		upload_end(&sending);
+		well = well && sending.read_error == 0 && sending.write_error == 0;
+	}
+	if (rc == -ECANCELED)
+		fail(x, 400, "the request's body broke off",
+			x->front->reason != NULL ? x->front->reason
+						 : strerror(-sending.read_error));
+	else if (rc == -EPIPE && x->reused && repeatable && !fresh)
+		rc = -EAGAIN;
+	else if (rc < 0)
+		fail(x, rc == -ETIMEDOUT ? 504 : 502, "no answer from the host",
+			rc == -EBADMSG ? x->back->reason : strerror(-rc));
+	x->back_version = x->back->version;
+	upstream_close(x, up, well);
+	return rc == -EAGAIN ? rc : 0;
+}
+
+void forward(struct exchange *x, const struct shaping *shape)
+{
+	prepare(x);
+	if (x->request.authority.n == 0) {
+		fail(x, 503, "no memory", NULL);
+		return;
+	}
+	if (exchange_invite(x) == 0 && attempt(x, shape, false) == -EAGAIN)
+		(void)!attempt(x, shape, true);
+	count(x);
+}

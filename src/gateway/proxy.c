@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/proxy.h"
+#include "base/clock.h"
+#include "gateway/exchange.h"
+#include "gateway/http1.h"
+#include "gateway/upstream.h"
+
+#define LINGER_NS    (2ULL * NS_PER_S) /* for the sandbox to read the last answer */
+#define POOL_TICK_MS 10000
+
+static void on_tick(uv_timer_t *timer)
+{
+	upstream_tick(timer->data);
+}
+
+int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, struct err *err)
+{
+	*p = (struct proxy){ .loop = loop };
+	list_init(&p->pool);
+	(void)uv_timer_init(loop, &p->pool_timer);
+	p->pool_timer.data = p;
+	(void)uv_timer_start(&p->pool_timer, on_tick, POOL_TICK_MS, POOL_TICK_MS);
+	uv_unref((uv_handle_t *)&p->pool_timer);
+	return tls_server_init(&p->server, root, err);
+}
+
+void proxy_fini(struct proxy *p)
+{
+	upstream_forget_all(p);
+	(void)uv_timer_stop(&p->pool_timer);
+	tls_server_fini(&p->server);
+	tls_client_fini(&p->client);
+	free(p->bundle);
+	free(p->extra);
+	free(p->draws);
+}
+
+/* ---- a connection ----------------------------------------------------------------------------------------------------------- */
+
+static void refused(struct proxy_conn *c, const char *what, const char *reason)
+{
+	json_t *data = json_pack("{s:s, s:s, s:s, s:i, s:I}", "what", what, "reason", reason,
+		"host", c->name[0] != '\0' ? c->name : c->address, "port", (int)c->port,
+		"connection", (json_int_t)c->number);
+
+	if (c->hello.sni[0] != '\0')
+		(void)json_object_set_new(data, "sni", json_string(c->hello.sni));
+	c->proxy->hooks.event(c->proxy->hooks.ctx, c, "net.denied", data);
+}
+
+static int accept_tls(struct proxy_conn *c)
+{
+	char why[200];
+	SSL *ssl;
+	int rc;
+
+	c->hello.fallback = c->name[0] != '\0' ? c->name : c->address;
+	ssl = tls_server_new(&c->proxy->server, &c->hello);
+	if (ssl == NULL)
+		return -ENOMEM;
+	rc = wire_accept_tls(c->w, ssl, clock_now_ns() + PROXY_HEAD_NS);
+	if (rc == 0)
+		return 0;
+	tls_failure(ssl, rc, why, sizeof(why));
+	refused(c, "tls", c->hello.bad_sni ? "the server name is not well formed" : why);
+	return rc;
+}
+
+static void serve_http1(struct proxy_conn *c)
+{
+	struct http1 h;
+	int rc = 0;
+
+	http1_init(&h, c->w, true);
+	h.ch.write_deadline_ns = PROXY_STALL_NS;
+	while (rc == 0 && !c->reset && http1_wait(&h, clock_now_ns() + PROXY_IDLE_NS) > 0) {
+		rc = exchange_run(c, &h.ch);
+		if (rc == 0 && !http1_reusable(&h))
+			break;
+	}
+	if (!c->reset)
+		wire_finish(c->w, clock_now_ns() + LINGER_NS);
+	http1_fini(&h);
+}
+
+void proxy_serve(struct proxy_conn *c)
+{
+	c->w = wire_new(c->proxy->loop, c->fd, c->prefix, c->prefix_n);
+	if (c->w == NULL)
+		return;
+	if (!c->tls || accept_tls(c) == 0)
+		serve_http1(c);
+	if (c->reset)
+		wire_reset(c->w);
+	else
+		wire_close(c->w);
+	c->w = NULL;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: gateway/proxy.h - the HTTP side of the gateway: from an accepted connection to exchanges that are decided, forwarded or answered, and told.
+ *
+ * Knows nothing of listeners, of cayd or of the keeper: a connection comes in as a descriptor with what is known of it (struct proxy_conn), and what the core needs from
+ * outside are the calls in struct proxy_hooks. The gateway process fills them; so does the test program in tests/gateway.
+ */
+#ifndef CAY_GATEWAY_PROXY_H
+#define CAY_GATEWAY_PROXY_H
+
+#include "base/err.h"
+#include "gateway/tls.h"
+#include "gateway/wire.h"
+#include "policy/ledger.h"
+
+#include <jansson.h>
+#include <netinet/in.h>
+
+#define PROXY_HEAD_NS \
+	(20ULL * 1000000000) /* a head must be whole in that time, from its first byte */
+#define PROXY_IDLE_NS    (120ULL * 1000000000) /* between exchanges of a connection */
+#define PROXY_STALL_NS   (60ULL * 1000000000)  /* a body's next piece from the sandbox, any write */
+#define PROXY_ANSWER_NS  (600ULL * 1000000000) /* the answer, or its next piece */
+#define PROXY_CONNECT_NS (20ULL * 1000000000)  /* resolve, dial and handshake together */
+#define PROXY_BODY_MAX \
+	(1U << 20) /* of a request that a rule wants to see, as it travels and decoded */
+#define PROXY_MEMORY_MAX    (64U << 20) /* of all bodies that are held for rules */
+#define PROXY_CAPTURE_MAX   65536U      /* of each body, kept for the event */
+#define PROXY_EXCHANGES_MAX 1000U       /* under way at once */
+
+struct proxy;
+struct proxy_conn;
+struct upstream;
+
+/** struct proxy_dialled - where a dial led. */
+struct proxy_dialled {
+	int fd; /* connected, non-blocking */
+	char address[INET6_ADDRSTRLEN];
+	uint16_t port;
+};
+
+/** struct proxy_hooks - what the core asks of whoever embeds it; @ctx is theirs. */
+struct proxy_hooks {
+	void *ctx;
+
+	/* Connect to @host:@port as @rule permits (NULL: as any would): resolve, filter, dial what was judged. Waits. Return: 0, or -errno with @err. */
+	int (*dial)(void *ctx, const char *host, uint16_t port, const struct policy_rule *rule,
+		uint64_t deadline_ns, struct proxy_dialled *ret, struct err *err);
+
+	/* Spend from the budgets of rule @rule; NULL: there are none. Waits until the lease is written down. Never LEDGER_NEED_LEASE. */
+	enum ledger_answer (*reserve)(void *ctx, size_t rule, const struct ledger_amounts *amounts,
+		struct ledger_refusal *ret);
+
+	/* What the answer brought, for the same budgets. */
+	void (*add)(void *ctx, size_t rule, const struct ledger_amounts *amounts);
+
+	/* Tell something of @conn. @data is stolen. */
+	void (*event)(void *ctx, const struct proxy_conn *conn, const char *type, json_t *data);
+};
+
+struct proxy {
+	uv_loop_t *loop;
+	const struct policy *
+		policy; /* borrowed; what it points to lives as long as a connection that was judged by it. NULL: everything is denied */
+	struct proxy_hooks hooks;
+	struct tls_server server;
+	struct tls_client
+		client; /* set up at the first connection to the world: its store is large */
+	char *bundle,
+		*extra; /* PEM text of the system's store and of further roots; owned; NULL: none */
+	size_t bundle_n, extra_n;
+	struct authority
+		through; /* an HTTP proxy that all connections to the world go through; host "": none */
+	struct list pool; /* idle and shared connections to the world */
+	size_t n_pool;
+	uv_timer_t pool_timer;
+	size_t held;        /* bytes of bodies that are held for rules */
+	size_t n_exchanges; /* under way */
+	uint64_t exchanges; /* number of the last one */
+	uint64_t *draws;    /* random numbers drawn so far, by rule */
+	const struct policy *drawn_for;
+};
+
+/** struct proxy_conn - an accepted connection: whose, what was dialled, and the stream. */
+struct proxy_conn {
+	struct proxy *proxy;
+	int fd;             /* taken over */
+	const char *prefix; /* bytes that were read from it already */
+	size_t prefix_n;
+	bool tls;
+	const char *address; /* that was dialled, canonical text */
+	const char *name;    /* that our DNS gave out for it; "" when it was dialled without one */
+	uint16_t port;
+	const char *exec; /* that opened it; "" when unknown */
+	uint64_t number;  /* of the connection, unique */
+	void *origin;     /* the embedder's */
+	/* the core's own */
+	struct wire *w;
+	struct tls_hello hello;
+	bool reset; /* the sandbox shall see a reset at the end */
+};
+
+/** proxy_init() - @root: the sandbox's; borrowed for the call. The rest of @p that is documented as owned or borrowed may be set after it. Return: 0 or -errno with @err. */
+int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root,
+	struct err *err) attr_must_use;
+
+/** proxy_fini() - no connection may be left; the loop must run once more to release what is idle. */
+void proxy_fini(struct proxy *p);
+
+/** proxy_serve() - serve @c until both sides are done. Context: fiber; waits. */
+void proxy_serve(struct proxy_conn *c);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/stage.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+void stage_sleep(uint64_t ns)
+{
+	struct waiters nobody;
+
+	waiters_init(&nobody);
+	(void)!waiters_wait(&nobody, clock_now_ns() + (ns > 0 ? ns : 1));
+}
+
+static void break_off(struct exchange *x, const char *outcome)
+{
+	x->outcome = outcome;
+	x->conn->reset = true;
+	channel_abort(x->front);
+}
+
+/* ---- deny ------------------------------------------------------------------------------------------------------------------- */
+
+static void deny(struct exchange *x)
+{
+	const struct policy_rule *rule = x->rule;
+
+	if (rule == NULL)
+		exchange_because(x, "denied", "no rule allows %.*s %s", (int)x->request.method.n,
+			x->request.method.p, x->host.host);
+	else if (rule->deny.message != NULL)
+		exchange_because(x, "denied", "%s", rule->deny.message);
+	else
+		exchange_because(x, "denied", "rule '%s' denies it", rule->name);
+	if (rule != NULL && rule->action == POLICY_DENY && rule->deny.status == 0)
+		break_off(x, "denied");
+	else
+		(void)!exchange_answer(x,
+			rule != NULL && rule->deny.status != 0 ? rule->deny.status : 403, "denied");
+}
+
+/* ---- budgets ---------------------------------------------------------------------------------------------------------------- */
+
+static bool within_budget(struct exchange *x)
+{
+	const struct proxy_hooks *hooks = &x->proxy->hooks;
+	struct ledger_amounts amounts = { .bytes = x->request.has_length ? x->request.length : 0,
+		.body = x->json };
+	struct ledger_refusal refusal = { 0 };
+	enum ledger_answer answer;
+
+	if (x->rule == NULL || x->rule->n_budgets == 0 || hooks->reserve == NULL)
+		return true;
+	answer = hooks->reserve(hooks->ctx, x->verdict.rule_index, &amounts, &refusal);
+	if (answer == LEDGER_OK)
+		return true;
+	exchange_because(x, "denied", "a budget of rule '%s' %s", x->rule->name,
+		answer == LEDGER_OVER ? "is exhausted"
+				      : "cannot be counted: the field is missing or no amount");
+	x->retry_after_s = (refusal.retry_after_ms + 999) / 1000;
+	(void)!exchange_answer(x, 429, "budget");
+	return false;
+}
+
+/* ---- fault ------------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t v)
+{
+	v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ULL;
+	v = (v ^ v >> 27) * 0x94d049bb133111ebULL;
+	return v ^ v >> 31;
+}
+
+/* The next number of the rule's own sequence, which depends on its seed and on how many were drawn (splitmix64). */
+static double draw(struct exchange *x)
+{
+	struct proxy *p = x->proxy;
+	size_t n;
+
+	(void)policy_rules(p->policy, &n);
+	if (p->drawn_for != p->policy) {
+		free(p->draws);
+		p->draws = xalloc(n * sizeof(*p->draws));
+		p->drawn_for = p->policy;
+	}
+	if (x->verdict.rule_index >= n)
+		return 0;
+	return (double)(mix(x->rule->fault.seed +
+				++p->draws[x->verdict.rule_index] * 0x9e3779b97f4a7c15ULL) >>
+			11) *
+	       0x1.0p-53;
+}
+
+static void misbehave(struct exchange *x)
+{
+	const struct policy_fault f = x->rule->fault;
+	struct shaping shape = { f.truncates, f.truncate_bytes, f.rate_bytes };
+
+	if (f.chance < 1 && draw(x) >= f.chance) {
+		forward(x, NULL);
+		return;
+	}
+	exchange_because(x, "fault", "rule '%s' asks for a fault", x->rule->name);
+	if (f.latency_ms > 0 || f.jitter_ms > 0)
+		stage_sleep((f.latency_ms + (uint64_t)(draw(x) * f.jitter_ms)) * NS_PER_MS);
+	if (f.status != 0)
+		(void)!exchange_answer(x, f.status, "fault");
+	else if (f.reset)
+		break_off(x, "fault");
+	else
+		forward(x, &shape);
+}
+
+/* ---- transform -------------------------------------------------------------------------------------------------------------- */
+
+static bool set_field(struct exchange *x, const struct policy_change *change)
+{
+	const char *value = json_string_value(change->value);
+	char *copy;
+
+	head_remove(&x->request, change->name);
+	if (change->value == NULL)
+		return true;
+	copy = value != NULL ? arena_copy(&x->arena, value, strlen(value)) : NULL;
+	return copy != NULL && head_add(&x->request, change->name, text_of(copy)) == 0;
+}
+
+/* One reference token of a JSON pointer, unescaped, into @out; returns what follows it. */
+static const char *pointer_token(const char *at, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (; *at != '\0' && *at != '/' && n + 1 < size; at++) {
+		if (at[0] == '~' && (at[1] == '0' || at[1] == '1'))
+			out[n++] = *++at == '0' ? '~' : '/';
+		else
+			out[n++] = *at;
+	}
+	out[n] = '\0';
+	return at;
+}
+
+/* Sets or removes what @pointer names; members that lead there must exist. */
+static bool set_member(json_t *root, const char *pointer, json_t *value)
+{
+	char token[256];
+
+	while (root != NULL && *pointer == '/') {
+		pointer = pointer_token(pointer + 1, token, sizeof(token));
+		if (*pointer == '/') {
+			root = json_is_array(root) ? json_array_get(root, strtoul(token, NULL, 10))
+						   : json_object_get(root, token);
+		} else if (json_is_object(root)) {
+			if (value == NULL)
+				(void)json_object_del(root, token);
+			return value == NULL || json_object_set(root, token, value) == 0;
+		}
+	}
+	return false;
+}
+
+static bool restate_body(struct exchange *x)
+{
+	char *text = json_dumps(x->json, JSON_COMPACT);
+
+	if (text == NULL || strlen(text) > PROXY_BODY_MAX) {
+		free(text);
+		return false;
+	}
+	x->proxy->held -= x->body.n;
+	buf_reset(&x->body);
+	buf_str(&x->body, text);
+	x->proxy->held += x->body.n;
+	free(text);
+	head_remove(&x->request, "content-encoding");
+	x->request.body = HTTP_BODY_LENGTH;
+	x->request.has_length = true;
+	x->request.length = x->body.n;
+	return true;
+}
+
+static bool change_request(struct exchange *x)
+{
+	const struct policy_rule *rule = x->rule;
+	bool body = false, ok = true;
+
+	for (size_t i = 0; i < rule->n_changes && ok; i++) {
+		const struct policy_change *change = &rule->changes[i];
+
+		body = body || change->in_body;
+		ok = change->in_body ? set_member(x->json, change->name, change->value)
+				     : set_field(x, change);
+	}
+	return ok && (!body || restate_body(x));
+}
+
+static void transform(struct exchange *x)
+{
+	if (change_request(x)) {
+		forward(x, NULL);
+		return;
+	}
+	exchange_because(x, "denied", "rule '%s' changes something that this request has not",
+		x->rule->name);
+	(void)!exchange_answer(x, 403, "denied");
+}
+
+/* ----------------------------------------------------------------------------------------------------------------------------- */
+
+void stage_run(struct exchange *x)
+{
+	switch (x->verdict.action) {
+	case POLICY_ALLOW:
+		if (within_budget(x))
+			forward(x, NULL);
+		return;
+	case POLICY_FAULT:
+		if (within_budget(x))
+			misbehave(x);
+		return;
+	case POLICY_TRANSFORM:
+		if (within_budget(x))
+			transform(x);
+		return;
+	case POLICY_DENY:
+	case POLICY_MAILBOX:
+	case POLICY_ACTION_COUNT:
+		deny(x);
+	}
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/upstream.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+static void destroy(struct upstream *up, bool reset)
+{
+	list_remove(&up->node);
+	http1_fini(&up->h1);
+	if (reset)
+		wire_reset(up->w);
+	else
+		wire_close(up->w);
+	free(up->way);
+	free(up);
+}
+
+/* ---- what is kept ----------------------------------------------------------------------------------------------------------- */
+
+static bool fits(const struct upstream *up, const struct exchange *x)
+{
+	const char *way = x->rule != NULL ? x->rule->upstream : NULL;
+
+	return up->port == x->host.port && up->tls == x->conn->tls &&
+	       str_eq(up->host, x->host.host) && (way == NULL) == (up->way == NULL) &&
+	       (way == NULL || str_eq(way, up->way));
+}
+
+static struct upstream *take(struct exchange *x)
+{
+	struct proxy *p = x->proxy;
+
+	list_for_each (&p->pool, node, next) {
+		struct upstream *up = list_entry(node, struct upstream, node);
+
+		if (!fits(up, x))
+			continue;
+		list_remove(node);
+		p->n_pool--;
+		if (wire_idle(up->w))
+			return up;
+		destroy(up, false);
+	}
+	return NULL;
+}
+
+static void keep(struct upstream *up)
+{
+	struct proxy *p = up->proxy;
+
+	if (p->n_pool == UPSTREAM_IDLE_MAX) {
+		p->n_pool--;
+		destroy(list_entry(p->pool.next, struct upstream, node), false);
+	}
+	up->idle_since = clock_now_ns();
+	list_append(&p->pool, &up->node);
+	p->n_pool++;
+}
+
+void upstream_tick(struct proxy *p)
+{
+	uint64_t now = clock_now_ns();
+
+	list_for_each (&p->pool, node, next) {
+		struct upstream *up = list_entry(node, struct upstream, node);
+
+		if (now - up->idle_since < UPSTREAM_IDLE_NS)
+			continue;
+		p->n_pool--;
+		destroy(up, false);
+	}
+}
+
+void upstream_forget_all(struct proxy *p)
+{
+	list_for_each (&p->pool, node, next)
+		destroy(list_entry(node, struct upstream, node), false);
+	p->n_pool = 0;
+}
+
+/* ---- a new one -------------------------------------------------------------------------------------------------------------- */
+
+static int ensure_client(struct proxy *p, struct err *err)
+{
+	if (p->client.ctx != NULL)
+		return 0;
+	return tls_client_init(&p->client, p->bundle, p->bundle_n, p->extra, p->extra_n, err);
+}
+
+/* "CONNECT host:port" to the proxy that all must go through. */
+static int ask_tunnel(struct upstream *up, uint64_t deadline_ns, struct err *err)
+{
+	struct buf rq = BUF_INIT(1024);
+	char answer[4096];
+	struct http_response r;
+	size_t n = 0;
+	ssize_t got = 1, size = 0;
+	bool v6 = strchr(up->host, ':') != NULL;
+	int rc;
+
+	buf_fmt(&rq, "CONNECT %s%s%s:%u HTTP/1.1\r\nhost: %s%s%s:%u\r\n\r\n", v6 ? "[" : "",
+		up->host, v6 ? "]" : "", up->port, v6 ? "[" : "", up->host, v6 ? "]" : "",
+		up->port);
+	rc = wire_write(up->w, rq.p, rq.n, deadline_ns);
+	buf_free(&rq);
+	while (rc == 0 && got > 0 && size == 0 && n < sizeof(answer)) {
+		got = wire_read(up->w, answer + n, 1,
+			deadline_ns); /* nothing behind the head may be taken */
+		n += got > 0 ? (size_t)got : 0;
+		size = http_response_parse(answer, n, &r);
+	}
+	if (rc < 0 || size <= 0)
+		return err_raise(err, ERR_UNAVAILABLE, "the HTTP proxy does not answer");
+	if (r.status / 100 != 2)
+		return err_raise(
+			err, ERR_UNAVAILABLE, "the HTTP proxy refuses with status %d", r.status);
+	return 0;
+}
+
+static int secure(
+	struct upstream *up, const struct exchange *x, uint64_t deadline_ns, struct err *err)
+{
+	char why[200];
+	SSL *ssl;
+	int rc = ensure_client(up->proxy, err);
+
+	if (rc < 0)
+		return rc;
+	ssl = tls_client_new(&up->proxy->client, up->host, x->host.is_address, false);
+	if (ssl == NULL)
+		return err_raise(err, ERR_INTERNAL, "no memory for TLS");
+	rc = wire_connect_tls(up->w, ssl, deadline_ns);
+	if (rc == 0)
+		return 0;
+	tls_failure(ssl, rc, why, sizeof(why));
+	return err_raise(err, ERR_UNAVAILABLE, "TLS with '%s': %s", up->host, why);
+}
+
+static int dial(
+	struct upstream *up, const struct exchange *x, uint64_t deadline_ns, struct err *err)
+{
+	struct proxy *p = up->proxy;
+	bool through = p->through.host[0] != '\0' && up->way == NULL;
+	struct proxy_dialled to;
+	int rc = p->hooks.dial(p->hooks.ctx, through ? p->through.host : up->host,
+		through ? p->through.port : up->port, through ? NULL : x->rule, deadline_ns, &to,
+		err);
+
+	if (rc < 0)
+		return rc;
+	up->w = wire_new(p->loop, to.fd, NULL, 0);
+	if (up->w == NULL)
+		return err_raise(err, ERR_INTERNAL, "no room for a connection");
+	(void)snprintf(up->where, sizeof(up->where),
+		strchr(to.address, ':') != NULL ? "[%s]:%u" : "%s:%u", to.address, to.port);
+	return through ? ask_tunnel(up, deadline_ns, err) : 0;
+}
+
+static int open_new(struct exchange *x, struct upstream **ret, struct err *err)
+{
+	struct upstream *up = xnew(struct upstream);
+	uint64_t deadline_ns = clock_now_ns() + PROXY_CONNECT_NS;
+	int rc;
+
+	list_init(&up->node);
+	up->proxy = x->proxy;
+	memcpy(up->host, x->host.host, sizeof(up->host));
+	up->port = x->host.port;
+	up->tls = x->conn->tls;
+	up->way = x->rule != NULL ? str_dup(x->rule->upstream) : NULL;
+	rc = dial(up, x, deadline_ns, err);
+	if (rc == 0 && up->tls)
+		rc = secure(up, x, deadline_ns, err);
+	if (rc < 0) {
+		destroy(up, true);
+		return rc;
+	}
+	http1_init(&up->h1, up->w, false);
+	*ret = up;
+	return 0;
+}
+
+/* ---- for an exchange -------------------------------------------------------------------------------------------------------- */
+
+int upstream_open(struct exchange *x, bool fresh, struct upstream **ret, struct err *err)
+{
+	struct upstream *up = fresh ? NULL : take(x);
+	int rc;
+
+	x->reused = up != NULL;
+	if (up == NULL) {
+		rc = open_new(x, &up, err);
+		if (rc < 0)
+			return rc;
+	}
+	memcpy(x->upstream, up->where, sizeof(x->upstream));
+	x->back = &up->h1.ch;
+	x->back->write_deadline_ns = PROXY_STALL_NS;
+	channel_next(x->back, &x->arena);
+	*ret = up;
+	return 0;
+}
+
+void upstream_close(struct exchange *x, struct upstream *up, bool reusable)
+{
+	x->back = NULL;
+	if (reusable && http1_reusable(&up->h1))
+		keep(up);
+	else
+		destroy(up, !reusable);
+}

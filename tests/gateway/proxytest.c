@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The core of the gateway behind ordinary loopback listeners, for tests, bench and fuzzing: `proxytest CONFIG.json`. Not installed.
+ *
+ * CONFIG: {"policy": {…}, "listen": [{"tls": bool, "port": N?, "as_port": N, "as_address": "…"?, "as_name": "…"?}], "hosts": {"name": "address:port"}, "root": FILE,
+ * "bundle": FILE?, "extra": FILE?, "through": "host:port"?, "events": FILE?}. The sandbox's root is written to "root" when it does not exist. Prints {"ports": […]} when
+ * it listens, ends when its standard input does.
+ */
+#include "gateway/proxy.h"
+#include "base/str.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+struct listener {
+	uv_poll_t poll;
+	int fd;
+	const json_t *config;
+	struct proxy *proxy;
+};
+
+struct served {
+	struct proxy_conn c;
+	char address[INET6_ADDRSTRLEN];
+};
+
+static json_t *config;
+static FILE *events;
+static uint64_t connections;
+
+static attr_noreturn void die(const char *what, const char *why)
+{
+	(void)fprintf(stderr, "proxytest: %s: %s\n", what, why);
+	_exit(2);
+}
+
+static const char *text(const char *key)
+{
+	return json_string_value(json_object_get(config, key));
+}
+
+static char *slurp(const char *path, size_t *ret_n)
+{
+	cleanup_fclose FILE *f = path != NULL ? fopen(path, "re") : NULL;
+	char *p = xalloc(4U << 20);
+
+	if (f == NULL) {
+		free(p);
+		return NULL;
+	}
+	*ret_n = fread(p, 1, (4U << 20) - 1, f);
+	return p;
+}
+
+/* ---- hooks ------------------------------------------------------------------------------------------------------------------ */
+
+static int dial_address(const char *target, struct proxy_dialled *ret, struct err *err)
+{
+	const char *colon = strrchr(target, ':');
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	uint64_t port;
+	int one = 1;
+
+	if (colon == NULL || str_to_u64(colon + 1, 1, UINT16_MAX, &port) < 0)
+		die("address", target);
+	(void)snprintf(ret->address, sizeof(ret->address), "%.*s", (int)(colon - target), target);
+	ret->port = (uint16_t)port;
+	to.sin_port = htons(ret->port);
+	if (inet_pton(AF_INET, ret->address, &to.sin_addr) != 1)
+		die("address", target);
+	ret->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (connect(ret->fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
+		(void)close(ret->fd);
+		return err_raise(
+			err, ERR_UNAVAILABLE, "connect to %s: %s", target, strerror(errno));
+	}
+	(void)setsockopt(ret->fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof(one));
+	(void)fcntl(ret->fd, F_SETFL, O_NONBLOCK);
+	return 0;
+}
+
+static int dial(attr_unused void *ctx, const char *host, attr_unused uint16_t port,
+	const struct policy_rule *rule, attr_unused uint64_t deadline_ns, struct proxy_dialled *ret,
+	struct err *err)
+{
+	const char *target = rule != NULL && rule->upstream != NULL
+				     ? rule->upstream
+				     : json_string_value(json_object_get(
+					       json_object_get(config, "hosts"), host));
+
+	if (target == NULL)
+		return err_raise(err, ERR_NOT_FOUND, "no address is known for '%s'", host);
+	return dial_address(target, ret, err);
+}
+
+static void event(attr_unused void *ctx, attr_unused const struct proxy_conn *c, const char *type,
+	json_t *data)
+{
+	if (events != NULL) {
+		(void)json_object_set_new(data, "type", json_string(type));
+		(void)json_dumpf(data, events, JSON_COMPACT);
+		(void)fputc('\n', events);
+		(void)fflush(events);
+	}
+	json_decref(data);
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------------------ */
+
+static void serve(void *arg)
+{
+	struct served *s = arg;
+
+	proxy_serve(&s->c);
+	free(s);
+}
+
+static const char *member(const json_t *object, const char *key, const char *otherwise)
+{
+	const char *value = json_string_value(json_object_get(object, key));
+
+	return value != NULL ? value : otherwise;
+}
+
+static void on_connection(uv_poll_t *poll, attr_unused int status, attr_unused int what)
+{
+	struct listener *l = poll->data;
+	int fd, one = 1;
+
+	while ((fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+		struct served *s = xnew(struct served);
+
+		(void)setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof(one));
+		s->c = (struct proxy_conn){ .proxy = l->proxy,
+			.fd = fd,
+			.tls = json_is_true(json_object_get(l->config, "tls")),
+			.address = member(l->config, "as_address", "192.0.2.1"),
+			.name = member(l->config, "as_name", ""),
+			.port = (uint16_t)json_integer_value(json_object_get(l->config, "as_port")),
+			.exec = "",
+			.number = ++connections };
+		fiber_start(serve, s);
+	}
+}
+
+static int listen_on(struct listener *l)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET,
+		.sin_port = htons((uint16_t)json_integer_value(json_object_get(l->config, "port"))),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t n = sizeof(a);
+	int one = 1;
+
+	l->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	(void)setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(l->fd, (struct sockaddr *)&a, n) < 0 || listen(l->fd, 4096) < 0 ||
+		getsockname(l->fd, (struct sockaddr *)&a, &n) < 0)
+		die("listen", strerror(errno));
+	(void)uv_poll_init(l->proxy->loop, &l->poll, l->fd);
+	l->poll.data = l;
+	(void)uv_poll_start(&l->poll, UV_READABLE, on_connection);
+	return ntohs(a.sin_port);
+}
+
+/* ---- set-up ----------------------------------------------------------------------------------------------------------------- */
+
+static void load_root(struct ca_root *root)
+{
+	size_t n;
+	cleanup_free char *pem = slurp(text("root"), &n);
+	cleanup_fclose FILE *f = NULL;
+	struct err err;
+
+	if (pem != NULL) {
+		if (ca_root_load(root, pem, n, &err) < 0)
+			die("root", err.msg);
+		return;
+	}
+	if (ca_root_new(root, "test", &err) < 0)
+		die("root", err.msg);
+	pem = ca_root_pem(root, true);
+	f = fopen(text("root"), "we");
+	if (f == NULL || fputs(pem, f) < 0)
+		die("root", strerror(errno));
+}
+
+static void load_policy(struct proxy *p)
+{
+	struct policy *policy;
+	struct err err;
+
+	if (json_object_get(config, "policy") == NULL)
+		return;
+	if (policy_compile(json_object_get(config, "policy"), &policy, &err) < 0)
+		die("policy", err.msg);
+	p->policy = policy;
+}
+
+static void on_input_end(uv_poll_t *poll, attr_unused int status, attr_unused int what)
+{
+	uv_stop(poll->loop);
+}
+
+int main(int argc, char **argv)
+{
+	uv_loop_t *loop = uv_default_loop();
+	struct proxy proxy;
+	struct ca_root root;
+	struct err err;
+	uv_poll_t input;
+	json_t *ports = json_array();
+	size_t n;
+
+	config = argc == 2 ? json_load_file(argv[1], 0, NULL) : NULL;
+	if (config == NULL)
+		die("config", "missing or no JSON");
+	fiber_init(loop);
+	load_root(&root);
+	if (proxy_init(&proxy, loop, &root, &err) < 0)
+		die("init", err.msg);
+	load_policy(&proxy);
+	proxy.bundle = slurp(text("bundle"), &proxy.bundle_n);
+	proxy.extra = slurp(text("extra"), &proxy.extra_n);
+	if (text("through") != NULL &&
+		authority_parse(text("through"), strlen(text("through")), &proxy.through) < 0)
+		die("through", text("through"));
+	proxy.hooks = (struct proxy_hooks){ .dial = dial, .event = event };
+	events = text("events") != NULL ? fopen(text("events"), "ae") : NULL;
+	n = json_array_size(json_object_get(config, "listen"));
+	for (size_t i = 0; i < n; i++) {
+		struct listener *l = xnew(struct listener);
+
+		l->proxy = &proxy;
+		l->config = json_array_get(json_object_get(config, "listen"), i);
+		(void)json_array_append_new(ports, json_integer(listen_on(l)));
+	}
+	(void)uv_poll_init(loop, &input, STDIN_FILENO);
+	(void)uv_poll_start(&input, UV_READABLE | UV_DISCONNECT, on_input_end);
+	(void)printf("{\"ports\": ");
+	(void)json_dumpf(ports, stdout, JSON_COMPACT);
+	(void)printf("}\n");
+	(void)fflush(stdout);
+	(void)uv_run(loop, UV_RUN_DEFAULT);
+	return 0;
+}

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP/1.1 through the gateway's core: what is refused, what is decided, and that what is forwarded arrives as it was meant."""
+
+import os
+import socket
+import threading
+
+from lib.case import contains, equal
+from lib.proxy import Proxy, Upstream, certificate, echo, fixed, parse, read_all
+
+QUICK = True
+ALLOW = [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}]
+
+
+class Setup:
+    """An upstream and a proxy that may reach it as api.example, on both ports."""
+
+    def __init__(self, tmp, handler=echo, rules=None, tls=False, **config):
+        pem, root = certificate(os.path.join(tmp, "upstream"), "api.example") if tls else (None, None)
+        self.upstream = Upstream(handler, pem)
+        if root:
+            config["extra"] = root
+        self.proxy = Proxy(tmp, rules or ALLOW, {"api.example": self.upstream.address}, **config)
+
+    def __enter__(self):
+        return self.proxy, self.upstream
+
+    def __exit__(self, *_):
+        equal(self.proxy.close(), 0, "exit status of proxytest")
+        self.upstream.close()
+
+
+REFUSED = {
+    "bare LF": b"GET / HTTP/1.1\nHost: api.example\n\n\r\n\r\n",
+    "bare CR in a value": b"GET / HTTP/1.1\r\nHost: api.example\r\nX: a\rTransfer-Encoding: chunked\r\n\r\n",
+    "NUL": b"GET / HTTP/1.1\r\nHost: api.example\0.evil\r\n\r\n",
+    "folded line": b"GET / HTTP/1.1\r\nHost: api.example\r\nX: a\r\n b\r\n\r\n",
+    "space before the colon": b"GET / HTTP/1.1\r\nHost : api.example\r\n\r\n",
+    "two Hosts": b"GET / HTTP/1.1\r\nHost: api.example\r\nHost: evil.example\r\n\r\n",
+    "no Host": b"GET / HTTP/1.1\r\nX: y\r\n\r\n",
+    "Content-Length and Transfer-Encoding": b"POST / HTTP/1.1\r\nHost: api.example\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two Content-Lengths": b"POST / HTTP/1.1\r\nHost: api.example\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+    "signed length": b"POST / HTTP/1.1\r\nHost: api.example\r\nContent-Length: +4\r\n\r\nabcd",
+    "xchunked": b"POST / HTTP/1.1\r\nHost: api.example\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": b"POST / HTTP/1.1\r\nHost: api.example\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "gzip, chunked": b"POST / HTTP/1.1\r\nHost: api.example\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunked in HTTP/1.0": b"POST / HTTP/1.0\r\nHost: api.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "name that is no token": b"GET / HTTP/1.1\r\nHost: api.example\r\nX(y): z\r\n\r\n",
+    "control byte": b"GET / HTTP/1.1\r\nHost: api.example\r\nX: \x01\r\n\r\n",
+    "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/1.2": b"GET / HTTP/1.2\r\nHost: api.example\r\n\r\n",
+    "space in the target": b"GET /a b HTTP/1.1\r\nHost: api.example\r\n\r\n",
+    "fragment": b"GET /a#b HTTP/1.1\r\nHost: api.example\r\n\r\n",
+    "unknown expectation": b"GET / HTTP/1.1\r\nHost: api.example\r\nExpect: 200-ok\r\n\r\n",
+    "user information": b"GET / HTTP/1.1\r\nHost: api.example@evil.example\r\n\r\n",
+    "absolute target for another host": b"GET http://evil.example/ HTTP/1.1\r\nHost: api.example\r\n\r\n",
+    "hidden dot segments": b"GET /x/..%2fadmin HTTP/1.1\r\nHost: api.example\r\n\r\n",
+    "backslash": b"GET /x\\..\\admin HTTP/1.1\r\nHost: api.example\r\n\r\n",
+    "encoded NUL": b"GET /%00 HTTP/1.1\r\nHost: api.example\r\n\r\n",
+    "bad escape in the query": b"GET /?a=%2 HTTP/1.1\r\nHost: api.example\r\n\r\n",
+}
+
+
+def test_what_two_readers_would_read_differently_is_refused(tmp):
+    with Setup(tmp) as (proxy, upstream):
+        for name, data in REFUSED.items():
+            status, _ = parse(proxy.send(data, end=True))
+            equal(status, 400, name)
+        equal(upstream.heard, [], "what the upstream heard")
+        events = proxy.events("net.exchange", len(REFUSED))
+        equal({e["outcome"] for e in events}, {"refused"})
+        equal(proxy.get("api.example")[0], 200)  # the way was open all the time
+
+
+def test_broken_chunks_never_become_a_second_request(tmp):
+    head = b"POST / HTTP/1.1\r\nHost: api.example\r\nTransfer-Encoding: chunked\r\n\r\n"
+    bodies = [b"5\nhello\r\n0\r\n\r\n", b"5\r\nhelloX0\r\n\r\n", b"-1\r\n\r\n", b"0x5\r\nhello\r\n0\r\n\r\n", b"5 \r\nhello\r\n0\r\n\r\n",
+              b"5;a=\nb\r\nhello\r\n0\r\n\r\n", b"ffffffffffffffff1\r\n", b"0\r\nA : b\r\n\r\n", b"0\r\n folded\r\n\r\n"]
+    smuggled = b"GET /smuggled HTTP/1.1\r\nHost: api.example\r\n\r\n"
+    with Setup(tmp) as (proxy, upstream):
+        for body in bodies:
+            answers = proxy.send(head + body + smuggled)
+            equal(b"/smuggled" in answers, False, str(body))
+        equal(b"/smuggled" in upstream.text(), False)
+        answers = proxy.send(head + b"5;a=b\r\nhello\r\n0\r\n\r\n" + smuggled.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        equal(answers.count(b"HTTP/1.1 200"), 2)
+
+
+def test_denied_requests_are_heard_by_nobody(tmp):
+    rules = [{"name": "no-writes", "match": {"host": "api.example", "method": ["POST"]}, "action": "deny", "deny": {"status": 451}},
+             {"name": "broken", "match": {"host": "api.example", "path": "/broken"}, "action": "deny", "deny": {"with": "reset"}},
+             {"name": "secret", "match": {"host": "api.example", "path": "/admin/**"}, "action": "deny"}, *ALLOW]
+    with Setup(tmp, rules=rules) as (proxy, upstream):
+        equal(proxy.get("api.example", method=b"POST", body=b"x")[0], 451)
+        equal(proxy.get("api.example", "/broken")[0], 0)
+        for path in ("/admin/x", "//admin/x", "/./admin/x", "/a/../admin/x", "/%61dmin/x", "/a/%2e%2e/admin/x"):
+            equal(proxy.get("api.example", path)[0], 403, path)
+        equal(proxy.get("other.example")[0], 403)
+        equal(upstream.heard, [])
+        equal(proxy.get("api.example", "/x")[0], 200)
+        equal([e["rule"] for e in proxy.events("net.exchange", 10)][:3], ["no-writes", "broken", "secret"])
+
+
+def test_what_is_forwarded_is_written_anew(tmp):
+    with Setup(tmp) as (proxy, _):
+        status, body = proxy.get("API.example.:80", "/a/./b/../%63?x=%20y", headers=b"X-One: 1\r\nConnection: X-Hop\r\nX-Hop: gone\r\nTE: trailers\r\n")
+        equal(status, 200)
+        head = body.split(b"\r\n")
+        equal(head[0], b"GET /a/c?x=%20y HTTP/1.1")
+        contains(head, b"host: api.example")
+        contains(head, b"x-one: 1")
+        equal([h for h in head if h.startswith((b"x-hop", b"connection", b"te:"))], [])
+
+
+def test_one_connection_many_requests(tmp):
+    with Setup(tmp) as (proxy, upstream):
+        with proxy.connect() as sock:
+            request = b"POST /%d HTTP/1.1\r\nHost: api.example\r\nContent-Length: 5\r\n\r\nhello"
+            sock.sendall(b"".join(request % i for i in range(20)))  # pipelined
+            sock.shutdown(socket.SHUT_WR)
+            answers = read_all(sock)
+        equal(answers.count(b"HTTP/1.1 200 OK"), 20)
+        equal([answers.index(b"POST /%d " % i) for i in range(20)], sorted(answers.index(b"POST /%d " % i) for i in range(20)))
+        equal(len(upstream.heard), 1, "connections to the upstream")
+
+
+def test_bodies_of_any_framing_arrive(tmp):
+    big = os.urandom(3 << 20)
+    with Setup(tmp) as (proxy, _):
+        equal(proxy.get("api.example", method=b"POST", body=big)[1].endswith(big), True)
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(big[i:i + 70000]), big[i:i + 70000]) for i in range(0, len(big), 70000)) + b"0\r\n\r\n"
+        data = proxy.send(b"POST / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+        equal(parse(data)[1].endswith(big), True)
+        events = proxy.events("net.exchange", 2)
+        equal([e["request"]["bytes"] for e in events], [len(big)] * 2)
+        equal([e["request"]["body_cut"] for e in events], [True] * 2)
+
+
+def test_answers_of_any_framing_arrive(tmp):
+    cases = [(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-T: 1\r\n\r\n", b"abc"),
+             (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", b"until the end"),
+             (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+             (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok")]
+    for i, (answer, want) in enumerate(cases):
+        folder = os.path.join(tmp, str(i))
+        os.mkdir(folder)
+        with Setup(folder, fixed(answer)) as (proxy, _):
+            equal(proxy.get("api.example")[1], want, str(answer))
+
+
+def test_a_malformed_answer_is_no_answer(tmp):
+    cases = [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok\r\n\r\n",
+             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n", b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+             b"garbage\r\n\r\n", b""]
+    for i, answer in enumerate(cases):
+        folder = os.path.join(tmp, str(i))
+        os.mkdir(folder)
+        with Setup(folder, fixed(answer)) as (proxy, _):
+            equal(proxy.get("api.example")[0], 502, str(answer))
+
+
+def test_an_answer_that_breaks_off_ends_in_a_reset(tmp):
+    with Setup(tmp, lambda peer: (peer.head(), peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"))) as (proxy, _):
+        with proxy.connect() as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\n")
+            data, broken = b"", False
+            try:
+                while piece := sock.recv(4096):
+                    data += piece
+            except ConnectionResetError:
+                broken = True
+        equal((data.endswith(b"half"), broken), (True, True))
+        equal(proxy.events("net.exchange", 1)[0]["outcome"], "failed")
+
+
+def test_streams_keep_their_timing(tmp):
+    """The next event of a stream is sent only when the sandbox has the one before: a proxy that collects would never end."""
+    seen = threading.Semaphore(0)
+
+    def stream(peer):
+        peer.head()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for i in range(5):
+            event = b"data: %d\n\n" % i
+            peer.send(b"%x\r\n%s\r\n" % (len(event), event))
+            if not seen.acquire(timeout=10):
+                return
+        peer.send(b"0\r\n\r\n")
+
+    with Setup(tmp, stream) as (proxy, _):
+        with proxy.connect() as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n")
+            data = b""
+            for i in range(5):
+                while b"data: %d\n\n" % i not in data:
+                    data += sock.recv(4096)
+                seen.release()
+            data += read_all(sock)
+        equal(data.endswith(b"0\r\n\r\n"), True)
+
+
+def test_expect_continue(tmp):
+    rules = [{"name": "no", "match": {"host": "api.example", "path": "/no"}, "action": "deny"}, *ALLOW]
+    with Setup(tmp, rules=rules) as (proxy, upstream):
+        head = b"POST %s HTTP/1.1\r\nHost: api.example\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+        equal(parse(proxy.send(head % b"/no", end=True))[0], 403)  # and no body was asked for
+        equal(upstream.heard, [])
+        with proxy.connect() as sock:
+            sock.sendall(head % b"/")
+            data = b""
+            while b"100 Continue\r\n\r\n" not in data:
+                data += sock.recv(100)
+            sock.sendall(b"body")
+            while not data.endswith(b"body"):
+                data += sock.recv(4096)
+
+
+def test_rules_see_bodies_in_every_coding(tmp):
+    import gzip  # pylint: disable=import-outside-toplevel
+    import zlib  # pylint: disable=import-outside-toplevel
+    rules = [{"name": "eur", "match": {"host": "api.example", "json": {"currency": "eur"}}, "action": "allow"}]
+    good, bad = b'{"currency": "eur"}', b'{"currency": "usd"}'
+    with Setup(tmp, rules=rules) as (proxy, upstream):
+        def post(body, coding=b""):
+            headers = b"Content-Type: application/json\r\n" + (b"Content-Encoding: " + coding + b"\r\n" if coding else b"")
+            return proxy.get("api.example", method=b"POST", body=body, headers=headers)[0]
+        for body in (bad, b"no json", b'{"currency": "eur", "currency": "usd"}', b'{"currency": "eur"} x'):
+            equal(post(body), 403, str(body))
+        equal(post(gzip.compress(bad), b"gzip"), 403)
+        equal(post(good, b"gzip"), 403)
+        equal(post(gzip.compress(good), b"unknown"), 403)
+        equal(post(gzip.compress(b" " * (64 << 20) + good), b"gzip"), 403)  # a bomb
+        equal(upstream.heard, [])
+        equal(post(good), 200)
+        equal(post(gzip.compress(good), b"gzip"), 200)
+        equal(post(zlib.compress(good), b"deflate"), 200)
+        equal(post(gzip.compress(gzip.compress(good)), b"gzip, gzip"), 200)
+
+
+def test_transform(tmp):
+    rules = [{"name": "t", "match": {"host": "api.example"}, "action": "transform",
+              "transform": {"headers": {"set": {"x-added": "yes"}, "remove": ["x-gone"]}, "json": {"set": {"/model": "small"}, "remove": ["/extra"]}}}]
+    with Setup(tmp, rules=rules) as (proxy, upstream):
+        equal(proxy.get("api.example", method=b"POST", body=b"not json")[0], 403)
+        equal(upstream.heard, [])
+        status, body = proxy.get("api.example", method=b"POST", body=b'{"model":"large","extra":1}', headers=b"X-Gone: 1\r\n")
+        equal(status, 200)
+        contains(body, b"x-added: yes")
+        equal(b"x-gone" in body, False)
+        contains(body, b'{"model":"small"}')
+
+
+def test_faults(tmp):
+    rules = [{"name": n, "match": {"host": "api.example", "path": "/" + n}, "action": "fault", "fault": f} for n, f in
+             (("status", {"status": 503}), ("reset", {"reset": True}), ("cut", {"truncate": 20}), ("late", {"latency": "30ms"}),
+              ("slow", {"rate": 2000}), ("some", {"status": 500, "chance": 0.5, "seed": 7}))]
+    with Setup(tmp, rules=rules) as (proxy, upstream):
+        equal(proxy.get("api.example", "/status")[0], 503)
+        equal(proxy.get("api.example", "/reset")[0], 0)
+        equal(upstream.heard, [])
+        equal(len(proxy.get("api.example", "/cut")[1]), 20)
+        equal(proxy.get("api.example", "/late")[0], 200)
+        equal(proxy.get("api.example", "/slow")[0], 200)
+        drawn = [proxy.get("api.example", "/some")[0] for _ in range(20)]
+        equal(set(drawn), {200, 500})
+    with Setup(tmp, rules=rules) as (proxy, _):
+        equal([proxy.get("api.example", "/some")[0] for _ in range(20)], drawn, "the same seed, the same faults")
+
+
+def test_slow_heads_are_cut_off_together(tmp):
+    """A head that never ends occupies one connection, not the gateway: others are served meanwhile."""
+    with Setup(tmp) as (proxy, _):
+        slow = [proxy.connect() for _ in range(100)]
+        for sock in slow:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: api.exa")
+        equal(proxy.get("api.example")[0], 200)
+        for sock in slow:
+            sock.close()
+
+
+def test_a_head_has_a_largest_size(tmp):
+    with Setup(tmp) as (proxy, upstream):
+        equal(parse(proxy.send(b"GET / HTTP/1.1\r\nHost: api.example\r\nX: " + b"x" * 40000 + b"\r\n\r\n"))[0], 400)
+        equal(parse(proxy.send(b"GET / HTTP/1.1\r\nHost: api.example\r\n" + b"X: y\r\n" * 200 + b"\r\n"))[0], 400)
+        equal(upstream.heard, [])
