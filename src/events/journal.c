@@ -8,6 +8,7 @@
  * stopped; nothing is acknowledged meanwhile. After kill -9 the last line may be incomplete: it was never acknowledged and is cut off at the next start.
  */
 #include "events/journal.h"
+#include "base/ablate.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -574,6 +575,8 @@ int journal_read(struct journal *j, const char *sandbox, uint64_t at, struct buf
 
 static int bad(struct journal_check *ret, uint64_t n, uint64_t seq, const char *reason)
 {
+	if (ablated("hash_chain"))
+		return 0;
 	ret->bad_n = n;
 	ret->bad_seq = seq;
 	(void)!str_copy(ret->reason, sizeof(ret->reason), reason);

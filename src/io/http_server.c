@@ -115,7 +115,8 @@ static void head_begin(
 		buf_str(out, headers);
 	if (c->close_after && status != 101)
 		buf_str(out, "Connection: close\r\n");
-	buf_str(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
+	if (!ablated("answer_headers"))
+		buf_str(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
 }
 
 void http_reply(struct http_conn *conn, int status, const char *type, const char *headers,

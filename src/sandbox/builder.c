@@ -229,31 +229,26 @@ static int set_network(const struct builder *b, struct err *err)
 	return 0;
 }
 
-#ifdef CAY_ABLATION
-/* Without a pid namespace of its own a sandbox cannot have a /proc of its own. */
-static int attach_host_proc(const struct builder *b)
+/* Ablation: a mount of the machine itself in place of one of our own. Takes @mount. */
+static int attach_host(int mount, int parent, const char *name)
 {
-	cleanup_fd int mount = mount_clone(AT_FDCWD, "/proc", true);
-	int rc = mount;
+	cleanup_fd int fd = mount;
+	int rc = fd;
 
-	if (rc >= 0 && mkdirat(b->staging, "proc", 0755) < 0)
+	if (rc >= 0 && mkdirat(parent, name, 0755) < 0)
 		rc = -errno;
 	if (rc >= 0)
-		rc = mount_attach_at(mount, b->staging, "proc");
-	return rc < 0 ? rc : TAKE_FD(mount);
+		rc = mount_attach_at(fd, parent, name);
+	return rc < 0 ? rc : TAKE_FD(fd);
 }
-#else
-static int attach_host_proc(attr_unused const struct builder *b)
-{
-	return -ENOSYS;
-}
-#endif
 
 static int make_proc(struct builder *b, struct err *err)
 {
 	static const char *const options[] = { NULL };
-	int rc = ablated("pidns") ? attach_host_proc(b)
-				  : attach_new(b->staging, "proc", "proc", options, ATTRS_DATA);
+	/* without a pid namespace of its own a sandbox cannot have a /proc of its own */
+	int rc = ablated("pidns")
+			 ? attach_host(mount_clone(AT_FDCWD, "/proc", true), b->staging, "proc")
+			 : attach_new(b->staging, "proc", "proc", options, ATTRS_DATA);
 
 	if (rc == -EPERM)
 		return err_hint(err,
@@ -375,8 +370,12 @@ static int make_dev(struct builder *b, struct err *err)
 	rc = link_devices(dev);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "links in /dev");
-	b->pts = attach_new(dev, "pts", "devpts", ablated("devpts_max") ? pts_unbounded : pts,
-		MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	if (ablated("own_devpts"))
+		b->pts = attach_host(mount_clone(AT_FDCWD, "/dev/pts", false), dev, "pts");
+	else
+		b->pts = attach_new(dev, "pts", "devpts",
+			ablated("devpts_max") ? pts_unbounded : pts,
+			MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 	if (b->pts < 0)
 		return err_raise_sys(err, b->pts, "mount /dev/pts");
 	shm = attach_new(dev, "shm", "tmpfs", shm_options, ATTRS_DATA);
@@ -408,10 +407,14 @@ static int fill_sys(int sys)
 static int make_sys(struct builder *b, struct err *err)
 {
 	static const char *const options[] = { "mode=755", "size=256k", "nr_inodes=1024", NULL };
-	int rc = attach_new(b->staging, "sys", "tmpfs", options, ATTRS_DATA);
+	int rc;
 
+	if (ablated("no_sysfs"))
+		rc = attach_host(TAKE_FD(b->sys), b->staging, "sys");
+	else
+		rc = attach_new(b->staging, "sys", "tmpfs", options, ATTRS_DATA);
 	b->sys = rc;
-	if (rc >= 0)
+	if (rc >= 0 && !ablated("no_sysfs"))
 		rc = fill_sys(b->sys);
 	return rc < 0 ? err_raise_sys(err, rc, "make /sys") : 0;
 }
@@ -474,6 +477,8 @@ static int prepare(struct builder *b, struct err *err)
 		rc = make_network(b, err);
 	if (rc == 0 && !ablated("cgroupns") && unshare(CLONE_NEWCGROUP) < 0)
 		rc = err_raise_sys(err, -errno, "make the cgroup namespace");
+	if (ablated("no_sysfs"))
+		b->sys = mount_clone(AT_FDCWD, "/sys", true); /* before it is covered */
 	b->devices = open(ROOTFS_DEVICES, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (rc == 0)
 		rc = make_staging(b, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/exec.h"
+#include "base/ablate.h"
 #include "base/clock.h"
 #include "base/str.h"
 
@@ -340,7 +341,7 @@ int exec_signal(struct exec *e, int sig)
 
 void exec_kill(struct exec *e, const struct box *box)
 {
-	if (cgroup_kill(&box->cgroup, e->leaf) == 0)
+	if (!ablated("tree_kill") && cgroup_kill(&box->cgroup, e->leaf) == 0)
 		return;
 	if (e->state == EXEC_RUNNING && kill(-e->pid, SIGKILL) < 0)
 		(void)kill(e->pid, SIGKILL);

@@ -76,7 +76,7 @@ static int set_limits(const struct launch_request *request)
 		rc = set_limit(RLIMIT_MEMLOCK, 64 << 10, 8 << 20);
 	if (rc == 0)
 		rc = set_limit(RLIMIT_MSGQUEUE, 819200, 819200);
-	if (rc == 0)
+	if (rc == 0 && !ablated("rlimit_sigpending"))
 		rc = set_limit(RLIMIT_SIGPENDING, 4096, 4096);
 	if (rc == 0)
 		rc = set_limit(RLIMIT_RTPRIO, 0, 0);
@@ -126,12 +126,14 @@ static int begin(const struct launch_request *request, const int stdio[3], struc
 
 static int join_payload(int u2, struct err *err)
 {
+	const unsigned long dumpable = ablated("helper_undumpable");
+
 	/* before as well: at no instant may a process with the payload's credentials be open to it */
-	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+	if (prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0) < 0)
 		return err_raise_sys(err, -errno, "become undumpable");
 	if (setns(u2, CLONE_NEWUSER) < 0)
 		return err_raise_sys(err, -errno, "join the payload's user namespace");
-	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+	if (prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0) < 0)
 		return err_raise_sys(err, -errno, "become undumpable");
 	/* a session keyring is inherited across clone: without this the payload could read the keeper's */
 	if (!ablated("keyring_join") &&
@@ -187,7 +189,7 @@ static int enter_cwd(const char *cwd, struct err *err)
 		return err_raise(err, ERR_BAD_CWD, "working directory '%s': %s", cwd,
 			strerrordesc_np(errno));
 	/* a directory that is not reachable from the root would be one of the host (CVE-2024-21626) */
-	if (getcwd(now, sizeof(now)) == NULL || now[0] != '/')
+	if (!ablated("cwd_check") && (getcwd(now, sizeof(now)) == NULL || now[0] != '/'))
 		return err_raise(
 			err, ERR_BAD_CWD, "working directory '%s' is not inside the sandbox", cwd);
 	return 0;
@@ -250,7 +252,9 @@ static int search_and_execute(char **argv, char **envp)
 
 static void execute(char **argv, char **envp, struct err *err)
 {
-	int rc = argv[0][0] == '\0' ? -ENOENT : search_and_execute(argv, envp);
+	int rc = argv[0][0] == '\0'
+			 ? -ENOENT
+			 : search_and_execute(argv, ablated("clean_environment") ? environ : envp);
 
 	if (rc == -ENOENT || rc == -ENOTDIR)
 		(void)err_raise(

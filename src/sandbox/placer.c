@@ -7,6 +7,7 @@
  */
 #include "sandbox/placer.h"
 #include "base/ablate.h"
+#include "base/str.h"
 #include "sandbox/builder.h"
 #include "sandbox/synth.h"
 #include "sys/mount.h"
@@ -44,6 +45,8 @@ static int move_parts(const struct placer *p, int root, struct err *err)
 		struct stat st;
 		int rc;
 
+		if (ablated("fresh_dev") && str_eq(parts[i], "dev"))
+			continue;
 		/* a real directory of the layer that cay puts on top: never a link that an image brought */
 		if (fstatat(root, parts[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return err_raise_sys(err, -errno, "'/%s' of the image", parts[i]);
@@ -139,8 +142,11 @@ static int trim_sys(int sys, const struct cgroup_limits *limits)
 
 static int finish_sys(const struct placer *p, const struct cgroup_limits *limits, struct err *err)
 {
-	int rc = trim_sys(p->sys, limits);
+	int rc;
 
+	if (ablated("no_sysfs"))
+		return 0;
+	rc = trim_sys(p->sys, limits);
 	if (rc == 0)
 		rc = mount_set(p->sys, MOUNT_ATTR_RDONLY, false);
 	return rc < 0 ? err_raise_sys(err, rc, "make /sys read-only") : 0;

@@ -58,7 +58,7 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
 	*r = (struct rootfs){ .stage = -1, .userns = -1, .state = state, .rootless = rootless };
 	if (unshare(CLONE_NEWNS) < 0)
 		return err_raise_sys(err, -errno, "make the keeper's mount namespace");
-	rc = mount_make_private();
+	rc = mount_propagation(ablated("mount_private") ? MS_SLAVE : MS_PRIVATE);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "stop mount propagation");
 	r->stage = mount_fs_new(
@@ -272,6 +272,12 @@ int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *l
 	return rc < 0 ? err_raise_sys(err, rc, "mount the root overlay") : rc;
 }
 
+/* Of every directory of the host that a sandbox shows. */
+static unsigned int data_attrs(void)
+{
+	return MOUNT_ATTR_NOSUID | (ablated("nodev_mounts") ? 0 : MOUNT_ATTR_NODEV);
+}
+
 static int cow_overlay(
 	struct rootfs *r, const struct spec_mount *m, const char *live, struct err *err)
 {
@@ -287,7 +293,7 @@ static int cow_overlay(
 	rc = set_upper(r, live, m->tree, &o, err);
 	if (rc < 0)
 		return rc;
-	rc = overlay_mount(r, &o, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+	rc = overlay_mount(r, &o, data_attrs());
 	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' copy-on-write", m->source) : rc;
 }
 
@@ -321,7 +327,7 @@ static int check_exposed(const struct rootfs *r, const char *path, struct err *e
 
 static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struct err *err)
 {
-	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+	unsigned int attrs = data_attrs();
 	cleanup_fd int mount = -1;
 	int rc = m->exposed ? check_exposed(r, m->source, err) : 0;
 
@@ -346,7 +352,8 @@ int rootfs_mounts(
 	for (n = 0; rc >= 0 && n < spec->n_mounts; n++) {
 		const struct spec_mount *m = &spec->mounts[n];
 
-		rc = m->mode == MOUNT_COW ? cow_overlay(r, m, live, err) : plain_mount(r, m, err);
+		rc = m->mode == MOUNT_COW && !ablated("cow_mounts") ? cow_overlay(r, m, live, err)
+								    : plain_mount(r, m, err);
 		if (rc < 0)
 			break;
 		mounts[n] = rc;
@@ -434,6 +441,8 @@ int rootfs_points_base(const char *live, struct err *err)
 	if (points < 0)
 		return points;
 	for (size_t i = 0; i < ARRAY_SIZE(always); i++) {
+		if (ablated("fresh_dev") && str_eq(always[i], "dev"))
+			continue;
 		if (mkdirat(points, always[i], 0755) < 0 && errno != EEXIST)
 			return err_raise_sys(err, -errno, "mount point '/%s'", always[i]);
 	}

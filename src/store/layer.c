@@ -6,6 +6,7 @@
  * made; then every .N becomes N. Without ARRANGED a .N is a tree and an N is not; with it a .N is a tree and, where there is none, N is.
  */
 #include "store/layer.h"
+#include "base/ablate.h"
 #include "base/fault.h"
 #include "base/str.h"
 #include "store/digest.h"
@@ -256,7 +257,7 @@ static int check(const struct store *store, json_t *manifest, const char *layer,
 	rc = sign(store, manifest, text);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "read '%s/key'", store->path);
-	if (!str_eq(text, claimed))
+	if (!str_eq(text, claimed) && !ablated("manifest_mac"))
 		return err_raise(err, ERR_CORRUPT,
 			"the manifest of layer '%s' was changed, or comes from another instance",
 			layer);

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/live.h"
+#include "base/ablate.h"
 #include "base/str.h"
 #include "sys/btrfs.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
+
+mode_t store_live_mode(void)
+{
+	return ablated("private_pool") ? 0755 : 0700;
+}
 
 static int make_dir(int dirfd, const char *path, mode_t mode)
 {
@@ -21,13 +27,13 @@ int store_live_trees(int live_fd, unsigned int n_trees)
 
 	for (unsigned int n = 0; rc == 0 && n < n_trees; n++) {
 		(void)snprintf(path, sizeof(path), "%u", n);
-		rc = make_dir(live_fd, path, 0700);
+		rc = make_dir(live_fd, path, store_live_mode());
 		(void)snprintf(path, sizeof(path), "%u/upper", n);
 		if (rc == 0)
 			rc = make_dir(live_fd, path, 0755);
 		(void)snprintf(path, sizeof(path), "%u/work", n);
 		if (rc == 0)
-			rc = make_dir(live_fd, path, 0700);
+			rc = make_dir(live_fd, path, store_live_mode());
 	}
 	return rc;
 }
@@ -56,7 +62,7 @@ int store_live_create(int pool_fd, const char *id, unsigned int n_trees, uint64_
 	if (geteuid() == 0 && btrfs_is(live))
 		rc = btrfs_subvolume_new(live, id);
 	if (rc < 0 && rc != -EEXIST)
-		rc = mkdirat(live, id, 0700) < 0 ? -errno : 0;
+		rc = mkdirat(live, id, store_live_mode()) < 0 ? -errno : 0;
 	if (rc < 0 && rc != -EEXIST)
 		return rc;
 	fd = openat(live, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -20,6 +20,9 @@
 int store_live_create(
 	int pool_fd, const char *id, unsigned int n_trees, uint64_t limit_bytes) attr_must_use;
 
+/** store_live_mode() - mode of the directories of a pool: nobody else reaches what sandboxes write there, set-uid programs above all. */
+mode_t store_live_mode(void);
+
 /** store_live_limit() - change the limit of a live directory; 0 = none. Return: as store_live_create(). */
 int store_live_limit(int live_fd, uint64_t limit_bytes) attr_must_use;
 

@@ -6,8 +6,10 @@
  * made in the namespace of the caller (the host's) and stays until `unmount` or a reboot; the loop device frees itself with it.
  */
 #include "store/pool.h"
+#include "base/ablate.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "store/live.h"
 #include "store/verbs.h"
 #include "sys/btrfs.h"
 #include "sys/feature.h"
@@ -122,7 +124,8 @@ static int format(const struct store *store, uint64_t size, struct err *err)
 static int open_pool(struct store *store)
 {
 	fd_close(&store->pool);
-	store->pool = openat(store->state, "pool", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	store->pool = openat(store->state, "pool",
+		O_RDONLY | O_DIRECTORY | O_CLOEXEC | (ablated("pool_nofollow") ? 0 : O_NOFOLLOW));
 	if (store->pool < 0)
 		return -errno;
 	store->btrfs = !store->rootless && btrfs_is(store->pool);
@@ -170,7 +173,7 @@ static int mount_file(struct store *store, struct err *err)
 static int make_dirs(const struct store *store, struct err *err)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(pool_dirs); i++) {
-		if (mkdirat(store->pool, pool_dirs[i], 0700) < 0 && errno != EEXIST)
+		if (mkdirat(store->pool, pool_dirs[i], store_live_mode()) < 0 && errno != EEXIST)
 			return err_raise_sys(
 				err, -errno, "make '%s/pool/%s'", store->path, pool_dirs[i]);
 	}

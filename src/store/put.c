@@ -67,9 +67,18 @@ static ssize_t body_read(void *context, void *bytes, size_t n, struct err *err)
 	return (ssize_t)done;
 }
 
-static uint64_t in_root(void)
+/* A directory inside, by the sandbox's own links and no others. */
+static int open_inside(int root, const char *path)
 {
-	return ablated("path_resolve_in_root") ? 0 : RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+	uint64_t how = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+
+	if (ablated("path_resolve_in_root"))
+		how = 0; /* an absolute path is one of the host then */
+	if (ablated("path_links_in_root")) {
+		how = 0; /* an absolute link is one of the host then */
+		path = path[1] != '\0' ? path + 1 : ".";
+	}
+	return raw_openat2(root, path, O_RDONLY | O_DIRECTORY, 0, how);
 }
 
 /* The directory of the last name of @path, links inside the sandbox followed. */
@@ -82,7 +91,7 @@ static int open_parent(const struct putter *p, const char *path, char name[NAME_
 		return -ENAMETOOLONG;
 	if (name[0] == '\0' || str_eq(name, ".") || str_eq(name, ".."))
 		return -EISDIR;
-	return raw_openat2(p->root, dir, O_RDONLY | O_DIRECTORY, 0, in_root());
+	return open_inside(p->root, dir);
 }
 
 static int write_body(struct putter *p, int fd, struct err *err)
@@ -162,9 +171,11 @@ static int tar_parent(int dir, const char *path, char name[NAME_MAX + 1])
 		slash == NULL ? str_dup(".") : strndup(path, (size_t)(slash - path));
 	int rc = str_copy(name, NAME_MAX + 1, slash == NULL ? path : slash + 1);
 
-	if (rc == 0 && slash != NULL)
+	if (rc == 0 && slash != NULL && !ablated("put_archive_links"))
 		rc = file_mkdirs_at(dir, parent, 0755);
-	return rc < 0 ? rc : raw_openat2(dir, parent, O_RDONLY | O_DIRECTORY, 0, BELOW);
+	return rc < 0 ? rc
+		      : raw_openat2(dir, parent, O_RDONLY | O_DIRECTORY, 0,
+				ablated("put_archive_links") ? 0 : BELOW);
 }
 
 static int tar_file(
@@ -275,7 +286,7 @@ static int tar_entry(struct tar *tar, const struct tar_entry *e, int dir, struct
 
 static int put_tar(struct putter *p, const char *path, struct err *err)
 {
-	cleanup_fd int dir = raw_openat2(p->root, path, O_RDONLY | O_DIRECTORY, 0, in_root());
+	cleanup_fd int dir = open_inside(p->root, path);
 	cleanup(cleanup_tar_freep) struct tar *tar = NULL;
 	const struct tar_entry *e;
 	int rc;

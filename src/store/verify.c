@@ -7,6 +7,7 @@
  * The first run writes it; later ones make it again and compare: what differs is named.
  */
 #include "store/verify.h"
+#include "base/ablate.h"
 #include "base/id.h"
 #include "base/str.h"
 #include "store/digest.h"
@@ -234,7 +235,7 @@ static int verify(const struct store *store, const char *layer, struct list *l, 
 	if (!is_signed(store, &was))
 		return err_raise(
 			err, ERR_CORRUPT, "the list of files of layer '%s' was changed", layer);
-	if (was.n != l->text.n || memcmp(was.p, l->text.p, was.n) != 0)
+	if ((was.n != l->text.n || memcmp(was.p, l->text.p, was.n) != 0) && !ablated("layer_lists"))
 		return report(layer, &was, &l->text, err);
 	return 0;
 }

@@ -88,9 +88,9 @@ int mount_set_idmap(int mount, int userns_fd, bool recursive)
 		mount, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0), &attr, sizeof(attr)));
 }
 
-int mount_make_private(void)
+int mount_propagation(uint64_t propagation)
 {
-	struct mount_attr attr = { .propagation = MS_PRIVATE };
+	struct mount_attr attr = { .propagation = propagation };
 
 	return raw_result(mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, &attr, sizeof(attr)));
 }

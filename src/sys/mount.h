@@ -42,7 +42,7 @@ int mount_set(int mount, uint64_t set, bool recursive) attr_must_use;
 /** mount_set_idmap() - translate ids of @mount by user namespace @userns_fd (detached, not yet idmapped mounts only). */
 int mount_set_idmap(int mount, int userns_fd, bool recursive) attr_must_use;
 
-/** mount_make_private() - stop propagation for the whole tree of this mount namespace. */
-int mount_make_private(void) attr_must_use;
+/** mount_propagation() - set the propagation (%MS_PRIVATE, %MS_SLAVE) of the whole tree of this mount namespace. Return: 0 or -errno. */
+int mount_propagation(uint64_t propagation) attr_must_use;
 
 #endif

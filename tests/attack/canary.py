@@ -158,6 +158,25 @@ class Listeners:
             os.unlink(path)
 
 
+class Terminal:
+    """A terminal of the host that everybody may write to: what appears on its other end came out of a sandbox."""
+
+    def __init__(self):
+        self.ours, theirs = os.openpty()
+        self.theirs = theirs
+        os.chmod(os.ttyname(theirs), 0o666)
+
+    def broken(self):
+        found = []
+        while select.select([self.ours], [], [], 0)[0]:
+            found.append(f"the host's terminal got {os.read(self.ours, 256)[:40]!r}")
+        return found
+
+    def close(self):
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
 class SharedMemory:
     """A System V segment with a secret under a well-known key."""
 
@@ -184,14 +203,17 @@ class Host:
         self.secret = "SECRET-" + secrets.token_hex(12)
         self.nonce = secrets.token_hex(6)
         self.tag = "cay-attack-" + secrets.token_hex(4)
-        for name in ("outside", "ro", "cow", "rw", "suid"):
+        for name in ("outside", "outside/drop", "ro", "cow", "rw", "suid"):
             os.mkdir(os.path.join(top, name))
             os.chmod(os.path.join(top, name), 0o755)
         # the one that is shared for writing belongs to an ordinary user of the host
         os.chown(os.path.join(top, "rw"), 12345, 12345)
         self.outside = os.path.join(top, "outside")
+        # whoever gets out finds a place where everybody may write
+        self.drop = os.path.join(self.outside, "drop")
+        os.chmod(self.drop, 0o777)
         self.extra = []
-        self.files = [File(os.path.join(self.outside, "secret"), self.secret, 0o644, True)]
+        self.files = [File(os.path.join(d, "secret"), self.secret, 0o644, True) for d in (self.outside, self.drop)]
         # one where the host image must hide it
         for directory in ("/root", "/home", "/var/lib"):
             path = os.path.join(directory, "." + self.tag)
@@ -205,15 +227,26 @@ class Host:
         for d in ("ro", "cow", "rw"):
             # a device of the machine that does no harm, standing for its disk
             os.mknod(os.path.join(top, d, "zero-node"), stat.S_IFCHR | 0o666, os.makedev(1, 5))
+        self.shared = self.share()
         self.listing = self.list_directories()
         self.process = Process(self.secret)
         self.neighbour_process = None
         self.listeners = Listeners(self.socket_directories())
         self.shm = SharedMemory(self.secret)
+        self.terminal = Terminal()
         self.settings = {p: read(p) for p in SETTINGS}
         self.mounts = self.host_mounts()
         self.core_before = set(glob.glob("/core*") + glob.glob(top + "/core*"))
         self.inside_uid = None
+
+    def share(self):
+        """A mount whose copies are told of what is mounted below it later, as / is on many machines."""
+        path = os.path.join(self.top, "shared")
+        os.mkdir(path)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "x", path], check=True)
+        subprocess.run(["mount", "--make-shared", path], check=True)
+        os.mkdir(os.path.join(path, "later"))
+        return path
 
     def socket_directories(self):
         return [d for d in (self.top, "/run", "/tmp") if os.access(d, os.W_OK)]
@@ -257,7 +290,7 @@ class Host:
             for path in set(listing) - set(self.listing):
                 subprocess.run(["rm", "-rf", "--one-file-system", path], check=False)
             self.listing = self.list_directories()
-        found += self.process.broken() + self.listeners.broken()
+        found += self.process.broken() + self.listeners.broken() + self.terminal.broken()
         if self.neighbour_process:
             bad = self.neighbour_process.broken()
             if bad and self.neighbour_process.child.poll() is not None:
@@ -285,6 +318,8 @@ class Host:
             self.neighbour_process.close()
         self.listeners.close()
         self.shm.close()
+        self.terminal.close()
+        subprocess.run(["umount", "-l", self.shared], check=False)
         for path in self.extra:
             if os.path.exists(path):
                 os.unlink(path)

@@ -66,6 +66,16 @@ def own_namespaces(session, sandbox, result, status):
     return found + [f"shares {link} with the neighbour" for link in other.values() if link in seen]
 
 
+def own_dev(session, sandbox, result, status):
+    return posture.own_places(sandbox["init_pid"])
+
+
+def no_cores(session, sandbox, result, status):
+    """Nothing that the kernel wrote because a program crashed, wherever the sandbox's changes lie."""
+    live = os.path.join(session.instance.state, "pool", "live", sandbox["id"])
+    return [f"core dump {os.path.join(base, n)}" for base, _, names in os.walk(live) for n in names if n == "core" or n.startswith("core.")][:1]
+
+
 def environment(session, sandbox, result, status):
     bad = ("LD_", "GCONV", "GLIBC_TUNABLES", "BASH_ENV", "PYTHONSTARTUP", "CAY_", "SSH_", "SECRET")
     return [f"inherited {line.split('=')[0]}" for line in result["proof"].splitlines() if line.startswith(bad)]
@@ -98,6 +108,13 @@ def disk_bounded(session, sandbox, result, status):
     return [f"{used >> 20} MiB on the host's disk, the limit is {limit >> 20}"] if used > limit * 1.25 + (4 << 20) else []
 
 
+def timers_bounded(session, sandbox, result, status):
+    """Each POSIX timer holds a signal of the machine's quota for this user; /proc shows the timers of a process."""
+    counts = [read(f"/proc/{p}/timers").count(b"\nsignal:") for p in session.processes(sandbox)]
+    most = max(counts, default=0)
+    return [f"{most} timers, the limit is 4096"] if most > 4096 else []
+
+
 def pids_bounded(session, sandbox, result, status):
     # children of the attacker, and the limit's own overhead: init
     n = session.process_count(sandbox)
@@ -121,6 +138,12 @@ def no_ksm():
 
 def pid_of_canary(session, sandbox):
     return {"pid": session.host.process_of_uid(session.posture[sandbox["id"]].base)}
+
+
+def kill_args(session, sandbox):
+    """kill(-1) is safe to try outside of the pid namespace as long as the ids are the sandbox's own: there is one canary of them."""
+    pid_of_canary(session, sandbox)
+    return {"shifted": int(session.posture[sandbox["id"]].base > 0)}
 
 
 def suid_args(session, sandbox):
@@ -178,14 +201,14 @@ INSIDE = [
     Case("NS-09", "EPERM, ENOTTY", "posture"),
     Case("NS-11", "none beyond the profile", "capabilities from outside"),
     Case("NS-12", "ids of the range only", "ids from outside"),
-    Case("DV-01", "the six nodes", "posture"),
+    Case("DV-01", "the six nodes", "nodes below the sandbox's /dev, from outside", check=own_dev),
     Case("DV-02", "ENOTTY", "system call"),
     Case("DV-02B", "ENOTTY", "system call"),
     Case("DV-03", "ENOTTY", "system call"),
-    Case("DV-04", "ENXIO, ENOENT", "system call"),
+    Case("DV-04", "ENXIO, ENOENT", "a terminal of the host"),
     Case("DV-05", "stops at the limit", "neighbour; number of terminals", kind="fresh", users=("root",), profiles=("default",),
          args=lambda s, b: {"ptys": 200}, limits=dict(MEMORY, files=1024)),
-    Case("DV-09", "absent", "posture"),
+    Case("DV-09", "absent", "nodes below the sandbox's /dev, from outside", check=own_dev),
     Case("KS-01", "the refusal that the profile promises", "system call"),
     Case("KS-02", "killed or ENOSYS", "exit of the process"),
     Case("KS-02B", "ENOSYS or killed", "system call"),
@@ -234,7 +257,7 @@ INSIDE = [
     Case("RX-20", "EACCES", "oom_score_adj from outside"),
     Case("RX-21", "limits stand", "system call"),
     # fresh sandboxes: these end or fill theirs
-    Case("PS-01", "only the sandbox's own processes end", "canary processes; neighbour; init", **FRESH),
+    Case("PS-01", "only the sandbox's own processes end", "a canary process of the same uid outside; neighbour; init", args=kill_args, **FRESH),
     Case("PS-08", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,
          args=lambda s, b: {"processes": 200}, **FRESH),
     Case("RX-01", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,
@@ -268,6 +291,6 @@ INSIDE = [
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-06", "EMFILE at the limit", "number in the descriptor table; neighbour", check=limit_counts("descriptors", 256),
          limits=MEMORY, args=lambda s, b: {"files": 20000}, **FRESH),
-    Case("RX-09", "bounded, neighbour unaffected", "neighbour", limits=MEMORY, **FRESH),
-    Case("RX-13", "bounded, no core dump", "files outside; neighbour", limits=MEMORY, **FRESH),
+    Case("RX-09", "stops at the limit", "timers that the kernel lists; neighbour", limits=MEMORY, check=timers_bounded, **FRESH),
+    Case("RX-13", "bounded, no core dump", "files outside and in the sandbox's layer; neighbour", limits=MEMORY, check=no_cores, **FRESH),
 ]

@@ -98,9 +98,9 @@ class Session:
         return [{"source": os.path.join(self.top, d), "target": "/" + d, "mode": m}
                 for d, m in (("redcell", "ro"), ("ro", "ro"), ("cow", "cow"), ("rw", "rw"))]
 
-    def create(self, name, profile="default", limits=None, mounts=True, **more):
+    def create(self, name, profile="default", limits=None, mounts=True, extra=(), **more):
         body = {"name": name, "profile": profile, "limits": limits or LIMITS,
-                "mounts": self.mounts() if mounts else self.mounts()[:1], **more}
+                "mounts": (self.mounts() if mounts else self.mounts()[:1]) + list(extra), **more}
         box = self.instance.post("/v1/sandboxes", body)
         if box.get("init_pid"):
             self.posture[box["id"]] = posture.Sandbox(box["init_pid"], profile, self.ablate)
@@ -135,10 +135,18 @@ class Session:
         done = subprocess.run(["du", "-sxB1", path], capture_output=True, text=True, check=False)
         return int(done.stdout.split()[0]) if done.stdout else 0
 
+    def processes(self, box):
+        """Host pids of the sandbox's processes: in its control group or its pid namespace. Another instance may use the same ids."""
+        looked, found = self.posture[box["id"]], []
+        inside = looked.namespaces.get("pid") if looked.namespaces.get("pid") != looked.host.get("pid") else None
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            if posture.status(pid) and (box["id"] in posture.text(f"/proc/{pid}/cgroup") or (inside and posture.namespaces(pid).get("pid") == inside)):
+                if looked.base <= int(posture.status(pid).get("Uid", "-1").split()[0]) < looked.base + looked.width:
+                    found.append(int(pid))
+        return found
+
     def process_count(self, box):
-        base = self.posture[box["id"]].base
-        return sum(1 for p in os.listdir("/proc") if p.isdigit() and
-                   base <= int(posture.status(p).get("Uid", "-1").split()[0]) < base + 65536)
+        return len(self.processes(box))
 
     def addresses(self):
         done = subprocess.run(["ip", "-4", "-o", "addr"], capture_output=True, text=True, check=False)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay-import/bundle.h"
+#include "base/ablate.h"
 #include "base/str.h"
 #include "codec/oci.h"
 
@@ -28,7 +29,7 @@ static void blob_name(const char *digest, char name[REFERENCE_DIGEST_MAX + 16])
 
 static int check_digest(const char *want, const char *have, size_t i, struct err *err)
 {
-	if (want == NULL || str_eq(want, have))
+	if (want == NULL || str_eq(want, have) || ablated("layer_digest"))
 		return 0;
 	return err_raise(
 		err, ERR_HOSTILE_ARCHIVE, "layer %zu is not what its digest %.19s… says", i, want);

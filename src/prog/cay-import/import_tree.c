@@ -74,7 +74,7 @@ int import_tree_name(const char *raw, struct buf *clean, struct err *err)
 		if (n > NAME_MAX)
 			return hostile(raw, err, "a part of the name is longer than 255 bytes");
 		if (n > 0 && !(n == 1 && p[0] == '.')) {
-			if (++depth > IMPORT_TREE_DEPTH_MAX)
+			if (++depth > IMPORT_TREE_DEPTH_MAX && !ablated("archive_caps"))
 				return hostile(raw, err, "the name is too deep");
 			if (clean->n > 0)
 				buf_char(clean, '/');
@@ -396,7 +396,7 @@ static int make_hardlink(struct place *p, struct buf *target, struct err *err)
 		return walk_error(buf_cstr(target), dir, err);
 	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return hostile(buf_cstr(&p->name), err, "a hard link to a name that is not there");
-	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
+	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode) && !ablated("archive_links"))
 		return hostile(buf_cstr(&p->name), err,
 			S_ISLNK(st.st_mode) ? "a hard link to a symbolic link"
 					    : "a hard link to something that is no file");
@@ -453,6 +453,9 @@ static int make_object(struct place *p, struct tar *tar, struct buf *target, str
 	case TAR_CHAR:
 	case TAR_BLOCKDEV:
 	default:
+		/* the one device that everybody may make is a whiteout to overlayfs */
+		if (ablated("archive_devices") && mknodat(p->parent, p->base, S_IFCHR, 0) == 0)
+			return 0;
 		return drop(p);
 	}
 }

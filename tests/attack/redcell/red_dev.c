@@ -134,6 +134,21 @@ static void dv_03(struct run *r)
 	in_child(r, terminal_control);
 }
 
+static void write_to_terminal(struct run *r, const char *name)
+{
+	const char *nonce = arg(r, "nonce", "redcell");
+	char path[300];
+
+	snprintf(path, sizeof(path), "/dev/pts/%s", name);
+	note(r, LEAKED, "foreign terminal %s", path);
+	int fd = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, nonce, strlen(nonce)) > 0)
+		remark(r, "written to");
+	if (fd >= 0)
+		close(fd);
+}
+
 static void dv_04(struct run *r)
 {
 	struct stat st;
@@ -150,7 +165,7 @@ static void dv_04(struct run *r)
 		note(r, LEAKED, "/dev/console is the machine's");
 	while (d != NULL && (e = readdir(d)) != NULL)
 		if (e->d_name[0] >= '0' && e->d_name[0] <= '9' && arg_number(r, "tty", 0) == 0)
-			note(r, LEAKED, "foreign terminal /dev/pts/%s", e->d_name);
+			write_to_terminal(r, e->d_name);
 	if (d != NULL)
 		closedir(d);
 }

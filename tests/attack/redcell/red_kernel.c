@@ -170,8 +170,12 @@ static void ks_07(struct run *r)
 static void ks_08_bpf(struct run *r)
 {
 	uint32_t map[32] = { 2 /* ARRAY */, 4, 8, 1 };
+	uint64_t get[16] = { (uint64_t)(uintptr_t) "/tmp/none" };
 
 	attempt(r, "bpf(MAP_CREATE)", syscall(SYS_bpf, 0, map, sizeof(map)));
+	/* BPF_OBJ_GET asks for no privilege: another answer than the filter's comes from the kernel's bpf code */
+	if (attempt(r, "bpf(OBJ_GET)", syscall(SYS_bpf, 7, get, sizeof(get))) < 0 && errno != EPERM)
+		note(r, ESCAPED, "bpf reached the kernel (%s)", strerrorname_np(errno));
 }
 
 static void ks_08_perf(struct run *r)

@@ -12,6 +12,7 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
@@ -66,7 +67,7 @@ static void ll_04b(struct run *r)
 
 static void ps_01(struct run *r)
 {
-	if (on_host()) {
+	if (on_host() && arg_number(r, "shifted", 0) == 0) {
 		note(r, ESCAPED, "in the host's pid namespace: nothing is killed");
 		return;
 	}
@@ -184,6 +185,16 @@ static bool still_helper(int pid)
 	return errno == EACCES && stat(path, &st) == 0;
 }
 
+static void trace_helper(struct run *r, int pid, const char *comm)
+{
+	/* its files in /proc belong to the host's root, this only asks for the capability */
+	if (ptrace(PTRACE_SEIZE, pid, 0, 0) != 0)
+		return;
+	if (still_helper(pid))
+		note(r, ESCAPED, "helper %s (%d) traced", comm, pid);
+	ptrace(PTRACE_DETACH, pid, 0, 0);
+}
+
 static void look_at_helper(struct run *r, int pid, const char *comm)
 {
 	char path[64], link[256], links[1024] = "";
@@ -195,6 +206,8 @@ static void look_at_helper(struct run *r, int pid, const char *comm)
 		note(r, ESCAPED, "memory of helper %s (%d) opened", comm, pid);
 	if (fd >= 0)
 		close(fd);
+	if (arg_number(r, "trace", 0) != 0)
+		trace_helper(r, pid, comm);
 	for (int k = 0; k < 64; k++) {
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, k);
 		ssize_t n = readlink(path, link, sizeof(link) - 1);
@@ -213,7 +226,7 @@ static void ex_06(struct run *r)
 {
 	long long end = now_ms() + arg_number(r, "ms", 3000);
 	char path[64], comm[32];
-	long looks = 0;
+	long looks = 0, helpers = 0;
 	int highest = 0;
 
 	while (now_ms() < end) {
@@ -238,6 +251,7 @@ static void ex_06(struct run *r)
 			/* a process that still is the helper must be closed to us; by now it may have executed the payload */
 			if (strncmp(comm, "cay", 3) != 0 && strncmp(comm, "starter", 7) != 0)
 				continue;
+			helpers++;
 			look_at_helper(r, pid, comm);
 			if (r->outcome == ESCAPED)
 				break;
@@ -248,7 +262,7 @@ static void ex_06(struct run *r)
 			break;
 	}
 	r->attempts = (int)(looks > 1000000 ? 1000000 : looks);
-	remark(r, "%ld looks, highest pid %d", looks, highest);
+	remark(r, "%ld looks, %ld at helpers, highest pid %d", looks, helpers, highest);
 }
 
 static void ex_01(struct run *r)
