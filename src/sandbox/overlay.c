@@ -48,14 +48,21 @@ static int configure_layers(int fs, const struct overlay *o)
 	return 0;
 }
 
+static int configure_upper(int fs, const struct overlay *o)
+{
+	int rc = option(fs, "upperdir", o->upper);
+
+	if (rc == 0)
+		rc = option(fs, "workdir", o->work);
+	return rc < 0 ? rc : raw_result(fsconfig(fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0));
+}
+
 static int configure(const struct rootfs *r, int fs, const struct overlay *o)
 {
 	int rc = configure_layers(fs, o);
 
 	if (rc == 0 && o->upper[0] != '\0')
-		rc = option(fs, "upperdir", o->upper);
-	if (rc == 0 && o->work[0] != '\0')
-		rc = option(fs, "workdir", o->work);
+		rc = configure_upper(fs, o);
 	if (rc == 0)
 		rc = option(fs, "index", "off");
 	if (rc == 0)
@@ -90,7 +97,7 @@ static int create_overlay_old(const struct rootfs *r, const struct overlay *o, u
 	for (size_t i = 0; i < o->n; i++)
 		buf_fmt(&text, "%s%s", i == 0 ? "lowerdir=" : ":", o->lower[i]);
 	if (o->upper[0] != '\0')
-		buf_fmt(&text, ",upperdir=%s,workdir=%s", o->upper, o->work);
+		buf_fmt(&text, ",upperdir=%s,workdir=%s,volatile", o->upper, o->work);
 	buf_fmt(&text, ",index=off,metacopy=off,xino=off,%s",
 		r->rootless ? "userxattr" : "redirect_dir=on");
 	if (buf_failed(&text))
@@ -106,6 +113,41 @@ static int create_overlay_old(const struct rootfs *r, const struct overlay *o, u
 	return rc < 0 ? rc : TAKE_FD(mount_fd);
 }
 
+/*
+ * A volatile overlay marks its work directory so that it is not mounted again unknowingly, for a crash of the machine may have lost what programs
+ * had synced. Here that is known: what survives a crash is said in the header.
+ */
+static int remove_volatile_mark(const struct overlay *o)
+{
+	static const struct {
+		const char *path;
+		int flags;
+	} mark[] = { { "work/incompat/volatile/dirty", 0 },
+		{ "work/incompat/volatile", AT_REMOVEDIR }, { "work/incompat", AT_REMOVEDIR } };
+	cleanup_fd int work = -1;
+
+	if (o->work[0] == '\0')
+		return 0;
+	work = open(o->work, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (work < 0)
+		return -errno;
+	for (size_t i = 0; i < ARRAY_SIZE(mark); i++) {
+		if (unlinkat(work, mark[i].path, mark[i].flags) < 0 && errno != ENOENT)
+			return -errno;
+	}
+	return 0;
+}
+
+static int mount_anew(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
+{
+	int rc = remove_volatile_mark(o);
+
+	if (rc < 0)
+		return rc;
+	return feature_has(FEATURE_OVERLAY_APPEND) ? create_overlay(r, o, attrs)
+						   : create_overlay_old(r, o, attrs);
+}
+
 /* Over idmapped layers the mounter's file-system ids must be mapped, else the overlay comes up read-only without a word. */
 int overlay_mount(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
 {
@@ -113,8 +155,7 @@ int overlay_mount(const struct rootfs *r, const struct overlay *o, unsigned int 
 
 	if (rc < 0)
 		return rc;
-	mount = feature_has(FEATURE_OVERLAY_APPEND) ? create_overlay(r, o, attrs)
-						    : create_overlay_old(r, o, attrs);
+	mount = mount_anew(r, o, attrs);
 	back = r->rootless ? 0 : cred_set_fsids(0, 0);
 	if (back < 0 && mount >= 0)
 		(void)close(mount);
