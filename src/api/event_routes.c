@@ -2,6 +2,7 @@
 #include "api/server.h"
 #include "api_handlers.h"
 #include "base/str.h"
+#include "events/line.h"
 
 #define BATCH_BYTES  (256U << 10)
 #define KEEPALIVE_NS (15 * NS_PER_S)
@@ -56,14 +57,31 @@ static uint64_t start_at(struct api_call *call)
 		if (str_to_u64(text, 0, INT64_MAX, &seen) == 0)
 			from = seen + 1;
 	}
-	return from > 0 ? from : 1;
+	return from;
+}
+
+/* Begin where the client said, else with the oldest that is kept. A cursor to what was retired is an error: what is missing there must not look like nothing. */
+static int begin_at(struct follower *f, struct err *err)
+{
+	uint64_t first = journal_first(f->call->srv->journal, f->sandbox);
+
+	f->next = start_at(f->call);
+	if (f->next == 0)
+		f->next = first > 0 ? first : 1;
+	if (f->next >= first)
+		return 0;
+	(void)err_raise(
+		err, ERR_RETIRED, "event %lu is no longer kept: the oldest is %lu", f->next, first);
+	return err_hint(err, -ESTALE, "begin there (cay events --from %lu)", first);
 }
 
 static int stream_events(struct follower *f, bool follow)
 {
 	struct http_conn *conn = f->call->conn;
+	char first[64];
 
-	http_begin(conn, 200, f->sse ? "text/event-stream" : "application/x-ndjson", NULL);
+	(void)snprintf(first, sizeof(first), "Cay-Events-From: %lu\r\n", f->next);
+	http_begin(conn, 200, f->sse ? "text/event-stream" : "application/x-ndjson", first);
 	for (;;) {
 		cleanup_buf struct buf out = BUF_INIT(8U << 20);
 
@@ -87,13 +105,12 @@ static int stream_events(struct follower *f, bool follow)
 	return 0;
 }
 
-int api_event_list(struct api_call *call, attr_unused struct err *err)
+int api_event_list(struct api_call *call, struct err *err)
 {
-	struct follower f = {
-		.call = call, .next = start_at(call), .sse = accepts_sse(call->conn)
-	};
+	struct follower f = { .call = call, .sse = accepts_sse(call->conn) };
+	int rc = begin_at(&f, err);
 
-	return stream_events(&f, api_flag(call, "follow"));
+	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"));
 }
 
 /* A sandbox by any of its names, or the whole id of one that is gone: its events stay. */
@@ -114,58 +131,160 @@ static int events_owner(struct api_call *call, char id[ID_LEN + 1], struct err *
 
 int api_sandbox_events(struct api_call *call, struct err *err)
 {
-	struct follower f = {
-		.call = call, .next = start_at(call), .sse = accepts_sse(call->conn)
-	};
+	struct follower f = { .call = call, .sse = accepts_sse(call->conn) };
 	char id[ID_LEN + 1];
 	int rc = events_owner(call, id, err);
 
 	if (rc < 0)
 		return rc;
 	f.sandbox = id;
-	return stream_events(&f, api_flag(call, "follow"));
+	rc = begin_at(&f, err);
+	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"));
 }
 
 static bool read_head(struct server *srv, const char *id, struct journal_head *head)
 {
-	cleanup_free char *text = catalogue_get(srv->catalogue, CATALOGUE_HEADS, id);
+	cleanup_free char *text =
+		catalogue_get(srv->catalogue, CATALOGUE_HEADS, id[0] != '\0' ? id : "-");
 	json_t *doc = text != NULL ? json_loads(text, 0, NULL) : NULL;
 	const char *hash = json_string_value(json_object_get(doc, "hash"));
-	bool ok = hash != NULL && strlen(hash) == 64;
+	bool ok = hash != NULL && line_hash_parse(hash, head->hash);
 
 	head->seq = (uint64_t)json_integer_value(json_object_get(doc, "seq"));
-	for (size_t i = 0; ok && i < 32; i++) {
-		unsigned int byte;
-
-		ok = sscanf(hash + 2 * i, "%2x", &byte) == 1;
-		head->hash[i] = (unsigned char)byte;
-	}
 	json_decref(doc);
 	return ok;
 }
 
-int api_events_verify(struct api_call *call, struct err *err)
+/* Events that are checked before others have their turn. */
+#define CHECK_STEP 2000
+
+/* Check one chain to its end. Return: 0, or an error. Context: waits. */
+static int check_chain(struct server *srv, const char *id, struct journal_check *c, struct err *err)
 {
 	struct journal_head head;
-	struct journal_check check;
-	char id[ID_LEN + 1], digits[65] = "";
-	int rc = events_owner(call, id, err);
-	json_t *bad;
-	bool known;
+	struct waiters pause;
+	int rc;
 
+	waiters_init(&pause);
+	journal_check_begin(srv->journal, id, read_head(srv, id, &head) ? &head : NULL, c);
+	while ((rc = journal_check_step(srv->journal, c, CHECK_STEP, err)) > 0)
+		(void)waiters_wait(&pause, clock_now_ns() + 1);
+	return rc;
+}
+
+static json_t *bad_object(const struct journal_check *c)
+{
+	return c->reason[0] != '\0'
+		       ? json_pack("{s:o,s:I,s:I,s:s}", "sandbox",
+				 c->sandbox[0] != '\0' ? json_string(c->sandbox) : json_null(), "n",
+				 (json_int_t)c->bad_n, "seq", (json_int_t)c->bad_seq, "reason",
+				 c->reason)
+		       : json_null();
+}
+
+static json_t *anchor_object(const struct journal_check *c)
+{
+	char digits[2 * sizeof(c->anchor.hash) + 1], when[CLOCK_TEXT_SIZE];
+
+	if (!c->anchored)
+		return json_null();
+	line_hash_text(c->anchor.hash, digits);
+	clock_text(c->anchor_time_ns, when);
+	return json_pack(
+		"{s:I,s:s,s:s}", "seq", (json_int_t)c->anchor.seq, "hash", digits, "retired", when);
+}
+
+int api_events_verify(struct api_call *call, struct err *err)
+{
+	char id[ID_LEN + 1], digits[2 * sizeof(((struct journal_head *)NULL)->hash) + 1];
+	struct journal_check c;
+	int rc = events_owner(call, id, err);
+
+	if (rc == 0)
+		rc = check_chain(call->srv, id, &c, err);
 	if (rc < 0)
 		return rc;
-	known = read_head(call->srv, id, &head);
-	rc = journal_verify(call->srv->journal, id, known ? &head : NULL, &check, err);
-	if (rc < 0)
-		return rc;
-	for (size_t i = 0; i < 32; i++)
-		(void)snprintf(digits + 2 * i, 3, "%02x", check.head.hash[i]);
-	bad = check.reason[0] != '\0'
-		      ? json_pack("{s:I,s:I,s:s}", "n", (json_int_t)check.bad_n, "seq",
-				(json_int_t)check.bad_seq, "reason", check.reason)
-		      : json_null();
+	line_hash_text(c.head.hash, digits);
 	return api_reply(call, 200,
-		json_pack("{s:b,s:I,s:s,s:o}", "ok", (int)(check.reason[0] == '\0'), "events",
-			(json_int_t)check.events, "head", digits, "bad", bad));
+		json_pack("{s:b,s:I,s:s,s:o,s:o}", "ok", (int)(c.reason[0] == '\0'), "events",
+			(json_int_t)c.events, "head", digits, "anchor", anchor_object(&c), "bad",
+			bad_object(&c)));
+}
+
+static void note_chain(void *ctx, const char *sandbox)
+{
+	(void)json_object_set_new(ctx, sandbox, json_true());
+}
+
+/* The whole log: the instance's own chain, those of all sandboxes and of removed ones. */
+int api_events_verify_all(struct api_call *call, struct err *err)
+{
+	json_t *chains = json_object(), *bad = json_array(), *unused;
+	json_int_t events = 0, anchored = 0;
+	const char *id;
+	int rc = 0;
+
+	journal_each_chain(call->srv->journal, note_chain, chains);
+	json_object_foreach (chains, id, unused) {
+		struct journal_check c;
+
+		rc = check_chain(call->srv, id, &c, err);
+		if (rc < 0)
+			break;
+		events += (json_int_t)c.events;
+		anchored += c.anchored;
+		if (c.reason[0] != '\0')
+			(void)json_array_append_new(bad, bad_object(&c));
+	}
+	if (rc == 0)
+		rc = api_reply(call, 200,
+			json_pack("{s:b,s:I,s:I,s:I,s:I,s:O}", "ok", json_array_size(bad) == 0,
+				"events", events, "chains", (json_int_t)json_object_size(chains),
+				"anchored", anchored, "first_n",
+				(json_int_t)journal_first(call->srv->journal, NULL), "bad", bad));
+	json_decref(chains);
+	json_decref(bad);
+	return rc;
+}
+
+/* --- how much is kept --- */
+
+static json_t *keep_object(const struct journal *j)
+{
+	const struct journal_keep *keep = journal_keep(j);
+
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "max_bytes", (json_int_t)keep->max_bytes,
+		"max_age_s", (json_int_t)(keep->max_age_ns / NS_PER_S), "removed_age_s",
+		(json_int_t)(keep->removed_age_ns / NS_PER_S), "segment_bytes",
+		(json_int_t)keep->segment_bytes, "first_n", (json_int_t)journal_first(j, NULL),
+		"last_n", (json_int_t)journal_last(j));
+}
+
+int api_retention_get(struct api_call *call, attr_unused struct err *err)
+{
+	return api_reply(call, 200, keep_object(call->srv->journal));
+}
+
+static uint64_t number_or(const json_t *body, const char *member, uint64_t otherwise)
+{
+	const json_t *v = json_object_get(body, member);
+
+	return v != NULL ? (uint64_t)json_integer_value(v) : otherwise;
+}
+
+int api_retention_set(struct api_call *call, struct err *err)
+{
+	struct journal_keep keep = *journal_keep(call->srv->journal);
+	int rc;
+
+	keep.max_bytes = number_or(call->body, "max_bytes", keep.max_bytes);
+	keep.max_age_ns = number_or(call->body, "max_age_s", keep.max_age_ns / NS_PER_S) * NS_PER_S;
+	keep.removed_age_ns =
+		number_or(call->body, "removed_age_s", keep.removed_age_ns / NS_PER_S) * NS_PER_S;
+	keep.segment_bytes = number_or(call->body, "segment_bytes", keep.segment_bytes);
+	rc = journal_keep_set(call->srv->journal, &keep);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "keep the rules of the event log");
+	server_retire_events(call->srv);
+	return api_reply(call, 200, keep_object(call->srv->journal));
 }

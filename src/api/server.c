@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #define HOUSEKEEPING_MS 250
+#define RETIRE_NS       (60 * NS_PER_S)
 
 /* --- slots --- */
 
@@ -120,10 +121,50 @@ static void write_heads(struct server *srv)
 	(void)catalogue_commit(srv->catalogue, false, NULL);
 }
 
+struct retiring {
+	struct server *srv;
+	json_t *ids; /* of all sandboxes */
+};
+
+static bool is_alive(void *ctx, const char *sandbox)
+{
+	return json_object_get(((struct retiring *)ctx)->ids, sandbox) != NULL;
+}
+
+static void forget_head(void *ctx, const char *sandbox)
+{
+	(void)catalogue_delete(
+		((struct retiring *)ctx)->srv->catalogue, CATALOGUE_HEADS, sandbox, NULL);
+}
+
+void server_retire_events(struct server *srv)
+{
+	struct retiring ctx = { srv, json_object() };
+	struct journal_retire r = { .alive = is_alive, .forget = forget_head, .ctx = &ctx };
+	int rc;
+
+	list_for_each (&srv->sandboxes, node, next)
+		(void)json_object_set_new(
+			ctx.ids, list_entry(node, struct sandbox, node)->id, json_true());
+	rc = journal_retire(srv->journal, clock_wall_ns(), &r);
+	json_decref(ctx.ids);
+	if (rc < 0)
+		log_error("events", "retire old events: %s", strerrordesc_np(-rc));
+	if (r.segments > 0)
+		(void)server_event(srv, NULL, EVENT_EVENTS_RETIRED, NULL,
+			json_pack("{s:I,s:I,s:I,s:s}", "first_n", (json_int_t)r.first_n, "last_n",
+				(json_int_t)r.last_n, "bytes", (json_int_t)r.bytes, "reason",
+				r.reason));
+}
+
 static void on_housekeeping(uv_timer_t *timer)
 {
 	struct server *srv = timer->data;
 
+	if (clock_now_ns() >= srv->retire_due_ns) {
+		srv->retire_due_ns = clock_now_ns() + RETIRE_NS;
+		server_retire_events(srv);
+	}
 	process_source_drain(srv->processes);
 	snapshots_settle(srv);
 	if (journal_dirty(srv->journal))
@@ -347,6 +388,11 @@ static int open_all(struct server *srv, struct err *err)
 
 	if (rc == 0)
 		rc = journal_open(events, &srv->journal, err);
+	if (rc == 0) {
+		rc = journal_keep_load(srv->journal);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "read the rules of the event log");
+	}
 	if (rc == 0)
 		rc = sandboxes_load(srv, err);
 	if (rc == 0)

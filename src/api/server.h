@@ -138,9 +138,10 @@ struct server {
 	json_t *keys_busy;
 	struct waiters keys_changed;
 	struct waiters events_changed;
-	uint64_t events_seen; /* last n that followers were told of */
-	char *mask;           /* layer that hides parts of the host image, or NULL */
-	json_t *storage;      /* what the storage job said, or NULL */
+	uint64_t retire_due_ns; /* when old events are looked for next */
+	uint64_t events_seen;   /* last n that followers were told of */
+	char *mask;             /* layer that hides parts of the host image, or NULL */
+	json_t *storage;        /* what the storage job said, or NULL */
 	struct err storage_error;
 	json_t *trash; /* ids of removed sandboxes whose files are still there */
 	bool trash_busy, settling;
@@ -173,6 +174,9 @@ void server_flush(struct server *srv);
 /** server_event() - add an event. @sb: may be NULL. @data is stolen. Return: its n. */
 uint64_t server_event(struct server *srv, struct sandbox *sb, enum event_type type,
 	const char *exec, json_t *data);
+
+/** server_retire_events() - let the oldest events go, as far as the rules say. */
+void server_retire_events(struct server *srv);
 
 /** server_watch_processes() - be woken by process events only while a sandbox runs; they are read now and then in any case. */
 void server_watch_processes(struct server *srv);

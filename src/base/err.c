@@ -39,6 +39,8 @@ static int errno_for(enum err_code code)
 	case ERR_TOO_LARGE:
 	case ERR_LIMIT:
 		return E2BIG;
+	case ERR_RETIRED:
+		return ESTALE;
 	case ERR_TIMEOUT:
 		return ETIMEDOUT;
 	case ERR_UNSUPPORTED:

@@ -1,56 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events/journal.c - see the header for format and promise.
+ * events/journal.c - see the header for format and promise; events/active.h and events/segment_index.h for what is known of each segment.
  *
- * In memory: for every event where its line lies (segment, offset), and per chain the list of its n. Eight bytes an event each.
+ * Files: NNNNNN.jsonl, numbered without gaps from the oldest that is still there; the last one is written. Each of the others has an NNNNNN.index beside it. In memory is what concerns
+ * the last segment, and a few words for each of the others: it does not grow with the log.
  *
  * Failure story: a write that fails half way (full disk) leaves the rest in @pending and is tried again by the next flush at the very offset where it
- * stopped; nothing is acknowledged meanwhile. After kill -9 the last line may be incomplete: it was never acknowledged and is cut off at the next start.
+ * stopped; nothing is acknowledged meanwhile. After kill -9 the last line may be incomplete: it was never acknowledged and is cut off at the next start. A
+ * segment is sealed by writing its index and then making the next segment; an index beside the last segment is of a seal that was cut short and is ignored, one that is missing or
+ * damaged is made again.
  */
-#include "events/journal.h"
-#include "base/ablate.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "events/journal_parts.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <openssl/sha.h>
 #include <sys/stat.h>
 
-#define SEGMENT_BYTES (32U << 20)
 #define LINE_MAX_SIZE (1U << 20)
 #define PENDING_MAX   (256U << 20)
-#define TAIL_MAX      400 /* longer than a line without cause and data */
-
-struct place {
-	uint32_t segment, offset;
-};
-
-struct chain {
-	struct chain *next;       /* of the same hash bucket */
-	char sandbox[ID_LEN + 1]; /* "" = the instance */
-	struct journal_head head;
-	bool dirty;
-	struct chain *next_dirty;
-	uint64_t *numbers; /* n of seq 1, 2, … */
-	size_t cap;
-};
-
-struct journal {
-	int dir;
-	int fd;               /* segment that is written */
-	uint32_t segment;     /* its number */
-	uint32_t written;     /* bytes of it on disk */
-	struct buf pending;   /* not written yet */
-	struct place *places; /* of n = 1, 2, … */
-	size_t n, cap;
-	struct chain *buckets[4096];
-	struct chain *dirty;
-	int read_fd; /* last segment read, */
-	uint32_t read_segment;
-};
 
 static const struct {
 	const char *name;
@@ -75,190 +46,115 @@ enum event_type event_type_parse(const char *name)
 	return EVENT_KEEPER;
 }
 
-/* --- chains and index --- */
+/* --- chains, wherever they lie --- */
 
-static struct chain **bucket_of(struct journal *j, const char *sandbox)
+static const struct index_chain *sealed_chain(
+	const struct journal *j, const char *sandbox, const struct sealed **ret)
 {
-	uint32_t h = 2166136261U;
+	for (size_t i = j->n_sealed; i-- > 0;) {
+		const struct index_chain *c = segment_index_find(&j->sealed[i].index, sandbox);
 
-	for (const char *p = sandbox; *p != '\0'; p++)
-		h = (h ^ (unsigned char)*p) * 16777619U;
-	return &j->buckets[h % ARRAY_SIZE(j->buckets)];
-}
-
-static struct chain *chain_find(const struct journal *j, const char *sandbox)
-{
-	for (struct chain *c = *bucket_of((struct journal *)(uintptr_t)j, sandbox); c != NULL;
-		c = c->next) {
-		if (str_eq(c->sandbox, sandbox))
-			return c;
+		if (c == NULL)
+			continue;
+		*ret = &j->sealed[i];
+		return c;
 	}
 	return NULL;
 }
 
-static struct chain *chain_get(struct journal *j, const char *sandbox)
+/* The last event that is not in the segment that is written. */
+static bool last_before_active(
+	const struct journal *j, const char *sandbox, struct journal_head *ret)
 {
-	struct chain **bucket = bucket_of(j, sandbox);
-	struct chain *c = chain_find(j, sandbox);
+	const struct sealed *s;
+	const struct index_chain *c = sealed_chain(j, sandbox, &s);
 
-	if (c != NULL)
-		return c;
-	c = xnew(struct chain);
-	(void)!str_copy(c->sandbox, sizeof(c->sandbox), sandbox);
-	c->next = *bucket;
-	*bucket = c;
-	return c;
-}
-
-static void grow(void **p, size_t *cap, size_t size, size_t least)
-{
-	size_t want = *cap * 2 > least ? *cap * 2 : least;
-	void *q = reallocarray(*p, want, size);
-
-	if (q == NULL)
-		abort();
-	*p = q;
-	*cap = want;
-}
-
-static void index_add(struct journal *j, struct chain *c, uint32_t segment, uint32_t offset)
-{
-	if (j->n == j->cap)
-		grow((void **)&j->places, &j->cap, sizeof(*j->places), 1024);
-	j->places[j->n++] = (struct place){ segment, offset };
-	if (c->head.seq == c->cap)
-		grow((void **)&c->numbers, &c->cap, sizeof(*c->numbers), 16);
-	c->numbers[c->head.seq++] = j->n;
-}
-
-/* --- hashing --- */
-
-static void hex(const unsigned char *p, size_t n, char *out)
-{
-	static const char digits[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < n; i++) {
-		out[2 * i] = digits[p[i] >> 4];
-		out[2 * i + 1] = digits[p[i] & 15];
-	}
-	out[2 * n] = '\0';
-}
-
-static void hash_line(
-	const unsigned char before[32], const char *line, size_t n, unsigned char out[32])
-{
-	SHA256_CTX ctx;
-
-	/* EVP allocates for each digest; this runs for every event */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-	(void)SHA256_Init(&ctx);
-	(void)SHA256_Update(&ctx, before, 32);
-	(void)SHA256_Update(&ctx, line, n);
-	(void)SHA256_Final(out, &ctx);
-#pragma GCC diagnostic pop
-}
-
-/* A line ends with ,"hash":"<64 digits>"} */
-#define HASH_TAIL (sizeof(",\"hash\":\"\"}") - 1 + 64)
-
-static bool hash_of_line(const char *line, size_t n, unsigned char out[32])
-{
-	const char *p = line + n - HASH_TAIL;
-
-	if (n <= HASH_TAIL || memcmp(p, ",\"hash\":\"", 9) != 0 ||
-		memcmp(line + n - 2, "\"}", 2) != 0)
-		return false;
-	for (size_t i = 0; i < 64; i++) {
-		char c = p[9 + i];
-		int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-
-		if (d < 0)
-			return false;
-		out[i / 2] = (unsigned char)(i % 2 == 0 ? d << 4 : out[i / 2] | d);
-	}
+	if (c == NULL)
+		return anchors_find(&j->anchors, sandbox, ret, NULL);
+	ret->seq = c->first_seq + c->count - 1;
+	memcpy(ret->hash, c->after, sizeof(ret->hash));
 	return true;
 }
 
-/* The hash that a line must have: over its bytes without the hash member. */
-static void expected_hash(
-	const unsigned char before[32], char *line, size_t n, unsigned char out[32])
+bool journal_chain_last(const struct journal *j, const char *sandbox, struct journal_head *ret)
 {
-	size_t body = n - HASH_TAIL;
-	char kept = line[body];
+	const struct chain *c = active_find(&j->active, sandbox);
 
-	line[body] = '}';
-	hash_line(before, line, body + 1, out);
-	line[body] = kept;
+	if (c == NULL)
+		return last_before_active(j, sandbox, ret);
+	*ret = c->head;
+	return c->head.seq > 0;
+}
+
+uint64_t journal_chain_first(const struct journal *j, const char *sandbox)
+{
+	struct journal_head head;
+
+	if (anchors_find(&j->anchors, sandbox, &head, NULL))
+		return head.seq + 1;
+	return journal_chain_last(j, sandbox, &head) ? 1 : 0;
+}
+
+static struct chain *chain_get(struct journal *j, const char *sandbox)
+{
+	struct chain *c = active_find(&j->active, sandbox);
+	struct journal_head head = { 0 };
+
+	if (c != NULL)
+		return c;
+	(void)last_before_active(j, sandbox, &head);
+	return active_put(&j->active, sandbox, &head);
 }
 
 /* --- segments --- */
 
-static void segment_name(uint32_t number, char name[32])
+void segment_name(uint32_t number, const char *suffix, char name[32])
 {
-	(void)snprintf(name, 32, "%06u.jsonl", number);
+	(void)snprintf(name, 32, "%06u.%s", number, suffix);
 }
 
-static int segment_open(struct journal *j, uint32_t number, int flags)
+static int segment_open(const struct journal *j, uint32_t number, int flags)
 {
 	char name[32];
 	int fd;
 
-	segment_name(number, name);
+	segment_name(number, "jsonl", name);
 	fd = openat(j->dir, name, flags | O_CLOEXEC | O_NOFOLLOW, 0640);
 	return fd < 0 ? -errno : fd;
 }
 
-/*
- * n, sandbox and seq of a line, without parsing all of it: it is our own canonical text, and behind "epoch" come only ids, numbers, time and type, so the
- * last "epoch" of the line is the event's own whatever its data hold.
- */
-static bool line_numbers(
-	const char *line, size_t n, uint64_t *number, char sandbox[ID_LEN + 1], uint64_t *seq)
+/* "2026-11-21T08:00:00.123456Z" behind "time": our own text; 0 when there is none. */
+static uint64_t line_time_ns(const char *line)
 {
-	char tail[TAIL_MAX + 1], *epoch = NULL, *at;
+	const char *at = NULL;
+	struct tm tm = { 0 };
 
-	(void)snprintf(tail, sizeof(tail), "%.*s", (int)(n < TAIL_MAX ? n : TAIL_MAX),
-		n < TAIL_MAX ? line : line + n - TAIL_MAX);
-	for (char *p = tail; (p = strstr(p, ",\"epoch\":")) != NULL; p++)
-		epoch = p;
-	at = epoch != NULL ? strstr(epoch, ",\"n\":") : NULL;
-	if (at == NULL)
-		return false;
-	*number = strtoull(at + 5, &at, 10);
-	sandbox[0] = '\0';
-	if (str_starts(at, ",\"sandbox\":\"") && strlen(at) > 12 + ID_LEN) {
-		memcpy(sandbox, at + 12, ID_LEN);
-		sandbox[ID_LEN] = '\0';
-		if (!id_valid(sandbox))
-			return false;
-	}
-	at = strstr(at, ",\"seq\":");
-	if (at == NULL)
-		return false;
-	*seq = strtoull(at + 7, NULL, 10);
-	return true;
+	for (const char *p = line; (p = strstr(p, "\"time\":\"")) != NULL; p++)
+		at = p;
+	if (at == NULL || strptime(at + 8, "%Y-%m-%dT%H:%M:%S", &tm) == NULL)
+		return 0;
+	return (uint64_t)timegm(&tm) * NS_PER_S;
 }
 
-/* A damaged line stays in the index in its place: verify names it. */
-static void index_line(
-	struct journal *j, const char *line, size_t n, uint32_t segment, uint32_t offset)
+/* A damaged line stays in its place, in the instance's chain: the check names it. */
+static void index_line(struct journal *j, const char *line, size_t n, uint32_t offset)
 {
-	char sandbox[ID_LEN + 1];
-	uint64_t number, seq;
-	struct chain *c;
+	unsigned char hash[LINE_HASH_SIZE];
+	struct line_numbers at;
 
-	if (!line_numbers(line, n, &number, sandbox, &seq))
-		sandbox[0] = '\0';
-	c = chain_get(j, sandbox);
-	index_add(j, c, segment, offset);
-	if (!hash_of_line(line, n, c->head.hash))
-		memset(c->head.hash, 0xFF, sizeof(c->head.hash));
+	if (!line_numbers(line, n, &at))
+		at = (struct line_numbers){ .n = journal_last(j) + 1 };
+	if (j->n_sealed == 0 && j->active.events == 0)
+		j->active.first_n = at.n; /* what was before it was retired */
+	if (!line_stated_hash(line, n, hash))
+		memset(hash, 0xFF, sizeof(hash));
+	active_add(&j->active, chain_get(j, at.sandbox), offset, line_time_ns(line), hash);
 }
 
-static int read_segment(struct journal *j, uint32_t number, bool last, struct err *err)
+/* Read a whole segment into @j->active. @cut: a last line without its end is cut off. Return: bytes of it, or an error. */
+static int64_t read_segment(struct journal *j, uint32_t number, bool cut, struct err *err)
 {
-	cleanup_fd int fd = segment_open(j, number, last ? O_RDWR : O_RDONLY);
+	cleanup_fd int fd = segment_open(j, number, cut ? O_RDWR : O_RDONLY);
 	cleanup_fclose FILE *f = NULL;
 	cleanup_free char *line = NULL;
 	uint32_t offset = 0;
@@ -272,51 +168,132 @@ static int read_segment(struct journal *j, uint32_t number, bool last, struct er
 		return err_raise_sys(err, -errno, "read journal segment %u", number);
 	while ((n = getline(&line, &cap, f)) > 0) {
 		if (line[n - 1] != '\n') {
-			if (last && ftruncate(fd, offset) < 0)
+			if (cut && ftruncate(fd, offset) < 0)
 				return err_raise_sys(err, -errno, "cut journal segment %u", number);
 			break;
 		}
-		index_line(j, line, (size_t)n - 1, number, offset);
+		index_line(j, line, (size_t)n - 1, offset);
 		offset += (uint32_t)n;
 	}
-	if (last) {
-		j->segment = number;
-		j->written = offset;
-	}
+	return offset;
+}
+
+static int sealed_push(struct journal *j, uint32_t number, uint64_t bytes)
+{
+	struct sealed s = { .number = number };
+	char name[32];
+	int rc;
+
+	segment_name(number, "index", name);
+	rc = segment_index_open(&s.index, j->dir, name, bytes);
+	if (rc < 0)
+		return rc;
+	j->sealed = reallocarray(j->sealed, j->n_sealed + 1, sizeof(s));
+	if (j->sealed == NULL)
+		abort();
+	j->sealed[j->n_sealed++] = s;
+	j->sealed_bytes += bytes;
+	j->active.first_n = s.index.head->first_n + s.index.head->events;
 	return 0;
 }
 
-/* Number of the last segment, 0 when there is none; they count from 1 without gaps. */
-static uint32_t last_segment(struct journal *j)
+/* Its index, made again if need be. */
+static int open_sealed(struct journal *j, uint32_t number, struct err *err)
 {
-	uint32_t number = 0;
+	cleanup_fd int fd = segment_open(j, number, O_RDONLY);
+	uint64_t first_n = j->active.first_n;
 	char name[32];
+	struct stat st;
+	int64_t bytes;
+	int rc;
 
-	for (;;) {
-		segment_name(number + 1, name);
-		if (faccessat(j->dir, name, F_OK, 0) < 0)
-			return number;
-		number++;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_raise_sys(err, fd < 0 ? fd : -errno, "open journal segment %u", number);
+	rc = sealed_push(j, number, (uint64_t)st.st_size);
+	if (rc == 0)
+		return 0;
+	log_warn("events", "segment %u has no usable index: reading it", number);
+	bytes = read_segment(j, number, false, err);
+	if (bytes < 0)
+		return (int)bytes;
+	segment_name(number, "index", name);
+	rc = active_write_index(&j->active, j->dir, name, (uint64_t)st.st_size);
+	active_next(&j->active, first_n);
+	if (rc == 0)
+		rc = sealed_push(j, number, (uint64_t)st.st_size);
+	return rc < 0 ? err_raise_sys(err, rc, "index journal segment %u", number) : 0;
+}
+
+/* Numbers of the first and the last segment; 0 and 0 when there is none. */
+static int list_segments(const struct journal *j, uint32_t *first, uint32_t *last)
+{
+	DIR *dir = fdopendir(openat(j->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	const struct dirent *entry;
+
+	*first = *last = 0;
+	if (dir == NULL)
+		return -errno;
+	while ((entry = readdir(dir)) != NULL) {
+		char *end;
+		unsigned long n = strtoul(entry->d_name, &end, 10);
+
+		if (end == entry->d_name || !str_eq(end, ".jsonl") || n == 0 || n > UINT32_MAX)
+			continue;
+		if (*first == 0 || n < *first)
+			*first = (uint32_t)n;
+		if (n > *last)
+			*last = (uint32_t)n;
 	}
+	(void)closedir(dir);
+	return 0;
+}
+
+static int open_segments(struct journal *j, struct err *err)
+{
+	uint32_t first, last;
+	char name[32];
+	int64_t bytes;
+	int rc = list_segments(j, &first, &last);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "list the journal");
+	j->active.first_n = j->anchors.retired_n + 1;
+	segment_name(first > 0 ? first - 1 : 0, "index", name);
+	(void)unlinkat(j->dir, name, 0); /* retiring its segment was cut short */
+	for (uint32_t i = first; i < last && rc == 0; i++)
+		rc = open_sealed(j, i, err);
+	if (rc < 0)
+		return rc;
+	active_next(&j->active, j->active.first_n);
+	j->segment = last != 0 ? last : 1;
+	if (last == 0)
+		return 0;
+	bytes = read_segment(j, last, true, err);
+	if (bytes < 0)
+		return (int)bytes;
+	j->written = (uint32_t)bytes;
+	return 0;
 }
 
 int journal_open(const char *path, struct journal **ret, struct err *err)
 {
 	struct journal *j = xnew(struct journal);
-	uint32_t last;
 	int rc = 0;
 
 	j->fd = j->read_fd = -1;
 	j->pending = (struct buf)BUF_INIT(PENDING_MAX);
+	j->keep = (struct journal_keep)JOURNAL_KEEP_DEFAULT;
 	j->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (j->dir < 0)
 		rc = err_raise_sys(err, -errno, "open journal '%s'", path);
-	last = rc == 0 ? last_segment(j) : 0;
-	for (uint32_t i = 1; i <= last && rc == 0; i++)
-		rc = read_segment(j, i, i == last, err);
 	if (rc == 0) {
-		if (last == 0)
-			j->segment = 1;
+		rc = anchors_load(&j->anchors, j->dir);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "read the anchors of journal '%s'", path);
+	}
+	if (rc == 0)
+		rc = open_segments(j, err);
+	if (rc == 0) {
 		j->fd = segment_open(j, j->segment, O_WRONLY | O_CREAT);
 		if (j->fd < 0)
 			rc = err_raise_sys(err, j->fd, "open journal segment");
@@ -334,20 +311,15 @@ void journal_close(struct journal *j)
 	if (j == NULL)
 		return;
 	(void)journal_flush(j);
-	for (size_t i = 0; i < ARRAY_SIZE(j->buckets); i++) {
-		while (j->buckets[i] != NULL) {
-			struct chain *c = j->buckets[i];
-
-			j->buckets[i] = c->next;
-			free(c->numbers);
-			free(c);
-		}
-	}
+	active_clear(&j->active);
+	for (size_t i = 0; i < j->n_sealed; i++)
+		segment_index_close(&j->sealed[i].index);
+	free(j->sealed);
+	anchors_free(&j->anchors);
 	fd_close(&j->fd);
 	fd_close(&j->read_fd);
 	fd_close(&j->dir);
 	buf_free(&j->pending);
-	free(j->places);
 	free(j);
 }
 
@@ -379,20 +351,34 @@ int journal_flush(struct journal *j)
 	return 0;
 }
 
-static void roll(struct journal *j)
+int journal_seal(struct journal *j)
 {
-	int fd;
+	cleanup_fd int next = -1;
+	char name[32];
+	int rc = journal_flush(j);
 
-	if (journal_flush(j) < 0)
-		return; /* the segment grows beyond its size until there is room */
-	fd = segment_open(j, j->segment + 1, O_WRONLY | O_CREAT | O_EXCL);
-	if (fd < 0)
-		return;
-	(void)fdatasync(j->fd);
+	segment_name(j->segment, "index", name);
+	if (rc == 0 && fdatasync(j->fd) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = active_write_index(&j->active, j->dir, name, j->written);
+	if (rc == 0)
+		rc = fault("events.seal.indexed");
+	if (rc == 0)
+		rc = next = segment_open(j, j->segment + 1, O_WRONLY | O_CREAT | O_EXCL);
+	if (rc >= 0)
+		rc = sealed_push(j, j->segment, j->written);
+	if (rc < 0) {
+		segment_name(j->segment + 1, "jsonl", name);
+		(void)unlinkat(j->dir, name, 0);
+		return rc;
+	}
 	fd_close(&j->fd);
-	j->fd = fd;
+	j->fd = TAKE_FD(next);
 	j->segment++;
 	j->written = 0;
+	active_next(&j->active, j->active.first_n);
+	return 0;
 }
 
 /* jansson writes \\u001F, most others \\u001f: the canonical form is theirs. */
@@ -431,69 +417,116 @@ static void add_text(struct buf *out, const char *name, const char *text)
 uint64_t journal_add(struct journal *j, struct event *e)
 {
 	cleanup_buf struct buf line = BUF_INIT(LINE_MAX_SIZE + 4096);
-	struct chain *c = chain_get(j, e->sandbox != NULL ? e->sandbox : "");
-	char when[CLOCK_TEXT_SIZE], digits[65];
-	unsigned char hash[32];
+	const char *sandbox = e->sandbox != NULL ? e->sandbox : "";
+	uint64_t n = journal_last(j) + 1, time_ns = e->time_ns != 0 ? e->time_ns : clock_wall_ns();
+	char when[CLOCK_TEXT_SIZE], digits[2 * LINE_HASH_SIZE + 1];
+	unsigned char hash[LINE_HASH_SIZE];
+	struct chain *c;
 
-	if (j->written + j->pending.n > SEGMENT_BYTES)
-		roll(j);
-	clock_text(e->time_ns != 0 ? e->time_ns : clock_wall_ns(), when);
+	/* without room for the next segment this one grows beyond its size */
+	if (j->written + j->pending.n > j->keep.segment_bytes)
+		(void)!journal_seal(j);
+	c = chain_get(j, sandbox);
+	clock_text(time_ns, when);
 	buf_char(&line, '{');
 	add_value(&line, "cause", e->cause);
 	add_value(&line, "data", e->data != NULL ? e->data : json_object());
 	buf_fmt(&line, "\"epoch\":%lu,", e->epoch);
 	add_text(&line, "exec", e->exec);
 	add_text(&line, "member", e->sandbox);
-	buf_fmt(&line, "\"n\":%zu,", j->n + 1);
+	buf_fmt(&line, "\"n\":%lu,", n);
 	add_text(&line, "sandbox", e->sandbox);
 	buf_fmt(&line, "\"seq\":%lu,", c->head.seq + 1);
 	add_text(&line, "time", when);
 	buf_fmt(&line, "\"type\":\"%s\"}", event_type_name(e->type));
-	hash_line(c->head.hash, line.p, line.n, hash);
-	hex(hash, sizeof(hash), digits);
+	line_hash(c->head.hash, line.p, line.n, hash);
+	line_hash_text(hash, digits);
 	line.n--;
 	buf_fmt(&line, ",\"hash\":\"%s\"}\n", digits);
-	index_add(j, c, j->segment, (uint32_t)(j->written + j->pending.n));
-	memcpy(c->head.hash, hash, sizeof(hash));
-	if (!c->dirty) {
-		c->dirty = true;
-		c->next_dirty = j->dirty;
-		j->dirty = c;
-	}
+	active_add(&j->active, c, (uint32_t)(j->written + j->pending.n), time_ns, hash);
+	active_mark_dirty(&j->active, c);
 	buf_add(&j->pending, line.p, line.n);
-	return j->n;
+	return n;
 }
 
 uint64_t journal_last(const struct journal *j)
 {
-	return j->n;
+	return j->active.first_n + j->active.events - 1;
+}
+
+uint64_t journal_first(const struct journal *j, const char *sandbox)
+{
+	if (sandbox != NULL)
+		return journal_chain_first(j, sandbox);
+	return j->n_sealed > 0 ? j->sealed[0].index.head->first_n : j->active.first_n;
 }
 
 uint64_t journal_last_seq(const struct journal *j, const char *sandbox)
 {
-	const struct chain *c = chain_find(j, sandbox);
+	struct journal_head head;
 
-	return c != NULL ? c->head.seq : 0;
+	return journal_chain_last(j, sandbox, &head) ? head.seq : 0;
 }
 
 bool journal_dirty(const struct journal *j)
 {
-	return j->dirty != NULL;
+	return j->active.dirty != NULL;
 }
 
 void journal_dirty_heads(struct journal *j,
 	void (*fn)(void *ctx, const char *sandbox, const struct journal_head *head), void *ctx)
 {
-	while (j->dirty != NULL) {
-		struct chain *c = j->dirty;
+	while (j->active.dirty != NULL) {
+		struct chain *c = j->active.dirty;
 
-		j->dirty = c->next_dirty;
+		j->active.dirty = c->next_dirty;
 		c->dirty = false;
 		fn(ctx, c->sandbox, &c->head);
 	}
 }
 
 /* --- reading --- */
+
+/* Where a line lies. */
+struct place {
+	uint32_t segment;
+	uint64_t offset, size;
+};
+
+static const struct sealed *sealed_of(const struct journal *j, uint64_t n)
+{
+	size_t low = 0, high = j->n_sealed;
+
+	while (low < high) { /* the first that ends behind @n */
+		size_t middle = low + (high - low) / 2;
+		const struct index_head *h = j->sealed[middle].index.head;
+
+		if (h->first_n + h->events <= n)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return &j->sealed[low];
+}
+
+static struct place place_of(const struct journal *j, uint64_t n)
+{
+	const struct active *a = &j->active;
+	struct place p = { .segment = j->segment };
+
+	if (n < a->first_n) {
+		const struct sealed *s = sealed_of(j, n);
+		uint32_t i = (uint32_t)(n - s->index.head->first_n);
+
+		return (struct place){ s->number, s->index.starts[i],
+			segment_index_size(&s->index, i) };
+	}
+	p.offset = a->starts[n - a->first_n];
+	p.size = (n - a->first_n + 1 < a->events ? a->starts[n - a->first_n + 1]
+						 : j->written + j->pending.n) -
+		 p.offset;
+	return p;
+}
 
 /* The segment that is read most of the time stays open. */
 static int reading_fd(struct journal *j, uint32_t segment)
@@ -506,45 +539,24 @@ static int reading_fd(struct journal *j, uint32_t segment)
 	return j->read_fd;
 }
 
-/* Size of the line of event @n, from where the next one begins or its segment ends. */
-static int line_size(struct journal *j, int fd, uint64_t n, size_t *size)
-{
-	struct place at = j->places[n - 1];
-	struct stat st;
-
-	if (n < j->n && j->places[n].segment == at.segment) {
-		*size = j->places[n].offset - at.offset;
-		return 0;
-	}
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (st.st_size <= (off_t)at.offset)
-		return -ENODATA;
-	*size = (size_t)st.st_size - at.offset;
-	return 0;
-}
-
 static int read_line(struct journal *j, uint64_t n, struct buf *out)
 {
-	struct place at = j->places[n - 1];
-	size_t size, done = 0;
-	int fd, rc;
+	int fd, rc = journal_flush(j);
+	struct place at = place_of(j, n);
+	size_t done = 0;
 	char *to;
 
-	rc = journal_flush(j);
 	if (rc < 0)
 		return rc;
 	fd = reading_fd(j, at.segment);
 	if (fd < 0)
 		return fd;
-	rc = line_size(j, fd, n, &size);
-	if (rc < 0)
-		return rc;
-	to = buf_room(out, size);
+	to = buf_room(out, (size_t)at.size);
 	if (to == NULL)
 		return -EMSGSIZE;
-	while (done < size) {
-		ssize_t got = pread(fd, to + done, size - done, (off_t)(at.offset + done));
+	while (done < at.size) {
+		ssize_t got =
+			pread(fd, to + done, (size_t)at.size - done, (off_t)(at.offset + done));
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -552,84 +564,64 @@ static int read_line(struct journal *j, uint64_t n, struct buf *out)
 			return got < 0 ? -errno : -ENODATA;
 		done += (size_t)got;
 	}
-	out->n += size;
+	out->n += at.size;
 	out->p[out->n] = '\0';
 	return 0;
 }
 
+/* n of an event of a chain that is there. */
+static uint64_t chain_n(const struct journal *j, const char *sandbox, uint64_t seq)
+{
+	const struct chain *c = active_find(&j->active, sandbox);
+
+	if (c != NULL && seq >= c->first_seq)
+		return j->active.first_n + c->numbers[seq - c->first_seq];
+	for (size_t i = j->n_sealed; i-- > 0;) {
+		const struct segment_index *x = &j->sealed[i].index;
+		const struct index_chain *part = segment_index_find(x, sandbox);
+
+		if (part != NULL && seq >= part->first_seq && seq - part->first_seq < part->count)
+			return x->head->first_n + x->numbers[part->first + seq - part->first_seq];
+	}
+	return 0;
+}
+
+int journal_locate(const struct journal *j, const char *sandbox, uint64_t at, uint64_t *ret_n)
+{
+	uint64_t first = journal_first(j, sandbox),
+		 last = sandbox != NULL ? journal_last_seq(j, sandbox) : journal_last(j);
+
+	if (at == 0 || at > last)
+		return -ENOENT;
+	if (at < first)
+		return -ESTALE;
+	*ret_n = sandbox != NULL ? chain_n(j, sandbox, at) : at;
+	return *ret_n != 0 ? 0 : -ENOENT;
+}
+
 int journal_read(struct journal *j, const char *sandbox, uint64_t at, struct buf *out)
 {
-	uint64_t n = at;
+	uint64_t n;
+	int rc = journal_locate(j, sandbox, at, &n);
 
-	if (sandbox != NULL) {
-		const struct chain *c = chain_find(j, sandbox);
+	return rc < 0 ? rc : read_line(j, n, out);
+}
 
-		if (c == NULL || at == 0 || at > c->head.seq)
-			return -ENOENT;
-		n = c->numbers[at - 1];
+void journal_each_chain(
+	const struct journal *j, void (*fn)(void *ctx, const char *sandbox), void *ctx)
+{
+	for (size_t i = 0; i < j->n_sealed; i++) {
+		const struct segment_index *x = &j->sealed[i].index;
+
+		for (uint32_t k = 0; k < x->head->chains; k++) {
+			char id[ID_LEN + 1] = "";
+
+			memcpy(id, x->chains[k].sandbox, ID_LEN);
+			fn(ctx, id);
+		}
 	}
-	if (n == 0 || n > j->n)
-		return -ENOENT;
-	return read_line(j, n, out);
-}
-
-static int bad(struct journal_check *ret, uint64_t n, uint64_t seq, const char *reason)
-{
-	if (ablated("hash_chain"))
-		return 0;
-	ret->bad_n = n;
-	ret->bad_seq = seq;
-	(void)!str_copy(ret->reason, sizeof(ret->reason), reason);
-	return 0;
-}
-
-/* Check one record against the chain so far; extends @ret->head when it fits. */
-static int check_record(struct journal_check *ret, char *line, size_t size, const char *sandbox,
-	uint64_t n, uint64_t seq)
-{
-	unsigned char stated[32], computed[32];
-	char owner[ID_LEN + 1];
-	uint64_t line_n, line_seq;
-
-	if (size == 0 || line[size - 1] != '\n' ||
-		!line_numbers(line, size - 1, &line_n, owner, &line_seq) ||
-		!hash_of_line(line, size - 1, stated))
-		return bad(ret, n, seq, "the record is not in the journal's form");
-	if (line_n != n || line_seq != seq || !str_eq(owner, sandbox))
-		return bad(ret, n, seq, "a record is missing, moved or of another sandbox");
-	expected_hash(ret->head.hash, line, size - 1, computed);
-	if (memcmp(stated, computed, sizeof(stated)) != 0)
-		return bad(ret, n, seq, "the record's hash does not follow from the one before");
-	memcpy(ret->head.hash, computed, sizeof(computed));
-	ret->head.seq = seq;
-	ret->events++;
-	return 0;
-}
-
-int journal_verify(struct journal *j, const char *sandbox, const struct journal_head *expected,
-	struct journal_check *ret, struct err *err)
-{
-	cleanup_buf struct buf line = BUF_INIT(LINE_MAX_SIZE * 4);
-	const struct chain *c = chain_find(j, sandbox);
-	uint64_t last = c != NULL ? c->head.seq : 0;
-
-	*ret = (struct journal_check){ 0 };
-	for (uint64_t seq = 1; seq <= last && ret->reason[0] == '\0'; seq++) {
-		uint64_t n = c->numbers[seq - 1];
-		int rc;
-
-		buf_reset(&line);
-		rc = read_line(j, n, &line);
-		if (rc < 0 && rc != -ENODATA && rc != -EMSGSIZE)
-			return err_raise_sys(err, rc, "read event %lu", n);
-		(void)check_record(ret, line.p, line.n, sandbox, n, seq);
-		if (expected != NULL && expected->seq == seq && ret->reason[0] == '\0' &&
-			memcmp(expected->hash, ret->head.hash, sizeof(expected->hash)) != 0)
-			(void)bad(ret, n, seq,
-				"the record's hash is not the one that the catalogue holds");
+	for (size_t i = 0; i < ACTIVE_BUCKETS; i++) {
+		for (const struct chain *c = j->active.buckets[i]; c != NULL; c = c->next)
+			fn(ctx, c->sandbox);
 	}
-	if (expected != NULL && expected->seq > last && ret->reason[0] == '\0')
-		(void)bad(ret, 0, last + 1,
-			"the journal ends before the head that the catalogue holds");
-	return 0;
 }

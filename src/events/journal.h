@@ -8,7 +8,8 @@
  * per sandbox, never ahead of the journal, so that a journal that was cut
  * short is found.
  *
- * One writer. An event that was appended survives kill -9 of the writer once journal_flush() has returned.
+ * One writer. An event that was appended survives kill -9 of the writer once journal_flush() has returned. Old events may be retired (struct journal_keep); a chain whose beginning
+ * was retired then begins behind its anchor: number and hash of the last event that is gone.
  */
 #ifndef CAY_EVENTS_JOURNAL_H
 #define CAY_EVENTS_JOURNAL_H
@@ -74,31 +75,100 @@ uint64_t journal_last(const struct journal *j);
 /** journal_last_seq() - seq of the last event of @sandbox; 0 when there is none. */
 uint64_t journal_last_seq(const struct journal *j, const char *sandbox);
 
+/** journal_first() - n (@sandbox NULL) or seq of the oldest event that is kept, or of the next one when none is; 0 for a sandbox that has no events. */
+uint64_t journal_first(const struct journal *j, const char *sandbox);
+
 /**
- * journal_read() - append the line of one event, with its newline, to @out.
- * @sandbox: NULL: @at is a global n; else @at is a seq of that sandbox.
+ * journal_locate() - n of the event @at.
+ * @sandbox: NULL: @at is a global n; else @at is a seq of that sandbox ("" = the instance).
  *
- * Return: 0, -ENOENT when there is none, -errno.
+ * Return: 0; -ENOENT when there is none (yet); -ESTALE when it was retired.
  */
+int journal_locate(
+	const struct journal *j, const char *sandbox, uint64_t at, uint64_t *ret_n) attr_must_use;
+
+/** journal_read() - append the line of one event, with its newline, to @out. Arguments and return as journal_locate(), or another -errno. */
 int journal_read(
 	struct journal *j, const char *sandbox, uint64_t at, struct buf *out) attr_must_use;
 
-/** struct journal_check - result of journal_verify(). */
+/** journal_each_chain() - call @fn for every chain that has events, for some more than once; "" is the instance's. */
+void journal_each_chain(
+	const struct journal *j, void (*fn)(void *ctx, const char *sandbox), void *ctx);
+
+/* --- checking --- */
+
+/** struct journal_check - a chain's check, under way or done. */
 struct journal_check {
-	uint64_t events;         /* records of the sandbox that were checked */
-	uint64_t bad_n, bad_seq; /* first bad record; 0 when unknown or none */
-	char reason[200];        /* "" when all is well */
-	struct journal_head head;
+	char sandbox[ID_LEN + 1];
+	struct journal_head expected; /* the catalogue's; seq 0 = not known */
+	bool anchored;                /* its beginning was retired: */
+	struct journal_head anchor;   /* the last event that is gone, */
+	uint64_t anchor_time_ns;      /* since when */
+	uint64_t events;              /* records that were checked */
+	struct journal_head head;     /* the last of them, or the anchor */
+	uint64_t bad_n, bad_seq;      /* first bad record; 0 when unknown or none */
+	char reason[200];             /* "" when all is well */
 };
 
 /**
- * journal_verify() - read a sandbox's events again from disk and check seq and chain.
+ * journal_check_begin() - be about to read a sandbox's events again from disk and check seq and chain.
+ * @sandbox: "" = the instance.
  * @expected: head from the catalogue: the chain must pass through it; NULL = not known.
- *
- * Return: 0 (look at @ret->reason), or -errno with @err set when it could not be read.
  */
-int journal_verify(struct journal *j, const char *sandbox, const struct journal_head *expected,
-	struct journal_check *ret, struct err *err);
+void journal_check_begin(struct journal *j, const char *sandbox,
+	const struct journal_head *expected, struct journal_check *c);
+
+/**
+ * journal_check_step() - check the next @max events.
+ * Return: 1 when there are more; 0 at the end (look at @c->reason); -errno with @err set when it could not be read, %ERR_BUSY when events were retired meanwhile.
+ */
+int journal_check_step(struct journal *j, struct journal_check *c, size_t max, struct err *err);
+
+/* --- retention --- */
+
+#define JOURNAL_SEGMENT_MIN (64U << 10)
+#define JOURNAL_SEGMENT_MAX (1U << 30)
+
+/** struct journal_keep - how much is kept; 0 = no such rule. Ages are since the last event of a segment. */
+struct journal_keep {
+	uint64_t max_bytes;
+	uint64_t max_age_ns;
+	uint64_t
+		removed_age_ns; /* of segments that hold only events of removed sandboxes (and the instance's) */
+	uint64_t
+		segment_bytes; /* size of a segment, JOURNAL_SEGMENT_MIN..MAX: what is retired at once */
+};
+
+#define JOURNAL_KEEP_DEFAULT \
+	{ \
+		.max_bytes = 1U << 30, .segment_bytes = 32U << 20 \
+	}
+
+/** journal_keep() - what is in force; borrowed. */
+const struct journal_keep *journal_keep(const struct journal *j);
+
+/** journal_keep_set() - from now on, and after the next start. Retires nothing by itself. Return: 0 or -errno. */
+int journal_keep_set(struct journal *j, const struct journal_keep *keep) attr_must_use;
+
+/** journal_keep_load() - what was set before the last start. Return: 0, %-EBADMSG, -errno. */
+int journal_keep_load(struct journal *j) attr_must_use;
+
+/** journal_alive_fn - does this sandbox exist? */
+typedef bool journal_alive_fn(void *ctx, const char *sandbox);
+
+/** struct journal_retire - what the caller knows, and what was done. */
+struct journal_retire {
+	journal_alive_fn *alive;
+	void (*forget)(
+		void *ctx, const char *sandbox); /* the last event of a removed sandbox is gone */
+	void *ctx;
+	uint32_t segments; /* that were retired: */
+	uint64_t first_n, last_n, bytes;
+	const char *reason; /* of the last one: "bytes", "age", "removed" */
+};
+
+/** journal_retire() - let the oldest segments go, as far as the rules say. @now_ns: wall. Return: 0 or -errno; then what @r tells is gone all the same. */
+int journal_retire(struct journal *j, uint64_t now_ns, struct journal_retire *r) attr_must_use;
 
 /** journal_dirty() - has any chain grown since journal_dirty_heads()? */
 bool journal_dirty(const struct journal *j);

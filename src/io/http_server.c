@@ -91,10 +91,11 @@ static const char *reason_phrase(int status)
 	} phrases[] = { { 101, "Switching Protocols" }, { 200, "OK" }, { 201, "Created" },
 		{ 204, "No Content" }, { 400, "Bad Request" }, { 401, "Unauthorized" },
 		{ 403, "Forbidden" }, { 404, "Not Found" }, { 405, "Method Not Allowed" },
-		{ 409, "Conflict" }, { 413, "Content Too Large" }, { 422, "Unprocessable Content" },
-		{ 429, "Too Many Requests" }, { 500, "Internal Server Error" },
-		{ 501, "Not Implemented" }, { 503, "Service Unavailable" },
-		{ 504, "Gateway Timeout" }, { 507, "Insufficient Storage" } };
+		{ 409, "Conflict" }, { 410, "Gone" }, { 413, "Content Too Large" },
+		{ 422, "Unprocessable Content" }, { 429, "Too Many Requests" },
+		{ 500, "Internal Server Error" }, { 501, "Not Implemented" },
+		{ 503, "Service Unavailable" }, { 504, "Gateway Timeout" },
+		{ 507, "Insufficient Storage" } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(phrases); i++) {
 		if (phrases[i].status == status)

@@ -3,6 +3,7 @@
 #include "events/journal.h"
 #include "t.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -19,9 +20,12 @@ static char *directory(void)
 
 static void remove_directory(char *path)
 {
-	cleanup_free char *file = str_dupf("%s/000001.jsonl", path);
+	DIR *dir = opendir(path);
+	const struct dirent *entry;
 
-	(void)unlink(file);
+	while ((entry = readdir(dir)) != NULL)
+		(void)unlinkat(dirfd(dir), entry->d_name, 0);
+	(void)closedir(dir);
 	(void)rmdir(path);
 	free(path);
 }
@@ -51,7 +55,9 @@ static struct journal_check verify(
 	struct journal_check c;
 	struct err err;
 
-	check_int(journal_verify(j, sandbox, head, &c, &err), 0);
+	journal_check_begin(j, sandbox, head, &c);
+	while (journal_check_step(j, &c, 3, &err) > 0)
+		;
 	return c;
 }
 
@@ -195,6 +201,248 @@ TEST(heads_are_told_once)
 	check(!journal_dirty(j));
 	journal_dirty_heads(j, count, &sum);
 	check_int(sum, 22);
+	journal_close(j);
+	remove_directory(path);
+}
+
+/* --- several segments --- */
+
+static const struct journal_keep small = { .segment_bytes = JOURNAL_SEGMENT_MIN };
+
+/* @n events, alternately of a and b; a segment holds about 130 of them. */
+static void fill(struct journal *j, int n)
+{
+	char text[400];
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	for (int i = 0; i < n; i++)
+		(void)add(j, i % 2 == 0 ? a : b, text);
+	check_int(journal_flush(j), 0);
+}
+
+static int files_in(const char *path, const char *suffix)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *entry;
+	int n = 0;
+
+	while ((entry = readdir(dir)) != NULL)
+		n += str_ends(entry->d_name, suffix);
+	(void)closedir(dir);
+	return n;
+}
+
+/* Every event by n and by seq, and both chains. */
+static void check_all(struct journal *j)
+{
+	cleanup_buf struct buf line = BUF_INIT(1 << 20);
+
+	for (uint64_t n = journal_first(j, NULL); n <= journal_last(j); n++) {
+		cleanup_free char *want = str_dupf("\"n\":%lu,", n);
+
+		buf_reset(&line);
+		check_int(journal_read(j, NULL, n, &line), 0);
+		check(strstr(buf_cstr(&line), want) != NULL);
+	}
+	for (uint64_t seq = journal_first(j, a); seq <= journal_last_seq(j, a); seq++) {
+		cleanup_free char *want = str_dupf("\"sandbox\":\"%s\",\"seq\":%lu,", a, seq);
+
+		buf_reset(&line);
+		check_int(journal_read(j, a, seq, &line), 0);
+		check(strstr(buf_cstr(&line), want) != NULL);
+	}
+	check(verify(j, a, NULL).reason[0] == '\0');
+	check(verify(j, b, NULL).reason[0] == '\0');
+}
+
+TEST(many_segments_read_as_one)
+{
+	char *path = directory();
+	struct journal *j = open_in(path);
+
+	check_int(journal_keep_set(j, &small), 0);
+	fill(j, 1000);
+	check(files_in(path, ".jsonl") > 5);
+	check_int(files_in(path, ".index"), files_in(path, ".jsonl") - 1);
+	check_all(j);
+	check_int(verify(j, a, NULL).events, 500);
+	journal_close(j);
+	j = open_in(path);
+	check_int(journal_last(j), 1000);
+	check_int(journal_last_seq(j, b), 500);
+	fill(j, 10);
+	check_all(j);
+	journal_close(j);
+	remove_directory(path);
+}
+
+TEST(an_index_that_is_lost_or_damaged_is_made_again)
+{
+	char *path = directory();
+	cleanup_free char *second = str_dupf("%s/000002.index", path),
+			  *third = str_dupf("%s/000003.index", path);
+	struct journal *j = open_in(path);
+	int fd;
+
+	check_int(journal_keep_set(j, &small), 0);
+	fill(j, 1000);
+	journal_close(j);
+	check_int(unlink(second), 0);
+	fd = open(third, O_WRONLY | O_CLOEXEC);
+	check_int(pwrite(fd, "????", 4, 500), 4);
+	(void)close(fd);
+	j = open_in(path);
+	check_int(journal_last(j), 1000);
+	check_all(j);
+	journal_close(j);
+	check_int(files_in(path, ".index"), files_in(path, ".jsonl") - 1);
+	remove_directory(path);
+}
+
+static bool only_b(attr_unused void *ctx, const char *sandbox)
+{
+	return str_eq(sandbox, b);
+}
+
+static void forget(void *ctx, const char *sandbox)
+{
+	(void)!str_copy(ctx, ID_LEN + 1, sandbox);
+}
+
+static struct journal_retire retire(
+	struct journal *j, const struct journal_keep *keep, char *forgotten)
+{
+	struct journal_retire r = { .alive = only_b, .forget = forget, .ctx = forgotten };
+
+	forgotten[0] = '\0';
+	check_int(journal_keep_set(j, keep), 0);
+	check_int(journal_retire(j, clock_wall_ns(), &r), 0);
+	return r;
+}
+
+TEST(a_chain_whose_beginning_was_retired_is_checked_from_its_anchor)
+{
+	const struct journal_keep keep = { .max_bytes = 200U << 10,
+		.segment_bytes = JOURNAL_SEGMENT_MIN };
+	char *path = directory(), forgotten[ID_LEN + 1];
+	cleanup_buf struct buf line = BUF_INIT(1 << 20);
+	struct journal *j = open_in(path);
+	struct journal_retire r;
+	struct journal_check c;
+
+	check_int(journal_keep_set(j, &small), 0);
+	fill(j, 1000);
+	r = retire(j, &keep, forgotten);
+	check(r.segments > 0 && str_eq(r.reason, "bytes"));
+	check_int(r.first_n, 1);
+	check_int(journal_first(j, NULL), r.last_n + 1);
+	check(forgotten[0] == '\0'); /* both go on */
+	check_int(journal_read(j, NULL, r.last_n, &line), -ESTALE);
+	check_int(journal_read(j, a, 1, &line), -ESTALE);
+	for (int i = 0; i < 2; i++) { /* before and after a start */
+		c = verify(j, a, NULL);
+		check(c.anchored && c.reason[0] == '\0');
+		check_int(c.anchor.seq + c.events, 500);
+		check_int(journal_first(j, a), c.anchor.seq + 1);
+		check_all(j);
+		journal_close(j);
+		j = open_in(path);
+	}
+	fill(j, 300);
+	check_all(j);
+	journal_close(j);
+	remove_directory(path);
+}
+
+TEST(a_beginning_that_was_cut_off_without_an_anchor_is_found)
+{
+	char *path = directory();
+	cleanup_free char *first = str_dupf("%s/000001.jsonl", path);
+	struct journal *j = open_in(path);
+
+	check_int(journal_keep_set(j, &small), 0);
+	fill(j, 1000);
+	journal_close(j);
+	check_int(unlink(first), 0);
+	j = open_in(path);
+	check(verify(j, a, NULL).reason[0] != '\0');
+	check(!verify(j, a, NULL).anchored);
+	journal_close(j);
+	remove_directory(path);
+}
+
+TEST(an_anchor_that_was_changed_is_found)
+{
+	const struct journal_keep keep = { .max_bytes = 200U << 10,
+		.segment_bytes = JOURNAL_SEGMENT_MIN };
+	char *path = directory(), forgotten[ID_LEN + 1], text[2000] = "", *at;
+	cleanup_free char *file = str_dupf("%s/anchors.json", path);
+	struct journal *j = open_in(path);
+	int fd;
+
+	check_int(journal_keep_set(j, &small), 0);
+	fill(j, 1000);
+	(void)retire(j, &keep, forgotten);
+	journal_close(j);
+	fd = open(file, O_RDWR | O_CLOEXEC);
+	check(read(fd, text, sizeof(text) - 1) > 0);
+	at = strstr(text, "\"hash\":\"");
+	check(at != NULL);
+	check_int(pwrite(fd, at[8] == '0' ? "1" : "0", 1, at + 8 - text), 1);
+	(void)close(fd);
+	j = open_in(path);
+	check(verify(j, a, NULL).reason[0] != '\0' || verify(j, b, NULL).reason[0] != '\0');
+	journal_close(j);
+	remove_directory(path);
+}
+
+TEST(what_concerns_only_removed_sandboxes_goes_earlier)
+{
+	const struct journal_keep removed = { .removed_age_ns = 1,
+		.segment_bytes = JOURNAL_SEGMENT_MIN };
+	char *path = directory(), forgotten[ID_LEN + 1], text[400];
+	struct journal *j = open_in(path);
+	struct journal_retire r;
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	check_int(journal_keep_set(j, &small), 0);
+	for (int i = 0; i < 400; i++)
+		(void)add(j, a, text);
+	fill(j, 400);
+	r = retire(j, &removed, forgotten);
+	check(r.segments >= 2 && str_eq(r.reason, "removed"));
+	check(r.last_n <= 402); /* from there on b, which is alive, has events */
+	check(forgotten[0] == '\0');
+	check_all(j);
+	journal_close(j);
+	remove_directory(path);
+}
+
+TEST(age_retires_what_was_never_a_full_segment)
+{
+	const struct journal_keep old = { .max_age_ns = 1, .segment_bytes = JOURNAL_SEGMENT_MIN };
+	char *path = directory(), forgotten[ID_LEN + 1];
+	struct journal *j = open_in(path);
+	struct journal_retire r;
+
+	(void)add(j, a, "one");
+	(void)add(j, b, "two");
+	r = retire(j, &old, forgotten);
+	check_int(r.segments, 1);
+	check(str_eq(forgotten, a));
+	check_int(journal_last(j), 2);
+	check_int(journal_last_seq(j, a), 0);
+	check_int(journal_last_seq(j, b), 1);
+	(void)add(j, b, "three");
+	check_int(journal_last(j), 3);
+	journal_close(j);
+	j = open_in(path);
+	check_int(journal_last(j), 3);
+	check_int(journal_first(j, NULL), 3);
+	check_int(verify(j, b, NULL).events, 1);
+	check(verify(j, b, NULL).anchored);
 	journal_close(j);
 	remove_directory(path);
 }

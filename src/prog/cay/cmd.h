@@ -23,6 +23,8 @@ int cmd_doctor(struct cli *cli);
 int cmd_events(struct cli *cli);
 /** cmd_events_verify() - cay events verify. */
 int cmd_events_verify(struct cli *cli);
+/** cmd_events_retention() - cay events retention. */
+int cmd_events_retention(struct cli *cli);
 /** cmd_exec() - cay exec. */
 int cmd_exec(struct cli *cli);
 /** cmd_fork() - cay fork. */

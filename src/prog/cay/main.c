@@ -35,6 +35,7 @@ static int (*const commands[VERB_COUNT_])(struct cli *cli) = {
 	[VERB_LOGS] = cmd_logs,
 	[VERB_EVENTS] = cmd_events,
 	[VERB_EVENTS_VERIFY] = cmd_events_verify,
+	[VERB_EVENTS_RETENTION] = cmd_events_retention,
 	[VERB_USAGE] = cmd_usage,
 	[VERB_IMAGE_LS] = cmd_image_ls,
 	[VERB_IMAGE_IMPORT] = cmd_image_import,

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: events/journal_parts.h - the opened journal, for journal.c, chain_check.c and retention.c. */
+#ifndef CAY_EVENTS_JOURNAL_PARTS_H
+#define CAY_EVENTS_JOURNAL_PARTS_H
+
+#include "events/active.h"
+#include "events/anchors.h"
+
+/** struct sealed - a segment that is no longer written. */
+struct sealed {
+	uint32_t number; /* of its file */
+	struct segment_index index;
+};
+
+struct journal {
+	int dir;
+	int fd;                /* segment that is written */
+	uint32_t segment;      /* its number */
+	uint32_t written;      /* bytes of it on disk */
+	struct buf pending;    /* not written yet */
+	struct active active;  /* what is in it, @pending included */
+	struct sealed *sealed; /* oldest first, n without gaps */
+	size_t n_sealed;
+	uint64_t sealed_bytes;
+	struct anchors anchors;
+	struct journal_keep keep;
+	int read_fd; /* segment read last, */
+	uint32_t read_segment;
+};
+
+/** journal_seal() - end the segment that is written and begin the next. Return: 0 or -errno: then it is written on. */
+int journal_seal(struct journal *j) attr_must_use;
+
+/** journal_chain_last() - last event of a chain, wherever it lies. Return: false when there is no such chain. */
+bool journal_chain_last(const struct journal *j, const char *sandbox, struct journal_head *ret);
+
+/** journal_chain_first() - seq of the first event of a chain that is still there, or will be next; 0 when there is no such chain. */
+uint64_t journal_chain_first(const struct journal *j, const char *sandbox);
+
+/** segment_name() - "000001.jsonl", "000001.index". */
+void segment_name(uint32_t number, const char *suffix, char name[32]);
+
+#endif
