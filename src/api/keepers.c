@@ -179,6 +179,7 @@ static struct keeper *keeper_alloc(struct server *srv, const char *id)
 static json_t *prepare_request(const struct keeper *k)
 {
 	struct server *srv = k->srv;
+	const char *kind;
 	json_t *request = json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot);
 
 	if (k->sandbox != NULL)
@@ -186,7 +187,7 @@ static json_t *prepare_request(const struct keeper *k)
 	else if (srv->mask != NULL)
 		(void)json_object_set_new(request, "expect",
 			json_pack("{s:s,s:s,s:[s],s:o}", "id", k->id, "image", "host", "lower",
-				srv->mask, "limits", sandbox_limits(srv, NULL)));
+				srv->mask, "limits", sandbox_limits(srv, NULL, &kind, NULL)));
 	return request;
 }
 

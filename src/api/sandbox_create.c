@@ -105,39 +105,6 @@ static int check_exposed(const struct server *srv, const json_t *request, struct
 	return 0;
 }
 
-/* Can the pool hold a sandbox to a number of bytes? */
-static bool disk_limits_work(const struct server *srv)
-{
-	const json_t *v = json_object_get(srv->storage, "limit_bytes");
-
-	if (json_is_string(v))
-		return !str_eq(json_string_value(v), "none") && !str_eq(json_string_value(v), "");
-	return json_is_true(v);
-}
-
-json_t *sandbox_limits(const struct server *srv, const json_t *request)
-{
-	static const struct {
-		const char *name;
-		json_int_t value;
-	} defaults[] = { { "memory_bytes", 2LL << 30 }, { "pids", 1024 },
-		{ "disk_bytes", 10LL << 30 }, { "inodes", 1000000 }, { "files", 65536 } };
-	json_t *asked = json_object_get(request, "limits");
-	json_t *limits = asked != NULL ? json_copy(asked) : json_object();
-
-	for (size_t i = 0; i < ARRAY_SIZE(defaults); i++) {
-		/* what was not asked for is not insisted on */
-		if ((str_eq(defaults[i].name, "disk_bytes") ||
-			    str_eq(defaults[i].name, "inodes")) &&
-			!disk_limits_work(srv))
-			continue;
-		if (json_object_get(limits, defaults[i].name) == NULL)
-			(void)json_object_set_new(
-				limits, defaults[i].name, json_integer(defaults[i].value));
-	}
-	return limits;
-}
-
 static json_t *or_empty(const json_t *request, const char *member, json_t *empty)
 {
 	json_t *v = json_object_get(request, member);
@@ -161,7 +128,7 @@ static json_t *text_or_null(const char *text)
 }
 
 static json_t *document(struct server *srv, const json_t *request, const struct sandbox_origin *o,
-	const char *image, json_t *mounts)
+	const char *image, json_t *limits, const char *disk, json_t *mounts)
 {
 	json_t *doc = json_object();
 
@@ -182,7 +149,8 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	/* one for all: the /etc/hosts that every sandbox of the host image shares knows it, so that sudo and others can resolve it */
 	(void)json_object_set_new(
 		doc, "hostname", json_string(text_or(request, "hostname", "cay")));
-	(void)json_object_set_new(doc, "limits", sandbox_limits(srv, request));
+	(void)json_object_set_new(doc, "limits", limits);
+	(void)json_object_set_new(doc, "disk", json_pack("{s:s}", "kind", disk));
 	(void)json_object_set_new(doc, "mounts", mounts);
 	(void)json_object_set_new(doc, "mode", json_string(srv->rootless ? "rootless" : "root"));
 	(void)json_object_set_new(doc, "uid_map", json_string(srv->uid_map));
@@ -263,31 +231,33 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	const struct sandbox_origin *origin, bool keeper, struct err *err)
 {
 	char name[NAME_MAX_LEN + 1], id[ID_LEN + 1];
-	const char *image = image_find(srv, text_or(request, "image", "host"), err);
+	const char *image = image_find(srv, text_or(request, "image", "host"), err), *disk;
 	struct keeper *k;
 	struct sandbox *sb;
-	json_t *mounts;
+	json_t *mounts, *limits;
 	int slot;
 
 	if (image == NULL || sandbox_check_storage(srv, image, err) < 0 ||
 		env_check(json_object_get(request, "env"), err) < 0 ||
 		check_exposed(srv, request, err) < 0 || choose_name(srv, request, name, err) < 0)
 		return NULL;
-	mounts = mounts_from(request, err);
-	if (mounts == NULL)
-		return NULL;
-	if (place(srv, keeper, &k, id, &slot, err) < 0) {
+	limits = sandbox_limits(srv, request, &disk, err);
+	mounts = limits == NULL ? NULL : mounts_from(request, err);
+	if (mounts == NULL || place(srv, keeper, &k, id, &slot, err) < 0) {
+		json_decref(limits);
 		json_decref(mounts);
 		return NULL;
 	}
 	/* place() may have waited: look again */
 	image = image_find(srv, text_or(request, "image", "host"), err);
 	if (image == NULL || choose_name(srv, request, name, err) < 0) {
+		json_decref(limits);
 		json_decref(mounts);
 		give_back(srv, k, slot);
 		return NULL;
 	}
-	sb = sandbox_alloc(srv, id, name, document(srv, request, origin, image, mounts));
+	sb = sandbox_alloc(
+		srv, id, name, document(srv, request, origin, image, limits, disk, mounts));
 	(void)json_object_set_new(sb->doc, "id", json_string(id));
 	(void)json_object_set_new(sb->doc, "name", json_string(name));
 	(void)json_object_set_new(sb->doc, "slot", json_integer(slot));

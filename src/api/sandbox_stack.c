@@ -77,10 +77,20 @@ static json_t *spec_mounts(const struct sandbox *sb)
 	return list;
 }
 
+/* A disk of its own is its limit: the pool's must not count what the disk itself takes. */
+static json_t *keeper_limits(const struct sandbox *sb)
+{
+	json_t *limits = json_copy(json_object_get(sb->doc, "limits"));
+
+	if (sandbox_has_disk(sb))
+		(void)json_object_del(limits, "disk_bytes");
+	return limits;
+}
+
 json_t *sandbox_spec(const struct sandbox *sb)
 {
 	static const char *const same[] = { "id", "name", "hostname", "profile", "image", "expose",
-		"limits", "slot" };
+		"slot" };
 	json_t *spec = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(same); i++) {
@@ -89,6 +99,7 @@ json_t *sandbox_spec(const struct sandbox *sb)
 		if (v != NULL)
 			(void)json_object_set(spec, same[i], v);
 	}
+	(void)json_object_set_new(spec, "limits", keeper_limits(sb));
 	(void)json_object_set_new(spec, "lower", lower_of(sb, 0));
 	(void)json_object_set_new(spec, "mounts", spec_mounts(sb));
 	return spec;

@@ -32,15 +32,12 @@ static void start_failed(struct sandbox *sb, bool remove, const struct err *why)
 int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err *err)
 {
 	json_int_t pid = json_integer_value(json_object_get(ok, "init_pid"));
-	json_t *disk = json_object_get(ok, "disk");
 
 	process_source_drain(sb->srv->processes);
 	process_source_bind(sb->srv->processes, sb->id, (pid_t)pid, NULL);
 	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(pid));
 	(void)json_object_del(sb->doc, "error");
-	if (disk != NULL)
-		(void)json_object_set(sb->doc, "disk", disk);
 	sandbox_set_time(sb, "started");
 	return sandbox_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED,
 		json_pack("{s:I,s:b}", "init_pid", pid, "warm", (int)warm), err);
@@ -69,6 +66,8 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 	}
 	if (rc == 0)
 		rc = keeper_ready(sb->keeper, err);
+	if (rc == 0)
+		rc = sandbox_make_disk(sb, err);
 	if (rc == 0)
 		rc = framelink_call(&sb->keeper->link,
 			json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb)),

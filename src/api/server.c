@@ -460,6 +460,7 @@ static struct server *server_new(const struct server_setup *setup)
 	waiters_init(&srv->keys_changed);
 	waiters_init(&srv->events_changed);
 	waiters_init(&srv->became_ready);
+	waiters_init(&srv->settled);
 	srv->keys_busy = json_object();
 	srv->trash = json_array();
 	return srv;

@@ -100,7 +100,7 @@ struct snapshot {
 	char id[ID_LEN + 1];
 	json_t *doc;
 	unsigned int users; /* operations that need it just now */
-	bool settle_failed;
+	bool settling, settle_failed;
 	uint64_t made_ns; /* CLOCK_MONOTONIC; 0 = before this server started */
 };
 
@@ -148,6 +148,7 @@ struct server {
 	bool stopping;
 	bool ready; /* recovery is over */
 	struct waiters became_ready;
+	struct waiters settled; /* a snapshot got further in the background, or did not */
 };
 
 /* --- server.c --- */
@@ -330,14 +331,25 @@ struct sandbox_origin {
 struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	const struct sandbox_origin *origin, bool keeper, struct err *err);
 
-/** sandbox_limits() - the limits of a sandbox made by @request (NULL: one that asks for none): what is asked for, else the defaults. New reference. */
-json_t *sandbox_limits(const struct server *srv, const json_t *request);
+/**
+ * sandbox_limits() - the limits of a sandbox made by @request (NULL: one that asks for none): what is asked for, else the defaults.
+ * @kind: set to how those of the disk are held: "quota", "disk" (its own), "none". Static or the storage's.
+ * New reference, or NULL and %ERR_UNSUPPORTED when something was asked for that nothing can hold.
+ */
+json_t *sandbox_limits(
+	const struct server *srv, const json_t *request, const char **kind, struct err *err);
 
 /** sandbox_spec() - the specification for its keeper; a new reference. */
 json_t *sandbox_spec(const struct sandbox *sb);
 
 /** sandbox_start() - let a new or stopped sandbox run. Locked. On failure it is `failed` (or removed, when @remove_on_failure). Context: waits. */
 int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err);
+
+/** sandbox_has_disk() - do its files lie on a disk of its own? Then they are captured by copying, never sealed by a rename. */
+bool sandbox_has_disk(const struct sandbox *sb);
+
+/** sandbox_make_disk() - before its keeper starts it: have its disk made, if it is to have one and has none yet. Context: waits. */
+int sandbox_make_disk(struct sandbox *sb, struct err *err);
 
 /** sandbox_started() - the keeper has answered to `start` with @ok: running from now on. */
 int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err *err);

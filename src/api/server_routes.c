@@ -51,6 +51,9 @@ static json_t *storage_object(struct server *srv, const json_t *ok)
 	v = json_object_get(o, "limit_bytes");
 	if (v != NULL)
 		(void)json_object_set(o, "disk_limit", v);
+	v = json_object_get(o, "limit_inodes");
+	if (v != NULL)
+		(void)json_object_set(o, "inode_limit", v);
 	v = json_object_get(o, "size_bytes");
 	if (v != NULL)
 		(void)json_object_set(o, "bytes_total", v);

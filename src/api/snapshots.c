@@ -125,17 +125,23 @@ static json_t *freeze_path(struct sandbox *sb, struct err *err, int *rc)
 	return path;
 }
 
+/* Nothing runs and the files lie in the pool: they become the layer themselves. */
+static bool is_sealed_by_move(const struct sandbox *sb)
+{
+	return (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) &&
+	       !sandbox_has_disk(sb);
+}
+
 static int capture(struct sandbox *sb, const char *layer, json_t **ret, struct err *err)
 {
-	bool still = sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED;
 	int rc;
 	json_t *freeze = freeze_path(sb, err, &rc), *request;
 
 	if (rc < 0)
 		return rc;
-	request = json_pack("{s:s,s:s,s:s,s:o,s:O}", "verb", still ? "seal" : "capture", "sandbox",
-		sb->id, "layer", layer, "trees", trees_of(sb), "parents",
-		json_object_get(sb->doc, "layers"));
+	request = json_pack("{s:s,s:s,s:s,s:o,s:O}", "verb",
+		is_sealed_by_move(sb) ? "seal" : "capture", "sandbox", sb->id, "layer", layer,
+		"trees", trees_of(sb), "parents", json_object_get(sb->doc, "layers"));
 	if (freeze != NULL)
 		(void)json_object_set_new(request, "freeze", freeze);
 	rc = job_run(sb->srv, request, NULL, NULL, ret, err);
@@ -255,7 +261,7 @@ static int check_name(struct server *srv, const char *name, struct err *err)
 
 struct snapshot *snapshot_take(struct sandbox *sb, const char *name, bool durable, struct err *err)
 {
-	bool still = sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED;
+	bool still = is_sealed_by_move(sb);
 	struct id id = id_new(), layer = id_new();
 	struct server *srv = sb->srv;
 	struct snapshot *s;
@@ -342,10 +348,13 @@ static void settle_main(void *arg)
 	while (!srv->stopping && (s = settle_next(srv)) != NULL) {
 		bool sealed = str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed");
 
+		s->settling = true;
 		if ((sealed ? make_durable(srv, s, &err) : verify(srv, s, &err)) < 0) {
 			log_warn("store", "snapshot '%s': %s", s->id, err.msg);
 			s->settle_failed = true; /* once; asking for it by hand tries again */
 		}
+		s->settling = false;
+		waiters_wake(&srv->settled);
 	}
 	srv->settling = false;
 }
@@ -488,9 +497,19 @@ int api_snapshot_get(struct api_call *call, struct err *err)
 	return s != NULL ? api_reply(call, 200, snapshot_object(s)) : -ENOENT;
 }
 
+/* What the background does to a snapshot nobody asked for: whoever wants it gone waits. */
+static struct snapshot *find_settled(struct server *srv, const char *what, struct err *err)
+{
+	struct snapshot *s;
+
+	while ((s = snapshot_find(srv, what, err)) != NULL && s->settling)
+		(void)waiters_wait(&srv->settled, 0);
+	return s;
+}
+
 int api_snapshot_remove(struct api_call *call, struct err *err)
 {
-	struct snapshot *s = snapshot_find(call->srv, call->segments[0], err);
+	struct snapshot *s = find_settled(call->srv, call->segments[0], err);
 	int rc = s != NULL ? snapshot_drop(call->srv, s, err) : -ENOENT;
 
 	return rc < 0 ? rc : api_reply(call, 204, NULL);

@@ -240,6 +240,8 @@ static int run_begin(struct run *r, struct err *err)
 	bool warm = r->sb->keeper->prepared;
 	int rc = keeper_ready(r->sb->keeper, err), exec_rc;
 
+	if (rc == 0)
+		rc = sandbox_make_disk(r->sb, err);
 	if (rc < 0)
 		return rc;
 	r->exec = exec_new(r->sb, r->request, err);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "store/disk.h"
 #include "store/live.h"
 #include "sys/btrfs.h"
 #include "sys/cred.h"
@@ -29,6 +30,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 
@@ -38,6 +40,10 @@
 #define IDS_PER_BOX   65536U
 
 #define TREES_AHEAD 2U /* the root's, and that of one cow mount, which nearly every run has */
+
+/* What must still fit for a disk not to be full. */
+#define PROBE_LEAST 32768U
+#define PROBE_MOST  (1U << 20)
 
 static int prepare_groups(struct box *box, struct err *err)
 {
@@ -403,6 +409,23 @@ static int make_trees(const struct box *box, const struct spec *spec, struct err
 	return rc < 0 ? err_raise_sys(err, rc, "make the trees of '%s'", box->id) : 0;
 }
 
+/* A disk of the sandbox's own: its trees lie there, and its size is the limit. */
+static int take_disk(struct box *box, struct err *err)
+{
+	cleanup_fd int mount = disk_mount(box->live, box->id);
+	int rc, trees = mount < 0 ? mount : disk_open(box->live, box->id);
+
+	if (trees < 0)
+		return err_raise_sys(err, trees, "mount the disk of '%s'", box->id);
+	fd_close(&box->live);
+	box->live = trees;
+	/* the root that was made ahead of time is of other trees */
+	free(box->done.image);
+	box->done.image = NULL;
+	rc = rootfs_disk(&box->rootfs, mount);
+	return rc < 0 ? err_raise_sys(err, rc, "place the disk of '%s'", box->id) : 0;
+}
+
 /* The mounts that only the specification says, and all else that the placer finishes. */
 static int finish_mounts(
 	struct box *box, const struct spec *spec, const char *live, struct err *err)
@@ -447,6 +470,8 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 
 	if (rc == 0)
 		rc = set_disk_limit(box, spec, err);
+	if (rc == 0 && disk_exists(box->live))
+		rc = take_disk(box, err);
 	if (rc == 0)
 		rc = set_mounts(box, spec, err);
 	if (rc == 0)
@@ -480,19 +505,37 @@ int box_wait_empty(const struct box *box, int timeout_ms)
 	return rc == -ENOENT ? 0 : rc; /* no cgroup: the end of PID 1 was the end of all */
 }
 
-bool box_disk_full(const struct box *box)
+/* A program that was refused a large write leaves what is too little for it: that is full too. */
+static size_t probe_size(const struct box *box)
 {
-	static const char zeroes[32768];
-	cleanup_fd int probe = openat(box->live, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	int rc = probe < 0 ? -errno : file_write_all(probe, zeroes, sizeof(zeroes));
+	struct statvfs fs;
+	uint64_t part;
 
-	return rc == -EDQUOT || rc == -ENOSPC;
+	if (disk_usage(box->live, &(struct disk_size){ 0 }) < 0 || fstatvfs(box->live, &fs) < 0)
+		return PROBE_LEAST;
+	part = (uint64_t)fs.f_blocks * fs.f_frsize / 32;
+	return part < PROBE_LEAST ? PROBE_LEAST : part > PROBE_MOST ? PROBE_MOST : (size_t)part;
+}
+
+const char *box_disk_full(const struct box *box)
+{
+	static const char zeroes[PROBE_MOST];
+	cleanup_fd int probe = openat(box->live, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int rc;
+
+	if (probe < 0)
+		return errno == EDQUOT || errno == ENOSPC ? "inodes" : NULL;
+	rc = file_write_all(probe, zeroes, probe_size(box));
+	return rc == -EDQUOT || rc == -ENOSPC ? "disk" : NULL;
 }
 
 uint64_t box_disk_bytes(const struct box *box)
 {
+	struct disk_size used;
 	uint64_t bytes;
 
+	if (disk_usage(box->live, &used) == 0)
+		return used.bytes;
 	return btrfs_is(box->live) && btrfs_subvolume_usage(box->live, &bytes) == 0 ? bytes
 										    : UINT64_MAX;
 }

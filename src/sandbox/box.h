@@ -69,8 +69,8 @@ void box_kill(const struct box *box);
 /** box_wait_empty() - wait until the sandbox's groups hold no process. 0, or -ETIMEDOUT. */
 int box_wait_empty(const struct box *box, int timeout_ms) attr_must_use;
 
-/** box_disk_full() - would a small write into the live directory be refused now, by its limit or by a full pool? */
-bool box_disk_full(const struct box *box);
+/** box_disk_full() - would a small write into the live directory be refused now, by its limit or by a full pool? What is used up: "disk", "inodes", or NULL. */
+const char *box_disk_full(const struct box *box);
 
 /**
  * box_changed() - could a cow mount of the running sandbox differ from what it started with?

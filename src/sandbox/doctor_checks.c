@@ -357,20 +357,27 @@ static void check_disk_limits(const struct doctor *d, struct finding *f)
 	struct statfs fs = { 0 };
 	bool quota = feature_has(FEATURE_BTRFS_SQUOTA);
 	bool loop = access("/dev/loop-control", R_OK | W_OK) == 0;
-	bool mkfs = program_exists("mkfs.btrfs");
+	bool mkfs = program_exists("mkfs.btrfs"), disks = loop && program_exists("mkfs.ext4");
 
 	(void)statfs(d->state, &fs);
 	if (!d->root) {
-		finding_set(f, false, "a pool file can be mounted by root only");
+		finding_set(f, false,
+			"neither bytes nor inodes: a pool file or a disk can be mounted by root only");
 		(void)snprintf(f->fix, sizeof(f->fix),
 			"run the server as root (systemctl enable --now cayd)");
 	} else if (str_eq(fs_name(&fs), "btrfs")) {
-		finding_set(f, quota, "the state directory is on btrfs, simple quotas %s",
-			quota ? "work" : "are missing");
+		finding_set(f, quota && disks,
+			"bytes: the state directory is on btrfs, simple quotas %s; inodes: %s",
+			quota ? "work" : "are missing", disks ? "disks" : "not");
 	} else {
-		finding_set(f, quota && loop && mkfs,
-			"btrfs simple quotas %s, loop devices %s, mkfs.btrfs %s",
-			quota ? "yes" : "no", loop ? "yes" : "no", mkfs ? "yes" : "no");
+		finding_set(f, quota && mkfs && disks,
+			"bytes: %s (btrfs simple quotas %s, loop devices %s, mkfs.btrfs %s); inodes: %s",
+			quota && loop && mkfs ? "quota"
+			: disks               ? "a disk for each sandbox"
+					      : "not",
+			quota ? "yes" : "no", loop ? "yes" : "no", mkfs ? "yes" : "no",
+			disks ? "a disk for each sandbox that asks"
+			      : "not (mkfs.ext4, loop devices)");
 	}
 }
 

@@ -352,7 +352,7 @@ void exec_kill(struct exec *e, const struct box *box)
 /* What the kernel's counters say happened while the program ran. */
 struct findings {
 	uint64_t oom_kills, forks_refused;
-	bool disk_full;
+	const char *disk_full; /* what of it is used up, or NULL */
 };
 
 static bool has_failed(int wait_status)
@@ -384,7 +384,7 @@ static const char *status_name(const struct exec *e, int wait_status, const stru
 		return "oom";
 	if (f->forks_refused != 0)
 		return "limit";
-	if (f->disk_full)
+	if (f->disk_full != NULL)
 		return "disk_full";
 	return WIFEXITED(wait_status) ? "exited" : "signaled";
 }
@@ -413,8 +413,10 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 		set_counter(evidence, "oom_kills", f.oom_kills);
 	if (f.forks_refused != 0)
 		set_counter(evidence, "forks_refused", f.forks_refused);
-	if (f.disk_full)
+	if (f.disk_full != NULL) {
+		(void)json_object_set_new(evidence, "full", json_string(f.disk_full));
 		set_counter(evidence, "disk_bytes", box_disk_bytes(box));
+	}
 	e->status = json_pack("{s:s, s:o, s:s, s:s, s:I}", "status",
 		status_name(e, wait_status, &f), "evidence", evidence, "started", started, "ended",
 		ended, "output_bytes", (json_int_t)e->ring.end);

@@ -76,14 +76,28 @@ void keeper_save_output(struct keeper *k)
 	}
 }
 
+/* The limit that a final status speaks of, or NULL. */
+static const char *limit_hit(const json_t *status)
+{
+	const char *kind = json_string_value(json_object_get(status, "status"));
+
+	if (str_eq(kind, "oom"))
+		return "memory";
+	if (str_eq(kind, "limit"))
+		return "pids";
+	return str_eq(kind, "disk_full") ? json_string_value(json_object_get(
+						   json_object_get(status, "evidence"), "full"))
+					 : NULL;
+}
+
 static void report_end(struct keeper *k, struct exec *e)
 {
-	const char *kind = json_string_value(json_object_get(e->status, "status"));
+	const char *limit = limit_hit(e->status);
 
-	if (str_eq(kind, "oom") || str_eq(kind, "limit"))
+	if (limit != NULL)
 		keeper_event(k, "limit.hit", e->id,
-			json_pack("{s:s, s:O}", "limit", str_eq(kind, "oom") ? "memory" : "pids",
-				"evidence", json_object_get(e->status, "evidence")));
+			json_pack("{s:s, s:O}", "limit", limit, "evidence",
+				json_object_get(e->status, "evidence")));
 	keeper_event(k, "exec.ended", e->id, json_incref(e->status));
 }
 

@@ -156,11 +156,19 @@ static int add_layers(const struct rootfs *r, const struct spec_layers *layers, 
 	return 0;
 }
 
+int rootfs_disk(struct rootfs *r, int mount)
+{
+	int rc = mount_set_idmap(mount, r->userns, false);
+
+	return rc < 0 ? rc : stage_mount(r, mount, r->disk, sizeof(r->disk));
+}
+
 static int set_upper(const struct rootfs *r, const char *live, unsigned int tree, struct overlay *o,
 	struct err *err)
 {
 	char dir[PATH_MAX];
-	int rc = rootfs_in_pool(r, live, dir, err);
+	int rc = r->disk[0] != '\0' ? str_copy(dir, sizeof(dir), r->disk)
+				    : rootfs_in_pool(r, live, dir, err);
 
 	if (rc < 0)
 		return rc;

@@ -30,6 +30,8 @@ struct rootfs {
 	uid_t base;        /* host uid of uid 0 inside */
 	unsigned int n_attached;
 	char pool[256]; /* path of the staged pool; empty before it is needed */
+	char disk
+		[256]; /* path of the sandbox's own staged disk, which holds its trees; empty when it has none */
 };
 
 /**
@@ -47,6 +49,9 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
  */
 int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *lower,
 	const char *live, struct err *err) attr_must_use;
+
+/** rootfs_disk() - changes go to the disk behind the detached mount @mount from now on (root mode). Return: 0 or -errno. */
+int rootfs_disk(struct rootfs *r, int mount) attr_must_use;
 
 #define ROOTFS_PARTS_MAX 30
 #define PART_NAME_SIZE   128

@@ -12,6 +12,7 @@
 #include "base/id.h"
 #include "base/str.h"
 #include "store/copier.h"
+#include "store/disk.h"
 #include "store/layer.h"
 #include "store/mapped.h"
 #include "store/pool.h"
@@ -28,8 +29,9 @@ struct capture {
 	struct job *job;
 	const char *sandbox, *layer, *how;
 	const json_t *trees;
-	int live, tmp, dir; /* live directory; pool's tmp; tmp/<layer> */
-	struct cgroup box;  /* empty: nothing runs */
+	int home, live, tmp,
+		dir; /* live directory; where its trees are (its disk, or itself); pool's tmp; tmp/<layer> */
+	struct cgroup box; /* empty: nothing runs */
 	bool frozen;
 	sigset_t blocked;
 	uint64_t since_ns, frozen_us, captured_ns;
@@ -116,7 +118,7 @@ static int previous_tree(struct capture *c, unsigned int n)
 	cleanup_buf struct buf layer = BUF_INIT(ID_LEN + 1);
 	char path[64];
 
-	if (file_read_at(c->live, "captured.layer", &layer) < 0 || !id_valid(buf_cstr(&layer)))
+	if (file_read_at(c->home, "captured.layer", &layer) < 0 || !id_valid(buf_cstr(&layer)))
 		return -1;
 	(void)snprintf(path, sizeof(path), "layers/%s/%u", buf_cstr(&layer), n);
 	return store_dir(&c->job->store, path);
@@ -130,14 +132,14 @@ static int use_previous(struct capture *c, unsigned int n, int *previous)
 
 	*previous = previous_tree(c, n);
 	(void)snprintf(path, sizeof(path), "captured.%u", n);
-	fd = *previous < 0 ? -1 : openat(c->live, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	fd = *previous < 0 ? -1 : openat(c->home, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	index = fd < 0 ? NULL : fdopen(fd, "r");
 	return index == NULL ? 0 : copier_previous(c->copiers[n], *previous, index);
 }
 
 static void forget_previous(struct capture *c)
 {
-	(void)unlinkat(c->live, "captured.layer", 0);
+	(void)unlinkat(c->home, "captured.layer", 0);
 }
 
 /* Only a help for the next capture: a failure costs time, not truth. */
@@ -152,12 +154,12 @@ static void save_seen(struct capture *c)
 
 		(void)snprintf(path, sizeof(path), "captured.%u", n);
 		fd = openat(
-			c->live, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+			c->home, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 		index = fd < 0 ? NULL : fdopen(fd, "w");
 		if (index == NULL || copier_save(c->copiers[n], index) < 0)
 			return;
 	}
-	(void)!file_create_at(c->live, "captured.layer", 0600, c->layer, strlen(c->layer));
+	(void)!file_create_at(c->home, "captured.layer", 0600, c->layer, strlen(c->layer));
 }
 
 struct tree_fds {
@@ -267,7 +269,7 @@ static int finish(struct capture *c, json_t **ok, struct err *err)
 
 static int choose_how(struct capture *c, struct err *err)
 {
-	const char *best = pool_capture_way(&c->job->store);
+	const char *best = disk_exists(c->home) ? "copy" : pool_capture_way(&c->job->store);
 	const char *asked = json_string_value(json_object_get(c->job->request, "how"));
 
 	c->how = asked == NULL || str_eq(asked, "auto") ? best : asked;
@@ -303,7 +305,8 @@ static int prepare(struct capture *c, struct err *err)
 	if (layer_exists(&c->job->store, c->layer))
 		return err_raise(err, ERR_EXISTS, "layer '%s' exists", c->layer);
 	(void)snprintf(path, sizeof(path), "live/%s", c->sandbox);
-	c->live = store_dir(&c->job->store, path);
+	c->home = store_dir(&c->job->store, path);
+	c->live = c->home < 0 ? c->home : disk_open(c->home, c->sandbox);
 	c->tmp = store_dir(&c->job->store, "tmp");
 	if (c->live < 0 || c->tmp < 0)
 		return err_raise_sys(err, c->live < 0 ? c->live : c->tmp,
@@ -316,6 +319,7 @@ static void capture_fini(struct capture *c)
 	for (size_t n = 0; n < LAYER_TREES; n++)
 		copier_free(c->copiers[n]);
 	tree_names_free(&c->mapped);
+	fd_close(&c->home);
 	fd_close(&c->live);
 	fd_close(&c->tmp);
 	fd_close(&c->dir);
@@ -323,7 +327,9 @@ static void capture_fini(struct capture *c)
 
 int store_capture(struct job *job, json_t **ok, struct err *err)
 {
-	cleanup(capture_fini) struct capture c = { .job = job, .live = -1, .tmp = -1, .dir = -1 };
+	cleanup(capture_fini) struct capture c = {
+		.job = job, .home = -1, .live = -1, .tmp = -1, .dir = -1
+	};
 	struct err late;
 	int rc = prepare(&c, err);
 

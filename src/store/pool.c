@@ -9,19 +9,19 @@
 #include "base/ablate.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "store/disk.h"
 #include "store/live.h"
+#include "store/program.h"
 #include "store/verbs.h"
 #include "sys/btrfs.h"
 #include "sys/feature.h"
 #include "sys/loop.h"
 #include "sys/mount.h"
-#include "sys/raw.h"
 
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 
 #define POOL_FILE      "pool.btrfs"
 #define POOL_SIZE_MAX  (64ULL << 30)
@@ -44,45 +44,6 @@ const char *pool_capture_way(const struct store *store)
 	if (store->btrfs)
 		return "snapshot";
 	return pool_can_clone(store->pool) ? "reflink" : "copy";
-}
-
-/* Run a program with nothing of ours but its error output; its own words become the reason. */
-static int run_program(const char *const *argv, struct err *err)
-{
-	int out[2], status;
-	char text[400] = "";
-	size_t n = 0;
-	pid_t pid;
-
-	if (pipe2(out, O_CLOEXEC) < 0)
-		return err_raise_sys(err, -errno, "make a pipe for '%s'", argv[0]);
-	pid = fork();
-	if (pid == 0) {
-		static const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL };
-
-		(void)dup2(out[1], STDOUT_FILENO);
-		(void)dup2(out[1], STDERR_FILENO);
-		(void)raw_close_range(3, ~0U, 0);
-		(void)execve(
-			argv[0], (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)env);
-		_exit(127);
-	}
-	(void)close(out[1]);
-	for (;;) {
-		char chunk[256];
-		ssize_t got = read(out[0], chunk, sizeof(chunk));
-
-		if (got <= 0)
-			break;
-		for (ssize_t i = 0; i < got && n < sizeof(text) - 1; i++)
-			text[n++] = chunk[i] >= ' ' && chunk[i] < 127 ? chunk[i] : ' ';
-	}
-	(void)close(out[0]);
-	if (pid < 0 || waitpid(pid, &status, 0) < 0)
-		return err_raise_sys(err, -errno, "run '%s'", argv[0]);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return err_raise(err, ERR_HOST, "'%s' failed: %s", argv[0], text);
-	return 0;
 }
 
 static uint64_t default_size(const struct store *store)
@@ -112,7 +73,7 @@ static int format(const struct store *store, uint64_t size, struct err *err)
 	if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
 		return err_raise_sys(err, -errno, "make '%s/" POOL_FILE "'", store->path);
 	(void)snprintf(path, sizeof(path), "%s/" POOL_FILE ".new", store->path);
-	rc = run_program(argv, err);
+	rc = program_run(argv, err);
 	if (rc == 0 && (fsync(fd) < 0 || renameat(store->state, POOL_FILE ".new", store->state,
 						 POOL_FILE) < 0))
 		rc = err_raise_sys(err, -errno, "keep '%s/" POOL_FILE "'", store->path);
@@ -151,7 +112,7 @@ static int mount_file(struct store *store, struct err *err)
 
 	if (file < 0)
 		return err_raise_sys(err, -errno, "open '%s/" POOL_FILE "'", store->path);
-	loop = loop_attach(file, device);
+	loop = loop_attach(file, "cay pool", device);
 	if (loop < 0)
 		return err_raise_sys(
 			err, loop, "bind '%s/" POOL_FILE "' to a loop device", store->path);
@@ -263,7 +224,8 @@ static int unmount(struct store *store, struct err *err)
 static json_t *describe(const struct store *store, const char *reason)
 {
 	struct statvfs fs = { 0 };
-	bool limits = store->pool >= 0 && store->btrfs && btrfs_quota_works(store->pool);
+	bool quota = store->pool >= 0 && store->btrfs && btrfs_quota_works(store->pool);
+	const char *disks = store->pool >= 0 && disk_why_not() == NULL ? "disk" : "none";
 	bool file = faccessat(store->state, POOL_FILE, F_OK, 0) == 0;
 
 	if (store->pool >= 0)
@@ -273,8 +235,8 @@ static json_t *describe(const struct store *store, const char *reason)
 		: store->btrfs  ? "btrfs"
 				: "directory",
 		"capture", store->pool < 0 ? "none" : pool_capture_way(store), "limit_bytes",
-		limits ? "quota" : "none", "limit_inodes", limits ? "by bytes" : "none",
-		"size_bytes", (json_int_t)((uint64_t)fs.f_blocks * fs.f_frsize), "free_bytes",
+		quota ? "quota" : disks, "limit_inodes", disks, "size_bytes",
+		(json_int_t)((uint64_t)fs.f_blocks * fs.f_frsize), "free_bytes",
 		(json_int_t)((uint64_t)fs.f_bavail * fs.f_frsize), "file",
 		file ? json_sprintf("%s/" POOL_FILE, store->path) : json_null(), "reason",
 		reason != NULL ? json_string(reason) : json_null());

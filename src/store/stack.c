@@ -2,6 +2,7 @@
 #include "store/stack.h"
 #include "base/id.h"
 #include "base/str.h"
+#include "store/disk.h"
 #include "store/layer.h"
 #include "sys/btrfs.h"
 #include "sys/raw.h"
@@ -40,6 +41,25 @@ static void layer_origin(struct stack_layer *l, const struct store *store)
 	json_decref(manifest);
 }
 
+/* A live directory's trees may lie on a disk of its own. */
+static int open_layer(const struct store *store, const char *path)
+{
+	cleanup_free char *lives = str_dupf("%s/pool/live/", store->path);
+	char id[ID_LEN + 1], home[64];
+	cleanup_fd int live = -1, trees = -1;
+	const char *below;
+
+	if (!str_starts(path, lives) || strlen(path) <= strlen(lives) + ID_LEN)
+		return raw_openat2(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, 0);
+	(void)snprintf(id, sizeof(id), "%s", path + strlen(lives));
+	below = path + strlen(lives) + ID_LEN + 1;
+	(void)snprintf(home, sizeof(home), "live/%s", id);
+	live = store_dir(store, home);
+	trees = live < 0 ? live : disk_open(live, id);
+	return trees < 0 ? trees
+			 : raw_openat2(trees, below, O_RDONLY | O_DIRECTORY, 0, RESOLVE_BENEATH);
+}
+
 int stack_open(struct stack *stack, const struct store *store, const json_t *paths, struct err *err)
 {
 	const json_t *e;
@@ -59,9 +79,9 @@ int stack_open(struct stack *stack, const struct store *store, const json_t *pat
 		if (path == NULL || !str_path_clean(path))
 			return err_raise(err, ERR_INVALID,
 				"a stack holds something that is no clean absolute path");
-		l->root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		l->root = open_layer(store, path);
 		if (l->root < 0)
-			return err_raise_sys(err, -errno, "open layer '%s'", path);
+			return err_raise_sys(err, l->root, "open layer '%s'", path);
 		stack->n++;
 		l->path = str_dup(path);
 		layer_origin(l, store);

@@ -8,6 +8,7 @@
 #include "base/id.h"
 #include "base/str.h"
 #include "store/apply.h"
+#include "store/disk.h"
 #include "store/layer.h"
 #include "store/seal.h"
 #include "store/tree.h"
@@ -320,15 +321,32 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 	return 0;
 }
 
+/* What a sandbox with a disk of its own has used of it; -ENODATA when it has none. */
+static int disk_used(int live, const char *id, struct disk_size *used)
+{
+	cleanup_fd int root = -1;
+
+	if (!disk_exists(live))
+		return -ENODATA;
+	root = disk_open(live, id);
+	return root < 0 ? root : disk_usage(root, used);
+}
+
 static json_t *usage_of(
 	const struct store *store, const char *where, const char *id, struct err *err)
 {
 	cleanup_free char *path = str_dupf("%s/%s", where, id);
 	cleanup_fd int dir = store_dir(store, path);
 	struct tree_count count = { 0 };
+	struct disk_size used;
 	uint64_t bytes;
-	int rc = dir < 0 ? dir : tree_count(dir, &count);
+	int rc = dir < 0 ? dir : disk_used(dir, id, &used);
 
+	if (rc == 0)
+		return json_pack("{s:I, s:I}", "bytes", (json_int_t)used.bytes, "inodes",
+			(json_int_t)used.inodes);
+	if (rc == -ENODATA)
+		rc = tree_count(dir, &count);
 	if (rc < 0) {
 		(void)err_raise_sys(err, rc, "count '%s'", path);
 		return NULL;

@@ -21,6 +21,7 @@ enum job_lock { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 	VERB(capture, true, LOCK_SHARED) \
 	VERB(check_apply, true, LOCK_NONE) \
 	VERB(diff, true, LOCK_NONE) \
+	VERB(disk, true, LOCK_SHARED) \
 	VERB(get, true, LOCK_NONE) \
 	VERB(put, true, LOCK_NONE) \
 	VERB(seal, true, LOCK_SHARED) \

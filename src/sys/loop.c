@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/loop.h"
+#include "base/str.h"
 
 #include <fcntl.h>
 #include <linux/loop.h>
@@ -8,14 +9,16 @@
 /* Somebody else may take the free number between the two calls. */
 #define ATTEMPTS 64
 
-static int configure(int device, int file, unsigned int flags)
+static int configure(int device, int file, const char *name, unsigned int flags)
 {
 	struct loop_config config = { .fd = (unsigned int)file, .info = { .lo_flags = flags } };
 
+	if (str_copy((char *)config.info.lo_file_name, LOOP_NAME_SIZE, name) < 0)
+		return -ENAMETOOLONG;
 	return ioctl(device, LOOP_CONFIGURE, &config) < 0 ? -errno : 0;
 }
 
-int loop_attach(int file, char path[LOOP_PATH_SIZE])
+int loop_attach(int file, const char *name, char path[LOOP_PATH_SIZE])
 {
 	cleanup_fd int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
 
@@ -31,13 +34,26 @@ int loop_attach(int file, char path[LOOP_PATH_SIZE])
 		device = open(path, O_RDWR | O_CLOEXEC);
 		if (device < 0)
 			return -errno;
-		rc = configure(device, file, LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO);
+		rc = configure(device, file, name, LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO);
 		if (rc == -EINVAL)
-			rc = configure(device, file, LO_FLAGS_AUTOCLEAR);
+			rc = configure(device, file, name, LO_FLAGS_AUTOCLEAR);
 		if (rc == 0)
 			return TAKE_FD(device);
 		if (rc != -EBUSY)
 			return rc;
 	}
 	return -EBUSY;
+}
+
+int loop_open_named(const char *path, const char *name)
+{
+	cleanup_fd int device = open(path, O_RDWR | O_CLOEXEC);
+	struct loop_info64 info;
+
+	if (device < 0)
+		return -errno;
+	if (ioctl(device, LOOP_GET_STATUS64, &info) < 0 ||
+		strncmp((const char *)info.lo_file_name, name, sizeof(info.lo_file_name)) != 0)
+		return -ENODEV;
+	return TAKE_FD(device);
 }

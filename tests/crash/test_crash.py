@@ -42,6 +42,7 @@ POINTS = [
     "store.commit.after_rename",
     "store.commit.before_rename",
     "store.commit.manifest",
+    "store.disk.filled",
     "store.layer.arranged",
     "store.seal.taken",
     "store.storage.locked",
@@ -61,8 +62,8 @@ class Scenario:
         self.write_host("a", "one\n")
         self.acknowledged = {}
         self.crashed = False
-        self.steps = [self.create, self.exec, self.snapshot, self.change, self.fork, self.seal, self.rewind, self.edit, self.apply,
-                      self.remove]
+        self.steps = [self.create, self.exec, self.snapshot, self.change, self.fork, self.seal, self.rewind, self.disk, self.edit,
+                      self.apply, self.remove]
 
     def write_host(self, name, text):
         with open(os.path.join(self.project, name), "w", encoding="utf-8") as f:
@@ -125,6 +126,19 @@ class Scenario:
         equal(self.box.ok("first", "cat /var/tmp/kept"), "kept\n")
         self.acknowledged["kept"] = True
 
+    def disk(self):
+        """A sandbox with a limit of inodes has a disk of its own."""
+        if not any(s["name"] == "third" for s in self.box.get("/v1/sandboxes")["sandboxes"]):
+            self.box.post("/v1/sandboxes", {"name": "third", "limits": {"inodes": 100, "disk_bytes": 4 << 20}})
+        self.ensure_running("third")
+        self.box.ok("third", "echo disk > /var/tmp/disk; sync /var/tmp/disk")
+        if not any(s["name"] == "disk" for s in self.box.get("/v1/snapshots")["snapshots"]):
+            self.box.post("/v1/sandboxes/third/snapshots", {"name": "disk"})
+        self.acknowledged["third"] = True
+        self.box.post("/v1/sandboxes/third/rewind", {"snapshot": "disk"})
+        self.ensure_running("third")
+        equal(self.box.ok("third", "cat /var/tmp/disk"), "disk\n")
+
     def edit(self):
         self.ensure_running("first")
         self.box.ok("first", "echo two > /p/a; echo new > /p/b")
@@ -137,11 +151,11 @@ class Scenario:
         self.acknowledged["applied"] = True
 
     def remove(self):
-        for name in ("first", "second"):
+        for name in ("first", "second", "third"):
             self.acknowledged.pop(name, None)
             if any(s["name"] == name for s in self.box.get("/v1/sandboxes")["sandboxes"]):
                 self.box.remove(name)
-        for name in ("snap", "sealed"):
+        for name in ("snap", "sealed", "disk"):
             self.acknowledged.pop(name, None)
             if any(s["name"] == name for s in self.box.get("/v1/snapshots")["snapshots"]):
                 self.box.call("DELETE", f"/v1/snapshots/{name}")
@@ -156,7 +170,7 @@ class Scenario:
     def check(self):
         """What must hold after every crash and restart."""
         listed = {s["name"]: s for s in self.box.get("/v1/sandboxes")["sandboxes"]}
-        for name in ("first", "second"):
+        for name in ("first", "second", "third"):
             if self.acknowledged.get(name):
                 assert name in listed, f"{name} was acknowledged and is gone"
         for name, sandbox in listed.items():

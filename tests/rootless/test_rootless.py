@@ -45,6 +45,22 @@ def test_other_users_inside(tmp):
 
 
 @require(*NEEDS)
+def test_limits_of_bytes_and_inodes_are_refused_with_the_reason(tmp):
+    def check(instance, _user):
+        storage = instance.get("/v1/storage")
+        equal((storage["disk_limit"], storage["inode_limit"]), ("none", "none"))
+        for limits in ({"inodes": 100}, {"disk_bytes": 1 << 30}):
+            error = raises(cay.ApiError, instance.post, "/v1/sandboxes", {"limits": limits})
+            equal(error.code, "unsupported")
+            contains(error.message, "inodes" if "inodes" in limits else "bytes")
+            contains(error.hint, "cay doctor")
+        equal(instance.get("/v1/sandboxes")["sandboxes"], [])
+        with instance.sandbox() as box:
+            equal(instance.get(f"/v1/sandboxes/{box}")["disk"], {"kind": "none"})
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
 def test_snapshot_fork_diff_rewind_apply(tmp):
     def check(instance, user):
         project = os.path.join(instance.dir, "p")

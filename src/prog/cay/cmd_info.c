@@ -18,8 +18,11 @@ static void put_limits(struct buf *out, const json_t *limits)
 
 	text_size(&v, cli_number(limits, "memory_bytes"));
 	buf_fmt(&v, " memory, %llu processes, ", (unsigned long long)cli_number(limits, "pids"));
-	text_size(&v, cli_number(limits, "disk_bytes"));
-	buf_fmt(&v, " disk, %llu files", (unsigned long long)cli_number(limits, "inodes"));
+	if (cli_number(limits, "disk_bytes") > 0)
+		text_size(&v, cli_number(limits, "disk_bytes"));
+	buf_str(&v, cli_number(limits, "disk_bytes") > 0 ? " disk" : "disk without a limit");
+	if (cli_number(limits, "inodes") > 0)
+		buf_fmt(&v, ", %llu files", (unsigned long long)cli_number(limits, "inodes"));
 	if (cli_number(limits, "cpu_millis") > 0)
 		buf_fmt(&v, ", %.2f processors", (double)cli_number(limits, "cpu_millis") / 1000);
 	line(out, "limits", buf_cstr(&v));

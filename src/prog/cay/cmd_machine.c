@@ -39,6 +39,7 @@ int cmd_storage(struct cli *cli)
 	line(&out, "kind", cli_string(answer, "kind", NULL));
 	line(&out, "capture", cli_string(answer, "capture", NULL));
 	line(&out, "disk limits", cli_string(answer, "disk_limit", NULL));
+	line(&out, "inode limits", cli_string(answer, "inode_limit", NULL));
 	text_size(&v, cli_number(answer, "bytes_free"));
 	buf_str(&v, " free of ");
 	text_size(&v, cli_number(answer, "bytes_total"));

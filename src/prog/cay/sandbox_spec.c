@@ -52,6 +52,7 @@ static int add_limits(struct cli *cli, json_t *spec)
 	} rows[] = { { FLAG_MEMORY, "memory_bytes", "a size is wanted, for example 512M" },
 		{ FLAG_DISK, "disk_bytes", "a size is wanted, for example 2G" },
 		{ FLAG_PIDS, "pids", "a number is wanted" },
+		{ FLAG_INODES, "inodes", "a number is wanted" },
 		{ FLAG_CPUS, "cpu_millis", "a number of processors is wanted, for example 1.5" } };
 	json_t *limits = NULL;
 
@@ -62,7 +63,7 @@ static int add_limits(struct cli *cli, json_t *spec)
 
 		if (text == NULL)
 			continue;
-		if (rows[i].flag == FLAG_PIDS)
+		if (rows[i].flag == FLAG_PIDS || rows[i].flag == FLAG_INODES)
 			rc = str_to_u64(text, 1, INT32_MAX, &v);
 		else if (rows[i].flag == FLAG_CPUS)
 			rc = parse_cpus(text, &v);
