@@ -55,6 +55,12 @@ int cmd_rewind(struct cli *cli);
 int cmd_rm(struct cli *cli);
 /** cmd_run() - cay run. */
 int cmd_run(struct cli *cli);
+/** cmd_secret_ls() - cay secret ls. */
+int cmd_secret_ls(struct cli *cli);
+/** cmd_secret_rm() - cay secret rm. */
+int cmd_secret_rm(struct cli *cli);
+/** cmd_secret_set() - cay secret set. */
+int cmd_secret_set(struct cli *cli);
 /** cmd_snapshot() - cay snapshot. */
 int cmd_snapshot(struct cli *cli);
 /** cmd_snapshots() - cay snapshots. */

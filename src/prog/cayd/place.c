@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cayd/place.h"
+#include "api/secrets.h"
 #include "base/str.h"
 #include "store/catalogue.h"
+#include "store/vault.h"
 
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
 #include <openssl/sha.h>
 #include <pwd.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #define SUBIDS_NEEDED 65535U
@@ -200,6 +203,28 @@ static int make_catalogue(const struct place *p, struct err *err)
 	return 0;
 }
 
+/* The key of the secrets: cayd reads it, nobody else; made once, whole or not at all. */
+static int make_secret_key(const struct place *p, struct err *err)
+{
+	unsigned char key[VAULT_KEY_SIZE];
+	char path[PLACE_SIZE + 32], self[32];
+	cleanup_fd int fd = -1;
+
+	(void)snprintf(path, sizeof(path), "%s/" SECRET_KEY_FILE, p->state);
+	if (access(path, F_OK) == 0)
+		return 0;
+	fd = open(p->state, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0400);
+	if (fd < 0 || getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key) ||
+		write(fd, key, sizeof(key)) != (ssize_t)sizeof(key) || fsync(fd) < 0 ||
+		fchown(fd, p->uid, p->gid) < 0)
+		return err_raise_sys(err, -errno, "make '%s'", path);
+	explicit_bzero(key, sizeof(key));
+	(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 && errno != EEXIST)
+		return err_raise_sys(err, -errno, "make '%s'", path);
+	return 0;
+}
+
 int place_make(const struct place *p, struct err *err)
 {
 	char path[PLACE_SIZE + 16];
@@ -217,6 +242,8 @@ int place_make(const struct place *p, struct err *err)
 	(void)snprintf(path, sizeof(path), "%s/keepers", p->run);
 	if (rc == 0)
 		rc = own_directory(p, path, 0, 0, p->rootless ? 0700 : 0755, err);
+	if (rc == 0)
+		rc = make_secret_key(p, err);
 	return rc == 0 ? make_catalogue(p, err) : rc;
 }
 

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/secrets.h"
+#include "api/server.h"
+#include "api_handlers.h"
+#include "base/str.h"
+#include "codec/scrub.h"
+#include "store/vault.h"
+
+#include <fcntl.h>
+
+bool secret_name_valid(const char *name)
+{
+	static const char letters[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+	size_t n = strlen(name);
+
+	return n > 0 && n <= SECRET_NAME_MAX && strspn(name, letters) == n &&
+	       (*name < '0' || *name > '9');
+}
+
+static int read_key(const struct server *srv, unsigned char key[VAULT_KEY_SIZE], struct err *err)
+{
+	cleanup_free char *path = str_dupf("%s/" SECRET_KEY_FILE, srv->own_state);
+	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || read(fd, key, VAULT_KEY_SIZE) != VAULT_KEY_SIZE)
+		return err_raise_sys(err, fd < 0 ? -errno : -EIO, "read the key of the secrets");
+	return 0;
+}
+
+static int seal_value(
+	struct server *srv, const char *name, const char *value, char **ret, struct err *err)
+{
+	unsigned char key[VAULT_KEY_SIZE];
+	int rc = read_key(srv, key, err);
+
+	if (rc < 0)
+		return rc;
+	*ret = vault_seal(key, name, value);
+	explicit_bzero(key, sizeof(key));
+	return *ret != NULL ? 0
+			    : err_raise(err, ERR_INTERNAL, "secret '%s' cannot be encrypted", name);
+}
+
+static int open_value(
+	struct server *srv, const char *name, const char *sealed, struct buf *out, struct err *err)
+{
+	unsigned char key[VAULT_KEY_SIZE];
+	char value[VAULT_VALUE_MAX + 1];
+	int rc = read_key(srv, key, err);
+
+	if (rc < 0)
+		return rc;
+	if (vault_open(key, name, sealed, value) < 0)
+		rc = err_raise(err, ERR_CORRUPT,
+			"secret '%s' was not encrypted with the key of this instance", name);
+	else
+		buf_str(out, value);
+	explicit_bzero(key, sizeof(key));
+	explicit_bzero(value, sizeof(value));
+	return rc;
+}
+
+/* The row of a secret: {"name","version","created","updated","sealed"}; a new reference, NULL when there is none. */
+static json_t *row(struct server *srv, const char *name)
+{
+	cleanup_free char *text = catalogue_get(srv->catalogue, CATALOGUE_SECRETS, name);
+
+	return text != NULL ? json_loads(text, 0, NULL) : NULL;
+}
+
+int secret_value(struct server *srv, const char *name, struct buf *out, struct err *err)
+{
+	json_t *doc = row(srv, name);
+	const char *sealed = json_string_value(json_object_get(doc, "sealed"));
+	int rc = sealed != NULL ? open_value(srv, name, sealed, out, err)
+				: err_raise(err, ERR_NOT_FOUND, "no secret '%s'", name);
+
+	json_decref(doc);
+	return rc;
+}
+
+uint64_t secret_version(struct server *srv, const char *name)
+{
+	json_t *doc = row(srv, name);
+	json_int_t version = json_integer_value(json_object_get(doc, "version"));
+
+	json_decref(doc);
+	return (uint64_t)version;
+}
+
+/* What the API shows of a row. */
+static json_t *shown(const json_t *doc)
+{
+	return json_pack("{s:O, s:O, s:O, s:O}", "name", json_object_get(doc, "name"), "version",
+		json_object_get(doc, "version"), "created", json_object_get(doc, "created"),
+		"updated", json_object_get(doc, "updated"));
+}
+
+static int add_shown(void *ctx, attr_unused const char *id, const char *text)
+{
+	json_t *doc = json_loads(text, 0, NULL);
+
+	if (doc != NULL)
+		(void)json_array_append_new(ctx, shown(doc));
+	json_decref(doc);
+	return 0;
+}
+
+int api_secret_list(struct api_call *call, struct err *err)
+{
+	json_t *list = json_array();
+	int rc = catalogue_each(call->srv->catalogue, CATALOGUE_SECRETS, add_shown, list, err);
+
+	if (rc == 0)
+		return api_reply(call, 200, json_pack("{s:o}", "secrets", list));
+	json_decref(list);
+	return rc;
+}
+
+static json_t *new_row(const char *name, const json_t *before, const char *sealed)
+{
+	json_int_t version = json_integer_value(json_object_get(before, "version")) + 1;
+	const char *created = json_string_value(json_object_get(before, "created"));
+	char now[CLOCK_TEXT_SIZE];
+
+	clock_text(clock_wall_ns(), now);
+	return json_pack("{s:s, s:I, s:s, s:s, s:s}", "name", name, "version", version, "created",
+		created != NULL ? created : now, "updated", now, "sealed", sealed);
+}
+
+int api_secret_set(struct api_call *call, struct err *err)
+{
+	const char *name = call->segments[0];
+	const char *value = json_string_value(json_object_get(call->body, "value"));
+	cleanup_free char *sealed = NULL, *text = NULL;
+	json_t *before, *doc;
+	int rc;
+
+	if (!secret_name_valid(name))
+		return err_raise(err, ERR_INVALID,
+			"'%s' cannot name a secret: letters, digits and '_', at most %d", name,
+			SECRET_NAME_MAX);
+	if (!scrub_secret_valid(value))
+		return err_raise(err, ERR_INVALID,
+			"the value of secret '%s' is not %d to %d printable ASCII characters without space, six letters or digits among them",
+			name, SCRUB_SECRET_MIN, SCRUB_SECRET_MAX);
+	rc = seal_value(call->srv, name, value, &sealed, err);
+	if (rc < 0)
+		return rc;
+	before = row(call->srv, name);
+	doc = new_row(name, before, sealed);
+	json_decref(before);
+	text = json_dumps(doc, JSON_COMPACT);
+	rc = catalogue_put(
+		call->srv->catalogue, CATALOGUE_SECRETS, name, NULL, NULL, text, true, err);
+	if (rc == 0) {
+		(void)server_event(call->srv, NULL, EVENT_SECRET_SET, NULL,
+			json_pack("{s:s, s:O}", "name", name, "version",
+				json_object_get(doc, "version")));
+		rc = api_reply(call, 200, shown(doc));
+	}
+	json_decref(doc);
+	return rc;
+}
+
+int api_secret_remove(struct api_call *call, struct err *err)
+{
+	const char *name = call->segments[0];
+	int rc;
+
+	if (secret_version(call->srv, name) == 0)
+		return err_raise(err, ERR_NOT_FOUND, "no secret '%s'", name);
+	rc = catalogue_delete(call->srv->catalogue, CATALOGUE_SECRETS, name, err);
+	if (rc < 0)
+		return rc;
+	(void)server_event(
+		call->srv, NULL, EVENT_SECRET_REMOVED, NULL, json_pack("{s:s}", "name", name));
+	return api_reply(call, 204, NULL);
+}

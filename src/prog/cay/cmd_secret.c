@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+
+#include <termios.h>
+
+#define VALUE_MAX 8192
+
+/* A value comes on standard input only: arguments and variables of processes can be seen by others. */
+static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
+{
+	struct termios before, silent;
+	bool terminal = tcgetattr(STDIN_FILENO, &before) == 0;
+	size_t n = 0;
+	ssize_t got = 0;
+
+	if (terminal) {
+		silent = before;
+		silent.c_lflag &= ~(tcflag_t)ECHO;
+		(void)fprintf(stderr, "value of %s: ", name);
+		(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent);
+	}
+	while (n < VALUE_MAX - 1 && (got = read(STDIN_FILENO, value + n, VALUE_MAX - 1 - n)) > 0) {
+		n += (size_t)got;
+		if (terminal && value[n - 1] == '\n')
+			break;
+	}
+	if (terminal) {
+		(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
+		(void)fputc('\n', stderr);
+	}
+	if (got < 0)
+		return err_raise_sys(&cli->err, -errno, "read standard input");
+	if (n == VALUE_MAX - 1)
+		return err_raise(&cli->err, ERR_TOO_LARGE, "the value is too long");
+	while (n > 0 && (value[n - 1] == '\n' || value[n - 1] == '\r'))
+		n--;
+	value[n] = '\0';
+	return 0;
+}
+
+int cmd_secret_set(struct cli *cli)
+{
+	const char *name = cli->args.positional[0];
+	cleanup_free char *target = cli_target("/v1/secrets/%s", name);
+	cleanup_json json_t *body = NULL, *answer = NULL;
+	char value[VALUE_MAX];
+	int rc = read_value(cli, name, value);
+
+	if (rc < 0)
+		return rc;
+	body = json_pack("{s:s}", "value", value);
+	explicit_bzero(value, sizeof(value));
+	if (body == NULL)
+		return err_raise(
+			&cli->err, ERR_INVALID, "the value of secret '%s' is no text", name);
+	rc = cli_call(cli, "PUT", target, body, &answer);
+	return rc == 0 && cli->json ? cli_print_json(answer) : rc;
+}
+
+int cmd_secret_ls(struct cli *cli)
+{
+	cleanup_json json_t *answer = NULL;
+	struct buf out = BUF_INIT(1U << 20), cell = BUF_INIT(4096);
+	struct table t;
+	json_t *secret;
+	size_t i;
+	int rc = cli_get(cli, "/v1/secrets", &answer);
+
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	table_init(&t, "NAME|>VERSION|>SET");
+	json_array_foreach (json_object_get(answer, "secrets"), i, secret) {
+		table_cell(&t, cli_string(secret, "name", "?"));
+		buf_fmt(&cell, "%llu", (unsigned long long)cli_number(secret, "version"));
+		table_buf(&t, &cell);
+		text_age(&cell, cli_string(secret, "updated", ""),
+			(int64_t)(clock_wall_ns() / NS_PER_S));
+		table_buf(&t, &cell);
+	}
+	table_print(&t, &out);
+	buf_free(&cell);
+	return cli_print(cli, &out);
+}
+
+int cmd_secret_rm(struct cli *cli)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < cli->args.n_positional && rc == 0; i++) {
+		cleanup_free char *target = cli_target("/v1/secrets/%s", cli->args.positional[i]);
+
+		rc = cli_call(cli, "DELETE", target, NULL, NULL);
+	}
+	return rc;
+}
