@@ -235,10 +235,9 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 	}
 	e->started = true;
 	(void)json_object_set(e->doc, "pid", json_object_get(ok, "pid"));
-	if (e->ended)
-		return; /* it was quick */
-	(void)json_object_set_new(e->doc, "state", json_string("running"));
-	(void)exec_save(e, NULL);
+	/* not written: after a restart the keeper says both */
+	if (!e->ended) /* it was not that quick */
+		(void)json_object_set_new(e->doc, "state", json_string("running"));
 }
 
 void exec_finish(struct exec *e, const json_t *status)
@@ -248,7 +247,8 @@ void exec_finish(struct exec *e, const json_t *status)
 	e->ended = true;
 	(void)json_object_set_new(e->doc, "state", json_string("ended"));
 	(void)json_object_set_new(e->doc, "status", json_deep_copy(status));
-	(void)exec_save(e, NULL);
+	if (!e->fleeting || !e->unchanged)
+		(void)exec_save(e, NULL);
 	waiters_wake(&e->changed);
 	waiters_wake(&e->sandbox->changed);
 }
@@ -350,6 +350,7 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 		e->archived = false;
 		(void)json_object_set_new(
 			e->doc, "state", json_string(e->ended ? "ended" : "running"));
+		(void)json_object_set(e->doc, "pid", json_object_get(row, "pid"));
 		process_source_bind(sb->srv->processes, sb->id,
 			(pid_t)json_integer_value(json_object_get(row, "pid")),
 			e->ended ? NULL : e->id);
@@ -360,5 +361,19 @@ void execs_adopt(struct sandbox *sb, const json_t *list)
 		/* it never came to be: the server died between the catalogue and the keeper */
 		if (!e->started && !e->ended)
 			finish_unseen(e, "lost", "the keeper does not know it");
+	}
+}
+
+void execs_settle(struct sandbox *sb, const json_t *list)
+{
+	size_t i;
+	json_t *row;
+
+	json_array_foreach (list, i, row) {
+		const char *id = json_string_value(json_object_get(row, "exec"));
+		struct exec *e = id != NULL ? exec_by_id(sb, id) : NULL;
+
+		if (e != NULL && json_is_object(json_object_get(row, "status")))
+			exec_finish(e, json_object_get(row, "status"));
 	}
 }

@@ -71,6 +71,13 @@ static void take_event(struct keeper *k, const json_t *event)
 		sandbox_keeper_lost(sb);
 		return;
 	}
+	if (str_eq(type, "exec.unchanged")) { /* for the run that asked */
+		if (e != NULL)
+			e->unchanged = true;
+		return;
+	}
+	if (str_eq(type, "keeper.adopted")) /* all that waited has come */
+		execs_settle(sb, json_object_get(k->hello_doc, "execs"));
 	if (str_eq(type, "sandbox.started") || str_eq(type, "sandbox.stopped") ||
 		str_eq(type, "keeper.adopted"))
 		return; /* said by cayd itself, with more */

@@ -232,10 +232,11 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 {
 	char name[NAME_MAX_LEN + 1], id[ID_LEN + 1];
 	const char *image = image_find(srv, text_or(request, "image", "host"), err), *disk;
+	bool in_run = origin != NULL && origin->in_run;
 	struct keeper *k;
 	struct sandbox *sb;
 	json_t *mounts, *limits;
-	int slot;
+	int slot, rc;
 
 	if (image == NULL || sandbox_check_storage(srv, image, err) < 0 ||
 		env_check(json_object_get(request, "env"), err) < 0 ||
@@ -266,16 +267,24 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		(void)json_object_set_new(sb->doc, "key", json_string(origin->key));
 		(void)json_object_set_new(sb->doc, "key_hash", json_string(origin->key_hash));
 	}
+	if (in_run) /* its client hears of it at once */
+		(void)json_object_del(sb->doc, "unborn");
 	sandbox_set_time(sb, "created");
 	sb->locked = true;
 	sb->keeper = k;
 	if (k != NULL)
 		k->sandbox = sb;
 	(void)fault("sandbox.create.before_commit");
-	if (sandbox_move(sb, SANDBOX_CREATING, EVENT_SANDBOX_CREATED, created_data(sb), err) == 0) {
+	rc = in_run ? catalogue_begin(srv->catalogue, err) : 0;
+	if (rc == 0)
+		rc = sandbox_move(
+			sb, SANDBOX_CREATING, EVENT_SANDBOX_CREATED, created_data(sb), err);
+	if (rc == 0) {
 		(void)fault("sandbox.create.committed");
 		return sandbox_ref(sb);
 	}
+	if (in_run)
+		catalogue_abort(srv->catalogue);
 	sb->keeper = NULL;
 	give_back(srv, k, slot);
 	sandbox_unlist(sb);

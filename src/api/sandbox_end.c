@@ -74,34 +74,55 @@ static void trash_add(struct server *srv, const char *id)
 	fiber_start(trash_main, srv);
 }
 
-int sandbox_remove(struct sandbox *sb, struct err *err)
+/* Its rows, all at once. What is found without a row after a crash is cleared away. */
+static int delete_rows(struct sandbox *sb, struct err *err)
 {
-	struct server *srv = sb->srv;
+	struct catalogue *c = sb->srv->catalogue;
+	int rc = catalogue_begin(c, err);
+
+	if (rc == 0)
+		rc = catalogue_delete(c, CATALOGUE_SANDBOXES, sb->id, err);
+	if (rc == 0)
+		rc = catalogue_delete_owned(c, CATALOGUE_EXECS, sb->id, err);
+	if (rc == 0)
+		return catalogue_commit(c, false, err);
+	catalogue_abort(c);
+	return rc;
+}
+
+int sandbox_forget(struct sandbox *sb, struct err *err)
+{
 	int rc;
 
-	rc = sandbox_move(sb, SANDBOX_REMOVING, EVENT_SANDBOX_REMOVED,
-		json_pack("{s:s}", "name", sb->name), err);
-	if (rc < 0)
-		return rc;
-	(void)fault("sandbox.remove.marked");
-	sandbox_drop_keeper(sb, false);
-	rc = catalogue_begin(srv->catalogue, err);
-	if (rc == 0)
-		rc = catalogue_delete(srv->catalogue, CATALOGUE_SANDBOXES, sb->id, err);
-	if (rc == 0)
-		rc = catalogue_delete_owned(srv->catalogue, CATALOGUE_EXECS, sb->id, err);
-	if (rc == 0)
-		rc = catalogue_commit(srv->catalogue, false, err);
+	exec_saved_remove(sb->srv, sb->id);
+	rc = delete_rows(sb, err);
 	if (rc < 0)
 		return rc;
 	(void)fault("sandbox.remove.committed");
+	sandbox_enter(
+		sb, SANDBOX_REMOVING, EVENT_SANDBOX_REMOVED, json_pack("{s:s}", "name", sb->name));
+	return 0;
+}
+
+void sandbox_clear(struct sandbox *sb)
+{
+	struct server *srv = sb->srv;
+
+	(void)fault("sandbox.remove.marked");
+	sandbox_drop_keeper(sb, false);
 	slot_free(srv, (uint32_t)json_integer_value(json_object_get(sb->doc, "slot")));
-	sb->state = SANDBOX_REMOVING;
 	execs_lost(sb, "killed", "the sandbox was removed");
-	exec_saved_remove(srv, sb->id);
 	trash_add(srv, sb->id);
 	sandbox_unlist(sb);
-	return 0;
+}
+
+int sandbox_remove(struct sandbox *sb, struct err *err)
+{
+	int rc = sandbox_forget(sb, err);
+
+	if (rc == 0)
+		sandbox_clear(sb);
+	return rc;
 }
 
 /* --- a keeper that ended unasked --- */

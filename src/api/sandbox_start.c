@@ -29,7 +29,7 @@ static void start_failed(struct sandbox *sb, bool remove, const struct err *why)
 		(void)sandbox_remove(sb, NULL);
 }
 
-int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err *err)
+void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
 {
 	json_int_t pid = json_integer_value(json_object_get(ok, "init_pid"));
 
@@ -39,8 +39,8 @@ int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err 
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(pid));
 	(void)json_object_del(sb->doc, "error");
 	sandbox_set_time(sb, "started");
-	return sandbox_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED,
-		json_pack("{s:I,s:b}", "init_pid", pid, "warm", (int)warm), err);
+	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED,
+		json_pack("{s:I,s:b}", "init_pid", pid, "warm", (int)warm));
 }
 
 int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
@@ -72,8 +72,10 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 		rc = framelink_call(&sb->keeper->link,
 			json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb)),
 			clock_now_ns() + CALL_NS, &ok, err);
-	if (rc == 0)
-		rc = sandbox_started(sb, ok, warm, err);
+	if (rc == 0) {
+		sandbox_started(sb, ok, warm);
+		rc = sandbox_save(sb, false, err);
+	}
 	json_decref(ok);
 	if (rc < 0) {
 		struct err why = *err;

@@ -171,8 +171,7 @@ void sandbox_set_time(struct sandbox *sb, const char *member)
 	(void)json_object_set_new(sb->doc, member, json_string(when));
 }
 
-int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data,
-	struct err *err)
+void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data)
 {
 	BUG_ON(sb->state != to && (states[sb->state].next & 1U << to) == 0);
 	sb->state = to;
@@ -183,6 +182,12 @@ int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type
 		(void)server_event(sb->srv, sb, type, NULL, data);
 	waiters_wake(&sb->changed);
 	server_watch_processes(sb->srv);
+}
+
+int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data,
+	struct err *err)
+{
+	sandbox_enter(sb, to, type, data);
 	return sandbox_save(sb, false, err);
 }
 

@@ -89,6 +89,8 @@ struct exec {
 	bool ended;
 	bool archived; /* its keeper is gone: output is in STATE/exec, if anywhere */
 	bool started;
+	bool fleeting; /* of a run that is forgotten unless it changed something: its end is not written then */
+	bool unchanged;     /* its keeper says that no cow mount changed, or nobody wants to know */
 	uint64_t created_n; /* event number, cause of what follows */
 	struct exec_sink *sink;
 	struct waiters changed;
@@ -302,6 +304,9 @@ int sandbox_lock(struct sandbox *sb, struct err *err);
 /** sandbox_unlock() - let the next one change it. */
 void sandbox_unlock(struct sandbox *sb);
 
+/** sandbox_enter() - change the state; asserts that the transition exists and emits the event (%EVENT_TYPE_COUNT: none), writes nothing. @data is stolen. */
+void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data);
+
 /** sandbox_move() - change the state; asserts that the transition exists; writes the catalogue and emits the event (%EVENT_TYPE_COUNT: none). @data is stolen. */
 int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data,
 	struct err *err);
@@ -320,13 +325,15 @@ struct sandbox_origin {
 	const char *snapshot, *parent; /* ids or NULL */
 	json_t *layers;                /* array of layer ids, top first, or NULL */
 	uint64_t since_ns; /* wall time at which the lineage's first sandbox was made; 0 = now */
+	bool in_run;       /* for one command: see sandbox_new() */
 	const char *key,
 		*key_hash; /* idempotency key of the request and its hash, or NULL: remembered with the sandbox itself */
 };
 
 /**
  * sandbox_new() - make a sandbox from a checked SandboxCreate object; claims a prepared keeper where there is one.
- * The caller starts it. Returns a reference, locked; NULL with @err set.
+ * The caller starts it. One for a run is written in a transaction of the catalogue that is left open: the caller adds the exec, and commits before it waits.
+ * Returns a reference, locked; NULL with @err set.
  */
 struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	const struct sandbox_origin *origin, bool keeper, struct err *err);
@@ -351,14 +358,20 @@ bool sandbox_has_disk(const struct sandbox *sb);
 /** sandbox_make_disk() - before its keeper starts it: have its disk made, if it is to have one and has none yet. Context: waits. */
 int sandbox_make_disk(struct sandbox *sb, struct err *err);
 
-/** sandbox_started() - the keeper has answered to `start` with @ok: running from now on. */
-int sandbox_started(struct sandbox *sb, const json_t *ok, bool warm, struct err *err);
+/** sandbox_started() - the keeper has answered to `start` with @ok: running from now on. Not written to the catalogue. */
+void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm);
 
 /** sandbox_halt() - end its processes; afterwards stopped. Locked. Context: waits. */
 int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, struct err *err);
 
 /** sandbox_remove() - remove it; halts it; its files go in the background. Locked. Context: waits. */
 int sandbox_remove(struct sandbox *sb, struct err *err);
+
+/** sandbox_forget() - the first half of sandbox_remove(): from now on it is removed, whatever dies; only what is left of it has to be cleared. Locked. */
+int sandbox_forget(struct sandbox *sb, struct err *err);
+
+/** sandbox_clear() - the second half: its processes end, its files go. Locked. Context: waits. */
+void sandbox_clear(struct sandbox *sb);
 
 /** sandbox_stack() - directories of tree @n, top first, with the upper when @upper; ends with image or source. A new reference. */
 json_t *sandbox_stack(const struct sandbox *sb, size_t tree, bool upper);
@@ -423,6 +436,9 @@ void execs_forget(struct sandbox *sb);
 
 /** execs_adopt() - compare with what the keeper's hello says. */
 void execs_adopt(struct sandbox *sb, const json_t *list);
+
+/** execs_settle() - finish those that ended, as the keeper's hello says, and whose event the last server had journalled but not written to the catalogue. */
+void execs_settle(struct sandbox *sb, const json_t *list);
 
 /** exec_is_held() - does a keeper still hold its output? */
 static inline bool exec_is_held(const struct exec *e)

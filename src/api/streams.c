@@ -6,7 +6,7 @@
  * go to the keeper. Flow control is the keeper's and the client's own (WINDOW in both directions); what is queued here is bounded by the window that the attach asks for,
  * and a client that ignores the windows of its STDIN is not read until the command has taken what it sent: the keeper would drop a connection that overruns it.
  */
-#include "api/server.h"
+#include "api/sandbox_parts.h"
 #include "api_handlers.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -23,7 +23,8 @@ struct pump {
 	uint16_t channel;
 	size_t input_open; /* bytes of STDIN that the command has not taken yet */
 	bool status_sent;
-	bool broken; /* the keeper's side is over */
+	bool cork_status; /* run: the status waits for the summary, which comes at once in most cases */
+	bool broken;      /* the keeper's side is over */
 	struct http_conn *conn;
 };
 
@@ -53,6 +54,8 @@ static void pump_down(struct pump *p, const struct frame *f)
 {
 	if (f->type == FRAME_EVENT || f->type == FRAME_REPLY || p->status_sent)
 		return;
+	if (f->type == FRAME_STATUS && p->cork_status)
+		stream_cork(p->client, true);
 	send_frame(p->client, f->type, f->payload, f->size);
 	if (f->type == FRAME_WINDOW && f->size == 4) {
 		size_t taken = frame_get_u32(f->payload);
@@ -221,7 +224,7 @@ int api_exec_attach(struct api_call *call, struct err *err)
 /* --- run --- */
 
 struct run {
-	struct api_call *call;
+	bool rm, keep; /* what was asked: forget it in any case, keep it in any case */
 	struct stream *client;
 	struct sandbox *sb;
 	struct exec *exec;
@@ -229,47 +232,55 @@ struct run {
 	json_t *request; /* ExecCreate */
 };
 
-/* start, exec and attach go out back to back: the keeper works while we would wait. */
-static int run_begin(struct run *r, struct err *err)
+/* The exec joins its sandbox in the transaction that sandbox_new() began: neither is there without the other. */
+static int run_write(struct run *r, struct err *err)
+{
+	struct catalogue *c = r->sb->srv->catalogue;
+	int rc = -EINVAL;
+
+	r->exec = exec_new(r->sb, r->request, err);
+	if (r->exec != NULL)
+		rc = exec_created(r->exec, err);
+	if (rc == 0)
+		return catalogue_commit(c, false, err);
+	catalogue_abort(c);
+	return rc;
+}
+
+struct run_calls {
+	struct framecall start, exec, attach;
+};
+
+/* start, exec and attach go out in one piece: the keeper goes from one to the next by itself. */
+static void run_call(struct run *r, struct run_calls *calls)
 {
 	struct framelink *l = &r->sb->keeper->link;
-	struct framecall start, exec, attach;
+	json_t *exec = exec_request(r->exec, r->request);
+
+	if (!r->rm && !r->keep)
+		(void)json_object_set_new(exec, "tell_changed", json_true());
+	stream_cork(&l->s, true);
+	framelink_call_begin(l, &calls->start,
+		json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(r->sb)));
+	framelink_call_begin(l, &calls->exec, exec);
+	framelink_call_begin(l, &calls->attach, attach_request(r->exec, 0));
+	stream_cork(&l->s, false);
+}
+
+static int run_answers(struct run *r, struct run_calls *calls, bool warm, struct err *err)
+{
+	struct framelink *l = &r->sb->keeper->link;
 	uint64_t deadline = clock_now_ns() + CALL_NS;
 	struct err exec_err = { 0 };
 	json_t *ok = NULL;
-	bool warm = r->sb->keeper->prepared;
-	int rc = keeper_ready(r->sb->keeper, err), exec_rc;
+	int rc = framelink_call_end(l, &calls->start, deadline, &ok, err), exec_rc;
 
 	if (rc == 0)
-		rc = sandbox_make_disk(r->sb, err);
-	if (rc < 0)
-		return rc;
-	r->exec = exec_new(r->sb, r->request, err);
-	if (r->exec == NULL)
-		return -EINVAL;
-	r->pump = (struct pump){ .sink = { on_sink, on_sink_lost },
-		.client = r->client,
-		.keeper = l,
-		.channel = r->exec->channel };
-	r->exec->sink = &r->pump.sink;
-	framelink_call_begin(
-		l, &start, json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(r->sb)));
-	framelink_call_begin(l, &exec, exec_request(r->exec, r->request));
-	framelink_call_begin(l, &attach, attach_request(r->exec, 0));
-	/* while the keeper works */
-	rc = exec_created(r->exec, err);
-	send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
-	send_object(r->client, FRAME_OBJECT, json_pack("{s:O}", "exec", r->exec->doc));
-	if (rc == 0)
-		rc = framelink_call_end(l, &start, deadline, &ok, err);
-	else
-		(void)!framelink_call_end(l, &start, deadline, &ok, NULL);
-	if (rc == 0)
-		rc = sandbox_started(r->sb, ok, warm, err);
+		sandbox_started(r->sb, ok, warm);
 	json_decref(ok);
 	ok = NULL;
-	exec_rc = framelink_call_end(l, &exec, deadline, &ok, &exec_err);
-	(void)!framelink_call_end(l, &attach, deadline, NULL, NULL);
+	exec_rc = framelink_call_end(l, &calls->exec, deadline, &ok, &exec_err);
+	(void)!framelink_call_end(l, &calls->attach, deadline, NULL, NULL);
 	exec_answered(r->exec, exec_rc, ok, &exec_err);
 	json_decref(ok);
 	if (rc == 0 && exec_rc < 0) {
@@ -277,6 +288,38 @@ static int run_begin(struct run *r, struct err *err)
 		rc = exec_rc;
 	}
 	return rc;
+}
+
+static int run_begin(struct run *r, struct err *err)
+{
+	struct keeper *k = r->sb->keeper;
+	struct run_calls calls;
+	bool warm = k->prepared;
+	int rc = run_write(r, err);
+
+	if (rc < 0)
+		return rc;
+	r->exec->fleeting = !r->keep;
+	r->exec->unchanged = r->rm;
+	r->pump = (struct pump){ .sink = { on_sink, on_sink_lost },
+		.client = r->client,
+		.keeper = &k->link,
+		.channel = r->exec->channel,
+		.cork_status = true };
+	r->exec->sink = &r->pump.sink;
+	send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
+	send_object(r->client, FRAME_OBJECT, json_pack("{s:O}", "exec", r->exec->doc));
+	if (!warm || sandbox_has_disk(r->sb)) {
+		stream_cork(r->client, false);
+		rc = keeper_ready(k, err);
+		if (rc == 0)
+			rc = sandbox_make_disk(r->sb, err);
+	}
+	if (rc < 0)
+		return rc;
+	run_call(r, &calls);
+	stream_cork(r->client, false);
+	return run_answers(r, &calls, warm, err);
 }
 
 /* The client has gone: nobody waits for this command any more. */
@@ -293,34 +336,13 @@ static void run_kill(struct run *r)
 		;
 }
 
-static bool has_cow_mount(const struct sandbox *sb)
-{
-	size_t i;
-	json_t *m;
-
-	json_array_foreach (json_object_get(sb->doc, "mounts"), i, m) {
-		if (str_eq(json_string_value(json_object_get(m, "mode")), "cow"))
-			return true;
-	}
-	return false;
-}
-
-/* Did a cow mount change? The keeper knows at once when nothing was written; else the trees are compared. */
+/* Did a cow mount change? The keeper has said so when nothing was written; else the trees are compared. */
 static int64_t run_changes(struct run *r)
 {
-	json_t *ok = NULL;
 	struct err err;
-	int64_t n = -1;
+	int64_t n;
 
-	if (!has_cow_mount(r->sb))
-		return 0;
-	if (r->sb->keeper != NULL &&
-		framelink_call(&r->sb->keeper->link, json_pack("{s:s}", "verb", "changed"),
-			clock_now_ns() + CALL_NS, &ok, NULL) == 0 &&
-		json_is_false(json_object_get(ok, "changed")))
-		n = 0;
-	json_decref(ok);
-	if (n == 0)
+	if (r->exec->unchanged)
 		return 0;
 	n = sandbox_changes(r->sb, false, &err);
 	if (n < 0)
@@ -336,18 +358,27 @@ static void send_summary(struct run *r, bool kept, int64_t changes)
 			r->sb->id, "denied"));
 }
 
+/* Forgotten before its client hears that it is gone. Return: was it? */
+static bool run_forget(struct run *r)
+{
+	struct err err;
+
+	if (sandbox_forget(r->sb, &err) == 0)
+		return true;
+	log_warn("run", "remove sandbox '%s': %s", r->sb->name, err.msg);
+	return false;
+}
+
 /* The command is over: keep the sandbox when its changes are worth something, and say so. Return: was it kept? */
 static bool run_finish(struct run *r)
 {
-	bool rm = json_is_true(json_object_get(r->call->body, "rm"));
-	bool keep = json_is_true(json_object_get(r->call->body, "keep"));
-	int64_t changes = rm && !keep ? 0 : run_changes(r);
-	bool kept = keep || (!rm && changes != 0); /* what cannot be compared is kept */
+	int64_t changes = run_changes(r);
 	struct err err;
 
-	if (!kept) {
+	/* what cannot be compared is kept */
+	if (!r->keep && (r->rm || changes == 0) && run_forget(r)) {
 		send_summary(r, false, changes);
-		return false; /* the connection closes first; remove_main() does the rest */
+		return false;
 	}
 	if (r->sb->keeper != NULL && sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
 		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
@@ -356,13 +387,11 @@ static bool run_finish(struct run *r)
 }
 
 /* Behind the client's back: it has its answer. */
-static void remove_main(void *arg)
+static void clear_main(void *arg)
 {
 	struct sandbox *sb = arg;
-	struct err err;
 
-	if (sandbox_remove(sb, &err) < 0)
-		log_warn("run", "remove sandbox '%s': %s", sb->name, err.msg);
+	sandbox_clear(sb);
 	sandbox_unlock(sb);
 	sandbox_unref(sb);
 }
@@ -374,44 +403,60 @@ static void run_lost(struct run *r)
 	send_object(r->client, FRAME_STATUS, json_incref(json_object_get(r->exec->doc, "status")));
 }
 
+/* It never ran. Its client has the reason. Return: is it still there, because it could not even be forgotten? */
+static bool run_failed(struct run *r, const struct err *why)
+{
+	send_error(r->client, why);
+	if (r->exec != NULL)
+		r->exec->sink = NULL;
+	if (r->sb->state == SANDBOX_CREATING)
+		sandbox_enter(r->sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED,
+			json_pack("{s:o}", "error", err_to_json(why)));
+	if (run_forget(r))
+		return false;
+	sandbox_drop_keeper(r->sb, false);
+	return true;
+}
+
 /* Return: is the sandbox still wanted? */
 static bool run_stream(struct run *r)
 {
 	struct err err = { 0 };
+	bool kept = false;
 	int rc = run_begin(r, &err);
 
 	if (rc < 0) {
-		send_error(r->client, &err);
-		if (r->exec != NULL)
-			r->exec->sink = NULL;
-		if (r->sb->state == SANDBOX_CREATING)
-			(void)sandbox_move(r->sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED,
-				json_pack("{s:o}", "error", err_to_json(&err)), NULL);
-		return false;
+		kept = run_failed(r, &err);
+	} else {
+		rc = pump_run(&r->pump);
+		if (rc == -EPIPE)
+			run_kill(r);
+		else if (rc == -EIO)
+			run_lost(r);
+		r->exec->sink = NULL;
+		kept = run_finish(r);
 	}
-	rc = pump_run(&r->pump);
-	if (rc == -EPIPE)
-		run_kill(r);
-	else if (rc == -EIO)
-		run_lost(r);
-	r->exec->sink = NULL;
-	return run_finish(r);
+	stream_cork(r->client, false);
+	return kept;
 }
 
 int api_run(struct api_call *call, struct err *err)
 {
+	const struct sandbox_origin origin = { .in_run = true };
 	json_t *sandbox = json_object_get(call->body, "sandbox");
 	struct run *r = xnew(struct run);
 	bool kept;
 
-	r->call = call;
 	r->client = http_stream(call->conn);
 	r->request = json_object_get(call->body, "exec");
-	r->sb = sandbox_new(call->srv, sandbox, NULL, true, err);
+	r->keep = json_is_true(json_object_get(call->body, "keep"));
+	r->rm = json_is_true(json_object_get(call->body, "rm")) && !r->keep;
+	r->sb = sandbox_new(call->srv, sandbox, &origin, true, err);
 	if (r->sb == NULL) {
 		free(r);
 		return -EINVAL;
 	}
+	stream_cork(r->client, true);
 	http_upgrade(call->conn, "cay-frames");
 	kept = run_stream(r);
 	exec_unref(r->exec);
@@ -419,7 +464,7 @@ int api_run(struct api_call *call, struct err *err)
 		sandbox_unlock(r->sb);
 		sandbox_unref(r->sb);
 	} else {
-		fiber_start(remove_main, r->sb);
+		fiber_start(clear_main, r->sb);
 	}
 	free(r);
 	return 0;

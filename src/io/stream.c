@@ -16,9 +16,10 @@ struct write_op {
 
 static void stream_init(struct stream *s, uv_loop_t *loop)
 {
-	*s = (struct stream){
-		.in = BUF_INIT(STREAM_IN_HIGH + READ_SIZE), .ctx = s->ctx, .on_data = s->on_data
-	};
+	*s = (struct stream){ .in = BUF_INIT(STREAM_IN_HIGH + READ_SIZE),
+		.gathered = BUF_INIT(SIZE_MAX / 2),
+		.ctx = s->ctx,
+		.on_data = s->on_data };
 	waiters_init(&s->readable);
 	waiters_init(&s->writable);
 	(void)uv_pipe_init(loop, &s->pipe, 0);
@@ -142,6 +143,10 @@ void stream_write(struct stream *s, const void *p, size_t n)
 
 	if (s->error != 0 || s->closing || n == 0)
 		return;
+	if (s->corked) {
+		buf_add(&s->gathered, p, n);
+		return;
+	}
 	if (s->queued == 0) {
 		uv_buf_t all = uv_buf_init((char *)(uintptr_t)p, (unsigned int)n);
 		int rc = uv_try_write((uv_stream_t *)&s->pipe, &all, 1);
@@ -170,6 +175,15 @@ void stream_write(struct stream *s, const void *p, size_t n)
 		s->error = -EPIPE;
 		free(op);
 	}
+}
+
+void stream_cork(struct stream *s, bool cork)
+{
+	s->corked = cork;
+	if (cork)
+		return;
+	stream_write(s, s->gathered.p, s->gathered.n);
+	buf_reset(&s->gathered);
 }
 
 int stream_drain(struct stream *s, size_t limit, uint64_t deadline_ns)
@@ -205,6 +219,7 @@ static void on_pipe_closed(uv_handle_t *handle)
 	struct stream *s = handle->data;
 
 	buf_free(&s->in);
+	buf_free(&s->gathered);
 	s->on_closed(s);
 }
 
@@ -221,6 +236,7 @@ void stream_close(struct stream *s, void (*closed)(struct stream *s))
 	if (s->closing)
 		return;
 	reading_set(s, false);
+	stream_cork(s, false);
 	s->closing = true;
 	s->eof = true;
 	s->on_data = NULL;

@@ -18,8 +18,10 @@ struct stream {
 	bool eof;      /* no more input will come */
 	bool reading;
 	bool closing;
-	int error;     /* -errno of the first failed write; later ones are ignored */
-	size_t queued; /* bytes handed to stream_write() that the kernel has not taken */
+	bool corked;
+	struct buf gathered; /* what is written while corked */
+	int error;           /* -errno of the first failed write; later ones are ignored */
+	size_t queued;       /* bytes handed to stream_write() that the kernel has not taken */
 	struct waiters readable, writable;
 	void (*on_data)(
 		struct stream *s); /* called on the loop when bytes or the end came, or NULL */
@@ -47,6 +49,9 @@ void stream_hold(struct stream *s, bool hold);
 
 /** stream_write() - send bytes (copied when the kernel does not take them at once). Failures show in @s->error. */
 void stream_write(struct stream *s, const void *p, size_t n);
+
+/** stream_cork() - gather what is written, or (false) send what was gathered, in one piece: the peer wakes up once. */
+void stream_cork(struct stream *s, bool cork);
 
 /** stream_drain() - wait until at most @limit bytes are queued. Return: 0, -EPIPE and other -errno, -ETIMEDOUT. Context: fiber; waits. */
 int stream_drain(struct stream *s, size_t limit, uint64_t deadline_ns) attr_must_use;

@@ -167,6 +167,7 @@ struct exec *exec_new(
 		exec_free(e);
 		return NULL;
 	}
+	e->tell_changed = json_is_true(json_object_get(request, "tell_changed"));
 	if (timeout_ms != 0)
 		e->deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
 	return e;

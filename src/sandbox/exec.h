@@ -45,6 +45,7 @@ struct exec {
 		input_taken; /* bytes of input that the program's pipe took, or that nobody will read */
 	bool input_closed;    /* close @in when @input is empty */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
+	bool tell_changed;    /* say at its end when no cow mount has changed */
 	bool timed_out, killed;
 	uint64_t started_wall_ns;
 	uint64_t oom_kills, pids_refused; /* counters at the start */

@@ -98,6 +98,8 @@ static void report_end(struct keeper *k, struct exec *e)
 		keeper_event(k, "limit.hit", e->id,
 			json_pack("{s:s, s:O}", "limit", limit, "evidence",
 				json_object_get(e->status, "evidence")));
+	if (e->tell_changed && !box_changed(&k->box))
+		keeper_event(k, "exec.unchanged", e->id, NULL);
 	keeper_event(k, "exec.ended", e->id, json_incref(e->status));
 }
 

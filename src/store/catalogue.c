@@ -269,6 +269,13 @@ int catalogue_commit(struct catalogue *c, bool durable, struct err *err)
 	return rc;
 }
 
+void catalogue_abort(struct catalogue *c)
+{
+	if (c->in_transaction)
+		(void)sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
+	c->in_transaction = false;
+}
+
 int catalogue_put(struct catalogue *c, enum catalogue_table table, const char *id, const char *name,
 	const char *owner, const char *doc, bool durable, struct err *err)
 {

@@ -42,6 +42,8 @@ void catalogue_close(struct catalogue *c);
 int catalogue_begin(struct catalogue *c, struct err *err);
 /** catalogue_commit() - all writes since catalogue_begin(), or none. @durable: they survive a power cut. */
 int catalogue_commit(struct catalogue *c, bool durable, struct err *err);
+/** catalogue_abort() - none of the writes since catalogue_begin(); nothing to do when it was not called. */
+void catalogue_abort(struct catalogue *c);
 
 /**
  * catalogue_put() - insert or replace.

@@ -304,6 +304,8 @@ static int on_object(struct stream *s, const struct frame *f)
 		s->r->exec = json_incref(v);
 	if ((v = json_object_get(object, "summary")) != NULL && s->r->summary == NULL)
 		s->r->summary = json_incref(v);
+	if (s->r->summary != NULL && s->r->status != NULL)
+		s->eof = true; /* nothing comes behind it */
 	return 0;
 }
 
