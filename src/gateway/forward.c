@@ -94,8 +94,9 @@ static void upload(void *arg)
 	struct flow *f = arg;
 
 	flow_run(f);
-	if (f->read_error < 0)
-		channel_stop(f->to); /* the rest will never come: no answer can be waited for */
+	/* When the rest will never come no answer can be waited for; a host that closed may have answered before. */
+	if (f->read_error < 0 || f->write_error == -ETIMEDOUT)
+		channel_stop(f->to);
 	f->done = true;
 	waiters_wake(&f->ended);
 }
@@ -204,7 +205,6 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 	if (f.read_error < 0 || f.cut) {
 		if (f.read_error < 0)
 			fail(x, 502, "the answer broke off", strerror(-f.read_error));
-		x->conn->reset = true;
 		channel_abort(x->front);
 	} else if (f.write_error < 0) {
 		exchange_because(x, "failed", "the sandbox did not take the answer: %s",

@@ -301,6 +301,11 @@ static ssize_t recv_piece(struct channel *c, const char **ret_piece, uint64_t de
 
 /* ---- sending ---------------------------------------------------------------------------------------------------------------- */
 
+static uint64_t write_deadline(const struct channel *c)
+{
+	return c->write_deadline_ns != 0 ? clock_now_ns() + c->write_deadline_ns : 0;
+}
+
 static int flush(struct channel *c)
 {
 	struct http1 *h = of(c);
@@ -310,8 +315,7 @@ static int flush(struct channel *c)
 		return -EMSGSIZE;
 	if (h->out.n == 0)
 		return 0;
-	rc = wire_write(h->w, h->out.p, h->out.n,
-		c->write_deadline_ns != 0 ? clock_now_ns() + c->write_deadline_ns : 0);
+	rc = wire_write(h->w, h->out.p, h->out.n, write_deadline(c));
 	buf_reset(&h->out);
 	return rc;
 }
@@ -429,18 +433,29 @@ static int send_head(struct channel *c, const struct head *head, bool end)
 	return buf_failed(&h->out) ? -EMSGSIZE : 0;
 }
 
+static int send_large(struct http1 *h, const void *p, size_t n)
+{
+	int rc = flush(&h->ch);
+
+	return rc == 0 ? wire_write(h->w, p, n, write_deadline(&h->ch)) : rc;
+}
+
 static int send_piece(struct channel *c, const void *p, size_t n)
 {
 	struct http1 *h = of(c);
+	int rc = 0;
 
 	if (n == 0)
 		return 0;
 	if (h->chunks)
 		buf_fmt(&h->out, "%zx\r\n", n);
-	buf_add(&h->out, p, n);
+	if (n >= OUT_FLUSH)
+		rc = send_large(h, p, n);
+	else
+		buf_add(&h->out, p, n);
 	if (h->chunks)
 		buf_add(&h->out, "\r\n", 2);
-	return h->out.n >= OUT_FLUSH ? flush(c) : buf_failed(&h->out) ? -EMSGSIZE : 0;
+	return rc == 0 && h->out.n >= OUT_FLUSH ? flush(c) : rc;
 }
 
 static int send_end(struct channel *c, const struct policy_field *trailers, size_t n)
@@ -470,8 +485,7 @@ static void abort_connection(struct channel *c)
 {
 	struct http1 *h = of(c);
 
-	h->we_close = true;
-	h->sending = true; /* for ever: the owner must reset the connection */
+	h->we_close = h->broken = true;
 }
 
 static void next(struct channel *c)

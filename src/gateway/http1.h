@@ -22,6 +22,7 @@ struct http1 {
 	bool asked_upgrade; /* the request asked for a WebSocket */
 	bool chunks;        /* the body that is being sent is chunked */
 	bool old_client;    /* HTTP/1.0 */
+	bool broken;        /* by channel_abort(): the owner must reset the connection */
 	bool sending;       /* a message was begun and has not ended */
 };
 

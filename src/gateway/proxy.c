@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "gateway/exchange.h"
 #include "gateway/http1.h"
+#include "gateway/http2.h"
 #include "gateway/upstream.h"
 
 #define LINGER_NS    (2ULL * NS_PER_S) /* for the sandbox to read the last answer */
@@ -17,6 +18,7 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, str
 {
 	*p = (struct proxy){ .loop = loop };
 	list_init(&p->pool);
+	list_init(&p->shared);
 	(void)uv_timer_init(loop, &p->pool_timer);
 	p->pool_timer.data = p;
 	(void)uv_timer_start(&p->pool_timer, on_tick, POOL_TICK_MS, POOL_TICK_MS);
@@ -66,31 +68,56 @@ static int accept_tls(struct proxy_conn *c)
 	return rc;
 }
 
-static void serve_http1(struct proxy_conn *c)
+/* Return: shall the sandbox see a reset? */
+static bool serve_http1(struct proxy_conn *c)
 {
 	struct http1 h;
+	bool broken;
 	int rc = 0;
 
 	http1_init(&h, c->w, true);
 	h.ch.write_deadline_ns = PROXY_STALL_NS;
-	while (rc == 0 && !c->reset && http1_wait(&h, clock_now_ns() + PROXY_IDLE_NS) > 0) {
+	while (rc == 0 && http1_wait(&h, clock_now_ns() + PROXY_IDLE_NS) > 0) {
 		rc = exchange_run(c, &h.ch);
 		if (rc == 0 && !http1_reusable(&h))
 			break;
 	}
-	if (!c->reset)
+	broken = h.broken;
+	if (!broken)
 		wire_finish(c->w, clock_now_ns() + LINGER_NS);
 	http1_fini(&h);
+	return broken;
+}
+
+static void serve_stream(void *ctx, struct channel *channel)
+{
+	(void)!exchange_run(ctx, channel);
+}
+
+static bool serve_http2(struct proxy_conn *c)
+{
+	struct http2 *h = http2_new(c->w, serve_stream, c);
+	const char *why;
+
+	if (h == NULL)
+		return true;
+	why = http2_run(h, PROXY_IDLE_NS);
+	if (why != NULL)
+		refused(c, "http2", why);
+	http2_free(h);
+	return false;
 }
 
 void proxy_serve(struct proxy_conn *c)
 {
+	bool reset = false;
+
 	c->w = wire_new(c->proxy->loop, c->fd, c->prefix, c->prefix_n);
 	if (c->w == NULL)
 		return;
 	if (!c->tls || accept_tls(c) == 0)
-		serve_http1(c);
-	if (c->reset)
+		reset = c->tls && tls_is_http2(c->w->ssl) ? serve_http2(c) : serve_http1(c);
+	if (reset)
 		wire_reset(c->w);
 	else
 		wire_close(c->w);

@@ -72,6 +72,7 @@ struct proxy {
 	struct authority
 		through; /* an HTTP proxy that all connections to the world go through; host "": none */
 	struct list pool; /* idle and shared connections to the world */
+	struct list shared;   /* those of HTTP/2, busy or not */
 	size_t n_pool;
 	uv_timer_t pool_timer;
 	size_t held;        /* bytes of bodies that are held for rules */
@@ -97,14 +98,13 @@ struct proxy_conn {
 	/* the core's own */
 	struct wire *w;
 	struct tls_hello hello;
-	bool reset; /* the sandbox shall see a reset at the end */
 };
 
 /** proxy_init() - @root: the sandbox's; borrowed for the call. The rest of @p that is documented as owned or borrowed may be set after it. Return: 0 or -errno with @err. */
 int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root,
 	struct err *err) attr_must_use;
 
-/** proxy_fini() - no connection may be left; the loop must run once more to release what is idle. */
+/** proxy_fini() - no connection may be left; run the loop until it has nothing to do. */
 void proxy_fini(struct proxy *p);
 
 /** proxy_serve() - serve @c until both sides are done. Context: fiber; waits. */

@@ -14,7 +14,6 @@ void stage_sleep(uint64_t ns)
 static void break_off(struct exchange *x, const char *outcome)
 {
 	x->outcome = outcome;
-	x->conn->reset = true;
 	channel_abort(x->front);
 }
 

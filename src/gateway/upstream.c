@@ -2,6 +2,7 @@
 #include "gateway/upstream.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "gateway/http2.h"
 
 static void destroy(struct upstream *up, bool reset)
 {
@@ -24,6 +25,17 @@ static bool fits(const struct upstream *up, const struct exchange *x)
 	return up->port == x->host.port && up->tls == x->conn->tls &&
 	       str_eq(up->host, x->host.host) && (way == NULL) == (up->way == NULL) &&
 	       (way == NULL || str_eq(way, up->way));
+}
+
+static struct upstream *take_shared(struct exchange *x)
+{
+	list_for_each (&x->proxy->shared, node, next) {
+		struct upstream *up = list_entry(node, struct upstream, node);
+
+		if (fits(up, x) && http2_usable(up->h2))
+			return up;
+	}
+	return NULL;
 }
 
 static struct upstream *take(struct exchange *x)
@@ -73,6 +85,8 @@ void upstream_tick(struct proxy *p)
 
 void upstream_forget_all(struct proxy *p)
 {
+	list_for_each (&p->shared, node, next)
+		http2_end(list_entry(node, struct upstream, node)->h2);
 	list_for_each (&p->pool, node, next)
 		destroy(list_entry(node, struct upstream, node), false);
 	p->n_pool = 0;
@@ -126,7 +140,8 @@ static int secure(
 
 	if (rc < 0)
 		return rc;
-	ssl = tls_client_new(&up->proxy->client, up->host, x->host.is_address, false);
+	ssl = tls_client_new(
+		&up->proxy->client, up->host, x->host.is_address, !x->request.websocket);
 	if (ssl == NULL)
 		return err_raise(err, ERR_INTERNAL, "no memory for TLS");
 	rc = wire_connect_tls(up->w, ssl, deadline_ns);
@@ -156,6 +171,26 @@ static int dial(
 	return through ? ask_tunnel(up, deadline_ns, err) : 0;
 }
 
+/* Reads a shared connection as long as it lives; streams hold it until they are released. */
+static void read_shared(void *arg)
+{
+	struct upstream *up = arg;
+
+	(void)http2_run(up->h2, UPSTREAM_IDLE_NS);
+	http2_free(up->h2);
+	destroy(up, false);
+}
+
+static int share(struct upstream *up, struct err *err)
+{
+	up->h2 = http2_new(up->w, NULL, NULL);
+	if (up->h2 == NULL)
+		return err_raise(err, ERR_INTERNAL, "no memory for HTTP/2");
+	list_append(&up->proxy->shared, &up->node);
+	fiber_start(read_shared, up);
+	return 0;
+}
+
 static int open_new(struct exchange *x, struct upstream **ret, struct err *err)
 {
 	struct upstream *up = xnew(struct upstream);
@@ -171,6 +206,8 @@ static int open_new(struct exchange *x, struct upstream **ret, struct err *err)
 	rc = dial(up, x, deadline_ns, err);
 	if (rc == 0 && up->tls)
 		rc = secure(up, x, deadline_ns, err);
+	if (rc == 0 && up->tls && tls_is_http2(up->w->ssl))
+		rc = share(up, err);
 	if (rc < 0) {
 		destroy(up, true);
 		return rc;
@@ -184,9 +221,11 @@ static int open_new(struct exchange *x, struct upstream **ret, struct err *err)
 
 int upstream_open(struct exchange *x, bool fresh, struct upstream **ret, struct err *err)
 {
-	struct upstream *up = fresh ? NULL : take(x);
+	struct upstream *up = fresh || x->request.websocket ? NULL : take_shared(x);
 	int rc;
 
+	if (up == NULL && !fresh)
+		up = take(x);
 	x->reused = up != NULL;
 	if (up == NULL) {
 		rc = open_new(x, &up, err);
@@ -194,7 +233,7 @@ int upstream_open(struct exchange *x, bool fresh, struct upstream **ret, struct 
 			return rc;
 	}
 	memcpy(x->upstream, up->where, sizeof(x->upstream));
-	x->back = &up->h1.ch;
+	x->back = up->h2 != NULL ? http2_request(up->h2) : &up->h1.ch;
 	x->back->write_deadline_ns = PROXY_STALL_NS;
 	channel_next(x->back, &x->arena);
 	*ret = up;
@@ -203,8 +242,11 @@ int upstream_open(struct exchange *x, bool fresh, struct upstream **ret, struct 
 
 void upstream_close(struct exchange *x, struct upstream *up, bool reusable)
 {
-	x->back = NULL;
-	if (reusable && http1_reusable(&up->h1))
+	struct channel *back = TAKE_PTR(x->back);
+
+	if (up->h2 != NULL)
+		http2_release(back);
+	else if (reusable && http1_reusable(&up->h1))
 		keep(up);
 	else
 		destroy(up, !reusable);

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stream of HTTP/2 as a channel. */
+#include "base/clock.h"
+#include "gateway/http2_internal.h"
+
+#define OUT_HIGH   (4 * CHANNEL_PIECE)
+#define BUFFER_MAX (4U << 20)
+
+static struct stream2 *of(struct channel *c)
+{
+	return container_of(c, struct stream2, ch);
+}
+
+/* ---- receiving -------------------------------------------------------------------------------------------------------------- */
+
+int stream2_field(
+	struct stream2 *s, const uint8_t *name, size_t name_n, const uint8_t *value, size_t value_n)
+{
+	uint32_t sizes[2] = { (uint32_t)name_n, (uint32_t)value_n };
+	struct buf *block = s->head_whole ? &s->trailer_block : &s->block;
+
+	if (s->n_fields == HEAD_FIELDS_MAX)
+		return -EMSGSIZE;
+	buf_add(block, sizes, sizeof(sizes));
+	buf_add(block, name, name_n);
+	buf_add(block, value, value_n);
+	s->n_fields++;
+	return buf_failed(block) ? -EMSGSIZE : 0;
+}
+
+/* Walks the fields of a block that lies in the arena. */
+static bool next_field(const char *block, size_t n, size_t *at, struct policy_field *ret)
+{
+	uint32_t sizes[2];
+
+	if (*at == n)
+		return false;
+	memcpy(sizes, block + *at, sizeof(sizes));
+	ret->name = (struct policy_text){ block + *at + sizeof(sizes), sizes[0] };
+	ret->value = (struct policy_text){ ret->name.p + sizes[0], sizes[1] };
+	*at += sizeof(sizes) + sizes[0] + sizes[1];
+	return true;
+}
+
+/* nghttp2 has looked already; but what is written as a line of HTTP/1 is looked at here too. */
+static bool is_line(const struct policy_field *f)
+{
+	for (size_t i = 0; i < f->name.n; i++) {
+		char c = f->name.p[i];
+
+		if (c <= 0x20 || c == 0x7f || (c == ':' && i > 0) || (c >= 'A' && c <= 'Z'))
+			return false;
+	}
+	for (size_t i = 0; i < f->value.n; i++) {
+		if (((unsigned char)f->value.p[i] < 0x20 && f->value.p[i] != '\t') ||
+			f->value.p[i] == 0x7f)
+			return false;
+	}
+	return f->name.n > 0;
+}
+
+static int take_status(struct head *ret, struct policy_text value)
+{
+	int status = 0;
+
+	for (size_t i = 0; i < value.n; i++)
+		status = status * 10 + (value.p[i] - '0');
+	ret->status = status;
+	return value.n == 3 && status >= 100 && status <= 999 ? 0 : -EBADMSG;
+}
+
+static int take_path(struct head *ret, struct policy_text value)
+{
+	const char *mark = memchr(value.p, '?', value.n);
+
+	ret->path =
+		(struct policy_text){ value.p, mark != NULL ? (size_t)(mark - value.p) : value.n };
+	ret->has_query = mark != NULL;
+	if (mark != NULL)
+		ret->query = (struct policy_text){ mark + 1, value.n - ret->path.n - 1 };
+	return 0;
+}
+
+static int take_pseudo(struct head *ret, const struct policy_field *f)
+{
+	if (text_is(f->name, ":status"))
+		return take_status(ret, f->value);
+	if (text_is(f->name, ":path"))
+		return take_path(ret, f->value);
+	if (text_is(f->name, ":method"))
+		ret->method = f->value;
+	else if (text_is(f->name, ":scheme"))
+		ret->scheme = f->value;
+	else if (text_is(f->name, ":authority"))
+		ret->authority = f->value;
+	else
+		return -EBADMSG;
+	return 0;
+}
+
+static int take_length(struct head *ret, struct policy_text value)
+{
+	uint64_t length = 0;
+
+	for (size_t i = 0; i < value.n; i++) {
+		if (value.p[i] < '0' || value.p[i] > '9')
+			return -EBADMSG;
+		length = length * 10 + (uint64_t)(value.p[i] - '0');
+	}
+	ret->has_length = true;
+	ret->length = length;
+	return value.n > 0 && value.n <= 15 ? 0 : -EBADMSG;
+}
+
+/* HTTP/1 knows one Cookie field only; RFC 9113 8.2.3. */
+static int join_cookie(struct stream2 *s, struct head *ret, struct policy_text value)
+{
+	struct policy_text *cookie = NULL;
+	char *joined;
+
+	for (size_t i = 0; i < ret->n_fields && cookie == NULL; i++)
+		cookie = text_is(ret->fields[i].name, "cookie") ? &ret->fields[i].value : NULL;
+	if (cookie == NULL)
+		return head_add(ret, "cookie", value);
+	joined = arena_alloc(s->ch.arena, cookie->n + value.n + 2);
+	if (joined == NULL)
+		return -ENOMEM;
+	memcpy(joined, cookie->p, cookie->n);
+	memcpy(joined + cookie->n, "; ", 2);
+	memcpy(joined + cookie->n + 2, value.p, value.n);
+	*cookie = (struct policy_text){ joined, cookie->n + value.n + 2 };
+	return 0;
+}
+
+static int take_field(struct stream2 *s, struct head *ret, const struct policy_field *f)
+{
+	if (!is_line(f))
+		return -EBADMSG;
+	if (f->name.p[0] == ':')
+		return take_pseudo(ret, f);
+	if (text_is(f->name, "content-length"))
+		return take_length(ret, f->value);
+	if (text_is(f->name, "host")) {
+		if (ret->authority.n == 0)
+			ret->authority = f->value;
+		return ret->authority.n == f->value.n &&
+				       memcmp(ret->authority.p, f->value.p, f->value.n) == 0
+			       ? 0
+			       : -EBADMSG;
+	}
+	if (text_is(f->name, "te"))
+		ret->te_trailers = text_is(f->value, "trailers");
+	if (text_is(f->name, "cookie"))
+		return join_cookie(s, ret, f->value);
+	if (text_is(f->name, "expect"))
+		ret->expect_continue = text_is(f->value, "100-continue");
+	if (!head_is_hop(f->name))
+		ret->fields[ret->n_fields++] = *f;
+	return 0;
+}
+
+/* ":status" comes first; see nghttp2_session_mem_recv(). */
+static bool is_interim(const struct stream2 *s)
+{
+	size_t at = 0;
+	struct policy_field f;
+
+	return next_field(buf_cstr(&s->block), s->block.n, &at, &f) && text_is(f.name, ":status") &&
+	       f.value.n == 3 && f.value.p[0] == '1';
+}
+
+void stream2_fields_whole(struct stream2 *s, bool end)
+{
+	s->n_fields = 0;
+	if (s->head_whole)
+		return;
+	if (is_interim(s) && !end) {
+		buf_reset(&s->block);
+		return;
+	}
+	s->head_whole = true;
+	s->bare = end;
+}
+
+static int take_head(struct stream2 *s, struct head *ret)
+{
+	char *block = arena_copy(s->ch.arena, buf_cstr(&s->block), s->block.n);
+	size_t n = s->block.n, at = 0;
+	struct policy_field f;
+	int rc = block != NULL ? 0 : -ENOMEM;
+
+	memset(ret, 0, sizeof(*ret));
+	while (rc == 0 && next_field(block, n, &at, &f))
+		rc = take_field(s, ret, &f);
+	buf_free(&s->block);
+	ret->body = s->bare           ? HTTP_BODY_NONE
+		    : ret->has_length ? HTTP_BODY_LENGTH
+				      : HTTP_BODY_CHUNKED;
+	ret->expect_continue = ret->expect_continue && ret->body != HTTP_BODY_NONE;
+	s->ch.body_ended = ret->body == HTTP_BODY_NONE;
+	if (rc < 0)
+		s->ch.reason = "a header is malformed";
+	return rc;
+}
+
+static int wait_readable(struct stream2 *s, uint64_t deadline_ns)
+{
+	if (s->stopped)
+		return -ECANCELED;
+	if (s->closed || s->h->dead)
+		return -EPIPE;
+	return waiters_wait(&s->readable, deadline_ns);
+}
+
+static int recv_head(struct channel *c, struct head *ret, uint64_t deadline_ns)
+{
+	struct stream2 *s = of(c);
+	int rc = 0;
+
+	while (!s->head_whole && !s->too_large && rc == 0)
+		rc = wait_readable(s, deadline_ns);
+	if (s->too_large) {
+		memset(ret, 0, sizeof(*ret));
+		c->reason = "the head is too large";
+		return -EBADMSG;
+	}
+	return rc < 0 ? rc : take_head(s, ret);
+}
+
+static void take_trailers(struct stream2 *s)
+{
+	char *block = arena_copy(s->ch.arena, buf_cstr(&s->trailer_block), s->trailer_block.n);
+	size_t at = 0;
+	struct policy_field f;
+
+	while (block != NULL && s->ch.n_trailers < CHANNEL_TRAILERS_MAX &&
+		next_field(block, s->trailer_block.n, &at, &f)) {
+		if (is_line(&f) && f.name.p[0] != ':' && !head_is_hop(f.name))
+			s->ch.trailers[s->ch.n_trailers++] = f;
+	}
+	buf_free(&s->trailer_block);
+}
+
+static ssize_t recv_piece(struct channel *c, const char **ret_piece, uint64_t deadline_ns)
+{
+	struct stream2 *s = of(c);
+	struct buf swap;
+	int rc = 0;
+
+	while (s->in.n == 0 && !s->end_received && rc == 0)
+		rc = wait_readable(s, deadline_ns);
+	if (s->in.n == 0 && s->end_received) {
+		if (s->trailer_block.n > 0)
+			take_trailers(s);
+		return 0;
+	}
+	if (s->in.n == 0)
+		return rc;
+	swap = s->taken;
+	s->taken = s->in;
+	s->in = swap;
+	buf_reset(&s->in);
+	*ret_piece = s->taken.p;
+	if (!s->closed && !s->h->dead) {
+		(void)nghttp2_session_consume(s->h->session, s->id, s->taken.n);
+		(void)!http2_pump(s->h);
+	}
+	return (ssize_t)s->taken.n;
+}
+
+/* ---- sending ---------------------------------------------------------------------------------------------------------------- */
+
+static nghttp2_nv pair(struct policy_text name, struct policy_text value)
+{
+	return (nghttp2_nv){ (uint8_t *)(uintptr_t)name.p, (uint8_t *)(uintptr_t)value.p, name.n,
+		value.n, NGHTTP2_NV_FLAG_NONE };
+}
+
+static int submit_trailers(struct stream2 *s)
+{
+	nghttp2_nv nv[CHANNEL_TRAILERS_MAX];
+
+	for (size_t i = 0; i < s->n_trailers; i++)
+		nv[i] = pair(s->trailers[i].name, s->trailers[i].value);
+	return nghttp2_submit_trailer(s->h->session, s->id, nv, s->n_trailers);
+}
+
+static ssize_t on_want_data(attr_unused nghttp2_session *session, attr_unused int32_t id,
+	uint8_t *p, size_t n, uint32_t *flags, nghttp2_data_source *source, attr_unused void *ctx)
+{
+	struct stream2 *s = source->ptr;
+	size_t left = s->out.n - s->out_at;
+
+	if (left == 0 && !s->out_ends)
+		return NGHTTP2_ERR_DEFERRED;
+	n = n < left ? n : left;
+	if (n > 0)
+		memcpy(p, s->out.p + s->out_at, n);
+	s->out_at += n;
+	if (s->out_at == s->out.n) {
+		buf_reset(&s->out);
+		s->out_at = 0;
+		if (s->out_ends) {
+			*flags |= NGHTTP2_DATA_FLAG_EOF;
+			s->eof_sent = true;
+			if (s->n_trailers > 0 && submit_trailers(s) == 0)
+				*flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+		}
+	}
+	waiters_wake(&s->writable);
+	return (ssize_t)n;
+}
+
+static size_t put_fields(nghttp2_nv *nv, size_t n, const struct head *head, char length[24])
+{
+	for (size_t i = 0; i < head->n_fields; i++)
+		nv[n++] = pair(head->fields[i].name, head->fields[i].value);
+	if (head->te_trailers)
+		nv[n++] = pair(text_of("te"), text_of("trailers"));
+	if (head->has_length) {
+		(void)snprintf(length, 24, "%ju", (uintmax_t)head->length);
+		nv[n++] = pair(text_of("content-length"), text_of(length));
+	}
+	return n;
+}
+
+static int send_answer(struct stream2 *s, const struct head *head, bool end)
+{
+	nghttp2_nv nv[HEAD_FIELDS_MAX + 3];
+	nghttp2_data_provider source = { { .ptr = s }, on_want_data };
+	char status[12], length[24];
+	size_t n;
+
+	(void)snprintf(status, sizeof(status), "%d", head->status);
+	nv[0] = pair(text_of(":status"), text_of(status));
+	if (head->status < 200)
+		return nghttp2_submit_headers(
+			s->h->session, NGHTTP2_FLAG_NONE, s->id, NULL, nv, 1, NULL);
+	n = put_fields(nv, 1, head, length);
+	s->eof_sent = end;
+	return nghttp2_submit_response(s->h->session, s->id, nv, n, end ? NULL : &source);
+}
+
+static struct policy_text target(struct stream2 *s, const struct head *head)
+{
+	char *text;
+
+	if (!head->has_query)
+		return head->path;
+	text = arena_alloc(s->ch.arena, head->path.n + head->query.n + 1);
+	if (text == NULL)
+		return (struct policy_text){ 0 };
+	memcpy(text, head->path.p, head->path.n);
+	text[head->path.n] = '?';
+	memcpy(text + head->path.n + 1, head->query.p, head->query.n);
+	return (struct policy_text){ text, head->path.n + head->query.n + 1 };
+}
+
+static int send_request(struct stream2 *s, const struct head *head, bool end)
+{
+	nghttp2_nv nv[HEAD_FIELDS_MAX + 6];
+	nghttp2_data_provider source = { { .ptr = s }, on_want_data };
+	struct policy_text path = target(s, head);
+	char length[24];
+	size_t n;
+
+	if (path.p == NULL)
+		return NGHTTP2_ERR_NOMEM;
+	nv[0] = pair(text_of(":method"), head->method);
+	nv[1] = pair(text_of(":scheme"), head->scheme);
+	nv[2] = pair(text_of(":authority"), head->authority);
+	nv[3] = pair(text_of(":path"), path);
+	n = put_fields(nv, 4, head, length);
+	s->eof_sent = end;
+	s->id = nghttp2_submit_request(s->h->session, NULL, nv, n, end ? NULL : &source, s);
+	return s->id < 0 ? s->id : 0;
+}
+
+static int send_head(struct channel *c, const struct head *head, bool end)
+{
+	struct stream2 *s = of(c);
+
+	if (s->closed || s->h->dead)
+		return -EPIPE;
+	return (s->h->serve != NULL ? send_answer(s, head, end) : send_request(s, head, end)) == 0
+		       ? 0
+		       : -EPIPE;
+}
+
+static uint64_t write_deadline(const struct channel *c)
+{
+	return c->write_deadline_ns != 0 ? clock_now_ns() + c->write_deadline_ns : 0;
+}
+
+/* Lets nghttp2 take what @s has and waits until at most @limit bytes are left, or all and the end with @all. */
+static int push(struct stream2 *s, size_t limit, bool all)
+{
+	uint64_t deadline_ns = write_deadline(&s->ch);
+	int rc;
+
+	if (s->closed || s->h->dead)
+		return s->eof_sent && all ? 0 : -EPIPE;
+	(void)nghttp2_session_resume_data(s->h->session, s->id);
+	rc = http2_pump(s->h);
+	while (rc == 0 && (s->out.n - s->out_at > limit || (all && !s->eof_sent))) {
+		if (s->closed || s->h->dead)
+			return -EPIPE;
+		rc = waiters_wait(&s->writable, deadline_ns);
+	}
+	return rc;
+}
+
+static int send_piece(struct channel *c, const void *p, size_t n)
+{
+	struct stream2 *s = of(c);
+
+	if (s->closed || s->h->dead)
+		return -EPIPE;
+	buf_add(&s->out, p, n);
+	if (buf_failed(&s->out))
+		return -EMSGSIZE;
+	return s->out.n - s->out_at > CHANNEL_PIECE ? push(s, OUT_HIGH, false) : 0;
+}
+
+static int send_end(struct channel *c, const struct policy_field *trailers, size_t n)
+{
+	struct stream2 *s = of(c);
+
+	s->trailers = trailers;
+	s->n_trailers = n;
+	s->out_ends = true;
+	return push(s, 0, true);
+}
+
+static int flush(struct channel *c)
+{
+	struct stream2 *s = of(c);
+
+	if (s->h->dead)
+		return -EPIPE;
+	if (s->closed)
+		return s->eof_sent ? 0 : -EPIPE;
+	return push(s, OUT_HIGH, false);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------------------- */
+
+static void next(attr_unused struct channel *c)
+{
+}
+
+static void stop(struct channel *c)
+{
+	struct stream2 *s = of(c);
+
+	s->stopped = true;
+	waiters_wake(&s->readable);
+}
+
+static void abort_stream(struct channel *c)
+{
+	struct stream2 *s = of(c);
+
+	if (s->closed || s->h->dead)
+		return;
+	(void)nghttp2_submit_rst_stream(
+		s->h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_INTERNAL_ERROR);
+	(void)!http2_pump(s->h);
+}
+
+static const struct channel_ops ops = {
+	.next = next,
+	.recv_head = recv_head,
+	.recv = recv_piece,
+	.send_head = send_head,
+	.send = send_piece,
+	.send_end = send_end,
+	.flush = flush,
+	.stop = stop,
+	.abort = abort_stream,
+};
+
+struct stream2 *stream2_new(struct http2 *h, int32_t id)
+{
+	struct stream2 *s = xnew(struct stream2);
+
+	s->ch = (struct channel){
+		.ops = &ops, .version = 2, .write_deadline_ns = h->write_deadline_ns
+	};
+	s->h = h;
+	s->id = id;
+	s->block = s->trailer_block = (struct buf)BUF_INIT(HTTP2_HEADERS_MAX);
+	s->in = s->taken = (struct buf)BUF_INIT(HTTP2_CONN_WINDOW);
+	s->out = (struct buf)BUF_INIT(BUFFER_MAX);
+	waiters_init(&s->readable);
+	waiters_init(&s->writable);
+	list_append(&h->streams, &s->node);
+	h->n_streams++;
+	return s;
+}
+
+static void stream2_free(struct stream2 *s)
+{
+	struct http2 *h = s->h;
+
+	list_remove(&s->node);
+	h->n_streams--;
+	buf_free(&s->block);
+	buf_free(&s->trailer_block);
+	buf_free(&s->in);
+	buf_free(&s->taken);
+	buf_free(&s->out);
+	free(s);
+	waiters_wake(&h->released);
+}
+
+void stream2_closed(struct stream2 *s)
+{
+	s->closed = true;
+	if (!s->held) {
+		stream2_free(s);
+		return;
+	}
+	waiters_wake(&s->readable);
+	waiters_wake(&s->writable);
+}
+
+void stream2_release(struct stream2 *s)
+{
+	s->held = false;
+	if (s->closed || s->h->dead || s->id < 0) {
+		stream2_free(s);
+		return;
+	}
+	/* what the peer still sends is not wanted, what it still expects will not come */
+	(void)nghttp2_submit_rst_stream(s->h->session, NGHTTP2_FLAG_NONE, s->id,
+		s->eof_sent ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
+	(void)!http2_pump(s->h);
+}

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP/2 through the gateway's core: both sides, either side, streams one by one, floods."""
+
+import os
+import struct
+import threading
+
+from lib.case import contains, equal, require
+from lib.proxy import Proxy, Upstream, certificate, echo
+
+QUICK = True
+ALLOW = [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}]
+
+
+def h2():
+    """The module; imported where it is used so that a machine without it skips."""
+    import h2.connection  # pylint: disable=import-outside-toplevel
+    import h2.config  # pylint: disable=import-outside-toplevel
+    import h2.events  # pylint: disable=import-outside-toplevel
+    return __import__("h2")
+
+
+class Client:
+    """An HTTP/2 connection to the proxy that does as it is told."""
+
+    def __init__(self, proxy, sni="api.example", validate=True):
+        lib = h2()
+        self.sock = proxy.connect_tls(sni, alpn=("h2",))
+        equal(self.sock.selected_alpn_protocol(), "h2")
+        self.c = lib.connection.H2Connection(lib.config.H2Configuration(
+            client_side=True, header_encoding=None, validate_outbound_headers=validate, normalize_outbound_headers=validate))
+        self.events, self.lib = [], lib
+        self.c.initiate_connection()
+        self.flush()
+
+    def flush(self):
+        self.sock.sendall(self.c.data_to_send())
+
+    def request(self, headers, body=None, end=True, trailers=None):
+        stream = self.c.get_next_available_stream_id()
+        self.c.send_headers(stream, headers, end_stream=body is None and end)
+        if body is not None:
+            self.c.send_data(stream, body, end_stream=end and not trailers)
+        if trailers:
+            self.c.send_headers(stream, trailers, end_stream=True)
+        self.flush()
+        return stream
+
+    def step(self):
+        data = self.sock.recv(65536)
+        if not data:
+            return False
+        for event in self.c.receive_data(data):
+            self.events.append(event)
+            if isinstance(event, self.lib.events.DataReceived):
+                self.c.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        self.flush()
+        return True
+
+    def answer(self, stream):
+        """(status, headers, body, trailers); status 0: the stream was reset."""
+        status, headers, body, trailers = 0, {}, b"", {}
+        ev, at = self.lib.events, 0
+        while True:
+            while at < len(self.events):
+                e, at = self.events[at], at + 1
+                if getattr(e, "stream_id", None) != stream:
+                    if isinstance(e, ev.ConnectionTerminated):
+                        return 0, headers, body, trailers
+                    continue
+                if isinstance(e, ev.ResponseReceived):
+                    headers = dict(e.headers)
+                    status = int(headers[b":status"])
+                elif isinstance(e, ev.DataReceived):
+                    body += e.data
+                elif isinstance(e, ev.TrailersReceived):
+                    trailers = dict(e.headers)
+                elif isinstance(e, ev.StreamEnded):
+                    return status, headers, body, trailers
+                elif isinstance(e, ev.StreamReset):
+                    return 0, headers, body, trailers
+            if not self.step():
+                return 0, headers, body, trailers
+
+    def close(self):
+        self.sock.close()
+
+
+def get(path=b"/", authority=b"api.example", method=b"GET", more=()):
+    return [(b":method", method), (b":scheme", b"https"), (b":authority", authority), (b":path", path), *more]
+
+
+def serve_h2(peer):
+    """Answers each request with its headers and body, and its trailers as trailers."""
+    lib = h2()
+    c = lib.connection.H2Connection(lib.config.H2Configuration(client_side=False, header_encoding=None))
+    c.initiate_connection()
+    peer.send(c.data_to_send())
+    streams, ev = {}, lib.events
+
+    def end(stream):
+        head, body, trailers = streams.pop(stream)
+        answer = b"\n".join(n + b"=" + v for n, v in head) + b"\n\n" + bytes(body)
+        c.send_headers(stream, [(b":status", b"200"), (b"content-type", b"text/plain")])
+        for at in range(0, len(answer), 16000):
+            while c.local_flow_control_window(stream) < len(answer[at:at + 16000]):
+                peer.send(c.data_to_send())
+                feed(peer.sock.recv(65536))
+            c.send_data(stream, answer[at:at + 16000])
+        c.send_headers(stream, [(b"grpc-status", b"0"), *trailers], end_stream=True)
+
+    def feed(data):
+        peer.heard.extend(data)
+        if not data:
+            raise OSError("end")
+        for e in c.receive_data(data):
+            if isinstance(e, ev.RequestReceived):
+                streams[e.stream_id] = (e.headers, bytearray(), [])
+            elif isinstance(e, ev.DataReceived):
+                streams[e.stream_id][1].extend(e.data)
+                c.acknowledge_received_data(e.flow_controlled_length, e.stream_id)
+            elif isinstance(e, ev.TrailersReceived):
+                streams[e.stream_id][2].extend(e.headers)
+            elif isinstance(e, ev.StreamEnded):
+                end(e.stream_id)
+        peer.send(c.data_to_send())
+
+    while True:
+        feed(peer.sock.recv(65536))
+
+
+class Setup:
+    def __init__(self, tmp, handler=echo, rules=None, alpn=None):
+        pem, root = certificate(os.path.join(tmp, "upstream"), "api.example")
+        self.upstream = Upstream(handler, pem, alpn)
+        self.proxy = Proxy(tmp, rules or ALLOW, {"api.example": self.upstream.address}, extra=root)
+
+    def __enter__(self):
+        return self.proxy, self.upstream
+
+    def __exit__(self, *_):
+        equal(self.proxy.close(), 0, "exit status of proxytest")
+        self.upstream.close()
+
+
+def test_every_stream_is_judged_by_its_own_authority(tmp):
+    """Coalescing: a connection that was opened for one host asks for another."""
+    with Setup(tmp) as (proxy, upstream):
+        client = Client(proxy)
+        equal(client.answer(client.request(get(authority=b"evil.example")))[0], 421)
+        equal(client.answer(client.request(get(authority=b"api.example:8443")))[0], 421)
+        equal(upstream.heard, [])
+        equal(client.answer(client.request(get(authority=b"api.example")))[0], 200)
+        client.close()
+        equal([e["status"] for e in proxy.events("net.exchange", 3)], [421, 421, 200])
+
+
+def test_what_a_line_of_http1_could_not_hold_is_refused(tmp):
+    cases = [get(path=b"/a b"), get(path=b"/a\r\nX: y"), get(method=b"GET / HTTP/1.1\r\nX:"), get(more=[(b"x", b"a\r\nhost: evil")]),
+             get(more=[(b"x\r\nhost: evil", b"a")]), get(more=[(b"x y", b"a")]), get(more=[(b"X", b"a")]), get(more=[(b"host", b"evil.example")]),
+             get(more=[(b"transfer-encoding", b"chunked")]), get(more=[(b"connection", b"close")]), get(more=[(b"x", b"a\0b")]),
+             get(authority=b"api.example\r\nx: y"), get(authority=b"user@api.example"), get(path=b"/x/..%2fadmin"), get(path=b""),
+             get(more=[(b":path", b"/second")]), get(more=[(b"content-length", b"-1")]), get()[:3]]
+    with Setup(tmp) as (proxy, upstream):
+        for headers in cases:
+            client = Client(proxy, validate=False)
+            status = client.answer(client.request(headers))[0]
+            equal(status in (0, 400), True, f"{headers}: {status}")
+            client.close()
+        equal(upstream.heard, [])
+
+
+def test_content_length_that_lies(tmp):
+    with Setup(tmp) as (proxy, upstream):
+        client = Client(proxy, validate=False)
+        stream = client.request(get(method=b"POST", more=[(b"content-length", b"3")]), b"longer\r\n\r\nGET /smuggled HTTP/1.1\r\n")
+        equal(client.answer(stream)[0] in (0, 400, 502), True)
+        client.close()
+        equal(b"smuggled" in upstream.text(), False)
+
+
+def test_to_http1(tmp):
+    with Setup(tmp) as (proxy, upstream):
+        client = Client(proxy)
+        streams = [client.request(get(b"/%d?q" % i, method=b"POST", more=[(b"cookie", b"a=1"), (b"cookie", b"b=2")]), b"body%d" % i) for i in range(30)]
+        for i, stream in enumerate(streams):
+            status, _, body, _ = client.answer(stream)
+            equal(status, 200)
+            contains(body, b"POST /%d?q HTTP/1.1\r\nhost: api.example\r\n" % i)
+            contains(body, b"cookie: a=1; b=2\r\n")
+            contains(body, b"body%d" % i)
+        client.close()
+
+
+def test_large_bodies_both_ways(tmp):
+    big = os.urandom(2 << 20)
+    for name, handler, alpn in (("h1", echo, None), ("h2", serve_h2, ["h2"])):
+        folder = os.path.join(tmp, name)
+        os.mkdir(folder)
+        with Setup(folder, handler, alpn=alpn) as (proxy, _):
+            client = Client(proxy)
+            stream = client.c.get_next_available_stream_id()
+            client.c.send_headers(stream, get(method=b"POST"))
+            sent = 0
+            while sent < len(big):
+                room = min(client.c.local_flow_control_window(stream), client.c.max_outbound_frame_size, len(big) - sent)
+                if room == 0:
+                    client.flush()
+                    client.step()
+                    continue
+                client.c.send_data(stream, big[sent:sent + room])
+                sent += room
+            client.c.end_stream(stream)
+            client.flush()
+            status, _, body, _ = client.answer(stream)
+            equal((status, body.endswith(big)), (200, True), name)
+            client.close()
+
+
+def test_trailers_as_grpc_needs_them(tmp):
+    with Setup(tmp, serve_h2, alpn=["h2"]) as (proxy, _):
+        client = Client(proxy)
+        stream = client.request(get(b"/pkg.Service/Call", method=b"POST", more=[(b"te", b"trailers"), (b"content-type", b"application/grpc")]),
+                                b"\0\0\0\0\2hi", trailers=[(b"x-checksum", b"7")])
+        status, _, body, trailers = client.answer(stream)
+        equal(status, 200)
+        contains(body, b"te=trailers")
+        contains(body, b"content-type=application/grpc")
+        equal((trailers[b"grpc-status"], trailers[b"x-checksum"]), (b"0", b"7"))
+        client.close()
+
+
+def test_http1_to_http2(tmp):
+    with Setup(tmp, serve_h2, alpn=["h2", "http/1.1"]) as (proxy, upstream):
+        for _ in range(5):
+            status, body = proxy.get("api.example", "/x?y", sni="api.example", method=b"POST", body=b"hello")
+            equal(status, 200)
+            contains(body, b":authority=api.example")
+            contains(body, b":path=/x?y")
+            equal(body.endswith(b"hello"), True)
+        equal(len(upstream.heard), 1, "connections to the upstream")
+        equal({e["upstream"]["protocol"] for e in proxy.events("net.exchange", 5)}, {"h2"})
+
+
+def flood(proxy, frames):
+    """Send @frames after the preface until the proxy ends the connection; did it?"""
+    sock = proxy.connect_tls("api.example", alpn=("h2",))
+    sock.settimeout(20)
+    try:
+        sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+        for data in frames:
+            sock.sendall(data)
+        while sock.recv(65536):
+            pass
+        return True
+    except OSError as error:
+        return not isinstance(error, TimeoutError)
+    finally:
+        sock.close()
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+HEAD = bytes([0x82, 0x87, 0x84, 0x41, 11]) + b"api.example"  # GET https / api.example
+
+
+def test_floods_end_the_connection(tmp):
+    many = 20000
+    floods = {
+        "settings": (frame(4, 0, 0, b"") * 100 for _ in range(many // 100)),
+        "ping": (frame(6, 0, 0, b"12345678") * 100 for _ in range(many // 100)),
+        "priority": (frame(2, 0, 1, b"\0\0\0\0\0") * 100 for _ in range(many // 100)),
+        "empty data": iter([frame(1, 4, 1, HEAD)] + [frame(0, 0, 1, b"") * 100] * (many // 100)),
+        "rapid reset": (frame(1, 5, i, HEAD) + frame(3, 0, i, b"\0\0\0\x08") for i in range(1, many, 2)),
+        "continuation": iter([frame(1, 0, 1, HEAD)] + [frame(9, 0, 1, b"\0\1a\1b")] * many),
+        "header bomb": iter([frame(1, 0, 1, HEAD)] + [frame(9, 0, 1, b"\0\1a\x7f\x81\x7e" + b"x" * 16255)] * 64),
+    }
+    with Setup(tmp) as (proxy, _):
+        for name, frames in floods.items():
+            equal(flood(proxy, frames), True, name)
+            equal(proxy.get("api.example", sni="api.example")[0], 200, name)
+
+
+def test_a_reset_stream_leaves_the_others_alone(tmp):
+    gate = threading.Event()
+
+    def slow(peer):
+        while (head := peer.head()) is not None:
+            if b"/slow" in head:
+                gate.wait(20)
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    with Setup(tmp, slow) as (proxy, _):
+        client = Client(proxy)
+        first, second = client.request(get(b"/slow")), client.request(get(b"/quick"))
+        equal(client.answer(second)[0], 200)
+        client.c.reset_stream(first)
+        client.flush()
+        equal(client.answer(client.request(get(b"/quick")))[0], 200)
+        gate.set()
+        client.close()
+        proxy.events("net.exchange", 3)
+
+
+@require("program:h2load")
+def test_h2load(tmp):
+    """A client of somebody else's, many streams at once: no request fails."""
+    import subprocess  # pylint: disable=import-outside-toplevel
+    with Setup(tmp) as (proxy, _):
+        done = subprocess.run(["h2load", "-n", "3000", "-c", "10", "-m", "50", "--connect-to", f"127.0.0.1:{proxy.tls}", "https://api.example/"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60)
+        contains(done.stdout, "3000 succeeded, 0 failed, 0 errored, 0 timeout")
