@@ -42,7 +42,7 @@ struct stream2 {
 	size_t n_fields;
 	bool head_whole, bare, too_large; /* @bare: the head ended the stream */
 	bool end_received, closed, stopped;
-	bool held; /* an exchange has it */
+	bool held;            /* an exchange has it */
 	struct buf in, taken; /* body received; the piece that was handed out */
 	struct buf out;       /* body to send, from @out_at */
 	size_t out_at;

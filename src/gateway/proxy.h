@@ -71,8 +71,8 @@ struct proxy {
 	size_t bundle_n, extra_n;
 	struct authority
 		through; /* an HTTP proxy that all connections to the world go through; host "": none */
-	struct list pool; /* idle and shared connections to the world */
-	struct list shared;   /* those of HTTP/2, busy or not */
+	struct list pool;   /* idle and shared connections to the world */
+	struct list shared; /* those of HTTP/2, busy or not */
 	size_t n_pool;
 	uv_timer_t pool_timer;
 	size_t held;        /* bytes of bodies that are held for rules */
