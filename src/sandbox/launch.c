@@ -146,10 +146,14 @@ static int set_ids(const struct launch_request *request, const struct account *w
 {
 	if (request->single_id == 0 && setgroups(who->n_groups, who->groups) < 0)
 		return err_raise_sys(err, -errno, "set the groups of '%s'", who->name);
-	if (setresgid(who->gid, who->gid, who->gid) < 0 ||
-		setresuid(who->uid, who->uid, who->uid) < 0)
-		return err_raise_sys(err, -errno, "become user '%s'", who->name);
-	return 0;
+	if (setresgid(who->gid, who->gid, who->gid) == 0 &&
+		setresuid(who->uid, who->uid, who->uid) == 0)
+		return 0;
+	if (errno == EINVAL)
+		return err_raise(err, ERR_BAD_USER,
+			"user '%s' has the ids %u:%u, which this sandbox does not have", who->name,
+			who->uid, who->gid);
+	return err_raise_sys(err, -errno, "become user '%s'", who->name);
 }
 
 static int give_up_privileges(

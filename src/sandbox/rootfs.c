@@ -379,7 +379,9 @@ static int copy_attributes(
 
 	if (!rootfs_stat_below(lower, image, path, &st))
 		return 0;
-	if (fchownat(points, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 && errno != EPERM)
+	/* EINVAL: an owner that this user namespace cannot express */
+	if (fchownat(points, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 &&
+		errno != EPERM && errno != EINVAL)
 		return -errno;
 	return fchmodat(points, path, st.st_mode & 07777, 0) < 0 ? -errno : 0;
 }

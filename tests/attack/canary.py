@@ -198,7 +198,8 @@ class SharedMemory:
 class Host:
     """All canaries of one run, in a directory of its own."""
 
-    def __init__(self, top):
+    def __init__(self, top, writer):
+        """@writer: the ordinary user whose directory is shared for writing."""
         self.top = top
         self.secret = "SECRET-" + secrets.token_hex(12)
         self.nonce = secrets.token_hex(6)
@@ -207,7 +208,7 @@ class Host:
             os.mkdir(os.path.join(top, name))
             os.chmod(os.path.join(top, name), 0o755)
         # the one that is shared for writing belongs to an ordinary user of the host
-        os.chown(os.path.join(top, "rw"), 12345, 12345)
+        os.chown(os.path.join(top, "rw"), writer, writer)
         self.outside = os.path.join(top, "outside")
         # whoever gets out finds a place where everybody may write
         self.drop = os.path.join(self.outside, "drop")

@@ -66,6 +66,11 @@ def own_namespaces(session, sandbox, result, status):
     return found + [f"shares {link} with the neighbour" for link in other.values() if link in seen]
 
 
+def lo_only(session, sandbox, result, status):
+    names = [line.split(":")[0].strip() for line in read(f"/proc/{sandbox['init_pid']}/net/dev").decode().splitlines() if ":" in line]
+    return [f"interfaces {names}"] if names != ["lo"] else []
+
+
 def own_dev(session, sandbox, result, status):
     return posture.own_places(sandbox["init_pid"])
 
@@ -138,12 +143,6 @@ def no_ksm():
 
 def pid_of_canary(session, sandbox):
     return {"pid": session.host.process_of_uid(session.posture[sandbox["id"]].base)}
-
-
-def kill_args(session, sandbox):
-    """kill(-1) is safe to try outside of the pid namespace as long as the ids are the sandbox's own: there is one canary of them."""
-    pid_of_canary(session, sandbox)
-    return {"shifted": int(session.posture[sandbox["id"]].base > 0)}
 
 
 def suid_args(session, sandbox):
@@ -232,7 +231,8 @@ INSIDE = [
     Case("KS-17", "EINVAL", "system call"),
     Case("LL-02", "nothing arrives", "listeners on the host's addresses", users=("root",), profiles=("default",),
          args=lambda s, b: {"port": s.host.listeners.port, "addresses": s.addresses(), "nonce": s.host.nonce}, seconds=60),
-    Case("LL-02B", "lo only, no route", "system call"),
+    Case("LL-02B", "lo only", "interfaces of the sandbox, from outside", check=lo_only),
+    Case("NW-03", "ECONNREFUSED", "system call"),
     Case("LL-03", "ECONNREFUSED", "abstract listeners of the host",
          args=lambda s, b: {"abstract": s.host.listeners.name, "abstract_dgram": s.host.listeners.name + "-dgram"}),
     Case("LL-03B", "ENOENT, ECONNREFUSED", "path listeners of the host, the API socket",
@@ -257,7 +257,7 @@ INSIDE = [
     Case("RX-20", "EACCES", "oom_score_adj from outside"),
     Case("RX-21", "limits stand", "system call"),
     # fresh sandboxes: these end or fill theirs
-    Case("PS-01", "only the sandbox's own processes end", "a canary process of the same uid outside; neighbour; init", args=kill_args, **FRESH),
+    Case("PS-01", "only the sandbox's own processes end", "canary processes; neighbour; init", **FRESH),
     Case("PS-08", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,
          args=lambda s, b: {"processes": 200}, **FRESH),
     Case("RX-01", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,
@@ -294,3 +294,21 @@ INSIDE = [
     Case("RX-09", "stops at the limit", "timers that the kernel lists; neighbour", limits=MEMORY, check=timers_bounded, **FRESH),
     Case("RX-13", "bounded, no core dump", "files outside and in the sandbox's layer; neighbour", limits=MEMORY, check=no_cores, **FRESH),
 ]
+
+# ---- what an ordinary user's server is not judged by -----------------------------------------------------------------------------------
+
+NO_LIMITS = "no limit of this kind for an ordinary user without delegated controllers; the server says so and wants CAY_ACCEPT_NO_LIMITS"
+FILE_API = "the file API does not reach running sandboxes of an ordinary user's server: its job is in another user namespace"
+SHARED_IDS = "all sandboxes of a user have the ids of that user: namespaces keep them apart, not ids"
+HOST_NODES = "no user namespace may make device nodes: the host's are bound, so watches, locks and times of them are shared (cay doctor)"
+NOT_ROOTLESS = {name: FILE_API for name in ("FA-01", "FA-02", "FA-03", "FA-04", "FA-05", "FA-06", "FA-07", "FA-09")}
+NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
+NOT_ROOTLESS |= {name: NO_LIMITS for name in (
+    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
+ONE_ID = "there is one id: no other user inside to run it as"
+NOT_SINGLE = {"FS-07": ONE_ID, "FS-07A": ONE_ID}
+
+
+def not_rootless(case, single):
+    """Why a case cannot be judged against a server of an ordinary user, or None."""
+    return NOT_ROOTLESS.get(case.id) or (NOT_SINGLE.get(case.id) if single else None)

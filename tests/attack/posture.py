@@ -46,6 +46,12 @@ def namespaces(pid):
     return found
 
 
+def extents(pid, kind):
+    """The ids of the host that a process's user namespace has, as ranges."""
+    rows = [line.split() for line in text(f"/proc/{pid}/{kind}_map").splitlines()]
+    return [range(int(r[1]), int(r[1]) + int(r[2])) for r in rows if len(r) == 3]
+
+
 def family(pid, fd):
     """(domain, type, protocol) of a socket of another process, asked of the socket itself."""
     pidfd = LIBC.syscall(SYS_PIDFD_OPEN, pid, 0)
@@ -140,16 +146,14 @@ OWN_EFFECT = {"seccomp": ("seccomp mode",), "capability_drop": ("Cap",), "no_new
 class Sandbox:
     """What is true of a healthy sandbox, taken from its init just after it started; later looks are compared with it."""
 
-    def __init__(self, init_pid, profile, ablate=(), range_width=65536):
+    def __init__(self, init_pid, profile, ablate=()):
         self.init, self.profile = init_pid, profile
+        self.ids = {kind: extents(init_pid, kind) for kind in ("uid", "gid")}
         self.ignore = tuple(text for defence in ablate for text in OWN_EFFECT.get(defence, ()))
         self.namespaces = namespaces(init_pid)
         self.host = namespaces("self")
-        uid_map = text(f"/proc/{init_pid}/uid_map").split()
-        self.width = range_width
         # the map as the host sees it: what uid 0 inside is outside
         self.base = self.host_uid(init_pid)
-        self.uid_map = uid_map
         self.mounts = self.mountinfo(init_pid)
         self.uid = int(status(init_pid).get("Uid", "0").split()[0])
 
@@ -157,6 +161,10 @@ class Sandbox:
     def host_uid(pid):
         fields = text(f"/proc/{pid}/uid_map").split()
         return int(fields[1]) if len(fields) >= 3 and fields[0] == "0" else -1
+
+    def owns(self, number, kind="uid"):
+        """Is @number, an id of the host, one of this sandbox?"""
+        return any(number in r for r in self.ids[kind])
 
     @staticmethod
     def mountinfo(pid):
@@ -188,7 +196,7 @@ class Sandbox:
             for one in state.get(field, "").split():
                 if int(one) == 0:
                     found.append(f"{field} 0 outside")
-                elif self.base > 0 and not self.base <= int(one) < self.base + self.width:
+                elif self.base > 0 and not self.owns(int(one), field.lower()):
                     found.append(f"{field} {one} outside of the sandbox's range")
         allowed = CAPS[self.profile]
         for field in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"):

@@ -8,7 +8,9 @@ that nothing can break proves nothing. Exit status 0 only when every case is blo
 """
 
 import argparse
+import concurrent.futures
 import ctypes
+import multiprocessing
 import os
 import re
 import signal
@@ -22,10 +24,12 @@ sys.dont_write_bytecode = True
 
 import cases  # noqa: E402
 import outside  # noqa: E402
+from lib import cay  # noqa: E402
 from session import Session, Verdict  # noqa: E402
 
 ALL = {c.id: c for c in cases.INSIDE + outside.CASES}
 ROW = re.compile(r'^DEFENCE\((\w+),\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)"\)$', re.M)
+COUNTED_AT_LEAST = 120
 CLAIM = re.compile(r"^([A-Z]{2}-\d+[A-Z]?)((?:\+\w+)*)(?:@(\w+))?$")
 
 
@@ -70,18 +74,19 @@ def attack_names(build):
 
 
 def worst(verdicts):
-    order = {"error": 4, "escaped": 3, "leaked": 2, "blocked": 1, "unreachable": 0}
+    order = {"error": 5, "escaped": 4, "leaked": 3, "blocked": 2, "unreachable": 1, "unjudged": 0}
     return max(verdicts, key=lambda v: order[v.outcome]) if verdicts else Verdict("error", ["not run"])
 
 
-def run_plain(build, chosen, options):
-    """{case id: (worst verdict, [(profile, user, verdict)])}"""
+def run_plain(build, chosen, options, **mode):
+    """{case id: (worst verdict, [(profile, user, verdict)])}; @mode: of the session."""
     results = {}
-    with Session(build) as session:
-        for case in chosen:
+    with Session(build, **mode) as session:
+        for case in (ALL[name] for name in chosen):
             ran = []
             for profile in case.profiles:
-                for user in case.users if not options.quick else case.users[:1]:
+                # with one id there is no other user
+                for user in case.users[:1] if options.quick or session.single else case.users:
                     start = time.monotonic()
                     v = session.run(case, profile, user)
                     ran.append((profile, user, v))
@@ -94,32 +99,49 @@ def run_plain(build, chosen, options):
     return results
 
 
-def run_ablated(build, table, chosen, options):
-    """Fill in the verdict of every claim: one instance for each set of defences that is off."""
+def run_off(build, off, todo, options):
+    """The cases @todo, [(index, case id, profile)], with the defences @off switched off: {index: verdict}."""
+    found = {}
+    try:
+        with Session(build, off) as session:
+            for index, case, profile in todo:
+                v = found[index] = session.run(ALL[case], profile, "root")
+                if profile in session.sandboxes and v.broken:
+                    session.drop_victim(profile)
+                if options.verbose:
+                    print(f"# off {'+'.join(sorted(off))}: {case} {v.outcome} {'; '.join(map(str, v.reasons))[:300]}", file=sys.stderr, flush=True)
+    except Exception as error:  # pylint: disable=broad-except
+        print(f"# off {'+'.join(sorted(off))}: no instance: {error}"[:600], file=sys.stderr, flush=True)
+    return {index: found.get(index, Verdict("error", ["no instance"])) for index, _, _ in todo}
+
+
+def ablation_jobs(claims):
+    """[(defences off, [(index, case, profile)])]; an index is (number of the claim, "verdict" or "control")."""
+    jobs = {}
+    for n, c in enumerate(claims):
+        jobs.setdefault(c.off, []).append(((n, "verdict"), c.case, c.profile))
+        if c.others:
+            jobs.setdefault(frozenset(c.others), []).append(((n, "control"), c.case, c.profile))
+    return sorted(jobs.items(), key=lambda j: sorted(j[0]))
+
+
+def worker():
+    become_subreaper()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def run_both(options, chosen, table):
+    """The shipped build as it is, and beside it the other build with one set of defences off after the other: (results, claims)."""
     wanted = {c.id for c in chosen}
     claims = [c for _, _, row, _ in table.values() for c in row if c.case in wanted]
-    jobs = {}
-    for c in claims:
-        jobs.setdefault(c.off, []).append((c, "verdict"))
-        if c.others:
-            jobs.setdefault(frozenset(c.others), []).append((c, "control"))
-    for off, todo in sorted(jobs.items(), key=lambda j: sorted(j[0])):
-        try:
-            with Session(build, off) as session:
-                for claim, field in todo:
-                    user = "root"
-                    v = session.run(ALL[claim.case], claim.profile, user)
-                    setattr(claim, field, v)
-                    if claim.profile in session.sandboxes and v.broken:
-                        session.drop_victim(claim.profile)
-                    if options.verbose:
-                        print(f"# off {'+'.join(sorted(off))}: {claim.case} {v.outcome} {'; '.join(map(str, v.reasons))[:300]}", file=sys.stderr, flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            print(f"# off {'+'.join(sorted(off))}: no instance: {error}"[:600], file=sys.stderr, flush=True)
-            for claim, field in todo:
-                if getattr(claim, field) is None:
-                    setattr(claim, field, Verdict("error", [f"no instance: {error}"[:200]]))
-    return claims
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork"), worker) as pool:
+        plain = pool.submit(run_plain, os.path.abspath(options.build), [c.id for c in chosen], options)
+        ablated = [pool.submit(run_off, os.path.abspath(options.ablation_build), off, todo, options)
+                   for off, todo in (ablation_jobs(claims) if options.ablate else [])]
+        for job in ablated:
+            for (n, field), v in job.result().items():
+                setattr(claims[n], field, v)
+        return plain.result(), claims if options.ablate else []
 
 
 def cell(text, width):
@@ -144,18 +166,57 @@ def print_table(results, claims):
             print(f"        {'; '.join(map(str, v.reasons))[:600]}")
 
 
-def summary(results, claims, ablated):
-    outcomes = [v.outcome for v, _ in results.values()]
+def summary(results, claims, at_least):
+    """Prints what came of it. Return: exit status; 0 only when nothing broke, every row has a case that broke without it, and @at_least are counted."""
+    n = tally(results)
     unproved = sorted({f"{c.defence}:{c.case}" for c in claims if not c.broke})
     if unproved:
         print(f"{len(unproved)} claims not seen to break, not counted: {' '.join(unproved)}")
-    counted = {c.case for c in claims if c.broke and not results[c.case][0].broken and results[c.case][0].outcome == "blocked"}
-    tail = f"; {len(counted)} counted (their ablated run broke)" if ablated else "; none counted (no ablated run)"
-    bad = sum(o in ("escaped", "leaked") for o in outcomes)
-    errors = outcomes.count("error")
-    print(f"{len(outcomes)} cases: {outcomes.count('blocked')} blocked, {bad} broken, {outcomes.count('unreachable')} unreachable"
-          + (f", {errors} not run" if errors else "") + tail)
-    return 0 if outcomes and not bad and not errors else 1
+    idle = sorted({c.defence for c in claims} - {c.defence for c in claims if c.broke})
+    if idle:
+        print(f"rows without a case that broke: {' '.join(idle)}")
+    counted = {c.case for c in claims if c.broke and results[c.case][0].outcome == "blocked"}
+    print(f"{len(results)} cases: {n['blocked']} blocked, {len(counted)} counted, {n['unreachable']} unreachable, {n['broken']} broken"
+          + (f", {n['error']} not run" if n["error"] else "") + (f"; fewer than {at_least} counted" if len(counted) < at_least else ""))
+    return 0 if n["blocked"] and not n["broken"] and not n["error"] and not idle and len(counted) >= at_least else 1
+
+
+ROOTLESS = {"rootless": {}, "single uid": {"single": True}}
+
+
+def run_rootless(build, chosen, options):
+    """The same as an ordinary user, with subordinate ids and with one id: {mode: results}."""
+    with cay.ThrowawayUser() as user:
+        return {mode: run_plain(build, [c.id for c in chosen], options, user=user, **more) for mode, more in ROOTLESS.items()}
+
+
+def print_rootless(results):
+    print(f"{'case':<8}{cell('attack', 60)} {cell('expected', 34)} " + "".join(f"{mode:<13}" for mode in results) + "not judged because")
+    for name in sorted(ALL):
+        mine = [r[name][0] for r in results.values() if name in r]
+        if not mine:
+            continue
+        why = next((v.reasons[0] for v in mine if v.outcome in ("unjudged", "unreachable")), "")
+        print(f"{name:<8}{cell(ALL[name].attack, 60)} {cell(ALL[name].expected, 34)} " + "".join(f"{v.outcome:<13}" for v in mine) + why)
+        for v in mine:
+            if v.broken:
+                print(f"        {'; '.join(map(str, v.reasons))[:600]}")
+
+
+def tally(results):
+    """{outcome: number of cases}"""
+    outcomes = [v.outcome for v, _ in results.values()]
+    return {o: outcomes.count(o) for o in ("blocked", "unreachable", "unjudged", "error")} | {"broken": sum(o in ("escaped", "leaked") for o in outcomes)}
+
+
+def summary_rootless(results):
+    bad = 0
+    for mode, each in results.items():
+        n = tally(each)
+        print(f"{mode}: {len(each)} cases: {n['blocked']} blocked, {n['broken']} broken, {n['unreachable']} unreachable, {n['unjudged']} not judged"
+              + (f", {n['error']} not run" if n["error"] else ""))
+        bad += n["broken"] + n["error"] + (n["blocked"] == 0)
+    return 1 if bad else 0
 
 
 def become_subreaper():
@@ -167,6 +228,8 @@ def main():
     parser.add_argument("--build", default=os.path.join(TOP, "build"))
     parser.add_argument("--ablation-build", default=os.path.join(TOP, "build-ablation"))
     parser.add_argument("--ablate", action="store_true", help="also switch off each defence and see its attacks succeed")
+    parser.add_argument("--rootless", action="store_true", help="against servers of an ordinary user instead: with subordinate ids, and with one id")
+    parser.add_argument("--jobs", type=int, default=2, help="instances at the same time")
     parser.add_argument("--quick", action="store_true", help="one user for each case")
     parser.add_argument("--verbose", "-v", action="store_true")
     parser.add_argument("only", nargs="*", help="case ids, or their first letters")
@@ -178,10 +241,14 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     chosen = [c for c in ALL.values() if not options.only or any(c.id.startswith(o) for o in options.only)]
     attack_names(options.build)
-    results = run_plain(os.path.abspath(options.build), chosen, options)
-    claims = run_ablated(os.path.abspath(options.ablation_build), defences(), chosen, options) if options.ablate else []
+    if options.rootless:
+        results = run_rootless(os.path.abspath(options.build), chosen, options)
+        print_rootless(results)
+        return summary_rootless(results)
+    table = defences()
+    results, claims = run_both(options, chosen, table)
     print_table(results, claims)
-    return summary(results, claims, options.ablate)
+    return summary(results, claims, COUNTED_AT_LEAST if options.ablate and not options.only else 0)
 
 
 if __name__ == "__main__":

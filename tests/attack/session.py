@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
 import canary  # noqa: E402
+import cases  # noqa: E402
 import posture  # noqa: E402
 from lib import cay, leaks  # noqa: E402
 
@@ -30,17 +31,19 @@ class Verdict:
 
     @property
     def broken(self):
-        return self.outcome not in ("blocked", "unreachable")
+        return self.outcome not in ("blocked", "unreachable", "unjudged")
 
 
 class Session:
     """An instance (perhaps with defences switched off), its canaries and sandboxes."""
 
-    def __init__(self, build, ablate=()):
+    def __init__(self, build, ablate=(), user=None, single=False):
+        """@user: an ordinary user whose server it is; @single: without its subordinate ids."""
         self.build, self.ablate = build, tuple(sorted(ablate))
+        self.user, self.single = user, single
         self.top = tempfile.mkdtemp(prefix="attack-", dir="/tmp")
         os.chmod(self.top, 0o755)
-        self.host = canary.Host(self.top)
+        self.host = canary.Host(self.top, user.pw_uid if user else 12345)
         tools = os.path.join(self.top, "redcell")
         os.mkdir(tools, 0o755)
         shutil.copy(os.path.join(build, "tests", "attack", "redcell"), tools)
@@ -56,9 +59,11 @@ class Session:
         # a hostile environment of the caller, and a secret in it: neither may reach a payload
         env = {"SECRET_OF_CAYD": self.host.secret, "BASH_ENV": "/tmp/x", "GLIBC_TUNABLES": "glibc.malloc.check=0",
                "PYTHONSTARTUP": "/tmp/x"}
+        if self.single:
+            env["CAY_WITHOUT"] = "newuidmap"
         if self.ablate:
             env["CAY_ABLATE"] = ",".join(self.ablate)
-        self.instance = cay.Instance(parent=self.top, env=env, programs=self.build)
+        self.instance = cay.Instance(parent=self.top, user=self.user, env=env, programs=self.build)
         os.chmod(self.instance.dir, 0o755)
         try:
             self.instance.start()
@@ -99,7 +104,11 @@ class Session:
                 for d, m in (("redcell", "ro"), ("ro", "ro"), ("cow", "cow"), ("rw", "rw"))]
 
     def create(self, name, profile="default", limits=None, mounts=True, extra=(), **more):
-        body = {"name": name, "profile": profile, "limits": limits or LIMITS,
+        limits = limits or LIMITS
+        if self.user:
+            # the others need control groups with controllers and a pool of root's
+            limits = {"files": limits["files"]}
+        body = {"name": name, "profile": profile, "limits": limits,
                 "mounts": (self.mounts() if mounts else self.mounts()[:1]) + list(extra), **more}
         box = self.instance.post("/v1/sandboxes", body)
         if box.get("init_pid"):
@@ -136,13 +145,14 @@ class Session:
         return int(done.stdout.split()[0]) if done.stdout else 0
 
     def processes(self, box):
-        """Host pids of the sandbox's processes: in its control group or its pid namespace. Another instance may use the same ids."""
+        """Host pids of the sandbox's processes: those in its pid namespace, or where it has none of its own in its control group."""
         looked, found = self.posture[box["id"]], []
-        inside = looked.namespaces.get("pid") if looked.namespaces.get("pid") != looked.host.get("pid") else None
+        own = looked.namespaces.get("pid") != looked.host.get("pid")
         for pid in filter(str.isdigit, os.listdir("/proc")):
-            if posture.status(pid) and (box["id"] in posture.text(f"/proc/{pid}/cgroup") or (inside and posture.namespaces(pid).get("pid") == inside)):
-                if looked.base <= int(posture.status(pid).get("Uid", "-1").split()[0]) < looked.base + looked.width:
-                    found.append(int(pid))
+            inside = posture.namespaces(pid).get("pid") == looked.namespaces.get("pid") if own else f"{box['id']}/box/" in posture.text(f"/proc/{pid}/cgroup")
+            # another instance may use the same ids, and helpers of ours are in the group
+            if inside and looked.owns(int(posture.status(pid).get("Uid", "-1").split()[0])):
+                found.append(int(pid))
         return found
 
     def process_count(self, box):
@@ -282,6 +292,8 @@ class Session:
 
     def run(self, case, profile="default", user="root"):
         """One case, wherever it is driven from. An error of the harness is a failure, never a pass."""
+        if self.user and (reason := cases.not_rootless(case, self.single)):
+            return Verdict("unjudged", [reason])
         try:
             if case.kind != "outside":
                 return self.inside(case, profile, user)
@@ -290,7 +302,7 @@ class Session:
             if more:
                 return Verdict("escaped", [detail] + more, by_oracle=True)
             return Verdict(outcome, [detail], by_oracle=outcome != "blocked")
-        except (cay.ApiError, cay.CommandFailed, OSError, RuntimeError, AssertionError, ValueError, KeyError, IndexError, EOFError, http.client.HTTPException,
+        except (cay.ApiError, cay.CommandFailed, OSError, TypeError, RuntimeError, AssertionError, ValueError, KeyError, IndexError, EOFError, http.client.HTTPException,
                 subprocess.SubprocessError) as error:
             return Verdict("error", [f"{type(error).__name__}: {error}"[:600]])
 

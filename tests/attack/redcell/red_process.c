@@ -67,7 +67,8 @@ static void ll_04b(struct run *r)
 
 static void ps_01(struct run *r)
 {
-	if (on_host() && arg_number(r, "shifted", 0) == 0) {
+	/* every sandbox of the machine whose ids are the same would end, also those of other instances */
+	if (on_host()) {
 		note(r, ESCAPED, "in the host's pid namespace: nothing is killed");
 		return;
 	}

@@ -155,12 +155,24 @@ static void ll_02b(struct run *r)
 			note(r, LEAKED, "interface %s", i->if_name);
 	if (list != NULL)
 		if_freenameindex(list);
-	struct sockaddr_in out = { .sin_family = AF_INET, .sin_port = htons(53) };
-	int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+}
 
-	/* TEST-NET-3: nobody is there; a route is all that is asked for */
-	inet_pton(AF_INET, "203.0.113.1", &out.sin_addr);
-	attempt(r, "route to the outside", connect(s, (struct sockaddr *)&out, sizeof(out)));
+/* Where the gateway listens: who reaches it without being steered there says himself where he wanted to go. */
+static void nw_03(struct run *r)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(15001) };
+	int own = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	setsockopt(own, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(own, (struct sockaddr *)&to, sizeof(to)) != 0 || listen(own, 1) != 0)
+		remark(r, "no listener of our own: %s", strerrorname_np(errno));
+	inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+	attempt(r, "connect to the gateway's port", connect(s, (struct sockaddr *)&to, sizeof(to)));
+	inet_pton(AF_INET, "203.0.113.1", &to.sin_addr);
+	close(s);
+	s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	attempt(r, "the same at another address", connect(s, (struct sockaddr *)&to, sizeof(to)));
 }
 
 static void unix_to(struct run *r, const char *name, bool abstract, int type)
@@ -219,7 +231,8 @@ const struct attack attacks_socket[] = {
 	{ "KS-10", "dangerous socket options", ks_10 },
 	{ "LL-02", "sends to the host's loopback and addresses by TCP, MPTCP, fast open, UDP",
 		ll_02 },
-	{ "LL-02B", "looks for interfaces and routes", ll_02b },
+	{ "LL-02B", "looks for interfaces besides lo", ll_02b },
+	{ "NW-03", "connects to the gateway's port by itself", nw_03 },
 	{ "LL-03", "connects to the host's abstract sockets", ll_03 },
 	{ "LL-03B", "connects to the host's path sockets", ll_03b },
 	{ "LL-03C", "connects to the sockets of common daemons", ll_03c },
