@@ -211,6 +211,76 @@ def httphead():
     write("httphead", "many", b"GET / HTTP/1.1\r\n" + host + b"".join(b"X-%d: y\r\n" % i for i in range(70)) + b"\r\n")
 
 
+def dns():
+    def query(name, kind, more=b"", flags=0x0100, additional=0, questions=1):
+        labels = b"".join(bytes([len(part)]) + part for part in name.split(b".") if part) + b"\0"
+        return struct.pack(">HHHHHH", 7, flags, questions, 0, 0, additional) + labels + struct.pack(">HH", kind, 1) + more
+    edns = b"\0" + struct.pack(">HHIH", 41, 1232, 0, 0)
+    for kind in (1, 5, 12, 15, 16, 28, 33, 65, 255):
+        write("dns", f"type-{kind}", query(b"Api.Shop.example", kind))
+    write("dns", "edns", query(b"a.example", 1, edns, additional=1))
+    write("dns", "edns-cut", query(b"a.example", 1, edns[:-1], additional=1))
+    write("dns", "reverse-4", query(b"1.0.18.198.in-addr.arpa", 12))
+    write("dns", "reverse-6", query(b".".join([b"1"] + [b"0"] * 23 + list(b"e f a c 0 0 d f".split())) + b".ip6.arpa", 12))
+    write("dns", "root", query(b"", 2))
+    write("dns", "long", query(b".".join([b"x" * 63] * 4), 1))
+    write("dns", "longest", query(b".".join([b"x" * 63] * 3 + [b"x" * 61]), 1))
+    write("dns", "pointer", struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + b"\xc0\x0c\0\1\0\1")
+    write("dns", "dot-in-label", struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + b"\x03a.b\0\0\1\0\1")
+    write("dns", "two", query(b"a.example", 1, b"\1b\0\0\1\0\1", questions=2))
+    write("dns", "answer", query(b"a.example", 1, flags=0x8180))
+    write("dns", "update", query(b"a.example", 1, flags=0x2800))
+    write("dns", "tail", query(b"a.example", 1, b"tail"))
+
+
+def packet():
+    ports = struct.pack(">HH", 40000, 443)
+    v4 = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 44, 1, 0, 64, 6, 0, b"\x0a\0\0\2", b"\x5d\xb8\xd8\x22")
+    write("packet", "tcp4", v4 + ports + bytes(16))
+    write("packet", "options", b"\x46" + v4[1:] + bytes(4) + ports)
+    write("packet", "fragment", v4[:6] + b"\0\7" + v4[8:] + ports)
+    write("packet", "short", v4[:15])
+    v6 = struct.pack(">IHBB", 6 << 28, 20, 17, 64) + b"\xfd" + bytes(14) + b"\2" + b"\x20\1" + bytes(13) + b"\1"
+    write("packet", "udp6", v6 + ports)
+    write("packet", "extensions", v6[:6] + b"\0" + v6[7:] + b"\x3c\0" + bytes(6) + b"\x2c\0" + bytes(6) + b"\6\0\0\0" + bytes(4) + ports)
+    write("packet", "icmp", v4[:9] + b"\1" + v4[10:] + b"\x08\0" + bytes(6))
+
+
+def clienthello():
+    def vector(size, data):
+        return len(data).to_bytes(size, "big") + data
+
+    def extension(kind, data):
+        return struct.pack(">H", kind) + vector(2, data)
+
+    def hello(*extensions):
+        body = b"\3\3" + bytes(32) + vector(1, bytes(32)) + vector(2, b"\x13\1\x13\2") + vector(1, b"\0") + vector(2, b"".join(extensions))
+        return b"\1" + vector(3, body)
+
+    def records(message, size=16384):
+        return b"".join(b"\x16\3\1" + vector(2, message[i:i + size]) for i in range(0, len(message), size))
+
+    def name(text):
+        return extension(0, vector(2, b"\0" + vector(2, text)))
+    alpn = extension(16, vector(2, vector(1, b"h2") + vector(1, b"http/1.1")))
+    versions = extension(43, vector(1, b"\3\4\3\3"))
+    key_share = extension(51, vector(2, b"\x11\xec" + vector(2, bytes(1216))))
+    usual = hello(name(b"API.shop.example"), alpn, versions, key_share)
+    write("clienthello", "usual", records(usual))
+    write("clienthello", "one-byte-records", records(hello(name(b"a.example")), 1))
+    write("clienthello", "two-records", records(usual, 700))
+    write("clienthello", "large", records(hello(name(b"a.example"), extension(21, bytes(40000)))))
+    write("clienthello", "cut", records(usual)[:-1])
+    write("clienthello", "no-name", records(hello(versions)))
+    write("clienthello", "nul", records(hello(name(b"a.example\0.b"))))
+    write("clienthello", "two-names", records(hello(extension(0, vector(2, b"\0" + vector(2, b"a") + b"\0" + vector(2, b"b"))))))
+    write("clienthello", "repeated", records(hello(name(b"a.example"), name(b"b.example"))))
+    write("clienthello", "ech", records(hello(name(b"front.example"), extension(0xfe0d, bytes(64)))))
+    write("clienthello", "empty-record", b"\x16\3\1\0\0" + records(usual))
+    write("clienthello", "server-hello", records(b"\2" + usual[1:]))
+    write("clienthello", "trailing", records(usual + b"\0"))
+
+
 if __name__ == "__main__":
-    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy, scrub, smtp, mime):
+    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello):
         function()

@@ -78,6 +78,8 @@ static void take_event(struct keeper *k, const json_t *event)
 	}
 	if (str_eq(type, "keeper.adopted")) /* all that waited has come */
 		execs_settle(sb, json_object_get(k->hello_doc, "execs"));
+	if (str_eq(type, "gateway.started"))
+		gateway_appeared(sb);
 	if (str_eq(type, "sandbox.started") || str_eq(type, "sandbox.stopped") ||
 		str_eq(type, "keeper.adopted"))
 		return; /* said by cayd itself, with more */

@@ -235,18 +235,21 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	bool in_run = origin != NULL && origin->in_run;
 	struct keeper *k;
 	struct sandbox *sb;
-	json_t *mounts, *limits;
+	json_t *mounts, *limits, *policy;
 	int slot, rc;
 
 	if (image == NULL || sandbox_check_storage(srv, image, err) < 0 ||
 		env_check(json_object_get(request, "env"), err) < 0 ||
 		check_exposed(srv, request, err) < 0 || choose_name(srv, request, name, err) < 0)
 		return NULL;
+	if (gateway_policy_of(request, &policy, err) < 0)
+		return NULL;
 	limits = sandbox_limits(srv, request, &disk, err);
 	mounts = limits == NULL ? NULL : mounts_from(request, err);
 	if (mounts == NULL || place(srv, keeper, &k, id, &slot, err) < 0) {
 		json_decref(limits);
 		json_decref(mounts);
+		json_decref(policy);
 		return NULL;
 	}
 	/* place() may have waited: look again */
@@ -254,6 +257,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	if (image == NULL || choose_name(srv, request, name, err) < 0) {
 		json_decref(limits);
 		json_decref(mounts);
+		json_decref(policy);
 		give_back(srv, k, slot);
 		return NULL;
 	}
@@ -262,6 +266,8 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	(void)json_object_set_new(sb->doc, "id", json_string(id));
 	(void)json_object_set_new(sb->doc, "name", json_string(name));
 	(void)json_object_set_new(sb->doc, "slot", json_integer(slot));
+	(void)json_object_set_new(sb->doc, "policy", policy);
+	(void)json_object_set_new(sb->doc, "policy_version", json_integer(1));
 	if (origin != NULL && origin->key != NULL) {
 		/* in the commit that makes the sandbox: a retry after a crash finds either both or neither */
 		(void)json_object_set_new(sb->doc, "key", json_string(origin->key));
@@ -275,6 +281,8 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	if (k != NULL)
 		k->sandbox = sb;
 	(void)fault("sandbox.create.before_commit");
+	if (origin != NULL && origin->snapshot != NULL)
+		(void)!gateway_state_copy(srv, origin->snapshot, id, NULL);
 	rc = in_run ? catalogue_begin(srv->catalogue, err) : 0;
 	if (rc == 0)
 		rc = sandbox_move(

@@ -31,6 +31,8 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	/* only now: events that waited are of execs that are known by now */
 	(void)!framelink_call(&k->link, json_pack("{s:s}", "verb", "adopt"),
 		clock_now_ns() + CALL_NS, NULL, NULL);
+	if (json_is_true(json_object_get(k->hello_doc, "gateway")))
+		gateway_appeared(sb);
 }
 
 /* Was it never answered for? Then nobody knows of it, and asking again must not find its name taken. */

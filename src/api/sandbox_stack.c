@@ -102,5 +102,6 @@ json_t *sandbox_spec(const struct sandbox *sb)
 	(void)json_object_set_new(spec, "limits", keeper_limits(sb));
 	(void)json_object_set_new(spec, "lower", lower_of(sb, 0));
 	(void)json_object_set_new(spec, "mounts", spec_mounts(sb));
+	(void)json_object_set_new(spec, "ports", gateway_ports(sb));
 	return spec;
 }

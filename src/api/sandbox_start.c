@@ -9,6 +9,7 @@ void sandbox_drop_keeper(struct sandbox *sb, bool save)
 
 	if (k == NULL)
 		return;
+	gateway_close(sb);
 	list_for_each (&sb->execs, node, next)
 		list_entry(node, struct exec, node)->archived = true;
 	keeper_end(k, save);

@@ -62,6 +62,7 @@ void sandbox_unref(struct sandbox *sb)
 		return;
 	execs_forget(sb);
 	json_decref(sb->doc);
+	json_decref(sb->denied);
 	free(sb);
 }
 
@@ -205,6 +206,7 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 	sb->next_channel = 1;
 	list_init(&sb->execs);
 	waiters_init(&sb->changed);
+	sb->denied = json_object();
 	list_append(&srv->sandboxes, &sb->node);
 	return sb;
 }

@@ -65,6 +65,8 @@ uint64_t server_event(struct server *srv, struct sandbox *sb, enum event_type ty
 
 static void send_acks(struct server *srv)
 {
+	list_for_each (&srv->sandboxes, node, next)
+		gateway_ack(list_entry(node, struct sandbox, node));
 	list_for_each (&srv->keepers, node, next) {
 		struct keeper *k = list_entry(node, struct keeper, node);
 		char text[96];

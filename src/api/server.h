@@ -8,6 +8,7 @@
 #ifndef CAY_API_SERVER_H
 #define CAY_API_SERVER_H
 
+#include "api/gateways.h"
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/id.h"
@@ -65,7 +66,10 @@ struct sandbox {
 	char name[NAME_MAX_LEN + 1];
 	enum sandbox_state state;
 	json_t *doc;
-	struct keeper *keeper; /* NULL unless creating, running or paused */
+	struct keeper *keeper;        /* NULL unless creating, running or paused */
+	struct gateway_link *gateway; /* NULL unless one runs and we have reached it */
+	bool gateway_wanted;          /* the keeper has started one since the sandbox started */
+	json_t *denied;               /* {"host:port": {"host","port","count"}} since then */
 	struct list execs;
 	uint16_t next_channel;
 	bool locked; /* an operation that may not meet another is under way */

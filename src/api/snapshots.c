@@ -155,7 +155,7 @@ static int capture(struct sandbox *sb, const char *layer, json_t **ret, struct e
 static json_t *config_of(const struct sandbox *sb)
 {
 	static const char *const members[] = { "image", "hostname", "profile", "labels", "env",
-		"mounts", "expose", "limits" };
+		"mounts", "expose", "limits", "policy" };
 	json_t *config = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)
@@ -276,7 +276,7 @@ struct snapshot *snapshot_take(struct sandbox *sb, const char *name, bool durabl
 	s = snapshot_add(srv, id.s, snapshot_document(sb, id.s, name, layer.s, ok));
 	s->made_ns = clock_now_ns();
 	json_decref(ok);
-	if (commit(sb, s, still, err) < 0) {
+	if (gateway_state_copy(srv, sb->id, s->id, err) < 0 || commit(sb, s, still, err) < 0) {
 		list_remove(&s->node);
 		json_decref(s->doc);
 		free(s);
@@ -427,6 +427,7 @@ static int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err
 	rc = catalogue_delete(srv->catalogue, CATALOGUE_SNAPSHOTS, s->id, err);
 	if (rc < 0)
 		return rc;
+	gateway_state_forget(srv, s->id);
 	(void)server_event(srv, sb, EVENT_SNAPSHOT_REMOVED, NULL,
 		json_pack("{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")));
 	list_remove(&s->node);

@@ -353,9 +353,9 @@ static int64_t run_changes(struct run *r)
 static void send_summary(struct run *r, bool kept, int64_t changes)
 {
 	send_object(r->client, FRAME_OBJECT,
-		json_pack("{s:{s:b,s:I,s:s,s:s,s:[]}}", "summary", "kept", (int)kept, "changes",
+		json_pack("{s:{s:b,s:I,s:s,s:s,s:o}}", "summary", "kept", (int)kept, "changes",
 			(json_int_t)(changes > 0 ? changes : 0), "name", r->sb->name, "id",
-			r->sb->id, "denied"));
+			r->sb->id, "denied", gateway_denied(r->sb)));
 }
 
 /* Forgotten before its client hears that it is gone. Return: was it? */
@@ -375,6 +375,7 @@ static bool run_finish(struct run *r)
 	int64_t changes = run_changes(r);
 	struct err err;
 
+	gateway_drain(r->sb);
 	/* what cannot be compared is kept */
 	if (!r->keep && (r->rm || changes == 0) && run_forget(r)) {
 		send_summary(r, false, changes);

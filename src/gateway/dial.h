@@ -37,9 +37,6 @@ struct dial_result {
 int dial(struct gateway *gw, const struct dial_target *target, uint64_t deadline_ns,
 	struct dial_result *ret, struct err *err) attr_must_use;
 
-/** dial_forbidden() - why this address is never dialled for a rule without private_addresses ("loopback", "private", "metadata", …); NULL when it may be. */
-const char *dial_forbidden(const struct in6_addr *address);
-
 /** dialer_init() - read the host's resolver configuration, while files can still be opened. Return: 0 or -errno. */
 int dialer_init(struct gateway *gw) attr_must_use;
 

@@ -21,7 +21,6 @@
 
 struct names;
 struct dialer;
-struct link;
 struct control;
 
 struct gateway {
@@ -31,9 +30,9 @@ struct gateway {
 	struct policy *policy;   /* NULL until cayd has sent one */
 	uint64_t policy_version; /* changes with every new policy */
 	json_t *config; /* what cayd sent last, see 0007 "configuration"; members are read by whoever owns them */
+	int diag_fd;             /* sock_diag of the sandbox's network */
 	struct names *names;     /* names.h */
 	struct dialer *dialer;   /* dial.h */
-	struct link *keeper;     /* to the keeper */
 	struct control *control; /* to cayd */
 	struct list conns;
 	size_t n_conns;

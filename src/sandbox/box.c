@@ -35,9 +35,10 @@
 #include <sys/xattr.h>
 
 /* Host ids of sandboxes: 16384 slots of 65536 from 2^30 on. */
-#define SLOT_FIRST_ID 0x40000000U
-#define SLOT_COUNT    16384U
-#define IDS_PER_BOX   65536U
+#define SLOT_FIRST_ID    0x40000000U
+#define SLOT_COUNT       16384U
+#define IDS_PER_BOX      65536U
+#define GATEWAY_FIRST_ID (SLOT_FIRST_ID + SLOT_COUNT * IDS_PER_BOX)
 
 #define TREES_AHEAD 2U /* the root's, and that of one cow mount, which nearly every run has */
 
@@ -371,6 +372,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	}
 	if (rc == 0)
 		rc = rootfs_init(&box->rootfs, config->state, config->rootless, err);
+	box->slot = slot;
 	box->rootfs.base = ablated("uid_shift") ? 0 : SLOT_FIRST_ID + slot * IDS_PER_BOX;
 	if (rc == 0)
 		rc = start_starter(box, err);
@@ -468,6 +470,8 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 {
 	int rc = set_limits(box, spec, err);
 
+	if (rc == 0 && spec->ports.n > 0)
+		rc = box_allow_ports(box, &spec->ports, err);
 	if (rc == 0)
 		rc = set_disk_limit(box, spec, err);
 	if (rc == 0 && disk_exists(box->live))
@@ -488,6 +492,25 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 	box->spec = *spec;
 	*spec = (struct spec){ 0 };
 	return 0;
+}
+
+uid_t box_gateway_id(const struct box *box)
+{
+	return GATEWAY_FIRST_ID + box->slot;
+}
+
+int box_allow_ports(const struct box *box, const struct spec_ports *ports, struct err *err)
+{
+	int rc;
+
+	if (box->network.table < 0 && ports->n > 0)
+		return err_hint(err,
+			err_raise(err, ERR_UNSUPPORTED,
+				"the policy allows connections, and this kernel cannot filter packets"),
+			"see cay doctor; without a policy the sandbox runs, and reaches nothing");
+	rc = box->network.table < 0 ? 0
+				    : network_allow_ports(&box->network, ports->ranges, ports->n);
+	return rc < 0 ? err_raise_sys(err, rc, "open the ports of the policy") : 0;
 }
 
 void box_kill(const struct box *box)

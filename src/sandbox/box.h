@@ -38,8 +38,9 @@ struct box {
 	int builder_sock; /* -1 once init runs */
 	pid_t init_pid;   /* in the host's pid namespace; 0 before box_prepare() */
 	int init_pidfd;
-	int u2;                 /* payload's user namespace */
-	int pts;                /* the sandbox's /dev/pts */
+	int u2;  /* payload's user namespace */
+	int pts; /* the sandbox's /dev/pts */
+	uint32_t slot;
 	struct network network; /* all -1 where this kernel cannot filter packets */
 	uint64_t charged;       /* bytes elsewhere that count against the disk limit */
 	struct spec spec;       /* valid after box_start() */
@@ -62,6 +63,13 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
  * Return: 0 or an error; after an error the box can only be killed.
  */
 int box_start(struct box *box, struct spec *spec, struct err *err) attr_must_use;
+
+/** box_gateway_id() - the uid and gid of its gateway in root mode; of no sandbox and of no other gateway. */
+uid_t box_gateway_id(const struct box *box);
+
+/** box_allow_ports() - let connections to these ports reach the gateway. Return: 0, or an error: %ERR_UNSUPPORTED when this kernel cannot filter packets. */
+int box_allow_ports(
+	const struct box *box, const struct spec_ports *ports, struct err *err) attr_must_use;
 
 /** box_kill() - send SIGKILL to every process of the sandbox. Their parent has to reap them: see keeper_kill_all(). */
 void box_kill(const struct box *box);

@@ -197,6 +197,8 @@ int exec_launch(
 		leaf = cgroup_leaf_new(&box->cgroup, e->leaf);
 		if (leaf < 0)
 			rc = err_raise_sys(err, leaf, "make the exec's control group");
+		else
+			e->cgroup = cgroup_leaf_id(leaf);
 	}
 	if (rc == 0) {
 		note_counters(e, box);

@@ -31,8 +31,9 @@ struct exec {
 	char id[ID_LEN + 1];
 	uint16_t channel;
 	enum exec_state state;
-	char leaf[16]; /* cgroup leaf below box */
-	pid_t pid;     /* host pid; 0 before EXEC_RUNNING */
+	char leaf[16];   /* cgroup leaf below box */
+	uint64_t cgroup; /* id of that leaf, 0 = none */
+	pid_t pid;       /* host pid; 0 before EXEC_RUNNING */
 	bool tty;
 	bool watched; /* has descriptors in this round of the keeper's poll */
 	int in, out,

@@ -99,9 +99,10 @@ json_t *keeper_hello(const struct keeper *k)
 	list_for_each (&k->execs, pos, next)
 		(void)json_array_append_new(
 			execs, exec_describe(list_entry(pos, struct exec, node)));
-	hello = json_pack("{s:i, s:s, s:s, s:s, s:i, s:b, s:o, s:I}", "protocol", KEEPER_PROTOCOL,
-		"version", CAY_VERSION, "sandbox", k->id, "state", keeper_state_name(k->state),
-		"init_pid", k->box.init_pid, "init_gone", k->init_gone, "execs", execs, "unacked",
+	hello = json_pack("{s:i, s:s, s:s, s:s, s:b, s:i, s:b, s:o, s:I}", "protocol",
+		KEEPER_PROTOCOL, "version", CAY_VERSION, "sandbox", k->id, "state",
+		keeper_state_name(k->state), "gateway", keeper_gateway_running(k), "init_pid",
+		k->box.init_pid, "init_gone", k->init_gone, "execs", execs, "unacked",
 		(json_int_t)json_array_size(k->events));
 	BUG_ON(hello == NULL);
 	return hello;
@@ -160,6 +161,8 @@ void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *
 
 /* --- the loop --- */
 
+#define WATCH_FIXED 7 /* signals, listener, starter, gateway, and three that knock */
+
 struct watch {
 	struct pollfd *fds;
 	size_t n, cap;
@@ -192,12 +195,26 @@ static void watch_exec(const struct keeper *k, struct watch *w, struct exec *e)
 	watch_add(w, e->input.n > 0 ? e->in : -1, POLLOUT);
 }
 
+/* The gateway's messages, or, while there is none, those who knock. */
+static void watch_gateway(const struct keeper *k, struct watch *w)
+{
+	const struct network *n = &k->box.network;
+	bool knocks = k->state >= KEEPER_RUNNING && !keeper_gateway_running(k) &&
+		      keeper_gateway_next_ns(k) == UINT64_MAX;
+
+	watch_add(w, k->gateway.sock, POLLIN);
+	watch_add(w, knocks ? n->tcp : -1, POLLIN);
+	watch_add(w, knocks ? n->udp : -1, POLLIN);
+	watch_add(w, knocks ? n->log : -1, POLLIN);
+}
+
 static void watch_all(const struct keeper *k, struct watch *w)
 {
 	w->n = 0;
 	watch_add(w, k->signal_fd, POLLIN);
 	watch_add(w, k->listen_fd, POLLIN);
 	watch_add(w, k->state >= KEEPER_RUNNING ? k->box.starter.sock : -1, POLLIN);
+	watch_gateway(k, w);
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
 
@@ -210,7 +227,9 @@ static void watch_all(const struct keeper *k, struct watch *w)
 static int next_timeout_ms(const struct keeper *k)
 {
 	uint64_t first = k->memory.begun_ns != 0 ? k->memory.due_ns : UINT64_MAX, now;
+	uint64_t gateway = keeper_gateway_next_ns(k);
 
+	first = gateway < first ? gateway : first;
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 
@@ -229,7 +248,7 @@ static int next_timeout_ms(const struct keeper *k)
 /* Walks the same objects in the same order as watch_all(): new ones are only appended, old ones only freed at the end of a round. */
 static void dispatch(struct keeper *k, const struct watch *w)
 {
-	size_t i = 3;
+	size_t i = WATCH_FIXED;
 	bool starter = w->fds[2].revents != 0, children = w->fds[0].revents != 0,
 	     incoming = w->fds[1].revents != 0;
 
@@ -251,6 +270,11 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		exec_write(e);
 		i += 3;
 	}
+	/* before children: what somebody tried is told before its end */
+	if (w->fds[3].revents != 0)
+		keeper_gateway_read(k);
+	if (w->fds[4].revents != 0 || w->fds[5].revents != 0 || w->fds[6].revents != 0)
+		keeper_gateway_wanted(k);
 	if (starter)
 		keeper_finish_launch(k);
 	if (children)
@@ -358,6 +382,8 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	list_init(&k.pendings);
 	k.listen_fd = k.signal_fd = -1;
 	k.box.init_pidfd = -1;
+	k.box.network = (struct network)NETWORK_NONE;
+	k.gateway.sock = -1;
 	k.events = json_array();
 	k.event_next = 1;
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -371,6 +397,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	if (keeper_kill_all(&k) < 0)
 		log_error("keeper", "sandbox '%s': processes are left after SIGKILL", k.id);
 	end_starter(&k);
+	fd_close(&k.gateway.sock); /* by which it ends too */
 	keeper_pump(&k);
 	(void)snprintf(path, sizeof(path), "%s/keepers/%s.sock", k.config.run, k.id);
 	if (k.listen_fd >= 0)

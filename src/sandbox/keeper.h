@@ -47,8 +47,9 @@ struct conn {
 	int fd;
 	struct buf in, out;
 	struct list attachments;
-	bool primary; /* gets the events */
-	bool broken;  /* close at the end of this round */
+	bool primary;  /* gets the events */
+	bool broken;   /* close at the end of this round */
+	bool handover; /* give it to the gateway when all that waits has been written */
 };
 
 /** struct pending - an exec request whose answer waits for the starter; in the order of requests. */
@@ -67,10 +68,20 @@ struct death {
 	uint64_t cpu_us;
 };
 
+/** struct keeper_gateway - the process that is the sandbox's way out. */
+struct keeper_gateway {
+	pid_t pid;              /* 0 = none */
+	int sock;               /* gateway/link.h; -1 = none runs */
+	uint64_t started_ns;    /* CLOCK_MONOTONIC */
+	uint64_t not_before_ns; /* the next is not started earlier */
+	unsigned int deaths;    /* in quick succession */
+};
+
 /** struct keeper - everything. */
 struct keeper {
 	struct box_config config;
 	struct box box;
+	struct keeper_gateway gateway;
 	char id[ID_LEN + 1];
 	enum keeper_state state;
 	bool init_gone; /* PID 1 ended by itself: the sandbox is dead */
@@ -150,6 +161,26 @@ void keeper_finish_launch(struct keeper *k);
 
 /** keeper_check_deadlines() - kill the execs whose deadline has passed. */
 void keeper_check_deadlines(struct keeper *k);
+
+/* --- keeper_gateway.c --- */
+
+/** keeper_gateway_running() - is there one that can be spoken to? */
+bool keeper_gateway_running(const struct keeper *k);
+
+/** keeper_gateway_wanted() - start one unless it runs or has just died. */
+void keeper_gateway_wanted(struct keeper *k);
+
+/** keeper_gateway_read() - answer one message of the gateway. */
+void keeper_gateway_read(struct keeper *k);
+
+/** keeper_gateway_hand_over() - give it @fd (borrowed), a connection of cayd. Return: 0 or -errno. */
+int keeper_gateway_hand_over(struct keeper *k, int fd) attr_must_use;
+
+/** keeper_gateway_ended() - it was reaped. */
+void keeper_gateway_ended(struct keeper *k, int wait_status);
+
+/** keeper_gateway_next_ns() - when the keeper has to look again whether one is wanted; UINT64_MAX = it need not. */
+uint64_t keeper_gateway_next_ns(const struct keeper *k);
 
 /* --- keeper_conns.c --- */
 

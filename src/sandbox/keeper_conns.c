@@ -199,6 +199,15 @@ static void send_windows(struct keeper *k)
 	}
 }
 
+/* Its reply is out: from now on it is the gateway's. Without one it is closed, and cayd comes again. */
+static void hand_over(struct keeper *k, struct conn *c)
+{
+	if (!c->handover || c->broken || c->out.n > 0)
+		return;
+	(void)!keeper_gateway_hand_over(k, c->fd);
+	c->broken = true;
+}
+
 void keeper_pump(struct keeper *k)
 {
 	send_windows(k);
@@ -215,6 +224,7 @@ void keeper_pump(struct keeper *k)
 			}
 		}
 		conn_write(c);
+		hand_over(k, c);
 	}
 }
 

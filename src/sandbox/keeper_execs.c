@@ -165,6 +165,8 @@ static void child_ended(struct keeper *k, const struct death *d)
 		init_ended(k, d->wait_status);
 	else if (d->pid == k->box.starter.pid)
 		k->box.starter.pid = 0;
+	else if (d->pid == k->gateway.pid)
+		keeper_gateway_ended(k, d->wait_status);
 	else /* a program that ended before the starter's answer named its pid */
 		k->early[k->n_early++ % KEEPER_EARLY_MAX] = *d;
 }

@@ -356,6 +356,42 @@ static void verb_ack(struct keeper *k, struct conn *c, json_int_t id, const json
 		keeper_reply(c, id, NULL);
 }
 
+/* The connection becomes the gateway's: nothing more is read from it here. */
+static void verb_gateway(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	struct err err;
+
+	if (k->state != KEEPER_RUNNING && k->state != KEEPER_PAUSED) {
+		refuse_state(k, c, id, "have a gateway");
+		return;
+	}
+	if (k->box.network.tcp >= 0)
+		keeper_gateway_wanted(k);
+	if (!keeper_gateway_running(k)) {
+		(void)err_raise(&err, k->box.network.tcp < 0 ? ERR_UNSUPPORTED : ERR_UNAVAILABLE,
+			"sandbox '%s' has no gateway", k->id);
+		keeper_reply_error(c, id, &err);
+		return;
+	}
+	c->handover = true;
+	keeper_reply(c, id, NULL);
+}
+
+static void verb_ports(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct spec_ports ports;
+	struct err err = { 0 };
+	int rc = spec_ports_parse(json_object_get(request, "ports"), &ports, &err);
+
+	if (rc == 0)
+		rc = box_allow_ports(&k->box, &ports, &err);
+	if (rc < 0)
+		keeper_reply_error(c, id, &err);
+	else
+		keeper_reply(c, id, NULL);
+}
+
 static void verb_stop(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	struct err err;
@@ -392,6 +428,8 @@ static const struct {
 	{ "changed", verb_changed },
 	{ "adopt", verb_adopt },
 	{ "ack", verb_ack },
+	{ "gateway", verb_gateway },
+	{ "ports", verb_ports },
 	{ "stop", verb_stop },
 };
 

@@ -147,6 +147,27 @@ static int parse_limits(const json_t *o, struct spec *spec, struct err *err)
 	return rc;
 }
 
+int spec_ports_parse(const json_t *list, struct spec_ports *ret, struct err *err)
+{
+	json_int_t before = -1;
+	size_t i;
+	json_t *pair;
+
+	ret->n = 0;
+	if (json_array_size(list) > SPEC_PORTS_MAX)
+		return err_raise(err, ERR_INVALID, "more than %d ranges of ports", SPEC_PORTS_MAX);
+	json_array_foreach (list, i, pair) {
+		json_int_t first = json_integer_value(json_array_get(pair, 0));
+		json_int_t last = json_integer_value(json_array_get(pair, 1));
+
+		if (first < 1 || first <= before || last < first || last > UINT16_MAX)
+			return err_raise(err, ERR_INVALID, "the ranges of ports are malformed");
+		ret->ranges[ret->n++] = (struct nft_range){ (uint16_t)first, (uint16_t)last };
+		before = last + 1;
+	}
+	return 0;
+}
+
 int spec_parse(const json_t *json, struct spec *spec, struct err *err)
 {
 	const char *id, *hostname, *image;
@@ -179,6 +200,8 @@ int spec_parse(const json_t *json, struct spec *spec, struct err *err)
 		rc = parse_mounts(json_object_get(json, "mounts"), spec, err);
 	if (rc == 0)
 		rc = parse_limits(json_object_get(json, "limits"), spec, err);
+	if (rc == 0)
+		rc = spec_ports_parse(json_object_get(json, "ports"), &spec->ports, err);
 	return rc;
 }
 

@@ -10,9 +10,11 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "sys/cgroup.h"
+#include "sys/nft.h"
 #include <jansson.h>
 
 #define SPEC_MOUNTS_MAX 32
+#define SPEC_PORTS_MAX  1024
 #define SPEC_LOWER_MAX  500 /* overlayfs refuses more layers */
 
 enum spec_profile { PROFILE_DEFAULT, PROFILE_STRICT, PROFILE_DEBUG, PROFILE_COUNT };
@@ -34,6 +36,12 @@ struct spec_mount {
 	unsigned int tree;        /* cow only: number of its tree in the live directory, from 1 */
 };
 
+/** struct spec_ports - ranges of ports, ascending, not touching. */
+struct spec_ports {
+	struct nft_range ranges[SPEC_PORTS_MAX];
+	size_t n;
+};
+
 /** struct spec - see the wire form. Zero-initialise; release with spec_fini(). */
 struct spec {
 	char id[ID_LEN + 1];
@@ -44,9 +52,10 @@ struct spec {
 	struct spec_mount *mounts; /* in the order given; parents must come before children */
 	size_t n_mounts;
 	struct cgroup_limits limits;
-	uint64_t disk_bytes; /* 0 = no limit */
-	uint64_t files;      /* RLIMIT_NOFILE; 0 = default */
-	uint32_t slot;       /* which range of host uids */
+	uint64_t disk_bytes;     /* 0 = no limit */
+	uint64_t files;          /* RLIMIT_NOFILE; 0 = default */
+	uint32_t slot;           /* which range of host uids */
+	struct spec_ports ports; /* to which connections reach the gateway */
 };
 
 /**
@@ -62,6 +71,9 @@ int spec_layers_parse(const json_t *list, struct spec_layers *ret, struct err *e
 
 /** spec_layers_copy() - a copy to be released by spec_layers_fini(). */
 struct spec_layers spec_layers_copy(const struct spec_layers *l) attr_must_use;
+
+/** spec_ports_parse() - a JSON list of pairs [first, last], or NULL. Return: 0, or %ERR_INVALID. */
+int spec_ports_parse(const json_t *list, struct spec_ports *ret, struct err *err) attr_must_use;
 
 /** spec_layers_fini() - release; zero-initialised is fine. */
 void spec_layers_fini(struct spec_layers *l);

@@ -327,7 +327,7 @@ static int make_texts(const struct mask *m, struct made_file made[MADE_COUNT])
 	buf_str(&made[MADE_HOSTS].text,
 		"127.0.0.1\tlocalhost cay\n::1\tlocalhost ip6-localhost ip6-loopback cay\n");
 	buf_str(&made[MADE_HOSTNAME].text, "cay\n");
-	buf_str(&made[MADE_RESOLV].text, "nameserver 127.0.0.1\n");
+	buf_str(&made[MADE_RESOLV].text, "nameserver 10.0.0.1\n");
 	return made_machine_id(m->store, &made[MADE_MACHINE_ID].text);
 }
 

@@ -320,6 +320,13 @@ int cgroup_leaf_new(const struct cgroup *cg, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+uint64_t cgroup_leaf_id(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
 int cgroup_leaf_remove(const struct cgroup *cg, const char *name)
 {
 	char path[CGROUP_PATH_SIZE];

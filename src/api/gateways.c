@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api/gateways.c - see the header.
+ *
+ * Invariants
+ *  (1) an event of a gateway is acknowledged only when it is in the journal, so it may come again: after a crash of ours too. Its number and the gateway's boot id are in
+ *      its data ("id"), which is how the second one is known;
+ *  (2) state is written to the catalogue before anything could depend on it being there; it is never ahead of what the gateway said.
+ * Failure: a gateway that dies takes its connection along; the keeper starts another, says so, and it gets the state again.
+ */
+#include "api/gateways.h"
+#include "api/server.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "policy/policy.h"
+
+#include <string.h>
+
+#define CONNECT_NS (5 * NS_PER_S)
+#define DRAIN_NS   NS_PER_S
+#define LOOK_BACK  65536U /* events in which one that came twice is looked for */
+#define TOLD_MAX   20
+
+struct gateway_link {
+	struct framelink link;
+	struct sandbox *sandbox; /* a reference */
+	char boot[ID_LEN + 1];   /* "" until it has said hello */
+	uint64_t seen;           /* highest number of this boot that is in the journal */
+	uint64_t ack_due;        /* 0 = none */
+	bool configured;
+};
+
+/* --- policy --- */
+
+/* "host" or "host:port" as a rule. */
+static json_t *allow_rule(const char *text, size_t number, struct err *err)
+{
+	const char *colon = strrchr(text, ':');
+	cleanup_free char *name = str_dupf("allow-%zu", number + 1);
+	uint64_t port = 0;
+
+	if (colon == text || *text == '\0' ||
+		(colon != NULL && str_to_u64(colon + 1, 1, UINT16_MAX, &port) < 0)) {
+		(void)err_raise(err, ERR_INVALID, "allow '%s': HOST or HOST:PORT is wanted", text);
+		return NULL;
+	}
+	if (colon == NULL)
+		return json_pack("{s:s,s:{s:s},s:s}", "name", name, "match", "host", text, "action",
+			"allow");
+	/* on the ports of the web with a look inside, on any other as it is */
+	return json_pack("{s:s,s:{s:s%,s:I,s:s},s:s}", "name", name, "match", "host", text,
+		(size_t)(colon - text), "port", (json_int_t)port, "transport",
+		port == 80 || port == 443 ? "http" : "tcp", "action", "allow");
+}
+
+static int add_allowed(json_t *document, const json_t *allow, struct err *err)
+{
+	json_t *rules = json_object_get(document, "rules"), *v;
+	size_t i;
+
+	if (!json_is_array(rules)) {
+		rules = json_array();
+		(void)json_object_set_new(document, "rules", rules);
+	}
+	json_array_foreach (allow, i, v) {
+		json_t *rule = allow_rule(json_string_value(v), i, err);
+
+		if (rule == NULL || json_array_insert_new(rules, i, rule) < 0)
+			return -EINVAL;
+	}
+	return 0;
+}
+
+int gateway_policy_of(const json_t *request, json_t **ret, struct err *err)
+{
+	json_t *given = json_object_get(request, "policy");
+	const char *text = json_string_value(given);
+	const json_t *allow = json_object_get(request, "allow");
+	struct policy *policy = NULL;
+	json_t *document = NULL;
+	int rc = 0;
+
+	*ret = json_null();
+	if (text == NULL && !json_is_object(given) && json_array_size(allow) == 0)
+		return 0;
+	if (json_is_object(given)) /* of a snapshot: what was checked when it was taken */
+		document = json_deep_copy(given);
+	else if (text != NULL)
+		rc = policy_document(text, strlen(text), &document, err);
+	else
+		document = json_pack("{s:i}", "version", 1);
+	if (rc == 0 && json_is_object(document))
+		rc = add_allowed(document, allow, err);
+	if (rc == 0)
+		rc = policy_compile(document, &policy, err);
+	policy_free(policy);
+	if (rc == 0)
+		*ret = document;
+	else
+		json_decref(document);
+	return rc;
+}
+
+json_t *gateway_ports(const struct sandbox *sb)
+{
+	const json_t *document = json_object_get(sb->doc, "policy");
+	const struct policy_port_range *ranges;
+	struct policy *policy;
+	json_t *list = json_array();
+	size_t n;
+
+	if (!json_is_object(document) || policy_compile(document, &policy, NULL) < 0)
+		return list; /* it was checked when it was taken; what a newer version made is refused */
+	n = policy_ports(policy, &ranges);
+	for (size_t i = 0; i < n; i++)
+		(void)json_array_append_new(
+			list, json_pack("[i,i]", ranges[i].first, ranges[i].last));
+	policy_free(policy);
+	return list;
+}
+
+/* --- state --- */
+
+static json_t *state_of(struct server *srv, const char *id)
+{
+	cleanup_free char *text = catalogue_get(srv->catalogue, CATALOGUE_GATEWAYS, id);
+	json_t *state = text != NULL ? json_loads(text, 0, NULL) : NULL;
+
+	return json_is_object(state) ? state : json_object();
+}
+
+static int state_put(struct server *srv, const char *id, const json_t *state, struct err *err)
+{
+	cleanup_free char *text = json_dumps(state, JSON_COMPACT);
+
+	return catalogue_put(srv->catalogue, CATALOGUE_GATEWAYS, id, NULL, NULL, text, false, err);
+}
+
+static void take_state(struct gateway_link *g, json_t *parts)
+{
+	json_t *state;
+
+	if (g->sandbox->state == SANDBOX_REMOVING)
+		return; /* its rows are gone */
+	state = state_of(g->sandbox->srv, g->sandbox->id);
+	struct err err;
+
+	(void)json_object_update(state, parts);
+	if (state_put(g->sandbox->srv, g->sandbox->id, state, &err) < 0)
+		log_error("gateway", "keep the state of '%s': %s", g->sandbox->name, err.msg);
+	json_decref(state);
+}
+
+int gateway_state_copy(struct server *srv, const char *from, const char *to, struct err *err)
+{
+	json_t *state = state_of(srv, from);
+	int rc = json_object_size(state) > 0 ? state_put(srv, to, state, err) : 0;
+
+	json_decref(state);
+	return rc;
+}
+
+void gateway_state_forget(struct server *srv, const char *id)
+{
+	(void)catalogue_delete(srv->catalogue, CATALOGUE_GATEWAYS, id, NULL);
+}
+
+/* --- events --- */
+
+static bool number_of(const char *id, const char *boot, uint64_t *ret)
+{
+	size_t n = strlen(boot);
+
+	return id != NULL && strncmp(id, boot, n) == 0 && id[n] == '-' &&
+	       str_to_u64(id + n + 1, 1, UINT64_MAX, ret) == 0;
+}
+
+/* The newest event of this boot in the journal: what an earlier cayd wrote down and did not acknowledge comes again. */
+static uint64_t seen_before(const struct gateway_link *g)
+{
+	struct journal *j = g->sandbox->srv->journal;
+	uint64_t last = journal_last_seq(j, g->sandbox->id), found = 0;
+
+	for (uint64_t seq = last; seq > 0 && last - seq < LOOK_BACK && found == 0; seq--) {
+		cleanup_buf struct buf line = BUF_INIT(4U << 20);
+		json_t *event;
+
+		if (journal_read(j, g->sandbox->id, seq, &line) < 0)
+			break;
+		if (strstr(buf_cstr(&line), g->boot) == NULL)
+			continue;
+		event = json_loadb(line.p, line.n, 0, NULL);
+		(void)number_of(
+			json_string_value(json_object_get(json_object_get(event, "data"), "id")),
+			g->boot, &found);
+		json_decref(event);
+	}
+	return found;
+}
+
+/* For the last line of a run. A name is counted only while nobody came as far as a port of it. */
+static void count_denied(struct sandbox *sb, const json_t *data)
+{
+	const char *host = json_string_value(json_object_get(data, "host"));
+	json_int_t port = json_integer_value(json_object_get(data, "port"));
+	json_int_t count = json_integer_value(json_object_get(data, "count"));
+	cleanup_free char *key = NULL;
+	json_t *entry;
+
+	if (host == NULL || json_object_size(sb->denied) >= 1000)
+		return;
+	key = str_dupf("%s:%lld", host, port);
+	entry = json_object_get(sb->denied, key);
+	if (entry == NULL)
+		(void)json_object_set_new(sb->denied, key,
+			json_pack("{s:s,s:I,s:I}", "host", host, "port", port, "count", count));
+	else
+		(void)json_object_set_new(entry, "count",
+			json_integer(count + json_integer_value(json_object_get(entry, "count"))));
+}
+
+static void take_event(struct gateway_link *g, const json_t *e)
+{
+	const char *type = json_string_value(json_object_get(e, "type"));
+	const char *exec = json_string_value(json_object_get(e, "exec"));
+	uint64_t n = (uint64_t)json_integer_value(json_object_get(e, "n"));
+	json_t *data = json_object_get(e, "data");
+	struct sandbox *sb = g->sandbox;
+	struct event out = { .sandbox = sb->id, .epoch = sandbox_epoch(sb) };
+	const struct exec *owner;
+
+	g->ack_due = n > g->ack_due ? n : g->ack_due;
+	if (n <= g->seen || type == NULL || !json_is_object(data))
+		return;
+	out.type = event_type_parse(type);
+	if (out.type == EVENT_KEEPER)
+		return; /* a newer gateway's; it is no keeper's */
+	owner = exec != NULL && id_valid(exec) ? exec_by_id(sb, exec) : NULL;
+	out.exec = owner != NULL ? owner->id : NULL;
+	if (owner != NULL && owner->created_n != 0)
+		out.cause = json_pack("{s:I}", "event", (json_int_t)owner->created_n);
+	out.time_ns = (uint64_t)json_integer_value(json_object_get(e, "time_ns"));
+	out.data = json_incref(data);
+	if (out.type == EVENT_NET_DENIED)
+		count_denied(sb, data);
+	(void)journal_add(sb->srv->journal, &out);
+	g->seen = n;
+}
+
+void gateway_ack(struct sandbox *sb)
+{
+	struct gateway_link *g = sb->gateway;
+	char text[96];
+
+	if (g == NULL || g->ack_due == 0 || g->link.dead)
+		return;
+	(void)snprintf(text, sizeof(text), "{\"id\":0,\"verb\":\"ack\",\"n\":%lu}", g->ack_due);
+	framelink_send(&g->link, FRAME_REQUEST, 0, text, strlen(text));
+	g->ack_due = 0;
+}
+
+/* --- the connection --- */
+
+static void take_object(struct gateway_link *g, json_t *object)
+{
+	const char *boot =
+		json_string_value(json_object_get(json_object_get(object, "hello"), "boot"));
+	json_t *state = json_object_get(object, "state");
+
+	if (boot != NULL && id_valid(boot)) {
+		(void)!str_copy(g->boot, sizeof(g->boot), boot);
+		g->seen = seen_before(g);
+	}
+	if (json_is_object(state))
+		take_state(g, state);
+}
+
+static void on_frame(struct framelink *l, const struct frame *f)
+{
+	struct gateway_link *g = container_of(l, struct gateway_link, link);
+	json_t *object = json_loadb(f->payload, f->size, JSON_REJECT_DUPLICATES, NULL);
+
+	if (f->type == FRAME_OBJECT)
+		take_object(g, object);
+	else if (f->type == FRAME_EVENT && g->boot[0] != '\0')
+		take_event(g, object);
+	json_decref(object);
+}
+
+static void link_closed(struct stream *s)
+{
+	struct gateway_link *g =
+		container_of(container_of(s, struct framelink, s), struct gateway_link, link);
+
+	sandbox_unref(g->sandbox);
+	free(g);
+}
+
+static void on_dead(struct framelink *l)
+{
+	struct gateway_link *g = container_of(l, struct gateway_link, link);
+
+	if (g->sandbox->gateway == g)
+		g->sandbox->gateway = NULL;
+	framelink_close(l, link_closed);
+}
+
+void gateway_close(struct sandbox *sb)
+{
+	if (sb->gateway != NULL)
+		framelink_abort(&sb->gateway->link);
+	json_object_clear(sb->denied);
+	sb->gateway_wanted = false;
+}
+
+static json_t *configuration(const struct sandbox *sb)
+{
+	const json_t *policy = json_object_get(sb->doc, "policy");
+	json_t *config = json_pack("{s:I,s:o}", "version",
+		json_integer_value(json_object_get(sb->doc, "policy_version")), "state",
+		state_of(sb->srv, sb->id));
+
+	(void)json_object_set_new(config, "policy",
+		json_is_object(policy) ? json_deep_copy(policy)
+				       : json_pack("{s:i,s:[]}", "version", 1, "rules"));
+	return config;
+}
+
+static int configure(struct gateway_link *g, struct err *err)
+{
+	int rc = framelink_call(&g->link,
+		json_pack("{s:s,s:o}", "verb", "configure", "config", configuration(g->sandbox)),
+		clock_now_ns() + CALL_NS, NULL, err);
+
+	g->configured |= rc == 0;
+	return rc;
+}
+
+/* Ask the keeper for its gateway over a new connection: from the reply on the other end is the gateway. */
+static int connect_through(struct sandbox *sb, struct gateway_link *g, struct err *err)
+{
+	int fd = keeper_connect(sb->srv, sb->id);
+
+	if (fd < 0)
+		return err_raise_sys(err, fd, "connect to the keeper of '%s'", sb->name);
+	if (framelink_open(&g->link, sb->srv->loop, fd) < 0)
+		abort();
+	return framelink_call(&g->link, json_pack("{s:s}", "verb", "gateway"),
+		clock_now_ns() + CONNECT_NS, NULL, err);
+}
+
+static void appeared_main(void *arg)
+{
+	struct sandbox *sb = arg; /* a reference */
+	struct gateway_link *g = xnew(struct gateway_link);
+	struct err err = { 0 };
+	int rc;
+
+	g->sandbox = sandbox_ref(sb);
+	g->link.on_frame = on_frame;
+	g->link.on_dead = on_dead;
+	g->link.peer = "gateway";
+	if (sb->gateway != NULL)
+		framelink_abort(&sb->gateway->link);
+	sb->gateway = g;
+	rc = connect_through(sb, g, &err);
+	if (rc == 0)
+		rc = configure(g, &err);
+	if (rc < 0 && !sb->gone && sb->keeper != NULL && !sb->keeper->link.dead)
+		log_warn("gateway", "of sandbox '%s': %s", sb->name, err.msg);
+	if (rc < 0 && sb->gateway == g)
+		framelink_abort(&g->link);
+	waiters_wake(&sb->changed);
+	sandbox_unref(sb);
+}
+
+void gateway_appeared(struct sandbox *sb)
+{
+	sb->gateway_wanted = true;
+	fiber_start(appeared_main, sandbox_ref(sb));
+}
+
+int gateway_configure(struct sandbox *sb, struct err *err)
+{
+	int rc = 0;
+
+	if (sb->keeper != NULL && !sb->keeper->link.dead)
+		rc = framelink_call(&sb->keeper->link,
+			json_pack("{s:s,s:o}", "verb", "ports", "ports", gateway_ports(sb)),
+			clock_now_ns() + CALL_NS, NULL, err);
+	if (rc == 0 && sb->gateway != NULL && sb->gateway->configured)
+		rc = configure(sb->gateway, err);
+	return rc;
+}
+
+void gateway_drain(struct sandbox *sb)
+{
+	uint64_t deadline = clock_now_ns() + DRAIN_NS;
+
+	/* one that has only just been started has things to tell */
+	while (sb->gateway_wanted && (sb->gateway == NULL || !sb->gateway->configured)) {
+		if (waiters_wait(&sb->changed, deadline) < 0)
+			return;
+	}
+	if (sb->gateway != NULL)
+		(void)!framelink_call(&sb->gateway->link, json_pack("{s:s}", "verb", "drain"),
+			deadline, NULL, NULL);
+}
+
+/* --- what was refused --- */
+
+static int by_count(const void *a, const void *b)
+{
+	json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "count"));
+	json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "count"));
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+json_t *gateway_denied(const struct sandbox *sb)
+{
+	json_t *sorted[1000], *list = json_array(), *entry;
+	const char *key;
+	size_t n = 0;
+
+	json_object_foreach (sb->denied, key, entry) {
+		if (n < ARRAY_SIZE(sorted))
+			sorted[n++] = entry;
+	}
+	qsort(sorted, n, sizeof(sorted[0]), by_count);
+	for (size_t i = 0; i < n && i < TOLD_MAX; i++)
+		(void)json_array_append(list, sorted[i]);
+	return list;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: api/gateways.h - cayd's side of the gateways: policy goes out, events and state come in.
+ *
+ * A gateway is started by its keeper when it is first needed; the keeper says so (gateway.started), and cayd opens a connection to it through the keeper. Its state (names that
+ * were given out, …) is kept in the catalogue by parts and goes back with the configuration; it belongs to the sandbox and is copied to what continues from it.
+ */
+#ifndef CAY_API_GATEWAYS_H
+#define CAY_API_GATEWAYS_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+
+struct keeper;
+struct sandbox;
+struct server;
+
+/** struct gateway_link - the connection to one gateway. */
+struct gateway_link;
+
+/**
+ * gateway_policy_of() - the policy document of a SandboxCreate (members policy and allow), checked.
+ * @ret: a new reference; JSON null when it asks for none. Return: 0, or -EINVAL with @err naming the place.
+ */
+int gateway_policy_of(const json_t *request, json_t **ret, struct err *err) attr_must_use;
+
+/** gateway_ports() - [[first,last],…] that the sandbox's policy may let through: for its keeper. A new reference. */
+json_t *gateway_ports(const struct sandbox *sb);
+
+/** gateway_appeared() - the keeper has a gateway: connect to it and configure it, in a fiber of its own. */
+void gateway_appeared(struct sandbox *sb);
+
+/**
+ * gateway_configure() - the sandbox's policy (or what else the configuration is made of) has changed: tell gateway and keeper.
+ * Return: 0, also when there is no gateway yet, or an error of the gateway. Context: fiber; waits.
+ */
+int gateway_configure(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** gateway_drain() - wait, a second at most, until all that was refused so far is in the journal. Cheap when there is no gateway. Context: fiber; waits. */
+void gateway_drain(struct sandbox *sb);
+
+/** gateway_denied() - [{"host","port","count"},…]: what was refused since the sandbox started, most often first, at most 20. A new reference. */
+json_t *gateway_denied(const struct sandbox *sb);
+
+/** gateway_close() - the sandbox has stopped: let go of the connection. */
+void gateway_close(struct sandbox *sb);
+
+/** gateway_ack() - acknowledge the events that are in the journal by now. */
+void gateway_ack(struct sandbox *sb);
+
+/** gateway_state_copy() - @to (id of a sandbox or snapshot) continues with the gateway state of @from. 0 or an error; no state is no error. */
+int gateway_state_copy(
+	struct server *srv, const char *from, const char *to, struct err *err) attr_must_use;
+
+/** gateway_state_forget() - @id was removed. */
+void gateway_state_forget(struct server *srv, const char *id);
+
+#endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/control.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "gateway/names.h"
+#include "gateway/refusals.h"
+#include "io/framelink.h"
+
+#include <string.h>
+
+#define HOOKS_MAX 8
+
+/* an event that cayd has not acknowledged */
+struct pending {
+	struct list node;
+	uint64_t n;
+	char *text;
+};
+
+struct control {
+	struct framelink *link; /* NULL: cayd is away */
+	struct list pendings;
+	size_t n_pendings;
+	uint64_t next;
+	json_t *state; /* {part: value} */
+};
+
+static gateway_config_changed_fn *hooks[HOOKS_MAX];
+static size_t n_hooks;
+
+void gateway_on_config(gateway_config_changed_fn *fn)
+{
+	BUG_ON(n_hooks == HOOKS_MAX);
+	hooks[n_hooks++] = fn;
+}
+
+void control_init(struct gateway *gw)
+{
+	struct control *c = xnew(struct control);
+
+	list_init(&c->pendings);
+	c->next = 1;
+	c->state = json_object();
+	gw->control = c;
+}
+
+static void send_text(struct control *c, enum frame_type type, const char *text)
+{
+	if (c->link != NULL && !c->link->dead)
+		framelink_send(c->link, type, 0, text, strlen(text));
+}
+
+static void send_json(struct control *c, enum frame_type type, json_t *object)
+{
+	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
+
+	json_decref(object);
+	if (text != NULL && strlen(text) <= FRAME_PAYLOAD_MAX)
+		send_text(c, type, text);
+}
+
+/* --- events --- */
+
+bool gateway_congested(const struct gateway *gw)
+{
+	return gw->control->n_pendings >= GATEWAY_EVENTS_MAX;
+}
+
+void gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data)
+{
+	struct control *c = gw->control;
+	struct pending *p = xnew(struct pending);
+	char id[64];
+	json_t *e;
+
+	p->n = c->next++;
+	(void)snprintf(id, sizeof(id), "%s-%llu", gw->boot, (unsigned long long)p->n);
+	(void)json_object_set_new(data, "id", json_string(id));
+	e = json_pack("{s:I,s:s,s:I,s:o}", "n", (json_int_t)p->n, "type", type, "time_ns",
+		(json_int_t)clock_wall_ns(), "data", data);
+	BUG_ON(e == NULL);
+	if (exec != NULL && exec[0] != '\0')
+		(void)json_object_set_new(e, "exec", json_string(exec));
+	p->text = json_dumps(e, JSON_COMPACT);
+	json_decref(e);
+	if (p->text == NULL || strlen(p->text) > FRAME_PAYLOAD_MAX)
+		abort(); /* whoever makes an event bounds it */
+	list_append(&c->pendings, &p->node);
+	c->n_pendings++;
+	send_text(c, FRAME_EVENT, p->text);
+}
+
+static void take_ack(struct gateway *gw, uint64_t n)
+{
+	struct control *c = gw->control;
+
+	while (!list_empty(&c->pendings)) {
+		struct pending *p = list_entry(c->pendings.next, struct pending, node);
+
+		if (p->n > n)
+			break;
+		list_remove(&p->node);
+		c->n_pendings--;
+		free(p->text);
+		free(p);
+	}
+	waiters_wake(&gw->changed);
+}
+
+/* --- state --- */
+
+void gateway_state(struct gateway *gw, const char *part, json_t *value)
+{
+	(void)json_object_set_new(gw->control->state, part, value);
+	send_json(gw->control, FRAME_OBJECT,
+		json_pack("{s:{s:O}}", "state", part, json_object_get(gw->control->state, part)));
+}
+
+/* --- configuration --- */
+
+/* The same text again is the same policy: it keeps its rules' budgets and what was judged by it. */
+static int take_policy(struct gateway *gw, const json_t *config, struct err *err)
+{
+	struct policy *policy;
+	int rc = policy_compile(json_object_get(config, "policy"), &policy, err);
+
+	if (rc < 0)
+		return rc;
+	/* the former one is not freed: connections that it judged still point into it */
+	gw->policy = policy;
+	gw->policy_version = (uint64_t)json_integer_value(json_object_get(config, "version"));
+	return 0;
+}
+
+static int configure(struct gateway *gw, json_t *config, struct err *err)
+{
+	bool same = gw->config != NULL && json_equal(json_object_get(gw->config, "policy"),
+						  json_object_get(config, "policy"));
+	int rc = same ? 0 : take_policy(gw, config, err);
+
+	if (rc < 0)
+		return rc;
+	names_load(gw->names, json_object_get(json_object_get(config, "state"), "names"));
+	json_decref(gw->config);
+	gw->config = json_incref(config);
+	for (size_t i = 0; i < n_hooks; i++)
+		hooks[i](gw);
+	waiters_wake(&gw->changed);
+	return 0;
+}
+
+static void reply(struct control *c, json_int_t id, const struct err *err)
+{
+	send_json(c, FRAME_REPLY,
+		err == NULL ? json_pack("{s:I,s:{}}", "id", id, "ok")
+			    : json_pack("{s:I,s:o}", "id", id, "error", err_to_json(err)));
+}
+
+static void take_request(struct gateway *gw, json_t *request)
+{
+	const char *verb = json_string_value(json_object_get(request, "verb"));
+	json_int_t id = json_integer_value(json_object_get(request, "id"));
+	struct control *c = gw->control;
+	struct err err = { 0 };
+
+	if (verb != NULL && str_eq(verb, "ack")) {
+		take_ack(gw, (uint64_t)json_integer_value(json_object_get(request, "n")));
+	} else if (verb != NULL && str_eq(verb, "configure")) {
+		int rc = configure(gw, json_object_get(request, "config"), &err);
+
+		reply(c, id, rc < 0 ? &err : NULL);
+	} else if (verb != NULL && str_eq(verb, "drain")) {
+		/* everything that the kernel has refused so far is told before the answer */
+		refusals_drain(gw);
+		reply(c, id, NULL);
+	} else {
+		(void)err_raise(&err, ERR_UNSUPPORTED, "this gateway knows no verb '%s'",
+			verb != NULL ? verb : "");
+		reply(c, id, &err);
+	}
+}
+
+/* --- the connection --- */
+
+static void on_frame(struct framelink *l, const struct frame *f)
+{
+	json_t *request = f->type == FRAME_REQUEST
+				  ? json_loadb(f->payload, f->size, JSON_REJECT_DUPLICATES, NULL)
+				  : NULL;
+
+	if (request != NULL)
+		take_request(l->s.ctx, request);
+	json_decref(request);
+}
+
+static void link_closed(struct stream *s)
+{
+	free(container_of(s, struct framelink, s));
+}
+
+static void on_dead(struct framelink *l)
+{
+	struct gateway *gw = l->s.ctx;
+
+	if (gw->control->link == l)
+		gw->control->link = NULL;
+	framelink_close(l, link_closed);
+}
+
+static void send_all(struct gateway *gw)
+{
+	struct control *c = gw->control;
+	const char *part;
+	json_t *value;
+
+	send_json(c, FRAME_OBJECT, json_pack("{s:{s:s}}", "hello", "boot", gw->boot));
+	json_object_foreach (c->state, part, value)
+		send_json(c, FRAME_OBJECT, json_pack("{s:{s:O}}", "state", part, value));
+	list_for_each (&c->pendings, node, next)
+		send_text(c, FRAME_EVENT, list_entry(node, struct pending, node)->text);
+}
+
+void control_open(struct gateway *gw, int fd)
+{
+	struct framelink *l = xnew(struct framelink);
+
+	if (gw->control->link != NULL)
+		framelink_abort(gw->control->link);
+	l->on_frame = on_frame;
+	l->on_dead = on_dead;
+	l->peer = "server";
+	l->s.ctx = gw;
+	if (framelink_open(l, gw->loop, fd) < 0) {
+		log_error("gateway", "the server's connection cannot be watched");
+		free(l);
+		return;
+	}
+	gw->control->link = l;
+	send_all(gw);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/nameserver.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "codec/dns.h"
+#include "gateway/address.h"
+#include "gateway/names.h"
+#include "gateway/owner.h"
+#include "gateway/refusals.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+#define TTL_S       60
+#define TTL_LOCAL_S 604800
+#define IDLE_NS     (30 * NS_PER_S)
+#define BATCH       64 /* datagrams in one turn of the loop */
+
+/* --- what is answered --- */
+
+static void add_address(struct dns_answer *a, const struct in6_addr *address, uint32_t ttl_s)
+{
+	if (IN6_IS_ADDR_V4MAPPED(address))
+		dns_answer_add(a, DNS_A, ttl_s, address->s6_addr + 12, 4);
+	else
+		dns_answer_add(a, DNS_AAAA, ttl_s, address->s6_addr, 16);
+}
+
+static bool wants(const struct dns_query *q, enum dns_type type)
+{
+	return q->type == type || q->type == DNS_ANY;
+}
+
+static bool is_localhost(const char *name)
+{
+	size_t n = strlen(name), tail = strlen(".localhost");
+
+	return str_eq(name, "localhost") || (n > tail && str_eq(name + n - tail, ".localhost"));
+}
+
+static void answer_localhost(struct dns_answer *a, const struct dns_query *q)
+{
+	static const struct in6_addr v4 = { .s6_addr = { [10] = 0xff, 0xff, 127, 0, 0, 1 } };
+
+	if (wants(q, DNS_A))
+		add_address(a, &v4, TTL_LOCAL_S);
+	if (wants(q, DNS_AAAA))
+		add_address(a, &in6addr_loopback, TTL_LOCAL_S);
+}
+
+/* Addresses of ours have the name that they were given for. */
+static const char *reverse_name(const struct gateway *gw, const struct dns_query *q)
+{
+	struct in6_addr address;
+
+	if (dns_reverse(q->name, &address) < 0)
+		return NULL;
+	return address_own(&address) ? "localhost" : names_find(gw->names, &address);
+}
+
+static bool name_allowed(const struct gateway *gw, const struct dns_query *q)
+{
+	const struct policy_request rq = { .stage = POLICY_NAME, .host = q->name };
+	struct policy_verdict v;
+
+	if (gw->policy == NULL || !q->plain || q->name[0] == '\0')
+		return false;
+	policy_decide(gw->policy, &rq, &v);
+	return v.need_more ? v.transports != 0 : v.action != POLICY_DENY;
+}
+
+/* The name is allowed: its address of the asked family. Other types are empty: nothing else is known of it. */
+static void answer_name(struct gateway *gw, struct dns_answer *a, const struct dns_query *q)
+{
+	struct in6_addr address;
+	bool new;
+	uint32_t n = names_give(gw->names, q->name, &new);
+
+	if (new)
+		gateway_state(gw, "names", names_json(gw->names));
+	for (int v6 = 0; n != 0 && v6 < 2; v6++) {
+		names_address(n, v6 != 0, &address);
+		if (wants(q, v6 != 0 ? DNS_AAAA : DNS_A))
+			add_address(a, &address, TTL_S);
+	}
+}
+
+enum outcome { ANSWERED, DENIED, SILENT };
+
+static void answer_reverse(struct dns_answer *a, const struct dns_query *q, const char *name)
+{
+	unsigned char encoded[255];
+	ssize_t n = dns_name_encode(name, encoded);
+
+	if (n > 0 && wants(q, DNS_PTR))
+		dns_answer_add(a, DNS_PTR, TTL_S, encoded, (size_t)n);
+}
+
+/* Write the answer to the message at @p to @out. @q: filled for the caller. */
+static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n, struct buf *out,
+	bool datagram, struct dns_query *q)
+{
+	int rc = dns_parse_query(p, n, q);
+	const char *reverse = rc == 0 ? reverse_name(gw, q) : NULL;
+	enum outcome outcome = ANSWERED;
+	size_t limit = DNS_MESSAGE_MAX;
+	struct dns_answer a;
+
+	if (rc == -EINVAL)
+		return SILENT;
+	if (datagram)
+		limit = q->edns_size > DNS_PLAIN_MAX ? q->edns_size : DNS_PLAIN_MAX;
+	if (rc < 0) {
+		dns_answer_begin(&a, out, q, rc == -ENOTSUP ? DNS_NOTIMP : DNS_FORMERR);
+	} else if (is_localhost(q->name)) {
+		dns_answer_begin(&a, out, q, DNS_NOERROR);
+		answer_localhost(&a, q);
+	} else if (reverse != NULL) {
+		dns_answer_begin(&a, out, q, DNS_NOERROR);
+		answer_reverse(&a, q, reverse);
+	} else if (name_allowed(gw, q)) {
+		dns_answer_begin(&a, out, q, DNS_NOERROR);
+		answer_name(gw, &a, q);
+	} else {
+		dns_answer_begin(&a, out, q, DNS_NXDOMAIN);
+		outcome = DENIED;
+	}
+	dns_answer_end(&a, limit);
+	return outcome;
+}
+
+static void tell_denied(struct gateway *gw, const char *name, const char *exec)
+{
+	const struct refusal r = { .what = "name",
+		.protocol = "dns",
+		.host = name[0] != '\0' ? name : ".",
+		.address = "",
+		.exec = exec,
+		.reason = "no rule allows this name" };
+
+	refusals_add(gw, &r);
+}
+
+/* --- datagrams --- */
+
+struct denied_name {
+	struct gateway *gw;
+	uint64_t cgroup;
+	char name[DNS_NAME_MAX + 1];
+};
+
+static void denied_main(void *arg)
+{
+	struct denied_name *d = arg;
+	char exec[ID_LEN + 1];
+
+	owner_exec(d->gw, d->cgroup, exec);
+	tell_denied(d->gw, d->name, exec);
+	free(d);
+}
+
+/* Whose socket it was is asked at once: a moment later it may be closed. */
+static void datagram_denied(struct gateway *gw, const struct dns_query *q,
+	const struct sockaddr_in6 *from, const struct in6_addr *to)
+{
+	const struct owner_socket s = { .protocol = IPPROTO_UDP,
+		.from = from->sin6_addr,
+		.from_port = ntohs(from->sin6_port),
+		.to = *to,
+		.to_port = 53 };
+	struct denied_name *d = xnew(struct denied_name);
+
+	d->gw = gw;
+	d->cgroup = owner_cgroup(gw, &s);
+	memcpy(d->name, q->name, sizeof(d->name));
+	fiber_start(denied_main, d);
+}
+
+/* The answer leaves from the address that was asked; the kernel makes its port 53 (sandbox/network.c). */
+static void send_answer(
+	int fd, const struct buf *out, struct sockaddr_in6 *to, const struct in6_addr *from)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];
+	} control = { 0 };
+	struct iovec iov = { .iov_base = out->p, .iov_len = out->n };
+	struct msghdr m = { .msg_name = to,
+		.msg_namelen = sizeof(*to),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof(control.bytes) };
+	struct in6_pktinfo info = { .ipi6_addr = *from };
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+
+	h->cmsg_level = IPPROTO_IPV6;
+	h->cmsg_type = IPV6_PKTINFO;
+	h->cmsg_len = CMSG_LEN(sizeof(info));
+	memcpy(CMSG_DATA(h), &info, sizeof(info));
+	(void)!sendmsg(fd, &m, MSG_DONTWAIT); /* one that is lost is asked again */
+}
+
+static bool dialled(struct msghdr *m, struct in6_addr *ret)
+{
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h != NULL; h = CMSG_NXTHDR(m, h)) {
+		if (h->cmsg_level == IPPROTO_IPV6 && h->cmsg_type == IPV6_PKTINFO) {
+			memcpy(ret, CMSG_DATA(h) + offsetof(struct in6_pktinfo, ipi6_addr),
+				sizeof(*ret));
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Return: was there a datagram? */
+static bool take_datagram(struct gateway *gw, int fd)
+{
+	static unsigned char bytes[DNS_MESSAGE_MAX];
+	cleanup_buf struct buf out = BUF_INIT(DNS_MESSAGE_MAX);
+	char control[256];
+	struct sockaddr_in6 from;
+	struct iovec iov = { .iov_base = bytes, .iov_len = sizeof(bytes) };
+	struct msghdr m = { .msg_name = &from,
+		.msg_namelen = sizeof(from),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
+	struct in6_addr to;
+	struct dns_query q;
+	enum outcome outcome;
+
+	if (n < 0)
+		return false;
+	if (!dialled(&m, &to))
+		return true;
+	outcome = answer(gw, bytes, (size_t)n, &out, true, &q);
+	if (outcome == DENIED)
+		datagram_denied(gw, &q, &from, &to);
+	if (outcome != SILENT)
+		send_answer(fd, &out, &from, &to);
+	return true;
+}
+
+static void on_datagrams(uv_poll_t *poll, attr_unused int status, attr_unused int events)
+{
+	struct gateway *gw = poll->data;
+	uv_os_fd_t fd;
+
+	/* without a policy nothing is known of any name yet: the kernel keeps the questions */
+	if (uv_fileno((uv_handle_t *)poll, &fd) < 0)
+		return;
+	for (int i = 0; i < BATCH && gw->policy != NULL && take_datagram(gw, fd); i++)
+		;
+	if (gw->policy == NULL)
+		(void)uv_poll_stop(poll);
+}
+
+static uv_poll_t datagrams;
+
+static void on_config(attr_unused struct gateway *gw)
+{
+	(void)uv_poll_start(&datagrams, UV_READABLE, on_datagrams);
+}
+
+int nameserver_watch(struct gateway *gw, int fd)
+{
+	datagrams.data = gw;
+	gateway_on_config(on_config);
+	return uv_poll_init(gw->loop, &datagrams, fd);
+}
+
+/* --- connections --- */
+
+static int read_exactly(struct conn *c, unsigned char *p, size_t n)
+{
+	for (size_t got = 0; got < n;) {
+		ssize_t more = recv(c->fd, p + got, n - got, MSG_DONTWAIT);
+
+		if (more == 0)
+			return -EPIPE;
+		if (more > 0)
+			got += (size_t)more;
+		else if (errno != EAGAIN)
+			return -errno;
+		else if (fdwatch_wait(&c->watch, false, clock_now_ns() + IDLE_NS) < 0)
+			return -ETIMEDOUT;
+	}
+	return 0;
+}
+
+static int write_all(struct conn *c, const char *p, size_t n)
+{
+	for (size_t sent = 0; sent < n;) {
+		ssize_t more = send(c->fd, p + sent, n - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (more > 0)
+			sent += (size_t)more;
+		else if (errno != EAGAIN)
+			return -errno;
+		else if (fdwatch_wait(&c->watch, true, clock_now_ns() + IDLE_NS) < 0)
+			return -ETIMEDOUT;
+	}
+	return 0;
+}
+
+/* One question and its answer. */
+static int serve_one(struct conn *c, unsigned char *message)
+{
+	cleanup_buf struct buf out = BUF_INIT(DNS_MESSAGE_MAX + 2);
+	unsigned char length[2];
+	struct dns_query q;
+	enum outcome outcome;
+	size_t n;
+	int rc = read_exactly(c, length, sizeof(length));
+
+	n = (size_t)length[0] << 8 | length[1];
+	if (rc == 0)
+		rc = read_exactly(c, message, n);
+	if (rc < 0)
+		return rc;
+	buf_add(&out, length, sizeof(length)); /* room for ours */
+	outcome = answer(c->gw, message, n, &out, false, &q);
+	if (outcome == DENIED)
+		tell_denied(c->gw, q.name, c->exec);
+	if (outcome == SILENT || buf_failed(&out))
+		return -EPROTO;
+	out.p[0] = (char)((out.n - 2) >> 8);
+	out.p[1] = (char)(out.n - 2);
+	return write_all(c, out.p, out.n);
+}
+
+void nameserver_serve(struct conn *c)
+{
+	cleanup_free unsigned char *message = xalloc(DNS_MESSAGE_MAX);
+
+	while (serve_one(c, message) == 0)
+		;
+}

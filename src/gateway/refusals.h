@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: gateway/refusals.h - what was refused, told without letting whoever tries often flood the log.
+ *
+ * The first of its kind is an event at once; the same again within a second is counted and told at the second's end. What does not fit the table is counted as net.lost.
+ */
+#ifndef CAY_GATEWAY_REFUSALS_H
+#define CAY_GATEWAY_REFUSALS_H
+
+#include "gateway/gateway.h"
+
+/** struct refusal - all borrowed; "" and 0 where unknown. */
+struct refusal {
+	const char *what;     /* "connection", "datagram", "packet", "name", "tls", "request" */
+	const char *protocol; /* "tcp", "udp", "icmp", "dns", … */
+	const char *host;     /* name or address that was wanted */
+	const char *address;
+	uint16_t port;
+	const char *exec;
+	const char *reason; /* a short sentence without names in it */
+};
+
+/** refusals_add() - tell or count one. */
+void refusals_add(struct gateway *gw, const struct refusal *r);
+
+/** refusals_watch() - read what the kernel refused from the NFLOG socket @fd. Return: 0 or -errno. */
+int refusals_watch(struct gateway *gw, int fd) attr_must_use;
+
+/** refusals_drain() - read all that waits on the socket and tell all that is counted. */
+void refusals_drain(struct gateway *gw);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/keeper_gateway.c - the keeper's gateway: started when somebody inside first tries to get out, or when cayd asks; started again when it dies.
+ *
+ * The keeper holds the sockets inside the sandbox's network, so nothing that waits in them is lost with a gateway. It looks at nothing that a gateway says but the kind
+ * and the control group of a message.
+ */
+#include "base/ablate.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "gateway/link.h"
+#include "sandbox/keeper.h"
+#include "sys/fdpass.h"
+#include "sys/raw.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#define LIVED_NS      (60 * NS_PER_S) /* one that lived so long died of something new */
+#define PAUSE_MIN_NS  (10 * NS_PER_MS)
+#define PAUSE_DOUBLES 9 /* about five seconds */
+
+/* --- starting --- */
+
+/* An id that nobody has: above those of all sandboxes, one for each slot. In rootless mode a user namespace without any id. */
+static int drop_ids(const struct keeper *k)
+{
+	uid_t id = box_gateway_id(&k->box);
+
+	if (k->config.rootless || ablated("gateway_uid"))
+		return 0;
+	if (setgroups(0, NULL) < 0 || setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0)
+		return -errno;
+	return 0;
+}
+
+static void gateway_child(const struct keeper *k, int sock, int program)
+{
+	static char name[] = "cay-gateway";
+	char *const argv[] = { name, NULL };
+	sigset_t none;
+
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	program = fcntl(program, F_DUPFD_CLOEXEC, 10);
+	if (program < 0 || dup2(sock, LINK_FD) < 0 || fcntl(LINK_FD, F_SETFD, 0) < 0 ||
+		raw_close_range(LINK_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0 || drop_ids(k) < 0)
+		_exit(1);
+	(void)syscall(SYS_execveat, program, "", argv, environ, AT_EMPTY_PATH);
+	_exit(1);
+}
+
+static int clone_gateway(struct keeper *k, int sock)
+{
+	struct clone_args args = { .exit_signal = SIGCHLD,
+		.flags = k->config.rootless ? CLONE_NEWUSER : 0 };
+	cleanup_fd int program = openat(k->config.program_dir, "cay-gateway", O_RDONLY | O_CLOEXEC);
+	int pid;
+
+	if (program < 0)
+		return -errno;
+	pid = raw_clone3(&args);
+	if (pid == 0)
+		gateway_child(k, sock, program);
+	return pid;
+}
+
+static int send_start(struct keeper *k)
+{
+	struct link_message m = { .kind = LINK_START };
+	const struct network *n = &k->box.network;
+	int fds[LINK_SOCKETS] = { n->tcp, n->udp, n->log, n->diag };
+
+	(void)!str_copy(m.id, sizeof(m.id), k->id);
+	return fdpass_send(k->gateway.sock, &m, sizeof(m), fds, LINK_SOCKETS);
+}
+
+static int gateway_start(struct keeper *k)
+{
+	struct keeper_gateway *g = &k->gateway;
+	int pair[2], rc;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return -errno;
+	/* only our end must never block; the other's flags are its own business */
+	(void)fcntl(pair[1], F_SETFL, 0);
+	rc = clone_gateway(k, pair[1]);
+	(void)close(pair[1]);
+	if (rc < 0) {
+		(void)close(pair[0]);
+		return rc;
+	}
+	g->pid = rc;
+	g->sock = pair[0];
+	g->started_ns = clock_now_ns();
+	keeper_event(k, "gateway.started", NULL, json_pack("{s:i}", "pid", rc));
+	return send_start(k);
+}
+
+bool keeper_gateway_running(const struct keeper *k)
+{
+	return k->gateway.sock >= 0;
+}
+
+void keeper_gateway_wanted(struct keeper *k)
+{
+	uint64_t now = clock_now_ns();
+
+	if (keeper_gateway_running(k) || now < k->gateway.not_before_ns)
+		return;
+	if (gateway_start(k) < 0)
+		k->gateway.not_before_ns = now + NS_PER_S;
+}
+
+/* --- while it runs --- */
+
+static const char *exec_of_group(const struct keeper *k, uint64_t cgroup)
+{
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		/* the packet filter has room for one half of it */
+		if (e->cgroup != 0 && (uint32_t)e->cgroup == (uint32_t)cgroup)
+			return e->id;
+	}
+	return "";
+}
+
+void keeper_gateway_read(struct keeper *k)
+{
+	struct link_message m;
+	size_t none;
+	ssize_t n = fdpass_recv(k->gateway.sock, &m, sizeof(m), NULL, 0, &none);
+
+	if (n == 0)
+		fd_close(&k->gateway.sock); /* its end will be reaped */
+	if (n != sizeof(m) || m.kind != LINK_WHO)
+		return;
+	m.kind = LINK_EXEC;
+	(void)!str_copy(m.id, sizeof(m.id), exec_of_group(k, m.cgroup));
+	/* one that does not read its answers does without */
+	(void)!fdpass_send(k->gateway.sock, &m, sizeof(m), NULL, 0);
+}
+
+int keeper_gateway_hand_over(struct keeper *k, int fd)
+{
+	const struct link_message m = { .kind = LINK_CLIENT };
+
+	return keeper_gateway_running(k) ? fdpass_send(k->gateway.sock, &m, sizeof(m), &fd, 1)
+					 : -EPIPE;
+}
+
+void keeper_gateway_ended(struct keeper *k, int wait_status)
+{
+	struct keeper_gateway *g = &k->gateway;
+	uint64_t now = clock_now_ns();
+
+	g->deaths = now - g->started_ns > LIVED_NS ? 0 : g->deaths;
+	g->not_before_ns =
+		now + (PAUSE_MIN_NS << (g->deaths < PAUSE_DOUBLES ? g->deaths : PAUSE_DOUBLES));
+	g->deaths++;
+	g->pid = 0;
+	fd_close(&g->sock);
+	if (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED)
+		keeper_event(
+			k, "gateway.ended", NULL, json_pack("{s:i}", "wait_status", wait_status));
+}
+
+uint64_t keeper_gateway_next_ns(const struct keeper *k)
+{
+	bool waits = k->box.network.tcp >= 0 && !keeper_gateway_running(k);
+
+	return waits && k->gateway.not_before_ns > clock_now_ns() ? k->gateway.not_before_ns
+								  : UINT64_MAX;
+}
