@@ -138,12 +138,12 @@ static int state_put(struct server *srv, const char *id, const json_t *state, st
 
 static void take_state(struct gateway_link *g, json_t *parts)
 {
+	struct err err;
 	json_t *state;
 
 	if (g->sandbox->state == SANDBOX_REMOVING)
 		return; /* its rows are gone */
 	state = state_of(g->sandbox->srv, g->sandbox->id);
-	struct err err;
 
 	(void)json_object_update(state, parts);
 	if (state_put(g->sandbox->srv, g->sandbox->id, state, &err) < 0)
