@@ -236,7 +236,7 @@ static int decide(struct exchange *x)
 	int rc = 0;
 
 	ask(x, bare ? POLICY_BODY : POLICY_HEAD);
-	if (!bare && (x->verdict.need_more || wants_body(x->rule))) {
+	if (!bare && (x->verdict.need_more || wants_body(x->rule) || secrets_want_body(x))) {
 		rc = read_body(x);
 		if (rc == 0 && x->verdict.need_more)
 			ask(x, POLICY_BODY);
@@ -260,6 +260,7 @@ static struct exchange *exchange_new(struct proxy_conn *conn, struct channel *fr
 	x->sent.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
 	x->came.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
 	x->outcome = "forwarded";
+	x->secrets = secrets_ref(conn->proxy->secrets);
 	channel_next(front, &x->arena);
 	return x;
 }
@@ -268,6 +269,7 @@ static void exchange_free(struct exchange *x)
 {
 	x->proxy->held -= x->body.n;
 	json_decref(x->json);
+	secrets_unref(x->secrets);
 	buf_free(&x->body);
 	buf_free(&x->sent.bytes);
 	buf_free(&x->came.bytes);

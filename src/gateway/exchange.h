@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "gateway/channel.h"
 #include "gateway/proxy.h"
+#include "gateway/secrets.h"
 
 #define EXCHANGE_ARENA_MAX (256U << 10) /* heads, trailers, what is changed in them */
 
@@ -45,6 +46,7 @@ struct exchange {
 	bool body_whole;         /* @body is all of it */
 	json_t *json;            /* the same parsed, or NULL */
 
+	struct secrets *secrets; /* that it began with, counted; or NULL */
 	struct policy_verdict verdict;
 	const struct policy_rule *rule;
 	const char *

@@ -176,5 +176,6 @@ void exchange_tell(struct exchange *x)
 	add_upstream(data, x);
 	add_websocket(data, x);
 	add_timing(data, x);
+	data = secrets_scrub_json(x->secrets, data);
 	x->proxy->hooks.event(x->proxy->hooks.ctx, x->conn, "net.exchange", data);
 }

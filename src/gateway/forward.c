@@ -13,6 +13,9 @@ struct flow {
 	struct channel *from, *to;
 	struct capture *capture;
 	const struct shaping *shape;
+	struct scrub *scrub; /* what the body goes through, or NULL */
+	struct buf scrubbed;
+	bool sends;       /* a request: the scrub watches for placeholders */
 	uint64_t wait_ns; /* for the next piece */
 	uint64_t passed;
 	int read_error, write_error; /* -errno */
@@ -69,6 +72,33 @@ static int pass_shaped(struct flow *f, const char *p, size_t n)
 	return s != NULL && s->rate_bytes > 0 ? pass_slowly(f, p, n) : pass(f, p, n);
 }
 
+/* What the scrub gives out for @n bytes, or at the end (@p NULL) for what it held back. */
+static int pass_scrubbed(struct flow *f, const char *p, size_t n)
+{
+	int rc = 0;
+
+	if (f->scrub == NULL)
+		return p != NULL ? pass_shaped(f, p, n) : 0;
+	buf_reset(&f->scrubbed);
+	if (p != NULL)
+		scrub_write(f->scrub, p, n, &f->scrubbed);
+	else
+		scrub_end(f->scrub, &f->scrubbed);
+	if (f->sends)
+		rc = secrets_watched(f->x, f->scrub);
+	return rc == 0 && f->scrubbed.n > 0 ? pass_shaped(f, f->scrubbed.p, f->scrubbed.n) : rc;
+}
+
+static int pass_end(struct flow *f)
+{
+	int rc = pass_scrubbed(f, NULL, 0);
+
+	if (rc == 0 && !f->sends)
+		rc = secrets_scrub_fields(f->x, f->from->trailers, f->from->n_trailers);
+	return rc == 0 && !f->cut ? channel_send_end(f->to, f->from->trailers, f->from->n_trailers)
+				  : rc;
+}
+
 static void flow_run(struct flow *f)
 {
 	const char *piece;
@@ -79,12 +109,18 @@ static void flow_run(struct flow *f)
 			f->read_error = f->write_error == 0 ? (int)n : 0;
 			return;
 		}
-		f->write_error = pass_shaped(f, piece, (size_t)n);
+		f->write_error = pass_scrubbed(f, piece, (size_t)n);
 	}
+	if (!f->cut && f->write_error == 0)
+		f->write_error = pass_end(f);
 	if (f->cut)
 		f->write_error = channel_flush(f->to);
-	else if (f->write_error == 0)
-		f->write_error = channel_send_end(f->to, f->from->trailers, f->from->n_trailers);
+}
+
+static void flow_fini(struct flow *f)
+{
+	scrub_free(f->scrub);
+	buf_free(&f->scrubbed);
 }
 
 /* ---- the request ------------------------------------------------------------------------------------------------------------ */
@@ -95,7 +131,7 @@ static void upload(void *arg)
 
 	flow_run(f);
 	/* When the rest will never come no answer can be waited for; a host that closed may have answered before. */
-	if (f->read_error < 0 || f->write_error == -ETIMEDOUT)
+	if (f->read_error < 0 || f->write_error == -ETIMEDOUT || f->write_error == -EACCES)
 		channel_stop(f->to);
 	f->done = true;
 	waiters_wake(&f->ended);
@@ -173,6 +209,11 @@ static bool upgraded(struct exchange *x)
 {
 	if (!x->answer.websocket)
 		return false;
+	if (secrets_scrubs(x)) {
+		fail(x, 502, "answers of this host are scrubbed, which a WebSocket's cannot be",
+			NULL);
+		return true;
+	}
 	if (head_field(&x->answer, "sec-websocket-extensions").p != NULL) {
 		fail(x, 502, "the world agrees on a WebSocket extension that was not asked for",
 			NULL);
@@ -194,6 +235,8 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 		.to = x->front,
 		.capture = &x->came,
 		.shape = shape,
+		.scrub = secrets_scrub_body(x),
+		.scrubbed = BUF_INIT(SIZE_MAX / 2),
 		.wait_ns = PROXY_ANSWER_NS };
 
 	x->answered = true;
@@ -210,7 +253,15 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 		exchange_because(x, "failed", "the sandbox did not take the answer: %s",
 			strerror(-f.write_error));
 	}
+	flow_fini(&f);
 	return f.read_error == 0 && f.write_error == 0 && !f.cut;
+}
+
+/* The answer's head cannot be shown. Return: false. */
+static bool refuse_answer(struct exchange *x)
+{
+	(void)!exchange_answer(x, 502, "secret");
+	return false;
 }
 
 static void count(struct exchange *x)
@@ -231,11 +282,14 @@ static void upload_begin(struct flow *f, struct exchange *x)
 		.from = x->front,
 		.to = x->back,
 		.capture = &x->sent,
+		.scrubbed = BUF_INIT(SIZE_MAX / 2),
+		.sends = true,
 		.wait_ns = PROXY_STALL_NS,
 		.done = true };
 	waiters_init(&f->ended);
 	if (x->request.body == HTTP_BODY_NONE || x->body_whole)
 		return;
+	f->scrub = secrets_watch(x);
 	f->done = false;
 	fiber_start(upload, f);
 }
@@ -247,6 +301,7 @@ static void upload_end(struct flow *f)
 		channel_stop(f->from);
 	while (!f->done)
 		(void)!waiters_wait(&f->ended, 0);
+	flow_fini(f);
 }
 
 /* One try. Return: 0; -EAGAIN when a kept connection had gone before it saw the request. */
@@ -268,11 +323,14 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 		upload_begin(&sending, x);
 		rc = await_answer(x);
 		if (rc == 0 && !upgraded(x))
-			well = pass_answer(x, shape);
+			well = secrets_scrub_head(x) == 0 ? pass_answer(x, shape)
+							  : refuse_answer(x);
 		upload_end(&sending);
 		well = well && sending.read_error == 0 && sending.write_error == 0;
 	}
-	if (rc == -ECANCELED)
+	if (rc == -ECANCELED && sending.write_error == -EACCES)
+		(void)!exchange_answer(x, 403, "secret");
+	else if (rc == -ECANCELED)
 		fail(x, 400, "the request's body broke off",
 			x->front->reason != NULL ? x->front->reason
 						 : strerror(-sending.read_error));
@@ -291,6 +349,10 @@ void forward(struct exchange *x, const struct shaping *shape)
 	prepare(x);
 	if (x->request.authority.n == 0) {
 		fail(x, 503, "no memory", NULL);
+		return;
+	}
+	if (secrets_place(x) < 0) {
+		(void)!exchange_answer(x, 403, "secret");
 		return;
 	}
 	if (exchange_invite(x) == 0 && attempt(x, shape, false) == -EAGAIN)

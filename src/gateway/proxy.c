@@ -4,6 +4,7 @@
 #include "gateway/exchange.h"
 #include "gateway/http1.h"
 #include "gateway/http2.h"
+#include "gateway/secrets.h"
 #include "gateway/upstream.h"
 
 #define LINGER_NS    (2ULL * NS_PER_S) /* for the sandbox to read the last answer */
@@ -28,6 +29,7 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, str
 
 void proxy_fini(struct proxy *p)
 {
+	proxy_set_secrets(p, NULL);
 	upstream_forget_all(p);
 	(void)uv_timer_stop(&p->pool_timer);
 	tls_server_fini(&p->server);
@@ -35,6 +37,12 @@ void proxy_fini(struct proxy *p)
 	free(p->bundle);
 	free(p->extra);
 	free(p->draws);
+}
+
+void proxy_set_secrets(struct proxy *p, struct secrets *secrets)
+{
+	secrets_unref(p->secrets);
+	p->secrets = secrets;
 }
 
 /* ---- a connection ----------------------------------------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@
 
 struct proxy;
 struct proxy_conn;
+struct secrets;
 struct upstream;
 
 /** struct proxy_dialled - where a dial led. */
@@ -62,6 +63,8 @@ struct proxy {
 	uv_loop_t *loop;
 	const struct policy *
 		policy; /* borrowed; what it points to lives as long as a connection that was judged by it. NULL: everything is denied */
+	struct secrets
+		*secrets; /* secrets.h; what goes with the policy; owned: proxy_set_secrets() */
 	struct proxy_hooks hooks;
 	struct tls_server server;
 	struct tls_client
@@ -106,6 +109,9 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root,
 
 /** proxy_fini() - no connection may be left; run the loop until it has nothing to do. */
 void proxy_fini(struct proxy *p);
+
+/** proxy_set_secrets() - use @secrets (taken over, may be NULL) for exchanges that begin from now on. */
+void proxy_set_secrets(struct proxy *p, struct secrets *secrets);
 
 /** proxy_serve() - serve @c until both sides are done. Context: fiber; waits. */
 void proxy_serve(struct proxy_conn *c);

@@ -157,7 +157,7 @@ static bool set_member(json_t *root, const char *pointer, json_t *value)
 	return false;
 }
 
-static bool restate_body(struct exchange *x)
+bool stage_restate_body(struct exchange *x)
 {
 	char *text = json_dumps(x->json, JSON_COMPACT);
 
@@ -189,7 +189,7 @@ static bool change_request(struct exchange *x)
 		ok = change->in_body ? set_member(x->json, change->name, change->value)
 				     : set_field(x, change);
 	}
-	return ok && (!body || restate_body(x));
+	return ok && (!body || stage_restate_body(x));
 }
 
 static void transform(struct exchange *x)

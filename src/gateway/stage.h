@@ -19,6 +19,9 @@ struct shaping {
 /** stage_run() - carry out @x->verdict. Context: fiber; waits. */
 void stage_run(struct exchange *x);
 
+/** stage_restate_body() - @x->json was changed: make it the body. Return: false when it is too large. */
+bool stage_restate_body(struct exchange *x);
+
 /** stage_sleep() - wait. Context: fiber. */
 void stage_sleep(uint64_t ns);
 

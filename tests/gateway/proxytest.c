@@ -3,11 +3,12 @@
  * The core of the gateway behind ordinary loopback listeners, for tests, bench and fuzzing: `proxytest CONFIG.json`. Not installed.
  *
  * CONFIG: {"policy": {…}, "listen": [{"tls": bool, "port": N?, "as_port": N, "as_address": "…"?, "as_name": "…"?}], "hosts": {"name": "address:port"}, "root": FILE,
- * "bundle": FILE?, "extra": FILE?, "through": "host:port"?, "events": FILE?}. The sandbox's root is written to "root" when it does not exist. Prints {"ports": […]} when
+ * "secrets": [{"name","value","placeholder"}]?, "bundle": FILE?, "extra": FILE?, "through": "host:port"?, "events": FILE?}. The sandbox's root is written to "root" when it does not exist. Prints {"ports": […]} when
  * it listens, ends when its standard input does.
  */
 #include "gateway/proxy.h"
 #include "base/str.h"
+#include "gateway/secrets.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -195,6 +196,9 @@ static void load_policy(struct proxy *p)
 	if (policy_compile(json_object_get(config, "policy"), &policy, &err) < 0)
 		die("policy", err.msg);
 	p->policy = policy;
+	proxy_set_secrets(p, secrets_new(policy, json_object_get(config, "secrets"), &err));
+	if (p->secrets == NULL)
+		die("secrets", err.msg);
 }
 
 static void on_input_end(uv_poll_t *poll, attr_unused int status, attr_unused int what)

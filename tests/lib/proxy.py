@@ -157,10 +157,10 @@ def fixed(answer):
 class Proxy:
     """A running proxytest. Ports: tls (for port 443) and plain (for port 80)."""
 
-    def __init__(self, folder, rules, hosts=None, listen=(), **config):
+    def __init__(self, folder, rules, hosts=None, listen=(), bindings=(), **config):
         self.folder = folder
         self.root, self.events_file = os.path.join(folder, "sandbox-root.pem"), os.path.join(folder, "events")
-        config = {"policy": {"version": 1, "rules": rules}, "hosts": hosts or {}, "root": self.root, "events": self.events_file,
+        config = {"policy": {"version": 1, "rules": rules, "secrets": list(bindings)}, "hosts": hosts or {}, "root": self.root, "events": self.events_file,
                   "listen": [{"tls": True, "as_port": 443}, {"tls": False, "as_port": 80}, *listen], **config}
         path = os.path.join(folder, "config.json")
         with open(path, "w", encoding="utf-8") as f:

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/secrets.h"
+#include "base/str.h"
+#include "gateway/exchange.h"
+#include "gateway/stage.h"
+#include "policy/pattern.h"
+
+#include <strings.h>
+
+#define QUERY_MAX 65536 /* of a query with secrets in it */
+
+struct secret {
+	char *value, *placeholder;
+	char *mask; /* what stands for the value in answers and events: the placeholder, or something of the value's own shape when that has changed */
+	const struct policy_secret *binding;
+};
+
+struct secrets {
+	unsigned int refs;
+	struct secret *list;
+	size_t n;
+	struct scrub_set *hide; /* values -> masks */
+	struct scrub_set *find; /* placeholders */
+};
+
+/* ---- the set ---------------------------------------------------------------------------------------------------------------- */
+
+static char *masked(const char *text)
+{
+	unsigned char random[SCRUB_SECRET_MAX];
+
+	(void)!RAND_bytes(random, sizeof(random));
+	return scrub_placeholder(text, random);
+}
+
+static bool same_shape(const char *a, const char *b)
+{
+	struct scrub_pair pair = { a, b };
+	struct scrub_set *set = scrub_set_new(&pair, 1);
+
+	scrub_set_free(set);
+	return set != NULL;
+}
+
+static int take(struct secrets *s, const struct policy_secret *binding, const json_t *value,
+	struct err *err)
+{
+	const char *v = json_string_value(json_object_get(value, "value"));
+	const char *p = json_string_value(json_object_get(value, "placeholder"));
+	struct secret *secret = &s->list[s->n];
+
+	if (v == NULL || p == NULL || !scrub_secret_valid(v) || !scrub_secret_valid(p))
+		return err_raise(err, ERR_INVALID, "secret '%s' has no usable value or placeholder",
+			binding->name);
+	*secret = (struct secret){ str_dup(v), str_dup(p), NULL, binding };
+	secret->mask = same_shape(v, p) ? str_dup(p) : masked(v);
+	s->n++;
+	return 0;
+}
+
+static struct scrub_set *compile(const struct secrets *s, bool hide)
+{
+	struct scrub_pair *pairs = xalloc((s->n + 1) * sizeof(*pairs));
+	struct scrub_set *set;
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct secret *one = &s->list[i];
+
+		pairs[i] = hide ? (struct scrub_pair){ one->value, one->mask }
+				: (struct scrub_pair){ one->placeholder, one->placeholder };
+	}
+	set = scrub_set_new(pairs, s->n);
+	free(pairs);
+	return set;
+}
+
+struct secrets *secrets_new(const struct policy *policy, const json_t *values, struct err *err)
+{
+	struct secrets *s = xnew(struct secrets);
+	size_t n_bound, i;
+	const struct policy_secret *bound = policy_secrets(policy, &n_bound);
+	const json_t *value;
+	int rc = 0;
+
+	s->refs = 1;
+	s->list = xalloc((n_bound + 1) * sizeof(*s->list));
+	for (size_t k = 0; k < n_bound && rc == 0; k++) {
+		json_array_foreach ((json_t *)(uintptr_t)values, i, value) {
+			const char *name = json_string_value(json_object_get(value, "name"));
+
+			if (name != NULL && str_eq(name, bound[k].name)) {
+				rc = take(s, &bound[k], value, err);
+				break;
+			}
+		}
+	}
+	if (rc == 0) {
+		s->hide = compile(s, true);
+		s->find = compile(s, false);
+	}
+	if (rc == 0 && (s->hide == NULL || s->find == NULL))
+		rc = err_raise(err, ERR_INVALID, "more than %d secrets", SCRUB_PAIRS_MAX);
+	if (rc == 0)
+		return s;
+	secrets_unref(s);
+	return NULL;
+}
+
+struct secrets *secrets_ref(struct secrets *s)
+{
+	if (s != NULL)
+		s->refs++;
+	return s;
+}
+
+void secrets_unref(struct secrets *s)
+{
+	if (s == NULL || --s->refs > 0)
+		return;
+	for (size_t i = 0; i < s->n; i++) {
+		explicit_bzero(s->list[i].value, strlen(s->list[i].value));
+		free(s->list[i].value);
+		free(s->list[i].placeholder);
+		free(s->list[i].mask);
+	}
+	scrub_set_free(s->hide);
+	scrub_set_free(s->find);
+	free(s->list);
+	free(s);
+}
+
+/* A secret goes to its hosts, and only where the host's certificate was checked. */
+static bool goes_to(const struct secret *secret, const struct exchange *x)
+{
+	return x->conn->tls && policy_secret_bound(secret->binding, x->host.host);
+}
+
+bool secrets_scrubs(const struct exchange *x)
+{
+	const struct secrets *s = x->secrets;
+
+	for (size_t i = 0; s != NULL && i < s->n; i++)
+		if (goes_to(&s->list[i], x))
+			return true;
+	return false;
+}
+
+/* ---- putting in ------------------------------------------------------------------------------------------------------------- */
+
+static bool holds(struct policy_text text, const char *word)
+{
+	return text.n > 0 && memmem(text.p, text.n, word, strlen(word)) != NULL;
+}
+
+/* @text with every @from as @to, appended to @out. */
+static void exchange_words(
+	struct policy_text text, const char *from, const char *to, struct buf *out)
+{
+	const char *at;
+
+	while ((at = text.n > 0 ? memmem(text.p, text.n, from, strlen(from)) : NULL) != NULL) {
+		buf_add(out, text.p, (size_t)(at - text.p));
+		buf_str(out, to);
+		text.n -= (size_t)(at - text.p) + strlen(from);
+		text.p = at + strlen(from);
+	}
+	buf_add(out, text.p, text.n);
+}
+
+/* The bytes of @out as text of the exchange; @out is overwritten and freed. */
+static int keep(struct exchange *x, struct buf *out, struct policy_text *ret)
+{
+	char *copy = buf_failed(out) ? NULL : arena_copy(&x->arena, buf_cstr(out), out->n);
+
+	*ret = (struct policy_text){ copy, out->n };
+	if (out->n > 0)
+		explicit_bzero(out->p, out->n);
+	buf_free(out);
+	return copy != NULL ? 0 : -ENOMEM;
+}
+
+/* "Basic dXNlcjpwYXNz": the words are in what is encoded (RFC 7617). */
+static int place_basic(struct exchange *x, const struct secret *secret, struct policy_field *field)
+{
+	unsigned char plain[HTTPHEAD_BYTES_MAX], encoded[HTTPHEAD_BYTES_MAX * 2];
+	struct policy_text value = { field->value.p + 6, field->value.n - 6 };
+	struct buf out = BUF_INIT(HTTPHEAD_BYTES_MAX), line = BUF_INIT(HTTPHEAD_BYTES_MAX * 2);
+	int n = -1;
+
+	while (value.n > 0 && *value.p == ' ') {
+		value.p++;
+		value.n--;
+	}
+	if (value.n % 4 == 0 && value.n / 4 * 3 <= sizeof(plain))
+		n = EVP_DecodeBlock(plain, (const unsigned char *)value.p, (int)value.n);
+	if (n <= 0)
+		return 0;
+	for (size_t i = value.n; i > 0 && value.p[i - 1] == '='; i--)
+		n--; /* padding is decoded to zeros */
+	if (!holds((struct policy_text){ (char *)plain, (size_t)n }, secret->placeholder))
+		return 0;
+	exchange_words((struct policy_text){ (char *)plain, (size_t)n }, secret->placeholder,
+		secret->value, &out);
+	buf_str(&line, "Basic ");
+	if (!buf_failed(&out)) {
+		n = EVP_EncodeBlock(encoded, (const unsigned char *)out.p, (int)out.n);
+		buf_add(&line, encoded, (size_t)n);
+		explicit_bzero(out.p, out.n);
+	}
+	explicit_bzero(encoded, sizeof(encoded));
+	buf_free(&out);
+	return keep(x, &line, &field->value);
+}
+
+static int place_header(struct exchange *x, const struct secret *secret, const char *name)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < x->request.n_fields && rc == 0; i++) {
+		struct policy_field *f = &x->request.fields[i];
+		struct buf out = BUF_INIT(HTTPHEAD_BYTES_MAX);
+
+		if (f->name.n != strlen(name) || strncasecmp(f->name.p, name, f->name.n) != 0)
+			continue;
+		if (holds(f->value, secret->placeholder)) {
+			exchange_words(f->value, secret->placeholder, secret->value, &out);
+			rc = keep(x, &out, &f->value);
+		} else if (f->value.n > 6 && strncasecmp(f->value.p, "basic ", 6) == 0) {
+			rc = place_basic(x, secret, f);
+		}
+	}
+	return rc;
+}
+
+static void percent_encode(const char *p, size_t n, struct buf *out)
+{
+	static const char plain[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+
+	for (size_t i = 0; i < n; i++) {
+		if (memchr(plain, p[i], sizeof(plain) - 1) != NULL)
+			buf_char(out, p[i]);
+		else
+			buf_fmt(out, "%%%02X", (unsigned char)p[i]);
+	}
+}
+
+/* One "name=value" of the query, with the secret when it is the one that was named. */
+static void place_in_part(
+	const struct secret *secret, const char *name, struct policy_text part, struct buf *out)
+{
+	const char *equals = memchr(part.p, '=', part.n);
+	char decoded[HTTPHEAD_TARGET_MAX], value[HTTPHEAD_TARGET_MAX];
+	struct buf placed = BUF_INIT(QUERY_MAX);
+	size_t n = equals != NULL ? (size_t)(equals - part.p) : 0;
+	bool fits = equals != NULL &&
+		    httphead_decode(part.p, n, true, decoded, sizeof(decoded)) == 0 &&
+		    httphead_decode(equals + 1, part.n - n - 1, true, value, sizeof(value)) == 0;
+
+	if (!fits || !str_eq(decoded, name) || strstr(value, secret->placeholder) == NULL) {
+		buf_add(out, part.p, part.n);
+		return;
+	}
+	exchange_words(text_of(value), secret->placeholder, secret->value, &placed);
+	buf_add(out, part.p, n + 1);
+	percent_encode(buf_cstr(&placed), placed.n, out);
+	explicit_bzero(placed.p, placed.n);
+	buf_free(&placed);
+}
+
+static int place_query(struct exchange *x, const struct secret *secret, const char *name)
+{
+	struct policy_text rest = x->request.query;
+	struct buf out = BUF_INIT(QUERY_MAX);
+
+	if (!x->request.has_query || rest.n == 0)
+		return 0;
+	for (;;) {
+		const char *next = memchr(rest.p, '&', rest.n);
+		size_t n = next != NULL ? (size_t)(next - rest.p) : rest.n;
+
+		place_in_part(secret, name, (struct policy_text){ rest.p, n }, &out);
+		if (next == NULL)
+			break;
+		buf_char(&out, '&');
+		rest = (struct policy_text){ next + 1, rest.n - n - 1 };
+	}
+	return keep(x, &out, &x->request.query);
+}
+
+struct body_place {
+	const struct secret *secret;
+	bool changed;
+};
+
+static bool place_in_value(const json_t *value, void *ctx)
+{
+	struct body_place *place = ctx;
+	struct policy_text text = { json_string_value(value), json_string_length(value) };
+	struct buf out = BUF_INIT(PROXY_BODY_MAX);
+
+	if (!json_is_string(value) || !holds(text, place->secret->placeholder))
+		return true;
+	exchange_words(text, place->secret->placeholder, place->secret->value, &out);
+	if (!buf_failed(&out))
+		place->changed = json_string_setn((json_t *)(uintptr_t)value, out.p, out.n) == 0;
+	if (out.n > 0)
+		explicit_bzero(out.p, out.n);
+	buf_free(&out);
+	return true;
+}
+
+static int place_body(struct exchange *x, const struct secret *secret, const char *pointer)
+{
+	struct body_place place = { secret, false };
+
+	if (x->json == NULL || !x->body_whole)
+		return 0;
+	(void)pointer_walk(x->json, pointer, place_in_value, &place);
+	return !place.changed || stage_restate_body(x) ? 0 : -ENOMEM;
+}
+
+static int place_secret(struct exchange *x, const struct secret *secret)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < secret->binding->n_places && rc == 0; i++) {
+		const struct policy_place *place = &secret->binding->places[i];
+
+		switch (place->surface) {
+		case POLICY_IN_HEADER:
+			rc = place_header(x, secret, place->name);
+			break;
+		case POLICY_IN_QUERY:
+			rc = place_query(x, secret, place->name);
+			break;
+		case POLICY_IN_BODY:
+			rc = place_body(x, secret, place->name);
+			break;
+		}
+	}
+	return rc;
+}
+
+bool secrets_want_body(const struct exchange *x)
+{
+	const struct secrets *s = x->secrets;
+
+	for (size_t i = 0; s != NULL && i < s->n; i++) {
+		const struct policy_secret *binding = s->list[i].binding;
+
+		for (size_t k = 0; goes_to(&s->list[i], x) && k < binding->n_places; k++)
+			if (binding->places[k].surface == POLICY_IN_BODY)
+				return true;
+	}
+	return false;
+}
+
+/* ---- placeholders where they do not belong ---------------------------------------------------------------------------------- */
+
+static int misplaced(struct exchange *x, const struct secret *secret, const char *where)
+{
+	json_t *data = json_pack("{s:s, s:s, s:s, s:I}", "name", secret->binding->name, "host",
+		x->host.host, "where", where, "exchange", (json_int_t)x->number);
+
+	x->proxy->hooks.event(x->proxy->hooks.ctx, x->conn, "secret.misplaced", data);
+	exchange_because(x, "denied",
+		"the placeholder of secret '%s' may not go into the %s of a request to %s",
+		secret->binding->name, where, x->host.host);
+	return -EACCES;
+}
+
+static int check_text(struct exchange *x, struct policy_text text, const char *where)
+{
+	struct scrub *search = scrub_new(x->secrets->find);
+	struct buf out = BUF_INIT(SIZE_MAX / 2);
+	int rc = 0;
+
+	scrub_write(search, text.p, text.n, &out);
+	scrub_end(search, &out);
+	for (size_t i = 0; i < x->secrets->n && rc == 0; i++)
+		if (scrub_found(search, i) > 0)
+			rc = misplaced(x, &x->secrets->list[i], where);
+	buf_free(&out);
+	scrub_free(search);
+	return rc;
+}
+
+static int check_request(struct exchange *x)
+{
+	const struct head *rq = &x->request;
+	int rc = check_text(x, rq->path, "path");
+
+	if (rc == 0 && rq->has_query)
+		rc = check_text(x, rq->query, "query");
+	for (size_t i = 0; i < rq->n_fields && rc == 0; i++) {
+		rc = check_text(x, rq->fields[i].name, "headers");
+		if (rc == 0)
+			rc = check_text(x, rq->fields[i].value, "headers");
+	}
+	if (rc == 0 && x->body.n > 0)
+		rc = check_text(x, (struct policy_text){ x->body.p, x->body.n }, "body");
+	return rc;
+}
+
+int secrets_place(struct exchange *x)
+{
+	const struct secrets *s = x->secrets;
+	int rc = 0;
+
+	if (s == NULL || s->n == 0)
+		return 0;
+	for (size_t i = 0; i < s->n && rc == 0; i++)
+		if (goes_to(&s->list[i], x))
+			rc = place_secret(x, &s->list[i]);
+	if (rc == 0)
+		rc = check_request(x);
+	if (rc == 0 && secrets_scrubs(x)) {
+		head_remove(&x->request, "accept-encoding");
+		rc = head_add(&x->request, "accept-encoding", text_of("identity"));
+	}
+	return rc;
+}
+
+struct scrub *secrets_watch(struct exchange *x)
+{
+	return x->secrets != NULL && x->secrets->n > 0 ? scrub_new(x->secrets->find) : NULL;
+}
+
+int secrets_watched(struct exchange *x, const struct scrub *watch)
+{
+	for (size_t i = 0; watch != NULL && i < x->secrets->n; i++)
+		if (scrub_found(watch, i) > 0)
+			return misplaced(x, &x->secrets->list[i], "body");
+	return 0;
+}
+
+/* ---- the way back ----------------------------------------------------------------------------------------------------------- */
+
+int secrets_scrub_fields(struct exchange *x, struct policy_field *fields, size_t n)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0 && secrets_scrubs(x); i++) {
+		struct buf out = BUF_INIT(HTTPHEAD_BYTES_MAX);
+
+		if (scrub_whole(x->secrets->hide, fields[i].value.p, fields[i].value.n, &out) > 0)
+			rc = keep(x, &out, &fields[i].value);
+		buf_free(&out);
+	}
+	return rc;
+}
+
+int secrets_scrub_head(struct exchange *x)
+{
+	struct policy_text coding = head_field(&x->answer, "content-encoding");
+
+	if (!secrets_scrubs(x))
+		return 0;
+	if (x->answer.body != HTTP_BODY_NONE && coding.n > 0 && !text_is(coding, "identity")) {
+		exchange_because(x, "failed",
+			"%s answers with a compressed body though it was asked not to: it could hold a secret",
+			x->host.host);
+		return -EACCES;
+	}
+	return secrets_scrub_fields(x, x->answer.fields, x->answer.n_fields);
+}
+
+struct scrub *secrets_scrub_body(const struct exchange *x)
+{
+	return secrets_scrubs(x) ? scrub_new(x->secrets->hide) : NULL;
+}
+
+json_t *secrets_scrub_json(const struct secrets *s, json_t *value)
+{
+	struct buf out = BUF_INIT(SIZE_MAX / 2);
+	cleanup_free char *text = NULL;
+	json_t *scrubbed = NULL;
+
+	if (s == NULL || s->n == 0)
+		return value;
+	text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+	if (text != NULL && scrub_whole(s->hide, text, strlen(text), &out) > 0)
+		scrubbed = json_loadb(out.p, out.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+	buf_free(&out);
+	if (scrubbed == NULL)
+		return value;
+	json_decref(value);
+	return scrubbed;
+}

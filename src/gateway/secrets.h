@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: gateway/secrets.h - placeholders become secrets on the way out, secrets become placeholders on the way back.
+ *
+ * A secret is put in last, into the places that the policy names, of a request over verified TLS to a host that it is bound to. A placeholder anywhere else stops the request.
+ * Answers of such hosts and every event are scrubbed (codec/scrub.h); their bodies are asked for without compression. The object is counted: an exchange keeps the one that it began with.
+ */
+#ifndef CAY_GATEWAY_SECRETS_H
+#define CAY_GATEWAY_SECRETS_H
+
+#include "base/err.h"
+#include "codec/scrub.h"
+#include "policy/policy.h"
+
+#include <jansson.h>
+
+struct secrets;
+struct exchange;
+
+/**
+ * secrets_new() - the secrets of a policy.
+ * @policy: says where they may go; borrowed, must outlive them.
+ * @values: [{"name","value","placeholder"}]; others than the policy binds are ignored. NULL: there are none.
+ *
+ * Return: the object, secrets_unref(); NULL with @err when a value or placeholder cannot be one.
+ */
+struct secrets *secrets_new(
+	const struct policy *policy, const json_t *values, struct err *err) attr_must_use;
+
+/** secrets_ref() - one more user. NULL is allowed. Return: @s. */
+struct secrets *secrets_ref(struct secrets *s);
+
+/** secrets_unref() - one less; the last one overwrites and frees. NULL is allowed. */
+void secrets_unref(struct secrets *s);
+
+/** secrets_want_body() - must the request's body be held, because a secret may belong into it? */
+bool secrets_want_body(const struct exchange *x);
+
+/**
+ * secrets_place() - put what is bound to its host into the request of @x, which is ready to be sent.
+ * Return: 0; -EACCES when a placeholder stands where it may not (told in an event, @x->reason is set); -ENOMEM.
+ */
+int secrets_place(struct exchange *x) attr_must_use;
+
+/** secrets_watch() - a stream for the request's body that finds placeholders; scrub_free(). NULL: nothing is to be found. */
+struct scrub *secrets_watch(struct exchange *x);
+
+/** secrets_watched() - has the stream found one? Then tell it, as secrets_place() does. Return: 0 or -EACCES. */
+int secrets_watched(struct exchange *x, const struct scrub *watch) attr_must_use;
+
+/** secrets_scrubs() - must answers of the host of @x be scrubbed? */
+bool secrets_scrubs(const struct exchange *x);
+
+/**
+ * secrets_scrub_head() - scrub the answer's head.
+ * Return: 0; -EACCES when its body is compressed all the same, so that it could not be scrubbed (@x->reason is set); -ENOMEM.
+ */
+int secrets_scrub_head(struct exchange *x) attr_must_use;
+
+/** secrets_scrub_body() - a stream for the answer's body; scrub_free(). NULL: the host knows no secret. */
+struct scrub *secrets_scrub_body(const struct exchange *x);
+
+/** secrets_scrub_fields() - scrub values, for trailers. Return: 0 or -ENOMEM. */
+int secrets_scrub_fields(struct exchange *x, struct policy_field *fields, size_t n) attr_must_use;
+
+/** secrets_scrub_json() - the same value without any secret; @value is stolen. Return: a new reference. */
+json_t *secrets_scrub_json(const struct secrets *s, json_t *value) attr_must_use;
+
+#endif
