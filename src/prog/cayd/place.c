@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cayd/place.h"
-#include "api/secrets.h"
+#include "api/secret_store.h"
 #include "base/str.h"
 #include "store/catalogue.h"
 #include "store/vault.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/secrets.h"
+#include "api/secret_store.h"
 #include "api/server.h"
 #include "api_handlers.h"
 #include "base/str.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * DOC: api/secrets.h - values that sandboxes may use and never see.
+ * DOC: api/secret_store.h - values that sandboxes may use and never see.
  *
  * A value lies in the catalogue, encrypted with AES-256-GCM under the key in STATE/secrets.key (made at the first start, readable by cayd alone); its name is authenticated with it, so that
  * rows cannot be exchanged. The key protects copies of the catalogue, not against who can read both files. Values leave cayd only towards gateways; no route, event or log shows one.
  */
-#ifndef CAY_API_SECRETS_H
-#define CAY_API_SECRETS_H
+#ifndef CAY_API_SECRET_STORE_H
+#define CAY_API_SECRET_STORE_H
 
 #include "base/buf.h"
 #include "base/err.h"
