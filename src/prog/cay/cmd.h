@@ -21,6 +21,8 @@ int cmd_diff(struct cli *cli);
 int cmd_doctor(struct cli *cli);
 /** cmd_events() - cay events. */
 int cmd_events(struct cli *cli);
+/** cmd_net() - cay net. */
+int cmd_net(struct cli *cli);
 /** cmd_events_verify() - cay events verify. */
 int cmd_events_verify(struct cli *cli);
 /** cmd_events_retention() - cay events retention. */

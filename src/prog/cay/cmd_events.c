@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/str.h"
 #include "prog/cay/cmd.h"
+#include "prog/cay/event_stream.h"
 
 /* "key value key value" of the event's data; nested values as JSON. */
 static void put_data(struct buf *out, const json_t *data)
@@ -48,73 +49,7 @@ static void put_event(const struct cli *cli, struct buf *out, const json_t *e)
 	buf_char(out, '\n');
 }
 
-/* One line of the stream. */
-static int on_line(struct cli *cli, const char *line, size_t n)
-{
-	struct buf out = BUF_INIT(16U << 20);
-	cleanup_json json_t *e = NULL;
-
-	if (n == 0)
-		return 0;
-	if (cli->json) {
-		buf_add(&out, line, n);
-		buf_char(&out, '\n');
-		return cli_print(cli, &out);
-	}
-	e = json_loadb(line, n, 0, NULL);
-	if (e == NULL)
-		return cli_lost(cli, -EBADMSG);
-	if (json_is_object(json_object_get(e, "error")))
-		return cli_fail_api(cli, json_object_get(e, "error"));
-	put_event(cli, &out, e);
-	return cli_print(cli, &out);
-}
-
-/* Whole lines out of what came. */
-static int on_piece(struct cli *cli, struct buf *rest, const char *p, size_t n)
-{
-	size_t used = 0;
-	int rc = 0;
-
-	buf_add(rest, p, n);
-	if (buf_failed(rest))
-		return cli_lost(cli, -EMSGSIZE);
-	while (rc == 0) {
-		const char *from = rest->p + used, *end = memchr(from, '\n', rest->n - used);
-
-		if (end == NULL)
-			break;
-		rc = on_line(cli, from, (size_t)(end - from));
-		used += (size_t)(end - from) + 1;
-	}
-	buf_consume(rest, used);
-	return rc;
-}
-
 int cmd_events(struct cli *cli)
 {
-	const char *from = cli_args_value(&cli->args, FLAG_FROM);
-	cleanup_free char *target =
-		cli->args.n_positional > 0
-			? cli_target("/v1/sandboxes/%s/events", cli->args.positional[0])
-			: str_dup("/v1/events");
-	cleanup_free char *full = NULL;
-	struct buf rest = BUF_INIT(8U << 20);
-	const char *piece;
-	uint64_t seq = 0;
-	ssize_t n;
-	int rc;
-
-	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &seq) < 0)
-		return err_raise(&cli->err, ERR_USAGE, "--from '%s': a number is wanted", from);
-	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)seq,
-		cli_args_has(&cli->args, FLAG_FOLLOW) ? "&follow=true" : "");
-	rc = cli_send(cli, "GET", full, "Accept: application/x-ndjson\r\n", NULL);
-	if (rc < 0)
-		return rc;
-	rc = 0;
-	while (rc == 0 && (n = http_client_body(&cli->http, &piece)) != 0)
-		rc = n < 0 ? cli_lost(cli, (int)n) : on_piece(cli, &rest, piece, (size_t)n);
-	buf_free(&rest);
-	return rc;
+	return event_stream(cli, put_event, NULL);
 }

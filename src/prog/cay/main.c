@@ -34,6 +34,7 @@ static int (*const commands[VERB_COUNT_])(struct cli *cli) = {
 	[VERB_INFO] = cmd_info,
 	[VERB_LOGS] = cmd_logs,
 	[VERB_EVENTS] = cmd_events,
+	[VERB_NET] = cmd_net,
 	[VERB_EVENTS_VERIFY] = cmd_events_verify,
 	[VERB_EVENTS_RETENTION] = cmd_events_retention,
 	[VERB_USAGE] = cmd_usage,

@@ -7,6 +7,8 @@
 
 #include <sys/stat.h>
 
+#define POLICY_MAX (256U << 10)
+
 static int refuse_value(struct cli *cli, enum cli_flag flag, const char *value, const char *why)
 {
 	return err_raise(&cli->err, ERR_USAGE, "--%s '%s': %s", cli_flags[flag].name, value, why);
@@ -242,6 +244,48 @@ static int add_words(struct cli *cli, json_t *spec)
 	return add_limits(cli, spec);
 }
 
+/* The text of a file, or a document that names a preset. */
+static int add_policy(struct cli *cli, json_t *spec, const char *what)
+{
+	cleanup_buf struct buf text = BUF_INIT(POLICY_MAX);
+	cleanup_fclose FILE *f = fopen(what, "re");
+	size_t n = 1;
+
+	if (f == NULL && (errno != ENOENT || strchr(what, '/') != NULL))
+		return err_raise(&cli->err, errno == ENOENT ? ERR_NOT_FOUND : ERR_DENIED,
+			"--policy '%s': %s", what, strerrordesc_np(errno));
+	if (f == NULL)
+		buf_fmt(&text, "{\"version\": 1, \"preset\": [\"%s\"]}", what);
+	while (f != NULL && n > 0 && !buf_failed(&text)) {
+		char *room = buf_room(&text, 4096);
+
+		n = room != NULL ? fread(room, 1, 4096, f) : 0;
+		text.n += n;
+	}
+	if (buf_failed(&text) || strlen(buf_cstr(&text)) != text.n)
+		return refuse_value(cli, FLAG_POLICY, what, "too large, or no text");
+	if (json_object_set_new(spec, "policy", json_stringn(buf_cstr(&text), text.n)) < 0)
+		return refuse_value(cli, FLAG_POLICY, what, "not valid UTF-8");
+	return 0;
+}
+
+static int add_network(struct cli *cli, json_t *spec)
+{
+	const char *policy = cli_args_value(&cli->args, FLAG_POLICY), *text;
+	json_t *list = json_array();
+
+	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_ALLOW, &pos)) != NULL;) {
+		if (json_array_append_new(list, json_string(text)) < 0) {
+			json_decref(list);
+			return refuse_value(cli, FLAG_ALLOW, text, "not valid UTF-8");
+		}
+	}
+	if (json_array_size(list) > 0)
+		(void)json_object_set(spec, "allow", list);
+	json_decref(list);
+	return policy != NULL ? add_policy(cli, spec, policy) : 0;
+}
+
 int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)
 {
 	cleanup_json json_t *spec = json_object();
@@ -257,6 +301,8 @@ int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)
 		rc = add_mounts(cli, spec, cwd);
 	if (rc == 0)
 		rc = add_exposed(cli, spec, cwd);
+	if (rc == 0)
+		rc = add_network(cli, spec);
 	if (rc == 0 && ret_cwd != NULL)
 		rc = add_cwd(cli, spec, cwd, ret_cwd);
 	if (rc == 0)

@@ -39,24 +39,50 @@ char *const *session_command(struct cli *cli)
 	return NULL;
 }
 
+/* @flag: as --allow takes it, where the ports of the web need not be named. */
+static void put_host(struct buf *line, const json_t *denied, bool flag)
+{
+	uint64_t port = cli_number(denied, "port");
+
+	text_escape(line, cli_string(denied, "host", "?"));
+	if (port != 0 && !(flag && (port == 80 || port == 443)))
+		buf_fmt(line, ":%llu", (unsigned long long)port);
+}
+
+/* "denied 3: pypi.org:443 ×3; allow with --allow pypi.org": on one line, what was tried most first. */
+static void put_denied(struct buf *line, const json_t *denied)
+{
+	uint64_t all = 0;
+	json_t *one;
+	size_t i;
+
+	if (json_array_size(denied) == 0)
+		return;
+	json_array_foreach (denied, i, one)
+		all += cli_number(one, "count");
+	buf_fmt(line, "denied %llu:", (unsigned long long)all);
+	json_array_foreach (denied, i, one) {
+		uint64_t count = cli_number(one, "count");
+
+		buf_str(line, i > 0 ? ", " : " ");
+		put_host(line, one, false);
+		if (count > 1)
+			buf_fmt(line, " \303\227%llu", (unsigned long long)count);
+	}
+	buf_str(line, "; allow with --allow ");
+	put_host(line, json_array_get(denied, 0), true);
+	buf_char(line, '\n');
+}
+
 /* The last line of a run: what stayed, and what one can do with it. */
 static void tell_summary(struct cli *cli, const struct stream_result *r)
 {
 	uint64_t changes = cli_number(r->summary, "changes");
 	const char *name = cli_string(r->summary, "name", "");
-	struct buf line = BUF_INIT(4096);
-	json_t *denied;
-	size_t i;
+	struct buf line = BUF_INIT(16384);
 
-	json_array_foreach (json_object_get(r->summary, "denied"), i, denied) {
-		cleanup_free char *text = json_is_string(denied)
-						  ? str_dup(json_string_value(denied))
-						  : json_dumps(denied, JSON_COMPACT);
-
-		buf_str(&line, "cay: denied: ");
-		text_escape(&line, text != NULL ? text : "?");
-		buf_char(&line, '\n');
-	}
+	if (cli->talk)
+		put_denied(&line, json_object_get(r->summary, "denied"));
 	if (json_is_true(json_object_get(r->summary, "kept"))) {
 		buf_str(&line, cli->talk ? "\033[2m" : "");
 		if (changes > 0)

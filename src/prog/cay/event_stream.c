@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/event_stream.h"
+#include "base/str.h"
+
+struct reader {
+	struct cli *cli;
+	event_put_fn *put;
+	event_shown_fn *shown;
+	struct buf rest; /* the beginning of a line */
+};
+
+/* One line of the stream. */
+static int on_line(struct reader *r, const char *line, size_t n)
+{
+	cleanup_json json_t *e = n > 0 ? json_loadb(line, n, 0, NULL) : NULL;
+	struct buf out = BUF_INIT(16U << 20);
+
+	if (n == 0)
+		return 0;
+	if (e == NULL)
+		return cli_lost(r->cli, -EBADMSG);
+	if (!r->cli->json && json_is_object(json_object_get(e, "error")))
+		return cli_fail_api(r->cli, json_object_get(e, "error"));
+	if (r->shown != NULL && !r->shown(cli_string(e, "type", "")))
+		return 0;
+	if (r->cli->json) {
+		buf_add(&out, line, n);
+		buf_char(&out, '\n');
+	} else {
+		r->put(r->cli, &out, e);
+	}
+	return out.n > 0 ? cli_print(r->cli, &out) : 0;
+}
+
+/* Whole lines out of what came. */
+static int on_piece(struct reader *r, const char *p, size_t n)
+{
+	size_t used = 0;
+	int rc = 0;
+
+	buf_add(&r->rest, p, n);
+	if (buf_failed(&r->rest))
+		return cli_lost(r->cli, -EMSGSIZE);
+	while (rc == 0) {
+		const char *from = r->rest.p + used, *end = memchr(from, '\n', r->rest.n - used);
+
+		if (end == NULL)
+			break;
+		rc = on_line(r, from, (size_t)(end - from));
+		used += (size_t)(end - from) + 1;
+	}
+	buf_consume(&r->rest, used);
+	return rc;
+}
+
+int event_stream(struct cli *cli, event_put_fn *put, event_shown_fn *shown)
+{
+	struct reader r = { cli, put, shown, BUF_INIT(8U << 20) };
+	const char *from = cli_args_value(&cli->args, FLAG_FROM);
+	cleanup_free char *target =
+		cli->args.n_positional > 0
+			? cli_target("/v1/sandboxes/%s/events", cli->args.positional[0])
+			: str_dup("/v1/events");
+	cleanup_free char *full = NULL;
+	const char *piece;
+	uint64_t seq = 0;
+	ssize_t n;
+	int rc;
+
+	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &seq) < 0)
+		return err_raise(&cli->err, ERR_USAGE, "--from '%s': a number is wanted", from);
+	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)seq,
+		cli_args_has(&cli->args, FLAG_FOLLOW) ? "&follow=true" : "");
+	rc = cli_send(cli, "GET", full, "Accept: application/x-ndjson\r\n", NULL);
+	if (rc < 0)
+		return rc;
+	rc = 0;
+	while (rc == 0 && (n = http_client_body(&cli->http, &piece)) != 0)
+		rc = n < 0 ? cli_lost(cli, (int)n) : on_piece(&r, piece, (size_t)n);
+	buf_free(&r.rest);
+	return rc;
+}
