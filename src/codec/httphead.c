@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "codec/httphead.h"
+#include "base/ablate.h"
 #include "base/str.h"
 
 #include <strings.h>
@@ -152,6 +153,8 @@ static int parse_field(struct httphead *h, const char *p, size_t n, const char *
 	struct httphead_field *f = &h->fields[h->n_fields];
 	const char *colon = memchr(p, ':', n);
 
+	if ((p[0] == ' ' || p[0] == '\t') && ablated("strict_head"))
+		return 0;
 	if (p[0] == ' ' || p[0] == '\t')
 		return refuse(reason, "folded header lines are not allowed");
 	if (colon == NULL || colon == p)
@@ -235,7 +238,7 @@ static int parse(const char *p, size_t n, bool any, struct httphead *ret, const 
 
 	memset(ret, 0, offsetof(struct httphead, fields));
 	memset(&ret->n_fields, 0, sizeof(*ret) - offsetof(struct httphead, n_fields));
-	if (!bytes_clean(p, n))
+	if (!bytes_clean(p, n) && !ablated("strict_head"))
 		return refuse(ret_reason, "the head holds a control byte or a bare CR or LF");
 	while (at + 2 < n) { /* the empty line is left */
 		const char *end = memmem(p + at, n - at, "\r\n", 2);

@@ -437,6 +437,7 @@ static int finish_mounts(
 
 	o.message->limits = spec->limits;
 	o.message->strict = spec->profile == PROFILE_STRICT;
+	o.message->debug = spec->profile == PROFILE_DEBUG;
 	if (str_copy(o.message->hostname, sizeof(o.message->hostname), spec->hostname) < 0)
 		return err_raise(err, ERR_INVALID, "host name is too long");
 	rc = rootfs_mounts(&box->rootfs, spec, live, mounts, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sandbox/launch.c - the order matters and each step says why:
- *   1. out-of-memory score (needs /proc/self while we may still write it), stdio, session;
+ *   1. stdio, session;
  *   2. join U2: from here on no capability reaches anything outside the sandbox; not dumpable, so no payload can look into our memory;
  *   3. user look-up in the sandbox's own files;
  *   4. bounding set, ids; the seccomp filter while CAP_SYS_ADMIN in U2 still allows it without no_new_privs; then the last capabilities;
@@ -110,11 +110,6 @@ static int begin(const struct launch_request *request, const int stdio[3], struc
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "take over standard input and output");
-	/* the payload dies before any process of ours when memory runs out */
-	if (!ablated("oom_score"))
-		rc = file_write_at(AT_FDCWD, "/proc/self/oom_score_adj", "500");
-	if (rc < 0)
-		return err_raise_sys(err, rc, "set the out-of-memory score");
 	(void)sigemptyset(&none);
 	if (sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
 		return err_raise_sys(err, -errno, "start a session");

@@ -159,6 +159,20 @@ static int ignore_setuid(const struct placer *p, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "ignore set-uid bits of the root") : 0;
 }
 
+/*
+ * Nothing of /proc is for a payload to write: its own out-of-memory score, with which it would outlive the host's processes, its memory past all
+ * protection, its id maps. Only now, because the builder wrote the namespace limits there.
+ */
+static int close_proc(const struct placer *p, struct err *err)
+{
+	cleanup_fd int proc = open_part(p->parts, "proc");
+	int rc = proc;
+
+	if (rc >= 0 && !ablated("proc_readonly"))
+		rc = mount_set(proc, MOUNT_ATTR_RDONLY, false);
+	return rc < 0 ? err_raise_sys(err, rc, "make /proc read-only") : 0;
+}
+
 int placer_finish(
 	struct placer *p, const struct placement *order, const int *mounts, struct err *err)
 {
@@ -171,6 +185,8 @@ int placer_finish(
 		return err_raise_sys(err, -errno, "set the host name");
 	if (order->strict != 0)
 		rc = ignore_setuid(p, err);
+	if (rc == 0 && order->debug == 0)
+		rc = close_proc(p, err);
 	if (rc == 0)
 		rc = attach_targets(p->parts, order, mounts, 0, err);
 	fd_close(&p->parts);

@@ -17,6 +17,7 @@ struct placement {
 	struct cgroup_limits limits; /* placer_finish(): what the synthetic files show */
 	uint32_t n_targets;
 	uint8_t strict; /* placer_finish(): no set-uid on any mount */
+	uint8_t debug;  /* placer_finish(): debuggers may write to /proc */
 	char hostname[NAME_MAX_LEN + 1];
 	char targets
 		[65536]; /* NUL-terminated paths inside, one after the other; the first of placer_root() is "/" */

@@ -316,6 +316,10 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
 		default_signals();
 		leave_open();
+		/* inherited by every program: the payload dies before any process of the host when memory runs out */
+		if (!ablated("oom_score") &&
+			file_write_at(AT_FDCWD, "/proc/self/oom_score_adj", "500") < 0)
+			_exit(1);
 		pid = ablated("cgroup_join") ? 0 : cgroup_v1_join(cg);
 		if (fdpass_send(3, &pid, sizeof(pid), NULL, 0) < 0 || pid < 0)
 			_exit(1);

@@ -14,6 +14,7 @@
 #include "codec/reference.h"
 #include "store/digest.h"
 #include "store/import_start.h"
+#include "store/live.h"
 #include "store/tree.h"
 #include "store/verbs.h"
 #include "sys/fdpass.h"
@@ -167,7 +168,7 @@ static int make_tmp(struct import *i, struct err *err)
 	i->tmp = store_dir(&i->job->store, "tmp");
 	if (i->tmp < 0)
 		return err_raise_sys(err, i->tmp, "open the pool's tmp directory");
-	if (mkdirat(i->tmp, i->tmp_name, 0700) < 0)
+	if (mkdirat(i->tmp, i->tmp_name, store_live_mode()) < 0)
 		return err_raise_sys(err, -errno, "make a directory for the image");
 	i->dir = raw_openat2(
 		i->tmp, i->tmp_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, LAYOUT_RESOLVE);

@@ -71,6 +71,11 @@ def lo_only(session, sandbox, result, status):
     return [f"interfaces {names}"] if names != ["lo"] else []
 
 
+def score_kept(session, sandbox, result, status):
+    scores = [int(read(f"/proc/{p}/oom_score_adj") or b"500") for p in session.processes(sandbox)]
+    return [f"oom_score_adj {min(scores)}"] if min(scores, default=500) < 500 else []
+
+
 def own_dev(session, sandbox, result, status):
     return posture.own_places(sandbox["init_pid"])
 
@@ -118,6 +123,13 @@ def timers_bounded(session, sandbox, result, status):
     counts = [read(f"/proc/{p}/timers").count(b"\nsignal:") for p in session.processes(sandbox)]
     most = max(counts, default=0)
     return [f"{most} timers, the limit is 4096"] if most > 4096 else []
+
+
+def inodes_bounded(session, sandbox, result, status):
+    """Counted from outside, through the sandbox's root."""
+    made = len(os.listdir(f"/proc/{sandbox['init_pid']}/root/tmp/inodes"))
+    limit = sandbox["limits"]["inodes"]
+    return [f"{made} files, the limit is {limit}"] if made > limit else []
 
 
 def pids_bounded(session, sandbox, result, status):
@@ -177,7 +189,7 @@ INSIDE = [
     Case("PR-04", "no path and no name of the host", "this instance's paths and ids in what was read", check=host_lines),
     Case("PR-05", "closed", "secrets in what was read"),
     Case("PR-06", "the sandbox's own numbers", "host's numbers in what was read", check=host_size),
-    Case("PR-07", "a private copy only", "content of the volume"),
+    Case("PR-07", "EROFS", "content of the volume"),
     Case("PR-08", "EPERM", "mounts of the sandbox from outside"),
     Case("PR-13", "absent", "what is there"),
     Case("PR-14", "all differ", "ids of the host's and the neighbour's namespaces", check=own_namespaces),
@@ -229,6 +241,10 @@ INSIDE = [
     Case("KS-13", "every thread filtered", "seccomp mode from outside"),
     Case("KS-16", "no core dump", "files outside and in the sandbox"),
     Case("KS-17", "EINVAL", "system call"),
+    Case("KS-18", "EPERM", "system call"),
+    Case("KS-19", "EPERM", "system call"),
+    Case("KS-20", "ENOSYS", "descriptor table"),
+    Case("KS-21", "EPERM", "system call"),
     Case("LL-02", "nothing arrives", "listeners on the host's addresses", users=("root",), profiles=("default",),
          args=lambda s, b: {"port": s.host.listeners.port, "addresses": s.addresses(), "nonce": s.host.nonce}, seconds=60),
     Case("LL-02B", "lo only", "interfaces of the sandbox, from outside", check=lo_only),
@@ -240,6 +256,7 @@ INSIDE = [
     Case("LL-03C", "absent", "system call"),
     Case("LL-04", "ESRCH, EPERM", "signals that the canary process counts", args=pid_of_canary),
     Case("LL-04B", "ESRCH", "priority of the canary process", args=pid_of_canary),
+    Case("LL-06", "ESRCH, no signal", "signals that the canary process counts", args=pid_of_canary),
     Case("PS-03", "not visible", "secret in the host's segment", args=lambda s, b: {"shmkey": s.host.shm.key}),
     Case("PS-07", "init goes on", "init from outside"),
     Case("PS-10", "closed", "descriptor table"),
@@ -254,7 +271,8 @@ INSIDE = [
     Case("CG-03", "ENOSYS", "posture"),
     Case("RX-08", "ENOSYS", "system call"),
     Case("RX-10", "EPERM", "scheduling class from outside"),
-    Case("RX-20", "EACCES", "oom_score_adj from outside"),
+    Case("RX-20", "EROFS", "oom_score_adj from outside", check=score_kept),
+    Case("RX-20B", "EROFS", "oom_score_adj from outside", check=score_kept),
     Case("RX-21", "limits stand", "system call"),
     # fresh sandboxes: these end or fill theirs
     Case("PS-01", "only the sandbox's own processes end", "canary processes; neighbour; init", **FRESH),
@@ -274,6 +292,10 @@ INSIDE = [
          args=lambda s, b: {"mib": 160}, **FRESH),
     Case("RX-02F", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=PIPES,
          args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02G", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+         args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02H", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
+         args=lambda s, b: {"mib": 160}, **FRESH),
     Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-04B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
@@ -284,10 +306,11 @@ INSIDE = [
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-04E", "ENOSPC, EDQUOT in a cow mount too", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64, "fill": "/cow/fill"}, redcell="RX-04A", **FRESH),
-    # btrfs has no table of inodes: the limit of bytes bounds them
-    Case("RX-05A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
-         args=lambda s, b: {"inodes": 150000}, seconds=60, **FRESH),
+    Case("RX-05A", "ENOSPC, EDQUOT", "files in the sandbox's layer; neighbour", check=inodes_bounded, limits=DISK,
+         args=lambda s, b: {"inodes": 8000}, **FRESH),
     Case("RX-05B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
+         args=lambda s, b: {"mib": 64}, **FRESH),
+    Case("RX-05C", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-06", "EMFILE at the limit", "number in the descriptor table; neighbour", check=limit_counts("descriptors", 256),
          limits=MEMORY, args=lambda s, b: {"files": 20000}, **FRESH),
@@ -304,7 +327,7 @@ HOST_NODES = "no user namespace may make device nodes: the host's are bound, so 
 NOT_ROOTLESS = {name: FILE_API for name in ("FA-01", "FA-02", "FA-03", "FA-04", "FA-05", "FA-06", "FA-07", "FA-09")}
 NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
 NOT_ROOTLESS |= {name: NO_LIMITS for name in (
-    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
+    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
 ONE_ID = "there is one id: no other user inside to run it as"
 NOT_SINGLE = {"FS-07": ONE_ID, "FS-07A": ONE_ID}
 

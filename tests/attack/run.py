@@ -110,6 +110,8 @@ def run_off(build, off, todo, options):
                     session.drop_victim(profile)
                 if options.verbose:
                     print(f"# off {'+'.join(sorted(off))}: {case} {v.outcome} {'; '.join(map(str, v.reasons))[:300]}", file=sys.stderr, flush=True)
+    except Stopped:
+        raise
     except Exception as error:  # pylint: disable=broad-except
         print(f"# off {'+'.join(sorted(off))}: no instance: {error}"[:600], file=sys.stderr, flush=True)
     return {index: found.get(index, Verdict("error", ["no instance"])) for index, _, _ in todo}
@@ -125,9 +127,19 @@ def ablation_jobs(claims):
     return sorted(jobs.items(), key=lambda j: sorted(j[0]))
 
 
+class Stopped(Exception):
+    """Told to end: what the instances hold is given back on the way out."""
+
+
+def stop(*_):
+    raise Stopped
+
+
 def worker():
     become_subreaper()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # a job that is stopped ends by itself; the others never begin
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
 
 
 def run_both(options, chosen, table):
@@ -138,10 +150,16 @@ def run_both(options, chosen, table):
         plain = pool.submit(run_plain, os.path.abspath(options.build), [c.id for c in chosen], options)
         ablated = [pool.submit(run_off, os.path.abspath(options.ablation_build), off, todo, options)
                    for off, todo in (ablation_jobs(claims) if options.ablate else [])]
-        for job in ablated:
-            for (n, field), v in job.result().items():
-                setattr(claims[n], field, v)
-        return plain.result(), claims if options.ablate else []
+        try:
+            for job in ablated:
+                for (n, field), v in job.result().items():
+                    setattr(claims[n], field, v)
+            return plain.result(), claims if options.ablate else []
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
 
 
 def cell(text, width):

@@ -335,6 +335,54 @@ static void ks_17(struct run *r)
 	attempt(r, "PR_TASK_PERF_EVENTS_DISABLE", prctl(PR_TASK_PERF_EVENTS_DISABLE, 0, 0, 0, 0));
 }
 
+static void ks_18(struct run *r)
+{
+	/* no randomisation of addresses, for what is executed next; the rest of the persona stays */
+	attempt(r, "personality(ADDR_NO_RANDOMIZE)", syscall(SYS_personality, 0x0040000UL));
+	attempt(r, "personality(READ_IMPLIES_EXEC)", syscall(SYS_personality, 0x0400000UL));
+}
+
+static void ks_19(struct run *r)
+{
+	/* a segment of 16 bits: what leaks of the kernel's stack begins with one */
+	struct {
+		unsigned int number;
+		unsigned int base, limit;
+		unsigned int flags;
+	} entry = { .number = 0, .limit = 0xffff, .flags = 0x40 };
+
+	attempt(r, "modify_ldt", syscall(SYS_modify_ldt, 1, &entry, sizeof(entry)));
+}
+
+static void ks_20(struct run *r)
+{
+	/* what was opened stays open: memory that not even the kernel maps, and nobody can freeze to disk */
+	int fd = (int)syscall(447 /* memfd_secret */, O_CLOEXEC);
+
+	attempt(r, "memfd_secret", fd);
+	if (fd >= 0 && ftruncate(fd, 4096) != 0)
+		remark(r, "no page");
+}
+
+static void ks_21(struct run *r)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		pause();
+		_exit(0);
+	}
+	long pidfd = syscall(SYS_pidfd_open, pid, 0);
+
+	attempt(r, "pidfd_getfd of a child", syscall(SYS_pidfd_getfd, (int)pidfd, 0, 0));
+	char here[8] = "", there[8] = "redcell";
+	struct iovec local = { here, sizeof(here) }, remote = { there, sizeof(there) };
+
+	attempt(r, "process_vm_readv of a child", process_vm_readv(pid, &local, 1, &remote, 1, 0));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
 static void sc_02(struct run *r)
 {
 	int fd = open("/redcell/redcell", O_RDONLY | O_CLOEXEC);
@@ -406,6 +454,10 @@ const struct attack attacks_kernel[] = {
 	{ "KS-13", "looks for a thread without filter", ks_13 },
 	{ "KS-16", "makes the kernel dump core", ks_16 },
 	{ "KS-17", "prctl options that undo hardening", ks_17 },
+	{ "KS-18", "turns hardening of its own programs off by a persona", ks_18 },
+	{ "KS-19", "makes segments of its own", ks_19 },
+	{ "KS-20", "secret memory", ks_20 },
+	{ "KS-21", "takes descriptors and memory of its own child", ks_21 },
 	{ "SC-02", "asks the page cache about foreign files", sc_02 },
 	{ "SC-03", "turns page merging on", sc_03 },
 	{ "SC-06", "looks for kernel addresses", sc_06 },

@@ -185,7 +185,7 @@ static void pr_07(struct run *r)
 	r->attempts++;
 	if (private_map != MAP_FAILED &&
 		pwrite(mem, "forced!", 7, (off_t)(uintptr_t)private_map) == 7)
-		remark(r, "private page forced (copied)");
+		note(r, LEAKED, "a read-only page of its own forced (copied)");
 	if (shared_map != MAP_FAILED)
 		attempt(r, "force a shared read-only page",
 			pwrite(mem, "forced!", 7, (off_t)(uintptr_t)shared_map));

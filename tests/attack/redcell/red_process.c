@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -63,6 +64,27 @@ static void ll_04b(struct run *r)
 	attempt(r, "setpriority", setpriority(PRIO_PROCESS, (id_t)pid, 5));
 	attempt(r, "getpgid", getpgid(pid));
 	attempt(r, "sched_getaffinity", syscall(SYS_sched_getaffinity, pid, sizeof(limit), &limit));
+}
+
+static void ll_06(struct run *r)
+{
+	pid_t pid = (pid_t)arg_number(r, "pid", 0);
+	int pair[2];
+
+	if (pid <= 1 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+		note(r, UNREACHABLE, "no canary process named, or no sockets");
+		return;
+	}
+	/* the kernel sends the signal: at the end of input, and at urgent data */
+	if (fcntl(pair[0], F_SETOWN, pid) != 0 || fcntl(pair[0], F_SETSIG, SIGUSR1) != 0) {
+		attempt(r, "F_SETOWN", -1);
+		return;
+	}
+	r->attempts++;
+	if (fcntl(pair[0], F_SETFL, O_ASYNC | O_NONBLOCK) != 0 || write(pair[1], "x", 1) != 1)
+		remark(r, "no signal sent: %s", strerrorname_np(errno));
+	else
+		remark(r, "a signal on input was ordered for %d", pid);
 }
 
 static void ps_01(struct run *r)
@@ -348,6 +370,7 @@ static void cr_01(struct run *r)
 const struct attack attacks_process[] = {
 	{ "LL-04", "signals a process outside", ll_04 },
 	{ "LL-04B", "changes limits and priority of a process outside", ll_04b },
+	{ "LL-06", "has the kernel send a signal to a process outside", ll_06 },
 	{ "PS-01", "kill(-1, SIGKILL)", ps_01 },
 	{ "PS-02", "leaves processes that do not want to end", ps_02 },
 	{ "PS-03", "reads the host's System V and POSIX shared memory", ps_03 },

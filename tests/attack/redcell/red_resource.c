@@ -240,6 +240,42 @@ static void rx_02f(struct run *r)
 	chunk_list(r, arg_number(r, "mib", 256), take_socket);
 }
 
+static bool take_shared(long i)
+{
+	char *p = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return false;
+	memset(p, (int)i + 1, MIB);
+	return true;
+}
+
+static void rx_02g(struct run *r)
+{
+	chunk_list(r, arg_number(r, "mib", 256), take_shared);
+}
+
+/* One page in every two MiB: as much again in page tables. */
+static bool take_tables(long i)
+{
+	const size_t size = 256UL << 20;
+	char *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return false;
+	(void)madvise(p, size, MADV_NOHUGEPAGE);
+	for (size_t at = 0; at < size; at += 2 * MIB)
+		p[at] = (char)i;
+	return true;
+}
+
+static void rx_02h(struct run *r)
+{
+	/* a MiB of pages and tables for each */
+	chunk_list(r, arg_number(r, "mib", 256), take_tables);
+}
+
 static void rx_04(struct run *r)
 {
 	fill_path = arg(r, "fill", "/tmp/fill");
@@ -360,6 +396,31 @@ static void rx_05b(struct run *r)
 	remark(r, "%ld KiB of attributes", total / 1024);
 	if (total >= want)
 		note(r, ESCAPED, "%ld MiB of attributes", total / MIB);
+}
+
+/* Names alone: long links in directories of their own. */
+static void rx_05c(struct run *r)
+{
+	long total = 0, want = arg_number(r, "mib", 64) * MIB;
+	char target[2000], path[64];
+
+	memset(target, 'x', sizeof(target) - 1);
+	target[sizeof(target) - 1] = '\0';
+	for (long n = 0; total < want; n++) {
+		snprintf(path, sizeof(path), "/tmp/d%ld", n / 500);
+		if (n % 500 == 0 && mkdir(path, 0755) != 0)
+			break;
+		snprintf(path, sizeof(path), "/tmp/d%ld/l%ld", n / 500, n);
+		if (symlink(target, path) != 0)
+			break;
+		total += (long)sizeof(target);
+	}
+	r->attempts++;
+	if (total < want)
+		r->error = errno;
+	remark(r, "%ld KiB of links", total / 1024);
+	if (total >= want)
+		note(r, ESCAPED, "%ld MiB of links", total / MIB);
 }
 
 static void rx_06(struct run *r)
@@ -490,6 +551,14 @@ static void rx_20(struct run *r)
 		remark(r, "oom_score_adj %s", now);
 }
 
+static void rx_20b(struct run *r)
+{
+	/* what it was given on the way in, taken off again */
+	int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+
+	attempt(r, "oom_score_adj 0", fd < 0 ? -1 : write(fd, "0", 1));
+}
+
 static void rx_21(struct run *r)
 {
 	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
@@ -515,12 +584,15 @@ const struct attack attacks_resource[] = {
 	{ "RX-02D", "memory bomb: System V shared memory", rx_02d },
 	{ "RX-02E", "memory bomb: pipes", rx_02e },
 	{ "RX-02F", "memory bomb: socket buffers", rx_02f },
+	{ "RX-02G", "memory bomb: shared anonymous", rx_02g },
+	{ "RX-02H", "memory bomb: page tables", rx_02h },
 	{ "RX-04A", "fills the disk by writing", rx_04 },
 	{ "RX-04B", "fills the disk by fallocate", rx_04b },
 	{ "RX-04C", "fills the disk through a sparse mapping", rx_04c },
 	{ "RX-04D", "fills the disk with a deleted file", rx_04d },
 	{ "RX-05A", "takes all inodes", rx_05 },
 	{ "RX-05B", "fills with extended attributes", rx_05b },
+	{ "RX-05C", "fills with symbolic links", rx_05c },
 	{ "RX-06", "takes all descriptors", rx_06 },
 	{ "RX-08", "asynchronous I/O contexts", rx_08 },
 	{ "RX-09", "watches, timers, message queues", rx_09 },
@@ -528,6 +600,7 @@ const struct attack attacks_resource[] = {
 	{ "RX-12", "floods its output", rx_12 },
 	{ "RX-13", "crashes a hundred times", rx_13 },
 	{ "RX-20", "hides from the OOM killer", rx_20 },
+	{ "RX-20B", "takes back the score it was given", rx_20b },
 	{ "RX-21", "locks memory, lifts limits", rx_21 },
 	{ NULL, NULL, NULL },
 };
