@@ -31,6 +31,7 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 	if (sb->keeper == NULL)
 		return err_raise(err, ERR_STATE, "sandbox '%s' is %s", sb->name,
 			sandbox_state_name(sb->state));
+	reserve_use(sb->srv);
 	if (grace_ms > 0 && sb->state == SANDBOX_RUNNING)
 		terminate_execs(sb, grace_ms);
 	if (sb->keeper == NULL)
@@ -96,6 +97,7 @@ int sandbox_forget(struct sandbox *sb, struct err *err)
 {
 	int rc;
 
+	reserve_use(sb->srv);
 	exec_saved_remove(sb->srv, sb->id);
 	rc = delete_rows(sb, err);
 	if (rc < 0)

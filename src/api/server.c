@@ -169,6 +169,7 @@ static void on_housekeeping(uv_timer_t *timer)
 	}
 	process_source_drain(srv->processes);
 	snapshots_settle(srv);
+	reserve_fill(srv);
 	if (journal_dirty(srv->journal))
 		write_heads(srv);
 }
@@ -289,7 +290,15 @@ static int storage_run(struct server *srv, json_t *request, struct err *err)
 int server_storage_init(struct server *srv, json_t *request, struct err *err)
 {
 	bool first = srv->storage == NULL;
-	int rc = storage_run(srv, request, err);
+	int rc = storage_run(srv, json_incref(request), err);
+
+	if (rc < 0 && err->code == ERR_BUSY) {
+		/* a pool that has to be mounted anew is held by the prepared keepers too */
+		keeper_drop_pool(srv);
+		rc = storage_run(srv, json_incref(request), err);
+		keeper_refill(srv);
+	}
+	json_decref(request);
 
 	if (rc == 0 && first) {
 		store_recover(srv);
@@ -356,6 +365,7 @@ static void startup_main(void *arg)
 	struct err err;
 	int rc;
 
+	reserve_fill(srv);
 	bury_strangers(srv);
 	exec_saved_sweep(srv);
 	rc = storage_run(
@@ -463,6 +473,7 @@ static struct server *server_new(const struct server_setup *setup)
 	waiters_init(&srv->events_changed);
 	waiters_init(&srv->became_ready);
 	waiters_init(&srv->settled);
+	srv->reserve_missing = true;
 	srv->keys_busy = json_object();
 	srv->trash = json_array();
 	return srv;

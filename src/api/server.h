@@ -149,7 +149,8 @@ struct server {
 	char *mask;             /* layer that hides parts of the host image, or NULL */
 	json_t *storage;        /* what the storage job said, or NULL */
 	struct err storage_error;
-	json_t *trash; /* ids of removed sandboxes whose files are still there */
+	bool reserve_missing; /* see reserve.c */
+	json_t *trash;        /* ids of removed sandboxes whose files are still there */
 	bool trash_busy, settling;
 	bool stopping;
 	bool ready; /* recovery is over */
@@ -202,6 +203,12 @@ int server_storage_init(struct server *srv, json_t *request, struct err *err);
 
 /** server_storage_check() - 0 when there is a pool, else the error that kept it from being prepared. */
 int server_storage_check(const struct server *srv, struct err *err);
+
+/** reserve_fill() - set room aside in the state directory if that was not done yet and there is plenty. Cheap when there is nothing to do. */
+void reserve_fill(struct server *srv);
+
+/** reserve_use() - before an operation that makes room: give up what was set aside if the disk is full. */
+void reserve_use(struct server *srv);
 
 /** server_known_ids() - ids of all sandboxes and of all keepers of the pool. A new reference. */
 json_t *server_known_ids(struct server *srv);

@@ -424,6 +424,7 @@ static int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err
 
 	if (s->users > 0)
 		return err_raise(err, ERR_BUSY, "snapshot '%s' is being used just now", s->id);
+	reserve_use(srv);
 	rc = catalogue_delete(srv->catalogue, CATALOGUE_SNAPSHOTS, s->id, err);
 	if (rc < 0)
 		return rc;

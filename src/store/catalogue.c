@@ -48,7 +48,9 @@ static int fail(struct catalogue *c, struct err *err, const char *what)
 
 	switch (rc & 0xFF) {
 	case SQLITE_FULL:
-		return err_raise(err, ERR_DISK_FULL, "%s: %s", what, sqlite3_errmsg(c->db));
+		return err_hint(err,
+			err_raise(err, ERR_DISK_FULL, "%s: %s", what, sqlite3_errmsg(c->db)),
+			"make room on the disk of the state directory: cay rm, cay prune, or remove other files there");
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
 		return err_raise(err, ERR_CORRUPT, "%s: %s", what, sqlite3_errmsg(c->db));

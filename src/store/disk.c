@@ -2,8 +2,7 @@
 /*
  * store/disk.c - see the header.
  *
- * Two loop devices over one file would be two caches over one file system, and its end. So whoever mounts holds the lock of the file, and the number of the
- * device stands in an attribute of the file before the first mount; each device bears the name of its sandbox, by which a number that is out of date is seen.
+ * All who mount a disk must share one loop device (loop_attach_once()): they hold the lock of the file while they find or bind it.
  *
  * mkfs rounds inodes up to whole blocks of every group, and what journal and tables take can only be estimated: the disk is made too large, and what is too
  * much is taken away by files in a directory of our own. So the numbers are exact.
@@ -32,9 +31,8 @@
 #define INODES_LEAST 64U
 #define BYTES_AN_INODE \
 	16384U /* where nobody asks for a number: as many as mkfs would make by itself */
-#define DEVICE_XATTR "trusted.cay.loop"
-#define SIZE_XATTR   "trusted.cay.size"
-#define OURS         ".cay" /* what is too much; beside the trees, so no sandbox sees it */
+#define SIZE_XATTR "trusted.cay.size"
+#define OURS       ".cay" /* what is too much; beside the trees, so no sandbox sees it */
 
 const char *disk_why_not(void)
 {
@@ -52,38 +50,9 @@ bool disk_exists(int live)
 	return faccessat(live, DISK_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static void device_name(const char *id, char name[LOOP_NAME_SIZE])
-{
-	(void)snprintf(name, LOOP_NAME_SIZE, "cay disk %s", id);
-}
-
-/* The device that others have mounted, or a new one. */
-static int open_device(int file, const char *id, char path[LOOP_PATH_SIZE])
-{
-	char name[LOOP_NAME_SIZE], at[LOOP_PATH_SIZE] = "";
-	ssize_t n = fgetxattr(file, DEVICE_XATTR, at, sizeof(at) - 1);
-	int device;
-
-	device_name(id, name);
-	if (n > 0) {
-		at[n] = '\0';
-		device = loop_open_named(at, name);
-		if (device >= 0)
-			return str_copy(path, LOOP_PATH_SIZE, at) < 0 ? -EIO : device;
-	}
-	device = loop_attach(file, name, path);
-	if (device >= 0 && fsetxattr(file, DEVICE_XATTR, path, strlen(path), 0) < 0) {
-		int rc = -errno;
-
-		(void)close(device);
-		return rc;
-	}
-	return device;
-}
-
 static int mount_named(int live, const char *file_name, const char *id)
 {
-	char device[LOOP_PATH_SIZE], source[LOOP_PATH_SIZE + 8];
+	char device[LOOP_PATH_SIZE], source[LOOP_PATH_SIZE + 8], name[LOOP_NAME_SIZE];
 	/* noinit_itable: a sparse file reads as zeroes anyway; discard: what is deleted goes back to the pool */
 	const char *options[] = { source, "noinit_itable", "discard", "errors=remount-ro", NULL };
 	/* the device takes the file as we opened it, and a lock with it: lock another opening */
@@ -97,7 +66,8 @@ static int mount_named(int live, const char *file_name, const char *id)
 	rc = file_lock(lock, true, LOCK_MS);
 	if (rc < 0)
 		return rc;
-	loop = open_device(file, id, device);
+	(void)snprintf(name, sizeof(name), "cay disk %s", id);
+	loop = loop_attach_once(file, name, device);
 	if (loop < 0)
 		return loop;
 	(void)snprintf(source, sizeof(source), "source=%s", device);
@@ -167,10 +137,16 @@ static int make_trees(int root, unsigned int n_trees)
 	if (rc == 0)
 		rc = store_live_trees(root, n_trees);
 	for (unsigned int n = 0; rc == 0 && n < n_trees; n++) {
-		char path[32];
+		char path[64];
 
 		(void)snprintf(path, sizeof(path), "%u/work/work", n);
 		rc = mkdirat(root, path, 0) < 0 ? -errno : 0;
+		(void)snprintf(path, sizeof(path), "%u/work/work/incompat/volatile", n);
+		if (rc == 0)
+			rc = file_mkdirs_at(root, path, 0700);
+		(void)snprintf(path, sizeof(path), "%u/work/work/incompat/volatile/dirty", n);
+		if (rc == 0)
+			rc = file_create_at(root, path, 0600, "", 0);
 	}
 	if (rc == 0 && mkdirat(root, OURS, 0700) < 0)
 		rc = -errno;

@@ -203,6 +203,18 @@ static int run(struct job *job, json_t **ok, struct err *err)
 	return err_raise(err, ERR_UNSUPPORTED, "no job is called '%s'", verb);
 }
 
+/* Errors of a pool that became read-only say little by themselves. */
+static void explain(const struct store *store, struct err *err)
+{
+	if (!store_is_broken(store))
+		return;
+	err->code = ERR_DISK_FULL;
+	err_context(err, "the pool can no longer be written, the disk below it was full or failed");
+	(void)err_hint(err, 0,
+		"make room on the disk of '%s', stop every sandbox, then run 'cay storage init'",
+		store->path);
+}
+
 static json_t *error_json(const struct err *err)
 {
 	return json_pack("{s:s, s:s, s:s, s:i}", "code", err_code_name(err->code), "message",
@@ -294,6 +306,8 @@ int store_job_main(int fd)
 	if (rc == 0)
 		rc = run(&job, &ok, &err);
 	BUG_ON((rc < 0) != (err.code != ERR_NONE));
+	if (rc < 0)
+		explain(&job.store, &err);
 	rc = reply(&job, rc, ok, &err);
 	json_decref(job.request);
 	store_close(&job.store);

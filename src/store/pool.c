@@ -104,15 +104,18 @@ static bool is_mounted(const struct store *store)
 
 static int mount_file(struct store *store, struct err *err)
 {
-	char device[LOOP_PATH_SIZE], source[LOOP_PATH_SIZE + 8];
+	char device[LOOP_PATH_SIZE], source[LOOP_PATH_SIZE + 8], name[LOOP_NAME_SIZE];
 	const char *options[] = { source, POOL_DISCARDED, NULL };
 	cleanup_fd int file = openat(store->state, POOL_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	cleanup_fd int loop = -1, mount = -1, top = -1;
+	struct stat st;
 	int rc;
 
-	if (file < 0)
+	if (file < 0 || fstat(file, &st) < 0)
 		return err_raise_sys(err, -errno, "open '%s/" POOL_FILE "'", store->path);
-	loop = loop_attach(file, "cay pool", device);
+	(void)snprintf(name, sizeof(name), "cay pool %lx:%lx", (unsigned long)st.st_dev,
+		(unsigned long)st.st_ino);
+	loop = loop_attach_once(file, name, device);
 	if (loop < 0)
 		return err_raise_sys(
 			err, loop, "bind '%s/" POOL_FILE "' to a loop device", store->path);
@@ -141,6 +144,44 @@ static int make_dirs(const struct store *store, struct err *err)
 	return 0;
 }
 
+static int unmount(struct store *store, struct err *err)
+{
+	char path[PATH_MAX + 8];
+	bool mounted;
+
+	if (open_pool(store) < 0)
+		return 0;
+	mounted = is_mounted(store);
+	fd_close(&store->pool);
+	(void)snprintf(path, sizeof(path), "%s/pool", store->path);
+	if (mounted && umount2(path, UMOUNT_NOFOLLOW) < 0) {
+		if (errno == EBUSY)
+			return err_raise(err, ERR_BUSY, "the pool '%s' is in use", path);
+		return err_raise_sys(err, -errno, "unmount '%s'", path);
+	}
+	return 0;
+}
+
+/*
+ * A pool whose file could not grow (the disk below it was full) is read-only from then on. Mounted anew it is as it was at its last commit; but as long as a
+ * sandbox holds it, it is the same mount that comes back.
+ */
+static int mount_anew(struct store *store, struct err *err)
+{
+	int rc = unmount(store, err);
+
+	if (rc == 0)
+		rc = mount_file(store, err);
+	if (rc < 0 || !store_is_broken(store))
+		return rc;
+	return err_hint(err,
+		err_raise(err, ERR_BUSY,
+			"the pool '%s/pool' is read-only after an error and sandboxes still use it",
+			store->path),
+		"stop every sandbox (cay stop), make room on the disk of '%s', then run 'cay storage init'",
+		store->path);
+}
+
 static int mount_pool(struct store *store, struct err *err)
 {
 	int rc = mkdirat(store->state, "pool", 0700) < 0 && errno != EEXIST ? -errno : 0;
@@ -152,7 +193,7 @@ static int mount_pool(struct store *store, struct err *err)
 	if (!store->rootless && faccessat(store->state, POOL_FILE, F_OK, 0) == 0 &&
 		!is_mounted(store))
 		return mount_file(store, err);
-	return 0;
+	return store_is_broken(store) ? mount_anew(store, err) : 0;
 }
 
 /* Why there is no pool file; NULL when there can be one. */
@@ -201,24 +242,6 @@ static int init(struct job *job, const char **reason, struct err *err)
 			     : 0;
 	}
 	return rc < 0 ? rc : make_dirs(store, err);
-}
-
-static int unmount(struct store *store, struct err *err)
-{
-	char path[PATH_MAX + 8];
-	bool mounted;
-
-	if (open_pool(store) < 0)
-		return 0;
-	mounted = is_mounted(store);
-	fd_close(&store->pool);
-	(void)snprintf(path, sizeof(path), "%s/pool", store->path);
-	if (mounted && umount2(path, UMOUNT_NOFOLLOW) < 0) {
-		if (errno == EBUSY)
-			return err_raise(err, ERR_BUSY, "the pool '%s' is in use", path);
-		return err_raise_sys(err, -errno, "unmount '%s'", path);
-	}
-	return 0;
 }
 
 static json_t *describe(const struct store *store, const char *reason)

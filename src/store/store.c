@@ -6,6 +6,7 @@
 #include "sys/raw.h"
 
 #include <sys/random.h>
+#include <sys/statvfs.h>
 
 #define INSIDE (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
@@ -58,6 +59,13 @@ int store_lock(const struct store *store, bool alone, unsigned int wait_ms, stru
 		err_raise(err, ERR_BUSY, "another job is still at work in the state directory '%s'",
 			store->path),
 		"it may belong to a server that was killed: 'cay-keeper job' in the process list, holder of the lock in /proc/locks");
+}
+
+bool store_is_broken(const struct store *store)
+{
+	struct statvfs fs;
+
+	return store->pool >= 0 && fstatvfs(store->pool, &fs) == 0 && (fs.f_flag & ST_RDONLY) != 0;
 }
 
 void store_close(struct store *store)

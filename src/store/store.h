@@ -45,6 +45,9 @@ int store_lock(
 /** store_close() - release; NULL is fine. */
 void store_close(struct store *store);
 
+/** store_is_broken() - did the opened pool become read-only by itself, after an error of what lies below it? */
+bool store_is_broken(const struct store *store);
+
 /** store_is_rootless() - does this process live in a user namespace other than the initial one? */
 bool store_is_rootless(void);
 

@@ -5,6 +5,9 @@
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
+#include <sys/xattr.h>
+
+#define DEVICE_XATTR "trusted.cay.loop"
 
 /* Somebody else may take the free number between the two calls. */
 #define ATTEMPTS 64
@@ -45,7 +48,7 @@ int loop_attach(int file, const char *name, char path[LOOP_PATH_SIZE])
 	return -EBUSY;
 }
 
-int loop_open_named(const char *path, const char *name)
+static int open_named(const char *path, const char *name)
 {
 	cleanup_fd int device = open(path, O_RDWR | O_CLOEXEC);
 	struct loop_info64 info;
@@ -55,5 +58,21 @@ int loop_open_named(const char *path, const char *name)
 	if (ioctl(device, LOOP_GET_STATUS64, &info) < 0 ||
 		strncmp((const char *)info.lo_file_name, name, sizeof(info.lo_file_name)) != 0)
 		return -ENODEV;
+	return TAKE_FD(device);
+}
+
+int loop_attach_once(int file, const char *name, char path[LOOP_PATH_SIZE])
+{
+	ssize_t n = fgetxattr(file, DEVICE_XATTR, path, LOOP_PATH_SIZE - 1);
+	cleanup_fd int device = -1;
+
+	if (n > 0) {
+		path[n] = '\0';
+		device = open_named(path, name);
+	}
+	if (device < 0)
+		device = loop_attach(file, name, path);
+	if (device >= 0 && fsetxattr(file, DEVICE_XATTR, path, strlen(path), 0) < 0)
+		return -errno;
 	return TAKE_FD(device);
 }

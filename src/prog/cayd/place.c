@@ -175,10 +175,10 @@ int place_find(struct place *p, struct err *err)
 	return own_directory(p, p->run, p->uid, p->gid, p->rootless ? 0700 : 0755, err);
 }
 
-/* The catalogue is made while directories can still be written: afterwards cayd may write its files, but make none. */
+/* The catalogue, and a reserve for it (src/api/reserve.c), are made while directories can still be written: afterwards cayd may write these files, but make none. */
 static int make_catalogue(const struct place *p, struct err *err)
 {
-	static const char *const suffixes[] = { "", "-wal", "-shm" };
+	static const char *const names[] = { "cay.db", "cay.db-wal", "cay.db-shm", "reserve" };
 	struct catalogue *c;
 	char path[PLACE_SIZE + 16];
 	int rc;
@@ -192,13 +192,13 @@ static int make_catalogue(const struct place *p, struct err *err)
 			return rc;
 		catalogue_close(c);
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		cleanup_fd int fd = -1;
 
-		(void)snprintf(path, sizeof(path), "%s/cay.db%s", p->state, suffixes[i]);
+		(void)snprintf(path, sizeof(path), "%s/%s", p->state, names[i]);
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd < 0 || fchown(fd, p->uid, p->gid) < 0 || fchmod(fd, 0600) < 0)
-			return err_raise_sys(err, -errno, "catalogue '%s'", path);
+			return err_raise_sys(err, -errno, "make '%s'", path);
 	}
 	return 0;
 }

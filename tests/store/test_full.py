@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contract DATA on a full disk: the file system of the state directory has no bytes, or no inodes, left. Every refusal has the code disk_full, what was
+acknowledged is there afterwards, and our own commands are enough to make room."""
+
+import contextlib
+import errno
+import os
+import subprocess
+
+from lib import cay
+from lib.case import contains, equal, raises, require
+
+TIMEOUT = 180
+
+
+@contextlib.contextmanager
+def small_disk(tmp, inodes):
+    """An instance, not started, on a file system of its own of 700 MB."""
+    image, top = os.path.join(tmp, "disk"), os.path.join(tmp, "top")
+    os.mkdir(top)
+    with open(image, "wb") as f:
+        f.truncate(700 << 20)
+    subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-F", "-m", "0", "-N", str(inodes), image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, top], check=True)
+    os.chmod(top, 0o755)
+    instance = cay.Instance(top)
+    try:
+        yield instance, top
+    finally:
+        subprocess.run(["rm", "-rf", os.path.join(top, "filler")], check=True)
+        try:
+            instance.close()
+        finally:
+            subprocess.run(["umount", top], check=True)
+
+
+def fill_bytes(top):
+    with open(os.path.join(top, "filler"), "wb") as f:
+        size = 1 << 30
+        while size >= 4096:
+            try:
+                os.posix_fallocate(f.fileno(), os.fstat(f.fileno()).st_size, size)
+            except OSError as error:
+                equal(error.errno, errno.ENOSPC)
+                size //= 2
+
+
+def fill_inodes(top):
+    os.mkdir(os.path.join(top, "filler"))
+    number = 0
+    while True:
+        try:
+            with open(os.path.join(top, "filler", str(number)), "wb"):
+                number += 1
+        except OSError as error:
+            equal(error.errno, errno.ENOSPC)
+            return
+
+
+def refused(function, *args):
+    equal(raises(cay.ApiError, function, *args).code, "disk_full")
+
+
+def begin(instance):
+    """A sandbox with a file that was synced, and a snapshot that was acknowledged."""
+    instance.start()
+    instance.post("/v1/sandboxes", {"name": "old"})
+    instance.ok("old", "echo kept > /var/tmp/kept; sync")
+    instance.post("/v1/sandboxes/old/snapshots", {"name": "snap"})
+
+
+def check_all_is_there(instance):
+    if instance.get("/v1/sandboxes/old")["state"] != "running":
+        instance.post("/v1/sandboxes/old/start")
+    equal(instance.ok("old", "cat /var/tmp/kept"), "kept\n")
+    equal(instance.post("/v1/snapshots/snap/verify")["state"], "verified")
+    [fork] = instance.post("/v1/snapshots/snap/fork", {})["sandboxes"]
+    equal(instance.ok(fork["id"], "cat /var/tmp/kept"), "kept\n")
+    assert instance.get("/v1/sandboxes/old/events/verify")["ok"]
+
+
+@require("root", "loop")
+def test_no_bytes_left_under_a_directory_pool(tmp):
+    with small_disk(tmp, 60000) as (instance, top):
+        os.makedirs(os.path.join(instance.state, "pool", "layers"))
+        begin(instance)
+        instance.post("/v1/sandboxes", {"name": "victim"})
+        fill_bytes(top)
+        refused(instance.post, "/v1/sandboxes/old/snapshots", {"name": "more"})
+        refused(instance.post, "/v1/sandboxes", {"name": "another"})
+        refused(instance.post, "/v1/snapshots/snap/fork", {})
+        equal(sorted(s["name"] for s in instance.get("/v1/sandboxes")["sandboxes"]), ["old", "victim"])
+        # what makes room works, and is remembered
+        instance.post("/v1/sandboxes/old/stop")
+        instance.cay("rm", "-f", "victim")
+        instance.kill()
+        instance.start()
+        equal([(s["name"], s["state"]) for s in instance.get("/v1/sandboxes")["sandboxes"]], [("old", "stopped")])
+        os.unlink(os.path.join(top, "filler"))
+        check_all_is_there(instance)
+
+
+@require("root", "loop")
+def test_no_inodes_left_under_a_directory_pool(tmp):
+    with small_disk(tmp, 2000) as (instance, top):
+        os.makedirs(os.path.join(instance.state, "pool", "layers"))
+        begin(instance)
+        fill_inodes(top)
+        run = instance.sh("old", "echo new > /var/tmp/new")
+        equal((run[0]["status"], run[0]["evidence"]["full"]), ("disk_full", "inodes"))
+        equal(instance.ok("old", "cat /var/tmp/kept"), "kept\n")
+        refused(instance.post, "/v1/sandboxes/old/snapshots", {"name": "more"})
+        refused(instance.post, "/v1/snapshots/snap/fork", {})
+        equal([s["name"] for s in instance.get("/v1/snapshots")["snapshots"]], ["snap"])
+        instance.kill()
+        instance.start()
+        equal(instance.ok("old", "cat /var/tmp/kept"), "kept\n")
+        subprocess.run(["rm", "-r", os.path.join(top, "filler")], check=True)
+        equal(instance.ok("old", "echo new > /var/tmp/new; cat /var/tmp/new"), "new\n")
+        check_all_is_there(instance)
+
+
+@require("root", "btrfs", "loop")
+def test_no_bytes_left_under_the_pool_file(tmp):
+    """The pool's file is sparse: when it cannot grow, btrfs stops writing. What was durable is there when it is mounted anew."""
+    with small_disk(tmp, 60000) as (instance, top):
+        begin(instance)
+        equal(instance.get("/v1/storage")["kind"], "btrfs")
+        run = instance.exec("old", "sh", "-c", "read x; dd if=/dev/urandom of=/var/tmp/big bs=1M count=200 conv=fsync", stdin=True)
+        stream = instance.attach("old", run)
+        fill_bytes(top)
+        stream.send(cay.STDIN, b"go\n")
+        stream.collect()  # inside nothing is synced: whether the program notices is the kernel's choice
+        error = raises(cay.ApiError, instance.post, "/v1/sandboxes/old/snapshots", {"name": "more"})
+        equal(error.code, "disk_full")
+        contains(error.message, "the pool can no longer be written")
+        contains(error.hint, "cay storage init")
+        equal([s["name"] for s in instance.get("/v1/snapshots")["snapshots"]], ["snap"])
+        instance.post("/v1/sandboxes/old/stop")
+        os.unlink(os.path.join(top, "filler"))
+        instance.cay("storage", "init")
+        check_all_is_there(instance)
