@@ -172,7 +172,8 @@ static int mount_anew(struct store *store, struct err *err)
 
 	if (rc == 0)
 		rc = mount_file(store, err);
-	if (rc < 0 || !store_is_broken(store))
+	/* EINVAL: the mount that sandboxes hold stays what it is */
+	if (rc != -EINVAL && !store_is_broken(store))
 		return rc;
 	return err_hint(err,
 		err_raise(err, ERR_BUSY,

@@ -211,3 +211,4 @@ def mounted(pool, box, look):
         return look(at)
     finally:
         subprocess.run(["umount", at], check=True)
+        cay.wait_until(lambda: not leaks.loops(pool.state + "/pool/live"), 10, "the loop device of the look is gone")
