@@ -9,13 +9,15 @@ import subprocess
 
 from lib import cay
 from lib.case import contains, equal, raises, require
+from lib.pool import in_own_mounts
 
 TIMEOUT = 180
 
 
 @contextlib.contextmanager
 def small_disk(tmp, inodes):
-    """An instance, not started, on a file system of its own of 700 MB."""
+    """An instance, not started, on a file system of its own of 700 MB. Keepers of others would hold mounts that they can see."""
+    in_own_mounts()
     image, top = os.path.join(tmp, "disk"), os.path.join(tmp, "top")
     os.mkdir(top)
     with open(image, "wb") as f:
