@@ -58,7 +58,7 @@ static int add_allowed(json_t *document, const json_t *allow, struct err *err)
 	json_t *rules = json_object_get(document, "rules"), *v;
 	size_t i;
 
-	if (!json_is_array(rules)) {
+	if (rules == NULL) {
 		rules = json_array();
 		(void)json_object_set_new(document, "rules", rules);
 	}

@@ -209,7 +209,7 @@ static int filter(const struct dial_target *t, struct lookup *l, struct err *err
 		(void)err_hint(err,
 			err_raise(err, ERR_DENIED, "'%s' is at %s, a %s address", t->host, text,
 				address_forbidden(&l->addresses[0])),
-			"a rule may permit it with private_addresses: true");
+			"a rule may permit it with private: true");
 		return -EACCES;
 	}
 	l->n = kept;

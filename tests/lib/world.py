@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A world outside: a network namespace of its own in which every address answers, and every byte that arrives is written down.
+
+Nothing of the machine's network is touched: the namespace has a loopback device on which all addresses are local. A server started with World.start() inside it is all
+that a sandbox could reach if it got out, so what World.heard() does not know did not leave. Run as a program this file is that world.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+from lib import cay
+
+TCP_PORTS = (21, 22, 25, 53, 80, 443, 587, 853, 1234, 3128, 5432, 8080, 15001)
+UDP_PORTS = (53, 123, 443, 853, 1234, 5353)
+NAMES = {
+    "meta.example": ["169.254.169.254"],
+    "loop.example": ["127.0.0.1"],
+    "private.example": ["10.9.9.9"],
+    "mixed.example": ["10.9.9.9", "93.184.216.34"],
+    "mapped.example": ["127.0.0.1"],
+}
+PUBLIC = "93.184.216.34"
+
+
+class Instance(cay.Instance):
+    """An instance whose server, keepers and gateways live in a world."""
+
+    def __init__(self, world, parent="/tmp", **kwargs):
+        super().__init__(parent, **kwargs)
+        self.world = world
+
+    def popen(self, argv, env=None, **kwargs):
+        return super().popen(["nsenter", f"--net=/proc/{self.world.process.pid}/ns/net", "--", *argv], env, **kwargs)
+
+
+class World:
+    """The namespace and the program in it."""
+
+    def __init__(self):
+        top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        self.process = subprocess.Popen(["unshare", "--net", "--", sys.executable, os.path.abspath(__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env={**os.environ, "PYTHONPATH": top}, text=True)
+        self.lines, self.changed = [], threading.Condition()
+        if json.loads(self.process.stdout.readline()) != {"ready": True}:
+            raise RuntimeError("the world did not come up")
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.lines.append(json.loads(line))
+                self.changed.notify_all()
+
+    def heard(self, text=None, **members):
+        """What arrived so far that holds @text anywhere and has these members."""
+        self.settle()
+        with self.changed:
+            return [h for h in self.lines if (text is None or text in json.dumps(h)) and all(h.get(k) == v for k, v in members.items())]
+
+    def settle(self):
+        """Wait until all that arrived before now is in the list: the world is asked to say a word of its own."""
+        word = f"mark-{time.monotonic_ns()}"
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+        deadline = time.monotonic() + 20
+        with self.changed:
+            while {"mark": word} not in self.lines:
+                if not self.changed.wait(deadline - time.monotonic()):
+                    raise TimeoutError("the world does not answer")
+            self.lines.remove({"mark": word})
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def server(tmp, **env):
+    """(world, instance): both running, both gone at the end."""
+    world = World()
+    try:
+        os.chmod(tmp, 0o755)
+        instance = Instance(world, tmp, env=env)
+        try:
+            instance.start()
+            yield world, instance
+        finally:
+            instance.close()
+    finally:
+        world.close()
+
+
+# ---- the program ----------------------------------------------------------------------------------------------------------------
+
+say_lock = threading.Lock()
+
+
+def say(**what):
+    with say_lock:
+        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.flush()
+
+
+def plain(address):
+    return address[7:] if address.startswith("::ffff:") else address
+
+
+def serve_tcp(peer, port):
+    to = plain(peer.getsockname()[0])
+    say(kind="tcp", to=to, port=port)
+    peer.settimeout(20)
+    with peer, contextlib.suppress(OSError):
+        peer.sendall(b"SSH-2.0-world\r\n" if port == 22 else b"")
+        while data := peer.recv(65536):
+            say(kind="tcp-data", to=to, port=port, data=data.decode("latin-1"))
+            if data.startswith(b"GET "):
+                body = f"the world at {to}:{port}\n".encode()
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+                return
+            peer.sendall(data)
+
+
+def accept_all(listener, port):
+    while True:
+        peer = listener.accept()[0]
+        threading.Thread(target=serve_tcp, args=(peer, port), daemon=True).start()
+
+
+def dns_answer(query):
+    """The answer, and the name that was asked for."""
+    labels, at = [], 12
+    while query[at]:
+        labels.append(query[at + 1:at + 1 + query[at]].decode("latin-1"))
+        at += 1 + query[at]
+    name, kind = ".".join(labels).lower(), struct.unpack(">H", query[at + 1:at + 3])[0]
+    addresses = NAMES.get(name, [PUBLIC])
+    if name.startswith("nx"):
+        return query[:2] + struct.pack(">HHHHH", 0x8183, 1, 0, 0, 0) + query[12:at + 5], name
+    records = [socket.inet_aton(a) for a in addresses] if kind == 1 else []
+    if kind == 28 and name == "mapped.example":
+        records = [socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1")]
+    answer = b"".join(b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 0, len(r)) + r for r in records)
+    return query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(records), 0, 0) + query[12:at + 5] + answer, name
+
+
+def serve_udp(sock, port):
+    while True:
+        data, peer = sock.recvfrom(65536)
+        name = None
+        if port == 53:
+            with contextlib.suppress(IndexError, struct.error):
+                answer, name = dns_answer(data)
+                sock.sendto(answer, peer)
+        say(kind="udp", port=port, name=name, data=data.decode("latin-1"))
+
+
+def serve_icmp(sock, kind, offset):
+    while True:
+        data = sock.recv(65536)[offset:]
+        if data[:1] == kind:
+            say(kind="icmp", data=data.decode("latin-1"))
+
+
+def main():
+    for command in ("link set lo up", "route add local default dev lo", "-6 route add local default dev lo"):
+        subprocess.run(["ip", *command.split()], check=True)
+    for port in TCP_PORTS:
+        listener = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+        threading.Thread(target=accept_all, args=(listener, port), daemon=True).start()
+    for port in UDP_PORTS:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(("::", port))
+        threading.Thread(target=serve_udp, args=(sock, port), daemon=True).start()
+    for family, protocol, kind, offset in ((socket.AF_INET, 1, b"\x08", 20), (socket.AF_INET6, 58, b"\x80", 0)):
+        sock = socket.socket(family, socket.SOCK_RAW, protocol)
+        threading.Thread(target=serve_icmp, args=(sock, kind, offset), daemon=True).start()
+    say(ready=True)
+    for line in sys.stdin:
+        say(mark=line.strip())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gateway of a sandbox: names, connections that a rule allows, what it tells, and that neither its death nor the server's loses any of it."""
+
+import contextlib
+import json
+import os
+import signal
+
+from lib import cay, world
+from lib.case import contains, equal, raises, require
+
+TIMEOUT = 90
+
+POLICY = """
+version: 1
+rules:
+  - {name: raw, match: {host: "*.raw.example", port: 1234, transport: tcp}, action: allow}
+  - {name: ssh, match: {host: ssh.example, port: 22, transport: tcp}, action: allow}
+  - {name: v6, match: {host: "2606:4700::1111", port: 1234, transport: tcp}, action: allow, upstream: "127.0.0.1:1234"}
+"""
+
+TALK = r'''
+import json, socket, sys
+def talk(host, port, say):
+    try:
+        with socket.create_connection((host, int(port)), 20) as s:
+            s.sendall(say.encode())
+            s.shutdown(socket.SHUT_WR)
+            got = b""
+            while more := s.recv(65536):
+                got += more
+            return got.decode("latin-1")
+    except OSError as error:
+        return type(error).__name__
+print(json.dumps([talk(*a.split("/", 2)) for a in sys.argv[1:]]))
+'''
+
+LOOK_UP = r'''
+import json, socket, struct, sys
+def ask(server, name, kind, tcp):
+    labels = b"".join(bytes([len(p)]) + p.encode("latin-1") for p in name.split(".") if p) + b"\0"
+    query = struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + labels + struct.pack(">HH", int(kind), 1)
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM if tcp else socket.SOCK_DGRAM) as s:
+        s.settimeout(20)
+        s.connect((server, 53))
+        s.sendall((struct.pack(">H", len(query)) if tcp else b"") + query)
+        answer = s.recv(65536)[2 if tcp else 0:]
+    code, count, at, records = answer[3] & 15, struct.unpack(">H", answer[6:8])[0], 12 + len(labels) + 4, []
+    for _ in range(count):
+        size = struct.unpack(">H", answer[at + 10:at + 12])[0]
+        records.append(answer[at + 12:at + 12 + size].hex())
+        at += 12 + size
+    return [code, records]
+print(json.dumps([ask(*(a.split("/") + [t])) for a in sys.argv[1:] for t in (False, True)]))
+'''
+
+
+def run(instance, box, script, *args):
+    return json.loads(instance.cay("exec", box, "--", "python3", "-c", script, *args, timeout=80).stdout)
+
+
+def talk(instance, box, *attempts):
+    return run(instance, box, TALK, *attempts)
+
+
+def look_up(instance, box, *questions):
+    """One answer for each question, the same over UDP and TCP."""
+    got = run(instance, box, LOOK_UP, *questions)
+    equal(got[0::2], got[1::2], "over UDP and TCP")
+    return got[0::2]
+
+
+def gateway_pid(instance, box):
+    pids = {e["data"]["pid"]: True for e in instance.events(box) if e["type"] == "gateway.started"}
+    return [p for p in pids if os.path.exists(f"/proc/{p}")][-1]
+
+
+@require("root")
+def test_names(tmp):
+    with world.server(tmp) as (outside, instance), instance.sandbox(policy=POLICY) as box:
+        got = look_up(instance, box, "8.8.8.8/a.raw.example/1", "2001:4860:4860::8888/A.Raw.Example/28", "10.0.0.1/ssh.example/1", "1.1.1.1/a.raw.example/16",
+                      "1.1.1.1/a.raw.example/65", "9.9.9.9/1.0.18.198.in-addr.arpa/12", "9.9.9.9/raw.example/1", "9.9.9.9/secret-data.attacker.example/1",
+                      "9.9.9.9/localhost/1")
+        equal(got, [[0, ["c6120001"]], [0, ["fd00cafe" + "0" * 23 + "1"]], [0, ["c6120002"]], [0, []], [0, []], [0, ["016103726177076578616d706c6500"]],
+                    [3, []], [3, []], [0, ["7f000001"]]])
+        equal(outside.heard(kind="udp"), [], "the gateway asked the world for a name")
+        denied = {e["data"]["host"]: e for e in instance.events(box) if e["type"] == "net.denied"}
+        equal(set(denied), {"raw.example", "secret-data.attacker.example"})
+        exec_id = [e["exec"] for e in instance.events(box) if e["type"] == "exec.created"][0]
+        equal({e["exec"] for e in denied.values()}, {exec_id})
+
+
+@require("root")
+def test_a_connection_that_a_rule_allows(tmp):
+    with world.server(tmp) as (outside, instance), instance.sandbox(policy=POLICY) as box:
+        equal(talk(instance, box, "a.raw.example/1234/hello", "ssh.example/22/x", "2606:4700::1111/1234/six"), ["hello", "SSH-2.0-world\r\nx", "six"])
+        equal([(h["to"], h["port"]) for h in outside.heard(kind="tcp")], [(world.PUBLIC, 1234), (world.PUBLIC, 22), ("127.0.0.1", 1234)])
+        event = instance.wait_event("net.connection", box, lambda e: e["data"]["rule"] == "raw")
+        equal({k: event["data"][k] for k in ("host", "port", "transport", "sent", "received", "upstream", "end")},
+              {"host": "a.raw.example", "port": 1234, "transport": "tcp", "sent": 5, "received": 5, "upstream": world.PUBLIC, "end": "closed"})
+        exec_id = [e["exec"] for e in instance.events(box) if e["type"] == "exec.created"][0]
+        equal(event["exec"], exec_id)
+
+
+@require("root")
+def test_what_no_rule_allows_is_refused_and_told(tmp):
+    with world.server(tmp) as (outside, instance), instance.sandbox(policy=POLICY) as box:
+        # a port that no rule has; a port that some rule has, for another host; by address
+        equal(talk(instance, box, "a.raw.example/80/x", "ssh.example/1234/x", "93.184.216.34/1234/x", "93.184.216.34/22/x", "127.0.0.1/1234/x"),
+              ["ConnectionRefusedError", "ConnectionResetError", "ConnectionResetError", "ConnectionResetError", "ConnectionRefusedError"])
+        instance.wait_event("net.denied", box, lambda e: (e["data"]["host"], e["data"]["port"]) == ("93.184.216.34", 22))
+        told = {(e["data"]["host"], e["data"]["port"]) for e in instance.events(box) if e["type"] == "net.denied"}
+        equal(told, {("a.raw.example", 80), ("ssh.example", 1234), ("93.184.216.34", 1234), ("93.184.216.34", 22)})
+        equal(outside.heard(kind="tcp"), [])
+
+
+@require("root")
+def test_private_addresses_are_not_dialled(tmp):
+    names = ("meta.example", "loop.example", "private.example", "mixed.example", "mapped.example")
+    policy = {"version": 1, "rules": [{"name": n.split(".")[0], "match": {"host": n, "port": 1234, "transport": "tcp"}, "action": "allow"} for n in names]}
+    with world.server(tmp) as (outside, instance), instance.sandbox(policy=json.dumps(policy)) as box:
+        equal(talk(instance, box, *(f"{n}/1234/canary" for n in names)), ["ConnectionResetError"] * 3 + ["canary", "ConnectionResetError"])
+        equal({h["to"] for h in outside.heard(kind="tcp")}, {world.PUBLIC})
+        errors = [e["data"]["error"] for e in instance.events(box) if e["type"] == "net.connection" and "error" in e["data"]]
+        equal(len(errors), 4)
+        contains(" ".join(errors), "a metadata address")
+    policy["rules"] = [{**rule, "private": True} for rule in policy["rules"]]
+    with world.server(tmp) as (outside, instance), instance.sandbox(policy=json.dumps(policy)) as box:
+        equal(talk(instance, box, "private.example/1234/permitted"), ["permitted"])
+
+
+@require("root")
+def test_a_gateway_that_is_killed_comes_back_with_its_names(tmp):
+    with world.server(tmp) as (_outside, instance), instance.sandbox(policy=POLICY) as box:
+        first = look_up(instance, box, *(f"1.1.1.1/n{i}.raw.example/1" for i in range(20)))
+        script = TALK.replace("print(", "input(); print(")
+        waiting = instance.popen([os.path.join(instance.programs, "cay"), "exec", "-i", box, "--", "python3", "-c", script, "n7.raw.example/1234/again"],
+                                 stdin=-1, stdout=-1, text=True)
+        os.kill(gateway_pid(instance, box), signal.SIGKILL)
+        ended = instance.wait_event("gateway.ended", box)
+        equal(ended["data"]["wait_status"], signal.SIGKILL)
+        out, _ = waiting.communicate("\n", timeout=60)
+        equal(json.loads(out), ["again"])
+        equal(look_up(instance, box, *(f"1.1.1.1/n{i}.raw.example/1" for i in reversed(range(20)))), first[::-1])
+        equal(look_up(instance, box, "1.1.1.1/new.raw.example/1"), [[0, ["c6120015"]]])
+
+
+@require("root")
+def test_a_server_that_is_killed_loses_and_repeats_no_event(tmp):
+    with world.server(tmp) as (_outside, instance), instance.sandbox(policy=POLICY) as box:
+        equal(talk(instance, box, "a.raw.example/1234/one"), ["one"])
+        pid = gateway_pid(instance, box)
+        script = TALK.replace("print(", "input(); print(")
+        keeper = instance.exec(box, "sh", "-c", "while [ ! -e /tmp/go ]; do sleep 0.05; done; python3 -c \"$0\" b.raw.example/1234/two 9.9.9.9/1234/x", TALK)
+        assert script
+        instance.cay("exec", box, "--", "touch", "/tmp/go")
+        instance.kill()
+        instance.start()
+        equal(instance.wait(box, keeper)["status"], "exited")
+        instance.wait_event("net.connection", box, lambda e: e["data"]["host"] == "b.raw.example")
+        instance.wait_event("net.denied", box, lambda e: e["data"]["host"] == "9.9.9.9")
+        equal(gateway_pid(instance, box), pid, "the gateway survives the server")
+        numbers = [e["data"]["id"] for e in instance.events(box) if e["type"].startswith("net.")]
+        equal(len(numbers), len(set(numbers)))
+        equal(len([1 for e in instance.events(box) if e["type"] == "net.connection"]), 2)
+
+
+@require("root")
+def test_names_go_on_in_forks_and_after_a_rewind(tmp):
+    with world.server(tmp) as (_outside, instance), instance.sandbox(policy=POLICY, name="source") as box:
+        equal(look_up(instance, box, "1.1.1.1/one.raw.example/1", "1.1.1.1/two.raw.example/1"), [[0, ["c6120001"]], [0, ["c6120002"]]])
+        instance.cay("snapshot", box, "--name", "s1")
+        fork = instance.json("fork", "s1", "--name", "child")
+        child = (fork[0] if isinstance(fork, list) else fork.get("sandboxes", [fork])[0])["id"]
+        try:
+            equal(talk(instance, child, "198.18.0.2/1234/by-address"), ["by-address"])
+            event = instance.wait_event("net.connection", child)
+            equal(event["data"]["host"], "two.raw.example")
+            equal(look_up(instance, child, "1.1.1.1/three.raw.example/1"), [[0, ["c6120003"]]])
+        finally:
+            instance.remove(child)
+        instance.cay("rewind", box, "s1")
+        equal(look_up(instance, box, "1.1.1.1/two.raw.example/1", "1.1.1.1/other.raw.example/1"), [[0, ["c6120002"]], [0, ["c6120003"]]])
+
+
+@require("root")
+def test_the_gateway_has_no_privilege(tmp):
+    with world.server(tmp) as (_outside, instance), instance.sandbox(policy=POLICY) as box:
+        talk(instance, box, "a.raw.example/1234/x")
+        pid = gateway_pid(instance, box)
+        with open(f"/proc/{pid}/status", encoding="ascii") as f:
+            status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+        ids = set(status["Uid"].split() + status["Gid"].split())
+        equal(len(ids), 1)
+        assert int(ids.pop()) >= 0x80000000, status["Uid"]
+        equal({status[k] for k in ("CapInh", "CapPrm", "CapEff", "CapAmb")}, {"0" * 16})
+        equal((status["Seccomp"], status["NoNewPrivs"], status["Groups"].strip()), ("2", "1", ""))
+        # nothing open but sockets, pipes and the loop's own
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+            assert target.startswith(("socket:", "pipe:", "anon_inode:")) or int(fd) < 3, target
+
+
+def test_a_run_says_what_it_was_denied(instance):
+    process, terminal = instance.terminal("run", "--no-cwd", "--", "sh", "-c", "getent hosts nowhere.example; true")
+    text = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while more := os.read(terminal, 65536):
+            text += more
+    equal(process.wait(60), 0)
+    os.close(terminal)
+    contains(text.decode(), "nowhere.example")
+    contains(text.decode(), "allow with --allow nowhere.example")
+    # a pipe gets what the command said and nothing else
+    quiet = instance.cay("run", "--no-cwd", "--", "sh", "-c", "getent hosts nowhere.example; true")
+    equal((quiet.stdout, quiet.stderr), ("", ""))
+
+
+def test_a_policy_that_is_wrong_is_refused(instance):
+    for policy in ("version: 2", "rules: 5", "version: 1\nrules:\n  - {name: x, match: {host: 'a b'}, action: allow}", "{", "- 1", "null"):
+        error = raises(cay.ApiError, instance.post, "/v1/sandboxes", {"policy": policy})
+        equal((error.status, error.code), (400, "invalid"), policy)
+    for allow in ("", ":80", "a.example:0", "a.example:70000", "a.example:x"):
+        raises(cay.ApiError, instance.post, "/v1/sandboxes", {"allow": [allow]})
+    equal(instance.get("/v1/sandboxes")["sandboxes"], [])
