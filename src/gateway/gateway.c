@@ -16,6 +16,7 @@
 #include "gateway/names.h"
 #include "gateway/nameserver.h"
 #include "gateway/refusals.h"
+#include "gateway/serve.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -34,7 +35,8 @@ static int init(struct gateway *gw, int fds[LINK_SOCKETS])
 	gw->names = names_new();
 	gw->diag_fd = fds[LINK_DIAG];
 	control_init(gw);
-	return dialer_init(gw);
+	rc = serve_init(gw);
+	return rc == 0 ? dialer_init(gw) : rc;
 }
 
 static int watch(struct gateway *gw, const int fds[LINK_SOCKETS])

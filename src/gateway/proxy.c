@@ -34,7 +34,6 @@ void proxy_fini(struct proxy *p)
 	(void)uv_timer_stop(&p->pool_timer);
 	tls_server_fini(&p->server);
 	tls_client_fini(&p->client);
-	free(p->bundle);
 	free(p->extra);
 	free(p->draws);
 }
@@ -45,17 +44,19 @@ void proxy_set_secrets(struct proxy *p, struct secrets *secrets)
 	p->secrets = secrets;
 }
 
+void proxy_forget_world(struct proxy *p)
+{
+	upstream_forget_all(p);
+	tls_client_fini(&p->client);
+}
+
 /* ---- a connection ----------------------------------------------------------------------------------------------------------- */
 
-static void refused(struct proxy_conn *c, const char *what, const char *reason)
+static void refused(const struct proxy_conn *c, const char *what, const char *reason)
 {
-	json_t *data = json_pack("{s:s, s:s, s:s, s:i, s:I}", "what", what, "reason", reason,
-		"host", c->name[0] != '\0' ? c->name : c->address, "port", (int)c->port,
-		"connection", (json_int_t)c->number);
+	const struct proxy_hooks *hooks = &c->proxy->hooks;
 
-	if (c->hello.sni[0] != '\0')
-		(void)json_object_set_new(data, "sni", json_string(c->hello.sni));
-	c->proxy->hooks.event(c->proxy->hooks.ctx, c, "net.denied", data);
+	hooks->refused(hooks->ctx, c, what, reason);
 }
 
 static int accept_tls(struct proxy_conn *c)

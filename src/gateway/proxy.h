@@ -48,12 +48,16 @@ struct proxy_hooks {
 	int (*dial)(void *ctx, const char *host, uint16_t port, const struct policy_rule *rule,
 		uint64_t deadline_ns, struct proxy_dialled *ret, struct err *err);
 
-	/* Spend from the budgets of rule @rule; NULL: there are none. Waits until the lease is written down. Never LEDGER_NEED_LEASE. */
+	/* Spend from the budgets of rule @rule; NULL: such rules are refused. Waits until the lease is written down. Never LEDGER_NEED_LEASE. */
 	enum ledger_answer (*reserve)(void *ctx, size_t rule, const struct ledger_amounts *amounts,
 		struct ledger_refusal *ret);
 
 	/* What the answer brought, for the same budgets. */
 	void (*add)(void *ctx, size_t rule, const struct ledger_amounts *amounts);
+
+	/* Tell that a connection was refused before it held a request. @reason has no names in it. */
+	void (*refused)(
+		void *ctx, const struct proxy_conn *conn, const char *what, const char *reason);
 
 	/* Tell something of @conn. @data is stolen. */
 	void (*event)(void *ctx, const struct proxy_conn *conn, const char *type, json_t *data);
@@ -68,9 +72,9 @@ struct proxy {
 	struct proxy_hooks hooks;
 	struct tls_server server;
 	struct tls_client
-		client; /* set up at the first connection to the world: its store is large */
-	char *bundle,
-		*extra; /* PEM text of the system's store and of further roots; owned; NULL: none */
+		client;     /* set up at the first connection to the world: its store is large */
+	const char *bundle; /* PEM text of the system's store; borrowed; NULL: none */
+	char *extra;        /* of further roots; owned; NULL: none */
 	size_t bundle_n, extra_n;
 	struct authority
 		through; /* an HTTP proxy that all connections to the world go through; host "": none */
@@ -112,6 +116,9 @@ void proxy_fini(struct proxy *p);
 
 /** proxy_set_secrets() - use @secrets (taken over, may be NULL) for exchanges that begin from now on. */
 void proxy_set_secrets(struct proxy *p, struct secrets *secrets);
+
+/** proxy_forget_world() - close idle connections to the world and read the trusted roots again when they are next needed. */
+void proxy_forget_world(struct proxy *p);
 
 /** proxy_serve() - serve @c until both sides are done. Context: fiber; waits. */
 void proxy_serve(struct proxy_conn *c);

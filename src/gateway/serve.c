@@ -1,9 +1,164 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway/serve.c - the way of an accepted connection into the HTTP side. */
+#include "gateway/serve.h"
+#include "base/log.h"
+#include "base/str.h"
 #include "gateway/conn.h"
+#include "gateway/dial.h"
+#include "gateway/proxy.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define BUNDLE_MAX (8U << 20)
+
+static struct {
+	const char *p; /* mapped, shared with every other gateway */
+	size_t n;
+} bundle;
+
+/* ---- hooks ------------------------------------------------------------------------------------------------------------------ */
+
+static int on_dial(void *ctx, const char *host, uint16_t port, const struct policy_rule *rule,
+	uint64_t deadline_ns, struct proxy_dialled *ret, struct err *err)
+{
+	const struct dial_target target = { .host = host, .port = port, .rule = rule };
+	struct dial_result result;
+	int rc = dial(ctx, &target, deadline_ns, &result, err);
+
+	if (rc < 0)
+		return rc;
+	ret->fd = result.fd;
+	ret->port = result.port;
+	memcpy(ret->address, result.address, sizeof(ret->address));
+	return 0;
+}
+
+static void on_event(void *ctx, const struct proxy_conn *c, const char *type, json_t *data)
+{
+	gateway_event(ctx, type, c->exec, data);
+}
+
+static void on_refused(
+	attr_unused void *ctx, const struct proxy_conn *c, const char *what, const char *reason)
+{
+	conn_denied(c->origin, what, reason);
+}
+
+/* ---- configuration ---------------------------------------------------------------------------------------------------------- */
+
+static const char *member(const struct gateway *gw, const char *key)
+{
+	return json_string_value(json_object_get(gw->config, key));
+}
+
+static int take_root(struct gateway *gw, struct ca_root *root, struct err *err)
+{
+	const json_t *ca = json_object_get(json_object_get(gw->config, "state"), "ca");
+	const char *pem = json_string_value(json_object_get(ca, "pem"));
+	cleanup_free char *made = NULL;
+	int rc;
+
+	if (pem != NULL)
+		return ca_root_load(root, pem, strlen(pem), err);
+	rc = ca_root_new(root, gw->sandbox, err);
+	if (rc < 0)
+		return rc;
+	made = ca_root_pem(root, true);
+	gateway_state(gw, "ca", json_pack("{s:s}", "pem", made != NULL ? made : ""));
+	return 0;
+}
+
+static int begin(struct gateway *gw, struct err *err)
+{
+	struct proxy *p = xnew(struct proxy);
+	struct ca_root root;
+	int rc = take_root(gw, &root, err);
+
+	if (rc == 0) {
+		rc = proxy_init(p, gw->loop, &root, err);
+		ca_root_fini(&root);
+	}
+	if (rc < 0) {
+		free(p);
+		return rc;
+	}
+	p->hooks = (struct proxy_hooks){
+		.ctx = gw, .dial = on_dial, .event = on_event, .refused = on_refused
+	};
+	p->bundle = bundle.p;
+	p->bundle_n = bundle.n;
+	gw->proxy = p;
+	return 0;
+}
+
+/* Connections that are open stay as they are; what was kept for later is forgotten: it was opened under the former rules. */
+static void on_config(struct gateway *gw)
+{
+	const char *through = member(gw, "through"), *trust = member(gw, "trust");
+	struct err err = { 0 };
+	struct proxy *p;
+
+	if (gw->proxy == NULL && begin(gw, &err) < 0) {
+		log_error("gateway", "HTTP is not served: %s", err.msg);
+		return;
+	}
+	p = gw->proxy;
+	p->policy = gw->policy;
+	proxy_forget_world(p);
+	free(p->extra);
+	p->extra = str_dup(trust);
+	p->extra_n = trust != NULL ? strlen(trust) : 0;
+	p->through = (struct authority){ 0 };
+	if (through != NULL && authority_parse(through, strlen(through), &p->through) < 0)
+		log_error("gateway", "'%s' is no HTTP proxy", through);
+}
+
+static void map_bundle(void)
+{
+	cleanup_fd int fd = open("/etc/ssl/certs/ca-certificates.crt", O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	void *p;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > BUNDLE_MAX)
+		return;
+	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (p == MAP_FAILED)
+		return;
+	bundle.p = p;
+	bundle.n = (size_t)st.st_size;
+}
+
+int serve_init(attr_unused struct gateway *gw)
+{
+	if (OPENSSL_init_ssl(0, NULL) != 1)
+		return -ENOMEM;
+	map_bundle();
+	if (bundle.p == NULL)
+		log_error("gateway",
+			"this machine has no certificates of authorities: no host can be verified");
+	gateway_on_config(on_config);
+	return 0;
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------------------ */
 
 void conn_serve_http(struct conn *c)
 {
-	conn_denied(c, "connection", "this gateway does not look into HTTP");
-	conn_reset(c);
+	struct proxy_conn pc = { .proxy = c->gw->proxy,
+		.fd = c->fd,
+		.tls = c->protocol == CONN_TLS,
+		.address = c->address,
+		.name = c->name,
+		.port = c->port,
+		.exec = c->exec,
+		.number = c->number,
+		.origin = c };
+
+	if (c->gw->proxy == NULL) {
+		conn_reset(c);
+		return;
+	}
+	c->fd = -1;
+	proxy_serve(&pc);
 }

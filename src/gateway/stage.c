@@ -47,14 +47,15 @@ static bool within_budget(struct exchange *x)
 	struct ledger_refusal refusal = { 0 };
 	enum ledger_answer answer;
 
-	if (x->rule == NULL || x->rule->n_budgets == 0 || hooks->reserve == NULL)
+	if (x->rule == NULL || x->rule->n_budgets == 0)
 		return true;
-	answer = hooks->reserve(hooks->ctx, x->verdict.rule_index, &amounts, &refusal);
+	answer = hooks->reserve != NULL
+			 ? hooks->reserve(hooks->ctx, x->verdict.rule_index, &amounts, &refusal)
+			 : LEDGER_UNKNOWN;
 	if (answer == LEDGER_OK)
 		return true;
 	exchange_because(x, "denied", "a budget of rule '%s' %s", x->rule->name,
-		answer == LEDGER_OVER ? "is exhausted"
-				      : "cannot be counted: the field is missing or no amount");
+		answer == LEDGER_OVER ? "is exhausted" : "cannot be counted");
 	x->retry_after_s = (refusal.retry_after_ms + 999) / 1000;
 	(void)!exchange_answer(x, 429, "budget");
 	return false;

@@ -107,6 +107,13 @@ static void event(attr_unused void *ctx, attr_unused const struct proxy_conn *c,
 	json_decref(data);
 }
 
+static void refused(void *ctx, const struct proxy_conn *c, const char *what, const char *reason)
+{
+	event(ctx, c, "net.denied",
+		json_pack("{s:s, s:s, s:s, s:i}", "what", what, "reason", reason, "sni",
+			c->hello.sni, "port", c->port));
+}
+
 /* ---- connections ------------------------------------------------------------------------------------------------------------ */
 
 static void serve(void *arg)
@@ -229,7 +236,7 @@ int main(int argc, char **argv)
 	if (text("through") != NULL &&
 		authority_parse(text("through"), strlen(text("through")), &proxy.through) < 0)
 		die("through", text("through"));
-	proxy.hooks = (struct proxy_hooks){ .dial = dial, .event = event };
+	proxy.hooks = (struct proxy_hooks){ .dial = dial, .event = event, .refused = refused };
 	events = text("events") != NULL ? fopen(text("events"), "ae") : NULL;
 	n = json_array_size(json_object_get(config, "listen"));
 	for (size_t i = 0; i < n; i++) {

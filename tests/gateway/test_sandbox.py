@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole way: a program in a sandbox, the gateway process, an upstream outside."""
+
+import json
+import os
+
+from lib.case import contains, equal
+from lib.proxy import Upstream, certificate, echo
+
+CURL = ["sh", "-c", """curl -sk --max-time 20 -w '\\n%{http_code}' "$@"; true""", "curl"]
+
+
+def policy(upstream, **more):
+    return json.dumps({"version": 1, "rules": [
+        {"name": "no-writes", "match": {"host": "api.example", "method": ["POST"]}, "action": "deny", "deny": {"message": "read only"}},
+        {"name": "api", "match": {"host": "api.example"}, "action": "allow", "upstream": upstream.address, "private": True}], **more})
+
+
+def curl(instance, box, *args):
+    done = instance.cay("exec", box, "--", *CURL, *args, timeout=50)
+    body, _, status = done.stdout.rpartition("\n")
+    return int(status), body
+
+
+def test_http_from_a_sandbox(instance):
+    upstream = Upstream(echo)
+    with instance.sandbox(policy=policy(upstream)) as box:
+        status, body = curl(instance, box, "http://other.example/")
+        equal(status, 0, "a name that no rule knows does not exist")
+        status, body = curl(instance, box, "-d", "x", "http://api.example/v1/things")
+        equal(status, 403)
+        contains(body, "read only")
+        status, body = curl(instance, box, "-H", "Host: other.example", "http://api.example/")
+        equal(status, 421)
+        equal(upstream.heard, [])
+        status, body = curl(instance, box, "http://api.example/a/../v1/things?x=1")
+        equal(status, 200)
+        contains(body, "GET /v1/things?x=1 HTTP/1.1\r\nhost: api.example\r\n")
+        instance.wait_event("net.exchange", box, lambda e: e["data"]["outcome"] == "forwarded")
+        told = [e["data"] for e in instance.events(box) if e["type"] == "net.exchange"]
+        equal([(e["outcome"], e.get("rule")) for e in told], [("denied", "no-writes"), ("refused", None), ("forwarded", "api")])
+    upstream.close()
+
+
+def test_https_is_opened_and_the_world_is_verified(instance, tmp):
+    """The upstream's certificate is of nobody that this machine trusts: the request is not sent."""
+    pem, _ = certificate(os.path.join(tmp, "up"), "api.example")
+    upstream = Upstream(echo, pem)
+    with instance.sandbox(policy=policy(upstream)) as box:
+        for version in ("--http1.1", "--http2"):
+            status, body = curl(instance, box, version, "-d", "x", "https://api.example/")
+            equal(status, 403)
+            status, body = curl(instance, box, version, "https://api.example/secret-path")
+            equal(status, 502)
+            contains(body, "certificate is not accepted")
+        equal(b"secret-path" in upstream.text(), False)
+    upstream.close()
