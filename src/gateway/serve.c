@@ -5,6 +5,7 @@
 #include "gateway/conn.h"
 #include "gateway/dial.h"
 #include "gateway/proxy.h"
+#include "gateway/secrets.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -92,6 +93,20 @@ static int begin(struct gateway *gw, struct err *err)
 	return 0;
 }
 
+/* A policy whose secrets cannot be used allows nothing. */
+static void take_secrets(struct gateway *gw, struct proxy *p)
+{
+	struct err err = { 0 };
+	struct secrets *secrets =
+		secrets_new(gw->policy, json_object_get(gw->config, "secrets"), &err);
+
+	p->policy = secrets != NULL ? gw->policy : NULL;
+	if (secrets == NULL)
+		log_error("gateway", "the secrets cannot be used: %s", err.msg);
+	else
+		proxy_set_secrets(p, secrets);
+}
+
 /* Connections that are open stay as they are; what was kept for later is forgotten: it was opened under the former rules. */
 static void on_config(struct gateway *gw)
 {
@@ -104,7 +119,7 @@ static void on_config(struct gateway *gw)
 		return;
 	}
 	p = gw->proxy;
-	p->policy = gw->policy;
+	take_secrets(gw, p);
 	proxy_forget_world(p);
 	free(p->extra);
 	p->extra = str_dup(trust);

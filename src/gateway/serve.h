@@ -9,7 +9,7 @@
  * serve_init() - read the system's certificates and get OpenSSL ready, while files can still be opened. Sets @gw->proxy once there is a configuration.
  *
  * Members of the configuration that are read here: "state.ca.pem" (root of the sandbox with its key; when missing one is made and told as state "ca"),
- * "trust" (PEM text of further roots of the world), "through" ("host:port" of an HTTP proxy that all connections go through).
+ * "secrets" (see secrets_new()), "trust" (PEM text of further roots of the world), "through" ("host:port" of an HTTP proxy that all connections go through).
  * Return: 0 or -errno.
  */
 int serve_init(struct gateway *gw) attr_must_use;
