@@ -5,6 +5,7 @@
  * An exec is in the catalogue before the keeper hears of it. Its final status comes from the keeper (exec.ended), or, when no keeper can say it any more, is
  * `lost` or `killed` with the reason: never an invented exit code.
  */
+#include "api/credentials.h"
 #include "api/server.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -113,6 +114,7 @@ static json_t *env_list(const struct sandbox *sb, const json_t *own, bool tty)
 	json_t *list = json_array(), *value;
 	const char *name;
 
+	credentials_env(sb, env);
 	env_set(env, json_object_get(sb->doc, "env"));
 	env_set(env, own);
 	json_object_foreach (env, name, value)

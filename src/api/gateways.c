@@ -9,6 +9,7 @@
  * Failure: a gateway that dies takes its connection along; the keeper starts another, says so, and it gets the state again.
  */
 #include "api/gateways.h"
+#include "api/credentials.h"
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -156,6 +157,26 @@ int gateway_state_copy(struct server *srv, const char *from, const char *to, str
 	json_t *state = state_of(srv, from);
 	int rc = json_object_size(state) > 0 ? state_put(srv, to, state, err) : 0;
 
+	json_decref(state);
+	return rc;
+}
+
+json_t *gateway_state_part(struct server *srv, const char *id, const char *part)
+{
+	json_t *state = state_of(srv, id), *value = json_incref(json_object_get(state, part));
+
+	json_decref(state);
+	return value;
+}
+
+int gateway_state_keep(
+	struct server *srv, const char *id, const char *part, json_t *value, struct err *err)
+{
+	json_t *state = state_of(srv, id);
+	int rc;
+
+	(void)json_object_set(state, part, value);
+	rc = state_put(srv, id, state, err);
 	json_decref(state);
 	return rc;
 }
@@ -323,6 +344,7 @@ static json_t *configuration(const struct sandbox *sb)
 	(void)json_object_set_new(config, "policy",
 		json_is_object(policy) ? json_deep_copy(policy)
 				       : json_pack("{s:i,s:[]}", "version", 1, "rules"));
+	(void)json_object_set_new(config, "secrets", credentials_secrets(sb));
 	return config;
 }
 

@@ -53,6 +53,13 @@ void gateway_ack(struct sandbox *sb);
 int gateway_state_copy(
 	struct server *srv, const char *from, const char *to, struct err *err) attr_must_use;
 
+/** gateway_state_part() - one part of the state of @id; a new reference, NULL when there is none. */
+json_t *gateway_state_part(struct server *srv, const char *id, const char *part);
+
+/** gateway_state_keep() - write that part, before there is a gateway. 0 or an error. */
+int gateway_state_keep(struct server *srv, const char *id, const char *part, json_t *value,
+	struct err *err) attr_must_use;
+
 /** gateway_state_forget() - @id was removed. */
 void gateway_state_forget(struct server *srv, const char *id);
 

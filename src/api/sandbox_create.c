@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_create.c - from a request to a new sandbox in the catalogue: name, mounts, limits, document, keeper. */
+#include "api/credentials.h"
 #include "api/sandbox_parts.h"
 #include "base/ablate.h"
 #include "base/credential.h"
@@ -232,7 +233,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 {
 	char name[NAME_MAX_LEN + 1], id[ID_LEN + 1];
 	const char *image = image_find(srv, text_or(request, "image", "host"), err), *disk;
-	bool in_run = origin != NULL && origin->in_run;
+	bool in_run = origin != NULL && origin->in_run, begun;
 	struct keeper *k;
 	struct sandbox *sb;
 	json_t *mounts, *limits, *policy;
@@ -283,7 +284,10 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	(void)fault("sandbox.create.before_commit");
 	if (origin != NULL && origin->snapshot != NULL)
 		(void)!gateway_state_copy(srv, origin->snapshot, id, NULL);
-	rc = in_run ? catalogue_begin(srv->catalogue, err) : 0;
+	rc = credentials_prepare(sb, err);
+	begun = rc == 0 && in_run;
+	if (begun)
+		rc = catalogue_begin(srv->catalogue, err);
 	if (rc == 0)
 		rc = sandbox_move(
 			sb, SANDBOX_CREATING, EVENT_SANDBOX_CREATED, created_data(sb), err);
@@ -291,8 +295,10 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		(void)fault("sandbox.create.committed");
 		return sandbox_ref(sb);
 	}
-	if (in_run)
+	if (begun)
 		catalogue_abort(srv->catalogue);
+	credentials_forget(srv, id);
+	gateway_state_forget(srv, id);
 	sb->keeper = NULL;
 	give_back(srv, k, slot);
 	sandbox_unlist(sb);

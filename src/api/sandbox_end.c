@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_end.c - the ends of a sandbox: stopped, removed, or its keeper gone unasked. */
+#include "api/credentials.h"
 #include "api/sandbox_parts.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -99,6 +100,7 @@ int sandbox_forget(struct sandbox *sb, struct err *err)
 
 	reserve_use(sb->srv);
 	exec_saved_remove(sb->srv, sb->id);
+	credentials_forget(sb->srv, sb->id);
 	rc = delete_rows(sb, err);
 	if (rc < 0)
 		return rc;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_stack.c - where a sandbox's files lie, and the specification that its keeper gets. */
+#include "api/credentials.h"
 #include "api/sandbox_parts.h"
 #include "base/str.h"
 
@@ -74,6 +75,7 @@ static json_t *spec_mounts(const struct sandbox *sb)
 		(void)json_array_append_new(
 			list, json_pack("{s:O,s:O,s:s,s:b}", "source", path, "target", path, "mode",
 				      "ro", "exposed", 1));
+	credentials_mounts(sb, list);
 	return list;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/secret_store.h"
+#include "api/credentials.h"
 #include "api/server.h"
 #include "api_handlers.h"
 #include "base/str.h"
@@ -158,6 +159,7 @@ int api_secret_set(struct api_call *call, struct err *err)
 		(void)server_event(call->srv, NULL, EVENT_SECRET_SET, NULL,
 			json_pack("{s:s, s:O}", "name", name, "version",
 				json_object_get(doc, "version")));
+		credentials_rotated(call->srv, name);
 		rc = api_reply(call, 200, shown(doc));
 	}
 	json_decref(doc);
@@ -176,5 +178,6 @@ int api_secret_remove(struct api_call *call, struct err *err)
 		return rc;
 	(void)server_event(
 		call->srv, NULL, EVENT_SECRET_REMOVED, NULL, json_pack("{s:s}", "name", name));
+	credentials_rotated(call->srv, name);
 	return api_reply(call, 204, NULL);
 }

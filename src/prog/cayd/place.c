@@ -239,6 +239,9 @@ int place_make(const struct place *p, struct err *err)
 	(void)snprintf(path, sizeof(path), "%s/exec", p->state);
 	if (rc == 0)
 		rc = own_directory(p, path, p->uid, p->gid, 0700, err);
+	(void)snprintf(path, sizeof(path), "%s/trust", p->state);
+	if (rc == 0)
+		rc = own_directory(p, path, p->uid, p->gid, 0711, err);
 	(void)snprintf(path, sizeof(path), "%s/keepers", p->run);
 	if (rc == 0)
 		rc = own_directory(p, path, 0, 0, p->rootless ? 0700 : 0755, err);

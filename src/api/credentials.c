@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/credentials.h"
+#include "api/secret_store.h"
+#include "api/server.h"
+#include "api/trust.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "codec/scrub.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+static const json_t *policy_of(const struct sandbox *sb)
+{
+	const json_t *policy = json_object_get(sb->doc, "policy");
+
+	return json_is_object(policy) ? policy : NULL;
+}
+
+/* --- placeholders --- */
+
+static json_t *bindings(const struct sandbox *sb)
+{
+	return json_object_get(policy_of(sb), "secrets");
+}
+
+static int new_placeholder(
+	struct sandbox *sb, const char *name, json_t *placeholders, struct err *err)
+{
+	unsigned char random[SCRUB_SECRET_MAX];
+	struct buf value = BUF_INIT(SCRUB_SECRET_MAX + 1);
+	int rc = secret_value(sb->srv, name, &value, err);
+
+	if (rc < 0)
+		return err_hint(
+			err, rc, "the policy binds it: set it with cay secret set %s", name);
+	if (getrandom(random, value.n, 0) != (ssize_t)value.n) {
+		rc = err_raise(err, ERR_INTERNAL, "no randomness");
+	} else {
+		cleanup_free char *placeholder = scrub_placeholder(value.p, random);
+
+		rc = json_object_set_new(placeholders, name, json_string(placeholder));
+	}
+	explicit_bzero(value.p, value.n);
+	buf_free(&value);
+	return rc;
+}
+
+static int make_placeholders(struct sandbox *sb, struct err *err)
+{
+	json_t *have = gateway_state_part(sb->srv, sb->id, "placeholders"), *all, *b;
+	size_t i;
+	int rc = 0;
+
+	if (json_array_size(bindings(sb)) == 0) {
+		json_decref(have);
+		return 0;
+	}
+	all = have != NULL ? json_deep_copy(have) : json_object();
+	json_array_foreach (bindings(sb), i, b) {
+		const char *name = json_string_value(json_object_get(b, "name"));
+
+		if (rc == 0 && json_object_get(all, name) == NULL)
+			rc = new_placeholder(sb, name, all, err);
+	}
+	if (rc == 0 && !json_equal(have, all))
+		rc = gateway_state_keep(sb->srv, sb->id, "placeholders", all, err);
+	json_decref(all);
+	json_decref(have);
+	return rc;
+}
+
+static void add_secret(
+	const struct sandbox *sb, const char *name, const char *placeholder, json_t *list)
+{
+	struct buf value = BUF_INIT(SCRUB_SECRET_MAX + 1);
+	struct err err = { 0 };
+
+	if (secret_value(sb->srv, name, &value, &err) < 0) {
+		log_warn("secrets", "sandbox '%s': %s", sb->name, err.msg); /* it goes without */
+		return;
+	}
+	(void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", name, "value",
+						  buf_cstr(&value), "placeholder", placeholder));
+	explicit_bzero(value.p, value.n);
+	buf_free(&value);
+}
+
+json_t *credentials_secrets(const struct sandbox *sb)
+{
+	json_t *placeholders = gateway_state_part(sb->srv, sb->id, "placeholders");
+	json_t *list = json_array(), *b;
+	size_t i;
+
+	json_array_foreach (bindings(sb), i, b) {
+		const char *name = json_string_value(json_object_get(b, "name"));
+		const char *placeholder = json_string_value(json_object_get(placeholders, name));
+
+		if (placeholder != NULL)
+			add_secret(sb, name, placeholder, list);
+	}
+	json_decref(placeholders);
+	return list;
+}
+
+static bool binds(const struct sandbox *sb, const char *name)
+{
+	json_t *b;
+	size_t i;
+
+	json_array_foreach (bindings(sb), i, b) {
+		if (str_eq(json_string_value(json_object_get(b, "name")), name))
+			return true;
+	}
+	return false;
+}
+
+void credentials_rotated(struct server *srv, const char *name)
+{
+	list_for_each (&srv->sandboxes, node, next) {
+		struct sandbox *sb = list_entry(node, struct sandbox, node);
+		struct err err = { 0 };
+
+		if (!binds(sb, name))
+			continue;
+		(void)sandbox_ref(sb); /* telling waits */
+		if (gateway_configure(sb, &err) < 0)
+			log_warn("secrets", "tell the gateway of '%s': %s", sb->name, err.msg);
+		next = sb->node.next;
+		sandbox_unref(sb);
+	}
+}
+
+/* --- both --- */
+
+int credentials_prepare(struct sandbox *sb, struct err *err)
+{
+	int rc = 0;
+
+	if (policy_of(sb) == NULL)
+		return 0;
+	rc = trust_prepare(sb, err);
+	return rc == 0 ? make_placeholders(sb, err) : rc;
+}
+
+void credentials_mounts(const struct sandbox *sb, json_t *list)
+{
+	if (policy_of(sb) != NULL)
+		trust_mounts(sb, list);
+}
+
+void credentials_env(const struct sandbox *sb, json_t *env)
+{
+	json_t *placeholders;
+
+	if (policy_of(sb) == NULL)
+		return;
+	trust_env(env);
+	placeholders = gateway_state_part(sb->srv, sb->id, "placeholders");
+	if (placeholders != NULL)
+		(void)json_object_update(env, placeholders);
+	json_decref(placeholders);
+}
+
+void credentials_forget(const struct server *srv, const char *id)
+{
+	trust_forget(srv, id);
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/trust.h"
+#include "api/server.h"
+#include "base/str.h"
+#include "gateway/ca.h"
+#include "gateway/jks.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define HOST_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+#define BUNDLE_MAX  (8U << 20)
+#define INSIDE      "/run/cay/trust" /* where a sandbox finds the directory */
+
+enum { STORE_ROOT, STORE_BUNDLE, STORE_JAVA, STORE_COUNT };
+
+/* Files, and the places that they are laid over besides. */
+static const struct {
+	const char *name, *over;
+} stores[STORE_COUNT] = {
+	[STORE_ROOT] = { "ca.pem", NULL },
+	[STORE_BUNDLE] = { "bundle.pem", HOST_BUNDLE },
+	[STORE_JAVA] = { "cacerts.jks", "/etc/ssl/certs/java/cacerts" },
+};
+
+/* What reads a store of its own, and which. */
+static const struct {
+	const char *variable, *file;
+} variables[] = {
+	{ "SSL_CERT_FILE", INSIDE "/bundle.pem" },
+	{ "CURL_CA_BUNDLE", INSIDE "/bundle.pem" },
+	{ "REQUESTS_CA_BUNDLE", INSIDE "/bundle.pem" },
+	{ "PIP_CERT", INSIDE "/bundle.pem" },
+	{ "GIT_SSL_CAINFO", INSIDE "/bundle.pem" },
+	{ "AWS_CA_BUNDLE", INSIDE "/bundle.pem" },
+	{ "CARGO_HTTP_CAINFO", INSIDE "/bundle.pem" },
+	{ "DENO_CERT", INSIDE "/ca.pem" },
+	{ "NODE_EXTRA_CA_CERTS", INSIDE "/ca.pem" },
+};
+
+/* --- the root --- */
+
+static int make_root(struct sandbox *sb, char **ret_pem, struct err *err)
+{
+	struct ca_root root;
+	cleanup_free char *secret = NULL;
+	json_t *part;
+	int rc = ca_root_new(&root, sb->id, err);
+
+	if (rc < 0)
+		return rc;
+	secret = ca_root_pem(&root, true);
+	*ret_pem = ca_root_pem(&root, false);
+	ca_root_fini(&root);
+	if (secret == NULL || *ret_pem == NULL)
+		abort();
+	part = json_pack("{s:s}", "pem", secret);
+	rc = gateway_state_keep(sb->srv, sb->id, "ca", part, err);
+	json_decref(part);
+	explicit_bzero(secret, strlen(secret));
+	return rc;
+}
+
+/* The certificate of the sandbox's root; free(). */
+static int root_certificate(struct sandbox *sb, char **ret_pem, struct err *err)
+{
+	json_t *part = gateway_state_part(sb->srv, sb->id, "ca");
+	const char *pem = json_string_value(json_object_get(part, "pem"));
+	struct ca_root root;
+	int rc;
+
+	if (pem == NULL) {
+		json_decref(part);
+		return make_root(sb, ret_pem, err);
+	}
+	rc = ca_root_load(&root, pem, strlen(pem), err);
+	json_decref(part);
+	if (rc < 0)
+		return rc;
+	*ret_pem = ca_root_pem(&root, false);
+	ca_root_fini(&root);
+	return *ret_pem != NULL ? 0 : -ENOMEM;
+}
+
+/* --- the files --- */
+
+static int write_store(int dir, const char *name, const struct buf *content)
+{
+	cleanup_fd int fd =
+		openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+
+	if (fd < 0)
+		return -errno;
+	for (size_t done = 0; done < content->n;) {
+		ssize_t n = write(fd, content->p + done, content->n - done);
+
+		if (n < 0)
+			return -errno;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+/* A machine without a bundle gives an empty one: then only what the gateway opens is trusted. */
+static void read_host_bundle(struct buf *out)
+{
+	cleanup_fd int fd = open(HOST_BUNDLE, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	char *to;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > BUNDLE_MAX)
+		return;
+	to = buf_room(out, (size_t)st.st_size);
+	if (to != NULL && read(fd, to, (size_t)st.st_size) == st.st_size)
+		out->n += (size_t)st.st_size;
+}
+
+static int write_stores(int dir, const char *root)
+{
+	struct buf content[STORE_COUNT];
+	int rc;
+
+	for (size_t i = 0; i < STORE_COUNT; i++)
+		content[i] = (struct buf)BUF_INIT(BUNDLE_MAX * 2);
+	buf_str(&content[STORE_ROOT], root);
+	read_host_bundle(&content[STORE_BUNDLE]);
+	buf_str(&content[STORE_BUNDLE], "\n");
+	buf_str(&content[STORE_BUNDLE], root);
+	rc = jks_write(content[STORE_BUNDLE].p, content[STORE_BUNDLE].n, &content[STORE_JAVA]);
+	for (size_t i = STORE_COUNT; i-- > 0;) { /* the first one last: when it is there, all are */
+		if (rc == 0)
+			rc = write_store(dir, stores[i].name, &content[i]);
+		buf_free(&content[i]);
+	}
+	return rc;
+}
+
+int trust_prepare(struct sandbox *sb, struct err *err)
+{
+	cleanup_free char *path = str_dupf("%s/trust/%s", sb->srv->own_state, sb->id);
+	cleanup_free char *root = NULL;
+	cleanup_fd int dir = -1;
+	int rc = root_certificate(sb, &root, err);
+
+	if (rc < 0)
+		return rc;
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return err_raise_sys(err, -errno, "make the trust stores of '%s'", sb->name);
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_raise_sys(err, -errno, "make the trust stores of '%s'", sb->name);
+	if (faccessat(dir, stores[STORE_ROOT].name, F_OK, 0) == 0)
+		return 0;
+	rc = write_stores(dir, root);
+	return rc < 0 ? err_raise_sys(err, rc, "write the trust stores of '%s'", sb->name) : 0;
+}
+
+void trust_mounts(const struct sandbox *sb, json_t *list)
+{
+	cleanup_free char *dir = str_dupf("%s/trust/%s", sb->srv->state, sb->id);
+
+	(void)json_array_append_new(
+		list, json_pack("{s:s, s:s, s:s}", "source", dir, "target", INSIDE, "mode", "ro"));
+	for (size_t i = 0; i < STORE_COUNT; i++) {
+		if (stores[i].over != NULL)
+			(void)json_array_append_new(list,
+				json_pack("{s:s++, s:s, s:s}", "source", dir, "/", stores[i].name,
+					"target", stores[i].over, "mode", "ro"));
+	}
+}
+
+void trust_env(json_t *env)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(variables); i++)
+		(void)json_object_set_new(
+			env, variables[i].variable, json_string(variables[i].file));
+}
+
+void trust_forget(const struct server *srv, const char *id)
+{
+	cleanup_free char *path = str_dupf("%s/trust/%s", srv->own_state, id);
+	cleanup_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		return;
+	for (size_t i = 0; i < STORE_COUNT; i++)
+		(void)unlinkat(dir, stores[i].name, 0);
+	(void)rmdir(path);
+}

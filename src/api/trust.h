@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: api/trust.h - a sandbox's own root certificate and the trust stores that hold it, beside the roots of this machine.
+ *
+ * The stores are files in STATE/trust/<sandbox>/, laid read-only over the places where programs look: OpenSSL's and GnuTLS's bundle, Java's key store; others are told by variables.
+ */
+#ifndef CAY_API_TRUST_H
+#define CAY_API_TRUST_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+
+struct sandbox;
+struct server;
+
+/** trust_prepare() - make the root when there is none, and the files. Return: 0 or an error. */
+int trust_prepare(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** trust_mounts() - append the mounts to @list. */
+void trust_mounts(const struct sandbox *sb, json_t *list);
+
+/** trust_env() - set the variables that lead programs to the stores. */
+void trust_env(json_t *env);
+
+/** trust_forget() - remove the files of sandbox @id. */
+void trust_forget(const struct server *srv, const char *id);
+
+#endif
