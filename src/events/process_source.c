@@ -130,7 +130,7 @@ void process_source_free(struct process_source *ps)
 
 int process_source_fd(const struct process_source *ps)
 {
-	return ps->connector.fd;
+	return ps->connector.wake;
 }
 
 /* Arguments of a process as far as they can be read now; it may have gone on or ended. NULL when nothing is left. */

@@ -21,7 +21,7 @@ struct process_source *process_source_new(
 /** process_source_free() - NULL is allowed. */
 void process_source_free(struct process_source *ps);
 
-/** process_source_fd() - readable when process_source_drain() has work; -1 when there is no connector. */
+/** process_source_fd() - readable when a program was executed, which process_source_drain() should see soon; -1 when there is no connector. */
 int process_source_fd(const struct process_source *ps);
 
 /** process_source_drain() - handle all events that wait. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/proc_connector.h"
 
+#include <arpa/inet.h>
 #include <linux/cn_proc.h>
 #include <linux/connector.h>
+#include <linux/filter.h>
 #include <linux/netlink.h>
 #include <poll.h>
 #include <string.h>
@@ -54,24 +56,65 @@ static int wait_answer(int fd)
 	}
 }
 
-int proc_connector_open(struct proc_connector *pc)
+static int make_socket(void)
+{
+	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_CONNECTOR);
+
+	if (fd >= 0)
+		return fd;
+	return errno == EPROTONOSUPPORT || errno == EAFNOSUPPORT ? -EOPNOTSUPP : -errno;
+}
+
+static int join_group(int fd)
 {
 	struct sockaddr_nl address = { .nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC };
+
+	return bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+}
+
+/* Lets only execs through. The kernel loads words in network order. */
+static int filter_execs(int fd)
+{
+	struct sock_filter rules[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, NLMSG_HDRLEN + sizeof(struct cn_msg)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(0x00000002), 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 1),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog program = { .len = ARRAY_SIZE(rules), .filter = rules };
+
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno
+											   : 0;
+}
+
+static int make_wake(int otherwise)
+{
+	cleanup_fd int fd = make_socket();
+
+	if (fd < 0 || filter_execs(fd) < 0 || join_group(fd) < 0)
+		return otherwise;
+	return TAKE_FD(fd);
+}
+
+int proc_connector_open(struct proc_connector *pc)
+{
 	int size = RECEIVE_BYTES, rc;
 
-	*pc = (struct proc_connector){ .fd = -1 };
-	pc->fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_CONNECTOR);
+	*pc = (struct proc_connector){ .fd = -1, .wake = -1 };
+	pc->fd = make_socket();
 	if (pc->fd < 0)
-		return errno == EPROTONOSUPPORT || errno == EAFNOSUPPORT ? -EOPNOTSUPP : -errno;
+		return pc->fd;
 	if (setsockopt(pc->fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) < 0)
 		(void)setsockopt(pc->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
-	rc = bind(pc->fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+	rc = join_group(pc->fd);
 	if (rc == 0)
 		rc = subscribe(pc->fd, PROC_CN_MCAST_LISTEN);
 	if (rc == 0)
 		rc = wait_answer(pc->fd);
 	if (rc < 0)
 		proc_connector_close(pc);
+	else
+		pc->wake = make_wake(pc->fd);
 	return rc;
 }
 
@@ -79,6 +122,8 @@ void proc_connector_close(struct proc_connector *pc)
 {
 	if (pc->fd >= 0)
 		(void)!subscribe(pc->fd, PROC_CN_MCAST_IGNORE);
+	if (pc->wake != pc->fd)
+		fd_close(&pc->wake);
 	fd_close(&pc->fd);
 }
 
@@ -134,6 +179,8 @@ int proc_connector_read(struct proc_connector *pc, struct proc_event_note *notes
 	_Alignas(struct nlmsghdr) char bytes[4096];
 	size_t got = 0;
 
+	while (pc->wake != pc->fd && recv(pc->wake, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		; /* the same execs again */
 	while (got < max) {
 		ssize_t n = recv(pc->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
 

@@ -4,6 +4,9 @@
  *
  * For root in the initial namespaces; since Linux 6.6 for ordinary users of them too. Events come in order per processor, and the kernel counts
  * them per processor, so what was lost is known exactly. Source: drivers/connector/cn_proc.c, uapi/linux/cn_proc.h.
+ *
+ * Every process of the machine makes several events in its life, and waking for each would cost more than the events are worth. So a second socket, with a filter,
+ * hears of execs alone, and only that one is watched: what a program was started with has to be read before it ends. The rest can wait until somebody asks.
  */
 #ifndef CAY_SYS_PROC_CONNECTOR_H
 #define CAY_SYS_PROC_CONNECTOR_H
@@ -25,7 +28,8 @@ struct proc_event_note {
 };
 
 struct proc_connector {
-	int fd; /* non-blocking; readable when events wait */
+	int fd;   /* non-blocking: all events */
+	int wake; /* readable when a program was executed; may be @fd itself */
 	uint32_t next_seq[PROC_CONNECTOR_CPUS];
 	bool seen[PROC_CONNECTOR_CPUS];
 	uint64_t
