@@ -23,9 +23,8 @@ def once(step, mark="@"):
 
 
 def execute(argv, label="exec", sandbox="{id}"):
-    """The steps of an exec, from the request to the final status."""
-    return [(label, "POST", f"/v1/sandboxes/{sandbox}/execs", {"argv": argv}, "exec"),
-            (label, "GET", f"/v1/sandboxes/{sandbox}/execs/{{exec}}?wait_ms=50000", None, None)]
+    """The step of an exec, from the request to the final status."""
+    return [(label, "POST", f"/v1/sandboxes/{sandbox}/execs?wait_ms=50000", {"argv": argv}, None)]
 
 
 class Bench:
@@ -180,7 +179,7 @@ def create_paced(b):
 
 
 def execs(b):
-    """An exec of `true` in a running sandbox, from the request to its final status (two requests), a sandbox for each connection."""
+    """An exec of `true` in a running sandbox, from the request to its final status in one exchange, a sandbox for each connection."""
     rows = []
     for connections, rounds in ((1, 200), (10, 20), (100, 3)):
         steps = [once(CREATE), *execute(["true"]), once(REMOVE, "~")]

@@ -93,6 +93,18 @@ static struct exec *made_before(struct api_call *call, struct sandbox *sb, struc
 	return NULL;
 }
 
+/* Until the exec has ended, the caller is gone, or parameter wait_ms is over. */
+static void await_end(struct api_call *call, struct exec *e)
+{
+	uint64_t wait_ms = api_number(call, "wait_ms"),
+		 deadline = clock_now_ns() + wait_ms * NS_PER_MS;
+
+	while (wait_ms > 0 && !e->ended && !http_stream(call->conn)->eof) {
+		if (waiters_wait(&e->changed, deadline) < 0)
+			break;
+	}
+}
+
 int api_exec_create(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
@@ -104,8 +116,10 @@ int api_exec_create(struct api_call *call, struct err *err)
 	e = made_before(call, sb, err, &rc);
 	if (e == NULL)
 		rc = exec_begin(call, sb, &e, err);
-	if (rc == 0)
+	if (rc == 0) {
+		await_end(call, e);
 		rc = api_reply(call, 201, exec_object(e));
+	}
 	exec_unref(e);
 	sandbox_unref(sb);
 	return rc;
@@ -113,17 +127,13 @@ int api_exec_create(struct api_call *call, struct err *err)
 
 int api_exec_get(struct api_call *call, struct err *err)
 {
-	uint64_t deadline = clock_now_ns() + api_number(call, "wait_ms") * NS_PER_MS;
 	struct sandbox *sb;
 	struct exec *e;
 	int rc = exec_find_both(call, &sb, &e, err);
 
 	if (rc < 0)
 		return rc;
-	while (api_number(call, "wait_ms") > 0 && !e->ended && !http_stream(call->conn)->eof) {
-		if (waiters_wait(&e->changed, deadline) < 0)
-			break;
-	}
+	await_end(call, e);
 	rc = api_reply(call, 200, exec_object(e));
 	exec_unref(e);
 	sandbox_unref(sb);

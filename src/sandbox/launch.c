@@ -64,9 +64,9 @@ static int set_limit(int which, uint64_t soft, uint64_t hard)
 	return setrlimit((__rlimit_resource_t)which, &want) < 0 ? -errno : 0;
 }
 
-static int set_limits(const struct launch_request *request)
+int launch_limits(uint64_t asked)
 {
-	uint64_t files = request->files != 0 ? request->files : FILES_DEFAULT;
+	uint64_t files = asked != 0 ? asked : FILES_DEFAULT;
 	int rc = set_limit(RLIMIT_CORE, ablated("core_limit") ? RLIM_INFINITY : 0,
 		ablated("core_limit") ? RLIM_INFINITY : 0);
 
@@ -212,6 +212,9 @@ static void run_as_script(const char *path, char **argv, char **envp)
 
 static int try_execute(const char *path, char **argv, char **envp)
 {
+	/* much cheaper than an execve() that fails */
+	if (access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR))
+		return -errno;
 	(void)execve(path, argv, envp);
 	if (errno == ENOEXEC) {
 		run_as_script(path, argv, envp);
@@ -297,10 +300,6 @@ void launch_child(const struct launch_request *request, char *text, int u2, cons
 	if (account_find(user, &who, err) < 0)
 		return;
 	add_home(envp, request->envc, &who);
-	if (set_limits(request) < 0) {
-		(void)err_raise(err, ERR_INTERNAL, "set resource limits");
-		return;
-	}
 	if (give_up_privileges(request, &who, err) < 0)
 		return;
 	if (cwd[0] == '\0' && access(who.home, X_OK) < 0)

@@ -30,6 +30,9 @@ struct launch_reply {
 	struct err err; /* ERR_NONE when the program runs */
 };
 
+/** launch_limits() - resource limits that all programs inherit; once, in the starter. 0 or -errno. */
+int launch_limits(uint64_t files) attr_must_use;
+
 /**
  * launch_child() - become the program; returns only on failure, with @err filled.
  * @text: the request's text.

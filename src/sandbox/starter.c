@@ -30,7 +30,7 @@ struct starter_self {
 	int sock;
 	int u2;
 	struct placer placer;
-	bool confined; /* in the Landlock domain */
+	bool confined; /* has the limits and is in the domain that all programs share */
 };
 
 /* Every clone of the sandbox: into its cgroup leaf, with the keeper as its parent. */
@@ -153,6 +153,24 @@ static char *map_text(int fd, uint32_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+/* Once, before the first program: afterwards no mount can be changed from here. */
+static int confine(struct starter_self *self, const struct launch_request *request, struct err *err)
+{
+	int rc;
+
+	if (self->confined)
+		return 0;
+	rc = launch_limits(request->files);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "set resource limits");
+	if (request->profile != PROFILE_DEBUG && !ablated("landlock"))
+		rc = confine_landlock();
+	if (rc < 0)
+		return err_raise_sys(err, rc, "enter the Landlock domain");
+	self->confined = true;
+	return 0;
+}
+
 static void do_launch(struct starter_self *self, const struct order *order, const int *fds,
 	size_t n_fds, struct launch_reply *reply)
 {
@@ -165,15 +183,8 @@ static void do_launch(struct starter_self *self, const struct order *order, cons
 			&reply->err, ERR_INTERNAL, "the order to start a program is malformed");
 		return;
 	}
-	/* once, before the first program: afterwards no mount can be changed from here */
-	if (!self->confined && request->profile != PROFILE_DEBUG && !ablated("landlock")) {
-		rc = confine_landlock();
-		if (rc < 0) {
-			(void)err_raise_sys(&reply->err, rc, "enter the Landlock domain");
-			return;
-		}
-		self->confined = true;
-	}
+	if (confine(self, request, &reply->err) < 0)
+		return;
 	rc = make_error_pipe(report);
 	if (rc == 0)
 		rc = clone_for_keeper(0, order->has_leaf != 0 ? fds[4] : -1);

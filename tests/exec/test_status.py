@@ -16,6 +16,14 @@ def test_a_command_that_does_not_exist(instance):
         equal(error.code, "command_not_found")
 
 
+def test_one_exchange_from_the_request_to_the_final_status(instance):
+    with instance.sandbox() as box:
+        done = instance.post(f"/v1/sandboxes/{box}/execs?wait_ms=60000", {"argv": ["sh", "-c", "exit 7"]})
+        equal((done["state"], done["status"]["status"], done["status"]["code"]), ("ended", "exited", 7))
+        begun = instance.post(f"/v1/sandboxes/{box}/execs?wait_ms=1", {"argv": ["sleep", "1000"]})
+        equal((begun["state"], begun["status"]), ("running", None))
+
+
 def test_a_command_that_cannot_be_executed(instance):
     with instance.sandbox() as box:
         equal(raises(cay.ApiError, instance.exec, box, "/etc/passwd").code, "command_not_executable")

@@ -14,6 +14,25 @@ TEST(text_of_the_edges)
 	check_str(text, "2554-07-21T23:34:33.709551Z");
 }
 
+/* Every day of four centuries and more, compared with the C library's calendar. */
+TEST(dates_are_those_of_the_library)
+{
+	char text[CLOCK_TEXT_SIZE], want[CLOCK_TEXT_SIZE];
+
+	for (uint64_t day = 0; day < 213000; day++) {
+		time_t seconds = (time_t)(day * 86400 + day % 86400);
+		struct tm tm;
+
+		(void)gmtime_r(&seconds, &tm);
+		(void)strftime(want, sizeof(want), "%Y-%m-%dT%H:%M:%S.000000Z", &tm);
+		clock_text((uint64_t)seconds * NS_PER_S, text);
+		if (strcmp(text, want) != 0) {
+			t_fail("day %ju: '%s' instead of '%s'", (uintmax_t)day, text, want);
+			return;
+		}
+	}
+}
+
 TEST(text_never_rounds_up)
 {
 	char text[CLOCK_TEXT_SIZE];
