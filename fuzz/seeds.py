@@ -108,6 +108,13 @@ def mime():
         write("mime", str(n), text)
 
 
+def proctext():
+    write("proctext", "maps", b"7f00-8000 rw-p 00001000 fd:01 1234                       /usr/lib/a b\\012c (deleted)\n9000-a000 r--s 0 00:01 5 /dev/zero (deleted)\n")
+    write("proctext", "maps-bad", b"7f00-7000 rw-p 0 0:0 0\n")
+    write("proctext", "stat", b"12 (a) b) S 1 12 12 0 -1 4194560 " + b" ".join(str(i).encode() for i in range(10, 53)) + b"\n")
+    write("proctext", "status", b"Name:\tx\nUid:\t0\t1\t2\t3\nNSpid:\t100\t7\nflags:\t02100002\n")
+
+
 def pax():
     def record(key, value):
         body = b" " + key + b"=" + value + b"\n"
@@ -282,5 +289,5 @@ def clienthello():
 
 
 if __name__ == "__main__":
-    for function in (httphead, frame, http_response, reference, pax, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello):
+    for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello):
         function()

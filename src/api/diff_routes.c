@@ -385,7 +385,7 @@ static int apply_locked(struct apply *a, json_t **ret, struct err *err)
 	a->from = side_of_sandbox(a->sb);
 	/* something that changes under us is applied from a snapshot; so is what was checked */
 	if (check || a->sb->keeper != NULL) {
-		a->snapshot = snapshot_take(a->sb, NULL, false, err);
+		a->snapshot = snapshot_take(a->sb, NULL, false, false, err);
 		if (a->snapshot == NULL)
 			return -EIO;
 		a->snapshot->users++;

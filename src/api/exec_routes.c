@@ -22,6 +22,7 @@ static json_t *exec_object(const struct exec *e)
 
 	(void)json_object_del(o, "channel");
 	(void)json_object_del(o, "key");
+	(void)json_object_del(o, "row");
 	(void)json_object_del(o, "key_hash");
 	return o;
 }

@@ -73,11 +73,19 @@ struct exec *exec_find(struct sandbox *sb, const char *what, struct err *err)
 	return exec_ref(found);
 }
 
+/* An exec that a live fork carried over has the id of its source: as a row it needs another. */
+static const char *row_id(const struct exec *e)
+{
+	const char *row = json_string_value(json_object_get(e->doc, "row"));
+
+	return row != NULL ? row : e->id;
+}
+
 static int exec_save(struct exec *e, struct err *err)
 {
 	cleanup_free char *text = json_dumps(e->doc, JSON_COMPACT);
 
-	return catalogue_put(e->sandbox->srv->catalogue, CATALOGUE_EXECS, e->id, NULL,
+	return catalogue_put(e->sandbox->srv->catalogue, CATALOGUE_EXECS, row_id(e), NULL,
 		e->sandbox->id, text, false, err);
 }
 
@@ -228,7 +236,7 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 	if (rc < 0) {
 		(void)server_event(srv, e->sandbox, EVENT_EXEC_FAILED, e->id,
 			json_pack("{s:o}", "error", err_to_json(err)));
-		(void)catalogue_delete(srv->catalogue, CATALOGUE_EXECS, e->id, NULL);
+		(void)catalogue_delete(srv->catalogue, CATALOGUE_EXECS, row_id(e), NULL);
 		e->ended = true;
 		waiters_wake(&e->changed);
 		waiters_wake(&e->sandbox->changed);
@@ -253,6 +261,27 @@ void exec_finish(struct exec *e, const json_t *status)
 		(void)exec_save(e, NULL);
 	waiters_wake(&e->changed);
 	waiters_wake(&e->sandbox->changed);
+}
+
+int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err)
+{
+	struct exec *e = xnew(struct exec);
+
+	e->refs = 1; /* the list's */
+	e->sandbox = sb;
+	e->started = true;
+	e->doc = json_deep_copy(doc);
+	waiters_init(&e->changed);
+	(void)!str_copy(e->id, sizeof(e->id), json_string_value(json_object_get(doc, "id")));
+	e->channel = (uint16_t)json_integer_value(json_object_get(doc, "channel"));
+	if (e->channel >= sb->next_channel)
+		sb->next_channel = (uint16_t)(e->channel + 1);
+	(void)json_object_set_new(e->doc, "sandbox", json_string(sb->id));
+	(void)json_object_set_new(e->doc, "pid", json_integer(pid));
+	(void)json_object_set_new(e->doc, "row", json_string(id_new().s));
+	list_append(&sb->execs, &e->node);
+	process_source_bind(sb->srv->processes, sb->id, pid, e->id);
+	return exec_save(e, err);
 }
 
 /* --- ends that nobody saw --- */
@@ -301,9 +330,10 @@ static int load_one(void *ctx, const char *id, const char *text)
 	const char *owner = json_string_value(json_object_get(doc, "sandbox"));
 	struct sandbox *sb = owner != NULL ? sandbox_by_id(ctx, owner) : NULL;
 	const char *state = json_string_value(json_object_get(doc, "state"));
+	const char *own = json_string_value(json_object_get(doc, "id"));
 	struct exec *e;
 
-	if (sb == NULL || state == NULL || !id_valid(id)) {
+	if (sb == NULL || state == NULL || !id_valid(id) || own == NULL || !id_valid(own)) {
 		json_decref(doc);
 		return 0;
 	}
@@ -316,7 +346,7 @@ static int load_one(void *ctx, const char *id, const char *text)
 	e->archived = e->ended; /* until a keeper says that it still has it */
 	e->started = true;
 	waiters_init(&e->changed);
-	(void)!str_copy(e->id, sizeof(e->id), id);
+	(void)!str_copy(e->id, sizeof(e->id), own);
 	if (e->channel >= sb->next_channel)
 		sb->next_channel = (uint16_t)(e->channel + 1);
 	list_append(&sb->execs, &e->node);

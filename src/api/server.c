@@ -465,6 +465,7 @@ static struct server *server_new(const struct server_setup *setup)
 				   : POOL_DEFAULT;
 	list_init(&srv->keepers);
 	list_init(&srv->jobs);
+	list_init(&srv->lives);
 	list_init(&srv->sandboxes);
 	list_init(&srv->snapshots);
 	list_init(&srv->images);

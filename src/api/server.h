@@ -107,7 +107,8 @@ struct snapshot {
 	json_t *doc;
 	unsigned int users; /* operations that need it just now */
 	bool settling, settle_failed;
-	uint64_t made_ns; /* CLOCK_MONOTONIC; 0 = before this server started */
+	struct live *live; /* its processes, or NULL: api/lives.h */
+	uint64_t made_ns;  /* CLOCK_MONOTONIC; 0 = before this server started */
 };
 
 struct image {
@@ -135,7 +136,7 @@ struct server {
 	uv_prepare_t prepare;
 	uv_timer_t housekeeping, refill;
 	int spawn_fd;
-	struct list keepers, jobs;
+	struct list keepers, jobs, lives;
 	struct list sandboxes, snapshots, images;
 	unsigned char slots[SLOT_COUNT / 8];
 	unsigned int pool_target;
@@ -419,6 +420,9 @@ int exec_created(struct exec *e, struct err *err);
 /** exec_answered() - the keeper's answer to `exec`: @rc as of the call. On failure the exec is gone afterwards. */
 void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *err);
 
+/** exec_carried() - a running exec that came with the processes of a live snapshot: @doc (borrowed) is that of the source, the id stays. 0 or an error. */
+int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err);
+
 /** exec_finish() - its final status is known; @status is borrowed. Idempotent. */
 void exec_finish(struct exec *e, const json_t *status);
 
@@ -484,8 +488,9 @@ struct snapshot *snapshot_find(struct server *srv, const char *what, struct err 
 /** snapshots_load() - read them from the catalogue. */
 int snapshots_load(struct server *srv, struct err *err);
 
-/** snapshot_take() - snapshot of a locked sandbox; durable when it has a name. Context: waits. */
-struct snapshot *snapshot_take(struct sandbox *sb, const char *name, bool durable, struct err *err);
+/** snapshot_take() - snapshot of a locked sandbox; durable when it has a name; with its processes when @live. Context: waits. */
+struct snapshot *snapshot_take(
+	struct sandbox *sb, const char *name, bool durable, bool live, struct err *err);
 
 /** snapshot_forget() - remove one that was made for the moment; failure is only logged. Context: waits. */
 void snapshot_forget(struct server *srv, struct snapshot *s);

@@ -6,7 +6,7 @@
  * catalogue is written durably, then it is answered. A layer that the catalogue does not know after a crash is removed (captured) or put back (sealed) by the
  * job `recover`.
  */
-#include "api/server.h"
+#include "api/lives.h"
 #include "api_handlers.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -22,14 +22,23 @@ static struct snapshot *snapshot_add(struct server *srv, const char *id, json_t 
 	return s;
 }
 
+/* @figures is stolen; @memory NULL: the snapshot has no processes, or not any more. */
+static void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures)
+{
+	s->live = memory;
+	(void)json_object_set_new(s->doc, "files_only", json_boolean(memory == NULL));
+	(void)json_object_set_new(s->doc, "live", figures != NULL ? figures : json_null());
+}
+
 static int load_one(void *ctx, const char *id, const char *text)
 {
 	json_t *doc = json_loads(text, 0, NULL);
 
 	if (doc == NULL || !id_valid(id))
 		log_error("catalogue", "snapshot '%s' cannot be read: ignored", id);
-	else
-		(void)snapshot_add(ctx, id, doc);
+	else /* a template ends with its server */
+		snapshot_set_live(snapshot_add(ctx, id, doc), NULL,
+			json_incref(json_object_get(doc, "live")));
 	return 0;
 }
 
@@ -132,6 +141,12 @@ static bool is_sealed_by_move(const struct sandbox *sb)
 	       !sandbox_has_disk(sb);
 }
 
+static json_t *capture_request(const struct sandbox *sb, const char *verb, const char *layer)
+{
+	return json_pack("{s:s,s:s,s:s,s:o,s:O}", "verb", verb, "sandbox", sb->id, "layer", layer,
+		"trees", trees_of(sb), "parents", json_object_get(sb->doc, "layers"));
+}
+
 static int capture(struct sandbox *sb, const char *layer, json_t **ret, struct err *err)
 {
 	int rc;
@@ -139,9 +154,7 @@ static int capture(struct sandbox *sb, const char *layer, json_t **ret, struct e
 
 	if (rc < 0)
 		return rc;
-	request = json_pack("{s:s,s:s,s:s,s:o,s:O}", "verb",
-		is_sealed_by_move(sb) ? "seal" : "capture", "sandbox", sb->id, "layer", layer,
-		"trees", trees_of(sb), "parents", json_object_get(sb->doc, "layers"));
+	request = capture_request(sb, is_sealed_by_move(sb) ? "seal" : "capture", layer);
 	if (freeze != NULL)
 		(void)json_object_set_new(request, "freeze", freeze);
 	rc = job_run(sb->srv, request, NULL, NULL, ret, err);
@@ -150,6 +163,32 @@ static int capture(struct sandbox *sb, const char *layer, json_t **ret, struct e
 		(void)!framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "thaw"),
 			clock_now_ns() + CALL_NS, NULL, NULL);
 	return rc;
+}
+
+struct stopped_capture {
+	const char *layer;
+	json_t *ok;
+};
+
+/* Everything stands still already: nothing to freeze. */
+static int capture_stopped(struct sandbox *sb, void *ctx, struct err *err)
+{
+	struct stopped_capture *c = ctx;
+
+	return job_run(sb->srv, capture_request(sb, "capture", c->layer), NULL, NULL, &c->ok, err);
+}
+
+static int capture_live(struct sandbox *sb, const char *layer, json_t **ret, struct live **ret_live,
+	json_t **ret_figures, struct err *err)
+{
+	struct stopped_capture c = { .layer = layer };
+
+	if (sb->state != SANDBOX_RUNNING)
+		return err_raise(err, ERR_STATE,
+			"sandbox '%s' is not running: it has no processes to keep", sb->name);
+	*ret_live = live_take(sb, capture_stopped, &c, ret_figures, err);
+	*ret = c.ok;
+	return *ret_live != NULL ? 0 : -EIO;
 }
 
 static json_t *config_of(const struct sandbox *sb)
@@ -259,24 +298,29 @@ static int check_name(struct server *srv, const char *name, struct err *err)
 	return 0;
 }
 
-struct snapshot *snapshot_take(struct sandbox *sb, const char *name, bool durable, struct err *err)
+struct snapshot *snapshot_take(
+	struct sandbox *sb, const char *name, bool durable, bool live, struct err *err)
 {
 	bool still = is_sealed_by_move(sb);
 	struct id id = id_new(), layer = id_new();
 	struct server *srv = sb->srv;
+	struct live *memory = NULL;
 	struct snapshot *s;
-	json_t *ok = NULL;
+	json_t *ok = NULL, *figures = NULL;
 
 	if (check_name(srv, name, err) < 0)
 		return NULL;
-	if (capture(sb, layer.s, &ok, err) < 0) {
+	if ((live ? capture_live(sb, layer.s, &ok, &memory, &figures, err)
+		  : capture(sb, layer.s, &ok, err)) < 0) {
 		err_context(err, "snapshot of sandbox '%s'", sb->name);
 		return NULL;
 	}
 	s = snapshot_add(srv, id.s, snapshot_document(sb, id.s, name, layer.s, ok));
 	s->made_ns = clock_now_ns();
+	snapshot_set_live(s, memory, figures);
 	json_decref(ok);
 	if (gateway_state_copy(srv, sb->id, s->id, err) < 0 || commit(sb, s, still, err) < 0) {
+		live_drop(s->live);
 		list_remove(&s->node);
 		json_decref(s->doc);
 		free(s);
@@ -431,6 +475,7 @@ static int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err
 	gateway_state_forget(srv, s->id);
 	(void)server_event(srv, sb, EVENT_SNAPSHOT_REMOVED, NULL,
 		json_pack("{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")));
+	live_drop(s->live);
 	list_remove(&s->node);
 	layers = json_incref(json_object_get(s->doc, "layers"));
 	json_decref(s->doc);
@@ -456,14 +501,12 @@ int api_snapshot_create(struct api_call *call, struct err *err)
 	struct sandbox *sb;
 	struct snapshot *s = NULL;
 
-	if (json_is_false(json_object_get(call->body, "files_only")))
-		return err_raise(err, ERR_UNSUPPORTED,
-			"snapshots of memory and processes are not supported yet: use files_only");
 	sb = sandbox_find(call->srv, call->segments[0], err);
 	if (sb == NULL)
 		return -ENOENT;
 	if (sandbox_lock(sb, err) == 0) {
-		s = snapshot_take(sb, name, name != NULL, err);
+		s = snapshot_take(sb, name, name != NULL,
+			json_is_false(json_object_get(call->body, "files_only")), err);
 		sandbox_unlock(sb);
 	}
 	sandbox_unref(sb);
@@ -541,7 +584,20 @@ static json_t *fork_request(
 	return request;
 }
 
-static int fork_one(struct server *srv, struct snapshot *s, json_t *request, bool start,
+/* With the processes of the snapshot when @live. */
+static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, struct err *err)
+{
+	int rc = sandbox_start(sb, true, err);
+
+	if (rc < 0 || !live)
+		return rc;
+	rc = live_restore(sb, s->live, err);
+	if (rc < 0)
+		(void)sandbox_remove(sb, NULL);
+	return rc;
+}
+
+static int fork_one(struct server *srv, struct snapshot *s, json_t *request, bool start, bool live,
 	json_t *list, struct err *err)
 {
 	struct sandbox_origin origin = {
@@ -557,7 +613,7 @@ static int fork_one(struct server *srv, struct snapshot *s, json_t *request, boo
 	if (sb == NULL)
 		return -EIO;
 	if (start)
-		rc = sandbox_start(sb, true, err);
+		rc = start_fork(sb, s, live, err);
 	else
 		rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 			json_pack("{s:s}", "reason", "not started"), err);
@@ -595,13 +651,18 @@ static int fork_reply(
 	       *ids = json_array(), *o;
 	json_int_t count = count_asked != NULL ? json_integer_value(count_asked) : 1;
 	bool start = !json_is_false(json_object_get(call->body, "start"));
+	json_t *asked = json_object_get(call->body, "live");
+	bool live = json_is_true(asked) || (asked == NULL && s->live != NULL);
 	size_t i;
 	int rc = 0;
 
+	if (live && s->live == NULL)
+		rc = err_raise(
+			err, ERR_STATE, "snapshot '%s' has no processes, or not any more", s->id);
 	s->users++;
 	for (json_int_t n = 0; n < count && rc == 0; n++)
-		rc = fork_one(
-			call->srv, s, fork_request(s, call->body, n, count), start, list, err);
+		rc = fork_one(call->srv, s, fork_request(s, call->body, n, count), start, live,
+			list, err);
 	s->users--;
 	if (rc < 0) {
 		fork_undo(call->srv, list);
@@ -639,9 +700,15 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 		return -ENOENT;
 	rc = sandbox_lock(sb, err);
 	if (rc == 0) {
-		s = snapshot_take(sb, NULL, false, err);
+		s = snapshot_take(
+			sb, NULL, false, json_is_true(json_object_get(call->body, "live")), err);
 		sandbox_unlock(sb);
 		rc = s != NULL ? fork_reply(call, s, sb->gone ? NULL : sb, err) : -EIO;
+		/* without a name nobody asks for its processes again */
+		if (s != NULL && s->live != NULL) {
+			live_drop(s->live);
+			snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
+		}
 	}
 	sandbox_unref(sb);
 	return rc;
@@ -712,8 +779,10 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, struct err *err
 		rc = sandbox_halt(sb, "rewind", 0, err);
 	if (rc == 0)
 		rc = rewind_files(sb, s, err);
-	if (rc == 0 && was_running)
+	if (rc == 0 && (was_running || s->live != NULL))
 		rc = sandbox_start(sb, false, err);
+	if (rc == 0 && s->live != NULL)
+		rc = live_restore(sb, s->live, err);
 	return rc;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/server.h"
+#include "api/lives.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "sys/fdpass.h"
@@ -49,7 +49,7 @@ static void handle(struct server *srv, const struct spawn_event *e)
 	}
 	if (e->dirty)
 		log_error("spawn", "processes of '%s' could not be killed", e->id);
-	if (!keeper_on_spawn_event(srv, e))
+	if (!keeper_on_spawn_event(srv, e) && !live_on_spawn_event(srv, e))
 		(void)job_on_spawn_event(srv, e);
 }
 

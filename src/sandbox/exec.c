@@ -125,6 +125,18 @@ static int make_terminal(struct exec *e, const struct box *box, const json_t *tt
 	return stdio[1] < 0 || stdio[2] < 0 ? -errno : 0;
 }
 
+struct exec *exec_blank(size_t ring_max)
+{
+	struct exec *e = xnew(struct exec);
+
+	e->in = e->out = e->err = -1;
+	e->spill = (struct spill)SPILL_INIT;
+	e->input = (struct buf)BUF_INIT(EXEC_STDIN_MAX);
+	list_init(&e->node);
+	ring_init(&e->ring, ring_max < EXEC_RING_MAX ? ring_max : EXEC_RING_MAX);
+	return e;
+}
+
 struct exec *exec_new(
 	const struct box *box, const json_t *request, int ret_stdio[3], struct err *err)
 {
@@ -132,14 +144,9 @@ struct exec *exec_new(
 	uint64_t timeout_ms = number_or(request, "timeout_ms", 0),
 		 spill = number_or(request, "spill_bytes", 0),
 		 ring = number_or(request, "ring_bytes", EXEC_RING_DEFAULT);
-	struct exec *e = xnew(struct exec);
+	struct exec *e = exec_blank((size_t)ring);
 	int rc;
 
-	e->in = e->out = e->err = -1;
-	e->spill = (struct spill)SPILL_INIT;
-	e->input = (struct buf)BUF_INIT(EXEC_STDIN_MAX);
-	list_init(&e->node);
-	ring_init(&e->ring, ring < EXEC_RING_MAX ? (size_t)ring : EXEC_RING_MAX);
 	e->channel = (uint16_t)number_or(request, "channel", 0);
 	(void)snprintf(e->leaf, sizeof(e->leaf), "x-%u", e->channel);
 	ret_stdio[0] = ret_stdio[1] = ret_stdio[2] = -1;

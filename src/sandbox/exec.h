@@ -63,6 +63,9 @@ struct exec {
 struct exec *exec_new(const struct box *box, const json_t *request, int ret_stdio[3],
 	struct err *err) attr_must_use;
 
+/** exec_blank() - an exec in EXEC_STARTING without descriptors, with a ring of @ring_max bytes; the caller fills in the rest. */
+struct exec *exec_blank(size_t ring_max) attr_must_use;
+
 /** exec_launch() - send the request to the starter. Closes @stdio. Return: 0 or an error. */
 int exec_launch(struct exec *e, struct box *box, const json_t *request, int stdio[3],
 	struct err *err) attr_must_use;

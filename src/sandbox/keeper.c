@@ -161,7 +161,8 @@ void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *
 
 /* --- the loop --- */
 
-#define WATCH_FIXED 7 /* signals, listener, starter, gateway, and three that knock */
+#define WATCH_FIXED \
+	8 /* signals, listener, starter, gateway, three that knock, parent of processes of a template */
 
 struct watch {
 	struct pollfd *fds;
@@ -215,6 +216,7 @@ static void watch_all(const struct keeper *k, struct watch *w)
 	watch_add(w, k->listen_fd, POLLIN);
 	watch_add(w, k->state >= KEEPER_RUNNING ? k->box.starter.sock : -1, POLLIN);
 	watch_gateway(k, w);
+	watch_add(w, k->fork_sock, POLLIN);
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
 
@@ -236,6 +238,8 @@ static int next_timeout_ms(const struct keeper *k)
 		if (e->deadline_ns != 0 && e->deadline_ns < first)
 			first = e->deadline_ns;
 	}
+	if (k->capture_deadline_ns != 0 && k->capture_deadline_ns < first)
+		first = k->capture_deadline_ns;
 	if (first == UINT64_MAX)
 		return -1;
 	now = clock_now_ns();
@@ -250,7 +254,7 @@ static void dispatch(struct keeper *k, const struct watch *w)
 {
 	size_t i = WATCH_FIXED;
 	bool starter = w->fds[2].revents != 0, children = w->fds[0].revents != 0,
-	     incoming = w->fds[1].revents != 0;
+	     incoming = w->fds[1].revents != 0, forked = w->fds[WATCH_FIXED - 1].revents != 0;
 
 	for (struct list *pos = k->conns.next; pos != &k->conns && i < w->n; pos = pos->next, i++) {
 		struct conn *c = list_entry(pos, struct conn, node);
@@ -277,6 +281,8 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		keeper_gateway_wanted(k);
 	if (starter)
 		keeper_finish_launch(k);
+	if (forked)
+		keeper_read_fork(k);
 	if (children)
 		keeper_read_signals(k);
 	if (incoming)
@@ -380,7 +386,8 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	list_init(&k.conns);
 	list_init(&k.execs);
 	list_init(&k.pendings);
-	k.listen_fd = k.signal_fd = -1;
+	k.listen_fd = k.signal_fd = k.fork_sock = -1;
+	k.capture = (struct capture)CAPTURE_INIT;
 	k.box.init_pidfd = -1;
 	k.box.network = (struct network)NETWORK_NONE;
 	k.gateway.sock = -1;

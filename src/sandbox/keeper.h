@@ -12,6 +12,7 @@
 #define CAY_SANDBOX_KEEPER_H
 
 #include "base/list.h"
+#include "checkpoint/capturer.h"
 #include "codec/frame.h"
 #include "sandbox/box.h"
 #include "sandbox/exec.h"
@@ -92,7 +93,12 @@ struct keeper {
 	json_t *events;      /* array of unacknowledged events, oldest first */
 	uint64_t event_next; /* number of the next event, from 1 */
 	uint64_t events_lost;
-	size_t events_sent;        /* how many of @events the primary connection has got */
+	size_t events_sent;     /* how many of @events the primary connection has got */
+	struct capture capture; /* under way while its pid is set: every process is stopped */
+	struct dump_report captured;
+	struct conn *capture_conn; /* who asked for it */
+	uint64_t capture_begun_ns, capture_deadline_ns;
+	int fork_sock; /* to the parent of processes that came from a template; -1 = there are none */
 	uint64_t output_forgotten; /* bytes of output of execs that are no longer kept */
 	struct meter memory;       /* from `start` on */
 };
@@ -181,6 +187,24 @@ void keeper_gateway_ended(struct keeper *k, int wait_status);
 
 /** keeper_gateway_next_ns() - when the keeper has to look again whether one is wanted; UINT64_MAX = it need not. */
 uint64_t keeper_gateway_next_ns(const struct keeper *k);
+
+/** keeper_child_ended() - a process whose parent is the keeper, or who was reported to it, has ended. */
+void keeper_child_ended(struct keeper *k, const struct death *d);
+
+/* --- keeper_live.c --- */
+
+/** keeper_verb_capture() - stop everything and copy it into the template that @request names. */
+void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+/** keeper_verb_release() - let go what keeper_verb_capture() has stopped. */
+void keeper_verb_release(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+/** keeper_verb_restore() - take the processes of the template that @request names. */
+void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+
+/** keeper_capture_end() - let a sandbox go that was stopped for a capture; nothing when it was not. */
+void keeper_capture_end(struct keeper *k);
+
+/** keeper_read_fork() - a process that came from a template has ended, or their parent has. */
+void keeper_read_fork(struct keeper *k);
 
 /* --- keeper_conns.c --- */
 

@@ -271,6 +271,9 @@ void keeper_close_broken(struct keeper *k)
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
 
+		/* nobody would let the sandbox go */
+		if (c->broken && c == k->capture_conn)
+			keeper_capture_end(k);
 		if (c->broken)
 			conn_free(k, c);
 	}

@@ -151,7 +151,7 @@ static void init_ended(struct keeper *k, int wait_status)
 			k, "sandbox.died", NULL, json_pack("{s:i}", "wait_status", wait_status));
 }
 
-static void child_ended(struct keeper *k, const struct death *d)
+void keeper_child_ended(struct keeper *k, const struct death *d)
 {
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
@@ -179,7 +179,7 @@ static void reap_children(struct keeper *k)
 	while ((d.pid = wait4(-1, &d.wait_status, WNOHANG, &usage)) > 0) {
 		d.cpu_us = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
 			   (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-		child_ended(k, &d);
+		keeper_child_ended(k, &d);
 	}
 	forget_old_execs(k);
 }
@@ -203,6 +203,9 @@ int keeper_kill_all(struct keeper *k)
 		list_entry(pos, struct exec, node)->killed = true;
 	if (k->box.init_pid == 0)
 		return 0;
+	keeper_capture_end(k);
+	/* their parent would wait for our leave to reap them; without it they are reaped by the next one up */
+	fd_close(&k->fork_sock);
 	box_kill(&k->box);
 	/* PID 1 cannot end before we have reaped the children that we have in its pid namespace */
 	while (!k->init_gone) {
@@ -270,6 +273,9 @@ void keeper_finish_launch(struct keeper *k)
 void keeper_check_deadlines(struct keeper *k)
 {
 	uint64_t now = clock_now_ns();
+
+	if (k->capture_deadline_ns != 0 && now >= k->capture_deadline_ns)
+		keeper_capture_end(k);
 
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);

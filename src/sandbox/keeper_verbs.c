@@ -431,6 +431,9 @@ static const struct {
 	{ "gateway", verb_gateway },
 	{ "ports", verb_ports },
 	{ "stop", verb_stop },
+	{ "capture", keeper_verb_capture },
+	{ "release", keeper_verb_release },
+	{ "restore", keeper_verb_restore },
 };
 
 static void handle_request(struct keeper *k, struct conn *c, const struct frame *f)

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "sys/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -216,6 +217,88 @@ int cgroup_v1_join(const struct cgroup *cg)
 			return rc;
 	}
 	return 0;
+}
+
+int cgroup_v1_tasks(const struct cgroup *cg, int fds[CGROUP_V1_COUNT])
+{
+	int n = 0, rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < CGROUP_V1_COUNT; i++) {
+		char path[CGROUP_PATH_SIZE];
+
+		if (cg->v1[i][0] == '\0')
+			continue;
+		rc = join(path, cg->v1[i], "tasks");
+		fds[n] = rc < 0 ? rc : open(path, O_WRONLY | O_CLOEXEC);
+		if (rc == 0 && fds[n] < 0)
+			rc = -errno;
+		else if (rc == 0)
+			n++;
+	}
+	while (rc < 0 && n > 0)
+		(void)close(fds[--n]);
+	return rc < 0 ? rc : n;
+}
+
+int cgroup_keeper_open(const struct cgroup *cg)
+{
+	char path[CGROUP_PATH_SIZE];
+	int fd, rc;
+
+	if (cg->box[0] == '\0')
+		return -ENOENT;
+	rc = join(path, cg->box, "../keeper");
+	if (rc < 0)
+		return rc;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* The numbers of cgroup.procs; owned by the caller. */
+static int read_pids(int leaf, int32_t **ret, size_t *ret_n)
+{
+	cleanup_buf struct buf text = BUF_INIT(4U << 20);
+	int rc = file_read_at(leaf, "cgroup.procs", &text);
+	char *save = NULL;
+
+	*ret_n = 0;
+	*ret = NULL;
+	if (rc < 0)
+		return rc;
+	*ret = xalloc((text.n / 2 + 1) * sizeof(**ret));
+	for (char *line = text.n == 0 ? NULL : strtok_r(text.p, "\n", &save); line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		uint64_t pid;
+
+		/* 0 = a process of another pid namespace: not possible here */
+		if (str_to_u64(line, 1, INT32_MAX, &pid) == 0)
+			(*ret)[(*ret_n)++] = (int32_t)pid;
+	}
+	return 0;
+}
+
+int cgroup_each_leaf(const struct cgroup *cg, cgroup_leaf_fn *fn, void *ctx)
+{
+	DIR *dir = cg->box[0] == '\0' ? NULL : opendir(cg->box);
+	const struct dirent *e;
+	int rc = 0;
+
+	if (dir == NULL)
+		return cg->box[0] == '\0' ? -ENOENT : -errno;
+	while (rc == 0 && (e = readdir(dir)) != NULL) {
+		cleanup_free int32_t *pids = NULL;
+		cleanup_fd int leaf = -1;
+		size_t n = 0;
+
+		if (e->d_type != DT_DIR || e->d_name[0] == '.')
+			continue;
+		leaf = openat(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		rc = leaf < 0 ? -errno : read_pids(leaf, &pids, &n);
+		if (rc == 0)
+			rc = fn(ctx, e->d_name, pids, n);
+	}
+	(void)closedir(dir);
+	return rc;
 }
 
 static int write_number(const char *dir, const char *name, uint64_t value, const char *none)

@@ -57,6 +57,18 @@ int cgroup_prepare(struct cgroup *cg, const char *tag, const char *id, bool use_
 /** cgroup_v1_join() - move the calling thread, which must be the only one of its process, into all v1 groups. Return: 0 or -errno. */
 int cgroup_v1_join(const struct cgroup *cg) attr_must_use;
 
+/** cgroup_v1_tasks() - open the `tasks` files that cgroup_v1_join() writes to; @fds: room for %CGROUP_V1_COUNT, owned by the caller. Return: how many, -errno. */
+int cgroup_v1_tasks(const struct cgroup *cg, int fds[CGROUP_V1_COUNT]) attr_must_use;
+
+/** cgroup_keeper_open() - descriptor of the v2 group of our own processes; -ENOENT when there is no v2 tree. */
+int cgroup_keeper_open(const struct cgroup *cg) attr_must_use;
+
+/** cgroup_leaf_fn - one leaf of `box` and the processes in it. Return: negative ends the walk. */
+typedef int cgroup_leaf_fn(void *ctx, const char *name, const int32_t *pids, size_t n);
+
+/** cgroup_each_leaf() - call @fn for each leaf of `box`. Return: 0, what @fn returned, -errno. */
+int cgroup_each_leaf(const struct cgroup *cg, cgroup_leaf_fn *fn, void *ctx) attr_must_use;
+
 /**
  * cgroup_set_limits() - write the limits of @now that differ from @was, which are in force (all zero: none are).
  * Return: 0, -EOPNOTSUPP when a limit is asked for that nothing can enforce, other -errno.

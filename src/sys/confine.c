@@ -46,22 +46,33 @@ static uint64_t fs_rights(int abi)
 	return rights;
 }
 
-int confine_landlock(void)
+int confine_landlock_rights(struct confine_rights *ret)
 {
 	int abi = raw_result(syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_VERSION_FLAG));
-	struct landlock_attr attr = { 0 };
-	struct landlock_path_beneath root = { 0 };
-	cleanup_fd int ruleset = -1, dir = -1;
-	int rc;
 
+	*ret = (struct confine_rights){ 0 };
 	if (abi < 0)
 		return abi == -ENOSYS || abi == -EOPNOTSUPP ? 0 : abi;
-	attr.handled_access_fs = fs_rights(abi);
+	ret->files = fs_rights(abi);
 	if (abi >= 6)
-		attr.scoped = LANDLOCK_SCOPE_ABSTRACT | LANDLOCK_SCOPE_SIGNALS;
+		ret->scoped = LANDLOCK_SCOPE_ABSTRACT | LANDLOCK_SCOPE_SIGNALS;
 	/* an older kernel takes a larger struct only if what it does not know is zero; the size follows the ABI all the same */
-	ruleset = raw_result(syscall(SYS_landlock_create_ruleset, &attr,
-		abi >= 6 ? sizeof(attr) : sizeof(attr.handled_access_fs), 0));
+	ret->size = abi >= 6 ? sizeof(struct landlock_attr) : sizeof(ret->files);
+	return abi;
+}
+
+int confine_landlock(void)
+{
+	struct landlock_path_beneath root = { 0 };
+	struct confine_rights rights;
+	struct landlock_attr attr;
+	cleanup_fd int ruleset = -1, dir = -1;
+	int abi = confine_landlock_rights(&rights), rc;
+
+	if (abi <= 0)
+		return abi;
+	attr = (struct landlock_attr){ .handled_access_fs = rights.files, .scoped = rights.scoped };
+	ruleset = raw_result(syscall(SYS_landlock_create_ruleset, &attr, rights.size, 0));
 	if (ruleset < 0)
 		return ruleset;
 	dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -12,6 +12,15 @@
  */
 int confine_seccomp(const struct sock_filter *filter, unsigned short n) attr_must_use;
 
+/** struct confine_rights - what a Landlock ruleset of this kernel has to handle; first members of the kernel's struct landlock_ruleset_attr. */
+struct confine_rights {
+	uint64_t files, network, scoped;
+	uint32_t size; /* of the attribute that this kernel takes; 0 = it has no Landlock */
+};
+
+/** confine_landlock_rights() - for whoever makes the domain of confine_landlock() without libc. Return: ABI, 0 without Landlock, -errno. */
+int confine_landlock_rights(struct confine_rights *ret) attr_must_use;
+
 /**
  * confine_landlock() - put the calling process into a new Landlock domain that reaches only what lies below "/" of its own mount namespace
  * and whose abstract sockets and signals do not leave it.

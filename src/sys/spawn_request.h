@@ -17,6 +17,8 @@
 enum spawn_kind {
 	SPAWN_SANDBOX = 1, /* start `cay-keeper sandbox ID`; carries the keeper's socket */
 	SPAWN_JOB = 2,     /* start `cay-keeper job ID`; carries the job's socket */
+	SPAWN_TEMPLATE =
+		4, /* start `cay-template ID`; carries a socket whose other end keeps it alive */
 	SPAWN_CLEANUP = 3, /* kill whatever is left in the groups of ID and remove them */
 };
 

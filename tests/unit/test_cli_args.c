@@ -72,7 +72,7 @@ TEST(a_wrong_line_says_what_is_wrong)
 
 TEST(what_the_version_lacks_is_unsupported)
 {
-	check(parse(VERB_FORK, WORDS("a", "--live")) < 0);
+	check(parse(VERB_FORK, WORDS("a", "--keep-identity")) < 0);
 	check_int(err.code, ERR_UNSUPPORTED);
 	check(err.hint[0] != '\0');
 	check(cli_lacks("suspend") != NULL && cli_lacks("run") == NULL);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * prog/cay-keeper/main.c - `cay-keeper sandbox ID` holds a sandbox, `cay-keeper job ID` does one thing to trees (the socket is descriptor 3 for both),
- * `cay-keeper doctor STATE` prints what this machine offers. Everything else is in src/sandbox and src/store.
+ * `cay-keeper dump` looks at a stopped sandbox from inside its namespace, `cay-keeper doctor STATE` prints what this machine offers. Everything else is in src/sandbox and src/store.
  */
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint/dump.h"
 #include "sandbox/doctor.h"
 #include "sandbox/keeper.h"
 #include "store/job.h"
@@ -30,6 +31,8 @@ int main(int argc, char **argv)
 
 		return keeper_main(argv[2], CONTROL_FD, &settings);
 	}
+	if (argc == 2 && str_eq(argv[1], "dump"))
+		return dump_main();
 	job_add_verb("doctor", doctor_verb);
 	if (argc == 3 && str_eq(argv[1], "job"))
 		return store_job_main(CONTROL_FD);

@@ -58,7 +58,7 @@ static size_t n_cleanups;
 static struct groups groups;
 static enum mode mode;
 static uint32_t first_subuid, first_subgid;
-static int keeper_fd = -1, signal_fd = -1;
+static int keeper_fd = -1, template_fd = -1, signal_fd = -1;
 static char *keeper_env[16];
 
 static void report(const struct spawn_event *e)
@@ -99,11 +99,12 @@ static void build_environment(void)
 }
 
 /* Copy what @from holds into an unchangeable file without a name. */
-static int seal_copy(int from)
+static int seal_copy(int from, const char *name)
 {
-	cleanup_fd int memory = memfd_create("cay-keeper", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	cleanup_fd int memory = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	char path[64];
 	ssize_t n;
+	int fd;
 
 	if (memory < 0)
 		return -errno;
@@ -115,20 +116,27 @@ static int seal_copy(int from)
 		return -errno;
 	/* a descriptor that may write, even a sealed file, would make execve say "text file busy" */
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
-	keeper_fd = open(path, O_RDONLY | O_CLOEXEC);
-	return keeper_fd < 0 ? -errno : 0;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
 }
 
 /*
  * The keeper runs from a sealed copy: a payload can make the kernel execute /proc/self/exe of a process that is about to become its program
  * (CVE-2019-5736), and in rootless mode the file on disk belongs to the payload's own user.
  */
-static int open_keeper(void)
+static int open_program(const char *dir, const char *name)
+{
+	cleanup_free char *path = str_dupf("%s/%s", dir, name);
+	cleanup_fd int file = open(path, O_RDONLY | O_CLOEXEC);
+
+	return file < 0 ? -errno : seal_copy(file, name);
+}
+
+static int open_programs(void)
 {
 	static char programs[4200];
 	char path[4096];
-	cleanup_fd int file = -1;
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("/cay-keeper"));
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
 	char *slash;
 	size_t last = 0;
 
@@ -144,9 +152,9 @@ static int open_keeper(void)
 		last++;
 	keeper_env[last] = programs;
 	keeper_env[last + 1] = NULL;
-	memcpy(slash, "/cay-keeper", sizeof("/cay-keeper"));
-	file = open(path, O_RDONLY | O_CLOEXEC);
-	return file < 0 ? -errno : seal_copy(file);
+	keeper_fd = open_program(path, "cay-keeper");
+	template_fd = open_program(path, "cay-template");
+	return keeper_fd < 0 ? keeper_fd : template_fd < 0 ? template_fd : 0;
 }
 
 /* --- the child, up to exec --- */
@@ -180,15 +188,21 @@ static int map_single(uid_t uid, gid_t gid)
 	return error;
 }
 
+/* A template must be able to enter every keeper's namespace: it stands above them, as the user who made them. */
+static bool has_namespace(const struct spawn_request *r)
+{
+	return mode != MODE_ROOT && r->kind != SPAWN_TEMPLATE;
+}
+
 /* Unshare, let the parent map (range) or map ourselves (single), become 0 of the new namespace. */
-static int child_user_namespace(int status_fd, int go_fd)
+static int child_user_namespace(bool namespaced, int status_fd, int go_fd)
 {
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
 	int error = 0;
 	char byte;
 
-	if (mode == MODE_ROOT)
+	if (!namespaced)
 		return 0;
 	if (unshare(CLONE_NEWUSER) < 0)
 		return errno;
@@ -208,8 +222,10 @@ static int child_user_namespace(int status_fd, int go_fd)
 static attr_noreturn void child_main(
 	const struct spawn_request *r, int socket_fd, int status_fd, int go_fd)
 {
-	char kind[] = "sandbox", id[SPAWN_ID_SIZE], name[] = "cay-keeper";
-	char *argv[] = { name, kind, id, NULL };
+	char kind[] = "sandbox", id[SPAWN_ID_SIZE], name[] = "cay-keeper",
+	     template[] = "cay-template";
+	char *keeper_argv[] = { name, kind, id, NULL }, *template_argv[] = { template, id, NULL };
+	bool is_template = r->kind == SPAWN_TEMPLATE;
 	sigset_t none;
 	int null_fd, error;
 
@@ -219,7 +235,7 @@ static attr_noreturn void child_main(
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	(void)setsid();
-	error = child_user_namespace(status_fd, go_fd);
+	error = child_user_namespace(has_namespace(r), status_fd, go_fd);
 	if (error != 0)
 		child_fail(status_fd, error);
 	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -229,7 +245,8 @@ static attr_noreturn void child_main(
 	if (dup2(socket_fd, SPAWN_FD) < 0 ||
 		raw_close_range(SPAWN_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
 		child_fail(status_fd, errno);
-	(void)execveat(keeper_fd, "", argv, keeper_env, AT_EMPTY_PATH);
+	(void)execveat(is_template ? template_fd : keeper_fd, "",
+		is_template ? template_argv : keeper_argv, keeper_env, AT_EMPTY_PATH);
 	child_fail(status_fd, errno);
 }
 
@@ -323,7 +340,7 @@ static int spawn(const struct spawn_request *r, int socket_fd)
 	pid = start_child(r, socket_fd, group_fd, status, go);
 	fd_close(&status[1]);
 	fd_close(&go[0]);
-	if (pid > 0 && mode == MODE_RANGE)
+	if (pid > 0 && mode == MODE_RANGE && has_namespace(r))
 		rc = map_range(pid, status[0], go[1]);
 	fd_close(&go[1]);
 	/* end of file = exec has closed the pipe */
@@ -338,20 +355,24 @@ static int spawn(const struct spawn_request *r, int socket_fd)
 	return pid;
 }
 
-/* A keeper that was killed could not remove its own. */
-static void remove_socket(const char *id)
+/* A keeper or template that was killed could not remove its own. */
+static void remove_files(const char *id)
 {
+	static const char *const endings[] = { "sock", "tpl", "state" };
 	const char *run = getenv("CAY_RUN");
 	char path[4200];
-	int n = run != NULL ? snprintf(path, sizeof(path), "%s/keepers/%s.sock", run, id) : -1;
 
-	if (n > 0 && (size_t)n < sizeof(path))
-		(void)unlink(path);
+	for (size_t i = 0; run != NULL && i < ARRAY_SIZE(endings); i++) {
+		int n = snprintf(path, sizeof(path), "%s/keepers/%s.%s", run, id, endings[i]);
+
+		if (n > 0 && (size_t)n < sizeof(path))
+			(void)unlink(path);
+	}
 }
 
 static void cleanup_finish(size_t i, bool dirty)
 {
-	remove_socket(cleanups[i].report.id);
+	remove_files(cleanups[i].report.id);
 	cleanups[i].report.dirty = dirty;
 	report(&cleanups[i].report);
 	cleanups[i] = cleanups[--n_cleanups];
@@ -493,6 +514,7 @@ static void handle_request(void)
 	switch ((enum spawn_kind)r.kind) {
 	case SPAWN_SANDBOX:
 	case SPAWN_JOB:
+	case SPAWN_TEMPLATE:
 		handle_start(&r, fd);
 		return;
 	case SPAWN_CLEANUP:
@@ -578,9 +600,10 @@ int main(int argc, char **argv)
 		(void)prctl(
 			PR_SET_DUMPABLE, 0); /* rootless: newuidmap must own our /proc entries */
 	build_environment();
-	rc = open_keeper();
+	rc = open_programs();
 	if (rc < 0) {
-		log_error("spawn", "no cay-keeper beside cay-spawn: %s", strerrordesc_np(-rc));
+		log_error("spawn", "no cay-keeper or cay-template beside cay-spawn: %s",
+			strerrordesc_np(-rc));
 		return 1;
 	}
 	groups_find(&groups, tag, mode == MODE_ROOT);

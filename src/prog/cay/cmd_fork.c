@@ -39,6 +39,10 @@ int cmd_fork(struct cli *cli)
 				"-n '%s': a number from 1 to 1000 is wanted", count);
 		(void)json_object_set_new(body, "count", json_integer((json_int_t)n));
 	}
+	if (cli_args_has(&cli->args, FLAG_LIVE))
+		(void)json_object_set_new(body, "live", json_true());
+	else if (cli_args_has(&cli->args, FLAG_FILES_ONLY))
+		(void)json_object_set_new(body, "live", json_false());
 	cli->doing = "forking";
 	rc = cli_call(cli, "POST", point, body, &answer);
 	if (rc < 0 && cli->err.code == ERR_NOT_FOUND)

@@ -24,6 +24,8 @@ int cmd_snapshot(struct cli *cli)
 
 	if (name != NULL)
 		(void)json_object_set_new(body, "name", json_string(name));
+	if (cli_args_has(&cli->args, FLAG_LIVE))
+		(void)json_object_set_new(body, "files_only", json_false());
 	cli->doing = "taking the snapshot";
 	rc = cli_call(cli, "POST", target, body, &snapshot);
 	return rc < 0 ? rc : print_snapshot(cli, snapshot);

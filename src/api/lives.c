@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/lives.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#define START_NS   (10 * NS_PER_S)
+#define CAPTURE_NS (120 * NS_PER_S)
+
+/* --- the template --- */
+
+static void on_frame(struct framelink *link, attr_unused const struct frame *f)
+{
+	struct live *l = container_of(link, struct live, link);
+
+	l->ready = true; /* the only thing that it ever says */
+	waiters_wake(&l->changed);
+}
+
+static void on_dead(struct framelink *link)
+{
+	waiters_wake(&container_of(link, struct live, link)->changed);
+}
+
+static void closed(struct stream *s)
+{
+	struct live *l = container_of(container_of(s, struct framelink, s), struct live, link);
+
+	json_decref(l->execs);
+	free(l);
+}
+
+void live_drop(struct live *l)
+{
+	if (l == NULL)
+		return;
+	list_remove(&l->node);
+	framelink_close(&l->link, closed);
+}
+
+static int wait_ready(struct live *l, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + START_NS;
+
+	while (!l->ready && !l->link.dead && l->error.code == ERR_NONE) {
+		if (waiters_wait(&l->changed, deadline) < 0)
+			return err_raise(err, ERR_TIMEOUT, "the template does not start");
+	}
+	if (l->error.code != ERR_NONE) {
+		*err = l->error;
+		return -EIO;
+	}
+	return l->ready ? 0 : err_raise(err, ERR_INTERNAL, "the template ended at its start");
+}
+
+static struct live *template_start(struct server *srv, struct err *err)
+{
+	struct id id = id_new();
+	struct live *l;
+	int fd;
+
+	if (spawner_start(srv, SPAWN_TEMPLATE, id.s, &fd, err) < 0)
+		return NULL;
+	l = xnew(struct live);
+	(void)!str_copy(l->id, sizeof(l->id), id.s);
+	l->link.on_frame = on_frame;
+	l->link.on_dead = on_dead;
+	l->link.peer = "template";
+	l->execs = json_array();
+	waiters_init(&l->changed);
+	list_append(&srv->lives, &l->node);
+	if (framelink_open(&l->link, srv->loop, fd) < 0)
+		abort(); /* only when the loop is out of memory */
+	if (wait_ready(l, err) == 0)
+		return l;
+	live_drop(l);
+	return NULL;
+}
+
+bool live_on_spawn_event(struct server *srv, const struct spawn_event *e)
+{
+	list_for_each (&srv->lives, node, next) {
+		struct live *l = list_entry(node, struct live, node);
+
+		if (!str_eq(l->id, e->id))
+			continue;
+		if (e->kind == SPAWN_EVENT_FAILED)
+			(void)err_raise_sys(&l->error, -e->status, "start a template");
+		waiters_wake(&l->changed);
+		return true;
+	}
+	return false;
+}
+
+/* --- capture --- */
+
+static int ask(
+	struct sandbox *sb, const char *verb, const struct live *l, json_t **ret, struct err *err)
+{
+	return framelink_call(&sb->keeper->link,
+		json_pack("{s:s,s:s}", "verb", verb, "template", l->id),
+		clock_now_ns() + CAPTURE_NS, ret, err);
+}
+
+/* As they are while nothing runs: a fork's execs begin as copies of these. */
+static void note_execs(struct sandbox *sb, struct live *l)
+{
+	list_for_each (&sb->execs, node, next) {
+		const struct exec *e = list_entry(node, struct exec, node);
+
+		if (!e->ended)
+			(void)json_array_append_new(l->execs, json_deep_copy(e->doc));
+	}
+}
+
+struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, json_t **ret_figures,
+	struct err *err)
+{
+	struct live *l = template_start(sb->srv, err);
+	json_t *figures = NULL;
+	uint64_t before;
+	int rc;
+
+	if (l == NULL)
+		return NULL;
+	rc = ask(sb, "capture", l, NULL, err);
+	if (rc == 0) {
+		note_execs(sb, l);
+		before = clock_now_ns();
+		rc = files(sb, ctx, err);
+		before = clock_now_ns() - before;
+		if (ask(sb, "release", l, &figures, rc == 0 ? err : NULL) < 0 && rc == 0)
+			rc = -EIO;
+		if (rc == 0)
+			(void)json_object_set_new(
+				figures, "files_us", json_integer((json_int_t)(before / 1000)));
+	}
+	if (rc == 0) {
+		*ret_figures = figures;
+		return l;
+	}
+	json_decref(figures);
+	live_drop(l);
+	return NULL;
+}
+
+/* --- restore --- */
+
+static const json_t *document_of(const struct live *l, const char *id)
+{
+	size_t i;
+	json_t *doc;
+
+	json_array_foreach (l->execs, i, doc) {
+		if (str_eq(json_string_value(json_object_get(doc, "id")), id))
+			return doc;
+	}
+	return NULL;
+}
+
+static int take_execs(struct sandbox *sb, const struct live *l, const json_t *list, struct err *err)
+{
+	size_t i;
+	json_t *row;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, i, row) {
+		const char *id = json_string_value(json_object_get(row, "exec"));
+		const json_t *doc = id != NULL ? document_of(l, id) : NULL;
+		int rc;
+
+		if (doc == NULL)
+			return err_raise(err, ERR_INTERNAL, "the keeper carried an unknown exec");
+		rc = exec_carried(
+			sb, doc, (pid_t)json_integer_value(json_object_get(row, "pid")), err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int live_restore(struct sandbox *sb, struct live *l, struct err *err)
+{
+	json_t *ok = NULL;
+	int rc = ask(sb, "restore", l, &ok, err);
+
+	if (rc == 0)
+		rc = take_execs(sb, l, json_object_get(ok, "execs"), err);
+	json_decref(ok);
+	if (rc < 0)
+		err_context(err, "bring the processes of the snapshot into sandbox '%s'", sb->name);
+	return rc;
+}

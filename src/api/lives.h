@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: api/lives.h - snapshots with memory: the template process of each, and what cayd does around a capture and a restore (docs/design/0006).
+ *
+ * A template lives as long as its connection to cayd. The memory of a live snapshot is therefore lost when the server ends; its files are not.
+ */
+#ifndef CAY_API_LIVES_H
+#define CAY_API_LIVES_H
+
+#include "api/server.h"
+
+/** struct live - the memory of one snapshot. */
+struct live {
+	struct list node; /* srv->lives */
+	struct framelink link;
+	char id[ID_LEN + 1]; /* of the template */
+	bool ready;
+	bool started; /* cay-spawn said so */
+	struct err error;
+	json_t *execs; /* documents of the execs that were running */
+	struct waiters changed;
+};
+
+/** live_capture_fn - captures the files while every process is stopped. Return: 0 or an error. */
+typedef int live_capture_fn(struct sandbox *sb, void *ctx, struct err *err);
+
+/**
+ * live_take() - stop running @sb, copy its processes into a new template, call @files, let it go on.
+ * @ret_figures: times in microseconds by phase, sizes; a new reference. Return: the memory, live_drop() ends it; NULL with @err set. Context: waits.
+ */
+struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, json_t **ret_figures,
+	struct err *err);
+
+/** live_restore() - bring the processes of @l into @sb, which has just been started. Context: waits. Return: 0 or an error. */
+int live_restore(struct sandbox *sb, struct live *l, struct err *err);
+
+/** live_drop() - end the template. NULL is allowed. */
+void live_drop(struct live *l);
+
+/** live_on_spawn_event() - as for keepers and jobs. */
+bool live_on_spawn_event(struct server *srv, const struct spawn_event *e);
+
+#endif

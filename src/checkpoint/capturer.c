@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/capturer.h"
+#include "base/str.h"
+#include "sys/fdpass.h"
+#include "sys/raw.h"
+
+#include <grp.h>
+#include <linux/nsfs.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+void template_path(const char *run, const char *id, char *path, size_t size)
+{
+	(void)snprintf(path, size, "%s/keepers/%s.tpl", run, id);
+}
+
+int template_connect(const char *path)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	cleanup_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (str_copy(a.sun_path, sizeof(a.sun_path), path) < 0)
+		return -ENAMETOOLONG;
+	if (connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
+		return -errno;
+	return TAKE_FD(fd);
+}
+
+/* --- the dumper, up to exec --- */
+
+/* A process exec'ed in U1 may trace everything of the sandbox, and nothing else; U2 is its child. */
+static int enter_u1(const struct capture_place *place)
+{
+	cleanup_fd int u1 = ioctl(place->u2, NS_GET_PARENT);
+
+	if (u1 < 0 || setns(u1, CLONE_NEWUSER) < 0)
+		return -errno;
+	if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+		return -errno;
+	return 0;
+}
+
+static attr_noreturn void dumper_child(
+	const struct capture_place *place, int program, int keeper, int template)
+{
+	static char name[] = "cay-keeper", mode[] = "dump";
+	char *const argv[] = { name, mode, NULL };
+	static char *const envp[] = { NULL };
+	sigset_t none;
+
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	if (place->enter_u1 && enter_u1(place) < 0)
+		_exit(120);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	program = fcntl(program, F_DUPFD_CLOEXEC, 10);
+	keeper = fcntl(keeper, F_DUPFD_CLOEXEC, 10);
+	template = fcntl(template, F_DUPFD_CLOEXEC, 10);
+	if (program < 0 || keeper < 0 ||
+		template <0 || dup2(keeper, DUMP_KEEPER_FD) < 0 ||
+			  dup2(template, DUMP_TEMPLATE_FD) < 0 ||
+			  raw_close_range(DUMP_TEMPLATE_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+		_exit(121);
+	(void)syscall(SYS_execveat, program, "", argv, envp, AT_EMPTY_PATH);
+	_exit(122);
+}
+
+int capture_begin(struct capture *c, const struct capture_place *place, struct err *err)
+{
+	cleanup_fd int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	struct clone_args args = { .exit_signal = SIGCHLD };
+	int pair[2];
+
+	*c = (struct capture)CAPTURE_INIT;
+	c->template = template_connect(place->template_path);
+	if (program < 0 || c->template <0)
+		return err_raise_sys(
+			err, program < 0 ? -errno : c->template, "connect to the template");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_raise_sys(err, -errno, "make a socket pair");
+	c->pid = raw_clone3(&args);
+	if (c->pid == 0)
+		dumper_child(place, program, pair[1], c->template);
+	(void)close(pair[1]);
+	if (c->pid < 0) {
+		int rc = c->pid;
+
+		c->pid = 0;
+		(void)close(pair[0]);
+		return err_raise_sys(err, rc, "start the dumper");
+	}
+	c->dumper = pair[0];
+	return 0;
+}
+
+/* --- messages --- */
+
+static int receive_report(const struct capture *c, struct dump_report *r, struct err *err)
+{
+	size_t none;
+	ssize_t n = fdpass_recv(c->dumper, r, sizeof(*r), NULL, 0, &none);
+
+	if (n != (ssize_t)sizeof(*r))
+		return err_raise(err, ERR_INTERNAL, "the dumper ended without a word");
+	if (r->err.code == ERR_NONE)
+		return 0;
+	*err = r->err;
+	return -EIO;
+}
+
+/* The template copies only what the keeper itself has named. */
+static int allow(const struct capture *c, const struct dump_order *order)
+{
+	static struct template_allow allow;
+	struct template_message m;
+	size_t none;
+	int rc;
+
+	allow = (struct template_allow){ .kind = TEMPLATE_ALLOW, .n = order->n_pids };
+	memcpy(allow.pids, order->pids, sizeof(allow.pids));
+	rc = fdpass_send(c->template, &allow, sizeof(allow), NULL, 0);
+	if (rc == 0 && fdpass_recv(c->template, &m, sizeof(m), NULL, 0, &none) != sizeof(m))
+		rc = -EPIPE;
+	return rc < 0 ? rc : m.kind == TEMPLATE_DONE ? 0 : -EPROTO;
+}
+
+int capture_stop(struct capture *c, const struct dump_order *order, struct err *err)
+{
+	struct dump_report report;
+	int rc = allow(c, order);
+
+	if (rc == 0)
+		rc = fdpass_send(c->dumper, order, sizeof(*order), NULL, 0);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "order the capture");
+	return receive_report(c, &report, err);
+}
+
+int capture_look(struct capture *c, struct dump_report *ret, struct err *err)
+{
+	const uint32_t go = DUMP_GO;
+	int rc = fdpass_send(c->dumper, &go, sizeof(go), NULL, 0);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "go on with the capture");
+	return receive_report(c, ret, err);
+}
+
+void capture_end(struct capture *c, struct dump_report *ret)
+{
+	const uint32_t release = DUMP_RELEASE;
+	struct dump_report report;
+	struct err err;
+
+	if (c->pid == 0)
+		return;
+	if (c->dumper >= 0 && fdpass_send(c->dumper, &release, sizeof(release), NULL, 0) == 0 &&
+		receive_report(c, &report, &err) == 0 && ret != NULL)
+		memcpy(ret->phase_ns, report.phase_ns, sizeof(ret->phase_ns));
+	fd_close(&c->dumper);
+	fd_close(&c->template);
+	(void)waitpid(c->pid, NULL, 0);
+	c->pid = 0;
+}

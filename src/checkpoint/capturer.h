@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/capturer.h - a keeper's side of a capture: it starts the dumper inside U1 and connects it to a template.
+ *
+ *   capture_begin() -> capture_stop() (cgroup frozen) -> capture_look() (thawed; all processes stopped by ptrace) -> … -> capture_end()
+ */
+#ifndef CAY_CHECKPOINT_CAPTURER_H
+#define CAY_CHECKPOINT_CAPTURER_H
+
+#include "checkpoint/dump_wire.h"
+#include <sys/types.h>
+
+/** struct capture - one capture under way; CAPTURE_INIT when there is none. */
+struct capture {
+	pid_t pid; /* of the dumper; 0 = none */
+	int dumper, template;
+};
+
+#define CAPTURE_INIT \
+	{ \
+		.dumper = -1, .template = -1 \
+	}
+
+/** struct capture_place - where the sandbox is; borrowed. */
+struct capture_place {
+	int u2;                    /* the payload's user namespace */
+	bool enter_u1;             /* root mode: U1 is not the caller's own */
+	const char *template_path; /* socket of the template */
+};
+
+/** capture_begin() - connect to the template, start the dumper. Nothing is stopped. Return: 0 or an error. */
+int capture_begin(
+	struct capture *c, const struct capture_place *place, struct err *err) attr_must_use;
+
+/** capture_stop() - stop every process of @order. Context: their cgroup is frozen. Return: 0 or an error; after one nothing is stopped any more. */
+int capture_stop(struct capture *c, const struct dump_order *order, struct err *err) attr_must_use;
+
+/** capture_look() - look at all, copy the memory. @ret: figures. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
+int capture_look(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;
+
+/** capture_end() - let all go and wait for the dumper's end. Idempotent. @ret: figures, may be NULL. */
+void capture_end(struct capture *c, struct dump_report *ret);
+
+/** template_path() - path of the socket of template @id below runtime directory @run. */
+void template_path(const char *run, const char *id, char *path, size_t size);
+
+/** template_connect() - Return: SOCK_SEQPACKET descriptor or -errno. */
+int template_connect(const char *path) attr_must_use;
+
+#endif

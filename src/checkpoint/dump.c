@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint/dump.c - the order of a capture, in the dumper. Every way out releases every process. */
+#include "checkpoint/dump.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "sys/fdpass.h"
+#include "sys/file.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#define FIRST_DESCRIPTION_MIN 16
+
+int dump_refuse(const struct dump_process *p, struct err *err, const char *fmt, ...)
+{
+	char what[400];
+	va_list args;
+
+	va_start(args, fmt);
+	(void)vsnprintf(what, sizeof(what), fmt, args);
+	va_end(args);
+	str_utf8_tidy(what);
+	return err_raise(
+		err, ERR_UNSUPPORTED, "process %d (%s): %s", p->tracee.inner, p->name, what);
+}
+
+static int stop_all(struct dump *d, struct err *err)
+{
+	for (uint32_t i = 0; i < d->order->n_pids; i++) {
+		int rc = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
+
+		if (rc < 0)
+			return err_raise_sys(err, rc, "stop process %d", d->order->pids[i]);
+	}
+	return 0;
+}
+
+static bool is_known(const struct dump *d, pid_t host)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->processes[i].tracee.host == host)
+			return true;
+	}
+	return false;
+}
+
+/* A group does not list its dead: they are children that nobody has waited for. */
+static int add_zombie(struct dump *d, pid_t host)
+{
+	struct dump_process *more;
+	int rc;
+
+	if (is_known(d, host))
+		return 0;
+	more = realloc(d->processes, (d->n + 2) * sizeof(*more));
+	if (more == NULL)
+		return -ENOMEM;
+	d->processes = more;
+	more[d->n] = (struct dump_process){ 0 };
+	rc = tracee_stop(&more[d->n++].tracee, host);
+	return rc == 0 && !more[d->n - 1].tracee.zombie ? -EPROTO : rc;
+}
+
+static int add_zombies_of(struct dump *d, size_t i, pid_t thread)
+{
+	cleanup_buf struct buf text = BUF_INIT(1 << 20);
+	char path[48], *save = NULL;
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "task/%d/children", thread);
+	rc = file_read_at(d->processes[i].tracee.proc, path, &text);
+	for (char *word = rc == 0 && text.n > 0 ? strtok_r(text.p, " ", &save) : NULL;
+		rc == 0 && word != NULL; word = strtok_r(NULL, " ", &save)) {
+		uint64_t pid;
+
+		if (str_to_u64(word, 1, INT32_MAX, &pid) == 0)
+			rc = add_zombie(d, (pid_t)pid);
+	}
+	return rc;
+}
+
+static int add_zombies(struct dump *d, struct err *err)
+{
+	size_t living = d->n;
+
+	for (size_t i = 0; i < living; i++) {
+		for (size_t j = 0; j < d->processes[i].tracee.n_threads; j++) {
+			int rc = add_zombies_of(d, i, d->processes[i].tracee.threads[j].host);
+
+			if (rc < 0)
+				return err_raise_sys(err, rc,
+					"look for ended children of process %d",
+					d->processes[i].tracee.inner);
+		}
+	}
+	return 0;
+}
+
+static int look_at_all(struct dump *d, struct err *err)
+{
+	int rc = add_zombies(d, err);
+
+	if (rc == 0)
+		rc = dump_tree(d, err);
+
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		struct dump_process *p = &d->processes[i];
+
+		if (p->tracee.zombie)
+			continue;
+		rc = dump_creds(d, p, err);
+		if (rc == 0)
+			rc = dump_threads(d, p, err);
+		if (rc == 0)
+			rc = dump_signals(d, p, err);
+		if (rc == 0)
+			rc = dump_files(d, p, err);
+		if (rc == 0)
+			rc = dump_memory(d, p, err);
+	}
+	if (rc == 0)
+		rc = dump_files_end(d, err);
+	for (size_t i = 0; rc == 0 && i < d->n; i++)
+		(void)IMAGE_ADD(&d->image, TABLE_PROCESSES, &d->processes[i].out);
+	return rc;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* All pids and tids, sorted. */
+static int32_t *taken_pids(const struct dump *d, size_t *ret_n)
+{
+	size_t n = 1, at = 0;
+	int32_t *all;
+
+	for (size_t i = 0; i < d->n; i++)
+		n += d->processes[i].tracee.n_threads + 3;
+	all = calloc(n, sizeof(*all));
+	if (all == NULL)
+		abort();
+	for (size_t i = 0; i < d->n; i++) {
+		const struct dump_process *p = &d->processes[i];
+
+		all[at++] = p->tracee.inner;
+		all[at++] = p->place.session;
+		all[at++] = p->place.group;
+		for (size_t j = 0; j < p->tracee.n_threads; j++)
+			all[at++] = p->tracee.threads[j].inner;
+	}
+	qsort(all, at, sizeof(*all), by_number);
+	*ret_n = at;
+	return all;
+}
+
+static int make_plan(struct dump *d, int *ret_fd, struct err *err)
+{
+	struct plan_input *inputs = calloc(d->n + 1, sizeof(*inputs));
+	struct plan_process *processes = NULL;
+	struct plan head = { .n_leaves = d->order->n_leaves, .n_slots = d->order->n_slots };
+	size_t n_taken;
+	int32_t *taken = taken_pids(d, &n_taken);
+	int rc;
+
+	if (inputs == NULL)
+		abort();
+	for (size_t i = 0; i < d->n; i++)
+		inputs[i] = d->processes[i].place;
+	rc = plan_order(inputs, (uint32_t)d->n, taken, n_taken, &processes, &head.n_processes,
+		&head.helper_pid, err);
+	head.n_descriptions =
+		image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
+	head.first_description =
+		(uint32_t)(d->highest_fd < FIRST_DESCRIPTION_MIN ? FIRST_DESCRIPTION_MIN
+								 : d->highest_fd + 1);
+	head.last_pid = n_taken > 0 ? taken[n_taken - 1] : 1;
+	if (rc == 0) {
+		*ret_fd = plan_seal(&d->image, &head, processes);
+		if (*ret_fd < 0)
+			rc = err_raise_sys(err, *ret_fd, "write the plan");
+	}
+	free(processes);
+	free(inputs);
+	free(taken);
+	return rc;
+}
+
+static int fill_template(int image, int plan, struct err *err)
+{
+	const uint32_t kind = TEMPLATE_FILL;
+	struct template_message m;
+	size_t none;
+	int rc = fdpass_send(DUMP_TEMPLATE_FD, &kind, sizeof(kind), (int[]){ image, plan }, 2);
+
+	if (rc == 0 && fdpass_recv(DUMP_TEMPLATE_FD, &m, sizeof(m), NULL, 0, &none) != sizeof(m))
+		rc = -EPIPE;
+	if (rc == 0 && m.kind != TEMPLATE_DONE)
+		rc = m.status < 0 ? m.status : -EPROTO;
+	return rc < 0 ? err_raise_sys(err, rc, "copy the memory into the template") : 0;
+}
+
+static int write_out(struct dump *d, struct err *err)
+{
+	cleanup_fd int image = -1, plan = -1;
+	int rc = make_plan(d, &plan, err);
+
+	if (rc < 0)
+		return rc;
+	image = image_seal(&d->image);
+	if (image < 0)
+		return err_raise_sys(err, image, "write the image");
+	return fill_template(image, plan, err);
+}
+
+static void release_all(struct dump *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		tracee_release(&d->processes[i].tracee);
+		free(d->processes[i].status);
+	}
+	d->n = 0;
+}
+
+static int receive(void *to, size_t size, uint32_t kind)
+{
+	size_t none;
+	ssize_t n = fdpass_recv(DUMP_KEEPER_FD, to, size, NULL, 0, &none);
+	uint32_t got = 0;
+
+	if (n >= (ssize_t)sizeof(got))
+		memcpy(&got, to, sizeof(got));
+	return n >= (ssize_t)sizeof(got) && got == kind ? 0 : -EPIPE;
+}
+
+static int report(const struct dump_report *r)
+{
+	return fdpass_send(DUMP_KEEPER_FD, r, sizeof(*r), NULL, 0);
+}
+
+static uint64_t phase(struct dump_report *r, enum dump_phase which, uint64_t since)
+{
+	uint64_t now = clock_now_ns();
+
+	r->phase_ns[which] = now - since;
+	return now;
+}
+
+/* Returns with every process as the report says: stopped after success, let go after a failure. */
+static int run(struct dump *d, struct dump_report *r)
+{
+	uint64_t at = clock_now_ns();
+	uint32_t kind;
+	int rc = stop_all(d, &r->err);
+
+	at = phase(r, DUMP_SEIZE, at);
+	if (rc == 0)
+		rc = report(r);
+	if (rc == 0)
+		rc = receive(&kind, sizeof(kind), DUMP_GO);
+	if (rc == 0)
+		rc = look_at_all(d, &r->err);
+	at = phase(r, DUMP_LOOK, at);
+	if (rc == 0)
+		rc = write_out(d, &r->err);
+	(void)phase(r, DUMP_COPY, at);
+	r->n_processes = (uint32_t)d->n;
+	for (size_t i = 0; i < d->n; i++)
+		r->n_threads += (uint32_t)d->processes[i].tracee.n_threads;
+	for (size_t i = 0; i < d->image.copies.n / sizeof(struct plan_copy); i++)
+		r->copied_bytes += ((struct plan_copy *)(void *)d->image.copies.p)[i].length;
+	return rc;
+}
+
+static void raise_files(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+int dump_main(void)
+{
+	static struct dump_order order;
+	struct dump_report r = { 0 };
+	struct dump d = { .order = &order };
+	uint64_t at;
+	uint32_t kind;
+	int rc;
+
+	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	raise_files();
+	image_writer_init(&d.image);
+	if (receive(&order, sizeof(order), DUMP_ORDER) < 0 || order.n_pids > TEMPLATE_PIDS_MAX ||
+		order.n_slots > TEMPLATE_SLOTS_MAX || order.n_leaves > TEMPLATE_LEAVES_MAX)
+		return 1;
+	d.processes = calloc(order.n_pids + 1, sizeof(*d.processes));
+	if (d.processes == NULL)
+		abort();
+	rc = run(&d, &r);
+	if (rc == 0)
+		rc = report(&r);
+	if (rc == 0)
+		rc = receive(&kind, sizeof(kind), DUMP_RELEASE);
+	at = clock_now_ns();
+	release_all(&d);
+	(void)phase(&r, DUMP_RELEASE_PHASE, at);
+	if (rc < 0 && r.err.code == ERR_NONE)
+		(void)err_raise(&r.err, ERR_INTERNAL, "the capture was given up");
+	(void)!report(&r);
+	image_writer_fini(&d.image);
+	free(d.known);
+	free(d.processes);
+	return rc == 0 ? 0 : 1;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/dump.h - the dumper: looks at a stopped tree, refuses what cannot be carried over, and writes image and plan.
+ *
+ * Runs in a process of its own, exec'ed inside the sandbox's set-up namespace: capabilities over the sandbox, none over the host. One file per kernel
+ * object: dump_tree, dump_threads, dump_memory, dump_files, dump_signals. A refusal names process, descriptor or address, and reason.
+ */
+#ifndef CAY_CHECKPOINT_DUMP_H
+#define CAY_CHECKPOINT_DUMP_H
+
+#include "base/err.h"
+#include "checkpoint/dump_wire.h"
+#include "checkpoint/image_write.h"
+#include "checkpoint/plan.h"
+#include "checkpoint/tracee.h"
+#include "codec/proctext.h"
+
+/** struct dump_process - one process of the tree while it is being looked at. */
+struct dump_process {
+	struct tracee tracee;
+	struct proc_stat stat;
+	struct plan_input place;
+	struct image_process out;
+	char *status; /* text of /proc/PID/status */
+	char name[16];
+};
+
+/** struct dump_known - a description that has its number, and one descriptor that refers to it. */
+struct dump_known {
+	uint64_t device, inode;
+	int32_t pid, fd; /* in the source; fd -1 = opened for a mapping, a program or a directory */
+	uint32_t writable;
+	uint32_t index;
+};
+
+/** struct dump - one capture. */
+struct dump {
+	const struct dump_order *order;
+	struct dump_process *processes;
+	size_t n;
+	struct image_writer image;
+	struct dump_known *known;
+	size_t n_known;
+	int32_t highest_fd;
+};
+
+/** dump_main() - serve one capture on descriptors 3 and 4 (dump_wire.h). Return: exit status. */
+int dump_main(void);
+
+/** dump_refuse() - say that something of @p cannot be carried over. Return: negative. */
+int dump_refuse(const struct dump_process *p, struct err *err, const char *fmt, ...)
+	attr_printf(3, 4);
+
+/** dump_tree() - parents, sessions, groups, leaves, of every process. Fills ->place. */
+int dump_tree(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_creds() - ids, capabilities, limits, filters and other attributes of @p. */
+int dump_creds(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_threads() - registers and what belongs to one thread. */
+int dump_threads(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_signals() - dispositions, interval timers, what is queued for the process. */
+int dump_signals(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_queue() - what is queued for thread @tid, or for its whole process. Return: how many were added to the table, -errno. */
+int dump_queue(struct dump *d, int32_t tid, bool whole_process) attr_must_use;
+
+/** dump_memory() - regions, changed pages, brk and the program. */
+int dump_memory(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_files() - descriptors and their descriptions; also the working directory. */
+int dump_files(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_files_end() - after all processes: pipes and pairs whose other end was found or not. */
+int dump_files_end(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_file_by_path() - description of the file at @path inside, opened to be written when @writable. */
+uint32_t dump_file_by_path(
+	struct dump *d, const char *path, size_t n, bool writable, bool directory);
+
+#endif

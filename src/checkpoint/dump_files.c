@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_files.c - descriptors, and the descriptions behind them. A description is looked at once, through a copy of the descriptor that
+ * pidfd_getfd() gives; whether two descriptors share one is asked of the kernel (kcmp).
+ */
+#include "base/str.h"
+#include "checkpoint/dump.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <linux/kcmp.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define CONTENT_MAX (256U << 20) /* of a file without a name, of a memory file */
+
+/* One descriptor while it is looked at. */
+struct subject {
+	struct dump_process *p;
+	int fd;   /* in the process */
+	int copy; /* ours */
+	struct stat st;
+	char target[PATH_MAX + 64];
+	size_t target_n;
+	struct buf info; /* fdinfo */
+	struct image_description out;
+};
+
+static struct dump_known *remember(
+	struct dump *d, uint64_t device, uint64_t inode, int32_t pid, int32_t fd, uint32_t index)
+{
+	struct dump_known *all = realloc(d->known, (d->n_known + 1) * sizeof(*all));
+
+	if (all == NULL)
+		abort();
+	d->known = all;
+	all[d->n_known] = (struct dump_known){
+		.device = device, .inode = inode, .pid = pid, .fd = fd, .index = index
+	};
+	return &all[d->n_known++];
+}
+
+uint32_t dump_file_by_path(
+	struct dump *d, const char *path, size_t n, bool writable, bool directory)
+{
+	struct image_description out = { .kind = DESCRIPTION_FILE, .peer = IMAGE_NONE };
+	uint32_t count = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(out));
+
+	out.flags = directory ? O_PATH | O_DIRECTORY : writable ? O_RDWR : O_RDONLY;
+	for (size_t i = 0; i < d->n_known; i++) {
+		struct dump_known *k = &d->known[i];
+		const struct image_description *other;
+
+		if (k->fd != -2)
+			continue;
+		BUG_ON(k->index >= count);
+		other = image_row(&d->image, TABLE_DESCRIPTIONS, k->index, sizeof(out));
+		if (other->flags == out.flags && other->path.length == n &&
+			memcmp(d->image.tables[TABLE_BYTES].p + other->path.offset, path, n) == 0)
+			return k->index;
+	}
+	out.path = image_add_bytes(&d->image, path, n);
+	count = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
+	(void)remember(d, 0, 0, 0, -2, count);
+	return count;
+}
+
+/* --- kinds --- */
+
+static int refuse(const struct subject *s, struct err *err, const char *why)
+{
+	return dump_refuse(s->p, err, "descriptor %d is %s (%s)", s->fd, why, s->target);
+}
+
+static bool deleted(const struct subject *s)
+{
+	return s->st.st_nlink == 0 && str_ends(s->target, " (deleted)");
+}
+
+static int add_content(struct dump *d, struct subject *s)
+{
+	size_t n = (size_t)s->st.st_size;
+	void *map;
+
+	if (n > CONTENT_MAX)
+		return -EFBIG;
+	if (n == 0) {
+		s->out.data = image_add_bytes(&d->image, "", 0);
+		return 0;
+	}
+	map = mmap(NULL, n, PROT_READ, MAP_SHARED, s->copy, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	s->out.data = image_add_bytes(&d->image, map, n);
+	(void)munmap(map, n);
+	return 0;
+}
+
+/* In the directory where it was, a file without a name. */
+static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
+{
+	const char *slash;
+	int rc;
+
+	s->target[s->target_n - strlen(" (deleted)")] = '\0';
+	slash = strrchr(s->target, '/');
+	if (slash == NULL || (s->out.flags & O_ACCMODE) == O_WRONLY)
+		return refuse(s, err, "a deleted file that cannot be read");
+	s->out.kind = DESCRIPTION_UNLINKED;
+	s->out.path = image_add_bytes(
+		&d->image, s->target, slash == s->target ? 1 : (size_t)(slash - s->target));
+	rc = add_content(d, s);
+	return rc < 0 ? refuse(s, err,
+				rc == -EFBIG ? "a deleted file that is too large"
+					     : "a deleted file that cannot be read")
+		      : 0;
+}
+
+static int add_regular(struct dump *d, struct subject *s, struct err *err)
+{
+	if (str_starts(s->target, "/memfd:")) {
+		char *end = strrchr(s->target, ' ');
+
+		s->out.kind = DESCRIPTION_MEMORY;
+		s->out.a = (uint64_t)fcntl(s->copy, F_GET_SEALS);
+		s->out.path =
+			image_add_bytes(&d->image, s->target + 7, (size_t)(end - s->target) - 7);
+		return add_content(d, s) < 0 ? refuse(s, err, "a memory file that is too large")
+					     : 0;
+	}
+	if (deleted(s))
+		return add_unlinked(d, s, err);
+	s->out.kind = DESCRIPTION_FILE;
+	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
+	return 0;
+}
+
+static int add_character(struct dump *d, struct subject *s, struct err *err)
+{
+	static const unsigned int minors[] = { 3, 5, 7, 8, 9 }; /* null zero full random urandom */
+	bool known = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(minors); i++)
+		known |= s->st.st_rdev == makedev(1, minors[i]);
+	if (!known)
+		return refuse(s, err, "a device that cannot be carried over yet");
+	s->out.kind = DESCRIPTION_FILE;
+	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
+	return 0;
+}
+
+/* What is in the pipe, without taking it out. */
+static int peek_pipe(struct dump *d, struct subject *s)
+{
+	int capacity = fcntl(s->copy, F_GETPIPE_SZ), waiting = 0, copy[2];
+	ssize_t n = 0;
+	char *bytes;
+
+	s->out.a = capacity > 0 ? (uint64_t)capacity : 0;
+	if (s->out.kind != DESCRIPTION_PIPE_READ || ioctl(s->copy, FIONREAD, &waiting) < 0 ||
+		waiting == 0)
+		return 0;
+	if (pipe2(copy, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	(void)fcntl(copy[1], F_SETPIPE_SZ, capacity);
+	bytes = malloc((size_t)waiting);
+	if (bytes != NULL && tee(s->copy, copy[1], (size_t)waiting, SPLICE_F_NONBLOCK) == waiting)
+		n = read(copy[0], bytes, (size_t)waiting);
+	(void)close(copy[0]);
+	(void)close(copy[1]);
+	if (n == waiting)
+		s->out.data = image_add_bytes(&d->image, bytes, (size_t)n);
+	free(bytes);
+	return n == waiting ? 0 : -EIO;
+}
+
+static int add_pipe(struct dump *d, struct subject *s, struct err *err)
+{
+	if (s->target[0] == '/')
+		return refuse(s, err, "a named pipe");
+	for (uint32_t i = 0; i < d->order->n_slots; i++) {
+		if (d->order->slots[i].device == s->st.st_dev &&
+			d->order->slots[i].inode == s->st.st_ino) {
+			s->out.kind = DESCRIPTION_SLOT;
+			s->out.a = i;
+			return 0;
+		}
+	}
+	s->out.kind = (s->out.flags & O_ACCMODE) == O_RDONLY ? DESCRIPTION_PIPE_READ
+							     : DESCRIPTION_PIPE_WRITE;
+	s->out.b = s->st.st_ino; /* pairs are made in dump_files_end() */
+	return peek_pipe(d, s) < 0 ? refuse(s, err, "a pipe that cannot be read") : 0;
+}
+
+static int add_timerfd(struct dump *d, struct subject *s)
+{
+	const char *text = buf_cstr(&s->info), *value = proc_value(text, "it_value"),
+		   *interval = proc_value(text, "it_interval");
+	struct {
+		int64_t interval_s, interval_ns, value_s, value_ns;
+	} set = { 0 };
+
+	if (value == NULL || interval == NULL ||
+		sscanf(value, "(%ld, %ld)", &set.value_s, &set.value_ns) != 2 ||
+		sscanf(interval, "(%ld, %ld)", &set.interval_s, &set.interval_ns) != 2)
+		return -EINVAL;
+	s->out.kind = DESCRIPTION_TIMERFD;
+	s->out.a = proc_number(text, "clockid", 10, 1);
+	/* what is shown is the time that remains, whatever it was set by; ticks that nobody read go off at once */
+	if (proc_number(text, "ticks", 10, 0) > 0 && set.value_s == 0 && set.value_ns == 0)
+		set.value_ns = 1;
+	else if (proc_number(text, "ticks", 10, 0) > 0)
+		set.value_s = 0, set.value_ns = 1;
+	s->out.data = image_add_bytes(&d->image, &set, sizeof(set));
+	return 0;
+}
+
+static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
+{
+	const char *text = buf_cstr(&s->info);
+
+	if (str_eq(s->target, "anon_inode:[eventfd]")) {
+		s->out.kind = DESCRIPTION_EVENTFD;
+		s->out.a = proc_number(text, "eventfd-count", 16, 0);
+		s->out.b = proc_number(text, "eventfd-semaphore", 10, 0);
+		return 0;
+	}
+	if (str_eq(s->target, "anon_inode:[eventpoll]")) {
+		s->out.kind = DESCRIPTION_EPOLL;
+		return 0;
+	}
+	if (str_eq(s->target, "anon_inode:[signalfd]")) {
+		s->out.kind = DESCRIPTION_SIGNALFD;
+		s->out.a = proc_number(text, "sigmask", 16, 0);
+		return 0;
+	}
+	if (str_eq(s->target, "anon_inode:[timerfd]") && add_timerfd(d, s) == 0)
+		return 0;
+	return refuse(s, err, "of a kind that cannot be carried over yet");
+}
+
+static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
+{
+	if (str_starts(s->target, "anon_inode:"))
+		return add_anonymous(d, s, err);
+	switch (s->st.st_mode & S_IFMT) {
+	case S_IFREG:
+		return add_regular(d, s, err);
+	case S_IFDIR:
+		if (deleted(s))
+			return refuse(s, err, "a deleted directory");
+		s->out.kind = DESCRIPTION_FILE;
+		s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
+		return 0;
+	case S_IFCHR:
+		return add_character(d, s, err);
+	case S_IFIFO:
+		return add_pipe(d, s, err);
+	default:
+		return refuse(s, err, "of a kind that cannot be carried over yet");
+	}
+}
+
+/* --- descriptors --- */
+
+static bool same(const struct dump_known *k, const struct subject *s)
+{
+	return k->fd >= 0 && k->device == s->st.st_dev && k->inode == s->st.st_ino &&
+	       syscall(SYS_kcmp, k->pid, s->p->tracee.host, KCMP_FILE, k->fd, s->fd) == 0;
+}
+
+static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struct err *err)
+{
+	int rc;
+
+	for (size_t i = 0; i < d->n_known; i++) {
+		if (same(&d->known[i], s)) {
+			*index = d->known[i].index;
+			return 0;
+		}
+	}
+	s->out = (struct image_description){ .peer = IMAGE_NONE, .mode = s->st.st_mode };
+	s->out.flags =
+		(uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
+	s->out.position = proc_number(buf_cstr(&s->info), "pos", 10, 0);
+	if (proc_value(buf_cstr(&s->info), "lock") != NULL)
+		return refuse(s, err, "locked, which cannot be carried over yet");
+	rc = add_by_kind(d, s, err);
+	if (rc < 0)
+		return rc;
+	*index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &s->out);
+	(void)remember(d, s->st.st_dev, s->st.st_ino, s->p->tracee.host, s->fd, *index);
+	return 0;
+}
+
+static int look_at(struct subject *s, int pidfd)
+{
+	char path[32];
+	ssize_t n;
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "fd/%d", s->fd);
+	n = readlinkat(s->p->tracee.proc, path, s->target, sizeof(s->target) - 1);
+	if (n < 0)
+		return -errno;
+	s->target[n] = '\0';
+	s->target_n = (size_t)n;
+	(void)snprintf(path, sizeof(path), "fdinfo/%d", s->fd);
+	buf_reset(&s->info);
+	rc = file_read_at(s->p->tracee.proc, path, &s->info);
+	if (rc < 0)
+		return rc;
+	s->copy = raw_result(syscall(SYS_pidfd_getfd, pidfd, s->fd, 0));
+	if (s->copy < 0)
+		return s->copy;
+	return fstat(s->copy, &s->st) < 0 ? -errno : 0;
+}
+
+/* What an epoll set waits for; the descriptors that it names are this process's. */
+static int add_watches(struct dump *d, struct subject *s, struct err *err)
+{
+	const char *line = buf_cstr(&s->info);
+
+	while ((line = strstr(line, "tfd:")) != NULL) {
+		struct image_watch w = { .epoll = s->fd };
+		unsigned int events;
+		unsigned long long data;
+		int target;
+
+		if (sscanf(line, "tfd: %d events: %x data: %llx", &target, &events, &data) != 3)
+			return refuse(s, err, "an epoll set that cannot be read");
+		w.target = target;
+		w.events = events;
+		w.data = data;
+		(void)IMAGE_ADD(&d->image, TABLE_WATCHES, &w);
+		s->p->out.n_watches++;
+		line += 4;
+	}
+	return 0;
+}
+
+static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *err)
+{
+	struct image_fd out = { .fd = s->fd };
+	size_t known = d->n_known;
+	int rc = look_at(s, pidfd);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "look at descriptor %d of process %d (%s)", s->fd,
+			s->p->tracee.inner, s->p->name);
+	rc = find_or_add(d, s, &out.description, err);
+	/* the process that is seen first with an epoll set puts it together again */
+	if (rc == 0 && d->n_known > known && s->out.kind == DESCRIPTION_EPOLL)
+		rc = add_watches(d, s, err);
+	out.close_on_exec =
+		(proc_number(buf_cstr(&s->info), "flags", 8, 0) & (uint64_t)O_CLOEXEC) != 0;
+	if (rc == 0)
+		(void)IMAGE_ADD(&d->image, TABLE_FDS, &out);
+	if (s->fd > d->highest_fd)
+		d->highest_fd = s->fd;
+	(void)close(s->copy);
+	s->copy = -1;
+	return rc;
+}
+
+static int dump_cwd(struct dump *d, struct dump_process *p, struct err *err)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlinkat(p->tracee.proc, "cwd", path, sizeof(path));
+
+	if (n <= 0 || path[0] != '/' ||
+		((size_t)n > 10 && memcmp(path + n - 10, " (deleted)", 10) == 0))
+		return dump_refuse(p, err, "its working directory was removed");
+	p->out.cwd = dump_file_by_path(d, path, (size_t)n, false, true);
+	n = readlinkat(p->tracee.proc, "root", path, sizeof(path));
+	if (n != 1)
+		return dump_refuse(p, err, "it has changed its root directory");
+	return 0;
+}
+
+int dump_files(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int list = openat(p->tracee.proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct subject s = { .p = p, .copy = -1, .info = BUF_INIT(1 << 20) };
+	cleanup_fd int pidfd = raw_pidfd_open(p->tracee.host);
+	DIR *dir = list < 0 ? NULL : fdopendir(list);
+	const struct dirent *e;
+	uint64_t fd;
+	int rc = 0;
+
+	if (dir == NULL || pidfd < 0)
+		return err_raise_sys(err, pidfd < 0 ? pidfd : -errno,
+			"list the descriptors of process %d", p->tracee.inner);
+	p->out.first_fd = image_count(&d->image, TABLE_FDS, sizeof(struct image_fd));
+	p->out.first_watch = image_count(&d->image, TABLE_WATCHES, sizeof(struct image_watch));
+	while (rc == 0 && (e = readdir(dir)) != NULL) {
+		if (str_to_u64(e->d_name, 0, INT32_MAX, &fd) < 0)
+			continue;
+		s.fd = (int)fd;
+		rc = dump_one(d, &s, pidfd, err);
+	}
+	(void)closedir(dir);
+	buf_free(&s.info);
+	p->out.n_fds = image_count(&d->image, TABLE_FDS, sizeof(struct image_fd)) - p->out.first_fd;
+	return rc == 0 ? dump_cwd(d, p, err) : rc;
+}
+
+/* --- ends that belong together --- */
+
+static struct image_description *row(struct dump *d, uint32_t i)
+{
+	return image_row(&d->image, TABLE_DESCRIPTIONS, i, sizeof(struct image_description));
+}
+
+static bool is_pipe(const struct image_description *a)
+{
+	return a->kind == DESCRIPTION_PIPE_READ || a->kind == DESCRIPTION_PIPE_WRITE;
+}
+
+static int pair_pipe(struct dump *d, uint32_t i, uint32_t n, struct err *err)
+{
+	struct image_description *a = row(d, i);
+
+	for (uint32_t j = i + 1; j < n; j++) {
+		struct image_description *b = row(d, j);
+
+		if (!is_pipe(b) || b->b != a->b)
+			continue;
+		if (a->kind == b->kind || a->peer != IMAGE_NONE)
+			return err_raise(err, ERR_UNSUPPORTED,
+				"a pipe was opened a second time through /proc, which cannot be carried over yet");
+		a->peer = j;
+		b->peer = i;
+	}
+	return 0;
+}
+
+int dump_files_end(struct dump *d, struct err *err)
+{
+	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < n; i++) {
+		if (is_pipe(row(d, i)) && row(d, i)->peer == IMAGE_NONE)
+			rc = pair_pipe(d, i, n, err);
+	}
+	return rc;
+}

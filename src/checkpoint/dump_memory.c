@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_memory.c - regions of an address space and which of their pages exist.
+ *
+ * The kernel lists the pages that belong to the process alone in one call (PAGEMAP_SCAN); a merge of that list with the regions gives what to copy. Private
+ * anonymous regions go to the stash whole, so that they can be moved into place; of private file mappings only changed pages go there, as patches.
+ */
+#include "base/str.h"
+#include "checkpoint/dump.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#define ADDRESS_END 0x7ffffffff000ULL
+#define SCAN_BATCH  4096
+
+/* linux/fs.h of newer kernels */
+struct page_region {
+	uint64_t start, end, categories;
+};
+
+struct pm_scan_arg {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted,
+		category_mask, category_anyof_mask, return_mask;
+};
+
+#define PAGEMAP_SCAN    _IOWR('f', 16, struct pm_scan_arg)
+#define PAGE_IS_FILE    (1U << 2)
+#define PAGE_IS_PRESENT (1U << 3)
+#define PAGE_IS_SWAPPED (1U << 4)
+#define PAGE_IS_ZERO    (1U << 5)
+
+/* --- which pages exist --- */
+
+struct pages {
+	struct page_region *list;
+	size_t n, at;
+};
+
+static int scan_pages(const struct dump_process *p, struct pages *ret)
+{
+	cleanup_fd int fd = openat(p->tracee.proc, "pagemap", O_RDONLY | O_CLOEXEC);
+	struct pm_scan_arg arg = { .size = sizeof(arg),
+		.end = ADDRESS_END,
+		.category_inverted = PAGE_IS_FILE | PAGE_IS_ZERO,
+		.category_mask = PAGE_IS_FILE | PAGE_IS_ZERO,
+		.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+		.return_mask = PAGE_IS_PRESENT };
+
+	if (fd < 0)
+		return -errno;
+	do {
+		struct page_region *more =
+			realloc(ret->list, (ret->n + SCAN_BATCH) * sizeof(*more));
+		int n;
+
+		if (more == NULL)
+			return -ENOMEM;
+		ret->list = more;
+		arg.vec = (uint64_t)(uintptr_t)(more + ret->n);
+		arg.vec_len = SCAN_BATCH;
+		n = ioctl(fd, PAGEMAP_SCAN, &arg);
+		if (n < 0)
+			return -errno;
+		ret->n += (size_t)n;
+		arg.start = arg.walk_end;
+	} while (arg.walk_end < arg.end);
+	return 0;
+}
+
+/* The next run of pages within [*at, end); steps behind it. */
+static bool next_run(struct pages *pages, uint64_t *at, uint64_t end, struct page_region *ret)
+{
+	while (pages->at < pages->n) {
+		const struct page_region *r = &pages->list[pages->at];
+
+		if (r->end <= *at) {
+			pages->at++;
+			continue;
+		}
+		if (r->start >= end || *at >= end)
+			return false;
+		ret->start = r->start > *at ? r->start : *at;
+		ret->end = r->end < end ? r->end : end;
+		*at = ret->end;
+		return true;
+	}
+	return false;
+}
+
+/* --- regions --- */
+
+static bool named(const struct proc_map *m, const char *name)
+{
+	return m->name_size == strlen(name) && memcmp(m->name, name, m->name_size) == 0;
+}
+
+static bool starts(const struct proc_map *m, const char *name)
+{
+	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
+}
+
+static void add_anonymous(
+	struct dump *d, struct dump_process *p, struct image_region *r, struct pages *pages)
+{
+	struct page_region run;
+	uint64_t at = r->start;
+
+	r->kind = REGION_ANON;
+	while (next_run(pages, &at, r->end, &run)) {
+		if (r->stash == 0)
+			r->stash = image_stash(&d->image, r->start, r->end - r->start,
+				(r->flags & REGION_GROWS_DOWN) != 0);
+		image_copy(&d->image, p->tracee.host, run.start, r->stash + (run.start - r->start),
+			run.end - run.start);
+	}
+}
+
+static void add_patches(
+	struct dump *d, struct dump_process *p, struct image_region *r, struct pages *pages)
+{
+	struct page_region run;
+	uint64_t at = r->start;
+
+	r->first_patch = image_count(&d->image, TABLE_PATCHES, sizeof(struct image_patch));
+	while (next_run(pages, &at, r->end, &run)) {
+		struct image_patch patch = { .target = run.start, .length = run.end - run.start };
+
+		if (r->stash == 0)
+			r->stash = image_stash(&d->image, r->start, r->end - r->start, false);
+		patch.stash = r->stash + (run.start - r->start);
+		image_copy(&d->image, p->tracee.host, run.start, patch.stash, patch.length);
+		(void)IMAGE_ADD(&d->image, TABLE_PATCHES, &patch);
+		r->n_patches++;
+	}
+}
+
+/* Shared memory without a name in any file system: one object of bytes for all that map it. */
+static int add_shared(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	struct image_region *r, struct err *err)
+{
+	uint64_t device = (uint64_t)m->major << 32 | m->minor;
+	struct image_description out = {
+		.kind = DESCRIPTION_MEMORY, .flags = O_RDWR, .peer = IMAGE_NONE
+	};
+	struct dump_known *known;
+	char *bytes;
+	int rc;
+
+	r->kind = REGION_FILE;
+	for (size_t i = 0; i < d->n_known; i++) {
+		if (d->known[i].device == device && d->known[i].inode == m->inode) {
+			r->description = d->known[i].index;
+			return 0;
+		}
+	}
+	if (m->offset != 0)
+		return dump_refuse(p, err, "it maps a part of shared memory at %llx",
+			(unsigned long long)m->start);
+	bytes = malloc(m->end - m->start);
+	rc = bytes == NULL ? -ENOMEM : tracee_read(&p->tracee, m->start, bytes, m->end - m->start);
+	if (rc == 0) {
+		out.path = image_add_bytes(&d->image, "shared", 6);
+		out.data = image_add_bytes(&d->image, bytes, m->end - m->start);
+	}
+	free(bytes);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the shared memory of process %d (%s) at %llx",
+			p->tracee.inner, p->name, (unsigned long long)m->start);
+	r->description = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
+	known = realloc(d->known, (d->n_known + 1) * sizeof(*known));
+	if (known == NULL)
+		abort();
+	d->known = known;
+	known[d->n_known++] = (struct dump_known){
+		.device = device, .inode = m->inode, .fd = -1, .index = r->description
+	};
+	return 0;
+}
+
+static int add_file(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	struct image_region *r, struct pages *pages, struct err *err)
+{
+	static const char gone[] = " (deleted)";
+	size_t n = m->name_size;
+
+	if (m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:")))
+		return add_shared(d, p, m, r, err);
+	if (starts(m, "/SYSV"))
+		return dump_refuse(p, err, "it maps System V shared memory");
+	if (n == 0 || m->name[0] != '/')
+		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
+	if (n > sizeof(gone) - 1 &&
+		memcmp(m->name + n - (sizeof(gone) - 1), gone, sizeof(gone) - 1) == 0)
+		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
+	r->kind = REGION_FILE;
+	r->description = dump_file_by_path(d, m->name, n, m->shared && m->writable, false);
+	if (!m->shared)
+		add_patches(d, p, r, pages);
+	return 0;
+}
+
+static int add_region(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	struct pages *pages, uint64_t *first_vvar, struct err *err)
+{
+	struct image_region r = { .start = m->start,
+		.end = m->end,
+		.offset = m->offset,
+		.prot = (m->readable ? PROT_READ : 0U) | (m->writable ? PROT_WRITE : 0U) |
+			(m->executable ? PROT_EXEC : 0U),
+		.flags = (m->shared ? REGION_SHARED : 0U) |
+			 (named(m, "[stack]") ? REGION_GROWS_DOWN : 0U) };
+	int rc = 0;
+
+	/* what an earlier restore left, and our own page */
+	if ((m->start >= WINDOW_RESIDUE && m->end <= WINDOW_SHARED) ||
+		m->start == p->tracee.scratch || named(m, "[vsyscall]"))
+		return 0;
+	if (m->start < WINDOW_END && m->end > WINDOW_START)
+		return dump_refuse(p, err, "it has memory at %llx, where the restorer must be",
+			(unsigned long long)m->start);
+	if (starts(m, "[vvar") || named(m, "[vdso]")) {
+		if (*first_vvar == 0)
+			*first_vvar = m->start;
+		r.kind = REGION_VDSO;
+		r.offset = m->start - *first_vvar;
+	} else if (m->inode == 0 && !m->shared) {
+		add_anonymous(d, p, &r, pages);
+	} else {
+		rc = add_file(d, p, m, &r, pages, err);
+	}
+	if (rc == 0)
+		(void)IMAGE_ADD(&d->image, TABLE_REGIONS, &r);
+	return rc;
+}
+
+static int add_regions(struct dump *d, struct dump_process *p, struct pages *pages, struct err *err)
+{
+	cleanup_buf struct buf text = BUF_INIT(64U << 20);
+	uint64_t first_vvar = 0;
+	const char *at, *end;
+	struct proc_map map;
+	int rc = file_read_at(p->tracee.proc, "maps", &text), more = 0;
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner);
+	at = buf_cstr(&text);
+	end = at + text.n;
+	p->place.stash_start = d->image.stash;
+	p->out.first_region = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region));
+	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0)
+		rc = add_region(d, p, &map, pages, &first_vvar, err);
+	if (rc == 0 && more < 0)
+		return err_raise_sys(err, more, "read the mappings of process %d", p->tracee.inner);
+	p->out.n_regions = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region)) -
+			   p->out.first_region;
+	d->image.stash = (d->image.stash + IMAGE_PAGE - 1) & ~(uint64_t)(IMAGE_PAGE - 1);
+	p->place.stash_end = d->image.stash;
+	return rc;
+}
+
+static int describe(struct dump *d, struct dump_process *p)
+{
+	cleanup_buf struct buf auxv = BUF_INIT(65536);
+	char path[4096];
+	long brk = TRACEE_CALL(&p->tracee, 0, SYS_brk, 0);
+	ssize_t n = readlinkat(p->tracee.proc, "exe", path, sizeof(path));
+	int rc = n < 0 ? -errno : file_read_at(p->tracee.proc, "auxv", &auxv);
+
+	if (rc < 0 || brk < 0)
+		return rc < 0 ? rc : (int)brk;
+	p->out.mm.start_code = p->stat.start_code;
+	p->out.mm.end_code = p->stat.end_code;
+	p->out.mm.start_data = p->stat.start_data;
+	p->out.mm.end_data = p->stat.end_data;
+	p->out.mm.start_brk = p->stat.start_brk;
+	p->out.mm.brk = (uint64_t)brk;
+	p->out.mm.start_stack = p->stat.start_stack;
+	p->out.mm.arg_start = p->stat.arg_start;
+	p->out.mm.arg_end = p->stat.arg_end;
+	p->out.mm.env_start = p->stat.env_start;
+	p->out.mm.env_end = p->stat.env_end;
+	p->out.auxv = image_add_bytes(&d->image, auxv.p, auxv.n);
+	p->out.exe = dump_file_by_path(d, path, (size_t)n, false, false);
+	return 0;
+}
+
+int dump_memory(struct dump *d, struct dump_process *p, struct err *err)
+{
+	struct pages pages = { 0 };
+	int rc = describe(d, p);
+
+	if (rc == 0)
+		rc = scan_pages(p, &pages);
+	if (rc < 0) {
+		free(pages.list);
+		return err_raise_sys(
+			err, rc, "look at the memory of process %d (%s)", p->tracee.inner, p->name);
+	}
+	rc = add_regions(d, p, &pages, err);
+	free(pages.list);
+	return rc;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint/dump_threads.c - registers, and what the kernel keeps for one thread. */
+#include "checkpoint/dump.h"
+#include "sys/file.h"
+
+#include <linux/elf.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#define CODE_SEGMENT_64 0x33
+
+/* What the kernel says to itself about a call that a stop has interrupted (include/linux/errno.h). */
+enum { RESTART_SYS = 512, RESTART_NO_INTR = 513, RESTART_NO_HAND = 514, RESTART_BLOCK = 516 };
+
+#ifndef PTRACE_GET_RSEQ_CONFIGURATION
+#define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
+#endif
+
+struct rseq_configuration {
+	uint64_t address;
+	uint32_t size, signature, flags, pad;
+};
+
+/*
+ * In the source the kernel makes an interrupted call again by itself. In the fork nobody knows of it: step back to the instruction. A restart block holds
+ * the time that remains, and only the kernel can read it: the call starts with what its arguments say.
+ */
+static void restart_call(struct user_regs_struct *r)
+{
+	long long result = (long long)r->rax;
+
+	if ((long long)r->orig_rax < 0)
+		return;
+	if (result == -RESTART_SYS || result == -RESTART_NO_INTR || result == -RESTART_NO_HAND ||
+		result == -RESTART_BLOCK) {
+		r->rax = r->orig_rax;
+		r->rip -= 2;
+	}
+}
+
+static int read_xsave(struct dump *d, pid_t tid, struct image_thread *out)
+{
+	unsigned char area[TRACEE_XSAVE_MAX + 64];
+	struct iovec iov = { area, sizeof(area) };
+
+	if (ptrace(PTRACE_GETREGSET, tid, NT_X86_XSTATE, &iov) < 0)
+		return -errno;
+	if (iov.iov_len > TRACEE_XSAVE_MAX)
+		return -E2BIG;
+	out->xsave = image_add_bytes(&d->image, area, iov.iov_len);
+	return 0;
+}
+
+static int read_rseq(pid_t tid, struct image_thread *out)
+{
+	struct rseq_configuration c = { 0 };
+
+	if (ptrace((enum __ptrace_request)PTRACE_GET_RSEQ_CONFIGURATION, tid, sizeof(c), &c) < 0)
+		return errno == EIO || errno == EINVAL ? 0 : -errno;
+	out->rseq = c.address;
+	out->rseq_length = c.size;
+	out->rseq_signature = c.signature;
+	return 0;
+}
+
+static int read_robust_list(pid_t tid, struct image_thread *out)
+{
+	uint64_t head = 0;
+	size_t length = 0;
+
+	if (syscall(SYS_get_robust_list, tid, &head, &length) < 0)
+		return -errno;
+	out->robust_list = head;
+	out->robust_length = (uint32_t)length;
+	return 0;
+}
+
+/* What only the thread itself can ask for. */
+static int ask_thread(struct dump_process *p, size_t i, struct image_thread *out)
+{
+	struct {
+		uint64_t at;
+		uint32_t flags, pad;
+		uint64_t size;
+		uint64_t tid_address;
+	} answer = { 0 };
+	struct tracee *t = &p->tracee;
+	long rc = tracee_scratch(t);
+
+	if (rc == 0)
+		rc = TRACEE_CALL(t, i, SYS_sigaltstack, 0, t->scratch);
+	if (rc == 0)
+		rc = TRACEE_CALL(t, i, SYS_prctl, PR_GET_TID_ADDRESS, t->scratch + 24);
+	if (rc == 0)
+		rc = tracee_read(t, t->scratch, &answer, sizeof(answer));
+	out->altstack = answer.at;
+	out->altstack_size = answer.size;
+	out->altstack_flags = answer.flags;
+	out->tid_address = answer.tid_address;
+	return (int)rc;
+}
+
+static int read_name(const struct tracee *t, pid_t tid, struct image_thread *out)
+{
+	cleanup_buf struct buf text = BUF_INIT(4096);
+	char path[48];
+	size_t n;
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "task/%d/comm", tid);
+	rc = file_read_at(t->proc, path, &text);
+	n = rc < 0 ? 0 : text.n;
+	if (n > 0 && text.p[n - 1] == '\n')
+		n--;
+	memcpy(out->name, buf_cstr(&text), n < sizeof(out->name) - 1 ? n : sizeof(out->name) - 1);
+	return rc;
+}
+
+static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct err *err)
+{
+	struct tracee_thread *t = &p->tracee.threads[i];
+	struct image_thread out = { .tid = t->inner, .mask = t->mask };
+	struct user_regs_struct r = t->registers;
+	int rc;
+
+	if (r.cs != CODE_SEGMENT_64)
+		return dump_refuse(p, err, "it is a 32-bit program");
+	restart_call(&r);
+	memcpy(out.registers, &r, sizeof(out.registers));
+	rc = read_xsave(d, t->host, &out);
+	if (rc == 0)
+		rc = read_rseq(t->host, &out);
+	if (rc == 0)
+		rc = read_robust_list(t->host, &out);
+	if (rc == 0)
+		rc = read_name(&p->tracee, t->host, &out);
+	if (rc == 0)
+		rc = ask_thread(p, i, &out);
+	out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
+	if (rc == 0)
+		rc = dump_queue(d, t->host, false);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read thread %d of process %d (%s)", t->inner,
+			p->tracee.inner, p->name);
+	out.n_siginfos = (uint32_t)rc;
+	(void)IMAGE_ADD(&d->image, TABLE_THREADS, &out);
+	return 0;
+}
+
+int dump_threads(struct dump *d, struct dump_process *p, struct err *err)
+{
+	p->out.first_thread = image_count(&d->image, TABLE_THREADS, sizeof(struct image_thread));
+	p->out.n_threads = (uint32_t)p->tracee.n_threads;
+	for (size_t i = 0; i < p->tracee.n_threads; i++) {
+		int rc = dump_thread(d, p, i, err);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint/dump_tree.c - who is whose child, and who the processes are. */
+#include "base/str.h"
+#include "checkpoint/dump.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <linux/securebits.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#define GROUPS_MAX 65536
+
+/* The last number of a line that has one for each pid namespace from ours inwards. */
+static int32_t innermost(const char *status, const char *key)
+{
+	uint64_t numbers[32];
+	size_t n = proc_numbers(status, key, 10, numbers, ARRAY_SIZE(numbers));
+
+	return n > 0 ? (int32_t)numbers[n - 1] : 0;
+}
+
+static struct dump_process *by_host_pid(const struct dump *d, pid_t host)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->processes[i].tracee.host == host)
+			return &d->processes[i];
+	}
+	return NULL;
+}
+
+static int read_text(struct dump_process *p, struct err *err)
+{
+	cleanup_buf struct buf stat = BUF_INIT(65536), status = BUF_INIT(65536);
+	const char *name;
+	int rc = file_read_at(p->tracee.proc, "stat", &stat);
+
+	if (rc == 0)
+		rc = proc_stat_parse(buf_cstr(&stat), &p->stat);
+	if (rc == 0)
+		rc = file_read_at(p->tracee.proc, "status", &status);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "look at process %d", p->tracee.inner);
+	free(p->status);
+	p->status = str_dup(buf_cstr(&status));
+	name = proc_value(p->status, "Name");
+	if (name != NULL)
+		(void)snprintf(p->name, sizeof(p->name), "%.*s", (int)strcspn(name, "\n"), name);
+	return 0;
+}
+
+static int find_leaf(const struct dump *d, const struct dump_process *p, uint32_t *ret)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	const char *line, *slash;
+	int rc = file_read_at(p->tracee.proc, "cgroup", &text);
+
+	*ret = 0;
+	if (d->order->n_leaves == 0)
+		return 0;
+	line = rc < 0 ? NULL : strstr(buf_cstr(&text), "0::");
+	if (line == NULL)
+		return rc < 0 ? rc : -ENOENT;
+	text.p[(size_t)(line - text.p) + strcspn(line, "\n")] = '\0';
+	slash = strrchr(line, '/');
+	for (uint32_t i = 0; slash != NULL && i < d->order->n_leaves; i++) {
+		if (str_eq(slash + 1, d->order->leaves[i])) {
+			*ret = i;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+int dump_tree(struct dump *d, struct err *err)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		int rc = read_text(&d->processes[i], err);
+
+		if (rc < 0)
+			return rc;
+	}
+	for (size_t i = 0; i < d->n; i++) {
+		struct dump_process *p = &d->processes[i];
+		const struct dump_process *parent = by_host_pid(d, p->stat.ppid);
+
+		p->place = (struct plan_input){ .pid = p->tracee.inner,
+			.parent = p->stat.ppid == d->order->init_pid ? 1
+				  : parent != NULL                   ? parent->tracee.inner
+								     : 0,
+			.session = innermost(p->status, "NSsid"),
+			.group = innermost(p->status, "NSpgid"),
+			.zombie = p->tracee.zombie,
+			.status = p->stat.exit_code,
+			.image = (uint32_t)i };
+		if (find_leaf(d, p, &p->place.leaf) < 0 && !p->tracee.zombie)
+			return dump_refuse(p, err, "it is in no control group of an exec");
+	}
+	return 0;
+}
+
+/* --- who it is --- */
+
+static int check_filters(const struct dump *d, struct dump_process *p, struct err *err)
+{
+	uint64_t filters = proc_number(p->status, "Seccomp_filters", 10, 0);
+
+	if (filters > d->order->filters)
+		return dump_refuse(p, err, "it has installed a system call filter of its own");
+	p->out.filtered = (uint32_t)filters;
+	return 0;
+}
+
+static int read_ids(struct dump *d, struct dump_process *p, struct err *err)
+{
+	static const char *const sets[] = { "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb" };
+	uint64_t ids[4], *groups = xalloc(GROUPS_MAX * sizeof(*groups));
+	uint32_t *narrow = xalloc(GROUPS_MAX * sizeof(*narrow));
+	size_t n = proc_numbers(p->status, "Groups", 10, groups, GROUPS_MAX);
+	int rc = 0;
+
+	for (size_t i = 0; i < n; i++)
+		narrow[i] = (uint32_t)groups[i];
+	p->out.groups = image_add_bytes(&d->image, narrow, n * sizeof(*narrow));
+	free(narrow);
+	free(groups);
+	if (proc_numbers(p->status, "Uid", 10, ids, 4) != 4)
+		rc = -EINVAL;
+	for (int i = 0; i < 4; i++)
+		p->out.uid[i] = (uint32_t)ids[i];
+	if (proc_numbers(p->status, "Gid", 10, ids, 4) != 4)
+		rc = -EINVAL;
+	for (int i = 0; i < 4; i++)
+		p->out.gid[i] = (uint32_t)ids[i];
+	for (size_t i = 0; i < ARRAY_SIZE(sets); i++)
+		p->out.caps[i] = proc_number(p->status, sets[i], 16, 0);
+	if (p->out.caps[4] != 0)
+		return dump_refuse(p, err, "it has ambient capabilities");
+	return rc < 0 ? err_raise_sys(err, rc, "read the ids of process %d", p->tracee.inner) : 0;
+}
+
+static int read_limits(struct dump_process *p)
+{
+	for (int i = 0; i < (int)IMAGE_LIMITS; i++) {
+		struct rlimit now;
+
+		if (prlimit(p->tracee.host, (__rlimit_resource_t)i, NULL, &now) < 0)
+			return -errno;
+		p->out.limits[i].soft = now.rlim_cur;
+		p->out.limits[i].hard = now.rlim_max;
+	}
+	return 0;
+}
+
+/* A value that prctl() puts into memory. */
+static int ask_indirect(struct dump_process *p, int option, uint32_t *ret)
+{
+	int rc = tracee_scratch(&p->tracee);
+
+	if (rc == 0)
+		rc = (int)TRACEE_CALL(
+			&p->tracee, 0, SYS_prctl, (uint64_t)option, p->tracee.scratch);
+	return rc < 0 ? rc : tracee_read(&p->tracee, p->tracee.scratch, ret, sizeof(*ret));
+}
+
+static int ask(struct dump_process *p, int option, uint32_t *ret)
+{
+	long rc = TRACEE_CALL(&p->tracee, 0, SYS_prctl, (uint64_t)option);
+
+	*ret = rc < 0 ? 0 : (uint32_t)rc;
+	return rc < 0 ? (int)rc : 0;
+}
+
+static int read_attributes(struct dump_process *p)
+{
+	struct image_process *o = &p->out;
+	int rc = ask(p, PR_GET_DUMPABLE, &o->dumpable);
+
+	if (rc == 0)
+		rc = ask(p, PR_GET_SECUREBITS, &o->securebits);
+	if (rc == 0)
+		rc = ask_indirect(p, PR_GET_PDEATHSIG, &o->parent_death_signal);
+	if (rc == 0)
+		rc = ask_indirect(p, PR_GET_CHILD_SUBREAPER, &o->subreaper);
+	if (rc == 0)
+		rc = ask(p, PR_GET_THP_DISABLE, &o->thp_disable);
+	if (rc == 0) {
+		long persona = TRACEE_CALL(&p->tracee, 0, SYS_personality, 0xffffffff);
+
+		o->personality = persona < 0 ? 0 : (uint32_t)persona;
+	}
+	return rc;
+}
+
+int dump_creds(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int rc = check_filters(d, p, err);
+
+	if (rc == 0)
+		rc = read_ids(d, p, err);
+	if (rc < 0)
+		return rc;
+	p->out.pid = p->tracee.inner;
+	p->out.no_new_privs = (uint32_t)proc_number(p->status, "NoNewPrivs", 10, 0);
+	p->out.umask = (uint32_t)proc_number(p->status, "Umask", 8, 022);
+	p->out.nice = (int32_t)p->stat.nice;
+	rc = read_limits(p);
+	if (rc == 0)
+		rc = read_attributes(p);
+	return rc < 0 ? err_raise_sys(err, rc, "read the attributes of process %d", p->tracee.inner)
+		      : 0;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/dump_wire.h - messages between a keeper and its dumper (SOCK_SEQPACKET, one a packet).
+ *
+ *   keeper: ORDER -> STOPPED -> GO -> CAPTURED -> RELEASE -> RELEASED.      A report with an error in it in place of any answer: everything was let go.
+ */
+#ifndef CAY_CHECKPOINT_DUMP_WIRE_H
+#define CAY_CHECKPOINT_DUMP_WIRE_H
+
+#include "base/err.h"
+#include "checkpoint/template_wire.h"
+
+#define DUMP_KEEPER_FD   3
+#define DUMP_TEMPLATE_FD 4
+#define DUMP_LEAF_SIZE   32
+
+enum dump_message { DUMP_ORDER = 1, DUMP_GO, DUMP_RELEASE };
+
+/** struct dump_slot - a description that the keeper holds the other end of. */
+struct dump_slot {
+	uint64_t device, inode;
+};
+
+struct dump_order {
+	uint32_t kind;
+	uint32_t n_pids, n_slots, n_leaves;
+	uint32_t filters; /* seccomp filters of a process that made none itself */
+	int32_t init_pid;
+	int32_t pids[TEMPLATE_PIDS_MAX];
+	struct dump_slot slots[TEMPLATE_SLOTS_MAX];
+	char leaves[TEMPLATE_LEAVES_MAX][DUMP_LEAF_SIZE];
+};
+
+enum dump_phase { DUMP_SEIZE, DUMP_LOOK, DUMP_COPY, DUMP_RELEASE_PHASE, DUMP_PHASES };
+
+struct dump_report {
+	struct err err;
+	uint64_t phase_ns[DUMP_PHASES];
+	uint64_t copied_bytes;
+	uint32_t n_processes, n_threads;
+};
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/forker.h"
+#include "base/str.h"
+#include "checkpoint/capturer.h"
+#include "sys/confine.h"
+#include "sys/fdpass.h"
+#include "sys/file.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#define ANSWER_TIMEOUT_S 60
+
+struct descriptors {
+	int list[FDPASS_MAX];
+	size_t n;
+	bool too_many;
+};
+
+static void add(struct descriptors *d, const int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (d->n == FDPASS_MAX)
+			d->too_many = true;
+		else
+			d->list[d->n++] = fds[i];
+	}
+}
+
+static int filter_file(const struct fork_place *place)
+{
+	cleanup_fd int fd = memfd_create("filter", MFD_CLOEXEC);
+	int rc = fd < 0 ? -errno
+			: file_write_all(
+				  fd, place->filter, place->n_filter * sizeof(*place->filter));
+
+	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+static int send_order(int sock, const struct fork_place *place)
+{
+	struct template_fork order = { .kind = TEMPLATE_FORK,
+		.has_u1 = place->u1 >= 0,
+		.has_cgroup = place->keeper_cgroup >= 0,
+		.n_tasks = (uint32_t)place->n_tasks,
+		.n_leaves = (uint32_t)place->n_leaves,
+		.n_slots = (uint32_t)place->n_slots,
+		.filter_bytes = (uint32_t)(place->n_filter * sizeof(*place->filter)),
+		.single_id = place->single_id };
+	cleanup_fd int filter = filter_file(place);
+	struct descriptors d = { .n = 0 };
+	struct confine_rights rights = { 0 };
+	int rc = filter < 0 ? filter : place->landlock ? confine_landlock_rights(&rights) : 0;
+
+	if (rc < 0)
+		return rc;
+	order.landlock_size = rights.size;
+	order.landlock_files = rights.files;
+	order.landlock_scoped = rights.scoped;
+	add(&d, &place->init_pidfd, 1);
+	add(&d, &place->u1, place->u1 >= 0);
+	add(&d, &place->u2, 1);
+	add(&d, &filter, 1);
+	add(&d, &place->keeper_cgroup, place->keeper_cgroup >= 0);
+	add(&d, place->tasks, place->n_tasks);
+	add(&d, place->leaves, place->n_leaves);
+	add(&d, place->slots, place->n_slots);
+	return d.too_many ? -E2BIG : fdpass_send(sock, &order, sizeof(order), d.list, d.n);
+}
+
+static int receive(int sock, struct template_message *m, struct err *err)
+{
+	size_t none;
+	ssize_t n = fdpass_recv(sock, m, sizeof(*m), NULL, 0, &none);
+
+	if (n != (ssize_t)sizeof(*m))
+		return err_raise(err, ERR_INTERNAL, "the template gave no answer (%zd)", n);
+	if (m->kind != TEMPLATE_FAILED)
+		return 0;
+	m->step[sizeof(m->step) - 1] = '\0';
+	str_utf8_tidy(m->step);
+	if (m->step[0] == '\0')
+		return err_raise(
+			err, ERR_INTERNAL, "the template refused: %s", strerrordesc_np(-m->status));
+	return err_raise(err, ERR_INTERNAL, "process %d: %s: %s", m->pid, m->step,
+		strerrordesc_np(-m->status));
+}
+
+static int collect_roots(int sock, struct fork_root *roots, size_t max, size_t *n, struct err *err)
+{
+	for (;;) {
+		struct template_message m;
+		int rc = receive(sock, &m, err);
+
+		if (rc < 0)
+			return rc;
+		if (m.kind == TEMPLATE_READY)
+			return 0;
+		if (m.kind != TEMPLATE_ROOT || *n == max)
+			return err_raise(
+				err, ERR_INTERNAL, "the template said something unexpected");
+		roots[(*n)++] = (struct fork_root){ .host = m.pid, .inside = m.inside };
+	}
+}
+
+static int let_go(int sock, struct err *err)
+{
+	struct template_message m = { .kind = TEMPLATE_GO };
+	int rc = fdpass_send(sock, &m, sizeof(m), NULL, 0);
+
+	return rc < 0 ? err_raise_sys(err, rc, "let the fork go") : receive(sock, &m, err);
+}
+
+int forker_run(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
+	struct err *err)
+{
+	cleanup_fd int sock = template_connect(place->template_path);
+	struct timeval limit = { .tv_sec = ANSWER_TIMEOUT_S };
+	int rc;
+
+	*ret_n = 0;
+	if (sock < 0)
+		return err_raise_sys(err, sock, "connect to the template");
+	(void)setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	rc = send_order(sock, place);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "order the fork");
+	rc = collect_roots(sock, roots, max, ret_n, err);
+	if (rc == 0)
+		rc = let_go(sock, err);
+	return rc < 0 ? rc : TAKE_FD(sock);
+}
+
+int forker_ended(int sock, struct template_message *ret)
+{
+	size_t none;
+	ssize_t n = fdpass_recv(sock, ret, sizeof(*ret), NULL, 0, &none);
+
+	if (n == 0)
+		return 0;
+	return n == (ssize_t)sizeof(*ret) && ret->kind == TEMPLATE_ENDED ? 1
+	       : n < 0                                                   ? (int)n
+									 : -EPROTO;
+}
+
+void forker_reap(int sock, int32_t pid)
+{
+	struct template_message m = { .kind = TEMPLATE_REAP, .pid = pid };
+
+	(void)!fdpass_send(sock, &m, sizeof(m), NULL, 0);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/forker.h - a fork's keeper towards the template: send what the new sandbox is made of, get its processes.
+ *
+ * The returned socket leads to T', the parent of the new roots, for the rest of the sandbox's life: it reports ends and waits for leave to reap. T' ends with it.
+ */
+#ifndef CAY_CHECKPOINT_FORKER_H
+#define CAY_CHECKPOINT_FORKER_H
+
+#include "base/err.h"
+#include "checkpoint/template_wire.h"
+#include <linux/filter.h>
+
+/** struct fork_place - the new sandbox; descriptors are borrowed, -1 = there is none. */
+struct fork_place {
+	const char *template_path;
+	int init_pidfd, u1, u2, keeper_cgroup;
+	const int *tasks, *leaves, *slots;
+	size_t n_tasks, n_leaves, n_slots;
+	const struct sock_filter *filter;
+	size_t n_filter;
+	bool landlock, single_id;
+};
+
+/** struct fork_root - a process whose parent is outside. */
+struct fork_root {
+	int32_t host, inside;
+};
+
+/**
+ * forker_run() - fork the template into @place; its processes run when this returns.
+ * @roots: room for @max. Return: the socket to T', owned by the caller, or an error.
+ */
+int forker_run(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
+	struct err *err) attr_must_use;
+
+/** forker_ended() - receive one end of a root. Return: 1, 0 when T' is gone, -errno. */
+int forker_ended(int sock, struct template_message *ret) attr_must_use;
+
+/** forker_reap() - the end of @pid was taken note of. */
+void forker_reap(int sock, int32_t pid);
+
+#endif

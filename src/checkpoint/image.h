@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/image.h - a stopped process tree as bytes: what the dumper writes and a restored process reads.
+ *
+ * Two things, kept apart on purpose (docs/design/0006). The *plan* is numbers only and is all that a privileged process reads. The *image* is
+ * everything else and is read by processes that have entered the payload's user namespace. Both are a header and tables of fixed-size records; offsets
+ * count from the start of the image; there are no pointers. This header is used by a freestanding program: nothing but types.
+ */
+#ifndef CAY_CHECKPOINT_IMAGE_H
+#define CAY_CHECKPOINT_IMAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
+#define PLAN_MAGIC    0x4c504143U /* "CAPL" */
+#define IMAGE_VERSION 1U
+
+/*
+ * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
+ * (0x555555554000). A program with a mapping in here is refused.
+ */
+#define WINDOW_START   0x400000000000ULL /* the program cay-template is linked here */
+#define WINDOW_RESIDUE 0x408000000000ULL /* last instructions and signal frames: stay mapped */
+#define WINDOW_SHARED  0x409000000000ULL /* struct between the processes of one fork */
+#define WINDOW_IMAGE   0x40a000000000ULL
+#define WINDOW_PLAN    0x40b000000000ULL
+#define WINDOW_FILTER  0x40c000000000ULL
+#define WINDOW_COPY \
+	0x40d000000000ULL /* while the template moves itself; later the stacks of new threads */
+#define WINDOW_VDSO \
+	0x40e000000000ULL /* vvar and vDSO, as the kernel put them, until each process moves them */
+#define WINDOW_STASH 0x420000000000ULL /* the memory of all processes, each in its own range */
+#define WINDOW_END   0x540000000000ULL
+
+#define RESIDUE_FRAME_SIZE 16384U /* per thread: ucontext, siginfo, XSAVE area */
+#define IMAGE_PAGE         4096U
+#define IMAGE_SIGNALS      64U
+#define IMAGE_LIMITS       16U
+#define IMAGE_NONE         0xffffffffU
+
+/* --- the plan --- */
+
+enum plan_flag {
+	PLAN_LEADER = 1,       /* setsid() */
+	PLAN_GROUP = 2,        /* leads a process group that is not its session's */
+	PLAN_ZOMBIE = 4,       /* ends at once */
+	PLAN_HELPER = 8,       /* is in no image: ends when its members have joined */
+	PLAN_OLD_SESSION = 16, /* must be cloned before its parent's setsid() */
+};
+
+/** struct plan_process - one process to clone, parents before children. */
+struct plan_process {
+	int32_t pid;
+	uint32_t parent; /* index, or IMAGE_NONE: child of T' */
+	int32_t group;   /* process group to join, 0 = leave it */
+	uint32_t flags;
+	uint32_t leaf;  /* cgroup leaf of a child of T' */
+	int32_t status; /* zombies: as of wait(2) */
+	uint32_t image; /* index in the image's processes, IMAGE_NONE = none */
+	uint32_t reserved;
+	uint64_t stash_start, stash_end;
+};
+
+/** struct plan_map - a mapping of the template. */
+struct plan_map {
+	uint64_t address, length;
+	uint32_t grows_down;
+	uint32_t reserved;
+};
+
+/** struct plan_copy - bytes of a source process. */
+struct plan_copy {
+	int32_t pid; /* in the host's pid namespace */
+	uint32_t reserved;
+	uint64_t from, to, length;
+};
+
+struct plan {
+	uint32_t magic, version;
+	uint32_t n_processes, n_maps, n_copies, n_leaves;
+	uint32_t n_descriptions,
+		first_description; /* description i is descriptor first_description + i */
+	uint32_t n_slots;          /* descriptors that the fork's keeper brings */
+	int32_t helper_pid;        /* free in the image: writes ns_last_pid */
+	int32_t last_pid;
+	uint32_t reserved;
+	/* then: plan_process[], plan_map[], plan_copy[] */
+};
+
+/* --- the image --- */
+
+enum image_table {
+	TABLE_PROCESSES,
+	TABLE_THREADS,
+	TABLE_REGIONS,
+	TABLE_PATCHES,
+	TABLE_DESCRIPTIONS,
+	TABLE_FDS,
+	TABLE_WATCHES,
+	TABLE_SIGINFOS,
+	TABLE_TIMERS,
+	TABLE_BYTES,
+	TABLE_COUNT
+};
+
+struct image_span {
+	uint64_t offset; /* within TABLE_BYTES */
+	uint64_t length;
+};
+
+struct image_header {
+	uint32_t magic, version;
+	uint64_t size;
+	struct {
+		uint64_t offset, count;
+	} tables[TABLE_COUNT];
+};
+
+struct image_sigaction {
+	uint64_t handler, flags, restorer, mask;
+};
+
+struct image_process {
+	int32_t pid;
+	uint32_t first_thread, n_threads; /* the first is the leader */
+	uint32_t first_region, n_regions;
+	uint32_t first_fd, n_fds;
+	uint32_t first_watch, n_watches;
+	uint32_t first_siginfo, n_siginfos; /* queued for the whole process */
+	uint32_t first_timer, n_timers;
+	uint32_t exe, cwd;        /* descriptions */
+	uint32_t uid[4], gid[4];  /* real, effective, saved, file system; as seen inside */
+	struct image_span groups; /* uint32_t each */
+	uint64_t caps[5];         /* inheritable, permitted, effective, bounding, ambient */
+	uint32_t securebits, no_new_privs, dumpable, parent_death_signal, subreaper, keepcaps;
+	uint32_t umask, timer_slack_ns, thp_disable, personality;
+	int32_t nice;
+	uint32_t filtered;
+	struct {
+		uint64_t soft, hard;
+	} limits[IMAGE_LIMITS];
+	struct image_sigaction actions[IMAGE_SIGNALS];
+	struct {
+		uint64_t interval_us, value_us;
+	} itimers[3];
+	struct {
+		uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack,
+			arg_start, arg_end, env_start, env_end;
+	} mm;
+	struct image_span auxv;
+	uint64_t vdso; /* where it belongs */
+};
+
+struct image_thread {
+	int32_t tid;
+	uint32_t first_siginfo, n_siginfos;
+	uint32_t robust_length;
+	uint64_t registers[27]; /* struct user_regs_struct */
+	struct image_span xsave;
+	uint64_t mask;
+	uint64_t altstack, altstack_size;
+	uint32_t altstack_flags, rseq_length, rseq_signature, policy, priority;
+	int32_t nice;
+	uint64_t tid_address, robust_list, rseq;
+	char name[16];
+};
+
+enum image_region_kind {
+	REGION_ANON = 1, /* private: moved from the stash, or fresh */
+	REGION_FILE,     /* of @description, private or shared; changed pages as patches */
+	REGION_VDSO,     /* moved from where the kernel put the template's */
+};
+
+enum image_region_flag {
+	REGION_SHARED = 1,
+	REGION_GROWS_DOWN = 2,
+	REGION_NORESERVE = 4,
+	REGION_DONTFORK = 8,
+	REGION_WIPEONFORK = 16,
+	REGION_HUGEPAGE = 32,
+	REGION_NOHUGEPAGE = 64,
+	REGION_DONTDUMP = 128,
+	REGION_LOCKED = 256,
+	REGION_MERGEABLE = 512,
+};
+
+struct image_region {
+	uint64_t start, end;
+	uint64_t stash;  /* anonymous: where its content is, 0 = none */
+	uint64_t offset; /* in the file, or from the start of the template's vvar */
+	uint32_t kind, flags, prot;
+	uint32_t description;
+	uint32_t first_patch, n_patches;
+};
+
+struct image_patch {
+	uint64_t target, stash, length;
+};
+
+enum image_description_kind {
+	DESCRIPTION_FILE = 1, /* by path */
+	DESCRIPTION_SLOT,     /* brought by the fork's keeper */
+	DESCRIPTION_PIPE_READ,
+	DESCRIPTION_PIPE_WRITE,
+	DESCRIPTION_EVENTFD,
+	DESCRIPTION_EPOLL,
+	DESCRIPTION_TIMERFD,
+	DESCRIPTION_SIGNALFD,
+	DESCRIPTION_SOCKETPAIR,
+	DESCRIPTION_MEMORY, /* memfd, also stands for shared anonymous memory */
+	DESCRIPTION_UNLINKED,
+	DESCRIPTION_TCP_LISTEN,
+	DESCRIPTION_TCP_PAIR,
+	DESCRIPTION_UNIX_LISTEN,
+	DESCRIPTION_TERMINAL,
+	DESCRIPTION_SOCKET, /* neither bound nor connected */
+};
+
+struct image_description {
+	uint32_t kind;
+	uint32_t flags; /* F_GETFL */
+	uint64_t position;
+	uint32_t
+		peer; /* description of the other end; the lower index makes both. IMAGE_NONE = none */
+	uint32_t mode;          /* S_IFMT and permissions */
+	struct image_span path; /* without a NUL */
+	struct image_span
+		data;     /* what waits to be read from it; content of memory and unlinked files */
+	uint64_t a, b, c; /* by kind: see the file of the object */
+};
+
+struct image_fd {
+	int32_t fd;
+	uint32_t description;
+	uint32_t close_on_exec;
+};
+
+/** struct image_watch - one entry of an epoll set, added by the process that holds both descriptors. */
+struct image_watch {
+	int32_t epoll, target;
+	uint32_t events, reserved;
+	uint64_t data;
+};
+
+struct image_siginfo {
+	uint8_t bytes[128];
+};
+
+struct image_timer {
+	int32_t id, clock, signal, notify;
+	int32_t tid;
+	uint32_t reserved;
+	uint64_t value; /* sigev_value */
+	uint64_t interval_s, interval_ns, value_s, value_ns;
+};
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/plan.h"
+
+#include <stdlib.h>
+
+#define PID_LAST 32768 /* below the smallest pid_max */
+
+/* One process or helper, before it has its place in the order. */
+struct node {
+	struct plan_process out;
+	int32_t session;
+	uint32_t creator; /* index of a node, or IMAGE_NONE */
+	bool placed;
+	uint32_t place;
+};
+
+struct planner {
+	const struct plan_input *in;
+	uint32_t n_in;
+	struct node *nodes;
+	uint32_t n;
+	const int32_t *taken;
+	size_t n_taken;
+	int32_t last_free;
+};
+
+static bool is_taken(const struct planner *p, int32_t pid)
+{
+	size_t low = 0, high = p->n_taken;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (p->taken[middle] == pid)
+			return true;
+		if (p->taken[middle] < pid)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
+/* From the top: what is used lies mostly at the bottom. */
+static int32_t free_pid(struct planner *p)
+{
+	do
+		p->last_free--;
+	while (p->last_free > 1 && is_taken(p, p->last_free));
+	return p->last_free;
+}
+
+static uint32_t find(const struct planner *p, int32_t pid)
+{
+	for (uint32_t i = 0; i < p->n; i++) {
+		if (p->nodes[i].out.pid == pid)
+			return i;
+	}
+	return IMAGE_NONE;
+}
+
+static uint32_t add_helper(
+	struct planner *p, int32_t pid, uint32_t flags, uint32_t creator, uint32_t leaf)
+{
+	struct node *node = &p->nodes[p->n];
+
+	*node = (struct node){ .creator = creator };
+	node->out = (struct plan_process){
+		.pid = pid, .flags = flags | PLAN_HELPER, .leaf = leaf, .image = IMAGE_NONE
+	};
+	node->session = (flags & PLAN_LEADER) != 0 ? pid
+			: creator == IMAGE_NONE    ? 0
+						   : p->nodes[creator].session;
+	return p->n++;
+}
+
+static void add_inputs(struct planner *p)
+{
+	for (uint32_t i = 0; i < p->n_in; i++) {
+		const struct plan_input *in = &p->in[i];
+		struct node *node = &p->nodes[p->n++];
+
+		*node = (struct node){ .session = in->session, .creator = IMAGE_NONE };
+		node->out = (struct plan_process){ .pid = in->pid,
+			.leaf = in->leaf,
+			.status = in->status,
+			.image = in->zombie ? IMAGE_NONE : in->image,
+			.flags = (in->zombie ? PLAN_ZOMBIE : 0U) |
+				 (in->session == in->pid ? PLAN_LEADER : 0U),
+			.stash_start = in->stash_start,
+			.stash_end = in->stash_end };
+	}
+}
+
+/* The leader of @session; a helper in its name when it is dead. */
+static uint32_t session_leader(struct planner *p, int32_t session, uint32_t leaf)
+{
+	uint32_t leader = find(p, session);
+
+	return leader != IMAGE_NONE ? leader
+				    : add_helper(p, session, PLAN_LEADER, IMAGE_NONE, leaf);
+}
+
+/* A child of PID 1: somebody of its session makes it and ends. */
+static uint32_t orphan_creator(struct planner *p, const struct plan_input *in)
+{
+	uint32_t leader;
+
+	if (in->session == in->pid)
+		return add_helper(p, free_pid(p), 0, IMAGE_NONE, in->leaf);
+	leader = session_leader(p, in->session, in->leaf);
+	if ((p->nodes[leader].out.flags & PLAN_HELPER) != 0)
+		return leader;
+	return add_helper(p, free_pid(p), 0, leader, in->leaf);
+}
+
+static int choose_creator(struct planner *p, uint32_t i, struct err *err)
+{
+	const struct plan_input *in = &p->in[i];
+	uint32_t creator = IMAGE_NONE;
+
+	if (in->parent == 1)
+		creator = orphan_creator(p, in);
+	else if (in->parent != 0)
+		creator = find(p, in->parent);
+	else if (in->session != in->pid)
+		return err_raise(err, ERR_UNSUPPORTED,
+			"process %d: started from outside, but in the session of process %d",
+			in->pid, in->session);
+	if (in->parent != 0 && creator == IMAGE_NONE)
+		return err_raise(err, ERR_UNSUPPORTED, "process %d: its parent %d is not there",
+			in->pid, in->parent);
+	p->nodes[i].creator = creator;
+	return 0;
+}
+
+/* The session that node @i is born into when it is cloned before its creator's setsid(). */
+static int32_t session_before(const struct planner *p, uint32_t i)
+{
+	const struct node *creator =
+		p->nodes[i].creator == IMAGE_NONE ? NULL : &p->nodes[p->nodes[i].creator];
+
+	return creator == NULL || creator->creator == IMAGE_NONE
+		       ? 0
+		       : p->nodes[creator->creator].session;
+}
+
+static int choose_session(struct planner *p, uint32_t i, struct err *err)
+{
+	struct node *node = &p->nodes[i];
+
+	if (node->creator == IMAGE_NONE || (node->out.flags & PLAN_LEADER) != 0 ||
+		node->session == p->nodes[node->creator].session)
+		return 0;
+	if ((p->nodes[node->creator].out.flags & PLAN_LEADER) != 0 &&
+		session_before(p, i) == node->session) {
+		node->out.flags |= PLAN_OLD_SESSION;
+		return 0;
+	}
+	return err_raise(err, ERR_UNSUPPORTED,
+		"process %d: nobody can put it into session %d again, its parent %d is in another",
+		node->out.pid, node->session, p->nodes[node->creator].out.pid);
+}
+
+static void choose_group(struct planner *p, uint32_t i)
+{
+	const struct plan_input *in = &p->in[i];
+	uint32_t leader;
+
+	if (in->session == in->pid)
+		return;
+	if (in->group == in->pid) {
+		p->nodes[i].out.flags |= PLAN_GROUP;
+		return;
+	}
+	p->nodes[i].out.group = in->group;
+	if (find(p, in->group) == IMAGE_NONE) {
+		leader = session_leader(p, in->session, in->leaf);
+		(void)add_helper(p, in->group, PLAN_GROUP, leader, in->leaf);
+	}
+}
+
+/* Creators first, each followed by nothing in particular: only the order matters. */
+static uint32_t place(struct planner *p, uint32_t i, struct plan_process *out, uint32_t n)
+{
+	struct node *node = &p->nodes[i];
+
+	if (node->placed)
+		return n;
+	node->placed = true; /* a cycle of parents cannot come from a kernel, and ends here */
+	if (node->creator != IMAGE_NONE)
+		n = place(p, node->creator, out, n);
+	node->out.parent = node->creator == IMAGE_NONE ? IMAGE_NONE : p->nodes[node->creator].place;
+	node->place = n;
+	out[n] = node->out;
+	return n + 1;
+}
+
+int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, size_t n_taken,
+	struct plan_process **ret, uint32_t *ret_n, int32_t *ret_free, struct err *err)
+{
+	struct planner p = {
+		.in = in, .n_in = n, .taken = taken, .n_taken = n_taken, .last_free = PID_LAST
+	};
+	uint32_t placed = 0;
+	int rc = 0;
+
+	/* at most a session's, a group's and an orphan's helper for each */
+	p.nodes = calloc((size_t)n * 4 + 1, sizeof(*p.nodes));
+	*ret = calloc((size_t)n * 4 + 1, sizeof(**ret));
+	if (p.nodes == NULL || *ret == NULL)
+		abort();
+	add_inputs(&p);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		rc = choose_creator(&p, i, err);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		rc = choose_session(&p, i, err);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		choose_group(&p, i);
+	for (uint32_t i = 0; i < p.n; i++)
+		placed = place(&p, i, *ret, placed);
+	*ret_n = placed;
+	*ret_free = free_pid(&p);
+	free(p.nodes);
+	if (rc < 0) {
+		free(*ret);
+		*ret = NULL;
+	}
+	return rc;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/template_wire.h - messages on the socket of a template (SOCK_SEQPACKET, fixed size, one a packet).
+ *
+ *   source's keeper:  ALLOW (pids follow) ; then the dumper on the same connection: FILL + [image, plan] -> DONE
+ *   fork's keeper:    FORK + descriptors -> ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
+ * FAILED in place of any answer.
+ */
+#ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
+#define CAY_CHECKPOINT_TEMPLATE_WIRE_H
+
+#include <stdint.h>
+
+#define TEMPLATE_LINK_FD    3 /* the template ends when the other side closes */
+#define TEMPLATE_LISTEN_FD  4
+#define TEMPLATE_PIDS_MAX   4096U
+#define TEMPLATE_LEAVES_MAX 32U
+#define TEMPLATE_SLOTS_MAX  48U
+
+enum template_message_kind {
+	TEMPLATE_ALLOW = 1,
+	TEMPLATE_FILL,
+	TEMPLATE_FORK,
+	TEMPLATE_GO,
+	TEMPLATE_REAP,
+	TEMPLATE_DONE = 100,
+	TEMPLATE_FAILED,
+	TEMPLATE_ROOT,
+	TEMPLATE_READY,
+	TEMPLATE_RUNNING,
+	TEMPLATE_ENDED,
+};
+
+struct template_message {
+	uint32_t kind;
+	int32_t pid;    /* host's (ROOT, ENDED, REAP); inside (FAILED) */
+	int32_t inside; /* ROOT: the pid inside */
+	int32_t status; /* ENDED: as of wait(2); FAILED: -errno */
+	uint64_t cpu_us;
+	char step[64]; /* FAILED: what was being done */
+};
+
+/** struct template_allow - the processes that may be copied, named by the keeper. */
+struct template_allow {
+	uint32_t kind;
+	uint32_t n;
+	int32_t pids[TEMPLATE_PIDS_MAX];
+};
+
+/**
+ * struct template_fork - order for one fork. Descriptors, in this order: init's pidfd, U1 if @has_u1, U2, the filter (memfd of sock_filter), the keeper's v2 cgroup
+ * if @has_cgroup, @n_tasks v1 `tasks` files, @n_leaves leaves, @n_slots slots.
+ */
+struct template_fork {
+	uint32_t kind;
+	uint32_t has_u1; /* rootless: the keeper's user namespace must be joined first */
+	uint32_t has_cgroup, n_tasks, n_leaves, n_slots;
+	uint32_t filter_bytes;
+	uint32_t single_id;
+	uint32_t landlock_size; /* 0 = no Landlock domain */
+	uint64_t landlock_files, landlock_scoped;
+};
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/tracee.h"
+#include "base/buf.h"
+#include "base/str.h"
+#include "codec/proctext.h"
+#include "sys/file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/elf.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#define SCRATCH_SIZE 4096
+
+#ifndef PTRACE_EVENT_STOP
+#define PTRACE_EVENT_STOP 128
+#endif
+
+static int trace(int request, pid_t tid, uintptr_t address, const void *data)
+{
+	return ptrace((enum __ptrace_request)request, tid, (void *)address, data) < 0 ? -errno : 0;
+}
+
+/* --- stopping --- */
+
+static int wait_stopped(pid_t tid)
+{
+	int status;
+
+	for (;;) {
+		pid_t got = waitpid(tid, &status, __WALL);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -errno;
+		return WIFSTOPPED(status) ? status : -ESRCH;
+	}
+}
+
+/* Seized and told to stop; whoever is about to take a signal takes it later. */
+static int stop_thread(pid_t tid)
+{
+	int status;
+
+	for (;;) {
+		status = wait_stopped(tid);
+		if (status < 0)
+			return status;
+		if (status >> 16 == PTRACE_EVENT_STOP)
+			return 0;
+		/* a signal came first: hand it on and wait for our stop */
+		if (trace(PTRACE_CONT, tid, 0, (void *)(uintptr_t)WSTOPSIG(status)) < 0)
+			return -errno;
+	}
+}
+
+static int add_thread(struct tracee *t, pid_t tid)
+{
+	struct tracee_thread *all = realloc(t->threads, (t->n_threads + 1) * sizeof(*all));
+	int rc;
+
+	if (all == NULL)
+		return -ENOMEM;
+	t->threads = all;
+	rc = trace(PTRACE_SEIZE, tid, 0, NULL);
+	if (rc == 0)
+		rc = trace(PTRACE_INTERRUPT, tid, 0, NULL);
+	if (rc < 0)
+		return rc;
+	all[t->n_threads++] = (struct tracee_thread){ .host = tid };
+	return 0;
+}
+
+static int seize_threads(struct tracee *t)
+{
+	int fd = openat(t->proc, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+	uint64_t tid;
+
+	if (dir == NULL)
+		return -errno;
+	rc = add_thread(t, t->host);
+	while (rc == 0 && (e = readdir(dir)) != NULL) {
+		if (str_to_u64(e->d_name, 1, INT32_MAX, &tid) == 0 && (pid_t)tid != t->host)
+			rc = add_thread(t, (pid_t)tid);
+	}
+	(void)closedir(dir);
+	return rc;
+}
+
+static int inner_tid(const struct tracee *t, pid_t host, pid_t *ret)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	uint64_t numbers[32];
+	char path[48];
+	size_t n;
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "task/%d/status", host);
+	rc = file_read_at(t->proc, path, &text);
+	if (rc < 0)
+		return rc;
+	n = proc_numbers(buf_cstr(&text), "NSpid", 10, numbers, ARRAY_SIZE(numbers));
+	if (n == 0)
+		return -EINVAL;
+	*ret = (pid_t)numbers[n - 1];
+	return 0;
+}
+
+static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
+{
+	int rc = stop_thread(thread->host);
+
+	if (rc == 0)
+		rc = inner_tid(t, thread->host, &thread->inner);
+	if (rc == 0)
+		rc = trace(PTRACE_GETREGS, thread->host, 0, &thread->registers);
+	if (rc == 0)
+		rc = trace(PTRACE_GETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
+	return rc;
+}
+
+/* The vDSO holds an instruction that enters the kernel and returns. */
+static int find_syscall(struct tracee *t)
+{
+	cleanup_buf struct buf text = BUF_INIT(64U << 20);
+	const char *at, *end;
+	unsigned char code[16384];
+	struct proc_map map;
+	int rc = file_read_at(t->proc, "maps", &text);
+
+	at = buf_cstr(&text);
+	end = at + text.n;
+	while (rc == 0 && proc_map_next(&at, end, &map) > 0) {
+		size_t n = map.end - map.start;
+
+		if (map.name_size != 6 || memcmp(map.name, "[vdso]", 6) != 0 || n > sizeof(code))
+			continue;
+		rc = tracee_read(t, map.start, code, n);
+		for (size_t i = 0; rc == 0 && i + 1 < n; i++) {
+			if (code[i] == 0x0f && code[i + 1] == 0x05) {
+				t->syscall_at = map.start + i;
+				return 0;
+			}
+		}
+	}
+	return rc < 0 ? rc : -ENOEXEC;
+}
+
+static int read_state(struct tracee *t)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	struct proc_stat stat;
+	int rc = file_read_at(t->proc, "stat", &text);
+
+	if (rc == 0)
+		rc = proc_stat_parse(buf_cstr(&text), &stat);
+	if (rc == 0)
+		t->zombie = stat.state == 'Z';
+	return rc == 0 ? inner_tid(t, t->host, &t->inner) : rc;
+}
+
+int tracee_stop(struct tracee *t, pid_t host)
+{
+	char path[32];
+	int rc;
+
+	*t = (struct tracee){ .host = host };
+	(void)snprintf(path, sizeof(path), "/proc/%d", host);
+	t->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	rc = t->proc < 0 ? -errno : read_state(t);
+	if (rc < 0 || t->zombie)
+		return rc;
+	rc = seize_threads(t);
+	for (size_t i = 0; rc == 0 && i < t->n_threads; i++)
+		rc = look_at_thread(t, &t->threads[i]);
+	return rc;
+}
+
+/* --- calls --- */
+
+static int begin_change(struct tracee_thread *thread)
+{
+	uint64_t all = ~0ULL;
+	int rc;
+
+	if (thread->changed)
+		return 0;
+	rc = trace(PTRACE_SETOPTIONS, thread->host, 0, (void *)(uintptr_t)PTRACE_O_EXITKILL);
+	if (rc == 0)
+		rc = trace(PTRACE_SETSIGMASK, thread->host, sizeof(all), &all);
+	thread->changed = rc == 0;
+	return rc;
+}
+
+long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t a[6])
+{
+	struct tracee_thread *thread = &t->threads[i];
+	struct user_regs_struct r = thread->registers;
+	int rc = t->syscall_at != 0 ? 0 : find_syscall(t);
+
+	r.rip = t->syscall_at;
+	r.rax = (unsigned long long)nr;
+	r.orig_rax = ~0ULL; /* no call to restart */
+	r.rdi = a[0], r.rsi = a[1], r.rdx = a[2], r.r10 = a[3], r.r8 = a[4], r.r9 = a[5];
+	if (rc == 0)
+		rc = begin_change(thread);
+	if (rc == 0)
+		rc = trace(PTRACE_SETREGS, thread->host, 0, &r);
+	if (rc == 0)
+		rc = trace(PTRACE_SINGLESTEP, thread->host, 0, NULL);
+	if (rc == 0)
+		rc = wait_stopped(thread->host);
+	if (rc >= 0)
+		rc = trace(PTRACE_GETREGS, thread->host, 0, &r);
+	return rc < 0 ? rc : (long)r.rax;
+}
+
+int tracee_scratch(struct tracee *t)
+{
+	long at;
+
+	if (t->scratch != 0)
+		return 0;
+	at = TRACEE_CALL(t, 0, SYS_mmap, 0, SCRATCH_SIZE, PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, ~0ULL, 0); /* shared: never merged with a neighbour */
+	if (at < 0 && at > -4096)
+		return (int)at;
+	t->scratch = (uint64_t)at;
+	return 0;
+}
+
+int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n)
+{
+	struct iovec local = { to, n }, remote = { (void *)(uintptr_t)address, n };
+	ssize_t got = process_vm_readv(t->host, &local, 1, &remote, 1, 0);
+
+	return got < 0 ? -errno : (size_t)got == n ? 0 : -EFAULT;
+}
+
+int tracee_write(const struct tracee *t, uint64_t address, const void *from, size_t n)
+{
+	struct iovec local = { (void *)(uintptr_t)from, n },
+		     remote = { (void *)(uintptr_t)address, n };
+	ssize_t got = process_vm_writev(t->host, &local, 1, &remote, 1, 0);
+
+	return got < 0 ? -errno : (size_t)got == n ? 0 : -EFAULT;
+}
+
+/* --- letting go --- */
+
+static void restore(struct tracee_thread *thread)
+{
+	(void)trace(PTRACE_SETREGS, thread->host, 0, &thread->registers);
+	(void)trace(PTRACE_SETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
+	(void)trace(PTRACE_SETOPTIONS, thread->host, 0, NULL);
+	thread->changed = false;
+}
+
+void tracee_release(struct tracee *t)
+{
+	if (t->scratch != 0)
+		(void)TRACEE_CALL(t, 0, SYS_munmap, t->scratch, SCRATCH_SIZE);
+	t->scratch = 0;
+	for (size_t i = 0; i < t->n_threads; i++) {
+		if (t->threads[i].changed)
+			restore(&t->threads[i]);
+		(void)trace(PTRACE_DETACH, t->threads[i].host, 0, NULL);
+	}
+	free(t->threads);
+	t->threads = NULL;
+	t->n_threads = 0;
+	if (t->proc > 0)
+		(void)close(t->proc);
+	t->proc = -1;
+}

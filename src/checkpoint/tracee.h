@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/tracee.h - stopped processes, and system calls made in them.
+ *
+ * All calls must come from one thread: the kernel ties ptrace to it. A tracee stays stopped between calls. PTRACE_O_EXITKILL holds from the first changed
+ * register until the registers are back: if the tracer dies in between, the process dies rather than going on wrong.
+ */
+#ifndef CAY_CHECKPOINT_TRACEE_H
+#define CAY_CHECKPOINT_TRACEE_H
+
+#include "base/attr.h"
+#include <sys/types.h>
+#include <sys/user.h>
+
+#define TRACEE_XSAVE_MAX 14336U
+
+/** struct tracee_thread - one stopped thread. */
+struct tracee_thread {
+	pid_t host;                        /* tid in the host's pid namespace */
+	pid_t inner;                       /* and inside */
+	struct user_regs_struct registers; /* as it was stopped */
+	uint64_t mask;
+	bool changed; /* registers are not its own now */
+};
+
+/** struct tracee - one process, all its threads stopped. The first thread is the leader. */
+struct tracee {
+	pid_t host, inner;
+	bool zombie;
+	struct tracee_thread *threads;
+	size_t n_threads;
+	uint64_t syscall_at; /* address of a system call instruction in it */
+	uint64_t scratch;    /* a page in it for results of calls, 0 = none yet */
+	int proc;            /* /proc/PID */
+};
+
+/**
+ * tracee_stop() - seize process @host and stop all its threads; a zombie is only noted.
+ * @t: filled; needs tracee_release() in any case. Return: 0 or -errno. Context: the process's cgroup is frozen, so that no thread appears.
+ */
+int tracee_stop(struct tracee *t, pid_t host) attr_must_use;
+
+/** tracee_call() - make system call @nr in thread @i of @t. Return: its result, also when negative; -ESRCH when the thread is gone. */
+long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t arguments[6]);
+
+#define TRACEE_CALL(t, i, nr, ...) tracee_call(t, i, nr, (const uint64_t[6]){ __VA_ARGS__ })
+
+/** tracee_scratch() - make the page for results. Return: 0 or -errno. */
+int tracee_scratch(struct tracee *t) attr_must_use;
+
+/** tracee_read() - copy @n bytes at @address of @t. Return: 0 or -errno. */
+int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n) attr_must_use;
+
+/** tracee_write() - the other way. */
+int tracee_write(
+	const struct tracee *t, uint64_t address, const void *from, size_t n) attr_must_use;
+
+/** tracee_release() - put everything back as it was and let go. Idempotent. */
+void tracee_release(struct tracee *t);
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec/proctext.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Digits of @base; false when there is none or the number does not fit. */
+static bool take_number(const char **at, const char *end, unsigned int base, uint64_t *ret)
+{
+	const char *p = *at;
+	uint64_t n = 0;
+
+	for (; p < end; p++) {
+		unsigned int digit;
+
+		if (*p >= '0' && *p <= '9')
+			digit = (unsigned int)(*p - '0');
+		else if (*p >= 'a' && *p <= 'f')
+			digit = (unsigned int)(*p - 'a' + 10);
+		else
+			break;
+		if (digit >= base)
+			break;
+		if (__builtin_mul_overflow(n, base, &n) || __builtin_add_overflow(n, digit, &n))
+			return false;
+	}
+	if (p == *at)
+		return false;
+	*at = p;
+	*ret = n;
+	return true;
+}
+
+static bool take_char(const char **at, const char *end, char c)
+{
+	if (*at >= end || **at != c)
+		return false;
+	++*at;
+	return true;
+}
+
+static bool take_permissions(const char **at, const char *end, struct proc_map *ret)
+{
+	const char *p = *at;
+
+	if (end - p < 4)
+		return false;
+	ret->readable = p[0] == 'r';
+	ret->writable = p[1] == 'w';
+	ret->executable = p[2] == 'x';
+	ret->shared = p[3] == 's';
+	*at += 4;
+	return true;
+}
+
+int proc_map_next(const char **at, const char *end, struct proc_map *ret)
+{
+	uint64_t major, minor;
+	const char *p = *at, *line_end;
+
+	if (p >= end)
+		return 0;
+	line_end = memchr(p, '\n', (size_t)(end - p));
+	if (line_end == NULL)
+		line_end = end;
+	*ret = (struct proc_map){ 0 };
+	if (!take_number(&p, line_end, 16, &ret->start) || !take_char(&p, line_end, '-') ||
+		!take_number(&p, line_end, 16, &ret->end) || !take_char(&p, line_end, ' ') ||
+		!take_permissions(&p, line_end, ret) || !take_char(&p, line_end, ' ') ||
+		!take_number(&p, line_end, 16, &ret->offset) || !take_char(&p, line_end, ' ') ||
+		!take_number(&p, line_end, 16, &major) || !take_char(&p, line_end, ':') ||
+		!take_number(&p, line_end, 16, &minor) || !take_char(&p, line_end, ' ') ||
+		!take_number(&p, line_end, 10, &ret->inode) || ret->end <= ret->start)
+		return -EINVAL;
+	while (p < line_end && *p == ' ')
+		p++;
+	ret->major = (unsigned int)major;
+	ret->minor = (unsigned int)minor;
+	ret->name = p;
+	ret->name_size = (size_t)(line_end - p);
+	*at = line_end < end ? line_end + 1 : end;
+	return 1;
+}
+
+int proc_stat_parse(const char *text, struct proc_stat *ret)
+{
+	/* the name may hold anything, also ')' */
+	const char *p = strrchr(text, ')');
+	long long f[53] = { 0 };
+	char state;
+	int used = 0;
+
+	if (p == NULL || sscanf(p, ") %c%n", &state, &used) != 1 || used == 0)
+		return -EINVAL;
+	p += used;
+	for (int i = 4; i <= 52; i++) {
+		char *end;
+
+		errno = 0;
+		f[i] = *p == ' ' && p[1] == '-' ? strtoll(p, &end, 10)
+						: (long long)strtoull(p, &end, 10);
+		if (end == p || errno != 0)
+			return -EINVAL;
+		p = end;
+	}
+	*ret = (struct proc_stat){ .state = state,
+		.ppid = (int)f[4],
+		.group = (int)f[5],
+		.session = (int)f[6],
+		.terminal = (int)f[7],
+		.terminal_group = (int)f[8],
+		.flags = (unsigned long long)f[9],
+		.nice = f[19],
+		.start_code = (unsigned long long)f[26],
+		.end_code = (unsigned long long)f[27],
+		.start_stack = (unsigned long long)f[28],
+		.start_data = (unsigned long long)f[45],
+		.end_data = (unsigned long long)f[46],
+		.start_brk = (unsigned long long)f[47],
+		.arg_start = (unsigned long long)f[48],
+		.arg_end = (unsigned long long)f[49],
+		.env_start = (unsigned long long)f[50],
+		.env_end = (unsigned long long)f[51],
+		.exit_code = (int)f[52] };
+	return 0;
+}
+
+const char *proc_value(const char *text, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (const char *line = text; line != NULL && *line != '\0';
+		line = strchr(line, '\n'), line = line != NULL ? line + 1 : NULL) {
+		if (strncmp(line, key, n) != 0 || line[n] != ':')
+			continue;
+		line += n + 1;
+		return line + strspn(line, " \t");
+	}
+	return NULL;
+}
+
+size_t proc_numbers(const char *text, const char *key, int base, uint64_t *ret, size_t max)
+{
+	const char *p = proc_value(text, key), *end;
+	size_t n = 0;
+
+	if (p == NULL)
+		return 0;
+	end = p + strcspn(p, "\n");
+	while (n < max && take_number(&p, end, (unsigned int)base, &ret[n])) {
+		n++;
+		while (p < end && (*p == ' ' || *p == '\t'))
+			p++;
+	}
+	return n;
+}
+
+uint64_t proc_number(const char *text, const char *key, int base, uint64_t otherwise)
+{
+	uint64_t n;
+
+	return proc_numbers(text, key, base, &n, 1) == 1 ? n : otherwise;
+}

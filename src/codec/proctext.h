@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: codec/proctext.h - what the kernel writes about a process in /proc/PID: maps, stat, status, fdinfo (proc(5)).
+ *
+ * The kernel writes it, but names in it are the payload's. Nothing is allocated; results point into the text.
+ */
+#ifndef CAY_CODEC_PROCTEXT_H
+#define CAY_CODEC_PROCTEXT_H
+
+#include "base/attr.h"
+#include <sys/types.h>
+
+/** struct proc_map - one line of maps. */
+struct proc_map {
+	uint64_t start, end, offset, inode;
+	unsigned int major, minor;
+	bool readable, writable, executable, shared;
+	const char *name; /* as written: a newline is \012, and "(deleted)" may follow */
+	size_t name_size;
+};
+
+/**
+ * proc_map_next() - read the line at *@at and step over it.
+ * @end: behind the text. Return: 1, 0 at the end, -EINVAL for a malformed line.
+ */
+int proc_map_next(const char **at, const char *end, struct proc_map *ret) attr_must_use;
+
+/** struct proc_stat - fields of stat. */
+struct proc_stat {
+	char state;
+	int ppid, group, session, terminal, terminal_group;
+	unsigned long long flags;
+	long long nice;
+	unsigned long long start_code, end_code, start_stack, start_data, end_data, start_brk,
+		arg_start, arg_end, env_start, env_end;
+	int exit_code; /* as of wait(2), of a zombie */
+};
+
+/** proc_stat_parse() - @text: ends with NUL. Return: 0 or -EINVAL. */
+int proc_stat_parse(const char *text, struct proc_stat *ret) attr_must_use;
+
+/**
+ * proc_value() - what follows "@key:" at the beginning of a line, without blanks.
+ * @text: ends with NUL. Return: points into @text up to its end (not to the line's), NULL when there is no such line.
+ */
+const char *proc_value(const char *text, const char *key);
+
+/** proc_numbers() - up to @max numbers of base @base (8, 10, 16) on the line of @key. Return: how many. */
+size_t proc_numbers(const char *text, const char *key, int base, uint64_t *ret, size_t max);
+
+/** proc_number() - the first one, or @otherwise. */
+uint64_t proc_number(const char *text, const char *key, int base, uint64_t otherwise);
+
+#endif

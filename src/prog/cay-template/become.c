@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prog/cay-template/become.c - the order in which a clone turns into the process that it continues. Each step was found necessary in this place
+ * (docs/design/0006): from opener_confine() on nothing outside the sandbox can be reached.
+ */
+#include "prog/cay-template/fork.h"
+
+#include <linux/prctl.h>
+
+static const struct plan_process *planned(uint32_t image_index)
+{
+	const struct plan_process *p = plan_processes();
+
+	while (p->image != image_index)
+		p++;
+	return p;
+}
+
+static void set_limits(const struct image_process *p)
+{
+	for (uint32_t i = 0; i < IMAGE_LIMITS; i++) {
+		uint64_t now[2], want[2] = { p->limits[i].soft, p->limits[i].hard };
+
+		if (CALL4(__NR_prlimit64, 0, i, 0, now) < 0)
+			continue;
+		if (want[1] > now[1])
+			want[1] = now[1]; /* no capability here raises a hard limit */
+		if (want[0] > want[1])
+			want[0] = want[1];
+		(void)fork_must(CALL4(__NR_prlimit64, 0, i, want, 0), "set a resource limit");
+	}
+}
+
+static void set_attributes(const struct image_process *p)
+{
+	(void)CALL1(__NR_umask, p->umask);
+	(void)CALL1(__NR_personality, p->personality);
+	(void)CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, p->subreaper, 0, 0, 0);
+	(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, p->thp_disable, 0, 0, 0);
+	if (p->nice != 0)
+		(void)CALL3(__NR_setpriority, 0, 0, p->nice);
+	(void)fork_must(CALL1(__NR_fchdir, plan->first_description + p->cwd),
+		"enter the working directory");
+}
+
+BARE_NORETURN void become(uint32_t index)
+{
+	const struct image_process *p = IMAGE_ROW(struct image_process, TABLE_PROCESSES, index);
+	uint64_t all = ~0ULL;
+
+	(void)CALL4(__NR_rt_sigprocmask, 2 /* SETMASK */, &all, 0, 8);
+	opener_confine();
+	set_attributes(p);
+	memory_become(p, planned(index));
+	memory_describe(p);
+	files_become(p);
+	signals_become(p);
+	set_limits(p);
+	creds_become(p);
+	threads_become(p);
+}

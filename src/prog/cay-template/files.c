@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prog/cay-template/files.c - file descriptions by kind (in the opener), and which descriptor of a process is which of them. */
+#include "prog/cay-template/fork.h"
+
+#include <linux/eventpoll.h>
+#include <linux/fcntl.h>
+
+#define SEEK_SET      0
+#define AT_CWD        (-100)
+#define O_SETTABLE    (04000 | 02000 | 020000 | 040000) /* NONBLOCK APPEND ASYNC DIRECT */
+#define O_ONCE        (0100 | 0200 | 01000)             /* CREAT EXCL TRUNC */
+#define O_NO_TERMINAL 0400
+#define S_KIND        0170000
+#define S_REGULAR     0100000
+#define S_DIRECTORY   0040000
+
+typedef const struct image_description description;
+
+static void write_all(int fd, const char *bytes, uint64_t n, const char *step)
+{
+	while (n > 0) {
+		long rc = fork_must(CALL3(__NR_write, fd, bytes, n), step);
+
+		bytes += rc;
+		n -= (uint64_t)rc;
+	}
+}
+
+static void set_flags(int fd, description *d)
+{
+	if ((d->flags & O_SETTABLE) != 0)
+		(void)fork_must(CALL3(__NR_fcntl, fd, F_SETFL, d->flags & O_SETTABLE),
+			"set the flags of a description");
+}
+
+static int open_file(description *d)
+{
+	uint32_t flags = (d->flags & ~(uint32_t)O_ONCE) | BARE_CLOEXEC | O_NO_TERMINAL;
+	int fd = (int)fork_must(
+		CALL4(__NR_openat, AT_CWD, image_bytes(d->path), flags, 0), image_bytes(d->path));
+	uint32_t kind = d->mode & S_KIND;
+
+	if (d->position != 0 && (kind == S_REGULAR || kind == S_DIRECTORY))
+		(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a file");
+	return fd;
+}
+
+/* A file that has no name any more: a new one without a name, with the same content. */
+static int open_unlinked(description *d)
+{
+	uint32_t flags = (d->flags & ~(uint32_t)(O_ONCE | 3)) | 2 | BARE_CLOEXEC | 020200000;
+	int fd = (int)fork_must(
+		CALL4(__NR_openat, AT_CWD, image_bytes(d->path), flags, d->mode & 07777),
+		"make a file without a name");
+
+	write_all(fd, image_bytes(d->data), d->data.length, "fill a file without a name");
+	(void)fork_must(CALL2(__NR_ftruncate, fd, d->data.length), "size a file without a name");
+	(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a file");
+	return fd;
+}
+
+/* a: seals */
+static int make_memory(description *d)
+{
+	int fd = (int)fork_must(
+		CALL2(__NR_memfd_create, image_bytes(d->path), 1 | 2), "make a memory file");
+
+	write_all(fd, image_bytes(d->data), d->data.length, "fill a memory file");
+	(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a memory file");
+	(void)fork_must(CALL3(__NR_fcntl, fd, 1033 /* ADD_SEALS */, d->a), "seal a memory file");
+	return fd;
+}
+
+/* a: capacity */
+static void make_pipe(description *d, int ret[2])
+{
+	(void)fork_must(CALL2(__NR_pipe2, ret, BARE_CLOEXEC), "make a pipe");
+	if (d->a != 0)
+		(void)fork_must(CALL3(__NR_fcntl, ret[1], F_SETPIPE_SZ, d->a), "size a pipe");
+	write_all(ret[1], image_bytes(d->data), d->data.length, "fill a pipe");
+	if (d->kind == DESCRIPTION_PIPE_WRITE) {
+		int other = ret[0];
+
+		ret[0] = ret[1];
+		ret[1] = other;
+	}
+}
+
+/* Stream: raw bytes. Datagrams: each with a length before it. */
+static void send_waiting(int fd, description *to)
+{
+	const char *at = image_bytes(to->data);
+	uint64_t left = to->data.length;
+
+	if (to->a == 1 /* SOCK_STREAM */) {
+		write_all(fd, at, left, "fill a socket");
+		return;
+	}
+	while (left >= sizeof(uint32_t)) {
+		uint32_t n;
+
+		memcpy(&n, at, sizeof(n));
+		(void)fork_must(CALL3(__NR_write, fd, at + sizeof(n), n), "fill a socket");
+		at += sizeof(n) + n;
+		left -= sizeof(n) + n;
+	}
+}
+
+/* a: type; b: what was shut down, as SHUT_* + 1 */
+static void make_socketpair(description *d, description *peer, int ret[2])
+{
+	(void)fork_must(
+		CALL4(__NR_socketpair, 1, d->a | BARE_CLOEXEC, 0, ret), "make a socket pair");
+	send_waiting(ret[1], d);
+	if (peer != NULL)
+		send_waiting(ret[0], peer);
+	if (d->b != 0)
+		(void)CALL2(__NR_shutdown, ret[0], d->b - 1);
+	if (peer != NULL && peer->b != 0)
+		(void)CALL2(__NR_shutdown, ret[1], peer->b - 1);
+}
+
+/* a: clock, b: flags of the setting, data: struct itimerspec */
+static int make_timerfd(description *d)
+{
+	int fd = (int)fork_must(CALL2(__NR_timerfd_create, d->a, BARE_CLOEXEC), "make a timerfd");
+
+	(void)fork_must(
+		CALL4(__NR_timerfd_settime, fd, d->b, image_bytes(d->data), 0), "set a timerfd");
+	return fd;
+}
+
+/* Both ends where there are two; ret[1] stays -1 for others. */
+static void make(description *d, description *peer, int ret[2])
+{
+	switch ((enum image_description_kind)d->kind) {
+	case DESCRIPTION_FILE:
+		ret[0] = open_file(d);
+		break;
+	case DESCRIPTION_SLOT:
+		ret[0] = (int)fork_must(
+			CALL3(__NR_fcntl, fork.slots[d->a], 1030, 0), "take the keeper's end");
+		break;
+	case DESCRIPTION_PIPE_READ:
+	case DESCRIPTION_PIPE_WRITE:
+		make_pipe(d->data.length > 0 || peer == NULL ? d : peer, ret);
+		if (d->data.length == 0 && peer != NULL) {
+			int other = ret[0];
+
+			ret[0] = ret[1];
+			ret[1] = other;
+		}
+		break;
+	case DESCRIPTION_EVENTFD:
+		ret[0] = (int)fork_must(
+			CALL2(__NR_eventfd2, 0, d->b | BARE_CLOEXEC | 04000), "make an eventfd");
+		if (d->a != 0)
+			(void)fork_must(
+				CALL3(__NR_write, ret[0], &d->a, sizeof(d->a)), "set an eventfd");
+		(void)CALL3(__NR_fcntl, ret[0], F_SETFL, d->flags & O_SETTABLE);
+		break;
+	case DESCRIPTION_EPOLL:
+		ret[0] = (int)fork_must(
+			CALL1(__NR_epoll_create1, BARE_CLOEXEC), "make an epoll set");
+		break;
+	case DESCRIPTION_TIMERFD:
+		ret[0] = make_timerfd(d);
+		break;
+	case DESCRIPTION_SIGNALFD:
+		ret[0] = (int)fork_must(
+			CALL4(__NR_signalfd4, -1, &d->a, 8, BARE_CLOEXEC), "make a signalfd");
+		break;
+	case DESCRIPTION_SOCKETPAIR:
+		make_socketpair(d, peer, ret);
+		break;
+	case DESCRIPTION_MEMORY:
+		ret[0] = make_memory(d);
+		break;
+	case DESCRIPTION_UNLINKED:
+		ret[0] = open_unlinked(d);
+		break;
+	case DESCRIPTION_TCP_LISTEN:
+	case DESCRIPTION_TCP_PAIR:
+	case DESCRIPTION_UNIX_LISTEN:
+	case DESCRIPTION_TERMINAL:
+	case DESCRIPTION_SOCKET:
+		fork_fail("make a description of this kind", -95);
+	}
+}
+
+void files_open(int socket)
+{
+	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
+		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+		description *peer = d->peer == IMAGE_NONE ? NULL
+							  : IMAGE_ROW(struct image_description,
+								    TABLE_DESCRIPTIONS, d->peer);
+		int fds[2] = { -1, -1 };
+
+		if (peer != NULL && d->peer < i)
+			continue; /* made with the other end */
+		make(d, peer, fds);
+		set_flags(fds[0], d);
+		opener_hand_over(socket, fds[0], i);
+		if (peer != NULL) {
+			set_flags(fds[1], peer);
+			opener_hand_over(socket, fds[1], d->peer);
+		} else if (fds[1] >= 0) {
+			(void)CALL1(__NR_close, fds[1]);
+		}
+	}
+}
+
+static void watch(const struct image_process *p)
+{
+	for (uint32_t i = 0; i < p->n_watches; i++) {
+		const struct image_watch *w =
+			IMAGE_ROW(struct image_watch, TABLE_WATCHES, p->first_watch + i);
+		struct epoll_event event = { .events = w->events, .data = w->data };
+
+		(void)fork_must(CALL4(__NR_epoll_ctl, w->epoll, EPOLL_CTL_ADD, w->target, &event),
+			"add to an epoll set");
+	}
+}
+
+void files_become(const struct image_process *p)
+{
+	for (uint32_t i = 0; i < p->n_fds; i++) {
+		const struct image_fd *f = IMAGE_ROW(struct image_fd, TABLE_FDS, p->first_fd + i);
+
+		(void)fork_must(CALL3(__NR_dup3, plan->first_description + f->description, f->fd,
+					f->close_on_exec != 0 ? BARE_CLOEXEC : 0),
+			"place a descriptor");
+	}
+	watch(p);
+}

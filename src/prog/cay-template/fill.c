@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prog/cay-template/fill.c - the template's two orders. Privileged, so it reads numbers only and checks each: what is copied is memory of processes that the
+ * keeper named, and it lands in the stash.
+ */
+#include "prog/cay-template/fill.h"
+#include "prog/cay-template/fork.h"
+
+#include <linux/fcntl.h>
+
+#define FDS_MAX          96
+#define IOV_MAX          256U
+#define SOL_SOCKET       1
+#define SCM_RIGHTS       1
+#define SO_PEERCRED      17
+#define MSG_CMSG_CLOEXEC 0x40000000
+
+struct iovec {
+	uint64_t base, length;
+};
+
+struct msghdr {
+	void *name;
+	uint32_t name_length, pad;
+	struct iovec *iov;
+	uint64_t n_iov;
+	void *control;
+	uint64_t control_length;
+	uint32_t flags, pad2;
+};
+
+struct control {
+	uint64_t length;
+	int32_t level, type;
+	int32_t fds[FDS_MAX];
+};
+
+const struct plan *plan;
+const struct image_header *image;
+struct fork_context fork;
+
+static struct template_allow allow;
+
+static union {
+	uint32_t kind;
+	struct template_allow allow;
+	struct template_fork fork;
+} order;
+
+static long receive(int peer, int fds[FDS_MAX], uint32_t *n_fds)
+{
+	static struct control control;
+	struct iovec iov = { (uint64_t)&order, sizeof(order) };
+	struct msghdr m = {
+		.iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control)
+	};
+	long n = CALL3(__NR_recvmsg, peer, &m, MSG_CMSG_CLOEXEC);
+
+	*n_fds = 0;
+	if (n > 0 && m.control_length >= 16 && control.level == SOL_SOCKET &&
+		control.type == SCM_RIGHTS) {
+		*n_fds = (uint32_t)((control.length - 16) / 4);
+		for (uint32_t i = 0; i < *n_fds; i++)
+			fds[i] = control.fds[i];
+	}
+	return n;
+}
+
+static void close_all(const int *fds, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		(void)CALL1(__NR_close, fds[i]);
+}
+
+static void answer(int peer, enum template_message_kind kind, long rc)
+{
+	struct template_message m = { .kind = kind, .status = (int32_t)rc };
+
+	(void)CALL6(__NR_sendto, peer, &m, sizeof(m), 0x4000 /* NOSIGNAL */, 0, 0);
+}
+
+/* --- filling --- */
+
+static bool allowed(int32_t pid)
+{
+	for (uint32_t i = 0; i < allow.n; i++) {
+		if (allow.pids[i] == pid)
+			return true;
+	}
+	return false;
+}
+
+static bool in_stash(uint64_t at, uint64_t length)
+{
+	return at >= WINDOW_STASH && at <= WINDOW_END && length <= WINDOW_END - at;
+}
+
+static const struct plan_map *plan_maps(void)
+{
+	return (const struct plan_map *)(plan_processes() + plan->n_processes);
+}
+
+static const struct plan_copy *plan_copies(void)
+{
+	return (const struct plan_copy *)(plan_maps() + plan->n_maps);
+}
+
+/* A sealed memfd of the dumper, mapped for good. */
+static long map_file(int fd, uint64_t at, uint64_t *ret_size)
+{
+	struct {
+		uint64_t head[6];
+		uint64_t size;
+		uint64_t rest[11];
+	} st; /* struct stat */
+	long rc = CALL2(__NR_fstat, fd, &st);
+
+	if (rc < 0)
+		return rc;
+	if (st.size == 0 || st.size > 1ULL << 36 ||
+		CALL2(__NR_fcntl, fd, F_GET_SEALS) !=
+			(F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE))
+		return -22; /* EINVAL */
+	*ret_size = st.size;
+	rc = CALL6(__NR_mmap, at, st.size, 1, 2 | 0x100000 /* PRIVATE | FIXED_NOREPLACE */, fd, 0);
+	return rc < 0 ? rc : 0;
+}
+
+static bool plan_fits(uint64_t size)
+{
+	return size >= sizeof(*plan) && plan->magic == PLAN_MAGIC &&
+	       plan->version == IMAGE_VERSION && plan->n_processes <= TEMPLATE_PIDS_MAX * 2 &&
+	       plan->n_maps <= 1U << 20 && plan->n_copies <= 1U << 24 &&
+	       plan->n_leaves <= TEMPLATE_LEAVES_MAX && plan->n_slots <= TEMPLATE_SLOTS_MAX &&
+	       plan->n_descriptions <= 1U << 20 && plan->first_description <= 1U << 20 &&
+	       size >= sizeof(*plan) + (uint64_t)plan->n_processes * sizeof(struct plan_process) +
+			       (uint64_t)plan->n_maps * sizeof(struct plan_map) +
+			       (uint64_t)plan->n_copies * sizeof(struct plan_copy);
+}
+
+static bool processes_fit(void)
+{
+	const struct plan_process *p = plan_processes();
+
+	for (uint32_t i = 0; i < plan->n_processes; i++) {
+		if (p[i].pid <= 1 || (p[i].parent != IMAGE_NONE && p[i].parent >= i) ||
+			(p[i].parent == IMAGE_NONE && plan->n_leaves > 0 &&
+				p[i].leaf >= plan->n_leaves) ||
+			(p[i].stash_end != 0 &&
+				(p[i].stash_end < p[i].stash_start ||
+					!in_stash(p[i].stash_start,
+						p[i].stash_end - p[i].stash_start))))
+			return false;
+	}
+	return true;
+}
+
+static long make_stash(void)
+{
+	const struct plan_map *maps = plan_maps();
+
+	for (uint32_t i = 0; i < plan->n_maps; i++) {
+		long rc;
+
+		if (!in_stash(maps[i].address, maps[i].length))
+			return -22;
+		rc = bare_map(maps[i].address, maps[i].length, 3,
+			2 | 0x4000 /* PRIVATE | NORESERVE */ |
+				(maps[i].grows_down != 0 ? 0x100 : 0));
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static char *append_number(char *to, uint32_t n)
+{
+	char digits[10];
+	int i = 0;
+
+	do
+		digits[i++] = (char)('0' + n % 10);
+	while ((n /= 10) != 0);
+	while (i > 0)
+		*to++ = digits[--i];
+	return to;
+}
+
+/* Pages that their process may not read itself: through /proc/PID/mem. */
+static long copy_closed(const struct plan_copy *c)
+{
+	char path[32] = "/proc/";
+	char *end = append_number(path + 6, (uint32_t)c->pid);
+	uint64_t done = 0;
+	long fd, rc = 0;
+
+	memcpy(end, "/mem", 5);
+	fd = CALL3(__NR_open, path, BARE_CLOEXEC, 0);
+	while (fd >= 0 && done < c->length) {
+		rc = CALL4(__NR_pread64, fd, c->to + done, c->length - done, c->from + done);
+		if (rc <= 0)
+			break;
+		done += (uint64_t)rc;
+	}
+	if (fd < 0)
+		return fd;
+	(void)CALL1(__NR_close, fd);
+	return done == c->length ? 0 : rc < 0 ? rc : -14;
+}
+
+static long copy_one(const struct plan_copy *c)
+{
+	struct iovec to = { c->to, c->length }, from = { c->from, c->length };
+	long rc;
+
+	if (!allowed(c->pid) || !in_stash(c->to, c->length))
+		return -1; /* EPERM */
+	rc = CALL6(__NR_process_vm_readv, c->pid, &to, 1, &from, 1, 0);
+	return rc == (long)c->length ? 0 : copy_closed(c);
+}
+
+/* Many small pieces of one process in one call, large ones alone. */
+static long copy_memory(void)
+{
+	const struct plan_copy *copies = plan_copies();
+
+	for (uint32_t i = 0; i < plan->n_copies; i++) {
+		long rc = copy_one(&copies[i]);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static long fill(const int *fds, uint32_t n_fds)
+{
+	uint64_t size;
+	long rc;
+
+	if (n_fds != 2 || plan != NULL)
+		return -22;
+	rc = map_file(fds[0], WINDOW_IMAGE, &size);
+	if (rc == 0 && size < sizeof(*image))
+		rc = -22;
+	if (rc == 0)
+		rc = map_file(fds[1], WINDOW_PLAN, &size);
+	if (rc < 0)
+		return rc;
+	image = (const struct image_header *)WINDOW_IMAGE;
+	plan = (const struct plan *)WINDOW_PLAN;
+	if (!plan_fits(size) || !processes_fit())
+		return -22;
+	rc = make_stash();
+	return rc < 0 ? rc : copy_memory();
+}
+
+/* --- forking --- */
+
+static bool take_descriptors(int peer, const int *fds, uint32_t n_fds)
+{
+	const struct template_fork *o = &order.fork;
+	uint32_t at = 0;
+
+	if (plan == NULL || o->n_tasks > 8 || o->n_leaves != plan->n_leaves ||
+		o->n_slots != plan->n_slots ||
+		n_fds != 3U + (o->has_u1 != 0 ? 1U : 0U) + (o->has_cgroup != 0 ? 1U : 0U) +
+				 o->n_tasks + o->n_leaves + o->n_slots)
+		return false;
+	fork = (struct fork_context){ .order = *o, .socket = peer, .u1 = -1, .keeper_cgroup = -1 };
+	fork.init = fds[at++];
+	if (o->has_u1 != 0)
+		fork.u1 = fds[at++];
+	fork.u2 = fds[at++];
+	fork.filter = fds[at++];
+	if (o->has_cgroup != 0)
+		fork.keeper_cgroup = fds[at++];
+	for (uint32_t i = 0; i < o->n_tasks; i++)
+		fork.tasks[i] = fds[at++];
+	for (uint32_t i = 0; i < o->n_leaves; i++)
+		fork.leaves[i] = fds[at++];
+	for (uint32_t i = 0; i < o->n_slots; i++)
+		fork.slots[i] = fds[at++];
+	return true;
+}
+
+static long start_fork(int peer, const int *fds, uint32_t n_fds)
+{
+	struct bare_clone args = { .exit_signal = 17 };
+	long rc;
+
+	if (!take_descriptors(peer, fds, n_fds))
+		return -22;
+	if (fork.keeper_cgroup >= 0) {
+		args.flags = 0x200000000ULL; /* CLONE_INTO_CGROUP */
+		args.cgroup = (uint64_t)fork.keeper_cgroup;
+	}
+	rc = CALL2(__NR_clone3, &args, sizeof(args));
+	if (rc == 0)
+		fork_main();
+	return rc;
+}
+
+void fill_or_fork(int peer)
+{
+	int fds[FDS_MAX];
+	uint32_t n_fds;
+
+	for (;;) {
+		long n = receive(peer, fds, &n_fds), rc = -22;
+
+		if (n < (long)sizeof(order.kind))
+			break;
+		if (order.kind == TEMPLATE_ALLOW && n == sizeof(order.allow) &&
+			order.allow.n <= TEMPLATE_PIDS_MAX && allow.n == 0) {
+			memcpy(&allow, &order.allow, sizeof(allow));
+			rc = 0;
+		} else if (order.kind == TEMPLATE_FILL) {
+			rc = fill(fds, n_fds);
+		} else if (order.kind == TEMPLATE_FORK && n == sizeof(order.fork)) {
+			rc = start_fork(peer, fds, n_fds);
+			close_all(fds, n_fds);
+			if (rc > 0)
+				break; /* T' answers from now on */
+		}
+		if (order.kind != TEMPLATE_FORK)
+			close_all(fds, n_fds);
+		answer(peer, rc < 0 ? TEMPLATE_FAILED : TEMPLATE_DONE, rc);
+	}
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: prog/cay-template/fork.h - what the files of the restorer share.
+ *
+ * Life of one fork: fork_main() in T' -> opener_main() in a clone of it -> tree_clone() for each root -> become() in each process -> fork_reap() in T'.
+ * The process that reads a thing decides its privilege: files that see the image (files.c, memory.c, become.c …) run inside U2 only.
+ */
+#ifndef CAY_TEMPLATE_FORK_H
+#define CAY_TEMPLATE_FORK_H
+
+#include "checkpoint/image.h"
+#include "checkpoint/template_wire.h"
+#include "prog/cay-template/bare.h"
+
+#define FORK_TIMEOUT_S 20
+
+/* Stages that all processes of a fork pass together. */
+enum fork_stage { STAGE_CLONED, STAGE_GROUPED, STAGE_READY, STAGE_GO, STAGE_COUNT };
+
+/** struct fork_shared - one page that all processes of one fork share; at WINDOW_SHARED. Every word is a futex. */
+struct fork_shared {
+	uint32_t stage; /* how many stages are over */
+	uint32_t arrived[STAGE_COUNT];
+	uint32_t failed;
+	uint32_t tid_lock;    /* held by whoever creates a thread */
+	uint32_t tid_wanted;  /* the helper writes it to ns_last_pid */
+	uint32_t tid_written; /* 1 = done, 2 = it could not */
+	uint32_t helper_end;
+};
+
+/** struct fork_context - one fork, copied with the address space. */
+struct fork_context {
+	struct template_fork order;
+	int socket; /* to the fork's keeper */
+	int init, u1, u2, filter, keeper_cgroup;
+	int last_pid; /* ns_last_pid of the host's /proc: what counts is who writes, not whose file it is */
+	int tasks[8];
+	int leaves[TEMPLATE_LEAVES_MAX];
+	int slots[TEMPLATE_SLOTS_MAX];
+};
+
+/** the plan and the image of this template; set once by fill.c */
+extern const struct plan *plan;
+extern const struct image_header *image;
+/** the fork that this process belongs to */
+extern struct fork_context fork;
+
+/* struct clone_args of linux/sched.h, which wants libc's types */
+struct bare_clone {
+	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
+		set_tid_size, cgroup;
+};
+
+static inline const struct plan_process *plan_processes(void)
+{
+	return (const struct plan_process *)(plan + 1);
+}
+
+static inline struct fork_shared *fork_shared(void)
+{
+	return (struct fork_shared *)WINDOW_SHARED;
+}
+
+static inline const void *image_at(enum image_table table, uint64_t index, uint64_t record)
+{
+	return (const char *)image + image->tables[table].offset + index * record;
+}
+
+#define IMAGE_ROW(type, table, index) ((const type *)image_at(table, index, sizeof(type)))
+
+static inline const char *image_bytes(struct image_span span)
+{
+	return (const char *)image + image->tables[TABLE_BYTES].offset + span.offset;
+}
+
+/** fork_fail() - tell the keeper that @step failed with @rc (-errno) and end everything. */
+BARE_NORETURN void fork_fail(const char *step, long rc);
+
+/** fork_must() - fork_fail() when @rc is negative. Return: @rc. */
+long fork_must(long rc, const char *step);
+
+/** fork_arrive() - say that this process has come to the end of @stage, and wait for all the others. */
+void fork_arrive(enum fork_stage stage);
+
+/** futex_wait() - until *@word is no longer @value, or a second is over. */
+void futex_wait(uint32_t *word, uint32_t value);
+/** futex_wake() - wake all that wait for @word. */
+void futex_wake(uint32_t *word);
+
+/** fork_main() - T'. Never returns. */
+BARE_NORETURN void fork_main(void);
+
+/** tree_clone() - clone process @index of the plan from its creator (the caller). */
+void tree_clone(uint32_t index);
+
+/** opener_run() - make all file descriptions and put them where the plan wants them. In T'. */
+void opener_run(void);
+
+/** opener_confine() - enter U2 as the payload's root, with all its capabilities there. */
+void opener_confine(void);
+
+/** opener_hand_over() - give description @index to T' and close it here. In the opener. */
+void opener_hand_over(int socket, int fd, uint32_t index);
+
+/** files_open() - make every description and hand it over. In the opener. */
+void files_open(int socket);
+
+/** become() - turn the calling process into process @index of the image. Never returns. */
+BARE_NORETURN void become(uint32_t index);
+
+/** memory_become() - the address space of @p but for the window. */
+void memory_become(const struct image_process *p, const struct plan_process *planned);
+/** memory_describe() - brk, arguments, executable. */
+void memory_describe(const struct image_process *p);
+/** files_become() - descriptors of @p. */
+void files_become(const struct image_process *p);
+
+/** creds_become() - ids, filter, capabilities of @p; the last steps that need any privilege. */
+void creds_become(const struct image_process *p);
+
+/** signals_become() - dispositions, timers, queued signals; all blocked. */
+void signals_become(const struct image_process *p);
+/** signals_queue() - the signals that wait for one thread. In it. */
+void signals_queue(const struct image_thread *t);
+
+/** threads_become() - create the other threads, wait for the others' and leave. Never returns. */
+BARE_NORETURN void threads_become(const struct image_process *p);
+
+#endif

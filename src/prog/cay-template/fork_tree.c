@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prog/cay-template/fork_tree.c - T': enters the new sandbox, has the tree cloned, waits for it, reaps it.
+ *
+ * Privileged until the last process has been cloned, so it reads the plan and nothing else. A failure anywhere ends all: the first that fails reports, T'
+ * kills the roots and exits, the keeper kills the rest with the sandbox.
+ */
+#include "prog/cay-template/fork.h"
+
+#include <linux/futex.h>
+#include <linux/prctl.h>
+#include <linux/sched.h>
+
+#define SIGCHLD 17
+#define P_PID   1
+#define WEXITED 4
+#define WNOWAIT 0x01000000
+#define WALL    0x40000000
+
+#define CLD_EXITED 1
+#define CLD_DUMPED 3
+
+/* words of siginfo_t for SIGCHLD */
+enum { SIGINFO_CODE = 2, SIGINFO_PID = 4, SIGINFO_STATUS = 6 };
+
+/* helpers that are roots, by their pid outside; T' alone */
+static int32_t root_helpers[TEMPLATE_LEAVES_MAX * 4];
+static uint32_t n_root_helpers;
+
+static void send(const struct template_message *m)
+{
+	(void)CALL6(__NR_sendto, fork.socket, m, sizeof(*m), 0x4000 /* NOSIGNAL */, 0, 0);
+}
+
+void futex_wait(uint32_t *word, uint32_t value)
+{
+	struct {
+		int64_t s, ns;
+	} second = { 1, 0 };
+
+	(void)CALL6(__NR_futex, word, FUTEX_WAIT, value, &second, 0, 0);
+}
+
+void futex_wake(uint32_t *word)
+{
+	(void)CALL6(__NR_futex, word, FUTEX_WAKE, 0x7fffffff, 0, 0, 0);
+}
+
+BARE_NORETURN void fork_fail(const char *step, long rc)
+{
+	struct template_message m = { .kind = TEMPLATE_FAILED, .status = (int32_t)rc };
+	struct fork_shared *s = fork_shared();
+	size_t n = 0;
+
+	m.pid = (int32_t)CALL0(__NR_getpid);
+	for (; step[n] != '\0' && n < sizeof(m.step) - 1; n++)
+		m.step[n] = step[n];
+	if (__atomic_exchange_n(&s->failed, 1, __ATOMIC_SEQ_CST) == 0)
+		send(&m);
+	futex_wake(&s->stage);
+	bare_exit(125);
+}
+
+long fork_must(long rc, const char *step)
+{
+	if (rc < 0)
+		fork_fail(step, rc);
+	return rc;
+}
+
+void fork_arrive(enum fork_stage stage)
+{
+	struct fork_shared *s = fork_shared();
+	uint32_t now;
+
+	(void)__atomic_add_fetch(&s->arrived[stage], 1, __ATOMIC_SEQ_CST);
+	futex_wake(&s->arrived[stage]);
+	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= (uint32_t)stage) {
+		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
+			bare_exit(125);
+		futex_wait(&s->stage, now);
+	}
+}
+
+/* T' lets a stage end when all have arrived. */
+static void conduct(enum fork_stage stage, uint32_t expected)
+{
+	struct fork_shared *s = fork_shared();
+	uint32_t n;
+
+	for (int rounds = 0; (n = __atomic_load_n(&s->arrived[stage], __ATOMIC_SEQ_CST)) < expected;
+		rounds++) {
+		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
+			bare_exit(125);
+		/* each wait ends after a second or an arrival */
+		if (rounds > FORK_TIMEOUT_S + (int)expected * 4)
+			fork_fail("wait for the processes", -62 /* ETIME */);
+		futex_wait(&s->arrived[stage], n);
+	}
+	(void)__atomic_store_n(&s->stage, (uint32_t)stage + 1, __ATOMIC_SEQ_CST);
+	futex_wake(&s->stage);
+}
+
+/* --- cloning --- */
+
+/* End as the zombie did. */
+static BARE_NORETURN void end_as(int32_t status)
+{
+	uint64_t all = ~0ULL;
+	int sig = status & 0x7f;
+
+	if (sig == 0)
+		bare_exit(status >> 8 & 0xff);
+	(void)CALL4(__NR_rt_sigprocmask, 1 /* UNBLOCK */, &all, 0, 8);
+	(void)CALL2(__NR_kill, CALL0(__NR_getpid), sig);
+	bare_exit(128 + sig);
+}
+
+static void clone_children(uint32_t index, bool old_session)
+{
+	const struct plan_process *all = plan_processes();
+
+	for (uint32_t i = index + 1; i < plan->n_processes; i++) {
+		if (all[i].parent == index &&
+			((all[i].flags & PLAN_OLD_SESSION) != 0) == old_session)
+			tree_clone(i);
+	}
+}
+
+/* Helpers among the children have done their work when all have joined their groups; zombies have ended when their signal is here, to be forgotten. */
+static void settle_children(uint32_t index)
+{
+	const struct plan_process *all = plan_processes();
+	int info[32];
+
+	for (uint32_t i = 0; i < plan->n_processes; i++) {
+		if (all[i].parent != index)
+			continue;
+		if ((all[i].flags & PLAN_HELPER) != 0)
+			(void)CALL4(__NR_wait4, all[i].pid, 0, WALL, 0);
+		else if ((all[i].flags & PLAN_ZOMBIE) != 0)
+			(void)CALL5(__NR_waitid, P_PID, all[i].pid, info, WEXITED | WNOWAIT, 0);
+	}
+}
+
+static BARE_NORETURN void run(uint32_t index)
+{
+	const struct plan_process *p = &plan_processes()[index];
+
+	clone_children(index, true);
+	if ((p->flags & PLAN_LEADER) != 0)
+		(void)fork_must(CALL0(__NR_setsid), "setsid");
+	if ((p->flags & PLAN_GROUP) != 0)
+		(void)fork_must(CALL2(__NR_setpgid, 0, 0), "make a process group");
+	clone_children(index, false);
+	fork_arrive(STAGE_CLONED);
+	if (p->group != 0 && (p->flags & (PLAN_GROUP | PLAN_LEADER)) == 0)
+		(void)fork_must(CALL2(__NR_setpgid, 0, p->group), "join the process group");
+	fork_arrive(STAGE_GROUPED);
+	if ((p->flags & PLAN_ZOMBIE) != 0)
+		end_as(p->status);
+	if ((p->flags & PLAN_HELPER) != 0)
+		bare_exit(0);
+	settle_children(index);
+	become(p->image);
+}
+
+void tree_clone(uint32_t index)
+{
+	const struct plan_process *p = &plan_processes()[index];
+	struct bare_clone args = {
+		.exit_signal = SIGCHLD, .set_tid = (uint64_t)&p->pid, .set_tid_size = 1
+	};
+	long rc;
+
+	if (p->parent == IMAGE_NONE && fork.order.n_leaves > 0) {
+		args.flags = CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)fork.leaves[p->leaf];
+	}
+	rc = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone a process with its pid");
+	if (rc == 0)
+		run(index);
+	if (p->parent == IMAGE_NONE) {
+		struct template_message m = {
+			.kind = TEMPLATE_ROOT, .pid = (int32_t)rc, .inside = p->pid
+		};
+
+		if ((p->flags & PLAN_HELPER) == 0)
+			send(&m);
+		else if (n_root_helpers < sizeof(root_helpers) / sizeof(root_helpers[0]))
+			root_helpers[n_root_helpers++] = (int32_t)rc;
+		else
+			fork_fail("clone helpers", -7 /* E2BIG */);
+	}
+}
+
+/* --- thread ids --- */
+
+static long write_last_pid(uint32_t last)
+{
+	char text[12];
+	int n = 0, i = 0;
+	char digits[10];
+
+	do
+		digits[n++] = (char)('0' + last % 10);
+	while ((last /= 10) != 0);
+	while (n > 0)
+		text[i++] = digits[--n];
+	return CALL4(__NR_pwrite64, fork.last_pid, text, i, 0);
+}
+
+/*
+ * Threads can only be made after their process has joined U2, where no pid can be chosen. This process of the same pid namespace stays outside U2 and says
+ * which number comes next; whoever asks holds tid_lock.
+ */
+static BARE_NORETURN void tid_helper(void)
+{
+	struct fork_shared *s = fork_shared();
+	while (__atomic_load_n(&s->helper_end, __ATOMIC_SEQ_CST) == 0) {
+		uint32_t wanted = __atomic_load_n(&s->tid_wanted, __ATOMIC_SEQ_CST);
+
+		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
+			break;
+		if (wanted == 0) {
+			futex_wait(&s->tid_wanted, 0);
+			continue;
+		}
+		__atomic_store_n(&s->tid_wanted, 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(
+			&s->tid_written, write_last_pid(wanted - 1) < 0 ? 2 : 1, __ATOMIC_SEQ_CST);
+		futex_wake(&s->tid_written);
+	}
+	/* what comes next in the source comes next here */
+	(void)write_last_pid((uint32_t)plan->last_pid);
+	bare_exit(0);
+}
+
+static long start_tid_helper(void)
+{
+	int32_t pid = plan->helper_pid;
+	struct bare_clone args = {
+		.exit_signal = SIGCHLD, .set_tid = (uint64_t)&pid, .set_tid_size = 1
+	};
+	long rc = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the thread id helper");
+
+	if (rc == 0)
+		tid_helper();
+	return rc;
+}
+
+static void end_tid_helper(long pid)
+{
+	struct fork_shared *s = fork_shared();
+
+	__atomic_store_n(&s->helper_end, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&s->tid_wanted, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&s->tid_wanted);
+	(void)CALL4(__NR_wait4, pid, 0, WALL, 0);
+}
+
+/* --- T' --- */
+
+static void enter_sandbox(void)
+{
+	uint64_t by_default[4] = { 0 };
+	char score[12];
+	long fd;
+
+	(void)CALL4(__NR_rt_sigaction, SIGCHLD, by_default, 0, 8);
+	for (uint32_t i = 0; i < fork.order.n_tasks; i++)
+		(void)fork_must(
+			CALL3(__NR_write, fork.tasks[i], "0", 1), "enter a version 1 group");
+	fd = fork_must(CALL3(__NR_open, "/proc/self/oom_score_adj", 1, 0), "open oom_score_adj");
+	score[0] = '5', score[1] = '0', score[2] = '0';
+	(void)fork_must(CALL3(__NR_write, fd, score, 3), "set the out-of-memory score");
+	(void)CALL1(__NR_close, fd);
+	/* the sandbox's own is read-only */
+	fork.last_pid = (int)fork_must(
+		CALL3(__NR_open, "/proc/sys/kernel/ns_last_pid", 1 | BARE_CLOEXEC, 0),
+		"open ns_last_pid");
+	if (fork.u1 >= 0)
+		(void)fork_must(CALL2(__NR_setns, fork.u1, CLONE_NEWUSER),
+			"join the keeper's user namespace");
+	(void)fork_must(CALL2(__NR_setns, fork.init,
+				CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
+					CLONE_NEWUTS | CLONE_NEWCGROUP),
+		"join the sandbox's namespaces");
+}
+
+/* The domain of sandbox/starter.c: nothing outside the sandbox's root, no signals or abstract sockets out of it. */
+static void confine(void)
+{
+	struct {
+		uint64_t files, network, scoped;
+	} attributes = { fork.order.landlock_files, 0, fork.order.landlock_scoped };
+	struct {
+		uint64_t allowed;
+		int32_t parent;
+	} __attribute__((packed)) root = { .allowed = fork.order.landlock_files };
+	long ruleset;
+
+	if (fork.order.landlock_size == 0)
+		return;
+	ruleset = fork_must(
+		CALL3(__NR_landlock_create_ruleset, &attributes, fork.order.landlock_size, 0),
+		"make a Landlock ruleset");
+	root.parent = (int32_t)fork_must(
+		CALL3(__NR_open, "/", 010000000 | 0200000 | BARE_CLOEXEC, 0), "open the root");
+	(void)fork_must(CALL4(__NR_landlock_add_rule, ruleset, 1, &root, 0), "add a Landlock rule");
+	(void)fork_must(
+		CALL2(__NR_landlock_restrict_self, ruleset, 0), "enter the Landlock domain");
+	(void)CALL1(__NR_close, root.parent);
+	(void)CALL1(__NR_close, ruleset);
+}
+
+static uint32_t count(uint32_t without)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < plan->n_processes; i++)
+		n += (plan_processes()[i].flags & without) == 0;
+	return n;
+}
+
+static void wait_for(enum template_message_kind kind)
+{
+	struct template_message m;
+
+	if (CALL6(__NR_recvfrom, fork.socket, &m, sizeof(m), 0, 0, 0) != sizeof(m) ||
+		m.kind != kind)
+		bare_exit(124); /* the keeper is gone or gave up */
+}
+
+/* The memory and descriptors of the image are not needed here any more. */
+static void drop_all(void)
+{
+	(void)CALL2(__NR_munmap, WINDOW_STASH, WINDOW_END - WINDOW_STASH);
+	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
+	if (fork.socket != 3)
+		(void)CALL3(__NR_dup3, fork.socket, 3, BARE_CLOEXEC);
+	fork.socket = 3;
+	(void)CALL3(__NR_close_range, 4, ~0U, 0);
+	(void)CALL3(__NR_close_range, 0, 2, 0);
+}
+
+static uint64_t microseconds(const int64_t usage[4])
+{
+	return (uint64_t)(usage[0] + usage[2]) * 1000000 + (uint64_t)(usage[1] + usage[3]);
+}
+
+/* As wait(2) would say it. */
+static int32_t status_of(const int *info)
+{
+	int32_t value = info[SIGINFO_STATUS];
+
+	if (info[SIGINFO_CODE] == CLD_EXITED)
+		return (value & 0xff) << 8;
+	return (value & 0x7f) | (info[SIGINFO_CODE] == CLD_DUMPED ? 0x80 : 0);
+}
+
+/* Report each root that ends, and reap it when the keeper has taken note: until then its pid is its own. */
+static BARE_NORETURN void reap(void)
+{
+	for (;;) {
+		struct template_message m = { .kind = TEMPLATE_ENDED };
+		int info[32];
+		int64_t usage[18];
+		int status = 0;
+
+		info[0] = 0;
+		if (CALL5(__NR_waitid, 0 /* P_ALL */, 0, info, WEXITED | WNOWAIT | WALL, 0) < 0)
+			break;
+		m.pid = info[SIGINFO_PID];
+		m.status = status_of(info);
+		(void)CALL5(__NR_waitid, P_PID, m.pid, info, WEXITED | WNOWAIT | WALL, usage);
+		m.cpu_us = microseconds(usage);
+		send(&m);
+		wait_for(TEMPLATE_REAP);
+		(void)CALL4(__NR_wait4, m.pid, &status, WALL, 0);
+	}
+	/* nobody is left: stay until the keeper goes */
+	wait_for(TEMPLATE_REAP);
+	bare_exit(0);
+}
+
+BARE_NORETURN void fork_main(void)
+{
+	struct template_message ready = { .kind = TEMPLATE_READY },
+				running = { .kind = TEMPLATE_RUNNING };
+	long helper;
+
+	(void)CALL3(__NR_close_range, TEMPLATE_LINK_FD, TEMPLATE_LISTEN_FD, 0);
+	if (bare_map(WINDOW_SHARED, BARE_PAGE, 3, 1 /* SHARED */) < 0)
+		bare_exit(123);
+	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-fork", 0, 0, 0);
+	enter_sandbox();
+	confine();
+	opener_run();
+	helper = start_tid_helper();
+	for (uint32_t i = 0; i < plan->n_processes; i++) {
+		if (plan_processes()[i].parent == IMAGE_NONE)
+			tree_clone(i);
+	}
+	conduct(STAGE_CLONED, plan->n_processes);
+	conduct(STAGE_GROUPED, plan->n_processes);
+	while (n_root_helpers > 0)
+		(void)CALL4(__NR_wait4, root_helpers[--n_root_helpers], 0, WALL, 0);
+	conduct(STAGE_READY, count(PLAN_ZOMBIE | PLAN_HELPER));
+	end_tid_helper(helper);
+	send(&ready);
+	wait_for(TEMPLATE_GO);
+	conduct(STAGE_GO, 0);
+	send(&running);
+	drop_all();
+	reap();
+}

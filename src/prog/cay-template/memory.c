@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prog/cay-template/memory.c - the address space of one process: its own regions move from the stash into place, the others' go.
+ *
+ * Nothing lies outside the window but what is put there here (main.c (2)), so no target can be taken; what would be replaced is an error.
+ */
+#include "prog/cay-template/fork.h"
+
+#include <linux/prctl.h>
+
+#define READ_WRITE 3
+#define PRIVATE    2
+#define SHARED     1
+#define FIXED      0x100000 /* MAP_FIXED_NOREPLACE */
+#define ANONYMOUS  0x20
+#define GROWS_DOWN 0x100
+#define NORESERVE  0x4000
+#define MOVE       3 /* MREMAP_MAYMOVE | MREMAP_FIXED */
+
+typedef const struct image_region region;
+
+static void protect(region *r, uint32_t now)
+{
+	if (r->prot != now)
+		(void)fork_must(CALL3(__NR_mprotect, r->start, r->end - r->start, r->prot),
+			"protect a mapping");
+}
+
+static void move(region *r, uint64_t from)
+{
+	uint64_t length = r->end - r->start;
+
+	(void)fork_must(
+		CALL5(__NR_mremap, from, length, length, MOVE, r->start), "move memory into place");
+}
+
+static void place_anonymous(region *r)
+{
+	int flags = PRIVATE | ((r->flags & REGION_GROWS_DOWN) != 0 ? GROWS_DOWN : 0) |
+		    ((r->flags & REGION_NORESERVE) != 0 ? NORESERVE : 0);
+
+	if (r->stash == 0) {
+		(void)fork_must(bare_map(r->start, r->end - r->start, (int)r->prot, flags),
+			"map fresh memory");
+		return;
+	}
+	move(r, r->stash);
+	protect(r, READ_WRITE);
+}
+
+static void write_patches(region *r)
+{
+	for (uint32_t i = 0; i < r->n_patches; i++) {
+		const struct image_patch *p =
+			IMAGE_ROW(struct image_patch, TABLE_PATCHES, r->first_patch + i);
+
+		memcpy((void *)p->target, (const void *)p->stash, p->length);
+	}
+}
+
+static void place_file(region *r)
+{
+	uint32_t prot = r->n_patches > 0 ? r->prot | READ_WRITE : r->prot;
+	int flags = (r->flags & REGION_SHARED) != 0 ? SHARED : PRIVATE;
+
+	if ((r->flags & REGION_NORESERVE) != 0)
+		flags |= NORESERVE;
+	(void)fork_must(CALL6(__NR_mmap, r->start, r->end - r->start, prot, flags | FIXED,
+				plan->first_description + r->description, r->offset),
+		"map a file");
+	write_patches(r);
+	protect(r, prot);
+}
+
+static void advise(region *r)
+{
+	static const struct {
+		uint32_t flag;
+		int advice;
+	} table[] = { { REGION_DONTFORK, 10 }, { REGION_WIPEONFORK, 18 }, { REGION_HUGEPAGE, 14 },
+		{ REGION_NOHUGEPAGE, 15 }, { REGION_DONTDUMP, 16 }, { REGION_MERGEABLE, 12 } };
+
+	for (unsigned int i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		if ((r->flags & table[i].flag) != 0)
+			(void)CALL3(__NR_madvise, r->start, r->end - r->start, table[i].advice);
+	}
+}
+
+static void drop(uint64_t from, uint64_t to)
+{
+	if (to > from)
+		(void)fork_must(CALL2(__NR_munmap, from, to - from), "drop the others' memory");
+}
+
+void memory_become(const struct image_process *p, const struct plan_process *planned)
+{
+	uint64_t own = planned->stash_end != 0 ? planned->stash_start : WINDOW_END;
+
+	drop(WINDOW_STASH, own);
+	if (planned->stash_end != 0)
+		drop(planned->stash_end, WINDOW_END);
+	for (uint32_t i = 0; i < p->n_regions; i++) {
+		region *r = IMAGE_ROW(struct image_region, TABLE_REGIONS, p->first_region + i);
+
+		if (r->kind == REGION_ANON)
+			place_anonymous(r);
+		else if (r->kind == REGION_FILE)
+			place_file(r);
+		else
+			move(r, WINDOW_VDSO + r->offset);
+		advise(r);
+		if ((r->flags & REGION_LOCKED) != 0)
+			(void)CALL2(__NR_mlock, r->start, r->end - r->start);
+	}
+	(void)CALL2(__NR_munmap, WINDOW_STASH, WINDOW_END - WINDOW_STASH);
+}
+
+void memory_describe(const struct image_process *p)
+{
+	struct {
+		uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack,
+			arg_start, arg_end, env_start, env_end;
+		uint64_t auxv;
+		uint32_t auxv_size, exe;
+	} map = {
+		.start_code = p->mm.start_code,
+		.end_code = p->mm.end_code,
+		.start_data = p->mm.start_data,
+		.end_data = p->mm.end_data,
+		.start_brk = p->mm.start_brk,
+		.brk = p->mm.brk,
+		.start_stack = p->mm.start_stack,
+		.arg_start = p->mm.arg_start,
+		.arg_end = p->mm.arg_end,
+		.env_start = p->mm.env_start,
+		.env_end = p->mm.env_end,
+		.auxv = (uint64_t)image_bytes(p->auxv),
+		.auxv_size = (uint32_t)p->auxv.length,
+		.exe = plan->first_description + p->exe,
+	};
+
+	(void)fork_must(CALL5(__NR_prctl, PR_SET_MM, PR_SET_MM_MAP, &map, sizeof(map), 0),
+		"describe the address space");
+}

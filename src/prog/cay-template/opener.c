@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prog/cay-template/opener.c - file descriptions are made once for the whole tree, by a process that has no right outside the sandbox, and handed to T', from
+ * which every process inherits them: so descriptions that were shared are shared again, whoever held them.
+ */
+#include "prog/cay-template/fork.h"
+
+#include <linux/prctl.h>
+#include <linux/sched.h>
+#include <linux/securebits.h>
+
+#define SIGCHLD 17
+
+struct passed {
+	uint64_t length; /* struct cmsghdr with one descriptor */
+	int32_t level, type;
+	int32_t fd, pad;
+};
+
+void opener_confine(void)
+{
+	(void)fork_must(CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0), "become undumpable");
+	(void)fork_must(
+		CALL2(__NR_setns, fork.u2, CLONE_NEWUSER), "join the payload's user namespace");
+	(void)fork_must(CALL5(__NR_prctl, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0),
+		"keep capabilities");
+	/* host ids may not touch a file of the payload */
+	if (fork.order.single_id == 0)
+		(void)fork_must(CALL2(__NR_setgroups, 0, 0), "drop groups");
+	(void)fork_must(CALL3(__NR_setresgid, 0, 0, 0), "become the payload's group");
+	(void)fork_must(CALL3(__NR_setresuid, 0, 0, 0), "become the payload's root");
+}
+
+void opener_hand_over(int socket, int fd, uint32_t index)
+{
+	struct {
+		uint64_t base, length;
+	} iov = { (uint64_t)&index, sizeof(index) };
+	struct passed control = { .length = 20, .level = 1, .type = 1, .fd = fd };
+	struct {
+		void *name;
+		uint64_t name_length;
+		void *iov;
+		uint64_t n_iov;
+		void *control;
+		uint64_t control_length;
+		uint64_t flags;
+	} m = { .iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control) };
+
+	(void)fork_must(CALL3(__NR_sendmsg, socket, &m, 0), "hand over a description");
+	(void)CALL1(__NR_close, fd);
+}
+
+static long take(int socket, uint32_t *index)
+{
+	struct {
+		uint64_t base, length;
+	} iov = { (uint64_t)index, sizeof(*index) };
+	struct passed control = { 0 };
+	struct {
+		void *name;
+		uint64_t name_length;
+		void *iov;
+		uint64_t n_iov;
+		void *control;
+		uint64_t control_length;
+		uint64_t flags;
+	} m = { .iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control) };
+	long n = CALL3(__NR_recvmsg, socket, &m, 0x40000000 /* CMSG_CLOEXEC */);
+
+	if (n <= 0)
+		return n < 0 ? n : -32;
+	if (n != sizeof(*index) || control.length != 20)
+		return -71;
+	return control.fd;
+}
+
+static BARE_NORETURN void opener_main(int socket)
+{
+	opener_confine();
+	(void)CALL1(__NR_umask, 0);
+	files_open(socket);
+	bare_exit(0);
+}
+
+/* T's own descriptors must lie above those of the descriptions. */
+static int move_up(int fd, uint32_t above)
+{
+	long rc = CALL3(__NR_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, above);
+
+	(void)fork_must(rc, "move a descriptor");
+	(void)CALL1(__NR_close, fd);
+	return (int)rc;
+}
+
+static void make_room(void)
+{
+	uint32_t above = plan->first_description + plan->n_descriptions;
+	uint64_t limit[2] = { above + 1024, above + 1024 }, now[2];
+
+	(void)fork_must(
+		CALL4(__NR_prlimit64, 0, 7 /* NOFILE */, 0, now), "read the limit of files");
+	if (now[0] < limit[0]) {
+		limit[1] = now[1] > limit[1] ? now[1] : limit[1];
+		(void)fork_must(CALL4(__NR_prlimit64, 0, 7, limit, 0), "raise the limit of files");
+	}
+	fork.socket = move_up(fork.socket, above);
+	fork.u2 = move_up(fork.u2, above);
+	fork.filter = move_up(fork.filter, above);
+	fork.last_pid = move_up(fork.last_pid, above);
+	for (uint32_t i = 0; i < fork.order.n_leaves; i++)
+		fork.leaves[i] = move_up(fork.leaves[i], above);
+	for (uint32_t i = 0; i < fork.order.n_slots; i++)
+		fork.slots[i] = move_up(fork.slots[i], above);
+	/* what is left below were only needed to get here */
+	(void)CALL3(__NR_close_range, 0, above - 1, 0);
+}
+
+void opener_run(void)
+{
+	struct bare_clone args = { .exit_signal = SIGCHLD };
+	int pair[2];
+	long pid;
+
+	make_room();
+	(void)fork_must(CALL4(__NR_socketpair, 1, 5 | BARE_CLOEXEC, 0, pair), "make a socket pair");
+	pair[0] = move_up(pair[0], plan->first_description + plan->n_descriptions);
+	pair[1] = move_up(pair[1], plan->first_description + plan->n_descriptions);
+	pid = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the opener");
+	if (pid == 0) {
+		(void)CALL1(__NR_close, pair[0]);
+		opener_main(pair[1]);
+	}
+	(void)CALL1(__NR_close, pair[1]);
+	for (uint32_t n = 0; n < plan->n_descriptions; n++) {
+		uint32_t index = 0;
+		long fd = take(pair[0], &index);
+
+		if (fd == -32 && fork_shared()->failed != 0)
+			bare_exit(125);
+		(void)fork_must(fd, "take a description over");
+		if (index >= plan->n_descriptions)
+			fork_fail("take a description over", -34);
+		if (fd != (long)(plan->first_description + index)) {
+			(void)fork_must(
+				CALL3(__NR_dup3, fd, plan->first_description + index, BARE_CLOEXEC),
+				"place a description");
+			(void)CALL1(__NR_close, fd);
+		}
+	}
+	(void)CALL1(__NR_close, pair[0]);
+	(void)CALL4(__NR_wait4, pid, 0, 0x40000000, 0);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prog/cay-template/threads.c - the other threads, and the way out: each thread leaves by rt_sigreturn from a frame in the residue.
+ *
+ * The residue is a page of instructions and the frames. Every thread but the first counts itself out there; the first waits for them, unmaps
+ * everything else of the restorer from there, and leaves last.
+ */
+#include "prog/cay-template/fork.h"
+
+#include <linux/prctl.h>
+#include <linux/sched.h>
+
+#define THREAD_FLAGS \
+	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | \
+		CLONE_SETTLS)
+#define THREAD_STACK  (16UL << 10)
+#define RESIDUE_END   (WINDOW_RESIDUE + (1ULL << 36))
+#define ARCH_SET_GS   0x1001
+#define ARCH_SET_FS   0x1002
+#define XSTATE_MAGIC1 0x46505853U
+#define XSTATE_MAGIC2 0x46505845U
+#define XSAVE_SW      464 /* struct _fpx_sw_bytes in the legacy area */
+#define XSAVE_HEADER  512 /* xstate_bv */
+
+/* index of struct user_regs_struct */
+enum {
+	R15,
+	R14,
+	R13,
+	R12,
+	RBP,
+	RBX,
+	R11,
+	R10,
+	R9,
+	R8,
+	RAX,
+	RCX,
+	RDX,
+	RSI,
+	RDI,
+	ORIG_RAX,
+	RIP,
+	CS,
+	FLAGS,
+	RSP,
+	SS,
+	FS_BASE,
+	GS_BASE
+};
+
+/* what the kernel reads back: struct rt_sigframe without the return address */
+struct frame {
+	uint64_t uc_flags, uc_link, stack_at, stack_flags, stack_size;
+	uint64_t r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip,
+		flags;
+	uint16_t cs, gs, fs, ss;
+	uint64_t error, trap, old_mask, fault, xsave;
+	uint64_t reserved[8];
+	uint64_t mask;
+	uint8_t siginfo[128];
+};
+
+/* The instructions of the residue. Frames lie behind them. */
+__asm__(".pushsection .text\n"
+	".globl residue_begin, residue_first, residue_end\n"
+	"residue_begin:\n" /* any other thread: rdi = counter */
+	"\tlock incl (%rdi)\n"
+	"\tmov $15, %eax\n"
+	"\tsyscall\n"
+	"\tud2\n"
+	"residue_first:\n" /* r12, r13: first range to unmap; r14, r15: second */
+	"\tmov $11, %eax\n"
+	"\tmov %r12, %rdi\n"
+	"\tmov %r13, %rsi\n"
+	"\tsyscall\n"
+	"\tmov $11, %eax\n"
+	"\tmov %r14, %rdi\n"
+	"\tmov %r15, %rsi\n"
+	"\tsyscall\n"
+	"\tmov $15, %eax\n"
+	"\tsyscall\n"
+	"\tud2\n"
+	"residue_end:\n"
+	".popsection\n");
+extern char residue_begin[], residue_first[], residue_end[];
+
+static uint32_t prepared; /* threads that only wait for the end of the stages */
+
+static uint32_t *left(void)
+{
+	return (uint32_t *)(WINDOW_RESIDUE + BARE_PAGE);
+}
+
+static struct frame *frame_of(uint32_t i)
+{
+	return (struct frame *)(WINDOW_RESIDUE + 2 * BARE_PAGE + (uint64_t)i * RESIDUE_FRAME_SIZE);
+}
+
+static void make_residue(uint32_t n)
+{
+	(void)fork_must(
+		bare_map(WINDOW_RESIDUE, 2 * BARE_PAGE + (uint64_t)n * RESIDUE_FRAME_SIZE, 3, 2),
+		"map the last page");
+	memcpy((void *)WINDOW_RESIDUE, residue_begin, (size_t)(residue_end - residue_begin));
+	(void)fork_must(
+		CALL3(__NR_mprotect, WINDOW_RESIDUE, BARE_PAGE, 5), "protect the last page");
+}
+
+static void fill_xsave(struct frame *f, const struct image_thread *t)
+{
+	char *area = (char *)f + 1024; /* aligned to 64, behind the frame */
+	uint32_t size = (uint32_t)t->xsave.length;
+	uint64_t features;
+	struct {
+		uint32_t magic, extended;
+		uint64_t features;
+		uint32_t size, padding[7];
+	} sw = { .magic = XSTATE_MAGIC1, .extended = size + 4, .size = size };
+	uint32_t end = XSTATE_MAGIC2;
+
+	memcpy(area, image_bytes(t->xsave), size);
+	/* the kernel leaves the mask of features here when it is asked for the state */
+	memcpy(&features, area + XSAVE_SW, sizeof(features));
+	sw.features = features;
+	memcpy(area + XSAVE_SW, &sw, sizeof(sw));
+	memcpy(area + size, &end, sizeof(end));
+	f->xsave = (uint64_t)area;
+}
+
+static void fill_frame(struct frame *f, const struct image_thread *t)
+{
+	const uint64_t *r = t->registers;
+
+	f->uc_flags = 1 | 2 | 4; /* FP_XSTATE, SIGCONTEXT_SS, STRICT_RESTORE_SS */
+	f->stack_at = t->altstack;
+	f->stack_flags = t->altstack_flags;
+	f->stack_size = t->altstack_size;
+	f->r8 = r[R8], f->r9 = r[R9], f->r10 = r[R10], f->r11 = r[R11];
+	f->r12 = r[R12], f->r13 = r[R13], f->r14 = r[R14], f->r15 = r[R15];
+	f->rdi = r[RDI], f->rsi = r[RSI], f->rbp = r[RBP], f->rbx = r[RBX];
+	f->rdx = r[RDX], f->rax = r[RAX], f->rcx = r[RCX], f->rsp = r[RSP];
+	f->rip = r[RIP], f->flags = r[FLAGS];
+	f->cs = (uint16_t)r[CS], f->ss = (uint16_t)r[SS];
+	f->mask = t->mask;
+	fill_xsave(f, t);
+}
+
+/* What every thread sets for itself. */
+static void set_thread(const struct image_thread *t)
+{
+	struct {
+		uint64_t at, flags, size;
+	} stack = { t->altstack, t->altstack_flags & ~1U, t->altstack_size };
+
+	(void)CALL5(__NR_prctl, PR_SET_NAME, t->name, 0, 0, 0);
+	/* by the call: sigreturn does not change it for a thread that stands on it */
+	(void)CALL2(__NR_sigaltstack, &stack, 0);
+	if (t->registers[GS_BASE] != 0)
+		(void)fork_must(
+			CALL2(__NR_arch_prctl, ARCH_SET_GS, t->registers[GS_BASE]), "set gs");
+	(void)CALL1(__NR_set_tid_address, t->tid_address);
+	if (t->robust_list != 0)
+		(void)fork_must(CALL2(__NR_set_robust_list, t->robust_list, t->robust_length),
+			"set the robust list");
+	if (t->rseq != 0)
+		(void)fork_must(CALL4(__NR_rseq, t->rseq, t->rseq_length, 0, t->rseq_signature),
+			"register restartable sequences");
+	signals_queue(t);
+}
+
+static const struct image_thread *thread_of(const struct image_process *p, uint32_t i)
+{
+	return IMAGE_ROW(struct image_thread, TABLE_THREADS, p->first_thread + i);
+}
+
+static void wait_for_go(void)
+{
+	struct fork_shared *s = fork_shared();
+	uint32_t now;
+
+	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= STAGE_GO) {
+		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
+			bare_exit(125);
+		futex_wait(&s->stage, now);
+	}
+}
+
+struct thread_argument {
+	const struct image_process *process;
+	uint64_t index;
+};
+
+static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argument *a)
+{
+	const struct image_thread *t = thread_of(a->process, (uint32_t)a->index);
+	struct frame *f = frame_of((uint32_t)a->index);
+
+	set_thread(t);
+	fill_frame(f, t);
+	(void)__atomic_add_fetch(&prepared, 1, __ATOMIC_SEQ_CST);
+	futex_wake(&prepared);
+	wait_for_go();
+	__asm__ volatile("mov %0, %%rsp\n\tmov %1, %%rdi\n\tjmp *%2\n"
+			 :
+			 : "r"(f), "r"(left()), "r"(WINDOW_RESIDUE)
+			 : "rdi", "memory");
+	__builtin_unreachable();
+}
+
+static long clone_thread(void *stack_end, uint64_t tls)
+{
+	register long r10 __asm__("r10") = 0;
+	register uint64_t r8 __asm__("r8") = tls;
+	long rc;
+
+	__asm__ volatile(
+		"syscall\n\t"
+		"test %%rax, %%rax\n\t"
+		"jnz 1f\n\t"
+		"xor %%ebp, %%ebp\n\t"
+		"mov %%rsp, %%rdi\n\t"
+		"call thread_main\n\t"
+		"1:"
+		: "=a"(rc)
+		: "a"(__NR_clone), "D"(THREAD_FLAGS), "S"(stack_end), "d"(0), "r"(r10), "r"(r8)
+		: "rcx", "r11", "memory");
+	return rc;
+}
+
+/* One at a time over the whole tree: the next pid is set for everybody. */
+static void lock_tids(void)
+{
+	struct fork_shared *s = fork_shared();
+	uint32_t none = 0;
+
+	while (!__atomic_compare_exchange_n(
+		&s->tid_lock, &none, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
+			bare_exit(125);
+		futex_wait(&s->tid_lock, 1);
+		none = 0;
+	}
+}
+
+static void choose_tid(int32_t tid)
+{
+	struct fork_shared *s = fork_shared();
+	uint32_t done;
+
+	__atomic_store_n(&s->tid_written, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&s->tid_wanted, (uint32_t)tid, __ATOMIC_SEQ_CST);
+	futex_wake(&s->tid_wanted);
+	while ((done = __atomic_load_n(&s->tid_written, __ATOMIC_SEQ_CST)) == 0) {
+		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
+			bare_exit(125);
+		futex_wait(&s->tid_written, 0);
+	}
+	if (done != 1)
+		fork_fail("choose a thread's id", -1);
+}
+
+static void create(const struct image_process *p, uint32_t i)
+{
+	const struct image_thread *t = thread_of(p, i);
+	struct thread_argument *a =
+		(struct thread_argument *)(WINDOW_COPY + (i + 1) * THREAD_STACK) - 4;
+	long tid;
+
+	a->process = p;
+	a->index = i;
+	lock_tids();
+	choose_tid(t->tid);
+	tid = clone_thread(a, t->registers[FS_BASE]);
+	__atomic_store_n(&fork_shared()->tid_lock, 0, __ATOMIC_SEQ_CST);
+	futex_wake(&fork_shared()->tid_lock);
+	(void)fork_must(tid, "clone a thread");
+	if (tid != t->tid)
+		fork_fail("get the thread's id", -17 /* EEXIST */);
+}
+
+BARE_NORETURN void threads_become(const struct image_process *p)
+{
+	const struct image_thread *first = thread_of(p, 0);
+	struct frame *f = frame_of(0);
+	uint32_t n;
+
+	make_residue(p->n_threads);
+	(void)fork_must(bare_map(WINDOW_COPY, p->n_threads * THREAD_STACK, 3, 2), "map stacks");
+	for (uint32_t i = 1; i < p->n_threads; i++)
+		create(p, i);
+	while ((n = __atomic_load_n(&prepared, __ATOMIC_SEQ_CST)) < p->n_threads - 1)
+		futex_wait(&prepared, n);
+	(void)fork_must(CALL2(__NR_arch_prctl, ARCH_SET_FS, first->registers[FS_BASE]), "set fs");
+	set_thread(first);
+	fill_frame(f, first);
+	fork_arrive(STAGE_READY);
+	wait_for_go();
+	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
+		(void)CALL0(__NR_sched_yield);
+	(void)CALL3(__NR_close_range, plan->first_description, ~0U, 0);
+	__asm__ volatile("mov %0, %%r12\n\tmov %1, %%r13\n\tmov %2, %%r14\n\tmov %3, %%r15\n\t"
+			 "mov %4, %%rsp\n\tjmp *%5\n"
+			 :
+			 : "r"(WINDOW_START), "r"(WINDOW_RESIDUE - WINDOW_START), "r"(RESIDUE_END),
+			 "r"(WINDOW_END - RESIDUE_END), "r"(f),
+			 "r"(WINDOW_RESIDUE + (uint64_t)(residue_first - residue_begin))
+			 : "r12", "r13", "r14", "r15", "memory");
+	__builtin_unreachable();
+}

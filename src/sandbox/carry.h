@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/carry.h - running execs of a sandbox as bytes, so that a fork's keeper goes on with them: ids, rings, input that waits, deadlines.
+ *
+ * The first holder of docs/design/0006. Taken while every process of the sandbox is stopped, so what a program wrote and what its keeper read are one state:
+ * bytes that still lie in an output pipe become the end of the carried ring, bytes in an input pipe the beginning of the carried input.
+ */
+#ifndef CAY_SANDBOX_CARRY_H
+#define CAY_SANDBOX_CARRY_H
+
+#include "base/list.h"
+#include "checkpoint/dump_wire.h"
+#include "sandbox/box.h"
+#include "sandbox/exec.h"
+
+#define CARRY_MAX ((size_t)1 << 30)
+
+/** carry_slots() - the program's ends of the pipes of all running @execs, for the dumper. Return: 0, -E2BIG. */
+int carry_slots(const struct list *execs, struct dump_order *order) attr_must_use;
+
+/** carry_save() - write the running @execs; slots are numbered as by carry_slots(). @leaves: those of @order. Return: 0 or -errno. */
+int carry_save(
+	const struct list *execs, const struct dump_order *order, struct buf *out) attr_must_use;
+
+/** struct carried - what a fork's keeper makes of it. */
+struct carried {
+	struct list execs; /* EXEC_STARTING; their pids inside are in @inside */
+	size_t n_execs;
+	int32_t inside[TEMPLATE_SLOTS_MAX];
+	int slots[TEMPLATE_SLOTS_MAX]; /* the programs' ends, owned */
+	size_t n_slots;
+	char leaves[TEMPLATE_LEAVES_MAX][DUMP_LEAF_SIZE];
+	size_t n_leaves;
+};
+
+/** carry_load() - the other way: new pipes, same ids, rings and input. @c: carried_fini() in any case. Return: 0 or an error. */
+int carry_load(const struct box *box, const struct buf *in, struct carried *c,
+	struct err *err) attr_must_use;
+
+/** carried_fini() - close and free what is still in @c. */
+void carried_fini(struct carried *c);
+
+#endif

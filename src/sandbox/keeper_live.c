@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/keeper_live.c - the keeper's part of live forks (docs/design/0006): `capture` stops the sandbox and puts it into a template, `release` lets it go on,
+ * `restore` takes the processes of a template into a sandbox that has just started.
+ *
+ * Between `capture` and `release` every process is stopped and cayd captures the files. Whoever asked must come back: when its connection closes, or after
+ * CAPTURE_MAX_NS, the sandbox goes on without being told.
+ */
+#include "base/clock.h"
+#include "base/str.h"
+#include "checkpoint/forker.h"
+#include "sandbox/carry.h"
+#include "sandbox/filters.h"
+#include "sandbox/keeper.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <limits.h>
+
+#define CAPTURE_MAX_NS    (60 * NS_PER_S)
+#define FREEZE_TIMEOUT_MS 2000
+
+/* --- what is there --- */
+
+static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
+{
+	struct dump_order *order = ctx;
+
+	if (n == 0)
+		return 0;
+	if (order->n_leaves == TEMPLATE_LEAVES_MAX || n > TEMPLATE_PIDS_MAX - order->n_pids)
+		return -E2BIG;
+	/* init is made anew with each sandbox, and has nothing to carry */
+	if (str_eq(name, "init"))
+		return 0;
+	if (str_copy(order->leaves[order->n_leaves++], DUMP_LEAF_SIZE, name) < 0)
+		return -ENAMETOOLONG;
+	memcpy(order->pids + order->n_pids, pids, n * sizeof(*pids));
+	order->n_pids += (uint32_t)n;
+	return 0;
+}
+
+static int refuse_terminals(const struct keeper *k, struct err *err)
+{
+	list_for_each (&k->execs, pos, next) {
+		const struct exec *e = list_entry(pos, struct exec, node);
+
+		if (e->state == EXEC_RUNNING && e->tty)
+			return err_raise(err, ERR_UNSUPPORTED,
+				"exec '%s' runs at a terminal, which cannot be carried over yet",
+				e->id);
+	}
+	return 0;
+}
+
+static int list_all(struct keeper *k, struct dump_order *order, struct err *err)
+{
+	int rc;
+
+	*order = (struct dump_order){
+		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = 1
+	};
+	rc = cgroup_each_leaf(&k->box.cgroup, add_leaf, order);
+	if (rc == 0)
+		rc = carry_slots(&k->execs, order);
+	return rc < 0 ? err_raise_sys(err, rc, "list the processes") : 0;
+}
+
+/* --- capturing --- */
+
+static void drain_outputs(struct keeper *k)
+{
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		if (e->state != EXEC_RUNNING)
+			continue;
+		(void)keeper_read_output(k, e, RING_STDOUT, keeper_needed_from(k, e));
+		(void)keeper_read_output(k, e, RING_STDERR, keeper_needed_from(k, e));
+	}
+}
+
+static void state_path(const struct keeper *k, const char *template, char path[PATH_MAX])
+{
+	(void)snprintf(path, PATH_MAX, "%s/keepers/%s.state", k->config.run, template);
+}
+
+static int save_holders(
+	struct keeper *k, const char *template, const struct dump_order *order, struct err *err)
+{
+	cleanup_buf struct buf state = BUF_INIT(CARRY_MAX);
+	char path[PATH_MAX];
+	int rc = carry_save(&k->execs, order, &state);
+
+	state_path(k, template, path);
+	if (rc == 0)
+		rc = file_create_at(AT_FDCWD, path, 0600, state.p, state.n);
+	return rc < 0 ? err_raise_sys(err, rc, "keep the state of the programs") : 0;
+}
+
+static int stop_and_look(struct keeper *k, const struct dump_order *order,
+	struct dump_report *report, struct err *err)
+{
+	int rc = capture_stop(&k->capture, order, err);
+
+	/* all are stopped by now: calls made in them run only when the group is thawed */
+	if (cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) < 0 && rc == 0)
+		rc = err_raise(err, ERR_INTERNAL, "the control group does not thaw");
+	return rc == 0 ? capture_look(&k->capture, report, err) : rc;
+}
+
+static int capture(
+	struct keeper *k, const char *template, struct dump_report *report, struct err *err)
+{
+	static struct dump_order order;
+	char path[PATH_MAX];
+	struct capture_place place = {
+		.u2 = k->box.u2, .enter_u1 = !k->config.rootless, .template_path = path
+	};
+	int rc = refuse_terminals(k, err);
+
+	template_path(k->config.run, template, path, sizeof(path));
+	if (rc == 0)
+		rc = capture_begin(&k->capture, &place, err);
+	if (rc < 0)
+		return rc;
+	drain_outputs(k);
+	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "freeze the processes");
+	if (rc == 0)
+		rc = list_all(k, &order, err);
+	if (rc == 0)
+		rc = stop_and_look(k, &order, report, err);
+	else
+		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
+	if (rc == 0)
+		drain_outputs(k);
+	return rc == 0 ? save_holders(k, template, &order, err) : rc;
+}
+
+static json_t *describe(const struct dump_report *r)
+{
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:i,s:i}", "stop_us",
+		(json_int_t)(r->phase_ns[DUMP_SEIZE] / 1000), "look_us",
+		(json_int_t)(r->phase_ns[DUMP_LOOK] / 1000), "copy_us",
+		(json_int_t)(r->phase_ns[DUMP_COPY] / 1000), "release_us",
+		(json_int_t)(r->phase_ns[DUMP_RELEASE_PHASE] / 1000), "bytes",
+		(json_int_t)r->copied_bytes, "processes", (int)r->n_processes, "threads",
+		(int)r->n_threads);
+}
+
+static const char *template_of(const json_t *request, struct err *err)
+{
+	const char *id = json_string_value(json_object_get(request, "template"));
+
+	if (id != NULL && id_valid(id))
+		return id;
+	(void)err_raise(err, ERR_INVALID, "'template' is malformed");
+	return NULL;
+}
+
+void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct err err = { 0 };
+	const char *template = template_of(request, &err);
+
+	if (template != NULL && (k->state != KEEPER_RUNNING || k->capture.pid != 0))
+		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is %s: it cannot be captured live",
+			k->id, keeper_state_name(k->state));
+	else if (template != NULL && k->box.cgroup.box[0] == '\0')
+		(void)err_raise(
+			&err, ERR_UNSUPPORTED, "without a control group nothing can be frozen");
+	else if (template != NULL && !list_empty(&k->pendings))
+		(void)err_raise(&err, ERR_BUSY, "a program is being started just now");
+	k->capture_begun_ns = clock_now_ns();
+	if (err.code == ERR_NONE && capture(k, template, &k->captured, &err) == 0) {
+		k->capture_conn = c;
+		k->capture_deadline_ns = clock_now_ns() + CAPTURE_MAX_NS;
+		keeper_reply(c, id, describe(&k->captured));
+		return;
+	}
+	capture_end(&k->capture, NULL);
+	keeper_reply_error(c, id, &err);
+}
+
+void keeper_capture_end(struct keeper *k)
+{
+	capture_end(&k->capture, &k->captured);
+	k->capture_conn = NULL;
+	k->capture_deadline_ns = 0;
+}
+
+void keeper_verb_release(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	bool under_way = k->capture.pid != 0;
+	struct err err;
+	json_t *ok;
+
+	keeper_capture_end(k);
+	if (!under_way) {
+		(void)err_raise(&err, ERR_STATE, "no capture of sandbox '%s' is under way", k->id);
+		keeper_reply_error(c, id, &err);
+		return;
+	}
+	ok = describe(&k->captured);
+	(void)json_object_set_new(ok, "paused_us",
+		json_integer((json_int_t)((clock_now_ns() - k->capture_begun_ns) / 1000)));
+	keeper_reply(c, id, ok);
+}
+
+/* --- restoring --- */
+
+static int open_leaves(
+	const struct box *box, const struct carried *c, int leaves[TEMPLATE_LEAVES_MAX], size_t *n)
+{
+	*n = 0;
+	for (size_t i = 0; i < c->n_leaves; i++) {
+		leaves[i] = cgroup_leaf_new(&box->cgroup, c->leaves[i]);
+		if (leaves[i] < 0)
+			return leaves[i];
+		++*n;
+	}
+	return 0;
+}
+
+static int fork_into(struct keeper *k, const char *path, const struct carried *c,
+	struct fork_root *roots, size_t *n_roots, struct err *err)
+{
+	const struct filter *filter = filter_for(k->box.spec.profile);
+	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
+	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
+	cleanup_fd int u1 =
+		k->config.rootless ? open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC) : -1;
+	struct fork_place place = { .template_path = path,
+		.init_pidfd = k->box.init_pidfd,
+		.u1 = u1,
+		.u2 = k->box.u2,
+		.keeper_cgroup = group,
+		.tasks = tasks,
+		.leaves = leaves,
+		.slots = c->slots,
+		.n_slots = c->n_slots,
+		.filter = filter->code,
+		.n_filter = filter->n,
+		.landlock = k->box.spec.profile != PROFILE_DEBUG,
+		.single_id = k->config.single_id };
+	int n_tasks = cgroup_v1_tasks(&k->box.cgroup, tasks);
+
+	place.n_tasks = n_tasks > 0 ? (size_t)n_tasks : 0;
+	rc = open_leaves(&k->box, c, leaves, &place.n_leaves);
+	if (rc == 0 && n_tasks < 0)
+		rc = n_tasks;
+	rc = rc < 0 ? err_raise_sys(err, rc, "open the control groups")
+		    : forker_run(&place, roots, TEMPLATE_SLOTS_MAX, n_roots, err);
+	for (size_t i = 0; i < place.n_leaves; i++)
+		(void)close(leaves[i]);
+	for (size_t i = 0; i < place.n_tasks; i++)
+		(void)close(tasks[i]);
+	return rc;
+}
+
+static pid_t host_pid(const struct fork_root *roots, size_t n, int32_t inside)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (roots[i].inside == inside)
+			return roots[i].host;
+	}
+	return 0;
+}
+
+/* The programs of the image are this keeper's execs from now on. */
+static json_t *adopt(
+	struct keeper *k, struct carried *c, const struct fork_root *roots, size_t n_roots)
+{
+	json_t *list = json_array();
+	size_t i = 0;
+
+	list_for_each (&c->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		exec_started(e, host_pid(roots, n_roots, c->inside[i++]));
+		list_remove(&e->node);
+		list_append(&k->execs, &e->node);
+		(void)json_array_append_new(list, exec_describe(e));
+	}
+	return list;
+}
+
+static int restore(struct keeper *k, const char *template, json_t **ret, struct err *err)
+{
+	struct fork_root roots[TEMPLATE_SLOTS_MAX];
+	cleanup_buf struct buf state = BUF_INIT(CARRY_MAX);
+	struct carried carried = { 0 };
+	char path[PATH_MAX];
+	size_t n_roots = 0;
+	int rc;
+
+	state_path(k, template, path);
+	rc = file_read_at(AT_FDCWD, path, &state);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the state of the programs");
+	rc = carry_load(&k->box, &state, &carried, err);
+	template_path(k->config.run, template, path, sizeof(path));
+	if (rc == 0) {
+		rc = fork_into(k, path, &carried, roots, &n_roots, err);
+		k->fork_sock = rc;
+	}
+	if (rc >= 0)
+		*ret = adopt(k, &carried, roots, n_roots);
+	carried_fini(&carried);
+	return rc < 0 ? rc : 0;
+}
+
+void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct err err = { 0 };
+	const char *template = template_of(request, &err);
+	json_t *execs = NULL;
+
+	if (template != NULL && (k->state != KEEPER_RUNNING || !list_empty(&k->execs)))
+		(void)err_raise(&err, ERR_STATE,
+			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
+	if (err.code == ERR_NONE && restore(k, template, &execs, &err) == 0)
+		keeper_reply(c, id, json_pack("{s:o}", "execs", execs));
+	else
+		keeper_reply_error(c, id, &err);
+}
+
+void keeper_read_fork(struct keeper *k)
+{
+	struct template_message m;
+
+	if (forker_ended(k->fork_sock, &m) <= 0) {
+		fd_close(&k->fork_sock);
+		return;
+	}
+	keeper_child_ended(
+		k, &(struct death){ .pid = m.pid, .wait_status = m.status, .cpu_us = m.cpu_us });
+	forker_reap(k->fork_sock, m.pid);
+}

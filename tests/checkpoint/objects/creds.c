@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who a process is: ids, groups, capabilities, limits, mask, directory, nice value, attributes. A child gives up what it can. */
+#include "object.h"
+
+#include <grp.h>
+#include <linux/capability.h>
+#include <sys/resource.h>
+
+static int report[2], go[2];
+
+static void lesser(void)
+{
+	gid_t groups[3] = { 7, 8, 9 }, now[8];
+	struct rlimit limit = { 50, 60 };
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2];
+	char path[64], c;
+
+	MUST(mkdir("/tmp/place", 0755) == 0 && chdir("/tmp/place") == 0);
+	(void)umask(0137);
+	MUST(setrlimit(RLIMIT_NOFILE, &limit) == 0 && setpriority(PRIO_PROCESS, 0, 7) == 0);
+	MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	MUST(setgroups(3, groups) == 0 && setresgid(20, 21, 22) == 0 && setresuid(30, 31, 32) == 0);
+	MUST(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0 &&
+		prctl(PR_SET_PDEATHSIG, SIGUSR2, 0, 0, 0) == 0);
+	MUST(write(report[1], "r", 1) == 1 && read(go[0], &c, 1) == 1);
+
+	uid_t r, e, s;
+	gid_t gr, ge, gs;
+	int sig;
+
+	MUST(getresuid(&r, &e, &s) == 0 && r == 30 && e == 31 && s == 32);
+	MUST(getresgid(&gr, &ge, &gs) == 0 && gr == 20 && ge == 21 && gs == 22);
+	MUST(getgroups(8, now) == 3 && now[0] == 7 && now[1] == 8 && now[2] == 9);
+	MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == 50 && limit.rlim_max == 60);
+	MUST(getpriority(PRIO_PROCESS, 0) == 7 && umask(0) == 0137);
+	MUST(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 &&
+		prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1);
+	MUST(prctl(PR_GET_PDEATHSIG, &sig, 0, 0, 0) == 0 && sig == SIGUSR2);
+	MUST(getcwd(path, sizeof(path)) != NULL && strcmp(path, "/tmp/place") == 0);
+	MUST(syscall(SYS_capget, &header, caps) == 0 && caps[0].effective == 0 &&
+		caps[0].permitted == 0);
+	MUST(setuid(0) < 0);
+	_exit(0);
+}
+
+int main(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct before[2], after[2];
+	char path[4096] = { 0 }, c;
+	pid_t child;
+	int status;
+
+	MUST(pipe(report) == 0 && pipe(go) == 0);
+	child = fork();
+	if (child == 0)
+		lesser();
+	MUST(read(report[0], &c, 1) == 1 && syscall(SYS_capget, &header, before) == 0);
+
+	object_ready();
+
+	MUST(syscall(SYS_capget, &header, after) == 0 &&
+		memcmp(before, after, sizeof(before)) == 0);
+	MUST(prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) == 0);
+	MUST(readlink("/proc/self/exe", path, sizeof(path) - 1) > 0 &&
+		strstr(path, "creds") != NULL);
+	MUST(syscall(SYS_ptrace, 0, 0, 0, 0) < 0 && errno == EPERM); /* the filter is there */
+	MUST(write(go[1], "g", 1) == 1 && waitpid(child, &status, 0) == child);
+	if (status != 0)
+		object_fail("the child ended with %d", status);
+	return object_done();
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Event descriptors: eventfd, timerfd, signalfd, and an epoll set that waits for them, level and edge. */
+#include "object.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+
+static void watch(int set, int fd, uint32_t events, uint64_t data)
+{
+	struct epoll_event e = { .events = events, .data.u64 = data };
+
+	MUST(epoll_ctl(set, EPOLL_CTL_ADD, fd, &e) == 0);
+}
+
+static uint64_t next_event(int set)
+{
+	struct epoll_event e;
+
+	MUST(epoll_wait(set, &e, 1, 10000) == 1);
+	return e.data.u64;
+}
+
+int main(void)
+{
+	int counter = eventfd(7, EFD_NONBLOCK),
+	    semaphore = eventfd(3, EFD_SEMAPHORE | EFD_NONBLOCK);
+	int soon = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK),
+	    late = timerfd_create(CLOCK_MONOTONIC, 0);
+	int set = epoll_create1(EPOLL_CLOEXEC), signals, pipe_fd[2];
+	struct itimerspec every = { { 0, 30000000 }, { 0, 30000000 } },
+			  hour = { { 0, 0 }, { 3600, 0 } }, now;
+	struct signalfd_siginfo info;
+	uint64_t n;
+	sigset_t mask;
+
+	(void)sigemptyset(&mask);
+	(void)sigaddset(&mask, SIGUSR1);
+	MUST(sigprocmask(SIG_BLOCK, &mask, NULL) == 0);
+	MUST((signals = signalfd(-1, &mask, SFD_NONBLOCK)) >= 0 && pipe(pipe_fd) == 0);
+	MUST(timerfd_settime(soon, 0, &every, NULL) == 0 &&
+		timerfd_settime(late, 0, &hour, NULL) == 0);
+	watch(set, pipe_fd[0], EPOLLIN | EPOLLET, 0x1234567890abcdef);
+	watch(set, signals, EPOLLIN, 2);
+
+	object_ready();
+
+	MUST(read(counter, &n, sizeof(n)) == sizeof(n) && n == 7);
+	MUST(read(counter, &n, sizeof(n)) < 0 && errno == EAGAIN);
+	for (int i = 0; i < 3; i++)
+		MUST(read(semaphore, &n, sizeof(n)) == sizeof(n) && n == 1);
+	MUST(read(semaphore, &n, sizeof(n)) < 0 && errno == EAGAIN);
+	MUST(timerfd_gettime(late, &now) == 0 && now.it_value.tv_sec > 3000);
+	MUST(fcntl(soon, F_SETFL, 0) == 0 && read(soon, &n, sizeof(n)) == sizeof(n) && n >= 1);
+	MUST(read(soon, &n, sizeof(n)) == sizeof(n) && timerfd_gettime(soon, &now) == 0);
+	MUST(now.it_interval.tv_nsec == 30000000);
+	MUST(write(pipe_fd[1], "x", 1) == 1 && next_event(set) == 0x1234567890abcdef);
+	MUST(kill(getpid(), SIGUSR1) == 0 && next_event(set) == 2);
+	MUST(read(signals, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == SIGUSR1);
+	return object_done();
+}

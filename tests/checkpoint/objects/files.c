@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files: offsets, flags, shared descriptions, deleted files, directories, memory files, close-on-exec. */
+#include "object.h"
+
+#include <dirent.h>
+
+int main(void)
+{
+	int file = open("/tmp/file", O_RDWR | O_CREAT | O_TRUNC, 0644), twin, append, gone, memory,
+	    null;
+	int go[2], back[2], sparse = open("/tmp/high", O_RDONLY | O_CREAT, 0600);
+	char text[32] = { 0 };
+	struct stat st;
+	pid_t child;
+	DIR *dir;
+
+	MUST(write(file, "0123456789", 10) == 10 && lseek(file, 4, SEEK_SET) == 4);
+	MUST((twin = dup(file)) >= 0);
+	append = open("/tmp/file", O_WRONLY | O_APPEND | O_CLOEXEC);
+	gone = open("/tmp/gone", O_RDWR | O_CREAT | O_TRUNC, 0640);
+	MUST(write(gone, "still here", 10) == 10 && unlink("/tmp/gone") == 0);
+	MUST((memory = memfd_create("object", MFD_ALLOW_SEALING)) >= 0);
+	MUST(write(memory, "in memory", 9) == 9 && fcntl(memory, F_ADD_SEALS, F_SEAL_GROW) == 0);
+	null = open("/dev/null", O_RDWR);
+	MUST(dup2(sparse, 200) == 200 && close(sparse) == 0);
+	dir = opendir("/proc");
+	MUST(dir != NULL && append >= 0 && null >= 0);
+	MUST(pipe(go) == 0 && pipe(back) == 0);
+	child = fork();
+	if (child == 0) {
+		char c;
+
+		/* the same description: where one reads the other goes on */
+		MUST(read(go[0], &c, 1) == 1 && read(file, &c, 1) == 1 && c == '4');
+		MUST(write(back[1], &c, 1) == 1);
+		_exit(0);
+	}
+
+	object_ready();
+
+	MUST(write(go[1], "x", 1) == 1 && read(back[0], text, 1) == 1);
+	MUST(read(twin, text, 2) == 2 && memcmp(text, "56", 2) == 0);
+	MUST(lseek(file, 0, SEEK_CUR) == 7);
+	MUST(write(append, "ab", 2) == 2 && fstat(file, &st) == 0 && st.st_size == 12);
+	MUST((fcntl(append, F_GETFL) & (O_APPEND | O_ACCMODE)) == (O_APPEND | O_WRONLY));
+	MUST(fcntl(append, F_GETFD) == FD_CLOEXEC && fcntl(file, F_GETFD) == 0);
+	MUST(fstat(gone, &st) == 0 && st.st_nlink == 0 && (st.st_mode & 07777) == 0640);
+	MUST(pread(gone, text, 10, 0) == 10 && memcmp(text, "still here", 10) == 0);
+	MUST(lseek(gone, 0, SEEK_CUR) == 10 && access("/tmp/gone", F_OK) < 0);
+	MUST(pread(memory, text, 9, 0) == 9 && memcmp(text, "in memory", 9) == 0);
+	MUST(lseek(memory, 0, SEEK_CUR) == 9 && fcntl(memory, F_GET_SEALS) == F_SEAL_GROW);
+	MUST(fstat(null, &st) == 0 && S_ISCHR(st.st_mode) && write(null, "x", 1) == 1);
+	MUST(fstat(200, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 07777) == 0600);
+	MUST(readdir(dir) != NULL && waitpid(child, NULL, 0) == child);
+	return object_done();
+}

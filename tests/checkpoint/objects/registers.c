@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registers: general, flags, SSE and AVX, while a thread computes with them and makes no call. */
+#include "object.h"
+
+static volatile int checking, running;
+static uint64_t out[4], wide[4];
+
+static void *compute(void *arg)
+{
+	uint64_t in[4] = { 0x1111111111111111, 0x2222222222222222, 0x3333333333333333,
+		0x4444444444444444 };
+
+	(void)arg;
+	__asm__ volatile("mov $0x123456789abcdef0, %%r12\n\t"
+			 "mov $0x0fedcba987654321, %%r15\n\t"
+			 "vmovdqu (%[in]), %%ymm9\n\t"
+			 "movl $1, %[running]\n"
+			 "1:\tcmpl $0, %[checking]\n\t"
+			 "je 1b\n\t"
+			 "mov %%r12, (%[out])\n\t"
+			 "mov %%r15, 8(%[out])\n\t"
+			 "vmovdqu %%ymm9, (%[wide])\n\t"
+			 "vzeroupper\n\t"
+			 : [running] "=m"(running)
+			 : [in] "r"(in), [checking] "m"(checking), [out] "r"(out), [wide] "r"(wide)
+			 : "r12", "r15", "xmm9", "memory", "cc");
+	MUST(out[0] == 0x123456789abcdef0 && out[1] == 0x0fedcba987654321);
+	MUST(memcmp(wide, in, sizeof(in)) == 0);
+	return NULL;
+}
+
+int main(void)
+{
+	pthread_t thread;
+
+	MUST(__builtin_cpu_supports("avx"));
+	MUST(pthread_create(&thread, NULL, compute, NULL) == 0);
+	while (!running)
+		(void)sched_yield();
+	object_ready();
+	checking = 1;
+	MUST(pthread_join(thread, NULL) == 0);
+	return object_done();
+}

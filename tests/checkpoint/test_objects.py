@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel objects through a live fork, one program each (objects/): it builds the state, is forked, and checks itself in the source and in the fork."""
+
+import glob
+import os
+
+from lib.case import equal, require, timeout
+from lib.cay import BUILD
+
+TIMEOUT = 40
+PROGRAMS = os.path.join(BUILD, "tests", "checkpoint")
+
+
+def begin(instance, box, name):
+    """Start object @name in @box; return its exec once it says that it is ready."""
+    instance.cay("cp", os.path.join(PROGRAMS, "object_" + name), f"{box}:/usr/local/bin/object_{name}")
+    run = instance.exec(box, f"/usr/local/bin/object_{name}", stdin=True)
+    wait_output(instance, box, run, b"ready\n")
+    return run
+
+
+def wait_output(instance, box, run, end):
+    """Until the output of @run ends with @end. The server holds the answer until there is more, so nothing is polled."""
+    frames = instance.attach(box, run)
+    got = b""
+    try:
+        while not got.endswith(end):
+            frame = frames.next()
+            if frame is None:
+                break
+            kind, _, payload = frame
+            if kind in (5, 6):
+                got += payload[8:]
+            elif kind == 7:
+                raise AssertionError(f"ended early: {payload!r}, it said {got!r}")
+    finally:
+        frames.close()
+    equal(got[-len(end):], end)
+
+
+def check(instance, box, run):
+    """Tell it to check itself; it must find everything fine."""
+    instance.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin", b"check\n", {"Content-Type": "application/octet-stream"})
+    status = instance.wait(box, run, 15)
+    said = instance.output(box, run).decode()
+    equal((status["status"], status.get("code"), said), ("exited", 0, "ready\nfine\n"))
+
+
+def fork_live(instance, box, count=1):
+    made = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True, "count": count})["sandboxes"]
+    return [one["id"] for one in made]
+
+
+def both_go_on(instance, name):
+    with instance.sandbox() as box:
+        run = begin(instance, box, name)
+        forks = fork_live(instance, box)
+        check(instance, forks[0], run)
+        check(instance, box, run)
+        instance.remove(forks[0])
+
+
+def test_a_program_for_every_case():
+    have = sorted(os.path.basename(p)[len("object_"):] for p in glob.glob(PROGRAMS + "/object_*") if not p.endswith(".p"))
+    tested = sorted(n[len("test_object_"):] for n in globals() if n.startswith("test_object_"))
+    equal(have, tested)
+
+
+@require("root", "cgroup2")
+def test_object_creds(instance):
+    both_go_on(instance, "creds")
+
+
+@require("root", "cgroup2")
+def test_object_events(instance):
+    both_go_on(instance, "events")
+
+
+@require("root", "cgroup2")
+def test_object_files(instance):
+    both_go_on(instance, "files")
+
+
+@require("root", "cgroup2")
+def test_object_memory(instance):
+    both_go_on(instance, "memory")
+
+
+@require("root", "cgroup2")
+def test_object_pipes(instance):
+    both_go_on(instance, "pipes")
+
+
+@require("root", "cgroup2")
+def test_object_registers(instance):
+    both_go_on(instance, "registers")
+
+
+@require("root", "cgroup2")
+def test_object_signals(instance):
+    both_go_on(instance, "signals")
+
+
+@require("root", "cgroup2")
+def test_object_threads(instance):
+    both_go_on(instance, "threads")
+
+
+@require("root", "cgroup2")
+def test_object_tree(instance):
+    both_go_on(instance, "tree")
+
+
+@require("root", "cgroup2")
+@timeout(180)
+def test_a_fork_of_a_fork_of_a_fork(instance):
+    """Every generation is dumped from what a template made, and the oldest still goes on."""
+    with instance.sandbox() as box:
+        run = begin(instance, box, "threads")
+        line = [box]
+        for _ in range(3):
+            line += fork_live(instance, line[-1])
+        for one in reversed(line):
+            check(instance, one, run)
+        for one in line[1:]:
+            instance.remove(one)
+
+
+@require("root", "cgroup2")
+def test_several_at_once(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "memory")
+        forks = fork_live(instance, box, 5)
+        for one in forks + [box]:
+            check(instance, one, run)
+        for one in forks:
+            instance.remove(one)
