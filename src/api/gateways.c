@@ -137,7 +137,16 @@ static int state_put(struct server *srv, const char *id, const json_t *state, st
 	return catalogue_put(srv->catalogue, CATALOGUE_GATEWAYS, id, NULL, NULL, text, false, err);
 }
 
-static void take_state(struct gateway_link *g, json_t *parts)
+static void say_written(struct gateway_link *g, json_int_t number)
+{
+	char text[96];
+
+	(void)snprintf(
+		text, sizeof(text), "{\"id\":0,\"verb\":\"written\",\"number\":%lld}", number);
+	framelink_send(&g->link, FRAME_REQUEST, 0, text, strlen(text));
+}
+
+static void take_state(struct gateway_link *g, json_t *parts, json_int_t number)
 {
 	struct err err;
 	json_t *state;
@@ -149,6 +158,8 @@ static void take_state(struct gateway_link *g, json_t *parts)
 	(void)json_object_update(state, parts);
 	if (state_put(g->sandbox->srv, g->sandbox->id, state, &err) < 0)
 		log_error("gateway", "keep the state of '%s': %s", g->sandbox->name, err.msg);
+	else
+		say_written(g, number);
 	json_decref(state);
 }
 
@@ -293,7 +304,7 @@ static void take_object(struct gateway_link *g, json_t *object)
 		g->seen = seen_before(g);
 	}
 	if (json_is_object(state))
-		take_state(g, state);
+		take_state(g, state, json_integer_value(json_object_get(object, "number")));
 }
 
 static void on_frame(struct framelink *l, const struct frame *f)

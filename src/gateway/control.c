@@ -24,6 +24,8 @@ struct control {
 	size_t n_pendings;
 	uint64_t next;
 	json_t *state; /* {part: value} */
+	uint64_t stated,
+		written; /* numbers of states: the last one sent; the last one that cayd has written down */
 };
 
 static gateway_config_changed_fn *hooks[HOOKS_MAX];
@@ -110,11 +112,29 @@ static void take_ack(struct gateway *gw, uint64_t n)
 
 /* --- state --- */
 
-void gateway_state(struct gateway *gw, const char *part, json_t *value)
+static void send_state(struct control *c, const char *part, json_t *value)
 {
-	(void)json_object_set_new(gw->control->state, part, value);
-	send_json(gw->control, FRAME_OBJECT,
-		json_pack("{s:{s:O}}", "state", part, json_object_get(gw->control->state, part)));
+	send_json(c, FRAME_OBJECT,
+		json_pack("{s:{s:O}, s:I}", "state", part, value, "number", (json_int_t)c->stated));
+}
+
+uint64_t gateway_state(struct gateway *gw, const char *part, json_t *value)
+{
+	struct control *c = gw->control;
+
+	(void)json_object_set_new(c->state, part, value);
+	c->stated++;
+	send_state(c, part, value);
+	return c->stated;
+}
+
+int gateway_state_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns)
+{
+	int rc = 0;
+
+	while (gw->control->written < number && rc == 0)
+		rc = waiters_wait(&gw->changed, deadline_ns);
+	return rc;
 }
 
 /* --- configuration --- */
@@ -166,6 +186,9 @@ static void take_request(struct gateway *gw, json_t *request)
 
 	if (verb != NULL && str_eq(verb, "ack")) {
 		take_ack(gw, (uint64_t)json_integer_value(json_object_get(request, "n")));
+	} else if (verb != NULL && str_eq(verb, "written")) {
+		c->written = (uint64_t)json_integer_value(json_object_get(request, "number"));
+		waiters_wake(&gw->changed);
 	} else if (verb != NULL && str_eq(verb, "configure")) {
 		int rc = configure(gw, json_object_get(request, "config"), &err);
 
@@ -216,7 +239,7 @@ static void send_all(struct gateway *gw)
 
 	send_json(c, FRAME_OBJECT, json_pack("{s:{s:s}}", "hello", "boot", gw->boot));
 	json_object_foreach (c->state, part, value)
-		send_json(c, FRAME_OBJECT, json_pack("{s:{s:O}}", "state", part, value));
+		send_state(c, part, value);
 	list_for_each (&c->pendings, node, next)
 		send_text(c, FRAME_EVENT, list_entry(node, struct pending, node)->text);
 }

@@ -19,6 +19,7 @@
 #define GATEWAY_EVENTS_MAX 4096         /* not acknowledged; when full, nothing new is accepted */
 #define GATEWAY_MEMORY_MAX (384U << 20) /* RLIMIT_DATA */
 
+struct budgets;
 struct names;
 struct dialer;
 struct control;
@@ -34,6 +35,7 @@ struct gateway {
 	struct names *names;     /* names.h */
 	struct dialer *dialer;   /* dial.h */
 	struct control *control; /* to cayd */
+	struct budgets *budgets; /* budgets.h */
 	struct list conns;
 	size_t n_conns;
 	struct waiters changed; /* configuration came, or room for events or connections */
@@ -52,8 +54,13 @@ bool gateway_congested(const struct gateway *gw);
 /**
  * gateway_state() - tell cayd a part of the state that must survive this process, forks and snapshots.
  * @part: "names", "ca", "budgets", …: cayd keeps the last object of each part and sends all of them back as config.state. @value: stolen.
+ *
+ * Return: number for gateway_state_written().
  */
-void gateway_state(struct gateway *gw, const char *part, json_t *value);
+uint64_t gateway_state(struct gateway *gw, const char *part, json_t *value);
+
+/** gateway_state_written() - wait until cayd has written that state down. Return: 0, -ETIMEDOUT. Context: fiber; waits. */
+int gateway_state_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns) attr_must_use;
 
 /** gateway_config_changed_fn - called after @gw->policy, @gw->config were replaced. */
 typedef void gateway_config_changed_fn(struct gateway *gw);

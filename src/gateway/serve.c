@@ -2,6 +2,7 @@
 #include "gateway/serve.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "gateway/budgets.h"
 #include "gateway/conn.h"
 #include "gateway/dial.h"
 #include "gateway/proxy.h"
@@ -38,6 +39,17 @@ static int on_dial(void *ctx, const char *host, uint16_t port, const struct poli
 static void on_event(void *ctx, const struct proxy_conn *c, const char *type, json_t *data)
 {
 	gateway_event(ctx, type, c->exec, data);
+}
+
+static enum ledger_answer on_reserve(
+	void *ctx, size_t rule, const struct ledger_amounts *amounts, struct ledger_refusal *ret)
+{
+	return budgets_reserve(ctx, rule, amounts, ret);
+}
+
+static void on_add(void *ctx, size_t rule, const struct ledger_amounts *amounts)
+{
+	budgets_add(ctx, rule, amounts);
 }
 
 static void on_refused(
@@ -84,9 +96,12 @@ static int begin(struct gateway *gw, struct err *err)
 		free(p);
 		return rc;
 	}
-	p->hooks = (struct proxy_hooks){
-		.ctx = gw, .dial = on_dial, .event = on_event, .refused = on_refused
-	};
+	p->hooks = (struct proxy_hooks){ .ctx = gw,
+		.dial = on_dial,
+		.reserve = on_reserve,
+		.add = on_add,
+		.event = on_event,
+		.refused = on_refused };
 	p->bundle = bundle.p;
 	p->bundle_n = bundle.n;
 	gw->proxy = p;
@@ -144,7 +159,7 @@ static void map_bundle(void)
 	bundle.n = (size_t)st.st_size;
 }
 
-int serve_init(attr_unused struct gateway *gw)
+int serve_init(struct gateway *gw)
 {
 	if (OPENSSL_init_ssl(0, NULL) != 1)
 		return -ENOMEM;
@@ -152,6 +167,7 @@ int serve_init(attr_unused struct gateway *gw)
 	if (bundle.p == NULL)
 		log_error("gateway",
 			"this machine has no certificates of authorities: no host can be verified");
+	budgets_init(gw);
 	gateway_on_config(on_config);
 	return 0;
 }

@@ -39,6 +39,15 @@ static void deny(struct exchange *x)
 
 /* ---- budgets ---------------------------------------------------------------------------------------------------------------- */
 
+/* Rules are known by their number: it means another one when the policy has changed since the verdict. */
+static bool rule_in_force(const struct exchange *x)
+{
+	size_t n;
+	const struct policy_rule *rules = policy_rules(x->proxy->policy, &n);
+
+	return x->verdict.rule_index < n && &rules[x->verdict.rule_index] == x->rule;
+}
+
 static bool within_budget(struct exchange *x)
 {
 	const struct proxy_hooks *hooks = &x->proxy->hooks;
@@ -49,7 +58,7 @@ static bool within_budget(struct exchange *x)
 
 	if (x->rule == NULL || x->rule->n_budgets == 0)
 		return true;
-	answer = hooks->reserve != NULL
+	answer = hooks->reserve != NULL && rule_in_force(x)
 			 ? hooks->reserve(hooks->ctx, x->verdict.rule_index, &amounts, &refusal)
 			 : LEDGER_UNKNOWN;
 	if (answer == LEDGER_OK)

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/budgets.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define LEASE_NS (10 * NS_PER_S) /* how long a lease may take to be written down */
+#define FLUSH_MS 200             /* what answers brought is told after so long, at most */
+
+struct budgets {
+	struct ledger *ledger; /* NULL: no policy yet */
+	const struct policy *policy;
+	bool leasing; /* a lease is being written down: no other may be raised meanwhile */
+	struct waiters leased;
+	uv_timer_t flush;
+};
+
+static uint64_t now_ms(void)
+{
+	return clock_wall_ns() / NS_PER_MS;
+}
+
+static void on_flush(uv_timer_t *timer)
+{
+	struct gateway *gw = timer->data;
+
+	(void)gateway_state(gw, "budgets", ledger_save(gw->budgets->ledger));
+}
+
+/* The ledger of the policy in force: it goes on from the one before, or from what cayd has kept. */
+static void on_config(struct gateway *gw)
+{
+	struct budgets *b = gw->budgets;
+	json_t *saved = b->ledger != NULL
+				? ledger_save(b->ledger)
+				: json_incref(json_object_get(
+					  json_object_get(gw->config, "state"), "budgets"));
+
+	if (b->policy != gw->policy) {
+		ledger_free(b->ledger);
+		b->ledger = ledger_new(gw->policy);
+		b->policy = gw->policy;
+		if (saved != NULL && ledger_load(b->ledger, saved) < 0)
+			log_error("gateway", "what was spent of the budgets cannot be read");
+	}
+	json_decref(saved);
+}
+
+void budgets_init(struct gateway *gw)
+{
+	struct budgets *b = gw->budgets = xnew(struct budgets);
+
+	waiters_init(&b->leased);
+	(void)uv_timer_init(gw->loop, &b->flush);
+	b->flush.data = gw;
+	gateway_on_config(on_config);
+}
+
+/* Return: false when cayd did not write it down in time. */
+static bool lease(struct gateway *gw, size_t rule, const struct ledger_amounts *amounts)
+{
+	struct budgets *b = gw->budgets;
+	struct ledger *ledger = b->ledger;
+	uint64_t number;
+	int rc;
+
+	b->leasing = true;
+	ledger_lease(ledger, rule, amounts);
+	number = gateway_state(gw, "budgets", ledger_save(ledger));
+	rc = gateway_state_written(gw, number, clock_now_ns() + LEASE_NS);
+	if (rc == 0 && b->ledger == ledger)
+		ledger_leased(ledger);
+	b->leasing = false;
+	waiters_wake(&b->leased);
+	return rc == 0;
+}
+
+enum ledger_answer budgets_reserve(struct gateway *gw, size_t rule,
+	const struct ledger_amounts *amounts, struct ledger_refusal *ret)
+{
+	struct budgets *b = gw->budgets;
+	const struct policy *policy = b->policy;
+	enum ledger_answer answer;
+
+	*ret = (struct ledger_refusal){ 0 };
+	for (;;) {
+		while (b->leasing)
+			(void)!waiters_wait(&b->leased, 0);
+		if (b->ledger == NULL || b->policy != policy)
+			return LEDGER_UNKNOWN; /* judged by rules that are no more */
+		answer = ledger_reserve(b->ledger, rule, amounts, now_ms(), ret);
+		if (answer != LEDGER_NEED_LEASE)
+			return answer;
+		if (!lease(gw, rule, amounts))
+			return LEDGER_UNKNOWN;
+	}
+}
+
+void budgets_add(struct gateway *gw, size_t rule, const struct ledger_amounts *amounts)
+{
+	struct budgets *b = gw->budgets;
+	size_t n;
+
+	if (b->ledger == NULL)
+		return;
+	(void)policy_rules(b->policy, &n);
+	if (rule >= n)
+		return;
+	ledger_add(b->ledger, rule, amounts, now_ms());
+	if (!uv_is_active((uv_handle_t *)&b->flush))
+		(void)uv_timer_start(&b->flush, on_flush, FLUSH_MS, 0);
+}

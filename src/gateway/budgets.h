@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: gateway/budgets.h - the sandbox's ledger (policy/ledger.h), with its leases written down by cayd before they are spent.
+ *
+ * A changed policy goes on with what was spent, by the names of its rules. When cayd is away a lease lasts as long as it lasts; then rules with budgets are refused.
+ */
+#ifndef CAY_GATEWAY_BUDGETS_H
+#define CAY_GATEWAY_BUDGETS_H
+
+#include "gateway/gateway.h"
+#include "policy/ledger.h"
+
+/** budgets_init() - nothing is spent; the ledger comes with the first configuration. Before gateway_run()'s loop. */
+void budgets_init(struct gateway *gw);
+
+/** budgets_reserve() - ledger_reserve() of the policy in force. Never %LEDGER_NEED_LEASE. Context: fiber; waits while a lease is written down. */
+enum ledger_answer budgets_reserve(struct gateway *gw, size_t rule,
+	const struct ledger_amounts *amounts, struct ledger_refusal *ret) attr_must_use;
+
+/** budgets_add() - ledger_add(); told to cayd soon. */
+void budgets_add(struct gateway *gw, size_t rule, const struct ledger_amounts *amounts);
+
+#endif
