@@ -269,7 +269,8 @@ static int apply_trees(struct apply *a, json_t **ret, struct err *err)
 		stack = side_stack(a->call->srv, &a->from, tree);
 		(void)json_array_set(stack, json_array_size(stack) - 1, target);
 		(void)json_array_append_new(
-			trees, json_pack("{s:o,s:o}", "target", target, "a", stack));
+			trees, json_pack("{s:o,s:O,s:o}", "target", target, "source",
+				       json_object_get(m, "source"), "a", stack));
 	}
 	*ret = trees;
 	if (json_array_size(trees) == 0)

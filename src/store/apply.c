@@ -3,8 +3,9 @@
  * store/apply.c - see the header.
  *
  * Invariants
- *  (1) before the first step the journal, everything staged and the directories that hold them are on disk;
- *  (2) every step is one rename(2) or chmod(2), and tells by inode numbers whether it was done: undoing twice does nothing;
+ *  (1) before the first step the journal, everything staged and the directories that hold them are on disk; before it is marked done, all steps are;
+ *  (2) every step is one rename(2) or chmod(2), and tells by inode numbers whether it was done: undoing twice does nothing, nor does it matter which of them
+ *      a crash of the machine has kept;
  *  (3) nothing that the host had is deleted before the journal is marked done.
  */
 #include "store/apply.h"
@@ -198,8 +199,6 @@ static int step_do(const struct step *s)
 		if (rc == 0 && fchmodat(s->parent, s->name, s->mode, 0) < 0)
 			rc = -errno;
 	}
-	if (rc == 0 && fsync(s->parent) < 0)
-		rc = -errno;
 	return rc;
 }
 
@@ -370,40 +369,75 @@ static int write_journal(int dir, const char *name, const json_t *journal)
 	return rc;
 }
 
-static int do_all(const json_t *journal, json_t *known, struct err *err)
+/* What the steps did is on disk when this is over, with one barrier for each file system. */
+static int sync_targets(const json_t *journal)
+{
+	const json_t *targets = json_object_get(journal, "targets"), *t;
+	size_t i;
+
+	json_array_foreach (targets, i, t) {
+		cleanup_fd int target =
+			open(json_string_value(t), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+		if (target < 0 || syncfs(target) < 0)
+			return -errno;
+	}
+	return 0;
+}
+
+static int refuse_step(const struct step *s, int rc, struct err *err)
+{
+	if (rc == -ESTALE || rc == -EEXIST || rc == -ENOENT || rc == -ENOTDIR)
+		(void)err_raise(err, ERR_CONFLICT,
+			"'%s' changed on the host while the changes were applied; nothing was applied",
+			s->path);
+	else if (rc == -EACCES || rc == -EPERM)
+		(void)err_raise(err, ERR_DENIED,
+			"you may not change '%s' on the host; nothing was applied", s->path);
+	else if (rc == -EXDEV)
+		(void)err_raise(err, ERR_UNSUPPORTED,
+			"'%s' lies on another file system than its directory; nothing was applied",
+			s->path);
+	else
+		(void)err_raise_sys(err, rc, "apply '%s'; nothing was applied", s->path);
+	return rc;
+}
+
+/* Return: 0; else -errno, and @done is how many steps have to be undone. */
+static int do_steps(const json_t *journal, size_t *done, struct err *err)
 {
 	size_t n = json_array_size(json_object_get(journal, "steps"));
 
-	for (size_t i = 0; i < n; i++) {
+	for (*done = 0; *done < n;) {
 		cleanup(step_close) struct step s;
-		int rc = step_open(journal, i, &s);
+		int rc = step_open(journal, (*done)++, &s);
 
 		if (rc == 0)
 			rc = fault("store.apply.step");
 		if (rc == 0)
 			rc = step_do(&s);
-		if (rc == 0)
-			continue;
-		if (rc == -ESTALE || rc == -EEXIST || rc == -ENOENT || rc == -ENOTDIR)
-			(void)err_raise(err, ERR_CONFLICT,
-				"'%s' changed on the host while the changes were applied; nothing was applied",
-				s.path);
-		else if (rc == -EACCES || rc == -EPERM)
-			(void)err_raise(err, ERR_DENIED,
-				"you may not change '%s' on the host; nothing was applied", s.path);
-		else if (rc == -EXDEV)
-			(void)err_raise(err, ERR_UNSUPPORTED,
-				"'%s' lies on another file system than its directory; nothing was applied",
-				s.path);
-		else
-			(void)err_raise_sys(err, rc, "apply '%s'; nothing was applied", s.path);
-		if (undo(journal, i + 1, known) < 0)
-			err_context(err,
-				"and not everything could be put back: look at the directory '" APPLY_STAGING
-				"*'");
-		return rc;
+		if (rc < 0)
+			return refuse_step(&s, rc, err);
 	}
 	return 0;
+}
+
+static int do_all(const json_t *journal, json_t *known, struct err *err)
+{
+	size_t done;
+	int rc = do_steps(journal, &done, err);
+
+	if (rc == 0) {
+		rc = sync_targets(journal);
+		if (rc == 0)
+			return 0;
+		(void)err_raise_sys(err, rc, "write the changes to disk; nothing was applied");
+	}
+	if (undo(journal, done, known) < 0)
+		err_context(err,
+			"and not everything could be put back: look at the directory '" APPLY_STAGING
+			"*'");
+	return rc;
 }
 
 int apply_begin(const struct store *store, const json_t *journal, struct err *err)

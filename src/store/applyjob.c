@@ -30,6 +30,7 @@ struct plan {
 	/* the tree at hand */
 	size_t tree;
 	const char *target;
+	int source; /* what the sandbox saw below its changes, when that is another directory than @target; else -1 */
 	struct stack a, b;
 };
 
@@ -129,8 +130,43 @@ static bool origin_lives(const struct plan *p, const struct found *f)
 		p->job->store.rootless)
 		return true;
 	n -= (ssize_t)offsetof(struct origin, fid);
-	return handle_opens(p->a.layers[p->a.n - 1].root, &o, (size_t)n) ||
+	return handle_opens(
+		       p->source >= 0 ? p->source : p->a.layers[p->a.n - 1].root, &o, (size_t)n) ||
 	       handle_opens(p->job->store.pool, &o, (size_t)n);
+}
+
+static bool same_entry(int dir, const char *name, const struct stat *st, const struct found *f)
+{
+	char one[PATH_MAX], two[PATH_MAX];
+	cleanup_fd int a = -1, b = -1;
+	ssize_t n;
+
+	if ((st->st_mode & S_IFMT) != (f->st.st_mode & S_IFMT) || st->st_size != f->st.st_size)
+		return false;
+	if (S_ISLNK(st->st_mode)) {
+		n = readlinkat(dir, name, one, sizeof(one));
+		return n >= 0 && n == readlinkat(f->dir, f->name, two, sizeof(two)) &&
+		       memcmp(one, two, (size_t)n) == 0;
+	}
+	if (!S_ISREG(st->st_mode))
+		return false;
+	a = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	b = diff_open(f);
+	return a >= 0 && b >= 0 && diff_same_bytes(a, b) == 1;
+}
+
+/*
+ * Elsewhere than where the sandbox looked, times say nothing: a fresh copy is younger than every change. But what is there holds what the sandbox saw, if the
+ * original does, and the original did not change since.
+ */
+static bool same_as_source(const struct plan *p, const struct change *c)
+{
+	char name[NAME_MAX + 1];
+	cleanup_fd int parent = p->source < 0 ? -1 : apply_parent(p->source, c->path, name);
+	struct stat st;
+
+	return parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       ctime_ns(&st) < decided_ns(p, c) && same_entry(parent, name, &st, c->before);
 }
 
 static void judge(struct plan *p, const struct change *c)
@@ -139,7 +175,7 @@ static void judge(struct plan *p, const struct change *c)
 	const char *why = danger_change(c);
 
 	if (b->kind != FOUND_NONE && !(b->kind == FOUND_DIR && (a->kind != FOUND_FILE)) &&
-		ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c))
+		ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c) && !same_as_source(p, c))
 		note(p->conflicts, p, c->path,
 			"it changed on the host after the sandbox had changed it");
 	else if (b->kind == FOUND_NONE && a->layer != p->a.n - 1 && !origin_lives(p, a))
@@ -273,7 +309,7 @@ static int stage_file(const struct found *f, int staging, const char *name, cons
 	rc = to < 0 ? -errno : copier_data(from, to, true);
 	if (rc == 0 && fchmod(to, mode) < 0)
 		rc = -errno;
-	if (rc == 0 && (futimens(to, times) < 0 || fsync(to) < 0))
+	if (rc == 0 && futimens(to, times) < 0)
 		rc = -errno;
 	return rc;
 }
@@ -379,7 +415,8 @@ static int stage_tree(struct plan *p, const char *id, struct err *err)
 	}
 	if (p->uid != 0)
 		rc = tree_own(staging, p->uid, p->gid);
-	if (rc == 0 && (fsync(staging) < 0 || fsync(target) < 0))
+	/* everything staged at once: a barrier for each file would take a minute for some thousands */
+	if (rc == 0 && syncfs(staging) < 0)
 		rc = -errno;
 	return rc < 0 ? err_raise_sys(err, rc, "write the staged files in '%s'", p->target) : 0;
 }
@@ -389,6 +426,7 @@ static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
 	const json_t *t = json_array_get(json_object_get(p->job->request, "trees"), tree);
 	const json_t *a = json_object_get(t, "a");
 	const char *last = json_string_value(json_array_get(a, json_array_size(a) - 1));
+	const char *source = json_string_value(json_object_get(t, "source"));
 	json_t *b;
 	int rc;
 
@@ -399,6 +437,8 @@ static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
 	if (!str_path_clean(p->target) || last == NULL || !str_eq(last, p->target))
 		return err_raise(
 			err, ERR_INVALID, "the stack of '%s' does not end with it", p->target);
+	if (source != NULL && !str_eq(source, p->target))
+		p->source = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	b = json_pack("[s]", p->target);
 	rc = stack_open(&p->a, &p->job->store, a, err);
 	if (rc == 0)
@@ -411,6 +451,7 @@ static void close_tree_stacks(struct plan *p)
 {
 	stack_close(&p->a);
 	stack_close(&p->b);
+	fd_close(&p->source);
 }
 
 static int plan_tree(struct plan *p, size_t tree, struct err *err)
@@ -547,6 +588,7 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 {
 	struct plan p = { .job = job,
+		.source = -1,
 		.changes = CHANGES_INIT,
 		.conflicts = json_array(),
 		.executables = json_array(),

@@ -46,7 +46,7 @@ static bool same_by_lineage(const struct walk *w, const struct found *a, const s
 	       then + SETTLED_NS < lb->captured_ns;
 }
 
-static int same_bytes(int a, int b)
+int diff_same_bytes(int a, int b)
 {
 	static char one[1 << 17], two[1 << 17];
 
@@ -86,7 +86,7 @@ static int same_content(const struct walk *w, const struct found *a, const struc
 			return 1;
 		one = diff_open(a);
 		two = one < 0 ? one : diff_open(b);
-		return two < 0 ? two : same_bytes(one, two);
+		return two < 0 ? two : diff_same_bytes(one, two);
 	}
 	if (S_ISLNK(a->st.st_mode))
 		return same_link(a, b);

@@ -30,6 +30,9 @@ struct diff {
 /** diff_run() - walk. Return: 0, what @change returned, or -errno with @err. */
 int diff_run(const struct diff *diff, struct err *err) attr_must_use;
 
+/** diff_same_bytes() - do two regular files hold the same? Return: 1, 0, -errno. */
+int diff_same_bytes(int a, int b) attr_must_use;
+
 /** diff_open() - open the regular file behind @f for reading. Descriptor or -errno. */
 int diff_open(const struct found *f) attr_must_use;
 

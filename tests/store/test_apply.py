@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import stat
+import subprocess
 import time
 
 from lib import job
@@ -303,3 +304,47 @@ def test_bad_requests(tmp):
                               ({"uid": 1 << 40}, "invalid")):
             equal(raises(job.JobError, w.apply, **members).code, code, str(members))
         equal(describe(w.host, times=True) == before, True)
+
+
+@require("root", "btrfs")
+def test_a_fresh_copy_of_the_project_is_no_conflict(tmp):
+    """Every file of the copy is younger than the sandbox's changes: what it holds decides."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("a")
+        w.write("src/c", "changed\n")
+        w.write("src/new", "new\n")
+        os.unlink(w.at + "/b")
+        os.unlink(w.at + "/link")
+        os.symlink("b", w.at + "/link")
+        subprocess.run(["rm", "-r", w.at + "/gone"], check=True)
+        copy = os.path.join(tmp, "copy")
+        w.later()
+        subprocess.run(["cp", "-r", w.host, copy], check=True)
+        trees = [{"target": copy, "source": w.host, "a": w.stack()[:-1] + [copy]}]
+        equal(w.apply("check_apply", trees=trees)["conflicts"], [])
+        w.write("src/c", "another\n", copy)
+        equal([c["path"][len(copy) + 1:] for c in w.apply("check_apply", trees=trees)["conflicts"]], ["src/c"])
+        w.write("src/c", "src/c\n", copy)
+        w.later()
+        w.write("a", "the original moved on\n", w.host)
+        equal([c["path"][len(copy) + 1:] for c in w.apply("check_apply", trees=trees)["conflicts"]], ["a"])
+        w.write("a", "changed\n", copy)  # both the same: nothing to do there
+        before = describe(w.host, times=True)
+        equal(w.apply(trees=trees)["applied"], True)
+        same_trees(copy, w.at)
+        equal(describe(w.host, times=True) == before, True, "the original was not touched")
+
+
+@require("root", "btrfs")
+def test_thousands_of_files(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        for n in range(2000):
+            w.write(f"many/{n % 50}/{n}", f"{n}\n")
+        equal(w.apply()["changes"], 2051)
+        w.equals_sandbox()
+        subprocess.run(["rm", "-r", w.at + "/many"], check=True)
+        w.later()
+        equal(w.apply()["changes"], 2051)
+        w.equals_sandbox()
