@@ -19,15 +19,16 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.dirname(HERE)]
+sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "bypass")]
 sys.dont_write_bytecode = True
 
 import cases  # noqa: E402
 import outside  # noqa: E402
+import bypass  # noqa: E402
 from lib import cay  # noqa: E402
 from session import Session, Verdict  # noqa: E402
 
-ALL = {c.id: c for c in cases.INSIDE + outside.CASES}
+ALL = {c.id: c for c in cases.INSIDE + outside.CASES + bypass.CASES}
 ROW = re.compile(r'^DEFENCE\((\w+),\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)",\s*"([^"]*)"\)$', re.M)
 COUNTED_AT_LEAST = 120
 CLAIM = re.compile(r"^([A-Z]{2}-\d+[A-Z]?)((?:\+\w+)*)(?:@(\w+))?$")

@@ -51,6 +51,7 @@ class Session:
         self.tools = tools
         self.posture, self.sandboxes, self.neighbour, self.instance = {}, {}, None, None
         self.can_import, self.import_error = None, ""
+        self.at_end = []  # what else cases have started and close() has to end
         self.programs = {p: canary.digest(os.path.join(build, p)) for p in ("cay-keeper", "cay-init", "cay-spawn", "cayd")}
 
     def __enter__(self):
@@ -78,6 +79,8 @@ class Session:
 
     def close(self):
         try:
+            for end in self.at_end:
+                end()
             if self.instance is not None:
                 self.instance.close()
         except AssertionError as error:

@@ -162,6 +162,12 @@ def serve_udp(sock, port):
         say(kind="udp", port=port, name=name, data=data.decode("latin-1"))
 
 
+def serve_abstract(listener):
+    while True:
+        with listener.accept()[0] as peer:
+            say(kind="unix", data=peer.recv(65536).decode("latin-1"))
+
+
 def serve_icmp(sock, kind, offset):
     while True:
         data = sock.recv(65536)[offset:]
@@ -180,6 +186,10 @@ def main():
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(("::", port))
         threading.Thread(target=serve_udp, args=(sock, port), daemon=True).start()
+    abstract = socket.socket(socket.AF_UNIX)
+    abstract.bind("\0cay-world")
+    abstract.listen()
+    threading.Thread(target=serve_abstract, args=(abstract,), daemon=True).start()
     for family, protocol, kind, offset in ((socket.AF_INET, 1, b"\x08", 20), (socket.AF_INET6, 58, b"\x80", 0)):
         sock = socket.socket(family, socket.SOCK_RAW, protocol)
         threading.Thread(target=serve_icmp, args=(sock, kind, offset), daemon=True).start()

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways around the gateway: what is tried inside (inside.py), in a world (lib/world.py) that hears everything that gets out.
+
+Each case is blocked when the world has not heard the word of the attempt; each defence that stops some of them can be switched off (defs/defences.def), and then the world
+hears it. The server, its keepers and its gateways live in that world, so nothing reaches the machine's own network whatever happens.
+"""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "attack")]
+
+from cases import Case  # noqa: E402
+from lib import cay, world  # noqa: E402
+
+CASES = []
+
+POLICY = """
+version: 1
+rules:
+  - {name: raw, match: {host: "*.raw.example", port: 1234, transport: tcp}, action: allow}
+  - {name: tls, match: {host: "pinned.example", port: 443, transport: tls}, action: allow}
+  - {name: inside, match: {host: ["meta.example", "loop.example", "private.example", "mapped.example"], port: 1234, transport: tcp}, action: allow}
+"""
+
+with open(os.path.join(HERE, "inside.py"), encoding="utf-8") as f:
+    PROGRAM = f.read()
+
+
+class Place:
+    """A world with a server in it, for all cases of a session."""
+
+    def __init__(self, session):
+        self.world = world.World()
+        env = {"CAY_ABLATE": ",".join(session.ablate)} if session.ablate else {}
+        self.instance = world.Instance(self.world, session.top, env=env, programs=session.build)
+        session.at_end.append(self.close)
+        self.instance.start()
+        self.box = self.instance.post("/v1/sandboxes", {"policy": POLICY})["id"]
+
+    def close(self):
+        try:
+            self.instance.close()
+        finally:
+            self.world.close()
+
+    def attempt(self, name, word, *args, seconds=60):
+        """Try it inside; what it printed."""
+        done = self.instance.cay("exec", self.box, "--", "python3", "-c", PROGRAM, name, word, *args, check=False, timeout=seconds)
+        return (done.stdout + done.stderr).strip()
+
+    def gateway(self):
+        """Process id of the sandbox's gateway, brought up if need be."""
+        self.attempt("tcp", "x", "198.18.0.1/53")
+        pids = [e["data"]["pid"] for e in self.instance.events(self.box) if e["type"] == "gateway.started"]
+        return [p for p in pids if os.path.exists(f"/proc/{p}")][-1]
+
+
+def place_of(session):
+    if not hasattr(session, "bypass"):
+        session.bypass = Place(session)
+    return session.bypass
+
+
+def add(case_id, attack, function, expected="the world hears nothing", oracle="listeners of the world", seconds=90):
+    def judged(session):
+        if session.user is not None:
+            return "unreachable", "a world needs root"
+        return function(place_of(session))
+    CASES.append(Case(case_id, expected, oracle, kind="outside", users=("-",), profiles=("-",), function=judged, attack=attack, seconds=seconds))
+
+
+def silent(case_id, attack, name, *args, heard=None):
+    """The word must not be heard. @heard: looks for something else than the word (members of World.heard())."""
+    def function(place):
+        word = f"word{case_id.replace('-', '').lower()}{os.urandom(4).hex()}"
+        before = len(place.world.heard(**heard)) if heard else 0
+        said = place.attempt(name, word, *args)
+        found = place.world.heard(**heard)[before:] if heard else place.world.heard(word)
+        if found:
+            return "escaped", f"the world heard {found[0]}"
+        return "blocked", said.splitlines()[0] if said else "nothing arrived"
+    add(case_id, attack, function)
+
+
+V4, V6 = "93.184.216.34", "2606:4700::1111"
+
+silent("NW-01A", "connects by IPv4 address", "tcp", f"{V4}/80", f"{V4}/1234", "8.8.8.8/443", "1.1.1.1/8080")
+silent("NW-01B", "connects by IPv6 address", "tcp", f"{V6}/80", f"{V6}/1234", "2001:4860:4860::8888/443")
+silent("NW-01C", "connects by IPv4-mapped and translated addresses", "tcp", f"::ffff:{V4}/80", f"64:ff9b::{V4}/80", "2002:5db8:d822::1/80")
+silent("NW-01D", "connects to link-local and private networks", "tcp", "169.254.1.1/80", "fe80::1/80", "10.1.2.3/22", "192.168.1.1/80", "172.17.0.1/5432", "fd12::1/80")
+silent("NW-01E", "connects to broadcast, multicast and reserved addresses", "tcp", "255.255.255.255/80", "224.0.0.1/80", "240.0.0.1/80", "0.0.0.0/5432", "ff02::1/80")
+silent("NW-02A", "asks the metadata services of clouds", "tcp", "169.254.169.254/80", "fd00:ec2::254/80", "168.63.129.16/80", "100.100.100.200/80", "169.254.170.2/80")
+silent("NW-02B", "writes addresses in other ways", "by_name", "2852039166/80", "0xa9fea9fe/80", "0251.0376.0251.0376/80", "0x5d.0xb8.0xd8.0x22/80", "93.184.55330/80",
+       "[::ffff:169.254.169.254]/80")
+silent("NW-03A", "connects to services of the host's loopback", "tcp", "127.0.0.1/5432", "::1/8080", "127.0.0.2/80")
+silent("NW-03B", "connects to an abstract socket of the host", "abstract", "cay-world")
+silent("NW-11", "sends from addresses of others", "spoofed", "93.184.216.1", V4, "1234")
+silent("NW-12", "raw, packet, SCTP, DCCP, MPTCP, UDP-Lite and vsock sockets", "protocols", V4)
+silent("NW-20A", "sends datagrams: QUIC, NTP, anything", "udp", f"{V4}/443", f"{V6}/443", f"{V4}/123", f"{V4}/1234", f"::ffff:{V4}/443")
+silent("NW-20B", "sends multicast and broadcast datagrams: mDNS", "udp", "224.0.0.251/5353", "ff02::fb/5353", "255.255.255.255/1234")
+silent("NW-20C", "pings", "icmp", V4, V6, heard={"kind": "icmp"})
+silent("NW-20D", "data in the first packet", "fast_open", V4, "80")
+silent("NW-21", "takes rules and routes away, makes a network of its own", "own_rules", V4, "80")
+silent("DN-01A", "labels as payload through the resolver", "resolver", "attacker.example")
+silent("DN-01B", "labels as payload to any server, any type, malformed", "dns", "attacker.example", "8.8.8.8", "2001:4860:4860::8888")
+silent("DN-01C", "labels below a name that is allowed, looked up only", "dns", "raw.example", "9.9.9.9")
+silent("DN-03", "DNS over TLS and HTTPS, mDNS", "tcp", "8.8.8.8/853", "1.1.1.1/443", "2620:fe::fe/853")
+silent("GW-01", "connects to the gateway's own port", "tcp", "127.0.0.1/15001", "::1/15001", "10.0.0.2/15001", "fd00::2/15001", f"{V4}/15001")
+silent("GW-02", "an address of its choice on a port that a rule allows", "tcp", f"{V4}/1234", f"{V6}/1234", "169.254.169.254/1234", "127.0.0.1/1234")
+silent("GW-03", "another host's name on a port that a rule allows", "by_name", "attacker.example/1234", "raw.example/1234", "a.raw.example.attacker.example/1234",
+       "xraw.example/1234", "a.raw.exampl\u0435/1234")
+silent("GW-04", "addresses of ours that were given out for no name", "tcp", "198.18.200.200/1234", "fd00:cafe::7777/1234")
+silent("GW-05A", "an allowed name that is at a metadata address", "by_name", "meta.example/1234")
+silent("GW-05B", "an allowed name that is at a loopback address", "by_name", "loop.example/1234")
+silent("GW-05C", "an allowed name that is at a private address", "by_name", "private.example/1234")
+silent("GW-05D", "an allowed name that is at a mapped loopback address", "by_name", "mapped.example/1234")
+for letter, kind, text in (("A", "other", "another server name than the one that was dialled"), ("B", "none", "no server name"), ("C", "nul", "a NUL in the server name"),
+                           ("D", "encrypted", "an encrypted server name"), ("E", "fragments", "another server name, in records of one byte"),
+                           ("F", "quantum", "another server name, in a ClientHello larger than a packet"), ("G", "twice", "two server names"),
+                           ("H", "huge", "another server name, in a ClientHello larger than is read")):
+    silent(f"GW-06{letter}", text, "tls", kind, "pinned.example", "443")
+
+
+def serves_others(place, name, *args):
+    """While the sandbox makes a nuisance of itself, its neighbour is served, and afterwards it is served itself; the gateway stays small."""
+    pid = place.gateway()
+    other = place.instance.post("/v1/sandboxes", {"policy": POLICY})["id"]
+    try:
+        place.attempt(name, "x", *args, seconds=80)
+        word = f"neighbour{os.urandom(4).hex()}"
+        place.instance.cay("exec", other, "--", "python3", "-c", PROGRAM, "by_name", word, "a.raw.example/1234", check=False)
+        if not place.world.heard(word):
+            return "escaped", "the neighbour is not served any more"
+    finally:
+        place.instance.remove(other)
+    word = f"self{os.urandom(4).hex()}"
+    place.attempt("by_name", word, "b.raw.example/1234")
+    if not place.world.heard(word):
+        return "escaped", "the sandbox is not served any more"
+    if os.path.exists(f"/proc/{pid}"):
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            peak = [int(line.split()[1]) for line in status if line.startswith("VmHWM:")][0]
+        if peak > 200 << 10:
+            return "escaped", f"the gateway grew to {peak} KiB"
+    return "blocked", "both are served"
+
+
+for case_id, text, arguments in (("GW-07A", "opens connections and says nothing", ("flood", "idle", "2400")),
+                                 ("GW-07B", "opens connections with half a ClientHello each", ("flood", "half", "1600")),
+                                 ("GW-07C", "asks for names without end", ("flood", "names", "16000")),
+                                 ("GW-07D", "is refused without end", ("flood", "denied", "8000"))):
+    add(case_id, text, lambda place, arguments=arguments: serves_others(place, *arguments), "others are served, memory is bounded", "a neighbour; the gateway's VmHWM", 200)
+
+
+def status_of(pid, *members):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        rows = dict(line.rstrip("\n").split(":\t", 1) for line in status if ":\t" in line)
+    return [rows[m] for m in members]
+
+
+def jailed(place):
+    seccomp, privileges = status_of(place.gateway(), "Seccomp", "NoNewPrivs")
+    return ("blocked", "a filter") if (seccomp, privileges) == ("2", "1") else ("escaped", f"Seccomp {seccomp}, NoNewPrivs {privileges}")
+
+
+def own_uid(place):
+    uids, gids, capabilities = status_of(place.gateway(), "Uid", "Gid", "CapEff")
+    ids = set(uids.split() + gids.split())
+    good = len(ids) == 1 and int(min(ids)) >= 0x80000000 and int(capabilities, 16) == 0
+    return ("blocked", uids) if good else ("escaped", f"uid {uids}, gid {gids}, capabilities {capabilities}")
+
+
+def bounded(place):
+    with open(f"/proc/{place.gateway()}/limits", encoding="ascii") as limits:
+        data = [line.split()[3] for line in limits if line.startswith("Max data size")][0]
+    return ("blocked", data) if data.isdigit() and int(data) <= 1 << 30 else ("escaped", f"data size {data}")
+
+
+add("GW-08", "a gateway that was taken over calls the kernel", jailed, "a filter of system calls", "/proc of the gateway")
+add("GW-09", "a gateway that was taken over uses its identity", own_uid, "an id that nobody has, no capability", "/proc of the gateway")
+add("GW-10", "a gateway is made to take memory without end", bounded, "a limit", "/proc of the gateway")
