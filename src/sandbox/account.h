@@ -23,7 +23,7 @@ struct account {
  * account_find() - resolve "NAME", "UID", "NAME:GROUP" or "UID:GID" ("" means uid 0).
  * @user: as above. Ids up to 65534.
  *
- * A uid without an entry is allowed: its home is "/" (/root for 0) and its group has the same number.
+ * "root" is 0 where no entry says otherwise. A uid without an entry is allowed: its home is "/" (/root for 0) and its group has the same number.
  * Context: inside the sandbox, without privileges over anything outside. Return: 0, or %ERR_BAD_USER.
  */
 int account_find(const char *user, struct account *ret, struct err *err) attr_must_use;

@@ -456,6 +456,19 @@ static void handle_request(struct keeper *k, struct conn *c, const struct frame 
 	json_decref(request);
 }
 
+/* SIGKILL from a client means everything that the command started: what remained would have nobody. */
+static void handle_signal(struct keeper *k, struct exec *e, const struct frame *f)
+{
+	uint32_t sig = f->size == 4 ? frame_get_u32(f->payload) : 0;
+
+	if (sig == SIGKILL) {
+		e->killed = e->state == EXEC_RUNNING;
+		exec_kill(e, &k->box);
+	} else if (sig > 0 && sig <= (uint32_t)SIGRTMAX) {
+		(void)!exec_signal(e, (int)sig); /* it may just have ended */
+	}
+}
+
 static void handle_window(struct conn *c, const struct frame *f)
 {
 	struct attachment *a = find_attachment(c, f->channel);
@@ -494,9 +507,8 @@ void keeper_handle(struct keeper *k, struct conn *c, const struct frame *f)
 			handle_resize(e, f);
 		break;
 	case FRAME_SIGNAL:
-		if (e != NULL && f->size == 4 && frame_get_u32(f->payload) <= (uint32_t)SIGRTMAX)
-			(void)!exec_signal(
-				e, (int)frame_get_u32(f->payload)); /* it may just have ended */
+		if (e != NULL)
+			handle_signal(k, e, f);
 		break;
 	case FRAME_WINDOW:
 		handle_window(c, f);

@@ -32,7 +32,23 @@ def test_a_second_interrupt_kills_what_ignores_the_first(instance, tmp):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     equal((process.returncode, out), (137, b""))
-    contains(err, b"SIGKILL")
+    contains(err, b"killed, with everything that it started")
+
+
+def test_a_second_interrupt_kills_the_whole_tree(instance, tmp):
+    """Children in sessions of their own, which no terminal's signal reaches, with all streams elsewhere: gone as well."""
+    script = ("trap 'echo no' INT; for i in 1 2 3; do setsid sh -c 'trap \"\" INT; echo $$ >> pids; exec sleep 1000' > /dev/null 2>&1 < /dev/null & done; "
+              "until [ $(wc -l < pids) = 3 ]; do :; done; echo ready; while :; do sleep 1000; done")
+    for verb in ("run", "exec"):
+        with instance.sandbox() as box:
+            argv = ("exec", "--cwd", "/tmp", box) if verb == "exec" else ("run", "--rm", "--name", "tree", "--cwd", "/tmp")
+            process = started(instance, tmp, *argv, "--", "bash", "-c", script)
+            process.send_signal(signal.SIGINT)
+            equal(process.stdout.readline(), b"no\n")
+            process.send_signal(signal.SIGINT)
+            equal(process.wait(20), 137)
+            if verb == "exec":
+                equal(instance.cay("exec", box, "--", "sh", "-c", "ps ax -o args= | grep '[s]leep 1000'", want=1).stdout, "")
 
 
 def test_stop_and_continue_stop_and_continue_the_command(instance, tmp):

@@ -10,7 +10,7 @@ from lib import cay
 from lib.case import contains, equal, raises, require
 
 
-def small_root(tmp):
+def small_root(tmp, accounts=True):
     """A root file system with a shell and a few programs of this machine, as a tar."""
     root = os.path.join(tmp, "root")
     for name in ("bin", "etc", "tmp", "proc", "dev", "usr"):
@@ -22,8 +22,21 @@ def small_root(tmp):
         for library in [word for word in listing.split() if word.startswith("/")]:
             os.makedirs(os.path.dirname(root + library), exist_ok=True)
             shutil.copy(os.path.realpath(library), root + library)
-    write(os.path.join(root, "etc"), "passwd", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")
+    os.chmod(os.path.join(root, "tmp"), 0o1777)
+    if accounts:
+        write(os.path.join(root, "etc"), "passwd", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n")
     return subprocess.run(["tar", "-C", root, "--owner=0", "--group=0", "-cf", "-", "."], stdout=subprocess.PIPE, check=True).stdout
+
+
+def test_an_image_without_accounts_runs_as_root(instance, tmp):
+    """What a single static program comes in: no /etc at all. Asked for by name or number, uid 0 is there; other names are not."""
+    path = write(tmp, "root.tar", small_root(tmp, accounts=False))
+    instance.cay("image", "import", path, "bare")
+    for user in ((), ("--user", "root"), ("--user", "0"), ("--user", "root:root"), ("--user", "0:0")):
+        done = instance.cay("run", "bare", "--rm", "--no-cwd", *user, "--", "sh", "-c", "echo x > /new; stat -c '%u %g' /new; echo $HOME")
+        equal(done.stdout, "0 0\n/root\n", str(user))
+    equal(instance.cay("run", "bare", "--rm", "--no-cwd", "--user", "1000", "--", "sh", "-c", "echo x > /tmp/new; stat -c '%u %g' /tmp/new").stdout, "1000 1000\n")
+    contains(instance.cay("run", "bare", "--rm", "--no-cwd", "--user", "nobody", "--", "true", want=125).stderr, "user 'nobody' does not exist")
 
 
 def test_import_run_remove(instance, tmp):
