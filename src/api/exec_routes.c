@@ -100,7 +100,7 @@ static void await_end(struct api_call *call, struct exec *e)
 	uint64_t wait_ms = api_number(call, "wait_ms"),
 		 deadline = clock_now_ns() + wait_ms * NS_PER_MS;
 
-	while (wait_ms > 0 && !e->ended && !http_stream(call->conn)->eof) {
+	while (wait_ms > 0 && !e->ended && !call->srv->stopping && !http_stream(call->conn)->eof) {
 		if (waiters_wait(&e->changed, deadline) < 0)
 			break;
 	}

@@ -233,7 +233,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 {
 	char name[NAME_MAX_LEN + 1], id[ID_LEN + 1];
 	const char *image = image_find(srv, text_or(request, "image", "host"), err), *disk;
-	bool in_run = origin != NULL && origin->in_run, begun;
+	bool in_run = origin != NULL && origin->run != NULL, begun;
 	struct keeper *k;
 	struct sandbox *sb;
 	json_t *mounts, *limits, *policy;
@@ -269,6 +269,8 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	(void)json_object_set_new(sb->doc, "slot", json_integer(slot));
 	(void)json_object_set_new(sb->doc, "policy", policy);
 	(void)json_object_set_new(sb->doc, "policy_version", json_integer(1));
+	if (origin != NULL && origin->run != NULL)
+		(void)json_object_set(sb->doc, "run", origin->run);
 	if (origin != NULL && origin->key != NULL) {
 		/* in the commit that makes the sandbox: a retry after a crash finds either both or neither */
 		(void)json_object_set_new(sb->doc, "key", json_string(origin->key));

@@ -38,7 +38,10 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 /* Was it never answered for? Then nobody knows of it, and asking again must not find its name taken. */
 static bool unborn(const struct sandbox *sb)
 {
-	return sb->state == SANDBOX_CREATING && json_is_true(json_object_get(sb->doc, "unborn"));
+	bool no_command = json_object_get(sb->doc, "run") != NULL && list_empty(&sb->execs);
+
+	return no_command ||
+	       (sb->state == SANDBOX_CREATING && json_is_true(json_object_get(sb->doc, "unborn")));
 }
 
 /* What was running without a keeper is over; what was being made for the first time or removed is removed. */
@@ -98,6 +101,7 @@ void sandboxes_recover(struct server *srv)
 
 		if (sandbox_lock(sb, NULL) == 0) {
 			recover_one(sb);
+			run_orphaned(sb);
 			sandbox_unlock(sb);
 		}
 		sandbox_unref(sb);

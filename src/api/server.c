@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/server.h"
+#include "api/pump.h"
 #include "base/ablate.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 
 #define HOUSEKEEPING_MS 250
+#define DRAIN_NS        (60 * NS_PER_S)
+#define LAST_WORD_NS    (5 * NS_PER_S)
 #define RETIRE_NS       (60 * NS_PER_S)
 
 /* --- slots --- */
@@ -382,14 +384,43 @@ static void startup_main(void *arg)
 	keeper_refill(srv);
 }
 
+void server_busy(struct server *srv)
+{
+	srv->busy++;
+}
+
+void server_idle(struct server *srv)
+{
+	if (--srv->busy == 0)
+		waiters_wake(&srv->idle);
+}
+
+/* On a connection that was there before; new ones find no socket. */
+static void refuse_stopping(struct http_conn *conn)
+{
+	struct err err;
+
+	(void)err_raise(&err, ERR_SHUTTING_DOWN, "the server is shutting down; nothing was done");
+	(void)err_hint(&err, 0, "ask again: the next server answers");
+	api_reply_error(conn, &err);
+}
+
 /* Requests that come during recovery wait for its end. */
 static void dispatch(struct http_conn *conn, void *ctx)
 {
 	struct server *srv = ctx;
 
+	if (srv->stopping) {
+		refuse_stopping(conn);
+		return;
+	}
+	server_busy(srv);
 	while (!srv->ready)
 		(void)waiters_wait(&srv->became_ready, 0);
 	api_dispatch(conn, srv);
+	if (srv->stopping)
+		(void)!stream_drain(http_stream(conn), 0, clock_now_ns() + LAST_WORD_NS);
+	server_idle(srv);
 }
 
 static int open_all(struct server *srv, struct err *err)
@@ -451,6 +482,7 @@ static struct server *server_new(const struct server_setup *setup)
 
 	(void)!str_copy(srv->state, sizeof(srv->state), setup->state);
 	(void)!str_copy(srv->run, sizeof(srv->run), setup->run);
+	(void)!str_copy(srv->socket, sizeof(srv->socket), setup->socket);
 	(void)snprintf(srv->own_state, sizeof(srv->own_state), "/proc/self/fd/%d", setup->state_fd);
 	(void)snprintf(srv->own_run, sizeof(srv->own_run), "/proc/self/fd/%d", setup->run_fd);
 	(void)!str_copy(srv->tag, sizeof(srv->tag), setup->tag);
@@ -475,6 +507,8 @@ static struct server *server_new(const struct server_setup *setup)
 	waiters_init(&srv->became_ready);
 	waiters_init(&srv->settled);
 	srv->reserve_missing = true;
+	waiters_init(&srv->idle);
+	list_init(&srv->pumps);
 	srv->keys_busy = json_object();
 	srv->trash = json_array();
 	return srv;
@@ -500,10 +534,42 @@ static void unmount_pool(struct server *srv)
 		log_debug("store", "unmount: %s", err.msg);
 }
 
+/* Those who wait for something to happen do not wait for ever; runs and attached clients go over to the next server. */
+static void wake_waiting(struct server *srv)
+{
+	waiters_wake(&srv->events_changed);
+	pumps_wake(srv);
+	list_for_each (&srv->sandboxes, sb, sb_next) {
+		list_for_each (&list_entry(sb, struct sandbox, node)->execs, e, e_next)
+			waiters_wake(&list_entry(e, struct exec, node)->changed);
+	}
+}
+
+/* Nobody finds us any more; who has connected already is answered. */
+static void end_listening(struct server *srv)
+{
+	struct waiters turn;
+
+	waiters_init(&turn);
+	if (unlink(srv->socket) < 0)
+		log_debug("server", "remove '%s': %s", srv->socket, strerrordesc_np(errno));
+	while (http_backlog(&srv->http))
+		(void)waiters_wait(&turn, clock_now_ns() + NS_PER_MS);
+	http_listen_end(&srv->http);
+}
+
 static void stop_main(void *arg)
 {
 	struct server *srv = arg;
+	uint64_t deadline = clock_now_ns() + DRAIN_NS;
 
+	end_listening(srv);
+	srv->stopping = true;
+	wake_waiting(srv);
+	while (srv->busy > 0 && waiters_wait(&srv->idle, deadline) == 0)
+		;
+	if (srv->busy > 0)
+		log_warn("server", "%u requests are cut off", srv->busy);
 	keeper_drop_pool(srv);
 	unmount_pool(srv);
 	uv_stop(srv->loop);
@@ -511,9 +577,9 @@ static void stop_main(void *arg)
 
 void server_stop(struct server *srv)
 {
-	if (srv->stopping)
+	if (srv->ending)
 		return;
-	srv->stopping = true;
+	srv->ending = true;
 	(void)uv_timer_stop(&srv->refill);
 	fiber_start(stop_main, srv);
 }

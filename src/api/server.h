@@ -34,6 +34,9 @@ enum sandbox_state {
 	SANDBOX_STATE_COUNT
 };
 
+/** enum run_state - does a sandbox belong to a run, and who follows it? See runs.c. */
+enum run_state { RUN_NONE, RUN_FOLLOWED, RUN_ORPHAN };
+
 struct sandbox;
 struct exec;
 
@@ -74,6 +77,7 @@ struct sandbox {
 	uint16_t next_channel;
 	bool locked; /* an operation that may not meet another is under way */
 	bool gone;
+	enum run_state run;
 	struct waiters changed;
 	unsigned int refs;
 };
@@ -119,7 +123,7 @@ struct image {
 
 struct server {
 	uv_loop_t *loop;
-	char state[4096], run[4096], tag[9];
+	char state[4096], run[4096], socket[4096], tag[9];
 	char own_state[32],
 		own_run[32]; /* the same through descriptors: their parents may be closed to us */
 	bool rootless;
@@ -138,6 +142,9 @@ struct server {
 	int spawn_fd;
 	struct list keepers, jobs, lives;
 	struct list sandboxes, snapshots, images;
+	struct list pumps; /* streams that carry frames just now */
+	unsigned int busy; /* requests that are being answered */
+	struct waiters idle;
 	unsigned char slots[SLOT_COUNT / 8];
 	unsigned int pool_target;
 	unsigned int starting; /* keepers that are being prepared */
@@ -153,8 +160,9 @@ struct server {
 	bool reserve_missing; /* see reserve.c */
 	json_t *trash;        /* ids of removed sandboxes whose files are still there */
 	bool trash_busy, settling;
-	bool stopping;
-	bool ready; /* recovery is over */
+	bool ending;   /* asked to end */
+	bool stopping; /* nothing new is begun */
+	bool ready;    /* recovery is over */
 	struct waiters became_ready;
 	struct waiters settled; /* a snapshot got further in the background, or did not */
 };
@@ -164,6 +172,7 @@ struct server {
 /** struct server_setup - what main() has prepared while it still had its privileges; descriptors are taken over. */
 struct server_setup {
 	const char *state, *run, *tag;
+	const char *socket; /* path of @listen_fd */
 	bool rootless;
 	const char *uid_map;
 	int listen_fd, spawn_fd;
@@ -183,6 +192,11 @@ void server_flush(struct server *srv);
 /** server_event() - add an event. @sb: may be NULL. @data is stolen. Return: its n. */
 uint64_t server_event(struct server *srv, struct sandbox *sb, enum event_type type,
 	const char *exec, json_t *data);
+
+/** server_busy() - something that the server may not leave undone when it ends has begun; server_idle() when it is over. */
+void server_busy(struct server *srv);
+/** server_idle() - see server_busy(). */
+void server_idle(struct server *srv);
 
 /** server_retire_events() - let the oldest events go, as far as the rules say. */
 void server_retire_events(struct server *srv);
@@ -337,7 +351,7 @@ struct sandbox_origin {
 	const char *snapshot, *parent; /* ids or NULL */
 	json_t *layers;                /* array of layer ids, top first, or NULL */
 	uint64_t since_ns; /* wall time at which the lineage's first sandbox was made; 0 = now */
-	bool in_run;       /* for one command: see sandbox_new() */
+	json_t *run;       /* what the run that it is made for needs to know, or NULL */
 	const char *key,
 		*key_hash; /* idempotency key of the request and its hash, or NULL: remembered with the sandbox itself */
 };
@@ -480,6 +494,11 @@ void exec_saved_sweep(struct server *srv);
 
 /** execs_load() - read the catalogue. */
 int execs_load(struct server *srv, struct err *err);
+
+/* --- runs.c --- */
+
+/** run_orphaned() - after a start: if @sb was made for a run, its client may come back; if it does not, the run is ended. */
+void run_orphaned(struct sandbox *sb);
 
 /* --- snapshots.c --- */
 

@@ -47,6 +47,7 @@ static int errno_for(enum err_code code)
 	case ERR_HOST:
 		return EOPNOTSUPP;
 	case ERR_UNAVAILABLE:
+	case ERR_SHUTTING_DOWN:
 		return ECONNREFUSED;
 	case ERR_NONE:
 	case ERR_INTERNAL:

@@ -6,6 +6,7 @@
 #include "base/str.h"
 
 #include <llhttp/llhttp.h>
+#include <poll.h>
 #include <strings.h>
 
 #define CONNS_MAX       4096
@@ -402,4 +403,16 @@ int http_listen(struct http_server *srv, uv_loop_t *loop, int fd)
 	if (rc < 0)
 		return rc;
 	return uv_listen((uv_stream_t *)&srv->listener, 512, on_connection);
+}
+
+bool http_backlog(const struct http_server *srv)
+{
+	struct pollfd p = { .events = POLLIN };
+
+	return uv_fileno((const uv_handle_t *)&srv->listener, &p.fd) == 0 && poll(&p, 1, 0) > 0;
+}
+
+void http_listen_end(struct http_server *srv)
+{
+	uv_close((uv_handle_t *)&srv->listener, NULL);
 }

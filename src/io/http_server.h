@@ -33,6 +33,12 @@ struct http_server {
 /** http_listen() - serve on the listening socket @fd (taken over). Set handler, ctx and admit before. Return: 0 or -errno. */
 int http_listen(struct http_server *srv, uv_loop_t *loop, int fd) attr_must_use;
 
+/** http_backlog() - are there connections that were not accepted yet? */
+bool http_backlog(const struct http_server *srv);
+
+/** http_listen_end() - accept no more; connections that are there stay. */
+void http_listen_end(struct http_server *srv);
+
 /** http_head() - the request's head; views into the connection's memory. */
 const struct httphead *http_head(const struct http_conn *conn);
 

@@ -240,6 +240,9 @@ static int next_timeout_ms(const struct keeper *k)
 	}
 	if (k->capture_deadline_ns != 0 && k->capture_deadline_ns < first)
 		first = k->capture_deadline_ns;
+	if (!list_empty(&k->held) &&
+		list_entry(k->held.next, struct attachment, node)->expires_ns < first)
+		first = list_entry(k->held.next, struct attachment, node)->expires_ns;
 	if (first == UINT64_MAX)
 		return -1;
 	now = clock_now_ns();
@@ -260,7 +263,7 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		struct conn *c = list_entry(pos, struct conn, node);
 
 		if ((w->fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-			keeper_conn_read(k, c);
+			(void)keeper_conn_read(k, c);
 	}
 	for (struct list *pos = k->execs.next; pos != &k->execs && i + 2 < w->n; pos = pos->next) {
 		struct exec *e = list_entry(pos, struct exec, node);
@@ -388,6 +391,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	list_init(&k.pendings);
 	k.listen_fd = k.signal_fd = k.fork_sock = -1;
 	k.capture = (struct capture)CAPTURE_INIT;
+	list_init(&k.held);
 	k.box.init_pidfd = -1;
 	k.box.network = (struct network)NETWORK_NONE;
 	k.gateway.sock = -1;

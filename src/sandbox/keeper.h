@@ -11,6 +11,7 @@
 #ifndef CAY_SANDBOX_KEEPER_H
 #define CAY_SANDBOX_KEEPER_H
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "checkpoint/capturer.h"
 #include "codec/frame.h"
@@ -21,6 +22,9 @@
 
 #define KEEPER_PROTOCOL   1
 #define KEEPER_EVENTS_MAX 65536 /* unacknowledged; what comes later is counted as lost */
+
+#define KEEPER_HOLD_NS \
+	(60 * NS_PER_S) /* so long output is kept for a client whose server went away */
 
 #define KEEPER_EARLY_MAX 256 /* launches under way at once, roughly */
 
@@ -39,7 +43,11 @@ struct attachment {
 	uint16_t channel;
 	uint64_t next;   /* offset of the next byte to send */
 	uint64_t credit; /* bytes that may still be sent; UINT64_MAX = no flow control asked for */
+	uint64_t window; /* credit at the beginning */
 	uint64_t input_told; /* bytes of input that the client knows were taken */
+	bool hold; /* what the client has not acknowledged is kept for it, also when the connection ends */
+	uint64_t
+		expires_ns; /* CLOCK_MONOTONIC: its connection has ended, it is held for who comes back; 0 = connected */
 };
 
 /** struct conn - one connection of cayd. */
@@ -87,6 +95,7 @@ struct keeper {
 	enum keeper_state state;
 	bool init_gone; /* PID 1 ended by itself: the sandbox is dead */
 	struct list conns, execs, pendings;
+	struct list held; /* attachments without connection */
 	int listen_fd, signal_fd;
 	struct death early[KEEPER_EARLY_MAX]; /* children whose pid we did not know yet */
 	size_t n_early;
@@ -211,11 +220,20 @@ void keeper_read_fork(struct keeper *k);
 /** keeper_conn_new() - take over connected socket @fd and greet the peer. @primary: it gets the events. Return: owned by @k. */
 struct conn *keeper_conn_new(struct keeper *k, int fd, bool primary);
 
+/** keeper_conns_drain() - read what the other connections than @c still hold, and end them: who was there before has gone. */
+void keeper_conns_drain(struct keeper *k, const struct conn *c);
+
+/** attachment_needs() - offset of the oldest byte that the client of @a may still want. */
+uint64_t attachment_needs(const struct attachment *a, const struct exec *e);
+
+/** keeper_release() - nobody comes back for the output of @channel any more, or somebody has. */
+void keeper_release(struct keeper *k, uint16_t channel);
+
 /** keeper_accept() - accept a connection on RUN/keepers/ID.sock, if the peer is root or cayd. */
 void keeper_accept(struct keeper *k);
 
-/** keeper_conn_read() - read and handle what @c has sent; marks it broken at its end. */
-void keeper_conn_read(struct keeper *k, struct conn *c);
+/** keeper_conn_read() - read and handle some of what @c has sent; marks it broken at its end. Return: was there anything? */
+bool keeper_conn_read(struct keeper *k, struct conn *c);
 
 /** keeper_pump() - send output, windows and final statuses to attached clients as far as their sockets take them. */
 void keeper_pump(struct keeper *k);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sandbox/keeper_conns.c - the keeper's connections: accepting, reading frames, sending output to those who are attached. */
+#include "base/clock.h"
 #include "base/str.h"
 #include "sandbox/keeper.h"
 
@@ -41,7 +42,12 @@ static void conn_free(struct keeper *k, struct conn *c)
 		struct attachment *a = list_entry(at, struct attachment, node);
 
 		list_remove(&a->node);
-		free(a);
+		if (a->hold) {
+			a->expires_ns = clock_now_ns() + KEEPER_HOLD_NS;
+			list_append(&k->held, &a->node);
+		} else {
+			free(a);
+		}
 	}
 	if (c->primary) {
 		k->events_sent =
@@ -56,7 +62,7 @@ static void conn_free(struct keeper *k, struct conn *c)
 	free(c);
 }
 
-void keeper_conn_read(struct keeper *k, struct conn *c)
+bool keeper_conn_read(struct keeper *k, struct conn *c)
 {
 	char *room = buf_room(&c->in, 65536);
 	struct frame f;
@@ -65,23 +71,62 @@ void keeper_conn_read(struct keeper *k, struct conn *c)
 
 	if (room == NULL) {
 		c->broken = true;
-		return;
+		return false;
 	}
 	n = read(c->fd, room, 65536);
 	if (n <= 0) {
 		c->broken = n == 0 || (errno != EAGAIN && errno != EINTR);
-		return;
+		return false;
 	}
 	c->in.n += (size_t)n;
 	while (!c->broken && (used = frame_decode(c->in.p + done, c->in.n - done, &f)) != 0) {
 		if (used < 0) {
 			c->broken = true;
-			return;
+			return true;
 		}
 		keeper_handle(k, c, &f);
 		done += (size_t)used;
 	}
 	buf_consume(&c->in, done);
+	return true;
+}
+
+/*
+ * What was sent is not yet what was received: until it is acknowledged it stays, but for more than half of the ring, or a client that acknowledges late and a
+ * small ring would wait for each other.
+ */
+uint64_t attachment_needs(const struct attachment *a, const struct exec *e)
+{
+	uint64_t open = a->hold && a->window > a->credit ? a->window - a->credit : 0;
+
+	if (open > e->ring.max / 2)
+		open = e->ring.max / 2;
+	return a->next > open ? a->next - open : 0;
+}
+
+void keeper_release(struct keeper *k, uint16_t channel)
+{
+	list_for_each (&k->held, pos, next) {
+		struct attachment *a = list_entry(pos, struct attachment, node);
+
+		if (a->channel != channel)
+			continue;
+		list_remove(&a->node);
+		free(a);
+	}
+}
+
+void keeper_conns_drain(struct keeper *k, const struct conn *c)
+{
+	list_for_each (&k->conns, pos, next) {
+		struct conn *other = list_entry(pos, struct conn, node);
+
+		if (other == c)
+			continue;
+		while (!other->broken && keeper_conn_read(k, other))
+			;
+		other->broken = true;
+	}
 }
 
 static void conn_write(struct conn *c)

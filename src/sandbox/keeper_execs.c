@@ -37,9 +37,15 @@ uint64_t keeper_needed_from(const struct keeper *k, const struct exec *e)
 		list_for_each (&c->attachments, at, at_next) {
 			struct attachment *a = list_entry(at, struct attachment, node);
 
-			if (a->channel == e->channel && a->next < keep)
-				keep = a->next;
+			if (a->channel == e->channel && attachment_needs(a, e) < keep)
+				keep = attachment_needs(a, e);
 		}
+	}
+	list_for_each (&k->held, pos, next) {
+		struct attachment *a = list_entry(pos, struct attachment, node);
+
+		if (a->channel == e->channel && attachment_needs(a, e) < keep)
+			keep = attachment_needs(a, e);
 	}
 	return keep != UINT64_MAX ? keep : e->ring.end;
 }
@@ -276,7 +282,14 @@ void keeper_check_deadlines(struct keeper *k)
 
 	if (k->capture_deadline_ns != 0 && now >= k->capture_deadline_ns)
 		keeper_capture_end(k);
+	while (!list_empty(&k->held)) {
+		struct attachment *a = list_entry(k->held.next, struct attachment, node);
 
+		if (a->expires_ns > now)
+			break;
+		list_remove(&a->node);
+		free(a);
+	}
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 

@@ -168,7 +168,10 @@ static void verb_attach(struct keeper *k, struct conn *c, json_int_t id, const j
 	a->next = from > 0 ? (uint64_t)from : 0;
 	if (a->next > e->ring.end)
 		a->next = e->ring.end;
-	a->credit = json_is_integer(window) ? (uint64_t)json_integer_value(window) : UINT64_MAX;
+	a->credit = a->window =
+		json_is_integer(window) ? (uint64_t)json_integer_value(window) : UINT64_MAX;
+	a->hold = json_is_true(json_object_get(request, "hold"));
+	keeper_release(k, a->channel);
 	a->input_told = e->input_taken;
 	keeper_reply(c, id, exec_describe(e));
 }
@@ -330,6 +333,7 @@ static void verb_changed(
 static void verb_adopt(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
+	keeper_conns_drain(k, c);
 	list_for_each (&k->conns, pos, next)
 		list_entry(pos, struct conn, node)->primary = false;
 	c->primary = true;

@@ -23,6 +23,7 @@ POINTS = [
     "events.flush.before",
     "exec.create.committed",
     "keeper.start.mounted",
+    "outfile.run_written",
     "rewind.commit.after",
     "rewind.commit.before",
     "sandbox.create.before_commit",

@@ -5,6 +5,8 @@
 
 #include <stdarg.h>
 
+#define SERVERS_MAX 20 /* that end under one request */
+
 void cli_fini(struct cli *cli)
 {
 	json_decref(TAKE_PTR(cli->error));
@@ -56,21 +58,20 @@ int cli_connect(struct cli *cli)
 {
 	int rc = cli_connect_only(cli);
 
-	if ((rc != -ENOENT && rc != -ECONNREFUSED) || cli->started)
-		return rc;
-	cli->started = true;
-	cli_progress(cli, NULL);
-	rc = cli_start_server(&cli->err);
-	if (rc == -EAGAIN) {
-		/* Another cay may have started one meanwhile; if not, why ours failed is the better reason. */
-		struct err why = cli->err;
+	/* the one that was started for us may be told to end at once, by somebody else: then the next one */
+	for (int i = 0; i < SERVERS_MAX && (rc == -ENOENT || rc == -ECONNREFUSED); i++) {
+		struct err why = { 0 };
+		int started;
 
+		cli_progress(cli, NULL);
+		started = cli_start_server(&why);
 		rc = cli_connect_only(cli);
-		if (rc < 0)
-			cli->err = why;
-		return rc;
+		if (rc < 0 && started < 0) {
+			cli->err = why; /* why ours failed is the better reason */
+			return started == -EAGAIN ? rc : started;
+		}
 	}
-	return rc < 0 ? rc : cli_connect_only(cli);
+	return rc;
 }
 
 void cli_progress(struct cli *cli, const char *text)
@@ -141,15 +142,12 @@ int cli_answered(struct cli *cli)
 	return cli_fail_api(cli, error);
 }
 
-int cli_send(struct cli *cli, const char *method, const char *target, const char *headers,
-	const json_t *body)
+static int send_once(struct cli *cli, const char *method, const char *target, const char *headers,
+	const char *text)
 {
-	cleanup_free char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
 	bool fresh;
 	int rc;
 
-	if (body != NULL && text == NULL)
-		return err_raise(&cli->err, ERR_INVALID, "an argument is not valid UTF-8");
 	for (int attempt = 0;; attempt++) {
 		fresh = !cli->http_ready || cli->http.fd < 0;
 		rc = cli_connect(cli);
@@ -166,6 +164,43 @@ int cli_send(struct cli *cli, const char *method, const char *target, const char
 	if (rc < 0 && rc != -EPIPE)
 		return cli_lost(cli, rc);
 	return cli_answered(cli);
+}
+
+/* Was nothing done because the server ends? With @again also: did it go away without an answer? */
+static bool server_ended(const struct cli *cli, bool again)
+{
+	return cli->err.code == ERR_SHUTTING_DOWN ||
+	       (again && cli->err.code == ERR_UNAVAILABLE && cli->error == NULL);
+}
+
+static int send_to_some_server(struct cli *cli, const char *method, const char *target,
+	const char *headers, const json_t *body, bool again)
+{
+	cleanup_free char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+	int rc;
+
+	if (body != NULL && text == NULL)
+		return err_raise(&cli->err, ERR_INVALID, "an argument is not valid UTF-8");
+	for (int i = 0;; i++) {
+		rc = send_once(cli, method, target, headers, text);
+		if (rc >= 0 || i >= SERVERS_MAX || !server_ended(cli, again))
+			return rc;
+		http_client_close(&cli->http);
+		json_decref(TAKE_PTR(cli->error));
+		cli->err = (struct err){ 0 };
+	}
+}
+
+int cli_send(struct cli *cli, const char *method, const char *target, const char *headers,
+	const json_t *body)
+{
+	return send_to_some_server(cli, method, target, headers, body, str_eq(method, "GET"));
+}
+
+int cli_send_again(struct cli *cli, const char *method, const char *target, const char *headers,
+	const json_t *body)
+{
+	return send_to_some_server(cli, method, target, headers, body, true);
 }
 
 int cli_call(

@@ -28,7 +28,6 @@ struct cli {
 	struct cli_args args;
 	struct http_client http;
 	bool http_ready; /* @http is initialised */
-	bool started;    /* the server was started by us; not again */
 	struct err err;
 	json_t *error;     /* the error object as the API sent it; NULL when the error is ours */
 	const char *doing; /* what the progress line says */
@@ -50,10 +49,15 @@ int cli_connect_only(struct cli *cli) attr_must_use;
  * cli_send() - send a request and wait for the head of its answer; a failure that the API reports becomes @cli->err.
  * @headers: further lines with CRLF, or NULL. @body: JSON, borrowed; NULL for none.
  *
+ * A server that ends meanwhile is waited for, and the next one asked, where that is safe.
  * Shows a progress line after a second when standard error is a terminal.
  * Return: HTTP status (2xx or 101), or negative with @cli->err filled.
  */
 int cli_send(struct cli *cli, const char *method, const char *target, const char *headers,
+	const json_t *body) attr_must_use;
+
+/** cli_send_again() - the same for a request that may be sent twice, because it has a key: it is when the server goes away without an answer. */
+int cli_send_again(struct cli *cli, const char *method, const char *target, const char *headers,
 	const json_t *body) attr_must_use;
 
 /** cli_answered() - wait for the head of an answer to what was sent by hand. Return as cli_send(). */

@@ -1,19 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/id.h"
 #include "base/str.h"
 #include "prog/cay/cmd.h"
 #include "prog/cay/sandbox_spec.h"
 #include "prog/cay/session.h"
 
-static int attach(struct cli *cli, const char *name, const char *exec, const char *from,
-	const struct stream_options *o, struct stream_result *r)
-{
-	cleanup_free char *target =
-		from != NULL
-			? cli_target("/v1/sandboxes/%s/execs/%s/attach?from=%s", name, exec, from)
-			: cli_target("/v1/sandboxes/%s/execs/%s/attach", name, exec);
-	int rc = cli_send(cli, "GET", target, SESSION_UPGRADE, NULL);
+/* What to come back to. */
+struct place {
+	const char *name, *exec;
+};
 
-	return rc < 0 ? rc : stream_run(cli, o, r);
+static int attach_from(struct cli *cli, const void *ctx, uint64_t from)
+{
+	const struct place *at = ctx;
+	cleanup_free char *path =
+		cli_target("/v1/sandboxes/%s/execs/%s/attach", at->name, at->exec);
+	cleanup_free char *target = str_dupf("%s?from=%llu", path, (unsigned long long)from);
+
+	return cli_send(cli, "GET", target, SESSION_UPGRADE, NULL);
+}
+
+static int attach(struct cli *cli, const char *name, const char *exec, uint64_t from,
+	struct stream_options *o, struct stream_result *r)
+{
+	const struct place at = { name, exec };
+	int rc = attach_from(cli, &at, from);
+
+	o->rejoin = attach_from;
+	o->ctx = &at;
+	rc = rc < 0 ? rc : stream_run(cli, o, r);
+	o->ctx = NULL;
+	return rc;
 }
 
 /* Starts the command. @ret: the exec object. */
@@ -21,18 +38,20 @@ static int start_exec(
 	struct cli *cli, char *const *command, const struct stream_options *o, json_t **ret)
 {
 	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs", cli->args.positional[0]);
-	const char *key = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
-	cleanup_free char *header = key != NULL ? str_dupf("Idempotency-Key: %s\r\n", key) : NULL;
+	const char *asked = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
+	const struct id made = id_new();
+	const char *key = asked != NULL ? asked : made.s; /* so that it may be sent twice */
+	cleanup_free char *header = str_dupf("Idempotency-Key: %s\r\n", key);
 	cleanup_json json_t *body = NULL;
 	struct buf text = BUF_INIT(ANSWER_MAX);
 	int rc;
 
-	if (key != NULL && (*key == '\0' || key[strcspn(key, "\r\n")] != '\0'))
+	if (*key == '\0' || key[strcspn(key, "\r\n")] != '\0')
 		return err_raise(
 			&cli->err, ERR_USAGE, "--idempotency-key: a line of text is wanted");
 	rc = exec_spec_make(cli, command, NULL, NULL, o->input, o->tty, &body);
 	if (rc == 0)
-		rc = cli_send(cli, "POST", target, header, body);
+		rc = cli_send_again(cli, "POST", target, header, body);
 	if (rc < 0)
 		return rc;
 	rc = http_client_body_all(&cli->http, &text);
@@ -59,7 +78,7 @@ int cmd_exec(struct cli *cli)
 		return cli_print_json(exec);
 	if (detach)
 		return printf("%s\n", cli_string(exec, "id", "")) < 0 ? 125 : 0;
-	rc = attach(cli, cli->args.positional[0], cli_string(exec, "id", ""), "0", &o, &r);
+	rc = attach(cli, cli->args.positional[0], cli_string(exec, "id", ""), 0, &o, &r);
 	rc = session_finish(cli, &o, command, rc, &r);
 	stream_result_fini(&r);
 	return rc;
@@ -73,7 +92,7 @@ int cmd_attach(struct cli *cli)
 	cleanup_json json_t *exec = NULL;
 	struct stream_options o = { .detachable = true, .quiet = cli->json };
 	struct stream_result r = { 0 };
-	uint64_t offset;
+	uint64_t offset = 0;
 	int rc;
 
 	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &offset) < 0)
@@ -84,7 +103,7 @@ int cmd_attach(struct cli *cli)
 	o.tty = json_is_true(json_object_get(exec, "tty")) && isatty(STDIN_FILENO) &&
 		!str_eq(cli_string(exec, "state", ""), "ended");
 	o.input = json_is_true(json_object_get(exec, "stdin")) && (o.tty || stream_wants_input());
-	rc = attach(cli, name, id, from, &o, &r);
+	rc = attach(cli, name, id, offset, &o, &r);
 	if (r.detached)
 		(void)dprintf(STDERR_FILENO, "\r\ncay: it goes on: cay attach %s %s\n", name, id);
 	rc = session_finish(cli, &o, cli->args.command, rc, &r);

@@ -6,7 +6,8 @@
  * than its window; (2) nothing is written with a call that may block where a signal is waited for: pipes and terminals take
  * PIPE_BUF bytes when poll says they are writable; (3) our standard streams keep their flags, others share them.
  * Failure story: when standard output goes away the command gets SIGPIPE, as it would without us, and the rest of its output is
- * dropped; when the server goes away the command's fate is unknown and said to be so.
+ * dropped. When the server goes away the command goes on in its keeper: we come back to the next server with the offset that we have, learn how much of the input
+ * arrived and send the rest again; nothing is lost and nothing comes twice.
  */
 #include "prog/cay/command_stream.h"
 #include "base/str.h"
@@ -24,8 +25,9 @@
 #define PENDING_MAX (256U << 10) /* output waiting for our standard streams */
 #define INPUT_MAX \
 	(256U << 10) /* input sent and not taken by the command yet: signals must not wait behind more */
-#define ACK_BYTES (64U << 10) /* tell the server after so many bytes that they were taken */
-#define READ_SIZE (60U << 10) /* with the NUL of a struct buf still one small allocation */
+#define REJOINS_MAX 100         /* servers that go away under one command */
+#define ACK_BYTES   (64U << 10) /* tell the server after so many bytes that they were taken */
+#define READ_SIZE   (60U << 10) /* with the NUL of a struct buf still one small allocation */
 
 struct sink {
 	int fd;
@@ -41,10 +43,17 @@ struct stream {
 	struct stream_result *r;
 	int fd, signals;
 	struct buf in, out;
-	size_t out_used, unacked, input_open;
+	size_t out_used, unacked;
+	size_t stale;       /* of what waits in the sinks: it came over connections that are gone */
+	uint64_t offset;    /* of the next byte of output */
+	struct buf sent;    /* input that the command has not taken yet, */
+	uint64_t sent_from; /* which begins at this byte of all */
+	bool input_over;    /* our standard input has ended, and that was sent */
+	bool asking;        /* after coming back: how much input arrived is not known yet */
 	struct sink sinks[2];
 	bool together; /* both streams are one file: one sink keeps their order */
 	bool input, eof;
+	unsigned int rejoins;   /* how often a server went away */
 	unsigned int asked;     /* how often we were asked to end */
 	bool line_start, tilde; /* for the detach keys */
 };
@@ -192,6 +201,7 @@ static int on_input(struct stream *s)
 	if (n <= 0) {
 		frame_encode(&s->out, FRAME_STDIN, 0, "", 0);
 		s->input = false;
+		s->input_over = true;
 		return 0;
 	}
 	if (s->o->detachable && s->o->tty && watch_keys(s, bytes, (size_t)n) != 0) {
@@ -199,7 +209,7 @@ static int on_input(struct stream *s)
 		return 1;
 	}
 	frame_encode(&s->out, FRAME_STDIN, 0, bytes, (size_t)n);
-	s->input_open += (size_t)n;
+	buf_add(&s->sent, bytes, (size_t)n);
 	return 0;
 }
 
@@ -208,12 +218,34 @@ static void on_window(struct stream *s, const struct frame *f)
 {
 	size_t taken = f->size == 4 ? frame_get_u32(f->payload) : 0;
 
-	s->input_open -= taken < s->input_open ? taken : s->input_open;
+	taken = taken < s->sent.n ? taken : s->sent.n;
+	buf_consume(&s->sent, taken);
+	s->sent_from += taken;
+}
+
+/* We came back: @received bytes of the input have arrived, @taken of them are with the command. */
+static void resend_input(struct stream *s, uint64_t received, uint64_t taken)
+{
+	size_t done = taken > s->sent_from ? (size_t)(taken - s->sent_from) : 0;
+	size_t there;
+
+	done = done < s->sent.n ? done : s->sent.n;
+	buf_consume(&s->sent, done);
+	s->sent_from += done;
+	there = received > s->sent_from ? (size_t)(received - s->sent_from) : 0;
+	if (there < s->sent.n)
+		frame_encode(&s->out, FRAME_STDIN, 0, s->sent.p + there, s->sent.n - there);
+	if (s->input_over)
+		frame_encode(&s->out, FRAME_STDIN, 0, "", 0);
+	s->asking = false;
 }
 
 static void acknowledge(struct stream *s, size_t n)
 {
-	s->unacked += n;
+	size_t old = n < s->stale ? n : s->stale; /* of a connection that is gone */
+
+	s->stale -= old;
+	s->unacked += n - old;
 	if (s->unacked < ACK_BYTES || s->r->status != NULL)
 		return;
 	send_u32(s, FRAME_WINDOW, (uint32_t)s->unacked);
@@ -278,6 +310,7 @@ static int on_output(struct stream *s, const struct frame *f)
 	if (f->size < 8)
 		return bad_stream(s);
 	n = f->size - 8;
+	s->offset = frame_get_u64(f->payload) + n;
 	if (sink->gone) {
 		acknowledge(s, n);
 		return 0;
@@ -302,6 +335,8 @@ static int on_object(struct stream *s, const struct frame *f)
 		s->r->sandbox = json_incref(v);
 	if ((v = json_object_get(object, "exec")) != NULL && s->r->exec == NULL)
 		s->r->exec = json_incref(v);
+	if ((v = json_object_get(object, "input")) != NULL && s->asking)
+		resend_input(s, cli_number(v, "received"), cli_number(v, "taken"));
 	if ((v = json_object_get(object, "summary")) != NULL && s->r->summary == NULL)
 		s->r->summary = json_incref(v);
 	if (s->r->summary != NULL && s->r->status != NULL)
@@ -315,6 +350,7 @@ static void on_gap(struct stream *s, const struct frame *f)
 
 	if (f->size < 16)
 		return;
+	s->offset = frame_get_u64(f->payload + 8);
 	buf_fmt(&line, "cay: %llu bytes of output were overwritten before they were read%s\n",
 		(unsigned long long)(frame_get_u64(f->payload + 8) - frame_get_u64(f->payload)),
 		s->o->tty ? "\r" : "");
@@ -422,7 +458,7 @@ static int turn(struct stream *s)
 		p[1].events = POLLIN;
 	if (s->out.n > s->out_used)
 		p[1].events |= POLLOUT;
-	if (s->input && s->input_open < INPUT_MAX)
+	if (s->input && !s->asking && s->sent.n < INPUT_MAX)
 		p[2].fd = STDIN_FILENO;
 	if (p[1].events == 0)
 		p[1].fd = -1; /* a hang-up is seen when there is room again */
@@ -460,6 +496,43 @@ static bool one_file(int a, int b)
 	       x.st_ino == y.st_ino && x.st_rdev == y.st_rdev;
 }
 
+/* Has everything come that will come? A server that goes away says nothing. */
+static bool is_over(const struct stream *s)
+{
+	if (!s->eof)
+		return false;
+	if (s->o->rejoin == NULL || s->rejoins >= REJOINS_MAX)
+		return true;
+	return s->r->status != NULL && (!s->o->run || s->r->summary != NULL);
+}
+
+/* Go on at the next server. What only ends with the status, a summary that nobody can give any more, is no failure. */
+static int rejoin(struct stream *s)
+{
+	int rc;
+
+	s->rejoins++;
+	fd_close(&s->fd);
+	buf_reset(&s->in);
+	buf_reset(&s->out);
+	s->out_used = s->unacked = s->stale = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++)
+		s->stale += s->sinks[i].wait.n - s->sinks[i].used;
+	rc = s->o->rejoin(s->cli, s->o->ctx, s->offset);
+	if (rc < 0 && s->r->status != NULL) {
+		s->rejoins = REJOINS_MAX;
+		return 0;
+	}
+	if (rc < 0)
+		return rc;
+	s->fd = http_client_upgraded(&s->cli->http, &s->in);
+	s->eof = false;
+	s->asking = s->o->input;
+	if (s->o->tty)
+		send_size(s);
+	return on_bytes(s);
+}
+
 static int loop(struct stream *s)
 {
 	int rc = 0;
@@ -472,8 +545,9 @@ static int loop(struct stream *s)
 			send_size(s);
 	}
 	rc = on_bytes(s);
-	while (rc == 0 && !s->eof)
-		rc = turn(s);
+	while (rc == 0 && !is_over(s)) {
+		rc = s->eof ? rejoin(s) : turn(s);
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(s->sinks) && rc <= 0; i++)
 		sink_write(s, &s->sinks[i], true);
 	if (rc == 0 && s->r->status == NULL)
@@ -492,6 +566,7 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 		.r = r,
 		.in = BUF_INIT(8U << 20),
 		.out = BUF_INIT(8U << 20),
+		.sent = BUF_INIT(INPUT_MAX + READ_SIZE + 4096),
 		.input = o->input,
 		.line_start = true,
 	};
@@ -511,6 +586,7 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 	(void)sigprocmask(SIG_SETMASK, &before, NULL);
 	buf_free(&s.in);
 	buf_free(&s.out);
+	buf_free(&s.sent);
 	buf_free(&s.sinks[0].wait);
 	buf_free(&s.sinks[1].wait);
 	return rc;

@@ -24,6 +24,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#define OTHER_NS (90 * NS_PER_S) /* longer than a server takes to end */
+
 static attr_noreturn void usage(int status)
 {
 	static const char text[] =
@@ -145,6 +147,7 @@ static int serve(struct place *p, int ready_fd)
 	struct server_setup setup = { .state = p->state,
 		.run = p->run,
 		.tag = p->tag,
+		.socket = p->socket,
 		.rootless = p->rootless,
 		.group = p->admit_gid };
 	static struct proc_connector connector;
@@ -193,23 +196,29 @@ static int serve(struct place *p, int ready_fd)
 	return server_run(&setup);
 }
 
-/* The lock is held by another: it is starting or running; wait until it accepts. */
-static int wait_for_other(const struct place *p)
+/*
+ * The lock is held by another: it is starting, running or ending. Wait until it accepts, or is gone; nothing announces either.
+ * Return: 0 it accepts; 1 it is gone, @lock is ours; -errno.
+ */
+static int wait_for_other(const struct place *p, int *lock)
 {
-	uint64_t deadline = clock_now_ns() + 10 * NS_PER_S;
+	uint64_t deadline = clock_now_ns() + OTHER_NS;
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 
 	if (str_copy(address.sun_path, sizeof(address.sun_path), p->socket) < 0)
-		return 1;
+		return -ENAMETOOLONG;
 	while (clock_now_ns() < deadline) {
 		cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 		if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
 			return 0;
-		(void)poll(NULL, 0, 5); /* nothing announces a listening socket */
+		*lock = take_lock(p);
+		if (*lock != -EAGAIN)
+			return *lock < 0 ? *lock : 1;
+		(void)poll(NULL, 0, 5);
 	}
 	log_error("start", "another cayd holds '%s/cayd.lock' but does not answer", p->run);
-	return 1;
+	return -ETIMEDOUT;
 }
 
 /* Become a background process: the parent leaves when the child accepts connections. */
@@ -293,11 +302,15 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	lock = take_lock(&p);
-	if (lock == -EAGAIN) {
-		if (in_background)
-			return wait_for_other(&p);
+	if (lock == -EAGAIN && !in_background) {
 		log_error("start", "another cayd is running on '%s'", p.run);
 		return 1;
+	}
+	if (lock == -EAGAIN) {
+		int rc = wait_for_other(&p, &lock);
+
+		if (rc <= 0)
+			return rc == 0 ? 0 : 1;
 	}
 	if (lock < 0) {
 		log_error("start", "lock '%s/cayd.lock': %s", p.run, strerrordesc_np(-lock));

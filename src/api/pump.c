@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/pump.h"
+#include "base/str.h"
+
+void pump_send(struct stream *s, enum frame_type type, const void *p, size_t n)
+{
+	cleanup_buf struct buf out = BUF_INIT(FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
+
+	if (s == NULL)
+		return;
+	frame_encode(&out, type, 0, p, n);
+	stream_write(s, out.p, out.n);
+}
+
+void pump_send_object(struct stream *s, enum frame_type type, json_t *object)
+{
+	cleanup_free char *text = json_dumps(object, JSON_COMPACT);
+
+	json_decref(object);
+	pump_send(s, type, text, strlen(text));
+}
+
+/* From the keeper to the client. */
+static void pump_down(struct pump *p, const struct frame *f)
+{
+	if (f->type == FRAME_EVENT || f->type == FRAME_REPLY || p->status_sent)
+		return;
+	if (f->type == FRAME_STATUS && p->cork_status)
+		stream_cork(p->client, true);
+	pump_send(p->client, f->type, f->payload, f->size);
+	if (f->type == FRAME_WINDOW && f->size == 4) {
+		size_t taken = frame_get_u32(f->payload);
+
+		p->input_open -= taken < p->input_open ? taken : p->input_open;
+	}
+	p->status_sent = f->type == FRAME_STATUS;
+	if (f->type == FRAME_STATUS || f->type == FRAME_WINDOW)
+		waiters_wake(&p->client->readable);
+}
+
+static void on_sink(struct exec_sink *sink, const struct frame *f)
+{
+	pump_down(container_of(sink, struct pump, sink), f);
+}
+
+static void on_sink_lost(struct exec_sink *sink)
+{
+	struct pump *p = container_of(sink, struct pump, sink);
+
+	p->broken = true;
+	waiters_wake(&p->client->readable);
+}
+
+static void on_link_frame(struct framelink *l, const struct frame *f)
+{
+	struct pump *p = container_of(l, struct pump, link);
+
+	if (f->channel == p->channel)
+		pump_down(p, f);
+}
+
+static void on_link_dead(struct framelink *l)
+{
+	struct pump *p = container_of(l, struct pump, link);
+
+	p->broken = true;
+	waiters_wake(&p->client->readable);
+}
+
+/* From the client to the keeper. Return: 0 or -EBADMSG. */
+static int pump_up(struct pump *p)
+{
+	struct stream *s = p->client;
+	size_t used = 0;
+	int rc = 0;
+
+	while (rc == 0) {
+		struct frame f;
+		ssize_t n = frame_decode(s->in.p + used, s->in.n - used, &f);
+
+		if (n <= 0) {
+			rc = n < 0 ? -EBADMSG : 0;
+			break;
+		}
+		if (f.type == FRAME_STDIN && p->input_open >= PUMP_WINDOW)
+			break;
+		used += (size_t)n;
+		p->input_open += f.type == FRAME_STDIN ? f.size : 0;
+		if (f.type != FRAME_STDIN && f.type != FRAME_RESIZE && f.type != FRAME_SIGNAL &&
+			f.type != FRAME_WINDOW)
+			rc = -EBADMSG;
+		else
+			framelink_send(p->keeper, f.type, p->channel, f.payload, f.size);
+	}
+	stream_consume(s, used);
+	return rc;
+}
+
+/* The server ends: what came from the client goes to the keeper; what has not come yet it sends to the next server. */
+static int hand_over(struct pump *p)
+{
+	(void)pump_up(p);
+	(void)!stream_drain(&p->keeper->s, 0, clock_now_ns() + CALL_NS);
+	return -ESHUTDOWN;
+}
+
+static int carry(struct pump *p)
+{
+	for (;;) {
+		if (p->status_sent)
+			return 0;
+		if (p->broken)
+			return -EIO;
+		if (p->srv->stopping)
+			return hand_over(p);
+		if (p->client->eof || p->client->error != 0 || pump_up(p) < 0)
+			return -EPIPE;
+		if (p->keeper->s.queued > PUMP_WINDOW * 8)
+			(void)!stream_drain(&p->keeper->s, PUMP_WINDOW, clock_now_ns() + CALL_NS);
+		if (!p->status_sent && !p->broken && !p->client->eof && !p->srv->stopping)
+			(void)waiters_wait(&p->client->readable, 0);
+	}
+}
+
+int pump_run(struct pump *p)
+{
+	int rc;
+
+	list_append(&p->srv->pumps, &p->node);
+	rc = carry(p);
+	list_remove(&p->node);
+	return rc;
+}
+
+void pumps_wake(struct server *srv)
+{
+	list_for_each (&srv->pumps, node, next)
+		waiters_wake(&list_entry(node, struct pump, node)->client->readable);
+}
+
+void pump_init(struct pump *p, struct exec *e, struct stream *client, struct framelink *main)
+{
+	*p = (struct pump){ .sink = { on_sink, on_sink_lost },
+		.srv = e->sandbox->srv,
+		.client = client,
+		.channel = e->channel };
+	p->link.on_frame = on_link_frame;
+	p->link.on_dead = on_link_dead;
+	p->link.peer = "keeper";
+	p->keeper = main != NULL ? main : &p->link;
+}
+
+json_t *pump_attach_request(const struct pump *p, uint64_t from)
+{
+	return json_pack("{s:s,s:i,s:I,s:i,s:b}", "verb", "attach", "channel", p->channel, "from",
+		(json_int_t)from, "window", (int)PUMP_WINDOW, "hold", 1);
+}
+
+void pump_send_input(struct stream *client, const json_t *ok)
+{
+	pump_send_object(client, FRAME_OBJECT,
+		json_pack("{s:{s:I,s:I}}", "input", "received",
+			json_integer_value(json_object_get(ok, "input_bytes")), "taken",
+			json_integer_value(json_object_get(ok, "input_taken"))));
+}
+
+int pump_saved(void *ctx, enum frame_type type, const void *payload, size_t n)
+{
+	struct stream *client = ctx;
+
+	pump_send(client, type, payload, n);
+	return stream_drain(client, PUMP_WINDOW, clock_now_ns() + CALL_NS);
+}

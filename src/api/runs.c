@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api/runs.c - POST /v1/run: a sandbox for one command, owned by the stream that asked for it.
+ *
+ *	(none) --api_run()--> FOLLOWED --server ends--> ORPHAN (of the next server) --GET /v1/runs/KEY/attach--> FOLLOWED
+ *	                         |                         |
+ *	                         +--command or client ends-+--nobody came back--> ENDING: kept or removed
+ *
+ * (1) A sandbox of a run carries `run` in its document, written in the commit that makes it together with its exec, until it is kept; a server that finds it at its start knows that somebody may come back.
+ * (2) While FOLLOWED the stream holds the sandbox's lock.
+ */
+#include "api/pump.h"
+#include "api/sandbox_parts.h"
+#include "api_handlers.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#define KILL_NS   (10 * NS_PER_S)
+#define RETURN_NS (30 * NS_PER_S) /* a client whose server went away comes back within this time */
+
+enum run_end { RUN_GOES, RUN_STAYS, RUN_GOES_ON };
+
+struct run {
+	bool rm, keep;         /* what was asked: forget it in any case, keep it in any case */
+	struct stream *client; /* NULL: nobody came back */
+	struct sandbox *sb;
+	struct exec *exec;
+	struct pump pump;
+	const json_t *request; /* ExecCreate; of a new one */
+};
+
+/* The exec joins its sandbox in the transaction that sandbox_new() began: neither is there without the other. */
+static int run_write(struct run *r, struct err *err)
+{
+	struct catalogue *c = r->sb->srv->catalogue;
+	int rc = -EINVAL;
+
+	r->exec = exec_new(r->sb, r->request, err);
+	if (r->exec != NULL)
+		rc = exec_created(r->exec, err);
+	if (rc == 0)
+		return catalogue_commit(c, false, err);
+	catalogue_abort(c);
+	return rc;
+}
+
+struct run_calls {
+	struct framecall start, exec, attach;
+};
+
+/* start, exec and attach go out in one piece: the keeper goes from one to the next by itself. */
+static void run_call(struct run *r, struct run_calls *calls)
+{
+	struct framelink *l = &r->sb->keeper->link;
+	json_t *exec = exec_request(r->exec, r->request);
+
+	if (!r->rm && !r->keep)
+		(void)json_object_set_new(exec, "tell_changed", json_true());
+	stream_cork(&l->s, true);
+	framelink_call_begin(l, &calls->start,
+		json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(r->sb)));
+	framelink_call_begin(l, &calls->exec, exec);
+	framelink_call_begin(l, &calls->attach, pump_attach_request(&r->pump, 0));
+	stream_cork(&l->s, false);
+}
+
+static int run_answers(struct run *r, struct run_calls *calls, bool warm, struct err *err)
+{
+	struct framelink *l = &r->sb->keeper->link;
+	uint64_t deadline = clock_now_ns() + CALL_NS;
+	struct err exec_err = { 0 };
+	json_t *ok = NULL;
+	int rc = framelink_call_end(l, &calls->start, deadline, &ok, err), exec_rc;
+
+	if (rc == 0)
+		sandbox_started(r->sb, ok, warm);
+	json_decref(ok);
+	ok = NULL;
+	exec_rc = framelink_call_end(l, &calls->exec, deadline, &ok, &exec_err);
+	(void)!framelink_call_end(l, &calls->attach, deadline, NULL, NULL);
+	exec_answered(r->exec, exec_rc, ok, &exec_err);
+	json_decref(ok);
+	if (rc == 0 && exec_rc < 0) {
+		*err = exec_err;
+		rc = exec_rc;
+	}
+	return rc;
+}
+
+static int run_begin(struct run *r, struct err *err)
+{
+	struct keeper *k = r->sb->keeper;
+	struct run_calls calls;
+	bool warm = k->prepared;
+	int rc = run_write(r, err);
+
+	if (rc < 0)
+		return rc;
+	r->exec->fleeting = !r->keep;
+	r->exec->unchanged = r->rm;
+	pump_init(&r->pump, r->exec, r->client, &k->link);
+	r->pump.cork_status = true;
+	r->exec->sink = &r->pump.sink;
+	pump_send_object(
+		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
+	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:O}", "exec", r->exec->doc));
+	if (!warm || sandbox_has_disk(r->sb)) {
+		stream_cork(r->client, false);
+		rc = keeper_ready(k, err);
+		if (rc == 0)
+			rc = sandbox_make_disk(r->sb, err);
+	}
+	if (rc < 0)
+		return rc;
+	run_call(r, &calls);
+	stream_cork(r->client, false);
+	return run_answers(r, &calls, warm, err);
+}
+
+/* Nobody waits for this command any more. */
+static void run_kill(struct run *r)
+{
+	uint64_t deadline = clock_now_ns() + KILL_NS;
+
+	if (r->exec->ended || r->sb->keeper == NULL || r->sb->keeper->link.dead)
+		return;
+	(void)!framelink_call(&r->sb->keeper->link,
+		json_pack("{s:s,s:i}", "verb", "kill", "channel", r->exec->channel), deadline, NULL,
+		NULL);
+	while (!r->exec->ended && waiters_wait(&r->exec->changed, deadline) == 0)
+		;
+}
+
+/* Did a cow mount change? The keeper has said so when nothing was written; else the trees are compared. */
+static int64_t run_changes(struct run *r)
+{
+	struct err err;
+	int64_t n;
+
+	if (r->exec->unchanged)
+		return 0;
+	n = sandbox_changes(r->sb, false, &err);
+	if (n < 0)
+		log_warn("run", "sandbox '%s': %s", r->sb->name, err.msg);
+	return n;
+}
+
+static void send_summary(struct run *r, bool kept, int64_t changes)
+{
+	pump_send_object(r->client, FRAME_OBJECT,
+		json_pack("{s:{s:b,s:I,s:s,s:s,s:o}}", "summary", "kept", (int)kept, "changes",
+			(json_int_t)(changes > 0 ? changes : 0), "name", r->sb->name, "id",
+			r->sb->id, "denied", gateway_denied(r->sb)));
+}
+
+/* Forgotten before its client hears that it is gone. Return: was it? */
+static bool run_forget(struct run *r)
+{
+	struct err err;
+
+	if (sandbox_forget(r->sb, &err) == 0)
+		return true;
+	log_warn("run", "remove sandbox '%s': %s", r->sb->name, err.msg);
+	return false;
+}
+
+/* The command is over: keep the sandbox when its changes are worth something, and say so. */
+static enum run_end run_finish(struct run *r)
+{
+	int64_t changes = run_changes(r);
+	struct err err;
+
+	gateway_drain(r->sb);
+	/* what cannot be compared is kept */
+	if (!r->keep && (r->rm || changes == 0) && run_forget(r)) {
+		send_summary(r, false, changes);
+		return RUN_GOES;
+	}
+	(void)json_object_del(r->sb->doc, "run");
+	if (r->sb->keeper == NULL)
+		(void)!sandbox_save(r->sb, false, NULL);
+	else if (sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
+		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
+	send_summary(r, true, changes);
+	return RUN_STAYS;
+}
+
+/* Behind the client's back: it has its answer. */
+static void clear_main(void *arg)
+{
+	struct sandbox *sb = arg;
+	struct server *srv = sb->srv;
+
+	sandbox_clear(sb);
+	sandbox_unlock(sb);
+	sandbox_unref(sb);
+	server_idle(srv);
+}
+
+/* The keeper has died under the command. */
+static void run_lost(struct run *r)
+{
+	execs_lost(r->sb, "lost", "the sandbox ended unasked");
+	pump_send_object(
+		r->client, FRAME_STATUS, json_incref(json_object_get(r->exec->doc, "status")));
+}
+
+/* It never ran. Its client has the reason. It stays only when it could not even be forgotten. */
+static enum run_end run_failed(struct run *r, const struct err *why)
+{
+	pump_send_object(r->client, FRAME_ERROR, err_to_json(why));
+	if (r->sb->state == SANDBOX_CREATING)
+		sandbox_enter(r->sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED,
+			json_pack("{s:o}", "error", err_to_json(why)));
+	if (run_forget(r))
+		return RUN_GOES;
+	sandbox_drop_keeper(r->sb, false);
+	return RUN_STAYS;
+}
+
+/* Let go of the sandbox, whose lock and reference we have. */
+static void run_let_go(struct run *r, enum run_end end)
+{
+	if (r->client != NULL)
+		stream_cork(r->client, false);
+	if (r->exec != NULL)
+		r->exec->sink = NULL;
+	exec_unref(r->exec);
+	r->sb->run = end == RUN_GOES_ON ? RUN_ORPHAN : RUN_NONE;
+	if (end == RUN_GOES) {
+		server_busy(r->sb->srv);
+		fiber_start(clear_main, r->sb);
+		return;
+	}
+	sandbox_unlock(r->sb);
+	sandbox_unref(r->sb);
+}
+
+/* --- following --- */
+
+/* From here on output flows. */
+static enum run_end run_follow(struct run *r)
+{
+	int rc = pump_run(&r->pump);
+
+	if (rc == -ESHUTDOWN)
+		return RUN_GOES_ON;
+	if (rc == -EPIPE)
+		run_kill(r);
+	else if (rc == -EIO)
+		run_lost(r);
+	return run_finish(r);
+}
+
+static enum run_end run_new(struct run *r)
+{
+	struct err err = { 0 };
+
+	return run_begin(r, &err) == 0 ? run_follow(r) : run_failed(r, &err);
+}
+
+/* Somebody came back, with everything until @from. */
+static enum run_end run_again(struct run *r, uint64_t from)
+{
+	struct err err = { 0 };
+	json_t *ok = NULL;
+	int rc;
+
+	pump_send_object(
+		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
+	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:O}", "exec", r->exec->doc));
+	if (!exec_is_held(r->exec)) {
+		(void)exec_saved_replay(r->exec, from, pump_saved, r->client);
+		return run_finish(r);
+	}
+	pump_init(&r->pump, r->exec, r->client, &r->sb->keeper->link);
+	r->pump.cork_status = true;
+	r->exec->sink = &r->pump.sink;
+	rc = framelink_call(&r->sb->keeper->link, pump_attach_request(&r->pump, from),
+		clock_now_ns() + CALL_NS, &ok, &err);
+	if (rc == 0)
+		pump_send_input(r->client, ok);
+	json_decref(ok);
+	if (rc == 0)
+		return run_follow(r);
+	run_lost(r);
+	return run_finish(r);
+}
+
+static char *own_key(const struct api_call *call, const char *key)
+{
+	/* keys of different users do not meet */
+	return str_dupf("%u:%s", http_peer_uid(call->conn), key);
+}
+
+static struct sandbox *run_find(struct server *srv, const char *key)
+{
+	list_for_each (&srv->sandboxes, node, next) {
+		struct sandbox *sb = list_entry(node, struct sandbox, node);
+		const char *its =
+			json_string_value(json_object_get(json_object_get(sb->doc, "run"), "key"));
+
+		if (its != NULL && str_eq(its, key))
+			return sb;
+	}
+	return NULL;
+}
+
+/* What its document says of a run that an earlier server began. */
+static void run_remember(struct run *r)
+{
+	const json_t *run = json_object_get(r->sb->doc, "run");
+
+	r->keep = json_is_true(json_object_get(run, "keep"));
+	r->rm = json_is_true(json_object_get(run, "rm"));
+	r->exec = exec_ref(list_entry(r->sb->execs.next, struct exec, node));
+	r->exec->unchanged |= r->rm;
+}
+
+static int run_join(struct api_call *call, struct sandbox *found, uint64_t from, struct err *err)
+{
+	struct run *r;
+	int rc;
+
+	if (found->run != RUN_ORPHAN)
+		return err_raise(err, ERR_BUSY, "another client follows this run");
+	r = xnew(struct run);
+	r->sb = sandbox_ref(found);
+	r->sb->run = RUN_FOLLOWED;
+	waiters_wake(&r->sb->changed);
+	rc = sandbox_lock(r->sb, err);
+	if (rc < 0) {
+		r->sb->run = RUN_ORPHAN;
+		sandbox_unref(r->sb);
+		free(r);
+		return rc;
+	}
+	r->client = http_stream(call->conn);
+	run_remember(r);
+	http_upgrade(call->conn, "cay-frames");
+	run_let_go(r, run_again(r, from));
+	free(r);
+	return 0;
+}
+
+int api_run_attach(struct api_call *call, struct err *err)
+{
+	cleanup_free char *key = own_key(call, call->segments[0]);
+	struct sandbox *sb = run_find(call->srv, key);
+
+	if (sb == NULL)
+		return err_raise(err, ERR_NOT_FOUND, "no run '%s'", call->segments[0]);
+	return run_join(call, sb, api_number(call, "from"), err);
+}
+
+int api_run(struct api_call *call, struct err *err)
+{
+	const char *name = json_string_value(json_object_get(call->body, "key"));
+	cleanup_free char *key = name != NULL ? own_key(call, name) : NULL;
+	struct sandbox *before = key != NULL ? run_find(call->srv, key) : NULL;
+	struct sandbox_origin origin = { 0 };
+	struct run *r;
+
+	/* asked again because the answer was lost with a server */
+	if (before != NULL)
+		return run_join(call, before, 0, err);
+	r = xnew(struct run);
+	r->keep = json_is_true(json_object_get(call->body, "keep"));
+	r->rm = json_is_true(json_object_get(call->body, "rm")) && !r->keep;
+	r->request = json_object_get(call->body, "exec");
+	r->client = http_stream(call->conn);
+	origin.run =
+		json_pack("{s:b,s:b,s:s?}", "rm", (int)r->rm, "keep", (int)r->keep, "key", key);
+	r->sb = sandbox_new(call->srv, json_object_get(call->body, "sandbox"), &origin, true, err);
+	json_decref(origin.run);
+	if (r->sb == NULL) {
+		free(r);
+		return -EINVAL;
+	}
+	r->sb->run = RUN_FOLLOWED;
+	stream_cork(r->client, true);
+	http_upgrade(call->conn, "cay-frames");
+	run_let_go(r, run_new(r));
+	free(r);
+	return 0;
+}
+
+/* --- nobody came back --- */
+
+static void orphan_main(void *arg)
+{
+	struct run r = { .sb = arg };
+	uint64_t deadline = clock_now_ns() + RETURN_NS;
+
+	while (r.sb->run == RUN_ORPHAN && !r.sb->gone &&
+		waiters_wait(&r.sb->changed, deadline) == 0)
+		;
+	if (r.sb->run != RUN_ORPHAN || r.sb->srv->stopping || sandbox_lock(r.sb, NULL) < 0) {
+		sandbox_unref(r.sb);
+		return;
+	}
+	r.sb->run = RUN_FOLLOWED;
+	log_info("run", "sandbox '%s': nobody came back for its command", r.sb->name);
+	run_remember(&r);
+	run_kill(&r);
+	run_let_go(&r, run_finish(&r));
+}
+
+void run_orphaned(struct sandbox *sb)
+{
+	if (json_object_get(sb->doc, "run") == NULL || sb->gone || list_empty(&sb->execs))
+		return;
+	sb->run = RUN_ORPHAN;
+	fiber_start(orphan_main, sandbox_ref(sb));
+}

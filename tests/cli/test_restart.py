@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server ends and another one begins while commands run: every exit status and every byte arrive, once."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import threading
+
+from lib import cay, leaks
+from lib.case import contains, equal, require, timeout
+
+
+def server_pid(instance):
+    for pid, (_, _, name) in leaks.processes().items():
+        if name == "cayd" and f"CAY_STATE={instance.state}\0" in leaks.read(f"/proc/{pid}/environ"):
+            return pid
+    return None
+
+
+def wait_gone(pid):
+    cay.wait_until(lambda: not os.path.exists(f"/proc/{pid}") or ") Z " in leaks.read(f"/proc/{pid}/stat"), 30, f"end of server {pid}")
+
+
+def end_server(instance, how):
+    """End the server that runs now; commands start the next one by themselves."""
+    pid = server_pid(instance)
+    if pid is not None:
+        os.kill(pid, how)
+        wait_gone(pid)
+
+
+@contextlib.contextmanager
+def ours_at_the_end(instance):
+    """Whoever started the server that runs at the end: it makes room for one that the instance knows."""
+    try:
+        yield
+    finally:
+        end_server(instance, signal.SIGTERM)
+        instance.start()
+
+
+class Loop:
+    """`cay run` again and again in a thread; what was wrong, if anything."""
+
+    def __init__(self, instance, tmp, number):
+        self.instance, self.tmp, self.number = instance, tmp, number
+        self.runs, self.wrong, self.over = 0, [], False
+        self.thread = threading.Thread(target=self.main)
+        self.thread.start()
+
+    def main(self):
+        lines = 60000
+        data = os.urandom(300_000)
+        digest = hashlib.sha256(data).hexdigest()
+        script = f"seq 1 {lines}; sha256sum; echo done >&2; exit {self.number + 3}"
+        want = "".join(f"{i}\n" for i in range(1, lines + 1)).encode() + f"{digest}  -\n".encode()
+        while not self.over:
+            done = subprocess.run([os.path.join(self.instance.programs, "cay"), "run", "--rm", "--no-cwd", "-i", "--", "sh", "-c", script], input=data,
+                                  capture_output=True, env=self.instance.environment(), cwd=self.tmp, timeout=120, check=False)
+            self.runs += 1
+            if (done.returncode, done.stdout, done.stderr) != (self.number + 3, want, b"done\n"):
+                at = next((i for i, (a, b) in enumerate(zip(done.stdout, want)) if a != b), min(len(done.stdout), len(want)))
+                self.wrong.append((done.returncode, len(done.stdout), len(want), at, done.stderr[-300:]))
+
+
+def restarts(instance, tmp, how, times):
+    loops = [Loop(instance, tmp, n) for n in range(2)]
+    try:
+        for i in range(times):
+            wanted = [loop.runs + 1 for loop in loops]
+            end_server(instance, how(i))
+            # every loop gets on: nobody hangs
+            cay.wait_until(lambda: all(loop.runs >= n or loop.wrong for loop, n in zip(loops, wanted)), 60, "the next end of each loop's run")
+    finally:
+        for loop in loops:
+            loop.over = True
+        for loop in loops:
+            loop.thread.join()
+    print("runs:", [loop.runs for loop in loops])
+    equal([loop.wrong for loop in loops], [[], []])
+
+
+@require("root")
+@timeout(300)
+def test_twenty_orderly_restarts_under_a_loop_of_runs(fresh, tmp):
+    with ours_at_the_end(fresh):
+        restarts(fresh, tmp, lambda i: signal.SIGTERM, 20)
+
+
+def started(instance, tmp, *argv, stdin=subprocess.PIPE):
+    process = instance.popen([os.path.join(instance.programs, "cay"), *argv], stdin=stdin, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, cwd=tmp, env=instance.environment())
+    equal(process.stdout.readline(), b"ready\n")
+    return process
+
+
+@require("root")
+@timeout(120)
+def test_a_run_outlives_servers_that_are_killed(fresh, tmp):
+    """Three servers killed under one command that answers line by line: each line once, in order, and its own exit status."""
+    with ours_at_the_end(fresh):
+        process = started(fresh, tmp, "run", "--rm", "-i", "--", "sh", "-c", "echo ready; while read line; do echo got $line; done; exit 9")
+        for i in range(12):
+            if i % 4 == 3:
+                end_server(fresh, signal.SIGKILL)
+            process.stdin.write(f"{i}\n".encode())
+            process.stdin.flush()
+            equal(process.stdout.readline(), f"got {i}\n".encode())
+        out, err = process.communicate(timeout=30)
+        equal((process.returncode, out, err), (9, b"", b""))
+
+
+@require("root")
+@timeout(120)
+def test_an_exec_outlives_servers(fresh, tmp):
+    with ours_at_the_end(fresh):
+        with fresh.sandbox() as box:
+            process = started(fresh, tmp, "exec", "-i", box, "--", "sh", "-c", "echo ready; while read line; do echo got $line; done; exit 9")
+            for i, how in enumerate((signal.SIGTERM, signal.SIGKILL, signal.SIGTERM)):
+                end_server(fresh, how)
+                process.stdin.write(f"{i}\n".encode())
+                process.stdin.flush()
+                equal(process.stdout.readline(), f"got {i}\n".encode())
+            out, err = process.communicate(timeout=30)
+            equal((process.returncode, out, err), (9, b"", b""))
+
+
+@require("root")
+@timeout(120)
+def test_output_waits_for_a_client_without_server(fresh, tmp):
+    """Nobody reads while there is no server: the command fills its ring and waits; then everything arrives."""
+    with ours_at_the_end(fresh):
+        process = started(fresh, tmp, "run", "--rm", "--no-cwd", "-i", "--", "sh", "-c", "echo ready; read go; seq 1 1000000")
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        first = b""
+        while len(first) < 100_000:
+            first += os.read(process.stdout.fileno(), 65536)  # not through its buffer, which communicate() does not see
+        end_server(fresh, signal.SIGKILL)
+        rest, err = process.communicate(timeout=60)
+        want = "".join(f"{i}\n" for i in range(1, 1000001)).encode()
+        equal((process.returncode, err), (0, b""))
+        equal(len(first + rest), len(want))
+        assert first + rest == want
+
+
+@require("root")
+@timeout(120)
+def test_a_run_whose_client_never_comes_back_is_ended(fresh, tmp):
+    with ours_at_the_end(fresh):
+        process = started(fresh, tmp, "run", "--no-cwd", "--name", "left", "--", "sh", "-c", "echo ready; while :; do sleep 1000; done", stdin=subprocess.DEVNULL)
+        end_server(fresh, signal.SIGKILL)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+        fresh.start()
+        equal(fresh.get("/v1/sandboxes/left")["state"], "running")
+        fresh.wait_event("sandbox.stopped", "left", timeout=60)
+        equal(fresh.get("/v1/sandboxes/left/execs")["execs"][0]["status"]["status"], "killed")
+
+
+@require("root")
+def test_what_changed_is_kept_across_a_restart(fresh, tmp):
+    with ours_at_the_end(fresh):
+        work = os.path.join(tmp, "work")
+        os.mkdir(work)
+        process = started(fresh, work, "run", "-i", "--", "sh", "-c", "echo ready; read go; echo new > file")
+        end_server(fresh, signal.SIGTERM)
+        out, err = process.communicate(b"go\n", timeout=60)
+        equal((process.returncode, out), (0, b""))
+        contains(err, b"1 file changed: cay diff ")
+        equal(os.listdir(work), [])
+        name = err.decode().split("cay diff ")[1].split()[0]
+        contains(fresh.cay("diff", name).stdout, "file")
+        fresh.cay("rm", name)
+
+
+@require("root")
+def test_a_request_on_an_old_connection_is_told(fresh):
+    """A kept connection, a server that ends: the answer says that nothing was done, or the connection is closed; never half an answer."""
+    with ours_at_the_end(fresh):
+        connection = cay.UnixConnection(fresh.socket)
+        connection.request("GET", "/v1/version")
+        equal(connection.getresponse().read()[:1], b"{")
+        with fresh.sandbox() as box:
+            run = fresh.exec(box, "sh", "-c", "read x", stdin=True)
+            waiting = cay.UnixConnection(fresh.socket)
+            waiting.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}?wait_ms=60000")
+            pid = server_pid(fresh)
+            os.kill(pid, signal.SIGTERM)
+            answer = waiting.getresponse()
+            equal((answer.status, b'"running"' in answer.read()), (200, True))
+            wait_gone(pid)
+            assert not os.path.exists(fresh.socket)
+            fresh.cay("ps")
+            equal(fresh.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
+        connection.close()
+        waiting.close()
