@@ -448,9 +448,12 @@ static int finish_mounts(
 
 		rc = rc == 0 ? added : rc;
 	}
-	return rc < 0 ? rc
-		      : starter_place(
-				&box->starter, STARTER_PLACE_FINISH, o.message, o.mounts, err);
+	/* rootless: the last mount is made, and behind this the way is closed through which init's predecessor forbids further ones */
+	if (rc == 0 && box->builder_sock >= 0)
+		rc = run_init(box, err);
+	if (rc < 0)
+		return rc;
+	return starter_place(&box->starter, STARTER_PLACE_FINISH, o.message, o.mounts, err);
 }
 
 static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
@@ -483,13 +486,12 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 		rc = fault("keeper.start.mounted") < 0
 			     ? err_raise(err, ERR_INTERNAL, "told to fail here")
 			     : 0;
-	if (rc == 0 && box->builder_sock >= 0)
-		rc = run_init(box, err);
 	if (rc < 0) {
 		err_context(err, "start sandbox '%s'", box->id);
 		return rc;
 	}
 	fd_close(&box->rootfs.userns);
+	fd_close(&box->rootfs.stage);
 	box->spec = *spec;
 	*spec = (struct spec){ 0 };
 	return 0;

@@ -46,6 +46,7 @@ struct exec {
 		input_taken; /* bytes of input that the program's pipe took, or that nobody will read */
 	bool input_closed;    /* close @in when @input is empty */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
+	bool leaf_left;       /* it has ended, its group is still to be removed */
 	bool tell_changed;    /* say at its end when no cow mount has changed */
 	bool timed_out, killed;
 	uint64_t started_wall_ns;

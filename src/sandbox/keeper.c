@@ -313,6 +313,7 @@ static void loop(struct keeper *k)
 		keeper_check_deadlines(k);
 		keeper_pump(k);
 		keeper_close_broken(k);
+		keeper_remove_leaves(k);
 		read_memory(k);
 	}
 	free(w.fds);

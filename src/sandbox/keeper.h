@@ -93,7 +93,8 @@ struct keeper {
 	struct keeper_gateway gateway;
 	char id[ID_LEN + 1];
 	enum keeper_state state;
-	bool init_gone; /* PID 1 ended by itself: the sandbox is dead */
+	bool leaves_left; /* some exec has @leaf_left */
+	bool init_gone;   /* PID 1 ended by itself: the sandbox is dead */
 	struct list conns, execs, pendings;
 	struct list held; /* attachments without connection */
 	int listen_fd, signal_fd;
@@ -167,6 +168,9 @@ bool keeper_read_output(struct keeper *k, struct exec *e, enum ring_stream strea
 
 /** keeper_save_output() - the output of all programs goes to disk, because this process ends. Failures are events. */
 void keeper_save_output(struct keeper *k);
+
+/** keeper_remove_leaves() - remove the groups of programs that have ended; nobody waits for that, so it comes after what was said of their ends. */
+void keeper_remove_leaves(struct keeper *k);
 
 /** keeper_read_signals() - act on what the signal descriptor reports: reap children, or end when told to. */
 void keeper_read_signals(struct keeper *k);

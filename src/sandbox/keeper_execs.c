@@ -145,8 +145,22 @@ static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
 	exec_ended(e, &k->box, d->wait_status, d->cpu_us);
 	meter_wake(&k->memory, clock_now_ns());
 	report_end(k, e);
-	if (!cgroup_leaf_populated(&k->box.cgroup, e->leaf))
-		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
+	e->leaf_left = k->leaves_left = true;
+}
+
+void keeper_remove_leaves(struct keeper *k)
+{
+	if (!k->leaves_left)
+		return;
+	k->leaves_left = false;
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		/* refused while a descendant is in it: then the leaf goes with the exec */
+		if (e->leaf_left)
+			(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
+		e->leaf_left = false;
+	}
 }
 
 static void init_ended(struct keeper *k, int wait_status)

@@ -380,7 +380,8 @@ static int copy_attributes(
 	if (!rootfs_stat_below(lower, image, path, &st))
 		return 0;
 	/* EINVAL: an owner that this user namespace cannot express */
-	if (fchownat(points, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 &&
+	if ((st.st_uid != 0 || st.st_gid != 0) &&
+		fchownat(points, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 &&
 		errno != EPERM && errno != EINVAL)
 		return -errno;
 	return fchmodat(points, path, st.st_mode & 07777, 0) < 0 ? -errno : 0;
