@@ -10,6 +10,7 @@
  */
 #include "api/gateways.h"
 #include "api/credentials.h"
+#include "api/mailbox.h"
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -169,7 +170,7 @@ int gateway_state_copy(struct server *srv, const char *from, const char *to, str
 	int rc = json_object_size(state) > 0 ? state_put(srv, to, state, err) : 0;
 
 	json_decref(state);
-	return rc;
+	return rc == 0 ? mail_copy(srv, from, to, err) : rc;
 }
 
 json_t *gateway_state_part(struct server *srv, const char *id, const char *part)
@@ -195,6 +196,7 @@ int gateway_state_keep(
 void gateway_state_forget(struct server *srv, const char *id)
 {
 	(void)catalogue_delete(srv->catalogue, CATALOGUE_GATEWAYS, id, NULL);
+	(void)catalogue_delete_owned(srv->catalogue, CATALOGUE_MAILS, id, NULL);
 }
 
 /* --- events --- */
@@ -261,12 +263,15 @@ static void take_event(struct gateway_link *g, const json_t *e)
 	struct event out = { .sandbox = sb->id, .epoch = sandbox_epoch(sb) };
 	const struct exec *owner;
 
-	g->ack_due = n > g->ack_due ? n : g->ack_due;
-	if (n <= g->seen || type == NULL || !json_is_object(data))
+	if (n <= g->seen || type == NULL || !json_is_object(data)) {
+		g->ack_due = n > g->ack_due ? n : g->ack_due;
 		return;
+	}
 	out.type = event_type_parse(type);
-	if (out.type == EVENT_KEEPER)
-		return; /* a newer gateway's; it is no keeper's */
+	if (out.type == EVENT_KEEPER) { /* a newer gateway's; it is no keeper's */
+		g->ack_due = n > g->ack_due ? n : g->ack_due;
+		return;
+	}
 	owner = exec != NULL && id_valid(exec) ? exec_by_id(sb, exec) : NULL;
 	out.exec = owner != NULL ? owner->id : NULL;
 	if (owner != NULL && owner->created_n != 0)
@@ -275,8 +280,11 @@ static void take_event(struct gateway_link *g, const json_t *e)
 	out.data = json_incref(data);
 	if (out.type == EVENT_NET_DENIED)
 		count_denied(sb, data);
+	if (out.type == EVENT_NET_MAIL && mail_keep(sb, out.time_ns, data) < 0)
+		(void)json_object_set_new(data, "kept", json_false());
 	(void)journal_add(sb->srv->journal, &out);
 	g->seen = n;
+	g->ack_due = n > g->ack_due ? n : g->ack_due;
 }
 
 void gateway_ack(struct sandbox *sb)

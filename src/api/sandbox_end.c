@@ -89,6 +89,8 @@ static int delete_rows(struct sandbox *sb, struct err *err)
 	if (rc == 0)
 		rc = catalogue_delete(c, CATALOGUE_GATEWAYS, sb->id, err);
 	if (rc == 0)
+		rc = catalogue_delete_owned(c, CATALOGUE_MAILS, sb->id, err);
+	if (rc == 0)
 		return catalogue_commit(c, false, err);
 	catalogue_abort(c);
 	return rc;

@@ -350,6 +350,13 @@ static int delimiter(struct text line, struct text boundary)
 	return line.n == boundary.n + 4 && memcmp(line.p + boundary.n + 2, "--", 2) == 0 ? 2 : 0;
 }
 
+/* The end of the line before a delimiter belongs to the delimiter (RFC 2046 section 5.1.1). */
+static void drop_line_end(struct text *t)
+{
+	t->n -= t->n > 0 && t->p[t->n - 1] == '\n';
+	t->n -= t->n > 0 && t->p[t->n - 1] == '\r';
+}
+
 static void take_multipart(const struct part *part, struct text boundary, unsigned int depth,
 	unsigned int *left, json_t *ret)
 {
@@ -365,6 +372,7 @@ static void take_multipart(const struct part *part, struct text boundary, unsign
 			continue;
 		if (open.p != NULL) {
 			open.n = (size_t)(at - open.p);
+			drop_line_end(&open);
 			take_part(open, depth + 1, left, NULL, ret);
 		}
 		if (kind == 2)

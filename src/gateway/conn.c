@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "gateway/address.h"
+#include "gateway/mail.h"
 #include "gateway/names.h"
 #include "gateway/nameserver.h"
 #include "gateway/owner.h"
@@ -184,6 +185,18 @@ static void serve_tls_through(struct conn *c)
 		serve_raw(c, POLICY_TLS);
 }
 
+/* Mail servers speak first: a port that only mail may use is not looked at. */
+static void serve_mail(struct conn *c)
+{
+	struct policy_verdict v;
+
+	decide(c, POLICY_BODY, POLICY_SMTP, &v);
+	if (v.action == POLICY_MAILBOX)
+		mail_serve(c, v.rule, v.rule_index);
+	else
+		deny(c, "connection", "no rule allows this connection");
+}
+
 static void serve_spoken(struct conn *c, unsigned int transports)
 {
 	bool tls = c->protocol == CONN_TLS;
@@ -192,6 +205,8 @@ static void serve_spoken(struct conn *c, unsigned int transports)
 		serve_tls_through(c);
 	else if ((tls || c->protocol == CONN_HTTP1) && (transports & BIT(POLICY_HTTP)) != 0)
 		conn_serve_http(c);
+	else if (c->protocol == CONN_SILENT && (transports & BIT(POLICY_SMTP)) != 0)
+		serve_mail(c);
 	else if ((transports & BIT(POLICY_TCP)) != 0)
 		serve_raw(c, POLICY_TCP);
 	else if (c->protocol == CONN_HTTP2)
@@ -218,11 +233,15 @@ static void serve(struct conn *c)
 		deny(c, "connection", "no rule allows this host and port");
 		return;
 	}
+	if (transports == BIT(POLICY_SMTP)) {
+		serve_mail(c);
+		return;
+	}
 	if (transports == BIT(POLICY_TCP)) {
 		serve_raw(c, POLICY_TCP);
 		return;
 	}
-	rc = look(c, (transports & BIT(POLICY_TCP)) != 0);
+	rc = look(c, (transports & (BIT(POLICY_TCP) | BIT(POLICY_SMTP))) != 0);
 	if (rc == -ETIMEDOUT)
 		deny(c, "connection", "the client did not say in time what it wants");
 	else if (rc == -EMSGSIZE)

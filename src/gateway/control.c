@@ -22,7 +22,7 @@ struct control {
 	struct framelink *link; /* NULL: cayd is away */
 	struct list pendings;
 	size_t n_pendings;
-	uint64_t next;
+	uint64_t next, acknowledged;
 	json_t *state; /* {part: value} */
 	uint64_t stated,
 		written; /* numbers of states: the last one sent; the last one that cayd has written down */
@@ -69,7 +69,7 @@ bool gateway_congested(const struct gateway *gw)
 	return gw->control->n_pendings >= GATEWAY_EVENTS_MAX;
 }
 
-void gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data)
+uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data)
 {
 	struct control *c = gw->control;
 	struct pending *p = xnew(struct pending);
@@ -91,12 +91,23 @@ void gateway_event(struct gateway *gw, const char *type, const char *exec, json_
 	list_append(&c->pendings, &p->node);
 	c->n_pendings++;
 	send_text(c, FRAME_EVENT, p->text);
+	return p->n;
+}
+
+int gateway_event_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns)
+{
+	int rc = 0;
+
+	while (gw->control->acknowledged < number && rc == 0)
+		rc = waiters_wait(&gw->changed, deadline_ns);
+	return rc;
 }
 
 static void take_ack(struct gateway *gw, uint64_t n)
 {
 	struct control *c = gw->control;
 
+	c->acknowledged = n > c->acknowledged ? n : c->acknowledged;
 	while (!list_empty(&c->pendings)) {
 		struct pending *p = list_entry(c->pendings.next, struct pending, node);
 

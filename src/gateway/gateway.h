@@ -45,8 +45,13 @@ struct gateway {
 /**
  * gateway_event() - emit an event of the sandbox; it is kept until cayd has journalled it.
  * @type: a wire name of defs/events.def. @exec: id, NULL or "" when unknown. @data: stolen; gets "id", unique for ever. No secret may be in it.
+ *
+ * Return: its number, for gateway_event_written().
  */
-void gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data);
+uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data);
+
+/** gateway_event_written() - wait until cayd has it in the journal. Return: 0, -ETIMEDOUT. Context: fiber; waits. */
+int gateway_event_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns) attr_must_use;
 
 /** gateway_congested() - too many events wait for cayd: accept nothing new. */
 bool gateway_congested(const struct gateway *gw);

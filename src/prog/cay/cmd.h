@@ -45,6 +45,10 @@ int cmd_info(struct cli *cli);
 int cmd_kill(struct cli *cli);
 /** cmd_logs() - cay logs. */
 int cmd_logs(struct cli *cli);
+/** cmd_mail_ls() - cay mail ls. */
+int cmd_mail_ls(struct cli *cli);
+/** cmd_mail_show() - cay mail show. */
+int cmd_mail_show(struct cli *cli);
 /** cmd_move() - cay pause, resume, start, stop. */
 int cmd_move(struct cli *cli);
 /** cmd_prune() - cay prune. */

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/mail.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "codec/mime.h"
+#include "codec/smtp.h"
+#include "gateway/budgets.h"
+#include "gateway/proxy.h"
+#include "gateway/secrets.h"
+
+#define READ_SIZE     16384
+#define IDLE_NS       (300 * NS_PER_S) /* RFC 5321 section 4.5.3.2.7 */
+#define WRITE_NS      (60 * NS_PER_S)
+#define JOURNAL_NS    (30 * NS_PER_S)
+#define SMTPS_PORT    465
+#define SHOWN_MAX     100U         /* recipients in an event */
+#define MAIL_JSON_MAX (600U << 10) /* of a message as it is kept: it travels in one frame */
+
+struct session {
+	struct conn *c;
+	const struct policy_rule *rule;
+	size_t index;
+	struct wire *w;
+	struct smtp smtp;
+	struct tls_hello hello;
+	struct buf out;
+};
+
+/* ---- a message -------------------------------------------------------------------------------------------------------------- */
+
+static size_t size_of(const json_t *value)
+{
+	return json_dumpb(value, NULL, 0, JSON_COMPACT);
+}
+
+/* What is too large to be kept as a whole loses its parts in the order of what readers miss least. */
+static json_t *bounded(json_t *mail)
+{
+	static const char *const parts[] = { "html", "headers", "attachments", "text" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts) && size_of(mail) > MAIL_JSON_MAX; i++) {
+		(void)json_object_set_new(mail, parts[i], json_null());
+		(void)json_object_set_new(mail, "cut", json_true());
+	}
+	return mail;
+}
+
+static json_t *recipients(const struct smtp *s)
+{
+	json_t *list = json_array();
+	const char *p = s->recipients.p;
+
+	for (size_t i = 0; i < s->n_recipients && i < SHOWN_MAX; i++, p += strlen(p) + 1)
+		(void)json_array_append_new(list, json_string(p));
+	return list;
+}
+
+static json_t *mail_data(const struct session *m)
+{
+	const struct smtp *s = &m->smtp;
+	json_t *mail = bounded(mime_parse(buf_cstr(&s->message), s->message.n));
+	json_t *data = conn_peer_json(m->c);
+
+	(void)json_object_set_new(data, "rule", json_string(m->rule->name));
+	(void)json_object_set_new(data, "from", json_string(s->sender));
+	(void)json_object_set_new(data, "to", recipients(s));
+	(void)json_object_set_new(data, "recipients", json_integer((json_int_t)s->n_recipients));
+	(void)json_object_set(data, "subject", json_object_get(mail, "subject"));
+	(void)json_object_set_new(data, "bytes", json_integer((json_int_t)s->message.n));
+	(void)json_object_set_new(data, "tls", json_boolean(s->secured));
+	(void)json_object_set_new(data, "mail", mail);
+	return data;
+}
+
+static bool within_budget(const struct session *m)
+{
+	const struct ledger_amounts amounts = { .bytes = m->smtp.message.n };
+	struct ledger_refusal refusal;
+
+	return m->rule->n_budgets == 0 ||
+	       budgets_reserve(m->c->gw, m->index, &amounts, &refusal) == LEDGER_OK;
+}
+
+static json_t *scrubbed(const struct session *m, json_t *data)
+{
+	const struct proxy *p = m->c->gw->proxy;
+
+	return secrets_scrub_json(p != NULL ? p->secrets : NULL, data);
+}
+
+static void take_message(struct session *m)
+{
+	struct gateway *gw = m->c->gw;
+	bool keep = within_budget(m);
+	json_t *data = mail_data(m);
+	char id[24];
+	uint64_t number;
+
+	(void)json_object_set_new(data, "kept", json_boolean(keep));
+	if (!keep)
+		(void)json_object_del(data, "mail");
+	number = gateway_event(gw, "net.mail", m->c->exec, scrubbed(m, data));
+	(void)snprintf(id, sizeof(id), "%llu", (unsigned long long)number);
+	if (!keep)
+		smtp_refuse(&m->smtp, "a budget is exhausted", &m->out);
+	else if (gateway_event_written(gw, number, clock_now_ns() + JOURNAL_NS) < 0)
+		smtp_refuse(&m->smtp, "it cannot be kept now", &m->out);
+	else
+		smtp_accept(&m->smtp, id, &m->out);
+}
+
+/* ---- the conversation ------------------------------------------------------------------------------------------------------- */
+
+static int answer(struct session *m)
+{
+	int rc = m->out.n > 0 ? wire_write(m->w, m->out.p, m->out.n, clock_now_ns() + WRITE_NS) : 0;
+
+	buf_reset(&m->out);
+	return rc;
+}
+
+static int begin_tls(struct session *m)
+{
+	struct proxy *p = m->c->gw->proxy;
+	SSL *ssl;
+
+	m->hello.fallback = m->c->host;
+	ssl = tls_server_new(&p->server, &m->hello);
+	return ssl != NULL ? wire_accept_tls(m->w, ssl, clock_now_ns() + WRITE_NS) : -ENOMEM;
+}
+
+/* Deal with @n received bytes. Return: 0, or negative when the conversation is over. */
+static int take(struct session *m, const char *p, size_t n)
+{
+	while (n > 0) {
+		size_t used;
+		enum smtp_step step = smtp_feed(&m->smtp, p, n, &used, &m->out);
+		int rc = 0;
+
+		p += used;
+		n -= used;
+		if (step == SMTP_MESSAGE)
+			take_message(m);
+		if (step != SMTP_MORE)
+			rc = answer(m);
+		if (rc == 0 && step == SMTP_STARTTLS) {
+			n = 0; /* what came before TLS is not trusted behind it */
+			rc = begin_tls(m);
+			smtp_secured(&m->smtp);
+		}
+		if (rc < 0 || step == SMTP_QUIT)
+			return -EPIPE;
+	}
+	return answer(m);
+}
+
+static void converse(struct session *m)
+{
+	static const size_t size = READ_SIZE;
+	char *bytes = xalloc(size);
+	int rc = m->c->port == SMTPS_PORT ? begin_tls(m) : 0;
+
+	if (rc == 0) {
+		smtp_greet(&m->smtp, &m->out);
+		rc = answer(m);
+	}
+	while (rc == 0) {
+		ssize_t n = wire_read(m->w, bytes, size, clock_now_ns() + IDLE_NS);
+
+		rc = n > 0 ? take(m, bytes, (size_t)n) : -EPIPE;
+	}
+	free(bytes);
+}
+
+void mail_serve(struct conn *c, const struct policy_rule *rule, size_t index)
+{
+	struct session m = { .c = c, .rule = rule, .index = index, .out = BUF_INIT(1U << 20) };
+	bool tls = c->gw->proxy != NULL;
+
+	m.w = wire_new(c->gw->loop, c->fd, NULL, 0);
+	c->fd = -1;
+	if (m.w == NULL)
+		return;
+	smtp_init(&m.smtp, c->host, tls, tls && c->port == SMTPS_PORT);
+	if (tls || c->port != SMTPS_PORT)
+		converse(&m);
+	smtp_fini(&m.smtp);
+	buf_free(&m.out);
+	wire_close(m.w);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+
+int cmd_mail_ls(struct cli *cli)
+{
+	cleanup_free char *target =
+		cli_target("/v1/sandboxes/%s/mails?limit=100000", cli->args.positional[0]);
+	cleanup_json json_t *answer = NULL;
+	struct buf out = BUF_INIT(64U << 20), cell = BUF_INIT(65536);
+	struct table t;
+	json_t *mail;
+	size_t i;
+	int rc = cli_get(cli, target, &answer);
+
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	table_init(&t, ">#|>AGE|FROM|TO|SUBJECT");
+	json_array_foreach (json_object_get(answer, "mails"), i, mail) {
+		const json_t *to = json_object_get(mail, "to");
+		int64_t more = (int64_t)cli_number(mail, "recipients") - 1;
+
+		buf_fmt(&cell, "%llu", (unsigned long long)cli_number(mail, "number"));
+		table_buf(&t, &cell);
+		text_age(
+			&cell, cli_string(mail, "time", ""), (int64_t)(clock_wall_ns() / NS_PER_S));
+		table_buf(&t, &cell);
+		table_cell(&t, cli_string(mail, "from", "?"));
+		buf_str(&cell,
+			json_array_size(to) > 0 ? json_string_value(json_array_get(to, 0)) : "?");
+		if (more > 0)
+			buf_fmt(&cell, " and %lld more", (long long)more);
+		table_buf(&t, &cell);
+		table_cell(&t, cli_string(mail, "subject", NULL));
+	}
+	table_print(&t, &out);
+	buf_free(&cell);
+	return cli_print(cli, &out);
+}
+
+static void put_line(struct buf *out, const char *name, const char *value)
+{
+	if (value == NULL)
+		return;
+	buf_fmt(out, "%s: ", name);
+	text_escape(out, value);
+	buf_char(out, '\n');
+}
+
+/* Text of a mail with its lines as lines; anything else that a terminal would obey is escaped. */
+static void put_text(struct buf *out, const char *text)
+{
+	while (*text != '\0') {
+		size_t n = strcspn(text, "\r\n");
+		cleanup_free char *line = str_dupf("%.*s", (int)n, text);
+
+		text_escape(out, line);
+		buf_char(out, '\n');
+		text += n + (text[n] == '\r' && text[n + 1] == '\n');
+		text += *text != '\0';
+	}
+}
+
+int cmd_mail_show(struct cli *cli)
+{
+	cleanup_free char *target = cli_target(
+		"/v1/sandboxes/%s/mails/%s", cli->args.positional[0], cli->args.positional[1]);
+	cleanup_json json_t *answer = NULL;
+	struct buf out = BUF_INIT(16U << 20);
+	const json_t *mail;
+	json_t *attachment;
+	size_t i;
+	int rc = cli_get(cli, target, &answer);
+
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	mail = json_object_get(answer, "mail");
+	put_line(&out, "From", cli_string(mail, "from", cli_string(answer, "from", NULL)));
+	put_line(&out, "To", cli_string(mail, "to", NULL));
+	put_line(&out, "Cc", cli_string(mail, "cc", NULL));
+	put_line(&out, "Subject", cli_string(mail, "subject", NULL));
+	put_line(&out, "Date", cli_string(mail, "date", NULL));
+	json_array_foreach (json_object_get(mail, "attachments"), i, attachment) {
+		buf_str(&out, "Attached: ");
+		text_escape(&out, cli_string(attachment, "name", "?"));
+		buf_fmt(&out, " (%llu bytes)\n",
+			(unsigned long long)cli_number(attachment, "bytes"));
+	}
+	buf_char(&out, '\n');
+	put_text(&out, cli_string(mail, "text", cli_string(mail, "html", "")));
+	return cli_print(cli, &out);
+}

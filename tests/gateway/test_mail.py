@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mailbox: every mail is kept and readable, none leaves; budgets stop a flood; what was said to be kept is kept."""
+
+import json
+import os
+
+from lib.case import contains, equal
+
+PRESET = json.dumps({"preset": "mail-sink"})
+SEND = """
+import smtplib, sys
+from email.message import EmailMessage
+def message(i):
+    m = EmailMessage()
+    m["From"], m["To"], m["Subject"] = "me@shop.example", f"user{i}@people.example", f"offer {i} für dich"
+    m.set_content("Buy it!\\nü\\n")
+    m.add_attachment(b"\\x00" * 10, maintype="application", subtype="pdf", filename="offer.pdf")
+    return m
+"""
+
+
+def python(instance, box, code, want=0):
+    return instance.cay("exec", box, "--", "/usr/bin/python3", "-c", SEND + code, timeout=100, want=want)
+
+
+def test_a_mail_is_kept_and_readable(instance):
+    with instance.sandbox(policy=PRESET) as box:
+        python(instance, box, "s = smtplib.SMTP('mx.people.example', 25); s.ehlo(); s.starttls(); s.login('a', 'b'); s.send_message(message(1)); s.quit()")
+        mails = instance.json("mail", "ls", box)
+        equal(mails["total"], 1)
+        equal((mails["mails"][0]["host"], mails["mails"][0]["from"], mails["mails"][0]["to"], mails["mails"][0]["tls"]),
+              ("mx.people.example", "me@shop.example", ["user1@people.example"], True))
+        mail = instance.json("mail", "show", box, 1)["mail"]
+        equal((mail["subject"], mail["text"].replace("\r\n", "\n"), mail["attachments"]),
+              ("offer 1 für dich", "Buy it!\nü\n", [{"name": "offer.pdf", "type": "application/pdf", "bytes": 10}]))
+        shown = instance.cay("mail", "show", box, 1).stdout
+        contains(shown, "Subject: offer 1 für dich\n")
+        contains(shown, "\n\nBuy it!\nü\n")
+        event = instance.wait_event("net.mail", box, lambda e: True)
+        assert event["exec"] and "mail" not in event["data"], event
+        equal(instance.cay("mail", "show", box, 2, check=False).returncode, 125)
+
+
+def test_ten_thousand_mails_are_ten_thousand_entries(instance):
+    with instance.sandbox(policy=PRESET) as box:
+        python(instance, box, """
+s = smtplib.SMTP('mx.people.example', 587)
+for i in range(2000):
+    s.sendmail('me@shop.example', [f'{i}-{k}@people.example' for k in range(5)], f'Subject: {i}\\r\\n\\r\\nx')
+s.quit()""")
+        mails = instance.json("mail", "ls", box)
+        equal((mails["total"], sum(m["recipients"] for m in mails["mails"])), (2000, 10000))
+        equal([m["subject"] for m in mails["mails"]], [str(i) for i in range(2000)])
+
+
+def test_a_budget_stops_a_flood(instance):
+    rules = [{"name": "mail", "match": {"host": "*", "transport": "smtp"}, "action": "mailbox", "budget": {"requests": {"max": 5}}}]
+    with instance.sandbox(policy=json.dumps({"rules": rules})) as box:
+        done = python(instance, box, """
+s, kept, refused = smtplib.SMTP('mx.people.example'), 0, 0
+for i in range(20):
+    try:
+        s.send_message(message(i)); kept += 1
+    except smtplib.SMTPDataError as e:
+        assert e.smtp_code == 550, e; refused += 1
+print(kept, refused)""")
+        equal(done.stdout.split(), ["5", "15"])
+        equal(instance.json("mail", "ls", box)["total"], 5)
+
+
+def test_mail_goes_on_in_forks_and_ends_with_the_sandbox(instance):
+    with instance.sandbox(policy=PRESET) as box:
+        python(instance, box, "smtplib.SMTP('a.example').send_message(message(1))")
+        child = instance.json("fork", box)["sandboxes"][0]["id"]
+        try:
+            python(instance, child, "smtplib.SMTP('a.example').send_message(message(2))")
+            equal([m["subject"] for m in instance.json("mail", "ls", child)["mails"]], ["offer 1 für dich", "offer 2 für dich"])
+            equal(instance.json("mail", "ls", box)["total"], 1)
+        finally:
+            instance.remove(child)
+
+
+def test_without_a_rule_there_is_no_mail_server(instance):
+    with instance.sandbox() as box:
+        python(instance, box, "smtplib.SMTP('mx.people.example', 25, timeout=20)", want=1)
