@@ -3,11 +3,9 @@
 
 import inspect
 import os
-import shutil
-import subprocess
 import time
 
-import project
+from filework import file_work
 from measure import BUILD, api, available_kib, cpu_ns, descriptors, helper, interleaved, name_of, percentile, pss_kib, row, spawn, value
 
 from lib import leaks
@@ -264,47 +262,6 @@ def network(b):
     case = "network of a sandbox, from nothing"
     return [row(f"{case}: {what}", "cay", found[key], found["errors"])
             for what, key in (("the kernel's namespace", "namespace"), ("set up", "recipe"), ("enter one that is there", "enter"))]
-
-
-FILE_WORK = {
-    "untar 4,000 files": "tar xf $IN/tree.tar -C $OUT",
-    "git clone": "git -c safe.directory='*' clone -q --no-hardlinks $IN/repo $OUT/clone",
-    "make -j2 of a C project": "cp -r $IN/project $OUT/project && make -s -j2 -C $OUT/project",
-}
-
-
-def file_work(b):
-    """Wall time of the same script inside a sandbox (its root overlay), under bwrap and native, interleaved, on the file system of the pool."""
-    given = os.path.join(b.scratch, "in")
-    if not os.path.isdir(given):
-        project.make_inputs(given)
-    out = os.path.join(b.instance.state, "pool", "tmp") if os.path.isdir(os.path.join(b.instance.state, "pool", "tmp")) else b.instance.state
-    out = os.path.join(out, "bench-native")
-    box = b.instance.post("/v1/sandboxes", {"mounts": [{"source": given, "target": "/in", "mode": "ro"}]})["id"]
-    rows = []
-    for case, script in FILE_WORK.items():
-        script = "set -e; rm -rf $OUT; mkdir -p $OUT; sync -f $OUT; t0=$(date +%s%N); { " + script + "; } >/dev/null 2>&1; echo $(( $(date +%s%N) - t0 ))"
-
-        def native(prefix=(), script=script):
-            done = subprocess.run([*prefix, "sh", "-c", script], env={**os.environ, "IN": given, "OUT": out}, stdout=subprocess.PIPE, text=True,
-                                  timeout=100, check=False)
-            return ([int(done.stdout)], 0, 0) if done.returncode == 0 else ([], 1, 0)
-
-        def inside(script=script):
-            done = b.instance.cay("exec", "--env", "IN=/in", "--env", "OUT=/work", box, "--", "sh", "-c", script, check=False, timeout=100)
-            return ([int(done.stdout)], 0, 0) if done.returncode == 0 else ([], 1, 0)
-
-        contenders = {"native": native, "cay": inside}
-        if "bwrap" in b.peers.commands:
-            contenders["bwrap"] = lambda native=native: native(["bwrap", "--unshare-all", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
-        got = interleaved(b.count(3), contenders)
-        base = percentile(got["native"][0], 50)
-        for who, (ns, errors, _) in got.items():
-            middle = percentile(ns, 50)
-            rows.append(row(case, who, ns, errors, of_native=round(base / middle, 3) if base and middle else None))
-    shutil.rmtree(out, ignore_errors=True)
-    b.instance.call("DELETE", f"/v1/sandboxes/{box}?force=true")
-    return rows
 
 
 ALL = [run_warm, run_sustained, run_cold, http, create, create_paced, execs, forks, rate, memory, network, frozen, file_work]

@@ -4,6 +4,7 @@
 import inspect
 
 import cases
+import filework
 
 
 def number(v):
@@ -57,9 +58,9 @@ def targets(rows):
         ("", "≤ 3 descriptors each", limit(last and last["descriptors_each"], 3), ""),
         ("", "≤ 6 processes each", limit(last and last["processes_each"], 6), ""),
     ]
-    for case in cases.FILE_WORK:
+    for case in filework.FILE_WORK:
         r = find(rows, case)
-        found.append(("file work: " + case, "≥ 0.95 × native speed", at_least(r and r["of_native"], 0.95), "×"))
+        found.append(("file work: " + case, "≥ 0.95 × native speed, by processor time", at_least(r and r.get("cpu_of_native"), 0.95), "×"))
     return found
 
 
