@@ -17,6 +17,7 @@
 #include <linux/capability.h>
 #include <linux/keyctl.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/statfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -406,6 +407,14 @@ static void check_host_limits(attr_unused const struct doctor *d, struct finding
 		least);
 }
 
+static void check_device_nodes(const struct doctor *d, struct finding *f)
+{
+	bool own = d->root && prctl(PR_CAPBSET_READ, CAP_MKNOD, 0, 0, 0) == 1;
+
+	finding_set(f, own, "%s",
+		own ? "six for each sandbox" : "the host's are bound into each sandbox");
+}
+
 static void check_core_pattern(attr_unused const struct doctor *d, struct finding *f)
 {
 	cleanup_buf struct buf text = BUF_INIT(512);
@@ -489,6 +498,7 @@ void doctor_check(enum doctor_check check, const struct doctor *d, struct findin
 		[DOCTOR_STATE_SPACE] = check_state_space,
 		[DOCTOR_DISK_LIMITS] = check_disk_limits,
 		[DOCTOR_HOST_LIMITS] = check_host_limits,
+		[DOCTOR_DEVICE_NODES] = check_device_nodes,
 		[DOCTOR_CORE_PATTERN] = check_core_pattern,
 		[DOCTOR_CPU_VULNERABILITIES] = check_cpu_vulnerabilities,
 		[DOCTOR_TAINTED] = check_tainted,

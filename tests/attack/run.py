@@ -172,15 +172,16 @@ def print_table(results, claims):
     by_case = {}
     for c in claims:
         by_case.setdefault(c.case, []).append(c)
-    print(f"{'case':<8}{cell('attack', 46)} {cell('expected', 30)} {'outcome':<12}{cell('oracle', 34)} {cell('defences', 34)} ablation")
+    print(f"{'case':<8}{cell('attack', 46)} {cell('expected', 30)} {'outcome':<12}{cell('oracle', 34)} {cell('defences, or why none is counted', 60)} ablation")
     for name, (v, _) in sorted(results.items()):
         case, mine = ALL[name], by_case.get(name, [])
         shown = []
         for c in mine:
             word = "broke" if c.broke else "held" if c.verdict and not c.verdict.broken else "error"
             shown.append(f"{word} ({'oracle' if c.verdict.by_oracle else 'call'})" if c.broke else word)
+        belts = " ".join(sorted({"+".join((c.defence,) + c.others) for c in mine}))
         print(f"{name:<8}{cell(case.attack, 46)} {cell(case.expected, 30)} {v.outcome:<12}{cell(case.oracle, 34)} "
-              f"{cell(' '.join(sorted({'+'.join((c.defence,) + c.others) for c in mine})) or '-', 34)} {' '.join(sorted(set(shown))) or '-'}")
+              f"{cell(belts or cases.UNCOUNTED.get(name, '-'), 60)} {' '.join(sorted(set(shown))) or '-'}")
         if v.broken:
             print(f"        {'; '.join(map(str, v.reasons))[:600]}")
 

@@ -45,6 +45,13 @@ def test_every_row_is_in_the_code_and_every_switch_in_a_row():
                 assert other in table, f"{name}: no defence {other}"
 
 
+def test_every_case_is_stopped_by_a_row_or_says_why_none_counts():
+    claimed = {claim.case for _, _, claims, _ in run.defences().values() for claim in claims}
+    equal(sorted(set(run.ALL) - claimed - set(run.cases.UNCOUNTED)), [], "neither a row nor a reason")
+    equal(sorted(claimed & set(run.cases.UNCOUNTED)), [], "a row and a reason")
+    equal(sorted(set(run.cases.UNCOUNTED) - set(run.ALL)), [], "reasons for cases that do not exist")
+
+
 def test_every_case_is_known_to_the_attacker():
     run.attack_names(cay.BUILD)
     for case in run.ALL.values():
