@@ -257,9 +257,10 @@ static int make_proc(struct builder *b, struct err *err)
 	if (rc < 0)
 		return err_raise_sys(err, rc, "mount /proc");
 	b->proc = rc;
-	b->limits = openat(b->proc, "sys/user", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	/* by a mount of their own, that nobody sees: /proc itself may be read-only by the time they are written */
+	b->limits = mount_clone(b->proc, "sys/user", false);
 	if (b->limits < 0)
-		return err_raise_sys(err, -errno, "open the namespace limits");
+		return err_raise_sys(err, b->limits, "open the namespace limits");
 	return 0;
 }
 

@@ -82,9 +82,10 @@ def own_dev(session, sandbox, result, status):
 
 
 def no_cores(session, sandbox, result, status):
-    """Nothing that the kernel wrote because a program crashed, wherever the sandbox's changes lie."""
-    live = os.path.join(session.instance.state, "pool", "live", sandbox["id"])
-    return [f"core dump {os.path.join(base, n)}" for base, _, names in os.walk(live) for n in names if n == "core" or n.startswith("core.")][:1]
+    """Nothing that the kernel wrote because a program crashed, where it stood."""
+    root = f"/proc/{sandbox['init_pid']}/root"
+    return [f"core dump {os.path.join(base, n)}" for place in ("/root", "/tmp") for base, _, names in os.walk(root + place)
+            for n in names if n == "core" or n.startswith("core.")][:1]
 
 
 def environment(session, sandbox, result, status):

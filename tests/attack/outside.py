@@ -704,12 +704,17 @@ def suid_reachable(path):
 
 @case("FS-07", "plants set-uid and capability programs in its layer; a host user looks for them", "not reachable from outside", "walk of the pool as an ordinary user")
 def fs_07(session):
-    box, found = session.victim("default"), []
-    for user in ("root", "daemon"):
-        status, out = session.shell(box, "mkdir -p /tmp/suid && chmod 777 /tmp/suid && /redcell/redcell FS-07 suiddir=/tmp/suid; ls -ln /tmp/suid", user=user)
-        if "rws" not in out and user == "root":
-            found.append(f"nothing was planted: {out[-200:]}")
-    reach = host_suid_reachable(session, box)
+    found = []
+    # in the pool itself, not on a disk of its own
+    box = session.create("fs07-" + os.urandom(3).hex(), limits={"files": 256, "disk_bytes": 64 << 20})
+    try:
+        for user in ("root", "daemon"):
+            status, out = session.shell(box, "mkdir -p /tmp/suid && chmod 777 /tmp/suid && /redcell/redcell FS-07 suiddir=/tmp/suid; ls -ln /tmp/suid", user=user)
+            if "rws" not in out and user == "root":
+                found.append(f"nothing was planted: {out[-200:]}")
+        reach = host_suid_reachable(session, box)
+    finally:
+        session.remove(box)
     return verdict(found + ([reach] if reach else []), "not reachable")
 
 
@@ -1850,6 +1855,21 @@ def sn_11(session):
     return verdict(found, "refused")
 
 
+def answers_or_ends(process, path, seconds=8):
+    """Waits until a server answers, which it does when its storage is prepared or could not be. None when it ends before."""
+    end = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < end:
+        asked = cay.UnixConnection(path, seconds)
+        try:
+            asked.request("GET", "/v1/version")
+            return asked.getresponse().read()
+        except OSError:
+            select.select([process.stderr], [], [], 0.05)
+        finally:
+            asked.close()
+    return None
+
+
 @case("FA-10", "a host user has put a symlink where the pool is to be", "refused", "directory outside")
 def fa_10(session):
     found, detail = [], ""
@@ -1862,11 +1882,7 @@ def fa_10(session):
         env = session.instance.environment(CAY_STATE=os.path.join(top, "state"), CAY_RUN=os.path.join(top, "run"), CAY_SOCKET=os.path.join(top, "run", "cayd.sock"),
                                            CAY_WITHOUT=without)
         process = subprocess.Popen([os.path.join(session.build, "cayd"), "--foreground"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        # the server prepares its storage before it answers
-        end = time.monotonic() + 5
-        while process.poll() is None and not os.path.exists(os.path.join(top, "run", "cayd.sock")) and time.monotonic() < end:
-            select.select([process.stderr], [], [], 0.05)
-        detail = "the server runs" if process.poll() is None else "the server refused"
+        detail = "the server refused" if answers_or_ends(process, os.path.join(top, "run", "cayd.sock")) is None else "the server runs"
         process.terminate()
         process.wait(20)
         process.stderr.close()
