@@ -47,7 +47,9 @@ def test_every_row_is_in_the_code_and_every_switch_in_a_row():
 
 def test_every_case_is_stopped_by_a_row_or_says_why_none_counts():
     claimed = {claim.case for _, _, claims, _ in run.defences().values() for claim in claims}
-    equal(sorted(set(run.ALL) - claimed - set(run.cases.UNCOUNTED)), [], "neither a row nor a reason")
+    # the ways around the gateway (tests/bypass) have their own account
+    here = {case.id for case in run.cases.INSIDE + run.outside.CASES}
+    equal(sorted(here - claimed - set(run.cases.UNCOUNTED)), [], "neither a row nor a reason")
     equal(sorted(claimed & set(run.cases.UNCOUNTED)), [], "a row and a reason")
     equal(sorted(set(run.cases.UNCOUNTED) - set(run.ALL)), [], "reasons for cases that do not exist")
 
