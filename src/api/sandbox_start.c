@@ -55,6 +55,8 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
 	if (rc == 0)
 		rc = sandbox_check_storage(sb->srv, image, err);
+	if (rc == 0)
+		rc = chain_shorten(sb, err);
 	if (rc == 0 && sb->keeper == NULL) {
 		sb->keeper = keeper_new(sb->srv, sb->id,
 			(int)json_integer_value(json_object_get(sb->doc, "slot")), err);

@@ -171,6 +171,7 @@ static void on_housekeeping(uv_timer_t *timer)
 	}
 	process_source_drain(srv->processes);
 	snapshots_settle(srv);
+	chains_settle(srv);
 	reserve_fill(srv);
 	if (journal_dirty(srv->journal))
 		write_heads(srv);

@@ -160,6 +160,7 @@ struct server {
 	bool reserve_missing; /* see reserve.c */
 	json_t *trash;        /* ids of removed sandboxes whose files are still there */
 	bool trash_busy, settling;
+	bool flattening, flatten_failed; /* see chains.c */
 	bool ending;   /* asked to end */
 	bool stopping; /* nothing new is begun */
 	bool ready;    /* recovery is over */
@@ -519,6 +520,20 @@ void snapshot_forget(struct server *srv, struct snapshot *s);
  * nothing to do; called now and then on the loop.
  */
 void snapshots_settle(struct server *srv);
+
+/** snapshot_save() - write the snapshot's document to the catalogue. @durable: it survives a crash of the machine when this returns. */
+int snapshot_save(struct server *srv, const struct snapshot *s, bool durable, struct err *err);
+
+/** layers_forget() - have those of @layers (a list of ids, borrowed) removed that nothing needs. Context: waits. */
+void layers_forget(struct server *srv, json_t *layers);
+
+/* --- chains.c --- */
+
+/** chain_shorten() - flatten the layers of @sb, which is locked and has no keeper yet, until the kernel can stack them. Cheap when they are few. Context: waits. */
+int chain_shorten(struct sandbox *sb, struct err *err);
+
+/** chains_settle() - flatten long chains of layers in the background. Cheap when there are none. */
+void chains_settle(struct server *srv);
 
 /** layer_in_use() - does any snapshot or sandbox need this layer? */
 bool layer_in_use(struct server *srv, const char *layer);

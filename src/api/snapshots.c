@@ -90,8 +90,7 @@ static json_t *snapshot_object(const struct snapshot *s)
 	return o;
 }
 
-static int snapshot_save(
-	struct server *srv, const struct snapshot *s, bool durable, struct err *err)
+int snapshot_save(struct server *srv, const struct snapshot *s, bool durable, struct err *err)
 {
 	cleanup_free char *text = json_dumps(s->doc, JSON_COMPACT);
 
@@ -308,7 +307,7 @@ struct snapshot *snapshot_take(
 	struct snapshot *s;
 	json_t *ok = NULL, *figures = NULL;
 
-	if (check_name(srv, name, err) < 0)
+	if (check_name(srv, name, err) < 0 || (still && chain_shorten(sb, err) < 0))
 		return NULL;
 	if ((live ? capture_live(sb, layer.s, &ok, &memory, &figures, err)
 		  : capture(sb, layer.s, &ok, err)) < 0) {
@@ -442,7 +441,7 @@ bool layer_in_use(struct server *srv, const char *layer)
 	return false;
 }
 
-static void remove_layers(struct server *srv, json_t *layers)
+void layers_forget(struct server *srv, json_t *layers)
 {
 	json_t *unused = json_array(), *l;
 	struct err err;
@@ -480,7 +479,7 @@ static int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err
 	layers = json_incref(json_object_get(s->doc, "layers"));
 	json_decref(s->doc);
 	free(s);
-	remove_layers(srv, layers);
+	layers_forget(srv, layers);
 	json_decref(layers);
 	return 0;
 }

@@ -275,6 +275,7 @@ static int find(const struct stack *stack, const char *path, struct found *ret)
 		merged_close(&at);
 		at = ret->merged;
 		ret->merged = (struct merged){ 0 };
+		found_close(ret);
 	}
 	return rc;
 }

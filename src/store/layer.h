@@ -7,6 +7,7 @@
 #ifndef CAY_STORE_LAYER_H
 #define CAY_STORE_LAYER_H
 
+#include "base/str.h"
 #include "store/store.h"
 #include <jansson.h>
 
@@ -43,6 +44,15 @@ json_t *layer_manifest_read(const struct store *store, const char *layer, struct
  */
 int layer_commit(const struct store *store, int from_dir, const char *from, json_t *manifest,
 	struct err *err) attr_must_use;
+
+/** LAYER_FLAT - how the id of a layer that stands for several begins (`flatten`); others that begin so by chance are only never flattened again. */
+#define LAYER_FLAT "flat"
+
+/** layer_is_flat() - does @layer stand for several? */
+static inline bool layer_is_flat(const char *layer)
+{
+	return str_starts(layer, LAYER_FLAT);
+}
 
 /** layer_exists() - is there a committed layer of that id? */
 bool layer_exists(const struct store *store, const char *layer);

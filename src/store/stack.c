@@ -110,6 +110,7 @@ void merged_close(struct merged *m)
 void found_close(struct found *f)
 {
 	merged_close(&f->merged);
+	free(f->redirect);
 }
 
 static void merged_add(struct merged *m, size_t layer, int fd)
@@ -281,6 +282,8 @@ static int look_below(
 				slash + 1, PATH_MAX - (size_t)(slash + 1 - redirect), "%s", next);
 		}
 	}
+	f->last = look == LOOK_STOP;
+	f->redirect = str_dup(redirect);
 	return 0;
 }
 
@@ -304,6 +307,9 @@ int stack_lookup(
 		if (redirect[0] != '\0' && str_copy(as, sizeof(as), redirect) < 0)
 			return -ENAMETOOLONG;
 	}
+	ret->last = look == LOOK_STOP;
+	if (!str_eq(as, name))
+		ret->redirect = str_dup(as);
 	return 0;
 }
 

@@ -47,6 +47,8 @@ struct found {
 	char name[NAME_MAX + 1]; /* its name there */
 	bool whiteout;           /* %FOUND_NONE because of a whiteout */
 	struct merged merged;    /* %FOUND_DIR */
+	bool last; /* layers below the stack would not count: opaque, or covered by something that is no directory */
+	char *redirect; /* %FOUND_DIR that is not @last: where layers below the stack would be looked into instead; NULL = at the same name */
 };
 
 /** stack_open() - open @paths (a JSON array of absolute directories, top first). */

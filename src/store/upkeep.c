@@ -242,20 +242,44 @@ static int recover_layer(const struct store *store, const char *layer, const jso
 	return rc;
 }
 
+/* Layers whose content a known layer has taken over: they are garbage, never a seal that was cut short. */
+static json_t *flattened(const struct store *store, const json_t *layers)
+{
+	json_t *all = json_array();
+	const json_t *e;
+	size_t i;
+
+	json_array_foreach (layers, i, e) {
+		json_t *manifest = layer_is_flat(json_string_value(e))
+					   ? layer_manifest_read(store, json_string_value(e), NULL)
+					   : NULL;
+
+		(void)json_array_extend(all, json_object_get(manifest, "flattens"));
+		json_decref(manifest);
+	}
+	return all;
+}
+
 static int recover_layers(struct job *job, json_t *unsealed, int *removed, struct err *err)
 {
 	cleanup_names struct tree_names names = { 0 };
 	json_t *known = set_of(json_object_get(job->request, "layers"));
+	json_t *old = flattened(&job->store, json_object_get(job->request, "layers"));
 	int rc = each_name(&job->store, "layers", &names, err);
 
 	for (size_t i = 0; rc == 0 && i < names.n; i++) {
 		if (json_object_get(known, names.names[i]) != NULL)
 			continue;
-		rc = recover_layer(&job->store, names.names[i], job->request, unsealed, removed);
+		if (listed(old, names.names[i]))
+			rc = discard_layer(&job->store, names.names[i], false);
+		else
+			rc = recover_layer(
+				&job->store, names.names[i], job->request, unsealed, removed);
 		if (rc < 0)
 			(void)err_raise_sys(err, rc, "recover layer '%s'", names.names[i]);
 	}
 	json_decref(known);
+	json_decref(old);
 	return rc;
 }
 

@@ -22,6 +22,7 @@ enum job_lock { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
 	VERB(check_apply, true, LOCK_NONE) \
 	VERB(diff, true, LOCK_NONE) \
 	VERB(disk, true, LOCK_SHARED) \
+	VERB(flatten, true, LOCK_SHARED) \
 	VERB(get, true, LOCK_NONE) \
 	VERB(put, true, LOCK_NONE) \
 	VERB(seal, true, LOCK_SHARED) \

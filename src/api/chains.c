@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api/chains.c - chains of layers stay short: each snapshot of a stopped sandbox and each fork of one adds a layer, and the kernel stacks 500.
+ *
+ * The lowest CHAIN_RUN layers of a chain that no earlier flattening made become one (src/store/flatten.c), as long as twice as many are left: so the newest stay
+ * as they are, and forks of one lineage share what was flattened. In the background from then on; before a sandbox starts or is sealed, if CHAIN_MOST are reached.
+ *
+ * Order: the flat layer is made, then synced, then it takes the place of its layers in every snapshot and every sandbox at rest, as one transaction; then what
+ * nothing refers to goes. A running sandbox keeps the layers that it has mounted until it starts again.
+ */
+#include "api/server.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#define CHAIN_RUN  64
+#define CHAIN_MOST 300
+#define FLAT       "flat" /* store/layer.h */
+
+static bool is_flat(const json_t *layer)
+{
+	return str_starts(json_string_value(layer), FLAT);
+}
+
+static size_t count_plain(const json_t *layers)
+{
+	const json_t *l;
+	size_t i, n = 0;
+
+	json_array_foreach ((json_t *)(uintptr_t)layers, i, l)
+		n += !is_flat(l);
+	return n;
+}
+
+/* The lowest run of plain layers of full length: its place from the top, or -1. */
+static ssize_t find_run(const json_t *layers)
+{
+	size_t length = 0;
+
+	for (size_t i = json_array_size(layers); i-- > 0;) {
+		length = is_flat(json_array_get(layers, i)) ? 0 : length + 1;
+		if (length == CHAIN_RUN)
+			return (ssize_t)i;
+	}
+	return -1;
+}
+
+static json_t *run_at(const json_t *layers, size_t at)
+{
+	json_t *run = json_array();
+
+	for (size_t i = at; i < at + CHAIN_RUN; i++)
+		(void)json_array_append(run, json_array_get(layers, i));
+	return run;
+}
+
+/* @layers with @flat in place of @run, or NULL when it does not hold it. */
+static json_t *shortened(const json_t *layers, const json_t *run, const char *flat)
+{
+	size_t n = json_array_size(layers), length = json_array_size(run);
+
+	for (size_t at = 0; at + length <= n; at++) {
+		size_t same = 0;
+		json_t *out;
+
+		while (same < length &&
+			json_equal(json_array_get(layers, at + same), json_array_get(run, same)))
+			same++;
+		if (same < length)
+			continue;
+		out = json_array();
+		for (size_t i = 0; i < n; i++) {
+			if (i == at)
+				(void)json_array_append_new(out, json_string(flat));
+			else if (i < at || i >= at + length)
+				(void)json_array_append(out, json_array_get(layers, i));
+		}
+		return out;
+	}
+	return NULL;
+}
+
+static bool shorten(json_t *doc, const char *member, const json_t *run, const char *flat)
+{
+	json_t *layers = shortened(json_object_get(doc, member), run, flat);
+
+	return layers != NULL && json_object_set_new(doc, member, layers) == 0;
+}
+
+/* Nobody holds its list of layers just now; @mine is held by the caller. */
+static bool at_rest(const struct sandbox *sb, const struct sandbox *mine)
+{
+	return sb == mine || (sb->keeper == NULL && !sb->locked);
+}
+
+static int save_all(struct server *srv, const struct sandbox *mine, const json_t *run,
+	const char *flat, struct err *err)
+{
+	int rc = 0;
+
+	list_for_each (&srv->snapshots, node, next) {
+		struct snapshot *s = list_entry(node, struct snapshot, node);
+
+		if (rc == 0 && s->users == 0 &&
+			shorten(s->doc, "layers", run, flat) |
+				shorten(s->doc, "base_layers", run, flat))
+			rc = snapshot_save(srv, s, false, err);
+	}
+	list_for_each (&srv->sandboxes, node, next) {
+		struct sandbox *sb = list_entry(node, struct sandbox, node);
+
+		if (rc == 0 && at_rest(sb, mine) &&
+			shorten(sb->doc, "layers", run, flat) |
+				shorten(sb->doc, "base_layers", run, flat))
+			rc = sandbox_save(sb, false, err);
+	}
+	return rc;
+}
+
+static int replace(struct server *srv, const struct sandbox *mine, const json_t *run,
+	const char *flat, struct err *err)
+{
+	int rc = catalogue_begin(srv->catalogue, err);
+
+	(void)fault("chain.replace.before");
+	if (rc == 0)
+		rc = save_all(srv, mine, run, flat, err);
+	if (rc == 0)
+		rc = catalogue_commit(srv->catalogue, true, err);
+	else
+		catalogue_abort(srv->catalogue);
+	(void)fault("chain.replace.after");
+	return rc;
+}
+
+static int make_flat(struct server *srv, json_t *run, const char *flat, struct err *err)
+{
+	int rc = job_run(srv,
+		json_pack("{s:s,s:O,s:s}", "verb", "flatten", "layers", run, "layer", flat), NULL,
+		NULL, NULL, err);
+
+	return rc < 0 ? rc
+		      : job_run(srv, json_pack("{s:s,s:[s]}", "verb", "sync", "layers", flat), NULL,
+				NULL, NULL, err);
+}
+
+/* Flatten one run of @layers. Return: 1 when there was one, 0, or an error. Context: waits. */
+static int flatten_one(
+	struct server *srv, const struct sandbox *mine, const json_t *layers, struct err *err)
+{
+	ssize_t at = find_run(layers);
+	struct id id = id_new();
+	json_t *run;
+	int rc;
+
+	if (at < 0)
+		return 0;
+	run = run_at(layers, (size_t)at);
+	memcpy(id.s, FLAT, sizeof(FLAT) - 1);
+	rc = make_flat(srv, run, id.s, err);
+	if (rc == 0)
+		rc = replace(srv, mine, run, id.s, err);
+	if (rc == 0)
+		layers_forget(srv, run);
+	json_decref(run);
+	return rc < 0 ? rc : 1;
+}
+
+int chain_shorten(struct sandbox *sb, struct err *err)
+{
+	int rc = 1;
+
+	while (rc > 0 && json_array_size(json_object_get(sb->doc, "layers")) >= CHAIN_MOST)
+		rc = flatten_one(sb->srv, sb, json_object_get(sb->doc, "layers"), err);
+	if (rc < 0)
+		err_context(err, "shorten the chain of layers of sandbox '%s'", sb->name);
+	return rc < 0 ? rc : 0;
+}
+
+/* A list of layers that is long enough for the background, or NULL. Borrowed. */
+static json_t *long_chain(struct server *srv)
+{
+	list_for_each (&srv->snapshots, node, next) {
+		const struct snapshot *s = list_entry(node, struct snapshot, node);
+		json_t *layers = json_object_get(s->doc, "layers");
+
+		if (s->users == 0 && count_plain(layers) >= 2 * CHAIN_RUN && find_run(layers) >= 0)
+			return layers;
+	}
+	return NULL;
+}
+
+static void flatten_main(void *arg)
+{
+	struct server *srv = arg;
+	struct err err;
+	json_t *layers;
+	int rc = 1;
+
+	while (rc > 0 && !srv->stopping && (layers = long_chain(srv)) != NULL) {
+		json_t *copy = json_copy(layers);
+
+		rc = flatten_one(srv, NULL, copy, &err);
+		json_decref(copy);
+	}
+	if (rc < 0) {
+		log_warn("store", "flatten layers: %s", err.msg);
+		srv->flatten_failed = true; /* once; a chain that must be shorter tries again */
+	}
+	srv->flattening = false;
+}
+
+void chains_settle(struct server *srv)
+{
+	if (srv->flattening || srv->flatten_failed || srv->stopping || !srv->ready ||
+		long_chain(srv) == NULL)
+		return;
+	srv->flattening = true;
+	fiber_start(flatten_main, srv);
+}
