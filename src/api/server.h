@@ -161,9 +161,9 @@ struct server {
 	json_t *trash;        /* ids of removed sandboxes whose files are still there */
 	bool trash_busy, settling;
 	bool flattening, flatten_failed; /* see chains.c */
-	bool ending;   /* asked to end */
-	bool stopping; /* nothing new is begun */
-	bool ready;    /* recovery is over */
+	bool ending;                     /* asked to end */
+	bool stopping;                   /* nothing new is begun */
+	bool ready;                      /* recovery is over */
 	struct waiters became_ready;
 	struct waiters settled; /* a snapshot got further in the background, or did not */
 };
