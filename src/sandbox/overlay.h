@@ -2,7 +2,7 @@
 /**
  * DOC: sandbox/overlay.h - one overlay mount, made with what the running kernel offers. Source: Documentation/filesystems/overlayfs.rst.
  *
- * An overlay with an upper is volatile: fsync and sync inside answer at once and write nothing, and unmounting it does not sync the pool, which
+ * An overlay with an upper is volatile: fsync and syncfs inside answer at once and write nothing, and unmounting it does not sync the pool, which
  * all sandboxes share. What is durable is a snapshot; the store syncs it below the overlay. After a crash of the machine the files of a sandbox
  * are those that the pool had written back by itself (docs/design/0002-store.md).
  */
