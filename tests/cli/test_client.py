@@ -14,7 +14,7 @@ import termios
 import time
 
 from lib import fake_cayd as fake
-from lib.case import contains, equal
+from lib.case import contains, equal, require
 
 QUICK = True
 BOX = {"id": "a" * 20, "name": "swift-otter", "state": "stopped"}
@@ -357,9 +357,31 @@ def test_completion_scripts_are_accepted_by_their_shells(tmp):
                                                                "COMP_WORDS=(cay run --ti); COMP_CWORD=2; _cay; echo ${COMPREPLY[@]}"],
                               capture_output=True, text=True, timeout=20, check=True)
         equal(done.stdout, "snapshot snapshots\n--timeout\n")
-        server.cay("completion", "fish")
-        server.cay("completion", "zsh")
         server.cay("completion", "tcsh", want=64)
+
+
+@require("program:fish")
+def test_fish_completes(tmp):
+    with fake.FakeCayd(tmp) as server:
+        script = os.path.join(tmp, "cay.fish")
+        with open(script, "wb") as f:
+            f.write(server.cay("completion", "fish").stdout)
+        for line, wanted in (("cay sna", ["snapshot", "snapshots"]), ("cay run --ti", ["--timeout"]), ("cay events v", ["verify"])):
+            done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"], capture_output=True, text=True,
+                                  timeout=20, check=True, env={"HOME": tmp, "PATH": os.path.dirname(fake.CAY) + ":/usr/bin:/bin", "CAY_RUN": server.run})
+            equal([row.split("\t")[0] for row in done.stdout.splitlines()], wanted, line)
+
+
+@require("program:zsh")
+def test_zsh_reads_its_script(tmp):
+    with fake.FakeCayd(tmp) as server:
+        script = os.path.join(tmp, "_cay")
+        with open(script, "wb") as f:
+            f.write(server.cay("completion", "zsh").stdout)
+        done = subprocess.run(["zsh", "-f", "-c", f"autoload -U compinit; compinit -u -D; source {script}; whence -w _cay; print $_comps[cay]"],
+                              capture_output=True, text=True, timeout=20, check=True, env={"HOME": tmp, "PATH": "/usr/bin:/bin"})
+        equal((done.stdout.splitlines()[0], done.stderr), ("_cay: function", ""))
+        contains(done.stdout, "_bash_complete")
 
 
 def test_no_server_and_none_to_start(tmp):

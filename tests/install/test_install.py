@@ -6,7 +6,7 @@ import re
 import subprocess
 
 from lib import cay
-from lib.case import contains, equal
+from lib.case import contains, equal, require
 
 TIMEOUT = 180
 
@@ -21,6 +21,7 @@ def install(tmp):
     return os.path.join(tmp, prefix.lstrip("/")), prefix
 
 
+@require("program:groff")
 def test_everything_is_in_its_place(tmp):
     top, _ = install(tmp)
     programs = {"bin/cay", "bin/cayd", "libexec/cay/cay-spawn", "libexec/cay/cay-keeper", "libexec/cay/cay-init"}
@@ -29,6 +30,12 @@ def test_everything_is_in_its_place(tmp):
         assert os.access(path, os.X_OK), f"{name} is not installed"
         mode = os.stat(path).st_mode & 0o7777
         equal(mode, 0o755, f"mode of {name}")
+    page = os.path.join(top, "share/man/man1/cay.1")
+    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", page], capture_output=True, text=True, check=True)
+    equal(done.stderr, "", "what groff says of the manual page")
+    for verb in ("run", "exec", "events retention", "completion"):
+        contains(done.stdout, f"cay {verb}")
+    contains(done.stdout, "--keep-output")
     others = [os.path.join(where, n) for where, _, names in os.walk(tmp) for n in names]
     outside = [p for p in others if not p.startswith(top + "/")]
     equal(outside, [], "files outside the prefix")

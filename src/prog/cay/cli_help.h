@@ -15,6 +15,9 @@ void cli_help_verb(struct buf *out, enum cli_verb verb);
 /** cli_help_markdown() - docs/reference/cli.md. @out: appended to. */
 void cli_help_markdown(struct buf *out);
 
+/** cli_help_man() - the manual page cay(1) as roff. @out: appended to. */
+void cli_help_man(struct buf *out);
+
 /**
  * cli_completion() - the completion script of a shell.
  * @out: appended to.

@@ -125,6 +125,10 @@ int cmd_help(struct cli *cli)
 	const char *near;
 	int n;
 
+	if (cli_args_has(&cli->args, FLAG_MAN)) {
+		cli_help_man(&out);
+		return cli_print(cli, &out);
+	}
 	if (cli_args_has(&cli->args, FLAG_MARKDOWN)) {
 		cli_help_markdown(&out);
 		return cli_print(cli, &out);
