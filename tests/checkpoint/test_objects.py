@@ -4,8 +4,13 @@
 import glob
 import os
 
+import sys
+
 from lib.case import equal, require, timeout
 from lib.cay import BUILD
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import fork_live, say, wait_output  # noqa: E402
 
 TIMEOUT = 40
 PROGRAMS = os.path.join(BUILD, "tests", "checkpoint")
@@ -19,36 +24,12 @@ def begin(instance, box, name):
     return run
 
 
-def wait_output(instance, box, run, end):
-    """Until the output of @run ends with @end. The server holds the answer until there is more, so nothing is polled."""
-    frames = instance.attach(box, run)
-    got = b""
-    try:
-        while not got.endswith(end):
-            frame = frames.next()
-            if frame is None:
-                break
-            kind, _, payload = frame
-            if kind in (5, 6):
-                got += payload[8:]
-            elif kind == 7:
-                raise AssertionError(f"ended early: {payload!r}, it said {got!r}")
-    finally:
-        frames.close()
-    equal(got[-len(end):], end)
-
-
 def check(instance, box, run):
     """Tell it to check itself; it must find everything fine."""
-    instance.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin", b"check\n", {"Content-Type": "application/octet-stream"})
+    say(instance, box, run, "check\n")
     status = instance.wait(box, run, 15)
     said = instance.output(box, run).decode()
     equal((status["status"], status.get("code"), said), ("exited", 0, "ready\nfine\n"))
-
-
-def fork_live(instance, box, count=1):
-    made = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True, "count": count})["sandboxes"]
-    return [one["id"] for one in made]
 
 
 def both_go_on(instance, name):

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the live fork tests share: talking to a program that runs inside, through its standard input and output."""
+
+STDOUT, STDERR, STATUS = 5, 6, 7
+
+
+def wait_output(instance, box, run, end, start=0, seconds=60):
+    """Until what @run wrote from offset @start ends with @end; gives it."""
+    frames = instance.attach(box, run, start)
+    got = b""
+    try:
+        while not got.endswith(end):
+            frame = frames.next(seconds)
+            if frame is None or frame[0] == STATUS:
+                raise AssertionError(f"ended early, it said {got!r}")
+            if frame[0] in (STDOUT, STDERR):
+                got += frame[2][8:]
+    finally:
+        frames.close()
+    return got
+
+
+def say(instance, box, run, text):
+    """Write @text to the standard input of @run."""
+    status, _, body = instance.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin", text.encode(),
+                                   {"Content-Type": "application/octet-stream"})
+    if status != 204:
+        raise AssertionError(f"stdin: {status} {body!r}")
+
+
+def ask(instance, box, run, text, end=b"\n"):
+    """Write a line and give the answer, which ends with @end."""
+    start = len(instance.output(box, run))
+    say(instance, box, run, text + "\n")
+    return wait_output(instance, box, run, end, start).decode()
+
+
+def fork_live(instance, box, count=1):
+    made = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True, "count": count})["sandboxes"]
+    return [one["id"] for one in made]
