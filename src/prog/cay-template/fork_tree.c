@@ -268,6 +268,8 @@ static void enter_sandbox(void)
 	long fd;
 
 	(void)CALL4(__NR_rt_sigaction, SIGCHLD, by_default, 0, 8);
+	/* open to itself for the files below; no program of the sandbox runs yet, and it is closed again before one does */
+	(void)fork_must(CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0), "open our own /proc entries");
 	for (uint32_t i = 0; i < fork.order.n_tasks; i++)
 		(void)fork_must(
 			CALL3(__NR_write, fork.tasks[i], "0", 1), "enter a version 1 group");
@@ -335,6 +337,7 @@ static void wait_for(enum template_message_kind kind)
 /* The memory and descriptors of the image are not needed here any more. */
 static void drop_all(void)
 {
+	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)CALL2(__NR_munmap, WINDOW_STASH, WINDOW_END - WINDOW_STASH);
 	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
 	if (fork.socket != 3)
@@ -410,8 +413,8 @@ BARE_NORETURN void fork_main(void)
 	end_tid_helper(helper);
 	send(&ready);
 	wait_for(TEMPLATE_GO);
+	drop_all();
 	conduct(STAGE_GO, 0);
 	send(&running);
-	drop_all();
 	reap();
 }
