@@ -265,12 +265,18 @@ void exec_finish(struct exec *e, const json_t *status)
 
 int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err)
 {
+	/* after a rewind: the one that has just been ended goes on */
+	struct exec *old = exec_by_id(sb, json_string_value(json_object_get(doc, "id")));
 	struct exec *e = xnew(struct exec);
 
 	e->refs = 1; /* the list's */
 	e->sandbox = sb;
 	e->started = true;
 	e->doc = json_deep_copy(doc);
+	(void)json_object_set_new(
+		e->doc, "row", json_string(old != NULL ? row_id(old) : id_new().s));
+	if (old != NULL)
+		exec_drop(old);
 	waiters_init(&e->changed);
 	(void)!str_copy(e->id, sizeof(e->id), json_string_value(json_object_get(doc, "id")));
 	e->channel = (uint16_t)json_integer_value(json_object_get(doc, "channel"));
@@ -278,7 +284,6 @@ int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *e
 		sb->next_channel = (uint16_t)(e->channel + 1);
 	(void)json_object_set_new(e->doc, "sandbox", json_string(sb->id));
 	(void)json_object_set_new(e->doc, "pid", json_integer(pid));
-	(void)json_object_set_new(e->doc, "row", json_string(id_new().s));
 	list_append(&sb->execs, &e->node);
 	process_source_bind(sb->srv->processes, sb->id, pid, e->id);
 	return exec_save(e, err);

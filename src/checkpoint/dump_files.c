@@ -5,6 +5,7 @@
  */
 #include "base/str.h"
 #include "checkpoint/dump.h"
+#include "checkpoint/dump_parts.h"
 #include "sys/file.h"
 #include "sys/raw.h"
 
@@ -19,18 +20,6 @@
 #include <sys/sysmacros.h>
 
 #define CONTENT_MAX (256U << 20) /* of a file without a name, of a memory file */
-
-/* One descriptor while it is looked at. */
-struct subject {
-	struct dump_process *p;
-	int fd;   /* in the process */
-	int copy; /* ours */
-	struct stat st;
-	char target[PATH_MAX + 64];
-	size_t target_n;
-	struct buf info; /* fdinfo */
-	struct image_description out;
-};
 
 static struct dump_known *remember(
 	struct dump *d, uint64_t device, uint64_t inode, int32_t pid, int32_t fd, uint32_t index)
@@ -73,7 +62,7 @@ uint32_t dump_file_by_path(
 
 /* --- kinds --- */
 
-static int refuse(const struct subject *s, struct err *err, const char *why)
+int subject_refuse(const struct subject *s, struct err *err, const char *why)
 {
 	return dump_refuse(s->p, err, "descriptor %d is %s (%s)", s->fd, why, s->target);
 }
@@ -111,12 +100,12 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 	s->target[s->target_n - strlen(" (deleted)")] = '\0';
 	slash = strrchr(s->target, '/');
 	if (slash == NULL || (s->out.flags & O_ACCMODE) == O_WRONLY)
-		return refuse(s, err, "a deleted file that cannot be read");
+		return subject_refuse(s, err, "a deleted file that cannot be read");
 	s->out.kind = DESCRIPTION_UNLINKED;
 	s->out.path = image_add_bytes(
 		&d->image, s->target, slash == s->target ? 1 : (size_t)(slash - s->target));
 	rc = add_content(d, s);
-	return rc < 0 ? refuse(s, err,
+	return rc < 0 ? subject_refuse(s, err,
 				rc == -EFBIG ? "a deleted file that is too large"
 					     : "a deleted file that cannot be read")
 		      : 0;
@@ -131,8 +120,9 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 		s->out.a = (uint64_t)fcntl(s->copy, F_GET_SEALS);
 		s->out.path =
 			image_add_bytes(&d->image, s->target + 7, (size_t)(end - s->target) - 7);
-		return add_content(d, s) < 0 ? refuse(s, err, "a memory file that is too large")
-					     : 0;
+		return add_content(d, s) < 0
+			       ? subject_refuse(s, err, "a memory file that is too large")
+			       : 0;
 	}
 	if (deleted(s))
 		return add_unlinked(d, s, err);
@@ -149,7 +139,7 @@ static int add_character(struct dump *d, struct subject *s, struct err *err)
 	for (size_t i = 0; i < ARRAY_SIZE(minors); i++)
 		known |= s->st.st_rdev == makedev(1, minors[i]);
 	if (!known)
-		return refuse(s, err, "a device that cannot be carried over yet");
+		return subject_refuse(s, err, "a device that cannot be carried over yet");
 	s->out.kind = DESCRIPTION_FILE;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
 	return 0;
@@ -183,7 +173,7 @@ static int peek_pipe(struct dump *d, struct subject *s)
 static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 {
 	if (s->target[0] == '/')
-		return refuse(s, err, "a named pipe");
+		return subject_refuse(s, err, "a named pipe");
 	for (uint32_t i = 0; i < d->order->n_slots; i++) {
 		if (d->order->slots[i].device == s->st.st_dev &&
 			d->order->slots[i].inode == s->st.st_ino) {
@@ -195,7 +185,7 @@ static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 	s->out.kind = (s->out.flags & O_ACCMODE) == O_RDONLY ? DESCRIPTION_PIPE_READ
 							     : DESCRIPTION_PIPE_WRITE;
 	s->out.b = s->st.st_ino; /* pairs are made in dump_files_end() */
-	return peek_pipe(d, s) < 0 ? refuse(s, err, "a pipe that cannot be read") : 0;
+	return peek_pipe(d, s) < 0 ? subject_refuse(s, err, "a pipe that cannot be read") : 0;
 }
 
 static int add_timerfd(struct dump *d, struct subject *s)
@@ -242,7 +232,7 @@ static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 	}
 	if (str_eq(s->target, "anon_inode:[timerfd]") && add_timerfd(d, s) == 0)
 		return 0;
-	return refuse(s, err, "of a kind that cannot be carried over yet");
+	return subject_refuse(s, err, "of a kind that cannot be carried over yet");
 }
 
 static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
@@ -254,7 +244,7 @@ static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 		return add_regular(d, s, err);
 	case S_IFDIR:
 		if (deleted(s))
-			return refuse(s, err, "a deleted directory");
+			return subject_refuse(s, err, "a deleted directory");
 		s->out.kind = DESCRIPTION_FILE;
 		s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
 		return 0;
@@ -262,8 +252,10 @@ static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 		return add_character(d, s, err);
 	case S_IFIFO:
 		return add_pipe(d, s, err);
+	case S_IFSOCK:
+		return dump_socket(d, s, err);
 	default:
-		return refuse(s, err, "of a kind that cannot be carried over yet");
+		return subject_refuse(s, err, "of a kind that cannot be carried over yet");
 	}
 }
 
@@ -290,7 +282,7 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 		(uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
 	s->out.position = proc_number(buf_cstr(&s->info), "pos", 10, 0);
 	if (proc_value(buf_cstr(&s->info), "lock") != NULL)
-		return refuse(s, err, "locked, which cannot be carried over yet");
+		return subject_refuse(s, err, "locked, which cannot be carried over yet");
 	rc = add_by_kind(d, s, err);
 	if (rc < 0)
 		return rc;
@@ -334,7 +326,7 @@ static int add_watches(struct dump *d, struct subject *s, struct err *err)
 		int target;
 
 		if (sscanf(line, "tfd: %d events: %x data: %llx", &target, &events, &data) != 3)
-			return refuse(s, err, "an epoll set that cannot be read");
+			return subject_refuse(s, err, "an epoll set that cannot be read");
 		w.target = target;
 		w.events = events;
 		w.data = data;
@@ -450,5 +442,7 @@ int dump_files_end(struct dump *d, struct err *err)
 		if (is_pipe(row(d, i)) && row(d, i)->peer == IMAGE_NONE)
 			rc = pair_pipe(d, i, n, err);
 	}
+	if (rc == 0)
+		dump_sockets_end(d);
 	return rc;
 }

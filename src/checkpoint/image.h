@@ -207,14 +207,20 @@ enum image_description_kind {
 	DESCRIPTION_EPOLL,
 	DESCRIPTION_TIMERFD,
 	DESCRIPTION_SIGNALFD,
-	DESCRIPTION_SOCKETPAIR,
-	DESCRIPTION_MEMORY, /* memfd, also stands for shared anonymous memory */
+	DESCRIPTION_CONNECTION, /* both ends here, or the other one gone */
+	DESCRIPTION_MEMORY,     /* memfd, also stands for shared anonymous memory */
 	DESCRIPTION_UNLINKED,
-	DESCRIPTION_TCP_LISTEN,
-	DESCRIPTION_TCP_PAIR,
-	DESCRIPTION_UNIX_LISTEN,
-	DESCRIPTION_TERMINAL,
-	DESCRIPTION_SOCKET, /* neither bound nor connected */
+	DESCRIPTION_LISTEN, /* a socket that accepts connections; made after all connections */
+	DESCRIPTION_SOCKET, /* any other socket */
+};
+
+enum image_socket_option {
+	SOCKET_REUSEADDR = 1,
+	SOCKET_REUSEPORT = 2,
+	SOCKET_KEEPALIVE = 4,
+	SOCKET_NODELAY = 8,
+	SOCKET_V6ONLY = 16,
+	SOCKET_PASSCRED = 32,
 };
 
 struct image_description {
@@ -228,6 +234,8 @@ struct image_description {
 	struct image_span
 		data;     /* what waits to be read from it; content of memory and unlinked files */
 	uint64_t a, b, c; /* by kind: see the file of the object */
+	struct image_span remote; /* sockets: the other end's address */
+	uint32_t backlog, inode_peer;
 };
 
 struct image_fd {

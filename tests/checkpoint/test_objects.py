@@ -93,6 +93,16 @@ def test_object_tree(instance):
 
 
 @require("root", "cgroup2")
+def test_object_tcp(instance):
+    both_go_on(instance, "tcp")
+
+
+@require("root", "cgroup2")
+def test_object_unix_sockets(instance):
+    both_go_on(instance, "unix_sockets")
+
+
+@require("root", "cgroup2")
 @timeout(180)
 def test_a_fork_of_a_fork_of_a_fork(instance):
     """Every generation is dumped from what a template made, and the oldest still goes on."""

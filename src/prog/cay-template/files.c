@@ -86,40 +86,6 @@ static void make_pipe(description *d, int ret[2])
 	}
 }
 
-/* Stream: raw bytes. Datagrams: each with a length before it. */
-static void send_waiting(int fd, description *to)
-{
-	const char *at = image_bytes(to->data);
-	uint64_t left = to->data.length;
-
-	if (to->a == 1 /* SOCK_STREAM */) {
-		write_all(fd, at, left, "fill a socket");
-		return;
-	}
-	while (left >= sizeof(uint32_t)) {
-		uint32_t n;
-
-		memcpy(&n, at, sizeof(n));
-		(void)fork_must(CALL3(__NR_write, fd, at + sizeof(n), n), "fill a socket");
-		at += sizeof(n) + n;
-		left -= sizeof(n) + n;
-	}
-}
-
-/* a: type; b: what was shut down, as SHUT_* + 1 */
-static void make_socketpair(description *d, description *peer, int ret[2])
-{
-	(void)fork_must(
-		CALL4(__NR_socketpair, 1, d->a | BARE_CLOEXEC, 0, ret), "make a socket pair");
-	send_waiting(ret[1], d);
-	if (peer != NULL)
-		send_waiting(ret[0], peer);
-	if (d->b != 0)
-		(void)CALL2(__NR_shutdown, ret[0], d->b - 1);
-	if (peer != NULL && peer->b != 0)
-		(void)CALL2(__NR_shutdown, ret[1], peer->b - 1);
-}
-
 /* a: clock, b: flags of the setting, data: struct itimerspec */
 static int make_timerfd(description *d)
 {
@@ -170,8 +136,8 @@ static void make(description *d, description *peer, int ret[2])
 		ret[0] = (int)fork_must(
 			CALL4(__NR_signalfd4, -1, &d->a, 8, BARE_CLOEXEC), "make a signalfd");
 		break;
-	case DESCRIPTION_SOCKETPAIR:
-		make_socketpair(d, peer, ret);
+	case DESCRIPTION_CONNECTION:
+		sockets_connect(d, peer, ret);
 		break;
 	case DESCRIPTION_MEMORY:
 		ret[0] = make_memory(d);
@@ -179,34 +145,45 @@ static void make(description *d, description *peer, int ret[2])
 	case DESCRIPTION_UNLINKED:
 		ret[0] = open_unlinked(d);
 		break;
-	case DESCRIPTION_TCP_LISTEN:
-	case DESCRIPTION_TCP_PAIR:
-	case DESCRIPTION_UNIX_LISTEN:
-	case DESCRIPTION_TERMINAL:
+	case DESCRIPTION_LISTEN:
 	case DESCRIPTION_SOCKET:
-		fork_fail("make a description of this kind", -95);
+		ret[0] = sockets_make(d);
+		break;
 	}
 }
 
+static void open_one(int socket, uint32_t i)
+{
+	description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+	description *peer = d->peer == IMAGE_NONE ? NULL
+						  : IMAGE_ROW(struct image_description,
+							    TABLE_DESCRIPTIONS, d->peer);
+	int fds[2] = { -1, -1 };
+
+	if (peer != NULL && d->peer < i)
+		return; /* made with the other end */
+	make(d, peer, fds);
+	set_flags(fds[0], d);
+	opener_hand_over(socket, fds[0], i);
+	if (peer != NULL) {
+		set_flags(fds[1], peer);
+		opener_hand_over(socket, fds[1], d->peer);
+	} else if (fds[1] >= 0) {
+		(void)CALL1(__NR_close, fds[1]);
+	}
+}
+
+/* What listens comes last: its connections take its name for a moment. */
 void files_open(int socket)
 {
-	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
-		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
-		description *peer = d->peer == IMAGE_NONE ? NULL
-							  : IMAGE_ROW(struct image_description,
-								    TABLE_DESCRIPTIONS, d->peer);
-		int fds[2] = { -1, -1 };
+	for (int listening = 0; listening < 2; listening++) {
+		for (uint32_t i = 0; i < plan->n_descriptions; i++) {
+			bool listens =
+				IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i)->kind ==
+				DESCRIPTION_LISTEN;
 
-		if (peer != NULL && d->peer < i)
-			continue; /* made with the other end */
-		make(d, peer, fds);
-		set_flags(fds[0], d);
-		opener_hand_over(socket, fds[0], i);
-		if (peer != NULL) {
-			set_flags(fds[1], peer);
-			opener_hand_over(socket, fds[1], d->peer);
-		} else if (fds[1] >= 0) {
-			(void)CALL1(__NR_close, fds[1]);
+			if (listens == (listening != 0))
+				open_one(socket, i);
 		}
 	}
 }

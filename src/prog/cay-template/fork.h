@@ -105,6 +105,13 @@ void opener_hand_over(int socket, int fd, uint32_t index);
 /** files_open() - make every description and hand it over. In the opener. */
 void files_open(int socket);
 
+/** sockets_make() - a socket that is not connected; it listens if it did. In the opener. Return: descriptor. */
+int sockets_make(const struct image_description *d);
+
+/** sockets_connect() - both ends of a connection with what waits in them; @peer NULL: the other end is gone, @ret[1] must be closed. In the opener. */
+void sockets_connect(
+	const struct image_description *d, const struct image_description *peer, int ret[2]);
+
 /** become() - turn the calling process into process @index of the image. Never returns. */
 BARE_NORETURN void become(uint32_t index);
 

@@ -269,7 +269,8 @@ static void enter_sandbox(void)
 
 	(void)CALL4(__NR_rt_sigaction, SIGCHLD, by_default, 0, 8);
 	/* open to itself for the files below; no program of the sandbox runs yet, and it is closed again before one does */
-	(void)fork_must(CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0), "open our own /proc entries");
+	(void)fork_must(
+		CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0), "open our own /proc entries");
 	for (uint32_t i = 0; i < fork.order.n_tasks; i++)
 		(void)fork_must(
 			CALL3(__NR_write, fork.tasks[i], "0", 1), "enter a version 1 group");
