@@ -52,6 +52,10 @@ bench: all ## measure, side by side with the peers
 	@tools/packages.sh test bench
 	@bench/run $(ARGS)
 
+bench-gateway: all ## the gateway beside mitmproxy, Squid, nginx and HAProxy
+	@tools/packages.sh test bench
+	@bench/gateway $(ARGS)
+
 fuzz: packages-test ## every codec under libFuzzer, ASan and UBSan (ARGS="--seconds N TARGET…")
 	@fuzz/run $(ARGS)
 
@@ -70,4 +74,4 @@ clean: ## remove the build directory
 help:
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-.PHONY: all packages packages-test test test-long quick lint demo attack bench fuzz asan install clean help
+.PHONY: all packages packages-test test test-long quick lint demo attack bench bench-gateway fuzz asan install clean help

@@ -7,6 +7,7 @@
  *   --conns N     connections at once (default 1)                --new         a new connection for each request
  *   --seconds S   how long (default 2)                           --status N    the status that every answer must have (default 200)
  *
+ * The window begins when every connection has had its first answer: then "warm" is printed; with --new at once. After the report it waits for the end of its input.
  * One thread, epoll. Latencies are of single requests; with --new they hold the TCP and TLS handshakes too. Certificates are not checked: that costs the
  * client alone.
  */
@@ -28,6 +29,7 @@
 
 #define SAMPLES_MAX (8U << 20)
 #define HEAD_MAX    8192
+#define WARM_NS     30000000000U /* longest that warming up may take */
 
 enum phase { CONNECTING, TUNNEL_ASKED, HANDSHAKE, ASKED };
 
@@ -36,6 +38,7 @@ struct client {
 	SSL *ssl;
 	enum phase phase;
 	uint64_t began_ns;
+	bool warm;
 	char head[HEAD_MAX + 1];
 	size_t head_n;
 	bool in_body;
@@ -53,8 +56,9 @@ static struct {
 static SSL_CTX *ctx;
 static int poller;
 static char request[2048];
-static uint64_t *samples, deadline_ns;
+static uint64_t *samples, deadline_ns, began_window_ns;
 static size_t n_samples, errors;
+static int cold; /* connections without an answer yet */
 
 static uint64_t now_ns(void)
 {
@@ -148,8 +152,22 @@ static void begin_tls(struct client *c)
 	c->phase = HANDSHAKE;
 }
 
+static void begin_window(void)
+{
+	(void)printf("warm\n");
+	(void)fflush(stdout);
+	n_samples = errors = 0;
+	began_window_ns = now_ns();
+	deadline_ns = began_window_ns + (uint64_t)(options.seconds * 1e9);
+}
+
 static void answered(struct client *c)
 {
+	if (!c->warm) {
+		c->warm = true;
+		if (--cold == 0)
+			begin_window();
+	}
 	if (n_samples < SAMPLES_MAX)
 		samples[n_samples++] = now_ns() - c->began_ns;
 	if (options.fresh) {
@@ -273,21 +291,23 @@ static void report(double seconds)
 	(void)printf(
 		"{\"requests\": %zu, \"errors\": %zu, \"seconds\": %.3f, \"per_second\": %.1f, \"p50_ms\": %.4f, \"p99_ms\": %.4f, "
 		"\"client_cpu_s\": %.3f}\n",
-		n_samples, errors, seconds, (double)n_samples / seconds, percentile(0.5),
-		percentile(0.99),
+		n_samples, errors, seconds, seconds > 0.001 ? (double)n_samples / seconds : 0,
+		percentile(0.5), percentile(0.99),
 		(double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
 			(double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6);
+	(void)fflush(stdout);
 }
 
 static void run(void)
 {
 	struct client *clients = calloc((size_t)options.conns, sizeof(*clients));
 	struct epoll_event events[256];
-	uint64_t began_ns = now_ns();
+	char byte;
 
 	if (clients == NULL)
 		die("memory");
-	deadline_ns = began_ns + (uint64_t)(options.seconds * 1e9);
+	deadline_ns = now_ns() + WARM_NS;
+	cold = options.fresh ? 1 : options.conns;
 	for (int i = 0; i < options.conns; i++)
 		open_connection(&clients[i]);
 	while (now_ns() < deadline_ns) {
@@ -302,7 +322,10 @@ static void run(void)
 				failed(c);
 		}
 	}
-	report((double)(now_ns() - began_ns) / 1e9);
+	if (cold > 0)
+		begin_window(); /* it never got warm: nothing is reported */
+	report((double)(now_ns() - began_window_ns) / 1e9);
+	(void)!read(STDIN_FILENO, &byte, 1);
 	free(clients);
 }
 

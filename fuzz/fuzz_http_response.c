@@ -7,9 +7,10 @@ static size_t read_body(
 	const struct http_response *r, const char *p, size_t n, size_t step, bool *ret_bad)
 {
 	struct http_body_reader b;
+	struct buf trailers = BUF_INIT(HTTP_TRAILERS_MAX + 2);
 	size_t used = 0, total = 0;
 
-	http_body_begin(&b, r);
+	http_body_begin_as(&b, r->body, r->length, &trailers);
 	*ret_bad = false;
 	while (!b.done && used < n) {
 		const char *piece;
@@ -26,6 +27,10 @@ static size_t read_body(
 		used += (size_t)k;
 		total += size;
 	}
+	MUST(trailers.n <= HTTP_TRAILERS_MAX + 2);
+	if (b.done && trailers.n > 0)
+		MUST(trailers.p[trailers.n - 1] == '\n');
+	buf_free(&trailers);
 	return total;
 }
 

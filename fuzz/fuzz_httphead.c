@@ -41,6 +41,24 @@ static void check_decoded(const char *p, size_t n, bool plus)
 	MUST(n == 0 || httphead_decode(p, n, plus, out, 1) < 0);
 }
 
+/* What the strict reader takes the one for proxies takes too, and reads alike. */
+static void check_any(const char *p, size_t n, const struct httphead *strict)
+{
+	static struct httphead any;
+	const char *reason = NULL;
+	int rc = httphead_parse_any(p, n, &any, &reason);
+
+	MUST(rc == 0 || (reason != NULL && strict == NULL));
+	if (rc < 0)
+		return;
+	MUST(any.method.n > 0 && inside(any.path, p, n) && inside(any.authority, p, n));
+	MUST(inside(any.query, p, n) && inside(any.scheme, p, n) && any.minor <= 1);
+	MUST(any.form != HTTPHEAD_ORIGIN || any.path.p[0] == '/');
+	MUST(!(any.chunked && any.has_length) && !(any.chunked && any.minor == 0));
+	MUST(strict == NULL || (any.form == HTTPHEAD_ORIGIN && any.path.n == strict->path.n &&
+				       any.n_fields == strict->n_fields));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct httphead h;
@@ -53,8 +71,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	MUST((size_t)n <= size && n >= 4 && memcmp(p + n - 4, "\r\n\r\n", 4) == 0);
 	if (httphead_parse(p, (size_t)n, &h, &reason) < 0) {
 		MUST(reason != NULL);
+		check_any(p, (size_t)n, NULL);
 		return 0;
 	}
+	check_any(p, (size_t)n, &h);
 	check_head(&h, p, (size_t)n);
 	(void)httphead_get(&h, "host");
 	(void)httphead_has_word(&h, "connection", "upgrade");

@@ -288,6 +288,44 @@ def clienthello():
     write("clienthello", "trailing", records(usual + b"\0"))
 
 
+def authority():
+    for i, text in enumerate(("a.example:443", "[::ffff:1.2.3.4]:80", "0x7f.1", "x..y", "[::1", "2852039166", "EXAMPLE.com.")):
+        write("authority", str(i), text.encode())
+
+
+def urlpath():
+    for i, text in enumerate(("/a/../b", "/%2e%2e/..%2fx", "/a;b/..;/c", "/%252e%252e/", "//a//", "/%c3%a4?", "/@scope%2Fname")):
+        write("urlpath", str(i), text.encode())
+
+
+def wsframe():
+    write("wsframe", "client", bytes.fromhex("018185010203046869737573898001020304"))
+    write("wsframe", "server", bytes.fromhex("000103616263890080026465"))
+    write("wsframe", "extended", bytes.fromhex("00827e007e"))
+
+
+def proxy():
+    head = b"POST /a/./b?c HTTP/1.1\r\nHost: a.example\r\n"
+    write("proxy", "h1", b"1" + head + b"Content-Length: 2\r\n\r\nhi" + head + b"Connection: close\r\n\r\n")
+    write("proxy", "h1-chunked", b"1" + head + b"Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n2;x=y\r\nhi\r\n0\r\nT: 1\r\n\r\n")
+    write("proxy", "h1-forms", b"1CONNECT a.example:80 HTTP/1.1\r\nHost: a.example:80\r\n\r\n")
+    write("proxy", "h1-absolute", b"1GET http://a.example/ HTTP/1.0\r\nHost: a.example\r\n\r\n")
+
+    def frame(kind, flags, stream, payload):
+        return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+    fields = bytes([0x82, 0x86, 0x84, 0x41, 9]) + b"a.example"
+    write("proxy", "h2", b"2" + preface + frame(1, 5, 1, fields) + frame(1, 4, 3, fields) + frame(0, 1, 3, b"body") + frame(3, 0, 5, b"\0\0\0\x08"))
+    write("proxy", "h2-control", b"2" + preface + frame(6, 0, 0, b"12345678") + frame(8, 0, 0, b"\0\0\1\0") + frame(1, 0, 1, fields) + frame(9, 4, 1, b"\0\1x\1y"))
+    answer = b"HTTP/1.1 200 OK\r\n"
+    write("proxy", "answer", b"a" + answer + b"Content-Length: 2\r\n\r\nok")
+    write("proxy", "answer-chunked", b"aHTTP/1.1 100 Continue\r\n\r\n" + answer + b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nT: 1\r\n\r\n")
+    write("proxy", "answer-close", b"aHTTP/1.0 200\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08")
+    write("proxy", "answer-h2", b"b" + frame(4, 0, 0, b"") + frame(1, 4, 1, b"\x88") + frame(0, 0, 1, b"body") + frame(1, 5, 1, b"\0\1t\1v")
+          + frame(1, 5, 3, b"\x8d") + frame(7, 0, 0, b"\0" * 8))
+
+
 if __name__ == "__main__":
-    for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello):
+    for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello,
+                     authority, urlpath, wsframe, proxy):
         function()

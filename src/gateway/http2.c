@@ -83,7 +83,7 @@ static void headers_whole(struct http2 *h, struct stream2 *s, const nghttp2_fram
 {
 	stream2_fields_whole(s, (f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0);
 	if (f->headers.cat == NGHTTP2_HCAT_REQUEST) {
-		s->held = true;
+		stream2_hold(s);
 		fiber_start(serve_stream, s);
 	} else if (h->serve == NULL && s->too_large) {
 		(void)nghttp2_submit_rst_stream(
@@ -206,8 +206,8 @@ static bool step(struct http2 *h, uint8_t *bytes, size_t size, uint64_t idle_ns)
 {
 	ssize_t n = wire_read(h->w, bytes, size, clock_now_ns() + idle_ns);
 
-	if (n == -ETIMEDOUT && h->n_streams > 0)
-		return true;
+	if (n == -ETIMEDOUT && h->n_held > 0)
+		return true; /* their exchanges have deadlines of their own */
 	if (n <= 0)
 		return false;
 	n = nghttp2_session_mem_recv(h->session, bytes, (size_t)n);
@@ -340,7 +340,7 @@ struct channel *http2_request(struct http2 *h)
 {
 	struct stream2 *s = stream2_new(h, -1);
 
-	s->held = true;
+	stream2_hold(s);
 	return &s->ch;
 }
 

@@ -21,7 +21,7 @@ struct http2 {
 	http2_serve_fn *serve;
 	void *ctx;
 	struct list streams;
-	size_t n_streams;
+	size_t n_streams, n_held; /* of these, with an exchange */
 	struct buf out;
 	bool sending;    /* a fiber writes; it takes along what the others submit */
 	bool dead;       /* nothing can be sent or received any more */
@@ -64,6 +64,9 @@ void stream2_fields_whole(struct stream2 *s, bool end);
 
 /** stream2_closed() - nghttp2 has closed it; everybody who waits goes on. */
 void stream2_closed(struct stream2 *s);
+
+/** stream2_hold() - an exchange has it from now on. */
+void stream2_hold(struct stream2 *s);
 
 /** stream2_release() - its exchange is over. */
 void stream2_release(struct stream2 *s);

@@ -525,9 +525,16 @@ void stream2_closed(struct stream2 *s)
 	waiters_wake(&s->writable);
 }
 
+void stream2_hold(struct stream2 *s)
+{
+	s->held = true;
+	s->h->n_held++;
+}
+
 void stream2_release(struct stream2 *s)
 {
 	s->held = false;
+	s->h->n_held--;
 	if (s->closed || s->h->dead || s->id < 0) {
 		stream2_free(s);
 		return;

@@ -30,7 +30,7 @@ static SSL_CTX *context_new(const SSL_METHOD *method)
 	SSL_CTX_set_read_ahead(ctx, 1);
 	(void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
 	if (SSL_CTX_set_cipher_list(ctx, CIPHERS) != 1 ||
-		SSL_CTX_set1_groups_list(ctx, GROUPS) != 1) {
+		SSL_CTX_set1_groups_list(ctx, (char *)(uintptr_t)GROUPS) != 1) {
 		SSL_CTX_free(ctx);
 		return NULL;
 	}
@@ -174,7 +174,8 @@ SSL *tls_client_new(struct tls_client *c, const char *host, bool is_address, boo
 	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
 	if ((is_address ? X509_VERIFY_PARAM_set1_ip_asc(param, host)
 			: X509_VERIFY_PARAM_set1_host(param, host, 0) &&
-				    SSL_set_tlsext_host_name(ssl, host) == 1) != 1 ||
+				    SSL_set_tlsext_host_name(ssl, (char *)(uintptr_t)host) == 1) !=
+			1 ||
 		SSL_set_alpn_protos(ssl, http2 ? h2_and_h1 : h1,
 			http2 ? sizeof(h2_and_h1) - 1 : sizeof(h1) - 1) != 0) {
 		SSL_free(ssl);

@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 struct listener {
 	uv_poll_t poll;
@@ -43,14 +44,17 @@ static const char *text(const char *key)
 
 static char *slurp(const char *path, size_t *ret_n)
 {
-	cleanup_fclose FILE *f = path != NULL ? fopen(path, "re") : NULL;
-	char *p = xalloc(4U << 20);
+	cleanup_fd int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	struct stat st;
+	ssize_t n;
+	char *p;
 
-	if (f == NULL) {
-		free(p);
+	*ret_n = 0;
+	if (fd < 0 || fstat(fd, &st) < 0)
 		return NULL;
-	}
-	*ret_n = fread(p, 1, (4U << 20) - 1, f);
+	p = xalloc((size_t)st.st_size + 1);
+	n = read(fd, p, (size_t)st.st_size);
+	*ret_n = n > 0 ? (size_t)n : 0;
 	return p;
 }
 
