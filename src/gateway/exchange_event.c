@@ -8,7 +8,7 @@
 
 static json_t *text_json(const char *p, size_t n)
 {
-	json_t *value = json_stringn(p, n);
+	json_t *value = n > 0 ? json_stringn(p, n) : json_string("");
 	char *copy;
 
 	if (value != NULL)
