@@ -161,7 +161,9 @@ class Listeners:
 class Terminal:
     """A terminal of the host that everybody may write to: what appears on its other end came out of a sandbox."""
 
-    def __init__(self):
+    def __init__(self, nonce):
+        """@nonce: what this run's attackers write; those of a run beside it find the same terminals."""
+        self.nonce = nonce.encode()
         self.ours, theirs = os.openpty()
         self.theirs = theirs
         os.chmod(os.ttyname(theirs), 0o666)
@@ -169,7 +171,8 @@ class Terminal:
     def broken(self):
         found = []
         while select.select([self.ours], [], [], 0)[0]:
-            found.append(f"the host's terminal got {os.read(self.ours, 256)[:40]!r}")
+            got = os.read(self.ours, 256)
+            found += [f"the host's terminal got {got[:40]!r}"] if self.nonce in got else []
         return found
 
     def close(self):
@@ -234,7 +237,7 @@ class Host:
         self.neighbour_process = None
         self.listeners = Listeners(self.socket_directories())
         self.shm = SharedMemory(self.secret)
-        self.terminal = Terminal()
+        self.terminal = Terminal(self.nonce)
         self.settings = {p: read(p) for p in SETTINGS}
         self.mounts = self.host_mounts()
         self.core_before = set(glob.glob("/core*") + glob.glob(top + "/core*"))
