@@ -120,6 +120,13 @@ int cli_fail_api(struct cli *cli, json_t *error)
 	return rc;
 }
 
+void cli_forgive(struct cli *cli)
+{
+	json_decref(cli->error);
+	cli->error = NULL;
+	cli->err = (struct err){ 0 };
+}
+
 int cli_answered(struct cli *cli)
 {
 	struct buf body = BUF_INIT(1U << 20);

@@ -76,6 +76,9 @@ int cli_get(struct cli *cli, const char *target, json_t **ret) attr_must_use;
 /** cli_fail_api() - make @cli->err from an API error object (borrowed). Return: a negative errno. */
 int cli_fail_api(struct cli *cli, json_t *error);
 
+/** cli_forgive() - the last error was no error: what was asked for may be missing. */
+void cli_forgive(struct cli *cli);
+
 /** cli_target() - a request target: @fmt with %s, each argument percent-encoded as one segment. Free with free(). */
 char *cli_target(const char *fmt, ...) attr_printf(1, 2) attr_must_use;
 

@@ -51,6 +51,16 @@ int cmd_mail_ls(struct cli *cli);
 int cmd_mail_show(struct cli *cli);
 /** cmd_move() - cay pause, resume, start, stop. */
 int cmd_move(struct cli *cli);
+/** cmd_policy_check() - cay policy check. */
+int cmd_policy_check(struct cli *cli);
+/** cmd_policy_explain() - cay policy explain. */
+int cmd_policy_explain(struct cli *cli);
+/** cmd_policy_presets() - cay policy presets. */
+int cmd_policy_presets(struct cli *cli);
+/** cmd_policy_set() - cay policy set. */
+int cmd_policy_set(struct cli *cli);
+/** cmd_policy_show() - cay policy show. */
+int cmd_policy_show(struct cli *cli);
 /** cmd_prune() - cay prune. */
 int cmd_prune(struct cli *cli);
 /** cmd_ps() - cay ps. */

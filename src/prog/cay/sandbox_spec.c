@@ -4,10 +4,9 @@
 #include "base/str.h"
 #include "io/terminal.h"
 #include "prog/cay/mount_spec.h"
+#include "prog/cay/policy_text.h"
 
 #include <sys/stat.h>
-
-#define POLICY_MAX (256U << 10)
 
 static int refuse_value(struct cli *cli, enum cli_flag flag, const char *value, const char *why)
 {
@@ -244,29 +243,12 @@ static int add_words(struct cli *cli, json_t *spec)
 	return add_limits(cli, spec);
 }
 
-/* The text of a file, or a document that names a preset. */
 static int add_policy(struct cli *cli, json_t *spec, const char *what)
 {
-	cleanup_buf struct buf text = BUF_INIT(POLICY_MAX);
-	cleanup_fclose FILE *f = fopen(what, "re");
-	size_t n = 1;
+	json_t *text;
+	int rc = policy_text(cli, what, &text);
 
-	if (f == NULL && (errno != ENOENT || strchr(what, '/') != NULL))
-		return err_raise(&cli->err, errno == ENOENT ? ERR_NOT_FOUND : ERR_DENIED,
-			"--policy '%s': %s", what, strerrordesc_np(errno));
-	if (f == NULL)
-		buf_fmt(&text, "{\"version\": 1, \"preset\": [\"%s\"]}", what);
-	while (f != NULL && n > 0 && !buf_failed(&text)) {
-		char *room = buf_room(&text, 4096);
-
-		n = room != NULL ? fread(room, 1, 4096, f) : 0;
-		text.n += n;
-	}
-	if (buf_failed(&text) || strlen(buf_cstr(&text)) != text.n)
-		return refuse_value(cli, FLAG_POLICY, what, "too large, or no text");
-	if (json_object_set_new(spec, "policy", json_stringn(buf_cstr(&text), text.n)) < 0)
-		return refuse_value(cli, FLAG_POLICY, what, "not valid UTF-8");
-	return 0;
+	return rc < 0 ? rc : json_object_set_new(spec, "policy", text);
 }
 
 static int add_network(struct cli *cli, json_t *spec)

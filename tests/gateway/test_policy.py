@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies through the command and the API: checked, explained, changed while a sandbox runs."""
+
+import json
+import os
+
+from lib import cay
+from lib.case import contains, equal, raises
+from lib.proxy import Upstream, echo
+
+
+def rules(upstream, *methods):
+    return json.dumps({"rules": [{"name": "api", "match": {"host": "api.example", "method": list(methods)}, "action": "allow", "upstream": upstream.address,
+                                  "private": True}]})
+
+
+def status(instance, box, *options):
+    return instance.cay("exec", box, "--", "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20", *options,
+                        "http://api.example/", check=False).stdout
+
+
+def test_check_names_what_is_wrong(instance, tmp):
+    path = os.path.join(tmp, "p.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("preset: mail-sink\nrules:\n- {name: a, match: {host: x.example}, action: allow}\n")
+    equal([r["name"] for r in instance.json("policy", "check", path)["rules"]], ["a", "mail-sink/keep"])
+    contains(instance.cay("policy", "check", "read-only-web").stdout, "read-only-web/read")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("rules:\n- {name: a, match: {host: x.example, path: x}, action: allow}\n")
+    done = instance.cay("policy", "check", path, check=False)
+    contains(done.stderr, "rules[0].match.path: 'x' is no path")
+    done = instance.cay("policy", "check", "no-such-preset", check=False)
+    contains(done.stderr, "'no-such-preset' is no preset")
+    contains(instance.cay("policy", "presets").stdout, "llm-openai\n")
+
+
+def test_explain(instance):
+    answer = instance.json("policy", "explain", "read-only-web", "https://a.example/x/../y?z=1")
+    equal((answer["action"], answer["rule"]), ("allow", "read-only-web/read"))
+    done = instance.cay("policy", "explain", "read-only-web", "https://a.example/", "--method", "POST")
+    contains(done.stdout, "method")
+    contains(done.stdout, "deny: nothing matches\n")
+    for url in ("ftp://x/", "https:///", "https://a b/", "https://x/%2e%2e%2f"):
+        equal(instance.cay("policy", "explain", "none", url, check=False).returncode, 125, url)
+
+
+def test_a_running_sandbox_gets_another_policy(instance):
+    upstream = Upstream(echo)
+    with instance.sandbox(policy=rules(upstream, "GET")) as box:
+        equal((status(instance, box), status(instance, box, "-X", "PUT")), ("200", "403"))
+        instance.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": rules(upstream, "PUT")})
+        equal((status(instance, box), status(instance, box, "-X", "PUT")), ("403", "200"))
+        equal(instance.json("policy", "show", box)["version"], 2)
+        event = instance.wait_event("policy.changed", box, lambda e: True)
+        equal((event["data"]["version"], event["data"]["before"]["rules"][0]["match"]["method"]), (2, ["GET"]))
+        error = raises(cay.ApiError, instance.call, "PUT", f"/v1/sandboxes/{box}/policy", {"policy": "preset: none", "if_version": 1})
+        equal(error.code, "conflict")
+        error = raises(cay.ApiError, instance.call, "PUT", f"/v1/sandboxes/{box}/policy", {"policy": "rules: 1"})
+        equal(error.code, "invalid")
+        equal(status(instance, box, "-X", "PUT"), "200")
+        instance.cay("policy", "set", box, "none")
+        equal(status(instance, box, "-X", "PUT"), "000")
+    upstream.close()
+
+
+def test_a_secret_that_is_rotated_is_used_at_once(instance):
+    """The whole way: the sandbox sees a placeholder in its environment, the upstream hears the value, over verified TLS only."""
+    first, second = "sk_live_0123456789abcdefABCDEF", "sk_live_zyxwvutsrqponmlkjihgfe"
+    document = {"rules": [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}],
+                "secrets": [{"name": "API_KEY", "hosts": "api.example", "in": [{"header": "authorization"}]}]}
+    error = raises(cay.ApiError, instance.call, "POST", "/v1/sandboxes", {"policy": json.dumps(document)})
+    equal((error.code, "API_KEY" in error.message), ("not_found", True))
+    instance.cay("secret", "set", "API_KEY", stdin=first)
+    with instance.sandbox(policy=json.dumps(document)) as box:
+        inside = instance.cay("exec", box, "--", "sh", "-c", "echo $API_KEY").stdout.strip()
+        assert inside != first and len(inside) == len(first) and inside.startswith("sk_live_"), inside
+        instance.cay("secret", "set", "API_KEY", stdin=second)
+        equal(instance.cay("exec", box, "--", "sh", "-c", "echo $API_KEY").stdout.strip(), inside)
+        everything = str(instance.raw("GET", f"/v1/sandboxes/{box}")) + str(instance.raw("GET", "/v1/events")) + instance.cay("exec", box, "--", "env").stdout
+        assert first not in everything and second not in everything
+    instance.cay("secret", "rm", "API_KEY")
