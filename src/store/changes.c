@@ -18,26 +18,6 @@ static const char *const kind_names[] = {
 	[CHANGE_METADATA] = "metadata",
 };
 
-static const char *type_name(mode_t mode)
-{
-	switch (mode & S_IFMT) {
-	case S_IFREG:
-		return "file";
-	case S_IFDIR:
-		return "directory";
-	case S_IFLNK:
-		return "symlink";
-	case S_IFCHR:
-		return "char";
-	case S_IFBLK:
-		return "block";
-	case S_IFIFO:
-		return "fifo";
-	default:
-		return "socket";
-	}
-}
-
 /* The longest well-formed sequence at @p is kept; every other byte becomes U+FFFD. */
 static json_t *lossy(const char *p, size_t n)
 {
@@ -155,7 +135,7 @@ static int state(
 	*ret = json_null();
 	if (f->kind == FOUND_NONE)
 		return 0;
-	o = json_pack("{s:s, s:i, s:I, s:I}", "type", type_name(f->st.st_mode), "mode",
+	o = json_pack("{s:s, s:i, s:I, s:I}", "type", tree_type_name(f->st.st_mode), "mode",
 		f->st.st_mode & 07777, "uid", (json_int_t)f->st.st_uid, "gid",
 		(json_int_t)f->st.st_gid);
 	if (S_ISREG(f->st.st_mode)) {

@@ -385,3 +385,23 @@ int tree_own(int dirfd, uid_t uid, gid_t gid)
 	}
 	return rc;
 }
+
+const char *tree_type_name(mode_t mode)
+{
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+		return "file";
+	case S_IFDIR:
+		return "directory";
+	case S_IFLNK:
+		return "symlink";
+	case S_IFCHR:
+		return "char";
+	case S_IFBLK:
+		return "block";
+	case S_IFIFO:
+		return "fifo";
+	default:
+		return "socket";
+	}
+}

@@ -91,6 +91,9 @@ int tree_count(int dirfd, struct tree_count *count) attr_must_use;
 /** tree_own() - give every entry of the directory behind @dirfd (not deeper) to @uid and @gid; modes stay. */
 int tree_own(int dirfd, uid_t uid, gid_t gid) attr_must_use;
 
+/** tree_type_name() - "file", "directory", "symlink", "char", "block", "fifo" or "socket"; static. */
+const char *tree_type_name(mode_t mode);
+
 /** tree_sync() - fsync every regular file and directory below and including @dirfd. Return: 0 or -errno. */
 int tree_sync(int dirfd) attr_must_use;
 

@@ -42,26 +42,6 @@ static void quote(struct buf *out, const char *bytes)
 	buf_char(out, '"');
 }
 
-static const char *type_name(mode_t mode)
-{
-	switch (mode & S_IFMT) {
-	case S_IFREG:
-		return "file";
-	case S_IFDIR:
-		return "directory";
-	case S_IFLNK:
-		return "symlink";
-	case S_IFCHR:
-		return "char";
-	case S_IFBLK:
-		return "block";
-	case S_IFIFO:
-		return "fifo";
-	default:
-		return "socket";
-	}
-}
-
 static int content(int dir, const char *name, const struct stat *st, struct buf *out)
 {
 	unsigned char digest[DIGEST_SIZE];
@@ -107,8 +87,9 @@ static int line(struct list *l, int dir, const char *name, const struct stat *st
 	}
 	buf_char(&l->text, '[');
 	quote(&l->text, buf_cstr(&l->path));
-	buf_fmt(&l->text, ",\"%s\",%u,%u,%u,%lld,", type_name(st->st_mode), st->st_mode & 07777,
-		st->st_uid, st->st_gid, S_ISREG(st->st_mode) ? (long long)st->st_size : 0LL);
+	buf_fmt(&l->text, ",\"%s\",%u,%u,%u,%lld,", tree_type_name(st->st_mode),
+		st->st_mode & 07777, st->st_uid, st->st_gid,
+		S_ISREG(st->st_mode) ? (long long)st->st_size : 0LL);
 	rc = content(dir, name, st, &l->text);
 	buf_fmt(&l->text, ",\"%s\"]\n", text);
 	l->files += S_ISREG(st->st_mode) ? 1 : 0;
