@@ -209,6 +209,23 @@ static json_t *withheld(void)
 	return list;
 }
 
+/* Where root mode and rootless mode must differ. */
+static json_t *modes(void)
+{
+	static const char *const rows[][3] = {
+#define MODE(what, root, rootless) { what, root, rootless },
+#include "modes.def"
+#undef MODE
+	};
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		(void)json_array_append_new(
+			list, json_pack("{s:s, s:s, s:s}", "what", rows[i][0], "root", rows[i][1],
+				      "rootless", rows[i][2]));
+	return list;
+}
+
 int doctor_report(json_t **ret, const char *state)
 {
 	cleanup_free char *existing = existing_parent(state);
@@ -223,8 +240,9 @@ int doctor_report(json_t **ret, const char *state)
 		json_decref(list);
 		return rc;
 	}
-	report = json_pack("{ss sb so so so so}", "mode", mode_name(&d), "ok", ok, "kernel",
-		text(un.release), "state", text(state), "withheld", withheld(), "checks", list);
+	report = json_pack("{ss sb so so so so so}", "mode", mode_name(&d), "ok", ok, "kernel",
+		text(un.release), "state", text(state), "withheld", withheld(), "checks", list,
+		"modes", modes());
 	if (report == NULL)
 		return -ENOMEM;
 	*ret = report;

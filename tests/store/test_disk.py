@@ -212,3 +212,11 @@ def mounted(pool, box, look):
     finally:
         subprocess.run(["umount", at], check=True)
         cay.wait_until(lambda: not leaks.loops(pool.state + "/pool/live"), 10, "the loop device of the look is gone")
+
+
+@require("root")
+def test_doctor_tells_how_the_modes_differ(instance):
+    rows = {row["what"]: row for row in instance.json("doctor", check=False)["modes"]}
+    contains(rows["limit of inodes"]["root"], "a disk")
+    contains(rows["limit of inodes"]["rootless"], "unsupported")
+    contains(instance.cay("doctor", "--all", check=False).stdout, rows["limit of inodes"]["root"])

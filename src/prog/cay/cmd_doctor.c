@@ -87,6 +87,19 @@ static void put_check(const struct cli *cli, struct buf *out, const json_t *chec
 	}
 }
 
+/* What this mode does where the two must differ. */
+static void put_mode(struct buf *out, const json_t *report)
+{
+	bool root = str_eq(cli_string(report, "mode", ""), "root");
+	json_t *row;
+	size_t i;
+
+	buf_fmt(out, "\nin %s mode:\n", root ? "root" : "rootless");
+	json_array_foreach (json_object_get(report, "modes"), i, row)
+		buf_fmt(out, "  %-29s %s\n", cli_string(row, "what", "?"),
+			cli_string(row, root ? "root" : "rootless", "?"));
+}
+
 static void put_report(const struct cli *cli, struct buf *out, const json_t *report)
 {
 	json_t *checks = json_object_get(report, "checks"), *check;
@@ -128,6 +141,8 @@ int cmd_doctor(struct cli *cli)
 		(void)cli_print_json(report);
 	} else {
 		put_report(cli, &out, report);
+		if (cli_args_has(&cli->args, FLAG_ALL))
+			put_mode(&out, report);
 		rc = cli_print(cli, &out);
 	}
 	return rc < 0 ? rc : json_is_false(json_object_get(report, "ok"));
