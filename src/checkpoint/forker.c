@@ -6,6 +6,7 @@
 #include "sys/fdpass.h"
 #include "sys/file.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -49,6 +50,7 @@ static int send_order(int sock, const struct fork_place *place)
 		.filter_bytes = (uint32_t)(place->n_filter * sizeof(*place->filter)),
 		.single_id = place->single_id };
 	cleanup_fd int filter = filter_file(place);
+	cleanup_fd int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	struct descriptors d = { .n = 0 };
 	struct confine_rights rights = { 0 };
 	int rc = filter < 0 ? filter : place->landlock ? confine_landlock_rights(&rights) : 0;
@@ -59,9 +61,12 @@ static int send_order(int sock, const struct fork_place *place)
 	order.landlock_files = rights.files;
 	order.landlock_scoped = rights.scoped;
 	add(&d, &place->init_pidfd, 1);
+	add(&d, &place->pids, 1);
 	add(&d, &place->u1, place->u1 >= 0);
 	add(&d, &place->u2, 1);
 	add(&d, &filter, 1);
+	add(&d, &program, 1);
+	add(&d, &place->starter, 1);
 	add(&d, &place->keeper_cgroup, place->keeper_cgroup >= 0);
 	add(&d, place->tasks, place->n_tasks);
 	add(&d, place->leaves, place->n_leaves);

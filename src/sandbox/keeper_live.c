@@ -16,6 +16,8 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 
 #define CAPTURE_MAX_NS    (60 * NS_PER_S)
 #define FREEZE_TIMEOUT_MS 2000
@@ -225,18 +227,40 @@ static int open_leaves(
 	return 0;
 }
 
-static int fork_into(struct keeper *k, const char *path, const struct carried *c,
+/* From now on the other one starts programs. */
+static void change_starter(struct keeper *k, int sock)
+{
+	struct starter *s = &k->box.starter;
+
+	fd_close(&s->sock);
+	if (s->pid > 0)
+		(void)waitpid(s->pid, NULL, 0);
+	*s = (struct starter){ .sock = sock };
+}
+
+static int open_pid_namespace(pid_t init)
+{
+	char path[40];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", init);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
 	struct fork_root *roots, size_t *n_roots, struct err *err)
 {
 	const struct filter *filter = filter_for(k->box.spec.profile);
 	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
 	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
+	cleanup_fd int pids = open_pid_namespace(k->box.init_pid);
 	cleanup_fd int u1 =
 		k->config.rootless ? open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC) : -1;
 	struct fork_place place = { .template_path = path,
 		.init_pidfd = k->box.init_pidfd,
+		.pids = pids,
 		.u1 = u1,
 		.u2 = k->box.u2,
+		.starter = starter,
 		.keeper_cgroup = group,
 		.tasks = tasks,
 		.leaves = leaves,
@@ -295,7 +319,7 @@ static int restore(struct keeper *k, const char *template, json_t **ret, struct 
 	struct carried carried = { 0 };
 	char path[PATH_MAX];
 	size_t n_roots = 0;
-	int rc;
+	int rc, pair[2];
 
 	state_path(k, template, path);
 	rc = file_read_at(AT_FDCWD, path, &state);
@@ -303,9 +327,13 @@ static int restore(struct keeper *k, const char *template, json_t **ret, struct 
 		return err_raise_sys(err, rc, "read the state of the programs");
 	rc = carry_load(&k->box, &state, &carried, err);
 	template_path(k->config.run, template, path, sizeof(path));
+	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		rc = err_raise_sys(err, -errno, "make a socket pair");
 	if (rc == 0) {
-		rc = fork_into(k, path, &carried, roots, &n_roots, err);
+		rc = fork_into(k, path, &carried, pair[1], roots, &n_roots, err);
 		k->fork_sock = rc;
+		(void)close(pair[1]);
+		change_starter(k, pair[0]);
 	}
 	if (rc >= 0)
 		*ret = adopt(k, &carried, roots, n_roots);

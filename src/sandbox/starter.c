@@ -30,7 +30,8 @@ struct starter_self {
 	int sock;
 	int u2;
 	struct placer placer;
-	bool confined; /* has the limits and is in the domain that all programs share */
+	bool confined;  /* has the limits and is in the domain that all programs share */
+	bool in_domain; /* has it from its parent */
 };
 
 /* Every clone of the sandbox: into its cgroup leaf, with the keeper as its parent. */
@@ -163,7 +164,7 @@ static int confine(struct starter_self *self, const struct launch_request *reque
 	rc = launch_limits(request->files);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "set resource limits");
-	if (request->profile != PROFILE_DEBUG && !ablated("landlock"))
+	if (!self->in_domain && request->profile != PROFILE_DEBUG && !ablated("landlock"))
 		rc = confine_landlock();
 	if (rc < 0)
 		return err_raise_sys(err, rc, "enter the Landlock domain");
@@ -306,6 +307,21 @@ static void leave_open(void)
 {
 }
 #endif
+
+int starter_main(void)
+{
+	struct starter_self self = { .sock = STARTER_SOCK_FD,
+		.u2 = STARTER_U2_FD,
+		.placer = { .parts = -1, .synth = -1, .sys = -1 },
+		.in_domain = true };
+
+	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
+	(void)fcntl(self.sock, F_SETFD, FD_CLOEXEC);
+	(void)fcntl(self.u2, F_SETFD, FD_CLOEXEC);
+	default_signals();
+	starter_loop(&self);
+}
 
 int starter_new(struct starter *s, const struct cgroup *cg)
 {

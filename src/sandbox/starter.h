@@ -21,6 +21,15 @@ struct starter {
 	int sock; /* SOCK_SEQPACKET */
 };
 
+#define STARTER_SOCK_FD 3 /* descriptors of starter_main() */
+#define STARTER_U2_FD   4
+
+/**
+ * starter_main() - the starter of a sandbox whose processes came from a template: a child of their parent, so that what it starts is in their Landlock
+ * domain and they can signal each other. It has joined everything before it is executed. Return: never, in fact.
+ */
+int starter_main(void);
+
 /** starter_new() - clone the starter off the keeper; it joins the v1 groups of @cg. Context: the keeper, single-threaded. Return: 0 or -errno. */
 int starter_new(struct starter *s, const struct cgroup *cg) attr_must_use;
 

@@ -197,6 +197,21 @@ http { access_log off; client_body_temp_path /tmp/b; proxy_temp_path /tmp/p; fas
 
 
 @require(*NEEDS)
+def test_what_is_started_later_belongs_to_the_same_world(instance):
+    """An exec in the fork sees, signals and reaps through the restored processes as in the source."""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", "import signal; print('ready', flush=True); signal.pause()")
+        for one in (fork_live(instance, box)[0], box):
+            pid = instance.ok(one, "pidof python3").strip()
+            equal(instance.ok(one, f"readlink /proc/{pid}/cwd").strip(), "/root")
+            equal(instance.ok(one, f"kill -USR1 {pid} && echo sent"), "sent\n")
+            status = instance.wait(one, run, 20)
+            equal((status["status"], status.get("signal")), ("signaled", 10))
+            if one != box:
+                instance.remove(one)
+
+
+@require(*NEEDS)
 def test_rewind_to_a_live_snapshot(instance):
     with instance.sandbox() as box:
         put(instance, box, "/tmp/repl.py", REPL)

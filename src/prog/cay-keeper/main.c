@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * prog/cay-keeper/main.c - `cay-keeper sandbox ID` holds a sandbox, `cay-keeper job ID` does one thing to trees (the socket is descriptor 3 for both),
- * `cay-keeper dump` looks at a stopped sandbox from inside its namespace, `cay-keeper doctor STATE` prints what this machine offers. Everything else is in src/sandbox and src/store.
+ * `cay-keeper dump` looks at a stopped sandbox from inside its namespace, `cay-keeper starter` starts programs in a live fork, `cay-keeper doctor STATE` prints what this machine offers. Everything else is in src/sandbox and src/store.
  */
 #include "base/log.h"
 #include "base/str.h"
 #include "checkpoint/dump.h"
 #include "sandbox/doctor.h"
 #include "sandbox/keeper.h"
+#include "sandbox/starter.h"
 #include "store/job.h"
 
 #include <signal.h>
@@ -33,6 +34,8 @@ int main(int argc, char **argv)
 	}
 	if (argc == 2 && str_eq(argv[1], "dump"))
 		return dump_main();
+	if (argc == 2 && str_eq(argv[1], "starter"))
+		return starter_main();
 	job_add_verb("doctor", doctor_verb);
 	if (argc == 3 && str_eq(argv[1], "job"))
 		return store_job_main(CONTROL_FD);

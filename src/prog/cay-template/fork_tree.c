@@ -285,9 +285,9 @@ static void enter_sandbox(void)
 	if (fork.u1 >= 0)
 		(void)fork_must(CALL2(__NR_setns, fork.u1, CLONE_NEWUSER),
 			"join the keeper's user namespace");
-	(void)fork_must(CALL2(__NR_setns, fork.init,
-				CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
-					CLONE_NEWUTS | CLONE_NEWCGROUP),
+	(void)fork_must(
+		CALL2(__NR_setns, fork.init,
+			CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP),
 		"join the sandbox's namespaces");
 }
 
@@ -315,6 +315,37 @@ static void confine(void)
 		CALL2(__NR_landlock_restrict_self, ruleset, 0), "enter the Landlock domain");
 	(void)CALL1(__NR_close, root.parent);
 	(void)CALL1(__NR_close, ruleset);
+}
+
+static void join_pids(void)
+{
+	(void)fork_must(CALL2(__NR_setns, fork.pids, CLONE_NEWPID), "join the pid namespace");
+}
+
+/*
+ * Programs that are started later must be in the domain of those that are restored, so their starter is a child of ours, made when we are in it. It is outside
+ * the sandbox's pid namespace, as every starter is, and clones with our being the parent: we reap what it starts too.
+ */
+static void start_starter(void)
+{
+	static const char *const argv[] = { "cay-keeper", "starter", 0 };
+	static const char *const envp[] = { 0 };
+	struct bare_clone args = { .exit_signal = SIGCHLD };
+
+	if (fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the starter") != 0)
+		return;
+	join_pids();
+	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
+	/* above what they are to become */
+	fork.program = (int)CALL3(__NR_fcntl, fork.program, 1030, 20);
+	fork.starter = (int)CALL3(__NR_fcntl, fork.starter, 1030, 20);
+	fork.u2 = (int)CALL3(__NR_fcntl, fork.u2, 1030, 20);
+	(void)fork_must(CALL3(__NR_dup3, fork.starter, 3, 0), "place the starter's socket");
+	(void)fork_must(CALL3(__NR_dup3, fork.u2, 4, 0), "place the starter's namespace");
+	(void)CALL3(__NR_close_range, 5, ~0U, 4 /* CLOEXEC */);
+	(void)fork_must(
+		CALL5(__NR_execveat, fork.program, "", argv, envp, 0x1000), "execute the starter");
+	bare_exit(126);
 }
 
 static uint32_t count(uint32_t without)
@@ -400,6 +431,8 @@ BARE_NORETURN void fork_main(void)
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-fork", 0, 0, 0);
 	enter_sandbox();
 	confine();
+	start_starter();
+	join_pids();
 	opener_run();
 	helper = start_tid_helper();
 	for (uint32_t i = 0; i < plan->n_processes; i++) {
