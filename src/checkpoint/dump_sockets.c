@@ -183,6 +183,15 @@ static int peek(struct dump *d, struct subject *s, struct err *err)
 				 "a socket whose data cannot be read, perhaps with descriptors in flight");
 }
 
+static bool is_unconnected(int fd)
+{
+	struct sockaddr_storage a;
+	socklen_t n = sizeof(a);
+
+	return number(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0 &&
+	       getpeername(fd, (struct sockaddr *)&a, &n) < 0 && errno == ENOTCONN;
+}
+
 static int add_unix(struct dump *d, struct subject *s, struct err *err)
 {
 	const struct unix_row *row;
@@ -191,6 +200,11 @@ static int add_unix(struct dump *d, struct subject *s, struct err *err)
 	if (rc < 0)
 		return err_raise_sys(err, rc, "list the unix sockets of the sandbox");
 	row = find_row(s->st.st_ino);
+	/* without a name and without another end there is nothing to know */
+	if (row == NULL && s->out.path.length == 0 && is_unconnected(s->copy)) {
+		s->out.kind = DESCRIPTION_SOCKET;
+		return 0;
+	}
 	if (row == NULL)
 		return subject_refuse(s, err, "a unix socket of which the kernel tells nothing");
 	if (row->state == STATE_LISTEN) {
