@@ -315,6 +315,8 @@ int exchange_run(struct proxy_conn *conn, struct channel *front)
 		exchange_free(x);
 		return rc;
 	}
+	if (x->proxy->hooks.admit != NULL)
+		x->proxy->hooks.admit(x->proxy->hooks.ctx);
 	begin(x);
 	if (rc == -EBADMSG)
 		refuse(x, 400, "malformed", front->reason);

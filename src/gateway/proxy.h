@@ -44,6 +44,9 @@ struct proxy_dialled {
 struct proxy_hooks {
 	void *ctx;
 
+	/* Wait until another exchange may begin: there must be room for its event. NULL: at once. */
+	void (*admit)(void *ctx);
+
 	/* Connect to @host:@port as @rule permits (NULL: as any would): resolve, filter, dial what was judged. Waits. Return: 0, or -errno with @err. */
 	int (*dial)(void *ctx, const char *host, uint16_t port, const struct policy_rule *rule,
 		uint64_t deadline_ns, struct proxy_dialled *ret, struct err *err);

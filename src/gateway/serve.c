@@ -21,6 +21,15 @@ static struct {
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------------------ */
 
+/* No exchange without its event: connections that are open already wait here as new ones do at the listener. */
+static void on_admit(void *ctx)
+{
+	struct gateway *gw = ctx;
+
+	while (gateway_congested(gw))
+		(void)!waiters_wait(&gw->changed, 0);
+}
+
 static int on_dial(void *ctx, const char *host, uint16_t port, const struct policy_rule *rule,
 	uint64_t deadline_ns, struct proxy_dialled *ret, struct err *err)
 {
@@ -97,6 +106,7 @@ static int begin(struct gateway *gw, struct err *err)
 		return rc;
 	}
 	p->hooks = (struct proxy_hooks){ .ctx = gw,
+		.admit = on_admit,
 		.dial = on_dial,
 		.reserve = on_reserve,
 		.add = on_add,
