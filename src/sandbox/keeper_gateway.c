@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "gateway/link.h"
 #include "sandbox/keeper.h"
+#include "sys/cred.h"
 #include "sys/fdpass.h"
 #include "sys/raw.h"
 
@@ -17,7 +18,6 @@
 #include <grp.h>
 #include <linux/close_range.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -28,13 +28,17 @@
 
 /* --- starting --- */
 
-/* An id that nobody has: above those of all sandboxes, one for each slot. In rootless mode a user namespace without any id. */
+/*
+ * No capability behind execve, and an id that nobody has: above those of all sandboxes, one for each slot. A rootless keeper has no such id to give, and no user namespace
+ * can be made any more once a sandbox is built: its gateway keeps the user's id, and its jail alone is between it and what that user may.
+ */
 static int drop_ids(const struct keeper *k)
 {
 	uid_t id = box_gateway_id(&k->box);
+	int rc = cred_bound(0);
 
-	if (k->config.rootless || ablated("gateway_uid"))
-		return 0;
+	if (rc < 0 || k->config.rootless || ablated("gateway_uid"))
+		return rc;
 	if (setgroups(0, NULL) < 0 || setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0)
 		return -errno;
 	return 0;
@@ -58,8 +62,7 @@ static void gateway_child(const struct keeper *k, int sock, int program)
 
 static int clone_gateway(struct keeper *k, int sock)
 {
-	struct clone_args args = { .exit_signal = SIGCHLD,
-		.flags = k->config.rootless ? CLONE_NEWUSER : 0 };
+	struct clone_args args = { .exit_signal = SIGCHLD };
 	cleanup_fd int program = openat(k->config.program_dir, "cay-gateway", O_RDONLY | O_CLOEXEC);
 	int pid;
 

@@ -148,13 +148,17 @@ class Instance:
         env.update(more)
         return env
 
-    def popen(self, argv, env=None, **kwargs):
-        """Start a program of this instance (as its user, when it has one)."""
+    def command(self, argv):
+        """How a program of this instance is started: as its user, when it has one."""
         if self.user is not None:
             argv = ["sh", "-c", 'echo $$ > "$1/cgroup.procs" && shift && exec setpriv "$@"', "sh", ThrowawayUser.group(self.user.pw_name),
                     f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--clear-groups", "--", *argv]
+        return argv
+
+    def popen(self, argv, env=None, **kwargs):
+        """Start a program of this instance."""
         kwargs.setdefault("cwd", self.dir)
-        return subprocess.Popen(argv, env=env or self.environment(), **kwargs)
+        return subprocess.Popen(self.command(argv), env=env or self.environment(), **kwargs)
 
     def start(self, **more):
         """Start cayd in the foreground and wait until it answers. @more: environment."""

@@ -36,8 +36,8 @@ class Instance(cay.Instance):
         super().__init__(parent, **kwargs)
         self.world = world
 
-    def popen(self, argv, env=None, **kwargs):
-        return super().popen(["nsenter", f"--net=/proc/{self.world.process.pid}/ns/net", "--", *argv], env, **kwargs)
+    def command(self, argv):
+        return ["nsenter", f"--net=/proc/{self.world.process.pid}/ns/net", "--", *super().command(argv)]
 
 
 class World:

@@ -224,3 +224,25 @@ def test_a_policy_that_is_wrong_is_refused(instance):
     for allow in ("", ":80", "a.example:0", "a.example:70000", "a.example:x"):
         raises(cay.ApiError, instance.post, "/v1/sandboxes", {"allow": [allow]})
     equal(instance.get("/v1/sandboxes")["sandboxes"], [])
+
+
+@require("root", "userns", "newuidmap")
+def test_an_ordinary_users_gateway(tmp):
+    os.chmod(tmp, 0o755)
+    outside = world.World()
+    try:
+        with cay.ThrowawayUser() as user:
+            instance = world.Instance(outside, tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1"})
+            try:
+                instance.start()
+                with instance.sandbox(policy=POLICY) as box:
+                    equal(talk(instance, box, "a.raw.example/1234/hello", "9.9.9.9/99/x"), ["hello", "ConnectionRefusedError"])
+                    exec_id = [e["exec"] for e in instance.events(box) if e["type"] == "exec.created"][0]
+                    equal(instance.wait_event("net.denied", box)["exec"], exec_id)
+                    with open(f"/proc/{gateway_pid(instance, box)}/status", encoding="ascii") as f:
+                        status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+                    equal((status["CapEff"], status["CapPrm"], status["Seccomp"]), ("0" * 16, "0" * 16, "2"))
+            finally:
+                instance.close()
+    finally:
+        outside.close()
