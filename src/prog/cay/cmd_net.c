@@ -2,6 +2,9 @@
 #include "base/str.h"
 #include "prog/cay/cmd.h"
 #include "prog/cay/event_stream.h"
+#include "prog/cay/har.h"
+
+#include <string.h>
 
 /* What was tried: "api.example:443". */
 static void put_place(struct buf *out, const json_t *data)
@@ -42,16 +45,48 @@ static void put_connection(struct buf *out, const json_t *data)
 
 static void put_exchange(struct buf *out, const json_t *data)
 {
-	const json_t *request = json_object_get(data, "request");
-	const json_t *response = json_object_get(data, "response");
+	const char *query = cli_string(data, "query", NULL),
+		   *reason = cli_string(data, "reason", NULL);
 
-	text_escape(out, cli_string(request, "method", "?"));
-	buf_char(out, ' ');
-	text_escape(out, cli_string(request, "url", cli_string(data, "host", "?")));
-	if (json_is_object(response))
-		buf_fmt(out, "  %llu", (unsigned long long)cli_number(response, "status"));
-	buf_str(out, "  rule ");
+	text_escape(out, cli_string(data, "method", "?"));
+	buf_fmt(out, " %s://", cli_string(data, "scheme", "?"));
+	text_escape(out, cli_string(data, "host", "?"));
+	text_escape(out, cli_string(data, "path", ""));
+	if (query != NULL) {
+		buf_char(out, '?');
+		text_escape(out, query);
+	}
+	buf_fmt(out, "  %s", cli_string(data, "outcome", ""));
+	if (json_is_integer(json_object_get(data, "status")))
+		buf_fmt(out, " %llu", (unsigned long long)cli_number(data, "status"));
+	buf_str(out, ", rule ");
 	text_escape(out, cli_string(data, "rule", "-"));
+	if (reason != NULL) {
+		buf_str(out, ": ");
+		text_escape(out, reason);
+	}
+}
+
+static void put_mail(struct buf *out, const json_t *data)
+{
+	uint64_t recipients = cli_number(data, "recipients");
+	const json_t *first = json_array_get(json_object_get(data, "to"), 0);
+
+	text_escape(out, cli_string(data, "from", "?"));
+	buf_str(out, " to ");
+	text_escape(out, json_is_string(first) ? json_string_value(first) : "?");
+	if (recipients > 1)
+		buf_fmt(out, " and %llu more", (unsigned long long)recipients - 1);
+	buf_str(out, json_is_true(json_object_get(data, "kept")) ? "  kept: " : "  refused: ");
+	text_escape(out, cli_string(data, "subject", "-"));
+}
+
+static void put_misplaced(struct buf *out, const json_t *data)
+{
+	buf_str(out, "the placeholder of ");
+	text_escape(out, cli_string(data, "name", "?"));
+	buf_fmt(out, " in the %s of a request to ", cli_string(data, "where", "?"));
+	text_escape(out, cli_string(data, "host", "?"));
 }
 
 static void put_net(const struct cli *cli, struct buf *out, const json_t *e)
@@ -59,14 +94,15 @@ static void put_net(const struct cli *cli, struct buf *out, const json_t *e)
 	const char *time = cli_string(e, "time", ""), *type = cli_string(e, "type", ""),
 		   *exec = cli_string(e, "exec", NULL);
 	const json_t *data = json_object_get(e, "data");
-	bool denied = str_eq(type, "net.denied") || str_eq(type, "net.lost");
+	bool denied = str_eq(type, "net.denied") || str_eq(type, "net.lost") ||
+		      str_eq(type, "secret.misplaced");
 
 	cli_paint(cli, out, "2");
 	text_escape(out, strlen(time) >= 23 && time[10] == 'T' ? time + 11 : time);
 	cli_paint(cli, out, "0");
 	buf_fmt(out, "  %-8.8s  ", exec != NULL ? exec : "");
 	cli_paint(cli, out, denied ? "31" : "36");
-	buf_fmt(out, "%-10s  ", type + strlen("net."));
+	buf_fmt(out, "%-10s  ", strchr(type, '.') + 1);
 	cli_paint(cli, out, "0");
 	if (str_eq(type, "net.denied"))
 		put_denied(out, data);
@@ -74,6 +110,10 @@ static void put_net(const struct cli *cli, struct buf *out, const json_t *e)
 		put_connection(out, data);
 	else if (str_eq(type, "net.exchange"))
 		put_exchange(out, data);
+	else if (str_eq(type, "net.mail"))
+		put_mail(out, data);
+	else if (str_eq(type, "secret.misplaced"))
+		put_misplaced(out, data);
 	else if (str_eq(type, "net.lost"))
 		buf_fmt(out, "%llu refusals could not be told one by one",
 			(unsigned long long)cli_number(data, "n"));
@@ -82,10 +122,50 @@ static void put_net(const struct cli *cli, struct buf *out, const json_t *e)
 
 static bool is_net(const char *type)
 {
-	return str_starts(type, "net.");
+	return str_starts(type, "net.") || str_eq(type, "secret.misplaced");
+}
+
+static bool is_exchange(const char *type)
+{
+	return str_eq(type, "net.exchange");
+}
+
+static void put_har(const struct cli *cli, struct buf *out, const json_t *e)
+{
+	static bool more;
+	json_t *entry = har_entry(e);
+	cleanup_free char *text = json_dumps(entry, JSON_COMPACT);
+
+	(void)cli;
+	json_decref(entry);
+	if (text == NULL)
+		return;
+	buf_str(out, more ? ",\n" : "\n");
+	buf_str(out, text);
+	more = true;
+}
+
+static int print_har(struct cli *cli)
+{
+	struct buf begin = BUF_INIT(1000), end = BUF_INIT(1000);
+	int rc;
+
+	buf_fmt(&begin,
+		"{\"log\":{\"version\":\"1.2\",\"creator\":{\"name\":\"cay\",\"version\":\"%s\"},\"entries\":[",
+		CAY_VERSION);
+	buf_str(&end, "\n]}}\n");
+	rc = cli_print(cli, &begin);
+	if (rc == 0)
+		rc = event_stream(cli, put_har, is_exchange);
+	return rc == 0 ? cli_print(cli, &end) : rc;
 }
 
 int cmd_net(struct cli *cli)
 {
-	return event_stream(cli, put_net, is_net);
+	if (!cli_args_has(&cli->args, FLAG_HAR))
+		return event_stream(cli, put_net, is_net);
+	if (cli->json || cli_args_has(&cli->args, FLAG_FOLLOW))
+		return err_raise(
+			&cli->err, ERR_USAGE, "--har goes with neither --json nor --follow");
+	return print_har(cli);
 }

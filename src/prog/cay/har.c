@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cay/har.h"
+#include "base/str.h"
+
+#include <strings.h>
+
+static const char *text_of(const json_t *o, const char *key, const char *otherwise)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s != NULL ? s : otherwise;
+}
+
+static double micro(const json_t *timing, const char *key)
+{
+	const json_t *v = json_object_get(timing, key);
+
+	return json_is_integer(v) ? (double)json_integer_value(v) / 1000 : -1;
+}
+
+/* [["name","value"]] -> [{"name":…,"value":…}] */
+static json_t *headers(const json_t *side)
+{
+	json_t *list = json_array();
+	const json_t *pair;
+	size_t i;
+
+	json_array_foreach (json_object_get(side, "headers"), i, pair)
+		(void)json_array_append_new(
+			list, json_pack("{s:O, s:O}", "name", json_array_get(pair, 0), "value",
+				      json_array_get(pair, 1)));
+	return list;
+}
+
+static const char *header(const json_t *side, const char *name)
+{
+	const json_t *pair;
+	size_t i;
+
+	json_array_foreach (json_object_get(side, "headers"), i, pair)
+		if (strcasecmp(json_string_value(json_array_get(pair, 0)), name) == 0)
+			return json_string_value(json_array_get(pair, 1));
+	return "";
+}
+
+static json_t *query(const char *text)
+{
+	json_t *list = json_array();
+
+	while (text != NULL && *text != '\0') {
+		size_t n = strcspn(text, "&"), name = strcspn(text, "=&");
+		size_t value = name < n ? name + 1 : n;
+
+		(void)json_array_append_new(list, json_pack("{s:s%, s:s%}", "name", text, name,
+							  "value", text + value, n - value));
+		text += n + (text[n] == '&');
+	}
+	return list;
+}
+
+static json_t *url(const json_t *data)
+{
+	const char *scheme = text_of(data, "scheme", "http"), *q = text_of(data, "query", NULL);
+	json_int_t port = json_integer_value(json_object_get(data, "port"));
+	bool usual = port == (str_eq(scheme, "https") ? 443 : 80);
+	cleanup_free char *number = usual ? str_dup("") : str_dupf(":%lld", port);
+
+	return json_sprintf("%s://%s%s%s%s%s", scheme, text_of(data, "host", "?"), number,
+		text_of(data, "path", "/"), q != NULL ? "?" : "", q != NULL ? q : "");
+}
+
+static json_t *bytes(const json_t *side)
+{
+	json_t *n = json_object_get(side, "bytes");
+
+	return json_is_integer(n) ? json_incref(n) : json_integer(0);
+}
+
+static void add_text(json_t *o, const json_t *side)
+{
+	json_t *encoded = json_object_get(side, "body_base64");
+
+	if (encoded != NULL) {
+		(void)json_object_set(o, "text", encoded);
+		(void)json_object_set_new(o, "encoding", json_string("base64"));
+	} else if (json_object_get(side, "body") != NULL) {
+		(void)json_object_set(o, "text", json_object_get(side, "body"));
+	}
+	if (json_is_true(json_object_get(side, "body_cut")))
+		(void)json_object_set_new(o, "comment", json_string("the beginning of it"));
+}
+
+static json_t *request(const json_t *data)
+{
+	const json_t *side = json_object_get(data, "request");
+	json_t *o = json_pack("{s:s, s:o, s:s, s:[], s:o, s:o, s:i, s:o}", "method",
+		text_of(data, "method", ""), "url", url(data), "httpVersion",
+		text_of(data, "protocol", ""), "cookies", "headers", headers(side), "queryString",
+		query(text_of(data, "query", NULL)), "headersSize", -1, "bodySize", bytes(side));
+	json_t *post;
+
+	if (json_integer_value(json_object_get(side, "bytes")) > 0) {
+		post = json_pack("{s:s, s:[], s:s}", "mimeType", header(side, "content-type"),
+			"params", "text", "");
+		add_text(post, side);
+		(void)json_object_set_new(o, "postData", post);
+	}
+	return o;
+}
+
+static json_t *response(const json_t *data)
+{
+	const json_t *side = json_object_get(data, "response");
+	json_t *content = json_pack(
+		"{s:o, s:s}", "size", bytes(side), "mimeType", header(side, "content-type"));
+
+	add_text(content, side);
+	return json_pack("{s:I, s:s, s:s, s:[], s:o, s:o, s:s, s:i, s:o}", "status",
+		json_integer_value(json_object_get(data, "status")), "statusText", "",
+		"httpVersion", text_of(data, "protocol", ""), "cookies", "headers", headers(side),
+		"content", content, "redirectURL", header(side, "location"), "headersSize", -1,
+		"bodySize", bytes(side));
+}
+
+/* What passed between two moments; -1 when one of them did not come, 0 at least where the format wants a time. */
+static double between(double from, double to, double least)
+{
+	return from >= 0 && to >= from ? to - from : least;
+}
+
+static json_t *timings(const json_t *timing)
+{
+	double decided = micro(timing, "decided_us"), connected = micro(timing, "connected_us");
+	double sent = micro(timing, "sent_us"), answered = micro(timing, "answered_us");
+	double ended = micro(timing, "ended_us");
+
+	return json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:i}", "blocked", decided, "dns", -1,
+		"connect", between(decided, connected, -1), "send", between(connected, sent, 0),
+		"wait", between(sent, answered, 0), "receive", between(answered, ended, 0), "ssl",
+		-1);
+}
+
+json_t *har_entry(const json_t *event)
+{
+	const json_t *data = json_object_get(event, "data"),
+		     *timing = json_object_get(data, "timing");
+	double ended = micro(timing, "ended_us");
+	json_t *o = json_pack("{s:s, s:f, s:o, s:o, s:{}, s:o}", "startedDateTime",
+		text_of(data, "began", text_of(event, "time", "")), "time",
+		ended >= 0 ? ended : 0.0, "request", request(data), "response", response(data),
+		"cache", "timings", timings(timing));
+
+	(void)json_object_set_new(o, "connection",
+		json_sprintf("%lld", json_integer_value(json_object_get(data, "connection"))));
+	(void)json_object_set_new(o, "_outcome", json_string(text_of(data, "outcome", "")));
+	(void)json_object_set(o, "_rule",
+		json_object_get(data, "rule") != NULL ? json_object_get(data, "rule")
+						      : json_null());
+	(void)json_object_set(o, "_exec", json_object_get(event, "exec"));
+	(void)json_object_set(o, "_seq", json_object_get(event, "seq"));
+	return o;
+}

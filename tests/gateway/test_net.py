@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cay net: what people see of a sandbox's exchanges, and the HTTP Archive of them."""
+
+import json
+
+from lib.case import contains, equal
+from lib.proxy import Upstream, echo
+
+
+def test_lines_and_archive(instance):
+    upstream = Upstream(echo)
+    policy = json.dumps({"preset": "mail-sink", "rules": [{"name": "api", "match": {"host": "api.example", "method": ["GET", "POST"]}, "action": "allow",
+                                                           "upstream": upstream.address, "private": True}]})
+    with instance.sandbox(policy=policy) as box:
+        instance.cay("exec", box, "--", "sh", "-c", "curl -s 'http://api.example/a/b?x=1&y=%20z'; curl -s -d '{\"n\":1}' -H 'Content-Type: application/json' "
+                                                    "http://api.example/c; curl -s -X DELETE http://api.example/d")
+        instance.wait_event("net.exchange", box, lambda e: e["data"]["method"] == "DELETE")
+        lines = instance.cay("net", box).stdout
+        contains(lines, "GET http://api.example/a/b?x=1&y=%20z  forwarded 200, rule api")
+        contains(lines, "DELETE http://api.example/d  denied 403, rule -: no rule allows DELETE api.example")
+        log = json.loads(instance.cay("net", box, "--har").stdout)["log"]
+        equal((log["version"], [(e["request"]["method"], e["request"]["url"], e["response"]["status"]) for e in log["entries"]]),
+              ("1.2", [("GET", "http://api.example/a/b?x=1&y=%20z", 200), ("POST", "http://api.example/c", 200), ("DELETE", "http://api.example/d", 403)]))
+        first, second, third = log["entries"]
+        equal(first["request"]["queryString"], [{"name": "x", "value": "1"}, {"name": "y", "value": "%20z"}])
+        equal((second["request"]["postData"]["mimeType"], second["request"]["postData"]["text"]), ("application/json", '{"n":1}'))
+        contains(first["response"]["content"]["text"], "GET /a/b?x=1&y=%20z HTTP/1.1")
+        equal((first["_outcome"], third["_outcome"], first["_rule"], third["_rule"]), ("forwarded", "denied", "api", None))
+        for entry in log["entries"]:
+            for member in ("startedDateTime", "time", "cache", "timings"):
+                assert member in entry, member
+            assert all(entry["timings"][t] >= 0 for t in ("send", "wait", "receive")), entry["timings"]
+        equal(instance.cay("net", box, "--har", "--json", check=False).returncode, 64)
+    upstream.close()
