@@ -126,6 +126,8 @@ static int capture(
 		rc = capture_begin(&k->capture, &place, err);
 	if (rc < 0)
 		return rc;
+	/* what is written back now need not be while everything stands still */
+	(void)syncfs(k->box.live);
 	drain_outputs(k);
 	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
 	if (rc < 0)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and files are of one instant, however much of them changes meanwhile. How long the source stood still is printed (-v), never judged."""
+
+import json
+import os
+import sys
+
+from lib.case import equal, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, fork_live, wait_output  # noqa: E402
+
+TIMEOUT = 170
+NEEDS = ("root", "cgroup2")
+
+FILES = """
+import hashlib, os, random, sys, threading
+N, DIRECTORY = 10000, "/tmp/many"
+os.mkdir(DIRECTORY)
+lock, expected = threading.Lock(), [0] * N
+def put(i, value):
+    with open(f"{DIRECTORY}/{i}", "w") as f:
+        f.write(f"{value} " * 200)
+    expected[i] = value
+for i in range(N):
+    put(i, 0)
+def change():
+    r = random.Random(1)
+    while True:
+        with lock:
+            put(r.randrange(N), r.randrange(1 << 30))
+threading.Thread(target=change, daemon=True).start()
+def check():
+    h = hashlib.sha256()
+    for i in range(N):
+        with open(f"{DIRECTORY}/{i}") as f:
+            text = f.read()
+        if text != f"{expected[i]} " * 200:
+            return f"file {i} is not of the instant of the memory"
+        h.update(text.encode())
+    return "equal " + str(sum(1 for v in expected if v) > 0)
+print("ready", flush=True)
+for line in sys.stdin:
+    with lock:
+        print(check(), flush=True)
+"""
+
+SHARED = """
+import hashlib, mmap, os, sys
+SIZE = 128 << 20
+m = mmap.mmap(-1, SIZE)
+for i in range(0, SIZE, 4096):
+    m[i:i + 8] = (i * 2654435761 & (1 << 63) - 1).to_bytes(8, "little")
+if os.fork() == 0: # a relative that goes on writing into it
+    n = 0
+    while True:
+        n += 1
+        m[4000:4008] = n.to_bytes(8, "little")
+def goes_on():
+    before = m[4000:4008]
+    while m[4000:4008] == before: pass
+    return True
+def digest():
+    h = hashlib.sha256(m[:4000])
+    h.update(memoryview(m)[4008:])
+    return h.hexdigest()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+def put(instance, box, path, text):
+    instance.ok(box, f"cat > {path} <<'END_OF_FILE'\n{text}\nEND_OF_FILE\n")
+
+
+def tell_pause(instance, box, what):
+    mine = [s for s in instance.get(f"/v1/snapshots?sandbox={box}")["snapshots"] if s["live"]]
+    print(f"{what}: the source stood still for {mine[-1]['live']['paused_us'] / 1000:.1f} ms", json.dumps(mine[-1]["live"]))
+
+
+@require(*NEEDS)
+def test_ten_thousand_files_that_change(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/files.py", FILES)
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/files.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        forks = [fork_live(instance, box)[0] for _ in range(3)]
+        tell_pause(instance, box, "10,000 files")
+        for one in forks + [box]:
+            equal(ask(instance, one, run, "check"), "equal True\n")
+        for one in forks:
+            instance.remove(one)
+
+
+@require(*NEEDS)
+def test_shared_memory_that_changes(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/shared.py", SHARED)
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/shared.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        fork = fork_live(instance, box)[0]
+        tell_pause(instance, box, "128 MB of shared memory")
+        whole = ask(instance, box, run, "digest()")
+        equal(ask(instance, fork, run, "digest()"), whole)
+        for one in (fork, box):
+            equal(ask(instance, one, run, "goes_on()"), "True\n")
+        instance.remove(fork)
