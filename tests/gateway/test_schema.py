@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""defs/policy.schema.json says what the server says: the same documents pass, and the same fail, as far as a schema can tell."""
+
+import glob
+import json
+import os
+
+import jsonschema
+import yaml
+
+from lib import cay
+from lib.case import equal
+
+with open(os.path.join(cay.TOP, "defs", "policy.schema.json"), encoding="utf-8") as f:
+    SCHEMA = jsonschema.Draft7Validator(json.load(f))
+
+RULE = {"match": {"host": "a.example"}, "action": "allow"}
+
+
+def rule(**more):
+    return {"rules": [{**RULE, **more}]}
+
+
+def match(**more):
+    return {"rules": [{"match": {"host": "a.example", **more}, "action": "allow"}]}
+
+
+GOOD = [
+    {}, {"version": 1, "preset": "none"}, {"preset": ["mail-sink", "read-only-web"]}, rule(name="x"), rule(private=True, upstream="10.0.0.1:80"),
+    match(port=[1, "5-9", "any"]), match(method="GET", path=["/a/*", "**"]), match(query={"a": None, "b": True, "c": ["x*"]}, headers={"x": "y"}),
+    match(json={"a": 1, "/b/*/c": ["x", 2], "d": None, "e": {"min": 1}, "f": {"present": True}, "g": {"glob": "x*"}}), match(transport="tcp", port=22),
+    match(host=["*.b", ".c", "10.0.0.0/8", "::1"]), rule(budget={"requests": {"max": 1, "per": "1h"}, "bytes": {"max": "1M"}, "sum": [{"max": 5, "field": "a", "of": "response", "per": "total"}]}),
+    {"rules": [{**RULE, "action": "deny", "deny": {"status": 404, "message": "no"}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 0.5, "latency": "1s", "truncate": 0}}]},
+    {"rules": [{**RULE, "action": "transform", "transform": {"headers": {"set": {"a": "b"}, "remove": ["c"]}, "json": {"set": {"/x": [1]}}}}]},
+]
+BAD = [
+    {"version": 2}, {"rulez": []}, {"rules": {}}, {"preset": "nope"}, {"preset": []}, {"rules": [{"match": {"host": "a"}}]}, {"rules": [{"action": "allow"}]}, rule(action="hold"),
+    match(host="A.example"), match(host="http://a"), match(host=[]), match(port=0), match(port=70000), match(port="x"), match(method="get"), match(path="x"), match(transport="udp"),
+    match(query={"a": 1}), match(json={"a": {"near": 1}}), rule(budget={"requests": {"per": "1h"}}), rule(budget={"sum": {"max": 1}}), rule(budget={"requests": {"max": -1}}),
+    {"rules": [{**RULE, "action": "deny", "deny": {"status": 200}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 2}}]}, rule(private="yes"), {"secrets": [{"name": "K"}]},
+    {"secrets": [{"name": "K", "hosts": "a", "in": [{"header": "x", "query": "y"}]}]},
+]
+
+
+def accepted(instance, document):
+    status, _, _ = instance.raw("POST", "/v1/policy/check", json.dumps({"policy": json.dumps(document)}), {"Content-Type": "application/json"})
+    return status == 200
+
+
+def test_schema_and_server_agree(instance):
+    for wanted, documents in ((True, GOOD), (False, BAD)):
+        for document in documents:
+            text = json.dumps(document)
+            equal(accepted(instance, document), wanted, f"the server: {text}")
+            equal(SCHEMA.is_valid(document), wanted, f"the schema: {text}")
+
+
+def test_presets_are_policies_and_all_are_named(instance):
+    names = []
+    for path in glob.glob(os.path.join(cay.TOP, "defs", "presets", "*.yaml")):
+        names.append(os.path.basename(path)[:-5])
+        with open(path, encoding="utf-8") as f:
+            document = yaml.safe_load(f)
+        SCHEMA.validate(document)
+        assert accepted(instance, document), path
+    equal(sorted(names), sorted(SCHEMA.schema["definitions"]["preset"]["enum"]))
+    equal(sorted(names), sorted(p["name"] for p in instance.get("/v1/policy/presets")["presets"]))
