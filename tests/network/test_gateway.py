@@ -85,6 +85,7 @@ def test_names(tmp):
         equal(got, [[0, ["c6120001"]], [0, ["fd00cafe" + "0" * 23 + "1"]], [0, ["c6120002"]], [0, []], [0, []], [0, ["016103726177076578616d706c6500"]],
                     [3, []], [3, []], [0, ["7f000001"]]])
         equal(outside.heard(kind="udp"), [], "the gateway asked the world for a name")
+        instance.wait_event("net.denied", box, lambda e: e["data"]["host"] == "secret-data.attacker.example")
         denied = {e["data"]["host"]: e for e in instance.events(box) if e["type"] == "net.denied"}
         equal(set(denied), {"raw.example", "secret-data.attacker.example"})
         exec_id = [e["exec"] for e in instance.events(box) if e["type"] == "exec.created"][0]
@@ -122,6 +123,7 @@ def test_private_addresses_are_not_dialled(tmp):
     with world.server(tmp) as (outside, instance), instance.sandbox(policy=json.dumps(policy)) as box:
         equal(talk(instance, box, *(f"{n}/1234/canary" for n in names)), ["ConnectionResetError"] * 3 + ["canary", "ConnectionResetError"])
         equal({h["to"] for h in outside.heard(kind="tcp")}, {world.PUBLIC})
+        instance.wait_event("net.connection", box, lambda e: e["data"]["host"] == names[-1])
         errors = [e["data"]["error"] for e in instance.events(box) if e["type"] == "net.connection" and "error" in e["data"]]
         equal(len(errors), 4)
         contains(" ".join(errors), "a metadata address")
