@@ -126,6 +126,13 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 	}
 	if (deleted(s))
 		return add_unlinked(d, s, err);
+	/* the memory file system is not part of a snapshot's files; what /proc shows of a process is not there before the process is */
+	if (str_starts(s->target, "/dev/shm/"))
+		return subject_refuse(
+			s, err, "a file in /dev/shm, which cannot be carried over yet");
+	if (str_starts(s->target, "/proc/") && s->target[6] >= '0' && s->target[6] <= '9')
+		return subject_refuse(
+			s, err, "a file of a process in /proc, which cannot be carried over yet");
 	s->out.kind = DESCRIPTION_FILE;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
 	return 0;

@@ -190,6 +190,8 @@ static int add_file(struct dump *d, struct dump_process *p, const struct proc_ma
 
 	if (m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:")))
 		return add_shared(d, p, m, r, err);
+	if (starts(m, "/dev/shm/"))
+		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
 	if (starts(m, "/SYSV"))
 		return dump_refuse(p, err, "it maps System V shared memory");
 	if (n == 0 || m->name[0] != '/')

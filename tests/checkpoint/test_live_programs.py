@@ -237,6 +237,10 @@ REFUSED = {
                  "p = (ctypes.c_uint16 * 8)(1); c = (ctypes.c_uint64 * 1)(0x7fff000000000006); ctypes.memmove(ctypes.byref(p, 8), "
                  "ctypes.byref(ctypes.c_void_p(ctypes.addressof(c))), 8); assert l.prctl(22, 2, ctypes.byref(p), 0, 0) == 0", "filter of its own"),
     "another root": ("import os; os.mkdir('/tmp/r'); os.chroot('/tmp/r')", "root"),
+    "a file in /dev/shm": ("f = open('/dev/shm/x', 'w')", "/dev/shm"),
+    "a file of a process": ("f = open('/proc/self/status')", "in /proc"),
+    "System V memory": ("import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_void_p; assert l.shmat(l.shmget(0, 4096, 0o1600), 0, 0)", "System V"),
+    "a POSIX timer": ("import ctypes; assert ctypes.CDLL(None).timer_create(0, 0, ctypes.byref(ctypes.c_void_p())) == 0", "POSIX timers"),
     "a named pipe": ("import os; os.mkfifo('/tmp/p'); f = os.open('/tmp/p', os.O_RDWR)", "named pipe"),
 }
 
