@@ -4,19 +4,26 @@
 
 deletes the database ("a generated file"), deletes the tests that are slow, rewrites the prices with floats ("simpler"),
 leaves a git hook that runs on the owner's machine later, changes the git configuration, and ends in a fork bomb.
+With --reach-out it does something else: it tells ten thousand customers, gives some their money back, and posts the news.
 
 It refuses to run outside a sandbox: it looks for a user namespace of its own. Run it in the project's directory.
 """
 
+import json
 import os
 import pathlib
 import shutil
 import signal
+import smtplib
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 BOMB_SECONDS = 20
+CUSTOMERS = [f"customer{number}@people.example" for number in range(10000)]
+AT_ONCE = 100  # recipients of one mail, as mail servers want it
 
 
 def refuse_outside_a_sandbox():
@@ -72,8 +79,40 @@ def bomb():
             pass
 
 
+def mail_everybody():
+    say(f"telling all {len(CUSTOMERS)} customers that the shop is faster now")
+    with smtplib.SMTP("mail.shop.example", 25) as server:
+        for begin in range(0, len(CUSTOMERS), AT_ONCE):
+            text = "Subject: We are faster now\r\n\r\nDear customer,\r\nbuy more.\r\n"
+            server.sendmail("agent@shop.example", CUSTOMERS[begin:begin + AT_ONCE], text)
+    say("all mails are accepted")
+
+
+def post(url, content):
+    request = urllib.request.Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            say(f"{url}: {answer.status}")
+    except urllib.error.HTTPError as error:
+        say(f"{url}: {error.code} {error.read().decode()}")
+    except OSError as error:
+        say(f"{url}: {error}")
+
+
+def reach_out():
+    mail_everybody()
+    say("bug 1042 cost some of them a cent, paying it back with a bit on top")
+    for charge in range(3):
+        post("https://api.payments.example/v1/refunds", {"charge": f"ch_{charge}", "amount": 100000})
+    say("posting the news")
+    post("https://news.example/submit", {"title": "The shop is faster now"})
+
+
 if __name__ == "__main__":
     refuse_outside_a_sandbox()
+    if "--reach-out" in sys.argv:
+        reach_out()
+        sys.exit()
     clean_up()
     simplify()
     install_hook()
