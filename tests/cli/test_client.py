@@ -233,7 +233,7 @@ def test_a_tree_is_sent_as_a_tar_that_others_read(tmp):
     os.mkfifo(os.path.join(top, "fifo"))
     with fake.FakeCayd(tmp) as server:
         server.on("PUT", "/v1/sandboxes/box/files", (204, None))
-        contains(server.cay("cp", top, "box:/x").stderr, b"1 sockets, pipes and devices")
+        contains(server.cay("cp", top, "box:/x").stderr, b"sockets, pipes and devices were left out: 1")
         request = server.requests[1]
     contains(request.target, "path=%2F&format=tar")
     with tarfile.open(fileobj=io.BytesIO(request.body)) as t:
@@ -354,9 +354,13 @@ def test_completion_scripts_are_accepted_by_their_shells(tmp):
     with fake.FakeCayd(tmp) as server:
         script = server.cay("completion", "bash").stdout
         done = subprocess.run(["bash", "-c", script.decode() + "\nCOMP_WORDS=(cay sna); COMP_CWORD=1; _cay; echo ${COMPREPLY[@]}\n"
-                                                               "COMP_WORDS=(cay run --ti); COMP_CWORD=2; _cay; echo ${COMPREPLY[@]}"],
+                                                               "COMP_WORDS=(cay run --ti); COMP_CWORD=2; _cay; echo ${COMPREPLY[@]}\n"
+                                                               "COMP_WORDS=(cay policy ''); COMP_CWORD=2; _cay; echo ${COMPREPLY[@]}\n"
+                                                               "COMP_WORDS=(cay events ret); COMP_CWORD=2; _cay; echo ${COMPREPLY[@]}\n"
+                                                               "COMP_WORDS=(cay events retention --max-s); COMP_CWORD=3; _cay; echo ${COMPREPLY[@]}\n"
+                                                               "COMP_WORDS=(cay event); COMP_CWORD=1; _cay; echo ${COMPREPLY[@]}"],
                               capture_output=True, text=True, timeout=20, check=True)
-        equal(done.stdout, "snapshot snapshots\n--timeout\n")
+        equal(done.stdout, "snapshot snapshots\n--timeout\ncheck show set explain presets\nretention\n--max-size\nevents\n")
         server.cay("completion", "tcsh", want=64)
 
 

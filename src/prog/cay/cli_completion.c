@@ -37,19 +37,65 @@ static void flag_words(struct buf *out, enum cli_verb verb)
 	}
 }
 
+/* Length of the first word of @verb. */
+static size_t first_word(unsigned int verb)
+{
+	return strcspn(cli_verbs[verb].words, " ");
+}
+
+static bool same_first_word(unsigned int a, unsigned int b)
+{
+	size_t n = first_word(a);
+
+	return first_word(b) == n && memcmp(cli_verbs[a].words, cli_verbs[b].words, n) == 0;
+}
+
+/* Is no verb before @verb in the table of the same first word? */
+static bool begins_word(unsigned int verb)
+{
+	for (unsigned int v = 0; v < verb; v++) {
+		if (same_first_word(v, verb))
+			return false;
+	}
+	return true;
+}
+
 /* First words of all verbs, each once. */
 static void verb_words(struct buf *out)
 {
-	char last[64] = "";
+	for (unsigned int v = 0; v < VERB_COUNT_; v++) {
+		if (begins_word(v))
+			buf_fmt(out, " %.*s", (int)first_word(v), cli_verbs[v].words);
+	}
+}
+
+/* What may follow the first word of each verb that has two: "    events) list=' verify retention' ;;". */
+static void second_words(struct buf *out)
+{
+	for (unsigned int first = 0; first < VERB_COUNT_; first++) {
+		struct buf words = BUF_INIT(4096);
+
+		for (unsigned int v = first; v < VERB_COUNT_ && begins_word(first); v++) {
+			if (same_first_word(first, v) && strchr(cli_verbs[v].words, ' ') != NULL)
+				buf_str(&words, strchr(cli_verbs[v].words, ' '));
+		}
+		if (words.n > 0)
+			buf_fmt(out, "    %.*s) list='%s' ;;\n", (int)first_word(first),
+				cli_verbs[first].words, buf_cstr(&words));
+		buf_free(&words);
+	}
+}
+
+/* The verbs of two words, as alternatives of a shell pattern. */
+static void two_word_pattern(struct buf *out)
+{
+	const char *between = "";
 
 	for (unsigned int v = 0; v < VERB_COUNT_; v++) {
-		const char *words = cli_verbs[v].words;
-		size_t n = strcspn(words, " ");
-
-		if (strlen(last) == n && memcmp(last, words, n) == 0)
+		if (strchr(cli_verbs[v].words, ' ') == NULL)
 			continue;
-		buf_fmt(out, " %.*s", (int)n, words);
-		(void)snprintf(last, sizeof(last), "%.*s", (int)n, words);
+		buf_fmt(out, "%s'%s'", between, cli_verbs[v].words);
+		between = "|";
 	}
 }
 
@@ -66,8 +112,12 @@ static void complete_bash(struct buf *out)
 		"' -- \"$cur\")); return; fi\n  case $prev in\n"
 		"    --mount|--expose|--to) COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n"
 		"    --profile) COMPREPLY=($(compgen -W 'default strict debug' -- \"$cur\")); return ;;\n  esac\n"
-		"  ((COMP_CWORD > 2)) && case \"$verb ${COMP_WORDS[2]}\" in 'events verify'|image\\ *|storage\\ *) verb=\"$verb ${COMP_WORDS[2]}\" ;; esac\n"
-		"  case $verb in\n    image) list='ls import rm' ;;\n    storage) list='init info' ;;\n");
+		"  ((COMP_CWORD > 2)) && case \"$verb ${COMP_WORDS[2]}\" in ");
+	two_word_pattern(out);
+	buf_str(out, ") verb=\"$verb ${COMP_WORDS[2]}\" ;; esac\n"
+		     "  [[ $cur != -* ]] && ((COMP_CWORD == 2)) && case $verb in\n");
+	second_words(out);
+	buf_str(out, "  esac\n  case $verb in\n");
 	for (unsigned int v = 0; v < VERB_COUNT_; v++) {
 		const char *how = candidates(cli_verbs[v].complete);
 
@@ -75,7 +125,7 @@ static void complete_bash(struct buf *out)
 		flag_words(out, (enum cli_verb)v);
 		buf_str(out, "'");
 		if (how != NULL)
-			buf_fmt(out, "; [[ $cur == -* ]] || list=$(%s)", how);
+			buf_fmt(out, "; [[ $cur == -* ]] || list+=\" $(%s)\"", how);
 		else if (cli_verbs[v].complete == COMPLETE_FILE)
 			buf_str(out,
 				"; [[ $cur == -* ]] || { COMPREPLY=($(compgen -f -- \"$cur\")); return; }");

@@ -33,7 +33,7 @@ void cli_help_all(struct buf *out)
 			if (row->group != (enum cli_group)g)
 				continue;
 			buf_fmt(out, "  %s", row->words);
-			pad(out, columns(row->words) + 2, 17);
+			pad(out, columns(row->words) + 2, 20);
 			buf_fmt(out, "%s\n", row->summary);
 		}
 	}

@@ -72,7 +72,7 @@ static int put_body(struct cli *cli, const char *target, const char *from, const
 	if (rc < 0 && rc != -EPIPE && rc != -ECONNRESET)
 		return err_raise_sys(&cli->err, rc, "copy '%s'", from);
 	if (skipped > 0)
-		(void)dprintf(STDERR_FILENO, "cay: %zu sockets, pipes and devices were left out\n",
+		(void)dprintf(STDERR_FILENO, "cay: sockets, pipes and devices were left out: %zu\n",
 			skipped);
 	rc = cli_answered(cli);
 	return rc < 0 ? rc : 0;

@@ -8,7 +8,7 @@ static void line(struct buf *out, const char *what, const char *value)
 {
 	if (value == NULL)
 		return;
-	buf_fmt(out, "%-12s", what);
+	buf_fmt(out, "%-14s", what);
 	text_escape(out, value);
 	buf_char(out, '\n');
 }

@@ -47,7 +47,8 @@ static int receive_tree(struct cli *cli, const char *top, const char *to)
 		rc = tree_receive(tar, dir, top, &skipped, &cli->err);
 	tar_free(tar);
 	if (skipped > 0)
-		(void)dprintf(STDERR_FILENO, "cay: %zu pipes and devices were left out\n", skipped);
+		(void)dprintf(
+			STDERR_FILENO, "cay: pipes and devices were left out: %zu\n", skipped);
 	return rc;
 }
 
