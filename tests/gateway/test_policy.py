@@ -31,6 +31,8 @@ def test_check_names_what_is_wrong(instance, tmp):
     contains(done.stderr, "rules[0].match.path: 'x' is no path")
     done = instance.cay("policy", "check", "no-such-preset", check=False)
     contains(done.stderr, "'no-such-preset' is no preset")
+    contains(instance.cay("policy", "check", tmp, check=False).stderr, "Is a directory")
+    contains(instance.cay("policy", "check", "none").stdout, "no rules: nothing leaves")
     contains(instance.cay("policy", "presets").stdout, "llm-openai\n")
 
 

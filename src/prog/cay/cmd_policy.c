@@ -29,6 +29,8 @@ int cmd_policy_check(struct cli *cli)
 		table_cell(&t, cli_string(rule, "action", "?"));
 	}
 	table_print(&t, &out);
+	if (i == 0)
+		buf_str(&out, "no rules: nothing leaves\n");
 	return cli_print(cli, &out);
 }
 
