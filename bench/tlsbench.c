@@ -370,7 +370,10 @@ int main(int argc, char **argv)
 		die("memory");
 	SSL_CTX_set_read_ahead(ctx, 1);
 	(void)snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n",
-		options.path, options.host != NULL ? options.host : argv[1]);
+		options.path,
+		options.tunnel != NULL ? options.tunnel
+		: options.host != NULL ? options.host
+				       : argv[1]);
 	run();
 	return 0;
 }
