@@ -15,7 +15,7 @@
 #define FORK_TIMEOUT_S 20
 
 /* Stages that all processes of a fork pass together. */
-enum fork_stage { STAGE_CLONED, STAGE_GROUPED, STAGE_READY, STAGE_GO, STAGE_COUNT };
+enum fork_stage { STAGE_CLONED, STAGE_GROUPED, STAGE_READY, STAGE_GO, STAGE_LEFT, STAGE_COUNT };
 
 /** struct fork_shared - one page that all processes of one fork share; at WINDOW_SHARED. Every word is a futex. */
 struct fork_shared {

@@ -449,6 +449,7 @@ BARE_NORETURN void fork_main(void)
 	wait_for(TEMPLATE_GO);
 	drop_all();
 	conduct(STAGE_GO, 0);
+	conduct(STAGE_LEFT, count(PLAN_ZOMBIE | PLAN_HELPER));
 	send(&running);
 	reap();
 }

@@ -299,6 +299,9 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
 		(void)CALL0(__NR_sched_yield);
 	(void)CALL3(__NR_close_range, plan->first_description, ~0U, 0);
+	/* only now may the fork be called running: before, a capture would find the restorer in it */
+	(void)__atomic_add_fetch(&fork_shared()->arrived[STAGE_LEFT], 1, __ATOMIC_SEQ_CST);
+	futex_wake(&fork_shared()->arrived[STAGE_LEFT]);
 	__asm__ volatile("mov %0, %%r12\n\tmov %1, %%r13\n\tmov %2, %%r14\n\tmov %3, %%r15\n\t"
 			 "mov %4, %%rsp\n\tjmp *%5\n"
 			 :
