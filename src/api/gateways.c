@@ -364,6 +364,8 @@ static json_t *configuration(const struct sandbox *sb)
 		json_is_object(policy) ? json_deep_copy(policy)
 				       : json_pack("{s:i,s:[]}", "version", 1, "rules"));
 	(void)json_object_set_new(config, "secrets", credentials_secrets(sb));
+	if (sb->srv->trust != NULL)
+		(void)json_object_set_new(config, "trust", json_string(sb->srv->trust));
 	return config;
 }
 

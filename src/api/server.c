@@ -489,6 +489,7 @@ static struct server *server_new(const struct server_setup *setup)
 	(void)!str_copy(srv->tag, sizeof(srv->tag), setup->tag);
 	srv->rootless = setup->rootless;
 	srv->uid_map = setup->uid_map;
+	srv->trust = setup->trust;
 	srv->uid = geteuid();
 	srv->group = setup->group;
 	srv->spawn_fd = setup->spawn_fd;

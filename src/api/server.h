@@ -127,6 +127,7 @@ struct server {
 	char own_state[32],
 		own_run[32]; /* the same through descriptors: their parents may be closed to us */
 	bool rootless;
+	const char *trust;   /* see struct server_setup */
 	const char *uid_map; /* "range" or "single" */
 	char cgroup[16];     /* "v2" or "none" */
 	uid_t uid;           /* ours */
@@ -182,6 +183,8 @@ struct server_setup {
 	struct proc_connector *connector; /* fd -1 when there is none */
 	const char *process_error;
 	gid_t group;
+	const char *
+		trust; /* PEM text of roots that gateways accept beside this machine's; NULL: none */
 };
 
 /** server_run() - open everything, serve until asked to end. Return: exit status. */

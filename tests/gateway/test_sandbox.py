@@ -55,3 +55,21 @@ def test_https_is_opened_and_the_world_is_verified(instance, tmp):
             contains(body, "certificate is not accepted")
         equal(b"secret-path" in upstream.text(), False)
     upstream.close()
+
+
+def test_further_roots_are_trusted(fresh, tmp):
+    """CAY_TRUST: the certificate is checked against them as against the machine's, and by name."""
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    upstream = Upstream(echo, pem)
+    fresh.stop()
+    fresh.start(CAY_TRUST=root)
+    rule = {"action": "allow", "upstream": upstream.address, "private": True}
+    rules = [{**rule, "name": name, "match": {"host": name}} for name in ("api.example", "other.example")]
+    with fresh.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+        status, body = curl(fresh, box, "https://api.example/v1")
+        equal(status, 200, body)
+        status, body = curl(fresh, box, "https://other.example/secret-path")
+        equal(status, 502, body)
+    contains(upstream.text(), b"GET /v1 ")
+    equal(b"secret-path" in upstream.text(), False)
+    upstream.close()

@@ -95,5 +95,6 @@ void cli_help_man(struct buf *out)
 		"The command's own for run, exec and attach; otherwise 0, or 64 for a wrong command line, 124 for a timeout, 126 and 127 for a command that cannot be\n"
 		"executed or is not there, 125 for the rest.\n"
 		".SH ENVIRONMENT\n"
-		".TP\n.B CAY_STATE, CAY_RUN, CAY_SOCKET\nselect the instance: state directory, runtime directory, API socket.\n");
+		".TP\n.B CAY_STATE, CAY_RUN, CAY_SOCKET\nselect the instance: state directory, runtime directory, API socket.\n"
+		".TP\n.B CAY_TRUST\na file of certificates (PEM) that the gateways of a server started with it accept from the world, beside this machine's.\n");
 }

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "prog/cayd/place.h"
 #include "sys/feature.h"
+#include "sys/file.h"
 #include "sys/raw.h"
 
 #include <fcntl.h>
@@ -24,7 +25,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#define OTHER_NS (90 * NS_PER_S) /* longer than a server takes to end */
+#define OTHER_NS  (90 * NS_PER_S) /* longer than a server takes to end */
+#define TRUST_MAX (256U << 10) /* bytes of further roots: they travel in one frame with a policy */
 
 static attr_noreturn void usage(int status)
 {
@@ -142,6 +144,22 @@ static int harden(void)
 	return 0;
 }
 
+/* The file that CAY_TRUST names, for as long as the process lives. */
+static int read_trust(const char **ret)
+{
+	static struct buf pem = BUF_INIT(TRUST_MAX);
+	const char *path = getenv("CAY_TRUST");
+	int rc;
+
+	if (path == NULL)
+		return 0;
+	rc = file_read_at(AT_FDCWD, path, &pem);
+	if (rc < 0)
+		log_error("start", "read CAY_TRUST '%s': %s", path, strerrordesc_np(-rc));
+	*ret = buf_cstr(&pem);
+	return rc;
+}
+
 static int serve(struct place *p, int ready_fd)
 {
 	struct server_setup setup = { .state = p->state,
@@ -159,6 +177,8 @@ static int serve(struct place *p, int ready_fd)
 		log_error("start", "%s", err.msg);
 		return 1;
 	}
+	if (read_trust(&setup.trust) < 0)
+		return 1;
 	rc = proc_connector_open(&connector);
 	if (rc < 0)
 		(void)snprintf(reason, sizeof(reason), "process events are not available: %s",
