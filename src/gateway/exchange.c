@@ -270,6 +270,7 @@ static void exchange_free(struct exchange *x)
 	x->proxy->held -= x->body.n;
 	json_decref(x->json);
 	secrets_unref(x->secrets);
+	spending_fini(&x->spending);
 	buf_free(&x->body);
 	buf_free(&x->sent.bytes);
 	buf_free(&x->came.bytes);

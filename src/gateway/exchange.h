@@ -11,6 +11,7 @@
 #include "gateway/channel.h"
 #include "gateway/proxy.h"
 #include "gateway/secrets.h"
+#include "gateway/spending.h"
 
 #define EXCHANGE_ARENA_MAX (256U << 10) /* heads, trailers, what is changed in them */
 
@@ -58,6 +59,7 @@ struct exchange {
 	char upstream[INET6_ADDRSTRLEN + 8]; /* address and port that were dialled */
 	unsigned int back_version;           /* of HTTP towards the world */
 	bool reused;                         /* over a connection that was open already */
+	struct spending spending;            /* of the answer, for budgets */
 	struct capture sent, came;           /* bodies of the request and of the answer */
 	uint64_t ws_messages[2], ws_frames[2],
 		ws_bytes[2]; /* WebSocket: from the sandbox, from the world */

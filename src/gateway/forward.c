@@ -38,6 +38,8 @@ static ssize_t next_piece(struct flow *f, const char **ret)
 static int pass(struct flow *f, const char *p, size_t n)
 {
 	capture_add(f->capture, p, n);
+	if (!f->sends)
+		spending_feed(&f->x->spending, p, n);
 	f->passed += n;
 	return channel_send(f->to, p, n);
 }
@@ -159,6 +161,10 @@ static void prepare(struct exchange *x)
 	rq->authority = authority_text(x);
 	rq->scheme = text_of(x->conn->tls ? "https" : "http");
 	rq->path = x->path;
+	if (spending_wanted(x->rule)) { /* a compressed stream could not be read as it passes */
+		head_remove(rq, "accept-encoding");
+		(void)!head_add(rq, "accept-encoding", text_of("identity"));
+	}
 	if (rq->websocket)
 		head_remove(rq,
 			"sec-websocket-extensions"); /* no compression: frames must be readable */
@@ -240,6 +246,8 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 		.wait_ns = PROXY_ANSWER_NS };
 
 	x->answered = true;
+	if (spending_wanted(x->rule))
+		spending_begin(&x->spending, &x->answer);
 	f.write_error = channel_send_head(x->front, &x->answer, bare);
 	if (bare && f.write_error == 0)
 		f.write_error = channel_flush(x->front);
@@ -268,10 +276,14 @@ static void count(struct exchange *x)
 {
 	const struct proxy_hooks *hooks = &x->proxy->hooks;
 	struct ledger_amounts amounts = { .bytes = x->front->sent };
+	json_t *said;
 
 	if (x->rule == NULL || x->rule->n_budgets == 0 || hooks->add == NULL)
 		return;
+	said = spending_end(&x->spending, &x->answer);
+	amounts.body = said;
 	hooks->add(hooks->ctx, x->verdict.rule_index, &amounts);
+	json_decref(said);
 }
 
 /* ---- both ------------------------------------------------------------------------------------------------------------------- */

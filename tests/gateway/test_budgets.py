@@ -58,6 +58,28 @@ def test_a_sum_of_amounts(instance):
     upstream.close()
 
 
+def counted(answer):
+    """A model's API: tells what it used, as JSON or at the end of a stream of events."""
+    def handler(peer):
+        while (head := peer.head()) is not None:
+            peer.body(head)
+            assert b"accept-encoding: identity" in head.lower(), head
+            kind = b"text/event-stream" if answer.startswith(b"event") else b"application/json"
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind, len(answer)) + answer)
+    return handler
+
+
+def test_what_answers_say_was_used(instance):
+    stream = (b'event: a\ndata: {"type": "start", "usage": {"output_tokens": 1}}\n\ndata: not json\n\n' + b"data: {}\n" * 1000
+              + b'data: {"type": "delta", "usage": {"output_tokens": 40}}\n\ndata: [DONE]\n\n')
+    for answer in (b'{"usage": {"output_tokens": 40}}', stream):
+        upstream = Upstream(counted(answer))
+        with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 100}})) as box:
+            got = [statuses(instance, box, 1)[0] for _ in range(5)]
+            equal(got, [200, 200, 200, 429, 429], answer[:20])
+        upstream.close()
+
+
 def test_a_killed_gateway_gives_nothing_for_free(instance):
     upstream = Upstream(echo)
     with instance.sandbox(policy=policy(upstream, {"requests": {"max": 40, "per": "1h"}})) as box:

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: gateway/spending.h - reads from an answer's body what budgets on its fields count (tokens that a model used, amounts that were charged).
+ *
+ * A JSON body is read whole, up to a bound. Of an event stream (text/event-stream) the members of all its JSON events are laid over each other, so that the last word on
+ * each counts: model APIs say at the end what they used.
+ */
+#ifndef CAY_GATEWAY_SPENDING_H
+#define CAY_GATEWAY_SPENDING_H
+
+#include "base/buf.h"
+#include "gateway/channel.h"
+
+#include <jansson.h>
+
+#define SPENDING_MAX (4U << 20) /* bytes of a body, or of one line of a stream */
+
+struct spending {
+	bool on, stream;
+	struct buf text;
+	json_t *said; /* of a stream; NULL: nothing yet */
+};
+
+/** spending_wanted() - does @rule count fields of answers? NULL is allowed. */
+bool spending_wanted(const struct policy_rule *rule);
+
+/** spending_begin() - an answer with @head comes. */
+void spending_begin(struct spending *m, const struct head *head);
+
+/** spending_feed() - a piece of its body, as it travels. */
+void spending_feed(struct spending *m, const char *p, size_t n);
+
+/** spending_end() - what it said; a new reference; NULL: nothing that could be read. */
+json_t *spending_end(struct spending *m, const struct head *head) attr_must_use;
+
+/** spending_fini() - free. A zeroed one is fine. */
+void spending_fini(struct spending *m);
+
+#endif
