@@ -22,6 +22,14 @@ struct names *names_new(void)
 	return names;
 }
 
+void names_free(struct names *names)
+{
+	for (uint32_t i = 0; i < names->n; i++)
+		free((char *)(uintptr_t)names->list[i]);
+	json_decref(names->numbers);
+	free(names);
+}
+
 static uint32_t append(struct names *names, const char *name)
 {
 	size_t n = strlen(name) + 1;

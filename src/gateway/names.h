@@ -15,8 +15,11 @@
 #define NAMES_MAX       8192U
 #define NAMES_BYTES_MAX (512U << 10) /* of all names together: the list must fit a frame */
 
-/** names_new() - an empty list. */
+/** names_new() - an empty list; names_free(). */
 struct names *names_new(void);
+
+/** names_free() - release it with all that names_find() gave out. */
+void names_free(struct names *names);
 
 /** names_load() - take over a list as names_json() made it; what is there already stays. */
 void names_load(struct names *names, const json_t *list);
@@ -33,7 +36,7 @@ uint32_t names_give(struct names *names, const char *name, bool *ret_new);
 /** names_address() - the address of number @n. @v6: of that family, else IPv4 as ::ffff:a.b.c.d. */
 void names_address(uint32_t n, bool v6, struct in6_addr *ret);
 
-/** names_find() - the name behind an address of ours; NULL when it is none. Valid for ever. */
+/** names_find() - the name behind an address of ours; NULL when it is none. Valid as long as the list. */
 const char *names_find(const struct names *names, const struct in6_addr *address);
 
 #endif

@@ -30,6 +30,8 @@ TEST(a_name_keeps_its_address)
 	address_text(&address, text);
 	check_str(text, "fd00:cafe::2");
 	check_str(names_find(again, &address), "b.example");
+	names_free(n);
+	names_free(again);
 }
 
 TEST(an_address_that_was_not_given_out_has_no_name)
@@ -43,6 +45,7 @@ TEST(an_address_that_was_not_given_out_has_no_name)
 	}
 	check_int(address_parse("93.184.216.34", &address), 0);
 	check(names_find(n, &address) == NULL);
+	names_free(n);
 }
 
 TEST(the_list_is_bounded)
@@ -57,4 +60,5 @@ TEST(the_list_is_bounded)
 	}
 	check_int(names_give(n, "one.more.example", &new), 0);
 	check_int(names_give(n, "n7.example", &new), 7);
+	names_free(n);
 }
