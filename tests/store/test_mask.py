@@ -35,7 +35,7 @@ def test_what_is_hidden_and_shown(tmp):
             equal([line.split(":")[0] for line in lines], [line.split(":")[0] for line in f])
         equal({line.split(":")[1] for line in lines}, {"*"})
         equal(stat.S_IMODE(os.stat(top + "/etc/shadow").st_mode), 0o640)
-        for path, text in (("hostname", "cay\n"), ("resolv.conf", "nameserver 127.0.0.1\n")):
+        for path, text in (("hostname", "cay\n"), ("resolv.conf", "nameserver 10.0.0.1\n")):
             with open(f"{top}/etc/{path}") as f:
                 equal(f.read(), text)
         with open(top + "/etc/hosts") as f:

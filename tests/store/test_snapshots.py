@@ -54,9 +54,15 @@ def test_a_name_can_be_taken_once_and_an_unknown_one_not_at_all(instance):
 
 
 def test_memory_is_refused_not_pretended(instance):
+    """A live snapshot holds processes; one that cannot be held is refused by name, and there is no snapshot of half of it."""
     with instance.sandbox() as box:
+        exec_id = instance.json("exec", "-d", box, "--", "/usr/bin/python3", "-c",
+                                "import fcntl, time; f = open('/tmp/l', 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(600)")["id"]
+        cay.wait_until(lambda: "held" in instance.cay("logs", box, exec_id).stdout, 30, "the lock")
         error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
         equal(error.code, "unsupported")
+        contains(error.message, "lock")
+        equal(instance.get("/v1/snapshots")["snapshots"], [])
 
 
 def test_rewinding_to_a_foreign_snapshot_is_refused(instance):
