@@ -3,6 +3,7 @@
 
 import inspect
 import os
+import select
 import time
 
 from filework import file_work
@@ -125,29 +126,20 @@ def run_cold(b):
     for _ in range(b.count(5)):
         ns, failed, _ = spawn(1, [CAY, "run", "--", "true"], env=b.instance.environment(), cwd=empty)
         samples, errors = samples + ns, errors + failed
+        server = os.pidfd_open(b.instance.get("/v1/version")["pid"])
         b.instance.post("/v1/shutdown")
-        wait_gone(b.instance.socket)
+        wait_ended(server)
     b.instance.start()
     return [row("run -- true, cold", "cay run", samples, errors)]
 
 
-def wait_gone(path, seconds=10):
-    """Until no server answers on @path."""
-    import socket
-    from lib.cay import DirectoryWatch
-    deadline = time.monotonic() + seconds
-    watch = DirectoryWatch(os.path.dirname(path))
+def wait_ended(pidfd, seconds=70):
+    """Until that process has ended: a server answers what had connected before it goes, without its socket."""
     try:
-        while time.monotonic() < deadline:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
-                try:
-                    s.connect(path)
-                except OSError:
-                    return
-            watch.wait(0.1)
+        if not select.select([pidfd], [], [], seconds)[0]:
+            raise RuntimeError(f"the server did not end within {seconds} s")
     finally:
-        watch.close()
-    raise RuntimeError("the server does not end")
+        os.close(pidfd)
 
 
 def http(b):
