@@ -16,6 +16,16 @@ static inline bool str_starts(const char *s, const char *prefix)
 	return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+/** str_hex_digit() - value of a hexadecimal digit of either case; -1 when @c is none. */
+static inline int str_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 /** str_ends() - does @s end with @suffix? */
 bool str_ends(const char *s, const char *suffix);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "codec/http_response.h"
+#include "base/str.h"
 
 #include <string.h>
 #include <strings.h>
@@ -209,15 +210,6 @@ void http_body_begin(struct http_body_reader *b, const struct http_response *r)
 	http_body_begin_as(b, r->body, r->length, NULL);
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static int size_byte(struct http_body_reader *b, char c)
 {
 	if (c == '\r' && b->digits > 0) {
@@ -229,9 +221,9 @@ static int size_byte(struct http_body_reader *b, char c)
 		b->extension = 0;
 		return 0;
 	}
-	if (hex_digit(c) < 0 || b->digits == 15)
+	if (str_hex_digit(c) < 0 || b->digits == 15)
 		return -EBADMSG;
-	b->left = b->left * 16 + (uint64_t)hex_digit(c);
+	b->left = b->left * 16 + (uint64_t)str_hex_digit(c);
 	b->digits++;
 	return 0;
 }

@@ -296,17 +296,6 @@ bool httphead_has_word(const struct httphead *h, const char *name, const char *w
 	return false;
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 int httphead_decode(const char *p, size_t n, bool plus, char *out, size_t size)
 {
 	size_t used = 0;
@@ -315,8 +304,8 @@ int httphead_decode(const char *p, size_t n, bool plus, char *out, size_t size)
 		char c = p[i];
 
 		if (c == '%') {
-			int high = i + 2 < n ? hex_digit(p[i + 1]) : -1;
-			int low = i + 2 < n ? hex_digit(p[i + 2]) : -1;
+			int high = i + 2 < n ? str_hex_digit(p[i + 1]) : -1;
+			int low = i + 2 < n ? str_hex_digit(p[i + 2]) : -1;
 
 			if (high < 0 || low < 0)
 				return -EBADMSG;

@@ -58,13 +58,6 @@ static int base64_digit(char c)
 	return at != NULL ? (int)(at - digits) : -1;
 }
 
-static int hex_digit(char c)
-{
-	if (isdigit((unsigned char)c))
-		return c - '0';
-	return isxdigit((unsigned char)c) ? (c | 0x20) - 'a' + 10 : -1;
-}
-
 /* Everything that is no digit is skipped, as RFC 2045 section 6.8 has it. */
 static void decode_base64(struct text in, struct buf *out)
 {
@@ -89,11 +82,12 @@ static void decode_quoted(struct text in, bool word, struct buf *out)
 {
 	for (size_t i = 0; i < in.n; i++) {
 		size_t left = in.n - i;
-		bool hex = in.p[i] == '=' && left > 2 && hex_digit(in.p[i + 1]) >= 0 &&
-			   hex_digit(in.p[i + 2]) >= 0;
+		bool hex = in.p[i] == '=' && left > 2 && str_hex_digit(in.p[i + 1]) >= 0 &&
+			   str_hex_digit(in.p[i + 2]) >= 0;
 
 		if (hex) {
-			buf_char(out, (char)(hex_digit(in.p[i + 1]) << 4 | hex_digit(in.p[i + 2])));
+			buf_char(out, (char)(str_hex_digit(in.p[i + 1]) << 4 |
+					      str_hex_digit(in.p[i + 2])));
 			i += 2;
 		} else if (in.p[i] == '=' && !word && left > 1 && in.p[i + 1] == '\n') {
 			i += 1; /* soft line break */

@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "codec/urlpath.h"
+#include "base/str.h"
 
 #include <string.h>
-
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
 
 /* The byte that the escape at @p stands for; -1 when there is none. */
 static int escaped(const char *p, size_t n)
 {
-	int high = n >= 3 ? hex_value(p[1]) : -1;
-	int low = n >= 3 ? hex_value(p[2]) : -1;
+	int high = n >= 3 ? str_hex_digit(p[1]) : -1;
+	int low = n >= 3 ? str_hex_digit(p[2]) : -1;
 
 	return high < 0 || low < 0 ? -1 : high << 4 | low;
 }

@@ -2,6 +2,7 @@
 #include "gateway/stage.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "policy/pattern.h"
 
 void stage_sleep(uint64_t ns)
 {
@@ -133,40 +134,6 @@ static bool set_field(struct exchange *x, const struct policy_change *change)
 	return copy != NULL && head_add(&x->request, change->name, text_of(copy)) == 0;
 }
 
-/* One reference token of a JSON pointer, unescaped, into @out; returns what follows it. */
-static const char *pointer_token(const char *at, char *out, size_t size)
-{
-	size_t n = 0;
-
-	for (; *at != '\0' && *at != '/' && n + 1 < size; at++) {
-		if (at[0] == '~' && (at[1] == '0' || at[1] == '1'))
-			out[n++] = *++at == '0' ? '~' : '/';
-		else
-			out[n++] = *at;
-	}
-	out[n] = '\0';
-	return at;
-}
-
-/* Sets or removes what @pointer names; members that lead there must exist. */
-static bool set_member(json_t *root, const char *pointer, json_t *value)
-{
-	char token[256];
-
-	while (root != NULL && *pointer == '/') {
-		pointer = pointer_token(pointer + 1, token, sizeof(token));
-		if (*pointer == '/') {
-			root = json_is_array(root) ? json_array_get(root, strtoul(token, NULL, 10))
-						   : json_object_get(root, token);
-		} else if (json_is_object(root)) {
-			if (value == NULL)
-				(void)json_object_del(root, token);
-			return value == NULL || json_object_set(root, token, value) == 0;
-		}
-	}
-	return false;
-}
-
 bool stage_restate_body(struct exchange *x)
 {
 	char *text = json_dumps(x->json, JSON_COMPACT);
@@ -196,7 +163,7 @@ static bool change_request(struct exchange *x)
 		const struct policy_change *change = &rule->changes[i];
 
 		body = body || change->in_body;
-		ok = change->in_body ? set_member(x->json, change->name, change->value)
+		ok = change->in_body ? pointer_set(x->json, change->name, change->value)
 				     : set_field(x, change);
 	}
 	return ok && (!body || stage_restate_body(x));

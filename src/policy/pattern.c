@@ -305,3 +305,30 @@ size_t pointer_walk(const json_t *root, const char *pointer,
 	}
 	return w.n;
 }
+
+static json_t *step_into(json_t *value, const char *part)
+{
+	uint64_t i;
+
+	if (json_is_object(value))
+		return json_object_get(value, part);
+	return str_to_u64(part, 0, SIZE_MAX, &i) == 0 ? json_array_get(value, (size_t)i) : NULL;
+}
+
+bool pointer_set(json_t *root, const char *pointer, json_t *value)
+{
+	char part[PATTERN_GLOB_MAX + 1];
+
+	if (*pointer != '/') {
+		(void)snprintf(part, sizeof(part), "%s", pointer);
+	} else {
+		pointer = pointer_part(pointer, part);
+		for (; *pointer != '\0'; pointer = pointer_part(pointer, part))
+			root = step_into(root, part);
+	}
+	if (!json_is_object(root))
+		return false;
+	if (value == NULL)
+		(void)json_object_del(root, part);
+	return value == NULL || json_object_set(root, part, value) == 0;
+}

@@ -43,4 +43,10 @@ bool pointer_valid(const char *s);
 size_t pointer_walk(const json_t *root, const char *pointer,
 	bool (*each)(const json_t *value, void *ctx), void *ctx);
 
+/**
+ * pointer_set() - set what @pointer names to @value, or remove it when @value is NULL. Members that lead there must exist; "*" means nothing here.
+ * Return: false when there is no such place.
+ */
+bool pointer_set(json_t *root, const char *pointer, json_t *value) attr_must_use;
+
 #endif

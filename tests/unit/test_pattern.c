@@ -143,3 +143,31 @@ TEST(no_pointers)
 	check(pointer_valid("/a/*/b"));
 	check(pointer_valid("a"));
 }
+
+static const char *changed(const char *pointer, const char *value)
+{
+	static char out[200];
+	json_t *root = json_loads("{\"a\":{\"b\":[1,{\"c\":2}]},\"x/y\":3}", 0, NULL);
+	json_t *new = value != NULL ? json_loads(value, JSON_DECODE_ANY, NULL) : NULL;
+	bool done = pointer_set(root, pointer, new);
+	char *dump = json_dumps(root, JSON_COMPACT);
+
+	(void)snprintf(out, sizeof(out), "%s", done ? dump : "refused");
+	free(dump);
+	json_decref(new);
+	json_decref(root);
+	return out;
+}
+
+TEST(pointers_set_and_remove)
+{
+	check_str(changed("a", "1"), "{\"a\":1,\"x/y\":3}");
+	check_str(changed("new", "[]"), "{\"a\":{\"b\":[1,{\"c\":2}]},\"x/y\":3,\"new\":[]}");
+	check_str(changed("/a/b/1/c", "5"), "{\"a\":{\"b\":[1,{\"c\":5}]},\"x/y\":3}");
+	check_str(changed("/x~1y", NULL), "{\"a\":{\"b\":[1,{\"c\":2}]}}");
+	check_str(changed("/a/b", NULL), "{\"a\":{},\"x/y\":3}");
+	check_str(changed("/nothing", NULL), "{\"a\":{\"b\":[1,{\"c\":2}]},\"x/y\":3}");
+	check_str(changed("/n/o", "1"), "refused");
+	check_str(changed("/a/b/0", "1"), "refused");
+	check_str(changed("/a/b/7/c", "1"), "refused");
+}
