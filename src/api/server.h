@@ -504,7 +504,7 @@ int execs_load(struct server *srv, struct err *err);
 /** run_orphaned() - after a start: if @sb was made for a run, its client may come back; if it does not, the run is ended. */
 void run_orphaned(struct sandbox *sb);
 
-/* --- snapshots.c --- */
+/* --- snapshots.c, snapshot_take.c, snapshot_settle.c --- */
 
 /** snapshot_find() - by id, unique prefix or name; NULL with @err set. Borrowed. */
 struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err);
@@ -527,6 +527,9 @@ void snapshots_settle(struct server *srv);
 /** snapshot_save() - write the snapshot's document to the catalogue. @durable: it survives a crash of the machine when this returns. */
 int snapshot_save(struct server *srv, const struct snapshot *s, bool durable, struct err *err);
 
+/** layer_in_use() - does any snapshot or sandbox need this layer? */
+bool layer_in_use(struct server *srv, const char *layer);
+
 /** layers_forget() - have those of @layers (a list of ids, borrowed) removed that nothing needs. Context: waits. */
 void layers_forget(struct server *srv, json_t *layers);
 
@@ -538,8 +541,7 @@ int chain_shorten(struct sandbox *sb, struct err *err);
 /** chains_settle() - flatten long chains of layers in the background. Cheap when there are none. */
 void chains_settle(struct server *srv);
 
-/** layer_in_use() - does any snapshot or sandbox need this layer? */
-bool layer_in_use(struct server *srv, const char *layer);
+/* --- rewind.c --- */
 
 /** sandbox_discard_live() - the second half of a rewind: its changes go. Locked, not running. Context: waits. */
 int sandbox_discard_live(struct sandbox *sb, struct err *err);

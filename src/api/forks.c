@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/forks.c - new sandboxes that begin as a snapshot, or as another sandbox is now. */
+#include "api/lives.h"
+#include "api/snapshot_parts.h"
+#include "api_handlers.h"
+#include "base/str.h"
+
+static json_t *fork_request(
+	const struct snapshot *s, const json_t *body, json_int_t index, json_int_t count)
+{
+	const char *name = json_string_value(json_object_get(body, "name"));
+	json_t *request = json_copy(json_object_get(s->doc, "config"));
+
+	if (name != NULL && count > 1)
+		(void)json_object_set_new(
+			request, "name", json_sprintf("%s-%lld", name, index + 1));
+	else if (name != NULL)
+		(void)json_object_set_new(request, "name", json_string(name));
+	return request;
+}
+
+/* With the processes of the snapshot when @live. */
+static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, struct err *err)
+{
+	int rc = sandbox_start(sb, true, err);
+
+	if (rc < 0 || !live)
+		return rc;
+	rc = live_restore(sb, s->live, err);
+	if (rc < 0)
+		(void)sandbox_remove(sb, NULL);
+	return rc;
+}
+
+static int fork_one(struct server *srv, struct snapshot *s, json_t *request, bool start, bool live,
+	json_t *list, struct err *err)
+{
+	struct sandbox_origin origin = {
+		.snapshot = s->id,
+		.parent = json_string_value(json_object_get(s->doc, "sandbox")),
+		.layers = json_object_get(s->doc, "layers"),
+		.since_ns = (uint64_t)json_integer_value(json_object_get(s->doc, "since_ns")),
+	};
+	struct sandbox *sb = sandbox_new(srv, request, &origin, start, err);
+	int rc;
+
+	json_decref(request);
+	if (sb == NULL)
+		return -EIO;
+	if (start)
+		rc = start_fork(sb, s, live, err);
+	else
+		rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+			json_pack("{s:s}", "reason", "not started"), err);
+	if (rc == 0)
+		(void)json_array_append_new(list, sandbox_object(sb));
+	sandbox_unlock(sb);
+	sandbox_unref(sb);
+	return rc;
+}
+
+/* All or none: what was made before a failure is removed again. */
+static void fork_undo(struct server *srv, const json_t *list)
+{
+	size_t i;
+	json_t *o;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, i, o) {
+		struct sandbox *sb =
+			sandbox_find(srv, json_string_value(json_object_get(o, "id")), NULL);
+
+		if (sb == NULL)
+			continue;
+		if (sandbox_lock(sb, NULL) == 0) {
+			(void)sandbox_remove(sb, NULL);
+			sandbox_unlock(sb);
+		}
+		sandbox_unref(sb);
+	}
+}
+
+static int fork_reply(
+	struct api_call *call, struct snapshot *s, struct sandbox *source, struct err *err)
+{
+	json_t *count_asked = json_object_get(call->body, "count"), *list = json_array(),
+	       *ids = json_array(), *o;
+	json_int_t count = count_asked != NULL ? json_integer_value(count_asked) : 1;
+	bool start = !json_is_false(json_object_get(call->body, "start"));
+	json_t *asked = json_object_get(call->body, "live");
+	bool live = json_is_true(asked) || (asked == NULL && s->live != NULL);
+	size_t i;
+	int rc = 0;
+
+	if (live && s->live == NULL)
+		rc = err_raise(
+			err, ERR_STATE, "snapshot '%s' has no processes, or not any more", s->id);
+	s->users++;
+	for (json_int_t n = 0; n < count && rc == 0; n++)
+		rc = fork_one(call->srv, s, fork_request(s, call->body, n, count), start, live,
+			list, err);
+	s->users--;
+	if (rc < 0) {
+		fork_undo(call->srv, list);
+		json_decref(list);
+		json_decref(ids);
+		return rc;
+	}
+	json_array_foreach (list, i, o)
+		(void)json_array_append(ids, json_object_get(o, "id"));
+	(void)server_event(call->srv, source, EVENT_SANDBOX_FORKED, NULL,
+		json_pack("{s:s,s:o}", "snapshot", s->id, "children", ids));
+	return api_reply(call, 201, json_pack("{s:o}", "sandboxes", list));
+}
+
+int api_snapshot_fork(struct api_call *call, struct err *err)
+{
+	struct snapshot *s = snapshot_find(call->srv, call->segments[0], err);
+
+	if (s == NULL)
+		return -ENOENT;
+	if (str_eq(json_string_value(json_object_get(s->doc, "state")), "corrupt"))
+		return err_raise(err, ERR_CORRUPT, "snapshot '%s' failed its check", s->id);
+	return fork_reply(call, s,
+		sandbox_by_id(call->srv, json_string_value(json_object_get(s->doc, "sandbox"))),
+		err);
+}
+
+int api_sandbox_fork(struct api_call *call, struct err *err)
+{
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	struct snapshot *s = NULL;
+	int rc;
+
+	if (sb == NULL)
+		return -ENOENT;
+	rc = sandbox_lock(sb, err);
+	if (rc == 0) {
+		s = snapshot_take(
+			sb, NULL, false, json_is_true(json_object_get(call->body, "live")), err);
+		sandbox_unlock(sb);
+		rc = s != NULL ? fork_reply(call, s, sb->gone ? NULL : sb, err) : -EIO;
+		/* without a name nobody asks for its processes again */
+		if (s != NULL && s->live != NULL) {
+			live_drop(s->live);
+			snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
+		}
+	}
+	sandbox_unref(sb);
+	return rc;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/rewind.c - a sandbox becomes again what it, or what it was forked from, was at a snapshot. */
+#include "api/lives.h"
+#include "api/snapshot_parts.h"
+#include "api_handlers.h"
+#include "base/fault.h"
+#include "base/str.h"
+
+static int rewind_check(const struct sandbox *sb, const struct snapshot *s, struct err *err)
+{
+	json_t *config = json_object_get(s->doc, "config");
+
+	/* since_ns is inherited by forks: equal in a lineage, and nowhere else */
+	if (!json_equal(json_object_get(s->doc, "since_ns"), json_object_get(sb->doc, "since_ns")))
+		return err_raise(err, ERR_INVALID,
+			"snapshot '%s' is not of the lineage of sandbox '%s': neither it nor what it was forked from was ever in that state",
+			s->id, sb->name);
+	if (!json_equal(json_object_get(config, "image"), json_object_get(sb->doc, "image")) ||
+		!json_equal(json_object_get(config, "mounts"), json_object_get(sb->doc, "mounts")))
+		return err_raise(err, ERR_INVALID,
+			"snapshot '%s' is not of the lineage of sandbox '%s': its image or mounts differ",
+			s->id, sb->name);
+	if (str_eq(json_string_value(json_object_get(s->doc, "state")), "corrupt"))
+		return err_raise(err, ERR_CORRUPT, "snapshot '%s' failed its check", s->id);
+	return 0;
+}
+
+/* The live directory goes; `rewinding` in the document makes a new server do the same after a crash. */
+static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
+{
+	json_int_t before = (json_int_t)sandbox_epoch(sb);
+	int rc;
+
+	(void)json_object_set_new(sb->doc, "layers", json_copy(json_object_get(s->doc, "layers")));
+	(void)json_object_set_new(
+		sb->doc, "base_layers", json_copy(json_object_get(s->doc, "layers")));
+	(void)json_object_set_new(sb->doc, "base", json_string(s->id));
+	(void)json_object_set_new(sb->doc, "rewinding", json_true());
+	(void)json_object_set_new(sb->doc, "epoch", json_integer(before + 1));
+	(void)fault("rewind.commit.before");
+	rc = sandbox_save(sb, true, err);
+	if (rc < 0)
+		return rc;
+	(void)fault("rewind.commit.after");
+	(void)server_event(sb->srv, sb, EVENT_SANDBOX_REWOUND, NULL,
+		json_pack("{s:s,s:O,s:I}", "snapshot", s->id, "name",
+			json_object_get(s->doc, "name"), "epoch_before", before));
+	return sandbox_discard_live(sb, err);
+}
+
+int sandbox_discard_live(struct sandbox *sb, struct err *err)
+{
+	int rc = job_run(sb->srv,
+		json_pack("{s:s,s:[s],s:b}", "verb", "remove", "sandboxes", sb->id, "defer", 1),
+		NULL, NULL, NULL, err);
+
+	if (rc < 0)
+		return rc;
+	(void)json_object_del(sb->doc, "rewinding");
+	return sandbox_save(sb, false, err);
+}
+
+static int rewind_locked(struct sandbox *sb, struct snapshot *s, struct err *err)
+{
+	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED;
+	int rc = 0;
+
+	if (sb->keeper != NULL)
+		rc = sandbox_halt(sb, "rewind", 0, err);
+	if (rc == 0)
+		rc = rewind_files(sb, s, err);
+	if (rc == 0 && (was_running || s->live != NULL))
+		rc = sandbox_start(sb, false, err);
+	if (rc == 0 && s->live != NULL)
+		rc = live_restore(sb, s->live, err);
+	return rc;
+}
+
+int api_sandbox_rewind(struct api_call *call, struct err *err)
+{
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	struct snapshot *s;
+	int rc;
+
+	if (sb == NULL)
+		return -ENOENT;
+	rc = sandbox_lock(sb, err);
+	if (rc == 0) {
+		s = snapshot_find(
+			call->srv, json_string_value(json_object_get(call->body, "snapshot")), err);
+		rc = s != NULL ? rewind_check(sb, s, err) : -ENOENT;
+		if (rc == 0) {
+			s->users++;
+			rc = rewind_locked(sb, s, err);
+			s->users--;
+		}
+		sandbox_unlock(sb);
+	}
+	if (rc == 0)
+		rc = api_reply(call, 200, sandbox_object(sb));
+	sandbox_unref(sb);
+	return rc;
+}

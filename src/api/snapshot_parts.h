@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: api/snapshot_parts.h - what snapshots.c, snapshot_take.c, snapshot_settle.c, forks.c, rewind.c and prune.c share and nobody else needs; api/server.h has the rest. */
+#ifndef CAY_API_SNAPSHOT_PARTS_H
+#define CAY_API_SNAPSHOT_PARTS_H
+
+#include "api/server.h"
+
+/** snapshot_add() - put a snapshot with document @doc (stolen) into the list. Return: the list's reference. */
+struct snapshot *snapshot_add(struct server *srv, const char *id, json_t *doc);
+
+/** snapshot_unlist() - undo snapshot_add(), its memory included. What it needed on disk stays. */
+void snapshot_unlist(struct snapshot *s);
+
+/** snapshot_set_live() - its processes are in @memory (stolen), measured by @figures (stolen, NULL = none). NULL @memory: it has none, or not any more. */
+void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures);
+
+/** snapshot_name() - borrowed, NULL when it has none. */
+const char *snapshot_name(const struct snapshot *s);
+
+/** snapshot_drop() - remove it for good, and the layers that nothing else needs. ERR_BUSY while it is used. Context: waits. */
+int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err);
+
+/** snapshot_make_durable() - sync its layer, then say so in the catalogue. Context: waits. */
+int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *err);
+
+/** snapshot_verify() - compare its layers with their manifests; the state becomes `verified` or `corrupt`. Return: 0 or an error. Context: waits. */
+int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err);
+
+#endif

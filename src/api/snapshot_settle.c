@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api/snapshot_settle.c - from sealed to durable and verified: asked for, or in the background; and layers that nothing needs any more. */
+#include "api/snapshot_parts.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+
+int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *err)
+{
+	struct sandbox *sb =
+		sandbox_by_id(srv, json_string_value(json_object_get(s->doc, "sandbox")));
+	json_t *layers = json_pack("[O]", json_array_get(json_object_get(s->doc, "layers"), 0));
+	int rc;
+
+	s->users++;
+	rc = job_run(srv, json_pack("{s:s,s:o}", "verb", "sync", "layers", layers), NULL, NULL,
+		NULL, err);
+	s->users--;
+	if (rc < 0)
+		return rc;
+	(void)fault("snapshot.durable.before");
+	(void)json_object_set_new(s->doc, "state", json_string("durable"));
+	rc = snapshot_save(srv, s, true, err);
+	if (rc == 0)
+		(void)server_event(srv, sb, EVENT_SNAPSHOT_DURABLE, NULL,
+			json_pack("{s:s}", "snapshot", s->id));
+	return rc;
+}
+
+#define SETTLE_AFTER_NS \
+	(5 * NS_PER_S) /* what is forked, tried and thrown away within seconds is not worth a sync */
+
+static struct snapshot *settle_next(struct server *srv)
+{
+	uint64_t now = clock_now_ns();
+
+	list_for_each (&srv->snapshots, node, next) {
+		struct snapshot *s = list_entry(node, struct snapshot, node);
+		const char *state = json_string_value(json_object_get(s->doc, "state"));
+
+		if (s->users == 0 && !s->settle_failed && now - s->made_ns > SETTLE_AFTER_NS &&
+			(str_eq(state, "sealed") || str_eq(state, "durable")))
+			return s;
+	}
+	return NULL;
+}
+
+int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err)
+{
+	struct sandbox *sb;
+	int rc;
+
+	s->users++;
+	rc = job_run(srv,
+		json_pack(
+			"{s:s,s:O}", "verb", "verify", "layers", json_object_get(s->doc, "layers")),
+		NULL, NULL, NULL, err);
+	s->users--;
+	if (rc < 0 && err->code != ERR_CORRUPT)
+		return rc;
+	sb = sandbox_by_id(srv, json_string_value(json_object_get(s->doc, "sandbox")));
+	(void)json_object_set_new(s->doc, "state", json_string(rc < 0 ? "corrupt" : "verified"));
+	(void)server_event(srv, sb, rc < 0 ? EVENT_SNAPSHOT_CORRUPT : EVENT_SNAPSHOT_VERIFIED, NULL,
+		rc < 0 ? json_pack("{s:s,s:s}", "snapshot", s->id, "reason", err->msg)
+		       : json_pack("{s:s}", "snapshot", s->id));
+	if (snapshot_save(srv, s, true, rc < 0 ? NULL : err) < 0 && rc == 0)
+		rc = -EIO;
+	return rc;
+}
+
+static void settle_main(void *arg)
+{
+	struct server *srv = arg;
+	struct snapshot *s;
+	struct err err;
+
+	while (!srv->stopping && (s = settle_next(srv)) != NULL) {
+		bool sealed = str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed");
+
+		s->settling = true;
+		if ((sealed ? snapshot_make_durable(srv, s, &err) : snapshot_verify(srv, s, &err)) <
+			0) {
+			log_warn("store", "snapshot '%s': %s", s->id, err.msg);
+			s->settle_failed = true; /* once; asking for it by hand tries again */
+		}
+		s->settling = false;
+		waiters_wake(&srv->settled);
+	}
+	srv->settling = false;
+}
+
+void snapshots_settle(struct server *srv)
+{
+	if (srv->settling || srv->stopping || !srv->ready || settle_next(srv) == NULL)
+		return;
+	srv->settling = true;
+	fiber_start(settle_main, srv);
+}
+
+static bool holds(json_t *layers, const char *layer)
+{
+	size_t i;
+	json_t *l;
+
+	json_array_foreach (layers, i, l) {
+		if (str_eq(json_string_value(l), layer))
+			return true;
+	}
+	return false;
+}
+
+bool layer_in_use(struct server *srv, const char *layer)
+{
+	list_for_each (&srv->snapshots, node, next) {
+		if (holds(json_object_get(list_entry(node, struct snapshot, node)->doc, "layers"),
+			    layer))
+			return true;
+	}
+	list_for_each (&srv->sandboxes, node, next) {
+		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+
+		if (holds(json_object_get(sb->doc, "layers"), layer) ||
+			holds(json_object_get(sb->doc, "base_layers"), layer))
+			return true;
+	}
+	return false;
+}
+
+void layers_forget(struct server *srv, json_t *layers)
+{
+	json_t *unused = json_array(), *l;
+	struct err err;
+	size_t i;
+
+	json_array_foreach (layers, i, l) {
+		if (!layer_in_use(srv, json_string_value(l)))
+			(void)json_array_append(unused, l);
+	}
+	if (json_array_size(unused) == 0)
+		json_decref(unused);
+	else if (job_run(srv, json_pack("{s:s,s:o}", "verb", "remove", "layers", unused), NULL,
+			 NULL, NULL, &err) < 0)
+		log_warn("store", "remove layers: %s (the next start clears up)", err.msg);
+}
