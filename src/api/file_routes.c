@@ -118,7 +118,7 @@ int api_files_get(struct api_call *call, struct err *err)
 	request = json_pack("{s:s,s:s,s:s}", "verb", "get", "path", api_text(call, "path"),
 		"format", api_text(call, "format"));
 	add_place(request, sb);
-	rc = job_start(call->srv, request, getter_frame, g, &g->job, err);
+	rc = job_start(call->srv, sb->keeper, request, getter_frame, g, &g->job, err);
 	if (rc == 0)
 		rc = get_stream(g, err);
 	json_decref(g->head);
@@ -176,7 +176,7 @@ int api_files_put(struct api_call *call, struct err *err)
 		(void)json_object_set_new(
 			request, "mode", json_integer((json_int_t)strtoul(mode, NULL, 8)));
 	add_place(request, sb);
-	rc = job_start(call->srv, request, NULL, NULL, &job, err);
+	rc = job_start(call->srv, sb->keeper, request, NULL, NULL, &job, err);
 	if (rc == 0)
 		rc = put_stream(call, job, err);
 	if (rc == 0) {

@@ -21,14 +21,14 @@ static void on_frame(struct framelink *l, const struct frame *f)
 		job->fn(job->ctx, f);
 }
 
-int job_start(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, struct job **ret,
-	struct err *err)
+int job_start(struct server *srv, const struct keeper *beside, json_t *request, job_frame_fn *fn,
+	void *ctx, struct job **ret, struct err *err)
 {
 	struct job *job;
 	struct id id = id_new();
 	int fd, rc;
 
-	rc = spawner_start(srv, SPAWN_JOB, id.s, &fd, err);
+	rc = spawner_start(srv, SPAWN_JOB, id.s, beside != NULL ? beside->pid : 0, &fd, err);
 	if (rc < 0) {
 		json_decref(request);
 		return rc;
@@ -77,7 +77,7 @@ int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, js
 	struct err *err)
 {
 	struct job *job;
-	int rc = job_start(srv, request, fn, ctx, &job, err);
+	int rc = job_start(srv, NULL, request, fn, ctx, &job, err);
 
 	return rc < 0 ? rc : job_end(job, ret_ok, err);
 }

@@ -58,7 +58,7 @@ static struct live *template_start(struct server *srv, struct err *err)
 	struct live *l;
 	int fd;
 
-	if (spawner_start(srv, SPAWN_TEMPLATE, id.s, &fd, err) < 0)
+	if (spawner_start(srv, SPAWN_TEMPLATE, id.s, 0, &fd, err) < 0)
 		return NULL;
 	l = xnew(struct live);
 	(void)!str_copy(l->id, sizeof(l->id), id.s);

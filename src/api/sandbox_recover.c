@@ -18,6 +18,7 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 		    &where, NULL) == 0)
 		keeper_pid = json_integer_value(json_object_get(where, "keeper_pid"));
 	json_decref(where);
+	k->pid = (pid_t)keeper_pid;
 	if (keeper_pid > 0)
 		process_source_follow(sb->srv->processes, sb->id, (pid_t)keeper_pid);
 	process_source_bind(sb->srv->processes, sb->id, (pid_t)init_pid, NULL);

@@ -243,10 +243,11 @@ void slot_mark(struct server *srv, uint32_t slot);
 
 /**
  * spawner_start() - ask cay-spawn for a process; its end comes through spawner's own dispatch (keeper_ended(), job_ended()).
+ * @beside: rootless, a job in the user namespace of this process; 0 = in one of its own.
  * @ret_fd: our end of its socket, owned by the caller.
  */
-int spawner_start(
-	struct server *srv, enum spawn_kind kind, const char *id, int *ret_fd, struct err *err);
+int spawner_start(struct server *srv, enum spawn_kind kind, const char *id, pid_t beside,
+	int *ret_fd, struct err *err);
 
 /** spawner_cleanup() - kill and clear up what is left of @id; the report arrives as an end. */
 void spawner_cleanup(struct server *srv, const char *id);
@@ -295,10 +296,11 @@ typedef void job_frame_fn(void *ctx, const struct frame *f);
 
 /**
  * job_start() - start a job and send @request (stolen; gets "state").
+ * @beside: keeper of the running sandbox into which the job looks; NULL = it needs the store alone.
  * @fn: may be NULL.
  */
-int job_start(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, struct job **ret,
-	struct err *err);
+int job_start(struct server *srv, const struct keeper *beside, json_t *request, job_frame_fn *fn,
+	void *ctx, struct job **ret, struct err *err);
 
 /** job_link() - for sending STDIN frames and for stream_hold(). */
 struct framelink *job_link(struct job *job);

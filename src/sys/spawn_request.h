@@ -10,13 +10,14 @@
 #include "base/attr.h"
 
 #define SPAWN_MAGIC   0x53594143U /* "CAYS" */
-#define SPAWN_VERSION 1U
+#define SPAWN_VERSION 2U
 #define SPAWN_ID_SIZE 24
 #define SPAWN_FD      3 /* the socket to cayd in cay-spawn, and the keeper's socket in a keeper */
 
 enum spawn_kind {
 	SPAWN_SANDBOX = 1, /* start `cay-keeper sandbox ID`; carries the keeper's socket */
-	SPAWN_JOB = 2,     /* start `cay-keeper job ID`; carries the job's socket */
+	SPAWN_JOB =
+		2, /* start `cay-keeper job ID`; carries the job's socket; may be @beside a keeper */
 	SPAWN_TEMPLATE =
 		4, /* start `cay-template ID`; carries a socket whose other end keeps it alive */
 	SPAWN_CLEANUP = 3, /* kill whatever is left in the groups of ID and remove them */
@@ -25,7 +26,7 @@ enum spawn_kind {
 struct spawn_request {
 	uint32_t magic, version;
 	uint32_t kind; /* enum spawn_kind */
-	uint32_t reserved;
+	int32_t beside; /* rootless job: enter the user namespace of this pid instead of a new one; 0 = none */
 	char id[SPAWN_ID_SIZE]; /* NUL-padded */
 };
 

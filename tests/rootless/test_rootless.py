@@ -114,3 +114,24 @@ def test_foreign_users_cannot_reach_the_instance(tmp):
                 os._exit(1)
         equal(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1, "another user was served")
     as_user(tmp, check)
+
+
+@require(*NEEDS)
+def test_files_in_and_out(tmp):
+    def check(instance, user):
+        source, back = (os.path.join(instance.dir, name) for name in ("in.txt", "out"))
+        with open(source, "w", encoding="utf-8") as f:
+            f.write("carried\n")
+        os.chown(source, user.pw_uid, user.pw_gid)
+        with instance.sandbox(name="one") as box:
+            instance.cay("cp", source, "one:/var/tmp/f")
+            equal(instance.ok(box, "cat /var/tmp/f; stat -c %U /var/tmp/f"), "carried\nroot\n")
+            instance.ok(box, "mkdir /var/tmp/d; echo x > /var/tmp/d/x; chown nobody /var/tmp/d/x; chmod 600 /var/tmp/d/x")
+            instance.cay("cp", "-r", "one:/var/tmp/d", back)
+            with open(os.path.join(back, "x"), encoding="utf-8") as f:
+                equal(f.read(), "x\n")
+            instance.kill()
+            instance.start()
+            instance.cay("cp", source, "one:/var/tmp/g")  # by a server that did not start the keeper
+            equal(instance.ok(box, "cat /var/tmp/g"), "carried\n")
+    as_user(tmp, check)

@@ -194,16 +194,37 @@ static bool has_namespace(const struct spawn_request *r)
 	return mode != MODE_ROOT && r->kind != SPAWN_TEMPLATE;
 }
 
+/* Is it a new one, with maps to write? A job @beside a keeper enters the keeper's: only there may it look into the sandbox. */
+static bool makes_namespace(const struct spawn_request *r)
+{
+	return has_namespace(r) && r->beside == 0;
+}
+
+/* The user who made a namespace is privileged in it, and may open it. */
+static int child_enter_namespace(pid_t pid)
+{
+	char path[32];
+	cleanup_fd int fd = -1;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || setns(fd, CLONE_NEWUSER) < 0)
+		return errno;
+	return setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 ? errno : 0;
+}
+
 /* Unshare, let the parent map (range) or map ourselves (single), become 0 of the new namespace. */
-static int child_user_namespace(bool namespaced, int status_fd, int go_fd)
+static int child_user_namespace(const struct spawn_request *r, int status_fd, int go_fd)
 {
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
 	int error = 0;
 	char byte;
 
-	if (!namespaced)
+	if (!has_namespace(r))
 		return 0;
+	if (!makes_namespace(r))
+		return child_enter_namespace(r->beside);
 	if (unshare(CLONE_NEWUSER) < 0)
 		return errno;
 	if (mode == MODE_SINGLE)
@@ -235,7 +256,7 @@ static attr_noreturn void child_main(
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	(void)setsid();
-	error = child_user_namespace(has_namespace(r), status_fd, go_fd);
+	error = child_user_namespace(r, status_fd, go_fd);
 	if (error != 0)
 		child_fail(status_fd, error);
 	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -340,7 +361,7 @@ static int spawn(const struct spawn_request *r, int socket_fd)
 	pid = start_child(r, socket_fd, group_fd, status, go);
 	fd_close(&status[1]);
 	fd_close(&go[0]);
-	if (pid > 0 && mode == MODE_RANGE && has_namespace(r))
+	if (pid > 0 && mode == MODE_RANGE && makes_namespace(r))
 		rc = map_range(pid, status[0], go[1]);
 	fd_close(&go[1]);
 	/* end of file = exec has closed the pipe */
@@ -465,6 +486,7 @@ static void handle_start(const struct spawn_request *r, int fd)
 static bool request_valid(const struct spawn_request *r, ssize_t n)
 {
 	return n == (ssize_t)sizeof(*r) && r->magic == SPAWN_MAGIC && r->version == SPAWN_VERSION &&
+	       r->beside >= 0 && (r->beside == 0 || r->kind == SPAWN_JOB) &&
 	       memchr(r->id, '\0', sizeof(r->id)) != NULL && id_valid(r->id);
 }
 
