@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from lib.case import Skip, contains, equal, require
+from lib.cay import Instance, ThrowawayUser
 from lib.proxy import Upstream, certificate
 
 LONG = True
@@ -52,32 +53,57 @@ def policy(upstream):
         "secrets": [{"name": "OPENAI_API_KEY", "hosts": ["api.openai.com"], "in": [{"header": "authorization"}]}]})
 
 
-@require("root")
-def test_mini_swe_agent_does_a_task(fresh, tmp):
+def does_its_task(instance, tmp, who):
+    """One `cay run` from nothing to a kept sandbox; then the key is looked for in everything that stayed."""
     agent = installed()
     pem, root = certificate(os.path.join(tmp, "up"), "api.openai.com")
     upstream = Upstream(model, pem)
-    rules, project = os.path.join(tmp, "policy.json"), os.path.join(tmp, "project")
-    os.mkdir(project)
-    os.chmod(project, 0o777)
+    rules = os.path.join(tmp, "policy.json")
     with open(rules, "w", encoding="utf-8") as f:
         f.write(policy(upstream))
-    fresh.stop()
-    fresh.start(CAY_TRUST=root)
-    fresh.cay("secret", "set", "OPENAI_API_KEY", stdin=KEY)
-    fresh.cay("create", "--name", "box", "--policy", rules, "--mount", f"{agent}:/agent:ro", "--mount", f"{project}:/project")
-    done = fresh.cay("exec", "-u", "nobody", "-w", "/project", "--env", "PYTHONPATH=/agent", "--env", "HOME=/tmp", "--env", "MSWEA_CONFIGURED=true",
-                     "--env", "MSWEA_COST_TRACKING=ignore_errors", "--env", "LITELLM_LOCAL_MODEL_COST_MAP=True", "box", "--",
-                     "/usr/bin/python3", "-m", "minisweagent.run.mini", "-y", "--exit-immediately", "-m", "openai/scripted", "-t", "write the answer",
-                     "-o", "/tmp/trajectory.json", timeout=300, check=False)
+    os.chmod(rules, 0o644)
+    instance.stop()
+    instance.start(CAY_TRUST=root)
+    instance.cay("secret", "set", "OPENAI_API_KEY", stdin=KEY)
+    done = instance.cay("run", "--name", "box", "--policy", rules, "--no-cwd", "--mount", f"{agent}:/agent:ro", *who, "-w", "/var/tmp",
+                        "--env", "PYTHONPATH=/agent", "--env", "HOME=/tmp", "--env", "MSWEA_CONFIGURED=true",
+                        "--env", "MSWEA_COST_TRACKING=ignore_errors", "--env", "LITELLM_LOCAL_MODEL_COST_MAP=True", "--",
+                        "/usr/bin/python3", "-m", "minisweagent.run.mini", "-y", "--exit-immediately", "-m", "openai/scripted", "-t", "write the answer",
+                        "-o", "/tmp/trajectory.json", timeout=300, check=False)
     equal(done.returncode, 0, done.stdout[-6000:] + done.stderr[-3000:])
-    equal(fresh.cay("exec", "box", "--", "cat", "/project/answer.txt").stdout.split(), ["42", "65534"])
-    environment = fresh.cay("exec", "box", "--", "cat", "/project/environment.txt").stdout
-    contains(environment, "OPENAI_API_KEY=")
+    kept = {}
+    for name in ("answer.txt", "environment.txt"):
+        path = os.path.join(instance.dir, name)
+        instance.cay("cp", f"box:/var/tmp/{name}", path)
+        with open(path, encoding="utf-8") as f:
+            kept[name] = f.read()
+        os.unlink(path)
+    equal(kept["answer.txt"].split()[0], "42")
+    contains(kept["environment.txt"], "OPENAI_API_KEY=")
     contains(upstream.text(), b"Bearer " + KEY.encode())
-    events = json.dumps(fresh.events())
+    events = json.dumps(instance.events())
     contains(events, '"forwarded"')
-    fresh.cay("snapshot", "box", "--name", "after")
-    kept = subprocess.run(["grep", "-rlF", KEY, fresh.dir], capture_output=True, text=True, check=False)
-    equal((KEY in environment, KEY in events, kept.stdout), (False, False, ""))
+    instance.cay("snapshot", "box", "--name", "after")
+    files = subprocess.run(["grep", "-rlF", KEY, instance.dir], capture_output=True, text=True, check=False)
+    equal((KEY in kept["environment.txt"], KEY in events, files.stdout), (False, False, ""))
     upstream.close()
+    return kept["answer.txt"].split()[1]
+
+
+@require("root")
+def test_mini_swe_agent_does_a_task(fresh, tmp):
+    equal(does_its_task(fresh, tmp, ("-u", "nobody")), "65534")
+
+
+@require("root", "userns", "newuidmap")
+def test_mini_swe_agent_does_a_task_for_an_ordinary_user(tmp):
+    """The same with an ordinary user's own server: nothing of it has any privilege."""
+    with ThrowawayUser() as user:
+        os.chmod(tmp, 0o755)
+        instance = Instance(tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1"})
+        try:
+            instance.start()
+            equal(instance.get("/v1/version")["mode"], "rootless")
+            equal(does_its_task(instance, tmp, ()), "0")
+        finally:
+            instance.close()
