@@ -4,7 +4,7 @@
 import json
 import os
 
-from lib.case import contains, equal
+from lib.case import contains, equal, require
 
 PRESET = json.dumps({"preset": "mail-sink"})
 SEND = """
@@ -79,6 +79,32 @@ def test_mail_goes_on_in_forks_and_ends_with_the_sandbox(instance):
             equal(instance.json("mail", "ls", box)["total"], 1)
         finally:
             instance.remove(child)
+
+
+SWAKS = ["swaks", "--from", "me@shop.example", "--to", "one@people.example,two@people.example", "--header", "Subject: by swaks", "--body", "line\\n.dot\\n..dots"]
+
+
+@require("program:swaks")
+def test_swaks_finds_nothing_wrong(instance):
+    """A mailer that reports every answer that is not what the RFCs want; with and without TLS, each way to authenticate, pipelined, over IPv6."""
+    ways = {"plain": ("--server", "mx.people.example"),
+            "HELO": ("--server", "mx.people.example", "--protocol", "SMTP"),
+            "STARTTLS, verified": ("--server", "mx.people.example:587", "--tls", "--tls-verify"),
+            "TLS from the start": ("--server", "mx.people.example:465", "--tls-on-connect", "--tls-verify"),
+            "AUTH LOGIN": ("--server", "mx.people.example:587", "--tls", "--auth", "LOGIN", "--auth-user", "a", "--auth-password", "b"),
+            "AUTH PLAIN": ("--server", "mx.people.example:587", "--tls", "--auth", "PLAIN", "--auth-user", "a", "--auth-password", "b"),
+            "pipelined": ("--server", "mx.people.example", "--pipeline"),
+            "IPv6": ("--server", "mx.people.example", "-6"),
+            "an attachment": ("--server", "mx.people.example", "--attach", "@/etc/passwd")}
+    with instance.sandbox(policy=PRESET) as box:
+        for name, options in ways.items():
+            done = instance.cay("exec", box, "--", *SWAKS, *options, timeout=60, check=False)
+            equal((done.returncode, [line for line in done.stdout.splitlines() if line.startswith(("<**", "<~*", "***"))]), (0, []), name + "\n" + done.stdout + done.stderr)
+        equal(instance.json("mail", "ls", box)["total"], len(ways))
+        first, last = (instance.json("mail", "show", box, n) for n in (1, len(ways)))
+        equal((first["to"], first["mail"]["subject"]), (["one@people.example", "two@people.example"], "by swaks"))
+        equal(first["mail"]["text"].split(), ["line", ".dot", "..dots"])
+        equal([a["name"] for a in last["mail"]["attachments"]], ["passwd"])
 
 
 def test_without_a_rule_there_is_no_mail_server(instance):

@@ -34,16 +34,17 @@ def certificate(folder, *names):
 class Upstream:
     """A server on loopback: every connection is handled by @handler(socket) in a thread; @heard holds what came, connection by connection."""
 
-    def __init__(self, handler, pem=None, alpn=None):
+    def __init__(self, handler, pem=None, alpn=None, host="127.0.0.1"):
         self.handler, self.heard, self.context = handler, [], None
         if pem:
             self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.context.load_cert_chain(pem)
             if alpn:
                 self.context.set_alpn_protocols(alpn)
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        six = ":" in host
+        self.listener = socket.create_server((host, 0), family=socket.AF_INET6 if six else socket.AF_INET)
         self.port = self.listener.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"[{host}]:{self.port}" if six else f"{host}:{self.port}"
         self.threads = [threading.Thread(target=self._accept, daemon=True)]
         self.threads[0].start()
 
