@@ -116,6 +116,8 @@ static int look_at_all(struct dump *d, struct err *err)
 		if (rc == 0)
 			rc = dump_signals(d, p, err);
 		if (rc == 0)
+			rc = dump_timers(d, p, err);
+		if (rc == 0)
 			rc = dump_files(d, p, err);
 		if (rc == 0)
 			rc = dump_memory(d, p, err);

@@ -3,7 +3,7 @@
  * DOC: checkpoint/dump.h - the dumper: looks at a stopped tree, refuses what cannot be carried over, and writes image and plan.
  *
  * Runs in a process of its own, exec'ed inside the sandbox's set-up namespace: capabilities over the sandbox, none over the host. One file per kernel
- * object: dump_tree, dump_threads, dump_memory, dump_files, dump_signals. A refusal names process, descriptor or address, and reason.
+ * object (dump_tree, dump_threads, dump_timers …). A refusal names process, descriptor or address, and reason.
  */
 #ifndef CAY_CHECKPOINT_DUMP_H
 #define CAY_CHECKPOINT_DUMP_H
@@ -62,6 +62,9 @@ int dump_threads(struct dump *d, struct dump_process *p, struct err *err) attr_m
 
 /** dump_signals() - dispositions, interval timers, what is queued for the process. */
 int dump_signals(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_timers() - POSIX timers, in the order of their numbers. */
+int dump_timers(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_queue() - what is queued for thread @tid, or for its whole process. Return: how many were added to the table, -errno. */
 int dump_queue(struct dump *d, int32_t tid, bool whole_process) attr_must_use;

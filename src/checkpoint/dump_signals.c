@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint/dump_signals.c - dispositions, interval timers, queues. POSIX timers are refused until they are carried over. */
+/* checkpoint/dump_signals.c - dispositions, interval timers, queues. */
 #include "checkpoint/dump.h"
-#include "sys/file.h"
 
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -67,23 +66,10 @@ static int read_itimers(struct dump_process *p)
 	return (int)rc;
 }
 
-static int refuse_timers(const struct dump_process *p, struct err *err)
-{
-	cleanup_buf struct buf text = BUF_INIT(1 << 20);
-
-	/* a kernel without the file has no timers to show; one line a member and timer */
-	if (file_read_at(p->tracee.proc, "timers", &text) == 0 && text.n > 0)
-		return dump_refuse(p, err, "it has POSIX timers");
-	return 0;
-}
-
 int dump_signals(struct dump *d, struct dump_process *p, struct err *err)
 {
-	int rc = refuse_timers(p, err);
+	int rc = read_actions(p);
 
-	if (rc < 0)
-		return rc;
-	rc = read_actions(p);
 	if (rc == 0)
 		rc = read_itimers(p);
 	p->out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));

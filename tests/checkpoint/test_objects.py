@@ -33,12 +33,16 @@ def check(instance, box, run):
 
 
 def both_go_on(instance, name):
+    """The source, its fork, and a fork of the fork: each finds what the source has built."""
     with instance.sandbox() as box:
         run = begin(instance, box, name)
-        forks = fork_live(instance, box)
-        check(instance, forks[0], run)
-        check(instance, box, run)
-        instance.remove(forks[0])
+        line = [box]
+        for _ in range(2):
+            line += fork_live(instance, line[-1])
+        for one in reversed(line):
+            check(instance, one, run)
+        for one in line[1:]:
+            instance.remove(one)
 
 
 def test_a_program_for_every_case():
@@ -85,6 +89,11 @@ def test_object_signals(instance):
 @require("root", "cgroup2")
 def test_object_threads(instance):
     both_go_on(instance, "threads")
+
+
+@require("root", "cgroup2")
+def test_object_timers(instance):
+    both_go_on(instance, "timers")
 
 
 @require("root", "cgroup2")

@@ -132,6 +132,9 @@ void signals_become(const struct image_process *p);
 /** signals_queue() - the signals that wait for one thread. In it. */
 void signals_queue(const struct image_thread *t);
 
+/** timers_become() - the POSIX timers of @p, with their numbers. After its threads were made. */
+void timers_become(const struct image_process *p);
+
 /** threads_become() - create the other threads, wait for the others' and leave. Never returns. */
 BARE_NORETURN void threads_become(const struct image_process *p);
 

@@ -157,8 +157,11 @@ static BARE_NORETURN void run(uint32_t index)
 	if (p->group != 0 && (p->flags & (PLAN_GROUP | PLAN_LEADER)) == 0)
 		(void)fork_must(CALL2(__NR_setpgid, 0, p->group), "join the process group");
 	fork_arrive(STAGE_GROUPED);
-	if ((p->flags & PLAN_ZOMBIE) != 0)
+	if ((p->flags & PLAN_ZOMBIE) != 0) {
+		/* of the payload: a later capture could not see how it ended otherwise */
+		opener_confine();
 		end_as(p->status);
+	}
 	if ((p->flags & PLAN_HELPER) != 0)
 		bare_exit(0);
 	settle_children(index);

@@ -293,6 +293,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 		futex_wait(&prepared, n);
 	(void)fork_must(CALL2(__NR_arch_prctl, ARCH_SET_FS, first->registers[FS_BASE]), "set fs");
 	set_thread(first);
+	timers_become(p);
 	fill_frame(f, first);
 	fork_arrive(STAGE_READY);
 	wait_for_go();

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_timers.c - POSIX timers. Which there are and whom they tell is in /proc/PID/timers; when they go off only the process itself can ask.
+ */
+#include "base/str.h"
+#include "checkpoint/dump.h"
+#include "sys/file.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+/* a restored process reaches a number by making and deleting all that come before it */
+#define TIMER_ID_MAX (1 << 20)
+
+/* The thread that a line speaks of: it names it as the host does. */
+static int32_t inner_tid(const struct tracee *t, int host)
+{
+	for (size_t i = 0; i < t->n_threads; i++) {
+		if (t->threads[i].host == host)
+			return t->threads[i].inner;
+	}
+	return 0;
+}
+
+/* "signal/tid.123": what is sent, and whether to the whole process or to one thread. */
+static int parse_notify(const char *text, const struct tracee *t, struct image_timer *out)
+{
+	char how[8], whom[4];
+	int host;
+
+	if (sscanf(text, "%7[a-z]/%3[a-z].%d", how, whom, &host) != 3)
+		return -EINVAL;
+	out->notify = str_eq(how, "none")     ? SIGEV_NONE
+		      : str_eq(how, "thread") ? SIGEV_THREAD
+					      : SIGEV_SIGNAL;
+	if (str_eq(whom, "tid")) {
+		out->notify |= SIGEV_THREAD_ID;
+		out->tid = inner_tid(t, host);
+	}
+	return 0;
+}
+
+static int parse(const char *text, const struct tracee *t, struct image_timer *out)
+{
+	const char *id = proc_value(text, "ID"), *signal = proc_value(text, "signal"),
+		   *notify = proc_value(text, "notify"), *clock = proc_value(text, "ClockID");
+	unsigned long long value;
+
+	if (id == NULL || signal == NULL || notify == NULL || clock == NULL ||
+		sscanf(id, "%d", &out->id) != 1 ||
+		sscanf(signal, "%d/%llx", &out->signal, &value) != 2 ||
+		sscanf(clock, "%d", &out->clock) != 1)
+		return -EINVAL;
+	out->value = value;
+	return parse_notify(notify, t, out);
+}
+
+static int read_value(struct dump_process *p, struct image_timer *out)
+{
+	struct itimerspec now;
+	long rc = tracee_scratch(&p->tracee);
+
+	if (rc == 0)
+		rc = TRACEE_CALL(
+			&p->tracee, 0, SYS_timer_gettime, (uint64_t)out->id, p->tracee.scratch);
+	if (rc == 0)
+		rc = tracee_read(&p->tracee, p->tracee.scratch, &now, sizeof(now));
+	if (rc < 0)
+		return (int)rc;
+	out->interval_s = (uint64_t)now.it_interval.tv_sec;
+	out->interval_ns = (uint64_t)now.it_interval.tv_nsec;
+	out->value_s = (uint64_t)now.it_value.tv_sec;
+	out->value_ns = (uint64_t)now.it_value.tv_nsec;
+	return 0;
+}
+
+static int add_timer(struct dump *d, struct dump_process *p, const char *text, struct err *err)
+{
+	struct image_timer out = { 0 };
+	int rc = parse(text, &p->tracee, &out);
+
+	if (rc == 0 && out.id > TIMER_ID_MAX)
+		return dump_refuse(p, err, "its POSIX timer %d has too high a number", out.id);
+	if (rc == 0 && (out.notify & SIGEV_THREAD_ID) != 0 && out.tid == 0)
+		return dump_refuse(p, err, "its POSIX timer %d is for a thread that ended", out.id);
+	if (rc == 0 && out.clock == CLOCK_THREAD_CPUTIME_ID && p->tracee.n_threads > 1)
+		return dump_refuse(p, err,
+			"its POSIX timer %d counts the processor time of one of several threads",
+			out.id);
+	if (rc == 0)
+		rc = read_value(p, &out);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the POSIX timers of process %d (%s)",
+			p->tracee.inner, p->name);
+	(void)IMAGE_ADD(&d->image, TABLE_TIMERS, &out);
+	p->out.n_timers++;
+	return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct image_timer *x = a, *y = b;
+
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+int dump_timers(struct dump *d, struct dump_process *p, struct err *err)
+{
+	cleanup_buf struct buf text = BUF_INIT(16 << 20);
+	int rc = file_read_at(p->tracee.proc, "timers", &text);
+	char *at, *next;
+
+	p->out.first_timer = image_count(&d->image, TABLE_TIMERS, sizeof(struct image_timer));
+	if (rc < 0)
+		return err_raise_sys(err, rc, "list the POSIX timers of process %d (%s)",
+			p->tracee.inner, p->name);
+	(void)buf_cstr(&text);
+	/* each begins with a line ID; one at a time for the parser */
+	for (at = text.n > 0 ? text.p : NULL; rc == 0 && at != NULL; at = next) {
+		next = strstr(at + 1, "\nID:");
+		if (next != NULL)
+			*next++ = '\0';
+		rc = add_timer(d, p, at, err);
+	}
+	if (rc == 0 && p->out.n_timers > 1)
+		qsort(image_row(&d->image, TABLE_TIMERS, p->out.first_timer,
+			      sizeof(struct image_timer)),
+			p->out.n_timers, sizeof(struct image_timer), by_id);
+	return rc;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POSIX timers: numbers with gaps, what they send and to whom, remaining times and intervals, the clocks of a processor's time. */
+#include "object.h"
+
+struct event {
+	uint64_t value;
+	int signal, notify, tid, pad[11];
+};
+
+static volatile sig_atomic_t ticks, told;
+static volatile pid_t told_thread;
+static int end[2];
+
+static void on_tick(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)context;
+	ticks += info->si_value.sival_int == 4711;
+}
+
+static void on_told(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)info;
+	(void)context;
+	told_thread = (pid_t)syscall(SYS_gettid);
+	told++;
+}
+
+static int create(int clock, int notify, int sig, int tid, uint64_t value)
+{
+	struct event e = { .value = value, .signal = sig, .notify = notify, .tid = tid };
+	int id = -1;
+
+	MUST(syscall(SYS_timer_create, clock, &e, &id) == 0);
+	return id;
+}
+
+static void set(int id, long first_ms, long every_ms)
+{
+	struct itimerspec s = { { every_ms / 1000, every_ms % 1000 * 1000000 },
+		{ first_ms / 1000, first_ms % 1000 * 1000000 } };
+
+	MUST(syscall(SYS_timer_settime, id, 0, &s, NULL) == 0);
+}
+
+static struct itimerspec get(int id)
+{
+	struct itimerspec now;
+
+	MUST(syscall(SYS_timer_gettime, id, &now) == 0);
+	return now;
+}
+
+static void *thread(void *tid)
+{
+	char c;
+
+	*(volatile pid_t *)tid = (pid_t)syscall(SYS_gettid);
+	while (read(end[0], &c, 1) < 0)
+		;
+	return NULL;
+}
+
+int main(void)
+{
+	struct sigaction tick = { .sa_sigaction = on_tick, .sa_flags = SA_SIGINFO },
+			 tell = { .sa_sigaction = on_told, .sa_flags = SA_SIGINFO };
+	static volatile pid_t tid;
+	int often, hour, quiet, thread_timer, used, gone[3], spent;
+	struct timespec moment = { 0, 1000000 };
+	struct itimerspec now;
+	pthread_t t;
+
+	MUST(pipe(end) == 0 && sigaction(SIGUSR1, &tick, NULL) == 0);
+	MUST(sigaction(SIGRTMIN + 3, &tell, NULL) == 0);
+	MUST(pthread_create(&t, NULL, thread, (void *)(uintptr_t)&tid) == 0);
+	while (tid == 0)
+		(void)sched_yield();
+	for (int i = 0; i < 3; i++)
+		gone[i] = create(CLOCK_MONOTONIC, SIGEV_NONE, 0, 0, 0);
+	often = create(CLOCK_MONOTONIC, SIGEV_SIGNAL, SIGUSR1, 0, 4711);
+	MUST(syscall(SYS_timer_delete, gone[0]) == 0 && syscall(SYS_timer_delete, gone[2]) == 0);
+	hour = create(CLOCK_REALTIME, SIGEV_SIGNAL, SIGUSR2, 0, 1);
+	quiet = create(CLOCK_BOOTTIME, SIGEV_NONE, 0, 0, 2);
+	thread_timer = create(CLOCK_MONOTONIC, SIGEV_THREAD_ID, SIGRTMIN + 3, tid, 3);
+	used = create(CLOCK_PROCESS_CPUTIME_ID, SIGEV_NONE, 0, 0, 0);
+	spent = create(CLOCK_MONOTONIC, SIGEV_NONE, 0, 0, 0);
+	set(often, 20, 20);
+	set(hour, 3600000, 7200000);
+	set(quiet, 1800000, 0);
+	set(thread_timer, 30, 30);
+	set(used, 500000, 0);
+	set(spent, 1, 0);
+	while (get(spent).it_value.tv_sec != 0 || get(spent).it_value.tv_nsec != 0)
+		(void)nanosleep(&moment, NULL);
+
+	object_ready();
+
+	ticks = told = 0;
+	while (ticks < 3 || told < 3)
+		(void)nanosleep(&moment, NULL);
+	MUST(told_thread == tid);
+	now = get(often);
+	MUST(now.it_interval.tv_sec == 0 && now.it_interval.tv_nsec == 20000000);
+	now = get(hour);
+	MUST(now.it_interval.tv_sec == 7200 && now.it_value.tv_sec > 3000 &&
+		now.it_value.tv_sec < 3600);
+	now = get(quiet);
+	MUST(now.it_interval.tv_sec == 0 && now.it_value.tv_sec > 1500 &&
+		now.it_value.tv_sec < 1800);
+	now = get(used);
+	MUST(now.it_value.tv_sec > 400 && now.it_value.tv_sec < 500);
+	now = get(spent);
+	MUST(now.it_value.tv_sec == 0 && now.it_value.tv_nsec == 0);
+	MUST(get(gone[1]).it_value.tv_sec == 0);
+	errno = 0;
+	MUST(syscall(SYS_timer_gettime, gone[2], &now) < 0 && errno == EINVAL);
+	/* a new one takes none of these numbers */
+	MUST(create(CLOCK_MONOTONIC, SIGEV_NONE, 0, 0, 0) > spent);
+	set(thread_timer, 0, 0);
+	MUST(write(end[1], "x", 1) == 1 && pthread_join(t, NULL) == 0);
+	return object_done();
+}
