@@ -30,8 +30,7 @@ static int choose_disk(const struct server *srv, json_t *limits, const char **ki
 {
 	bool bytes = json_object_get(limits, "disk_bytes") != NULL,
 	     inodes = json_object_get(limits, "inodes") != NULL;
-	const char *by_bytes = held_by(srv, "limit_bytes"),
-		   *by_inodes = held_by(srv, "limit_inodes");
+	const char *by_bytes = held_by(srv, "disk_limit"), *by_inodes = held_by(srv, "inode_limit");
 
 	if (bytes && str_eq(by_bytes, "none"))
 		return refuse("bytes on disk", err);

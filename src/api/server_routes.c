@@ -42,24 +42,9 @@ int api_doctor_get(struct api_call *call, struct err *err)
 
 static json_t *storage_object(struct server *srv, const json_t *ok)
 {
-	json_t *o = ok != NULL ? json_copy((json_t *)(uintptr_t)ok) : json_object(), *v;
+	json_t *o = ok != NULL ? json_copy((json_t *)(uintptr_t)ok) : json_object();
 
 	(void)json_object_set_new(o, "path", json_sprintf("%s/pool", srv->state));
-	v = json_object_get(o, "pool");
-	if (v != NULL)
-		(void)json_object_set(o, "kind", v);
-	v = json_object_get(o, "limit_bytes");
-	if (v != NULL)
-		(void)json_object_set(o, "disk_limit", v);
-	v = json_object_get(o, "limit_inodes");
-	if (v != NULL)
-		(void)json_object_set(o, "inode_limit", v);
-	v = json_object_get(o, "size_bytes");
-	if (v != NULL)
-		(void)json_object_set(o, "bytes_total", v);
-	v = json_object_get(o, "free_bytes");
-	if (v != NULL)
-		(void)json_object_set(o, "bytes_free", v);
 	return o;
 }
 

@@ -205,6 +205,8 @@ struct snapshot *snapshot_take(
 	}
 	s = snapshot_add(srv, id.s, snapshot_document(sb, id.s, name, layer.s, ok));
 	s->made_ns = clock_now_ns();
+	if (live)
+		(void)json_object_set(s->doc, "frozen_us", json_object_get(figures, "paused_us"));
 	snapshot_set_live(s, memory, figures);
 	json_decref(ok);
 	if (gateway_state_copy(srv, sb->id, s->id, err) < 0 || commit(sb, s, still, err) < 0) {

@@ -254,13 +254,13 @@ static json_t *describe(const struct store *store, const char *reason)
 
 	if (store->pool >= 0)
 		(void)fstatvfs(store->pool, &fs);
-	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o}", "pool",
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o}", "kind",
 		store->pool < 0 ? "none"
 		: store->btrfs  ? "btrfs"
 				: "directory",
-		"capture", store->pool < 0 ? "none" : pool_capture_way(store), "limit_bytes",
-		quota ? "quota" : disks, "limit_inodes", disks, "size_bytes",
-		(json_int_t)((uint64_t)fs.f_blocks * fs.f_frsize), "free_bytes",
+		"capture", store->pool < 0 ? "none" : pool_capture_way(store), "disk_limit",
+		quota ? "quota" : disks, "inode_limit", disks, "bytes_total",
+		(json_int_t)((uint64_t)fs.f_blocks * fs.f_frsize), "bytes_free",
 		(json_int_t)((uint64_t)fs.f_bavail * fs.f_frsize), "file",
 		file ? json_sprintf("%s/" POOL_FILE, store->path) : json_null(), "reason",
 		reason != NULL ? json_string(reason) : json_null());

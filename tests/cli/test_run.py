@@ -203,3 +203,21 @@ def test_copies_in_and_out(instance, tmp):
             equal(f.read(), "x\n")
         instance.cay("cp", f"{box}:/no/such/file", os.path.join(tmp, "no"), want=125)
         assert not os.path.exists(os.path.join(tmp, "no"))
+
+
+def test_environment_and_policy_of_a_created_sandbox_are_shown(instance):
+    instance.cay("create", "--name", "seen", "-e", "FOO=bar", "--allow", "example.com")
+    try:
+        equal(instance.cay("exec", "seen", "--", "sh", "-c", "echo $FOO").stdout, "bar\n")
+        contains(instance.cay("info", "seen").stdout, "cay policy show seen")
+    finally:
+        instance.cay("rm", "-f", "seen")
+
+
+def test_prune_all_asks_or_is_told(fresh):
+    fresh.cay("create", "--name", "stopped")
+    fresh.cay("stop", "stopped")
+    contains(fresh.cay("prune", "--all", want=64).stderr, "--yes")
+    contains(fresh.cay("ps", "--all").stdout, "stopped")
+    fresh.cay("prune", "--all", "--yes")
+    assert "stopped" not in fresh.cay("ps", "--all").stdout

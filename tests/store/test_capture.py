@@ -382,7 +382,7 @@ def test_full_disk_and_full_inodes_lose_nothing(tmp):
 @require("root", "btrfs", "loop")
 def test_limit_of_a_live_directory_holds(tmp):
     with Pool(tmp, "btrfs") as pool:
-        equal((pool.info["limit_bytes"], pool.info["limit_inodes"]), ("quota", "disk"))
+        equal((pool.info["disk_limit"], pool.info["inode_limit"]), ("quota", "disk"))
         sandbox = pool.live()
         subprocess.run(["btrfs", "qgroup", "limit", "20M", pool.path("live", sandbox)], check=True)
         made = 0

@@ -119,7 +119,7 @@ def test_rootless_jobs(tmp):
             with open(f"{lower}/{name}", "w") as f:
                 f.write("one\n")
         info = pool.run("storage", op="info", program=keeper)
-        equal((info["pool"], info["limit_bytes"]), ("directory", "none"))
+        equal((info["kind"], info["disk_limit"]), ("directory", "none"))
         sandbox = pool.live()
         subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ROOTLESS, "sh", lower, at, pool.upper(sandbox),
                         pool.path("live", sandbox, "0", "work")], check=True)

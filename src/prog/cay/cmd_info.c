@@ -44,6 +44,15 @@ static void put_mounts(struct buf *out, const json_t *box)
 		line(out, i == 0 ? "exposed" : "", json_string_value(m));
 }
 
+static void put_network(struct buf *out, const json_t *box)
+{
+	const json_t *policy = json_object_get(box, "policy");
+	cleanup_free char *rules = str_dupf("a policy of %zu rules: cay policy show %s",
+		json_array_size(json_object_get(policy, "rules")), cli_string(box, "name", "?"));
+
+	line(out, "network", json_is_object(policy) ? rules : "no policy: nothing leaves");
+}
+
 static void put_box(struct buf *out, const json_t *box)
 {
 	json_t *label, *error = json_object_get(box, "error");
@@ -65,6 +74,7 @@ static void put_box(struct buf *out, const json_t *box)
 	line(out, "stopped", cli_string(box, "stopped", NULL));
 	put_limits(out, json_object_get(box, "limits"));
 	put_mounts(out, box);
+	put_network(out, box);
 	json_object_foreach (json_object_get(box, "labels"), key, label) {
 		cleanup_free char *text = str_dupf("%s=%s", key, json_string_value(label));
 

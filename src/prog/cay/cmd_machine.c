@@ -48,14 +48,19 @@ int cmd_storage(struct cli *cli)
 	return cli_print(cli, &out);
 }
 
-/* Return: 1 when the person says yes, or is not there to be asked. */
+/* Return: 1 when the person says yes, 0 when not, negative when nobody is there to be asked. */
 static int confirm(struct cli *cli, const char *question)
 {
 	char answer[16];
 	ssize_t n;
 
-	if (cli_args_has(&cli->args, FLAG_YES) || !isatty(STDIN_FILENO) || !cli->talk)
+	if (cli_args_has(&cli->args, FLAG_YES))
 		return 1;
+	if (!isatty(STDIN_FILENO) || !cli->talk)
+		return err_hint(&cli->err,
+			err_raise(
+				&cli->err, ERR_USAGE, "nobody is there to be asked: %s", question),
+			"--yes answers it");
 	(void)dprintf(STDERR_FILENO, "%s [y/N] ", question);
 	n = read(STDIN_FILENO, answer, sizeof(answer));
 	return n > 0 && (answer[0] == 'y' || answer[0] == 'Y');
@@ -67,10 +72,10 @@ int cmd_prune(struct cli *cli)
 	cleanup_json json_t *body = json_pack("{s:b, s:b}", "stopped", all, "snapshots", all),
 			    *answer = NULL;
 	struct buf out = BUF_INIT(65536);
-	int rc;
+	int rc = all ? confirm(cli, "Remove every stopped sandbox and every unnamed snapshot?") : 1;
 
-	if (all && !confirm(cli, "Remove every stopped sandbox and every unnamed snapshot?"))
-		return 1;
+	if (rc <= 0)
+		return rc < 0 ? rc : 1;
 	cli->doing = "pruning";
 	rc = cli_call(cli, "POST", "/v1/prune", body, &answer);
 	if (rc < 0)

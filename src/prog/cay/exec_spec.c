@@ -51,10 +51,9 @@ static void add_path(const json_t *spec, json_t *env)
 	buf_free(&out);
 }
 
-static int make_env(struct cli *cli, const json_t *spec, bool tty, json_t *env)
+static void add_callers(const json_t *spec, bool tty, json_t *env)
 {
 	static const char *const kept[] = { "LANG", "TZ", "TERM", "COLORTERM" };
-	const char *text;
 
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
 		const char *value = getenv(kept[i]);
@@ -65,6 +64,12 @@ static int make_env(struct cli *cli, const json_t *spec, bool tty, json_t *env)
 	}
 	if (spec != NULL)
 		add_path(spec, env);
+}
+
+int env_spec_add(struct cli *cli, json_t *env)
+{
+	const char *text;
+
 	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_ENV, &pos)) != NULL;) {
 		const char *equals = strchr(text, '='), *value;
 		cleanup_free char *key = NULL;
@@ -142,7 +147,8 @@ int exec_spec_make(struct cli *cli, char *const *command, const json_t *spec, co
 				&cli->err, ERR_INVALID, "argument %zu is not valid UTF-8", i);
 	}
 	(void)json_object_set_new(exec, "env", env);
-	rc = make_env(cli, spec, tty, env);
+	add_callers(spec, tty, env);
+	rc = env_spec_add(cli, env);
 	if (rc == 0)
 		rc = add_options(cli, exec, cwd);
 	if (rc < 0)

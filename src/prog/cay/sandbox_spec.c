@@ -268,6 +268,17 @@ static int add_network(struct cli *cli, json_t *spec)
 	return policy != NULL ? add_policy(cli, spec, policy) : 0;
 }
 
+static int add_env(struct cli *cli, json_t *spec)
+{
+	json_t *env = json_object();
+	int rc = env_spec_add(cli, env);
+
+	if (json_object_size(env) > 0)
+		(void)json_object_set(spec, "env", env);
+	json_decref(env);
+	return rc;
+}
+
 int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)
 {
 	cleanup_json json_t *spec = json_object();
@@ -285,6 +296,9 @@ int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)
 		rc = add_exposed(cli, spec, cwd);
 	if (rc == 0)
 		rc = add_network(cli, spec);
+	/* the environment of a run is its command's */
+	if (rc == 0 && ret_cwd == NULL)
+		rc = add_env(cli, spec);
 	if (rc == 0 && ret_cwd != NULL)
 		rc = add_cwd(cli, spec, cwd, ret_cwd);
 	if (rc == 0)
