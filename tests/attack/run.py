@@ -24,6 +24,12 @@ sys.dont_write_bytecode = True
 
 import cases  # noqa: E402
 import outside  # noqa: E402
+import outside_files  # noqa: E402, F401
+import outside_http  # noqa: E402, F401
+import outside_images  # noqa: E402, F401
+import outside_load  # noqa: E402, F401
+import outside_planted  # noqa: E402, F401
+import outside_snapshots  # noqa: E402, F401
 import bypass  # noqa: E402
 from lib import cay  # noqa: E402
 from session import Session, Verdict  # noqa: E402
