@@ -13,8 +13,10 @@ static void answer(const struct dns_query *q, size_t limit)
 	const unsigned char *p;
 
 	dns_answer_begin(&a, &out, q, DNS_NOERROR);
-	for (int i = 0; i < 40; i++)
+	for (int i = 0; i < 20; i++) {
 		dns_answer_add(&a, DNS_AAAA, 60, data, sizeof(data));
+		MUST(dns_answer_add_name(&a, DNS_SRV, 60, data, 6, q->name) == 0 || !q->plain);
+	}
 	dns_answer_end(&a, limit);
 	p = (const unsigned char *)out.p;
 	MUST(!buf_failed(&out) && out.n >= 12 && (p[2] & 0x80) != 0);

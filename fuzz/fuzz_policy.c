@@ -2,6 +2,24 @@
 #include "fuzz/fuzz.h"
 #include "policy/policy.h"
 
+/* Records are asked outside by name alone: what is allowed of one type was possible when only the name was known. */
+static void ask_records(const struct policy *p)
+{
+	struct policy_request rq = {
+		.host = "a.example", .port = POLICY_DNS_PORT, .transport = POLICY_DNS
+	};
+	struct policy_verdict early, late;
+
+	policy_decide(p, &rq, &early);
+	rq.stage = POLICY_BODY;
+	for (rq.record = 0; rq.record < POLICY_RECORD_COUNT; rq.record++) {
+		policy_decide(p, &rq, &late);
+		MUST(late.action == POLICY_DENY || late.action == POLICY_ALLOW);
+		MUST(late.action == POLICY_DENY || (early.transports & 1U << POLICY_DNS) != 0);
+		json_decref(policy_explain(p, &rq));
+	}
+}
+
 /* The verdict never gets better with less knowledge: what is allowed in the end was possible at every stage before. */
 static void ask(const struct policy *p)
 {
@@ -23,6 +41,7 @@ static void ask(const struct policy *p)
 		json_decref(policy_explain(p, &rq));
 	}
 	MUST(!v[POLICY_BODY].need_more);
+	ask_records(p);
 	for (unsigned int i = 0; v[POLICY_BODY].action != POLICY_DENY && i < POLICY_BODY; i++)
 		MUST((v[i].transports & 1U << POLICY_HTTP) != 0);
 	json_decref(body);

@@ -110,7 +110,7 @@ static int take_scheme(const char *url, struct asked *a, const char **ret_rest, 
 		enum policy_transport transport;
 	} schemes[] = { { "https://", 443, POLICY_HTTP }, { "http://", 80, POLICY_HTTP },
 		{ "smtp://", 25, POLICY_SMTP }, { "tcp://", 0, POLICY_TCP },
-		{ "tls://", 443, POLICY_TLS } };
+		{ "tls://", 443, POLICY_TLS }, { "dns://", POLICY_DNS_PORT, POLICY_DNS } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(schemes); i++) {
 		if (!str_starts(url, schemes[i].scheme))
@@ -121,7 +121,22 @@ static int take_scheme(const char *url, struct asked *a, const char **ret_rest, 
 		return 0;
 	}
 	return err_raise(
-		err, ERR_INVALID, "'%s': not a URL with https, http, smtp, tcp or tls", url);
+		err, ERR_INVALID, "'%s': not a URL with https, http, smtp, tcp, tls or dns", url);
+}
+
+/* "dns://name?type=MX", the form of RFC 4501. */
+static int take_record(const char *url, struct asked *a, struct err *err)
+{
+	char wanted[16];
+
+	for (unsigned int i = 0; i < POLICY_RECORD_COUNT; i++) {
+		a->rq.record = (enum policy_record)i;
+		(void)snprintf(wanted, sizeof(wanted), "type=%s", policy_record_name(a->rq.record));
+		if (a->rq.query.n == strlen(wanted) &&
+			memcmp(a->rq.query.p, wanted, a->rq.query.n) == 0)
+			return 0;
+	}
+	return err_raise(err, ERR_INVALID, "'%s': ?type=SRV, ?type=TXT or ?type=MX is wanted", url);
 }
 
 static int take_url(const char *url, struct asked *a, struct err *err)
@@ -148,7 +163,7 @@ static int take_url(const char *url, struct asked *a, struct err *err)
 	a->rq.path = (struct policy_text){ a->path, strlen(a->path) };
 	if (query != NULL)
 		a->rq.query = (struct policy_text){ query + 1, strlen(query + 1) };
-	return 0;
+	return a->rq.transport == POLICY_DNS ? take_record(url, a, err) : 0;
 }
 
 static size_t take_headers(const json_t *headers, struct policy_field fields[HTTPHEAD_HEADERS_MAX])

@@ -181,6 +181,30 @@ ssize_t dns_name_encode(const char *name, unsigned char out[255])
 	return (ssize_t)at;
 }
 
+bool dns_name_plain(const char *name)
+{
+	size_t n = 0;
+
+	for (; name[n] != '\0'; n++)
+		if (name[n] != '.' && !plain_char(to_lower((unsigned char)name[n])))
+			return false;
+	return n <= DNS_NAME_MAX;
+}
+
+int dns_answer_add_name(struct dns_answer *a, uint16_t type, uint32_t ttl_s,
+	const unsigned char *prefix, size_t prefix_n, const char *name)
+{
+	unsigned char data[6 + 255];
+	ssize_t n = dns_name_plain(name) && prefix_n <= 6 ? dns_name_encode(name, data + prefix_n)
+							  : -EINVAL;
+
+	if (n < 0)
+		return -EINVAL;
+	memcpy(data, prefix, prefix_n);
+	dns_answer_add(a, type, ttl_s, data, prefix_n + (size_t)n);
+	return 0;
+}
+
 static int reverse_v4(const char *name, size_t n, struct in6_addr *ret)
 {
 	char text[INET_ADDRSTRLEN];

@@ -12,9 +12,10 @@
 
 #include <netinet/in.h>
 
-#define DNS_MESSAGE_MAX 65535U
-#define DNS_NAME_MAX    253U /* as text, without the final dot */
-#define DNS_PLAIN_MAX   512U /* of an answer over UDP when the asker says nothing else */
+#define DNS_MESSAGE_MAX  65535U
+#define DNS_NAME_MAX     253U /* as text, without the final dot */
+#define DNS_QUESTION_MAX 259U /* bytes of a question */
+#define DNS_PLAIN_MAX    512U /* of an answer over UDP when the asker says nothing else */
 
 enum dns_type {
 	DNS_A = 1,
@@ -82,6 +83,13 @@ void dns_answer_end(struct dns_answer *a, size_t limit);
 
 /** dns_name_encode() - @name ("a.b.c", no final dot) as labels. Return: bytes written, at most 255, or -EINVAL. */
 ssize_t dns_name_encode(const char *name, unsigned char out[255]) attr_must_use;
+
+/** dns_name_plain() - is @name letters, digits, '-', '_' and dots only, and short enough? "" is the root. */
+bool dns_name_plain(const char *name);
+
+/** dns_answer_add_name() - a record whose data ends in a name: @prefix (at most 6 bytes), then @name. Return: 0; -EINVAL when @name is none (nothing is added). */
+int dns_answer_add_name(struct dns_answer *a, uint16_t type, uint32_t ttl_s,
+	const unsigned char *prefix, size_t prefix_n, const char *name) attr_must_use;
 
 /** dns_reverse() - the address that "4.3.2.1.in-addr.arpa" or an ip6.arpa name is about. Return: 0 or -EINVAL. */
 int dns_reverse(const char *name, struct in6_addr *ret) attr_must_use;

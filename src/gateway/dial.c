@@ -4,193 +4,30 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "gateway/address.h"
+#include "gateway/resolver.h"
 #include "io/fdwatch.h"
 
-#include <ares.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <string.h>
 
 #define ADDRESSES_MAX 8              /* of one name that are tried */
 #define TRY_NS        (5 * NS_PER_S) /* for one address while there are others */
-#define SOCKETS_MAX   16 /* of the resolver: one for each of the host's name servers, and TCP */
-
-/* A descriptor of c-ares. */
-struct resolver_socket {
-	uv_poll_t poll;
-	ares_socket_t fd;
-	struct gateway *gw;
-};
-
-struct dialer {
-	ares_channel channel;
-	uv_timer_t timer;
-	struct resolver_socket *sockets[SOCKETS_MAX];
-};
-
-/* --- c-ares on the loop --- */
-
-static void timer_again(struct gateway *gw);
-
-static void on_socket(uv_poll_t *poll, int status, int events)
-{
-	struct resolver_socket *s = container_of(poll, struct resolver_socket, poll);
-	bool both = status < 0;
-
-	ares_process_fd(s->gw->dialer->channel,
-		both || (events & UV_READABLE) != 0 ? s->fd : ARES_SOCKET_BAD,
-		both || (events & UV_WRITABLE) != 0 ? s->fd : ARES_SOCKET_BAD);
-	timer_again(s->gw);
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-	struct gateway *gw = timer->data;
-
-	ares_process_fd(gw->dialer->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
-	timer_again(gw);
-}
-
-static void timer_again(struct gateway *gw)
-{
-	struct timeval room, *left = ares_timeout(gw->dialer->channel, NULL, &room);
-
-	if (left == NULL)
-		(void)uv_timer_stop(&gw->dialer->timer);
-	else
-		(void)uv_timer_start(&gw->dialer->timer, on_timer,
-			(uint64_t)left->tv_sec * 1000 + (uint64_t)left->tv_usec / 1000 + 1, 0);
-}
-
-static void socket_closed(uv_handle_t *handle)
-{
-	free(container_of((uv_poll_t *)handle, struct resolver_socket, poll));
-}
-
-static struct resolver_socket *socket_new(struct gateway *gw, ares_socket_t fd)
-{
-	struct resolver_socket *s = xnew(struct resolver_socket);
-
-	s->gw = gw;
-	s->fd = fd;
-	if (uv_poll_init(gw->loop, &s->poll, fd) < 0)
-		abort();
-	return s;
-}
-
-/* c-ares opens, closes and wishes; a slot for each descriptor. */
-static void on_wish(void *data, ares_socket_t fd, int readable, int writable)
-{
-	struct gateway *gw = data;
-	struct resolver_socket **slot = NULL;
-
-	for (size_t i = 0; i < SOCKETS_MAX; i++) {
-		struct resolver_socket *s = gw->dialer->sockets[i];
-
-		if (s != NULL && s->fd == fd) {
-			slot = &gw->dialer->sockets[i];
-			break;
-		}
-		if (s == NULL && slot == NULL)
-			slot = &gw->dialer->sockets[i];
-	}
-	if (slot == NULL)
-		return; /* more name servers than we listen to: the timer goes on to the next */
-	if (!readable && !writable) {
-		if (*slot != NULL)
-			uv_close((uv_handle_t *)&(*slot)->poll, socket_closed);
-		*slot = NULL;
-		return;
-	}
-	if (*slot == NULL)
-		*slot = socket_new(gw, fd);
-	(void)uv_poll_start(&(*slot)->poll,
-		(readable ? UV_READABLE : 0) | (writable ? UV_WRITABLE : 0), on_socket);
-}
-
-int dialer_init(struct gateway *gw)
-{
-	static char from_servers[] = "b";
-	struct ares_options options = { .sock_state_cb = on_wish,
-		.sock_state_cb_data = gw,
-		.timeout = 2000,
-		.tries = 3,
-		.lookups = from_servers };
-	int mask = ARES_OPT_SOCK_STATE_CB | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_LOOKUPS;
-
-	gw->dialer = xnew(struct dialer);
-	if (ares_library_init(ARES_LIB_INIT_ALL) != ARES_SUCCESS ||
-		ares_init_options(&gw->dialer->channel, &options, mask) != ARES_SUCCESS)
-		return -EIO;
-	gw->dialer->timer.data = gw;
-	return uv_timer_init(gw->loop, &gw->dialer->timer);
-}
 
 /* --- resolving --- */
 
-/* In the memory of whoever waits; it waits until @done, however long: c-ares has deadlines of its own. */
 struct lookup {
-	bool done;
-	int status;
 	struct in6_addr addresses[ADDRESSES_MAX];
 	size_t n;
-	struct waiters waiters;
 };
-
-static void add_address(struct lookup *l, const struct sockaddr *address)
-{
-	struct in6_addr *to = &l->addresses[l->n];
-
-	if (l->n == ADDRESSES_MAX)
-		return;
-	*to = (struct in6_addr){ .s6_addr = { [10] = 0xff, 0xff } };
-	if (address->sa_family == AF_INET6)
-		memcpy(to, (const char *)address + offsetof(struct sockaddr_in6, sin6_addr), 16);
-	else if (address->sa_family == AF_INET)
-		memcpy(to->s6_addr + 12,
-			(const char *)address + offsetof(struct sockaddr_in, sin_addr), 4);
-	else
-		return;
-	l->n++;
-}
-
-static void on_answer(void *arg, int status, attr_unused int timeouts, struct ares_addrinfo *result)
-{
-	struct lookup *l = arg;
-
-	l->status = status;
-	for (struct ares_addrinfo_node *n = result != NULL ? result->nodes : NULL; n != NULL;
-		n = n->ai_next)
-		add_address(l, n->ai_addr);
-	ares_freeaddrinfo(result);
-	l->done = true;
-	waiters_wake(&l->waiters);
-}
 
 static int resolve(struct gateway *gw, const char *host, struct lookup *l, struct err *err)
 {
-	const struct ares_addrinfo_hints hints = {
-		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = ARES_AI_NOSORT
-	};
-
 	*l = (struct lookup){ 0 };
-	waiters_init(&l->waiters);
 	if (address_parse(host, &l->addresses[0]) == 0) {
 		l->n = 1;
 		return 0;
 	}
-	ares_getaddrinfo(gw->dialer->channel, host, NULL, &hints, on_answer, l);
-	timer_again(gw);
-	while (!l->done)
-		(void)waiters_wait(&l->waiters, 0);
-	if (l->n > 0)
-		return 0;
-	if (l->status == ARES_ENOTFOUND || l->status == ARES_ENODATA) {
-		(void)err_raise(err, ERR_NOT_FOUND, "'%s' has no address", host);
-		return -ENOENT;
-	}
-	(void)err_raise(err, ERR_UNAVAILABLE, "look '%s' up: %s", host, ares_strerror(l->status));
-	return -EHOSTUNREACH;
+	return resolver_addresses(gw, host, l->addresses, ADDRESSES_MAX, &l->n, err);
 }
 
 /* Drop what may not be dialled. Return: 0 when something is left, else -EACCES naming the first of the others. */

@@ -37,7 +37,4 @@ struct dial_result {
 int dial(struct gateway *gw, const struct dial_target *target, uint64_t deadline_ns,
 	struct dial_result *ret, struct err *err) attr_must_use;
 
-/** dialer_init() - read the host's resolver configuration, while files can still be opened. Return: 0 or -errno. */
-int dialer_init(struct gateway *gw) attr_must_use;
-
 #endif

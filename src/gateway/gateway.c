@@ -10,12 +10,12 @@
 #include "base/str.h"
 #include "gateway/conn.h"
 #include "gateway/control.h"
-#include "gateway/dial.h"
 #include "gateway/jail.h"
 #include "gateway/keeper_link.h"
 #include "gateway/names.h"
 #include "gateway/nameserver.h"
 #include "gateway/refusals.h"
+#include "gateway/resolver.h"
 #include "gateway/serve.h"
 
 #include <signal.h>
@@ -36,7 +36,7 @@ static int init(struct gateway *gw, int fds[LINK_SOCKETS])
 	gw->diag_fd = fds[LINK_DIAG];
 	control_init(gw);
 	rc = serve_init(gw);
-	return rc == 0 ? dialer_init(gw) : rc;
+	return rc == 0 ? resolver_init(gw) : rc;
 }
 
 static int watch(struct gateway *gw, const int fds[LINK_SOCKETS])

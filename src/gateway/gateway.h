@@ -21,7 +21,7 @@
 
 struct budgets;
 struct names;
-struct dialer;
+struct resolver;
 struct control;
 
 struct gateway {
@@ -31,11 +31,11 @@ struct gateway {
 	struct policy *policy;   /* NULL until cayd has sent one */
 	uint64_t policy_version; /* changes with every new policy */
 	json_t *config; /* what cayd sent last, see 0007 "configuration"; members are read by whoever owns them */
-	int diag_fd;             /* sock_diag of the sandbox's network */
-	struct names *names;     /* names.h */
-	struct dialer *dialer;   /* dial.h */
-	struct control *control; /* to cayd */
-	struct budgets *budgets; /* budgets.h */
+	int diag_fd;               /* sock_diag of the sandbox's network */
+	struct names *names;       /* names.h */
+	struct resolver *resolver; /* resolver.h */
+	struct control *control;   /* to cayd */
+	struct budgets *budgets;   /* budgets.h */
 	struct list conns;
 	size_t n_conns;
 	struct waiters changed; /* configuration came, or room for events or connections */

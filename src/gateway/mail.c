@@ -6,7 +6,7 @@
 #include "codec/smtp.h"
 #include "gateway/budgets.h"
 #include "gateway/proxy.h"
-#include "gateway/secrets.h"
+#include "gateway/serve.h"
 
 #define READ_SIZE     16384
 #define IDLE_NS       (300 * NS_PER_S) /* RFC 5321 section 4.5.3.2.7 */
@@ -81,13 +81,6 @@ static bool within_budget(const struct session *m)
 	       budgets_reserve(m->c->gw, m->index, &amounts, &refusal) == LEDGER_OK;
 }
 
-static json_t *scrubbed(const struct session *m, json_t *data)
-{
-	const struct proxy *p = m->c->gw->proxy;
-
-	return secrets_scrub_json(p != NULL ? p->secrets : NULL, data);
-}
-
 static void take_message(struct session *m)
 {
 	struct gateway *gw = m->c->gw;
@@ -99,7 +92,7 @@ static void take_message(struct session *m)
 	(void)json_object_set_new(data, "kept", json_boolean(keep));
 	if (!keep)
 		(void)json_object_del(data, "mail");
-	number = gateway_event(gw, "net.mail", m->c->exec, scrubbed(m, data));
+	number = gateway_event(gw, "net.mail", m->c->exec, serve_scrubbed(gw, data));
 	(void)snprintf(id, sizeof(id), "%llu", (unsigned long long)number);
 	if (!keep)
 		smtp_refuse(&m->smtp, "a budget is exhausted", &m->out);

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "codec/dns.h"
 #include "gateway/address.h"
+#include "gateway/lookup.h"
 #include "gateway/names.h"
 #include "gateway/owner.h"
 #include "gateway/refusals.h"
@@ -59,25 +60,27 @@ static const char *reverse_name(const struct gateway *gw, const struct dns_query
 	return address_own(&address) ? "localhost" : names_find(gw->names, &address);
 }
 
-static bool name_allowed(const struct gateway *gw, const struct dns_query *q)
+/* How the name may be used, as bits 1 << enum policy_transport; 0: it does not exist for this sandbox. */
+static unsigned int name_allowed(const struct gateway *gw, const struct dns_query *q)
 {
 	const struct policy_request rq = { .stage = POLICY_NAME, .host = q->name };
 	struct policy_verdict v;
 
 	if (gw->policy == NULL || !q->plain || q->name[0] == '\0')
-		return false;
+		return 0;
 	if (ablated("gateway_names"))
-		return true;
+		return 1U << POLICY_HTTP;
 	policy_decide(gw->policy, &rq, &v);
-	return v.need_more ? v.transports != 0 : v.action != POLICY_DENY;
+	return v.need_more ? v.transports : 0;
 }
 
-/* The name is allowed: its address of the asked family. Other types are empty: nothing else is known of it. */
-static void answer_name(struct gateway *gw, struct dns_answer *a, const struct dns_query *q)
+/* The name is allowed: its address of the asked family, unless only its records may be looked up. Other types are empty: lookup.c has those that a rule knows. */
+static void answer_name(struct gateway *gw, struct dns_answer *a, const struct dns_query *q,
+	unsigned int transports)
 {
+	bool new = false, reachable = (transports & ~(1U << POLICY_DNS)) != 0;
+	uint32_t n = reachable ? names_give(gw->names, q->name, &new) : 0;
 	struct in6_addr address;
-	bool new;
-	uint32_t n = names_give(gw->names, q->name, &new);
 
 	if (new)
 		gateway_state(gw, "names", names_json(gw->names));
@@ -88,7 +91,7 @@ static void answer_name(struct gateway *gw, struct dns_answer *a, const struct d
 	}
 }
 
-enum outcome { ANSWERED, DENIED, SILENT };
+enum outcome { ANSWERED, DENIED, SILENT, OUTSIDE };
 
 static void answer_reverse(struct dns_answer *a, const struct dns_query *q, const char *name)
 {
@@ -99,20 +102,27 @@ static void answer_reverse(struct dns_answer *a, const struct dns_query *q, cons
 		dns_answer_add(a, DNS_PTR, TTL_S, encoded, (size_t)n);
 }
 
-/* Write the answer to the message at @p to @out. @q: filled for the caller. */
+static size_t limit_of(const struct dns_query *q, bool datagram)
+{
+	if (!datagram)
+		return DNS_MESSAGE_MAX;
+	return q->edns_size > DNS_PLAIN_MAX ? q->edns_size : DNS_PLAIN_MAX;
+}
+
+/* Write the answer to the message at @p to @out, unless it is to be had outside. @q, @v: filled for the caller. */
 static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n, struct buf *out,
-	bool datagram, struct dns_query *q)
+	bool datagram, struct dns_query *q, struct policy_verdict *v)
 {
 	int rc = dns_parse_query(p, n, q);
 	const char *reverse = rc == 0 ? reverse_name(gw, q) : NULL;
+	unsigned int transports = rc == 0 ? name_allowed(gw, q) : 0;
 	enum outcome outcome = ANSWERED;
-	size_t limit = DNS_MESSAGE_MAX;
 	struct dns_answer a;
 
 	if (rc == -EINVAL)
 		return SILENT;
-	if (datagram)
-		limit = q->edns_size > DNS_PLAIN_MAX ? q->edns_size : DNS_PLAIN_MAX;
+	if (rc == 0 && lookup_decide(gw, q, v))
+		return OUTSIDE;
 	if (rc < 0) {
 		dns_answer_begin(&a, out, q, rc == -ENOTSUP ? DNS_NOTIMP : DNS_FORMERR);
 	} else if (is_localhost(q->name)) {
@@ -121,14 +131,14 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 	} else if (reverse != NULL) {
 		dns_answer_begin(&a, out, q, DNS_NOERROR);
 		answer_reverse(&a, q, reverse);
-	} else if (name_allowed(gw, q)) {
+	} else if (transports != 0) {
 		dns_answer_begin(&a, out, q, DNS_NOERROR);
-		answer_name(gw, &a, q);
+		answer_name(gw, &a, q, transports);
 	} else {
 		dns_answer_begin(&a, out, q, DNS_NXDOMAIN);
 		outcome = DENIED;
 	}
-	dns_answer_end(&a, limit);
+	dns_answer_end(&a, limit_of(q, datagram));
 	return outcome;
 }
 
@@ -163,18 +173,25 @@ static void denied_main(void *arg)
 }
 
 /* Whose socket it was is asked at once: a moment later it may be closed. */
-static void datagram_denied(struct gateway *gw, const struct dns_query *q,
-	const struct sockaddr_in6 *from, const struct in6_addr *to)
+static uint64_t datagram_cgroup(
+	struct gateway *gw, const struct sockaddr_in6 *from, const struct in6_addr *to)
 {
 	const struct owner_socket s = { .protocol = IPPROTO_UDP,
 		.from = from->sin6_addr,
 		.from_port = ntohs(from->sin6_port),
 		.to = *to,
 		.to_port = 53 };
+
+	return owner_cgroup(gw, &s);
+}
+
+static void datagram_denied(struct gateway *gw, const struct dns_query *q,
+	const struct sockaddr_in6 *from, const struct in6_addr *to)
+{
 	struct denied_name *d = xnew(struct denied_name);
 
 	d->gw = gw;
-	d->cgroup = owner_cgroup(gw, &s);
+	d->cgroup = datagram_cgroup(gw, from, to);
 	memcpy(d->name, q->name, sizeof(d->name));
 	fiber_start(denied_main, d);
 }
@@ -202,6 +219,49 @@ static void send_answer(
 	h->cmsg_len = CMSG_LEN(sizeof(info));
 	memcpy(CMSG_DATA(h), &info, sizeof(info));
 	(void)!sendmsg(fd, &m, MSG_DONTWAIT); /* one that is lost is asked again */
+}
+
+/* A question whose answer is outside: a copy of all that is needed to send it later. */
+struct question {
+	struct gateway *gw;
+	int fd;
+	uint64_t cgroup;
+	struct sockaddr_in6 from;
+	struct in6_addr to;
+	struct dns_query q;
+	struct policy_verdict v;
+	unsigned char bytes[DNS_QUESTION_MAX];
+};
+
+static void outside_main(void *arg)
+{
+	struct question *d = arg;
+	cleanup_buf struct buf out = BUF_INIT(DNS_MESSAGE_MAX);
+	char exec[ID_LEN + 1];
+
+	owner_exec(d->gw, d->cgroup, exec);
+	lookup_answer(d->gw, &d->q, &d->v, exec, limit_of(&d->q, true), &out);
+	if (!buf_failed(&out))
+		send_answer(d->fd, &out, &d->from, &d->to);
+	free(d);
+}
+
+static void datagram_outside(struct gateway *gw, int fd, const struct dns_query *q,
+	const struct policy_verdict *v, const struct sockaddr_in6 *from, const struct in6_addr *to)
+{
+	struct question *d = xnew(struct question);
+
+	*d = (struct question){ .gw = gw,
+		.fd = fd,
+		.cgroup = datagram_cgroup(gw, from, to),
+		.from = *from,
+		.to = *to,
+		.q = *q,
+		.v = *v };
+	BUG_ON(q->question_n > sizeof(d->bytes));
+	memcpy(d->bytes, q->question, q->question_n);
+	d->q.question = d->bytes;
+	fiber_start(outside_main, d);
 }
 
 static bool dialled(struct msghdr *m, struct in6_addr *ret)
@@ -232,6 +292,7 @@ static bool take_datagram(struct gateway *gw, int fd)
 		.msg_controllen = sizeof(control) };
 	ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT);
 	struct in6_addr to;
+	struct policy_verdict v;
 	struct dns_query q;
 	enum outcome outcome;
 
@@ -239,10 +300,12 @@ static bool take_datagram(struct gateway *gw, int fd)
 		return false;
 	if (!dialled(&m, &to))
 		return true;
-	outcome = answer(gw, bytes, (size_t)n, &out, true, &q);
+	outcome = answer(gw, bytes, (size_t)n, &out, true, &q, &v);
 	if (outcome == DENIED)
 		datagram_denied(gw, &q, &from, &to);
-	if (outcome != SILENT)
+	if (outcome == OUTSIDE)
+		datagram_outside(gw, fd, &q, &v, &from, &to);
+	else if (outcome != SILENT)
 		send_answer(fd, &out, &from, &to);
 	return true;
 }
@@ -314,6 +377,7 @@ static int serve_one(struct conn *c, unsigned char *message)
 {
 	cleanup_buf struct buf out = BUF_INIT(DNS_MESSAGE_MAX + 2);
 	unsigned char length[2];
+	struct policy_verdict v;
 	struct dns_query q;
 	enum outcome outcome;
 	size_t n;
@@ -325,9 +389,11 @@ static int serve_one(struct conn *c, unsigned char *message)
 	if (rc < 0)
 		return rc;
 	buf_add(&out, length, sizeof(length)); /* room for ours */
-	outcome = answer(c->gw, message, n, &out, false, &q);
+	outcome = answer(c->gw, message, n, &out, false, &q, &v);
 	if (outcome == DENIED)
 		tell_denied(c->gw, q.name, c->exec);
+	if (outcome == OUTSIDE)
+		lookup_answer(c->gw, &q, &v, c->exec, DNS_MESSAGE_MAX, &out);
 	if (outcome == SILENT || buf_failed(&out))
 		return -EPROTO;
 	out.p[0] = (char)((out.n - 2) >> 8);

@@ -182,6 +182,13 @@ int serve_init(struct gateway *gw)
 	return 0;
 }
 
+json_t *serve_scrubbed(const struct gateway *gw, json_t *data)
+{
+	const struct proxy *p = gw->proxy;
+
+	return secrets_scrub_json(p != NULL ? p->secrets : NULL, data);
+}
+
 /* ---- connections ------------------------------------------------------------------------------------------------------------ */
 
 void conn_serve_http(struct conn *c)

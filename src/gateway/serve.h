@@ -14,4 +14,7 @@
  */
 int serve_init(struct gateway *gw) attr_must_use;
 
+/** serve_scrubbed() - @data of an event without any secret of the sandbox; stolen. Return: a new reference. */
+json_t *serve_scrubbed(const struct gateway *gw, json_t *data) attr_must_use;
+
 #endif

@@ -63,6 +63,8 @@ static int check_transport(struct reader *r, const struct policy_rule *rule)
 		return 0;
 	if (smtp != (rule->action == POLICY_MAILBOX))
 		return reader_fail(r, "transport smtp and action mailbox go together");
+	if (rule->match->transports == 1U << POLICY_DNS && rule->action != POLICY_ALLOW)
+		return reader_fail(r, "transport dns is for allow and deny");
 	if (!http && (rule->action == POLICY_FAULT || rule->action == POLICY_TRANSFORM))
 		return reader_fail(r, "this action is for transport http");
 	return 0;
@@ -247,6 +249,12 @@ static void join_ports(struct policy *p)
 	p->n_ports = n;
 }
 
+/* The gateway answers on its own port; nobody connects to that of a rule. */
+static bool opens_ports(const struct policy_match *m)
+{
+	return !m->closes && m->transports != 1U << POLICY_DNS;
+}
+
 static void collect_ports(struct policy *p)
 {
 	size_t n = 0;
@@ -257,7 +265,7 @@ static void collect_ports(struct policy *p)
 	for (size_t i = 0; i < p->n_rules; i++) {
 		const struct policy_match *m = p->rules[i].match;
 
-		for (size_t k = 0; k < m->n_ports && !m->closes; k++)
+		for (size_t k = 0; k < m->n_ports && opens_ports(m); k++)
 			p->ports[p->n_ports++] = m->ports[k];
 	}
 	join_ports(p);

@@ -192,6 +192,51 @@ static int read_transport(struct reader *r, const json_t *o, struct policy_match
 	return rc;
 }
 
+static const char *check_record(const char *s)
+{
+	for (unsigned int i = 0; i < POLICY_RECORD_COUNT; i++)
+		if (str_eq(s, policy_record_name((enum policy_record)i)))
+			return NULL;
+	return "is none of SRV, TXT, MX";
+}
+
+/* Which records; without `type` all of them. */
+static int read_records(struct reader *r, const json_t *o, struct policy_match *m)
+{
+	bool dns = m->transports == 1U << POLICY_DNS;
+	char **names = NULL;
+	size_t n = 0;
+	int rc = reader_list(r, o, "type", check_record, &names, &n);
+
+	if (rc == 0 && n > 0 && !dns)
+		rc = reader_fail(r, "type is for transport dns");
+	for (unsigned int i = 0; i < POLICY_RECORD_COUNT; i++) {
+		bool named = n == 0;
+
+		for (size_t k = 0; k < n; k++)
+			named |= str_eq(names[k], policy_record_name((enum policy_record)i));
+		m->records |= dns && named ? 1U << i : 0;
+	}
+	for (size_t i = 0; i < n; i++)
+		free(names[i]);
+	free(names);
+	return rc;
+}
+
+/* A name is asked outside as it stands: a rule for every name would carry out whatever is written into one. */
+static int check_names_asked(struct reader *r, const struct policy_match *m)
+{
+	if (m->transports != 1U << POLICY_DNS)
+		return 0;
+	if (m->n_ports > 0)
+		return reader_fail(r, "transport dns has no port");
+	for (size_t i = 0; i < m->n_hosts && !m->closes; i++)
+		if (str_eq(m->hosts[i], "*"))
+			return reader_fail(r,
+				"transport dns needs names: with \"*\" any name would be asked outside");
+	return 0;
+}
+
 /*
  * What a rule means that does not say it: http on its usual ports. A denial without transport or port means all of them, and so does a deny rule that
  * only names a host: its name is not even looked up.
@@ -202,7 +247,7 @@ static int default_ports(struct reader *r, const json_t *o, struct policy_match 
 		enum policy_transport transport;
 		uint16_t ports[4];
 	} usual[] = { { POLICY_HTTP, { 80, 443 } }, { POLICY_TLS, { 443 } },
-		{ POLICY_SMTP, { 25, 465, 587 } } };
+		{ POLICY_SMTP, { 25, 465, 587 } }, { POLICY_DNS, { POLICY_DNS_PORT } } };
 	bool http_only = m->n_methods + m->n_paths + m->n_query + m->n_headers + m->n_fields > 0;
 
 	if (http_only && m->transports != 1U << POLICY_HTTP)
@@ -229,7 +274,8 @@ int compile_match(struct reader *r, const json_t *rule, struct policy_rule *ret)
 	struct policy_match *m = ret->match = xnew(struct policy_match);
 	size_t mark = reader_enter(r, ".match");
 	int rc = reader_object(r, o,
-		KNOWN("host", "port", "transport", "method", "path", "query", "headers", "json"));
+		KNOWN("host", "port", "transport", "method", "path", "query", "headers", "json",
+			"type"));
 
 	m->closes = ret->action == POLICY_DENY;
 	if (rc == 0)
@@ -240,6 +286,10 @@ int compile_match(struct reader *r, const json_t *rule, struct policy_rule *ret)
 		rc = read_ports(r, o, m);
 	if (rc == 0)
 		rc = read_transport(r, o, m);
+	if (rc == 0)
+		rc = read_records(r, o, m);
+	if (rc == 0)
+		rc = check_names_asked(r, m);
 	if (rc == 0)
 		rc = reader_list(r, o, "method", check_method, &m->methods, &m->n_methods);
 	if (rc == 0)

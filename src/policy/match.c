@@ -193,6 +193,11 @@ static bool transport_holds(const struct policy_match *m, const struct policy_re
 	return (m->transports & (1U << rq->transport)) != 0;
 }
 
+static bool record_holds(const struct policy_match *m, const struct policy_request *rq)
+{
+	return (m->records & (1U << rq->record)) != 0;
+}
+
 /* In the order of the stages at which they are known. */
 static const struct condition {
 	const char *name;
@@ -202,6 +207,7 @@ static const struct condition {
 	[MATCH_HOST] = { "host", POLICY_NAME, host_holds },
 	[MATCH_PORT] = { "port", POLICY_CONNECT, port_holds },
 	[MATCH_TRANSPORT] = { "transport", POLICY_HEAD, transport_holds },
+	[MATCH_RECORD] = { "type", POLICY_HEAD, record_holds },
 	[MATCH_METHOD] = { "method", POLICY_HEAD, method_holds },
 	[MATCH_PATH] = { "path", POLICY_HEAD, path_holds },
 	[MATCH_QUERY] = { "query", POLICY_HEAD, queries_hold },
@@ -215,6 +221,7 @@ void match_seal(struct policy_match *m)
 		[MATCH_HOST] = m->n_hosts > 0,
 		[MATCH_PORT] = m->n_ports > 0,
 		[MATCH_TRANSPORT] = m->transports != POLICY_TRANSPORTS_ALL,
+		[MATCH_RECORD] = m->records != 0,
 		[MATCH_METHOD] = m->n_methods > 0,
 		[MATCH_PATH] = m->n_paths > 0,
 		[MATCH_QUERY] = m->n_query > 0,

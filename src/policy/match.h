@@ -29,6 +29,7 @@ enum match_member {
 	MATCH_HOST,
 	MATCH_PORT,
 	MATCH_TRANSPORT,
+	MATCH_RECORD,
 	MATCH_METHOD,
 	MATCH_PATH,
 	MATCH_QUERY,
@@ -43,6 +44,7 @@ enum match_member {
 struct policy_match {
 	bool closes; /* of a rule that denies: any of several values is enough, and what cannot be read matches */
 	unsigned int transports; /* bits 1 << enum policy_transport */
+	unsigned int records;    /* bits 1 << enum policy_record; 0: not asked */
 	unsigned int asked;      /* bits 1 << enum match_member; match_seal() */
 	char **hosts;
 	size_t n_hosts;

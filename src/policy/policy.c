@@ -6,7 +6,9 @@
 
 static const char *const action_names[POLICY_ACTION_COUNT] = { "deny", "allow", "fault",
 	"transform", "mailbox" };
-static const char *const transport_names[POLICY_TRANSPORT_COUNT] = { "http", "tcp", "tls", "smtp" };
+static const char *const transport_names[POLICY_TRANSPORT_COUNT] = { "http", "tcp", "tls", "smtp",
+	"dns" };
+static const char *const record_names[POLICY_RECORD_COUNT] = { "SRV", "TXT", "MX" };
 
 const char *policy_action_name(enum policy_action action)
 {
@@ -16,6 +18,11 @@ const char *policy_action_name(enum policy_action action)
 const char *policy_transport_name(enum policy_transport transport)
 {
 	return transport_names[transport];
+}
+
+const char *policy_record_name(enum policy_record record)
+{
+	return record_names[record];
 }
 
 void policy_decide(

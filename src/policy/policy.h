@@ -21,10 +21,20 @@
 #define POLICY_RULES_MAX    1000
 #define POLICY_PATTERNS_MAX 256 /* of one list in a rule */
 #define POLICY_SECRETS_MAX  256
+#define POLICY_DNS_PORT     53
 #define POLICY_HOST_MAX     253          /* bytes of a name, without the final dot */
 #define POLICY_TEXT_MAX     (256U << 10) /* bytes of a document */
 
-enum policy_transport { POLICY_HTTP, POLICY_TCP, POLICY_TLS, POLICY_SMTP, POLICY_TRANSPORT_COUNT };
+enum policy_transport {
+	POLICY_HTTP,
+	POLICY_TCP,
+	POLICY_TLS,
+	POLICY_SMTP,
+	POLICY_DNS, /* records other than addresses: enum policy_record */
+	POLICY_TRANSPORT_COUNT
+};
+
+enum policy_record { POLICY_SRV, POLICY_TXT, POLICY_MX, POLICY_RECORD_COUNT };
 
 enum policy_action {
 	POLICY_DENY,      /* answer with a status, or break the connection */
@@ -60,7 +70,8 @@ struct policy_request {
 		host; /* lower case, without final dot; an address in its canonical text form when no name is known */
 	uint16_t port;
 	enum policy_transport
-		transport; /* from %POLICY_HEAD on; TCP and TLS have neither head nor body: ask at %POLICY_BODY */
+		transport; /* from %POLICY_HEAD on; only HTTP has head and body: ask about the others at %POLICY_BODY */
+	enum policy_record record; /* for %POLICY_DNS, whose port is %POLICY_DNS_PORT */
 	struct policy_text method;
 	struct policy_text
 		path; /* canonical: unreserved characters decoded, dot segments removed */
@@ -200,6 +211,9 @@ const char *policy_action_name(enum policy_action action);
 
 /** policy_transport_name() - "http"; static. */
 const char *policy_transport_name(enum policy_transport transport);
+
+/** policy_record_name() - "SRV"; static. */
+const char *policy_record_name(enum policy_record record);
 
 /** policy_preset() - the document of a preset as JSON text; NULL when there is none of that name. Static. */
 const char *policy_preset(const char *name);

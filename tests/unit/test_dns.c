@@ -78,6 +78,32 @@ TEST(an_answer_that_is_too_long_is_cut_to_the_question)
 	check((out.p[2] & 0x82) == 0x82 && out.p[7] == 0);
 }
 
+TEST(records_that_point_to_names)
+{
+	static const char m[] = HEAD "\x01"
+				     "a\x00\x00\x0f\x00\x01";
+	cleanup_buf struct buf out = BUF_INIT(4096);
+	struct dns_answer a;
+	struct dns_query q;
+
+	check_int(parse(m, sizeof(m) - 1, &q), 0);
+	dns_answer_begin(&a, &out, &q, DNS_NOERROR);
+	check_int(
+		dns_answer_add_name(&a, DNS_MX, 60, (const unsigned char *)"\0\x0a", 2, "Mx.b"), 0);
+	check_int(dns_answer_add_name(&a, DNS_MX, 60, (const unsigned char *)"\0\x0a", 2, "m x"),
+		-EINVAL);
+	check_int(dns_answer_add_name(&a, DNS_MX, 60, (const unsigned char *)"\0\x0a", 2, "a..b"),
+		-EINVAL);
+	check_int(dns_answer_add_name(&a, DNS_MX, 60, (const unsigned char *)"\0\0", 2, ""), 0);
+	dns_answer_end(&a, DNS_PLAIN_MAX);
+	check_int(a.count, 2);
+	check_int(out.n, sizeof(m) - 1 + 12 + 2 + 6 + 12 + 2 + 1);
+	check(memcmp(out.p + sizeof(m) - 1 + 10,
+		      "\0\x08\0\x0a\x02Mx\x01"
+		      "b\0",
+		      10) == 0);
+}
+
 TEST(reverse_names_are_addresses)
 {
 	struct in6_addr v4, v6;

@@ -93,6 +93,16 @@ TEST(bad_documents_are_refused_by_name)
 			"rules[0].match: transport tcp needs a port" },
 		{ "rules: [{action: allow, match: {host: a, transport: tcp, port: 1, path: /}}]",
 			"rules[0].match: method, path, query, headers and json are for transport http" },
+		{ "rules: [{action: allow, match: {host: a, type: TXT}}]",
+			"rules[0].match: type is for transport dns" },
+		{ "rules: [{action: allow, match: {host: a, transport: dns, type: A}}]",
+			"rules[0].match.type: 'A' is none of SRV, TXT, MX" },
+		{ "rules: [{action: allow, match: {host: a, transport: dns, port: 53}}]",
+			"rules[0].match: transport dns has no port" },
+		{ "rules: [{action: allow, match: {host: '*', transport: dns}}]",
+			"rules[0].match: transport dns needs names: with \"*\" any name would be asked outside" },
+		{ "rules: [{action: mailbox, match: {host: a, transport: dns}}]",
+			"rules[0]: transport smtp and action mailbox go together" },
 		{ "rules: [{action: allow, match: {host: a, json: {a/b: 1}}}]",
 			"rules[0].match.json[\"a/b\"]: is neither a member name nor a JSON pointer" },
 		{ "rules: [{action: allow, match: {host: a}, deny: {}}]",
@@ -172,6 +182,44 @@ TEST(a_name_is_possible_or_not_before_the_port_is_known)
 	rq.host = "example.org";
 	rq.stage = POLICY_NAME;
 	check_str(asked(p, rq), "deny");
+	policy_free(p);
+}
+
+TEST(records_are_looked_up_by_type)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {match: {host: no.b.example, transport: dns}, action: deny}\n"
+		"- {match: {host: .b.example, transport: dns, type: [MX, TXT]}, action: allow}\n"
+		"- {match: {host: c.example, transport: dns}, action: allow}\n"
+		"- {match: {host: w.b.example}, action: allow}\n");
+	static const struct {
+		const char *host;
+		const char *allowed; /* of SRV, TXT, MX */
+	} cases[] = { { "b.example", "-++" }, { "x.b.example", "-++" }, { "no.b.example", "---" },
+		{ "c.example", "+++" }, { "d.example", "---" } };
+	struct policy_request rq = {
+		.stage = POLICY_BODY, .port = POLICY_DNS_PORT, .transport = POLICY_DNS
+	};
+	const struct policy_port_range *ports;
+	struct policy_verdict v;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		rq.host = cases[i].host;
+		for (rq.record = 0; rq.record < POLICY_RECORD_COUNT; rq.record++) {
+			policy_decide(p, &rq, &v);
+			check_int(v.action,
+				cases[i].allowed[rq.record] == '+' ? POLICY_ALLOW : POLICY_DENY);
+		}
+	}
+	/* the name is known, nothing can connect to it */
+	rq = (struct policy_request){ .stage = POLICY_CONNECT, .host = "c.example", .port = 443 };
+	policy_decide(p, &rq, &v);
+	check_int(v.transports, 0);
+	rq.stage = POLICY_NAME;
+	policy_decide(p, &rq, &v);
+	check_int(v.transports, 1U << POLICY_DNS);
+	check_int(policy_ports(p, &ports), 2); /* 80 and 443 of the web */
 	policy_free(p);
 }
 

@@ -81,6 +81,20 @@ static void put_mail(struct buf *out, const json_t *data)
 	text_escape(out, cli_string(data, "subject", "-"));
 }
 
+static void put_lookup(struct buf *out, const json_t *data)
+{
+	const json_t *record;
+	size_t i;
+
+	buf_fmt(out, "%s of ", cli_string(data, "type", "?"));
+	text_escape(out, cli_string(data, "name", "?"));
+	buf_fmt(out, "  %s", cli_string(data, "code", "?"));
+	json_array_foreach (json_object_get(data, "records"), i, record) {
+		buf_str(out, i == 0 ? ": " : ", ");
+		text_escape(out, json_is_string(record) ? json_string_value(record) : "?");
+	}
+}
+
 static void put_misplaced(struct buf *out, const json_t *data)
 {
 	buf_str(out, "the placeholder of ");
@@ -112,6 +126,8 @@ static void put_net(const struct cli *cli, struct buf *out, const json_t *e)
 		put_exchange(out, data);
 	else if (str_eq(type, "net.mail"))
 		put_mail(out, data);
+	else if (str_eq(type, "net.lookup"))
+		put_lookup(out, data);
 	else if (str_eq(type, "secret.misplaced"))
 		put_misplaced(out, data);
 	else if (str_eq(type, "net.lost"))

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: gateway/lookup.h - records other than addresses (SRV, TXT, MX) that a rule lets a sandbox look up outside.
+ *
+ * The question is put anew for the canonical name; of the answer only well-formed records of the asked type are passed on, written anew. Every look-up is told.
+ */
+#ifndef CAY_GATEWAY_LOOKUP_H
+#define CAY_GATEWAY_LOOKUP_H
+
+#include "codec/dns.h"
+#include "gateway/gateway.h"
+
+/** lookup_decide() - does a rule of @gw's policy let @q be asked outside? @ret: its verdict. */
+bool lookup_decide(const struct gateway *gw, const struct dns_query *q, struct policy_verdict *ret);
+
+/**
+ * lookup_answer() - ask, append the answer to @q to @out, and tell it.
+ * @v: of lookup_decide(), in the same turn of the loop. @exec: who asked; "" when unknown. @limit: bytes of the answer.
+ * Context: fiber; waits.
+ */
+void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct policy_verdict *v,
+	const char *exec, size_t limit, struct buf *out);
+
+#endif
