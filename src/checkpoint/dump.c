@@ -104,7 +104,8 @@ static int look_at_all(struct dump *d, struct err *err)
 
 	if (rc == 0)
 		rc = dump_tree(d, err);
-
+	if (rc == 0)
+		rc = dump_sysv(d, err);
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		struct dump_process *p = &d->processes[i];
 
@@ -167,6 +168,7 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 	struct plan_process *processes = NULL;
 	struct plan head = { .n_leaves = d->order->n_leaves, .n_slots = d->order->n_slots };
 	size_t n_taken;
+	int32_t unused[2];
 	int32_t *taken = taken_pids(d, &n_taken);
 	int rc;
 
@@ -174,8 +176,10 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 		abort();
 	for (size_t i = 0; i < d->n; i++)
 		inputs[i] = d->processes[i].place;
-	rc = plan_order(inputs, (uint32_t)d->n, taken, n_taken, &processes, &head.n_processes,
-		&head.helper_pid, err);
+	rc = plan_order(
+		inputs, (uint32_t)d->n, taken, n_taken, &processes, &head.n_processes, unused, err);
+	head.helper_pid = unused[0];
+	head.opener_pid = unused[1];
 	head.n_descriptions =
 		image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
 	head.first_description =

@@ -75,6 +75,12 @@ int dump_memory(struct dump *d, struct dump_process *p, struct err *err) attr_mu
 /** dump_files() - descriptors and their descriptions; also the working directory. */
 int dump_files(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
+/** dump_sysv() - System V objects of the sandbox; refuses what cannot be known of them. Joins the sandbox's ipc namespace for good. */
+int dump_sysv(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_sysv_find() - row of the segment @id, or IMAGE_NONE. */
+uint32_t dump_sysv_find(const struct dump *d, uint64_t id);
+
 /** dump_files_end() - after all processes: pipes and pairs whose other end was found or not. */
 int dump_files_end(struct dump *d, struct err *err) attr_must_use;
 

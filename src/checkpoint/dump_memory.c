@@ -182,6 +182,38 @@ static int add_shared(struct dump *d, struct dump_process *p, const struct proc_
 	return 0;
 }
 
+/* Without this bit of the kernel's a mapping can never be made writable. */
+static int may_write(const struct dump_process *p, uint64_t start, bool *ret)
+{
+	cleanup_buf struct buf text = BUF_INIT(256U << 20);
+	char head[40], *at, *flags;
+	int rc = file_read_at(p->tracee.proc, "smaps", &text);
+
+	(void)snprintf(head, sizeof(head), "%lx-", start);
+	at = rc < 0 ? NULL : strstr(buf_cstr(&text), head);
+	flags = at == NULL ? NULL : strstr(at, "VmFlags:");
+	if (flags == NULL)
+		return rc < 0 ? rc : -EINVAL;
+	flags[strcspn(flags, "\n")] = '\0';
+	*ret = strstr(flags, " mw") != NULL;
+	return 0;
+}
+
+/* The kernel gives a segment's id where a file has its inode. */
+static int add_segment(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	struct image_region *r, struct err *err)
+{
+	bool writable = true;
+
+	r->kind = REGION_SYSV;
+	r->description = dump_sysv_find(d, m->inode);
+	if (r->description == IMAGE_NONE || (!m->writable && may_write(p, m->start, &writable) < 0))
+		return dump_refuse(p, err, "it maps '%.*s'", (int)m->name_size, m->name);
+	if (!writable)
+		r->flags |= REGION_READ_ONLY;
+	return 0;
+}
+
 static int add_file(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	struct image_region *r, struct pages *pages, struct err *err)
 {
@@ -192,8 +224,8 @@ static int add_file(struct dump *d, struct dump_process *p, const struct proc_ma
 		return add_shared(d, p, m, r, err);
 	if (starts(m, "/dev/shm/"))
 		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
-	if (starts(m, "/SYSV"))
-		return dump_refuse(p, err, "it maps System V shared memory");
+	if (m->shared && starts(m, "/SYSV"))
+		return add_segment(d, p, m, r, err);
 	if (n == 0 || m->name[0] != '/')
 		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
 	if (n > sizeof(gone) - 1 &&

@@ -84,8 +84,8 @@ struct plan {
 	uint32_t n_slots;          /* descriptors that the fork's keeper brings */
 	int32_t helper_pid;        /* free in the image: writes ns_last_pid */
 	int32_t last_pid;
-	uint32_t reserved;
-	/* then: plan_process[], plan_map[], plan_copy[] */
+	int32_t opener_pid; /* free in the image too */
+			    /* then: plan_process[], plan_map[], plan_copy[] */
 };
 
 /* --- the image --- */
@@ -100,6 +100,7 @@ enum image_table {
 	TABLE_WATCHES,
 	TABLE_SIGINFOS,
 	TABLE_TIMERS,
+	TABLE_SYSV,
 	TABLE_BYTES,
 	TABLE_COUNT
 };
@@ -170,6 +171,7 @@ enum image_region_kind {
 	REGION_ANON = 1, /* private: moved from the stash, or fresh */
 	REGION_FILE,     /* of @description, private or shared; changed pages as patches */
 	REGION_VDSO,     /* moved from where the kernel put the template's */
+	REGION_SYSV,     /* System V shared memory: @description is a row of TABLE_SYSV */
 };
 
 enum image_region_flag {
@@ -183,6 +185,7 @@ enum image_region_flag {
 	REGION_DONTDUMP = 128,
 	REGION_LOCKED = 256,
 	REGION_MERGEABLE = 512,
+	REGION_READ_ONLY = 1024, /* System V: attached to be read only */
 };
 
 struct image_region {
@@ -249,6 +252,29 @@ struct image_watch {
 	int32_t epoll, target;
 	uint32_t events, reserved;
 	uint64_t data;
+};
+
+enum image_sysv_kind { SYSV_SHM, SYSV_SEM, SYSV_MSG, SYSV_KINDS };
+
+enum image_sysv_flag {
+	SYSV_REMOVED = 1, /* ends with its last attachment */
+	SYSV_LOCKED = 2,
+};
+
+/** struct image_sysv - an object of the sandbox's ipc namespace. */
+struct image_sysv {
+	uint32_t kind;
+	int32_t id, key;
+	uint32_t mode, uid, gid, cuid, cgid; /* ids as seen inside */
+	uint32_t flags, n_messages;
+	uint64_t size;          /* bytes of memory, number of semaphores, bytes a queue may hold */
+	struct image_span data; /* memory; uint16_t each; struct image_message and its bytes each */
+};
+
+/** struct image_message - the bytes follow: from @type on it is what msgsnd(2) takes. */
+struct image_message {
+	uint64_t length;
+	int64_t type;
 };
 
 struct image_siginfo {

@@ -197,7 +197,7 @@ static uint32_t place(struct planner *p, uint32_t i, struct plan_process *out, u
 }
 
 int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, size_t n_taken,
-	struct plan_process **ret, uint32_t *ret_n, int32_t *ret_free, struct err *err)
+	struct plan_process **ret, uint32_t *ret_n, int32_t ret_free[2], struct err *err)
 {
 	struct planner p = {
 		.in = in, .n_in = n, .taken = taken, .n_taken = n_taken, .last_free = PID_LAST
@@ -220,7 +220,8 @@ int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, si
 	for (uint32_t i = 0; i < p.n; i++)
 		placed = place(&p, i, *ret, placed);
 	*ret_n = placed;
-	*ret_free = free_pid(&p);
+	ret_free[0] = free_pid(&p);
+	ret_free[1] = free_pid(&p);
 	free(p.nodes);
 	if (rc < 0) {
 		free(*ret);

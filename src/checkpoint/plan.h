@@ -26,12 +26,12 @@ struct plan_input {
 /**
  * plan_order() - order @n processes, with the helpers that they need.
  * @taken: sorted list of all @n_taken pids and tids in use; helpers get others. @ret: on success array of @ret_n, free().
- * @ret_free: a further pid that nothing uses.
+ * @ret_free: two further pids that nothing uses.
  *
  * Return: 0, or %ERR_UNSUPPORTED naming the process whose place cannot be rebuilt.
  */
 int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, size_t n_taken,
-	struct plan_process **ret, uint32_t *ret_n, int32_t *ret_free,
+	struct plan_process **ret, uint32_t *ret_n, int32_t ret_free[2],
 	struct err *err) attr_must_use;
 
 #endif

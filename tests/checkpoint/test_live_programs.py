@@ -239,7 +239,8 @@ REFUSED = {
     "another root": ("import os; os.mkdir('/tmp/r'); os.chroot('/tmp/r')", "root"),
     "a file in /dev/shm": ("f = open('/dev/shm/x', 'w')", "/dev/shm"),
     "a file of a process": ("f = open('/proc/self/status')", "in /proc"),
-    "System V memory": ("import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_void_p; assert l.shmat(l.shmget(0, 4096, 0o1600), 0, 0)", "System V"),
+    "what a semaphore gets back": ("import ctypes; l = ctypes.CDLL(None); i = l.semget(0, 1, 0o600); "
+                                   "assert l.semop(i, ctypes.byref((ctypes.c_short * 3)(0, 1, 0o10000)), 1) == 0", "SEM_UNDO"),
     "a named pipe": ("import os; os.mkfifo('/tmp/p'); f = os.open('/tmp/p', os.O_RDWR)", "named pipe"),
 }
 

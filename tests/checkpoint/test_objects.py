@@ -87,6 +87,11 @@ def test_object_signals(instance):
 
 
 @require("root", "cgroup2")
+def test_object_sysv(instance):
+    both_go_on(instance, "sysv")
+
+
+@require("root", "cgroup2")
 def test_object_threads(instance):
     both_go_on(instance, "threads")
 

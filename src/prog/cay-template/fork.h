@@ -36,6 +36,8 @@ struct fork_context {
 	int pids; /* the pid namespace: by itself, because init cannot be looked at from inside a Landlock domain */
 	int program, starter; /* cay-keeper, and the socket over which it is told what to start */
 	int last_pid; /* ns_last_pid of the host's /proc: what counts is who writes, not whose file it is */
+	int next_ids
+		[SYSV_KINDS]; /* shm_next_id and its like, of the sandbox's ipc namespace; -1 where the kernel has none */
 	int tasks[8];
 	int leaves[TEMPLATE_LEAVES_MAX];
 	int slots[TEMPLATE_SLOTS_MAX];
@@ -95,8 +97,26 @@ BARE_NORETURN void fork_main(void);
 /** tree_clone() - clone process @index of the plan from its creator (the caller). */
 void tree_clone(uint32_t index);
 
-/** opener_run() - make all file descriptions and put them where the plan wants them. In T'. */
-void opener_run(void);
+/** opener_run() - make all file descriptions and put them where the plan wants them. In T'. Return: the opener, which stays until all are ready. */
+long opener_run(void);
+
+/** opener_end() - wait for the opener, which ends when STAGE_READY is over. In T'. */
+void opener_end(long pid);
+
+/** opener_next_id() - have T' choose the id of the next System V object of @kind. In the opener. */
+void opener_next_id(int socket, enum image_sysv_kind kind, int32_t id);
+
+/** write_number() - @number in decimal, to a file of /proc/sys. Return: as of write(2). */
+long write_number(int fd, uint32_t number);
+
+/** sysv_make() - the objects of the ipc namespace, attached to where they must not end yet. In the opener. */
+void sysv_make(int socket);
+
+/** sysv_finish() - owners and modes; removes what ends with its last attachment. In the opener, when all have attached. */
+void sysv_finish(void);
+
+/** sysv_attach() - segment @s at @at, to be used as @access says (bits of mmap(2)). */
+void sysv_attach(const struct image_sysv *s, uint64_t at, uint32_t access);
 
 /** opener_confine() - enter U2 as the payload's root, with all its capabilities there. */
 void opener_confine(void);

@@ -199,18 +199,18 @@ void tree_clone(uint32_t index)
 
 /* --- thread ids --- */
 
-static long write_last_pid(uint32_t last)
+long write_number(int fd, uint32_t number)
 {
 	char text[12];
 	int n = 0, i = 0;
 	char digits[10];
 
 	do
-		digits[n++] = (char)('0' + last % 10);
-	while ((last /= 10) != 0);
+		digits[n++] = (char)('0' + number % 10);
+	while ((number /= 10) != 0);
 	while (n > 0)
 		text[i++] = digits[--n];
-	return CALL4(__NR_pwrite64, fork.last_pid, text, i, 0);
+	return CALL4(__NR_pwrite64, fd, text, i, 0);
 }
 
 /*
@@ -230,12 +230,12 @@ static BARE_NORETURN void tid_helper(void)
 			continue;
 		}
 		__atomic_store_n(&s->tid_wanted, 0, __ATOMIC_SEQ_CST);
-		__atomic_store_n(
-			&s->tid_written, write_last_pid(wanted - 1) < 0 ? 2 : 1, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&s->tid_written,
+			write_number(fork.last_pid, wanted - 1) < 0 ? 2 : 1, __ATOMIC_SEQ_CST);
 		futex_wake(&s->tid_written);
 	}
 	/* what comes next in the source comes next here */
-	(void)write_last_pid((uint32_t)plan->last_pid);
+	(void)write_number(fork.last_pid, (uint32_t)plan->last_pid);
 	bare_exit(0);
 }
 
@@ -264,6 +264,20 @@ static void end_tid_helper(long pid)
 
 /* --- T' --- */
 
+/* The directory is the host's: what a file in it means depends on the ipc namespace of who opens it. */
+static void open_next_ids(int directory)
+{
+	static const char *const names[SYSV_KINDS] = {
+		[SYSV_SHM] = "shm_next_id", [SYSV_SEM] = "sem_next_id", [SYSV_MSG] = "msg_next_id"
+	};
+
+	for (int i = 0; i < SYSV_KINDS; i++) {
+		long fd = CALL4(__NR_openat, directory, names[i], 1 | BARE_CLOEXEC, 0);
+
+		fork.next_ids[i] = fd < 0 ? -1 : (int)fd;
+	}
+}
+
 static void enter_sandbox(void)
 {
 	uint64_t by_default[4] = { 0 };
@@ -285,6 +299,8 @@ static void enter_sandbox(void)
 	fork.last_pid = (int)fork_must(
 		CALL3(__NR_open, "/proc/sys/kernel/ns_last_pid", 1 | BARE_CLOEXEC, 0),
 		"open ns_last_pid");
+	fd = fork_must(CALL3(__NR_open, "/proc/sys/kernel", 0200000 | BARE_CLOEXEC, 0),
+		"open /proc/sys/kernel");
 	if (fork.u1 >= 0)
 		(void)fork_must(CALL2(__NR_setns, fork.u1, CLONE_NEWUSER),
 			"join the keeper's user namespace");
@@ -292,6 +308,8 @@ static void enter_sandbox(void)
 		CALL2(__NR_setns, fork.init,
 			CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP),
 		"join the sandbox's namespaces");
+	open_next_ids((int)fd);
+	(void)CALL1(__NR_close, fd);
 }
 
 /* The domain of sandbox/starter.c: nothing outside the sandbox's root, no signals or abstract sockets out of it. */
@@ -426,7 +444,7 @@ BARE_NORETURN void fork_main(void)
 {
 	struct template_message ready = { .kind = TEMPLATE_READY },
 				running = { .kind = TEMPLATE_RUNNING };
-	long helper;
+	long opener, helper;
 
 	(void)CALL3(__NR_close_range, TEMPLATE_LINK_FD, TEMPLATE_LISTEN_FD, 0);
 	if (bare_map(WINDOW_SHARED, BARE_PAGE, 3, 1 /* SHARED */) < 0)
@@ -436,7 +454,7 @@ BARE_NORETURN void fork_main(void)
 	confine();
 	start_starter();
 	join_pids();
-	opener_run();
+	opener = opener_run();
 	helper = start_tid_helper();
 	for (uint32_t i = 0; i < plan->n_processes; i++) {
 		if (plan_processes()[i].parent == IMAGE_NONE)
@@ -448,6 +466,7 @@ BARE_NORETURN void fork_main(void)
 		(void)CALL4(__NR_wait4, root_helpers[--n_root_helpers], 0, WALL, 0);
 	conduct(STAGE_READY, count(PLAN_ZOMBIE | PLAN_HELPER));
 	end_tid_helper(helper);
+	opener_end(opener);
 	send(&ready);
 	wait_for(TEMPLATE_GO);
 	drop_all();

@@ -9,6 +9,7 @@
 #include <linux/prctl.h>
 
 #define READ_WRITE 3
+#define EXECUTE    4
 #define PRIVATE    2
 #define SHARED     1
 #define FIXED      0x100000 /* MAP_FIXED_NOREPLACE */
@@ -72,6 +73,44 @@ static void place_file(region *r)
 	protect(r, prot);
 }
 
+static void drop(uint64_t from, uint64_t to)
+{
+	if (to > from)
+		(void)fork_must(CALL2(__NR_munmap, from, to - from), "drop the others' memory");
+}
+
+static bool same_attachment(region *a, region *b)
+{
+	return a->kind == b->kind && a->description == b->description &&
+	       a->start - a->offset == b->start - b->offset;
+}
+
+/*
+ * All pieces of an attachment at once, when the first is met: shmdt() takes for one what is at the right distance from the start and of one opening.
+ */
+static void place_segment(const struct image_process *p, uint32_t first)
+{
+	region *all = IMAGE_ROW(struct image_region, TABLE_REGIONS, p->first_region),
+	       *r = &all[first];
+	const struct image_sysv *s = IMAGE_ROW(struct image_sysv, TABLE_SYSV, r->description);
+	uint32_t access = (r->flags & REGION_READ_ONLY) != 0 ? 1 : READ_WRITE;
+
+	for (uint32_t i = 0; i < p->n_regions; i++) {
+		if (i < first && same_attachment(&all[i], r))
+			return;
+		if (same_attachment(&all[i], r))
+			access |= all[i].prot & EXECUTE;
+	}
+	sysv_attach(s, WINDOW_COPY, access);
+	for (uint32_t i = first; i < p->n_regions; i++) {
+		if (same_attachment(&all[i], r)) {
+			move(&all[i], WINDOW_COPY + all[i].offset);
+			protect(&all[i], access);
+		}
+	}
+	drop(WINDOW_COPY, WINDOW_COPY + ((s->size + BARE_PAGE - 1) & ~(BARE_PAGE - 1)));
+}
+
 static void advise(region *r)
 {
 	static const struct {
@@ -84,12 +123,6 @@ static void advise(region *r)
 		if ((r->flags & table[i].flag) != 0)
 			(void)CALL3(__NR_madvise, r->start, r->end - r->start, table[i].advice);
 	}
-}
-
-static void drop(uint64_t from, uint64_t to)
-{
-	if (to > from)
-		(void)fork_must(CALL2(__NR_munmap, from, to - from), "drop the others' memory");
 }
 
 void memory_become(const struct image_process *p, const struct plan_process *planned)
@@ -106,6 +139,8 @@ void memory_become(const struct image_process *p, const struct plan_process *pla
 			place_anonymous(r);
 		else if (r->kind == REGION_FILE)
 			place_file(r);
+		else if (r->kind == REGION_SYSV)
+			place_segment(p, i);
 		else
 			move(r, WINDOW_VDSO + r->offset);
 		advise(r);

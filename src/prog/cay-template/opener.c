@@ -17,6 +17,14 @@ struct passed {
 	int32_t fd, pad;
 };
 
+/* What the opener says: a description's number with its descriptor, or which id is to be chosen. */
+struct said {
+	uint32_t index;
+	int32_t id;
+};
+
+#define NEXT_ID 0xffff0000U /* + enum image_sysv_kind */
+
 void opener_confine(void)
 {
 	(void)fork_must(CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0), "become undumpable");
@@ -33,9 +41,10 @@ void opener_confine(void)
 
 void opener_hand_over(int socket, int fd, uint32_t index)
 {
+	struct said said = { .index = index };
 	struct {
 		uint64_t base, length;
-	} iov = { (uint64_t)&index, sizeof(index) };
+	} iov = { (uint64_t)&said, sizeof(said) };
 	struct passed control = { .length = 20, .level = 1, .type = 1, .fd = fd };
 	struct {
 		void *name;
@@ -51,11 +60,37 @@ void opener_hand_over(int socket, int fd, uint32_t index)
 	(void)CALL1(__NR_close, fd);
 }
 
-static long take(int socket, uint32_t *index)
+void opener_next_id(int socket, enum image_sysv_kind kind, int32_t id)
+{
+	struct said said = { .index = NEXT_ID + (uint32_t)kind, .id = id };
+	long rc = CALL6(__NR_sendto, socket, &said, sizeof(said), 0, 0, 0);
+
+	if (rc == sizeof(said))
+		rc = CALL6(__NR_recvfrom, socket, &said, sizeof(said), 0, 0, 0);
+	(void)fork_must(rc == sizeof(said) ? said.id : -32, "choose the id of a System V object");
+}
+
+/* A number below all limits, into one of three files: nothing else comes of what the opener says here. */
+static void choose_id(int socket, const struct said *asked)
+{
+	uint32_t kind = asked->index - NEXT_ID;
+	struct said answer = { .index = asked->index, .id = -22 };
+
+	if (kind < SYSV_KINDS && asked->id >= 0 && fork.next_ids[kind] >= 0) {
+		long rc = write_number(fork.next_ids[kind], (uint32_t)asked->id);
+
+		answer.id = rc < 0 ? (int32_t)rc : 0;
+	}
+	(void)fork_must(
+		CALL6(__NR_sendto, socket, &answer, sizeof(answer), 0, 0, 0), "answer the opener");
+}
+
+/* Return: the descriptor, 0 with a question, or -errno. */
+static long take(int socket, struct said *said)
 {
 	struct {
 		uint64_t base, length;
-	} iov = { (uint64_t)index, sizeof(*index) };
+	} iov = { (uint64_t)said, sizeof(*said) };
 	struct passed control = { 0 };
 	struct {
 		void *name;
@@ -70,16 +105,33 @@ static long take(int socket, uint32_t *index)
 
 	if (n <= 0)
 		return n < 0 ? n : -32;
-	if (n != sizeof(*index) || control.length != 20)
+	if (n != sizeof(*said) || (said->index < NEXT_ID && control.length != 20))
 		return -71;
-	return control.fd;
+	return said->index < NEXT_ID ? control.fd : 0;
+}
+
+static void wait_until_ready(void)
+{
+	struct fork_shared *s = fork_shared();
+	uint32_t now;
+
+	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= STAGE_READY) {
+		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
+			bare_exit(125);
+		futex_wait(&s->stage, now);
+	}
 }
 
 static BARE_NORETURN void opener_main(int socket)
 {
 	opener_confine();
 	(void)CALL1(__NR_umask, 0);
+	sysv_make(socket);
 	files_open(socket);
+	/* not earlier: a change of ids forgets it */
+	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
+	wait_until_ready();
+	sysv_finish();
 	bare_exit(0);
 }
 
@@ -108,6 +160,8 @@ static void make_room(void)
 	fork.u2 = move_up(fork.u2, above);
 	fork.filter = move_up(fork.filter, above);
 	fork.last_pid = move_up(fork.last_pid, above);
+	for (int i = 0; i < SYSV_KINDS; i++)
+		fork.next_ids[i] = fork.next_ids[i] < 0 ? -1 : move_up(fork.next_ids[i], above);
 	for (uint32_t i = 0; i < fork.order.n_leaves; i++)
 		fork.leaves[i] = move_up(fork.leaves[i], above);
 	for (uint32_t i = 0; i < fork.order.n_slots; i++)
@@ -116,9 +170,41 @@ static void make_room(void)
 	(void)CALL3(__NR_close_range, 0, above - 1, 0);
 }
 
-void opener_run(void)
+static void place(int fd, uint32_t index)
 {
-	struct bare_clone args = { .exit_signal = SIGCHLD };
+	if (index >= plan->n_descriptions)
+		fork_fail("take a description over", -34);
+	if (fd == (int)(plan->first_description + index))
+		return;
+	(void)fork_must(CALL3(__NR_dup3, fd, plan->first_description + index, BARE_CLOEXEC),
+		"place a description");
+	(void)CALL1(__NR_close, fd);
+}
+
+static void take_all(int socket)
+{
+	for (uint32_t n = 0; n < plan->n_descriptions;) {
+		struct said said = { 0 };
+		long fd = take(socket, &said);
+
+		if (fd == -32 && fork_shared()->failed != 0)
+			bare_exit(125);
+		(void)fork_must(fd, "take a description over");
+		if (said.index >= NEXT_ID) {
+			choose_id(socket, &said);
+		} else {
+			place((int)fd, said.index);
+			n++;
+		}
+	}
+}
+
+long opener_run(void)
+{
+	int32_t chosen = plan->opener_pid;
+	struct bare_clone args = {
+		.exit_signal = SIGCHLD, .set_tid = (uint64_t)&chosen, .set_tid_size = 1
+	};
 	int pair[2];
 	long pid;
 
@@ -132,22 +218,14 @@ void opener_run(void)
 		opener_main(pair[1]);
 	}
 	(void)CALL1(__NR_close, pair[1]);
-	for (uint32_t n = 0; n < plan->n_descriptions; n++) {
-		uint32_t index = 0;
-		long fd = take(pair[0], &index);
-
-		if (fd == -32 && fork_shared()->failed != 0)
-			bare_exit(125);
-		(void)fork_must(fd, "take a description over");
-		if (index >= plan->n_descriptions)
-			fork_fail("take a description over", -34);
-		if (fd != (long)(plan->first_description + index)) {
-			(void)fork_must(
-				CALL3(__NR_dup3, fd, plan->first_description + index, BARE_CLOEXEC),
-				"place a description");
-			(void)CALL1(__NR_close, fd);
-		}
-	}
+	take_all(pair[0]);
 	(void)CALL1(__NR_close, pair[0]);
+	return pid;
+}
+
+void opener_end(long pid)
+{
 	(void)CALL4(__NR_wait4, pid, 0, 0x40000000, 0);
+	if (fork_shared()->failed != 0)
+		bare_exit(125);
 }

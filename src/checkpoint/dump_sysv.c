@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_sysv.c - System V shared memory, semaphores and message queues of the sandbox, whoever uses them: they belong to its ipc namespace.
+ *
+ * The dumper joins that namespace for good. Segments are read through an attachment of our own, messages by MSG_COPY, which leaves them where they are.
+ * What a process would give back at its end (SEM_UNDO) is known to the kernel alone: a process that has such a list is refused while there are semaphores.
+ */
+#include "checkpoint/dump.h"
+#include "sys/raw.h"
+
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+
+#ifndef SHM_STAT_ANY
+#define SHM_STAT_ANY 15
+#endif
+#ifndef SEM_STAT_ANY
+#define SEM_STAT_ANY 20
+#endif
+#ifndef MSG_STAT_ANY
+#define MSG_STAT_ANY 13
+#endif
+#ifndef MSG_COPY
+#define MSG_COPY 040000
+#endif
+
+#define MESSAGE_MAX (1U << 20)
+
+union semaphore_argument {
+	int value;
+	struct semid_ds *about;
+	unsigned short *all;
+	struct seminfo *limits;
+};
+
+static struct image_sysv describe(uint32_t kind, int id, const struct ipc_perm *perm)
+{
+	return (struct image_sysv){ .kind = kind,
+		.id = id,
+		.key = perm->__key,
+		.mode = perm->mode & 0777,
+		.uid = perm->uid,
+		.gid = perm->gid,
+		.cuid = perm->cuid,
+		.cgid = perm->cgid };
+}
+
+/* --- shared memory --- */
+
+static int add_segment(struct dump *d, int id, const struct shmid_ds *about)
+{
+	struct image_sysv out = describe(SYSV_SHM, id, &about->shm_perm);
+	void *bytes = shmat(id, NULL, SHM_RDONLY);
+
+	if (bytes == (void *)-1)
+		return -errno;
+	out.size = about->shm_segsz;
+	out.flags = ((about->shm_perm.mode & SHM_DEST) != 0 ? SYSV_REMOVED : 0U) |
+		    ((about->shm_perm.mode & SHM_LOCKED) != 0 ? SYSV_LOCKED : 0U);
+	out.data = image_add_bytes(&d->image, bytes, about->shm_segsz);
+	(void)IMAGE_ADD(&d->image, TABLE_SYSV, &out);
+	return shmdt(bytes) < 0 ? -errno : 0;
+}
+
+static int add_segments(struct dump *d)
+{
+	struct shm_info info;
+	int last = shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&info), rc = 0;
+
+	for (int i = 0; rc == 0 && i <= last; i++) {
+		struct shmid_ds about;
+		int id = shmctl(i, SHM_STAT_ANY, &about);
+
+		if (id >= 0)
+			rc = add_segment(d, id, &about);
+		else if (errno != EINVAL && errno != EIDRM)
+			rc = -errno;
+	}
+	return last < 0 ? -errno : rc;
+}
+
+/* --- semaphores --- */
+
+static int add_set(struct dump *d, int id, const struct semid_ds *about)
+{
+	struct image_sysv out = describe(SYSV_SEM, id, &about->sem_perm);
+	unsigned short *values = calloc(about->sem_nsems, sizeof(*values));
+	int rc;
+
+	if (values == NULL)
+		return -ENOMEM;
+	rc = semctl(id, 0, GETALL, (union semaphore_argument){ .all = values }) < 0 ? -errno : 0;
+	out.size = about->sem_nsems;
+	out.data = image_add_bytes(&d->image, values, about->sem_nsems * sizeof(*values));
+	(void)IMAGE_ADD(&d->image, TABLE_SYSV, &out);
+	free(values);
+	return rc;
+}
+
+static int add_sets(struct dump *d, size_t *n)
+{
+	struct seminfo info;
+	int last = semctl(0, 0, SEM_INFO, (union semaphore_argument){ .limits = &info }), rc = 0;
+
+	*n = 0;
+	for (int i = 0; rc == 0 && i <= last; i++) {
+		struct semid_ds about;
+		int id = semctl(i, 0, SEM_STAT_ANY, (union semaphore_argument){ .about = &about });
+
+		if (id >= 0) {
+			rc = add_set(d, id, &about);
+			++*n;
+		} else if (errno != EINVAL && errno != EIDRM) {
+			rc = -errno;
+		}
+	}
+	return last < 0 ? -errno : rc;
+}
+
+/* We have no such list: a process of which the kernel says the same as of us has none either. */
+static int refuse_undo(const struct dump *d, struct err *err)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		const struct dump_process *p = &d->processes[i];
+
+		if (!p->tracee.zombie &&
+			syscall(SYS_kcmp, getpid(), p->tracee.host, KCMP_SYSVSEM, 0, 0) != 0)
+			return dump_refuse(p, err,
+				"it has used a System V semaphore with SEM_UNDO, which cannot be carried over");
+	}
+	return 0;
+}
+
+/* --- messages --- */
+
+static int read_messages(int id, size_t n, struct buf *all)
+{
+	struct {
+		long type;
+		char text[MESSAGE_MAX];
+	} *message = malloc(sizeof(*message));
+	int rc = message == NULL ? -ENOMEM : 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		ssize_t length = msgrcv(id, message, MESSAGE_MAX, (long)i, MSG_COPY | IPC_NOWAIT);
+		struct image_message head = { .type = length < 0 ? 0 : message->type,
+			.length = (uint64_t)length };
+
+		if (length < 0) {
+			rc = -errno;
+			break;
+		}
+		buf_add(all, &head, sizeof(head));
+		buf_add(all, message->text, (size_t)length);
+	}
+	free(message);
+	return rc == 0 && buf_failed(all) ? -ENOMEM : rc;
+}
+
+static int add_queue(struct dump *d, int id, const struct msqid_ds *about)
+{
+	struct image_sysv out = describe(SYSV_MSG, id, &about->msg_perm);
+	cleanup_buf struct buf all = BUF_INIT(1 << 30);
+	int rc = read_messages(id, about->msg_qnum, &all);
+
+	out.size = about->msg_qbytes;
+	out.n_messages = (uint32_t)about->msg_qnum;
+	out.data = image_add_bytes(&d->image, all.p, all.n);
+	(void)IMAGE_ADD(&d->image, TABLE_SYSV, &out);
+	return rc;
+}
+
+static int add_queues(struct dump *d)
+{
+	struct msginfo info;
+	int last = msgctl(0, MSG_INFO, (struct msqid_ds *)(void *)&info), rc = 0;
+
+	for (int i = 0; rc == 0 && i <= last; i++) {
+		struct msqid_ds about;
+		int id = msgctl(i, MSG_STAT_ANY, &about);
+
+		if (id >= 0)
+			rc = add_queue(d, id, &about);
+		else if (errno != EINVAL && errno != EIDRM)
+			rc = -errno;
+	}
+	return last < 0 ? -errno : rc;
+}
+
+/* --- all --- */
+
+static int join(const struct dump *d)
+{
+	char path[40];
+	cleanup_fd int ipc = -1;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/ipc", d->order->init_pid);
+	ipc = open(path, O_RDONLY | O_CLOEXEC);
+	return ipc < 0 || setns(ipc, CLONE_NEWIPC) < 0 ? -errno : 0;
+}
+
+int dump_sysv(struct dump *d, struct err *err)
+{
+	size_t n_sets = 0;
+	int rc = join(d);
+
+	if (rc == 0)
+		rc = add_segments(d);
+	if (rc == 0)
+		rc = add_sets(d, &n_sets);
+	if (rc == 0)
+		rc = add_queues(d);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "look at the System V objects of the sandbox");
+	if (d->image.tables[TABLE_SYSV].n > 0 && access("/proc/sys/kernel/shm_next_id", F_OK) < 0)
+		return err_raise(err, ERR_UNSUPPORTED,
+			"the sandbox has System V objects, whose ids this kernel lets nobody choose");
+	return n_sets > 0 ? refuse_undo(d, err) : 0;
+}
+
+uint32_t dump_sysv_find(const struct dump *d, uint64_t id)
+{
+	uint32_t n = image_count(&d->image, TABLE_SYSV, sizeof(struct image_sysv));
+	const struct image_sysv *all =
+		(const struct image_sysv *)(const void *)d->image.tables[TABLE_SYSV].p;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (all[i].kind == SYSV_SHM && (uint64_t)all[i].id == id)
+			return i;
+	}
+	return IMAGE_NONE;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prog/cay-template/sysv.c - System V objects with the ids, keys, owners and contents that they had.
+ *
+ * No capability of the payload's counts in the ipc namespace, which belongs to U1: who creates or attaches is, for that moment, the object's creator by
+ * its effective ids, and until all have attached the creator may do everything.
+ */
+#include "prog/cay-template/fork.h"
+
+#define CREATE_NEW 03000 /* IPC_CREAT | IPC_EXCL */
+#define OWNER_ONLY 0600
+#define NO_WAIT    04000
+#define IPC_RMID   0
+#define IPC_SET    1
+#define SETALL     17
+#define SHM_LOCK   11
+#define SHM_RDONLY 010000
+#define SHM_EXEC   0100000
+
+typedef const struct image_sysv object;
+
+/* struct ipc64_perm, with which the three kinds of IPC_SET begin */
+struct permissions {
+	int32_t key;
+	uint32_t uid, gid, cuid, cgid, mode;
+	uint64_t reserved[3];
+};
+
+static void act_as(uint32_t uid, uint32_t gid)
+{
+	if (fork.order.single_id == 0)
+		(void)fork_must(CALL3(__NR_setresgid, -1, gid, -1), "act as a creator's group");
+	(void)fork_must(CALL3(__NR_setresuid, -1, uid, -1), "act as a creator");
+}
+
+static uint32_t count(void)
+{
+	return (uint32_t)(image->tables[TABLE_SYSV].count / sizeof(struct image_sysv));
+}
+
+void sysv_attach(object *s, uint64_t at, uint32_t access)
+{
+	act_as(s->cuid, s->cgid);
+	(void)fork_must(
+		CALL3(__NR_shmat, s->id, at,
+			((access & 2) == 0 ? SHM_RDONLY : 0) | ((access & 4) != 0 ? SHM_EXEC : 0)),
+		"attach System V shared memory");
+	act_as(0, 0);
+}
+
+static void make_segment(object *s)
+{
+	uint64_t at;
+
+	if (fork_must(CALL3(__NR_shmget, s->key, s->size, CREATE_NEW | OWNER_ONLY),
+		    "make System V shared memory") != s->id)
+		fork_fail("get the id of System V shared memory", -17);
+	at = (uint64_t)fork_must(CALL3(__NR_shmat, s->id, 0, 0), "attach System V shared memory");
+	memcpy((void *)at, image_bytes(s->data), s->data.length);
+}
+
+static void make_set(object *s)
+{
+	if (fork_must(CALL3(__NR_semget, s->key, s->size, CREATE_NEW | OWNER_ONLY),
+		    "make System V semaphores") != s->id)
+		fork_fail("get the id of System V semaphores", -17);
+	(void)fork_must(CALL4(__NR_semctl, s->id, 0, SETALL, image_bytes(s->data)),
+		"set System V semaphores");
+}
+
+static void make_queue(object *s)
+{
+	const char *at = image_bytes(s->data);
+
+	if (fork_must(CALL2(__NR_msgget, s->key, CREATE_NEW | OWNER_ONLY),
+		    "make a System V message queue") != s->id)
+		fork_fail("get the id of a System V message queue", -17);
+	for (uint32_t i = 0; i < s->n_messages; i++) {
+		struct image_message head;
+
+		memcpy(&head, at, sizeof(head));
+		(void)fork_must(CALL4(__NR_msgsnd, s->id, at + offsetof(struct image_message, type),
+					head.length, NO_WAIT),
+			"fill a System V message queue");
+		at += sizeof(head) + head.length;
+	}
+}
+
+void sysv_make(int socket)
+{
+	static void (*const make[SYSV_KINDS])(object *) = {
+		[SYSV_SHM] = make_segment, [SYSV_SEM] = make_set, [SYSV_MSG] = make_queue
+	};
+
+	for (uint32_t i = 0; i < count(); i++) {
+		object *s = IMAGE_ROW(struct image_sysv, TABLE_SYSV, i);
+
+		opener_next_id(socket, (enum image_sysv_kind)s->kind, s->id);
+		act_as(s->cuid, s->cgid);
+		make[s->kind](s);
+		act_as(0, 0);
+	}
+}
+
+static void set_owner(object *s)
+{
+	/* struct shmid64_ds, semid64_ds or msqid64_ds: of a queue its limit counts too */
+	struct {
+		struct permissions permissions;
+		uint64_t times[3], bytes, messages, limit, rest[4];
+	} about = { .permissions = { .uid = s->uid, .gid = s->gid, .mode = s->mode },
+		.limit = s->size };
+	long rc;
+
+	if (s->kind == SYSV_SHM)
+		rc = CALL3(__NR_shmctl, s->id, IPC_SET, &about);
+	else if (s->kind == SYSV_SEM)
+		rc = CALL4(__NR_semctl, s->id, 0, IPC_SET, &about);
+	else
+		rc = CALL3(__NR_msgctl, s->id, IPC_SET, &about);
+	(void)fork_must(rc, "set the owner of a System V object");
+}
+
+void sysv_finish(void)
+{
+	for (uint32_t i = 0; i < count(); i++) {
+		object *s = IMAGE_ROW(struct image_sysv, TABLE_SYSV, i);
+
+		act_as(s->cuid, s->cgid);
+		set_owner(s);
+		if ((s->flags & SYSV_LOCKED) != 0)
+			(void)CALL3(__NR_shmctl, s->id, SHM_LOCK, 0);
+		if ((s->flags & SYSV_REMOVED) != 0)
+			(void)fork_must(CALL3(__NR_shmctl, s->id, IPC_RMID, 0),
+				"remove System V shared memory");
+		act_as(0, 0);
+	}
+}
