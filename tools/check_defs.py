@@ -50,7 +50,7 @@ def fault_points():
     points = {}
     for path in tree.files(".c", under="src"):
         source = tree.text(path)
-        for match in re.finditer(r'\bfault\("([^"]+)"\)', source):
+        for match in re.finditer(r'\b(?:bare_)?fault\("([^"]+)"\)', source):
             points[match[1]] = f"{path}:{tree.line_of(source, match.start())}"
     return points
 

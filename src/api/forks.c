@@ -22,8 +22,11 @@ static json_t *fork_request(
 /* With the processes of the snapshot when @live. */
 static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, struct err *err)
 {
-	int rc = sandbox_start(sb, true, err);
+	int rc;
 
+	if (live)
+		live_restoring(sb, "fork");
+	rc = sandbox_start(sb, true, err);
 	if (rc < 0 || !live)
 		return rc;
 	rc = live_restore(sb, s->live, err);
@@ -87,11 +90,11 @@ static int fork_reply(
 	json_int_t count = count_asked != NULL ? json_integer_value(count_asked) : 1;
 	bool start = !json_is_false(json_object_get(call->body, "start"));
 	json_t *asked = json_object_get(call->body, "live");
-	bool live = json_is_true(asked) || (asked == NULL && s->live != NULL);
+	bool live = json_is_true(asked) || (asked == NULL && snapshot_memory(s) != NULL);
 	size_t i;
 	int rc = 0;
 
-	if (live && s->live == NULL)
+	if (live && snapshot_memory(s) == NULL)
 		rc = err_raise(
 			err, ERR_STATE, "snapshot '%s' has no processes, or not any more", s->id);
 	s->users++;

@@ -66,7 +66,11 @@ static void take_event(struct keeper *k, const json_t *event)
 		process_source_bind(k->srv->processes, sb->id,
 			(pid_t)json_integer_value(json_object_get(data, "pid")), exec);
 	if (str_eq(type, "sandbox.died")) {
+		const char *reason = json_string_value(json_object_get(data, "reason"));
+
 		log_debug("keeper", "init of sandbox '%s' is gone", sb->id);
+		if (reason != NULL)
+			(void)!str_copy(k->lost, sizeof(k->lost), reason);
 		k->failed = true;
 		sandbox_keeper_lost(sb);
 		return;
@@ -152,6 +156,9 @@ static void on_dead(struct framelink *l)
 	struct keeper *k = container_of(l, struct keeper, link);
 
 	k->failed = true;
+	if (k->lost[0] == '\0')
+		(void)!str_copy(
+			k->lost, sizeof(k->lost), "its keeper ended, and with it all processes");
 	if (k->error.code == ERR_NONE)
 		(void)err_raise(
 			&k->error, ERR_INTERNAL, "the keeper of sandbox '%s' has ended", k->id);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/lives.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -35,6 +36,11 @@ void live_drop(struct live *l)
 		return;
 	list_remove(&l->node);
 	framelink_close(&l->link, closed);
+}
+
+bool live_alive(const struct live *l)
+{
+	return !l->link.dead;
 }
 
 static int wait_ready(struct live *l, struct err *err)
@@ -122,7 +128,9 @@ struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, js
 
 	if (l == NULL)
 		return NULL;
+	(void)fault("live.take.template");
 	rc = ask(sb, "capture", l, NULL, err);
+	(void)fault("live.take.captured");
 	if (rc == 0) {
 		note_execs(sb, l);
 		before = clock_now_ns();
@@ -134,6 +142,7 @@ struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, js
 			(void)json_object_set_new(
 				figures, "files_us", json_integer((json_int_t)(before / 1000)));
 	}
+	(void)fault("live.take.released");
 	if (rc == 0) {
 		*ret_figures = figures;
 		return l;
@@ -177,14 +186,28 @@ static int take_execs(struct sandbox *sb, const struct live *l, const json_t *li
 	return 0;
 }
 
+void live_restoring(struct sandbox *sb, const char *what)
+{
+	if (what != NULL)
+		(void)json_object_set_new(sb->doc, "restoring", json_string(what));
+	else
+		(void)json_object_del(sb->doc, "restoring");
+}
+
 int live_restore(struct sandbox *sb, struct live *l, struct err *err)
 {
 	json_t *ok = NULL;
-	int rc = ask(sb, "restore", l, &ok, err);
+	int rc;
 
+	(void)fault("live.restore.before");
+	rc = ask(sb, "restore", l, &ok, err);
+	(void)fault("live.restore.after");
 	if (rc == 0)
 		rc = take_execs(sb, l, json_object_get(ok, "execs"), err);
 	json_decref(ok);
+	live_restoring(sb, NULL);
+	if (rc == 0)
+		rc = sandbox_save(sb, false, err);
 	if (rc < 0)
 		err_context(err, "bring the processes of the snapshot into sandbox '%s'", sb->name);
 	return rc;

@@ -31,6 +31,15 @@ typedef int live_capture_fn(struct sandbox *sb, void *ctx, struct err *err);
 struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, json_t **ret_figures,
 	struct err *err);
 
+/** live_alive() - does its template still run? */
+bool live_alive(const struct live *l);
+
+/**
+ * live_restoring() - note in the document of @sb, before it is started, that processes are to come into it: a server that dies before they have leaves
+ * a sandbox that must not be taken for whole. @what: "fork" (of which nobody knows yet) or "rewind"; NULL = no longer.
+ */
+void live_restoring(struct sandbox *sb, const char *what);
+
 /** live_restore() - bring the processes of @l into @sb, which has just been started. Context: waits. Return: 0 or an error. */
 int live_restore(struct sandbox *sb, struct live *l, struct err *err);
 

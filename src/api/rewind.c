@@ -63,16 +63,22 @@ int sandbox_discard_live(struct sandbox *sb, struct err *err)
 static int rewind_locked(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
 	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED;
+	struct live *live = snapshot_memory(s);
 	int rc = 0;
 
 	if (sb->keeper != NULL)
 		rc = sandbox_halt(sb, "rewind", 0, err);
 	if (rc == 0)
 		rc = rewind_files(sb, s, err);
-	if (rc == 0 && (was_running || s->live != NULL))
+	if (rc == 0 && live != NULL)
+		live_restoring(sb, "rewind");
+	if (rc == 0 && (was_running || live != NULL))
 		rc = sandbox_start(sb, false, err);
-	if (rc == 0 && s->live != NULL)
-		rc = live_restore(sb, s->live, err);
+	if (rc < 0 || live == NULL)
+		return rc;
+	rc = live_restore(sb, live, err);
+	if (rc < 0)
+		sandbox_fail(sb, err);
 	return rc;
 }
 

@@ -135,6 +135,11 @@ int sandbox_remove(struct sandbox *sb, struct err *err)
 
 /* --- a keeper that ended unasked --- */
 
+static const char *lost_reason(const struct keeper *k)
+{
+	return k->lost[0] != '\0' ? k->lost : "its first process ended, and with it all others";
+}
+
 static void lost_main(void *arg)
 {
 	struct sandbox *sb = arg;
@@ -145,13 +150,12 @@ static void lost_main(void *arg)
 			!sb->srv->stopping) {
 			json_t *error;
 
-			(void)err_raise(&why, ERR_STATE,
-				"the first process of sandbox '%s' ended, and with it all others",
-				sb->name);
+			(void)err_raise(&why, ERR_STATE, "sandbox '%s' is lost: %s", sb->name,
+				lost_reason(sb->keeper));
 			error = err_to_json(&why);
 			sandbox_usage_keep(sb);
 			sandbox_drop_keeper(sb, true);
-			execs_lost(sb, "lost", "the sandbox ended unasked");
+			execs_lost(sb, "lost", why.msg);
 			(void)json_object_set(sb->doc, "error", error);
 			(void)json_object_set_new(sb->doc, "init_pid", json_null());
 			sandbox_set_time(sb, "stopped");

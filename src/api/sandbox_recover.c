@@ -36,18 +36,30 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 		gateway_appeared(sb);
 }
 
+/* The last server ended while processes of a snapshot were to come into it. */
+static bool is_restoring(const struct sandbox *sb, const char *what)
+{
+	const char *doing = json_string_value(json_object_get(sb->doc, "restoring"));
+
+	return doing != NULL && str_eq(doing, what);
+}
+
 /* Was it never answered for? Then nobody knows of it, and asking again must not find its name taken. */
 static bool unborn(const struct sandbox *sb)
 {
 	bool no_command = json_object_get(sb->doc, "run") != NULL && list_empty(&sb->execs);
 
-	return no_command ||
+	return no_command || is_restoring(sb, "fork") ||
 	       (sb->state == SANDBOX_CREATING && json_is_true(json_object_get(sb->doc, "unborn")));
 }
 
 /* What was running without a keeper is over; what was being made for the first time or removed is removed. */
 static void bury(struct sandbox *sb)
 {
+	const char *reason =
+		is_restoring(sb, "rewind")
+			? "the server ended before the processes of the snapshot were back"
+			: "its processes were gone when the server started";
 	struct server *srv = sb->srv;
 
 	spawner_cleanup(srv, sb->id);
@@ -62,10 +74,10 @@ static void bury(struct sandbox *sb)
 		sandbox_usage_keep(sb);
 	execs_lost(sb, "lost", "the machine or the keeper went down");
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	(void)json_object_del(sb->doc, "restoring");
 	sandbox_set_time(sb, "stopped");
 	(void)sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
-		json_pack("{s:s}", "reason", "its processes were gone when the server started"),
-		NULL);
+		json_pack("{s:s}", "reason", reason), NULL);
 }
 
 static void recover_one(struct sandbox *sb)
@@ -79,7 +91,8 @@ static void recover_one(struct sandbox *sb)
 	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED)
 		return;
 	k = keeper_adopt(sb->srv, sb->id, NULL);
-	if (k != NULL && sb->state != SANDBOX_REMOVING && !unborn(sb)) {
+	if (k != NULL && sb->state != SANDBOX_REMOVING && !unborn(sb) &&
+		!is_restoring(sb, "rewind")) {
 		const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
 
 		if (state != NULL && (str_eq(state, "running") || str_eq(state, "paused")) &&

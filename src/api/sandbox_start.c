@@ -18,16 +18,17 @@ void sandbox_drop_keeper(struct sandbox *sb, bool save)
 	keeper_unref(k);
 }
 
-static void start_failed(struct sandbox *sb, bool remove, const struct err *why)
+void sandbox_fail(struct sandbox *sb, const struct err *why)
 {
 	json_t *error = err_to_json(why);
 
 	sandbox_drop_keeper(sb, false);
+	execs_lost(sb, "lost", why->msg);
 	(void)json_object_set(sb->doc, "error", error);
+	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	(void)json_object_del(sb->doc, "restoring");
 	(void)sandbox_move(
 		sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED, json_pack("{s:o}", "error", error), NULL);
-	if (remove)
-		(void)sandbox_remove(sb, NULL);
 }
 
 void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
@@ -84,7 +85,9 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 		struct err why = *err;
 
 		err_context(err, "start sandbox '%s'", sb->name);
-		start_failed(sb, remove_on_failure, &why);
+		sandbox_fail(sb, &why);
+		if (remove_on_failure)
+			(void)sandbox_remove(sb, NULL);
 	}
 	return rc;
 }

@@ -351,7 +351,8 @@ static void bury_strangers(struct server *srv)
 	while (dir != NULL && (entry = readdir(dir)) != NULL) {
 		char id[ID_LEN + 1];
 
-		if (strlen(entry->d_name) != ID_LEN + 5 || !str_ends(entry->d_name, ".sock"))
+		/* ID.sock of a keeper; ID.tpl, ID.state of a template */
+		if (strlen(entry->d_name) <= ID_LEN || entry->d_name[ID_LEN] != '.')
 			continue;
 		memcpy(id, entry->d_name, ID_LEN);
 		id[ID_LEN] = '\0';

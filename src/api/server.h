@@ -53,6 +53,7 @@ struct keeper {
 	bool adopted;     /* no child of our cay-spawn: it does not report its end */
 	bool reaped;      /* cay-spawn has cleaned up behind it */
 	struct err error; /* why it failed */
+	char lost[160];   /* why its sandbox was killed unasked; "" = it was not */
 	json_t *hello_doc;
 	struct sandbox *sandbox;
 	uint64_t ack_due; /* highest event to acknowledge after the next flush; 0 = none */
@@ -383,6 +384,9 @@ json_t *sandbox_spec(const struct sandbox *sb);
 
 /** sandbox_start() - let a new or stopped sandbox run. Locked. On failure it is `failed` (or removed, when @remove_on_failure). Context: waits. */
 int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err);
+
+/** sandbox_fail() - end what runs of it because of @why: `failed`, its execs `lost`. Locked. Context: waits. */
+void sandbox_fail(struct sandbox *sb, const struct err *why);
 
 /** sandbox_has_disk() - do its files lie on a disk of its own? Then they are captured by copying, never sealed by a rename. */
 bool sandbox_has_disk(const struct sandbox *sb);

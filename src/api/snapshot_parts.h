@@ -14,6 +14,9 @@ void snapshot_unlist(struct snapshot *s);
 /** snapshot_set_live() - its processes are in @memory (stolen), measured by @figures (stolen, NULL = none). NULL @memory: it has none, or not any more. */
 void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures);
 
+/** snapshot_memory() - its processes, or NULL: also when their template has ended meanwhile. Borrowed. */
+struct live *snapshot_memory(struct snapshot *s);
+
 /** snapshot_name() - borrowed, NULL when it has none. */
 const char *snapshot_name(const struct snapshot *s);
 

@@ -81,9 +81,23 @@ struct snapshot *snapshot_find(struct server *srv, const char *what, struct err 
 	return found;
 }
 
-static json_t *snapshot_object(const struct snapshot *s)
+struct live *snapshot_memory(struct snapshot *s)
 {
-	json_t *o = json_copy(s->doc);
+	if (s->live == NULL || live_alive(s->live))
+		return s->live;
+	if (s->users == 0) { /* nobody restores from it just now */
+		live_drop(s->live);
+		snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
+	}
+	return NULL;
+}
+
+static json_t *snapshot_object(struct snapshot *s)
+{
+	json_t *o;
+
+	(void)snapshot_memory(s);
+	o = json_copy(s->doc);
 
 	(void)json_object_del(o, "config");
 	(void)json_object_del(o, "since_ns");
@@ -163,7 +177,7 @@ int api_snapshot_list(struct api_call *call, struct err *err)
 	if (sb != NULL)
 		of = sb->id;
 	list_for_each (&call->srv->snapshots, node, next) {
-		const struct snapshot *s = list_entry(node, struct snapshot, node);
+		struct snapshot *s = list_entry(node, struct snapshot, node);
 
 		if (of == NULL || str_eq(json_string_value(json_object_get(s->doc, "sandbox")), of))
 			(void)json_array_append_new(list, snapshot_object(s));

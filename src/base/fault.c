@@ -20,6 +20,21 @@ static void note_passed(const char *name)
 		(void)!write(fd, line, (size_t)n);
 }
 
+void fault_environment(char *env[FAULT_VARIABLES + 1])
+{
+	static const char *const names[FAULT_VARIABLES] = { "CAY_FAULT", "CAY_FAULT_LOG" };
+	size_t n = 0;
+
+	for (size_t i = 0; i < FAULT_VARIABLES; i++) {
+		const char *value = getenv(names[i]);
+
+		/* the text of the environment begins before the value */
+		if (value != NULL)
+			env[n++] = (char *)(uintptr_t)(value - strlen(names[i]) - 1);
+	}
+	env[n] = NULL;
+}
+
 int fault(const char *name)
 {
 	static int state; /* 0 = not looked at, 1 = off, 2 = on */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/capturer.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "sys/fdpass.h"
 #include "sys/raw.h"
@@ -51,7 +52,7 @@ static attr_noreturn void dumper_child(
 {
 	static char name[] = "cay-keeper", mode[] = "dump";
 	char *const argv[] = { name, mode, NULL };
-	static char *const envp[] = { NULL };
+	char *envp[FAULT_VARIABLES + 1];
 	sigset_t none;
 
 	(void)sigemptyset(&none);
@@ -59,6 +60,7 @@ static attr_noreturn void dumper_child(
 	if (place->enter_u1 && enter_u1(place) < 0)
 		_exit(120);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	fault_environment(envp);
 	program = fcntl(program, F_DUPFD_CLOEXEC, 10);
 	keeper = fcntl(keeper, F_DUPFD_CLOEXEC, 10);
 	template = fcntl(template, F_DUPFD_CLOEXEC, 10);
@@ -101,7 +103,7 @@ int capture_begin(struct capture *c, const struct capture_place *place, struct e
 
 /* --- messages --- */
 
-static int receive_report(const struct capture *c, struct dump_report *r, struct err *err)
+static int receive_report(struct capture *c, struct dump_report *r, struct err *err)
 {
 	size_t none;
 	ssize_t n = fdpass_recv(c->dumper, r, sizeof(*r), NULL, 0, &none);
@@ -110,6 +112,7 @@ static int receive_report(const struct capture *c, struct dump_report *r, struct
 		return err_raise(err, ERR_INTERNAL, "the dumper ended without a word");
 	if (r->err.code == ERR_NONE)
 		return 0;
+	c->changing = false; /* it says so after it has let all go */
 	*err = r->err;
 	return -EIO;
 }
@@ -145,26 +148,39 @@ int capture_stop(struct capture *c, const struct dump_order *order, struct err *
 int capture_look(struct capture *c, struct dump_report *ret, struct err *err)
 {
 	const uint32_t go = DUMP_GO;
-	int rc = fdpass_send(c->dumper, &go, sizeof(go), NULL, 0);
+	int rc;
 
+	c->changing = true;
+	rc = fdpass_send(c->dumper, &go, sizeof(go), NULL, 0);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "go on with the capture");
 	return receive_report(c, ret, err);
 }
 
-void capture_end(struct capture *c, struct dump_report *ret)
+bool capture_died(const struct capture *c)
+{
+	char byte;
+
+	return c->pid != 0 && recv(c->dumper, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+int capture_end(struct capture *c, struct dump_report *ret)
 {
 	const uint32_t release = DUMP_RELEASE;
 	struct dump_report report;
 	struct err err;
 
 	if (c->pid == 0)
-		return;
+		return 0;
 	if (c->dumper >= 0 && fdpass_send(c->dumper, &release, sizeof(release), NULL, 0) == 0 &&
-		receive_report(c, &report, &err) == 0 && ret != NULL)
-		memcpy(ret->phase_ns, report.phase_ns, sizeof(ret->phase_ns));
+		receive_report(c, &report, &err) == 0) {
+		c->changing = false;
+		if (ret != NULL)
+			memcpy(ret->phase_ns, report.phase_ns, sizeof(ret->phase_ns));
+	}
 	fd_close(&c->dumper);
 	fd_close(&c->template);
 	(void)waitpid(c->pid, NULL, 0);
 	c->pid = 0;
+	return c->changing ? -EPIPE : 0;
 }

@@ -14,6 +14,7 @@
 struct capture {
 	pid_t pid; /* of the dumper; 0 = none */
 	int dumper, template;
+	bool changing; /* the dumper may have changed registers that it has not put back yet */
 };
 
 #define CAPTURE_INIT \
@@ -38,8 +39,14 @@ int capture_stop(struct capture *c, const struct dump_order *order, struct err *
 /** capture_look() - look at all, copy the memory. @ret: figures. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
 int capture_look(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;
 
-/** capture_end() - let all go and wait for the dumper's end. Idempotent. @ret: figures, may be NULL. */
-void capture_end(struct capture *c, struct dump_report *ret);
+/** capture_died() - is a capture under way whose dumper has ended? Then nobody lets the processes go. */
+bool capture_died(const struct capture *c);
+
+/**
+ * capture_end() - let all go and wait for the dumper's end. Idempotent. @ret: figures, may be NULL.
+ * Return: 0, or -EPIPE when the dumper ended after it had begun to change registers: what it traced is killed or not as it was.
+ */
+int capture_end(struct capture *c, struct dump_report *ret) attr_must_use;
 
 /** template_path() - path of the socket of template @id below runtime directory @run. */
 void template_path(const char *run, const char *id, char *path, size_t size);

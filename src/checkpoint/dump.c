@@ -2,6 +2,7 @@
 /* checkpoint/dump.c - the order of a capture, in the dumper. Every way out releases every process. */
 #include "checkpoint/dump.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
@@ -229,6 +230,7 @@ static void release_all(struct dump *d)
 	for (size_t i = 0; i < d->n; i++) {
 		tracee_release(&d->processes[i].tracee);
 		free(d->processes[i].status);
+		(void)fault("live.dump.released_one");
 	}
 	d->n = 0;
 }
@@ -265,6 +267,7 @@ static int run(struct dump *d, struct dump_report *r)
 	int rc = stop_all(d, &r->err);
 
 	at = phase(r, DUMP_SEIZE, at);
+	(void)fault("live.dump.seized");
 	if (rc == 0)
 		rc = report(r);
 	if (rc == 0)
@@ -272,8 +275,10 @@ static int run(struct dump *d, struct dump_report *r)
 	if (rc == 0)
 		rc = look_at_all(d, &r->err);
 	at = phase(r, DUMP_LOOK, at);
+	(void)fault("live.dump.looked");
 	if (rc == 0)
 		rc = write_out(d, &r->err);
+	(void)fault("live.dump.copied");
 	(void)phase(r, DUMP_COPY, at);
 	r->n_processes = (uint32_t)d->n;
 	for (size_t i = 0; i < d->n; i++)

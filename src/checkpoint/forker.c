@@ -7,11 +7,11 @@
 #include "sys/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
-#define ANSWER_TIMEOUT_S 60
+#define ANSWER_TIMEOUT_MS 60000
 
 struct descriptors {
 	int list[FDPASS_MAX];
@@ -74,11 +74,18 @@ static int send_order(int sock, const struct fork_place *place)
 	return d.too_many ? -E2BIG : fdpass_send(sock, &order, sizeof(order), d.list, d.n);
 }
 
-static int receive(int sock, struct template_message *m, struct err *err)
+/* The next message. @parent: pidfd of T', -1 before it has introduced itself; @ret: the descriptor that came along, NULL = none is expected. */
+static int receive(int sock, int parent, struct template_message *m, int *ret, struct err *err)
 {
-	size_t none;
-	ssize_t n = fdpass_recv(sock, m, sizeof(*m), NULL, 0, &none);
+	struct pollfd p[2] = { { .fd = sock, .events = POLLIN },
+		{ .fd = parent, .events = POLLIN } };
+	ssize_t n = poll(p, 2, ANSWER_TIMEOUT_MS);
+	size_t got = 0;
 
+	if (n > 0 && p[0].revents == 0)
+		return err_raise(err, ERR_INTERNAL, "the parent of the fork was killed");
+	if (n > 0)
+		n = fdpass_recv(sock, m, sizeof(*m), ret, ret != NULL ? 1 : 0, &got);
 	if (n != (ssize_t)sizeof(*m))
 		return err_raise(err, ERR_INTERNAL, "the template gave no answer (%zd)", n);
 	if (m->kind != TEMPLATE_FAILED)
@@ -92,11 +99,25 @@ static int receive(int sock, struct template_message *m, struct err *err)
 		strerrordesc_np(-m->status));
 }
 
-static int collect_roots(int sock, struct fork_root *roots, size_t max, size_t *n, struct err *err)
+/* T' says who it is. Return: its pidfd, or an error. */
+static int meet_parent(int sock, struct err *err)
+{
+	struct template_message m;
+	int parent = -1, rc = receive(sock, -1, &m, &parent, err);
+
+	if (rc == 0 && (m.kind != TEMPLATE_BEGUN || parent < 0))
+		rc = err_raise(err, ERR_INTERNAL, "the template said something unexpected");
+	if (rc < 0)
+		fd_close(&parent);
+	return rc < 0 ? rc : parent;
+}
+
+static int collect_roots(
+	int sock, int parent, struct fork_root *roots, size_t max, size_t *n, struct err *err)
 {
 	for (;;) {
 		struct template_message m;
-		int rc = receive(sock, &m, err);
+		int rc = receive(sock, parent, &m, NULL, err);
 
 		if (rc < 0)
 			return rc;
@@ -109,31 +130,31 @@ static int collect_roots(int sock, struct fork_root *roots, size_t max, size_t *
 	}
 }
 
-static int let_go(int sock, struct err *err)
+static int let_go(int sock, int parent, struct err *err)
 {
 	struct template_message m = { .kind = TEMPLATE_GO };
 	int rc = fdpass_send(sock, &m, sizeof(m), NULL, 0);
 
-	return rc < 0 ? err_raise_sys(err, rc, "let the fork go") : receive(sock, &m, err);
+	return rc < 0 ? err_raise_sys(err, rc, "let the fork go")
+		      : receive(sock, parent, &m, NULL, err);
 }
 
 int forker_run(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
 	struct err *err)
 {
-	cleanup_fd int sock = template_connect(place->template_path);
-	struct timeval limit = { .tv_sec = ANSWER_TIMEOUT_S };
+	cleanup_fd int sock = template_connect(place->template_path), parent = -1;
 	int rc;
 
 	*ret_n = 0;
 	if (sock < 0)
 		return err_raise_sys(err, sock, "connect to the template");
-	(void)setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	rc = send_order(sock, place);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the fork");
-	rc = collect_roots(sock, roots, max, ret_n, err);
+	parent = meet_parent(sock, err);
+	rc = parent < 0 ? parent : collect_roots(sock, parent, roots, max, ret_n, err);
 	if (rc == 0)
-		rc = let_go(sock, err);
+		rc = let_go(sock, parent, err);
 	return rc < 0 ? rc : TAKE_FD(sock);
 }
 

@@ -3,7 +3,7 @@
  * DOC: checkpoint/template_wire.h - messages on the socket of a template (SOCK_SEQPACKET, fixed size, one a packet).
  *
  *   source's keeper:  ALLOW (pids follow) ; then the dumper on the same connection: FILL + [image, plan] -> DONE
- *   fork's keeper:    FORK + descriptors -> ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
+ *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  * FAILED in place of any answer.
  */
 #ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
@@ -29,6 +29,7 @@ enum template_message_kind {
 	TEMPLATE_READY,
 	TEMPLATE_RUNNING,
 	TEMPLATE_ENDED,
+	TEMPLATE_BEGUN,
 };
 
 struct template_message {

@@ -386,6 +386,8 @@ static void find(const struct exec *e, const struct box *box, int wait_status, s
 
 static const char *status_name(const struct exec *e, int wait_status, const struct findings *f)
 {
+	if (e->lost != NULL)
+		return "lost";
 	if (e->timed_out)
 		return "timeout";
 	if (e->killed && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL)
@@ -419,6 +421,8 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 	clock_text(e->started_wall_ns, started);
 	clock_text(clock_wall_ns(), ended);
 	set_counter(evidence, "wait_status", (uint64_t)(unsigned int)wait_status);
+	if (e->lost != NULL)
+		(void)json_object_set_new(evidence, "reason", json_string(e->lost));
 	if (f.oom_kills != 0)
 		set_counter(evidence, "oom_kills", f.oom_kills);
 	if (f.forks_refused != 0)
@@ -431,10 +435,10 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 		status_name(e, wait_status, &f), "evidence", evidence, "started", started, "ended",
 		ended, "output_bytes", (json_int_t)e->ring.end);
 	BUG_ON(e->status == NULL);
-	if (WIFEXITED(wait_status))
+	if (e->lost == NULL && WIFEXITED(wait_status))
 		(void)json_object_set_new(
 			e->status, "code", json_integer(WEXITSTATUS(wait_status)));
-	else
+	else if (e->lost == NULL)
 		(void)json_object_set_new(e->status, "signal", json_integer(WTERMSIG(wait_status)));
 	if (spill_is_open(&e->spill))
 		set_counter(e->status, "kept_bytes", e->spill.file.size);

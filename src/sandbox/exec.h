@@ -49,6 +49,8 @@ struct exec {
 	bool leaf_left;       /* it has ended, its group is still to be removed */
 	bool tell_changed;    /* say at its end when no cow mount has changed */
 	bool timed_out, killed;
+	const char
+		*lost; /* why its end says nothing about the program; NULL = it does. Not owned */
 	uint64_t started_wall_ns;
 	uint64_t oom_kills, pids_refused; /* counters at the start */
 	int wait_status;                  /* of waitpid(), once ended */

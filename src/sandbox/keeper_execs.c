@@ -167,8 +167,22 @@ static void init_ended(struct keeper *k, int wait_status)
 {
 	k->init_gone = true;
 	if (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED)
-		keeper_event(
-			k, "sandbox.died", NULL, json_pack("{s:i}", "wait_status", wait_status));
+		keeper_event(k, "sandbox.died", NULL,
+			json_pack("{s:i,s:s*}", "wait_status", wait_status, "reason", k->lost));
+}
+
+void keeper_lose(struct keeper *k, const char *reason)
+{
+	if (k->lost != NULL || k->state == KEEPER_STOPPING)
+		return;
+	k->lost = reason;
+	list_for_each (&k->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		if (e->state == EXEC_RUNNING)
+			e->lost = reason;
+	}
+	box_kill(&k->box);
 }
 
 void keeper_child_ended(struct keeper *k, const struct death *d)
@@ -212,6 +226,9 @@ void keeper_read_signals(struct keeper *k)
 		if (info.ssi_signo == SIGTERM && k->state != KEEPER_STOPPING)
 			keeper_move(k, KEEPER_STOPPING);
 	}
+	/* its tracees die with it: before their ends are taken for their own */
+	if (capture_died(&k->capture))
+		keeper_capture_end(k);
 	reap_children(k);
 }
 

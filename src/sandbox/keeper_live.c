@@ -7,6 +7,7 @@
  * CAPTURE_MAX_NS, the sandbox goes on without being told.
  */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "checkpoint/forker.h"
 #include "sandbox/carry.h"
@@ -105,6 +106,7 @@ static int stop_and_look(struct keeper *k, const struct dump_order *order,
 {
 	int rc = capture_stop(&k->capture, order, err);
 
+	(void)fault("live.capture.stopped");
 	/* all are stopped by now: calls made in them run only when the group is thawed */
 	if (cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) < 0 && rc == 0)
 		rc = err_raise(err, ERR_INTERNAL, "the control group does not thaw");
@@ -129,9 +131,11 @@ static int capture(
 	/* what is written back now need not be while everything stands still */
 	(void)syncfs(k->box.live);
 	drain_outputs(k);
+	(void)fault("live.capture.begun");
 	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "freeze the processes");
+	(void)fault("live.capture.frozen");
 	if (rc == 0)
 		rc = list_all(k, &order, err);
 	if (rc == 0)
@@ -178,19 +182,23 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 	else if (template != NULL && !list_empty(&k->pendings))
 		(void)err_raise(&err, ERR_BUSY, "a program is being started just now");
 	k->capture_begun_ns = clock_now_ns();
-	if (err.code == ERR_NONE && capture(k, template, &k->captured, &err) == 0) {
-		k->capture_conn = c;
-		k->capture_deadline_ns = clock_now_ns() + CAPTURE_MAX_NS;
-		keeper_reply(c, id, describe(&k->captured));
+	if (err.code == ERR_NONE && capture(k, template, &k->captured, &err) < 0)
+		keeper_capture_end(k);
+	if (err.code != ERR_NONE) {
+		keeper_reply_error(c, id, &err);
 		return;
 	}
-	capture_end(&k->capture, NULL);
-	keeper_reply_error(c, id, &err);
+	(void)fault("live.capture.looked");
+	k->capture_conn = c;
+	k->capture_deadline_ns = clock_now_ns() + CAPTURE_MAX_NS;
+	keeper_reply(c, id, describe(&k->captured));
 }
 
 void keeper_capture_end(struct keeper *k)
 {
-	capture_end(&k->capture, &k->captured);
+	if (capture_end(&k->capture, &k->captured) < 0)
+		keeper_lose(k,
+			"the process that took a live snapshot of the sandbox was killed while it did");
 	k->capture_conn = NULL;
 	k->capture_deadline_ns = 0;
 }
@@ -199,12 +207,16 @@ void keeper_verb_release(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
 	bool under_way = k->capture.pid != 0;
-	struct err err;
+	struct err err = { 0 };
 	json_t *ok;
 
 	keeper_capture_end(k);
-	if (!under_way) {
+	(void)fault("live.capture.released");
+	if (k->lost != NULL)
+		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is lost: %s", k->id, k->lost);
+	else if (!under_way)
 		(void)err_raise(&err, ERR_STATE, "no capture of sandbox '%s' is under way", k->id);
+	if (err.code != ERR_NONE) {
 		keeper_reply_error(c, id, &err);
 		return;
 	}
@@ -327,6 +339,7 @@ static int restore(struct keeper *k, const char *template, json_t **ret, struct 
 	rc = file_read_at(AT_FDCWD, path, &state);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "read the state of the programs");
+	(void)fault("live.restore.begun");
 	rc = carry_load(&k->box, &state, &carried, err);
 	template_path(k->config.run, template, path, sizeof(path));
 	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -337,6 +350,7 @@ static int restore(struct keeper *k, const char *template, json_t **ret, struct 
 		(void)close(pair[1]);
 		change_starter(k, pair[0]);
 	}
+	(void)fault("live.restore.running");
 	if (rc >= 0)
 		*ret = adopt(k, &carried, roots, n_roots);
 	carried_fini(&carried);
@@ -364,6 +378,7 @@ void keeper_read_fork(struct keeper *k)
 
 	if (forker_ended(k->fork_sock, &m) <= 0) {
 		fd_close(&k->fork_sock);
+		keeper_lose(k, "the parent of the processes that came from a snapshot was killed");
 		return;
 	}
 	keeper_child_ended(

@@ -60,6 +60,12 @@ static inline long bare_map(uint64_t at, uint64_t length, int prot, int flags)
 	return rc < 0 ? rc : 0;
 }
 
+/** bare_fault_arm() - note CAY_FAULT and CAY_FAULT_LOG (base/fault.h), NULL where unset. The texts are copied. */
+void bare_fault_arm(const char *spec, const char *log);
+
+/** bare_fault() - a point at which a test may kill the process: base/fault.h, of whose actions only kill is known here. */
+void bare_fault(const char *name);
+
 /** memcpy() - as everywhere; the compiler calls it. */
 void *memcpy(void *to, const void *from, size_t n);
 /** memset() - as everywhere. */

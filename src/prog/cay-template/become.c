@@ -50,6 +50,7 @@ BARE_NORETURN void become(uint32_t index)
 
 	(void)CALL4(__NR_rt_sigprocmask, 2 /* SETMASK */, &all, 0, 8);
 	opener_confine();
+	bare_fault("live.process.confined");
 	set_attributes(p);
 	memory_become(p, planned(index));
 	memory_describe(p);
@@ -57,5 +58,6 @@ BARE_NORETURN void become(uint32_t index)
 	signals_become(p);
 	set_limits(p);
 	creds_become(p);
+	bare_fault("live.process.made");
 	threads_become(p);
 }

@@ -252,7 +252,11 @@ static long fill(const int *fds, uint32_t n_fds)
 	if (!plan_fits(size) || !processes_fit())
 		return -22;
 	rc = make_stash();
-	return rc < 0 ? rc : copy_memory();
+	bare_fault("live.template.filling");
+	if (rc == 0)
+		rc = copy_memory();
+	bare_fault("live.template.filled");
+	return rc;
 }
 
 /* --- forking --- */
@@ -294,6 +298,7 @@ static long start_fork(int peer, const int *fds, uint32_t n_fds)
 
 	if (!take_descriptors(peer, fds, n_fds))
 		return -22;
+	bare_fault("live.template.forking");
 	if (fork.keeper_cgroup >= 0) {
 		args.flags = 0x200000000ULL; /* CLONE_INTO_CGROUP */
 		args.cgroup = (uint64_t)fork.keeper_cgroup;

@@ -80,6 +80,9 @@ static inline const char *image_bytes(struct image_span span)
 /** fork_fail() - tell the keeper that @step failed with @rc (-errno) and end everything. */
 BARE_NORETURN void fork_fail(const char *step, long rc);
 
+/** fork_pass() - send @n bytes and descriptor @fd, which stays open here. */
+void fork_pass(int socket, const void *bytes, uint64_t n, int fd);
+
 /** fork_must() - fork_fail() when @rc is negative. Return: @rc. */
 long fork_must(long rc, const char *step);
 

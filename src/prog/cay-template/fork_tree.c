@@ -220,6 +220,8 @@ long write_number(int fd, uint32_t number)
 static BARE_NORETURN void tid_helper(void)
 {
 	struct fork_shared *s = fork_shared();
+
+	bare_fault("live.fork.tids");
 	while (__atomic_load_n(&s->helper_end, __ATOMIC_SEQ_CST) == 0) {
 		uint32_t wanted = __atomic_load_n(&s->tid_wanted, __ATOMIC_SEQ_CST);
 
@@ -276,6 +278,17 @@ static void open_next_ids(int directory)
 
 		fork.next_ids[i] = fd < 0 ? -1 : (int)fd;
 	}
+}
+
+/* Everybody inherits our socket, so its other end cannot see from it that we are gone. */
+static void introduce(void)
+{
+	struct template_message begun = { .kind = TEMPLATE_BEGUN };
+	long self = fork_must(
+		CALL2(__NR_pidfd_open, CALL0(__NR_getpid), 0), "open a descriptor of ourselves");
+
+	fork_pass(fork.socket, &begun, sizeof(begun), (int)self);
+	(void)CALL1(__NR_close, self);
 }
 
 static void enter_sandbox(void)
@@ -450,16 +463,20 @@ BARE_NORETURN void fork_main(void)
 	if (bare_map(WINDOW_SHARED, BARE_PAGE, 3, 1 /* SHARED */) < 0)
 		bare_exit(123);
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-fork", 0, 0, 0);
+	introduce();
 	enter_sandbox();
+	bare_fault("live.fork.entered");
 	confine();
 	start_starter();
 	join_pids();
 	opener = opener_run();
+	bare_fault("live.fork.opened");
 	helper = start_tid_helper();
 	for (uint32_t i = 0; i < plan->n_processes; i++) {
 		if (plan_processes()[i].parent == IMAGE_NONE)
 			tree_clone(i);
 	}
+	bare_fault("live.fork.cloned");
 	conduct(STAGE_CLONED, plan->n_processes);
 	conduct(STAGE_GROUPED, plan->n_processes);
 	while (n_root_helpers > 0)
@@ -470,8 +487,10 @@ BARE_NORETURN void fork_main(void)
 	send(&ready);
 	wait_for(TEMPLATE_GO);
 	drop_all();
+	bare_fault("live.fork.going");
 	conduct(STAGE_GO, 0);
 	conduct(STAGE_LEFT, count(PLAN_ZOMBIE | PLAN_HELPER));
+	bare_fault("live.fork.left");
 	send(&running);
 	reap();
 }

@@ -227,6 +227,8 @@ BARE_NORETURN void start(long *kernel_stack)
 
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-template", 0, 0, 0);
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+	bare_fault_arm(environment(kernel_stack + 1, "CAY_FAULT=", sizeof("CAY_FAULT=") - 1),
+		environment(kernel_stack + 1, "CAY_FAULT_LOG=", sizeof("CAY_FAULT_LOG=") - 1));
 	if (kernel_stack[0] != 2 || run == NULL ||
 		listen_on(run, (const char *)kernel_stack[2]) < 0)
 		bare_exit(101);

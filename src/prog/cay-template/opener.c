@@ -39,12 +39,11 @@ void opener_confine(void)
 	(void)fork_must(CALL3(__NR_setresuid, 0, 0, 0), "become the payload's root");
 }
 
-void opener_hand_over(int socket, int fd, uint32_t index)
+void fork_pass(int socket, const void *bytes, uint64_t n, int fd)
 {
-	struct said said = { .index = index };
 	struct {
 		uint64_t base, length;
-	} iov = { (uint64_t)&said, sizeof(said) };
+	} iov = { (uint64_t)bytes, n };
 	struct passed control = { .length = 20, .level = 1, .type = 1, .fd = fd };
 	struct {
 		void *name;
@@ -56,7 +55,15 @@ void opener_hand_over(int socket, int fd, uint32_t index)
 		uint64_t flags;
 	} m = { .iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control) };
 
-	(void)fork_must(CALL3(__NR_sendmsg, socket, &m, 0), "hand over a description");
+	(void)fork_must(
+		CALL3(__NR_sendmsg, socket, &m, 0x4000 /* NOSIGNAL */), "hand over a descriptor");
+}
+
+void opener_hand_over(int socket, int fd, uint32_t index)
+{
+	struct said said = { .index = index };
+
+	fork_pass(socket, &said, sizeof(said), fd);
 	(void)CALL1(__NR_close, fd);
 }
 
@@ -126,6 +133,7 @@ static BARE_NORETURN void opener_main(int socket)
 {
 	opener_confine();
 	(void)CALL1(__NR_umask, 0);
+	bare_fault("live.opener.begun");
 	sysv_make(socket);
 	files_open(socket);
 	/* not earlier: a change of ids forgets it */
