@@ -75,10 +75,10 @@ def test_demo_fails_when_the_product_does(tmp):
 def test_main_job(tmp):
     """tools/demo passes, and docs/tutorial.md shows the same commands."""
     page = os.path.join(tmp, "tutorial.md")
-    done = run(os.path.join(TOP, "tools", "demo"), "--build", BUILD, "--tutorial", page, env={"TMPDIR": tmp})
+    done = run(os.path.join(TOP, "tools", "demo"), "shop", "--build", BUILD, "--tutorial", page, env={"TMPDIR": tmp})
     equal(done.returncode, 0, done.stdout[-6000:])
     with open(page, encoding="utf-8") as now, open(os.path.join(TOP, "docs", "tutorial.md"), encoding="utf-8") as kept:
-        equal(commands(kept.read()), commands(now.read()), "docs/tutorial.md is old: tools/demo --tutorial docs/tutorial.md")
+        equal(commands(kept.read()), commands(now.read()), "docs/tutorial.md is old: tools/demo shop --tutorial docs/tutorial.md")
 
 
 @require("userns")
