@@ -76,7 +76,7 @@ rules:
 - {match: {host: "*", port: any, transport: tcp}, action: allow, upstream: "[::1]:80", private: true}
 - {match: {host: .x}, action: deny, deny: {with: reset}}
 - {match: {host: a.example, transport: dns, type: [SRV, TXT]}, action: allow, upstream: "127.0.0.1:53"}
-secrets: [{name: K, hosts: "*", in: [{header: a}, {query: b}, {json: /c}]}]
+secrets: [{name: K, hosts: "*", in: [{header: a}, {query: b}, {json: /c}, {form: d}]}]
 """)
 
 

@@ -211,18 +211,24 @@ static void fail(struct exchange *x, int status, const char *why, const char *de
 		(void)!exchange_answer(x, status, "upstream");
 }
 
+/* The answer's head cannot be shown. Return: false. */
+static bool refuse_answer(struct exchange *x)
+{
+	(void)!exchange_answer(x, 502, "secret");
+	return false;
+}
+
 static bool upgraded(struct exchange *x)
 {
 	if (!x->answer.websocket)
 		return false;
-	if (secrets_scrubs(x)) {
-		fail(x, 502, "answers of this host are scrubbed, which a WebSocket's cannot be",
-			NULL);
-		return true;
-	}
 	if (head_field(&x->answer, "sec-websocket-extensions").p != NULL) {
 		fail(x, 502, "the world agrees on a WebSocket extension that was not asked for",
 			NULL);
+		return true;
+	}
+	if (secrets_scrub_head(x) < 0) {
+		(void)refuse_answer(x);
 		return true;
 	}
 	x->answered = true;
@@ -263,13 +269,6 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 	}
 	flow_fini(&f);
 	return f.read_error == 0 && f.write_error == 0 && !f.cut;
-}
-
-/* The answer's head cannot be shown. Return: false. */
-static bool refuse_answer(struct exchange *x)
-{
-	(void)!exchange_answer(x, 502, "secret");
-	return false;
 }
 
 static void count(struct exchange *x)

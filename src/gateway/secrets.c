@@ -245,47 +245,93 @@ static void percent_encode(const char *p, size_t n, struct buf *out)
 	}
 }
 
-/* One "name=value" of the query, with the secret when it is the one that was named. */
+/* @p percent-decoded as in a query; free(), NULL when it cannot be. */
+static char *decoded(const char *p, size_t n)
+{
+	char *out = xalloc(n + 1);
+
+	if (httphead_decode(p, n, true, out, n + 1) == 0)
+		return out;
+	free(out);
+	return NULL;
+}
+
+/* One "name=value" of a query or form, with the secret when it is the one that was named. */
 static void place_in_part(
 	const struct secret *secret, const char *name, struct policy_text part, struct buf *out)
 {
-	const char *equals = memchr(part.p, '=', part.n);
-	char decoded[HTTPHEAD_TARGET_MAX], value[HTTPHEAD_TARGET_MAX];
-	struct buf placed = BUF_INIT(QUERY_MAX);
+	const char *equals = part.n > 0 ? memchr(part.p, '=', part.n) : NULL;
 	size_t n = equals != NULL ? (size_t)(equals - part.p) : 0;
-	bool fits = equals != NULL &&
-		    httphead_decode(part.p, n, true, decoded, sizeof(decoded)) == 0 &&
-		    httphead_decode(equals + 1, part.n - n - 1, true, value, sizeof(value)) == 0;
+	cleanup_free char *key = decoded(part.p, n);
+	cleanup_free char *value = equals != NULL ? decoded(equals + 1, part.n - n - 1) : NULL;
+	struct buf placed = BUF_INIT(PROXY_BODY_MAX);
 
-	if (!fits || !str_eq(decoded, name) || strstr(value, secret->placeholder) == NULL) {
+	if (key == NULL || value == NULL || !str_eq(key, name) ||
+		strstr(value, secret->placeholder) == NULL) {
 		buf_add(out, part.p, part.n);
 		return;
 	}
 	exchange_words(text_of(value), secret->placeholder, secret->value, &placed);
 	buf_add(out, part.p, n + 1);
 	percent_encode(buf_cstr(&placed), placed.n, out);
-	explicit_bzero(placed.p, placed.n);
+	if (placed.n > 0)
+		explicit_bzero(placed.p, placed.n);
 	buf_free(&placed);
+}
+
+/* "a=b&c=d" with the secret in the values of @name. */
+static void place_in_parts(
+	const struct secret *secret, const char *name, struct policy_text rest, struct buf *out)
+{
+	for (;;) {
+		const char *next = rest.n > 0 ? memchr(rest.p, '&', rest.n) : NULL;
+		size_t n = next != NULL ? (size_t)(next - rest.p) : rest.n;
+
+		place_in_part(secret, name, (struct policy_text){ rest.p, n }, out);
+		if (next == NULL)
+			return;
+		buf_char(out, '&');
+		rest = (struct policy_text){ next + 1, rest.n - n - 1 };
+	}
 }
 
 static int place_query(struct exchange *x, const struct secret *secret, const char *name)
 {
-	struct policy_text rest = x->request.query;
 	struct buf out = BUF_INIT(QUERY_MAX);
 
-	if (!x->request.has_query || rest.n == 0)
+	if (!x->request.has_query || x->request.query.n == 0)
 		return 0;
-	for (;;) {
-		const char *next = memchr(rest.p, '&', rest.n);
-		size_t n = next != NULL ? (size_t)(next - rest.p) : rest.n;
-
-		place_in_part(secret, name, (struct policy_text){ rest.p, n }, &out);
-		if (next == NULL)
-			break;
-		buf_char(&out, '&');
-		rest = (struct policy_text){ next + 1, rest.n - n - 1 };
-	}
+	place_in_parts(secret, name, x->request.query, &out);
 	return keep(x, &out, &x->request.query);
+}
+
+static bool is_form(const struct head *rq)
+{
+	static const char type[] = "application/x-www-form-urlencoded";
+	struct policy_text given = head_field(rq, "content-type"),
+			   coding = head_field(rq, "content-encoding");
+	size_t n = sizeof(type) - 1;
+
+	return (coding.n == 0 || text_is(coding, "identity")) && given.n >= n &&
+	       strncasecmp(given.p, type, n) == 0 &&
+	       (given.n == n || given.p[n] == ';' || given.p[n] == ' ');
+}
+
+static int place_form(struct exchange *x, const struct secret *secret, const char *name)
+{
+	struct buf out = BUF_INIT(PROXY_BODY_MAX);
+	int rc;
+
+	if (!x->body_whole || x->body.n == 0 || !is_form(&x->request))
+		return 0;
+	place_in_parts(secret, name, (struct policy_text){ x->body.p, x->body.n }, &out);
+	rc = buf_failed(&out) ? -ENOMEM : 0;
+	if (rc == 0)
+		stage_replace_body(x, out.p, out.n);
+	if (out.n > 0)
+		explicit_bzero(out.p, out.n);
+	buf_free(&out);
+	return rc;
 }
 
 struct body_place {
@@ -337,9 +383,18 @@ static int place_secret(struct exchange *x, const struct secret *secret)
 		case POLICY_IN_BODY:
 			rc = place_body(x, secret, place->name);
 			break;
+		case POLICY_IN_FORM:
+			rc = place_form(x, secret, place->name);
+			break;
 		}
 	}
 	return rc;
+}
+
+static bool may_hold(const struct policy_place *place, const struct head *rq)
+{
+	return place->surface == POLICY_IN_BODY ||
+	       (place->surface == POLICY_IN_FORM && is_form(rq));
 }
 
 bool secrets_want_body(const struct exchange *x)
@@ -350,7 +405,7 @@ bool secrets_want_body(const struct exchange *x)
 		const struct policy_secret *binding = s->list[i].binding;
 
 		for (size_t k = 0; goes_to(&s->list[i], x) && k < binding->n_places; k++)
-			if (binding->places[k].surface == POLICY_IN_BODY)
+			if (may_hold(&binding->places[k], &x->request))
 				return true;
 	}
 	return false;
@@ -469,6 +524,15 @@ int secrets_scrub_head(struct exchange *x)
 struct scrub *secrets_scrub_body(const struct exchange *x)
 {
 	return secrets_scrubs(x) ? scrub_new(x->secrets->hide) : NULL;
+}
+
+uint64_t secrets_scrubbed(const struct exchange *x, const struct scrub *scrub)
+{
+	uint64_t found = 0;
+
+	for (size_t i = 0; i < x->secrets->n; i++)
+		found += scrub_found(scrub, i);
+	return found;
 }
 
 json_t *secrets_scrub_json(const struct secrets *s, json_t *value)

@@ -134,23 +134,25 @@ static bool set_field(struct exchange *x, const struct policy_change *change)
 	return copy != NULL && head_add(&x->request, change->name, text_of(copy)) == 0;
 }
 
-bool stage_restate_body(struct exchange *x)
+void stage_replace_body(struct exchange *x, const char *p, size_t n)
 {
-	char *text = json_dumps(x->json, JSON_COMPACT);
-
-	if (text == NULL || strlen(text) > PROXY_BODY_MAX) {
-		free(text);
-		return false;
-	}
 	x->proxy->held -= x->body.n;
 	buf_reset(&x->body);
-	buf_str(&x->body, text);
+	buf_add(&x->body, p, n);
 	x->proxy->held += x->body.n;
-	free(text);
 	head_remove(&x->request, "content-encoding");
 	x->request.body = HTTP_BODY_LENGTH;
 	x->request.has_length = true;
 	x->request.length = x->body.n;
+}
+
+bool stage_restate_body(struct exchange *x)
+{
+	cleanup_free char *text = json_dumps(x->json, JSON_COMPACT);
+
+	if (text == NULL || strlen(text) > PROXY_BODY_MAX)
+		return false;
+	stage_replace_body(x, text, strlen(text));
 	return true;
 }
 

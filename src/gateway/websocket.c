@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames are read and written anew in both directions. From the sandbox they are watched for placeholders, which have no place in them. From a host that a secret is bound to every message is
+ * scrubbed as one text, however it was cut into fragments, and cut anew: what may be the beginning of a secret is held back until more of the message comes, never beyond its end.
+ * A secret that is spread over several messages cannot be scrubbed (the first would have to wait for the second): it ends the connection before its last byte.
+ */
 #include "gateway/websocket.h"
 #include "base/clock.h"
 #include "codec/wsframe.h"
@@ -7,6 +12,17 @@
 #define MASK_SIZE     4
 #define IN_FLIGHT_MAX (READ_SIZE * 8) /* frames of no payload grow by their mask */
 
+/* The messages of a host that a secret is bound to. */
+struct scrubbing {
+	struct scrub *message; /* of the message under way, or NULL */
+	struct scrub *all;     /* of all of them in a row; only counts */
+	uint64_t found;        /* in messages that are over */
+	struct buf text;       /* of the message, scrubbed and not sent yet */
+	struct buf nothing;    /* what @all gives out */
+	struct buf control;    /* payload of the control frame under way */
+	enum wsframe_op op;    /* of the next frame of the message */
+};
+
 struct direction {
 	struct exchange *x;
 	struct http1 *from, *to;
@@ -14,36 +30,154 @@ struct direction {
 	struct wsframe_reader reader;
 	struct buf out;
 	unsigned char mask[MASK_SIZE]; /* of the frame under way, when we are the client */
-	bool closed;                   /* a close frame went through */
-	const char *broken;            /* what was wrong */
+	struct scrub *watch; /* from the sandbox: finds placeholders; NULL: there are none */
+	struct scrubbing *scrubbing; /* from the world: NULL when nothing is to be hidden */
+	const char *broken;          /* what was wrong */
 	bool done;
 	struct waiters ended;
 };
+
+/* ---- scrubbed frames -------------------------------------------------------------------------------------------------------- */
+
+static struct scrubbing *scrubbing_new(const struct exchange *x)
+{
+	struct scrubbing *s = xnew(struct scrubbing);
+
+	s->all = secrets_scrub_body(x);
+	s->text = (struct buf)BUF_INIT(IN_FLIGHT_MAX);
+	s->nothing = (struct buf)BUF_INIT(SIZE_MAX / 2);
+	s->control = (struct buf)BUF_INIT(WSFRAME_CONTROL_MAX);
+	return s;
+}
+
+static void scrubbing_free(struct scrubbing *s)
+{
+	if (s == NULL)
+		return;
+	scrub_free(s->message);
+	scrub_free(s->all);
+	buf_free(&s->text);
+	buf_free(&s->nothing);
+	buf_free(&s->control);
+	free(s);
+}
+
+static void put_frame(struct direction *d, enum wsframe_op op, bool fin, const struct buf *payload)
+{
+	const struct wsframe f = { .op = op, .fin = fin, .size = payload->n };
+	unsigned char head[WSFRAME_HEAD_MAX];
+
+	capture_add(&d->x->came, payload->p, payload->n);
+	buf_add(&d->out, head, wsframe_head(&f, head));
+	buf_add(&d->out, payload->p, payload->n);
+}
+
+/* What is certain of the message so far, as a frame of its own. */
+static void put_text(struct direction *d, bool fin)
+{
+	struct scrubbing *s = d->scrubbing;
+
+	put_frame(d, s->op, fin, &s->text);
+	s->op = WSFRAME_CONTINUATION;
+	buf_reset(&s->text);
+}
+
+static bool is_control(const struct direction *d)
+{
+	return d->reader.f.op >= WSFRAME_CLOSE;
+}
+
+/* Control frames may stand between the fragments of a message: they are texts of their own. */
+static void scrub_begin(struct direction *d)
+{
+	struct scrubbing *s = d->scrubbing;
+
+	if (is_control(d) || d->reader.f.op == WSFRAME_CONTINUATION)
+		return;
+	s->op = d->reader.f.op;
+	s->message = secrets_scrub_body(d->x);
+}
+
+static void scrub_piece(struct direction *d, const unsigned char *p, size_t n)
+{
+	struct scrubbing *s = d->scrubbing;
+
+	if (is_control(d)) {
+		buf_add(&s->control, p, n);
+		return;
+	}
+	scrub_write(s->message, p, n, &s->text);
+	scrub_write(s->all, p, n, &s->nothing);
+	buf_reset(&s->nothing);
+	if (secrets_scrubbed(d->x, s->all) > s->found + secrets_scrubbed(d->x, s->message))
+		d->broken = "a secret is spread over several messages";
+}
+
+static void scrub_control(struct direction *d)
+{
+	struct buf text = BUF_INIT(WSFRAME_CONTROL_MAX);
+	struct scrub *scrub = secrets_scrub_body(d->x);
+
+	scrub_write(scrub, d->scrubbing->control.p, d->scrubbing->control.n, &text);
+	scrub_end(scrub, &text);
+	put_frame(d, d->reader.f.op, true, &text);
+	buf_reset(&d->scrubbing->control);
+	buf_free(&text);
+	scrub_free(scrub);
+}
+
+static void scrub_finish(struct direction *d)
+{
+	struct scrubbing *s = d->scrubbing;
+
+	if (is_control(d)) {
+		scrub_control(d);
+	} else if (d->reader.f.fin) {
+		scrub_end(s->message, &s->text);
+		s->found += secrets_scrubbed(d->x, s->message);
+		scrub_free(TAKE_PTR(s->message));
+		put_text(d, true);
+	}
+}
+
+/* ---- frames ----------------------------------------------------------------------------------------------------------------- */
 
 static void begin_frame(struct direction *d)
 {
 	struct wsframe f = d->reader.f;
 	unsigned char head[WSFRAME_HEAD_MAX];
 
+	d->x->ws_frames[d->index]++;
+	d->x->ws_messages[d->index] += f.op == WSFRAME_TEXT || f.op == WSFRAME_BINARY;
+	if (d->scrubbing != NULL) {
+		scrub_begin(d);
+		return;
+	}
 	f.masked = d->reader.from_client;
 	if (f.masked && RAND_bytes(d->mask, MASK_SIZE) == 1)
 		memcpy(f.mask, d->mask, MASK_SIZE);
 	buf_add(&d->out, head, wsframe_head(&f, head));
-	d->x->ws_frames[d->index]++;
-	d->x->ws_messages[d->index] += f.op == WSFRAME_TEXT || f.op == WSFRAME_BINARY;
-	d->closed = d->closed || f.op == WSFRAME_CLOSE;
 }
 
 static void add_payload(struct direction *d, unsigned char *p, size_t n)
 {
+	struct buf nothing = BUF_INIT(SIZE_MAX / 2);
+
 	d->x->ws_bytes[d->index] += n;
+	if (d->scrubbing != NULL) {
+		scrub_piece(d, p, n);
+		return;
+	}
+	if (d->watch != NULL)
+		scrub_write(d->watch, p, n, &nothing);
+	buf_free(&nothing);
 	capture_add(d->index == 0 ? &d->x->sent : &d->x->came, p, n);
 	if (d->reader.from_client)
 		wsframe_mask(d->mask, d->reader.at - n, p, n);
 	buf_add(&d->out, p, n);
 }
 
-/* Reads the frames in @p and writes them anew into @d->out. Return: 0 or -EBADMSG. */
+/* Reads the frames in @p and writes them anew into @d->out. Return: 0, -EBADMSG, or -EACCES when something is in them that may not pass. */
 static int restate(struct direction *d, unsigned char *p, size_t n)
 {
 	int found;
@@ -56,10 +190,24 @@ static int restate(struct direction *d, unsigned char *p, size_t n)
 			begin_frame(d);
 		else if (found == WSFRAME_PIECE)
 			add_payload(d, p + used - piece, piece);
+		else if (found == WSFRAME_END && d->scrubbing != NULL)
+			scrub_finish(d);
 		p += used;
 		n -= used;
-	} while (found > 0);
-	return found;
+	} while (found > 0 && d->broken == NULL);
+	if (found < 0)
+		d->broken = "a frame breaks the protocol";
+	if (d->scrubbing != NULL && d->scrubbing->text.n > 0)
+		put_text(d, false);
+	return found < 0 ? found : 0;
+}
+
+/* May what was restated go on? */
+static bool may_pass(struct direction *d, int rc)
+{
+	if (d->watch != NULL && secrets_watched(d->x, d->watch) < 0)
+		return false;
+	return rc < 0 || d->broken == NULL;
 }
 
 static void relay(void *arg)
@@ -81,8 +229,8 @@ static void relay(void *arg)
 			break;
 		rc = restate(d, p, (size_t)n);
 		n = 0;
-		if (rc == -EBADMSG)
-			d->broken = "a frame breaks the protocol";
+		if (!may_pass(d, rc))
+			break;
 		if (d->out.n > 0 && wire_write(d->to->w, d->out.p, d->out.n,
 					    clock_now_ns() + PROXY_STALL_NS) < 0)
 			break;
@@ -99,13 +247,23 @@ static void relay(void *arg)
 static void direction_init(
 	struct direction *d, struct exchange *x, struct http1 *from, struct http1 *to, size_t index)
 {
+	bool from_sandbox = index == 0;
+
 	*d = (struct direction){ .x = x,
 		.from = from,
 		.to = to,
 		.index = index,
-		.reader.from_client = index == 0,
+		.reader.from_client = from_sandbox,
+		.watch = from_sandbox ? secrets_watch(x) : NULL,
+		.scrubbing = !from_sandbox && secrets_scrubs(x) ? scrubbing_new(x) : NULL,
 		.out = BUF_INIT(IN_FLIGHT_MAX) };
 	waiters_init(&d->ended);
+}
+
+static void direction_fini(struct direction *d)
+{
+	scrub_free(d->watch);
+	scrubbing_free(d->scrubbing);
 }
 
 void websocket_relay(struct exchange *x, struct http1 *front, struct http1 *back)
@@ -122,4 +280,6 @@ void websocket_relay(struct exchange *x, struct http1 *front, struct http1 *back
 		exchange_because(
 			x, "failed", "WebSocket: %s", up.broken != NULL ? up.broken : down.broken);
 	front->we_close = back->we_close = true;
+	direction_fini(&up);
+	direction_fini(&down);
 }

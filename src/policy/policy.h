@@ -145,8 +145,13 @@ struct policy_secret {
 	char **hosts; /* patterns as in a rule's match */
 	size_t n_hosts;
 	struct policy_place {
-		enum policy_surface { POLICY_IN_HEADER, POLICY_IN_QUERY, POLICY_IN_BODY } surface;
-		char *name; /* header or query name, or JSON pointer */
+		enum policy_surface {
+			POLICY_IN_HEADER,
+			POLICY_IN_QUERY,
+			POLICY_IN_BODY,
+			POLICY_IN_FORM
+		} surface;
+		char *name; /* of a header, a parameter or a form field, or JSON pointer */
 	} * places;
 	size_t n_places;
 };

@@ -8,13 +8,14 @@ import os
 import urllib.parse
 
 from lib.case import contains, equal
-from lib.proxy import Proxy, Upstream, certificate, echo, parse
+from lib.proxy import Proxy, Upstream, certificate, echo, frame, head, parse
 
 QUICK = True
+AGREED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
 VALUE = "sk_live_51Hxyz/ABCdef+0123456789"
 PLACEHOLDER = "sk_live_77Aabc/XYZxyz+9876543210"
 ALLOW = [{"name": "api", "match": {"host": ["api.example", "other.example"]}, "action": "allow"}]
-BINDING = [{"name": "KEY", "hosts": ["api.example"], "in": [{"header": "authorization"}, {"query": "key"}, {"json": "/auth/*/token"}]}]
+BINDING = [{"name": "KEY", "hosts": ["api.example"], "in": [{"header": "authorization"}, {"query": "key"}, {"json": "/auth/*/token"}, {"form": "client_secret"}]}]
 
 
 class Setup:
@@ -174,3 +175,132 @@ def test_a_compressed_answer_that_was_not_asked_for_is_not_shown(tmp):
         equal(status, 502)
         nowhere(body)
         nowhere(gzip.compress(body))
+
+
+def test_form_fields(tmp):
+    """application/x-www-form-urlencoded: into the named field, whatever else the form holds; anywhere else it is stopped."""
+    form = b"Content-Type: application/x-www-form-urlencoded; charset=utf-8\r\n"
+    quoted = urllib.parse.quote(PLACEHOLDER, safe="").encode()
+    with Setup(tmp) as (proxy, upstream):
+        body = b"grant=a+b&client_secret=x-" + quoted + b"&empty=&odd&client_secret=" + quoted.replace(b"A", b"%41")
+        status, answer = proxy.get("api.example", "/token", sni="api.example", method=b"POST", headers=form, body=body)
+        equal(status, 200, answer)
+        value = urllib.parse.quote(VALUE, safe="").encode()
+        contains(upstream.text(), b"\r\n\r\ngrant=a+b&client_secret=x-" + value + b"&empty=&odd&client_secret=" + value)
+        nowhere(answer)
+        before = upstream.text().count(b"HTTP/1.1")
+        for headers, text in ((form, b"other=" + quoted), (form, quoted + b"=client_secret"), (form + b"Content-Encoding: gzip\r\n", b"client_secret=" + quoted),
+                              (b"Content-Type: text/plain\r\n", b"client_secret=" + quoted)):
+            status, answer = proxy.get("api.example", sni="api.example", method=b"POST", headers=headers, body=text)
+            equal((status, b'"code":"secret"' in answer), (403, True), text)
+        equal(upstream.text().count(b"HTTP/1.1"), before)
+        events(proxy, 5)
+
+
+WS = (b"GET /ws HTTP/1.1\r\nHost: api.example\r\nAuthorization: Bearer " + PLACEHOLDER.encode() + b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+      b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
+
+
+def speaking(pieces):
+    """Agrees to a WebSocket, tells the secret back in a header, then sends @pieces of bytes, one write each, and listens."""
+    def handler(peer):
+        request = peer.head()
+        secret = request.split(b"Bearer ")[1].split(b"\r\n")[0]
+        peer.send(AGREED + b"X-Told: " + secret + b"\r\n\r\n")
+        for piece in pieces:
+            peer.send(piece)
+        while peer.more():
+            peer.rest = b""
+    return handler
+
+
+def messages(sock, count):
+    """[(opcode, payload)] of @count whole messages and control frames, however they were cut; fewer when the connection ends."""
+    found, message, data = [], [0, b""], b""
+    while len(found) < count:
+        piece = sock.recv(65536)
+        if not piece:
+            break
+        data += piece
+        while len(data) >= 2:
+            short, at = data[1] & 127, 2
+            wide = {126: 2, 127: 8}.get(short, 0)
+            size = int.from_bytes(data[2:2 + wide], "big") if wide else short
+            at += wide
+            if len(data) < at + size:
+                break
+            op, fin, payload, data = data[0] & 15, data[0] & 128, data[at:at + size], data[at + size:]
+            if op >= 8:
+                found.append((op, payload))
+                continue
+            message = [op or message[0], (b"" if op else message[1]) + payload]
+            if fin:
+                found.append(tuple(message))
+    return found
+
+
+def converse(tmp, pieces, count):
+    """What a WebSocket client gets of @pieces, and the exchange's event."""
+    with Setup(tmp, speaking(pieces)) as (proxy, upstream):
+        with proxy.connect_tls("api.example") as sock:
+            sock.sendall(WS)
+            told = head(sock)
+            contains(told, b"101 Switching")
+            contains(told.lower(), b"x-told: " + PLACEHOLDER.lower().encode())
+            got = messages(sock, count)
+        contains(upstream.text(), b"Bearer " + VALUE.encode())
+        equal(b"deflate" in upstream.text(), False)
+        event = events(proxy)[0]
+    nowhere(b" ".join(payload for _, payload in got) + told)
+    return got, event
+
+
+def test_websocket_messages_are_scrubbed_however_they_are_cut(tmp):
+    secret, hidden = VALUE.encode(), PLACEHOLDER.encode()
+    half = len(secret) // 2
+    whole = frame(1, b"before " + secret + b" after")
+    long = b"x" * 70000 + secret + b"y" * 70000
+    pieces = [whole,
+              frame(1, b"a " + secret[:half], fin=False) + frame(9, b"ping " + secret) + frame(0, secret[half:half + 3], fin=False) + frame(0, secret[half + 3:] + b" z"),
+              *[bytes([b]) for b in frame(2, b"bytewise " + secret)],
+              frame(1, b'{"key": "' + secret.replace(b"/", b"\\/") + b'"}'), frame(1, base64.b64encode(b"xy" + secret)), frame(1, b""), frame(2, long), frame(8, b"\x03\xe8")]
+    got, event = converse(tmp, pieces, 9)
+    equal(got[0], (1, b"before " + hidden + b" after"))
+    equal(got[1:3], [(9, b"ping " + hidden), (1, b"a " + hidden + b" z")])
+    equal(got[3], (2, b"bytewise " + hidden))
+    equal(got[4], (1, b'{"key": "' + hidden.replace(b"/", b"\\/") + b'"}'))
+    equal((len(base64.b64decode(got[5][1])), got[6], got[7], got[8]), (2 + len(secret), (1, b""), (2, long.replace(secret, hidden)), (8, b"\x03\xe8")))
+    equal((event["outcome"], event["websocket"]["received_messages"]), ("forwarded", 7))
+
+
+def test_a_websocket_message_is_not_held_back_for_the_next(tmp):
+    """The beginning of a secret at the end of a message goes out with it; when the next one completes the secret the connection ends."""
+    secret = VALUE.encode()
+    with Setup(tmp, speaking([frame(1, secret[:20])])) as (proxy, _):
+        with proxy.connect_tls("api.example") as sock:
+            sock.sendall(WS)
+            head(sock)
+            equal(messages(sock, 1), [(1, secret[:20])])
+    folder = os.path.join(tmp, "split")
+    os.mkdir(folder)
+    got, event = converse(folder, [frame(1, secret[:20]), frame(1, secret[20:]), frame(1, b"never")], 3)
+    equal(got, [(1, secret[:20])])
+    equal((event["outcome"], event["reason"]), ("failed", "WebSocket: a secret is spread over several messages"))
+
+
+def test_a_placeholder_in_a_websocket_message_is_stopped(tmp):
+    """To whom it may concern or not: messages are no place that a secret is put into."""
+    half = len(PLACEHOLDER) // 2
+    for number, host in enumerate(("api.example", "other.example")):
+        folder = os.path.join(tmp, str(number))
+        os.mkdir(folder)
+        with Setup(folder, speaking([])) as (proxy, upstream):
+            with proxy.connect_tls(host) as sock:
+                sock.sendall(WS.replace(b"api.example", host.encode()).replace(b"Bearer " + PLACEHOLDER.encode(), b"Bearer none"))
+                contains(head(sock), b"101 Switching")
+                sock.sendall(frame(1, b"good", b"abcd") + frame(1, PLACEHOLDER[:half].encode(), b"efgh", fin=False))
+                sock.sendall(frame(0, PLACEHOLDER[half:].encode(), b"ijkl"))
+                equal(messages(sock, 1), [])
+            equal(proxy.events("secret.misplaced", 1)[0]["host"], host)
+            equal(events(proxy)[0]["outcome"], "denied")
+            equal(upstream.text().endswith(b"\r\n\r\n"), False, "the good one arrived")

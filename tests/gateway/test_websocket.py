@@ -2,23 +2,15 @@
 """WebSocket through the gateway's core: frames are read and written anew, nothing that is no frame passes."""
 
 import os
-import struct
 
 from lib.case import equal
-from lib.proxy import Proxy, Upstream
+from lib.proxy import Proxy, Upstream, frame, head
 
 QUICK = True
 ALLOW = [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}]
 UPGRADE = (b"GET /ws HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
 AGREED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
-
-
-def frame(op, payload, mask=None, fin=True):
-    head = bytes([(0x80 if fin else 0) | op])
-    size, bit = len(payload), 0x80 if mask else 0
-    head += bytes([bit | size]) if size < 126 else bytes([bit | 126]) + struct.pack(">H", size) if size < 65536 else bytes([bit | 127]) + struct.pack(">Q", size)
-    return head + (mask + bytes(b ^ mask[i & 3] for i, b in enumerate(payload)) if mask else payload)
 
 
 def server(extra=b"", then=b""):
@@ -55,16 +47,6 @@ def receive(sock, size):
     data = b""
     while len(data) < size:
         piece = sock.recv(size - len(data))
-        if not piece:
-            break
-        data += piece
-    return data
-
-
-def head(sock):
-    data = b""
-    while not data.endswith(b"\r\n\r\n"):
-        piece = sock.recv(1)
         if not piece:
             break
         data += piece

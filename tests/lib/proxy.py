@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 
@@ -253,3 +254,22 @@ def parse(data):
             body = body[int(size, 16) + 2:]
         body = whole
     return int(head[9:12]), body
+
+
+def frame(op, payload, mask=None, fin=True):
+    """A WebSocket frame; @mask: as a client sends it."""
+    head = bytes([(0x80 if fin else 0) | op])
+    size, bit = len(payload), 0x80 if mask else 0
+    head += bytes([bit | size]) if size < 126 else bytes([bit | 126]) + struct.pack(">H", size) if size < 65536 else bytes([bit | 127]) + struct.pack(">Q", size)
+    return head + (mask + bytes(b ^ mask[i & 3] for i, b in enumerate(payload)) if mask else payload)
+
+
+def head(sock):
+    """What comes up to the end of a head, and not a byte more."""
+    data = b""
+    while not data.endswith(b"\r\n\r\n"):
+        piece = sock.recv(1)
+        if not piece:
+            break
+        data += piece
+    return data
