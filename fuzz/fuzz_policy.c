@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ask(p);
 	else
 		MUST(err.code == ERR_INVALID && *err.msg != '\0');
-	policy_free(p);
+	policy_unref(p);
 	json_decref(document);
 	return 0;
 }

@@ -164,7 +164,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (proxy.loop == NULL)
 		set_up();
-	proxy.policy = kind == 'a' ? allow_all : NULL;
+	proxy_set_policy(&proxy, kind == 'a' ? allow_all : NULL, NULL);
 	world = data + 1;
 	world_n = size - 1;
 	dialled = told = 0;

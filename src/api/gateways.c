@@ -95,7 +95,7 @@ int gateway_policy_of(const json_t *request, json_t **ret, struct err *err)
 		rc = add_allowed(document, allow, err);
 	if (rc == 0)
 		rc = policy_compile(document, &policy, err);
-	policy_free(policy);
+	policy_unref(policy);
 	if (rc == 0)
 		*ret = document;
 	else
@@ -117,7 +117,7 @@ json_t *gateway_ports(const struct sandbox *sb)
 	for (size_t i = 0; i < n; i++)
 		(void)json_array_append_new(
 			list, json_pack("[i,i]", ranges[i].first, ranges[i].last));
-	policy_free(policy);
+	policy_unref(policy);
 	return list;
 }
 

@@ -89,7 +89,7 @@ int api_policy_check(struct api_call *call, struct err *err)
 		return rc;
 	answer = json_pack("{s:o, s:o, s:o}", "rules", rules_json(p), "ports", ports_json(p),
 		"secrets", secrets_json(p));
-	policy_free(p);
+	policy_unref(p);
 	return api_reply(call, 200, answer);
 }
 
@@ -231,7 +231,7 @@ int api_policy_explain(struct api_call *call, struct err *err)
 	if (rc < 0)
 		return rc;
 	answer = explained(p, &a, call->body);
-	policy_free(p);
+	policy_unref(p);
 	return api_reply(call, 200, answer);
 }
 

@@ -8,8 +8,8 @@
 
 struct budgets {
 	struct ledger *ledger; /* NULL: no policy yet */
-	const struct policy *policy;
-	bool leasing; /* a lease is being written down: no other may be raised meanwhile */
+	struct policy *policy; /* a reference: the ledger points into it */
+	bool leasing;          /* a lease is being written down: no other may be raised meanwhile */
 	struct waiters leased;
 	uv_timer_t flush;
 };
@@ -26,23 +26,30 @@ static void on_flush(uv_timer_t *timer)
 	(void)gateway_state(gw, "budgets", ledger_save(gw->budgets->ledger));
 }
 
+static struct ledger *ledger_from_state(const struct gateway *gw)
+{
+	const json_t *saved = json_object_get(json_object_get(gw->config, "state"), "budgets");
+	struct ledger *ledger = ledger_new(gw->policy);
+
+	if (saved != NULL && ledger_load(ledger, saved) < 0)
+		log_error("gateway", "what was spent of the budgets cannot be read");
+	return ledger;
+}
+
 /* The ledger of the policy in force: it goes on from the one before, or from what cayd has kept. */
 static void on_config(struct gateway *gw)
 {
 	struct budgets *b = gw->budgets;
-	json_t *saved = b->ledger != NULL
-				? ledger_save(b->ledger)
-				: json_incref(json_object_get(
-					  json_object_get(gw->config, "state"), "budgets"));
+	struct ledger *former = b->ledger;
 
-	if (b->policy != gw->policy) {
-		ledger_free(b->ledger);
-		b->ledger = ledger_new(gw->policy);
-		b->policy = gw->policy;
-		if (saved != NULL && ledger_load(b->ledger, saved) < 0)
-			log_error("gateway", "what was spent of the budgets cannot be read");
-	}
-	json_decref(saved);
+	if (b->policy == gw->policy)
+		return;
+	b->ledger = former != NULL ? ledger_new(gw->policy) : ledger_from_state(gw);
+	if (former != NULL)
+		ledger_take_over(b->ledger, former);
+	ledger_free(former);
+	policy_unref(b->policy);
+	b->policy = policy_ref(gw->policy);
 }
 
 void budgets_init(struct gateway *gw)
@@ -74,11 +81,10 @@ static bool lease(struct gateway *gw, size_t rule, const struct ledger_amounts *
 	return rc == 0;
 }
 
-enum ledger_answer budgets_reserve(struct gateway *gw, size_t rule,
+enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts, struct ledger_refusal *ret)
 {
 	struct budgets *b = gw->budgets;
-	const struct policy *policy = b->policy;
 	enum ledger_answer answer;
 
 	*ret = (struct ledger_refusal){ 0 };
@@ -95,15 +101,12 @@ enum ledger_answer budgets_reserve(struct gateway *gw, size_t rule,
 	}
 }
 
-void budgets_add(struct gateway *gw, size_t rule, const struct ledger_amounts *amounts)
+void budgets_add(struct gateway *gw, const struct policy *policy, size_t rule,
+	const struct ledger_amounts *amounts)
 {
 	struct budgets *b = gw->budgets;
-	size_t n;
 
-	if (b->ledger == NULL)
-		return;
-	(void)policy_rules(b->policy, &n);
-	if (rule >= n)
+	if (b->ledger == NULL || b->policy != policy)
 		return;
 	ledger_add(b->ledger, rule, amounts, now_ms());
 	if (!uv_is_active((uv_handle_t *)&b->flush))

@@ -13,11 +13,12 @@
 /** budgets_init() - nothing is spent; the ledger comes with the first configuration. Before gateway_run()'s loop. */
 void budgets_init(struct gateway *gw);
 
-/** budgets_reserve() - ledger_reserve() of the policy in force. Never %LEDGER_NEED_LEASE. Context: fiber; waits while a lease is written down. */
-enum ledger_answer budgets_reserve(struct gateway *gw, size_t rule,
+/** budgets_reserve() - ledger_reserve(); %LEDGER_UNKNOWN when @policy, of the verdict, is not in force any more. Never %LEDGER_NEED_LEASE. Context: fiber; waits while a lease is written down. */
+enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts, struct ledger_refusal *ret) attr_must_use;
 
-/** budgets_add() - ledger_add(); told to cayd soon. */
-void budgets_add(struct gateway *gw, size_t rule, const struct ledger_amounts *amounts);
+/** budgets_add() - ledger_add(), while @policy is in force; told to cayd soon. */
+void budgets_add(struct gateway *gw, const struct policy *policy, size_t rule,
+	const struct ledger_amounts *amounts);
 
 #endif

@@ -12,7 +12,8 @@
 #include "base/err.h"
 #include "gateway/openssl.h"
 
-#define CA_DAYS_MAX 90 /* of leaves and intermediates; browsers refuse more than 200 */
+#define CA_DAYS_MAX   90 /* of leaves and intermediates; browsers refuse more than 200 */
+#define CA_DAYS_RENEW (CA_DAYS_MAX / 2)
 
 /** struct ca_root - a sandbox's root: key and self-signed certificate. */
 struct ca_root {
@@ -35,6 +36,9 @@ int ca_root_load(struct ca_root *ret, const char *pem, size_t n, struct err *err
 
 /** ca_root_pem() - PEM text of the root; @with_key: and of its private key. free(); NULL without memory. */
 char *ca_root_pem(const struct ca_root *root, bool with_key) attr_must_use;
+
+/** ca_root_share() - the same root once more, ca_root_fini(). */
+struct ca_root ca_root_share(const struct ca_root *root);
 
 /** ca_root_fini() - wipe the key. */
 void ca_root_fini(struct ca_root *root);

@@ -137,7 +137,7 @@ static void decide(const struct conn *c, enum policy_stage stage, enum policy_tr
 		.stage = stage, .host = c->host, .port = c->port, .transport = transport
 	};
 
-	policy_decide(c->gw->policy, &rq, ret);
+	policy_decide(c->policy, &rq, ret);
 }
 
 /* Transports that a rule may yet allow to this host and port. */
@@ -157,7 +157,7 @@ static const struct policy_rule *allowed(const struct conn *c, enum policy_trans
 	size_t n;
 
 	if (ablated("gateway_verdict"))
-		return policy_rules(c->gw->policy, &n);
+		return policy_rules(c->policy, &n);
 	decide(c, POLICY_BODY, transport, &v);
 	return !v.need_more && v.action == POLICY_ALLOW ? v.rule : NULL;
 }
@@ -220,6 +220,7 @@ static void serve(struct conn *c)
 	unsigned int transports;
 	int rc;
 
+	c->policy = policy_ref(c->gw->policy);
 	if (address_own(&c->to) && !ablated("gateway_port_closed")) {
 		deny(c, "connection", "the gateway is no proxy");
 		return;
@@ -310,6 +311,7 @@ static void conn_main(void *arg)
 	}
 	list_remove(&c->node);
 	gw->n_conns--;
+	policy_unref(c->policy);
 	fdwatch_close(&c->watch, conn_free);
 	if (c->fd >= 0)
 		(void)close(c->fd);

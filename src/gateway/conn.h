@@ -28,6 +28,7 @@ enum conn_protocol {
 struct conn {
 	struct list node;
 	struct gateway *gw;
+	struct policy *policy;    /* that it is judged by, a reference */
 	int fd;                   /* the sandbox's side; nothing was read from it yet */
 	struct fdwatch watch;     /* of @fd, until it is handed to the HTTP side */
 	uint64_t number;          /* of the connections of this gateway, from 1 */

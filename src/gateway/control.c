@@ -158,7 +158,7 @@ static int take_policy(struct gateway *gw, const json_t *config, struct err *err
 
 	if (rc < 0)
 		return rc;
-	/* the former one is not freed: connections that it judged still point into it */
+	policy_unref(gw->policy); /* connections that it judged have references of their own */
 	gw->policy = policy;
 	gw->policy_version = (uint64_t)json_integer_value(json_object_get(config, "version"));
 	return 0;

@@ -199,8 +199,8 @@ static void ask(struct exchange *x, enum policy_stage stage)
 		.has_body = rq->body != HTTP_BODY_NONE,
 		.body = x->json };
 
-	if (x->proxy->policy != NULL)
-		policy_decide(x->proxy->policy, &asked, &x->verdict);
+	if (x->policy != NULL)
+		policy_decide(x->policy, &asked, &x->verdict);
 	else
 		x->verdict = (struct policy_verdict){ .action = POLICY_DENY };
 	x->rule = x->verdict.need_more ? NULL : x->verdict.rule;
@@ -260,6 +260,7 @@ static struct exchange *exchange_new(struct proxy_conn *conn, struct channel *fr
 	x->sent.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
 	x->came.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
 	x->outcome = "forwarded";
+	x->policy = policy_ref(conn->proxy->policy);
 	x->secrets = secrets_ref(conn->proxy->secrets);
 	channel_next(front, &x->arena);
 	return x;
@@ -270,6 +271,7 @@ static void exchange_free(struct exchange *x)
 	x->proxy->held -= x->body.n;
 	json_decref(x->json);
 	secrets_unref(x->secrets);
+	policy_unref(x->policy);
 	spending_fini(&x->spending);
 	buf_free(&x->body);
 	buf_free(&x->sent.bytes);

@@ -48,6 +48,7 @@ struct exchange {
 	json_t *json;            /* the same parsed, or NULL */
 
 	struct secrets *secrets; /* that it began with, counted; or NULL */
+	struct policy *policy;   /* that it is judged by, a reference; NULL: everything is denied */
 	struct policy_verdict verdict;
 	const struct policy_rule *rule;
 	const char *

@@ -281,7 +281,7 @@ static void count(struct exchange *x)
 		return;
 	said = spending_end(&x->spending, &x->answer);
 	amounts.body = said;
-	hooks->add(hooks->ctx, x->verdict.rule_index, &amounts);
+	hooks->add(hooks->ctx, x->policy, x->verdict.rule_index, &amounts);
 	json_decref(said);
 }
 

@@ -5,7 +5,7 @@
 #include "base/str.h"
 
 #define BUCKETS  256U
-#define RENEW_NS (NS_PER_S * 86400 * (CA_DAYS_MAX / 2))
+#define RENEW_NS (NS_PER_S * 86400 * CA_DAYS_RENEW)
 
 struct leaf {
 	struct leaf *next; /* in its bucket */

@@ -169,17 +169,18 @@ static void add_records(struct records *r, uint16_t type, const struct buf *repl
 
 /* ---- the whole of it -------------------------------------------------------------------------------------------------------- */
 
-static bool within_budget(struct gateway *gw, const struct policy_verdict *v)
+static bool within_budget(
+	struct gateway *gw, const struct policy *policy, const struct policy_verdict *v)
 {
 	const struct ledger_amounts amounts = { 0 };
 	struct ledger_refusal refusal;
 
 	return v->rule->n_budgets == 0 ||
-	       budgets_reserve(gw, v->rule_index, &amounts, &refusal) == LEDGER_OK;
+	       budgets_reserve(gw, policy, v->rule_index, &amounts, &refusal) == LEDGER_OK;
 }
 
 /* Return: the code of the answer; @reply holds a message when it is %DNS_NOERROR and there are records. */
-static enum dns_code ask(struct gateway *gw, const struct dns_query *q,
+static enum dns_code ask(struct gateway *gw, const struct dns_query *q, const struct policy *policy,
 	const struct policy_verdict *v, struct buf *reply)
 {
 	int rc;
@@ -187,8 +188,9 @@ static enum dns_code ask(struct gateway *gw, const struct dns_query *q,
 	if (under_way == AT_ONCE_MAX)
 		return DNS_SERVFAIL;
 	under_way++;
-	rc = within_budget(gw, v) ? resolver_ask(gw, q->name, q->type, v->rule->upstream, reply)
-				  : -EACCES;
+	rc = within_budget(gw, policy, v)
+		     ? resolver_ask(gw, q->name, q->type, v->rule->upstream, reply)
+		     : -EACCES;
 	under_way--;
 	if (rc == -EACCES)
 		return DNS_REFUSED;
@@ -197,13 +199,12 @@ static enum dns_code ask(struct gateway *gw, const struct dns_query *q,
 	return rc == 0 || rc == -ENODATA ? DNS_NOERROR : DNS_SERVFAIL;
 }
 
-void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct policy_verdict *v,
-	const char *exec, size_t limit, struct buf *out)
+void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct policy *policy,
+	const struct policy_verdict *v, const char *exec, size_t limit, struct buf *out)
 {
 	cleanup_buf struct buf reply = BUF_INIT(DNS_MESSAGE_MAX);
-	cleanup_free char *rule = str_dup(v->rule->name);
 	uint64_t began = clock_now_ns();
-	enum dns_code code = ask(gw, q, v, &reply);
+	enum dns_code code = ask(gw, q, policy, v, &reply);
 	struct dns_answer answer;
 	struct records r = { &answer, json_array(), 0 };
 
@@ -214,7 +215,7 @@ void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct p
 	gateway_event(gw, "net.lookup", exec,
 		serve_scrubbed(
 			gw, json_pack("{s:s, s:s, s:s, s:s, s:o, s:I}", "name", q->name, "type",
-				    policy_record_name(type_of(q->type)->record), "rule", rule,
-				    "code", code_names[code], "records", r.told, "us",
-				    (json_int_t)((clock_now_ns() - began) / 1000))));
+				    policy_record_name(type_of(q->type)->record), "rule",
+				    v->rule->name, "code", code_names[code], "records", r.told,
+				    "us", (json_int_t)((clock_now_ns() - began) / 1000))));
 }

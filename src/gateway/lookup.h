@@ -15,10 +15,10 @@ bool lookup_decide(const struct gateway *gw, const struct dns_query *q, struct p
 
 /**
  * lookup_answer() - ask, append the answer to @q to @out, and tell it.
- * @v: of lookup_decide(), in the same turn of the loop. @exec: who asked; "" when unknown. @limit: bytes of the answer.
+ * @policy: whose verdict @v is; the caller holds a reference. @exec: who asked; "" when unknown. @limit: bytes of the answer.
  * Context: fiber; waits.
  */
-void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct policy_verdict *v,
-	const char *exec, size_t limit, struct buf *out);
+void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct policy *policy,
+	const struct policy_verdict *v, const char *exec, size_t limit, struct buf *out);
 
 #endif

@@ -78,7 +78,7 @@ static bool within_budget(const struct session *m)
 	struct ledger_refusal refusal;
 
 	return m->rule->n_budgets == 0 ||
-	       budgets_reserve(m->c->gw, m->index, &amounts, &refusal) == LEDGER_OK;
+	       budgets_reserve(m->c->gw, m->c->policy, m->index, &amounts, &refusal) == LEDGER_OK;
 }
 
 static void take_message(struct session *m)

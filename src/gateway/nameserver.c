@@ -229,6 +229,7 @@ struct question {
 	struct sockaddr_in6 from;
 	struct in6_addr to;
 	struct dns_query q;
+	struct policy *policy; /* a reference */
 	struct policy_verdict v;
 	unsigned char bytes[DNS_QUESTION_MAX];
 };
@@ -240,9 +241,10 @@ static void outside_main(void *arg)
 	char exec[ID_LEN + 1];
 
 	owner_exec(d->gw, d->cgroup, exec);
-	lookup_answer(d->gw, &d->q, &d->v, exec, limit_of(&d->q, true), &out);
+	lookup_answer(d->gw, &d->q, d->policy, &d->v, exec, limit_of(&d->q, true), &out);
 	if (!buf_failed(&out))
 		send_answer(d->fd, &out, &d->from, &d->to);
+	policy_unref(d->policy);
 	free(d);
 }
 
@@ -257,6 +259,7 @@ static void datagram_outside(struct gateway *gw, int fd, const struct dns_query 
 		.from = *from,
 		.to = *to,
 		.q = *q,
+		.policy = policy_ref(gw->policy),
 		.v = *v };
 	BUG_ON(q->question_n > sizeof(d->bytes));
 	memcpy(d->bytes, q->question, q->question_n);
@@ -389,11 +392,13 @@ static int serve_one(struct conn *c, unsigned char *message)
 	if (rc < 0)
 		return rc;
 	buf_add(&out, length, sizeof(length)); /* room for ours */
+	policy_unref(c->policy);               /* a connection may ask for hours */
+	c->policy = policy_ref(c->gw->policy);
 	outcome = answer(c->gw, message, n, &out, false, &q, &v);
 	if (outcome == DENIED)
 		tell_denied(c->gw, q.name, c->exec);
 	if (outcome == OUTSIDE)
-		lookup_answer(c->gw, &q, &v, c->exec, DNS_MESSAGE_MAX, &out);
+		lookup_answer(c->gw, &q, c->policy, &v, c->exec, DNS_MESSAGE_MAX, &out);
 	if (outcome == SILENT || buf_failed(&out))
 		return -EPROTO;
 	out.p[0] = (char)((out.n - 2) >> 8);

@@ -29,7 +29,7 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, str
 
 void proxy_fini(struct proxy *p)
 {
-	proxy_set_secrets(p, NULL);
+	proxy_set_policy(p, NULL, NULL);
 	upstream_forget_all(p);
 	(void)uv_timer_stop(&p->pool_timer);
 	tls_server_fini(&p->server);
@@ -38,8 +38,20 @@ void proxy_fini(struct proxy *p)
 	free(p->draws);
 }
 
-void proxy_set_secrets(struct proxy *p, struct secrets *secrets)
+/* The same policy again goes on with its random numbers. */
+void proxy_set_policy(struct proxy *p, struct policy *policy, struct secrets *secrets)
 {
+	size_t n = 0;
+
+	if (policy != NULL)
+		(void)policy_rules(policy, &n);
+	if (policy != p->policy) {
+		free(p->draws);
+		p->draws = xalloc((n + 1) * sizeof(*p->draws));
+	}
+	(void)policy_ref(policy);
+	policy_unref(p->policy);
+	p->policy = policy;
 	secrets_unref(p->secrets);
 	p->secrets = secrets;
 }

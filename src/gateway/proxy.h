@@ -51,12 +51,13 @@ struct proxy_hooks {
 	int (*dial)(void *ctx, const char *host, uint16_t port, const struct policy_rule *rule,
 		uint64_t deadline_ns, struct proxy_dialled *ret, struct err *err);
 
-	/* Spend from the budgets of rule @rule; NULL: such rules are refused. Waits until the lease is written down. Never LEDGER_NEED_LEASE. */
-	enum ledger_answer (*reserve)(void *ctx, size_t rule, const struct ledger_amounts *amounts,
-		struct ledger_refusal *ret);
+	/* Spend from the budgets of rule @rule of @policy; NULL: such rules are refused. Waits until the lease is written down. Never LEDGER_NEED_LEASE. */
+	enum ledger_answer (*reserve)(void *ctx, const struct policy *policy, size_t rule,
+		const struct ledger_amounts *amounts, struct ledger_refusal *ret);
 
 	/* What the answer brought, for the same budgets. */
-	void (*add)(void *ctx, size_t rule, const struct ledger_amounts *amounts);
+	void (*add)(void *ctx, const struct policy *policy, size_t rule,
+		const struct ledger_amounts *amounts);
 
 	/* Tell that a connection was refused before it held a request. @reason has no names in it. */
 	void (*refused)(
@@ -68,10 +69,8 @@ struct proxy_hooks {
 
 struct proxy {
 	uv_loop_t *loop;
-	const struct policy *
-		policy; /* borrowed; what it points to lives as long as a connection that was judged by it. NULL: everything is denied */
-	struct secrets
-		*secrets; /* secrets.h; what goes with the policy; owned: proxy_set_secrets() */
+	struct policy *policy;   /* NULL: everything is denied; proxy_set_policy() */
+	struct secrets *secrets; /* secrets.h; what goes with it */
 	struct proxy_hooks hooks;
 	struct tls_server server;
 	struct tls_client
@@ -89,7 +88,6 @@ struct proxy {
 	size_t n_exchanges; /* under way */
 	uint64_t exchanges; /* number of the last one */
 	uint64_t *draws;    /* random numbers drawn so far, by rule */
-	const struct policy *drawn_for;
 };
 
 /** struct proxy_conn - an accepted connection: whose, what was dialled, and the stream. */
@@ -117,8 +115,8 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root,
 /** proxy_fini() - no connection may be left; run the loop until it has nothing to do. */
 void proxy_fini(struct proxy *p);
 
-/** proxy_set_secrets() - use @secrets (taken over, may be NULL) for exchanges that begin from now on. */
-void proxy_set_secrets(struct proxy *p, struct secrets *secrets);
+/** proxy_set_policy() - judge what begins from now on by @policy (one more reference is taken; NULL: deny everything) with its @secrets (taken over; NULL: none). */
+void proxy_set_policy(struct proxy *p, struct policy *policy, struct secrets *secrets);
 
 /** proxy_forget_world() - close idle connections to the world and read the trusted roots again when they are next needed. */
 void proxy_forget_world(struct proxy *p);

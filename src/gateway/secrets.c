@@ -17,6 +17,7 @@ struct secret {
 
 struct secrets {
 	unsigned int refs;
+	struct policy *policy; /* a reference: bindings point into it */
 	struct secret *list;
 	size_t n;
 	struct scrub_set *hide; /* values -> masks */
@@ -74,7 +75,7 @@ static struct scrub_set *compile(const struct secrets *s, bool hide)
 	return set;
 }
 
-struct secrets *secrets_new(const struct policy *policy, const json_t *values, struct err *err)
+struct secrets *secrets_new(struct policy *policy, const json_t *values, struct err *err)
 {
 	struct secrets *s = xnew(struct secrets);
 	size_t n_bound, i;
@@ -83,6 +84,7 @@ struct secrets *secrets_new(const struct policy *policy, const json_t *values, s
 	int rc = 0;
 
 	s->refs = 1;
+	s->policy = policy_ref(policy);
 	s->list = xalloc((n_bound + 1) * sizeof(*s->list));
 	for (size_t k = 0; k < n_bound && rc == 0; k++) {
 		json_array_foreach ((json_t *)(uintptr_t)values, i, value) {
@@ -126,6 +128,7 @@ void secrets_unref(struct secrets *s)
 	scrub_set_free(s->hide);
 	scrub_set_free(s->find);
 	free(s->list);
+	policy_unref(s->policy);
 	free(s);
 }
 

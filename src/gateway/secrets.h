@@ -19,13 +19,13 @@ struct exchange;
 
 /**
  * secrets_new() - the secrets of a policy.
- * @policy: says where they may go; borrowed, must outlive them.
+ * @policy: says where they may go; one more reference is taken.
  * @values: [{"name","value","placeholder"}]; others than the policy binds are ignored. NULL: there are none.
  *
  * Return: the object, secrets_unref(); NULL with @err when a value or placeholder cannot be one.
  */
 struct secrets *secrets_new(
-	const struct policy *policy, const json_t *values, struct err *err) attr_must_use;
+	struct policy *policy, const json_t *values, struct err *err) attr_must_use;
 
 /** secrets_ref() - one more user. NULL is allowed. Return: @s. */
 struct secrets *secrets_ref(struct secrets *s);

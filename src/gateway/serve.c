@@ -50,15 +50,16 @@ static void on_event(void *ctx, const struct proxy_conn *c, const char *type, js
 	gateway_event(ctx, type, c->exec, data);
 }
 
-static enum ledger_answer on_reserve(
-	void *ctx, size_t rule, const struct ledger_amounts *amounts, struct ledger_refusal *ret)
+static enum ledger_answer on_reserve(void *ctx, const struct policy *policy, size_t rule,
+	const struct ledger_amounts *amounts, struct ledger_refusal *ret)
 {
-	return budgets_reserve(ctx, rule, amounts, ret);
+	return budgets_reserve(ctx, policy, rule, amounts, ret);
 }
 
-static void on_add(void *ctx, size_t rule, const struct ledger_amounts *amounts)
+static void on_add(
+	void *ctx, const struct policy *policy, size_t rule, const struct ledger_amounts *amounts)
 {
-	budgets_add(ctx, rule, amounts);
+	budgets_add(ctx, policy, rule, amounts);
 }
 
 static void on_refused(
@@ -119,17 +120,15 @@ static int begin(struct gateway *gw, struct err *err)
 }
 
 /* A policy whose secrets cannot be used allows nothing. */
-static void take_secrets(struct gateway *gw, struct proxy *p)
+static void take_policy(struct gateway *gw, struct proxy *p)
 {
 	struct err err = { 0 };
 	struct secrets *secrets =
 		secrets_new(gw->policy, json_object_get(gw->config, "secrets"), &err);
 
-	p->policy = secrets != NULL ? gw->policy : NULL;
 	if (secrets == NULL)
 		log_error("gateway", "the secrets cannot be used: %s", err.msg);
-	else
-		proxy_set_secrets(p, secrets);
+	proxy_set_policy(p, secrets != NULL ? gw->policy : NULL, secrets);
 }
 
 /* Connections that are open stay as they are; what was kept for later is forgotten: it was opened under the former rules. */
@@ -144,7 +143,7 @@ static void on_config(struct gateway *gw)
 		return;
 	}
 	p = gw->proxy;
-	take_secrets(gw, p);
+	take_policy(gw, p);
 	proxy_forget_world(p);
 	free(p->extra);
 	p->extra = str_dup(trust);
@@ -203,6 +202,8 @@ void conn_serve_http(struct conn *c)
 		.number = c->number,
 		.origin = c };
 
+	policy_unref(TAKE_PTR(
+		c->policy)); /* each exchange is judged by the one in force when it begins */
 	if (c->gw->proxy == NULL) {
 		conn_reset(c);
 		return;

@@ -40,15 +40,6 @@ static void deny(struct exchange *x)
 
 /* ---- budgets ---------------------------------------------------------------------------------------------------------------- */
 
-/* Rules are known by their number: it means another one when the policy has changed since the verdict. */
-static bool rule_in_force(const struct exchange *x)
-{
-	size_t n;
-	const struct policy_rule *rules = policy_rules(x->proxy->policy, &n);
-
-	return x->verdict.rule_index < n && &rules[x->verdict.rule_index] == x->rule;
-}
-
 static bool within_budget(struct exchange *x)
 {
 	const struct proxy_hooks *hooks = &x->proxy->hooks;
@@ -59,9 +50,9 @@ static bool within_budget(struct exchange *x)
 
 	if (x->rule == NULL || x->rule->n_budgets == 0)
 		return true;
-	answer = hooks->reserve != NULL && rule_in_force(x)
-			 ? hooks->reserve(hooks->ctx, x->verdict.rule_index, &amounts, &refusal)
-			 : LEDGER_UNKNOWN;
+	answer = hooks->reserve != NULL ? hooks->reserve(hooks->ctx, x->policy,
+						  x->verdict.rule_index, &amounts, &refusal)
+					: LEDGER_UNKNOWN;
 	if (answer == LEDGER_OK)
 		return true;
 	exchange_because(x, "denied", "a budget of rule '%s' %s", x->rule->name,
@@ -84,16 +75,9 @@ static uint64_t mix(uint64_t v)
 static double draw(struct exchange *x)
 {
 	struct proxy *p = x->proxy;
-	size_t n;
 
-	(void)policy_rules(p->policy, &n);
-	if (p->drawn_for != p->policy) {
-		free(p->draws);
-		p->draws = xalloc(n * sizeof(*p->draws));
-		p->drawn_for = p->policy;
-	}
-	if (x->verdict.rule_index >= n)
-		return 0;
+	if (p->policy != x->policy)
+		return 0; /* its sequence ended with its policy */
 	return (double)(mix(x->rule->fault.seed +
 				++p->draws[x->verdict.rule_index] * 0x9e3779b97f4a7c15ULL) >>
 			11) *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A document becomes rules. Presets are documents too: their rules are appended after the document's own, in the order in which it names them.
- * Whatever is read goes into the policy at once, so that policy_free() releases it also when something later is wrong.
+ * Whatever is read goes into the policy at once, so that policy_unref() releases it also when something later is wrong.
  */
 #include "policy/compile.h"
 #include "base/str.h"
@@ -279,6 +279,7 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
 	uint64_t version = 1;
 	int rc = reader_object(&r, document, KNOWN("version", "preset", "rules", "secrets"));
 
+	p->refs = 1;
 	p->rules = xalloc(POLICY_RULES_MAX * sizeof(*p->rules));
 	if (rc == 0)
 		rc = reader_number(&r, document, "version", 1, 1, &version);
@@ -291,7 +292,7 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
 	if (rc == 0)
 		rc = read_secrets(&r, document, p);
 	if (rc < 0) {
-		policy_free(p);
+		policy_unref(p);
 		return rc;
 	}
 	collect_ports(p);

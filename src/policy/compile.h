@@ -7,6 +7,7 @@
 #include "policy/reader.h"
 
 struct policy {
+	unsigned int refs;
 	struct policy_rule
 		*rules; /* the document's own, then those of its presets in their order */
 	size_t n_rules;

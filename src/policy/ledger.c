@@ -258,6 +258,39 @@ int ledger_load(struct ledger *l, const json_t *saved)
 	return 0;
 }
 
+static bool same_budget(const struct policy_budget *a, const struct policy_budget *b)
+{
+	return a->measure == b->measure && a->per_ms == b->per_ms &&
+	       (a->field == NULL || str_eq(a->field, b->field));
+}
+
+static const struct account *find_account(
+	const struct ledger *l, const char *name, const struct policy_budget *b)
+{
+	for (size_t rule = 0; rule < l->n_rules; rule++) {
+		const struct policy_rule *r = rule_at(l, rule);
+
+		for (size_t i = 0; i < r->n_budgets && str_eq(r->name, name); i++)
+			if (same_budget(&r->budgets[i], b))
+				return &l->accounts[rule][i];
+	}
+	return NULL;
+}
+
+void ledger_take_over(struct ledger *l, const struct ledger *former)
+{
+	for (size_t rule = 0; rule < l->n_rules; rule++) {
+		const struct policy_rule *r = rule_at(l, rule);
+
+		for (size_t i = 0; i < r->n_budgets; i++) {
+			const struct account *a = find_account(former, r->name, &r->budgets[i]);
+
+			if (a != NULL)
+				l->accounts[rule][i] = *a;
+		}
+	}
+}
+
 static json_t *show_account(const struct policy_rule *r, const struct policy_budget *b,
 	const struct account *a, uint64_t now_ms)
 {

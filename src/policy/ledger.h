@@ -74,6 +74,9 @@ json_t *ledger_save(const struct ledger *l) attr_must_use;
 /** ledger_load() - take over saved figures, by name of the rule; rules that are gone are forgotten, malformed ones refused. Return: 0 or -EINVAL. */
 int ledger_load(struct ledger *l, const json_t *saved) attr_must_use;
 
+/** ledger_take_over() - go on from @former, of another policy: what its budgets of the same rule (by name), measure, field and window have spent and leased. */
+void ledger_take_over(struct ledger *l, const struct ledger *former);
+
 /** ledger_show() - for people: [{"rule","measure","field"?,"spent","max","resets_ms"?}], a new reference. */
 json_t *ledger_show(const struct ledger *l, uint64_t now_ms) attr_must_use;
 

@@ -124,9 +124,16 @@ static void secret_free(struct policy_secret *secret)
 	free(secret->places);
 }
 
-void policy_free(struct policy *p)
+struct policy *policy_ref(struct policy *p)
 {
-	if (p == NULL)
+	if (p != NULL)
+		p->refs++;
+	return p;
+}
+
+void policy_unref(struct policy *p)
+{
+	if (p == NULL || --p->refs > 0)
 		return;
 	for (size_t i = 0; i < p->n_rules; i++)
 		rule_free(&p->rules[i]);

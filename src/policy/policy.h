@@ -170,7 +170,7 @@ struct policy_verdict {
 /**
  * policy_compile() - check a document and make it ready for decisions.
  * @document: borrowed.
- * @ret: owned by the caller, policy_free().
+ * @ret: a reference of the caller's, policy_unref().
  *
  * Return: 0; -EINVAL with @err naming the member ("rules[3].match.port: …").
  */
@@ -184,8 +184,11 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
  */
 int policy_document(const char *p, size_t n, json_t **ret, struct err *err) attr_must_use;
 
-/** policy_free() - NULL is allowed. */
-void policy_free(struct policy *p);
+/** policy_ref() - one more user, so that what a verdict points to stays. NULL is allowed. Return: @p. */
+struct policy *policy_ref(struct policy *p);
+
+/** policy_unref() - one less; the last one frees. NULL is allowed. */
+void policy_unref(struct policy *p);
 
 /** policy_decide() - what to do with @rq at its stage. */
 void policy_decide(

@@ -206,8 +206,8 @@ static void load_policy(struct proxy *p)
 		return;
 	if (policy_compile(json_object_get(config, "policy"), &policy, &err) < 0)
 		die("policy", err.msg);
-	p->policy = policy;
-	proxy_set_secrets(p, secrets_new(policy, json_object_get(config, "secrets"), &err));
+	proxy_set_policy(p, policy, secrets_new(policy, json_object_get(config, "secrets"), &err));
+	policy_unref(policy);
 	if (p->secrets == NULL)
 		die("secrets", err.msg);
 }

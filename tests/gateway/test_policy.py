@@ -3,6 +3,8 @@
 
 import json
 import os
+import subprocess
+import threading
 
 from lib import cay
 from lib.case import contains, equal, raises
@@ -81,3 +83,49 @@ def test_a_secret_that_is_rotated_is_used_at_once(instance):
         everything = str(instance.raw("GET", f"/v1/sandboxes/{box}")) + str(instance.raw("GET", "/v1/events")) + instance.cay("exec", box, "--", "env").stdout
         assert first not in everything and second not in everything
     instance.cay("secret", "rm", "API_KEY")
+
+
+def gateway_memory(instance):
+    """Bytes of data of the one gateway that runs, as the kernel counts them."""
+    found = []
+    for pid in instance.own_processes():
+        with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+            status = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
+        if status["Name"] == "cay-gateway":
+            found.append(int(status["VmData"].split()[0]) << 10)
+    equal(len(found), 1, "gateways")
+    return found[0]
+
+
+def test_replaced_policies_are_freed(instance):
+    """A large policy replaced many times costs the gateway's memory once; what was judged by a former one ends by it."""
+    release = threading.Event()
+
+    def slow(peer):
+        while (head := peer.head()) is not None:
+            if b"/slow" in head:
+                release.wait(50)
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    upstream = Upstream(slow)
+
+    def policy(number):
+        filler = [{"name": f"r{i}", "match": {"host": [f"h{number}-{i}-{k}.example" for k in range(4)]}, "action": "allow"} for i in range(900)]
+        api = {"name": "api", "match": {"host": "api.example"}, "action": "allow", "upstream": upstream.address, "private": True,
+               "budget": {"requests": {"max": 1000}, "bytes": {"max": "1M"}}}
+        return json.dumps({"version": 1, "rules": [*filler[:number % 7], api, *filler[number % 7:]]})
+
+    with instance.sandbox(policy=policy(0)) as box:
+        get = ("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "60")
+        waiting = instance.popen([os.path.join(instance.programs, "cay"), "exec", box, "--", *get, "http://api.example/slow"], stdout=subprocess.PIPE)
+        while b"/slow" not in upstream.text():
+            instance.cay("exec", box, "--", *get, "http://api.example/")
+        sizes = []
+        for number in range(1, 31):
+            instance.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": policy(number)})
+            equal(instance.cay("exec", box, "--", *get, "http://api.example/").stdout, "200")
+            sizes.append(gateway_memory(instance))
+        release.set()
+        equal(waiting.communicate(timeout=60)[0], b"200")
+        assert max(sizes[10:]) - max(sizes[:10]) < 4 << 20, sizes
+    upstream.close()

@@ -47,7 +47,7 @@ TEST(exactly_as_many_requests_as_allowed)
 	check_int(refusal.retry_after_ms, 3600000 - 1000);
 	check_int(spend(l, NULL, 0, 1000 + 3600000), LEDGER_OK);
 	ledger_free(l);
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(sums_of_a_field_are_exact)
@@ -60,7 +60,7 @@ TEST(sums_of_a_field_are_exact)
 	check_int(spend(l, "{\"amount\": 0.000001}", 0, 1), LEDGER_OVER);
 	check_int(spend(l, "{\"amount\": 0}", 0, 1), LEDGER_OK);
 	ledger_free(l);
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(an_amount_that_is_none_is_refused_and_spends_nothing)
@@ -76,7 +76,7 @@ TEST(an_amount_that_is_none_is_refused_and_spends_nothing)
 	check_int(spend(l, NULL, 0, 1), LEDGER_UNKNOWN);
 	check_int(spend(l, "{\"amount\": \"10\"}", 0, 1), LEDGER_OK);
 	ledger_free(l);
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(all_budgets_or_none)
@@ -92,7 +92,7 @@ TEST(all_budgets_or_none)
 	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
 	check_int(refusal.budget, 0);
 	ledger_free(l);
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(what_answers_bring_counts_for_the_next_request)
@@ -109,7 +109,7 @@ TEST(what_answers_bring_counts_for_the_next_request)
 	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
 	json_decref(answer);
 	ledger_free(l);
-	policy_free(p);
+	policy_unref(p);
 }
 
 /* Whoever dies after any request and starts again from what was written never lets more through in all than allowed. */
@@ -143,7 +143,7 @@ TEST(a_crash_never_gives_a_request_for_free)
 		ledger_free(l);
 		ledger_free(next);
 	}
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(malformed_figures_are_refused)
@@ -156,5 +156,29 @@ TEST(malformed_figures_are_refused)
 	check_int(ledger_load(l, NULL), -EINVAL);
 	json_decref(bad);
 	ledger_free(l);
-	policy_free(p);
+	policy_unref(p);
+}
+
+TEST(another_policy_goes_on_with_what_was_spent_and_no_more)
+{
+	struct policy *p = compiled("{requests: {max: 16, per: 1h}, bytes: {max: 1000}}");
+	struct ledger *l = ledger_new(p);
+
+	for (int i = 0; i < 16; i++) {
+		struct policy *next = compiled(
+			i % 2 == 0
+				? "{requests: {max: 16, per: 1h}}"
+				: "{bytes: {max: 1000}, requests: [{max: 99, per: 1d}, {max: 16, per: 1h}]}");
+		struct ledger *after = ledger_new(next);
+
+		check_int(spend(l, NULL, 0, 1000), LEDGER_OK);
+		ledger_take_over(after, l);
+		ledger_free(l);
+		policy_unref(p);
+		l = after;
+		p = next;
+	}
+	check_int(spend(l, NULL, 0, 1000), LEDGER_OVER);
+	ledger_free(l);
+	policy_unref(p);
 }

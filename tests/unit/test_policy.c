@@ -27,7 +27,7 @@ static const char *refusal(const char *text)
 	if (rc == 0) {
 		rc = policy_compile(document, &p, &err);
 		if (rc == 0)
-			policy_free(p);
+			policy_unref(p);
 	}
 	json_decref(document);
 	return rc < 0 ? err.msg : "taken";
@@ -120,7 +120,7 @@ TEST(bad_documents_are_refused_by_name)
 			"rules[0].transform.headers: 'x' must be a string of one line" },
 		{ "secrets: [{name: K, hosts: a}]", "secrets[0]: needs hosts and places (in)" },
 		{ "secrets: [{name: K, hosts: a, in: [{header: x, query: y}]}]",
-			"secrets[0].in[0]: names one of header, query, json" },
+			"secrets[0].in[0]: names one of header, query, json, form" },
 		{ "a: [1", "policy: line 2: did not find expected ',' or ']'" },
 		{ "{\"version\": 1, \"version\": 1}",
 			"policy: line 1: duplicate object key near '\"version\"'" },
@@ -137,7 +137,7 @@ TEST(what_nothing_matches_is_denied)
 
 	check_str(asked(p, rq), "deny");
 	check_str(asked(p, request("GET", "/")), "deny");
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(the_first_match_decides)
@@ -154,7 +154,7 @@ TEST(the_first_match_decides)
 	check_str(asked(p, rq), "allow two");
 	rq.port = 8443;
 	check_str(asked(p, rq), "deny");
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(a_name_is_possible_or_not_before_the_port_is_known)
@@ -182,7 +182,7 @@ TEST(a_name_is_possible_or_not_before_the_port_is_known)
 	rq.host = "example.org";
 	rq.stage = POLICY_NAME;
 	check_str(asked(p, rq), "deny");
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(records_are_looked_up_by_type)
@@ -220,7 +220,7 @@ TEST(records_are_looked_up_by_type)
 	policy_decide(p, &rq, &v);
 	check_int(v.transports, 1U << POLICY_DNS);
 	check_int(policy_ports(p, &ports), 2); /* 80 and 443 of the web */
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(a_body_that_cannot_be_read_is_denied_by_who_denies_and_not_allowed_by_who_allows)
@@ -252,7 +252,7 @@ TEST(a_body_that_cannot_be_read_is_denied_by_who_denies_and_not_allowed_by_who_a
 	json_decref(fine);
 	json_decref(evil);
 	json_decref(much);
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(a_second_value_does_not_smuggle_the_first_one_past)
@@ -279,7 +279,7 @@ TEST(a_second_value_does_not_smuggle_the_first_one_past)
 	rq.query = TEXT("user=me");
 	rq.n_headers = 2;
 	check_str(asked(p, rq), "deny");
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(null_wants_a_name_to_be_missing)
@@ -295,7 +295,7 @@ TEST(null_wants_a_name_to_be_missing)
 	check_str(asked(p, rq), "allow yes");
 	rq.query = TEXT("b=1&a");
 	check_str(asked(p, rq), "deny");
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(ports_of_all_rules_are_joined)
@@ -314,7 +314,7 @@ TEST(ports_of_all_rules_are_joined)
 	check_int(ports[1].last, 90);
 	check_int(ports[2].first, 443);
 	check_int(ports[2].last, 444);
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(details_of_a_rule_are_read)
@@ -351,7 +351,7 @@ TEST(details_of_a_rule_are_read)
 	check(rules[2].changes[1].value == NULL);
 	check(rules[2].changes[2].in_body);
 	check_int(rules[3].deny.status, 0);
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(secrets_are_bound_to_hosts)
@@ -367,7 +367,7 @@ TEST(secrets_are_bound_to_hosts)
 	check(policy_secret_bound(s, "a.example"));
 	check(policy_secret_bound(s, "x.b.example"));
 	check(!policy_secret_bound(s, "b.example"));
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(every_preset_compiles_and_the_model_ones_deny_what_the_provider_would_fetch)
@@ -380,7 +380,7 @@ TEST(every_preset_compiles_and_the_model_ones_deny_what_the_provider_would_fetch
 
 	for (size_t i = 0; policy_preset_name(i) != NULL; i++) {
 		(void)snprintf(text, sizeof(text), "preset: %s", policy_preset_name(i));
-		policy_free(compiled(text));
+		policy_unref(compiled(text));
 	}
 	p = compiled("preset: [llm-anthropic]");
 	rq.host = "api.anthropic.com";
@@ -396,7 +396,7 @@ TEST(every_preset_compiles_and_the_model_ones_deny_what_the_provider_would_fetch
 	check_str(asked(p, rq), "deny");
 	json_decref(body);
 	json_decref(fetch);
-	policy_free(p);
+	policy_unref(p);
 }
 
 TEST(an_explanation_names_every_rule_and_why)
@@ -419,5 +419,5 @@ TEST(an_explanation_names_every_rule_and_why)
 		"{\"action\":\"allow\",\"because\":\"\",\"preset\":null,\"result\":\"match\",\"rule\":\"three\"}]");
 	free(dump);
 	json_decref(list);
-	policy_free(p);
+	policy_unref(p);
 }
