@@ -76,7 +76,8 @@ static attr_noreturn void dumper_child(
 int capture_begin(struct capture *c, const struct capture_place *place, struct err *err)
 {
 	cleanup_fd int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	struct clone_args args = { .exit_signal = SIGCHLD };
+	/* no signal, so that nobody but us waits for it */
+	struct clone_args args = { .exit_signal = 0 };
 	int pair[2];
 
 	*c = (struct capture)CAPTURE_INIT;
@@ -117,16 +118,19 @@ static int receive_report(struct capture *c, struct dump_report *r, struct err *
 	return -EIO;
 }
 
-/* The template copies only what the keeper itself has named. */
-static int allow(const struct capture *c, const struct dump_order *order)
+/* The template copies only what the keeper itself has named, and from the dumper what that has kept. */
+static int allow(const struct capture *c, const int32_t *pids, size_t n)
 {
 	static struct template_allow allow;
 	struct template_message m;
 	size_t none;
 	int rc;
 
-	allow = (struct template_allow){ .kind = TEMPLATE_ALLOW, .n = order->n_pids };
-	memcpy(allow.pids, order->pids, sizeof(allow.pids));
+	if (n + 1 > TEMPLATE_PIDS_MAX)
+		return -E2BIG;
+	allow = (struct template_allow){ .kind = TEMPLATE_ALLOW, .n = (uint32_t)n + 1 };
+	memcpy(allow.pids, pids, n * sizeof(*pids));
+	allow.pids[n] = c->pid;
 	rc = fdpass_send(c->template, &allow, sizeof(allow), NULL, 0);
 	if (rc == 0 && fdpass_recv(c->template, &m, sizeof(m), NULL, 0, &none) != sizeof(m))
 		rc = -EPIPE;
@@ -136,7 +140,7 @@ static int allow(const struct capture *c, const struct dump_order *order)
 int capture_stop(struct capture *c, const struct dump_order *order, struct err *err)
 {
 	struct dump_report report;
-	int rc = allow(c, order);
+	int rc = allow(c, order->pids, order->n_pids);
 
 	if (rc == 0)
 		rc = fdpass_send(c->dumper, order, sizeof(*order), NULL, 0);
@@ -164,23 +168,49 @@ bool capture_died(const struct capture *c)
 	return c->pid != 0 && recv(c->dumper, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-int capture_end(struct capture *c, struct dump_report *ret)
+int capture_twins(const struct capture *c, const int32_t *pids, size_t n)
+{
+	return allow(c, pids, n);
+}
+
+int capture_release(struct capture *c, struct dump_report *ret, struct err *err)
 {
 	const uint32_t release = DUMP_RELEASE;
+	int rc = fdpass_send(c->dumper, &release, sizeof(release), NULL, 0);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "let the processes go on");
+	rc = receive_report(c, ret, err);
+	c->released = true;
+	c->changing &= rc < 0;
+	return rc;
+}
+
+int capture_filled(struct capture *c, struct dump_report *ret, struct err *err)
+{
+	int rc = receive_report(c, ret, err);
+
+	c->filled = rc == 0;
+	return rc;
+}
+
+int capture_end(struct capture *c)
+{
 	struct dump_report report;
 	struct err err;
+	int rc;
 
 	if (c->pid == 0)
 		return 0;
-	if (c->dumper >= 0 && fdpass_send(c->dumper, &release, sizeof(release), NULL, 0) == 0 &&
-		receive_report(c, &report, &err) == 0) {
-		c->changing = false;
-		if (ret != NULL)
-			memcpy(ret->phase_ns, report.phase_ns, sizeof(ret->phase_ns));
-	}
+	/* killed before, it would take with it what it has stopped; later only its twins */
+	if (!c->released)
+		(void)!capture_release(c, &report, &err);
+	if (!c->filled)
+		(void)kill(c->pid, SIGKILL);
 	fd_close(&c->dumper);
 	fd_close(&c->template);
-	(void)waitpid(c->pid, NULL, 0);
-	c->pid = 0;
-	return c->changing ? -EPIPE : 0;
+	(void)waitpid(c->pid, NULL, __WALL);
+	rc = c->changing ? -EPIPE : 0;
+	*c = (struct capture)CAPTURE_INIT;
+	return rc;
 }

@@ -2,7 +2,8 @@
 /**
  * DOC: checkpoint/capturer.h - a keeper's side of a capture: it starts the dumper inside U1 and connects it to a template.
  *
- *   capture_begin() -> capture_stop() (cgroup frozen) -> capture_look() (thawed; all processes stopped by ptrace) -> … -> capture_end()
+ *   capture_begin() -> capture_stop() (cgroup frozen) -> capture_look() (thawed; all processes stopped by ptrace) -> capture_twins() -> … -> capture_release()
+ *   -> (c->dumper readable) capture_filled() -> capture_end()
  */
 #ifndef CAY_CHECKPOINT_CAPTURER_H
 #define CAY_CHECKPOINT_CAPTURER_H
@@ -15,6 +16,8 @@ struct capture {
 	pid_t pid; /* of the dumper; 0 = none */
 	int dumper, template;
 	bool changing; /* the dumper may have changed registers that it has not put back yet */
+	bool released; /* the processes go on */
+	bool filled;   /* and their memory is in the template: the dumper ends by itself */
 };
 
 #define CAPTURE_INIT \
@@ -36,17 +39,26 @@ int capture_begin(
 /** capture_stop() - stop every process of @order. Context: their cgroup is frozen. Return: 0 or an error; after one nothing is stopped any more. */
 int capture_stop(struct capture *c, const struct dump_order *order, struct err *err) attr_must_use;
 
-/** capture_look() - look at all, copy the memory. @ret: figures. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
+/** capture_look() - look at all, make twins or copy the memory. @ret: figures. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
 int capture_look(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;
 
 /** capture_died() - is a capture under way whose dumper has ended? Then nobody lets the processes go. */
 bool capture_died(const struct capture *c);
 
+/** capture_twins() - name the twins, which are all that may be copied once the processes go on. @pids: in the host's pid namespace. Return: 0 or -errno. */
+int capture_twins(const struct capture *c, const int32_t *pids, size_t n) attr_must_use;
+
+/** capture_release() - let all go. @ret: figures. Return: 0, or an error: then too nothing is stopped any more. */
+int capture_release(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;
+
+/** capture_filled() - the memory is in the template, or why not; twins are still there. @ret: figures. */
+int capture_filled(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;
+
 /**
- * capture_end() - let all go and wait for the dumper's end. Idempotent. @ret: figures, may be NULL.
+ * capture_end() - let all go, if that is still to do, and wait for the end of the dumper and of its twins. Idempotent.
  * Return: 0, or -EPIPE when the dumper ended after it had begun to change registers: what it traced is killed or not as it was.
  */
-int capture_end(struct capture *c, struct dump_report *ret) attr_must_use;
+int capture_end(struct capture *c) attr_must_use;
 
 /** template_path() - path of the socket of template @id below runtime directory @run. */
 void template_path(const char *run, const char *id, char *path, size_t size);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #define FIRST_DESCRIPTION_MIN 16
 
@@ -99,6 +100,7 @@ static int add_zombies(struct dump *d, struct err *err)
 	return 0;
 }
 
+/* What only the stopped processes can tell. */
 static int look_at_all(struct dump *d, struct err *err)
 {
 	int rc = add_zombies(d, err);
@@ -112,7 +114,7 @@ static int look_at_all(struct dump *d, struct err *err)
 
 		if (p->tracee.zombie)
 			continue;
-		rc = dump_creds(d, p, err);
+		rc = dump_attributes(d, p, err);
 		if (rc == 0)
 			rc = dump_threads(d, p, err);
 		if (rc == 0)
@@ -121,13 +123,79 @@ static int look_at_all(struct dump *d, struct err *err)
 			rc = dump_timers(d, p, err);
 		if (rc == 0)
 			rc = dump_files(d, p, err);
-		if (rc == 0)
-			rc = dump_memory(d, p, err);
 	}
-	if (rc == 0)
-		rc = dump_files_end(d, err);
-	for (size_t i = 0; rc == 0 && i < d->n; i++)
-		(void)IMAGE_ADD(&d->image, TABLE_PROCESSES, &d->processes[i].out);
+	return rc == 0 ? dump_files_end(d, err) : rc;
+}
+
+/* A subreaper would be told of twins' ends; for the while all children that lose their parent go to init. */
+static int set_subreapers(struct dump *d, bool on)
+{
+	long rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		if (d->processes[i].out.subreaper != 0)
+			rc = TRACEE_CALL(
+				&d->processes[i].tracee, 0, SYS_prctl, PR_SET_CHILD_SUBREAPER, on);
+	}
+	return (int)rc;
+}
+
+static void end_twins(struct dump *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		tracee_end(&d->processes[i].twin);
+}
+
+/* All or none: without twins the memory is copied while everything stands still. Return: how many, -errno when the processes are not as they were. */
+static int make_twins(struct dump *d)
+{
+	int rc = set_subreapers(d, false), made = 0, back;
+
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		if (d->processes[i].tracee.zombie)
+			continue;
+		rc = tracee_twin(&d->processes[i].tracee, &d->processes[i].twin);
+		made += rc == 0;
+	}
+	back = set_subreapers(d, true);
+	if (rc < 0) {
+		end_twins(d);
+		made = 0;
+	}
+	return back < 0 ? back : made;
+}
+
+static int take_moment(struct dump *d, struct dump_report *r)
+{
+	int rc = make_twins(d);
+
+	if (rc < 0)
+		return err_raise_sys(&r->err, rc, "copy the processes");
+	r->n_twins = (uint32_t)rc;
+	rc = 0;
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		if (!d->processes[i].tracee.zombie)
+			rc = dump_moment(d, &d->processes[i], &r->err);
+	}
+	return rc;
+}
+
+/* The rest, which twins know as well. */
+static int look_at_sources(struct dump *d, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		struct dump_process *p = &d->processes[i];
+
+		if (!p->tracee.zombie)
+			rc = dump_creds(d, p, err);
+		if (rc == 0 && !p->tracee.zombie)
+			rc = dump_actions(p, err);
+		if (rc == 0 && !p->tracee.zombie)
+			rc = dump_memory(d, p, err);
+		(void)IMAGE_ADD(&d->image, TABLE_PROCESSES, &p->out);
+	}
 	return rc;
 }
 
@@ -229,10 +297,25 @@ static void release_all(struct dump *d)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		tracee_release(&d->processes[i].tracee);
-		free(d->processes[i].status);
 		(void)fault("live.dump.released_one");
 	}
-	d->n = 0;
+}
+
+static void forget_all(struct dump *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		struct dump_process *p = &d->processes[i];
+
+		tracee_end(&p->twin);
+		keep_fini(&p->kept);
+		buf_free(&p->maps);
+		free(p->pages.list);
+		free(p->status);
+	}
+	shared_memories_fini(&d->shared);
+	image_writer_fini(&d->image);
+	free(d->known);
+	free(d->processes);
 }
 
 static int receive(void *to, size_t size, uint32_t kind)
@@ -259,11 +342,33 @@ static uint64_t phase(struct dump_report *r, enum dump_phase which, uint64_t sin
 	return now;
 }
 
-/* Returns with every process as the report says: stopped after success, let go after a failure. */
-static int run(struct dump *d, struct dump_report *r)
+/* The rest of the image, and the memory into the template. */
+static int fill(struct dump *d, struct dump_report *r)
 {
 	uint64_t at = clock_now_ns();
+	int rc = look_at_sources(d, &r->err);
+
+	at = phase(r, DUMP_READ, at);
+	if (rc == 0)
+		rc = write_out(d, &r->err);
+	(void)fault("live.dump.copied");
+	(void)phase(r, DUMP_COPY, at);
+	for (size_t i = 0; i < d->image.copies.n / sizeof(struct plan_copy); i++)
+		r->copied_bytes += ((struct plan_copy *)(void *)d->image.copies.p)[i].length;
+	return rc;
+}
+
+static int wait_for(uint32_t message)
+{
 	uint32_t kind;
+
+	return receive(&kind, sizeof(kind), message);
+}
+
+/* Up to where everything is known that only stopped processes can tell. */
+static int capture(struct dump *d, struct dump_report *r)
+{
+	uint64_t at = clock_now_ns();
 	int rc = stop_all(d, &r->err);
 
 	at = phase(r, DUMP_SEIZE, at);
@@ -271,20 +376,41 @@ static int run(struct dump *d, struct dump_report *r)
 	if (rc == 0)
 		rc = report(r);
 	if (rc == 0)
-		rc = receive(&kind, sizeof(kind), DUMP_GO);
+		rc = wait_for(DUMP_GO);
+	at = clock_now_ns();
 	if (rc == 0)
 		rc = look_at_all(d, &r->err);
 	at = phase(r, DUMP_LOOK, at);
 	(void)fault("live.dump.looked");
 	if (rc == 0)
-		rc = write_out(d, &r->err);
-	(void)fault("live.dump.copied");
-	(void)phase(r, DUMP_COPY, at);
+		rc = take_moment(d, r);
+	(void)phase(r, DUMP_TWIN, at);
+	(void)fault("live.dump.twins");
 	r->n_processes = (uint32_t)d->n;
 	for (size_t i = 0; i < d->n; i++)
 		r->n_threads += (uint32_t)d->processes[i].tracee.n_threads;
-	for (size_t i = 0; i < d->image.copies.n / sizeof(struct plan_copy); i++)
-		r->copied_bytes += ((struct plan_copy *)(void *)d->image.copies.p)[i].length;
+	return rc;
+}
+
+/* With twins the processes go on before their memory has been copied, else after. */
+static int run(struct dump *d, struct dump_report *r)
+{
+	int rc = capture(d, r);
+	uint64_t at;
+
+	if (rc == 0 && r->n_twins == 0)
+		rc = fill(d, r);
+	if (rc == 0)
+		rc = report(r);
+	if (rc == 0)
+		rc = wait_for(DUMP_RELEASE);
+	at = clock_now_ns();
+	release_all(d);
+	(void)phase(r, DUMP_RELEASE_PHASE, at);
+	if (rc == 0)
+		rc = report(r);
+	if (rc == 0 && r->n_twins > 0)
+		rc = fill(d, r);
 	return rc;
 }
 
@@ -303,8 +429,6 @@ int dump_main(void)
 	static struct dump_order order;
 	struct dump_report r = { 0 };
 	struct dump d = { .order = &order };
-	uint64_t at;
-	uint32_t kind;
 	int rc;
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -317,18 +441,11 @@ int dump_main(void)
 	if (d.processes == NULL)
 		abort();
 	rc = run(&d, &r);
-	if (rc == 0)
-		rc = report(&r);
-	if (rc == 0)
-		rc = receive(&kind, sizeof(kind), DUMP_RELEASE);
-	at = clock_now_ns();
-	release_all(&d);
-	(void)phase(&r, DUMP_RELEASE_PHASE, at);
 	if (rc < 0 && r.err.code == ERR_NONE)
 		(void)err_raise(&r.err, ERR_INTERNAL, "the capture was given up");
-	(void)!report(&r);
-	image_writer_fini(&d.image);
-	free(d.known);
-	free(d.processes);
+	/* twins stay until the keeper has seen that they are still what was copied */
+	if (report(&r) == 0)
+		(void)!wait_for(DUMP_END); /* said by closing the socket */
+	forget_all(&d);
 	return rc == 0 ? 0 : 1;
 }

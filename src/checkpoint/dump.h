@@ -11,13 +11,24 @@
 #include "base/err.h"
 #include "checkpoint/dump_wire.h"
 #include "checkpoint/image_write.h"
+#include "checkpoint/keep.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/tracee.h"
 #include "codec/proctext.h"
 
+/** struct dump_pages - which pages of a process are its own, by rising address. */
+struct dump_pages {
+	struct page_region *list;
+	size_t n, at;
+};
+
 /** struct dump_process - one process of the tree while it is being looked at. */
 struct dump_process {
 	struct tracee tracee;
+	struct tracee twin; /* its copy-on-write copy; host 0 = there is none */
+	struct buf maps;    /* text of /proc/PID/maps */
+	struct dump_pages pages;
+	struct keep kept; /* what the twin does not have of them */
 	struct proc_stat stat;
 	struct plan_input place;
 	struct image_process out;
@@ -41,6 +52,7 @@ struct dump {
 	struct image_writer image;
 	struct dump_known *known;
 	size_t n_known;
+	struct shared_memories shared;
 	int32_t highest_fd;
 };
 
@@ -51,23 +63,45 @@ int dump_main(void);
 int dump_refuse(const struct dump_process *p, struct err *err, const char *fmt, ...)
 	attr_printf(3, 4);
 
+/** dump_source() - where memory, dispositions and ids of @p are read: its twin, or itself while it is stopped. */
+static inline struct tracee *dump_source(struct dump_process *p)
+{
+	return p->twin.host != 0 ? &p->twin : &p->tracee;
+}
+
 /** dump_tree() - parents, sessions, groups, leaves, of every process. Fills ->place. */
 int dump_tree(struct dump *d, struct err *err) attr_must_use;
 
-/** dump_creds() - ids, capabilities, limits, filters and other attributes of @p. */
+/** dump_attributes() - what a twin does not inherit; also refuses filters of the program's own, before any call is made in it. While @p is stopped. */
+int dump_attributes(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_creds() - ids, capabilities, limits and other attributes of @p. */
 int dump_creds(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_threads() - registers and what belongs to one thread. */
 int dump_threads(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_signals() - dispositions, interval timers, what is queued for the process. */
+/** dump_signals() - interval timers, what is queued for the process. While @p is stopped. */
 int dump_signals(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_timers() - POSIX timers, in the order of their numbers. */
 int dump_timers(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
+/** dump_actions() - dispositions. */
+int dump_actions(struct dump_process *p, struct err *err) attr_must_use;
+
 /** dump_queue() - what is queued for thread @tid, or for its whole process. Return: how many were added to the table, -errno. */
 int dump_queue(struct dump *d, int32_t tid, bool whole_process) attr_must_use;
+
+/** dump_moment() - list regions and pages of @p, copy what its twin does not have and what it shares. While @p is stopped, after its twin was made. */
+int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_shared() - copy the shared memory that the text @maps of process @host names. Also while it runs: then to have the pages, see shared_memories_stale(). */
+int dump_shared(struct dump *d, pid_t host, const struct buf *maps) attr_must_use;
+
+/** dump_content() - let @out have the bytes of @memory, which does not change any more. */
+void dump_content(
+	struct dump *d, const struct shared_memory *memory, struct image_description *out);
 
 /** dump_memory() - regions, changed pages, brk and the program. */
 int dump_memory(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;

@@ -91,6 +91,26 @@ static int add_content(struct dump *d, struct subject *s)
 	return 0;
 }
 
+/* The pages of a memory file may be large and many: they go the way of shared memory. */
+static int add_memory(struct dump *d, struct subject *s)
+{
+	size_t n = (size_t)s->st.st_size;
+	void *map = n == 0 ? NULL : mmap(NULL, n, PROT_READ, MAP_SHARED, s->copy, 0);
+	int rc;
+
+	if (n == 0)
+		return 0;
+	if (map == MAP_FAILED)
+		return -errno;
+	rc = shared_memories_add(&d->shared, s->st.st_dev, s->st.st_ino, getpid(),
+		(uint64_t)(uintptr_t)map, 0, n);
+	(void)munmap(map, n);
+	if (rc == 0)
+		dump_content(d, shared_memories_find(&d->shared, s->st.st_dev, s->st.st_ino),
+			&s->out);
+	return rc;
+}
+
 /* In the directory where it was, a file without a name. */
 static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 {
@@ -120,8 +140,8 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 		s->out.a = (uint64_t)fcntl(s->copy, F_GET_SEALS);
 		s->out.path =
 			image_add_bytes(&d->image, s->target + 7, (size_t)(end - s->target) - 7);
-		return add_content(d, s) < 0
-			       ? subject_refuse(s, err, "a memory file that is too large")
+		return add_memory(d, s) < 0
+			       ? subject_refuse(s, err, "a memory file that cannot be read")
 			       : 0;
 	}
 	if (deleted(s))

@@ -36,14 +36,9 @@ struct pm_scan_arg {
 
 /* --- which pages exist --- */
 
-struct pages {
-	struct page_region *list;
-	size_t n, at;
-};
-
-static int scan_pages(const struct dump_process *p, struct pages *ret)
+static int scan_pages(const struct tracee *t, struct dump_pages *ret)
 {
-	cleanup_fd int fd = openat(p->tracee.proc, "pagemap", O_RDONLY | O_CLOEXEC);
+	cleanup_fd int fd = openat(t->proc, "pagemap", O_RDONLY | O_CLOEXEC);
 	struct pm_scan_arg arg = { .size = sizeof(arg),
 		.end = ADDRESS_END,
 		.category_inverted = PAGE_IS_FILE | PAGE_IS_ZERO,
@@ -73,7 +68,7 @@ static int scan_pages(const struct dump_process *p, struct pages *ret)
 }
 
 /* The next run of pages within [*at, end); steps behind it. */
-static bool next_run(struct pages *pages, uint64_t *at, uint64_t end, struct page_region *ret)
+static bool next_run(struct dump_pages *pages, uint64_t *at, uint64_t end, struct page_region *ret)
 {
 	while (pages->at < pages->n) {
 		const struct page_region *r = &pages->list[pages->at];
@@ -92,11 +87,55 @@ static bool next_run(struct pages *pages, uint64_t *at, uint64_t end, struct pag
 	return false;
 }
 
-/* --- regions --- */
-
-static bool named(const struct proc_map *m, const char *name)
+/* Have the template copy @start..@end of @p to @to: from the source, but for what was kept. */
+static void copy_run(
+	struct dump *d, struct dump_process *p, uint64_t start, uint64_t end, uint64_t to)
 {
-	return m->name_size == strlen(name) && memcmp(m->name, name, m->name_size) == 0;
+	const struct keep *k = &p->kept;
+
+	for (size_t i = 0; i < k->n && start < end; i++) {
+		const struct kept *piece = &k->list[i];
+		uint64_t stop = piece->end < end ? piece->end : end;
+
+		if (piece->end <= start || piece->start >= end)
+			continue;
+		if (piece->start > start) {
+			image_copy(&d->image, dump_source(p)->host, start, to, piece->start - start);
+			to += piece->start - start;
+			start = piece->start;
+		}
+		image_copy(&d->image, getpid(),
+			(uint64_t)(uintptr_t)piece->copy + (start - piece->start), to, stop - start);
+		to += stop - start;
+		start = stop;
+	}
+	if (start < end)
+		image_copy(&d->image, dump_source(p)->host, start, to, end - start);
+}
+
+/* --- the moment --- */
+
+/* Pages that @p has and its twin has not: fork() leaves some out. */
+static int keep_missing(struct dump_process *p, struct dump_pages *twins)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < p->pages.n; i++) {
+		uint64_t at = p->pages.list[i].start, end = p->pages.list[i].end;
+		struct page_region run;
+
+		while (rc == 0 && at < end) {
+			uint64_t from = at;
+
+			if (!next_run(twins, &at, end, &run)) {
+				rc = keep_pages(&p->kept, p->tracee.host, from, end);
+				break;
+			}
+			if (run.start > from)
+				rc = keep_pages(&p->kept, p->tracee.host, from, run.start);
+		}
+	}
+	return rc;
 }
 
 static bool starts(const struct proc_map *m, const char *name)
@@ -104,8 +143,80 @@ static bool starts(const struct proc_map *m, const char *name)
 	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
 }
 
+/* Shared, and in no file system that has a name for it. */
+static bool is_shared_memory(const struct proc_map *m)
+{
+	return m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:"));
+}
+
+static uint64_t device_of(const struct proc_map *m)
+{
+	return (uint64_t)m->major << 32 | m->minor;
+}
+
+static const struct dump_known *known_memory(const struct dump *d, const struct proc_map *m)
+{
+	for (size_t i = 0; i < d->n_known; i++) {
+		if (d->known[i].device == device_of(m) && d->known[i].inode == m->inode)
+			return &d->known[i];
+	}
+	return NULL;
+}
+
+int dump_shared(struct dump *d, pid_t host, const struct buf *maps)
+{
+	const char *at = maps->p, *end = at + maps->n;
+	struct proc_map m;
+	int rc = 0;
+
+	while (rc == 0 && maps->n > 0 && proc_map_next(&at, end, &m) > 0) {
+		/* what a descriptor refers to was read through it, and may be smaller than its mapping */
+		if (is_shared_memory(&m) && known_memory(d, &m) == NULL)
+			rc = shared_memories_add(&d->shared, device_of(&m), m.inode, host, m.start,
+				m.offset, m.end - m.start);
+	}
+	return rc;
+}
+
+void dump_content(
+	struct dump *d, const struct shared_memory *memory, struct image_description *out)
+{
+	out->b = image_stash(&d->image, 0, memory->size, false);
+	out->c = memory->size;
+	image_copy(&d->image, getpid(), (uint64_t)(uintptr_t)memory->copy, out->b, memory->size);
+}
+
+int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
+{
+	struct dump_pages twins = { 0 };
+	int rc;
+
+	p->maps = (struct buf)BUF_INIT(64U << 20);
+	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
+	if (rc == 0)
+		rc = scan_pages(&p->tracee, &p->pages);
+	if (rc == 0 && p->twin.host != 0) {
+		rc = scan_pages(&p->twin, &twins);
+		if (rc == 0)
+			rc = keep_missing(p, &twins);
+		free(twins.list);
+	}
+	if (rc == 0)
+		rc = dump_shared(d, p->tracee.host, &p->maps);
+	return rc < 0 ? err_raise_sys(err, rc, "look at the memory of process %d (%s)",
+				p->tracee.inner, p->name)
+		      : 0;
+}
+
+/* --- regions --- */
+
+static bool named(const struct proc_map *m, const char *name)
+{
+	return m->name_size == strlen(name) && memcmp(m->name, name, m->name_size) == 0;
+}
+
 static void add_anonymous(
-	struct dump *d, struct dump_process *p, struct image_region *r, struct pages *pages)
+	struct dump *d, struct dump_process *p, struct image_region *r, struct dump_pages *pages)
 {
 	struct page_region run;
 	uint64_t at = r->start;
@@ -115,13 +226,12 @@ static void add_anonymous(
 		if (r->stash == 0)
 			r->stash = image_stash(&d->image, r->start, r->end - r->start,
 				(r->flags & REGION_GROWS_DOWN) != 0);
-		image_copy(&d->image, p->tracee.host, run.start, r->stash + (run.start - r->start),
-			run.end - run.start);
+		copy_run(d, p, run.start, run.end, r->stash + (run.start - r->start));
 	}
 }
 
 static void add_patches(
-	struct dump *d, struct dump_process *p, struct image_region *r, struct pages *pages)
+	struct dump *d, struct dump_process *p, struct image_region *r, struct dump_pages *pages)
 {
 	struct page_region run;
 	uint64_t at = r->start;
@@ -133,7 +243,7 @@ static void add_patches(
 		if (r->stash == 0)
 			r->stash = image_stash(&d->image, r->start, r->end - r->start, false);
 		patch.stash = r->stash + (run.start - r->start);
-		image_copy(&d->image, p->tracee.host, run.start, patch.stash, patch.length);
+		copy_run(d, p, run.start, run.end, patch.stash);
 		(void)IMAGE_ADD(&d->image, TABLE_PATCHES, &patch);
 		r->n_patches++;
 	}
@@ -143,41 +253,31 @@ static void add_patches(
 static int add_shared(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	struct image_region *r, struct err *err)
 {
-	uint64_t device = (uint64_t)m->major << 32 | m->minor;
+	const struct shared_memory *memory =
+		shared_memories_find(&d->shared, device_of(m), m->inode);
+	const struct dump_known *other = known_memory(d, m);
 	struct image_description out = {
 		.kind = DESCRIPTION_MEMORY, .flags = O_RDWR, .peer = IMAGE_NONE
 	};
 	struct dump_known *known;
-	char *bytes;
-	int rc;
 
 	r->kind = REGION_FILE;
-	for (size_t i = 0; i < d->n_known; i++) {
-		if (d->known[i].device == device && d->known[i].inode == m->inode) {
-			r->description = d->known[i].index;
-			return 0;
-		}
+	if (other != NULL) {
+		r->description = other->index;
+		return 0;
 	}
-	if (m->offset != 0)
+	if (memory == NULL || memory->have < memory->size)
 		return dump_refuse(p, err, "it maps a part of shared memory at %llx",
 			(unsigned long long)m->start);
-	bytes = malloc(m->end - m->start);
-	rc = bytes == NULL ? -ENOMEM : tracee_read(&p->tracee, m->start, bytes, m->end - m->start);
-	if (rc == 0) {
-		out.path = image_add_bytes(&d->image, "shared", 6);
-		out.data = image_add_bytes(&d->image, bytes, m->end - m->start);
-	}
-	free(bytes);
-	if (rc < 0)
-		return err_raise_sys(err, rc, "read the shared memory of process %d (%s) at %llx",
-			p->tracee.inner, p->name, (unsigned long long)m->start);
+	out.path = image_add_bytes(&d->image, "shared", 6);
+	dump_content(d, memory, &out);
 	r->description = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
 	known = realloc(d->known, (d->n_known + 1) * sizeof(*known));
 	if (known == NULL)
 		abort();
 	d->known = known;
 	known[d->n_known++] = (struct dump_known){
-		.device = device, .inode = m->inode, .fd = -1, .index = r->description
+		.device = device_of(m), .inode = m->inode, .fd = -1, .index = r->description
 	};
 	return 0;
 }
@@ -215,12 +315,12 @@ static int add_segment(struct dump *d, struct dump_process *p, const struct proc
 }
 
 static int add_file(struct dump *d, struct dump_process *p, const struct proc_map *m,
-	struct image_region *r, struct pages *pages, struct err *err)
+	struct image_region *r, struct dump_pages *pages, struct err *err)
 {
 	static const char gone[] = " (deleted)";
 	size_t n = m->name_size;
 
-	if (m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:")))
+	if (is_shared_memory(m))
 		return add_shared(d, p, m, r, err);
 	if (starts(m, "/dev/shm/"))
 		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
@@ -239,7 +339,7 @@ static int add_file(struct dump *d, struct dump_process *p, const struct proc_ma
 }
 
 static int add_region(struct dump *d, struct dump_process *p, const struct proc_map *m,
-	struct pages *pages, uint64_t *first_vvar, struct err *err)
+	struct dump_pages *pages, uint64_t *first_vvar, struct err *err)
 {
 	struct image_region r = { .start = m->start,
 		.end = m->end,
@@ -252,7 +352,7 @@ static int add_region(struct dump *d, struct dump_process *p, const struct proc_
 
 	/* what an earlier restore left, and our own page */
 	if ((m->start >= WINDOW_RESIDUE && m->end <= WINDOW_SHARED) ||
-		m->start == p->tracee.scratch || named(m, "[vsyscall]"))
+		m->start == dump_source(p)->scratch || named(m, "[vsyscall]"))
 		return 0;
 	if (m->start < WINDOW_END && m->end > WINDOW_START)
 		return dump_refuse(p, err, "it has memory at %llx, where the restorer must be",
@@ -272,22 +372,17 @@ static int add_region(struct dump *d, struct dump_process *p, const struct proc_
 	return rc;
 }
 
-static int add_regions(struct dump *d, struct dump_process *p, struct pages *pages, struct err *err)
+static int add_regions(struct dump *d, struct dump_process *p, struct err *err)
 {
-	cleanup_buf struct buf text = BUF_INIT(64U << 20);
 	uint64_t first_vvar = 0;
-	const char *at, *end;
+	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
 	struct proc_map map;
-	int rc = file_read_at(p->tracee.proc, "maps", &text), more = 0;
+	int rc = 0, more = 0;
 
-	if (rc < 0)
-		return err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner);
-	at = buf_cstr(&text);
-	end = at + text.n;
 	p->place.stash_start = d->image.stash;
 	p->out.first_region = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region));
 	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0)
-		rc = add_region(d, p, &map, pages, &first_vvar, err);
+		rc = add_region(d, p, &map, &p->pages, &first_vvar, err);
 	if (rc == 0 && more < 0)
 		return err_raise_sys(err, more, "read the mappings of process %d", p->tracee.inner);
 	p->out.n_regions = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region)) -
@@ -301,9 +396,10 @@ static int describe(struct dump *d, struct dump_process *p)
 {
 	cleanup_buf struct buf auxv = BUF_INIT(65536);
 	char path[4096];
-	long brk = TRACEE_CALL(&p->tracee, 0, SYS_brk, 0);
-	ssize_t n = readlinkat(p->tracee.proc, "exe", path, sizeof(path));
-	int rc = n < 0 ? -errno : file_read_at(p->tracee.proc, "auxv", &auxv);
+	struct tracee *t = dump_source(p);
+	long brk = TRACEE_CALL(t, 0, SYS_brk, 0);
+	ssize_t n = readlinkat(t->proc, "exe", path, sizeof(path));
+	int rc = n < 0 ? -errno : file_read_at(t->proc, "auxv", &auxv);
 
 	if (rc < 0 || brk < 0)
 		return rc < 0 ? rc : (int)brk;
@@ -325,17 +421,10 @@ static int describe(struct dump *d, struct dump_process *p)
 
 int dump_memory(struct dump *d, struct dump_process *p, struct err *err)
 {
-	struct pages pages = { 0 };
 	int rc = describe(d, p);
 
-	if (rc == 0)
-		rc = scan_pages(p, &pages);
-	if (rc < 0) {
-		free(pages.list);
+	if (rc < 0)
 		return err_raise_sys(
 			err, rc, "look at the memory of process %d (%s)", p->tracee.inner, p->name);
-	}
-	rc = add_regions(d, p, &pages, err);
-	free(pages.list);
-	return rc;
+	return add_regions(d, p, err);
 }

@@ -30,7 +30,7 @@ static int read_actions(struct dump_process *p)
 {
 	uint64_t caught = proc_number(p->status, "SigCgt", 16, 0),
 		 ignored = proc_number(p->status, "SigIgn", 16, 0);
-	struct tracee *t = &p->tracee;
+	struct tracee *t = dump_source(p);
 	long rc = tracee_scratch(t);
 
 	for (unsigned int sig = 1; rc == 0 && sig <= IMAGE_SIGNALS; sig++) {
@@ -66,12 +66,19 @@ static int read_itimers(struct dump_process *p)
 	return (int)rc;
 }
 
-int dump_signals(struct dump *d, struct dump_process *p, struct err *err)
+int dump_actions(struct dump_process *p, struct err *err)
 {
 	int rc = read_actions(p);
 
-	if (rc == 0)
-		rc = read_itimers(p);
+	return rc < 0 ? err_raise_sys(err, rc, "read the signal dispositions of process %d (%s)",
+				p->tracee.inner, p->name)
+		      : 0;
+}
+
+int dump_signals(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int rc = read_itimers(p);
+
 	p->out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
 	if (rc == 0)
 		rc = dump_queue(d, p->tracee.host, true);

@@ -141,12 +141,12 @@ static int read_ids(struct dump *d, struct dump_process *p, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "read the ids of process %d", p->tracee.inner) : 0;
 }
 
-static int read_limits(struct dump_process *p)
+static int read_limits(struct dump_process *p, const struct tracee *from)
 {
 	for (int i = 0; i < (int)IMAGE_LIMITS; i++) {
 		struct rlimit now;
 
-		if (prlimit(p->tracee.host, (__rlimit_resource_t)i, NULL, &now) < 0)
+		if (prlimit(from->host, (__rlimit_resource_t)i, NULL, &now) < 0)
 			return -errno;
 		p->out.limits[i].soft = now.rlim_cur;
 		p->out.limits[i].hard = now.rlim_max;
@@ -165,50 +165,57 @@ static int ask_indirect(struct dump_process *p, int option, uint32_t *ret)
 	return rc < 0 ? rc : tracee_read(&p->tracee, p->tracee.scratch, ret, sizeof(*ret));
 }
 
-static int ask(struct dump_process *p, int option, uint32_t *ret)
+static int ask(struct tracee *t, int option, uint32_t *ret)
 {
-	long rc = TRACEE_CALL(&p->tracee, 0, SYS_prctl, (uint64_t)option);
+	long rc = TRACEE_CALL(t, 0, SYS_prctl, (uint64_t)option);
 
 	*ret = rc < 0 ? 0 : (uint32_t)rc;
 	return rc < 0 ? (int)rc : 0;
 }
 
-static int read_attributes(struct dump_process *p)
+static int read_attributes(struct dump_process *p, struct tracee *from)
 {
 	struct image_process *o = &p->out;
-	int rc = ask(p, PR_GET_DUMPABLE, &o->dumpable);
+	int rc = ask(from, PR_GET_DUMPABLE, &o->dumpable);
 
 	if (rc == 0)
-		rc = ask(p, PR_GET_SECUREBITS, &o->securebits);
+		rc = ask(from, PR_GET_SECUREBITS, &o->securebits);
 	if (rc == 0)
-		rc = ask_indirect(p, PR_GET_PDEATHSIG, &o->parent_death_signal);
-	if (rc == 0)
-		rc = ask_indirect(p, PR_GET_CHILD_SUBREAPER, &o->subreaper);
-	if (rc == 0)
-		rc = ask(p, PR_GET_THP_DISABLE, &o->thp_disable);
+		rc = ask(from, PR_GET_THP_DISABLE, &o->thp_disable);
 	if (rc == 0) {
-		long persona = TRACEE_CALL(&p->tracee, 0, SYS_personality, 0xffffffff);
+		long persona = TRACEE_CALL(from, 0, SYS_personality, 0xffffffff);
 
 		o->personality = persona < 0 ? 0 : (uint32_t)persona;
 	}
 	return rc;
 }
 
-int dump_creds(struct dump *d, struct dump_process *p, struct err *err)
+int dump_attributes(struct dump *d, struct dump_process *p, struct err *err)
 {
 	int rc = check_filters(d, p, err);
 
+	if (rc < 0)
+		return rc;
+	rc = ask_indirect(p, PR_GET_PDEATHSIG, &p->out.parent_death_signal);
 	if (rc == 0)
-		rc = read_ids(d, p, err);
+		rc = ask_indirect(p, PR_GET_CHILD_SUBREAPER, &p->out.subreaper);
+	return rc < 0 ? err_raise_sys(err, rc, "read the attributes of process %d", p->tracee.inner)
+		      : 0;
+}
+
+int dump_creds(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int rc = read_ids(d, p, err);
+
 	if (rc < 0)
 		return rc;
 	p->out.pid = p->tracee.inner;
 	p->out.no_new_privs = (uint32_t)proc_number(p->status, "NoNewPrivs", 10, 0);
 	p->out.umask = (uint32_t)proc_number(p->status, "Umask", 8, 022);
 	p->out.nice = (int32_t)p->stat.nice;
-	rc = read_limits(p);
+	rc = read_limits(p, dump_source(p));
 	if (rc == 0)
-		rc = read_attributes(p);
+		rc = read_attributes(p, dump_source(p));
 	return rc < 0 ? err_raise_sys(err, rc, "read the attributes of process %d", p->tracee.inner)
 		      : 0;
 }

@@ -2,7 +2,8 @@
 /**
  * DOC: checkpoint/dump_wire.h - messages between a keeper and its dumper (SOCK_SEQPACKET, one a packet).
  *
- *   keeper: ORDER -> STOPPED -> GO -> CAPTURED -> RELEASE -> RELEASED.      A report with an error in it in place of any answer: everything was let go.
+ *   keeper: ORDER -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END
+ * A report with an error in it in place of any answer: everything was let go, and only END follows.
  */
 #ifndef CAY_CHECKPOINT_DUMP_WIRE_H
 #define CAY_CHECKPOINT_DUMP_WIRE_H
@@ -14,7 +15,7 @@
 #define DUMP_TEMPLATE_FD 4
 #define DUMP_LEAF_SIZE   32
 
-enum dump_message { DUMP_ORDER = 1, DUMP_GO, DUMP_RELEASE };
+enum dump_message { DUMP_ORDER = 1, DUMP_GO, DUMP_RELEASE, DUMP_END };
 
 /** struct dump_slot - a description that the keeper holds the other end of. */
 struct dump_slot {
@@ -31,13 +32,23 @@ struct dump_order {
 	char leaves[TEMPLATE_LEAVES_MAX][DUMP_LEAF_SIZE];
 };
 
-enum dump_phase { DUMP_SEIZE, DUMP_LOOK, DUMP_COPY, DUMP_RELEASE_PHASE, DUMP_PHASES };
+/* the last two are in the pause only when there are no twins */
+enum dump_phase {
+	DUMP_SEIZE,
+	DUMP_LOOK,
+	DUMP_TWIN,
+	DUMP_RELEASE_PHASE,
+	DUMP_READ,
+	DUMP_COPY,
+	DUMP_PHASES
+};
 
 struct dump_report {
 	struct err err;
 	uint64_t phase_ns[DUMP_PHASES];
 	uint64_t copied_bytes;
 	uint32_t n_processes, n_threads;
+	uint32_t n_twins; /* copies that the template reads after the release; 0 = it has read all before */
 };
 
 #endif

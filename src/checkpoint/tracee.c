@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/elf.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -17,6 +18,8 @@
 #include <sys/wait.h>
 
 #define SCRATCH_SIZE 4096
+/* what a call of ours makes is ours to trace, with the same options */
+#define CALL_OPTIONS (PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE)
 
 #ifndef PTRACE_EVENT_STOP
 #define PTRACE_EVENT_STOP 128
@@ -194,11 +197,28 @@ static int begin_change(struct tracee_thread *thread)
 
 	if (thread->changed)
 		return 0;
-	rc = trace(PTRACE_SETOPTIONS, thread->host, 0, (void *)(uintptr_t)PTRACE_O_EXITKILL);
+	rc = trace(PTRACE_SETOPTIONS, thread->host, 0, (void *)(uintptr_t)CALL_OPTIONS);
 	if (rc == 0)
 		rc = trace(PTRACE_SETSIGMASK, thread->host, sizeof(all), &all);
 	thread->changed = rc == 0;
 	return rc;
+}
+
+/* One instruction; a call that makes a process stops on its way out to say which. */
+static int step(struct tracee_thread *thread)
+{
+	for (;;) {
+		int status = trace(PTRACE_SINGLESTEP, thread->host, 0, NULL), event;
+		unsigned long child = 0;
+
+		if (status == 0)
+			status = wait_stopped(thread->host);
+		event = status >> 16;
+		if (status < 0 || (event != PTRACE_EVENT_FORK && event != PTRACE_EVENT_CLONE))
+			return status;
+		if (trace(PTRACE_GETEVENTMSG, thread->host, 0, &child) == 0)
+			thread->child = (pid_t)child;
+	}
 }
 
 long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t a[6])
@@ -216,9 +236,7 @@ long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t a[6])
 	if (rc == 0)
 		rc = trace(PTRACE_SETREGS, thread->host, 0, &r);
 	if (rc == 0)
-		rc = trace(PTRACE_SINGLESTEP, thread->host, 0, NULL);
-	if (rc == 0)
-		rc = wait_stopped(thread->host);
+		rc = step(thread);
 	if (rc >= 0)
 		rc = trace(PTRACE_GETREGS, thread->host, 0, &r);
 	return rc < 0 ? rc : (long)r.rax;
@@ -253,6 +271,79 @@ int tracee_write(const struct tracee *t, uint64_t address, const void *from, siz
 	ssize_t got = process_vm_writev(t->host, &local, 1, &remote, 1, 0);
 
 	return got < 0 ? -errno : (size_t)got == n ? 0 : -EFAULT;
+}
+
+/* --- twins --- */
+
+/* A process that a call of @t made: stopped since before its first instruction. */
+static int adopt(const struct tracee *t, pid_t host, struct tracee *ret)
+{
+	char path[32];
+	int rc = wait_stopped(host);
+
+	*ret = (struct tracee){
+		.host = host, .proc = -1, .syscall_at = t->syscall_at, .scratch = t->scratch
+	};
+	ret->threads = calloc(1, sizeof(*ret->threads));
+	if (ret->threads == NULL)
+		abort();
+	ret->n_threads = 1;
+	ret->threads[0] = (struct tracee_thread){
+		.host = host, .registers = t->threads[0].registers, .changed = true
+	};
+	(void)snprintf(path, sizeof(path), "/proc/%d", host);
+	if (rc >= 0)
+		ret->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return rc < 0 ? rc : ret->proc < 0 ? -errno : 0;
+}
+
+/*
+ * By way of a helper that shares the memory and ends at once, so that the twin is no child of @t: nobody waits for it but init. The helper's end sends no signal, and
+ * a wait without __WALL does not see it.
+ */
+int tracee_twin(struct tracee *t, struct tracee *ret)
+{
+	struct tracee helper = { .proc = -1 };
+	long inner = TRACEE_CALL(t, 0, SYS_clone, CLONE_VM | CLONE_FILES | CLONE_FS), made = 0;
+	int rc;
+
+	*ret = (struct tracee){ .proc = -1 };
+	if (inner < 0)
+		return (int)inner;
+	rc = adopt(t, t->threads[0].child, &helper);
+	if (rc == 0)
+		made = TRACEE_CALL(&helper, 0, SYS_clone, SIGCHLD);
+	if (made > 0)
+		rc = adopt(t, helper.threads[0].child, ret);
+	tracee_end(&helper);
+	if (TRACEE_CALL(t, 0, SYS_wait4, (uint64_t)inner, 0, __WALL) != inner && rc == 0)
+		rc = -ECHILD;
+	if (made < 0)
+		rc = (int)made;
+	/* what is sent to the group is not for it; what is closed shall be closed */
+	if (rc == 0)
+		rc = (int)TRACEE_CALL(ret, 0, SYS_close_range, 0, ~0U, 0);
+	if (rc == 0 && TRACEE_CALL(ret, 0, SYS_setsid) < 0)
+		rc = -EPERM;
+	if (rc < 0)
+		tracee_end(ret);
+	return rc;
+}
+
+void tracee_end(struct tracee *t)
+{
+	int status;
+
+	if (t->host == 0)
+		return;
+	if (kill(t->host, SIGKILL) == 0) {
+		while (waitpid(t->host, &status, __WALL) == t->host && WIFSTOPPED(status))
+			;
+	}
+	free(t->threads);
+	if (t->proc >= 0)
+		(void)close(t->proc);
+	*t = (struct tracee){ .proc = -1 };
 }
 
 /* --- letting go --- */

@@ -21,6 +21,7 @@ struct tracee_thread {
 	struct user_regs_struct registers; /* as it was stopped */
 	uint64_t mask;
 	bool changed; /* registers are not its own now */
+	pid_t child;  /* that the last call made; in the host's pid namespace */
 };
 
 /** struct tracee - one process, all its threads stopped. The first thread is the leader. */
@@ -54,6 +55,18 @@ int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n) at
 /** tracee_write() - the other way. */
 int tracee_write(
 	const struct tracee *t, uint64_t address, const void *from, size_t n) attr_must_use;
+
+/**
+ * tracee_twin() - have @t make a copy-on-write copy of itself, which stays stopped: a child of the pid namespace's init (unless a subreaper stands above @t), in a
+ * session of its own, without descriptors, traced by the caller, and killed when the caller ends. @t has no child more than before, and none has ended.
+ * @ret: on success a stopped process with one thread; tracee_end() it.
+ *
+ * Return: 0, or -errno (-EAGAIN: a limit of processes; -ENOMEM) with @t as it was. Context: between tracee_stop() and tracee_release().
+ */
+int tracee_twin(struct tracee *t, struct tracee *ret) attr_must_use;
+
+/** tracee_end() - kill a twin and wait for its end. Idempotent. */
+void tracee_end(struct tracee *t);
 
 /** tracee_release() - put everything back as it was and let go. Idempotent. */
 void tracee_release(struct tracee *t);

@@ -162,7 +162,7 @@ void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *
 /* --- the loop --- */
 
 #define WATCH_FIXED \
-	8 /* signals, listener, starter, gateway, three that knock, parent of processes of a template */
+	9 /* signals, listener, starter, gateway, three that knock, dumper, parent of processes of a template */
 
 struct watch {
 	struct pollfd *fds;
@@ -216,6 +216,7 @@ static void watch_all(const struct keeper *k, struct watch *w)
 	watch_add(w, k->listen_fd, POLLIN);
 	watch_add(w, k->state >= KEEPER_RUNNING ? k->box.starter.sock : -1, POLLIN);
 	watch_gateway(k, w);
+	watch_add(w, k->capture.released ? k->capture.dumper : -1, POLLIN);
 	watch_add(w, k->fork_sock, POLLIN);
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
@@ -257,7 +258,8 @@ static void dispatch(struct keeper *k, const struct watch *w)
 {
 	size_t i = WATCH_FIXED;
 	bool starter = w->fds[2].revents != 0, children = w->fds[0].revents != 0,
-	     incoming = w->fds[1].revents != 0, forked = w->fds[WATCH_FIXED - 1].revents != 0;
+	     incoming = w->fds[1].revents != 0, copied = w->fds[WATCH_FIXED - 2].revents != 0,
+	     forked = w->fds[WATCH_FIXED - 1].revents != 0;
 
 	for (struct list *pos = k->conns.next; pos != &k->conns && i < w->n; pos = pos->next, i++) {
 		struct conn *c = list_entry(pos, struct conn, node);
@@ -284,6 +286,8 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		keeper_gateway_wanted(k);
 	if (starter)
 		keeper_finish_launch(k);
+	if (copied)
+		keeper_read_capture(k);
 	if (forked)
 		keeper_read_fork(k);
 	if (children)

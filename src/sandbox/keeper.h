@@ -107,8 +107,12 @@ struct keeper {
 	size_t events_sent;     /* how many of @events the primary connection has got */
 	struct capture capture; /* under way while its pid is set: every process is stopped */
 	struct dump_report captured;
-	struct conn *capture_conn; /* who asked for it */
-	uint64_t capture_begun_ns, capture_deadline_ns;
+	struct dump_order capture_order; /* everybody who was stopped */
+	struct conn *capture_conn;       /* who asked for it */
+	json_int_t release_id;           /* its request to let go, answered when the memory is in the template; 0 = none */
+	uint64_t capture_begun_ns, capture_paused_ns, capture_deadline_ns;
+	int32_t *twins; /* n_twins pids: what is copied after the release */
+	size_t n_twins, twins_seen;
 	int fork_sock; /* to the parent of processes that came from a template; -1 = there are none */
 	uint64_t output_forgotten; /* bytes of output of execs that are no longer kept */
 	struct meter memory;       /* from `start` on */
@@ -212,7 +216,9 @@ void keeper_child_ended(struct keeper *k, const struct death *d);
 
 /** keeper_verb_capture() - stop everything and copy it into the template that @request names. */
 void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
-/** keeper_verb_release() - let go what keeper_verb_capture() has stopped. */
+/** keeper_read_capture() - the dumper has something to say: the memory is in the template, or why not. */
+void keeper_read_capture(struct keeper *k);
+/** keeper_verb_release() - let go what keeper_verb_capture() has stopped; answered when its memory is in the template. */
 void keeper_verb_release(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_verb_restore() - take the processes of the template that @request names. */
 void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);

@@ -101,6 +101,69 @@ static int save_holders(
 	return rc < 0 ? err_raise_sys(err, rc, "keep the state of the programs") : 0;
 }
 
+static bool was_stopped(const struct dump_order *order, int32_t pid)
+{
+	for (uint32_t i = 0; i < order->n_pids; i++) {
+		if (order->pids[i] == pid)
+			return true;
+	}
+	return false;
+}
+
+static int add_twins(void *ctx, const char *name, const int32_t *pids, size_t n)
+{
+	struct keeper *k = ctx;
+	int32_t *more;
+
+	if (n == 0 || str_eq(name, "init"))
+		return 0;
+	more = realloc(k->twins, (k->n_twins + n) * sizeof(*pids));
+	if (more == NULL)
+		return -ENOMEM;
+	k->twins = more;
+	for (size_t i = 0; i < n; i++) {
+		if (!was_stopped(&k->capture_order, pids[i]))
+			k->twins[k->n_twins++] = pids[i];
+	}
+	return 0;
+}
+
+/* Whoever is in the sandbox now and was not before is a copy that the dumper has made: nobody else runs. From now on the template copies from these alone. */
+static int allow_twins(struct keeper *k, struct err *err)
+{
+	int rc = cgroup_each_leaf(&k->box.cgroup, add_twins, k);
+
+	if (rc == 0)
+		rc = capture_twins(&k->capture, k->twins, k->n_twins);
+	return rc < 0 ? err_raise_sys(err, rc, "list the copies of the processes") : 0;
+}
+
+static int count_twins(void *ctx, attr_unused const char *name, const int32_t *pids, size_t n)
+{
+	struct keeper *k = ctx;
+
+	for (size_t i = 0; i < n; i++) {
+		for (size_t j = 0; j < k->n_twins; j++) {
+			if (k->twins[j] == pids[i])
+				k->twins_seen++;
+		}
+	}
+	return 0;
+}
+
+/* A number that had come free meanwhile could be anybody's: then what was copied is nobody's. */
+static int check_twins(struct keeper *k, struct err *err)
+{
+	int rc;
+
+	k->twins_seen = 0;
+	rc = cgroup_each_leaf(&k->box.cgroup, count_twins, k);
+	if (rc == 0 && k->twins_seen != k->n_twins)
+		return err_raise(err, ERR_STATE,
+			"the copy of a process was killed before its memory had been read");
+	return rc < 0 ? err_raise_sys(err, rc, "list the copies of the processes") : 0;
+}
+
 static int stop_and_look(struct keeper *k, const struct dump_order *order,
 	struct dump_report *report, struct err *err)
 {
@@ -110,13 +173,15 @@ static int stop_and_look(struct keeper *k, const struct dump_order *order,
 	/* all are stopped by now: calls made in them run only when the group is thawed */
 	if (cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) < 0 && rc == 0)
 		rc = err_raise(err, ERR_INTERNAL, "the control group does not thaw");
-	return rc == 0 ? capture_look(&k->capture, report, err) : rc;
+	if (rc == 0)
+		rc = capture_look(&k->capture, report, err);
+	return rc == 0 && report->n_twins > 0 ? allow_twins(k, err) : rc;
 }
 
 static int capture(
 	struct keeper *k, const char *template, struct dump_report *report, struct err *err)
 {
-	static struct dump_order order;
+	struct dump_order *order = &k->capture_order;
 	char path[PATH_MAX];
 	struct capture_place place = {
 		.u2 = k->box.u2, .enter_u1 = !k->config.rootless, .template_path = path
@@ -132,30 +197,36 @@ static int capture(
 	(void)syncfs(k->box.live);
 	drain_outputs(k);
 	(void)fault("live.capture.begun");
+	k->capture_begun_ns = clock_now_ns();
 	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "freeze the processes");
 	(void)fault("live.capture.frozen");
 	if (rc == 0)
-		rc = list_all(k, &order, err);
+		rc = list_all(k, order, err);
 	if (rc == 0)
-		rc = stop_and_look(k, &order, report, err);
+		rc = stop_and_look(k, order, report, err);
 	else
 		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
 	if (rc == 0)
 		drain_outputs(k);
-	return rc == 0 ? save_holders(k, template, &order, err) : rc;
+	return rc == 0 ? save_holders(k, template, order, err) : rc;
 }
 
-static json_t *describe(const struct dump_report *r)
+static json_t *describe(const struct keeper *k)
 {
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:i,s:i}", "stop_us",
-		(json_int_t)(r->phase_ns[DUMP_SEIZE] / 1000), "look_us",
-		(json_int_t)(r->phase_ns[DUMP_LOOK] / 1000), "copy_us",
-		(json_int_t)(r->phase_ns[DUMP_COPY] / 1000), "release_us",
-		(json_int_t)(r->phase_ns[DUMP_RELEASE_PHASE] / 1000), "bytes",
-		(json_int_t)r->copied_bytes, "processes", (int)r->n_processes, "threads",
-		(int)r->n_threads);
+	static const char *const names[DUMP_PHASES] = {
+		"stop_us", "look_us", "twin_us", "release_us", "read_us", "copy_us"
+	};
+	const struct dump_report *r = &k->captured;
+	json_t *o = json_pack("{s:I,s:i,s:i,s:i,s:I}", "bytes", (json_int_t)r->copied_bytes, "processes",
+		(int)r->n_processes, "threads", (int)r->n_threads, "twins", (int)r->n_twins,
+		"paused_us", (json_int_t)(k->capture_paused_ns / 1000));
+
+	for (size_t i = 0; i < DUMP_PHASES; i++)
+		(void)json_object_set_new(
+			o, names[i], json_integer((json_int_t)(r->phase_ns[i] / 1000)));
+	return o;
 }
 
 static const char *template_of(const json_t *request, struct err *err)
@@ -181,7 +252,6 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 			&err, ERR_UNSUPPORTED, "without a control group nothing can be frozen");
 	else if (template != NULL && !list_empty(&k->pendings))
 		(void)err_raise(&err, ERR_BUSY, "a program is being started just now");
-	k->capture_begun_ns = clock_now_ns();
 	if (err.code == ERR_NONE && capture(k, template, &k->captured, &err) < 0)
 		keeper_capture_end(k);
 	if (err.code != ERR_NONE) {
@@ -191,39 +261,64 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 	(void)fault("live.capture.looked");
 	k->capture_conn = c;
 	k->capture_deadline_ns = clock_now_ns() + CAPTURE_MAX_NS;
-	keeper_reply(c, id, describe(&k->captured));
+	keeper_reply(c, id, NULL);
 }
 
 void keeper_capture_end(struct keeper *k)
 {
-	if (capture_end(&k->capture, &k->captured) < 0)
+	struct err err;
+
+	if (capture_end(&k->capture) < 0)
 		keeper_lose(k,
 			"the process that took a live snapshot of the sandbox was killed while it did");
+	if (k->release_id != 0) {
+		(void)err_raise(&err, ERR_UNAVAILABLE, "the memory was not copied to its end");
+		keeper_reply_error(k->capture_conn, k->release_id, &err);
+	}
+	free(k->twins);
+	k->twins = NULL;
+	k->n_twins = 0;
 	k->capture_conn = NULL;
+	k->release_id = 0;
 	k->capture_deadline_ns = 0;
+}
+
+void keeper_read_capture(struct keeper *k)
+{
+	struct err err = { 0 };
+	struct conn *c = k->capture_conn;
+	json_int_t id = k->release_id;
+	int rc = capture_filled(&k->capture, &k->captured, &err);
+
+	if (rc == 0)
+		rc = check_twins(k, &err);
+	k->release_id = 0;
+	keeper_capture_end(k);
+	if (rc == 0)
+		keeper_reply(c, id, describe(k));
+	else
+		keeper_reply_error(c, id, &err);
 }
 
 void keeper_verb_release(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
-	bool under_way = k->capture.pid != 0;
 	struct err err = { 0 };
-	json_t *ok;
 
-	keeper_capture_end(k);
-	(void)fault("live.capture.released");
+	if (k->capture.pid != 0 && !k->capture.released && k->capture_conn == c) {
+		if (capture_release(&k->capture, &k->captured, &err) == 0)
+			k->release_id = id; /* keeper_read_capture() answers */
+		else
+			keeper_capture_end(k);
+		k->capture_paused_ns = clock_now_ns() - k->capture_begun_ns;
+		(void)fault("live.capture.released");
+	} else {
+		(void)err_raise(&err, ERR_STATE, "no capture of sandbox '%s' is under way", k->id);
+	}
 	if (k->lost != NULL)
 		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is lost: %s", k->id, k->lost);
-	else if (!under_way)
-		(void)err_raise(&err, ERR_STATE, "no capture of sandbox '%s' is under way", k->id);
-	if (err.code != ERR_NONE) {
+	if (err.code != ERR_NONE)
 		keeper_reply_error(c, id, &err);
-		return;
-	}
-	ok = describe(&k->captured);
-	(void)json_object_set_new(ok, "paused_us",
-		json_integer((json_int_t)((clock_now_ns() - k->capture_begun_ns) / 1000)));
-	keeper_reply(c, id, ok);
 }
 
 /* --- restoring --- */

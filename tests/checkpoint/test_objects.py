@@ -7,7 +7,7 @@ import os
 import sys
 
 from lib.case import equal, require, timeout
-from lib.cay import BUILD
+from lib.cay import ApiError, BUILD
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import fork_live, say, wait_output  # noqa: E402
@@ -104,6 +104,28 @@ def test_object_timers(instance):
 @require("root", "cgroup2")
 def test_object_tree(instance):
     both_go_on(instance, "tree")
+
+
+@require("root", "cgroup2")
+def test_object_twins(instance):
+    both_go_on(instance, "twins")
+
+
+@require("root", "cgroup2")
+def test_at_the_limit_of_processes(instance):
+    """Copies of the processes do not fit below the limit: the fork is made all the same, and nobody is missing or added."""
+    with instance.sandbox(limits={"pids": 16}) as box:
+        run, sleepers = begin(instance, box, "twins"), []
+        try:
+            while True:
+                sleepers.append(instance.exec(box, "/bin/sleep", "1000"))
+        except ApiError as error:
+            equal(error.code, "limit")
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            equal([instance.get(f"/v1/sandboxes/{one}/execs/{s['id']}")["status"] for s in sleepers], ["running"] * len(sleepers))
+            check(instance, one, run)
+        instance.remove(fork)
 
 
 @require("root", "cgroup2")

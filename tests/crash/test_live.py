@@ -30,6 +30,7 @@ LOGGED = [
     "live.dump.looked",
     "live.dump.released_one",
     "live.dump.seized",
+    "live.dump.twins",
     "live.restore.after",
     "live.restore.before",
     "live.restore.begun",
@@ -57,7 +58,7 @@ INSIDE = [
 ALSO = ["snapshot.commit.before", "snapshot.commit.after", "snapshot.durable.before", "rewind.commit.before", "rewind.commit.after"]
 OF_CAYD = ("live.take.", "live.restore.before", "live.restore.after", "snapshot.", "rewind.")
 # After these the source is lost: its registers may have been changed. (That of the rewind is stopped on purpose.)
-LOSES = {"live.dump.looked", "live.dump.copied", "live.dump.released_one", "live.capture.begun", "live.capture.frozen", "live.capture.looked",
+LOSES = {"live.dump.looked", "live.dump.twins", "live.dump.released_one", "live.capture.begun", "live.capture.frozen", "live.capture.looked",
          "live.capture.released", "live.capture.stopped"}
 
 COUNTER = """

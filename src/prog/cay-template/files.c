@@ -59,13 +59,16 @@ static int open_unlinked(description *d)
 	return fd;
 }
 
-/* a: seals */
+/* a: seals, b, c: its content in the stash */
 static int make_memory(description *d)
 {
 	int fd = (int)fork_must(
 		CALL2(__NR_memfd_create, image_bytes(d->path), 1 | 2), "make a memory file");
 
-	write_all(fd, image_bytes(d->data), d->data.length, "fill a memory file");
+	if (d->c > 0)
+		write_all(fd, (const char *)d->b, d->c, "fill a memory file");
+	else
+		write_all(fd, image_bytes(d->data), d->data.length, "fill a memory file");
 	(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a memory file");
 	(void)fork_must(CALL3(__NR_fcntl, fd, 1033 /* ADD_SEALS */, d->a), "seal a memory file");
 	return fd;

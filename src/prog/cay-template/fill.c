@@ -320,7 +320,7 @@ void fill_or_fork(int peer)
 		if (n < (long)sizeof(order.kind))
 			break;
 		if (order.kind == TEMPLATE_ALLOW && n == sizeof(order.allow) &&
-			order.allow.n <= TEMPLATE_PIDS_MAX && allow.n == 0) {
+			order.allow.n <= TEMPLATE_PIDS_MAX && plan == NULL) {
 			memcpy(&allow, &order.allow, sizeof(allow));
 			rc = 0;
 		} else if (order.kind == TEMPLATE_FILL) {

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/keep.h - memory that a twin does not have, copied into the dumper while everything stands still; the template takes it from there later.
+ *
+ * Two kinds: pages of a process that fork() leaves out (MADV_DONTFORK, MADV_WIPEONFORK), and shared memory, once for all who map it.
+ */
+#ifndef CAY_CHECKPOINT_KEEP_H
+#define CAY_CHECKPOINT_KEEP_H
+
+#include "base/attr.h"
+#include <sys/types.h>
+
+/** struct kept - bytes at @start of a process, now at @copy of ours. */
+struct kept {
+	uint64_t start, end;
+	char *copy;
+};
+
+/** struct keep - kept pages of one process, in the order of their addresses. */
+struct keep {
+	struct kept *list;
+	size_t n;
+};
+
+/** keep_pages() - copy @start..@end of process @host; ranges come in rising order. Return: 0 or -errno. */
+int keep_pages(struct keep *k, pid_t host, uint64_t start, uint64_t end) attr_must_use;
+
+/** keep_fini() - forget all. */
+void keep_fini(struct keep *k);
+
+/** struct shared_memory - an object that processes map shared; its bytes from 0 to @size are at @copy, the first @have of them are of this instant. */
+struct shared_memory {
+	uint64_t device, inode, size, have;
+	char *copy;
+	uint64_t room; /* bytes mapped at @copy */
+};
+
+/** struct shared_memories - all of one capture. */
+struct shared_memories {
+	struct shared_memory *list;
+	size_t n;
+};
+
+/** shared_memories_find() - NULL when it is not there. */
+struct shared_memory *shared_memories_find(
+	const struct shared_memories *s, uint64_t device, uint64_t inode);
+
+/**
+ * shared_memories_add() - copy what process @host has of an object at @address: its bytes from @offset on, as far as they are not there yet. A mapping that begins behind
+ * what is there only makes the object larger: some other must bring what lies between.
+ *
+ * Return: 0 or -errno.
+ */
+int shared_memories_add(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
+	uint64_t address, uint64_t offset, uint64_t length) attr_must_use;
+
+/** shared_memories_stale() - what is there may have changed: the next additions copy it again, into the same pages. */
+void shared_memories_stale(struct shared_memories *s);
+
+/** shared_memories_fini() - forget all. */
+void shared_memories_fini(struct shared_memories *s);
+
+#endif
