@@ -102,12 +102,12 @@ static int add_memory(struct dump *d, struct subject *s)
 		return 0;
 	if (map == MAP_FAILED)
 		return -errno;
-	rc = shared_memories_add(&d->shared, s->st.st_dev, s->st.st_ino, getpid(),
-		(uint64_t)(uintptr_t)map, 0, n);
+	rc = shared_memories_add(
+		&d->shared, s->st.st_dev, s->st.st_ino, getpid(), (uint64_t)(uintptr_t)map, 0, n);
 	(void)munmap(map, n);
 	if (rc == 0)
-		dump_content(d, shared_memories_find(&d->shared, s->st.st_dev, s->st.st_ino),
-			&s->out);
+		dump_content(
+			d, shared_memories_find(&d->shared, s->st.st_dev, s->st.st_ino), &s->out);
 	return rc;
 }
 

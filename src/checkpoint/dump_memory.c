@@ -100,12 +100,14 @@ static void copy_run(
 		if (piece->end <= start || piece->start >= end)
 			continue;
 		if (piece->start > start) {
-			image_copy(&d->image, dump_source(p)->host, start, to, piece->start - start);
+			image_copy(
+				&d->image, dump_source(p)->host, start, to, piece->start - start);
 			to += piece->start - start;
 			start = piece->start;
 		}
 		image_copy(&d->image, getpid(),
-			(uint64_t)(uintptr_t)piece->copy + (start - piece->start), to, stop - start);
+			(uint64_t)(uintptr_t)piece->copy + (start - piece->start), to,
+			stop - start);
 		to += stop - start;
 		start = stop;
 	}
@@ -178,8 +180,7 @@ int dump_shared(struct dump *d, pid_t host, const struct buf *maps)
 	return rc;
 }
 
-void dump_content(
-	struct dump *d, const struct shared_memory *memory, struct image_description *out)
+void dump_content(struct dump *d, const struct shared_memory *memory, struct image_description *out)
 {
 	out->b = image_stash(&d->image, 0, memory->size, false);
 	out->c = memory->size;

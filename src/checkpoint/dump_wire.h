@@ -48,7 +48,8 @@ struct dump_report {
 	uint64_t phase_ns[DUMP_PHASES];
 	uint64_t copied_bytes;
 	uint32_t n_processes, n_threads;
-	uint32_t n_twins; /* copies that the template reads after the release; 0 = it has read all before */
+	uint32_t
+		n_twins; /* copies that the template reads after the release; 0 = it has read all before */
 };
 
 #endif

@@ -235,8 +235,9 @@ struct image_description {
 	uint32_t mode;          /* S_IFMT and permissions */
 	struct image_span path; /* without a NUL */
 	struct image_span
-		data;     /* what waits to be read from it; content of memory and unlinked files */
-	uint64_t a, b, c; /* by kind: see the file of the object; memory: b and c are address and length of its content in the stash, c 0 = it is in data */
+		data; /* what waits to be read from it; content of memory and unlinked files */
+	uint64_t a, b,
+		c; /* by kind: see the file of the object; memory: b and c are address and length of its content in the stash, c 0 = it is in data */
 	struct image_span remote; /* sockets: the other end's address */
 	uint32_t backlog, inode_peer;
 };

@@ -10,8 +10,8 @@
 
 static void *room(uint64_t length)
 {
-	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		-1, 0);
+	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (at == MAP_FAILED)
 		return NULL;
@@ -86,8 +86,7 @@ struct shared_memory *shared_memories_find(
 	return NULL;
 }
 
-static struct shared_memory *new_object(
-	struct shared_memories *s, uint64_t device, uint64_t inode)
+static struct shared_memory *new_object(struct shared_memories *s, uint64_t device, uint64_t inode)
 {
 	struct shared_memory *more = realloc(s->list, (s->n + 1) * sizeof(*more));
 

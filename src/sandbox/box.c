@@ -195,6 +195,21 @@ static struct cgroup_limits group_limits(const struct spec *spec)
 	return limits;
 }
 
+void box_lend(struct box *box, uint64_t pids, uint64_t bytes)
+{
+	struct cgroup_limits was = group_limits(&box->done), now = was;
+
+	if (box->lent.pids == pids && box->lent.memory_bytes == bytes)
+		return;
+	was.pids += was.pids != 0 ? box->lent.pids : 0;
+	was.memory_bytes += was.memory_bytes != 0 ? box->lent.memory_bytes : 0;
+	now.pids += now.pids != 0 ? pids : 0;
+	now.memory_bytes += now.memory_bytes != 0 ? bytes : 0;
+	/* what is in use cannot be taken back where the kernel refuses it (version 1): the keeper tries again */
+	if (cgroup_set_limits(&box->cgroup, &was, &now) == 0)
+		box->lent = (struct cgroup_limits){ .pids = pids, .memory_bytes = bytes };
+}
+
 static int set_limits(struct box *box, const struct spec *spec, struct err *err)
 {
 	struct cgroup_limits was = group_limits(&box->done), now = group_limits(spec);

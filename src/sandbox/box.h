@@ -41,9 +41,10 @@ struct box {
 	int u2;  /* payload's user namespace */
 	int pts; /* the sandbox's /dev/pts */
 	uint32_t slot;
-	struct network network; /* all -1 where this kernel cannot filter packets */
-	uint64_t charged;       /* bytes elsewhere that count against the disk limit */
-	struct spec spec;       /* valid after box_start() */
+	struct network network;    /* all -1 where this kernel cannot filter packets */
+	uint64_t charged;          /* bytes elsewhere that count against the disk limit */
+	struct spec spec;          /* valid after box_start() */
+	struct cgroup_limits lent; /* above the limits that were asked for, for the moment */
 };
 
 /**
@@ -70,6 +71,12 @@ uid_t box_gateway_id(const struct box *box);
 /** box_allow_ports() - let connections to these ports reach the gateway. Return: 0, or an error: %ERR_UNSUPPORTED when this kernel cannot filter packets. */
 int box_allow_ports(
 	const struct box *box, const struct spec_ports *ports, struct err *err) attr_must_use;
+
+/**
+ * box_lend() - let the limits be @pids and @bytes higher than what was asked for, while processes and memory of ours count against them; 0, 0 ends it. What nothing
+ * limits stays so.
+ */
+void box_lend(struct box *box, uint64_t pids, uint64_t bytes);
 
 /** box_kill() - send SIGKILL to every process of the sandbox. Their parent has to reap them: see keeper_kill_all(). */
 void box_kill(const struct box *box);

@@ -109,7 +109,8 @@ struct keeper {
 	struct dump_report captured;
 	struct dump_order capture_order; /* everybody who was stopped */
 	struct conn *capture_conn;       /* who asked for it */
-	json_int_t release_id;           /* its request to let go, answered when the memory is in the template; 0 = none */
+	json_int_t
+		release_id; /* its request to let go, answered when the memory is in the template; 0 = none */
 	uint64_t capture_begun_ns, capture_paused_ns, capture_deadline_ns;
 	int32_t *twins; /* n_twins pids: what is copied after the release */
 	size_t n_twins, twins_seen;

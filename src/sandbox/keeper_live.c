@@ -178,6 +178,13 @@ static int stop_and_look(struct keeper *k, const struct dump_order *order,
 	return rc == 0 && report->n_twins > 0 ? allow_twins(k, err) : rc;
 }
 
+static void lend(struct keeper *k)
+{
+	uint64_t used = cgroup_memory(&k->box.cgroup);
+
+	box_lend(&k->box, TEMPLATE_PIDS_MAX, used == UINT64_MAX ? 0 : used);
+}
+
 static int capture(
 	struct keeper *k, const char *template, struct dump_report *report, struct err *err)
 {
@@ -196,6 +203,8 @@ static int capture(
 	/* what is written back now need not be while everything stands still */
 	(void)syncfs(k->box.live);
 	drain_outputs(k);
+	/* room for the copies, and for what is written while pages belong to both */
+	lend(k);
 	(void)fault("live.capture.begun");
 	k->capture_begun_ns = clock_now_ns();
 	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
@@ -215,13 +224,12 @@ static int capture(
 
 static json_t *describe(const struct keeper *k)
 {
-	static const char *const names[DUMP_PHASES] = {
-		"stop_us", "look_us", "twin_us", "release_us", "read_us", "copy_us"
-	};
+	static const char *const names[DUMP_PHASES] = { "stop_us", "look_us", "twin_us",
+		"release_us", "read_us", "copy_us" };
 	const struct dump_report *r = &k->captured;
-	json_t *o = json_pack("{s:I,s:i,s:i,s:i,s:I}", "bytes", (json_int_t)r->copied_bytes, "processes",
-		(int)r->n_processes, "threads", (int)r->n_threads, "twins", (int)r->n_twins,
-		"paused_us", (json_int_t)(k->capture_paused_ns / 1000));
+	json_t *o = json_pack("{s:I,s:i,s:i,s:i,s:I}", "bytes", (json_int_t)r->copied_bytes,
+		"processes", (int)r->n_processes, "threads", (int)r->n_threads, "twins",
+		(int)r->n_twins, "paused_us", (json_int_t)(k->capture_paused_ns / 1000));
 
 	for (size_t i = 0; i < DUMP_PHASES; i++)
 		(void)json_object_set_new(
@@ -271,6 +279,7 @@ void keeper_capture_end(struct keeper *k)
 	if (capture_end(&k->capture) < 0)
 		keeper_lose(k,
 			"the process that took a live snapshot of the sandbox was killed while it did");
+	box_lend(&k->box, 0, 0);
 	if (k->release_id != 0) {
 		(void)err_raise(&err, ERR_UNAVAILABLE, "the memory was not copied to its end");
 		keeper_reply_error(k->capture_conn, k->release_id, &err);
@@ -440,7 +449,10 @@ static int restore(struct keeper *k, const char *template, json_t **ret, struct 
 	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		rc = err_raise_sys(err, -errno, "make a socket pair");
 	if (rc == 0) {
+		/* those who bring it back are in it for a while */
+		box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
 		rc = fork_into(k, path, &carried, pair[1], roots, &n_roots, err);
+		box_lend(&k->box, 0, 0);
 		k->fork_sock = rc;
 		(void)close(pair[1]);
 		change_starter(k, pair[0]);
