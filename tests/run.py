@@ -29,9 +29,10 @@ sys.path.insert(0, TESTS)
 sys.dont_write_bytecode = True
 
 from lib import leaks  # noqa: E402  pylint: disable=wrong-import-position
+from lib.pace import patience  # noqa: E402  pylint: disable=wrong-import-position
 
-PROGRAM_SECONDS = 120
-FILE_SECONDS = 900
+PROGRAM_SECONDS = patience(120)
+FILE_SECONDS = patience(900)
 say = threading.Lock()
 
 
@@ -184,7 +185,7 @@ class Supervisor:
     def check_left(self, before):
         """Whatever is left now is a leak: name it, then remove it."""
         left = []
-        stayed = leaks.wait_gone(os.getpid(), 5)
+        stayed = leaks.wait_gone(os.getpid(), patience(5))
         self.tags |= leaks.cgroup_tags(stayed)
         left += ["process " + leaks.describe(pid) for pid in stayed]
         leaks.kill_all(os.getpid())

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # packages.sh PURPOSE... - install the Debian packages of tools/packages.txt that are missing.
 #
-# PURPOSE is test or bench; packages without a purpose are always wanted. As root they are installed quietly; otherwise the command
+# PURPOSE is test, bench or vm; packages without a purpose are always wanted. As root they are installed quietly; otherwise the command
 # is printed and the status is 1. When everything is there this costs one dpkg-query. Other distributions: does nothing.
 set -eu
 
@@ -13,7 +13,7 @@ wanted=$(awk -v purposes=" $* " '
 	/^[[:space:]]*(#|$)/ { next }
 	{
 		purpose = ""
-		if (match($0, /#[[:space:]]*(test|bench):/)) {
+		if (match($0, /#[[:space:]]*(test|bench|vm):/)) {
 			purpose = substr($0, RSTART + 1, RLENGTH - 2)
 			gsub(/[[:space:]]/, "", purpose)
 		}

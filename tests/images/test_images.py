@@ -502,14 +502,16 @@ def test_rootless(tmp):
         for name in ("state", "state/pool", "state/pool/tmp", "state/pool/images", "state/pool/layers"):
             os.mkdir(os.path.join(top, name))
             os.chown(os.path.join(top, name), 100000, 100000)
+        program = os.path.join(cay.reachable(cay.BUILD, top), "cay-keeper")
         archive = write(top, "a", tar(member("f", data=b"x", uid=33, gid=44), member("g", SYM, linkname="f"), member("d", DIR, mode=0o1777)))
         image = job.new_id()
-        reply = job.Job(os.path.join(top, "state"), "import", path=archive, image=image, preexec_fn=lambda n=ids: in_user_namespace(n)).result()
+        reply = job.Job(os.path.join(top, "state"), "import", program=program, path=archive, image=image,
+                        preexec_fn=lambda n=ids: in_user_namespace(n)).result()
         found = os.stat(os.path.join(top, "state/pool/images", image, "rootfs/f"))
         equal((found.st_uid, found.st_gid), (100033, 100044) if ids > 1 else (100000, 100000))
         equal(reply["dropped"]["ids"], 0 if ids > 1 else 2)
         try:
-            job.Job(os.path.join(top, "state"), "import", path=write(top, "b", tar(member("../x"))), image=job.new_id(),
+            job.Job(os.path.join(top, "state"), "import", program=program, path=write(top, "b", tar(member("../x"))), image=job.new_id(),
                     preexec_fn=lambda n=ids: in_user_namespace(n)).result()
             raise AssertionError("imported")
         except job.JobError as error:

@@ -171,11 +171,12 @@ class Runner:
 
     def run_case(self, function, default_timeout):
         """Returns (result, detail)."""
+        from lib.pace import patience
         for need in getattr(function, "requirements", ()):
             reason = missing(need)
             if reason is not None:
                 return self.skipped(need, reason)
-        seconds = getattr(function, "timeout", default_timeout)
+        seconds = patience(getattr(function, "timeout", default_timeout))
         stack = []
         signal.alarm(seconds)
         try:
@@ -188,7 +189,7 @@ class Runner:
         except BaseException:  # pylint: disable=broad-except
             return "fail", traceback.format_exc() + (self.shared.log_tail() if self.shared else "")
         finally:
-            signal.alarm(60)
+            signal.alarm(patience(60))
             for step in reversed(stack):
                 step()
             signal.alarm(0)

@@ -17,11 +17,12 @@ import tempfile
 import time
 
 from lib import leaks
+from lib.pace import patience
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(os.environ.get("CAY_TEST_BUILD", os.path.join(TOP, "build")))
-START_SECONDS = 30
-STOP_SECONDS = 30
+START_SECONDS = patience(30)
+STOP_SECONDS = patience(30)
 
 REQUEST, REPLY, EVENT, STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, WINDOW, OBJECT, ERROR, GAP = range(1, 14)
 
@@ -44,7 +45,7 @@ class UnixConnection(http.client.HTTPConnection):
     """http.client over a unix socket."""
 
     def __init__(self, path, timeout=30):
-        super().__init__("localhost", timeout=timeout)
+        super().__init__("localhost", timeout=patience(timeout))
         self.path = path
 
     def connect(self):
@@ -66,7 +67,7 @@ class Frames:
 
     def next(self, timeout=30):
         """The next frame as (type, channel, payload), or None at the end of the stream."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patience(timeout)
         while True:
             if len(self.rest) >= 8:
                 size, kind, _, channel = struct.unpack("<IBBH", self.rest[:8])
@@ -83,7 +84,7 @@ class Frames:
 
     def until(self, wanted, timeout=30):
         """Frames up to and with the first of type @wanted."""
-        seen, deadline = [], time.monotonic() + timeout
+        seen, deadline = [], time.monotonic() + patience(timeout)
         while True:
             frame = self.next(max(0.01, deadline - time.monotonic()))
             if frame is None:
@@ -95,7 +96,7 @@ class Frames:
     def collect(self, timeout=30):
         """All output and the final status: (stdout, stderr, status or None)."""
         out, err, status = b"", b"", None
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patience(timeout)
         while (frame := self.next(max(0.01, deadline - time.monotonic()))) is not None:
             kind, channel, payload = frame
             if kind == STDOUT:
@@ -114,13 +115,28 @@ class Frames:
         self.sock.close()
 
 
+def reachable(programs, folder):
+    """@programs, or a copy of them in @folder when other users cannot get there (a checkout in /root)."""
+    at = programs
+    while os.stat(at).st_mode & 0o001 and at != "/":
+        at = os.path.dirname(at)
+    if at == "/":
+        return programs
+    place = os.path.join(folder, "programs")
+    os.mkdir(place, 0o755)
+    for entry in os.scandir(programs):
+        if entry.name.startswith("cay") and entry.is_file():
+            shutil.copy(entry.path, place)
+    return place
+
+
 class Instance:
     """One cayd of this build with its own places; ends with everything that it started."""
 
     def __init__(self, parent="/tmp", user=None, env=None, programs=BUILD):
         self.dir = tempfile.mkdtemp(prefix="i-", dir=parent)
         os.chmod(self.dir, 0o755)  # cayd gives up root and must get through
-        self.user, self.programs = user, programs
+        self.user, self.programs = user, programs if user is None else reachable(programs, self.dir)
         self.state, self.run = os.path.join(self.dir, "state"), os.path.join(self.dir, "run")
         self.socket = os.path.join(self.run, "cayd.sock")
         self.log = os.path.join(self.dir, "cayd.log")
@@ -151,7 +167,7 @@ class Instance:
     def command(self, argv):
         """How a program of this instance is started: as its user, when it has one."""
         if self.user is not None:
-            argv = ["sh", "-c", 'echo $$ > "$1/cgroup.procs" && shift && exec setpriv "$@"', "sh", ThrowawayUser.group(self.user.pw_name),
+            argv = ["sh", "-c", 'echo $$ > "$1/server/cgroup.procs" && shift && exec setpriv "$@"', "sh", ThrowawayUser.group(self.user.pw_name),
                     f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--clear-groups", "--", *argv]
         return argv
 
@@ -236,7 +252,7 @@ class Instance:
     def leftovers(self, seconds=10):
         """What is left of a stopped instance, as text lines. Waits for what is on its way out."""
         mine = self.own_processes()
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         while mine and time.monotonic() < deadline:
             with_fd = [leaks.os.pidfd_open(p) for p in mine if os.path.exists(f"/proc/{p}")][:1]
             for fd in with_fd:
@@ -302,12 +318,12 @@ class Instance:
                              stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            out, err = process.communicate(given, timeout)
+            out, err = process.communicate(given, patience(timeout))
         except subprocess.TimeoutExpired as error:
             where = leaks.describe(process.pid) + "\n" + leaks.stack(process.pid)
             process.kill()
             out, err = process.communicate()
-            raise RuntimeError(f"{' '.join(argv)}: no end after {timeout} s\n{where}\nstdout: {out[-2000:]!r}\n"
+            raise RuntimeError(f"{' '.join(argv)}: no end after {patience(timeout)} s\n{where}\nstdout: {out[-2000:]!r}\n"
                                f"stderr: {err[-2000:]!r}\n" + self.log_tail()) from error
         done = subprocess.CompletedProcess(argv, process.returncode, out, err)
         if text:
@@ -377,7 +393,7 @@ class Instance:
     def upgrade(self, method, path, body=None, timeout=30):
         """A request that becomes a frame stream. Raises ApiError when it is refused."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(timeout)
+        sock.settimeout(patience(timeout))
         sock.connect(self.socket)
         data = b"" if body is None else json.dumps(body).encode()
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: cay-frames\r\n"
@@ -417,7 +433,7 @@ class Instance:
         """Follow the log until an event of type @kind that @match accepts."""
         path = (f"/v1/sandboxes/{sandbox}/events" if sandbox else "/v1/events") + f"?follow=true&from={start}"
         connection = UnixConnection(self.socket, timeout)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patience(timeout)
         try:
             connection.request("GET", path, headers={"Accept": "application/x-ndjson"})
             answer = connection.getresponse()
@@ -432,7 +448,7 @@ class Instance:
             pass
         finally:
             connection.close()
-        raise AssertionError(f"no event {kind} in {timeout} s; log: {[e.get('type') for e in self.events(sandbox)][-20:]}")
+        raise AssertionError(f"no event {kind} in {patience(timeout)} s; log: {[e.get('type') for e in self.events(sandbox)][-20:]}")
 
     # -- sandboxes and execs --------------------------------------------------------------------------------------------------------
 
@@ -460,7 +476,7 @@ class Instance:
     def wait(self, box, run, seconds=60):
         """Wait for the end of an exec; its final status object."""
         name = run["id"] if isinstance(run, dict) else run
-        ended = self.get(f"/v1/sandboxes/{box}/execs/{name}?wait_ms={int(seconds * 1000)}", timeout=seconds + 30)
+        ended = self.get(f"/v1/sandboxes/{box}/execs/{name}?wait_ms={int(patience(seconds) * 1000)}", timeout=seconds + 30)
         if ended["state"] != "ended":
             raise AssertionError(f"exec {ended['argv']} is still {ended['state']} after {seconds} s\n" + self.log_tail())
         return ended["status"]
@@ -526,7 +542,7 @@ class DirectoryWatch:
 
 def wait_until(condition, seconds, what, watch=None):
     """Ask @condition until it holds; between two asks wait for a change in directory @watch, else give up the processor."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     watcher = DirectoryWatch(watch) if watch else None
     try:
         while not condition():
@@ -546,16 +562,17 @@ class ThrowawayUser:
 
     @staticmethod
     def group(name):
-        """Where the account's delegated group is: what systemd's user manager would have given it."""
+        """Where the account's delegated group is: what systemd's user manager would have given it. Its processes are in the leaf `server`."""
         with open("/proc/self/mountinfo", encoding="utf-8") as f:
             point = next(line.split()[4] for line in f if " - cgroup2 " in line)
         return os.path.join(point, f"{name}.delegated")
 
     def delegate(self):
         group = self.group(self.name)
-        os.mkdir(group)
-        for name in ("", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"):
-            os.chown(os.path.join(group, name), self.entry.pw_uid, self.entry.pw_gid)
+        for folder in (group, os.path.join(group, "server")):  # DelegateSubgroup=server
+            os.mkdir(folder)
+            for name in ("", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"):
+                os.chown(os.path.join(folder, name), self.entry.pw_uid, self.entry.pw_gid)
 
     def __enter__(self):
         self.name = f"cayt{os.getpid()}"

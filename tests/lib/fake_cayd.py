@@ -14,6 +14,8 @@ import struct
 import subprocess
 import threading
 
+from lib.pace import patience
+
 CAY = os.path.join(os.path.abspath(os.environ.get("CAY_TEST_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build"))), "cay")
 STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, WINDOW, OBJECT, ERROR, GAP = range(4, 14)
 
@@ -89,7 +91,7 @@ class FakeCayd:
 
     def cay(self, *argv, want=0, stdin=None, cwd="/", env=None):
         done = subprocess.run([CAY, *argv], input=stdin, stdin=None if stdin is not None else subprocess.DEVNULL, capture_output=True,
-                              cwd=cwd, env=env or self.environment(), timeout=20, check=False)
+                              cwd=cwd, env=env or self.environment(), timeout=patience(20), check=False)
         if want is not None and done.returncode != want:
             raise AssertionError(f"cay {argv}: status {done.returncode}, want {want}\n{done.stdout!r}\n{done.stderr!r}")
         return done
@@ -110,7 +112,7 @@ class FakeCayd:
                 connection.close()
 
     def serve_one(self, connection):
-        connection.settimeout(20)
+        connection.settimeout(patience(20))
         data = b""
         while True:
             while b"\r\n\r\n" not in data:

@@ -11,10 +11,11 @@ import subprocess
 import threading
 
 from lib.case import Timeout
+from lib.pace import patience
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("CAY_TEST_BUILD", os.path.join(TOP, "build"))
-SECONDS = 20  # longest wait for anything
+SECONDS = patience(20)  # longest wait for anything
 
 
 def certificate(folder, *names):

@@ -53,7 +53,7 @@ if (!isMainThread) { parentPort.postMessage(6 * 7); }
 else {
   const http = require('http');
   const server = http.createServer((q, a) => a.end('served')).listen(0, '127.0.0.1', () => {
-    http.get({ port: server.address().port }, (answer) => answer.on('data', (d) => {
+    http.get({ host: '127.0.0.1', port: server.address().port }, (answer) => answer.on('data', (d) => {
       new Worker(__filename).on('message', (m) => { console.log(String(d), m, require('os').cpus().length > 0); server.close(); });
     }));
   });
