@@ -288,7 +288,7 @@ static void check_cgroup_delegation(const struct doctor *d, struct finding *f)
 		finding_set(f, true, "not needed: root makes its own groups");
 		return;
 	}
-	if (probe_own_cgroup(path, sizeof(path), &root_group) < 0) {
+	if (probe_cgroup(path, sizeof(path), &root_group) < 0) {
 		finding_set(f, false, "no v2 tree");
 		return;
 	}

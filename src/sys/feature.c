@@ -144,7 +144,7 @@ static bool probe_cgroup_v2(void)
 	char path[512];
 	bool root;
 
-	return probe_own_cgroup(path, sizeof(path), &root) == 0 && access(path, F_OK) == 0;
+	return probe_cgroup(path, sizeof(path), &root) == 0 && access(path, F_OK) == 0;
 }
 
 static bool probe_cgroup_v2_controllers(void)
@@ -152,7 +152,7 @@ static bool probe_cgroup_v2_controllers(void)
 	char path[512], file[560];
 	bool root;
 
-	if (probe_own_cgroup(path, sizeof(path), &root) < 0)
+	if (probe_cgroup(path, sizeof(path), &root) < 0)
 		return false;
 	(void)snprintf(file, sizeof(file), "%s/cgroup.controllers", path);
 	return lists(file, "memory") && lists(file, "pids") && lists(file, "cpu");
@@ -180,7 +180,7 @@ static bool probe_clone_into_cgroup(void)
 	char path[512];
 	bool root;
 
-	return probe_own_cgroup(path, sizeof(path), &root) == 0 &&
+	return probe_cgroup(path, sizeof(path), &root) == 0 &&
 	       probe_run(try_clone_into, path, PROBE_TIMEOUT_MS) == 0;
 }
 
@@ -190,7 +190,7 @@ static bool probe_cgroup_kill(void)
 	char path[512], dir[560], file[600];
 	bool root, found;
 
-	if (probe_own_cgroup(path, sizeof(path), &root) < 0)
+	if (probe_cgroup(path, sizeof(path), &root) < 0)
 		return false;
 	(void)snprintf(dir, sizeof(dir), root ? "%s/cay-probe-%d" : "%s", path, (int)getpid());
 	if (root && mkdir(dir, 0755) < 0)

@@ -72,7 +72,7 @@ int probe_enter_userns(int flags)
 	return rc == 0 ? use_capability() : rc;
 }
 
-int probe_own_cgroup(char *path, size_t size, bool *ret_is_root)
+int probe_cgroup(char *path, size_t size, bool *ret_is_root)
 {
 	cleanup_buf struct buf mounts = BUF_INIT(1 << 22), own = BUF_INIT(1 << 16);
 	char *line, *save = NULL, point[256] = "", *rest;
@@ -94,6 +94,10 @@ int probe_own_cgroup(char *path, size_t size, bool *ret_is_root)
 	if (rest == NULL)
 		return -ENOENT;
 	rest[strcspn(rest, "\n")] = '\0';
-	*ret_is_root = str_eq(rest, "/");
-	return (size_t)snprintf(path, size, "%s%s", point, rest) >= size ? -ENAMETOOLONG : 0;
+	if (str_ends(rest, "/server"))
+		rest[strlen(rest) - strlen("/server")] = '\0';
+	*ret_is_root = geteuid() == 0 || rest[0] == '\0' || str_eq(rest, "/");
+	return (size_t)snprintf(path, size, "%s%s", point, *ret_is_root ? "" : rest) >= size
+		       ? -ENAMETOOLONG
+		       : 0;
 }

@@ -27,12 +27,13 @@ int probe_run(int (*fn)(void *arg), void *arg, int timeout_ms) attr_must_use;
 int probe_enter_userns(int flags) attr_must_use;
 
 /**
- * probe_own_cgroup() - directory of this process in the cgroup v2 tree.
+ * probe_cgroup() - directory in the cgroup v2 tree below which a server of this caller would put its groups: root's the root of the tree, a user's its own
+ * (or the one above, from the leaf `server` of a delegated group).
  * @path:        filled with an absolute path.
  * @ret_is_root: is it the root of the tree, as far as this process can see?
  *
  * Return: 0; -ENOENT when no v2 tree is mounted; -ENAMETOOLONG.
  */
-int probe_own_cgroup(char *path, size_t size, bool *ret_is_root) attr_must_use;
+int probe_cgroup(char *path, size_t size, bool *ret_is_root) attr_must_use;
 
 #endif

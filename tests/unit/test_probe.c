@@ -72,15 +72,15 @@ TEST(a_probe_leaves_nothing)
 	check_int(errno, ECHILD);
 }
 
-TEST(the_own_cgroup_needs_room)
+TEST(the_path_of_the_cgroup_needs_room)
 {
 	char path[512], tiny[2];
 	bool root;
-	int rc = probe_own_cgroup(path, sizeof(path), &root);
+	int rc = probe_cgroup(path, sizeof(path), &root);
 
 	if (rc == -ENOENT)
 		skip("no cgroup v2 tree");
 	check_int(rc, 0);
 	check(path[0] == '/');
-	check_int(probe_own_cgroup(tiny, sizeof(tiny), &root), -ENAMETOOLONG);
+	check_int(probe_cgroup(tiny, sizeof(tiny), &root), -ENAMETOOLONG);
 }

@@ -11,6 +11,8 @@
 
 #define DEPTH_MAX     4
 #define BASE_ATTEMPTS 8
+#define SERVER_GROUP \
+	"/server" /* the leaf of a delegated group that the server itself is in; systemd's DelegateSubgroup= */
 
 static char text[1 << 20]; /* mountinfo, read once */
 
@@ -30,23 +32,47 @@ static bool read_text(const char *path)
 	return n > 0;
 }
 
-static void write_file(const char *dir, const char *name, const char *value)
+static int write_file(const char *dir, const char *name, const char *value)
 {
 	char path[GROUPS_PATH_SIZE + 32];
 	cleanup_fd int fd = -1;
 
 	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd >= 0)
-		(void)!write(fd, value, strlen(value));
+	return fd < 0 || write(fd, value, strlen(value)) < 0 ? -errno : 0;
 }
 
-/* One by one: a controller that is missing must not cost the others. */
-static void enable_controllers(const char *dir)
+/* One by one: a controller that is missing must not cost the others. Return: -EBUSY when processes in @dir itself are in the way. */
+static int enable_controllers(const char *dir)
 {
-	write_file(dir, "cgroup.subtree_control", "+memory");
-	write_file(dir, "cgroup.subtree_control", "+pids");
-	write_file(dir, "cgroup.subtree_control", "+cpu");
+	static const char *const wanted[] = { "+memory", "+pids", "+cpu" };
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+		if (write_file(dir, "cgroup.subtree_control", wanted[i]) == -EBUSY)
+			rc = -EBUSY;
+	}
+	return rc;
+}
+
+/*
+ * A group with controllers for its children holds no process itself, so those of a delegated group (the server, us, and whoever started the server there) go
+ * into a leaf of it. Whoever of them starts processes meanwhile makes another round necessary.
+ */
+static void step_aside(const char *dir)
+{
+	char leaf[GROUPS_PATH_SIZE + sizeof(SERVER_GROUP)], path[GROUPS_PATH_SIZE + 32];
+	char *save = NULL;
+
+	(void)snprintf(leaf, sizeof(leaf), "%s" SERVER_GROUP, dir);
+	(void)snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
+	if (mkdir(leaf, 0755) < 0 && errno != EEXIST)
+		return;
+	for (int i = 0; i < BASE_ATTEMPTS && read_text(path); i++) {
+		for (const char *pid = strtok_r(text, "\n", &save); pid != NULL;
+			pid = strtok_r(NULL, "\n", &save))
+			(void)write_file(leaf, "cgroup.procs", pid);
+	}
 }
 
 /* Fifth field of a mountinfo line is the mount point; behind " - " comes the type. */
@@ -65,7 +91,7 @@ static bool mount_of(char *line, char **point, char **type)
 	return field != NULL && *type != NULL;
 }
 
-/* Rootless: the group this process is in, if it may be written. */
+/* Rootless: the group this process is in, or the one above when it has stepped aside in it; if it may be written. */
 static void find_own(struct groups *g, const char *mount)
 {
 	char own[GROUPS_PATH_SIZE];
@@ -80,6 +106,8 @@ static void find_own(struct groups *g, const char *mount)
 	end = strchr(line, '\n');
 	if (end != NULL)
 		*end = '\0';
+	if (str_ends(line, SERVER_GROUP))
+		line[strlen(line) - strlen(SERVER_GROUP)] = '\0';
 	if (snprintf(own, sizeof(own), "%s%s", mount, str_eq(line + 3, "/") ? "" : line + 3) >=
 		(int)sizeof(own))
 		return;
@@ -104,8 +132,11 @@ static void make_base(struct groups *g, const char *mount, const char *tag, bool
 		g->base[0] = '\0';
 		return;
 	}
-	enable_controllers(parent);
-	enable_controllers(g->base);
+	if (enable_controllers(parent) == -EBUSY && !root) {
+		step_aside(parent);
+		(void)enable_controllers(parent);
+	}
+	(void)enable_controllers(g->base);
 }
 
 void groups_find(struct groups *g, const char *tag, bool root)
@@ -152,16 +183,16 @@ int groups_make(const struct groups *g, const char *id)
 		return -ENOENT;
 	/* the cay-spawn of a server that was killed may have removed it a moment ago, when it was empty */
 	if (mkdir(g->base, 0755) == 0)
-		enable_controllers(g->base);
+		(void)enable_controllers(g->base);
 	(void)snprintf(path, sizeof(path), "%s/%s", g->base, id);
 	/* a cay-spawn that is leaving may have removed the base just now, because it was empty */
 	for (int i = 0; mkdir(path, 0755) < 0 && errno != EEXIST; i++) {
 		if (errno != ENOENT || i == BASE_ATTEMPTS)
 			return -errno;
 		if (mkdir(g->base, 0755) == 0)
-			enable_controllers(g->base);
+			(void)enable_controllers(g->base);
 	}
-	enable_controllers(path);
+	(void)enable_controllers(path);
 	(void)snprintf(path, sizeof(path), "%s/%s/keeper", g->base, id);
 	if (mkdir(path, 0755) < 0 && errno != EEXIST)
 		return -errno;
@@ -176,7 +207,7 @@ void groups_kill(const struct groups *g, const char *id)
 	if (g->base[0] == '\0')
 		return;
 	(void)snprintf(path, sizeof(path), "%s/%s", g->base, id);
-	write_file(path, "cgroup.kill", "1");
+	(void)write_file(path, "cgroup.kill", "1");
 }
 
 struct entry {

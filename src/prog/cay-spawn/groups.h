@@ -2,7 +2,8 @@
 /**
  * DOC: prog/cay-spawn/groups.h - the control groups around keepers: made before a keeper starts, removed after it has ended.
  *
- * v2: BASE/<id>/keeper, where BASE is <v2 mount>/cay-TAG (root) or the caller's own group (rootless, when it may be written). Keepers add BASE/<id>/box and,
+ * v2: BASE/<id>/keeper, where BASE is GROUP/cay-TAG, and GROUP the root of the tree (root mode), or the group that the server was started in (rootless, when it
+ * may be written; its processes go into GROUP/server when they stand in the way of controllers). Keepers add BASE/<id>/box and,
  * on hybrid hosts, <v1 mount>/cay-TAG/<id>. No heap.
  */
 #ifndef CAY_PROG_CAY_SPAWN_GROUPS_H

@@ -8,6 +8,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#define SYSTEMD_RUN   "/usr/bin/systemd-run"
+#define ARGUMENTS_MAX 12
+
 extern char **environ;
 
 char *cli_socket_path(void)
@@ -51,10 +54,38 @@ int cli_program(const char *name, char **ret)
 	return -ENOENT;
 }
 
+/* Does systemd manage this user's processes? Then it gives a control group to whoever asks. */
+static bool user_has_systemd(void)
+{
+	const char *run = getenv("XDG_RUNTIME_DIR");
+	cleanup_free char *socket = str_dupf("%s/systemd/private", run != NULL ? run : "");
+
+	return run != NULL && access(socket, F_OK) == 0 && access(SYSTEMD_RUN, X_OK) == 0;
+}
+
+/*
+ * The command line that starts the server. An ordinary user's gets a control group of its own, without which sandboxes have no limits; unless that was said to be
+ * fine.
+ */
+static void server_command(const char *path, const char *argv[ARGUMENTS_MAX])
+{
+	static const char *const scope[] = { SYSTEMD_RUN, "--user", "--scope", "--quiet",
+		"--collect", "--no-ask-password", "--property=Delegate=yes", "--" };
+	size_t n = 0;
+
+	if (geteuid() != 0 && getenv("CAY_ACCEPT_NO_LIMITS") == NULL && user_has_systemd()) {
+		memcpy(argv, scope, sizeof(scope));
+		n = ARRAY_SIZE(scope);
+	}
+	argv[n++] = path;
+	argv[n++] = "--background";
+	argv[n] = NULL;
+}
+
 /* Starts it with nothing but our standard error's copy in @log; its own background process must not hold our streams. */
 static int spawn(const char *path, int log, pid_t *ret)
 {
-	char *argv[] = { (char *)(uintptr_t) "cayd", (char *)(uintptr_t) "--background", NULL };
+	const char *argv[ARGUMENTS_MAX];
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
 	sigset_t none;
@@ -69,7 +100,8 @@ static int spawn(const char *path, int log, pid_t *ret)
 	(void)posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
 	(void)posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
 	(void)posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-	rc = posix_spawn(ret, path, &actions, &attr, argv, environ);
+	server_command(path, argv);
+	rc = posix_spawn(ret, argv[0], &actions, &attr, (char **)(uintptr_t)argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
 	posix_spawnattr_destroy(&attr);
 	return -rc;
