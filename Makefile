@@ -24,6 +24,10 @@ $(BUILD)/build.ninja:
 test: packages-test all sanitized ## every test but the long ones
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)-sanitize $(ARGS)
 
+test-vm: ## the core tests on a virtual machine: Linux 6.1, systemd, cgroup v2 (ARGS="exec store …"; without KVM it takes hours)
+	@tools/packages.sh vm
+	@tests/vm/run $(ARGS)
+
 test-long: packages-test all sanitized ## the long tests too
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)-sanitize --long $(ARGS)
 
@@ -74,4 +78,4 @@ clean: ## remove the build directory
 help:
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-.PHONY: all packages packages-test test test-long quick lint demo attack bench bench-gateway fuzz asan install clean help
+.PHONY: all packages packages-test test test-vm test-long quick lint demo attack bench bench-gateway fuzz asan install clean help
