@@ -366,6 +366,8 @@ static json_t *configuration(const struct sandbox *sb)
 	(void)json_object_set_new(config, "secrets", credentials_secrets(sb));
 	if (sb->srv->trust != NULL)
 		(void)json_object_set_new(config, "trust", json_string(sb->srv->trust));
+	if (sb->srv->through != NULL)
+		(void)json_object_set_new(config, "through", json_string(sb->srv->through));
 	return config;
 }
 

@@ -491,6 +491,7 @@ static struct server *server_new(const struct server_setup *setup)
 	srv->rootless = setup->rootless;
 	srv->uid_map = setup->uid_map;
 	srv->trust = setup->trust;
+	srv->through = setup->through;
 	srv->uid = geteuid();
 	srv->group = setup->group;
 	srv->spawn_fd = setup->spawn_fd;

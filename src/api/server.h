@@ -128,11 +128,11 @@ struct server {
 	char own_state[32],
 		own_run[32]; /* the same through descriptors: their parents may be closed to us */
 	bool rootless;
-	const char *trust;   /* see struct server_setup */
-	const char *uid_map; /* "range" or "single" */
-	char cgroup[16];     /* "v2" or "none" */
-	uid_t uid;           /* ours */
-	gid_t group;         /* group whose members may connect; (gid_t)-1 = none */
+	const char *trust, *through; /* see struct server_setup */
+	const char *uid_map;         /* "range" or "single" */
+	char cgroup[16];             /* "v2" or "none" */
+	uid_t uid;                   /* ours */
+	gid_t group;                 /* group whose members may connect; (gid_t)-1 = none */
 	struct http_server http;
 	struct catalogue *catalogue;
 	struct journal *journal;
@@ -186,6 +186,8 @@ struct server_setup {
 	gid_t group;
 	const char *
 		trust; /* PEM text of roots that gateways accept beside this machine's; NULL: none */
+	const char *
+		through; /* "host:port" of an HTTP proxy that all HTTP of gateways goes through; NULL: none */
 };
 
 /** server_run() - open everything, serve until asked to end. Return: exit status. */

@@ -20,6 +20,7 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, str
 	*p = (struct proxy){ .loop = loop };
 	list_init(&p->pool);
 	list_init(&p->shared);
+	list_init(&p->opening);
 	(void)uv_timer_init(loop, &p->pool_timer);
 	p->pool_timer.data = p;
 	(void)uv_timer_start(&p->pool_timer, on_tick, POOL_TICK_MS, POOL_TICK_MS);

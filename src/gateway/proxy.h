@@ -26,7 +26,8 @@
 	(1U << 20) /* of a request that a rule wants to see, as it travels and decoded */
 #define PROXY_MEMORY_MAX    (64U << 20) /* of all bodies that are held for rules */
 #define PROXY_CAPTURE_MAX   65536U      /* of each body, kept for the event */
-#define PROXY_EXCHANGES_MAX 1000U       /* under way at once */
+#define PROXY_ALONE_MAX     64U
+#define PROXY_EXCHANGES_MAX 1000U /* under way at once */
 
 struct proxy;
 struct proxy_conn;
@@ -80,8 +81,12 @@ struct proxy {
 	size_t bundle_n, extra_n;
 	struct authority
 		through; /* an HTTP proxy that all connections to the world go through; host "": none */
-	struct list pool;   /* idle and shared connections to the world */
-	struct list shared; /* those of HTTP/2, busy or not */
+	struct list pool;    /* idle and shared connections to the world */
+	struct list shared;  /* those of HTTP/2, busy or not */
+	struct list opening; /* being opened: others wait to share them */
+	uint32_t alone
+		[PROXY_ALONE_MAX]; /* hosts that offered nothing to share, as hashes; oldest overwritten */
+	size_t n_alone;
 	size_t n_pool;
 	uv_timer_t pool_timer;
 	size_t held;        /* bytes of bodies that are held for rules */

@@ -18,13 +18,20 @@ static void destroy(struct upstream *up, bool reset)
 
 /* ---- what is kept ----------------------------------------------------------------------------------------------------------- */
 
+static const char *way_of(const struct exchange *x)
+{
+	return x->rule != NULL ? x->rule->upstream : NULL;
+}
+
+static bool same_way(const char *a, const char *b)
+{
+	return a == NULL || b == NULL ? a == b : str_eq(a, b);
+}
+
 static bool fits(const struct upstream *up, const struct exchange *x)
 {
-	const char *way = x->rule != NULL ? x->rule->upstream : NULL;
-
 	return up->port == x->host.port && up->tls == x->conn->tls &&
-	       str_eq(up->host, x->host.host) && (way == NULL) == (up->way == NULL) &&
-	       (way == NULL || str_eq(way, up->way));
+	       str_eq(up->host, x->host.host) && same_way(up->way, way_of(x));
 }
 
 static struct upstream *take_shared(struct exchange *x)
@@ -90,6 +97,7 @@ void upstream_forget_all(struct proxy *p)
 	list_for_each (&p->pool, node, next)
 		destroy(list_entry(node, struct upstream, node), false);
 	p->n_pool = 0;
+	memset(p->alone, 0, sizeof(p->alone));
 }
 
 /* ---- a new one -------------------------------------------------------------------------------------------------------------- */
@@ -155,11 +163,13 @@ static int dial(
 	struct upstream *up, const struct exchange *x, uint64_t deadline_ns, struct err *err)
 {
 	struct proxy *p = up->proxy;
+	/* whoever set the proxy said where it is; hosts are looked up there, not here */
+	static const struct policy_rule to_proxy = { .private_addresses = true };
 	bool through = p->through.host[0] != '\0' && up->way == NULL;
 	struct proxy_dialled to;
 	int rc = p->hooks.dial(p->hooks.ctx, through ? p->through.host : up->host,
-		through ? p->through.port : up->port, through ? NULL : x->rule, deadline_ns, &to,
-		err);
+		through ? p->through.port : up->port, through ? &to_proxy : x->rule, deadline_ns,
+		&to, err);
 
 	if (rc < 0)
 		return rc;
@@ -217,6 +227,94 @@ static int open_new(struct exchange *x, struct upstream **ret, struct err *err)
 	return 0;
 }
 
+/* ---- one for many ----------------------------------------------------------------------------------------------------------- */
+
+/* Somebody opens a connection that may turn out to be HTTP/2; on the stack of whoever does. */
+struct opening {
+	struct list node;
+	const struct exchange *x;
+	struct waiters done;
+};
+
+static uint32_t hash_of(const struct exchange *x)
+{
+	uint32_t h = 2166136261U ^ x->host.port;
+
+	for (const char *p = x->host.host; *p != '\0'; p++)
+		h = (h ^ (unsigned char)*p) * 16777619U;
+	return h != 0 ? h : 1;
+}
+
+/* Can nothing be gained by waiting for the connection of another exchange? */
+static bool alone(const struct exchange *x)
+{
+	uint32_t h = hash_of(x);
+
+	if (!x->conn->tls || x->request.websocket)
+		return true;
+	for (size_t i = 0; i < PROXY_ALONE_MAX; i++)
+		if (x->proxy->alone[i] == h)
+			return true;
+	return false;
+}
+
+static struct opening *find_opening(const struct exchange *x)
+{
+	list_for_each (&x->proxy->opening, node, next) {
+		struct opening *o = list_entry(node, struct opening, node);
+
+		if (o->x->host.port == x->host.port && str_eq(o->x->host.host, x->host.host) &&
+			same_way(way_of(o->x), way_of(x)))
+			return o;
+	}
+	return NULL;
+}
+
+static int open_first(struct exchange *x, struct upstream **ret, struct err *err)
+{
+	struct proxy *p = x->proxy;
+	struct opening o = { .x = x };
+	int rc;
+
+	waiters_init(&o.done);
+	list_append(&p->opening, &o.node);
+	rc = open_new(x, ret, err);
+	list_remove(&o.node);
+	if (rc == 0 && (*ret)->h2 == NULL)
+		p->alone[p->n_alone++ % PROXY_ALONE_MAX] = hash_of(x);
+	waiters_wake(&o.done);
+	return rc;
+}
+
+static bool any_shared(const struct exchange *x)
+{
+	list_for_each (&x->proxy->shared, node, next)
+		if (fits(list_entry(node, struct upstream, node), x))
+			return true;
+	return false;
+}
+
+/* A burst to one host opens one connection when that can carry all: whoever comes while it is being opened waits for it. */
+static int open_or_share(struct exchange *x, struct upstream **ret, struct err *err)
+{
+	bool waited = false;
+
+	while (!alone(x) && (!waited || any_shared(x))) {
+		struct opening *o = find_opening(x);
+
+		if (o == NULL)
+			return open_first(x, ret, err);
+		if (waiters_wait(&o->done, clock_now_ns() + PROXY_CONNECT_NS) < 0)
+			break;
+		waited = true;
+		*ret = take_shared(x);
+		x->reused = *ret != NULL;
+		if (*ret != NULL)
+			return 0;
+	}
+	return open_new(x, ret, err);
+}
+
 /* ---- for an exchange -------------------------------------------------------------------------------------------------------- */
 
 int upstream_open(struct exchange *x, bool fresh, struct upstream **ret, struct err *err)
@@ -228,7 +326,7 @@ int upstream_open(struct exchange *x, bool fresh, struct upstream **ret, struct 
 		up = take(x);
 	x->reused = up != NULL;
 	if (up == NULL) {
-		rc = open_new(x, &up, err);
+		rc = fresh ? open_new(x, &up, err) : open_or_share(x, &up, err);
 		if (rc < 0)
 			return rc;
 	}

@@ -2,11 +2,12 @@
 """HTTP/2 through the gateway's core: both sides, either side, streams one by one, floods."""
 
 import os
+import ssl
 import struct
 import threading
 
 from lib.case import contains, equal, require
-from lib.proxy import Proxy, Upstream, certificate, echo
+from lib.proxy import Proxy, Upstream, certificate, echo, parse, read_all
 
 QUICK = True
 ALLOW = [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}]
@@ -240,6 +241,43 @@ def test_http1_to_http2(tmp):
             equal(body.endswith(b"hello"), True)
         equal(len(upstream.heard), 1, "connections to the upstream")
         equal({e["upstream"]["protocol"] for e in proxy.events("net.exchange", 5)}, {"h2"})
+
+
+def burst(proxy, count, sent=lambda: None):
+    """The statuses of @count requests; @sent is called when all are on their way."""
+    socks = [proxy.connect_tls("api.example") for _ in range(count)]
+    for sock in socks:
+        sock.sendall(b"GET /burst HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n")
+    sent()
+    statuses = [parse(read_all(sock))[0] for sock in socks]
+    for sock in socks:
+        sock.close()
+    return statuses
+
+
+def test_a_burst_opens_one_connection_where_it_can_be_shared(tmp):
+    """The upstream does not end its first handshake before all requests are there."""
+    hold = threading.Event()
+
+    with Setup(tmp, serve_h2, alpn=["h2", "http/1.1"]) as (proxy, upstream):
+        wrap = upstream.context.wrap_socket
+        upstream.context = type("Slow", (), {"wrap_socket": staticmethod(lambda *a, **k: (hold.wait(20), wrap(*a, **k))[1])})
+        equal(burst(proxy, 30, hold.set), [200] * 30)
+        equal(len(upstream.heard), 1, "connections to the upstream")
+        equal(sum(e["upstream"]["reused"] for e in proxy.events("net.exchange", 30)), 29)
+
+
+def test_a_burst_to_a_host_that_shares_nothing_waits_once(tmp):
+    """HTTP/1: each has its own connection, and an upstream that refuses its handshakes fails each of them."""
+    with Setup(tmp) as (proxy, upstream):
+        equal(burst(proxy, 10), [200] * 10)
+        first = len(upstream.heard)
+        equal(2 <= first <= 10, True, first)
+    folder = os.path.join(tmp, "refusing")
+    os.mkdir(folder)
+    with Setup(folder) as (proxy, upstream):
+        upstream.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # no certificate
+        equal(burst(proxy, 10), [502] * 10)
 
 
 def flood(proxy, frames):

@@ -3,9 +3,10 @@
 
 import json
 import os
+import subprocess
 
 from lib.case import contains, equal
-from lib.proxy import Upstream, certificate, echo
+from lib.proxy import Upstream, certificate, echo, tunnel
 
 CURL = ["sh", "-c", """curl -sk --max-time 20 -w '\\n%{http_code}' "$@"; true""", "curl"]
 
@@ -73,3 +74,29 @@ def test_further_roots_are_trusted(fresh, tmp):
     contains(upstream.text(), b"GET /v1 ")
     equal(b"secret-path" in upstream.text(), False)
     upstream.close()
+
+
+def test_everything_goes_through_the_proxy_that_the_server_was_told(fresh, tmp):
+    """CAY_THROUGH: also when it is at a private address; what it refuses is refused. The certificate behind it is checked all the same."""
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    secure, plain, asked = Upstream(echo, pem), Upstream(echo), []
+    proxies = {"https": Upstream(tunnel(secure, asked)), "http": Upstream(tunnel(plain, asked))}
+    rules = [{"name": name, "match": {"host": name}, "action": "allow"} for name in ("api.example", "other.example", "evil.example")]
+    for scheme, proxy in proxies.items():
+        fresh.stop()
+        fresh.start(CAY_TRUST=root, CAY_THROUGH="http://" + proxy.address)
+        with fresh.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+            status, body = curl(fresh, box, scheme + "://api.example/v1")
+            equal((status, body.splitlines()[0]), (200, "GET /v1 HTTP/1.1"))
+            equal(curl(fresh, box, scheme + "://evil.example/secret-path")[0], 502)
+            if scheme == "https":
+                equal(curl(fresh, box, scheme + "://other.example/secret-path")[0], 502)
+    equal(asked, [b"CONNECT api.example:443 HTTP/1.1", b"CONNECT evil.example:443 HTTP/1.1", b"CONNECT other.example:443 HTTP/1.1",
+                  b"CONNECT api.example:80 HTTP/1.1", b"CONNECT evil.example:80 HTTP/1.1"])
+    equal(b"secret-path" in secure.text() + plain.text(), False)
+    for upstream in (secure, plain, *proxies.values()):
+        upstream.close()
+    fresh.stop()
+    refused = fresh.popen([os.path.join(fresh.programs, "cayd"), "--foreground"], env=fresh.environment(CAY_THROUGH="proxy"), stderr=subprocess.PIPE)
+    contains(refused.communicate(timeout=30)[1].decode(), "CAY_THROUGH 'proxy': HOST:PORT of an HTTP proxy is wanted")
+    equal(refused.returncode, 1)

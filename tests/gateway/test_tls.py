@@ -7,7 +7,7 @@ import ssl
 import subprocess
 
 from lib.case import contains, equal, raises, require
-from lib.proxy import Proxy, Upstream, certificate, echo, parse, read_all
+from lib.proxy import Proxy, Upstream, certificate, echo, parse, read_all, tunnel
 
 QUICK = True
 ALLOW = [{"name": "api", "match": {"host": ["api.example", "*.wild.example"]}, "action": "allow"}]
@@ -167,26 +167,7 @@ def test_through_another_proxy(tmp):
     behind = Upstream(echo, pem)
     asked = []
 
-    def tunnel(peer):
-        asked.append(peer.head().split(b"\r\n")[0])
-        if b"evil" in asked[-1]:
-            peer.send(b"HTTP/1.1 403 Forbidden\r\n\r\n")
-            return
-        peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
-        with socket.create_connection(("127.0.0.1", behind.port)) as far:
-            import threading  # pylint: disable=import-outside-toplevel
-
-            def back():
-                while data := far.recv(65536):
-                    peer.sock.sendall(data)
-            thread = threading.Thread(target=back, daemon=True)
-            thread.start()
-            while data := peer.sock.recv(65536):
-                far.sendall(data)
-            far.shutdown(socket.SHUT_WR)
-            thread.join(10)
-
-    through = Upstream(tunnel)
+    through = Upstream(tunnel(behind, asked))
     proxy = Proxy(tmp, [{"name": "all", "match": {"host": "*.example"}, "action": "allow"}], {"proxy.test": through.address},
                   through="proxy.test:3128", extra=root)
     equal(proxy.get("api.example", sni="api.example")[0], 200)

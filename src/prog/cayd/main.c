@@ -9,6 +9,7 @@
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "codec/authority.h"
 #include "prog/cayd/place.h"
 #include "sys/feature.h"
 #include "sys/file.h"
@@ -160,6 +161,21 @@ static int read_trust(const char **ret)
 	return rc;
 }
 
+/* CAY_THROUGH: "host:port", or as a URL. */
+static int read_through(const char **ret)
+{
+	const char *text = getenv("CAY_THROUGH");
+	struct authority a;
+
+	if (text == NULL || *text == '\0')
+		return 0;
+	*ret = str_starts(text, "http://") ? text + strlen("http://") : text;
+	if (authority_parse(*ret, strlen(*ret), &a) == 0 && a.port != 0)
+		return 0;
+	log_error("start", "CAY_THROUGH '%s': HOST:PORT of an HTTP proxy is wanted", text);
+	return -EINVAL;
+}
+
 static int serve(struct place *p, int ready_fd)
 {
 	struct server_setup setup = { .state = p->state,
@@ -177,7 +193,7 @@ static int serve(struct place *p, int ready_fd)
 		log_error("start", "%s", err.msg);
 		return 1;
 	}
-	if (read_trust(&setup.trust) < 0)
+	if (read_trust(&setup.trust) < 0 || read_through(&setup.through) < 0)
 		return 1;
 	rc = proc_connector_open(&connector);
 	if (rc < 0)
