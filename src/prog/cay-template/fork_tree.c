@@ -158,8 +158,9 @@ static BARE_NORETURN void run(uint32_t index)
 		(void)fork_must(CALL2(__NR_setpgid, 0, p->group), "join the process group");
 	fork_arrive(STAGE_GROUPED);
 	if ((p->flags & PLAN_ZOMBIE) != 0) {
-		/* of the payload: a later capture could not see how it ended otherwise */
+		/* of the payload and open to be looked at, or a later capture cannot see how it ended; no program of the sandbox runs yet */
 		opener_confine();
+		(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
 		end_as(p->status);
 	}
 	if ((p->flags & PLAN_HELPER) != 0)
