@@ -137,13 +137,14 @@ static int allow(const struct capture *c, const int32_t *pids, size_t n)
 	return rc < 0 ? rc : m.kind == TEMPLATE_DONE ? 0 : -EPROTO;
 }
 
-int capture_stop(struct capture *c, const struct dump_order *order, struct err *err)
+int capture_stop(struct capture *c, const struct dump_order *order, const int *masters,
+	size_t n_masters, struct err *err)
 {
 	struct dump_report report;
 	int rc = allow(c, order->pids, order->n_pids);
 
 	if (rc == 0)
-		rc = fdpass_send(c->dumper, order, sizeof(*order), NULL, 0);
+		rc = fdpass_send(c->dumper, order, sizeof(*order), masters, n_masters);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the capture");
 	return receive_report(c, &report, err);

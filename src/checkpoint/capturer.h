@@ -36,8 +36,9 @@ struct capture_place {
 int capture_begin(
 	struct capture *c, const struct capture_place *place, struct err *err) attr_must_use;
 
-/** capture_stop() - stop every process of @order. Context: their cgroup is frozen. Return: 0 or an error; after one nothing is stopped any more. */
-int capture_stop(struct capture *c, const struct dump_order *order, struct err *err) attr_must_use;
+/** capture_stop() - stop every process of @order. @masters: of its terminals, in the order of their slots; borrowed. Context: their cgroup is frozen. Return: 0 or an error; after one nothing is stopped any more. */
+int capture_stop(struct capture *c, const struct dump_order *order, const int *masters,
+	size_t n_masters, struct err *err) attr_must_use;
 
 /** capture_look() - look at all, make twins or copy the memory. @ret: figures. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
 int capture_look(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;

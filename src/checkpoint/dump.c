@@ -124,7 +124,9 @@ static int look_at_all(struct dump *d, struct err *err)
 		if (rc == 0)
 			rc = dump_files(d, p, err);
 	}
-	return rc == 0 ? dump_files_end(d, err) : rc;
+	if (rc == 0)
+		rc = dump_files_end(d, err);
+	return rc == 0 ? dump_terminals_end(d, err) : rc;
 }
 
 /* A subreaper would be told of twins' ends; for the while all children that lose their parent go to init. */
@@ -295,6 +297,7 @@ static int write_out(struct dump *d, struct err *err)
 
 static void release_all(struct dump *d)
 {
+	dump_terminals_close(d);
 	for (size_t i = 0; i < d->n; i++) {
 		tracee_release(&d->processes[i].tracee);
 		(void)fault("live.dump.released_one");
@@ -315,18 +318,26 @@ static void forget_all(struct dump *d)
 	shared_memories_fini(&d->shared);
 	image_writer_fini(&d->image);
 	free(d->known);
+	free(d->terminals);
 	free(d->processes);
 }
 
-static int receive(void *to, size_t size, uint32_t kind)
+static int receive_with(
+	void *to, size_t size, uint32_t kind, int *fds, size_t max_fds, size_t *ret_n_fds)
 {
-	size_t none;
-	ssize_t n = fdpass_recv(DUMP_KEEPER_FD, to, size, NULL, 0, &none);
+	ssize_t n = fdpass_recv(DUMP_KEEPER_FD, to, size, fds, max_fds, ret_n_fds);
 	uint32_t got = 0;
 
 	if (n >= (ssize_t)sizeof(got))
 		memcpy(&got, to, sizeof(got));
 	return n >= (ssize_t)sizeof(got) && got == kind ? 0 : -EPIPE;
+}
+
+static int receive(void *to, size_t size, uint32_t kind)
+{
+	size_t none;
+
+	return receive_with(to, size, kind, NULL, 0, &none);
 }
 
 static int report(const struct dump_report *r)
@@ -434,8 +445,10 @@ int dump_main(void)
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	raise_files();
 	image_writer_init(&d.image);
-	if (receive(&order, sizeof(order), DUMP_ORDER) < 0 || order.n_pids > TEMPLATE_PIDS_MAX ||
-		order.n_slots > TEMPLATE_SLOTS_MAX || order.n_leaves > TEMPLATE_LEAVES_MAX)
+	if (receive_with(&order, sizeof(order), DUMP_ORDER, d.masters, ARRAY_SIZE(d.masters),
+		    &d.n_masters) < 0 ||
+		order.n_pids > TEMPLATE_PIDS_MAX || order.n_slots > TEMPLATE_SLOTS_MAX ||
+		order.n_leaves > TEMPLATE_LEAVES_MAX)
 		return 1;
 	d.processes = calloc(order.n_pids + 1, sizeof(*d.processes));
 	if (d.processes == NULL)

@@ -44,6 +44,16 @@ struct dump_known {
 	uint32_t index;
 };
 
+/** struct dump_terminal - a pair of pseudo terminals of which something was seen. */
+struct dump_terminal {
+	const struct dump_process *p; /* who has a descriptor of it, for refusals */
+	int fd;                       /* and which */
+	int master;                   /* ours, -1 = nobody has one */
+	uint32_t
+		controlling; /* 1 + description that becomes the terminal of a session, 0 = of none yet */
+	struct image_terminal out;
+};
+
 /** struct dump - one capture. */
 struct dump {
 	const struct dump_order *order;
@@ -52,6 +62,11 @@ struct dump {
 	struct image_writer image;
 	struct dump_known *known;
 	size_t n_known;
+	struct dump_terminal *terminals;
+	size_t n_terminals;
+	int masters
+		[TEMPLATE_SLOTS_MAX]; /* of the keeper's terminals, in the order of their slots */
+	size_t n_masters;
 	struct shared_memories shared;
 	int32_t highest_fd;
 };
@@ -117,6 +132,12 @@ uint32_t dump_sysv_find(const struct dump *d, uint64_t id);
 
 /** dump_files_end() - after all processes: pipes and pairs whose other end was found or not. */
 int dump_files_end(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_terminals_end() - after all processes: what is known and waits in each terminal, and which sessions have one. */
+int dump_terminals_end(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_terminals_close() - close our ends of terminals: a program that closes its own must find itself the last. Idempotent. */
+void dump_terminals_close(struct dump *d);
 
 /** dump_file_by_path() - description of the file at @path inside, opened to be written when @writable. */
 uint32_t dump_file_by_path(

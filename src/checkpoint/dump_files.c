@@ -162,7 +162,10 @@ static int add_character(struct dump *d, struct subject *s, struct err *err)
 {
 	static const unsigned int minors[] = { 3, 5, 7, 8, 9 }; /* null zero full random urandom */
 	bool known = false;
+	int rc = dump_terminal(d, s, err);
 
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
 	for (size_t i = 0; i < ARRAY_SIZE(minors); i++)
 		known |= s->st.st_rdev == makedev(1, minors[i]);
 	if (!known)
@@ -364,12 +367,27 @@ static int add_watches(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
+/* What a description was opened with shows in each of its descriptors: then only the process knows. */
+static int read_close_on_exec(struct subject *s, uint32_t *ret)
+{
+	long rc = 0;
+
+	if ((proc_number(buf_cstr(&s->info), "flags", 8, 0) & (uint64_t)O_CLOEXEC) != 0)
+		rc = (fcntl(s->copy, F_GETFL) & O_CLOEXEC) == 0
+			     ? FD_CLOEXEC
+			     : TRACEE_CALL(&s->p->tracee, 0, SYS_fcntl, (uint64_t)s->fd, F_GETFD);
+	*ret = rc == FD_CLOEXEC;
+	return rc < 0 ? (int)rc : 0;
+}
+
 static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *err)
 {
 	struct image_fd out = { .fd = s->fd };
 	size_t known = d->n_known;
 	int rc = look_at(s, pidfd);
 
+	if (rc == 0)
+		rc = read_close_on_exec(s, &out.close_on_exec);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "look at descriptor %d of process %d (%s)", s->fd,
 			s->p->tracee.inner, s->p->name);
@@ -377,8 +395,6 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 	/* the process that is seen first with an epoll set puts it together again */
 	if (rc == 0 && d->n_known > known && s->out.kind == DESCRIPTION_EPOLL)
 		rc = add_watches(d, s, err);
-	out.close_on_exec =
-		(proc_number(buf_cstr(&s->info), "flags", 8, 0) & (uint64_t)O_CLOEXEC) != 0;
 	if (rc == 0)
 		(void)IMAGE_ADD(&d->image, TABLE_FDS, &out);
 	if (s->fd > d->highest_fd)

@@ -22,6 +22,9 @@ struct subject {
 /** subject_refuse() - this descriptor is @why. Return: negative. */
 int subject_refuse(const struct subject *s, struct err *err, const char *why);
 
+/** dump_terminal() - fill s->out for a master or a slave. Return: 1, 0 when it is neither, or an error. */
+int dump_terminal(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
 /** dump_socket() - fill s->out for a socket. 0 or an error. */
 int dump_socket(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 

@@ -2,7 +2,7 @@
 /**
  * DOC: checkpoint/dump_wire.h - messages between a keeper and its dumper (SOCK_SEQPACKET, one a packet).
  *
- *   keeper: ORDER -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END
+ *   keeper: ORDER (with its terminals) -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END
  * A report with an error in it in place of any answer: everything was let go, and only END follows.
  */
 #ifndef CAY_CHECKPOINT_DUMP_WIRE_H
@@ -20,6 +20,8 @@ enum dump_message { DUMP_ORDER = 1, DUMP_GO, DUMP_RELEASE, DUMP_END };
 /** struct dump_slot - a description that the keeper holds the other end of. */
 struct dump_slot {
 	uint64_t device, inode;
+	uint32_t is_terminal; /* the masters come with the order, in the order of their slots */
+	uint32_t number;      /* of the terminal, in its own file system of @device */
 };
 
 struct dump_order {

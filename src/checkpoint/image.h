@@ -47,6 +47,7 @@ enum plan_flag {
 	PLAN_ZOMBIE = 4,       /* ends at once */
 	PLAN_HELPER = 8,       /* is in no image: ends when its members have joined */
 	PLAN_OLD_SESSION = 16, /* must be cloned before its parent's setsid() */
+	PLAN_NO_TERMINAL = 32, /* has left the terminal of its session */
 };
 
 /** struct plan_process - one process to clone, parents before children. */
@@ -55,9 +56,11 @@ struct plan_process {
 	uint32_t parent; /* index, or IMAGE_NONE: child of T' */
 	int32_t group;   /* process group to join, 0 = leave it */
 	uint32_t flags;
-	uint32_t leaf;  /* cgroup leaf of a child of T' */
-	int32_t status; /* zombies: as of wait(2) */
-	uint32_t image; /* index in the image's processes, IMAGE_NONE = none */
+	uint32_t leaf;      /* cgroup leaf of a child of T' */
+	int32_t status;     /* zombies: as of wait(2) */
+	uint32_t image;     /* index in the image's processes, IMAGE_NONE = none */
+	uint32_t terminal;  /* 1 + description of its session's terminal, 0 = none */
+	int32_t foreground; /* leaders: process group that has the terminal */
 	uint32_t reserved;
 	uint64_t stash_start, stash_end;
 };
@@ -101,6 +104,7 @@ enum image_table {
 	TABLE_SIGINFOS,
 	TABLE_TIMERS,
 	TABLE_SYSV,
+	TABLE_TERMINALS,
 	TABLE_BYTES,
 	TABLE_COUNT
 };
@@ -215,6 +219,8 @@ enum image_description_kind {
 	DESCRIPTION_UNLINKED,
 	DESCRIPTION_LISTEN, /* a socket that accepts connections; made after all connections */
 	DESCRIPTION_SOCKET, /* any other socket */
+	DESCRIPTION_MASTER, /* of terminal @a */
+	DESCRIPTION_TERMINAL, /* terminal @a, IMAGE_NONE = one whose master is gone; @b: by the name /dev/tty */
 };
 
 enum image_socket_option {
@@ -240,6 +246,36 @@ struct image_description {
 		c; /* by kind: see the file of the object; memory: b and c are address and length of its content in the stash, c 0 = it is in data */
 	struct image_span remote; /* sockets: the other end's address */
 	uint32_t backlog, inode_peer;
+};
+
+/** struct image_termios - struct termios2 of the kernel. */
+struct image_termios {
+	uint32_t input, output, control, local;
+	uint8_t discipline, chars[19];
+	uint32_t input_speed, output_speed;
+};
+
+enum image_terminal_flag {
+	TERMINAL_LOCKED = 1,
+	TERMINAL_EXCLUSIVE = 2,
+	TERMINAL_PACKETS = 4,
+	TERMINAL_STOPPED = 8, /* by its stop character */
+	TERMINAL_OPEN = 16,   /* somebody has its slave open */
+	TERMINAL_CLOSED = 32, /* somebody has had */
+	TERMINAL_GONE = 64,   /* its master is not there: nothing else is known of it */
+};
+
+/** struct image_terminal - a pair of pseudo terminals. */
+struct image_terminal {
+	uint32_t number; /* of /dev/pts */
+	uint32_t
+		slot; /* the keeper has the master: which of its descriptors. IMAGE_NONE = a program has */
+	uint32_t flags;
+	uint32_t mode, uid, gid;
+	struct image_termios modes;
+	uint16_t size[4];         /* struct winsize */
+	struct image_span input;  /* typed and not yet read */
+	struct image_span output; /* written, and not yet taken from the master */
 };
 
 struct image_fd {

@@ -20,6 +20,9 @@ struct plan_input {
 	bool zombie;
 	int32_t status;
 	uint32_t image;
+	uint32_t terminal; /* these three as in struct plan_process */
+	int32_t foreground;
+	bool no_terminal;
 	uint64_t stash_start, stash_end;
 };
 

@@ -600,10 +600,10 @@ int box_charge(struct box *box, uint64_t bytes)
 	return rc;
 }
 
-int box_terminal(const struct box *box, int *ret_slave)
+static int open_master(const struct box *box)
 {
 	cleanup_fd int master = -1;
-	int unlock = 0, slave, rc;
+	int unlock = 0, rc;
 
 	/* the inode of the new terminal belongs to whoever opens the multiplexer */
 	if (!box->config->rootless) {
@@ -617,13 +617,36 @@ int box_terminal(const struct box *box, int *ret_slave)
 		return -EPERM;
 	if (rc < 0)
 		return rc;
-	if (ioctl(master, TIOCSPTLCK, &unlock) < 0)
-		return -errno;
+	return ioctl(master, TIOCSPTLCK, &unlock) < 0 ? -errno : TAKE_FD(master);
+}
+
+int box_terminal(const struct box *box, int *ret_slave)
+{
+	cleanup_fd int master = open_master(box);
+	int slave;
+
+	if (master < 0)
+		return master;
 	slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
 	if (slave < 0)
 		return -errno;
 	*ret_slave = slave;
 	return TAKE_FD(master);
+}
+
+int box_terminal_numbered(const struct box *box, uint32_t number)
+{
+	cleanup_fd int master = open_master(box);
+	unsigned int got;
+
+	if (master < 0)
+		return master;
+	if (ioctl(master, TIOCGPTN, &got) < 0)
+		return -errno;
+	if (got == number)
+		return TAKE_FD(master);
+	/* the kernel gives the lowest that is free: with this one held it is the next */
+	return got > number ? -EEXIST : box_terminal_numbered(box, number);
 }
 
 /* Attributes that overlayfs itself keeps on the top of an upper tree do not count. */

@@ -110,4 +110,10 @@ uint64_t box_disk_bytes(const struct box *box);
  */
 int box_terminal(const struct box *box, int *ret_slave) attr_must_use;
 
+/**
+ * box_terminal_numbered() - make the terminal of this number, which is free. No slave is opened.
+ * Return: the master descriptor, -EEXIST when the number is taken, or other -errno.
+ */
+int box_terminal_numbered(const struct box *box, uint32_t number) attr_must_use;
+
 #endif

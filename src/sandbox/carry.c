@@ -9,6 +9,7 @@
 #include "sys/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
@@ -29,14 +30,37 @@ static int add_slot(struct dump_order *order, int fd)
 	return 0;
 }
 
-int carry_slots(const struct list *execs, struct dump_order *order)
+static int add_terminal(struct dump_order *order, int master)
 {
+	unsigned int number;
+	int rc = add_slot(order, master);
+
+	if (rc < 0)
+		return rc;
+	if (ioctl(master, TIOCGPTN, &number) < 0)
+		return -errno;
+	order->slots[order->n_slots - 1].is_terminal = 1;
+	order->slots[order->n_slots - 1].number = number;
+	return 0;
+}
+
+int carry_slots(const struct list *execs, struct dump_order *order, int *masters)
+{
+	int n = 0;
+
 	list_for_each (execs, pos, next) {
 		const struct exec *e = list_entry(pos, struct exec, node);
 		int rc = 0;
 
-		if (e->state != EXEC_RUNNING || e->tty)
+		if (e->state != EXEC_RUNNING)
 			continue;
+		if (e->tty && e->out >= 0) {
+			rc = add_terminal(order, e->out);
+			masters[n++] = e->out;
+			if (rc < 0)
+				return rc;
+			continue;
+		}
 		rc = add_slot(order, e->in);
 		if (rc == 0)
 			rc = add_slot(order, e->out);
@@ -45,10 +69,18 @@ int carry_slots(const struct list *execs, struct dump_order *order)
 		if (rc < 0)
 			return rc;
 	}
-	return 0;
+	return n;
 }
 
 /* --- saving --- */
+
+/* All that a terminal's master holds was read into the ring, unless somebody attached there is too slow. */
+static int check_terminal(int master)
+{
+	struct pollfd p = { .fd = master, .events = POLLIN };
+
+	return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0 ? -EBUSY : 0;
+}
 
 /* What waits in a pipe, left where it is. @fd: either end. */
 static int peek(int fd, struct buf *out)
@@ -95,6 +127,8 @@ static int save_output(const struct exec *e, json_t *runs, struct buf *bytes)
 		buf_add(bytes, from, n);
 		add_run(runs, stream, n);
 	}
+	if (e->tty && e->out >= 0)
+		return check_terminal(e->out);
 	before = bytes->n;
 	if (e->out >= 0)
 		rc = peek(e->out, bytes);
@@ -126,6 +160,13 @@ static int inside_pid(pid_t host, int32_t *ret)
 	return *ret > 0 ? 0 : -EINVAL;
 }
 
+static json_int_t terminal_number(const struct exec *e)
+{
+	unsigned int number;
+
+	return e->out >= 0 && ioctl(e->out, TIOCGPTN, &number) == 0 ? (json_int_t)number : -1;
+}
+
 static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *bytes)
 {
 	json_t *runs = json_array(), *o;
@@ -150,6 +191,8 @@ static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *
 		"started_wall_ns", (json_int_t)e->started_wall_ns, "timed_out", (int)e->timed_out);
 	if (o == NULL)
 		abort();
+	if (e->tty)
+		(void)json_object_set_new(o, "terminal", json_integer(terminal_number(e)));
 	(void)json_object_set_new(o, "in", json_integer(e->in >= 0 ? (*slot)++ : -1));
 	(void)json_object_set_new(o, "out", json_integer(e->out >= 0 ? (*slot)++ : -1));
 	(void)json_object_set_new(o, "err", json_integer(e->err >= 0 ? (*slot)++ : -1));
@@ -167,7 +210,7 @@ int carry_save(const struct list *execs, const struct dump_order *order, struct 
 	list_for_each (execs, pos, next) {
 		const struct exec *e = list_entry(pos, struct exec, node);
 
-		if (rc == 0 && e->state == EXEC_RUNNING && !e->tty)
+		if (rc == 0 && e->state == EXEC_RUNNING)
 			rc = save_exec(e, &slot, list, &bytes);
 	}
 	for (uint32_t i = 0; i < order->n_leaves; i++)
@@ -206,6 +249,32 @@ static int load_pipe(
 	return fcntl(*ours, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
+/* The slot is its master too: the program's side is opened by name. */
+static int load_terminal(const struct box *box, struct carried *c, const json_t *o, struct exec *e)
+{
+	int64_t number_of = number(o, "terminal"), slot = number(o, "out");
+
+	e->tty = true;
+	if (number_of < 0 || slot < 0)
+		return 0; /* closed */
+	if (slot >= TEMPLATE_SLOTS_MAX || (size_t)slot != c->n_slots)
+		return -EINVAL;
+	e->out = box_terminal_numbered(box, (uint32_t)number_of);
+	if (e->out < 0)
+		return e->out;
+	c->slots[c->n_slots] = fcntl(e->out, F_DUPFD_CLOEXEC, 3);
+	return c->slots[c->n_slots++] < 0 ? -errno : 0;
+}
+
+static int load_pipes(struct carried *c, const json_t *o, struct exec *e)
+{
+	int rc = load_pipe(c, o, "in", false, &e->in);
+
+	if (rc == 0)
+		rc = load_pipe(c, o, "out", true, &e->out);
+	return rc == 0 ? load_pipe(c, o, "err", true, &e->err) : rc;
+}
+
 static int load_bytes(struct exec *e, const json_t *o, const char **at, const char *end)
 {
 	int64_t input = number(o, "input");
@@ -229,7 +298,8 @@ static int load_bytes(struct exec *e, const json_t *o, const char **at, const ch
 	return 0;
 }
 
-static int load_exec(struct carried *c, const json_t *o, const char **at, const char *end)
+static int load_exec(
+	const struct box *box, struct carried *c, const json_t *o, const char **at, const char *end)
 {
 	struct exec *e = exec_blank((size_t)number(o, "ring_max"));
 	int64_t deadline_ms = number(o, "deadline_ms");
@@ -248,11 +318,8 @@ static int load_exec(struct carried *c, const json_t *o, const char **at, const 
 	e->timed_out = json_is_true(json_object_get(o, "timed_out"));
 	e->started_wall_ns = (uint64_t)number(o, "started_wall_ns");
 	e->deadline_ns = deadline_ms > 0 ? clock_now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
-	rc = load_pipe(c, o, "in", false, &e->in);
-	if (rc == 0)
-		rc = load_pipe(c, o, "out", true, &e->out);
-	if (rc == 0)
-		rc = load_pipe(c, o, "err", true, &e->err);
+	rc = json_object_get(o, "terminal") != NULL ? load_terminal(box, c, o, e)
+						    : load_pipes(c, o, e);
 	return rc == 0 ? load_bytes(e, o, at, end) : rc;
 }
 
@@ -284,7 +351,7 @@ int carry_load(const struct box *box, const struct buf *in, struct carried *c, s
 	at = newline != NULL ? newline + 1 : end;
 	json_array_foreach (json_object_get(head, "execs"), i, o) {
 		if (rc == 0)
-			rc = load_exec(c, o, &at, end);
+			rc = load_exec(box, c, o, &at, end);
 	}
 	json_decref(head);
 	return rc < 0 ? err_raise_sys(err, rc, "take over the programs of sandbox '%s'", box->id)

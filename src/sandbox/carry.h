@@ -15,10 +15,13 @@
 
 #define CARRY_MAX ((size_t)1 << 30)
 
-/** carry_slots() - the program's ends of the pipes of all running @execs, for the dumper. Return: 0, -E2BIG. */
-int carry_slots(const struct list *execs, struct dump_order *order) attr_must_use;
+/**
+ * carry_slots() - the program's ends of the pipes of all running @execs, and their terminals, for the dumper.
+ * @masters: room for TEMPLATE_SLOTS_MAX: the masters of the terminals, borrowed. Return: how many masters, or -E2BIG, -errno.
+ */
+int carry_slots(const struct list *execs, struct dump_order *order, int *masters) attr_must_use;
 
-/** carry_save() - write the running @execs; slots are numbered as by carry_slots(). @leaves: those of @order. Return: 0 or -errno. */
+/** carry_save() - write the running @execs; slots are numbered as by carry_slots(). @leaves: those of @order. Return: 0, -EBUSY when there is no room for the output of a terminal, -errno. */
 int carry_save(
 	const struct list *execs, const struct dump_order *order, struct buf *out) attr_must_use;
 

@@ -25,6 +25,12 @@
 
 /* --- what is there --- */
 
+/* Masters of the terminals of execs, in the order of their slots. */
+struct terminals {
+	int masters[TEMPLATE_SLOTS_MAX];
+	size_t n;
+};
+
 static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 {
 	struct dump_order *order = ctx;
@@ -43,20 +49,8 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 	return 0;
 }
 
-static int refuse_terminals(const struct keeper *k, struct err *err)
-{
-	list_for_each (&k->execs, pos, next) {
-		const struct exec *e = list_entry(pos, struct exec, node);
-
-		if (e->state == EXEC_RUNNING && e->tty)
-			return err_raise(err, ERR_UNSUPPORTED,
-				"exec '%s' runs at a terminal, which cannot be carried over yet",
-				e->id);
-	}
-	return 0;
-}
-
-static int list_all(struct keeper *k, struct dump_order *order, struct err *err)
+static int list_all(
+	struct keeper *k, struct dump_order *order, struct terminals *terminals, struct err *err)
 {
 	int rc;
 
@@ -65,7 +59,8 @@ static int list_all(struct keeper *k, struct dump_order *order, struct err *err)
 	};
 	rc = cgroup_each_leaf(&k->box.cgroup, add_leaf, order);
 	if (rc == 0)
-		rc = carry_slots(&k->execs, order);
+		rc = carry_slots(&k->execs, order, terminals->masters);
+	terminals->n = rc > 0 ? (size_t)rc : 0;
 	return rc < 0 ? err_raise_sys(err, rc, "list the processes") : 0;
 }
 
@@ -98,6 +93,9 @@ static int save_holders(
 	state_path(k, template, path);
 	if (rc == 0)
 		rc = file_create_at(AT_FDCWD, path, 0600, state.p, state.n);
+	if (rc == -EBUSY)
+		return err_raise(err, ERR_BUSY,
+			"whoever is attached to a program at a terminal does not take its output");
 	return rc < 0 ? err_raise_sys(err, rc, "keep the state of the programs") : 0;
 }
 
@@ -165,9 +163,9 @@ static int check_twins(struct keeper *k, struct err *err)
 }
 
 static int stop_and_look(struct keeper *k, const struct dump_order *order,
-	struct dump_report *report, struct err *err)
+	const struct terminals *terminals, struct dump_report *report, struct err *err)
 {
-	int rc = capture_stop(&k->capture, order, err);
+	int rc = capture_stop(&k->capture, order, terminals->masters, terminals->n, err);
 
 	(void)fault("live.capture.stopped");
 	/* all are stopped by now: calls made in them run only when the group is thawed */
@@ -189,15 +187,15 @@ static int capture(
 	struct keeper *k, const char *template, struct dump_report *report, struct err *err)
 {
 	struct dump_order *order = &k->capture_order;
+	struct terminals terminals;
 	char path[PATH_MAX];
 	struct capture_place place = {
 		.u2 = k->box.u2, .enter_u1 = !k->config.rootless, .template_path = path
 	};
-	int rc = refuse_terminals(k, err);
+	int rc;
 
 	template_path(k->config.run, template, path, sizeof(path));
-	if (rc == 0)
-		rc = capture_begin(&k->capture, &place, err);
+	rc = capture_begin(&k->capture, &place, err);
 	if (rc < 0)
 		return rc;
 	/* what is written back now need not be while everything stands still */
@@ -212,9 +210,9 @@ static int capture(
 		(void)err_raise_sys(err, rc, "freeze the processes");
 	(void)fault("live.capture.frozen");
 	if (rc == 0)
-		rc = list_all(k, order, err);
+		rc = list_all(k, order, &terminals, err);
 	if (rc == 0)
-		rc = stop_and_look(k, order, report, err);
+		rc = stop_and_look(k, order, &terminals, report, err);
 	else
 		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
 	if (rc == 0)

@@ -6,11 +6,19 @@ STDOUT, STDERR, STATUS = 5, 6, 7
 
 def wait_output(instance, box, run, end, start=0, seconds=60):
     """Until what @run wrote from offset @start ends with @end; gives it."""
+    return wait_until_wrote(instance, box, run, lambda got: got.endswith(end), start, seconds)
+
+
+def wait_until_wrote(instance, box, run, enough, start=0, seconds=60):
+    """Until enough() says so of what @run wrote from offset @start; gives it."""
     frames = instance.attach(box, run, start)
     got = b""
     try:
-        while not got.endswith(end):
-            frame = frames.next(seconds)
+        while not enough(got):
+            try:
+                frame = frames.next(seconds)
+            except TimeoutError as e:
+                raise AssertionError(f"waited {seconds} s, it said {got!r}") from e
             if frame is None or frame[0] == STATUS:
                 raise AssertionError(f"ended early, it said {got!r}")
             if frame[0] in (STDOUT, STDERR):

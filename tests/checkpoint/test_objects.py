@@ -97,6 +97,11 @@ def test_object_threads(instance):
 
 
 @require("root", "cgroup2")
+def test_object_terminals(instance):
+    both_go_on(instance, "terminals")
+
+
+@require("root", "cgroup2")
 def test_object_timers(instance):
     both_go_on(instance, "timers")
 

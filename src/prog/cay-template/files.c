@@ -152,6 +152,12 @@ static void make(description *d, description *peer, int ret[2])
 	case DESCRIPTION_SOCKET:
 		ret[0] = sockets_make(d);
 		break;
+	case DESCRIPTION_MASTER:
+		ret[0] = terminals_master(d);
+		break;
+	case DESCRIPTION_TERMINAL:
+		ret[0] = terminals_open(d);
+		break;
 	}
 }
 
@@ -179,6 +185,7 @@ static void open_one(int socket, uint32_t i)
 /* What listens comes last: its connections take its name for a moment. */
 void files_open(int socket)
 {
+	terminals_make();
 	for (int listening = 0; listening < 2; listening++) {
 		for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 			bool listens =
@@ -189,6 +196,7 @@ void files_open(int socket)
 				open_one(socket, i);
 		}
 	}
+	terminals_end();
 }
 
 static void watch(const struct image_process *p)

@@ -143,7 +143,8 @@ static bool processes_fit(void)
 	const struct plan_process *p = plan_processes();
 
 	for (uint32_t i = 0; i < plan->n_processes; i++) {
-		if (p[i].pid <= 1 || (p[i].parent != IMAGE_NONE && p[i].parent >= i) ||
+		if (p[i].pid <= 1 || p[i].terminal > plan->n_descriptions ||
+			(p[i].parent != IMAGE_NONE && p[i].parent >= i) ||
 			(p[i].parent == IMAGE_NONE && plan->n_leaves > 0 &&
 				p[i].leaf >= plan->n_leaves) ||
 			(p[i].stash_end != 0 &&

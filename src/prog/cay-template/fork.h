@@ -130,6 +130,18 @@ void opener_hand_over(int socket, int fd, uint32_t index);
 /** files_open() - make every description and hand it over. In the opener. */
 void files_open(int socket);
 
+/** terminals_make() - all terminals that have a master, with their modes and what waits in them. In the opener, before files_open(). */
+void terminals_make(void);
+
+/** terminals_master() - the master of the terminal of @d. Return: descriptor. */
+int terminals_master(const struct image_description *d);
+
+/** terminals_open() - a description of a terminal's slave. Return: descriptor. */
+int terminals_open(const struct image_description *d);
+
+/** terminals_end() - after files_open(): what would have been in its way. */
+void terminals_end(void);
+
 /** sockets_make() - a socket that is not connected; it listens if it did. In the opener. Return: descriptor. */
 int sockets_make(const struct image_description *d);
 

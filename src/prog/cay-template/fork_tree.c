@@ -7,6 +7,7 @@
  */
 #include "prog/cay-template/fork.h"
 
+#include <asm/ioctls.h>
 #include <linux/futex.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
@@ -143,6 +144,11 @@ static void settle_children(uint32_t index)
 	}
 }
 
+static uint32_t terminal_of(const struct plan_process *p)
+{
+	return plan->first_description + p->terminal - 1;
+}
+
 static BARE_NORETURN void run(uint32_t index)
 {
 	const struct plan_process *p = &plan_processes()[index];
@@ -152,11 +158,21 @@ static BARE_NORETURN void run(uint32_t index)
 		(void)fork_must(CALL0(__NR_setsid), "setsid");
 	if ((p->flags & PLAN_GROUP) != 0)
 		(void)fork_must(CALL2(__NR_setpgid, 0, 0), "make a process group");
+	/* inherited by those that are cloned from now on */
+	if ((p->flags & PLAN_LEADER) != 0 && p->terminal != 0)
+		(void)fork_must(CALL3(__NR_ioctl, terminal_of(p), TIOCSCTTY, 0),
+			"take the controlling terminal");
 	clone_children(index, false);
+	if ((p->flags & PLAN_NO_TERMINAL) != 0)
+		(void)fork_must(CALL3(__NR_ioctl, terminal_of(p), TIOCNOTTY, 0),
+			"leave the controlling terminal");
 	fork_arrive(STAGE_CLONED);
 	if (p->group != 0 && (p->flags & (PLAN_GROUP | PLAN_LEADER)) == 0)
 		(void)fork_must(CALL2(__NR_setpgid, 0, p->group), "join the process group");
 	fork_arrive(STAGE_GROUPED);
+	if (p->foreground != 0)
+		(void)fork_must(CALL3(__NR_ioctl, terminal_of(p), TIOCSPGRP, &p->foreground),
+			"set the foreground group");
 	if ((p->flags & PLAN_ZOMBIE) != 0) {
 		/* of the payload and open to be looked at, or a later capture cannot see how it ended; no program of the sandbox runs yet */
 		opener_confine();

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_terminals.c - pseudo terminals: those that programs made, and those of execs, whose master the keeper has.
+ *
+ * What waits in a terminal cannot be looked at without taking it out; everybody who could see that is stopped, and it is put back at once. Should we die in
+ * between, so do the processes (PTRACE_O_EXITKILL).
+ */
+#include "base/str.h"
+#include "checkpoint/dump.h"
+#include "checkpoint/dump_parts.h"
+#include "checkpoint/terminal_feed.h"
+#include "sys/raw.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/sysmacros.h>
+
+#define MAJOR_OTHER 5 /* /dev/tty, /dev/ptmx */
+#define MINOR_TTY   0
+#define MINOR_PTMX  2
+#define MAJOR_SLAVE 136 /* to 143 */
+#define N_TTY       0
+#define OUTPUT_MAX  (1U << 20)
+
+static long call(long nr, long a, long b, long c)
+{
+	long rc = syscall(nr, a, b, c);
+
+	return rc < 0 ? -errno : rc;
+}
+
+/* --- which there are --- */
+
+static uint32_t slave_number(dev_t device)
+{
+	return (major(device) - MAJOR_SLAVE) * 256 + minor(device);
+}
+
+static bool is_slave(dev_t device)
+{
+	return major(device) >= MAJOR_SLAVE && major(device) < MAJOR_SLAVE + 8;
+}
+
+/* The slot of a terminal of the keeper's; its master is the so-manieth that came. */
+static void find_slot(const struct dump *d, struct dump_terminal *t)
+{
+	size_t master = 0;
+
+	for (uint32_t i = 0; i < d->order->n_slots; i++) {
+		if (d->order->slots[i].is_terminal == 0)
+			continue;
+		if (d->order->slots[i].number == t->out.number && master < d->n_masters) {
+			t->out.slot = i;
+			t->master = d->masters[master];
+		}
+		master++;
+	}
+}
+
+static uint32_t find_or_add(struct dump *d, const struct subject *s, uint32_t number)
+{
+	struct dump_terminal *all;
+
+	for (size_t i = 0; i < d->n_terminals; i++) {
+		if (d->terminals[i].out.number == number)
+			return (uint32_t)i;
+	}
+	all = realloc(d->terminals, (d->n_terminals + 1) * sizeof(*all));
+	if (all == NULL)
+		abort();
+	d->terminals = all;
+	all[d->n_terminals] = (struct dump_terminal){ .p = s->p,
+		.fd = s->fd,
+		.master = -1,
+		.out = { .number = number, .slot = IMAGE_NONE } };
+	find_slot(d, &all[d->n_terminals]);
+	return (uint32_t)d->n_terminals++;
+}
+
+static int add_master(struct dump *d, struct subject *s, struct err *err)
+{
+	unsigned int number;
+	struct dump_terminal *t;
+
+	if (ioctl(s->copy, TIOCGPTN, &number) < 0)
+		return subject_refuse(s, err, "a terminal of which the kernel tells nothing");
+	s->out.kind = DESCRIPTION_MASTER;
+	s->out.a = find_or_add(d, s, number);
+	t = &d->terminals[s->out.a];
+	t->master = fcntl(s->copy, F_DUPFD_CLOEXEC, 0);
+	return t->master < 0 ? err_raise_sys(err, -errno, "keep a terminal") : 1;
+}
+
+static int add_slave(struct dump *d, struct subject *s, dev_t device)
+{
+	struct image_termios modes;
+
+	s->out.kind = DESCRIPTION_TERMINAL;
+	/* one whose master has closed answers nothing any more */
+	if (ioctl(s->copy, TERMINAL_GET_MODES, &modes) < 0 || !is_slave(device)) {
+		s->out.a = IMAGE_NONE;
+		return 1;
+	}
+	s->out.a = find_or_add(d, s, slave_number(device));
+	d->terminals[s->out.a].out.flags |= TERMINAL_OPEN;
+	return 1;
+}
+
+int dump_terminal(struct dump *d, struct subject *s, struct err *err)
+{
+	unsigned int device = 0;
+
+	if (is_slave(s->st.st_rdev))
+		return add_slave(d, s, s->st.st_rdev);
+	if (s->st.st_rdev == makedev(MAJOR_OTHER, MINOR_PTMX))
+		return add_master(d, s, err);
+	if (s->st.st_rdev != makedev(MAJOR_OTHER, MINOR_TTY))
+		return 0;
+	s->out.b = 1;
+	(void)ioctl(s->copy, TIOCGDEV, &device);
+	return add_slave(
+		d, s, makedev(device >> 8 & 0xfff, (device & 0xff) | (device >> 12 & 0xfff00)));
+}
+
+/* --- what waits in one --- */
+
+static int wait_for(int fd, short events)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+
+	return poll(&p, 1, 0) == 1 ? p.revents : 0;
+}
+
+/* What is there to be read now. Asking whether there is anything makes the kernel hand over what it still has. */
+static int waiting(int fd)
+{
+	int n = 0;
+
+	(void)wait_for(fd, POLLIN);
+	return ioctl(fd, FIONREAD, &n) < 0 ? -errno : n;
+}
+
+static int take(int fd, struct buf *out)
+{
+	int n;
+
+	while ((n = waiting(fd)) > 0) {
+		char *room = buf_room(out, (size_t)n);
+		ssize_t got = room == NULL ? -1 : read(fd, room, (size_t)n);
+
+		if (got <= 0)
+			return room == NULL ? -E2BIG : got < 0 ? -errno : -EIO;
+		out->n += (size_t)got;
+	}
+	return n;
+}
+
+/* Typed and not yet read, the beginning of a line too, which only a terminal without lines shows. */
+static int take_input(struct dump *d, struct dump_terminal *t, int slave)
+{
+	cleanup_buf struct buf bytes = BUF_INIT(TERMINAL_FEED_MAX);
+	struct image_termios raw = t->out.modes;
+	int rc = waiting(slave), back = 0;
+
+	raw.local &= ~(uint32_t)TERMINAL_ICANON;
+	raw.chars[TERMINAL_VMIN] = 1;
+	raw.chars[TERMINAL_VTIME] = 0;
+	if (rc >= 0)
+		rc = (int)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)&raw);
+	if (rc == 0 && waiting(slave) > (int)TERMINAL_FEED_MAX)
+		rc = -E2BIG;
+	if (rc == 0)
+		rc = take(slave, &bytes);
+	if (call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)&t->out.modes) < 0 && rc == 0)
+		rc = -EIO;
+	if (bytes.n > 0)
+		back = (int)terminal_feed(call, t->master, slave, &t->out.modes, bytes.p, bytes.n);
+	t->out.input = image_add_bytes(&d->image, buf_cstr(&bytes), bytes.n);
+	return rc < 0 ? rc : back;
+}
+
+/* As the master gets it, not as it was written. */
+static int put_output(int slave, const struct image_termios *modes, const struct buf *bytes)
+{
+	struct image_termios plain = *modes;
+	size_t done = 0;
+
+	plain.output = 0;
+	plain.input = 0;
+	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)&plain);
+	while (done < bytes->n) {
+		ssize_t n = write(slave, bytes->p + done, bytes->n - done);
+
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	}
+	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)modes);
+	return done == bytes->n ? 0 : -EIO;
+}
+
+static int take_output(struct dump *d, struct dump_terminal *t, int slave)
+{
+	cleanup_buf struct buf bytes = BUF_INIT(OUTPUT_MAX);
+	int rc = take(t->master, &bytes), back = 0;
+
+	if (bytes.n > 0)
+		back = put_output(slave, &t->out.modes, &bytes);
+	t->out.output = image_add_bytes(&d->image, buf_cstr(&bytes), bytes.n);
+	return rc < 0 ? rc : back;
+}
+
+static void stop_again(const struct dump_terminal *t)
+{
+	const char stop = (char)t->out.modes.chars[TERMINAL_VSTOP];
+
+	if ((t->out.flags & TERMINAL_STOPPED) != 0)
+		(void)!write(t->master, &stop, 1);
+}
+
+/* With a description of our own, which does not wait. Packet mode would put a byte of its own before what is read. */
+static int look_inside(struct dump *d, struct dump_terminal *t)
+{
+	cleanup_fd int slave =
+		ioctl(t->master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	int none = 0, packets = 1, rc;
+
+	if (slave < 0)
+		return -errno;
+	if (ioctl(slave, TIOCGEXCL, &rc) == 0 && rc != 0)
+		t->out.flags |= TERMINAL_EXCLUSIVE;
+	(void)ioctl(t->master, TIOCPKT, &none);
+	rc = 0;
+	if (t->out.slot == IMAGE_NONE && waiting(t->master) > 0)
+		rc = take_output(d, t, slave);
+	/* with room, and yet not writable */
+	if ((wait_for(slave, POLLOUT) & POLLOUT) == 0 && (t->out.modes.input & TERMINAL_IXON) != 0)
+		t->out.flags |= TERMINAL_STOPPED;
+	if (rc == 0)
+		rc = take_input(d, t, slave);
+	stop_again(t);
+	if ((t->out.flags & TERMINAL_PACKETS) != 0)
+		(void)ioctl(t->master, TIOCPKT, &packets);
+	return rc;
+}
+
+/* --- what it is --- */
+
+static int refuse(const struct dump_terminal *t, struct err *err, const char *why)
+{
+	return dump_refuse(t->p, err, "descriptor %d is a terminal %s (/dev/pts/%u)", t->fd, why,
+		t->out.number);
+}
+
+static int look_at(struct dump_terminal *t, struct err *err)
+{
+	int locked = 0, packets = 0;
+	char path[40];
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "root/dev/pts/%u", t->out.number);
+	if (ioctl(t->master, TERMINAL_GET_MODES, &t->out.modes) < 0 ||
+		ioctl(t->master, TIOCGWINSZ, &t->out.size) < 0 ||
+		ioctl(t->master, TIOCGPTLCK, &locked) < 0 ||
+		ioctl(t->master, TIOCGPKT, &packets) < 0 ||
+		fstatat(t->p->tracee.proc, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return refuse(t, err, "of which the kernel tells nothing");
+	if (t->out.modes.discipline != N_TTY)
+		return refuse(t, err, "with a line discipline that cannot be carried over");
+	t->out.mode = st.st_mode & 07777;
+	t->out.uid = st.st_uid;
+	t->out.gid = st.st_gid;
+	if (locked != 0)
+		t->out.flags |= TERMINAL_LOCKED;
+	if (packets != 0)
+		t->out.flags |= TERMINAL_PACKETS;
+	if ((wait_for(t->master, POLLIN) & POLLHUP) != 0)
+		t->out.flags |= TERMINAL_CLOSED;
+	return 0;
+}
+
+static int dump_one(struct dump *d, struct dump_terminal *t, struct err *err)
+{
+	int rc;
+
+	if (t->master < 0) {
+		t->out.flags |= TERMINAL_GONE;
+		return 0;
+	}
+	rc = look_at(t, err);
+	if (rc < 0)
+		return rc;
+	if ((t->out.flags & TERMINAL_OPEN) == 0)
+		return waiting(t->master) > 0
+			       ? refuse(t, err, "that nobody writes to any more, with output in it")
+			       : 0;
+	rc = look_inside(d, t);
+	return rc == -E2BIG ? refuse(t, err, "with too much in it")
+	       : rc < 0
+		       ? err_raise_sys(err, rc, "look into terminal /dev/pts/%u of process %d (%s)",
+				 t->out.number, t->p->tracee.inner, t->p->name)
+		       : 0;
+}
+
+/* --- sessions --- */
+
+static uint32_t controlling(struct dump *d, struct dump_terminal *t, uint32_t index)
+{
+	struct image_description out = { .kind = DESCRIPTION_TERMINAL,
+		.peer = IMAGE_NONE,
+		.flags = O_RDWR | O_NOCTTY,
+		.a = index };
+
+	if (t->controlling == 0)
+		t->controlling = 1 + IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
+	return t->controlling;
+}
+
+static struct dump_terminal *terminal_of(
+	struct dump *d, const struct dump_process *p, uint32_t *ret)
+{
+	dev_t device = makedev((unsigned int)p->stat.terminal >> 8 & 0xfff,
+		((unsigned int)p->stat.terminal & 0xff) |
+			((unsigned int)p->stat.terminal >> 12 & 0xfff00));
+
+	for (*ret = 0; *ret < d->n_terminals; ++*ret) {
+		if (is_slave(device) && d->terminals[*ret].out.number == slave_number(device) &&
+			d->terminals[*ret].master >= 0)
+			return &d->terminals[*ret];
+	}
+	return NULL;
+}
+
+/* The number inside of a group that the host calls @group; 0 when nobody is in it any more. */
+static int32_t inner_group(const struct dump *d, int group)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->processes[i].stat.group == group)
+			return d->processes[i].place.group;
+	}
+	return 0;
+}
+
+static struct dump_process *leader_of(const struct dump *d, const struct dump_process *p)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->processes[i].tracee.inner == p->place.session &&
+			!d->processes[i].tracee.zombie)
+			return &d->processes[i];
+	}
+	return NULL;
+}
+
+static void place(struct dump *d, struct dump_process *p)
+{
+	const struct dump_process *leader = leader_of(d, p);
+	uint32_t index;
+	struct dump_terminal *t = leader == NULL ? NULL : terminal_of(d, leader, &index);
+
+	if (t == NULL)
+		return;
+	p->place.terminal = controlling(d, t, index);
+	p->place.no_terminal = p->stat.terminal == 0;
+	if (p == leader)
+		p->place.foreground = inner_group(d, p->stat.terminal_group);
+}
+
+/* The terminal of a session that holds no descriptor of it. */
+static void note_terminal(struct dump *d, struct dump_process *p)
+{
+	struct subject s = { .p = p, .fd = -1 };
+	dev_t device = makedev((unsigned int)p->stat.terminal >> 8 & 0xfff,
+		((unsigned int)p->stat.terminal & 0xff) |
+			((unsigned int)p->stat.terminal >> 12 & 0xfff00));
+
+	if (is_slave(device))
+		(void)find_or_add(d, &s, slave_number(device));
+}
+
+int dump_terminals_end(struct dump *d, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < d->n; i++)
+		note_terminal(d, &d->processes[i]);
+	for (size_t i = 0; rc == 0 && i < d->n_terminals; i++) {
+		rc = dump_one(d, &d->terminals[i], err);
+		(void)IMAGE_ADD(&d->image, TABLE_TERMINALS, &d->terminals[i].out);
+	}
+	for (size_t i = 0; rc == 0 && i < d->n; i++)
+		place(d, &d->processes[i]);
+	return rc;
+}
+
+void dump_terminals_close(struct dump *d)
+{
+	for (size_t i = 0; i < d->n_terminals; i++) {
+		if (d->terminals[i].out.slot == IMAGE_NONE)
+			fd_close(&d->terminals[i].master);
+	}
+	for (size_t i = 0; i < d->n_masters; i++)
+		fd_close(&d->masters[i]);
+}
