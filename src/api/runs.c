@@ -54,6 +54,8 @@ static void run_call(struct run *r, struct run_calls *calls)
 	struct framelink *l = &r->sb->keeper->link;
 	json_t *exec = exec_request(r->exec, r->request);
 
+	if (!r->keep)
+		(void)json_object_set_new(exec, "last", json_true());
 	if (!r->rm && !r->keep)
 		(void)json_object_set_new(exec, "tell_changed", json_true());
 	stream_cork(&l->s, true);

@@ -3,8 +3,8 @@
  * sandbox/box.c - see the header.
  *
  * Order of box_prepare(): groups; private mount namespace; live directory; starter (joins v1 groups); builder with its namespaces; id maps; the builder's
- * parts; the starter joins; expected limits and root; init (root mode). Order of box_start(): limits; another root if it must be; mount points; overlays; the
- * starter puts them in place; init (rootless: its namespace is also the keeper's, which may mount nothing once further namespaces are forbidden).
+ * parts; the starter joins and clones the placer; expected limits and root; init (root mode). Order of box_start(): limits; another root if it must be; mount
+ * points; overlays; the placer puts them in place; init (rootless: its namespace is also the keeper's, which may mount nothing once further namespaces are forbidden).
  * Failure: the keeper exits, cay-spawn kills what is left in the groups and removes them; nothing else outlives the processes except the live
  * directory, which belongs to cayd.
  */
@@ -285,6 +285,12 @@ static int clear_root(struct box *box, const char *image, const char *live, stru
 	return rootfs_skeleton_remove(&box->rootfs, live, err);
 }
 
+static bool has_root(const struct box *box, const struct spec *spec)
+{
+	return box->done.image != NULL && str_eq(box->done.image, spec->image) &&
+	       spec_layers_equal(&box->done.lower, &spec->lower);
+}
+
 /* Make the root that @spec wants, unless it is there already. */
 static int set_root(struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
@@ -292,8 +298,7 @@ static int set_root(struct box *box, const struct spec *spec, const char *live, 
 	struct rootfs_parts parts = { .n = 0 };
 	int rc;
 
-	if (box->done.image != NULL && str_eq(box->done.image, spec->image) &&
-		spec_layers_equal(&box->done.lower, &spec->lower))
+	if (has_root(box, spec))
 		return 0;
 	rc = clear_root(box, spec->image, live, err);
 	if (rc == 0)
@@ -350,18 +355,25 @@ static int prepare_expected(struct box *box, const struct spec *expect, struct e
 	return rc == 0 ? set_root(box, expect, live, err) : rc;
 }
 
-static int join(struct box *box, const struct spec *expect, struct err *err)
+/* @shown: the limits that the builder was told; NULL: the mounts are in place. */
+static int join(struct box *box, const struct cgroup_limits *shown, struct err *err)
 {
-	const struct cgroup_limits none = { 0 };
-	int rc = starter_join(
-		&box->starter, box->init_pidfd, box->u2, expect != NULL ? &expect->limits : &none);
+	int rc = starter_join(&box->starter, box->init_pidfd, box->u2, shown);
 
 	return rc < 0 ? err_raise_sys(err, rc, "join the sandbox's namespaces") : 0;
+}
+
+static struct launch_place place_of(const struct box *box, const struct spec *spec)
+{
+	return (struct launch_place){ .files = spec->files,
+		.profile = (uint8_t)spec->profile,
+		.single_id = box->config->single_id };
 }
 
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
 	const struct spec *expect, struct err *err)
 {
+	const struct cgroup_limits none = { 0 };
 	char live[PATH_MAX];
 	int rc;
 
@@ -371,9 +383,9 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		.init_pidfd = -1,
 		.u2 = -1,
 		.pts = -1,
+		.starter = STARTER_NONE,
 		.network = NETWORK_NONE };
 	box->rootfs.stage = box->rootfs.userns = -1;
-	box->starter.sock = -1;
 	if (str_copy(box->id, sizeof(box->id), id) < 0 || !id_valid(id))
 		return err_raise(err, ERR_INVALID, "sandbox id '%s' is malformed", id);
 	if (slot >= SLOT_COUNT)
@@ -394,9 +406,11 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	if (rc == 0)
 		rc = prepare_builder(box, expect, err);
 	if (rc == 0)
-		rc = join(box, expect, err);
+		rc = join(box, expect != NULL ? &expect->limits : &none, err);
 	if (rc == 0 && expect != NULL)
 		rc = prepare_expected(box, expect, err);
+	if (rc == 0 && expect != NULL)
+		box->place = place_of(box, expect);
 	if (rc == 0 && !config->rootless)
 		rc = run_init(box, err);
 	if (rc < 0)
@@ -485,8 +499,38 @@ static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 	return rc == 0 ? finish_mounts(box, spec, live, err) : rc;
 }
 
+bool box_suits(const struct box *box, const struct spec *spec)
+{
+	struct launch_place wanted = place_of(box, spec);
+
+	return has_root(box, spec) && !disk_exists(box->live) &&
+	       memcmp(&wanted, &box->place, sizeof(wanted)) == 0;
+}
+
+int box_order_waiter(struct box *box, int sock, int leaf)
+{
+	box->has_waiters = true;
+	return starter_order_waiter(&box->starter, &box->place, sock, leaf);
+}
+
+/* One that is in no domain yet: the old one's is of another root, or of another profile. */
+static int renew_starter(struct box *box, struct err *err)
+{
+	struct starter old = box->starter;
+	int rc;
+
+	(void)close(old.sock);
+	(void)waitpid(old.pid, NULL, 0);
+	rc = start_starter(box, err);
+	box->starter.placer_sock = old.placer_sock;
+	box->starter.placer_pid = old.placer_pid;
+	box->has_waiters = false;
+	return rc == 0 ? join(box, NULL, err) : rc;
+}
+
 int box_start(struct box *box, struct spec *spec, struct err *err)
 {
+	bool suits = !box->has_waiters || box_suits(box, spec);
 	int rc = set_limits(box, spec, err);
 
 	if (rc == 0 && spec->ports.n > 0)
@@ -497,6 +541,8 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 		rc = take_disk(box, err);
 	if (rc == 0)
 		rc = set_mounts(box, spec, err);
+	if (rc == 0 && !suits)
+		rc = renew_starter(box, err);
 	if (rc == 0)
 		rc = fault("keeper.start.mounted") < 0
 			     ? err_raise(err, ERR_INTERNAL, "told to fail here")
@@ -507,6 +553,7 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 	}
 	fd_close(&box->rootfs.userns);
 	fd_close(&box->rootfs.stage);
+	box->place = place_of(box, spec);
 	box->spec = *spec;
 	*spec = (struct spec){ 0 };
 	return 0;

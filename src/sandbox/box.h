@@ -35,6 +35,8 @@ struct box {
 		done; /* what of a specification is in force: image (NULL: no root yet), lower, limits, disk_bytes */
 	struct rootfs rootfs;
 	struct starter starter;
+	struct launch_place place; /* what the starter's programs have in common */
+	bool has_waiters; /* it has cloned one: in the root, under the limits and in the domain of @place */
 	int builder_sock; /* -1 once init runs */
 	pid_t init_pid;   /* in the host's pid namespace; 0 before box_prepare() */
 	int init_pidfd;
@@ -64,6 +66,14 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
  * Return: 0 or an error; after an error the box can only be killed.
  */
 int box_start(struct box *box, struct spec *spec, struct err *err) attr_must_use;
+
+/**
+ * box_suits() - can the waiters that there are become programs of @spec? If not, the caller ends them before box_start(), which makes another starter then.
+ */
+bool box_suits(const struct box *box, const struct spec *spec);
+
+/** box_order_waiter() - ask the starter for a waiter with its end @sock of a socket pair, in leaf @leaf (both borrowed; -1: no leaf). Return: 0 or -errno. */
+int box_order_waiter(struct box *box, int sock, int leaf) attr_must_use;
 
 /** box_gateway_id() - the uid and gid of its gateway in root mode; of no sandbox and of no other gateway. */
 uid_t box_gateway_id(const struct box *box);

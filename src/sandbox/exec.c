@@ -46,12 +46,14 @@ static int add_strings(
 	return 0;
 }
 
+/* Behind room for @launch. */
 static int make_text(
 	const json_t *request, struct launch_request *launch, struct buf *text, struct err *err)
 {
 	const char *cwd = string_or(request, "cwd", ""), *user = string_or(request, "user", "");
 	int rc;
 
+	buf_add(text, launch, sizeof(*launch));
 	buf_add(text, cwd, strlen(cwd) + 1);
 	buf_add(text, user, strlen(user) + 1);
 	rc = add_strings(json_object_get(request, "argv"), "argv", text, &launch->argc, err);
@@ -62,7 +64,7 @@ static int make_text(
 	if (rc == 0 && buf_failed(text))
 		rc = err_raise(err, ERR_TOO_LARGE,
 			"exec: arguments and environment exceed %u bytes", LAUNCH_TEXT_MAX);
-	launch->text_size = (uint32_t)text->n;
+	launch->text_size = (uint32_t)(text->n - sizeof(*launch));
 	return rc;
 }
 
@@ -148,7 +150,6 @@ struct exec *exec_new(
 	int rc;
 
 	e->channel = (uint16_t)number_or(request, "channel", 0);
-	(void)snprintf(e->leaf, sizeof(e->leaf), "x-%u", e->channel);
 	ret_stdio[0] = ret_stdio[1] = ret_stdio[2] = -1;
 	if (e->channel == 0 || str_copy(e->id, sizeof(e->id), string_or(request, "exec", "")) < 0 ||
 		!id_valid(e->id)) {
@@ -174,6 +175,7 @@ struct exec *exec_new(
 		exec_free(e);
 		return NULL;
 	}
+	e->last = json_is_true(json_object_get(request, "last"));
 	e->tell_changed = json_is_true(json_object_get(request, "tell_changed"));
 	if (timeout_ms != 0)
 		e->deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
@@ -189,30 +191,20 @@ static void note_counters(struct exec *e, const struct box *box)
 	e->pids_refused = usage.pids_refused;
 }
 
-int exec_launch(
-	struct exec *e, struct box *box, const json_t *request, int stdio[3], struct err *err)
+int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *request,
+	int stdio[3], struct err *err)
 {
-	cleanup_buf struct buf text = BUF_INIT(LAUNCH_TEXT_MAX);
-	struct launch_request launch = { .profile = (uint8_t)box->spec.profile,
-		.tty = e->tty,
-		.single_id = box->config->single_id,
-		.files = box->spec.files };
-	cleanup_fd int leaf = -1;
-	int rc = make_text(request, &launch, &text, err);
+	cleanup_buf struct buf message = BUF_INIT(sizeof(struct launch_request) + LAUNCH_TEXT_MAX);
+	struct launch_request launch = { .tty = e->tty };
+	int rc = make_text(request, &launch, &message, err);
 
-	if (rc == 0 && box->cgroup.box[0] != '\0') {
-		leaf = cgroup_leaf_new(&box->cgroup, e->leaf);
-		if (leaf < 0)
-			rc = err_raise_sys(err, leaf, "make the exec's control group");
-		else
-			e->cgroup = cgroup_leaf_id(leaf);
-	}
 	if (rc == 0) {
+		memcpy(message.p, &launch, sizeof(launch));
 		note_counters(e, box);
 		e->started_wall_ns = clock_wall_ns();
-		rc = starter_launch_send(&box->starter, &launch, text.p, stdio, leaf);
+		rc = waiter_launch(sock, &message, stdio);
 		if (rc < 0)
-			(void)err_raise_sys(err, rc, "reach the starter");
+			(void)err_raise_sys(err, rc, "reach the process that waits for a program");
 	}
 	for (int i = 0; i < 3; i++)
 		fd_close(&stdio[i]);

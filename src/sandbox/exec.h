@@ -23,6 +23,7 @@
 #define EXEC_RING_DEFAULT (1U << 20)
 #define EXEC_RING_MAX     (64U << 20)
 #define EXEC_STDIN_MAX    (4U << 20)
+#define EXEC_LEAF_SIZE    16
 
 enum exec_state { EXEC_STARTING, EXEC_RUNNING, EXEC_ENDED };
 
@@ -31,9 +32,9 @@ struct exec {
 	char id[ID_LEN + 1];
 	uint16_t channel;
 	enum exec_state state;
-	char leaf[16];   /* cgroup leaf below box */
-	uint64_t cgroup; /* id of that leaf, 0 = none */
-	pid_t pid;       /* host pid; 0 before EXEC_RUNNING */
+	char leaf[EXEC_LEAF_SIZE]; /* cgroup leaf below box; "" until it has one */
+	uint64_t cgroup;           /* id of that leaf, 0 = none */
+	pid_t pid;                 /* host pid; 0 before EXEC_RUNNING */
 	bool tty;
 	bool watched; /* has descriptors in this round of the keeper's poll */
 	int in, out,
@@ -47,6 +48,7 @@ struct exec {
 	bool input_closed;    /* close @in when @input is empty */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
 	bool leaf_left;       /* it has ended, its group is still to be removed */
+	bool last;            /* no other program is expected */
 	bool tell_changed;    /* say at its end when no cow mount has changed */
 	bool timed_out, killed;
 	const char
@@ -69,11 +71,11 @@ struct exec *exec_new(const struct box *box, const json_t *request, int ret_stdi
 /** exec_blank() - an exec in EXEC_STARTING without descriptors, with a ring of @ring_max bytes; the caller fills in the rest. */
 struct exec *exec_blank(size_t ring_max) attr_must_use;
 
-/** exec_launch() - send the request to the starter. Closes @stdio. Return: 0 or an error. */
-int exec_launch(struct exec *e, struct box *box, const json_t *request, int stdio[3],
-	struct err *err) attr_must_use;
+/** exec_launch() - tell the waiter at the other end of @sock to become the program. Closes @stdio. Return: 0 or an error. */
+int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *request,
+	int stdio[3], struct err *err) attr_must_use;
 
-/** exec_started() - the starter said that the program runs. */
+/** exec_started() - the program runs. */
 void exec_started(struct exec *e, pid_t pid);
 
 /** exec_read() - read what is there from @fd (one of ours) into the ring (and onto disk), leaving all from @keep on. true when something changed. */

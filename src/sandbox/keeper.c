@@ -214,7 +214,7 @@ static void watch_all(const struct keeper *k, struct watch *w)
 	w->n = 0;
 	watch_add(w, k->signal_fd, POLLIN);
 	watch_add(w, k->listen_fd, POLLIN);
-	watch_add(w, k->state >= KEEPER_RUNNING ? k->box.starter.sock : -1, POLLIN);
+	watch_add(w, k->state >= KEEPER_READY ? k->box.starter.sock : -1, POLLIN);
 	watch_gateway(k, w);
 	watch_add(w, k->capture.released ? k->capture.dumper : -1, POLLIN);
 	watch_add(w, k->fork_sock, POLLIN);
@@ -222,6 +222,14 @@ static void watch_all(const struct keeper *k, struct watch *w)
 		struct conn *c = list_entry(pos, struct conn, node);
 
 		watch_add(w, c->fd, (short)(POLLIN | (c->out.n > 0 ? POLLOUT : 0)));
+	}
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *waiter = list_entry(pos, struct waiter, node);
+
+		/* what it says before its pid is known has to wait */
+		waiter->watched = waiter->pid != 0 && waiter->sock >= 0;
+		if (waiter->watched)
+			watch_add(w, waiter->sock, POLLIN);
 	}
 	list_for_each (&k->execs, pos, next)
 		watch_exec(k, w, list_entry(pos, struct exec, node));
@@ -267,6 +275,12 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		if ((w->fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
 			(void)keeper_conn_read(k, c);
 	}
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *waiter = list_entry(pos, struct waiter, node);
+
+		if (waiter->watched && w->fds[i++].revents != 0)
+			keeper_read_waiter(k, waiter);
+	}
 	for (struct list *pos = k->execs.next; pos != &k->execs && i + 2 < w->n; pos = pos->next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 
@@ -285,7 +299,7 @@ static void dispatch(struct keeper *k, const struct watch *w)
 	if (w->fds[4].revents != 0 || w->fds[5].revents != 0 || w->fds[6].revents != 0)
 		keeper_gateway_wanted(k);
 	if (starter)
-		keeper_finish_launch(k);
+		keeper_read_starter(k);
 	if (copied)
 		keeper_read_capture(k);
 	if (forked)
@@ -305,6 +319,17 @@ static void read_memory(struct keeper *k)
 		meter_add(&k->memory, now, cgroup_memory(&k->box.cgroup));
 }
 
+/* What nobody waits for. */
+static void clear_up(struct keeper *k)
+{
+	if (k->state >= KEEPER_RUNNING)
+		starter_placed(&k->box.starter);
+	keeper_remove_leaves(k);
+	if (k->want_spare)
+		keeper_want_spare(k);
+	k->want_spare = false;
+}
+
 static void loop(struct keeper *k)
 {
 	struct watch w = { 0 };
@@ -317,7 +342,7 @@ static void loop(struct keeper *k)
 		keeper_check_deadlines(k);
 		keeper_pump(k);
 		keeper_close_broken(k);
-		keeper_remove_leaves(k);
+		clear_up(k);
 		read_memory(k);
 	}
 	free(w.fds);
@@ -380,6 +405,7 @@ static int make_signal_fd(struct keeper *k)
 /* Nobody else would reap it. */
 static void end_starter(struct keeper *k)
 {
+	starter_placed(&k->box.starter);
 	fd_close(&k->box.starter.sock);
 	if (k->box.starter.pid > 0 && kill(k->box.starter.pid, SIGKILL) == 0)
 		(void)waitpid(k->box.starter.pid, NULL, 0);
@@ -393,12 +419,13 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 
 	list_init(&k.conns);
 	list_init(&k.execs);
-	list_init(&k.pendings);
+	list_init(&k.waiters);
 	k.listen_fd = k.signal_fd = k.fork_sock = -1;
 	k.capture = (struct capture)CAPTURE_INIT;
 	list_init(&k.held);
 	k.box.init_pidfd = -1;
 	k.box.network = (struct network)NETWORK_NONE;
+	k.box.starter = (struct starter)STARTER_NONE;
 	k.gateway.sock = -1;
 	k.events = json_array();
 	k.event_next = 1;

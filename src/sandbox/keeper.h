@@ -61,12 +61,18 @@ struct conn {
 	bool handover; /* give it to the gateway when all that waits has been written */
 };
 
-/** struct pending - an exec request whose answer waits for the starter; in the order of requests. */
-struct pending {
+/** struct waiter - a process that will become a program; see keeper_waiters.c. */
+struct waiter {
 	struct list node;
-	struct conn *conn; /* NULL when it went away */
+	pid_t pid;                 /* host pid; 0: the starter has not answered yet */
+	int sock;                  /* SOCK_SEQPACKET; -1: it has closed its end */
+	bool gone;                 /* it will become nothing: its end is waited for */
+	bool watched;              /* has a descriptor in this round of the keeper's poll */
+	char leaf[EXEC_LEAF_SIZE]; /* its cgroup leaf while it has no exec; "" = none */
+	uint64_t cgroup;           /* id of that leaf, 0 = none */
+	struct exec *exec;         /* what it becomes; NULL: a spare */
+	struct conn *conn;         /* who asked for that; NULL when it went away */
 	json_int_t request;
-	struct exec *exec;
 	json_t *argv; /* for the event; also cwd and user */
 };
 
@@ -93,10 +99,12 @@ struct keeper {
 	struct keeper_gateway gateway;
 	char id[ID_LEN + 1];
 	enum keeper_state state;
-	bool leaves_left; /* some exec has @leaf_left */
-	bool init_gone;   /* PID 1 ended by itself: the sandbox is dead */
-	const char *lost; /* why everything was killed, NULL = it was not */
-	struct list conns, execs, pendings;
+	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
+	unsigned int last_leaf; /* number in the name of the leaf that was made last */
+	bool leaves_left;       /* some exec has @leaf_left */
+	bool init_gone;         /* PID 1 ended by itself: the sandbox is dead */
+	const char *lost;       /* why everything was killed, NULL = it was not */
+	struct list conns, execs, waiters;
 	struct list held; /* attachments without connection */
 	int listen_fd, signal_fd;
 	struct death early[KEEPER_EARLY_MAX]; /* children whose pid we did not know yet */
@@ -184,11 +192,41 @@ void keeper_remove_leaves(struct keeper *k);
 /** keeper_read_signals() - act on what the signal descriptor reports: reap children, or end when told to. */
 void keeper_read_signals(struct keeper *k);
 
-/** keeper_finish_launch() - the starter answered the oldest pending request. */
-void keeper_finish_launch(struct keeper *k);
+/** keeper_take_early() - has @pid been reaped before anybody knew whose it is? Then its death is taken out. */
+bool keeper_take_early(struct keeper *k, pid_t pid, struct death *ret);
+
+/** keeper_exec_began() - the program of @e runs; it may have ended already. */
+void keeper_exec_began(struct keeper *k, struct exec *e);
 
 /** keeper_check_deadlines() - kill the execs whose deadline has passed. */
 void keeper_check_deadlines(struct keeper *k);
+
+/* --- keeper_waiters.c --- */
+
+/**
+ * keeper_launch() - let a waiter become the program of @e; its answer comes to keeper_read_waiter().
+ * @stdio: closed. Return: the waiter, for the caller to note who asked; NULL with @err.
+ */
+struct waiter *keeper_launch(struct keeper *k, struct exec *e, const json_t *request, int stdio[3],
+	struct err *err) attr_must_use;
+
+/** keeper_launching() - has a program been asked for that does not run yet? */
+bool keeper_launching(const struct keeper *k);
+
+/** keeper_want_spare() - order a waiter unless there is one that nobody has asked for. */
+void keeper_want_spare(struct keeper *k);
+
+/** keeper_drop_spare() - end it, blocking for as long as a process takes to die: its starter ends, or everything in the sandbox is about to be stopped. */
+void keeper_drop_spare(struct keeper *k);
+
+/** keeper_read_starter() - the starter has answered the oldest order, or ended. */
+void keeper_read_starter(struct keeper *k);
+
+/** keeper_read_waiter() - @w has become its program, or says why not, or has ended. Frees it, perhaps. */
+void keeper_read_waiter(struct keeper *k, struct waiter *w);
+
+/** keeper_waiter_ended() - @pid was reaped. Was it a waiter without exec? */
+bool keeper_waiter_ended(struct keeper *k, pid_t pid);
 
 /* --- keeper_gateway.c --- */
 

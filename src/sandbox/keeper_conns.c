@@ -32,11 +32,11 @@ struct conn *keeper_conn_new(struct keeper *k, int fd, bool primary)
 
 static void conn_free(struct keeper *k, struct conn *c)
 {
-	list_for_each (&k->pendings, pos, next) {
-		struct pending *p = list_entry(pos, struct pending, node);
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *w = list_entry(pos, struct waiter, node);
 
-		if (p->conn == c)
-			p->conn = NULL;
+		if (w->conn == c)
+			w->conn = NULL;
 	}
 	list_for_each (&c->attachments, at, at_next) {
 		struct attachment *a = list_entry(at, struct attachment, node);

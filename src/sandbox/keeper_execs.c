@@ -195,13 +195,17 @@ void keeper_child_ended(struct keeper *k, const struct death *d)
 			return;
 		}
 	}
+	if (keeper_waiter_ended(k, d->pid))
+		return;
 	if (d->pid == k->box.init_pid)
 		init_ended(k, d->wait_status);
 	else if (d->pid == k->box.starter.pid)
 		k->box.starter.pid = 0;
+	else if (d->pid == k->box.starter.placer_pid)
+		k->box.starter.placer_pid = 0;
 	else if (d->pid == k->gateway.pid)
 		keeper_gateway_ended(k, d->wait_status);
-	else /* a program that ended before the starter's answer named its pid */
+	else /* a program whose start has not been noticed yet */
 		k->early[k->n_early++ % KEEPER_EARLY_MAX] = *d;
 }
 
@@ -257,7 +261,7 @@ int keeper_kill_all(struct keeper *k)
 	return box_wait_empty(&k->box, KILL_TIMEOUT_MS);
 }
 
-static bool take_early(struct keeper *k, pid_t pid, struct death *ret)
+bool keeper_take_early(struct keeper *k, pid_t pid, struct death *ret)
 {
 	for (size_t i = 0; i < KEEPER_EARLY_MAX; i++) {
 		if (k->early[i].pid == pid) {
@@ -269,42 +273,12 @@ static bool take_early(struct keeper *k, pid_t pid, struct death *ret)
 	return false;
 }
 
-/* The starter answered the oldest pending request. */
-void keeper_finish_launch(struct keeper *k)
+void keeper_exec_began(struct keeper *k, struct exec *e)
 {
-	struct launch_reply reply;
-	struct pending *p;
 	struct death death;
-	struct exec *e;
-	int rc = starter_launch_reply(&k->box.starter, &reply);
 
-	if (list_empty(&k->pendings)) {
-		fd_close(&k->box.starter.sock); /* the starter is gone */
-		return;
-	}
-	p = list_entry(k->pendings.next, struct pending, node);
-	e = p->exec;
-	list_remove(&p->node);
-	if (rc < 0) {
-		(void)err_raise(&reply.err, ERR_STATE, "the sandbox is dying: its starter is gone");
-		reply.pid = 0;
-		fd_close(&k->box.starter.sock);
-	}
-	if (reply.err.code != ERR_NONE) {
-		(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
-		keeper_reply_error(p->conn, p->request, &reply.err);
-		exec_free(e);
-		json_decref(p->argv);
-	} else {
-		exec_started(e, reply.pid);
-		meter_wake(&k->memory, clock_now_ns());
-		(void)json_object_set_new(p->argv, "pid", json_integer(reply.pid));
-		keeper_event(k, "exec.started", e->id, p->argv);
-		keeper_reply(p->conn, p->request, json_pack("{s:i}", "pid", reply.pid));
-		if (take_early(k, reply.pid, &death))
-			end_exec(k, e, &death);
-	}
-	free(p);
+	if (keeper_take_early(k, e->pid, &death))
+		end_exec(k, e, &death);
 }
 
 void keeper_check_deadlines(struct keeper *k)

@@ -198,6 +198,7 @@ static int capture(
 	rc = capture_begin(&k->capture, &place, err);
 	if (rc < 0)
 		return rc;
+	keeper_drop_spare(k); /* it has nothing to carry */
 	/* what is written back now need not be while everything stands still */
 	(void)syncfs(k->box.live);
 	drain_outputs(k);
@@ -256,7 +257,7 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 	else if (template != NULL && k->box.cgroup.box[0] == '\0')
 		(void)err_raise(
 			&err, ERR_UNSUPPORTED, "without a control group nothing can be frozen");
-	else if (template != NULL && !list_empty(&k->pendings))
+	else if (template != NULL && keeper_launching(k))
 		(void)err_raise(&err, ERR_BUSY, "a program is being started just now");
 	if (err.code == ERR_NONE && capture(k, template, &k->captured, &err) < 0)
 		keeper_capture_end(k);
@@ -351,7 +352,8 @@ static void change_starter(struct keeper *k, int sock)
 	fd_close(&s->sock);
 	if (s->pid > 0)
 		(void)waitpid(s->pid, NULL, 0);
-	*s = (struct starter){ .sock = sock };
+	s->pid = 0;
+	s->sock = sock;
 }
 
 static int open_pid_namespace(pid_t init)
@@ -437,6 +439,8 @@ static int restore(struct keeper *k, const char *template, json_t **ret, struct 
 	size_t n_roots = 0;
 	int rc, pair[2];
 
+	keeper_drop_spare(
+		k); /* of a starter that will be replaced; its leaf may be that of a carried program */
 	state_path(k, template, path);
 	rc = file_read_at(AT_FDCWD, path, &state);
 	if (rc < 0)

@@ -46,6 +46,8 @@ static void verb_prepare(struct keeper *k, struct conn *c, json_int_t id, const 
 		rc = keeper_listen(k, &err);
 	if (rc == 0) {
 		keeper_move(k, KEEPER_READY);
+		if (expected != NULL)
+			keeper_want_spare(k);
 		keeper_reply(c, id, json_pack("{s:i}", "init_pid", k->box.init_pid));
 		return;
 	}
@@ -66,6 +68,8 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 		!str_eq(spec.id, k->id))
 		(void)err_raise(
 			&err, ERR_INVALID, "start: the specification is for sandbox '%s'", spec.id);
+	if (err.code == ERR_NONE && !box_suits(&k->box, &spec))
+		keeper_drop_spare(k);
 	if (err.code == ERR_NONE && box_start(&k->box, &spec, &err) == 0) {
 		keeper_move(k, KEEPER_RUNNING);
 		meter_start(&k->memory, clock_now_ns());
@@ -96,7 +100,7 @@ static json_t *describe_launch(const json_t *request)
 static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	struct err err = { 0 };
-	struct pending *p;
+	struct waiter *w;
 	struct exec *e;
 	int stdio[3];
 
@@ -107,13 +111,11 @@ static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const jso
 	e = exec_new(&k->box, request, stdio, &err);
 	if (e != NULL && keeper_find_exec(k, e->channel) != NULL) {
 		(void)err_raise(&err, ERR_EXISTS, "exec: channel %u is in use", e->channel);
-	} else if (e != NULL && exec_launch(e, &k->box, request, stdio, &err) == 0) {
-		p = xnew(struct pending);
-		*p = (struct pending){
-			.conn = c, .request = id, .exec = e, .argv = describe_launch(request)
-		};
+	} else if (e != NULL && (w = keeper_launch(k, e, request, stdio, &err)) != NULL) {
+		w->conn = c;
+		w->request = id;
+		w->argv = describe_launch(request);
 		list_append(&k->execs, &e->node);
-		list_append(&k->pendings, &p->node);
 		return;
 	}
 	for (int i = 0; i < 3; i++)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sandbox/launch.c - the order matters and each step says why:
- *   1. stdio, session;
+ *   1. session; all descriptors go but one;
  *   2. join U2: from here on no capability reaches anything outside the sandbox; not dumpable, so no payload can look into our memory;
- *   3. user look-up in the sandbox's own files;
- *   4. bounding set, ids; the seccomp filter while CAP_SYS_ADMIN in U2 still allows it without no_new_privs; then the last capabilities;
+ *   3. bounding set; the seccomp filter while CAP_SYS_ADMIN in U2 still allows it without no_new_privs; then all capabilities but the program's and those that
+ *      finding a user and becoming one take. Here it waits: under the payload's filter, with ids that no payload has;
+ *   4. stdio; user look-up in the sandbox's own files; ids; the last capabilities;
  *   5. working directory as the user, close all else, execute.
  */
 #include "sandbox/launch.h"
@@ -22,7 +23,6 @@
 #include <linux/capability.h>
 #include <linux/close_range.h>
 #include <linux/keyctl.h>
-#include <linux/securebits.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -103,19 +103,25 @@ static int take_stdio(const int stdio[3])
 	return 0;
 }
 
-static int begin(const struct launch_request *request, const int stdio[3], struct err *err)
+static int begin(struct err *err)
 {
 	sigset_t none;
+
+	(void)sigemptyset(&none);
+	if (sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
+		return err_raise_sys(err, -errno, "start a session");
+	(void)umask(022);
+	return 0;
+}
+
+static int take_streams(const struct launch_request *request, const int stdio[3], struct err *err)
+{
 	int rc = take_stdio(stdio);
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "take over standard input and output");
-	(void)sigemptyset(&none);
-	if (sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
-		return err_raise_sys(err, -errno, "start a session");
 	if (request->tty != 0 && ioctl(0, TIOCSCTTY, 0) < 0)
 		return err_raise_sys(err, -errno, "take the terminal");
-	(void)umask(022);
 	return 0;
 }
 
@@ -137,9 +143,9 @@ static int join_payload(int u2, struct err *err)
 	return 0;
 }
 
-static int set_ids(const struct launch_request *request, const struct account *who, struct err *err)
+static int set_ids(const struct launch_place *place, const struct account *who, struct err *err)
 {
-	if (request->single_id == 0 && setgroups(who->n_groups, who->groups) < 0)
+	if (place->single_id == 0 && setgroups(who->n_groups, who->groups) < 0)
 		return err_raise_sys(err, -errno, "set the groups of '%s'", who->name);
 	if (setresgid(who->gid, who->gid, who->gid) == 0 &&
 		setresuid(who->uid, who->uid, who->uid) == 0)
@@ -151,31 +157,35 @@ static int set_ids(const struct launch_request *request, const struct account *w
 	return err_raise_sys(err, -errno, "become user '%s'", who->name);
 }
 
-static int give_up_privileges(
-	const struct launch_request *request, const struct account *who, struct err *err)
+/* No call that is needed later is refused by a filter: payloads change ids too. */
+static int give_up_privileges(const struct launch_place *place, struct err *err)
 {
-	enum spec_profile profile = (enum spec_profile)request->profile;
+	enum spec_profile profile = (enum spec_profile)place->profile;
 	uint64_t caps = profile_caps(profile);
 	const struct filter *filter = filter_for(profile);
 	int rc = cred_bound(caps);
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "drop capabilities");
-	/* keep the permitted set across the change of ids, to install the filter after it */
-	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
-		return err_raise_sys(err, -errno, "keep capabilities for a moment");
-	rc = set_ids(request, who, err);
-	if (rc < 0)
-		return rc;
-	if (prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0)
-		return err_raise_sys(err, -errno, "restore the security bits");
 	if (profile == PROFILE_STRICT && !ablated("no_new_privs_strict") &&
 		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_raise_sys(err, -errno, "set no_new_privs");
 	rc = ablated("seccomp") ? 0 : confine_seccomp(filter->code, filter->n);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "install the system call filter");
-	/* execve computes the final sets: uid 0 gets the bounding set, others nothing */
+	rc = cred_set_caps(
+		caps | CAP_BIT(CAP_SETUID) | CAP_BIT(CAP_SETGID) | CAP_BIT(CAP_DAC_READ_SEARCH));
+	return rc < 0 ? err_raise_sys(err, rc, "give up capabilities") : 0;
+}
+
+/* execve computes the final sets: uid 0 gets the bounding set, others nothing. */
+static int become_user(const struct launch_place *place, const struct account *who, struct err *err)
+{
+	uint64_t caps = profile_caps((enum spec_profile)place->profile);
+	int rc = set_ids(place, who, err);
+
+	if (rc < 0)
+		return rc;
 	rc = cred_set_caps(who->uid == 0 ? caps : 0);
 	return rc < 0 ? err_raise_sys(err, rc, "give up the last capabilities") : 0;
 }
@@ -287,20 +297,52 @@ static void add_home(char **envp, uint32_t envc, const struct account *who)
 	envp[envc] = str_dupf("HOME=%s", who->home);
 }
 
-void launch_child(const struct launch_request *request, char *text, int u2, const int stdio[3],
-	int keep, struct err *err)
+/* Everything goes but @keep, which is close-on-exec. */
+static int close_others(unsigned int first, int keep, struct err *err)
+{
+	if (raw_close_range(first, (unsigned int)keep - 1, 0) < 0 ||
+		raw_close_range((unsigned int)keep + 1, ~0U, 0) < 0)
+		return err_raise(err, ERR_INTERNAL, "close what the program must not have");
+	return 0;
+}
+
+/* The first look at a name of an overlay is the dear one. */
+static void look_ahead(void)
+{
+	static const char *const names[] = { "/etc/passwd", "/etc/group", "/usr/local/sbin",
+		"/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		(void)!access(names[i], F_OK);
+}
+
+int launch_prepare(const struct launch_place *place, int u2, int keep, struct err *err)
+{
+	int rc = begin(err);
+
+	if (rc == 0)
+		rc = join_payload(u2, err);
+	if (rc == 0 && !ablated("cwd_check"))
+		rc = close_others(0, keep, err);
+	if (rc == 0)
+		rc = give_up_privileges(place, err);
+	if (rc == 0)
+		look_ahead();
+	return rc;
+}
+
+void launch_become(const struct launch_place *place, const struct launch_request *request,
+	char *text, const int stdio[3], int keep, struct err *err)
 {
 	const char *cwd = text, *user = cwd + strlen(cwd) + 1;
 	char *rest = text + strlen(cwd) + 1 + strlen(user) + 1;
 	char **argv = split(&rest, request->argc), **envp = split(&rest, request->envc);
 	struct account who;
 
-	if (begin(request, stdio, err) < 0 || join_payload(u2, err) < 0)
-		return;
-	if (account_find(user, &who, err) < 0)
+	if (take_streams(request, stdio, err) < 0 || account_find(user, &who, err) < 0)
 		return;
 	add_home(envp, request->envc, &who);
-	if (give_up_privileges(request, &who, err) < 0)
+	if (become_user(place, &who, err) < 0)
 		return;
 	if (cwd[0] == '\0' && access(who.home, X_OK) < 0)
 		cwd = "/"; /* nobody asked for the home that many system users do not have */
@@ -310,12 +352,7 @@ void launch_child(const struct launch_request *request, char *text, int u2, cons
 	/* what a forgotten close-on-exec flag would leave: a descriptor of a directory */
 	(void)!fcntl(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), F_SETFD, 0);
 #endif
-	/* everything but 0-2 and the error pipe goes; the pipe is close-on-exec */
-	if (!ablated("close_range") &&
-		(raw_close_range(3, (unsigned int)keep - 1, 0) < 0 ||
-			raw_close_range((unsigned int)keep + 1, ~0U, 0) < 0)) {
-		(void)err_raise(err, ERR_INTERNAL, "close what the program must not have");
+	if (!ablated("close_range") && close_others(3, keep, err) < 0)
 		return;
-	}
 	execute(argv, envp, err);
 }

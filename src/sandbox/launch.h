@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * DOC: sandbox/launch.h - from a fresh child of the starter to the user's program.
+ * DOC: sandbox/launch.h - from a fresh child of the starter to the user's program, in two steps with a wait between them.
+ *
+ *   launch_prepare()  all that is the same for every program of the sandbox: session, payload's namespace, capabilities, system call filter
+ *   launch_become()   what only the request says: standard streams, user, directory, program
  *
  * The child has joined every namespace but U2 when it begins. It reads files of the sandbox only (passwd, group), after all privileges over
- * anything outside are gone.
+ * anything outside are gone. While it waits it has the payload's namespace and filter, but neither its ids nor memory or descriptors that the payload could look into.
  */
 #ifndef CAY_SANDBOX_LAUNCH_H
 #define CAY_SANDBOX_LAUNCH_H
@@ -13,34 +16,41 @@
 
 #define LAUNCH_TEXT_MAX (1U << 20)
 
-/** struct launch_request - what to run; @text holds cwd, user, then argv, then env, each NUL-terminated. */
+/** struct launch_place - what all programs of a sandbox have in common. */
+struct launch_place {
+	uint64_t files;    /* RLIMIT_NOFILE; 0: the default */
+	uint8_t profile;   /* enum spec_profile */
+	uint8_t single_id; /* only id 0 exists */
+	uint8_t padding[6];
+};
+
+/** struct launch_request - what to run; behind it come @text_size bytes: cwd, user, then argv, then env, each NUL-terminated. */
 struct launch_request {
 	uint32_t argc, envc;
 	uint32_t text_size;
-	uint8_t profile;   /* enum spec_profile */
-	uint8_t tty;       /* stdin is a terminal: make it the controlling one */
-	uint8_t single_id; /* only id 0 exists */
-	uint8_t padding;
-	uint64_t files; /* RLIMIT_NOFILE */
-};
-
-/** struct launch_reply - the starter's answer. */
-struct launch_reply {
-	int32_t pid;    /* in the keeper's pid namespace; 0 when no process came to be */
-	struct err err; /* ERR_NONE when the program runs */
+	uint32_t tty; /* stdin is a terminal: make it the controlling one */
 };
 
 /** launch_limits() - resource limits that all programs inherit; once, in the starter. 0 or -errno. */
 int launch_limits(uint64_t files) attr_must_use;
 
 /**
- * launch_child() - become the program; returns only on failure, with @err filled.
- * @text: the request's text.
+ * launch_prepare() - do all that needs no request.
  * @u2: payload's user namespace.
- * @stdio: the three descriptors that become 0, 1, 2.
- * @keep: one further descriptor (close-on-exec) that stays open until exec: the error pipe.
+ * @keep: one descriptor (close-on-exec, above 2) that stays open until the program is executed; all others are closed.
+ *
+ * Return: 0 or an error.
  */
-void launch_child(const struct launch_request *request, char *text, int u2, const int stdio[3],
-	int keep, struct err *err);
+int launch_prepare(
+	const struct launch_place *place, int u2, int keep, struct err *err) attr_must_use;
+
+/**
+ * launch_become() - become the program; returns only on failure, with @err filled.
+ * @text: the request's text.
+ * @stdio: the three descriptors that become 0, 1, 2.
+ * @keep: as for launch_prepare().
+ */
+void launch_become(const struct launch_place *place, const struct launch_request *request,
+	char *text, const int stdio[3], int keep, struct err *err);
 
 #endif

@@ -36,6 +36,13 @@ int placer_open(struct placer *p, const struct cgroup_limits *shown)
 	return p->sys < 0 ? p->sys : 0;
 }
 
+void placer_close(struct placer *p)
+{
+	fd_close(&p->parts);
+	fd_close(&p->synth);
+	fd_close(&p->sys);
+}
+
 /* proc, dev and sys go from where they are to the new root. */
 static int move_parts(const struct placer *p, int root, struct err *err)
 {
@@ -189,8 +196,6 @@ int placer_finish(
 		rc = close_proc(p, err);
 	if (rc == 0)
 		rc = attach_targets(p->parts, order, mounts, 0, err);
-	fd_close(&p->parts);
-	fd_close(&p->synth);
-	fd_close(&p->sys);
+	placer_close(p);
 	return rc;
 }

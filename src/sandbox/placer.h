@@ -2,7 +2,7 @@
 /**
  * DOC: sandbox/placer.h - puts the mounts of a sandbox in place, from inside its mount namespace.
  *
- * Runs in the starter, before its first program. Two steps, so that the first can be done ahead of time: placer_root() makes a root mount the root of the
+ * Runs in the placer (sandbox/starter.h), before the first program. Two steps, so that the first can be done ahead of time: placer_root() makes a root mount the root of the
  * namespace, with the builder's parts on it; placer_finish() adds what only the specification says. A root may be replaced by another one as long as
  * no program runs: every process of the namespace, init too, moves with it.
  */
@@ -32,6 +32,9 @@ struct placer {
 
 /** placer_open() - find what the builder left. @shown: the limits that it was told. Context: after joining the mount namespace. Return: 0 or -errno. */
 int placer_open(struct placer *p, const struct cgroup_limits *shown) attr_must_use;
+
+/** placer_close() - close its descriptors. */
+void placer_close(struct placer *p);
 
 /** placer_root() - make @mounts[0] the root, attach the others to it, leave the root that was there. @mounts: borrowed. Return: 0 or an error. */
 int placer_root(struct placer *p, const struct placement *order, const int *mounts,

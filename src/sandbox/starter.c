@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/starter.h"
 #include "base/ablate.h"
+#include "base/buf.h"
 #include "base/str.h"
 #include "sys/confine.h"
 #include "sys/fdpass.h"
@@ -12,26 +13,33 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-enum order_kind { ORDER_BUILDER = 1, ORDER_JOIN, ORDER_ROOT, ORDER_FINISH, ORDER_LAUNCH };
+#define INLINE_MAX 65536U /* a longer message goes by memory file */
+
+enum order_kind { ORDER_BUILDER = 1, ORDER_JOIN, ORDER_ROOT, ORDER_FINISH, ORDER_WAITER };
 
 /* On the wire only as long as its kind needs. */
 struct order {
 	uint32_t kind;
-	uint32_t has_leaf;
+	uint32_t has_more; /* a leaf (builder, waiter), a placer (join) */
 	union {
 		struct builder_options builder;
 		struct cgroup_limits shown; /* join */
 		struct placement place;     /* root, finish */
-		struct launch_request launch;
+		struct launch_place launch; /* waiter */
 	};
 };
+
+#define NO_PLACER \
+	{ \
+		.parts = -1, .synth = -1, .sys = -1 \
+	}
 
 struct starter_self {
 	int sock;
 	int u2;
-	struct placer placer;
-	bool confined;  /* has the limits and is in the domain that all programs share */
-	bool in_domain; /* has it from its parent */
+	struct placer placer; /* of the placer alone */
+	bool confined;        /* has the limits and is in the domain that all programs share */
+	bool in_domain;       /* has it from its parent */
 };
 
 /* Every clone of the sandbox: into its cgroup leaf, with the keeper as its parent. */
@@ -67,13 +75,13 @@ static int do_builder(
 {
 	int pid;
 
-	if (n_fds != 2 + order->has_leaf)
+	if (n_fds != 2 + order->has_more)
 		return -EINVAL;
 	order->builder.sock = fds[0];
 	order->builder.init_fd = fds[1];
 	pid = clone_for_keeper(
 		sandbox_namespaces() | (order->builder.new_userns ? CLONE_NEWUSER : 0),
-		order->has_leaf != 0 ? fds[2] : -1);
+		order->has_more != 0 ? fds[2] : -1);
 	if (pid == 0) {
 		(void)close(self->sock);
 		builder_main(&order->builder);
@@ -81,19 +89,48 @@ static int do_builder(
 	return pid;
 }
 
+static void starter_loop(struct starter_self *self) attr_noreturn;
+
+/* Of the host's pid namespace, and not in the domain of the programs. */
+static int clone_placer(struct starter_self *self, const struct cgroup_limits *shown, int sock)
+{
+	int rc = placer_open(&self->placer, shown), pid;
+
+	if (rc < 0)
+		return rc;
+	pid = clone_for_keeper(0, -1);
+	if (pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+		(void)prctl(PR_SET_NAME, "cay-placer", 0, 0, 0);
+		if (dup3(sock, self->sock, O_CLOEXEC) < 0)
+			_exit(1);
+		(void)close(sock);
+		starter_loop(self);
+	}
+	placer_close(&self->placer);
+	return pid;
+}
+
+/* Return: pid of the placer (0: none was wanted), or -errno. */
 static int do_join(
 	struct starter_self *self, const struct order *order, const int *fds, size_t n_fds)
 {
-	int flags = (int)sandbox_namespaces();
+	int flags = (int)sandbox_namespaces(), placer = 0;
 
-	if (n_fds != 2)
+	if (n_fds != 2 + order->has_more)
 		return -EINVAL;
 	if (!ablated("cgroupns"))
 		flags |= CLONE_NEWCGROUP;
-	if (setns(fds[0], flags) < 0)
+	if (setns(fds[0], flags & ~CLONE_NEWPID) < 0)
+		return -errno;
+	if (order->has_more != 0)
+		placer = clone_placer(self, &order->shown, fds[2]);
+	if (placer < 0)
+		return placer;
+	if ((flags & CLONE_NEWPID) != 0 && setns(fds[0], CLONE_NEWPID) < 0)
 		return -errno;
 	self->u2 = fcntl(fds[1], F_DUPFD_CLOEXEC, 10);
-	return self->u2 < 0 ? -errno : placer_open(&self->placer, &order->shown);
+	return self->u2 < 0 ? -errno : placer;
 }
 
 /* No program may run yet: it would see mounts change, and could be in the way. */
@@ -109,62 +146,17 @@ static void do_place(struct starter_self *self, const struct order *order, const
 		(void)!placer_finish(&self->placer, &order->place, fds, err);
 }
 
-/* The error pipe goes above everything, so that one close_range on each side of it clears the rest. */
-static int make_error_pipe(int pipe_fd[2])
-{
-	if (pipe2(pipe_fd, O_CLOEXEC) < 0)
-		return -errno;
-	return 0;
-}
-
-static void child_of_launch(const struct starter_self *self, const struct launch_request *request,
-	char *text, const int *fds, int report)
-{
-	struct err err = { 0 };
-
-	launch_child(request, text, self->u2, fds, report, &err);
-	if (err.code == ERR_NONE)
-		(void)err_raise(&err, ERR_INTERNAL, "start the program");
-	(void)!file_write_all(report, &err, sizeof(err));
-	_exit(127);
-}
-
-/* Wait until the child has executed its program (the pipe closes) or says why it could not. */
-static void wait_for_exec(int report, struct err *err)
-{
-	size_t got = 0;
-
-	while (got < sizeof(*err)) {
-		ssize_t n = read(report, (char *)err + got, sizeof(*err) - got);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	if (got != sizeof(*err))
-		*err = (struct err){ 0 };
-}
-
-static char *map_text(int fd, uint32_t size)
-{
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-
-	return p == MAP_FAILED ? NULL : p;
-}
-
 /* Once, before the first program: afterwards no mount can be changed from here. */
-static int confine(struct starter_self *self, const struct launch_request *request, struct err *err)
+static int confine(struct starter_self *self, const struct launch_place *place, struct err *err)
 {
 	int rc;
 
 	if (self->confined)
 		return 0;
-	rc = launch_limits(request->files);
+	rc = launch_limits(place->files);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "set resource limits");
-	if (!self->in_domain && request->profile != PROFILE_DEBUG && !ablated("landlock"))
+	if (!self->in_domain && place->profile != PROFILE_DEBUG && !ablated("landlock"))
 		rc = confine_landlock();
 	if (rc < 0)
 		return err_raise_sys(err, rc, "enter the Landlock domain");
@@ -172,36 +164,81 @@ static int confine(struct starter_self *self, const struct launch_request *reque
 	return 0;
 }
 
-static void do_launch(struct starter_self *self, const struct order *order, const int *fds,
-	size_t n_fds, struct launch_reply *reply)
+/* What a waiter is told. */
+struct launch_message {
+	struct launch_request request;
+	char text[INLINE_MAX];
+};
+
+/* Return: the text of @message, or of the memory file @fds[3]; NULL when the message is malformed. */
+static char *launch_text(struct launch_message *m, ssize_t n, const int *fds, size_t n_fds)
 {
-	const struct launch_request *request = &order->launch;
-	int report[2], rc;
+	void *p;
+
+	if (n == (ssize_t)(sizeof(m->request) + m->request.text_size) && n_fds == 3)
+		return m->text;
+	if (n != sizeof(m->request) || n_fds != 4)
+		return NULL;
+	p = mmap(NULL, m->request.text_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fds[3], 0);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void waiter_wait(const struct launch_place *place, int sock, struct err *err)
+{
+	static struct launch_message message; /* too large for a stack frame */
+	int fds[4];
+	size_t n_fds = 0;
+	ssize_t n = fdpass_recv(sock, &message, sizeof(message), fds, ARRAY_SIZE(fds), &n_fds);
 	char *text;
 
-	if (n_fds != 4 + order->has_leaf || (text = map_text(fds[3], request->text_size)) == NULL) {
+	if (n <= 0)
+		_exit(0); /* nobody wants it any more */
+	text = (size_t)n < sizeof(message.request) ? NULL : launch_text(&message, n, fds, n_fds);
+	if (text != NULL)
+		launch_become(place, &message.request, text, fds, sock, err);
+	else
+		(void)err_raise(err, ERR_INTERNAL, "the order to start a program is malformed");
+}
+
+static void waiter_main(const struct starter_self *self, const struct launch_place *place,
+	int its_sock) attr_noreturn;
+
+static void waiter_main(
+	const struct starter_self *self, const struct launch_place *place, int its_sock)
+{
+	struct err err = { 0 };
+	int sock = fcntl(its_sock, F_DUPFD_CLOEXEC, 10);
+
+	(void)prctl(PR_SET_NAME, "cay-waiter", 0, 0, 0);
+	if (sock >= 0 && launch_prepare(place, self->u2, sock, &err) == 0)
+		waiter_wait(place, sock, &err);
+	if (err.code == ERR_NONE)
+		(void)err_raise(&err, ERR_INTERNAL, "start the program");
+	(void)!file_write_all(sock, &err, sizeof(err));
+	_exit(127);
+}
+
+static void do_waiter(struct starter_self *self, const struct order *order, const int *fds,
+	size_t n_fds, struct waiter_reply *reply)
+{
+	int rc;
+
+	if (n_fds != 1 + order->has_more) {
 		(void)err_raise(
-			&reply->err, ERR_INTERNAL, "the order to start a program is malformed");
+			&reply->err, ERR_INTERNAL, "the order to make a process is malformed");
 		return;
 	}
-	if (confine(self, request, &reply->err) < 0)
+	if (confine(self, &order->launch, &reply->err) < 0)
 		return;
-	rc = make_error_pipe(report);
+	rc = clone_for_keeper(0, order->has_more != 0 ? fds[1] : -1);
 	if (rc == 0)
-		rc = clone_for_keeper(0, order->has_leaf != 0 ? fds[4] : -1);
-	if (rc == 0)
-		child_of_launch(self, request, text, fds, report[1]);
-	(void)munmap(text, request->text_size);
-	if (rc < 0) {
+		waiter_main(self, &order->launch, fds[0]);
+	if (rc < 0)
 		(void)err_raise(&reply->err,
 			rc == -EAGAIN || rc == -ENOMEM ? ERR_LIMIT : ERR_INTERNAL,
 			"start a process: %s", strerrordesc_np(-rc));
-		return;
-	}
-	(void)close(report[1]);
-	wait_for_exec(report[0], &reply->err);
-	(void)close(report[0]);
-	reply->pid = rc;
+	else
+		reply->pid = rc;
 }
 
 /* Least size of an order of each kind. */
@@ -215,17 +252,17 @@ static size_t order_size(uint32_t kind)
 	case ORDER_ROOT:
 	case ORDER_FINISH:
 		return offsetof(struct order, place.targets);
-	case ORDER_LAUNCH:
-		return offsetof(struct order, launch) + sizeof(struct launch_request);
+	case ORDER_WAITER:
+		return offsetof(struct order, launch) + sizeof(struct launch_place);
 	default:
 		return SIZE_MAX;
 	}
 }
 
-/* Act and answer: an int for builder and join, a struct err for placing, a struct launch_reply for programs. Return: 0 or -errno when nobody listens. */
+/* Act and answer: an int for builder and join, a struct err for placing, a struct waiter_reply for waiters. Return: 0 or -errno when nobody listens. */
 static int obey(struct starter_self *self, struct order *order, const int *fds, size_t n_fds)
 {
-	struct launch_reply reply = { 0 };
+	struct waiter_reply reply = { 0 };
 	int rc;
 
 	switch (order->kind) {
@@ -240,12 +277,10 @@ static int obey(struct starter_self *self, struct order *order, const int *fds, 
 		do_place(self, order, fds, n_fds, &reply.err);
 		return fdpass_send(self->sock, &reply.err, sizeof(reply.err), NULL, 0);
 	default:
-		do_launch(self, order, fds, n_fds, &reply);
+		do_waiter(self, order, fds, n_fds, &reply);
 		return fdpass_send(self->sock, &reply, sizeof(reply), NULL, 0);
 	}
 }
-
-static void starter_loop(struct starter_self *self) attr_noreturn;
 
 static void starter_loop(struct starter_self *self)
 {
@@ -295,6 +330,24 @@ static void default_signals(void)
 		(void)syscall(SYS_rt_sigaction, number, as_by_default, NULL, sizeof(uint64_t));
 }
 
+static char *arguments;
+static size_t arguments_size;
+
+void starter_hide_arguments(int argc, char **argv)
+{
+	arguments = argv[0];
+	arguments_size = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]);
+}
+
+/* All but the name, which the first of them is. */
+static void blank_arguments(void)
+{
+	size_t name = arguments != NULL ? strlen(arguments) : 0;
+
+	if (arguments_size > name)
+		memset(arguments + name, 0, arguments_size - name);
+}
+
 #ifdef CAY_ABLATION
 /* What a forgotten descriptor of the host would be to a program whose working directory nobody looks at. */
 static void leave_open(void)
@@ -310,10 +363,9 @@ static void leave_open(void)
 
 int starter_main(void)
 {
-	struct starter_self self = { .sock = STARTER_SOCK_FD,
-		.u2 = STARTER_U2_FD,
-		.placer = { .parts = -1, .synth = -1, .sys = -1 },
-		.in_domain = true };
+	struct starter_self self = {
+		.sock = STARTER_SOCK_FD, .u2 = STARTER_U2_FD, .placer = NO_PLACER, .in_domain = true
+	};
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
@@ -332,15 +384,14 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		return -errno;
 	pid = raw_clone3(&args);
 	if (pid == 0) {
-		struct starter_self self = {
-			.sock = 3, .u2 = -1, .placer = { .parts = -1, .synth = -1, .sys = -1 }
-		};
+		struct starter_self self = { .sock = 3, .u2 = -1, .placer = NO_PLACER };
 
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || dup2(pair[1], 3) < 0)
 			_exit(1);
 		(void)!raw_close_range(4, ~0U, 0);
 		(void)fcntl(3, F_SETFD, FD_CLOEXEC);
 		(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
+		blank_arguments();
 		default_signals();
 		leave_open();
 		/* inherited by every program: the payload dies before any process of the host when memory runs out */
@@ -357,8 +408,7 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		(void)close(pair[0]);
 		return pid;
 	}
-	s->pid = pid;
-	s->sock = pair[0];
+	*s = (struct starter){ .pid = pid, .sock = pair[0], .placer_sock = -1 };
 	return answer_of(s);
 }
 
@@ -375,19 +425,29 @@ int starter_clone_builder(struct starter *s, const struct builder_options *optio
 	int fds[3] = { options->sock, options->init_fd, leaf };
 
 	order->kind = ORDER_BUILDER;
-	order->has_leaf = leaf >= 0;
+	order->has_more = leaf >= 0;
 	order->builder = *options;
-	return ask(s, order, fds, 2 + order->has_leaf);
+	return ask(s, order, fds, 2 + order->has_more);
 }
 
 int starter_join(struct starter *s, int pidfd, int u2, const struct cgroup_limits *shown)
 {
 	cleanup_free struct order *order = xnew(struct order);
-	int fds[2] = { pidfd, u2 };
+	int fds[3] = { pidfd, u2 }, pair[2], rc;
 
 	order->kind = ORDER_JOIN;
+	if (shown == NULL)
+		return ask(s, order, fds, 2);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	order->has_more = 1;
 	order->shown = *shown;
-	return ask(s, order, fds, 2);
+	fds[2] = pair[1];
+	rc = ask(s, order, fds, 3);
+	(void)close(pair[1]);
+	s->placer_sock = pair[0];
+	s->placer_pid = rc > 0 ? rc : 0;
+	return rc < 0 ? rc : 0;
 }
 
 /* How much of the texts is used. */
@@ -411,39 +471,38 @@ int starter_place(struct starter *s, enum starter_place what, const struct place
 
 	message.kind = what == STARTER_PLACE_ROOT ? ORDER_ROOT : ORDER_FINISH;
 	memcpy(&message.place, order, size);
-	rc = fdpass_send(
-		s->sock, &message, offsetof(struct order, place) + size, mounts, order->n_targets);
+	rc = fdpass_send(s->placer_sock, &message, offsetof(struct order, place) + size, mounts,
+		order->n_targets);
 	if (rc < 0)
-		return err_raise_sys(err, rc, "send the mounts to the starter");
-	n = fdpass_recv(s->sock, &answer, sizeof(answer), NULL, 0, &none);
+		return err_raise_sys(err, rc, "send the mounts to the placer");
+	n = fdpass_recv(s->placer_sock, &answer, sizeof(answer), NULL, 0, &none);
 	if (n != sizeof(answer))
-		return err_raise(err, ERR_INTERNAL, "the starter ended without a word (%zd)", n);
+		return err_raise(err, ERR_INTERNAL, "the placer ended without a word (%zd)", n);
 	if (answer.code == ERR_NONE)
 		return 0;
 	*err = answer;
 	return -EIO;
 }
 
-int starter_launch_send(struct starter *s, const struct launch_request *request, const char *text,
-	const int stdio[3], int leaf)
+void starter_placed(struct starter *s)
 {
-	cleanup_fd int memory = memfd_create("launch", MFD_CLOEXEC);
-	int fds[5] = { stdio[0], stdio[1], stdio[2], memory, leaf };
+	fd_close(&s->placer_sock);
+}
+
+int starter_order_waiter(struct starter *s, const struct launch_place *place, int sock, int leaf)
+{
+	int fds[2] = { sock, leaf };
 	struct {
-		uint32_t kind, has_leaf;
-		struct launch_request launch;
-	} order = { ORDER_LAUNCH, leaf >= 0, *request };
-	int rc;
+		uint32_t kind, has_more;
+		struct launch_place launch;
+	} order = { ORDER_WAITER, leaf >= 0, *place };
 
 	static_assert(offsetof(struct order, launch) == sizeof(order) - sizeof(order.launch),
 		"the head of an order");
-	if (memory < 0)
-		return -errno;
-	rc = file_write_all(memory, text, request->text_size);
-	return rc < 0 ? rc : fdpass_send(s->sock, &order, sizeof(order), fds, 4 + order.has_leaf);
+	return fdpass_send(s->sock, &order, sizeof(order), fds, 1 + order.has_more);
 }
 
-int starter_launch_reply(struct starter *s, struct launch_reply *reply)
+int starter_waiter_reply(struct starter *s, struct waiter_reply *reply)
 {
 	size_t none;
 	ssize_t n = fdpass_recv(s->sock, reply, sizeof(*reply), NULL, 0, &none);
@@ -451,4 +510,20 @@ int starter_launch_reply(struct starter *s, struct launch_reply *reply)
 	if (n == sizeof(*reply))
 		return 0;
 	return n < 0 ? (int)n : -EPIPE;
+}
+
+int waiter_launch(int sock, const struct buf *message, const int stdio[3])
+{
+	const size_t head = sizeof(struct launch_request);
+	cleanup_fd int memory = -1;
+	int fds[4] = { stdio[0], stdio[1], stdio[2] }, rc;
+
+	if (message->n <= head + INLINE_MAX)
+		return fdpass_send(sock, message->p, message->n, fds, 3);
+	memory = memfd_create("launch", MFD_CLOEXEC);
+	if (memory < 0)
+		return -errno;
+	fds[3] = memory;
+	rc = file_write_all(memory, message->p + head, message->n - head);
+	return rc < 0 ? rc : fdpass_send(sock, message->p, head, fds, 4);
 }

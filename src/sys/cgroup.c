@@ -387,7 +387,7 @@ int cgroup_set_limits(
 	return cg->controllers ? set_limits_v2(cg, was, now) : set_limits_v1(cg, was, now);
 }
 
-int cgroup_leaf_new(const struct cgroup *cg, const char *name)
+static int open_leaf(const struct cgroup *cg, const char *name, bool unused)
 {
 	char path[CGROUP_PATH_SIZE];
 	int rc, fd;
@@ -395,12 +395,22 @@ int cgroup_leaf_new(const struct cgroup *cg, const char *name)
 	if (cg->box[0] == '\0')
 		return -ENOENT;
 	rc = join(path, cg->box, name);
-	if (rc == 0)
-		rc = make_dir(path);
+	if (rc == 0 && mkdir(path, 0755) < 0 && (unused || errno != EEXIST))
+		rc = -errno;
 	if (rc < 0)
 		return rc;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
+}
+
+int cgroup_leaf_new(const struct cgroup *cg, const char *name)
+{
+	return open_leaf(cg, name, false);
+}
+
+int cgroup_leaf_unused(const struct cgroup *cg, const char *name)
+{
+	return open_leaf(cg, name, true);
 }
 
 uint64_t cgroup_leaf_id(int fd)

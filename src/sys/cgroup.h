@@ -79,6 +79,9 @@ int cgroup_set_limits(const struct cgroup *cg, const struct cgroup_limits *was,
 /** cgroup_leaf_new() - make `box/NAME` and return a descriptor for CLONE_INTO_CGROUP; -ENOENT when there is no v2 tree. */
 int cgroup_leaf_new(const struct cgroup *cg, const char *name) attr_must_use;
 
+/** cgroup_leaf_unused() - the same; -EEXIST when it is there already. */
+int cgroup_leaf_unused(const struct cgroup *cg, const char *name) attr_must_use;
+
 /** cgroup_leaf_id() - the kernel's id of an open group, as sockets carry it; 0 when unknown. */
 uint64_t cgroup_leaf_id(int fd);
 

@@ -30,6 +30,7 @@ int main(int argc, char **argv)
 			.programs = getenv("CAY_PROGRAMS"),
 		};
 
+		starter_hide_arguments(argc, argv);
 		return keeper_main(argv[2], CONTROL_FD, &settings);
 	}
 	if (argc == 2 && str_eq(argv[1], "dump"))

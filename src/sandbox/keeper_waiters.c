@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/keeper_waiters.c - the processes that become programs: one is kept ready, so that a start has only to say what it becomes.
+ *
+ *   ordered (no pid) --starter answers--> spare --exec--> launching --its socket closes--> it is the exec's program
+ *       \----------------exec: what it becomes waits in its socket----/  \--it says why not, or is killed--> gone (until it is reaped)
+ *
+ * (1) They stand in the order in which the starter was asked, which is that of its answers.
+ * (2) A payload may kill or stop a spare: then the next exec finds none and orders its own, or lets it go on.
+ */
+#include "base/clock.h"
+#include "base/str.h"
+#include "sandbox/keeper.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+static void waiter_free(struct keeper *k, struct waiter *w)
+{
+	if (w->leaf[0] != '\0')
+		(void)!cgroup_leaf_remove(&k->box.cgroup, w->leaf);
+	list_remove(&w->node);
+	fd_close(&w->sock);
+	json_decref(w->argv);
+	free(w);
+}
+
+/* A leaf that no exec has, carried over ones neither. */
+static int new_leaf(struct keeper *k, char name[EXEC_LEAF_SIZE])
+{
+	int leaf;
+
+	do
+		(void)snprintf(name, EXEC_LEAF_SIZE, "x-%u", ++k->last_leaf);
+	while ((leaf = cgroup_leaf_unused(&k->box.cgroup, name)) == -EEXIST);
+	if (leaf < 0)
+		name[0] = '\0';
+	return leaf;
+}
+
+static struct waiter *waiter_order(struct keeper *k, struct err *err)
+{
+	struct waiter *w = xnew(struct waiter);
+	cleanup_fd int leaf = -1, its = -1;
+	int pair[2], rc = 0;
+
+	w->sock = -1;
+	list_init(&w->node);
+	if (k->box.cgroup.box[0] != '\0') {
+		leaf = new_leaf(k, w->leaf);
+		if (leaf < 0)
+			rc = err_raise_sys(err, leaf, "make the exec's control group");
+		else
+			w->cgroup = cgroup_leaf_id(leaf);
+	}
+	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		rc = err_raise_sys(err, -errno, "make a socket pair");
+	if (rc == 0) {
+		w->sock = pair[0];
+		its = pair[1];
+		rc = box_order_waiter(&k->box, its, leaf);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "reach the starter");
+	}
+	if (rc < 0) {
+		waiter_free(k, w);
+		return NULL;
+	}
+	list_append(&k->waiters, &w->node);
+	return w;
+}
+
+static struct waiter *find_spare(const struct keeper *k)
+{
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *w = list_entry(pos, struct waiter, node);
+
+		if (w->exec == NULL && !w->gone)
+			return w;
+	}
+	return NULL;
+}
+
+bool keeper_launching(const struct keeper *k)
+{
+	list_for_each (&k->waiters, pos, next) {
+		if (list_entry(pos, struct waiter, node)->exec != NULL)
+			return true;
+	}
+	return false;
+}
+
+void keeper_want_spare(struct keeper *k)
+{
+	struct err ignored; /* whoever needs one asks again, and is told */
+
+	if (k->box.starter.sock >= 0 && find_spare(k) == NULL)
+		(void)waiter_order(k, &ignored);
+}
+
+/* A payload may have stopped it. It may again: as it could every program of its own. */
+static void let_go_on(const struct waiter *w)
+{
+	if (w->pid > 0)
+		(void)kill(w->pid, SIGCONT);
+}
+
+struct waiter *keeper_launch(
+	struct keeper *k, struct exec *e, const json_t *request, int stdio[3], struct err *err)
+{
+	struct waiter *w = find_spare(k);
+
+	if (w != NULL && w->pid != 0)
+		keeper_read_waiter(k, w); /* has it been killed? */
+	w = find_spare(k);
+	if (w == NULL)
+		w = waiter_order(k, err);
+	if (w == NULL)
+		return NULL;
+	if (exec_launch(e, &k->box, w->sock, request, stdio, err) < 0)
+		return NULL;
+	let_go_on(w);
+	memcpy(e->leaf, w->leaf, sizeof(e->leaf));
+	w->leaf[0] = '\0'; /* the exec's from now on */
+	e->cgroup = w->cgroup;
+	w->exec = e;
+	return w;
+}
+
+/* It becomes nothing; it is reaped later, unless it has been. */
+static void waiter_over(struct keeper *k, struct waiter *w)
+{
+	struct death death;
+
+	w->exec = NULL;
+	w->gone = true;
+	fd_close(&w->sock);
+	if (w->pid == 0 || keeper_take_early(k, w->pid, &death))
+		waiter_free(k, w);
+}
+
+static void launch_failed(struct keeper *k, struct waiter *w, const struct err *err)
+{
+	struct exec *e = w->exec;
+
+	keeper_reply_error(w->conn, w->request, err);
+	memcpy(w->leaf, e->leaf, sizeof(w->leaf)); /* nothing was ever in it but the waiter */
+	exec_free(e);
+	waiter_over(k, w);
+}
+
+static void launched(struct keeper *k, struct waiter *w)
+{
+	struct exec *e = w->exec;
+
+	exec_started(e, w->pid);
+	meter_wake(&k->memory, clock_now_ns());
+	(void)json_object_set_new(w->argv, "pid", json_integer(w->pid));
+	keeper_event(k, "exec.started", e->id, TAKE_PTR(w->argv));
+	keeper_reply(w->conn, w->request, json_pack("{s:i}", "pid", w->pid));
+	waiter_free(k, w);
+	k->want_spare |= !e->last;
+	keeper_exec_began(k, e);
+}
+
+/* The starter is gone: so is everything that it was asked for. */
+static void starter_gone(struct keeper *k)
+{
+	struct err err = { 0 };
+
+	fd_close(&k->box.starter.sock);
+	(void)err_raise(&err, ERR_STATE, "the sandbox is dying: its starter is gone");
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *w = list_entry(pos, struct waiter, node);
+
+		if (w->pid == 0 && w->exec != NULL)
+			launch_failed(k, w, &err);
+		else if (w->pid == 0)
+			waiter_free(k, w);
+	}
+}
+
+/* The oldest that has no pid yet. */
+static struct waiter *find_ordered(const struct keeper *k)
+{
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *w = list_entry(pos, struct waiter, node);
+
+		if (w->pid == 0)
+			return w;
+	}
+	return NULL;
+}
+
+void keeper_read_starter(struct keeper *k)
+{
+	struct waiter *w = find_ordered(k);
+	struct waiter_reply reply;
+
+	if (starter_waiter_reply(&k->box.starter, &reply) < 0 || w == NULL) {
+		starter_gone(k);
+		return;
+	}
+	w->pid = reply.pid;
+	if (reply.err.code == ERR_NONE)
+		return;
+	if (w->exec != NULL)
+		launch_failed(k, w, &reply.err);
+	else
+		waiter_free(k, w);
+}
+
+/* Its socket can be read, or has been closed. */
+void keeper_read_waiter(struct keeper *k, struct waiter *w)
+{
+	struct err err;
+	ssize_t n = recv(w->sock, &err, sizeof(err), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n == sizeof(err) && w->exec != NULL) {
+		launch_failed(k, w, &err);
+	} else if (w->exec != NULL) {
+		launched(k, w);
+	} else {
+		waiter_over(k, w);
+	}
+}
+
+bool keeper_waiter_ended(struct keeper *k, pid_t pid)
+{
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *w = list_entry(pos, struct waiter, node);
+
+		if (w->pid != pid || w->exec != NULL)
+			continue;
+		waiter_free(k, w);
+		return true;
+	}
+	return false;
+}
+
+void keeper_drop_spare(struct keeper *k)
+{
+	struct waiter *w;
+
+	while (find_ordered(k) != NULL && k->box.starter.sock >= 0)
+		keeper_read_starter(k);
+	w = find_spare(k);
+	if (w == NULL)
+		return;
+	if (kill(w->pid, SIGKILL) == 0)
+		(void)waitpid(w->pid, NULL, 0);
+	waiter_free(k, w);
+}
