@@ -11,6 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	char *text = malloc(size + 1);
 	struct proc_map map;
 	struct proc_stat stat;
+	struct proc_lock lock;
 	uint64_t numbers[4];
 
 	while (proc_map_next(&at, end, &map) > 0) {
@@ -27,6 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	(void)proc_number(text, "flags", 8, 0);
 	if (proc_value(text, "Name") != NULL)
 		MUST(proc_value(text, "Name") <= text + size);
+	for (const char *line = text, *last = line; proc_lock_next(&line, &lock) > 0; last = line)
+		MUST(line > last && line <= text + size);
 	free(text);
 	return 0;
 }

@@ -114,6 +114,8 @@ def proctext():
     write("proctext", "maps-bad", b"7f00-7000 rw-p 0 0:0 0\n")
     write("proctext", "stat", b"12 (a) b) S 1 12 12 0 -1 4194560 " + b" ".join(str(i).encode() for i in range(10, 53)) + b"\n")
     write("proctext", "status", b"Name:\tx\nUid:\t0\t1\t2\t3\nNSpid:\t100\t7\nflags:\t02100002\n")
+    write("proctext", "locks", b"pos:\t0\nlock:\t1: POSIX  ADVISORY  WRITE 1234 fd:01:5678 0 EOF\nlock:\t2: OFDLCK ADVISORY  READ -1 00:2b:77 100 104\n"
+          b"lock:\t3: FLOCK  ADVISORY  READ 12 00:2b:77 0 EOF\nlock:\t1: LEASE  ACTIVE    READ 5 fd:01:9 0 EOF\nlock:\t1: POSIX  ADVISORY  READ 1 0:0:0 9 3\n")
 
 
 def pax():

@@ -109,6 +109,8 @@ static int look_at_all(struct dump *d, struct err *err)
 		rc = dump_tree(d, err);
 	if (rc == 0)
 		rc = dump_sysv(d, err);
+	if (rc == 0)
+		rc = dump_tmpfs(d, err);
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		struct dump_process *p = &d->processes[i];
 
@@ -317,6 +319,7 @@ static void forget_all(struct dump *d)
 	}
 	shared_memories_fini(&d->shared);
 	image_writer_fini(&d->image);
+	buf_free(&d->owned);
 	free(d->known);
 	free(d->terminals);
 	free(d->processes);
@@ -439,7 +442,7 @@ int dump_main(void)
 {
 	static struct dump_order order;
 	struct dump_report r = { 0 };
-	struct dump d = { .order = &order };
+	struct dump d = { .order = &order, .owned = BUF_INIT(64U << 20) };
 	int rc;
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

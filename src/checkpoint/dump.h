@@ -69,6 +69,7 @@ struct dump {
 	size_t n_masters;
 	struct shared_memories shared;
 	int32_t highest_fd;
+	struct buf owned; /* struct owned_lock, of the process that is being looked at */
 };
 
 /** dump_main() - serve one capture on descriptors 3 and 4 (dump_wire.h). Return: exit status. */
@@ -123,6 +124,9 @@ int dump_memory(struct dump *d, struct dump_process *p, struct err *err) attr_mu
 
 /** dump_files() - descriptors and their descriptions; also the working directory. */
 int dump_files(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_tmpfs() - what is in the memory file systems of the sandbox. */
+int dump_tmpfs(struct dump *d, struct err *err) attr_must_use;
 
 /** dump_sysv() - System V objects of the sandbox; refuses what cannot be known of them. Joins the sandbox's ipc namespace for good. */
 int dump_sysv(struct dump *d, struct err *err) attr_must_use;

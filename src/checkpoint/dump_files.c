@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <limits.h>
 #include <linux/kcmp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -146,10 +147,7 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 	}
 	if (deleted(s))
 		return add_unlinked(d, s, err);
-	/* the memory file system is not part of a snapshot's files; what /proc shows of a process is not there before the process is */
-	if (str_starts(s->target, "/dev/shm/"))
-		return subject_refuse(
-			s, err, "a file in /dev/shm, which cannot be carried over yet");
+	/* what /proc shows of a process is not there before the process is */
 	if (str_starts(s->target, "/proc/") && s->target[6] >= '0' && s->target[6] <= '9')
 		return subject_refuse(
 			s, err, "a file of a process in /proc, which cannot be carried over yet");
@@ -183,7 +181,7 @@ static int peek_pipe(struct dump *d, struct subject *s)
 	char *bytes;
 
 	s->out.a = capacity > 0 ? (uint64_t)capacity : 0;
-	if (s->out.kind != DESCRIPTION_PIPE_READ || ioctl(s->copy, FIONREAD, &waiting) < 0 ||
+	if (s->out.kind == DESCRIPTION_PIPE_WRITE || ioctl(s->copy, FIONREAD, &waiting) < 0 ||
 		waiting == 0)
 		return 0;
 	if (pipe2(copy, O_CLOEXEC | O_NONBLOCK) < 0)
@@ -200,10 +198,46 @@ static int peek_pipe(struct dump *d, struct subject *s)
 	return n == waiting ? 0 : -EIO;
 }
 
+static bool seen(const struct dump *d, const struct subject *s)
+{
+	for (size_t i = 0; i < d->n_known; i++) {
+		if (d->known[i].device == s->st.st_dev && d->known[i].inode == s->st.st_ino)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * a: capacity, c: its readers have seen the last writer go. What waits goes with the first description of it, and can be looked at through an end to read:
+ * of our own, because those of the sandbox may all be ends to write.
+ */
+static int add_fifo(struct dump *d, struct subject *s, struct err *err)
+{
+	struct pollfd hangup = { .fd = s->copy };
+	int own = s->copy, rc;
+	char path[32];
+
+	if (deleted(s))
+		return subject_refuse(s, err, "a deleted named pipe");
+	s->out.kind = DESCRIPTION_FIFO;
+	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
+	s->out.c = poll(&hangup, 1, 0) == 1 && (hangup.revents & POLLHUP) != 0;
+	if (seen(d, s)) {
+		s->out.a = (uint64_t)fcntl(s->copy, F_GETPIPE_SZ);
+		return 0;
+	}
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", own);
+	s->copy = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	rc = s->copy < 0 ? -errno : peek_pipe(d, s);
+	fd_close(&s->copy);
+	s->copy = own;
+	return rc < 0 ? subject_refuse(s, err, "a named pipe that cannot be read") : 0;
+}
+
 static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 {
 	if (s->target[0] == '/')
-		return subject_refuse(s, err, "a named pipe");
+		return add_fifo(d, s, err);
 	for (uint32_t i = 0; i < d->order->n_slots; i++) {
 		if (d->order->slots[i].device == s->st.st_dev &&
 			d->order->slots[i].inode == s->st.st_ino) {
@@ -301,19 +335,21 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 {
 	int rc;
 
+	s->flags = (uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
 	for (size_t i = 0; i < d->n_known; i++) {
 		if (same(&d->known[i], s)) {
 			*index = d->known[i].index;
-			return 0;
+			return dump_locks(d, s, false, err);
 		}
 	}
-	s->out = (struct image_description){ .peer = IMAGE_NONE, .mode = s->st.st_mode };
-	s->out.flags =
-		(uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
+	s->out = (struct image_description){
+		.peer = IMAGE_NONE, .mode = s->st.st_mode, .flags = s->flags
+	};
 	s->out.position = proc_number(buf_cstr(&s->info), "pos", 10, 0);
-	if (proc_value(buf_cstr(&s->info), "lock") != NULL)
-		return subject_refuse(s, err, "locked, which cannot be carried over yet");
-	rc = add_by_kind(d, s, err);
+	s->out.first_lock = image_count(&d->image, TABLE_LOCKS, sizeof(struct image_lock));
+	rc = dump_locks(d, s, true, err);
+	if (rc == 0)
+		rc = add_by_kind(d, s, err);
 	if (rc < 0)
 		return rc;
 	*index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &s->out);
@@ -442,6 +478,7 @@ int dump_files(struct dump *d, struct dump_process *p, struct err *err)
 	}
 	(void)closedir(dir);
 	buf_free(&s.info);
+	dump_locks_end(d, p);
 	p->out.n_fds = image_count(&d->image, TABLE_FDS, sizeof(struct image_fd)) - p->out.first_fd;
 	return rc == 0 ? dump_cwd(d, p, err) : rc;
 }

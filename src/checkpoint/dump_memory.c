@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 #define ADDRESS_END 0x7ffffffff000ULL
 #define SCAN_BATCH  4096
@@ -153,7 +154,7 @@ static bool is_shared_memory(const struct proc_map *m)
 
 static uint64_t device_of(const struct proc_map *m)
 {
-	return (uint64_t)m->major << 32 | m->minor;
+	return makedev(m->major, m->minor);
 }
 
 static const struct dump_known *known_memory(const struct dump *d, const struct proc_map *m)
@@ -284,11 +285,11 @@ static int add_shared(struct dump *d, struct dump_process *p, const struct proc_
 }
 
 /* Without this bit of the kernel's a mapping can never be made writable. */
-static int may_write(const struct dump_process *p, uint64_t start, bool *ret)
+static int may_write(struct dump_process *p, uint64_t start, bool *ret)
 {
 	cleanup_buf struct buf text = BUF_INIT(256U << 20);
 	char head[40], *at, *flags;
-	int rc = file_read_at(p->tracee.proc, "smaps", &text);
+	int rc = file_read_at(dump_source(p)->proc, "smaps", &text);
 
 	(void)snprintf(head, sizeof(head), "%lx-", start);
 	at = rc < 0 ? NULL : strstr(buf_cstr(&text), head);
@@ -323,8 +324,6 @@ static int add_file(struct dump *d, struct dump_process *p, const struct proc_ma
 
 	if (is_shared_memory(m))
 		return add_shared(d, p, m, r, err);
-	if (starts(m, "/dev/shm/"))
-		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
 	if (m->shared && starts(m, "/SYSV"))
 		return add_segment(d, p, m, r, err);
 	if (n == 0 || m->name[0] != '/')

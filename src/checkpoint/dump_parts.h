@@ -16,6 +16,7 @@ struct subject {
 	char target[PATH_MAX + 64]; /* of the link in /proc */
 	size_t target_n;
 	struct buf info; /* fdinfo */
+	uint32_t flags;  /* of the description */
 	struct image_description out;
 };
 
@@ -24,6 +25,20 @@ int subject_refuse(const struct subject *s, struct err *err, const char *why);
 
 /** dump_terminal() - fill s->out for a master or a slave. Return: 1, 0 when it is neither, or an error. */
 int dump_terminal(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
+/** struct owned_lock - a POSIX lock while its process is looked at. */
+struct owned_lock {
+	struct image_lock lock;
+	uint64_t device, inode;
+	bool fits; /* the descriptor is open in a way that may take it */
+};
+
+/** dump_locks() - those that s->info shows: of the description when it is seen for the first time, and of the process. 0 or an error. */
+int dump_locks(
+	struct dump *d, struct subject *s, bool description_is_new, struct err *err) attr_must_use;
+
+/** dump_locks_end() - after all descriptors of @p: the locks that it owns. */
+void dump_locks_end(struct dump *d, struct dump_process *p);
 
 /** dump_socket() - fill s->out for a socket. 0 or an error. */
 int dump_socket(struct dump *d, struct subject *s, struct err *err) attr_must_use;

@@ -105,6 +105,9 @@ enum image_table {
 	TABLE_TIMERS,
 	TABLE_SYSV,
 	TABLE_TERMINALS,
+	TABLE_LOCKS,
+	TABLE_NODES,
+	TABLE_PIECES,
 	TABLE_BYTES,
 	TABLE_COUNT
 };
@@ -134,10 +137,11 @@ struct image_process {
 	uint32_t first_watch, n_watches;
 	uint32_t first_siginfo, n_siginfos; /* queued for the whole process */
 	uint32_t first_timer, n_timers;
-	uint32_t exe, cwd;        /* descriptions */
-	uint32_t uid[4], gid[4];  /* real, effective, saved, file system; as seen inside */
-	struct image_span groups; /* uint32_t each */
-	uint64_t caps[5];         /* inheritable, permitted, effective, bounding, ambient */
+	uint32_t first_lock, n_locks; /* that the process itself owns */
+	uint32_t exe, cwd;            /* descriptions */
+	uint32_t uid[4], gid[4];      /* real, effective, saved, file system; as seen inside */
+	struct image_span groups;     /* uint32_t each */
+	uint64_t caps[5];             /* inheritable, permitted, effective, bounding, ambient */
 	uint32_t securebits, no_new_privs, dumpable, parent_death_signal, subreaper, keepcaps;
 	uint32_t umask, timer_slack_ns, thp_disable, personality;
 	int32_t nice;
@@ -221,6 +225,7 @@ enum image_description_kind {
 	DESCRIPTION_SOCKET, /* any other socket */
 	DESCRIPTION_MASTER, /* of terminal @a */
 	DESCRIPTION_TERMINAL, /* terminal @a, IMAGE_NONE = one whose master is gone; @b: by the name /dev/tty */
+	DESCRIPTION_FIFO, /* a named pipe */
 };
 
 enum image_socket_option {
@@ -246,6 +251,7 @@ struct image_description {
 		c; /* by kind: see the file of the object; memory: b and c are address and length of its content in the stash, c 0 = it is in data */
 	struct image_span remote; /* sockets: the other end's address */
 	uint32_t backlog, inode_peer;
+	uint32_t first_lock, n_locks; /* that belong to the description */
 };
 
 /** struct image_termios - struct termios2 of the kernel. */
@@ -289,6 +295,34 @@ struct image_watch {
 	int32_t epoll, target;
 	uint32_t events, reserved;
 	uint64_t data;
+};
+
+/** struct image_lock - a lock of a file. */
+struct image_lock {
+	uint32_t kind; /* enum proc_lock_kind */
+	uint32_t exclusive;
+	int32_t fd; /* of a process: the descriptor to take it by */
+	uint32_t reserved;
+	uint64_t start, length; /* length 0: to the end */
+};
+
+#define IMAGE_LOCK_POSIX 1U
+#define IMAGE_LOCK_FLOCK 2U
+
+/** struct image_node - an entry of a memory file system, parents first. */
+struct image_node {
+	struct image_span path;
+	struct image_span target;       /* of a symbolic link */
+	uint32_t mode, uid, gid;        /* ids as seen inside */
+	uint32_t link;                  /* node of which this is another name, or IMAGE_NONE */
+	uint32_t first_piece, n_pieces; /* where the file is not empty */
+	uint64_t size;
+	int64_t times[4]; /* of access and change: seconds and nanoseconds */
+};
+
+struct image_piece {
+	uint64_t at;
+	struct image_span data;
 };
 
 enum image_sysv_kind { SYSV_SHM, SYSV_SEM, SYSV_MSG, SYSV_KINDS };

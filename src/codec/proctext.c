@@ -162,3 +162,39 @@ uint64_t proc_number(const char *text, const char *key, int base, uint64_t other
 
 	return proc_numbers(text, key, base, &n, 1) == 1 ? n : otherwise;
 }
+
+static enum proc_lock_kind lock_kind(const char *word)
+{
+	return strcmp(word, "POSIX") == 0    ? PROC_LOCK_POSIX
+	       : strcmp(word, "FLOCK") == 0  ? PROC_LOCK_FLOCK
+	       : strcmp(word, "OFDLCK") == 0 ? PROC_LOCK_OFD
+					     : PROC_LOCK_OTHER;
+}
+
+int proc_lock_next(const char **at, struct proc_lock *ret)
+{
+	const char *line = proc_value(*at, "lock");
+	char kind[8], access[8], end[24];
+	unsigned long long start, last;
+	int pid;
+
+	if (line == NULL)
+		return 0;
+	*at = line + strcspn(line, "\n");
+	*at += **at == '\n';
+	/* 1: POSIX  ADVISORY  WRITE 1234 fd:01:5678 0 EOF */
+	if (sscanf(line, "%*19[0-9]: %7s %*15s %7s %d %*63s %llu %23s", kind, access, &pid, &start,
+		    end) != 5 ||
+		line >= *at)
+		return -EINVAL;
+	*ret = (struct proc_lock){ .kind = lock_kind(kind),
+		.exclusive = strcmp(access, "WRITE") == 0,
+		.pid = pid,
+		.start = start };
+	if (strcmp(end, "EOF") == 0)
+		return 1;
+	if (sscanf(end, "%llu", &last) != 1 || last < start)
+		return -EINVAL;
+	ret->length = last - start + 1;
+	return 1;
+}

@@ -51,4 +51,20 @@ size_t proc_numbers(const char *text, const char *key, int base, uint64_t *ret, 
 /** proc_number() - the first one, or @otherwise. */
 uint64_t proc_number(const char *text, const char *key, int base, uint64_t otherwise);
 
+enum proc_lock_kind { PROC_LOCK_POSIX = 1, PROC_LOCK_FLOCK, PROC_LOCK_OFD, PROC_LOCK_OTHER };
+
+/** struct proc_lock - a lock as fdinfo shows it. */
+struct proc_lock {
+	enum proc_lock_kind kind; /* other: leases and what is to come */
+	bool exclusive;
+	int pid;                /* of a POSIX lock: its process, as the reader of /proc counts */
+	uint64_t start, length; /* 0 = to the end */
+};
+
+/**
+ * proc_lock_next() - read the next line "lock:" at or behind *@at, which ends with NUL, and step over it.
+ * Return: 1, 0 when there is none, -EINVAL for a malformed line.
+ */
+int proc_lock_next(const char **at, struct proc_lock *ret) attr_must_use;
+
 #endif

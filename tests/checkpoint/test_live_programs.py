@@ -232,16 +232,15 @@ def test_rewind_to_a_live_snapshot(instance):
 
 REFUSED = {
     "inotify": ("import ctypes; ctypes.CDLL(None).inotify_init1(0)", "anon_inode:inotify"),
-    "a lock": ("import fcntl; f = open('/tmp/l', 'w'); fcntl.flock(f, fcntl.LOCK_EX)", "locked"),
+    "a lease": ("import fcntl; open('/dev/shm/l', 'w'); f = open('/dev/shm/l'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)", "a lease"),
     "a filter": ("import ctypes; l = ctypes.CDLL(None); l.prctl(38, 1, 0, 0, 0); "
                  "p = (ctypes.c_uint16 * 8)(1); c = (ctypes.c_uint64 * 1)(0x7fff000000000006); ctypes.memmove(ctypes.byref(p, 8), "
                  "ctypes.byref(ctypes.c_void_p(ctypes.addressof(c))), 8); assert l.prctl(22, 2, ctypes.byref(p), 0, 0) == 0", "filter of its own"),
     "another root": ("import os; os.mkdir('/tmp/r'); os.chroot('/tmp/r')", "root"),
-    "a file in /dev/shm": ("f = open('/dev/shm/x', 'w')", "/dev/shm"),
     "a file of a process": ("f = open('/proc/self/status')", "in /proc"),
     "what a semaphore gets back": ("import ctypes; l = ctypes.CDLL(None); i = l.semget(0, 1, 0o600); "
                                    "assert l.semop(i, ctypes.byref((ctypes.c_short * 3)(0, 1, 0o10000)), 1) == 0", "SEM_UNDO"),
-    "a named pipe": ("import os; os.mkfifo('/tmp/p'); f = os.open('/tmp/p', os.O_RDWR)", "named pipe"),
+    "a deleted named pipe": ("import os; os.mkfifo('/tmp/p'); f = os.open('/tmp/p', os.O_RDWR); os.unlink('/tmp/p')", "deleted named pipe"),
 }
 
 

@@ -62,8 +62,18 @@ def test_object_events(instance):
 
 
 @require("root", "cgroup2")
+def test_object_fifos(instance):
+    both_go_on(instance, "fifos")
+
+
+@require("root", "cgroup2")
 def test_object_files(instance):
     both_go_on(instance, "files")
+
+
+@require("root", "cgroup2")
+def test_object_locks(instance):
+    both_go_on(instance, "locks")
 
 
 @require("root", "cgroup2")
@@ -79,6 +89,11 @@ def test_object_pipes(instance):
 @require("root", "cgroup2")
 def test_object_registers(instance):
     both_go_on(instance, "registers")
+
+
+@require("root", "cgroup2")
+def test_object_shm(instance):
+    both_go_on(instance, "shm")
 
 
 @require("root", "cgroup2")

@@ -10,6 +10,8 @@
 #define O_SETTABLE    (04000 | 02000 | 020000 | 040000) /* NONBLOCK APPEND ASYNC DIRECT */
 #define O_ONCE        (0100 | 0200 | 01000)             /* CREAT EXCL TRUNC */
 #define O_NO_TERMINAL 0400
+#define O_NOWAIT      04000
+#define O_ACCESS      3
 #define S_KIND        0170000
 #define S_REGULAR     0100000
 #define S_DIRECTORY   0040000
@@ -89,6 +91,31 @@ static void make_pipe(description *d, int ret[2])
 	}
 }
 
+/*
+ * a: capacity, c: its readers have seen the last writer go. An end of ours for both lets every end be opened at once and takes what waits. Only a reader that
+ * waits for its first writer must come alone: it would see ours go.
+ */
+static int open_fifo(description *d)
+{
+	const char *path = image_bytes(d->path);
+	bool alone = (d->flags & O_ACCESS) == 0 && d->data.length == 0 && d->c == 0;
+	int both = -1, fd;
+
+	if (!alone)
+		both = (int)fork_must(
+			CALL4(__NR_openat, AT_CWD, path, 2 | O_NOWAIT | BARE_CLOEXEC, 0), path);
+	fd = (int)fork_must(CALL4(__NR_openat, AT_CWD, path,
+				    (d->flags & O_ACCESS) | O_NOWAIT | BARE_CLOEXEC, 0),
+		path);
+	(void)fork_must(CALL3(__NR_fcntl, fd, F_SETPIPE_SZ, d->a), "size a named pipe");
+	write_all(both, image_bytes(d->data), d->data.length, "fill a named pipe");
+	(void)fork_must(CALL3(__NR_fcntl, fd, F_SETFL, d->flags & O_SETTABLE),
+		"set the flags of a named pipe");
+	if (both >= 0)
+		(void)CALL1(__NR_close, both);
+	return fd;
+}
+
 /* a: clock, b: flags of the setting, data: struct itimerspec */
 static int make_timerfd(description *d)
 {
@@ -148,6 +175,9 @@ static void make(description *d, description *peer, int ret[2])
 	case DESCRIPTION_UNLINKED:
 		ret[0] = open_unlinked(d);
 		break;
+	case DESCRIPTION_FIFO:
+		ret[0] = open_fifo(d);
+		break;
 	case DESCRIPTION_LISTEN:
 	case DESCRIPTION_SOCKET:
 		ret[0] = sockets_make(d);
@@ -173,6 +203,7 @@ static void open_one(int socket, uint32_t i)
 		return; /* made with the other end */
 	make(d, peer, fds);
 	set_flags(fds[0], d);
+	locks_take(fds[0], d);
 	opener_hand_over(socket, fds[0], i);
 	if (peer != NULL) {
 		set_flags(fds[1], peer);

@@ -112,6 +112,15 @@ void opener_next_id(int socket, enum image_sysv_kind kind, int32_t id);
 /** write_number() - @number in decimal, to a file of /proc/sys. Return: as of write(2). */
 long write_number(int fd, uint32_t number);
 
+/** nodes_make() - what was in the memory file systems. In the opener. */
+void nodes_make(void);
+
+/** locks_take() - the locks that belong to the description @d, on @fd. In the opener. */
+void locks_take(int fd, const struct image_description *d);
+
+/** locks_become() - the locks that the process owns; no descriptor of theirs may be closed afterwards. */
+void locks_become(const struct image_process *p);
+
 /** sysv_make() - the objects of the ipc namespace, attached to where they must not end yet. In the opener. */
 void sysv_make(int socket);
 

@@ -135,6 +135,7 @@ static BARE_NORETURN void opener_main(int socket)
 	(void)CALL1(__NR_umask, 0);
 	bare_fault("live.opener.begun");
 	sysv_make(socket);
+	nodes_make();
 	files_open(socket);
 	/* not earlier: a change of ids forgets it */
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);

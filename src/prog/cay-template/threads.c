@@ -279,6 +279,13 @@ static void create(const struct image_process *p, uint32_t i)
 		fork_fail("get the thread's id", -17 /* EEXIST */);
 }
 
+/* All but our own and the way to the keeper, who is told of a failure still. */
+static void leave_descriptions(void)
+{
+	(void)CALL3(__NR_close_range, plan->first_description, fork.socket - 1, 0);
+	(void)CALL3(__NR_close_range, fork.socket + 1, ~0U, 0);
+}
+
 BARE_NORETURN void threads_become(const struct image_process *p)
 {
 	const struct image_thread *first = thread_of(p, 0);
@@ -295,11 +302,13 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	set_thread(first);
 	timers_become(p);
 	fill_frame(f, first);
+	leave_descriptions();
+	locks_become(p);
 	fork_arrive(STAGE_READY);
 	wait_for_go();
 	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
 		(void)CALL0(__NR_sched_yield);
-	(void)CALL3(__NR_close_range, plan->first_description, ~0U, 0);
+	(void)CALL1(__NR_close, fork.socket);
 	/* only now may the fork be called running: before, a capture would find the restorer in it */
 	(void)__atomic_add_fetch(&fork_shared()->arrived[STAGE_LEFT], 1, __ATOMIC_SEQ_CST);
 	futex_wake(&fork_shared()->arrived[STAGE_LEFT]);
