@@ -15,6 +15,7 @@ CAY = os.path.join(BUILD, "cay")
 CREATE = ("create", "POST", "/v1/sandboxes", {}, "id")
 REMOVE = ("remove", "DELETE", "/v1/sandboxes/{id}?force=true", None, None)
 TRUE = {"argv": ["true"]}
+SETTLE_SECONDS = 20  # far more than it takes: whoever needs so long is stuck
 
 
 def once(step, mark="@"):
@@ -51,20 +52,23 @@ class Bench:
     def settle(self, kept=0):
         """Until the pool is full and no keeper is there but its own and those of @kept sandboxes: all that the last operation left to do is done, and the next
         contender has the machine to itself. Nothing else may run meanwhile."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < deadline:
-            keepers = [p for p in self.instance.own_processes() if "keepe" in name_of(p)]
-            if len(keepers) == self.full + kept and self.instance.get("/v1/version")["pool"] == self.full:
+            keepers, pool = sum("keepe" in name_of(p) for p in self.instance.own_processes()), self.instance.get("/v1/version")["pool"]
+            if keepers == pool + kept and pool >= self.full:
                 return
             time.sleep(0.01)
+        raise RuntimeError(f"after {SETTLE_SECONDS} s there are {keepers} keepers, {pool} of them in the pool of {self.full}, and not {kept} of sandboxes")
 
     def fill(self):
         """How many sandboxes the pool holds when nothing is asked of it."""
-        full, since = -1, time.monotonic()
-        while time.monotonic() < since + 0.3:
+        full, since, deadline = 0, time.monotonic(), time.monotonic() + SETTLE_SECONDS
+        while full == 0 or time.monotonic() < since + 1:
             now = self.instance.get("/v1/version")["pool"]
             if now != full:
                 full, since = now, time.monotonic()
+            if time.monotonic() > deadline:
+                raise RuntimeError("the pool stays empty")
             time.sleep(0.02)
         return full
 

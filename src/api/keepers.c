@@ -339,8 +339,14 @@ static void refill_main(void *arg)
 	struct err err;
 
 	while (!srv->stopping && srv->storage != NULL && pool_size(srv, false) < srv->pool_target) {
-		struct keeper *k = keeper_new(srv, NULL, -1, &err);
+		struct keeper *k;
 
+		/* here, not in keeper_new(): others may have filled the pool by then */
+		if (srv->starting >= STARTING_MAX) {
+			(void)waiters_wait(&srv->pool_changed, 0);
+			continue;
+		}
+		k = keeper_new(srv, NULL, -1, &err);
 		if (k == NULL) {
 			log_warn("pool", "%s", err.msg);
 			return;

@@ -92,7 +92,8 @@ static int do_builder(
 static void starter_loop(struct starter_self *self) attr_noreturn;
 
 /* Of the host's pid namespace, and not in the domain of the programs. */
-static int clone_placer(struct starter_self *self, const struct cgroup_limits *shown, int sock)
+static int clone_placer(
+	struct starter_self *self, const struct cgroup_limits *shown, const int fds[3])
 {
 	int rc = placer_open(&self->placer, shown), pid;
 
@@ -102,9 +103,10 @@ static int clone_placer(struct starter_self *self, const struct cgroup_limits *s
 	if (pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 		(void)prctl(PR_SET_NAME, "cay-placer", 0, 0, 0);
-		if (dup3(sock, self->sock, O_CLOEXEC) < 0)
+		if (dup3(fds[2], self->sock, O_CLOEXEC) < 0)
 			_exit(1);
-		(void)close(sock);
+		for (size_t i = 0; i < 3; i++)
+			(void)close(fds[i]);
 		starter_loop(self);
 	}
 	placer_close(&self->placer);
@@ -124,7 +126,7 @@ static int do_join(
 	if (setns(fds[0], flags & ~CLONE_NEWPID) < 0)
 		return -errno;
 	if (order->has_more != 0)
-		placer = clone_placer(self, &order->shown, fds[2]);
+		placer = clone_placer(self, &order->shown, fds);
 	if (placer < 0)
 		return placer;
 	if ((flags & CLONE_NEWPID) != 0 && setns(fds[0], CLONE_NEWPID) < 0)
