@@ -247,8 +247,10 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 	case STATE_FIN_WAIT2:
 		s->out.b = 1 + SHUT_WR;
 		break;
-	case STATE_ESTABLISHED:
 	case STATE_CLOSE_WAIT:
+		s->out.position |= SOCKET_ENDED;
+		break;
+	case STATE_ESTABLISHED:
 		break;
 	default:
 		return subject_refuse(s, err, "a connection that is being made or ended");

@@ -235,6 +235,7 @@ enum image_socket_option {
 	SOCKET_NODELAY = 8,
 	SOCKET_V6ONLY = 16,
 	SOCKET_PASSCRED = 32,
+	SOCKET_ENDED = 64, /* a connection whose other end has said that it is done */
 };
 
 struct image_description {

@@ -209,7 +209,7 @@ static void open_one(int socket, uint32_t i)
 		set_flags(fds[1], peer);
 		opener_hand_over(socket, fds[1], d->peer);
 	} else if (fds[1] >= 0) {
-		(void)CALL1(__NR_close, fds[1]);
+		sockets_leave(fds[1], d);
 	}
 }
 

@@ -158,6 +158,9 @@ int sockets_make(const struct image_description *d);
 void sockets_connect(
 	const struct image_description *d, const struct image_description *peer, int ret[2]);
 
+/** sockets_leave() - close @fd, the other end of a connection @d whose own other end is not in the sandbox: it has ended, or, if it was outside, is reset. In the opener. */
+void sockets_leave(int fd, const struct image_description *d);
+
 /** become() - turn the calling process into process @index of the image. Never returns. */
 BARE_NORETURN void become(uint32_t index);
 

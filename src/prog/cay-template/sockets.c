@@ -9,6 +9,7 @@
 #define AF_UNIX      1
 #define AF_INET6     10
 #define SOL_SOCKET   1
+#define SO_LINGER    13
 #define IPPROTO_TCP  6
 #define IPPROTO_IPV6 41
 #define DONTWAIT     0x40
@@ -178,4 +179,14 @@ void sockets_connect(description *d, description *peer, int ret[2])
 		(void)CALL2(__NR_shutdown, ret[0], d->b - 1);
 	if (peer != NULL && peer->b != 0)
 		(void)CALL2(__NR_shutdown, ret[1], peer->b - 1);
+}
+
+void sockets_leave(int fd, description *d)
+{
+	const int now[2] = { 1, 0 };
+
+	if (d->kind == DESCRIPTION_CONNECTION && domain_of(d) != AF_UNIX &&
+		(d->position & SOCKET_ENDED) == 0)
+		(void)CALL5(__NR_setsockopt, fd, SOL_SOCKET, SO_LINGER, now, sizeof(now));
+	(void)CALL1(__NR_close, fd);
 }
