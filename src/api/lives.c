@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/lives.h"
+#include "api_handlers.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -150,6 +151,32 @@ struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, js
 	json_decref(figures);
 	live_drop(l);
 	return NULL;
+}
+
+/* --- examination --- */
+
+int api_sandbox_doctor(struct api_call *call, struct err *err)
+{
+	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	json_t *found = NULL;
+	int rc;
+
+	if (sb == NULL)
+		return -ENOENT;
+	if (sb->keeper == NULL)
+		rc = err_raise(err, ERR_STATE, "sandbox '%s' is %s: it has no processes", sb->name,
+			sandbox_state_name(sb->state));
+	else
+		rc = framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "examine"),
+			clock_now_ns() + CALL_NS, &found, err);
+	if (rc == 0) {
+		(void)json_object_set_new(found, "sandbox", json_string(sb->id));
+		(void)json_object_set_new(found, "ok",
+			json_boolean(json_array_size(json_object_get(found, "findings")) == 0));
+		rc = api_reply(call, 200, found);
+	}
+	sandbox_unref(sb);
+	return rc;
 }
 
 /* --- restore --- */

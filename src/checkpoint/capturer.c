@@ -81,7 +81,8 @@ int capture_begin(struct capture *c, const struct capture_place *place, struct e
 	int pair[2];
 
 	*c = (struct capture)CAPTURE_INIT;
-	c->template = template_connect(place->template_path);
+	c->template = place->template_path != NULL ? template_connect(place->template_path)
+						   : open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (program < 0 || c->template <0)
 		return err_raise_sys(
 			err, program < 0 ? -errno : c->template, "connect to the template");
@@ -160,6 +161,25 @@ int capture_look(struct capture *c, struct dump_report *ret, struct err *err)
 	if (rc < 0)
 		return err_raise_sys(err, rc, "go on with the capture");
 	return receive_report(c, ret, err);
+}
+
+int capture_examine(const struct capture_place *place, struct dump_order *order, const int *masters,
+	size_t n_masters, struct dump_examination *out, struct err *err)
+{
+	struct capture c;
+	size_t none;
+	int rc = capture_begin(&c, place, err);
+
+	if (rc < 0)
+		return rc;
+	order->kind = DUMP_EXAMINE;
+	rc = fdpass_send(c.dumper, order, sizeof(*order), masters, n_masters);
+	if (rc == 0 && fdpass_recv(c.dumper, out, sizeof(*out), NULL, 0, &none) != sizeof(*out))
+		rc = -EPIPE;
+	if (rc < 0)
+		rc = err_raise_sys(err, rc, "examine the processes");
+	c.released = true; /* nothing was stopped */
+	return capture_end(&c) < 0 ? -EIO : rc;
 }
 
 bool capture_died(const struct capture *c)

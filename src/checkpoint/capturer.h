@@ -29,7 +29,7 @@ struct capture {
 struct capture_place {
 	int u2;                    /* the payload's user namespace */
 	bool enter_u1;             /* root mode: U1 is not the caller's own */
-	const char *template_path; /* socket of the template */
+	const char *template_path; /* socket of the template; NULL = nothing is copied */
 };
 
 /** capture_begin() - connect to the template, start the dumper. Nothing is stopped. Return: 0 or an error. */
@@ -60,6 +60,10 @@ int capture_filled(struct capture *c, struct dump_report *ret, struct err *err) 
  * Return: 0, or -EPIPE when the dumper ended after it had begun to change registers: what it traced is killed or not as it was.
  */
 int capture_end(struct capture *c) attr_must_use;
+
+/** capture_examine() - what would a capture of @order refuse just now? @masters: as for capture_stop(). Nothing is stopped. @out: filled. Blocks some ms. Return: 0 or an error. */
+int capture_examine(const struct capture_place *place, struct dump_order *order, const int *masters,
+	size_t n_masters, struct dump_examination *out, struct err *err) attr_must_use;
 
 /** template_path() - path of the socket of template @id below runtime directory @run. */
 void template_path(const char *run, const char *id, char *path, size_t size);

@@ -15,17 +15,39 @@
 
 #define FIRST_DESCRIPTION_MIN 16
 
-int dump_refuse(const struct dump_process *p, struct err *err, const char *fmt, ...)
+static struct dump_finding refused; /* the last refusal, by its parts */
+
+int dump_refuse_at(const struct dump_process *p, int fd, struct err *err, const char *fmt, ...)
 {
-	char what[400];
 	va_list args;
 
+	refused = (struct dump_finding){ .pid = p->tracee.inner, .fd = fd };
+	memcpy(refused.name, p->name, sizeof(refused.name));
 	va_start(args, fmt);
-	(void)vsnprintf(what, sizeof(what), fmt, args);
+	(void)vsnprintf(refused.reason, sizeof(refused.reason), fmt, args);
 	va_end(args);
-	str_utf8_tidy(what);
-	return err_raise(
-		err, ERR_UNSUPPORTED, "process %d (%s): %s", p->tracee.inner, p->name, what);
+	str_utf8_tidy(refused.name);
+	str_utf8_tidy(refused.reason);
+	return err_raise(err, ERR_UNSUPPORTED, "process %d (%s): %s", refused.pid, refused.name,
+		refused.reason);
+}
+
+bool dump_note(struct dump *d, struct err *err)
+{
+	struct dump_examination *x = d->examination;
+
+	if (x == NULL)
+		return false;
+	if (err->code == ERR_UNSUPPORTED && x->n == DUMP_FINDINGS_MAX)
+		x->more++;
+	else if (err->code == ERR_UNSUPPORTED && refused.pid != 0)
+		x->findings[x->n++] = refused;
+	else if (err->code == ERR_UNSUPPORTED)
+		(void)!str_copy((x->findings[x->n++] = (struct dump_finding){ .fd = -1 }).reason,
+			sizeof(refused.reason), err->msg);
+	refused.pid = 0;
+	*err = (struct err){ 0 };
+	return true;
 }
 
 static int stop_all(struct dump *d, struct err *err)
@@ -325,10 +347,10 @@ static void forget_all(struct dump *d)
 	free(d->processes);
 }
 
-static int receive_with(
-	void *to, size_t size, uint32_t kind, int *fds, size_t max_fds, size_t *ret_n_fds)
+static int receive(void *to, size_t size, uint32_t kind)
 {
-	ssize_t n = fdpass_recv(DUMP_KEEPER_FD, to, size, fds, max_fds, ret_n_fds);
+	size_t none;
+	ssize_t n = fdpass_recv(DUMP_KEEPER_FD, to, size, NULL, 0, &none);
 	uint32_t got = 0;
 
 	if (n >= (ssize_t)sizeof(got))
@@ -336,11 +358,18 @@ static int receive_with(
 	return n >= (ssize_t)sizeof(got) && got == kind ? 0 : -EPIPE;
 }
 
-static int receive(void *to, size_t size, uint32_t kind)
+static int receive_order(struct dump *d, struct dump_order *order)
 {
-	size_t none;
+	ssize_t n = fdpass_recv(DUMP_KEEPER_FD, order, sizeof(*order), d->masters,
+		ARRAY_SIZE(d->masters), &d->n_masters);
 
-	return receive_with(to, size, kind, NULL, 0, &none);
+	return n == (ssize_t)sizeof(*order) &&
+			       (order->kind == DUMP_ORDER || order->kind == DUMP_EXAMINE) &&
+			       order->n_pids <= TEMPLATE_PIDS_MAX &&
+			       order->n_slots <= TEMPLATE_SLOTS_MAX &&
+			       order->n_leaves <= TEMPLATE_LEAVES_MAX
+		       ? 0
+		       : -EPROTO;
 }
 
 static int report(const struct dump_report *r)
@@ -440,6 +469,7 @@ static void raise_files(void)
 
 int dump_main(void)
 {
+	static struct dump_examination examination;
 	static struct dump_order order;
 	struct dump_report r = { 0 };
 	struct dump d = { .order = &order, .owned = BUF_INIT(64U << 20) };
@@ -448,11 +478,13 @@ int dump_main(void)
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	raise_files();
 	image_writer_init(&d.image);
-	if (receive_with(&order, sizeof(order), DUMP_ORDER, d.masters, ARRAY_SIZE(d.masters),
-		    &d.n_masters) < 0 ||
-		order.n_pids > TEMPLATE_PIDS_MAX || order.n_slots > TEMPLATE_SLOTS_MAX ||
-		order.n_leaves > TEMPLATE_LEAVES_MAX)
+	if (receive_order(&d, &order) < 0)
 		return 1;
+	if (order.kind == DUMP_EXAMINE) {
+		dump_examine(&d, &examination);
+		forget_all(&d);
+		return fdpass_send(DUMP_KEEPER_FD, &examination, sizeof(examination), NULL, 0) < 0;
+	}
 	d.processes = calloc(order.n_pids + 1, sizeof(*d.processes));
 	if (d.processes == NULL)
 		abort();

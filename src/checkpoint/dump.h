@@ -70,14 +70,33 @@ struct dump {
 	struct shared_memories shared;
 	int32_t highest_fd;
 	struct buf owned; /* struct owned_lock, of the process that is being looked at */
+	struct dump_examination
+		*examination; /* set: nothing is stopped, and what is refused is noted in it */
 };
 
 /** dump_main() - serve one capture on descriptors 3 and 4 (dump_wire.h). Return: exit status. */
 int dump_main(void);
 
-/** dump_refuse() - say that something of @p cannot be carried over. Return: negative. */
-int dump_refuse(const struct dump_process *p, struct err *err, const char *fmt, ...)
-	attr_printf(3, 4);
+/** dump_refuse_at() - say that something of @p cannot be carried over. @fd: the descriptor, -1 = none. Return: negative. */
+int dump_refuse_at(const struct dump_process *p, int fd, struct err *err, const char *fmt, ...)
+	attr_printf(4, 5);
+
+#define dump_refuse(p, err, ...) dump_refuse_at(p, -1, err, __VA_ARGS__)
+
+/**
+ * dump_note() - in an examination: note what @err refuses and clear it; what only changed while it was looked at is forgotten.
+ * Return: true: go on with what comes next. false: this is a capture, and @err ends it.
+ */
+bool dump_note(struct dump *d, struct err *err);
+
+/** dump_examine() - look at the running processes of @d->order without stopping them. @out: filled. */
+void dump_examine(struct dump *d, struct dump_examination *out);
+
+/** dump_creds_check() - the part of dump_creds() that /proc answers. */
+int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_regions() - the part of dump_memory() that /proc answers. */
+int dump_regions(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_source() - where memory, dispositions and ids of @p are read: its twin, or itself while it is stopped. */
 static inline struct tracee *dump_source(struct dump_process *p)

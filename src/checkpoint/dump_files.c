@@ -65,7 +65,7 @@ uint32_t dump_file_by_path(
 
 int subject_refuse(const struct subject *s, struct err *err, const char *why)
 {
-	return dump_refuse(s->p, err, "descriptor %d is %s (%s)", s->fd, why, s->target);
+	return dump_refuse_at(s->p, s->fd, err, "descriptor %d is %s (%s)", s->fd, why, s->target);
 }
 
 static bool deleted(const struct subject *s)
@@ -475,6 +475,8 @@ int dump_files(struct dump *d, struct dump_process *p, struct err *err)
 			continue;
 		s.fd = (int)fd;
 		rc = dump_one(d, &s, pidfd, err);
+		if (rc < 0 && dump_note(d, err))
+			rc = 0;
 	}
 	(void)closedir(dir);
 	buf_free(&s.info);

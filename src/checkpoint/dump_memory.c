@@ -268,6 +268,8 @@ static int add_shared(struct dump *d, struct dump_process *p, const struct proc_
 		r->description = other->index;
 		return 0;
 	}
+	if (d->examination != NULL)
+		return 0; /* nothing was copied */
 	if (memory == NULL || memory->have < memory->size)
 		return dump_refuse(p, err, "it maps a part of shared memory at %llx",
 			(unsigned long long)m->start);
@@ -372,7 +374,7 @@ static int add_region(struct dump *d, struct dump_process *p, const struct proc_
 	return rc;
 }
 
-static int add_regions(struct dump *d, struct dump_process *p, struct err *err)
+int dump_regions(struct dump *d, struct dump_process *p, struct err *err)
 {
 	uint64_t first_vvar = 0;
 	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
@@ -381,8 +383,11 @@ static int add_regions(struct dump *d, struct dump_process *p, struct err *err)
 
 	p->place.stash_start = d->image.stash;
 	p->out.first_region = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region));
-	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0)
+	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0) {
 		rc = add_region(d, p, &map, &p->pages, &first_vvar, err);
+		if (rc < 0 && dump_note(d, err))
+			rc = 0;
+	}
 	if (rc == 0 && more < 0)
 		return err_raise_sys(err, more, "read the mappings of process %d", p->tracee.inner);
 	p->out.n_regions = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region)) -
@@ -426,5 +431,5 @@ int dump_memory(struct dump *d, struct dump_process *p, struct err *err)
 	if (rc < 0)
 		return err_raise_sys(
 			err, rc, "look at the memory of process %d (%s)", p->tracee.inner, p->name);
-	return add_regions(d, p, err);
+	return dump_regions(d, p, err);
 }

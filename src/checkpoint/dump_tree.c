@@ -95,8 +95,11 @@ int dump_tree(struct dump *d, struct err *err)
 			.zombie = p->tracee.zombie,
 			.status = p->stat.exit_code,
 			.image = (uint32_t)i };
-		if (find_leaf(d, p, &p->place.leaf) < 0 && !p->tracee.zombie)
-			return dump_refuse(p, err, "it is in no control group of an exec");
+		if (find_leaf(d, p, &p->place.leaf) == 0 || p->tracee.zombie)
+			continue;
+		(void)!dump_refuse(p, err, "it is in no control group of an exec");
+		if (!dump_note(d, err))
+			return -EINVAL;
 	}
 	return 0;
 }
@@ -188,6 +191,13 @@ static int read_attributes(struct dump_process *p, struct tracee *from)
 		o->personality = persona < 0 ? 0 : (uint32_t)persona;
 	}
 	return rc;
+}
+
+int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int rc = check_filters(d, p, err);
+
+	return rc == 0 ? read_ids(d, p, err) : rc;
 }
 
 int dump_attributes(struct dump *d, struct dump_process *p, struct err *err)

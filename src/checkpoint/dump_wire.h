@@ -4,6 +4,7 @@
  *
  *   keeper: ORDER (with its terminals) -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END
  * A report with an error in it in place of any answer: everything was let go, and only END follows.
+ *   keeper: ORDER of kind DUMP_EXAMINE -> struct dump_examination. Nothing is stopped.
  */
 #ifndef CAY_CHECKPOINT_DUMP_WIRE_H
 #define CAY_CHECKPOINT_DUMP_WIRE_H
@@ -15,7 +16,23 @@
 #define DUMP_TEMPLATE_FD 4
 #define DUMP_LEAF_SIZE   32
 
-enum dump_message { DUMP_ORDER = 1, DUMP_GO, DUMP_RELEASE, DUMP_END };
+enum dump_message { DUMP_ORDER = 1, DUMP_GO, DUMP_RELEASE, DUMP_END, DUMP_EXAMINE };
+
+/** struct dump_finding - one thing that could not be carried over. */
+struct dump_finding {
+	int32_t pid; /* inside; 0 = it is of no process */
+	int32_t fd;  /* -1 = it is no descriptor */
+	char name[16];
+	char reason[400];
+};
+
+#define DUMP_FINDINGS_MAX 64U
+
+/** struct dump_examination - what a capture would refuse just now. */
+struct dump_examination {
+	uint32_t n, more; /* @more did not fit */
+	struct dump_finding findings[DUMP_FINDINGS_MAX];
+};
 
 /** struct dump_slot - a description that the keeper holds the other end of. */
 struct dump_slot {

@@ -171,15 +171,20 @@ static int read_state(struct tracee *t)
 	return rc == 0 ? inner_tid(t, t->host, &t->inner) : rc;
 }
 
-int tracee_stop(struct tracee *t, pid_t host)
+int tracee_watch(struct tracee *t, pid_t host)
 {
 	char path[32];
-	int rc;
 
 	*t = (struct tracee){ .host = host };
 	(void)snprintf(path, sizeof(path), "/proc/%d", host);
 	t->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	rc = t->proc < 0 ? -errno : read_state(t);
+	return t->proc < 0 ? -errno : read_state(t);
+}
+
+int tracee_stop(struct tracee *t, pid_t host)
+{
+	int rc = tracee_watch(t, host);
+
 	if (rc < 0 || t->zombie)
 		return rc;
 	rc = seize_threads(t);
@@ -224,9 +229,13 @@ static int step(struct tracee_thread *thread)
 long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t a[6])
 {
 	struct tracee_thread *thread = &t->threads[i];
-	struct user_regs_struct r = thread->registers;
-	int rc = t->syscall_at != 0 ? 0 : find_syscall(t);
+	struct user_regs_struct r;
+	int rc;
 
+	if (i >= t->n_threads)
+		return -ESRCH;
+	r = thread->registers;
+	rc = t->syscall_at != 0 ? 0 : find_syscall(t);
 	r.rip = t->syscall_at;
 	r.rax = (unsigned long long)nr;
 	r.orig_rax = ~0ULL; /* no call to restart */

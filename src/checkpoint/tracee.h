@@ -41,7 +41,10 @@ struct tracee {
  */
 int tracee_stop(struct tracee *t, pid_t host) attr_must_use;
 
-/** tracee_call() - make system call @nr in thread @i of @t. Return: its result, also when negative; -ESRCH when the thread is gone. */
+/** tracee_watch() - look at process @host without stopping it: only ->proc, ->inner and ->zombie are set. As above. */
+int tracee_watch(struct tracee *t, pid_t host) attr_must_use;
+
+/** tracee_call() - make system call @nr in thread @i of @t. Return: its result, also when negative; -ESRCH when the thread is gone or the process only watched. */
 long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t arguments[6]);
 
 #define TRACEE_CALL(t, i, nr, ...) tracee_call(t, i, nr, (const uint64_t[6]){ __VA_ARGS__ })

@@ -253,6 +253,8 @@ void keeper_child_ended(struct keeper *k, const struct death *d);
 
 /* --- keeper_live.c --- */
 
+/** keeper_verb_examine() - what would a capture refuse just now? */
+void keeper_verb_examine(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_verb_capture() - stop everything and copy it into the template that @request names. */
 void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_read_capture() - the dumper has something to say: the memory is in the template, or why not. */

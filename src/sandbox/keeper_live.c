@@ -329,6 +329,47 @@ void keeper_verb_release(
 		keeper_reply_error(c, id, &err);
 }
 
+/* --- examining --- */
+
+static json_t *describe_findings(const struct dump_examination *x)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < x->n; i++) {
+		const struct dump_finding *f = &x->findings[i];
+		json_t *o = json_pack("{s:o,s:s,s:o,s:s}", "process",
+			f->pid > 0 ? json_integer(f->pid) : json_null(), "name", f->name,
+			"descriptor", f->fd >= 0 ? json_integer(f->fd) : json_null(), "reason",
+			f->reason);
+
+		if (o == NULL)
+			abort();
+		(void)json_array_append_new(list, o);
+	}
+	return json_pack("{s:o,s:I}", "findings", list, "more", (json_int_t)x->more);
+}
+
+void keeper_verb_examine(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	static struct dump_examination found;
+	static struct dump_order order;
+	struct terminals terminals;
+	const struct capture_place place = { .u2 = k->box.u2, .enter_u1 = !k->config.rootless };
+	struct err err = { 0 };
+
+	if (k->state != KEEPER_RUNNING && k->state != KEEPER_PAUSED)
+		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is %s: it has no processes", k->id,
+			keeper_state_name(k->state));
+	else if (list_all(k, &order, &terminals, &err) == 0)
+		(void)!capture_examine(
+			&place, &order, terminals.masters, terminals.n, &found, &err);
+	if (err.code != ERR_NONE)
+		keeper_reply_error(c, id, &err);
+	else
+		keeper_reply(c, id, describe_findings(&found));
+}
+
 /* --- restoring --- */
 
 static int open_leaves(

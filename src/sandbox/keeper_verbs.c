@@ -438,6 +438,7 @@ static const struct {
 	{ "ports", verb_ports },
 	{ "stop", verb_stop },
 	{ "capture", keeper_verb_capture },
+	{ "examine", keeper_verb_examine },
 	{ "release", keeper_verb_release },
 	{ "restore", keeper_verb_restore },
 };

@@ -121,12 +121,41 @@ static void put_report(const struct cli *cli, struct buf *out, const json_t *rep
 			json_array_size(checks), needed);
 }
 
+/* One running sandbox: what a live snapshot would refuse. */
+static int examine(struct cli *cli, const char *name)
+{
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/doctor", name);
+	cleanup_json json_t *report = NULL;
+	struct buf out = BUF_INIT(1U << 20);
+	json_t *f;
+	size_t i;
+	int rc = cli_get(cli, target, &report);
+
+	if (rc < 0)
+		return rc;
+	json_array_foreach (json_object_get(report, "findings"), i, f) {
+		if (json_is_integer(json_object_get(f, "process")))
+			buf_fmt(&out, "process %lld (%s): ",
+				json_integer_value(json_object_get(f, "process")),
+				cli_string(f, "name", "?"));
+		text_escape(&out, cli_string(f, "reason", "?"));
+		buf_char(&out, '\n');
+	}
+	if (json_is_true(json_object_get(report, "ok")))
+		buf_str(&out, "nothing here that a live snapshot would refuse\n");
+	rc = cli->json ? cli_print_json(report) : cli_print(cli, &out);
+	return rc < 0 ? rc : json_is_false(json_object_get(report, "ok"));
+}
+
 int cmd_doctor(struct cli *cli)
 {
 	cleanup_json json_t *report = NULL, *server = NULL;
 	struct buf out = BUF_INIT(1U << 20);
-	int rc = cli_connect_only(cli);
+	int rc;
 
+	if (cli->args.n_positional > 0)
+		return examine(cli, cli->args.positional[0]);
+	rc = cli_connect_only(cli);
 	/* A doctor that needs a running server would be of no use where none can run. */
 	if (rc == 0)
 		rc = cli_get(cli, "/v1/doctor", &server);

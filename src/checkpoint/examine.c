@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/examine.c - the refusal table of a capture over processes that run: what `cay doctor SANDBOX` tells. Whatever has ended or changed while it was looked at is left out;
+ * what only a stopped process can be asked (registers, timers) is not looked at. A capture looks again.
+ */
+#include "checkpoint/dump.h"
+#include "sys/file.h"
+
+#include <stdlib.h>
+
+static void watch_all(struct dump *d)
+{
+	for (uint32_t i = 0; i < d->order->n_pids; i++) {
+		if (tracee_watch(&d->processes[d->n].tracee, d->order->pids[i]) == 0)
+			d->n++;
+		else
+			tracee_release(&d->processes[d->n].tracee);
+	}
+}
+
+static void examine_one(struct dump *d, struct dump_process *p)
+{
+	struct err err = { 0 };
+
+	if (dump_creds_check(d, p, &err) < 0)
+		(void)dump_note(d, &err);
+	if (dump_files(d, p, &err) < 0)
+		(void)dump_note(d, &err);
+	p->maps = (struct buf)BUF_INIT(64U << 20);
+	if (file_read_at(p->tracee.proc, "maps", &p->maps) == 0 && dump_regions(d, p, &err) < 0)
+		(void)dump_note(d, &err);
+}
+
+void dump_examine(struct dump *d, struct dump_examination *out)
+{
+	struct err err = { 0 };
+
+	d->examination = out;
+	d->processes = calloc(d->order->n_pids + 1, sizeof(*d->processes));
+	if (d->processes == NULL)
+		abort();
+	watch_all(d);
+	if (dump_tree(d, &err) < 0)
+		(void)dump_note(d, &err);
+	if (dump_sysv(d, &err) < 0)
+		(void)dump_note(d, &err);
+	for (size_t i = 0; i < d->n; i++) {
+		if (!d->processes[i].tracee.zombie && d->processes[i].status != NULL)
+			examine_one(d, &d->processes[i]);
+	}
+	if (dump_files_end(d, &err) < 0)
+		(void)dump_note(d, &err);
+	for (size_t i = 0; i < d->n; i++)
+		tracee_release(&d->processes[i].tracee);
+}

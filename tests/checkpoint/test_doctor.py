@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cay doctor SANDBOX`: what a live snapshot would refuse, told in advance, by process, descriptor and reason; nothing is stopped."""
+
+import os
+import sys
+
+from lib.case import contains, equal, raises, require
+from lib.cay import ApiError
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, wait_output  # noqa: E402
+
+NEEDS = ("root", "cgroup2")
+
+HOLDER = """
+import os, signal, socket, sys
+held = []
+def raw():
+    held.append(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))
+    return held[-1].fileno()
+def drop():
+    held.pop().close()
+    return len(held)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_it_names_process_descriptor_and_reason(instance):
+    with instance.sandbox(name="patient") as box:
+        instance.ok(box, f"cat > /tmp/holder.py <<'END'\n{HOLDER}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/holder.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        instance.exec(box, "/usr/bin/python3", "-c", "input()", tty={"rows": 24, "columns": 80}, stdin=True)
+        report = instance.json("doctor", "patient")
+        equal((report["ok"], report["findings"], report["more"]), (True, [], 0))
+        contains(instance.cay("doctor", "patient").stdout, "nothing here")
+        fd = int(ask(instance, box, run, "raw()"))
+        pid = int(ask(instance, box, run, "os.getpid()"))
+        report = instance.json("doctor", "patient", want=1)
+        equal(report["ok"], False)
+        equal([(f["process"], f["descriptor"], f["name"]) for f in report["findings"]], [(pid, fd, "python3")])
+        contains(report["findings"][0]["reason"], f"descriptor {fd} is a socket of a kind")
+        contains(instance.cay("doctor", "patient", want=1).stdout, f"process {pid} (python3): descriptor {fd} is")
+        error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True})
+        contains(error.message, f"process {pid} (python3): descriptor {fd} is")
+        equal(ask(instance, box, run, "drop()"), "0\n")
+        equal(instance.json("doctor", "patient")["ok"], True)
+
+
+@require(*NEEDS)
+def test_several_at_once_and_none_that_runs(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, f"cat > /tmp/holder.py <<'END'\n{HOLDER}\nEND")
+        runs = [instance.exec(box, "/usr/bin/python3", "/tmp/holder.py", stdin=True) for _ in range(3)]
+        want = set()
+        for run in runs:
+            wait_output(instance, box, run, b"ready\n")
+            for _ in range(2):
+                want.add((int(ask(instance, box, run, "os.getpid()")), int(ask(instance, box, run, "raw()"))))
+        found = instance.get(f"/v1/sandboxes/{box}/doctor")["findings"]
+        equal({(f["process"], f["descriptor"]) for f in found}, want)
+        instance.post(f"/v1/sandboxes/{box}/stop")
+        equal(raises(ApiError, instance.get, f"/v1/sandboxes/{box}/doctor").code, "state")
