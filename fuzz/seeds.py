@@ -221,6 +221,11 @@ def httphead():
     write("httphead", "many", b"GET / HTTP/1.1\r\n" + host + b"".join(b"X-%d: y\r\n" % i for i in range(70)) + b"\r\n")
 
 
+def base64_text():
+    for n, text in enumerate((b"Zm9vYmE=", b"Zg==", b"Zh==", bytes(range(256)), b"Zm9v\n")):
+        write("base64", str(n), text)
+
+
 def dns():
     def query(name, kind, more=b"", flags=0x0100, additional=0, questions=1):
         labels = b"".join(bytes([len(part)]) + part for part in name.split(b".") if part) + b"\0"
@@ -330,5 +335,5 @@ def proxy():
 
 if __name__ == "__main__":
     for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello,
-                     authority, urlpath, wsframe, proxy):
+                     authority, urlpath, wsframe, proxy, base64_text):
         function()

@@ -25,7 +25,8 @@ int mail_keep(struct sandbox *sb, uint64_t time_ns, json_t *data)
 	(void)json_object_del(data, "mail");
 	if (json_is_object(mail)) {
 		clock_text(time_ns, when);
-		doc = json_pack("{s:s, s:O}", "time", when, "mail", mail);
+		doc = json_pack("{s:s, s:I, s:O}", "time", when, "epoch",
+			(json_int_t)sandbox_epoch(sb), "mail", mail);
 		(void)json_object_update_missing(doc, data);
 		rc = put(sb->srv, sb->id, doc, &err);
 		json_decref(doc);
@@ -53,15 +54,34 @@ static json_t *mails_of(struct server *srv, const char *id, struct err *err)
 	return NULL;
 }
 
+/* Did a rewind of its sandbox go back to before this message? @undone: [[first epoch, last epoch],…]; NULL: none did. */
+static bool is_undone(const json_t *undone, const json_t *doc)
+{
+	json_int_t epoch = json_integer_value(json_object_get(doc, "epoch"));
+	const json_t *range;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)undone, i, range)
+		if (epoch >= json_integer_value(json_array_get(range, 0)) &&
+			epoch <= json_integer_value(json_array_get(range, 1)))
+			return true;
+	return false;
+}
+
 int mail_copy(struct server *srv, const char *from, const char *to, struct err *err)
 {
+	const struct sandbox *sb = sandbox_by_id(srv, from);
+	const json_t *undone = sb != NULL ? json_object_get(sb->doc, "undone") : NULL;
 	json_t *all = mails_of(srv, from, err), *doc;
 	size_t i;
 	int rc = all != NULL ? 0 : -EIO;
 
 	json_array_foreach (all, i, doc) {
-		if (rc == 0)
-			rc = put(srv, to, doc, err);
+		if (rc < 0 || is_undone(undone, doc))
+			continue;
+		/* for whoever goes on from here it was before the beginning */
+		(void)json_object_set_new(doc, "epoch", json_integer(0));
+		rc = put(srv, to, doc, err);
 	}
 	json_decref(all);
 	return rc;
@@ -79,9 +99,12 @@ static json_t *numbered(struct api_call *call, struct err *err)
 	if (sb == NULL)
 		return NULL;
 	all = mails_of(call->srv, sb->id, err);
-	sandbox_unref(sb);
-	json_array_foreach (all, i, doc)
+	json_array_foreach (all, i, doc) {
 		(void)json_object_set_new(doc, "number", json_integer((json_int_t)i + 1));
+		(void)json_object_set_new(doc, "undone",
+			json_boolean(is_undone(json_object_get(sb->doc, "undone"), doc)));
+	}
+	sandbox_unref(sb);
 	return all;
 }
 

@@ -139,6 +139,11 @@ bool str_utf8_valid(const char *p, size_t n)
 	return true;
 }
 
+bool str_text_valid(const char *p, size_t n)
+{
+	return n == 0 || (memchr(p, '\0', n) == NULL && str_utf8_valid(p, n));
+}
+
 void str_utf8_tidy(char *s)
 {
 	size_t n = strlen(s);

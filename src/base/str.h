@@ -41,6 +41,9 @@ int str_to_duration(const char *s, uint64_t *ret_ms) attr_must_use;
 /** str_utf8_valid() - are the @n bytes well-formed UTF-8 (no surrogates, no overlong forms)? */
 bool str_utf8_valid(const char *p, size_t n);
 
+/** str_text_valid() - is it UTF-8 without a NUL? */
+bool str_text_valid(const char *p, size_t n) attr_must_use;
+
 /** str_utf8_tidy() - replace every byte of @s that is no part of well-formed UTF-8 by '?'. */
 void str_utf8_tidy(char *s);
 

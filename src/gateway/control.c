@@ -69,6 +69,16 @@ bool gateway_congested(const struct gateway *gw)
 	return gw->control->n_pendings >= GATEWAY_EVENTS_MAX;
 }
 
+/* A NUL in a string would make the whole event unreadable for whoever takes strings as C does: its picture stands for it. */
+static void show_nuls(char *json)
+{
+	static const char nul[] = "u0000", picture[] = "u2400";
+
+	for (char *p = strchr(json, '\\'); p != NULL; p = strchr(p + 2, '\\'))
+		if (strncmp(p + 1, nul, sizeof(nul) - 1) == 0)
+			memcpy(p + 1, picture, sizeof(picture) - 1);
+}
+
 uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data)
 {
 	struct control *c = gw->control;
@@ -88,6 +98,7 @@ uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, j
 	json_decref(e);
 	if (p->text == NULL || strlen(p->text) > FRAME_PAYLOAD_MAX)
 		abort(); /* whoever makes an event bounds it */
+	show_nuls(p->text);
 	list_append(&c->pendings, &p->node);
 	c->n_pendings++;
 	send_text(c, FRAME_EVENT, p->text);

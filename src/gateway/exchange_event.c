@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/str.h"
+#include "codec/base64.h"
 #include "gateway/body.h"
 #include "gateway/exchange.h"
 
@@ -38,14 +39,6 @@ static json_t *fields_json(const struct head *h)
 	return list;
 }
 
-static char *base64(const unsigned char *p, size_t n)
-{
-	char *out = xalloc((n + 2) / 3 * 4 + 1);
-
-	(void)EVP_EncodeBlock((unsigned char *)out, p, (int)n);
-	return out;
-}
-
 /* The beginning of a body as text where it is text, decoded where its coding is known. */
 static void add_body(json_t *side, const struct head *h, const struct capture *c)
 {
@@ -63,11 +56,11 @@ static void add_body(json_t *side, const struct head *h, const struct capture *c
 		if (rc == 0 || rc == -EMSGSIZE)
 			bytes = &plain;
 	}
-	if (str_utf8_valid(buf_cstr(bytes), bytes->n)) {
+	if (str_text_valid(bytes->p, bytes->n)) {
 		(void)json_object_set_new(
 			side, "body", json_stringn_nocheck(buf_cstr(bytes), bytes->n));
 	} else {
-		cleanup_free char *text = base64((const unsigned char *)buf_cstr(bytes), bytes->n);
+		cleanup_free char *text = base64_encode(buf_cstr(bytes), bytes->n);
 
 		(void)json_object_set_new(side, "body_base64", json_string(text));
 	}

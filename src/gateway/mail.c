@@ -2,19 +2,23 @@
 #include "gateway/mail.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "codec/base64.h"
 #include "codec/mime.h"
 #include "codec/smtp.h"
 #include "gateway/budgets.h"
 #include "gateway/proxy.h"
 #include "gateway/serve.h"
 
-#define READ_SIZE     16384
-#define IDLE_NS       (300 * NS_PER_S) /* RFC 5321 section 4.5.3.2.7 */
-#define WRITE_NS      (60 * NS_PER_S)
-#define JOURNAL_NS    (30 * NS_PER_S)
-#define SMTPS_PORT    465
-#define SHOWN_MAX     100U         /* recipients in an event */
-#define MAIL_JSON_MAX (600U << 10) /* of a message as it is kept: it travels in one frame */
+#define READ_SIZE  16384
+#define IDLE_NS    (300 * NS_PER_S) /* RFC 5321 section 4.5.3.2.7 */
+#define WRITE_NS   (60 * NS_PER_S)
+#define JOURNAL_NS (30 * NS_PER_S)
+#define SMTPS_PORT 465
+#define SHOWN_MAX  100U /* recipients in an event */
+#define MAIL_JSON_MAX \
+	(512U << 10) /* of a message as it was parsed; all of it travels in one frame */
+#define RAW_MAX      (192U << 10) /* of its bytes as they came */
+#define RAW_TEXT_MAX (256U << 10) /* the same written in an event */
 
 struct session {
 	struct conn *c;
@@ -55,12 +59,32 @@ static json_t *recipients(const struct smtp *s)
 	return list;
 }
 
+/* The bytes as they came: as text where that is text and not much longer, else in base64. */
+static void add_raw(json_t *mail, const struct buf *message)
+{
+	size_t n = message->n < RAW_MAX ? message->n : RAW_MAX;
+	const char *p = buf_cstr(message);
+	json_t *text = str_text_valid(p, n) ? json_stringn(p, n) : NULL;
+
+	if (text != NULL && json_dumpb(text, NULL, 0, JSON_ENCODE_ANY) <= RAW_TEXT_MAX) {
+		(void)json_object_set(mail, "raw", text);
+	} else {
+		cleanup_free char *encoded = base64_encode(p, n);
+
+		(void)json_object_set_new(mail, "raw_base64", json_string(encoded));
+	}
+	json_decref(text);
+	if (n < message->n)
+		(void)json_object_set_new(mail, "raw_cut", json_true());
+}
+
 static json_t *mail_data(const struct session *m)
 {
 	const struct smtp *s = &m->smtp;
 	json_t *mail = bounded(mime_parse(buf_cstr(&s->message), s->message.n));
 	json_t *data = conn_peer_json(m->c);
 
+	add_raw(mail, &s->message);
 	(void)json_object_set_new(data, "rule", json_string(m->rule->name));
 	(void)json_object_set_new(data, "from", json_string(s->sender));
 	(void)json_object_set_new(data, "to", recipients(s));

@@ -104,3 +104,17 @@ def test_a_fork_has_its_own_rest(instance):
         finally:
             instance.remove(child)
     upstream.close()
+
+
+def test_a_rewind_gives_nothing_back(instance):
+    """Files go back to the snapshot, what was spent since does not; neither does going back twice."""
+    upstream = Upstream(echo)
+    with instance.sandbox(policy=policy(upstream, {"requests": {"max": 5}})) as box:
+        equal(statuses(instance, box, 2), [200] * 2)
+        instance.cay("snapshot", box, "--name", f"b-{box[:6]}")
+        equal(statuses(instance, box, 1), [200])
+        for left in (2, 0, 0):
+            instance.cay("rewind", box, f"b-{box[:6]}")
+            equal(statuses(instance, box, 3), [200] * left + [429] * (3 - left))
+        equal(heard(upstream), 5)
+    upstream.close()

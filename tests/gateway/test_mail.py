@@ -107,6 +107,58 @@ def test_swaks_finds_nothing_wrong(instance):
         equal([a["name"] for a in last["mail"]["attachments"]], ["passwd"])
 
 
+def test_the_raw_message_is_kept(instance):
+    """Byte by byte, whatever they are; of a large one the beginning."""
+    parts = {"text": (b"X-Odd:  \tspaced \r\n\r\n.leading dot\r\ntrailing \r\n", 1),
+             "bytes": (b"\r\n" + bytes(range(1, 256)).replace(b"\r", b"").replace(b"\n", b"") + b"\xe4\r\n", 1),
+             "nul": (b"X: a\x00b\r\n\r\n\x00\r\n", 1),
+             "large": (b"0123456789\r\n", 30000),
+             "escapes": (b"\x02" * 900 + b"\r\n", 120)}
+    raw = {name: b"Subject: raw\r\n" + part * count for name, (part, count) in parts.items()}
+    with instance.sandbox(policy=PRESET) as box:
+        python(instance, box, f"""
+import smtplib
+s = smtplib.SMTP('mx.people.example'); s.ehlo()
+for part, count in {list(parts.values())!r}:
+    data = b"Subject: raw\\r\\n" + part * count
+    s.mail('me@shop.example'); s.rcpt('you@people.example')
+    s.docmd('DATA'); s.send(smtplib._quote_periods(data) + b'.\\r\\n'); code, _ = s.getreply(); assert code == 250, code
+s.quit()""")
+        equal(instance.json("mail", "ls", box)["total"], len(raw))
+        for number, (name, data) in enumerate(raw.items(), 1):
+            shown = instance.cay("mail", "show", box, number, "--raw", text=False)
+            equal(shown.stdout == data[:192 << 10], True, name + repr(shown.stdout[:80]))
+            equal(b"the mail is longer" in shown.stderr, name == "large", name)
+        equal(any("mail" in mail for mail in instance.get(f"/v1/sandboxes/{box}/mails")["mails"]), False, "the list holds no messages")
+
+
+def test_a_rewind_does_not_call_mail_back(instance):
+    """What was given away stays in the mailbox, marked; forks of the present begin with what belongs to it."""
+    def send(box, number):
+        python(instance, box, f"smtplib.SMTP('a.example').sendmail('me@shop.example', ['you@a.example'], 'Subject: {number}\\r\\n\\r\\nx')")
+
+    def mails(box):
+        return [(m["subject"], m["undone"]) for m in instance.json("mail", "ls", box)["mails"]]
+
+    with instance.sandbox(policy=PRESET) as box:
+        send(box, 1)
+        instance.cay("snapshot", box, "--name", f"s-{box[:6]}")
+        send(box, 2)
+        equal(mails(box), [("1", False), ("2", False)])
+        instance.cay("rewind", box, f"s-{box[:6]}")
+        send(box, 3)
+        equal(mails(box), [("1", False), ("2", True), ("3", False)])
+        contains(instance.cay("mail", "ls", box).stdout, "2  (undone by a rewind)")
+        child = instance.json("fork", box)["sandboxes"][0]["id"]
+        try:
+            send(child, 4)
+            equal(mails(child), [("1", False), ("3", False), ("4", False)])
+            instance.cay("rewind", child, f"s-{box[:6]}")
+            equal(mails(child), [("1", False), ("3", False), ("4", True)])
+        finally:
+            instance.remove(child)
+
+
 def test_without_a_rule_there_is_no_mail_server(instance):
     with instance.sandbox() as box:
         python(instance, box, "smtplib.SMTP('mx.people.example', 25, timeout=20)", want=1)

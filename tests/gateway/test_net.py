@@ -32,3 +32,22 @@ def test_lines_and_archive(instance):
             assert all(entry["timings"][t] >= 0 for t in ("send", "wait", "receive")), entry["timings"]
         equal(instance.cay("net", box, "--har", "--json", check=False).returncode, 64)
     upstream.close()
+
+
+def test_bytes_that_are_no_text_hide_no_exchange(instance):
+    """A NUL in a body, a path or an answer: the exchange is told like any other, with all its bytes."""
+    def answer(peer):
+        while (head := peer.head()) is not None:
+            peer.body(head)
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nx\0y")
+
+    upstream = Upstream(answer)
+    rules = [{"name": "api", "match": {"host": "api.example"}, "action": "allow", "upstream": upstream.address, "private": True}]
+    with instance.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+        instance.cay("exec", box, "--", "sh", "-c", "printf 'a\\000b' | curl -s -o /dev/null --data-binary @- 'http://api.example/p%00'; "
+                     "printf 'a\\000b' | curl -s -o /dev/null --data-binary @- http://api.example/first; curl -s -o /dev/null http://api.example/last")
+        instance.wait_event("net.exchange", box, lambda e: e["data"]["path"] == "/last")
+        told = [e["data"] for e in instance.events(box) if e["type"] == "net.exchange"]
+        equal([e["path"] for e in told[1:]], ["/first", "/last"])
+        equal((told[1]["request"]["body_base64"], told[1]["response"]["body_base64"]), ("YQBi", "eAB5"))
+    upstream.close()

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/str.h"
+#include "codec/base64.h"
 #include "prog/cay/cmd.h"
 
 int cmd_mail_ls(struct cli *cli)
@@ -34,7 +35,10 @@ int cmd_mail_ls(struct cli *cli)
 		if (more > 0)
 			buf_fmt(&cell, " and %lld more", (long long)more);
 		table_buf(&t, &cell);
-		table_cell(&t, cli_string(mail, "subject", NULL));
+		buf_str(&cell, cli_string(mail, "subject", "-"));
+		if (json_is_true(json_object_get(mail, "undone")))
+			buf_str(&cell, "  (undone by a rewind)");
+		table_buf(&t, &cell);
 	}
 	table_print(&t, &out);
 	buf_free(&cell);
@@ -64,6 +68,24 @@ static void put_text(struct buf *out, const char *text)
 	}
 }
 
+/* The message as it came, and nothing else. */
+static int print_raw(struct cli *cli, const json_t *mail)
+{
+	const json_t *text = json_object_get(mail, "raw");
+	const char *encoded = cli_string(mail, "raw_base64", NULL);
+	struct buf out = BUF_INIT(1U << 20);
+
+	if (json_is_string(text))
+		buf_add(&out, json_string_value(text), json_string_length(text));
+	else if (encoded == NULL || base64_decode(encoded, strlen(encoded), &out) < 0)
+		return err_raise(
+			&cli->err, ERR_NOT_FOUND, "of this mail only what was parsed is kept");
+	if (json_is_true(json_object_get(mail, "raw_cut")))
+		(void)fputs(
+			"cay: the mail is longer; this is the part of it that is kept\n", stderr);
+	return cli_print(cli, &out);
+}
+
 int cmd_mail_show(struct cli *cli)
 {
 	cleanup_free char *target = cli_target(
@@ -80,6 +102,8 @@ int cmd_mail_show(struct cli *cli)
 	if (cli->json)
 		return cli_print_json(answer);
 	mail = json_object_get(answer, "mail");
+	if (cli_args_has(&cli->args, FLAG_RAW))
+		return print_raw(cli, mail);
 	put_line(&out, "From", cli_string(mail, "from", cli_string(answer, "from", NULL)));
 	put_line(&out, "To", cli_string(mail, "to", NULL));
 	put_line(&out, "Cc", cli_string(mail, "cc", NULL));
