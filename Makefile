@@ -47,7 +47,8 @@ lint: packages-test all ## layers, documentation, banned calls, tables, formatti
 	@$(PYTHON) tools/lint.py
 
 demo: all ## the guided tour, on real input
-	@tools/demo
+	@tools/packages.sh demo
+	@tools/demo $(ARGS)
 
 attack: packages-test ## the attack suite: a table of defences
 	@tests/attack/run $(ARGS)

@@ -18,7 +18,8 @@ WAITED = re.compile(r"acquired \w+ on relation \d+ of database \d+ after ([\d.]+
 
 
 class Live(Stage):
-    steps = ("prepare", "serve", "fork", "migrate", "judge", "keep", "discard")
+    steps = ("prepare", "serve", "fork", "migrate", "judge", "keep_best", "discard")
+    folder = "orders"
     head = """# A database, forked while it works
 
 This page is written by `tools/demo live --tutorial docs/tutorial-live.md` from a real run, so the output is what the commands print. `make demo` runs the same and checks every step. To follow by
@@ -62,7 +63,7 @@ What a live fork carries over, and what it refuses by name: [docs/design/0006](d
 
     def prepare(self):
         """The sandbox is made from this machine's own root, so the PostgreSQL that is installed here is there too. Its data live in the sandbox alone."""
-        self.title("A shop's database: PostgreSQL, 50 products, 200,000 orders")
+        self.title("A shop's database: PostgreSQL, 50 products, 50,000 orders")
         shutil.copytree(REPOSITORY / "examples" / "orders", self.project)
         self.show_command("cd", self.project)
         self.cay("create", "--name", "orders", "--mount", f"{self.project}:/orders")
@@ -71,7 +72,7 @@ What a live fork carries over, and what it refuses by name: [docs/design/0006](d
         self.cay("exec", "orders", "--", "ps", "-eo", "pid,ppid,user,args", tail=8)
 
     def serve(self):
-        """`exec -d` leaves a command running and prints its id. Four clients place orders as fast as they can; a line each second says how many."""
+        """`exec -d` leaves a command running and prints its id. Four clients place a hundred orders a second; a line each second tells of it."""
         self.title("Traffic: four clients order, each order a transaction")
         self.traffic = self.cay("exec", "-d", "--user", "postgres", "-w", "/var/tmp", "orders", "--", "/orders/traffic.sh", "600").strip()
         self.wait_for_orders("orders", 200)
@@ -82,6 +83,7 @@ What a live fork carries over, and what it refuses by name: [docs/design/0006](d
         connections, and what is in flight between them. All go on from the same instant, in the forks and in the source."""
         self.title("Three forks of all of it, while it works")
         self.cay("fork", "orders", "--live", "--name", "try", "-n", "3")
+        self.cay("snapshots", "orders")
         self.before = self.figures("orders")
         ups = {name: self.figures(name)[2] for name in MIGRATIONS}
         check(set(ups.values()) == {self.before[2]}, "the server of each fork is the one that was started before: nothing was restarted or recovered")
@@ -113,7 +115,7 @@ What a live fork carries over, and what it refuses by name: [docs/design/0006](d
         check(ordering == {"try-1": False, "try-2": True, "try-3": True}, "the first migration breaks the clients, the others do not")
         check(waits["try-2"] > waits["try-3"], "the second one makes them wait, the third one does not")
 
-    def keep(self):
+    def keep_best(self):
         """The source knows nothing of all this: its clients have ordered on meanwhile. It gets the migration that was good."""
         self.title("The best one goes to the source, whose clients never stopped")
         self.sql("orders", "migrations/default.sql")

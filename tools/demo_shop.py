@@ -46,6 +46,7 @@ def tree_hashes(folder):
 
 class Shop(Stage):
     steps = ("prepare", "create", "first_tests", "careless_agent", "look", "reach_out", "rewind", "try_fixes", "judge", "apply", "discard")
+    folder = "shop"
     head, tail = TUTORIAL_HEAD, TUTORIAL_TAIL
     moral = """The agent's damage stayed in its sandbox and was rewound; of its mails and payments there is a record, and nothing else.
   Of three fixes tried side by side the smallest one that passes every test is in the project now. Nothing else is left on this

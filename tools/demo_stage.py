@@ -55,6 +55,7 @@ class Stage:
     """One story. A subclass has `steps`, methods in order: the docstring of each is its text on the page; and `head` and `tail` of the page."""
 
     steps = ()
+    folder = ""
     head = tail = ""
     moral = ""  # said at the end
 
@@ -63,7 +64,7 @@ class Stage:
         self.keep = keep
         self.top = pathlib.Path(tempfile.mkdtemp(prefix="cay-demo-"))
         self.top.chmod(0o755)  # the server gives up root and must still get to its state
-        self.project = self.top / "shop"  # where commands are typed
+        self.project = self.top / self.folder  # where commands are typed
         self.environment = dict(os.environ, CAY_STATE=str(self.top / "state"), CAY_RUN=str(self.top / "run"),
                                 PATH=f"{build}:{os.environ['PATH']}", PYTHONDONTWRITEBYTECODE="1")
         self.environment.pop("CAY_SOCKET", None)
@@ -78,7 +79,7 @@ class Stage:
 
     def record(self, kind, text):
         """Keep a line for the tutorial, with this run's directory called what a reader's would be."""
-        text = text.replace(str(self.project), "~/shop").replace(str(self.top / "agents"), "~/cay/examples/agents")
+        text = text.replace(str(self.project), f"~/{self.folder}").replace(str(self.top / "agents"), "~/cay/examples/agents")
         if self.page and self.page[-1][0] == "block" and kind == "line":
             self.page[-1][1] += text + "\n"
         else:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # packages.sh PURPOSE... - install the Debian packages of tools/packages.txt that are missing.
 #
-# PURPOSE is test, bench or vm; packages without a purpose are always wanted. As root they are installed quietly; otherwise the command
+# PURPOSE is test, demo, bench or vm; packages without a purpose are always wanted. As root they are installed quietly; otherwise the command
 # is printed and the status is 1. When everything is there this costs one dpkg-query. Other distributions: does nothing.
 set -eu
 
@@ -12,12 +12,14 @@ command -v dpkg-query >/dev/null 2>&1 || exit 0
 wanted=$(awk -v purposes=" $* " '
 	/^[[:space:]]*(#|$)/ { next }
 	{
-		purpose = ""
-		if (match($0, /#[[:space:]]*(test|bench|vm):/)) {
-			purpose = substr($0, RSTART + 1, RLENGTH - 2)
-			gsub(/[[:space:]]/, "", purpose)
+		wanted = 1
+		if (match($0, /#[[:space:]]*(test|demo|bench|vm)(, (test|demo|bench|vm))*:/)) {
+			n = split(substr($0, RSTART + 1, RLENGTH - 2), named, /[[:space:],]+/)
+			wanted = 0
+			for (i = 1; i <= n; i++)
+				wanted += named[i] != "" && index(purposes, " " named[i] " ") > 0
 		}
-		if (purpose == "" || index(purposes, " " purpose " "))
+		if (wanted)
 			print $1
 	}' "$list" | sort -u)
 

@@ -35,6 +35,15 @@ def commands(text):
     return re.findall(r"^\$ (.*)$", text, re.M)
 
 
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def kept_page(name):
+    return read(os.path.join(TOP, "docs", name))
+
+
 def test_careless_agent_refuses_outside(tmp):
     project = copy_of_shop(tmp)
     done = run(PYTHON, os.path.join(AGENTS, "careless.py"), cwd=project)
@@ -77,8 +86,18 @@ def test_main_job(tmp):
     page = os.path.join(tmp, "tutorial.md")
     done = run(os.path.join(TOP, "tools", "demo"), "shop", "--build", BUILD, "--tutorial", page, env={"TMPDIR": tmp})
     equal(done.returncode, 0, done.stdout[-6000:])
-    with open(page, encoding="utf-8") as now, open(os.path.join(TOP, "docs", "tutorial.md"), encoding="utf-8") as kept:
-        equal(commands(kept.read()), commands(now.read()), "docs/tutorial.md is old: tools/demo shop --tutorial docs/tutorial.md")
+    equal(commands(kept_page("tutorial.md")), commands(read(page)), "docs/tutorial.md is old: tools/demo shop --tutorial docs/tutorial.md")
+
+
+@require("userns", "program:pg_ctlcluster")
+@timeout(400)
+def test_live_story(tmp):
+    """A database is forked under traffic; docs/tutorial-live.md shows the same commands."""
+    page = os.path.join(tmp, "tutorial.md")
+    done = run(os.path.join(TOP, "tools", "demo"), "live", "--build", BUILD, "--tutorial", page, env={"TMPDIR": tmp}, timeout_s=380)
+    equal(done.returncode, 0, done.stdout[-6000:])
+    same = [[re.sub(r"[a-z0-9]{20}", "EXEC", line) for line in commands(text)] for text in (kept_page("tutorial-live.md"), read(page))]
+    equal(*same, "docs/tutorial-live.md is old: tools/demo live --tutorial docs/tutorial-live.md")
 
 
 @require("userns")
