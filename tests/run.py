@@ -310,7 +310,15 @@ def parse():
     return parser.parse_args()
 
 
+def in_a_group_of_our_own():
+    """An ordinary user's servers put their sandboxes below the control group that they are started in: get one from systemd, if it is there."""
+    manager = os.path.join(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "systemd", "private")
+    if os.getuid() != 0 and leaks.own_group() is None and os.path.exists(manager):
+        os.execvp("systemd-run", ["systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes", "--", PYTHON, *sys.argv])
+
+
 def main():
+    in_a_group_of_our_own()
     options = parse()
     options.build = os.path.abspath(options.build)
     if options.supervise:

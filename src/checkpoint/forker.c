@@ -62,6 +62,7 @@ static int send_order(int sock, const struct fork_place *place)
 	order.landlock_scoped = rights.scoped;
 	add(&d, &place->init_pidfd, 1);
 	add(&d, &place->pids, 1);
+	add(&d, &place->cgroups, 1);
 	add(&d, &place->u1, place->u1 >= 0);
 	add(&d, &place->u2, 1);
 	add(&d, &filter, 1);

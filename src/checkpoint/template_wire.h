@@ -49,7 +49,7 @@ struct template_allow {
 };
 
 /**
- * struct template_fork - order for one fork. Descriptors, in this order: init's pidfd, its pid namespace, U1 if @has_u1, U2, the filter (memfd of sock_filter), the
+ * struct template_fork - order for one fork. Descriptors, in this order: init's pidfd, its pid and cgroup namespaces, U1 if @has_u1, U2, the filter (memfd of sock_filter), the
  * program cay-keeper and the socket of the new starter, the keeper's v2 cgroup
  * if @has_cgroup, @n_tasks v1 `tasks` files, @n_leaves leaves, @n_slots slots.
  */

@@ -355,10 +355,23 @@ static int prepare_expected(struct box *box, const struct spec *expect, struct e
 	return rc == 0 ? set_root(box, expect, live, err) : rc;
 }
 
+int box_namespace(const struct box *box, const char *name)
+{
+	char path[64];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/%s", box->init_pid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 /* @shown: the limits that the builder was told; NULL: the mounts are in place. */
 static int join(struct box *box, const struct cgroup_limits *shown, struct err *err)
 {
-	int rc = starter_join(&box->starter, box->init_pidfd, box->u2, shown);
+	cleanup_fd int cgroups = box_namespace(box, "cgroup");
+	int rc = cgroups < 0
+			 ? cgroups
+			 : starter_join(&box->starter, box->init_pidfd, box->u2, cgroups, shown);
 
 	return rc < 0 ? err_raise_sys(err, rc, "join the sandbox's namespaces") : 0;
 }

@@ -82,6 +82,9 @@ uid_t box_gateway_id(const struct box *box);
 int box_allow_ports(
 	const struct box *box, const struct spec_ports *ports, struct err *err) attr_must_use;
 
+/** box_namespace() - descriptor of the namespace @name (as in /proc/PID/ns) of PID 1 of the sandbox, owned by the caller; -errno. */
+int box_namespace(const struct box *box, const char *name) attr_must_use;
+
 /**
  * box_lend() - let the limits be @pids and @bytes higher than what was asked for, while processes and memory of ours count against them; 0, 0 ends it. What nothing
  * limits stays so.

@@ -371,7 +371,7 @@ static void check_disk_limits(const struct doctor *d, struct finding *f)
 			"bytes: the state directory is on btrfs, simple quotas %s; inodes: %s",
 			quota ? "work" : "are missing", disks ? "disks" : "not");
 	} else {
-		finding_set(f, quota && mkfs && disks,
+		finding_set(f, disks,
 			"bytes: %s (btrfs simple quotas %s, loop devices %s, mkfs.btrfs %s); inodes: %s",
 			quota && loop && mkfs ? "quota"
 			: disks               ? "a disk for each sandbox"

@@ -397,26 +397,20 @@ static void change_starter(struct keeper *k, int sock)
 	s->sock = sock;
 }
 
-static int open_pid_namespace(pid_t init)
-{
-	char path[40];
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", init);
-	return open(path, O_RDONLY | O_CLOEXEC);
-}
-
 static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
 	struct fork_root *roots, size_t *n_roots, struct err *err)
 {
 	const struct filter *filter = filter_for(k->box.spec.profile);
 	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
 	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
-	cleanup_fd int pids = open_pid_namespace(k->box.init_pid);
+	cleanup_fd int pids = box_namespace(&k->box, "pid");
+	cleanup_fd int cgroups = box_namespace(&k->box, "cgroup");
 	cleanup_fd int u1 =
 		k->config.rootless ? open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC) : -1;
 	struct fork_place place = { .template_path = path,
 		.init_pidfd = k->box.init_pidfd,
 		.pids = pids,
+		.cgroups = cgroups,
 		.u1 = u1,
 		.u2 = k->box.u2,
 		.starter = starter,

@@ -37,6 +37,7 @@ struct order {
 struct starter_self {
 	int sock;
 	int u2;
+	int cgroups; /* whoever is in it may not clone into groups above its root (where cgroup2 is mounted with nsdelegate): only programs are */
 	struct placer placer; /* of the placer alone */
 	bool confined;        /* has the limits and is in the domain that all programs share */
 	bool in_domain;       /* has it from its parent */
@@ -93,7 +94,7 @@ static void starter_loop(struct starter_self *self) attr_noreturn;
 
 /* Of the host's pid namespace, and not in the domain of the programs. */
 static int clone_placer(
-	struct starter_self *self, const struct cgroup_limits *shown, const int fds[3])
+	struct starter_self *self, const struct cgroup_limits *shown, const int fds[4])
 {
 	int rc = placer_open(&self->placer, shown), pid;
 
@@ -103,9 +104,9 @@ static int clone_placer(
 	if (pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 		(void)prctl(PR_SET_NAME, "cay-placer", 0, 0, 0);
-		if (dup3(fds[2], self->sock, O_CLOEXEC) < 0)
+		if (dup3(fds[3], self->sock, O_CLOEXEC) < 0)
 			_exit(1);
-		for (size_t i = 0; i < 3; i++)
+		for (size_t i = 0; i < 4; i++)
 			(void)close(fds[i]);
 		starter_loop(self);
 	}
@@ -119,10 +120,8 @@ static int do_join(
 {
 	int flags = (int)sandbox_namespaces(), placer = 0;
 
-	if (n_fds != 2 + order->has_more)
+	if (n_fds != 3 + order->has_more)
 		return -EINVAL;
-	if (!ablated("cgroupns"))
-		flags |= CLONE_NEWCGROUP;
 	if (setns(fds[0], flags & ~CLONE_NEWPID) < 0)
 		return -errno;
 	if (order->has_more != 0)
@@ -132,7 +131,8 @@ static int do_join(
 	if ((flags & CLONE_NEWPID) != 0 && setns(fds[0], CLONE_NEWPID) < 0)
 		return -errno;
 	self->u2 = fcntl(fds[1], F_DUPFD_CLOEXEC, 10);
-	return self->u2 < 0 ? -errno : placer;
+	self->cgroups = fcntl(fds[2], F_DUPFD_CLOEXEC, 10);
+	return self->u2 < 0 || self->cgroups < 0 ? -errno : placer;
 }
 
 /* No program may run yet: it would see mounts change, and could be in the way. */
@@ -212,7 +212,9 @@ static void waiter_main(
 	int sock = fcntl(its_sock, F_DUPFD_CLOEXEC, 10);
 
 	(void)prctl(PR_SET_NAME, "cay-waiter", 0, 0, 0);
-	if (sock >= 0 && launch_prepare(place, self->u2, sock, &err) == 0)
+	if (!ablated("cgroupns") && setns(self->cgroups, CLONE_NEWCGROUP) < 0)
+		(void)err_raise_sys(&err, -errno, "join the sandbox's cgroup namespace");
+	else if (sock >= 0 && launch_prepare(place, self->u2, sock, &err) == 0)
 		waiter_wait(place, sock, &err);
 	if (err.code == ERR_NONE)
 		(void)err_raise(&err, ERR_INTERNAL, "start the program");
@@ -365,14 +367,17 @@ static void leave_open(void)
 
 int starter_main(void)
 {
-	struct starter_self self = {
-		.sock = STARTER_SOCK_FD, .u2 = STARTER_U2_FD, .placer = NO_PLACER, .in_domain = true
-	};
+	struct starter_self self = { .sock = STARTER_SOCK_FD,
+		.u2 = STARTER_U2_FD,
+		.cgroups = STARTER_CGROUPS_FD,
+		.placer = NO_PLACER,
+		.in_domain = true };
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
 	(void)fcntl(self.sock, F_SETFD, FD_CLOEXEC);
 	(void)fcntl(self.u2, F_SETFD, FD_CLOEXEC);
+	(void)fcntl(self.cgroups, F_SETFD, FD_CLOEXEC);
 	default_signals();
 	starter_loop(&self);
 }
@@ -386,7 +391,9 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		return -errno;
 	pid = raw_clone3(&args);
 	if (pid == 0) {
-		struct starter_self self = { .sock = 3, .u2 = -1, .placer = NO_PLACER };
+		struct starter_self self = {
+			.sock = 3, .u2 = -1, .cgroups = -1, .placer = NO_PLACER
+		};
 
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || dup2(pair[1], 3) < 0)
 			_exit(1);
@@ -432,20 +439,21 @@ int starter_clone_builder(struct starter *s, const struct builder_options *optio
 	return ask(s, order, fds, 2 + order->has_more);
 }
 
-int starter_join(struct starter *s, int pidfd, int u2, const struct cgroup_limits *shown)
+int starter_join(
+	struct starter *s, int pidfd, int u2, int cgroups, const struct cgroup_limits *shown)
 {
 	cleanup_free struct order *order = xnew(struct order);
-	int fds[3] = { pidfd, u2 }, pair[2], rc;
+	int fds[4] = { pidfd, u2, cgroups }, pair[2], rc;
 
 	order->kind = ORDER_JOIN;
 	if (shown == NULL)
-		return ask(s, order, fds, 2);
+		return ask(s, order, fds, 3);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
 	order->has_more = 1;
 	order->shown = *shown;
-	fds[2] = pair[1];
-	rc = ask(s, order, fds, 3);
+	fds[3] = pair[1];
+	rc = ask(s, order, fds, 4);
 	(void)close(pair[1]);
 	s->placer_sock = pair[0];
 	s->placer_pid = rc > 0 ? rc : 0;

@@ -31,8 +31,9 @@ struct starter {
 		.sock = -1, .placer_sock = -1 \
 	}
 
-#define STARTER_SOCK_FD 3 /* descriptors of starter_main() */
-#define STARTER_U2_FD   4
+#define STARTER_SOCK_FD    3 /* descriptors of starter_main() */
+#define STARTER_U2_FD      4
+#define STARTER_CGROUPS_FD 5
 
 /** struct waiter_reply - the starter's answer to starter_order_waiter(). */
 struct waiter_reply {
@@ -63,11 +64,12 @@ int starter_clone_builder(
 	struct starter *s, const struct builder_options *options, int leaf) attr_must_use;
 
 /**
- * starter_join() - make the starter join all namespaces of @pidfd but the user namespace, and remember @u2.
+ * starter_join() - make the starter join all namespaces of @pidfd but the user and the cgroup namespace, which are for each program to join.
+ * @u2: the user namespace; @cgroups: the cgroup namespace.
  * @shown: the limits that the builder was told; then it clones the placer too. NULL: the mounts are in place already. Return: 0 or -errno.
  */
-int starter_join(
-	struct starter *s, int pidfd, int u2, const struct cgroup_limits *shown) attr_must_use;
+int starter_join(struct starter *s, int pidfd, int u2, int cgroups,
+	const struct cgroup_limits *shown) attr_must_use;
 
 /** enum starter_place - placer_root() or placer_finish(). */
 enum starter_place { STARTER_PLACE_ROOT, STARTER_PLACE_FINISH };

@@ -35,6 +35,11 @@ def _has_cgroup2():
         return any(" - cgroup2 " in line for line in f)
 
 
+def _has_limits():
+    from lib import leaks
+    return os.getuid() == 0 or os.path.exists(os.path.join(leaks.own_group() or "/nonexistent", "memory.max"))
+
+
 def _has_btrfs():
     with open("/proc/filesystems") as f:
         known = "btrfs" in f.read()
@@ -59,6 +64,7 @@ def _has_userns():
 PROBES = {
     "root": (lambda: os.getuid() == 0, "needs root"),
     "cgroup2": (_has_cgroup2, "no cgroup v2 hierarchy is mounted"),
+    "limits": (_has_limits, "no control group with controllers was delegated to this user"),
     "btrfs": (_has_btrfs, "no btrfs in this kernel, or no mkfs.btrfs"),
     "userns": (_has_userns, "ordinary users may not make user namespaces here"),
     "newuidmap": (lambda: shutil.which("newuidmap") is not None, "newuidmap is not installed"),

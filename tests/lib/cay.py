@@ -160,6 +160,8 @@ class Instance:
             # on a hybrid host a delegated v2 group freezes and kills, but has no controllers for limits
             if not os.path.exists(os.path.join(ThrowawayUser.group(self.user.pw_name), "memory.max")):
                 env["CAY_ACCEPT_NO_LIMITS"] = "1"
+        elif not leaks.own_group():
+            env["CAY_ACCEPT_NO_LIMITS"] = "1"
         env.update(self.extra)
         env.update(more)
         return env

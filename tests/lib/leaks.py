@@ -117,6 +117,16 @@ def kill_all(root, seconds=20):
     return descendants(root)
 
 
+def own_group():
+    """The v2 control group below which servers that we start may make theirs: root's is the root of the tree; None when there is none."""
+    point = next((line.split()[4] for line in read("/proc/self/mountinfo").splitlines() if " - cgroup2 " in line), None)
+    own = re.search(r"^0::(\S*)$", read("/proc/self/cgroup"), re.M)
+    if point is None or own is None:
+        return None
+    group = point if os.getuid() == 0 else point + own[1].removesuffix("/server")
+    return group if os.access(os.path.join(group, "cgroup.procs"), os.W_OK) else None
+
+
 def cgroup_tags(pids):
     """Instances (cay-TAG) whose cgroups hold one of @pids."""
     tags = set()

@@ -33,7 +33,8 @@ struct fork_context {
 	struct template_fork order;
 	int socket; /* to the fork's keeper */
 	int init, u1, u2, filter, keeper_cgroup;
-	int pids; /* the pid namespace: by itself, because init cannot be looked at from inside a Landlock domain */
+	int pids,
+		cgroups; /* namespaces by themselves, because init cannot be looked at from inside a Landlock domain */
 	int program, starter; /* cay-keeper, and the socket over which it is told what to start */
 	int last_pid; /* ns_last_pid of the host's /proc: what counts is who writes, not whose file it is */
 	int next_ids

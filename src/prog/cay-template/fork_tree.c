@@ -198,6 +198,9 @@ void tree_clone(uint32_t index)
 		args.cgroup = (uint64_t)fork.leaves[p->leaf];
 	}
 	rc = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone a process with its pid");
+	if (rc == 0 && p->parent == IMAGE_NONE)
+		(void)fork_must(CALL2(__NR_setns, fork.cgroups, CLONE_NEWCGROUP),
+			"join the sandbox's cgroup namespace");
 	if (rc == 0)
 		run(index);
 	if (p->parent == IMAGE_NONE) {
@@ -334,9 +337,8 @@ static void enter_sandbox(void)
 	if (fork.u1 >= 0)
 		(void)fork_must(CALL2(__NR_setns, fork.u1, CLONE_NEWUSER),
 			"join the keeper's user namespace");
-	(void)fork_must(
-		CALL2(__NR_setns, fork.init,
-			CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP),
+	(void)fork_must(CALL2(__NR_setns, fork.init,
+				CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS),
 		"join the sandbox's namespaces");
 	open_next_ids((int)fd);
 	(void)CALL1(__NR_close, fd);
@@ -391,9 +393,11 @@ static void start_starter(void)
 	fork.program = (int)CALL3(__NR_fcntl, fork.program, 1030, 20);
 	fork.starter = (int)CALL3(__NR_fcntl, fork.starter, 1030, 20);
 	fork.u2 = (int)CALL3(__NR_fcntl, fork.u2, 1030, 20);
+	fork.cgroups = (int)CALL3(__NR_fcntl, fork.cgroups, 1030, 20);
 	(void)fork_must(CALL3(__NR_dup3, fork.starter, 3, 0), "place the starter's socket");
-	(void)fork_must(CALL3(__NR_dup3, fork.u2, 4, 0), "place the starter's namespace");
-	(void)CALL3(__NR_close_range, 5, ~0U, 4 /* CLOEXEC */);
+	(void)fork_must(CALL3(__NR_dup3, fork.u2, 4, 0), "place the starter's user namespace");
+	(void)fork_must(CALL3(__NR_dup3, fork.cgroups, 5, 0), "place its cgroup namespace");
+	(void)CALL3(__NR_close_range, 6, ~0U, 4 /* CLOEXEC */);
 	(void)fork_must(
 		CALL5(__NR_execveat, fork.program, "", argv, envp, 0x1000), "execute the starter");
 	bare_exit(126);

@@ -167,6 +167,7 @@ static void make_room(void)
 	}
 	fork.socket = move_up(fork.socket, above);
 	fork.u2 = move_up(fork.u2, above);
+	fork.cgroups = move_up(fork.cgroups, above);
 	fork.filter = move_up(fork.filter, above);
 	fork.last_pid = move_up(fork.last_pid, above);
 	for (int i = 0; i < SYSV_KINDS; i++)
