@@ -150,6 +150,8 @@ static int look_at_all(struct dump *d, struct err *err)
 	}
 	if (rc == 0)
 		rc = dump_files_end(d, err);
+	if (rc == 0)
+		rc = dump_inotify_end(d, err);
 	return rc == 0 ? dump_terminals_end(d, err) : rc;
 }
 
@@ -344,6 +346,7 @@ static void forget_all(struct dump *d)
 	buf_free(&d->owned);
 	free(d->known);
 	free(d->terminals);
+	free(d->watches);
 	free(d->processes);
 }
 

@@ -54,6 +54,18 @@ struct dump_terminal {
 	struct image_terminal out;
 };
 
+/** struct dump_watch - a watch of an inotify queue whose name has to be found. */
+struct dump_watch {
+	const struct dump_process *p;
+	int fd;
+	uint64_t inode;
+	dev_t device;
+	char handle[2 * 128 +
+		    1]; /* of the file, in hexadecimal; empty where its file system has none */
+	uint32_t row;
+	bool found;
+};
+
 /** struct dump - one capture. */
 struct dump {
 	const struct dump_order *order;
@@ -62,6 +74,8 @@ struct dump {
 	struct image_writer image;
 	struct dump_known *known;
 	size_t n_known;
+	struct dump_watch *watches;
+	size_t n_watches;
 	struct dump_terminal *terminals;
 	size_t n_terminals;
 	int masters
@@ -155,6 +169,9 @@ uint32_t dump_sysv_find(const struct dump *d, uint64_t id);
 
 /** dump_files_end() - after all processes: pipes and pairs whose other end was found or not. */
 int dump_files_end(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_inotify_end() - after all processes: find the names of what is watched. */
+int dump_inotify_end(struct dump *d, struct err *err) attr_must_use;
 
 /** dump_terminals_end() - after all processes: what is known and waits in each terminal, and which sessions have one. */
 int dump_terminals_end(struct dump *d, struct err *err) attr_must_use;

@@ -275,6 +275,22 @@ static int add_timerfd(struct dump *d, struct subject *s)
 	return 0;
 }
 
+static int add_pidfd(struct subject *s, struct err *err)
+{
+	const char *text = buf_cstr(&s->info);
+	uint64_t numbers[32];
+	size_t n = proc_numbers(text, "NSpid", 10, numbers, ARRAY_SIZE(numbers));
+	const char *pid = proc_value(text, "Pid");
+
+	if (pid == NULL)
+		return subject_refuse(s, err, "of a process of which the kernel tells nothing");
+	s->out.kind = DESCRIPTION_PIDFD;
+	/* -1 when the process was waited for */
+	s->out.a = *pid == '-' || n == 0 ? 0 : numbers[n - 1];
+	s->out.b = s->out.flags & (O_NONBLOCK | O_EXCL);
+	return 0;
+}
+
 static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 {
 	const char *text = buf_cstr(&s->info);
@@ -294,6 +310,10 @@ static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 		s->out.a = proc_number(text, "sigmask", 16, 0);
 		return 0;
 	}
+	if (str_eq(s->target, "anon_inode:inotify"))
+		return dump_inotify(d, s, err);
+	if (str_eq(s->target, "anon_inode:[pidfd]"))
+		return add_pidfd(s, err);
 	if (str_eq(s->target, "anon_inode:[timerfd]") && add_timerfd(d, s) == 0)
 		return 0;
 	return subject_refuse(s, err, "of a kind that cannot be carried over yet");
@@ -406,9 +426,10 @@ static int add_watches(struct dump *d, struct subject *s, struct err *err)
 /* What a description was opened with shows in each of its descriptors: then only the process knows. */
 static int read_close_on_exec(struct subject *s, uint32_t *ret)
 {
+	bool asked = s->p->tracee.n_threads > 0; /* not while it runs */
 	long rc = 0;
 
-	if ((proc_number(buf_cstr(&s->info), "flags", 8, 0) & (uint64_t)O_CLOEXEC) != 0)
+	if (asked && (proc_number(buf_cstr(&s->info), "flags", 8, 0) & (uint64_t)O_CLOEXEC) != 0)
 		rc = (fcntl(s->copy, F_GETFL) & O_CLOEXEC) == 0
 			     ? FD_CLOEXEC
 			     : TRACEE_CALL(&s->p->tracee, 0, SYS_fcntl, (uint64_t)s->fd, F_GETFD);

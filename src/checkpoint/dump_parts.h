@@ -23,6 +23,9 @@ struct subject {
 /** subject_refuse() - this descriptor is @why. Return: negative. */
 int subject_refuse(const struct subject *s, struct err *err, const char *why);
 
+/** dump_inotify() - fill s->out for an inotify queue; its watches have no names yet. 0 or an error. */
+int dump_inotify(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
 /** dump_terminal() - fill s->out for a master or a slave. Return: 1, 0 when it is neither, or an error. */
 int dump_terminal(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 

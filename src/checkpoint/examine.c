@@ -50,6 +50,9 @@ void dump_examine(struct dump *d, struct dump_examination *out)
 	}
 	if (dump_files_end(d, &err) < 0)
 		(void)dump_note(d, &err);
+	if (dump_inotify_end(d, &err) < 0)
+		(void)dump_note(d, &err);
+	dump_terminals_close(d);
 	for (size_t i = 0; i < d->n; i++)
 		tracee_release(&d->processes[i].tracee);
 }

@@ -108,6 +108,7 @@ enum image_table {
 	TABLE_LOCKS,
 	TABLE_NODES,
 	TABLE_PIECES,
+	TABLE_NOTIFICATIONS,
 	TABLE_BYTES,
 	TABLE_COUNT
 };
@@ -221,8 +222,10 @@ enum image_description_kind {
 	DESCRIPTION_CONNECTION, /* both ends here, or the other one gone */
 	DESCRIPTION_MEMORY,     /* memfd, also stands for shared anonymous memory */
 	DESCRIPTION_UNLINKED,
-	DESCRIPTION_LISTEN, /* a socket that accepts connections; made after all connections */
-	DESCRIPTION_SOCKET, /* any other socket */
+	DESCRIPTION_LISTEN,  /* a socket that accepts connections; made after all connections */
+	DESCRIPTION_SOCKET,  /* any other socket */
+	DESCRIPTION_INOTIFY, /* with the @b watches from @a on; made last */
+	DESCRIPTION_PIDFD, /* of process @a, 0 = one that is gone; @b: flags it was opened with. Each process opens its own */
 	DESCRIPTION_MASTER, /* of terminal @a */
 	DESCRIPTION_TERMINAL, /* terminal @a, IMAGE_NONE = one whose master is gone; @b: by the name /dev/tty */
 	DESCRIPTION_FIFO, /* a named pipe */
@@ -347,6 +350,13 @@ struct image_sysv {
 struct image_message {
 	uint64_t length;
 	int64_t type;
+};
+
+/** struct image_notification - one watch of an inotify queue. */
+struct image_notification {
+	int32_t wd;
+	uint32_t mask;
+	struct image_span path;
 };
 
 struct image_siginfo {

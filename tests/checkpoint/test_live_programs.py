@@ -231,7 +231,9 @@ def test_rewind_to_a_live_snapshot(instance):
 
 
 REFUSED = {
-    "inotify": ("import ctypes; ctypes.CDLL(None).inotify_init1(0)", "anon_inode:inotify"),
+    "events of inotify": ("import ctypes; l = ctypes.CDLL(None); q = l.inotify_init1(0); l.inotify_add_watch(q, b'/tmp', 0x100); open('/tmp/new', 'w')", "inotify queue with events"),
+    "a watch without a name": ("import ctypes, os; l = ctypes.CDLL(None); q = l.inotify_init1(0); open('/tmp/gone', 'w').close(); f = open('/tmp/gone'); l.inotify_add_watch(q, b'/tmp/gone', 0x100); "
+                               "os.unlink('/tmp/gone')", "name was not found"),
     "a lease": ("import fcntl; open('/dev/shm/l', 'w'); f = open('/dev/shm/l'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)", "a lease"),
     "a filter": ("import ctypes; l = ctypes.CDLL(None); l.prctl(38, 1, 0, 0, 0); "
                  "p = (ctypes.c_uint16 * 8)(1); c = (ctypes.c_uint64 * 1)(0x7fff000000000006); ctypes.memmove(ctypes.byref(p, 8), "

@@ -82,6 +82,11 @@ def test_object_memory(instance):
 
 
 @require("root", "cgroup2")
+def test_object_notify(instance):
+    both_go_on(instance, "notify")
+
+
+@require("root", "cgroup2")
 def test_object_pipes(instance):
     both_go_on(instance, "pipes")
 

@@ -126,6 +126,21 @@ static int make_timerfd(description *d)
 	return fd;
 }
 
+/* Of a process that is gone. One that is there is opened by whoever has it: here nobody is born yet. */
+static int open_ended_process(void)
+{
+	int fd = -1;
+	struct bare_clone args = {
+		.flags = 0x1000 /* CLONE_PIDFD */, .pidfd = (uint64_t)&fd, .exit_signal = 17
+	};
+	long pid = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone a process that ends");
+
+	if (pid == 0)
+		bare_exit(0);
+	(void)CALL4(__NR_wait4, pid, 0, 0x40000000, 0);
+	return fd;
+}
+
 /* Both ends where there are two; ret[1] stays -1 for others. */
 static void make(description *d, description *peer, int ret[2])
 {
@@ -182,6 +197,12 @@ static void make(description *d, description *peer, int ret[2])
 	case DESCRIPTION_SOCKET:
 		ret[0] = sockets_make(d);
 		break;
+	case DESCRIPTION_INOTIFY:
+		ret[0] = watches_make(d);
+		break;
+	case DESCRIPTION_PIDFD:
+		ret[0] = open_ended_process();
+		break;
 	case DESCRIPTION_MASTER:
 		ret[0] = terminals_master(d);
 		break;
@@ -213,17 +234,20 @@ static void open_one(int socket, uint32_t i)
 	}
 }
 
-/* What listens comes last: its connections take its name for a moment. */
+/* What listens comes after connections, which take its name for a moment; what watches sees nothing of all this. */
+static int turn_of(uint32_t kind)
+{
+	return kind == DESCRIPTION_INOTIFY ? 2 : kind == DESCRIPTION_LISTEN ? 1 : 0;
+}
+
 void files_open(int socket)
 {
 	terminals_make();
-	for (int listening = 0; listening < 2; listening++) {
+	for (int turn = 0; turn <= 2; turn++) {
 		for (uint32_t i = 0; i < plan->n_descriptions; i++) {
-			bool listens =
-				IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i)->kind ==
-				DESCRIPTION_LISTEN;
+			description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
 
-			if (listens == (listening != 0))
+			if (turn_of(d->kind) == turn)
 				open_one(socket, i);
 		}
 	}
@@ -242,14 +266,32 @@ static void watch(const struct image_process *p)
 	}
 }
 
+/* Above every descriptor of the program. */
+static long open_process(description *d)
+{
+	long fd = fork_must(CALL2(__NR_pidfd_open, d->a, d->b), "open a process"),
+	     above = fork_must(
+		     CALL3(__NR_fcntl, fd, 1030, plan->first_description), "move a descriptor");
+
+	(void)CALL1(__NR_close, fd);
+	return above;
+}
+
+static void place(const struct image_fd *f)
+{
+	description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, f->description);
+	bool own = d->kind == DESCRIPTION_PIDFD && d->a != 0;
+	long fd = own ? open_process(d) : plan->first_description + f->description;
+
+	(void)fork_must(CALL3(__NR_dup3, fd, f->fd, f->close_on_exec != 0 ? BARE_CLOEXEC : 0),
+		"place a descriptor");
+	if (own)
+		(void)CALL1(__NR_close, fd);
+}
+
 void files_become(const struct image_process *p)
 {
-	for (uint32_t i = 0; i < p->n_fds; i++) {
-		const struct image_fd *f = IMAGE_ROW(struct image_fd, TABLE_FDS, p->first_fd + i);
-
-		(void)fork_must(CALL3(__NR_dup3, plan->first_description + f->description, f->fd,
-					f->close_on_exec != 0 ? BARE_CLOEXEC : 0),
-			"place a descriptor");
-	}
+	for (uint32_t i = 0; i < p->n_fds; i++)
+		place(IMAGE_ROW(struct image_fd, TABLE_FDS, p->first_fd + i));
 	watch(p);
 }

@@ -152,6 +152,9 @@ int terminals_open(const struct image_description *d);
 /** terminals_end() - after files_open(): what would have been in its way. */
 void terminals_end(void);
 
+/** watches_make() - an inotify queue with its watches. Return: descriptor. */
+int watches_make(const struct image_description *d);
+
 /** sockets_make() - a socket that is not connected; it listens if it did. In the opener. Return: descriptor. */
 int sockets_make(const struct image_description *d);
 
