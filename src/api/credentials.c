@@ -149,13 +149,34 @@ void credentials_mounts(const struct sandbox *sb, json_t *list)
 		trust_mounts(sb, list);
 }
 
+/* Mounts are made when a sandbox starts: one that gets its policy later has none until it starts again. */
+static bool has_stores(const struct sandbox *sb)
+{
+	return !json_is_false(json_object_get(sb->doc, "trusts"));
+}
+
+void credentials_started(struct sandbox *sb)
+{
+	(void)json_object_set_new(sb->doc, "trusts", json_boolean(policy_of(sb) != NULL));
+}
+
+const char *credentials_hint(const struct sandbox *sb)
+{
+	bool runs = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED;
+
+	return runs && policy_of(sb) != NULL && !has_stores(sb)
+		       ? "it was started without a policy: until it is stopped and started again its programs do not trust the gateway, so HTTPS fails in them (plain HTTP, names, mail and TCP work at once)"
+		       : NULL;
+}
+
 void credentials_env(const struct sandbox *sb, json_t *env)
 {
 	json_t *placeholders;
 
 	if (policy_of(sb) == NULL)
 		return;
-	trust_env(env);
+	if (has_stores(sb))
+		trust_env(env);
 	placeholders = gateway_state_part(sb->srv, sb->id, "placeholders");
 	if (placeholders != NULL)
 		(void)json_object_update(env, placeholders);

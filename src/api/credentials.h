@@ -24,6 +24,12 @@ int credentials_prepare(struct sandbox *sb, struct err *err) attr_must_use;
 /** credentials_mounts() - append the mounts of the trust stores to @list, in the form of a keeper's specification. */
 void credentials_mounts(const struct sandbox *sb, json_t *list);
 
+/** credentials_started() - note in the document of @sb, which starts, whether it has those mounts. */
+void credentials_started(struct sandbox *sb);
+
+/** credentials_hint() - what is missing until the next start of @sb, for people; static, NULL: nothing. */
+const char *credentials_hint(const struct sandbox *sb);
+
 /** credentials_env() - add the variables that name trust stores and hold placeholders to @env. */
 void credentials_env(const struct sandbox *sb, json_t *env);
 

@@ -239,8 +239,8 @@ int api_policy_explain(struct api_call *call, struct err *err)
 
 static json_t *policy_object(const struct sandbox *sb)
 {
-	return json_pack("{s:O, s:O}", "version", json_object_get(sb->doc, "policy_version"),
-		"policy", json_object_get(sb->doc, "policy"));
+	return json_pack("{s:O, s:O, s:s*}", "version", json_object_get(sb->doc, "policy_version"),
+		"policy", json_object_get(sb->doc, "policy"), "hint", credentials_hint(sb));
 }
 
 int api_sandbox_policy_get(struct api_call *call, struct err *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_start.c - letting a sandbox run: claiming a keeper, giving it the specification. */
+#include "api/credentials.h"
 #include "api/sandbox_parts.h"
 #include "base/str.h"
 
@@ -39,6 +40,7 @@ void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
 	process_source_bind(sb->srv->processes, sb->id, (pid_t)pid, NULL);
 	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(pid));
+	credentials_started(sb);
 	(void)json_object_del(sb->doc, "error");
 	sandbox_set_time(sb, "started");
 	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED,

@@ -146,6 +146,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "base_layers");
 	(void)json_object_del(o, "rewinding");
 	(void)json_object_del(o, "undone");
+	(void)json_object_del(o, "trusts");
 	(void)json_object_del(o, "restoring");
 	(void)json_object_del(o, "run");
 	(void)json_object_del(o, "unborn");

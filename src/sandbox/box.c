@@ -586,8 +586,8 @@ int box_allow_ports(const struct box *box, const struct spec_ports *ports, struc
 	if (box->network.table < 0 && ports->n > 0)
 		return err_hint(err,
 			err_raise(err, ERR_UNSUPPORTED,
-				"the policy allows connections, and this kernel cannot filter packets"),
-			"see cay doctor; without a policy the sandbox runs, and reaches nothing");
+				"the policy allows connections, and this kernel cannot steer them to a gateway"),
+			"cay doctor names the missing part (packet_filter) and the fix; without a policy the sandbox runs, and reaches nothing");
 	rc = box->network.table < 0 ? 0
 				    : network_allow_ports(&box->network, ports->ranges, ports->n);
 	return rc < 0 ? err_raise_sys(err, rc, "open the ports of the policy") : 0;

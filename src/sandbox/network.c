@@ -2,6 +2,7 @@
 #include "sandbox/network.h"
 #include "base/ablate.h"
 #include "base/str.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 
 #include <arpa/inet.h>
@@ -379,7 +380,9 @@ int network_make(struct network *network, struct err *err)
 	int rc, device;
 
 	*network = (struct network)NETWORK_NONE;
-	rc = make_filter(network, err);
+	rc = feature_withheld(FEATURE_PACKET_FILTER)
+		     ? missing_part(err, -ENOENT, "make the packet filter")
+		     : make_filter(network, err);
 	/* last: without a filter there is no route either */
 	device = make_device(rc == 0);
 	if (device < 0)

@@ -9,10 +9,13 @@
 #include "base/str.h"
 #include "sys/file.h"
 #include "sys/mount.h"
+#include "sys/netlink.h"
+#include "sys/nft.h"
 #include "sys/probe.h"
 #include "sys/raw.h"
 
 #include <linux/connector.h>
+#include <linux/netfilter.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -365,6 +368,40 @@ static int try_connector(attr_unused void *arg)
 	if (sock < 0 || bind(sock, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return -errno;
 	return listen_to_processes(sock);
+}
+
+/* What only the kernel's own modules can say: a rule of each kind that sandbox/network.c needs. */
+static int try_packet_filter(attr_unused void *arg)
+{
+	cleanup_fd int fd = -1;
+	struct nft nft;
+	int rc = probe_enter_userns(CLONE_NEWNET);
+
+	if (rc < 0)
+		return rc;
+	fd = netlink_socket(NETLINK_NETFILTER);
+	if (fd < 0)
+		return fd;
+	nft_begin(&nft, "cay-probe");
+	nft_table(&nft);
+	nft_chain(&nft, "prerouting", NF_INET_PRE_ROUTING, -150);
+	nft_rule(&nft, "prerouting");
+	nft_protocol(&nft, IPPROTO_TCP);
+	nft_tproxy(&nft, 1);
+	nft_rule_end(&nft);
+	nft_chain(&nft, "output", NF_INET_LOCAL_OUT, 0);
+	nft_rule(&nft, "output");
+	nft_log(&nft, 1, 96);
+	nft_rule_end(&nft);
+	nft_rule(&nft, "output");
+	nft_reject(&nft, false);
+	nft_rule_end(&nft);
+	return nft_commit(&nft, fd);
+}
+
+static bool probe_packet_filter(void)
+{
+	return probe_run(try_packet_filter, NULL, PROBE_TIMEOUT_MS) == 0;
 }
 
 static bool probe_proc_connector_unprivileged(void)

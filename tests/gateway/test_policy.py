@@ -8,7 +8,7 @@ import threading
 
 from lib import cay
 from lib.case import contains, equal, raises
-from lib.proxy import Upstream, echo
+from lib.proxy import Upstream, certificate, echo
 
 
 def rules(upstream, *methods):
@@ -83,6 +83,41 @@ def test_a_secret_that_is_rotated_is_used_at_once(instance):
         everything = str(instance.raw("GET", f"/v1/sandboxes/{box}")) + str(instance.raw("GET", "/v1/events")) + instance.cay("exec", box, "--", "env").stdout
         assert first not in everything and second not in everything
     instance.cay("secret", "rm", "API_KEY")
+
+
+def test_a_policy_that_comes_after_the_start(fresh, tmp):
+    """What works at once and what does not is said, and nothing is broken meanwhile; from the next start on all of it works."""
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    plain, secure = Upstream(echo), Upstream(echo, pem)
+    way = {"action": "allow", "private": True}
+    document = json.dumps({"rules": [{"match": {"host": "api.example", "port": 80}, **way, "upstream": plain.address},
+                                     {"match": {"host": "api.example", "port": 443}, **way, "upstream": secure.address}]})
+    path = os.path.join(tmp, "policy.json")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(document)
+    fresh.stop()
+    fresh.start(CAY_TRUST=root)
+
+    def get(box, url):
+        done = fresh.cay("exec", box, "--", "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20", url, check=False)
+        return done.stdout + done.stderr
+
+    with fresh.sandbox() as box:
+        contains(fresh.cay("policy", "set", box, path).stderr, "cay: it was started without a policy: until it is stopped and started again")
+        equal(get(box, "http://api.example/"), "200")
+        contains(get(box, "https://api.example/"), "certificate", "and not a file that is missing")
+        equal(fresh.ok(box, "env | grep -c CERT || true"), "0\n")
+        contains(fresh.json("policy", "show", box)["hint"], "HTTPS fails")
+        fresh.cay("stop", box)
+        equal("hint" in fresh.json("policy", "show", box), False)
+        fresh.cay("start", box)
+        equal(get(box, "https://api.example/"), "200")
+        equal(fresh.cay("policy", "set", box, path).stderr, "")
+        fresh.stop()
+        fresh.start(CAY_TRUST=root)
+        equal("hint" in fresh.json("policy", "show", box), False)
+    plain.close()
+    secure.close()
 
 
 def gateway_memory(instance):

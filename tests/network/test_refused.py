@@ -3,7 +3,8 @@
 
 import json
 
-from lib.case import contains, equal
+from lib.case import contains, equal, raises
+from lib.cay import ApiError, Instance
 
 # One line of JSON for each attempt: what the program saw.
 PROBE = r'''
@@ -94,3 +95,21 @@ print(int.from_bytes(s.recv(4096)[16:20], "little", signed=True))
         # taking the device down: refused by the kernel, or the socket already
         assert done.stdout.strip() == "-1" or "PermissionError" in done.stderr or "not permitted" in done.stderr or "Errno 97" in done.stderr, (done.stdout, done.stderr)
         contains(instance.cay("exec", box, "--", "cat", "/proc/net/if_inet6").stdout, "lo")
+
+
+def test_a_kernel_that_cannot_steer_connections(tmp):
+    """A policy that allows connections is refused with the missing part and the fix; without one a sandbox runs and reaches nothing."""
+    instance = Instance(tmp, env={"CAY_WITHOUT": "packet_filter"})
+    try:
+        instance.start()
+        error = raises(ApiError, instance.post, "/v1/sandboxes", {"allow": ["a.example"]})
+        equal(error.code, "unsupported")
+        contains(error.hint, "packet_filter")
+        with instance.sandbox() as box:
+            done = instance.cay("exec", box, "--", "python3", "-c", "import socket; socket.create_connection(('192.0.2.1', 80), 20)", want=1)
+            contains(done.stderr, "unreachable")
+        row = next(r for r in instance.json("doctor", check=False)["checks"] if r["id"] == "packet_filter")
+        equal(row["ok"], False)
+        contains(row["fix"], "nft_tproxy")
+    finally:
+        instance.close()

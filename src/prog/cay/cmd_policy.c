@@ -54,7 +54,11 @@ int cmd_policy_set(struct cli *cli)
 		return rc;
 	(void)json_object_set_new(body, "policy", text);
 	rc = cli_call(cli, "PUT", target, body, &answer);
-	return rc == 0 && cli->json ? cli_print_json(answer) : rc;
+	if (rc == 0 && cli->json)
+		return cli_print_json(answer);
+	if (rc == 0 && cli_string(answer, "hint", NULL) != NULL)
+		(void)fprintf(stderr, "cay: %s\n", cli_string(answer, "hint", ""));
+	return rc;
 }
 
 /* A sandbox of that name, else a file or preset. */
