@@ -24,7 +24,7 @@ $(BUILD)/build.ninja:
 test: packages-test all sanitized ## every test but the long ones
 	@$(PYTHON) tests/run.py --build $(BUILD) --sanitized $(BUILD)-sanitize $(ARGS)
 
-test-vm: ## the core tests on a virtual machine: Linux 6.1, systemd, cgroup v2 (ARGS="exec store …"; without KVM it takes hours)
+test-vm: ## the core tests on a virtual machine: Linux 6.1, systemd, cgroup v2 (ARGS="exec/ store/ …"; without KVM it takes hours)
 	@tools/packages.sh vm
 	@tests/vm/run $(ARGS)
 

@@ -85,6 +85,7 @@ def with_ready(instance, box, run):
     stream.close()
 
 
+@require("group")
 def test_killing_an_exec_ends_its_whole_tree(instance):
     with instance.sandbox() as box:
         run = instance.exec(box, "sh", "-c", "setsid sleep 1000 & (sleep 1001 &) ; echo ready; sleep 1002")
@@ -105,6 +106,7 @@ def test_killing_one_exec_spares_the_others(instance):
         equal(instance.get(f"/v1/sandboxes/{box}/execs/{second['id']}")["state"], "running")
 
 
+@require("group")
 def test_a_deadline_ends_the_whole_tree(instance):
     with instance.sandbox() as box:
         run = instance.exec(box, "sh", "-c", "setsid sleep 1000 & trap '' TERM; echo started; sleep 1001; sleep 1002", timeout_ms=500)

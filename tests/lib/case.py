@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +32,11 @@ class Timeout(Exception):
 def _has_cgroup2():
     with open("/proc/self/mountinfo") as f:
         return any(" - cgroup2 " in line for line in f)
+
+
+def _has_group():
+    from lib import leaks
+    return leaks.own_group() is not None
 
 
 def _has_limits():
@@ -64,6 +68,7 @@ def _has_userns():
 PROBES = {
     "root": (lambda: os.getuid() == 0, "needs root"),
     "cgroup2": (_has_cgroup2, "no cgroup v2 hierarchy is mounted"),
+    "group": (_has_group, "no control group was delegated to this user"),
     "limits": (_has_limits, "no control group with controllers was delegated to this user"),
     "btrfs": (_has_btrfs, "no btrfs in this kernel, or no mkfs.btrfs"),
     "userns": (_has_userns, "ordinary users may not make user namespaces here"),
@@ -232,7 +237,8 @@ class Runner:
             return
         shutil.rmtree(self.top, ignore_errors=True)
         if os.path.exists(self.top):  # trees of foreign users or with odd modes
-            subprocess.run(["rm", "-rf", "--one-file-system", self.top], check=False)
+            from lib import leaks
+            leaks.remove(self.top)
 
 
 def hang_report():

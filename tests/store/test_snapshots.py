@@ -53,6 +53,7 @@ def test_a_name_can_be_taken_once_and_an_unknown_one_not_at_all(instance):
         drop(instance, "n1")
 
 
+@require("group")
 def test_memory_is_refused_not_pretended(instance):
     """A live snapshot holds processes; one that cannot be held is refused by name, and there is no snapshot of half of it."""
     with instance.sandbox() as box:
