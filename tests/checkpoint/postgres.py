@@ -66,7 +66,7 @@ class Database:
         wait_output(instance, box, self.counter, b"ready\n")
         self.session = instance.exec(box, "/usr/bin/psql", "-h", DIRECTORY, "-U", "postgres", "-qAtX", stdin=True, **as_postgres)
         equal(self.say(box, "create table notes (t text); begin; insert into notes values ('open'); select 'begun';"), "begun\n")
-        self.load = instance.exec(box, f"{BINARIES}/pgbench", "-h", DIRECTORY, "-U", "postgres", "-M", "prepared", "-c", str(clients), "-T", "3600", "postgres",
+        self.load = instance.exec(box, f"{BINARIES}/pgbench", "-h", DIRECTORY, "-U", "postgres", "-M", "prepared", "-c", str(clients), "-R", "200", "-T", "3600", "postgres",
                                   **as_postgres)
         while int(self.query(box, "select count(*) from pgbench_history")) < 100:
             pass

@@ -9,6 +9,7 @@ from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, fork_live, wait_output  # noqa: E402
+from postgres import Database  # noqa: E402
 
 TIMEOUT = 170
 NEEDS = ("root", "cgroup2")
@@ -106,3 +107,24 @@ def test_shared_memory_that_changes(instance):
         for one in (fork, box):
             equal(ask(instance, one, run, "goes_on()"), "True\n")
         instance.remove(fork)
+
+
+ALL_ROWS = " || ' ' || ".join(f"(select sum(hashtextextended(t::text, 0)) from pgbench_{name} t)" for name in ("accounts", "tellers", "branches", "history"))
+
+
+@require(*NEEDS, "program:/usr/lib/postgresql/15/bin/postgres")
+def test_a_database_under_load(instance):
+    """A transaction that began before sees the same rows in every fork, whatever has been changed and written out since."""
+    with instance.sandbox() as box:
+        database = Database(instance, box, scale=5, settings="checkpoint_timeout = 30s\\nbgwriter_delay = 10ms")
+        equal(database.say(box, "rollback; begin isolation level repeatable read; select count(*) > 0 from pgbench_history;"), "t\n")
+        forks = [fork_live(instance, box)[0]]
+        forks += fork_live(instance, forks[0])
+        tell_pause(instance, box, "PostgreSQL under pgbench")
+        digest = database.say(box, f"select {ALL_ROWS};")
+        for one in forks:
+            equal(database.say(one, f"select {ALL_ROWS};"), digest)
+            database.check(one)
+        database.check(box)
+        for one in reversed(forks):
+            instance.remove(one)
