@@ -146,10 +146,19 @@ static bool starts(const struct proc_map *m, const char *name)
 	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
 }
 
+static bool is_deleted(const struct proc_map *m)
+{
+	static const char gone[] = " (deleted)";
+	const size_t n = sizeof(gone) - 1;
+
+	return m->name_size > n && memcmp(m->name + m->name_size - n, gone, n) == 0;
+}
+
 /* Shared, and in no file system that has a name for it. */
 static bool is_shared_memory(const struct proc_map *m)
 {
-	return m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:"));
+	return m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:") ||
+				    (starts(m, "/dev/shm/") && is_deleted(m)));
 }
 
 static uint64_t device_of(const struct proc_map *m)
@@ -251,6 +260,16 @@ static void add_patches(
 	}
 }
 
+/* A description that cannot be written to gives no mapping that can. */
+static bool may_map(const struct dump *d, const struct dump_known *k, const struct proc_map *m)
+{
+	const struct image_description *all =
+		(const struct image_description *)(const void *)d->image.tables[TABLE_DESCRIPTIONS]
+			.p;
+
+	return !m->writable || (all[k->index].flags & O_ACCMODE) == O_RDWR;
+}
+
 /* Shared memory without a name in any file system: one object of bytes for all that map it. */
 static int add_shared(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	struct image_region *r, struct err *err)
@@ -266,7 +285,11 @@ static int add_shared(struct dump *d, struct dump_process *p, const struct proc_
 	r->kind = REGION_FILE;
 	if (other != NULL) {
 		r->description = other->index;
-		return 0;
+		return may_map(d, other, m)
+			       ? 0
+			       : dump_refuse(p, err,
+					 "it writes to '%.*s' in memory and has it open to be read only",
+					 (int)m->name_size, m->name);
 	}
 	if (d->examination != NULL)
 		return 0; /* nothing was copied */
@@ -321,17 +344,13 @@ static int add_segment(struct dump *d, struct dump_process *p, const struct proc
 static int add_file(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	struct image_region *r, struct dump_pages *pages, struct err *err)
 {
-	static const char gone[] = " (deleted)";
 	size_t n = m->name_size;
 
 	if (is_shared_memory(m))
 		return add_shared(d, p, m, r, err);
 	if (m->shared && starts(m, "/SYSV"))
 		return add_segment(d, p, m, r, err);
-	if (n == 0 || m->name[0] != '/')
-		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
-	if (n > sizeof(gone) - 1 &&
-		memcmp(m->name + n - (sizeof(gone) - 1), gone, sizeof(gone) - 1) == 0)
+	if (n == 0 || m->name[0] != '/' || is_deleted(m))
 		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
 	r->kind = REGION_FILE;
 	r->description = dump_file_by_path(d, m->name, n, m->shared && m->writable, false);

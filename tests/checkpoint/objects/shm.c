@@ -39,9 +39,10 @@ int main(void)
 {
 	struct timespec old[2] = { { 1000000000, 123456789 }, { 1100000000, 987654321 } };
 	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = "/dev/shm/dir/socket" };
-	int open_file = make("/dev/shm/open", 0644, "0123456789"), fd, go[2], back[2], status;
+	int open_file = make("/dev/shm/open", 0644, "0123456789"), fd, go[2], back[2], status,
+	    gone_open;
 	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-	char *shared, *same, *own, c;
+	char *shared, *same, *own, *gone, *both, c;
 	struct stat st, first;
 	pid_t child;
 
@@ -61,12 +62,20 @@ int main(void)
 	own = map(fd, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
 	MUST(close(fd) == 0);
 	shared[PAGE] = 's', own[2 * PAGE] = 'o';
+	fd = make("/dev/shm/gone", 0600, "gone");
+	MUST(ftruncate(fd, 2 * PAGE) == 0 && unlink("/dev/shm/gone") == 0);
+	gone = map(fd, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED);
+	MUST(close(fd) == 0);
+	gone_open = make("/dev/shm/gone-open", 0600, "open");
+	MUST(ftruncate(gone_open, PAGE) == 0 && unlink("/dev/shm/gone-open") == 0);
+	both = map(gone_open, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED);
 	MUST(utimensat(AT_FDCWD, "/dev/shm/sparse", old, 0) == 0);
 	MUST(pipe(go) == 0 && pipe(back) == 0);
 	child = fork();
 	if (child == 0) {
 		MUST(read(go[0], &c, 1) == 1);
 		shared[2] = shared[PAGE];
+		gone[PAGE] = gone[0];
 		MUST(write(back[1], "d", 1) == 1);
 		_exit(0);
 	}
@@ -91,6 +100,8 @@ int main(void)
 	MUST(same[PAGE] == 's' && own[PAGE] == 's' && own[2 * PAGE] == 'o' && same[2 * PAGE] == 0);
 	MUST(write(go[1], "g", 1) == 1 && read(back[0], &c, 1) == 1 && same[2] == 's');
 	MUST(waitpid(child, &status, 0) == child && status == 0);
+	MUST(strcmp(gone, "gone") == 0 && gone[PAGE] == 'g');
+	MUST(strcmp(both, "open") == 0 && pwrite(gone_open, "O", 1, 0) == 1 && both[0] == 'O');
 	fd = open("/dev/shm/mapped", O_RDWR);
 	MUST(pwrite(fd, "new", 3, 100) == 3 && memcmp(same + 100, "new", 3) == 0);
 	fd = socket(AF_UNIX, SOCK_STREAM, 0);
