@@ -398,6 +398,7 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || dup2(pair[1], 3) < 0)
 			_exit(1);
 		(void)!raw_close_range(4, ~0U, 0);
+		(void)!raw_close_range(STDIN_FILENO, STDOUT_FILENO, 0);
 		(void)fcntl(3, F_SETFD, FD_CLOEXEC);
 		(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
 		blank_arguments();

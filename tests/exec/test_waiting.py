@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that waits in a sandbox to become the next program: what a payload can do to it changes no answer."""
+
+from lib.case import equal
+
+FIND = """
+import os, resource, signal, time
+
+def waiter():
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/comm") as f:
+                    if f.read() == "cay-waiter\\n":
+                        return int(pid)
+            except OSError:
+                pass
+    raise SystemExit("nothing waits")
+"""
+
+CLOSED = FIND + """
+pid = waiter()
+attempts = {
+    "environment": lambda: open(f"/proc/{pid}/environ").read(),
+    "memory": lambda: open(f"/proc/{pid}/mem", "rb+"),
+    "maps": lambda: open(f"/proc/{pid}/maps").read(),
+    "descriptors": lambda: os.listdir(f"/proc/{pid}/fd"),
+    "root": lambda: os.listdir(f"/proc/{pid}/root/"),
+    "directory": lambda: os.readlink(f"/proc/{pid}/cwd"),
+    "processors": lambda: os.sched_setaffinity(pid, {0}),
+    "limits": lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3)),
+    "niceness": lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
+    "group": lambda: os.setpgid(pid, os.getpgrp()),
+}
+for what, attempt in attempts.items():
+    try:
+        attempt()
+        print(what)
+    except OSError:
+        pass
+with open(f"/proc/{pid}/cmdline", "rb") as f:
+    print("named", f.read().rstrip(b"\\0").decode())
+"""
+
+
+def seven(instance, box):
+    """An exec that ends with 7 and says something."""
+    run = instance.exec(box, "sh", "-c", "echo said; exit 7")
+    status = instance.wait(box, run)
+    return status["status"], status.get("code"), instance.output(box, run)
+
+
+def python(instance, box, script):
+    run = instance.exec(box, "python3", "-c", script)
+    status = instance.wait(box, run)
+    equal((status["status"], status.get("code")), ("exited", 0), instance.output(box, run).decode())
+    return instance.output(box, run).decode()
+
+
+def test_it_is_closed_to_the_payload(instance):
+    for profile in ("default", "strict", "debug"):
+        with instance.sandbox(profile=profile) as box:
+            equal(python(instance, box, CLOSED), "named cay-keeper\n", profile)
+
+
+def test_killed_it_is_replaced(instance):
+    with instance.sandbox() as box:
+        for _ in range(5):
+            python(instance, box, FIND + "os.kill(waiter(), signal.SIGKILL)")
+            equal(seven(instance, box), ("exited", 7, b"said\n"))
+
+
+def test_stopped_it_goes_on(instance):
+    with instance.sandbox() as box:
+        python(instance, box, FIND + "os.kill(waiter(), signal.SIGSTOP)")
+        equal(seven(instance, box), ("exited", 7, b"said\n"))
+
+
+def test_everything_killed_at_once(instance):
+    with instance.sandbox() as box:
+        for _ in range(5):
+            run = instance.exec(box, "python3", "-c", FIND + "waiter(); os.kill(-1, signal.SIGKILL)")
+            instance.wait(box, run)
+            equal(seven(instance, box), ("exited", 7, b"said\n"))
+
+
+def test_a_request_longer_than_a_message(instance):
+    with instance.sandbox() as box:
+        long = "x" * 100000
+        run = instance.exec(box, "printenv", "LONG", env={"LONG": long})
+        equal(instance.wait(box, run)["code"], 0)
+        equal(instance.output(box, run).decode(), long + "\n")
