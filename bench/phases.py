@@ -20,7 +20,7 @@ LINE = re.compile(r"^\s*(.+?)\s+(\d+)\s+\[(\d+)\]\s+(\d+)\.(\d+):\s+(\S+?):\s+(.
 FORK = re.compile(r"comm=.* pid=(\d+) child_comm=.* child_pid=(\d+)")
 SWITCH = re.compile(r"prev_comm=(.*) prev_pid=(\d+) prev_prio=.* ==> next_comm=(.*) next_pid=(\d+) ")
 AFTER_NS = 20_000_000  # what still runs for an operation after its answer
-ROLES = (("cayd", "server"), ("cay-spawn", "spawner"), ("memfd:cay", "keeper"), ("cay-keeper", "keeper"), ("cay-starter", "starter or child of it"),
+ROLES = (("cayd", "server"), ("cay-spawn", "spawner"), ("memfd:cay", "keeper"), ("cay-keeper", "keeper"), ("cay-starter", "starter or child of it"), ("cay-placer", "placer"), ("cay-waiter", "waiting process"),
          ("cay-init", "init"), ("cay", "client"))
 
 
