@@ -25,21 +25,86 @@ struct rseq_configuration {
 	uint32_t size, signature, flags, pad;
 };
 
+/* What the kernel has put in the place of a call that goes on after a stop (restart_syscall) is in the code: "mov $nr, %eax" before "syscall". */
+static long call_in_code(const struct tracee *t, uint64_t behind)
+{
+	unsigned char code[7];
+	uint32_t nr;
+
+	if (tracee_read(t, behind - sizeof(code), code, sizeof(code)) < 0 || code[0] != 0xb8)
+		return -1;
+	memcpy(&nr, code + 1, sizeof(nr));
+	return nr == SYS_poll || nr == SYS_nanosleep || nr == SYS_clock_nanosleep || nr == SYS_futex
+		       ? (long)nr
+		       : -1;
+}
+
+/* Calls that say EINTR after a stop although no signal came, and that wait without a limit. */
+static bool is_endless(const struct user_regs_struct *r)
+{
+	switch (r->orig_rax) {
+	case SYS_epoll_wait:
+	case SYS_epoll_pwait:
+		return (int32_t)r->r10 < 0;
+	case SYS_epoll_pwait2:
+	case SYS_semtimedop:
+		return r->r10 == 0;
+	case SYS_rt_sigtimedwait:
+		return r->rdx == 0;
+	case SYS_semop:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool has_signal(const struct tracee *t, const struct tracee_thread *thread)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	char path[48];
+
+	(void)snprintf(path, sizeof(path), "task/%d/status", thread->host);
+	if (file_read_at(t->proc, path, &text) < 0)
+		return true;
+	return ((proc_number(buf_cstr(&text), "SigPnd", 16, 0) |
+			proc_number(buf_cstr(&text), "ShdPnd", 16, 0)) &
+		       ~thread->mask) != 0;
+}
+
+/* Nobody is to see that it was stopped: the source too makes the call again. */
+static bool was_only_stopped(const struct tracee *t, const struct tracee_thread *thread)
+{
+	const struct user_regs_struct *r = &thread->registers;
+
+	return (long long)r->orig_rax >= 0 && (long long)r->rax == -EINTR && is_endless(r) &&
+	       !has_signal(t, thread);
+}
+
+static void call_again(struct user_regs_struct *r, uint64_t nr)
+{
+	r->rax = nr;
+	r->rip -= 2;
+}
+
 /*
  * In the source the kernel makes an interrupted call again by itself. In the fork nobody knows of it: step back to the instruction. A restart block holds
- * the time that remains, and only the kernel can read it: the call starts with what its arguments say.
+ * the time that remains, and only the kernel can read it: the call starts with what its arguments say. One that the kernel has taken up once before has
+ * lost its number; where the code does not tell it, the call says EINTR, as it may.
  */
-static void restart_call(struct user_regs_struct *r)
+static void restart_call(const struct tracee *t, struct user_regs_struct *r)
 {
 	long long result = (long long)r->rax;
+	long nr = (long)r->orig_rax;
 
-	if ((long long)r->orig_rax < 0)
+	if (nr < 0)
 		return;
-	if (result == -RESTART_SYS || result == -RESTART_NO_INTR || result == -RESTART_NO_HAND ||
-		result == -RESTART_BLOCK) {
-		r->rax = r->orig_rax;
-		r->rip -= 2;
-	}
+	if (nr == SYS_restart_syscall && result == -RESTART_BLOCK)
+		nr = call_in_code(t, r->rip);
+	if (nr < 0)
+		r->rax = (unsigned long long)-EINTR;
+	else if (result == -RESTART_SYS || result == -RESTART_NO_INTR ||
+		 result == -RESTART_NO_HAND || result == -RESTART_BLOCK)
+		call_again(r, (uint64_t)nr);
 }
 
 static int read_xsave(struct dump *d, pid_t tid, struct image_thread *out)
@@ -129,7 +194,9 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 
 	if (r.cs != CODE_SEGMENT_64)
 		return dump_refuse(p, err, "it is a 32-bit program");
-	restart_call(&r);
+	if (was_only_stopped(&p->tracee, t))
+		call_again(&r, r.orig_rax);
+	restart_call(&p->tracee, &r);
 	memcpy(out.registers, &r, sizeof(out.registers));
 	rc = read_xsave(d, t->host, &out);
 	if (rc == 0)
@@ -140,6 +207,9 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 		rc = read_name(&p->tracee, t->host, &out);
 	if (rc == 0)
 		rc = ask_thread(p, i, &out);
+	/* they are put back when it is let go */
+	if (rc == 0 && was_only_stopped(&p->tracee, t))
+		call_again(&t->registers, t->registers.orig_rax);
 	out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
 	if (rc == 0)
 		rc = dump_queue(d, t->host, false);

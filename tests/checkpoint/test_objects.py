@@ -52,6 +52,23 @@ def test_a_program_for_every_case():
 
 
 @require("root", "cgroup2")
+def test_object_calls(instance):
+    both_go_on(instance, "calls")
+
+
+@require("root", "cgroup2")
+def test_calls_that_were_stopped_three_times(instance):
+    """The kernel takes up a call with another number after a stop: later forks of the same source know which it was."""
+    with instance.sandbox() as box:
+        run = begin(instance, box, "calls")
+        forks = [fork_live(instance, box)[0] for _ in range(3)]
+        for one in reversed([box] + forks):
+            check(instance, one, run)
+        for one in forks:
+            instance.remove(one)
+
+
+@require("root", "cgroup2")
 def test_object_creds(instance):
     both_go_on(instance, "creds")
 
