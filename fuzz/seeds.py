@@ -49,6 +49,22 @@ def http_response():
     write("http_response", "huge", head(b"Content-Length: 99999999999999999999"))
 
 
+def pagechunk():
+    def head(raw, stored, flags, present):
+        return struct.pack("<IIII4Q", raw, stored, flags, 0, present, 0, 0, 0)
+    page = bytes(range(256)) * 16
+    write("pagechunk", "plain", head(8192, 4096, 0, 2) + page)
+    write("pagechunk", "zeros", head(1 << 20, 0, 0, 0))
+    write("pagechunk", "short-page", head(5000, 8192, 0, 3) + page + page)
+    write("pagechunk", "behind-the-end", head(4096, 8192, 0, 3) + page + page)
+    write("pagechunk", "not-zstd", head(4096, 64, 1, 1) + b"x" * 64)
+    # a frame of raw blocks: magic, single segment with a content size of two bytes, one last raw block
+    frame = b"\x28\xb5\x2f\xfd\x60" + struct.pack("<H", 4096 - 256) + struct.pack("<I", 4096 << 3 | 1)[:3] + page
+    write("pagechunk", "zstd", head(4096, len(frame), 1, 1) + frame)
+    write("pagechunk", "zstd-too-long", head(8192, len(frame), 1, 3) + frame)
+    write("pagechunk", "text", b"memory of a program " * 500)
+
+
 def reference():
     hexes = b"0123456789abcdef" * 4
     for n, text in enumerate([b"debian", b"debian:12", b"ghcr.io/a/b:t@sha256:" + hexes, b"localhost:5000/a__b/c-d--e.f:v1.2-3_4", b"Host/x",
@@ -335,5 +351,5 @@ def proxy():
 
 if __name__ == "__main__":
     for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello,
-                     authority, urlpath, wsframe, proxy, base64_text):
+                     authority, urlpath, wsframe, proxy, base64_text, pagechunk):
         function()

@@ -24,6 +24,8 @@ static json_t *exec_object(const struct exec *e)
 	(void)json_object_del(o, "key");
 	(void)json_object_del(o, "row");
 	(void)json_object_del(o, "key_hash");
+	if (e->sandbox->state == SANDBOX_SUSPENDED && !e->ended)
+		(void)json_object_set_new(o, "state", json_string("suspended"));
 	return o;
 }
 
@@ -53,9 +55,10 @@ static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **r
 			err_raise(err, ERR_STATE, "sandbox '%s' is %s: no command can run in it",
 				sb->name, sandbox_state_name(sb->state)),
 			"%s",
-			sb->state == SANDBOX_PAUSED    ? "thaw it first: cay resume"
-			: sb->state == SANDBOX_STOPPED ? "start it first: cay start"
-						       : "");
+			sb->state == SANDBOX_PAUSED      ? "thaw it first: cay resume"
+			: sb->state == SANDBOX_SUSPENDED ? "resume it first: cay resume"
+			: sb->state == SANDBOX_STOPPED   ? "start it first: cay start"
+							 : "");
 	e = exec_new(sb, call->body, err);
 	if (e == NULL)
 		return -EINVAL;

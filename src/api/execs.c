@@ -263,12 +263,23 @@ void exec_finish(struct exec *e, const json_t *status)
 	waiters_wake(&e->sandbox->changed);
 }
 
+/* After a suspension it is the same one, and whoever waits for it goes on waiting. */
+static int exec_resumed(struct exec *e, pid_t pid, struct err *err)
+{
+	e->archived = false;
+	(void)json_object_set_new(e->doc, "pid", json_integer(pid));
+	process_source_bind(e->sandbox->srv->processes, e->sandbox->id, pid, e->id);
+	return exec_save(e, err);
+}
+
 int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err)
 {
 	/* after a rewind: the one that has just been ended goes on */
-	struct exec *old = exec_by_id(sb, json_string_value(json_object_get(doc, "id")));
-	struct exec *e = xnew(struct exec);
+	struct exec *old = exec_by_id(sb, json_string_value(json_object_get(doc, "id"))), *e;
 
+	if (old != NULL && !old->ended)
+		return exec_resumed(old, pid, err);
+	e = xnew(struct exec);
 	e->refs = 1; /* the list's */
 	e->sandbox = sb;
 	e->started = true;

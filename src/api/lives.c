@@ -44,6 +44,19 @@ bool live_alive(const struct live *l)
 	return !l->link.dead;
 }
 
+void live_end(struct live *l)
+{
+	uint64_t deadline = clock_now_ns() + START_NS;
+
+	if (l == NULL)
+		return;
+	/* whatever it hears is its end */
+	framelink_send(&l->link, FRAME_OBJECT, 0, NULL, 0);
+	while (!l->ended && waiters_wait(&l->changed, deadline) == 0)
+		;
+	live_drop(l);
+}
+
 static int wait_ready(struct live *l, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + START_NS;
@@ -59,7 +72,7 @@ static int wait_ready(struct live *l, struct err *err)
 	return l->ready ? 0 : err_raise(err, ERR_INTERNAL, "the template ended at its start");
 }
 
-static struct live *template_start(struct server *srv, struct err *err)
+struct live *live_new(struct server *srv, struct err *err)
 {
 	struct id id = id_new();
 	struct live *l;
@@ -92,6 +105,7 @@ bool live_on_spawn_event(struct server *srv, const struct spawn_event *e)
 			continue;
 		if (e->kind == SPAWN_EVENT_FAILED)
 			(void)err_raise_sys(&l->error, -e->status, "start a template");
+		l->ended = e->kind != SPAWN_EVENT_STARTED;
 		waiters_wake(&l->changed);
 		return true;
 	}
@@ -100,12 +114,15 @@ bool live_on_spawn_event(struct server *srv, const struct spawn_event *e)
 
 /* --- capture --- */
 
-static int ask(
-	struct sandbox *sb, const char *verb, const struct live *l, json_t **ret, struct err *err)
+/* @flag: a further member that is true, or NULL. */
+static int ask(struct sandbox *sb, const char *verb, const struct live *l, const char *flag,
+	json_t **ret, struct err *err)
 {
-	return framelink_call(&sb->keeper->link,
-		json_pack("{s:s,s:s}", "verb", verb, "template", l->id),
-		clock_now_ns() + CAPTURE_NS, ret, err);
+	json_t *request = json_pack("{s:s,s:s}", "verb", verb, "template", l->id);
+
+	if (flag != NULL)
+		(void)json_object_set_new(request, flag, json_true());
+	return framelink_call(&sb->keeper->link, request, clock_now_ns() + CAPTURE_NS, ret, err);
 }
 
 /* As they are while nothing runs: a fork's execs begin as copies of these. */
@@ -119,32 +136,45 @@ static void note_execs(struct sandbox *sb, struct live *l)
 	}
 }
 
-struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, json_t **ret_figures,
-	struct err *err)
+struct live *live_stop(struct sandbox *sb, bool for_good, struct err *err)
 {
-	struct live *l = template_start(sb->srv, err);
-	json_t *figures = NULL;
-	uint64_t before;
-	int rc;
+	struct live *l = live_new(sb->srv, err);
 
 	if (l == NULL)
 		return NULL;
 	(void)fault("live.take.template");
-	rc = ask(sb, "capture", l, NULL, err);
-	(void)fault("live.take.captured");
-	if (rc == 0) {
+	if (ask(sb, "capture", l, for_good ? "for_good" : NULL, NULL, err) == 0) {
 		note_execs(sb, l);
-		before = clock_now_ns();
-		rc = files(sb, ctx, err);
-		before = clock_now_ns() - before;
-		if (ask(sb, "release", l, &figures, rc == 0 ? err : NULL) < 0 && rc == 0)
-			rc = -EIO;
-		if (rc == 0)
-			(void)json_object_set_new(
-				figures, "files_us", json_integer((json_int_t)(before / 1000)));
+		return l;
 	}
+	live_drop(l);
+	return NULL;
+}
+
+int live_release(struct sandbox *sb, struct live *l, json_t **ret, struct err *err)
+{
+	return ask(sb, "release", l, NULL, ret, err);
+}
+
+struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, json_t **ret_figures,
+	struct err *err)
+{
+	struct live *l = live_stop(sb, false, err);
+	json_t *figures = NULL;
+	uint64_t before = clock_now_ns();
+	int rc;
+
+	if (l == NULL)
+		return NULL;
+	(void)fault("live.take.captured");
+	rc = files(sb, ctx, err);
+	before = clock_now_ns() - before;
+	if (live_release(sb, l, &figures, rc == 0 ? err : NULL) < 0 && rc == 0)
+		rc = -EIO;
 	(void)fault("live.take.released");
 	if (rc == 0) {
+		(void)json_object_set_new(
+			figures, "files_us", json_integer((json_int_t)(before / 1000)));
 		*ret_figures = figures;
 		return l;
 	}
@@ -221,13 +251,13 @@ void live_restoring(struct sandbox *sb, const char *what)
 		(void)json_object_del(sb->doc, "restoring");
 }
 
-int live_restore(struct sandbox *sb, struct live *l, struct err *err)
+static int bring(struct sandbox *sb, struct live *l, bool hold, struct err *err)
 {
 	json_t *ok = NULL;
 	int rc;
 
 	(void)fault("live.restore.before");
-	rc = ask(sb, "restore", l, &ok, err);
+	rc = ask(sb, "restore", l, hold ? "hold" : NULL, &ok, err);
 	(void)fault("live.restore.after");
 	if (rc == 0)
 		rc = take_execs(sb, l, json_object_get(ok, "execs"), err);
@@ -238,4 +268,20 @@ int live_restore(struct sandbox *sb, struct live *l, struct err *err)
 	if (rc < 0)
 		err_context(err, "bring the processes of the snapshot into sandbox '%s'", sb->name);
 	return rc;
+}
+
+int live_restore(struct sandbox *sb, struct live *l, struct err *err)
+{
+	return bring(sb, l, false, err);
+}
+
+int live_hold(struct sandbox *sb, struct live *l, struct err *err)
+{
+	return bring(sb, l, true, err);
+}
+
+int live_go(struct sandbox *sb, struct err *err)
+{
+	return framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "go"),
+		clock_now_ns() + CAPTURE_NS, NULL, err);
 }

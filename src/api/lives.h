@@ -2,7 +2,7 @@
 /**
  * DOC: api/lives.h - snapshots with memory: the template process of each, and what cayd does around a capture and a restore (docs/design/0006).
  *
- * A template lives as long as its connection to cayd. The memory of a live snapshot is therefore lost when the server ends; its files are not.
+ * A template lives as long as its connection to cayd. What has to outlive the server lies on disk as well: api/memories.h.
  */
 #ifndef CAY_API_LIVES_H
 #define CAY_API_LIVES_H
@@ -15,11 +15,20 @@ struct live {
 	struct framelink link;
 	char id[ID_LEN + 1]; /* of the template */
 	bool ready;
-	bool started; /* cay-spawn said so */
+	bool ended; /* cay-spawn said so */
 	struct err error;
 	json_t *execs; /* documents of the execs that were running */
 	struct waiters changed;
 };
+
+/** live_new() - an empty template. NULL with @err set. Context: waits. */
+struct live *live_new(struct server *srv, struct err *err);
+
+/** live_stop() - stop running @sb and look at its processes; live_release() lets it go on. @for_good: it is not to go on, and the template holds all when this returns. NULL with @err set. Context: waits. */
+struct live *live_stop(struct sandbox *sb, bool for_good, struct err *err);
+
+/** live_release() - let @sb go on. @ret: figures, a new reference; may be NULL. Context: waits. */
+int live_release(struct sandbox *sb, struct live *l, json_t **ret, struct err *err);
 
 /** live_capture_fn - captures the files while every process is stopped. Return: 0 or an error. */
 typedef int live_capture_fn(struct sandbox *sb, void *ctx, struct err *err);
@@ -42,6 +51,15 @@ void live_restoring(struct sandbox *sb, const char *what);
 
 /** live_restore() - bring the processes of @l into @sb, which has just been started. Context: waits. Return: 0 or an error. */
 int live_restore(struct sandbox *sb, struct live *l, struct err *err);
+
+/** live_hold() - the same, but they wait for live_go(): nothing has happened until then. Context: waits. */
+int live_hold(struct sandbox *sb, struct live *l, struct err *err);
+
+/** live_go() - after live_hold(): they run. Context: waits. Return: 0 or an error; then some may have run. */
+int live_go(struct sandbox *sb, struct err *err);
+
+/** live_end() - end the template and wait until nothing of it is left. NULL is allowed. Context: waits. */
+void live_end(struct live *l);
 
 /** live_drop() - end the template. NULL is allowed. */
 void live_drop(struct live *l);

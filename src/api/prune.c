@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/prune.c - what nobody holds on to goes: stopped sandboxes, snapshots without a name, trees that the catalogue does not know. */
+#include "api/memories.h"
 #include "api/snapshot_parts.h"
 #include "api_handlers.h"
 #include "base/str.h"
@@ -65,8 +66,9 @@ int api_prune(struct api_call *call, struct err *err)
 	keep = server_known_ids(srv);
 	layers = server_known_layers(srv);
 	rc = job_run(srv,
-		json_pack("{s:s,s:o,s:o}", "verb", "gc", "sandboxes", keep, "layers", layers), NULL,
-		NULL, &ok, err);
+		json_pack("{s:s,s:o,s:o,s:o}", "verb", "gc", "sandboxes", keep, "layers", layers,
+			"memories", server_known_memories(srv)),
+		NULL, NULL, &ok, err);
 	if (rc < 0) {
 		json_decref(sandboxes);
 		json_decref(snapshots);

@@ -2,6 +2,7 @@
 /* api/rewind.c - a sandbox becomes again what it, or what it was forked from, was at a snapshot. */
 #include "api/lives.h"
 #include "api/snapshot_parts.h"
+#include "api/suspend.h"
 #include "api_handlers.h"
 #include "base/fault.h"
 #include "base/str.h"
@@ -77,12 +78,15 @@ int sandbox_discard_live(struct sandbox *sb, struct err *err)
 
 static int rewind_locked(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
-	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED;
+	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED ||
+			   sb->state == SANDBOX_SUSPENDED;
 	struct live *live = snapshot_memory(s);
 	int rc = 0;
 
 	if (sb->keeper != NULL)
 		rc = sandbox_halt(sb, "rewind", 0, err);
+	else if (sb->state == SANDBOX_SUSPENDED)
+		rc = sandbox_forget_processes(sb, "rewind", err);
 	if (rc == 0)
 		rc = rewind_files(sb, s, err);
 	if (rc == 0 && live != NULL)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_end.c - the ends of a sandbox: stopped, removed, or its keeper gone unasked. */
 #include "api/credentials.h"
+#include "api/memories.h"
 #include "api/sandbox_parts.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/str.h"
 
 /* Ask politely, wait until every exec has ended or the time is over. */
 static void terminate_execs(struct sandbox *sb, uint64_t grace_ms)
@@ -115,13 +117,16 @@ int sandbox_forget(struct sandbox *sb, struct err *err)
 void sandbox_clear(struct sandbox *sb)
 {
 	struct server *srv = sb->srv;
+	cleanup_free char *memory = NULL;
 
 	(void)fault("sandbox.remove.marked");
 	sandbox_drop_keeper(sb, false);
 	slot_free(srv, (uint32_t)json_integer_value(json_object_get(sb->doc, "slot")));
 	execs_lost(sb, "killed", "the sandbox was removed");
 	trash_add(srv, sb->id);
+	memory = memory_of(sb->doc) != NULL ? str_dup(memory_of(sb->doc)) : NULL;
 	sandbox_unlist(sb);
+	memory_forget(srv, memory);
 }
 
 int sandbox_remove(struct sandbox *sb, struct err *err)
@@ -140,6 +145,20 @@ static const char *lost_reason(const struct keeper *k)
 	return k->lost[0] != '\0' ? k->lost : "its first process ended, and with it all others";
 }
 
+void sandbox_lost(struct sandbox *sb, const struct err *why)
+{
+	json_t *error = err_to_json(why);
+
+	sandbox_usage_keep(sb);
+	sandbox_drop_keeper(sb, true);
+	execs_lost(sb, "lost", why->msg);
+	(void)json_object_set(sb->doc, "error", error);
+	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	sandbox_set_time(sb, "stopped");
+	(void)sandbox_move(
+		sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED, json_pack("{s:o}", "error", error), NULL);
+}
+
 static void lost_main(void *arg)
 {
 	struct sandbox *sb = arg;
@@ -148,19 +167,9 @@ static void lost_main(void *arg)
 	if (sandbox_lock(sb, NULL) == 0) {
 		if (sb->keeper != NULL && sb->keeper->failed && sb->state != SANDBOX_CREATING &&
 			!sb->srv->stopping) {
-			json_t *error;
-
 			(void)err_raise(&why, ERR_STATE, "sandbox '%s' is lost: %s", sb->name,
 				lost_reason(sb->keeper));
-			error = err_to_json(&why);
-			sandbox_usage_keep(sb);
-			sandbox_drop_keeper(sb, true);
-			execs_lost(sb, "lost", why.msg);
-			(void)json_object_set(sb->doc, "error", error);
-			(void)json_object_set_new(sb->doc, "init_pid", json_null());
-			sandbox_set_time(sb, "stopped");
-			(void)sandbox_move(sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED,
-				json_pack("{s:o}", "error", error), NULL);
+			sandbox_lost(sb, &why);
 		}
 		sandbox_unlock(sb);
 	}

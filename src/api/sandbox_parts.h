@@ -17,6 +17,18 @@ void sandbox_set_time(struct sandbox *sb, const char *member);
 /** sandbox_check_storage() - is there a pool, and what hides the host image's private parts? Else nothing can start. Context: may wait. */
 int sandbox_check_storage(struct server *srv, const char *image, struct err *err);
 
+/** sandbox_want_keeper() - have a keeper started for it unless it has one. Context: may wait. */
+int sandbox_want_keeper(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** sandbox_launch() - its keeper builds it and runs its init. @ret_ok: the keeper's answer, a new reference. Locked. Context: waits. Return: 0 or an error; then its keeper is left. */
+int sandbox_launch(struct sandbox *sb, json_t **ret_ok, struct err *err) attr_must_use;
+
+/** sandbox_bind() - what the kernel says of process @init_pid and its descendants is about this sandbox. */
+void sandbox_bind(struct sandbox *sb, json_int_t init_pid);
+
+/** sandbox_lost() - its processes are gone, and not because anybody wanted it: @why becomes its error. Locked. Context: waits. */
+void sandbox_lost(struct sandbox *sb, const struct err *why);
+
 /** sandbox_drop_keeper() - end its keeper, if it has one. @save: the output of its execs stays on disk, else it is gone. Context: waits. */
 void sandbox_drop_keeper(struct sandbox *sb, bool save);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_recover.c - after a start of cayd: sandboxes whose keeper lives are adopted, the others buried. */
+#include "api/lives.h"
 #include "api/sandbox_parts.h"
+#include "api/suspend.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -10,6 +12,7 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	json_int_t keeper_pid = 0,
 		   init_pid = json_integer_value(json_object_get(k->hello_doc, "init_pid"));
 	json_t *where = NULL;
+	struct err err;
 
 	k->sandbox = sb;
 	sb->keeper = k;
@@ -25,6 +28,7 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	execs_adopt(sb, json_object_get(k->hello_doc, "execs"));
 	sb->state = state != NULL && str_eq(state, "paused") ? SANDBOX_PAUSED : SANDBOX_RUNNING;
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(init_pid));
+	(void)json_object_del(sb->doc, "suspending"); /* it goes on instead */
 	(void)sandbox_move(sb, sb->state, EVENT_SANDBOX_ADOPTED,
 		json_pack("{s:I}", "execs",
 			(json_int_t)json_array_size(json_object_get(k->hello_doc, "execs"))),
@@ -32,6 +36,9 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	/* only now: events that waited are of execs that are known by now */
 	(void)!framelink_call(&k->link, json_pack("{s:s}", "verb", "adopt"),
 		clock_now_ns() + CALL_NS, NULL, NULL);
+	/* the last server died between the catalogue and `go` */
+	if (json_is_true(json_object_get(k->hello_doc, "held")) && live_go(sb, &err) < 0)
+		log_error("sandbox", "resume '%s': %s", sb->name, err.msg);
 	if (json_is_true(json_object_get(k->hello_doc, "gateway")))
 		gateway_appeared(sb);
 }
@@ -91,8 +98,8 @@ static void recover_one(struct sandbox *sb)
 	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED)
 		return;
 	k = keeper_adopt(sb->srv, sb->id, NULL);
-	if (k != NULL && sb->state != SANDBOX_REMOVING && !unborn(sb) &&
-		!is_restoring(sb, "rewind")) {
+	if (k != NULL && sb->state != SANDBOX_SUSPENDED && sb->state != SANDBOX_REMOVING &&
+		!unborn(sb) && !is_restoring(sb, "rewind")) {
 		const char *state = json_string_value(json_object_get(k->hello_doc, "state"));
 
 		if (state != NULL && (str_eq(state, "running") || str_eq(state, "paused")) &&
@@ -105,7 +112,11 @@ static void recover_one(struct sandbox *sb)
 		keeper_end(k, false);
 		keeper_unref(k);
 	}
-	bury(sb);
+	/* a keeper of a suspended one had not begun, or has not finished ending */
+	if (sb->state == SANDBOX_SUSPENDED || sandbox_settle_suspend(sb))
+		spawner_cleanup(sb->srv, sb->id);
+	else
+		bury(sb);
 }
 
 void sandboxes_recover(struct server *srv)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/server.h"
+#include "api/suspend.h"
 #include "api_handlers.h"
 #include "base/str.h"
 
@@ -135,6 +135,8 @@ static int do_stop(struct api_call *call, struct sandbox *sb, struct err *err)
 	json_int_t grace = json_integer_value(json_object_get(call->body, "grace_ms"));
 	int rc;
 
+	if (sb->state == SANDBOX_SUSPENDED)
+		return sandbox_forget_processes(sb, "the sandbox was stopped", err);
 	if (sb->keeper == NULL)
 		return sb->state == SANDBOX_STOPPED ? 0 : wrong_state(sb, "stopped", err);
 	rc = sandbox_halt(sb, "asked for", (uint64_t)grace, err);
@@ -150,6 +152,9 @@ int api_sandbox_stop(struct api_call *call, struct err *err)
 
 static int do_start(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
 {
+	if (sb->state == SANDBOX_SUSPENDED)
+		return err_hint(
+			err, wrong_state(sb, "started", err), "resume it: cay resume %s", sb->name);
 	if (sb->keeper != NULL)
 		return wrong_state(sb, "started", err);
 	return sandbox_start(sb, false, err);
@@ -181,10 +186,33 @@ int api_sandbox_pause(struct api_call *call, struct err *err)
 	return locked(call, do_pause, err);
 }
 
-static int do_resume(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
+static int do_suspend(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	return sandbox_suspend(sb, "asked for", err);
+}
+
+int api_sandbox_suspend(struct api_call *call, struct err *err)
+{
+	return locked(call, do_suspend, err);
+}
+
+static int resume_suspended(struct sandbox *sb, bool files_only, struct err *err)
 {
 	int rc;
 
+	if (!files_only)
+		return sandbox_resume(sb, err);
+	rc = sandbox_forget_processes(sb, "it was resumed on its files only", err);
+	return rc < 0 ? rc : sandbox_start(sb, false, err);
+}
+
+static int do_resume(struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	int rc;
+
+	if (sb->state == SANDBOX_SUSPENDED)
+		return resume_suspended(
+			sb, json_is_true(json_object_get(call->body, "files_only")), err);
 	if (sb->state != SANDBOX_PAUSED)
 		return wrong_state(sb, "resumed", err);
 	rc = keeper_verb(sb, "thaw", err);

@@ -32,13 +32,18 @@ void sandbox_fail(struct sandbox *sb, const struct err *why)
 		sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED, json_pack("{s:o}", "error", error), NULL);
 }
 
+void sandbox_bind(struct sandbox *sb, json_int_t init_pid)
+{
+	process_source_drain(sb->srv->processes);
+	process_source_bind(sb->srv->processes, sb->id, (pid_t)init_pid, NULL);
+	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
+}
+
 void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
 {
 	json_int_t pid = json_integer_value(json_object_get(ok, "init_pid"));
 
-	process_source_drain(sb->srv->processes);
-	process_source_bind(sb->srv->processes, sb->id, (pid_t)pid, NULL);
-	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
+	sandbox_bind(sb, pid);
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(pid));
 	credentials_started(sb);
 	(void)json_object_del(sb->doc, "error");
@@ -47,29 +52,28 @@ void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
 		json_pack("{s:I,s:b}", "init_pid", pid, "warm", (int)warm));
 }
 
-int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
+int sandbox_want_keeper(struct sandbox *sb, struct err *err)
+{
+	if (sb->keeper != NULL)
+		return 0;
+	sb->keeper = keeper_new(
+		sb->srv, sb->id, (int)json_integer_value(json_object_get(sb->doc, "slot")), err);
+	if (sb->keeper == NULL)
+		return -EIO;
+	sb->keeper->claimed = true;
+	sb->keeper->sandbox = sb;
+	return 0;
+}
+
+int sandbox_launch(struct sandbox *sb, json_t **ret_ok, struct err *err)
 {
 	const char *image = json_string_value(json_object_get(sb->doc, "image"));
-	bool warm = sb->keeper != NULL && sb->keeper->prepared;
-	json_t *ok = NULL;
-	int rc = 0;
+	int rc = sandbox_check_storage(sb->srv, image, err);
 
-	if (sb->state != SANDBOX_CREATING)
-		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
-	if (rc == 0)
-		rc = sandbox_check_storage(sb->srv, image, err);
 	if (rc == 0)
 		rc = chain_shorten(sb, err);
-	if (rc == 0 && sb->keeper == NULL) {
-		sb->keeper = keeper_new(sb->srv, sb->id,
-			(int)json_integer_value(json_object_get(sb->doc, "slot")), err);
-		if (sb->keeper == NULL) {
-			rc = -EIO;
-		} else {
-			sb->keeper->claimed = true;
-			sb->keeper->sandbox = sb;
-		}
-	}
+	if (rc == 0)
+		rc = sandbox_want_keeper(sb, err);
 	if (rc == 0)
 		rc = keeper_ready(sb->keeper, err);
 	if (rc == 0)
@@ -77,7 +81,20 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 	if (rc == 0)
 		rc = framelink_call(&sb->keeper->link,
 			json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb)),
-			clock_now_ns() + CALL_NS, &ok, err);
+			clock_now_ns() + CALL_NS, ret_ok, err);
+	return rc;
+}
+
+int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
+{
+	bool warm = sb->keeper != NULL && sb->keeper->prepared;
+	json_t *ok = NULL;
+	int rc = 0;
+
+	if (sb->state != SANDBOX_CREATING)
+		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
+	if (rc == 0)
+		rc = sandbox_launch(sb, &ok, err);
 	if (rc == 0) {
 		sandbox_started(sb, ok, warm);
 		rc = sandbox_save(sb, false, err);

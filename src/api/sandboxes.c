@@ -6,10 +6,10 @@
  *	   |  \        |           |
  *	   |   failed  +-> stopped <+      stopped -> creating (start)
  *	   |     |           |
- *	   +-----+--removing-+
+ *	   +-----+--removing-+   running <-> suspended -> stopped, creating (rewind)
  *
  * (1) A sandbox is in the catalogue before anything of it exists, and leaves it before its files do: what the catalogue does not know is deleted at the next start.
- * (2) keeper is set exactly while creating, running or paused.
+ * (2) keeper is set exactly while creating, running or paused, and while a suspended one is being resumed.
  * (3) Whoever changes a sandbox holds its lock; events of its keeper need none.
  */
 #include "api/sandbox_parts.h"
@@ -26,8 +26,11 @@ static const struct {
 } states[SANDBOX_STATE_COUNT] = {
 #define TO(s) (1U << SANDBOX_##s)
 	[SANDBOX_CREATING] = { "creating", TO(RUNNING) | TO(STOPPED) | TO(FAILED) | TO(REMOVING) },
-	[SANDBOX_RUNNING] = { "running", TO(PAUSED) | TO(STOPPED) | TO(FAILED) | TO(REMOVING) },
+	[SANDBOX_RUNNING] = { "running",
+		TO(PAUSED) | TO(SUSPENDED) | TO(STOPPED) | TO(FAILED) | TO(REMOVING) },
 	[SANDBOX_PAUSED] = { "paused", TO(RUNNING) | TO(STOPPED) | TO(FAILED) | TO(REMOVING) },
+	[SANDBOX_SUSPENDED] = { "suspended",
+		TO(RUNNING) | TO(STOPPED) | TO(CREATING) | TO(REMOVING) },
 	[SANDBOX_STOPPED] = { "stopped", TO(CREATING) | TO(REMOVING) },
 	[SANDBOX_FAILED] = { "failed", TO(CREATING) | TO(REMOVING) },
 	[SANDBOX_REMOVING] = { "removing", 0 },
@@ -148,6 +151,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "undone");
 	(void)json_object_del(o, "trusts");
 	(void)json_object_del(o, "restoring");
+	(void)json_object_del(o, "suspending");
 	(void)json_object_del(o, "run");
 	(void)json_object_del(o, "unborn");
 	(void)json_object_del(o, "key");

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/memories.h"
 #include "api/pump.h"
 #include "base/ablate.h"
 #include "base/fault.h"
@@ -272,8 +273,9 @@ static void store_recover(struct server *srv)
 	struct err err;
 
 	if (job_run(srv,
-		    json_pack("{s:s,s:o,s:o}", "verb", "recover", "layers",
-			    server_known_layers(srv), "sandboxes", server_known_ids(srv)),
+		    json_pack("{s:s,s:o,s:o,s:o}", "verb", "recover", "layers",
+			    server_known_layers(srv), "sandboxes", server_known_ids(srv),
+			    "memories", server_known_memories(srv)),
 		    NULL, NULL, NULL, &err) < 0)
 		log_error("store", "recover: %s", err.msg);
 }

@@ -160,7 +160,11 @@ int capture_look(struct capture *c, struct dump_report *ret, struct err *err)
 	rc = fdpass_send(c->dumper, &go, sizeof(go), NULL, 0);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "go on with the capture");
-	return receive_report(c, ret, err);
+	rc = receive_report(c, ret, err);
+	/* it holds all, and serves one connection at a time: others may want its memory now */
+	if (rc == 0 && ret->n_twins == 0)
+		fd_close(&c->template);
+	return rc;
 }
 
 int capture_examine(const struct capture_place *place, struct dump_order *order, const int *masters,

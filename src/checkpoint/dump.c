@@ -195,7 +195,7 @@ static int make_twins(struct dump *d)
 
 static int take_moment(struct dump *d, struct dump_report *r)
 {
-	int rc = make_twins(d);
+	int rc = d->order->for_good != 0 ? 0 : make_twins(d);
 
 	if (rc < 0)
 		return err_raise_sys(&r->err, rc, "copy the processes");
@@ -305,6 +305,7 @@ static int fill_template(int image, int plan, struct err *err)
 		rc = -EPIPE;
 	if (rc == 0 && m.kind != TEMPLATE_DONE)
 		rc = m.status < 0 ? m.status : -EPROTO;
+	(void)close(DUMP_TEMPLATE_FD);
 	return rc < 0 ? err_raise_sys(err, rc, "copy the memory into the template") : 0;
 }
 

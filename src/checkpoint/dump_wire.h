@@ -46,6 +46,8 @@ struct dump_order {
 	uint32_t n_pids, n_slots, n_leaves;
 	uint32_t filters; /* seccomp filters of a process that made none itself */
 	int32_t init_pid;
+	uint32_t
+		for_good; /* nothing goes on afterwards: the memory is copied from the processes themselves */
 	int32_t pids[TEMPLATE_PIDS_MAX];
 	struct dump_slot slots[TEMPLATE_SLOTS_MAX];
 	char leaves[TEMPLATE_LEAVES_MAX][DUMP_LEAF_SIZE];

@@ -131,7 +131,7 @@ static int collect_roots(
 	}
 }
 
-static int let_go(int sock, int parent, struct err *err)
+int forker_go(int sock, int parent, struct err *err)
 {
 	struct template_message m = { .kind = TEMPLATE_GO };
 	int rc = fdpass_send(sock, &m, sizeof(m), NULL, 0);
@@ -140,8 +140,8 @@ static int let_go(int sock, int parent, struct err *err)
 		      : receive(sock, parent, &m, NULL, err);
 }
 
-int forker_run(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
-	struct err *err)
+int forker_prepare(const struct fork_place *place, struct fork_root *roots, size_t max,
+	size_t *ret_n, int *ret_parent, struct err *err)
 {
 	cleanup_fd int sock = template_connect(place->template_path), parent = -1;
 	int rc;
@@ -154,9 +154,10 @@ int forker_run(const struct fork_place *place, struct fork_root *roots, size_t m
 		return err_raise_sys(err, rc, "order the fork");
 	parent = meet_parent(sock, err);
 	rc = parent < 0 ? parent : collect_roots(sock, parent, roots, max, ret_n, err);
-	if (rc == 0)
-		rc = let_go(sock, parent, err);
-	return rc < 0 ? rc : TAKE_FD(sock);
+	if (rc < 0)
+		return rc;
+	*ret_parent = TAKE_FD(parent);
+	return TAKE_FD(sock);
 }
 
 int forker_ended(int sock, struct template_message *ret)

@@ -29,11 +29,14 @@ struct fork_root {
 };
 
 /**
- * forker_run() - fork the template into @place; its processes run when this returns.
- * @roots: room for @max. Return: the socket to T', owned by the caller, or an error.
+ * forker_prepare() - fork the template into @place; its processes are complete when this returns, and wait for forker_go().
+ * @roots: room for @max. @ret_parent: pidfd of T', the caller's. Return: the socket to T', owned by the caller, or an error.
  */
-int forker_run(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
-	struct err *err) attr_must_use;
+int forker_prepare(const struct fork_place *place, struct fork_root *roots, size_t max,
+	size_t *ret_n, int *ret_parent, struct err *err) attr_must_use;
+
+/** forker_go() - let the processes behind @sock run. @parent: from forker_prepare(), borrowed. Return: 0 when all of them do, or an error; then some may have. */
+int forker_go(int sock, int parent, struct err *err) attr_must_use;
 
 /** forker_ended() - receive one end of a root. Return: 1, 0 when T' is gone, -errno. */
 int forker_ended(int sock, struct template_message *ret) attr_must_use;

@@ -4,6 +4,8 @@
  *
  *   source's keeper:  ALLOW (pids follow) ; then the dumper on the same connection: FILL + [image, plan] -> DONE
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
+ *   job that saves:   SAVE + [pipe] -> DONE: a clone of the template writes a template_stream, image, plan and all copied pages into the pipe
+ *   job that loads:   LOAD + [image, plan, pipe] -> DONE: the pages come out of the pipe instead of a process
  * FAILED in place of any answer.
  */
 #ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
@@ -23,6 +25,8 @@ enum template_message_kind {
 	TEMPLATE_FORK,
 	TEMPLATE_GO,
 	TEMPLATE_REAP,
+	TEMPLATE_SAVE,
+	TEMPLATE_LOAD,
 	TEMPLATE_DONE = 100,
 	TEMPLATE_FAILED,
 	TEMPLATE_ROOT,
@@ -46,6 +50,11 @@ struct template_allow {
 	uint32_t kind;
 	uint32_t n;
 	int32_t pids[TEMPLATE_PIDS_MAX];
+};
+
+/** struct template_stream - what TEMPLATE_SAVE writes first: bytes of the three parts that follow, in this order. */
+struct template_stream {
+	uint64_t image, plan, pages;
 };
 
 /**

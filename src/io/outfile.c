@@ -219,3 +219,29 @@ int outfile_read(const struct outfile *f, const struct outfile_part *part, void 
 	BUG_ON(n > part->n);
 	return read_at(f->bytes, to, n, part->place);
 }
+
+int outfile_append(struct outfile *f, int dirfd, const char *name)
+{
+	struct stat bytes, runs;
+	struct run last = { 0 };
+	int rc;
+
+	*f = (struct outfile)OUTFILE_INIT;
+	rc = f->bytes = open_part(dirfd, name, "bytes", O_RDWR);
+	if (rc >= 0)
+		rc = f->runs = open_part(dirfd, name, "runs", O_RDWR);
+	if (rc >= 0)
+		rc = fstat(f->bytes, &bytes) < 0 || fstat(f->runs, &runs) < 0 ? -errno : 0;
+	if (rc == 0 && runs.st_size >= RUN_SIZE) {
+		f->n_runs = (uint64_t)runs.st_size / RUN_SIZE;
+		rc = read_run(f, f->n_runs - 1, &last);
+	}
+	if (rc < 0) {
+		outfile_close(f);
+		return rc;
+	}
+	f->size = (uint64_t)bytes.st_size;
+	f->err = last.err;
+	f->end = last.offset + (f->size - last.place);
+	return 0;
+}

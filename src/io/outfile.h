@@ -46,6 +46,9 @@ struct outfile_part {
 int outfile_create(
 	struct outfile *f, int dirfd, const char *name, uid_t owner, gid_t group) attr_must_use;
 
+/** outfile_append() - open existing files to write on behind their end. Return: 0, -ENOENT, -errno. */
+int outfile_append(struct outfile *f, int dirfd, const char *name) attr_must_use;
+
 /** outfile_open() - open for reading. Return: 0, -ENOENT, -errno. */
 int outfile_open(struct outfile *f, int dirfd, const char *name) attr_must_use;
 

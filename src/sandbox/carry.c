@@ -193,6 +193,8 @@ static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *
 		abort();
 	if (e->tty)
 		(void)json_object_set_new(o, "terminal", json_integer(terminal_number(e)));
+	if (spill_is_open(&e->spill))
+		(void)json_object_set_new(o, "spill_max", json_integer((json_int_t)e->spill.max));
 	(void)json_object_set_new(o, "in", json_integer(e->in >= 0 ? (*slot)++ : -1));
 	(void)json_object_set_new(o, "out", json_integer(e->out >= 0 ? (*slot)++ : -1));
 	(void)json_object_set_new(o, "err", json_integer(e->err >= 0 ? (*slot)++ : -1));
@@ -318,6 +320,8 @@ static int load_exec(
 	e->timed_out = json_is_true(json_object_get(o, "timed_out"));
 	e->started_wall_ns = (uint64_t)number(o, "started_wall_ns");
 	e->deadline_ns = deadline_ms > 0 ? clock_now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
+	if (json_object_get(o, "spill_max") != NULL)
+		(void)!spill_resume(&e->spill, box, e->id, (uint64_t)number(o, "spill_max"));
 	rc = json_object_get(o, "terminal") != NULL ? load_terminal(box, c, o, e)
 						    : load_pipes(c, o, e);
 	return rc == 0 ? load_bytes(e, o, at, end) : rc;

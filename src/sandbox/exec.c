@@ -267,6 +267,8 @@ int exec_save(struct exec *e, const struct box *box)
 		return 0;
 	if (!spill_is_open(&e->spill))
 		rc = spill_open(&e->spill, box, e->id, UINT64_MAX);
+	if (rc == -EEXIST) /* saved when it was suspended */
+		rc = spill_resume(&e->spill, box, e->id, UINT64_MAX);
 	return rc < 0 ? rc : spill_add_ring(&e->spill, &e->ring);
 }
 

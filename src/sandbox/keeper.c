@@ -99,11 +99,11 @@ json_t *keeper_hello(const struct keeper *k)
 	list_for_each (&k->execs, pos, next)
 		(void)json_array_append_new(
 			execs, exec_describe(list_entry(pos, struct exec, node)));
-	hello = json_pack("{s:i, s:s, s:s, s:s, s:b, s:i, s:b, s:o, s:I}", "protocol",
+	hello = json_pack("{s:i, s:s, s:s, s:s, s:b, s:i, s:b, s:b, s:o, s:I}", "protocol",
 		KEEPER_PROTOCOL, "version", CAY_VERSION, "sandbox", k->id, "state",
 		keeper_state_name(k->state), "gateway", keeper_gateway_running(k), "init_pid",
-		k->box.init_pid, "init_gone", k->init_gone, "execs", execs, "unacked",
-		(json_int_t)json_array_size(k->events));
+		k->box.init_pid, "init_gone", k->init_gone, "held", k->fork_parent >= 0, "execs",
+		execs, "unacked", (json_int_t)json_array_size(k->events));
 	BUG_ON(hello == NULL);
 	return hello;
 }
@@ -420,7 +420,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	list_init(&k.conns);
 	list_init(&k.execs);
 	list_init(&k.waiters);
-	k.listen_fd = k.signal_fd = k.fork_sock = -1;
+	k.listen_fd = k.signal_fd = k.fork_sock = k.fork_parent = -1;
 	k.capture = (struct capture)CAPTURE_INIT;
 	list_init(&k.held);
 	k.box.init_pidfd = -1;

@@ -122,6 +122,8 @@ struct keeper {
 	uint64_t capture_begun_ns, capture_paused_ns, capture_deadline_ns;
 	int32_t *twins; /* n_twins pids: what is copied after the release */
 	size_t n_twins, twins_seen;
+	bool suspended; /* what ends now goes on elsewhere: nobody is told of ends */
+	int fork_parent; /* pidfd of it while its processes are complete and wait for `go`, else -1 */
 	int fork_sock; /* to the parent of processes that came from a template; -1 = there are none */
 	uint64_t output_forgotten; /* bytes of output of execs that are no longer kept */
 	struct meter memory;       /* from `start` on */
@@ -264,6 +266,11 @@ void keeper_verb_release(struct keeper *k, struct conn *c, json_int_t id, const 
 /** keeper_verb_restore() - take the processes of the template that @request names. */
 void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 
+/** keeper_verb_go() - let the processes run that keeper_verb_restore() has made and held. */
+void keeper_verb_go(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+/** keeper_verb_suspend() - end the processes that keeper_verb_capture() has stopped, just as they are in the memory object that @request names; this keeper ends with them. */
+void keeper_verb_suspend(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+
 /** keeper_capture_end() - let a sandbox go that was stopped for a capture; nothing when it was not. */
 void keeper_capture_end(struct keeper *k);
 
@@ -274,6 +281,9 @@ void keeper_read_fork(struct keeper *k);
 
 /** keeper_conn_new() - take over connected socket @fd and greet the peer. @primary: it gets the events. Return: owned by @k. */
 struct conn *keeper_conn_new(struct keeper *k, int fd, bool primary);
+
+/** keeper_conns_read() - read and handle what the other connections than @c hold. */
+void keeper_conns_read(struct keeper *k, const struct conn *c);
 
 /** keeper_conns_drain() - read what the other connections than @c still hold, and end them: who was there before has gone. */
 void keeper_conns_drain(struct keeper *k, const struct conn *c);

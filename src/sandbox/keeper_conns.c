@@ -116,16 +116,23 @@ void keeper_release(struct keeper *k, uint16_t channel)
 	}
 }
 
-void keeper_conns_drain(struct keeper *k, const struct conn *c)
+void keeper_conns_read(struct keeper *k, const struct conn *c)
 {
 	list_for_each (&k->conns, pos, next) {
 		struct conn *other = list_entry(pos, struct conn, node);
 
-		if (other == c)
-			continue;
-		while (!other->broken && keeper_conn_read(k, other))
+		while (other != c && !other->broken && keeper_conn_read(k, other))
 			;
-		other->broken = true;
+	}
+}
+
+void keeper_conns_drain(struct keeper *k, const struct conn *c)
+{
+	keeper_conns_read(k, c);
+	list_for_each (&k->conns, pos, next) {
+		struct conn *other = list_entry(pos, struct conn, node);
+
+		other->broken |= other != c;
 	}
 }
 

@@ -166,6 +166,8 @@ void keeper_remove_leaves(struct keeper *k)
 static void init_ended(struct keeper *k, int wait_status)
 {
 	k->init_gone = true;
+	if (k->suspended)
+		return;
 	if (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED)
 		keeper_event(k, "sandbox.died", NULL,
 			json_pack("{s:i,s:s*}", "wait_status", wait_status, "reason", k->lost));
@@ -173,7 +175,7 @@ static void init_ended(struct keeper *k, int wait_status)
 
 void keeper_lose(struct keeper *k, const char *reason)
 {
-	if (k->lost != NULL || k->state == KEEPER_STOPPING)
+	if (k->lost != NULL || k->suspended || k->state == KEEPER_STOPPING)
 		return;
 	k->lost = reason;
 	list_for_each (&k->execs, pos, next) {
@@ -191,7 +193,8 @@ void keeper_child_ended(struct keeper *k, const struct death *d)
 		struct exec *e = list_entry(pos, struct exec, node);
 
 		if (e->state == EXEC_RUNNING && e->pid == d->pid) {
-			end_exec(k, e, d);
+			if (!k->suspended)
+				end_exec(k, e, d);
 			return;
 		}
 	}
@@ -244,10 +247,11 @@ int keeper_kill_all(struct keeper *k)
 		list_entry(pos, struct exec, node)->killed = true;
 	if (k->box.init_pid == 0)
 		return 0;
-	keeper_capture_end(k);
 	/* their parent would wait for our leave to reap them; without it they are reaped by the next one up */
 	fd_close(&k->fork_sock);
 	box_kill(&k->box);
+	/* only now: what was stopped for a capture must not run again; the dead are held by their tracer until it ends */
+	keeper_capture_end(k);
 	/* PID 1 cannot end before we have reaped the children that we have in its pid namespace */
 	while (!k->init_gone) {
 		struct pollfd p = { .fd = k->signal_fd, .events = POLLIN };

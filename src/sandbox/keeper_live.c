@@ -183,8 +183,8 @@ static void lend(struct keeper *k)
 	box_lend(&k->box, TEMPLATE_PIDS_MAX, used == UINT64_MAX ? 0 : used);
 }
 
-static int capture(
-	struct keeper *k, const char *template, struct dump_report *report, struct err *err)
+static int capture(struct keeper *k, const char *template, bool for_good,
+	struct dump_report *report, struct err *err)
 {
 	struct dump_order *order = &k->capture_order;
 	struct terminals terminals;
@@ -212,6 +212,7 @@ static int capture(
 	(void)fault("live.capture.frozen");
 	if (rc == 0)
 		rc = list_all(k, order, &terminals, err);
+	order->for_good = for_good;
 	if (rc == 0)
 		rc = stop_and_look(k, order, &terminals, report, err);
 	else
@@ -251,6 +252,8 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 	struct err err = { 0 };
 	const char *template = template_of(request, &err);
 
+	/* what clients have sent by now is part of it */
+	keeper_conns_read(k, c);
 	if (template != NULL && (k->state != KEEPER_RUNNING || k->capture.pid != 0))
 		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is %s: it cannot be captured live",
 			k->id, keeper_state_name(k->state));
@@ -259,7 +262,9 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 			&err, ERR_UNSUPPORTED, "without a control group nothing can be frozen");
 	else if (template != NULL && keeper_launching(k))
 		(void)err_raise(&err, ERR_BUSY, "a program is being started just now");
-	if (err.code == ERR_NONE && capture(k, template, &k->captured, &err) < 0)
+	if (err.code == ERR_NONE &&
+		capture(k, template, json_is_true(json_object_get(request, "for_good")),
+			&k->captured, &err) < 0)
 		keeper_capture_end(k);
 	if (err.code != ERR_NONE) {
 		keeper_reply_error(c, id, &err);
@@ -430,7 +435,8 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 	if (rc == 0 && n_tasks < 0)
 		rc = n_tasks;
 	rc = rc < 0 ? err_raise_sys(err, rc, "open the control groups")
-		    : forker_run(&place, roots, TEMPLATE_SLOTS_MAX, n_roots, err);
+		    : forker_prepare(
+			      &place, roots, TEMPLATE_SLOTS_MAX, n_roots, &k->fork_parent, err);
 	for (size_t i = 0; i < place.n_leaves; i++)
 		(void)close(leaves[i]);
 	for (size_t i = 0; i < place.n_tasks; i++)
@@ -465,7 +471,15 @@ static json_t *adopt(
 	return list;
 }
 
-static int restore(struct keeper *k, const char *template, json_t **ret, struct err *err)
+static int go(struct keeper *k, struct err *err)
+{
+	cleanup_fd int parent = TAKE_FD(k->fork_parent);
+
+	return forker_go(k->fork_sock, parent, err);
+}
+
+/* @hold: they wait for `go`. */
+static int restore(struct keeper *k, const char *template, bool hold, json_t **ret, struct err *err)
 {
 	struct fork_root roots[TEMPLATE_SLOTS_MAX];
 	cleanup_buf struct buf state = BUF_INIT(CARRY_MAX);
@@ -494,6 +508,8 @@ static int restore(struct keeper *k, const char *template, json_t **ret, struct 
 		(void)close(pair[1]);
 		change_starter(k, pair[0]);
 	}
+	if (rc >= 0 && !hold)
+		rc = go(k, err);
 	(void)fault("live.restore.running");
 	if (rc >= 0)
 		*ret = adopt(k, &carried, roots, n_roots);
@@ -510,8 +526,23 @@ void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const 
 	if (template != NULL && (k->state != KEEPER_RUNNING || !list_empty(&k->execs)))
 		(void)err_raise(&err, ERR_STATE,
 			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
-	if (err.code == ERR_NONE && restore(k, template, &execs, &err) == 0)
+	if (err.code == ERR_NONE &&
+		restore(k, template, json_is_true(json_object_get(request, "hold")), &execs,
+			&err) == 0)
 		keeper_reply(c, id, json_pack("{s:o}", "execs", execs));
+	else
+		keeper_reply_error(c, id, &err);
+}
+
+void keeper_verb_go(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	struct err err = { 0 };
+
+	if (k->fork_parent < 0)
+		(void)err_raise(&err, ERR_STATE, "nothing waits in sandbox '%s'", k->id);
+	if (err.code == ERR_NONE && go(k, &err) == 0)
+		keeper_reply(c, id, NULL);
 	else
 		keeper_reply_error(c, id, &err);
 }
@@ -528,4 +559,57 @@ void keeper_read_fork(struct keeper *k)
 	keeper_child_ended(
 		k, &(struct death){ .pid = m.pid, .wait_status = m.status, .cpu_us = m.cpu_us });
 	forker_reap(k->fork_sock, m.pid);
+}
+
+/* --- suspending --- */
+
+/* From here on the object on disk is what this sandbox is. Their cgroup is frozen: whoever dies, they do not run again. */
+static int mark_exact(const struct keeper *k, const char *memory, struct err *err)
+{
+	cleanup_free char *path = str_dupf("%s/pool/memory/%s/EXACT", k->config.state, memory);
+	cleanup_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	return fd < 0 || fsync(fd) < 0
+		       ? err_raise_sys(err, -errno, "mark memory object '%s'", memory)
+		       : 0;
+}
+
+static int end_as_captured(struct keeper *k, const char *memory, struct err *err)
+{
+	int rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
+
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "freeze the processes");
+	if (rc == 0 && (k->capture.pid == 0 || k->capture.released || capture_died(&k->capture)))
+		rc = err_raise(err, ERR_STATE,
+			"the processes of sandbox '%s' have gone on since they were captured",
+			k->id);
+	(void)fault("keeper.suspend.frozen");
+	if (rc == 0)
+		rc = mark_exact(k, memory, err);
+	if (rc < 0) {
+		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
+		return rc;
+	}
+	(void)fault("keeper.suspend.marked");
+	k->suspended = true;
+	/* what cannot be killed within the time is cleared away behind us */
+	(void)!keeper_kill_all(k);
+	return 0;
+}
+
+void keeper_verb_suspend(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	const char *memory = json_string_value(json_object_get(request, "memory"));
+	struct err err = { 0 };
+
+	if (memory == NULL || !id_valid(memory))
+		(void)err_raise(&err, ERR_INVALID, "'memory' is malformed");
+	if (err.code != ERR_NONE || end_as_captured(k, memory, &err) < 0) {
+		keeper_reply_error(c, id, &err);
+		return;
+	}
+	keeper_save_output(k);
+	keeper_move(k, KEEPER_STOPPING);
+	keeper_reply(c, id, NULL);
 }

@@ -441,6 +441,8 @@ static const struct {
 	{ "examine", keeper_verb_examine },
 	{ "release", keeper_verb_release },
 	{ "restore", keeper_verb_restore },
+	{ "go", keeper_verb_go },
+	{ "suspend", keeper_verb_suspend },
 };
 
 static void handle_request(struct keeper *k, struct conn *c, const struct frame *f)

@@ -31,6 +31,19 @@ int spill_open(struct spill *s, const struct box *box, const char *exec, uint64_
 	return dir < 0 ? dir : outfile_create(&s->file, dir, exec, owner.st_uid, owner.st_gid);
 }
 
+int spill_resume(struct spill *s, const struct box *box, const char *exec, uint64_t max)
+{
+	struct stat owner;
+	cleanup_fd int dir = open_directory(box, &owner);
+	int rc;
+
+	*s = (struct spill)SPILL_INIT;
+	s->max = max;
+	rc = dir < 0 ? dir : outfile_append(&s->file, dir, exec);
+	s->charged = s->file.size;
+	return rc;
+}
+
 void spill_close(struct spill *s)
 {
 	outfile_close(&s->file);

@@ -32,6 +32,10 @@ struct spill {
 int spill_open(
 	struct spill *s, const struct box *box, const char *exec, uint64_t max) attr_must_use;
 
+/** spill_resume() - go on with the files that an earlier keeper of this sandbox has left. Return: 0, -ENOENT when there are none, -errno. */
+int spill_resume(
+	struct spill *s, const struct box *box, const char *exec, uint64_t max) attr_must_use;
+
 /** spill_is_open() - is there a file? */
 static inline bool spill_is_open(const struct spill *s)
 {

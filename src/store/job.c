@@ -11,25 +11,20 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static const struct {
-	const char *name;
-	store_verb *run;
-	bool pool; /* needs the pool to be there */
-	enum job_lock lock;
-} verbs[] = {
-#define VERB(name, pool, lock) { #name, store_##name, pool, lock },
+static const struct job_verb verbs[] = {
+#define VERB(name, pool, lock) { #name, store_##name, true, pool, lock },
 	STORE_VERBS(VERB)
 #undef VERB
 };
 
-static const char *added_name;
-static int (*added_run)(struct job *job, json_t **ok, struct err *err);
+static const struct job_verb *added;
+static size_t n_added;
 
-void job_add_verb(const char *name, int (*verb)(struct job *job, json_t **ok, struct err *err))
+void job_add_verbs(const struct job_verb *more, size_t n)
 {
-	BUG_ON(added_name != NULL);
-	added_name = name;
-	added_run = verb;
+	BUG_ON(added != NULL);
+	added = more;
+	n_added = n;
 }
 
 static int job_frame(struct job *job, enum frame_type type, const void *bytes, size_t n)
@@ -177,30 +172,46 @@ int job_ids(const json_t *from, const char *name, struct err *err)
 	return 0;
 }
 
-static int run(struct job *job, json_t **ok, struct err *err)
+static const struct job_verb *find_verb(const char *name)
 {
-	const char *verb = job_text(job->request, "verb", err), *state;
+	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+		if (str_eq(verbs[i].name, name))
+			return &verbs[i];
+	}
+	for (size_t i = 0; i < n_added; i++) {
+		if (str_eq(added[i].name, name))
+			return &added[i];
+	}
+	return NULL;
+}
+
+static int open_for(struct job *job, const struct job_verb *verb, struct err *err)
+{
+	const char *state = job_text(job->request, "state", err);
 	int rc;
 
-	if (verb == NULL)
+	if (state == NULL)
 		return -EINVAL;
-	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
-		if (!str_eq(verbs[i].name, verb))
-			continue;
-		state = job_text(job->request, "state", err);
-		if (state == NULL)
-			return -EINVAL;
-		rc = store_open(&job->store, state, err);
-		if (rc == 0 && verbs[i].lock != LOCK_NONE)
-			rc = store_lock(
-				&job->store, verbs[i].lock == LOCK_ALONE, STORE_WAIT_MS, err);
-		if (rc == 0 && verbs[i].pool)
-			rc = store_open_pool(&job->store, err);
-		return rc < 0 ? rc : verbs[i].run(job, ok, err);
-	}
-	if (added_name != NULL && str_eq(added_name, verb))
-		return added_run(job, ok, err);
-	return err_raise(err, ERR_UNSUPPORTED, "no job is called '%s'", verb);
+	rc = store_open(&job->store, state, err);
+	if (rc == 0 && verb->lock != LOCK_NONE)
+		rc = store_lock(&job->store, verb->lock == LOCK_ALONE, STORE_WAIT_MS, err);
+	if (rc == 0 && verb->pool)
+		rc = store_open_pool(&job->store, err);
+	return rc;
+}
+
+static int run(struct job *job, json_t **ok, struct err *err)
+{
+	const char *name = job_text(job->request, "verb", err);
+	const struct job_verb *verb = name != NULL ? find_verb(name) : NULL;
+	int rc;
+
+	if (name == NULL)
+		return -EINVAL;
+	if (verb == NULL)
+		return err_raise(err, ERR_UNSUPPORTED, "no job is called '%s'", name);
+	rc = verb->store ? open_for(job, verb, err) : 0;
+	return rc < 0 ? rc : verb->run(job, ok, err);
 }
 
 /* Errors of a pool that became read-only say little by themselves. */

@@ -21,11 +21,20 @@ struct job {
 /** store_job_main() - read the request from @fd, do it, reply. Return: exit status (0 when a reply was sent). */
 int store_job_main(int fd);
 
-/**
- * job_add_verb() - let store_job_main() also do a verb of a layer above; at most one, before it is called. The store is not opened for it.
- * @name: borrowed for ever; @verb: sets the reply on success, the error on failure.
- */
-void job_add_verb(const char *name, int (*verb)(struct job *job, json_t **ok, struct err *err));
+/** enum job_lock - how a verb holds the state directory while it runs (store_lock()). */
+enum job_lock { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
+
+/** struct job_verb - something that a job can do: @run sets the reply on success, the error on failure. */
+struct job_verb {
+	const char *name;
+	int (*run)(struct job *job, json_t **ok, struct err *err);
+	bool store; /* works on the opened state directory */
+	bool pool;  /* needs the pool to be there */
+	enum job_lock lock;
+};
+
+/** job_add_verbs() - let store_job_main() also do verbs of layers above; once, before it is called. @verbs: borrowed for ever. */
+void job_add_verbs(const struct job_verb *verbs, size_t n);
 
 /** job_send() - send @object as an OBJECT frame; takes the reference. Return: 0 or -errno (the peer went away). */
 int job_send(struct job *job, json_t *object) attr_must_use;

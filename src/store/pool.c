@@ -29,7 +29,7 @@
 #define POOL_DISCARDED "discard=async"
 
 static const char *const pool_dirs[] = { "live", "layers", "images", "mask", "tmp", "trash",
-	"sealing", "verified" };
+	"sealing", "verified", "memory" };
 
 bool pool_can_clone(int fd)
 {

@@ -123,6 +123,8 @@ static int check_ids(struct job *job, struct err *err)
 {
 	int rc = job_ids(job->request, "layers", err);
 
+	if (rc == 0)
+		rc = job_ids(job->request, "memories", err);
 	return rc < 0 ? rc : job_ids(job->request, "sandboxes", err);
 }
 
@@ -156,6 +158,9 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 	if (rc >= 0)
 		rc = sandboxes = sweep(&job->store, "live",
 			json_object_get(job->request, "sandboxes"), until, err);
+	if (rc >= 0)
+		rc = sweep(&job->store, "memory", json_object_get(job->request, "memories"), until,
+			err);
 	if (rc >= 0)
 		rc = sweep(&job->store, "trash", NULL, UINT64_MAX, err);
 	if (rc < 0)
@@ -200,6 +205,8 @@ int store_remove(struct job *job, json_t **ok, struct err *err)
 		rc = remove_all(job, "layers", "layers", &n, err);
 	if (rc == 0)
 		rc = remove_all(job, "images", "images", &n, err);
+	if (rc == 0)
+		rc = remove_all(job, "memories", "memory", &n, err);
 	if (rc == 0)
 		*ok = json_pack("{s:i}", "removed", n);
 	return rc;
@@ -331,6 +338,9 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0)
 		rc = sandboxes = sweep(&job->store, "live",
 			json_object_get(job->request, "sandboxes"), UINT64_MAX, err);
+	if (rc >= 0)
+		rc = sweep(&job->store, "memory", json_object_get(job->request, "memories"),
+			UINT64_MAX, err);
 	if (rc >= 0)
 		rc = sweep(&job->store, "tmp", NULL, UINT64_MAX, err);
 	if (rc >= 0)

@@ -11,9 +11,6 @@
 
 typedef int store_verb(struct job *job, json_t **ok, struct err *err);
 
-/** enum job_lock - how a verb holds the state directory while it runs (store_lock()). */
-enum job_lock { LOCK_NONE, LOCK_SHARED, LOCK_ALONE };
-
 /* VERB(name, needs the pool, lock). What only reads needs no lock. `storage` takes its own: not every operation of it changes anything. */
 #define STORE_VERBS(VERB) \
 	VERB(storage, false, LOCK_NONE) \

@@ -75,7 +75,7 @@ TEST(what_the_version_lacks_is_unsupported)
 	check(parse(VERB_FORK, WORDS("a", "--keep-identity")) < 0);
 	check_int(err.code, ERR_UNSUPPORTED);
 	check(err.hint[0] != '\0');
-	check(cli_lacks("suspend") != NULL && cli_lacks("run") == NULL);
+	check(cli_lacks("stub") != NULL && cli_lacks("run") == NULL);
 }
 
 TEST(help_is_given_whatever_else_is_wrong)

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "checkpoint/dump.h"
+#include "checkpoint/memory_job.h"
 #include "sandbox/doctor.h"
 #include "sandbox/keeper.h"
 #include "sandbox/starter.h"
@@ -14,6 +15,9 @@
 #include <signal.h>
 
 #define CONTROL_FD 3
+
+static const struct job_verb verbs[] = { { "doctor", doctor_verb, false, false, LOCK_NONE },
+	MEMORY_VERBS };
 
 int main(int argc, char **argv)
 {
@@ -37,7 +41,7 @@ int main(int argc, char **argv)
 		return dump_main();
 	if (argc == 2 && str_eq(argv[1], "starter"))
 		return starter_main();
-	job_add_verb("doctor", doctor_verb);
+	job_add_verbs(verbs, ARRAY_SIZE(verbs));
 	if (argc == 3 && str_eq(argv[1], "job"))
 		return store_job_main(CONTROL_FD);
 	(void)fputs("cay-keeper is started by cayd\n", stderr);

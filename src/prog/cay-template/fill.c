@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prog/cay-template/fill.c - the template's two orders. Privileged, so it reads numbers only and checks each: what is copied is memory of processes that the
+ * prog/cay-template/fill.c - the template's orders. Privileged, so it reads numbers only and checks each: what is copied is memory of processes that the
  * keeper named, and it lands in the stash.
  */
 #include "prog/cay-template/fill.h"
@@ -40,6 +40,7 @@ const struct image_header *image;
 struct fork_context fork;
 
 static struct template_allow allow;
+static struct template_stream held; /* sizes of what is held; all 0 before */
 
 static union {
 	uint32_t kind;
@@ -234,29 +235,120 @@ static long copy_memory(void)
 	return 0;
 }
 
-static long fill(const int *fds, uint32_t n_fds)
+static void count_pages(void)
 {
-	uint64_t size;
+	const struct plan_copy *copies = plan_copies();
+
+	held.pages = 0;
+	for (uint32_t i = 0; i < plan->n_copies; i++)
+		held.pages += copies[i].length;
+}
+
+/* Image and plan, checked; and room for the memory. */
+static long take_tables(int image_fd, int plan_fd)
+{
 	long rc;
 
-	if (n_fds != 2 || plan != NULL)
+	if (plan != NULL)
 		return -22;
-	rc = map_file(fds[0], WINDOW_IMAGE, &size);
-	if (rc == 0 && size < sizeof(*image))
+	rc = map_file(image_fd, WINDOW_IMAGE, &held.image);
+	if (rc == 0 && held.image < sizeof(*image))
 		rc = -22;
 	if (rc == 0)
-		rc = map_file(fds[1], WINDOW_PLAN, &size);
+		rc = map_file(plan_fd, WINDOW_PLAN, &held.plan);
 	if (rc < 0)
 		return rc;
 	image = (const struct image_header *)WINDOW_IMAGE;
 	plan = (const struct plan *)WINDOW_PLAN;
-	if (!plan_fits(size) || !processes_fit())
+	if (!plan_fits(held.plan) || !processes_fit())
 		return -22;
-	rc = make_stash();
+	count_pages();
+	return make_stash();
+}
+
+static long fill(const int *fds, uint32_t n_fds)
+{
+	long rc = n_fds == 2 ? take_tables(fds[0], fds[1]) : -22;
+
 	bare_fault("live.template.filling");
 	if (rc == 0)
 		rc = copy_memory();
 	bare_fault("live.template.filled");
+	return rc;
+}
+
+/* --- to disk and back --- */
+
+static long write_all(int fd, uint64_t from, uint64_t n)
+{
+	while (n > 0) {
+		long rc = CALL3(__NR_write, fd, from, n);
+
+		if (rc <= 0)
+			return rc;
+		from += (uint64_t)rc;
+		n -= (uint64_t)rc;
+	}
+	return 0;
+}
+
+static BARE_NORETURN void save_main(int fd)
+{
+	const struct plan_copy *copies = plan_copies();
+	long rc = write_all(fd, (uint64_t)&held, sizeof(held));
+
+	if (rc == 0)
+		rc = write_all(fd, WINDOW_IMAGE, held.image);
+	if (rc == 0)
+		rc = write_all(fd, WINDOW_PLAN, held.plan);
+	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++)
+		rc = write_all(fd, copies[i].to, copies[i].length);
+	bare_exit(rc == 0 ? 0 : 1);
+}
+
+/* By a clone, so that forks need not wait. It ends with the reader of the pipe. */
+static long save(int *fds, uint32_t n_fds)
+{
+	struct bare_clone args = { .exit_signal = 17 };
+	long rc;
+
+	if (n_fds != 1 || plan == NULL)
+		return -22;
+	rc = CALL2(__NR_clone3, &args, sizeof(args));
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	if (fds[0] != TEMPLATE_LINK_FD)
+		(void)CALL3(__NR_dup3, fds[0], TEMPLATE_LINK_FD, BARE_CLOEXEC);
+	(void)CALL3(__NR_close_range, TEMPLATE_LINK_FD + 1, ~0U, 0);
+	save_main(TEMPLATE_LINK_FD);
+}
+
+static long read_all(int fd, uint64_t to, uint64_t n)
+{
+	while (n > 0) {
+		long rc = CALL3(__NR_read, fd, to, n);
+
+		if (rc <= 0)
+			return rc < 0 ? rc : -5; /* EIO: it ends too early */
+		to += (uint64_t)rc;
+		n -= (uint64_t)rc;
+	}
+	return 0;
+}
+
+/* What comes from disk was written by a template and is authentic; it is checked like anything else. */
+static long load(const int *fds, uint32_t n_fds)
+{
+	long rc = n_fds == 3 ? take_tables(fds[0], fds[1]) : -22;
+	const struct plan_copy *copies;
+
+	if (rc < 0)
+		return rc;
+	copies = plan_copies();
+	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++)
+		rc = in_stash(copies[i].to, copies[i].length)
+			     ? read_all(fds[2], copies[i].to, copies[i].length)
+			     : -1;
 	return rc;
 }
 
@@ -327,6 +419,10 @@ void fill_or_fork(int peer)
 			rc = 0;
 		} else if (order.kind == TEMPLATE_FILL) {
 			rc = fill(fds, n_fds);
+		} else if (order.kind == TEMPLATE_SAVE) {
+			rc = save(fds, n_fds);
+		} else if (order.kind == TEMPLATE_LOAD) {
+			rc = load(fds, n_fds);
 		} else if (order.kind == TEMPLATE_FORK && n == sizeof(order.fork)) {
 			rc = start_fork(peer, fds, n_fds);
 			close_all(fds, n_fds);

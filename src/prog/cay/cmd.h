@@ -49,7 +49,7 @@ int cmd_logs(struct cli *cli);
 int cmd_mail_ls(struct cli *cli);
 /** cmd_mail_show() - cay mail show. */
 int cmd_mail_show(struct cli *cli);
-/** cmd_move() - cay pause, resume, start, stop. */
+/** cmd_move() - cay pause, suspend, resume, start, stop. */
 int cmd_move(struct cli *cli);
 /** cmd_policy_check() - cay policy check. */
 int cmd_policy_check(struct cli *cli);

@@ -7,7 +7,8 @@ static bool is_live(const json_t *box)
 {
 	const char *state = cli_string(box, "state", "");
 
-	return str_eq(state, "running") || str_eq(state, "paused") || str_eq(state, "creating");
+	return str_eq(state, "running") || str_eq(state, "paused") || str_eq(state, "suspended") ||
+	       str_eq(state, "creating");
 }
 
 static void ps_row(struct table *t, const json_t *box, int64_t now)

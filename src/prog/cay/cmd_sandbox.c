@@ -66,6 +66,8 @@ int cmd_move(struct cli *cli)
 				"--grace '%s': a duration of at most 10m is wanted", grace);
 		body = json_pack("{s:I}", "grace_ms", (json_int_t)ms);
 	}
+	if (cli_args_has(&cli->args, FLAG_FILES_ONLY))
+		body = json_pack("{s:b}", "files_only", 1);
 	cli->doing = verb;
 	return for_each(cli, verb, "POST", body);
 }

@@ -25,6 +25,7 @@ static int (*const commands[VERB_COUNT_])(struct cli *cli) = {
 	[VERB_APPLY] = cmd_apply,
 	[VERB_CP] = cmd_cp,
 	[VERB_PAUSE] = cmd_move,
+	[VERB_SUSPEND] = cmd_move,
 	[VERB_RESUME] = cmd_move,
 	[VERB_STOP] = cmd_move,
 	[VERB_START] = cmd_move,

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/memories.h"
+#include "base/log.h"
+#include "base/str.h"
+
+int memory_save(struct server *srv, const struct live *l, const char *id, const char *sandbox,
+	json_t **ret, struct err *err)
+{
+	return job_run(srv,
+		json_pack("{s:s,s:s,s:s,s:s,s:s}", "verb", "memory_save", "run", srv->run,
+			"template", l->id, "memory", id, "sandbox", sandbox),
+		NULL, NULL, ret, err);
+}
+
+struct live *memory_load(struct server *srv, const char *id, json_t *execs, struct err *err)
+{
+	struct live *l = live_new(srv, err);
+
+	if (l == NULL)
+		return NULL;
+	(void)json_array_extend(l->execs, execs);
+	if (job_run(srv,
+		    json_pack("{s:s,s:s,s:s,s:s}", "verb", "memory_load", "run", srv->run,
+			    "template", l->id, "memory", id),
+		    NULL, NULL, NULL, err) == 0)
+		return l;
+	live_drop(l);
+	return NULL;
+}
+
+int memory_check(struct server *srv, const char *id, struct err *err)
+{
+	return job_run(srv, json_pack("{s:s,s:[s]}", "verb", "memory_check", "memories", id), NULL,
+		NULL, NULL, err);
+}
+
+bool memory_is_exact(struct server *srv, const char *id)
+{
+	json_t *ok = NULL;
+	bool exact = job_run(srv, json_pack("{s:s,s:s}", "verb", "memory_exact", "memory", id),
+			     NULL, NULL, &ok, NULL) == 0 &&
+		     json_is_true(json_object_get(ok, "exact"));
+
+	json_decref(ok);
+	return exact;
+}
+
+const char *memory_of(const json_t *doc)
+{
+	return json_string_value(json_object_get(json_object_get(doc, "memory"), "id"));
+}
+
+json_t *server_known_memories(struct server *srv)
+{
+	json_t *known = json_array();
+
+	list_for_each (&srv->snapshots, node, next) {
+		const char *id = memory_of(list_entry(node, struct snapshot, node)->doc);
+
+		if (id != NULL)
+			(void)json_array_append_new(known, json_string(id));
+	}
+	list_for_each (&srv->sandboxes, node, next) {
+		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+		const char *under_way = json_string_value(json_object_get(sb->doc, "suspending"));
+
+		if (memory_of(sb->doc) != NULL)
+			(void)json_array_append_new(known, json_string(memory_of(sb->doc)));
+		if (under_way != NULL)
+			(void)json_array_append_new(known, json_string(under_way));
+	}
+	return known;
+}
+
+static bool in_use(struct server *srv, const char *id)
+{
+	json_t *known = server_known_memories(srv), *e;
+	bool found = false;
+	size_t i;
+
+	json_array_foreach (known, i, e)
+		found |= str_eq(json_string_value(e), id);
+	json_decref(known);
+	return found;
+}
+
+void memory_forget(struct server *srv, const char *id)
+{
+	struct err err;
+
+	if (id == NULL || in_use(srv, id))
+		return;
+	if (job_run(srv, json_pack("{s:s,s:[s]}", "verb", "remove", "memories", id), NULL, NULL,
+		    NULL, &err) < 0)
+		log_warn("store", "remove memory: %s (the next start clears up)", err.msg);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: api/memories.h - memory of snapshots and of suspended sandboxes on disk: which objects there are, who needs them (docs/design/0009). */
+#ifndef CAY_API_MEMORIES_H
+#define CAY_API_MEMORIES_H
+
+#include "api/lives.h"
+
+/** memory_save() - have the memory of template @l written as object @id, synced. @sandbox: id of the source. @ret: {"stored","bytes"}, a new reference. Context: waits. */
+int memory_save(struct server *srv, const struct live *l, const char *id, const char *sandbox,
+	json_t **ret, struct err *err) attr_must_use;
+
+/** memory_load() - a template filled from object @id; @execs (borrowed): documents of the execs in it. NULL with @err set. Context: waits. */
+struct live *memory_load(struct server *srv, const char *id, json_t *execs, struct err *err);
+
+/** memory_check() - is every byte of object @id as it was written? %ERR_CORRUPT. Context: waits. */
+int memory_check(struct server *srv, const char *id, struct err *err) attr_must_use;
+
+/** memory_is_exact() - did a keeper end the processes just as they are in object @id? Context: waits. */
+bool memory_is_exact(struct server *srv, const char *id);
+
+/** memory_of() - id of the object that document @doc of a snapshot or sandbox names, or NULL. Borrowed. */
+const char *memory_of(const json_t *doc);
+
+/** memory_forget() - remove object @id unless something needs it. NULL is allowed. Failure is logged: the next start clears up. Context: waits. */
+void memory_forget(struct server *srv, const char *id);
+
+/** server_known_memories() - ids of all objects that something needs. A new reference. */
+json_t *server_known_memories(struct server *srv);
+
+#endif

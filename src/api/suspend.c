@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api/suspend.c - suspending to disk and resuming (docs/design/0009).
+ *
+ *   suspend: catalogue (`suspending`) -> every process is stopped, template filled -> object renamed into place, synced -> keeper: frozen, EXACT, killed
+ *            -> catalogue (suspended), synced -> the template goes
+ *   resume:  template filled from the object -> keeper, processes made, held -> catalogue (running), synced -> go -> template and object go
+ *
+ * Invariants
+ *  (1) while the catalogue says suspended nothing of the sandbox has run since the object was made;
+ *  (2) an object is EXACT only when the processes can never run again: a crash between that and the catalogue is finished at the next start;
+ *  (3) before `go` nothing has happened: every failure leaves the sandbox suspended.
+ */
+#include "api/suspend.h"
+#include "api/memories.h"
+#include "api/sandbox_parts.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#define SUSPEND_NS (60 * NS_PER_S)
+
+/* --- suspending --- */
+
+/* Nothing came of it: the sandbox goes on. */
+static void give_up(struct sandbox *sb, struct live *l, const char *memory)
+{
+	if (l != NULL && sb->keeper != NULL && !sb->keeper->link.dead)
+		(void)!live_release(sb, l, NULL, NULL);
+	live_drop(l);
+	(void)json_object_del(sb->doc, "suspending");
+	(void)!sandbox_save(sb, false, NULL);
+	memory_forget(sb->srv, memory);
+}
+
+static int end_processes(struct sandbox *sb, const char *memory, struct err *err)
+{
+	int rc = framelink_call(&sb->keeper->link,
+		json_pack("{s:s,s:s}", "verb", "suspend", "memory", memory),
+		clock_now_ns() + SUSPEND_NS, NULL, err);
+
+	/* a keeper that was killed may have come as far as that */
+	if (rc < 0 && sb->keeper->link.dead && memory_is_exact(sb->srv, memory))
+		rc = 0;
+	return rc;
+}
+
+/* @figures: of the object, stolen. */
+static int become_suspended(struct sandbox *sb, const char *memory, json_t *figures,
+	const char *reason, struct err *err)
+{
+	json_t *what = figures != NULL ? figures : json_object();
+
+	(void)json_object_set_new(what, "id", json_string(memory));
+	(void)json_object_set_new(sb->doc, "memory", what);
+	(void)json_object_del(sb->doc, "suspending");
+	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	sandbox_set_time(sb, "suspended");
+	(void)fault("sandbox.suspend.before_commit");
+	sandbox_enter(sb, SANDBOX_SUSPENDED, EVENT_SANDBOX_SUSPENDED,
+		json_pack("{s:s,s:O}", "reason", reason, "memory", what));
+	return sandbox_save(sb, true, err);
+}
+
+static int write_and_end(
+	struct sandbox *sb, struct live *l, const char *memory, const char *reason, struct err *err)
+{
+	json_t *figures = NULL;
+	int rc = memory_save(sb->srv, l, memory, sb->id, &figures, err);
+
+	(void)fault("sandbox.suspend.saved");
+	if (rc == 0) {
+		sandbox_usage_keep(sb);
+		rc = end_processes(sb, memory, err);
+	}
+	(void)fault("sandbox.suspend.ended");
+	if (rc < 0) {
+		json_decref(figures);
+		return rc;
+	}
+	return become_suspended(sb, memory, figures, reason, err);
+}
+
+int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err)
+{
+	struct id memory = id_new();
+	struct live *l;
+	int rc;
+
+	if (sb->state != SANDBOX_RUNNING)
+		return err_raise(err, ERR_STATE, "sandbox '%s' is %s: it cannot be suspended",
+			sb->name, sandbox_state_name(sb->state));
+	(void)json_object_set_new(sb->doc, "suspending", json_string(memory.s));
+	rc = sandbox_save(sb, false, err);
+	l = rc == 0 ? live_stop(sb, true, err) : NULL;
+	(void)fault("sandbox.suspend.stopped");
+	if (l == NULL || write_and_end(sb, l, memory.s, reason, err) < 0) {
+		give_up(sb, l, memory.s);
+		err_context(err, "suspend sandbox '%s'", sb->name);
+		return -EIO;
+	}
+	sandbox_drop_keeper(sb, false);
+	live_end(l);
+	return 0;
+}
+
+/* --- resuming --- */
+
+static json_t *exec_documents(const struct sandbox *sb)
+{
+	json_t *list = json_array();
+
+	list_for_each (&sb->execs, node, next) {
+		const struct exec *e = list_entry(node, struct exec, node);
+
+		if (!e->ended)
+			(void)json_array_append(list, e->doc);
+	}
+	return list;
+}
+
+static struct live *load(struct sandbox *sb, struct err *err)
+{
+	json_t *execs = exec_documents(sb);
+	struct live *l = memory_load(sb->srv, memory_of(sb->doc), execs, err);
+
+	json_decref(execs);
+	return l;
+}
+
+/* The point of no return: from here on the object is the past. */
+static int become_running(struct sandbox *sb, json_int_t init_pid, struct err *err)
+{
+	json_t *memory = json_incref(json_object_get(sb->doc, "memory"));
+	int rc;
+
+	(void)json_object_del(sb->doc, "memory");
+	(void)json_object_set_new(sb->doc, "state", json_string("running"));
+	(void)json_object_set_new(sb->doc, "init_pid", json_integer(init_pid));
+	(void)fault("sandbox.resume.before_commit");
+	rc = sandbox_save(sb, true, err);
+	if (rc < 0) {
+		(void)json_object_set(sb->doc, "memory", memory);
+		(void)json_object_set_new(sb->doc, "state", json_string("suspended"));
+		(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	}
+	json_decref(memory);
+	(void)fault("sandbox.resume.committed");
+	return rc;
+}
+
+static int restore_held(struct sandbox *sb, struct live *l, struct err *err)
+{
+	json_t *ok = NULL;
+	json_int_t pid;
+	int rc = sandbox_launch(sb, &ok, err);
+
+	pid = json_integer_value(json_object_get(ok, "init_pid"));
+	json_decref(ok);
+	if (rc == 0) {
+		sandbox_bind(sb, pid);
+		rc = live_hold(sb, l, err);
+	}
+	(void)fault("sandbox.resume.held");
+	return rc == 0 ? become_running(sb, pid, err) : rc;
+}
+
+static int let_go(struct sandbox *sb, struct err *err)
+{
+	int rc = live_go(sb, err);
+
+	sandbox_set_time(sb, "resumed");
+	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, NULL);
+	(void)fault("sandbox.resume.gone");
+	/* they may have run: what is left of them is not what was suspended */
+	if (rc < 0)
+		sandbox_lost(sb, err);
+	return rc;
+}
+
+int sandbox_resume(struct sandbox *sb, struct err *err)
+{
+	cleanup_free char *memory = str_dup(memory_of(sb->doc));
+	struct live *l;
+	int rc;
+
+	if (sb->state != SANDBOX_SUSPENDED || memory == NULL)
+		return err_raise(err, ERR_STATE, "sandbox '%s' is %s: it cannot be resumed",
+			sb->name, sandbox_state_name(sb->state));
+	/* it is being prepared while the memory is loaded */
+	if (sandbox_want_keeper(sb, err) < 0)
+		return -EIO;
+	l = load(sb, err);
+	(void)fault("sandbox.resume.loaded");
+	rc = l == NULL ? -EIO : restore_held(sb, l, err);
+	if (rc < 0) {
+		sandbox_drop_keeper(sb, false);
+	} else {
+		rc = let_go(sb, err);
+		memory_forget(sb->srv, memory);
+	}
+	live_drop(l);
+	if (rc < 0)
+		err_context(err, "resume sandbox '%s'", sb->name);
+	return rc;
+}
+
+int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err *err)
+{
+	cleanup_free char *memory = str_dup(memory_of(sb->doc));
+	int rc;
+
+	execs_lost(sb, "killed", reason);
+	(void)json_object_del(sb->doc, "memory");
+	sandbox_set_time(sb, "stopped");
+	rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+		json_pack(
+			"{s:s,s:O}", "reason", reason, "usage", json_object_get(sb->doc, "usage")),
+		err);
+	memory_forget(sb->srv, memory);
+	return rc;
+}
+
+/* --- after a start of cayd --- */
+
+bool sandbox_settle_suspend(struct sandbox *sb)
+{
+	const char *under_way = json_string_value(json_object_get(sb->doc, "suspending"));
+	cleanup_free char *memory = under_way != NULL ? str_dup(under_way) : NULL;
+	struct err err;
+
+	if (memory == NULL || !memory_is_exact(sb->srv, memory))
+		return false;
+	if (become_suspended(sb, memory, NULL, "the server ended while it was suspended", &err) < 0)
+		log_error("sandbox", "%s", err.msg);
+	return true;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: api/suspend.h - a sandbox whose processes lie on disk (docs/design/0009). */
+#ifndef CAY_API_SUSPEND_H
+#define CAY_API_SUSPEND_H
+
+#include "api/server.h"
+
+/**
+ * sandbox_suspend() - write the processes of running @sb to disk and end them. Locked.
+ * @reason: for the event. Return: 0, or an error; then it goes on as if nothing had been. Context: waits.
+ */
+int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err) attr_must_use;
+
+/** sandbox_resume() - the other way. Locked. After an error it is suspended as before, unless its processes were lost on the way. Context: waits. */
+int sandbox_resume(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** sandbox_forget_processes() - a suspended sandbox becomes a stopped one; what ran in it is `killed` for @reason. Locked. Context: waits. */
+int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err *err) attr_must_use;
+
+/** sandbox_settle_suspend() - after a start of cayd: was @sb, which has no keeper any more, being suspended, and all of it is on disk? Then it is suspended. Context: waits. */
+bool sandbox_settle_suspend(struct sandbox *sb);
+
+#endif

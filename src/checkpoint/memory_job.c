@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/memory_job.c - between a template, a coder and an object on disk.
+ *
+ *   save: template ==raw==> coder (packs) ==chunks==> here: digests, file
+ *   load: here: digests ==chunks==> coder (unpacks) ==raw==> here (image, plan), then the template (pages)
+ *
+ * This process moves bytes and compares digests; it decodes none.
+ */
+#include "checkpoint/memory_job.h"
+#include "base/fault.h"
+#include "base/str.h"
+#include "checkpoint/capturer.h"
+#include "checkpoint/machine.h"
+#include "checkpoint/memory_coder.h"
+#include "checkpoint/memory_object.h"
+#include "sys/fdpass.h"
+#include "sys/file.h"
+
+#include <limits.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* --- the template --- */
+
+static int connect_template(const struct job *job, struct err *err)
+{
+	const char *run = job_text(job->request, "run", err);
+	const char *id = run == NULL ? NULL : job_id(job->request, "template", err);
+	char path[PATH_MAX];
+	int fd;
+
+	if (id == NULL)
+		return -EINVAL;
+	template_path(run, id, path, sizeof(path));
+	fd = template_connect(path);
+	return fd < 0 ? err_raise_sys(err, fd, "connect to template '%s'", id) : fd;
+}
+
+static int send_order(int sock, uint32_t kind, const int *fds, size_t n)
+{
+	return fdpass_send(sock, &kind, sizeof(kind), fds, n);
+}
+
+static int wait_done(int sock)
+{
+	struct template_message m;
+	size_t none;
+	ssize_t n = fdpass_recv(sock, &m, sizeof(m), NULL, 0, &none);
+
+	if (n != (ssize_t)sizeof(m))
+		return n < 0 ? (int)n : -EPIPE;
+	return m.kind == TEMPLATE_DONE ? 0 : m.status < 0 ? m.status : -EPROTO;
+}
+
+static void state_path(const struct job *job, char path[PATH_MAX])
+{
+	(void)snprintf(path, PATH_MAX, "%s/keepers/%s.state",
+		json_string_value(json_object_get(job->request, "run")),
+		json_string_value(json_object_get(job->request, "template")));
+}
+
+/* --- saving --- */
+
+static int read_full(int fd, void *to, size_t n)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t got = read(fd, (char *)to + done, n - done);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -EPIPE;
+		done += (size_t)got;
+	}
+	return 0;
+}
+
+static int save_chunk(struct memory_writer *w, int from, uint64_t *left)
+{
+	static unsigned char stored[PAGECHUNK_MAX];
+	struct pagechunk_head head;
+	int rc = read_full(from, &head, sizeof(head));
+
+	if (rc == 0)
+		rc = pagechunk_check(&head);
+	if (rc == 0 && head.raw > *left)
+		rc = -EBADMSG;
+	if (rc == 0)
+		rc = read_full(from, stored, head.stored);
+	*left -= rc == 0 ? head.raw : 0;
+	return rc == 0 ? memory_writer_add(w, &head, stored) : rc;
+}
+
+static int save_stream(struct memory_writer *w, int from)
+{
+	int rc = read_full(from, &w->parts, sizeof(w->parts));
+	uint64_t parts[] = { w->parts.image, w->parts.plan, w->parts.pages };
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		while (rc == 0 && parts[i] > 0)
+			rc = save_chunk(w, from, &parts[i]);
+	}
+	return rc;
+}
+
+static int save(struct job *job, struct memory_writer *w, struct err *err)
+{
+	cleanup_fd int template = connect_template(job, err);
+	struct memory_coder coder = MEMORY_CODER_INIT;
+	char path[PATH_MAX];
+	int rc;
+
+	if (template <0)
+		return template;
+	rc = memory_coder_start(&coder, true);
+	if (rc == 0)
+		rc = send_order(template, TEMPLATE_SAVE, &coder.in, 1);
+	fd_close(&coder.in);
+	if (rc == 0)
+		rc = wait_done(template);
+	if (rc == 0)
+		rc = save_stream(w, coder.out);
+	memory_coder_end(&coder);
+	state_path(job, path);
+	if (rc == 0)
+		rc = memory_writer_state(w, path);
+	return rc < 0 ? err_raise_sys(err, rc, "write the memory of the sandbox to disk") : 0;
+}
+
+int memory_save_verb(struct job *job, json_t **ok, struct err *err)
+{
+	const char *id = job_id(job->request, "memory", err);
+	const char *sandbox = id == NULL ? NULL : job_id(job->request, "sandbox", err);
+	json_t *machine = sandbox == NULL ? NULL : machine_describe(err);
+	struct memory_writer w;
+	int rc;
+
+	if (machine == NULL)
+		return -EINVAL;
+	rc = memory_writer_open(&w, &job->store, id, err);
+	if (rc == 0)
+		rc = save(job, &w, err);
+	if (rc == 0)
+		rc = memory_writer_commit(&w, sandbox, machine, err);
+	if (rc == 0)
+		*ok = json_pack("{s:I,s:I}", "stored", (json_int_t)w.stored, "bytes",
+			(json_int_t)w.parts.pages);
+	memory_writer_close(&w);
+	json_decref(machine);
+	return rc;
+}
+
+/* --- loading --- */
+
+static int feed(int to, const struct pagechunk_head *head, const unsigned char *stored)
+{
+	int rc = file_write_all(to, head, sizeof(*head));
+
+	return rc == 0 ? file_write_all(to, stored, head->stored) : rc;
+}
+
+/* A part that the template gets as a file: unpacked chunk by chunk into sealed memory. */
+static int load_table(struct memory_reader *r, struct memory_coder *coder, const char *name,
+	uint64_t left, struct err *err)
+{
+	static unsigned char raw[PAGECHUNK_MAX];
+	cleanup_fd int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int rc = fd < 0 ? -errno : 0;
+
+	while (rc == 0 && left > 0) {
+		const struct pagechunk_head *head;
+		const unsigned char *stored;
+
+		rc = memory_reader_next(r, &head, &stored, err);
+		if (rc < 0)
+			return rc;
+		rc = rc == 0 || head->raw > left ? -EBADMSG : feed(coder->in, head, stored);
+		if (rc == 0)
+			rc = read_full(coder->out, raw, head->raw);
+		if (rc == 0)
+			rc = file_write_all(fd, raw, head->raw);
+		left -= rc == 0 ? head->raw : 0;
+	}
+	if (rc == 0 && fcntl(fd, F_ADD_SEALS,
+			       F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+		rc = -errno;
+	return rc < 0 ? err_raise_sys(err, rc, "read the %s from disk", name) : TAKE_FD(fd);
+}
+
+static int load_pages(struct memory_reader *r, struct memory_coder *coder, struct err *err)
+{
+	const struct pagechunk_head *head;
+	const unsigned char *stored;
+	int rc;
+
+	while ((rc = memory_reader_next(r, &head, &stored, err)) > 0) {
+		rc = feed(coder->in, head, stored);
+		if (rc < 0)
+			return err_raise_sys(err, rc, "read the pages from disk");
+	}
+	fd_close(&coder->in);
+	return rc;
+}
+
+static int load(struct memory_reader *r, int template, struct memory_coder *coder, struct err *err)
+{
+	cleanup_fd int image = load_table(r, coder, "image", r->parts.image, err), plan = -1;
+	int rc;
+
+	if (image < 0)
+		return image;
+	plan = load_table(r, coder, "plan", r->parts.plan, err);
+	if (plan < 0)
+		return plan;
+	(void)fault("memory.load.tables");
+	rc = send_order(template, TEMPLATE_LOAD, (int[]){ image, plan, coder->out }, 3);
+	fd_close(&coder->out);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "order the template to load");
+	rc = load_pages(r, coder, err);
+	/* a broken pipe says less than what the template says */
+	if (rc < 0 && err->sys != EPIPE)
+		return rc;
+	rc = wait_done(template);
+	return rc < 0 ? err_raise_sys(err, rc, "load the memory into the template") : 0;
+}
+
+static int load_state(struct job *job, struct memory_reader *r, struct err *err)
+{
+	cleanup_buf struct buf state = BUF_INIT((size_t)1 << 30);
+	char path[PATH_MAX];
+	int rc = memory_reader_state(r, &state, err);
+
+	if (rc < 0)
+		return rc;
+	state_path(job, path);
+	rc = file_create_at(AT_FDCWD, path, 0600, state.p, state.n);
+	return rc < 0 ? err_raise_sys(err, rc, "hand over the state of the programs") : 0;
+}
+
+int memory_load_verb(struct job *job, json_t **ok, struct err *err)
+{
+	const char *id = job_id(job->request, "memory", err);
+	cleanup_fd int template = id == NULL ? -1 : connect_template(job, err);
+	struct memory_coder coder = MEMORY_CODER_INIT;
+	struct memory_reader r;
+	int rc;
+
+	if (template <0)
+		return -EINVAL;
+	rc = memory_reader_open(&r, &job->store, id, err);
+	if (rc == 0)
+		rc = err_hint(err, machine_check(json_object_get(r.manifest, "machine"), err),
+			"its files are fine: ask for files only (cay resume --files-only)");
+	if (rc == 0)
+		rc = load_state(job, &r, err);
+	if (rc == 0 && memory_coder_start(&coder, false) < 0)
+		rc = err_raise_sys(err, -EAGAIN, "start the process that unpacks");
+	if (rc == 0)
+		rc = load(&r, template, &coder, err);
+	memory_coder_end(&coder);
+	if (rc == 0)
+		*ok = json_pack("{s:I}", "bytes", (json_int_t)r.parts.pages);
+	memory_reader_close(&r);
+	return rc;
+}
+
+/* --- looking --- */
+
+static int check_one(struct job *job, const char *id, struct err *err)
+{
+	cleanup_buf struct buf state = BUF_INIT((size_t)1 << 30);
+	const struct pagechunk_head *head;
+	const unsigned char *stored;
+	struct memory_reader r;
+	int rc = memory_reader_open(&r, &job->store, id, err);
+
+	if (rc == 0)
+		rc = memory_reader_state(&r, &state, err);
+	while (rc == 0 && (rc = memory_reader_next(&r, &head, &stored, err)) > 0)
+		rc = 0;
+	memory_reader_close(&r);
+	return rc;
+}
+
+int memory_check_verb(struct job *job, json_t **ok, struct err *err)
+{
+	const json_t *ids = json_object_get(job->request, "memories"), *e;
+	int rc = job_ids(job->request, "memories", err);
+	size_t i;
+
+	json_array_foreach (ids, i, e) {
+		if (rc == 0)
+			rc = check_one(job, json_string_value(e), err);
+	}
+	if (rc == 0)
+		*ok = json_object();
+	return rc;
+}
+
+int memory_exact_verb(struct job *job, json_t **ok, struct err *err)
+{
+	const char *id = job_id(job->request, "memory", err);
+	cleanup_free char *path = id == NULL ? NULL : str_dupf(MEMORY_DIR "/%s/" MEMORY_EXACT, id);
+
+	if (id == NULL)
+		return -EINVAL;
+	*ok = json_pack("{s:b}", "exact",
+		(int)(faccessat(job->store.pool, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0));
+	return 0;
+}

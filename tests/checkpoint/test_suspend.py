@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real programs, unmodified, suspended to disk while they work and brought back: the same processes, each byte once, and nothing of them anywhere in between."""
+
+import hmac
+import json
+import os
+import sys
+import time
+
+from lib import leaks
+from lib.case import contains, equal, raises, require, timeout
+from lib.cay import ApiError
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, fork_live, say, wait_output  # noqa: E402
+from test_live_programs import NODE, REPL, put, start  # noqa: E402
+
+TIMEOUT = 120
+NEEDS = ("root", "cgroup2")
+
+
+def drop_cache(instance, box):
+    """The sandbox's own files and memory leave the page cache; the host's settings are nobody's business."""
+    for top in (os.path.join(instance.state, "pool", "memory"), os.path.join(instance.state, "pool", "live", box)):
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    fd = os.open(path, os.O_RDONLY)
+                    os.fsync(fd)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.close(fd)
+
+
+def nothing_left(instance, box):
+    """No process, namespace, group or socket of the sandbox."""
+    names = set(os.listdir(os.path.join(instance.run, "keepers")))
+    equal([n for n in names if n.startswith(box)], [])
+    for tag in instance.tags:
+        equal([c for c in leaks.cgroups(tag) if box in c], [])
+    mine = instance.own_processes()
+    for pid in mine:
+        line = leaks.read(f"/proc/{pid}/cmdline").replace("\0", " ")
+        assert box not in line, f"a process is left: {line}"
+        assert "cay-template" not in line and leaks.read(f"/proc/{pid}/comm").strip() not in ("cay-template", "cay-fork"), f"a template is left: {line}"
+
+
+def suspend(instance, box):
+    answer = instance.post(f"/v1/sandboxes/{box}/suspend")
+    equal(answer["state"], "suspended")
+    nothing_left(instance, box)
+    return answer
+
+
+def resume(instance, box):
+    answer = instance.post(f"/v1/sandboxes/{box}/resume")
+    equal(answer["state"], "running")
+    return answer
+
+
+def there_and_back(instance, box):
+    suspend(instance, box)
+    drop_cache(instance, box)
+    resume(instance, box)
+    equal(os.listdir(os.path.join(instance.state, "pool", "memory")), [])
+
+
+@require(*NEEDS)
+def test_python_with_state_and_threads_twice(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/repl.py", REPL)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        inner = ask(instance, box, run, "__import__('os').getpid()")
+        for n in range(2):
+            equal(ask(instance, box, run, f"state['seen'].append({n}) or open('/tmp/f{n}', 'w').write('x')"), "1\n")
+            there_and_back(instance, box)
+            equal(ask(instance, box, run, "(state['seen'], goes_on(), threading.active_count(), sorted(__import__('glob').glob('/tmp/f*')))"),
+                  f"({list(range(n + 1))}, True, 7, {['/tmp/f' + str(i) for i in range(n + 1)]})\n")
+            equal(ask(instance, box, run, "__import__('os').getpid()"), inner)
+        kinds = [e["type"] for e in instance.events(box) if e["type"].startswith("sandbox.") or e["type"] == "exec.ended"]
+        equal([k for k in kinds if k in ("sandbox.suspended", "sandbox.resumed", "exec.ended", "sandbox.stopped")],
+              ["exec.ended", "sandbox.suspended", "sandbox.resumed", "sandbox.suspended", "sandbox.resumed"])
+
+
+@require(*NEEDS, "program:node")
+def test_node_with_timers_and_a_connection(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/x.js", NODE)
+        run = start(instance, box, "/usr/bin/node", "/tmp/x.js")
+        there_and_back(instance, box)
+        equal(ask(instance, box, run, "again"), "hello again true\n")
+
+
+@require(*NEEDS)
+def test_bash_with_jobs(instance):
+    script = """
+        ( i=0; while :; do i=$((i + 1)); echo $i; sleep 0.01; done ) | while read x; do echo $x > /tmp/last; done & pipe=$!
+        while [ ! -s /tmp/last ]; do sleep 0.01; done
+        echo ready
+        while read line; do
+            was=$(cat /tmp/last)
+            while now=$(cat /tmp/last); [ "${now:-0}" -le "${was:-0}" ]; do sleep 0.01; done
+            kill -0 $pipe && echo "$line $(jobs -rp | wc -l)"
+        done"""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/bin/bash", "-c", script)
+        for n in range(2):
+            there_and_back(instance, box)
+            equal(ask(instance, box, run, f"round-{n}"), f"round-{n} 1\n")
+
+
+@require(*NEEDS, "program:redis-server")
+def test_redis(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, "mkdir /tmp/redis")
+        start(instance, box, "/usr/bin/redis-server", "--dir", "/tmp/redis", "--appendonly", "yes", "--save", "", ready=b"accept connections\n")
+        instance.ok(box, "for i in $(seq 500); do echo SET key:$i value:$i; done | redis-cli | grep -vc OK; redis-cli set n 1")
+        there_and_back(instance, box)
+        equal(instance.ok(box, "redis-cli incr n; redis-cli get key:321; redis-cli dbsize").split(), ["2", "value:321", "501"])
+
+
+@require(*NEEDS, "program:nginx")
+def test_nginx_with_workers(instance):
+    conf = """daemon off; worker_processes 2; error_log /tmp/error.log; pid /tmp/nginx.pid;
+events { worker_connections 64; }
+http { access_log off; client_body_temp_path /tmp/b; proxy_temp_path /tmp/p; fastcgi_temp_path /tmp/f; uwsgi_temp_path /tmp/u; scgi_temp_path /tmp/s;
+ server { listen 127.0.0.1:8081; location / { return 200 "served\\n"; } } }"""
+    ask_it = "for i in 1 2 3 4; do /usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:8081/\").read().decode(), end=\"\")'; done"
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/nginx.conf", conf)
+        instance.exec(box, "/usr/sbin/nginx", "-c", "/tmp/nginx.conf")
+        instance.ok(box, "for i in $(seq 500); do [ -s /tmp/nginx.pid ] && /usr/bin/python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8081))' 2>/dev/null && exit 0; sleep 0.02; done; exit 1")
+        there_and_back(instance, box)
+        equal(instance.ok(box, ask_it), "served\n" * 4)
+
+
+COUNTER = """
+import sys, time
+for n in range(1, int(sys.argv[1]) + 1):
+    print(n, flush=True)
+    time.sleep(0.002)
+"""
+
+
+@require(*NEEDS)
+def test_output_and_input_come_exactly_once(instance):
+    """A program that writes all the time, one that echoes what waits in its pipe: suspended in the middle, three times."""
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/count.py", COUNTER)
+        count = instance.exec(box, "/usr/bin/python3", "/tmp/count.py", "1500")
+        echo = instance.exec(box, "/bin/bash", "-c", "echo ready; sleep 1; exec cat", stdin=True)
+        wait_output(instance, box, echo, b"ready\n")
+        for n in range(3):
+            say(instance, box, echo, f"line {n}\n")
+            there_and_back(instance, box)
+        equal(wait_output(instance, box, echo, b"line 2\n").decode(), "ready\nline 0\nline 1\nline 2\n")
+        equal((instance.wait(box, count)["status"], instance.output(box, count).decode()), ("exited", "".join(f"{n}\n" for n in range(1, 1501))))
+
+
+@require(*NEEDS)
+def test_a_deadline_stands_still(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/bin/sleep", "3600", timeout_ms=5000)
+        suspend(instance, box)
+        time.sleep(6)  # longer than the deadline: what is tested is that nothing comes of it
+        resume(instance, box)
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
+        equal(instance.wait(box, run)["status"], "timeout")
+
+
+@require(*NEEDS)
+def test_while_suspended(instance):
+    """What is shown, refused, and still possible; and that the program never learns of any of it."""
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/repl.py", REPL)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        before = instance.output(box, run)
+        memory = suspend(instance, box)["memory"]
+        assert 0 < memory["stored"] < memory["bytes"], memory
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "suspended")
+        equal(instance.output(box, run), before)
+        error = raises(ApiError, instance.exec, box, "/bin/true")
+        equal(error.code, "state")
+        contains(instance.cay("exec", box, "--", "true", want=None, check=False).stderr, "cay resume")
+        equal(raises(ApiError, instance.post, f"/v1/sandboxes/{box}/suspend").code, "state")
+        equal(raises(ApiError, instance.post, f"/v1/sandboxes/{box}/start").code, "state")
+        contains(instance.cay("ps").stdout, "suspended")
+        equal(instance.cay("resume", box).stdout.strip(), instance.get(f"/v1/sandboxes/{box}")["name"])
+        equal(ask(instance, box, run, "goes_on()"), "True\n")
+
+
+@require(*NEEDS)
+def test_the_server_ends_and_comes_back_while_suspended(fresh):
+    with fresh.sandbox() as box:
+        put(fresh, box, "/tmp/repl.py", REPL)
+        run = start(fresh, box, "/usr/bin/python3", "/tmp/repl.py")
+        equal(ask(fresh, box, run, "state['seen'].append('before')"), "None\n")
+        suspend(fresh, box)
+        for end in (fresh.stop, fresh.kill):
+            end()
+            fresh.start()
+            equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "suspended")
+        resume(fresh, box)
+        equal(ask(fresh, box, run, "(state['seen'], goes_on())"), "(['before'], True)\n")
+
+
+@require(*NEEDS)
+def test_stopped_removed_and_rewound_while_suspended(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/repl.py", REPL)
+        instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "point"})
+        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        suspend(instance, box)
+        equal(instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "point"})["state"], "running")
+        equal(instance.wait(box, run)["status"], "killed")
+        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        suspend(instance, box)
+        equal(instance.post(f"/v1/sandboxes/{box}/resume", {"files_only": True})["state"], "running")
+        equal((instance.wait(box, run)["status"], instance.ok(box, "ls /tmp/repl.py")), ("killed", "/tmp/repl.py\n"))
+        suspend(instance, box)
+        equal(instance.post(f"/v1/sandboxes/{box}/stop", {})["state"], "stopped")
+        instance.post(f"/v1/sandboxes/{box}/start")
+        suspend(instance, box)
+        instance.call("DELETE", f"/v1/sandboxes/{box}")
+        instance.call("DELETE", "/v1/snapshots/point")
+        equal(os.listdir(os.path.join(instance.state, "pool", "memory")), [])
+        box = instance.post("/v1/sandboxes", {})["id"]  # for the end of the `with`, which removes one
+        instance.remove(box)
+
+
+@require(*NEEDS)
+def test_what_is_refused_goes_on(instance):
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c",
+                    "import ctypes, sys; ctypes.CDLL(None).syscall(425, 4, bytes(120)); import os; os.mkdir('/tmp/r'); os.chroot('/tmp/r'); "
+                    "print('ready', flush=True)\nfor l in sys.stdin: print('on', flush=True)")
+        error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/suspend")
+        equal(error.code, "unsupported")
+        equal(ask(instance, box, run, "still there?"), "on\n")
+        equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
+        equal(os.listdir(os.path.join(instance.state, "pool", "memory")), [])
+
+
+def as_from_elsewhere(instance, path, machine, member, value):
+    """A manifest that this instance has signed, but on another machine."""
+    with open(path, encoding="utf-8") as f:
+        manifest = json.load(f)
+    del manifest["hmac"]
+    manifest["machine"] = dict(machine, **{member: value})
+    with open(os.path.join(instance.state, "key"), "rb") as f:
+        text = json.dumps(manifest, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        manifest["hmac"] = hmac.new(f.read(), text.encode(), "sha256").hexdigest()
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(manifest, f)
+
+
+@require(*NEEDS)
+def test_a_changed_or_foreign_memory_is_refused(instance):
+    """One bit anywhere, or a manifest of another kernel or processor: refused, and the sandbox stays as it is."""
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/repl.py", REPL)
+        start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        memory = suspend(instance, box)["memory"]["id"]
+        place = os.path.join(instance.state, "pool", "memory", memory)
+        for name in ("PAGES", "INDEX", "STATE", "MANIFEST"):
+            path = os.path.join(place, name)
+            with open(path, "rb") as f:
+                whole = f.read()
+            with open(path, "r+b") as f:
+                f.seek(len(whole) // 2)
+                f.write(bytes([whole[len(whole) // 2] ^ 1]))
+            equal(raises(ApiError, instance.post, f"/v1/sandboxes/{box}/resume").code, "corrupt", name)
+            equal(instance.get(f"/v1/sandboxes/{box}")["state"], "suspended")
+            with open(path, "r+b") as f:
+                f.write(whole)
+        with open(os.path.join(place, "MANIFEST"), encoding="utf-8") as f:
+            machine = json.load(f)["machine"]
+        for member, value, says in (("kernel", "1.0", "kernel 1.0"), ("vdso", "00", "vDSO"), ("cpu", ["perfect"], "'perfect'"), ("xsave", 1, "registers")):
+            as_from_elsewhere(instance, os.path.join(place, "MANIFEST"), machine, member, value)
+            error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/resume")
+            equal(error.code, "unsupported")
+            contains(error.message, says)
+            contains(instance.cay("resume", box, check=False).stderr, "--files-only")
+        equal(instance.post(f"/v1/sandboxes/{box}/resume", {"files_only": True})["state"], "running")

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contract DATA for suspend and resume: kill -9 of cayd, keeper, job, template, coder and dumper at every named point. Afterwards the sandbox runs, or is suspended,
+whole; or its processes are truly gone and its execs are `lost`. Never another state than the program's own, and nothing leaks."""
+
+import collections
+import os
+import signal
+import sys
+import threading
+
+from lib import cay, leaks
+from lib.case import equal, require
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "checkpoint"))
+from forking import ask, wait_output  # noqa: E402
+
+TIMEOUT = 90
+
+# Every fault("...") on the way, and what may be left of the sandbox when something dies there. `lost` only where its processes cannot be saved.
+POINTS = {
+    "sandbox.suspend.stopped": ("running",),
+    "memory.save.chunk": ("running",),
+    "memory.commit.before_rename": ("running",),
+    "memory.commit.after_rename": ("running",),
+    "sandbox.suspend.saved": ("running",),
+    "keeper.suspend.frozen": ("lost",),
+    "keeper.suspend.marked": ("running",),
+    "sandbox.suspend.ended": ("suspended",),
+    "sandbox.suspend.before_commit": ("suspended",),
+    "memory.load.tables": ("suspended",),
+    "sandbox.resume.loaded": ("suspended",),
+    "sandbox.resume.held": ("suspended",),
+    "sandbox.resume.before_commit": ("suspended",),
+    "sandbox.resume.committed": ("running",),
+    "sandbox.resume.gone": ("running",),
+}
+
+# Its state is in its memory and in a file: both must be of one instant.
+PROGRAM = """
+import sys
+n = 0
+print("ready", flush=True)
+for line in sys.stdin:
+    n += 1
+    with open("/tmp/n", "a") as f: f.write("x")
+    print(n, len(open("/tmp/n").read()), flush=True)
+"""
+
+
+class Story:
+    """One program that counts, through a suspension in which something dies."""
+
+    def __init__(self, instance):
+        self.box = instance
+        self.id = instance.post("/v1/sandboxes", {})["id"]
+        instance.ok(self.id, f"cat > /tmp/count.py <<'END'\n{PROGRAM}\nEND\n")
+        self.run = instance.exec(self.id, "/usr/bin/python3", "/tmp/count.py", stdin=True)
+        wait_output(instance, self.id, self.run, b"ready\n")
+        self.n = 0
+
+    def count(self):
+        self.n += 1
+        equal(ask(self.box, self.id, self.run, "go"), f"{self.n} {self.n}\n")
+
+    def state(self):
+        return self.box.get(f"/v1/sandboxes/{self.id}")["state"]
+
+    def there_and_back(self):
+        """Return: whether both were answered for."""
+        try:
+            self.box.post(f"/v1/sandboxes/{self.id}/suspend")
+            self.box.post(f"/v1/sandboxes/{self.id}/resume")
+        except (cay.ApiError, OSError, EOFError, ValueError) as error:
+            print(f"failed as it may: {error}", flush=True)
+            return False
+        return True
+
+    def left(self):
+        """What is left of it, all checked: running and suspended ones go on."""
+        state = self.state()
+        if state == "suspended":
+            self.box.post(f"/v1/sandboxes/{self.id}/resume")
+        elif state != "running":
+            equal(self.box.wait(self.id, self.run, 20)["status"], "lost")
+            assert state in ("stopped", "failed"), state
+            self.box.post(f"/v1/sandboxes/{self.id}/start")
+            equal(self.box.ok(self.id, "wc -c < /tmp/n").strip(), str(self.n))
+            state = "lost"
+        if state == "running" and self.box.get(f"/v1/sandboxes/{self.id}/execs/{self.run['id']}")["state"] == "ended":
+            # its tracer died: the kernel ends what had been changed
+            status = self.box.wait(self.id, self.run)
+            equal((status["status"], status.get("signal")), ("signaled", 9))
+            state = "lost"
+        if state != "lost":
+            self.count()
+        equal(os.listdir(os.path.join(self.box.state, "pool", "memory")), [], "memory that nothing needs")
+        assert self.box.get(f"/v1/sandboxes/{self.id}/events/verify")["ok"]
+        return state
+
+
+def told(tmp, use, **environment):
+    instance = cay.Instance(tmp)
+    try:
+        instance.start(**environment)
+        story = Story(instance)
+        story.count()
+        use(instance, story)
+    finally:
+        instance.close()
+
+
+def make_case(point, allowed):
+    def case(tmp):
+        def use(instance, story):
+            # a keeper that dies when all is on disk takes nothing along
+            equal(story.there_and_back(), point == "keeper.suspend.marked", "was anything killed?")
+            instance.process.kill()
+            instance.process.wait(30)
+            instance.start()
+            left = story.left()
+            assert left in allowed, f"{left} after a kill at {point}"
+            assert story.there_and_back() or left == "lost"
+            if left != "lost":
+                story.count()
+        told(tmp, use, CAY_FAULT=point)
+    case.__name__ = f"test_kill_at_{point.replace('.', '_')}"
+    return require("root", "cgroup2")(case)
+
+
+for _point, _allowed in POINTS.items():
+    _case = make_case(_point, _allowed)
+    globals()[_case.__name__] = _case
+
+
+@require("root", "cgroup2")
+def test_the_story_passes_every_point(tmp):
+    log = os.path.join(tmp, "points")
+    with open(log, "w", encoding="utf-8"):
+        pass
+    os.chmod(log, 0o666)
+
+    def use(_, story):
+        assert story.there_and_back()
+        story.count()
+    told(tmp, use, CAY_FAULT_LOG=log)
+    with open(log, encoding="utf-8") as f:
+        passed = collections.Counter(f.read().split())
+    equal(sorted(set(POINTS) - set(passed)), [], "points that are never reached")
+    equal(sorted(p for p in passed if p.split(".")[0] == "memory" or ".suspend." in p or ".resume." in p), sorted(POINTS), "points that no case kills at")
+
+
+def the(instance, *words):
+    """Pids of this instance's processes whose command line begins with @words."""
+    lines = {pid: leaks.read(f"/proc/{pid}/cmdline").rstrip("\0").split("\0") for pid in instance.own_processes()}
+    return [pid for pid, line in lines.items() if line[:len(words)] == list(words)]
+
+
+def killed_outside(tmp, point, victim, allowed, then_ends=True):
+    """cayd is held at @point, @victim(instance, story) named and killed, cayd goes on."""
+    def use(instance, story):
+        result = []
+        thread = threading.Thread(target=lambda: result.append(story.there_and_back()))
+        thread.start()
+        cayd = instance.process.pid
+        cay.wait_until(lambda: leaks.processes()[cayd][1] == "T", 30, "cayd is held")
+        try:
+            pids = victim(instance, story)
+            assert pids, "there is nothing to kill"
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+        finally:
+            os.kill(cayd, signal.SIGCONT)
+        thread.join(60)
+        equal(result, [not then_ends])
+        cay.wait_until(lambda: story.state() in ("running", "suspended", "failed", "stopped"), 10, "it settles")
+        left = story.left()
+        assert left in allowed, left
+    told(tmp, use, CAY_FAULT=f"{point}=hold")
+
+
+def template(instance, _):
+    # it has no command line any more
+    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == "cay-template"]
+
+
+def dumper(instance, _):
+    return the(instance, "cay-keeper", "dump")
+
+
+def keeper(instance, story):
+    return the(instance, "cay-keeper", "sandbox", story.id)[:1]
+
+
+@require("root", "cgroup2")
+def test_kill_the_template_while_suspending(tmp):
+    killed_outside(tmp, "sandbox.suspend.stopped", template, ("running",))
+
+
+@require("root", "cgroup2")
+def test_kill_the_template_after_it_was_saved(tmp):
+    killed_outside(tmp, "sandbox.suspend.saved", template, ("running",), then_ends=False)
+
+
+@require("root", "cgroup2")
+def test_kill_the_dumper_while_suspending(tmp):
+    """Its processes die with it, or run on without it: in neither case is the object what they are."""
+    killed_outside(tmp, "sandbox.suspend.saved", dumper, ("running", "lost"))
+
+
+@require("root", "cgroup2")
+def test_kill_the_keeper_while_suspending(tmp):
+    killed_outside(tmp, "sandbox.suspend.saved", keeper, ("lost",))
+
+
+@require("root", "cgroup2")
+def test_kill_the_keeper_while_resuming(tmp):
+    killed_outside(tmp, "sandbox.resume.held", keeper, ("suspended", "running", "lost"))
+
+
+@require("root", "cgroup2")
+def test_kill_the_template_while_resuming(tmp):
+    killed_outside(tmp, "sandbox.resume.loaded", template, ("suspended",))
