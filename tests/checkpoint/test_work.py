@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work that is under way when it is forked live: a database file with readers and a writer, a clone, a build; it ends well in the source and in the fork."""
+
+import os
+import sys
+
+from lib.case import equal, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, fork_live  # noqa: E402
+from test_live_programs import put, start  # noqa: E402
+
+TIMEOUT = 120
+NEEDS = ("root", "cgroup2")
+
+SQLITE = """
+import os, sqlite3, sys, threading
+path = "/var/tmp/wal.db"
+def connect():
+    c = sqlite3.connect(path, isolation_level=None, timeout=30)
+    c.execute("pragma journal_mode = wal"); c.execute("pragma wal_autocheckpoint = 50")
+    return c
+connect().execute("create table t (n integer primary key, double integer)")
+if os.fork() == 0: # readers, of another process: each reading sees a whole transaction
+    c = connect()
+    while True:
+        c.execute("begin")
+        count, highest, total = c.execute("select count(*), coalesce(max(n), 0), coalesce(sum(double), 0) from t").fetchone()
+        assert count == highest and total == highest * (highest + 1), (count, highest, total)
+        c.execute("commit")
+lock, written = threading.Lock(), 0
+def work():
+    global written
+    c = connect()
+    while True:
+        with lock:
+            c.execute("begin immediate")
+            for n in range(written + 1, written + 4):
+                c.execute("insert into t values (?, ?)", (n, 2 * n))
+            c.execute("commit")
+            written += 3
+threading.Thread(target=work, daemon=True).start()
+mine = connect()
+mine.execute("begin"); old = mine.execute("select count(*) from t").fetchone()[0] # a snapshot that stays open
+while written < 30: pass
+print("ready", flush=True)
+for line in sys.stdin:
+    before = written
+    while written < before + 9: pass
+    with lock:
+        c = connect()
+        print(mine.execute("select count(*) from t").fetchone()[0] == old, c.execute("select count(*) from t").fetchone()[0] == written,
+              c.execute("pragma integrity_check").fetchone()[0], os.waitpid(-1, os.WNOHANG), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_sqlite_with_readers_and_a_writer(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/var/tmp/wal.py", SQLITE)
+        run = start(instance, box, "/usr/bin/python3", "/var/tmp/wal.py")
+        fork = fork_live(instance, box)[0]
+        again = fork_live(instance, fork)[0]
+        for one in (again, fork, box):
+            for _ in range(2):
+                equal(ask(instance, one, run, "check"), "True True ok (0, 0)\n")
+        instance.remove(again)
+        instance.remove(fork)
+
+
+def ends_in_both(instance, box, run, check, want):
+    fork = fork_live(instance, box)[0]
+    for one in (fork, box):
+        status = instance.wait(one, run, 90)
+        equal((status["status"], status.get("code")), ("exited", 0), instance.output(one, run).decode()[-2000:])
+        equal(instance.ok(one, check), want)
+    instance.remove(fork)
+
+
+@require(*NEEDS, "program:git")
+def test_a_clone_in_progress(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, """set -e; cd /var/tmp; git init -q from; cd from; git config user.email a@b; git config user.name a
+            for i in $(seq 400); do head -c 60000 /dev/urandom >f$i; done; git add .; git commit -qm first""")
+        run = instance.exec(box, "/bin/sh", "-c", "cd /var/tmp && git clone --progress --no-local from to")
+        instance.ok(box, "while [ ! -e /var/tmp/to/.git/objects/pack ]; do sleep 0.01; done; while [ -z \"$(ls /var/tmp/to/.git/objects/pack)\" ]; do sleep 0.01; done")
+        ends_in_both(instance, box, run, "cd /var/tmp/to && git fsck --full 2>&1 && git status --porcelain | wc -l && ls | wc -l", "0\n400\n")
+
+
+@require(*NEEDS, "program:gcc", "program:make")
+def test_a_build_with_four_jobs(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, """set -e; mkdir /var/tmp/b; cd /var/tmp/b
+            for i in $(seq 16); do { echo '#include <stdio.h>'; for j in $(seq 30); do
+                echo "int f_${i}_$j(int x) { for (int k = 0; k < x; k++) x = x * 3 + k % ($j + 1) - printf(\\"\\"); return x; }"; done; } >f$i.c; done
+            echo 'int f_1_1(int); int main(void) { return f_1_1(0); }' >main.c
+            printf 'all: $(patsubst %%.c,%%.o,$(wildcard *.c))\\n\\tgcc -o all *.o\\n%%.o: %%.c\\n\\tgcc -O1 -c -o $@ $<\\n' >Makefile""")
+        run = instance.exec(box, "/usr/bin/make", "-C", "/var/tmp/b", "-j4")
+        instance.ok(box, "while [ $(ls /var/tmp/b/*.o 2>/dev/null | wc -l) -lt 2 ]; do sleep 0.02; done")
+        ends_in_both(instance, box, run, "cd /var/tmp/b && ./all && ls *.o | wc -l", "17\n")
