@@ -90,13 +90,12 @@ static int fork_reply(
 	json_int_t count = count_asked != NULL ? json_integer_value(count_asked) : 1;
 	bool start = !json_is_false(json_object_get(call->body, "start"));
 	json_t *asked = json_object_get(call->body, "live");
-	bool live = json_is_true(asked) || (asked == NULL && snapshot_memory(s) != NULL);
+	bool live = json_is_true(asked) || (asked == NULL && snapshot_has_processes(s));
 	size_t i;
 	int rc = 0;
 
-	if (live && snapshot_memory(s) == NULL)
-		rc = err_raise(
-			err, ERR_STATE, "snapshot '%s' has no processes, or not any more", s->id);
+	if (live && snapshot_recall(call->srv, s, err) == NULL)
+		rc = -EIO;
 	s->users++;
 	for (json_int_t n = 0; n < count && rc == 0; n++)
 		rc = fork_one(call->srv, s, fork_request(s, call->body, n, count), start, live,
@@ -143,10 +142,8 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 		sandbox_unlock(sb);
 		rc = s != NULL ? fork_reply(call, s, sb->gone ? NULL : sb, err) : -EIO;
 		/* without a name nobody asks for its processes again */
-		if (s != NULL && s->live != NULL) {
-			live_drop(s->live);
-			snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
-		}
+		if (s != NULL)
+			snapshot_forget_processes(call->srv, s);
 	}
 	sandbox_unref(sb);
 	return rc;

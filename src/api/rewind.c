@@ -80,9 +80,15 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, struct err *err
 {
 	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED ||
 			   sb->state == SANDBOX_SUSPENDED;
-	struct live *live = snapshot_memory(s);
+	struct live *live = NULL;
 	int rc = 0;
 
+	/* before anything happens to the sandbox */
+	if (snapshot_has_processes(s)) {
+		live = snapshot_recall(sb->srv, s, err);
+		if (live == NULL)
+			return -EIO;
+	}
 	if (sb->keeper != NULL)
 		rc = sandbox_halt(sb, "rewind", 0, err);
 	else if (sb->state == SANDBOX_SUSPENDED)

@@ -14,8 +14,17 @@ void snapshot_unlist(struct snapshot *s);
 /** snapshot_set_live() - its processes are in @memory (stolen), measured by @figures (stolen, NULL = none). NULL @memory: it has none, or not any more. */
 void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures);
 
-/** snapshot_memory() - its processes, or NULL: also when their template has ended meanwhile. Borrowed. */
+/** snapshot_memory() - the template with its processes, or NULL: it has ended meanwhile, or not been filled since the server started. Borrowed. */
 struct live *snapshot_memory(struct snapshot *s);
+
+/** snapshot_has_processes() - in a template or on disk. */
+bool snapshot_has_processes(struct snapshot *s);
+
+/** snapshot_recall() - the template with its processes, filled from disk when there is none. NULL with @err set. Borrowed. Context: waits. */
+struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err *err);
+
+/** snapshot_forget_processes() - let go of them, in memory and on disk. Context: waits. */
+void snapshot_forget_processes(struct server *srv, struct snapshot *s);
 
 /** snapshot_name() - borrowed, NULL when it has none. */
 const char *snapshot_name(const struct snapshot *s);

@@ -1,9 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/snapshot_settle.c - from sealed to durable and verified: asked for, or in the background; and layers that nothing needs any more. */
+#include "api/memories.h"
 #include "api/snapshot_parts.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
+
+/* The source goes on meanwhile: it is the template that is written. */
+static int write_memory(struct server *srv, struct snapshot *s, struct err *err)
+{
+	struct live *l = snapshot_memory(s);
+	struct id id = id_new();
+	json_t *memory = NULL;
+	int rc;
+
+	if (l == NULL || memory_of(s->doc) != NULL)
+		return 0;
+	rc = memory_save(
+		srv, l, id.s, json_string_value(json_object_get(s->doc, "sandbox")), &memory, err);
+	if (rc < 0)
+		return rc;
+	(void)json_object_set_new(memory, "id", json_string(id.s));
+	(void)json_object_set_new(memory, "execs", json_deep_copy(l->execs));
+	(void)json_object_set_new(s->doc, "memory", memory);
+	return 0;
+}
 
 int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *err)
 {
@@ -13,8 +34,11 @@ int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *er
 	int rc;
 
 	s->users++;
-	rc = job_run(srv, json_pack("{s:s,s:o}", "verb", "sync", "layers", layers), NULL, NULL,
-		NULL, err);
+	rc = write_memory(srv, s, err);
+	if (rc == 0)
+		rc = job_run(srv, json_pack("{s:s,s:O}", "verb", "sync", "layers", layers), NULL,
+			NULL, NULL, err);
+	json_decref(layers);
 	s->users--;
 	if (rc < 0)
 		return rc;
@@ -55,6 +79,8 @@ int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err)
 		json_pack(
 			"{s:s,s:O}", "verb", "verify", "layers", json_object_get(s->doc, "layers")),
 		NULL, NULL, NULL, err);
+	if (rc == 0 && memory_of(s->doc) != NULL)
+		rc = memory_check(srv, memory_of(s->doc), err);
 	s->users--;
 	if (rc < 0 && err->code != ERR_CORRUPT)
 		return rc;

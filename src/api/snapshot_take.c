@@ -47,7 +47,8 @@ static json_t *freeze_path(struct sandbox *sb, struct err *err, int *rc)
 /* Nothing runs and the files lie in the pool: they become the layer themselves. */
 static bool is_sealed_by_move(const struct sandbox *sb)
 {
-	return (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) &&
+	return (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED ||
+		       sb->state == SANDBOX_SUSPENDED) &&
 	       !sandbox_has_disk(sb);
 }
 
@@ -99,6 +100,21 @@ static int capture_live(struct sandbox *sb, const char *layer, json_t **ret, str
 	*ret_live = live_take(sb, capture_stopped, &c, ret_figures, err);
 	*ret = c.ok;
 	return *ret_live != NULL ? 0 : -EIO;
+}
+
+/* Its processes are on disk already: the snapshot has the same. */
+static void share_memory(const struct sandbox *sb, struct snapshot *s)
+{
+	json_t *memory = json_copy(json_object_get(sb->doc, "memory")), *execs = json_array();
+
+	list_for_each (&sb->execs, node, next) {
+		const struct exec *e = list_entry(node, struct exec, node);
+
+		if (!e->ended)
+			(void)json_array_append_new(execs, json_deep_copy(e->doc));
+	}
+	(void)json_object_set_new(memory, "execs", execs);
+	(void)json_object_set_new(s->doc, "memory", memory);
 }
 
 static json_t *config_of(const struct sandbox *sb)
@@ -196,6 +212,7 @@ struct snapshot *snapshot_take(
 	struct snapshot *s;
 	json_t *ok = NULL, *figures = NULL;
 
+	live &= sb->state != SANDBOX_SUSPENDED;
 	if (check_name(srv, name, err) < 0 || (still && chain_shorten(sb, err) < 0))
 		return NULL;
 	if ((live ? capture_live(sb, layer.s, &ok, &memory, &figures, err)
@@ -205,6 +222,8 @@ struct snapshot *snapshot_take(
 	}
 	s = snapshot_add(srv, id.s, snapshot_document(sb, id.s, name, layer.s, ok));
 	s->made_ns = clock_now_ns();
+	if (sb->state == SANDBOX_SUSPENDED)
+		share_memory(sb, s);
 	if (live)
 		(void)json_object_set(s->doc, "frozen_us", json_object_get(figures, "paused_us"));
 	snapshot_set_live(s, memory, figures);

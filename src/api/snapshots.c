@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/snapshots.c - the snapshots that there are: loaded, found, shown, removed. How one is made: snapshot_take.c. */
-#include "api/lives.h"
+#include "api/memories.h"
 #include "api/snapshot_parts.h"
 #include "api_handlers.h"
 #include "base/log.h"
@@ -27,7 +27,8 @@ void snapshot_unlist(struct snapshot *s)
 void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures)
 {
 	s->live = memory;
-	(void)json_object_set_new(s->doc, "files_only", json_boolean(memory == NULL));
+	(void)json_object_set_new(
+		s->doc, "files_only", json_boolean(memory == NULL && memory_of(s->doc) == NULL));
 	(void)json_object_set_new(s->doc, "live", figures != NULL ? figures : json_null());
 }
 
@@ -37,7 +38,7 @@ static int load_one(void *ctx, const char *id, const char *text)
 
 	if (doc == NULL || !id_valid(id))
 		log_error("catalogue", "snapshot '%s' cannot be read: ignored", id);
-	else /* a template ends with its server */
+	else /* a template ends with its server; what is on disk is loaded when somebody wants it */
 		snapshot_set_live(snapshot_add(ctx, id, doc), NULL,
 			json_incref(json_object_get(doc, "live")));
 	return 0;
@@ -92,6 +93,46 @@ struct live *snapshot_memory(struct snapshot *s)
 	return NULL;
 }
 
+bool snapshot_has_processes(struct snapshot *s)
+{
+	return snapshot_memory(s) != NULL || memory_of(s->doc) != NULL;
+}
+
+struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err *err)
+{
+	struct live *l = snapshot_memory(s);
+
+	if (l != NULL)
+		return l;
+	if (memory_of(s->doc) == NULL) {
+		(void)err_raise(
+			err, ERR_STATE, "snapshot '%s' has no processes, or not any more", s->id);
+		return NULL;
+	}
+	s->users++;
+	l = memory_load(srv, memory_of(s->doc),
+		json_object_get(json_object_get(s->doc, "memory"), "execs"), err);
+	s->users--;
+	/* somebody else may have been faster */
+	if (l != NULL && snapshot_memory(s) != NULL)
+		live_drop(l);
+	else if (l != NULL)
+		snapshot_set_live(s, l, json_incref(json_object_get(s->doc, "live")));
+	return l != NULL ? s->live : NULL;
+}
+
+void snapshot_forget_processes(struct server *srv, struct snapshot *s)
+{
+	const char *id = memory_of(s->doc);
+	cleanup_free char *memory = id != NULL ? str_dup(id) : NULL;
+
+	live_drop(s->live);
+	(void)json_object_del(s->doc, "memory");
+	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
+	if (memory != NULL && snapshot_save(srv, s, false, NULL) == 0)
+		memory_forget(srv, memory);
+}
+
 static json_t *snapshot_object(struct snapshot *s)
 {
 	json_t *o;
@@ -102,6 +143,12 @@ static json_t *snapshot_object(struct snapshot *s)
 	(void)json_object_del(o, "config");
 	(void)json_object_del(o, "since_ns");
 	(void)json_object_del(o, "base_layers");
+	if (memory_of(s->doc) != NULL) {
+		json_t *memory = json_copy(json_object_get(s->doc, "memory"));
+
+		(void)json_object_del(memory, "execs");
+		(void)json_object_set_new(o, "memory", memory);
+	}
 	return o;
 }
 
@@ -117,6 +164,8 @@ int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 {
 	struct sandbox *sb =
 		sandbox_by_id(srv, json_string_value(json_object_get(s->doc, "sandbox")));
+	const char *id = memory_of(s->doc);
+	cleanup_free char *memory = id != NULL ? str_dup(id) : NULL;
 	json_t *layers;
 	int rc;
 
@@ -131,6 +180,7 @@ int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 		json_pack("{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")));
 	layers = json_incref(json_object_get(s->doc, "layers"));
 	snapshot_unlist(s);
+	memory_forget(srv, memory);
 	layers_forget(srv, layers);
 	json_decref(layers);
 	return 0;

@@ -229,6 +229,57 @@ def test_stopped_removed_and_rewound_while_suspended(instance):
 
 
 @require(*NEEDS)
+def test_a_fork_of_a_suspended_one(instance):
+    """The fork goes on; the suspended one stays where it was, and goes on later."""
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/repl.py", REPL)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        equal(ask(instance, box, run, "open('/tmp/f', 'w').write('one') and state['seen'].append(1)"), "None\n")
+        suspend(instance, box)
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
+        equal(ask(instance, fork, run, "state['seen'].append('fork') or (state['seen'], open('/tmp/f').read(), goes_on())"), "([1, 'fork'], 'one', True)\n")
+        equal(instance.get(f"/v1/sandboxes/{box}")["state"], "suspended")
+        resume(instance, box)
+        equal(ask(instance, box, run, "(state['seen'], open('/tmp/f').read(), goes_on())"), "([1], 'one', True)\n")
+        instance.remove(fork)
+
+
+@require(*NEEDS)
+@timeout(180)
+def test_a_live_snapshot_outlives_the_server(fresh):
+    """Named, so it is durable when it is answered, its memory too; forked and rewound to from disk, after an end in order and after kill -9."""
+    with fresh.sandbox() as box:
+        put(fresh, box, "/tmp/repl.py", REPL)
+        run = start(fresh, box, "/usr/bin/python3", "/tmp/repl.py")
+        equal(ask(fresh, box, run, "open('/tmp/f', 'w').write('one') and state['seen'].append(1)"), "None\n")
+        snapshot = fresh.post(f"/v1/sandboxes/{box}/snapshots", {"name": "instant", "files_only": False})
+        equal((snapshot["state"], snapshot["files_only"]), ("durable", False))
+        assert snapshot["memory"]["stored"] > 0, snapshot
+        equal(ask(fresh, box, run, "open('/tmp/f', 'w').write('two') and state['seen'].append(2)"), "None\n")
+        for end in (fresh.stop, fresh.kill):
+            end()
+            fresh.start()
+            equal(fresh.get("/v1/snapshots/instant")["files_only"], False)
+            fork = fresh.post("/v1/snapshots/instant/fork", {})["sandboxes"][0]["id"]
+            equal(ask(fresh, fork, run, "(state['seen'], open('/tmp/f').read(), goes_on())"), "([1], 'one', True)\n")
+            fresh.remove(fork)
+        equal(fresh.post("/v1/snapshots/instant/verify")["state"], "verified")
+        fresh.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "instant"})
+        equal(ask(fresh, box, run, "(state['seen'], open('/tmp/f').read(), goes_on())"), "([1], 'one', True)\n")
+        path = os.path.join(fresh.state, "pool", "memory", snapshot["memory"]["id"], "PAGES")
+        with open(path, "r+b") as f:
+            f.seek(os.path.getsize(path) // 2)
+            byte = f.read(1)[0]
+            f.seek(-1, 1)
+            f.write(bytes([byte ^ 1]))
+        equal(raises(ApiError, fresh.post, "/v1/snapshots/instant/verify").code, "corrupt")
+        equal(fresh.get("/v1/snapshots/instant")["state"], "corrupt")
+        equal(raises(ApiError, fresh.post, "/v1/snapshots/instant/fork", {}).code, "corrupt")
+        fresh.call("DELETE", "/v1/snapshots/instant")
+        equal(os.listdir(os.path.join(fresh.state, "pool", "memory")), [])
+
+
+@require(*NEEDS)
 def test_what_is_refused_goes_on(instance):
     with instance.sandbox() as box:
         run = start(instance, box, "/usr/bin/python3", "-c",
