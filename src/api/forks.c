@@ -127,6 +127,16 @@ int api_snapshot_fork(struct api_call *call, struct err *err)
 		err);
 }
 
+/* A running sandbox is forked with its processes, unless it is said otherwise or the fork is not to run. */
+static bool wants_processes(const struct sandbox *sb, const json_t *body)
+{
+	const json_t *live = json_object_get(body, "live");
+
+	if (live != NULL)
+		return json_is_true(live);
+	return sb->state == SANDBOX_RUNNING && !json_is_false(json_object_get(body, "start"));
+}
+
 int api_sandbox_fork(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
@@ -137,8 +147,7 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 		return -ENOENT;
 	rc = sandbox_lock(sb, err);
 	if (rc == 0) {
-		s = snapshot_take(
-			sb, NULL, false, json_is_true(json_object_get(call->body, "live")), err);
+		s = snapshot_take(sb, NULL, false, wants_processes(sb, call->body), err);
 		sandbox_unlock(sb);
 		rc = s != NULL ? fork_reply(call, s, sb->gone ? NULL : sb, err) : -EIO;
 		/* without a name nobody asks for its processes again */

@@ -218,6 +218,9 @@ struct snapshot *snapshot_take(
 	if ((live ? capture_live(sb, layer.s, &ok, &memory, &figures, err)
 		  : capture(sb, layer.s, &ok, err)) < 0) {
 		err_context(err, "snapshot of sandbox '%s'", sb->name);
+		if (live && err->code == ERR_UNSUPPORTED)
+			(void)err_hint(err, 0,
+				"--files-only (in the API: files_only or \"live\": false) takes its files without its processes");
 		return NULL;
 	}
 	s = snapshot_add(srv, id.s, snapshot_document(sb, id.s, name, layer.s, ok));

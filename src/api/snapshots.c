@@ -199,6 +199,7 @@ void snapshot_forget(struct server *srv, struct snapshot *s)
 int api_snapshot_create(struct api_call *call, struct err *err)
 {
 	const char *name = json_string_value(json_object_get(call->body, "name"));
+	const json_t *files_only = json_object_get(call->body, "files_only");
 	struct sandbox *sb;
 	struct snapshot *s = NULL;
 
@@ -207,7 +208,9 @@ int api_snapshot_create(struct api_call *call, struct err *err)
 		return -ENOENT;
 	if (sandbox_lock(sb, err) == 0) {
 		s = snapshot_take(sb, name, name != NULL,
-			json_is_false(json_object_get(call->body, "files_only")), err);
+			files_only != NULL ? json_is_false(files_only)
+					   : sb->state == SANDBOX_RUNNING,
+			err);
 		sandbox_unlock(sb);
 	}
 	sandbox_unref(sb);

@@ -26,6 +26,8 @@ int cmd_snapshot(struct cli *cli)
 		(void)json_object_set_new(body, "name", json_string(name));
 	if (cli_args_has(&cli->args, FLAG_LIVE))
 		(void)json_object_set_new(body, "files_only", json_false());
+	else if (cli_args_has(&cli->args, FLAG_FILES_ONLY))
+		(void)json_object_set_new(body, "files_only", json_true());
 	cli->doing = "taking the snapshot";
 	rc = cli_call(cli, "POST", target, body, &snapshot);
 	return rc < 0 ? rc : print_snapshot(cli, snapshot);
