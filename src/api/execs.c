@@ -6,6 +6,7 @@
  * `lost` or `killed` with the reason: never an invented exit code.
  */
 #include "api/credentials.h"
+#include "api/identity.h"
 #include "api/server.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -176,6 +177,11 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 		e->doc, "stdin", json_boolean(json_is_true(json_object_get(request, "stdin"))));
 	v = json_object_get(request, "timeout_ms");
 	(void)json_object_set(e->doc, "timeout_ms", v != NULL ? v : json_null());
+	if (identity_note(sb, e->doc, request, err) < 0) {
+		e->refs = 1;
+		exec_unref(e);
+		return NULL;
+	}
 	list_append(&sb->execs, &e->node);
 	return e;
 }

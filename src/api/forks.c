@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/forks.c - new sandboxes that begin as a snapshot, or as another sandbox is now. */
+#include "api/identity.h"
 #include "api/lives.h"
 #include "api/snapshot_parts.h"
 #include "api_handlers.h"
@@ -20,23 +21,28 @@ static json_t *fork_request(
 }
 
 /* With the processes of the snapshot when @live. */
-static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, struct err *err)
+static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, bool keep, struct err *err)
 {
-	int rc;
+	int rc = 0;
 
-	if (live)
+	if (live) {
 		live_restoring(sb, "fork");
-	rc = sandbox_start(sb, true, err);
+		rc = identity_choose(sb, json_object_get(s->doc, "config"), keep, err);
+	}
+	if (rc == 0)
+		rc = sandbox_start(sb, true, err);
 	if (rc < 0 || !live)
 		return rc;
 	rc = live_restore(sb, s->live, err);
+	if (rc == 0 && !keep)
+		identity_tell(sb);
 	if (rc < 0)
 		(void)sandbox_remove(sb, NULL);
 	return rc;
 }
 
 static int fork_one(struct server *srv, struct snapshot *s, json_t *request, bool start, bool live,
-	json_t *list, struct err *err)
+	bool keep, json_t *list, struct err *err)
 {
 	struct sandbox_origin origin = {
 		.snapshot = s->id,
@@ -51,7 +57,7 @@ static int fork_one(struct server *srv, struct snapshot *s, json_t *request, boo
 	if (sb == NULL)
 		return -EIO;
 	if (start)
-		rc = start_fork(sb, s, live, err);
+		rc = start_fork(sb, s, live, keep, err);
 	else
 		rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 			json_pack("{s:s}", "reason", "not started"), err);
@@ -99,7 +105,7 @@ static int fork_reply(
 	s->users++;
 	for (json_int_t n = 0; n < count && rc == 0; n++)
 		rc = fork_one(call->srv, s, fork_request(s, call->body, n, count), start, live,
-			list, err);
+			json_is_true(json_object_get(call->body, "keep_identity")), list, err);
 	s->users--;
 	if (rc < 0) {
 		fork_undo(call->srv, list);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/rewind.c - a sandbox becomes again what it, or what it was forked from, was at a snapshot. */
+#include "api/identity.h"
 #include "api/lives.h"
 #include "api/snapshot_parts.h"
 #include "api/suspend.h"
@@ -76,7 +77,7 @@ int sandbox_discard_live(struct sandbox *sb, struct err *err)
 	return sandbox_save(sb, false, err);
 }
 
-static int rewind_locked(struct sandbox *sb, struct snapshot *s, struct err *err)
+static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, struct err *err)
 {
 	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED ||
 			   sb->state == SANDBOX_SUSPENDED;
@@ -95,8 +96,10 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, struct err *err
 		rc = sandbox_forget_processes(sb, "rewind", err);
 	if (rc == 0)
 		rc = rewind_files(sb, s, err);
-	if (rc == 0 && live != NULL)
+	if (rc == 0 && live != NULL) {
 		live_restoring(sb, "rewind");
+		rc = identity_choose(sb, json_object_get(s->doc, "config"), keep, err);
+	}
 	if (rc == 0 && (was_running || live != NULL))
 		rc = sandbox_start(sb, false, err);
 	if (rc < 0 || live == NULL)
@@ -104,6 +107,8 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, struct err *err
 	rc = live_restore(sb, live, err);
 	if (rc < 0)
 		sandbox_fail(sb, err);
+	else if (!keep)
+		identity_tell(sb);
 	return rc;
 }
 
@@ -122,7 +127,8 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 		rc = s != NULL ? rewind_check(sb, s, err) : -ENOENT;
 		if (rc == 0) {
 			s->users++;
-			rc = rewind_locked(sb, s, err);
+			rc = rewind_locked(sb, s,
+				json_is_true(json_object_get(call->body, "keep_identity")), err);
 			s->users--;
 		}
 		sandbox_unlock(sb);

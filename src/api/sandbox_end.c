@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_end.c - the ends of a sandbox: stopped, removed, or its keeper gone unasked. */
 #include "api/credentials.h"
+#include "api/identity.h"
 #include "api/memories.h"
 #include "api/sandbox_parts.h"
 #include "base/fault.h"
@@ -105,6 +106,7 @@ int sandbox_forget(struct sandbox *sb, struct err *err)
 	reserve_use(sb->srv);
 	exec_saved_remove(sb->srv, sb->id);
 	credentials_forget(sb->srv, sb->id);
+	identity_forget(sb->srv, sb->id);
 	rc = delete_rows(sb, err);
 	if (rc < 0)
 		return rc;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_stack.c - where a sandbox's files lie, and the specification that its keeper gets. */
 #include "api/credentials.h"
+#include "api/identity.h"
 #include "api/sandbox_parts.h"
 #include "base/str.h"
 
@@ -76,6 +77,7 @@ static json_t *spec_mounts(const struct sandbox *sb)
 			list, json_pack("{s:O,s:O,s:s,s:b}", "source", path, "target", path, "mode",
 				      "ro", "exposed", 1));
 	credentials_mounts(sb, list);
+	identity_mounts(sb, list);
 	return list;
 }
 

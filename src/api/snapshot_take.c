@@ -120,7 +120,7 @@ static void share_memory(const struct sandbox *sb, struct snapshot *s)
 static json_t *config_of(const struct sandbox *sb)
 {
 	static const char *const members[] = { "image", "hostname", "profile", "labels", "env",
-		"mounts", "expose", "limits", "policy" };
+		"mounts", "expose", "limits", "policy", "generation" };
 	json_t *config = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)

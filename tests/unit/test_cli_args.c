@@ -70,11 +70,8 @@ TEST(a_wrong_line_says_what_is_wrong)
 	check(parse(VERB_PS, WORDS("--rm")) < 0 && err.code == ERR_USAGE);
 }
 
-TEST(what_the_version_lacks_is_unsupported)
+TEST(what_the_version_lacks_is_known)
 {
-	check(parse(VERB_FORK, WORDS("a", "--keep-identity")) < 0);
-	check_int(err.code, ERR_UNSUPPORTED);
-	check(err.hint[0] != '\0');
 	check(cli_lacks("stub") != NULL && cli_lacks("run") == NULL);
 }
 

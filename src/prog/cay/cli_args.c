@@ -41,18 +41,10 @@ static int parse_long(struct cli_args *args, const char *word, const char *next,
 	const char *name = word + 2, *equals = strchr(name, '=');
 	size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
 	enum cli_flag flag = find_long(args->verb, name, n);
-	cleanup_free char *plain = str_dupf("%.*s", (int)n, name);
-	const char *instead;
 	int rc;
 
-	if (flag == FLAG_COUNT_) {
-		instead = cli_lacks_flag(args->verb, plain);
-		if (instead != NULL)
-			return err_hint(err,
-				err_raise(err, ERR_UNSUPPORTED, "--%s: not in this version", plain),
-				"%s", instead);
+	if (flag == FLAG_COUNT_)
 		return refuse(args, err, word, "unknown option");
-	}
 	if (cli_flags[flag].value == NULL)
 		return equals != NULL ? refuse(args, err, word, "no value is taken by")
 				      : add_option(args, flag, NULL, err);

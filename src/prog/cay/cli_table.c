@@ -33,14 +33,6 @@ static const struct cli_lacks_row lacks[] = {
 #include "cli.def"
 };
 
-static const struct {
-	enum cli_verb verb;
-	const char *name, *instead;
-} lacks_flags[] = {
-#define LACKS_FLAG(verb, name, instead) { VERB_##verb, name, instead },
-#include "cli.def"
-};
-
 bool cli_takes(enum cli_verb verb, enum cli_flag flag)
 {
 	return flag == FLAG_HELP || flag == FLAG_JSON || takes[verb][flag];
@@ -56,15 +48,6 @@ const char *cli_lacks(const char *word)
 	for (size_t i = 0; i < ARRAY_SIZE(lacks); i++) {
 		if (str_eq(lacks[i].word, word))
 			return lacks[i].instead;
-	}
-	return NULL;
-}
-
-const char *cli_lacks_flag(enum cli_verb verb, const char *name)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(lacks_flags); i++) {
-		if (lacks_flags[i].verb == verb && str_eq(lacks_flags[i].name, name))
-			return lacks_flags[i].instead;
 	}
 	return NULL;
 }

@@ -72,9 +72,6 @@ bool cli_takes(enum cli_verb verb, enum cli_flag flag);
 /** cli_lacks() - what to use instead of a verb that this version lacks; NULL for any other word. Static. */
 const char *cli_lacks(const char *word);
 
-/** cli_lacks_flag() - what to use instead of a flag that this version lacks; NULL for any other. Static. */
-const char *cli_lacks_flag(enum cli_verb verb, const char *name);
-
 /** cli_lacks_row() - row @i of the words that are lacking; NULL past the end. */
 const struct cli_lacks_row *cli_lacks_row(size_t i);
 

@@ -9,6 +9,8 @@ int cmd_rewind(struct cli *cli)
 			    *box = NULL;
 	int rc;
 
+	if (cli_args_has(&cli->args, FLAG_KEEP_IDENTITY))
+		(void)json_object_set_new(body, "keep_identity", json_true());
 	cli->doing = "rewinding";
 	rc = cli_call(cli, "POST", target, body, &box);
 	if (rc < 0)
@@ -43,6 +45,8 @@ int cmd_fork(struct cli *cli)
 		(void)json_object_set_new(body, "live", json_true());
 	else if (cli_args_has(&cli->args, FLAG_FILES_ONLY))
 		(void)json_object_set_new(body, "live", json_false());
+	if (cli_args_has(&cli->args, FLAG_KEEP_IDENTITY))
+		(void)json_object_set_new(body, "keep_identity", json_true());
 	cli->doing = "forking";
 	rc = cli_call(cli, "POST", point, body, &answer);
 	if (rc < 0 && cli->err.code == ERR_NOT_FOUND)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tells the sandboxes apart that go on from one instant: /run/cay/generation, CAY_FORK_HOOK, CAY_FORK_SIGNAL, and nothing of it with keep_identity."""
+
+import os
+import sys
+
+from lib.case import contains, equal, raises, require
+from lib.cay import ApiError
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, wait_output  # noqa: E402
+
+NEEDS = ("root", "cgroup2")
+
+PROGRAM = """
+import os, random, signal, sys
+random.seed(1)
+told = []
+signal.signal(signal.SIGUSR1, lambda *_: told.append(os.path.exists("/tmp/hooked")))
+def generation():
+    try:
+        with open("/run/cay/generation") as f:
+            return f.read()
+    except FileNotFoundError:
+        return None
+def hooked():
+    try:
+        with open("/tmp/hooked") as f:
+            return f.read().split()
+    except FileNotFoundError:
+        return None
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+HOOK = '#!/bin/sh\nsleep 0.2\necho "$CAY_EXEC $(cat /run/cay/generation)" > /tmp/hooked\n'
+
+
+def begin(instance, box):
+    instance.ok(box, f"cat > /tmp/program.py <<'END'\n{PROGRAM}\nEND\ncat > /usr/local/bin/hook <<'END'\n{HOOK}END\nchmod +x /usr/local/bin/hook")
+    run = instance.exec(box, "/usr/bin/python3", "/tmp/program.py", stdin=True, env={"CAY_FORK_HOOK": "/usr/local/bin/hook", "CAY_FORK_SIGNAL": "10"})
+    wait_output(instance, box, run, b"ready\n")
+    return run
+
+
+def look(instance, box, run):
+    return eval(ask(instance, box, run, "(generation(), hooked(), told, random.random())"))
+
+
+@require(*NEEDS)
+def test_each_fork_has_a_generation_of_its_own_and_its_hook_has_run(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box)
+        equal(look(instance, box, run)[:3], (None, None, []))
+        forks = [one["id"] for one in instance.post(f"/v1/sandboxes/{box}/fork", {"live": True, "count": 2})["sandboxes"]]
+        seen = [look(instance, one, run) for one in forks]
+        generations = {s[0] for s in seen}
+        equal(len(generations), 2)
+        for generation, hooked, told, _ in seen:
+            equal(hooked, [run["id"], generation.strip()], "the hook of this exec ran in this fork, before its first new input")
+            equal(told, [True], "the signal came after the hook")
+        equal(seen[0][3], seen[1][3], "what seeds nothing itself repeats: docs/live-fork.md")
+        equal(look(instance, box, run)[:3], (None, None, []), "the source is told of nothing")
+        again = instance.post(f"/v1/sandboxes/{forks[0]}/fork", {"live": True})["sandboxes"][0]["id"]
+        assert look(instance, again, run)[0] not in generations
+        for one in forks + [again]:
+            instance.remove(one)
+
+
+@require(*NEEDS)
+def test_keep_identity_changes_nothing(instance):
+    with instance.sandbox(name="exact") as box:
+        run = begin(instance, box)
+        first = instance.json("fork", "exact", "--live", "--keep-identity", "--name", "same")["sandboxes"][0]["id"]
+        equal(look(instance, first, run)[:3], (None, None, []))
+        changed = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+        generation = look(instance, changed, run)[0]
+        same = instance.post(f"/v1/sandboxes/{changed}/fork", {"live": True, "keep_identity": True})["sandboxes"][0]["id"]
+        equal(look(instance, same, run)[0], generation)
+        for one in (first, changed, same):
+            instance.remove(one)
+
+
+@require(*NEEDS)
+def test_a_rewind_changes_the_generation_too(instance):
+    with instance.sandbox(name="back") as box:
+        run = begin(instance, box)
+        instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "then", "files_only": False})
+        before = look(instance, box, run)
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "then"})
+        after = look(instance, box, run)
+        assert after[0] is not None
+        equal((after[1], after[2], after[3]), ([run["id"], after[0].strip()], [True], before[3]))
+        instance.cay("rewind", "back", "then", "--keep-identity")
+        equal(look(instance, box, run), before)
+        instance.call("DELETE", "/v1/snapshots/then")
+
+
+@require(*NEEDS)
+def test_a_hook_that_fails_is_an_exec_that_failed(instance):
+    with instance.sandbox() as box:
+        error = raises(ApiError, instance.exec, box, "true", env={"CAY_FORK_SIGNAL": "USR1"})
+        equal(error.code, "invalid")
+        run = instance.exec(box, "/usr/bin/python3", "-c", "print('ready', flush=True); print(input())", stdin=True, env={"CAY_FORK_HOOK": "/bin/false"})
+        wait_output(instance, box, run, b"ready\n")
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+        contains(ask(instance, fork, run, "goes on"), "goes on")
+        ended = [e for e in instance.get(f"/v1/sandboxes/{fork}/execs")["execs"] if e["argv"] == ["/bin/false"]]
+        equal([(e["state"], e["status"]["code"]) for e in ended], [("ended", 1)])
+        instance.remove(fork)
