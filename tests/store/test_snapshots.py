@@ -58,12 +58,17 @@ def test_memory_is_refused_not_pretended(instance):
     """A live snapshot holds processes; one that cannot be held is refused by name, and there is no snapshot of half of it."""
     with instance.sandbox() as box:
         exec_id = instance.json("exec", "-d", box, "--", "/usr/bin/python3", "-c",
-                                "import fcntl, time; f = open('/tmp/l', 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(600)")["id"]
-        cay.wait_until(lambda: "held" in instance.cay("logs", box, exec_id).stdout, 30, "the lock")
-        error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
-        equal(error.code, "unsupported")
-        contains(error.message, "lock")
+                                "import socket, time; s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); print('held', flush=True); time.sleep(600)")["id"]
+        cay.wait_until(lambda: "held" in instance.cay("logs", box, exec_id).stdout, 30, "the socket")
+        for kind, body in (("snapshots", {}), ("snapshots", {"files_only": False}), ("fork", {}), ("fork", {"live": True})):
+            error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{kind}", body)
+            equal(error.code, "unsupported")
+            contains(error.message, "(python3): descriptor 3 is a socket of a kind")
+            contains(error.hint, "--files-only")
         equal(instance.get("/v1/snapshots")["snapshots"], [])
+        instance.cay("snapshot", box, "--files-only", "--name", "files")
+        equal(instance.get("/v1/snapshots/files")["files_only"], True)
+        drop(instance, "files")
 
 
 def test_rewinding_to_a_foreign_snapshot_is_refused(instance):
@@ -229,7 +234,7 @@ def check_undisturbed(instance, program):
     with instance.sandbox() as box:
         go_on = waiting(instance, box, program)
         for number in range(3):
-            take(instance, box, f"und-{number}")
+            instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": f"und-{number}", "files_only": True})
         contains(go_on(), "good")
         drop(instance, "und-0", "und-1", "und-2")
 
