@@ -20,7 +20,9 @@ def connect():
     c = sqlite3.connect(path, isolation_level=None, timeout=30)
     c.execute("pragma journal_mode = wal"); c.execute("pragma wal_autocheckpoint = 50")
     return c
-connect().execute("create table t (n integer primary key, double integer)")
+first = connect()
+first.execute("create table t (n integer primary key, double integer)")
+first.close() # a library that forgets its locks in a child must have none
 if os.fork() == 0: # readers, of another process: each reading sees a whole transaction
     c = connect()
     while True:
