@@ -36,7 +36,7 @@ struct exec {
 	uint64_t cgroup;           /* id of that leaf, 0 = none */
 	pid_t pid;                 /* host pid; 0 before EXEC_RUNNING */
 	bool tty;
-	bool watched; /* has descriptors in this round of the keeper's poll */
+	size_t watched; /* first of its three places in this round of the keeper's poll; 0 = none */
 	int in, out,
 		err; /* our ends; for a terminal all data goes through @out and @in is -1; -1 = closed */
 	struct ring ring;

@@ -185,8 +185,8 @@ static void watch_exec(const struct keeper *k, struct watch *w, struct exec *e)
 	bool room;
 	short out;
 
-	e->watched = e->out >= 0 || e->err >= 0 || e->in >= 0;
-	if (!e->watched)
+	e->watched = e->out >= 0 || e->err >= 0 || e->in >= 0 ? w->n : 0;
+	if (e->watched == 0)
 		return;
 	room = ring_space(&e->ring, keeper_needed_from(k, e)) > 0;
 	out = (short)((room ? POLLIN : 0) | (e->tty && e->input.n > 0 ? POLLOUT : 0));
@@ -227,8 +227,8 @@ static void watch_all(const struct keeper *k, struct watch *w)
 		struct waiter *waiter = list_entry(pos, struct waiter, node);
 
 		/* what it says before its pid is known has to wait */
-		waiter->watched = waiter->pid != 0 && waiter->sock >= 0;
-		if (waiter->watched)
+		waiter->watched = waiter->pid != 0 && waiter->sock >= 0 ? w->n : 0;
+		if (waiter->watched != 0)
 			watch_add(w, waiter->sock, POLLIN);
 	}
 	list_for_each (&k->execs, pos, next)
@@ -261,7 +261,15 @@ static int next_timeout_ms(const struct keeper *k)
 							     : (first - now) / NS_PER_MS + 1);
 }
 
-/* Walks the same objects in the same order as watch_all(): new ones are only appended, old ones only freed at the end of a round. */
+/* Is there something to read, still? A verb of this round may have taken it, or another socket have come into its place: to read would wait for ever. */
+static bool has_word(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/* Connections stand as in watch_all(): new ones are only appended, old ones only freed at the end of a round. */
 static void dispatch(struct keeper *k, const struct watch *w)
 {
 	size_t i = WATCH_FIXED;
@@ -278,31 +286,32 @@ static void dispatch(struct keeper *k, const struct watch *w)
 	list_for_each (&k->waiters, pos, next) {
 		struct waiter *waiter = list_entry(pos, struct waiter, node);
 
-		if (waiter->watched && w->fds[i++].revents != 0)
+		if (waiter->watched != 0 && waiter->sock >= 0 &&
+			w->fds[waiter->watched].revents != 0)
 			keeper_read_waiter(k, waiter);
 	}
-	for (struct list *pos = k->execs.next; pos != &k->execs && i + 2 < w->n; pos = pos->next) {
+	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
+		const struct pollfd *p = &w->fds[e->watched];
 
-		if (!e->watched)
+		if (e->watched == 0)
 			continue;
-		if ((w->fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+		if ((p[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
 			(void)keeper_read_output(k, e, RING_STDOUT, keeper_needed_from(k, e));
-		if (w->fds[i + 1].revents != 0)
+		if (p[1].revents != 0)
 			(void)keeper_read_output(k, e, RING_STDERR, keeper_needed_from(k, e));
 		exec_write(e);
-		i += 3;
 	}
 	/* before children: what somebody tried is told before its end */
 	if (w->fds[3].revents != 0)
 		keeper_gateway_read(k);
 	if (w->fds[4].revents != 0 || w->fds[5].revents != 0 || w->fds[6].revents != 0)
 		keeper_gateway_wanted(k);
-	if (starter)
+	if (starter && has_word(k->box.starter.sock))
 		keeper_read_starter(k);
-	if (copied)
+	if (copied && has_word(k->capture.dumper))
 		keeper_read_capture(k);
-	if (forked)
+	if (forked && has_word(k->fork_sock))
 		keeper_read_fork(k);
 	if (children)
 		keeper_read_signals(k);

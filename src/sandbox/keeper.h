@@ -67,7 +67,7 @@ struct waiter {
 	pid_t pid;                 /* host pid; 0: the starter has not answered yet */
 	int sock;                  /* SOCK_SEQPACKET; -1: it has closed its end */
 	bool gone;                 /* it will become nothing: its end is waited for */
-	bool watched;              /* has a descriptor in this round of the keeper's poll */
+	size_t watched;            /* its place in this round of the keeper's poll; 0 = none */
 	char leaf[EXEC_LEAF_SIZE]; /* its cgroup leaf while it has no exec; "" = none */
 	uint64_t cgroup;           /* id of that leaf, 0 = none */
 	struct exec *exec;         /* what it becomes; NULL: a spare */
