@@ -110,6 +110,7 @@ struct waiter *keeper_launch(
 	struct keeper *k, struct exec *e, const json_t *request, int stdio[3], struct err *err)
 {
 	struct waiter *w = find_spare(k);
+	int rc;
 
 	if (w != NULL && w->pid != 0)
 		keeper_read_waiter(k, w); /* has it been killed? */
@@ -118,7 +119,9 @@ struct waiter *keeper_launch(
 		w = waiter_order(k, err);
 	if (w == NULL)
 		return NULL;
-	if (exec_launch(e, &k->box, w->sock, request, stdio, err) < 0)
+	rc = exec_launch(e, &k->box, w->sock, request, stdio, err);
+	/* nobody holds the other end: none could be made, and the starter's answer, which is on its way, says why */
+	if (rc < 0 && (rc != -EPIPE || w->pid != 0))
 		return NULL;
 	let_go_on(w);
 	memcpy(e->leaf, w->leaf, sizeof(e->leaf));

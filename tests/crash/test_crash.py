@@ -95,7 +95,7 @@ class Scenario:
 
     def snapshot(self):
         if not any(s["name"] == "snap" for s in self.box.get("/v1/snapshots")["snapshots"]):
-            self.box.post("/v1/sandboxes/first/snapshots", {"name": "snap"})
+            self.box.post("/v1/sandboxes/first/snapshots", {"name": "snap", "files_only": True})
         self.acknowledged["snap"] = True
 
     def change(self):
@@ -117,7 +117,7 @@ class Scenario:
             self.box.ok("second", "echo sealed > /var/tmp/sealed")
             self.box.post("/v1/sandboxes/second/stop")
         if not any(s["name"] == "sealed" for s in self.box.get("/v1/snapshots")["snapshots"]):
-            self.box.post("/v1/sandboxes/second/snapshots", {"name": "sealed"})
+            self.box.post("/v1/sandboxes/second/snapshots", {"name": "sealed", "files_only": True})
         self.ensure_running("second")
         equal(self.box.ok("second", "cat /var/tmp/sealed /var/tmp/kept"), "sealed\nkept\n")
 
@@ -134,7 +134,7 @@ class Scenario:
         self.ensure_running("third")
         self.box.ok("third", "echo disk > /var/tmp/disk; sync /var/tmp/disk")
         if not any(s["name"] == "disk" for s in self.box.get("/v1/snapshots")["snapshots"]):
-            self.box.post("/v1/sandboxes/third/snapshots", {"name": "disk"})
+            self.box.post("/v1/sandboxes/third/snapshots", {"name": "disk", "files_only": True})
         self.acknowledged["third"] = True
         self.box.post("/v1/sandboxes/third/rewind", {"snapshot": "disk"})
         self.ensure_running("third")

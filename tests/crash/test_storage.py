@@ -112,7 +112,7 @@ def test_jobs_take_turns_and_end_with_their_peer(tmp):
     equal(error.code, "busy")
     contains(error.hint, "/proc/locks")
     equal(raises(job.JobError, job.run, state, "storage", op="unmount").code, "busy")
-    equal(job.run(state, "storage", op="info")["pool"], "directory")
+    equal(job.run(state, "storage", op="info")["kind"], "directory")
     waiting = job.Job(state, "remove", sandboxes=[])
     cay.wait_until(lambda: waits_for_lock(state), 30, "a job that removes waits")
     first.socket.close()
