@@ -54,6 +54,11 @@ struct framelink *job_link(struct job *job)
 	return &job->link;
 }
 
+bool job_ended(const struct job *job)
+{
+	return job->call.done || job->link.dead;
+}
+
 static void closed(struct stream *s)
 {
 	struct job *job = container_of(container_of(s, struct framelink, s), struct job, link);

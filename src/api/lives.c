@@ -156,29 +156,104 @@ int live_release(struct sandbox *sb, struct live *l, json_t **ret, struct err *e
 	return ask(sb, "release", l, NULL, ret, err);
 }
 
-struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, json_t **ret_figures,
-	struct err *err)
+/* The job that captures the files, which stops for us twice. */
+struct files {
+	struct job *job;
+	unsigned int said; /* how often: it is ready, it has captured */
+};
+
+static void on_said(void *ctx, attr_unused const struct frame *f)
 {
-	struct live *l = live_stop(sb, false, err);
-	json_t *figures = NULL;
-	uint64_t before = clock_now_ns();
+	((struct files *)ctx)->said++;
+}
+
+static int files_wait(struct files *f, unsigned int said, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + CAPTURE_NS;
+
+	while (f->said < said && !job_ended(f->job)) {
+		if (waiters_wait(&job_link(f->job)->progress, deadline) < 0)
+			return err_raise(err, ERR_TIMEOUT, "the files are not captured in time");
+	}
+	/* why it has not is in its reply */
+	return f->said < said ? -EIO : 0;
+}
+
+/* While everything stands still. */
+static int files_capture(struct files *f, uint64_t *ret_ns, struct err *err)
+{
+	uint64_t begun = clock_now_ns();
 	int rc;
 
-	if (l == NULL)
-		return NULL;
+	framelink_send(job_link(f->job), FRAME_STDIN, 0, "", 0);
+	rc = files_wait(f, 2, err);
+	*ret_ns = clock_now_ns() - begun;
+	return rc;
+}
+
+static void call_begin(
+	struct sandbox *sb, struct framecall *call, const char *verb, const struct live *l)
+{
+	framelink_call_begin(
+		&sb->keeper->link, call, json_pack("{s:s,s:s}", "verb", verb, "template", l->id));
+}
+
+/* Stopped; the files; on again. The memory is copied while the job puts the files in order. */
+static int take_both(
+	struct sandbox *sb, struct live *l, struct files *f, json_t **ret_figures, struct err *err)
+{
+	struct framecall release;
+	uint64_t files_ns = 0;
+	int rc = ask(sb, "capture", l, NULL, NULL, err), late;
+
 	(void)fault("live.take.captured");
-	rc = files(sb, ctx, err);
-	before = clock_now_ns() - before;
-	if (live_release(sb, l, &figures, rc == 0 ? err : NULL) < 0 && rc == 0)
-		rc = -EIO;
+	if (rc < 0)
+		return rc;
+	note_execs(sb, l);
+	rc = files_capture(f, &files_ns, err);
+	call_begin(sb, &release, "release", l);
+	late = framelink_call_end(&sb->keeper->link, &release, clock_now_ns() + CAPTURE_NS,
+		ret_figures, rc == 0 ? err : NULL);
 	(void)fault("live.take.released");
-	if (rc == 0) {
+	if (rc == 0 && late == 0)
 		(void)json_object_set_new(
-			figures, "files_us", json_integer((json_int_t)(before / 1000)));
-		*ret_figures = figures;
-		return l;
+			*ret_figures, "files_us", json_integer((json_int_t)(files_ns / 1000)));
+	return rc < 0 ? rc : late;
+}
+
+struct live *live_take(
+	struct sandbox *sb, json_t *capture, json_t **ret_ok, json_t **ret_figures, struct err *err)
+{
+	struct live *l = live_new(sb->srv, err);
+	struct files files = { 0 };
+	struct err why = { 0 };
+	int rc;
+
+	*ret_figures = NULL;
+	if (l == NULL) {
+		json_decref(capture);
+		return NULL;
 	}
-	json_decref(figures);
+	(void)fault("live.take.template");
+	rc = job_start(sb->srv, NULL, capture, on_said, &files, &files.job, err);
+	if (rc == 0) {
+		rc = files_wait(&files, 1, &why);
+		if (rc == 0)
+			rc = take_both(sb, l, &files, ret_figures, &why);
+		if (rc < 0 && why.code != ERR_NONE)
+			*err = why;
+		/* given up: it ends when we hang up */
+		if (rc < 0 && !job_ended(files.job))
+			framelink_abort(job_link(files.job));
+		if (job_end(files.job, ret_ok, why.code == ERR_NONE ? err : NULL) < 0 && rc == 0)
+			rc = -EIO;
+		if (rc < 0 && err->code == ERR_NONE)
+			(void)err_raise(err, ERR_INTERNAL, "the files were not captured");
+	}
+	if (rc == 0)
+		return l;
+	json_decref(*ret_figures);
+	*ret_figures = NULL;
 	live_drop(l);
 	return NULL;
 }

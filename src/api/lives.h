@@ -30,14 +30,13 @@ struct live *live_stop(struct sandbox *sb, bool for_good, struct err *err);
 /** live_release() - let @sb go on. @ret: figures, a new reference; may be NULL. Context: waits. */
 int live_release(struct sandbox *sb, struct live *l, json_t **ret, struct err *err);
 
-/** live_capture_fn - captures the files while every process is stopped. Return: 0 or an error. */
-typedef int live_capture_fn(struct sandbox *sb, void *ctx, struct err *err);
-
 /**
- * live_take() - stop running @sb, copy its processes into a new template, call @files, let it go on.
- * @ret_figures: times in microseconds by phase, sizes; a new reference. Return: the memory, live_drop() ends it; NULL with @err set. Context: waits.
+ * live_take() - stop running @sb, take its processes into a new template and its files by the job @capture, let it go on.
+ * @capture: request for a job that holds still with us (`held`); stolen. @ret_ok: its answer. @ret_figures: times in microseconds by phase, sizes. Both are new references.
+ *
+ * Return: the memory, live_drop() ends it; NULL with @err set. Context: waits.
  */
-struct live *live_take(struct sandbox *sb, live_capture_fn *files, void *ctx, json_t **ret_figures,
+struct live *live_take(struct sandbox *sb, json_t *capture, json_t **ret_ok, json_t **ret_figures,
 	struct err *err);
 
 /** live_alive() - does its template still run? */

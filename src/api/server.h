@@ -309,6 +309,9 @@ int job_start(struct server *srv, const struct keeper *beside, json_t *request, 
 /** job_link() - for sending STDIN frames and for stream_hold(). */
 struct framelink *job_link(struct job *job);
 
+/** job_ended() - has it replied, or died? */
+bool job_ended(const struct job *job);
+
 /** job_end() - wait for the reply and let go of the job. Context: waits. */
 int job_end(struct job *job, json_t **ret_ok, struct err *err);
 

@@ -76,29 +76,23 @@ static int capture(struct sandbox *sb, const char *layer, json_t **ret, struct e
 	return rc;
 }
 
-struct stopped_capture {
-	const char *layer;
-	json_t *ok;
-};
-
-/* Everything stands still already: nothing to freeze. */
-static int capture_stopped(struct sandbox *sb, void *ctx, struct err *err)
-{
-	struct stopped_capture *c = ctx;
-
-	return job_run(sb->srv, capture_request(sb, "capture", c->layer), NULL, NULL, &c->ok, err);
-}
-
 static int capture_live(struct sandbox *sb, const char *layer, json_t **ret, struct live **ret_live,
 	json_t **ret_figures, struct err *err)
 {
-	struct stopped_capture c = { .layer = layer };
+	json_t *request, *box;
+	int rc;
 
 	if (sb->state != SANDBOX_RUNNING)
 		return err_raise(err, ERR_STATE,
 			"sandbox '%s' is not running: it has no processes to keep", sb->name);
-	*ret_live = live_take(sb, capture_stopped, &c, ret_figures, err);
-	*ret = c.ok;
+	box = freeze_path(sb, err, &rc);
+	if (rc < 0)
+		return rc;
+	request = capture_request(sb, "capture", layer);
+	(void)json_object_set_new(request, "held", json_true());
+	if (box != NULL)
+		(void)json_object_set_new(request, "freeze", box);
+	*ret_live = live_take(sb, request, ret, ret_figures, err);
 	return *ret_live != NULL ? 0 : -EIO;
 }
 

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -35,6 +36,8 @@ int template_connect(const char *path)
 
 /* --- the dumper, up to exec --- */
 
+#define URGENT (-19)
+
 /* A process exec'ed in U1 may trace everything of the sandbox, and nothing else; U2 is its child. */
 static int enter_u1(const struct capture_place *place)
 {
@@ -57,6 +60,8 @@ static attr_noreturn void dumper_child(
 
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	/* others wait for it while nothing of theirs runs; without the right to it stays as it is */
+	(void)setpriority(PRIO_PROCESS, 0, URGENT);
 	if (place->enter_u1 && enter_u1(place) < 0)
 		_exit(120);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -136,6 +141,18 @@ static int allow(const struct capture *c, const int32_t *pids, size_t n)
 	if (rc == 0 && fdpass_recv(c->template, &m, sizeof(m), NULL, 0, &none) != sizeof(m))
 		rc = -EPIPE;
 	return rc < 0 ? rc : m.kind == TEMPLATE_DONE ? 0 : -EPROTO;
+}
+
+int capture_prepare(struct capture *c, struct dump_order *order, struct err *err)
+{
+	struct dump_report report;
+	int rc;
+
+	order->kind = DUMP_PREPARE;
+	rc = fdpass_send(c->dumper, order, sizeof(*order), NULL, 0);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "prepare the capture");
+	return receive_report(c, &report, err);
 }
 
 int capture_stop(struct capture *c, const struct dump_order *order, const int *masters,

@@ -2,7 +2,7 @@
 /**
  * DOC: checkpoint/capturer.h - a keeper's side of a capture: it starts the dumper inside U1 and connects it to a template.
  *
- *   capture_begin() -> capture_stop() (cgroup frozen) -> capture_look() (thawed; all processes stopped by ptrace) -> capture_twins() -> … -> capture_release()
+ *   capture_begin() -> capture_prepare() -> capture_stop() (cgroup frozen) -> capture_look() (thawed; all processes stopped by ptrace) -> capture_twins() -> … -> capture_release()
  *   -> (c->dumper readable) capture_filled() -> capture_end()
  */
 #ifndef CAY_CHECKPOINT_CAPTURER_H
@@ -35,6 +35,9 @@ struct capture_place {
 /** capture_begin() - connect to the template, start the dumper. Nothing is stopped. Return: 0 or an error. */
 int capture_begin(
 	struct capture *c, const struct capture_place *place, struct err *err) attr_must_use;
+
+/** capture_prepare() - have done for the processes of @order what can be done while they run. Return: 0 or an error. */
+int capture_prepare(struct capture *c, struct dump_order *order, struct err *err) attr_must_use;
 
 /** capture_stop() - stop every process of @order. @masters: of its terminals, in the order of their slots; borrowed. Context: their cgroup is frozen. Return: 0 or an error; after one nothing is stopped any more. */
 int capture_stop(struct capture *c, const struct dump_order *order, const int *masters,

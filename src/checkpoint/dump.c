@@ -7,6 +7,7 @@
 #include "sys/fdpass.h"
 #include "sys/file.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -368,7 +369,8 @@ static int receive_order(struct dump *d, struct dump_order *order)
 		ARRAY_SIZE(d->masters), &d->n_masters);
 
 	return n == (ssize_t)sizeof(*order) &&
-			       (order->kind == DUMP_ORDER || order->kind == DUMP_EXAMINE) &&
+			       (order->kind == DUMP_PREPARE || order->kind == DUMP_ORDER ||
+				       order->kind == DUMP_EXAMINE) &&
 			       order->n_pids <= TEMPLATE_PIDS_MAX &&
 			       order->n_slots <= TEMPLATE_SLOTS_MAX &&
 			       order->n_leaves <= TEMPLATE_LEAVES_MAX
@@ -461,6 +463,20 @@ static int run(struct dump *d, struct dump_report *r)
 	return rc;
 }
 
+/* Shared memory is copied while its owners run: not for the bytes, which change, but to have the pages when they stand still. Who is gone is nobody's loss. */
+static void prepare(struct dump *d)
+{
+	for (uint32_t i = 0; i < d->order->n_pids; i++) {
+		cleanup_buf struct buf maps = BUF_INIT(64U << 20);
+		char path[32];
+
+		(void)snprintf(path, sizeof(path), "/proc/%d/maps", d->order->pids[i]);
+		if (file_read_at(AT_FDCWD, path, &maps) == 0)
+			(void)!dump_shared(d, d->order->pids[i], &maps);
+	}
+	shared_memories_stale(&d->shared);
+}
+
 static void raise_files(void)
 {
 	struct rlimit limit;
@@ -484,6 +500,11 @@ int dump_main(void)
 	image_writer_init(&d.image);
 	if (receive_order(&d, &order) < 0)
 		return 1;
+	if (order.kind == DUMP_PREPARE) {
+		prepare(&d);
+		if (report(&r) < 0 || receive_order(&d, &order) < 0)
+			return 1;
+	}
 	if (order.kind == DUMP_EXAMINE) {
 		dump_examine(&d, &examination);
 		forget_all(&d);

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
 
 #define ADDRESS_END 0x7ffffffff000ULL
 #define SCAN_BATCH  4096
@@ -141,6 +142,49 @@ static int keep_missing(struct dump_process *p, struct dump_pages *twins)
 	return rc;
 }
 
+/* Kernels from 6.18 on (seen there) sum their counters for status; older ones show about what is there. */
+static bool counts_exactly(void)
+{
+	struct utsname name;
+	unsigned int major, minor;
+
+	return uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 18));
+}
+
+static int private_kib(const struct tracee *t, uint64_t *ret)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	int rc = file_read_at(t->proc, "status", &text);
+
+	*ret = proc_number(buf_cstr(&text), "RssAnon", 10, 0) +
+	       proc_number(buf_cstr(&text), "VmSwap", 10, 0);
+	return rc;
+}
+
+/* A twin has no page that its source has not. So as many are all, and nobody needs to look which. */
+static int has_all(struct dump_process *p, bool *ret)
+{
+	uint64_t own = 0, twins = 0;
+	int rc = counts_exactly() ? private_kib(&p->tracee, &own) : 0;
+
+	if (rc == 0 && own != 0)
+		rc = private_kib(&p->twin, &twins);
+	*ret = own != 0 && own == twins;
+	return rc;
+}
+
+static int keep_what_twin_lacks(struct dump_process *p)
+{
+	struct dump_pages twins = { 0 };
+	int rc = scan_pages(&p->twin, &twins);
+
+	if (rc == 0)
+		rc = keep_missing(p, &twins);
+	free(twins.list);
+	return rc;
+}
+
 static bool starts(const struct proc_map *m, const char *name)
 {
 	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
@@ -192,26 +236,24 @@ int dump_shared(struct dump *d, pid_t host, const struct buf *maps)
 
 void dump_content(struct dump *d, const struct shared_memory *memory, struct image_description *out)
 {
-	out->b = image_stash(&d->image, 0, memory->size, false);
+	out->b = image_stash_content(&d->image, memory->size);
 	out->c = memory->size;
 	image_copy(&d->image, getpid(), (uint64_t)(uintptr_t)memory->copy, out->b, memory->size);
 }
 
 int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
 {
-	struct dump_pages twins = { 0 };
+	bool later = false; /* the twin will tell which pages there are */
 	int rc;
 
 	p->maps = (struct buf)BUF_INIT(64U << 20);
 	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
-	if (rc == 0)
+	if (rc == 0 && p->twin.host != 0)
+		rc = has_all(p, &later);
+	if (rc == 0 && !later)
 		rc = scan_pages(&p->tracee, &p->pages);
-	if (rc == 0 && p->twin.host != 0) {
-		rc = scan_pages(&p->twin, &twins);
-		if (rc == 0)
-			rc = keep_missing(p, &twins);
-		free(twins.list);
-	}
+	if (rc == 0 && !later && p->twin.host != 0)
+		rc = keep_what_twin_lacks(p);
 	if (rc == 0)
 		rc = dump_shared(d, p->tracee.host, &p->maps);
 	return rc < 0 ? err_raise_sys(err, rc, "look at the memory of process %d (%s)",
@@ -447,6 +489,8 @@ int dump_memory(struct dump *d, struct dump_process *p, struct err *err)
 {
 	int rc = describe(d, p);
 
+	if (rc == 0 && p->pages.n == 0)
+		rc = scan_pages(dump_source(p), &p->pages);
 	if (rc < 0)
 		return err_raise_sys(
 			err, rc, "look at the memory of process %d (%s)", p->tracee.inner, p->name);

@@ -2,7 +2,7 @@
 /**
  * DOC: checkpoint/dump_wire.h - messages between a keeper and its dumper (SOCK_SEQPACKET, one a packet).
  *
- *   keeper: ORDER (with its terminals) -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END
+ *   keeper: PREPARE -> READY -> ORDER (with its terminals) -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END
  * A report with an error in it in place of any answer: everything was let go, and only END follows.
  *   keeper: ORDER of kind DUMP_EXAMINE -> struct dump_examination. Nothing is stopped.
  */
@@ -16,7 +16,7 @@
 #define DUMP_TEMPLATE_FD 4
 #define DUMP_LEAF_SIZE   32
 
-enum dump_message { DUMP_ORDER = 1, DUMP_GO, DUMP_RELEASE, DUMP_END, DUMP_EXAMINE };
+enum dump_message { DUMP_PREPARE = 1, DUMP_ORDER, DUMP_GO, DUMP_RELEASE, DUMP_END, DUMP_EXAMINE };
 
 /** struct dump_finding - one thing that could not be carried over. */
 struct dump_finding {
@@ -41,6 +41,7 @@ struct dump_slot {
 	uint32_t number;      /* of the terminal, in its own file system of @device */
 };
 
+/** struct dump_order - who is to be captured. PREPARE and ORDER; with the first only the pids, which run. */
 struct dump_order {
 	uint32_t kind;
 	uint32_t n_pids, n_slots, n_leaves;

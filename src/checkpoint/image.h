@@ -69,7 +69,7 @@ struct plan_process {
 struct plan_map {
 	uint64_t address, length;
 	uint32_t grows_down;
-	uint32_t reserved;
+	uint32_t content; /* of a description: the opener reads it */
 };
 
 /** struct plan_copy - bytes of a source process. */

@@ -56,7 +56,8 @@ struct image_span image_add_bytes(struct image_writer *w, const void *bytes, siz
 	return span;
 }
 
-uint64_t image_stash(struct image_writer *w, uint64_t target, uint64_t length, bool grows_down)
+static uint64_t stash(
+	struct image_writer *w, uint64_t target, uint64_t length, bool grows_down, bool content)
 {
 	/* the kernel keeps a gap below what grows down */
 	uint64_t from = w->stash + (grows_down ? HUGE_PAGE : 0);
@@ -65,10 +66,24 @@ uint64_t image_stash(struct image_writer *w, uint64_t target, uint64_t length, b
 
 	if (at < from)
 		at += HUGE_PAGE;
-	map = (struct plan_map){ .address = at, .length = length, .grows_down = grows_down };
+	map = (struct plan_map){
+		.address = at, .length = length, .grows_down = grows_down, .content = content
+	};
 	buf_add(&w->maps, &map, sizeof(map));
 	w->stash = at + length;
 	return at;
+}
+
+uint64_t image_stash(struct image_writer *w, uint64_t target, uint64_t length, bool grows_down)
+{
+	return stash(w, target, length, grows_down, false);
+}
+
+uint64_t image_stash_content(struct image_writer *w, uint64_t length)
+{
+	uint64_t whole = (length + IMAGE_PAGE - 1) & ~(uint64_t)(IMAGE_PAGE - 1);
+
+	return stash(w, 0, whole, false, true);
 }
 
 void image_copy(struct image_writer *w, int32_t pid, uint64_t from, uint64_t to, uint64_t length)

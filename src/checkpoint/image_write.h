@@ -35,6 +35,9 @@ struct image_span image_add_bytes(struct image_writer *w, const void *bytes, siz
 /** image_stash() - a range of the stash of @length bytes whose address equals @target modulo 2 MiB. */
 uint64_t image_stash(struct image_writer *w, uint64_t target, uint64_t length, bool grows_down);
 
+/** image_stash_content() - a range for the bytes of a description, which the opener reads. */
+uint64_t image_stash_content(struct image_writer *w, uint64_t length);
+
 /** image_copy() - have the template copy from process @pid. */
 void image_copy(struct image_writer *w, int32_t pid, uint64_t from, uint64_t to, uint64_t length);
 

@@ -195,12 +195,14 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	int rc;
 
 	template_path(k->config.run, template, path, sizeof(path));
+	keeper_drop_spare(k); /* it has nothing to carry */
 	rc = capture_begin(&k->capture, &place, err);
+	if (rc == 0)
+		rc = list_all(k, order, &terminals, err);
+	if (rc == 0)
+		rc = capture_prepare(&k->capture, order, err);
 	if (rc < 0)
 		return rc;
-	keeper_drop_spare(k); /* it has nothing to carry */
-	/* what is written back now need not be while everything stands still */
-	(void)syncfs(k->box.live);
 	drain_outputs(k);
 	/* room for the copies, and for what is written while pages belong to both */
 	lend(k);

@@ -33,11 +33,26 @@ struct capture {
 		dir; /* live directory; where its trees are (its disk, or itself); pool's tmp; tmp/<layer> */
 	struct cgroup box; /* empty: nothing runs */
 	bool frozen;
+	bool held; /* somebody else stops and releases the processes, and is told when */
 	sigset_t blocked;
 	uint64_t since_ns, frozen_us, captured_ns;
 	struct tree_names mapped;
 	struct copier *copiers[LAYER_TREES];
 };
+
+/* Say that all is ready for the moment when nothing runs, and wait for it. */
+static int wait_for_stop(struct capture *c, struct err *err)
+{
+	const char *bytes;
+	int rc = job_send(c->job, json_pack("{s:b}", "ready", 1));
+	ssize_t n = rc < 0 ? rc : job_input(c->job, &bytes);
+
+	c->since_ns = clock_now_ns();
+	c->captured_ns = clock_wall_ns();
+	return n < 0 ? err_raise_sys(
+			       err, (int)n, "wait until sandbox '%s' stands still", c->sandbox)
+		     : 0;
+}
 
 static int freeze(struct capture *c, struct err *err)
 {
@@ -46,6 +61,8 @@ static int freeze(struct capture *c, struct err *err)
 	int rc;
 
 	c->captured_ns = clock_wall_ns();
+	if (c->held)
+		return wait_for_stop(c, err);
 	if (c->box.box[0] == '\0')
 		return 0;
 	{
@@ -72,6 +89,11 @@ static int thaw(struct capture *c, struct err *err)
 {
 	int rc;
 
+	if (c->held && c->since_ns != 0) {
+		c->frozen_us = (clock_now_ns() - c->since_ns) / 1000;
+		rc = job_send(c->job, json_pack("{s:b}", "captured", 1));
+		return rc < 0 ? err_raise_sys(err, rc, "say that the files are captured") : 0;
+	}
 	if (!c->frozen)
 		return 0;
 	rc = cgroup_freeze(&c->box, false, FREEZE_MS);
@@ -291,6 +313,7 @@ static int prepare(struct capture *c, struct err *err)
 	c->layer = c->sandbox == NULL ? NULL : job_id(request, "layer", err);
 	if (c->layer == NULL)
 		return -EINVAL;
+	c->held = job_flag(request, "held", false);
 	c->trees = json_object_get(request, "trees");
 	if (!json_is_array(c->trees) || json_array_size(c->trees) == 0 ||
 		json_array_size(c->trees) > LAYER_TREES)

@@ -96,11 +96,6 @@ static bool in_stash(uint64_t at, uint64_t length)
 	return at >= WINDOW_STASH && at <= WINDOW_END && length <= WINDOW_END - at;
 }
 
-static const struct plan_map *plan_maps(void)
-{
-	return (const struct plan_map *)(plan_processes() + plan->n_processes);
-}
-
 static const struct plan_copy *plan_copies(void)
 {
 	return (const struct plan_copy *)(plan_maps() + plan->n_maps);
@@ -157,9 +152,31 @@ static bool processes_fit(void)
 	return true;
 }
 
+#define HUGE_PAGE (2UL << 20)
+
+/* Do most bytes of the huge pages that copies into @m touch come from them? Copies follow each other as maps do; *@at is the first that may be in @m. */
+static bool is_dense(const struct plan_map *m, uint32_t *at)
+{
+	const struct plan_copy *c = plan_copies();
+	uint64_t bytes = 0, touched = 0, last = 0;
+
+	while (*at < plan->n_copies && c[*at].to < m->address)
+		++*at;
+	for (uint32_t i = *at; i < plan->n_copies && c[i].to < m->address + m->length; i++) {
+		uint64_t end = c[i].to + c[i].length, first = c[i].to & ~(HUGE_PAGE - 1);
+
+		first = first < last ? last : first;
+		last = (end + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+		bytes += c[i].length;
+		touched += last - first;
+	}
+	return bytes >= HUGE_PAGE && bytes >= touched / 8 * 7;
+}
+
 static long make_stash(void)
 {
 	const struct plan_map *maps = plan_maps();
+	uint32_t at = 0;
 
 	for (uint32_t i = 0; i < plan->n_maps; i++) {
 		long rc;
@@ -171,6 +188,10 @@ static long make_stash(void)
 				(maps[i].grows_down != 0 ? 0x100 : 0));
 		if (rc < 0)
 			return rc;
+		/* filled as fast as memory goes, and forked by the two megabytes */
+		if (maps[i].length >= HUGE_PAGE && is_dense(&maps[i], &at))
+			(void)CALL3(
+				__NR_madvise, maps[i].address, maps[i].length, 14 /* HUGEPAGE */);
 	}
 	return 0;
 }

@@ -61,6 +61,11 @@ static inline const struct plan_process *plan_processes(void)
 	return (const struct plan_process *)(plan + 1);
 }
 
+static inline const struct plan_map *plan_maps(void)
+{
+	return (const struct plan_map *)(plan_processes() + plan->n_processes);
+}
+
 static inline struct fork_shared *fork_shared(void)
 {
 	return (struct fork_shared *)WINDOW_SHARED;

@@ -18,7 +18,9 @@
 #define WNOWAIT 0x01000000
 #define WALL    0x40000000
 
-#define LEAVE_IDLE_S 4 /* each wait ends after a second */
+#define LEAVE_IDLE_S 4  /* each wait ends after a second */
+#define DONT_FORK    10 /* MADV_DONTFORK, MADV_DOFORK */
+#define DO_FORK      11
 
 #define CLD_EXITED 1
 #define CLD_DUMPED 3
@@ -136,6 +138,42 @@ static BARE_NORETURN void end_as(int32_t status)
 	bare_exit(128 + sig);
 }
 
+/* Page tables are copied for those who need them alone. */
+static void inherit(uint64_t from, uint64_t to, bool on)
+{
+	(void)CALL3(__NR_madvise, from, to - from, on ? DO_FORK : DONT_FORK);
+}
+
+static bool is_below(uint32_t index, uint32_t top)
+{
+	const struct plan_process *all = plan_processes();
+
+	while (index != top && index != IMAGE_NONE)
+		index = all[index].parent;
+	return index == top;
+}
+
+static void inherit_subtree(uint32_t top, bool on)
+{
+	const struct plan_process *all = plan_processes();
+
+	for (uint32_t i = top; i < plan->n_processes; i++) {
+		if (all[i].stash_end > all[i].stash_start && is_below(i, top))
+			inherit(all[i].stash_start, all[i].stash_end, on);
+	}
+}
+
+/* What is in descriptions is for the opener. */
+static void inherit_contents(bool on)
+{
+	const struct plan_map *maps = plan_maps();
+
+	for (uint32_t i = 0; i < plan->n_maps; i++) {
+		if (maps[i].content != 0)
+			inherit(maps[i].address, maps[i].address + maps[i].length, on);
+	}
+}
+
 static void clone_children(uint32_t index, bool old_session)
 {
 	const struct plan_process *all = plan_processes();
@@ -172,6 +210,7 @@ static BARE_NORETURN void run(uint32_t index)
 {
 	const struct plan_process *p = &plan_processes()[index];
 
+	inherit(WINDOW_STASH, WINDOW_END, false);
 	clone_children(index, true);
 	if ((p->flags & PLAN_LEADER) != 0)
 		(void)fork_must(CALL0(__NR_setsid), "setsid");
@@ -185,6 +224,8 @@ static BARE_NORETURN void run(uint32_t index)
 	if ((p->flags & PLAN_NO_TERMINAL) != 0)
 		(void)fork_must(CALL3(__NR_ioctl, terminal_of(p), TIOCNOTTY, 0),
 			"leave the controlling terminal");
+	if (p->stash_end > p->stash_start)
+		inherit(p->stash_start, p->stash_end, true);
 	fork_arrive(STAGE_CLONED);
 	if (p->group != 0 && (p->flags & (PLAN_GROUP | PLAN_LEADER)) == 0)
 		(void)fork_must(CALL2(__NR_setpgid, 0, p->group), "join the process group");
@@ -216,12 +257,14 @@ void tree_clone(uint32_t index)
 		args.flags = CLONE_INTO_CGROUP;
 		args.cgroup = (uint64_t)fork.leaves[p->leaf];
 	}
+	inherit_subtree(index, true);
 	rc = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone a process with its pid");
 	if (rc == 0 && p->parent == IMAGE_NONE)
 		(void)fork_must(CALL2(__NR_setns, fork.cgroups, CLONE_NEWCGROUP),
 			"join the sandbox's cgroup namespace");
 	if (rc == 0)
 		run(index);
+	inherit_subtree(index, false);
 	if (p->parent == IMAGE_NONE) {
 		struct template_message m = {
 			.kind = TEMPLATE_ROOT, .pid = (int32_t)rc, .inside = p->pid
@@ -507,9 +550,12 @@ BARE_NORETURN void fork_main(void)
 	enter_sandbox();
 	bare_fault("live.fork.entered");
 	confine();
+	inherit(WINDOW_STASH, WINDOW_END, false);
 	start_starter();
 	join_pids();
+	inherit_contents(true);
 	opener = opener_run();
+	inherit_contents(false);
 	bare_fault("live.fork.opened");
 	helper = start_tid_helper();
 	for (uint32_t i = 0; i < plan->n_processes; i++) {
