@@ -53,6 +53,10 @@ demo: all ## the guided tour, on real input
 attack: packages-test ## the attack suite: a table of defences
 	@tests/attack/run $(ARGS)
 
+bench-fork: all ## live snapshots and forks, beside plain fork()
+	@tools/packages.sh test bench
+	@bench/fork $(ARGS)
+
 bench: all ## measure, side by side with the peers
 	@tools/packages.sh test bench
 	@bench/run $(ARGS)
@@ -79,4 +83,4 @@ clean: ## remove the build directory
 help:
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-.PHONY: all packages packages-test test test-vm test-long quick lint demo attack bench bench-gateway fuzz asan install clean help
+.PHONY: all packages packages-test test test-vm test-long quick lint demo attack bench bench-fork bench-gateway fuzz asan install clean help
