@@ -196,21 +196,39 @@ static int check_name(struct server *srv, const char *name, struct err *err)
 	return 0;
 }
 
+#define LIVE_TRIES 8
+
+/* A program that is just being started, or a process that cannot be stopped in the middle of vfork(), is elsewhere in a moment. */
+static bool wait_a_little(void)
+{
+	struct waiters nobody;
+
+	waiters_init(&nobody);
+	(void)waiters_wait(&nobody, clock_now_ns() + 20 * NS_PER_MS);
+	return true;
+}
+
 struct snapshot *snapshot_take(
 	struct sandbox *sb, const char *name, bool durable, bool live, struct err *err)
 {
 	bool still = is_sealed_by_move(sb);
-	struct id id = id_new(), layer = id_new();
+	struct id id = id_new(), layer;
 	struct server *srv = sb->srv;
 	struct live *memory = NULL;
 	struct snapshot *s;
 	json_t *ok = NULL, *figures = NULL;
+	int rc, tries = 0;
 
 	live &= sb->state != SANDBOX_SUSPENDED;
 	if (check_name(srv, name, err) < 0 || (still && chain_shorten(sb, err) < 0))
 		return NULL;
-	if ((live ? capture_live(sb, layer.s, &ok, &memory, &figures, err)
-		  : capture(sb, layer.s, &ok, err)) < 0) {
+	do {
+		layer = id_new();
+		rc = live ? capture_live(sb, layer.s, &ok, &memory, &figures, err)
+			  : capture(sb, layer.s, &ok, err);
+	} while (
+		rc < 0 && live && err->code == ERR_BUSY && ++tries < LIVE_TRIES && wait_a_little());
+	if (rc < 0) {
 		err_context(err, "snapshot of sandbox '%s'", sb->name);
 		if (live && err->code == ERR_UNSUPPORTED)
 			(void)err_hint(err, 0,

@@ -53,13 +53,20 @@ bool dump_note(struct dump *d, struct err *err)
 
 static int stop_all(struct dump *d, struct err *err)
 {
-	for (uint32_t i = 0; i < d->order->n_pids; i++) {
-		int rc = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
+	int rc = 0;
 
-		if (rc < 0)
-			return err_raise_sys(err, rc, "stop process %d", d->order->pids[i]);
+	tracee_hurry(true);
+	for (uint32_t i = 0; rc == 0 && i < d->order->n_pids; i++) {
+		rc = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
+		if (rc == -ETIMEDOUT)
+			rc = err_raise(err, ERR_BUSY,
+				"process %d cannot be stopped just now: it waits for a child of vfork(), or for a device",
+				d->order->pids[i]);
+		else if (rc < 0)
+			rc = err_raise_sys(err, rc, "stop process %d", d->order->pids[i]);
 	}
-	return 0;
+	tracee_hurry(false);
+	return rc;
 }
 
 static bool is_known(const struct dump *d, pid_t host)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/tracee.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "codec/proctext.h"
 #include "sys/file.h"
@@ -14,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -32,6 +34,28 @@ static int trace(int request, pid_t tid, uintptr_t address, const void *data)
 
 /* --- stopping --- */
 
+#define STOP_NS      (500 * NS_PER_MS)
+#define STOP_LOOK_US 50000 /* how often a wait looks at the time */
+
+static uint64_t stop_deadline_ns; /* 0 = a stop is waited for without end */
+
+static void on_alarm(attr_unused int signal)
+{
+}
+
+void tracee_hurry(bool on)
+{
+	const struct itimerval every = { { 0, on ? STOP_LOOK_US : 0 },
+		{ 0, on ? STOP_LOOK_US : 0 } };
+	const struct sigaction action = {
+		.sa_handler = on_alarm
+	}; /* without SA_RESTART: it ends waitpid() */
+
+	stop_deadline_ns = on ? clock_now_ns() + STOP_NS : 0;
+	(void)sigaction(SIGALRM, &action, NULL);
+	(void)setitimer(ITIMER_REAL, &every, NULL);
+}
+
 static int wait_stopped(pid_t tid)
 {
 	int status;
@@ -39,8 +63,11 @@ static int wait_stopped(pid_t tid)
 	for (;;) {
 		pid_t got = waitpid(tid, &status, __WALL);
 
-		if (got < 0 && errno == EINTR)
+		if (got < 0 && errno == EINTR) {
+			if (stop_deadline_ns != 0 && clock_now_ns() > stop_deadline_ns)
+				return -ETIMEDOUT;
 			continue;
+		}
 		if (got < 0)
 			return -errno;
 		return WIFSTOPPED(status) ? status : -ESRCH;

@@ -41,6 +41,12 @@ struct tracee {
  */
 int tracee_stop(struct tracee *t, pid_t host) attr_must_use;
 
+/**
+ * tracee_hurry() - from now on (@on) a stop that does not come within half a second fails with -ETIMEDOUT: the parent of vfork() stops only when its child,
+ * which is frozen, has executed a program.
+ */
+void tracee_hurry(bool on);
+
 /** tracee_watch() - look at process @host without stopping it: only ->proc, ->inner and ->zombie are set. As above. */
 int tracee_watch(struct tracee *t, pid_t host) attr_must_use;
 

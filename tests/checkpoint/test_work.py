@@ -4,10 +4,11 @@
 import os
 import sys
 
-from lib.case import equal, require
+from lib.case import equal, raises, require
+from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live  # noqa: E402
+from forking import ask, fork_live, say  # noqa: E402
 from test_live_programs import put, start  # noqa: E402
 
 TIMEOUT = 120
@@ -100,3 +101,29 @@ def test_a_build_with_four_jobs(instance):
         run = instance.exec(box, "/usr/bin/make", "-C", "/var/tmp/b", "-j4")
         instance.ok(box, "while [ $(ls /var/tmp/b/*.o 2>/dev/null | wc -l) -lt 2 ]; do sleep 0.02; done")
         ends_in_both(instance, box, run, "cd /var/tmp/b && ./all && ls *.o | wc -l", "17\n")
+
+
+VFORK = """
+import ctypes, os, sys, time
+print("ready", flush=True)
+for line in sys.stdin:
+    if ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0) == 0: # clone(CLONE_VFORK | SIGCHLD)
+        time.sleep(float(line)); os._exit(0)
+    os.wait()
+    print("on", flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_the_parent_of_a_vfork_is_waited_for_or_named(instance):
+    """It cannot be stopped before its child has executed a program: try again, and give up with the sandbox going on."""
+    with instance.sandbox() as box:
+        put(instance, box, "/var/tmp/vfork.py", VFORK)
+        run = start(instance, box, "/usr/bin/python3", "/var/tmp/vfork.py")
+        say(instance, box, run, "1\n")
+        name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        instance.call("DELETE", f"/v1/snapshots/{name}")
+        say(instance, box, run, "20\n")
+        error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {})
+        equal((error.code, "vfork" in error.message), ("busy", True))
+        equal(instance.ok(box, "echo on"), "on\n")
