@@ -226,14 +226,14 @@ int api_diff_get(struct api_call *call, struct err *err)
 		rc = side_find(call->srv, other, &sb_b, &s_b, &b, err);
 	if (rc == 0) {
 		if (s != NULL)
-			s->users++;
+			snapshot_hold(s);
 		if (s_b != NULL)
-			s_b->users++;
+			snapshot_hold(s_b);
 		out = diff_sides(call, &a, &b, sb, err);
 		if (s != NULL)
-			s->users--;
+			snapshot_release(call->srv, s);
 		if (s_b != NULL)
-			s_b->users--;
+			snapshot_release(call->srv, s_b);
 	}
 	sandbox_unref(sb);
 	sandbox_unref(sb_b);
@@ -389,7 +389,7 @@ static int apply_locked(struct apply *a, json_t **ret, struct err *err)
 		a->snapshot = snapshot_take(a->sb, NULL, false, false, err);
 		if (a->snapshot == NULL)
 			return -EIO;
-		a->snapshot->users++;
+		snapshot_hold(a->snapshot);
 		a->from = side_of_snapshot(a->snapshot);
 	}
 	if (check)
@@ -397,7 +397,7 @@ static int apply_locked(struct apply *a, json_t **ret, struct err *err)
 	if (rc == 0)
 		rc = apply_job(a, ret, err);
 	if (a->snapshot != NULL) {
-		a->snapshot->users--;
+		snapshot_release(a->call->srv, a->snapshot);
 		snapshot_forget(a->call->srv, a->snapshot);
 	}
 	return rc;

@@ -88,8 +88,8 @@ static void fork_undo(struct server *srv, const json_t *list)
 	}
 }
 
-static int fork_reply(
-	struct api_call *call, struct snapshot *s, struct sandbox *source, struct err *err)
+/* @s is held. */
+static int fork_reply(struct api_call *call, struct snapshot *s, struct err *err)
 {
 	json_t *count_asked = json_object_get(call->body, "count"), *list = json_array(),
 	       *ids = json_array(), *o;
@@ -102,11 +102,9 @@ static int fork_reply(
 
 	if (live && snapshot_recall(call->srv, s, err) == NULL)
 		rc = -EIO;
-	s->users++;
 	for (json_int_t n = 0; n < count && rc == 0; n++)
 		rc = fork_one(call->srv, s, fork_request(s, call->body, n, count), start, live,
 			json_is_true(json_object_get(call->body, "keep_identity")), list, err);
-	s->users--;
 	if (rc < 0) {
 		fork_undo(call->srv, list);
 		json_decref(list);
@@ -115,7 +113,7 @@ static int fork_reply(
 	}
 	json_array_foreach (list, i, o)
 		(void)json_array_append(ids, json_object_get(o, "id"));
-	(void)server_event(call->srv, source, EVENT_SANDBOX_FORKED, NULL,
+	(void)server_event(call->srv, snapshot_source(call->srv, s), EVENT_SANDBOX_FORKED, NULL,
 		json_pack("{s:s,s:o}", "snapshot", s->id, "children", ids));
 	return api_reply(call, 201, json_pack("{s:o}", "sandboxes", list));
 }
@@ -123,14 +121,16 @@ static int fork_reply(
 int api_snapshot_fork(struct api_call *call, struct err *err)
 {
 	struct snapshot *s = snapshot_find(call->srv, call->segments[0], err);
+	int rc;
 
 	if (s == NULL)
 		return -ENOENT;
 	if (str_eq(json_string_value(json_object_get(s->doc, "state")), "corrupt"))
 		return err_raise(err, ERR_CORRUPT, "snapshot '%s' failed its check", s->id);
-	return fork_reply(call, s,
-		sandbox_by_id(call->srv, json_string_value(json_object_get(s->doc, "sandbox"))),
-		err);
+	snapshot_hold(s);
+	rc = fork_reply(call, s, err);
+	snapshot_release(call->srv, s);
+	return rc;
 }
 
 /* A running sandbox is forked with its processes, unless it is said otherwise or the fork is not to run. */
@@ -155,10 +155,14 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 	if (rc == 0) {
 		s = snapshot_take(sb, NULL, false, wants_processes(sb, call->body), err);
 		sandbox_unlock(sb);
-		rc = s != NULL ? fork_reply(call, s, sb->gone ? NULL : sb, err) : -EIO;
+		rc = -EIO;
+	}
+	if (s != NULL) {
+		snapshot_hold(s);
+		rc = fork_reply(call, s, err);
 		/* without a name nobody asks for its processes again */
-		if (s != NULL)
-			snapshot_forget_processes(call->srv, s);
+		snapshot_forget_processes(call->srv, s);
+		snapshot_release(call->srv, s);
 	}
 	sandbox_unref(sb);
 	return rc;

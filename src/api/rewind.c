@@ -126,10 +126,10 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 			call->srv, json_string_value(json_object_get(call->body, "snapshot")), err);
 		rc = s != NULL ? rewind_check(sb, s, err) : -ENOENT;
 		if (rc == 0) {
-			s->users++;
+			snapshot_hold(s);
 			rc = rewind_locked(sb, s,
 				json_is_true(json_object_get(call->body, "keep_identity")), err);
-			s->users--;
+			snapshot_release(call->srv, s);
 		}
 		sandbox_unlock(sb);
 	}

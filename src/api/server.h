@@ -111,7 +111,8 @@ struct snapshot {
 	struct list node;
 	char id[ID_LEN + 1];
 	json_t *doc;
-	unsigned int users; /* operations that need it just now */
+	unsigned int users; /* operations that need it just now: snapshot_hold() */
+	bool unwanted;      /* its processes go with the last of them */
 	bool settling, settle_failed;
 	struct live *live; /* its processes, or NULL: api/lives.h */
 	uint64_t made_ns;  /* CLOCK_MONOTONIC; 0 = before this server started */
@@ -520,6 +521,10 @@ void run_orphaned(struct sandbox *sb);
 
 /** snapshot_find() - by id, unique prefix or name; NULL with @err set. Borrowed. */
 struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err);
+/** snapshot_hold() - it and its processes stay, until snapshot_release(): for everybody who waits while using it. */
+void snapshot_hold(struct snapshot *s);
+/** snapshot_release() - undo one snapshot_hold(). Context: may wait; @s may be gone then. */
+void snapshot_release(struct server *srv, struct snapshot *s);
 /** snapshots_load() - read them from the catalogue. */
 int snapshots_load(struct server *srv, struct err *err);
 

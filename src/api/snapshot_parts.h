@@ -20,11 +20,14 @@ struct live *snapshot_memory(struct snapshot *s);
 /** snapshot_has_processes() - in a template or on disk. */
 bool snapshot_has_processes(struct snapshot *s);
 
-/** snapshot_recall() - the template with its processes, filled from disk when there is none. NULL with @err set. Borrowed. Context: waits. */
+/** snapshot_recall() - the template with its processes, filled from disk when there is none. NULL with @err set. Borrowed; @s is held. Context: waits. */
 struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err *err);
 
-/** snapshot_forget_processes() - let go of them, in memory and on disk. Context: waits. */
+/** snapshot_forget_processes() - let go of them, in memory and on disk: now, or when the last that holds @s releases it. Context: waits; @s may be gone then. */
 void snapshot_forget_processes(struct server *srv, struct snapshot *s);
+
+/** snapshot_source() - the sandbox that it was taken from, or NULL: removed. Borrowed, not beyond the next wait. */
+struct sandbox *snapshot_source(struct server *srv, const struct snapshot *s);
 
 /** snapshot_name() - borrowed, NULL when it has none. */
 const char *snapshot_name(const struct snapshot *s);

@@ -26,28 +26,33 @@ static int write_memory(struct server *srv, struct snapshot *s, struct err *err)
 	return 0;
 }
 
-int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *err)
+static int make_durable(struct server *srv, struct snapshot *s, struct err *err)
 {
-	struct sandbox *sb =
-		sandbox_by_id(srv, json_string_value(json_object_get(s->doc, "sandbox")));
 	json_t *layers = json_pack("[O]", json_array_get(json_object_get(s->doc, "layers"), 0));
-	int rc;
+	int rc = write_memory(srv, s, err);
 
-	s->users++;
-	rc = write_memory(srv, s, err);
 	if (rc == 0)
 		rc = job_run(srv, json_pack("{s:s,s:O}", "verb", "sync", "layers", layers), NULL,
 			NULL, NULL, err);
 	json_decref(layers);
-	s->users--;
 	if (rc < 0)
 		return rc;
 	(void)fault("snapshot.durable.before");
 	(void)json_object_set_new(s->doc, "state", json_string("durable"));
 	rc = snapshot_save(srv, s, true, err);
 	if (rc == 0)
-		(void)server_event(srv, sb, EVENT_SNAPSHOT_DURABLE, NULL,
+		(void)server_event(srv, snapshot_source(srv, s), EVENT_SNAPSHOT_DURABLE, NULL,
 			json_pack("{s:s}", "snapshot", s->id));
+	return rc;
+}
+
+int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *err)
+{
+	int rc;
+
+	snapshot_hold(s);
+	rc = make_durable(srv, s, err);
+	snapshot_release(srv, s);
 	return rc;
 }
 
@@ -69,28 +74,34 @@ static struct snapshot *settle_next(struct server *srv)
 	return NULL;
 }
 
-int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err)
+static int verify(struct server *srv, struct snapshot *s, struct err *err)
 {
-	struct sandbox *sb;
-	int rc;
-
-	s->users++;
-	rc = job_run(srv,
+	int rc = job_run(srv,
 		json_pack(
 			"{s:s,s:O}", "verb", "verify", "layers", json_object_get(s->doc, "layers")),
 		NULL, NULL, NULL, err);
+
 	if (rc == 0 && memory_of(s->doc) != NULL)
 		rc = memory_check(srv, memory_of(s->doc), err);
-	s->users--;
 	if (rc < 0 && err->code != ERR_CORRUPT)
 		return rc;
-	sb = sandbox_by_id(srv, json_string_value(json_object_get(s->doc, "sandbox")));
 	(void)json_object_set_new(s->doc, "state", json_string(rc < 0 ? "corrupt" : "verified"));
-	(void)server_event(srv, sb, rc < 0 ? EVENT_SNAPSHOT_CORRUPT : EVENT_SNAPSHOT_VERIFIED, NULL,
+	(void)server_event(srv, snapshot_source(srv, s),
+		rc < 0 ? EVENT_SNAPSHOT_CORRUPT : EVENT_SNAPSHOT_VERIFIED, NULL,
 		rc < 0 ? json_pack("{s:s,s:s}", "snapshot", s->id, "reason", err->msg)
 		       : json_pack("{s:s}", "snapshot", s->id));
 	if (snapshot_save(srv, s, true, rc < 0 ? NULL : err) < 0 && rc == 0)
 		rc = -EIO;
+	return rc;
+}
+
+int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err)
+{
+	int rc;
+
+	snapshot_hold(s);
+	rc = verify(srv, s, err);
+	snapshot_release(srv, s);
 	return rc;
 }
 
@@ -103,6 +114,7 @@ static void settle_main(void *arg)
 	while (!srv->stopping && (s = settle_next(srv)) != NULL) {
 		bool sealed = str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed");
 
+		snapshot_hold(s);
 		s->settling = true;
 		if ((sealed ? snapshot_make_durable(srv, s, &err) : snapshot_verify(srv, s, &err)) <
 			0) {
@@ -110,6 +122,7 @@ static void settle_main(void *arg)
 			s->settle_failed = true; /* once; asking for it by hand tries again */
 		}
 		s->settling = false;
+		snapshot_release(srv, s);
 		waiters_wake(&srv->settled);
 	}
 	srv->settling = false;

@@ -49,6 +49,11 @@ int snapshots_load(struct server *srv, struct err *err)
 	return catalogue_each(srv->catalogue, CATALOGUE_SNAPSHOTS, load_one, srv, err);
 }
 
+struct sandbox *snapshot_source(struct server *srv, const struct snapshot *s)
+{
+	return sandbox_by_id(srv, json_string_value(json_object_get(s->doc, "sandbox")));
+}
+
 const char *snapshot_name(const struct snapshot *s)
 {
 	return json_string_value(json_object_get(s->doc, "name"));
@@ -109,10 +114,8 @@ struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err 
 			err, ERR_STATE, "snapshot '%s' has no processes, or not any more", s->id);
 		return NULL;
 	}
-	s->users++;
 	l = memory_load(srv, memory_of(s->doc),
 		json_object_get(json_object_get(s->doc, "memory"), "execs"), err);
-	s->users--;
 	/* somebody else may have been faster */
 	if (l != NULL && snapshot_memory(s) != NULL)
 		live_drop(l);
@@ -121,7 +124,7 @@ struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err 
 	return l != NULL ? s->live : NULL;
 }
 
-void snapshot_forget_processes(struct server *srv, struct snapshot *s)
+static void forget_processes(struct server *srv, struct snapshot *s)
 {
 	const char *id = memory_of(s->doc);
 	cleanup_free char *memory = id != NULL ? str_dup(id) : NULL;
@@ -131,6 +134,26 @@ void snapshot_forget_processes(struct server *srv, struct snapshot *s)
 	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
 	if (memory != NULL && snapshot_save(srv, s, false, NULL) == 0)
 		memory_forget(srv, memory);
+}
+
+void snapshot_forget_processes(struct server *srv, struct snapshot *s)
+{
+	s->unwanted = s->users > 0;
+	if (!s->unwanted)
+		forget_processes(srv, s);
+}
+
+void snapshot_hold(struct snapshot *s)
+{
+	s->users++;
+}
+
+void snapshot_release(struct server *srv, struct snapshot *s)
+{
+	if (--s->users > 0 || !s->unwanted)
+		return;
+	s->unwanted = false;
+	forget_processes(srv, s);
 }
 
 static json_t *snapshot_object(struct snapshot *s)
@@ -162,8 +185,6 @@ int snapshot_save(struct server *srv, const struct snapshot *s, bool durable, st
 
 int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 {
-	struct sandbox *sb =
-		sandbox_by_id(srv, json_string_value(json_object_get(s->doc, "sandbox")));
 	const char *id = memory_of(s->doc);
 	cleanup_free char *memory = id != NULL ? str_dup(id) : NULL;
 	json_t *layers;
@@ -176,7 +197,7 @@ int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 	if (rc < 0)
 		return rc;
 	gateway_state_forget(srv, s->id);
-	(void)server_event(srv, sb, EVENT_SNAPSHOT_REMOVED, NULL,
+	(void)server_event(srv, snapshot_source(srv, s), EVENT_SNAPSHOT_REMOVED, NULL,
 		json_pack("{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")));
 	layers = json_incref(json_object_get(s->doc, "layers"));
 	snapshot_unlist(s);

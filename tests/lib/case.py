@@ -165,7 +165,10 @@ class Runner:
         given = {}
         for name in inspect.signature(function).parameters:
             if name == "instance":
-                if self.shared is None or not self.shared.alive():
+                if self.shared is not None and not self.shared.alive():
+                    stack.append(self.shared.close)  # says why, if it was not asked to
+                    self.shared = None
+                if self.shared is None:
                     self.shared = cay.Instance(self.top)
                     self.shared.start()
                 given[name] = self.shared
@@ -196,14 +199,18 @@ class Runner:
         except Skip as reason:
             return self.skipped("", str(reason))
         except Timeout:
-            return "fail", f"still running after {seconds} s\n" + traceback.format_exc() + (self.shared.log_tail() if self.shared else "")
+            return "fail", f"still running after {seconds} s\n" + traceback.format_exc() + self.said_last()
         except BaseException:  # pylint: disable=broad-except
-            return "fail", traceback.format_exc() + (self.shared.log_tail() if self.shared else "")
+            return "fail", traceback.format_exc() + self.said_last()
         finally:
             signal.alarm(patience(60))
             for step in reversed(stack):
                 step()
             signal.alarm(0)
+
+    def said_last(self):
+        """What the shared server has to say about a failure."""
+        return (self.shared.crash() or self.shared.log_tail()) if self.shared else ""
 
     def skipped(self, need, reason):
         if "all" in self.required or need in self.required:

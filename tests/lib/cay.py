@@ -155,6 +155,7 @@ class Instance:
         keep = ("PATH", "HOME", "LANG", "TERM", "TMPDIR", "CAY_WITHOUT", "CAY_DEBUG", "CAY_ABLATE", "ASAN_OPTIONS", "UBSAN_OPTIONS")
         env = {k: os.environ[k] for k in keep if k in os.environ}
         env.update(CAY_STATE=self.state, CAY_RUN=self.run, CAY_SOCKET=self.socket)
+        env["MALLOC_PERTURB_"] = "165"  # memory that was given back is not what it was: using it shows
         if self.user is not None:
             env.update(HOME=self.user.pw_dir, USER=self.user.pw_name, LOGNAME=self.user.pw_name)
             # on a hybrid host a delegated v2 group freezes and kills, but has no controllers for limits
@@ -211,6 +212,14 @@ class Instance:
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
+    def crash(self):
+        """How cayd ended, as text, when nobody asked it to; else ""."""
+        status = self.process.poll() if self.process is not None else None
+        if status in (None, 0, -signal.SIGKILL, -signal.SIGTERM) or not self.answered:
+            return ""
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        return f"cayd ended by itself: {how}\n" + self.log_tail()
+
     def note_tags(self):
         """Remember which cgroups are this instance's; the server says."""
         self.tags.add("cay-" + self.get("/v1/version")["tag"])
@@ -238,12 +247,15 @@ class Instance:
         try:
             if not self.answered:
                 return
+            crash = self.crash()
             if not self.alive():
                 self.start()
             for box in self.get("/v1/sandboxes").get("sandboxes", []):
                 self.remove(box["id"])
             self.stop()
             self.check_clean()
+            if crash:
+                raise AssertionError(crash)
         finally:
             if self.alive():
                 self.process.kill()

@@ -4,8 +4,10 @@
 import json
 import os
 import subprocess
+import threading
 
 from lib import cay
+from lib.cay import ApiError
 from lib.case import contains, equal, raises, require, timeout
 
 TIMEOUT = 120
@@ -365,3 +367,55 @@ def test_the_table_and_the_text_of_the_command(instance, tmp):
         contains(text, "-one\n+two")
         paths = [c["path"] for c in json.loads(instance.cay("diff", box, "--json").stdout)["changes"]]
         equal([p for p in paths if p.startswith("/p")], ["/p/f"])
+
+
+@require("root")
+def test_a_sandbox_that_goes_while_its_snapshot_is_made_durable(fresh):
+    """What the background does with a snapshot outlives the sandbox that it was taken from."""
+    box = fresh.post("/v1/sandboxes", {})["id"]
+    waiting(fresh, box, "import os, sys; held = os.urandom(100_000_000); print('ready', flush=True); sys.stdin.readline()")
+    snapshot = fresh.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+    work = os.path.join(fresh.state, "pool", "tmp")
+    cay.wait_until(lambda: os.listdir(work), 60, "its memory is written to disk", watch=work)
+    fresh.remove(box)
+    fresh.wait_event("snapshot.verified", match=lambda event: event["data"]["snapshot"] == snapshot, timeout=90)
+    equal([event["type"] for event in fresh.events() if event["data"].get("snapshot") == snapshot],
+          ["snapshot.created", "snapshot.durable", "snapshot.verified"])
+
+
+@require("root")
+def test_a_snapshot_that_is_forked_and_removed_at_once(fresh):
+    """Forks hold what they are made from: a removal says that it is busy, or finds it done."""
+    with fresh.sandbox() as box:
+        run = fresh.exec(box, "/bin/sleep", "1000")
+        for _ in range(5):
+            snapshot = fresh.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+            forks = []
+            thread = threading.Thread(target=lambda s=snapshot: forks.extend(fork_if_there(fresh, s)))
+            thread.start()
+            while (gone := remove_snapshot(fresh, snapshot)) == "busy":
+                pass
+            thread.join()
+            equal(gone, "removed")
+            for fork in forks:
+                equal(fresh.get(f"/v1/sandboxes/{fork}/execs/{run['id']}")["state"], "running")
+                fresh.remove(fork)
+
+
+def fork_if_there(instance, snapshot):
+    try:
+        return [one["id"] for one in instance.post(f"/v1/snapshots/{snapshot}/fork", {"count": 3})["sandboxes"]]
+    except ApiError as error:
+        if error.code != "not_found":
+            raise
+        return []
+
+
+def remove_snapshot(instance, snapshot):
+    try:
+        instance.call("DELETE", f"/v1/snapshots/{snapshot}")
+        return "removed"
+    except ApiError as error:
+        if error.code != "busy":
+            raise
+        return "busy"
