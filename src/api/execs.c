@@ -258,6 +258,8 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 
 void exec_finish(struct exec *e, const json_t *status)
 {
+	struct sandbox *sb = e->sandbox;
+
 	if (e->ended)
 		return;
 	e->ended = true;
@@ -265,8 +267,11 @@ void exec_finish(struct exec *e, const json_t *status)
 	(void)json_object_set_new(e->doc, "status", json_deep_copy(status));
 	if (!e->fleeting || !e->unchanged)
 		(void)exec_save(e, NULL);
+	/* who waits for its end may remove both */
+	(void)sandbox_ref(sb);
 	waiters_wake(&e->changed);
-	waiters_wake(&e->sandbox->changed);
+	waiters_wake(&sb->changed);
+	sandbox_unref(sb);
 }
 
 /* After a suspension it is the same one, and whoever waits for it goes on waiting. */

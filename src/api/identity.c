@@ -137,7 +137,7 @@ static void for_those_with(struct sandbox *sb, const char *member,
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 
-		if (e->ended || json_object_get(e->doc, member) == NULL)
+		if (!e->started || e->ended || json_object_get(e->doc, member) == NULL)
 			continue;
 		(void)exec_ref(e);
 		each(sb, e);

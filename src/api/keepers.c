@@ -151,6 +151,20 @@ static void on_frame(struct framelink *l, const struct frame *f)
 	}
 }
 
+/* Whoever follows one of its commands runs at once, and may be the one that removes it. */
+static void tell_lost(struct sandbox *sb)
+{
+	(void)sandbox_ref(sb);
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if (e->sink != NULL)
+			e->sink->lost(e->sink);
+	}
+	sandbox_keeper_lost(sb);
+	sandbox_unref(sb);
+}
+
 static void on_dead(struct framelink *l)
 {
 	struct keeper *k = container_of(l, struct keeper, link);
@@ -162,15 +176,8 @@ static void on_dead(struct framelink *l)
 	if (k->error.code == ERR_NONE)
 		(void)err_raise(
 			&k->error, ERR_INTERNAL, "the keeper of sandbox '%s' has ended", k->id);
-	if (k->sandbox != NULL) {
-		list_for_each (&k->sandbox->execs, node, next) {
-			struct exec *e = list_entry(node, struct exec, node);
-
-			if (e->sink != NULL)
-				e->sink->lost(e->sink);
-		}
-		sandbox_keeper_lost(k->sandbox);
-	}
+	if (k->sandbox != NULL)
+		tell_lost(k->sandbox);
 	waiters_wake(&k->changed);
 }
 

@@ -180,7 +180,8 @@ static void lost_main(void *arg)
 
 void sandbox_keeper_lost(struct sandbox *sb)
 {
-	waiters_wake(&sb->changed);
 	/* whoever holds the lock ends it on purpose, or will see the failure itself */
-	fiber_start(lost_main, sandbox_ref(sb));
+	(void)sandbox_ref(sb);
+	waiters_wake(&sb->changed);
+	fiber_start(lost_main, sb);
 }
