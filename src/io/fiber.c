@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/fiber.h"
 #include "base/clock.h"
+#include "io/context.h"
 
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #define STACK_SIZE (256U * 1024) /* reserved, not used: pages are touched on demand */
 #define GUARD_SIZE 4096U
@@ -11,7 +11,7 @@
 
 struct fiber {
 	struct list node; /* in a struct waiters, in ready, or in idle */
-	ucontext_t context;
+	struct context context;
 	void *stack;
 	void (*fn)(void *arg);
 	void *arg;
@@ -21,7 +21,7 @@ struct fiber {
 };
 
 static uv_loop_t *the_loop;
-static ucontext_t main_context;
+static struct context main_context;
 static struct fiber *current;
 static struct list ready = { &ready, &ready };
 static struct list idle = { &idle, &idle };
@@ -64,7 +64,7 @@ static void run(struct fiber *f)
 
 		list_remove(&next->node);
 		current = next;
-		(void)swapcontext(&main_context, &next->context);
+		context_switch(&main_context, &next->context);
 		current = NULL;
 		if (next->ended)
 			fiber_retire(next);
@@ -87,7 +87,7 @@ static void entry(void)
 
 		f->fn(f->arg);
 		f->ended = true;
-		(void)swapcontext(&f->context, &main_context);
+		context_switch(&f->context, &main_context);
 	}
 }
 
@@ -100,10 +100,7 @@ static struct fiber *fiber_new(void)
 	if (f->stack == MAP_FAILED || mprotect(f->stack, GUARD_SIZE, PROT_NONE) < 0)
 		abort();
 	list_init(&f->node);
-	(void)getcontext(&f->context);
-	f->context.uc_stack.ss_sp = (char *)f->stack + GUARD_SIZE;
-	f->context.uc_stack.ss_size = STACK_SIZE;
-	makecontext(&f->context, entry, 0);
+	context_init(&f->context, (char *)f->stack + GUARD_SIZE, STACK_SIZE, entry);
 	(void)uv_timer_init(the_loop, &f->timer);
 	f->timer.data = f;
 	uv_unref((uv_handle_t *)&f->timer);
@@ -150,7 +147,7 @@ int waiters_wait(struct waiters *w, uint64_t deadline_ns)
 		(void)uv_timer_start(&f->timer, on_timeout, (deadline_ns - now) / NS_PER_MS + 1, 0);
 	}
 	list_append(&w->fibers, &f->node);
-	(void)swapcontext(&f->context, &main_context);
+	context_switch(&f->context, &main_context);
 	(void)uv_timer_stop(&f->timer);
 	return f->timed_out ? -ETIMEDOUT : 0;
 }
