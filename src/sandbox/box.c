@@ -22,17 +22,12 @@
 #include "sys/mount.h"
 #include "sys/raw.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/fsuid.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
-#include <sys/xattr.h>
 
 /* Host ids of sandboxes: 16384 slots of 65536 from 2^30 on. */
 #define SLOT_FIRST_ID    0x40000000U
@@ -41,10 +36,6 @@
 #define GATEWAY_FIRST_ID (SLOT_FIRST_ID + SLOT_COUNT * IDS_PER_BOX)
 
 #define TREES_AHEAD 2U /* the root's, and that of one cow mount, which nearly every run has */
-
-/* What must still fit for a disk not to be full. */
-#define PROBE_LEAST 32768U
-#define PROBE_MOST  (1U << 20)
 
 static int prepare_groups(struct box *box, struct err *err)
 {
@@ -107,7 +98,7 @@ static int builder_answer(struct box *box, int *fds, size_t max, struct err *err
 static int start_builder(struct box *box, const struct spec *expect, struct err *err)
 {
 	const struct box_config *c = box->config;
-	cleanup_fd int leaf = -1, init = openat(c->program_dir, "cay-init", O_RDONLY | O_CLOEXEC);
+	cleanup_fd int leaf = -1, init = box_program(c, "cay-init");
 	struct builder_options options = {
 		.init_fd = init, .single_id = c->single_id, .new_userns = !c->rootless
 	};
@@ -116,7 +107,7 @@ static int start_builder(struct box *box, const struct spec *expect, struct err 
 	if (expect != NULL)
 		options.limits = expect->limits;
 	if (init < 0)
-		return err_raise_sys(err, -errno, "open the program cay-init");
+		return err_raise_sys(err, init, "open the program cay-init");
 	if (box->cgroup.box[0] != '\0') {
 		leaf = cgroup_leaf_new(&box->cgroup, "init");
 		if (leaf < 0)
@@ -131,9 +122,7 @@ static int start_builder(struct box *box, const struct spec *expect, struct err 
 	if (pid < 0)
 		return err_raise_sys(err, pid, "clone the builder into new namespaces");
 	box->init_pid = pid;
-	box->init_pidfd = raw_pidfd_open(pid);
-	return box->init_pidfd < 0 ? err_raise_sys(err, box->init_pidfd, "open the builder's pidfd")
-				   : 0;
+	return 0;
 }
 
 /* Root mode: give U1 its ids. */
@@ -165,7 +154,7 @@ static int builder_go(struct box *box, struct err *err)
 
 static int prepare_builder(struct box *box, const struct spec *expect, struct err *err)
 {
-	int fds[BUILDER_FDS + NETWORK_FDS], rc = start_builder(box, expect, err);
+	int fds[1 + NETWORK_FDS], rc = start_builder(box, expect, err);
 
 	if (rc == 0)
 		rc = map_ids(box, err);
@@ -175,11 +164,10 @@ static int prepare_builder(struct box *box, const struct spec *expect, struct er
 		rc = builder_answer(box, fds, ARRAY_SIZE(fds), err);
 	if (rc < 0)
 		return rc;
-	BUG_ON(rc != BUILDER_FDS && rc != BUILDER_FDS + NETWORK_FDS);
+	BUG_ON(rc != 1 && rc != 1 + NETWORK_FDS);
 	box->u2 = fds[0];
-	box->pts = fds[1];
-	if (rc > BUILDER_FDS)
-		network_from_fds(&box->network, fds + BUILDER_FDS);
+	if (rc > 1)
+		network_from_fds(&box->network, fds + 1);
 	return 0;
 }
 
@@ -331,13 +319,14 @@ static int run_init(struct box *box, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	/* the builder's end of the pair closes when cay-init is executed; an answer would be an error */
+	/* the builder's end of the pair closes when init is in the payload's namespace; an answer would be an error */
 	if (fdpass_recv(box->builder_sock, &answer, sizeof(answer), NULL, 0, &none) ==
 		sizeof(answer)) {
 		*err = answer;
 		return -EIO;
 	}
 	fd_close(&box->builder_sock);
+	fd_close(&box->u2);
 	return 0;
 }
 
@@ -355,23 +344,11 @@ static int prepare_expected(struct box *box, const struct spec *expect, struct e
 	return rc == 0 ? set_root(box, expect, live, err) : rc;
 }
 
-int box_namespace(const struct box *box, const char *name)
-{
-	char path[64];
-	int fd;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/ns/%s", box->init_pid, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
-}
-
 /* @shown: the limits that the builder was told; NULL: the mounts are in place. */
 static int join(struct box *box, const struct cgroup_limits *shown, struct err *err)
 {
-	cleanup_fd int cgroups = box_namespace(box, "cgroup");
-	int rc = cgroups < 0
-			 ? cgroups
-			 : starter_join(&box->starter, box->init_pidfd, box->u2, cgroups, shown);
+	cleanup_fd int init = raw_pidfd_open(box->init_pid);
+	int rc = init < 0 ? init : starter_join(&box->starter, init, shown);
 
 	return rc < 0 ? err_raise_sys(err, rc, "join the sandbox's namespaces") : 0;
 }
@@ -393,9 +370,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	*box = (struct box){ .config = config,
 		.live = -1,
 		.builder_sock = -1,
-		.init_pidfd = -1,
 		.u2 = -1,
-		.pts = -1,
 		.starter = STARTER_NONE,
 		.network = NETWORK_NONE };
 	box->rootfs.stage = box->rootfs.userns = -1;
@@ -522,8 +497,13 @@ bool box_suits(const struct box *box, const struct spec *spec)
 
 int box_order_waiter(struct box *box, int sock, int leaf)
 {
+	cleanup_fd int u2 = box_payload_userns(box), cgroups = box_namespace(box, "cgroup");
+	const struct waiter_fds own = { sock, u2, cgroups, leaf };
+
+	if (u2 < 0 || cgroups < 0)
+		return u2 < 0 ? u2 : cgroups;
 	box->has_waiters = true;
-	return starter_order_waiter(&box->starter, &box->place, sock, leaf);
+	return starter_order_waiter(&box->starter, &box->place, &own);
 }
 
 /* One that is in no domain yet: the old one's is of another root, or of another profile. */
@@ -566,6 +546,7 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 	}
 	fd_close(&box->rootfs.userns);
 	fd_close(&box->rootfs.stage);
+	fd_close(&box->live);
 	box->place = place_of(box, spec);
 	box->spec = *spec;
 	*spec = (struct spec){ 0 };
@@ -579,17 +560,20 @@ uid_t box_gateway_id(const struct box *box)
 
 int box_allow_ports(const struct box *box, const struct spec_ports *ports, struct err *err)
 {
+	cleanup_fd int netns = -1;
 	int rc;
 
 	if (ablated("netns_lo_only"))
 		return 0; /* nothing stands between it and the host's network */
-	if (box->network.table < 0 && ports->n > 0)
+	if (box->network.tcp < 0 && ports->n > 0)
 		return err_hint(err,
 			err_raise(err, ERR_UNSUPPORTED,
 				"the policy allows connections, and this kernel cannot steer them to a gateway"),
 			"cay doctor names the missing part (packet_filter) and the fix; without a policy the sandbox runs, and reaches nothing");
-	rc = box->network.table < 0 ? 0
-				    : network_allow_ports(&box->network, ports->ranges, ports->n);
+	if (box->network.tcp < 0)
+		return 0;
+	netns = box_namespace(box, "net");
+	rc = netns < 0 ? netns : network_allow_ports(netns, ports->ranges, ports->n);
 	return rc < 0 ? err_raise_sys(err, rc, "open the ports of the policy") : 0;
 }
 
@@ -597,8 +581,8 @@ void box_kill(const struct box *box)
 {
 	(void)!cgroup_kill(&box->cgroup, NULL);
 	/* the death of PID 1 takes its pid namespace along, cgroup or not; frozen tasks die too */
-	if (box->init_pidfd >= 0)
-		(void)raw_pidfd_kill(box->init_pidfd, SIGKILL);
+	if (box->init_pid != 0 && !box->init_gone)
+		(void)kill(box->init_pid, SIGKILL);
 }
 
 int box_wait_empty(const struct box *box, int timeout_ms)
@@ -606,163 +590,4 @@ int box_wait_empty(const struct box *box, int timeout_ms)
 	int rc = cgroup_wait_empty(&box->cgroup, timeout_ms);
 
 	return rc == -ENOENT ? 0 : rc; /* no cgroup: the end of PID 1 was the end of all */
-}
-
-/* A program that was refused a large write leaves what is too little for it: that is full too. */
-static size_t probe_size(const struct box *box)
-{
-	struct statvfs fs;
-	uint64_t part;
-
-	if (disk_usage(box->live, &(struct disk_size){ 0 }) < 0 || fstatvfs(box->live, &fs) < 0)
-		return PROBE_LEAST;
-	part = (uint64_t)fs.f_blocks * fs.f_frsize / 32;
-	return part < PROBE_LEAST ? PROBE_LEAST : part > PROBE_MOST ? PROBE_MOST : (size_t)part;
-}
-
-const char *box_disk_full(const struct box *box)
-{
-	static const char zeroes[PROBE_MOST];
-	cleanup_fd int probe = openat(box->live, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	int rc;
-
-	if (probe < 0)
-		return errno == EDQUOT || errno == ENOSPC ? "inodes" : NULL;
-	rc = file_write_all(probe, zeroes, probe_size(box));
-	return rc == -EDQUOT || rc == -ENOSPC ? "disk" : NULL;
-}
-
-uint64_t box_disk_bytes(const struct box *box)
-{
-	struct disk_size used;
-	uint64_t bytes;
-
-	if (disk_usage(box->live, &used) == 0)
-		return used.bytes;
-	return btrfs_is(box->live) && btrfs_subvolume_usage(box->live, &bytes) == 0 ? bytes
-										    : UINT64_MAX;
-}
-
-int box_charge(struct box *box, uint64_t bytes)
-{
-	uint64_t limit = box->spec.disk_bytes, used = box_disk_bytes(box);
-	int rc;
-
-	if (limit == 0)
-		return 0;
-	if (used == UINT64_MAX)
-		used = 0;
-	if (used + box->charged + bytes >= limit)
-		return -EDQUOT;
-	rc = store_live_limit(box->live, limit - box->charged - bytes);
-	if (rc == 0)
-		box->charged += bytes;
-	return rc;
-}
-
-static int open_master(const struct box *box)
-{
-	cleanup_fd int master = -1;
-	int unlock = 0, rc;
-
-	/* the inode of the new terminal belongs to whoever opens the multiplexer */
-	if (!box->config->rootless) {
-		rc = cred_set_fsids(box->rootfs.base, box->rootfs.base);
-		if (rc < 0)
-			return rc;
-	}
-	master = openat(box->pts, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-	rc = master < 0 ? -errno : 0;
-	if (!box->config->rootless && cred_set_fsids(0, 0) < 0)
-		return -EPERM;
-	if (rc < 0)
-		return rc;
-	return ioctl(master, TIOCSPTLCK, &unlock) < 0 ? -errno : TAKE_FD(master);
-}
-
-int box_terminal(const struct box *box, int *ret_slave)
-{
-	cleanup_fd int master = open_master(box);
-	int slave;
-
-	if (master < 0)
-		return master;
-	slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-	if (slave < 0)
-		return -errno;
-	*ret_slave = slave;
-	return TAKE_FD(master);
-}
-
-int box_terminal_numbered(const struct box *box, uint32_t number)
-{
-	cleanup_fd int master = open_master(box);
-	unsigned int got;
-
-	if (master < 0)
-		return master;
-	if (ioctl(master, TIOCGPTN, &got) < 0)
-		return -errno;
-	if (got == number)
-		return TAKE_FD(master);
-	/* the kernel gives the lowest that is free: with this one held it is the next */
-	return got > number ? -EEXIST : box_terminal_numbered(box, number);
-}
-
-/* Attributes that overlayfs itself keeps on the top of an upper tree do not count. */
-static bool has_own_xattr(int dir)
-{
-	char names[4096];
-	ssize_t n = flistxattr(dir, names, sizeof(names));
-
-	for (const char *p = names; n > 0 && p < names + n; p += strlen(p) + 1) {
-		if (!str_starts(p, "trusted.overlay.") && !str_starts(p, "user.overlay."))
-			return true;
-	}
-	return n < 0 && errno != EOPNOTSUPP;
-}
-
-static bool has_entry(int fd)
-{
-	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-	const struct dirent *e = NULL;
-
-	if (dir == NULL) {
-		if (copy >= 0)
-			(void)close(copy);
-		return true;
-	}
-	errno = 0;
-	do
-		e = readdir(dir);
-	while (e != NULL && (str_eq(e->d_name, ".") || str_eq(e->d_name, "..")));
-	(void)closedir(dir);
-	return e != NULL || errno != 0;
-}
-
-static bool tree_changed(const struct box *box, const struct spec_mount *m)
-{
-	cleanup_fd int upper = -1;
-	struct stat now, source;
-	char path[32];
-
-	(void)snprintf(path, sizeof(path), "%u/upper", m->tree);
-	upper = raw_openat2(
-		box->live, path, O_RDONLY | O_DIRECTORY, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
-	if (upper < 0 || fstat(upper, &now) < 0 || stat(m->source, &source) < 0)
-		return true;
-	return now.st_mode != source.st_mode || now.st_uid != source.st_uid ||
-	       now.st_gid != source.st_gid || has_own_xattr(upper) || has_entry(upper);
-}
-
-bool box_changed(const struct box *box)
-{
-	for (size_t i = 0; i < box->spec.n_mounts; i++) {
-		const struct spec_mount *m = &box->spec.mounts[i];
-
-		if (m->mode == MOUNT_COW && tree_changed(box, m))
-			return true;
-	}
-	return false;
 }

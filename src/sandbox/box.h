@@ -16,13 +16,13 @@
 
 /** struct box_config - where this keeper lives; from its environment. Strings are borrowed for ever. */
 struct box_config {
-	const char *state; /* CAY_STATE */
-	const char *run;   /* CAY_RUN */
-	const char *tag;   /* CAY_TAG */
-	bool rootless;     /* CAY_MODE=rootless */
-	bool single_id;    /* only one id is mapped in our namespace */
-	bool no_limits_ok; /* CAY_ACCEPT_NO_LIMITS=1 */
-	int program_dir;   /* directory of our programs */
+	const char *state;    /* CAY_STATE */
+	const char *run;      /* CAY_RUN */
+	const char *tag;      /* CAY_TAG */
+	bool rootless;        /* CAY_MODE=rootless */
+	bool single_id;       /* only one id is mapped in our namespace */
+	bool no_limits_ok;    /* CAY_ACCEPT_NO_LIMITS=1 */
+	const char *programs; /* directory of our programs */
 };
 
 /** struct box - see above. */
@@ -30,7 +30,7 @@ struct box {
 	const struct box_config *config;
 	char id[ID_LEN + 1];
 	struct cgroup cgroup;
-	int live; /* the live directory */
+	int live; /* the live directory until box_start() has ended, then -1: see box_live() */
 	struct spec
 		done; /* what of a specification is in force: image (NULL: no root yet), lower, limits, disk_bytes */
 	struct rootfs rootfs;
@@ -38,10 +38,13 @@ struct box {
 	struct launch_place place; /* what the starter's programs have in common */
 	bool has_waiters; /* it has cloned one: in the root, under the limits and in the domain of @place */
 	int builder_sock; /* -1 once init runs */
-	pid_t init_pid;   /* in the host's pid namespace; 0 before box_prepare() */
-	int init_pidfd;
-	int u2;  /* payload's user namespace */
-	int pts; /* the sandbox's /dev/pts */
+	/*
+	 * PID 1, in the host's pid namespace; 0 before box_prepare(). It is a child of ours, so the number is its own until we have reaped it: namespaces and
+	 * directories of the sandbox are had through it when they are needed, and no descriptor of them is kept.
+	 */
+	pid_t init_pid;
+	bool init_gone; /* it has been reaped: the sandbox is dead */
+	int u2;         /* payload's user namespace; -1 as soon as init is in it */
 	uint32_t slot;
 	struct network network;    /* all -1 where this kernel cannot filter packets */
 	uint64_t charged;          /* bytes elsewhere that count against the disk limit */
@@ -82,8 +85,17 @@ uid_t box_gateway_id(const struct box *box);
 int box_allow_ports(
 	const struct box *box, const struct spec_ports *ports, struct err *err) attr_must_use;
 
-/** box_namespace() - descriptor of the namespace @name (as in /proc/PID/ns) of PID 1 of the sandbox, owned by the caller; -errno. */
+/** box_namespace() - descriptor of the namespace @name (as in /proc/PID/ns) of PID 1 of the sandbox, owned by the caller; -errno. Not "user": see box_payload_userns(). */
 int box_namespace(const struct box *box, const char *name) attr_must_use;
+
+/** box_payload_userns() - descriptor of the payload's user namespace, owned by the caller; -errno. */
+int box_payload_userns(const struct box *box) attr_must_use;
+
+/** box_netlink() - a netlink socket of @protocol in the sandbox's network. Return: descriptor or -errno. */
+int box_netlink(const struct box *box, int protocol) attr_must_use;
+
+/** box_program() - open one of our programs. Return: descriptor or -errno. */
+int box_program(const struct box_config *config, const char *name) attr_must_use;
 
 /**
  * box_lend() - let the limits be @pids and @bytes higher than what was asked for, while processes and memory of ours count against them; 0, 0 ends it. What nothing

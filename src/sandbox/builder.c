@@ -32,6 +32,7 @@
 
 /* cay-init finds the payload's user namespace on this descriptor */
 #define INIT_USERNS_FD 3
+#define INIT_DONE_FD   4 /* closed when it is there */
 
 struct builder {
 	const struct builder_options *o;
@@ -41,7 +42,6 @@ struct builder {
 	int sys;     /* /sys, writable until it is in place */
 	int limits;  /* /proc/sys/user, from before it became read-only */
 	int u2;      /* payload's user namespace */
-	int pts;     /* /dev/pts */
 	int devices; /* directory of the sandbox's own device nodes, from before it was covered */
 	struct network network;
 };
@@ -360,7 +360,7 @@ static int make_dev(struct builder *b, struct err *err)
 	const char *const *pts = b->o->single_id ? pts_single : pts_options;
 	cleanup_fd int dev = attach_new(
 		b->staging, "dev", "tmpfs", dev_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-	cleanup_fd int shm = -1;
+	cleanup_fd int terminals = -1, shm = -1;
 	int rc;
 
 	if (dev < 0)
@@ -372,13 +372,13 @@ static int make_dev(struct builder *b, struct err *err)
 	if (rc < 0)
 		return err_raise_sys(err, rc, "links in /dev");
 	if (ablated("own_devpts"))
-		b->pts = attach_host(mount_clone(AT_FDCWD, "/dev/pts", false), dev, "pts");
+		terminals = attach_host(mount_clone(AT_FDCWD, "/dev/pts", false), dev, "pts");
 	else
-		b->pts = attach_new(dev, "pts", "devpts",
+		terminals = attach_new(dev, "pts", "devpts",
 			ablated("devpts_max") ? pts_unbounded : pts,
 			MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-	if (b->pts < 0)
-		return err_raise_sys(err, b->pts, "mount /dev/pts");
+	if (terminals < 0)
+		return err_raise_sys(err, terminals, "mount /dev/pts");
 	shm = attach_new(dev, "shm", "tmpfs", shm_options, ATTRS_DATA);
 	if (shm < 0)
 		return err_raise_sys(err, shm, "mount /dev/shm");
@@ -510,12 +510,14 @@ static void become_init(const struct builder *b, struct err *err)
 
 	int program = fcntl(b->o->init_fd, F_DUPFD_CLOEXEC, 10);
 	int u2 = fcntl(b->u2, F_DUPFD_CLOEXEC, 10);
+	int done = fcntl(b->o->sock, F_DUPFD_CLOEXEC, 10);
 
 	int rc = ablated("max_user_namespaces") ? 0 : forbid_namespaces(b);
 
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "forbid further namespaces");
-	else if (program < 0 || u2 < 0 || dup2(u2, INIT_USERNS_FD) < 0)
+	else if (program < 0 || u2 < 0 || done < 0 || dup2(u2, INIT_USERNS_FD) < 0 ||
+		 dup2(done, INIT_DONE_FD) < 0)
 		(void)err_raise_sys(err, -errno, "hand the namespace to init");
 	else if (syscall(SYS_execveat, program, "", argv, envp, AT_EMPTY_PATH) < 0)
 		(void)err_raise_sys(err, -errno, "execute cay-init");
@@ -523,14 +525,13 @@ static void become_init(const struct builder *b, struct err *err)
 
 static int send_prepared(struct builder *b)
 {
-	int fds[BUILDER_FDS + NETWORK_FDS] = { b->u2, b->pts };
+	int fds[1 + NETWORK_FDS] = { b->u2 };
 	bool network = b->network.tcp >= 0;
 	struct err none = { 0 };
 	int rc;
 
-	network_fds(&b->network, fds + BUILDER_FDS);
-	rc = fdpass_send(
-		b->o->sock, &none, sizeof(none), fds, BUILDER_FDS + (network ? NETWORK_FDS : 0));
+	network_fds(&b->network, fds + 1);
+	rc = fdpass_send(b->o->sock, &none, sizeof(none), fds, 1 + (network ? NETWORK_FDS : 0));
 	network_close(&b->network);
 	return rc;
 }
@@ -545,7 +546,6 @@ void builder_main(const struct builder_options *options)
 		.limits = -1,
 		.devices = -1,
 		.u2 = -1,
-		.pts = -1,
 		.network = NETWORK_NONE };
 	struct err err = { 0 };
 

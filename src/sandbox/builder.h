@@ -14,10 +14,9 @@
 #include "sandbox/spec.h"
 
 /*
- * The answer when the parts are there is a struct err. When its code is ERR_NONE it comes with BUILDER_FDS descriptors, namespace U2 and directory /dev/pts, and behind them,
- * where this kernel can filter packets, the NETWORK_FDS ones of sandbox/network.h.
+ * The answer when the parts are there is a struct err. When its code is ERR_NONE it comes with a descriptor, namespace U2, and behind it, where this kernel can filter
+ * packets, the NETWORK_FDS ones of sandbox/network.h. Behind that the end of the pair says that init is in U2, and another struct err that it could not become init.
  */
-#define BUILDER_FDS 2
 
 /* Where the parts stand until there is a root: `proc`, `dev`, `sys`, and `synth` with the synthetic files. In a mount namespace of the sandbox's own. */
 #define BUILDER_STAGING "/sys"

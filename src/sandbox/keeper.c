@@ -102,8 +102,8 @@ json_t *keeper_hello(const struct keeper *k)
 	hello = json_pack("{s:i, s:s, s:s, s:s, s:b, s:i, s:b, s:b, s:o, s:I}", "protocol",
 		KEEPER_PROTOCOL, "version", CAY_VERSION, "sandbox", k->id, "state",
 		keeper_state_name(k->state), "gateway", keeper_gateway_running(k), "init_pid",
-		k->box.init_pid, "init_gone", k->init_gone, "held", k->fork_parent >= 0, "execs",
-		execs, "unacked", (json_int_t)json_array_size(k->events));
+		k->box.init_pid, "init_gone", k->box.init_gone, "held", k->fork_parent >= 0,
+		"execs", execs, "unacked", (json_int_t)json_array_size(k->events));
 	BUG_ON(hello == NULL);
 	return hello;
 }
@@ -379,21 +379,21 @@ static int read_config(
 	return 0;
 }
 
-static int open_programs(struct keeper *k, const char *dir, struct err *err)
+static int find_programs(struct keeper *k, const char *dir, struct err *err)
 {
-	char path[PATH_MAX];
+	static char path[PATH_MAX];
 	ssize_t n;
 
-	if (dir == NULL) {
-		n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-		if (n < 0)
-			return err_raise_sys(err, -errno, "find our own program");
-		path[n] = '\0';
-		*strrchr(path, '/') = '\0';
-		dir = path;
-	}
-	k->config.program_dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	return k->config.program_dir < 0 ? err_raise_sys(err, -errno, "open '%s'", dir) : 0;
+	k->config.programs = dir;
+	if (dir != NULL)
+		return 0;
+	n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	if (n < 0)
+		return err_raise_sys(err, -errno, "find our own program");
+	path[n] = '\0';
+	*strrchr(path, '/') = '\0';
+	k->config.programs = path;
+	return 0;
 }
 
 static int make_signal_fd(struct keeper *k)
@@ -432,7 +432,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	k.listen_fd = k.signal_fd = k.fork_sock = k.fork_parent = -1;
 	k.capture = (struct capture)CAPTURE_INIT;
 	list_init(&k.held);
-	k.box.init_pidfd = -1;
+	k.box.u2 = -1;
 	k.box.network = (struct network)NETWORK_NONE;
 	k.box.starter = (struct starter)STARTER_NONE;
 	k.gateway.sock = -1;
@@ -440,7 +440,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	k.event_next = 1;
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || read_config(&k, id, settings, &err) < 0 ||
-		open_programs(&k, settings->programs, &err) < 0 || make_signal_fd(&k) < 0) {
+		find_programs(&k, settings->programs, &err) < 0 || make_signal_fd(&k) < 0) {
 		log_error("keeper", "start: %s", err.msg);
 		return 1;
 	}

@@ -102,7 +102,6 @@ struct keeper {
 	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
 	unsigned int last_leaf; /* number in the name of the leaf that was made last */
 	bool leaves_left;       /* some exec has @leaf_left */
-	bool init_gone;         /* PID 1 ended by itself: the sandbox is dead */
 	const char *lost;       /* why everything was killed, NULL = it was not */
 	struct list conns, execs, waiters;
 	struct list held; /* attachments without connection */

@@ -165,7 +165,7 @@ void keeper_remove_leaves(struct keeper *k)
 
 static void init_ended(struct keeper *k, int wait_status)
 {
-	k->init_gone = true;
+	k->box.init_gone = true;
 	if (k->suspended)
 		return;
 	if (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED)
@@ -253,7 +253,7 @@ int keeper_kill_all(struct keeper *k)
 	/* only now: what was stopped for a capture must not run again; the dead are held by their tracer until it ends */
 	keeper_capture_end(k);
 	/* PID 1 cannot end before we have reaped the children that we have in its pid namespace */
-	while (!k->init_gone) {
+	while (!k->box.init_gone) {
 		struct pollfd p = { .fd = k->signal_fd, .events = POLLIN };
 		uint64_t now = clock_now_ns();
 

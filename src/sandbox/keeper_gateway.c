@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/close_range.h>
+#include <linux/netlink.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -63,11 +64,11 @@ static void gateway_child(const struct keeper *k, int sock, int program)
 static int clone_gateway(struct keeper *k, int sock)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
-	cleanup_fd int program = openat(k->config.program_dir, "cay-gateway", O_RDONLY | O_CLOEXEC);
+	cleanup_fd int program = box_program(&k->config, "cay-gateway");
 	int pid;
 
 	if (program < 0)
-		return -errno;
+		return program;
 	pid = raw_clone3(&args);
 	if (pid == 0)
 		gateway_child(k, sock, program);
@@ -78,8 +79,11 @@ static int send_start(struct keeper *k)
 {
 	struct link_message m = { .kind = LINK_START };
 	const struct network *n = &k->box.network;
-	int fds[LINK_SOCKETS] = { n->tcp, n->udp, n->log, n->diag };
+	cleanup_fd int diag = box_netlink(&k->box, NETLINK_SOCK_DIAG);
+	int fds[LINK_SOCKETS] = { n->tcp, n->udp, n->log, diag };
 
+	if (diag < 0)
+		return diag;
 	(void)!str_copy(m.id, sizeof(m.id), k->id);
 	return fdpass_send(k->gateway.sock, &m, sizeof(m), fds, LINK_SOCKETS);
 }

@@ -14,6 +14,7 @@
 #include "sandbox/filters.h"
 #include "sandbox/keeper.h"
 #include "sys/file.h"
+#include "sys/raw.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -189,8 +190,9 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	struct dump_order *order = &k->capture_order;
 	struct terminals terminals;
 	char path[PATH_MAX];
+	cleanup_fd int u2 = box_payload_userns(&k->box);
 	struct capture_place place = {
-		.u2 = k->box.u2, .enter_u1 = !k->config.rootless, .template_path = path
+		.u2 = u2, .enter_u1 = !k->config.rootless, .template_path = path
 	};
 	int rc;
 
@@ -362,7 +364,8 @@ void keeper_verb_examine(
 	static struct dump_examination found;
 	static struct dump_order order;
 	struct terminals terminals;
-	const struct capture_place place = { .u2 = k->box.u2, .enter_u1 = !k->config.rootless };
+	cleanup_fd int u2 = box_payload_userns(&k->box);
+	const struct capture_place place = { .u2 = u2, .enter_u1 = !k->config.rootless };
 	struct err err = { 0 };
 
 	if (k->state != KEEPER_RUNNING && k->state != KEEPER_PAUSED)
@@ -410,16 +413,18 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 	const struct filter *filter = filter_for(k->box.spec.profile);
 	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
 	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
+	cleanup_fd int init = raw_pidfd_open(k->box.init_pid);
 	cleanup_fd int pids = box_namespace(&k->box, "pid");
 	cleanup_fd int cgroups = box_namespace(&k->box, "cgroup");
+	cleanup_fd int u2 = box_payload_userns(&k->box);
 	cleanup_fd int u1 =
 		k->config.rootless ? open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC) : -1;
 	struct fork_place place = { .template_path = path,
-		.init_pidfd = k->box.init_pidfd,
+		.init_pidfd = init,
 		.pids = pids,
 		.cgroups = cgroups,
 		.u1 = u1,
-		.u2 = k->box.u2,
+		.u2 = u2,
 		.starter = starter,
 		.keeper_cgroup = group,
 		.tasks = tasks,

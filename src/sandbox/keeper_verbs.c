@@ -19,7 +19,7 @@ static void refuse_state(const struct keeper *k, struct conn *c, json_int_t id, 
 	struct err err;
 
 	(void)err_raise(&err, ERR_STATE, "sandbox '%s' is %s: it cannot %s", k->id,
-		k->init_gone ? "dead (its init is gone)" : keeper_state_name(k->state), verb);
+		k->box.init_gone ? "dead (its init is gone)" : keeper_state_name(k->state), verb);
 	keeper_reply_error(c, id, &err);
 }
 
@@ -60,7 +60,7 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	struct spec spec = { 0 };
 	struct err err = { 0 };
 
-	if (k->state != KEEPER_READY || k->init_gone) {
+	if (k->state != KEEPER_READY || k->box.init_gone) {
 		refuse_state(k, c, id, "start");
 		return;
 	}
@@ -104,7 +104,7 @@ static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const jso
 	struct exec *e;
 	int stdio[3];
 
-	if (k->state != KEEPER_RUNNING || k->init_gone || k->box.starter.sock < 0) {
+	if (k->state != KEEPER_RUNNING || k->box.init_gone || k->box.starter.sock < 0) {
 		refuse_state(k, c, id, "run a program");
 		return;
 	}

@@ -14,8 +14,10 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #define LO_INDEX     1 /* always: the device that every network namespace begins with */
 #define TABLE        "cay"
@@ -24,6 +26,7 @@
 #define LOG_BYTES    96 /* largest IPv6 header chain that tells protocol and ports, roughly */
 #define LOG_ROOM     (256 << 10)
 #define TCP_BACKLOG  512
+#define VISIT_STACK  16384
 #define STEERED      1 /* mark */
 #define OFFSET_PORT  2 /* destination port in TCP and UDP headers */
 #define OFFSET_FLAGS 13
@@ -347,8 +350,6 @@ static int make_sockets(struct network *network, struct err *err)
 		{ &network->tcp, make_listener(SOCK_STREAM), "listen for connections" },
 		{ &network->udp, make_listener(SOCK_DGRAM), "listen for datagrams" },
 		{ &network->log, make_log(), "open the log of what is refused" },
-		{ &network->diag, netlink_socket(NETLINK_SOCK_DIAG), "open socket diagnosis" },
-		{ &network->table, netlink_socket(NETLINK_NETFILTER), "open netfilter" },
 	};
 	int rc = 0;
 
@@ -364,14 +365,21 @@ static int make_sockets(struct network *network, struct err *err)
 static int make_filter(struct network *network, struct err *err)
 {
 	uint32_t level = group_level();
+	cleanup_fd int table = -1, diag = -1; /* whether this kernel has it is told now */
 	int rc = make_sockets(network, err);
 
 	if (rc < 0)
 		return rc;
-	rc = make_table(network->table, level);
+	diag = netlink_socket(NETLINK_SOCK_DIAG);
+	if (diag < 0)
+		return missing_part(err, diag, "open socket diagnosis");
+	table = netlink_socket(NETLINK_NETFILTER);
+	if (table < 0)
+		return missing_part(err, table, "open netfilter");
+	rc = make_table(table, level);
 	/* an older kernel cannot tell whose packet it was */
 	if (rc < 0 && level > 0)
-		rc = make_table(network->table, 0);
+		rc = make_table(table, 0);
 	return rc < 0 ? missing_part(err, rc, "make the packet filter") : 0;
 }
 
@@ -394,24 +402,51 @@ int network_make(struct network *network, struct err *err)
 
 void network_fds(const struct network *network, int fds[NETWORK_FDS])
 {
-	const int all[NETWORK_FDS] = { network->tcp, network->udp, network->log, network->diag,
-		network->table };
+	const int all[NETWORK_FDS] = { network->tcp, network->udp, network->log };
 
 	memcpy(fds, all, sizeof(all));
 }
 
 void network_from_fds(struct network *network, const int fds[NETWORK_FDS])
 {
-	*network = (struct network){ fds[0], fds[1], fds[2], fds[3], fds[4] };
+	*network = (struct network){ fds[0], fds[1], fds[2] };
 }
 
-int network_allow_ports(const struct network *network, const struct nft_range *ranges, size_t n)
+struct visit {
+	int netns, protocol;
+	int fd; /* what was got there, or -errno */
+};
+
+static int visit(void *p)
 {
+	struct visit *v = p;
+
+	v->fd = setns(v->netns, CLONE_NEWNET) < 0 ? -errno : netlink_socket(v->protocol);
+	return 0;
+}
+
+int network_netlink(int netns, int protocol)
+{
+	static char stack[VISIT_STACK] __attribute__((aligned(16)));
+	struct visit v = { .netns = netns, .protocol = protocol };
+	/* no signal: nobody but us waits for it */
+	int pid = clone(visit, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | CLONE_FILES, &v);
+
+	if (pid < 0 || waitpid(pid, NULL, __WALL) < 0)
+		return -errno;
+	return v.fd;
+}
+
+int network_allow_ports(int netns, const struct nft_range *ranges, size_t n)
+{
+	cleanup_fd int table = network_netlink(netns, NETLINK_NETFILTER);
 	struct nft nft;
 
+	if (table < 0)
+		return table;
 	nft_begin(&nft, TABLE);
 	nft_port_set_fill(&nft, PORTS, ranges, n);
-	return nft_commit(&nft, network->table);
+	return nft_commit(&nft, table);
 }
 
 void network_close(struct network *network)
@@ -419,6 +454,4 @@ void network_close(struct network *network)
 	fd_close(&network->tcp);
 	fd_close(&network->udp);
 	fd_close(&network->log);
-	fd_close(&network->diag);
-	fd_close(&network->table);
 }

@@ -20,18 +20,17 @@
 #define NETWORK_PORT \
 	15001 /* of the gateway's listeners; the one port that a sandbox cannot have for itself */
 
-/** struct network - descriptors that were made inside; -1 = none. The first four are those of enum link_socket, in its order. */
+/** struct network - descriptors that were made inside; -1 = none. Those of enum link_socket in its order, as far as something can be waiting in them. */
 struct network {
-	int tcp, udp, log, diag;
-	int table; /* netfilter socket, for the set of ports */
+	int tcp, udp, log;
 };
 
-#define NETWORK_FDS 5
+#define NETWORK_FDS 3
 
 /** NETWORK_NONE - nothing is open. */
 #define NETWORK_NONE \
 	{ \
-		-1, -1, -1, -1, -1 \
+		-1, -1, -1 \
 	}
 
 /**
@@ -50,11 +49,19 @@ void network_fds(const struct network *network, int fds[NETWORK_FDS]);
 void network_from_fds(struct network *network, const int fds[NETWORK_FDS]);
 
 /**
- * network_allow_ports() - let connections to these ports reach the gateway, and to no others.
- * @ranges: ascending, not touching. Context: CAP_NET_ADMIN over the namespace. Return: 0 or -errno; then the former ones hold.
+ * network_netlink() - a netlink socket of @protocol in network namespace @netns (borrowed).
+ *
+ * Made by a process that shares our memory and descriptors for the moment: without root nobody who has left the host's network namespace gets back into it.
+ * Context: root of the user namespace that owns @netns; one thread. Return: descriptor or -errno.
  */
-int network_allow_ports(
-	const struct network *network, const struct nft_range *ranges, size_t n) attr_must_use;
+int network_netlink(int netns, int protocol) attr_must_use;
+
+/**
+ * network_allow_ports() - let connections to these ports reach the gateway, and to no others.
+ * @netns: the namespace that network_make() has set up (borrowed). @ranges: ascending, not touching.
+ * Context: as for network_netlink(). Return: 0 or -errno; then the former ones hold.
+ */
+int network_allow_ports(int netns, const struct nft_range *ranges, size_t n) attr_must_use;
 
 /** network_close() - close all. */
 void network_close(struct network *network);

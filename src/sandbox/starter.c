@@ -36,8 +36,6 @@ struct order {
 
 struct starter_self {
 	int sock;
-	int u2;
-	int cgroups; /* whoever is in it may not clone into groups above its root (where cgroup2 is mounted with nsdelegate): only programs are */
 	struct placer placer; /* of the placer alone */
 	bool confined;        /* has the limits and is in the domain that all programs share */
 	bool in_domain;       /* has it from its parent */
@@ -94,7 +92,7 @@ static void starter_loop(struct starter_self *self) attr_noreturn;
 
 /* Of the host's pid namespace, and not in the domain of the programs. */
 static int clone_placer(
-	struct starter_self *self, const struct cgroup_limits *shown, const int fds[4])
+	struct starter_self *self, const struct cgroup_limits *shown, const int fds[2])
 {
 	int rc = placer_open(&self->placer, shown), pid;
 
@@ -104,9 +102,9 @@ static int clone_placer(
 	if (pid == 0) {
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 		(void)prctl(PR_SET_NAME, "cay-placer", 0, 0, 0);
-		if (dup3(fds[3], self->sock, O_CLOEXEC) < 0)
+		if (dup3(fds[1], self->sock, O_CLOEXEC) < 0)
 			_exit(1);
-		for (size_t i = 0; i < 4; i++)
+		for (size_t i = 0; i < 2; i++)
 			(void)close(fds[i]);
 		starter_loop(self);
 	}
@@ -120,7 +118,7 @@ static int do_join(
 {
 	int flags = (int)sandbox_namespaces(), placer = 0;
 
-	if (n_fds != 3 + order->has_more)
+	if (n_fds != 1 + order->has_more)
 		return -EINVAL;
 	if (setns(fds[0], flags & ~CLONE_NEWPID) < 0)
 		return -errno;
@@ -130,9 +128,7 @@ static int do_join(
 		return placer;
 	if ((flags & CLONE_NEWPID) != 0 && setns(fds[0], CLONE_NEWPID) < 0)
 		return -errno;
-	self->u2 = fcntl(fds[1], F_DUPFD_CLOEXEC, 10);
-	self->cgroups = fcntl(fds[2], F_DUPFD_CLOEXEC, 10);
-	return self->u2 < 0 || self->cgroups < 0 ? -errno : placer;
+	return placer;
 }
 
 /* No program may run yet: it would see mounts change, and could be in the way. */
@@ -202,19 +198,18 @@ static void waiter_wait(const struct launch_place *place, int sock, struct err *
 		(void)err_raise(err, ERR_INTERNAL, "the order to start a program is malformed");
 }
 
-static void waiter_main(const struct starter_self *self, const struct launch_place *place,
-	int its_sock) attr_noreturn;
-
 static void waiter_main(
-	const struct starter_self *self, const struct launch_place *place, int its_sock)
+	const struct launch_place *place, const struct waiter_fds *own) attr_noreturn;
+
+static void waiter_main(const struct launch_place *place, const struct waiter_fds *own)
 {
 	struct err err = { 0 };
-	int sock = fcntl(its_sock, F_DUPFD_CLOEXEC, 10);
+	int sock = fcntl(own->sock, F_DUPFD_CLOEXEC, 10);
 
 	(void)prctl(PR_SET_NAME, "cay-waiter", 0, 0, 0);
-	if (!ablated("cgroupns") && setns(self->cgroups, CLONE_NEWCGROUP) < 0)
+	if (!ablated("cgroupns") && setns(own->cgroups, CLONE_NEWCGROUP) < 0)
 		(void)err_raise_sys(&err, -errno, "join the sandbox's cgroup namespace");
-	else if (sock >= 0 && launch_prepare(place, self->u2, sock, &err) == 0)
+	else if (sock >= 0 && launch_prepare(place, own->u2, sock, &err) == 0)
 		waiter_wait(place, sock, &err);
 	if (err.code == ERR_NONE)
 		(void)err_raise(&err, ERR_INTERNAL, "start the program");
@@ -225,18 +220,20 @@ static void waiter_main(
 static void do_waiter(struct starter_self *self, const struct order *order, const int *fds,
 	size_t n_fds, struct waiter_reply *reply)
 {
+	const struct waiter_fds own = { fds[0], fds[1], fds[2],
+		order->has_more != 0 ? fds[3] : -1 };
 	int rc;
 
-	if (n_fds != 1 + order->has_more) {
+	if (n_fds != 3 + order->has_more) {
 		(void)err_raise(
 			&reply->err, ERR_INTERNAL, "the order to make a process is malformed");
 		return;
 	}
 	if (confine(self, &order->launch, &reply->err) < 0)
 		return;
-	rc = clone_for_keeper(0, order->has_more != 0 ? fds[1] : -1);
+	rc = clone_for_keeper(0, own.leaf);
 	if (rc == 0)
-		waiter_main(self, &order->launch, fds[0]);
+		waiter_main(&order->launch, &own);
 	if (rc < 0)
 		(void)err_raise(&reply->err,
 			rc == -EAGAIN || rc == -ENOMEM ? ERR_LIMIT : ERR_INTERNAL,
@@ -367,17 +364,13 @@ static void leave_open(void)
 
 int starter_main(void)
 {
-	struct starter_self self = { .sock = STARTER_SOCK_FD,
-		.u2 = STARTER_U2_FD,
-		.cgroups = STARTER_CGROUPS_FD,
-		.placer = NO_PLACER,
-		.in_domain = true };
+	struct starter_self self = {
+		.sock = STARTER_SOCK_FD, .placer = NO_PLACER, .in_domain = true
+	};
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)prctl(PR_SET_NAME, "cay-starter", 0, 0, 0);
 	(void)fcntl(self.sock, F_SETFD, FD_CLOEXEC);
-	(void)fcntl(self.u2, F_SETFD, FD_CLOEXEC);
-	(void)fcntl(self.cgroups, F_SETFD, FD_CLOEXEC);
 	default_signals();
 	starter_loop(&self);
 }
@@ -391,9 +384,7 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		return -errno;
 	pid = raw_clone3(&args);
 	if (pid == 0) {
-		struct starter_self self = {
-			.sock = 3, .u2 = -1, .cgroups = -1, .placer = NO_PLACER
-		};
+		struct starter_self self = { .sock = 3, .placer = NO_PLACER };
 
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || dup2(pair[1], 3) < 0)
 			_exit(1);
@@ -440,21 +431,20 @@ int starter_clone_builder(struct starter *s, const struct builder_options *optio
 	return ask(s, order, fds, 2 + order->has_more);
 }
 
-int starter_join(
-	struct starter *s, int pidfd, int u2, int cgroups, const struct cgroup_limits *shown)
+int starter_join(struct starter *s, int pidfd, const struct cgroup_limits *shown)
 {
 	cleanup_free struct order *order = xnew(struct order);
-	int fds[4] = { pidfd, u2, cgroups }, pair[2], rc;
+	int fds[2] = { pidfd }, pair[2], rc;
 
 	order->kind = ORDER_JOIN;
 	if (shown == NULL)
-		return ask(s, order, fds, 3);
+		return ask(s, order, fds, 1);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
 	order->has_more = 1;
 	order->shown = *shown;
-	fds[3] = pair[1];
-	rc = ask(s, order, fds, 4);
+	fds[1] = pair[1];
+	rc = ask(s, order, fds, 2);
 	(void)close(pair[1]);
 	s->placer_sock = pair[0];
 	s->placer_pid = rc > 0 ? rc : 0;
@@ -500,17 +490,18 @@ void starter_placed(struct starter *s)
 	fd_close(&s->placer_sock);
 }
 
-int starter_order_waiter(struct starter *s, const struct launch_place *place, int sock, int leaf)
+int starter_order_waiter(
+	struct starter *s, const struct launch_place *place, const struct waiter_fds *own)
 {
-	int fds[2] = { sock, leaf };
+	int fds[4] = { own->sock, own->u2, own->cgroups, own->leaf };
 	struct {
 		uint32_t kind, has_more;
 		struct launch_place launch;
-	} order = { ORDER_WAITER, leaf >= 0, *place };
+	} order = { ORDER_WAITER, own->leaf >= 0, *place };
 
 	static_assert(offsetof(struct order, launch) == sizeof(order) - sizeof(order.launch),
 		"the head of an order");
-	return fdpass_send(s->sock, &order, sizeof(order), fds, 1 + order.has_more);
+	return fdpass_send(s->sock, &order, sizeof(order), fds, 3 + order.has_more);
 }
 
 int starter_waiter_reply(struct starter *s, struct waiter_reply *reply)

@@ -31,9 +31,14 @@ struct starter {
 		.sock = -1, .placer_sock = -1 \
 	}
 
-#define STARTER_SOCK_FD    3 /* descriptors of starter_main() */
-#define STARTER_U2_FD      4
-#define STARTER_CGROUPS_FD 5
+#define STARTER_SOCK_FD 3 /* descriptor of starter_main() */
+
+/** struct waiter_fds - what a waiter begins with; the starter keeps none of it. */
+struct waiter_fds {
+	int sock; /* its end of a SOCK_SEQPACKET pair: what is sent at the other end waits there until it can be read */
+	int u2, cgroups; /* namespaces to join: nothing of the payload may clone into groups above the root of the second, and the starter has to */
+	int leaf;        /* its cgroup leaf, or -1 */
+};
 
 /** struct waiter_reply - the starter's answer to starter_order_waiter(). */
 struct waiter_reply {
@@ -65,11 +70,9 @@ int starter_clone_builder(
 
 /**
  * starter_join() - make the starter join all namespaces of @pidfd but the user and the cgroup namespace, which are for each program to join.
- * @u2: the user namespace; @cgroups: the cgroup namespace.
  * @shown: the limits that the builder was told; then it clones the placer too. NULL: the mounts are in place already. Return: 0 or -errno.
  */
-int starter_join(struct starter *s, int pidfd, int u2, int cgroups,
-	const struct cgroup_limits *shown) attr_must_use;
+int starter_join(struct starter *s, int pidfd, const struct cgroup_limits *shown) attr_must_use;
 
 /** enum starter_place - placer_root() or placer_finish(). */
 enum starter_place { STARTER_PLACE_ROOT, STARTER_PLACE_FINISH };
@@ -84,11 +87,10 @@ void starter_placed(struct starter *s);
 /**
  * starter_order_waiter() - ask for a waiter; the answer arrives as a struct waiter_reply on @s->sock, in order.
  * @place: the same for all of one starter.
- * @sock: its end of a SOCK_SEQPACKET pair (borrowed). What is sent at the other end waits there until it can be read.
- * @leaf: cgroup leaf (borrowed) or -1.
+ * @own: what it alone gets (borrowed).
  */
-int starter_order_waiter(
-	struct starter *s, const struct launch_place *place, int sock, int leaf) attr_must_use;
+int starter_order_waiter(struct starter *s, const struct launch_place *place,
+	const struct waiter_fds *own) attr_must_use;
 
 /** starter_waiter_reply() - receive one answer. Return: 0, -EPIPE when the starter is gone, -errno. */
 int starter_waiter_reply(struct starter *s, struct waiter_reply *reply) attr_must_use;

@@ -451,15 +451,11 @@ static void start_starter(void)
 		return;
 	join_pids();
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
-	/* above what they are to become */
+	/* above what it is to become */
 	fork.program = (int)CALL3(__NR_fcntl, fork.program, 1030, 20);
 	fork.starter = (int)CALL3(__NR_fcntl, fork.starter, 1030, 20);
-	fork.u2 = (int)CALL3(__NR_fcntl, fork.u2, 1030, 20);
-	fork.cgroups = (int)CALL3(__NR_fcntl, fork.cgroups, 1030, 20);
 	(void)fork_must(CALL3(__NR_dup3, fork.starter, 3, 0), "place the starter's socket");
-	(void)fork_must(CALL3(__NR_dup3, fork.u2, 4, 0), "place the starter's user namespace");
-	(void)fork_must(CALL3(__NR_dup3, fork.cgroups, 5, 0), "place its cgroup namespace");
-	(void)CALL3(__NR_close_range, 6, ~0U, 4 /* CLOEXEC */);
+	(void)CALL3(__NR_close_range, 4, ~0U, 4 /* CLOEXEC */);
 	(void)fork_must(
 		CALL5(__NR_execveat, fork.program, "", argv, envp, 0x1000), "execute the starter");
 	bare_exit(126);
