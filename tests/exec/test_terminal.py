@@ -88,8 +88,8 @@ def test_job_control(instance):
         os.write(fd, b"PS1='prom''pt> '\n")  # what is typed is echoed too, and is not the prompt
         read_until(fd, b"prompt> ")
         # it says itself that it goes on: what the shell prints of it may come before it has the terminal. It starts nothing: a
-        # process that is stopped between vfork and exec holds its parent, too
-        os.write(fd, b"/usr/bin/python3 -c 'import signal as s; s.signal(s.SIGCONT, lambda *a: print(\"b\" + \"ack\", flush=True)); "
+        # process that is stopped between vfork and exec holds its parent, too. By write(2): it may have been stopped in the middle of print()
+        os.write(fd, b"/usr/bin/python3 -c 'import os, signal as s; s.signal(s.SIGCONT, lambda *a: os.write(1, b\"ba\" + b\"ck\\n\")); "
                      b"print(\"run\" + \"ning\", flush=True); [s.pause() for _ in iter(int, 1)]'\n")
         read_until(fd, b"running\r\n")
         os.write(fd, b"\x1a")
