@@ -20,6 +20,7 @@
 
 #define CONNECT_NS (5 * NS_PER_S)
 #define DRAIN_NS   NS_PER_S
+#define HOLD_NS    (10 * NS_PER_S)
 #define LOOK_BACK  65536U /* events in which one that came twice is looked for */
 #define TOLD_MAX   20
 
@@ -123,7 +124,7 @@ json_t *gateway_ports(const struct sandbox *sb)
 
 /* --- state --- */
 
-static json_t *state_of(struct server *srv, const char *id)
+json_t *gateway_kept(struct server *srv, const char *id)
 {
 	cleanup_free char *text = catalogue_get(srv->catalogue, CATALOGUE_GATEWAYS, id);
 	json_t *state = text != NULL ? json_loads(text, 0, NULL) : NULL;
@@ -154,7 +155,7 @@ static void take_state(struct gateway_link *g, json_t *parts, json_int_t number)
 
 	if (g->sandbox->state == SANDBOX_REMOVING)
 		return; /* its rows are gone */
-	state = state_of(g->sandbox->srv, g->sandbox->id);
+	state = gateway_kept(g->sandbox->srv, g->sandbox->id);
 
 	(void)json_object_update(state, parts);
 	if (state_put(g->sandbox->srv, g->sandbox->id, state, &err) < 0)
@@ -164,18 +165,14 @@ static void take_state(struct gateway_link *g, json_t *parts, json_int_t number)
 	json_decref(state);
 }
 
-int gateway_state_copy(struct server *srv, const char *from, const char *to, struct err *err)
+int gateway_state_put(struct server *srv, const char *id, const json_t *state, struct err *err)
 {
-	json_t *state = state_of(srv, from);
-	int rc = json_object_size(state) > 0 ? state_put(srv, to, state, err) : 0;
-
-	json_decref(state);
-	return rc == 0 ? mail_copy(srv, from, to, err) : rc;
+	return json_object_size(state) > 0 ? state_put(srv, id, state, err) : 0;
 }
 
 json_t *gateway_state_part(struct server *srv, const char *id, const char *part)
 {
-	json_t *state = state_of(srv, id), *value = json_incref(json_object_get(state, part));
+	json_t *state = gateway_kept(srv, id), *value = json_incref(json_object_get(state, part));
 
 	json_decref(state);
 	return value;
@@ -184,7 +181,7 @@ json_t *gateway_state_part(struct server *srv, const char *id, const char *part)
 int gateway_state_keep(
 	struct server *srv, const char *id, const char *part, json_t *value, struct err *err)
 {
-	json_t *state = state_of(srv, id);
+	json_t *state = gateway_kept(srv, id);
 	int rc;
 
 	(void)json_object_set(state, part, value);
@@ -350,7 +347,14 @@ void gateway_close(struct sandbox *sb)
 	if (sb->gateway != NULL)
 		framelink_abort(&sb->gateway->link);
 	json_object_clear(sb->denied);
+	sb->gateway_wanted = sb->gateway_held = false;
+	waiters_wake(&sb->changed);
+}
+
+void gateway_ended(struct sandbox *sb)
+{
 	sb->gateway_wanted = false;
+	waiters_wake(&sb->changed);
 }
 
 static json_t *configuration(const struct sandbox *sb)
@@ -358,7 +362,7 @@ static json_t *configuration(const struct sandbox *sb)
 	const json_t *policy = json_object_get(sb->doc, "policy");
 	json_t *config = json_pack("{s:I,s:o}", "version",
 		json_integer_value(json_object_get(sb->doc, "policy_version")), "state",
-		state_of(sb->srv, sb->id));
+		gateway_kept(sb->srv, sb->id));
 
 	(void)json_object_set_new(config, "policy",
 		json_is_object(policy) ? json_deep_copy(policy)
@@ -409,7 +413,9 @@ static void appeared_main(void *arg)
 		framelink_abort(&sb->gateway->link);
 	sb->gateway = g;
 	rc = connect_through(sb, g, &err);
-	if (rc == 0)
+	while (rc == 0 && sb->gateway == g && sb->gateway_held)
+		(void)waiters_wait(&sb->changed, 0);
+	if (rc == 0 && sb->gateway == g)
 		rc = configure(g, &err);
 	if (rc < 0 && !sb->gone && sb->keeper != NULL && !sb->keeper->link.dead)
 		log_warn("gateway", "of sandbox '%s': %s", sb->name, err.msg);
@@ -438,18 +444,61 @@ int gateway_configure(struct sandbox *sb, struct err *err)
 	return rc;
 }
 
+/* One that has only just been started has things to tell. Return: 0 when there is none, or it has its configuration; -ETIMEDOUT. */
+static int wait_configured(struct sandbox *sb, uint64_t deadline)
+{
+	while (sb->gateway_wanted && (sb->gateway == NULL || !sb->gateway->configured)) {
+		if (waiters_wait(&sb->changed, deadline) < 0)
+			return -ETIMEDOUT;
+	}
+	return 0;
+}
+
 void gateway_drain(struct sandbox *sb)
 {
 	uint64_t deadline = clock_now_ns() + DRAIN_NS;
 
-	/* one that has only just been started has things to tell */
-	while (sb->gateway_wanted && (sb->gateway == NULL || !sb->gateway->configured)) {
-		if (waiters_wait(&sb->changed, deadline) < 0)
-			return;
-	}
-	if (sb->gateway != NULL)
+	if (wait_configured(sb, deadline) == 0 && sb->gateway != NULL)
 		(void)!framelink_call(&sb->gateway->link, json_pack("{s:s}", "verb", "drain"),
 			deadline, NULL, NULL);
+}
+
+/* --- standing still --- */
+
+int gateway_hold(struct sandbox *sb, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + HOLD_NS;
+	struct err why = { 0 };
+	int rc = -EAGAIN;
+
+	/* again when it died over the question: then another may be there, or none */
+	while (rc < 0) {
+		if (wait_configured(sb, deadline) < 0)
+			return err_raise(err, ERR_UNAVAILABLE,
+				"the gateway of sandbox '%s' cannot be reached", sb->name);
+		sb->gateway_held = true;
+		if (sb->gateway == NULL)
+			return 0;
+		rc = framelink_call(&sb->gateway->link, json_pack("{s:s}", "verb", "hold"),
+			deadline, NULL, &why);
+		if (rc < 0)
+			gateway_go(sb);
+		if (rc < 0 && why.code != ERR_UNAVAILABLE) {
+			*err = why;
+			return rc;
+		}
+	}
+	return 0;
+}
+
+void gateway_go(struct sandbox *sb)
+{
+	static const char go[] = "{\"id\":0,\"verb\":\"go\"}";
+
+	if (sb->gateway_held && sb->gateway != NULL)
+		framelink_send(&sb->gateway->link, FRAME_REQUEST, 0, go, sizeof(go) - 1);
+	sb->gateway_held = false;
+	waiters_wake(&sb->changed);
 }
 
 /* --- what was refused --- */

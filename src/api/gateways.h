@@ -40,6 +40,18 @@ int gateway_configure(struct sandbox *sb, struct err *err) attr_must_use;
 /** gateway_drain() - wait, a second at most, until all that was refused so far is in the journal. Cheap when there is no gateway. Context: fiber; waits. */
 void gateway_drain(struct sandbox *sb);
 
+/**
+ * gateway_hold() - stop what goes out: when this returns the gateway does nothing at all until gateway_go(), and all that it did before is in the journal's and the catalogue's hands, budgets to
+ * the last request. None is configured meanwhile. Return: 0, also when none runs, or an error: then nothing is held. Context: fiber; waits, some seconds at most.
+ */
+int gateway_hold(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** gateway_go() - undo gateway_hold(). */
+void gateway_go(struct sandbox *sb);
+
+/** gateway_ended() - the keeper has no gateway any more. */
+void gateway_ended(struct sandbox *sb);
+
 /** gateway_denied() - [{"host","port","count"},…]: what was refused since the sandbox started, most often first, at most 20. A new reference. */
 json_t *gateway_denied(const struct sandbox *sb);
 
@@ -49,9 +61,12 @@ void gateway_close(struct sandbox *sb);
 /** gateway_ack() - acknowledge the events that are in the journal by now. */
 void gateway_ack(struct sandbox *sb);
 
-/** gateway_state_copy() - @to (id of a sandbox or snapshot) continues with the gateway state of @from. 0 or an error; no state is no error. */
-int gateway_state_copy(
-	struct server *srv, const char *from, const char *to, struct err *err) attr_must_use;
+/** gateway_kept() - all parts of the state of @id; a new reference, empty when there is none. */
+json_t *gateway_kept(struct server *srv, const char *id);
+
+/** gateway_state_put() - @id has the state @state from now on; an empty one is not written. 0 or an error. */
+int gateway_state_put(
+	struct server *srv, const char *id, const json_t *state, struct err *err) attr_must_use;
 
 /** gateway_state_part() - one part of the state of @id; a new reference, NULL when there is none. */
 json_t *gateway_state_part(struct server *srv, const char *id, const char *part);

@@ -84,6 +84,8 @@ static void take_event(struct keeper *k, const json_t *event)
 		execs_settle(sb, json_object_get(k->hello_doc, "execs"));
 	if (str_eq(type, "gateway.started"))
 		gateway_appeared(sb);
+	if (str_eq(type, "gateway.ended"))
+		gateway_ended(sb);
 	if (str_eq(type, "sandbox.started") || str_eq(type, "sandbox.stopped") ||
 		str_eq(type, "keeper.adopted"))
 		return; /* said by cayd itself, with more */

@@ -24,21 +24,6 @@ struct live {
 /** live_new() - an empty template. NULL with @err set. Context: waits. */
 struct live *live_new(struct server *srv, struct err *err);
 
-/** live_stop() - stop running @sb and look at its processes; live_release() lets it go on. @for_good: it is not to go on, and the template holds all when this returns. NULL with @err set. Context: waits. */
-struct live *live_stop(struct sandbox *sb, bool for_good, struct err *err);
-
-/** live_release() - let @sb go on. @ret: figures, a new reference; may be NULL. Context: waits. */
-int live_release(struct sandbox *sb, struct live *l, json_t **ret, struct err *err);
-
-/**
- * live_take() - stop running @sb, take its processes into a new template and its files by the job @capture, let it go on.
- * @capture: request for a job that holds still with us (`held`); stolen. @ret_ok: its answer. @ret_figures: times in microseconds by phase, sizes. Both are new references.
- *
- * Return: the memory, live_drop() ends it; NULL with @err set. Context: waits.
- */
-struct live *live_take(struct sandbox *sb, json_t *capture, json_t **ret_ok, json_t **ret_figures,
-	struct err *err);
-
 /** live_alive() - does its template still run? */
 bool live_alive(const struct live *l);
 

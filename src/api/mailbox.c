@@ -54,6 +54,11 @@ static json_t *mails_of(struct server *srv, const char *id, struct err *err)
 	return NULL;
 }
 
+static uint64_t epoch_of(const json_t *doc)
+{
+	return (uint64_t)json_integer_value(json_object_get(doc, "epoch"));
+}
+
 /* Did a rewind of its sandbox go back to before this message? @undone: [[first epoch, last epoch],…]; NULL: none did. */
 static bool is_undone(const json_t *undone, const json_t *doc)
 {
@@ -68,7 +73,7 @@ static bool is_undone(const json_t *undone, const json_t *doc)
 	return false;
 }
 
-int mail_copy(struct server *srv, const char *from, const char *to, struct err *err)
+int mail_copy(struct server *srv, const char *from, const char *to, uint64_t epoch, struct err *err)
 {
 	const struct sandbox *sb = sandbox_by_id(srv, from);
 	const json_t *undone = sb != NULL ? json_object_get(sb->doc, "undone") : NULL;
@@ -77,7 +82,7 @@ int mail_copy(struct server *srv, const char *from, const char *to, struct err *
 	int rc = all != NULL ? 0 : -EIO;
 
 	json_array_foreach (all, i, doc) {
-		if (rc < 0 || is_undone(undone, doc))
+		if (rc < 0 || is_undone(undone, doc) || epoch_of(doc) > epoch)
 			continue;
 		/* for whoever goes on from here it was before the beginning */
 		(void)json_object_set_new(doc, "epoch", json_integer(0));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/rewind.c - a sandbox becomes again what it, or what it was forked from, was at a snapshot. */
 #include "api/identity.h"
-#include "api/lives.h"
+#include "api/moments.h"
 #include "api/snapshot_parts.h"
 #include "api/suspend.h"
 #include "api_handlers.h"
@@ -27,20 +27,6 @@ static int rewind_check(const struct sandbox *sb, const struct snapshot *s, stru
 	return 0;
 }
 
-/* What happened since belongs to no state any more; what left the sandbox stays as it was: mail that was given away, budgets that were spent. */
-static void note_undone(struct sandbox *sb, const struct snapshot *s, json_int_t before)
-{
-	bool own = json_equal(json_object_get(s->doc, "sandbox"), json_object_get(sb->doc, "id"));
-	json_int_t kept = own ? json_integer_value(json_object_get(s->doc, "epoch")) : 0;
-	json_t *undone = json_object_get(sb->doc, "undone");
-
-	if (undone == NULL) {
-		undone = json_array();
-		(void)json_object_set_new(sb->doc, "undone", undone);
-	}
-	(void)json_array_append_new(undone, json_pack("[I, I]", kept + 1, before));
-}
-
 /* The live directory goes; `rewinding` in the document makes a new server do the same after a crash. */
 static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
@@ -52,10 +38,10 @@ static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 		sb->doc, "base_layers", json_copy(json_object_get(s->doc, "layers")));
 	(void)json_object_set_new(sb->doc, "base", json_string(s->id));
 	(void)json_object_set_new(sb->doc, "rewinding", json_true());
-	note_undone(sb, s, before);
-	(void)json_object_set_new(sb->doc, "epoch", json_integer(before + 1));
+	rc = moment_load(sb, s, err);
 	(void)fault("rewind.commit.before");
-	rc = sandbox_save(sb, true, err);
+	if (rc == 0)
+		rc = sandbox_save(sb, true, err);
 	if (rc < 0)
 		return rc;
 	(void)fault("rewind.commit.after");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_create.c - from a request to a new sandbox in the catalogue: name, mounts, limits, document, keeper. */
 #include "api/credentials.h"
+#include "api/moments.h"
 #include "api/sandbox_parts.h"
 #include "base/ablate.h"
 #include "base/credential.h"
@@ -284,9 +285,10 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	if (k != NULL)
 		k->sandbox = sb;
 	(void)fault("sandbox.create.before_commit");
-	if (origin != NULL && origin->snapshot != NULL)
-		(void)!gateway_state_copy(srv, origin->snapshot, id, NULL);
-	rc = credentials_prepare(sb, err);
+	rc = origin != NULL && origin->snapshot != NULL ? moment_fork(sb, origin->snapshot, err)
+							: 0;
+	if (rc == 0)
+		rc = credentials_prepare(sb, err);
 	begun = rc == 0 && in_run;
 	if (begun)
 		rc = catalogue_begin(srv->catalogue, err);

@@ -73,7 +73,8 @@ struct sandbox {
 	json_t *doc;
 	struct keeper *keeper;        /* NULL unless creating, running or paused */
 	struct gateway_link *gateway; /* NULL unless one runs and we have reached it */
-	bool gateway_wanted;          /* the keeper has started one since the sandbox started */
+	bool gateway_wanted;          /* the keeper has one */
+	bool gateway_held;            /* nothing goes out: gateway_hold() */
 	json_t *denied;               /* {"host:port": {"host","port","count"}} since then */
 	struct list execs;
 	uint16_t next_channel;

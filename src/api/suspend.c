@@ -13,6 +13,7 @@
  */
 #include "api/suspend.h"
 #include "api/memories.h"
+#include "api/moments.h"
 #include "api/sandbox_parts.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -23,11 +24,8 @@
 /* --- suspending --- */
 
 /* Nothing came of it: the sandbox goes on. */
-static void give_up(struct sandbox *sb, struct live *l, const char *memory)
+static void give_up(struct sandbox *sb, const char *memory)
 {
-	if (l != NULL && sb->keeper != NULL && !sb->keeper->link.dead)
-		(void)!live_release(sb, l, NULL, NULL);
-	live_drop(l);
 	(void)json_object_del(sb->doc, "suspending");
 	(void)!sandbox_save(sb, false, NULL);
 	memory_forget(sb->srv, memory);
@@ -83,8 +81,8 @@ static int write_and_end(
 
 int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err)
 {
+	struct moment m = { .sb = sb, .live = true };
 	struct id memory = id_new();
-	struct live *l;
 	int rc;
 
 	if (sb->state != SANDBOX_RUNNING)
@@ -92,16 +90,24 @@ int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err)
 			sb->name, sandbox_state_name(sb->state));
 	(void)json_object_set_new(sb->doc, "suspending", json_string(memory.s));
 	rc = sandbox_save(sb, false, err);
-	l = rc == 0 ? live_stop(sb, true, err) : NULL;
+	if (rc == 0)
+		rc = moment_suspend(&m, err);
 	(void)fault("sandbox.suspend.stopped");
-	if (l == NULL || write_and_end(sb, l, memory.s, reason, err) < 0) {
-		give_up(sb, l, memory.s);
-		err_context(err, "suspend sandbox '%s'", sb->name);
-		return -EIO;
+	if (rc == 0) {
+		rc = write_and_end(sb, m.memory, memory.s, reason, err);
+		if (rc < 0)
+			moment_go(&m);
 	}
-	sandbox_drop_keeper(sb, false);
-	live_end(l);
-	return 0;
+	if (rc == 0) {
+		sandbox_drop_keeper(sb, false);
+		live_end(TAKE_PTR(m.memory));
+	}
+	moment_fini(&m);
+	if (rc < 0) {
+		give_up(sb, memory.s);
+		err_context(err, "suspend sandbox '%s'", sb->name);
+	}
+	return rc;
 }
 
 /* --- resuming --- */

@@ -52,6 +52,22 @@ static void on_config(struct gateway *gw)
 	b->policy = policy_ref(gw->policy);
 }
 
+/* What others find in the state is what was spent, exactly; whoever spends next leases again. */
+static void on_hold(struct gateway *gw)
+{
+	struct budgets *b = gw->budgets;
+	json_t *saved;
+
+	if (b->ledger == NULL)
+		return;
+	ledger_give_back(b->ledger);
+	saved = ledger_save(b->ledger);
+	if (json_object_size(saved) > 0)
+		(void)gateway_state(gw, "budgets", saved);
+	else
+		json_decref(saved);
+}
+
 void budgets_init(struct gateway *gw)
 {
 	struct budgets *b = gw->budgets = xnew(struct budgets);
@@ -60,6 +76,7 @@ void budgets_init(struct gateway *gw)
 	(void)uv_timer_init(gw->loop, &b->flush);
 	b->flush.data = gw;
 	gateway_on_config(on_config);
+	gateway_on_hold(on_hold);
 }
 
 /* Return: false when cayd did not write it down in time. */

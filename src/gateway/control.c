@@ -26,15 +26,37 @@ struct control {
 	json_t *state; /* {part: value} */
 	uint64_t stated,
 		written; /* numbers of states: the last one sent; the last one that cayd has written down */
+	uv_check_t hold; /* active: we are to stand still, and answer this request then */
+	json_int_t hold_id;
 };
 
-static gateway_config_changed_fn *hooks[HOOKS_MAX];
-static size_t n_hooks;
+struct hooks {
+	gateway_fn *list[HOOKS_MAX];
+	size_t n;
+};
 
-void gateway_on_config(gateway_config_changed_fn *fn)
+static struct hooks config_hooks, hold_hooks;
+
+static void hooks_add(struct hooks *h, gateway_fn *fn)
 {
-	BUG_ON(n_hooks == HOOKS_MAX);
-	hooks[n_hooks++] = fn;
+	BUG_ON(h->n == HOOKS_MAX);
+	h->list[h->n++] = fn;
+}
+
+static void hooks_call(const struct hooks *h, struct gateway *gw)
+{
+	for (size_t i = 0; i < h->n; i++)
+		h->list[i](gw);
+}
+
+void gateway_on_config(gateway_fn *fn)
+{
+	hooks_add(&config_hooks, fn);
+}
+
+void gateway_on_hold(gateway_fn *fn)
+{
+	hooks_add(&hold_hooks, fn);
 }
 
 void control_init(struct gateway *gw)
@@ -44,6 +66,8 @@ void control_init(struct gateway *gw)
 	list_init(&c->pendings);
 	c->next = 1;
 	c->state = json_object();
+	(void)uv_check_init(gw->loop, &c->hold);
+	c->hold.data = gw;
 	gw->control = c;
 }
 
@@ -186,8 +210,7 @@ static int configure(struct gateway *gw, json_t *config, struct err *err)
 	names_load(gw->names, json_object_get(json_object_get(config, "state"), "names"));
 	json_decref(gw->config);
 	gw->config = json_incref(config);
-	for (size_t i = 0; i < n_hooks; i++)
-		hooks[i](gw);
+	hooks_call(&config_hooks, gw);
 	waiters_wake(&gw->changed);
 	return 0;
 }
@@ -197,6 +220,48 @@ static void reply(struct control *c, json_int_t id, const struct err *err)
 	send_json(c, FRAME_REPLY,
 		err == NULL ? json_pack("{s:I,s:{}}", "id", id, "ok")
 			    : json_pack("{s:I,s:o}", "id", id, "error", err_to_json(err)));
+}
+
+/* --- standing still --- */
+
+static bool is_go(const struct frame *f)
+{
+	json_t *request =
+		f->type == FRAME_REQUEST ? json_loadb(f->payload, f->size, 0, NULL) : NULL;
+	const char *verb = json_string_value(json_object_get(request, "verb"));
+	bool go = verb != NULL && str_eq(verb, "go");
+
+	json_decref(request);
+	return go;
+}
+
+/*
+ * Nothing of this process happens between the answer and `go`, or the end of the connection: no event, no state, no byte to either side. All that was said before has left, and
+ * whoever reads the answer has read it.
+ */
+static void stand_still(struct gateway *gw)
+{
+	struct framelink *l = gw->control->link;
+
+	stream_block(&l->s, true);
+	hooks_call(&hold_hooks, gw);
+	reply(gw->control, gw->control->hold_id, NULL);
+	framelink_await(l, is_go);
+	stream_block(&l->s, false);
+	framelink_deliver(l);
+}
+
+/* Runs between two rounds of the loop, when no fiber and no handler is half-way. */
+static void on_hold(uv_check_t *hold)
+{
+	struct gateway *gw = hold->data;
+	const struct framelink *l = gw->control->link;
+
+	if (l != NULL && !l->dead && l->s.queued > 0)
+		return; /* the loop is still writing */
+	(void)uv_check_stop(hold);
+	if (l != NULL && !l->dead)
+		stand_still(gw);
 }
 
 static void take_request(struct gateway *gw, json_t *request)
@@ -219,6 +284,12 @@ static void take_request(struct gateway *gw, json_t *request)
 		/* everything that the kernel has refused so far is told before the answer */
 		refusals_drain(gw);
 		reply(c, id, NULL);
+	} else if (verb != NULL && str_eq(verb, "hold")) {
+		c->hold_id = id;
+		(void)uv_check_start(&c->hold, on_hold);
+	} else if (verb != NULL && str_eq(verb, "go")) {
+		/* whoever stands still has seen it coming; whoever has not come to that need not any more */
+		(void)uv_check_stop(&c->hold);
 	} else {
 		(void)err_raise(&err, ERR_UNSUPPORTED, "this gateway knows no verb '%s'",
 			verb != NULL ? verb : "");

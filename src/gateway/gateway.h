@@ -67,11 +67,14 @@ uint64_t gateway_state(struct gateway *gw, const char *part, json_t *value);
 /** gateway_state_written() - wait until cayd has written that state down. Return: 0, -ETIMEDOUT. Context: fiber; waits. */
 int gateway_state_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns) attr_must_use;
 
-/** gateway_config_changed_fn - called after @gw->policy, @gw->config were replaced. */
-typedef void gateway_config_changed_fn(struct gateway *gw);
+/** gateway_fn - something happens to the whole gateway. */
+typedef void gateway_fn(struct gateway *gw);
 
-/** gateway_on_config() - register @fn (at most 8); also called once for the first configuration. Before gateway_run(). */
-void gateway_on_config(gateway_config_changed_fn *fn);
+/** gateway_on_config() - register @fn (at most 8): @gw->policy and @gw->config were replaced; also called once for the first configuration. Before gateway_run(). */
+void gateway_on_config(gateway_fn *fn);
+
+/** gateway_on_hold() - register @fn (at most 8): the gateway stands still for a capture when all have returned; what cayd is to find in the state is said here. Before gateway_run(). */
+void gateway_on_hold(gateway_fn *fn);
 
 /** gateway_run() - be the gateway whose keeper is on descriptor %LINK_FD. Return: exit status. */
 int gateway_run(void);

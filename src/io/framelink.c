@@ -120,6 +120,29 @@ static void on_data(struct stream *s)
 		waiters_wake(&l->progress);
 }
 
+void framelink_await(struct framelink *l, bool (*it)(const struct frame *f))
+{
+	struct stream *s = &l->s;
+	size_t seen = 0;
+	bool found = false;
+
+	while (!found) {
+		struct frame f;
+		ssize_t n = frame_decode(s->in.p + seen, s->in.n - seen, &f);
+
+		/* one that is malformed ends the link when it is delivered */
+		if (n < 0 || (n == 0 && stream_fill_now(s) <= 0))
+			return;
+		seen += (size_t)n;
+		found = n > 0 && it(&f);
+	}
+}
+
+void framelink_deliver(struct framelink *l)
+{
+	on_data(&l->s);
+}
+
 int framelink_open(struct framelink *l, uv_loop_t *loop, int fd)
 {
 	list_init(&l->calls);

@@ -58,6 +58,15 @@ int framelink_call_end(struct framelink *l, struct framecall *call, uint64_t dea
 int framelink_call(struct framelink *l, json_t *request, uint64_t deadline_ns, json_t **ret_ok,
 	struct err *err) attr_must_use;
 
+/**
+ * framelink_await() - wait for a frame that is @it without the loop: nothing else of this thread happens. All frames that come up to there stay where they are, for framelink_deliver().
+ * Context: blocks, until the peer is gone at the latest.
+ */
+void framelink_await(struct framelink *l, bool (*it)(const struct frame *f));
+
+/** framelink_deliver() - deal with all frames that framelink_await() has left. Not from within on_frame. */
+void framelink_deliver(struct framelink *l);
+
 /** framelink_abort() - act as if the peer had gone: all calls fail. */
 void framelink_abort(struct framelink *l);
 

@@ -2,6 +2,7 @@
 #include "io/stream.h"
 #include "base/clock.h"
 
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -136,6 +137,70 @@ static void on_written(uv_write_t *req, int status)
 	waiters_wake(&s->writable);
 }
 
+/* --- without the loop --- */
+
+static int descriptor_of(const struct stream *s)
+{
+	uv_os_fd_t fd = -1;
+
+	(void)uv_fileno((const uv_handle_t *)&s->pipe, &fd);
+	return fd;
+}
+
+static void wait_for(int fd, short events)
+{
+	struct pollfd one = { .fd = fd, .events = events };
+
+	(void)poll(&one, 1, -1);
+}
+
+static void write_now(struct stream *s, const char *p, size_t n)
+{
+	int fd = descriptor_of(s);
+
+	while (n > 0 && s->error == 0) {
+		ssize_t done = send(fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (done >= 0) {
+			p += done;
+			n -= (size_t)done;
+		} else if (errno == EAGAIN) {
+			wait_for(fd, POLLOUT);
+		} else if (errno != EINTR) {
+			s->error = -errno;
+		}
+	}
+}
+
+void stream_block(struct stream *s, bool block)
+{
+	BUG_ON(block && (s->queued > 0 || s->corked || s->closing));
+	s->blocking = block;
+}
+
+int stream_fill_now(struct stream *s)
+{
+	int fd = descriptor_of(s);
+
+	for (;;) {
+		char *p = buf_room(&s->in, READ_SIZE);
+		ssize_t n = p == NULL ? -1 : recv(fd, p, READ_SIZE, MSG_DONTWAIT);
+
+		if (p == NULL)
+			return -ENOBUFS;
+		if (n > 0) {
+			s->in.n += (size_t)n;
+			s->in.p[s->in.n] = '\0';
+		}
+		if (n >= 0)
+			return n > 0;
+		if (errno == EAGAIN)
+			wait_for(fd, POLLIN);
+		else if (errno != EINTR)
+			return -errno;
+	}
+}
+
 void stream_write(struct stream *s, const void *p, size_t n)
 {
 	struct write_op *op;
@@ -143,6 +208,10 @@ void stream_write(struct stream *s, const void *p, size_t n)
 
 	if (s->error != 0 || s->closing || n == 0)
 		return;
+	if (s->blocking) {
+		write_now(s, p, n);
+		return;
+	}
 	if (s->corked) {
 		buf_add(&s->gathered, p, n);
 		return;

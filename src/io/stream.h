@@ -19,6 +19,7 @@ struct stream {
 	bool reading;
 	bool closing;
 	bool corked;
+	bool blocking;       /* stream_block() */
 	struct buf gathered; /* what is written while corked */
 	int error;           /* -errno of the first failed write; later ones are ignored */
 	size_t queued;       /* bytes handed to stream_write() that the kernel has not taken */
@@ -52,6 +53,12 @@ void stream_write(struct stream *s, const void *p, size_t n);
 
 /** stream_cork() - gather what is written, or (false) send what was gathered, in one piece: the peer wakes up once. */
 void stream_cork(struct stream *s, bool cork);
+
+/** stream_block() - from now on writes wait in the kernel, and with them the whole thread, or (false) no longer. Nothing may be queued, corked or closing. */
+void stream_block(struct stream *s, bool block);
+
+/** stream_fill_now() - wait for more input without the loop: nothing else of this thread happens. Nobody is told of it. Return: 1 when bytes came, 0 at the end, -errno. Context: blocks. */
+int stream_fill_now(struct stream *s) attr_must_use;
 
 /** stream_drain() - wait until at most @limit bytes are queued. Return: 0, -EPIPE and other -errno, -ETIMEDOUT. Context: fiber; waits. */
 int stream_drain(struct stream *s, size_t limit, uint64_t deadline_ns) attr_must_use;

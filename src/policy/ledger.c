@@ -183,6 +183,17 @@ void ledger_leased(struct ledger *l)
 	}
 }
 
+void ledger_give_back(struct ledger *l)
+{
+	for (size_t rule = 0; rule < l->n_rules; rule++) {
+		for (size_t i = 0; i < POLICY_BUDGETS_MAX; i++) {
+			struct account *a = &l->accounts[rule][i];
+
+			a->leased = a->raised = a->spent;
+		}
+	}
+}
+
 void ledger_add(
 	struct ledger *l, size_t rule, const struct ledger_amounts *amounts, uint64_t now_ms)
 {

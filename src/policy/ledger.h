@@ -64,6 +64,9 @@ void ledger_lease(struct ledger *l, size_t rule, const struct ledger_amounts *am
 /** ledger_leased() - the raised leases count from now on. */
 void ledger_leased(struct ledger *l);
 
+/** ledger_give_back() - leases that are not spent are no longer held, nor those being raised: ledger_save() tells exactly what was spent, and the next amount needs a lease again. */
+void ledger_give_back(struct ledger *l);
+
 /** ledger_add() - what an answer brought: bytes, and response fields that are there. */
 void ledger_add(
 	struct ledger *l, size_t rule, const struct ledger_amounts *amounts, uint64_t now_ms);

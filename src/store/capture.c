@@ -33,14 +33,15 @@ struct capture {
 		dir; /* live directory; where its trees are (its disk, or itself); pool's tmp; tmp/<layer> */
 	struct cgroup box; /* empty: nothing runs */
 	bool frozen;
-	bool held; /* somebody else stops and releases the processes, and is told when */
+	bool held;    /* somebody says when, and is told when it is done */
+	bool stopped; /* nothing runs then: it is not ours to freeze */
 	sigset_t blocked;
 	uint64_t since_ns, frozen_us, captured_ns;
 	struct tree_names mapped;
 	struct copier *copiers[LAYER_TREES];
 };
 
-/* Say that all is ready for the moment when nothing runs, and wait for it. */
+/* Say that all is ready for the moment, and wait for it. */
 static int wait_for_stop(struct capture *c, struct err *err)
 {
 	const char *bytes;
@@ -61,10 +62,9 @@ static int freeze(struct capture *c, struct err *err)
 	int rc;
 
 	c->captured_ns = clock_wall_ns();
-	if (c->held)
-		return wait_for_stop(c, err);
-	if (c->box.box[0] == '\0')
-		return 0;
+	rc = c->held ? wait_for_stop(c, err) : 0;
+	if (rc < 0 || c->stopped || c->box.box[0] == '\0')
+		return rc;
 	{
 		cleanup_free char *path = str_dupf("%s/cgroup.freeze", c->box.box);
 
@@ -87,20 +87,20 @@ static int freeze(struct capture *c, struct err *err)
 
 static int thaw(struct capture *c, struct err *err)
 {
-	int rc;
+	int rc = 0;
 
-	if (c->held && c->since_ns != 0) {
+	if (c->since_ns != 0)
 		c->frozen_us = (clock_now_ns() - c->since_ns) / 1000;
-		rc = job_send(c->job, json_pack("{s:b}", "captured", 1));
-		return rc < 0 ? err_raise_sys(err, rc, "say that the files are captured") : 0;
+	if (c->frozen) {
+		rc = cgroup_freeze(&c->box, false, FREEZE_MS);
+		c->frozen = false;
+		(void)sigprocmask(SIG_SETMASK, &c->blocked, NULL);
 	}
-	if (!c->frozen)
-		return 0;
-	rc = cgroup_freeze(&c->box, false, FREEZE_MS);
-	c->frozen_us = (clock_now_ns() - c->since_ns) / 1000;
-	c->frozen = false;
-	(void)sigprocmask(SIG_SETMASK, &c->blocked, NULL);
-	return rc < 0 ? err_raise_sys(err, rc, "thaw sandbox '%s'", c->sandbox) : 0;
+	if (rc < 0)
+		return err_raise_sys(err, rc, "thaw sandbox '%s'", c->sandbox);
+	if (c->held && c->since_ns != 0)
+		rc = job_send(c->job, json_pack("{s:b}", "captured", 1));
+	return rc < 0 ? err_raise_sys(err, rc, "say that the files are captured") : 0;
 }
 
 static int open_dir(struct capture *c, struct err *err)
@@ -314,6 +314,7 @@ static int prepare(struct capture *c, struct err *err)
 	if (c->layer == NULL)
 		return -EINVAL;
 	c->held = job_flag(request, "held", false);
+	c->stopped = job_flag(request, "stopped", false);
 	c->trees = json_object_get(request, "trees");
 	if (!json_is_array(c->trees) || json_array_size(c->trees) == 0 ||
 		json_array_size(c->trees) > LAYER_TREES)

@@ -36,6 +36,7 @@ LOGGED = [
     "live.restore.begun",
     "live.restore.running",
     "live.take.captured",
+    "live.take.held",
     "live.take.released",
     "live.take.template",
     "live.template.filled",

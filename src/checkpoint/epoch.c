@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/epoch.h"
+
+/* The first @n, the last one first. */
+static void let_go(const struct epoch *e, size_t n)
+{
+	while (n-- > 0) {
+		if (e->holders[n].go != NULL)
+			e->holders[n].go(e->of);
+	}
+}
+
+static int stop_holders(const struct epoch *e, struct err *err)
+{
+	for (size_t i = 0; i < e->n_holders; i++) {
+		int rc = e->holders[i].stop != NULL ? e->holders[i].stop(e->of, err) : 0;
+
+		if (rc < 0) {
+			let_go(e, i);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+static void save_holders(const struct epoch *e)
+{
+	for (size_t i = 0; i < e->n_holders; i++) {
+		if (e->holders[i].save != NULL)
+			e->holders[i].save(e->of);
+	}
+}
+
+/* What goes out is stopped anew for each try: between two of them the sandbox is as if nobody had asked. */
+static int stop_all(const struct epoch *e, struct err *err)
+{
+	for (unsigned int tries = 1;; tries++) {
+		struct err why = { 0 };
+		int rc = stop_holders(e, err);
+
+		if (rc < 0 || e->steps->freeze == NULL)
+			return rc;
+		rc = e->steps->freeze(e->of, &why);
+		if (rc == 0)
+			return 0;
+		let_go(e, e->n_holders);
+		if (why.code != ERR_BUSY || tries == EPOCH_TRIES) {
+			*err = why;
+			return rc;
+		}
+		e->steps->wait(e->of);
+	}
+}
+
+int epoch_stop(const struct epoch *e, struct err *err)
+{
+	int rc = stop_all(e, err);
+
+	if (rc < 0)
+		return rc;
+	rc = e->steps->capture != NULL ? e->steps->capture(e->of, err) : 0;
+	if (rc == 0)
+		save_holders(e);
+	else
+		epoch_go(e);
+	return rc;
+}
+
+void epoch_go(const struct epoch *e)
+{
+	if (e->steps->release != NULL)
+		e->steps->release(e->of);
+	let_go(e, e->n_holders);
+}
+
+int epoch_take(const struct epoch *e, struct err *err)
+{
+	int rc = epoch_stop(e, err);
+
+	if (rc == 0)
+		epoch_go(e);
+	return rc;
+}
+
+int epoch_keep(const struct epoch *e, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < e->n_holders; i++) {
+		if (e->holders[i].keep != NULL)
+			rc = e->holders[i].keep(e->of, err);
+	}
+	return rc;
+}
+
+int epoch_fork(const struct epoch *e, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t i = e->n_holders; rc == 0 && i-- > 0;) {
+		if (e->holders[i].fork != NULL)
+			rc = e->holders[i].fork(e->of, err);
+	}
+	return rc;
+}
+
+int epoch_load(const struct epoch *e, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t i = e->n_holders; rc == 0 && i-- > 0;) {
+		if (e->holders[i].load != NULL)
+			rc = e->holders[i].load(e->of, err);
+	}
+	return rc;
+}
