@@ -182,3 +182,30 @@ TEST(another_policy_goes_on_with_what_was_spent_and_no_more)
 	ledger_free(l);
 	policy_unref(p);
 }
+
+TEST(what_was_leased_and_not_spent_is_given_back)
+{
+	struct policy *p = compiled("{requests: {max: 100}}");
+	struct ledger *l = ledger_new(p), *next = ledger_new(p);
+	struct ledger_amounts amounts = { 0 };
+	json_t *saved;
+
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	ledger_lease(l, 0, &amounts); /* being raised, not yet written down */
+	ledger_give_back(l);
+	ledger_leased(l);
+	saved = ledger_save(l);
+	check_int(json_integer_value(
+			  json_object_get(json_array_get(json_object_get(saved, "r"), 0), "spent")),
+		2 * LEDGER_UNIT);
+	check_int(ledger_load(next, saved), 0);
+	check_int(ledger_reserve(l, 0, &amounts, 1, &refusal), LEDGER_NEED_LEASE);
+	for (int i = 0; i < 98; i++)
+		check_int(spend(next, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(next, NULL, 0, 1), LEDGER_OVER);
+	json_decref(saved);
+	ledger_free(l);
+	ledger_free(next);
+	policy_unref(p);
+}
