@@ -1,7 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the live fork tests share: talking to a program that runs inside, through its standard input and output."""
 
+import contextlib
+import os
+
+from lib import cay
+
 STDOUT, STDERR, STATUS = 5, 6, 7
+
+
+def put(instance, box, path, text):
+    instance.ok(box, f"cat > {path} <<'END_OF_FILE'\n{text}\nEND_OF_FILE\n")
+
+
+def start(instance, box, *argv, ready=b"ready\n", **options):
+    """Start a program that takes input, and wait until it has said @ready."""
+    run = instance.exec(box, *argv, stdin=True, **options)
+    wait_output(instance, box, run, ready)
+    return run
+
+
+@contextlib.contextmanager
+def rootless(tmp):
+    """An instance of an ordinary user's."""
+    os.chmod(tmp, 0o755)
+    with cay.ThrowawayUser() as user:
+        instance = cay.Instance(tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1"})
+        try:
+            yield instance.start()
+        finally:
+            instance.close()
 
 
 def wait_output(instance, box, run, end, start=0, seconds=60):

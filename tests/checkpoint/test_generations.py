@@ -1,53 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fork of a fork of a Java program with sixty threads, as root and as an ordinary user: what a template made is stopped, looked at and copied again."""
 
-import base64
 import os
-import subprocess
 import sys
 
-from lib import cay
 from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, wait_output  # noqa: E402
+from forking import fork_live, rootless  # noqa: E402
+from programs import Java  # noqa: E402
 
 TIMEOUT = 170
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def generations(instance, tmp):
-    subprocess.run(["javac", "-d", tmp, os.path.join(HERE, "Spin.java")], check=True)
-    box = instance.post("/v1/sandboxes", {"limits": {"memory_bytes": 4 << 30, "pids": 2000}} if instance.user is None else {})["id"]
-    instance.ok(box, "mkdir /tmp/spin")
-    for name in sorted(os.listdir(tmp)):
-        if name.endswith(".class"):
-            with open(os.path.join(tmp, name), "rb") as f:
-                text = base64.b64encode(f.read()).decode()
-            instance.ok(box, f"echo {text} | base64 -d > '/tmp/spin/{name}'")
-    run = instance.exec(box, "java", "-Xmx64m", "-cp", "/tmp/spin", "Spin", stdin=True)
-    wait_output(instance, box, run, b"ready\n")
+def generations(instance, box):
+    """@box, its fork and the fork of that work on."""
+    program = Java(instance, box)
     line = [box]
     for _ in range(2):
         line += fork_live(instance, line[-1])
-    for i, one in enumerate(reversed(line)):
-        equal(ask(instance, one, run, f"generation-{i}"), f"generation-{i} true 61\n")
-    for one in line:
+    for one in reversed(line):
+        equal(program.tell(one, one), [one])
+    for one in line[1:]:
         instance.remove(one)
 
 
-@require("root", "cgroup2", "program:javac")
-def test_java_with_sixty_threads_as_root(instance, tmp):
-    generations(instance, tmp)
+@require("root", "cgroup2", *Java.needs)
+def test_java_with_sixty_threads_as_root(instance):
+    with instance.sandbox(limits={"memory_bytes": 4 << 30, "pids": 2000}) as box:
+        generations(instance, box)
 
 
-@require("root", "cgroup2", "userns", "newuidmap", "program:javac")
+@require("root", "cgroup2", "userns", "newuidmap", *Java.needs)
 def test_java_with_sixty_threads_rootless(tmp):
-    os.chmod(tmp, 0o755)
-    with cay.ThrowawayUser() as user:
-        instance = cay.Instance(tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1"})
-        try:
-            instance.start()
-            generations(instance, tmp)
-        finally:
-            instance.close()
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        generations(instance, box)

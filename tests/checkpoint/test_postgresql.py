@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL under pgbench, forked live: both go on from one instant, no commit is lost, and the open transaction ends on each side as that side wants."""
+"""PostgreSQL under pgbench, forked live, rewound, suspended: it goes on from one instant, no commit is lost, and the open transaction ends in each world as that world wants."""
 
 import os
 import sys
 
-from lib import cay
 from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import fork_live  # noqa: E402
+from forking import fork_live, rootless  # noqa: E402
 from postgres import Database  # noqa: E402
+from suspending import there_and_back  # noqa: E402
 
 TIMEOUT = 170
 NEEDS = ("root", "cgroup2", "program:/usr/lib/postgresql/15/bin/postgres")
@@ -41,14 +41,18 @@ def test_both_go_on_as_root(instance):
 
 @require(*NEEDS, "userns", "newuidmap")
 def test_both_go_on_rootless(tmp):
-    os.chmod(tmp, 0o755)
-    with cay.ThrowawayUser() as user:
-        instance = cay.Instance(tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1"})
-        try:
-            instance.start()
-            both_go_on(instance)
-        finally:
-            instance.close()
+    with rootless(tmp) as instance:
+        both_go_on(instance)
+
+
+@require(*NEEDS)
+def test_suspended(instance):
+    with instance.sandbox() as box:
+        database = Database(instance, box)
+        there_and_back(instance, box)
+        database.check(box)
+        there_and_back(instance, box)
+        ends(database, box, "commit", "open")
 
 
 @require(*NEEDS)

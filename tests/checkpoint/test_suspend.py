@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real programs, unmodified, suspended to disk while they work and brought back: the same processes, each byte once, and nothing of them anywhere in between."""
+"""Suspended to disk and brought back: the same processes, each byte once, and nothing of them anywhere in between. (Real programs at work: test_live_programs.py.)"""
 
 import hmac
 import json
@@ -7,80 +7,22 @@ import os
 import sys
 import time
 
-from lib import leaks
 from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, say, wait_output  # noqa: E402
-from test_live_programs import NODE, REPL, put, start  # noqa: E402
+from forking import ask, put, say, start, wait_output  # noqa: E402
+from programs import start_repl  # noqa: E402
+from suspending import memories, resume, suspend, there_and_back  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
 
 
-def drop_cache(instance, box):
-    """The sandbox's own files and memory leave the page cache; the host's settings are nobody's business."""
-    for top in (os.path.join(instance.state, "pool", "memory"), os.path.join(instance.state, "pool", "live", box)):
-        for folder, _, names in os.walk(top):
-            for name in names:
-                path = os.path.join(folder, name)
-                if os.path.isfile(path) and not os.path.islink(path):
-                    fd = os.open(path, os.O_RDONLY)
-                    os.fsync(fd)
-                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                    os.close(fd)
-
-
-def memories(instance):
-    """Objects of memory on disk; snapshots of earlier tests have some too."""
-    return set(os.listdir(os.path.join(instance.state, "pool", "memory")))
-
-
-def templates(instance):
-    """Pids of what holds memory, or makes processes of it."""
-    return {pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() in ("cay-template", "cay-fork")}
-
-
-def nothing_left(instance, box, before):
-    """No process, namespace, group or socket of the sandbox, and no template that was not there @before (of snapshots)."""
-    names = set(os.listdir(os.path.join(instance.run, "keepers")))
-    equal([n for n in names if n.startswith(box)], [])
-    for tag in instance.tags:
-        equal([c for c in leaks.cgroups(tag) if box in c], [])
-    mine = instance.own_processes()
-    for pid in mine:
-        line = leaks.read(f"/proc/{pid}/cmdline").replace("\0", " ")
-        assert box not in line, f"a process is left: {line}"
-    equal(templates(instance) - before, set(), "templates are left")
-
-
-def suspend(instance, box):
-    before = templates(instance)
-    answer = instance.post(f"/v1/sandboxes/{box}/suspend")
-    equal(answer["state"], "suspended")
-    nothing_left(instance, box, before)
-    return answer
-
-
-def resume(instance, box):
-    answer = instance.post(f"/v1/sandboxes/{box}/resume")
-    equal(answer["state"], "running")
-    return answer
-
-
-def there_and_back(instance, box):
-    memory = suspend(instance, box)["memory"]["id"]
-    drop_cache(instance, box)
-    resume(instance, box)
-    assert memory not in memories(instance)
-
-
 @require(*NEEDS)
 def test_python_with_state_and_threads_twice(instance):
     with instance.sandbox() as box:
-        put(instance, box, "/tmp/repl.py", REPL)
-        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        run = start_repl(instance, box)
         inner = ask(instance, box, run, "__import__('os').getpid()")
         for n in range(2):
             equal(ask(instance, box, run, f"state['seen'].append({n}) or open('/tmp/f{n}', 'w').write('x')"), "1\n")
@@ -90,59 +32,7 @@ def test_python_with_state_and_threads_twice(instance):
             equal(ask(instance, box, run, "__import__('os').getpid()"), inner)
         kinds = [e["type"] for e in instance.events(box) if e["type"].startswith("sandbox.") or e["type"] == "exec.ended"]
         equal([k for k in kinds if k in ("sandbox.suspended", "sandbox.resumed", "exec.ended", "sandbox.stopped")],
-              ["exec.ended", "sandbox.suspended", "sandbox.resumed", "sandbox.suspended", "sandbox.resumed"])
-
-
-@require(*NEEDS, "program:node")
-def test_node_with_timers_and_a_connection(instance):
-    with instance.sandbox() as box:
-        put(instance, box, "/tmp/x.js", NODE)
-        run = start(instance, box, "/usr/bin/node", "/tmp/x.js")
-        there_and_back(instance, box)
-        equal(ask(instance, box, run, "again"), "hello again true\n")
-
-
-@require(*NEEDS)
-def test_bash_with_jobs(instance):
-    script = """
-        ( i=0; while :; do i=$((i + 1)); echo $i; sleep 0.01; done ) | while read x; do echo $x > /tmp/last; done & pipe=$!
-        while [ ! -s /tmp/last ]; do sleep 0.01; done
-        echo ready
-        while read line; do
-            was=$(cat /tmp/last)
-            while now=$(cat /tmp/last); [ "${now:-0}" -le "${was:-0}" ]; do sleep 0.01; done
-            kill -0 $pipe && echo "$line $(jobs -rp | wc -l)"
-        done"""
-    with instance.sandbox() as box:
-        run = start(instance, box, "/bin/bash", "-c", script)
-        for n in range(2):
-            there_and_back(instance, box)
-            equal(ask(instance, box, run, f"round-{n}"), f"round-{n} 1\n")
-
-
-@require(*NEEDS, "program:redis-server")
-def test_redis(instance):
-    with instance.sandbox() as box:
-        instance.ok(box, "mkdir /tmp/redis")
-        start(instance, box, "/usr/bin/redis-server", "--dir", "/tmp/redis", "--appendonly", "yes", "--save", "", ready=b"accept connections\n")
-        instance.ok(box, "for i in $(seq 500); do echo SET key:$i value:$i; done | redis-cli | grep -vc OK; redis-cli set n 1")
-        there_and_back(instance, box)
-        equal(instance.ok(box, "redis-cli incr n; redis-cli get key:321; redis-cli dbsize").split(), ["2", "value:321", "501"])
-
-
-@require(*NEEDS, "program:nginx")
-def test_nginx_with_workers(instance):
-    conf = """daemon off; worker_processes 2; error_log /tmp/error.log; pid /tmp/nginx.pid;
-events { worker_connections 64; }
-http { access_log off; client_body_temp_path /tmp/b; proxy_temp_path /tmp/p; fastcgi_temp_path /tmp/f; uwsgi_temp_path /tmp/u; scgi_temp_path /tmp/s;
- server { listen 127.0.0.1:8081; location / { return 200 "served\\n"; } } }"""
-    ask_it = "for i in 1 2 3 4; do /usr/bin/python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:8081/\").read().decode(), end=\"\")'; done"
-    with instance.sandbox() as box:
-        put(instance, box, "/tmp/nginx.conf", conf)
-        instance.exec(box, "/usr/sbin/nginx", "-c", "/tmp/nginx.conf")
-        instance.ok(box, "for i in $(seq 500); do [ -s /tmp/nginx.pid ] && /usr/bin/python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8081))' 2>/dev/null && exit 0; sleep 0.02; done; exit 1")
-        there_and_back(instance, box)
-        equal(instance.ok(box, ask_it), "served\n" * 4)
+              ["sandbox.suspended", "sandbox.resumed", "sandbox.suspended", "sandbox.resumed"])
 
 
 COUNTER = """
@@ -183,8 +73,7 @@ def test_a_deadline_stands_still(instance):
 def test_while_suspended(instance):
     """What is shown, refused, and still possible; and that the program never learns of any of it."""
     with instance.sandbox() as box:
-        put(instance, box, "/tmp/repl.py", REPL)
-        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        run = start_repl(instance, box)
         before = instance.output(box, run)
         memory = suspend(instance, box)["memory"]
         assert 0 < memory["stored"] < memory["bytes"], memory
@@ -203,8 +92,7 @@ def test_while_suspended(instance):
 @require(*NEEDS)
 def test_the_server_ends_and_comes_back_while_suspended(fresh):
     with fresh.sandbox() as box:
-        put(fresh, box, "/tmp/repl.py", REPL)
-        run = start(fresh, box, "/usr/bin/python3", "/tmp/repl.py")
+        run = start_repl(fresh, box)
         equal(ask(fresh, box, run, "state['seen'].append('before')"), "None\n")
         suspend(fresh, box)
         for end in (fresh.stop, fresh.kill):
@@ -219,16 +107,15 @@ def test_the_server_ends_and_comes_back_while_suspended(fresh):
 def test_stopped_removed_and_rewound_while_suspended(instance):
     before = memories(instance)
     with instance.sandbox() as box:
-        put(instance, box, "/tmp/repl.py", REPL)
         instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "point"})
-        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        run = start_repl(instance, box)
         suspend(instance, box)
         equal(instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "point"})["state"], "running")
         equal(instance.wait(box, run)["status"], "killed")
-        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        run = start_repl(instance, box)
         suspend(instance, box)
         equal(instance.post(f"/v1/sandboxes/{box}/resume", {"files_only": True})["state"], "running")
-        equal((instance.wait(box, run)["status"], instance.ok(box, "ls /tmp/repl.py")), ("killed", "/tmp/repl.py\n"))
+        equal((instance.wait(box, run)["status"], instance.ok(box, "ls /var/tmp/repl.py")), ("killed", "/var/tmp/repl.py\n"))
         suspend(instance, box)
         equal(instance.post(f"/v1/sandboxes/{box}/stop", {})["state"], "stopped")
         instance.post(f"/v1/sandboxes/{box}/start")
@@ -244,8 +131,7 @@ def test_stopped_removed_and_rewound_while_suspended(instance):
 def test_a_fork_of_a_suspended_one(instance):
     """The fork goes on; the suspended one stays where it was, and goes on later."""
     with instance.sandbox() as box:
-        put(instance, box, "/tmp/repl.py", REPL)
-        run = start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        run = start_repl(instance, box)
         equal(ask(instance, box, run, "open('/tmp/f', 'w').write('one') and state['seen'].append(1)"), "None\n")
         suspend(instance, box)
         fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
@@ -261,8 +147,7 @@ def test_a_fork_of_a_suspended_one(instance):
 def test_a_live_snapshot_outlives_the_server(fresh):
     """Named, so it is durable when it is answered, its memory too; forked and rewound to from disk, after an end in order and after kill -9."""
     with fresh.sandbox() as box:
-        put(fresh, box, "/tmp/repl.py", REPL)
-        run = start(fresh, box, "/usr/bin/python3", "/tmp/repl.py")
+        run = start_repl(fresh, box)
         equal(ask(fresh, box, run, "open('/tmp/f', 'w').write('one') and state['seen'].append(1)"), "None\n")
         snapshot = fresh.post(f"/v1/sandboxes/{box}/snapshots", {"name": "instant", "files_only": False})
         equal((snapshot["state"], snapshot["files_only"]), ("durable", False))
@@ -322,8 +207,7 @@ def as_from_elsewhere(instance, path, machine, member, value):
 def test_a_changed_or_foreign_memory_is_refused(instance):
     """One bit anywhere, or a manifest of another kernel or processor: refused, and the sandbox stays as it is."""
     with instance.sandbox() as box:
-        put(instance, box, "/tmp/repl.py", REPL)
-        start(instance, box, "/usr/bin/python3", "/tmp/repl.py")
+        start_repl(instance, box)
         memory = suspend(instance, box)["memory"]["id"]
         place = os.path.join(instance.state, "pool", "memory", memory)
         for name in ("PAGES", "INDEX", "STATE", "MANIFEST"):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs at a terminal, forked live: a shell with jobs, a line that is half typed, tmux with an editor open."""
+"""Programs at a terminal, forked live: a shell with jobs, a line that is half typed. (tmux with an editor open: test_live_programs.py.)"""
 
 import os
 import sys
 
-from lib.case import contains, equal, require, timeout
+from lib.case import contains, equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import fork_live, say, wait_output, wait_until_wrote  # noqa: E402
@@ -78,33 +78,5 @@ def test_what_was_typed_and_not_read(instance):
             equal(shown.count(b"got"), 1)
             say(instance, one, run, "\x04")
             equal(instance.wait(one, run, 20).get("code"), 0)
-        for one in line[1:]:
-            instance.remove(one)
-
-
-def on_screen(instance, box, wanted):
-    """Wait until the pane shows @wanted."""
-    return instance.ok(box, f"for i in $(seq 400); do tmux capture-pane -p -t work > /tmp/screen; grep -q -- '{wanted}' /tmp/screen && exit 0; sleep 0.02; done; "
-                            "cat /tmp/screen; exit 1")
-
-
-@require(*NEEDS, "program:tmux", "program:vim")
-def test_tmux_with_an_editor_open(instance):
-    """The editor goes on with a line that is half typed, tmux draws it, and each world writes another file."""
-    with instance.sandbox() as box:
-        run = at_terminal(instance, box, "/usr/bin/tmux", "-f", "/dev/null", "new-session", "-s", "work", "vim -u NONE -i NONE /tmp/text",
-                          env={"TERM": "xterm-256color", "LANG": "C.UTF-8"})
-        on_screen(instance, box, "^~")
-        say(instance, box, run, "ione line")
-        on_screen(instance, box, "^one line")
-        line = [box]
-        for _ in range(2):
-            line += fork_live(instance, line[-1])
-        for i, one in enumerate(reversed(line)):
-            say(instance, one, run, f" of world {i}")
-            on_screen(instance, one, f"^one line of world {i}")
-            instance.ok(one, "tmux send-keys -t work Escape ':wq' Enter")
-            equal(instance.wait(one, run, 20).get("code"), 0)
-            equal(instance.ok(one, "cat /tmp/text"), f"one line of world {i}\n")
         for one in line[1:]:
             instance.remove(one)

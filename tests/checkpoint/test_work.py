@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that is under way when it is forked live: a database file with readers and a writer, a clone, a build; it ends well in the source and in the fork."""
+"""Work that is under way when it is forked live: a database file with readers and a writer, a clone, a build; it ends well in the fork, and in the source, which is suspended meanwhile."""
 
 import os
 import sys
@@ -8,10 +8,10 @@ from lib.case import equal, raises, require
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, say  # noqa: E402
-from test_live_programs import put, start  # noqa: E402
+from forking import ask, fork_live, put, say, start  # noqa: E402
+from suspending import there_and_back  # noqa: E402
 
-TIMEOUT = 120
+TIMEOUT = 170
 NEEDS = ("root", "cgroup2")
 
 SQLITE = """
@@ -64,6 +64,7 @@ def test_sqlite_with_readers_and_a_writer(instance):
         run = start(instance, box, "/usr/bin/python3", "/var/tmp/wal.py")
         fork = fork_live(instance, box)[0]
         again = fork_live(instance, fork)[0]
+        there_and_back(instance, box)
         for one in (again, fork, box):
             for _ in range(2):
                 equal(ask(instance, one, run, "check"), "True True ok (0, 0)\n")
@@ -71,8 +72,10 @@ def test_sqlite_with_readers_and_a_writer(instance):
         instance.remove(fork)
 
 
-def ends_in_both(instance, box, run, check, want):
+def ends_well(instance, box, run, check, want):
+    """In a fork, and in the source, which is suspended meanwhile."""
     fork = fork_live(instance, box)[0]
+    there_and_back(instance, box)
     for one in (fork, box):
         status = instance.wait(one, run, 90)
         equal((status["status"], status.get("code")), ("exited", 0), instance.output(one, run).decode()[-2000:])
@@ -87,7 +90,7 @@ def test_a_clone_in_progress(instance):
             for i in $(seq 400); do head -c 60000 /dev/urandom >f$i; done; git add .; git commit -qm first""")
         run = instance.exec(box, "/bin/sh", "-c", "cd /var/tmp && git clone --progress --no-local from to")
         instance.ok(box, "while [ ! -e /var/tmp/to/.git/objects/pack ]; do sleep 0.01; done; while [ -z \"$(ls /var/tmp/to/.git/objects/pack)\" ]; do sleep 0.01; done")
-        ends_in_both(instance, box, run, "cd /var/tmp/to && git fsck --full 2>&1 && git status --porcelain | wc -l && ls | wc -l", "0\n400\n")
+        ends_well(instance, box, run, "cd /var/tmp/to && git fsck --full 2>&1 && git status --porcelain | wc -l && ls | wc -l", "0\n400\n")
 
 
 @require(*NEEDS, "program:gcc", "program:make")
@@ -100,7 +103,7 @@ def test_a_build_with_four_jobs(instance):
             printf 'all: $(patsubst %%.c,%%.o,$(wildcard *.c))\\n\\tgcc -o all *.o\\n%%.o: %%.c\\n\\tgcc -O1 -c -o $@ $<\\n' >Makefile""")
         run = instance.exec(box, "/usr/bin/make", "-C", "/var/tmp/b", "-j4")
         instance.ok(box, "while [ $(ls /var/tmp/b/*.o 2>/dev/null | wc -l) -lt 2 ]; do sleep 0.02; done")
-        ends_in_both(instance, box, run, "cd /var/tmp/b && ./all && ls *.o | wc -l", "17\n")
+        ends_well(instance, box, run, "cd /var/tmp/b && ./all && ls *.o | wc -l", "17\n")
 
 
 VFORK = """

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixty threads that work and make garbage; each line of input is answered when every thread was seen to go on.
+// Sixty threads that work and make garbage; each word is answered when every thread was seen to go on.
 import java.io.*;
 import java.util.concurrent.atomic.*;
 
@@ -20,14 +20,13 @@ public class Spin {
 		}
 	}
 
-	static boolean allGoOn() throws InterruptedException {
+	static void allGoOn() throws InterruptedException {
 		int[] before = new int[THREADS];
 		for (int i = 0; i < THREADS; i++)
 			before[i] = done.get(i);
 		for (int i = 0; i < THREADS; i++)
 			while (done.get(i) == before[i])
 				Thread.sleep(1);
-		return true;
 	}
 
 	public static void main(String[] args) throws Exception {
@@ -38,8 +37,13 @@ public class Spin {
 			t.start();
 		}
 		BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+		StringBuilder words = new StringBuilder();
 		System.out.println("ready");
-		for (String line; (line = in.readLine()) != null;)
-			System.out.println(line + " " + allGoOn() + " " + Thread.activeCount());
+		for (String line; (line = in.readLine()) != null;) {
+			allGoOn();
+			if (Thread.activeCount() != THREADS + 1)
+				throw new IllegalStateException(Thread.activeCount() + " threads");
+			System.out.println(words.append(line).append(' '));
+		}
 	}
 }

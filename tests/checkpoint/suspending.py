@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suspending and resuming a sandbox, with a look at what is left of it in between."""
+
+import os
+
+from lib import leaks
+from lib.case import equal
+
+
+def drop_cache(instance, box):
+    """The sandbox's own files and memory leave the page cache; the host's settings are nobody's business."""
+    for top in (os.path.join(instance.state, "pool", "memory"), os.path.join(instance.state, "pool", "live", box)):
+        for folder, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(folder, name)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    fd = os.open(path, os.O_RDONLY)
+                    os.fsync(fd)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.close(fd)
+
+
+def memories(instance):
+    """Objects of memory on disk; snapshots of earlier tests have some too."""
+    return set(os.listdir(os.path.join(instance.state, "pool", "memory")))
+
+
+def templates(instance):
+    """Pids of what holds memory, or makes processes of it."""
+    return {pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() in ("cay-template", "cay-fork")}
+
+
+def nothing_left(instance, box, before):
+    """No process, namespace, group or socket of the sandbox, and no template that was not there @before (of snapshots)."""
+    names = set(os.listdir(os.path.join(instance.run, "keepers")))
+    equal([n for n in names if n.startswith(box)], [])
+    for tag in instance.tags:
+        equal([c for c in leaks.cgroups(tag) if box in c], [])
+    mine = instance.own_processes()
+    for pid in mine:
+        line = leaks.read(f"/proc/{pid}/cmdline").replace("\0", " ")
+        assert box not in line, f"a process is left: {line}"
+    equal(templates(instance) - before, set(), "templates are left")
+
+
+def suspend(instance, box):
+    before = templates(instance)
+    answer = instance.post(f"/v1/sandboxes/{box}/suspend")
+    equal(answer["state"], "suspended")
+    nothing_left(instance, box, before)
+    return answer
+
+
+def resume(instance, box):
+    answer = instance.post(f"/v1/sandboxes/{box}/resume")
+    equal(answer["state"], "running")
+    return answer
+
+
+def there_and_back(instance, box):
+    memory = suspend(instance, box)["memory"]["id"]
+    drop_cache(instance, box)
+    resume(instance, box)
+    assert memory not in memories(instance)
