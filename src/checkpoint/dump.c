@@ -356,6 +356,7 @@ static void forget_all(struct dump *d)
 	free(d->known);
 	free(d->terminals);
 	free(d->watches);
+	free(d->sockets);
 	free(d->processes);
 }
 

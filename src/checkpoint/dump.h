@@ -66,6 +66,15 @@ struct dump_watch {
 	bool found;
 };
 
+/** struct dump_socket - a socket of which more is asked when all are known. */
+struct dump_socket {
+	struct dump_process *p; /* who has a descriptor of it, for refusals */
+	int fd;                 /* and which */
+	int copy;               /* ours */
+	bool passed;            /* nobody has it: it was found in the queue of that */
+	uint32_t index;         /* of its description */
+};
+
 /** struct dump - one capture. */
 struct dump {
 	const struct dump_order *order;
@@ -76,6 +85,8 @@ struct dump {
 	size_t n_known;
 	struct dump_watch *watches;
 	size_t n_watches;
+	struct dump_socket *sockets;
+	size_t n_sockets;
 	struct dump_terminal *terminals;
 	size_t n_terminals;
 	int masters

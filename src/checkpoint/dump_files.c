@@ -65,6 +65,10 @@ uint32_t dump_file_by_path(
 
 int subject_refuse(const struct subject *s, struct err *err, const char *why)
 {
+	if (s->carrier >= 0)
+		return dump_refuse_at(s->p, s->carrier, err,
+			"descriptor %d is a socket with a descriptor waiting in it that is %s (%s)",
+			s->carrier, why, s->target);
 	return dump_refuse_at(s->p, s->fd, err, "descriptor %d is %s (%s)", s->fd, why, s->target);
 }
 
@@ -348,7 +352,23 @@ static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 static bool same(const struct dump_known *k, const struct subject *s)
 {
 	return k->fd >= 0 && k->device == s->st.st_dev && k->inode == s->st.st_ino &&
-	       syscall(SYS_kcmp, k->pid, s->p->tracee.host, KCMP_FILE, k->fd, s->fd) == 0;
+	       syscall(SYS_kcmp, k->pid, s->host, KCMP_FILE, k->fd, s->fd) == 0;
+}
+
+/* Ours of it, for dump_files_end(). */
+static int keep_socket(struct dump *d, const struct subject *s, uint32_t index)
+{
+	struct dump_socket *all = realloc(d->sockets, (d->n_sockets + 1) * sizeof(*all));
+
+	if (all == NULL)
+		abort();
+	d->sockets = all;
+	all[d->n_sockets] = (struct dump_socket){ .p = s->p,
+		.fd = s->carrier >= 0 ? s->carrier : s->fd,
+		.copy = fcntl(s->copy, F_DUPFD_CLOEXEC, 0),
+		.passed = s->carrier >= 0,
+		.index = index };
+	return all[d->n_sockets++].copy < 0 ? -errno : 0;
 }
 
 static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struct err *err)
@@ -373,30 +393,30 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 	if (rc < 0)
 		return rc;
 	*index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &s->out);
-	(void)remember(d, s->st.st_dev, s->st.st_ino, s->p->tracee.host, s->fd, *index);
-	return 0;
+	(void)remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
+	/* nothing is read from those that run */
+	return s->waits && d->examination == NULL ? keep_socket(d, s, *index) : 0;
 }
 
-static int look_at(struct subject *s, int pidfd)
+/* What /proc tells of it; @proc: directory of its owner. */
+static int look_at(struct subject *s, int proc)
 {
 	char path[32];
 	ssize_t n;
 	int rc;
 
+	s->waits = false;
 	(void)snprintf(path, sizeof(path), "fd/%d", s->fd);
-	n = readlinkat(s->p->tracee.proc, path, s->target, sizeof(s->target) - 1);
+	n = readlinkat(proc, path, s->target, sizeof(s->target) - 1);
 	if (n < 0)
 		return -errno;
 	s->target[n] = '\0';
 	s->target_n = (size_t)n;
 	(void)snprintf(path, sizeof(path), "fdinfo/%d", s->fd);
 	buf_reset(&s->info);
-	rc = file_read_at(s->p->tracee.proc, path, &s->info);
+	rc = file_read_at(proc, path, &s->info);
 	if (rc < 0)
 		return rc;
-	s->copy = raw_result(syscall(SYS_pidfd_getfd, pidfd, s->fd, 0));
-	if (s->copy < 0)
-		return s->copy;
 	return fstat(s->copy, &s->st) < 0 ? -errno : 0;
 }
 
@@ -441,8 +461,10 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 {
 	struct image_fd out = { .fd = s->fd };
 	size_t known = d->n_known;
-	int rc = look_at(s, pidfd);
+	int rc;
 
+	s->copy = raw_result(syscall(SYS_pidfd_getfd, pidfd, s->fd, 0));
+	rc = s->copy < 0 ? s->copy : look_at(s, s->p->tracee.proc);
 	if (rc == 0)
 		rc = read_close_on_exec(s, &out.close_on_exec);
 	if (rc < 0)
@@ -459,6 +481,38 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 	(void)close(s->copy);
 	s->copy = -1;
 	return rc;
+}
+
+/* What only a process that has it can put together again. */
+static bool needs_owner(const struct image_description *out)
+{
+	return out->kind == DESCRIPTION_EPOLL || out->kind == DESCRIPTION_INOTIFY ||
+	       (out->kind == DESCRIPTION_PIDFD && out->a != 0);
+}
+
+int dump_passed(
+	struct dump *d, const struct dump_socket *carrier, int fd, uint32_t *index, struct err *err)
+{
+	struct subject s = { .p = carrier->p,
+		.host = getpid(),
+		.carrier = carrier->fd,
+		.fd = fd,
+		.copy = fd,
+		.info = BUF_INIT(1 << 20) };
+	cleanup_fd int proc = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	size_t known = d->n_known;
+	int rc = proc < 0 ? -errno : look_at(&s, proc);
+
+	if (rc == 0)
+		rc = find_or_add(d, &s, index, err);
+	if (rc == 0 && needs_owner(dump_description(d, *index)) &&
+		(d->n_known > known || dump_description(d, *index)->kind == DESCRIPTION_PIDFD))
+		rc = subject_refuse(&s, err, "of a kind that cannot be carried over so");
+	/* one that was not known is known by this descriptor from now on */
+	if (rc < 0 || d->n_known == known)
+		(void)close(fd);
+	buf_free(&s.info);
+	return rc < 0 && err->code == ERR_NONE ? subject_refuse(&s, err, "not to be read") : rc;
 }
 
 static int dump_cwd(struct dump *d, struct dump_process *p, struct err *err)
@@ -479,7 +533,9 @@ static int dump_cwd(struct dump *d, struct dump_process *p, struct err *err)
 int dump_files(struct dump *d, struct dump_process *p, struct err *err)
 {
 	int list = openat(p->tracee.proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct subject s = { .p = p, .copy = -1, .info = BUF_INIT(1 << 20) };
+	struct subject s = {
+		.p = p, .host = p->tracee.host, .carrier = -1, .copy = -1, .info = BUF_INIT(1 << 20)
+	};
 	cleanup_fd int pidfd = raw_pidfd_open(p->tracee.host);
 	DIR *dir = list < 0 ? NULL : fdopendir(list);
 	const struct dirent *e;
@@ -508,7 +564,7 @@ int dump_files(struct dump *d, struct dump_process *p, struct err *err)
 
 /* --- ends that belong together --- */
 
-static struct image_description *row(struct dump *d, uint32_t i)
+struct image_description *dump_description(struct dump *d, uint32_t i)
 {
 	return image_row(&d->image, TABLE_DESCRIPTIONS, i, sizeof(struct image_description));
 }
@@ -520,10 +576,10 @@ static bool is_pipe(const struct image_description *a)
 
 static int pair_pipe(struct dump *d, uint32_t i, uint32_t n, struct err *err)
 {
-	struct image_description *a = row(d, i);
+	struct image_description *a = dump_description(d, i);
 
 	for (uint32_t j = i + 1; j < n; j++) {
-		struct image_description *b = row(d, j);
+		struct image_description *b = dump_description(d, j);
 
 		if (!is_pipe(b) || b->b != a->b)
 			continue;
@@ -538,14 +594,12 @@ static int pair_pipe(struct dump *d, uint32_t i, uint32_t n, struct err *err)
 
 int dump_files_end(struct dump *d, struct err *err)
 {
+	int rc = dump_queues(d, err);
 	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
-	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < n; i++) {
-		if (is_pipe(row(d, i)) && row(d, i)->peer == IMAGE_NONE)
+		if (is_pipe(dump_description(d, i)) && dump_description(d, i)->peer == IMAGE_NONE)
 			rc = pair_pipe(d, i, n, err);
 	}
-	if (rc == 0)
-		dump_sockets_end(d);
-	return rc;
+	return rc == 0 ? dump_sockets_end(d, err) : rc;
 }

@@ -5,18 +5,22 @@
 
 #include "checkpoint/dump.h"
 #include <limits.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 /** struct subject - one descriptor while it is looked at. */
 struct subject {
 	struct dump_process *p;
-	int fd;   /* in the process */
-	int copy; /* ours, of the same description */
+	pid_t host; /* whose descriptor it is: the process's, or ours when it was found in a queue */
+	int carrier; /* then the socket of the process whose queue that is, else -1 */
+	int fd;      /* of @host */
+	int copy;    /* ours, of the same description */
 	struct stat st;
 	char target[PATH_MAX + 64]; /* of the link in /proc */
 	size_t target_n;
 	struct buf info; /* fdinfo */
 	uint32_t flags;  /* of the description */
+	bool waits;      /* a unix socket: what waits in it is looked at when all are known */
 	struct image_description out;
 };
 
@@ -46,7 +50,39 @@ void dump_locks_end(struct dump *d, struct dump_process *p);
 /** dump_socket() - fill s->out for a socket. 0 or an error. */
 int dump_socket(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
-/** dump_sockets_end() - after all processes: find which connections are each other's ends. */
-void dump_sockets_end(struct dump *d);
+/** dump_unix() - the same for a unix socket, of which s->out has options and address. */
+int dump_unix(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
+/** dump_socket_number() - an option of a socket. Return: its value, 0 when there is none. */
+int dump_socket_number(int fd, int level, int option);
+
+/** dump_socket_find() - row of the description of the socket with @inode, or IMAGE_NONE. */
+uint32_t dump_socket_find(const struct dump *d, uint32_t inode);
+
+/** dump_description() - row @index of the descriptions; valid until the next is added. */
+struct image_description *dump_description(struct dump *d, uint32_t index);
+
+/** dump_passed() - the description of @fd, our copy of what waits in the queue of @s. Takes @fd. @index: its row. 0 or an error. */
+int dump_passed(struct dump *d, const struct dump_socket *s, int fd, uint32_t *index,
+	struct err *err) attr_must_use;
+
+/** dump_identity() - @said of ours as seen inside; pid 0 when it is no process of the tree. */
+struct image_identity dump_identity(const struct dump *d, const struct ucred *said);
+
+/** dump_network() - join the network of the sandbox, for good: the dumper has no use for another. Return: 0 or -errno. */
+int dump_network(const struct dump_process *p) attr_must_use;
+
+/** dump_diag() - send the sock_diag @request and have each answer added. In the sandbox's network. Return: 0 or -errno. */
+int dump_diag(
+	const void *request, size_t size, void (*add)(const void *message, size_t n)) attr_must_use;
+
+/** dump_queues() - what waits in the sockets of d->sockets, and in those that are found in it. 0 or an error. */
+int dump_queues(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_unix_backlog() - who waits to be accepted by the listener @s. Return: 0, -EBUSY when only accepting would show all of it. */
+int dump_unix_backlog(struct dump *d, const struct dump_socket *s) attr_must_use;
+
+/** dump_sockets_end() - after all processes: find which sockets are each other's ends, and who waits in backlogs. 0 or an error. */
+int dump_sockets_end(struct dump *d, struct err *err) attr_must_use;
 
 #endif

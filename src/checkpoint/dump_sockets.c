@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint/dump_sockets.c - unix and TCP sockets whose other end is in the sandbox too, and what waits in them.
- *
- * Who is connected to whom: for unix sockets the kernel's sock_diag tells, TCP pairs have each other's addresses. What waits is read with MSG_PEEK and stays.
- * a = type, b = 1 + how it was shut down (0 = not), c = domain | protocol << 16, position = options, path = local address, data = what waits.
+ * checkpoint/dump_sockets.c - sockets: their options, TCP and UDP, and which are each other's ends. TCP pairs have each other's addresses, and what waits in them
+ * is read with MSG_PEEK and stays; unix sockets: dump_unix.c.
+ * a = type, b = 1 + how it was shut down (0 = not), c = domain | protocol << 16, position = options, path = local address, remote = the other's.
+ * data = what waits; of a listener: descriptions of those who wait to be accepted, the first first.
  */
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
-#include "sys/raw.h"
 
+#include <fcntl.h>
+#include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
-#include <linux/unix_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #define WAITING_MAX (4U << 20)
+
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72
+#endif
 
 enum {
 	STATE_ESTABLISHED = 1,
@@ -33,99 +36,9 @@ enum {
 	STATE_LISTEN = 10
 };
 
-/* --- unix sockets of the sandbox, as sock_diag lists them --- */
-
-struct unix_row {
-	uint32_t inode, peer, waiting, backlog;
-	uint8_t shut, state;
-};
-
-static struct unix_row *rows;
-static size_t n_rows;
-static bool listed;
-
-static void add_row(const struct unix_diag_msg *m, size_t n)
-{
-	struct unix_row row = { .inode = m->udiag_ino, .state = m->udiag_state };
-	struct rtattr *a = (struct rtattr *)(void *)(uintptr_t)(m + 1);
-	struct unix_row *more = realloc(rows, (n_rows + 1) * sizeof(*rows));
-
-	if (more == NULL)
-		abort();
-	rows = more;
-	for (n -= sizeof(*m); RTA_OK(a, n); a = RTA_NEXT(a, n)) {
-		struct unix_diag_rqlen lengths;
-
-		if (a->rta_type == UNIX_DIAG_PEER)
-			memcpy(&row.peer, RTA_DATA(a), sizeof(row.peer));
-		else if (a->rta_type == UNIX_DIAG_SHUTDOWN)
-			memcpy(&row.shut, RTA_DATA(a), sizeof(row.shut));
-		else if (a->rta_type == UNIX_DIAG_RQLEN) {
-			memcpy(&lengths, RTA_DATA(a), sizeof(lengths));
-			row.waiting = lengths.udiag_rqueue;
-			row.backlog = lengths.udiag_wqueue;
-		}
-	}
-	rows[n_rows++] = row;
-}
-
-static int receive_rows(int fd)
-{
-	static char answer[65536] __attribute__((aligned(8)));
-
-	for (;;) {
-		ssize_t n = recv(fd, answer, sizeof(answer), 0);
-		struct nlmsghdr *h = (struct nlmsghdr *)(void *)answer;
-
-		if (n < 0)
-			return -errno;
-		for (size_t left = (size_t)n; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
-			if (h->nlmsg_type == NLMSG_DONE)
-				return 0;
-			if (h->nlmsg_type == NLMSG_ERROR)
-				return -EIO;
-			add_row(NLMSG_DATA(h), h->nlmsg_len - NLMSG_HDRLEN);
-		}
-	}
-}
-
-static int list_unix(const struct dump_process *p)
-{
-	struct {
-		struct nlmsghdr head;
-		struct unix_diag_req request;
-	} m = { .head = { .nlmsg_len = sizeof(m),
-			.nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
-		.request = { .sdiag_family = AF_UNIX,
-			.udiag_states = ~0U,
-			.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN } };
-	cleanup_fd int net = openat(p->tracee.proc, "ns/net", O_RDONLY | O_CLOEXEC), fd = -1;
-
-	if (listed)
-		return 0;
-	/* for good: the dumper has no use for another network */
-	if (net < 0 || setns(net, CLONE_NEWNET) < 0)
-		return -errno;
-	fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-	if (fd < 0 || send(fd, &m, sizeof(m), 0) < 0)
-		return -errno;
-	listed = true;
-	return receive_rows(fd);
-}
-
-static const struct unix_row *find_row(uint64_t inode)
-{
-	for (size_t i = 0; i < n_rows; i++) {
-		if (rows[i].inode == inode)
-			return &rows[i];
-	}
-	return NULL;
-}
-
 /* --- one socket --- */
 
-static int number(int fd, int level, int option)
+int dump_socket_number(int fd, int level, int option)
 {
 	int value = 0;
 	socklen_t n = sizeof(value);
@@ -133,16 +46,35 @@ static int number(int fd, int level, int option)
 	return getsockopt(fd, level, option, &value, &n) < 0 ? 0 : value;
 }
 
+/* What the program asked for; the kernel shows twice as much, and changes by itself what nobody asked for. */
+static void read_buffers(struct subject *s)
+{
+	int locked = dump_socket_number(s->copy, SOL_SOCKET, SO_BUF_LOCK);
+
+	if ((locked & 1) != 0)
+		s->out.send_buffer =
+			(uint32_t)dump_socket_number(s->copy, SOL_SOCKET, SO_SNDBUF) / 2;
+	if ((locked & 2) != 0)
+		s->out.receive_buffer =
+			(uint32_t)dump_socket_number(s->copy, SOL_SOCKET, SO_RCVBUF) / 2;
+}
+
 static void read_options(struct subject *s, int domain)
 {
-	s->out.position = (number(s->copy, SOL_SOCKET, SO_REUSEADDR) != 0 ? SOCKET_REUSEADDR : 0U) |
-			  (number(s->copy, SOL_SOCKET, SO_KEEPALIVE) != 0 ? SOCKET_KEEPALIVE : 0U) |
-			  (number(s->copy, SOL_SOCKET, SO_PASSCRED) != 0 ? SOCKET_PASSCRED : 0U);
+	s->out.position =
+		(dump_socket_number(s->copy, SOL_SOCKET, SO_REUSEADDR) != 0 ? SOCKET_REUSEADDR
+									    : 0U) |
+		(dump_socket_number(s->copy, SOL_SOCKET, SO_KEEPALIVE) != 0 ? SOCKET_KEEPALIVE
+									    : 0U) |
+		(dump_socket_number(s->copy, SOL_SOCKET, SO_PASSCRED) != 0 ? SOCKET_PASSCRED : 0U);
 	if (domain != AF_UNIX)
 		s->out.position |=
-			(number(s->copy, SOL_SOCKET, SO_REUSEPORT) != 0 ? SOCKET_REUSEPORT : 0U) |
-			(number(s->copy, IPPROTO_TCP, TCP_NODELAY) != 0 ? SOCKET_NODELAY : 0U);
-	if (domain == AF_INET6 && number(s->copy, IPPROTO_IPV6, IPV6_V6ONLY) != 0)
+			(dump_socket_number(s->copy, SOL_SOCKET, SO_REUSEPORT) != 0
+					? SOCKET_REUSEPORT
+					: 0U) |
+			(dump_socket_number(s->copy, IPPROTO_TCP, TCP_NODELAY) != 0 ? SOCKET_NODELAY
+										    : 0U);
+	if (domain == AF_INET6 && dump_socket_number(s->copy, IPPROTO_IPV6, IPV6_V6ONLY) != 0)
 		s->out.position |= SOCKET_V6ONLY;
 }
 
@@ -168,8 +100,8 @@ static int peek(struct dump *d, struct subject *s, struct err *err)
 	if (ioctl(s->copy, FIONREAD, &waiting) < 0 || waiting == 0)
 		return 0;
 	if (s->out.a != SOCK_STREAM)
-		return subject_refuse(
-			s, err, "a socket with datagrams in it, which cannot be carried over yet");
+		return subject_refuse(s, err,
+			"a UDP socket with datagrams in it, which cannot be carried over yet");
 	if ((unsigned int)waiting > WAITING_MAX)
 		return subject_refuse(s, err, "a socket with too much data in it");
 	bytes = malloc((size_t)waiting);
@@ -177,51 +109,7 @@ static int peek(struct dump *d, struct subject *s, struct err *err)
 	if (n == waiting)
 		s->out.data = image_add_bytes(&d->image, bytes, (size_t)n);
 	free(bytes);
-	return n == waiting
-		       ? 0
-		       : subject_refuse(s, err,
-				 "a socket whose data cannot be read, perhaps with descriptors in flight");
-}
-
-static bool is_unconnected(int fd)
-{
-	struct sockaddr_storage a;
-	socklen_t n = sizeof(a);
-
-	return number(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0 &&
-	       getpeername(fd, (struct sockaddr *)&a, &n) < 0 && errno == ENOTCONN;
-}
-
-static int add_unix(struct dump *d, struct subject *s, struct err *err)
-{
-	const struct unix_row *row;
-	int rc = list_unix(s->p);
-
-	if (rc < 0)
-		return err_raise_sys(err, rc, "list the unix sockets of the sandbox");
-	row = find_row(s->st.st_ino);
-	/* without a name and without another end there is nothing to know */
-	if (row == NULL && s->out.path.length == 0 && is_unconnected(s->copy)) {
-		s->out.kind = DESCRIPTION_SOCKET;
-		return 0;
-	}
-	if (row == NULL)
-		return subject_refuse(s, err, "a unix socket of which the kernel tells nothing");
-	if (row->state == STATE_LISTEN) {
-		s->out.kind = DESCRIPTION_LISTEN;
-		s->out.backlog = row->backlog;
-		return row->waiting == 0
-			       ? 0
-			       : subject_refuse(s, err,
-					 "a socket with connections that nobody has accepted yet");
-	}
-	if (row->shut != 0)
-		s->out.b = row->shut == 3   ? 1 + SHUT_RDWR
-			   : row->shut == 2 ? 1 + SHUT_WR
-					    : 1 + SHUT_RD;
-	s->out.kind = row->state == STATE_ESTABLISHED ? DESCRIPTION_CONNECTION : DESCRIPTION_SOCKET;
-	s->out.inode_peer = row->peer;
-	return peek(d, s, err);
+	return n == waiting ? 0 : subject_refuse(s, err, "a socket whose data cannot be read");
 }
 
 static int add_tcp(struct dump *d, struct subject *s, struct err *err)
@@ -236,10 +124,8 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 	case STATE_LISTEN:
 		s->out.kind = DESCRIPTION_LISTEN;
 		s->out.backlog = info.tcpi_sacked;
-		return info.tcpi_unacked == 0
-			       ? 0
-			       : subject_refuse(s, err,
-					 "a socket with connections that nobody has accepted yet");
+		s->waits = info.tcpi_unacked > 0;
+		return 0;
 	case STATE_CLOSE:
 		s->out.kind = DESCRIPTION_SOCKET;
 		return 0;
@@ -257,6 +143,7 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 	}
 	s->out.kind = DESCRIPTION_CONNECTION;
 	s->out.remote = address(d, s, true);
+	s->out.inode = (uint32_t)s->st.st_ino;
 	if (ioctl(s->copy, SIOCOUTQNSD, &unsent) == 0 && unsent > 0)
 		return subject_refuse(
 			s, err, "a connection with data that its other end has no room for");
@@ -265,15 +152,16 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 
 int dump_socket(struct dump *d, struct subject *s, struct err *err)
 {
-	int domain = number(s->copy, SOL_SOCKET, SO_DOMAIN),
-	    protocol = number(s->copy, SOL_SOCKET, SO_PROTOCOL);
+	int domain = dump_socket_number(s->copy, SOL_SOCKET, SO_DOMAIN),
+	    protocol = dump_socket_number(s->copy, SOL_SOCKET, SO_PROTOCOL);
 
-	s->out.a = (uint64_t)number(s->copy, SOL_SOCKET, SO_TYPE);
+	s->out.a = (uint64_t)dump_socket_number(s->copy, SOL_SOCKET, SO_TYPE);
 	s->out.c = (uint64_t)domain | (uint64_t)protocol << 16;
 	read_options(s, domain);
+	read_buffers(s);
 	s->out.path = address(d, s, false);
 	if (domain == AF_UNIX)
-		return add_unix(d, s, err);
+		return dump_unix(d, s, err);
 	if ((domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_TCP)
 		return add_tcp(d, s, err);
 	if ((domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_UDP) {
@@ -284,49 +172,371 @@ int dump_socket(struct dump *d, struct subject *s, struct err *err)
 	return subject_refuse(s, err, "a socket of a kind that cannot be carried over yet");
 }
 
-/* --- pairs --- */
+/* --- TCP connections that nobody has accepted yet --- */
 
-static bool same_bytes(struct dump *d, struct image_span a, struct image_span b)
+/** struct embryo - an end that belongs to no descriptor. */
+struct embryo {
+	struct inet_diag_sockid id;
+	uint8_t family, state;
+	uint32_t waiting, age_ms;
+	uint32_t client; /* description of the other end */
+};
+
+static struct embryo *embryos;
+static size_t n_embryos;
+
+static void add_embryo(const void *message, size_t n)
 {
-	const char *bytes = d->image.tables[TABLE_BYTES].p;
+	const struct inet_diag_msg *m = message;
+	const struct rtattr *a = (const struct rtattr *)(const void *)(m + 1);
+	struct embryo *more, e;
+	struct tcp_info info;
 
-	return a.length == b.length && a.length > 0 &&
-	       memcmp(bytes + a.offset, bytes + b.offset, a.length) == 0;
+	if (n < sizeof(*m) || m->idiag_inode != 0)
+		return;
+	e = (struct embryo){ .id = m->id,
+		.family = m->idiag_family,
+		.state = m->idiag_state,
+		.waiting = m->idiag_rqueue,
+		.client = IMAGE_NONE };
+	for (n -= sizeof(*m); RTA_OK(a, n); a = RTA_NEXT(a, n)) {
+		if (a->rta_type != INET_DIAG_INFO || RTA_PAYLOAD(a) < sizeof(info))
+			continue;
+		memcpy(&info, RTA_DATA(a), sizeof(info));
+		e.age_ms = info.tcpi_last_ack_recv;
+	}
+	more = realloc(embryos, (n_embryos + 1) * sizeof(*more));
+	if (more == NULL)
+		abort();
+	embryos = more;
+	embryos[n_embryos++] = e;
 }
 
-static uint64_t inode_of(const struct dump *d, uint32_t index)
+static int list_tcp(const struct dump_process *p)
 {
-	for (size_t i = 0; i < d->n_known; i++) {
-		if (d->known[i].index == index && d->known[i].fd >= 0)
-			return d->known[i].inode;
+	static bool listed;
+	struct {
+		struct nlmsghdr head;
+		struct inet_diag_req_v2 request;
+	} m = { .head = { .nlmsg_len = sizeof(m),
+			.nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+		.request = { .sdiag_family = AF_INET,
+			.sdiag_protocol = IPPROTO_TCP,
+			.idiag_ext = 1U << (INET_DIAG_INFO - 1),
+			.idiag_states = 1U << STATE_ESTABLISHED | 1U << STATE_CLOSE_WAIT } };
+	int rc = listed ? 0 : dump_network(p);
+
+	if (rc == 0 && !listed)
+		rc = dump_diag(&m, sizeof(m), add_embryo);
+	m.request.sdiag_family = AF_INET6;
+	if (rc == 0 && !listed)
+		rc = dump_diag(&m, sizeof(m), add_embryo);
+	listed = rc == 0;
+	return rc;
+}
+
+/** struct place - an address of TCP; one of version 4 is its own equal in version 6. */
+struct place {
+	uint32_t words[4];
+	uint16_t port;
+};
+
+static struct place map_v4(uint32_t address, uint16_t port)
+{
+	return (struct place){ .words = { 0, 0, htonl(0xffff), address }, .port = port };
+}
+
+static struct place place_of(const struct dump *d, struct image_span span)
+{
+	const void *bytes = d->image.tables[TABLE_BYTES].p + span.offset;
+	struct place out = { 0 };
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+
+	if (span.length == sizeof(v4)) {
+		memcpy(&v4, bytes, sizeof(v4));
+		out = map_v4(v4.sin_addr.s_addr, v4.sin_port);
+	} else if (span.length == sizeof(v6)) {
+		memcpy(&v6, bytes, sizeof(v6));
+		memcpy(out.words, &v6.sin6_addr, sizeof(out.words));
+		out.port = v6.sin6_port;
+	}
+	return out;
+}
+
+static struct place place_in_message(uint8_t family, const uint32_t words[4], uint16_t port)
+{
+	struct place out = { .port = port };
+
+	if (family == AF_INET)
+		return map_v4(words[0], port);
+	memcpy(out.words, words, sizeof(out.words));
+	return out;
+}
+
+static bool is_same_place(const struct place *a, const struct place *b)
+{
+	return a->port != 0 && a->port == b->port &&
+	       memcmp(a->words, b->words, sizeof(a->words)) == 0;
+}
+
+static uint32_t count(const struct dump *d)
+{
+	return image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
+}
+
+static bool is_unix(const struct image_description *s)
+{
+	return (s->c & 0xffff) == AF_UNIX;
+}
+
+static bool is_socket(const struct image_description *s)
+{
+	return s->kind == DESCRIPTION_CONNECTION || s->kind == DESCRIPTION_SOCKET;
+}
+
+static bool is_tcp(const struct image_description *s)
+{
+	return s->c >> 16 == IPPROTO_TCP;
+}
+
+static uint32_t find_client(struct dump *d, const struct embryo *e)
+{
+	struct place own = place_in_message(e->family, e->id.idiag_src, e->id.idiag_sport),
+		     other = place_in_message(e->family, e->id.idiag_dst, e->id.idiag_dport);
+
+	for (uint32_t i = 0; i < count(d); i++) {
+		const struct image_description *c = dump_description(d, i);
+		struct place path = place_of(d, c->path), remote = place_of(d, c->remote);
+
+		if (c->kind == DESCRIPTION_CONNECTION && c->peer == IMAGE_NONE && is_tcp(c) &&
+			is_same_place(&path, &other) && is_same_place(&remote, &own))
+			return i;
+	}
+	return IMAGE_NONE;
+}
+
+/* The longest there first; of one moment, who was made first. */
+static int by_age(const void *a, const void *b)
+{
+	const struct embryo *x = a, *y = b;
+
+	if (x->age_ms != y->age_ms)
+		return x->age_ms > y->age_ms ? -1 : 1;
+	return x->client < y->client ? -1 : x->client > y->client;
+}
+
+/* Those of the listener @s to the front. Return: how many, -EBUSY when only accepting would show all of them. */
+static int choose_embryos(struct dump *d, const struct dump_socket *s)
+{
+	struct place at = place_of(d, dump_description(d, s->index)->path);
+	size_t n = 0;
+
+	for (size_t i = 0; i < n_embryos; i++) {
+		struct embryo e = embryos[i];
+
+		if (e.id.idiag_sport != at.port)
+			continue;
+		e.client = find_client(d, &e);
+		if (e.client == IMAGE_NONE || e.waiting > 0 || e.state != STATE_ESTABLISHED)
+			return -EBUSY;
+		embryos[i] = embryos[n];
+		embryos[n++] = e;
+	}
+	return (int)n;
+}
+
+static int dump_tcp_backlog(struct dump *d, const struct dump_socket *s)
+{
+	struct tcp_info info = { 0 };
+	socklen_t size = sizeof(info);
+	cleanup_buf struct buf list = BUF_INIT(1 << 20);
+	struct image_span span;
+	int n = list_tcp(s->p);
+
+	if (n == 0)
+		n = choose_embryos(d, s);
+	if (n < 0)
+		return n;
+	if (getsockopt(s->copy, IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
+		info.tcpi_unacked != (uint32_t)n)
+		return -EBUSY;
+	qsort(embryos, (size_t)n, sizeof(*embryos), by_age);
+	for (int i = 0; i < n; i++) {
+		struct image_description *client = dump_description(d, embryos[i].client);
+
+		client->kind = DESCRIPTION_PENDING;
+		client->peer = s->index;
+		buf_add(&list, &embryos[i].client, sizeof(uint32_t));
+	}
+	span = image_add_bytes(&d->image, list.p, list.n);
+	dump_description(d, s->index)->data = span;
+	return 0;
+}
+
+static int add_backlogs(struct dump *d, struct err *err)
+{
+	for (size_t i = 0; i < d->n_sockets; i++) {
+		const struct dump_socket *s = &d->sockets[i];
+		const struct image_description *row = dump_description(d, s->index);
+		int rc = row->kind != DESCRIPTION_LISTEN ? 0
+			 : is_unix(row)                  ? dump_unix_backlog(d, s)
+							 : dump_tcp_backlog(d, s);
+
+		/* it may be accepted any moment: to be tried again */
+		if (rc < 0)
+			return err_raise(err, ERR_BUSY,
+				"process %d (%s): descriptor %d is a socket with connections waiting to be accepted that only accepting would show (with data in them, or ended)",
+				s->p->tracee.inner, s->p->name, s->fd);
 	}
 	return 0;
 }
 
-static bool belong(struct dump *d, const struct image_description *a,
-	const struct image_description *b, uint32_t index_of_b)
+/* --- pairs --- */
+
+uint32_t dump_socket_find(const struct dump *d, uint32_t inode)
 {
-	if (b->kind != DESCRIPTION_CONNECTION || b->peer != IMAGE_NONE || a->c != b->c)
-		return false;
-	if ((a->c & 0xffff) == AF_UNIX)
-		return a->inode_peer != 0 && a->inode_peer == inode_of(d, index_of_b);
-	return same_bytes(d, a->path, b->remote) && same_bytes(d, a->remote, b->path);
+	const struct image_description *all =
+		(const struct image_description *)(const void *)d->image.tables[TABLE_DESCRIPTIONS]
+			.p;
+
+	for (uint32_t i = 0; inode != 0 && i < count(d); i++) {
+		if (all[i].inode == inode)
+			return i;
+	}
+	return IMAGE_NONE;
 }
 
-void dump_sockets_end(struct dump *d)
+static bool belong(
+	struct dump *d, const struct image_description *a, const struct image_description *b)
 {
-	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
-	struct image_description *all =
-		(struct image_description *)(void *)d->image.tables[TABLE_DESCRIPTIONS].p;
+	struct place here, there;
+
+	if (b->kind != DESCRIPTION_CONNECTION || b->peer != IMAGE_NONE || is_unix(a) != is_unix(b))
+		return false;
+	if (is_unix(a))
+		return a->inode_peer == b->inode && b->inode_peer == a->inode;
+	here = place_of(d, a->path);
+	there = place_of(d, b->remote);
+	if (!is_same_place(&here, &there))
+		return false;
+	here = place_of(d, a->remote);
+	there = place_of(d, b->path);
+	return is_same_place(&here, &there);
+}
+
+static void pair(struct dump *d, uint32_t i)
+{
+	struct image_description *a = dump_description(d, i);
+
+	for (uint32_t j = i + 1; j < count(d) && a->peer == IMAGE_NONE; j++) {
+		struct image_description *b = dump_description(d, j);
+
+		if (!belong(d, a, b))
+			continue;
+		a->peer = j;
+		b->peer = i;
+	}
+}
+
+static bool same_bytes(const struct dump *d, struct image_span a, struct image_span b)
+{
+	const char *bytes = d->image.tables[TABLE_BYTES].p;
+
+	return a.length == b.length && memcmp(bytes + a.offset, bytes + b.offset, a.length) == 0;
+}
+
+/* The datagram socket @i is @why. */
+static int refuse_row(const struct dump *d, uint32_t i, struct err *err, const char *why)
+{
+	for (size_t k = 0; k < d->n_sockets; k++) {
+		const struct dump_socket *s = &d->sockets[k];
+
+		if (s->index == i)
+			return dump_refuse_at(s->p, s->fd, err,
+				"descriptor %d is a datagram socket %s, which cannot be carried over",
+				s->fd, why);
+	}
+	return 0;
+}
+
+/* By whom could they be sent again? */
+static int check_packets(struct dump *d, uint32_t i, struct err *err)
+{
+	const struct image_description *a = dump_description(d, i), *peer;
+
+	if (a->n_packets == 0 || a->a != SOCK_DGRAM)
+		return 0;
+	if (a->peer == IMAGE_NONE)
+		return a->path.length > 0
+			       ? 0
+			       : refuse_row(d, i, err, "without a name, with datagrams in it");
+	peer = dump_description(d, a->peer);
+	for (uint32_t k = 0; k < a->n_packets; k++) {
+		const struct image_packet *p =
+			image_row(&d->image, TABLE_PACKETS, a->first_packet + k, sizeof(*p));
+
+		if (p->from.length > 0 && peer->inode != 0 && !same_bytes(d, p->from, peer->path))
+			return refuse_row(
+				d, i, err, "with datagrams of another than its peer in it");
+	}
+	return 0;
+}
+
+/* A datagram socket that sends to one which does not send back. */
+static int lead_to(struct dump *d, uint32_t i, uint32_t target, struct err *err)
+{
+	struct image_description *a = dump_description(d, i), *b = dump_description(d, target);
+
+	a->kind = DESCRIPTION_SOCKET;
+	a->remote = b->path;
+	if (b->path.length > 0)
+		return check_packets(d, i, err);
+	return refuse_row(d, i, err, "that is connected to one without a name");
+}
+
+/* Who has gone gets a stand-in, from which what waits is sent; nobody inherits it. */
+static void add_other_end(struct dump *d, uint32_t i)
+{
+	const struct image_description *a = dump_description(d, i);
+	struct image_description other = { .kind = DESCRIPTION_CONNECTION,
+		.peer = i,
+		.mode = S_IFSOCK,
+		.flags = O_RDWR,
+		.a = a->a,
+		.c = a->c };
+	uint32_t index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &other);
+
+	dump_description(d, i)->peer = index;
+}
+
+static int complete(struct dump *d, uint32_t i, struct err *err)
+{
+	const struct image_description *a = dump_description(d, i);
+	uint32_t target;
+
+	if (!is_socket(a) || !is_unix(a))
+		return 0;
+	if (a->kind != DESCRIPTION_CONNECTION || a->peer != IMAGE_NONE)
+		return check_packets(d, i, err);
+	target = a->a == SOCK_DGRAM ? dump_socket_find(d, a->inode_peer) : IMAGE_NONE;
+	if (target == IMAGE_NONE)
+		add_other_end(d, i);
+	return target == IMAGE_NONE ? check_packets(d, i, err) : lead_to(d, i, target, err);
+}
+
+int dump_sockets_end(struct dump *d, struct err *err)
+{
+	uint32_t n = count(d);
+	int rc;
 
 	for (uint32_t i = 0; i < n; i++) {
-		for (uint32_t j = i + 1;
-			all[i].kind == DESCRIPTION_CONNECTION && all[i].peer == IMAGE_NONE && j < n;
-			j++) {
-			if (!belong(d, &all[i], &all[j], j))
-				continue;
-			all[i].peer = j;
-			all[j].peer = i;
-		}
+		if (dump_description(d, i)->kind == DESCRIPTION_CONNECTION)
+			pair(d, i);
 	}
+	rc = add_backlogs(d, err);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		rc = complete(d, i, err);
+	return rc;
 }

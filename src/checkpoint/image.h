@@ -14,7 +14,7 @@
 
 #define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 1U
+#define IMAGE_VERSION 2U
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
@@ -109,6 +109,8 @@ enum image_table {
 	TABLE_NODES,
 	TABLE_PIECES,
 	TABLE_NOTIFICATIONS,
+	TABLE_PACKETS,
+	TABLE_RIGHTS,
 	TABLE_BYTES,
 	TABLE_COUNT
 };
@@ -228,7 +230,8 @@ enum image_description_kind {
 	DESCRIPTION_PIDFD, /* of process @a, 0 = one that is gone; @b: flags it was opened with. Each process opens its own */
 	DESCRIPTION_MASTER, /* of terminal @a */
 	DESCRIPTION_TERMINAL, /* terminal @a, IMAGE_NONE = one whose master is gone; @b: by the name /dev/tty */
-	DESCRIPTION_FIFO, /* a named pipe */
+	DESCRIPTION_FIFO,    /* a named pipe */
+	DESCRIPTION_PENDING, /* a connection that nobody has accepted yet; made with its listener */
 };
 
 enum image_socket_option {
@@ -239,6 +242,16 @@ enum image_socket_option {
 	SOCKET_V6ONLY = 16,
 	SOCKET_PASSCRED = 32,
 	SOCKET_ENDED = 64, /* a connection whose other end has said that it is done */
+	SOCKET_RESET =
+		128, /* the other end has gone without reading all, and nobody has been told yet */
+	SOCKET_NAMELESS = 256, /* the file that it is bound to has been removed */
+};
+
+/** struct image_identity - who did something with a socket, as the kernel tells others: SO_PEERCRED, SCM_CREDENTIALS. */
+struct image_identity {
+	int32_t pid; /* 0 = not known */
+	uint32_t uid, gid;
+	uint32_t known;
 };
 
 struct image_description {
@@ -254,7 +267,12 @@ struct image_description {
 	uint64_t a, b,
 		c; /* by kind: see the file of the object; memory: b and c are address and length of its content in the stash, c 0 = it is in data */
 	struct image_span remote; /* sockets: the other end's address */
-	uint32_t backlog, inode_peer;
+	uint32_t backlog;
+	uint32_t inode, inode_peer; /* sockets: to find out in the dumper who belongs together */
+	uint32_t first_packet, n_packets; /* unix sockets: what waits to be received */
+	uint32_t send_buffer,
+		receive_buffer;       /* sockets: as the program asked for, 0 = it did not */
+	struct image_identity other;  /* unix sockets: whom the other end belongs to */
 	uint32_t first_lock, n_locks; /* that belong to the description */
 };
 
@@ -357,6 +375,15 @@ struct image_notification {
 	int32_t wd;
 	uint32_t mask;
 	struct image_span path;
+};
+
+/** struct image_packet - what waits in a unix socket: a datagram or record, or a part of a stream. */
+struct image_packet {
+	struct image_span data;
+	struct image_span from; /* datagrams: the sender's address */
+	struct image_identity sender;
+	uint32_t first_right,
+		n_rights; /* descriptors that came with it: numbers of descriptions in TABLE_RIGHTS */
 };
 
 struct image_siginfo {

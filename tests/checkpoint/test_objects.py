@@ -6,11 +6,11 @@ import os
 
 import sys
 
-from lib.case import equal, require, timeout
+from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError, BUILD
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import fork_live, say, wait_output  # noqa: E402
+from forking import ask, fork_live, say, wait_output  # noqa: E402
 
 TIMEOUT = 40
 PROGRAMS = os.path.join(BUILD, "tests", "checkpoint")
@@ -52,6 +52,11 @@ def test_a_program_for_every_case():
 
 
 @require("root", "cgroup2")
+def test_object_backlogs(instance):
+    both_go_on(instance, "backlogs")
+
+
+@require("root", "cgroup2")
 def test_object_calls(instance):
     both_go_on(instance, "calls")
 
@@ -71,6 +76,11 @@ def test_calls_that_were_stopped_three_times(instance):
 @require("root", "cgroup2")
 def test_object_creds(instance):
     both_go_on(instance, "creds")
+
+
+@require("root", "cgroup2")
+def test_object_datagrams(instance):
+    both_go_on(instance, "datagrams")
 
 
 @require("root", "cgroup2")
@@ -101,6 +111,11 @@ def test_object_memory(instance):
 @require("root", "cgroup2")
 def test_object_notify(instance):
     both_go_on(instance, "notify")
+
+
+@require("root", "cgroup2")
+def test_object_passed(instance):
+    both_go_on(instance, "passed")
 
 
 @require("root", "cgroup2")
@@ -178,6 +193,51 @@ def test_object_tcp(instance):
 @require("root", "cgroup2")
 def test_object_unix_sockets(instance):
     both_go_on(instance, "unix_sockets")
+
+
+SERVER = """
+import socket, sys
+server = socket.socket(socket.AF_%s)
+server.bind("/tmp/server" if server.family == socket.AF_UNIX else ("127.0.0.1", 0))
+server.listen(8)
+client = socket.socket(server.family)
+client.connect(server.getsockname())
+client.send(b"asked")
+accepted = None
+def accept():
+    global accepted
+    accepted = server.accept()[0]
+    return accepted.recv(5)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+def refuses_asked(instance, family):
+    """What waits in a connection that nobody has accepted cannot be seen: told by name, and nothing has happened."""
+    with instance.sandbox() as box:
+        instance.ok(box, f"cat > /tmp/server.py <<'END'\n{SERVER % family}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/server.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        error = raises(ApiError, fork_live, instance, box)
+        equal(error.code, "busy")
+        contains(error.message, "(python3): descriptor 3 is a socket with connections waiting")
+        equal(ask(instance, box, run, "accept()"), "b'asked'\n")
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            equal(ask(instance, one, run, "[accepted.send(b'told'), client.recv(4)]"), "[4, b'told']\n")
+        instance.remove(fork)
+
+
+@require("root", "cgroup2")
+def test_what_waits_to_be_accepted_with_data_unix(instance):
+    refuses_asked(instance, "UNIX")
+
+
+@require("root", "cgroup2")
+def test_what_waits_to_be_accepted_with_data_tcp(instance):
+    refuses_asked(instance, "INET")
 
 
 @require("root", "cgroup2")

@@ -200,6 +200,8 @@ static void make(description *d, description *peer, int ret[2])
 	case DESCRIPTION_INOTIFY:
 		ret[0] = watches_make(d);
 		break;
+	case DESCRIPTION_PENDING: /* with its listener */
+		break;
 	case DESCRIPTION_PIDFD:
 		ret[0] = open_ended_process();
 		break;
@@ -212,12 +214,29 @@ static void make(description *d, description *peer, int ret[2])
 	}
 }
 
+static description *description_at(uint32_t i)
+{
+	return IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+}
+
+/* Those who wait to be accepted, in their order. */
+static void open_pending(int socket, description *listener)
+{
+	const uint32_t *clients = (const uint32_t *)image_bytes(listener->data);
+
+	for (uint64_t i = 0; i < listener->data.length / sizeof(*clients); i++) {
+		description *d = description_at(clients[i]);
+		int fd = sockets_pend(d, listener);
+
+		set_flags(fd, d);
+		opener_hand_over(socket, fd, clients[i]);
+	}
+}
+
 static void open_one(int socket, uint32_t i)
 {
-	description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
-	description *peer = d->peer == IMAGE_NONE ? NULL
-						  : IMAGE_ROW(struct image_description,
-							    TABLE_DESCRIPTIONS, d->peer);
+	description *d = description_at(i);
+	description *peer = d->peer == IMAGE_NONE ? NULL : description_at(d->peer);
 	int fds[2] = { -1, -1 };
 
 	if (peer != NULL && d->peer < i)
@@ -232,22 +251,35 @@ static void open_one(int socket, uint32_t i)
 	} else if (fds[1] >= 0) {
 		sockets_leave(fds[1], d);
 	}
+	if (d->kind == DESCRIPTION_LISTEN)
+		open_pending(socket, d);
 }
 
+enum turn { TURN_FIRST, TURN_LISTENERS, TURN_WATCHES, TURNS, TURN_NEVER };
+
 /* What listens comes after connections, which take its name for a moment; what watches sees nothing of all this. */
-static int turn_of(uint32_t kind)
+static enum turn turn_of(uint32_t kind)
 {
-	return kind == DESCRIPTION_INOTIFY ? 2 : kind == DESCRIPTION_LISTEN ? 1 : 0;
+	switch (kind) {
+	case DESCRIPTION_INOTIFY:
+		return TURN_WATCHES;
+	case DESCRIPTION_LISTEN:
+		return TURN_LISTENERS;
+	case DESCRIPTION_PENDING: /* with its listener */
+		return TURN_NEVER;
+	default:
+		return TURN_FIRST;
+	}
 }
 
 void files_open(int socket)
 {
 	terminals_make();
-	for (int turn = 0; turn <= 2; turn++) {
+	for (enum turn turn = TURN_FIRST; turn < TURNS; turn++) {
+		if (turn == TURN_WATCHES)
+			sockets_finish();
 		for (uint32_t i = 0; i < plan->n_descriptions; i++) {
-			description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
-
-			if (turn_of(d->kind) == turn)
+			if (turn_of(description_at(i)->kind) == turn)
 				open_one(socket, i);
 		}
 	}

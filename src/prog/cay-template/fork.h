@@ -139,8 +139,17 @@ void sysv_attach(const struct image_sysv *s, uint64_t at, uint32_t access);
 /** opener_confine() - enter U2 as the payload's root, with all its capabilities there. */
 void opener_confine(void);
 
-/** opener_hand_over() - give description @index to T' and close it here. In the opener. */
+/** opener_hand_over() - give description @index to T'; the opener keeps it as opener_kept(@index) until it ends, and closes @fd. In the opener. */
 void opener_hand_over(int socket, int fd, uint32_t index);
+
+/** opener_kept() - descriptor of description @index in the opener, once it has been handed over. */
+int opener_kept(uint32_t index);
+
+/** opener_as() - do act(@argument) as the process @who would, as far as anything is known of it. In the opener. Return: of @act. */
+long opener_as(const struct image_identity *who, long (*act)(void *argument), void *argument);
+
+/** choose_pid() - the next process or thread that is made in the sandbox gets @pid. The opener, or who holds the lock of threads.c. */
+void choose_pid(int32_t pid);
 
 /** files_open() - make every description and hand it over. In the opener. */
 void files_open(int socket);
@@ -163,12 +172,24 @@ int watches_make(const struct image_description *d);
 /** sockets_make() - a socket that is not connected; it listens if it did. In the opener. Return: descriptor. */
 int sockets_make(const struct image_description *d);
 
-/** sockets_connect() - both ends of a connection with what waits in them; @peer NULL: the other end is gone, @ret[1] must be closed. In the opener. */
+/** sockets_connect() - both ends of a connection; @peer NULL: the other end is gone, @ret[1] must be closed. In the opener. */
 void sockets_connect(
 	const struct image_description *d, const struct image_description *peer, int ret[2]);
 
+/** sockets_pend() - @d connected to @listener, which exists and does not accept it yet. In the opener. Return: descriptor. */
+int sockets_pend(const struct image_description *d, const struct image_description *listener);
+
 /** sockets_leave() - close @fd, the other end of a connection @d whose own other end is not in the sandbox: it has ended, or, if it was outside, is reset. In the opener. */
 void sockets_leave(int fd, const struct image_description *d);
+
+/** sockets_bind() - give @fd, a unix socket, the @address, whose place in the files it takes. Return: 0 or -errno. */
+long sockets_bind(int fd, struct image_span address);
+
+/** sockets_finish() - what waited in unix sockets, and what must come behind that; when all descriptions are there. In the opener. */
+void sockets_finish(void);
+
+/** queues_fill() - have what waited in unix sockets wait again. In the opener. */
+void queues_fill(void);
 
 /** become() - turn the calling process into process @index of the image. Never returns. */
 BARE_NORETURN void become(uint32_t index);

@@ -297,7 +297,7 @@ long write_number(int fd, uint32_t number)
 
 /*
  * Threads can only be made after their process has joined U2, where no pid can be chosen. This process of the same pid namespace stays outside U2 and says
- * which number comes next; whoever asks holds tid_lock.
+ * which number comes next; whoever asks holds tid_lock, or is the opener, alone.
  */
 static BARE_NORETURN void tid_helper(void)
 {
@@ -549,11 +549,11 @@ BARE_NORETURN void fork_main(void)
 	inherit(WINDOW_STASH, WINDOW_END, false);
 	start_starter();
 	join_pids();
+	helper = start_tid_helper();
 	inherit_contents(true);
 	opener = opener_run();
 	inherit_contents(false);
 	bare_fault("live.fork.opened");
-	helper = start_tid_helper();
 	for (uint32_t i = 0; i < plan->n_processes; i++) {
 		if (plan_processes()[i].parent == IMAGE_NONE)
 			tree_clone(i);

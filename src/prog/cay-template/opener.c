@@ -9,7 +9,8 @@
 #include <linux/sched.h>
 #include <linux/securebits.h>
 
-#define SIGCHLD 17
+#define SIGCHLD  17
+#define NOSIGNAL 0x4000
 
 struct passed {
 	uint64_t length; /* struct cmsghdr with one descriptor */
@@ -23,7 +24,10 @@ struct said {
 	int32_t id;
 };
 
+#define ROOM 1024U /* for descriptors that are no descriptions */
+
 #define NEXT_ID 0xffff0000U /* + enum image_sysv_kind */
+#define ALL_SET 0xffffffffU /* no description follows, and nothing more is done to them */
 
 void opener_confine(void)
 {
@@ -55,14 +59,27 @@ void fork_pass(int socket, const void *bytes, uint64_t n, int fd)
 		uint64_t flags;
 	} m = { .iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control) };
 
-	(void)fork_must(
-		CALL3(__NR_sendmsg, socket, &m, 0x4000 /* NOSIGNAL */), "hand over a descriptor");
+	(void)fork_must(CALL3(__NR_sendmsg, socket, &m, NOSIGNAL), "hand over a descriptor");
+}
+
+/* T' has its own descriptors there and behind. */
+static uint32_t behind_descriptions(void)
+{
+	return plan->first_description + plan->n_descriptions;
+}
+
+int opener_kept(uint32_t index)
+{
+	return (int)(behind_descriptions() + ROOM + index);
 }
 
 void opener_hand_over(int socket, int fd, uint32_t index)
 {
 	struct said said = { .index = index };
+	long kept = CALL3(__NR_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, opener_kept(index));
 
+	if (kept != opener_kept(index))
+		fork_fail("keep a description", kept < 0 ? kept : -17 /* EEXIST */);
 	fork_pass(socket, &said, sizeof(said), fd);
 	(void)CALL1(__NR_close, fd);
 }
@@ -129,6 +146,14 @@ static void wait_until_ready(void)
 	}
 }
 
+static void say_all_set(int socket)
+{
+	const struct said said = { .index = ALL_SET };
+
+	(void)fork_must(CALL6(__NR_sendto, socket, &said, sizeof(said), NOSIGNAL, 0, 0),
+		"hand over all descriptions");
+}
+
 static BARE_NORETURN void opener_main(int socket)
 {
 	opener_confine();
@@ -137,6 +162,7 @@ static BARE_NORETURN void opener_main(int socket)
 	sysv_make(socket);
 	nodes_make();
 	files_open(socket);
+	say_all_set(socket);
 	/* not earlier: a change of ids forgets it */
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
 	wait_until_ready();
@@ -156,13 +182,13 @@ static int move_up(int fd, uint32_t above)
 
 static void make_room(void)
 {
-	uint32_t above = plan->first_description + plan->n_descriptions;
-	uint64_t limit[2] = { above + 1024, above + 1024 }, now[2];
+	uint32_t above = behind_descriptions();
+	uint64_t limit[2] = { above + ROOM + plan->n_descriptions, 0 }, now[2];
 
 	(void)fork_must(
 		CALL4(__NR_prlimit64, 0, 7 /* NOFILE */, 0, now), "read the limit of files");
 	if (now[0] < limit[0]) {
-		limit[1] = now[1] > limit[1] ? now[1] : limit[1];
+		limit[1] = now[1] > limit[0] ? now[1] : limit[0];
 		(void)fork_must(CALL4(__NR_prlimit64, 0, 7, limit, 0), "raise the limit of files");
 	}
 	fork.socket = move_up(fork.socket, above);
@@ -193,13 +219,17 @@ static void place(int fd, uint32_t index)
 
 static void take_all(int socket)
 {
-	for (uint32_t n = 0; n < plan->n_descriptions;) {
+	uint32_t n = 0;
+
+	for (;;) {
 		struct said said = { 0 };
 		long fd = take(socket, &said);
 
 		if (fd == -32 && fork_shared()->failed != 0)
 			bare_exit(125);
 		(void)fork_must(fd, "take a description over");
+		if (said.index == ALL_SET)
+			break;
 		if (said.index >= NEXT_ID) {
 			choose_id(socket, &said);
 		} else {
@@ -207,6 +237,8 @@ static void take_all(int socket)
 			n++;
 		}
 	}
+	if (n != plan->n_descriptions)
+		fork_fail("take all descriptions over", -71 /* EPROTO */);
 }
 
 long opener_run(void)
@@ -220,8 +252,8 @@ long opener_run(void)
 
 	make_room();
 	(void)fork_must(CALL4(__NR_socketpair, 1, 5 | BARE_CLOEXEC, 0, pair), "make a socket pair");
-	pair[0] = move_up(pair[0], plan->first_description + plan->n_descriptions);
-	pair[1] = move_up(pair[1], plan->first_description + plan->n_descriptions);
+	pair[0] = move_up(pair[0], behind_descriptions());
+	pair[1] = move_up(pair[1], behind_descriptions());
 	pid = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the opener");
 	if (pid == 0) {
 		(void)CALL1(__NR_close, pair[0]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prog/cay-template/sockets.c - sockets by real calls: bind, listen, connect, accept, and what waited in them sent again. In the opener.
+ * prog/cay-template/sockets.c - sockets by real calls: bind, listen, connect, accept, and what waited in TCP sent again. In the opener.
  *
  * A connection whose accepting end has a name is made through a listener of that name, which closes again; the program's own listener comes afterwards.
  */
@@ -9,7 +9,9 @@
 #define AF_UNIX      1
 #define AF_INET6     10
 #define SOL_SOCKET   1
+#define REUSEADDR    2
 #define SO_LINGER    13
+#define DATAGRAMS    2 /* SOCK_DGRAM */
 #define IPPROTO_TCP  6
 #define IPPROTO_IPV6 41
 #define DONTWAIT     0x40
@@ -35,51 +37,69 @@ static void set(int fd, int level, int option, int value)
 		"set an option of a socket");
 }
 
+static bool is_unix(description *d)
+{
+	return domain_of(d) == AF_UNIX;
+}
+
 static void set_options(int fd, description *d)
 {
 	/* a connection keeps what it was bound with: others are still to be bound to its port */
-	if (d->kind != DESCRIPTION_CONNECTION)
-		set(fd, SOL_SOCKET, 2 /* REUSEADDR */, (d->position & SOCKET_REUSEADDR) != 0);
+	if (d->kind != DESCRIPTION_CONNECTION && d->kind != DESCRIPTION_PENDING)
+		set(fd, SOL_SOCKET, REUSEADDR, (d->position & SOCKET_REUSEADDR) != 0);
 	if ((d->position & SOCKET_KEEPALIVE) != 0)
 		set(fd, SOL_SOCKET, 9, 1);
-	if ((d->position & SOCKET_PASSCRED) != 0)
-		set(fd, SOL_SOCKET, 16, 1);
-	if ((d->position & SOCKET_NODELAY) != 0 && domain_of(d) != AF_UNIX)
+	if ((d->position & SOCKET_NODELAY) != 0 && !is_unix(d))
 		set(fd, IPPROTO_TCP, 1, 1);
+	if (d->send_buffer != 0)
+		set(fd, SOL_SOCKET, 7, (int)d->send_buffer);
+	if (d->receive_buffer != 0)
+		set(fd, SOL_SOCKET, 8, (int)d->receive_buffer);
 }
 
+/* --- names --- */
+
 /* A path is there already, in the files of the snapshot: the new socket takes its place, its mode and its owner. */
-static void bind_path(int fd, description *d)
+static long bind_path(int fd, struct image_span address)
 {
-	const char *path = image_bytes(d->path) + NAME_OFFSET;
+	const char *path = image_bytes(address) + NAME_OFFSET;
 	struct {
 		uint64_t head[3];
 		uint32_t mode, uid, gid, pad;
 		uint64_t rest[14];
 	} st; /* struct stat */
 	bool there = CALL2(__NR_lstat, path, &st) == 0;
+	long rc;
 
 	(void)CALL1(__NR_unlink, path);
-	(void)fork_must(
-		CALL3(__NR_bind, fd, image_bytes(d->path), d->path.length), "bind a socket");
-	if (there) {
+	rc = CALL3(__NR_bind, fd, image_bytes(address), address.length);
+	if (rc == 0 && there) {
 		(void)CALL3(__NR_lchown, path, st.uid, st.gid);
 		(void)CALL2(__NR_chmod, path, st.mode & 07777);
 	}
+	return rc;
+}
+
+long sockets_bind(int fd, struct image_span address)
+{
+	if (address.length == 0)
+		return 0;
+	if (image_bytes(address)[NAME_OFFSET] != '\0')
+		return bind_path(fd, address);
+	return CALL3(__NR_bind, fd, image_bytes(address), address.length);
 }
 
 static void bind_socket(int fd, description *d)
 {
 	if (d->path.length == 0)
 		return;
-	if (domain_of(d) == AF_UNIX && image_bytes(d->path)[NAME_OFFSET] != '\0') {
-		bind_path(fd, d);
+	if (is_unix(d)) {
+		(void)fork_must(sockets_bind(fd, d->path), "bind a unix socket");
 		return;
 	}
 	/* connections of the same port are there: the option goes back to the program's value afterwards */
-	if (domain_of(d) != AF_UNIX)
-		set(fd, SOL_SOCKET, 2 /* REUSEADDR */, 1);
-	if (domain_of(d) != AF_UNIX && (d->position & SOCKET_REUSEPORT) != 0)
+	set(fd, SOL_SOCKET, REUSEADDR, 1);
+	if ((d->position & SOCKET_REUSEPORT) != 0)
 		set(fd, SOL_SOCKET, 15, 1);
 	if (domain_of(d) == AF_INET6)
 		set(fd, IPPROTO_IPV6, 26 /* V6ONLY */, (d->position & SOCKET_V6ONLY) != 0);
@@ -87,17 +107,56 @@ static void bind_socket(int fd, description *d)
 		CALL3(__NR_bind, fd, image_bytes(d->path), d->path.length), "bind a socket");
 }
 
+/* --- calls that note who made them --- */
+
+/** struct call - a call with up to three arguments. */
+struct call {
+	long nr, a, b, c, d;
+};
+
+static long make_call(void *argument)
+{
+	const struct call *c = argument;
+
+	return CALL4(c->nr, c->a, c->b, c->c, c->d);
+}
+
+static void listen_as(const struct image_identity *who, int fd, uint32_t backlog)
+{
+	struct call c = { __NR_listen, fd, backlog, 0, 0 };
+
+	(void)fork_must(opener_as(who, make_call, &c), "listen on a socket");
+}
+
+static void connect_as(const struct image_identity *who, int fd, struct image_span to)
+{
+	struct call c = { __NR_connect, fd, (long)image_bytes(to), (long)to.length, 0 };
+
+	(void)fork_must(opener_as(who, make_call, &c), "connect a socket again");
+}
+
+/* --- one socket --- */
+
 int sockets_make(description *d)
 {
 	int fd = open_socket(d);
 
 	bind_socket(fd, d);
 	if (d->kind == DESCRIPTION_LISTEN)
-		(void)fork_must(CALL2(__NR_listen, fd, d->backlog), "listen on a socket");
-	else if (d->remote.length > 0)
-		(void)fork_must(CALL3(__NR_connect, fd, image_bytes(d->remote), d->remote.length),
-			"connect a socket");
+		listen_as(&d->other, fd, d->backlog);
+	else if (d->remote.length > 0 && !is_unix(d))
+		connect_as(&d->other, fd, d->remote);
 	set_options(fd, d);
+	return fd;
+}
+
+int sockets_pend(description *d, description *listener)
+{
+	int fd = open_socket(d);
+
+	bind_socket(fd, d);
+	set_options(fd, d);
+	connect_as(&d->other, fd, is_unix(d) ? listener->path : d->remote);
 	return fd;
 }
 
@@ -133,45 +192,61 @@ static bool is_listened_on(description *d)
 	return false;
 }
 
-/* @accepting gets its name from a listener that is there for the moment. */
+/* @accepting gets its name from a listener that is there for the moment; the connecting end may be of another version of IP. */
 static void connect_by_name(description *accepting, description *connecting, int ret[2])
 {
+	static const struct image_identity nobody;
 	int listener = open_socket(accepting);
+	struct image_span to =
+		connecting == NULL || is_unix(accepting) ? accepting->path : connecting->remote;
 
 	bind_socket(listener, accepting);
-	(void)fork_must(CALL2(__NR_listen, listener, 1), "listen for a connection");
-	ret[1] = open_socket(accepting);
+	listen_as(connecting != NULL ? &connecting->other : &nobody, listener, 1);
+	ret[1] = open_socket(connecting != NULL ? connecting : accepting);
 	if (connecting != NULL)
 		bind_socket(ret[1], connecting);
-	(void)fork_must(
-		CALL3(__NR_connect, ret[1], image_bytes(accepting->path), accepting->path.length),
-		"connect a socket again");
+	connect_as(&accepting->other, ret[1], to);
 	ret[0] = (int)fork_must(
 		CALL4(__NR_accept4, listener, 0, 0, BARE_CLOEXEC), "accept a connection again");
 	(void)CALL1(__NR_close, listener);
 }
 
-void sockets_connect(description *d, description *peer, int ret[2])
+static void connect_pair(description *d, description *peer, int ret[2])
+{
+	struct call c = { __NR_socketpair, AF_UNIX, (long)d->a | BARE_CLOEXEC, 0, (long)ret };
+
+	(void)fork_must(opener_as(&d->other, make_call, &c), "make a socket pair");
+	bind_socket(ret[0], d);
+	if (peer != NULL)
+		bind_socket(ret[1], peer);
+}
+
+static void connect_ends(description *d, description *peer, int ret[2])
 {
 	bool named = d->path.length > 0 || (peer != NULL && peer->path.length > 0);
 	bool swapped = peer != NULL && peer->path.length > 0 &&
 		       (d->path.length == 0 || is_listened_on(peer));
+	int reverse[2];
 
-	if (!named) {
-		(void)fork_must(CALL4(__NR_socketpair, AF_UNIX, d->a | BARE_CLOEXEC, 0, ret),
-			"make a socket pair");
+	if (!named || (is_unix(d) && d->a == DATAGRAMS)) {
+		connect_pair(d, peer, ret);
 	} else if (swapped) {
-		int reverse[2];
-
 		connect_by_name(peer, d, reverse);
 		ret[0] = reverse[1];
 		ret[1] = reverse[0];
 	} else {
 		connect_by_name(d, peer, ret);
 	}
+}
+
+void sockets_connect(description *d, description *peer, int ret[2])
+{
+	connect_ends(d, peer, ret);
 	set_options(ret[0], d);
 	if (peer != NULL)
 		set_options(ret[1], peer);
+	if (is_unix(d))
+		return; /* the rest in sockets_finish() */
 	send_waiting(ret[1], d);
 	if (peer != NULL)
 		send_waiting(ret[0], peer);
@@ -185,8 +260,50 @@ void sockets_leave(int fd, description *d)
 {
 	const int now[2] = { 1, 0 };
 
-	if (d->kind == DESCRIPTION_CONNECTION && domain_of(d) != AF_UNIX &&
-		(d->position & SOCKET_ENDED) == 0)
+	if (d->kind == DESCRIPTION_CONNECTION && !is_unix(d) && (d->position & SOCKET_ENDED) == 0)
 		(void)CALL5(__NR_setsockopt, fd, SOL_SOCKET, SO_LINGER, now, sizeof(now));
 	(void)CALL1(__NR_close, fd);
+}
+
+/* --- when all are there --- */
+
+static bool is_socket(description *d)
+{
+	return d->kind == DESCRIPTION_CONNECTION || d->kind == DESCRIPTION_PENDING ||
+	       d->kind == DESCRIPTION_LISTEN || d->kind == DESCRIPTION_SOCKET;
+}
+
+/* A socket that asks for credentials gets a name when it sends, and nothing can be sent to one that is shut down: hence last. */
+static void finish_unix(int fd, description *d)
+{
+	static const struct image_identity nobody;
+
+	if (d->kind == DESCRIPTION_SOCKET && d->remote.length > 0)
+		connect_as(&nobody, fd, d->remote);
+	if ((d->position & SOCKET_RESET) != 0)
+		(void)CALL6(__NR_sendto, fd, "", 1, DONTWAIT | NOSIGNAL, 0, 0);
+	if (d->b != 0)
+		(void)CALL2(__NR_shutdown, fd, d->b - 1);
+	if ((d->position & SOCKET_PASSCRED) != 0)
+		set(fd, SOL_SOCKET, 16, 1);
+}
+
+void sockets_finish(void)
+{
+	queues_fill();
+	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
+		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+
+		if (is_socket(d) && is_unix(d))
+			finish_unix(opener_kept(i), d);
+		else if (is_socket(d))
+			set(opener_kept(i), SOL_SOCKET, REUSEADDR,
+				(d->position & SOCKET_REUSEADDR) != 0);
+	}
+	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
+		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+
+		if (is_socket(d) && (d->position & SOCKET_NAMELESS) != 0)
+			(void)CALL1(__NR_unlink, image_bytes(d->path) + NAME_OFFSET);
+	}
 }

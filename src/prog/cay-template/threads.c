@@ -243,21 +243,25 @@ static void lock_tids(void)
 	}
 }
 
-static void choose_tid(int32_t tid)
+void choose_pid(int32_t pid)
 {
 	struct fork_shared *s = fork_shared();
 	uint32_t done;
 
 	__atomic_store_n(&s->tid_written, 0, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&s->tid_wanted, (uint32_t)tid, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&s->tid_wanted, (uint32_t)pid, __ATOMIC_SEQ_CST);
 	futex_wake(&s->tid_wanted);
-	while ((done = __atomic_load_n(&s->tid_written, __ATOMIC_SEQ_CST)) == 0) {
+	for (int rounds = 0; (done = __atomic_load_n(&s->tid_written, __ATOMIC_SEQ_CST)) == 0;
+		rounds++) {
 		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
 			bare_exit(125);
+		/* each wait ends after a second or with an answer */
+		if (rounds > FORK_TIMEOUT_S)
+			fork_fail("choose a process id", -62 /* ETIME */);
 		futex_wait(&s->tid_written, 0);
 	}
 	if (done != 1)
-		fork_fail("choose a thread's id", -1);
+		fork_fail("choose a process id", -1);
 }
 
 static void create(const struct image_process *p, uint32_t i)
@@ -270,7 +274,7 @@ static void create(const struct image_process *p, uint32_t i)
 	a->process = p;
 	a->index = i;
 	lock_tids();
-	choose_tid(t->tid);
+	choose_pid(t->tid);
 	tid = clone_thread(a, t->registers[FS_BASE]);
 	__atomic_store_n(&fork_shared()->tid_lock, 0, __ATOMIC_SEQ_CST);
 	futex_wake(&fork_shared()->tid_lock);

@@ -70,6 +70,7 @@ int main(void)
 	udp[1] = socket(AF_INET, SOCK_DGRAM, 0);
 	MUST(connect(udp[1], (struct sockaddr *)&datagrams, sizeof(datagrams)) == 0);
 	own = port(ends[0], false);
+	MUST(setsockopt(ends[1], SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0);
 
 	int fresh;
 
@@ -89,6 +90,9 @@ int main(void)
 		port(ends[1], false) == a.sin_port);
 	MUST(getsockopt(ends[0], IPPROTO_TCP, TCP_NODELAY, &value, &n) == 0 && value == 1);
 	MUST(getsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &value, &n) == 0 && value == 0);
+	MUST(getsockopt(ends[1], SOL_SOCKET, SO_REUSEADDR, &value, &n) == 0 && value == 1);
+	MUST(getsockopt(ends[0], SOL_SOCKET, SO_REUSEADDR, &value, &n) == 0 && value == 0);
+	MUST(getsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &value, &n) == 0 && value == 0);
 	MUST(read(half[1], got, 64) == 4 && read(half[1], got, 64) == 0);
 	talk(half[1], half[0]);
 	MUST(read(lonely[0], got, 64) == 3 && read(lonely[0], got, 64) == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unix sockets: pairs, a server with a path and an accepted client, abstract names, data in both directions, half-closed ends. */
+/* Unix sockets: pairs, a server with a path and an accepted client, abstract names, data in both directions, half-closed ends; whom the other end belongs to. */
 #include "object.h"
 
 #include <stddef.h>
@@ -32,8 +32,57 @@ static void talk(int from, int to)
 	MUST(write(from, "t", 1) == 1 && read(to, &c, 1) == 1 && c == 't');
 }
 
+/* A client of other ids, which stays until its end is told to it. */
+static pid_t client_as(const struct sockaddr_un *a, socklen_t length, unsigned int id)
+{
+	pid_t pid = fork();
+	char c;
+
+	if (pid == 0) {
+		int fd;
+
+		MUST(setgid(id + 1) == 0 && setuid(id) == 0);
+		MUST(prctl(PR_SET_DUMPABLE, 1) == 0);
+		fd = client(a, length);
+		_exit(read(fd, &c, 1) != 0);
+	}
+	return pid;
+}
+
+static void expect_other(int fd, pid_t pid, unsigned int uid, unsigned int gid)
+{
+	struct ucred said;
+	socklen_t n = sizeof(said);
+
+	MUST(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &said, &n) == 0);
+	if (said.pid != pid || said.uid != uid || said.gid != gid)
+		object_fail("process %d of %u, not %d of %u", said.pid, said.uid, pid, uid);
+}
+
+/* Its last words were not read: the other end is told of a reset, once. */
+static int reset_end(void)
+{
+	int pair[2];
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && write(pair[0], "x", 1) == 1);
+	MUST(close(pair[1]) == 0);
+	return pair[0];
+}
+
+static int many_bytes(int *other, const char *bytes, int n)
+{
+	int pair[2], half = n;
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	MUST(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &half, sizeof(half)) == 0);
+	MUST(send(pair[0], bytes, (size_t)n, MSG_DONTWAIT) == n);
+	*other = pair[0];
+	return pair[1];
+}
+
 int main(void)
 {
+	static char bulk[200000], back[sizeof(bulk)];
 	struct sockaddr_un path, abstract, now = { 0 };
 	socklen_t path_n, abstract_n, n = sizeof(now);
 	int pair[2], packets[2], half[2], lonely[2], listener, named[2], hidden, hidden_end[2];
@@ -56,9 +105,38 @@ int main(void)
 	MUST((hidden_end[1] = accept(hidden, NULL, NULL)) >= 0);
 	MUST(write(named[0], "request", 7) == 7 && write(hidden_end[1], "answer", 6) == 6);
 
-	int fresh;
+	int fresh, accepted[2], reset = reset_end(), filled, filler, size = 0;
+	socklen_t size_n = sizeof(size);
+	pid_t child = client_as(&abstract, abstract_n, 77), gone;
+
+	MUST((accepted[0] = accept(hidden, NULL, NULL)) >= 0);
+	gone = client_as(&abstract, abstract_n, 88);
+	MUST((accepted[1] = accept(hidden, NULL, NULL)) >= 0 && kill(gone, SIGKILL) == 0 &&
+		waitpid(gone, NULL, 0) == gone);
+	for (size_t i = 0; i < sizeof(bulk); i++)
+		bulk[i] = (char)(i * 7);
+	filled = many_bytes(&filler, bulk, (int)sizeof(bulk));
 
 	object_ready();
+
+	expect_other(accepted[0], child, 77, 78);
+	expect_other(accepted[1], gone, 88, 89);
+	expect_other(named[0], getpid(), 0, 0);
+	expect_other(named[1], getpid(), 0, 0);
+	expect_other(pair[0], getpid(), 0, 0);
+	expect_other(hidden, getpid(), 0, 0);
+	MUST(close(accepted[0]) == 0 && waitpid(child, &size, 0) == child && size == 0);
+	MUST(read(accepted[1], got, 1) == 0);
+	MUST(read(reset, got, 1) < 0 && errno == ECONNRESET && read(reset, got, 1) == 0);
+	for (size_t at = 0; at < sizeof(bulk);) {
+		ssize_t more = read(filled, back + at, sizeof(back) - at);
+
+		MUST(more > 0);
+		at += (size_t)more;
+	}
+	MUST(memcmp(bulk, back, sizeof(bulk)) == 0);
+	MUST(getsockopt(filler, SOL_SOCKET, SO_SNDBUF, &size, &size_n) == 0 &&
+		size == 2 * (int)sizeof(bulk));
 
 	MUST(read(pair[1], got, 64) == 6 && memcmp(got, "to one", 6) == 0);
 	MUST(read(pair[0], got, 64) == 7 && memcmp(got, "to zero", 7) == 0);

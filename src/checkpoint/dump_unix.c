@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_unix.c - unix sockets: who is connected to whom, and who waits in a backlog. The kernel tells it of all sockets of the network at once
+ * (sock_diag), with the inode of each. What waits to be received: dump_queues.c.
+ */
+#include "checkpoint/dump.h"
+#include "checkpoint/dump_parts.h"
+
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/sockios.h>
+#include <linux/unix_diag.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+enum { STATE_ESTABLISHED = 1, STATE_LISTEN = 10 };
+
+/* --- all of the sandbox --- */
+
+struct unix_row {
+	uint32_t inode, peer, waiting, backlog;
+	uint32_t *pending; /* inodes of those who wait to be accepted, the first first */
+	size_t n_pending;
+	bool connected; /* to somebody, who may be gone: then @peer is 0 */
+	uint8_t shut, state;
+};
+
+static struct unix_row *rows;
+static size_t n_rows;
+static bool listed;
+
+static void keep_pending(struct unix_row *row, const struct rtattr *a)
+{
+	row->n_pending = RTA_PAYLOAD(a) / sizeof(*row->pending);
+	row->pending = calloc(row->n_pending + 1, sizeof(*row->pending));
+	if (row->pending == NULL)
+		abort();
+	memcpy(row->pending, RTA_DATA(a), row->n_pending * sizeof(*row->pending));
+}
+
+static void keep_attribute(struct unix_row *row, const struct rtattr *a)
+{
+	struct unix_diag_rqlen lengths;
+
+	switch (a->rta_type) {
+	case UNIX_DIAG_PEER:
+		memcpy(&row->peer, RTA_DATA(a), sizeof(row->peer));
+		row->connected = true;
+		break;
+	case UNIX_DIAG_SHUTDOWN:
+		memcpy(&row->shut, RTA_DATA(a), sizeof(row->shut));
+		break;
+	case UNIX_DIAG_RQLEN:
+		memcpy(&lengths, RTA_DATA(a), sizeof(lengths));
+		row->waiting = lengths.udiag_rqueue;
+		row->backlog = lengths.udiag_wqueue;
+		break;
+	case UNIX_DIAG_ICONS:
+		keep_pending(row, a);
+		break;
+	default:
+		break;
+	}
+}
+
+static void add_row(const struct unix_diag_msg *m, size_t n)
+{
+	struct unix_row row = { .inode = m->udiag_ino, .state = m->udiag_state };
+	struct rtattr *a = (struct rtattr *)(void *)(uintptr_t)(m + 1);
+	struct unix_row *more = realloc(rows, (n_rows + 1) * sizeof(*rows));
+
+	if (more == NULL)
+		abort();
+	rows = more;
+	for (n -= sizeof(*m); RTA_OK(a, n); a = RTA_NEXT(a, n))
+		keep_attribute(&row, a);
+	rows[n_rows++] = row;
+}
+
+int dump_diag(const void *request, size_t size, void (*add)(const void *message, size_t n))
+{
+	static char answer[65536] __attribute__((aligned(8)));
+	cleanup_fd int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+
+	if (fd < 0 || send(fd, request, size, 0) < 0)
+		return -errno;
+	for (;;) {
+		ssize_t n = recv(fd, answer, sizeof(answer), 0);
+		struct nlmsghdr *h = (struct nlmsghdr *)(void *)answer;
+
+		if (n < 0)
+			return -errno;
+		for (size_t left = (size_t)n; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
+			if (h->nlmsg_type == NLMSG_DONE)
+				return 0;
+			if (h->nlmsg_type == NLMSG_ERROR)
+				return -EIO;
+			add(NLMSG_DATA(h), h->nlmsg_len - NLMSG_HDRLEN);
+		}
+	}
+}
+
+static void add_message(const void *message, size_t n)
+{
+	add_row(message, n);
+}
+
+int dump_network(const struct dump_process *p)
+{
+	static bool joined;
+	cleanup_fd int net = -1;
+
+	if (joined)
+		return 0;
+	net = openat(p->tracee.proc, "ns/net", O_RDONLY | O_CLOEXEC);
+	if (net < 0 || setns(net, CLONE_NEWNET) < 0)
+		return -errno;
+	joined = true;
+	return 0;
+}
+
+static int list_unix(const struct dump_process *p)
+{
+	const struct {
+		struct nlmsghdr head;
+		struct unix_diag_req request;
+	} m = { .head = { .nlmsg_len = sizeof(m),
+			.nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+		.request = { .sdiag_family = AF_UNIX,
+			.udiag_states = ~0U,
+			.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN | UDIAG_SHOW_ICONS } };
+	int rc = listed ? 0 : dump_network(p);
+
+	if (rc == 0 && !listed)
+		rc = dump_diag(&m, sizeof(m), add_message);
+	listed = rc == 0;
+	return rc;
+}
+
+static const struct unix_row *find_row(uint64_t inode)
+{
+	for (size_t i = 0; i < n_rows; i++) {
+		if (rows[i].inode == inode)
+			return &rows[i];
+	}
+	return NULL;
+}
+
+/* --- who --- */
+
+struct image_identity dump_identity(const struct dump *d, const struct ucred *said)
+{
+	struct image_identity out = { .uid = said->uid, .gid = said->gid };
+
+	out.known = said->uid != ~0U;
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->processes[i].tracee.host == said->pid)
+			out.pid = d->processes[i].tracee.inner;
+	}
+	return out;
+}
+
+/* Who is gone has a number that only the sandbox knows: its process asks. */
+static struct image_identity read_other(const struct dump *d, struct subject *s)
+{
+	struct tracee *t = &s->p->tracee;
+	struct ucred said = { 0 };
+	struct image_identity out;
+	socklen_t n = sizeof(said);
+
+	if (getsockopt(s->copy, SOL_SOCKET, SO_PEERCRED, &said, &n) < 0)
+		return (struct image_identity){ 0 };
+	out = dump_identity(d, &said);
+	if (out.known == 0 || out.pid != 0 || t->n_threads == 0 || s->carrier >= 0 ||
+		tracee_scratch(t) < 0 || tracee_write(t, t->scratch, &n, sizeof(n)) < 0)
+		return out;
+	if (TRACEE_CALL(t, 0, SYS_getsockopt, (uint64_t)s->fd, SOL_SOCKET, SO_PEERCRED,
+		    t->scratch + 16, t->scratch) == 0 &&
+		tracee_read(t, t->scratch + 16, &said, sizeof(said)) == 0)
+		out.pid = said.pid;
+	return out;
+}
+
+/* A name in the files may have been removed, and another may have taken it. */
+static int check_name(struct dump *d, struct subject *s, struct err *err)
+{
+	const size_t offset = offsetof(struct sockaddr_un, sun_path);
+	const char *path = d->image.tables[TABLE_BYTES].p + s->out.path.offset + offset;
+	cleanup_fd int root = -1;
+	struct stat st;
+
+	if (s->out.path.length <= offset || path[0] != '/')
+		return 0;
+	root = openat(s->p->tracee.proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0 || fstatat(root, path + strspn(path, "/"), &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		s->out.position |= SOCKET_NAMELESS;
+		return 0;
+	}
+	return S_ISSOCK(st.st_mode)
+		       ? 0
+		       : subject_refuse(s, err, "a socket whose name belongs to another file now");
+}
+
+/* --- one socket --- */
+
+static bool is_unconnected(int fd)
+{
+	struct sockaddr_storage a;
+	socklen_t n = sizeof(a);
+
+	return dump_socket_number(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0 &&
+	       getpeername(fd, (struct sockaddr *)&a, &n) < 0 && errno == ENOTCONN;
+}
+
+static bool is_connection(const struct subject *s, const struct unix_row *row)
+{
+	return s->out.a == SOCK_DGRAM ? row->connected : row->state == STATE_ESTABLISHED;
+}
+
+int dump_unix(struct dump *d, struct subject *s, struct err *err)
+{
+	const struct unix_row *row;
+	int rc = list_unix(s->p);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "list the unix sockets of the sandbox");
+	s->out.inode = (uint32_t)s->st.st_ino;
+	row = find_row(s->st.st_ino);
+	/* without a name and without another end there is nothing to know */
+	if (row == NULL && s->out.path.length == 0 && is_unconnected(s->copy)) {
+		s->out.kind = DESCRIPTION_SOCKET;
+		return 0;
+	}
+	if (row == NULL)
+		return subject_refuse(s, err, "a unix socket of which the kernel tells nothing");
+	rc = check_name(d, s, err);
+	if (rc < 0)
+		return rc;
+	s->out.inode_peer = row->peer;
+	if (row->state == STATE_LISTEN) {
+		s->out.kind = DESCRIPTION_LISTEN;
+		s->out.backlog = row->backlog;
+	} else {
+		s->out.kind = is_connection(s, row) ? DESCRIPTION_CONNECTION : DESCRIPTION_SOCKET;
+		if (row->shut != 0)
+			s->out.b = row->shut == 3   ? 1 + SHUT_RDWR
+				   : row->shut == 2 ? 1 + SHUT_WR
+						    : 1 + SHUT_RD;
+	}
+	if (s->out.kind != DESCRIPTION_SOCKET)
+		s->out.other = read_other(d, s);
+	s->waits = row->state != STATE_LISTEN || row->n_pending > 0;
+	return 0;
+}
+
+/* --- backlogs --- */
+
+/* Who accepts is told of whoever connected: one that has the socket now. */
+static struct image_identity holder_of(const struct dump_socket *s)
+{
+	uint64_t uid[4] = { 0 }, gid[4] = { 0 };
+
+	(void)proc_numbers(s->p->status, "Uid", 10, uid, ARRAY_SIZE(uid));
+	(void)proc_numbers(s->p->status, "Gid", 10, gid, ARRAY_SIZE(gid));
+	return (struct image_identity){ .known = 1,
+		.pid = s->p->tracee.inner,
+		.uid = (uint32_t)uid[1],
+		.gid = (uint32_t)gid[1] };
+}
+
+static int add_pending(
+	struct dump *d, const struct dump_socket *s, uint32_t inode, struct buf *list)
+{
+	uint32_t client = dump_socket_find(d, inode);
+	struct image_description *row;
+	int unread = 0;
+
+	row = client == IMAGE_NONE ? NULL : dump_description(d, client);
+	/* what the client has sent already can be seen by accepting it alone, and so can whether one that is gone has */
+	if (row == NULL || row->kind != DESCRIPTION_CONNECTION || row->peer != IMAGE_NONE)
+		return -EBUSY;
+	for (size_t i = 0; i < d->n_sockets; i++) {
+		if (d->sockets[i].index != client)
+			continue;
+		if (ioctl(d->sockets[i].copy, SIOCOUTQ, &unread) < 0 || unread > 0)
+			return -EBUSY;
+		row->other = holder_of(&d->sockets[i]);
+	}
+	row->kind = DESCRIPTION_PENDING;
+	row->peer = s->index;
+	buf_add(list, &client, sizeof(client));
+	return 0;
+}
+
+int dump_unix_backlog(struct dump *d, const struct dump_socket *s)
+{
+	const struct unix_row *row = find_row(dump_description(d, s->index)->inode);
+	cleanup_buf struct buf list = BUF_INIT(1 << 20);
+	struct image_span span;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && row != NULL && i < row->n_pending; i++)
+		rc = add_pending(d, s, row->pending[i], &list);
+	if (rc == 0 && list.n > 0) {
+		span = image_add_bytes(&d->image, list.p, list.n);
+		dump_description(d, s->index)->data = span;
+	}
+	return rc;
+}
