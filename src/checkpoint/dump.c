@@ -130,6 +130,77 @@ static int add_zombies(struct dump *d, struct err *err)
 	return 0;
 }
 
+static int by_number(const void *a, const void *b)
+{
+	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* All pids and tids, sorted. */
+static int32_t *taken_pids(const struct dump *d, size_t *ret_n)
+{
+	size_t n = 1, at = 0;
+	int32_t *all;
+
+	for (size_t i = 0; i < d->n; i++)
+		n += d->processes[i].tracee.n_threads + 3;
+	all = calloc(n, sizeof(*all));
+	if (all == NULL)
+		abort();
+	for (size_t i = 0; i < d->n; i++) {
+		const struct dump_process *p = &d->processes[i];
+
+		all[at++] = p->tracee.inner;
+		all[at++] = p->place.session;
+		all[at++] = p->place.group;
+		for (size_t j = 0; j < p->tracee.n_threads; j++)
+			all[at++] = p->tracee.threads[j].inner;
+	}
+	qsort(all, at, sizeof(*all), by_number);
+	*ret_n = at;
+	return all;
+}
+
+/* The order in which they are made again. @head: gets what follows from it. @ret: free() it. */
+static int order_processes(
+	const struct dump *d, struct plan *head, struct plan_process **ret, struct err *err)
+{
+	struct plan_input *inputs = calloc(d->n + 1, sizeof(*inputs));
+	size_t n_taken;
+	int32_t unused[2];
+	int32_t *taken = taken_pids(d, &n_taken);
+	int rc;
+
+	if (inputs == NULL)
+		abort();
+	for (size_t i = 0; i < d->n; i++)
+		inputs[i] = d->processes[i].place;
+	rc = plan_order(
+		inputs, (uint32_t)d->n, taken, n_taken, ret, &head->n_processes, unused, err);
+	head->helper_pid = unused[0];
+	head->opener_pid = unused[1];
+	head->last_pid = n_taken > 0 ? taken[n_taken - 1] : 1;
+	free(inputs);
+	free(taken);
+	return rc;
+}
+
+/* The last refusals: nothing has been changed yet, and nothing is refused once the processes run. */
+static int check_all(struct dump *d, struct err *err)
+{
+	struct plan_process *processes = NULL;
+	struct plan head;
+	int rc = order_processes(d, &head, &processes, err);
+
+	free(processes);
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		if (!d->processes[i].tracee.zombie)
+			rc = dump_maps(d, &d->processes[i], err);
+	}
+	return rc;
+}
+
 /* What only the stopped processes can tell. */
 static int look_at_all(struct dump *d, struct err *err)
 {
@@ -160,7 +231,9 @@ static int look_at_all(struct dump *d, struct err *err)
 		rc = dump_files_end(d, err);
 	if (rc == 0)
 		rc = dump_inotify_end(d, err);
-	return rc == 0 ? dump_terminals_end(d, err) : rc;
+	if (rc == 0)
+		rc = dump_terminals_end(d, err);
+	return rc == 0 ? check_all(d, err) : rc;
 }
 
 /* A subreaper would be told of twins' ends; for the while all children that lose their parent go to init. */
@@ -213,6 +286,10 @@ static int take_moment(struct dump *d, struct dump_report *r)
 		if (!d->processes[i].tracee.zombie)
 			rc = dump_moment(d, &d->processes[i], &r->err);
 	}
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		if (!d->processes[i].tracee.zombie)
+			rc = dump_shared_check(d, &d->processes[i], &r->err);
+	}
 	return rc;
 }
 
@@ -225,7 +302,7 @@ static int look_at_sources(struct dump *d, struct err *err)
 		struct dump_process *p = &d->processes[i];
 
 		if (!p->tracee.zombie)
-			rc = dump_creds(d, p, err);
+			rc = dump_creds(p, err);
 		if (rc == 0 && !p->tracee.zombie)
 			rc = dump_actions(p, err);
 		if (rc == 0 && !p->tracee.zombie)
@@ -235,70 +312,23 @@ static int look_at_sources(struct dump *d, struct err *err)
 	return rc;
 }
 
-static int by_number(const void *a, const void *b)
-{
-	int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* All pids and tids, sorted. */
-static int32_t *taken_pids(const struct dump *d, size_t *ret_n)
-{
-	size_t n = 1, at = 0;
-	int32_t *all;
-
-	for (size_t i = 0; i < d->n; i++)
-		n += d->processes[i].tracee.n_threads + 3;
-	all = calloc(n, sizeof(*all));
-	if (all == NULL)
-		abort();
-	for (size_t i = 0; i < d->n; i++) {
-		const struct dump_process *p = &d->processes[i];
-
-		all[at++] = p->tracee.inner;
-		all[at++] = p->place.session;
-		all[at++] = p->place.group;
-		for (size_t j = 0; j < p->tracee.n_threads; j++)
-			all[at++] = p->tracee.threads[j].inner;
-	}
-	qsort(all, at, sizeof(*all), by_number);
-	*ret_n = at;
-	return all;
-}
-
 static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 {
-	struct plan_input *inputs = calloc(d->n + 1, sizeof(*inputs));
 	struct plan_process *processes = NULL;
 	struct plan head = { .n_leaves = d->order->n_leaves, .n_slots = d->order->n_slots };
-	size_t n_taken;
-	int32_t unused[2];
-	int32_t *taken = taken_pids(d, &n_taken);
-	int rc;
+	int rc = order_processes(d, &head, &processes, err);
 
-	if (inputs == NULL)
-		abort();
-	for (size_t i = 0; i < d->n; i++)
-		inputs[i] = d->processes[i].place;
-	rc = plan_order(
-		inputs, (uint32_t)d->n, taken, n_taken, &processes, &head.n_processes, unused, err);
-	head.helper_pid = unused[0];
-	head.opener_pid = unused[1];
 	head.n_descriptions =
 		image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
 	head.first_description =
 		(uint32_t)(d->highest_fd < FIRST_DESCRIPTION_MIN ? FIRST_DESCRIPTION_MIN
 								 : d->highest_fd + 1);
-	head.last_pid = n_taken > 0 ? taken[n_taken - 1] : 1;
 	if (rc == 0) {
 		*ret_fd = plan_seal(&d->image, &head, processes);
 		if (*ret_fd < 0)
 			rc = err_raise_sys(err, *ret_fd, "write the plan");
 	}
 	free(processes);
-	free(inputs);
-	free(taken);
 	return rc;
 }
 

@@ -117,11 +117,14 @@ bool dump_note(struct dump *d, struct err *err);
 /** dump_examine() - look at the running processes of @d->order without stopping them. @out: filled. */
 void dump_examine(struct dump *d, struct dump_examination *out);
 
-/** dump_creds_check() - the part of dump_creds() that /proc answers. */
+/** dump_creds_check() - ids and capabilities, which /proc answers; refuses filters of the program's own. */
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_regions() - the part of dump_memory() that /proc answers. */
-int dump_regions(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+/** dump_maps() - list the mappings of @p and refuse those that cannot be carried over. When the files of all are known. */
+int dump_maps(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_shared_check() - refuse shared memory of @p that nobody maps whole. After dump_moment() of all. */
+int dump_shared_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_source() - where memory, dispositions and ids of @p are read: its twin, or itself while it is stopped. */
 static inline struct tracee *dump_source(struct dump_process *p)
@@ -132,11 +135,11 @@ static inline struct tracee *dump_source(struct dump_process *p)
 /** dump_tree() - parents, sessions, groups, leaves, of every process. Fills ->place. */
 int dump_tree(struct dump *d, struct err *err) attr_must_use;
 
-/** dump_attributes() - what a twin does not inherit; also refuses filters of the program's own, before any call is made in it. While @p is stopped. */
+/** dump_attributes() - ids, and what a twin does not inherit; also refuses filters of the program's own, before any call is made in it. While @p is stopped. */
 int dump_attributes(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_creds() - ids, capabilities, limits and other attributes of @p. */
-int dump_creds(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+/** dump_creds() - limits and other attributes of @p. After dump_attributes(). */
+int dump_creds(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_threads() - registers and what belongs to one thread. */
 int dump_threads(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
@@ -153,7 +156,7 @@ int dump_actions(struct dump_process *p, struct err *err) attr_must_use;
 /** dump_queue() - what is queued for thread @tid, or for its whole process. Return: how many were added to the table, -errno. */
 int dump_queue(struct dump *d, int32_t tid, bool whole_process) attr_must_use;
 
-/** dump_moment() - list regions and pages of @p, copy what its twin does not have and what it shares. While @p is stopped, after its twin was made. */
+/** dump_moment() - list the pages of @p, copy what its twin does not have and what it shares. While @p is stopped, after its twin was made. */
 int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_shared() - copy the shared memory that the text @maps of process @host names. Also while it runs: then to have the pages, see shared_memories_stale(). */
@@ -163,7 +166,7 @@ int dump_shared(struct dump *d, pid_t host, const struct buf *maps) attr_must_us
 void dump_content(
 	struct dump *d, const struct shared_memory *memory, struct image_description *out);
 
-/** dump_memory() - regions, changed pages, brk and the program. */
+/** dump_memory() - regions, changed pages, brk and the program. Refuses nothing: @p may run again. */
 int dump_memory(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_files() - descriptors and their descriptions; also the working directory. */

@@ -36,6 +36,66 @@ struct pm_scan_arg {
 #define PAGE_IS_SWAPPED (1U << 4)
 #define PAGE_IS_ZERO    (1U << 5)
 
+/* --- what a mapping is --- */
+
+static bool starts(const struct proc_map *m, const char *name)
+{
+	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
+}
+
+static bool is_deleted(const struct proc_map *m)
+{
+	static const char gone[] = " (deleted)";
+	const size_t n = sizeof(gone) - 1;
+
+	return m->name_size > n && memcmp(m->name + m->name_size - n, gone, n) == 0;
+}
+
+/* Shared, and in no file system that has a name for it. */
+static bool is_shared_memory(const struct proc_map *m)
+{
+	return m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:") ||
+				    (starts(m, "/dev/shm/") && is_deleted(m)));
+}
+
+static uint64_t device_of(const struct proc_map *m)
+{
+	return makedev(m->major, m->minor);
+}
+
+static const struct dump_known *known_memory(const struct dump *d, const struct proc_map *m)
+{
+	for (size_t i = 0; i < d->n_known; i++) {
+		if (d->known[i].device == device_of(m) && d->known[i].inode == m->inode)
+			return &d->known[i];
+	}
+	return NULL;
+}
+
+static bool named(const struct proc_map *m, const char *name)
+{
+	return m->name_size == strlen(name) && memcmp(m->name, name, m->name_size) == 0;
+}
+
+/* The code and data that the kernel maps into every process. */
+static bool is_vdso(const struct proc_map *m)
+{
+	return starts(m, "[vvar") || named(m, "[vdso]");
+}
+
+/* What an earlier restore left, our own page, and what is there anyway. */
+static bool is_nobodys(const struct dump_process *p, const struct proc_map *m)
+{
+	return (m->start >= WINDOW_RESIDUE && m->end <= WINDOW_SHARED) ||
+	       m->start == p->tracee.scratch ||
+	       (p->twin.host != 0 && m->start == p->twin.scratch) || named(m, "[vsyscall]");
+}
+
+static bool is_segment(const struct proc_map *m)
+{
+	return m->shared && starts(m, "/SYSV");
+}
+
 /* --- which pages exist --- */
 
 static int scan_pages(const struct tracee *t, struct dump_pages *ret)
@@ -185,40 +245,6 @@ static int keep_what_twin_lacks(struct dump_process *p)
 	return rc;
 }
 
-static bool starts(const struct proc_map *m, const char *name)
-{
-	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
-}
-
-static bool is_deleted(const struct proc_map *m)
-{
-	static const char gone[] = " (deleted)";
-	const size_t n = sizeof(gone) - 1;
-
-	return m->name_size > n && memcmp(m->name + m->name_size - n, gone, n) == 0;
-}
-
-/* Shared, and in no file system that has a name for it. */
-static bool is_shared_memory(const struct proc_map *m)
-{
-	return m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:") ||
-				    (starts(m, "/dev/shm/") && is_deleted(m)));
-}
-
-static uint64_t device_of(const struct proc_map *m)
-{
-	return makedev(m->major, m->minor);
-}
-
-static const struct dump_known *known_memory(const struct dump *d, const struct proc_map *m)
-{
-	for (size_t i = 0; i < d->n_known; i++) {
-		if (d->known[i].device == device_of(m) && d->known[i].inode == m->inode)
-			return &d->known[i];
-	}
-	return NULL;
-}
-
 int dump_shared(struct dump *d, pid_t host, const struct buf *maps)
 {
 	const char *at = maps->p, *end = at + maps->n;
@@ -246,10 +272,7 @@ int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
 	bool later = false; /* the twin will tell which pages there are */
 	int rc;
 
-	p->maps = (struct buf)BUF_INIT(64U << 20);
-	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
-	if (rc == 0 && p->twin.host != 0)
-		rc = has_all(p, &later);
+	rc = p->twin.host != 0 ? has_all(p, &later) : 0;
 	if (rc == 0 && !later)
 		rc = scan_pages(&p->tracee, &p->pages);
 	if (rc == 0 && !later && p->twin.host != 0)
@@ -261,12 +284,94 @@ int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
 		      : 0;
 }
 
-/* --- regions --- */
+/* --- what is refused --- */
 
-static bool named(const struct proc_map *m, const char *name)
+/* A description that cannot be written to gives no mapping that can. */
+static bool may_map(const struct dump *d, const struct dump_known *k, const struct proc_map *m)
 {
-	return m->name_size == strlen(name) && memcmp(m->name, name, m->name_size) == 0;
+	const struct image_description *all =
+		(const struct image_description *)(const void *)d->image.tables[TABLE_DESCRIPTIONS]
+			.p;
+
+	return !m->writable || (all[k->index].flags & O_ACCMODE) == O_RDWR;
 }
+
+static int check_region(
+	const struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
+{
+	const struct dump_known *open;
+
+	if (is_nobodys(p, m))
+		return 0;
+	if (m->start < WINDOW_END && m->end > WINDOW_START)
+		return dump_refuse(p, err, "it has memory at %llx, where the restorer must be",
+			(unsigned long long)m->start);
+	if (is_vdso(m) || (m->inode == 0 && !m->shared))
+		return 0;
+	if (is_shared_memory(m)) {
+		open = known_memory(d, m);
+		return open == NULL || may_map(d, open, m)
+			       ? 0
+			       : dump_refuse(p, err,
+					 "it writes to '%.*s' in memory and has it open to be read only",
+					 (int)m->name_size, m->name);
+	}
+	if (is_segment(m) ? dump_sysv_find(d, m->inode) == IMAGE_NONE
+			  : m->name_size == 0 || m->name[0] != '/' || is_deleted(m))
+		return dump_refuse(p, err, "it maps '%.*s'", (int)m->name_size, m->name);
+	return 0;
+}
+
+static int each_region(struct dump *d, struct dump_process *p,
+	int (*check)(const struct dump *d, struct dump_process *p, const struct proc_map *m,
+		struct err *err),
+	struct err *err)
+{
+	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
+	struct proc_map map;
+	int rc = 0, more = 0;
+
+	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0) {
+		rc = check(d, p, &map, err);
+		if (rc < 0 && dump_note(d, err))
+			rc = 0;
+	}
+	return rc == 0 && more < 0 ? err_raise_sys(err, more, "read the mappings of process %d",
+					     p->tracee.inner)
+				   : rc;
+}
+
+int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int rc;
+
+	p->maps = (struct buf)BUF_INIT(64U << 20);
+	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
+	return rc < 0 ? err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner)
+		      : each_region(d, p, check_region, err);
+}
+
+/* Somebody must have brought every byte. */
+static int check_shared(
+	const struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
+{
+	const struct shared_memory *memory;
+
+	if (!is_shared_memory(m) || known_memory(d, m) != NULL)
+		return 0;
+	memory = shared_memories_find(&d->shared, device_of(m), m->inode);
+	return memory != NULL && memory->have == memory->size
+		       ? 0
+		       : dump_refuse(p, err, "it maps a part of shared memory at %llx",
+				 (unsigned long long)m->start);
+}
+
+int dump_shared_check(struct dump *d, struct dump_process *p, struct err *err)
+{
+	return each_region(d, p, check_shared, err);
+}
+
+/* --- what is carried over: nothing is refused any more, the processes may run already --- */
 
 static void add_anonymous(
 	struct dump *d, struct dump_process *p, struct image_region *r, struct dump_pages *pages)
@@ -302,19 +407,8 @@ static void add_patches(
 	}
 }
 
-/* A description that cannot be written to gives no mapping that can. */
-static bool may_map(const struct dump *d, const struct dump_known *k, const struct proc_map *m)
-{
-	const struct image_description *all =
-		(const struct image_description *)(const void *)d->image.tables[TABLE_DESCRIPTIONS]
-			.p;
-
-	return !m->writable || (all[k->index].flags & O_ACCMODE) == O_RDWR;
-}
-
 /* Shared memory without a name in any file system: one object of bytes for all that map it. */
-static int add_shared(struct dump *d, struct dump_process *p, const struct proc_map *m,
-	struct image_region *r, struct err *err)
+static void add_shared(struct dump *d, const struct proc_map *m, struct image_region *r)
 {
 	const struct shared_memory *memory =
 		shared_memories_find(&d->shared, device_of(m), m->inode);
@@ -327,17 +421,8 @@ static int add_shared(struct dump *d, struct dump_process *p, const struct proc_
 	r->kind = REGION_FILE;
 	if (other != NULL) {
 		r->description = other->index;
-		return may_map(d, other, m)
-			       ? 0
-			       : dump_refuse(p, err,
-					 "it writes to '%.*s' in memory and has it open to be read only",
-					 (int)m->name_size, m->name);
+		return;
 	}
-	if (d->examination != NULL)
-		return 0; /* nothing was copied */
-	if (memory == NULL || memory->have < memory->size)
-		return dump_refuse(p, err, "it maps a part of shared memory at %llx",
-			(unsigned long long)m->start);
 	out.path = image_add_bytes(&d->image, "shared", 6);
 	dump_content(d, memory, &out);
 	r->description = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
@@ -348,7 +433,6 @@ static int add_shared(struct dump *d, struct dump_process *p, const struct proc_
 	known[d->n_known++] = (struct dump_known){
 		.device = device_of(m), .inode = m->inode, .fd = -1, .index = r->description
 	};
-	return 0;
 }
 
 /* Without this bit of the kernel's a mapping can never be made writable. */
@@ -369,40 +453,31 @@ static int may_write(struct dump_process *p, uint64_t start, bool *ret)
 }
 
 /* The kernel gives a segment's id where a file has its inode. */
-static int add_segment(struct dump *d, struct dump_process *p, const struct proc_map *m,
-	struct image_region *r, struct err *err)
+static int add_segment(
+	struct dump *d, struct dump_process *p, const struct proc_map *m, struct image_region *r)
 {
 	bool writable = true;
+	int rc = m->writable ? 0 : may_write(p, m->start, &writable);
 
 	r->kind = REGION_SYSV;
 	r->description = dump_sysv_find(d, m->inode);
-	if (r->description == IMAGE_NONE || (!m->writable && may_write(p, m->start, &writable) < 0))
-		return dump_refuse(p, err, "it maps '%.*s'", (int)m->name_size, m->name);
 	if (!writable)
 		r->flags |= REGION_READ_ONLY;
-	return 0;
+	return rc;
 }
 
-static int add_file(struct dump *d, struct dump_process *p, const struct proc_map *m,
-	struct image_region *r, struct dump_pages *pages, struct err *err)
+static void add_file(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	struct image_region *r, struct dump_pages *pages)
 {
-	size_t n = m->name_size;
-
-	if (is_shared_memory(m))
-		return add_shared(d, p, m, r, err);
-	if (m->shared && starts(m, "/SYSV"))
-		return add_segment(d, p, m, r, err);
-	if (n == 0 || m->name[0] != '/' || is_deleted(m))
-		return dump_refuse(p, err, "it maps '%.*s'", (int)n, m->name);
 	r->kind = REGION_FILE;
-	r->description = dump_file_by_path(d, m->name, n, m->shared && m->writable, false);
+	r->description =
+		dump_file_by_path(d, m->name, m->name_size, m->shared && m->writable, false);
 	if (!m->shared)
 		add_patches(d, p, r, pages);
-	return 0;
 }
 
 static int add_region(struct dump *d, struct dump_process *p, const struct proc_map *m,
-	struct dump_pages *pages, uint64_t *first_vvar, struct err *err)
+	struct dump_pages *pages, uint64_t *first_vvar)
 {
 	struct image_region r = { .start = m->start,
 		.end = m->end,
@@ -413,44 +488,38 @@ static int add_region(struct dump *d, struct dump_process *p, const struct proc_
 			 (named(m, "[stack]") ? REGION_GROWS_DOWN : 0U) };
 	int rc = 0;
 
-	/* what an earlier restore left, and our own page */
-	if ((m->start >= WINDOW_RESIDUE && m->end <= WINDOW_SHARED) ||
-		m->start == dump_source(p)->scratch || named(m, "[vsyscall]"))
+	if (is_nobodys(p, m))
 		return 0;
-	if (m->start < WINDOW_END && m->end > WINDOW_START)
-		return dump_refuse(p, err, "it has memory at %llx, where the restorer must be",
-			(unsigned long long)m->start);
-	if (starts(m, "[vvar") || named(m, "[vdso]")) {
+	if (is_vdso(m)) {
 		if (*first_vvar == 0)
 			*first_vvar = m->start;
 		r.kind = REGION_VDSO;
 		r.offset = m->start - *first_vvar;
 	} else if (m->inode == 0 && !m->shared) {
 		add_anonymous(d, p, &r, pages);
+	} else if (is_shared_memory(m)) {
+		add_shared(d, m, &r);
+	} else if (is_segment(m)) {
+		rc = add_segment(d, p, m, &r);
 	} else {
-		rc = add_file(d, p, m, &r, pages, err);
+		add_file(d, p, m, &r, pages);
 	}
 	if (rc == 0)
 		(void)IMAGE_ADD(&d->image, TABLE_REGIONS, &r);
 	return rc;
 }
 
-int dump_regions(struct dump *d, struct dump_process *p, struct err *err)
+static int add_regions(struct dump *d, struct dump_process *p)
 {
 	uint64_t first_vvar = 0;
 	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
 	struct proc_map map;
-	int rc = 0, more = 0;
+	int rc = 0;
 
 	p->place.stash_start = d->image.stash;
 	p->out.first_region = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region));
-	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0) {
-		rc = add_region(d, p, &map, &p->pages, &first_vvar, err);
-		if (rc < 0 && dump_note(d, err))
-			rc = 0;
-	}
-	if (rc == 0 && more < 0)
-		return err_raise_sys(err, more, "read the mappings of process %d", p->tracee.inner);
+	while (rc == 0 && proc_map_next(&at, end, &map) > 0)
+		rc = add_region(d, p, &map, &p->pages, &first_vvar);
 	p->out.n_regions = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region)) -
 			   p->out.first_region;
 	d->image.stash = (d->image.stash + IMAGE_PAGE - 1) & ~(uint64_t)(IMAGE_PAGE - 1);
@@ -491,8 +560,9 @@ int dump_memory(struct dump *d, struct dump_process *p, struct err *err)
 
 	if (rc == 0 && p->pages.n == 0)
 		rc = scan_pages(dump_source(p), &p->pages);
-	if (rc < 0)
-		return err_raise_sys(
-			err, rc, "look at the memory of process %d (%s)", p->tracee.inner, p->name);
-	return dump_regions(d, p, err);
+	if (rc == 0)
+		rc = add_regions(d, p);
+	return rc < 0 ? err_raise_sys(err, rc, "look at the memory of process %d (%s)",
+				p->tracee.inner, p->name)
+		      : 0;
 }

@@ -202,7 +202,7 @@ int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err)
 
 int dump_attributes(struct dump *d, struct dump_process *p, struct err *err)
 {
-	int rc = check_filters(d, p, err);
+	int rc = dump_creds_check(d, p, err);
 
 	if (rc < 0)
 		return rc;
@@ -213,12 +213,10 @@ int dump_attributes(struct dump *d, struct dump_process *p, struct err *err)
 		      : 0;
 }
 
-int dump_creds(struct dump *d, struct dump_process *p, struct err *err)
+int dump_creds(struct dump_process *p, struct err *err)
 {
-	int rc = read_ids(d, p, err);
+	int rc;
 
-	if (rc < 0)
-		return rc;
 	p->out.pid = p->tracee.inner;
 	p->out.no_new_privs = (uint32_t)proc_number(p->status, "NoNewPrivs", 10, 0);
 	p->out.umask = (uint32_t)proc_number(p->status, "Umask", 8, 022);

@@ -26,8 +26,7 @@ static void examine_one(struct dump *d, struct dump_process *p)
 		(void)dump_note(d, &err);
 	if (dump_files(d, p, &err) < 0)
 		(void)dump_note(d, &err);
-	p->maps = (struct buf)BUF_INIT(64U << 20);
-	if (file_read_at(p->tracee.proc, "maps", &p->maps) == 0 && dump_regions(d, p, &err) < 0)
+	if (dump_maps(d, p, &err) < 0)
 		(void)dump_note(d, &err);
 }
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot be carried over is refused while everything stands still, before anything is changed: no copy of a process has been made, none has been released, and all goes on as it was."""
+
+import os
+import sys
+
+from lib import cay
+from lib.case import contains, equal, raises, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, fork_live, wait_output  # noqa: E402
+
+TIMEOUT = 120
+NEEDS = ("root", "cgroup2")
+
+# Each comes and goes by itself; a child shares nothing with it.
+PROGRAM = """
+import ctypes, mmap, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+WINDOW, PAGE = 0x4100_0000_0000, 4096
+held = []
+def gone_file():
+    fd = os.open("/var/tmp/gone", os.O_RDWR | os.O_CREAT)
+    os.write(fd, b"x" * PAGE)
+    held.append(mmap.mmap(fd, PAGE, mmap.MAP_PRIVATE))
+    os.close(fd)
+    os.unlink("/var/tmp/gone")
+def gone_file_end():
+    held.pop().close()
+def window():
+    at = libc.mmap(WINDOW, PAGE, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000, -1, 0)
+    assert at == WINDOW, at
+def window_end():
+    assert libc.munmap(WINDOW, PAGE) == 0
+def half():
+    held.append(libc.mmap(None, 2 * PAGE, 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, 0))
+    assert libc.munmap(held[-1], PAGE) == 0
+def half_end():
+    assert libc.munmap(held.pop() + PAGE, PAGE) == 0
+if os.fork() == 0:
+    while True: signal.pause()
+def do(f):
+    f()
+    return os.getpid()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+# How to get it, and what is said of it.
+REFUSED = {
+    "gone_file": "it maps '/var/tmp/gone (deleted)'",
+    "window": "it has memory at 410000000000, where the restorer must be",
+    "half": "it maps a part of shared memory at",
+}
+# Of a capture that is refused nothing of this happens: what runs again, what is copied.
+AFTER = ("live.dump.copied", "live.capture.looked", "live.capture.released")
+
+
+def points(log):
+    with open(log, encoding="utf-8") as f:
+        return f.read().split()
+
+
+@require(*NEEDS)
+def test_before_anything_is_changed(tmp):
+    log = os.path.join(tmp, "points")
+    with open(log, "w", encoding="utf-8"):
+        pass
+    os.chmod(log, 0o666)
+    instance = cay.Instance(tmp)
+    try:
+        instance.start(CAY_FAULT_LOG=log)
+        box = instance.post("/v1/sandboxes", {})["id"]
+        instance.ok(box, f"cat > /tmp/program.py <<'END'\n{PROGRAM}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/program.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        for name, reason in REFUSED.items():
+            pid = int(ask(instance, box, run, f"do({name})"))
+            before = len(points(log))
+            for verb, body in (("fork", {"live": True}), ("suspend", None)):
+                error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
+                contains(error.message, f"process {pid} (python3): {reason}")
+                equal(error.code, "unsupported")
+            passed = points(log)[before:]
+            assert "live.dump.seized" in passed, passed
+            equal([p for p in passed if p in AFTER], [], name)
+            equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
+            equal(int(ask(instance, box, run, f"do({name}_end)")), pid)
+        fork = fork_live(instance, box)[0]
+        equal(ask(instance, fork, run, "len(held)"), "0\n")
+        equal(sorted(set(AFTER) - set(points(log))), [], "an accepted one passes them")
+    finally:
+        instance.close()
