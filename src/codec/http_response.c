@@ -250,12 +250,13 @@ static int trailer_byte(struct http_body_reader *b, char c)
 
 static int trailer_line_end(struct http_body_reader *b, char c)
 {
-	const char *text = b->trailers->p, *value;
+	const char *text, *value;
 	size_t end = b->trailers->n - 1, from = end, name, value_n;
 
-	if (c != '\n')
-		return -EBADMSG;
 	buf_char(b->trailers, c);
+	if (c != '\n' || buf_failed(b->trailers))
+		return -EBADMSG;
+	text = b->trailers->p; /* only now: appending may have moved it */
 	while (from > 0 && text[from - 1] != '\n')
 		from--;
 	b->state = CHUNK_TRAILER_BEGIN;

@@ -87,11 +87,14 @@ static int parse_absolute(struct httphead *h, struct httphead_text t, const char
 
 static int parse_target(struct httphead *h, struct httphead_text t, bool any, const char **reason)
 {
+	bool connect = h->method.n == 7 && memcmp(h->method.p, "CONNECT", 7) == 0;
 	int rc = check_target(t, reason);
 
 	if (rc < 0)
 		return rc;
-	if (any && h->method.n == 7 && memcmp(h->method.p, "CONNECT", 7) == 0) {
+	if (connect && !any)
+		return refuse(reason, "CONNECT names a host, no path");
+	if (connect) {
 		h->form = HTTPHEAD_AUTHORITY;
 		h->authority = t;
 	} else if (t.p[0] == '/') {

@@ -174,3 +174,31 @@ TEST(trailers_are_kept_when_asked_for)
 	check(!http_lines_next(trailers.p, trailers.n, &at, &name, &name_n, &value, &value_n));
 	buf_free(&trailers);
 }
+
+/* Whatever the length of a line, its last byte may be the one for which the buffer moves. */
+TEST(trailer_lines_of_any_length)
+{
+	for (size_t length = 1; length < 300; length++) {
+		struct buf body = BUF_INIT(1024), trailers = BUF_INIT(HTTP_TRAILERS_MAX + 2);
+		const char *piece, *name, *value;
+		size_t size, at = 0, used = 0, name_n, value_n;
+		struct http_body_reader b;
+
+		buf_str(&body, "0\r\nX:");
+		for (size_t i = 0; i < length; i++)
+			buf_char(&body, 'v');
+		buf_str(&body, "\r\n\r\n");
+		http_body_begin_as(&b, HTTP_BODY_CHUNKED, 0, &trailers);
+		while (!b.done && used < body.n) {
+			ssize_t k = http_body_next(&b, body.p + used, body.n - used, &piece, &size);
+
+			check(k > 0);
+			used += k > 0 ? (size_t)k : body.n;
+		}
+		check(b.done && http_lines_next(trailers.p, trailers.n, &at, &name, &name_n, &value,
+					&value_n));
+		check_int(value_n, length);
+		buf_free(&body);
+		buf_free(&trailers);
+	}
+}

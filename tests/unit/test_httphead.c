@@ -72,8 +72,9 @@ TEST(request_lines_that_are_refused)
 {
 	static const char *const bad[] = { "GET / HTTP/1.0", "GET / HTTP/1.1 ", "GET  / HTTP/1.1",
 		"GET /", "GET HTTP/1.1", " GET / HTTP/1.1", "get / HTTP/1.1",
-		"GET http://cay/ HTTP/1.1", "GET * HTTP/1.1", "GET /a b HTTP/1.1",
-		"GET /#x HTTP/1.1", "GET /\xc3\xa9 HTTP/1.1", "", "/ HTTP/1.1" };
+		"GET http://cay/ HTTP/1.1", "GET * HTTP/1.1", "CONNECT / HTTP/1.1",
+		"GET /a b HTTP/1.1", "GET /#x HTTP/1.1", "GET /\xc3\xa9 HTTP/1.1", "",
+		"/ HTTP/1.1" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		cleanup_free char *text = xalloc(200);
