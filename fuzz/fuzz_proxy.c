@@ -50,11 +50,14 @@ static int dial(attr_unused void *ctx, attr_unused const char *host, attr_unused
 static size_t told;
 
 static void event(attr_unused void *ctx, attr_unused const struct proxy_conn *c,
-	attr_unused const char *type, json_t *data)
+	attr_unused const char *type, const struct buf *data)
 {
+	json_t *parsed =
+		json_loadb(data->p, data->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+
 	told++;
-	MUST(json_object_get(data, "outcome") != NULL);
-	json_decref(data);
+	MUST(json_object_get(parsed, "outcome") != NULL);
+	json_decref(parsed);
 }
 
 static void refused(attr_unused void *ctx, attr_unused const struct proxy_conn *c,

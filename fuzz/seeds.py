@@ -39,6 +39,7 @@ def http_response():
     write("http_response", "chunked", head(b"transfer-encoding: chunked") + b"5\r\nhello\r\nA\r\n0123456789\r\n0\r\n\r\nrest")
     write("http_response", "chunk-extension", head(b"Transfer-Encoding: chunked") + b"5;x=y\r\nhello\r\n0\r\n\r\n")
     write("http_response", "chunk-short", head(b"Transfer-Encoding: chunked") + b"5\r\nhell0\r\n\r\n")
+    write("http_response", "trailer-moves", head(b"transfer-encoding: chunked") + b"0\r\nX:" + b"a" * 60 + b"\r\n\r\n")  # the LF makes its buffer grow
     write("http_response", "until-close", head() + b"to the end")
     write("http_response", "upgrade", b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n\x00\x00")
     write("http_response", "none", b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
@@ -232,7 +233,7 @@ def httphead():
                                host + b"Transfer-Encoding: gzip, chunked\r\n"]):
         write("httphead", f"bad-{n}", b"GET / HTTP/1.1\r\n" + lines + b"\r\n")
     for n, line in enumerate([b"GET http://a/ HTTP/1.1", b"GET / HTTP/1.0", b"GET  / HTTP/1.1", b"get / HTTP/1.1", b"GET /%zz%00%ff HTTP/1.1",
-                              b"GET /a#b HTTP/1.1"]):
+                              b"GET /a#b HTTP/1.1", b"CONNECT / HTTP/1.1"]):
         write("httphead", f"line-{n}", line + b"\r\n" + host + b"\r\n")
     write("httphead", "many", b"GET / HTTP/1.1\r\n" + host + b"".join(b"X-%d: y\r\n" % i for i in range(70)) + b"\r\n")
 
@@ -328,6 +329,12 @@ def wsframe():
     write("wsframe", "extended", bytes.fromhex("00827e007e"))
 
 
+def jsontext():
+    write("jsontext", "object", bytes([1, 5, 0, 0, 1, 0, 2, 3]) + b"a\"b" + bytes([3]) + struct.pack(">q", -1) + bytes([4]))
+    write("jsontext", "string", bytes([2, 40]) + "\0\1\b\t\n\f\r\x1f\x7f\"\\/ \u00e9\u20ac\U0001f600".encode())
+    write("jsontext", "list", bytes([0, 7]) + b"".join(bytes([3]) + struct.pack(">Q", n) for n in (0, 9, 10, 1 << 63, (1 << 63) - 1)) + bytes([4, 5]))
+
+
 def proxy():
     head = b"POST /a/./b?c HTTP/1.1\r\nHost: a.example\r\n"
     write("proxy", "h1", b"1" + head + b"Content-Length: 2\r\n\r\nhi" + head + b"Connection: close\r\n\r\n")
@@ -351,5 +358,5 @@ def proxy():
 
 if __name__ == "__main__":
     for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello,
-                     authority, urlpath, wsframe, proxy, base64_text, pagechunk):
+                     authority, urlpath, wsframe, proxy, base64_text, pagechunk, jsontext):
         function()

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "codec/jsontext.h"
 #include "gateway/names.h"
 #include "gateway/refusals.h"
 #include "io/framelink.h"
@@ -103,30 +104,56 @@ static void show_nuls(char *json)
 			memcpy(p + 1, picture, sizeof(picture) - 1);
 }
 
-uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data)
+static char *event_text(const struct gateway *gw, uint64_t n, const char *type, const char *exec,
+	const struct buf *data)
+{
+	struct buf b = BUF_INIT(FRAME_PAYLOAD_MAX);
+	char id[64];
+
+	(void)snprintf(id, sizeof(id), "%s-%llu", gw->boot, (unsigned long long)n);
+	jsontext_open(&b, '{');
+	jsontext_member_integer(&b, "n", (int64_t)n);
+	jsontext_member_string(&b, "type", type);
+	jsontext_member_integer(&b, "time_ns", (int64_t)clock_wall_ns());
+	jsontext_key(&b, "data");
+	buf_add(&b, data->p, data->n - 1); /* its closing bracket comes behind the id */
+	jsontext_member_string(&b, "id", id);
+	jsontext_close(&b, '}');
+	if (exec != NULL && exec[0] != '\0')
+		jsontext_member_string(&b, "exec", exec);
+	jsontext_close(&b, '}');
+	if (buf_failed(&b))
+		abort(); /* whoever makes an event bounds it */
+	show_nuls(b.p);
+	return buf_take(&b);
+}
+
+uint64_t gateway_event_text(
+	struct gateway *gw, const char *type, const char *exec, const struct buf *data)
 {
 	struct control *c = gw->control;
 	struct pending *p = xnew(struct pending);
-	char id[64];
-	json_t *e;
 
 	p->n = c->next++;
-	(void)snprintf(id, sizeof(id), "%s-%llu", gw->boot, (unsigned long long)p->n);
-	(void)json_object_set_new(data, "id", json_string(id));
-	e = json_pack("{s:I,s:s,s:I,s:o}", "n", (json_int_t)p->n, "type", type, "time_ns",
-		(json_int_t)clock_wall_ns(), "data", data);
-	BUG_ON(e == NULL);
-	if (exec != NULL && exec[0] != '\0')
-		(void)json_object_set_new(e, "exec", json_string(exec));
-	p->text = json_dumps(e, JSON_COMPACT);
-	json_decref(e);
-	if (p->text == NULL || strlen(p->text) > FRAME_PAYLOAD_MAX)
-		abort(); /* whoever makes an event bounds it */
-	show_nuls(p->text);
+	p->text = event_text(gw, p->n, type, exec, data);
 	list_append(&c->pendings, &p->node);
 	c->n_pendings++;
 	send_text(c, FRAME_EVENT, p->text);
 	return p->n;
+}
+
+uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data)
+{
+	struct buf text = BUF_INIT(FRAME_PAYLOAD_MAX);
+	cleanup_free char *dumped = json_dumps(data, JSON_COMPACT);
+	uint64_t n;
+
+	BUG_ON(dumped == NULL);
+	json_decref(data);
+	buf_str(&text, dumped);
+	n = gateway_event_text(gw, type, exec, &text);
+	buf_free(&text);
+	return n;
 }
 
 int gateway_event_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns)

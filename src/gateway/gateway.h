@@ -7,6 +7,7 @@
 #ifndef CAY_GATEWAY_GATEWAY_H
 #define CAY_GATEWAY_GATEWAY_H
 
+#include "base/buf.h"
 #include "base/id.h"
 #include "base/list.h"
 #include "io/fiber.h"
@@ -49,6 +50,10 @@ struct gateway {
  * Return: its number, for gateway_event_written().
  */
 uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data);
+
+/** gateway_event_text() - the same with @data as JSON text: an object. */
+uint64_t gateway_event_text(
+	struct gateway *gw, const char *type, const char *exec, const struct buf *data);
 
 /** gateway_event_written() - wait until cayd has it in the journal. Return: 0, -ETIMEDOUT. Context: fiber; waits. */
 int gateway_event_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns) attr_must_use;

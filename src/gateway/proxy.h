@@ -9,6 +9,7 @@
 #define CAY_GATEWAY_PROXY_H
 
 #include "base/err.h"
+#include "codec/frame.h"
 #include "gateway/tls.h"
 #include "gateway/wire.h"
 #include "policy/ledger.h"
@@ -24,8 +25,9 @@
 #define PROXY_CONNECT_NS (20ULL * 1000000000)  /* resolve, dial and handshake together */
 #define PROXY_BODY_MAX \
 	(1U << 20) /* of a request that a rule wants to see, as it travels and decoded */
-#define PROXY_MEMORY_MAX    (64U << 20) /* of all bodies that are held for rules */
-#define PROXY_CAPTURE_MAX   65536U      /* of each body, kept for the event */
+#define PROXY_MEMORY_MAX    (64U << 20)                 /* of all bodies that are held for rules */
+#define PROXY_CAPTURE_MAX   65536U                      /* of each body, kept for the event */
+#define PROXY_EVENT_MAX     (FRAME_PAYLOAD_MAX - 4096U) /* of what is told of an exchange */
 #define PROXY_ALONE_MAX     64U
 #define PROXY_EXCHANGES_MAX 1000U /* under way at once */
 
@@ -64,8 +66,9 @@ struct proxy_hooks {
 	void (*refused)(
 		void *ctx, const struct proxy_conn *conn, const char *what, const char *reason);
 
-	/* Tell something of @conn. @data is stolen. */
-	void (*event)(void *ctx, const struct proxy_conn *conn, const char *type, json_t *data);
+	/* Tell something of @conn. @data: an object as JSON text, at most %PROXY_EVENT_MAX bytes. */
+	void (*event)(
+		void *ctx, const struct proxy_conn *conn, const char *type, const struct buf *data);
 };
 
 struct proxy {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/secrets.h"
 #include "base/str.h"
+#include "codec/jsontext.h"
 #include "gateway/exchange.h"
 #include "gateway/stage.h"
 #include "policy/pattern.h"
@@ -418,10 +419,16 @@ bool secrets_want_body(const struct exchange *x)
 
 static int misplaced(struct exchange *x, const struct secret *secret, const char *where)
 {
-	json_t *data = json_pack("{s:s, s:s, s:s, s:I}", "name", secret->binding->name, "host",
-		x->host.host, "where", where, "exchange", (json_int_t)x->number);
+	struct buf data = BUF_INIT(PROXY_EVENT_MAX);
 
-	x->proxy->hooks.event(x->proxy->hooks.ctx, x->conn, "secret.misplaced", data);
+	jsontext_open(&data, '{');
+	jsontext_member_string(&data, "name", secret->binding->name);
+	jsontext_member_string(&data, "host", x->host.host);
+	jsontext_member_string(&data, "where", where);
+	jsontext_member_integer(&data, "exchange", (int64_t)x->number);
+	jsontext_close(&data, '}');
+	x->proxy->hooks.event(x->proxy->hooks.ctx, x->conn, "secret.misplaced", &data);
+	buf_free(&data);
 	exchange_because(x, "denied",
 		"the placeholder of secret '%s' may not go into the %s of a request to %s",
 		secret->binding->name, where, x->host.host);
@@ -536,6 +543,19 @@ uint64_t secrets_scrubbed(const struct exchange *x, const struct scrub *scrub)
 	for (size_t i = 0; i < x->secrets->n; i++)
 		found += scrub_found(scrub, i);
 	return found;
+}
+
+void secrets_scrub_text(const struct secrets *s, struct buf *json)
+{
+	struct buf out = BUF_INIT(json->max);
+
+	if (s == NULL || s->n == 0)
+		return;
+	(void)scrub_whole(s->hide, json->p, json->n, &out);
+	BUG_ON(buf_failed(&out) || out.n != json->n);
+	explicit_bzero(json->p, json->n);
+	buf_free(json);
+	*json = out;
 }
 
 json_t *secrets_scrub_json(const struct secrets *s, json_t *value)

@@ -66,6 +66,9 @@ uint64_t secrets_scrubbed(const struct exchange *x, const struct scrub *scrub);
 /** secrets_scrub_fields() - scrub values, for trailers. Return: 0 or -ENOMEM. */
 int secrets_scrub_fields(struct exchange *x, struct policy_field *fields, size_t n) attr_must_use;
 
+/** secrets_scrub_text() - @json, JSON text, without any secret; its length stays. What held it is overwritten. */
+void secrets_scrub_text(const struct secrets *s, struct buf *json);
+
 /** secrets_scrub_json() - the same value without any secret; @value is stolen. Return: a new reference. */
 json_t *secrets_scrub_json(const struct secrets *s, json_t *value) attr_must_use;
 

@@ -45,9 +45,10 @@ static int on_dial(void *ctx, const char *host, uint16_t port, const struct poli
 	return 0;
 }
 
-static void on_event(void *ctx, const struct proxy_conn *c, const char *type, json_t *data)
+static void on_event(
+	void *ctx, const struct proxy_conn *c, const char *type, const struct buf *data)
 {
-	gateway_event(ctx, type, c->exec, data);
+	(void)gateway_event_text(ctx, type, c->exec, data);
 }
 
 static enum ledger_answer on_reserve(void *ctx, const struct policy *policy, size_t rule,

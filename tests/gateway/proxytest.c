@@ -8,6 +8,7 @@
  */
 #include "gateway/proxy.h"
 #include "base/str.h"
+#include "codec/jsontext.h"
 #include "gateway/secrets.h"
 
 #include <arpa/inet.h>
@@ -100,22 +101,27 @@ static int dial(attr_unused void *ctx, const char *host, attr_unused uint16_t po
 }
 
 static void event(attr_unused void *ctx, attr_unused const struct proxy_conn *c, const char *type,
-	json_t *data)
+	const struct buf *data)
 {
-	if (events != NULL) {
-		(void)json_object_set_new(data, "type", json_string(type));
-		(void)json_dumpf(data, events, JSON_COMPACT);
-		(void)fputc('\n', events);
-		(void)fflush(events);
-	}
-	json_decref(data);
+	if (events == NULL)
+		return;
+	(void)fwrite(data->p, 1, data->n - 1, events);
+	(void)fprintf(events, ",\"type\":\"%s\"}\n", type);
+	(void)fflush(events);
 }
 
 static void refused(void *ctx, const struct proxy_conn *c, const char *what, const char *reason)
 {
-	event(ctx, c, "net.denied",
-		json_pack("{s:s, s:s, s:s, s:i}", "what", what, "reason", reason, "sni",
-			c->hello.sni, "port", c->port));
+	struct buf data = BUF_INIT(PROXY_EVENT_MAX);
+
+	jsontext_open(&data, '{');
+	jsontext_member_string(&data, "what", what);
+	jsontext_member_string(&data, "reason", reason);
+	jsontext_member_string(&data, "sni", c->hello.sni);
+	jsontext_member_integer(&data, "port", c->port);
+	jsontext_close(&data, '}');
+	event(ctx, c, "net.denied", &data);
+	buf_free(&data);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------------------ */

@@ -237,6 +237,19 @@ def test_rules_see_bodies_in_every_coding(tmp):
         equal(post(gzip.compress(gzip.compress(good)), b"gzip, gzip"), 200)
 
 
+def test_bodies_of_control_characters_do_not_outgrow_an_event(tmp):
+    import gzip  # pylint: disable=import-outside-toplevel
+    import json  # pylint: disable=import-outside-toplevel
+    body = gzip.compress(b"\x01" * (1 << 20))  # six times as long in a JSON string
+    answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with Setup(tmp, handler=fixed(answer)) as (proxy, _):
+        equal(proxy.get("api.example", method=b"POST", body=body, headers=b"Content-Encoding: gzip\r\n")[0], 200)
+        event = proxy.events("net.exchange", 1)[0]
+        for side in (event["request"], event["response"]):
+            equal((side["decoded"], "body" in side, side["body_base64"][:4]), (True, False, "AQEB"))
+        equal(len(json.dumps(event)) < 1 << 20, True)  # a frame to the server
+
+
 def test_transform(tmp):
     rules = [{"name": "t", "match": {"host": "api.example"}, "action": "transform",
               "transform": {"headers": {"set": {"x-added": "yes"}, "remove": ["x-gone"]}, "json": {"set": {"/model": "small"}, "remove": ["/extra"]}}}]
