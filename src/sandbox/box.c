@@ -76,6 +76,11 @@ static int start_starter(struct box *box, struct err *err)
 {
 	int rc = starter_new(&box->starter, &box->cgroup);
 
+	if (rc == -EDQUOT)
+		return err_hint(err,
+			err_raise(err, ERR_LIMIT,
+				"this user has all the kernel keys that it may have (kernel.keys.maxkeys), and every sandbox takes one"),
+			"stop sandboxes that are not needed, or as root: sysctl -w kernel.keys.maxkeys=65536");
 	return rc < 0 ? err_raise_sys(err, rc, "start the starter in its control groups") : 0;
 }
 

@@ -22,7 +22,6 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/close_range.h>
-#include <linux/keyctl.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -136,10 +135,6 @@ static int join_payload(int u2, struct err *err)
 		return err_raise_sys(err, -errno, "join the payload's user namespace");
 	if (prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0) < 0)
 		return err_raise_sys(err, -errno, "become undumpable");
-	/* a session keyring is inherited across clone: without this the payload could read the keeper's */
-	if (!ablated("keyring_join") &&
-		syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
-		return err_raise_sys(err, -errno, "make a session keyring");
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "sys/file.h"
 #include "sys/raw.h"
 
+#include <linux/keyctl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -375,6 +376,15 @@ int starter_main(void)
 	starter_loop(&self);
 }
 
+/* It is inherited: without this programs could read the keeper's. One for all of them, because each counts against what the user may have. */
+static int leave_keyring(void)
+{
+	if (ablated("keyring_join") ||
+		syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0 || errno == ENOSYS)
+		return 0;
+	return -errno;
+}
+
 int starter_new(struct starter *s, const struct cgroup *cg)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
@@ -399,7 +409,9 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		if (!ablated("oom_score") &&
 			file_write_at(AT_FDCWD, "/proc/self/oom_score_adj", "500") < 0)
 			_exit(1);
-		pid = ablated("cgroup_join") ? 0 : cgroup_v1_join(cg);
+		pid = leave_keyring();
+		if (pid == 0 && !ablated("cgroup_join"))
+			pid = cgroup_v1_join(cg);
 		if (fdpass_send(3, &pid, sizeof(pid), NULL, 0) < 0 || pid < 0)
 			_exit(1);
 		starter_loop(&self);

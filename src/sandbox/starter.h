@@ -55,7 +55,7 @@ int starter_main(void);
 /** starter_hide_arguments() - where the arguments of this process are: starters blank theirs, because payloads can read the command line of a waiter. */
 void starter_hide_arguments(int argc, char **argv);
 
-/** starter_new() - clone the starter off the keeper; it joins the v1 groups of @cg. Context: the keeper, single-threaded. Return: 0 or -errno. */
+/** starter_new() - clone the starter off the keeper; it makes a session keyring and joins the v1 groups of @cg. Context: the keeper, single-threaded. Return: 0, -EDQUOT when the user has all kernel keys that it may have, other -errno. */
 int starter_new(struct starter *s, const struct cgroup *cg) attr_must_use;
 
 /**

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same as an ordinary user: an account made for this test, with subordinate ids, and removed afterwards."""
 
+import contextlib
+import ctypes
 import os
+import subprocess
 
 from lib import cay
 from lib.case import contains, equal, raises, require
@@ -135,3 +138,52 @@ def test_files_in_and_out(tmp):
             instance.cay("cp", source, "one:/var/tmp/g")  # by a server that did not start the keeper
             equal(instance.ok(box, "cat /var/tmp/g"), "carried\n")
     as_user(tmp, check)
+
+
+HOG = """
+import ctypes, errno, sys
+call = ctypes.CDLL(None, use_errno=True).syscall
+keys = 0
+while call(248, b"user", b"k%d" % keys, b"x", ctypes.c_size_t(1), -2) >= 0:  # add_key, to the keyring of this process
+    keys += 1
+assert ctypes.get_errno() == errno.EDQUOT
+print("full", flush=True)
+sys.stdin.read()
+"""
+
+
+@require(*NEEDS)
+def test_programs_take_no_kernel_keys_and_a_sandbox_without_one_is_refused_with_the_reason(tmp):
+    def check(instance, user):
+        with instance.sandbox() as box, contextlib.ExitStack() as more:
+            hog = more.enter_context(subprocess.Popen(["/usr/bin/python3", "-c", HOG], user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+                                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            equal(hog.stdout.readline(), b"full\n")
+            runs = [instance.exec(box, "sh", "-c", "read line; exit $line", stdin=True) for _ in range(5)]
+            equal(instance.get(f"/v1/sandboxes/{box}")["execs_running"], len(runs))
+            for code, run in enumerate(runs):
+                equal(instance.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin?close=true", f"{code}\n".encode(),
+                                   {"Content-Type": "application/octet-stream"})[0], 204)
+                equal(instance.wait(box, run)["code"], code)
+
+            def more_sandboxes():
+                for _ in range(50):  # some have been prepared before
+                    more.enter_context(instance.sandbox())
+            error = raises(cay.ApiError, more_sandboxes)
+            equal(error.code, "limit")
+            contains(error.message, "kernel.keys.maxkeys")
+            hog.stdin.close()
+            hog.wait()
+            cay.wait_until(lambda: can_create(instance), 60, "the keys to be free again")
+    # as after a login: whoever has no session keyring gets a first one beyond any limit
+    assert ctypes.CDLL(None).syscall(250, 1, None) > 0  # keyctl(KEYCTL_JOIN_SESSION_KEYRING)
+    as_user(tmp, check)
+
+
+def can_create(instance):
+    try:
+        with instance.sandbox():
+            return True
+    except cay.ApiError as error:
+        equal(error.code, "limit")
+        return False

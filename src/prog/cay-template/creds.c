@@ -2,6 +2,7 @@
 /* prog/cay-template/creds.c - who the process is. In the order of sandbox/launch.c, for its reasons: filter last but one, capabilities last. */
 #include "prog/cay-template/fork.h"
 
+#include <asm-generic/errno.h>
 #include <linux/capability.h>
 #include <linux/prctl.h>
 
@@ -56,10 +57,16 @@ static void set_capabilities(const struct image_process *p)
 	(void)fork_must(CALL2(__NR_capset, &header, sets), "give up capabilities");
 }
 
+void creds_leave_keyring(void)
+{
+	long rc = CALL2(__NR_keyctl, 1 /* JOIN_SESSION_KEYRING */, 0);
+
+	if (rc != -ENOSYS)
+		(void)fork_must(rc, "make a session keyring");
+}
+
 void creds_become(const struct image_process *p)
 {
-	/* a session keyring is inherited: without this the payload could read the template's */
-	(void)CALL2(__NR_keyctl, 1 /* JOIN_SESSION_KEYRING */, 0);
 	set_bounding(p->caps[3]);
 	set_ids(p);
 	(void)fork_must(CALL5(__NR_prctl, PR_SET_SECUREBITS, p->securebits, 0, 0, 0),

@@ -201,6 +201,9 @@ void memory_describe(const struct image_process *p);
 /** files_become() - descriptors of @p. */
 void files_become(const struct image_process *p);
 
+/** creds_leave_keyring() - a session keyring is inherited: without this the payload could read the template's. One for all processes: each counts against what a user may have. */
+void creds_leave_keyring(void);
+
 /** creds_become() - ids, filter, capabilities of @p; the last steps that need any privilege. */
 void creds_become(const struct image_process *p);
 

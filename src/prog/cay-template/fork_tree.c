@@ -543,6 +543,7 @@ BARE_NORETURN void fork_main(void)
 		bare_exit(123);
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-fork", 0, 0, 0);
 	introduce();
+	creds_leave_keyring();
 	enter_sandbox();
 	bare_fault("live.fork.entered");
 	confine();
