@@ -149,7 +149,9 @@ int capture_prepare(struct capture *c, struct dump_order *order, struct err *err
 	int rc;
 
 	order->kind = DUMP_PREPARE;
-	rc = fdpass_send(c->dumper, order, sizeof(*order), NULL, 0);
+	rc = allow(c, order->pids, order->n_pids);
+	if (rc == 0)
+		rc = fdpass_send(c->dumper, order, sizeof(*order), NULL, 0);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "prepare the capture");
 	return receive_report(c, &report, err);

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
+#include "sys/urgency.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -504,13 +505,18 @@ static int run(struct dump *d, struct dump_report *r)
 /* Shared memory is copied while its owners run: not for the bytes, which change, but to have the pages when they stand still. Who is gone is nobody's loss. */
 static void prepare(struct dump *d)
 {
+	uint64_t deadline_ns = 0;
+
 	for (uint32_t i = 0; i < d->order->n_pids; i++) {
 		cleanup_buf struct buf maps = BUF_INIT(64U << 20);
 		char path[32];
 
 		(void)snprintf(path, sizeof(path), "/proc/%d/maps", d->order->pids[i]);
-		if (file_read_at(AT_FDCWD, path, &maps) == 0)
-			(void)!dump_shared(d, d->order->pids[i], &maps);
+		if (file_read_at(AT_FDCWD, path, &maps) < 0)
+			continue;
+		(void)!dump_shared(d, d->order->pids[i], &maps);
+		if (d->order->for_good == 0)
+			dump_gather(d->order->pids[i], &maps, &deadline_ns);
 	}
 	shared_memories_stale(&d->shared);
 }
@@ -535,6 +541,7 @@ int dump_main(void)
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	raise_files();
+	urgency_set(true); /* nothing of the sandbox runs until it has done its part */
 	image_writer_init(&d.image);
 	if (receive_order(&d, &order) < 0)
 		return 1;

@@ -162,6 +162,12 @@ int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_mu
 /** dump_shared() - copy the shared memory that the text @maps of process @host names. Also while it runs: then to have the pages, see shared_memories_stale(). */
 int dump_shared(struct dump *d, pid_t host, const struct buf *maps) attr_must_use;
 
+/**
+ * dump_gather() - have the dense memory that process @host, which runs, has to itself put into huge pages. @maps: text of its maps. @deadline_ns: of all such calls
+ * of a capture, 0 before the first. It helps as far as it goes.
+ */
+void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns);
+
 /** dump_content() - let @out have the bytes of @memory, which does not change any more. */
 void dump_content(
 	struct dump *d, const struct shared_memory *memory, struct image_description *out);

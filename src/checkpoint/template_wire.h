@@ -2,7 +2,7 @@
 /**
  * DOC: checkpoint/template_wire.h - messages on the socket of a template (SOCK_SEQPACKET, fixed size, one a packet).
  *
- *   source's keeper:  ALLOW (pids follow) ; then the dumper on the same connection: FILL + [image, plan] -> DONE
+ *   source's keeper:  ALLOW (pids follow) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [pipe] -> DONE: a clone of the template writes a template_stream, image, plan and all copied pages into the pipe
  *   job that loads:   LOAD + [image, plan, pipe] -> DONE: the pages come out of the pipe instead of a process
@@ -27,6 +27,7 @@ enum template_message_kind {
 	TEMPLATE_REAP,
 	TEMPLATE_SAVE,
 	TEMPLATE_LOAD,
+	TEMPLATE_GATHER,
 	TEMPLATE_DONE = 100,
 	TEMPLATE_FAILED,
 	TEMPLATE_ROOT,
@@ -50,6 +51,13 @@ struct template_allow {
 	uint32_t kind;
 	uint32_t n;
 	int32_t pids[TEMPLATE_PIDS_MAX];
+};
+
+/** struct template_gather - have the kernel put @length bytes at @start of @pid into huge pages. A hint, for which it wants a privilege that dumpers have not. */
+struct template_gather {
+	uint32_t kind;
+	int32_t pid;
+	uint64_t start, length;
 };
 
 /** struct template_stream - what TEMPLATE_SAVE writes first: bytes of the three parts that follow, in this order. */

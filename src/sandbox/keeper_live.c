@@ -15,6 +15,7 @@
 #include "sandbox/keeper.h"
 #include "sys/file.h"
 #include "sys/raw.h"
+#include "sys/urgency.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -201,6 +202,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	rc = capture_begin(&k->capture, &place, err);
 	if (rc == 0)
 		rc = list_all(k, order, &terminals, err);
+	order->for_good = for_good;
 	if (rc == 0)
 		rc = capture_prepare(&k->capture, order, err);
 	if (rc < 0)
@@ -210,6 +212,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	lend(k);
 	(void)fault("live.capture.begun");
 	k->capture_begun_ns = clock_now_ns();
+	urgency_set(true);
 	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "freeze the processes");
@@ -288,6 +291,7 @@ void keeper_capture_end(struct keeper *k)
 		keeper_lose(k,
 			"the process that took a live snapshot of the sandbox was killed while it did");
 	box_lend(&k->box, 0, 0);
+	urgency_set(false);
 	if (k->release_id != 0) {
 		(void)err_raise(&err, ERR_UNAVAILABLE, "the memory was not copied to its end");
 		keeper_reply_error(k->capture_conn, k->release_id, &err);
@@ -328,6 +332,7 @@ void keeper_verb_release(
 		else
 			keeper_capture_end(k);
 		k->capture_paused_ns = clock_now_ns() - k->capture_begun_ns;
+		urgency_set(false);
 		(void)fault("live.capture.released");
 	} else {
 		(void)err_raise(&err, ERR_STATE, "no capture of sandbox '%s' is under way", k->id);

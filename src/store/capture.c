@@ -20,6 +20,7 @@
 #include "sys/btrfs.h"
 #include "sys/cgroup.h"
 #include "sys/file.h"
+#include "sys/urgency.h"
 
 #include <signal.h>
 
@@ -46,8 +47,10 @@ static int wait_for_stop(struct capture *c, struct err *err)
 {
 	const char *bytes;
 	int rc = job_send(c->job, json_pack("{s:b}", "ready", 1));
-	ssize_t n = rc < 0 ? rc : job_input(c->job, &bytes);
+	ssize_t n;
 
+	urgency_set(true);
+	n = rc < 0 ? rc : job_input(c->job, &bytes);
 	c->since_ns = clock_now_ns();
 	c->captured_ns = clock_wall_ns();
 	return n < 0 ? err_raise_sys(
@@ -100,6 +103,7 @@ static int thaw(struct capture *c, struct err *err)
 		return err_raise_sys(err, rc, "thaw sandbox '%s'", c->sandbox);
 	if (c->held && c->since_ns != 0)
 		rc = job_send(c->job, json_pack("{s:b}", "captured", 1));
+	urgency_set(false);
 	return rc < 0 ? err_raise_sys(err, rc, "say that the files are captured") : 0;
 }
 

@@ -45,6 +45,7 @@ static struct template_stream held; /* sizes of what is held; all 0 before */
 static union {
 	uint32_t kind;
 	struct template_allow allow;
+	struct template_gather gather;
 	struct template_fork fork;
 } order;
 
@@ -80,7 +81,7 @@ static void answer(int peer, enum template_message_kind kind, long rc)
 	(void)CALL6(__NR_sendto, peer, &m, sizeof(m), 0x4000 /* NOSIGNAL */, 0, 0);
 }
 
-/* --- filling --- */
+/* --- before and after the stop --- */
 
 static bool allowed(int32_t pid)
 {
@@ -89,6 +90,19 @@ static bool allowed(int32_t pid)
 			return true;
 	}
 	return false;
+}
+
+/* Tables of huge pages are what fork() copies fastest, and the source stands still for it. Nothing that the process can see changes. */
+static long gather(const struct template_gather *g)
+{
+	struct iovec range = { g->start, g->length };
+	long pidfd = allowed(g->pid) ? CALL2(__NR_pidfd_open, g->pid, 0) : -1, rc; /* EPERM */
+
+	if (pidfd < 0)
+		return pidfd;
+	rc = CALL5(__NR_process_madvise, pidfd, &range, 1, 25 /* COLLAPSE */, 0);
+	(void)CALL1(__NR_close, pidfd);
+	return rc < 0 ? rc : 0;
 }
 
 static bool in_stash(uint64_t at, uint64_t length)
@@ -438,6 +452,8 @@ void fill_or_fork(int peer)
 			order.allow.n <= TEMPLATE_PIDS_MAX && plan == NULL) {
 			memcpy(&allow, &order.allow, sizeof(allow));
 			rc = 0;
+		} else if (order.kind == TEMPLATE_GATHER && n == sizeof(order.gather)) {
+			rc = gather(&order.gather);
 		} else if (order.kind == TEMPLATE_FILL) {
 			rc = fill(fds, n_fds);
 		} else if (order.kind == TEMPLATE_SAVE) {

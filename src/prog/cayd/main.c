@@ -14,6 +14,7 @@
 #include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/raw.h"
+#include "sys/urgency.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -211,6 +212,8 @@ static int serve(struct place *p, int ready_fd)
 		return 1;
 	}
 	setup.spawn_fd = start_spawn(p);
+	urgency_set(
+		true); /* everybody waits for its words; nothing is started by it from here on */
 	setup.listen_fd = listen_api(p);
 	if (setup.spawn_fd < 0 || setup.listen_fd < 0) {
 		log_error("start", "socket '%s': %s", p->socket,

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_gather.c - before the stop: memory that a process has to itself, without holes, goes into huge pages, so that the twin's page tables are copied by the two
+ * megabytes (100 MiB: 0.13 ms of processor time instead of 3.2).
+ *
+ * Only a help: the template does it, on a hint of ours, and may not be allowed to; what is not gathered when the time is up is copied as it is. Nothing of it shows in the
+ * process. What relatives share stays shared, because only pages that nobody else maps are touched.
+ */
+#include "base/clock.h"
+#include "checkpoint/dump.h"
+#include "sys/fdpass.h"
+
+#include <fcntl.h>
+
+#define HUGE_PAGE   (2ULL << 20)
+#define SMALL_PAGES (HUGE_PAGE / 4096)
+#define RANGE_MAX   (8 * HUGE_PAGE) /* one hint; the time is looked at between them */
+#define GATHER_NS   (200 * NS_PER_MS)
+
+/* an entry of /proc/PID/pagemap */
+#define ENTRY_EXCLUSIVE (1ULL << 56)
+#define ENTRY_FILE      (1ULL << 61)
+#define ENTRY_PRESENT   (1ULL << 63)
+
+struct gathering {
+	pid_t host;
+	int pagemap;
+	uint64_t deadline_ns;
+	uint64_t start, end; /* found, not said yet */
+	bool over;
+};
+
+static bool is_full(const struct gathering *g, uint64_t at)
+{
+	static uint64_t entries[SMALL_PAGES];
+	const uint64_t want = ENTRY_PRESENT | ENTRY_EXCLUSIVE;
+
+	if (pread(g->pagemap, entries, sizeof(entries), (off_t)(at / 4096 * sizeof(*entries))) !=
+		(ssize_t)sizeof(entries))
+		return false;
+	for (size_t i = 0; i < SMALL_PAGES; i++) {
+		if ((entries[i] & (want | ENTRY_FILE)) != want)
+			return false;
+	}
+	return true;
+}
+
+static void say(struct gathering *g)
+{
+	const struct template_gather hint = { .kind = TEMPLATE_GATHER,
+		.pid = g->host,
+		.start = g->start,
+		.length = g->end - g->start };
+	struct template_message m = { 0 };
+	size_t none;
+
+	if (g->end > g->start)
+		g->over =
+			fdpass_send(DUMP_TEMPLATE_FD, &hint, sizeof(hint), NULL, 0) < 0 ||
+			fdpass_recv(DUMP_TEMPLATE_FD, &m, sizeof(m), NULL, 0, &none) != sizeof(m) ||
+			m.status == -EPERM || clock_now_ns() > g->deadline_ns;
+	g->start = g->end = 0;
+}
+
+static void gather_region(struct gathering *g, uint64_t start, uint64_t end)
+{
+	for (uint64_t at = (start + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+		!g->over && at + HUGE_PAGE <= end; at += HUGE_PAGE) {
+		bool full = is_full(g, at);
+
+		if (!full || g->end != at || g->end - g->start >= RANGE_MAX)
+			say(g);
+		if (full && g->start == 0)
+			g->start = at;
+		if (full)
+			g->end = at + HUGE_PAGE;
+	}
+	say(g);
+}
+
+void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns)
+{
+	struct gathering g = { .host = host, .pagemap = -1 };
+	const char *at = maps->p, *end = at + maps->n;
+	struct proc_map m;
+	char path[32];
+
+	if (*deadline_ns == 0)
+		*deadline_ns = clock_now_ns() + GATHER_NS;
+	g.deadline_ns = *deadline_ns;
+	(void)snprintf(path, sizeof(path), "/proc/%d/pagemap", host);
+	g.pagemap = open(path, O_RDONLY | O_CLOEXEC);
+	g.over = g.pagemap < 0;
+	while (!g.over && maps->n > 0 && proc_map_next(&at, end, &m) > 0) {
+		if (m.inode == 0 && !m.shared && m.end - m.start >= HUGE_PAGE)
+			gather_region(&g, m.start, m.end);
+	}
+	fd_close(&g.pagemap);
+}

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dense memory, which is gathered into huge pages before a capture stops anybody: it is of one instant, and what relatives share they go on sharing."""
+
+import os
+import sys
+
+from lib.case import equal, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, fork_live  # noqa: E402
+from test_live_programs import put, start  # noqa: E402
+
+TIMEOUT = 120
+NEEDS = ("root", "cgroup2")
+
+# One thread writes a rising number into all pages, first to last, without end: at any instant each page holds its last number or the one before, and no page a
+# younger one than a page before it.
+WRITER = """
+import mmap, sys, threading
+SIZE = 24 << 20
+m = mmap.mmap(-1, SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+lock, rounds = threading.Lock(), 0
+def write(at, n):
+    m[at:at + 8] = n.to_bytes(8, "little")
+for at in range(0, SIZE, 4096):
+    write(at, 0)
+def work():
+    global rounds
+    while True:
+        for at in range(0, SIZE, 4096):
+            with lock:
+                write(at, rounds + 1)
+        rounds += 1
+threading.Thread(target=work, daemon=True).start()
+def check():
+    with lock:
+        numbers = [int.from_bytes(m[at:at + 8], "little") for at in range(0, SIZE, 4096)]
+    return numbers == sorted(numbers, reverse=True) and numbers[0] - numbers[-1] in (0, 1)
+def goes_on():
+    before = rounds
+    while rounds < before + 2: pass
+    return True
+print("ready", flush=True)
+for line in sys.stdin:
+    print(check(), goes_on(), check(), flush=True)
+"""
+
+RELATIVES = """
+import mmap, os, signal, sys
+SIZE = 16 << 20
+m = mmap.mmap(-1, SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, SIZE, 4096):
+    m[at:at + 8] = (at + 1).to_bytes(8, "little")
+child = os.fork()
+if child == 0:
+    while True: signal.pause()
+def shared_kib(pid):
+    with open(f"/proc/{pid}/smaps_rollup") as f:
+        return sum(int(line.split()[1]) for line in f if line.startswith("Shared_Dirty:"))
+def whole():
+    return all(int.from_bytes(m[at:at + 8], "little") == at + 1 for at in range(0, SIZE, 4096))
+print("ready", flush=True)
+for line in sys.stdin:
+    print(whole() if line == "whole\\n" else shared_kib("self") >= SIZE >> 10 and shared_kib(child) >= SIZE >> 10, flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_memory_written_while_it_is_gathered_is_of_one_instant(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/program.py", WRITER)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/program.py")
+        for _ in range(3):
+            fork = fork_live(instance, box)[0]
+            for one in (fork, box):
+                equal(ask(instance, one, run, "check"), "True True True\n")
+            instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_relatives_go_on_sharing(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/program.py", RELATIVES)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/program.py")
+        for _ in range(3):
+            fork = fork_live(instance, box)[0]
+            for one in (fork, box):
+                equal(ask(instance, one, run, "whole"), "True\n")
+            equal(ask(instance, box, run, "shared"), "True\n")
+            instance.remove(fork)
