@@ -72,6 +72,15 @@ int subject_refuse(const struct subject *s, struct err *err, const char *why)
 	return dump_refuse_at(s->p, s->fd, err, "descriptor %d is %s (%s)", s->fd, why, s->target);
 }
 
+int subject_busy(const struct dump *d, const struct subject *s, struct err *err, const char *why)
+{
+	int rc = subject_refuse(s, err, why);
+
+	if (d->examination == NULL)
+		err->code = ERR_BUSY;
+	return rc;
+}
+
 static bool deleted(const struct subject *s)
 {
 	return s->st.st_nlink == 0 && str_ends(s->target, " (deleted)");

@@ -60,7 +60,7 @@ int dump_inotify(struct dump *d, struct subject *s, struct err *err)
 	s->out.kind = DESCRIPTION_INOTIFY;
 	s->out.a = image_count(&d->image, TABLE_NOTIFICATIONS, sizeof(struct image_notification));
 	if (ioctl(s->copy, FIONREAD, &waiting) < 0 || waiting > 0)
-		return subject_refuse(s, err,
+		return subject_busy(d, s, err,
 			"an inotify queue with events that nobody has read yet, which cannot be made again");
 	for (const char *line = strstr(buf_cstr(&s->info), "inotify wd:"); rc == 0 && line != NULL;
 		line = strstr(line + 1, "inotify wd:"))

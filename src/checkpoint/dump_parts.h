@@ -27,6 +27,9 @@ struct subject {
 /** subject_refuse() - this descriptor is @why. Return: negative. */
 int subject_refuse(const struct subject *s, struct err *err, const char *why);
 
+/** subject_busy() - as above, of what a program that runs changes in a moment: a capture is tried again. */
+int subject_busy(const struct dump *d, const struct subject *s, struct err *err, const char *why);
+
 /** dump_inotify() - fill s->out for an inotify queue; its watches have no names yet. 0 or an error. */
 int dump_inotify(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 

@@ -100,7 +100,7 @@ static int peek(struct dump *d, struct subject *s, struct err *err)
 	if (ioctl(s->copy, FIONREAD, &waiting) < 0 || waiting == 0)
 		return 0;
 	if (s->out.a != SOCK_STREAM)
-		return subject_refuse(s, err,
+		return subject_busy(d, s, err,
 			"a UDP socket with datagrams in it, which cannot be carried over yet");
 	if ((unsigned int)waiting > WAITING_MAX)
 		return subject_refuse(s, err, "a socket with too much data in it");
@@ -139,7 +139,7 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 	case STATE_ESTABLISHED:
 		break;
 	default:
-		return subject_refuse(s, err, "a connection that is being made or ended");
+		return subject_busy(d, s, err, "a connection that is being made or ended");
 	}
 	s->out.kind = DESCRIPTION_CONNECTION;
 	s->out.remote = address(d, s, true);

@@ -86,10 +86,19 @@ static void call_again(struct user_regs_struct *r, uint64_t nr)
 	r->rip -= 2;
 }
 
+/* The kernel has written the time that remains to where the program asks for it: the call is made again with that. */
+static void sleep_the_rest(struct user_regs_struct *r, long nr)
+{
+	if (nr == SYS_nanosleep && r->rsi != 0)
+		r->rdi = r->rsi;
+	else if (nr == SYS_clock_nanosleep && r->r10 != 0)
+		r->rdx = r->r10;
+}
+
 /*
  * In the source the kernel makes an interrupted call again by itself. In the fork nobody knows of it: step back to the instruction. A restart block holds
- * the time that remains, and only the kernel can read it: the call starts with what its arguments say. One that the kernel has taken up once before has
- * lost its number; where the code does not tell it, the call says EINTR, as it may.
+ * the time that remains, and only the kernel can read it: unless it has told the program too, the call starts with what its arguments say. One that the kernel has
+ * taken up once before has lost its number; where the code does not tell it, the call says EINTR, as it may.
  */
 static void restart_call(const struct tracee *t, struct user_regs_struct *r)
 {
@@ -100,6 +109,8 @@ static void restart_call(const struct tracee *t, struct user_regs_struct *r)
 		return;
 	if (nr == SYS_restart_syscall && result == -RESTART_BLOCK)
 		nr = call_in_code(t, r->rip);
+	if (result == -RESTART_BLOCK)
+		sleep_the_rest(r, nr);
 	if (nr < 0)
 		r->rax = (unsigned long long)-EINTR;
 	else if (result == -RESTART_SYS || result == -RESTART_NO_INTR ||
