@@ -38,10 +38,10 @@ static int set_limits(void)
 	if (rc == 0)
 		rc = limit(RLIMIT_NOFILE, FILES_MAX);
 	if (rc == 0)
-		rc = limit(RLIMIT_FSIZE, 0);
-	if (rc == 0)
 		rc = limit(RLIMIT_NPROC, 0);
-#ifndef __SANITIZE_ADDRESS__
+#ifndef __SANITIZE_ADDRESS__ /* it needs much, and writes what it finds */
+	if (rc == 0)
+		rc = limit(RLIMIT_FSIZE, 0);
 	if (rc == 0 && !ablated("gateway_memory"))
 		rc = limit(RLIMIT_DATA, GATEWAY_MEMORY_MAX);
 #endif
