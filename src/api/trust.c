@@ -112,7 +112,7 @@ static void read_host_bundle(struct buf *out)
 		return;
 	to = buf_room(out, (size_t)st.st_size);
 	if (to != NULL && read(fd, to, (size_t)st.st_size) == st.st_size)
-		out->n += (size_t)st.st_size;
+		buf_grown(out, (size_t)st.st_size);
 }
 
 static int write_stores(int dir, const char *root)

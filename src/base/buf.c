@@ -42,6 +42,13 @@ char *buf_room(struct buf *b, size_t n)
 	return b->p + b->n;
 }
 
+void buf_grown(struct buf *b, size_t n)
+{
+	BUG_ON(n >= b->cap - b->n);
+	b->n += n;
+	b->p[b->n] = '\0';
+}
+
 void buf_add(struct buf *b, const void *p, size_t n)
 {
 	char *to = buf_room(b, n);
@@ -50,8 +57,7 @@ void buf_add(struct buf *b, const void *p, size_t n)
 		return;
 	if (n != 0)
 		memcpy(to, p, n);
-	b->n += n;
-	b->p[b->n] = '\0';
+	buf_grown(b, n);
 }
 
 void buf_str(struct buf *b, const char *s)

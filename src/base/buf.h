@@ -41,8 +41,11 @@ void buf_char(struct buf *b, char c);
 /** buf_fmt() - append formatted text. */
 void buf_fmt(struct buf *b, const char *fmt, ...) attr_printf(2, 3);
 
-/** buf_room() - make room for @n more bytes and return where they go (then add to @b->n); NULL on failure. */
+/** buf_room() - make room for @n more bytes and return where they go: buf_grown() says how many came; NULL on failure. */
 char *buf_room(struct buf *b, size_t n);
+
+/** buf_grown() - @n bytes have been written to the place that buf_room() gave; @n is no more than was asked for. */
+void buf_grown(struct buf *b, size_t n);
 
 /** buf_consume() - drop @n bytes from the front. */
 void buf_consume(struct buf *b, size_t n);

@@ -152,7 +152,7 @@ static int take(int fd, struct buf *out)
 
 		if (got <= 0)
 			return room == NULL ? -E2BIG : got < 0 ? -errno : -EIO;
-		out->n += (size_t)got;
+		buf_grown(out, (size_t)got);
 	}
 	return n;
 }

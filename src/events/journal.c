@@ -564,7 +564,7 @@ static int read_line(struct journal *j, uint64_t n, struct buf *out)
 			return got < 0 ? -errno : -ENODATA;
 		done += (size_t)got;
 	}
-	out->n += at.size;
+	buf_grown(out, (size_t)at.size);
 	out->p[out->n] = '\0';
 	return 0;
 }

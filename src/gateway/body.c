@@ -35,7 +35,7 @@ static int inflate_with(int window, const void *p, size_t n, bool partial, struc
 		}
 		z.avail_out = (uInt)size;
 		rc = inflate(&z, Z_NO_FLUSH);
-		out->n += size - z.avail_out;
+		buf_grown(out, size - z.avail_out);
 		if (rc == Z_STREAM_END && z.avail_in > 0 && window > MAX_WBITS)
 			rc = inflateReset(&z); /* gzip members may follow one another */
 		else if (rc == Z_BUF_ERROR && partial && z.avail_in == 0)
@@ -76,7 +76,7 @@ static int decode_br(const void *p, size_t n, bool partial, struct buf *out)
 		}
 		left = size;
 		rc = BrotliDecoderDecompressStream(s, &n, &in, &left, &to, NULL);
-		out->n += size - left;
+		buf_grown(out, size - left);
 		if (rc == BROTLI_DECODER_RESULT_NEEDS_MORE_OUTPUT)
 			continue;
 		if (rc == BROTLI_DECODER_RESULT_SUCCESS ||
@@ -106,7 +106,7 @@ static int decode_zstd(const void *p, size_t n, bool partial, struct buf *out)
 			break;
 		}
 		rc = ZSTD_decompressStream(z, &to, &in);
-		out->n += to.pos;
+		buf_grown(out, to.pos);
 		if (ZSTD_isError(rc))
 			break;
 		if (in.pos == in.size && to.pos < to.size) {

@@ -37,7 +37,7 @@ static ssize_t fill(struct http1 *h, uint64_t deadline_ns)
 		return -EMSGSIZE;
 	n = wire_read(h->w, p, room, deadline_ns);
 	if (n > 0)
-		h->in.n += (size_t)n;
+		buf_grown(&h->in, (size_t)n);
 	return n;
 }
 

@@ -44,7 +44,7 @@ static void on_read(uv_stream_t *handle, ssize_t n, attr_unused const uv_buf_t *
 	if (n == 0)
 		return;
 	if (n > 0) {
-		s->in.n += (size_t)n;
+		buf_grown(&s->in, (size_t)n);
 		s->in.p[s->in.n] = '\0';
 	} else {
 		s->eof = true;

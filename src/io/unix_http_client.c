@@ -155,7 +155,7 @@ static ssize_t receive(struct http_client *c, uint64_t deadline_ns)
 		if (errno != EINTR)
 			return -errno;
 	}
-	c->in.n += (size_t)n;
+	buf_grown(&c->in, (size_t)n);
 	return n;
 }
 

@@ -115,7 +115,8 @@ static void read_text(const char *path, struct buf *text)
 				    ? read(fd, room, (size_t)st.st_size)
 				    : 0;
 
-		text->n += n > 0 ? (size_t)n : 0;
+		if (n > 0)
+			buf_grown(text, (size_t)n);
 	}
 	buf_char(text, '\0');
 }

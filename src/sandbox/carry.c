@@ -104,7 +104,7 @@ static int peek(int fd, struct buf *out)
 		read(copy[0], room, (size_t)waiting) != waiting)
 		rc = -EIO;
 	else
-		out->n += (size_t)waiting;
+		buf_grown(out, (size_t)waiting);
 	(void)close(copy[0]);
 	(void)close(copy[1]);
 	return rc;
@@ -152,8 +152,8 @@ static int inside_pid(pid_t host, int32_t *ret)
 	(void)snprintf(path, sizeof(path), "/proc/%d/status", host);
 	rc = file_read_at(AT_FDCWD, path, &text);
 	line = rc < 0 ? NULL : strstr(buf_cstr(&text), "\nNSpid:");
-	if (line == NULL)
-		return rc < 0 ? rc : -ENOENT;
+	if (line == NULL || strstr(buf_cstr(&text), "\nState:\tZ") != NULL)
+		return -EAGAIN;
 	text.p[(size_t)(line - text.p) + 1 + strcspn(line + 1, "\n")] = '\0';
 	last = strrchr(line, '\t');
 	*ret = last != NULL ? (int32_t)strtol(last, NULL, 10) : 0;
@@ -215,6 +215,8 @@ int carry_save(const struct list *execs, const struct dump_order *order, struct 
 		if (rc == 0 && e->state == EXEC_RUNNING)
 			rc = save_exec(e, &slot, list, &bytes);
 	}
+	if (rc == 0 && slot != (int)order->n_slots)
+		rc = -EAGAIN;
 	for (uint32_t i = 0; i < order->n_leaves; i++)
 		(void)json_array_append_new(leaves, json_string(order->leaves[i]));
 	head = json_pack("{s:o,s:o}", "execs", list, "leaves", leaves);

@@ -249,6 +249,9 @@ void keeper_gateway_ended(struct keeper *k, int wait_status);
 /** keeper_gateway_next_ns() - when the keeper has to look again whether one is wanted; UINT64_MAX = it need not. */
 uint64_t keeper_gateway_next_ns(const struct keeper *k);
 
+/** keeper_reap_children() - take note of the ends that have been. Not while the dumper of a capture may have ended: see capture_died(). */
+void keeper_reap_children(struct keeper *k);
+
 /** keeper_child_ended() - a process whose parent is the keeper, or who was reported to it, has ended. */
 void keeper_child_ended(struct keeper *k, const struct death *d);
 

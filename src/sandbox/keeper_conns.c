@@ -78,7 +78,7 @@ bool keeper_conn_read(struct keeper *k, struct conn *c)
 		c->broken = n == 0 || (errno != EAGAIN && errno != EINTR);
 		return false;
 	}
-	c->in.n += (size_t)n;
+	buf_grown(&c->in, (size_t)n);
 	while (!c->broken && (used = frame_decode(c->in.p + done, c->in.n - done, &f)) != 0) {
 		if (used < 0) {
 			c->broken = true;

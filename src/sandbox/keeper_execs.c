@@ -212,7 +212,7 @@ void keeper_child_ended(struct keeper *k, const struct death *d)
 		k->early[k->n_early++ % KEEPER_EARLY_MAX] = *d;
 }
 
-static void reap_children(struct keeper *k)
+void keeper_reap_children(struct keeper *k)
 {
 	struct rusage usage;
 	struct death d;
@@ -236,7 +236,7 @@ void keeper_read_signals(struct keeper *k)
 	/* its tracees die with it: before their ends are taken for their own */
 	if (capture_died(&k->capture))
 		keeper_capture_end(k);
-	reap_children(k);
+	keeper_reap_children(k);
 }
 
 int keeper_kill_all(struct keeper *k)

@@ -19,6 +19,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -68,6 +69,17 @@ static int list_all(
 
 /* --- capturing --- */
 
+/* What has ended or was closed by now is not carried; nothing does later, because nothing runs. */
+static void note_ends(struct keeper *k)
+{
+	struct pollfd p = { .fd = k->fork_sock, .events = POLLIN };
+
+	if (!capture_died(&k->capture))
+		keeper_reap_children(k);
+	while (k->fork_sock >= 0 && poll(&p, 1, 0) == 1)
+		keeper_read_fork(k);
+}
+
 static void drain_outputs(struct keeper *k)
 {
 	list_for_each (&k->execs, pos, next) {
@@ -98,6 +110,8 @@ static int save_holders(
 	if (rc == -EBUSY)
 		return err_raise(err, ERR_BUSY,
 			"whoever is attached to a program at a terminal does not take its output");
+	if (rc == -EAGAIN)
+		return err_raise(err, ERR_BUSY, "a program has ended just now");
 	return rc < 0 ? err_raise_sys(err, rc, "keep the state of the programs") : 0;
 }
 
@@ -217,6 +231,8 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "freeze the processes");
 	(void)fault("live.capture.frozen");
+	note_ends(k);
+	drain_outputs(k);
 	if (rc == 0)
 		rc = list_all(k, order, &terminals, err);
 	order->for_good = for_good;

@@ -74,7 +74,7 @@ static int receive(struct job *job)
 	} while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 ? -errno : -ECONNRESET;
-	job->in.n += (size_t)n;
+	buf_grown(&job->in, (size_t)n);
 	return 0;
 }
 

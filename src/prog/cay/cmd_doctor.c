@@ -46,7 +46,7 @@ static int ask_program(struct cli *cli, json_t **ret)
 	(void)close(ends[1]);
 	while (rc == 0 && (room = buf_room(&text, 65536)) != NULL &&
 		(n = read(ends[0], room, 65536)) > 0)
-		text.n += (size_t)n;
+		buf_grown(&text, (size_t)n);
 	(void)close(ends[0]);
 	if (rc < 0)
 		return err_raise_sys(&cli->err, rc, "start '%s'", path);

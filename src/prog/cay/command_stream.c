@@ -436,7 +436,7 @@ static int on_socket(struct stream *s)
 		s->eof = true;
 		return 0;
 	}
-	s->in.n += (size_t)n;
+	buf_grown(&s->in, (size_t)n);
 	return on_bytes(s);
 }
 

@@ -45,7 +45,8 @@ int policy_text(struct cli *cli, const char *what, json_t **ret)
 		char *room = buf_room(&text, 4096);
 
 		n = room != NULL ? fread(room, 1, 4096, f) : 0;
-		text.n += n;
+		if (n > 0)
+			buf_grown(&text, n);
 	}
 	if (f != NULL && ferror(f))
 		return err_raise(
