@@ -7,12 +7,15 @@ CAY_FAULT killing whichever process gets there. When a step fails, cayd is start
 checked, and the scenario goes on from that step.
 """
 
-import collections
 import os
 import signal
+import sys
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from points import own_instance, passed  # noqa: E402
 
 TIMEOUT = 180
 
@@ -23,6 +26,7 @@ POINTS = [
     "events.flush.before",
     "exec.create.committed",
     "keeper.start.mounted",
+    "live.take.held",
     "outfile.run_written",
     "rewind.commit.after",
     "rewind.commit.before",
@@ -215,9 +219,8 @@ class Scenario:
         self.box.start()
 
 
-def crash(point, hit, tmp, fresh_instance):
+def crash(point, hit, tmp, instance):
     """Run the scenario with a kill at one hit of one point."""
-    instance = fresh_instance
     try:
         instance.start(CAY_FAULT=f"{point}:{hit}")
     except (RuntimeError, OSError):  # the start itself passes the point: the next one must do
@@ -230,11 +233,8 @@ def crash(point, hit, tmp, fresh_instance):
 
 def make_case(point, hit):
     def case(tmp):
-        instance = cay.Instance(tmp)
-        try:
+        with own_instance(tmp) as instance:
             crash(point, hit, tmp, instance)
-        finally:
-            instance.close()
     case.__name__ = f"test_kill_at_{point.replace('.', '_')}_{hit}"
     return require("root")(case)
 
@@ -242,23 +242,14 @@ def make_case(point, hit):
 @require("root")
 def test_the_scenario_passes_every_point(tmp):
     """Without this a point that nothing reaches would count as survived."""
-    log = os.path.join(tmp, "points")
-    with open(log, "w", encoding="utf-8"):
-        pass
-    os.chmod(log, 0o666)
-    instance = cay.Instance(tmp)
-    try:
-        instance.start(CAY_FAULT_LOG=log)
+    def use(instance):
         scenario = Scenario(instance, tmp)
         scenario.run()
         assert not scenario.crashed
-    finally:
-        instance.close()
-    with open(log, encoding="utf-8") as f:
-        passed = collections.Counter(f.read().split())
-    print(passed)
-    equal(sorted(set(POINTS) - set(passed)), [], "points that the scenario never reaches")
-    equal(sorted(set(passed) - set(POINTS)), [], "points that no case kills at")
+    seen = passed(tmp, use)
+    print(seen)
+    equal(sorted(set(POINTS) - set(seen)), [], "points that the scenario never reaches")
+    equal(sorted(set(seen) - set(POINTS)), [], "points that no case kills at")
 
 
 for _point in POINTS:

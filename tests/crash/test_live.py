@@ -5,7 +5,6 @@ fork and a rewind to a live snapshot. The source runs on as it was, or it is los
 The program under test is two processes and a thread that share one number: an answer that is right says that all of it is there and in step.
 """
 
-import collections
 import json
 import os
 import sys
@@ -13,8 +12,10 @@ import sys
 from lib import cay
 from lib.case import contains, equal, require
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "checkpoint"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
 from forking import ask, wait_output  # noqa: E402
+from points import own_instance, passed  # noqa: E402
 
 TIMEOUT = 180
 NEEDS = ("root", "cgroup2")
@@ -194,32 +195,18 @@ def crash(point, instance):
 
 def make_case(point):
     def case(tmp):
-        instance = cay.Instance(tmp)
-        try:
+        with own_instance(tmp) as instance:
             crash(point, instance)
-        finally:
-            instance.close()
     case.__name__ = f"test_kill_at_{point.replace('.', '_')}"
     return require(*NEEDS)(case)
 
 
 @require(*NEEDS)
 def test_the_scenario_passes_every_point(tmp):
-    log = os.path.join(tmp, "points")
-    with open(log, "w", encoding="utf-8"):
-        pass
-    os.chmod(log, 0o666)
-    instance = cay.Instance(tmp)
-    try:
-        instance.start(CAY_FAULT_LOG=log)
-        Scenario(instance).all()
-    finally:
-        instance.close()
-    with open(log, encoding="utf-8") as f:
-        passed = collections.Counter(name for name in f.read().split() if name.startswith("live."))
-    print(json.dumps(passed))
-    equal(sorted(set(LOGGED) - set(passed)), [], "points that the scenario never reaches")
-    equal(sorted(set(passed) - set(LOGGED) - set(INSIDE)), [], "points that no case kills at")
+    seen = {point: n for point, n in passed(tmp, lambda instance: Scenario(instance).all()).items() if point.startswith("live.")}
+    print(json.dumps(seen))
+    equal(sorted(set(LOGGED) - set(seen)), [], "points that the scenario never reaches")
+    equal(sorted(set(seen) - set(LOGGED) - set(INSIDE)), [], "points that no case kills at")
 
 
 for _point in LOGGED + INSIDE + ALSO:

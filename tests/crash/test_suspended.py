@@ -2,7 +2,6 @@
 """Contract DATA for suspend and resume: kill -9 of cayd, keeper, job, template, coder and dumper at every named point. Afterwards the sandbox runs, or is suspended,
 whole; or its processes are truly gone and its execs are `lost`. Never another state than the program's own, and nothing leaks."""
 
-import collections
 import os
 import signal
 import sys
@@ -11,8 +10,10 @@ import threading
 from lib import cay, leaks
 from lib.case import equal, require
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "checkpoint"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
 from forking import ask, wait_output  # noqa: E402
+from points import own_instance, passed  # noqa: E402
 
 TIMEOUT = 90
 
@@ -99,14 +100,10 @@ class Story:
 
 
 def told(tmp, use, **environment):
-    instance = cay.Instance(tmp)
-    try:
-        instance.start(**environment)
-        story = Story(instance)
+    with own_instance(tmp) as instance:
+        story = Story(instance.start(**environment))
         story.count()
         use(instance, story)
-    finally:
-        instance.close()
 
 
 def make_case(point, allowed):
@@ -134,19 +131,13 @@ for _point, _allowed in POINTS.items():
 
 @require("root", "cgroup2")
 def test_the_story_passes_every_point(tmp):
-    log = os.path.join(tmp, "points")
-    with open(log, "w", encoding="utf-8"):
-        pass
-    os.chmod(log, 0o666)
-
-    def use(_, story):
+    def use(instance):
+        story = Story(instance)
         assert story.there_and_back()
         story.count()
-    told(tmp, use, CAY_FAULT_LOG=log)
-    with open(log, encoding="utf-8") as f:
-        passed = collections.Counter(f.read().split())
-    equal(sorted(set(POINTS) - set(passed)), [], "points that are never reached")
-    equal(sorted(p for p in passed if p.split(".")[0] == "memory" or ".suspend." in p or ".resume." in p), sorted(POINTS), "points that no case kills at")
+    seen = passed(tmp, use)
+    equal(sorted(set(POINTS) - set(seen)), [], "points that are never reached")
+    equal(sorted(p for p in seen if p.split(".")[0] == "memory" or ".suspend." in p or ".resume." in p), sorted(POINTS), "points that no case kills at")
 
 
 def the(instance, *words):

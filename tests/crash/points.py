@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share that kill at named fault points: a case for each point, and the log of those that were passed."""
+
+import collections
+import contextlib
+import os
+
+from lib import cay
+
+
+@contextlib.contextmanager
+def own_instance(tmp):
+    """An instance that the test starts, and as often as it likes."""
+    instance = cay.Instance(tmp)
+    try:
+        yield instance
+    finally:
+        instance.close()
+
+
+def passed(tmp, use):
+    """How often each point was passed by what use(instance) does on a started instance."""
+    log = os.path.join(tmp, "points")
+    with open(log, "w", encoding="utf-8"):
+        pass
+    os.chmod(log, 0o666)
+    with own_instance(tmp) as instance:
+        use(instance.start(CAY_FAULT_LOG=log))
+    with open(log, encoding="utf-8") as f:
+        return collections.Counter(f.read().split())
