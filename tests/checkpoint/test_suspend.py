@@ -11,9 +11,9 @@ from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, put, say, start, wait_output  # noqa: E402
-from programs import start_repl  # noqa: E402
-from suspending import memories, resume, suspend, there_and_back  # noqa: E402
+from forking import ask, put, rootless, say, start, wait_output  # noqa: E402
+from programs import Redis, Repl, start_repl  # noqa: E402
+from suspending import drop_cache, memories, resume, suspend, there_and_back  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -41,6 +41,25 @@ for n in range(1, int(sys.argv[1]) + 1):
     print(n, flush=True)
     time.sleep(0.002)
 """
+
+
+@require(*NEEDS, "userns", "newuidmap", *Redis.needs)
+def test_rootless(tmp):
+    """An ordinary user's: twice, with an end of the server and a fork of what is suspended in between."""
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        programs = [kind(instance, box) for kind in (Repl, Redis)]
+        for n, word in enumerate(("once", "twice")):
+            suspend(instance, box)
+            instance.stop()
+            instance.start()
+            drop_cache(instance, box)
+            fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
+            resume(instance, box)
+            for program in programs:
+                equal(program.tell(fork, "fork"), ["once", "twice"][:n] + ["fork"])
+                equal(program.tell(box, word), ["once", "twice"][:n + 1])
+            instance.remove(fork)
+        equal(memories(instance), set())
 
 
 @require(*NEEDS)

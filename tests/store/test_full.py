@@ -6,10 +6,15 @@ import contextlib
 import errno
 import os
 import subprocess
+import sys
 
 from lib import cay
 from lib.case import contains, equal, raises, require
 from lib.pool import in_own_mounts
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "checkpoint"))
+from forking import ask, start  # noqa: E402
+from suspending import memories  # noqa: E402
 
 TIMEOUT = 180
 
@@ -119,6 +124,41 @@ def test_no_inodes_left_under_a_directory_pool(tmp):
         equal(instance.ok("old", "cat /var/tmp/kept"), "kept\n")
         subprocess.run(["rm", "-r", os.path.join(top, "filler")], check=True)
         equal(instance.ok("old", "echo new > /var/tmp/new; cat /var/tmp/new"), "new\n")
+        check_all_is_there(instance)
+
+
+# Holds 64 MB that no compression makes small.
+HOLDER = """
+import hashlib, os, sys
+held = os.urandom(64 << 20)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(hashlib.sha256(held).hexdigest(), flush=True)
+"""
+
+
+@require("root", "loop", "cgroup2")
+def test_suspended_where_no_bytes_are_left(tmp):
+    """Refused, and the program goes on as it was; with room it is suspended, and stays so where it has none to be resumed."""
+    with small_disk(tmp, 60000) as (instance, top):
+        os.makedirs(os.path.join(instance.state, "pool", "layers"))
+        begin(instance)
+        run = start(instance, "old", "/usr/bin/python3", "-c", HOLDER)
+        held = ask(instance, "old", run, "what?")
+        before = memories(instance)
+        for _ in range(2):
+            fill_bytes(top)
+            refused(instance.post, "/v1/sandboxes/old/suspend")
+            equal(ask(instance, "old", run, "what?"), held)
+            equal(memories(instance), before)
+            os.unlink(os.path.join(top, "filler"))
+        equal(instance.post("/v1/sandboxes/old/suspend")["state"], "suspended")
+        fill_bytes(top)
+        refused(instance.post, "/v1/sandboxes/old/resume")  # a sandbox that runs must be able to write
+        equal(instance.get("/v1/sandboxes/old")["state"], "suspended")
+        os.unlink(os.path.join(top, "filler"))
+        equal(instance.post("/v1/sandboxes/old/resume")["state"], "running")
+        equal(ask(instance, "old", run, "what?"), held)
         check_all_is_there(instance)
 
 
