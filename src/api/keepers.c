@@ -483,6 +483,23 @@ int keeper_connect(struct server *srv, const char *id)
 	return TAKE_FD(fd);
 }
 
+/* With all its execs; older keepers list them in the hello. */
+static int ask_status(struct keeper *k, uint64_t deadline)
+{
+	json_t *status = NULL;
+	int rc;
+
+	if (json_object_get(k->hello_doc, "execs") != NULL)
+		return 0;
+	rc = framelink_call(
+		&k->link, json_pack("{s:s}", "verb", "status"), deadline, &status, NULL);
+	if (rc < 0)
+		return rc;
+	json_decref(k->hello_doc);
+	k->hello_doc = status;
+	return 0;
+}
+
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + 5 * NS_PER_S;
@@ -499,6 +516,8 @@ struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 		abort();
 	while (!k->hello && !k->failed && rc == 0)
 		rc = waiters_wait(&k->changed, deadline);
+	if (rc == 0 && !k->failed)
+		rc = ask_status(k, deadline);
 	if (rc == 0 && !k->failed)
 		return k;
 	(void)err_raise(err, ERR_UNAVAILABLE, "the keeper of '%s' does not answer", id);

@@ -94,18 +94,25 @@ void keeper_reply_error(struct conn *c, json_int_t request, const struct err *er
 
 json_t *keeper_hello(const struct keeper *k)
 {
-	json_t *execs = json_array(), *hello;
+	json_t *hello = json_pack("{s:i, s:s, s:s, s:s, s:b, s:i, s:b, s:b, s:I}", "protocol",
+		KEEPER_PROTOCOL, "version", CAY_VERSION, "sandbox", k->id, "state",
+		keeper_state_name(k->state), "gateway", keeper_gateway_running(k), "init_pid",
+		k->box.init_pid, "init_gone", k->box.init_gone, "held", k->fork_parent >= 0,
+		"unacked", (json_int_t)json_array_size(k->events));
+
+	BUG_ON(hello == NULL);
+	return hello;
+}
+
+json_t *keeper_status(const struct keeper *k)
+{
+	json_t *status = keeper_hello(k), *execs = json_array();
 
 	list_for_each (&k->execs, pos, next)
 		(void)json_array_append_new(
 			execs, exec_describe(list_entry(pos, struct exec, node)));
-	hello = json_pack("{s:i, s:s, s:s, s:s, s:b, s:i, s:b, s:b, s:o, s:I}", "protocol",
-		KEEPER_PROTOCOL, "version", CAY_VERSION, "sandbox", k->id, "state",
-		keeper_state_name(k->state), "gateway", keeper_gateway_running(k), "init_pid",
-		k->box.init_pid, "init_gone", k->box.init_gone, "held", k->fork_parent >= 0,
-		"execs", execs, "unacked", (json_int_t)json_array_size(k->events));
-	BUG_ON(hello == NULL);
-	return hello;
+	(void)json_object_set_new(status, "execs", execs);
+	return status;
 }
 
 /* --- events --- */

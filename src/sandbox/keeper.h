@@ -155,8 +155,11 @@ void keeper_reply_error(struct conn *c, json_int_t request, const struct err *er
 /** keeper_event() - queue an event; @data is taken; @exec may be NULL. */
 void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *data);
 
-/** keeper_hello() - the hello object; new reference. */
+/** keeper_hello() - the hello object, which every connection begins with: small, whatever the sandbox has done; new reference. */
 json_t *keeper_hello(const struct keeper *k) attr_must_use;
+
+/** keeper_status() - the same and all execs that the keeper remembers; new reference. */
+json_t *keeper_status(const struct keeper *k) attr_must_use;
 
 /** keeper_usage() - what the sandbox has consumed until now; new reference. Takes a reading of the memory. */
 json_t *keeper_usage(struct keeper *k) attr_must_use;

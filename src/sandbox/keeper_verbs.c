@@ -310,7 +310,7 @@ static void verb_usage(
 static void verb_status(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
-	keeper_reply(c, id, keeper_hello(k));
+	keeper_reply(c, id, keeper_status(k));
 }
 
 static json_t *paths(const struct keeper *k)
@@ -343,7 +343,7 @@ static void verb_adopt(
 	if (k->state == KEEPER_RUNNING)
 		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
 	k->events_sent = 0;
-	keeper_reply(c, id, keeper_hello(k));
+	keeper_reply(c, id, NULL);
 	/* what waited goes out behind the reply, together with the next event */
 	keeper_event(k, "keeper.adopted", NULL, NULL);
 }

@@ -24,6 +24,8 @@ def make_events(instance, box, kib):
     for _ in range(kib // 16):
         run = instance.exec(box, "true", "x" * 16384)
         instance.wait(box, run)
+    # what the kernel tells of processes comes in later, and would drive older events out
+    instance.wait_event("process.ended", box, match=lambda event: event["exec"] == run["id"])
 
 
 def retention(instance, **rules):
