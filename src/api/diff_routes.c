@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/diff_routes.c - diff and apply: which stacks are compared; the comparing is done by jobs (docs/design/0002). */
 #include "api/server.h"
+#include "api/steps.h"
 #include "api_handlers.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -149,6 +150,7 @@ static int side_find(struct server *srv, const char *what, struct sandbox **sb, 
 	struct side *side, struct err *err)
 {
 	*s = NULL;
+	step_await(srv, what);
 	*sb = sandbox_find(srv, what, err);
 	if (*sb != NULL) {
 		*side = side_of_sandbox(*sb);
@@ -158,7 +160,7 @@ static int side_find(struct server *srv, const char *what, struct sandbox **sb, 
 		return -EINVAL;
 	*s = snapshot_find(srv, what, err);
 	if (*s == NULL)
-		return err->code == ERR_NOT_FOUND
+		return err->code == ERR_NOT_FOUND && strchr(what, '@') == NULL
 			       ? err_raise(err, ERR_NOT_FOUND, "no sandbox or snapshot '%s'", what)
 			       : -EINVAL;
 	*side = side_of_snapshot(*s);
@@ -362,10 +364,13 @@ static int apply_check(struct apply *a, struct err *err)
 	struct sandbox_origin origin = { a->snapshot->id, a->sb->id,
 		json_object_get(a->snapshot->doc, "layers"),
 		(uint64_t)json_integer_value(json_object_get(a->sb->doc, "since_ns")) };
-	struct sandbox *fork = sandbox_new(
-		a->call->srv, json_object_get(a->snapshot->doc, "config"), &origin, true, err);
+	json_t *config = json_copy(json_object_get(a->snapshot->doc, "config"));
+	struct sandbox *fork;
 	int rc;
 
+	(void)json_object_del(config, "checkpoint"); /* it lives for one command */
+	fork = sandbox_new(a->call->srv, config, &origin, true, err);
+	json_decref(config);
 	if (fork == NULL)
 		return -EIO;
 	rc = sandbox_start(fork, true, err);
@@ -386,7 +391,7 @@ static int apply_locked(struct apply *a, json_t **ret, struct err *err)
 	a->from = side_of_sandbox(a->sb);
 	/* something that changes under us is applied from a snapshot; so is what was checked */
 	if (check || a->sb->keeper != NULL) {
-		a->snapshot = snapshot_take(a->sb, NULL, false, false, err);
+		a->snapshot = snapshot_take(a->sb, &(struct snapshot_wish){ 0 }, err);
 		if (a->snapshot == NULL)
 			return -EIO;
 		snapshot_hold(a->snapshot);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/server.h"
+#include "api/steps.h"
 #include "api_handlers.h"
 #include "base/str.h"
 
@@ -50,6 +51,7 @@ static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **r
 	struct exec *e;
 	int rc;
 
+	steps_wait(sb);
 	if (sb->state != SANDBOX_RUNNING || sb->keeper == NULL)
 		return err_hint(err,
 			err_raise(err, ERR_STATE, "sandbox '%s' is %s: no command can run in it",
@@ -175,6 +177,7 @@ int api_exec_signal(struct api_call *call, struct err *err)
 
 	if (rc < 0)
 		return rc;
+	steps_wait(sb);
 	rc = signal_send(sb, e, call->body, err);
 	if (rc == 0)
 		rc = api_reply(call, 204, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/exec_stdin.c - writing to a command's standard input by POST. */
 #include "api/server.h"
+#include "api/steps.h"
 #include "api_handlers.h"
 #include "base/str.h"
 
@@ -100,6 +101,7 @@ int api_exec_stdin(struct api_call *call, struct err *err)
 
 	if (rc < 0)
 		return rc;
+	steps_wait(sb);
 	rc = stdin_send(call, sb, e, err);
 	if (rc == 0)
 		rc = api_reply(call, 204, NULL);

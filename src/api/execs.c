@@ -8,6 +8,7 @@
 #include "api/credentials.h"
 #include "api/identity.h"
 #include "api/server.h"
+#include "api/steps.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -177,6 +178,7 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 		e->doc, "stdin", json_boolean(json_is_true(json_object_get(request, "stdin"))));
 	v = json_object_get(request, "timeout_ms");
 	(void)json_object_set(e->doc, "timeout_ms", v != NULL ? v : json_null());
+	step_number(e);
 	if (identity_note(sb, e->doc, request, err) < 0) {
 		e->refs = 1;
 		exec_unref(e);
@@ -215,7 +217,7 @@ json_t *exec_request(const struct exec *e, const json_t *request)
 int exec_created(struct exec *e, struct err *err)
 {
 	json_t *data = json_object();
-	static const char *const members[] = { "argv", "cwd", "user", "tty", "timeout_ms" };
+	static const char *const members[] = { "argv", "cwd", "user", "tty", "timeout_ms", "step" };
 	int rc = exec_save(e, err);
 
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)
@@ -377,6 +379,7 @@ static int load_one(void *ctx, const char *id, const char *text)
 	if (e->channel >= sb->next_channel)
 		sb->next_channel = (uint16_t)(e->channel + 1);
 	list_append(&sb->execs, &e->node);
+	step_loaded(e);
 	return 0;
 }
 
@@ -432,7 +435,9 @@ void execs_settle(struct sandbox *sb, const json_t *list)
 		const char *id = json_string_value(json_object_get(row, "exec"));
 		struct exec *e = id != NULL ? exec_by_id(sb, id) : NULL;
 
-		if (e != NULL && json_is_object(json_object_get(row, "status")))
-			exec_finish(e, json_object_get(row, "status"));
+		if (e == NULL || e->ended || !json_is_object(json_object_get(row, "status")))
+			continue;
+		exec_finish(e, json_object_get(row, "status"));
+		step_ended(e);
 	}
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/file_routes.c - files in and out, as streams through a job that stands inside the sandbox (docs/design/0002, get and put). */
 #include "api/server.h"
+#include "api/steps.h"
 #include "api_handlers.h"
 #include "base/str.h"
 
@@ -163,6 +164,7 @@ int api_files_put(struct api_call *call, struct err *err)
 
 	if (sb == NULL)
 		return -ENOENT;
+	steps_wait(sb);
 	if (sb->state != SANDBOX_RUNNING) {
 		rc = err_raise(err, ERR_STATE,
 			"sandbox '%s' is %s: files can only be put into a running one", sb->name,

@@ -3,6 +3,7 @@
 #include "api/identity.h"
 #include "api/lives.h"
 #include "api/snapshot_parts.h"
+#include "api/steps.h"
 #include "api_handlers.h"
 #include "base/str.h"
 
@@ -120,9 +121,11 @@ static int fork_reply(struct api_call *call, struct snapshot *s, struct err *err
 
 int api_snapshot_fork(struct api_call *call, struct err *err)
 {
-	struct snapshot *s = snapshot_find(call->srv, call->segments[0], err);
+	struct snapshot *s;
 	int rc;
 
+	step_await(call->srv, call->segments[0]);
+	s = snapshot_find(call->srv, call->segments[0], err);
 	if (s == NULL)
 		return -ENOENT;
 	if (str_eq(json_string_value(json_object_get(s->doc, "state")), "corrupt"))
@@ -153,7 +156,8 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 		return -ENOENT;
 	rc = sandbox_lock(sb, err);
 	if (rc == 0) {
-		s = snapshot_take(sb, NULL, false, wants_processes(sb, call->body), err);
+		s = snapshot_take(sb,
+			&(struct snapshot_wish){ .live = wants_processes(sb, call->body) }, err);
 		sandbox_unlock(sb);
 		rc = -EIO;
 	}

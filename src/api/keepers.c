@@ -6,6 +6,7 @@
  * sandbox with it (sandbox_keeper_lost).
  */
 #include "api/server.h"
+#include "api/steps.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -106,8 +107,10 @@ static void take_event(struct keeper *k, const json_t *event)
 			json_decref(out.cause); /* was journalled before the last cayd died */
 	else
 		(void)journal_add(k->srv->journal, &out);
-	if (out.type == EVENT_EXEC_ENDED && e != NULL)
+	if (out.type == EVENT_EXEC_ENDED && e != NULL && !e->ended) {
 		exec_finish(e, data);
+		step_ended(e);
+	}
 }
 
 static void on_event(struct keeper *k, const struct frame *f)

@@ -5,19 +5,24 @@
 #include "api_handlers.h"
 #include "base/str.h"
 
+bool snapshot_is_base(const struct server *srv, const struct snapshot *s)
+{
+	list_for_each (&srv->sandboxes, node, next) {
+		const char *base = json_string_value(
+			json_object_get(list_entry(node, struct sandbox, node)->doc, "base"));
+
+		if (base != NULL && str_eq(base, s->id))
+			return true;
+	}
+	return false;
+}
+
 static void prune_snapshots(struct server *srv, json_t *removed)
 {
 	list_for_each (&srv->snapshots, node, next) {
 		struct snapshot *s = list_entry(node, struct snapshot, node);
-		bool used = s->users > 0;
 
-		list_for_each (&srv->sandboxes, at, at_next) {
-			json_t *base =
-				json_object_get(list_entry(at, struct sandbox, node)->doc, "base");
-
-			used |= json_is_string(base) && str_eq(json_string_value(base), s->id);
-		}
-		if (used || snapshot_name(s) != NULL)
+		if (s->users > 0 || snapshot_name(s) != NULL || snapshot_is_base(srv, s))
 			continue;
 		(void)json_array_append_new(removed, json_string(s->id));
 	}

@@ -3,6 +3,7 @@
 #include "api/identity.h"
 #include "api/moments.h"
 #include "api/snapshot_parts.h"
+#include "api/steps.h"
 #include "api/suspend.h"
 #include "api_handlers.h"
 #include "base/fault.h"
@@ -100,16 +101,19 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 
 int api_sandbox_rewind(struct api_call *call, struct err *err)
 {
+	const char *to = json_string_value(json_object_get(call->body, "snapshot"));
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	cleanup_free char *point = NULL;
 	struct snapshot *s;
 	int rc;
 
 	if (sb == NULL)
 		return -ENOENT;
+	point = str_dupf("%s%s", to[0] == '@' ? sb->id : "", to);
+	step_await(call->srv, point);
 	rc = sandbox_lock(sb, err);
 	if (rc == 0) {
-		s = snapshot_find(
-			call->srv, json_string_value(json_object_get(call->body, "snapshot")), err);
+		s = snapshot_find(call->srv, point, err);
 		rc = s != NULL ? rewind_check(sb, s, err) : -ENOENT;
 		if (rc == 0) {
 			snapshot_hold(s);

@@ -158,6 +158,10 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	(void)json_object_set_new(doc, "uid_map", json_string(srv->uid_map));
 	(void)json_object_set_new(doc, "ephemeral",
 		json_boolean(json_is_true(json_object_get(request, "ephemeral"))));
+	(void)json_object_set_new(
+		doc, "checkpoint", json_string(text_or(request, "checkpoint", "none")));
+	(void)json_object_set_new(doc, "steps", or_empty(request, "steps", json_integer(0)));
+	(void)json_object_set(doc, "checkpointed", json_object_get(doc, "steps"));
 	(void)json_object_set_new(doc, "epoch", json_integer(1));
 	(void)json_object_set_new(doc, "unborn", json_true());
 	(void)json_object_set_new(doc, "started", json_null());

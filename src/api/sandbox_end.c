@@ -4,6 +4,7 @@
 #include "api/identity.h"
 #include "api/memories.h"
 #include "api/sandbox_parts.h"
+#include "api/steps.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -129,6 +130,7 @@ void sandbox_clear(struct sandbox *sb)
 	memory = memory_of(sb->doc) != NULL ? str_dup(memory_of(sb->doc)) : NULL;
 	sandbox_unlist(sb);
 	memory_forget(srv, memory);
+	steps_sweep(srv);
 }
 
 int sandbox_remove(struct sandbox *sb, struct err *err)

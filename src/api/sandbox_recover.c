@@ -2,6 +2,7 @@
 /* api/sandbox_recover.c - after a start of cayd: sandboxes whose keeper lives are adopted, the others buried. */
 #include "api/lives.h"
 #include "api/sandbox_parts.h"
+#include "api/steps.h"
 #include "api/suspend.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -127,6 +128,7 @@ void sandboxes_recover(struct server *srv)
 		if (sandbox_lock(sb, NULL) == 0) {
 			recover_one(sb);
 			run_orphaned(sb);
+			steps_recover(sb);
 			sandbox_unlock(sb);
 		}
 		sandbox_unref(sb);

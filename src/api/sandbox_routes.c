@@ -165,6 +165,28 @@ int api_sandbox_start(struct api_call *call, struct err *err)
 	return locked(call, do_start, err);
 }
 
+/* From the next step on. */
+static void set_checkpoint(struct sandbox *sb, json_t *when)
+{
+	if (when == NULL || json_equal(when, json_object_get(sb->doc, "checkpoint")))
+		return;
+	(void)json_object_set(sb->doc, "checkpoint", when);
+	(void)json_object_set(sb->doc, "checkpointed", json_object_get(sb->doc, "steps"));
+}
+
+static int do_set(struct api_call *call, struct sandbox *sb, struct err *err)
+{
+	set_checkpoint(sb, json_object_get(call->body, "checkpoint"));
+	(void)server_event(call->srv, sb, EVENT_SANDBOX_SET, NULL,
+		json_pack("{s:O?}", "checkpoint", json_object_get(sb->doc, "checkpoint")));
+	return sandbox_save(sb, false, err);
+}
+
+int api_sandbox_set(struct api_call *call, struct err *err)
+{
+	return locked(call, do_set, err);
+}
+
 static int keeper_verb(struct sandbox *sb, const char *verb, struct err *err)
 {
 	return framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", verb),

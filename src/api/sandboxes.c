@@ -66,6 +66,7 @@ void sandbox_unref(struct sandbox *sb)
 	execs_forget(sb);
 	json_decref(sb->doc);
 	json_decref(sb->denied);
+	json_decref(sb->steps_due);
 	free(sb);
 }
 
@@ -149,6 +150,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "base_layers");
 	(void)json_object_del(o, "rewinding");
 	(void)json_object_del(o, "undone");
+	(void)json_object_del(o, "checkpointed");
 	(void)json_object_del(o, "trusts");
 	(void)json_object_del(o, "restoring");
 	(void)json_object_del(o, "suspending");
@@ -215,6 +217,7 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 	list_init(&sb->execs);
 	waiters_init(&sb->changed);
 	sb->denied = json_object();
+	sb->steps_due = json_array();
 	list_append(&srv->sandboxes, &sb->node);
 	return sb;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/memories.h"
 #include "api/pump.h"
+#include "api/steps.h"
 #include "base/ablate.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -379,8 +380,10 @@ static void startup_main(void *arg)
 	if (rc < 0)
 		log_error("store", "storage: %s", srv->storage_error.msg);
 	sandboxes_recover(srv);
-	if (rc == 0)
+	if (rc == 0) {
 		store_recover(srv);
+		steps_sweep(srv);
+	}
 	if (rc == 0 && server_make_mask(srv, &err) < 0)
 		log_error("store", "mask: %s", err.msg);
 	srv->ready = true;

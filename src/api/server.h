@@ -78,7 +78,9 @@ struct sandbox {
 	json_t *denied;               /* {"host:port": {"host","port","count"}} since then */
 	struct list execs;
 	uint16_t next_channel;
-	bool locked; /* an operation that may not meet another is under way */
+	json_t *steps_due; /* numbers of ended steps whose snapshot is not there yet: api/steps.h */
+	bool checkpointing; /* a fiber sees to them */
+	bool locked;        /* an operation that may not meet another is under way */
 	bool gone;
 	enum run_state run;
 	struct waiters changed;
@@ -520,7 +522,7 @@ void run_orphaned(struct sandbox *sb);
 
 /* --- snapshots.c, snapshot_take.c, snapshot_settle.c --- */
 
-/** snapshot_find() - by id, unique prefix or name; NULL with @err set. Borrowed. */
+/** snapshot_find() - by id, unique prefix, name, or as the step of a sandbox ("NAME@STEP"); NULL with @err set. Borrowed. */
 struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err);
 /** snapshot_hold() - it and its processes stay, until snapshot_release(): for everybody who waits while using it. */
 void snapshot_hold(struct snapshot *s);
@@ -529,9 +531,17 @@ void snapshot_release(struct server *srv, struct snapshot *s);
 /** snapshots_load() - read them from the catalogue. */
 int snapshots_load(struct server *srv, struct err *err);
 
-/** snapshot_take() - snapshot of a locked sandbox; durable when it has a name; with its processes when @live. Context: waits. */
+/** struct snapshot_wish - what kind of snapshot is wanted; all borrowed. */
+struct snapshot_wish {
+	const char *name; /* NULL: none; with one it is to be durable */
+	bool durable;
+	bool live;     /* with its processes */
+	json_t *steps; /* numbers of the steps behind which it is taken (api/steps.h), or NULL */
+};
+
+/** snapshot_take() - snapshot of a locked sandbox. Context: waits. */
 struct snapshot *snapshot_take(
-	struct sandbox *sb, const char *name, bool durable, bool live, struct err *err);
+	struct sandbox *sb, const struct snapshot_wish *wish, struct err *err);
 
 /** snapshot_forget() - remove one that was made for the moment; failure is only logged. Context: waits. */
 void snapshot_forget(struct server *srv, struct snapshot *s);

@@ -8,6 +8,7 @@
  */
 #include "api/moments.h"
 #include "api/snapshot_parts.h"
+#include "api/steps.h"
 #include "base/fault.h"
 #include "base/str.h"
 
@@ -23,7 +24,7 @@ static void share_memory(struct snapshot *s, const struct moment *m)
 static json_t *config_of(const struct sandbox *sb)
 {
 	static const char *const members[] = { "image", "hostname", "profile", "labels", "env",
-		"mounts", "expose", "limits", "policy", "generation" };
+		"mounts", "expose", "limits", "policy", "generation", "checkpoint", "steps" };
 	json_t *config = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)
@@ -112,13 +113,17 @@ static int check_name(struct server *srv, const char *name, struct err *err)
 
 /* @m: captured. NULL with @err set. */
 static struct snapshot *snapshot_of(
-	struct moment *m, const char *name, bool sealed, struct err *err)
+	struct moment *m, const struct snapshot_wish *wish, bool sealed, struct err *err)
 {
 	struct sandbox *sb = m->sb;
 	struct snapshot *s =
-		snapshot_add(sb->srv, m->snapshot, snapshot_document(m->snapshot, name, m));
+		snapshot_add(sb->srv, m->snapshot, snapshot_document(m->snapshot, wish->name, m));
 
 	s->made_ns = clock_now_ns();
+	if (wish->steps != NULL) {
+		(void)json_object_set(s->doc, "steps", wish->steps);
+		steps_done(sb, wish->steps);
+	}
 	if (sb->state == SANDBOX_SUSPENDED)
 		share_memory(s, m);
 	snapshot_set_live(s, TAKE_PTR(m->memory), json_incref(m->figures));
@@ -127,15 +132,16 @@ static struct snapshot *snapshot_of(
 		return NULL;
 	}
 	(void)server_event(sb->srv, sb, EVENT_SNAPSHOT_CREATED, NULL,
-		json_pack("{s:s,s:O,s:s,s:O,s:O,s:O,s:O}", "snapshot", s->id, "name",
+		json_pack("{s:s,s:O,s:s,s:O,s:O,s:O,s:O,s:O*}", "snapshot", s->id, "name",
 			json_object_get(s->doc, "name"), "layer", m->layer, "files",
 			json_object_get(s->doc, "files"), "bytes", json_object_get(s->doc, "bytes"),
 			"frozen_us", json_object_get(s->doc, "frozen_us"), "capture",
-			json_object_get(s->doc, "capture")));
+			json_object_get(s->doc, "capture"), "steps", wish->steps));
 	return s;
 }
 
-static struct snapshot *take(struct sandbox *sb, const char *name, bool live, struct err *err)
+static struct snapshot *take(
+	struct sandbox *sb, const struct snapshot_wish *wish, bool live, struct err *err)
 {
 	const struct id id = id_new(), layer = id_new();
 	struct moment m = { .sb = sb, .snapshot = id.s, .layer = layer.s, .live = live };
@@ -145,7 +151,7 @@ static struct snapshot *take(struct sandbox *sb, const char *name, bool live, st
 	if (sealed && chain_shorten(sb, err) < 0)
 		return NULL;
 	if (moment_take(&m, err) == 0) {
-		s = snapshot_of(&m, name, sealed, err);
+		s = snapshot_of(&m, wish, sealed, err);
 	} else {
 		err_context(err, "snapshot of sandbox '%s'", sb->name);
 		if (live && err->code == ERR_UNSUPPORTED)
@@ -157,16 +163,16 @@ static struct snapshot *take(struct sandbox *sb, const char *name, bool live, st
 }
 
 struct snapshot *snapshot_take(
-	struct sandbox *sb, const char *name, bool durable, bool live, struct err *err)
+	struct sandbox *sb, const struct snapshot_wish *wish, struct err *err)
 {
 	struct snapshot *s;
 
-	if (check_name(sb->srv, name, err) < 0)
+	if (check_name(sb->srv, wish->name, err) < 0)
 		return NULL;
-	s = take(sb, name, live && sb->state != SANDBOX_SUSPENDED, err);
-	if (s != NULL && durable && snapshot_make_durable(sb->srv, s, err) < 0) {
+	s = take(sb, wish, wish->live && sb->state != SANDBOX_SUSPENDED, err);
+	if (s != NULL && wish->durable && snapshot_make_durable(sb->srv, s, err) < 0) {
 		err_context(err, "snapshot '%s' is sealed, but not durable",
-			name != NULL ? name : s->id);
+			wish->name != NULL ? wish->name : s->id);
 		return NULL;
 	}
 	return s;

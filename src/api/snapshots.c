@@ -2,6 +2,7 @@
 /* api/snapshots.c - the snapshots that there are: loaded, found, shown, removed. How one is made: snapshot_take.c. */
 #include "api/memories.h"
 #include "api/snapshot_parts.h"
+#include "api/steps.h"
 #include "api_handlers.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -63,6 +64,8 @@ struct snapshot *snapshot_find(struct server *srv, const char *what, struct err 
 {
 	struct snapshot *found = NULL;
 
+	if (strchr(what, '@') != NULL)
+		return step_find(srv, what, err);
 	list_for_each (&srv->snapshots, node, next) {
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 		const char *name = snapshot_name(s);
@@ -148,15 +151,29 @@ void snapshot_hold(struct snapshot *s)
 	s->users++;
 }
 
-void snapshot_release(struct server *srv, struct snapshot *s)
+/* One of many: what is on disk needs no template between its uses. */
+static void put_away(struct snapshot *s)
 {
-	if (--s->users > 0 || !s->unwanted)
+	if (s->live == NULL || memory_of(s->doc) == NULL ||
+		json_object_get(s->doc, "steps") == NULL)
 		return;
-	s->unwanted = false;
-	forget_processes(srv, s);
+	live_drop(s->live);
+	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
 }
 
-static json_t *snapshot_object(struct snapshot *s)
+void snapshot_release(struct server *srv, struct snapshot *s)
+{
+	if (--s->users > 0)
+		return;
+	if (s->unwanted) {
+		s->unwanted = false;
+		forget_processes(srv, s);
+	} else {
+		put_away(s);
+	}
+}
+
+json_t *snapshot_object(struct snapshot *s)
 {
 	json_t *o;
 
@@ -228,9 +245,11 @@ int api_snapshot_create(struct api_call *call, struct err *err)
 	if (sb == NULL)
 		return -ENOENT;
 	if (sandbox_lock(sb, err) == 0) {
-		s = snapshot_take(sb, name, name != NULL,
-			files_only != NULL ? json_is_false(files_only)
-					   : sb->state == SANDBOX_RUNNING,
+		s = snapshot_take(sb,
+			&(struct snapshot_wish){ .name = name,
+				.durable = name != NULL,
+				.live = files_only != NULL ? json_is_false(files_only)
+							   : sb->state == SANDBOX_RUNNING },
 			err);
 		sandbox_unlock(sb);
 	}
@@ -262,8 +281,10 @@ int api_snapshot_list(struct api_call *call, struct err *err)
 
 int api_snapshot_get(struct api_call *call, struct err *err)
 {
-	struct snapshot *s = snapshot_find(call->srv, call->segments[0], err);
+	struct snapshot *s;
 
+	step_await(call->srv, call->segments[0]);
+	s = snapshot_find(call->srv, call->segments[0], err);
 	return s != NULL ? api_reply(call, 200, snapshot_object(s)) : -ENOENT;
 }
 
@@ -272,6 +293,7 @@ static struct snapshot *find_settled(struct server *srv, const char *what, struc
 {
 	struct snapshot *s;
 
+	step_await(srv, what);
 	while ((s = snapshot_find(srv, what, err)) != NULL && s->settling)
 		(void)waiters_wait(&srv->settled, 0);
 	return s;
@@ -287,8 +309,11 @@ int api_snapshot_remove(struct api_call *call, struct err *err)
 
 int api_snapshot_verify(struct api_call *call, struct err *err)
 {
-	struct snapshot *s = snapshot_find(call->srv, call->segments[0], err);
-	int rc = s != NULL ? snapshot_verify(call->srv, s, err) : -ENOENT;
+	struct snapshot *s;
+	int rc;
 
+	step_await(call->srv, call->segments[0]);
+	s = snapshot_find(call->srv, call->segments[0], err);
+	rc = s != NULL ? snapshot_verify(call->srv, s, err) : -ENOENT;
 	return rc < 0 ? rc : api_reply(call, 200, snapshot_object(s));
 }

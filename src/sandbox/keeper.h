@@ -220,6 +220,9 @@ bool keeper_launching(const struct keeper *k);
 /** keeper_want_spare() - order a waiter unless there is one that nobody has asked for. */
 void keeper_want_spare(struct keeper *k);
 
+/** keeper_is_spare() - is leaf @name that of a waiter which nobody has asked for yet? */
+bool keeper_is_spare(const struct keeper *k, const char *name);
+
 /** keeper_drop_spare() - end it, blocking for as long as a process takes to die: its starter ends, or everything in the sandbox is about to be stopped. */
 void keeper_drop_spare(struct keeper *k);
 

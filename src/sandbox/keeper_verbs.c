@@ -278,6 +278,28 @@ static uint64_t all_output(const struct keeper *k)
 	return bytes;
 }
 
+struct process_count {
+	const struct keeper *k;
+	uint64_t n;
+};
+
+/* Processes of the payload: neither init nor what waits to become a program. */
+static int count_leaf(void *ctx, const char *name, attr_unused const int32_t *pids, size_t n)
+{
+	struct process_count *count = ctx;
+
+	if (!str_eq(name, "init") && !keeper_is_spare(count->k, name))
+		count->n += n;
+	return 0;
+}
+
+static uint64_t count_processes(const struct keeper *k)
+{
+	struct process_count count = { k, 0 };
+
+	return cgroup_each_leaf(&k->box.cgroup, count_leaf, &count) == 0 ? count.n : UINT64_MAX;
+}
+
 json_t *keeper_usage(struct keeper *k)
 {
 	uint64_t now = clock_now_ns();
@@ -296,6 +318,7 @@ json_t *keeper_usage(struct keeper *k)
 		"memory_samples", (json_int_t)k->memory.samples, "memory_gap_ms",
 		(json_int_t)(k->memory.longest_ns / NS_PER_MS));
 	BUG_ON(o == NULL);
+	(void)json_object_set_new(o, "processes", counter_or_null(count_processes(k)));
 	(void)json_object_set_new(o, "memory_gb_seconds",
 		k->memory.samples > 0 ? json_real(k->memory.byte_seconds / 1e9) : json_null());
 	return o;

@@ -82,6 +82,17 @@ static struct waiter *find_spare(const struct keeper *k)
 	return NULL;
 }
 
+bool keeper_is_spare(const struct keeper *k, const char *name)
+{
+	list_for_each (&k->waiters, pos, next) {
+		const struct waiter *w = list_entry(pos, struct waiter, node);
+
+		if (w->exec == NULL && str_eq(w->leaf, name))
+			return true;
+	}
+	return false;
+}
+
 bool keeper_launching(const struct keeper *k)
 {
 	list_for_each (&k->waiters, pos, next) {

@@ -65,6 +65,15 @@ int cmd_policy_show(struct cli *cli);
 int cmd_prune(struct cli *cli);
 /** cmd_ps() - cay ps. */
 int cmd_ps(struct cli *cli);
+/** cmd_steps() - cay steps. */
+int cmd_steps(struct cli *cli);
+
+/** cmd_set() - cay set. */
+int cmd_set(struct cli *cli);
+
+/** put_exec_status() - append how an exec ended, "exited 0", "oom"; @otherwise while it has not (@status is null). */
+void put_exec_status(struct buf *cell, const json_t *status, const char *otherwise);
+
 /** cmd_rewind() - cay rewind. */
 int cmd_rewind(struct cli *cli);
 /** cmd_rm() - cay rm. */

@@ -49,7 +49,7 @@ int cmd_fork(struct cli *cli)
 		(void)json_object_set_new(body, "keep_identity", json_true());
 	cli->doing = "forking";
 	rc = cli_call(cli, "POST", point, body, &answer);
-	if (rc < 0 && cli->err.code == ERR_NOT_FOUND)
+	if (rc < 0 && cli->err.code == ERR_NOT_FOUND && strchr(from, '@') == NULL)
 		rc = cli_call(cli, "POST", box, body, &answer);
 	if (rc < 0)
 		return rc;

@@ -75,6 +75,8 @@ static void put_box(struct buf *out, const json_t *box)
 	put_limits(out, json_object_get(box, "limits"));
 	put_mounts(out, box);
 	put_network(out, box);
+	if (str_eq(cli_string(box, "checkpoint", "none"), "each-exec"))
+		line(out, "checkpoint", "behind each exec: cay steps lists them");
 	json_object_foreach (json_object_get(box, "labels"), key, label) {
 		cleanup_free char *text = str_dupf("%s=%s", key, json_string_value(label));
 
@@ -104,10 +106,9 @@ static void put_snapshot(struct buf *out, const json_t *s)
 	buf_free(&v);
 }
 
-static void put_status(struct buf *cell, const json_t *exec)
+void put_exec_status(struct buf *cell, const json_t *status, const char *otherwise)
 {
-	const json_t *status = json_object_get(exec, "status");
-	const char *word = cli_string(status, "status", cli_string(exec, "state", "?"));
+	const char *word = cli_string(status, "status", otherwise);
 
 	buf_str(cell, word);
 	if (str_eq(word, "exited"))
@@ -139,7 +140,8 @@ static int put_execs(struct cli *cli, struct buf *out, const char *name)
 
 		buf_fmt(&cell, "%.8s", cli_string(exec, "id", "?"));
 		table_buf(&t, &cell);
-		put_status(&cell, exec);
+		put_exec_status(
+			&cell, json_object_get(exec, "status"), cli_string(exec, "state", "?"));
 		table_buf(&t, &cell);
 		text_age(&cell, cli_string(exec, "created", ""),
 			(int64_t)(clock_wall_ns() / NS_PER_S));

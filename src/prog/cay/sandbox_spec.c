@@ -219,11 +219,24 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 	return 0;
 }
 
+int settings_spec_add(struct cli *cli, json_t *spec)
+{
+	const char *checkpoint = cli_args_value(&cli->args, FLAG_CHECKPOINT);
+
+	if (checkpoint != NULL && !str_eq(checkpoint, "each-exec") && !str_eq(checkpoint, "none"))
+		return refuse_value(
+			cli, FLAG_CHECKPOINT, checkpoint, "each-exec or none is wanted");
+	if (checkpoint != NULL)
+		(void)json_object_set_new(spec, "checkpoint", json_string(checkpoint));
+	return 0;
+}
+
 static int add_words(struct cli *cli, json_t *spec)
 {
 	const char *name = cli_args_value(&cli->args, FLAG_NAME), *text,
 		   *profile = cli_args_value(&cli->args, FLAG_PROFILE);
 	json_t *labels = NULL;
+	int rc;
 
 	if (cli->args.n_positional > 0)
 		(void)json_object_set_new(spec, "image", json_string(cli->args.positional[0]));
@@ -231,9 +244,10 @@ static int add_words(struct cli *cli, json_t *spec)
 		(void)json_object_set_new(spec, "name", json_string(name));
 	if (profile != NULL)
 		(void)json_object_set_new(spec, "profile", json_string(profile));
+	rc = settings_spec_add(cli, spec);
+	if (rc < 0)
+		return rc;
 	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_LABEL, &pos)) != NULL;) {
-		int rc;
-
 		if (labels == NULL)
 			(void)json_object_set_new(spec, "labels", labels = json_object());
 		rc = add_pair(cli, FLAG_LABEL, text, labels);

@@ -24,6 +24,9 @@ int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd) attr_must_u
 int exec_spec_make(struct cli *cli, char *const *command, const json_t *spec, const char *cwd,
 	bool input, bool tty, json_t **ret) attr_must_use;
 
+/** settings_spec_add() - what the flags say of what cay does with a sandbox by itself, as members of SandboxCreate and Settings. Return: 0, or negative with @cli->err set. */
+int settings_spec_add(struct cli *cli, json_t *spec) attr_must_use;
+
 /** env_spec_add() - what --env says into @env: KEY=VALUE, or KEY with the caller's own value. Return: 0, or negative with @cli->err set. */
 int env_spec_add(struct cli *cli, json_t *env) attr_must_use;
 

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prog/cay/cmd_steps.c - the steps of a sandbox, and what cay does with it by itself. */
+#include "base/str.h"
+#include "prog/cay/cmd.h"
+#include "prog/cay/sandbox_spec.h"
+
+#define COMMAND_MAX 60
+
+static void put_command(struct table *t, const json_t *argv)
+{
+	struct buf cell = BUF_INIT(65536);
+	json_t *arg;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)argv, i, arg) {
+		if (cell.n < COMMAND_MAX)
+			buf_fmt(&cell, "%s%.60s", i > 0 ? " " : "", json_string_value(arg));
+	}
+	table_buf(t, &cell);
+	buf_free(&cell);
+}
+
+static void put_step(struct table *t, const json_t *step)
+{
+	struct buf cell = BUF_INIT(4096);
+	const char *snapshot = cli_string(step, "snapshot", NULL);
+
+	buf_fmt(&cell, "%llu", (unsigned long long)cli_number(step, "step"));
+	table_buf(t, &cell);
+	buf_fmt(&cell, "%.8s", cli_string(step, "exec", "?"));
+	table_buf(t, &cell);
+	put_exec_status(&cell, json_object_get(step, "status"), "running");
+	table_buf(t, &cell);
+	if (snapshot != NULL)
+		buf_fmt(&cell, "%.8s", snapshot);
+	else
+		buf_char(&cell, '-');
+	table_buf(t, &cell);
+	buf_free(&cell);
+	put_command(t, json_object_get(step, "argv"));
+}
+
+int cmd_steps(struct cli *cli)
+{
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/steps", cli->args.positional[0]);
+	cleanup_json json_t *answer = NULL;
+	struct buf out = BUF_INIT(64U << 20);
+	struct table t;
+	json_t *step;
+	size_t i;
+	int rc = cli_get(cli, target, &answer);
+
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(answer);
+	table_init(&t, ">STEP|EXEC|STATUS|SNAPSHOT|COMMAND");
+	json_array_foreach (json_object_get(answer, "steps"), i, step)
+		put_step(&t, step);
+	table_print(&t, &out);
+	return cli_print(cli, &out);
+}
+
+int cmd_set(struct cli *cli)
+{
+	cleanup_free char *target =
+		cli_target("/v1/sandboxes/%s/settings", cli->args.positional[0]);
+	cleanup_json json_t *body = json_object(), *box = NULL;
+	int rc = settings_spec_add(cli, body);
+
+	if (rc == 0 && json_object_size(body) == 0)
+		rc = err_raise(&cli->err, ERR_USAGE, "nothing is named that is to be set");
+	cli->doing = "setting it";
+	if (rc == 0)
+		rc = cli_call(cli, "PUT", target, body, &box);
+	if (rc < 0)
+		return rc;
+	if (cli->json)
+		return cli_print_json(box);
+	cli_print_word(cli_string(box, "name", ""));
+	return 0;
+}
