@@ -368,7 +368,9 @@ static int apply_check(struct apply *a, struct err *err)
 	struct sandbox *fork;
 	int rc;
 
-	(void)json_object_del(config, "checkpoint"); /* it lives for one command */
+	/* it lives for one command */
+	(void)json_object_del(config, "checkpoint");
+	(void)json_object_del(config, "idle_ms");
 	fork = sandbox_new(a->call->srv, config, &origin, true, err);
 	json_decref(config);
 	if (fork == NULL)

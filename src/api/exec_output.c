@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/exec_output.c - a command's output by GET, from its keeper while that lives, from disk afterwards. */
+#include "api/idle.h"
 #include "api/server.h"
 #include "api_handlers.h"
 #include "base/str.h"
@@ -182,8 +183,8 @@ int api_exec_output(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb;
 	struct exec *e;
-	int rc = exec_find_both(call, &sb, &e, err);
-	bool held;
+	bool follows = api_flag(call, "follow"), held;
+	int rc = follows ? exec_find_awake(call, &sb, &e, err) : exec_find_both(call, &sb, &e, err);
 
 	if (rc < 0)
 		return rc;
@@ -192,6 +193,8 @@ int api_exec_output(struct api_call *call, struct err *err)
 	/* the keeper forgets the oldest of many */
 	if (!held || (rc < 0 && err->code == ERR_NOT_FOUND))
 		rc = output_saved(call, e);
+	if (follows)
+		sandbox_rest(sb);
 	exec_unref(e);
 	sandbox_unref(sb);
 	return rc;

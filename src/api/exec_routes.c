@@ -1,8 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/idle.h"
 #include "api/server.h"
 #include "api/steps.h"
 #include "api_handlers.h"
 #include "base/str.h"
+
+int exec_find_awake(struct api_call *call, struct sandbox **sb, struct exec **e, struct err *err)
+{
+	int rc = exec_find_both(call, sb, e, err);
+
+	if (rc < 0)
+		return rc;
+	rc = sandbox_wake(*sb, err);
+	if (rc == 0)
+		return 0;
+	exec_unref(*e);
+	sandbox_unref(*sb);
+	return rc;
+}
+
+void exec_let_rest(struct sandbox *sb, struct exec *e)
+{
+	exec_unref(e);
+	sandbox_rest(sb);
+	sandbox_unref(sb);
+}
 
 int exec_find_both(struct api_call *call, struct sandbox **sb, struct exec **e, struct err *err)
 {
@@ -119,6 +141,11 @@ int api_exec_create(struct api_call *call, struct err *err)
 
 	if (sb == NULL)
 		return -ENOENT;
+	rc = sandbox_wake(sb, err);
+	if (rc < 0) {
+		sandbox_unref(sb);
+		return rc;
+	}
 	e = made_before(call, sb, err, &rc);
 	if (e == NULL)
 		rc = exec_begin(call, sb, &e, err);
@@ -127,6 +154,7 @@ int api_exec_create(struct api_call *call, struct err *err)
 		rc = api_reply(call, 201, exec_object(e));
 	}
 	exec_unref(e);
+	sandbox_rest(sb);
 	sandbox_unref(sb);
 	return rc;
 }
@@ -139,8 +167,16 @@ int api_exec_get(struct api_call *call, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	await_end(call, e);
-	rc = api_reply(call, 200, exec_object(e));
+	/* whoever waits for its end needs it to go on */
+	if (api_number(call, "wait_ms") > 0 && !e->ended) {
+		rc = sandbox_wake(sb, err);
+		if (rc == 0) {
+			await_end(call, e);
+			sandbox_rest(sb);
+		}
+	}
+	if (rc == 0)
+		rc = api_reply(call, 200, exec_object(e));
 	exec_unref(e);
 	sandbox_unref(sb);
 	return rc;
@@ -173,7 +209,7 @@ int api_exec_signal(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb;
 	struct exec *e;
-	int rc = exec_find_both(call, &sb, &e, err);
+	int rc = exec_find_awake(call, &sb, &e, err);
 
 	if (rc < 0)
 		return rc;
@@ -181,8 +217,7 @@ int api_exec_signal(struct api_call *call, struct err *err)
 	rc = signal_send(sb, e, call->body, err);
 	if (rc == 0)
 		rc = api_reply(call, 204, NULL);
-	exec_unref(e);
-	sandbox_unref(sb);
+	exec_let_rest(sb, e);
 	return rc;
 }
 
@@ -191,7 +226,7 @@ int api_exec_resize(struct api_call *call, struct err *err)
 	unsigned char size[4];
 	struct sandbox *sb;
 	struct exec *e;
-	int rc = json_is_null(call->body) ? -EINVAL : exec_find_both(call, &sb, &e, err);
+	int rc = json_is_null(call->body) ? -EINVAL : exec_find_awake(call, &sb, &e, err);
 
 	if (rc < 0)
 		return rc;
@@ -204,7 +239,6 @@ int api_exec_resize(struct api_call *call, struct err *err)
 		framelink_send(&sb->keeper->link, FRAME_RESIZE, e->channel, size, sizeof(size));
 		rc = api_reply(call, 204, NULL);
 	}
-	exec_unref(e);
-	sandbox_unref(sb);
+	exec_let_rest(sb, e);
 	return rc;
 }

@@ -97,7 +97,7 @@ int api_exec_stdin(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb;
 	struct exec *e;
-	int rc = exec_find_both(call, &sb, &e, err);
+	int rc = exec_find_awake(call, &sb, &e, err);
 
 	if (rc < 0)
 		return rc;
@@ -105,7 +105,6 @@ int api_exec_stdin(struct api_call *call, struct err *err)
 	rc = stdin_send(call, sb, e, err);
 	if (rc == 0)
 		rc = api_reply(call, 204, NULL);
-	exec_unref(e);
-	sandbox_unref(sb);
+	exec_let_rest(sb, e);
 	return rc;
 }

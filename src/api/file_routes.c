@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/file_routes.c - files in and out, as streams through a job that stands inside the sandbox (docs/design/0002, get and put). */
+#include "api/idle.h"
 #include "api/server.h"
 #include "api/steps.h"
 #include "api_handlers.h"
@@ -109,8 +110,10 @@ int api_files_get(struct api_call *call, struct err *err)
 	json_t *request;
 	int rc;
 
-	if (sb == NULL)
-		return -ENOENT;
+	if (sb == NULL || sandbox_wake(sb, err) < 0) {
+		sandbox_unref(sb);
+		return -EIO;
+	}
 	g = xnew(struct getter);
 	g->conn = call->conn;
 	g->tar = str_eq(api_text(call, "format"), "tar");
@@ -125,6 +128,7 @@ int api_files_get(struct api_call *call, struct err *err)
 	json_decref(g->head);
 	buf_free(&g->ready);
 	free(g);
+	sandbox_rest(sb);
 	sandbox_unref(sb);
 	return rc;
 }
@@ -162,13 +166,16 @@ int api_files_put(struct api_call *call, struct err *err)
 	struct job *job;
 	int rc;
 
-	if (sb == NULL)
-		return -ENOENT;
+	if (sb == NULL || sandbox_wake(sb, err) < 0) {
+		sandbox_unref(sb);
+		return -EIO;
+	}
 	steps_wait(sb);
 	if (sb->state != SANDBOX_RUNNING) {
 		rc = err_raise(err, ERR_STATE,
 			"sandbox '%s' is %s: files can only be put into a running one", sb->name,
 			sandbox_state_name(sb->state));
+		sandbox_rest(sb);
 		sandbox_unref(sb);
 		return rc;
 	}
@@ -187,6 +194,7 @@ int api_files_put(struct api_call *call, struct err *err)
 				api_text(call, "format")));
 		rc = api_reply(call, 204, NULL);
 	}
+	sandbox_rest(sb);
 	sandbox_unref(sb);
 	return rc;
 }

@@ -501,6 +501,21 @@ void gateway_go(struct sandbox *sb)
 	waiters_wake(&sb->changed);
 }
 
+int gateway_traffic(struct sandbox *sb, uint64_t *ret, struct err *err)
+{
+	json_t *ok = NULL;
+	int rc;
+
+	*ret = 0;
+	if (sb->gateway == NULL || !sb->gateway->configured)
+		return 0;
+	rc = framelink_call(&sb->gateway->link, json_pack("{s:s}", "verb", "traffic"),
+		clock_now_ns() + CALL_NS, &ok, err);
+	*ret = (uint64_t)json_integer_value(json_object_get(ok, "bytes"));
+	json_decref(ok);
+	return rc;
+}
+
 /* --- what was refused --- */
 
 static int by_count(const void *a, const void *b)

@@ -5,6 +5,7 @@
  * Life: started (cay-spawn) -> hello -> prepare -> prepared, in the pool -> claimed by a sandbox -> ended -> reaped. One whose connection dies unasked takes its
  * sandbox with it (sandbox_keeper_lost).
  */
+#include "api/idle.h"
 #include "api/server.h"
 #include "api/steps.h"
 #include "base/log.h"
@@ -110,6 +111,7 @@ static void take_event(struct keeper *k, const json_t *event)
 	if (out.type == EVENT_EXEC_ENDED && e != NULL && !e->ended) {
 		exec_finish(e, data);
 		step_ended(e);
+		sandbox_stir(sb);
 	}
 }
 

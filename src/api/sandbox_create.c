@@ -160,6 +160,7 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 		json_boolean(json_is_true(json_object_get(request, "ephemeral"))));
 	(void)json_object_set_new(
 		doc, "checkpoint", json_string(text_or(request, "checkpoint", "none")));
+	(void)json_object_set_new(doc, "idle_ms", or_empty(request, "idle_ms", json_integer(0)));
 	(void)json_object_set_new(doc, "steps", or_empty(request, "steps", json_integer(0)));
 	(void)json_object_set(doc, "checkpointed", json_object_get(doc, "steps"));
 	(void)json_object_set_new(doc, "epoch", json_integer(1));

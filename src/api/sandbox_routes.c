@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/idle.h"
 #include "api/suspend.h"
 #include "api_handlers.h"
 #include "base/str.h"
@@ -176,9 +177,15 @@ static void set_checkpoint(struct sandbox *sb, json_t *when)
 
 static int do_set(struct api_call *call, struct sandbox *sb, struct err *err)
 {
+	json_t *idle = json_object_get(call->body, "idle_ms");
+
 	set_checkpoint(sb, json_object_get(call->body, "checkpoint"));
+	if (idle != NULL)
+		(void)json_object_set(sb->doc, "idle_ms", idle);
+	sandbox_stir(sb);
 	(void)server_event(call->srv, sb, EVENT_SANDBOX_SET, NULL,
-		json_pack("{s:O?}", "checkpoint", json_object_get(sb->doc, "checkpoint")));
+		json_pack("{s:O?,s:O?}", "checkpoint", json_object_get(sb->doc, "checkpoint"),
+			"idle_ms", json_object_get(sb->doc, "idle_ms")));
 	return sandbox_save(sb, false, err);
 }
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/idle.h"
 #include "api/memories.h"
 #include "api/pump.h"
 #include "api/steps.h"
@@ -175,6 +176,7 @@ static void on_housekeeping(uv_timer_t *timer)
 	snapshots_settle(srv);
 	chains_settle(srv);
 	reserve_fill(srv);
+	idle_settle(srv);
 	if (journal_dirty(srv->journal))
 		write_heads(srv);
 }

@@ -63,6 +63,22 @@ struct keeper {
 	bool closed;
 };
 
+/** struct idle_reading - what tells that a sandbox works: counters. */
+struct idle_reading {
+	uint64_t cpu_us, traffic;
+};
+
+/** struct idleness - since when a sandbox has not been used: api/idle.h. Times of CLOCK_MONOTONIC. */
+struct idleness {
+	unsigned int users; /* requests and streams that need it awake */
+	uint64_t active_ns; /* its last use */
+	uint64_t window_ns; /* since when it is watched; 0: not yet */
+	struct idle_reading begun;
+	uint64_t retry_ns, backoff_ns; /* it could not be suspended: when it is tried again */
+	bool told;                     /* … and an event has said so */
+	bool looking, suspending;
+};
+
 /** struct sandbox - one row of the catalogue and what runs of it. */
 struct sandbox {
 	struct list node;
@@ -78,6 +94,7 @@ struct sandbox {
 	json_t *denied;               /* {"host:port": {"host","port","count"}} since then */
 	struct list execs;
 	uint16_t next_channel;
+	struct idleness idle;
 	json_t *steps_due; /* numbers of ended steps whose snapshot is not there yet: api/steps.h */
 	bool checkpointing; /* a fiber sees to them */
 	bool locked;        /* an operation that may not meet another is under way */
@@ -473,6 +490,11 @@ void exec_unref(struct exec *e);
 
 /** exec_find_both() - sandbox and exec that the path of @call names; references to both. Return: 0, or an error. */
 int exec_find_both(struct api_call *call, struct sandbox **sb, struct exec **e, struct err *err);
+
+/** exec_find_awake() - the same, and the sandbox is awake (api/idle.h); end it with exec_let_rest(). Context: waits. */
+int exec_find_awake(struct api_call *call, struct sandbox **sb, struct exec **e, struct err *err);
+/** exec_let_rest() - the end of exec_find_awake(). */
+void exec_let_rest(struct sandbox *sb, struct exec *e);
 
 /** exec_not_running() - the error that says so. */
 int exec_not_running(const struct exec *e, struct err *err);

@@ -24,7 +24,8 @@ static void share_memory(struct snapshot *s, const struct moment *m)
 static json_t *config_of(const struct sandbox *sb)
 {
 	static const char *const members[] = { "image", "hostname", "profile", "labels", "env",
-		"mounts", "expose", "limits", "policy", "generation", "checkpoint", "steps" };
+		"mounts", "expose", "limits", "policy", "generation", "checkpoint", "idle_ms",
+		"steps" };
 	json_t *config = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)

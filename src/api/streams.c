@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/streams.c - GET …/attach: a client joins an exec, at any offset, as often as it likes. */
+#include "api/idle.h"
 #include "api/pump.h"
 #include "api_handlers.h"
 
@@ -57,9 +58,10 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	bool held;
 	int rc;
 
-	if (e == NULL) {
+	if (e == NULL || sandbox_wake(sb, err) < 0) {
+		exec_unref(e);
 		sandbox_unref(sb);
-		return -ENOENT;
+		return -EIO;
 	}
 	http_upgrade(call->conn, "cay-frames");
 	pump_send_object(client, FRAME_OBJECT, json_pack("{s:O}", "exec", e->doc));
@@ -70,7 +72,6 @@ int api_exec_attach(struct api_call *call, struct err *err)
 		rc = exec_saved_replay(e, from, pump_saved, client);
 	if (rc < 0 && err->code != ERR_NONE)
 		pump_send_object(client, FRAME_ERROR, err_to_json(err));
-	exec_unref(e);
-	sandbox_unref(sb);
+	exec_let_rest(sb, e);
 	return 0;
 }

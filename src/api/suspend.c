@@ -27,6 +27,7 @@
 static void give_up(struct sandbox *sb, const char *memory)
 {
 	(void)json_object_del(sb->doc, "suspending");
+	(void)json_object_del(sb->doc, "suspended_by");
 	(void)!sandbox_save(sb, false, NULL);
 	memory_forget(sb->srv, memory);
 }
@@ -89,6 +90,8 @@ int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err)
 		return err_raise(err, ERR_STATE, "sandbox '%s' is %s: it cannot be suspended",
 			sb->name, sandbox_state_name(sb->state));
 	(void)json_object_set_new(sb->doc, "suspending", json_string(memory.s));
+	(void)json_object_set_new(
+		sb->doc, "suspended_by", json_string(str_eq(reason, "idle") ? "idle" : "request"));
 	rc = sandbox_save(sb, false, err);
 	if (rc == 0)
 		rc = moment_suspend(&m, err);
@@ -175,6 +178,7 @@ static int let_go(struct sandbox *sb, struct err *err)
 {
 	int rc = live_go(sb, err);
 
+	(void)json_object_del(sb->doc, "suspended_by");
 	sandbox_set_time(sb, "resumed");
 	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, NULL);
 	(void)fault("sandbox.resume.gone");
@@ -218,6 +222,7 @@ int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err 
 
 	execs_lost(sb, "killed", reason);
 	(void)json_object_del(sb->doc, "memory");
+	(void)json_object_del(sb->doc, "suspended_by");
 	sandbox_set_time(sb, "stopped");
 	rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 		json_pack(

@@ -6,6 +6,7 @@
 #include "codec/jsontext.h"
 #include "gateway/names.h"
 #include "gateway/refusals.h"
+#include "gateway/wire.h"
 #include "io/framelink.h"
 
 #include <string.h>
@@ -311,6 +312,10 @@ static void take_request(struct gateway *gw, json_t *request)
 		/* everything that the kernel has refused so far is told before the answer */
 		refusals_drain(gw);
 		reply(c, id, NULL);
+	} else if (verb != NULL && str_eq(verb, "traffic")) {
+		send_json(c, FRAME_REPLY,
+			json_pack("{s:I,s:{s:I}}", "id", id, "ok", "bytes",
+				(json_int_t)wire_counted()));
 	} else if (verb != NULL && str_eq(verb, "hold")) {
 		c->hold_id = id;
 		(void)uv_check_start(&c->hold, on_hold);

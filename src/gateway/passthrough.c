@@ -2,6 +2,7 @@
 #include "gateway/passthrough.h"
 #include "base/clock.h"
 #include "gateway/dial.h"
+#include "gateway/wire.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -51,6 +52,7 @@ static int empty(struct half *h, int pipe_out, size_t n)
 		if (sent > 0) {
 			n -= (size_t)sent;
 			h->bytes += (size_t)sent;
+			wire_count((size_t)sent);
 		} else if (sent < 0 && errno == EAGAIN) {
 			if (fdwatch_wait(h->to_watch, true, clock_now_ns() + IDLE_NS) < 0)
 				return -ETIMEDOUT;

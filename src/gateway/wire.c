@@ -176,6 +176,20 @@ int wire_connect_tls(struct wire *w, SSL *ssl, uint64_t deadline_ns)
 	return handshake(w, ssl, SSL_connect, deadline_ns);
 }
 
+/* ---- traffic ---------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t counted;
+
+void wire_count(size_t n)
+{
+	counted += n;
+}
+
+uint64_t wire_counted(void)
+{
+	return counted;
+}
+
 /* ---- bytes ------------------------------------------------------------------------------------------------------------------ */
 
 static ssize_t read_plain(struct wire *w, void *p, size_t n, uint64_t deadline_ns)
@@ -219,6 +233,7 @@ ssize_t wire_read(struct wire *w, void *p, size_t n, uint64_t deadline_ns)
 	got = w->ssl != NULL ? read_tls(w, p, n, deadline_ns) : read_plain(w, p, n, deadline_ns);
 	if (got > 0)
 		w->received += (uint64_t)got;
+	wire_count((size_t)got);
 	return got;
 }
 
@@ -241,6 +256,7 @@ int wire_write(struct wire *w, const void *p, size_t n, uint64_t deadline_ns)
 	const char *at = p;
 
 	w->sent += n;
+	wire_count(n);
 	while (n > 0) {
 		ssize_t sent = write_some(w, at, n, deadline_ns);
 

@@ -34,6 +34,12 @@ struct wire {
  */
 struct wire *wire_new(uv_loop_t *loop, int fd, const void *prefix, size_t n) attr_must_use;
 
+/** wire_count() - @n bytes have passed this gateway. */
+void wire_count(size_t n);
+
+/** wire_counted() - how many have, since it began. */
+uint64_t wire_counted(void);
+
 /** wire_close() - close at once and free. No fiber may wait on it. NULL is allowed. */
 void wire_close(struct wire *w);
 

@@ -8,6 +8,8 @@
 
 #include <sys/stat.h>
 
+#define IDLE_MAX_MS 31536000000ULL /* a year */
+
 static int refuse_value(struct cli *cli, enum cli_flag flag, const char *value, const char *why)
 {
 	return err_raise(&cli->err, ERR_USAGE, "--%s '%s': %s", cli_flags[flag].name, value, why);
@@ -221,13 +223,21 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 
 int settings_spec_add(struct cli *cli, json_t *spec)
 {
-	const char *checkpoint = cli_args_value(&cli->args, FLAG_CHECKPOINT);
+	const char *checkpoint = cli_args_value(&cli->args, FLAG_CHECKPOINT),
+		   *idle = cli_args_value(&cli->args, FLAG_IDLE);
+	uint64_t idle_ms = 0;
 
 	if (checkpoint != NULL && !str_eq(checkpoint, "each-exec") && !str_eq(checkpoint, "none"))
 		return refuse_value(
 			cli, FLAG_CHECKPOINT, checkpoint, "each-exec or none is wanted");
 	if (checkpoint != NULL)
 		(void)json_object_set_new(spec, "checkpoint", json_string(checkpoint));
+	if (idle != NULL && !str_eq(idle, "off") &&
+		(str_to_duration(idle, &idle_ms) < 0 || idle_ms == 0 || idle_ms > IDLE_MAX_MS))
+		return refuse_value(
+			cli, FLAG_IDLE, idle, "a duration is wanted, for example 10m, or off");
+	if (idle != NULL)
+		(void)json_object_set_new(spec, "idle_ms", json_integer((json_int_t)idle_ms));
 	return 0;
 }
 
