@@ -7,6 +7,7 @@
  */
 #include "api/credentials.h"
 #include "api/identity.h"
+#include "api/idle.h"
 #include "api/server.h"
 #include "api/steps.h"
 #include "base/fault.h"
@@ -276,6 +277,20 @@ void exec_finish(struct exec *e, const json_t *status)
 	sandbox_unref(sb);
 }
 
+void exec_has_ended(struct exec *e, const json_t *status)
+{
+	struct sandbox *sb = sandbox_ref(e->sandbox);
+
+	if (!e->ended) {
+		(void)exec_ref(e);
+		exec_finish(e, status);
+		step_ended(e);
+		sandbox_stir(sb);
+		exec_unref(e);
+	}
+	sandbox_unref(sb);
+}
+
 /* After a suspension it is the same one, and whoever waits for it goes on waiting. */
 static int exec_resumed(struct exec *e, pid_t pid, struct err *err)
 {
@@ -435,9 +450,7 @@ void execs_settle(struct sandbox *sb, const json_t *list)
 		const char *id = json_string_value(json_object_get(row, "exec"));
 		struct exec *e = id != NULL ? exec_by_id(sb, id) : NULL;
 
-		if (e == NULL || e->ended || !json_is_object(json_object_get(row, "status")))
-			continue;
-		exec_finish(e, json_object_get(row, "status"));
-		step_ended(e);
+		if (e != NULL && json_is_object(json_object_get(row, "status")))
+			exec_has_ended(e, json_object_get(row, "status"));
 	}
 }

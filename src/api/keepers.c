@@ -5,9 +5,7 @@
  * Life: started (cay-spawn) -> hello -> prepare -> prepared, in the pool -> claimed by a sandbox -> ended -> reaped. One whose connection dies unasked takes its
  * sandbox with it (sandbox_keeper_lost).
  */
-#include "api/idle.h"
 #include "api/server.h"
-#include "api/steps.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -108,11 +106,8 @@ static void take_event(struct keeper *k, const json_t *event)
 			json_decref(out.cause); /* was journalled before the last cayd died */
 	else
 		(void)journal_add(k->srv->journal, &out);
-	if (out.type == EVENT_EXEC_ENDED && e != NULL && !e->ended) {
-		exec_finish(e, data);
-		step_ended(e);
-		sandbox_stir(sb);
-	}
+	if (out.type == EVENT_EXEC_ENDED && e != NULL)
+		exec_has_ended(e, data);
 }
 
 static void on_event(struct keeper *k, const struct frame *f)

@@ -477,6 +477,9 @@ int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *e
 /** exec_finish() - its final status is known; @status is borrowed. Idempotent. */
 void exec_finish(struct exec *e, const json_t *status);
 
+/** exec_has_ended() - the keeper says so: the same, and what follows from it (steps, idleness). */
+void exec_has_ended(struct exec *e, const json_t *status);
+
 /** exec_by_channel() - no new reference; NULL when there is none. */
 struct exec *exec_by_channel(struct sandbox *sb, uint16_t channel);
 /** exec_by_id() - no new reference; NULL when there is none. */

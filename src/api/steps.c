@@ -222,8 +222,10 @@ static void put_away(struct server *srv, struct snapshot *s)
 
 	if (snapshot_memory(s) == NULL)
 		return;
+	snapshot_hold(s);
 	if (snapshot_make_durable(srv, s, &err) < 0)
 		log_warn("store", "snapshot '%s': %s", s->id, err.msg);
+	snapshot_release(srv, s);
 }
 
 static void step_main(void *arg)

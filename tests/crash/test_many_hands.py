@@ -52,7 +52,7 @@ class Client:
         return self.instance.post(path, body, timeout=patience(120))
 
     def do_create(self):
-        self.post("/v1/sandboxes", {"name": self.box()})
+        self.post("/v1/sandboxes", {"name": self.box(), **self.random.choice([{}, {}, {"checkpoint": "each-exec"}, {"idle_ms": 300}])})
 
     def do_remove(self):
         self.instance.call("DELETE", f"/v1/sandboxes/{self.box()}?force=true", timeout=patience(120))
