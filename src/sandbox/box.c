@@ -551,7 +551,9 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 	}
 	fd_close(&box->rootfs.userns);
 	fd_close(&box->rootfs.stage);
-	fd_close(&box->live);
+	if (box->rootfs.disk[0] ==
+		'\0') /* a disk has no path that is ours: where it is mounted only the payload's ids can write */
+		fd_close(&box->live);
 	box->place = place_of(box, spec);
 	box->spec = *spec;
 	*spec = (struct spec){ 0 };

@@ -30,7 +30,7 @@ struct box {
 	const struct box_config *config;
 	char id[ID_LEN + 1];
 	struct cgroup cgroup;
-	int live; /* the live directory until box_start() has ended, then -1: see box_live() */
+	int live; /* the live directory until box_start() has ended, then -1 unless it is a disk: see open_live() */
 	struct spec
 		done; /* what of a specification is in force: image (NULL: no root yet), lower, limits, disk_bytes */
 	struct rootfs rootfs;

@@ -77,15 +77,15 @@ int box_netlink(const struct box *box, int protocol)
 	return netns < 0 ? netns : network_netlink(netns, protocol);
 }
 
-/* The top of its trees: on a disk of its own, if it has one, which is mounted where only we see it. */
+/* The top of its trees; on a disk of its own it is open. */
 static int open_live(const struct box *box)
 {
 	char path[PATH_MAX];
 	int fd;
 
 	(void)snprintf(path, sizeof(path), "%s/pool/live/%s", box->config->state, box->id);
-	fd = open(box->rootfs.disk[0] != '\0' ? box->rootfs.disk : path,
-		O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = box->live >= 0 ? fcntl(box->live, F_DUPFD_CLOEXEC, 0)
+			    : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 

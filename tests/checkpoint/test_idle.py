@@ -83,9 +83,9 @@ def test_what_works_or_is_watched_stays_awake(instance):
     with instance.sandbox() as works, instance.sandbox() as watched, instance.sandbox() as other:
         instance.exec(works, "/bin/sh", "-c", "while :; do :; done")
         stream = instance.attach(watched, quiet(instance, watched))
-        for box in (works, watched, other):
-            settle(instance, box, idle_ms=100)
-        for n in range(1, 4):
+        for box, idle_ms in ((works, 500), (watched, 500), (other, 100)):
+            settle(instance, box, idle_ms=idle_ms)
+        for n in range(1, 9):
             asleep(instance, other, n)
             instance.ok(other, "true")
         equal([len(of(instance, box, "sandbox.suspended")) for box in (works, watched)], [0, 0])
