@@ -159,6 +159,7 @@ def killed_outside(tmp, point, victim, allowed, then_ends=True):
             assert pids, "there is nothing to kill"
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
+            cay.wait_until(lambda: all(leaks.processes().get(pid, ("", "Z"))[1] == "Z" for pid in pids), 30, "they are dead")
         finally:
             os.kill(cayd, signal.SIGCONT)
         thread.join(60)
