@@ -65,26 +65,25 @@ for line in sys.stdin:
 """
 
 
-@require(*NEEDS)
-def test_memory_written_while_it_is_gathered_is_of_one_instant(instance):
+def forked_again_and_again(instance, program, question, answer):
+    """Three times a fork; it and the source answer so. Gives the sandbox and the exec after each."""
     with instance.sandbox() as box:
-        put(instance, box, "/tmp/program.py", WRITER)
+        put(instance, box, "/tmp/program.py", program)
         run = start(instance, box, "/usr/bin/python3", "/tmp/program.py")
         for _ in range(3):
             fork = fork_live(instance, box)[0]
             for one in (fork, box):
-                equal(ask(instance, one, run, "check"), "True True True\n")
+                equal(ask(instance, one, run, question), answer)
+            yield box, run
             instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_memory_written_while_it_is_gathered_is_of_one_instant(instance):
+    equal(len(list(forked_again_and_again(instance, WRITER, "check", "True True True\n"))), 3)
 
 
 @require(*NEEDS)
 def test_relatives_go_on_sharing(instance):
-    with instance.sandbox() as box:
-        put(instance, box, "/tmp/program.py", RELATIVES)
-        run = start(instance, box, "/usr/bin/python3", "/tmp/program.py")
-        for _ in range(3):
-            fork = fork_live(instance, box)[0]
-            for one in (fork, box):
-                equal(ask(instance, one, run, "whole"), "True\n")
-            equal(ask(instance, box, run, "shared"), "True\n")
-            instance.remove(fork)
+    for box, run in forked_again_and_again(instance, RELATIVES, "whole", "True\n"):
+        equal(ask(instance, box, run, "shared"), "True\n")

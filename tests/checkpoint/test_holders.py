@@ -11,7 +11,7 @@ from lib.case import equal, require
 from lib.proxy import Upstream, echo
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, wait_output  # noqa: E402
+from forking import ask, fork_live, put, start  # noqa: E402
 
 TIMEOUT = 170
 NEEDS = ("root", "cgroup2")
@@ -95,15 +95,9 @@ for line in sys.stdin:
 """
 
 
-def put(instance, box, path, text):
-    instance.ok(box, f"cat > {path} <<'END_OF_FILE'\n{text}\nEND_OF_FILE\n")
-
-
 def begin(instance, box, program):
     put(instance, box, "/tmp/program.py", program)
-    run = instance.exec(box, "/usr/bin/python3", "/tmp/program.py", stdin=True)
-    wait_output(instance, box, run, b"ready\n")
-    return run
+    return start(instance, box, "/usr/bin/python3", "/tmp/program.py")
 
 
 def mailbox(instance, box):
@@ -154,8 +148,7 @@ def test_mail_across_a_rewind_and_a_suspension(instance):
         one_instant(instance, box, told, "rewind")
 
         put(instance, box, "/tmp/more.py", MAILS.replace("acked, stop, broke = 0", f"acked, stop, broke = {len(mailbox(instance, box))}"))
-        run = instance.exec(box, "/usr/bin/python3", "/tmp/more.py", stdin=True)
-        wait_output(instance, box, run, b"ready\n")
+        run = start(instance, box, "/usr/bin/python3", "/tmp/more.py")
         ask(instance, box, run, f"more({told + 1})")
         instance.cay("suspend", box)
         instance.cay("resume", box)

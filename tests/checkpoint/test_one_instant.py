@@ -8,7 +8,7 @@ import sys
 from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, wait_output  # noqa: E402
+from forking import ask, fork_live, put, start  # noqa: E402
 from postgres import Database  # noqa: E402
 
 TIMEOUT = 170
@@ -71,10 +71,6 @@ for line in sys.stdin:
 """
 
 
-def put(instance, box, path, text):
-    instance.ok(box, f"cat > {path} <<'END_OF_FILE'\n{text}\nEND_OF_FILE\n")
-
-
 def tell_pause(instance, box, what):
     mine = [s for s in instance.get(f"/v1/snapshots?sandbox={box}")["snapshots"] if s["live"]]
     print(f"{what}: the source stood still for {mine[-1]['live']['paused_us'] / 1000:.1f} ms", json.dumps(mine[-1]["live"]))
@@ -84,8 +80,7 @@ def tell_pause(instance, box, what):
 def test_ten_thousand_files_that_change(instance):
     with instance.sandbox() as box:
         put(instance, box, "/tmp/files.py", FILES)
-        run = instance.exec(box, "/usr/bin/python3", "/tmp/files.py", stdin=True)
-        wait_output(instance, box, run, b"ready\n")
+        run = start(instance, box, "/usr/bin/python3", "/tmp/files.py")
         forks = [fork_live(instance, box)[0] for _ in range(3)]
         tell_pause(instance, box, "10,000 files")
         for one in forks + [box]:
@@ -98,8 +93,7 @@ def test_ten_thousand_files_that_change(instance):
 def test_shared_memory_that_changes(instance):
     with instance.sandbox() as box:
         put(instance, box, "/tmp/shared.py", SHARED)
-        run = instance.exec(box, "/usr/bin/python3", "/tmp/shared.py", stdin=True)
-        wait_output(instance, box, run, b"ready\n")
+        run = start(instance, box, "/usr/bin/python3", "/tmp/shared.py")
         fork = fork_live(instance, box)[0]
         tell_pause(instance, box, "128 MB of shared memory")
         whole = ask(instance, box, run, "digest()")

@@ -152,10 +152,10 @@ class Instance:
     # -- life -------------------------------------------------------------------------------------------------------------------
 
     def environment(self, **more):
-        keep = ("PATH", "HOME", "LANG", "TERM", "TMPDIR", "CAY_WITHOUT", "CAY_DEBUG", "CAY_ABLATE", "ASAN_OPTIONS", "UBSAN_OPTIONS")
+        keep = ("PATH", "HOME", "LANG", "TERM", "TMPDIR", "CAY_WITHOUT", "CAY_DEBUG", "CAY_ABLATE", "ASAN_OPTIONS", "UBSAN_OPTIONS",
+                "MALLOC_PERTURB_")
         env = {k: os.environ[k] for k in keep if k in os.environ}
         env.update(CAY_STATE=self.state, CAY_RUN=self.run, CAY_SOCKET=self.socket)
-        env["MALLOC_PERTURB_"] = "165"  # memory that was given back is not what it was: using it shows
         if self.user is not None:
             env.update(HOME=self.user.pw_dir, USER=self.user.pw_name, LOGNAME=self.user.pw_name)
             # on a hybrid host a delegated v2 group freezes and kills, but has no controllers for limits

@@ -15,20 +15,6 @@
 #define SO_PEERCRED      17
 #define MSG_CMSG_CLOEXEC 0x40000000
 
-struct iovec {
-	uint64_t base, length;
-};
-
-struct msghdr {
-	void *name;
-	uint32_t name_length, pad;
-	struct iovec *iov;
-	uint64_t n_iov;
-	void *control;
-	uint64_t control_length;
-	uint32_t flags, pad2;
-};
-
 struct control {
 	uint64_t length;
 	int32_t level, type;
@@ -52,8 +38,8 @@ static union {
 static long receive(int peer, int fds[FDS_MAX], uint32_t *n_fds)
 {
 	static struct control control;
-	struct iovec iov = { (uint64_t)&order, sizeof(order) };
-	struct msghdr m = {
+	struct bare_iovec iov = { (uint64_t)&order, sizeof(order) };
+	struct bare_message m = {
 		.iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control)
 	};
 	long n = CALL3(__NR_recvmsg, peer, &m, MSG_CMSG_CLOEXEC);
@@ -95,7 +81,7 @@ static bool allowed(int32_t pid)
 /* Tables of huge pages are what fork() copies fastest, and the source stands still for it. Nothing that the process can see changes. */
 static long gather(const struct template_gather *g)
 {
-	struct iovec range = { g->start, g->length };
+	struct bare_iovec range = { g->start, g->length };
 	long pidfd = allowed(g->pid) ? CALL2(__NR_pidfd_open, g->pid, 0) : -1, rc; /* EPERM */
 
 	if (pidfd < 0)
@@ -247,7 +233,7 @@ static long copy_closed(const struct plan_copy *c)
 
 static long copy_one(const struct plan_copy *c)
 {
-	struct iovec to = { c->to, c->length }, from = { c->from, c->length };
+	struct bare_iovec to = { c->to, c->length }, from = { c->from, c->length };
 	long rc;
 
 	if (!allowed(c->pid) || !in_stash(c->to, c->length))

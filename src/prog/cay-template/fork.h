@@ -50,6 +50,21 @@ extern const struct image_header *image;
 /** the fork that this process belongs to */
 extern struct fork_context fork;
 
+/* struct iovec and struct msghdr, which libc has */
+struct bare_iovec {
+	uint64_t base, length;
+};
+
+struct bare_message {
+	const void *name;
+	uint64_t name_length;
+	struct bare_iovec *iov;
+	uint64_t n_iov;
+	void *control;
+	uint64_t control_length;
+	uint64_t flags;
+};
+
 /* struct clone_args of linux/sched.h, which wants libc's types */
 struct bare_clone {
 	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,

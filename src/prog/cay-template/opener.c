@@ -45,19 +45,11 @@ void opener_confine(void)
 
 void fork_pass(int socket, const void *bytes, uint64_t n, int fd)
 {
-	struct {
-		uint64_t base, length;
-	} iov = { (uint64_t)bytes, n };
+	struct bare_iovec iov = { (uint64_t)bytes, n };
 	struct passed control = { .length = 20, .level = 1, .type = 1, .fd = fd };
-	struct {
-		void *name;
-		uint64_t name_length;
-		void *iov;
-		uint64_t n_iov;
-		void *control;
-		uint64_t control_length;
-		uint64_t flags;
-	} m = { .iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control) };
+	struct bare_message m = {
+		.iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control)
+	};
 
 	(void)fork_must(CALL3(__NR_sendmsg, socket, &m, NOSIGNAL), "hand over a descriptor");
 }
@@ -112,19 +104,11 @@ static void choose_id(int socket, const struct said *asked)
 /* Return: the descriptor, 0 with a question, or -errno. */
 static long take(int socket, struct said *said)
 {
-	struct {
-		uint64_t base, length;
-	} iov = { (uint64_t)said, sizeof(*said) };
+	struct bare_iovec iov = { (uint64_t)said, sizeof(*said) };
 	struct passed control = { 0 };
-	struct {
-		void *name;
-		uint64_t name_length;
-		void *iov;
-		uint64_t n_iov;
-		void *control;
-		uint64_t control_length;
-		uint64_t flags;
-	} m = { .iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control) };
+	struct bare_message m = {
+		.iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control)
+	};
 	long n = CALL3(__NR_recvmsg, socket, &m, 0x40000000 /* CMSG_CLOEXEC */);
 
 	if (n <= 0)

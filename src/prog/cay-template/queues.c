@@ -73,18 +73,8 @@ static long send_packet(void *argument)
 {
 	const struct sending *s = argument;
 	struct control control;
-	struct {
-		uint64_t base, length;
-	} iov = { (uint64_t)image_bytes(s->p->data), s->p->data.length };
-	struct {
-		const void *name;
-		uint64_t name_length;
-		void *iov;
-		uint64_t n_iov;
-		void *control;
-		uint64_t control_length;
-		uint64_t flags;
-	} m = { .iov = &iov, .n_iov = 1 };
+	struct bare_iovec iov = { (uint64_t)image_bytes(s->p->data), s->p->data.length };
+	struct bare_message m = { .iov = &iov, .n_iov = 1 };
 	uint64_t rights = 0;
 	long rc;
 

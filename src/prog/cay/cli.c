@@ -392,6 +392,14 @@ int cli_name(struct cli *cli, char **ret)
 	return 0;
 }
 
+int cli_print_named(struct cli *cli, const json_t *object)
+{
+	if (cli->json)
+		return cli_print_json(object);
+	cli_print_word(cli_string(object, "name", ""));
+	return 0;
+}
+
 void cli_print_word(const char *s)
 {
 	struct buf out = BUF_INIT(65536);

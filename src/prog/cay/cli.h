@@ -91,6 +91,9 @@ int cli_print(struct cli *cli, struct buf *out);
 /** cli_print_word() - a name on a line of standard output, escaped. */
 void cli_print_word(const char *s);
 
+/** cli_print_named() - @object as JSON when that was asked for, else its name. Return: 0, or negative with @cli->err filled. */
+int cli_print_named(struct cli *cli, const json_t *object);
+
 /** cli_print_error() - @cli->err on standard error. Return: the exit status that belongs to it. */
 int cli_print_error(struct cli *cli);
 

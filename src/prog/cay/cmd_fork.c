@@ -15,10 +15,7 @@ int cmd_rewind(struct cli *cli)
 	rc = cli_call(cli, "POST", target, body, &box);
 	if (rc < 0)
 		return rc;
-	if (cli->json)
-		return cli_print_json(box);
-	cli_print_word(cli_string(box, "name", ""));
-	return 0;
+	return cli_print_named(cli, box);
 }
 
 int cmd_fork(struct cli *cli)

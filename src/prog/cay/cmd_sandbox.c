@@ -25,10 +25,24 @@ int cmd_create(struct cli *cli)
 	buf_free(&text);
 	if (box == NULL)
 		return cli_lost(cli, rc < 0 ? rc : -EBADMSG);
-	if (cli->json)
-		return cli_print_json(box);
-	cli_print_word(cli_string(box, "name", ""));
-	return 0;
+	return cli_print_named(cli, box);
+}
+
+int cmd_set(struct cli *cli)
+{
+	cleanup_free char *target =
+		cli_target("/v1/sandboxes/%s/settings", cli->args.positional[0]);
+	cleanup_json json_t *body = json_object(), *box = NULL;
+	int rc = settings_spec_add(cli, body);
+
+	if (rc == 0 && json_object_size(body) == 0)
+		rc = err_raise(&cli->err, ERR_USAGE, "nothing is named that is to be set");
+	cli->doing = "setting it";
+	if (rc == 0)
+		rc = cli_call(cli, "PUT", target, body, &box);
+	if (rc < 0)
+		return rc;
+	return cli_print_named(cli, box);
 }
 
 /* One verb for several names: the first failure ends it; what was done before is told. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prog/cay/cmd_steps.c - the steps of a sandbox, and what cay does with it by itself. */
+/* prog/cay/cmd_steps.c - the steps of a sandbox. */
 #include "base/str.h"
 #include "prog/cay/cmd.h"
-#include "prog/cay/sandbox_spec.h"
 
 #define COMMAND_MAX 60
 
@@ -59,24 +58,4 @@ int cmd_steps(struct cli *cli)
 		put_step(&t, step);
 	table_print(&t, &out);
 	return cli_print(cli, &out);
-}
-
-int cmd_set(struct cli *cli)
-{
-	cleanup_free char *target =
-		cli_target("/v1/sandboxes/%s/settings", cli->args.positional[0]);
-	cleanup_json json_t *body = json_object(), *box = NULL;
-	int rc = settings_spec_add(cli, body);
-
-	if (rc == 0 && json_object_size(body) == 0)
-		rc = err_raise(&cli->err, ERR_USAGE, "nothing is named that is to be set");
-	cli->doing = "setting it";
-	if (rc == 0)
-		rc = cli_call(cli, "PUT", target, body, &box);
-	if (rc < 0)
-		return rc;
-	if (cli->json)
-		return cli_print_json(box);
-	cli_print_word(cli_string(box, "name", ""));
-	return 0;
 }

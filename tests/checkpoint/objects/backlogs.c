@@ -52,13 +52,6 @@ static int connect_unix(int type)
 	return fd;
 }
 
-static void talk(int from, int to)
-{
-	char c = 0;
-
-	MUST(write(from, "t", 1) == 1 && read(to, &c, 1) == 1 && c == 't');
-}
-
 static void expect_other(int fd, pid_t pid)
 {
 	struct ucred said;
@@ -103,29 +96,29 @@ int main(void)
 		MUST((fd = accept(listener, NULL, NULL)) >= 0);
 		expect_other(fd, getpid());
 		expect_other(clients[i], getpid());
-		talk(clients[i], fd);
-		talk(fd, clients[i]);
+		object_talk(clients[i], fd);
+		object_talk(fd, clients[i]);
 		MUST((fd = accept(tcp4, NULL, NULL)) >= 0);
 		MUST(port(fd, false) == a4.sin6_port);
 		for (at = 0; at < CLIENTS && port(fd, true) != port(clients4[at], false);)
 			at++;
 		MUST(at < CLIENTS);
-		talk(clients4[at], fd);
-		talk(fd, clients4[at]);
+		object_talk(clients4[at], fd);
+		object_talk(fd, clients4[at]);
 	}
 	MUST((fd = accept(listener, NULL, NULL)) >= 0);
-	talk(fd, half);
+	object_talk(fd, half);
 	MUST(recv(fd, &n, 1, MSG_DONTWAIT) == 0);
 	MUST((fd = accept(tcp6, NULL, NULL)) >= 0 && port(fd, true) == port(client6, false));
-	talk(client6, fd);
-	talk(established[0], established[1]);
-	talk(established[1], established[0]);
+	object_talk(client6, fd);
+	object_talk(established[0], established[1]);
+	object_talk(established[1], established[0]);
 	expect_none(listener);
 	expect_none(tcp4);
 	expect_none(tcp6);
 	fd = connect_unix(SOCK_SEQPACKET);
-	talk(fd, accept(listener, NULL, NULL));
+	object_talk(fd, accept(listener, NULL, NULL));
 	fd = connect_tcp(a4.sin6_port);
-	talk(fd, accept(tcp4, NULL, NULL));
+	object_talk(fd, accept(tcp4, NULL, NULL));
 	return object_done();
 }

@@ -51,6 +51,14 @@ static inline void object_ready(void)
 		;
 }
 
+/** object_talk() - a byte that is written to @from can be read from @to. */
+static inline void object_talk(int from, int to)
+{
+	char c = 0;
+
+	MUST(write(from, "t", 1) == 1 && read(to, &c, 1) == 1 && c == 't');
+}
+
 /** object_done() - everything was as it should be. */
 static inline int object_done(void)
 {

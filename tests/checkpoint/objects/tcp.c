@@ -27,13 +27,6 @@ static int client(const struct sockaddr_in *a)
 	return fd;
 }
 
-static void talk(int from, int to)
-{
-	char c = 0;
-
-	MUST(write(from, "t", 1) == 1 && read(to, &c, 1) == 1 && c == 't');
-}
-
 static in_port_t port(int fd, bool remote)
 {
 	struct sockaddr_in a;
@@ -84,8 +77,8 @@ int main(void)
 	}
 	MUST(memcmp(bulk, got, sizeof(bulk)) == 0);
 	MUST(read(ends[0], got, 64) == 5 && memcmp(got, "small", 5) == 0);
-	talk(ends[0], ends[1]);
-	talk(ends[1], ends[0]);
+	object_talk(ends[0], ends[1]);
+	object_talk(ends[1], ends[0]);
 	MUST(port(ends[0], false) == own && port(ends[1], true) == own &&
 		port(ends[1], false) == a.sin_port);
 	MUST(getsockopt(ends[0], IPPROTO_TCP, TCP_NODELAY, &value, &n) == 0 && value == 1);
@@ -94,10 +87,10 @@ int main(void)
 	MUST(getsockopt(ends[0], SOL_SOCKET, SO_REUSEADDR, &value, &n) == 0 && value == 0);
 	MUST(getsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &value, &n) == 0 && value == 0);
 	MUST(read(half[1], got, 64) == 4 && read(half[1], got, 64) == 0);
-	talk(half[1], half[0]);
+	object_talk(half[1], half[0]);
 	MUST(read(lonely[0], got, 64) == 3 && read(lonely[0], got, 64) == 0);
 	fresh = client(&a);
-	talk(fresh, accept(listener, NULL, NULL));
-	talk(udp[1], udp[0]);
+	object_talk(fresh, accept(listener, NULL, NULL));
+	object_talk(udp[1], udp[0]);
 	return object_done();
 }
