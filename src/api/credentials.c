@@ -115,20 +115,17 @@ static bool binds(const struct sandbox *sb, const char *name)
 	return false;
 }
 
+static void tell_rotated(struct sandbox *sb, const void *name)
+{
+	struct err err = { 0 };
+
+	if (binds(sb, name) && gateway_configure(sb, &err) < 0)
+		log_warn("secrets", "tell the gateway of '%s': %s", sb->name, err.msg);
+}
+
 void credentials_rotated(struct server *srv, const char *name)
 {
-	list_for_each (&srv->sandboxes, node, next) {
-		struct sandbox *sb = list_entry(node, struct sandbox, node);
-		struct err err = { 0 };
-
-		if (!binds(sb, name))
-			continue;
-		(void)sandbox_ref(sb); /* telling waits */
-		if (gateway_configure(sb, &err) < 0)
-			log_warn("secrets", "tell the gateway of '%s': %s", sb->name, err.msg);
-		next = sb->node.next;
-		sandbox_unref(sb);
-	}
+	sandbox_for_all(srv, tell_rotated, name);
 }
 
 /* --- both --- */

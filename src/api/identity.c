@@ -130,20 +130,29 @@ static void send_signal(struct sandbox *sb, const struct exec *e)
 		log_warn("fork", "signal in sandbox '%s': %s", sb->name, err.msg);
 }
 
-/* @each for the running execs that have @member. What is added meanwhile comes at the end of the list. */
+/* @each for the running execs that have @member; it may wait. */
 static void for_those_with(struct sandbox *sb, const char *member,
 	void (*each)(struct sandbox *sb, const struct exec *e))
 {
-	list_for_each (&sb->execs, node, next) {
-		struct exec *e = list_entry(node, struct exec, node);
+	json_t *ids = json_array(), *id;
+	size_t i;
 
-		if (!e->started || e->ended || json_object_get(e->doc, member) == NULL)
+	list_for_each (&sb->execs, node, next) {
+		const struct exec *e = list_entry(node, struct exec, node);
+
+		if (json_object_get(e->doc, member) != NULL)
+			(void)json_array_append_new(ids, json_string(e->id));
+	}
+	json_array_foreach (ids, i, id) {
+		struct exec *e = exec_by_id(sb, json_string_value(id));
+
+		if (e == NULL || !e->started || e->ended)
 			continue;
 		(void)exec_ref(e);
 		each(sb, e);
-		next = e->node.next;
 		exec_unref(e);
 	}
+	json_decref(ids);
 }
 
 void identity_tell(struct sandbox *sb)

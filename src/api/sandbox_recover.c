@@ -120,17 +120,17 @@ static void recover_one(struct sandbox *sb)
 		bury(sb);
 }
 
+static void recover_locked(struct sandbox *sb, attr_unused const void *unused)
+{
+	if (sandbox_lock(sb, NULL) < 0)
+		return;
+	recover_one(sb);
+	run_orphaned(sb);
+	steps_recover(sb);
+	sandbox_unlock(sb);
+}
+
 void sandboxes_recover(struct server *srv)
 {
-	list_for_each (&srv->sandboxes, node, next) {
-		struct sandbox *sb = sandbox_ref(list_entry(node, struct sandbox, node));
-
-		if (sandbox_lock(sb, NULL) == 0) {
-			recover_one(sb);
-			run_orphaned(sb);
-			steps_recover(sb);
-			sandbox_unlock(sb);
-		}
-		sandbox_unref(sb);
-	}
+	sandbox_for_all(srv, recover_locked, NULL);
 }

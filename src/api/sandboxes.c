@@ -81,6 +81,24 @@ struct sandbox *sandbox_by_id(struct server *srv, const char *id)
 	return NULL;
 }
 
+void sandbox_for_all(
+	struct server *srv, void (*fn)(struct sandbox *sb, const void *arg), const void *arg)
+{
+	size_t n = 0, i = 0;
+	cleanup_free struct sandbox **all = NULL;
+
+	list_for_each (&srv->sandboxes, node, next)
+		n++;
+	all = xalloc(n * sizeof(struct sandbox *) + 1);
+	list_for_each (&srv->sandboxes, node, next)
+		all[i++] = sandbox_ref(list_entry(node, struct sandbox, node));
+	for (i = 0; i < n; i++) {
+		if (!all[i]->gone)
+			fn(all[i], arg);
+		sandbox_unref(all[i]);
+	}
+}
+
 struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err)
 {
 	struct sandbox *found = NULL;

@@ -359,6 +359,10 @@ struct sandbox *sandbox_ref(struct sandbox *sb);
 /** sandbox_unref() - one reference less; the last one frees. NULL is allowed. */
 void sandbox_unref(struct sandbox *sb);
 
+/** sandbox_for_all() - @fn for each sandbox that there is now and that is still there when its turn comes; @fn may wait. */
+void sandbox_for_all(
+	struct server *srv, void (*fn)(struct sandbox *sb, const void *arg), const void *arg);
+
 /** sandbox_lock() - wait for the right to change it (60 s). Fails with not_found when it was removed meanwhile. Context: waits. */
 int sandbox_lock(struct sandbox *sb, struct err *err);
 /** sandbox_unlock() - let the next one change it. */

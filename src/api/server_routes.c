@@ -81,18 +81,13 @@ int api_storage_init(struct api_call *call, struct err *err)
 	return api_reply(call, 200, o);
 }
 
-static void stop_all(struct server *srv)
+static void stop_one(struct sandbox *sb, attr_unused const void *unused)
 {
-	list_for_each (&srv->sandboxes, node, next) {
-		struct sandbox *sb = sandbox_ref(list_entry(node, struct sandbox, node));
-
-		if (sandbox_lock(sb, NULL) == 0) {
-			if (sb->keeper != NULL)
-				(void)sandbox_halt(sb, "the server was shut down", 0, NULL);
-			sandbox_unlock(sb);
-		}
-		sandbox_unref(sb);
-	}
+	if (sandbox_lock(sb, NULL) < 0)
+		return;
+	if (sb->keeper != NULL)
+		(void)sandbox_halt(sb, "the server was shut down", 0, NULL);
+	sandbox_unlock(sb);
 }
 
 int api_shutdown(struct api_call *call, attr_unused struct err *err)
@@ -101,7 +96,7 @@ int api_shutdown(struct api_call *call, attr_unused struct err *err)
 	int rc;
 
 	if (what != NULL && str_eq(what, "stop"))
-		stop_all(call->srv);
+		sandbox_for_all(call->srv, stop_one, NULL);
 	rc = api_reply(call, 204, NULL);
 	server_stop(call->srv);
 	return rc;

@@ -37,9 +37,30 @@ static inline void list_remove(struct list *node)
 
 #define list_entry(node, type, member) container_of(node, type, member)
 
-/** list_for_each() - @pos walks the nodes; @next is held so that @pos may be removed. */
+/** list_walks - how many list_for_each() are under way in this thread: io/fiber.c refuses to change fibers in one. */
+extern _Thread_local unsigned list_walks;
+
+static inline bool list_walk_begin(void)
+{
+	list_walks++;
+	return true;
+}
+
+static inline void list_walk_end(attr_unused const bool *walk)
+{
+	list_walks--;
+}
+
+/**
+ * list_for_each() - @pos walks the nodes; @tmp, the node behind it, is held so that @pos may be removed.
+ *
+ * Nobody else may change the list meanwhile, so the body must not wait nor let fibers run (io/fiber.h). Where it has to, walk over references that
+ * were collected before.
+ */
 #define list_for_each(head, pos, tmp) \
-	for (struct list *pos = (head)->next, *tmp = pos->next; pos != (head); \
-		pos = tmp, tmp = pos->next)
+	for (bool walk_##pos cleanup(list_walk_end) = list_walk_begin(); walk_##pos; \
+		walk_##pos = false) \
+		for (struct list *pos = (head)->next, *tmp = pos->next; pos != (head); \
+			pos = tmp, tmp = pos->next)
 
 #endif

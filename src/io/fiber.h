@@ -4,7 +4,8 @@
  *
  * A fiber is a function with its own stack that runs on the loop's thread until it waits for something. Every request is one fiber, so that an
  * operation of ten steps reads as ten lines. Only one fiber runs at a time and it changes only where it calls something that waits (functions
- * say so under Context), so data needs no locks; but after such a call everything may have changed.
+ * say so under Context), so data needs no locks; but after such a call everything may have changed. What a callback of the loop makes ready runs
+ * when the callbacks are through, before the loop waits again: starting and waking never run a fiber themselves.
  */
 #ifndef CAY_IO_FIBER_H
 #define CAY_IO_FIBER_H
@@ -24,7 +25,7 @@ struct waiters {
 /** fiber_init() - once, before the first fiber. @loop is borrowed for ever. */
 void fiber_init(uv_loop_t *loop);
 
-/** fiber_start() - run @fn(@arg) in a new fiber; from the loop it runs at once until it first waits, from a fiber after that one waits. */
+/** fiber_start() - run @fn(@arg) in a new fiber, soon. */
 void fiber_start(void (*fn)(void *arg), void *arg);
 
 /** fiber_running() - is the caller inside a fiber? */
@@ -51,7 +52,7 @@ static inline bool waiters_any(const struct waiters *w)
  */
 int waiters_wait(struct waiters *w, uint64_t deadline_ns);
 
-/** waiters_wake() - let every fiber that waits here go on; at once when called from the loop, else when the caller waits. */
+/** waiters_wake() - let every fiber that waits here go on, soon; @w may be freed then. */
 void waiters_wake(struct waiters *w);
 
 #endif

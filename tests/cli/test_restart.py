@@ -199,3 +199,23 @@ def test_a_request_on_an_old_connection_is_told(fresh):
             equal(fresh.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
         connection.close()
         waiting.close()
+
+
+def test_sandboxes_that_go_while_the_server_stops_all_of_them(fresh):
+    """It waits for the first, which somebody else is stopping; meanwhile those behind it are removed."""
+    first, *others = (fresh.post("/v1/sandboxes", {})["id"] for _ in range(4))
+    run = fresh.exec(first, "sh", "-c", "trap 'echo deaf' TERM; echo ready; while :; do sleep 0.1; done")
+    output = fresh.attach(first, run["id"])
+    equal(output.until(cay.STDOUT)[-1][2][8:], b"ready\n")
+    pid = server_pid(fresh)
+    stop, shutdown = cay.UnixConnection(fresh.socket), cay.UnixConnection(fresh.socket)
+    stop.request("POST", f"/v1/sandboxes/{first}/stop", body='{"grace_ms":2000}', headers={"Content-Type": "application/json"})
+    equal(output.until(cay.STDOUT)[-1][2][8:], b"deaf\n")
+    shutdown.request("POST", "/v1/shutdown", body='{"sandboxes":"stop"}', headers={"Content-Type": "application/json"})
+    for box in others:
+        fresh.remove(box)
+    equal((stop.getresponse().status, shutdown.getresponse().status), (200, 204))
+    for connection in (output, stop, shutdown):
+        connection.close()
+    wait_gone(pid)
+    fresh.check_clean()
