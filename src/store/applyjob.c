@@ -32,6 +32,8 @@ struct plan {
 	const char *target;
 	int source; /* what the sandbox saw below its changes, when that is another directory than @target; else -1 */
 	struct stack a, b;
+	json_t *copied;  /* rootless: new files that were copied up from the host, wherever from */
+	size_t n_vacant; /* rootless: files of the host whose place the sandbox took or emptied */
 };
 
 static uint64_t ctime_ns(const struct stat *st)
@@ -115,24 +117,63 @@ static bool handle_opens(int mount, const struct origin *o, size_t n)
 	return fstat(fd, &st) == 0 && st.st_nlink > 0;
 }
 
+static ssize_t origin_read(const struct plan *p, const struct found *f, struct origin *ret)
+{
+	char xattr[64];
+	const char *name;
+	int dir = found_at(f, &name);
+
+	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
+	return tree_xattr_get(dir, name, xattr, ret, sizeof(*ret));
+}
+
 /* Is the host's file that this entry was copied up from still anywhere? true when it cannot be told. */
 static bool origin_lives(const struct plan *p, const struct found *f)
 {
 	struct origin o;
-	char xattr[64];
-	const char *name;
-	int dir = found_at(f, &name);
-	ssize_t n;
+	ssize_t n = origin_read(p, f, &o);
 
-	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
-	n = tree_xattr_get(dir, name, xattr, &o, sizeof(o));
-	if (n < (ssize_t)offsetof(struct origin, fid) || o.magic != 0xfb || o.len != n ||
-		p->job->store.rootless)
+	if (n < (ssize_t)offsetof(struct origin, fid) || o.magic != 0xfb || o.len != n)
 		return true;
 	n -= (ssize_t)offsetof(struct origin, fid);
 	return handle_opens(
 		       p->source >= 0 ? p->source : p->a.layers[p->a.n - 1].root, &o, (size_t)n) ||
 	       handle_opens(p->job->store.pool, &o, (size_t)n);
+}
+
+/*
+ * Rootless an origin is empty: it says that a file was copied up, not from where. Of the layer on the host itself that is from the host; a new one was
+ * either moved inside, which leaves the place of a host's file without it, or its place on the host is gone.
+ */
+static void count_copied(struct plan *p, const struct change *c)
+{
+	const struct found *a = c->after, *b = c->before;
+	bool copied = a->kind == FOUND_FILE && a->layer + 2 == p->a.n && a->st.st_nlink == 1 &&
+		      origin_read(p, a, &(struct origin){ 0 }) == 0;
+
+	if (!p->job->store.rootless || p->source >= 0)
+		return;
+	if (copied && b->kind == FOUND_NONE)
+		(void)json_array_append_new(p->copied, apply_hex(c->path));
+	else if (!copied && b->kind == FOUND_FILE)
+		p->n_vacant++;
+}
+
+static void judge_copied(struct plan *p)
+{
+	json_t *hex;
+	size_t i;
+
+	if (json_array_size(p->copied) <= p->n_vacant)
+		return;
+	json_array_foreach (p->copied, i, hex) {
+		cleanup_free char *path = apply_bytes(hex);
+
+		note(p->conflicts, p, path,
+			p->n_vacant == 0
+				? "it was removed on the host after the sandbox had changed it"
+				: "it, or another one of those with this reason, was removed on the host");
+	}
 }
 
 static bool same_entry(int dir, const char *name, const struct stat *st, const struct found *f)
@@ -243,6 +284,7 @@ static int on_change(const struct change *c, void *arg)
 	if (rc != 0)
 		return rc;
 	judge(p, c);
+	count_copied(p, c);
 	plan_steps(p, c);
 	return 0;
 }
@@ -462,7 +504,12 @@ static int plan_tree(struct plan *p, size_t tree, struct err *err)
 
 	if (rc == 0) {
 		(void)json_array_append_new(p->targets, json_string(p->target));
+		p->copied = json_array();
+		p->n_vacant = 0;
 		rc = diff_run(&diff, err);
+		if (rc == 0)
+			judge_copied(p);
+		json_decref(p->copied);
 	}
 	close_tree_stacks(p);
 	if (rc > 0)

@@ -89,6 +89,38 @@ def test_snapshot_fork_diff_rewind_apply(tmp):
 
 
 @require(*NEEDS)
+def test_apply_against_what_the_host_removed(tmp):
+    """Without privileges the kernel does not tell which file of the host a changed one was: those moved inside are told from those removed outside."""
+    cases = (("echo two > a", "rm a", True), ("echo two > a; echo two > b; mv c n; echo x > m", "rm a", True),
+             ("mv a b", "true", False), ("sed -i.old s/one/two/ a", "true", False), ("mv a n; echo two > a; echo three >> n", "true", False),
+             ("mkdir d; mv a b d", "true", False), ("ln a n; echo two >> n", "true", False), ("echo two > a; rm b", "rm c", False))
+
+    def check(instance, user):
+        for number, (inside, outside, conflict) in enumerate(cases):
+            project = os.path.join(instance.dir, f"p{number}")
+            os.mkdir(project)
+            for name in "abc":
+                with open(os.path.join(project, name), "w", encoding="utf-8") as f:
+                    f.write("one\n")
+                os.chown(os.path.join(project, name), user.pw_uid, user.pw_gid)
+            os.chown(project, user.pw_uid, user.pw_gid)
+            for snapshot in (False, True):
+                with instance.sandbox(mounts=[{"source": project, "target": "/p"}]) as box:
+                    instance.ok(box, f"cd /p; {inside}")
+                    if snapshot:
+                        instance.post(f"/v1/sandboxes/{box}/snapshots", {})
+                        instance.ok(box, "echo more > /p/more; mv /p/more /p/most")
+                    subprocess.run(outside, shell=True, cwd=project, check=True)
+                    found = instance.post(f"/v1/sandboxes/{box}/apply", {"dry_run": True})["conflicts"]
+                    equal(bool(found), conflict, f"{inside} against {outside}: {found}")
+                if outside != "true" and not snapshot:
+                    with open(os.path.join(project, outside[-1]), "w", encoding="utf-8") as f:
+                        f.write("one\n")
+                    os.chown(os.path.join(project, outside[-1]), user.pw_uid, user.pw_gid)
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
 def test_a_single_uid_is_named_and_refuses_clearly(tmp):
     def check(instance, _user):
         equal(instance.get("/v1/version")["uid_map"], "single")
