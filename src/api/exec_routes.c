@@ -66,6 +66,20 @@ int api_exec_list(struct api_call *call, struct err *err)
 	return api_reply(call, 200, json_pack("{s:o}", "execs", list));
 }
 
+static int refuse_state(const struct sandbox *sb, struct err *err)
+{
+	int rc = err_raise(err, ERR_STATE, "sandbox '%s' is %s: no command can run in it", sb->name,
+		sandbox_state_name(sb->state));
+
+	if (sb->state == SANDBOX_PAUSED)
+		return err_hint(err, rc, "thaw it first: cay resume %s", sb->name);
+	if (sb->state == SANDBOX_SUSPENDED)
+		return err_hint(err, rc, "resume it first: cay resume %s", sb->name);
+	if (sb->state == SANDBOX_STOPPED)
+		return err_hint(err, rc, "start it first: cay start %s", sb->name);
+	return rc;
+}
+
 static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **ret, struct err *err)
 {
 	struct framelink *l;
@@ -75,14 +89,7 @@ static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **r
 
 	steps_wait(sb);
 	if (sb->state != SANDBOX_RUNNING || sb->keeper == NULL)
-		return err_hint(err,
-			err_raise(err, ERR_STATE, "sandbox '%s' is %s: no command can run in it",
-				sb->name, sandbox_state_name(sb->state)),
-			"%s",
-			sb->state == SANDBOX_PAUSED      ? "thaw it first: cay resume"
-			: sb->state == SANDBOX_SUSPENDED ? "resume it first: cay resume"
-			: sb->state == SANDBOX_STOPPED   ? "start it first: cay start"
-							 : "");
+		return refuse_state(sb, err);
 	e = exec_new(sb, call->body, err);
 	if (e == NULL)
 		return -EINVAL;

@@ -5,7 +5,7 @@
 static struct mount_spec m;
 static struct err err;
 
-TEST(three_parts_and_two)
+TEST(three_parts_two_and_one)
 {
 	check_int(mount_spec_parse(".:/shop", "/home/u/shop", &m, &err), 0);
 	check_str(m.source, "/home/u/shop");
@@ -18,11 +18,15 @@ TEST(three_parts_and_two)
 	check_int(mount_spec_parse("/a\\:b:/c:rw", "/", &m, &err), 0);
 	check_str(m.source, "/a:b");
 	check_str(m.mode, "rw");
+	check_int(mount_spec_parse("./x", "/home/u", &m, &err), 0);
+	check_str(m.source, "/home/u/x");
+	check_str(m.target, "/home/u/x");
+	check_str(m.mode, "cow");
 }
 
 TEST(what_is_no_mount)
 {
-	static const char *const bad[] = { "", ":", "x", "x:", ":/y", "x:y", "x:/y:wr", "x:/y:ro:z",
+	static const char *const bad[] = { "", ":", "/", "x:", ":/y", "x:y", "x:/y:wr", "x:/y:ro:z",
 		"x:/", "x:/y:", "x:/\x01", "x:/.." };
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

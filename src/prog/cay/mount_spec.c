@@ -54,7 +54,7 @@ static char *next_part(const char **p)
 static int refuse(struct err *err, const char *text, const char *why)
 {
 	return err_hint(err, err_raise(err, ERR_USAGE, "--mount '%s': %s", text, why),
-		"--mount SRC:DST[:cow|ro|rw], for example --mount .:/project");
+		"--mount SRC[:DST[:cow|ro|rw]], for example --mount . or --mount .:/project");
 }
 
 int mount_spec_parse(const char *text, const char *cwd, struct mount_spec *ret, struct err *err)
@@ -63,16 +63,14 @@ int mount_spec_parse(const char *text, const char *cwd, struct mount_spec *ret, 
 	const char *p = text;
 	cleanup_free char *source = next_part(&p), *target = NULL, *mode = NULL;
 
-	if (p == NULL)
-		return refuse(err, text, "where inside?");
-	target = next_part(&p);
+	if (source[0] == '\0' || path_absolute(cwd, source, ret->source) < 0)
+		return refuse(err, text, "the source is no usable path");
+	target = p != NULL ? next_part(&p) : str_dup(ret->source);
 	mode = p != NULL ? next_part(&p) : str_dup("cow");
 	if (p != NULL)
 		return refuse(err, text, "too many colons");
 	if (target[0] != '/')
 		return refuse(err, text, "the place inside must be an absolute path");
-	if (path_absolute(cwd, source, ret->source) < 0)
-		return refuse(err, text, "the source is no usable path");
 	if (path_absolute("/", target, ret->target) < 0 || str_eq(ret->target, "/"))
 		return refuse(err, text, "the place inside is no usable path");
 	ret->mode = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** DOC: prog/cay/mount_spec.h - --mount SRC:DST[:MODE]. */
+/** DOC: prog/cay/mount_spec.h - --mount SRC[:DST[:MODE]]. */
 #ifndef CAY_PROG_MOUNT_SPEC_H
 #define CAY_PROG_MOUNT_SPEC_H
 
@@ -17,7 +17,7 @@ int path_absolute(const char *cwd, const char *path, char ret[PATH_MAX]) attr_mu
 
 /**
  * mount_spec_parse() - read a --mount value.
- * @text: "SRC:DST[:cow|ro|rw]"; a colon in a path is written "\:". SRC is relative to @cwd.
+ * @text: "SRC[:DST[:cow|ro|rw]]"; a colon in a path is written "\:". SRC is relative to @cwd; without DST it is mounted where it is.
  * Return: 0, or negative with @err filled (%ERR_USAGE).
  */
 int mount_spec_parse(
