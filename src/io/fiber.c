@@ -22,19 +22,17 @@ struct fiber {
 };
 
 static uv_loop_t *the_loop;
-/* Active while fibers are ready: they run when the loop's callbacks are through, before it waits. */
-static uv_prepare_t turn;
+/*
+ * When fibers that are ready run: behind what woke them in the loop's wait (`after`), so before anything is freed that was closed there; else, as
+ * after a timer, before the loop waits again (`before`: active while one is ready, and as long the loop does not wait).
+ */
+static uv_check_t after;
+static uv_idle_t before;
 static struct context main_context;
 static struct fiber *current;
 static struct list ready = { &ready, &ready };
 static struct list idle = { &idle, &idle };
 static size_t n_idle;
-
-void fiber_init(uv_loop_t *loop)
-{
-	the_loop = loop;
-	(void)uv_prepare_init(loop, &turn);
-}
 
 bool fiber_running(void)
 {
@@ -60,7 +58,7 @@ static void fiber_retire(struct fiber *f)
 }
 
 /* Let those run that are ready, and those that they make ready. */
-static void on_turn(uv_prepare_t *handle)
+static void take_turns(void)
 {
 	while (!list_empty(&ready)) {
 		struct fiber *next = list_entry(ready.next, struct fiber, node);
@@ -72,14 +70,34 @@ static void on_turn(uv_prepare_t *handle)
 		if (next->ended)
 			fiber_retire(next);
 	}
-	(void)uv_prepare_stop(handle);
+	(void)uv_idle_stop(&before);
+}
+
+static void on_before(attr_unused uv_idle_t *handle)
+{
+	take_turns();
+}
+
+static void on_after(attr_unused uv_check_t *handle)
+{
+	take_turns();
+}
+
+void fiber_init(uv_loop_t *loop)
+{
+	the_loop = loop;
+	(void)uv_idle_init(loop, &before);
+	(void)uv_check_init(loop, &after);
+	(void)uv_check_start(&after, on_after);
+	uv_unref((uv_handle_t *)&after);
 }
 
 static void make_ready(struct fiber *f)
 {
+	(void)uv_timer_stop(&f->timer); /* who is woken does not time out any more */
 	list_remove(&f->node);
 	list_append(&ready, &f->node);
-	(void)uv_prepare_start(&turn, on_turn);
+	(void)uv_idle_start(&before, on_before);
 }
 
 static void entry(void)
@@ -167,7 +185,6 @@ int waiters_wait(struct waiters *w, uint64_t deadline_ns)
 	list_walks = 0;
 	context_switch(&f->context, &main_context);
 	list_walks = walks;
-	(void)uv_timer_stop(&f->timer);
 	return f->timed_out ? -ETIMEDOUT : 0;
 }
 

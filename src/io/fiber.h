@@ -5,7 +5,8 @@
  * A fiber is a function with its own stack that runs on the loop's thread until it waits for something. Every request is one fiber, so that an
  * operation of ten steps reads as ten lines. Only one fiber runs at a time and it changes only where it calls something that waits (functions
  * say so under Context), so data needs no locks; but after such a call everything may have changed. What a callback of the loop makes ready runs
- * when the callbacks are through, before the loop waits again: starting and waking never run a fiber themselves.
+ * when the callbacks are through, before what they have closed is freed and before the loop waits again: starting and waking never run a fiber
+ * themselves.
  */
 #ifndef CAY_IO_FIBER_H
 #define CAY_IO_FIBER_H

@@ -112,6 +112,97 @@ TEST(a_deadline_passes)
 	check_int(a.ended, -ETIMEDOUT);
 }
 
+/* --- between the callbacks of the loop --- */
+
+static void wake_in_prepare(uv_prepare_t *handle)
+{
+	waiters_wake(handle->data);
+	(void)uv_prepare_stop(handle);
+}
+
+TEST(one_that_is_woken_just_before_the_loop_waits_does_not_wait_with_it)
+{
+	struct waiters gate;
+	struct one a = { &gate, 'a', 0 };
+	static uv_prepare_t prepare;
+
+	setup();
+	waiters_init(&gate);
+	fiber_start(wait_once, &a);
+	turn();
+	check_int(uv_prepare_init(&loop, &prepare), 0);
+	prepare.data = &gate;
+	check_int(uv_prepare_start(&prepare, wake_in_prepare), 0);
+	while (a.ended == 0)
+		(void)uv_run(&loop, UV_RUN_ONCE); /* nothing else would ever wake it */
+	check_str(trace, "aA");
+}
+
+static struct waiters closing_gate;
+
+static void on_gone(attr_unused uv_handle_t *handle)
+{
+	note('x');
+}
+
+static void close_and_wake(uv_async_t *handle)
+{
+	uv_close((uv_handle_t *)handle, on_gone);
+	waiters_wake(&closing_gate);
+}
+
+TEST(who_is_woken_runs_before_what_was_closed_is_freed)
+{
+	struct one a = { &closing_gate, 'a', 0 };
+	static uv_async_t ringing;
+
+	setup();
+	waiters_init(&closing_gate);
+	check_int(uv_async_init(&loop, &ringing, close_and_wake), 0);
+	fiber_start(wait_once, &a);
+	turn();
+	check_int(uv_async_send(&ringing), 0);
+	while (n_trace < 3)
+		(void)uv_run(&loop, UV_RUN_ONCE);
+	check_str(trace, "aAx");
+}
+
+static uv_timer_t timer; /* due before the deadline of wait_until() */
+
+static void wake_in_timer(uv_timer_t *handle)
+{
+	waiters_wake(handle->data);
+}
+
+static void be_woken_or_late(void *arg)
+{
+	struct one *o = arg;
+
+	uv_update_time(&loop);
+	timer.data = o->gate;
+	check_int(uv_timer_start(&timer, wake_in_timer, 0, 0), 0);
+	wait_until(o);
+}
+
+TEST(who_was_woken_does_not_time_out)
+{
+	struct waiters gate;
+	struct one a = { &gate, 'a', 1 };
+	uint64_t both;
+
+	setup();
+	waiters_init(&gate);
+	check_int(uv_timer_init(&loop, &timer), 0);
+	fiber_start(be_woken_or_late, &a);
+	turn();
+	both = clock_now_ns() + 5 * NS_PER_MS;
+	while (clock_now_ns() < both)
+		;
+	while (a.ended == 1)
+		turn();
+	check_int(a.ended, 0);
+}
+
 /* More fibers than are kept for reuse, each with a good part of its stack in use; twice, so that some are used again. */
 enum { MANY = 200 };
 
