@@ -145,12 +145,11 @@ int64_t sandbox_changes(struct sandbox *sb, bool root, struct err *err)
 
 /* --- GET /v1/diff --- */
 
-/* Sandboxes come first: their names are what people type most. */
+/* Sandboxes come first: their names are what people type most. @s and @side are borrowed, not beyond the next wait. */
 static int side_find(struct server *srv, const char *what, struct sandbox **sb, struct snapshot **s,
 	struct side *side, struct err *err)
 {
 	*s = NULL;
-	step_await(srv, what);
 	*sb = sandbox_find(srv, what, err);
 	if (*sb != NULL) {
 		*side = side_of_sandbox(*sb);
@@ -216,8 +215,12 @@ int api_diff_get(struct api_call *call, struct err *err)
 	struct snapshot *s, *s_b = NULL;
 	struct side a, b;
 	json_t *out = NULL;
-	int rc = side_find(call->srv, api_text(call, "a"), &sb, &s, &a, err);
+	int rc;
 
+	step_await(call->srv, api_text(call, "a"));
+	if (other != NULL)
+		step_await(call->srv, other);
+	rc = side_find(call->srv, api_text(call, "a"), &sb, &s, &a, err);
 	if (rc < 0)
 		return rc;
 	b = a;

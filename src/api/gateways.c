@@ -26,6 +26,7 @@
 
 struct gateway_link {
 	struct framelink link;
+	unsigned int refs;       /* the connection's, and of those who wait for an answer */
 	struct sandbox *sandbox; /* a reference */
 	char boot[ID_LEN + 1];   /* "" until it has said hello */
 	uint64_t seen;           /* highest number of this boot that is in the journal */
@@ -324,13 +325,17 @@ static void on_frame(struct framelink *l, const struct frame *f)
 	json_decref(object);
 }
 
-static void link_closed(struct stream *s)
+static void link_unref(struct gateway_link *g)
 {
-	struct gateway_link *g =
-		container_of(container_of(s, struct framelink, s), struct gateway_link, link);
-
+	if (g == NULL || --g->refs > 0)
+		return;
 	sandbox_unref(g->sandbox);
 	free(g);
+}
+
+static void link_closed(struct stream *s)
+{
+	link_unref(container_of(container_of(s, struct framelink, s), struct gateway_link, link));
 }
 
 static void on_dead(struct framelink *l)
@@ -377,50 +382,68 @@ static json_t *configuration(const struct sandbox *sb)
 
 static int configure(struct gateway_link *g, struct err *err)
 {
-	int rc = framelink_call(&g->link,
+	int rc;
+
+	g->refs++;
+	rc = framelink_call(&g->link,
 		json_pack("{s:s,s:o}", "verb", "configure", "config", configuration(g->sandbox)),
 		clock_now_ns() + CALL_NS, NULL, err);
-
 	g->configured |= rc == 0;
+	link_unref(g);
 	return rc;
 }
 
-/* Ask the keeper for its gateway over a new connection: from the reply on the other end is the gateway. */
-static int connect_through(struct sandbox *sb, struct gateway_link *g, struct err *err)
+/* A new connection to the keeper: from its answer to `gateway` on the other end is the gateway. NULL with @err set. */
+static struct gateway_link *link_new(struct sandbox *sb, struct err *err)
 {
 	int fd = keeper_connect(sb->srv, sb->id);
+	struct gateway_link *g;
 
-	if (fd < 0)
-		return err_raise_sys(err, fd, "connect to the keeper of '%s'", sb->name);
+	if (fd < 0) {
+		(void)err_raise_sys(err, fd, "connect to the keeper of '%s'", sb->name);
+		return NULL;
+	}
+	g = xnew(struct gateway_link);
+	g->refs = 2; /* the connection's and the caller's */
+	g->sandbox = sandbox_ref(sb);
+	g->link.on_frame = on_frame;
+	g->link.on_dead = on_dead;
+	g->link.peer = "gateway";
 	if (framelink_open(&g->link, sb->srv->loop, fd) < 0)
 		abort();
-	return framelink_call(&g->link, json_pack("{s:s}", "verb", "gateway"),
+	return g;
+}
+
+/* It takes the place of the one before. Context: waits. */
+static int link_begin(struct gateway_link *g, struct err *err)
+{
+	struct sandbox *sb = g->sandbox;
+	int rc;
+
+	if (sb->gateway != NULL)
+		framelink_abort(&sb->gateway->link);
+	sb->gateway = g;
+	rc = framelink_call(&g->link, json_pack("{s:s}", "verb", "gateway"),
 		clock_now_ns() + CONNECT_NS, NULL, err);
+	while (rc == 0 && sb->gateway == g && sb->gateway_held)
+		(void)waiters_wait(&sb->changed, 0);
+	if (rc == 0 && sb->gateway == g)
+		rc = configure(g, err);
+	if (rc < 0)
+		framelink_abort(&g->link);
+	return rc;
 }
 
 static void appeared_main(void *arg)
 {
 	struct sandbox *sb = arg; /* a reference */
-	struct gateway_link *g = xnew(struct gateway_link);
 	struct err err = { 0 };
-	int rc;
+	struct gateway_link *g = link_new(sb, &err);
 
-	g->sandbox = sandbox_ref(sb);
-	g->link.on_frame = on_frame;
-	g->link.on_dead = on_dead;
-	g->link.peer = "gateway";
-	if (sb->gateway != NULL)
-		framelink_abort(&sb->gateway->link);
-	sb->gateway = g;
-	rc = connect_through(sb, g, &err);
-	while (rc == 0 && sb->gateway == g && sb->gateway_held)
-		(void)waiters_wait(&sb->changed, 0);
-	if (rc == 0 && sb->gateway == g)
-		rc = configure(g, &err);
-	if (rc < 0 && !sb->gone && sb->keeper != NULL && !sb->keeper->link.dead)
+	if ((g == NULL || link_begin(g, &err) < 0) && !sb->gone && sb->keeper != NULL &&
+		!sb->keeper->link.dead)
 		log_warn("gateway", "of sandbox '%s': %s", sb->name, err.msg);
-	if (rc < 0 && sb->gateway == g)
-		framelink_abort(&g->link);
+	link_unref(g);
 	waiters_wake(&sb->changed);
 	sandbox_unref(sb);
 }

@@ -9,12 +9,17 @@
 
 #define DISK_BYTES (10LL << 30)
 
-/* What the storage job said of @limit: "quota", "disk" or "none". */
+/* What the storage job said of @limit: "quota", "disk" or "none". Static: what it said may be said anew while a sandbox is made. */
 static const char *held_by(const struct server *srv, const char *limit)
 {
+	static const char *const kinds[] = { "quota", "disk" };
 	const char *how = json_string_value(json_object_get(srv->storage, limit));
 
-	return how != NULL ? how : "none";
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (how != NULL && str_eq(how, kinds[i]))
+			return kinds[i];
+	}
+	return "none";
 }
 
 static int refuse(const char *what, struct err *err)

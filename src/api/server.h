@@ -404,7 +404,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 
 /**
  * sandbox_limits() - the limits of a sandbox made by @request (NULL: one that asks for none): what is asked for, else the defaults.
- * @kind: set to how those of the disk are held: "quota", "disk" (its own), "none". Static or the storage's.
+ * @kind: set to how those of the disk are held: "quota", "disk" (its own), "none". Static.
  * New reference, or NULL and %ERR_UNSUPPORTED when something was asked for that nothing can hold.
  */
 json_t *sandbox_limits(

@@ -314,6 +314,12 @@ int api_snapshot_verify(struct api_call *call, struct err *err)
 
 	step_await(call->srv, call->segments[0]);
 	s = snapshot_find(call->srv, call->segments[0], err);
-	rc = s != NULL ? snapshot_verify(call->srv, s, err) : -ENOENT;
-	return rc < 0 ? rc : api_reply(call, 200, snapshot_object(s));
+	if (s == NULL)
+		return -ENOENT;
+	snapshot_hold(s);
+	rc = snapshot_verify(call->srv, s, err);
+	if (rc == 0)
+		rc = api_reply(call, 200, snapshot_object(s));
+	snapshot_release(call->srv, s);
+	return rc;
 }

@@ -187,9 +187,10 @@ void framelink_call_begin(struct framelink *l, struct framecall *call, json_t *r
 int framelink_call_end(struct framelink *l, struct framecall *call, uint64_t deadline_ns,
 	json_t **ret_ok, struct err *err)
 {
-	while (!call->done) {
-		if (waiters_wait(&call->waiters, deadline_ns) == 0)
-			continue;
+	/* when it is done @l may be gone */
+	while (!call->done && waiters_wait(&call->waiters, deadline_ns) == 0)
+		;
+	if (!call->done) {
 		list_remove(&call->node);
 		return err_raise(err, ERR_TIMEOUT, "the %s did not answer in time", l->peer);
 	}
