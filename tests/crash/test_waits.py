@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes while somebody waits for it: a request that stands in the middle of an operation finds its snapshot, gateway or keeper gone, says so, and harms nobody.
+
+Who waits is made to wait by stopping the process that would answer."""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import termios
+
+from lib import cay, leaks
+from lib.case import contains, equal, require
+from lib.pace import patience
+
+TIMEOUT = 120
+
+POLICY = "version: 1\nrules:\n  - {match: {host: a.example}, action: allow}\n"
+OTHER = "version: 1\nrules:\n  - {match: {host: b.example}, action: allow}\n"
+QUERY = "00070100000100000000000001610765" "78616d706c650000010001"  # a.example, A
+ASK = ("import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('8.8.8.8', 53)); "
+       f"s.send(bytes.fromhex('{QUERY}')); s.recv(999)")
+ASK_WHEN_TOLD = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [10]); print('ready', flush=True); signal.sigwait([10]); {ASK}"
+POLL = ("7 ", "271 ", "73 ")  # poll and ppoll of x86-64, ppoll of aarch64
+
+
+@contextlib.contextmanager
+def stopped(pid):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def programs(instance, name):
+    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == name]
+
+
+class Asked:
+    """A request that was sent and whose answer is read later."""
+
+    def __init__(self, instance, method, path, body=None):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(patience(60))
+        self.socket.connect(instance.socket)
+        data = json.dumps(body).encode() if body is not None else b""
+        self.socket.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                            f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        for _ in range(2):  # one that is asked later has been answered: this one has begun
+            instance.get("/v1/version")
+
+    def answer(self):
+        """Its status and document."""
+        text = b""
+        while more := self.socket.recv(65536):
+            text += more
+        self.socket.close()
+        head, body = text.split(b"\r\n\r\n", 1)
+        return int(head.split(b" ", 2)[1]), json.loads(body or b"{}")
+
+
+def unread(pid):
+    """Bytes that lie in the sockets of process @pid."""
+    libc, total = ctypes.CDLL(None, use_errno=True), 0
+    process = os.pidfd_open(pid)
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        fd = libc.syscall(438, process, int(name), 0)  # pidfd_getfd
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                total += struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
+            os.close(fd)
+    os.close(process)
+    return total
+
+
+@require("root")
+def test_a_snapshot_goes_while_a_diff_waits_for_a_step(fresh):
+    old, new = fresh.post("/v1/sandboxes", {})["id"], fresh.post("/v1/sandboxes", {"checkpoint": "each-exec"})["id"]
+    snapshot = fresh.post(f"/v1/sandboxes/{old}/snapshots", {"files_only": True})["id"]
+    run = fresh.exec(new, "/bin/sh", "-c", "read x", stdin=True)
+    with stopped(programs(fresh, "cay-spawn")[0]):  # no job starts: the step stays due
+        fresh.raw("POST", f"/v1/sandboxes/{new}/execs/{run['id']}/stdin?close=true", b"x\n")
+        fresh.wait(new, run)
+        diff = Asked(fresh, "GET", f"/v1/diff?a={snapshot}&b={new}@1")
+        removal = Asked(fresh, "DELETE", f"/v1/snapshots/{snapshot}")
+    equal((removal.answer()[0], diff.answer()[0]), (204, 404))
+
+
+@require("root")
+def test_a_gateway_dies_while_it_is_configured(fresh):
+    box = fresh.post("/v1/sandboxes", {"policy": POLICY})["id"]
+    fresh.ok(box, f'python3 -c "{ASK}"')  # who is answered has a gateway that has its configuration
+    gateway = programs(fresh, "cay-gateway")[0]
+    with stopped(gateway):
+        change = Asked(fresh, "PUT", f"/v1/sandboxes/{box}/policy", {"policy": OTHER})
+        cay.wait_until(lambda: unread(gateway) > 1000, 30, "the configuration has not been sent")  # an acknowledgement is shorter
+        os.kill(gateway, signal.SIGKILL)
+        status, answer = change.answer()
+    equal((status, answer["error"]["code"]), (503, "unavailable"))
+    contains(answer["error"]["message"], "gateway")
+    equal(fresh.get(f"/v1/sandboxes/{box}/policy")["version"], 1)
+
+
+@require("root")
+def test_a_keeper_dies_before_its_gateway_is_reached(fresh):
+    box = fresh.post("/v1/sandboxes", {"policy": POLICY})["id"]
+    run = fresh.exec(box, "python3", "-c", ASK_WHEN_TOLD)
+    frames = fresh.attach(box, run)
+    frames.until(cay.STDOUT)
+    frames.close()
+    pid = fresh.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["pid"]
+    with stopped(fresh.process.pid):
+        os.kill(pid, signal.SIGUSR1)
+        cay.wait_until(lambda: programs(fresh, "cay-gateway"), 30, "no gateway was started")
+        keeper = leaks.processes()[programs(fresh, "cay-gateway")[0]][0]
+        cay.wait_until(lambda: leaks.read(f"/proc/{keeper}/syscall").startswith(POLL), 30, "the keeper has not told of its gateway")
+        os.kill(keeper, signal.SIGKILL)
+        cay.wait_until(lambda: leaks.processes().get(keeper, (0, "Z"))[1] == "Z", 30, "the keeper does not end")
+    fresh.wait_event("sandbox.failed", box)
+    equal(fresh.wait(box, run)["status"], "lost")
