@@ -318,6 +318,18 @@ def authority():
         write("authority", str(i), text.encode())
 
 
+def sigv4():
+    zero, scope = "0" * 64, "20130524/us-east-1/%s/aws4_request"
+    for name, service, query, payload in (("s3", "s3", "prefix=J&max-keys=2&acl", "UNSIGNED-PAYLOAD"), ("iam", "iam", "Action=ListUsers", ""), ("chunks", "s3", "", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD")):
+        given = f"AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/{scope % service}, SignedHeaders=content-length;host;x-amz-date, Signature={zero}"
+        write("sigv4", name, "\n".join(["/a%20b/$c", query, given.replace("content-length;", ""), "20130524T000000Z", payload, "body"]).encode())
+        write("sigv4", name + "-missing", "\n".join(["/", query, given, "20130524T000000Z", payload, ""]).encode())
+    credential = "AKIAIOSFODNN7EXAMPLE%2F" + (scope % "s3").replace("/", "%2F")
+    query = f"b=%2f&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date=20130524T000000Z&X-Amz-SignedHeaders=host&X-Amz-Signature={zero}"
+    write("sigv4", "presigned", f"/test.txt\n{query}\n\n\n\n".encode())
+    write("sigv4", "sigv4a", b"/\n\nAWS4-ECDSA-P256-SHA256 Credential=a/b, Signature=0\n\n\n")
+
+
 def urlpath():
     for i, text in enumerate(("/a/../b", "/%2e%2e/..%2fx", "/a;b/..;/c", "/%252e%252e/", "//a//", "/%c3%a4?", "/@scope%2Fname")):
         write("urlpath", str(i), text.encode())
@@ -358,5 +370,5 @@ def proxy():
 
 if __name__ == "__main__":
     for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello,
-                     authority, urlpath, wsframe, proxy, base64_text, pagechunk, jsontext):
+                     authority, sigv4, urlpath, wsframe, proxy, base64_text, pagechunk, jsontext):
         function()

@@ -163,3 +163,20 @@ bool urlpath_query_valid(const char *p, size_t n)
 	}
 	return true;
 }
+
+void urlpath_encode(const char *p, size_t n, const char *stays, bool encoded, struct buf *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		int byte = encoded && p[i] == '%' ? escaped(p + i, n - i) : -1;
+		bool whole = byte < 0 && p[i] != '\0' && strchr(stays, p[i]) != NULL;
+
+		if (byte >= 0)
+			i += 2;
+		else
+			byte = (unsigned char)p[i];
+		if (whole || is_unreserved(byte))
+			buf_char(out, (char)byte);
+		else
+			buf_fmt(out, "%%%c%c", hex_digit(byte >> 4), hex_digit(byte));
+	}
+}

@@ -9,6 +9,7 @@
 #define CAY_CODEC_URLPATH_H
 
 #include "base/attr.h"
+#include "base/buf.h"
 
 /**
  * urlpath_canonical() - @p of @n bytes (begins with '/') into @out of at least @n + 1 bytes, NUL-terminated.
@@ -18,5 +19,12 @@ ssize_t urlpath_canonical(const char *p, size_t n, char *out) attr_must_use;
 
 /** urlpath_query_valid() - are these bytes a query as RFC 3986 writes it (whole escapes, printable ASCII, no '#')? */
 bool urlpath_query_valid(const char *p, size_t n);
+
+/**
+ * urlpath_encode() - append @n bytes of @p to @out, every byte but unreserved ones (RFC 3986) as an escape with upper case digits.
+ * @stays: further bytes that stay as they are; not NULL.
+ * @encoded: @p has escapes already: they stay escapes, but for those of unreserved bytes, which are undone.
+ */
+void urlpath_encode(const char *p, size_t n, const char *stays, bool encoded, struct buf *out);
 
 #endif

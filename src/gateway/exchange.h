@@ -11,6 +11,7 @@
 #include "gateway/channel.h"
 #include "gateway/proxy.h"
 #include "gateway/secrets.h"
+#include "gateway/sigv4.h"
 #include "gateway/spending.h"
 
 #define EXCHANGE_ARENA_MAX (256U << 10) /* heads, trailers, what is changed in them */
@@ -48,7 +49,9 @@ struct exchange {
 	json_t *json;            /* the same parsed, or NULL */
 
 	struct secrets *secrets; /* that it began with, counted; or NULL */
-	struct policy *policy;   /* that it is judged by, a reference; NULL: everything is denied */
+	char *signature;         /* in the request's head, made with a secret; or NULL */
+	char signature_was[SIGV4_HEX];
+	struct policy *policy; /* that it is judged by, a reference; NULL: everything is denied */
 	struct policy_verdict verdict;
 	const struct policy_rule *rule;
 	const char *

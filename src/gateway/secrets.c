@@ -2,6 +2,7 @@
 #include "gateway/secrets.h"
 #include "base/str.h"
 #include "codec/jsontext.h"
+#include "codec/urlpath.h"
 #include "gateway/exchange.h"
 #include "gateway/stage.h"
 #include "policy/pattern.h"
@@ -236,19 +237,6 @@ static int place_header(struct exchange *x, const struct secret *secret, const c
 	return rc;
 }
 
-static void percent_encode(const char *p, size_t n, struct buf *out)
-{
-	static const char plain[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-
-	for (size_t i = 0; i < n; i++) {
-		if (memchr(plain, p[i], sizeof(plain) - 1) != NULL)
-			buf_char(out, p[i]);
-		else
-			buf_fmt(out, "%%%02X", (unsigned char)p[i]);
-	}
-}
-
 /* @p percent-decoded as in a query; free(), NULL when it cannot be. */
 static char *decoded(const char *p, size_t n)
 {
@@ -277,7 +265,7 @@ static void place_in_part(
 	}
 	exchange_words(text_of(value), secret->placeholder, secret->value, &placed);
 	buf_add(out, part.p, n + 1);
-	percent_encode(buf_cstr(&placed), placed.n, out);
+	urlpath_encode(buf_cstr(&placed), placed.n, "", false, out);
 	if (placed.n > 0)
 		explicit_bzero(placed.p, placed.n);
 	buf_free(&placed);
@@ -390,18 +378,21 @@ static int place_secret(struct exchange *x, const struct secret *secret)
 		case POLICY_IN_FORM:
 			rc = place_form(x, secret, place->name);
 			break;
+		case POLICY_IN_SIGV4: /* when all else is in place: sign_anew() */
+			break;
 		}
 	}
 	return rc;
 }
 
-static bool may_hold(const struct policy_place *place, const struct head *rq)
+static bool may_hold(struct exchange *x, const struct policy_place *place)
 {
 	return place->surface == POLICY_IN_BODY ||
-	       (place->surface == POLICY_IN_FORM && is_form(rq));
+	       (place->surface == POLICY_IN_FORM && is_form(&x->request)) ||
+	       (place->surface == POLICY_IN_SIGV4 && sigv4_wants_body(&x->request, &x->arena));
 }
 
-bool secrets_want_body(const struct exchange *x)
+bool secrets_want_body(struct exchange *x)
 {
 	const struct secrets *s = x->secrets;
 
@@ -409,7 +400,7 @@ bool secrets_want_body(const struct exchange *x)
 		const struct policy_secret *binding = s->list[i].binding;
 
 		for (size_t k = 0; goes_to(&s->list[i], x) && k < binding->n_places; k++)
-			if (may_hold(&binding->places[k], &x->request))
+			if (may_hold(x, &binding->places[k]))
 				return true;
 	}
 	return false;
@@ -468,6 +459,89 @@ static int check_request(struct exchange *x)
 	return rc;
 }
 
+/* ---- signatures ------------------------------------------------------------------------------------------------------------- */
+
+static bool signs(const struct secret *secret, struct policy_text key_id)
+{
+	for (size_t i = 0; i < secret->binding->n_places; i++) {
+		const struct policy_place *place = &secret->binding->places[i];
+
+		if (place->surface == POLICY_IN_SIGV4 &&
+			(str_eq(place->name, "*") || text_is(key_id, place->name)))
+			return true;
+	}
+	return false;
+}
+
+/* The secret that a request to this host with the key's id @key_id is signed with. */
+static const struct secret *signing_secret(const struct exchange *x, struct policy_text key_id)
+{
+	for (size_t i = 0; i < x->secrets->n; i++) {
+		const struct secret *secret = &x->secrets->list[i];
+
+		if (goes_to(secret, x) && signs(secret, key_id))
+			return secret;
+	}
+	return NULL;
+}
+
+/* The field or query that holds the signature, with @made in its place; the sandbox's own is kept for whom the exchange is told. */
+static int replace_signature(struct exchange *x, const struct sigv4 *s, const char *made)
+{
+	struct policy_text *holder = &x->request.query;
+	char *copy;
+
+	for (size_t i = 0; !s->in_query && i < x->request.n_fields; i++)
+		if (text_is(x->request.fields[i].name, "authorization"))
+			holder = &x->request.fields[i].value;
+	copy = arena_copy(&x->arena, holder->p, holder->n);
+	if (copy == NULL)
+		return -ENOMEM;
+	x->signature = copy + (s->signature.p - holder->p);
+	memcpy(x->signature_was, x->signature, SIGV4_HEX);
+	memcpy(x->signature, made, SIGV4_HEX);
+	holder->p = copy;
+	return 0;
+}
+
+static int cannot_sign(struct exchange *x, const struct secret *secret, const char *why)
+{
+	exchange_because(x, "denied", "the request cannot be signed with secret '%s': %s",
+		secret->binding->name, why);
+	return -EACCES;
+}
+
+/* A request that was signed with a placeholder gets the signature that the secret makes; the secret itself goes nowhere. */
+static int sign_anew(struct exchange *x)
+{
+	const char *why = "its signature is malformed";
+	const struct secret *secret;
+	char made[SIGV4_HEX + 1];
+	struct sigv4 s;
+	int found = sigv4_find(&x->request, &x->arena, &s, &why), rc;
+
+	if (found == -ENOENT)
+		return 0;
+	secret = signing_secret(x, s.key_id);
+	if (secret == NULL)
+		return 0;
+	if (found < 0)
+		return cannot_sign(x, secret, why);
+	if (s.payload.n == 0 && x->request.body != HTTP_BODY_NONE && !x->body_whole)
+		return cannot_sign(x, secret, "its body is too large to be held");
+	rc = sigv4_make(
+		&x->request, &s, (struct policy_text){ x->body.p, x->body.n }, secret->value, made);
+	if (rc == -ENOENT)
+		return cannot_sign(x, secret, "a field that is signed does not leave the gateway");
+	return rc == 0 ? replace_signature(x, &s, made) : rc;
+}
+
+void secrets_unsign(struct exchange *x)
+{
+	if (x->signature != NULL)
+		memcpy(x->signature, x->signature_was, SIGV4_HEX);
+}
+
 int secrets_place(struct exchange *x)
 {
 	const struct secrets *s = x->secrets;
@@ -484,7 +558,7 @@ int secrets_place(struct exchange *x)
 		head_remove(&x->request, "accept-encoding");
 		rc = head_add(&x->request, "accept-encoding", text_of("identity"));
 	}
-	return rc;
+	return rc == 0 ? sign_anew(x) : rc;
 }
 
 struct scrub *secrets_watch(struct exchange *x)

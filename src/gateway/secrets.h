@@ -34,13 +34,16 @@ struct secrets *secrets_ref(struct secrets *s);
 void secrets_unref(struct secrets *s);
 
 /** secrets_want_body() - must the request's body be held, because a secret may belong into it? */
-bool secrets_want_body(const struct exchange *x);
+bool secrets_want_body(struct exchange *x);
 
 /**
- * secrets_place() - put what is bound to its host into the request of @x, which is ready to be sent.
- * Return: 0; -EACCES when a placeholder stands where it may not (told in an event, @x->reason is set); -ENOMEM.
+ * secrets_place() - put what is bound to its host into the request of @x, which is ready to be sent; sign it anew when it was signed with a placeholder.
+ * Return: 0; -EACCES when a placeholder stands where it may not (told in an event), or it cannot be signed (@x->reason is set); -ENOMEM.
  */
 int secrets_place(struct exchange *x) attr_must_use;
+
+/** secrets_unsign() - what the sandbox signed with a placeholder has its own signature again: the one that was sent could be used by whoever is told of it. */
+void secrets_unsign(struct exchange *x);
 
 /** secrets_watch() - a stream for the request's body that finds placeholders; scrub_free(). NULL: nothing is to be found. */
 struct scrub *secrets_watch(struct exchange *x);

@@ -164,11 +164,12 @@ static int read_place(struct reader *r, const json_t *o, struct policy_place *re
 	static const char *const members[] = { [POLICY_IN_HEADER] = "header",
 		[POLICY_IN_QUERY] = "query",
 		[POLICY_IN_BODY] = "json",
-		[POLICY_IN_FORM] = "form" };
+		[POLICY_IN_FORM] = "form",
+		[POLICY_IN_SIGV4] = "sigv4" };
 	int rc = reader_object(r, o, members, ARRAY_SIZE(members));
 
 	if (rc == 0 && json_object_size(o) != 1)
-		rc = reader_fail(r, "names one of header, query, json, form");
+		rc = reader_fail(r, "names one of header, query, json, form, sigv4");
 	for (unsigned int i = 0; rc == 0 && i < ARRAY_SIZE(members); i++) {
 		if (json_object_get(o, members[i]) == NULL)
 			continue;

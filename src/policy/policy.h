@@ -149,9 +149,10 @@ struct policy_secret {
 			POLICY_IN_HEADER,
 			POLICY_IN_QUERY,
 			POLICY_IN_BODY,
-			POLICY_IN_FORM
+			POLICY_IN_FORM,
+			POLICY_IN_SIGV4 /* never sent: requests that are signed with it are signed anew */
 		} surface;
-		char *name; /* of a header, a parameter or a form field, or JSON pointer */
+		char *name; /* of a header, a parameter or a form field, or JSON pointer, or the access key's id ("*": any) */
 	} * places;
 	size_t n_places;
 };

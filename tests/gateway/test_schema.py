@@ -32,6 +32,7 @@ GOOD = [
     match(host=["*.b", ".c", "10.0.0.0/8", "::1"]), rule(budget={"requests": {"max": 1, "per": "1h"}, "bytes": {"max": "1M"}, "sum": [{"max": 5, "field": "a", "of": "response", "per": "total"}]}),
     {"rules": [{**RULE, "action": "deny", "deny": {"status": 404, "message": "no"}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 0.5, "latency": "1s", "truncate": 0}}]},
     {"rules": [{**RULE, "action": "transform", "transform": {"headers": {"set": {"a": "b"}, "remove": ["c"]}, "json": {"set": {"/x": [1]}}}}]},
+    {"secrets": [{"name": "K", "hosts": ".a.example", "in": [{"header": "x"}, {"query": "y"}, {"json": "/z"}, {"form": "f"}, {"sigv4": "*"}]}]},
 ]
 BAD = [
     {"version": 2}, {"rulez": []}, {"rules": {}}, {"preset": "nope"}, {"preset": []}, {"rules": [{"match": {"host": "a"}}]}, {"rules": [{"action": "allow"}]}, rule(action="hold"),
@@ -39,6 +40,7 @@ BAD = [
     match(query={"a": 1}), match(json={"a": {"near": 1}}), rule(budget={"requests": {"per": "1h"}}), rule(budget={"sum": {"max": 1}}), rule(budget={"requests": {"max": -1}}),
     {"rules": [{**RULE, "action": "deny", "deny": {"status": 200}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 2}}]}, rule(private="yes"), {"secrets": [{"name": "K"}]},
     {"secrets": [{"name": "K", "hosts": "a", "in": [{"header": "x", "query": "y"}]}]},
+    {"secrets": [{"name": "K", "hosts": "a", "in": [{"sigv4": 1}]}]},
 ]
 
 
