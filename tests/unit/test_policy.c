@@ -120,7 +120,7 @@ TEST(bad_documents_are_refused_by_name)
 			"rules[0].transform.headers: 'x' must be a string of one line" },
 		{ "secrets: [{name: K, hosts: a}]", "secrets[0]: needs hosts and places (in)" },
 		{ "secrets: [{name: K, hosts: a, in: [{header: x, query: y}]}]",
-			"secrets[0].in[0]: names one of header, query, json, form" },
+			"secrets[0].in[0]: names one of header, query, json, form, sigv4" },
 		{ "a: [1", "policy: line 2: did not find expected ',' or ']'" },
 		{ "{\"version\": 1, \"version\": 1}",
 			"policy: line 1: duplicate object key near '\"version\"'" },
