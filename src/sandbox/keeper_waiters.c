@@ -110,7 +110,7 @@ void keeper_want_spare(struct keeper *k)
 		(void)waiter_order(k, &ignored);
 }
 
-/* A payload may have stopped it. It may again: as it could every program of its own. */
+/* A payload may have stopped it. It may again: as it could every program of its own. Never to the program itself: whoever blocks signals for a moment (libc, when it makes a thread) has its other threads woken. */
 static void let_go_on(const struct waiter *w)
 {
 	if (w->pid > 0)
@@ -130,11 +130,11 @@ struct waiter *keeper_launch(
 		w = waiter_order(k, err);
 	if (w == NULL)
 		return NULL;
+	let_go_on(w);
 	rc = exec_launch(e, &k->box, w->sock, request, stdio, err);
 	/* nobody holds the other end: none could be made, and the starter's answer, which is on its way, says why */
 	if (rc < 0 && (rc != -EPIPE || w->pid != 0))
 		return NULL;
-	let_go_on(w);
 	memcpy(e->leaf, w->leaf, sizeof(e->leaf));
 	w->leaf[0] = '\0'; /* the exec's from now on */
 	e->cgroup = w->cgroup;
