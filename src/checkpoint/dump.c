@@ -52,19 +52,26 @@ bool dump_note(struct dump *d, struct err *err)
 	return true;
 }
 
+static int cannot_stop(int32_t pid, int rc, struct err *err)
+{
+	if (rc == -ETIMEDOUT)
+		return err_raise(err, ERR_BUSY,
+			"process %d cannot be stopped just now: it waits for a child of vfork(), or for a device",
+			pid);
+	return err_raise_sys(err, rc, "stop process %d", pid);
+}
+
+/* All, even when one cannot be stopped: they have been frozen, which ends some calls, and it takes a tracer to make these again. */
 static int stop_all(struct dump *d, struct err *err)
 {
 	int rc = 0;
 
 	tracee_hurry(true);
-	for (uint32_t i = 0; rc == 0 && i < d->order->n_pids; i++) {
-		rc = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
-		if (rc == -ETIMEDOUT)
-			rc = err_raise(err, ERR_BUSY,
-				"process %d cannot be stopped just now: it waits for a child of vfork(), or for a device",
-				d->order->pids[i]);
-		else if (rc < 0)
-			rc = err_raise_sys(err, rc, "stop process %d", d->order->pids[i]);
+	for (uint32_t i = 0; i < d->order->n_pids; i++) {
+		int this = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
+
+		if (this < 0 && rc == 0)
+			rc = cannot_stop(d->order->pids[i], this, err);
 	}
 	tracee_hurry(false);
 	return rc;

@@ -39,53 +39,6 @@ static long call_in_code(const struct tracee *t, uint64_t behind)
 		       : -1;
 }
 
-/* Calls that say EINTR after a stop although no signal came, and that wait without a limit. */
-static bool is_endless(const struct user_regs_struct *r)
-{
-	switch (r->orig_rax) {
-	case SYS_epoll_wait:
-	case SYS_epoll_pwait:
-		return (int32_t)r->r10 < 0;
-	case SYS_epoll_pwait2:
-	case SYS_semtimedop:
-		return r->r10 == 0;
-	case SYS_rt_sigtimedwait:
-		return r->rdx == 0;
-	case SYS_semop:
-		return true;
-	default:
-		return false;
-	}
-}
-
-static bool has_signal(const struct tracee *t, const struct tracee_thread *thread)
-{
-	cleanup_buf struct buf text = BUF_INIT(65536);
-	char path[48];
-
-	(void)snprintf(path, sizeof(path), "task/%d/status", thread->host);
-	if (file_read_at(t->proc, path, &text) < 0)
-		return true;
-	return ((proc_number(buf_cstr(&text), "SigPnd", 16, 0) |
-			proc_number(buf_cstr(&text), "ShdPnd", 16, 0)) &
-		       ~thread->mask) != 0;
-}
-
-/* Nobody is to see that it was stopped: the source too makes the call again. */
-static bool was_only_stopped(const struct tracee *t, const struct tracee_thread *thread)
-{
-	const struct user_regs_struct *r = &thread->registers;
-
-	return (long long)r->orig_rax >= 0 && (long long)r->rax == -EINTR && is_endless(r) &&
-	       !has_signal(t, thread);
-}
-
-static void call_again(struct user_regs_struct *r, uint64_t nr)
-{
-	r->rax = nr;
-	r->rip -= 2;
-}
-
 /* The kernel has written the time that remains to where the program asks for it: the call is made again with that. */
 static void sleep_the_rest(struct user_regs_struct *r, long nr)
 {
@@ -115,7 +68,7 @@ static void restart_call(const struct tracee *t, struct user_regs_struct *r)
 		r->rax = (unsigned long long)-EINTR;
 	else if (result == -RESTART_SYS || result == -RESTART_NO_INTR ||
 		 result == -RESTART_NO_HAND || result == -RESTART_BLOCK)
-		call_again(r, (uint64_t)nr);
+		tracee_call_again(r, (uint64_t)nr);
 }
 
 static int read_xsave(struct dump *d, pid_t tid, struct image_thread *out)
@@ -205,8 +158,6 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 
 	if (r.cs != CODE_SEGMENT_64)
 		return dump_refuse(p, err, "it is a 32-bit program");
-	if (was_only_stopped(&p->tracee, t))
-		call_again(&r, r.orig_rax);
 	restart_call(&p->tracee, &r);
 	memcpy(out.registers, &r, sizeof(out.registers));
 	rc = read_xsave(d, t->host, &out);
@@ -218,9 +169,6 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 		rc = read_name(&p->tracee, t->host, &out);
 	if (rc == 0)
 		rc = ask_thread(p, i, &out);
-	/* they are put back when it is let go */
-	if (rc == 0 && was_only_stopped(&p->tracee, t))
-		call_again(&t->registers, t->registers.orig_rax);
 	out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
 	if (rc == 0)
 		rc = dump_queue(d, t->host, false);

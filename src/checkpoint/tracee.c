@@ -145,6 +145,55 @@ static int inner_tid(const struct tracee *t, pid_t host, pid_t *ret)
 	return 0;
 }
 
+/* Calls that say EINTR after a stop although no signal came, and that wait without a limit. */
+static bool is_endless(const struct user_regs_struct *r)
+{
+	switch (r->orig_rax) {
+	case SYS_epoll_wait:
+	case SYS_epoll_pwait:
+		return (int32_t)r->r10 < 0;
+	case SYS_epoll_pwait2:
+	case SYS_semtimedop:
+		return r->r10 == 0;
+	case SYS_rt_sigtimedwait:
+		return r->rdx == 0;
+	case SYS_semop:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool has_signal(const struct tracee *t, const struct tracee_thread *thread)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	char path[48];
+
+	(void)snprintf(path, sizeof(path), "task/%d/status", thread->host);
+	if (file_read_at(t->proc, path, &text) < 0)
+		return true;
+	return ((proc_number(buf_cstr(&text), "SigPnd", 16, 0) |
+			proc_number(buf_cstr(&text), "ShdPnd", 16, 0)) &
+		       ~thread->mask) != 0;
+}
+
+void tracee_call_again(struct user_regs_struct *r, uint64_t nr)
+{
+	r->rax = nr;
+	r->rip -= 2;
+}
+
+/* Nobody is to see that it was stopped: neither the fork nor the source, whatever becomes of the capture. */
+static void forget_stop(const struct tracee *t, struct tracee_thread *thread)
+{
+	struct user_regs_struct *r = &thread->registers;
+
+	thread->again = (long long)r->orig_rax >= 0 && (long long)r->rax == -EINTR &&
+			is_endless(r) && !has_signal(t, thread);
+	if (thread->again)
+		tracee_call_again(r, r->orig_rax);
+}
+
 static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 {
 	int rc = stop_thread(thread->host);
@@ -155,6 +204,8 @@ static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 		rc = trace(PTRACE_GETREGS, thread->host, 0, &thread->registers);
 	if (rc == 0)
 		rc = trace(PTRACE_GETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
+	if (rc == 0)
+		forget_stop(t, thread);
 	return rc;
 }
 
@@ -215,8 +266,12 @@ int tracee_stop(struct tracee *t, pid_t host)
 	if (rc < 0 || t->zombie)
 		return rc;
 	rc = seize_threads(t);
-	for (size_t i = 0; rc == 0 && i < t->n_threads; i++)
-		rc = look_at_thread(t, &t->threads[i]);
+	/* all, even when one cannot be stopped: the others have been, and it must not show */
+	for (size_t i = 0; i < t->n_threads; i++) {
+		int this = look_at_thread(t, &t->threads[i]);
+
+		rc = rc < 0 ? rc : this;
+	}
 	return rc;
 }
 
@@ -398,9 +453,13 @@ void tracee_release(struct tracee *t)
 		(void)TRACEE_CALL(t, 0, SYS_munmap, t->scratch, SCRATCH_SIZE);
 	t->scratch = 0;
 	for (size_t i = 0; i < t->n_threads; i++) {
-		if (t->threads[i].changed)
-			restore(&t->threads[i]);
-		(void)trace(PTRACE_DETACH, t->threads[i].host, 0, NULL);
+		struct tracee_thread *thread = &t->threads[i];
+
+		if (thread->changed)
+			restore(thread);
+		else if (thread->again)
+			(void)trace(PTRACE_SETREGS, thread->host, 0, &thread->registers);
+		(void)trace(PTRACE_DETACH, thread->host, 0, NULL);
 	}
 	free(t->threads);
 	t->threads = NULL;

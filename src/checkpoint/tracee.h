@@ -18,8 +18,9 @@
 struct tracee_thread {
 	pid_t host;                        /* tid in the host's pid namespace */
 	pid_t inner;                       /* and inside */
-	struct user_regs_struct registers; /* as it was stopped */
+	struct user_regs_struct registers; /* with which it goes on */
 	uint64_t mask;
+	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
 	bool changed; /* registers are not its own now */
 	pid_t child;  /* that the last call made; in the host's pid namespace */
 };
@@ -76,6 +77,9 @@ int tracee_twin(struct tracee *t, struct tracee *ret) attr_must_use;
 
 /** tracee_end() - kill a twin and wait for its end. Idempotent. */
 void tracee_end(struct tracee *t);
+
+/** tracee_call_again() - have whoever goes on with @r make call @nr again with the arguments that are still there. */
+void tracee_call_again(struct user_regs_struct *r, uint64_t nr);
 
 /** tracee_release() - put everything back as it was and let go. Idempotent. */
 void tracee_release(struct tracee *t);

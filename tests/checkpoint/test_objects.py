@@ -195,6 +195,22 @@ def test_object_unix_sockets(instance):
     both_go_on(instance, "unix_sockets")
 
 
+# Not everybody can be stopped.
+VFORK = """
+import ctypes, os
+if ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0) == 0: # clone(CLONE_VFORK | SIGCHLD)
+    print("ready", flush=True)
+    os.read(0, 1)
+"""
+# Known before any thread has been asked for anything.
+UNDO = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+semaphore = libc.semget(0, 1, 0o1600)
+assert semaphore >= 0 and libc.semop(semaphore, ctypes.byref((ctypes.c_short * 3)(0, 1, 0o10000)), 1) == 0
+print("ready", flush=True)
+sys.stdin.read()
+"""
 SERVER = """
 import socket, sys
 server = socket.socket(socket.AF_%s)
@@ -228,6 +244,20 @@ def refuses_asked(instance, family):
         for one in (fork, box):
             equal(ask(instance, one, run, "[accepted.send(b'told'), client.recv(4)]"), "[4, b'told']\n")
         instance.remove(fork)
+
+
+@require("root", "cgroup2")
+def test_calls_through_captures_that_are_refused(instance):
+    """What was stopped and let go again, soon or late in the capture, has noticed nothing of it."""
+    for refused, code in ((VFORK, "busy"), (UNDO, "unsupported"), (SERVER % "UNIX", "busy")):
+        with instance.sandbox() as box:
+            before = begin(instance, box, "calls")
+            instance.ok(box, f"cat > /tmp/refused.py <<'END'\n{refused}\nEND")
+            wait_output(instance, box, instance.exec(box, "/usr/bin/python3", "/tmp/refused.py", stdin=True), b"ready\n")
+            behind = begin(instance, box, "calls")
+            equal(raises(ApiError, fork_live, instance, box).code, code)
+            check(instance, box, before)
+            check(instance, box, behind)
 
 
 @require("root", "cgroup2")
