@@ -56,6 +56,12 @@ INSIDE = [
     "live.process.confined",
     "live.process.made",
 ]
+# What is said of whom, without waiting for it until a limit is over.
+SAYS = {
+    "live.fork.tids": "choose a process id: No such process",
+    "live.process.confined": "it was killed before it had been restored",
+    "live.process.made": "it was killed before it had been restored",
+}
 # Of any snapshot and rewind, with processes this time.
 ALSO = ["snapshot.commit.before", "snapshot.commit.after", "snapshot.durable.before", "rewind.commit.before", "rewind.commit.after"]
 OF_CAYD = ("live.take.", "live.restore.before", "live.restore.after", "snapshot.", "rewind.")
@@ -174,6 +180,7 @@ def crash(point, instance):
         scenario.all()
     except (cay.ApiError, OSError, EOFError, AssertionError, ValueError) as error:
         print(f"failed as it must: {type(error).__name__}: {str(error)[:300]}", flush=True)
+        contains(str(error), SAYS.get(point, ""))
     else:
         raise AssertionError(f"nobody was killed at {point}")
     assert scenario.unsure is None, f"{scenario.unsure} did not answer"

@@ -17,15 +17,32 @@
 /* Stages that all processes of a fork pass together. */
 enum fork_stage { STAGE_CLONED, STAGE_GROUPED, STAGE_READY, STAGE_GO, STAGE_LEFT, STAGE_COUNT };
 
-/** struct fork_shared - one page that all processes of one fork share; at WINDOW_SHARED. Every word is a futex. */
+/**
+ * struct fork_life - what the kernel does when a process dies that was not to: a robust list (get_robust_list(2)) of one lock, which its owner holds while it is being
+ * made, and of one word that is only rung. life.c
+ */
+struct fork_life {
+	uint64_t list; /* struct robust_list_head */
+	int64_t offset;
+	uint64_t pending;
+	uint64_t next;  /* the lock's link: the end of the list */
+	uint32_t owner; /* its pid; 0 = not begun, or ended */
+	int32_t pid;
+};
+
+/** struct fork_shared - memory that all processes of one fork share; at WINDOW_SHARED. Every word is a futex. */
 struct fork_shared {
 	uint32_t stage; /* how many stages are over */
 	uint32_t arrived[STAGE_COUNT];
+	uint32_t expected[STAGE_COUNT]; /* the last to arrive wakes T' */
 	uint32_t failed;
 	uint32_t tid_lock;    /* held by whoever creates a thread */
 	uint32_t tid_wanted;  /* the helper writes it to ns_last_pid */
 	uint32_t tid_written; /* 1 = done, 2 = it could not */
 	uint32_t helper_end;
+	uint32_t bell; /* always 0: rung when somebody dies */
+	struct fork_life
+		lives[]; /* of the processes of the plan, of the thread id helper, of the opener */
 };
 
 /** struct fork_context - one fork, copied with the address space. */
@@ -101,6 +118,9 @@ static inline const char *image_bytes(struct image_span span)
 /** fork_fail() - tell the keeper that @step failed with @rc (-errno) and end everything. */
 BARE_NORETURN void fork_fail(const char *step, long rc);
 
+/** fork_fail_of() - the same of process @pid of the sandbox. */
+BARE_NORETURN void fork_fail_of(int32_t pid, const char *step, long rc);
+
 /** fork_pass() - send @n bytes and descriptor @fd, which stays open here. */
 void fork_pass(int socket, const void *bytes, uint64_t n, int fd);
 
@@ -110,10 +130,39 @@ long fork_must(long rc, const char *step);
 /** fork_arrive() - say that this process has come to the end of @stage, and wait for all the others. */
 void fork_arrive(enum fork_stage stage);
 
+/** fork_leave() - the last thing that a process of the fork says: it is a program's again. */
+void fork_leave(void);
+
 /** futex_wait() - until *@word is no longer @value, or a second is over. */
 void futex_wait(uint32_t *word, uint32_t value);
 /** futex_wake() - wake all that wait for @word. */
 void futex_wake(uint32_t *word);
+
+/** life_helper() - index among the lives of the thread id helper. */
+uint32_t life_helper(void);
+/** life_opener() - index of the opener. */
+uint32_t life_opener(void);
+
+/** lives_make() - the shared memory, with room for all lives. In T', before it clones anybody. Return: 0 or -errno. */
+long lives_make(void);
+
+/**
+ * life_begin() - if the caller, process @pid of the sandbox, dies from now on before life_end(), its life counts as lost and who waits for @bell, a word that is 0
+ * then, is woken.
+ */
+void life_begin(uint32_t index, int32_t pid, uint32_t *bell);
+
+/** life_end() - the caller has done what it had to, and has @robust_list from now on (0 = none). */
+void life_end(uint64_t robust_list);
+
+/** life_is_lost() - whether the process died before life_end(). */
+bool life_is_lost(uint32_t index);
+
+/** lives_lost() - how many of the plan's processes did; @ret_pid, unless NULL: one of them, the opener included. In T'. */
+uint32_t lives_lost(int32_t *ret_pid);
+
+/** lives_wait() - until *@word is no longer @value, somebody dies (the instant of the call excepted), or a second is over. In T'. */
+void lives_wait(uint32_t *word, uint32_t value);
 
 /** fork_main() - T'. Never returns. */
 BARE_NORETURN void fork_main(void);

@@ -51,19 +51,24 @@ void futex_wake(uint32_t *word)
 	(void)CALL6(__NR_futex, word, FUTEX_WAKE, 0x7fffffff, 0, 0, 0);
 }
 
-BARE_NORETURN void fork_fail(const char *step, long rc)
+BARE_NORETURN void fork_fail_of(int32_t pid, const char *step, long rc)
 {
-	struct template_message m = { .kind = TEMPLATE_FAILED, .status = (int32_t)rc };
+	struct template_message m = { .kind = TEMPLATE_FAILED, .pid = pid, .status = (int32_t)rc };
 	struct fork_shared *s = fork_shared();
 	size_t n = 0;
 
-	m.pid = (int32_t)CALL0(__NR_getpid);
 	for (; step[n] != '\0' && n < sizeof(m.step) - 1; n++)
 		m.step[n] = step[n];
 	if (__atomic_exchange_n(&s->failed, 1, __ATOMIC_SEQ_CST) == 0)
 		send(&m);
 	futex_wake(&s->stage);
+	futex_wake(&s->bell);
 	bare_exit(125);
+}
+
+BARE_NORETURN void fork_fail(const char *step, long rc)
+{
+	fork_fail_of((int32_t)CALL0(__NR_getpid), step, rc);
 }
 
 long fork_must(long rc, const char *step)
@@ -73,13 +78,20 @@ long fork_must(long rc, const char *step)
 	return rc;
 }
 
+static void arrive(enum fork_stage stage)
+{
+	struct fork_shared *s = fork_shared();
+
+	if (__atomic_add_fetch(&s->arrived[stage], 1, __ATOMIC_SEQ_CST) == s->expected[stage])
+		futex_wake(&s->arrived[stage]);
+}
+
 void fork_arrive(enum fork_stage stage)
 {
 	struct fork_shared *s = fork_shared();
 	uint32_t now;
 
-	(void)__atomic_add_fetch(&s->arrived[stage], 1, __ATOMIC_SEQ_CST);
-	futex_wake(&s->arrived[stage]);
+	arrive(stage);
 	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= (uint32_t)stage) {
 		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
 			bare_exit(125);
@@ -87,39 +99,57 @@ void fork_arrive(enum fork_stage stage)
 	}
 }
 
+void fork_leave(void)
+{
+	arrive(STAGE_LEFT);
+}
+
+/* Before the processes run each is needed. Who reports a failure does so before it dies. */
+static void check_nobody_failed(void)
+{
+	int32_t pid = 0;
+
+	(void)lives_lost(&pid);
+	if (__atomic_load_n(&fork_shared()->failed, __ATOMIC_SEQ_CST) != 0)
+		bare_exit(125);
+	if (pid != 0)
+		fork_fail_of(pid, "it was killed before it had been restored", -3 /* ESRCH */);
+}
+
 /* T' lets a stage end when all have arrived. */
-static void conduct(enum fork_stage stage, uint32_t expected)
+static void conduct(enum fork_stage stage)
 {
 	struct fork_shared *s = fork_shared();
-	uint32_t n;
+	uint32_t n, expected = s->expected[stage];
 
 	for (int rounds = 0; (n = __atomic_load_n(&s->arrived[stage], __ATOMIC_SEQ_CST)) < expected;
 		rounds++) {
-		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
-			bare_exit(125);
+		check_nobody_failed();
 		/* each wait ends after a second or an arrival */
 		if (rounds > FORK_TIMEOUT_S + (int)expected * 4)
 			fork_fail("wait for the processes", -62 /* ETIME */);
-		futex_wait(&s->arrived[stage], n);
+		lives_wait(&s->arrived[stage], n);
 	}
 	(void)__atomic_store_n(&s->stage, (uint32_t)stage + 1, __ATOMIC_SEQ_CST);
 	futex_wake(&s->stage);
 }
 
-/* A process whose second thread ends it at once is never seen to leave; that is no failure. */
-static void wait_until_left(uint32_t expected)
+/* Who runs already may end the others, which is no failure, or stop them: they are not waited for for ever. */
+static void wait_until_left(void)
 {
 	struct fork_shared *s = fork_shared();
 	uint32_t n, before = 0;
 
 	for (int idle = 0; idle < LEAVE_IDLE_S; idle++) {
-		n = __atomic_load_n(&s->arrived[STAGE_LEFT], __ATOMIC_SEQ_CST);
-		if (n >= expected)
+		uint32_t left = __atomic_load_n(&s->arrived[STAGE_LEFT], __ATOMIC_SEQ_CST);
+
+		n = left + lives_lost(NULL);
+		if (n >= s->expected[STAGE_LEFT])
 			return;
 		if (n != before)
 			idle = 0;
 		before = n;
-		futex_wait(&s->arrived[STAGE_LEFT], n);
+		lives_wait(&s->arrived[STAGE_LEFT], left);
 	}
 }
 
@@ -237,10 +267,13 @@ static BARE_NORETURN void run(uint32_t index)
 		/* of the payload and open to be looked at, or a later capture cannot see how it ended; no program of the sandbox runs yet */
 		opener_confine();
 		(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+		life_end(0);
 		end_as(p->status);
 	}
-	if ((p->flags & PLAN_HELPER) != 0)
+	if ((p->flags & PLAN_HELPER) != 0) {
+		life_end(0);
 		bare_exit(0);
+	}
 	settle_children(index);
 	become(p->image);
 }
@@ -259,6 +292,8 @@ void tree_clone(uint32_t index)
 	}
 	inherit_subtree(index, true);
 	rc = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone a process with its pid");
+	if (rc == 0)
+		life_begin(index, p->pid, &fork_shared()->bell);
 	if (rc == 0 && p->parent == IMAGE_NONE)
 		(void)fork_must(CALL2(__NR_setns, fork.cgroups, CLONE_NEWCGROUP),
 			"join the sandbox's cgroup namespace");
@@ -303,6 +338,7 @@ static BARE_NORETURN void tid_helper(void)
 {
 	struct fork_shared *s = fork_shared();
 
+	life_begin(life_helper(), plan->helper_pid, &s->tid_written);
 	bare_fault("live.fork.tids");
 	while (__atomic_load_n(&s->helper_end, __ATOMIC_SEQ_CST) == 0) {
 		uint32_t wanted = __atomic_load_n(&s->tid_wanted, __ATOMIC_SEQ_CST);
@@ -320,6 +356,7 @@ static BARE_NORETURN void tid_helper(void)
 	}
 	/* what comes next in the source comes next here */
 	(void)write_number(fork.last_pid, (uint32_t)plan->last_pid);
+	life_end(0);
 	bare_exit(0);
 }
 
@@ -344,6 +381,9 @@ static void end_tid_helper(long pid)
 	__atomic_store_n(&s->tid_wanted, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&s->tid_wanted);
 	(void)CALL4(__NR_wait4, pid, 0, WALL, 0);
+	if (life_is_lost(life_helper()))
+		fork_fail_of(plan->helper_pid, "it was killed before it had chosen all ids",
+			-3 /* ESRCH */);
 }
 
 /* --- T' --- */
@@ -532,6 +572,15 @@ static BARE_NORETURN void reap(void)
 	bare_exit(0);
 }
 
+/* Zombies and helpers have ended when the others are restored. */
+static void set_expected(void)
+{
+	uint32_t *expected = fork_shared()->expected;
+
+	expected[STAGE_CLONED] = expected[STAGE_GROUPED] = plan->n_processes;
+	expected[STAGE_READY] = expected[STAGE_LEFT] = count(PLAN_ZOMBIE | PLAN_HELPER);
+}
+
 BARE_NORETURN void fork_main(void)
 {
 	struct template_message ready = { .kind = TEMPLATE_READY },
@@ -539,8 +588,9 @@ BARE_NORETURN void fork_main(void)
 	long opener, helper;
 
 	(void)CALL3(__NR_close_range, TEMPLATE_LINK_FD, TEMPLATE_LISTEN_FD, 0);
-	if (bare_map(WINDOW_SHARED, BARE_PAGE, 3, 1 /* SHARED */) < 0)
+	if (lives_make() < 0)
 		bare_exit(123);
+	set_expected();
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-fork", 0, 0, 0);
 	introduce();
 	creds_leave_keyring();
@@ -560,19 +610,19 @@ BARE_NORETURN void fork_main(void)
 			tree_clone(i);
 	}
 	bare_fault("live.fork.cloned");
-	conduct(STAGE_CLONED, plan->n_processes);
-	conduct(STAGE_GROUPED, plan->n_processes);
+	conduct(STAGE_CLONED);
+	conduct(STAGE_GROUPED);
 	while (n_root_helpers > 0)
 		(void)CALL4(__NR_wait4, root_helpers[--n_root_helpers], 0, WALL, 0);
-	conduct(STAGE_READY, count(PLAN_ZOMBIE | PLAN_HELPER));
+	conduct(STAGE_READY);
 	end_tid_helper(helper);
 	opener_end(opener);
 	send(&ready);
 	wait_for(TEMPLATE_GO);
 	drop_all();
 	bare_fault("live.fork.going");
-	conduct(STAGE_GO, 0);
-	wait_until_left(count(PLAN_ZOMBIE | PLAN_HELPER));
+	conduct(STAGE_GO);
+	wait_until_left();
 	bare_fault("live.fork.left");
 	send(&running);
 	reap();

@@ -140,6 +140,7 @@ static void say_all_set(int socket)
 
 static BARE_NORETURN void opener_main(int socket)
 {
+	life_begin(life_opener(), plan->opener_pid, &fork_shared()->bell);
 	opener_confine();
 	(void)CALL1(__NR_umask, 0);
 	bare_fault("live.opener.begun");
@@ -151,6 +152,7 @@ static BARE_NORETURN void opener_main(int socket)
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
 	wait_until_ready();
 	sysv_finish();
+	life_end(0);
 	bare_exit(0);
 }
 
@@ -254,4 +256,7 @@ void opener_end(long pid)
 	(void)CALL4(__NR_wait4, pid, 0, 0x40000000, 0);
 	if (fork_shared()->failed != 0)
 		bare_exit(125);
+	if (life_is_lost(life_opener()))
+		fork_fail_of(plan->opener_pid, "it was killed before it had made everything",
+			-3 /* ESRCH */);
 }

@@ -160,9 +160,6 @@ static void set_thread(const struct image_thread *t)
 		(void)fork_must(
 			CALL2(__NR_arch_prctl, ARCH_SET_GS, t->registers[GS_BASE]), "set gs");
 	(void)CALL1(__NR_set_tid_address, t->tid_address);
-	if (t->robust_list != 0)
-		(void)fork_must(CALL2(__NR_set_robust_list, t->robust_list, t->robust_length),
-			"set the robust list");
 	if (t->rseq != 0)
 		(void)fork_must(CALL4(__NR_rseq, t->rseq, t->rseq_length, 0, t->rseq_signature),
 			"register restartable sequences");
@@ -197,6 +194,9 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 	struct frame *f = frame_of((uint32_t)a->index);
 
 	set_thread(t);
+	if (t->robust_list != 0)
+		(void)fork_must(CALL2(__NR_set_robust_list, t->robust_list, t->robust_length),
+			"set the robust list");
 	fill_frame(f, t);
 	(void)__atomic_add_fetch(&prepared, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&prepared);
@@ -255,7 +255,9 @@ void choose_pid(int32_t pid)
 		rounds++) {
 		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
 			bare_exit(125);
-		/* each wait ends after a second or with an answer */
+		if (life_is_lost(life_helper()))
+			fork_fail("choose a process id", -3 /* ESRCH */);
+		/* each wait ends after a second, with an answer, or with the helper's end */
 		if (rounds > FORK_TIMEOUT_S)
 			fork_fail("choose a process id", -62 /* ETIME */);
 		futex_wait(&s->tid_written, 0);
@@ -313,9 +315,9 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
 		(void)CALL0(__NR_sched_yield);
 	(void)CALL1(__NR_close, fork.socket);
+	life_end(first->robust_list);
 	/* only now may the fork be called running: before, a capture would find the restorer in it */
-	(void)__atomic_add_fetch(&fork_shared()->arrived[STAGE_LEFT], 1, __ATOMIC_SEQ_CST);
-	futex_wake(&fork_shared()->arrived[STAGE_LEFT]);
+	fork_leave();
 	__asm__ volatile("mov %0, %%r12\n\tmov %1, %%r13\n\tmov %2, %%r14\n\tmov %3, %%r15\n\t"
 			 "mov %4, %%rsp\n\tjmp *%5\n"
 			 :
