@@ -146,7 +146,9 @@ void credentials_mounts(const struct sandbox *sb, json_t *list)
 		trust_mounts(sb, list);
 }
 
-/* Mounts are made when a sandbox starts: one that gets its policy later has none until it starts again. */
+/* Member "trusts" of a sandbox's document: did it start with the mounts (a boolean), or were stores laid over its own later on? */
+#define LAID "laid"
+
 static bool has_stores(const struct sandbox *sb)
 {
 	return !json_is_false(json_object_get(sb->doc, "trusts"));
@@ -157,11 +159,30 @@ void credentials_started(struct sandbox *sb)
 	(void)json_object_set_new(sb->doc, "trusts", json_boolean(policy_of(sb) != NULL));
 }
 
+static bool runs(const struct sandbox *sb)
+{
+	return sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED;
+}
+
+void credentials_arrive(struct sandbox *sb)
+{
+	json_t *init = json_incref(json_object_get(sb->doc, "init_pid"));
+	struct err err = { 0 };
+
+	if (policy_of(sb) != NULL && runs(sb) && !has_stores(sb) && !sb->srv->rootless) {
+		int rc = trust_lay(sb, &err);
+
+		if (rc < 0)
+			log_warn("trust", "sandbox '%s': %s", sb->name, err.msg);
+		else if (runs(sb) && json_equal(init, json_object_get(sb->doc, "init_pid")))
+			(void)json_object_set_new(sb->doc, "trusts", json_string(LAID));
+	}
+	json_decref(init);
+}
+
 const char *credentials_hint(const struct sandbox *sb)
 {
-	bool runs = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED;
-
-	return runs && policy_of(sb) != NULL && !has_stores(sb)
+	return runs(sb) && policy_of(sb) != NULL && !has_stores(sb)
 		       ? "it was started without a policy: until it is stopped and started again its programs do not trust the gateway, so HTTPS fails in them (plain HTTP, names, mail and TCP work at once)"
 		       : NULL;
 }
@@ -173,7 +194,7 @@ void credentials_env(const struct sandbox *sb, json_t *env)
 	if (policy_of(sb) == NULL)
 		return;
 	if (has_stores(sb))
-		trust_env(env);
+		trust_env(env, json_is_string(json_object_get(sb->doc, "trusts")));
 	placeholders = gateway_state_part(sb->srv, sb->id, "placeholders");
 	if (placeholders != NULL)
 		(void)json_object_update(env, placeholders);

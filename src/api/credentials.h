@@ -27,6 +27,12 @@ void credentials_mounts(const struct sandbox *sb, json_t *list);
 /** credentials_started() - note in the document of @sb, which starts, whether it has those mounts. */
 void credentials_started(struct sandbox *sb);
 
+/**
+ * credentials_arrive() - @sb, which may run, got its first policy: its programs find the trust stores from now on, where that is possible without a new start
+ * (root mode, an image with a store). Otherwise it stays as credentials_hint() says. Context: fiber; waits, @sb is locked.
+ */
+void credentials_arrive(struct sandbox *sb);
+
 /** credentials_hint() - what is missing until the next start of @sb, for people; static, NULL: nothing. */
 const char *credentials_hint(const struct sandbox *sb);
 

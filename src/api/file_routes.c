@@ -59,16 +59,11 @@ static int getter_flush(struct getter *g)
 /* Where the files are: the running sandbox itself, or the stack of a stopped one. */
 static void add_place(json_t *request, struct sandbox *sb)
 {
-	json_int_t base = sb->srv->rootless
-				  ? 0
-				  : SLOT_UID_BASE + 65536 * json_integer_value(json_object_get(
-								    sb->doc, "slot"));
-
 	if (sb->keeper != NULL)
 		(void)json_object_set(request, "pid", json_object_get(sb->doc, "init_pid"));
 	else
 		(void)json_object_set_new(request, "stack", sandbox_stack(sb, 0, true));
-	(void)json_object_set_new(request, "uid_base", json_integer(base));
+	(void)json_object_set_new(request, "uid_base", json_integer(sandbox_uid_base(sb)));
 }
 
 static int get_stream(struct getter *g, struct err *err)

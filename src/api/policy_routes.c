@@ -266,6 +266,8 @@ static int change_policy(struct sandbox *sb, json_t *policy, struct err *err)
 	(void)json_object_set_new(sb->doc, "policy_version", json_integer(version + 1));
 	rc = credentials_prepare(sb, err);
 	if (rc == 0)
+		credentials_arrive(sb);
+	if (rc == 0)
 		rc = sandbox_save(sb, false, err);
 	if (rc == 0)
 		rc = gateway_configure(sb, err);

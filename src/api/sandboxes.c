@@ -157,6 +157,13 @@ uint64_t sandbox_epoch(const struct sandbox *sb)
 	return (uint64_t)json_integer_value(json_object_get(sb->doc, "epoch"));
 }
 
+json_int_t sandbox_uid_base(const struct sandbox *sb)
+{
+	json_int_t slot = json_integer_value(json_object_get(sb->doc, "slot"));
+
+	return sb->srv->rootless ? 0 : SLOT_UID_BASE + 65536 * slot;
+}
+
 json_t *sandbox_object(const struct sandbox *sb)
 {
 	json_t *o = json_copy(sb->doc);

@@ -384,6 +384,9 @@ json_t *sandbox_object(const struct sandbox *sb);
 /** sandbox_epoch() - number of the epoch, from 1. */
 uint64_t sandbox_epoch(const struct sandbox *sb);
 
+/** sandbox_uid_base() - the id, as jobs see it, that uid 0 inside has on disk: of its slot; rootless 0. */
+json_int_t sandbox_uid_base(const struct sandbox *sb);
+
 /** struct sandbox_origin - what a new sandbox continues from; all borrowed. */
 struct sandbox_origin {
 	const char *snapshot, *parent; /* ids or NULL */

@@ -12,6 +12,7 @@
  *  (3) before `go` nothing has happened: every failure leaves the sandbox suspended.
  */
 #include "api/suspend.h"
+#include "api/credentials.h"
 #include "api/memories.h"
 #include "api/moments.h"
 #include "api/sandbox_parts.h"
@@ -168,6 +169,7 @@ static int restore_held(struct sandbox *sb, struct live *l, struct err *err)
 	json_decref(ok);
 	if (rc == 0) {
 		sandbox_bind(sb, pid);
+		credentials_started(sb);
 		rc = live_hold(sb, l, err);
 	}
 	(void)fault("sandbox.resume.held");

@@ -169,11 +169,47 @@ void trust_mounts(const struct sandbox *sb, json_t *list)
 	}
 }
 
-void trust_env(json_t *env)
+static bool holds(const json_t *list, const char *text)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, i, one) {
+		if (str_eq(json_string_value(one), text))
+			return true;
+	}
+	return false;
+}
+
+int trust_lay(const struct sandbox *sb, struct err *err)
+{
+	cleanup_free char *dir = str_dupf("%s/trust/%s", sb->srv->state, sb->id);
+	json_t *mounts = json_array(), *request, *ok = NULL;
+	bool bundle;
+	int rc;
+
+	for (size_t i = 0; i < STORE_COUNT; i++) {
+		if (stores[i].over != NULL)
+			(void)json_array_append_new(
+				mounts, json_pack("{s:s++, s:s}", "source", dir, "/",
+						stores[i].name, "target", stores[i].over));
+	}
+	request = json_pack("{s:s, s:O, s:I, s:o}", "verb", "lay", "pid",
+		json_object_get(sb->doc, "init_pid"), "uid_base", sandbox_uid_base(sb), "mounts",
+		mounts);
+	rc = job_run(sb->srv, request, NULL, NULL, &ok, err);
+	bundle = holds(json_object_get(ok, "laid"), HOST_BUNDLE);
+	json_decref(ok);
+	if (rc == 0 && !bundle)
+		rc = err_raise(err, ERR_NOT_FOUND, "'%s' has no %s", sb->name, HOST_BUNDLE);
+	return rc;
+}
+
+void trust_env(json_t *env, bool laid)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(variables); i++)
-		(void)json_object_set_new(
-			env, variables[i].variable, json_string(variables[i].file));
+		(void)json_object_set_new(env, variables[i].variable,
+			json_string(laid ? HOST_BUNDLE : variables[i].file));
 }
 
 void trust_forget(const struct server *srv, const char *id)

@@ -20,8 +20,14 @@ int trust_prepare(struct sandbox *sb, struct err *err) attr_must_use;
 /** trust_mounts() - append the mounts to @list. */
 void trust_mounts(const struct sandbox *sb, json_t *list);
 
-/** trust_env() - set the variables that lead programs to the stores. */
-void trust_env(json_t *env);
+/**
+ * trust_lay() - lay the stores over those that @sb, which runs, has. What programs find by a variable is not there then: trust_env().
+ * Return: 0; -ENOENT when it has no bundle, other errors. Context: fiber; waits.
+ */
+int trust_lay(const struct sandbox *sb, struct err *err) attr_must_use;
+
+/** trust_env() - set the variables that lead programs to the stores. @laid: by trust_lay(), not at the start. */
+void trust_env(json_t *env, bool laid);
 
 /** trust_forget() - remove the files of sandbox @id. */
 void trust_forget(const struct server *srv, const char *id);

@@ -9,6 +9,7 @@
 #include "checkpoint/memory_job.h"
 #include "sandbox/doctor.h"
 #include "sandbox/keeper.h"
+#include "sandbox/latemount.h"
 #include "sandbox/starter.h"
 #include "store/job.h"
 
@@ -17,7 +18,7 @@
 #define CONTROL_FD 3
 
 static const struct job_verb verbs[] = { { "doctor", doctor_verb, false, false, LOCK_NONE },
-	MEMORY_VERBS };
+	{ "lay", latemount_verb, false, false, LOCK_NONE }, MEMORY_VERBS };
 
 int main(int argc, char **argv)
 {
