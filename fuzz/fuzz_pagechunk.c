@@ -8,22 +8,24 @@ static struct pagechunk_coder *packer, *unpacker;
 static void there_and_back(
 	const uint8_t *data, size_t size, unsigned char *raw, unsigned char *again)
 {
-	const unsigned char *stored;
+	static unsigned char stored[PAGECHUNK_MAX], pages[PAGECHUNK_MAX];
 	struct pagechunk_head head;
 
 	if (size == 0 || size > PAGECHUNK_MAX)
 		return;
 	memset(raw, 0, PAGECHUNK_MAX);
 	memcpy(raw, data, size);
-	pagechunk_pack(packer, raw, size, &head, &stored);
+	pagechunk_pack(packer, raw, size, &head, stored);
 	MUST(pagechunk_check(&head) == 0 && head.raw == size);
-	MUST(pagechunk_unpack(unpacker, &head, stored, again) == 0);
+	MUST(pagechunk_unpack(unpacker, &head, stored, pages) == 0);
+	pagechunk_spread(&head, pages, again);
 	MUST(memcmp(raw, again, size) == 0);
 }
 
 /* As a chunk: a head and what follows it. */
 static void as_chunk(const uint8_t *data, size_t size, unsigned char *raw)
 {
+	static unsigned char pages[PAGECHUNK_MAX];
 	struct pagechunk_head head;
 	unsigned char *stored;
 
@@ -34,7 +36,8 @@ static void as_chunk(const uint8_t *data, size_t size, unsigned char *raw)
 		return;
 	stored = xalloc(head.stored + 1U);
 	memcpy(stored, data + sizeof(head), head.stored);
-	(void)!pagechunk_unpack(unpacker, &head, stored, raw);
+	if (pagechunk_unpack(unpacker, &head, stored, pages) == 0)
+		pagechunk_spread(&head, pages, raw);
 	free(stored);
 }
 

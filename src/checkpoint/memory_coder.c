@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/memory_coder.h"
 #include "checkpoint/template_wire.h"
-#include "codec/pagechunk.h"
 #include "sys/cred.h"
+#include "sys/file.h"
 #include "sys/raw.h"
 
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,10 +18,23 @@
 
 #define IN        0
 #define OUT       1
+#define CREDIT    2
 #define PIPE_SIZE (1 << 20)
 #define NOBODY    65534
+#define SLOTS     TEMPLATE_PAGE_SLOTS
+#define MEMORY    ((size_t)SLOTS * TEMPLATE_SLOT_SIZE)
 
-static unsigned char raw[PAGECHUNK_MAX], stored[PAGECHUNK_MAX];
+_Static_assert(TEMPLATE_SLOT_SIZE == PAGECHUNK_MAX, "a chunk fills a slot at most");
+_Static_assert(
+	sizeof(struct coder_chunk) == sizeof(struct template_pages) &&
+		offsetof(struct coder_chunk, head.raw) == offsetof(struct template_pages, raw) &&
+		offsetof(struct coder_chunk, head.present) ==
+			offsetof(struct template_pages, present),
+	"the template reads what a coder writes");
+
+/* --- in the process --- */
+
+static unsigned char raw[PAGECHUNK_MAX];
 
 /* exit_group() is not among what remains allowed. */
 static attr_noreturn void leave(int status)
@@ -30,10 +44,10 @@ static attr_noreturn void leave(int status)
 }
 
 /* Return: whether all came; false also at the end of the input. */
-static bool take(void *to, size_t n)
+static bool take(int from, void *to, size_t n)
 {
 	for (size_t done = 0; done < n;) {
-		ssize_t got = read(IN, (char *)to + done, n - done);
+		ssize_t got = read(from, (char *)to + done, n - done);
 
 		if (got <= 0)
 			return false;
@@ -53,45 +67,61 @@ static void give(const void *from, size_t n)
 	}
 }
 
-static void pack_part(struct pagechunk_coder *c, uint64_t left)
+/* The next slot, when whoever takes chunks has given it back. */
+static unsigned char *wait_for_slot(const struct memory_coder *m, struct coder_chunk *chunk)
+{
+	static uint64_t n;
+	char byte;
+
+	if (!take(CREDIT, &byte, 1))
+		leave(1);
+	chunk->slot = n++ % SLOTS;
+	return m->memory + chunk->slot * PAGECHUNK_MAX;
+}
+
+static void pack_part(const struct memory_coder *m, struct pagechunk_coder *c, uint64_t left)
 {
 	while (left > 0) {
 		size_t n = left < PAGECHUNK_MAX ? (size_t)left : PAGECHUNK_MAX;
-		const unsigned char *bytes;
-		struct pagechunk_head head;
+		struct coder_chunk chunk;
+		unsigned char *to;
 
-		if (!take(raw, n))
+		if (!take(IN, raw, n))
 			leave(1);
 		memset(raw + n, 0, PAGECHUNK_MAX - n);
-		pagechunk_pack(c, raw, n, &head, &bytes);
-		give(&head, sizeof(head));
-		give(bytes, head.stored);
+		to = wait_for_slot(m, &chunk);
+		pagechunk_pack(c, raw, n, &chunk.head, to);
+		give(&chunk, sizeof(chunk));
 		left -= n;
 	}
 }
 
-static attr_noreturn void pack_main(struct pagechunk_coder *c)
+static attr_noreturn void pack_main(const struct memory_coder *m, struct pagechunk_coder *c)
 {
 	struct template_stream parts;
 
-	if (!take(&parts, sizeof(parts)))
+	if (!take(IN, &parts, sizeof(parts)))
 		leave(1);
 	give(&parts, sizeof(parts));
-	pack_part(c, parts.image);
-	pack_part(c, parts.plan);
-	pack_part(c, parts.pages);
+	pack_part(m, c, parts.image);
+	pack_part(m, c, parts.plan);
+	pack_part(m, c, parts.pages);
 	leave(0);
 }
 
-static attr_noreturn void unpack_main(struct pagechunk_coder *c)
+static attr_noreturn void unpack_main(
+	const struct memory_coder *m, struct pagechunk_coder *c, const unsigned char *input)
 {
-	struct pagechunk_head head;
+	struct coder_order order;
+	struct coder_chunk chunk;
 
-	while (take(&head, sizeof(head))) {
-		if (pagechunk_check(&head) < 0 || !take(stored, head.stored) ||
-			pagechunk_unpack(c, &head, stored, raw) < 0)
+	while (take(IN, &order, sizeof(order))) {
+		unsigned char *to = wait_for_slot(m, &chunk);
+
+		chunk.head = order.head;
+		if (pagechunk_unpack(c, &order.head, input + order.offset, to) < 0)
 			leave(1);
-		give(raw, head.raw);
+		give(&chunk, sizeof(chunk));
 	}
 	leave(0);
 }
@@ -105,7 +135,7 @@ static void confine(void)
 	(void)!cred_set_caps(0);
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	if (raw_close_range(OUT + 1, ~0U, 0) < 0)
+	if (raw_close_range(CREDIT + 1, ~0U, 0) < 0)
 		_exit(120);
 #ifndef __SANITIZE_ADDRESS__
 	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0) < 0)
@@ -113,53 +143,117 @@ static void confine(void)
 #endif
 }
 
-static attr_noreturn void coder_main(int in, int out, bool pack)
+/* @m: our ends in place of the caller's. */
+static attr_noreturn void coder_main(
+	const struct memory_coder *m, bool pack, const unsigned char *input)
 {
 	struct pagechunk_coder *c = pagechunk_coder_new(pack);
+	int in = fcntl(m->in, F_DUPFD, 10), out = fcntl(m->out, F_DUPFD, 10),
+	    credit = fcntl(m->credit, F_DUPFD, 10);
 
 	(void)signal(SIGPIPE, SIG_DFL);
-	in = fcntl(in, F_DUPFD, 10);
-	out = fcntl(out, F_DUPFD, 10);
-	if (in < 0 || out < 0 || dup2(in, IN) < 0 || dup2(out, OUT) < 0)
+	if (in < 0 || out < 0 || credit < 0 || dup2(in, IN) < 0 || dup2(out, OUT) < 0 ||
+		dup2(credit, CREDIT) < 0)
 		_exit(122);
 	confine();
 	if (pack)
-		pack_main(c);
-	unpack_main(c);
+		pack_main(m, c);
+	unpack_main(m, c, input);
 }
 
-int memory_coder_start(struct memory_coder *c, bool pack)
+/* --- its caller --- */
+
+static int make_slots(struct memory_coder *c)
 {
-	int in[2], out[2];
-	pid_t pid;
+	c->slots = memfd_create("slots", MFD_CLOEXEC);
+	if (c->slots < 0 || ftruncate(c->slots, (off_t)MEMORY) < 0)
+		return -errno;
+	c->memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, c->slots, 0);
+	if (c->memory == MAP_FAILED) {
+		c->memory = NULL;
+		return -errno;
+	}
+	return 0;
+}
+
+static int make_pipes(struct memory_coder *c, struct memory_coder *inside)
+{
+	static const char credits[SLOTS];
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	inside->in = fds[0];
+	c->in = fds[1];
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	c->out = fds[0];
+	inside->out = fds[1];
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	c->spare = inside->credit = fds[0];
+	c->credit = fds[1];
+	/* as large as we may: less waiting for each other */
+	(void)fcntl(c->in, F_SETPIPE_SZ, PIPE_SIZE);
+	return file_write_all(c->credit, credits, sizeof(credits));
+}
+
+int memory_coder_start(struct memory_coder *c, bool pack, const unsigned char *input)
+{
+	struct memory_coder inside = MEMORY_CODER_INIT;
+	int rc;
 
 	*c = (struct memory_coder)MEMORY_CODER_INIT;
-	if (pipe2(in, O_CLOEXEC) < 0)
-		return -errno;
-	if (pipe2(out, O_CLOEXEC) < 0) {
-		int rc = -errno;
+	rc = make_slots(c);
+	inside.memory = c->memory;
+	if (rc == 0)
+		rc = make_pipes(c, &inside);
+	if (rc == 0)
+		c->pid = fork();
+	if (rc == 0 && c->pid == 0)
+		coder_main(&inside, pack, input);
+	if (c->pid < 0)
+		rc = -EAGAIN;
+	fd_close(&inside.in);
+	fd_close(&inside.out);
+	return rc;
+}
 
-		(void)close(in[0]);
-		(void)close(in[1]);
+int memory_coder_order(struct memory_coder *c, const struct pagechunk_head *head, uint64_t offset)
+{
+	struct coder_order order = { .offset = offset, .head = *head };
+
+	return file_write_all(c->in, &order, sizeof(order));
+}
+
+int memory_coder_next(struct memory_coder *c, struct coder_chunk *ret, const unsigned char **bytes)
+{
+	int rc = file_read_all(c->out, ret, sizeof(*ret));
+
+	if (rc < 0)
 		return rc;
-	}
-	/* as large as we may: less waiting for each other */
-	(void)fcntl(in[1], F_SETPIPE_SZ, PIPE_SIZE);
-	(void)fcntl(out[1], F_SETPIPE_SZ, PIPE_SIZE);
-	pid = fork();
-	if (pid == 0)
-		coder_main(in[0], out[1], pack);
-	(void)close(in[0]);
-	(void)close(out[1]);
-	*c = (struct memory_coder){ .pid = pid, .in = in[1], .out = out[0] };
-	return pid < 0 ? -EAGAIN : 0;
+	if (ret->slot >= SLOTS)
+		return -EBADMSG;
+	*bytes = c->memory + ret->slot * PAGECHUNK_MAX;
+	return 0;
+}
+
+int memory_coder_done(struct memory_coder *c)
+{
+	return file_write_all(c->credit, "", 1);
 }
 
 void memory_coder_end(struct memory_coder *c)
 {
 	fd_close(&c->in);
 	fd_close(&c->out);
+	fd_close(&c->credit);
 	if (c->pid > 0)
 		(void)waitpid(c->pid, NULL, 0);
 	c->pid = 0;
+	fd_close(&c->spare);
+	fd_close(&c->slots);
+	if (c->memory != NULL)
+		(void)munmap(c->memory, MEMORY);
+	c->memory = NULL;
 }

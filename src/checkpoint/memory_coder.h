@@ -2,31 +2,59 @@
 /**
  * DOC: checkpoint/memory_coder.h - the process that looks at a payload's memory on its way to disk and back (codec/pagechunk.h).
  *
- * It has no privilege, no descriptors but two pipes, and may only read, write and end (seccomp's strict mode).
+ * It has no privilege, no descriptors but three pipes, and may only read, write and end (seccomp's strict mode). What it makes lies in slots of memory that it shares with
+ * whoever takes it, a chunk in each; it says so in a pipe, and waits until a slot is given back when none is left.
  *
- *   pack:   template_stream, image, plan, pages -> template_stream, then chunks of each part in turn (head, stored bytes)
- *   unpack: chunks -> their bytes
+ *   pack:   template_stream, image, plan, pages -> template_stream, then chunks of each part in turn, their stored bytes in slots
+ *   unpack: struct coder_order -> chunks, their pages in slots (struct template_pages tells how)
  */
 #ifndef CAY_CHECKPOINT_MEMORY_CODER_H
 #define CAY_CHECKPOINT_MEMORY_CODER_H
 
-#include "base/attr.h"
+#include "codec/pagechunk.h"
 #include <sys/types.h>
 
-/** struct memory_coder - both descriptors are the caller's, blocking. */
+/** struct coder_order - a chunk to be unpacked; its stored bytes are at @offset of the input. */
+struct coder_order {
+	uint64_t offset;
+	struct pagechunk_head head;
+};
+
+/** struct coder_chunk - what came of one, in @slot. */
+struct coder_chunk {
+	uint64_t slot;
+	struct pagechunk_head head;
+};
+
+/** struct memory_coder - all descriptors are the caller's, blocking. */
 struct memory_coder {
 	pid_t pid; /* 0 = none */
 	int in;    /* to be written */
 	int out; /* to be read; it ends with what it was given, or early when that was malformed */
+	int credit; /* to be written: a byte gives a slot back */
+	int spare; /* the end of @credit that is read, so that giving back to one who has ended is no error */
+	int slots;             /* memory file */
+	unsigned char *memory; /* the slots, mapped */
 };
 
 #define MEMORY_CODER_INIT \
 	{ \
-		.in = -1, .out = -1 \
+		.in = -1, .out = -1, .credit = -1, .spare = -1, .slots = -1 \
 	}
 
-/** memory_coder_start() - Return: 0 or -errno. */
-int memory_coder_start(struct memory_coder *c, bool pack) attr_must_use;
+/** memory_coder_start() - @input: what orders point into, mapped; nobody looks at it when @pack. Return: 0 or -errno; memory_coder_end() in any case. */
+int memory_coder_start(struct memory_coder *c, bool pack, const unsigned char *input) attr_must_use;
+
+/** memory_coder_order() - have a chunk unpacked. @head, @stored: as of the input. Return: 0 or -errno. */
+int memory_coder_order(
+	struct memory_coder *c, const struct pagechunk_head *head, uint64_t offset) attr_must_use;
+
+/** memory_coder_next() - wait for a chunk. @bytes: its slot, until memory_coder_done(). Return: 0, -EPIPE at the end, -errno. */
+int memory_coder_next(
+	struct memory_coder *c, struct coder_chunk *ret, const unsigned char **bytes) attr_must_use;
+
+/** memory_coder_done() - give the slot of the last chunk back. Return: 0 or -errno. */
+int memory_coder_done(struct memory_coder *c) attr_must_use;
 
 /** memory_coder_end() - close what is open and wait for its end. Idempotent. */
 void memory_coder_end(struct memory_coder *c);

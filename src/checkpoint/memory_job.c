@@ -2,8 +2,8 @@
 /*
  * checkpoint/memory_job.c - between a template, a coder and an object on disk.
  *
- *   save: template ==raw==> coder (packs) ==chunks==> here: digests, file
- *   load: here: digests ==chunks==> coder (unpacks) ==raw==> here (image, plan), then the template (pages)
+ *   save: template ==raw==> coder (packs) ==slots==> here: digests, file
+ *   load: here: digests ==orders==> coder (unpacks) ==slots==> here (image, plan), then the template (pages)
  *
  * This process moves bytes and compares digests; it decodes none.
  */
@@ -62,44 +62,31 @@ static void state_path(const struct job *job, char path[PATH_MAX])
 
 /* --- saving --- */
 
-static int read_full(int fd, void *to, size_t n)
+static int save_chunk(struct memory_writer *w, struct memory_coder *coder, uint64_t *left)
 {
-	for (size_t done = 0; done < n;) {
-		ssize_t got = read(fd, (char *)to + done, n - done);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EPIPE;
-		done += (size_t)got;
-	}
-	return 0;
-}
-
-static int save_chunk(struct memory_writer *w, int from, uint64_t *left)
-{
-	static unsigned char stored[PAGECHUNK_MAX];
-	struct pagechunk_head head;
-	int rc = read_full(from, &head, sizeof(head));
+	const unsigned char *stored;
+	struct coder_chunk chunk;
+	int rc = memory_coder_next(coder, &chunk, &stored);
 
 	if (rc == 0)
-		rc = pagechunk_check(&head);
-	if (rc == 0 && head.raw > *left)
+		rc = pagechunk_check(&chunk.head);
+	if (rc == 0 && chunk.head.raw > *left)
 		rc = -EBADMSG;
-	if (rc == 0)
-		rc = read_full(from, stored, head.stored);
-	*left -= rc == 0 ? head.raw : 0;
-	return rc == 0 ? memory_writer_add(w, &head, stored) : rc;
+	if (rc < 0)
+		return rc;
+	*left -= chunk.head.raw;
+	rc = memory_writer_add(w, &chunk.head, stored);
+	return rc == 0 ? memory_coder_done(coder) : rc;
 }
 
-static int save_stream(struct memory_writer *w, int from)
+static int save_stream(struct memory_writer *w, struct memory_coder *coder)
 {
-	int rc = read_full(from, &w->parts, sizeof(w->parts));
+	int rc = file_read_all(coder->out, &w->parts, sizeof(w->parts));
 	uint64_t parts[] = { w->parts.image, w->parts.plan, w->parts.pages };
 
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
 		while (rc == 0 && parts[i] > 0)
-			rc = save_chunk(w, from, &parts[i]);
+			rc = save_chunk(w, coder, &parts[i]);
 	}
 	return rc;
 }
@@ -113,14 +100,14 @@ static int save(struct job *job, struct memory_writer *w, struct err *err)
 
 	if (template <0)
 		return template;
-	rc = memory_coder_start(&coder, true);
+	rc = memory_coder_start(&coder, true, NULL);
 	if (rc == 0)
 		rc = send_order(template, TEMPLATE_SAVE, &coder.in, 1);
 	fd_close(&coder.in);
 	if (rc == 0)
 		rc = wait_done(template);
 	if (rc == 0)
-		rc = save_stream(w, coder.out);
+		rc = save_stream(w, &coder);
 	memory_coder_end(&coder);
 	state_path(job, path);
 	if (rc == 0)
@@ -153,33 +140,48 @@ int memory_save_verb(struct job *job, json_t **ok, struct err *err)
 
 /* --- loading --- */
 
-static int feed(int to, const struct pagechunk_head *head, const unsigned char *stored)
+/* Have the next chunk unpacked. Return: as memory_reader_next(). */
+static int order_next(struct memory_reader *r, struct memory_coder *coder,
+	const struct pagechunk_head **head, struct err *err)
 {
-	int rc = file_write_all(to, head, sizeof(*head));
+	uint64_t offset = r->offset;
+	int rc = memory_reader_next(r, head, err);
 
-	return rc == 0 ? file_write_all(to, stored, head->stored) : rc;
+	if (rc <= 0)
+		return rc;
+	rc = memory_coder_order(coder, *head, offset);
+	return rc < 0 ? err_raise_sys(err, rc, "read the memory from disk") : 1;
+}
+
+/* What the coder made of a chunk whose head is @head, the authentic one. */
+static int add_chunk(int fd, struct memory_coder *coder, const struct pagechunk_head *head)
+{
+	static unsigned char raw[PAGECHUNK_MAX];
+	const unsigned char *pages;
+	struct coder_chunk chunk;
+	int rc = memory_coder_next(coder, &chunk, &pages);
+
+	if (rc < 0)
+		return rc;
+	pagechunk_spread(head, pages, raw);
+	rc = file_write_all(fd, raw, head->raw);
+	return rc == 0 ? memory_coder_done(coder) : rc;
 }
 
 /* A part that the template gets as a file: unpacked chunk by chunk into sealed memory. */
 static int load_table(struct memory_reader *r, struct memory_coder *coder, const char *name,
 	uint64_t left, struct err *err)
 {
-	static unsigned char raw[PAGECHUNK_MAX];
 	cleanup_fd int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int rc = fd < 0 ? -errno : 0;
 
 	while (rc == 0 && left > 0) {
 		const struct pagechunk_head *head;
-		const unsigned char *stored;
 
-		rc = memory_reader_next(r, &head, &stored, err);
+		rc = order_next(r, coder, &head, err);
 		if (rc < 0)
 			return rc;
-		rc = rc == 0 || head->raw > left ? -EBADMSG : feed(coder->in, head, stored);
-		if (rc == 0)
-			rc = read_full(coder->out, raw, head->raw);
-		if (rc == 0)
-			rc = file_write_all(fd, raw, head->raw);
+		rc = rc == 0 || head->raw > left ? -EBADMSG : add_chunk(fd, coder, head);
 		left -= rc == 0 ? head->raw : 0;
 	}
 	if (rc == 0 && fcntl(fd, F_ADD_SEALS,
@@ -191,14 +193,11 @@ static int load_table(struct memory_reader *r, struct memory_coder *coder, const
 static int load_pages(struct memory_reader *r, struct memory_coder *coder, struct err *err)
 {
 	const struct pagechunk_head *head;
-	const unsigned char *stored;
 	int rc;
 
-	while ((rc = memory_reader_next(r, &head, &stored, err)) > 0) {
-		rc = feed(coder->in, head, stored);
-		if (rc < 0)
-			return err_raise_sys(err, rc, "read the pages from disk");
-	}
+	do
+		rc = order_next(r, coder, &head, err);
+	while (rc > 0);
 	fd_close(&coder->in);
 	return rc;
 }
@@ -214,8 +213,11 @@ static int load(struct memory_reader *r, int template, struct memory_coder *code
 	if (plan < 0)
 		return plan;
 	(void)fault("memory.load.tables");
-	rc = send_order(template, TEMPLATE_LOAD, (int[]){ image, plan, coder->out }, 3);
+	rc = send_order(template, TEMPLATE_LOAD,
+		(int[]){ image, plan, coder->out, coder->credit, coder->slots }, 5);
+	/* it is the template's from now on: if that ends, the coder must see it */
 	fd_close(&coder->out);
+	fd_close(&coder->credit);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the template to load");
 	rc = load_pages(r, coder, err);
@@ -255,7 +257,7 @@ int memory_load_verb(struct job *job, json_t **ok, struct err *err)
 			"its files are fine: ask for files only (cay resume --files-only)");
 	if (rc == 0)
 		rc = load_state(job, &r, err);
-	if (rc == 0 && memory_coder_start(&coder, false) < 0)
+	if (rc == 0 && memory_coder_start(&coder, false, r.pages) < 0)
 		rc = err_raise_sys(err, -EAGAIN, "start the process that unpacks");
 	if (rc == 0)
 		rc = load(&r, template, &coder, err);
@@ -272,13 +274,12 @@ static int check_one(struct job *job, const char *id, struct err *err)
 {
 	cleanup_buf struct buf state = BUF_INIT((size_t)1 << 30);
 	const struct pagechunk_head *head;
-	const unsigned char *stored;
 	struct memory_reader r;
 	int rc = memory_reader_open(&r, &job->store, id, err);
 
 	if (rc == 0)
 		rc = memory_reader_state(&r, &state, err);
-	while (rc == 0 && (rc = memory_reader_next(&r, &head, &stored, err)) > 0)
+	while (rc == 0 && (rc = memory_reader_next(&r, &head, err)) > 0)
 		rc = 0;
 	memory_reader_close(&r);
 	return rc;

@@ -235,8 +235,7 @@ int memory_reader_open(
 	return rc;
 }
 
-int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head,
-	const unsigned char **stored, struct err *err)
+int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head, struct err *err)
 {
 	const char *id = json_string_value(json_object_get(r->manifest, "memory"));
 	const struct memory_chunk *c = &r->index[r->next];
@@ -247,8 +246,7 @@ int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **he
 	if (pagechunk_check(&c->head) < 0 || c->head.stored > r->pages_size - r->offset)
 		return changed(id, "the index", err);
 	*head = &c->head;
-	*stored = r->pages + r->offset;
-	digest_bytes(*stored, c->head.stored, digest);
+	digest_bytes(r->pages + r->offset, c->head.stored, digest);
 	if (memcmp(digest, c->digest, sizeof(digest)) != 0)
 		return changed(id, "a page", err);
 	r->next++;

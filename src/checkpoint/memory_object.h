@@ -68,9 +68,9 @@ struct memory_reader {
 /** memory_reader_open() - open object @id and check manifest and index. %ERR_CORRUPT names what was changed. memory_reader_close() in any case. */
 int memory_reader_open(struct memory_reader *r, const struct store *store, const char *id,
 	struct err *err) attr_must_use;
-/** memory_reader_next() - next chunk, its digest compared. @stored: within the mapping. Return: 1, 0 at the end, %ERR_CORRUPT. */
-int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head,
-	const unsigned char **stored, struct err *err) attr_must_use;
+/** memory_reader_next() - next chunk, its digest compared; its stored bytes are where @offset was before. Return: 1, 0 at the end, %ERR_CORRUPT. */
+int memory_reader_next(
+	struct memory_reader *r, const struct pagechunk_head **head, struct err *err) attr_must_use;
 /** memory_reader_state() - the carried state, checked. */
 int memory_reader_state(struct memory_reader *r, struct buf *out, struct err *err) attr_must_use;
 /** memory_reader_close() - release. */

@@ -5,7 +5,7 @@
  *   source's keeper:  ALLOW (pids follow) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [pipe] -> DONE: a clone of the template writes a template_stream, image, plan and all copied pages into the pipe
- *   job that loads:   LOAD + [image, plan, pipe] -> DONE: the pages come out of the pipe instead of a process
+ *   job that loads:   LOAD + [image, plan, pipe, credit, slots] -> DONE: the pages come out of slots instead of a process (struct template_pages)
  * FAILED in place of any answer.
  */
 #ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
@@ -63,6 +63,20 @@ struct template_gather {
 /** struct template_stream - what TEMPLATE_SAVE writes first: bytes of the three parts that follow, in this order. */
 struct template_stream {
 	uint64_t image, plan, pages;
+};
+
+#define TEMPLATE_PAGE_SLOTS 4U
+#define TEMPLATE_SLOT_SIZE  (1U << 20)
+
+/**
+ * struct template_pages - in the pipe of TEMPLATE_LOAD: the next bytes of the copied pages lie in a slot of the shared memory, without the pages of zeros. A byte written
+ * to the credit gives a slot back; slots are given back in the order in which they came.
+ */
+struct template_pages {
+	uint64_t slot;
+	uint32_t raw;     /* bytes that are meant, at most TEMPLATE_SLOT_SIZE */
+	uint32_t rest[3]; /* of the sender's: a struct pagechunk_head begins at raw */
+	uint64_t present[TEMPLATE_SLOT_SIZE / 4096 / 64];
 };
 
 /**

@@ -34,19 +34,23 @@ void pagechunk_coder_free(struct pagechunk_coder *c);
 
 /**
  * pagechunk_pack() - @n (1 to PAGECHUNK_MAX) bytes at @raw, a buffer of PAGECHUNK_MAX bytes whose rest is zero.
- * @stored: set to the bytes that follow @head; they belong to @c until its next call.
+ * @stored: PAGECHUNK_MAX bytes, of which the first head->stored are set: what follows @head.
  */
 void pagechunk_pack(struct pagechunk_coder *c, const unsigned char *raw, size_t n,
-	struct pagechunk_head *head, const unsigned char **stored);
+	struct pagechunk_head *head, unsigned char *stored);
 
 /** pagechunk_check() - may this head be the head of a chunk? Return: 0 or -EBADMSG. */
 int pagechunk_check(const struct pagechunk_head *head) attr_must_use;
 
 /**
- * pagechunk_unpack() - the other way. @stored: head->stored bytes. @raw: PAGECHUNK_MAX bytes, the first head->raw are set.
+ * pagechunk_unpack() - the other way, but for the pages of zeros. @stored: head->stored bytes. @pages: PAGECHUNK_MAX bytes; the pages that are present, side by side.
  * Return: 0, or -EBADMSG when the bytes are not what the head says.
  */
 int pagechunk_unpack(struct pagechunk_coder *c, const struct pagechunk_head *head,
-	const unsigned char *stored, unsigned char *raw) attr_must_use;
+	const unsigned char *stored, unsigned char *pages) attr_must_use;
+
+/** pagechunk_spread() - @pages of pagechunk_unpack() to where they belong in @raw, PAGECHUNK_MAX bytes, of which the first head->raw are meant. */
+void pagechunk_spread(
+	const struct pagechunk_head *head, const unsigned char *pages, unsigned char *raw);
 
 #endif

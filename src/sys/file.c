@@ -11,6 +11,20 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 
+int file_read_all(int fd, void *bytes, size_t n)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t got = read(fd, (char *)bytes + done, n - done);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -EPIPE;
+		done += (size_t)got;
+	}
+	return 0;
+}
+
 int file_write_all(int fd, const void *bytes, size_t n)
 {
 	const char *p = bytes;

@@ -32,6 +32,9 @@ int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret
 /** file_mkdirs_at() - create clean absolute or relative @path below @dirfd with all parents, never through symlinks. 0 or -errno. */
 int file_mkdirs_at(int dirfd, const char *path, mode_t mode) attr_must_use;
 
+/** file_read_all() - read exactly @n bytes from a blocking descriptor. Return: 0, -EPIPE when it ends before, -errno. */
+int file_read_all(int fd, void *bytes, size_t n) attr_must_use;
+
 /** file_write_all() - write all bytes to a blocking descriptor. Return: 0 or -errno. */
 int file_write_all(int fd, const void *bytes, size_t n) attr_must_use;
 

@@ -77,6 +77,42 @@ def test_output_and_input_come_exactly_once(instance):
         equal((instance.wait(box, count)["status"], instance.output(box, count).decode()), ("exited", "".join(f"{n}\n" for n in range(1, 1501))))
 
 
+# Pages of noise, of words and of zeros in runs of changing length, over several chunks, in two mappings of odd sizes; the second has pages that nobody touched.
+PAGES = """
+import hashlib, mmap, random, sys
+draw = random.Random(5)
+def fill(held, touch_all):
+    at = 0
+    while at < len(held):
+        run, kind = draw.choice((1, 2, 3, 7, 64, 300)) * 4096, draw.choice("nwz")
+        run = min(run, len(held) - at)
+        if kind == "n":
+            held[at:at + run] = draw.randbytes(run)
+        elif kind == "w":
+            held[at:at + run] = (b"the memory of a program " * (run // 24 + 1))[:run]
+        elif touch_all:
+            held[at:at + run] = bytes(run)
+        at += run
+first, second = bytearray((9 << 20) + 12345), mmap.mmap(-1, (5 << 20) + 3 * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+fill(first, True)
+fill(second, False)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(hashlib.sha256(first).hexdigest(), hashlib.sha256(second).hexdigest(), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_every_byte_comes_back(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/pages.py", PAGES)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/pages.py")
+        before = ask(instance, box, run, "?")
+        for _ in range(2):
+            there_and_back(instance, box)
+            equal(ask(instance, box, run, "?"), before)
+
+
 @require(*NEEDS)
 def test_a_deadline_stands_still(instance):
     with instance.sandbox() as box:

@@ -300,13 +300,15 @@ static long fill(const int *fds, uint32_t n_fds)
 
 /* --- to disk and back --- */
 
-static long write_all(int fd, uint64_t from, uint64_t n)
+/* The pages themselves go into the pipe: nothing changes them while this clone and its template are there. */
+static long give(int pipe, uint64_t from, uint64_t n)
 {
 	while (n > 0) {
-		long rc = CALL3(__NR_write, fd, from, n);
+		struct bare_iovec part = { from, n };
+		long rc = CALL4(__NR_vmsplice, pipe, &part, 1, 0);
 
 		if (rc <= 0)
-			return rc;
+			return rc < 0 ? rc : -5;
 		from += (uint64_t)rc;
 		n -= (uint64_t)rc;
 	}
@@ -316,14 +318,14 @@ static long write_all(int fd, uint64_t from, uint64_t n)
 static BARE_NORETURN void save_main(int fd)
 {
 	const struct plan_copy *copies = plan_copies();
-	long rc = write_all(fd, (uint64_t)&held, sizeof(held));
+	long rc = give(fd, (uint64_t)&held, sizeof(held));
 
 	if (rc == 0)
-		rc = write_all(fd, WINDOW_IMAGE, held.image);
+		rc = give(fd, WINDOW_IMAGE, held.image);
 	if (rc == 0)
-		rc = write_all(fd, WINDOW_PLAN, held.plan);
+		rc = give(fd, WINDOW_PLAN, held.plan);
 	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++)
-		rc = write_all(fd, copies[i].to, copies[i].length);
+		rc = give(fd, copies[i].to, copies[i].length);
 	bare_exit(rc == 0 ? 0 : 1);
 }
 
@@ -357,20 +359,89 @@ static long read_all(int fd, uint64_t to, uint64_t n)
 	return 0;
 }
 
+/* How far the copies are filled. */
+struct cursor {
+	uint32_t copy;
+	uint64_t done; /* bytes of it */
+};
+
+/* The next @n bytes, from @at on in @fd; without @fd they are zeros, as fresh memory is. */
+static long advance(struct cursor *c, int fd, uint64_t at, uint64_t n)
+{
+	const struct plan_copy *copies = plan_copies();
+
+	while (n > 0) {
+		const struct plan_copy *copy = &copies[c->copy];
+		uint64_t part = copy->length - c->done < n ? copy->length - c->done : n;
+		long rc = fd < 0 || part == 0
+				  ? (long)part
+				  : CALL4(__NR_pread64, fd, copy->to + c->done, part, at);
+
+		if (rc != (long)part)
+			return rc < 0 ? rc : -5;
+		c->done += part;
+		at += part;
+		n -= part;
+		if (c->done == copy->length)
+			*c = (struct cursor){ .copy = c->copy + 1 };
+	}
+	return 0;
+}
+
+static bool is_there(const struct template_pages *m, uint64_t page)
+{
+	return (m->present[page / 64] >> page % 64 & 1) != 0;
+}
+
+static long take_pages(struct cursor *c, const struct template_pages *m, int slots)
+{
+	uint64_t at = m->slot * TEMPLATE_SLOT_SIZE;
+	long rc = 0;
+
+	for (uint64_t done = 0, end; rc == 0 && done < m->raw; done = end) {
+		bool there = is_there(m, done / BARE_PAGE);
+
+		end = done;
+		do
+			end += BARE_PAGE;
+		while (end < m->raw && is_there(m, end / BARE_PAGE) == there);
+		if (end > m->raw)
+			end = m->raw;
+		rc = advance(c, there ? slots : -1, at, end - done);
+		at += there ? end - done : 0;
+	}
+	return rc;
+}
+
+static long load_pages(int pipe, int credit, int slots)
+{
+	struct template_pages m = { 0 };
+	struct cursor c = { 0 };
+	long rc = 0;
+
+	for (uint64_t left = held.pages; rc == 0 && left > 0; left -= m.raw) {
+		rc = read_all(pipe, (uint64_t)&m, sizeof(m));
+		if (rc == 0 && (m.slot >= TEMPLATE_PAGE_SLOTS || m.raw == 0 ||
+				       m.raw > TEMPLATE_SLOT_SIZE || m.raw > left))
+			rc = -22;
+		if (rc == 0)
+			rc = take_pages(&c, &m, slots);
+		if (rc == 0 && CALL3(__NR_write, credit, &m, 1) != 1)
+			rc = -5;
+	}
+	return rc;
+}
+
 /* What comes from disk was written by a template and is authentic; it is checked like anything else. */
 static long load(const int *fds, uint32_t n_fds)
 {
-	long rc = n_fds == 3 ? take_tables(fds[0], fds[1]) : -22;
-	const struct plan_copy *copies;
+	long rc = n_fds == 5 ? take_tables(fds[0], fds[1]) : -22;
 
-	if (rc < 0)
-		return rc;
-	copies = plan_copies();
-	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++)
-		rc = in_stash(copies[i].to, copies[i].length)
-			     ? read_all(fds[2], copies[i].to, copies[i].length)
-			     : -1;
-	return rc;
+	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++) {
+		if (!in_stash(plan_copies()[i].to, plan_copies()[i].length))
+			rc = -1;
+	}
+	return rc < 0 ? rc : load_pages(fds[2], fds[3], fds[4]);
 }
 
 /* --- forking --- */
