@@ -146,6 +146,12 @@ def pss_kib(pid):
     return None
 
 
+def own_kib(pid):
+    """What a process has for itself alone: private pages and page tables; 0 when it is gone."""
+    lines = (read(f"/proc/{pid}/smaps_rollup") + read(f"/proc/{pid}/status")).splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean:", "Private_Dirty:", "VmPTE:")))
+
+
 def cpu_ns(pid, children=False):
     """Processor time of a process so far, with @children also of those that it has waited for."""
     ticks = read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[11:15]
