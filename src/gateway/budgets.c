@@ -79,20 +79,20 @@ void budgets_init(struct gateway *gw)
 	gateway_on_hold(on_hold);
 }
 
-/* Return: false when cayd did not write it down in time. */
-static bool lease(struct gateway *gw, size_t rule, const struct ledger_amounts *amounts)
+/* @policy: in force, and held by the caller. Return: false when cayd did not write it down in time. */
+static bool lease(struct gateway *gw, const struct policy *policy, size_t rule,
+	const struct ledger_amounts *amounts)
 {
 	struct budgets *b = gw->budgets;
-	struct ledger *ledger = b->ledger;
 	uint64_t number;
 	int rc;
 
 	b->leasing = true;
-	ledger_lease(ledger, rule, amounts);
-	number = gateway_state(gw, "budgets", ledger_save(ledger));
+	ledger_lease(b->ledger, rule, amounts);
+	number = gateway_state(gw, "budgets", ledger_save(b->ledger));
 	rc = gateway_state_written(gw, number, clock_now_ns() + LEASE_NS);
-	if (rc == 0 && b->ledger == ledger)
-		ledger_leased(ledger);
+	if (rc == 0 && b->policy == policy) /* else that ledger is gone */
+		ledger_leased(b->ledger);
 	b->leasing = false;
 	waiters_wake(&b->leased);
 	return rc == 0;
@@ -113,7 +113,7 @@ enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *poli
 		answer = ledger_reserve(b->ledger, rule, amounts, now_ms(), ret);
 		if (answer != LEDGER_NEED_LEASE)
 			return answer;
-		if (!lease(gw, rule, amounts))
+		if (!lease(gw, policy, rule, amounts))
 			return LEDGER_UNKNOWN;
 	}
 }

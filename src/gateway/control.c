@@ -22,6 +22,7 @@ struct pending {
 
 struct control {
 	struct framelink *link; /* NULL: cayd is away */
+	uint64_t links;         /* that there have been */
 	struct list pendings;
 	size_t n_pendings;
 	uint64_t next, acknowledged;
@@ -250,6 +251,34 @@ static void reply(struct control *c, json_int_t id, const struct err *err)
 			    : json_pack("{s:I,s:o}", "id", id, "error", err_to_json(err)));
 }
 
+/* --- draining --- */
+
+struct draining {
+	struct gateway *gw;
+	uint64_t link; /* by number: who asked may be gone by then */
+	json_int_t id;
+};
+
+static void drain_main(void *arg)
+{
+	struct draining *d = arg;
+	struct control *c = d->gw->control;
+
+	refusals_drain(d->gw);
+	if (c->links == d->link)
+		reply(c, d->id, NULL);
+	free(d);
+}
+
+/* Everything that was refused so far is told before the answer. */
+static void drain(struct gateway *gw, json_int_t id)
+{
+	struct draining *d = xnew(struct draining);
+
+	*d = (struct draining){ gw, gw->control->links, id };
+	fiber_start(drain_main, d);
+}
+
 /* --- standing still --- */
 
 static bool is_go(const struct frame *f)
@@ -309,9 +338,7 @@ static void take_request(struct gateway *gw, json_t *request)
 
 		reply(c, id, rc < 0 ? &err : NULL);
 	} else if (verb != NULL && str_eq(verb, "drain")) {
-		/* everything that the kernel has refused so far is told before the answer */
-		refusals_drain(gw);
-		reply(c, id, NULL);
+		drain(gw, id);
 	} else if (verb != NULL && str_eq(verb, "traffic")) {
 		send_json(c, FRAME_REPLY,
 			json_pack("{s:I,s:{s:I}}", "id", id, "ok", "bytes",
@@ -385,5 +412,6 @@ void control_open(struct gateway *gw, int fd)
 		return;
 	}
 	gw->control->link = l;
+	gw->control->links++;
 	send_all(gw);
 }

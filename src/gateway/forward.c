@@ -320,7 +320,7 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 {
 	struct upstream *up;
 	struct err err;
-	struct flow sending;
+	struct flow sending = { 0 };
 	bool well = false, repeatable = x->request.body == HTTP_BODY_NONE || x->body_whole;
 	int rc = upstream_open(x, fresh, &up, &err);
 

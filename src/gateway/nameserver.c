@@ -193,7 +193,7 @@ static void datagram_denied(struct gateway *gw, const struct dns_query *q,
 	d->gw = gw;
 	d->cgroup = datagram_cgroup(gw, from, to);
 	memcpy(d->name, q->name, sizeof(d->name));
-	fiber_start(denied_main, d);
+	refusals_later(denied_main, d);
 }
 
 /* The answer leaves from the address that was asked; the kernel makes its port 53 (sandbox/network.c). */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/refusals.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "codec/packet.h"
 #include "gateway/address.h"
@@ -17,7 +18,8 @@
 
 #define KINDS_MAX 256
 #define WINDOW_MS 1000
-#define BATCH     64 /* packets in one turn of the loop */
+#define BATCH     64             /* packets in one turn of the loop */
+#define DRAIN_NS  (NS_PER_S / 2) /* of the second that cayd waits */
 
 struct kind {
 	char *key;
@@ -32,7 +34,9 @@ static uint64_t untold;
 static uv_timer_t window;
 static int log_fd = -1;
 static uint32_t next_seq;
-static bool numbered; /* a gateway that follows another cannot know what was told before it */
+static bool numbered;    /* a gateway that follows another cannot know what was told before it */
+static size_t under_way; /* fibers of refusals_later() */
+static struct waiters none_under_way = { { &none_under_way.fibers, &none_under_way.fibers } };
 
 /* --- telling --- */
 
@@ -122,6 +126,32 @@ void refusals_add(struct gateway *gw, const struct refusal *r)
 	tell(gw, empty, 1);
 }
 
+/* --- later --- */
+
+struct later {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static void later_main(void *arg)
+{
+	struct later *l = arg;
+
+	l->fn(l->arg);
+	free(l);
+	if (--under_way == 0)
+		waiters_wake(&none_under_way);
+}
+
+void refusals_later(void (*fn)(void *arg), void *arg)
+{
+	struct later *l = xnew(struct later);
+
+	*l = (struct later){ fn, arg };
+	under_way++;
+	fiber_start(later_main, l);
+}
+
 /* --- what the kernel refused --- */
 
 struct refused {
@@ -189,7 +219,7 @@ static void take_packet(struct gateway *gw, const char *attrs, size_t n)
 		free(f);
 		return;
 	}
-	fiber_start(refused_main, f);
+	refusals_later(refused_main, f);
 }
 
 /* The messages are numbered: what the queue could not hold is a gap. */
@@ -262,7 +292,11 @@ int refusals_watch(struct gateway *gw, int fd)
 
 void refusals_drain(struct gateway *gw)
 {
+	uint64_t deadline = clock_now_ns() + DRAIN_NS;
+
 	while (read_log(gw))
+		;
+	while (under_way > 0 && waiters_wait(&none_under_way, deadline) == 0)
 		;
 	close_window(gw);
 }

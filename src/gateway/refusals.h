@@ -26,7 +26,10 @@ void refusals_add(struct gateway *gw, const struct refusal *r);
 /** refusals_watch() - read what the kernel refused from the NFLOG socket @fd. Return: 0 or -errno. */
 int refusals_watch(struct gateway *gw, int fd) attr_must_use;
 
-/** refusals_drain() - read all that waits on the socket and tell all that is counted. */
+/** refusals_later() - run @fn(@arg), which adds one when it knows more, in a fiber that refusals_drain() waits for. */
+void refusals_later(void (*fn)(void *arg), void *arg);
+
+/** refusals_drain() - read all that waits on the socket and tell all that is counted. Context: fiber; waits for those who ask whose they were, half a second at most. */
 void refusals_drain(struct gateway *gw);
 
 #endif

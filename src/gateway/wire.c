@@ -231,9 +231,10 @@ ssize_t wire_read(struct wire *w, void *p, size_t n, uint64_t deadline_ns)
 	if (w->stopped)
 		return -ECANCELED;
 	got = w->ssl != NULL ? read_tls(w, p, n, deadline_ns) : read_plain(w, p, n, deadline_ns);
-	if (got > 0)
+	if (got > 0) {
 		w->received += (uint64_t)got;
-	wire_count((size_t)got);
+		wire_count((size_t)got);
+	}
 	return got;
 }
 
