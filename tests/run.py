@@ -32,7 +32,7 @@ from lib import leaks  # noqa: E402  pylint: disable=wrong-import-position
 from lib.pace import patience  # noqa: E402  pylint: disable=wrong-import-position
 
 PROGRAM_SECONDS = patience(120)
-FILE_SECONDS = patience(900)
+FILE_SECONDS, LONG_SECONDS = patience(900), patience(7200)
 say = threading.Lock()
 
 
@@ -114,6 +114,7 @@ class Supervisor:
     def __init__(self, path, options):
         self.path, self.options = path, options
         self.name = os.path.relpath(path, TESTS)[:-3]
+        self.seconds = LONG_SECONDS if flag(path, "LONG") else FILE_SECONDS
         self.top, self.running, self.died = None, None, False
         self.tags = set()
 
@@ -136,7 +137,7 @@ class Supervisor:
         self.check_left(before)
 
     def read_results(self, child, fd):
-        deadline = time.monotonic() + FILE_SECONDS
+        deadline = time.monotonic() + self.seconds
         pending = b""
         while True:
             leaks.reap(but=child.pid)
@@ -170,10 +171,10 @@ class Supervisor:
             self.report(**line)
 
     def hung(self):
-        text = f"the file still runs after {FILE_SECONDS} s\n"
+        text = f"the file still runs after {self.seconds} s\n"
         for pid in leaks.descendants(os.getpid()):
             text += f"  {leaks.describe(pid)}\n{leaks.stack(pid)}"
-        self.report(case=self.running or "(file)", result="fail", detail=text + self.log_tails(), seconds=FILE_SECONDS)
+        self.report(case=self.running or "(file)", result="fail", detail=text + self.log_tails(), seconds=self.seconds)
         self.running = None
 
     def log_tails(self):

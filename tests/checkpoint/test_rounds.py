@@ -30,7 +30,7 @@ def make_case(kind):
             equal(program.tell(box, "source"), ["source"])
             program.end(box)
     case.__name__ = f"test_{kind.__name__.lower()}"
-    return timeout(870)(require(*NEEDS, *kind.needs)(case))
+    return timeout(3000)(require(*NEEDS, *kind.needs)(case))
 
 
 for _kind in (PostgreSQL, Redis, Repl, Node):
