@@ -9,14 +9,30 @@ static void link_closed(struct stream *s)
 	free(container_of(container_of(s, struct framelink, s), struct pump, link));
 }
 
+/* Its exec goes on when it is resumed, unless something else is made of it. */
+static bool is_away(const struct sandbox *sb)
+{
+	return sb->state == SANDBOX_SUSPENDED || json_object_get(sb->doc, "suspending") != NULL;
+}
+
+static void wait_while_away(struct stream *client, struct sandbox *sb, const struct exec *e)
+{
+	while (is_away(sb) && !e->ended && !sb->gone && !sb->srv->stopping && !client->eof &&
+		client->error == 0)
+		(void)waiters_wait(&sb->changed, clock_now_ns() + NS_PER_S);
+}
+
 /* @rc: of pump_run(). Return: 0, or an error for the client. */
-static int attach_end(struct pump *p, struct exec *e, int rc, struct err *err)
+static int attach_end(
+	struct pump *p, const struct sandbox *sb, struct exec *e, int rc, struct err *err)
 {
 	if (rc == -EPIPE) /* who leaves by himself does not want what is held */
 		(void)!framelink_call(&p->link,
 			json_pack("{s:s,s:i}", "verb", "detach", "channel", p->channel),
 			clock_now_ns() + CALL_NS, NULL, NULL);
 	if (rc != -EIO)
+		return 0;
+	if (!e->ended && is_away(sb))
 		return 0;
 	if (!e->ended)
 		return err_raise(err, ERR_UNAVAILABLE, "the sandbox ended");
@@ -42,10 +58,35 @@ static int attach_live(
 		&p->link, pump_attach_request(p, from), clock_now_ns() + CALL_NS, &ok, err);
 	if (rc == 0) {
 		pump_send_input(client, ok);
-		rc = attach_end(p, e, pump_run(p), err);
+		rc = attach_end(p, sb, e, pump_run(p), err);
 	}
 	json_decref(ok);
 	framelink_close(&p->link, link_closed);
+	return rc;
+}
+
+/*
+ * While the sandbox is suspended there is what its exec has written until then. When it is not any more the stream ends without a status, as when the server ends: the client comes
+ * back with the offset that it has, and learns how much of its input has arrived.
+ */
+static int attach_away(struct stream *client, struct sandbox *sb, struct exec *e, uint64_t from)
+{
+	int rc =
+		sb->state == SANDBOX_SUSPENDED ? exec_saved_replay(e, from, pump_saved, client) : 0;
+
+	wait_while_away(client, sb, e);
+	return rc;
+}
+
+static int attach_here(
+	struct stream *client, struct sandbox *sb, struct exec *e, uint64_t from, struct err *err)
+{
+	bool held = exec_is_held(e);
+	int rc = held ? attach_live(client, sb, e, from, err) : -ENOENT;
+
+	/* the keeper forgets the oldest of many */
+	if (!held || (rc < 0 && err->code == ERR_NOT_FOUND))
+		rc = exec_saved_replay(e, from, pump_saved, client);
 	return rc;
 }
 
@@ -55,7 +96,6 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	struct exec *e = sb != NULL ? exec_find(sb, call->segments[1], err) : NULL;
 	struct stream *client = http_stream(call->conn);
 	uint64_t from = api_number(call, "from");
-	bool held;
 	int rc;
 
 	if (e == NULL || sandbox_wake(sb, err) < 0) {
@@ -65,11 +105,8 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	}
 	http_upgrade(call->conn, "cay-frames");
 	pump_send_object(client, FRAME_OBJECT, json_pack("{s:O}", "exec", e->doc));
-	held = exec_is_held(e);
-	rc = held ? attach_live(client, sb, e, from, err) : -ENOENT;
-	/* the keeper forgets the oldest of many */
-	if (!held || (rc < 0 && err->code == ERR_NOT_FOUND))
-		rc = exec_saved_replay(e, from, pump_saved, client);
+	rc = is_away(sb) && !e->ended ? attach_away(client, sb, e, from)
+				      : attach_here(client, sb, e, from, err);
 	if (rc < 0 && err->code != ERR_NONE)
 		pump_send_object(client, FRAME_ERROR, err_to_json(err));
 	exec_let_rest(sb, e);

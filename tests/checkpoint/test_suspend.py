@@ -4,6 +4,7 @@
 import hmac
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -111,6 +112,58 @@ def test_every_byte_comes_back(instance):
         for _ in range(2):
             there_and_back(instance, box)
             equal(ask(instance, box, run, "?"), before)
+
+
+READS = "echo ready; while read line; do echo got $line; done; echo over"
+
+
+def client(instance, *argv):
+    return instance.popen([os.path.join(instance.programs, "cay"), *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def write(process, text):
+    process.stdin.write(text)
+    process.stdin.flush()
+
+
+@require(*NEEDS)
+def test_clients_stay_attached(instance):
+    """Who started a command and who joined it, before or while it is suspended, go on with it: no line is missing, and none comes twice."""
+    with instance.sandbox() as box:
+        first = client(instance, "exec", box, "--", "/bin/sh", "-c", READS)
+        equal(first.stdout.readline(), "ready\n")
+        run = instance.get(f"/v1/sandboxes/{box}/execs")["execs"][-1]
+        second, third = client(instance, "attach", box, run["id"]), None
+        equal(second.stdout.readline(), "ready\n")
+        for n in range(3):
+            write(first, f"before {n}\n")
+            instance.post(f"/v1/sandboxes/{box}/suspend")
+            write(first, f"while {n}\n")
+            if third is None:
+                third = client(instance, "attach", box, run["id"])
+                equal(third.stdout.readline(), "ready\n")
+            instance.post(f"/v1/sandboxes/{box}/resume")
+            write(first, f"after {n}\n")
+            for process in (first, second, third):
+                equal([process.stdout.readline() for _ in range(3)], [f"got {when} {n}\n" for when in ("before", "while", "after")])
+        first.stdin.close()
+        for process in (first, second, third):
+            equal((process.stdout.read(), process.wait(30)), ("over\n", 0))
+            process.stdout.close()
+        for process in (second, third):
+            process.stdin.close()
+
+
+@require(*NEEDS)
+def test_a_client_that_waits_learns_what_else_becomes_of_it(instance):
+    with instance.sandbox() as box:
+        waits = client(instance, "exec", box, "--", "/bin/sh", "-c", READS)
+        equal(waits.stdout.readline(), "ready\n")
+        instance.post(f"/v1/sandboxes/{box}/suspend")
+        instance.post(f"/v1/sandboxes/{box}/resume", {"files_only": True})
+        equal((waits.stdout.read(), waits.wait(30)), ("", 137))
+        waits.stdout.close()
+        waits.stdin.close()
 
 
 @require(*NEEDS)
