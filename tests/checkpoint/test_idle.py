@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The idle policy: a sandbox that nothing happens in is suspended, and whoever wants something of it finds it as if it had run. T is tiny; facts are waited for, never times."""
 
+import json
 import os
 import sys
 import threading
 
 from lib.case import contains, equal, raises, require
 from lib.cay import ApiError
+from lib.proxy import Upstream
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, put, start, wait_output  # noqa: E402
+from forking import ask, put, rootless, start, wait_output  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -43,8 +45,7 @@ def quiet(instance, box):
     return start(instance, box, "/usr/bin/python3", "/tmp/quiet.py")
 
 
-@require(*NEEDS)
-def test_it_sleeps_and_wakes_for_each_kind_of_call(instance):
+def sleeps_and_wakes(instance):
     with instance.sandbox() as box:
         run = quiet(instance, box)
         equal(settle(instance, box, idle_ms=100)["idle_ms"], 100)
@@ -60,6 +61,17 @@ def test_it_sleeps_and_wakes_for_each_kind_of_call(instance):
             assert len(of(instance, box, "sandbox.resumed")) >= n
         equal(ask(instance, box, run, "state['seen']"), "[1]\n")
         settle(instance, box, idle_ms=0)
+
+
+@require(*NEEDS)
+def test_it_sleeps_and_wakes_for_each_kind_of_call(instance):
+    sleeps_and_wakes(instance)
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_it_sleeps_and_wakes_rootless(tmp):
+    with rootless(tmp) as instance:
+        sleeps_and_wakes(instance)
 
 
 @require(*NEEDS)
@@ -91,6 +103,46 @@ def test_what_works_or_is_watched_stays_awake(instance):
         equal([len(of(instance, box, "sandbox.suspended")) for box in (works, watched)], [0, 0])
         stream.close()
         asleep(instance, watched)
+
+
+# Receives what comes, and hardly uses a processor for it.
+DOWNLOAD = """
+import socket, sys
+s = socket.create_connection(("drip.example", 80))
+s.sendall(b"GET %s HTTP/1.1\\r\\nHost: drip.example\\r\\n\\r\\n")
+s.recv(4096)
+print("ready", flush=True)
+while s.recv(4096): pass
+"""
+
+
+@require(*NEEDS)
+def test_what_is_sent_through_the_gateway_keeps_it_awake(instance):
+    """Two that are connected to the world: a byte comes now and then for one, none for the other, which falls asleep. When no more come the first one does too."""
+    over = threading.Event()
+
+    def drip(peer):
+        head = peer.head()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n.")
+        while not over.wait(0.05):
+            if b"/flows" in head:
+                peer.send(b".")
+        peer.more()
+
+    upstream = Upstream(drip)
+    policy = json.dumps({"version": 1, "rules": [{"match": {"host": "drip.example"}, "action": "allow", "upstream": upstream.address, "private": True}]})
+    with instance.sandbox(policy=policy) as flows, instance.sandbox(policy=policy) as still:
+        for box, path in ((flows, "/flows"), (still, "/still")):
+            put(instance, box, "/tmp/download.py", DOWNLOAD % path)
+            start(instance, box, "/usr/bin/python3", "/tmp/download.py")
+            settle(instance, box, idle_ms=1000)
+        for n in (1, 2):
+            asleep(instance, still, n)
+            instance.ok(still, "true")
+        equal(of(instance, flows, "sandbox.suspended"), [])
+        over.set()
+        asleep(instance, flows)
+    upstream.close()
 
 
 @require(*NEEDS)

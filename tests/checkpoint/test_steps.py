@@ -10,7 +10,7 @@ from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, say, wait_output  # noqa: E402
+from forking import ask, rootless, say, wait_output  # noqa: E402
 from programs import start_repl  # noqa: E402
 
 TIMEOUT = 120
@@ -63,8 +63,7 @@ def test_each_step_can_be_branched(instance):
         instance.remove(other)
 
 
-@require(*NEEDS)
-def test_with_processes_they_go_on(instance):
+def go_on_with_processes(instance):
     with instance.sandbox(**EACH) as box:
         run = start_repl(instance, box)
         equal(ask(instance, box, run, "state['seen'].append('one') or 1"), "1\n")
@@ -86,6 +85,17 @@ def test_with_processes_they_go_on(instance):
         contains(error.message, "@2")
         instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "@2"})
         equal(ask(instance, box, run, "(state['seen'], goes_on())"), "(['one'], True)\n")
+
+
+@require(*NEEDS)
+def test_with_processes_they_go_on(instance):
+    go_on_with_processes(instance)
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_with_processes_rootless(tmp):
+    with rootless(tmp) as instance:
+        go_on_with_processes(instance)
 
 
 @require(*NEEDS)
