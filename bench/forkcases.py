@@ -16,7 +16,7 @@ PHASES = ("stop_us", "look_us", "twin_us", "files_us", "release_us")
 
 def live(instance, mebibytes, processes, clock):
     """Live snapshots of a running source, each with a first fork and a further one; beside it plain fork() of that size."""
-    firsts, forks, lives, bound = [], [], [], plain(mebibytes, processes, clock.most)
+    firsts, forks, lives, bound = [], [], [], plain(mebibytes, processes, min(clock.most, 10))
     with Source(instance, mebibytes, processes) as source:
         def first():
             snapshot = source.snapshot()

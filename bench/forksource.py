@@ -98,7 +98,8 @@ class Source:
 
     def __init__(self, instance, mebibytes, processes=1):
         self.instance, self.forks, self.snapshots = instance, [], []
-        limits = {"memory_bytes": (mebibytes << 21) + (1 << 30), "pids": processes * 2 + 64}
+        # in a fork each process has a copy of its own of what it shared with its parent
+        limits = {"memory_bytes": ((mebibytes + 16) * (processes + 1) << 20) + (1 << 30), "pids": processes * 2 + 64}
         self.box = instance.post("/v1/sandboxes", {"limits": limits})["id"]
         self.run = instance.exec(self.box, *holder(mebibytes, processes), stdin=True)
         wait_output(instance, self.box, self.run, b"ready\n", seconds=TIMEOUT)
