@@ -70,6 +70,9 @@ static int stop_all(struct dump *d, struct err *err)
 	for (uint32_t i = 0; i < d->order->n_pids; i++) {
 		int this = tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
 
+		/* the others have their time, too: who is let go half-way notices */
+		if (this == -ETIMEDOUT)
+			tracee_hurry(true);
 		if (this < 0 && rc == 0)
 			rc = cannot_stop(d->order->pids[i], this, err);
 	}
@@ -481,6 +484,9 @@ static int capture(struct dump *d, struct dump_report *r)
 		rc = take_moment(d, r);
 	(void)phase(r, DUMP_TWIN, at);
 	(void)fault("live.dump.twins");
+	/* somebody was killed meanwhile: there is another state to capture by now */
+	if (rc == -ESRCH)
+		r->err.code = ERR_BUSY;
 	r->n_processes = (uint32_t)d->n;
 	for (size_t i = 0; i < d->n; i++)
 		r->n_threads += (uint32_t)d->processes[i].tracee.n_threads;

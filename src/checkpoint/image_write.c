@@ -93,14 +93,6 @@ void image_copy(struct image_writer *w, int32_t pid, uint64_t from, uint64_t to,
 	buf_add(&w->copies, &copy, sizeof(copy));
 }
 
-static int seal(int fd, int rc)
-{
-	if (rc == 0 && fcntl(fd, F_ADD_SEALS,
-			       F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-		rc = -errno;
-	return rc;
-}
-
 int image_seal(const struct image_writer *w)
 {
 	struct image_header h = { .magic = IMAGE_MAGIC, .version = IMAGE_VERSION };
@@ -126,7 +118,8 @@ int image_seal(const struct image_writer *w)
 	}
 	if (rc == 0 && ftruncate(fd, (off_t)at) < 0)
 		rc = -errno;
-	rc = seal(fd, rc);
+	if (rc == 0)
+		rc = file_seal(fd);
 	return rc < 0 ? rc : TAKE_FD(fd);
 }
 
@@ -149,6 +142,7 @@ int plan_seal(const struct image_writer *w, struct plan *head, const struct plan
 		rc = file_write_all(fd, w->maps.p, w->maps.n);
 	if (rc == 0)
 		rc = file_write_all(fd, w->copies.p, w->copies.n);
-	rc = seal(fd, rc);
+	if (rc == 0)
+		rc = file_seal(fd);
 	return rc < 0 ? rc : TAKE_FD(fd);
 }

@@ -184,9 +184,8 @@ static int load_table(struct memory_reader *r, struct memory_coder *coder, const
 		rc = rc == 0 || head->raw > left ? -EBADMSG : add_chunk(fd, coder, head);
 		left -= rc == 0 ? head->raw : 0;
 	}
-	if (rc == 0 && fcntl(fd, F_ADD_SEALS,
-			       F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-		rc = -errno;
+	if (rc == 0)
+		rc = file_seal(fd);
 	return rc < 0 ? err_raise_sys(err, rc, "read the %s from disk", name) : TAKE_FD(fd);
 }
 

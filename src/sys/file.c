@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 
+#define SEAL_TRIES 40 /* the kernel waits for some 150 ms each time */
+
 int file_read_all(int fd, void *bytes, size_t n)
 {
 	for (size_t done = 0; done < n;) {
@@ -41,6 +43,18 @@ int file_write_all(int fd, const void *bytes, size_t n)
 		n -= (size_t)w;
 	}
 	return 0;
+}
+
+int file_seal(int fd)
+{
+	for (int i = 0; i < SEAL_TRIES; i++) {
+		if (fcntl(fd, F_ADD_SEALS,
+			    F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0)
+			return 0;
+		if (errno != EBUSY)
+			break;
+	}
+	return -errno;
 }
 
 int file_write_at(int dirfd, const char *path, const char *text)

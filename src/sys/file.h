@@ -39,6 +39,12 @@ int file_read_all(int fd, void *bytes, size_t n) attr_must_use;
 int file_write_all(int fd, const void *bytes, size_t n) attr_must_use;
 
 /**
+ * file_seal() - nobody changes memory file @fd any more, nor its seals. Waits some seconds when the kernel itself still holds some of its pages, as it
+ * does for an instant while it moves them about. Return: 0, -EBUSY when it still does, or somebody has the file mapped to be written, other -errno.
+ */
+int file_seal(int fd) attr_must_use;
+
+/**
  * file_lock() - take the lock of the open file or directory @fd (flock): it is held until every copy of the descriptor is closed.
  * @alone: nobody else may hold it; else it is shared.
  * @timeout_ms: how long to wait; 0 = not at all.

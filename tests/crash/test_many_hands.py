@@ -17,21 +17,31 @@ TIMEOUT = 300
 ENDING = 2  # seconds that the clients go on beyond the shutdown
 
 
-@require("root", "cgroup2")
-def test_many_hands(fresh):
-    seconds = int(os.environ.get("CAY_TEST_SECONDS", "15"))
+def many_hands(instance, kills):
+    seconds = int(os.environ.get("CAY_TEST_SECONDS", "12"))
     seed = int(os.environ.get("CAY_TEST_SEED", random.randrange(1 << 30)))
     print("seed", seed)
-    place = Place(fresh)
+    place = Place(instance, kills)
     end = time.monotonic() + seconds
     clients = [Client(place, seed + n, end if n < 6 else end + ENDING) for n in range(8)]
     for client in clients[:6]:
         client.thread.join()
     place.ending = True
-    fresh.post("/v1/shutdown", {"sandboxes": "stop"}, timeout=patience(120))
+    instance.post("/v1/shutdown", {"sandboxes": "stop"}, timeout=patience(120))
     for client in clients:
         client.thread.join()
-    fresh.process.wait(patience(120))
+    instance.process.wait(patience(120))
     equal([f"seed {seed}: {fault}" for fault in place.faults], [])
     print(dict(sorted(place.done.items())))
     assert place.enough(), f"seed {seed}: only {place.done}"
+
+
+@require("root", "cgroup2")
+def test_many_hands(fresh):
+    many_hands(fresh, kills=False)
+
+
+@require("root", "cgroup2")
+def test_many_hands_some_of_which_kill(fresh):
+    """kill -9 of keepers, gateways and templates."""
+    many_hands(fresh, kills=True)

@@ -30,6 +30,10 @@ def test_lines_and_archive(instance):
             for member in ("startedDateTime", "time", "cache", "timings"):
                 assert member in entry, member
             assert all(entry["timings"][t] >= 0 for t in ("send", "wait", "receive")), entry["timings"]
+        second = [e["seq"] for e in instance.events(box) if e["type"] == "net.exchange"][1]
+        interval = json.loads(instance.cay("net", box, "--har", "--from", str(second), "--until", str(second)).stdout)["log"]["entries"]
+        equal([e["request"]["url"] for e in interval], ["http://api.example/c"])
+        equal(instance.cay("net", box, "--until", "x", check=False).returncode, 64)
         equal(instance.cay("net", box, "--har", "--json", check=False).returncode, 64)
     upstream.close()
 

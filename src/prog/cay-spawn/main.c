@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "prog/cay-spawn/groups.h"
 #include "sys/fdpass.h"
+#include "sys/file.h"
 #include "sys/raw.h"
 #include "sys/spawn_request.h"
 
@@ -104,16 +105,17 @@ static int seal_copy(int from, const char *name)
 	cleanup_fd int memory = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	char path[64];
 	ssize_t n;
-	int fd;
+	int fd, rc;
 
 	if (memory < 0)
 		return -errno;
 	while ((n = sendfile(memory, from, NULL, 1 << 30)) > 0)
 		;
-	if (n < 0 || fchmod(memory, 0555) < 0 ||
-		fcntl(memory, F_ADD_SEALS,
-			F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+	if (n < 0 || fchmod(memory, 0555) < 0)
 		return -errno;
+	rc = file_seal(memory);
+	if (rc < 0)
+		return rc;
 	/* a descriptor that may write, even a sealed file, would make execve say "text file busy" */
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", memory);
 	fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -7,7 +7,10 @@ struct reader {
 	event_put_fn *put;
 	event_shown_fn *shown;
 	struct buf rest; /* the beginning of a line */
+	uint64_t until;  /* the last event */
 };
+
+enum { ENOUGH = 1 };
 
 /* One line of the stream. */
 static int on_line(struct reader *r, const char *line, size_t n)
@@ -21,6 +24,8 @@ static int on_line(struct reader *r, const char *line, size_t n)
 		return cli_lost(r->cli, -EBADMSG);
 	if (!r->cli->json && json_is_object(json_object_get(e, "error")))
 		return cli_fail_api(r->cli, json_object_get(e, "error"));
+	if (cli_number(e, r->cli->args.n_positional > 0 ? "seq" : "n") > r->until)
+		return ENOUGH;
 	if (r->shown != NULL && !r->shown(cli_string(e, "type", "")))
 		return 0;
 	if (r->cli->json) {
@@ -53,23 +58,34 @@ static int on_piece(struct reader *r, const char *p, size_t n)
 	return rc;
 }
 
+/* The number behind @flag; *@ret stays as it is without one. */
+static int number(struct cli *cli, enum cli_flag flag, const char *name, uint64_t *ret)
+{
+	const char *text = cli_args_value(&cli->args, flag);
+
+	if (text == NULL || str_to_u64(text, 0, INT64_MAX, ret) == 0)
+		return 0;
+	return err_raise(&cli->err, ERR_USAGE, "--%s '%s': a number is wanted", name, text);
+}
+
 int event_stream(struct cli *cli, event_put_fn *put, event_shown_fn *shown)
 {
-	struct reader r = { cli, put, shown, BUF_INIT(8U << 20) };
-	const char *from = cli_args_value(&cli->args, FLAG_FROM);
+	struct reader r = { cli, put, shown, BUF_INIT(8U << 20), INT64_MAX };
 	cleanup_free char *target =
 		cli->args.n_positional > 0
 			? cli_target("/v1/sandboxes/%s/events", cli->args.positional[0])
 			: str_dup("/v1/events");
 	cleanup_free char *full = NULL;
 	const char *piece;
-	uint64_t seq = 0;
+	uint64_t from = 0;
 	ssize_t n;
-	int rc;
+	int rc = number(cli, FLAG_FROM, "from", &from);
 
-	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &seq) < 0)
-		return err_raise(&cli->err, ERR_USAGE, "--from '%s': a number is wanted", from);
-	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)seq,
+	if (rc == 0)
+		rc = number(cli, FLAG_UNTIL, "until", &r.until);
+	if (rc < 0)
+		return rc;
+	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)from,
 		cli_args_has(&cli->args, FLAG_FOLLOW) ? "&follow=true" : "");
 	rc = cli_send(cli, "GET", full, "Accept: application/x-ndjson\r\n", NULL);
 	if (rc < 0)
@@ -78,5 +94,5 @@ int event_stream(struct cli *cli, event_put_fn *put, event_shown_fn *shown)
 	while (rc == 0 && (n = http_client_body(&cli->http, &piece)) != 0)
 		rc = n < 0 ? cli_lost(cli, (int)n) : on_piece(&r, piece, (size_t)n);
 	buf_free(&r.rest);
-	return rc;
+	return rc == ENOUGH ? 0 : rc;
 }

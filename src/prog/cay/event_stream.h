@@ -12,7 +12,7 @@ typedef void event_put_fn(const struct cli *cli, struct buf *out, const json_t *
 typedef bool event_shown_fn(const char *type);
 
 /**
- * event_stream() - print the events that the command line asks for (the first positional argument, --from, --follow, --json).
+ * event_stream() - print the events that the command line asks for (the first positional argument, --from, --until, --follow, --json).
  * @put: for people. @shown: NULL: all. Return: 0, or negative with @cli->err filled.
  */
 int event_stream(struct cli *cli, event_put_fn *put, event_shown_fn *shown);
