@@ -167,8 +167,12 @@ static void lost_main(void *arg)
 {
 	struct sandbox *sb = arg;
 	struct err why = { 0 };
+	int rc;
 
-	if (sandbox_lock(sb, NULL) == 0) {
+	do /* somebody may work on it for minutes */
+		rc = sandbox_lock(sb, NULL);
+	while (rc < 0 && !sb->gone);
+	if (rc == 0) {
 		if (sb->keeper != NULL && sb->keeper->failed && sb->state != SANDBOX_CREATING &&
 			!sb->srv->stopping) {
 			(void)err_raise(&why, ERR_STATE, "sandbox '%s' is lost: %s", sb->name,
