@@ -151,6 +151,8 @@ def test_output_waits_for_a_client_without_server(fresh, tmp):
 def test_a_run_whose_client_never_comes_back_is_ended(fresh, tmp):
     with ours_at_the_end(fresh):
         process = started(fresh, tmp, "run", "--no-cwd", "--name", "left", "--", "sh", "-c", "echo ready; while :; do sleep 1000; done", stdin=subprocess.DEVNULL)
+        process.send_signal(signal.SIGSTOP)  # or it might start the next server
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         end_server(fresh, signal.SIGKILL)
         process.kill()
         process.wait()
