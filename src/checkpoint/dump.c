@@ -484,9 +484,6 @@ static int capture(struct dump *d, struct dump_report *r)
 		rc = take_moment(d, r);
 	(void)phase(r, DUMP_TWIN, at);
 	(void)fault("live.dump.twins");
-	/* somebody was killed meanwhile: there is another state to capture by now */
-	if (rc == -ESRCH)
-		r->err.code = ERR_BUSY;
 	r->n_processes = (uint32_t)d->n;
 	for (size_t i = 0; i < d->n; i++)
 		r->n_threads += (uint32_t)d->processes[i].tracee.n_threads;
@@ -574,6 +571,9 @@ int dump_main(void)
 	rc = run(&d, &r);
 	if (rc < 0 && r.err.code == ERR_NONE)
 		(void)err_raise(&r.err, ERR_INTERNAL, "the capture was given up");
+	/* somebody was killed meanwhile, or the twin of one: another try finds another state */
+	if (rc == -ESRCH)
+		r.err.code = ERR_BUSY;
 	/* twins stay until the keeper has seen that they are still what was copied */
 	if (report(&r) == 0)
 		(void)!wait_for(DUMP_END); /* said by closing the socket */
