@@ -2,7 +2,7 @@
 """Test cases: requirements, checks, and the program that runs the functions of one test file.
 
 A test file holds functions named test_*; each is one case. A parameter named `instance` gets the file's running cayd, `fresh` gets a
-cayd of its own, `tmp` a directory of its own. At the top of the file may stand TIMEOUT (seconds for one case, default 60), LONG = True
+cayd of its own, `tmp` a directory of its own. At the top of the file may stand TIMEOUT (seconds for one case, default 120), LONG = True
 (only in make test-long), QUICK = True (also before a landing). `require("root")` above a function skips it with a reason where that is missing.
 """
 
@@ -227,7 +227,7 @@ class Runner:
             print(f"=== {function.__name__}", flush=True)
             self.emit(begin=function.__name__)
             try:
-                result, detail = self.run_case(function, getattr(module, "TIMEOUT", 60))
+                result, detail = self.run_case(function, getattr(module, "TIMEOUT", 120))
             except BaseException:  # pylint: disable=broad-except
                 result, detail = "fail", "while cleaning up:\n" + traceback.format_exc()
             self.emit(case=function.__name__, result=result, detail=detail, seconds=time.monotonic() - start)
