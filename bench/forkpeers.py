@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 from forksource import TIMEOUT, holder, milliseconds, summary
+from measure import NOTHING
 
 # A mount namespace that ends with its command: the machine's root as the bundle's.
 WRAP = 'mount --bind / rootfs && exec "$@"'
@@ -34,10 +35,10 @@ class Gvisor:
                 "--ignore-cgroups", *words]
 
     def start(self, *words):
-        return subprocess.Popen(self.command(*words), cwd=self.directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(self.command(*words), cwd=self.directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=NOTHING)
 
     def do(self, *words):
-        done = subprocess.run(self.command(*words), cwd=self.directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        done = subprocess.run(self.command(*words), cwd=self.directory, stdin=NOTHING, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"runsc {words[0]}: " + (done.stderr or done.stdout).strip()[-300:])
 
