@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from forksource import TIMEOUT, holder, milliseconds, summary
-from measure import NOTHING
+from measure import NOTHING, SINK
 
 # A mount namespace that ends with its command: the machine's root as the bundle's.
 WRAP = 'mount --bind / rootfs && exec "$@"'
@@ -35,7 +35,7 @@ class Gvisor:
                 "--ignore-cgroups", *words]
 
     def start(self, *words):
-        return subprocess.Popen(self.command(*words), cwd=self.directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=NOTHING)
+        return subprocess.Popen(self.command(*words), cwd=self.directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=SINK)
 
     def do(self, *words):
         done = subprocess.run(self.command(*words), cwd=self.directory, stdin=NOTHING, capture_output=True, text=True, timeout=TIMEOUT, check=False)

@@ -19,7 +19,8 @@ BUILD = os.path.abspath(os.environ.get("CAY_TEST_BUILD", os.path.join(TOP, "buil
 SPAWN = os.path.join(BUILD, "bench", "spawnbench")
 API = os.path.join(BUILD, "bench", "apibench")
 SECONDS = 120  # longest that one helper may take
-NOTHING = tempfile.TemporaryFile()  # empty input that is not /dev/null: peers give what they get to another user  # pylint: disable=consider-using-with
+# what is given to peers in place of the machine's /dev/null, which some of them give on to another user
+NOTHING, SINK = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # pylint: disable=consider-using-with
 
 
 def percentile(values, p):

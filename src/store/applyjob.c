@@ -148,11 +148,12 @@ static bool origin_lives(const struct plan *p, const struct found *f)
 static void count_copied(struct plan *p, const struct change *c)
 {
 	const struct found *a = c->after, *b = c->before;
-	bool copied = a->kind == FOUND_FILE && a->layer + 2 == p->a.n && a->st.st_nlink == 1 &&
-		      origin_read(p, a, &(struct origin){ 0 }) == 0;
+	bool copied;
 
 	if (!p->job->store.rootless || p->source >= 0)
 		return;
+	copied = a->kind == FOUND_FILE && a->layer + 2 == p->a.n && a->st.st_nlink == 1 &&
+		 origin_read(p, a, &(struct origin){ 0 }) == 0;
 	if (copied && b->kind == FOUND_NONE)
 		(void)json_array_append_new(p->copied, apply_hex(c->path));
 	else if (!copied && b->kind == FOUND_FILE)

@@ -347,6 +347,11 @@ const char *cli_string(const json_t *object, const char *member, const char *oth
 	return s != NULL ? s : otherwise;
 }
 
+int cli_refuse_value(struct cli *cli, enum cli_flag flag, const char *value, const char *why)
+{
+	return err_raise(&cli->err, ERR_USAGE, "--%s '%s': %s", cli_flags[flag].name, value, why);
+}
+
 uint64_t cli_number(const json_t *object, const char *member)
 {
 	json_int_t n = json_integer_value(json_object_get(object, member));

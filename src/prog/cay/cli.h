@@ -106,6 +106,9 @@ int cli_last_run(struct cli *cli, char **ret) attr_must_use;
 /** cli_name() - the first positional argument, or this directory's last kept run. Free with free(). */
 int cli_name(struct cli *cli, char **ret) attr_must_use;
 
+/** cli_refuse_value() - @value of @flag is no good, @why ("a number is wanted"). Return: negative, %ERR_USAGE. */
+int cli_refuse_value(struct cli *cli, enum cli_flag flag, const char *value, const char *why);
+
 /** cli_string() - a member of @object as text; @otherwise when it is missing or no string. Borrowed. */
 const char *cli_string(const json_t *object, const char *member, const char *otherwise);
 

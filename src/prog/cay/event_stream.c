@@ -59,13 +59,13 @@ static int on_piece(struct reader *r, const char *p, size_t n)
 }
 
 /* The number behind @flag; *@ret stays as it is without one. */
-static int number(struct cli *cli, enum cli_flag flag, const char *name, uint64_t *ret)
+static int number(struct cli *cli, enum cli_flag flag, uint64_t *ret)
 {
 	const char *text = cli_args_value(&cli->args, flag);
 
 	if (text == NULL || str_to_u64(text, 0, INT64_MAX, ret) == 0)
 		return 0;
-	return err_raise(&cli->err, ERR_USAGE, "--%s '%s': a number is wanted", name, text);
+	return cli_refuse_value(cli, flag, text, "a number is wanted");
 }
 
 int event_stream(struct cli *cli, event_put_fn *put, event_shown_fn *shown)
@@ -79,10 +79,10 @@ int event_stream(struct cli *cli, event_put_fn *put, event_shown_fn *shown)
 	const char *piece;
 	uint64_t from = 0;
 	ssize_t n;
-	int rc = number(cli, FLAG_FROM, "from", &from);
+	int rc = number(cli, FLAG_FROM, &from);
 
 	if (rc == 0)
-		rc = number(cli, FLAG_UNTIL, "until", &r.until);
+		rc = number(cli, FLAG_UNTIL, &r.until);
 	if (rc < 0)
 		return rc;
 	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)from,

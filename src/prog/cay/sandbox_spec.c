@@ -10,11 +10,6 @@
 
 #define IDLE_MAX_MS 31536000000ULL /* a year */
 
-static int refuse_value(struct cli *cli, enum cli_flag flag, const char *value, const char *why)
-{
-	return err_raise(&cli->err, ERR_USAGE, "--%s '%s': %s", cli_flags[flag].name, value, why);
-}
-
 /* Adds "key=value" to @object. */
 static int add_pair(struct cli *cli, enum cli_flag flag, const char *text, json_t *object)
 {
@@ -22,10 +17,10 @@ static int add_pair(struct cli *cli, enum cli_flag flag, const char *text, json_
 	cleanup_free char *key = NULL;
 
 	if (equals == NULL || equals == text)
-		return refuse_value(cli, flag, text, "KEY=VALUE is wanted");
+		return cli_refuse_value(cli, flag, text, "KEY=VALUE is wanted");
 	key = str_dupf("%.*s", (int)(equals - text), text);
 	if (json_object_set_new(object, key, json_string(equals + 1)) < 0)
-		return refuse_value(cli, flag, text, "not valid UTF-8");
+		return cli_refuse_value(cli, flag, text, "not valid UTF-8");
 	return 0;
 }
 
@@ -73,7 +68,7 @@ static int add_limits(struct cli *cli, json_t *spec)
 		else
 			rc = str_to_size(text, &v);
 		if (rc < 0 || v > INT64_MAX)
-			return refuse_value(cli, rows[i].flag, text, rows[i].why);
+			return cli_refuse_value(cli, rows[i].flag, text, rows[i].why);
 		if (limits == NULL) {
 			limits = json_object();
 			(void)json_object_set_new(spec, "limits", limits);
@@ -122,7 +117,7 @@ static int add_mounts(struct cli *cli, json_t *spec, const char *cwd)
 				"cay: warning: a rw mount: what the command writes to '%s' is written to this machine, at once\n",
 				m.source);
 		if (add_mount(spec, m.source, m.target, m.mode) < 0)
-			return refuse_value(cli, FLAG_MOUNT, text, "not valid UTF-8");
+			return cli_refuse_value(cli, FLAG_MOUNT, text, "not valid UTF-8");
 	}
 	return 0;
 }
@@ -138,7 +133,7 @@ static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
 		int rc;
 
 		if (path_absolute(cwd, text, path) < 0)
-			return refuse_value(cli, FLAG_EXPOSE, text, "no usable path");
+			return cli_refuse_value(cli, FLAG_EXPOSE, text, "no usable path");
 		what = credential_at(path);
 		if (what != NULL)
 			return err_hint(&cli->err,
@@ -153,7 +148,7 @@ static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
 			(void)json_object_set_new(spec, "expose", list);
 		}
 		if (json_array_append_new(list, json_string(path)) < 0)
-			return refuse_value(cli, FLAG_EXPOSE, text, "not valid UTF-8");
+			return cli_refuse_value(cli, FLAG_EXPOSE, text, "not valid UTF-8");
 	}
 	return 0;
 }
@@ -228,13 +223,13 @@ int settings_spec_add(struct cli *cli, json_t *spec)
 	uint64_t idle_ms = 0;
 
 	if (checkpoint != NULL && !str_eq(checkpoint, "each-exec") && !str_eq(checkpoint, "none"))
-		return refuse_value(
+		return cli_refuse_value(
 			cli, FLAG_CHECKPOINT, checkpoint, "each-exec or none is wanted");
 	if (checkpoint != NULL)
 		(void)json_object_set_new(spec, "checkpoint", json_string(checkpoint));
 	if (idle != NULL && !str_eq(idle, "off") &&
 		(str_to_duration(idle, &idle_ms) < 0 || idle_ms == 0 || idle_ms > IDLE_MAX_MS))
-		return refuse_value(
+		return cli_refuse_value(
 			cli, FLAG_IDLE, idle, "a duration is wanted, for example 10m, or off");
 	if (idle != NULL)
 		(void)json_object_set_new(spec, "idle_ms", json_integer((json_int_t)idle_ms));
@@ -283,7 +278,7 @@ static int add_network(struct cli *cli, json_t *spec)
 	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_ALLOW, &pos)) != NULL;) {
 		if (json_array_append_new(list, json_string(text)) < 0) {
 			json_decref(list);
-			return refuse_value(cli, FLAG_ALLOW, text, "not valid UTF-8");
+			return cli_refuse_value(cli, FLAG_ALLOW, text, "not valid UTF-8");
 		}
 	}
 	if (json_array_size(list) > 0)
