@@ -169,6 +169,8 @@ def write_docs(document, output):
             for kind, value in operation.get("requestBody", {}).get("content", {}).items():
                 text.append(f"Body: `{kind}`" + (f" {type_text(value['schema'])}" if value.get("schema") else "") + ".")
             for status, answer in operation["responses"].items():
+                if status == "default":
+                    continue  # the same everywhere, and said at the top
                 kinds = ", ".join(f"`{k}`" + (f" {type_text(v['schema'])}" if v.get("schema") else "") for k, v in answer.get("content", {}).items())
                 text.append(f"Answer: {status} {kinds or answer.get('description', '')}.")
             text.append("")

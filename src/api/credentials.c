@@ -169,7 +169,7 @@ void credentials_arrive(struct sandbox *sb)
 	json_t *init = json_incref(json_object_get(sb->doc, "init_pid"));
 	struct err err = { 0 };
 
-	if (policy_of(sb) != NULL && runs(sb) && !has_stores(sb) && !sb->srv->rootless) {
+	if (policy_of(sb) != NULL && runs(sb) && !has_stores(sb)) {
 		int rc = trust_lay(sb, &err);
 
 		if (rc < 0)

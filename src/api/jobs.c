@@ -21,14 +21,14 @@ static void on_frame(struct framelink *l, const struct frame *f)
 		job->fn(job->ctx, f);
 }
 
-int job_start(struct server *srv, const struct keeper *beside, json_t *request, job_frame_fn *fn,
-	void *ctx, struct job **ret, struct err *err)
+static int start_as(struct server *srv, enum spawn_kind kind, pid_t beside, json_t *request,
+	job_frame_fn *fn, void *ctx, struct job **ret, struct err *err)
 {
 	struct job *job;
 	struct id id = id_new();
 	int fd, rc;
 
-	rc = spawner_start(srv, SPAWN_JOB, id.s, beside != NULL ? beside->pid : 0, &fd, err);
+	rc = spawner_start(srv, kind, id.s, beside, &fd, err);
 	if (rc < 0) {
 		json_decref(request);
 		return rc;
@@ -47,6 +47,13 @@ int job_start(struct server *srv, const struct keeper *beside, json_t *request, 
 	framelink_call_begin(&job->link, &job->call, request);
 	*ret = job;
 	return 0;
+}
+
+int job_start(struct server *srv, const struct keeper *beside, json_t *request, job_frame_fn *fn,
+	void *ctx, struct job **ret, struct err *err)
+{
+	return start_as(
+		srv, SPAWN_JOB, beside != NULL ? beside->pid : 0, request, fn, ctx, ret, err);
 }
 
 struct framelink *job_link(struct job *job)
@@ -83,6 +90,14 @@ int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, js
 {
 	struct job *job;
 	int rc = job_start(srv, NULL, request, fn, ctx, &job, err);
+
+	return rc < 0 ? rc : job_end(job, ret_ok, err);
+}
+
+int job_run_above(struct server *srv, json_t *request, json_t **ret_ok, struct err *err)
+{
+	struct job *job;
+	int rc = start_as(srv, SPAWN_JOB_ABOVE, 0, request, NULL, NULL, &job, err);
 
 	return rc < 0 ? rc : job_end(job, ret_ok, err);
 }

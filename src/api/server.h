@@ -340,6 +340,9 @@ int job_end(struct job *job, json_t **ret_ok, struct err *err);
 int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, json_t **ret_ok,
 	struct err *err);
 
+/** job_run_above() - job_run() of one that, rootless too, may enter the namespaces of every sandbox; it has none of its own. Context: waits. */
+int job_run_above(struct server *srv, json_t *request, json_t **ret_ok, struct err *err);
+
 /** job_on_spawn_event() - as for keepers. */
 bool job_on_spawn_event(struct server *srv, const struct spawn_event *e);
 

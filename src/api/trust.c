@@ -184,20 +184,23 @@ static bool holds(const json_t *list, const char *text)
 int trust_lay(const struct sandbox *sb, struct err *err)
 {
 	cleanup_free char *dir = str_dupf("%s/trust/%s", sb->srv->state, sb->id);
-	json_t *mounts = json_array(), *request, *ok = NULL;
+	json_t *mounts, *request, *ok = NULL;
 	bool bundle;
 	int rc;
 
+	if (sb->keeper == NULL)
+		return err_raise(err, ERR_STATE, "'%s' does not run", sb->name);
+	mounts = json_array();
 	for (size_t i = 0; i < STORE_COUNT; i++) {
 		if (stores[i].over != NULL)
 			(void)json_array_append_new(
 				mounts, json_pack("{s:s++, s:s}", "source", dir, "/",
 						stores[i].name, "target", stores[i].over));
 	}
-	request = json_pack("{s:s, s:O, s:I, s:o}", "verb", "lay", "pid",
-		json_object_get(sb->doc, "init_pid"), "uid_base", sandbox_uid_base(sb), "mounts",
-		mounts);
-	rc = job_run(sb->srv, request, NULL, NULL, &ok, err);
+	request = json_pack("{s:s, s:O, s:I, s:I, s:b, s:o}", "verb", "lay", "pid",
+		json_object_get(sb->doc, "init_pid"), "keeper", (json_int_t)sb->keeper->pid,
+		"uid_base", sandbox_uid_base(sb), "rootless", sb->srv->rootless, "mounts", mounts);
+	rc = job_run_above(sb->srv, request, &ok, err);
 	bundle = holds(json_object_get(ok, "laid"), HOST_BUNDLE);
 	json_decref(ok);
 	if (rc == 0 && !bundle)

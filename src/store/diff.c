@@ -8,6 +8,7 @@
 #include "store/diff.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "store/import_start.h"
 
 #define PATH_LONG (1U << 20)
 
@@ -17,6 +18,7 @@
 struct walk {
 	const struct diff *d;
 	size_t common; /* layers at the end of both stacks */
+	bool one_id; /* every owner is ours, or one that cannot be expressed: nothing inside could make the difference */
 	struct buf path;
 };
 
@@ -95,14 +97,18 @@ static int same_content(const struct walk *w, const struct found *a, const struc
 	return 1;
 }
 
+static bool same_owner(const struct walk *w, const struct found *a, const struct found *b)
+{
+	return w->one_id || (a->st.st_uid == b->st.st_uid && a->st.st_gid == b->st.st_gid);
+}
+
 static int same_attributes(const struct walk *w, const struct found *a, const struct found *b)
 {
 	cleanup(tree_xattrs_free) struct tree_xattrs one = { 0 }, two = { 0 };
 	const char *an, *bn;
 	int ad = found_at(a, &an), bd = found_at(b, &bn), rc;
 
-	if ((a->st.st_mode & 07777) != (b->st.st_mode & 07777) || a->st.st_uid != b->st.st_uid ||
-		a->st.st_gid != b->st.st_gid)
+	if ((a->st.st_mode & 07777) != (b->st.st_mode & 07777) || !same_owner(w, a, b))
 		return 0;
 	rc = tree_xattrs_read(ad, an, w->d->a->xattr, &one);
 	if (rc == 0)
@@ -296,9 +302,10 @@ static size_t common_layers(const struct stack *a, const struct stack *b)
 
 int diff_run(const struct diff *diff, struct err *err)
 {
-	struct walk w = {
-		.d = diff, .common = common_layers(diff->a, diff->b), .path = BUF_INIT(PATH_LONG)
-	};
+	struct walk w = { .d = diff,
+		.common = common_layers(diff->a, diff->b),
+		.one_id = importer_ids(store_is_rootless()) == 1,
+		.path = BUF_INIT(PATH_LONG) };
 	cleanup(merged_close) struct merged a = { 0 }, b = { 0 };
 	int rc = stack_root(diff->a, &a);
 

@@ -20,6 +20,8 @@ enum spawn_kind {
 		2, /* start `cay-keeper job ID`; carries the job's socket; may be @beside a keeper */
 	SPAWN_TEMPLATE =
 		4, /* start `cay-template ID`; carries a socket whose other end keeps it alive */
+	SPAWN_JOB_ABOVE =
+		5, /* as SPAWN_JOB, but rootless in no namespace of its own: it may enter those of all keepers */
 	SPAWN_CLEANUP = 3, /* kill whatever is left in the groups of ID and remove them */
 };
 

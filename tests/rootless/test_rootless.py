@@ -3,11 +3,13 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import subprocess
 
 from lib import cay
 from lib.case import contains, equal, raises, require
+from lib.proxy import Upstream, certificate, echo
 
 NEEDS = ("root", "userns", "newuidmap")
 
@@ -125,6 +127,8 @@ def test_a_single_uid_is_named_and_refuses_clearly(tmp):
     def check(instance, _user):
         equal(instance.get("/v1/version")["uid_map"], "single")
         with instance.sandbox() as box:
+            equal(instance.json("diff", box)["changes"], [], "an owner that cannot be expressed is no change")
+        with instance.sandbox() as box:
             equal(instance.ok(box, "id -u"), "0\n")
             status, _, _ = instance.sh(box, "touch /tmp/f && chown nobody /tmp/f")
             assert status["code"] != 0, "chown works with a single uid?"
@@ -149,6 +153,36 @@ def test_foreign_users_cannot_reach_the_instance(tmp):
                 os._exit(1)
         equal(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1, "another user was served")
     as_user(tmp, check)
+
+
+def late_policy(tmp, **env):
+    """The trust stores come with the first policy, into the one sandbox that it is for, and into none beside it."""
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    upstream = Upstream(echo, pem)
+    policy = json.dumps({"rules": [{"match": {"host": "api.example"}, "action": "allow", "upstream": upstream.address, "private": True}]})
+    bundle = "sha256sum </etc/ssl/certs/ca-certificates.crt"
+
+    def check(instance, _user):
+        with instance.sandbox() as box, instance.sandbox() as other:
+            before = instance.ok(box, bundle)
+            equal(instance.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": policy}).get("hint"), None)
+            equal(instance.ok(box, "env -i curl -sS -o /dev/null -w '%{http_code}' https://api.example/"), "200")
+            assert instance.ok(box, bundle) != before
+            equal(instance.ok(other, bundle), before)
+            equal(instance.sh(box, ": >/etc/ssl/certs/ca-certificates.crt")[0]["code"] != 0, True, "it is read-only and stays")
+            equal(instance.json("diff", box)["changes"], [])
+    as_user(tmp, check, CAY_TRUST=root, **env)
+    upstream.close()
+
+
+@require(*NEEDS)
+def test_a_policy_that_comes_after_the_start(tmp):
+    late_policy(tmp)
+
+
+@require(*NEEDS)
+def test_a_policy_that_comes_after_the_start_with_a_single_uid(tmp):
+    late_policy(tmp, CAY_WITHOUT="newuidmap")
 
 
 @require(*NEEDS)

@@ -190,10 +190,10 @@ static int map_single(uid_t uid, gid_t gid)
 	return error;
 }
 
-/* A template must be able to enter every keeper's namespace: it stands above them, as the user who made them. */
+/* What must be able to enter every keeper's namespace stands above them, as the user who made them. */
 static bool has_namespace(const struct spawn_request *r)
 {
-	return mode != MODE_ROOT && r->kind != SPAWN_TEMPLATE;
+	return mode != MODE_ROOT && r->kind != SPAWN_TEMPLATE && r->kind != SPAWN_JOB_ABOVE;
 }
 
 /* Is it a new one, with maps to write? A job @beside a keeper enters the keeper's: only there may it look into the sandbox. */
@@ -253,7 +253,7 @@ static attr_noreturn void child_main(
 	int null_fd, error;
 
 	memcpy(id, r->id, sizeof(id));
-	if (r->kind == SPAWN_JOB)
+	if (r->kind == SPAWN_JOB || r->kind == SPAWN_JOB_ABOVE)
 		memcpy(kind, "job", sizeof("job"));
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -538,6 +538,7 @@ static void handle_request(void)
 	switch ((enum spawn_kind)r.kind) {
 	case SPAWN_SANDBOX:
 	case SPAWN_JOB:
+	case SPAWN_JOB_ABOVE:
 	case SPAWN_TEMPLATE:
 		handle_start(&r, fd);
 		return;
