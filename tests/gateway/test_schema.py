@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import re
 
 import jsonschema
 import yaml
@@ -67,3 +68,13 @@ def test_presets_are_policies_and_all_are_named(instance):
         assert accepted(instance, document), path
     equal(sorted(names), sorted(SCHEMA.schema["definitions"]["preset"]["enum"]))
     equal(sorted(names), sorted(p["name"] for p in instance.get("/v1/policy/presets")["presets"]))
+
+
+def test_the_policies_of_the_documents_are_policies(instance):
+    pages = [os.path.join(cay.TOP, page) for page in ("README.md", "docs/policy.md")]
+    found = [(page, block) for page in pages for block in re.findall(r"```yaml\n(.*?)```", open(page, encoding="utf-8").read(), re.S)]
+    equal({page for page, _ in found}, set(pages))
+    for page, block in found:
+        document = yaml.safe_load(block)
+        SCHEMA.validate(document)
+        assert accepted(instance, document), f"{page}: {block}"
