@@ -4,22 +4,10 @@
 #ifdef CAY_ABLATION
 #include "base/str.h"
 #include <stdlib.h>
-#include <string.h>
 
 bool ablated(const char *id)
 {
-	const char *p = getenv("CAY_ABLATE");
-	size_t n = strlen(id);
-
-	while (p != NULL && *p != '\0') {
-		size_t len = strcspn(p, ",");
-
-		if (len == n && memcmp(p, id, n) == 0)
-			return true;
-		p += len;
-		p += *p == ',';
-	}
-	return false;
+	return str_list_has(getenv("CAY_ABLATE"), id);
 }
 
 char *ablate_environment(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/str.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -16,21 +17,7 @@ void log_init(const char *program)
 
 bool log_debug_on(const char *component)
 {
-	size_t n = strlen(component);
-
-	if (debug_list == NULL)
-		return false;
-	if (strcmp(debug_list, "all") == 0)
-		return true;
-	for (const char *p = debug_list; *p != '\0';) {
-		size_t len = strcspn(p, ",");
-
-		if (len == n && memcmp(p, component, n) == 0)
-			return true;
-		p += len;
-		p += *p == ',';
-	}
-	return false;
+	return str_list_has(debug_list, component) || str_list_has(debug_list, "all");
 }
 
 void log_line(enum log_level level, const char *component, const char *fmt, ...)

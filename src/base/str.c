@@ -12,6 +12,21 @@ bool str_ends(const char *s, const char *suffix)
 	return n >= m && memcmp(s + n - m, suffix, m) == 0;
 }
 
+bool str_list_has(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *p = list; p != NULL && *p != '\0';) {
+		size_t len = strcspn(p, ",");
+
+		if (len == n && memcmp(p, word, n) == 0)
+			return true;
+		p += len;
+		p += *p == ',';
+	}
+	return false;
+}
+
 /* Reads leading digits; *ret_rest is what follows them. */
 static int read_digits(const char *s, uint64_t *ret, const char **ret_rest)
 {

@@ -29,6 +29,9 @@ static inline int str_hex_digit(char c)
 /** str_ends() - does @s end with @suffix? */
 bool str_ends(const char *s, const char *suffix);
 
+/** str_list_has() - is @word one of the words of @list, which are separated by commas? NULL is an empty list. */
+bool str_list_has(const char *list, const char *word);
+
 /** str_to_u64() - decimal digits only, @min..@max. Return: 0, -EINVAL or -ERANGE; @ret untouched on failure. */
 int str_to_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret) attr_must_use;
 

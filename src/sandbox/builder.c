@@ -441,33 +441,19 @@ static int forbid_namespaces(const struct builder *b)
 	return 0;
 }
 
-/* A child that exists only to own U2 until its descriptor is open. */
+static int map_payload(int proc_fd, pid_t pid, attr_unused const void *arg)
+{
+	return cred_map_identity(proc_fd, pid);
+}
+
 static int make_payload_userns(struct builder *b, struct err *err)
 {
-	struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
-	char path[64];
-	int pid, rc;
-
 	if (ablated("userns_last")) {
 		b->u2 = openat(b->proc, "self/ns/user", O_RDONLY | O_CLOEXEC);
 		return b->u2 < 0 ? err_raise_sys(err, -errno, "open our own user namespace") : 0;
 	}
-	pid = raw_clone3(&args);
-	if (pid < 0)
-		return err_raise_sys(err, pid, "make the payload's user namespace");
-	if (pid == 0) {
-		for (;;)
-			(void)pause();
-	}
-	rc = cred_map_identity(b->proc, pid);
-	if (rc == 0) {
-		(void)snprintf(path, sizeof(path), "%d/ns/user", pid);
-		b->u2 = openat(b->proc, path, O_RDONLY | O_CLOEXEC);
-		rc = b->u2 < 0 ? -errno : 0;
-	}
-	(void)kill(pid, SIGKILL);
-	(void)waitpid(pid, NULL, 0);
-	return rc < 0 ? err_raise_sys(err, rc, "map the payload's ids") : 0;
+	b->u2 = cred_make_userns(b->proc, map_payload, NULL);
+	return b->u2 < 0 ? err_raise_sys(err, b->u2, "make the payload's user namespace") : 0;
 }
 
 static int prepare(struct builder *b, struct err *err)

@@ -388,19 +388,12 @@ static int read_config(
 
 static int find_programs(struct keeper *k, const char *dir, struct err *err)
 {
-	static char path[PATH_MAX];
-	ssize_t n;
+	static char own[PATH_MAX];
+	int rc;
 
-	k->config.programs = dir;
-	if (dir != NULL)
-		return 0;
-	n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	if (n < 0)
-		return err_raise_sys(err, -errno, "find our own program");
-	path[n] = '\0';
-	*strrchr(path, '/') = '\0';
-	k->config.programs = path;
-	return 0;
+	k->config.programs = dir != NULL ? dir : own;
+	rc = dir != NULL ? 0 : file_own_dir(own, sizeof(own));
+	return rc < 0 ? err_raise_sys(err, rc, "find our own program") : 0;
 }
 
 static int make_signal_fd(struct keeper *k)

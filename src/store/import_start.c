@@ -127,22 +127,14 @@ static attr_noreturn void child(const struct launch *l)
 /* cay-import lies in @programs; without, beside our own executable. */
 static int open_program(const char *programs)
 {
-	char path[PATH_MAX + sizeof(PROGRAM) + 1], *slash;
-	ssize_t n = 0;
-	int fd;
+	char own[PATH_MAX], path[PATH_MAX + sizeof(PROGRAM)];
+	int rc = programs == NULL ? file_own_dir(own, sizeof(own)) : 0, fd;
 
-	if (programs == NULL) {
-		n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-		if (n < 0)
-			return -errno;
-		path[n] = '\0';
-		slash = strrchr(path, '/');
-		if (slash == NULL)
-			return -ENOENT;
-		memcpy(slash + 1, PROGRAM, sizeof(PROGRAM));
-	} else if (snprintf(path, sizeof(path), "%s/%s", programs, PROGRAM) >= (int)sizeof(path)) {
+	if (rc < 0)
+		return rc;
+	if (snprintf(path, sizeof(path), "%s/%s", programs != NULL ? programs : own, PROGRAM) >=
+		(int)sizeof(path))
 		return -ENAMETOOLONG;
-	}
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }

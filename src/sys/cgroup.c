@@ -38,21 +38,6 @@ static bool mountinfo_fields(char *line, char **point, char **type, char **optio
 	return *options != NULL;
 }
 
-static bool has_option(const char *options, const char *name)
-{
-	size_t n = strlen(name);
-
-	for (const char *p = options; *p != '\0';) {
-		size_t len = strcspn(p, ",");
-
-		if (len == n && memcmp(p, name, n) == 0)
-			return true;
-		p += len;
-		p += *p == ',';
-	}
-	return false;
-}
-
 struct mounts {
 	char v2[256];
 	char v1[CGROUP_V1_COUNT][256];
@@ -76,7 +61,7 @@ static int find_mounts(struct mounts *m)
 		if (str_eq(type, "cgroup2") && m->v2[0] == '\0')
 			(void)!str_copy(m->v2, sizeof(m->v2), point);
 		for (size_t i = 0; str_eq(type, "cgroup") && i < CGROUP_V1_COUNT; i++) {
-			if (m->v1[i][0] == '\0' && has_option(options, v1_names[i]))
+			if (m->v1[i][0] == '\0' && str_list_has(options, v1_names[i]))
 				(void)!str_copy(m->v1[i], sizeof(m->v1[i]), point);
 		}
 	}

@@ -5,9 +5,11 @@
 
 #include <linux/capability.h>
 #include <linux/securebits.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 
 unsigned int cred_last_cap(void)
 {
@@ -86,6 +88,40 @@ int cred_map_identity(int proc_fd, pid_t pid)
 	int rc = map_identity(proc_fd, pid, "uid_map");
 
 	return rc < 0 ? rc : map_identity(proc_fd, pid, "gid_map");
+}
+
+/* The only one in the namespace: it ends when whoever made it closes its end of the pipe, or ends. */
+static attr_noreturn void be_member(const int ends[2])
+{
+	char byte;
+
+	(void)close(ends[1]);
+	(void)!read(ends[0], &byte, 1);
+	_exit(0);
+}
+
+int cred_make_userns(
+	int proc_fd, int (*map)(int proc_fd, pid_t pid, const void *arg), const void *arg)
+{
+	struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
+	char path[64];
+	int ends[2], pid, rc;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	pid = raw_clone3(&args);
+	if (pid == 0)
+		be_member(ends);
+	rc = pid < 0 ? pid : map(proc_fd, pid, arg);
+	if (rc == 0) {
+		(void)snprintf(path, sizeof(path), "%d/ns/user", pid);
+		rc = raw_result(openat(proc_fd, path, O_RDONLY | O_CLOEXEC));
+	}
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+	if (pid > 0)
+		(void)waitpid(pid, NULL, 0);
+	return rc;
 }
 
 int cred_set_fsids(uid_t uid, gid_t gid)

@@ -32,6 +32,16 @@ int cred_map_user_ns(
  */
 int cred_map_identity(int proc_fd, pid_t pid) attr_must_use;
 
+/**
+ * cred_make_userns() - a user namespace in which nobody lives.
+ * @proc_fd: a real procfs in which our children count.
+ * @map: gives it its ids, by the number of a process that is in it until this returns; gets @proc_fd and @arg.
+ * Return: its descriptor, owned by the caller, or -errno.
+ * Context: forks.
+ */
+int cred_make_userns(int proc_fd, int (*map)(int proc_fd, pid_t pid, const void *arg),
+	const void *arg) attr_must_use;
+
 /** cred_set_fsids() - set file-system uid and gid without touching capabilities (SECBIT_NO_SETUID_FIXUP is set first). */
 int cred_set_fsids(uid_t uid, gid_t gid) attr_must_use;
 

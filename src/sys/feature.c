@@ -7,6 +7,7 @@
  */
 #include "sys/feature.h"
 #include "base/str.h"
+#include "sys/cred.h"
 #include "sys/file.h"
 #include "sys/mount.h"
 #include "sys/netlink.h"
@@ -205,44 +206,24 @@ static bool probe_cgroup_kill(void)
 	return found;
 }
 
-/* A user namespace other than ours, held by a child that waits to be killed. Return: its descriptor or -errno. */
-static int foreign_userns(pid_t *ret_child)
+static int map_foreign(int proc_fd, pid_t pid, attr_unused const void *arg)
 {
-	struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
-	char path[64];
-	int pid = raw_clone3(&args), rc;
-
-	if (pid < 0)
-		return pid;
-	if (pid == 0) {
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;;)
-			(void)pause();
-	}
-	*ret_child = pid;
-	(void)snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
-	rc = file_write_at(AT_FDCWD, path, "0 1000000 65536");
-	(void)snprintf(path, sizeof(path), "/proc/%d/gid_map", pid);
-	if (rc == 0)
-		rc = file_write_at(AT_FDCWD, path, "0 1000000 65536");
-	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
-	return rc < 0 ? rc : raw_result(open(path, O_RDONLY | O_CLOEXEC));
+	return cred_map_user_ns(proc_fd, pid, 0, 1000000, 65536);
 }
 
 static int try_idmap(void *arg)
 {
-	pid_t child = -1;
-	cleanup_fd int userns = foreign_userns(&child), tree = -1;
-	int rc = userns < 0 ? userns : 0;
+	cleanup_fd int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC), userns = -1,
+		       tree = -1;
+	int rc;
 
-	if (rc == 0)
+	if (proc < 0)
+		return -errno;
+	rc = userns = cred_make_userns(proc, map_foreign, NULL);
+	if (rc >= 0)
 		rc = tree = mount_clone(AT_FDCWD, arg, false);
 	if (rc >= 0)
 		rc = mount_set_idmap(tree, userns, false);
-	if (child > 0) {
-		(void)kill(child, SIGKILL);
-		(void)waitpid(child, NULL, 0);
-	}
 	if (rc == -EINVAL)
 		return 0; /* this file system cannot */
 	return rc < 0 ? rc : 1;
@@ -430,29 +411,12 @@ static const struct {
 
 static signed char cached[FEATURE_COUNT]; /* 0 = not asked, 1 = works, -1 = does not */
 
-static bool named_in(const char *list, const char *id)
-{
-	size_t n = strlen(id);
-
-	for (const char *p = list; p != NULL && *p != '\0';) {
-		size_t len = strcspn(p, ",");
-
-		if (len == n && memcmp(p, id, n) == 0)
-			return true;
-		p += len;
-		p += *p == ',';
-	}
-	return false;
-}
-
 bool feature_withheld(enum feature feature)
 {
 	const char *list = getenv("CAY_WITHOUT");
 
-	if (list == NULL)
-		return false;
-	return named_in(list, table[feature].info.id) ||
-	       (named_in(list, "all") && table[feature].info.since > FLOOR_RELEASE);
+	return str_list_has(list, table[feature].info.id) ||
+	       (str_list_has(list, "all") && table[feature].info.since > FLOOR_RELEASE);
 }
 
 bool feature_has(enum feature feature)

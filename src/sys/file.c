@@ -152,6 +152,21 @@ int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret
 	return -ENOENT;
 }
 
+int file_own_dir(char *dir, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", dir, size - 1);
+	char *slash;
+
+	if (n < 0)
+		return -errno;
+	dir[n] = '\0';
+	slash = strrchr(dir, '/');
+	if (slash == NULL)
+		return -ENOENT;
+	*slash = '\0';
+	return 0;
+}
+
 int file_mkdirs_at(int dirfd, const char *path, mode_t mode)
 {
 	cleanup_fd int at = openat(dirfd, dirfd == AT_FDCWD && path[0] == '/' ? "/" : ".",

@@ -29,6 +29,9 @@ int file_read_u64_at(int dirfd, const char *path, uint64_t *ret) attr_must_use;
  */
 int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret) attr_must_use;
 
+/** file_own_dir() - the directory of the program that runs, without a slash at its end, into @dir of @size bytes. Return: 0 or -errno. */
+int file_own_dir(char *dir, size_t size) attr_must_use;
+
 /** file_mkdirs_at() - create clean absolute or relative @path below @dirfd with all parents, never through symlinks. 0 or -errno. */
 int file_mkdirs_at(int dirfd, const char *path, mode_t mode) attr_must_use;
 

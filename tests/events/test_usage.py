@@ -121,7 +121,7 @@ def test_the_keeper_reads_by_itself(instance):
     """Nobody asks while the memory is held: the readings between are the keeper's own."""
     with instance.sandbox() as box:
         first = usage_of(instance, box)
-        instance.ok(box, "python3 -c 'import time; b = bytearray(150 << 20); b[::4096] = b\"x\" * (150 << 8); time.sleep(2)'")
+        instance.ok(box, "python3 -c 'import time; b = bytearray(150 << 20); b[::4096] = b\"x\" * (150 << 8); time.sleep(4)'")
         last = usage_of(instance, box)
         assert last["memory_samples"] >= first["memory_samples"] + 5, (first, last)
         grown = last["memory_gb_seconds"] - first["memory_gb_seconds"]

@@ -194,6 +194,14 @@ TEST(ends_and_starts)
 	check(str_starts("abc", "ab"));
 }
 
+TEST(words_of_a_list)
+{
+	check(str_list_has("one,two", "one") && str_list_has("one,two", "two"));
+	check(!str_list_has("one,two", "on") && !str_list_has("one", "one,two"));
+	check(!str_list_has("one,,two", "three") && str_list_has(",one", "one"));
+	check(!str_list_has("", "one") && !str_list_has(NULL, "one"));
+}
+
 TEST(dup_keeps_null)
 {
 	cleanup_free char *copy = str_dup("x"), *text = str_dupf("%d-%s", 7, "y");

@@ -138,17 +138,11 @@ static int open_programs(void)
 {
 	static char programs[4200];
 	char path[4096];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	char *slash;
 	size_t last = 0;
+	int rc = file_own_dir(path, sizeof(path));
 
-	if (n < 0)
-		return -errno;
-	path[n] = '\0';
-	slash = strrchr(path, '/');
-	if (slash == NULL)
-		return -ENOENT;
-	*slash = '\0';
+	if (rc < 0)
+		return rc;
 	(void)snprintf(programs, sizeof(programs), "CAY_PROGRAMS=%s", path);
 	while (keeper_env[last] != NULL)
 		last++;

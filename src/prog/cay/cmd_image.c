@@ -1,54 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "base/str.h"
 #include "prog/cay/cmd.h"
+#include "prog/cay/listing.h"
 #include "prog/cay/mount_spec.h"
 
 #include <fcntl.h>
 #include <limits.h>
 
+static void put_image(struct table *t, const json_t *image, int64_t now_s)
+{
+	const char *id = cli_string(image, "id", "?"),
+		   *created = cli_string(image, "created", NULL);
+	bool own = !str_eq(id, "host");
+	struct buf cell = BUF_INIT(65536);
+
+	table_cell(t, cli_string(image, "name", NULL));
+	buf_fmt(&cell, "%.12s", id);
+	table_buf(t, &cell);
+	if (own && json_is_integer(json_object_get(image, "bytes")))
+		text_size(&cell, cli_number(image, "bytes"));
+	table_buf(t, &cell);
+	if (own && json_is_integer(json_object_get(image, "files")))
+		buf_fmt(&cell, "%llu", (unsigned long long)cli_number(image, "files"));
+	table_buf(t, &cell);
+	if (created != NULL)
+		text_age(&cell, created, now_s);
+	table_buf(t, &cell);
+	buf_free(&cell);
+}
+
 int cmd_image_ls(struct cli *cli)
 {
-	cleanup_json json_t *answer = NULL;
-	struct buf out = BUF_INIT(16U << 20), cell = BUF_INIT(65536);
-	bool quiet = cli_args_has(&cli->args, FLAG_QUIET);
-	struct table t;
-	json_t *image;
-	size_t i;
-	int rc = cli_get(cli, "/v1/images", &answer);
+	static const struct listing images = { "images", "NAME|ID|>SIZE|>FILES|>AGE", put_image };
 
-	if (rc < 0)
-		return rc;
-	if (cli->json)
-		return cli_print_json(answer);
-	table_init(&t, "NAME|ID|>SIZE|>FILES|>AGE");
-	json_array_foreach (json_object_get(answer, "images"), i, image) {
-		const char *id = cli_string(image, "id", "?"),
-			   *name = cli_string(image, "name", NULL);
-
-		if (quiet) {
-			text_escape(&out, name != NULL ? name : id);
-			buf_char(&out, '\n');
-			continue;
-		}
-		table_cell(&t, name);
-		buf_fmt(&cell, "%.12s", id);
-		table_buf(&t, &cell);
-		if (json_is_integer(json_object_get(image, "bytes")) && !str_eq(id, "host"))
-			text_size(&cell, cli_number(image, "bytes"));
-		table_buf(&t, &cell);
-		if (json_is_integer(json_object_get(image, "files")) && !str_eq(id, "host"))
-			buf_fmt(&cell, "%llu", (unsigned long long)cli_number(image, "files"));
-		table_buf(&t, &cell);
-		if (cli_string(image, "created", NULL) != NULL)
-			text_age(&cell, cli_string(image, "created", ""),
-				(int64_t)(clock_wall_ns() / NS_PER_S));
-		table_buf(&t, &cell);
-	}
-	if (!quiet)
-		table_print(&t, &out);
-	buf_free(&cell);
-	return cli_print(cli, &out);
+	return listing_show(cli, "/v1/images", &images);
 }
 
 /* Standard input as a file without a name. Return: descriptor or -errno. */

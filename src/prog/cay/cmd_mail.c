@@ -1,48 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "base/str.h"
 #include "codec/base64.h"
 #include "prog/cay/cmd.h"
+#include "prog/cay/listing.h"
+
+static void put_mail(struct table *t, const json_t *mail, int64_t now_s)
+{
+	const json_t *to = json_object_get(mail, "to");
+	int64_t more = (int64_t)cli_number(mail, "recipients") - 1;
+	struct buf cell = BUF_INIT(65536);
+
+	buf_fmt(&cell, "%llu", (unsigned long long)cli_number(mail, "number"));
+	table_buf(t, &cell);
+	text_age(&cell, cli_string(mail, "time", ""), now_s);
+	table_buf(t, &cell);
+	table_cell(t, cli_string(mail, "from", "?"));
+	buf_str(&cell, json_array_size(to) > 0 ? json_string_value(json_array_get(to, 0)) : "?");
+	if (more > 0)
+		buf_fmt(&cell, " and %lld more", (long long)more);
+	table_buf(t, &cell);
+	buf_str(&cell, cli_string(mail, "subject", "-"));
+	if (json_is_true(json_object_get(mail, "undone")))
+		buf_str(&cell, "  (undone by a rewind)");
+	table_buf(t, &cell);
+	buf_free(&cell);
+}
 
 int cmd_mail_ls(struct cli *cli)
 {
+	static const struct listing mails = { "mails", ">#|>AGE|FROM|TO|SUBJECT", put_mail };
 	cleanup_free char *target =
 		cli_target("/v1/sandboxes/%s/mails?limit=100000", cli->args.positional[0]);
-	cleanup_json json_t *answer = NULL;
-	struct buf out = BUF_INIT(64U << 20), cell = BUF_INIT(65536);
-	struct table t;
-	json_t *mail;
-	size_t i;
-	int rc = cli_get(cli, target, &answer);
 
-	if (rc < 0)
-		return rc;
-	if (cli->json)
-		return cli_print_json(answer);
-	table_init(&t, ">#|>AGE|FROM|TO|SUBJECT");
-	json_array_foreach (json_object_get(answer, "mails"), i, mail) {
-		const json_t *to = json_object_get(mail, "to");
-		int64_t more = (int64_t)cli_number(mail, "recipients") - 1;
-
-		buf_fmt(&cell, "%llu", (unsigned long long)cli_number(mail, "number"));
-		table_buf(&t, &cell);
-		text_age(
-			&cell, cli_string(mail, "time", ""), (int64_t)(clock_wall_ns() / NS_PER_S));
-		table_buf(&t, &cell);
-		table_cell(&t, cli_string(mail, "from", "?"));
-		buf_str(&cell,
-			json_array_size(to) > 0 ? json_string_value(json_array_get(to, 0)) : "?");
-		if (more > 0)
-			buf_fmt(&cell, " and %lld more", (long long)more);
-		table_buf(&t, &cell);
-		buf_str(&cell, cli_string(mail, "subject", "-"));
-		if (json_is_true(json_object_get(mail, "undone")))
-			buf_str(&cell, "  (undone by a rewind)");
-		table_buf(&t, &cell);
-	}
-	table_print(&t, &out);
-	buf_free(&cell);
-	return cli_print(cli, &out);
+	return listing_show(cli, target, &mails);
 }
 
 static void put_line(struct buf *out, const char *name, const char *value)

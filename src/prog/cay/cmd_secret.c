@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "base/str.h"
 #include "prog/cay/cmd.h"
+#include "prog/cay/listing.h"
 
 #include <termios.h>
 
@@ -59,31 +59,23 @@ int cmd_secret_set(struct cli *cli)
 	return rc == 0 && cli->json ? cli_print_json(answer) : rc;
 }
 
+static void put_secret(struct table *t, const json_t *secret, int64_t now_s)
+{
+	struct buf cell = BUF_INIT(4096);
+
+	table_cell(t, cli_string(secret, "name", "?"));
+	buf_fmt(&cell, "%llu", (unsigned long long)cli_number(secret, "version"));
+	table_buf(t, &cell);
+	text_age(&cell, cli_string(secret, "updated", ""), now_s);
+	table_buf(t, &cell);
+	buf_free(&cell);
+}
+
 int cmd_secret_ls(struct cli *cli)
 {
-	cleanup_json json_t *answer = NULL;
-	struct buf out = BUF_INIT(1U << 20), cell = BUF_INIT(4096);
-	struct table t;
-	json_t *secret;
-	size_t i;
-	int rc = cli_get(cli, "/v1/secrets", &answer);
+	static const struct listing secrets = { "secrets", "NAME|>VERSION|>SET", put_secret };
 
-	if (rc < 0)
-		return rc;
-	if (cli->json)
-		return cli_print_json(answer);
-	table_init(&t, "NAME|>VERSION|>SET");
-	json_array_foreach (json_object_get(answer, "secrets"), i, secret) {
-		table_cell(&t, cli_string(secret, "name", "?"));
-		buf_fmt(&cell, "%llu", (unsigned long long)cli_number(secret, "version"));
-		table_buf(&t, &cell);
-		text_age(&cell, cli_string(secret, "updated", ""),
-			(int64_t)(clock_wall_ns() / NS_PER_S));
-		table_buf(&t, &cell);
-	}
-	table_print(&t, &out);
-	buf_free(&cell);
-	return cli_print(cli, &out);
+	return listing_show(cli, "/v1/secrets", &secrets);
 }
 
 int cmd_secret_rm(struct cli *cli)

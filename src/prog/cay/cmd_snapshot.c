@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "base/str.h"
 #include "prog/cay/cmd.h"
+#include "prog/cay/listing.h"
 
 static int print_snapshot(struct cli *cli, const json_t *s)
 {
@@ -49,7 +49,7 @@ int cmd_verify(struct cli *cli)
 	return cli_print_json(snapshot);
 }
 
-static void add_row(struct table *t, const json_t *s, int64_t now)
+static void put_row(struct table *t, const json_t *s, int64_t now_s)
 {
 	struct buf cell = BUF_INIT(65536);
 
@@ -65,40 +65,19 @@ static void add_row(struct table *t, const json_t *s, int64_t now)
 	table_buf(t, &cell);
 	buf_fmt(&cell, "%.1f ms", (double)cli_number(s, "frozen_us") / 1000);
 	table_buf(t, &cell);
-	text_age(&cell, cli_string(s, "created", ""), now);
+	text_age(&cell, cli_string(s, "created", ""), now_s);
 	table_buf(t, &cell);
 	buf_free(&cell);
 }
 
 int cmd_snapshots(struct cli *cli)
 {
+	static const struct listing snapshots = { "snapshots",
+		"NAME|ID|STATE|SANDBOX|>FILES|>SIZE|>FROZEN|>AGE", put_row };
 	cleanup_free char *target =
 		cli->args.n_positional > 0
 			? cli_target("/v1/snapshots?sandbox=%s", cli->args.positional[0])
 			: str_dup("/v1/snapshots");
-	cleanup_json json_t *answer = NULL;
-	struct buf out = BUF_INIT(64U << 20);
-	struct table t;
-	json_t *s;
-	size_t i;
-	int rc = cli_get(cli, target, &answer);
 
-	if (rc < 0)
-		return rc;
-	if (cli->json)
-		return cli_print_json(answer);
-	table_init(&t, "NAME|ID|STATE|SANDBOX|>FILES|>SIZE|>FROZEN|>AGE");
-	json_array_foreach (json_object_get(answer, "snapshots"), i, s) {
-		if (cli_args_has(&cli->args, FLAG_QUIET)) {
-			text_escape(&out, cli_string(s, "name", cli_string(s, "id", "")));
-			buf_char(&out, '\n');
-			continue;
-		}
-		add_row(&t, s, (int64_t)(clock_wall_ns() / NS_PER_S));
-	}
-	if (cli_args_has(&cli->args, FLAG_QUIET))
-		buf_free(&t.cells);
-	else
-		table_print(&t, &out);
-	return cli_print(cli, &out);
+	return listing_show(cli, target, &snapshots);
 }

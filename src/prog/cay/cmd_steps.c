@@ -2,6 +2,7 @@
 /* prog/cay/cmd_steps.c - the steps of a sandbox. */
 #include "base/str.h"
 #include "prog/cay/cmd.h"
+#include "prog/cay/listing.h"
 
 #define COMMAND_MAX 60
 
@@ -11,7 +12,7 @@ static void put_command(struct table *t, const json_t *argv)
 	json_t *arg;
 	size_t i;
 
-	json_array_foreach ((json_t *)(uintptr_t)argv, i, arg) {
+	json_array_foreach (argv, i, arg) {
 		if (cell.n < COMMAND_MAX)
 			buf_fmt(&cell, "%s%.60s", i > 0 ? " " : "", json_string_value(arg));
 	}
@@ -19,7 +20,7 @@ static void put_command(struct table *t, const json_t *argv)
 	buf_free(&cell);
 }
 
-static void put_step(struct table *t, const json_t *step)
+static void put_step(struct table *t, const json_t *step, attr_unused int64_t now_s)
 {
 	struct buf cell = BUF_INIT(4096);
 	const char *snapshot = cli_string(step, "snapshot", NULL);
@@ -41,21 +42,9 @@ static void put_step(struct table *t, const json_t *step)
 
 int cmd_steps(struct cli *cli)
 {
+	static const struct listing steps = { "steps", ">STEP|EXEC|STATUS|SNAPSHOT|COMMAND",
+		put_step };
 	cleanup_free char *target = cli_target("/v1/sandboxes/%s/steps", cli->args.positional[0]);
-	cleanup_json json_t *answer = NULL;
-	struct buf out = BUF_INIT(64U << 20);
-	struct table t;
-	json_t *step;
-	size_t i;
-	int rc = cli_get(cli, target, &answer);
 
-	if (rc < 0)
-		return rc;
-	if (cli->json)
-		return cli_print_json(answer);
-	table_init(&t, ">STEP|EXEC|STATUS|SNAPSHOT|COMMAND");
-	json_array_foreach (json_object_get(answer, "steps"), i, step)
-		put_step(&t, step);
-	table_print(&t, &out);
-	return cli_print(cli, &out);
+	return listing_show(cli, target, &steps);
 }

@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "store/catalogue.h"
 #include "store/vault.h"
+#include "sys/file.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -253,14 +254,11 @@ int place_make(const struct place *p, struct err *err)
 int place_program(const char *name, char *path, size_t size)
 {
 	char own[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
+	int rc = file_own_dir(own, sizeof(own));
 	char *slash;
 
-	if (n < 0)
-		return -errno;
-	own[n] = '\0';
-	slash = strrchr(own, '/');
-	*slash = '\0';
+	if (rc < 0)
+		return rc;
 	if (snprintf(path, size, "%s/%s", own, name) < (int)size && access(path, X_OK) == 0)
 		return 0;
 	slash = strrchr(own, '/');
