@@ -3,12 +3,45 @@
 #include "base/log.h"
 #include "base/str.h"
 
+static json_int_t epoch_of(const struct snapshot *s)
+{
+	return json_integer_value(json_object_get(s->doc, "epoch"));
+}
+
+static bool is_of(const struct snapshot *s, const char *sandbox)
+{
+	return str_eq(json_string_value(json_object_get(s->doc, "sandbox")), sandbox);
+}
+
+/* The last object of the sandbox's own snapshots, else that of the snapshot it continues from: most bytes are still the same. NULL: there is none. */
+static const char *find_base(struct server *srv, const char *sandbox)
+{
+	const struct sandbox *sb = sandbox_by_id(srv, sandbox);
+	const char *origin =
+		sb != NULL ? json_string_value(json_object_get(sb->doc, "base")) : NULL;
+	const struct snapshot *found = NULL;
+
+	list_for_each (&srv->snapshots, node, next) {
+		const struct snapshot *s = list_entry(node, struct snapshot, node);
+		bool own = is_of(s, sandbox);
+
+		if (memory_of(s->doc) == NULL ||
+			(!own && (origin == NULL || !str_eq(s->id, origin))))
+			continue;
+		if (found == NULL ||
+			(own && (!is_of(found, sandbox) || epoch_of(s) > epoch_of(found))))
+			found = s;
+	}
+	return found != NULL ? memory_of(found->doc) : NULL;
+}
+
 int memory_save(struct server *srv, const struct live *l, const char *id, const char *sandbox,
 	json_t **ret, struct err *err)
 {
 	return job_run(srv,
-		json_pack("{s:s,s:s,s:s,s:s,s:s}", "verb", "memory_save", "run", srv->run,
-			"template", l->id, "memory", id, "sandbox", sandbox),
+		json_pack("{s:s,s:s,s:s,s:s,s:s,s:s*}", "verb", "memory_save", "run", srv->run,
+			"template", l->id, "memory", id, "sandbox", sandbox, "base",
+			find_base(srv, sandbox)),
 		NULL, NULL, ret, err);
 }
 

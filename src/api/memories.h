@@ -5,7 +5,10 @@
 
 #include "api/lives.h"
 
-/** memory_save() - have the memory of template @l written as object @id, synced. @sandbox: id of the source. @ret: {"stored","bytes"}, a new reference. Context: waits. */
+/**
+ * memory_save() - have the memory of template @l written as object @id, synced; what the last snapshot of the same sandbox has too is not written again. @sandbox: id of the
+ * source. @ret: {"stored","shared","bytes"}, a new reference. Context: waits.
+ */
 int memory_save(struct server *srv, const struct live *l, const char *id, const char *sandbox,
 	json_t **ret, struct err *err) attr_must_use;
 

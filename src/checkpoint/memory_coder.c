@@ -79,19 +79,34 @@ static unsigned char *wait_for_slot(const struct memory_coder *m, struct coder_c
 	return m->memory + chunk->slot * PAGECHUNK_MAX;
 }
 
-static void pack_part(const struct memory_coder *m, struct pagechunk_coder *c, uint64_t left)
+static void pack_chunk(const struct memory_coder *m, struct pagechunk_coder *c, size_t n)
+{
+	struct coder_packed packed = { .known = CHUNK_NONE };
+	unsigned char *to;
+
+	if (!take(IN, raw, n))
+		leave(1);
+	memset(raw + n, 0, PAGECHUNK_MAX - n);
+	digest_bytes(raw, n, packed.content);
+	packed.known = chunk_set_find(m->known, packed.content);
+	chunk_set_add(m->known, packed.content);
+	if (packed.known == CHUNK_NONE) {
+		to = wait_for_slot(m, &packed.chunk);
+		pagechunk_pack(c, raw, n, &packed.chunk.head, to);
+	}
+	give(&packed, sizeof(packed));
+}
+
+/* A part of @left bytes; the pages come in pieces, each with its length before it. */
+static void pack_part(
+	const struct memory_coder *m, struct pagechunk_coder *c, uint64_t left, bool pieces)
 {
 	while (left > 0) {
-		size_t n = left < PAGECHUNK_MAX ? (size_t)left : PAGECHUNK_MAX;
-		struct coder_chunk chunk;
-		unsigned char *to;
+		uint64_t n = left < PAGECHUNK_MAX ? left : PAGECHUNK_MAX;
 
-		if (!take(IN, raw, n))
+		if (pieces && (!take(IN, &n, sizeof(n)) || n == 0 || n > PAGECHUNK_MAX || n > left))
 			leave(1);
-		memset(raw + n, 0, PAGECHUNK_MAX - n);
-		to = wait_for_slot(m, &chunk);
-		pagechunk_pack(c, raw, n, &chunk.head, to);
-		give(&chunk, sizeof(chunk));
+		pack_chunk(m, c, (size_t)n);
 		left -= n;
 	}
 }
@@ -103,14 +118,13 @@ static attr_noreturn void pack_main(const struct memory_coder *m, struct pagechu
 	if (!take(IN, &parts, sizeof(parts)))
 		leave(1);
 	give(&parts, sizeof(parts));
-	pack_part(m, c, parts.image);
-	pack_part(m, c, parts.plan);
-	pack_part(m, c, parts.pages);
+	pack_part(m, c, parts.image, false);
+	pack_part(m, c, parts.plan, false);
+	pack_part(m, c, parts.pages, true);
 	leave(0);
 }
 
-static attr_noreturn void unpack_main(
-	const struct memory_coder *m, struct pagechunk_coder *c, const unsigned char *input)
+static attr_noreturn void unpack_main(const struct memory_coder *m, struct pagechunk_coder *c)
 {
 	struct coder_order order;
 	struct coder_chunk chunk;
@@ -119,7 +133,7 @@ static attr_noreturn void unpack_main(
 		unsigned char *to = wait_for_slot(m, &chunk);
 
 		chunk.head = order.head;
-		if (pagechunk_unpack(c, &order.head, input + order.offset, to) < 0)
+		if (pagechunk_unpack(c, &order.head, m->input + order.offset, to) < 0)
 			leave(1);
 		give(&chunk, sizeof(chunk));
 	}
@@ -144,10 +158,9 @@ static void confine(void)
 }
 
 /* @m: our ends in place of the caller's. */
-static attr_noreturn void coder_main(
-	const struct memory_coder *m, bool pack, const unsigned char *input)
+static attr_noreturn void coder_main(const struct memory_coder *m)
 {
-	struct pagechunk_coder *c = pagechunk_coder_new(pack);
+	struct pagechunk_coder *c = pagechunk_coder_new(m->known != NULL);
 	int in = fcntl(m->in, F_DUPFD, 10), out = fcntl(m->out, F_DUPFD, 10),
 	    credit = fcntl(m->credit, F_DUPFD, 10);
 
@@ -156,9 +169,9 @@ static attr_noreturn void coder_main(
 		dup2(credit, CREDIT) < 0)
 		_exit(122);
 	confine();
-	if (pack)
+	if (m->known != NULL)
 		pack_main(m, c);
-	unpack_main(m, c, input);
+	unpack_main(m, c);
 }
 
 /* --- its caller --- */
@@ -198,25 +211,37 @@ static int make_pipes(struct memory_coder *c, struct memory_coder *inside)
 	return file_write_all(c->credit, credits, sizeof(credits));
 }
 
-int memory_coder_start(struct memory_coder *c, bool pack, const unsigned char *input)
+static int start(struct memory_coder *c)
 {
-	struct memory_coder inside = MEMORY_CODER_INIT;
-	int rc;
+	struct memory_coder inside = *c;
+	int rc = make_slots(c);
 
-	*c = (struct memory_coder)MEMORY_CODER_INIT;
-	rc = make_slots(c);
 	inside.memory = c->memory;
 	if (rc == 0)
 		rc = make_pipes(c, &inside);
 	if (rc == 0)
 		c->pid = fork();
 	if (rc == 0 && c->pid == 0)
-		coder_main(&inside, pack, input);
+		coder_main(&inside);
 	if (c->pid < 0)
 		rc = -EAGAIN;
 	fd_close(&inside.in);
 	fd_close(&inside.out);
 	return rc;
+}
+
+int memory_coder_pack(struct memory_coder *c, struct chunk_set *known)
+{
+	*c = (struct memory_coder)MEMORY_CODER_INIT;
+	c->known = known;
+	return start(c);
+}
+
+int memory_coder_unpack(struct memory_coder *c, const unsigned char *input)
+{
+	*c = (struct memory_coder)MEMORY_CODER_INIT;
+	c->input = input;
+	return start(c);
 }
 
 int memory_coder_order(struct memory_coder *c, const struct pagechunk_head *head, uint64_t offset)
@@ -226,16 +251,29 @@ int memory_coder_order(struct memory_coder *c, const struct pagechunk_head *head
 	return file_write_all(c->in, &order, sizeof(order));
 }
 
+static int find_slot(
+	const struct memory_coder *c, const struct coder_chunk *chunk, const unsigned char **bytes)
+{
+	if (chunk->slot >= SLOTS)
+		return -EBADMSG;
+	*bytes = c->memory + chunk->slot * PAGECHUNK_MAX;
+	return 0;
+}
+
 int memory_coder_next(struct memory_coder *c, struct coder_chunk *ret, const unsigned char **bytes)
 {
 	int rc = file_read_all(c->out, ret, sizeof(*ret));
 
-	if (rc < 0)
-		return rc;
-	if (ret->slot >= SLOTS)
-		return -EBADMSG;
-	*bytes = c->memory + ret->slot * PAGECHUNK_MAX;
-	return 0;
+	return rc < 0 ? rc : find_slot(c, ret, bytes);
+}
+
+int memory_coder_packed(
+	struct memory_coder *c, struct coder_packed *ret, const unsigned char **bytes)
+{
+	int rc = file_read_all(c->out, ret, sizeof(*ret));
+
+	*bytes = NULL;
+	return rc < 0 || ret->known != CHUNK_NONE ? rc : find_slot(c, &ret->chunk, bytes);
 }
 
 int memory_coder_done(struct memory_coder *c)

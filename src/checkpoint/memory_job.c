@@ -65,18 +65,17 @@ static void state_path(const struct job *job, char path[PATH_MAX])
 static int save_chunk(struct memory_writer *w, struct memory_coder *coder, uint64_t *left)
 {
 	const unsigned char *stored;
-	struct coder_chunk chunk;
-	int rc = memory_coder_next(coder, &chunk, &stored);
+	struct coder_packed packed;
+	int rc = memory_coder_packed(coder, &packed, &stored), raw;
 
-	if (rc == 0)
-		rc = pagechunk_check(&chunk.head);
-	if (rc == 0 && chunk.head.raw > *left)
-		rc = -EBADMSG;
 	if (rc < 0)
 		return rc;
-	*left -= chunk.head.raw;
-	rc = memory_writer_add(w, &chunk.head, stored);
-	return rc == 0 ? memory_coder_done(coder) : rc;
+	raw = stored != NULL ? memory_writer_add(w, &packed.chunk.head, stored, packed.content)
+			     : memory_writer_again(w, packed.known);
+	if (raw < 0 || (uint64_t)raw > *left)
+		return raw < 0 ? raw : -EBADMSG;
+	*left -= (uint64_t)raw;
+	return stored != NULL ? memory_coder_done(coder) : 0;
 }
 
 static int save_stream(struct memory_writer *w, struct memory_coder *coder)
@@ -94,13 +93,14 @@ static int save_stream(struct memory_writer *w, struct memory_coder *coder)
 static int save(struct job *job, struct memory_writer *w, struct err *err)
 {
 	cleanup_fd int template = connect_template(job, err);
+	struct chunk_set *known = memory_writer_known(w);
 	struct memory_coder coder = MEMORY_CODER_INIT;
 	char path[PATH_MAX];
-	int rc;
+	int rc = template;
 
-	if (template <0)
-		return template;
-	rc = memory_coder_start(&coder, true, NULL);
+	if (rc >= 0)
+		rc = memory_coder_pack(&coder, known);
+	chunk_set_free(known);
 	if (rc == 0)
 		rc = send_order(template, TEMPLATE_SAVE, &coder.in, 1);
 	fd_close(&coder.in);
@@ -112,7 +112,38 @@ static int save(struct job *job, struct memory_writer *w, struct err *err)
 	state_path(job, path);
 	if (rc == 0)
 		rc = memory_writer_state(w, path);
-	return rc < 0 ? err_raise_sys(err, rc, "write the memory of the sandbox to disk") : 0;
+	if (rc == 0)
+		return 0;
+	return template <0 ? template
+			   : err_raise_sys(err, rc, "write the memory of the sandbox to disk");
+}
+
+static int save_beside(struct job *job, const char *id, const char *sandbox, json_t *machine,
+	const struct memory_reader *base, json_t **ok, struct err *err)
+{
+	struct memory_writer w;
+	int rc = memory_writer_open(&w, &job->store, id, base, err);
+
+	if (rc == 0)
+		rc = save(job, &w, err);
+	if (rc == 0)
+		rc = memory_writer_commit(&w, sandbox, machine, err);
+	if (rc == 0)
+		*ok = json_pack("{s:I,s:I,s:I}", "stored", (json_int_t)w.stored, "shared",
+			(json_int_t)w.shared, "bytes", (json_int_t)w.parts.pages);
+	memory_writer_close(&w);
+	return rc;
+}
+
+/* The earlier object, if it is named, still there and whole: it only saves work. */
+static bool open_base(struct job *job, struct memory_reader *base)
+{
+	struct err err;
+	const char *id = json_object_get(job->request, "base") != NULL
+				 ? job_id(job->request, "base", &err)
+				 : NULL;
+
+	return id != NULL && memory_reader_open(base, &job->store, id, &err) == 0;
 }
 
 int memory_save_verb(struct job *job, json_t **ok, struct err *err)
@@ -120,20 +151,19 @@ int memory_save_verb(struct job *job, json_t **ok, struct err *err)
 	const char *id = job_id(job->request, "memory", err);
 	const char *sandbox = id == NULL ? NULL : job_id(job->request, "sandbox", err);
 	json_t *machine = sandbox == NULL ? NULL : machine_describe(err);
-	struct memory_writer w;
+	struct memory_reader base = MEMORY_READER_INIT;
+	bool beside;
 	int rc;
 
 	if (machine == NULL)
 		return -EINVAL;
-	rc = memory_writer_open(&w, &job->store, id, err);
-	if (rc == 0)
-		rc = save(job, &w, err);
-	if (rc == 0)
-		rc = memory_writer_commit(&w, sandbox, machine, err);
-	if (rc == 0)
-		*ok = json_pack("{s:I,s:I}", "stored", (json_int_t)w.stored, "bytes",
-			(json_int_t)w.parts.pages);
-	memory_writer_close(&w);
+	beside = open_base(job, &base);
+	rc = save_beside(job, id, sandbox, machine, beside ? &base : NULL, ok, err);
+	if (rc < 0 && beside && err->sys == ESTALE) {
+		*err = (struct err){ 0 };
+		rc = save_beside(job, id, sandbox, machine, NULL, ok, err);
+	}
+	memory_reader_close(&base);
 	json_decref(machine);
 	return rc;
 }
@@ -144,8 +174,8 @@ int memory_save_verb(struct job *job, json_t **ok, struct err *err)
 static int order_next(struct memory_reader *r, struct memory_coder *coder,
 	const struct pagechunk_head **head, struct err *err)
 {
-	uint64_t offset = r->offset;
-	int rc = memory_reader_next(r, head, err);
+	uint64_t offset;
+	int rc = memory_reader_next(r, head, &offset, err);
 
 	if (rc <= 0)
 		return rc;
@@ -256,7 +286,7 @@ int memory_load_verb(struct job *job, json_t **ok, struct err *err)
 			"its files are fine: ask for files only (cay resume --files-only)");
 	if (rc == 0)
 		rc = load_state(job, &r, err);
-	if (rc == 0 && memory_coder_start(&coder, false, r.pages) < 0)
+	if (rc == 0 && memory_coder_unpack(&coder, r.pages) < 0)
 		rc = err_raise_sys(err, -EAGAIN, "start the process that unpacks");
 	if (rc == 0)
 		rc = load(&r, template, &coder, err);
@@ -274,11 +304,12 @@ static int check_one(struct job *job, const char *id, struct err *err)
 	cleanup_buf struct buf state = BUF_INIT((size_t)1 << 30);
 	const struct pagechunk_head *head;
 	struct memory_reader r;
+	uint64_t offset;
 	int rc = memory_reader_open(&r, &job->store, id, err);
 
 	if (rc == 0)
 		rc = memory_reader_state(&r, &state, err);
-	while (rc == 0 && (rc = memory_reader_next(&r, &head, err)) > 0)
+	while (rc == 0 && (rc = memory_reader_next(&r, &head, &offset, err)) > 0)
 		rc = 0;
 	memory_reader_close(&r);
 	return rc;

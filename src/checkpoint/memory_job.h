@@ -5,7 +5,10 @@
 
 #include "store/job.h"
 
-/** memory_save_verb() - {run, template, memory, sandbox} -> {stored, bytes}: memory object `memory` is on disk, synced. */
+/**
+ * memory_save_verb() - {run, template, memory, sandbox, base} -> {stored, shared, bytes}: memory object `memory` is on disk, synced. `base` (may be missing): an object whose
+ * bytes need not be written again; when it cannot be read all are written.
+ */
 int memory_save_verb(struct job *job, json_t **ok, struct err *err) attr_must_use;
 
 /** memory_load_verb() - {run, template, memory}: fill the fresh `template`, which can be forked then, from object `memory`. */

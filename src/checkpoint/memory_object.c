@@ -10,42 +10,170 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define FORMAT       1
+#define FORMAT       2
 #define STATE_MAX    ((size_t)1 << 30)
 #define INDEX_MAX    ((size_t)1 << 30)
+#define PAGES_MAX    (1ULL << 40) /* of one file */
 #define MANIFEST_MAX (1U << 20)
+#define FILES        (1 + MEMORY_LINKS)
+#define NAME_SIZE    sizeof("PAGES.4294967295")
+
+_Static_assert(sizeof(struct memory_chunk) == 128, "as it lies in INDEX");
+
+static void name_file(uint32_t n, char name[NAME_SIZE])
+{
+	(void)snprintf(name, NAME_SIZE, n == 0 ? "PAGES" : "PAGES.%u", n);
+}
+
+/* --- what is shared with an earlier object --- */
+
+/* Bytes of each file that @base has, whatever is there twice once. */
+static void count_live(const struct memory_reader *base, uint64_t live[FILES])
+{
+	struct chunk_set *seen = chunk_set_new(base->n);
+
+	for (size_t i = 0; i < base->n; i++) {
+		const struct memory_chunk *c = &base->index[i];
+
+		if (chunk_set_find(seen, c->content) == CHUNK_NONE)
+			live[c->file] += c->head.stored;
+		chunk_set_add(seen, c->content);
+	}
+	chunk_set_free(seen);
+}
+
+static void drop_smallest(uint64_t live[FILES])
+{
+	size_t least = 0;
+
+	for (size_t f = 1; f < FILES; f++) {
+		if (live[least] == 0 || (live[f] != 0 && live[f] < live[least]))
+			least = f;
+	}
+	live[least] = 0;
+}
+
+/* What cannot be linked is written again. */
+static void link_files(struct memory_writer *w)
+{
+	uint64_t live[FILES] = { 0 };
+	uint32_t n = 0;
+
+	count_live(w->base, live);
+	for (size_t f = 0; f < FILES; f++) {
+		live[f] = live[f] >= w->base->sizes[f] / 2 ? live[f] : 0;
+		n += live[f] != 0;
+	}
+	for (; n > MEMORY_LINKS; n--)
+		drop_smallest(live);
+	n = 0;
+	for (uint32_t f = 0; f < FILES; f++) {
+		char from[NAME_SIZE], to[NAME_SIZE];
+
+		name_file(f, from);
+		name_file(n + 1, to);
+		if (live[f] != 0 && linkat(w->base->dir, from, w->dir, to, 0) == 0)
+			w->links[f] = ++n;
+	}
+	(void)fault("memory.save.linked");
+}
+
+struct chunk_set *memory_writer_known(const struct memory_writer *w)
+{
+	size_t n = w->base != NULL ? w->base->n : 0;
+	struct chunk_set *s = chunk_set_new(n);
+
+	for (size_t i = 0; i < n; i++) {
+		const struct memory_chunk *c = &w->base->index[i];
+
+		chunk_set_add(s, w->links[c->file] != 0 ? c->content : NULL);
+	}
+	return s;
+}
 
 /* --- writing --- */
 
-int memory_writer_open(
-	struct memory_writer *w, const struct store *store, const char *id, struct err *err)
+int memory_writer_open(struct memory_writer *w, const struct store *store, const char *id,
+	const struct memory_reader *base, struct err *err)
 {
 	cleanup_fd int tmp = store_dir(store, "tmp");
 
-	*w = (struct memory_writer){
-		.store = store, .id = id, .dir = -1, .pages = -1, .index = BUF_INIT(INDEX_MAX)
-	};
+	*w = (struct memory_writer){ .store = store,
+		.id = id,
+		.base = base,
+		.dir = -1,
+		.pages = -1,
+		.index = BUF_INIT(INDEX_MAX) };
 	if (tmp < 0 || mkdirat(tmp, id, 0700) < 0)
 		return err_raise_sys(err, tmp < 0 ? tmp : -errno, "make memory object '%s'", id);
 	w->dir = openat(tmp, id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	w->pages = w->dir < 0
 			   ? -1
 			   : openat(w->dir, "PAGES", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	return w->pages < 0 ? err_raise_sys(err, -errno, "make memory object '%s'", id) : 0;
+	if (w->pages < 0)
+		return err_raise_sys(err, -errno, "make memory object '%s'", id);
+	if (base != NULL)
+		link_files(w);
+	return 0;
 }
 
-int memory_writer_add(
-	struct memory_writer *w, const struct pagechunk_head *head, const void *stored)
+static int add_record(struct memory_writer *w, const struct memory_chunk *chunk)
 {
-	struct memory_chunk chunk = { .head = *head };
+	buf_add(&w->index, chunk, sizeof(*chunk));
+	return buf_failed(&w->index) ? -E2BIG : (int)chunk->head.raw;
+}
+
+int memory_writer_add(struct memory_writer *w, const struct pagechunk_head *head,
+	const void *stored, const unsigned char content[DIGEST_SIZE])
+{
+	struct memory_chunk chunk = { .head = *head, .offset = w->stored };
 	int rc = fault("memory.save.chunk");
 
-	digest_bytes(stored, head->stored, chunk.digest);
-	buf_add(&w->index, &chunk, sizeof(chunk));
-	w->stored += head->stored;
 	if (rc == 0)
-		rc = file_write_all(w->pages, stored, head->stored);
-	return rc < 0 ? rc : buf_failed(&w->index) ? -E2BIG : 0;
+		rc = pagechunk_check(head);
+	if (rc < 0)
+		return rc;
+	memcpy(chunk.content, content, sizeof(chunk.content));
+	digest_bytes(stored, head->stored, chunk.digest);
+	rc = file_write_all(w->pages, stored, head->stored);
+	w->stored += head->stored;
+	return rc < 0 ? rc : add_record(w, &chunk);
+}
+
+static bool is_whole(const struct memory_reader *r, const struct memory_chunk *c)
+{
+	unsigned char digest[DIGEST_SIZE];
+
+	digest_bytes(r->pages + r->starts[c->file] + c->offset, c->head.stored, digest);
+	return memcmp(digest, c->digest, sizeof(digest)) == 0;
+}
+
+static int add_from_base(struct memory_writer *w, const struct memory_chunk *earlier)
+{
+	struct memory_chunk chunk = *earlier;
+
+	chunk.file = w->links[earlier->file];
+	if (chunk.file == 0)
+		return -EBADMSG;
+	if (!is_whole(w->base, earlier))
+		return -ESTALE;
+	w->used[chunk.file] = true;
+	w->shared += chunk.head.stored;
+	return add_record(w, &chunk);
+}
+
+int memory_writer_again(struct memory_writer *w, uint64_t number)
+{
+	size_t n = w->base != NULL ? w->base->n : 0;
+	struct memory_chunk chunk;
+
+	if (number < n)
+		return add_from_base(w, &w->base->index[number]);
+	if (number - n >= w->index.n / sizeof(chunk))
+		return -EBADMSG;
+	/* a copy: the table moves when it grows */
+	memcpy(&chunk, w->index.p + (number - n) * sizeof(chunk), sizeof(chunk));
+	return add_record(w, &chunk);
 }
 
 /* In the object's directory, on disk. */
@@ -68,6 +196,26 @@ int memory_writer_state(struct memory_writer *w, const char *path)
 	return put_file(w, "STATE", state.p, state.n);
 }
 
+/* Sizes of the other files; the names of those of which nothing came go. */
+static json_t *settle_links(const struct memory_writer *w)
+{
+	json_t *sizes = json_array();
+
+	for (uint32_t f = 0; f < FILES; f++) {
+		uint32_t n = w->links[f];
+		char name[NAME_SIZE];
+
+		if (n == 0)
+			continue;
+		name_file(n, name);
+		if (!w->used[n])
+			(void)unlinkat(w->dir, name, 0);
+		(void)json_array_append_new(
+			sizes, json_integer(w->used[n] ? (json_int_t)w->base->sizes[f] : 0));
+	}
+	return sizes;
+}
+
 static int put_manifest(struct memory_writer *w, const char *sandbox, json_t *machine)
 {
 	char state[DIGEST_TEXT_SIZE], index[DIGEST_TEXT_SIZE];
@@ -79,11 +227,12 @@ static int put_manifest(struct memory_writer *w, const char *sandbox, json_t *ma
 	digest_bytes(w->index.p, w->index.n, digest);
 	digest_text(digest, index);
 	digest_text(w->state, state);
-	manifest = json_pack("{s:i,s:s,s:s,s:O,s:I,s:I,s:I,s:I,s:s,s:s,s:I}", "format", FORMAT,
+	manifest = json_pack("{s:i,s:s,s:s,s:O,s:I,s:I,s:I,s:I,s:o,s:s,s:s,s:I}", "format", FORMAT,
 		"memory", w->id, "sandbox", sandbox, "machine", machine, "image",
 		(json_int_t)w->parts.image, "plan", (json_int_t)w->parts.plan, "pages",
-		(json_int_t)w->parts.pages, "stored", (json_int_t)w->stored, "index", index,
-		"state", state, "made_ns", (json_int_t)clock_wall_ns());
+		(json_int_t)w->parts.pages, "stored", (json_int_t)w->stored, "links",
+		settle_links(w), "index", index, "state", state, "made_ns",
+		(json_int_t)clock_wall_ns());
 	rc = manifest == NULL ? -ENOMEM : signature_add(w->store, manifest);
 	text = rc == 0 ? json_dumps(manifest, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
 	json_decref(manifest);
@@ -161,8 +310,8 @@ static int read_manifest(
 	return 0;
 }
 
-/* Read-only and whole; NULL for an empty file. */
-static int map_file(int dir, const char *name, const void **ret, size_t *ret_n)
+/* Read-only and whole, at @at if that is not NULL; NULL for an empty file. */
+static int map_file(int dir, const char *name, void *at, const void **ret, size_t *ret_n)
 {
 	cleanup_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	struct stat st;
@@ -171,7 +320,8 @@ static int map_file(int dir, const char *name, const void **ret, size_t *ret_n)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
 	if (st.st_size > 0) {
-		p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		p = mmap(at, (size_t)st.st_size, PROT_READ,
+			MAP_PRIVATE | (at != NULL ? MAP_FIXED : 0), fd, 0);
 		if (p == MAP_FAILED)
 			return -errno;
 		(void)madvise(p, (size_t)st.st_size, MADV_SEQUENTIAL);
@@ -197,24 +347,90 @@ static uint64_t number(const json_t *o, const char *member)
 	return (uint64_t)json_integer_value(json_object_get(o, member));
 }
 
+/* What the manifest says about the files; where each will be. */
+static int lay_out(struct memory_reader *r)
+{
+	const json_t *links = json_object_get(r->manifest, "links");
+
+	if (json_array_size(links) > MEMORY_LINKS)
+		return -EBADMSG;
+	for (size_t f = 0; f < FILES; f++) {
+		const json_t *size = f == 0 ? json_object_get(r->manifest, "stored")
+					    : json_array_get(links, f - 1);
+
+		r->sizes[f] = (uint64_t)json_integer_value(size);
+		r->starts[f] = r->pages_size;
+		if (r->sizes[f] > PAGES_MAX)
+			return -EBADMSG;
+		r->pages_size +=
+			(r->sizes[f] + PAGECHUNK_PAGE - 1) & ~((uint64_t)PAGECHUNK_PAGE - 1);
+	}
+	return 0;
+}
+
+static int map_pages(struct memory_reader *r)
+{
+	char *room;
+
+	if (r->pages_size == 0)
+		return 0;
+	room = mmap(
+		NULL, r->pages_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED)
+		return -errno;
+	r->pages = (const unsigned char *)room;
+	for (uint32_t f = 0; f < FILES; f++) {
+		char name[NAME_SIZE];
+		const void *at;
+		size_t n = 0;
+		int rc = 0;
+
+		name_file(f, name);
+		if (r->sizes[f] > 0)
+			rc = map_file(r->dir, name, room + r->starts[f], &at, &n);
+		if (rc < 0)
+			return rc;
+		if (n != r->sizes[f])
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+static bool is_inside(const struct memory_reader *r, const struct memory_chunk *c)
+{
+	return c->file < FILES && c->offset <= r->sizes[c->file] &&
+	       c->head.stored <= r->sizes[c->file] - c->offset;
+}
+
+/* Authentic, and checked like anything else. */
+static bool index_fits(const struct memory_reader *r)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		if (pagechunk_check(&r->index[i].head) < 0 || !is_inside(r, &r->index[i]))
+			return false;
+	}
+	return true;
+}
+
 static int map_all(struct memory_reader *r, const char *id, struct err *err)
 {
-	const void *index = NULL, *pages = NULL;
+	const void *index = NULL;
 	size_t bytes = 0;
-	int rc = map_file(r->dir, "INDEX", &index, &bytes);
+	int rc = map_file(r->dir, "INDEX", NULL, &index, &bytes);
 
 	r->index = index;
 	r->n = bytes / sizeof(*r->index);
+	if (rc == 0 && !digest_is(index, bytes, r->manifest, "index"))
+		return changed(id, "the index", err);
 	if (rc == 0)
-		rc = map_file(r->dir, "PAGES", &pages, &r->pages_size);
-	r->pages = pages;
+		rc = lay_out(r);
+	if (rc == 0)
+		rc = map_pages(r);
+	if (rc == -EBADMSG)
+		return changed(id, "the size", err);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "open memory object '%s'", id);
-	if (!digest_is(index, bytes, r->manifest, "index"))
-		return changed(id, "the index", err);
-	if (number(r->manifest, "stored") != r->pages_size)
-		return changed(id, "the size", err);
-	return 0;
+	return index_fits(r) ? 0 : changed(id, "the index", err);
 }
 
 int memory_reader_open(
@@ -235,22 +451,19 @@ int memory_reader_open(
 	return rc;
 }
 
-int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head, struct err *err)
+int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head,
+	uint64_t *offset, struct err *err)
 {
 	const char *id = json_string_value(json_object_get(r->manifest, "memory"));
 	const struct memory_chunk *c = &r->index[r->next];
-	unsigned char digest[DIGEST_SIZE];
 
 	if (r->next == r->n)
 		return 0;
-	if (pagechunk_check(&c->head) < 0 || c->head.stored > r->pages_size - r->offset)
-		return changed(id, "the index", err);
-	*head = &c->head;
-	digest_bytes(r->pages + r->offset, c->head.stored, digest);
-	if (memcmp(digest, c->digest, sizeof(digest)) != 0)
+	if (!is_whole(r, c))
 		return changed(id, "a page", err);
+	*head = &c->head;
+	*offset = r->starts[c->file] + c->offset;
 	r->next++;
-	r->offset += c->head.stored;
 	return 1;
 }
 

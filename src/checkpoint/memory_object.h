@@ -3,7 +3,8 @@
  * DOC: checkpoint/memory_object.h - memory of a stopped process tree on disk: pool/memory/ID/ (docs/design/0009).
  *
  *   PAGES     chunks of image, plan and pages, one after the other (codec/pagechunk.h), without their heads
- *   INDEX     struct memory_chunk for each
+ *   PAGES.N   the same of earlier objects, where bytes are that this one has too: further names of their files, so nobody has to count who needs them
+ *   INDEX     struct memory_chunk for each chunk, in the order of image, plan and pages
  *   STATE     what the keeper carries over: rings, input, ids (sandbox/carry.h)
  *   MANIFEST  signed; digests of INDEX and STATE, sizes, the machine
  *   EXACT     empty; made by a keeper that has ended the processes as they lie here
@@ -13,38 +14,75 @@
 #ifndef CAY_CHECKPOINT_MEMORY_OBJECT_H
 #define CAY_CHECKPOINT_MEMORY_OBJECT_H
 
+#include "checkpoint/chunk_set.h"
 #include "checkpoint/template_wire.h"
 #include "codec/pagechunk.h"
-#include "store/digest.h"
 #include "store/store.h"
 #include <jansson.h>
 
 #define MEMORY_DIR   "memory"
 #define MEMORY_EXACT "EXACT"
+#define MEMORY_LINKS 8U /* PAGES.1 to PAGES.8 */
 
 /** struct memory_chunk - a record of INDEX. */
 struct memory_chunk {
 	struct pagechunk_head head;
-	unsigned char digest[DIGEST_SIZE]; /* of the stored bytes */
+	unsigned char digest[DIGEST_SIZE];  /* of the stored bytes */
+	unsigned char content[DIGEST_SIZE]; /* of what they stand for, as its coder said */
+	uint32_t file;                      /* 0 = PAGES, else N of PAGES.N */
+	uint32_t reserved;
+	uint64_t offset; /* of the stored bytes in it */
 };
+
+/** struct memory_reader - an opened object. */
+struct memory_reader {
+	int dir;
+	json_t *manifest;
+	const struct memory_chunk *index; /* mapped */
+	size_t n;
+	const unsigned char
+		*pages; /* all files, mapped one behind the other; NULL when nothing is stored */
+	size_t pages_size;
+	uint64_t sizes[1 + MEMORY_LINKS], starts[1 + MEMORY_LINKS]; /* of each in it */
+	struct template_stream parts;
+	size_t next; /* chunk */
+};
+
+#define MEMORY_READER_INIT \
+	{ \
+		.dir = -1 \
+	}
 
 /** struct memory_writer - an object under construction. */
 struct memory_writer {
 	const struct store *store;
 	const char *id; /* borrowed */
+	const struct memory_reader
+		*base; /* an object whose bytes need not be written again, or NULL; borrowed */
+	uint32_t links[1 + MEMORY_LINKS]; /* N of our name for each file of the base, 0 = none */
+	bool used[1 + MEMORY_LINKS]; /* each PAGES.N of ours: is anything of it in the index? */
 	int dir, pages;
 	struct buf index;
-	uint64_t stored;
+	uint64_t stored, shared; /* bytes in PAGES, and in the others */
 	struct template_stream parts;
 	unsigned char state[DIGEST_SIZE];
 };
 
-/** memory_writer_open() - begin object @id. Return: 0 or an error; memory_writer_close() in any case. */
+/**
+ * memory_writer_open() - begin object @id. @base: opened, stays open as long as @w; NULL = none. Those files of it are linked of which it uses half at least, the largest
+ * MEMORY_LINKS of them: what it has of others is written again, so chains do not grow and old files go.
+ *
+ * Return: 0 or an error; memory_writer_close() in any case.
+ */
 int memory_writer_open(struct memory_writer *w, const struct store *store, const char *id,
-	struct err *err) attr_must_use;
-/** memory_writer_add() - append a chunk. Return: 0 or -errno. */
+	const struct memory_reader *base, struct err *err) attr_must_use;
+/** memory_writer_known() - the chunks that need not be written again, by the numbers of memory_writer_again(). chunk_set_free() releases. */
+struct chunk_set *memory_writer_known(const struct memory_writer *w);
+/** memory_writer_add() - append a chunk. @content: as of struct memory_chunk. Return: the bytes that it stands for, or -errno. */
 int memory_writer_add(struct memory_writer *w, const struct pagechunk_head *head,
-	const void *stored) attr_must_use;
+	const void *stored, const unsigned char content[DIGEST_SIZE]) attr_must_use;
+/** memory_writer_again() - append chunk @number once more: those of the base come first, then our own in their order. Return: as memory_writer_add(); -ESTALE: the base's bytes are not what they were. */
+int memory_writer_again(struct memory_writer *w, uint64_t number) attr_must_use;
 /** memory_writer_state() - copy the file @path. Return: 0 or -errno. */
 int memory_writer_state(struct memory_writer *w, const char *path) attr_must_use;
 /** memory_writer_commit() - manifest, sync, rename, sync: it survives a crash of the machine. @machine: borrowed. */
@@ -53,24 +91,12 @@ int memory_writer_commit(struct memory_writer *w, const char *sandbox, json_t *m
 /** memory_writer_close() - release; what was not committed goes. */
 void memory_writer_close(struct memory_writer *w);
 
-/** struct memory_reader - an opened object. */
-struct memory_reader {
-	int dir;
-	json_t *manifest;
-	const struct memory_chunk *index; /* mapped */
-	const unsigned char *pages;       /* mapped; NULL when nothing is stored */
-	size_t n, pages_size;
-	struct template_stream parts;
-	size_t next;     /* chunk */
-	uint64_t offset; /* of its bytes */
-};
-
 /** memory_reader_open() - open object @id and check manifest and index. %ERR_CORRUPT names what was changed. memory_reader_close() in any case. */
 int memory_reader_open(struct memory_reader *r, const struct store *store, const char *id,
 	struct err *err) attr_must_use;
-/** memory_reader_next() - next chunk, its digest compared; its stored bytes are where @offset was before. Return: 1, 0 at the end, %ERR_CORRUPT. */
-int memory_reader_next(
-	struct memory_reader *r, const struct pagechunk_head **head, struct err *err) attr_must_use;
+/** memory_reader_next() - next chunk, its digest compared; its stored bytes are at @offset of @r->pages. Return: 1, 0 at the end, %ERR_CORRUPT. */
+int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head,
+	uint64_t *offset, struct err *err) attr_must_use;
 /** memory_reader_state() - the carried state, checked. */
 int memory_reader_state(struct memory_reader *r, struct buf *out, struct err *err) attr_must_use;
 /** memory_reader_close() - release. */

@@ -4,7 +4,7 @@
  *
  *   source's keeper:  ALLOW (pids follow) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
- *   job that saves:   SAVE + [pipe] -> DONE: a clone of the template writes a template_stream, image, plan and all copied pages into the pipe
+ *   job that saves:   SAVE + [pipe] -> DONE: a clone of the template writes a template_stream, image, plan and all copied pages, in pieces, into the pipe
  *   job that loads:   LOAD + [image, plan, pipe, credit, slots] -> DONE: the pages come out of slots instead of a process (struct template_pages)
  * FAILED in place of any answer.
  */
@@ -64,6 +64,9 @@ struct template_gather {
 struct template_stream {
 	uint64_t image, plan, pages;
 };
+
+#define TEMPLATE_PIECE \
+	(256U << 10) /* the pages come in pieces of at most so many bytes: a uint64_t with their number, then they */
 
 #define TEMPLATE_PAGE_SLOTS 4U
 #define TEMPLATE_SLOT_SIZE  (1U << 20)

@@ -315,17 +315,85 @@ static long give(int pipe, uint64_t from, uint64_t n)
 	return 0;
 }
 
+/* How far the copies are filled, or have been given. */
+struct cursor {
+	uint32_t copy;
+	uint64_t done; /* bytes of it */
+};
+
+/* To what comes next: a copy may be empty. */
+static void step(struct cursor *c, uint64_t n)
+{
+	c->done += n;
+	while (c->copy < plan->n_copies && c->done == plan_copies()[c->copy].length)
+		*c = (struct cursor){ .copy = c->copy + 1 };
+}
+
+/* Bytes from @c on that lie side by side, within one block of the stash. */
+static uint64_t run_of(const struct cursor *c)
+{
+	const struct plan_copy *copy = &plan_copies()[c->copy];
+	uint64_t left = copy->length - c->done,
+		 block = TEMPLATE_PIECE - (copy->to + c->done) % TEMPLATE_PIECE;
+
+	return left < block ? left : block;
+}
+
+static uint64_t block_of(const struct cursor *c)
+{
+	return (plan_copies()[c->copy].to + c->done) / TEMPLATE_PIECE;
+}
+
+/*
+ * The next piece ends where a block does, unless that would make it small, and with its process. So what is added somewhere leaves other pieces as they were in the
+ * snapshot before, and relatives with the same memory have the same pieces. Addresses in the stash are those of the process, modulo 2 MiB.
+ */
+static uint64_t piece_of(struct cursor c)
+{
+	int32_t pid = plan_copies()[c.copy].pid;
+	uint64_t n = 0, block = block_of(&c);
+
+	for (uint64_t run; c.copy < plan->n_copies && plan_copies()[c.copy].pid == pid; n += run) {
+		run = run_of(&c);
+		if (n + run > TEMPLATE_PIECE || n % BARE_PAGE != 0 ||
+			(block_of(&c) != block && n >= TEMPLATE_PIECE / 8))
+			break;
+		block = block_of(&c);
+		step(&c, run);
+	}
+	return n;
+}
+
+static long give_piece(int fd, struct cursor *c)
+{
+	uint64_t left = piece_of(*c);
+	/* copied: what a pipe refers to must not change before it is read */
+	long rc = CALL3(__NR_write, fd, &left, sizeof(left));
+
+	if (rc != sizeof(left))
+		return rc < 0 ? rc : -5;
+	for (rc = 0; rc == 0 && left > 0;) {
+		uint64_t run = run_of(c);
+
+		rc = give(fd, plan_copies()[c->copy].to + c->done, run);
+		left -= run;
+		step(c, run);
+	}
+	return rc;
+}
+
 static BARE_NORETURN void save_main(int fd)
 {
-	const struct plan_copy *copies = plan_copies();
+	struct cursor c = { 0 };
 	long rc = give(fd, (uint64_t)&held, sizeof(held));
 
+	step(&c, 0);
 	if (rc == 0)
 		rc = give(fd, WINDOW_IMAGE, held.image);
 	if (rc == 0)
 		rc = give(fd, WINDOW_PLAN, held.plan);
-	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++)
-		rc = give(fd, copies[i].to, copies[i].length);
+	while (rc == 0 && c.copy < plan->n_copies)
+		rc = give_piece(fd, &c);
 	bare_exit(rc == 0 ? 0 : 1);
 }
 
@@ -359,12 +427,6 @@ static long read_all(int fd, uint64_t to, uint64_t n)
 	return 0;
 }
 
-/* How far the copies are filled. */
-struct cursor {
-	uint32_t copy;
-	uint64_t done; /* bytes of it */
-};
-
 /* The next @n bytes, from @at on in @fd; without @fd they are zeros, as fresh memory is. */
 static long advance(struct cursor *c, int fd, uint64_t at, uint64_t n)
 {
@@ -379,11 +441,9 @@ static long advance(struct cursor *c, int fd, uint64_t at, uint64_t n)
 
 		if (rc != (long)part)
 			return rc < 0 ? rc : -5;
-		c->done += part;
 		at += part;
 		n -= part;
-		if (c->done == copy->length)
-			*c = (struct cursor){ .copy = c->copy + 1 };
+		step(c, part);
 	}
 	return 0;
 }
