@@ -2,6 +2,7 @@
 #include "checkpoint/capturer.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "checkpoint/seizer.h"
 #include "sys/fdpass.h"
 #include "sys/raw.h"
 
@@ -50,52 +51,62 @@ static int enter_u1(const struct capture_place *place)
 	return 0;
 }
 
-static attr_noreturn void dumper_child(
-	const struct capture_place *place, int program, int keeper, int template)
+/* Our own, high enough to be out of the way of those that the dumper expects. */
+static int move_up(int fd)
+{
+	return fcntl(fd, F_DUPFD_CLOEXEC, 10);
+}
+
+static attr_noreturn void dumper_child(const struct capture_place *place, const int pair[2],
+	int program, int template, bool suspend)
 {
 	static char name[] = "cay-keeper", mode[] = "dump";
 	char *const argv[] = { name, mode, NULL };
 	char *envp[FAULT_VARIABLES + 1];
+	int keeper = pair[1], filters = -1;
 	sigset_t none;
 
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	/* others wait for it while nothing of theirs runs; without the right to it stays as it is */
 	(void)setpriority(PRIO_PROCESS, 0, URGENT);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	(void)close(pair[0]);
+	if (suspend) {
+		filters = seizer_stop(keeper);
+		if (filters < 0)
+			_exit(119);
+	}
 	if (place->enter_u1 && enter_u1(place) < 0)
 		_exit(120);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	fault_environment(envp);
-	program = fcntl(program, F_DUPFD_CLOEXEC, 10);
-	keeper = fcntl(keeper, F_DUPFD_CLOEXEC, 10);
-	template = fcntl(template, F_DUPFD_CLOEXEC, 10);
-	if (program < 0 || keeper < 0 ||
-		template <0 || dup2(keeper, DUMP_KEEPER_FD) < 0 ||
-			  dup2(template, DUMP_TEMPLATE_FD) < 0 ||
-			  raw_close_range(DUMP_TEMPLATE_FD + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+	program = move_up(program);
+	keeper = move_up(keeper);
+	template = move_up(template);
+	filters = suspend ? move_up(filters) : -1;
+	if (program < 0 || keeper < 0 || template <0 ||
+		dup2(keeper, DUMP_KEEPER_FD) < 0 || dup2(template, DUMP_TEMPLATE_FD) < 0 ||
+		raw_close_range(DUMP_FILTERS_FD, ~0U, CLOSE_RANGE_CLOEXEC) < 0 ||
+		(suspend && dup2(filters, DUMP_FILTERS_FD) < 0))
 		_exit(121);
 	(void)syscall(SYS_execveat, program, "", argv, envp, AT_EMPTY_PATH);
 	_exit(122);
 }
 
-int capture_begin(struct capture *c, const struct capture_place *place, struct err *err)
+static int start_dumper(
+	struct capture *c, const struct capture_place *place, bool suspend, struct err *err)
 {
 	cleanup_fd int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	/* no signal, so that nobody but us waits for it */
 	struct clone_args args = { .exit_signal = 0 };
 	int pair[2];
 
-	*c = (struct capture)CAPTURE_INIT;
-	c->template = place->template_path != NULL ? template_connect(place->template_path)
-						   : open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (program < 0 || c->template <0)
-		return err_raise_sys(
-			err, program < 0 ? -errno : c->template, "connect to the template");
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_raise_sys(err, -errno, "make a socket pair");
+	if (program < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_raise_sys(err, -errno, "prepare the dumper");
 	c->pid = raw_clone3(&args);
 	if (c->pid == 0)
-		dumper_child(place, program, pair[1], c->template);
+		dumper_child(place, pair, program, c->template, suspend);
 	(void)close(pair[1]);
 	if (c->pid < 0) {
 		int rc = c->pid;
@@ -106,6 +117,27 @@ int capture_begin(struct capture *c, const struct capture_place *place, struct e
 	}
 	c->dumper = pair[0];
 	return 0;
+}
+
+int capture_begin(struct capture *c, const struct capture_place *place, struct err *err)
+{
+	*c = (struct capture)CAPTURE_INIT;
+	c->template = place->template_path != NULL ? template_connect(place->template_path)
+						   : open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (c->template <0)
+		return err_raise_sys(err, c->template, "connect to the template");
+	return start_dumper(c, place, false, err);
+}
+
+/* Nothing of the first one is needed any more: it has only looked at what runs. */
+static int replace_dumper(struct capture *c, const struct capture_place *place, struct err *err)
+{
+	(void)kill(c->pid, SIGKILL);
+	(void)waitpid(c->pid, NULL, __WALL);
+	c->pid = 0;
+	fd_close(&c->dumper);
+	c->suspended = true;
+	return start_dumper(c, place, true, err);
 }
 
 /* --- messages --- */
@@ -143,7 +175,8 @@ static int allow(const struct capture *c, const int32_t *pids, size_t n)
 	return rc < 0 ? rc : m.kind == TEMPLATE_DONE ? 0 : -EPROTO;
 }
 
-int capture_prepare(struct capture *c, struct dump_order *order, struct err *err)
+int capture_prepare(struct capture *c, const struct capture_place *place, struct dump_order *order,
+	struct err *err)
 {
 	struct dump_report report;
 	int rc;
@@ -154,15 +187,21 @@ int capture_prepare(struct capture *c, struct dump_order *order, struct err *err
 		rc = fdpass_send(c->dumper, order, sizeof(*order), NULL, 0);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "prepare the capture");
-	return receive_report(c, &report, err);
+	rc = receive_report(c, &report, err);
+	return rc == 0 && report.n_filtered > 0 && order->readable != 0
+		       ? replace_dumper(c, place, err)
+		       : rc;
 }
 
-int capture_stop(struct capture *c, const struct dump_order *order, const int *masters,
-	size_t n_masters, struct err *err)
+int capture_stop(struct capture *c, struct dump_order *order, const int *masters, size_t n_masters,
+	struct err *err)
 {
 	struct dump_report report;
 	int rc = allow(c, order->pids, order->n_pids);
 
+	order->suspended = c->suspended;
+	/* with its end all that it has stopped ends */
+	c->changing = c->suspended;
 	if (rc == 0)
 		rc = fdpass_send(c->dumper, order, sizeof(*order), masters, n_masters);
 	if (rc < 0)

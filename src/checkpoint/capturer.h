@@ -17,6 +17,7 @@ struct capture {
 	int dumper, template;
 	bool changing; /* the dumper may have changed registers that it has not put back yet */
 	bool released; /* the processes go on */
+	bool suspended; /* programs have filters of their own: the dumper stops all before it is executed, while it may still suspend these */
 	bool filled;   /* and their memory is in the template: the dumper ends by itself */
 };
 
@@ -36,12 +37,13 @@ struct capture_place {
 int capture_begin(
 	struct capture *c, const struct capture_place *place, struct err *err) attr_must_use;
 
-/** capture_prepare() - have done for the processes of @order what can be done while they run. Return: 0 or an error. */
-int capture_prepare(struct capture *c, struct dump_order *order, struct err *err) attr_must_use;
+/** capture_prepare() - have done for the processes of @order what can be done while they run. @place: as for capture_begin(). Return: 0 or an error. */
+int capture_prepare(struct capture *c, const struct capture_place *place, struct dump_order *order,
+	struct err *err) attr_must_use;
 
 /** capture_stop() - stop every process of @order. @masters: of its terminals, in the order of their slots; borrowed. Context: their cgroup is frozen. Return: 0 or an error; after one nothing is stopped any more. */
-int capture_stop(struct capture *c, const struct dump_order *order, const int *masters,
-	size_t n_masters, struct err *err) attr_must_use;
+int capture_stop(struct capture *c, struct dump_order *order, const int *masters, size_t n_masters,
+	struct err *err) attr_must_use;
 
 /** capture_look() - look at all, make twins or copy the memory. @ret: figures. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
 int capture_look(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint/dump.c - the order of a capture, in the dumper. Every way out releases every process. */
 #include "checkpoint/dump.h"
+#include "checkpoint/seizer.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
@@ -394,6 +395,8 @@ static void forget_all(struct dump *d)
 	shared_memories_fini(&d->shared);
 	image_writer_fini(&d->image);
 	buf_free(&d->owned);
+	buf_free(&d->seized);
+	free(d->chains);
 	free(d->known);
 	free(d->terminals);
 	free(d->watches);
@@ -513,7 +516,7 @@ static int run(struct dump *d, struct dump_report *r)
 }
 
 /* Shared memory is copied while its owners run: not for the bytes, which change, but to have the pages when they stand still. Who is gone is nobody's loss. */
-static void prepare(struct dump *d)
+static void prepare(struct dump *d, struct dump_report *r)
 {
 	uint64_t deadline_ns = 0;
 
@@ -529,6 +532,7 @@ static void prepare(struct dump *d)
 			dump_gather(d->order->pids[i], &maps, &deadline_ns);
 	}
 	shared_memories_stale(&d->shared);
+	r->n_filtered = d->order->readable != 0 ? dump_filtered(d->order) : 0;
 }
 
 static void raise_files(void)
@@ -546,7 +550,7 @@ int dump_main(void)
 	static struct dump_examination examination;
 	static struct dump_order order;
 	struct dump_report r = { 0 };
-	struct dump d = { .order = &order, .owned = BUF_INIT(64U << 20) };
+	struct dump d = { .order = &order, .owned = BUF_INIT(64U << 20), .seized = BUF_INIT(SEIZED_MAX) };
 	int rc;
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -556,7 +560,7 @@ int dump_main(void)
 	if (receive_order(&d, &order) < 0)
 		return 1;
 	if (order.kind == DUMP_PREPARE) {
-		prepare(&d);
+		prepare(&d, &r);
 		if (report(&r) < 0 || receive_order(&d, &order) < 0)
 			return 1;
 	}
@@ -568,6 +572,8 @@ int dump_main(void)
 	d.processes = calloc(order.n_pids + 1, sizeof(*d.processes));
 	if (d.processes == NULL)
 		abort();
+	if (order.suspended != 0 && dump_filters_load(&d) < 0)
+		return 1;
 	rc = run(&d, &r);
 	if (rc < 0 && r.err.code == ERR_NONE)
 		(void)err_raise(&r.err, ERR_INTERNAL, "the capture was given up");

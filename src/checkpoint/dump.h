@@ -75,6 +75,15 @@ struct dump_socket {
 	uint32_t index;         /* of its description */
 };
 
+/** struct dump_chain - the filters of one thread, as they were read. */
+struct dump_chain {
+	pid_t host;
+	uint32_t n;
+	size_t at;          /* in what was read */
+	size_t like;        /* the chain that is the same and comes first, itself mostly */
+	uint32_t first_row; /* in the image, IMAGE_NONE = not there yet */
+};
+
 /** struct dump - one capture. */
 struct dump {
 	const struct dump_order *order;
@@ -94,6 +103,9 @@ struct dump {
 	size_t n_masters;
 	struct shared_memories shared;
 	int32_t highest_fd;
+	struct buf seized; /* what seizer_stop() has left */
+	struct dump_chain *chains;
+	size_t n_chains, next_chain;
 	struct buf owned; /* struct owned_lock, of the process that is being looked at */
 	struct dump_examination
 		*examination; /* set: nothing is stopped, and what is refused is noted in it */
@@ -117,7 +129,22 @@ bool dump_note(struct dump *d, struct err *err);
 /** dump_examine() - look at the running processes of @d->order without stopping them. @out: filled. */
 void dump_examine(struct dump *d, struct dump_examination *out);
 
-/** dump_creds_check() - ids and capabilities, which /proc answers; refuses filters of the program's own. */
+/** dump_filtered() - how many processes of @order, which run, have system call filters of their own. */
+uint32_t dump_filtered(const struct dump_order *order);
+
+/** dump_filters_load() - read what seizer_stop() has left at DUMP_FILTERS_FD. Return: 0 or -errno. */
+int dump_filters_load(struct dump *d) attr_must_use;
+
+/** dump_filters_check() - refuse filters of the program's own that are not known. Before any call is made in @p. */
+int dump_filters_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_filters() - those of thread @i of @p into its row @out. After dump_filters_check(). */
+void dump_filters(struct dump *d, struct dump_process *p, size_t i, struct image_thread *out);
+
+/** dump_filters_end() - after all threads of @p: which all of them have. */
+void dump_filters_end(struct dump *d, struct dump_process *p);
+
+/** dump_creds_check() - ids and capabilities, which /proc answers; refuses filters of the program's own that are not known. */
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_maps() - list the mappings of @p and refuse those that cannot be carried over. When the files of all are known. */
@@ -135,7 +162,7 @@ static inline struct tracee *dump_source(struct dump_process *p)
 /** dump_tree() - parents, sessions, groups, leaves, of every process. Fills ->place. */
 int dump_tree(struct dump *d, struct err *err) attr_must_use;
 
-/** dump_attributes() - ids, and what a twin does not inherit; also refuses filters of the program's own, before any call is made in it. While @p is stopped. */
+/** dump_attributes() - ids, and what a twin does not inherit; refuses filters of the program's own that are not known, before any call is made in it. While @p is stopped. */
 int dump_attributes(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_creds() - limits and other attributes of @p. After dump_attributes(). */

@@ -158,6 +158,7 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 
 	if (r.cs != CODE_SEGMENT_64)
 		return dump_refuse(p, err, "it is a 32-bit program");
+	dump_filters(d, p, i, &out);
 	restart_call(&p->tracee, &r);
 	memcpy(out.registers, &r, sizeof(out.registers));
 	rc = read_xsave(d, t->host, &out);
@@ -190,5 +191,6 @@ int dump_threads(struct dump *d, struct dump_process *p, struct err *err)
 		if (rc < 0)
 			return rc;
 	}
+	dump_filters_end(d, p);
 	return 0;
 }

@@ -106,16 +106,6 @@ int dump_tree(struct dump *d, struct err *err)
 
 /* --- who it is --- */
 
-static int check_filters(const struct dump *d, struct dump_process *p, struct err *err)
-{
-	uint64_t filters = proc_number(p->status, "Seccomp_filters", 10, 0);
-
-	if (filters > d->order->filters)
-		return dump_refuse(p, err, "it has installed a system call filter of its own");
-	p->out.filtered = (uint32_t)filters;
-	return 0;
-}
-
 static int read_ids(struct dump *d, struct dump_process *p, struct err *err)
 {
 	static const char *const sets[] = { "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb" };
@@ -195,7 +185,7 @@ static int read_attributes(struct dump_process *p, struct tracee *from)
 
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err)
 {
-	int rc = check_filters(d, p, err);
+	int rc = dump_filters_check(d, p, err);
 
 	return rc == 0 ? read_ids(d, p, err) : rc;
 }
@@ -218,7 +208,6 @@ int dump_creds(struct dump_process *p, struct err *err)
 	int rc;
 
 	p->out.pid = p->tracee.inner;
-	p->out.no_new_privs = (uint32_t)proc_number(p->status, "NoNewPrivs", 10, 0);
 	p->out.umask = (uint32_t)proc_number(p->status, "Umask", 8, 022);
 	p->out.nice = (int32_t)p->stat.nice;
 	rc = read_limits(p, dump_source(p));

@@ -14,6 +14,7 @@
 
 #define DUMP_KEEPER_FD   3
 #define DUMP_TEMPLATE_FD 4
+#define DUMP_FILTERS_FD  5 /* of seizer_stop(), where the order says suspended */
 #define DUMP_LEAF_SIZE   32
 
 enum dump_message { DUMP_PREPARE = 1, DUMP_ORDER, DUMP_GO, DUMP_RELEASE, DUMP_END, DUMP_EXAMINE };
@@ -46,6 +47,8 @@ struct dump_order {
 	uint32_t kind;
 	uint32_t n_pids, n_slots, n_leaves;
 	uint32_t filters; /* seccomp filters of a process that made none itself */
+	uint32_t readable; /* those that programs have made can be read */
+	uint32_t suspended; /* all is stopped already, by seizer_stop() */
 	int32_t init_pid;
 	uint32_t
 		for_good; /* nothing goes on afterwards: the memory is copied from the processes themselves */
@@ -70,6 +73,7 @@ struct dump_report {
 	uint64_t phase_ns[DUMP_PHASES];
 	uint64_t copied_bytes;
 	uint32_t n_processes, n_threads;
+	uint32_t n_filtered; /* of those that were prepared: have filters of their own */
 	uint32_t
 		n_twins; /* copies that the template reads after the release; 0 = it has read all before */
 };

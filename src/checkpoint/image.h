@@ -14,7 +14,7 @@
 
 #define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 2U
+#define IMAGE_VERSION 3U
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
@@ -111,6 +111,7 @@ enum image_table {
 	TABLE_NOTIFICATIONS,
 	TABLE_PACKETS,
 	TABLE_RIGHTS,
+	TABLE_FILTERS,
 	TABLE_BYTES,
 	TABLE_COUNT
 };
@@ -145,10 +146,12 @@ struct image_process {
 	uint32_t uid[4], gid[4];      /* real, effective, saved, file system; as seen inside */
 	struct image_span groups;     /* uint32_t each */
 	uint64_t caps[5];             /* inheritable, permitted, effective, bounding, ambient */
-	uint32_t securebits, no_new_privs, dumpable, parent_death_signal, subreaper, keepcaps;
+	uint32_t securebits, dumpable, parent_death_signal, subreaper, keepcaps;
 	uint32_t umask, timer_slack_ns, thp_disable, personality;
 	int32_t nice;
-	uint32_t filtered;
+	uint32_t filtered; /* has the sandbox's filter */
+	uint32_t own_filters; /* some thread has others above it */
+	uint32_t shared_filters; /* so many of those all threads have */
 	struct {
 		uint64_t soft, hard;
 	} limits[IMAGE_LIMITS];
@@ -175,7 +178,15 @@ struct image_thread {
 	uint32_t altstack_flags, rseq_length, rseq_signature, policy, priority;
 	int32_t nice;
 	uint64_t tid_address, robust_list, rseq;
+	uint32_t first_filter, n_filters; /* above the sandbox's own, oldest first */
+	uint32_t no_new_privs, reserved;
 	char name[16];
+};
+
+/** struct image_filter - a system call filter that a program made. */
+struct image_filter {
+	struct image_span code; /* struct sock_filter each */
+	uint32_t log, reserved; /* it says so when it refuses */
 };
 
 enum image_region_kind {

@@ -20,12 +20,13 @@
 #include <sys/wait.h>
 
 #define SCRATCH_SIZE 4096
-/* what a call of ours makes is ours to trace, with the same options */
-#define CALL_OPTIONS (PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE)
 
-#ifndef PTRACE_EVENT_STOP
-#define PTRACE_EVENT_STOP 128
-#endif
+static bool taken_over; /* all threads were stopped by seizer_stop(), before this program was executed */
+
+void tracee_take_over(void)
+{
+	taken_over = true;
+}
 
 static int trace(int request, pid_t tid, uintptr_t address, const void *data)
 {
@@ -34,7 +35,6 @@ static int trace(int request, pid_t tid, uintptr_t address, const void *data)
 
 /* --- stopping --- */
 
-#define STOP_NS      (500 * NS_PER_MS)
 #define STOP_LOOK_US 50000 /* how often a wait looks at the time */
 
 static uint64_t stop_deadline_ns; /* 0 = a stop is waited for without end */
@@ -51,7 +51,7 @@ void tracee_hurry(bool on)
 		.sa_handler = on_alarm
 	}; /* without SA_RESTART: it ends waitpid() */
 
-	stop_deadline_ns = on ? clock_now_ns() + STOP_NS : 0;
+	stop_deadline_ns = on ? clock_now_ns() + TRACEE_STOP_NS : 0;
 	(void)sigaction(SIGALRM, &action, NULL);
 	(void)setitimer(ITIMER_REAL, &every, NULL);
 }
@@ -99,8 +99,8 @@ static int add_thread(struct tracee *t, pid_t tid)
 	if (all == NULL)
 		return -ENOMEM;
 	t->threads = all;
-	rc = trace(PTRACE_SEIZE, tid, 0, NULL);
-	if (rc == 0)
+	rc = taken_over ? 0 : trace(PTRACE_SEIZE, tid, 0, NULL);
+	if (rc == 0 && !taken_over)
 		rc = trace(PTRACE_INTERRUPT, tid, 0, NULL);
 	if (rc < 0)
 		return rc;
@@ -108,25 +108,37 @@ static int add_thread(struct tracee *t, pid_t tid)
 	return 0;
 }
 
-static int seize_threads(struct tracee *t)
+/* @proc: /proc/PID. @each is called with the threads in some order, until it fails. */
+static int each_thread(int proc, int (*each)(struct tracee *t, pid_t tid), struct tracee *t)
 {
-	int fd = openat(t->proc, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+	int fd = openat(proc, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *e;
 	uint64_t tid;
 
 	if (dir == NULL)
 		return -errno;
-	rc = add_thread(t, t->host);
 	while (rc == 0 && (e = readdir(dir)) != NULL) {
-		if (str_to_u64(e->d_name, 1, INT32_MAX, &tid) == 0 && (pid_t)tid != t->host)
-			rc = add_thread(t, (pid_t)tid);
+		if (str_to_u64(e->d_name, 1, INT32_MAX, &tid) == 0)
+			rc = each(t, (pid_t)tid);
 	}
 	(void)closedir(dir);
 	return rc;
 }
 
-static int inner_tid(const struct tracee *t, pid_t host, pid_t *ret)
+static int add_other_thread(struct tracee *t, pid_t tid)
+{
+	return tid == t->host ? 0 : add_thread(t, tid);
+}
+
+static int seize_threads(struct tracee *t)
+{
+	int rc = add_thread(t, t->host);
+
+	return rc == 0 ? each_thread(t->proc, add_other_thread, t) : rc;
+}
+
+static int read_thread(const struct tracee *t, struct tracee_thread *thread)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
 	uint64_t numbers[32];
@@ -134,14 +146,16 @@ static int inner_tid(const struct tracee *t, pid_t host, pid_t *ret)
 	size_t n;
 	int rc;
 
-	(void)snprintf(path, sizeof(path), "task/%d/status", host);
+	(void)snprintf(path, sizeof(path), "task/%d/status", thread->host);
 	rc = file_read_at(t->proc, path, &text);
 	if (rc < 0)
 		return rc;
 	n = proc_numbers(buf_cstr(&text), "NSpid", 10, numbers, ARRAY_SIZE(numbers));
 	if (n == 0)
 		return -EINVAL;
-	*ret = (pid_t)numbers[n - 1];
+	thread->inner = (pid_t)numbers[n - 1];
+	thread->filters = (uint32_t)proc_number(buf_cstr(&text), "Seccomp_filters", 10, 0);
+	thread->no_new_privs = proc_number(buf_cstr(&text), "NoNewPrivs", 10, 0) != 0;
 	return 0;
 }
 
@@ -199,7 +213,7 @@ static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 	int rc = stop_thread(thread->host);
 
 	if (rc == 0)
-		rc = inner_tid(t, thread->host, &thread->inner);
+		rc = read_thread(t, thread);
 	if (rc == 0)
 		rc = trace(PTRACE_GETREGS, thread->host, 0, &thread->registers);
 	if (rc == 0)
@@ -239,6 +253,7 @@ static int find_syscall(struct tracee *t)
 static int read_state(struct tracee *t)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
+	struct tracee_thread leader = { .host = t->host };
 	struct proc_stat stat;
 	int rc = file_read_at(t->proc, "stat", &text);
 
@@ -246,7 +261,25 @@ static int read_state(struct tracee *t)
 		rc = proc_stat_parse(buf_cstr(&text), &stat);
 	if (rc == 0)
 		t->zombie = stat.state == 'Z';
-	return rc == 0 ? inner_tid(t, t->host, &t->inner) : rc;
+	if (rc == 0)
+		rc = read_thread(t, &leader);
+	t->inner = leader.inner;
+	return rc;
+}
+
+static int note_filters(struct tracee *t, pid_t tid)
+{
+	struct tracee_thread thread = { .host = tid };
+
+	/* who has ended meanwhile has none */
+	if (read_thread(t, &thread) == 0 && thread.filters > t->filters)
+		t->filters = thread.filters;
+	return 0;
+}
+
+int tracee_watch_filters(struct tracee *t)
+{
+	return each_thread(t->proc, note_filters, t);
 }
 
 int tracee_watch(struct tracee *t, pid_t host)
@@ -284,7 +317,9 @@ static int begin_change(struct tracee_thread *thread)
 
 	if (thread->changed)
 		return 0;
-	rc = trace(PTRACE_SETOPTIONS, thread->host, 0, (void *)(uintptr_t)CALL_OPTIONS);
+	rc = taken_over ? 0
+			: trace(PTRACE_SETOPTIONS, thread->host, 0,
+				  (void *)(uintptr_t)TRACEE_OPTIONS);
 	if (rc == 0)
 		rc = trace(PTRACE_SETSIGMASK, thread->host, sizeof(all), &all);
 	thread->changed = rc == 0;

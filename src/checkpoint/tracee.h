@@ -9,10 +9,19 @@
 #define CAY_CHECKPOINT_TRACEE_H
 
 #include "base/attr.h"
+#include "base/clock.h"
+#include <sys/ptrace.h>
 #include <sys/types.h>
 #include <sys/user.h>
 
 #define TRACEE_XSAVE_MAX 14336U
+#define TRACEE_STOP_NS   (500 * NS_PER_MS) /* of tracee_hurry() */
+/* of whom calls are made in: what a call makes is ours to trace, with the same options */
+#define TRACEE_OPTIONS (PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE)
+
+#ifndef PTRACE_EVENT_STOP
+#define PTRACE_EVENT_STOP 128
+#endif
 
 /** struct tracee_thread - one stopped thread. */
 struct tracee_thread {
@@ -20,6 +29,8 @@ struct tracee_thread {
 	pid_t inner;                       /* and inside */
 	struct user_regs_struct registers; /* with which it goes on */
 	uint64_t mask;
+	uint32_t filters; /* system call filters, the sandbox's own among them */
+	bool no_new_privs;
 	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
 	bool changed; /* registers are not its own now */
 	pid_t child;  /* that the last call made; in the host's pid namespace */
@@ -29,6 +40,7 @@ struct tracee_thread {
 struct tracee {
 	pid_t host, inner;
 	bool zombie;
+	uint32_t filters; /* most that one of its threads has; of tracee_watch_filters() */
 	struct tracee_thread *threads;
 	size_t n_threads;
 	uint64_t syscall_at; /* address of a system call instruction in it */
@@ -50,6 +62,12 @@ void tracee_hurry(bool on);
 
 /** tracee_watch() - look at process @host without stopping it: only ->proc, ->inner and ->zombie are set. As above. */
 int tracee_watch(struct tracee *t, pid_t host) attr_must_use;
+
+/** tracee_watch_filters() - set ->filters of @t, which is only watched. Return: 0 or -errno. */
+int tracee_watch_filters(struct tracee *t) attr_must_use;
+
+/** tracee_take_over() - every thread that is stopped from now on was stopped by seizer_stop(), in this process, before it executed this program. */
+void tracee_take_over(void);
 
 /** tracee_call() - make system call @nr in thread @i of @t. Return: its result, also when negative; -ESRCH when the thread is gone or the process only watched. */
 long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t arguments[6]);

@@ -58,7 +58,8 @@ static int list_all(
 	int rc;
 
 	*order = (struct dump_order){
-		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = 1
+		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = 1,
+		.readable = !k->config.rootless
 	};
 	rc = cgroup_each_leaf(&k->box.cgroup, add_leaf, order);
 	if (rc == 0)
@@ -178,7 +179,7 @@ static int check_twins(struct keeper *k, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "list the copies of the processes") : 0;
 }
 
-static int stop_and_look(struct keeper *k, const struct dump_order *order,
+static int stop_and_look(struct keeper *k, struct dump_order *order,
 	const struct terminals *terminals, struct dump_report *report, struct err *err)
 {
 	int rc = capture_stop(&k->capture, order, terminals->masters, terminals->n, err);
@@ -218,7 +219,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 		rc = list_all(k, order, &terminals, err);
 	order->for_good = for_good;
 	if (rc == 0)
-		rc = capture_prepare(&k->capture, order, err);
+		rc = capture_prepare(&k->capture, &place, order, err);
 	if (rc < 0)
 		return rc;
 	drain_outputs(k);

@@ -99,6 +99,11 @@ def test_object_files(instance):
 
 
 @require("root", "cgroup2")
+def test_object_filters(instance):
+    both_go_on(instance, "filters")
+
+
+@require("root", "cgroup2")
 def test_object_locks(instance):
     both_go_on(instance, "locks")
 

@@ -71,9 +71,6 @@ void creds_become(const struct image_process *p)
 	set_ids(p);
 	(void)fork_must(CALL5(__NR_prctl, PR_SET_SECUREBITS, p->securebits, 0, 0, 0),
 		"set the security bits");
-	if (p->no_new_privs != 0)
-		(void)fork_must(
-			CALL5(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs");
 	if (p->filtered != 0)
 		install_filter();
 	set_capabilities(p);

@@ -15,7 +15,15 @@
 #define FORK_TIMEOUT_S 20
 
 /* Stages that all processes of a fork pass together. */
-enum fork_stage { STAGE_CLONED, STAGE_GROUPED, STAGE_READY, STAGE_GO, STAGE_LEFT, STAGE_COUNT };
+enum fork_stage {
+	STAGE_CLONED,
+	STAGE_GROUPED,
+	STAGE_READY,
+	STAGE_ARMED, /* the helper's: it watches whoever leaves with filters */
+	STAGE_GO,
+	STAGE_LEFT,
+	STAGE_COUNT
+};
 
 /**
  * struct fork_life - what the kernel does when a process dies that was not to: a robust list (get_robust_list(2)) of one lock, which its owner holds while it is being
@@ -36,9 +44,9 @@ struct fork_shared {
 	uint32_t arrived[STAGE_COUNT];
 	uint32_t expected[STAGE_COUNT]; /* the last to arrive wakes T' */
 	uint32_t failed;
-	uint32_t tid_lock;    /* held by whoever creates a thread */
-	uint32_t tid_wanted;  /* the helper writes it to ns_last_pid */
-	uint32_t tid_written; /* 1 = done, 2 = it could not */
+	uint32_t helper_lock; /* held by whoever asks the helper: between choosing a pid and taking it nobody else may */
+	uint32_t asked;       /* of the helper: enum helper_task and a pid; 0 = nothing */
+	uint32_t answer;      /* 1 = done, 2 = it could not */
 	uint32_t helper_end;
 	uint32_t bell; /* always 0: rung when somebody dies */
 	struct fork_life
@@ -130,8 +138,8 @@ long fork_must(long rc, const char *step);
 /** fork_arrive() - say that this process has come to the end of @stage, and wait for all the others. */
 void fork_arrive(enum fork_stage stage);
 
-/** fork_leave() - the last thing that a process of the fork says: it is a program's again. */
-void fork_leave(void);
+/** fork_pass_stage() - the same without waiting. At STAGE_LEFT it is the last thing that a process of the fork says: it is a program's again. */
+void fork_pass_stage(enum fork_stage stage);
 
 /** futex_wait() - until *@word is no longer @value, or a second is over. */
 void futex_wait(uint32_t *word, uint32_t value);
@@ -212,8 +220,30 @@ int opener_kept(uint32_t index);
 /** opener_as() - do act(@argument) as the process @who would, as far as anything is known of it. In the opener. Return: of @act. */
 long opener_as(const struct image_identity *who, long (*act)(void *argument), void *argument);
 
-/** choose_pid() - the next process or thread that is made in the sandbox gets @pid. The opener, or who holds the lock of threads.c. */
-void choose_pid(int32_t pid);
+enum helper_task {
+	HELPER_CHOOSE = 0,          /* the next process or thread that is made in the sandbox gets the pid */
+	HELPER_SUSPEND = 1U << 30, /* no system call filter counts for the thread, until it has left the restorer */
+};
+
+/** helper_start() - in T'. Return: its pid outside. */
+long helper_start(void);
+
+/** helper_finish() - nobody asks any more. In T', before STAGE_ARMED. */
+void helper_finish(void);
+
+/** helper_lock() - wait until nobody else asks. */
+void helper_lock(void);
+/** helper_unlock() - let others ask. */
+void helper_unlock(void);
+
+/** helper_ask() - have the helper do @task with @pid. The opener, or who holds the lock. */
+void helper_ask(enum helper_task task, int32_t pid);
+
+/** filters_become() - the system call filters of the program's own, in all its threads; they count when each has left. In the first thread, when all others wait in filters_wait(). */
+void filters_become(const struct image_process *p);
+
+/** filters_wait() - in every other thread: its own filters, when it is told. */
+void filters_wait(const struct image_process *p, const struct image_thread *t);
 
 /** files_open() - make every description and hand it over. In the opener. */
 void files_open(int socket);

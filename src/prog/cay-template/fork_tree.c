@@ -78,7 +78,7 @@ long fork_must(long rc, const char *step)
 	return rc;
 }
 
-static void arrive(enum fork_stage stage)
+void fork_pass_stage(enum fork_stage stage)
 {
 	struct fork_shared *s = fork_shared();
 
@@ -91,17 +91,12 @@ void fork_arrive(enum fork_stage stage)
 	struct fork_shared *s = fork_shared();
 	uint32_t now;
 
-	arrive(stage);
+	fork_pass_stage(stage);
 	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= (uint32_t)stage) {
 		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
 			bare_exit(125);
 		futex_wait(&s->stage, now);
 	}
-}
-
-void fork_leave(void)
-{
-	arrive(STAGE_LEFT);
 }
 
 /* Before the processes run each is needed. Who reports a failure does so before it dies. */
@@ -314,78 +309,6 @@ void tree_clone(uint32_t index)
 	}
 }
 
-/* --- thread ids --- */
-
-long write_number(int fd, uint32_t number)
-{
-	char text[12];
-	int n = 0, i = 0;
-	char digits[10];
-
-	do
-		digits[n++] = (char)('0' + number % 10);
-	while ((number /= 10) != 0);
-	while (n > 0)
-		text[i++] = digits[--n];
-	return CALL4(__NR_pwrite64, fd, text, i, 0);
-}
-
-/*
- * Threads can only be made after their process has joined U2, where no pid can be chosen. This process of the same pid namespace stays outside U2 and says
- * which number comes next; whoever asks holds tid_lock, or is the opener, alone.
- */
-static BARE_NORETURN void tid_helper(void)
-{
-	struct fork_shared *s = fork_shared();
-
-	life_begin(life_helper(), plan->helper_pid, &s->tid_written);
-	bare_fault("live.fork.tids");
-	while (__atomic_load_n(&s->helper_end, __ATOMIC_SEQ_CST) == 0) {
-		uint32_t wanted = __atomic_load_n(&s->tid_wanted, __ATOMIC_SEQ_CST);
-
-		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
-			break;
-		if (wanted == 0) {
-			futex_wait(&s->tid_wanted, 0);
-			continue;
-		}
-		__atomic_store_n(&s->tid_wanted, 0, __ATOMIC_SEQ_CST);
-		__atomic_store_n(&s->tid_written,
-			write_number(fork.last_pid, wanted - 1) < 0 ? 2 : 1, __ATOMIC_SEQ_CST);
-		futex_wake(&s->tid_written);
-	}
-	/* what comes next in the source comes next here */
-	(void)write_number(fork.last_pid, (uint32_t)plan->last_pid);
-	life_end(0);
-	bare_exit(0);
-}
-
-static long start_tid_helper(void)
-{
-	int32_t pid = plan->helper_pid;
-	struct bare_clone args = {
-		.exit_signal = SIGCHLD, .set_tid = (uint64_t)&pid, .set_tid_size = 1
-	};
-	long rc = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the thread id helper");
-
-	if (rc == 0)
-		tid_helper();
-	return rc;
-}
-
-static void end_tid_helper(long pid)
-{
-	struct fork_shared *s = fork_shared();
-
-	__atomic_store_n(&s->helper_end, 1, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&s->tid_wanted, 1, __ATOMIC_SEQ_CST);
-	futex_wake(&s->tid_wanted);
-	(void)CALL4(__NR_wait4, pid, 0, WALL, 0);
-	if (life_is_lost(life_helper()))
-		fork_fail_of(plan->helper_pid, "it was killed before it had chosen all ids",
-			-3 /* ESRCH */);
-}
-
 /* --- T' --- */
 
 /* The directory is the host's: what a file in it means depends on the ipc namespace of who opens it. */
@@ -548,7 +471,7 @@ static int32_t status_of(const int *info)
 }
 
 /* Report each root that ends, and reap it when the keeper has taken note: until then its pid is its own. */
-static BARE_NORETURN void reap(void)
+static BARE_NORETURN void reap(long helper)
 {
 	for (;;) {
 		struct template_message m = { .kind = TEMPLATE_ENDED };
@@ -560,6 +483,10 @@ static BARE_NORETURN void reap(void)
 		if (CALL5(__NR_waitid, 0 /* P_ALL */, 0, info, WEXITED | WNOWAIT | WALL, 0) < 0)
 			break;
 		m.pid = info[SIGINFO_PID];
+		if (m.pid == helper) {
+			(void)CALL4(__NR_wait4, m.pid, 0, WALL, 0);
+			continue;
+		}
 		m.status = status_of(info);
 		(void)CALL5(__NR_waitid, P_PID, m.pid, info, WEXITED | WNOWAIT | WALL, usage);
 		m.cpu_us = microseconds(usage);
@@ -578,7 +505,9 @@ static void set_expected(void)
 	uint32_t *expected = fork_shared()->expected;
 
 	expected[STAGE_CLONED] = expected[STAGE_GROUPED] = plan->n_processes;
-	expected[STAGE_READY] = expected[STAGE_LEFT] = count(PLAN_ZOMBIE | PLAN_HELPER);
+	expected[STAGE_READY] = count(PLAN_ZOMBIE | PLAN_HELPER);
+	expected[STAGE_ARMED] = 1;
+	expected[STAGE_LEFT] = expected[STAGE_READY] + 1; /* the helper, behind those whom it watches */
 }
 
 BARE_NORETURN void fork_main(void)
@@ -600,7 +529,7 @@ BARE_NORETURN void fork_main(void)
 	inherit(WINDOW_STASH, WINDOW_END, false);
 	start_starter();
 	join_pids();
-	helper = start_tid_helper();
+	helper = helper_start();
 	inherit_contents(true);
 	opener = opener_run();
 	inherit_contents(false);
@@ -615,7 +544,8 @@ BARE_NORETURN void fork_main(void)
 	while (n_root_helpers > 0)
 		(void)CALL4(__NR_wait4, root_helpers[--n_root_helpers], 0, WALL, 0);
 	conduct(STAGE_READY);
-	end_tid_helper(helper);
+	helper_finish();
+	conduct(STAGE_ARMED);
 	opener_end(opener);
 	send(&ready);
 	wait_for(TEMPLATE_GO);
@@ -625,5 +555,5 @@ BARE_NORETURN void fork_main(void)
 	wait_until_left();
 	bare_fault("live.fork.left");
 	send(&running);
-	reap();
+	reap(helper);
 }

@@ -60,7 +60,7 @@ long opener_as(const struct image_identity *who, long (*act)(void *argument), vo
 	if (who->known == 0 || (who->pid == 0 && who->uid == 0 && who->gid == 0))
 		return act(argument);
 	if (who->pid > 1)
-		choose_pid(who->pid);
+		helper_ask(HELPER_CHOOSE, who->pid);
 	pid = fork_must(clone_for(&d), "clone a stand-in");
 	(void)CALL4(__NR_wait4, pid, 0, WALL, 0);
 	if (fork_shared()->failed != 0)

@@ -154,6 +154,9 @@ static void set_thread(const struct image_thread *t)
 	} stack = { t->altstack, t->altstack_flags & ~1U, t->altstack_size };
 
 	(void)CALL5(__NR_prctl, PR_SET_NAME, t->name, 0, 0, 0);
+	if (t->no_new_privs != 0)
+		(void)fork_must(
+			CALL5(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs");
 	/* by the call: sigreturn does not change it for a thread that stands on it */
 	(void)CALL2(__NR_sigaltstack, &stack, 0);
 	if (t->registers[GS_BASE] != 0)
@@ -200,6 +203,7 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 	fill_frame(f, t);
 	(void)__atomic_add_fetch(&prepared, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&prepared);
+	filters_wait(a->process, t);
 	wait_for_go();
 	__asm__ volatile("mov %0, %%rsp\n\tmov %1, %%rdi\n\tjmp *%2\n"
 			 :
@@ -228,44 +232,6 @@ static long clone_thread(void *stack_end, uint64_t tls)
 	return rc;
 }
 
-/* One at a time over the whole tree: the next pid is set for everybody. */
-static void lock_tids(void)
-{
-	struct fork_shared *s = fork_shared();
-	uint32_t none = 0;
-
-	while (!__atomic_compare_exchange_n(
-		&s->tid_lock, &none, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
-			bare_exit(125);
-		futex_wait(&s->tid_lock, 1);
-		none = 0;
-	}
-}
-
-void choose_pid(int32_t pid)
-{
-	struct fork_shared *s = fork_shared();
-	uint32_t done;
-
-	__atomic_store_n(&s->tid_written, 0, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&s->tid_wanted, (uint32_t)pid, __ATOMIC_SEQ_CST);
-	futex_wake(&s->tid_wanted);
-	for (int rounds = 0; (done = __atomic_load_n(&s->tid_written, __ATOMIC_SEQ_CST)) == 0;
-		rounds++) {
-		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
-			bare_exit(125);
-		if (life_is_lost(life_helper()))
-			fork_fail("choose a process id", -3 /* ESRCH */);
-		/* each wait ends after a second, with an answer, or with the helper's end */
-		if (rounds > FORK_TIMEOUT_S)
-			fork_fail("choose a process id", -62 /* ETIME */);
-		futex_wait(&s->tid_written, 0);
-	}
-	if (done != 1)
-		fork_fail("choose a process id", -1);
-}
-
 static void create(const struct image_process *p, uint32_t i)
 {
 	const struct image_thread *t = thread_of(p, i);
@@ -275,11 +241,10 @@ static void create(const struct image_process *p, uint32_t i)
 
 	a->process = p;
 	a->index = i;
-	lock_tids();
-	choose_pid(t->tid);
+	helper_lock();
+	helper_ask(HELPER_CHOOSE, t->tid);
 	tid = clone_thread(a, t->registers[FS_BASE]);
-	__atomic_store_n(&fork_shared()->tid_lock, 0, __ATOMIC_SEQ_CST);
-	futex_wake(&fork_shared()->tid_lock);
+	helper_unlock();
 	(void)fork_must(tid, "clone a thread");
 	if (tid != t->tid)
 		fork_fail("get the thread's id", -17 /* EEXIST */);
@@ -310,6 +275,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	fill_frame(f, first);
 	leave_descriptions();
 	locks_become(p);
+	filters_become(p);
 	fork_arrive(STAGE_READY);
 	wait_for_go();
 	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
@@ -317,7 +283,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	(void)CALL1(__NR_close, fork.socket);
 	life_end(first->robust_list);
 	/* only now may the fork be called running: before, a capture would find the restorer in it */
-	fork_leave();
+	fork_pass_stage(STAGE_LEFT);
 	__asm__ volatile("mov %0, %%r12\n\tmov %1, %%r13\n\tmov %2, %%r14\n\tmov %3, %%r15\n\t"
 			 "mov %4, %%rsp\n\tjmp *%5\n"
 			 :

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/seizer.h - what a dumper does before it is executed when programs have system call filters of their own: only somebody with privileges over the host
+ * may read these, and suspend them, so that calls can be made in who is stopped (docs/design/0006, "Filters").
+ *
+ * It knows numbers alone: pids of its order, threads as /proc lists them. What it leaves at DUMP_FILTERS_FD is, for each thread that has some, a struct seized_thread and
+ * behind it that many filters, oldest first: a struct seized_filter and its instructions each.
+ */
+#ifndef CAY_CHECKPOINT_SEIZER_H
+#define CAY_CHECKPOINT_SEIZER_H
+
+#include "base/attr.h"
+#include <stdint.h>
+
+#define SEIZED_SAME 0xffffffffU /* filters of the thread before, and none follow */
+#define SEIZED_MAX  (64U << 20)
+
+struct seized_thread {
+	int32_t host; /* tid in the host's pid namespace */
+	uint32_t n;
+};
+
+struct seized_filter {
+	uint32_t log; /* SECCOMP_FILTER_FLAG_LOG */
+	uint32_t n;   /* struct sock_filter each */
+};
+
+/**
+ * seizer_stop() - wait for the order of a capture on @keeper, where it stays for the program that is executed next; stop all that it names, for that program to take over.
+ * Who cannot be stopped within half a second is left as it is: the dumper meets it. From here on all that was stopped ends with the caller.
+ *
+ * Return: a memory file, or -errno. Context: root of the host, the processes' cgroup is frozen once the order is there.
+ */
+int seizer_stop(int keeper) attr_must_use;
+
+#endif
