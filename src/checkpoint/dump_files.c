@@ -327,6 +327,8 @@ static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 		return dump_inotify(d, s, err);
 	if (str_eq(s->target, "anon_inode:[pidfd]"))
 		return add_pidfd(s, err);
+	if (str_eq(s->target, "anon_inode:seccomp notify"))
+		return subject_refuse(s, err, "a listener of a system call filter");
 	if (str_eq(s->target, "anon_inode:[timerfd]") && add_timerfd(d, s) == 0)
 		return 0;
 	return subject_refuse(s, err, "of a kind that cannot be carried over yet");
@@ -524,18 +526,28 @@ int dump_passed(
 	return rc < 0 && err->code == ERR_NONE ? subject_refuse(&s, err, "not to be read") : rc;
 }
 
-static int dump_cwd(struct dump *d, struct dump_process *p, struct err *err)
+/* Where @link of /proc/PID leads. Return: length of @path, 0 when it was removed. */
+static size_t read_directory(const struct dump_process *p, const char *link, char path[PATH_MAX])
+{
+	ssize_t n = readlinkat(p->tracee.proc, link, path, PATH_MAX);
+	bool gone = n <= 0 || path[0] != '/' ||
+		    (n > 10 && memcmp(path + n - 10, " (deleted)", 10) == 0);
+
+	return gone ? 0 : (size_t)n;
+}
+
+static int dump_directories(struct dump *d, struct dump_process *p, struct err *err)
 {
 	char path[PATH_MAX];
-	ssize_t n = readlinkat(p->tracee.proc, "cwd", path, sizeof(path));
+	size_t n = read_directory(p, "cwd", path);
 
-	if (n <= 0 || path[0] != '/' ||
-		((size_t)n > 10 && memcmp(path + n - 10, " (deleted)", 10) == 0))
+	if (n == 0)
 		return dump_refuse(p, err, "its working directory was removed");
-	p->out.cwd = dump_file_by_path(d, path, (size_t)n, false, true);
-	n = readlinkat(p->tracee.proc, "root", path, sizeof(path));
-	if (n != 1)
-		return dump_refuse(p, err, "it has changed its root directory");
+	p->out.cwd = dump_file_by_path(d, path, n, false, true);
+	n = read_directory(p, "root", path);
+	if (n == 0)
+		return dump_refuse(p, err, "its root directory was removed");
+	p->out.root = n == 1 ? IMAGE_NONE : dump_file_by_path(d, path, n, false, true);
 	return 0;
 }
 
@@ -568,7 +580,7 @@ int dump_files(struct dump *d, struct dump_process *p, struct err *err)
 	buf_free(&s.info);
 	dump_locks_end(d, p);
 	p->out.n_fds = image_count(&d->image, TABLE_FDS, sizeof(struct image_fd)) - p->out.first_fd;
-	return rc == 0 ? dump_cwd(d, p, err) : rc;
+	return rc == 0 ? dump_directories(d, p, err) : rc;
 }
 
 /* --- ends that belong together --- */

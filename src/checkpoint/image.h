@@ -142,7 +142,7 @@ struct image_process {
 	uint32_t first_siginfo, n_siginfos; /* queued for the whole process */
 	uint32_t first_timer, n_timers;
 	uint32_t first_lock, n_locks; /* that the process itself owns */
-	uint32_t exe, cwd;            /* descriptions */
+	uint32_t exe, cwd, root;      /* descriptions; root IMAGE_NONE = as it is */
 	uint32_t uid[4], gid[4];      /* real, effective, saved, file system; as seen inside */
 	struct image_span groups;     /* uint32_t each */
 	uint64_t caps[5];             /* inheritable, permitted, effective, bounding, ambient */

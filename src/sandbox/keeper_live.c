@@ -380,12 +380,21 @@ static json_t *describe_findings(const struct dump_examination *x)
 	return json_pack("{s:o,s:I}", "findings", list, "more", (json_int_t)x->more);
 }
 
+static void examine(struct keeper *k, const struct capture_place *place,
+	struct dump_examination *found, struct err *err)
+{
+	static struct dump_order order;
+	struct terminals terminals;
+
+	keeper_drop_spare(k); /* as a capture does */
+	if (list_all(k, &order, &terminals, err) == 0)
+		(void)!capture_examine(place, &order, terminals.masters, terminals.n, found, err);
+}
+
 void keeper_verb_examine(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
 	static struct dump_examination found;
-	static struct dump_order order;
-	struct terminals terminals;
 	cleanup_fd int u2 = box_payload_userns(&k->box);
 	const struct capture_place place = { .u2 = u2, .enter_u1 = !k->config.rootless };
 	struct err err = { 0 };
@@ -393,9 +402,8 @@ void keeper_verb_examine(
 	if (k->state != KEEPER_RUNNING && k->state != KEEPER_PAUSED)
 		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is %s: it has no processes", k->id,
 			keeper_state_name(k->state));
-	else if (list_all(k, &order, &terminals, &err) == 0)
-		(void)!capture_examine(
-			&place, &order, terminals.masters, terminals.n, &found, &err);
+	else
+		examine(k, &place, &found, &err);
 	if (err.code != ERR_NONE)
 		keeper_reply_error(c, id, &err);
 	else

@@ -39,6 +39,11 @@ static void set_attributes(const struct image_process *p)
 	(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, p->thp_disable, 0, 0, 0);
 	if (p->nice != 0)
 		(void)CALL3(__NR_setpriority, 0, 0, p->nice);
+	if (p->root != IMAGE_NONE) {
+		(void)fork_must(CALL1(__NR_fchdir, plan->first_description + p->root),
+			"enter the root directory");
+		(void)fork_must(CALL1(__NR_chroot, "."), "change the root directory");
+	}
 	(void)fork_must(CALL1(__NR_fchdir, plan->first_description + p->cwd),
 		"enter the working directory");
 }

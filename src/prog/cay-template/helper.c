@@ -160,9 +160,10 @@ static BARE_NORETURN void helper_main(void)
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)CALL3(__NR_close_range, 0, ~0U, 0);
 	arm();
+	if (n_traced > 0)
+		bare_fault("live.fork.armed");
 	life_end(0);
 	fork_pass_stage(STAGE_ARMED);
-	bare_fault("live.fork.armed");
 	let_go();
 	fork_pass_stage(STAGE_LEFT);
 	bare_exit(0);
@@ -191,7 +192,7 @@ void helper_finish(void)
 	while (__atomic_load_n(&s->arrived[STAGE_ARMED], __ATOMIC_SEQ_CST) == 0) {
 		if (life_is_lost(life_helper()))
 			fork_fail_of(plan->helper_pid,
-				"it was killed before it had chosen all ids", -ESRCH);
+				"it was killed before all could go on", -ESRCH);
 		futex_wait(&s->arrived[STAGE_ARMED], 0);
 	}
 }

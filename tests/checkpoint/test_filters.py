@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""System call filters that programs have installed themselves go with live forks, suspend and rewind, where the server may read them; else they are refused by name.
+
+What they do to the program itself: objects/filters.c."""
+
+import ctypes
+import os
+import sys
+
+from lib import cay
+from lib.case import contains, equal, raises, require
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(HERE, "..", "crash")]
+from forking import ask, fork_live, put, rootless, say, start, wait_output, wait_until_wrote  # noqa: E402
+from points import own_instance  # noqa: E402
+from suspending import there_and_back  # noqa: E402
+from test_objects import begin, check  # noqa: E402
+
+TIMEOUT = 120
+NEEDS = ("root", "cgroup2")
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+LIBC.ptrace.restype = ctypes.c_long
+SEIZE, INTERRUPT, DETACH, GET_FILTER, GET_METADATA, WALL = 0x4206, 0x4207, 17, 0x420c, 0x420d, 0x40000000
+
+
+def filters_of(tid):
+    """Each filter of a thread, oldest first: instructions, and whether it logs."""
+    found, code = [], ctypes.create_string_buffer(4096 * 8)
+    assert LIBC.ptrace(SEIZE, tid, None, None) == 0, os.strerror(ctypes.get_errno())
+    try:
+        assert LIBC.ptrace(INTERRUPT, tid, None, None) == 0
+        os.waitpid(tid, WALL)
+        while (n := LIBC.ptrace(GET_FILTER, tid, len(found), code)) >= 0:
+            metadata = (ctypes.c_uint64 * 2)(len(found), 0)
+            equal(LIBC.ptrace(GET_METADATA, tid, 16, metadata), 16)
+            found.append((code.raw[:n * 8], metadata[1]))
+    finally:
+        assert LIBC.ptrace(DETACH, tid, None, None) == 0
+    return found
+
+
+def threads_of(instance, box, name):
+    """Threads of the processes of @box that are called @name, by their ids inside: their ids outside."""
+    found = {}
+    for pid in instance.own_processes():
+        with open(f"/proc/{pid}/comm", encoding="utf-8") as comm, open(f"/proc/{pid}/cgroup", encoding="utf-8") as group:
+            if comm.read().strip() != name or box not in group.read():
+                continue
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/status", encoding="utf-8") as status:
+                inside = next(line.split()[-1] for line in status if line.startswith("NSpid:"))
+            found[int(inside)] = int(tid)
+    return found
+
+
+@require(*NEEDS)
+def test_the_same_filters_seen_from_outside(instance):
+    """Every instruction, their order, who has which, and which of them log."""
+    with instance.sandbox() as box:
+        begin(instance, box, "filters")
+        fork = fork_live(instance, box)[0]
+        seen = [{inside: filters_of(tid) for inside, tid in threads_of(instance, one, "object_filters").items()} for one in (box, fork)]
+        equal(seen[1], seen[0])
+        equal(sorted({len(chain) for chain in seen[0].values()}), [1, 2, 3, 4])
+        equal({flags for chain in seen[0].values() for _code, flags in chain}, {0, 2})
+        instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_through_suspend_and_rewind(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "filters")
+        name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        there_and_back(instance, box)
+        check(instance, box, run)
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+        there_and_back(instance, box)
+        check(instance, box, run)
+        instance.call("DELETE", f"/v1/snapshots/{name}")
+
+
+@require(*NEEDS, "program:sshd", "program:ssh")
+def test_a_server_that_asks_for_the_password(instance):
+    """OpenSSH speaks with a stranger through a process that may do next to nothing; the connection is in the middle of that."""
+    with instance.sandbox() as box:
+        instance.ok(box, "set -e; mkdir -m 700 -p /var/tmp/ssh /run/sshd; ssh-keygen -q -t ed25519 -N '' -f /var/tmp/ssh/host; echo root:password | chpasswd")
+        start(instance, box, "/usr/sbin/sshd", "-D", "-e", "-f", "none", "-h", "/var/tmp/ssh/host", "-p", "2222", "-o", "ListenAddress=127.0.0.1", "-o", "PermitRootLogin=yes",
+              "-o", "PidFile=none", ready=b"port 2222.\r\n")
+        run = start(instance, box, "/usr/bin/ssh", "-F", "none", "-o", "UserKnownHostsFile=/var/tmp/ssh/known", "-o", "StrictHostKeyChecking=accept-new", "-o", "LogLevel=ERROR",
+                    "-o", "PreferredAuthentications=password", "-p", "2222", "root@127.0.0.1", "echo $SSH_CONNECTION; read -r word; echo $word", ready=b"password: ",
+                    tty={"rows": 24, "columns": 80})
+        report = instance.json("doctor", box)
+        equal((report["ok"], report["findings"]), (True, []))
+        counts = instance.ok(box, "grep -h ^Seccomp_filters /proc/[0-9]*/status").split()
+        assert "2" in counts, f"nobody has a filter of its own: {counts}"
+        fork = fork_live(instance, box)[0]
+        there_and_back(instance, box)
+        for one in (fork, box):
+            say(instance, one, run, "password\n")
+            wait_until_wrote(instance, one, run, lambda got: b" 2222\r\n" in got)
+            say(instance, one, run, "open\n")
+            equal(instance.wait(one, run, 20).get("code"), 0)
+            contains(instance.output(one, run).decode(), "open\r\n")
+        instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_nobody_runs_without_its_filters(tmp):
+    """Who lets the threads go is killed when all is prepared: the fork fails as a whole, the source has noticed nothing."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="live.fork.armed")
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box, "filters")
+        contains(raises(cay.ApiError, fork_live, instance, box).message, "it was killed before all could go on")
+        equal([s["id"] for s in instance.get("/v1/sandboxes")["sandboxes"] if s["state"] == "running"], [box])
+        check(instance, box, run)
+
+
+LISTENER = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+code = b"".join(struct.pack("=HBBI", *step) for step in ((0x20, 0, 0, 0), (0x15, 0, 1, 140), (0x06, 0, 0, 0x7fc00000), (0x06, 0, 0, 0x7fff0000)))
+memory = ctypes.create_string_buffer(code)
+program = struct.pack("=H6xQ", len(code) // 8, ctypes.addressof(memory))
+print("ready", flush=True)
+for line in sys.stdin:
+    print(libc.syscall(317, 1, int(line), program) if line != "close\\n" else os.close(3), flush=True)
+"""
+
+
+def start_listener(instance, box):
+    put(instance, box, "/tmp/listener.py", LISTENER)
+    return start(instance, box, "/usr/bin/python3", "/tmp/listener.py")
+
+
+def refused(instance, box, reason):
+    """Told in advance and when it is tried; all goes on."""
+    report = instance.json("doctor", box, want=1)
+    equal(len(report["findings"]), 1, report["findings"])
+    contains(report["findings"][0]["reason"], reason)
+    for verb, body in (("fork", {"live": True}), ("suspend", None)):
+        error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
+        equal(error.code, "unsupported")
+        contains(error.message, reason)
+
+
+@require(*NEEDS)
+def test_a_listener_is_refused_while_there_is_one(instance):
+    """Without one the kernel answers what the filter hands on itself, here as there."""
+    with instance.sandbox() as box:
+        run = start_listener(instance, box)
+        equal(ask(instance, box, run, "8"), "3\n")
+        refused(instance, box, "descriptor 3 is a listener of a system call filter")
+        equal(ask(instance, box, run, "close"), "None\n")
+        fork = fork_live(instance, box)[0]
+        for one in (box, fork):
+            equal(ask(instance, one, run, "0"), "0\n")
+        instance.remove(fork)
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_an_ordinary_user_cannot_read_them(tmp):
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = start_listener(instance, box)
+        equal(instance.json("doctor", box)["ok"], True)
+        equal(ask(instance, box, run, "0"), "0\n")
+        refused(instance, box, "it has installed a system call filter of its own, which only a server that runs as root can read")
+        equal(ask(instance, box, run, "0"), "0\n")
