@@ -85,10 +85,11 @@ static attr_noreturn void dumper_child(const struct capture_place *place, const 
 	keeper = move_up(keeper);
 	template = move_up(template);
 	filters = suspend ? move_up(filters) : -1;
-	if (program < 0 || keeper < 0 || template <0 ||
-		dup2(keeper, DUMP_KEEPER_FD) < 0 || dup2(template, DUMP_TEMPLATE_FD) < 0 ||
-		raw_close_range(DUMP_FILTERS_FD, ~0U, CLOSE_RANGE_CLOEXEC) < 0 ||
-		(suspend && dup2(filters, DUMP_FILTERS_FD) < 0))
+	if (program < 0 || keeper < 0 ||
+		template <0 || dup2(keeper, DUMP_KEEPER_FD) < 0 ||
+			  dup2(template, DUMP_TEMPLATE_FD) < 0 ||
+			  raw_close_range(DUMP_FILTERS_FD, ~0U, CLOSE_RANGE_CLOEXEC) < 0 ||
+			  (suspend && dup2(filters, DUMP_FILTERS_FD) < 0))
 		_exit(121);
 	(void)syscall(SYS_execveat, program, "", argv, envp, AT_EMPTY_PATH);
 	_exit(122);
@@ -129,8 +130,8 @@ int capture_begin(struct capture *c, const struct capture_place *place, struct e
 	return start_dumper(c, place, false, err);
 }
 
-/* Nothing of the first one is needed any more: it has only looked at what runs. */
-static int replace_dumper(struct capture *c, const struct capture_place *place, struct err *err)
+/* Nothing of the first dumper is needed any more: it has only looked at what runs. */
+int capture_suspend(struct capture *c, const struct capture_place *place, struct err *err)
 {
 	(void)kill(c->pid, SIGKILL);
 	(void)waitpid(c->pid, NULL, __WALL);
@@ -175,8 +176,7 @@ static int allow(const struct capture *c, const int32_t *pids, size_t n)
 	return rc < 0 ? rc : m.kind == TEMPLATE_DONE ? 0 : -EPROTO;
 }
 
-int capture_prepare(struct capture *c, const struct capture_place *place, struct dump_order *order,
-	struct err *err)
+int capture_prepare(struct capture *c, struct dump_order *order, struct err *err)
 {
 	struct dump_report report;
 	int rc;
@@ -188,9 +188,8 @@ int capture_prepare(struct capture *c, const struct capture_place *place, struct
 	if (rc < 0)
 		return err_raise_sys(err, rc, "prepare the capture");
 	rc = receive_report(c, &report, err);
-	return rc == 0 && report.n_filtered > 0 && order->readable != 0
-		       ? replace_dumper(c, place, err)
-		       : rc;
+	c->filtered = rc == 0 && report.n_filtered > 0;
+	return rc;
 }
 
 int capture_stop(struct capture *c, struct dump_order *order, const int *masters, size_t n_masters,

@@ -2,7 +2,7 @@
 /**
  * DOC: checkpoint/capturer.h - a keeper's side of a capture: it starts the dumper inside U1 and connects it to a template.
  *
- *   capture_begin() -> capture_prepare() -> capture_stop() (cgroup frozen) -> capture_look() (thawed; all processes stopped by ptrace) -> capture_twins() -> … -> capture_release()
+ *   capture_begin() -> capture_prepare() -> where programs have filters capture_suspend() -> capture_stop() (cgroup frozen) -> capture_look() (thawed; all processes stopped by ptrace) -> capture_twins() -> … -> capture_release()
  *   -> (c->dumper readable) capture_filled() -> capture_end()
  */
 #ifndef CAY_CHECKPOINT_CAPTURER_H
@@ -17,8 +17,9 @@ struct capture {
 	int dumper, template;
 	bool changing; /* the dumper may have changed registers that it has not put back yet */
 	bool released; /* the processes go on */
-	bool suspended; /* programs have filters of their own: the dumper stops all before it is executed, while it may still suspend these */
-	bool filled;   /* and their memory is in the template: the dumper ends by itself */
+	bool filtered; /* programs have system call filters of their own */
+	bool suspended; /* the dumper stops all before it is executed, while it may still suspend these */
+	bool filled; /* and their memory is in the template: the dumper ends by itself */
 };
 
 #define CAPTURE_INIT \
@@ -37,9 +38,12 @@ struct capture_place {
 int capture_begin(
 	struct capture *c, const struct capture_place *place, struct err *err) attr_must_use;
 
-/** capture_prepare() - have done for the processes of @order what can be done while they run. @place: as for capture_begin(). Return: 0 or an error. */
-int capture_prepare(struct capture *c, const struct capture_place *place, struct dump_order *order,
-	struct err *err) attr_must_use;
+/** capture_prepare() - have done for the processes of @order what can be done while they run. Return: 0 or an error. */
+int capture_prepare(struct capture *c, struct dump_order *order, struct err *err) attr_must_use;
+
+/** capture_suspend() - where c->filtered: start a dumper that reads filters and makes its calls without them. Between capture_prepare() and capture_stop(). Return: 0 or an error. Context: FEATURE_PROGRAM_FILTERS. */
+int capture_suspend(
+	struct capture *c, const struct capture_place *place, struct err *err) attr_must_use;
 
 /** capture_stop() - stop every process of @order. @masters: of its terminals, in the order of their slots; borrowed. Context: their cgroup is frozen. Return: 0 or an error; after one nothing is stopped any more. */
 int capture_stop(struct capture *c, struct dump_order *order, const int *masters, size_t n_masters,

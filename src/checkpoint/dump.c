@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint/dump.c - the order of a capture, in the dumper. Every way out releases every process. */
 #include "checkpoint/dump.h"
-#include "checkpoint/seizer.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "checkpoint/seizer.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
 #include "sys/urgency.h"
@@ -532,7 +532,7 @@ static void prepare(struct dump *d, struct dump_report *r)
 			dump_gather(d->order->pids[i], &maps, &deadline_ns);
 	}
 	shared_memories_stale(&d->shared);
-	r->n_filtered = d->order->readable != 0 ? dump_filtered(d->order) : 0;
+	r->n_filtered = dump_filtered(d->order);
 }
 
 static void raise_files(void)
@@ -550,7 +550,9 @@ int dump_main(void)
 	static struct dump_examination examination;
 	static struct dump_order order;
 	struct dump_report r = { 0 };
-	struct dump d = { .order = &order, .owned = BUF_INIT(64U << 20), .seized = BUF_INIT(SEIZED_MAX) };
+	struct dump d = {
+		.order = &order, .owned = BUF_INIT(64U << 20), .seized = BUF_INIT(SEIZED_MAX)
+	};
 	int rc;
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

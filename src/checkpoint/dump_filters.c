@@ -84,9 +84,11 @@ int dump_filters_load(struct dump *d)
 
 	tracee_take_over();
 	while (rc == 0 && take(&d->seized, &at, &t, sizeof(t))) {
-		struct dump_chain c = {
-			.host = t.host, .n = t.n, .at = at, .like = d->n_chains, .first_row = IMAGE_NONE
-		};
+		struct dump_chain c = { .host = t.host,
+			.n = t.n,
+			.at = at,
+			.like = d->n_chains,
+			.first_row = IMAGE_NONE };
 
 		if (t.n == SEIZED_SAME && d->n_chains > 0)
 			c.like = d->chains[d->n_chains - 1].like;
@@ -114,8 +116,8 @@ static struct dump_chain *find_chain(struct dump *d, pid_t host)
 
 /* --- what is refused --- */
 
-static int check_thread(struct dump *d, struct dump_process *p, const struct tracee_thread *t,
-	struct err *err)
+static int check_thread(
+	struct dump *d, struct dump_process *p, const struct tracee_thread *t, struct err *err)
 {
 	const struct dump_chain *c;
 	int rc;
@@ -133,9 +135,10 @@ static int check_thread(struct dump *d, struct dump_process *p, const struct tra
 	c = find_chain(d, t->host);
 	if (c == NULL || c->n != t->filters - d->order->filters)
 		return dump_refuse(p, err, "it has system call filters that cannot be read");
-	return t->no_new_privs ? 0
-			       : dump_refuse(p, err,
-					 "it has installed a system call filter without giving up privileges (no_new_privs)");
+	return t->no_new_privs
+		       ? 0
+		       : dump_refuse(p, err,
+				 "it has installed a system call filter without giving up privileges (no_new_privs)");
 }
 
 /* While it runs: who has ended meanwhile is nobody's concern. */
@@ -201,15 +204,15 @@ static bool same_filter(struct dump *d, uint32_t a, uint32_t b)
 				  *y = image_row(&d->image, TABLE_FILTERS, b, sizeof(*y));
 	const char *bytes = d->image.tables[TABLE_BYTES].p;
 
-	return a == b || (x->log == y->log && x->code.length == y->code.length &&
-				 memcmp(bytes + x->code.offset, bytes + y->code.offset,
-					 x->code.length) == 0);
+	return a == b ||
+	       (x->log == y->log && x->code.length == y->code.length &&
+		       memcmp(bytes + x->code.offset, bytes + y->code.offset, x->code.length) == 0);
 }
 
 void dump_filters_end(struct dump *d, struct dump_process *p)
 {
-	const struct image_thread *all = image_row(
-		&d->image, TABLE_THREADS, p->out.first_thread, sizeof(*all));
+	const struct image_thread *all =
+		image_row(&d->image, TABLE_THREADS, p->out.first_thread, sizeof(*all));
 	uint32_t n = all[0].n_filters;
 
 	for (uint32_t i = 1; i < p->out.n_threads; i++) {

@@ -47,7 +47,8 @@ struct dump_order {
 	uint32_t kind;
 	uint32_t n_pids, n_slots, n_leaves;
 	uint32_t filters; /* seccomp filters of a process that made none itself */
-	uint32_t readable; /* those that programs have made can be read */
+	uint32_t
+		readable; /* ORDER: those that programs have made can be read, as far as there was somebody with some */
 	uint32_t suspended; /* all is stopped already, by seizer_stop() */
 	int32_t init_pid;
 	uint32_t

@@ -149,8 +149,8 @@ struct image_process {
 	uint32_t securebits, dumpable, parent_death_signal, subreaper, keepcaps;
 	uint32_t umask, timer_slack_ns, thp_disable, personality;
 	int32_t nice;
-	uint32_t filtered; /* has the sandbox's filter */
-	uint32_t own_filters; /* some thread has others above it */
+	uint32_t filtered;       /* has the sandbox's filter */
+	uint32_t own_filters;    /* some thread has others above it */
 	uint32_t shared_filters; /* so many of those all threads have */
 	struct {
 		uint64_t soft, hard;

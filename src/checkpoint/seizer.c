@@ -41,8 +41,8 @@ static int add_filter(struct buf *out, pid_t tid, uint32_t index)
 
 	if (n < 0)
 		return errno == ENOENT || errno == EINVAL ? 0 : -errno;
-	if (ptrace((enum __ptrace_request)PTRACE_SECCOMP_GET_METADATA, tid,
-		    (void *)sizeof(m), &m) > 0)
+	if (ptrace((enum __ptrace_request)PTRACE_SECCOMP_GET_METADATA, tid, (void *)sizeof(m), &m) >
+		0)
 		f.log = (m.flags & FILTER_LOG) != 0;
 	f.n = (uint32_t)n;
 	buf_add(out, &f, sizeof(f));

@@ -21,7 +21,8 @@
 
 #define SCRATCH_SIZE 4096
 
-static bool taken_over; /* all threads were stopped by seizer_stop(), before this program was executed */
+static bool
+	taken_over; /* all threads were stopped by seizer_stop(), before this program was executed */
 
 void tracee_take_over(void)
 {
@@ -317,9 +318,9 @@ static int begin_change(struct tracee_thread *thread)
 
 	if (thread->changed)
 		return 0;
-	rc = taken_over ? 0
-			: trace(PTRACE_SETOPTIONS, thread->host, 0,
-				  (void *)(uintptr_t)TRACEE_OPTIONS);
+	rc = taken_over
+		     ? 0
+		     : trace(PTRACE_SETOPTIONS, thread->host, 0, (void *)(uintptr_t)TRACEE_OPTIONS);
 	if (rc == 0)
 		rc = trace(PTRACE_SETSIGMASK, thread->host, sizeof(all), &all);
 	thread->changed = rc == 0;

@@ -13,6 +13,7 @@
 #include "sandbox/carry.h"
 #include "sandbox/filters.h"
 #include "sandbox/keeper.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/raw.h"
 #include "sys/urgency.h"
@@ -58,8 +59,7 @@ static int list_all(
 	int rc;
 
 	*order = (struct dump_order){
-		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = 1,
-		.readable = !k->config.rootless
+		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = 1
 	};
 	rc = cgroup_each_leaf(&k->box.cgroup, add_leaf, order);
 	if (rc == 0)
@@ -200,6 +200,25 @@ static void lend(struct keeper *k)
 	box_lend(&k->box, TEMPLATE_PIDS_MAX, used == UINT64_MAX ? 0 : used);
 }
 
+/* What is done while the processes run. @readable: filters of their own, if they have some, can be read; whether it is so is asked only then. */
+static int prepare(struct keeper *k, const struct capture_place *place, bool for_good,
+	bool *readable, struct err *err)
+{
+	struct dump_order *order = &k->capture_order;
+	struct terminals terminals;
+	int rc = capture_begin(&k->capture, place, err);
+
+	if (rc == 0)
+		rc = list_all(k, order, &terminals, err);
+	order->for_good = for_good;
+	if (rc == 0)
+		rc = capture_prepare(&k->capture, order, err);
+	*readable = !k->capture.filtered || feature_has(FEATURE_PROGRAM_FILTERS);
+	return rc == 0 && k->capture.filtered && *readable
+		       ? capture_suspend(&k->capture, place, err)
+		       : rc;
+}
+
 static int capture(struct keeper *k, const char *template, bool for_good,
 	struct dump_report *report, struct err *err)
 {
@@ -210,16 +229,12 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	struct capture_place place = {
 		.u2 = u2, .enter_u1 = !k->config.rootless, .template_path = path
 	};
+	bool readable;
 	int rc;
 
 	template_path(k->config.run, template, path, sizeof(path));
 	keeper_drop_spare(k); /* it has nothing to carry */
-	rc = capture_begin(&k->capture, &place, err);
-	if (rc == 0)
-		rc = list_all(k, order, &terminals, err);
-	order->for_good = for_good;
-	if (rc == 0)
-		rc = capture_prepare(&k->capture, &place, order, err);
+	rc = prepare(k, &place, for_good, &readable, err);
 	if (rc < 0)
 		return rc;
 	drain_outputs(k);
@@ -237,6 +252,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	if (rc == 0)
 		rc = list_all(k, order, &terminals, err);
 	order->for_good = for_good;
+	order->readable = readable;
 	if (rc == 0)
 		rc = stop_and_look(k, order, &terminals, report, err);
 	else
@@ -387,8 +403,10 @@ static void examine(struct keeper *k, const struct capture_place *place,
 	struct terminals terminals;
 
 	keeper_drop_spare(k); /* as a capture does */
-	if (list_all(k, &order, &terminals, err) == 0)
-		(void)!capture_examine(place, &order, terminals.masters, terminals.n, found, err);
+	if (list_all(k, &order, &terminals, err) < 0)
+		return;
+	order.readable = feature_has(FEATURE_PROGRAM_FILTERS);
+	(void)!capture_examine(place, &order, terminals.masters, terminals.n, found, err);
 }
 
 void keeper_verb_examine(

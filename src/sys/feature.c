@@ -24,6 +24,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -141,6 +142,30 @@ static bool probe_seccomp(void)
 	unsigned int action = SECCOMP_RET_KILL_PROCESS;
 
 	return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
+}
+
+/* Only the host's root may, and the kernel looks at that when the option is set. */
+static int try_suspend_filters(attr_unused void *arg)
+{
+	pid_t pid = fork();
+	int rc;
+
+	if (pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)pause();
+		_exit(0);
+	}
+	if (pid < 0)
+		return -errno;
+	rc = raw_result(ptrace(PTRACE_SEIZE, pid, NULL, (void *)PTRACE_O_SUSPEND_SECCOMP));
+	(void)kill(pid, SIGKILL);
+	(void)waitpid(pid, NULL, 0);
+	return rc;
+}
+
+static bool probe_program_filters(void)
+{
+	return probe_run(try_suspend_filters, NULL, PROBE_TIMEOUT_MS) == 0;
 }
 
 static bool probe_cgroup_v2(void)

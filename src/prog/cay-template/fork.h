@@ -44,9 +44,10 @@ struct fork_shared {
 	uint32_t arrived[STAGE_COUNT];
 	uint32_t expected[STAGE_COUNT]; /* the last to arrive wakes T' */
 	uint32_t failed;
-	uint32_t helper_lock; /* held by whoever asks the helper: between choosing a pid and taking it nobody else may */
-	uint32_t asked;       /* of the helper: enum helper_task and a pid; 0 = nothing */
-	uint32_t answer;      /* 1 = done, 2 = it could not */
+	uint32_t
+		helper_lock; /* held by whoever asks the helper: between choosing a pid and taking it nobody else may */
+	uint32_t asked;  /* of the helper: enum helper_task and a pid; 0 = nothing */
+	uint32_t answer; /* 1 = done, 2 = it could not */
 	uint32_t helper_end;
 	uint32_t bell; /* always 0: rung when somebody dies */
 	struct fork_life
@@ -221,8 +222,10 @@ int opener_kept(uint32_t index);
 long opener_as(const struct image_identity *who, long (*act)(void *argument), void *argument);
 
 enum helper_task {
-	HELPER_CHOOSE = 0,          /* the next process or thread that is made in the sandbox gets the pid */
-	HELPER_SUSPEND = 1U << 30, /* no system call filter counts for the thread, until it has left the restorer */
+	HELPER_CHOOSE = 0, /* the next process or thread that is made in the sandbox gets the pid */
+	HELPER_SUSPEND =
+		1U
+		<< 30, /* no system call filter counts for the thread, until it has left the restorer */
 };
 
 /** helper_start() - in T'. Return: its pid outside. */

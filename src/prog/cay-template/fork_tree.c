@@ -507,7 +507,8 @@ static void set_expected(void)
 	expected[STAGE_CLONED] = expected[STAGE_GROUPED] = plan->n_processes;
 	expected[STAGE_READY] = count(PLAN_ZOMBIE | PLAN_HELPER);
 	expected[STAGE_ARMED] = 1;
-	expected[STAGE_LEFT] = expected[STAGE_READY] + 1; /* the helper, behind those whom it watches */
+	expected[STAGE_LEFT] =
+		expected[STAGE_READY] + 1; /* the helper, behind those whom it watches */
 }
 
 BARE_NORETURN void fork_main(void)

@@ -38,7 +38,7 @@ static long trace(uint32_t request, int32_t pid, uint64_t address, uint64_t data
 
 static long suspend(int32_t pid)
 {
-	long rc = n_traced == 0 ? bare_map(WINDOW_COPY, THREADS_ROOM, 3, 2)
+	long rc = n_traced == 0            ? bare_map(WINDOW_COPY, THREADS_ROOM, 3, 2)
 		  : n_traced == TRACED_MAX ? -E2BIG
 					   : 0;
 
@@ -191,8 +191,8 @@ void helper_finish(void)
 	futex_wake(&s->asked);
 	while (__atomic_load_n(&s->arrived[STAGE_ARMED], __ATOMIC_SEQ_CST) == 0) {
 		if (life_is_lost(life_helper()))
-			fork_fail_of(plan->helper_pid,
-				"it was killed before all could go on", -ESRCH);
+			fork_fail_of(
+				plan->helper_pid, "it was killed before all could go on", -ESRCH);
 		futex_wait(&s->arrived[STAGE_ARMED], 0);
 	}
 }
@@ -236,7 +236,8 @@ void helper_ask(enum helper_task task, int32_t pid)
 	__atomic_store_n(&s->answer, 0, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&s->asked, (uint32_t)task | (uint32_t)pid, __ATOMIC_SEQ_CST);
 	futex_wake(&s->asked);
-	for (int rounds = 0; (done = __atomic_load_n(&s->answer, __ATOMIC_SEQ_CST)) == 0; rounds++) {
+	for (int rounds = 0; (done = __atomic_load_n(&s->answer, __ATOMIC_SEQ_CST)) == 0;
+		rounds++) {
 		check_failed();
 		if (life_is_lost(life_helper()))
 			fork_fail(step, -ESRCH);

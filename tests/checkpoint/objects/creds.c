@@ -44,19 +44,41 @@ static void lesser(void)
 	_exit(0);
 }
 
+/* In a root of its own, and away from it. */
+static void elsewhere(void)
+{
+	char path[64], c;
+	int fd;
+
+	MUST(mkdir("/tmp/root", 0755) == 0 && mkdir("/tmp/root/inner", 0755) == 0);
+	MUST(chroot("/tmp/root") == 0 && chdir("/inner") == 0);
+	MUST(write(report[1], "r", 1) == 1 && read(go[0], &c, 1) == 1);
+
+	MUST(getcwd(path, sizeof(path)) != NULL && strcmp(path, "/inner") == 0);
+	MUST(access("/tmp", F_OK) < 0 && access("/inner", F_OK) == 0);
+	MUST(access("/../../..//tmp", F_OK) < 0);
+	fd = open("../made", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+	MUST(fd >= 0 && close(fd) == 0 && access("/made", F_OK) == 0);
+	_exit(0);
+}
+
 int main(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct before[2], after[2];
 	char path[4096] = { 0 }, c;
-	pid_t child;
+	pid_t child, other;
 	int status;
 
 	MUST(pipe(report) == 0 && pipe(go) == 0);
 	child = fork();
 	if (child == 0)
 		lesser();
-	MUST(read(report[0], &c, 1) == 1 && syscall(SYS_capget, &header, before) == 0);
+	other = fork();
+	if (other == 0)
+		elsewhere();
+	MUST(read(report[0], &c, 1) == 1 && read(report[0], &c, 1) == 1);
+	MUST(syscall(SYS_capget, &header, before) == 0);
 
 	object_ready();
 
@@ -66,8 +88,12 @@ int main(void)
 	MUST(readlink("/proc/self/exe", path, sizeof(path) - 1) > 0 &&
 		strstr(path, "creds") != NULL);
 	MUST(syscall(SYS_ptrace, 0, 0, 0, 0) < 0 && errno == EPERM); /* the filter is there */
-	MUST(write(go[1], "g", 1) == 1 && waitpid(child, &status, 0) == child);
+	MUST(write(go[1], "gg", 2) == 2 && waitpid(child, &status, 0) == child);
 	if (status != 0)
 		object_fail("the child ended with %d", status);
+	MUST(waitpid(other, &status, 0) == other);
+	if (status != 0)
+		object_fail("the child in another root ended with %d", status);
+	MUST(access("/tmp/root/made", F_OK) == 0);
 	return object_done();
 }

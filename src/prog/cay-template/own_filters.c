@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prog/cay-template/filters.c - system call filters that programs have made, above the sandbox's own. Suspended by the helper from before the first is installed until
+ * prog/cay-template/own_filters.c - system call filters that programs have made, above the sandbox's own. Suspended by the helper from before the first is installed until
  * the thread has left: they may refuse whatever is still to be done.
  */
 #include "prog/cay-template/fork.h"
 
 #include <linux/seccomp.h>
 
-static uint32_t turn; /* 1: every thread may install its own */
+static uint32_t turn;      /* 1: every thread may install its own */
 static uint32_t installed; /* threads that have */
 
 static void install(const struct image_thread *t, uint32_t i, uint32_t flags)
