@@ -378,7 +378,7 @@ static int apply_check(struct apply *a, struct err *err)
 	json_decref(config);
 	if (fork == NULL)
 		return -EIO;
-	rc = sandbox_start(fork, true, err);
+	rc = sandbox_start(fork, NULL, true, err);
 	if (rc == 0) {
 		rc = check_exec(a, fork, err);
 		(void)sandbox_remove(fork, NULL);

@@ -31,7 +31,7 @@ static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, bool ke
 		rc = identity_choose(sb, json_object_get(s->doc, "config"), keep, err);
 	}
 	if (rc == 0)
-		rc = sandbox_start(sb, true, err);
+		rc = sandbox_start(sb, live ? s->live : NULL, true, err);
 	if (rc < 0 || !live)
 		return rc;
 	rc = live_restore(sb, s->live, err);

@@ -88,7 +88,7 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 		rc = identity_choose(sb, json_object_get(s->doc, "config"), keep, err);
 	}
 	if (rc == 0 && (was_running || live != NULL))
-		rc = sandbox_start(sb, false, err);
+		rc = sandbox_start(sb, live, false, err);
 	if (rc < 0 || live == NULL)
 		return rc;
 	rc = live_restore(sb, live, err);

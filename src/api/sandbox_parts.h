@@ -20,8 +20,16 @@ int sandbox_check_storage(struct server *srv, const char *image, struct err *err
 /** sandbox_want_keeper() - have a keeper started for it unless it has one. Context: may wait. */
 int sandbox_want_keeper(struct sandbox *sb, struct err *err) attr_must_use;
 
-/** sandbox_launch() - its keeper builds it and runs its init. @ret_ok: the keeper's answer, a new reference. Locked. Context: waits. Return: 0 or an error; then its keeper is left. */
-int sandbox_launch(struct sandbox *sb, json_t **ret_ok, struct err *err) attr_must_use;
+/**
+ * sandbox_launch() - its keeper builds it and runs its init. Locked. Context: waits.
+ * @processes: they will be brought into it, so it gets clocks that suit them; NULL = none are. @ret_ok: the keeper's answer, a new reference.
+ * Return: 0 or an error; then its keeper is left.
+ */
+int sandbox_launch(struct sandbox *sb, const struct live *processes, json_t **ret_ok,
+	struct err *err) attr_must_use;
+
+/** sandbox_tell_clocks() - add to @event by how much its programs see their clocks step back, if they do. @ok: as of sandbox_launch(). */
+void sandbox_tell_clocks(json_t *event, const json_t *ok);
 
 /** sandbox_bind() - what the kernel says of process @init_pid and its descendants is about this sandbox. */
 void sandbox_bind(struct sandbox *sb, json_int_t init_pid);

@@ -36,7 +36,7 @@ int api_sandbox_create(struct api_call *call, struct err *err)
 	if (sb == NULL)
 		return -EIO;
 	if (start)
-		rc = sandbox_start(sb, true, err);
+		rc = sandbox_start(sb, NULL, true, err);
 	else
 		rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 			json_pack("{s:s}", "reason", "not started"), err);
@@ -158,7 +158,7 @@ static int do_start(attr_unused struct api_call *call, struct sandbox *sb, struc
 			err, wrong_state(sb, "started", err), "resume it: cay resume %s", sb->name);
 	if (sb->keeper != NULL)
 		return wrong_state(sb, "started", err);
-	return sandbox_start(sb, false, err);
+	return sandbox_start(sb, NULL, false, err);
 }
 
 int api_sandbox_start(struct api_call *call, struct err *err)
@@ -232,7 +232,7 @@ static int resume_suspended(struct sandbox *sb, bool files_only, struct err *err
 	if (!files_only)
 		return sandbox_resume(sb, err);
 	rc = sandbox_forget_processes(sb, "it was resumed on its files only", err);
-	return rc < 0 ? rc : sandbox_start(sb, false, err);
+	return rc < 0 ? rc : sandbox_start(sb, NULL, false, err);
 }
 
 static int do_resume(struct api_call *call, struct sandbox *sb, struct err *err)

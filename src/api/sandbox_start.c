@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_start.c - letting a sandbox run: claiming a keeper, giving it the specification. */
 #include "api/credentials.h"
+#include "api/lives.h"
 #include "api/sandbox_parts.h"
 #include "base/str.h"
 
@@ -39,17 +40,28 @@ void sandbox_bind(struct sandbox *sb, json_int_t init_pid)
 	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
 }
 
+void sandbox_tell_clocks(json_t *event, const json_t *ok)
+{
+	json_int_t ms = (json_int_t)NS_PER_MS;
+	json_int_t back_ns = json_integer_value(json_object_get(ok, "clocks_back_ns"));
+
+	if (back_ns > 0)
+		(void)json_object_set_new(
+			event, "clocks_back_ms", json_integer((back_ns + ms - 1) / ms));
+}
+
 void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
 {
 	json_int_t pid = json_integer_value(json_object_get(ok, "init_pid"));
+	json_t *event = json_pack("{s:I,s:b}", "init_pid", pid, "warm", (int)warm);
 
 	sandbox_bind(sb, pid);
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(pid));
 	credentials_started(sb);
 	(void)json_object_del(sb->doc, "error");
 	sandbox_set_time(sb, "started");
-	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED,
-		json_pack("{s:I,s:b}", "init_pid", pid, "warm", (int)warm));
+	sandbox_tell_clocks(event, ok);
+	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED, event);
 }
 
 int sandbox_want_keeper(struct sandbox *sb, struct err *err)
@@ -65,9 +77,11 @@ int sandbox_want_keeper(struct sandbox *sb, struct err *err)
 	return 0;
 }
 
-int sandbox_launch(struct sandbox *sb, json_t **ret_ok, struct err *err)
+int sandbox_launch(
+	struct sandbox *sb, const struct live *processes, json_t **ret_ok, struct err *err)
 {
 	const char *image = json_string_value(json_object_get(sb->doc, "image"));
+	json_t *request;
 	int rc = sandbox_check_storage(sb->srv, image, err);
 
 	if (rc == 0)
@@ -78,14 +92,16 @@ int sandbox_launch(struct sandbox *sb, json_t **ret_ok, struct err *err)
 		rc = keeper_ready(sb->keeper, err);
 	if (rc == 0)
 		rc = sandbox_make_disk(sb, err);
-	if (rc == 0)
-		rc = framelink_call(&sb->keeper->link,
-			json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb)),
-			clock_now_ns() + CALL_NS, ret_ok, err);
-	return rc;
+	if (rc < 0)
+		return rc;
+	request = json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb));
+	if (processes != NULL)
+		(void)json_object_set_new(request, "template", json_string(processes->id));
+	return framelink_call(&sb->keeper->link, request, clock_now_ns() + CALL_NS, ret_ok, err);
 }
 
-int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
+int sandbox_start(
+	struct sandbox *sb, const struct live *processes, bool remove_on_failure, struct err *err)
 {
 	bool warm = sb->keeper != NULL && sb->keeper->prepared;
 	json_t *ok = NULL;
@@ -94,7 +110,7 @@ int sandbox_start(struct sandbox *sb, bool remove_on_failure, struct err *err)
 	if (sb->state != SANDBOX_CREATING)
 		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
 	if (rc == 0)
-		rc = sandbox_launch(sb, &ok, err);
+		rc = sandbox_launch(sb, processes, &ok, err);
 	if (rc == 0) {
 		sandbox_started(sb, ok, warm);
 		rc = sandbox_save(sb, false, err);

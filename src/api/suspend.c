@@ -159,13 +159,15 @@ static int become_running(struct sandbox *sb, json_int_t init_pid, struct err *e
 	return rc;
 }
 
-static int restore_held(struct sandbox *sb, struct live *l, struct err *err)
+/* @event: what there is to say of it. */
+static int restore_held(struct sandbox *sb, struct live *l, json_t *event, struct err *err)
 {
 	json_t *ok = NULL;
 	json_int_t pid;
-	int rc = sandbox_launch(sb, &ok, err);
+	int rc = sandbox_launch(sb, l, &ok, err);
 
 	pid = json_integer_value(json_object_get(ok, "init_pid"));
+	sandbox_tell_clocks(event, ok);
 	json_decref(ok);
 	if (rc == 0) {
 		sandbox_bind(sb, pid);
@@ -176,13 +178,14 @@ static int restore_held(struct sandbox *sb, struct live *l, struct err *err)
 	return rc == 0 ? become_running(sb, pid, err) : rc;
 }
 
-static int let_go(struct sandbox *sb, struct err *err)
+/* @event: stolen. */
+static int let_go(struct sandbox *sb, json_t *event, struct err *err)
 {
 	int rc = live_go(sb, err);
 
 	(void)json_object_del(sb->doc, "suspended_by");
 	sandbox_set_time(sb, "resumed");
-	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, NULL);
+	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, event);
 	(void)fault("sandbox.resume.gone");
 	/* they may have run: what is left of them is not what was suspended */
 	if (rc < 0)
@@ -194,6 +197,7 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 {
 	cleanup_free char *memory = str_dup(memory_of(sb->doc));
 	struct live *l;
+	json_t *event;
 	int rc;
 
 	if (sb->state != SANDBOX_SUSPENDED || memory == NULL)
@@ -203,12 +207,14 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 	if (sandbox_want_keeper(sb, err) < 0)
 		return -EIO;
 	l = load(sb, err);
+	event = json_object();
 	(void)fault("sandbox.resume.loaded");
-	rc = l == NULL ? -EIO : restore_held(sb, l, err);
+	rc = l == NULL ? -EIO : restore_held(sb, l, event, err);
 	if (rc < 0) {
 		sandbox_drop_keeper(sb, false);
+		json_decref(event);
 	} else {
-		rc = let_go(sb, err);
+		rc = let_go(sb, event, err);
 		memory_forget(sb->srv, memory);
 	}
 	live_drop(l);

@@ -10,22 +10,30 @@
 #define NS_PER_S        1000000000ULL
 #define CLOCK_TEXT_SIZE 31
 
-/** clock_now_ns() - CLOCK_MONOTONIC; for durations and deadlines. */
-static inline uint64_t clock_now_ns(void)
+static inline uint64_t clock_read_ns(clockid_t clock)
 {
 	struct timespec ts;
 
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
+	(void)clock_gettime(clock, &ts);
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/** clock_now_ns() - CLOCK_MONOTONIC; for durations and deadlines. */
+static inline uint64_t clock_now_ns(void)
+{
+	return clock_read_ns(CLOCK_MONOTONIC);
+}
+
+/** clock_boot_ns() - CLOCK_BOOTTIME: nanoseconds since the machine was started, the time that it slept included. */
+static inline uint64_t clock_boot_ns(void)
+{
+	return clock_read_ns(CLOCK_BOOTTIME);
 }
 
 /** clock_wall_ns() - CLOCK_REALTIME, nanoseconds since 1970 UTC; for people. */
 static inline uint64_t clock_wall_ns(void)
 {
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+	return clock_read_ns(CLOCK_REALTIME);
 }
 
 /** clock_text() - "2026-11-21T08:00:00.123456Z" of a wall time. */

@@ -43,6 +43,7 @@ static int send_order(int sock, const struct fork_place *place)
 {
 	struct template_fork order = { .kind = TEMPLATE_FORK,
 		.has_u1 = place->u1 >= 0,
+		.has_timens = place->timens >= 0,
 		.has_cgroup = place->keeper_cgroup >= 0,
 		.n_tasks = (uint32_t)place->n_tasks,
 		.n_leaves = (uint32_t)place->n_leaves,
@@ -65,6 +66,7 @@ static int send_order(int sock, const struct fork_place *place)
 	add(&d, &place->cgroups, 1);
 	add(&d, &place->u1, place->u1 >= 0);
 	add(&d, &place->u2, 1);
+	add(&d, &place->timens, place->timens >= 0);
 	add(&d, &filter, 1);
 	add(&d, &program, 1);
 	add(&d, &place->starter, 1);

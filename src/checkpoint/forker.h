@@ -14,7 +14,7 @@
 /** struct fork_place - the new sandbox; descriptors are borrowed, -1 = there is none. */
 struct fork_place {
 	const char *template_path;
-	int init_pidfd, pids, cgroups, u1, u2, keeper_cgroup;
+	int init_pidfd, pids, cgroups, u1, u2, timens, keeper_cgroup;
 	int starter; /* socket of the starter of what is started later */
 	const int *tasks, *leaves, *slots;
 	size_t n_tasks, n_leaves, n_slots;

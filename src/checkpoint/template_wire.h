@@ -83,14 +83,14 @@ struct template_pages {
 };
 
 /**
- * struct template_fork - order for one fork. Descriptors, in this order: init's pidfd, its pid and cgroup namespaces, U1 if @has_u1, U2, the filter (memfd of sock_filter), the
+ * struct template_fork - order for one fork. Descriptors, in this order: init's pidfd, its pid and cgroup namespaces, U1 if @has_u1, U2, its time namespace if @has_timens, the filter (memfd of sock_filter), the
  * program cay-keeper and the socket of the new starter, the keeper's v2 cgroup
  * if @has_cgroup, @n_tasks v1 `tasks` files, @n_leaves leaves, @n_slots slots.
  */
 struct template_fork {
 	uint32_t kind;
 	uint32_t has_u1; /* rootless: the keeper's user namespace must be joined first */
-	uint32_t has_cgroup, n_tasks, n_leaves, n_slots;
+	uint32_t has_timens, has_cgroup, n_tasks, n_leaves, n_slots;
 	uint32_t filter_bytes;
 	uint32_t single_id;
 	uint32_t landlock_size; /* 0 = no Landlock domain */

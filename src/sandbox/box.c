@@ -18,9 +18,11 @@
 #include "sys/btrfs.h"
 #include "sys/cred.h"
 #include "sys/fdpass.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/mount.h"
 #include "sys/raw.h"
+#include "sys/timens.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -375,6 +377,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	*box = (struct box){ .config = config,
 		.live = -1,
 		.builder_sock = -1,
+		.timens = -1,
 		.u2 = -1,
 		.starter = STARTER_NONE,
 		.network = NETWORK_NONE };
@@ -457,7 +460,8 @@ static int finish_mounts(
 	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
 	int mounts[SPEC_MOUNTS_MAX], rc;
 
-	o.message->limits = spec->limits;
+	o.message->view.limits = spec->limits;
+	o.message->view.ahead_ns = box->clocks.boottime_ns;
 	o.message->strict = spec->profile == PROFILE_STRICT;
 	o.message->debug = spec->profile == PROFILE_DEBUG;
 	if (str_copy(o.message->hostname, sizeof(o.message->hostname), spec->hostname) < 0)
@@ -490,6 +494,24 @@ static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 	if (rc == 0)
 		rc = make_trees(box, spec, err);
 	return rc == 0 ? finish_mounts(box, spec, live, err) : rc;
+}
+
+/* Before init's predecessor forbids further namespaces: rootless that holds for us too. */
+uint64_t box_set_clocks(struct box *box, const json_t *then)
+{
+	struct clocks ahead;
+	int fd;
+
+	clocks_load(then, &ahead);
+	if (ahead.monotonic_ns == 0 && ahead.boottime_ns == 0)
+		return 0;
+	fd = feature_withheld(FEATURE_TIMENS) ? -EOPNOTSUPP
+					      : timens_new(ahead.monotonic_ns, ahead.boottime_ns);
+	if (fd < 0)
+		return clocks_back_ns(then);
+	box->timens = fd;
+	box->clocks = ahead;
+	return 0;
 }
 
 bool box_suits(const struct box *box, const struct spec *spec)

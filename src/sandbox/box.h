@@ -9,6 +9,7 @@
 #define CAY_SANDBOX_BOX_H
 
 #include "base/err.h"
+#include "sandbox/clocks.h"
 #include "sandbox/rootfs.h"
 #include "sandbox/spec.h"
 #include "sandbox/starter.h"
@@ -46,9 +47,11 @@ struct box {
 	bool init_gone; /* it has been reaped: the sandbox is dead */
 	int u2;         /* payload's user namespace; -1 as soon as init is in it */
 	uint32_t slot;
-	struct network network;    /* all -1 where this kernel cannot filter packets */
-	uint64_t charged;          /* bytes elsewhere that count against the disk limit */
-	struct spec spec;          /* valid after box_start() */
+	struct network network; /* all -1 where this kernel cannot filter packets */
+	struct clocks clocks;   /* of what is to come into it from a template: box_set_clocks() */
+	int timens;             /* a time namespace with these, -1 = none: they are the machine's */
+	uint64_t charged;       /* bytes elsewhere that count against the disk limit */
+	struct spec spec;       /* valid after box_start() */
 	struct cgroup_limits lent; /* above the limits that were asked for, for the moment */
 };
 
@@ -69,6 +72,13 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
  * Return: 0 or an error; after an error the box can only be killed.
  */
 int box_start(struct box *box, struct spec *spec, struct err *err) attr_must_use;
+
+/**
+ * box_set_clocks() - before box_start(): have a time namespace ready in which the clocks are as they have to be after @then (clocks_save(); NULL: nothing is known).
+ * Where none can be made they stay the machine's.
+ * Return: by how many nanoseconds they step back, 0 = they do not.
+ */
+uint64_t box_set_clocks(struct box *box, const json_t *then);
 
 /**
  * box_suits() - can the waiters that there are become programs of @spec? If not, the caller ends them before box_start(), which makes another starter then.

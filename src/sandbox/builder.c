@@ -122,7 +122,7 @@ static int make_synth(struct builder *b, struct err *err)
 		rc = -errno;
 	if (rc < 0)
 		return err_raise_sys(err, rc, "fill the file system for synthetic files");
-	synth_write(b->synth, &b->o->limits);
+	synth_write(b->synth, &(struct synth_view){ .limits = b->o->limits });
 	return 0;
 }
 

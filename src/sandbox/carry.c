@@ -202,7 +202,8 @@ static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *
 	return rc;
 }
 
-int carry_save(const struct list *execs, const struct dump_order *order, struct buf *out)
+int carry_save(const struct list *execs, const struct dump_order *order,
+	const struct clocks *clocks, struct buf *out)
 {
 	cleanup_buf struct buf bytes = BUF_INIT(CARRY_MAX);
 	json_t *list = json_array(), *leaves = json_array(), *head;
@@ -219,7 +220,8 @@ int carry_save(const struct list *execs, const struct dump_order *order, struct 
 		rc = -EAGAIN;
 	for (uint32_t i = 0; i < order->n_leaves; i++)
 		(void)json_array_append_new(leaves, json_string(order->leaves[i]));
-	head = json_pack("{s:o,s:o}", "execs", list, "leaves", leaves);
+	head = json_pack(
+		"{s:o,s:o,s:o}", "execs", list, "leaves", leaves, "clocks", clocks_save(clocks));
 	text = json_dumps(head, JSON_COMPACT);
 	json_decref(head);
 	buf_str(out, text);
@@ -343,18 +345,34 @@ static int load_leaves(struct carried *c, const json_t *leaves)
 	return 0;
 }
 
+/* The line of JSON. @at: what is behind it. */
+static json_t *load_head(const struct buf *in, const char **at)
+{
+	const char *text = buf_cstr(in), *newline = strchr(text, '\n');
+
+	*at = newline != NULL ? newline + 1 : text + in->n;
+	return newline == NULL ? NULL : json_loadb(text, (size_t)(newline - text), 0, NULL);
+}
+
+json_t *carry_clocks(const struct buf *in)
+{
+	const char *at;
+	json_t *head = load_head(in, &at), *clocks = json_incref(json_object_get(head, "clocks"));
+
+	json_decref(head);
+	return clocks;
+}
+
 int carry_load(const struct box *box, const struct buf *in, struct carried *c, struct err *err)
 {
-	const char *text = buf_cstr(in), *newline = strchr(text, '\n'), *at, *end = text + in->n;
-	json_t *head, *o;
+	const char *at, *end = buf_cstr(in) + in->n;
+	json_t *head = load_head(in, &at), *o;
 	size_t i;
 	int rc;
 
 	*c = (struct carried){ 0 };
 	list_init(&c->execs);
-	head = newline == NULL ? NULL : json_loadb(text, (size_t)(newline - text), 0, NULL);
 	rc = head == NULL ? -EINVAL : load_leaves(c, json_object_get(head, "leaves"));
-	at = newline != NULL ? newline + 1 : end;
 	json_array_foreach (json_object_get(head, "execs"), i, o) {
 		if (rc == 0)
 			rc = load_exec(box, c, o, &at, end);

@@ -21,9 +21,12 @@
  */
 int carry_slots(const struct list *execs, struct dump_order *order, int *masters) attr_must_use;
 
-/** carry_save() - write the running @execs; slots are numbered as by carry_slots(). @leaves: those of @order. Return: 0, -EBUSY when there is no room for the output of a terminal, -EAGAIN when one of them has ended since carry_slots(), -errno. */
-int carry_save(
-	const struct list *execs, const struct dump_order *order, struct buf *out) attr_must_use;
+/** carry_save() - write the running @execs, whose clocks are as @clocks says; slots are numbered as by carry_slots(). @leaves: those of @order. Return: 0, -EBUSY when there is no room for the output of a terminal, -EAGAIN when one of them has ended since carry_slots(), -errno. */
+int carry_save(const struct list *execs, const struct dump_order *order,
+	const struct clocks *clocks, struct buf *out) attr_must_use;
+
+/** carry_clocks() - what their clocks said (clocks_save()); new reference, NULL when @in does not say. */
+json_t *carry_clocks(const struct buf *in);
 
 /** struct carried - what a fork's keeper makes of it. */
 struct carried {

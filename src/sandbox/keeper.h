@@ -122,6 +122,8 @@ struct keeper {
 	int32_t *twins; /* n_twins pids: what is copied after the release */
 	size_t n_twins, twins_seen;
 	bool suspended; /* what ends now goes on elsewhere: nobody is told of ends */
+	struct buf
+		expected; /* what `restore` takes over: state of the programs; empty = nothing is to come */
 	int fork_parent; /* pidfd of it while its processes are complete and wait for `go`, else -1 */
 	int fork_sock; /* to the parent of processes that came from a template; -1 = there are none */
 	uint64_t output_forgotten; /* bytes of output of execs that are no longer kept */
@@ -271,6 +273,12 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 void keeper_read_capture(struct keeper *k);
 /** keeper_verb_release() - let go what keeper_verb_capture() has stopped; answered when its memory is in the template. */
 void keeper_verb_release(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+/**
+ * keeper_expect() - before the sandbox is started: get ready for the processes of the template that the @request to start it names, if it does.
+ * @ret_back_ns: by how much their clocks step back; 0 unless the machine was started anew and has no time namespaces. Return: 0 or an error.
+ */
+int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns,
+	struct err *err) attr_must_use;
 /** keeper_verb_restore() - take the processes of the template that @request names. */
 void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 

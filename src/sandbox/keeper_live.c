@@ -103,7 +103,7 @@ static int save_holders(
 {
 	cleanup_buf struct buf state = BUF_INIT(CARRY_MAX);
 	char path[PATH_MAX];
-	int rc = carry_save(&k->execs, order, &state);
+	int rc = carry_save(&k->execs, order, &k->box.clocks, &state);
 
 	state_path(k, template, path);
 	if (rc == 0)
@@ -473,6 +473,7 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 		.cgroups = cgroups,
 		.u1 = u1,
 		.u2 = u2,
+		.timens = k->box.timens,
 		.starter = starter,
 		.keeper_cgroup = group,
 		.tasks = tasks,
@@ -533,11 +534,33 @@ static int go(struct keeper *k, struct err *err)
 	return forker_go(k->fork_sock, parent, err);
 }
 
+int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns, struct err *err)
+{
+	const char *template;
+	char path[PATH_MAX];
+	json_t *clocks;
+	int rc;
+
+	if (json_object_get(request, "template") == NULL)
+		return 0;
+	template = template_of(request, err);
+	if (template == NULL)
+		return -EINVAL;
+	state_path(k, template, path);
+	k->expected = (struct buf)BUF_INIT(CARRY_MAX);
+	rc = file_read_at(AT_FDCWD, path, &k->expected);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the state of the programs");
+	clocks = carry_clocks(&k->expected);
+	*ret_back_ns = box_set_clocks(&k->box, clocks);
+	json_decref(clocks);
+	return 0;
+}
+
 /* @hold: they wait for `go`. */
 static int restore(struct keeper *k, const char *template, bool hold, json_t **ret, struct err *err)
 {
 	struct fork_root roots[TEMPLATE_SLOTS_MAX];
-	cleanup_buf struct buf state = BUF_INIT(CARRY_MAX);
 	struct carried carried = { 0 };
 	char path[PATH_MAX];
 	size_t n_roots = 0;
@@ -545,12 +568,9 @@ static int restore(struct keeper *k, const char *template, bool hold, json_t **r
 
 	keeper_drop_spare(
 		k); /* of a starter that will be replaced; its leaf may be that of a carried program */
-	state_path(k, template, path);
-	rc = file_read_at(AT_FDCWD, path, &state);
-	if (rc < 0)
-		return err_raise_sys(err, rc, "read the state of the programs");
 	(void)fault("live.restore.begun");
-	rc = carry_load(&k->box, &state, &carried, err);
+	rc = carry_load(&k->box, &k->expected, &carried, err);
+	buf_free(&k->expected);
 	template_path(k->config.run, template, path, sizeof(path));
 	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		rc = err_raise_sys(err, -errno, "make a socket pair");
@@ -558,6 +578,7 @@ static int restore(struct keeper *k, const char *template, bool hold, json_t **r
 		/* those who bring it back are in it for a while */
 		box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
 		rc = fork_into(k, path, &carried, pair[1], roots, &n_roots, err);
+		fd_close(&k->box.timens); /* who is in it keeps it */
 		box_lend(&k->box, 0, 0);
 		k->fork_sock = rc;
 		(void)close(pair[1]);
@@ -578,7 +599,8 @@ void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const 
 	const char *template = template_of(request, &err);
 	json_t *execs = NULL;
 
-	if (template != NULL && (k->state != KEEPER_RUNNING || !list_empty(&k->execs)))
+	if (template != NULL &&
+		(k->state != KEEPER_RUNNING || !list_empty(&k->execs) || k->expected.n == 0))
 		(void)err_raise(&err, ERR_STATE,
 			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
 	if (err.code == ERR_NONE &&

@@ -59,6 +59,7 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 {
 	struct spec spec = { 0 };
 	struct err err = { 0 };
+	uint64_t back_ns = 0;
 
 	if (k->state != KEEPER_READY || k->box.init_gone) {
 		refuse_state(k, c, id, "start");
@@ -68,6 +69,8 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 		!str_eq(spec.id, k->id))
 		(void)err_raise(
 			&err, ERR_INVALID, "start: the specification is for sandbox '%s'", spec.id);
+	if (err.code == ERR_NONE)
+		(void)!keeper_expect(k, request, &back_ns, &err);
 	if (err.code == ERR_NONE && !box_suits(&k->box, &spec))
 		keeper_drop_spare(k);
 	if (err.code == ERR_NONE && box_start(&k->box, &spec, &err) == 0) {
@@ -75,7 +78,9 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 		meter_start(&k->memory, clock_now_ns());
 		keeper_event(k, "sandbox.started", NULL,
 			json_pack("{s:i}", "init_pid", k->box.init_pid));
-		keeper_reply(c, id, json_pack("{s:i}", "init_pid", k->box.init_pid));
+		keeper_reply(c, id,
+			json_pack("{s:i,s:I}", "init_pid", k->box.init_pid, "clocks_back_ns",
+				(json_int_t)back_ns));
 		return;
 	}
 	spec_fini(&spec);

@@ -27,7 +27,7 @@ static int open_part(int staging, const char *name)
 
 int placer_open(struct placer *p, const struct cgroup_limits *shown)
 {
-	*p = (struct placer){ .parts = -1, .synth = -1, .sys = -1, .shown = *shown };
+	*p = (struct placer){ .parts = -1, .synth = -1, .sys = -1, .shown.limits = *shown };
 	p->parts = open_part(AT_FDCWD, BUILDER_STAGING);
 	if (p->parts < 0)
 		return p->parts;
@@ -183,11 +183,11 @@ static int close_proc(const struct placer *p, struct err *err)
 int placer_finish(
 	struct placer *p, const struct placement *order, const int *mounts, struct err *err)
 {
-	int rc = finish_sys(p, &order->limits, err);
+	int rc = finish_sys(p, &order->view.limits, err);
 
 	if (rc < 0)
 		return rc;
-	synth_update(p->synth, &p->shown, &order->limits);
+	synth_update(p->synth, &p->shown, &order->view);
 	if (!ablated("utsns") && sethostname(order->hostname, strlen(order->hostname)) < 0)
 		return err_raise_sys(err, -errno, "set the host name");
 	if (order->strict != 0)

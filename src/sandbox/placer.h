@@ -11,10 +11,11 @@
 
 #include "base/err.h"
 #include "sandbox/spec.h"
+#include "sandbox/synth.h"
 
 /** struct placement - what to place; comes with one descriptor of a detached mount for each target. */
 struct placement {
-	struct cgroup_limits limits; /* placer_finish(): what the synthetic files show */
+	struct synth_view view; /* placer_finish(): what the synthetic files show */
 	uint32_t n_targets;
 	uint8_t strict; /* placer_finish(): no set-uid on any mount */
 	uint8_t debug;  /* placer_finish(): debuggers may write to /proc */
@@ -25,9 +26,9 @@ struct placement {
 
 /** struct placer - descriptors into the sandbox. */
 struct placer {
-	int parts;                  /* directory that has proc, dev and sys mounted on it */
-	int synth, sys;             /* writable views of the synthetic files and of /sys */
-	struct cgroup_limits shown; /* what the synthetic files show now */
+	int parts;               /* directory that has proc, dev and sys mounted on it */
+	int synth, sys;          /* writable views of the synthetic files and of /sys */
+	struct synth_view shown; /* what the synthetic files show now */
 };
 
 /** placer_open() - find what the builder left. @shown: the limits that it was told. Context: after joining the mount namespace. Return: 0 or -errno. */

@@ -17,15 +17,15 @@ unsigned int synth_cpus(const struct cgroup_limits *limits)
 	return want != 0 && want < have ? want : have;
 }
 
-static void write_meminfo(struct buf *out, const struct cgroup_limits *limits)
+static void write_meminfo(struct buf *out, const struct synth_view *view)
 {
 	struct sysinfo info = { 0 };
 	uint64_t total, kb;
 
 	(void)sysinfo(&info);
 	total = (uint64_t)info.totalram * info.mem_unit;
-	if (limits->memory_bytes != 0 && limits->memory_bytes < total)
-		total = limits->memory_bytes;
+	if (view->limits.memory_bytes != 0 && view->limits.memory_bytes < total)
+		total = view->limits.memory_bytes;
 	kb = total / 1024;
 	buf_fmt(out, "MemTotal:       %8lu kB\nMemFree:        %8lu kB\nMemAvailable:   %8lu kB\n",
 		kb, kb, kb);
@@ -38,9 +38,9 @@ static void write_meminfo(struct buf *out, const struct cgroup_limits *limits)
 		"HugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n");
 }
 
-static void write_cpuinfo(struct buf *out, const struct cgroup_limits *limits)
+static void write_cpuinfo(struct buf *out, const struct synth_view *view)
 {
-	unsigned int n = synth_cpus(limits);
+	unsigned int n = synth_cpus(&view->limits);
 
 	for (unsigned int i = 0; i < n; i++)
 		buf_fmt(out,
@@ -49,29 +49,26 @@ static void write_cpuinfo(struct buf *out, const struct cgroup_limits *limits)
 			i, n, i, n);
 }
 
-static void write_stat(struct buf *out, const struct cgroup_limits *limits)
+static void write_stat(struct buf *out, const struct synth_view *view)
 {
-	struct timespec boot;
-	unsigned int n = synth_cpus(limits);
+	unsigned int n = synth_cpus(&view->limits);
 
-	(void)clock_gettime(CLOCK_BOOTTIME, &boot);
 	buf_str(out, "cpu  0 0 0 0 0 0 0 0 0 0\n");
 	for (unsigned int i = 0; i < n; i++)
 		buf_fmt(out, "cpu%u 0 0 0 0 0 0 0 0 0 0\n", i);
-	/* btime is the real one: ps and others derive start times from it and from clocks that are not virtual here */
+	/* btime is where CLOCK_BOOTTIME began: ps and others derive start times from it, and the kernel counts those by the reader's clock */
 	buf_fmt(out, "intr 0\nctxt 0\nbtime %llu\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n",
-		clock_wall_ns() / NS_PER_S - (unsigned long long)boot.tv_sec);
+		(unsigned long long)(clock_wall_ns() / NS_PER_S -
+				     (clock_boot_ns() + view->ahead_ns) / NS_PER_S));
 }
 
-static void write_uptime(struct buf *out, attr_unused const struct cgroup_limits *limits)
+static void write_uptime(struct buf *out, const struct synth_view *view)
 {
-	struct timespec boot;
-
-	(void)clock_gettime(CLOCK_BOOTTIME, &boot);
-	buf_fmt(out, "%ld.00 0.00\n", boot.tv_sec);
+	buf_fmt(out, "%llu.00 0.00\n",
+		(unsigned long long)((clock_boot_ns() + view->ahead_ns) / NS_PER_S));
 }
 
-static void write_version(struct buf *out, attr_unused const struct cgroup_limits *limits)
+static void write_version(struct buf *out, attr_unused const struct synth_view *view)
 {
 	struct utsname u;
 
@@ -79,12 +76,12 @@ static void write_version(struct buf *out, attr_unused const struct cgroup_limit
 	buf_fmt(out, "Linux version %s (cay) #1 SMP\n", u.release);
 }
 
-static void write_loadavg(struct buf *out, attr_unused const struct cgroup_limits *limits)
+static void write_loadavg(struct buf *out, attr_unused const struct synth_view *view)
 {
 	buf_str(out, "0.00 0.00 0.00 1/1 1\n");
 }
 
-static void write_swaps(struct buf *out, attr_unused const struct cgroup_limits *limits)
+static void write_swaps(struct buf *out, attr_unused const struct synth_view *view)
 {
 	buf_str(out, "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n");
 }
@@ -94,7 +91,7 @@ const struct synth_file *synth_proc_files(void)
 	static const struct synth_file files[] = {
 		{ "meminfo", SYNTH_MEMORY, write_meminfo },
 		{ "cpuinfo", SYNTH_CPUS, write_cpuinfo },
-		{ "stat", SYNTH_CPUS, write_stat },
+		{ "stat", SYNTH_START, write_stat },
 		{ "uptime", SYNTH_TIME, write_uptime },
 		{ "version", SYNTH_NOTHING, write_version },
 		{ "loadavg", SYNTH_NOTHING, write_loadavg },
@@ -105,27 +102,44 @@ const struct synth_file *synth_proc_files(void)
 	return files;
 }
 
-static void write_file(int dir, const struct synth_file *f, const struct cgroup_limits *limits)
+static void write_file(int dir, const struct synth_file *f, const struct synth_view *view)
 {
 	cleanup_buf struct buf text = BUF_INIT(1 << 20);
 
-	f->write(&text, limits);
+	f->write(&text, view);
 	(void)!file_create_at(dir, f->name, 0444, buf_cstr(&text), text.n);
 }
 
-void synth_write(int dir, const struct cgroup_limits *limits)
+void synth_write(int dir, const struct synth_view *view)
 {
 	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++)
-		write_file(dir, f, limits);
+		write_file(dir, f, view);
 }
 
-void synth_update(int dir, const struct cgroup_limits *was, const struct cgroup_limits *now)
+static bool differs(
+	enum synth_depends depends, const struct synth_view *was, const struct synth_view *now)
 {
-	bool cpus = synth_cpus(was) != synth_cpus(now);
+	bool cpus = synth_cpus(&was->limits) != synth_cpus(&now->limits);
 
+	switch (depends) {
+	case SYNTH_NOTHING:
+		return false;
+	case SYNTH_TIME:
+		return true;
+	case SYNTH_CPUS:
+		return cpus;
+	case SYNTH_START:
+		return cpus || was->ahead_ns != now->ahead_ns;
+	case SYNTH_MEMORY:
+		return was->limits.memory_bytes != now->limits.memory_bytes;
+	}
+	return true;
+}
+
+void synth_update(int dir, const struct synth_view *was, const struct synth_view *now)
+{
 	for (const struct synth_file *f = synth_proc_files(); f->name != NULL; f++) {
-		if (f->depends == SYNTH_TIME || (f->depends == SYNTH_CPUS && cpus) ||
-			(f->depends == SYNTH_MEMORY && was->memory_bytes != now->memory_bytes))
+		if (differs(f->depends, was, now))
 			write_file(dir, f, now);
 	}
 }

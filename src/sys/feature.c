@@ -14,6 +14,7 @@
 #include "sys/nft.h"
 #include "sys/probe.h"
 #include "sys/raw.h"
+#include "sys/timens.h"
 
 #include <linux/connector.h>
 #include <linux/netfilter.h>
@@ -408,6 +409,21 @@ static int try_packet_filter(attr_unused void *arg)
 static bool probe_packet_filter(void)
 {
 	return probe_run(try_packet_filter, NULL, PROBE_TIMEOUT_MS) == 0;
+}
+
+static int try_timens(attr_unused void *arg)
+{
+	cleanup_fd int fd = -1;
+	int rc = probe_enter_userns(0);
+
+	if (rc == 0)
+		rc = fd = timens_new(1, 1);
+	return rc < 0 ? rc : 0;
+}
+
+static bool probe_timens(void)
+{
+	return probe_run(try_timens, NULL, PROBE_TIMEOUT_MS) == 0;
 }
 
 static bool probe_proc_connector_unprivileged(void)

@@ -74,6 +74,7 @@ PROBES = {
     "userns": (_has_userns, "ordinary users may not make user namespaces here"),
     "newuidmap": (lambda: shutil.which("newuidmap") is not None, "newuidmap is not installed"),
     "loop": (lambda: os.path.exists("/dev/loop-control"), "no loop devices"),
+    "timens": (lambda: os.path.exists("/proc/self/ns/time"), "no time namespaces in this kernel"),
 }
 _probed = {}
 

@@ -513,16 +513,21 @@ static bool take_descriptors(int peer, const int *fds, uint32_t n_fds)
 
 	if (plan == NULL || o->n_tasks > 8 || o->n_leaves != plan->n_leaves ||
 		o->n_slots != plan->n_slots ||
-		n_fds != 7U + (o->has_u1 != 0 ? 1U : 0U) + (o->has_cgroup != 0 ? 1U : 0U) +
-				 o->n_tasks + o->n_leaves + o->n_slots)
+		n_fds != 7U + (o->has_u1 != 0 ? 1U : 0U) + (o->has_timens != 0 ? 1U : 0U) +
+				 (o->has_cgroup != 0 ? 1U : 0U) + o->n_tasks + o->n_leaves +
+				 o->n_slots)
 		return false;
-	fork = (struct fork_context){ .order = *o, .socket = peer, .u1 = -1, .keeper_cgroup = -1 };
+	fork = (struct fork_context){
+		.order = *o, .socket = peer, .u1 = -1, .timens = -1, .keeper_cgroup = -1
+	};
 	fork.init = fds[at++];
 	fork.pids = fds[at++];
 	fork.cgroups = fds[at++];
 	if (o->has_u1 != 0)
 		fork.u1 = fds[at++];
 	fork.u2 = fds[at++];
+	if (o->has_timens != 0)
+		fork.timens = fds[at++];
 	fork.filter = fds[at++];
 	fork.program = fds[at++];
 	fork.starter = fds[at++];

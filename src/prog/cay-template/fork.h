@@ -57,8 +57,8 @@ struct fork_shared {
 /** struct fork_context - one fork, copied with the address space. */
 struct fork_context {
 	struct template_fork order;
-	int socket; /* to the fork's keeper */
-	int init, u1, u2, filter, keeper_cgroup;
+	int socket;                                      /* to the fork's keeper */
+	int init, u1, u2, timens, filter, keeper_cgroup; /* -1 = there is none */
 	int pids,
 		cgroups; /* namespaces by themselves, because init cannot be looked at from inside a Landlock domain */
 	int program, starter; /* cay-keeper, and the socket over which it is told what to start */

@@ -362,6 +362,10 @@ static void enter_sandbox(void)
 	if (fork.u1 >= 0)
 		(void)fork_must(CALL2(__NR_setns, fork.u1, CLONE_NEWUSER),
 			"join the keeper's user namespace");
+	/* its clocks are those of all that is cloned from here */
+	if (fork.timens >= 0)
+		(void)fork_must(CALL2(__NR_setns, fork.timens, CLONE_NEWTIME),
+			"join the sandbox's time namespace");
 	(void)fork_must(CALL2(__NR_setns, fork.init,
 				CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS),
 		"join the sandbox's namespaces");

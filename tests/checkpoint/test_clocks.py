@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clocks of programs that are brought back never step back: a restart of the machine, as far as clocks go, is a server in a time namespace far ahead, and then one outside."""
+
+import contextlib
+import json
+import os
+import sys
+import time
+
+from lib import cay
+from lib.case import equal, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, fork_live, put, start  # noqa: E402
+from suspending import resume, suspend  # noqa: E402
+
+TIMEOUT = 180
+NEEDS = ("root", "cgroup2", "timens")
+
+AHEAD = 1_000_000  # seconds
+FAR = AHEAD - 100_000  # no test takes a day
+
+# One thread reads both clocks without pause, one sleeps until an instant of the first. A line is answered with what they have seen.
+WATCHER = """
+import ctypes, json, sys, threading, time
+CLOCKS = (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)
+libc = ctypes.CDLL(None, use_errno=True)
+class timespec(ctypes.Structure):
+    _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
+def by_call(clock):
+    t = timespec()
+    libc.syscall(228, clock, ctypes.byref(t))
+    return t.s * 10**9 + t.ns
+seen, back, woke, looked = {}, 0, threading.Event(), threading.Event()
+def look():
+    global back
+    for read in (time.clock_gettime_ns, by_call):
+        for clock in CLOCKS:
+            now = read(clock)
+            back = max(back, seen.get(clock, now) - now)
+            seen[clock] = max(seen.get(clock, now), now)
+def watch():
+    while True:
+        look()
+        looked.set()
+until = time.clock_gettime_ns(CLOCKS[0]) + 3 * 10**9
+def sleeper():
+    t = timespec(until // 10**9, until % 10**9)
+    rc = libc.clock_nanosleep(CLOCKS[0], 1, ctypes.byref(t), None)
+    assert rc == 0, rc
+    assert time.clock_gettime_ns(CLOCKS[0]) >= until
+    woke.set()
+for thread in (watch, sleeper):
+    threading.Thread(target=thread, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "woke\\n":
+        woke.wait()
+    for _ in range(2):  # the first may have begun before
+        looked.clear()
+        looked.wait()
+    before = time.time()
+    now = [time.clock_gettime_ns(c) for c in CLOCKS]
+    print(json.dumps({"back": back, "now": now, "wall": [before, time.time()], "woke": woke.is_set(),
+                      "btime": [int(l.split()[1]) for l in open("/proc/stat") if l.startswith("btime")][0],
+                      "uptime": float(open("/proc/uptime").read().split()[0])}), flush=True)
+"""
+
+
+class Machine(cay.Instance):
+    """A server that can be started as on a machine that has run for a long time."""
+
+    old = False
+
+    def command(self, argv):
+        prefix = ["unshare", "--time", f"--monotonic={AHEAD}", f"--boottime={AHEAD}", "--"] if self.old else []
+        return prefix + super().command(argv)
+
+    def restart(self, old, **more):
+        self.stop()
+        self.old = old
+        return self.start(**more)
+
+
+@contextlib.contextmanager
+def machine(tmp, user=None):
+    instance = Machine(tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1"} if user is not None else None)
+    instance.old = True
+    try:
+        yield instance.start()
+    finally:
+        instance.close()
+
+
+def ahead(now):
+    """Seconds by which both clocks of a program, read before, are ahead of this machine's."""
+    ours = (time.clock_gettime_ns(time.CLOCK_MONOTONIC), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    return [(theirs - our) / 1e9 for theirs, our in zip(now, ours)]
+
+
+def look(instance, box, run, line="look"):
+    return json.loads(ask(instance, box, run, line))
+
+
+def never_back(instance, box, run):
+    """Neither has stepped back, both are far ahead of this machine's, and all that speaks of time agrees; so for programs that are started now."""
+    seen = look(instance, box, run)
+    equal(seen["back"], 0)
+    assert min(ahead(seen["now"])) > FAR, seen
+    assert seen["wall"][0] - 2 < seen["btime"] + seen["now"][1] / 1e9 < seen["wall"][1] + 2, seen  # seconds are cut off on the way
+    assert seen["uptime"] > FAR, seen
+    later = instance.ok(box, "/usr/bin/python3 -c 'import time; print([time.clock_gettime_ns(c) for c in (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME)])'")
+    assert all(b >= a for a, b in zip(seen["now"], json.loads(later))), (seen, later)
+    return seen
+
+
+def resumed(instance, box):
+    return [e["data"] for e in instance.events(box) if e["type"] == "sandbox.resumed"]
+
+
+def clocks_go_on(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/watch.py", WATCHER)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/watch.py")
+        never_back(instance, box, run)
+        suspend(instance, box)
+        instance.restart(old=False)
+        resume(instance, box)
+        first = never_back(instance, box, run)
+        # not later than it would have been on the old machine
+        assert max(ahead(first["now"])) <= AHEAD, first
+        equal(look(instance, box, run, "woke")["woke"], True)
+        fork = fork_live(instance, box)[0]
+        equal(never_back(instance, fork, run)["woke"], True)
+        instance.remove(fork)
+        suspend(instance, box)
+        instance.restart(old=False)
+        resume(instance, box)
+        never_back(instance, box, run)
+        equal(resumed(instance, box), [{}, {}])
+
+
+@require(*NEEDS)
+def test_a_restart_of_the_machine(tmp):
+    with machine(tmp) as instance:
+        clocks_go_on(instance)
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_a_restart_of_the_machine_rootless(tmp):
+    os.chmod(tmp, 0o755)
+    with cay.ThrowawayUser() as user, machine(tmp, user) as instance:
+        clocks_go_on(instance)
+
+
+@require(*NEEDS)
+def test_forks_of_a_snapshot_and_a_rewind_on_another_machine(tmp):
+    with machine(tmp) as instance, instance.sandbox() as box:
+        put(instance, box, "/tmp/watch.py", WATCHER)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/watch.py")
+        instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "then"})
+        instance.call("POST", f"/v1/sandboxes/{box}/stop")
+        instance.restart(old=False)
+        fork = instance.post("/v1/snapshots/then/fork", {})["sandboxes"][0]["id"]
+        never_back(instance, fork, run)
+        instance.remove(fork)
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "then"})
+        never_back(instance, box, run)
+
+
+@require(*NEEDS)
+def test_without_time_namespaces_they_step_back_and_the_event_says_so(tmp):
+    with machine(tmp) as instance, instance.sandbox() as box:
+        put(instance, box, "/tmp/watch.py", WATCHER)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/watch.py")
+        suspend(instance, box)
+        instance.restart(old=False, CAY_WITHOUT="timens")
+        resume(instance, box)
+        seen = look(instance, box, run)
+        assert seen["back"] > FAR * 10**9, seen
+        assert max(ahead(seen["now"])) <= 0, seen
+        event = resumed(instance, box)[0]
+        assert event["clocks_back_ms"] > FAR * 1000, event
+
+
+@require(*NEEDS)
+def test_within_one_run_of_the_machine_they_are_its_own(instance):
+    with instance.sandbox() as box:
+        put(instance, box, "/tmp/watch.py", WATCHER)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/watch.py")
+        suspend(instance, box)
+        resume(instance, box)
+        equal(look(instance, box, run)["back"], 0)
+        equal(resumed(instance, box), [{}])
+        name = "import os; print(os.readlink('/proc/self/ns/time'))"
+        equal(instance.ok(box, f'/usr/bin/python3 -c "{name}"').strip(), os.readlink("/proc/self/ns/time"))
