@@ -11,7 +11,8 @@
 #include <sched.h>
 #include <sys/socket.h>
 
-#define OFFSETS "/proc/self/timens_offsets"
+#define OFFSETS    "/proc/self/timens_offsets"
+#define TIMEOUT_MS 30000 /* the machine may have much else to do, and without it clocks step back */
 
 /* The kernel's offsets count from the clocks of the machine, whatever namespace the writer is in; nanoseconds always count upwards. */
 struct offset {
@@ -77,7 +78,7 @@ int timens_new(uint64_t monotonic_ns, uint64_t boottime_ns)
 	r.sock = theirs = pair[1];
 	add(&r.monotonic, monotonic_ns);
 	add(&r.boottime, boottime_ns);
-	rc = probe_run(make, &r, PROBE_TIMEOUT_MS);
+	rc = probe_run(make, &r, TIMEOUT_MS);
 	if (rc < 0)
 		return rc;
 	return fdpass_recv(ours, &none, 1, &fd, 1, &n) == 1 && n == 1 ? fd : -EPROTO;
