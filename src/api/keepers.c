@@ -8,6 +8,7 @@
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "sys/mount.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -305,21 +306,47 @@ static struct keeper *pool_find(struct server *srv, bool prepared)
 	return NULL;
 }
 
-/* One that is under way is nearer than a new one. */
-struct keeper *keeper_take(struct server *srv)
-{
-	struct keeper *k = pool_find(srv, true);
-
-	return k != NULL ? k : pool_find(srv, false);
-}
-
 static void discard_main(void *arg)
 {
 	struct keeper *k = arg;
+	struct server *srv = k->srv;
 
-	slot_free(k->srv, k->slot);
+	(void)keeper_ready(k, NULL); /* one that is being prepared is stopped when that is over */
+	slot_free(srv, k->slot);
 	keeper_end(k, false);
 	keeper_unref(k);
+	srv->discarding--;
+	waiters_wake(&srv->pool_changed);
+}
+
+static void pool_discard(struct keeper *k)
+{
+	k->claimed = true;
+	k->srv->discarding++;
+	fiber_start(discard_main, k);
+}
+
+/* Prepared keepers see the machine's mounts as they were: with one that is behind, a sandbox would get what lies below a file system that was mounted since. */
+static void pool_refresh(struct server *srv)
+{
+	if (!mount_changed(srv->mount_watch))
+		return;
+	list_for_each (&srv->keepers, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, node);
+
+		if (!k->claimed && !k->failed)
+			pool_discard(k);
+	}
+}
+
+/* One that is under way is nearer than a new one. */
+struct keeper *keeper_take(struct server *srv)
+{
+	struct keeper *k;
+
+	pool_refresh(srv);
+	k = pool_find(srv, true);
+	return k != NULL ? k : pool_find(srv, false);
 }
 
 /* Keepers that failed in the pool: say why once, clear up. */
@@ -333,9 +360,8 @@ static bool pool_bury(struct server *srv)
 		if (!k->failed || k->claimed)
 			continue;
 		log_warn("pool", "a keeper could not be prepared: %s", k->error.msg);
-		k->claimed = true;
 		any = true;
-		fiber_start(discard_main, k);
+		pool_discard(k);
 	}
 	return any;
 }
@@ -396,14 +422,10 @@ void keeper_drop_pool(struct server *srv)
 {
 	struct keeper *k;
 
-	while ((k = pool_any(srv)) != NULL) {
-		k->claimed = true;
-		(void)keeper_ready(
-			k, NULL); /* one that is being prepared is stopped when that is over */
-		slot_free(srv, k->slot);
-		keeper_end(k, false);
-		keeper_unref(k);
-	}
+	while ((k = pool_any(srv)) != NULL)
+		pool_discard(k);
+	while (srv->discarding > 0)
+		(void)waiters_wait(&srv->pool_changed, 0); /* each of them has a deadline */
 }
 
 /* --- ending --- */

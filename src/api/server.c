@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "sys/mount.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -474,7 +475,8 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 			srv->loop, &srv->process_poll, process_source_fd(srv->processes));
 		srv->process_poll.data = srv;
 	}
-	rc = spawner_init(srv);
+	srv->mount_watch = mount_watch();
+	rc = srv->mount_watch < 0 ? srv->mount_watch : spawner_init(srv);
 	if (rc < 0)
 		return rc;
 	srv->http.handler = dispatch;

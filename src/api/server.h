@@ -171,7 +171,9 @@ struct server {
 	struct waiters idle;
 	unsigned char slots[SLOT_COUNT / 8];
 	unsigned int pool_target;
-	unsigned int starting; /* keepers that are being prepared */
+	unsigned int starting;   /* keepers that are being prepared */
+	unsigned int discarding; /* keepers of the pool that are being ended */
+	int mount_watch; /* the machine's mounts, which prepared keepers know as they were */
 	struct waiters pool_changed;
 	json_t *keys_busy;
 	struct waiters keys_changed;

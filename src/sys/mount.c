@@ -2,6 +2,8 @@
 #include "sys/mount.h"
 #include "sys/raw.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 
 static int fs_option(int fs, const char *option)
@@ -86,6 +88,18 @@ int mount_set_idmap(int mount, int userns_fd, bool recursive)
 
 	return raw_result(mount_setattr(
 		mount, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0), &attr, sizeof(attr)));
+}
+
+int mount_watch(void)
+{
+	return raw_result(open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));
+}
+
+bool mount_changed(int watch)
+{
+	struct pollfd p = { .fd = watch, .events = POLLPRI };
+
+	return poll(&p, 1, 0) == 1 && (p.revents & (POLLPRI | POLLERR)) != 0;
 }
 
 int mount_propagation(uint64_t propagation)

@@ -42,6 +42,12 @@ int mount_set(int mount, uint64_t set, bool recursive) attr_must_use;
 /** mount_set_idmap() - translate ids of @mount by user namespace @userns_fd (detached, not yet idmapped mounts only). */
 int mount_set_idmap(int mount, int userns_fd, bool recursive) attr_must_use;
 
+/** mount_watch() - open this mount namespace's table for mount_changed(). Return: descriptor, or -errno. Context: no privilege. */
+int mount_watch(void) attr_must_use;
+
+/** mount_changed() - was anything mounted, moved or taken off since the last call, or since mount_watch()? @watch: its descriptor. Context: does not block. */
+bool mount_changed(int watch);
+
 /** mount_propagation() - set the propagation (%MS_PRIVATE, %MS_SLAVE) of the whole tree of this mount namespace. Return: 0 or -errno. */
 int mount_propagation(uint64_t propagation) attr_must_use;
 

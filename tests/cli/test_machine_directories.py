@@ -2,7 +2,9 @@
 """`cay run` in a directory of the machine: it is not laid into the sandbox, which would show what the host image hides."""
 
 import os
+import subprocess
 
+from lib import cay
 from lib.case import equal, require
 
 
@@ -22,3 +24,37 @@ def test_a_project_is_laid_there(instance, tmp):
     with open(os.path.join(tmp, "here"), "w", encoding="utf-8") as file:
         file.write("yes")
     equal(instance.cay("run", "--", "cat", "here", cwd=tmp).stdout, "yes")
+
+
+@require("root")
+def test_what_was_mounted_just_now_is_what_a_run_sees(instance, tmp):
+    """Prepared sandboxes know the machine's mounts as they were: below a new one they would find what it hides, and take that for the directory."""
+    place = os.path.join(tmp, "disk")
+    os.mkdir(place)
+    with open(os.path.join(place, "note"), "w", encoding="utf-8") as file:
+        file.write("below")
+    for turn in range(3):
+        cay.wait_until(lambda: instance.get("/v1/version")["pool"] > 0, 60, "a prepared sandbox")
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
+        try:
+            with open(os.path.join(place, "note"), "w", encoding="utf-8") as file:
+                file.write(f"turn {turn}")
+            equal(instance.cay("run", "--rm", "--", "cat", "note", cwd=place).stdout, f"turn {turn}")
+        finally:
+            subprocess.run(["umount", place], check=True)
+        equal(instance.cay("run", "--rm", "--", "cat", "note", cwd=place).stdout, "below")
+
+
+def test_a_directory_that_is_gone(instance, tmp):
+    gone = os.path.join(tmp, "gone")
+
+    def cay_there(*args, **more):
+        os.mkdir(gone)
+        script = 'cd "$0" && rmdir "$0" && exec "$@"'
+        done = subprocess.run(["sh", "-c", script, gone, os.path.join(instance.programs, "cay"), *args], env=instance.environment(), capture_output=True, text=True, check=False, **more)
+        return done.returncode, done.stdout, done.stderr.splitlines()
+
+    equal(cay_there("run", "--", "pwd"), (125, "", ["cay: the current directory is gone", "hint: go to one that is there, or leave it out with --no-cwd"]))
+    equal(cay_there("run", "--rm", "--no-cwd", "--", "echo", "yes"), (0, "yes\n", []))
+    equal(cay_there("diff")[2][0], "cay: the current directory is gone")
+    equal(cay_there("create", "--mount", ".:/x")[2][0], "cay: --mount '.:/x': the source is no usable path")

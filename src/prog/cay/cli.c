@@ -374,7 +374,9 @@ int cli_last_run(struct cli *cli, char **ret)
 	int rc;
 
 	if (cwd == NULL)
-		return err_raise_sys(&cli->err, -errno, "find the current directory");
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_NOT_FOUND, "the current directory is gone"),
+			"name a sandbox; cay ps -a lists them");
 	target = cli_target("/v1/sandboxes?state=stopped&label=cay.run.cwd%%3D%s", cwd);
 	rc = cli_get(cli, target, &answer);
 	if (rc < 0)

@@ -17,7 +17,7 @@ static int make_body(struct cli *cli, bool dry_run, json_t **ret)
 	char path[PATH_MAX];
 
 	if (to != NULL) {
-		if (path_absolute(cwd != NULL ? cwd : "/", to, path) < 0)
+		if (path_absolute(cwd, to, path) < 0)
 			return err_raise(&cli->err, ERR_USAGE, "--to '%s': no usable path", to);
 		(void)json_object_set_new(body, "to", json_string(path));
 	}

@@ -74,7 +74,7 @@ int cmd_image_import(struct cli *cli)
 		if (fd < 0)
 			return fd;
 		(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), fd);
-	} else if (path_absolute(cwd != NULL ? cwd : "/", from, path) < 0) {
+	} else if (path_absolute(cwd, from, path) < 0) {
 		return err_raise(&cli->err, ERR_USAGE, "'%s': no usable path", from);
 	} else if (access(path, R_OK) < 0) {
 		return err_raise_sys(&cli->err, -errno, "read '%s'", path);

@@ -5,11 +5,14 @@
 
 int path_absolute(const char *cwd, const char *path, char ret[PATH_MAX])
 {
-	cleanup_free char *joined = path[0] == '/' ? str_dup(path) : str_dupf("%s/%s", cwd, path);
+	cleanup_free char *joined = NULL;
 	size_t n = 0;
 
 	if (path[0] == '\0')
 		return -EINVAL;
+	if (path[0] != '/' && cwd == NULL)
+		return -ENOENT;
+	joined = path[0] == '/' ? str_dup(path) : str_dupf("%s/%s", cwd, path);
 	for (const char *p = joined; *p != '\0';) {
 		size_t len = strcspn(p, "/");
 

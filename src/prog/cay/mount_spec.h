@@ -12,7 +12,7 @@ struct mount_spec {
 	const char *mode;      /* "cow", "ro" or "rw"; static */
 };
 
-/** path_absolute() - make @path absolute against @cwd and clean ("." and ".." and empty parts resolved as text). Return: 0 or -EINVAL, -ENAMETOOLONG. */
+/** path_absolute() - make @path absolute against @cwd (NULL: there is none) and clean ("." and ".." and empty parts resolved as text). Return: 0 or -EINVAL, -ENAMETOOLONG, -ENOENT. */
 int path_absolute(const char *cwd, const char *path, char ret[PATH_MAX]) attr_must_use;
 
 /**

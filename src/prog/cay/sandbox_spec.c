@@ -189,14 +189,20 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 {
 	const char *home = getenv("HOME"), *what;
 	json_t *labels = json_object_get(spec, "labels");
+	bool left_out = cli_args_has(&cli->args, FLAG_NO_CWD);
 
+	if (cwd == NULL && left_out)
+		return 0;
+	if (cwd == NULL)
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_NOT_FOUND, "the current directory is gone"),
+			"go to one that is there, or leave it out with --no-cwd");
 	if (strlen(cwd) <= 255) {
 		if (labels == NULL)
 			(void)json_object_set_new(spec, "labels", labels = json_object());
 		(void)json_object_set_new(labels, "cay.run.cwd", json_string(cwd));
 	}
-	if (cli_args_has(&cli->args, FLAG_NO_CWD) || of_the_machine(cwd) ||
-		!str_eq(cli_string(spec, "image", "host"), "host"))
+	if (left_out || of_the_machine(cwd) || !str_eq(cli_string(spec, "image", "host"), "host"))
 		return 0;
 	if (mounted_by_hand(spec, cwd)) {
 		*ret_cwd = str_dup(cwd);
@@ -306,8 +312,6 @@ int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)
 
 	if (ret_cwd != NULL)
 		*ret_cwd = NULL;
-	if (cwd == NULL)
-		return err_raise_sys(&cli->err, -errno, "find the current directory");
 	rc = add_words(cli, spec);
 	if (rc == 0)
 		rc = add_mounts(cli, spec, cwd);
