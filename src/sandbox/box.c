@@ -482,6 +482,19 @@ static int finish_mounts(
 	return starter_place(&box->starter, STARTER_PLACE_FINISH, o.message, o.mounts, err);
 }
 
+/* Somebody outside may have looked into a root that was made ahead of time (/proc/PID/root, as many tools do), and what was found stays found: nothing, where a mount point is now. */
+static int forget_lookups(const struct box *box, struct err *err)
+{
+	char path[64];
+	cleanup_fd int root = -1;
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/root", box->init_pid);
+	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	rc = root < 0 ? -errno : mount_forget(root);
+	return rc < 0 ? err_raise_sys(err, rc, "look anew into the root of '%s'", box->id) : 0;
+}
+
 static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 {
 	char live[PATH_MAX];
@@ -491,6 +504,8 @@ static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 	rc = set_root(box, spec, live, err);
 	if (rc == 0)
 		rc = rootfs_points(&box->rootfs, spec, live, err);
+	if (rc > 0)
+		rc = forget_lookups(box, err);
 	if (rc == 0)
 		rc = make_trees(box, spec, err);
 	return rc == 0 ? finish_mounts(box, spec, live, err) : rc;

@@ -529,5 +529,5 @@ int rootfs_points(
 		rc = points < 0 ? points
 				: make_point(points, &spec->lower, image, &spec->mounts[i], err);
 	}
-	return rc;
+	return rc == 0 && points >= 0 ? 1 : rc;
 }

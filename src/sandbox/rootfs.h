@@ -44,7 +44,7 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
  * rootfs_root() - mount the root overlay: LIVE/points, @lower, then the image.
  * @image: "host" or an image id. @lower: layers of the pool, top first. @live: absolute path of the sandbox's live directory.
  *
- * May be done before the mount points of a specification are known: rootfs_points() adds them to the lowest-cost layer before anybody looked.
+ * May be done before the mount points of a specification are known: rootfs_points() adds them to the lowest-cost layer; whoever looked before that looked too early (mount_forget()).
  * Return: detached mount, owned by the caller, or an error.
  */
 int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *lower,
@@ -87,7 +87,7 @@ int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err 
 /** rootfs_points_base() - create /proc, /dev and /sys in the layer LIVE/points. */
 int rootfs_points_base(const char *live, struct err *err) attr_must_use;
 
-/** rootfs_points() - create those mount points of @spec in LIVE/points that the root does not show anyway, like the image's own directories of those names. */
+/** rootfs_points() - create those mount points of @spec in LIVE/points that the root does not show anyway, like the image's own directories of those names. Return: 1 when there are any, 0, or an error. */
 int rootfs_points(const struct rootfs *r, const struct spec *spec, const char *live,
 	struct err *err) attr_must_use;
 

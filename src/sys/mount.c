@@ -90,6 +90,16 @@ int mount_set_idmap(int mount, int userns_fd, bool recursive)
 		mount, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0), &attr, sizeof(attr)));
 }
 
+/* Any reconfiguration begins with that. */
+int mount_forget(int mount)
+{
+	cleanup_fd int fs = fspick(mount, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+
+	if (fs < 0)
+		return -errno;
+	return raw_result(fsconfig(fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0));
+}
+
 int mount_watch(void)
 {
 	return raw_result(open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));

@@ -42,6 +42,12 @@ int mount_set(int mount, uint64_t set, bool recursive) attr_must_use;
 /** mount_set_idmap() - translate ids of @mount by user namespace @userns_fd (detached, not yet idmapped mounts only). */
 int mount_set_idmap(int mount, int userns_fd, bool recursive) attr_must_use;
 
+/**
+ * mount_forget() - have names looked up anew in the file system behind @mount (the top of its mount; O_PATH is enough): what an overlay found in its layers before they were changed.
+ * Return: 0 or -errno. What somebody has open stays as it was.
+ */
+int mount_forget(int mount) attr_must_use;
+
 /** mount_watch() - open this mount namespace's table for mount_changed(). Return: descriptor, or -errno. Context: no privilege. */
 int mount_watch(void) attr_must_use;
 

@@ -58,3 +58,24 @@ def test_a_directory_that_is_gone(instance, tmp):
     equal(cay_there("run", "--rm", "--no-cwd", "--", "echo", "yes"), (0, "yes\n", []))
     equal(cay_there("diff")[2][0], "cay: the current directory is gone")
     equal(cay_there("create", "--mount", ".:/x")[2][0], "cay: --mount '.:/x': the source is no usable path")
+
+
+def look_into_roots(instance, *names):
+    """What tools do that look at every process of a machine. How many of them were in a root of their own."""
+    seen = 0
+    for pid in instance.own_processes():
+        root = f"/proc/{pid}/root"
+        seen += os.path.exists(f"{root}/dev/shm") and not os.path.exists(root + instance.dir)
+        for name in names:
+            os.path.exists(root + name)
+    return seen
+
+
+@require("root")
+def test_who_looks_into_a_prepared_sandbox_does_not_spoil_it(instance, tmp):
+    """What was looked up in its root before its mount points were made must not stay as it was found."""
+    place = os.path.join(tmp, "project")
+    os.mkdir(place)
+    for _ in range(3):
+        cay.wait_until(lambda: look_into_roots(instance, "/tmp", place, "/run/cay/trust") > 0, 60, "a prepared sandbox")
+        equal(instance.cay("run", "--rm", "--", "pwd", cwd=place).stdout, place + "\n")
