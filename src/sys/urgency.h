@@ -7,7 +7,8 @@
 
 /**
  * urgency_set() - while @on the calling thread runs as soon as it is woken, instead of when whoever computes has used up its turn (milliseconds): it asks for short turns, which are not more.
- * Off is how every thread begins; children have what their parent has. Needs no privilege; kernels before 6.12 do not know it, and nothing happens.
+ * Who may (CAP_SYS_NICE) also gets more of the processor than others: turns alone are worth little to whoever has just had one.
+ * Off is how a process was before; children have what their parent has. Kernels before 6.12 know no turns. Context: one thread.
  */
 void urgency_set(bool on);
 
