@@ -132,6 +132,7 @@ static int stop_processes(void *of, struct err *err)
 	int rc;
 
 	(void)json_object_set_new(request, "for_good", json_boolean(m->for_good));
+	(void)json_object_set_new(request, "files", json_boolean(m->job != NULL));
 	rc = framelink_call(&m->sb->keeper->link, request, clock_now_ns() + CAPTURE_NS, NULL, err);
 	(void)fault("live.take.captured");
 	return rc;
@@ -226,7 +227,10 @@ static int files_begin(struct moment *m, struct err *err)
 		return rc;
 	request = files_request(m, "capture");
 	(void)json_object_set_new(request, "held", json_true());
-	(void)json_object_set_new(request, "stopped", json_boolean(m->live));
+	if (m->live) {
+		(void)json_object_set_new(request, "template", json_string(m->memory->id));
+		(void)json_object_set_new(request, "run", json_string(m->sb->srv->run));
+	}
 	if (freeze != NULL)
 		(void)json_object_set_new(request, "freeze", freeze);
 	rc = job_start(m->sb->srv, NULL, request, on_said, m, &m->job, err);
@@ -236,13 +240,9 @@ static int files_begin(struct moment *m, struct err *err)
 static int capture_files(void *of, struct err *err)
 {
 	struct moment *m = of;
-	uint64_t begun = clock_now_ns();
-	int rc;
 
 	framelink_send(job_link(m->job), FRAME_STDIN, 0, "", 0);
-	rc = files_wait(m, 2, err);
-	m->files_ns = clock_now_ns() - begun;
-	return rc;
+	return files_wait(m, 2, err);
 }
 
 /* @rc, @err: how the moment went; the job's own reason comes before a mere -EIO. */
@@ -292,9 +292,8 @@ static void pause_a_little(attr_unused void *of)
 
 static const struct epoch_steps sealing = { .capture = seal, .wait = pause_a_little };
 static const struct epoch_steps files_alone = { .capture = capture_files, .wait = pause_a_little };
-static const struct epoch_steps files_and_processes = { stop_processes, capture_files,
-	release_processes, pause_a_little };
-static const struct epoch_steps processes_alone = {
+/* with or without a job for the files, which hears from the keeper when they are stopped, and is heard by it before they go on */
+static const struct epoch_steps with_processes = {
 	.freeze = stop_processes, .release = release_processes, .wait = pause_a_little
 };
 
@@ -325,7 +324,7 @@ static int take_files(struct moment *m, struct err *err)
 
 static int take_all(struct moment *m, struct err *err)
 {
-	const struct epoch e = epoch_of(m, &files_and_processes);
+	const struct epoch e = epoch_of(m, &with_processes);
 	struct err late = { 0 };
 	int rc;
 
@@ -343,11 +342,7 @@ static int take_all(struct moment *m, struct err *err)
 		*err = late;
 		rc = -EIO;
 	}
-	rc = files_end(m, rc, err);
-	if (rc == 0)
-		(void)json_object_set_new(
-			m->figures, "files_us", json_integer((json_int_t)(m->files_ns / 1000)));
-	return rc;
+	return files_end(m, rc, err);
 }
 
 int moment_take(struct moment *m, struct err *err)
@@ -362,7 +357,7 @@ int moment_take(struct moment *m, struct err *err)
 
 int moment_suspend(struct moment *m, struct err *err)
 {
-	const struct epoch e = epoch_of(m, &processes_alone);
+	const struct epoch e = epoch_of(m, &with_processes);
 
 	m->for_good = true;
 	m->memory = live_new(m->sb->srv, err);
@@ -374,7 +369,7 @@ int moment_suspend(struct moment *m, struct err *err)
 
 void moment_go(struct moment *m)
 {
-	const struct epoch e = epoch_of(m, &processes_alone);
+	const struct epoch e = epoch_of(m, &with_processes);
 
 	epoch_go(&e);
 	(void)!released(m, NULL);

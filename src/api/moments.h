@@ -30,7 +30,6 @@ struct moment {
 	const char *layer;
 	struct job *job;
 	unsigned int job_said; /* how often: it is ready, it has captured */
-	uint64_t files_ns;
 	struct framecall release;
 	bool releasing;
 	struct err late; /* why it could not be let go */

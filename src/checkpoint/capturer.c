@@ -13,26 +13,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
 void template_path(const char *run, const char *id, char *path, size_t size)
 {
 	(void)snprintf(path, size, "%s/keepers/%s.tpl", run, id);
-}
-
-int template_connect(const char *path)
-{
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	cleanup_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -errno;
-	if (str_copy(a.sun_path, sizeof(a.sun_path), path) < 0)
-		return -ENAMETOOLONG;
-	if (connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
-		return -errno;
-	return TAKE_FD(fd);
 }
 
 /* --- the dumper, up to exec --- */
@@ -123,7 +108,7 @@ static int start_dumper(
 int capture_begin(struct capture *c, const struct capture_place *place, struct err *err)
 {
 	*c = (struct capture)CAPTURE_INIT;
-	c->template = place->template_path != NULL ? template_connect(place->template_path)
+	c->template = place->template_path != NULL ? fdpass_connect(place->template_path)
 						   : open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (c->template <0)
 		return err_raise_sys(err, c->template, "connect to the template");
@@ -157,23 +142,17 @@ static int receive_report(struct capture *c, struct dump_report *r, struct err *
 	return -EIO;
 }
 
-/* The template copies only what the keeper itself has named, and from the dumper what that has kept. */
+/* The template copies only what the keeper itself has named, and from the dumper what that has kept. Nobody waits for it: what the dumper asks of it comes behind. */
 static int allow(const struct capture *c, const int32_t *pids, size_t n)
 {
 	static struct template_allow allow;
-	struct template_message m;
-	size_t none;
-	int rc;
 
 	if (n + 1 > TEMPLATE_PIDS_MAX)
 		return -E2BIG;
 	allow = (struct template_allow){ .kind = TEMPLATE_ALLOW, .n = (uint32_t)n + 1 };
 	memcpy(allow.pids, pids, n * sizeof(*pids));
 	allow.pids[n] = c->pid;
-	rc = fdpass_send(c->template, &allow, sizeof(allow), NULL, 0);
-	if (rc == 0 && fdpass_recv(c->template, &m, sizeof(m), NULL, 0, &none) != sizeof(m))
-		rc = -EPIPE;
-	return rc < 0 ? rc : m.kind == TEMPLATE_DONE ? 0 : -EPROTO;
+	return fdpass_send(c->template, &allow, sizeof(allow), NULL, 0);
 }
 
 int capture_prepare(struct capture *c, struct dump_order *order, struct err *err)

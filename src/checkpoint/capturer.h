@@ -77,7 +77,4 @@ int capture_examine(const struct capture_place *place, struct dump_order *order,
 /** template_path() - path of the socket of template @id below runtime directory @run. */
 void template_path(const char *run, const char *id, char *path, size_t size);
 
-/** template_connect() - Return: SOCK_SEQPACKET descriptor or -errno. */
-int template_connect(const char *path) attr_must_use;
-
 #endif

@@ -32,9 +32,9 @@ struct holder {
 
 /**
  * struct epoch_steps - how the processes and files of a sandbox are captured. Members may be NULL.
- * @freeze: nothing runs any more, or it fails and all is as before: with ERR_BUSY, what stood in the way is elsewhere in a moment.
+ * @freeze: nothing runs any more, or it fails and all is as before: with ERR_BUSY, what stood in the way is elsewhere in a moment. It may have begun to capture.
  * @capture: the files.
- * @release: what @freeze has stopped goes on. Called whenever that succeeded.
+ * @release: what @freeze has stopped goes on when what it has begun to capture is there. Called whenever @freeze succeeded.
  * @wait: let a moment pass. Never NULL.
  */
 struct epoch_steps {

@@ -145,7 +145,7 @@ int forker_go(int sock, int parent, struct err *err)
 int forker_prepare(const struct fork_place *place, struct fork_root *roots, size_t max,
 	size_t *ret_n, int *ret_parent, struct err *err)
 {
-	cleanup_fd int sock = template_connect(place->template_path), parent = -1;
+	cleanup_fd int sock = fdpass_connect(place->template_path), parent = -1;
 	int rc;
 
 	*ret_n = 0;

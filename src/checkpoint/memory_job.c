@@ -33,7 +33,7 @@ static int connect_template(const struct job *job, struct err *err)
 	if (id == NULL)
 		return -EINVAL;
 	template_path(run, id, path, sizeof(path));
-	fd = template_connect(path);
+	fd = fdpass_connect(path);
 	return fd < 0 ? err_raise_sys(err, fd, "connect to template '%s'", id) : fd;
 }
 

@@ -2,7 +2,7 @@
 /**
  * DOC: checkpoint/template_wire.h - messages on the socket of a template (SOCK_SEQPACKET, fixed size, one a packet).
  *
- *   source's keeper:  ALLOW (pids follow) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE
+ *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [pipe] -> DONE: a clone of the template writes a template_stream, image, plan and all copied pages, in pieces, into the pipe
  *   job that loads:   LOAD + [image, plan, pipe, credit, slots] -> DONE: the pages come out of slots instead of a process (struct template_pages)

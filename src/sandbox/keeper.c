@@ -168,8 +168,20 @@ void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *
 
 /* --- the loop --- */
 
-#define WATCH_FIXED \
-	9 /* signals, listener, starter, gateway, three that knock, dumper, parent of processes of a template */
+/* Places in every round; connections follow. */
+enum {
+	WATCH_SIGNALS,
+	WATCH_LISTENER,
+	WATCH_STARTER,
+	WATCH_GATEWAY,
+	WATCH_TCP, /* who knocks */
+	WATCH_UDP,
+	WATCH_LOG,
+	WATCH_DUMPER,
+	WATCH_INSTANT,
+	WATCH_FORK, /* parent of processes of a template */
+	WATCH_FIXED
+};
 
 struct watch {
 	struct pollfd *fds;
@@ -224,6 +236,7 @@ static void watch_all(const struct keeper *k, struct watch *w)
 	watch_add(w, k->state >= KEEPER_READY ? k->box.starter.sock : -1, POLLIN);
 	watch_gateway(k, w);
 	watch_add(w, k->capture.released ? k->capture.dumper : -1, POLLIN);
+	watch_add(w, k->instant, POLLIN);
 	watch_add(w, k->fork_sock, POLLIN);
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
@@ -280,9 +293,12 @@ static bool has_word(int fd)
 static void dispatch(struct keeper *k, const struct watch *w)
 {
 	size_t i = WATCH_FIXED;
-	bool starter = w->fds[2].revents != 0, children = w->fds[0].revents != 0,
-	     incoming = w->fds[1].revents != 0, copied = w->fds[WATCH_FIXED - 2].revents != 0,
-	     forked = w->fds[WATCH_FIXED - 1].revents != 0;
+	bool starter = w->fds[WATCH_STARTER].revents != 0,
+	     children = w->fds[WATCH_SIGNALS].revents != 0,
+	     incoming = w->fds[WATCH_LISTENER].revents != 0,
+	     copied = w->fds[WATCH_DUMPER].revents != 0,
+	     captured = w->fds[WATCH_INSTANT].revents != 0,
+	     forked = w->fds[WATCH_FORK].revents != 0;
 
 	for (struct list *pos = k->conns.next; pos != &k->conns && i < w->n; pos = pos->next, i++) {
 		struct conn *c = list_entry(pos, struct conn, node);
@@ -310,12 +326,15 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		exec_write(e);
 	}
 	/* before children: what somebody tried is told before its end */
-	if (w->fds[3].revents != 0)
+	if (w->fds[WATCH_GATEWAY].revents != 0)
 		keeper_gateway_read(k);
-	if (w->fds[4].revents != 0 || w->fds[5].revents != 0 || w->fds[6].revents != 0)
+	if (w->fds[WATCH_TCP].revents != 0 || w->fds[WATCH_UDP].revents != 0 ||
+		w->fds[WATCH_LOG].revents != 0)
 		keeper_gateway_wanted(k);
 	if (starter && has_word(k->box.starter.sock))
 		keeper_read_starter(k);
+	if (captured && has_word(k->instant))
+		keeper_read_instant(k);
 	if (copied && has_word(k->capture.dumper))
 		keeper_read_capture(k);
 	if (forked && has_word(k->fork_sock))
@@ -429,7 +448,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	list_init(&k.conns);
 	list_init(&k.execs);
 	list_init(&k.waiters);
-	k.listen_fd = k.signal_fd = k.fork_sock = k.fork_parent = -1;
+	k.listen_fd = k.signal_fd = k.fork_sock = k.fork_parent = k.instant = -1;
 	k.capture = (struct capture)CAPTURE_INIT;
 	list_init(&k.held);
 	k.box.u2 = -1;

@@ -118,7 +118,9 @@ struct keeper {
 	struct conn *capture_conn;       /* who asked for it */
 	json_int_t
 		release_id; /* its request to let go, answered when the memory is in the template; 0 = none */
-	uint64_t capture_begun_ns, capture_paused_ns, capture_deadline_ns;
+	int instant; /* to the job that captures the files while all are stopped; -1 = it has, or there is none */
+	uint64_t capture_begun_ns, capture_frozen_ns, capture_stopped_ns, capture_files_ns,
+		capture_paused_ns, capture_deadline_ns;
 	int32_t *twins; /* n_twins pids: what is copied after the release */
 	size_t n_twins, twins_seen;
 	bool suspended; /* what ends now goes on elsewhere: nobody is told of ends */
@@ -269,6 +271,8 @@ void keeper_child_ended(struct keeper *k, const struct death *d);
 void keeper_verb_examine(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_verb_capture() - stop everything and copy it into the template that @request names. */
 void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+/** keeper_read_instant() - the files are captured, or their job has given up. */
+void keeper_read_instant(struct keeper *k);
 /** keeper_read_capture() - the dumper has something to say: the memory is in the template, or why not. */
 void keeper_read_capture(struct keeper *k);
 /** keeper_verb_release() - let go what keeper_verb_capture() has stopped; answered when its memory is in the template. */

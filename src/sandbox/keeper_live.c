@@ -3,8 +3,8 @@
  * sandbox/keeper_live.c - the keeper's part of live forks (docs/design/0006): `capture` stops the sandbox and puts it into a template, `release` lets it go on,
  * `restore` takes the processes of a template into a sandbox that has just started.
  *
- * Between `capture` and `release` every process is stopped and cayd captures the files. Whoever asked must come back: when its connection closes, or after
- * CAPTURE_MAX_NS, the sandbox goes on without being told.
+ * Between `capture` and `release` every process is stopped; a job captures the files meanwhile, from the moment on when the last one stopped (store/instant.h). `release` lets go
+ * when it has. Whoever asked must come back: when its connection closes, or after CAPTURE_MAX_NS, the sandbox goes on without being told.
  */
 #include "base/clock.h"
 #include "base/fault.h"
@@ -13,6 +13,7 @@
 #include "sandbox/carry.h"
 #include "sandbox/filters.h"
 #include "sandbox/keeper.h"
+#include "store/instant.h"
 #include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/raw.h"
@@ -179,11 +180,28 @@ static int check_twins(struct keeper *k, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "list the copies of the processes") : 0;
 }
 
+static int begin_files(struct keeper *k, struct err *err)
+{
+	int rc = k->instant < 0 ? 0 : instant_begin(k->instant);
+
+	k->capture_stopped_ns = clock_now_ns();
+	return rc < 0 ? err_raise_sys(err, rc, "have the files captured") : 0;
+}
+
+static int keep_files(const struct keeper *k, struct err *err)
+{
+	int rc = k->instant < 0 ? 0 : instant_keep(k->instant);
+
+	return rc < 0 ? err_raise_sys(err, rc, "have the captured files kept") : 0;
+}
+
 static int stop_and_look(struct keeper *k, struct dump_order *order,
 	const struct terminals *terminals, struct dump_report *report, struct err *err)
 {
 	int rc = capture_stop(&k->capture, order, terminals->masters, terminals->n, err);
 
+	if (rc == 0)
+		rc = begin_files(k, err);
 	(void)fault("live.capture.stopped");
 	/* all are stopped by now: calls made in them run only when the group is thawed */
 	if (cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) < 0 && rc == 0)
@@ -198,6 +216,16 @@ static void lend(struct keeper *k)
 	uint64_t used = cgroup_memory(&k->box.cgroup);
 
 	box_lend(&k->box, TEMPLATE_PIDS_MAX, used == UINT64_MAX ? 0 : used);
+}
+
+/* @files: a job waits for the moment. */
+static int join_files(struct keeper *k, const char *template, bool files, struct err *err)
+{
+	int rc = files ? instant_join(k->config.run, template) : 0;
+
+	k->instant = files ? rc : -1;
+	k->capture_files_ns = 0;
+	return rc < 0 ? err_raise_sys(err, rc, "reach the job that captures the files") : 0;
 }
 
 /* What is done while the processes run. @readable: filters of their own, if they have some, can be read; whether it is so is asked only then. */
@@ -246,6 +274,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "freeze the processes");
+	k->capture_frozen_ns = clock_now_ns();
 	(void)fault("live.capture.frozen");
 	note_ends(k);
 	drain_outputs(k);
@@ -259,7 +288,9 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
 	if (rc == 0)
 		drain_outputs(k);
-	return rc == 0 ? save_holders(k, template, order, err) : rc;
+	if (rc == 0)
+		rc = save_holders(k, template, order, err);
+	return rc == 0 ? keep_files(k, err) : rc;
 }
 
 static json_t *describe(const struct keeper *k)
@@ -270,10 +301,15 @@ static json_t *describe(const struct keeper *k)
 	json_t *o = json_pack("{s:I,s:i,s:i,s:i,s:I}", "bytes", (json_int_t)r->copied_bytes,
 		"processes", (int)r->n_processes, "threads", (int)r->n_threads, "twins",
 		(int)r->n_twins, "paused_us", (json_int_t)(k->capture_paused_ns / 1000));
+	const uint64_t files_ns =
+		k->capture_files_ns != 0 ? k->capture_files_ns - k->capture_stopped_ns : 0;
 
 	for (size_t i = 0; i < DUMP_PHASES; i++)
 		(void)json_object_set_new(
 			o, names[i], json_integer((json_int_t)(r->phase_ns[i] / 1000)));
+	(void)json_object_set_new(o, "freeze_us",
+		json_integer((json_int_t)((k->capture_frozen_ns - k->capture_begun_ns) / 1000)));
+	(void)json_object_set_new(o, "files_us", json_integer((json_int_t)(files_ns / 1000)));
 	return o;
 }
 
@@ -302,6 +338,9 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 			&err, ERR_UNSUPPORTED, "without a control group nothing can be frozen");
 	else if (template != NULL && keeper_launching(k))
 		(void)err_raise(&err, ERR_BUSY, "a program is being started just now");
+	if (err.code == ERR_NONE)
+		(void)!join_files(
+			k, template, json_is_true(json_object_get(request, "files")), &err);
 	if (err.code == ERR_NONE &&
 		capture(k, template, json_is_true(json_object_get(request, "for_good")),
 			&k->captured, &err) < 0)
@@ -323,6 +362,7 @@ void keeper_capture_end(struct keeper *k)
 	if (capture_end(&k->capture) < 0)
 		keeper_lose(k,
 			"the process that took a live snapshot of the sandbox was killed while it did");
+	fd_close(&k->instant);
 	box_lend(&k->box, 0, 0);
 	urgency_set(false);
 	if (k->release_id != 0) {
@@ -354,26 +394,52 @@ void keeper_read_capture(struct keeper *k)
 		keeper_reply_error(c, id, &err);
 }
 
+/* keeper_read_capture() answers, unless it fails here. */
+static void let_go(struct keeper *k)
+{
+	struct conn *c = k->capture_conn;
+	json_int_t id = k->release_id;
+	struct err err = { 0 };
+
+	if (capture_release(&k->capture, &k->captured, &err) < 0) {
+		k->release_id = 0;
+		keeper_capture_end(k);
+	}
+	k->capture_paused_ns = clock_now_ns() - k->capture_begun_ns;
+	urgency_set(false);
+	(void)fault("live.capture.released");
+	if (k->lost != NULL)
+		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is lost: %s", k->id, k->lost);
+	if (err.code != ERR_NONE)
+		keeper_reply_error(c, id, &err);
+}
+
 void keeper_verb_release(
 	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
 {
 	struct err err = { 0 };
 
-	if (k->capture.pid != 0 && !k->capture.released && k->capture_conn == c) {
-		if (capture_release(&k->capture, &k->captured, &err) == 0)
-			k->release_id = id; /* keeper_read_capture() answers */
-		else
-			keeper_capture_end(k);
-		k->capture_paused_ns = clock_now_ns() - k->capture_begun_ns;
-		urgency_set(false);
-		(void)fault("live.capture.released");
-	} else {
-		(void)err_raise(&err, ERR_STATE, "no capture of sandbox '%s' is under way", k->id);
-	}
-	if (k->lost != NULL)
+	if (k->lost != NULL) {
 		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is lost: %s", k->id, k->lost);
+	} else if (k->capture.pid == 0 || k->release_id != 0 || k->capture_conn != c) {
+		(void)err_raise(&err, ERR_STATE, "no capture of sandbox '%s' is under way", k->id);
+	} else {
+		k->release_id = id;
+		if (k->instant < 0)
+			let_go(k);
+	}
 	if (err.code != ERR_NONE)
 		keeper_reply_error(c, id, &err);
+}
+
+/* When they are not captured, whoever asked hears it from the job: the processes go on in either case. */
+void keeper_read_instant(struct keeper *k)
+{
+	(void)instant_captured(k->instant);
+	fd_close(&k->instant);
+	k->capture_files_ns = clock_now_ns();
+	if (k->release_id != 0)
+		let_go(k);
 }
 
 /* --- examining --- */

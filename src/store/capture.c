@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "store/copier.h"
 #include "store/disk.h"
+#include "store/instant.h"
 #include "store/layer.h"
 #include "store/mapped.h"
 #include "store/pool.h"
@@ -34,23 +35,27 @@ struct capture {
 		dir; /* live directory; where its trees are (its disk, or itself); pool's tmp; tmp/<layer> */
 	struct cgroup box; /* empty: nothing runs */
 	bool frozen;
-	bool held;    /* somebody says when, and is told when it is done */
-	bool stopped; /* nothing runs then: it is not ours to freeze */
+	bool held; /* somebody says when, and is told when it is done: cayd, or... */
+	struct instant
+		instant; /* ...with a listener whoever stops it: then it is not ours to freeze */
 	sigset_t blocked;
 	uint64_t since_ns, frozen_us, captured_ns;
 	struct tree_names mapped;
 	struct copier *copiers[LAYER_TREES];
 };
 
-/* Say that all is ready for the moment, and wait for it. */
+static bool stopped_by_others(const struct capture *c)
+{
+	return c->instant.listener >= 0;
+}
+
 static int wait_for_stop(struct capture *c, struct err *err)
 {
 	const char *bytes;
-	int rc = job_send(c->job, json_pack("{s:b}", "ready", 1));
 	ssize_t n;
 
 	urgency_set(true);
-	n = rc < 0 ? rc : job_input(c->job, &bytes);
+	n = stopped_by_others(c) ? instant_await(&c->instant) : job_input(c->job, &bytes);
 	c->since_ns = clock_now_ns();
 	c->captured_ns = clock_wall_ns();
 	return n < 0 ? err_raise_sys(
@@ -66,7 +71,7 @@ static int freeze(struct capture *c, struct err *err)
 
 	c->captured_ns = clock_wall_ns();
 	rc = c->held ? wait_for_stop(c, err) : 0;
-	if (rc < 0 || c->stopped || c->box.box[0] == '\0')
+	if (rc < 0 || stopped_by_others(c) || c->box.box[0] == '\0')
 		return rc;
 	{
 		cleanup_free char *path = str_dupf("%s/cgroup.freeze", c->box.box);
@@ -101,16 +106,61 @@ static int thaw(struct capture *c, struct err *err)
 	}
 	if (rc < 0)
 		return err_raise_sys(err, rc, "thaw sandbox '%s'", c->sandbox);
-	if (c->held && c->since_ns != 0)
+	if (c->held && !stopped_by_others(c) && c->since_ns != 0)
 		rc = job_send(c->job, json_pack("{s:b}", "captured", 1));
 	urgency_set(false);
 	return rc < 0 ? err_raise_sys(err, rc, "say that the files are captured") : 0;
+}
+
+/*
+ * @take: what is done while everything stands still. @undo: for nothing, because they went on before all else of the moment was there; NULL = it may be done over and over.
+ */
+static int at_the_instant(struct capture *c, int (*take)(struct capture *c, struct err *err),
+	int (*undo)(struct capture *c), struct err *err)
+{
+	int rc, kept = 1;
+
+	if (c->held && job_send(c->job, json_pack("{s:b}", "ready", 1)) < 0)
+		return err_raise(err, ERR_UNAVAILABLE, "nobody waits for the files");
+	do {
+		rc = freeze(c, err);
+		if (rc == 0 && fault("store.capture.frozen") < 0)
+			rc = err_raise_sys(err, -EIO, "capture sandbox '%s'", c->sandbox);
+		if (rc == 0)
+			rc = take(c, err);
+		if (rc == 0 && stopped_by_others(c))
+			kept = instant_done(&c->instant);
+		if (rc == 0)
+			rc = thaw(c, err);
+		if (rc == 0 && kept == 0 && undo != NULL)
+			kept = undo(c);
+	} while (rc == 0 && kept == 0);
+	return rc == 0 && kept < 0
+		       ? err_raise_sys(err, kept, "say that the files of sandbox '%s' are captured",
+				 c->sandbox)
+		       : rc;
 }
 
 static int open_dir(struct capture *c, struct err *err)
 {
 	c->dir = openat(c->tmp, c->layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return c->dir < 0 ? err_raise_sys(err, -errno, "open the new layer") : 0;
+}
+
+static int take_snapshot(struct capture *c, struct err *err)
+{
+	int rc = btrfs_snapshot(c->live, c->tmp, c->layer);
+
+	return rc < 0 ? err_raise_sys(err, rc, "snapshot sandbox '%s'", c->sandbox) : 0;
+}
+
+static int remove_snapshot(struct capture *c)
+{
+	int rc = tree_remove(c->tmp, c->layer);
+
+	if (rc == 0 && syncfs(c->live) < 0)
+		rc = -errno;
+	return rc;
 }
 
 static int by_snapshot(struct capture *c, struct err *err)
@@ -121,15 +171,7 @@ static int by_snapshot(struct capture *c, struct err *err)
 	if (syncfs(c->live) < 0)
 		return err_raise_sys(
 			err, -errno, "write out the changes of sandbox '%s'", c->sandbox);
-	rc = freeze(c, err);
-	if (rc < 0)
-		return rc;
-	rc = fault("store.capture.frozen");
-	if (rc == 0)
-		rc = btrfs_snapshot(c->live, c->tmp, c->layer);
-	if (rc < 0)
-		return err_raise_sys(err, rc, "snapshot sandbox '%s'", c->sandbox);
-	rc = thaw(c, err);
+	rc = at_the_instant(c, take_snapshot, remove_snapshot, err);
 	if (rc == 0)
 		rc = open_dir(c, err);
 	if (rc < 0)
@@ -236,6 +278,13 @@ static int find_mapped(struct capture *c, struct err *err)
 		      : 0;
 }
 
+static int copy_again(struct capture *c, struct err *err)
+{
+	int rc = find_mapped(c, err);
+
+	return rc == 0 ? copy_all(c, true, err) : rc;
+}
+
 static int by_copy(struct capture *c, struct err *err)
 {
 	cleanup(tree_fds_fini) struct tree_fds f;
@@ -260,15 +309,7 @@ static int by_copy(struct capture *c, struct err *err)
 	if (rc == 0 && c->box.box[0] != '\0')
 		rc = copy_all(c, false, err);
 	if (rc == 0)
-		rc = freeze(c, err);
-	if (rc == 0 && fault("store.capture.frozen") < 0)
-		rc = err_raise_sys(err, -EIO, "capture sandbox '%s'", c->sandbox);
-	if (rc == 0)
-		rc = find_mapped(c, err);
-	if (rc == 0)
-		rc = copy_all(c, true, err);
-	if (rc == 0)
-		rc = thaw(c, err);
+		rc = at_the_instant(c, copy_again, NULL, err);
 	if (rc == 0 && file_create_at(c->dir, "ARRANGED", 0600, "", 0) < 0)
 		rc = err_raise_sys(err, -errno, "finish the layer");
 	return rc;
@@ -307,6 +348,17 @@ static int choose_how(struct capture *c, struct err *err)
 	return 0;
 }
 
+static int listen_for_keeper(struct capture *c, struct err *err)
+{
+	const char *run = job_text(c->job->request, "run", err);
+	const char *id = run != NULL ? job_id(c->job->request, "template", err) : NULL;
+	int rc = id != NULL ? instant_open(&c->instant, run, id) : -EINVAL;
+
+	return rc < 0 && err->code == ERR_NONE
+		       ? err_raise_sys(err, rc, "wait for whoever stops sandbox '%s'", c->sandbox)
+		       : rc;
+}
+
 static int prepare(struct capture *c, struct err *err)
 {
 	const json_t *request = c->job->request;
@@ -318,7 +370,6 @@ static int prepare(struct capture *c, struct err *err)
 	if (c->layer == NULL)
 		return -EINVAL;
 	c->held = job_flag(request, "held", false);
-	c->stopped = job_flag(request, "stopped", false);
 	c->trees = json_object_get(request, "trees");
 	if (!json_is_array(c->trees) || json_array_size(c->trees) == 0 ||
 		json_array_size(c->trees) > LAYER_TREES)
@@ -330,6 +381,8 @@ static int prepare(struct capture *c, struct err *err)
 				err, ERR_INVALID, "'%s' is no cgroup.freeze file", freezer);
 		c->box.box[strlen(c->box.box) - strlen("/cgroup.freeze")] = '\0';
 	}
+	if (json_object_get(request, "template") != NULL && listen_for_keeper(c, err) < 0)
+		return -EINVAL;
 	if (layer_exists(&c->job->store, c->layer))
 		return err_raise(err, ERR_EXISTS, "layer '%s' exists", c->layer);
 	(void)snprintf(path, sizeof(path), "live/%s", c->sandbox);
@@ -347,6 +400,7 @@ static void capture_fini(struct capture *c)
 	for (size_t n = 0; n < LAYER_TREES; n++)
 		copier_free(c->copiers[n]);
 	tree_names_free(&c->mapped);
+	instant_close(&c->instant);
 	fd_close(&c->home);
 	fd_close(&c->live);
 	fd_close(&c->tmp);
@@ -356,7 +410,7 @@ static void capture_fini(struct capture *c)
 int store_capture(struct job *job, json_t **ok, struct err *err)
 {
 	cleanup(capture_fini) struct capture c = {
-		.job = job, .home = -1, .live = -1, .tmp = -1, .dir = -1
+		.job = job, .home = -1, .live = -1, .tmp = -1, .dir = -1, .instant = INSTANT_NONE
 	};
 	struct err late;
 	int rc = prepare(&c, err);

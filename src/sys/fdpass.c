@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/fdpass.h"
+#include "base/str.h"
 
-#include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/un.h>
+
+#define FEW 8 /* who may wait to be accepted */
 
 int fdpass_send(int sock, const void *bytes, size_t n, const int *fds, size_t n_fds)
 {
@@ -74,4 +78,54 @@ ssize_t fdpass_recv(int sock, void *bytes, size_t size, int *fds, size_t max_fds
 	}
 	*ret_n_fds = n_fds;
 	return n;
+}
+
+static int socket_for(struct sockaddr_un *address, const char *path)
+{
+	int fd;
+
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (str_copy(address->sun_path, sizeof(address->sun_path), path) < 0)
+		return -ENAMETOOLONG;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+int fdpass_listen(const char *path)
+{
+	struct sockaddr_un address;
+	cleanup_fd int fd = socket_for(&address, path);
+	mode_t before;
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	before = umask(0177);
+	rc = bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+	(void)umask(before);
+	if (rc == 0 && listen(fd, FEW) < 0)
+		rc = -errno;
+	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+int fdpass_accept(int fd)
+{
+	int peer;
+
+	do
+		peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+	while (peer < 0 && errno == EINTR);
+	return peer < 0 ? -errno : peer;
+}
+
+int fdpass_connect(const char *path)
+{
+	struct sockaddr_un address;
+	cleanup_fd int fd = socket_for(&address, path);
+
+	if (fd < 0)
+		return fd;
+	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	return TAKE_FD(fd);
 }

@@ -23,4 +23,13 @@ int fdpass_send(int sock, const void *bytes, size_t n, const int *fds, size_t n_
 ssize_t fdpass_recv(int sock, void *bytes, size_t size, int *fds, size_t max_fds,
 	size_t *ret_n_fds) attr_must_use;
 
+/** fdpass_listen() - a SOCK_SEQPACKET socket that processes of our own user and root can reach at @path, where nothing may be yet. Return: descriptor or -errno. */
+int fdpass_listen(const char *path) attr_must_use;
+
+/** fdpass_accept() - the next connection to @fd. Blocks. Return: descriptor or -errno. */
+int fdpass_accept(int fd) attr_must_use;
+
+/** fdpass_connect() - connect to a SOCK_SEQPACKET socket. Return: descriptor or -errno. */
+int fdpass_connect(const char *path) attr_must_use;
+
 #endif

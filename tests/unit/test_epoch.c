@@ -54,6 +54,9 @@ static const struct holder holders[] = {
 	{ .name = "c", .save = c_save },
 };
 static const struct epoch_steps steps = { all_freeze, all_capture, all_release, all_wait };
+static const struct epoch_steps captured_beside = {
+	.freeze = all_freeze, .release = all_release, .wait = all_wait
+};
 static const struct epoch_steps nothing_runs = { .wait = all_wait };
 
 typedef int verb_fn(const struct epoch *e, struct err *err);
@@ -86,6 +89,12 @@ TEST(stop_what_goes_out_freeze_capture_all_let_go)
 {
 	check_str(run(epoch_take, &steps, NULL, 0, 0),
 		STOPPED " all.capture a.save b.save c.save " GONE);
+}
+
+TEST(what_the_freeze_has_begun_to_capture_is_waited_for_by_the_release)
+{
+	check_str(run(epoch_take, &captured_beside, NULL, 0, 0),
+		STOPPED " a.save b.save c.save " GONE);
 }
 
 TEST(what_ends_is_not_let_go)

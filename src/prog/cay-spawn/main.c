@@ -375,7 +375,7 @@ static int spawn(const struct spawn_request *r, int socket_fd)
 /* A keeper or template that was killed could not remove its own. */
 static void remove_files(const char *id)
 {
-	static const char *const endings[] = { "sock", "tpl", "state" };
+	static const char *const endings[] = { "sock", "tpl", "state", "files" };
 	const char *run = getenv("CAY_RUN");
 	char path[4200];
 

@@ -508,6 +508,14 @@ static long load(const int *fds, uint32_t n_fds)
 	return rc < 0 ? rc : load_pages(fds[2], fds[3], fds[4]);
 }
 
+/* What is malformed names nobody: then nothing is copied. */
+static void take_names(uint64_t n)
+{
+	allow.n = 0;
+	if (n == sizeof(order.allow) && order.allow.n <= TEMPLATE_PIDS_MAX && plan == NULL)
+		memcpy(&allow, &order.allow, sizeof(allow));
+}
+
 /* --- forking --- */
 
 static bool take_descriptors(int peer, const int *fds, uint32_t n_fds)
@@ -574,11 +582,12 @@ void fill_or_fork(int peer)
 
 		if (n < (long)sizeof(order.kind))
 			break;
-		if (order.kind == TEMPLATE_ALLOW && n == sizeof(order.allow) &&
-			order.allow.n <= TEMPLATE_PIDS_MAX && plan == NULL) {
-			memcpy(&allow, &order.allow, sizeof(allow));
-			rc = 0;
-		} else if (order.kind == TEMPLATE_GATHER && n == sizeof(order.gather)) {
+		if (order.kind == TEMPLATE_ALLOW) {
+			take_names((uint64_t)n);
+			close_all(fds, n_fds);
+			continue;
+		}
+		if (order.kind == TEMPLATE_GATHER && n == sizeof(order.gather)) {
 			rc = gather(&order.gather);
 		} else if (order.kind == TEMPLATE_FILL) {
 			rc = fill(fds, n_fds);
