@@ -92,3 +92,16 @@ def suspended(instance, mebibytes, cold, clock):
             ups.append(milliseconds(wake)[0])
     return {"mebibytes": mebibytes, "cache": "cold" if cold else "warm", "suspend": summary(downs), "resume": summary(ups), "stored_mib": stored / 2**20,
             "processor": (server_ms(instance) - before) / len(downs)}
+
+
+def durable(instance, mebibytes, clock):
+    """Snapshots behind each other, their memory on disk: the first writes all of it, a further one what the program has changed since."""
+    rows = []
+    with Source(instance, mebibytes) as source:
+        for n in clock.rounds():
+            before = server_ms(instance)
+            ms, made = milliseconds(source.snapshot, None, f"durable-{n}")
+            rows.append({"ms": ms, "processor": server_ms(instance) - before, "stored_mib": made["memory"]["stored"] / 2**20})
+            source.answer(source.box)
+    first, others = rows[0], rows[1:]
+    return {"mebibytes": mebibytes, "first": first, "further": {key: summary([row[key] for row in others]) for key in first}}

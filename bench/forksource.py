@@ -24,7 +24,8 @@ words = [bytes(draw.choices(b"abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))
 text = b" ".join(draw.choices(words, k=160000))[:896 << 10]
 held = bytearray(size << 20)
 for i in range(size):
-    held[i << 20:(i + 1) << 20] = os.urandom((1 << 20) - len(text)) + text
+    cut = i * 4099 % len(text)  # no two pieces are the same: they would be written once
+    held[i << 20:(i + 1) << 20] = os.urandom((1 << 20) - len(text)) + text[cut:] + text[:cut]
 for _ in range(others):
     if os.fork() == 0:
         signal.pause()
@@ -113,8 +114,10 @@ class Source:
         for snapshot in self.snapshots:
             self.drop_snapshot(snapshot)
 
-    def snapshot(self, box=None):
-        made = self.instance.post(f"/v1/sandboxes/{box or self.box}/snapshots", {"files_only": False}, timeout=TIMEOUT)
+    def snapshot(self, box=None, name=None):
+        """With a @name it is on disk when it is answered."""
+        named = {"name": name} if name else {}
+        made = self.instance.post(f"/v1/sandboxes/{box or self.box}/snapshots", {"files_only": False, **named}, timeout=TIMEOUT)
         self.snapshots.append(made["id"])
         return made
 
