@@ -44,10 +44,9 @@ static int filter(const struct dial_target *t, struct lookup *l, struct err *err
 	}
 	if (kept == 0) {
 		address_text(&l->addresses[0], text);
-		(void)err_hint(err,
-			err_raise(err, ERR_DENIED, "'%s' is at %s, a %s address", t->host, text,
-				address_forbidden(&l->addresses[0])),
-			"a rule may permit it with private: true");
+		(void)err_raise(err, ERR_DENIED,
+			"'%s' is at %s, a %s address, which takes a rule with private: true",
+			t->host, text, address_forbidden(&l->addresses[0]));
 		return -EACCES;
 	}
 	l->n = kept;

@@ -48,6 +48,22 @@ def test_explain(instance):
         equal(instance.cay("policy", "explain", "none", url, check=False).returncode, 125, url)
 
 
+def test_explain_what_only_head_and_body_tell(instance, tmp):
+    path = os.path.join(tmp, "p.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('rules: [{name: charge, match: {host: pay.example, method: POST, headers: {x-team: "a*"}, json: {amount: {max: 500}}}, action: allow}]')
+
+    def because(*options):
+        return [(r["result"], r["because"]) for r in instance.json("policy", "explain", path, "https://pay.example/", "--method", "POST", *options)["rules"]]
+
+    team = ("--header", "X-Team: abc")
+    equal(because(*team, "--body", '{"amount": 500}'), [("match", "")])
+    equal(because(*team, "--body", '{"amount": 501}'), [("no", "json")])
+    equal(because("-H", "x-team:b", "--body", '{"amount": 500}'), [("no", "headers")])
+    for wrong in (("--body", "{"), ("--header", "x-team"), ("--header", ": x")):
+        equal(instance.cay("policy", "explain", path, "https://pay.example/", *wrong, check=False).returncode, 64, str(wrong))
+
+
 def test_a_running_sandbox_gets_another_policy(instance):
     upstream = Upstream(echo)
     with instance.sandbox(policy=rules(upstream, "GET")) as box:

@@ -3,6 +3,8 @@
 #include "prog/cay/cmd.h"
 #include "prog/cay/policy_text.h"
 
+#include <string.h>
+
 int cmd_policy_check(struct cli *cli)
 {
 	cleanup_json json_t *body = json_object(), *answer = NULL;
@@ -78,6 +80,43 @@ static int question(struct cli *cli, const char *what, json_t *body)
 	return rc < 0 ? rc : json_object_set_new(body, "policy", text);
 }
 
+/* "NAME: VALUE", as curl takes them. */
+static int add_headers(struct cli *cli, json_t *body)
+{
+	json_t *headers = json_object();
+	const char *text;
+
+	(void)json_object_set_new(body, "headers", headers);
+	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_HEADER, &pos)) != NULL;) {
+		const char *colon = strchr(text, ':');
+		const char *value = colon != NULL ? colon + 1 + strspn(colon + 1, " ") : NULL;
+		cleanup_free char *name = NULL;
+
+		if (colon == NULL || colon == text)
+			return cli_refuse_value(
+				cli, FLAG_HEADER, text, "a name, a colon and a value are wanted");
+		name = str_dupf("%.*s", (int)(colon - text), text);
+		if (json_object_set_new(headers, name, json_string(value)) < 0)
+			return cli_refuse_value(cli, FLAG_HEADER, text, "not valid UTF-8");
+	}
+	return 0;
+}
+
+/* The request's body: what is no JSON no rule can read either, so it is most likely misspelt. */
+static int add_body(struct cli *cli, json_t *body)
+{
+	const char *text = cli_args_value(&cli->args, FLAG_BODY);
+	cleanup_json json_t *parsed =
+		text != NULL ? json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL)
+			     : NULL;
+
+	if (text == NULL)
+		return 0;
+	if (parsed == NULL)
+		return cli_refuse_value(cli, FLAG_BODY, text, "not JSON");
+	return json_object_set_new(body, "body", json_string(text));
+}
+
 static void put_rules(const json_t *answer, struct buf *out)
 {
 	struct table t;
@@ -102,6 +141,10 @@ int cmd_policy_explain(struct cli *cli)
 	struct buf out = BUF_INIT(16U << 20);
 	int rc = question(cli, cli->args.positional[0], body);
 
+	if (rc == 0)
+		rc = add_headers(cli, body);
+	if (rc == 0)
+		rc = add_body(cli, body);
 	if (rc < 0)
 		return rc;
 	if (method != NULL)
