@@ -5,13 +5,16 @@
 #include "api_handlers.h"
 #include "base/str.h"
 
+#define NOWHERE UINT64_MAX
+
 struct reader {
 	struct framelink link;
 	struct http_conn *conn;
 	uint16_t channel;
-	bool frames, out, err, done;
+	bool frames, out, err, done, begun;
 	uint64_t until; /* without follow: offset at which to stop */
 	uint64_t at;
+	uint64_t first;   /* offset of the first byte that there is; NOWHERE until it has come */
 	struct buf ready; /* bytes for the client, taken by the fiber */
 	struct waiters changed;
 };
@@ -21,6 +24,8 @@ static void reader_take(struct reader *r, enum frame_type type, const char *p, s
 	bool output = type == FRAME_STDOUT || type == FRAME_STDERR;
 	uint64_t at;
 
+	if (r->first == NOWHERE && ((output && n >= 8) || (type == FRAME_GAP && n == 16)))
+		r->first = frame_get_u64(output ? p : p + 8);
 	if (output && n >= 8) {
 		at = frame_get_u64(p);
 		if (at + n - 8 > r->until)
@@ -102,24 +107,37 @@ static struct reader *reader_new(struct api_call *call, const struct exec *e)
 	r->err = !str_eq(stream, "stdout");
 	r->until = UINT64_MAX;
 	r->at = api_number(call, "from");
+	r->first = NOWHERE;
 	r->ready = (struct buf)BUF_INIT(16U << 20);
 	waiters_init(&r->changed);
 	return r;
 }
 
-static void begin_output(struct reader *r)
+/* Once. The first byte may be a later one than was asked for. */
+static void begin_output(struct reader *r, uint64_t from)
 {
 	char headers[64];
 
-	(void)snprintf(headers, sizeof(headers), "Cay-Offset: %lu\r\n", r->at);
+	if (r->begun)
+		return;
+	r->begun = true;
+	(void)snprintf(headers, sizeof(headers), "Cay-Offset: %lu\r\n",
+		r->first != NOWHERE ? r->first : from);
 	http_begin(r->conn, 200,
 		r->frames ? "application/vnd.cay.frames" : "application/octet-stream", headers);
+}
+
+static void wait_first(struct reader *r, uint64_t from, uint64_t end)
+{
+	while (from < end && r->first == NOWHERE && !r->done)
+		(void)waiters_wait(&r->changed, clock_now_ns() + NS_PER_S);
 }
 
 static int output_live(
 	struct api_call *call, struct sandbox *sb, const struct exec *e, struct err *err)
 {
 	int fd = keeper_connect(sb->srv, sb->id), rc;
+	uint64_t from = api_number(call, "from");
 	struct reader *r;
 	json_t *ok = NULL;
 
@@ -133,7 +151,7 @@ static int output_live(
 		abort();
 	rc = framelink_call(&r->link,
 		json_pack("{s:s,s:i,s:I}", "verb", "attach", "channel", e->channel, "from",
-			(json_int_t)api_number(call, "from")),
+			(json_int_t)from),
 		clock_now_ns() + CALL_NS, &ok, err);
 	if (rc == 0) {
 		/* without follow: what is there now */
@@ -141,7 +159,8 @@ static int output_live(
 			r->until = (uint64_t)json_integer_value(json_object_get(ok, "end"));
 			r->done = r->at >= r->until;
 		}
-		begin_output(r);
+		wait_first(r, from, (uint64_t)json_integer_value(json_object_get(ok, "end")));
+		begin_output(r, from);
 		if (reader_pump(r) == 0)
 			http_end(call->conn);
 	}
@@ -153,6 +172,7 @@ static int output_live(
 struct saved_output {
 	struct reader *r;
 	struct api_call *call;
+	uint64_t from;
 };
 
 static int on_saved(void *ctx, enum frame_type type, const void *payload, size_t n)
@@ -161,6 +181,9 @@ static int on_saved(void *ctx, enum frame_type type, const void *payload, size_t
 	int rc;
 
 	reader_take(s->r, type, payload, n);
+	if (s->r->ready.n == 0)
+		return 0;
+	begin_output(s->r, s->from);
 	rc = http_write(s->call->conn, s->r->ready.p, s->r->ready.n);
 	buf_reset(&s->r->ready);
 	return rc;
@@ -169,10 +192,11 @@ static int on_saved(void *ctx, enum frame_type type, const void *payload, size_t
 /* What was kept when the sandbox stopped. */
 static int output_saved(struct api_call *call, const struct exec *e)
 {
-	struct saved_output s = { reader_new(call, e), call };
+	struct saved_output s = { reader_new(call, e), call, api_number(call, "from") };
+	int rc = exec_saved_replay(e, s.from, on_saved, &s);
 
-	begin_output(s.r);
-	if (exec_saved_replay(e, s.r->at, on_saved, &s) == 0)
+	begin_output(s.r, s.from);
+	if (rc == 0)
 		http_end(call->conn);
 	buf_free(&s.r->ready);
 	free(s.r);

@@ -288,7 +288,7 @@ static const char *why_foreign(const struct httphead *h)
 	if (ablated("host_header"))
 		return NULL;
 	if (!host_is_ours(httphead_get(h, "Host")))
-		return "the Host header must be 'cay' or 'localhost'";
+		return "the Host header must be 'cay' or 'localhost', as in http://localhost/v1/version";
 	if (httphead_get(h, "Origin").p != NULL)
 		return "requests of web pages are not served";
 	return NULL;

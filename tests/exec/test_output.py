@@ -106,6 +106,31 @@ def test_the_ring_says_what_it_lost(instance):
         equal(joined(frames, parts[0][0]), want[parts[0][0]:])
 
 
+def test_the_header_says_where_the_bytes_start(instance):
+    """Cay-Offset: of a command that runs, that has ended, whose beginning is gone, and whose sandbox has stopped."""
+    with instance.sandbox() as box:
+        def read(run, start, more=""):
+            status, head, text = instance.raw("GET", f"/v1/sandboxes/{box}/execs/{run['id']}/output?from={start}{more}")
+            equal(status, 200)
+            return int({k.lower(): v for k, v in head.items()}["cay-offset"]), text
+
+        runs = instance.exec(box, "sh", "-c", "echo 0123456789; read line", stdin=True)
+        whole = instance.exec(box, "sh", "-c", "echo 0123456789")
+        cut = instance.exec(box, "sh", "-c", "seq 10000", ring_bytes=4096)
+        size = sum(len(f"{n}\n") for n in range(1, 10001))
+        for run in (whole, cut):
+            instance.wait(box, run)
+        cay.wait_until(lambda: read(runs, 0)[1], 60, "output of the command that runs")
+        for run in (runs, whole):
+            equal([read(run, start) for start in (0, 4, 11, 99)], [(0, b"0123456789\n"), (4, b"456789\n"), (11, b""), (99, b"")])
+        equal(read(whole, 4, "&follow=true"), (4, b"456789\n"))
+        at, text = read(cut, 0)
+        equal((at + len(text), at >= size - 4096), (size, True))
+        instance.post(f"/v1/sandboxes/{box}/stop")
+        equal(read(whole, 4), (4, b"456789\n"))
+        equal(read(cut, 0), (at, text))
+
+
 def test_nobody_reading_does_not_stop_the_command(instance):
     with instance.sandbox() as box:
         run = instance.exec(box, "sh", "-c", "head -c 50000000 /dev/zero; echo done >&2")
