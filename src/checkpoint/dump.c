@@ -396,6 +396,7 @@ static void forget_all(struct dump *d)
 	image_writer_fini(&d->image);
 	buf_free(&d->owned);
 	buf_free(&d->seized);
+	dump_gone_fini(d);
 	free(d->chains);
 	free(d->known);
 	free(d->terminals);

@@ -84,6 +84,17 @@ struct dump_chain {
 	uint32_t first_row; /* in the image, IMAGE_NONE = not there yet */
 };
 
+/** struct dump_gone - a file that is mapped privately and has no name any more. dump_gone.c */
+struct dump_gone {
+	uint64_t device, inode; /* as of /proc/PID/maps */
+	uint64_t size;          /* bytes that can be seen of it */
+	int program;            /* open to be read, where it is somebody's program; -1 */
+	bool whole;             /* all of it comes from there */
+	uint32_t index;         /* its description, IMAGE_NONE = there is none yet */
+	uint64_t content;       /* in the stash */
+	unsigned char *have;    /* a byte for each page */
+};
+
 /** struct dump - one capture. */
 struct dump {
 	const struct dump_order *order;
@@ -103,6 +114,9 @@ struct dump {
 	size_t n_masters;
 	struct shared_memories shared;
 	int32_t highest_fd;
+	struct dump_gone *gone;
+	size_t n_gone;
+	uint64_t gone_bytes;
 	struct buf seized; /* what seizer_stop() has left */
 	struct dump_chain *chains;
 	size_t n_chains, next_chain;
@@ -149,6 +163,38 @@ int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) at
 
 /** dump_maps() - list the mappings of @p and refuse those that cannot be carried over. When the files of all are known. */
 int dump_maps(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_is_gone() - is the file called @name of /proc deleted? */
+bool dump_is_gone(const char *name, size_t n);
+
+/** dump_is_gone_file() - does @m map a file that had a name in some file system? */
+bool dump_is_gone_file(const struct proc_map *m);
+
+/** dump_readable() - bytes from the start of @m that are within its file. */
+uint64_t dump_readable(const struct dump_process *p, const struct proc_map *m);
+
+/** dump_gone_note() - @p maps such a file privately: how much of it there is. Of all mappings, before dump_gone_description(). Return: 0 or an error. */
+int dump_gone_note(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	struct err *err) attr_must_use;
+
+/** dump_gone_program() - after all mappings of @p: its program, if that is such a file. Return: 0 or an error. */
+int dump_gone_program(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_gone_description() - description of the file that @m maps, without its pages unless it is a program. */
+uint32_t dump_gone_description(struct dump *d, const struct proc_map *m);
+
+/** dump_gone_exe() - description of the program of @p, which dump_gone_program() has found. */
+uint32_t dump_gone_exe(struct dump *d, const struct dump_process *p);
+
+/** dump_gone_pages() - @start..@end of @m hold what is in the file: have those copied that nobody has brought yet. */
+void dump_gone_pages(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	uint64_t start, uint64_t end);
+
+/** dump_gone_open() - description of the file that @m maps, if somebody has it open; IMAGE_NONE. */
+uint32_t dump_gone_open(const struct dump *d, const struct proc_map *m);
+
+/** dump_gone_fini() - forget all. */
+void dump_gone_fini(struct dump *d);
 
 /** dump_shared_check() - refuse shared memory of @p that nobody maps whole. After dump_moment() of all. */
 int dump_shared_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;

@@ -125,19 +125,35 @@ static int add_memory(struct dump *d, struct subject *s)
 	return rc;
 }
 
-/* In the directory where it was, a file without a name. */
+/* Another description of the same file without a name. */
+static const struct dump_known *known_unlinked(struct dump *d, const struct subject *s)
+{
+	for (size_t i = 0; i < d->n_known; i++) {
+		const struct dump_known *k = &d->known[i];
+
+		if (k->fd >= 0 && k->device == s->st.st_dev && k->inode == s->st.st_ino &&
+			dump_description(d, k->index)->kind == DESCRIPTION_UNLINKED)
+			return k;
+	}
+	return NULL;
+}
+
+/* A file without a name, near to where it was. a: 1 + the description that was seen first of the same file, which has the content; 0 = it is this one. */
 static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 {
-	const char *slash;
+	const struct dump_known *first = known_unlinked(d, s);
 	int rc;
 
-	s->target[s->target_n - strlen(" (deleted)")] = '\0';
-	slash = strrchr(s->target, '/');
-	if (slash == NULL || (s->out.flags & O_ACCMODE) == O_WRONLY)
-		return subject_refuse(s, err, "a deleted file that cannot be read");
 	s->out.kind = DESCRIPTION_UNLINKED;
-	s->out.path = image_add_bytes(
-		&d->image, s->target, slash == s->target ? 1 : (size_t)(slash - s->target));
+	s->out.path = image_add_bytes(&d->image, s->target, s->target_n - strlen(" (deleted)"));
+	if (first != NULL) {
+		const struct image_description *o = dump_description(d, first->index);
+
+		s->out.a = o->a != 0 ? o->a : first->index + 1;
+		return 0;
+	}
+	if ((s->out.flags & O_ACCMODE) == O_WRONLY)
+		return subject_refuse(s, err, "a deleted file that cannot be read");
 	rc = add_content(d, s);
 	return rc < 0 ? subject_refuse(s, err,
 				rc == -EFBIG ? "a deleted file that is too large"

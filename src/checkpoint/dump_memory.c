@@ -43,19 +43,10 @@ static bool starts(const struct proc_map *m, const char *name)
 	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
 }
 
-static bool is_deleted(const struct proc_map *m)
-{
-	static const char gone[] = " (deleted)";
-	const size_t n = sizeof(gone) - 1;
-
-	return m->name_size > n && memcmp(m->name + m->name_size - n, gone, n) == 0;
-}
-
 /* Shared, and in no file system that has a name for it. */
 static bool is_shared_memory(const struct proc_map *m)
 {
-	return m->shared && (starts(m, "/dev/zero (deleted)") || starts(m, "/memfd:") ||
-				    (starts(m, "/dev/shm/") && is_deleted(m)));
+	return m->shared && (starts(m, "/dev/zero (deleted)") || dump_is_gone_file(m));
 }
 
 static uint64_t device_of(const struct proc_map *m)
@@ -70,6 +61,14 @@ static const struct dump_known *known_memory(const struct dump *d, const struct 
 			return &d->known[i];
 	}
 	return NULL;
+}
+
+/* Its description, if somebody has it open; IMAGE_NONE. */
+static uint32_t opened(const struct dump *d, const struct proc_map *m)
+{
+	const struct dump_known *known = known_memory(d, m);
+
+	return known != NULL ? known->index : dump_gone_open(d, m);
 }
 
 static bool named(const struct proc_map *m, const char *name)
@@ -253,7 +252,7 @@ int dump_shared(struct dump *d, pid_t host, const struct buf *maps)
 
 	while (rc == 0 && maps->n > 0 && proc_map_next(&at, end, &m) > 0) {
 		/* what a descriptor refers to was read through it, and may be smaller than its mapping */
-		if (is_shared_memory(&m) && known_memory(d, &m) == NULL)
+		if (is_shared_memory(&m) && opened(d, &m) == IMAGE_NONE)
 			rc = shared_memories_add(&d->shared, device_of(&m), m.inode, host, m.start,
 				m.offset, m.end - m.start);
 	}
@@ -286,21 +285,39 @@ int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
 
 /* --- what is refused --- */
 
-/* A description that cannot be written to gives no mapping that can. */
-static bool may_map(const struct dump *d, const struct dump_known *k, const struct proc_map *m)
+static const struct image_description *description_at(const struct dump *d, uint32_t index)
 {
-	const struct image_description *all =
-		(const struct image_description *)(const void *)d->image.tables[TABLE_DESCRIPTIONS]
-			.p;
+	return (const struct image_description *)(const void *)d->image.tables[TABLE_DESCRIPTIONS]
+		       .p +
+	       index;
+}
 
-	return !m->writable || (all[k->index].flags & O_ACCMODE) == O_RDWR;
+/* A description that cannot be written to gives no mapping that can; a file without a name can be opened once more. */
+static bool may_map(const struct dump *d, uint32_t index, const struct proc_map *m)
+{
+	const struct image_description *o = description_at(d, index);
+
+	return !m->writable || o->kind == DESCRIPTION_UNLINKED || (o->flags & O_ACCMODE) == O_RDWR;
+}
+
+static int check_shared_memory(
+	const struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
+{
+	uint32_t open = opened(d, m);
+
+	if (open != IMAGE_NONE && !may_map(d, open, m))
+		return dump_refuse(p, err,
+			"it writes to '%.*s' in memory and has it open to be read only",
+			(int)m->name_size, m->name);
+	if (open == IMAGE_NONE && dump_is_gone_file(m) && dump_readable(p, m) < m->end - m->start)
+		return dump_refuse(
+			p, err, "it maps '%.*s' beyond its end", (int)m->name_size, m->name);
+	return 0;
 }
 
 static int check_region(
-	const struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
+	struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
 {
-	const struct dump_known *open;
-
 	if (is_nobodys(p, m))
 		return 0;
 	if (m->start < WINDOW_END && m->end > WINDOW_START)
@@ -308,23 +325,20 @@ static int check_region(
 			(unsigned long long)m->start);
 	if (is_vdso(m) || (m->inode == 0 && !m->shared))
 		return 0;
-	if (is_shared_memory(m)) {
-		open = known_memory(d, m);
-		return open == NULL || may_map(d, open, m)
-			       ? 0
-			       : dump_refuse(p, err,
-					 "it writes to '%.*s' in memory and has it open to be read only",
-					 (int)m->name_size, m->name);
-	}
+	if (is_shared_memory(m))
+		return check_shared_memory(d, p, m, err);
+	if (!m->shared && dump_is_gone_file(m))
+		return dump_gone_note(d, p, m, err);
 	if (is_segment(m) ? dump_sysv_find(d, m->inode) == IMAGE_NONE
-			  : m->name_size == 0 || m->name[0] != '/' || is_deleted(m))
+			  : m->name_size == 0 || m->name[0] != '/' ||
+				    dump_is_gone(m->name, m->name_size))
 		return dump_refuse(p, err, "it maps '%.*s'", (int)m->name_size, m->name);
 	return 0;
 }
 
 static int each_region(struct dump *d, struct dump_process *p,
-	int (*check)(const struct dump *d, struct dump_process *p, const struct proc_map *m,
-		struct err *err),
+	int (*check)(
+		struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err),
 	struct err *err)
 {
 	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
@@ -347,17 +361,19 @@ int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
 
 	p->maps = (struct buf)BUF_INIT(64U << 20);
 	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
-	return rc < 0 ? err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner)
-		      : each_region(d, p, check_region, err);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner);
+	rc = each_region(d, p, check_region, err);
+	return rc == 0 ? dump_gone_program(d, p, err) : rc;
 }
 
 /* Somebody must have brought every byte. */
 static int check_shared(
-	const struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
+	struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
 {
 	const struct shared_memory *memory;
 
-	if (!is_shared_memory(m) || known_memory(d, m) != NULL)
+	if (!is_shared_memory(m) || opened(d, m) != IMAGE_NONE)
 		return 0;
 	memory = shared_memories_find(&d->shared, device_of(m), m->inode);
 	return memory != NULL && memory->have == memory->size
@@ -407,20 +423,34 @@ static void add_patches(
 	}
 }
 
+/* Description @index; or, where that is to be read only and @m writes, another one of the same file without a name. */
+static uint32_t writable(struct dump *d, uint32_t index, const struct proc_map *m)
+{
+	struct image_description out = *description_at(d, index);
+
+	if (!m->writable || out.kind != DESCRIPTION_UNLINKED || (out.flags & O_ACCMODE) == O_RDWR)
+		return index;
+	out.a = index + 1;
+	out.flags = O_RDWR;
+	out.n_locks = 0;
+	out.data = (struct image_span){ 0 };
+	return IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
+}
+
 /* Shared memory without a name in any file system: one object of bytes for all that map it. */
 static void add_shared(struct dump *d, const struct proc_map *m, struct image_region *r)
 {
 	const struct shared_memory *memory =
 		shared_memories_find(&d->shared, device_of(m), m->inode);
-	const struct dump_known *other = known_memory(d, m);
+	uint32_t other = opened(d, m);
 	struct image_description out = {
 		.kind = DESCRIPTION_MEMORY, .flags = O_RDWR, .peer = IMAGE_NONE
 	};
 	struct dump_known *known;
 
 	r->kind = REGION_FILE;
-	if (other != NULL) {
-		r->description = other->index;
+	if (other != IMAGE_NONE) {
+		r->description = writable(d, other, m);
 		return;
 	}
 	out.path = image_add_bytes(&d->image, "shared", 6);
@@ -466,6 +496,24 @@ static int add_segment(
 	return rc;
 }
 
+/* What is between the pages that are the process's own is the file's. */
+static void add_gone(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	struct image_region *r, struct dump_pages *pages)
+{
+	struct dump_pages ahead = *pages;
+	struct page_region run;
+	uint64_t at = r->start, from = r->start;
+
+	r->kind = REGION_FILE;
+	r->description = dump_gone_description(d, m);
+	while (next_run(&ahead, &at, r->end, &run)) {
+		dump_gone_pages(d, p, m, from, run.start);
+		from = run.end;
+	}
+	dump_gone_pages(d, p, m, from, r->end);
+	add_patches(d, p, r, pages);
+}
+
 static void add_file(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	struct image_region *r, struct dump_pages *pages)
 {
@@ -501,6 +549,8 @@ static int add_region(struct dump *d, struct dump_process *p, const struct proc_
 		add_shared(d, m, &r);
 	} else if (is_segment(m)) {
 		rc = add_segment(d, p, m, &r);
+	} else if (dump_is_gone_file(m)) {
+		add_gone(d, p, m, &r, pages);
 	} else {
 		add_file(d, p, m, &r, pages);
 	}
@@ -550,7 +600,9 @@ static int describe(struct dump *d, struct dump_process *p)
 	p->out.mm.env_start = p->stat.env_start;
 	p->out.mm.env_end = p->stat.env_end;
 	p->out.auxv = image_add_bytes(&d->image, auxv.p, auxv.n);
-	p->out.exe = dump_file_by_path(d, path, (size_t)n, false, false);
+	p->out.exe = dump_is_gone(path, (size_t)n)
+			     ? dump_gone_exe(d, p)
+			     : dump_file_by_path(d, path, (size_t)n, false, false);
 	return 0;
 }
 

@@ -104,6 +104,11 @@ def test_object_filters(instance):
 
 
 @require("root", "cgroup2")
+def test_object_gone(instance):
+    both_go_on(instance, "gone")
+
+
+@require("root", "cgroup2")
 def test_object_locks(instance):
     both_go_on(instance, "locks")
 

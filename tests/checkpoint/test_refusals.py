@@ -22,14 +22,22 @@ libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_i
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 WINDOW, PAGE = 0x4100_0000_0000, 4096
 held = []
-def gone_file():
+def beyond():
     fd = os.open("/var/tmp/gone", os.O_RDWR | os.O_CREAT)
     os.write(fd, b"x" * PAGE)
-    held.append(mmap.mmap(fd, PAGE, mmap.MAP_PRIVATE))
+    held.append(libc.mmap(None, 2 * PAGE, 3, mmap.MAP_SHARED, fd, 0))
     os.close(fd)
     os.unlink("/var/tmp/gone")
-def gone_file_end():
-    held.pop().close()
+def beyond_end():
+    assert libc.munmap(held.pop(), 2 * PAGE) == 0
+def hollow():
+    fd = os.open("/var/tmp/hollow", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 2 << 30)
+    held.append(libc.mmap(None, 2 << 30, 1, mmap.MAP_PRIVATE, fd, 0))
+    os.close(fd)
+    os.unlink("/var/tmp/hollow")
+def hollow_end():
+    assert libc.munmap(held.pop(), 2 << 30) == 0
 def window():
     at = libc.mmap(WINDOW, PAGE, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000, -1, 0)
     assert at == WINDOW, at
@@ -52,7 +60,8 @@ for line in sys.stdin:
 
 # How to get it, and what is said of it.
 REFUSED = {
-    "gone_file": "it maps '/var/tmp/gone (deleted)'",
+    "beyond": "it maps '/var/tmp/gone (deleted)' beyond its end",
+    "hollow": "it maps '/var/tmp/hollow (deleted)', and files that were removed are more than 1024 MiB large",
     "window": "it has memory at 410000000000, where the restorer must be",
     "half": "it maps a part of shared memory at",
 }

@@ -12,6 +12,9 @@
 #define O_NO_TERMINAL 0400
 #define O_NOWAIT      04000
 #define O_ACCESS      3
+#define O_READ_WRITE  2
+#define O_NAMELESS    020200000 /* TMPFILE */
+#define PATH_SIZE     4096U
 #define S_KIND        0170000
 #define S_REGULAR     0100000
 #define S_DIRECTORY   0040000
@@ -47,17 +50,58 @@ static int open_file(description *d)
 	return fd;
 }
 
-/* A file that has no name any more: a new one without a name, with the same content. */
+/* A file without a name, in the directory where it had one, or in the nearest above that is still there and takes it; else, as a memory file that is somebody's program, in memory. */
+static int make_unlinked(description *d)
+{
+	static const char memory[] = "/memfd:";
+	const char *former = image_bytes(d->path);
+	bool nowhere = memcmp(former, memory, sizeof(memory) - 1) == 0;
+	uint64_t n = d->path.length < PATH_SIZE ? d->path.length : PATH_SIZE - 1;
+	char path[PATH_SIZE];
+	long fd = -1;
+
+	memcpy(path, former, n);
+	while (fd < 0 && n > 1 && !nowhere) {
+		while (n > 1 && path[n - 1] != '/')
+			n--;
+		n -= n > 1;
+		path[n] = '\0';
+		fd = CALL4(__NR_openat, AT_CWD, path, O_READ_WRITE | O_NAMELESS | BARE_CLOEXEC,
+			d->mode & 07777);
+	}
+	if (fd < 0)
+		fd = CALL2(__NR_memfd_create, nowhere ? former + sizeof(memory) - 1 : "removed", 1);
+	return (int)fork_must(fd, "make a file without a name");
+}
+
+/* As @d says, what our descriptor @fd has open. */
+static int open_again(int fd, description *d)
+{
+	static const char prefix[] = "/proc/self/fd/";
+	char path[sizeof(prefix) + 12] = { 0 };
+
+	memcpy(path, prefix, sizeof(prefix));
+	number_text(path + sizeof(prefix) - 1, (uint32_t)fd);
+	return (int)fork_must(
+		CALL4(__NR_openat, AT_CWD, path, (d->flags & ~(uint32_t)O_ONCE) | BARE_CLOEXEC, 0),
+		"open a file without a name");
+}
+
+/* A file that has no name any more: a new one with the same content. a: see dump_files.c; b, c: its content in the stash */
 static int open_unlinked(description *d)
 {
-	uint32_t flags = (d->flags & ~(uint32_t)(O_ONCE | 3)) | 2 | BARE_CLOEXEC | 020200000;
-	int fd = (int)fork_must(
-		CALL4(__NR_openat, AT_CWD, image_bytes(d->path), flags, d->mode & 07777),
-		"make a file without a name");
+	int made = d->a == 0 ? make_unlinked(d) : opener_kept((uint32_t)d->a - 1), fd;
 
-	write_all(fd, image_bytes(d->data), d->data.length, "fill a file without a name");
-	(void)fork_must(CALL2(__NR_ftruncate, fd, d->data.length), "size a file without a name");
-	(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a file");
+	if (d->a == 0 && d->c > 0)
+		write_all(made, (const char *)d->b, d->c, "fill a file without a name");
+	else if (d->a == 0)
+		write_all(made, image_bytes(d->data), d->data.length, "fill a file without a name");
+	fd = open_again(made, d);
+	/* nobody may have a program open to be written to */
+	if (d->a == 0)
+		(void)CALL1(__NR_close, made);
+	if (d->position != 0)
+		(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a file");
 	return fd;
 }
 

@@ -188,6 +188,9 @@ void opener_end(long pid);
 /** opener_next_id() - have T' choose the id of the next System V object of @kind. In the opener. */
 void opener_next_id(int socket, enum image_sysv_kind kind, int32_t id);
 
+/** number_text() - @number in decimal, without an end. Return: how many digits. */
+int number_text(char text[10], uint32_t number);
+
 /** write_number() - @number in decimal, to a file of /proc/sys. Return: as of write(2). */
 long write_number(int fd, uint32_t number);
 

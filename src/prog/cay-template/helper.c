@@ -113,9 +113,8 @@ static void let_go(void)
 			2 | 4 | 0x01000000 | WALL /* STOPPED EXITED NOWAIT */, 0);
 }
 
-long write_number(int fd, uint32_t number)
+int number_text(char text[10], uint32_t number)
 {
-	char text[12];
 	int n = 0, i = 0;
 	char digits[10];
 
@@ -124,7 +123,14 @@ long write_number(int fd, uint32_t number)
 	while ((number /= 10) != 0);
 	while (n > 0)
 		text[i++] = digits[--n];
-	return CALL4(__NR_pwrite64, fd, text, i, 0);
+	return i;
+}
+
+long write_number(int fd, uint32_t number)
+{
+	char text[10];
+
+	return CALL4(__NR_pwrite64, fd, text, number_text(text, number), 0);
 }
 
 static long answer(uint32_t asked)

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_gone.c - files that are mapped and have no name any more: libraries and programs that were replaced while they are in use.
+ *
+ * Nobody but the host's root may open a file through a mapping of it (/proc/PID/map_files), so its bytes are read from the memory of those that map it: pages that a
+ * process has changed for itself are its own, all others are the file's. What nobody maps, nobody can see. The program itself is open to be read (/proc/PID/exe) and
+ * carried whole. Each becomes a file without a name, as one that is open does. Device and inode are what /proc/PID/maps says: on an overlay that is not what fstat() says.
+ */
+#include "checkpoint/dump.h"
+#include "checkpoint/dump_parts.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+
+#define GONE     " (deleted)"
+#define GONE_MAX (1U << 30) /* bytes of all such files together */
+
+bool dump_is_gone(const char *name, size_t n)
+{
+	const size_t suffix = sizeof(GONE) - 1;
+
+	return n > suffix && memcmp(name + n - suffix, GONE, suffix) == 0;
+}
+
+/* Pages of no file: of huge pages there are only so many, and the others have a state in the kernel. */
+bool dump_is_gone_file(const struct proc_map *m)
+{
+	static const char *const others[] = { "/anon_hugepage", "/[aio]", "/SYSV", "/dev/zero" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		size_t n = strlen(others[i]);
+
+		if (m->name_size >= n && memcmp(m->name, others[i], n) == 0)
+			return false;
+	}
+	return m->name_size > 0 && m->name[0] == '/' && dump_is_gone(m->name, m->name_size);
+}
+
+static struct dump_gone *find(struct dump *d, const struct proc_map *m)
+{
+	for (size_t i = 0; i < d->n_gone; i++) {
+		if (d->gone[i].inode == m->inode &&
+			d->gone[i].device == makedev(m->major, m->minor))
+			return &d->gone[i];
+	}
+	return NULL;
+}
+
+static struct dump_gone *find_or_add(struct dump *d, const struct proc_map *m)
+{
+	struct dump_gone *g = find(d, m);
+
+	if (g != NULL)
+		return g;
+	g = realloc(d->gone, (d->n_gone + 1) * sizeof(*g));
+	if (g == NULL)
+		abort();
+	d->gone = g;
+	g[d->n_gone] = (struct dump_gone){ .device = makedev(m->major, m->minor),
+		.inode = m->inode,
+		.program = -1,
+		.index = IMAGE_NONE };
+	return &g[d->n_gone++];
+}
+
+/* --- how much there is --- */
+
+static bool can_read(int memory, uint64_t at)
+{
+	char byte;
+
+	return pread(memory, &byte, 1, (off_t)at) == 1;
+}
+
+uint64_t dump_readable(const struct dump_process *p, const struct proc_map *m)
+{
+	cleanup_fd int memory = openat(p->tracee.proc, "mem", O_RDONLY | O_CLOEXEC);
+	uint64_t none = 0, all = (m->end - m->start) / IMAGE_PAGE + 1;
+
+	if (memory < 0 || can_read(memory, m->end - IMAGE_PAGE))
+		return m->end - m->start;
+	/* nothing behind the file's end can be read, and all before */
+	while (all - none > 1) {
+		uint64_t middle = (none + all) / 2;
+
+		if (can_read(memory, m->start + (middle - 1) * IMAGE_PAGE))
+			none = middle;
+		else
+			all = middle;
+	}
+	return none * IMAGE_PAGE;
+}
+
+/* A file may be all holes: what is to be copied of it is not bounded by anything that it takes. */
+static bool grow(struct dump *d, struct dump_gone *g, uint64_t size)
+{
+	uint64_t more = size > g->size ? size - g->size : 0;
+
+	if (more > GONE_MAX - d->gone_bytes)
+		return false;
+	d->gone_bytes += more;
+	g->size += more;
+	return true;
+}
+
+int dump_gone_note(
+	struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
+{
+	uint64_t length = dump_readable(p, m);
+
+	return length <= GONE_MAX && m->offset <= GONE_MAX &&
+			       grow(d, find_or_add(d, m), m->offset + length)
+		       ? 0
+		       : dump_refuse(p, err,
+				 "it maps '%.*s', and files that were removed are more than %u MiB large",
+				 (int)m->name_size, m->name, GONE_MAX >> 20);
+}
+
+/* --- the program itself --- */
+
+/* The mapping that holds its first instructions. */
+static bool find_code(const struct dump_process *p, struct proc_map *ret)
+{
+	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
+
+	while (proc_map_next(&at, end, ret) > 0) {
+		if (ret->start <= p->stat.start_code && p->stat.start_code < ret->end)
+			return dump_is_gone_file(ret);
+	}
+	return false;
+}
+
+static bool program_is_gone(const struct dump_process *p)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlinkat(p->tracee.proc, "exe", path, sizeof(path));
+
+	return n > 0 && dump_is_gone(path, (size_t)n);
+}
+
+/* Return: descriptor; -1 when what is mapped of it has to do. */
+static int open_program(struct dump *d, const struct dump_process *p, struct dump_gone *g)
+{
+	cleanup_fd int fd = openat(p->tracee.proc, "exe", O_RDONLY | O_CLOEXEC);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size <= GONE_MAX &&
+			       grow(d, g, (uint64_t)st.st_size)
+		       ? TAKE_FD(fd)
+		       : -1;
+}
+
+int dump_gone_program(struct dump *d, struct dump_process *p, struct err *err)
+{
+	struct dump_gone *g;
+	struct proc_map code;
+
+	if (!program_is_gone(p))
+		return 0;
+	g = find_code(p, &code) ? find(d, &code) : NULL;
+	if (g == NULL)
+		return dump_refuse(p, err, "its program was removed, and it does not map it");
+	if (g->program < 0)
+		g->program = open_program(d, p, g);
+	return 0;
+}
+
+/* --- what is carried over --- */
+
+/* Of the program every byte, from a mapping of ours. */
+static void take_program(struct dump *d, struct dump_gone *g, struct image_description *out)
+{
+	struct stat st;
+	void *map = MAP_FAILED;
+
+	if (g->program >= 0 && fstat(g->program, &st) == 0 && st.st_size > 0)
+		map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, g->program, 0);
+	if (map == MAP_FAILED)
+		return;
+	g->whole = true;
+	g->size = (uint64_t)st.st_size;
+	out->mode = st.st_mode;
+	out->b = image_stash_content(&d->image, g->size);
+	image_copy(&d->image, getpid(), (uint64_t)(uintptr_t)map, out->b, g->size);
+}
+
+static void add_description(struct dump *d, struct dump_gone *g, const struct proc_map *m)
+{
+	struct image_description out = { .kind = DESCRIPTION_UNLINKED,
+		.flags = O_RDONLY,
+		.mode = S_IFREG | 0755,
+		.peer = IMAGE_NONE };
+
+	out.path = image_add_bytes(&d->image, m->name, m->name_size - (sizeof(GONE) - 1));
+	take_program(d, g, &out);
+	if (!g->whole && g->size > 0)
+		out.b = image_stash_content(&d->image, g->size);
+	out.c = g->size;
+	g->content = out.b;
+	g->have = calloc(g->size / IMAGE_PAGE + 1, 1);
+	if (g->have == NULL)
+		abort();
+	g->index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
+}
+
+/* The file's own pages of @start..@end, as far as nobody has brought them. */
+static void take_pages(struct dump *d, struct dump_process *p, struct dump_gone *g,
+	const struct proc_map *m, uint64_t start, uint64_t end)
+{
+	uint64_t from = start;
+
+	for (uint64_t at = start; at <= end; at += IMAGE_PAGE) {
+		uint64_t page = (m->offset + (at - m->start)) / IMAGE_PAGE;
+		bool take = at < end && page * IMAGE_PAGE < g->size && g->have[page] == 0;
+
+		if (take) {
+			g->have[page] = 1;
+			continue;
+		}
+		if (at > from)
+			image_copy(&d->image, dump_source(p)->host, from,
+				g->content + m->offset + (from - m->start), at - from);
+		from = at + IMAGE_PAGE;
+	}
+}
+
+uint32_t dump_gone_description(struct dump *d, const struct proc_map *m)
+{
+	struct dump_gone *g = find(d, m);
+
+	BUG_ON(g == NULL); /* dump_gone_note() */
+	if (g->index == IMAGE_NONE)
+		add_description(d, g, m);
+	return g->index;
+}
+
+uint32_t dump_gone_exe(struct dump *d, const struct dump_process *p)
+{
+	struct proc_map code;
+
+	return find_code(p, &code) ? dump_gone_description(d, &code) : IMAGE_NONE;
+}
+
+void dump_gone_pages(struct dump *d, struct dump_process *p, const struct proc_map *m,
+	uint64_t start, uint64_t end)
+{
+	struct dump_gone *g = find(d, m);
+
+	if (!g->whole)
+		take_pages(d, p, g, m, start, end);
+}
+
+uint32_t dump_gone_open(const struct dump *d, const struct proc_map *m)
+{
+	const struct image_description *all =
+		(const struct image_description *)(const void *)d->image.tables[TABLE_DESCRIPTIONS]
+			.p;
+	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(*all));
+
+	for (uint32_t i = 0; i < n && dump_is_gone_file(m); i++) {
+		const struct image_description *o = &all[i];
+
+		if (o->kind == DESCRIPTION_UNLINKED && o->a == 0 && o->c == 0 &&
+			o->path.length + sizeof(GONE) - 1 == m->name_size &&
+			memcmp(d->image.tables[TABLE_BYTES].p + o->path.offset, m->name,
+				o->path.length) == 0)
+			return i;
+	}
+	return IMAGE_NONE;
+}
+
+void dump_gone_fini(struct dump *d)
+{
+	for (size_t i = 0; i < d->n_gone; i++) {
+		free(d->gone[i].have);
+		fd_close(&d->gone[i].program);
+	}
+	free(d->gone);
+}

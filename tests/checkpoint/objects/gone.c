@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that are mapped and were removed: private with changed pages and shared, by several processes, with and without descriptors, in a directory that is gone too,
+ * ending in the middle of a page, and the program itself.
+ */
+#include "object.h"
+
+enum { PAGE = 4096, PAGES = 6 };
+
+/* Where @page of file @name differs from all others. */
+static char stamp(const char *name, int page)
+{
+	return (char)(name[0] + page);
+}
+
+/* Open, of @size bytes. */
+static int make(const char *path, const char *name, size_t size)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+	char page[PAGE];
+
+	MUST(fd >= 0);
+	for (int i = 0; i * PAGE < (int)size; i++) {
+		memset(page, stamp(name, i), PAGE);
+		MUST(write(fd, page, PAGE) == PAGE);
+	}
+	MUST(ftruncate(fd, (off_t)size) == 0);
+	return fd;
+}
+
+static char *map(int fd, int pages, int prot, int flags)
+{
+	char *at = mmap(NULL, (size_t)pages * PAGE, prot, flags, fd, 0);
+
+	MUST(at != MAP_FAILED);
+	return at;
+}
+
+static void is(const char *at, int page, char want)
+{
+	MUST(at[page * PAGE] == want && at[page * PAGE + PAGE - 1] == want);
+}
+
+struct state {
+	char *library, *part, *common, *open_one, *memory;
+	int both, read_only;
+};
+
+static void build(struct state *s)
+{
+	int fd;
+
+	MUST(mkdir("/var/tmp/gone", 0755) == 0);
+	fd = make("/var/tmp/gone/library", "library", PAGES * (size_t)PAGE);
+	s->library = map(fd, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	MUST(close(fd) == 0);
+	memset(s->library + PAGE, '1', PAGE);
+	MUST(mprotect(s->library + 3 * PAGE, PAGE, PROT_READ | PROT_EXEC) == 0);
+	MUST(mprotect(s->library + 4 * PAGE, PAGE, PROT_NONE) == 0);
+	MUST(munmap(s->library + 5 * PAGE, PAGE) == 0);
+	fd = make("/var/tmp/gone/part", "part", PAGE + PAGE / 2);
+	s->part = map(fd, 4, PROT_READ, MAP_PRIVATE);
+	MUST(close(fd) == 0);
+	fd = make("/var/tmp/gone/common", "common", 2 * PAGE);
+	s->common = map(fd, 2, PROT_READ | PROT_WRITE, MAP_SHARED);
+	MUST(close(fd) == 0);
+	s->both = make("/var/tmp/gone/open", "open", 2 * PAGE);
+	s->read_only = open("/var/tmp/gone/open", O_RDONLY | O_CLOEXEC);
+	MUST(s->read_only >= 0);
+	s->open_one = map(s->both, 2, PROT_READ | PROT_WRITE, MAP_SHARED);
+	fd = memfd_create("private", MFD_CLOEXEC);
+	MUST(fd >= 0 && write(fd, "memory", 6) == 6);
+	s->memory = map(fd, 1, PROT_READ, MAP_PRIVATE);
+	MUST(close(fd) == 0);
+	MUST(unlink("/var/tmp/gone/library") == 0 && unlink("/var/tmp/gone/part") == 0);
+	MUST(unlink("/var/tmp/gone/common") == 0 && unlink("/var/tmp/gone/open") == 0);
+	MUST(rmdir("/var/tmp/gone") == 0);
+}
+
+static void check(const struct state *s, char changed)
+{
+	char c;
+
+	is(s->library, 0, stamp("library", 0));
+	is(s->library, 1, changed);
+	is(s->library, 2, stamp("library", 2));
+	is(s->library, 3, stamp("library", 3));
+	/* what nobody has changed is the file's */
+	memset(s->library + 2 * PAGE, 'x', PAGE);
+	MUST(madvise(s->library + 2 * PAGE, PAGE, MADV_DONTNEED) == 0);
+	is(s->library, 2, stamp("library", 2));
+	MUST(mprotect(s->library + 4 * PAGE, PAGE, PROT_READ) == 0);
+	is(s->library, 4, stamp("library", 4));
+	is(s->part, 0, stamp("part", 0));
+	MUST(s->part[PAGE + PAGE / 2 - 1] == stamp("part", 1) && s->part[2 * PAGE - 1] == 0);
+	is(s->common, 1, stamp("common", 1));
+	MUST(memcmp(s->memory, "memory", 7) == 0);
+	/* one file through two descriptions and a mapping */
+	MUST(pwrite(s->both, "w", 1, PAGE) == 1 && s->open_one[PAGE] == 'w');
+	MUST(pread(s->read_only, &c, 1, PAGE) == 1 && c == 'w');
+	s->open_one[PAGE + 1] = 'm';
+	MUST(pread(s->read_only, &c, 1, PAGE + 1) == 1 && c == 'm');
+	MUST(pwrite(s->read_only, "w", 1, 0) < 0 && errno == EBADF);
+}
+
+/* What the other one writes comes here. */
+static void relative(const struct state *s, int in, int out)
+{
+	char c;
+
+	memset(s->library, 'r', PAGE);
+	MUST(write(out, "r", 1) == 1 && read(in, &c, 1) == 1);
+	MUST(s->common[0] == c);
+	is(s->library, 0, 'r');
+	is(s->library, 1, '1');
+	is(s->library, 2, stamp("library", 2));
+	s->common[1] = 'b';
+	_exit(9);
+}
+
+/* The program, when it has been executed from a copy of itself. */
+static int copy_main(const char *path)
+{
+	char c, now[256] = { 0 };
+
+	MUST(unlink(path) == 0 && write(1, "c", 1) == 1 && read(0, &c, 1) == 1);
+	MUST(readlink("/proc/self/exe", now, sizeof(now) - 1) > 0 &&
+		strstr(now, " (deleted)") != NULL);
+	(void)execl("/proc/self/exe", "again", "again", "-", NULL);
+	return 1;
+}
+
+static pid_t start_copy(int *ret_in)
+{
+	const char *path = "/var/tmp/copy";
+	int in[2], out[2];
+	pid_t pid;
+	char c;
+
+	MUST(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
+	MUST(system("cp /proc/$PPID/exe /var/tmp/copy") == 0);
+	pid = fork();
+	if (pid == 0) {
+		MUST(dup2(in[0], 0) == 0 && dup2(out[1], 1) == 1);
+		(void)execl(path, path, "copy", path, NULL);
+		_exit(2);
+	}
+	MUST(pid > 0 && read(out[0], &c, 1) == 1);
+	*ret_in = in[1];
+	return pid;
+}
+
+int main(int argc, char **argv)
+{
+	struct state s;
+	int go[2], report[2], copy_in, status;
+	pid_t copy, other;
+	char c;
+
+	if (argc == 3 && strcmp(argv[1], "copy") == 0)
+		return copy_main(argv[2]);
+	if (argc == 3)
+		return 7;
+	copy = start_copy(&copy_in);
+	build(&s);
+	MUST(pipe(go) == 0 && pipe(report) == 0);
+	other = fork();
+	if (other == 0)
+		relative(&s, go[0], report[1]);
+	MUST(read(report[0], &c, 1) == 1);
+
+	object_ready();
+
+	s.common[0] = 'a';
+	MUST(write(go[1], "a", 1) == 1 && waitpid(other, &status, 0) == other);
+	MUST(WIFEXITED(status) && WEXITSTATUS(status) == 9 && s.common[1] == 'b');
+	check(&s, '1');
+	MUST(write(copy_in, "g", 1) == 1 && waitpid(copy, &status, 0) == copy);
+	MUST(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	return object_done();
+}

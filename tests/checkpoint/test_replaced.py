@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs whose own files are replaced while they run, as a package manager does it: they go on with what they have, here as there. In detail: objects/gone.c."""
+
+import os
+import sys
+
+from lib.case import equal, require
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(HERE)
+from forking import ask, fork_live, put, rootless, start  # noqa: E402
+from suspending import there_and_back  # noqa: E402
+from test_objects import PROGRAMS, begin, check  # noqa: E402
+
+TIMEOUT = 120
+NEEDS = ("root", "cgroup2")
+
+# Each file that it maps, its own program first of all: a copy is put in its place.
+REPLACE = """set -e
+for file in $(sed -n 's|.* \\(/[^ ]*\\)$|\\1|p' /proc/%d/maps | sort -u); do
+    cp --preserve=mode "$file" "$file.dpkg-new"
+    mv "$file.dpkg-new" "$file"
+done
+readlink /proc/%d/exe"""
+
+SERVER = """
+import ctypes.util, json, os, sqlite3, ssl, sys
+table = sqlite3.connect(":memory:")
+table.execute("create table words (word)")
+def remember(word):
+    table.execute("insert into words values (?)", (word,))
+    return [w for w, in table.execute("select word from words")]
+print("ready", flush=True)
+for line in sys.stdin:
+    print(json.dumps(eval(line)), flush=True)
+"""
+
+
+def replaced(instance, box):
+    put(instance, box, "/tmp/server.py", SERVER)
+    run = start(instance, box, "/usr/bin/python3", "/tmp/server.py")
+    pid = int(ask(instance, box, run, "os.getpid()"))
+    equal(ask(instance, box, run, "remember('before')"), '["before"]\n')
+    program = instance.ok(box, REPLACE % (pid, pid)).strip()
+    assert program.endswith(" (deleted)"), program
+    equal(instance.json("doctor", box)["findings"], [])
+    return run
+
+
+def goes_on(instance, box, run):
+    """Also what it loads only now, and itself once more."""
+    fork = fork_live(instance, box)[0]
+    again = fork_live(instance, fork)[0]
+    for one in (again, fork, box):
+        equal(ask(instance, one, run, f"remember('{one}')"), f'["before", "{one}"]\n')
+        equal(ask(instance, one, run, "len(ssl.create_default_context().get_ciphers()) > 0"), "true\n")
+        equal(ask(instance, one, run, "__import__('decimal').Decimal('0.1') + 1 > 1"), "true\n")
+        equal(ask(instance, one, run, "__import__('subprocess').check_output(['/proc/self/exe', '-c', 'print(6 * 7)'], text=True)"), '"42\\n"\n')
+    for one in (again, fork):
+        instance.remove(one)
+
+
+@require(*NEEDS)
+def test_an_interpreter_and_its_libraries(instance):
+    with instance.sandbox() as box:
+        run = replaced(instance, box)
+        goes_on(instance, box, run)
+        there_and_back(instance, box)
+        equal(ask(instance, box, run, "remember('after')"), f'["before", "{box}", "after"]\n')
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_rootless(tmp):
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        instance.cay("cp", os.path.join(PROGRAMS, "object_gone"), f"{box}:/var/tmp/object_gone")
+        run = start(instance, box, "/var/tmp/object_gone")
+        equal(instance.json("doctor", box)["findings"], [])
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            check(instance, one, run)
+        instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_through_suspend_and_rewind(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "gone")
+        name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        there_and_back(instance, box)
+        check(instance, box, run)
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+        check(instance, box, run)
+        instance.call("DELETE", f"/v1/snapshots/{name}")
