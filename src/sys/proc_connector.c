@@ -72,13 +72,16 @@ static int join_group(int fd)
 	return bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
 }
 
-/* Lets only execs through. The kernel loads words in network order. */
+/*
+ * Lets only execs through, and those whole: what a filter cuts off is missing for every listener of the machine, since they all get the same message
+ * (do_one_broadcast() of net/netlink/af_netlink.c clones it only behind the first one). The kernel loads words in network order.
+ */
 static int filter_execs(int fd)
 {
 	struct sock_filter rules[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, NLMSG_HDRLEN + sizeof(struct cn_msg)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(0x00000002), 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, 1),
+		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
 		BPF_STMT(BPF_RET | BPF_K, 0),
 	};
 	struct sock_fprog program = { .len = ARRAY_SIZE(rules), .filter = rules };
