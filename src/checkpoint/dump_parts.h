@@ -20,7 +20,7 @@ struct subject {
 	size_t target_n;
 	struct buf info; /* fdinfo */
 	uint32_t flags;  /* of the description */
-	bool waits;      /* a unix socket: what waits in it is looked at when all are known */
+	bool waits; /* a unix or UDP socket: what waits in it is looked at when all are known */
 	struct image_description out;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint/dump_queues.c - what waits to be received from unix sockets: datagrams, records, streams, and the descriptors that travel in them.
+ * checkpoint/dump_queues.c - what waits to be received from unix sockets (datagrams, records, streams, and the descriptors that travel in them) and from those of UDP.
  *
  * It is read with MSG_PEEK and stays. An offset for it (SO_PEEK_OFF) leads past the first message; it belongs to the socket, so it is put back. Should we die
  * in between the processes die too: their registers have been changed by then (tracee.h).

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * checkpoint/dump_sockets.c - sockets: their options, TCP and UDP, and which are each other's ends. TCP pairs have each other's addresses, and what waits in them
- * is read with MSG_PEEK and stays; unix sockets: dump_unix.c.
+ * is read with MSG_PEEK and stays; what waits in those of UDP: dump_queues.c; unix sockets: dump_unix.c.
  * a = type, b = 1 + how it was shut down (0 = not), c = domain | protocol << 16, position = options, path = local address, remote = the other's.
  * data = what waits; of a listener: descriptions of those who wait to be accepted, the first first.
  */
@@ -16,6 +16,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -99,9 +100,6 @@ static int peek(struct dump *d, struct subject *s, struct err *err)
 
 	if (ioctl(s->copy, FIONREAD, &waiting) < 0 || waiting == 0)
 		return 0;
-	if (s->out.a != SOCK_STREAM)
-		return subject_busy(d, s, err,
-			"a UDP socket with datagrams in it, which cannot be carried over yet");
 	if ((unsigned int)waiting > WAITING_MAX)
 		return subject_refuse(s, err, "a socket with too much data in it");
 	bytes = malloc((size_t)waiting);
@@ -150,6 +148,20 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 	return peek(d, s, err);
 }
 
+/* What waits in it is sent again, so it must be clear to whom. */
+static int add_udp(struct dump *d, struct subject *s, struct err *err)
+{
+	struct pollfd state = { .fd = s->copy, .events = POLLIN };
+
+	s->out.kind = DESCRIPTION_SOCKET;
+	s->out.remote = address(d, s, true);
+	s->waits = poll(&state, 1, 0) == 1 && (state.revents & POLLIN) != 0;
+	if (s->waits && (s->out.position & (SOCKET_REUSEADDR | SOCKET_REUSEPORT)) != 0)
+		return subject_busy(
+			d, s, err, "a UDP socket that shares its address, with datagrams in it");
+	return 0;
+}
+
 int dump_socket(struct dump *d, struct subject *s, struct err *err)
 {
 	int domain = dump_socket_number(s->copy, SOL_SOCKET, SO_DOMAIN),
@@ -164,11 +176,8 @@ int dump_socket(struct dump *d, struct subject *s, struct err *err)
 		return dump_unix(d, s, err);
 	if ((domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_TCP)
 		return add_tcp(d, s, err);
-	if ((domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_UDP) {
-		s->out.kind = DESCRIPTION_SOCKET;
-		s->out.remote = address(d, s, true);
-		return peek(d, s, err);
-	}
+	if ((domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_UDP)
+		return add_udp(d, s, err);
 	return subject_refuse(s, err, "a socket of a kind that cannot be carried over yet");
 }
 
@@ -511,11 +520,31 @@ static void add_other_end(struct dump *d, uint32_t i)
 	dump_description(d, i)->peer = index;
 }
 
+/* One that is connected takes nothing from others; what came before it was connected may be of others. */
+static int check_datagrams(struct dump *d, uint32_t i, struct err *err)
+{
+	const struct image_description *a = dump_description(d, i);
+	struct place peer = place_of(d, a->remote);
+
+	for (uint32_t k = 0; a->remote.length > 0 && k < a->n_packets; k++) {
+		const struct image_packet *p =
+			image_row(&d->image, TABLE_PACKETS, a->first_packet + k, sizeof(*p));
+		struct place from = place_of(d, p->from);
+
+		if (!is_same_place(&from, &peer))
+			return refuse_row(
+				d, i, err, "with datagrams of another than its peer in it");
+	}
+	return 0;
+}
+
 static int complete(struct dump *d, uint32_t i, struct err *err)
 {
 	const struct image_description *a = dump_description(d, i);
 	uint32_t target;
 
+	if (is_socket(a) && a->c >> 16 == IPPROTO_UDP)
+		return check_datagrams(d, i, err);
 	if (!is_socket(a) || !is_unix(a))
 		return 0;
 	if (a->kind != DESCRIPTION_CONNECTION || a->peer != IMAGE_NONE)

@@ -76,3 +76,44 @@ def test_a_kept_connection_ends_in_the_fork_and_goes_on_in_the_source(fresh, tmp
         equal(told, ["/new"])
         fresh.remove(fork)
     upstream.close()
+
+
+# A question to whatever name server; its answer is left where it is. Beside it a datagram to itself.
+ASKER = """
+import select, socket, struct, sys
+question = struct.pack(">6H", 7, 0x100, 1, 0, 0, 0) + b"\\x03api\\x07example\\x00" + struct.pack(">2H", 1, 1)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.connect(("198.51.100.1", 53))
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.bind(("127.0.0.1", 0))
+def take(s):
+    try:
+        return s.recv(4096, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+def answered():
+    server.send(question)
+    return select.select([server], [], []) == ([server], [], [])
+answered()
+own.sendto(b"mine", own.getsockname())
+select.select([own], [], [])
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_datagrams_that_wait(instance):
+    """What came from inside is in the fork too; an answer from outside is lost there, as datagrams may be, and the next question is answered."""
+    rules = {"version": 1, "rules": [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}]}
+    with instance.sandbox(policy=json.dumps(rules)) as box:
+        instance.ok(box, f"cat > /tmp/asker.py <<'END'\n{ASKER}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/asker.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        fork = fork_live(instance, box)[0]
+        equal(ask(instance, fork, run, "(take(own), take(server))"), "(b'mine', None)\n")
+        equal(ask(instance, fork, run, "(answered(), take(server)[:2])"), "(True, b'\\x00\\x07')\n")
+        equal(ask(instance, box, run, "(take(own), take(server)[:2], take(server))"), "(b'mine', b'\\x00\\x07', None)\n")
+        equal([e["data"] for e in instance.events(fork) if e["type"] == "net.denied"], [])
+        instance.remove(fork)

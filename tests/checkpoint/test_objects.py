@@ -201,6 +201,11 @@ def test_object_tcp(instance):
 
 
 @require("root", "cgroup2")
+def test_object_udp(instance):
+    both_go_on(instance, "udp")
+
+
+@require("root", "cgroup2")
 def test_object_unix_sockets(instance):
     both_go_on(instance, "unix_sockets")
 

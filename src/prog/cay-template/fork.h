@@ -288,8 +288,11 @@ long sockets_bind(int fd, struct image_span address);
 /** sockets_finish() - what waited in unix sockets, and what must come behind that; when all descriptions are there. In the opener. */
 void sockets_finish(void);
 
-/** queues_fill() - have what waited in unix sockets wait again. In the opener. */
+/** queues_fill() - have what waited in unix and UDP sockets wait again. In the opener. */
 void queues_fill(void);
+
+/** datagrams_fill() - have @p wait again in the UDP socket of description @receiver; lost when its sender was outside the sandbox. In the opener. */
+void datagrams_fill(uint32_t receiver, const struct image_packet *p);
 
 /** become() - turn the calling process into process @index of the image. Never returns. */
 BARE_NORETURN void become(uint32_t index);

@@ -164,8 +164,14 @@ void queues_fill(void)
 
 		if (d->kind != DESCRIPTION_CONNECTION && d->kind != DESCRIPTION_SOCKET)
 			continue;
-		for (uint32_t j = 0; j < d->n_packets; j++)
-			fill_one(d,
-				IMAGE_ROW(struct image_packet, TABLE_PACKETS, d->first_packet + j));
+		for (uint32_t j = 0; j < d->n_packets; j++) {
+			packet *p =
+				IMAGE_ROW(struct image_packet, TABLE_PACKETS, d->first_packet + j);
+
+			if ((d->c & 0xffff) == AF_UNIX)
+				fill_one(d, p);
+			else
+				datagrams_fill(i, p);
+		}
 	}
 }

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prog/cay-template/datagrams.c - UDP datagrams that waited, sent again: by the socket that has the sender's address, else by one that has it for the moment.
+ *
+ * What came from outside the sandbox is lost, as connections to there are. In the opener.
+ */
+#include "prog/cay-template/fork.h"
+
+#define AF_INET     2
+#define AF_INET6    10
+#define DATAGRAMS   2 /* SOCK_DGRAM */
+#define IPPROTO_UDP 17
+#define SOL_SOCKET  1
+#define SO_MEMINFO  55
+#define DONTWAIT    0x40
+#define NOSIGNAL    0x4000
+#define V4_LENGTH   16 /* struct sockaddr_in */
+#define V6_LENGTH   28
+#define ARRIVE_MS   1000
+
+typedef const struct image_description description;
+
+/** struct place - an address with its port; one of version 4 as version 6 shows it. Both in the order of the network. */
+struct place {
+	uint32_t words[4];
+	uint16_t port;
+};
+
+/** struct address - struct sockaddr_in, struct sockaddr_in6. */
+struct address {
+	uint16_t family, port;
+	uint32_t words[6]; /* of version 4: the address first; of version 6: it begins at 1 */
+	uint64_t length;
+};
+
+static description *description_at(uint32_t i)
+{
+	return IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+}
+
+static int domain_of(description *d)
+{
+	return (int)(d->c & 0xffff);
+}
+
+static struct place place_of(struct image_span span)
+{
+	struct place out = { .port = 0 };
+	struct address a;
+
+	if (span.length != V4_LENGTH && span.length != V6_LENGTH)
+		return out;
+	memcpy(&a, image_bytes(span), span.length);
+	out.port = a.port;
+	if (span.length == V6_LENGTH) {
+		memcpy(out.words, &a.words[1], sizeof(out.words));
+	} else {
+		out.words[2] = 0xffff0000U; /* as bytes: 0 0 ff ff */
+		out.words[3] = a.words[0];
+	}
+	return out;
+}
+
+static struct address address_of(int domain, const struct place *p)
+{
+	struct address out = { .family = (uint16_t)domain, .port = p->port, .length = V4_LENGTH };
+
+	if (domain == AF_INET) {
+		out.words[0] = p->words[3];
+		return out;
+	}
+	memcpy(&out.words[1], p->words, sizeof(p->words));
+	out.length = V6_LENGTH;
+	return out;
+}
+
+/* Of a socket that is bound to all addresses. */
+static bool is_any(const struct place *p)
+{
+	return p->words[0] == 0 && p->words[1] == 0 &&
+	       (p->words[2] == 0 || p->words[2] == 0xffff0000U) && p->words[3] == 0;
+}
+
+/* Nothing else stays inside: the gateway takes what goes to other addresses. */
+static bool is_loopback(const struct place *p)
+{
+	if (p->words[0] != 0 || p->words[1] != 0)
+		return false;
+	return (p->words[2] == 0xffff0000U && (p->words[3] & 0xff) == 127) ||
+	       (p->words[2] == 0 && p->words[3] == 0x01000000U);
+}
+
+static bool is_udp(description *d)
+{
+	return d->kind == DESCRIPTION_SOCKET && d->c >> 16 == IPPROTO_UDP;
+}
+
+/* Who has it: with all addresses (@any) or with this one. */
+static uint32_t find_owner(const struct place *from, bool any)
+{
+	for (uint32_t i = 0; from->port != 0 && i < plan->n_descriptions; i++) {
+		description *d = description_at(i);
+		struct place own = place_of(d->path);
+
+		if (is_udp(d) && own.port == from->port &&
+			(any ? is_any(&own)
+			     : memcmp(own.words, from->words, sizeof(own.words)) == 0))
+			return i;
+	}
+	return IMAGE_NONE;
+}
+
+/* Memory of what waits to be received. */
+static uint32_t waiting(int fd)
+{
+	uint32_t info[16] = { 0 }, n = sizeof(info);
+
+	(void)CALL5(__NR_getsockopt, fd, SOL_SOCKET, SO_MEMINFO, info, &n);
+	return info[0];
+}
+
+/* And wait until it is there, or has been thrown away: the kernel may take its time, and the next must not overtake it. */
+static void send_from(
+	int fd, int domain, const struct place *to, int receiver, struct image_span data)
+{
+	struct address a = address_of(domain, to);
+	uint32_t before = waiting(receiver);
+	long rc = CALL6(
+		__NR_sendto, fd, image_bytes(data), data.length, DONTWAIT | NOSIGNAL, &a, a.length);
+
+	for (int i = 0; rc >= 0 && i < ARRIVE_MS && waiting(receiver) == before; i++)
+		(void)CALL3(__NR_poll, 0, 0, 1);
+}
+
+/* One that is there for the moment. */
+static int make_sender(int domain, struct image_span from)
+{
+	int fd = (int)fork_must(
+		CALL3(__NR_socket, domain, DATAGRAMS | BARE_CLOEXEC, 0), "make a socket");
+
+	if (CALL3(__NR_bind, fd, image_bytes(from), from.length) == 0)
+		return fd;
+	(void)CALL1(__NR_close, fd);
+	return -1;
+}
+
+void datagrams_fill(uint32_t receiver, const struct image_packet *p)
+{
+	description *d = description_at(receiver);
+	struct place from = place_of(p->from), to = place_of(d->path);
+	uint32_t owner = find_owner(&from, false);
+	int fd;
+
+	if (!is_loopback(&from))
+		return;
+	if (is_any(&to))
+		memcpy(to.words, from.words, sizeof(to.words));
+	if (owner == IMAGE_NONE)
+		owner = find_owner(&from, true);
+	if (owner != IMAGE_NONE) {
+		send_from(opener_kept(owner), domain_of(description_at(owner)), &to,
+			opener_kept(receiver), p->data);
+		return;
+	}
+	fd = make_sender(domain_of(d), p->from);
+	if (fd < 0)
+		return;
+	send_from(fd, domain_of(d), &to, opener_kept(receiver), p->data);
+	(void)CALL1(__NR_close, fd);
+}
