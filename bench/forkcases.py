@@ -11,7 +11,7 @@ from measure import percentile
 sys.path.insert(0, os.path.join(measure.TOP, "tests", "checkpoint"))
 from suspending import drop_cache  # noqa: E402  pylint: disable=wrong-import-position
 
-PHASES = ("stop_us", "look_us", "twin_us", "files_us", "release_us")
+PHASES = ("freeze_us", "stop_us", "look_us", "twin_us", "files_us", "release_us")
 
 
 def live(instance, mebibytes, processes, clock):

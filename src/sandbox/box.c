@@ -548,18 +548,20 @@ int box_order_waiter(struct box *box, int sock, int leaf)
 	return starter_order_waiter(&box->starter, &box->place, &own);
 }
 
-/* One that is in no domain yet: the old one's is of another root, or of another profile. */
+/* One that is in no domain yet: the old one's is of another root, or of another profile. Processes that are about to come bring one of their own. */
 static int renew_starter(struct box *box, struct err *err)
 {
 	struct starter old = box->starter;
 	int rc;
 
-	(void)close(old.sock);
+	fd_close(&box->starter.sock);
+	box->has_waiters = false;
+	if (box->awaits_processes)
+		return 0;
 	(void)waitpid(old.pid, NULL, 0);
 	rc = start_starter(box, err);
 	box->starter.placer_sock = old.placer_sock;
 	box->starter.placer_pid = old.placer_pid;
-	box->has_waiters = false;
 	return rc == 0 ? join(box, NULL, err) : rc;
 }
 

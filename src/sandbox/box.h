@@ -37,6 +37,7 @@ struct box {
 	struct rootfs rootfs;
 	struct starter starter;
 	struct launch_place place; /* what the starter's programs have in common */
+	bool awaits_processes;     /* from a template, straight after the start */
 	bool has_waiters; /* it has cloned one: in the root, under the limits and in the domain of @place */
 	int builder_sock; /* -1 once init runs */
 	/*

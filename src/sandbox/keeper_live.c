@@ -612,6 +612,7 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 	template = template_of(request, err);
 	if (template == NULL)
 		return -EINVAL;
+	k->box.awaits_processes = true;
 	state_path(k, template, path);
 	k->expected = (struct buf)BUF_INIT(CARRY_MAX);
 	rc = file_read_at(AT_FDCWD, path, &k->expected);
