@@ -109,14 +109,15 @@ def test_a_server_that_asks_for_the_password(instance):
 
 @require(*NEEDS)
 def test_nobody_runs_without_its_filters(tmp):
-    """Who lets the threads go is killed when all is prepared: the fork fails as a whole, the source has noticed nothing."""
-    with own_instance(tmp) as instance:
-        instance.start(CAY_FAULT="live.fork.armed")
-        box = instance.post("/v1/sandboxes", {})["id"]
-        run = begin(instance, box, "filters")
-        contains(raises(cay.ApiError, fork_live, instance, box).message, "it was killed before all could go on")
-        equal([s["id"] for s in instance.get("/v1/sandboxes")["sandboxes"] if s["state"] == "running"], [box])
-        check(instance, box, run)
+    """Who lets the threads go is killed when all is prepared, or when all have arrived: the fork fails as a whole, the source has noticed nothing."""
+    for point in ("live.fork.armed", "live.fork.held"):
+        with own_instance(tmp) as instance:
+            instance.start(CAY_FAULT=point)
+            box = instance.post("/v1/sandboxes", {})["id"]
+            run = begin(instance, box, "filters")
+            contains(raises(cay.ApiError, fork_live, instance, box).message, "it was killed before all could go on")
+            equal([s["id"] for s in instance.get("/v1/sandboxes")["sandboxes"] if s["state"] == "running"], [box])
+            check(instance, box, run)
 
 
 LISTENER = """

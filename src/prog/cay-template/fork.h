@@ -19,7 +19,9 @@ enum fork_stage {
 	STAGE_CLONED,
 	STAGE_GROUPED,
 	STAGE_READY,
-	STAGE_ARMED, /* the helper's: it watches whoever leaves with filters */
+	STAGE_ARMED, /* the helper's: it watches whoever leaves with filters of its own, */
+	STAGE_FIRST, /* who goes first, */
+	STAGE_HELD,  /* the helper's: and has arrived in its program, where it stands still */
 	STAGE_GO,
 	STAGE_LEFT,
 	STAGE_COUNT
@@ -236,6 +238,9 @@ long helper_start(void);
 
 /** helper_finish() - nobody asks any more. In T', before STAGE_ARMED. */
 void helper_finish(void);
+
+/** helper_pass() - wait until the helper has come to the end of @stage, which is its own. In T'. */
+void helper_pass(enum fork_stage stage);
 
 /** helper_lock() - wait until nobody else asks. */
 void helper_lock(void);

@@ -489,6 +489,7 @@ static BARE_NORETURN void reap(long helper)
 		m.pid = info[SIGINFO_PID];
 		if (m.pid == helper) {
 			(void)CALL4(__NR_wait4, m.pid, 0, WALL, 0);
+			helper = 0; /* its number is anybody's now */
 			continue;
 		}
 		m.status = status_of(info);
@@ -510,7 +511,7 @@ static void set_expected(void)
 
 	expected[STAGE_CLONED] = expected[STAGE_GROUPED] = plan->n_processes;
 	expected[STAGE_READY] = count(PLAN_ZOMBIE | PLAN_HELPER);
-	expected[STAGE_ARMED] = 1;
+	expected[STAGE_ARMED] = expected[STAGE_HELD] = 1;
 	expected[STAGE_LEFT] =
 		expected[STAGE_READY] + 1; /* the helper, behind those whom it watches */
 }
@@ -550,12 +551,16 @@ BARE_NORETURN void fork_main(void)
 		(void)CALL4(__NR_wait4, root_helpers[--n_root_helpers], 0, WALL, 0);
 	conduct(STAGE_READY);
 	helper_finish();
+	helper_pass(STAGE_ARMED);
 	conduct(STAGE_ARMED);
 	opener_end(opener);
 	send(&ready);
 	wait_for(TEMPLATE_GO);
 	drop_all();
 	bare_fault("live.fork.going");
+	conduct(STAGE_FIRST);
+	helper_pass(STAGE_HELD);
+	conduct(STAGE_HELD);
 	conduct(STAGE_GO);
 	wait_until_left();
 	bare_fault("live.fork.left");

@@ -3,8 +3,9 @@
  * prog/cay-template/helper.c - one process of the sandbox's pid namespace that stays outside U2, for what nobody inside may do.
  *
  * Threads can only be made after their process has joined U2, where no pid can be chosen: it says which number comes next. And who has system call filters of its own
- * cannot go on below them, because they may refuse whatever a restorer still has to do: the helper traces these threads, which suspends every filter, and lets each go
- * when its last call, rt_sigreturn, is over and it has not run an instruction of the program yet. With its end they end too (EXITKILL): none ever runs without its filters.
+ * cannot go on below them, because they may refuse whatever a restorer still has to do: the helper traces these threads, which suspends every filter, holds each when its
+ * last call, rt_sigreturn, is over and it has not run an instruction of the program yet, and lets all go when all are there. With its end they end too (EXITKILL): none ever
+ * runs without its filters.
  */
 #include "prog/cay-template/fork.h"
 
@@ -24,7 +25,8 @@
 #define THREADS_ROOM (4UL << 20)
 #define WATCHING     (PTRACE_O_EXITKILL | PTRACE_O_SUSPEND_SECCOMP | PTRACE_O_TRACESYSGOOD)
 
-static uint32_t n_traced; /* their pids lie at WINDOW_COPY; 0 = has left */
+static uint32_t n_traced; /* their pids lie at WINDOW_COPY; 0 = has ended */
+static uint32_t n_held;   /* so many of them, the first, have left the restorer */
 
 static int32_t *traced(void)
 {
@@ -68,49 +70,90 @@ static bool has_left(int32_t pid)
 	return trace(PTRACE_PEEKUSR, pid, ORIG_RAX, (uint64_t)&nr) == 0 && nr == -1;
 }
 
-/* Return: it is not traced any more. */
-static bool serve(int32_t pid, int32_t status)
+enum state { MOVING, HELD, ENDED };
+
+static enum state serve(int32_t pid, int32_t status)
 {
 	int32_t sig = status >> 8 & 0xff, event = status >> 16;
 
 	if ((status & 0xff) != 0x7f)
-		return true; /* it has ended */
+		return ENDED;
 	if (sig == SYSCALL_STOP && has_left(pid))
-		return trace(PTRACE_DETACH, pid, 0, 0) == 0;
+		return HELD;
 	if (sig == SYSCALL_STOP || (event != 0 && sig == SIGTRAP))
 		(void)trace(PTRACE_SYSCALL, pid, 0, 0);
 	else if (event != 0)
 		(void)trace(PTRACE_LISTEN, pid, 0, 0); /* somebody has stopped its process */
 	else
 		(void)trace(PTRACE_SYSCALL, pid, 0, (uint64_t)sig);
-	return false;
+	return MOVING;
 }
 
-/* All in turn, whoever stops most often. Return: how many there still are. */
+/* All in turn, whoever stops most often. Who is held has moved to the front. Return: how many still move. */
 static uint32_t serve_all(void)
 {
-	uint32_t left = 0;
+	uint32_t moving = 0;
 
-	for (uint32_t i = 0; i < n_traced; i++) {
+	for (uint32_t i = n_held; i < n_traced; i++) {
 		int32_t pid = traced()[i], status = 0;
+		enum state state = MOVING;
 
 		if (pid == 0)
 			continue;
-		if (CALL4(__NR_wait4, pid, &status, WALL | NO_HANG, 0) == pid && serve(pid, status))
+		if (CALL4(__NR_wait4, pid, &status, WALL | NO_HANG, 0) == pid)
+			state = serve(pid, status);
+		if (state != MOVING)
 			traced()[i] = 0;
-		else
-			left++;
+		if (state == HELD) {
+			traced()[i] = traced()[n_held];
+			traced()[n_held++] = pid;
+		}
+		moving += state == MOVING;
 	}
-	return left;
+	return moving;
 }
 
-static void let_go(void)
+/* No program runs before each of them stands behind its last call: what runs could reach into the memory of who still acts without filters. */
+static void hold_all(void)
 {
 	int info[32];
 
 	while (serve_all() > 0)
 		(void)CALL5(__NR_waitid, 0 /* P_ALL */, 0, info,
 			2 | 4 | 0x01000000 | WALL /* STOPPED EXITED NOWAIT */, 0);
+}
+
+static void let_go(void)
+{
+	for (uint32_t i = 0; i < n_held; i++)
+		(void)trace(PTRACE_DETACH, traced()[i], 0, 0);
+}
+
+static void wait_for(enum fork_stage stage)
+{
+	struct fork_shared *s = fork_shared();
+	uint32_t now;
+
+	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= (uint32_t)stage)
+		futex_wait(&s->stage, now);
+}
+
+/* Those with filters of their own are seen off. Without any there is nothing to wait for. */
+static void see_off(void)
+{
+	arm();
+	if (n_traced > 0)
+		bare_fault("live.fork.armed");
+	fork_pass_stage(STAGE_ARMED);
+	hold_all();
+	if (n_traced > 0)
+		bare_fault("live.fork.held");
+	life_end(0);
+	fork_pass_stage(STAGE_HELD);
+	if (n_held > 0)
+		wait_for(STAGE_GO);
+	let_go();
+	fork_pass_stage(STAGE_LEFT);
 }
 
 int number_text(char text[10], uint32_t number)
@@ -165,13 +208,7 @@ static BARE_NORETURN void helper_main(void)
 	/* programs will run beside it, and find nothing */
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)CALL3(__NR_close_range, 0, ~0U, 0);
-	arm();
-	if (n_traced > 0)
-		bare_fault("live.fork.armed");
-	life_end(0);
-	fork_pass_stage(STAGE_ARMED);
-	let_go();
-	fork_pass_stage(STAGE_LEFT);
+	see_off();
 	bare_exit(0);
 }
 
@@ -195,11 +232,17 @@ void helper_finish(void)
 	__atomic_store_n(&s->helper_end, 1, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&s->asked, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&s->asked);
-	while (__atomic_load_n(&s->arrived[STAGE_ARMED], __ATOMIC_SEQ_CST) == 0) {
+}
+
+void helper_pass(enum fork_stage stage)
+{
+	uint32_t *arrived = &fork_shared()->arrived[stage];
+
+	while (__atomic_load_n(arrived, __ATOMIC_SEQ_CST) == 0) {
 		if (life_is_lost(life_helper()))
 			fork_fail_of(
 				plan->helper_pid, "it was killed before all could go on", -ESRCH);
-		futex_wait(&s->arrived[STAGE_ARMED], 0);
+		futex_wait(arrived, 0);
 	}
 }
 

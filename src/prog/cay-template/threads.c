@@ -174,12 +174,12 @@ static const struct image_thread *thread_of(const struct image_process *p, uint3
 	return IMAGE_ROW(struct image_thread, TABLE_THREADS, p->first_thread + i);
 }
 
-static void wait_for_go(void)
+static void wait_for_go(const struct image_process *p)
 {
+	uint32_t now, stage = p->own_filters != 0 ? STAGE_FIRST : STAGE_GO;
 	struct fork_shared *s = fork_shared();
-	uint32_t now;
 
-	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= STAGE_GO) {
+	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= stage) {
 		if (__atomic_load_n(&s->failed, __ATOMIC_SEQ_CST) != 0)
 			bare_exit(125);
 		futex_wait(&s->stage, now);
@@ -204,7 +204,7 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 	(void)__atomic_add_fetch(&prepared, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&prepared);
 	filters_wait(a->process, t);
-	wait_for_go();
+	wait_for_go(a->process);
 	__asm__ volatile("mov %0, %%rsp\n\tmov %1, %%rdi\n\tjmp *%2\n"
 			 :
 			 : "r"(f), "r"(left()), "r"(WINDOW_RESIDUE)
@@ -277,7 +277,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	locks_become(p);
 	filters_become(p);
 	fork_arrive(STAGE_READY);
-	wait_for_go();
+	wait_for_go(p);
 	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
 		(void)CALL0(__NR_sched_yield);
 	(void)CALL1(__NR_close, fork.socket);
