@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay net: what people see of a sandbox's exchanges, and the HTTP Archive of them."""
 
+import glob
 import json
+
+import jsonschema
 
 from lib.case import contains, equal
 from lib.proxy import Upstream, echo
+
+HAR_SCHEMA = "/usr/share/nodejs/har-schema/lib"  # Debian's node-har-schema: what har-validator checks with
 
 
 def test_lines_and_archive(instance):
@@ -55,3 +60,50 @@ def test_bytes_that_are_no_text_hide_no_exchange(instance):
         equal([e["path"] for e in told[1:]], ["/first", "/last"])
         equal((told[1]["request"]["body_base64"], told[1]["response"]["body_base64"]), ("YQBi", "eAB5"))
     upstream.close()
+
+
+def archive_errors(archive):
+    schemas = {}
+    for path in glob.glob(f"{HAR_SCHEMA}/*.json"):
+        with open(path, encoding="utf-8") as f:
+            schema = json.load(f)
+        schemas[schema["$id"].rstrip("#")] = schema
+    checker = jsonschema.Draft6Validator(schemas["har.json"], resolver=jsonschema.RefResolver("har.json", schemas["har.json"], schemas),
+                                         format_checker=jsonschema.FormatChecker())
+    return [f"{'/'.join(map(str, e.absolute_path))}: {e.message[:200]}" for e in checker.iter_errors(archive)]
+
+
+def cookies(side):
+    return [(c["name"], c["value"]) for c in side["cookies"]]
+
+
+def test_the_archive_is_one_by_the_schema_of_others(instance):
+    """Every outcome that an exchange can have, cookies, bytes that are no text; times that add up."""
+    def answer(peer):
+        while (head := peer.head()) is not None:
+            peer.body(head)
+            if b"/gone" in head:
+                return
+            more, body = (b"Set-Cookie: a=b; Path=/\r\nSet-Cookie: c\r\nLocation: /x\r\n", b"x\0y") if b"/cookies" in head else (b"", b"text")
+            peer.send(b"HTTP/1.1 200 OK\r\n" + more + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    upstream = Upstream(answer)
+    rules = [{"match": {"host": "api.example", "method": ["GET", "POST"]}, "action": "allow", "upstream": upstream.address, "private": True},
+             {"match": {"host": "reset.example"}, "action": "fault", "fault": {"reset": True}}]
+    script = ("c='curl -s -o /dev/null'; $c 'http://api.example/plain?a=1&b&=c'; $c -b 'k=v; l=w' http://api.example/cookies; printf 'a\\000b' | $c --data-binary @- http://api.example/bytes; "
+              "$c -X DELETE http://api.example/denied; $c http://reset.example/fault; $c http://api.example/gone; $c -d 'x=1' http://api.example/last; true")
+    with instance.sandbox(policy=json.dumps({"rules": rules})) as box:
+        instance.cay("exec", box, "--", "sh", "-c", script)
+        instance.wait_event("net.exchange", box, lambda e: e["data"]["path"] == "/last")
+        archive = json.loads(instance.cay("net", box, "--har").stdout)
+    upstream.close()
+    equal(archive_errors(archive), [])
+    entries = {e["request"]["url"].rpartition("/")[2].split("?")[0]: e for e in archive["log"]["entries"]}
+    equal({name: e["_outcome"] for name, e in entries.items()}, {"plain": "forwarded", "cookies": "forwarded", "bytes": "forwarded", "denied": "denied", "fault": "fault",
+                                                                "gone": "failed", "last": "forwarded"})
+    equal((cookies(entries["cookies"]["request"]), cookies(entries["cookies"]["response"]), cookies(entries["plain"]["request"])),
+          ([("k", "v"), ("l", "w")], [("a", "b"), ("", "c")], []))
+    for name, e in entries.items():
+        equal(round(sum(t for t in e["timings"].values() if t > 0), 3), round(e["time"], 3), name)
+    del archive["log"]["entries"][0]["response"]["status"]
+    equal(len(archive_errors(archive)), 1, "the check itself")

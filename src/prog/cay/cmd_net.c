@@ -150,7 +150,7 @@ static void put_har(const struct cli *cli, struct buf *out, const json_t *e)
 {
 	static bool more;
 	json_t *entry = har_entry(e);
-	cleanup_free char *text = json_dumps(entry, JSON_COMPACT);
+	cleanup_free char *text = json_dumps(entry, JSON_COMPACT | JSON_REAL_PRECISION(15));
 
 	(void)cli;
 	json_decref(entry);

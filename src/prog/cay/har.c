@@ -11,11 +11,17 @@ static const char *text_of(const json_t *o, const char *key, const char *otherwi
 	return s != NULL ? s : otherwise;
 }
 
-static double micro(const json_t *timing, const char *key)
+/* Microseconds since the exchange began; -1 when it did not come to that. */
+static json_int_t moment(const json_t *timing, const char *key)
 {
 	const json_t *v = json_object_get(timing, key);
 
-	return json_is_integer(v) ? (double)json_integer_value(v) / 1000 : -1;
+	return json_is_integer(v) ? json_integer_value(v) : -1;
+}
+
+static json_t *milliseconds(json_int_t us)
+{
+	return us < 0 ? json_integer(-1) : json_real((double)us / 1000);
 }
 
 /* [["name","value"]] -> [{"name":…,"value":…}] */
@@ -41,6 +47,39 @@ static const char *header(const json_t *side, const char *name)
 		if (strcasecmp(json_string_value(json_array_get(pair, 0)), name) == 0)
 			return json_string_value(json_array_get(pair, 1));
 	return "";
+}
+
+/* Adds "name=value"; without '=' all of it is the value, as browsers see it. */
+static void add_cookie(json_t *list, const char *pair, size_t n)
+{
+	const char *equals = memchr(pair, '=', n);
+	size_t name = equals != NULL ? (size_t)(equals - pair) : 0;
+	size_t value = equals != NULL ? name + 1 : 0;
+
+	if (n > 0)
+		(void)json_array_append_new(list, json_pack("{s:s%, s:s%}", "name", pair, name,
+							  "value", pair + value, n - value));
+}
+
+/* Of a request ("cookie": all in one), or of an answer ("set-cookie": one each, its attributes behind it). */
+static json_t *cookies(const json_t *side, const char *header_name, bool many)
+{
+	json_t *list = json_array();
+	const json_t *pair;
+	size_t i;
+
+	json_array_foreach (json_object_get(side, "headers"), i, pair) {
+		const char *text = json_string_value(json_array_get(pair, 1));
+
+		if (strcasecmp(json_string_value(json_array_get(pair, 0)), header_name) != 0)
+			continue;
+		do {
+			text += strspn(text, "; ");
+			add_cookie(list, text, strcspn(text, ";"));
+			text += strcspn(text, ";");
+		} while (many && *text != '\0');
+	}
+	return list;
 }
 
 static json_t *query(const char *text)
@@ -93,10 +132,11 @@ static void add_text(json_t *o, const json_t *side)
 static json_t *request(const json_t *data)
 {
 	const json_t *side = json_object_get(data, "request");
-	json_t *o = json_pack("{s:s, s:o, s:s, s:[], s:o, s:o, s:i, s:o}", "method",
+	json_t *o = json_pack("{s:s, s:o, s:s, s:o, s:o, s:o, s:i, s:o}", "method",
 		text_of(data, "method", ""), "url", url(data), "httpVersion",
-		text_of(data, "protocol", ""), "cookies", "headers", headers(side), "queryString",
-		query(text_of(data, "query", NULL)), "headersSize", -1, "bodySize", bytes(side));
+		text_of(data, "protocol", ""), "cookies", cookies(side, "cookie", true), "headers",
+		headers(side), "queryString", query(text_of(data, "query", NULL)), "headersSize",
+		-1, "bodySize", bytes(side));
 	json_t *post;
 
 	if (json_integer_value(json_object_get(side, "bytes")) > 0) {
@@ -115,40 +155,50 @@ static json_t *response(const json_t *data)
 		"{s:o, s:s}", "size", bytes(side), "mimeType", header(side, "content-type"));
 
 	add_text(content, side);
-	return json_pack("{s:I, s:s, s:s, s:[], s:o, s:o, s:s, s:i, s:o}", "status",
+	return json_pack("{s:I, s:s, s:s, s:o, s:o, s:o, s:s, s:i, s:o}", "status",
 		json_integer_value(json_object_get(data, "status")), "statusText", "",
-		"httpVersion", text_of(data, "protocol", ""), "cookies", "headers", headers(side),
-		"content", content, "redirectURL", header(side, "location"), "headersSize", -1,
-		"bodySize", bytes(side));
+		"httpVersion", text_of(data, "protocol", ""), "cookies",
+		cookies(side, "set-cookie", false), "headers", headers(side), "content", content,
+		"redirectURL", header(side, "location"), "headersSize", -1, "bodySize",
+		bytes(side));
 }
 
-/* What passed between two moments; -1 when one of them did not come, 0 at least where the format wants a time. */
-static double between(double from, double to, double least)
+/* What passed until @moment since the last one that came, which it becomes; @absent (us) when it did not come. */
+static json_t *until(json_int_t *last, json_int_t moment, json_int_t absent)
 {
-	return from >= 0 && to >= from ? to - from : least;
+	json_int_t passed = moment - *last;
+
+	if (moment < *last)
+		return milliseconds(absent);
+	*last = moment;
+	return milliseconds(passed);
 }
 
+/* Together they are all the time that it took. The format wants a time for three of them. */
 static json_t *timings(const json_t *timing)
 {
-	double decided = micro(timing, "decided_us"), connected = micro(timing, "connected_us");
-	double sent = micro(timing, "sent_us"), answered = micro(timing, "answered_us");
-	double ended = micro(timing, "ended_us");
+	json_int_t last = 0;
+	json_t *o = json_object();
 
-	return json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:i}", "blocked", decided, "dns", -1,
-		"connect", between(decided, connected, -1), "send", between(connected, sent, 0),
-		"wait", between(sent, answered, 0), "receive", between(answered, ended, 0), "ssl",
-		-1);
+	(void)json_object_set_new(o, "blocked", until(&last, moment(timing, "decided_us"), -1));
+	(void)json_object_set_new(o, "dns", json_integer(-1));
+	(void)json_object_set_new(o, "connect", until(&last, moment(timing, "connected_us"), -1));
+	(void)json_object_set_new(o, "send", until(&last, moment(timing, "sent_us"), 0));
+	(void)json_object_set_new(o, "wait", until(&last, moment(timing, "answered_us"), 0));
+	(void)json_object_set_new(o, "receive", until(&last, moment(timing, "ended_us"), 0));
+	(void)json_object_set_new(o, "ssl", json_integer(-1));
+	return o;
 }
 
 json_t *har_entry(const json_t *event)
 {
 	const json_t *data = json_object_get(event, "data"),
 		     *timing = json_object_get(data, "timing");
-	double ended = micro(timing, "ended_us");
-	json_t *o = json_pack("{s:s, s:f, s:o, s:o, s:{}, s:o}", "startedDateTime",
+	json_int_t ended = moment(timing, "ended_us");
+	json_t *o = json_pack("{s:s, s:o, s:o, s:o, s:{}, s:o}", "startedDateTime",
 		text_of(data, "began", text_of(event, "time", "")), "time",
-		ended >= 0 ? ended : 0.0, "request", request(data), "response", response(data),
-		"cache", "timings", timings(timing));
+		milliseconds(ended >= 0 ? ended : 0), "request", request(data), "response",
+		response(data), "cache", "timings", timings(timing));
 
 	(void)json_object_set_new(o, "connection",
 		json_sprintf("%lld", json_integer_value(json_object_get(data, "connection"))));
