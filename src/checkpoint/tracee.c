@@ -157,6 +157,10 @@ static int read_thread(const struct tracee *t, struct tracee_thread *thread)
 	thread->inner = (pid_t)numbers[n - 1];
 	thread->filters = (uint32_t)proc_number(buf_cstr(&text), "Seccomp_filters", 10, 0);
 	thread->no_new_privs = proc_number(buf_cstr(&text), "NoNewPrivs", 10, 0) != 0;
+	thread->traps = ((proc_number(buf_cstr(&text), "SigCgt", 16, 0) |
+				 proc_number(buf_cstr(&text), "SigIgn", 16, 0)) >>
+					(SIGTRAP - 1) &
+				1) != 0;
 	return 0;
 }
 
@@ -327,18 +331,30 @@ static int begin_change(struct tracee_thread *thread)
 	return rc;
 }
 
-/* One instruction; a call that makes a process stops on its way out to say which. */
+/*
+ * One instruction; a call that makes a process stops on its way out to say which. The kernel tells the end of a step by a SIGTRAP that it forces, and what a program had set for
+ * that signal is lost when it is blocked: where something was set, the stops before and behind a call are taken instead, which are no signals.
+ */
 static int step(struct tracee_thread *thread)
 {
+	int stops = thread->traps ? 2 : 1;
+
 	for (;;) {
-		int status = trace(PTRACE_SINGLESTEP, thread->host, 0, NULL), event;
+		int status = trace(thread->traps ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, thread->host,
+			    0, NULL),
+		    event;
 		unsigned long child = 0;
 
 		if (status == 0)
 			status = wait_stopped(thread->host);
 		event = status >> 16;
-		if (status < 0 || (event != PTRACE_EVENT_FORK && event != PTRACE_EVENT_CLONE))
+		if (status < 0)
 			return status;
+		if (event != PTRACE_EVENT_FORK && event != PTRACE_EVENT_CLONE) {
+			if (--stops == 0)
+				return status;
+			continue;
+		}
 		if (trace(PTRACE_GETEVENTMSG, thread->host, 0, &child) == 0)
 			thread->child = (pid_t)child;
 	}
@@ -415,9 +431,10 @@ static int adopt(const struct tracee *t, pid_t host, struct tracee *ret)
 	if (ret->threads == NULL)
 		abort();
 	ret->n_threads = 1;
-	ret->threads[0] = (struct tracee_thread){
-		.host = host, .registers = t->threads[0].registers, .changed = true
-	};
+	ret->threads[0] = (struct tracee_thread){ .host = host,
+		.registers = t->threads[0].registers,
+		.traps = t->threads[0].traps,
+		.changed = true };
 	(void)snprintf(path, sizeof(path), "/proc/%d", host);
 	if (rc >= 0)
 		ret->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

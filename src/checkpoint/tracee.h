@@ -31,6 +31,7 @@ struct tracee_thread {
 	uint64_t mask;
 	uint32_t filters; /* system call filters, the sandbox's own among them */
 	bool no_new_privs;
+	bool traps; /* its program catches or ignores SIGTRAP */
 	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
 	bool changed; /* registers are not its own now */
 	pid_t child;  /* that the last call made; in the host's pid namespace */

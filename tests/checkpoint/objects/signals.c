@@ -32,6 +32,7 @@ int main(void)
 	(void)sigaddset(&info.sa_mask, SIGUSR2);
 	MUST(sigaction(SIGUSR1, &info, NULL) == 0);
 	(void)signal(SIGHUP, SIG_IGN);
+	MUST(sigaction(SIGTRAP, &info, NULL) == 0); /* by which debuggers hear of steps */
 	(void)sigemptyset(&blocked);
 	(void)sigaddset(&blocked, SIGRTMIN);
 	(void)sigaddset(&blocked, SIGTERM);
@@ -53,6 +54,7 @@ int main(void)
 	MUST((now.sa_flags & (SA_SIGINFO | SA_RESTART)) == (SA_SIGINFO | SA_RESTART) &&
 		sigismember(&now.sa_mask, SIGUSR2) == 1);
 	MUST(sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler == SIG_IGN);
+	MUST(sigaction(SIGTRAP, NULL, &now) == 0 && now.sa_sigaction == on_info);
 	MUST(sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == SIG_DFL);
 	MUST(sigpending(&queued) == 0 && sigismember(&queued, SIGTERM) == 1 &&
 		sigismember(&queued, SIGCHLD) == 0);
