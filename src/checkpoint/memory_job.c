@@ -93,29 +93,30 @@ static int save_stream(struct memory_writer *w, struct memory_coder *coder)
 static int save(struct job *job, struct memory_writer *w, struct err *err)
 {
 	cleanup_fd int template = connect_template(job, err);
-	struct chunk_set *known = memory_writer_known(w);
 	struct memory_coder coder = MEMORY_CODER_INIT;
+	struct chunk_set *known;
 	char path[PATH_MAX];
-	int rc = template;
+	int rc;
 
-	if (rc >= 0)
-		rc = memory_coder_pack(&coder, known);
+	if (template <0)
+		return template;
+	known = memory_writer_known(w);
+	rc = memory_coder_pack(&coder, known);
 	chunk_set_free(known);
 	if (rc == 0)
 		rc = send_order(template, TEMPLATE_SAVE, &coder.in, 1);
 	fd_close(&coder.in);
 	if (rc == 0)
 		rc = wait_done(template);
+	/* a clone of it writes; it serves one connection at a time, and forks need not wait for this one */
+	fd_close(&template);
 	if (rc == 0)
 		rc = save_stream(w, &coder);
 	memory_coder_end(&coder);
 	state_path(job, path);
 	if (rc == 0)
 		rc = memory_writer_state(w, path);
-	if (rc == 0)
-		return 0;
-	return template <0 ? template
-			   : err_raise_sys(err, rc, "write the memory of the sandbox to disk");
+	return rc < 0 ? err_raise_sys(err, rc, "write the memory of the sandbox to disk") : 0;
 }
 
 static int save_beside(struct job *job, const char *id, const char *sandbox, json_t *machine,
