@@ -30,7 +30,7 @@ struct gateway_link {
 	struct sandbox *sandbox; /* a reference */
 	char boot[ID_LEN + 1];   /* "" until it has said hello */
 	uint64_t seen;           /* highest number of this boot that is in the journal */
-	uint64_t ack_due;        /* 0 = none */
+	struct event_ack ack;
 	bool configured;
 };
 
@@ -262,12 +262,12 @@ static void take_event(struct gateway_link *g, const json_t *e)
 	const struct exec *owner;
 
 	if (n <= g->seen || type == NULL || !json_is_object(data)) {
-		g->ack_due = n > g->ack_due ? n : g->ack_due;
+		server_acknowledge(sb->srv, &g->ack, n);
 		return;
 	}
 	out.type = event_type_parse(type);
 	if (out.type == EVENT_KEEPER) { /* a newer gateway's; it is no keeper's */
-		g->ack_due = n > g->ack_due ? n : g->ack_due;
+		server_acknowledge(sb->srv, &g->ack, n);
 		return;
 	}
 	owner = exec != NULL && id_valid(exec) ? exec_by_id(sb, exec) : NULL;
@@ -282,19 +282,7 @@ static void take_event(struct gateway_link *g, const json_t *e)
 		(void)json_object_set_new(data, "kept", json_false());
 	(void)journal_add(sb->srv->journal, &out);
 	g->seen = n;
-	g->ack_due = n > g->ack_due ? n : g->ack_due;
-}
-
-void gateway_ack(struct sandbox *sb)
-{
-	struct gateway_link *g = sb->gateway;
-	char text[96];
-
-	if (g == NULL || g->ack_due == 0 || g->link.dead)
-		return;
-	(void)snprintf(text, sizeof(text), "{\"id\":0,\"verb\":\"ack\",\"n\":%lu}", g->ack_due);
-	framelink_send(&g->link, FRAME_REQUEST, 0, text, strlen(text));
-	g->ack_due = 0;
+	server_acknowledge(sb->srv, &g->ack, n);
 }
 
 /* --- the connection --- */
@@ -329,6 +317,7 @@ static void link_unref(struct gateway_link *g)
 {
 	if (g == NULL || --g->refs > 0)
 		return;
+	list_remove(&g->ack.node);
 	sandbox_unref(g->sandbox);
 	free(g);
 }
@@ -409,6 +398,8 @@ static struct gateway_link *link_new(struct sandbox *sb, struct err *err)
 	g->link.on_frame = on_frame;
 	g->link.on_dead = on_dead;
 	g->link.peer = "gateway";
+	g->ack.link = &g->link;
+	list_init(&g->ack.node);
 	if (framelink_open(&g->link, sb->srv->loop, fd) < 0)
 		abort();
 	return g;

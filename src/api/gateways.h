@@ -61,9 +61,6 @@ int gateway_traffic(struct sandbox *sb, uint64_t *ret, struct err *err) attr_mus
 /** gateway_close() - the sandbox has stopped: let go of the connection. */
 void gateway_close(struct sandbox *sb);
 
-/** gateway_ack() - acknowledge the events that are in the journal by now. */
-void gateway_ack(struct sandbox *sb);
-
 /** gateway_kept() - all parts of the state of @id; a new reference, empty when there is none. */
 json_t *gateway_kept(struct server *srv, const char *id);
 

@@ -119,7 +119,7 @@ static void on_event(struct keeper *k, const struct frame *f)
 	if (event != NULL && k->sandbox != NULL)
 		take_event(k, event);
 	if (n > 0)
-		k->ack_due = (uint64_t)n;
+		server_acknowledge(k->srv, &k->ack, (uint64_t)n);
 	json_decref(event);
 }
 
@@ -197,8 +197,18 @@ static struct keeper *keeper_alloc(struct server *srv, const char *id)
 	k->link.on_dead = on_dead;
 	k->link.peer = "keeper";
 	waiters_init(&k->changed);
+	k->ack.link = &k->link;
+	list_init(&k->ack.node);
 	list_append(&srv->keepers, &k->node);
+	list_append(&srv->pool, &k->pool_node);
+	map_add(&srv->keepers_by_id, &k->by_id, k->id);
 	return k;
+}
+
+void keeper_claim(struct keeper *k)
+{
+	k->claimed = true;
+	list_remove(&k->pool_node);
 }
 
 /* Done ahead of time too: what its sandbox wants, or what most new sandboxes ask for. */
@@ -285,21 +295,21 @@ static size_t pool_size(const struct server *srv, bool prepared)
 {
 	size_t n = 0;
 
-	list_for_each (&srv->keepers, node, next) {
-		const struct keeper *k = list_entry(node, struct keeper, node);
+	list_for_each (&srv->pool, node, next) {
+		const struct keeper *k = list_entry(node, struct keeper, pool_node);
 
-		n += !k->claimed && !k->failed && (!prepared || k->prepared);
+		n += !k->failed && (!prepared || k->prepared);
 	}
 	return n;
 }
 
 static struct keeper *pool_find(struct server *srv, bool prepared)
 {
-	list_for_each (&srv->keepers, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, node);
+	list_for_each (&srv->pool, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, pool_node);
 
-		if (k->prepared == prepared && !k->claimed && !k->failed) {
-			k->claimed = true;
+		if (k->prepared == prepared && !k->failed) {
+			keeper_claim(k);
 			return k;
 		}
 	}
@@ -321,7 +331,7 @@ static void discard_main(void *arg)
 
 static void pool_discard(struct keeper *k)
 {
-	k->claimed = true;
+	keeper_claim(k);
 	k->srv->discarding++;
 	fiber_start(discard_main, k);
 }
@@ -331,10 +341,10 @@ static void pool_refresh(struct server *srv)
 {
 	if (!mount_changed(srv->mount_watch))
 		return;
-	list_for_each (&srv->keepers, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, node);
+	list_for_each (&srv->pool, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, pool_node);
 
-		if (!k->claimed && !k->failed)
+		if (!k->failed)
 			pool_discard(k);
 	}
 }
@@ -354,10 +364,10 @@ static bool pool_bury(struct server *srv)
 {
 	bool any = false;
 
-	list_for_each (&srv->keepers, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, node);
+	list_for_each (&srv->pool, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, pool_node);
 
-		if (!k->failed || k->claimed)
+		if (!k->failed)
 			continue;
 		log_warn("pool", "a keeper could not be prepared: %s", k->error.msg);
 		any = true;
@@ -407,23 +417,10 @@ void keeper_refill(struct server *srv)
 		(void)uv_timer_start(&srv->refill, on_refill, low ? REFILL_MS : REFILL_LATER_MS, 0);
 }
 
-static struct keeper *pool_any(struct server *srv)
-{
-	list_for_each (&srv->keepers, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, node);
-
-		if (!k->claimed)
-			return k;
-	}
-	return NULL;
-}
-
 void keeper_drop_pool(struct server *srv)
 {
-	struct keeper *k;
-
-	while ((k = pool_any(srv)) != NULL)
-		pool_discard(k);
+	while (!list_empty(&srv->pool))
+		pool_discard(list_entry(srv->pool.next, struct keeper, pool_node));
 	while (srv->discarding > 0)
 		(void)waiters_wait(&srv->pool_changed, 0); /* each of them has a deadline */
 }
@@ -432,27 +429,25 @@ void keeper_drop_pool(struct server *srv)
 
 bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e)
 {
-	list_for_each (&srv->keepers, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, node);
+	struct map_node *node = map_find(&srv->keepers_by_id, e->id);
+	struct keeper *k = node != NULL ? map_entry(node, struct keeper, by_id) : NULL;
 
-		if (!str_eq(k->id, e->id))
-			continue;
-		if (e->kind == SPAWN_EVENT_STARTED) {
-			k->pid = e->pid;
-			process_source_follow(srv->processes, k->id, e->pid);
-		} else if (e->kind == SPAWN_EVENT_FAILED) {
-			(void)err_raise_sys(&k->error, -e->status, "start a keeper");
-			k->failed = k->reaped = true;
-		} else if (e->kind == SPAWN_EVENT_ENDED) {
-			log_debug("keeper", "%s ended, wait status %d", k->id, e->status);
-			k->reaped = true;
-			if (!k->adopted || e->pid == 0)
-				process_source_drain(srv->processes);
-		}
-		waiters_wake(&k->changed);
-		return true;
+	if (k == NULL)
+		return false;
+	if (e->kind == SPAWN_EVENT_STARTED) {
+		k->pid = e->pid;
+		process_source_follow(srv->processes, k->id, e->pid);
+	} else if (e->kind == SPAWN_EVENT_FAILED) {
+		(void)err_raise_sys(&k->error, -e->status, "start a keeper");
+		k->failed = k->reaped = true;
+	} else if (e->kind == SPAWN_EVENT_ENDED) {
+		log_debug("keeper", "%s ended, wait status %d", k->id, e->status);
+		k->reaped = true;
+		if (!k->adopted || e->pid == 0)
+			process_source_drain(srv->processes);
 	}
-	return false;
+	waiters_wake(&k->changed);
+	return true;
 }
 
 void keeper_end(struct keeper *k, bool save)
@@ -485,6 +480,8 @@ void keeper_end(struct keeper *k, bool save)
 	process_source_forget(k->srv->processes, k->id);
 	k->sandbox = NULL;
 	list_remove(&k->node);
+	list_remove(&k->ack.node);
+	map_remove(&k->srv->keepers_by_id, &k->by_id);
 	framelink_close(&k->link, on_closed);
 }
 
@@ -533,7 +530,8 @@ struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 		return NULL;
 	}
 	k = keeper_alloc(srv, id);
-	k->claimed = k->adopted = true;
+	keeper_claim(k);
+	k->adopted = true;
 	if (framelink_open(&k->link, srv->loop, fd) < 0)
 		abort();
 	while (!k->hello && !k->failed && rc == 0)

@@ -242,8 +242,7 @@ static int key_hash(struct api_call *call, struct httphead_text key, struct err 
 	buf_fmt(&all, "%s\n%.*s\n%s", call->route->operation, (int)http_head(call->conn)->path.n,
 		http_head(call->conn)->path.p, body);
 	(void)SHA256((const unsigned char *)all.p, all.n, digest);
-	for (size_t i = 0; i < sizeof(digest); i++)
-		(void)snprintf(call->key_hash + 2 * i, 3, "%02x", digest[i]);
+	str_hex(call->key_hash, digest, sizeof(digest));
 	/* keys of different users do not meet */
 	call->key = str_dupf("%u:%.*s", http_peer_uid(call->conn), (int)key.n, key.p);
 	return 0;

@@ -8,15 +8,6 @@
 #include "base/fault.h"
 #include "base/str.h"
 
-static bool name_taken(const struct server *srv, const char *name)
-{
-	list_for_each (&srv->sandboxes, node, next) {
-		if (str_eq(list_entry(node, struct sandbox, node)->name, name))
-			return true;
-	}
-	return false;
-}
-
 static int choose_name(
 	struct server *srv, const json_t *request, char name[NAME_MAX_LEN + 1], struct err *err)
 {
@@ -25,11 +16,11 @@ static int choose_name(
 	if (asked == NULL) {
 		for (unsigned int attempt = 0;; attempt++) {
 			name_new(name, attempt);
-			if (!name_taken(srv, name))
+			if (sandbox_by_name(srv, name) == NULL)
 				return 0;
 		}
 	}
-	if (name_taken(srv, asked))
+	if (sandbox_by_name(srv, asked) != NULL)
 		return err_raise(err, ERR_EXISTS, "a sandbox named '%s' exists already", asked);
 	return str_copy(name, NAME_MAX_LEN + 1, asked);
 }
@@ -190,7 +181,7 @@ static int place(struct server *srv, bool with_keeper, struct keeper **keeper, c
 	keeper_refill(srv);
 	if (*keeper == NULL)
 		return -EIO;
-	(*keeper)->claimed = true;
+	keeper_claim(*keeper);
 	*slot = (int)(*keeper)->slot;
 	return str_copy(id, ID_LEN + 1, (*keeper)->id);
 }

@@ -72,7 +72,7 @@ int sandbox_want_keeper(struct sandbox *sb, struct err *err)
 		sb->srv, sb->id, (int)json_integer_value(json_object_get(sb->doc, "slot")), err);
 	if (sb->keeper == NULL)
 		return -EIO;
-	sb->keeper->claimed = true;
+	keeper_claim(sb->keeper);
 	sb->keeper->sandbox = sb;
 	return 0;
 }

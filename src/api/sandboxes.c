@@ -72,13 +72,16 @@ void sandbox_unref(struct sandbox *sb)
 
 struct sandbox *sandbox_by_id(struct server *srv, const char *id)
 {
-	list_for_each (&srv->sandboxes, node, next) {
-		struct sandbox *sb = list_entry(node, struct sandbox, node);
+	struct map_node *node = map_find(&srv->sandboxes_by_id, id);
 
-		if (str_eq(sb->id, id))
-			return sb;
-	}
-	return NULL;
+	return node != NULL ? map_entry(node, struct sandbox, by_id) : NULL;
+}
+
+struct sandbox *sandbox_by_name(struct server *srv, const char *name)
+{
+	struct map_node *node = map_find(&srv->sandboxes_by_name, name);
+
+	return node != NULL ? map_entry(node, struct sandbox, by_name) : NULL;
 }
 
 void sandbox_for_all(
@@ -101,14 +104,12 @@ void sandbox_for_all(
 
 struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err)
 {
-	struct sandbox *found = NULL;
+	struct sandbox *found = sandbox_by_name(srv, what);
 
-	list_for_each (&srv->sandboxes, node, next) {
-		struct sandbox *sb = list_entry(node, struct sandbox, node);
-
-		if (str_eq(sb->name, what) || str_eq(sb->id, what))
-			return sandbox_ref(sb);
-	}
+	if (found == NULL)
+		found = sandbox_by_id(srv, what);
+	if (found != NULL)
+		return sandbox_ref(found);
 	list_for_each (&srv->sandboxes, node, next) {
 		struct sandbox *sb = list_entry(node, struct sandbox, node);
 
@@ -244,6 +245,8 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 	sb->denied = json_object();
 	sb->steps_due = json_array();
 	list_append(&srv->sandboxes, &sb->node);
+	map_add(&srv->sandboxes_by_id, &sb->by_id, sb->id);
+	map_add(&srv->sandboxes_by_name, &sb->by_name, sb->name);
 	return sb;
 }
 
@@ -252,6 +255,8 @@ void sandbox_unlist(struct sandbox *sb)
 {
 	sb->gone = true;
 	list_remove(&sb->node);
+	map_remove(&sb->srv->sandboxes_by_id, &sb->by_id);
+	map_remove(&sb->srv->sandboxes_by_name, &sb->by_name);
 	waiters_wake(&sb->changed);
 	sandbox_unref(sb);
 }

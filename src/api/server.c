@@ -69,21 +69,25 @@ uint64_t server_event(struct server *srv, struct sandbox *sb, enum event_type ty
 	return journal_add(srv->journal, &e);
 }
 
+void server_acknowledge(struct server *srv, struct event_ack *ack, uint64_t n)
+{
+	ack->n = n > ack->n ? n : ack->n;
+	if (list_empty(&ack->node))
+		list_append(&srv->acks, &ack->node);
+}
+
 static void send_acks(struct server *srv)
 {
-	list_for_each (&srv->sandboxes, node, next)
-		gateway_ack(list_entry(node, struct sandbox, node));
-	list_for_each (&srv->keepers, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, node);
+	list_for_each (&srv->acks, node, next) {
+		const struct event_ack *ack = list_entry(node, struct event_ack, node);
 		char text[96];
 
-		if (k->ack_due == 0 || k->link.dead)
+		list_remove(node);
+		if (ack->link->dead)
 			continue;
 		/* id 0: no answer wanted */
-		(void)snprintf(
-			text, sizeof(text), "{\"id\":0,\"verb\":\"ack\",\"n\":%lu}", k->ack_due);
-		framelink_send(&k->link, FRAME_REQUEST, 0, text, strlen(text));
-		k->ack_due = 0;
+		(void)snprintf(text, sizeof(text), "{\"id\":0,\"verb\":\"ack\",\"n\":%lu}", ack->n);
+		framelink_send(ack->link, FRAME_REQUEST, 0, text, strlen(text));
 	}
 }
 
@@ -113,8 +117,7 @@ static void write_head(void *ctx, const char *sandbox, const struct journal_head
 	struct server *srv = ctx;
 	char doc[160], digits[65];
 
-	for (size_t i = 0; i < 32; i++)
-		(void)snprintf(digits + 2 * i, 3, "%02x", head->hash[i]);
+	str_hex(digits, head->hash, sizeof(head->hash));
 	(void)snprintf(doc, sizeof(doc), "{\"seq\":%lu,\"hash\":\"%s\"}", head->seq, digits);
 	(void)catalogue_put(srv->catalogue, CATALOGUE_HEADS, sandbox[0] != '\0' ? sandbox : "-",
 		NULL, NULL, doc, false, NULL);
@@ -195,8 +198,11 @@ void server_watch_processes(struct server *srv)
 
 	if (process_source_fd(srv->processes) < 0)
 		return;
-	list_for_each (&srv->sandboxes, node, next)
-		wanted |= list_entry(node, struct sandbox, node)->state == SANDBOX_RUNNING;
+	list_for_each (&srv->sandboxes, node, next) {
+		wanted = list_entry(node, struct sandbox, node)->state == SANDBOX_RUNNING;
+		if (wanted)
+			break;
+	}
 	if (wanted && !uv_is_active((uv_handle_t *)&srv->process_poll))
 		(void)uv_poll_start(&srv->process_poll, UV_READABLE, on_process_events);
 	else if (!wanted)
@@ -509,6 +515,8 @@ static struct server *server_new(const struct server_setup *setup)
 				   ? (unsigned int)target
 				   : POOL_DEFAULT;
 	list_init(&srv->keepers);
+	list_init(&srv->pool);
+	list_init(&srv->acks);
 	list_init(&srv->jobs);
 	list_init(&srv->lives);
 	list_init(&srv->sandboxes);

@@ -12,6 +12,7 @@
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/map.h"
 #include "events/journal.h"
 #include "events/process_source.h"
 #include "io/framelink.h"
@@ -41,10 +42,19 @@ enum run_state { RUN_NONE, RUN_FOLLOWED, RUN_ORPHAN };
 struct sandbox;
 struct exec;
 
+/** struct event_ack - events that came over a connection and are acknowledged when they are in the journal: server_acknowledge(). */
+struct event_ack {
+	struct list node; /* while something is to be acknowledged */
+	struct framelink *link;
+	uint64_t n; /* the highest number of them */
+};
+
 /** struct keeper - a keeper process and the connection to it. */
 struct keeper {
 	struct framelink link;
 	struct list node;
+	struct map_node by_id;
+	struct list pool_node; /* while it is not claimed */
 	struct server *srv;
 	char id[ID_LEN + 1];
 	uint32_t slot;
@@ -57,7 +67,7 @@ struct keeper {
 	char lost[160];   /* why its sandbox was killed unasked; "" = it was not */
 	json_t *hello_doc;
 	struct sandbox *sandbox;
-	uint64_t ack_due; /* highest event to acknowledge after the next flush; 0 = none */
+	struct event_ack ack;
 	struct waiters changed;
 	unsigned int refs;
 	bool closed;
@@ -82,6 +92,7 @@ struct idleness {
 /** struct sandbox - one row of the catalogue and what runs of it. */
 struct sandbox {
 	struct list node;
+	struct map_node by_id, by_name;
 	struct server *srv;
 	char id[ID_LEN + 1];
 	char name[NAME_MAX_LEN + 1];
@@ -165,7 +176,11 @@ struct server {
 	uv_timer_t housekeeping, refill;
 	int spawn_fd;
 	struct list keepers, jobs, lives;
+	struct map keepers_by_id;
+	struct list pool; /* keepers that nobody has claimed */
+	struct list acks; /* connections whose events are to be acknowledged */
 	struct list sandboxes, snapshots, images;
+	struct map sandboxes_by_id, sandboxes_by_name;
 	struct list pumps; /* streams that carry frames just now */
 	unsigned int busy; /* requests that are being answered */
 	struct waiters idle;
@@ -217,7 +232,10 @@ struct server_setup {
 /** server_run() - open everything, serve until asked to end. Return: exit status. */
 int server_run(const struct server_setup *setup);
 
-/** server_flush() - write the journal and acknowledge keepers' events. */
+/** server_acknowledge() - say so to the other end when events up to number @n are in the journal. */
+void server_acknowledge(struct server *srv, struct event_ack *ack, uint64_t n);
+
+/** server_flush() - write the journal and acknowledge what it has now. */
 void server_flush(struct server *srv);
 
 /** server_event() - add an event. @sb: may be NULL. @data is stolen. Return: its n. */
@@ -293,6 +311,9 @@ int keeper_ready(struct keeper *k, struct err *err);
 /** keeper_take() - a keeper of the pool, else one that is being prepared for it (keeper_ready() waits for that), or NULL. */
 struct keeper *keeper_take(struct server *srv);
 
+/** keeper_claim() - it belongs to a sandbox, or is ended: the pool does not have it any more. */
+void keeper_claim(struct keeper *k);
+
 /** keeper_refill() - start keepers until the pool is full; soon, not at once. */
 void keeper_refill(struct server *srv);
 
@@ -358,6 +379,9 @@ struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *e
 
 /** sandbox_by_id() - no new reference; NULL when there is none. */
 struct sandbox *sandbox_by_id(struct server *srv, const char *id);
+
+/** sandbox_by_name() - as sandbox_by_id(). */
+struct sandbox *sandbox_by_name(struct server *srv, const char *name);
 
 /** sandbox_ref() - one reference more; give it back with sandbox_unref(). */
 struct sandbox *sandbox_ref(struct sandbox *sb);

@@ -5,6 +5,18 @@
 #include <limits.h>
 #include <stdarg.h>
 
+void str_hex(char *text, const void *bytes, size_t n)
+{
+	static const char digits[] = "0123456789abcdef";
+	const unsigned char *p = bytes;
+
+	for (size_t i = 0; i < n; i++) {
+		text[2 * i] = digits[p[i] >> 4];
+		text[2 * i + 1] = digits[p[i] & 15];
+	}
+	text[2 * n] = '\0';
+}
+
 bool str_ends(const char *s, const char *suffix)
 {
 	size_t n = strlen(s), m = strlen(suffix);

@@ -26,6 +26,9 @@ static inline int str_hex_digit(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
+/** str_hex() - the @n bytes as lower-case hexadecimal digits, and a NUL, into @text, which has room for 2 * @n + 1. */
+void str_hex(char *text, const void *bytes, size_t n);
+
 /** str_ends() - does @s end with @suffix? */
 bool str_ends(const char *s, const char *suffix);
 

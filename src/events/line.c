@@ -11,13 +11,7 @@
 
 void line_hash_text(const unsigned char hash[LINE_HASH_SIZE], char *out)
 {
-	static const char digits[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < LINE_HASH_SIZE; i++) {
-		out[2 * i] = digits[hash[i] >> 4];
-		out[2 * i + 1] = digits[hash[i] & 15];
-	}
-	out[2 * LINE_HASH_SIZE] = '\0';
+	str_hex(out, hash, LINE_HASH_SIZE);
 }
 
 bool line_hash_parse(const char *digits, unsigned char ret[LINE_HASH_SIZE])

@@ -7,7 +7,9 @@
  */
 #include "events/process_source.h"
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/str.h"
 
 #include <fcntl.h>
@@ -16,13 +18,18 @@
 #define HELD_MAX    65536
 #define BATCH       256
 #define CMDLINE_MAX 1024
+#define TELL_NS \
+	(10 * NS_PER_S) /* so often losses are told to those that have no event of their own */
 
 struct follow {
-	struct follow *next;
+	struct list node;
+	struct map_node by_sandbox;
+	struct list procs; /* all of it that is known */
 	char sandbox[ID_LEN + 1];
 	pid_t keeper;
 	uint64_t epoch;
-	bool started; /* a keeper of the pool has no log yet */
+	bool started;         /* a keeper of the pool has no log yet */
+	uint64_t lost_before; /* losses of the source that its log tells, or that were before it */
 };
 
 struct held {
@@ -42,6 +49,7 @@ struct group {
 
 struct proc {
 	struct proc *next;
+	struct list of_follow;
 	pid_t pid;
 	struct group *group; /* NULL: a keeper */
 	struct follow *follow;
@@ -51,8 +59,10 @@ struct process_source {
 	struct journal *journal;
 	struct proc_connector connector;
 	struct proc *buckets[BUCKETS];
-	struct follow *follows;
-	uint64_t lost_reported;
+	struct list follows;
+	struct map by_sandbox;
+	uint64_t lost;        /* of all processes of the machine, since we listen */
+	uint64_t tell_due_ns; /* when everybody is told of losses next */
 };
 
 struct process_source *process_source_new(
@@ -62,6 +72,7 @@ struct process_source *process_source_new(
 
 	ps->journal = journal;
 	ps->connector = *connector;
+	list_init(&ps->follows);
 	return ps;
 }
 
@@ -95,6 +106,7 @@ static void proc_remove(struct process_source *ps, pid_t pid)
 		if (p->pid != pid)
 			continue;
 		*at = p->next;
+		list_remove(&p->of_follow);
 		if (p->group != NULL && --p->group->members == 0)
 			group_free(p->group);
 		free(p);
@@ -115,6 +127,7 @@ static struct proc *proc_add(
 		g->members++;
 	p->next = *slot_of(ps, pid);
 	*slot_of(ps, pid) = p;
+	list_append(&f->procs, &p->of_follow);
 	return p;
 }
 
@@ -122,8 +135,10 @@ void process_source_free(struct process_source *ps)
 {
 	if (ps == NULL)
 		return;
-	while (ps->follows != NULL)
-		process_source_forget(ps, ps->follows->sandbox);
+	while (!list_empty(&ps->follows))
+		process_source_forget(
+			ps, list_entry(ps->follows.next, struct follow, node)->sandbox);
+	map_free(&ps->by_sandbox);
 	proc_connector_close(&ps->connector);
 	free(ps);
 }
@@ -176,6 +191,27 @@ static json_t *data_of(const struct held *h)
 	return NULL;
 }
 
+static void put_lost(
+	struct process_source *ps, const struct follow *f, uint64_t n, const char *source)
+{
+	struct event e = {
+		.type = EVENT_EVENTS_LOST,
+		.sandbox = f->sandbox,
+		.epoch = f->epoch,
+		.data = json_pack("{s:I,s:s}", "n", (json_int_t)n, "source", source),
+	};
+
+	(void)journal_add(ps->journal, &e);
+}
+
+/* Whose events they were cannot be known: every log tells of them, before the next event of its own. */
+static void tell_lost(struct process_source *ps, struct follow *f)
+{
+	if (f->started && f->lost_before != ps->lost)
+		put_lost(ps, f, ps->lost - f->lost_before, "proc connector");
+	f->lost_before = ps->lost;
+}
+
 static void emit(struct process_source *ps, const struct group *g, const struct held *h)
 {
 	static const enum event_type types[] = { EVENT_PROCESS_STARTED, EVENT_PROCESS_EXEC,
@@ -191,18 +227,7 @@ static void emit(struct process_source *ps, const struct group *g, const struct 
 		.data = data_of(h),
 	};
 
-	(void)journal_add(ps->journal, &e);
-}
-
-static void lost(struct process_source *ps, const struct follow *f, uint64_t n, const char *source)
-{
-	struct event e = {
-		.type = EVENT_EVENTS_LOST,
-		.sandbox = f->sandbox,
-		.epoch = f->epoch,
-		.data = json_pack("{s:I,s:s}", "n", (json_int_t)n, "source", source),
-	};
-
+	tell_lost(ps, g->follow);
 	(void)journal_add(ps->journal, &e);
 }
 
@@ -275,22 +300,20 @@ void process_source_drain(struct process_source *ps)
 		for (int i = 0; i < n; i++)
 			on_note(ps, &notes[i]);
 	} while (n == BATCH);
-	if (ps->connector.lost == 0)
-		return;
-	/* whose events they were cannot be known: say so to everybody who is followed */
-	for (const struct follow *f = ps->follows; f != NULL; f = f->next)
-		if (f->started)
-			lost(ps, f, ps->connector.lost, "proc connector");
+	ps->lost += ps->connector.lost;
 	ps->connector.lost = 0;
+	if (clock_now_ns() < ps->tell_due_ns)
+		return;
+	ps->tell_due_ns = clock_now_ns() + TELL_NS;
+	list_for_each (&ps->follows, node, next)
+		tell_lost(ps, list_entry(node, struct follow, node));
 }
 
-static struct follow *follow_find(struct process_source *ps, const char *sandbox)
+static struct follow *follow_find(const struct process_source *ps, const char *sandbox)
 {
-	for (struct follow *f = ps->follows; f != NULL; f = f->next) {
-		if (str_eq(f->sandbox, sandbox))
-			return f;
-	}
-	return NULL;
+	struct map_node *node = map_find(&ps->by_sandbox, sandbox);
+
+	return node != NULL ? map_entry(node, struct follow, by_sandbox) : NULL;
 }
 
 void process_source_follow(struct process_source *ps, const char *sandbox, pid_t keeper)
@@ -303,8 +326,10 @@ void process_source_follow(struct process_source *ps, const char *sandbox, pid_t
 	(void)!str_copy(f->sandbox, sizeof(f->sandbox), sandbox);
 	f->keeper = keeper;
 	f->epoch = 1;
-	f->next = ps->follows;
-	ps->follows = f;
+	f->lost_before = ps->lost;
+	list_init(&f->procs);
+	list_append(&ps->follows, &f->node);
+	map_add(&ps->by_sandbox, &f->by_sandbox, f->sandbox);
 	(void)proc_add(ps, keeper, NULL, f);
 }
 
@@ -346,7 +371,7 @@ void process_source_bind(
 	}
 	g->n_held = 0;
 	if (g->dropped > 0)
-		lost(ps, f, g->dropped, "held back");
+		put_lost(ps, f, g->dropped, "held back");
 	if (over)
 		proc_remove(ps, pid);
 }
@@ -357,27 +382,10 @@ void process_source_forget(struct process_source *ps, const char *sandbox)
 
 	if (f == NULL)
 		return;
-	for (size_t i = 0; i < BUCKETS; i++) {
-		struct proc **at = &ps->buckets[i];
-
-		while (*at != NULL) {
-			struct proc *p = *at;
-
-			if (p->follow != f) {
-				at = &p->next;
-				continue;
-			}
-			*at = p->next;
-			if (p->group != NULL && --p->group->members == 0)
-				group_free(p->group);
-			free(p);
-		}
-	}
-	for (struct follow **at = &ps->follows; *at != NULL; at = &(*at)->next) {
-		if (*at == f) {
-			*at = f->next;
-			free(f);
-			return;
-		}
-	}
+	tell_lost(ps, f);
+	while (!list_empty(&f->procs))
+		proc_remove(ps, list_entry(f->procs.next, struct proc, of_follow)->pid);
+	list_remove(&f->node);
+	map_remove(&ps->by_sandbox, &f->by_sandbox);
+	free(f);
 }

@@ -342,8 +342,7 @@ static void sign(
 	mac(key, s->service);
 	mac(key, text_of("aws4_request"));
 	mac(key, (struct policy_text){ text->p, text->n });
-	for (size_t i = 0; i < sizeof(key); i++)
-		(void)snprintf(ret + 2 * i, 3, "%02x", key[i]);
+	str_hex(ret, key, sizeof(key));
 	explicit_bzero(key, sizeof(key));
 }
 

@@ -2,6 +2,7 @@
 /* The plain functions of libcrypto link statically without dragging in its providers; they are deprecated, not going away in 3.x. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "store/digest.h"
+#include "base/str.h"
 
 #include <openssl/sha.h>
 #include <string.h>
@@ -62,6 +63,5 @@ void digest_hmac(const unsigned char key[DIGEST_SIZE], const void *bytes, size_t
 
 void digest_text(const unsigned char digest[DIGEST_SIZE], char text[DIGEST_TEXT_SIZE])
 {
-	for (size_t i = 0; i < DIGEST_SIZE; i++)
-		(void)snprintf(text + 2 * i, 3, "%02x", digest[i]);
+	str_hex(text, digest, DIGEST_SIZE);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/vault.h"
+#include "base/str.h"
 
 #include <openssl/evp.h>
 #include <openssl/rand.h>
@@ -34,8 +35,7 @@ static char *to_hex(const unsigned char *p, size_t n)
 {
 	char *text = xalloc(2 * n + 1);
 
-	for (size_t i = 0; i < n; i++)
-		(void)snprintf(text + 2 * i, 3, "%02x", p[i]);
+	str_hex(text, p, n);
 	return text;
 }
 

@@ -194,6 +194,16 @@ TEST(ends_and_starts)
 	check(str_starts("abc", "ab"));
 }
 
+TEST(hex_of_bytes)
+{
+	char text[9];
+
+	str_hex(text, "\x00\x7f\xa0\xff", 4);
+	check_str(text, "007fa0ff");
+	str_hex(text, "", 0);
+	check_str(text, "");
+}
+
 TEST(words_of_a_list)
 {
 	check(str_list_has("one,two", "one") && str_list_has("one,two", "two"));

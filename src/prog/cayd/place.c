@@ -61,8 +61,7 @@ static void make_tag(struct place *p)
 	unsigned char digest[SHA256_DIGEST_LENGTH];
 
 	(void)SHA256((const unsigned char *)p->state, strlen(p->state), digest);
-	for (size_t i = 0; i < 4; i++)
-		(void)snprintf(p->tag + 2 * i, 3, "%02x", digest[i]);
+	str_hex(p->tag, digest, 4);
 }
 
 /* First range of at least SUBIDS_NEEDED ids in a file of lines NAME-OR-ID:FIRST:COUNT. */
