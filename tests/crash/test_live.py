@@ -5,6 +5,7 @@ fork and a rewind to a live snapshot. The source runs on as it was, or it is los
 The program under test is two processes and a thread that share one number: an answer that is right says that all of it is there and in step.
 """
 
+import http.client
 import json
 import os
 import sys
@@ -142,7 +143,7 @@ class Scenario:
         """Does its program answer? Then rightly. Else it must have been lost, and say why."""
         try:
             said = int(ask(self.box, name, self.run, "1", b"\n"))
-        except (AssertionError, cay.ApiError) as error:
+        except (AssertionError, cay.ApiError, http.client.HTTPException) as error:  # also an answer that ends in the middle, with the keeper
             ended = self.box.get(f"/v1/sandboxes/{name}/execs/{self.run['id']}?wait_ms=20000", timeout=40)
             assert ended["state"] == "ended", (name, error, ended)
             status = ended["status"]
