@@ -217,6 +217,17 @@ def our_processes(b):
     return [p for p in b.instance.own_processes() if name_of(p).startswith(("cay", "memfd:cay"))]
 
 
+def beside(b, idle):
+    """One sandbox more, beside those that do nothing: what it costs must not grow with them."""
+    cycle = [CREATE, *execute(["true"]), REMOVE]
+    server = next(p for p in b.instance.own_processes() if name_of(p) == "cayd")
+    before = cpu_ns(server)
+    result = b.api(1, b.count(200), cycle)
+    spent = cpu_ns(server) - before
+    return [row(f"beside {idle} idle sandboxes: {label}", "cay", result["steps"][label]["ns"], result["steps"][label]["errors"],
+                server_cpu_ms_each=round(spent / 1e6 / b.count(200), 2)) for label in ("create", "exec", "remove")]
+
+
 def memory(b):
     """Idle sandboxes kept: PSS of all our processes, and the fall of MemAvailable (which counts kernel memory too), per sandbox."""
     rows, ids, before = [], [], available_kib()
@@ -229,6 +240,7 @@ def memory(b):
         rows.append(value("idle sandboxes", "cay", round(pss / target, 1), "KiB PSS each", n=target, errors=0,
                           available_kib_each=round((before - available_kib()) / target, 1), processes_each=round(len(pids) / target, 2),
                           descriptors_each=round(sum(per) / target, 2)))
+        rows += beside(b, target)
     for box in ids:
         b.instance.call("DELETE", f"/v1/sandboxes/{box}?force=true")
     return rows
