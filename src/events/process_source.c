@@ -26,7 +26,6 @@ struct follow {
 	struct map_node by_sandbox;
 	struct list procs; /* all of it that is known */
 	char sandbox[ID_LEN + 1];
-	pid_t keeper;
 	uint64_t epoch;
 	bool started;         /* a keeper of the pool has no log yet */
 	uint64_t lost_before; /* losses of the source that its log tells, or that were before it */
@@ -297,11 +296,11 @@ void process_source_drain(struct process_source *ps)
 		return;
 	do {
 		n = proc_connector_read(&ps->connector, notes, BATCH);
+		ps->lost += ps->connector.lost;
+		ps->connector.lost = 0;
 		for (int i = 0; i < n; i++)
 			on_note(ps, &notes[i]);
 	} while (n == BATCH);
-	ps->lost += ps->connector.lost;
-	ps->connector.lost = 0;
 	if (clock_now_ns() < ps->tell_due_ns)
 		return;
 	ps->tell_due_ns = clock_now_ns() + TELL_NS;
@@ -324,7 +323,6 @@ void process_source_follow(struct process_source *ps, const char *sandbox, pid_t
 		return;
 	f = xnew(struct follow);
 	(void)!str_copy(f->sandbox, sizeof(f->sandbox), sandbox);
-	f->keeper = keeper;
 	f->epoch = 1;
 	f->lost_before = ps->lost;
 	list_init(&f->procs);
