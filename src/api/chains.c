@@ -184,7 +184,8 @@ static json_t *long_chain(struct server *srv)
 		const struct snapshot *s = list_entry(node, struct snapshot, node);
 		json_t *layers = json_object_get(s->doc, "layers");
 
-		if (s->users == 0 && count_plain(layers) >= 2 * CHAIN_RUN && find_run(layers) >= 0)
+		if (s->users == 0 && json_array_size(layers) >= 2 * CHAIN_RUN &&
+			count_plain(layers) >= 2 * CHAIN_RUN && find_run(layers) >= 0)
 			return layers;
 	}
 	return NULL;

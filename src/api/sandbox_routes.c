@@ -7,11 +7,13 @@
 /* The server may have died between making it and remembering the answer: the sandbox itself remembers its key. */
 static struct sandbox *made_before(struct api_call *call, struct err *err, int *rc)
 {
+	if (call->key == NULL)
+		return NULL;
 	list_for_each (&call->srv->sandboxes, node, next) {
 		struct sandbox *sb = list_entry(node, struct sandbox, node);
 		const char *key = json_string_value(json_object_get(sb->doc, "key"));
 
-		if (call->key == NULL || key == NULL || !str_eq(key, call->key))
+		if (key == NULL || !str_eq(key, call->key))
 			continue;
 		if (!str_eq(json_string_value(json_object_get(sb->doc, "key_hash")),
 			    call->key_hash))

@@ -159,7 +159,7 @@ void steps_sweep(struct server *srv)
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 		const char *of = json_string_value(json_object_get(s->doc, "sandbox"));
 
-		if (may_go(srv, s) && sandbox_by_id(srv, of) == NULL)
+		if (sandbox_by_id(srv, of) == NULL && may_go(srv, s))
 			(void)json_array_append_new(ids, json_string(s->id));
 	}
 	drop_all(srv, ids);
@@ -440,19 +440,44 @@ static json_t *sorted(json_t *list)
 	return out;
 }
 
+/* The snapshot behind each of its steps, by the number of the step. The caller frees the array. */
+static const struct snapshot **all_behind(const struct sandbox *sb)
+{
+	uint64_t last = number_in(sb->doc, "steps");
+	const struct snapshot **found = xalloc((last + 1) * sizeof(*found));
+
+	list_for_each (&sb->srv->snapshots, node, next) {
+		const struct snapshot *s = list_entry(node, struct snapshot, node);
+		json_t *n;
+		size_t i;
+
+		if (!is_of(s, sb->id))
+			continue;
+		json_array_foreach (json_object_get(s->doc, "steps"), i, n) {
+			uint64_t step = (uint64_t)json_integer_value(n);
+
+			if (step <= last && found[step] == NULL)
+				found[step] = s;
+		}
+	}
+	return found;
+}
+
 int api_step_list(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
+	cleanup_free const struct snapshot **found = NULL;
 	json_t *list = json_array();
 
 	if (sb == NULL) {
 		json_decref(list);
 		return -ENOENT;
 	}
+	found = all_behind(sb);
 	list_for_each (&sb->execs, node, next) {
 		const struct exec *e = list_entry(node, struct exec, node);
 		uint64_t n = number_in(e->doc, "step");
-		const struct snapshot *s = behind(call->srv, sb->id, n);
+		const struct snapshot *s = found[n];
 
 		(void)json_array_append_new(
 			list, json_pack("{s:I,s:s,s:O,s:b,s:O,s:s?}", "step", (json_int_t)n, "exec",
