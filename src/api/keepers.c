@@ -207,7 +207,6 @@ static struct keeper *keeper_alloc(struct server *srv, const char *id)
 
 void keeper_claim(struct keeper *k)
 {
-	k->claimed = true;
 	list_remove(&k->pool_node);
 }
 
@@ -322,8 +321,8 @@ static void discard_main(void *arg)
 	struct server *srv = k->srv;
 
 	(void)keeper_ready(k, NULL); /* one that is being prepared is stopped when that is over */
-	slot_free(srv, k->slot);
 	keeper_end(k, false);
+	slot_free(srv, k->slot);
 	keeper_unref(k);
 	srv->discarding--;
 	waiters_wake(&srv->pool_changed);
@@ -419,13 +418,25 @@ void keeper_refill(struct server *srv)
 
 void keeper_drop_pool(struct server *srv)
 {
-	while (!list_empty(&srv->pool))
-		pool_discard(list_entry(srv->pool.next, struct keeper, pool_node));
-	while (srv->discarding > 0)
-		(void)waiters_wait(&srv->pool_changed, 0); /* each of them has a deadline */
+	/* somebody who fills it may go on meanwhile */
+	while (!list_empty(&srv->pool) || srv->discarding > 0) {
+		if (!list_empty(&srv->pool))
+			pool_discard(list_entry(srv->pool.next, struct keeper, pool_node));
+		else
+			(void)waiters_wait(&srv->pool_changed, 0); /* each of them has a deadline */
+	}
 }
 
 /* --- ending --- */
+
+/*
+ * It may be the end of what had this id before: of what an earlier server left, cleared away (no pid) while the sandbox starts anew, or of a keeper that could not be killed in
+ * time. cay-spawn finishes the clean-up of an id before it starts another keeper of it.
+ */
+static bool is_end_of(const struct keeper *k, const struct spawn_event *e)
+{
+	return e->pid != 0 ? e->pid == k->pid : k->adopted || k->pid != 0;
+}
 
 bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e)
 {
@@ -440,7 +451,7 @@ bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e)
 	} else if (e->kind == SPAWN_EVENT_FAILED) {
 		(void)err_raise_sys(&k->error, -e->status, "start a keeper");
 		k->failed = k->reaped = true;
-	} else if (e->kind == SPAWN_EVENT_ENDED) {
+	} else if (e->kind == SPAWN_EVENT_ENDED && is_end_of(k, e)) {
 		log_debug("keeper", "%s ended, wait status %d", k->id, e->status);
 		k->reaped = true;
 		if (!k->adopted || e->pid == 0)
@@ -455,8 +466,6 @@ void keeper_end(struct keeper *k, bool save)
 	uint64_t deadline = clock_now_ns() + END_NS;
 	struct framecall call;
 
-	list_remove(&k->node);
-	list_append(&k->srv->keepers, &k->node);
 	if (!k->link.dead) {
 		framelink_call_begin(
 			&k->link, &call, json_pack("{s:s,s:b}", "verb", "stop", "save", (int)save));

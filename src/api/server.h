@@ -54,13 +54,12 @@ struct keeper {
 	struct framelink link;
 	struct list node;
 	struct map_node by_id;
-	struct list pool_node; /* while it is not claimed */
+	struct list pool_node; /* until keeper_claim() */
 	struct server *srv;
 	char id[ID_LEN + 1];
 	uint32_t slot;
 	pid_t pid; /* 0 when unknown (adopted ones say it) */
 	bool hello, prepared, failed;
-	bool claimed;     /* belongs to a sandbox */
 	bool adopted;     /* no child of our cay-spawn: it does not report its end */
 	bool reaped;      /* cay-spawn has cleaned up behind it */
 	struct err error; /* why it failed */
