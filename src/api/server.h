@@ -139,6 +139,7 @@ struct exec {
 
 struct snapshot {
 	struct list node;
+	struct map_node by_id, by_name;
 	char id[ID_LEN + 1];
 	json_t *doc;
 	unsigned int users; /* operations that need it just now: snapshot_hold() */
@@ -179,7 +180,7 @@ struct server {
 	struct list pool; /* keepers that nobody has claimed */
 	struct list acks; /* connections whose events are to be acknowledged */
 	struct list sandboxes, snapshots, images;
-	struct map sandboxes_by_id, sandboxes_by_name;
+	struct map sandboxes_by_id, sandboxes_by_name, snapshots_by_id, snapshots_by_name;
 	struct list pumps; /* streams that carry frames just now */
 	unsigned int busy; /* requests that are being answered */
 	struct waiters idle;

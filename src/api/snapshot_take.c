@@ -100,15 +100,10 @@ static int commit(struct snapshot *s, struct moment *m, bool sealed, struct err 
 	return rc;
 }
 
-static int check_name(struct server *srv, const char *name, struct err *err)
+static int check_name(const struct server *srv, const char *name, struct err *err)
 {
-	list_for_each (&srv->snapshots, node, next) {
-		const char *other = snapshot_name(list_entry(node, struct snapshot, node));
-
-		if (name != NULL && other != NULL && str_eq(other, name))
-			return err_raise(
-				err, ERR_EXISTS, "a snapshot named '%s' exists already", name);
-	}
+	if (name != NULL && snapshot_by_name(srv, name) != NULL)
+		return err_raise(err, ERR_EXISTS, "a snapshot named '%s' exists already", name);
 	return 0;
 }
 
@@ -129,7 +124,7 @@ static struct snapshot *snapshot_of(
 		share_memory(s, m);
 	snapshot_set_live(s, TAKE_PTR(m->memory), json_incref(m->figures));
 	if (commit(s, m, sealed, err) < 0) {
-		snapshot_unlist(s);
+		snapshot_unlist(sb->srv, s);
 		return NULL;
 	}
 	(void)server_event(sb->srv, sb, EVENT_SNAPSHOT_CREATED, NULL,

@@ -14,13 +14,18 @@ struct snapshot *snapshot_add(struct server *srv, const char *id, json_t *doc)
 	(void)!str_copy(s->id, sizeof(s->id), id);
 	s->doc = doc;
 	list_append(&srv->snapshots, &s->node);
+	map_add(&srv->snapshots_by_id, &s->by_id, s->id);
+	if (snapshot_name(s) != NULL)
+		map_add(&srv->snapshots_by_name, &s->by_name, snapshot_name(s));
 	return s;
 }
 
-void snapshot_unlist(struct snapshot *s)
+void snapshot_unlist(struct server *srv, struct snapshot *s)
 {
 	live_drop(s->live);
 	list_remove(&s->node);
+	map_remove(&srv->snapshots_by_id, &s->by_id);
+	map_remove(&srv->snapshots_by_name, &s->by_name);
 	json_decref(s->doc);
 	free(s);
 }
@@ -60,19 +65,30 @@ const char *snapshot_name(const struct snapshot *s)
 	return json_string_value(json_object_get(s->doc, "name"));
 }
 
+static struct snapshot *by_id(const struct server *srv, const char *id)
+{
+	struct map_node *node = map_find(&srv->snapshots_by_id, id);
+
+	return node != NULL ? map_entry(node, struct snapshot, by_id) : NULL;
+}
+
+struct snapshot *snapshot_by_name(const struct server *srv, const char *name)
+{
+	struct map_node *node = map_find(&srv->snapshots_by_name, name);
+
+	return node != NULL ? map_entry(node, struct snapshot, by_name) : NULL;
+}
+
 struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err)
 {
-	struct snapshot *found = NULL;
+	struct snapshot *found = by_id(srv, what);
 
 	if (strchr(what, '@') != NULL)
 		return step_find(srv, what, err);
-	list_for_each (&srv->snapshots, node, next) {
-		struct snapshot *s = list_entry(node, struct snapshot, node);
-		const char *name = snapshot_name(s);
-
-		if (str_eq(s->id, what) || (name != NULL && str_eq(name, what)))
-			return s;
-	}
+	if (found == NULL)
+		found = snapshot_by_name(srv, what);
+	if (found != NULL)
+		return found;
 	list_for_each (&srv->snapshots, node, next) {
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 
@@ -217,7 +233,7 @@ int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 	(void)server_event(srv, snapshot_source(srv, s), EVENT_SNAPSHOT_REMOVED, NULL,
 		json_pack("{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")));
 	layers = json_incref(json_object_get(s->doc, "layers"));
-	snapshot_unlist(s);
+	snapshot_unlist(srv, s);
 	memory_forget(srv, memory);
 	layers_forget(srv, layers);
 	json_decref(layers);
