@@ -19,6 +19,7 @@
 #include "sandbox/exec.h"
 #include "sandbox/meter.h"
 #include <jansson.h>
+#include <limits.h>
 
 #define KEEPER_PROTOCOL   1
 #define KEEPER_EVENTS_MAX 65536 /* unacknowledged; what comes later is counted as lost */
@@ -277,6 +278,20 @@ void keeper_read_instant(struct keeper *k);
 void keeper_read_capture(struct keeper *k);
 /** keeper_verb_release() - let go what keeper_verb_capture() has stopped; answered when its memory is in the template. */
 void keeper_verb_release(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+/** keeper_verb_suspend() - end the processes that keeper_verb_capture() has stopped, just as they are in the memory object that @request names; this keeper ends with them. */
+void keeper_verb_suspend(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+
+/** keeper_capture_end() - let a sandbox go that was stopped for a capture; nothing when it was not. */
+void keeper_capture_end(struct keeper *k);
+
+/** keeper_template_of() - id of the template that @request names, borrowed from it; NULL with @err set. */
+const char *keeper_template_of(const json_t *request, struct err *err);
+
+/** keeper_state_path() - where the state of the programs of @template lies: written by the keeper that captures, read by those that restore. */
+void keeper_state_path(const struct keeper *k, const char *template, char path[PATH_MAX]);
+
+/* --- keeper_restore.c --- */
+
 /**
  * keeper_expect() - before the sandbox is started: get ready for the processes of the template that the @request to start it names, if it does.
  * @ret_back_ns: by how much their clocks step back; 0 unless the machine was started anew and has no time namespaces. Return: 0 or an error.
@@ -288,11 +303,6 @@ void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const 
 
 /** keeper_verb_go() - let the processes run that keeper_verb_restore() has made and held. */
 void keeper_verb_go(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
-/** keeper_verb_suspend() - end the processes that keeper_verb_capture() has stopped, just as they are in the memory object that @request names; this keeper ends with them. */
-void keeper_verb_suspend(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
-
-/** keeper_capture_end() - let a sandbox go that was stopped for a capture; nothing when it was not. */
-void keeper_capture_end(struct keeper *k);
 
 /** keeper_read_fork() - a process that came from a template has ended, or their parent has. */
 void keeper_read_fork(struct keeper *k);

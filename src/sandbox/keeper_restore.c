@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox/keeper_restore.c - the keeper of a sandbox that begins with the processes of a template (docs/design/0006), be it a fork, a rewind or a resume: `start` is told of the
+ * template, `restore` has them made, `go` lets them run where they were held. Afterwards their parent, a clone of the template, tells of their ends. keeper_live.c is the other
+ * side: how they came into the template.
+ */
+#include "base/fault.h"
+#include "checkpoint/forker.h"
+#include "sandbox/carry.h"
+#include "sandbox/filters.h"
+#include "sandbox/keeper.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+static int open_leaves(
+	const struct box *box, const struct carried *c, int leaves[TEMPLATE_LEAVES_MAX], size_t *n)
+{
+	*n = 0;
+	for (size_t i = 0; i < c->n_leaves; i++) {
+		leaves[i] = cgroup_leaf_new(&box->cgroup, c->leaves[i]);
+		if (leaves[i] < 0)
+			return leaves[i];
+		++*n;
+	}
+	return 0;
+}
+
+/* From now on the other one starts programs. */
+static void change_starter(struct keeper *k, int sock)
+{
+	struct starter *s = &k->box.starter;
+
+	fd_close(&s->sock);
+	if (s->pid > 0)
+		(void)waitpid(s->pid, NULL, 0);
+	s->pid = 0;
+	s->sock = sock;
+}
+
+static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
+	struct fork_root *roots, size_t *n_roots, struct err *err)
+{
+	const struct filter *filter = filter_for(k->box.spec.profile);
+	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
+	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
+	cleanup_fd int init = raw_pidfd_open(k->box.init_pid);
+	cleanup_fd int pids = box_namespace(&k->box, "pid");
+	cleanup_fd int cgroups = box_namespace(&k->box, "cgroup");
+	cleanup_fd int u2 = box_payload_userns(&k->box);
+	cleanup_fd int u1 =
+		k->config.rootless ? open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC) : -1;
+	struct fork_place place = { .template_path = path,
+		.init_pidfd = init,
+		.pids = pids,
+		.cgroups = cgroups,
+		.u1 = u1,
+		.u2 = u2,
+		.timens = k->box.timens,
+		.starter = starter,
+		.keeper_cgroup = group,
+		.tasks = tasks,
+		.leaves = leaves,
+		.slots = c->slots,
+		.n_slots = c->n_slots,
+		.filter = filter->code,
+		.n_filter = filter->n,
+		.landlock = k->box.spec.profile != PROFILE_DEBUG,
+		.single_id = k->config.single_id };
+	int n_tasks = cgroup_v1_tasks(&k->box.cgroup, tasks);
+
+	place.n_tasks = n_tasks > 0 ? (size_t)n_tasks : 0;
+	rc = open_leaves(&k->box, c, leaves, &place.n_leaves);
+	if (rc == 0 && n_tasks < 0)
+		rc = n_tasks;
+	rc = rc < 0 ? err_raise_sys(err, rc, "open the control groups")
+		    : forker_prepare(
+			      &place, roots, TEMPLATE_SLOTS_MAX, n_roots, &k->fork_parent, err);
+	for (size_t i = 0; i < place.n_leaves; i++)
+		(void)close(leaves[i]);
+	for (size_t i = 0; i < place.n_tasks; i++)
+		(void)close(tasks[i]);
+	return rc;
+}
+
+static pid_t host_pid(const struct fork_root *roots, size_t n, int32_t inside)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (roots[i].inside == inside)
+			return roots[i].host;
+	}
+	return 0;
+}
+
+/* The programs of the image are this keeper's execs from now on. */
+static json_t *adopt(
+	struct keeper *k, struct carried *c, const struct fork_root *roots, size_t n_roots)
+{
+	json_t *list = json_array();
+	size_t i = 0;
+
+	list_for_each (&c->execs, pos, next) {
+		struct exec *e = list_entry(pos, struct exec, node);
+
+		exec_started(e, host_pid(roots, n_roots, c->inside[i++]));
+		list_remove(&e->node);
+		list_append(&k->execs, &e->node);
+		(void)json_array_append_new(list, exec_describe(e));
+	}
+	return list;
+}
+
+static int go(struct keeper *k, struct err *err)
+{
+	cleanup_fd int parent = TAKE_FD(k->fork_parent);
+
+	return forker_go(k->fork_sock, parent, err);
+}
+
+int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns, struct err *err)
+{
+	const char *template;
+	char path[PATH_MAX];
+	json_t *clocks;
+	int rc;
+
+	if (json_object_get(request, "template") == NULL)
+		return 0;
+	template = keeper_template_of(request, err);
+	if (template == NULL)
+		return -EINVAL;
+	k->box.awaits_processes = true;
+	keeper_state_path(k, template, path);
+	k->expected = (struct buf)BUF_INIT(CARRY_MAX);
+	rc = file_read_at(AT_FDCWD, path, &k->expected);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the state of the programs");
+	clocks = carry_clocks(&k->expected);
+	*ret_back_ns = box_set_clocks(&k->box, clocks);
+	json_decref(clocks);
+	return 0;
+}
+
+/* @hold: they wait for `go`. */
+static int restore(struct keeper *k, const char *template, bool hold, json_t **ret, struct err *err)
+{
+	struct fork_root roots[TEMPLATE_SLOTS_MAX];
+	struct carried carried = { 0 };
+	char path[PATH_MAX];
+	size_t n_roots = 0;
+	int rc, pair[2];
+
+	keeper_drop_spare(
+		k); /* of a starter that will be replaced; its leaf may be that of a carried program */
+	(void)fault("live.restore.begun");
+	rc = carry_load(&k->box, &k->expected, &carried, err);
+	buf_free(&k->expected);
+	template_path(k->config.run, template, path, sizeof(path));
+	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		rc = err_raise_sys(err, -errno, "make a socket pair");
+	if (rc == 0) {
+		/* those who bring it back are in it for a while */
+		box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
+		rc = fork_into(k, path, &carried, pair[1], roots, &n_roots, err);
+		fd_close(&k->box.timens); /* who is in it keeps it */
+		box_lend(&k->box, 0, 0);
+		k->fork_sock = rc;
+		(void)close(pair[1]);
+		change_starter(k, pair[0]);
+	}
+	if (rc >= 0 && !hold)
+		rc = go(k, err);
+	(void)fault("live.restore.running");
+	if (rc >= 0)
+		*ret = adopt(k, &carried, roots, n_roots);
+	carried_fini(&carried);
+	return rc < 0 ? rc : 0;
+}
+
+void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct err err = { 0 };
+	const char *template = keeper_template_of(request, &err);
+	json_t *execs = NULL;
+
+	if (template != NULL &&
+		(k->state != KEEPER_RUNNING || !list_empty(&k->execs) || k->expected.n == 0))
+		(void)err_raise(&err, ERR_STATE,
+			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
+	if (err.code == ERR_NONE &&
+		restore(k, template, json_is_true(json_object_get(request, "hold")), &execs,
+			&err) == 0)
+		keeper_reply(c, id, json_pack("{s:o}", "execs", execs));
+	else
+		keeper_reply_error(c, id, &err);
+}
+
+void keeper_verb_go(
+	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+{
+	struct err err = { 0 };
+
+	if (k->fork_parent < 0)
+		(void)err_raise(&err, ERR_STATE, "nothing waits in sandbox '%s'", k->id);
+	if (err.code == ERR_NONE && go(k, &err) == 0)
+		keeper_reply(c, id, NULL);
+	else
+		keeper_reply_error(c, id, &err);
+}
+
+void keeper_read_fork(struct keeper *k)
+{
+	struct template_message m;
+
+	if (forker_ended(k->fork_sock, &m) <= 0) {
+		fd_close(&k->fork_sock);
+		keeper_lose(k, "the parent of the processes that came from a snapshot was killed");
+		return;
+	}
+	keeper_child_ended(
+		k, &(struct death){ .pid = m.pid, .wait_status = m.status, .cpu_us = m.cpu_us });
+	forker_reap(k->fork_sock, m.pid);
+}
