@@ -19,6 +19,12 @@ static int say(int fd, enum word word)
 	return fdpass_send(fd, &byte, 1, NULL, 0);
 }
 
+/* @rc: of a word said or heard. */
+static bool has_gone(ssize_t rc)
+{
+	return rc == -EPIPE || rc == -ECONNRESET;
+}
+
 /* Return: 1, 0 when the other side has given up, or -errno. */
 static int hear(int fd, enum word expected)
 {
@@ -27,7 +33,7 @@ static int hear(int fd, enum word expected)
 	ssize_t n = fdpass_recv(fd, &byte, 1, NULL, 0, &none);
 
 	if (n <= 0)
-		return n == -ECONNRESET ? 0 : (int)n;
+		return has_gone(n) ? 0 : (int)n;
 	return byte == (char)expected ? 1 : -EPROTO;
 }
 
@@ -58,8 +64,10 @@ int instant_done(struct instant *i)
 {
 	int rc = say(i->peer, CAPTURED);
 
-	/* it has gone: what it will not say it has not said before either */
-	return rc < 0 && rc != -EPIPE ? rc : hear(i->peer, KEEP);
+	/* it let them go before all was captured: whatever it has said until then */
+	if (has_gone(rc))
+		return 0;
+	return rc < 0 ? rc : hear(i->peer, KEEP);
 }
 
 void instant_close(struct instant *i)
@@ -80,14 +88,21 @@ int instant_join(const char *run, const char *id)
 	return rc < 0 ? rc : fdpass_connect(path);
 }
 
+static int tell(int fd, enum word word)
+{
+	int rc = say(fd, word);
+
+	return has_gone(rc) ? 0 : rc;
+}
+
 int instant_begin(int fd)
 {
-	return say(fd, BEGIN);
+	return tell(fd, BEGIN);
 }
 
 int instant_keep(int fd)
 {
-	return say(fd, KEEP);
+	return tell(fd, KEEP);
 }
 
 bool instant_captured(int fd)

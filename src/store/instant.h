@@ -39,10 +39,10 @@ void instant_close(struct instant *i);
 /** instant_join() - a keeper's side: the job that captures for template @id. Return: descriptor or -errno. */
 int instant_join(const char *run, const char *id) attr_must_use;
 
-/** instant_begin() - all are stopped. Return: 0 or -errno. */
+/** instant_begin() - all are stopped. Return: 0, also to a job that has given up: instant_captured() says so, and why is the job's to say. Or -errno. */
 int instant_begin(int fd) attr_must_use;
 
-/** instant_keep() - what is captured now is kept. Return: 0 or -errno. */
+/** instant_keep() - what is captured now is kept. Return: as instant_begin(). */
 int instant_keep(int fd) attr_must_use;
 
 /** instant_captured() - @fd can be read: are the files captured? Else the job has given up. */

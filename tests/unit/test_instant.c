@@ -77,6 +77,38 @@ TEST(a_try_that_is_given_up_behind_it_is_made_again)
 	place_end(&p);
 }
 
+TEST(who_lets_go_before_all_is_captured_keeps_nothing)
+{
+	struct place p = place_new();
+	int keeper = instant_join(p.run, ID);
+
+	check_int(instant_begin(keeper), 0);
+	check_int(instant_keep(keeper), 0);
+	check_int(instant_await(&p.job), 0);
+	(void)close(keeper); /* killed, perhaps: the processes go on, and change what is still being captured */
+	check_int(instant_done(&p.job), 0);
+	place_end(&p);
+}
+
+TEST(what_is_said_to_a_job_that_has_given_up_is_no_error)
+{
+	struct place p = place_new();
+	int known = instant_join(p.run, ID), unknown;
+
+	check_int(instant_begin(known), 0);
+	check_int(instant_await(&p.job), 0);
+	unknown = instant_join(p.run, ID);
+	instant_close(&p.job);
+	check_int(instant_keep(known), 0);
+	check_int(instant_begin(unknown), 0);
+	check_int(instant_keep(unknown), 0);
+	check(!instant_captured(known));
+	check(!instant_captured(unknown));
+	(void)close(known);
+	(void)close(unknown);
+	place_end(&p);
+}
+
 TEST(a_job_that_gives_up_has_captured_nothing)
 {
 	struct place p = place_new();
