@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "checkpoint/memory_object.h"
 #include "sandbox/carry.h"
 #include "sandbox/keeper.h"
 #include "store/instant.h"
@@ -394,18 +395,18 @@ static void let_go(struct keeper *k)
 	struct conn *c = k->capture_conn;
 	json_int_t id = k->release_id;
 	struct err err = { 0 };
+	int rc = capture_release(&k->capture, &k->captured, &err);
 
-	if (capture_release(&k->capture, &k->captured, &err) < 0) {
-		k->release_id = 0;
-		keeper_capture_end(k);
-	}
 	k->capture_paused_ns = clock_now_ns() - k->capture_begun_ns;
 	urgency_set(false);
 	(void)fault("live.capture.released");
+	if (rc == 0)
+		return;
+	k->release_id = 0;
+	keeper_capture_end(k);
 	if (k->lost != NULL)
 		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is lost: %s", k->id, k->lost);
-	if (err.code != ERR_NONE)
-		keeper_reply_error(c, id, &err);
+	keeper_reply_error(c, id, &err);
 }
 
 void keeper_verb_release(
@@ -493,7 +494,8 @@ void keeper_verb_examine(
 /* From here on the object on disk is what this sandbox is. Their cgroup is frozen: whoever dies, they do not run again. */
 static int mark_exact(const struct keeper *k, const char *memory, struct err *err)
 {
-	cleanup_free char *path = str_dupf("%s/pool/memory/%s/EXACT", k->config.state, memory);
+	cleanup_free char *path =
+		str_dupf("%s/pool/" MEMORY_DIR "/%s/" MEMORY_EXACT, k->config.state, memory);
 	cleanup_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	return fd < 0 || fsync(fd) < 0
