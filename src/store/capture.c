@@ -418,10 +418,13 @@ int store_capture(struct job *job, json_t **ok, struct err *err)
 	if (rc < 0)
 		return rc;
 	rc = str_eq(c.how, "snapshot") ? by_snapshot(&c, err) : by_copy(&c, err);
-	if (rc < 0)
+	if (rc < 0) {
 		(void)!thaw(&c, &late);
-	else
+		/* a keeper lets go: nobody stands still while what was begun is removed */
+		instant_close(&c.instant);
+	} else {
 		rc = finish(&c, ok, err);
+	}
 	if (rc < 0)
 		(void)!tree_remove(c.tmp, c.layer);
 	return rc;

@@ -85,7 +85,8 @@ TEST(who_lets_go_before_all_is_captured_keeps_nothing)
 	check_int(instant_begin(keeper), 0);
 	check_int(instant_keep(keeper), 0);
 	check_int(instant_await(&p.job), 0);
-	(void)close(keeper); /* killed, perhaps: the processes go on, and change what is still being captured */
+	/* killed, perhaps: the processes go on, and change what is still being captured */
+	(void)close(keeper);
 	check_int(instant_done(&p.job), 0);
 	place_end(&p);
 }
