@@ -94,7 +94,7 @@ void memory_writer_close(struct memory_writer *w);
 /** memory_reader_open() - open object @id and check manifest and index. %ERR_CORRUPT names what was changed. memory_reader_close() in any case. */
 int memory_reader_open(struct memory_reader *r, const struct store *store, const char *id,
 	struct err *err) attr_must_use;
-/** memory_reader_next() - next chunk, its digest compared; its stored bytes are at @offset of @r->pages. Return: 1, 0 at the end, %ERR_CORRUPT. */
+/** memory_reader_next() - next chunk, its digest compared; its stored bytes are at @offset of @r->pages. Return: 1, 0 at the end, %ERR_CORRUPT, also when the disk does not give them. */
 int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head,
 	uint64_t *offset, struct err *err) attr_must_use;
 /** memory_reader_state() - the carried state, checked. */
