@@ -32,7 +32,6 @@ struct moment {
 	unsigned int job_said; /* how often: it is ready, it has captured */
 	struct framecall release;
 	bool releasing;
-	struct err late; /* why it could not be let go */
 };
 
 /**
