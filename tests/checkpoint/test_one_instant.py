@@ -5,10 +5,13 @@ import json
 import os
 import sys
 
-from lib.case import equal, require
+from lib.case import contains, equal, raises, require
+from lib.cay import ApiError
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(HERE, "..", "crash")]
 from forking import ask, fork_live, put, start  # noqa: E402
+from points import own_instance  # noqa: E402
 from postgres import Database  # noqa: E402
 
 TIMEOUT = 170
@@ -122,3 +125,16 @@ def test_a_database_under_load(instance):
         database.check(box)
         for one in reversed(forks):
             instance.remove(one)
+
+
+@require(*NEEDS)
+def test_files_that_cannot_be_captured(tmp):
+    """Whoever asked is told why by the job, not that the keeper cannot reach it; the source goes on."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="store.capture.frozen=error")
+        with instance.sandbox() as box:
+            put(instance, box, "/tmp/shared.py", SHARED)
+            run = start(instance, box, "/usr/bin/python3", "/tmp/shared.py")
+            error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
+            contains(str(error), f"capture sandbox '{box}': Input/output error")
+            equal(ask(instance, box, run, "goes_on()"), "True\n")
