@@ -95,6 +95,16 @@ static bool is_udp(description *d)
 	return d->kind == DESCRIPTION_SOCKET && d->c >> 16 == IPPROTO_UDP;
 }
 
+/* Both versions of IP have ports of their own: a socket of the other one may have the same. */
+static bool can_be(description *owner, const struct place *from)
+{
+	bool version4 = from->words[0] == 0 && from->words[1] == 0 && from->words[2] == 0xffff0000U;
+
+	if (domain_of(owner) == AF_INET)
+		return version4;
+	return !version4 || (owner->position & SOCKET_V6ONLY) == 0;
+}
+
 /* Who has it: with all addresses (@any) or with this one. */
 static uint32_t find_owner(const struct place *from, bool any)
 {
@@ -102,7 +112,7 @@ static uint32_t find_owner(const struct place *from, bool any)
 		description *d = description_at(i);
 		struct place own = place_of(d->path);
 
-		if (is_udp(d) && own.port == from->port &&
+		if (is_udp(d) && own.port == from->port && can_be(d, from) &&
 			(any ? is_any(&own)
 			     : memcmp(own.words, from->words, sizeof(own.words)) == 0))
 			return i;

@@ -46,6 +46,35 @@ static address at(const address *a, const char *text)
 	return out;
 }
 
+/* All addresses of version 4, and those of version 6 alone, with the same port: two sockets. @six_first: that one is made first. */
+static void bound_to_both(bool six_first, int *ret_four, int *ret_six, address *ret)
+{
+	const char *const any[] = { "0.0.0.0", "::" };
+	int fds[2], on = 1;
+
+	for (bool done = false; !done;) {
+		address first = { .sin6_family = six_first ? AF_INET6 : AF_INET }, second;
+		socklen_t n = sizeof(first);
+
+		for (int i = 0; i < 2; i++) {
+			fds[i] = socket((i == 0) == six_first ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
+			MUST(fds[i] >= 0);
+		}
+		MUST(setsockopt(fds[six_first ? 0 : 1], IPPROTO_IPV6, IPV6_V6ONLY, &on,
+			     sizeof(on)) == 0);
+		MUST(bind(fds[0], (struct sockaddr *)&first, length_of(&first)) == 0);
+		MUST(getsockname(fds[0], (struct sockaddr *)&first, &n) == 0);
+		second = at(&first, any[six_first ? 0 : 1]);
+		/* somebody else may have that one */
+		done = bind(fds[1], (struct sockaddr *)&second, length_of(&second)) == 0;
+		*ret = first;
+		if (!done)
+			MUST(errno == EADDRINUSE && close(fds[0]) == 0 && close(fds[1]) == 0);
+	}
+	*ret_four = fds[six_first ? 1 : 0];
+	*ret_six = fds[six_first ? 0 : 1];
+}
+
 /* Memory of what waits in @fd. */
 static uint32_t waiting(int fd)
 {
@@ -93,6 +122,8 @@ int main(void)
 {
 	static char large[LARGE + 1];
 	address a, b, c, everywhere, six, both, gone[2], everywhere_seen, mapped, reached;
+	address apart[2], apart_seen[2];
+	int four, other_version;
 	int receiver = bound("127.0.0.1", &a), sender = bound("127.0.0.1", &b);
 	int other = bound("127.0.0.7", &c), wide = bound("0.0.0.0", &everywhere);
 	int sixth = bound("::1", &six), double_stack = bound("::", &both), closed;
@@ -124,6 +155,13 @@ int main(void)
 	send_to(sender, &reached, double_stack, "mapped");
 	mapped = at(&b, "::ffff:127.0.0.1");
 
+	/* each version by a socket of its own */
+	for (int i = 0; i < 2; i++) {
+		bound_to_both(i == 1, &four, &other_version, &apart[i]);
+		send_to(four, &a, receiver, "four");
+		send_to(other_version, &six, sixth, "six alone");
+	}
+
 	/* connected to each other */
 	MUST(connect(sender, (struct sockaddr *)&c, length_of(&c)) == 0);
 	MUST(connect(other, (struct sockaddr *)&b, length_of(&b)) == 0);
@@ -139,10 +177,18 @@ int main(void)
 	expect(receiver, &a, "to myself");
 	expect(receiver, &b, "");
 	expect(receiver, &everywhere_seen, "from everywhere");
+	for (int i = 0; i < 2; i++) {
+		apart_seen[i] = at(&apart[i], "127.0.0.1");
+		expect(receiver, &apart_seen[i], "four");
+	}
 	expect(wide, &b, "at any");
 	both = at(&both, "::1");
 	expect(sixth, &both, "six");
 	expect(sixth, &gone[1], "gone");
+	for (int i = 0; i < 2; i++) {
+		apart_seen[i] = at(&apart[i], "::1");
+		expect(sixth, &apart_seen[i], "six alone");
+	}
 	expect(double_stack, &mapped, "mapped");
 	expect(other, &b, "to my peer");
 	expect(sender, &c, "and back");
