@@ -8,6 +8,7 @@
  */
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "sys/file.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -141,14 +142,37 @@ static bool program_is_gone(const struct dump_process *p)
 	return n > 0 && dump_is_gone(path, (size_t)n);
 }
 
+/* A process may have moved a mapping of any file to where its code was, a file that others map too. What a mapping of ours shows is not its to choose. */
+static bool is_file_of(const struct dump_gone *g, int fd)
+{
+	cleanup_buf struct buf maps = BUF_INIT(64U << 20);
+	void *ours = mmap(NULL, IMAGE_PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	const char *at, *end;
+	struct proc_map m;
+	bool same = false;
+
+	if (ours == MAP_FAILED)
+		return false;
+	if (file_read_at(AT_FDCWD, "/proc/self/maps", &maps) < 0)
+		maps.n = 0;
+	at = buf_cstr(&maps);
+	end = at + maps.n;
+	while (proc_map_next(&at, end, &m) > 0) {
+		if (m.start == (uint64_t)(uintptr_t)ours)
+			same = m.inode == g->inode && makedev(m.major, m.minor) == g->device;
+	}
+	(void)munmap(ours, IMAGE_PAGE);
+	return same;
+}
+
 /* Return: descriptor; -1 when what is mapped of it has to do. */
 static int open_program(struct dump *d, const struct dump_process *p, struct dump_gone *g)
 {
 	cleanup_fd int fd = openat(p->tracee.proc, "exe", O_RDONLY | O_CLOEXEC);
 	struct stat st;
 
-	return fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size <= GONE_MAX &&
-			       grow(d, g, (uint64_t)st.st_size)
+	return fd >= 0 && is_file_of(g, fd) && fstat(fd, &st) == 0 &&
+			       (uint64_t)st.st_size <= GONE_MAX && grow(d, g, (uint64_t)st.st_size)
 		       ? TAKE_FD(fd)
 		       : -1;
 }

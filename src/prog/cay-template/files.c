@@ -50,7 +50,10 @@ static int open_file(description *d)
 	return fd;
 }
 
-/* A file without a name, in the directory where it had one, or in the nearest above that is still there and takes it; else, as a memory file that is somebody's program, in memory. */
+/*
+ * A file without a name, in the directory where it had one, or in the nearest above that is still there and takes it; else, as a memory file that is somebody's program, in
+ * memory. It is root's now: what it let others become (set-user-ID) it lets nobody.
+ */
 static int make_unlinked(description *d)
 {
 	static const char memory[] = "/memfd:";
@@ -67,7 +70,7 @@ static int make_unlinked(description *d)
 		n -= n > 1;
 		path[n] = '\0';
 		fd = CALL4(__NR_openat, AT_CWD, path, O_READ_WRITE | O_NAMELESS | BARE_CLOEXEC,
-			d->mode & 07777);
+			d->mode & 0777);
 	}
 	if (fd < 0)
 		fd = CALL2(__NR_memfd_create, nowhere ? former + sizeof(memory) - 1 : "removed", 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that are mapped and were removed: private with changed pages and shared, by several processes, with and without descriptors, in a directory that is gone too,
- * ending in the middle of a page, and the program itself.
+ * ending in the middle of a page, and the program itself; also one that has another file where its code was.
  */
 #include "object.h"
 
@@ -43,7 +43,8 @@ static void is(const char *at, int page, char want)
 
 struct state {
 	char *library, *part, *common, *open_one, *memory;
-	int both, read_only;
+	int both, read_only, set_id;
+	uid_t owner; /* of that, at first */
 };
 
 static void build(struct state *s)
@@ -68,17 +69,23 @@ static void build(struct state *s)
 	s->read_only = open("/var/tmp/gone/open", O_RDONLY | O_CLOEXEC);
 	MUST(s->read_only >= 0);
 	s->open_one = map(s->both, 2, PROT_READ | PROT_WRITE, MAP_SHARED);
+	s->set_id = open("/var/tmp/gone/set-id", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
+	MUST(s->set_id >= 0);
+	/* a sandbox with one user has no other */
+	s->owner = fchown(s->set_id, 7, 7) == 0 ? 7 : getuid();
+	MUST(fchmod(s->set_id, 06755) == 0);
 	fd = memfd_create("private", MFD_CLOEXEC);
 	MUST(fd >= 0 && write(fd, "memory", 6) == 6);
 	s->memory = map(fd, 1, PROT_READ, MAP_PRIVATE);
 	MUST(close(fd) == 0);
 	MUST(unlink("/var/tmp/gone/library") == 0 && unlink("/var/tmp/gone/part") == 0);
 	MUST(unlink("/var/tmp/gone/common") == 0 && unlink("/var/tmp/gone/open") == 0);
-	MUST(rmdir("/var/tmp/gone") == 0);
+	MUST(unlink("/var/tmp/gone/set-id") == 0 && rmdir("/var/tmp/gone") == 0);
 }
 
 static void check(const struct state *s, char changed)
 {
+	struct stat st;
 	char c;
 
 	is(s->library, 0, stamp("library", 0));
@@ -101,6 +108,9 @@ static void check(const struct state *s, char changed)
 	s->open_one[PAGE + 1] = 'm';
 	MUST(pread(s->read_only, &c, 1, PAGE + 1) == 1 && c == 'm');
 	MUST(pwrite(s->read_only, "w", 1, 0) < 0 && errno == EBADF);
+	/* nobody becomes root by it whom it did not make so before */
+	MUST(fstat(s->set_id, &st) == 0);
+	MUST(st.st_uid == s->owner || (st.st_mode & 06000) == 0);
 }
 
 /* What the other one writes comes here. */
@@ -118,6 +128,8 @@ static void relative(const struct state *s, int in, int out)
 	_exit(9);
 }
 
+#define ALIKE "/var/tmp/alike"
+
 /* The program, when it has been executed from a copy of itself. */
 static int copy_main(const char *path)
 {
@@ -130,19 +142,39 @@ static int copy_main(const char *path)
 	return 1;
 }
 
-static pid_t start_copy(int *ret_in)
+/* As above, but its code comes from another file with the same code, which others map too. */
+static int moved_main(const char *path)
 {
-	const char *path = "/var/tmp/copy";
-	int in[2], out[2];
-	pid_t pid;
-	char c;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	int fd = open(ALIKE, O_RDONLY | O_CLOEXEC);
+	unsigned long start, end, offset;
+	char c, line[512], rights[5];
 
+	MUST(maps != NULL && fd >= 0);
+	do {
+		MUST(fgets(line, sizeof(line), maps) != NULL);
+		MUST(sscanf(line, "%lx-%lx %4s %lx", &start, &end, rights, &offset) == 4);
+	} while (strcmp(rights, "r-xp") != 0);
+	MUST(mmap((void *)start, end - start, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd,
+		     (off_t)offset) == (void *)start);
+	MUST(close(fd) == 0 && fclose(maps) == 0);
+	MUST(unlink(path) == 0 && write(1, "c", 1) == 1 && read(0, &c, 1) == 1);
+	return 7;
+}
+
+static pid_t start_copy(const char *path, const char *how, int *ret_in)
+{
+	int in[2], out[2];
+	char c, command[128];
+	pid_t pid;
+
+	(void)snprintf(command, sizeof(command), "cp /proc/$PPID/exe %s", path);
 	MUST(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
-	MUST(system("cp /proc/$PPID/exe /var/tmp/copy") == 0);
+	MUST(system(command) == 0);
 	pid = fork();
 	if (pid == 0) {
 		MUST(dup2(in[0], 0) == 0 && dup2(out[1], 1) == 1);
-		(void)execl(path, path, "copy", path, NULL);
+		(void)execl(path, path, how, path, NULL);
 		_exit(2);
 	}
 	MUST(pid > 0 && read(out[0], &c, 1) == 1);
@@ -150,18 +182,51 @@ static pid_t start_copy(int *ret_in)
 	return pid;
 }
 
+static void end_copy(pid_t pid, int in)
+{
+	int status;
+
+	MUST(write(in, "g", 1) == 1 && waitpid(pid, &status, 0) == pid);
+	MUST(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
+/* The program with a page more, which is mapped. */
+static char *make_alike(void)
+{
+	char page[PAGE], *at;
+	struct stat st;
+	off_t size;
+	int fd;
+
+	memset(page, 'A', PAGE);
+	MUST(system("cp /proc/$PPID/exe " ALIKE) == 0);
+	fd = open(ALIKE, O_RDWR | O_CLOEXEC);
+	MUST(fd >= 0 && fstat(fd, &st) == 0);
+	size = (st.st_size + PAGE - 1) / PAGE * PAGE;
+	MUST(pwrite(fd, page, PAGE, size) == PAGE);
+	at = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, size);
+	MUST(at != MAP_FAILED && close(fd) == 0);
+	return at;
+}
+
 int main(int argc, char **argv)
 {
 	struct state s;
-	int go[2], report[2], copy_in, status;
-	pid_t copy, other;
+	int go[2], report[2], copy_in, moved_in, status;
+	pid_t copy, moved, other;
+	char *alike;
 	char c;
 
 	if (argc == 3 && strcmp(argv[1], "copy") == 0)
 		return copy_main(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "moved") == 0)
+		return moved_main(argv[2]);
 	if (argc == 3)
 		return 7;
-	copy = start_copy(&copy_in);
+	copy = start_copy("/var/tmp/copy", "copy", &copy_in);
+	alike = make_alike();
+	moved = start_copy("/var/tmp/moved", "moved", &moved_in);
+	MUST(unlink(ALIKE) == 0);
 	build(&s);
 	MUST(pipe(go) == 0 && pipe(report) == 0);
 	other = fork();
@@ -175,7 +240,8 @@ int main(int argc, char **argv)
 	MUST(write(go[1], "a", 1) == 1 && waitpid(other, &status, 0) == other);
 	MUST(WIFEXITED(status) && WEXITSTATUS(status) == 9 && s.common[1] == 'b');
 	check(&s, '1');
-	MUST(write(copy_in, "g", 1) == 1 && waitpid(copy, &status, 0) == copy);
-	MUST(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	is(alike, 0, 'A');
+	end_copy(copy, copy_in);
+	end_copy(moved, moved_in);
 	return object_done();
 }
