@@ -546,10 +546,8 @@ int dump_passed(
 static size_t read_directory(const struct dump_process *p, const char *link, char path[PATH_MAX])
 {
 	ssize_t n = readlinkat(p->tracee.proc, link, path, PATH_MAX);
-	bool gone = n <= 0 || path[0] != '/' ||
-		    (n > 10 && memcmp(path + n - 10, " (deleted)", 10) == 0);
 
-	return gone ? 0 : (size_t)n;
+	return n <= 0 || path[0] != '/' || dump_is_gone(path, (size_t)n) ? 0 : (size_t)n;
 }
 
 static int dump_directories(struct dump *d, struct dump_process *p, struct err *err)
