@@ -58,7 +58,7 @@ static attr_noreturn void dumper_child(const struct capture_place *place, const 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	(void)close(pair[0]);
 	if (suspend) {
-		filters = seizer_stop(keeper);
+		filters = seizer_stop(keeper, place->u2);
 		if (filters < 0)
 			_exit(119);
 	}

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #ifndef PTRACE_SECCOMP_GET_METADATA
@@ -25,7 +26,8 @@ struct metadata {
 
 struct seizer {
 	struct buf out;
-	struct buf threads;  /* int32_t each */
+	struct buf threads; /* int32_t each */
+	struct stat u2;
 	uint32_t base;       /* filters that are the sandbox's own */
 	size_t last, last_n; /* where the filters are that were written last */
 };
@@ -104,34 +106,72 @@ static int wait_stopped(pid_t tid, uint64_t deadline_ns)
 	}
 }
 
+/* No process of the sandbox can leave U2 or make a user namespace below it (sandbox/builder.c). */
+static bool is_inside(const struct seizer *s, pid_t tid)
+{
+	char path[40];
+	struct stat now;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", tid);
+	return stat(path, &now) == 0 && now.st_dev == s->u2.st_dev && now.st_ino == s->u2.st_ino;
+}
+
+/* A number that had come free could be anybody's on the machine; from now on it does not come free. Without options who is seized is let go when we end. */
+static int seize(struct seizer *s, pid_t tid)
+{
+	if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
+		return 0; /* it has gone */
+	if (!is_inside(s, tid))
+		return -ESRCH;
+	buf_add(&s->threads, &(int32_t){ tid }, sizeof(int32_t));
+	return 0;
+}
+
 /* All threads of @pid but those that have gone. */
-static void seize_threads(struct seizer *s, pid_t pid)
+static int seize_threads(struct seizer *s, pid_t pid)
 {
 	char path[32];
 	const struct dirent *e;
 	uint64_t tid;
 	DIR *dir;
+	int rc = 0;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/task", pid);
 	dir = opendir(path);
-	while (dir != NULL && (e = readdir(dir)) != NULL) {
-		if (str_to_u64(e->d_name, 1, INT32_MAX, &tid) == 0 &&
-			ptrace(PTRACE_SEIZE, (pid_t)tid, NULL, NULL) == 0 &&
-			ptrace(PTRACE_INTERRUPT, (pid_t)tid, NULL, NULL) == 0)
-			buf_add(&s->threads, &(int32_t){ (int32_t)tid }, sizeof(int32_t));
+	while (rc == 0 && dir != NULL && (e = readdir(dir)) != NULL) {
+		if (str_to_u64(e->d_name, 1, INT32_MAX, &tid) == 0)
+			rc = seize(s, (pid_t)tid);
 	}
 	if (dir != NULL)
 		(void)closedir(dir);
+	return rc;
 }
 
-/* Whose filters cannot be read is refused by the dumper, which misses them. */
-static void suspend(struct seizer *s, pid_t tid, uint64_t deadline_ns)
+/* Whose filters cannot be read is refused by the dumper, which misses them. Return: of wait_stopped(). */
+static int suspend(struct seizer *s, pid_t tid, uint64_t deadline_ns)
 {
 	int rc = wait_stopped(tid, deadline_ns);
 
 	if (rc == 0 && ptrace(PTRACE_SETOPTIONS, tid, NULL,
 			       (void *)(uintptr_t)(TRACEE_OPTIONS | PTRACE_O_SUSPEND_SECCOMP)) == 0)
 		add_filters(s, tid);
+	return rc;
+}
+
+/* It is a program of the sandbox that decides how many cannot be stopped (each parent in vfork()): the first is waited for, and no other. */
+static void suspend_all(struct seizer *s)
+{
+	const int32_t *tids = (const int32_t *)(const void *)s->threads.p;
+	size_t n = s->threads.n / sizeof(*tids);
+	uint64_t deadline_ns = clock_now_ns() + TRACEE_STOP_NS;
+	int rc = 0;
+
+	tracee_hurry(true); /* its signals end waits */
+	for (size_t i = 0; i < n; i++)
+		(void)ptrace(PTRACE_INTERRUPT, tids[i], NULL, NULL);
+	for (size_t i = 0; rc != -ETIMEDOUT && i < n; i++)
+		rc = suspend(s, tids[i], deadline_ns);
+	tracee_hurry(false);
 }
 
 /* The order stays where it is. */
@@ -148,25 +188,20 @@ static int wait_for_order(int keeper, struct dump_order *order)
 		       : -EPROTO;
 }
 
-int seizer_stop(int keeper)
+int seizer_stop(int keeper, int u2)
 {
 	static struct dump_order order;
 	struct seizer s = { .out = BUF_INIT(SEIZED_MAX), .threads = BUF_INIT(SEIZED_MAX) };
 	cleanup_fd int fd = memfd_create("filters", MFD_CLOEXEC);
-	uint64_t deadline_ns;
-	int rc = fd < 0 ? -errno : wait_for_order(keeper, &order);
+	int rc = fd < 0 || fstat(u2, &s.u2) < 0 ? -errno : wait_for_order(keeper, &order);
 
-	if (rc < 0)
-		return rc;
 	s.base = order.filters;
-	deadline_ns = clock_now_ns() + TRACEE_STOP_NS;
-	tracee_hurry(true); /* its signals end waits */
-	for (uint32_t i = 0; i < order.n_pids; i++)
-		seize_threads(&s, order.pids[i]);
-	for (size_t i = 0; i < s.threads.n / sizeof(int32_t); i++)
-		suspend(&s, ((const int32_t *)(const void *)s.threads.p)[i], deadline_ns);
-	tracee_hurry(false);
-	rc = file_write_all(fd, s.out.p, s.out.n);
+	for (uint32_t i = 0; rc == 0 && i < order.n_pids; i++)
+		rc = seize_threads(&s, order.pids[i]);
+	if (rc == 0) {
+		suspend_all(&s);
+		rc = file_write_all(fd, s.out.p, s.out.n);
+	}
 	buf_free(&s.threads);
 	buf_free(&s.out);
 	return rc < 0 ? rc : TAKE_FD(fd);

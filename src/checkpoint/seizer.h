@@ -27,10 +27,11 @@ struct seized_filter {
 
 /**
  * seizer_stop() - wait for the order of a capture on @keeper, where it stays for the program that is executed next; stop all that it names, for that program to take over.
- * Who cannot be stopped within half a second is left as it is: the dumper meets it. From here on all that was stopped ends with the caller.
+ * Who cannot be stopped within half a second is left as it is, and all behind it: the dumper meets it. From here on all that was stopped ends with the caller.
+ * @u2: the payload's user namespace; borrowed.
  *
- * Return: a memory file, or -errno. Context: root of the host, the processes' cgroup is frozen once the order is there.
+ * Return: a memory file; -ESRCH when a number of the order is somebody's outside of @u2, then nobody was stopped and the caller ends; other -errno. Context: root of the host, the processes' cgroup is frozen once the order is there.
  */
-int seizer_stop(int keeper) attr_must_use;
+int seizer_stop(int keeper, int u2) attr_must_use;
 
 #endif
