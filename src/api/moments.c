@@ -341,6 +341,7 @@ static int take_all(struct moment *m, struct err *err)
 	if (released(m, &late) < 0 && rc == 0) {
 		*err = late;
 		rc = -EIO;
+		m->spoiled = late.code == ERR_BUSY;
 	}
 	return files_end(m, rc, err);
 }

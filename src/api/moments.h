@@ -32,6 +32,7 @@ struct moment {
 	unsigned int job_said; /* how often: it is ready, it has captured */
 	struct framecall release;
 	bool releasing;
+	bool spoiled; /* somebody ended whose memory was being copied: it is as if it had not been tried, and worth another try */
 };
 
 /**

@@ -12,6 +12,8 @@
 #include "base/fault.h"
 #include "base/str.h"
 
+#define TAKES_MAX 4U
+
 /* Its processes are on disk already: the snapshot has the same. */
 static void share_memory(struct snapshot *s, const struct moment *m)
 {
@@ -136,8 +138,9 @@ static struct snapshot *snapshot_of(
 	return s;
 }
 
-static struct snapshot *take(
-	struct sandbox *sb, const struct snapshot_wish *wish, bool live, struct err *err)
+/* @ret_spoiled: it failed, and is worth another try. */
+static struct snapshot *take_once(struct sandbox *sb, const struct snapshot_wish *wish, bool live,
+	bool *ret_spoiled, struct err *err)
 {
 	const struct id id = id_new(), layer = id_new();
 	struct moment m = { .sb = sb, .snapshot = id.s, .layer = layer.s, .live = live };
@@ -154,7 +157,26 @@ static struct snapshot *take(
 			(void)err_hint(err, 0,
 				"--files-only (in the API: files_only or \"live\": false) takes its files without its processes");
 	}
+	*ret_spoiled = m.spoiled;
 	moment_fini(&m);
+	if (m.spoiled) {
+		json_t *layers = json_pack("[s]", layer.s);
+
+		layers_forget(sb->srv, layers);
+		json_decref(layers);
+	}
+	return s;
+}
+
+/* Programs end all the time, also while their memory is copied and they go on already. */
+static struct snapshot *take(
+	struct sandbox *sb, const struct snapshot_wish *wish, bool live, struct err *err)
+{
+	struct snapshot *s = NULL;
+	bool spoiled = true;
+
+	for (unsigned int tries = TAKES_MAX; spoiled && tries > 0; tries--)
+		s = take_once(sb, wish, live, &spoiled, err);
 	return s;
 }
 

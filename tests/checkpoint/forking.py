@@ -21,11 +21,11 @@ def start(instance, box, *argv, ready=b"ready\n", **options):
 
 
 @contextlib.contextmanager
-def rootless(tmp):
+def rootless(tmp, **env):
     """An instance of an ordinary user's."""
     os.chmod(tmp, 0o755)
     with cay.ThrowawayUser() as user:
-        instance = cay.Instance(tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1"})
+        instance = cay.Instance(tmp, user=user, env={"CAY_ACCEPT_NO_LIMITS": "1", **env})
         try:
             yield instance.start()
         finally:

@@ -47,7 +47,8 @@ static const char *rest_of(const char *name)
 
 	while (name[n] != '\0' && spec[n] == name[n])
 		n++;
-	return name[n] == '\0' && (spec[n] == '\0' || spec[n] == ':') ? spec + n : NULL;
+	return name[n] == '\0' && (spec[n] == '\0' || spec[n] == ':' || spec[n] == '=') ? spec + n
+											: NULL;
 }
 
 void bare_fault(const char *name)
@@ -63,5 +64,5 @@ void bare_fault(const char *name)
 	for (; *rest == ':' || (*rest >= '0' && *rest <= '9'); rest++)
 		want = *rest == ':' ? 0 : want * 10 + (unsigned int)(*rest - '0');
 	if (++hits == (want != 0 ? want : 1))
-		(void)CALL2(__NR_kill, CALL0(__NR_getpid), 9);
+		(void)CALL2(__NR_kill, CALL0(__NR_getpid), *rest == '=' ? 19 /* =hold */ : 9);
 }

@@ -220,6 +220,24 @@ static long open_memory(int32_t pid)
 	return CALL3(__NR_open, path, BARE_CLOEXEC, 0);
 }
 
+/*
+ * Rootless, the entries in /proc of a process with ids of another user of its sandbox are not ours to open, though we may trace it; nor are those of whoever has ended, as which
+ * it shows here: ESRCH.
+ */
+static long copy_pinned(const struct plan_copy *c)
+{
+	for (uint64_t done = 0; done < c->length;) {
+		struct bare_iovec to = { c->to + done, c->length - done },
+				  from = { c->from + done, c->length - done };
+		long rc = CALL6(__NR_process_vm_readv, c->pid, &to, 1, &from, 1, 0);
+
+		if (rc <= 0)
+			return rc < 0 ? rc : -14; /* EFAULT */
+		done += (uint64_t)rc;
+	}
+	return 0;
+}
+
 static long copy_one(long memory, const struct plan_copy *c)
 {
 	for (uint64_t done = 0; done < c->length;) {
@@ -253,7 +271,10 @@ static long copy_memory(void)
 			memory = open_memory(c->pid);
 			of = c->pid;
 		}
-		rc = memory < 0 ? memory : copy_one(memory, c);
+		if (memory == -13) /* EACCES */
+			rc = copy_pinned(c);
+		else
+			rc = memory < 0 ? memory : copy_one(memory, c);
 	}
 	if (memory >= 0)
 		(void)CALL1(__NR_close, memory);
