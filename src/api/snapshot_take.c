@@ -10,6 +10,7 @@
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/str.h"
 
 #define TAKES_MAX 4U
@@ -175,8 +176,11 @@ static struct snapshot *take(
 	struct snapshot *s = NULL;
 	bool spoiled = true;
 
-	for (unsigned int tries = TAKES_MAX; spoiled && tries > 0; tries--)
+	for (unsigned int tries = TAKES_MAX; spoiled && tries > 0; tries--) {
 		s = take_once(sb, wish, live, &spoiled, err);
+		if (spoiled)
+			log_info("live", "%s", err->msg);
+	}
 	return s;
 }
 

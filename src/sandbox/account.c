@@ -67,21 +67,6 @@ static void find_passwd(char *text, const char *name, struct account *a, bool *f
 	}
 }
 
-static bool lists_member(const char *members, const char *name)
-{
-	size_t n = strlen(name);
-
-	while (*members != '\0') {
-		size_t len = strcspn(members, ",");
-
-		if (len == n && memcmp(members, name, n) == 0)
-			return true;
-		members += len;
-		members += *members == ',';
-	}
-	return false;
-}
-
 static void find_groups(char *text, const char *wanted, struct account *a, bool *found)
 {
 	char *field[4], *cursor = text;
@@ -95,7 +80,7 @@ static void find_groups(char *text, const char *wanted, struct account *a, bool 
 			a->gid = gid;
 			*found = true;
 		}
-		if (a->n_groups < ACCOUNT_GROUPS_MAX && lists_member(field[3], a->name))
+		if (a->n_groups < ACCOUNT_GROUPS_MAX && str_list_has(field[3], a->name))
 			a->groups[a->n_groups++] = gid;
 	}
 }

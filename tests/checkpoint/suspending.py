@@ -62,3 +62,14 @@ def there_and_back(instance, box):
     drop_cache(instance, box)
     resume(instance, box)
     assert memory not in memories(instance)
+
+
+def through_suspend_and_rewind(instance, box, check):
+    """check(), which ends the program, holds behind a suspension, and behind a rewind to a snapshot with processes that are suspended again."""
+    name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+    there_and_back(instance, box)
+    check()
+    instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+    there_and_back(instance, box)
+    check()
+    instance.call("DELETE", f"/v1/snapshots/{name}")

@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(HERE, "..", "crash")]
 from forking import ask, fork_live, put, rootless, say, start, wait_output, wait_until_wrote  # noqa: E402
 from points import own_instance  # noqa: E402
-from suspending import there_and_back  # noqa: E402
+from suspending import there_and_back, through_suspend_and_rewind  # noqa: E402
 from test_objects import begin, check  # noqa: E402
 
 TIMEOUT = 120
@@ -73,13 +73,7 @@ def test_the_same_filters_seen_from_outside(instance):
 def test_through_suspend_and_rewind(instance):
     with instance.sandbox() as box:
         run = begin(instance, box, "filters")
-        name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
-        there_and_back(instance, box)
-        check(instance, box, run)
-        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
-        there_and_back(instance, box)
-        check(instance, box, run)
-        instance.call("DELETE", f"/v1/snapshots/{name}")
+        through_suspend_and_rewind(instance, box, lambda: check(instance, box, run))
 
 
 @require(*NEEDS, "program:sshd", "program:ssh")

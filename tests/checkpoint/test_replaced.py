@@ -9,7 +9,7 @@ from lib.case import equal, require
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 from forking import ask, fork_live, put, rootless, start  # noqa: E402
-from suspending import there_and_back  # noqa: E402
+from suspending import there_and_back, through_suspend_and_rewind  # noqa: E402
 from test_objects import PROGRAMS, begin, check  # noqa: E402
 
 TIMEOUT = 120
@@ -85,9 +85,4 @@ def test_rootless(tmp):
 def test_through_suspend_and_rewind(instance):
     with instance.sandbox() as box:
         run = begin(instance, box, "gone")
-        name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
-        there_and_back(instance, box)
-        check(instance, box, run)
-        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
-        check(instance, box, run)
-        instance.call("DELETE", f"/v1/snapshots/{name}")
+        through_suspend_and_rewind(instance, box, lambda: check(instance, box, run))

@@ -53,21 +53,29 @@ def goes_on(instance, holder, base):
     equal(memories(instance), set())
 
 
+@contextlib.contextmanager
+def changed_since(tmp, fault):
+    """An instance at @fault, with a sandbox whose memory is on disk and has changed since; afterwards the server is killed, and all must go on."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        with instance.sandbox() as box:
+            holder = Holder(instance, box, 8)
+            base = holder.snapshot("base")
+            holder.ask(f"set {MIB}")
+            instance.stop()
+            instance.start(CAY_FAULT=fault)
+            yield instance, box
+            instance.process.kill()
+            instance.process.wait(30)
+            cay.wait_until(lambda: not ended(jobs(instance)), 30, "no job is held")  # the background may have begun another
+            instance.start()
+            goes_on(instance, holder, base)
+
+
 def make_case(point):
     def case(tmp):
-        with own_instance(tmp) as instance:
-            instance.start()
-            with instance.sandbox() as box:
-                holder = Holder(instance, box, 8)
-                base = holder.snapshot("base")
-                holder.ask(f"set {MIB}")
-                instance.stop()
-                instance.start(CAY_FAULT=point)
-                assert fails(instance, box), "was anything killed?"
-                instance.process.kill()
-                instance.process.wait(30)
-                instance.start()
-                goes_on(instance, holder, base)
+        with changed_since(tmp, point) as (instance, box):
+            assert fails(instance, box), "was anything killed?"
     case.__name__ = f"test_kill_at_{point.replace('.', '_')}"
     return require("root", "cgroup2")(case)
 
@@ -116,34 +124,22 @@ def children_of(instance, parent):
 
 def while_written(tmp, victims):
     """The job is held in the middle, victims(instance, job) are killed, it goes on."""
-    with own_instance(tmp) as instance:
-        instance.start()
-        with instance.sandbox() as box:
-            holder = Holder(instance, box, 8)
-            base = holder.snapshot("base")
-            holder.ask(f"set {MIB}")
-            instance.stop()
-            instance.start(CAY_FAULT="memory.save.chunk=hold")
-            result = []
-            thread = threading.Thread(target=lambda: result.append(fails(instance, box)))
-            thread.start()
-            cay.wait_until(lambda: held(instance), 60, "the job is held")
-            job, = held(instance)
-            try:
-                pids = victims(instance, job)
-                assert pids, "there is nothing to kill"
-                ended(pids)
-                cay.wait_until(lambda: all(leaks.processes().get(pid, ("", "Z"))[1] == "Z" for pid in pids), 30, "they are dead")
-            finally:
-                with contextlib.suppress(ProcessLookupError):  # it may be the victim
-                    os.kill(job, signal.SIGCONT)
-            thread.join(60)
-            equal(result, [True])
-            instance.process.kill()
-            instance.process.wait(30)
-            cay.wait_until(lambda: not ended(jobs(instance)), 30, "no job is held")  # the background may have begun another
-            instance.start()
-            goes_on(instance, holder, base)
+    with changed_since(tmp, "memory.save.chunk=hold") as (instance, box):
+        result = []
+        thread = threading.Thread(target=lambda: result.append(fails(instance, box)))
+        thread.start()
+        cay.wait_until(lambda: held(instance), 60, "the job is held")
+        job, = held(instance)
+        try:
+            pids = victims(instance, job)
+            assert pids, "there is nothing to kill"
+            ended(pids)
+            cay.wait_until(lambda: all(leaks.processes().get(pid, ("", "Z"))[1] == "Z" for pid in pids), 30, "they are dead")
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it may be the victim
+                os.kill(job, signal.SIGCONT)
+        thread.join(60)
+        equal(result, [True])
 
 
 @require("root", "cgroup2")

@@ -31,18 +31,25 @@ static void place_end(struct place *p)
 	(void)rmdir(p->run);
 }
 
-TEST(what_is_captured_is_kept)
+/* A try that comes to its end. */
+static void capture_and_keep(struct place *p)
 {
-	struct place p = place_new();
-	int keeper = instant_join(p.run, ID);
+	int keeper = instant_join(p->run, ID);
 
 	check(keeper >= 0);
 	check_int(instant_begin(keeper), 0);
 	check_int(instant_keep(keeper), 0);
-	check_int(instant_await(&p.job), 0);
-	check_int(instant_done(&p.job), 1);
+	check_int(instant_await(&p->job), 0);
+	check_int(instant_done(&p->job), 1);
 	check(instant_captured(keeper));
 	(void)close(keeper);
+}
+
+TEST(what_is_captured_is_kept)
+{
+	struct place p = place_new();
+
+	capture_and_keep(&p);
 	place_end(&p);
 }
 
@@ -67,13 +74,7 @@ TEST(a_try_that_is_given_up_behind_it_is_made_again)
 	check_int(instant_await(&p.job), 0);
 	(void)close(keeper);
 	check_int(instant_done(&p.job), 0);
-	keeper = instant_join(p.run, ID);
-	check_int(instant_begin(keeper), 0);
-	check_int(instant_keep(keeper), 0);
-	check_int(instant_await(&p.job), 0);
-	check_int(instant_done(&p.job), 1);
-	check(instant_captured(keeper));
-	(void)close(keeper);
+	capture_and_keep(&p);
 	place_end(&p);
 }
 
