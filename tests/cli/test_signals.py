@@ -38,7 +38,7 @@ def test_a_second_interrupt_kills_what_ignores_the_first(instance, tmp):
 def test_a_second_interrupt_kills_the_whole_tree(instance, tmp):
     """Children in sessions of their own, which no terminal's signal reaches, with all streams elsewhere: gone as well."""
     script = ("trap 'echo no' INT; for i in 1 2 3; do setsid sh -c 'trap \"\" INT; echo $$ >> pids; exec sleep 1000' > /dev/null 2>&1 < /dev/null & done; "
-              "until [ $(wc -l < pids) = 3 ]; do :; done; echo ready; while :; do sleep 1000; done")
+              "until [ $(wc -l < pids) = 3 ]; do :; done; echo ready; while :; do sleep 1000 & wait $!; done")
     for verb in ("run", "exec"):
         with instance.sandbox() as box:
             argv = ("exec", "--cwd", "/tmp", box) if verb == "exec" else ("run", "--rm", "--name", "tree", "--cwd", "/tmp")

@@ -88,3 +88,49 @@ def test_a_required_skip_is_a_failure(tmp):
 def test_only_runs_what_was_named(tmp):
     text = "def test_a(): pass\ndef test_b(): pass\ndef test_c(): assert False\n"
     equal(outcome(tmp, text, "--only", "test_b")[2], "1 passed, 0 failed, 0 skipped")
+
+
+FAILS_AT_FIRST = """import os
+MARK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mark")
+def times():
+    with open(MARK, "a+") as f:
+        f.write("x")
+        f.seek(0)
+        return len(f.read())
+"""
+
+
+def test_what_fails_once_and_then_always_passes_is_told_as_unsteady(tmp):
+    text = FAILS_AT_FIRST + "def test_a(): case.equal(times() > 1, True, 'first')\ndef test_b(): pass\n"
+    status, out, last = outcome(tmp, text, "--steady")
+    equal((status, last), (0, "2 passed, 0 failed, 0 skipped"))
+    contains(out, "unsteady, it failed once and then passed 3 times: x/test_x.test_a")
+    contains(out, "first: got False")
+    equal(out.count("x/test_x.test_b "), 1)
+
+
+def test_what_fails_once_is_a_failure_unless_told_otherwise(tmp):
+    equal(outcome(tmp, FAILS_AT_FIRST + "def test_a(): assert times() > 1\n")[2], "0 passed, 1 failed, 0 skipped")
+
+
+def test_what_fails_twice_stays_a_failure(tmp):
+    status, out, last = outcome(tmp, FAILS_AT_FIRST + "def test_a(): assert times() not in (1, 4)\n", "--steady")
+    equal((status, last), (1, "0 passed, 1 failed, 0 skipped"))
+    contains(out, "failed: x/test_x.test_a")
+
+
+def test_a_leak_that_comes_once_is_looked_for_in_the_whole_file(tmp):
+    text = FAILS_AT_FIRST + "import subprocess\ndef test_a():\n    if times() == 1: subprocess.Popen(['setsid', '-f', 'sleep', '4713'])\n"
+    status, out, last = outcome(tmp, text, "--steady")
+    equal((status, last), (0, "2 passed, 0 failed, 0 skipped"))
+    contains(out, "then passed 3 times: x/test_x.(leaks)")
+
+
+def test_cases_that_never_ran_are_not_made_up_for_by_repeating(tmp):
+    text = FAILS_AT_FIRST + "def test_a(): times() > 1 or os._exit(3)\ndef test_b(): pass\n"
+    equal(outcome(tmp, text, "--steady")[2], "0 passed, 1 failed, 0 skipped")
+
+
+def test_more_than_a_few_that_fail_are_failures(tmp):
+    text = FAILS_AT_FIRST + "def once(): assert times() > 6\n" + "".join(f"def test_{i}(): once()\n" for i in range(6))
+    equal(outcome(tmp, text, "--steady")[2], "0 passed, 6 failed, 0 skipped")
