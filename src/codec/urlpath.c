@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define ESCAPES_MAX 4 /* how often somebody may decode */
+
 /* The byte that the escape at @p stands for; -1 when there is none. */
 static int escaped(const char *p, size_t n)
 {
@@ -152,6 +154,50 @@ ssize_t urlpath_canonical(const char *p, size_t n, char *out)
 	}
 	out[used] = '\0';
 	return (ssize_t)used;
+}
+
+/* All escapes but those of control bytes, once, in place. Return: the new size. */
+static size_t decode_all(char *p, size_t n)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		int c = p[i] == '%' ? escaped(p + i, n - i) : -1;
+
+		i += c >= 0x20 ? 2 : 0;
+		p[used++] = c >= 0x20 ? (char)c : p[i];
+	}
+	return used;
+}
+
+size_t urlpath_otherwise(const char *p, size_t n, unsigned int how, char *out)
+{
+	size_t used = 1;
+	char *text = memcpy(out, p, n);
+
+	for (int i = 0; i < ESCAPES_MAX && (how & URLPATH_DECODED) != 0; i++)
+		n = decode_all(text, n);
+	for (size_t i = 0; i < n && (how & URLPATH_DECODED) != 0; i++)
+		text[i] = text[i] == '\\' ? '/' : text[i];
+	out[0] = '/';
+	for (size_t at = 1; at <= n;) { /* used stands behind a slash, and never behind at */
+		const char *slash = memchr(text + at, '/', n - at);
+		size_t whole = slash != NULL ? (size_t)(slash - (text + at)) : n - at;
+		const char *cut = (how & URLPATH_CUT) != 0 ? memchr(text + at, ';', whole) : NULL;
+		size_t size = cut != NULL ? (size_t)(cut - (text + at)) : whole;
+
+		if (is_dots(text + at, size)) {
+			used = size == 2 && used > 1 ? parent(out, used - 1) : used;
+		} else if (size > 0) {
+			memmove(out + used, text + at, size);
+			used += size;
+			if (slash != NULL)
+				out[used++] = '/';
+		}
+		at += whole + 1;
+	}
+	out[used] = '\0';
+	return used;
 }
 
 bool urlpath_query_valid(const char *p, size_t n)

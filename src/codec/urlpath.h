@@ -17,6 +17,18 @@
  */
 ssize_t urlpath_canonical(const char *p, size_t n, char *out) attr_must_use;
 
+enum {
+	URLPATH_CUT = 1,    /* ';' ends a segment, what follows it are parameters */
+	URLPATH_DECODED = 2 /* escapes are undone, also those of escapes; a backslash is a slash */
+};
+
+/**
+ * urlpath_otherwise() - the canonical path @p of @n bytes as readers see it who do less or more of the above than urlpath_canonical() does.
+ * @how: bits of the above. @out: at least @n + 1 bytes, NUL-terminated.
+ * Return: size without the NUL (1..n).
+ */
+size_t urlpath_otherwise(const char *p, size_t n, unsigned int how, char *out);
+
 /** urlpath_query_valid() - are these bytes a query as RFC 3986 writes it (whole escapes, printable ASCII, no '#')? */
 bool urlpath_query_valid(const char *p, size_t n);
 

@@ -10,6 +10,26 @@ struct policy_text head_field(const struct head *h, const char *name)
 	return (struct policy_text){ 0 };
 }
 
+/* Equal for whom '_' is '-'. */
+static bool named(struct policy_text name, const char *want)
+{
+	if (name.n != strlen(want))
+		return false;
+	for (size_t i = 0; i < name.n; i++)
+		if ((name.p[i] == '_' ? '-' : name.p[i]) != (want[i] == '_' ? '-' : want[i]))
+			return false;
+	return true;
+}
+
+size_t head_count(const struct head *h, const char *name)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < h->n_fields; i++)
+		n += named(h->fields[i].name, name);
+	return n;
+}
+
 int head_add(struct head *h, const char *name, struct policy_text value)
 {
 	if (h->n_fields == HEAD_FIELDS_MAX)
@@ -23,7 +43,7 @@ void head_remove(struct head *h, const char *name)
 	size_t kept = 0;
 
 	for (size_t i = 0; i < h->n_fields; i++) {
-		if (!text_is(h->fields[i].name, name))
+		if (!named(h->fields[i].name, name))
 			h->fields[kept++] = h->fields[i];
 	}
 	h->n_fields = kept;
@@ -41,4 +61,21 @@ bool head_is_hop(struct policy_text name)
 			return true;
 	}
 	return false;
+}
+
+bool head_may_trail(struct policy_text name)
+{
+	static const char *const begins[] = { "content-", "x-http-method", "x-method-", "if-",
+		"x-forwarded-", "x-original-", "x-rewrite-", "proxy-", "sec-" };
+	static const char *const names[] = { "authorization", "cookie", "forwarded", "range",
+		"accept-encoding", "max-forwards", "trailer" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
+		if (name.n >= strlen(begins[i]) &&
+			named((struct policy_text){ name.p, strlen(begins[i]) }, begins[i]))
+			return false;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (named(name, names[i]))
+			return false;
+	return true;
 }

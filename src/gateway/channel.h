@@ -136,8 +136,14 @@ struct policy_text head_field(const struct head *h, const char *name);
 /** head_add() - append a field; @name is lower case; both must outlive the head. Return: 0, or -E2BIG. */
 int head_add(struct head *h, const char *name, struct policy_text value) attr_must_use;
 
-/** head_remove() - every field @name. */
+/** head_remove() - every field @name, also written with '_' for '-'. */
 void head_remove(struct head *h, const char *name);
+
+/** head_count() - how many fields are @name, also written with '_' for '-' as some servers take it. */
+size_t head_count(const struct head *h, const char *name);
+
+/** head_may_trail() - may a field follow the body of a request? Not what says how it is to be read or who sends it (RFC 9110 6.5.1). */
+bool head_may_trail(struct policy_text name);
 
 /** head_is_hop() - does a field concern this connection only, or is it restated by whoever sends the head? */
 bool head_is_hop(struct policy_text name);

@@ -10,6 +10,7 @@
 #include "gateway/stage.h"
 
 #include <stdarg.h>
+#include <strings.h>
 
 #define BODY_PLAIN_MAX (4U << 20) /* of a body, decoded */
 
@@ -101,6 +102,10 @@ static bool canonical(struct exchange *x)
 	}
 	if (rq->scheme.n > 0 && !text_is(rq->scheme, x->conn->tls ? "https" : "http")) {
 		refuse(x, 400, "scheme", "the target's scheme is not the connection's");
+		return false;
+	}
+	if (head_count(rq, "x-original-url") + head_count(rq, "x-rewrite-url") > 0) {
+		refuse(x, 400, "target", "a header names another path than the target");
 		return false;
 	}
 	if (authority_parse(rq->authority.p, rq->authority.n, &x->host) < 0) {
@@ -219,11 +224,39 @@ static bool wants_body(const struct policy_rule *rule)
 	return false;
 }
 
+/* Is @word in @text, capitals or not? Return: what follows it, or NULL. */
+static const char *behind(struct policy_text text, const char *word)
+{
+	for (size_t i = 0; i + strlen(word) <= text.n; i++)
+		if (strncasecmp(text.p + i, word, strlen(word)) == 0)
+			return text.p + i + strlen(word);
+	return NULL;
+}
+
+/* JSON that says to be a form can be one, too; with another charset than UTF-8 it may say something else; with two types or codings nobody knows. */
+static bool may_be_json(const struct head *rq)
+{
+	struct policy_text type = head_field(rq, "content-type");
+	const char *charset = behind(type, "charset"), *end = type.p + type.n;
+	struct policy_text rest = { charset, charset != NULL ? (size_t)(end - charset) : 0 };
+
+	if (head_count(rq, "content-type") > 1 || head_count(rq, "content-encoding") > 1 ||
+		behind(type, "multipart/") != NULL || behind(type, "form-urlencoded") != NULL)
+		return false;
+	while (rest.n > 0 && strchr("= \t\"", *rest.p) != NULL) {
+		rest.p++;
+		rest.n--;
+	}
+	while (rest.n > 0 && strchr(" \t\";", rest.p[rest.n - 1]) != NULL)
+		rest.n--;
+	return charset == NULL || (rest.n == 5 && strncasecmp(rest.p, "utf-8", 5) == 0);
+}
+
 static int read_body(struct exchange *x)
 {
 	int rc = exchange_hold(x);
 
-	if (rc == 0 && x->body_whole)
+	if (rc == 0 && x->body_whole && may_be_json(&x->request))
 		x->json = body_json(head_field(&x->request, "content-encoding"), buf_cstr(&x->body),
 			x->body.n, BODY_PLAIN_MAX);
 	return rc;

@@ -24,6 +24,23 @@ struct flow {
 	struct waiters ended;
 };
 
+/*
+ * Trailers of a request come when it was judged already, and some servers take them for fields of its head: what says how it is to be read, who sends it, or what a
+ * rule looks at goes no further. Return: 0 or -EACCES.
+ */
+static int check_trailers(struct exchange *x)
+{
+	struct channel *c = x->front;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < c->n_trailers; i++)
+		if (head_may_trail(c->trailers[i].name) &&
+			!policy_reads_header(x->policy, c->trailers[i].name))
+			c->trailers[kept++] = c->trailers[i];
+	c->n_trailers = kept;
+	return secrets_check_fields(x, c->trailers, c->n_trailers);
+}
+
 /* The next piece; what was sent so far goes out before this waits. */
 static ssize_t next_piece(struct flow *f, const char **ret)
 {
@@ -97,6 +114,8 @@ static int pass_end(struct flow *f)
 
 	if (rc == 0 && !f->sends)
 		rc = secrets_scrub_fields(f->x, f->from->trailers, f->from->n_trailers);
+	else if (rc == 0)
+		rc = check_trailers(f->x);
 	return rc == 0 && !f->cut ? channel_send_end(f->to, f->from->trailers, f->from->n_trailers)
 				  : rc;
 }
@@ -222,6 +241,10 @@ static bool upgraded(struct exchange *x)
 {
 	if (!x->answer.websocket)
 		return false;
+	if (!websocket_agreed(x)) {
+		fail(x, 502, "the world agrees on a WebSocket that was not asked for", NULL);
+		return true;
+	}
 	if (head_field(&x->answer, "sec-websocket-extensions").p != NULL) {
 		fail(x, 502, "the world agrees on a WebSocket extension that was not asked for",
 			NULL);
@@ -362,7 +385,7 @@ void forward(struct exchange *x, const struct shaping *shape)
 		fail(x, 503, "no memory", NULL);
 		return;
 	}
-	if (secrets_place(x) < 0) {
+	if (secrets_place(x) < 0 || (x->body_whole && check_trailers(x) < 0)) {
 		(void)!exchange_answer(x, 403, "secret");
 		return;
 	}

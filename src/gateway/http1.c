@@ -112,6 +112,30 @@ static void keep_fields(struct head *ret, const struct policy_field *all, size_t
 	}
 }
 
+/* The one field @name (lower case) of @all; {NULL, 0} when it is missing or there twice. */
+static struct policy_text only_field(const struct policy_field *all, size_t n, const char *name)
+{
+	struct policy_text found = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		if (!same(all[i].name, name))
+			continue;
+		if (found.p != NULL)
+			return (struct policy_text){ 0 };
+		found = all[i].value;
+	}
+	return found;
+}
+
+/* An upgrade that a server could overlook, or take for one to something else, would make a request of what follows it (RFC 6455 4.1). */
+static bool asks_for_websocket(const struct head *rq, const struct policy_field *all, size_t n)
+{
+	return text_is(rq->method, "GET") && rq->body == HTTP_BODY_NONE &&
+	       same(only_field(all, n, "upgrade"), "websocket") &&
+	       text_is(only_field(all, n, "sec-websocket-version"), "13") &&
+	       only_field(all, n, "sec-websocket-key").n == WEBSOCKET_KEY_SIZE;
+}
+
 static int take_request(struct http1 *h, const char *text, size_t n, struct head *ret)
 {
 	struct httphead head;
@@ -153,6 +177,10 @@ static int take_request(struct http1 *h, const char *text, size_t n, struct head
 	ret->expect_continue = head.expect_continue && ret->body != HTTP_BODY_NONE;
 	ret->websocket = httphead_has_word(&head, "Connection", "upgrade") &&
 			 httphead_has_word(&head, "Upgrade", "websocket") && head.minor == 1;
+	if (ret->websocket && !asks_for_websocket(ret, all, head.n_fields)) {
+		h->ch.reason = "the WebSocket upgrade is malformed";
+		return -EBADMSG;
+	}
 	keep_fields(ret, all, head.n_fields);
 	h->peer_closes = head.close || head.minor == 0;
 	h->old_client = head.minor == 0;
@@ -185,13 +213,18 @@ static int take_answer(struct http1 *h, const char *text, size_t n, struct head 
 	ret->has_length = r.body == HTTP_BODY_LENGTH;
 	ret->length = r.length;
 	ret->websocket = r.status == 101 && h->asked_upgrade;
-	keep_fields(ret, all, count);
-	if (r.status >= 200)
-		h->peer_closes = r.close || r.body == HTTP_BODY_UNTIL_CLOSE;
 	if (r.status == 101 && !h->asked_upgrade) {
 		h->ch.reason = "the answer switches protocols unasked";
 		return -EBADMSG;
 	}
+	if (ret->websocket && (!same(only_field(all, count, "upgrade"), "websocket") ||
+				      !same(only_field(all, count, "connection"), "upgrade"))) {
+		h->ch.reason = "the answer switches to another protocol";
+		return -EBADMSG;
+	}
+	keep_fields(ret, all, count);
+	if (r.status >= 200)
+		h->peer_closes = r.close || r.body == HTTP_BODY_UNTIL_CLOSE;
 	return 0;
 }
 
@@ -528,7 +561,9 @@ void http1_fini(struct http1 *h)
 
 bool http1_reusable(const struct http1 *h)
 {
-	return !h->we_close && !h->peer_closes && !h->sending && h->reader.done && h->ch.body_ended;
+	/* what came behind an answer would be taken for the next one */
+	return (h->server || h->at == h->in.n) && !h->we_close && !h->peer_closes && !h->sending &&
+	       h->reader.done && h->ch.body_ended;
 }
 
 size_t http1_raw(struct http1 *h, char **ret)

@@ -7,6 +7,8 @@
 #include "gateway/channel.h"
 #include "gateway/wire.h"
 
+#define WEBSOCKET_KEY_SIZE 24 /* base64 of 16 bytes */
+
 struct http1 {
 	struct channel ch;
 	struct wire *w; /* borrowed */

@@ -442,6 +442,18 @@ static int check_text(struct exchange *x, struct policy_text text, const char *w
 	return rc;
 }
 
+int secrets_check_fields(struct exchange *x, const struct policy_field *fields, size_t n)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0 && x->secrets != NULL && x->secrets->n > 0; i++) {
+		rc = check_text(x, fields[i].name, "headers");
+		if (rc == 0)
+			rc = check_text(x, fields[i].value, "headers");
+	}
+	return rc;
+}
+
 static int check_request(struct exchange *x)
 {
 	const struct head *rq = &x->request;
@@ -449,11 +461,8 @@ static int check_request(struct exchange *x)
 
 	if (rc == 0 && rq->has_query)
 		rc = check_text(x, rq->query, "query");
-	for (size_t i = 0; i < rq->n_fields && rc == 0; i++) {
-		rc = check_text(x, rq->fields[i].name, "headers");
-		if (rc == 0)
-			rc = check_text(x, rq->fields[i].value, "headers");
-	}
+	if (rc == 0)
+		rc = secrets_check_fields(x, rq->fields, rq->n_fields);
 	if (rc == 0 && x->body.n > 0)
 		rc = check_text(x, (struct policy_text){ x->body.p, x->body.n }, "body");
 	return rc;

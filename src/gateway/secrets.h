@@ -42,6 +42,10 @@ bool secrets_want_body(struct exchange *x);
  */
 int secrets_place(struct exchange *x) attr_must_use;
 
+/** secrets_check_fields() - a placeholder in fields that follow the body is misplaced, as secrets_place() says. Return: 0 or -EACCES. */
+int secrets_check_fields(
+	struct exchange *x, const struct policy_field *fields, size_t n) attr_must_use;
+
 /** secrets_unsign() - what the sandbox signed with a placeholder has its own signature again: the one that was sent could be used by whoever is told of it. */
 void secrets_unsign(struct exchange *x);
 

@@ -149,8 +149,11 @@ static bool change_request(struct exchange *x)
 		const struct policy_change *change = &rule->changes[i];
 
 		body = body || change->in_body;
-		ok = change->in_body ? pointer_set(x->json, change->name, change->value)
-				     : set_field(x, change);
+		if (!change->in_body)
+			ok = set_field(x, change);
+		else
+			ok = !pointer_alike(x->json, change->name) &&
+			     pointer_set(x->json, change->name, change->value);
 	}
 	return ok && (!body || stage_restate_body(x));
 }

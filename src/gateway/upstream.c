@@ -344,7 +344,7 @@ void upstream_close(struct exchange *x, struct upstream *up, bool reusable)
 
 	if (up->h2 != NULL)
 		http2_release(back);
-	else if (reusable && http1_reusable(&up->h1))
+	else if (reusable && !x->request.websocket && http1_reusable(&up->h1))
 		keep(up);
 	else
 		destroy(up, !reusable);

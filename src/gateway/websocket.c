@@ -266,6 +266,25 @@ static void direction_fini(struct direction *d)
 	scrubbing_free(d->scrubbing);
 }
 
+bool websocket_agreed(const struct exchange *x)
+{
+	static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+	struct policy_text key = head_field(&x->request, "sec-websocket-key"),
+			   accept = head_field(&x->answer, "sec-websocket-accept");
+	unsigned char text[WEBSOCKET_KEY_SIZE + sizeof(guid)], hash[EVP_MAX_MD_SIZE],
+		want[EVP_MAX_MD_SIZE * 2];
+	unsigned int n = 0;
+
+	if (key.n != WEBSOCKET_KEY_SIZE)
+		return false;
+	memcpy(text, key.p, key.n);
+	memcpy(text + key.n, guid, sizeof(guid));
+	if (EVP_Digest(text, key.n + sizeof(guid) - 1, hash, &n, EVP_sha1(), NULL) != 1)
+		return false;
+	(void)EVP_EncodeBlock(want, hash, (int)n);
+	return text_is(accept, (const char *)want);
+}
+
 void websocket_relay(struct exchange *x, struct http1 *front, struct http1 *back)
 {
 	struct direction up, down;

@@ -101,8 +101,10 @@ static bool amount_of(
 								  : UINT64_MAX;
 	if (b->measure == POLICY_REQUESTS || b->measure == POLICY_BYTES)
 		return true;
-	if (amounts->body == NULL || pointer_walk(amounts->body, b->field, add_value, &sum) == 0 ||
-		sum.broken || sum.total > (double)(UINT64_MAX / LEDGER_UNIT / 2))
+	if (amounts->body == NULL ||
+		(b->measure == POLICY_REQUEST_FIELD && pointer_alike(amounts->body, b->field)) ||
+		pointer_walk(amounts->body, b->field, add_value, &sum) == 0 || sum.broken ||
+		sum.total > (double)(UINT64_MAX / LEDGER_UNIT / 2))
 		return false;
 	*ret = (uint64_t)ceil(sum.total * LEDGER_UNIT - 1e-6);
 	return true;

@@ -2,25 +2,51 @@
 #include "policy/match.h"
 #include "base/str.h"
 #include "codec/httphead.h"
+#include "codec/urlpath.h"
 #include "policy/pattern.h"
 
 #include <strings.h>
 
 /*
- * A name may come several times (headers, query, elements of an array). A rule that lets something through wants all of them to match,
- * one that denies is content with one: else a second value would smuggle the first one past.
+ * A name may come several times (headers, query, elements of an array), and some readers take another name for it ('_' for '-', capitals, ';' for '&'). A rule that
+ * lets something through wants all of them to match and the very name among them, one that denies is content with one: else a second value, or one
+ * that only the upstream finds, would smuggle the first one past.
  */
 struct tally {
 	bool closes;
+	size_t exact; /* under the very name */
 	size_t seen, matched;
 };
+
+static void count(struct tally *t, bool exact, bool matched)
+{
+	t->exact += exact;
+	t->seen++;
+	t->matched += matched;
+}
 
 static bool tally_holds(const struct tally *t, bool absent)
 {
 	if (absent)
-		return t->seen == 0;
-	return t->closes ? t->matched > 0 : t->seen > 0 && t->matched == t->seen;
+		return (t->closes ? t->exact : t->seen) == 0;
+	return t->closes ? t->matched > 0 : t->exact > 0 && t->matched == t->seen;
 }
+
+/* Is @name the field @want for whom '_' is '-'? Both are so in the variables of CGI. */
+static bool field_is(struct policy_text name, const char *want)
+{
+	if (name.n != strlen(want))
+		return false;
+	for (size_t i = 0; i < name.n; i++) {
+		char a = name.p[i] == '_' ? '-' : name.p[i], b = want[i] == '_' ? '-' : want[i];
+
+		if (strncasecmp(&a, &b, 1) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* ---- host and port ---------------------------------------------------------------------------------------------------------- */
 
 static bool one_of_globs(char *const *globs, size_t n, const char *p, size_t size)
 {
@@ -46,22 +72,131 @@ static bool port_holds(const struct policy_match *m, const struct policy_request
 	return m->n_ports == 0;
 }
 
-static bool method_holds(const struct policy_match *m, const struct policy_request *rq)
+/* One reading of one parameter of a query. @exact: the one that every reader has. @p is not NUL-terminated. */
+typedef void parameter_fn(const char *p, size_t n, bool exact, void *ctx);
+
+/* "name=value" parted by '&', and once more by ';' as some readers do. */
+static void query_each(const struct policy_request *rq, parameter_fn *each, void *ctx)
 {
-	for (size_t i = 0; i < m->n_methods; i++)
-		if (strlen(m->methods[i]) == rq->method.n &&
-			memcmp(m->methods[i], rq->method.p, rq->method.n) == 0)
-			return true;
-	return m->n_methods == 0;
+	const char *p = rq->query.p, *end = p + rq->query.n;
+
+	while (p < end) {
+		const char *next = memchr(p, '&', (size_t)(end - p)), *semicolon;
+
+		if (next == NULL)
+			next = end;
+		each(p, (size_t)(next - p), true, ctx);
+		while ((semicolon = memchr(p, ';', (size_t)(next - p))) != NULL) {
+			each(p, (size_t)(semicolon - p), false, ctx);
+			p = semicolon + 1;
+			if (memchr(p, ';', (size_t)(next - p)) == NULL)
+				each(p, (size_t)(next - p), false, ctx);
+		}
+		p = next + 1;
+	}
 }
 
-static bool path_holds(const struct policy_match *m, const struct policy_request *rq)
+/* Name and value decoded, each into %HTTPHEAD_TARGET_MAX bytes. Return: false when they cannot be. */
+static bool parameter_decode(const char *p, size_t n, char *name, char *value)
+{
+	const char *equals = n > 0 ? memchr(p, '=', n) : NULL;
+	size_t name_n = equals != NULL ? (size_t)(equals - p) : n;
+	size_t value_n = equals != NULL ? n - name_n - 1 : 0;
+
+	return httphead_decode(p, name_n, true, name, HTTPHEAD_TARGET_MAX) == 0 &&
+	       httphead_decode(p + n - value_n, value_n, true, value, HTTPHEAD_TARGET_MAX) == 0;
+}
+
+/* ---- method ----------------------------------------------------------------------------------------------------------------- */
+
+static bool method_listed(const struct policy_match *m, struct policy_text method, bool exactly)
+{
+	for (size_t i = 0; i < m->n_methods; i++)
+		if (strlen(m->methods[i]) == method.n &&
+			(exactly ? memcmp(m->methods[i], method.p, method.n)
+				 : strncasecmp(m->methods[i], method.p, method.n)) == 0)
+			return true;
+	return false;
+}
+
+struct methods {
+	const struct policy_match *m;
+	struct tally tally;
+};
+
+static void add_method(struct methods *all, struct policy_text method, bool exact)
+{
+	count(&all->tally, exact, method_listed(all->m, method, exact && !all->m->closes));
+}
+
+static void parameter_method(const char *p, size_t n, attr_unused bool exact, void *ctx)
+{
+	char name[HTTPHEAD_TARGET_MAX], value[HTTPHEAD_TARGET_MAX];
+
+	if (parameter_decode(p, n, name, value) && str_eq(name, "_method"))
+		add_method(ctx, (struct policy_text){ value, strlen(value) }, false);
+}
+
+/* Frameworks let a request say another method than its own. */
+static bool method_holds(const struct policy_match *m, const struct policy_request *rq)
+{
+	static const char *const others[] = { "x-http-method-override", "x-http-method",
+		"x-method-override" };
+	struct methods all = { m, { .closes = m->closes } };
+
+	add_method(&all, rq->method, true);
+	for (size_t i = 0; i < rq->n_headers; i++)
+		for (size_t k = 0; k < ARRAY_SIZE(others); k++)
+			if (field_is(rq->headers[i].name, others[k]))
+				add_method(&all, rq->headers[i].value, false);
+	query_each(rq, parameter_method, &all);
+	return tally_holds(&all.tally, false);
+}
+
+/* ---- path ------------------------------------------------------------------------------------------------------------------- */
+
+static bool path_listed(const struct policy_match *m, const char *p, size_t n)
 {
 	for (size_t i = 0; i < m->n_paths; i++)
-		if (glob_match(m->paths[i], GLOB_PATH, rq->path.p, rq->path.n))
+		if (glob_match(m->paths[i], GLOB_PATH, p, n))
 			return true;
-	return m->n_paths == 0;
+	return false;
 }
+
+/* Does a denial mean the path, read in one of the ways in which an upstream might? */
+static bool path_closed(const struct policy_match *m, const struct policy_request *rq, char *other)
+{
+	static const unsigned int ways[] = { 0, URLPATH_CUT, URLPATH_DECODED,
+		URLPATH_CUT | URLPATH_DECODED };
+
+	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+		size_t n = urlpath_otherwise(rq->path.p, rq->path.n, ways[i], other);
+
+		if (path_listed(m, other, n) ||
+			(n > 1 && other[n - 1] == '/' && path_listed(m, other, n - 1)))
+			return true;
+	}
+	return false;
+}
+
+/* Escaped slashes stay within their segment for rules that let something through: names of packages and projects are written so. */
+static bool path_holds(const struct policy_match *m, const struct policy_request *rq)
+{
+	const char *p = rq->path.p;
+	size_t n = rq->path.n;
+	bool holds = path_listed(m, p, n);
+	cleanup_free char *other = NULL;
+
+	if (holds == m->closes || *p != '/')
+		return holds;
+	other = xalloc(n + 1);
+	if (m->closes)
+		return path_closed(m, rq, other);
+	return memchr(p, ';', n) == NULL ||
+	       path_listed(m, other, urlpath_otherwise(p, n, URLPATH_CUT, other));
+}
+
+/* ---- headers ---------------------------------------------------------------------------------------------------------------- */
 
 static bool header_holds(
 	const struct name_pattern *want, const struct policy_request *rq, bool closes)
@@ -71,13 +206,19 @@ static bool header_holds(
 	for (size_t i = 0; i < rq->n_headers; i++) {
 		const struct policy_field *f = &rq->headers[i];
 
-		if (f->name.n != strlen(want->name) ||
-			strncasecmp(f->name.p, want->name, f->name.n) != 0)
-			continue;
-		t.seen++;
-		t.matched += one_of_globs(want->globs, want->n_globs, f->value.p, f->value.n);
+		if (field_is(f->name, want->name))
+			count(&t, strncasecmp(f->name.p, want->name, f->name.n) == 0,
+				one_of_globs(want->globs, want->n_globs, f->value.p, f->value.n));
 	}
 	return tally_holds(&t, want->absent);
+}
+
+bool match_reads_header(const struct policy_match *m, struct policy_text name)
+{
+	for (size_t i = 0; i < m->n_headers; i++)
+		if (field_is(name, m->headers[i].name))
+			return true;
+	return false;
 }
 
 static bool headers_hold(const struct policy_match *m, const struct policy_request *rq)
@@ -88,41 +229,41 @@ static bool headers_hold(const struct policy_match *m, const struct policy_reque
 	return true;
 }
 
-/* One "name=value" of a query. Text that cannot be decoded counts as seen, and as matched by a rule that denies. */
-static void query_part(const struct name_pattern *want, const char *p, size_t n, struct tally *t)
+/* ---- query ------------------------------------------------------------------------------------------------------------------ */
+
+struct query_walk {
+	const struct name_pattern *want;
+	struct tally tally;
+};
+
+/* Some readers do not tell capitals from small letters, others make a list of "name[…]". */
+static bool parameter_is(const char *name, const char *want)
+{
+	size_t n = strlen(want);
+
+	return strncasecmp(name, want, n) == 0 && (name[n] == '\0' || name[n] == '[');
+}
+
+/* Text that cannot be decoded counts as seen, and as matched by a rule that denies. */
+static void count_parameter(const char *p, size_t n, bool exact, void *ctx)
 {
 	char name[HTTPHEAD_TARGET_MAX], value[HTTPHEAD_TARGET_MAX];
-	const char *equals = memchr(p, '=', n);
-	size_t name_n = equals != NULL ? (size_t)(equals - p) : n;
-	size_t value_n = equals != NULL ? n - name_n - 1 : 0;
+	struct query_walk *walk = ctx;
 
-	if (httphead_decode(p, name_n, true, name, sizeof(name)) < 0 ||
-		httphead_decode(p + n - value_n, value_n, true, value, sizeof(value)) < 0) {
-		t->seen++;
-		t->matched += t->closes;
-		return;
-	}
-	if (!str_eq(name, want->name))
-		return;
-	t->seen++;
-	t->matched += one_of_globs(want->globs, want->n_globs, value, strlen(value));
+	if (!parameter_decode(p, n, name, value))
+		count(&walk->tally, exact, walk->tally.closes);
+	else if (parameter_is(name, walk->want->name))
+		count(&walk->tally, exact && str_eq(name, walk->want->name),
+			one_of_globs(walk->want->globs, walk->want->n_globs, value, strlen(value)));
 }
 
 static bool query_holds(
 	const struct name_pattern *want, const struct policy_request *rq, bool closes)
 {
-	struct tally t = { .closes = closes };
-	const char *p = rq->query.p, *end = p + rq->query.n;
+	struct query_walk walk = { want, { .closes = closes } };
 
-	while (p < end) {
-		const char *next = memchr(p, '&', (size_t)(end - p));
-
-		if (next == NULL)
-			next = end;
-		query_part(want, p, (size_t)(next - p), &t);
-		p = next + 1;
-	}
-	return tally_holds(&t, want->absent);
+	query_each(rq, count_parameter, &walk);
+	return tally_holds(&walk.tally, want->absent);
 }
 
 static bool queries_hold(const struct policy_match *m, const struct policy_request *rq)
@@ -132,6 +273,8 @@ static bool queries_hold(const struct policy_match *m, const struct policy_reque
 			return false;
 	return true;
 }
+
+/* ---- body ------------------------------------------------------------------------------------------------------------------- */
 
 static bool value_listed(const json_t *list, const json_t *value)
 {
@@ -169,8 +312,7 @@ static bool count_value(const json_t *value, void *ctx)
 {
 	struct field_walk *walk = ctx;
 
-	walk->tally.seen++;
-	walk->tally.matched += value_holds(walk->want, value);
+	count(&walk->tally, true, value_holds(walk->want, value));
 	return true;
 }
 
@@ -181,6 +323,12 @@ static bool fields_hold(const struct policy_match *m, const struct policy_reques
 	for (size_t i = 0; i < m->n_fields; i++) {
 		struct field_walk walk = { &m->fields[i], { .closes = m->closes } };
 
+		if (pointer_alike(
+			    rq->body, m->fields[i].pointer)) { /* as if it could not be read */
+			if (!m->closes)
+				return false;
+			continue;
+		}
 		(void)pointer_walk(rq->body, m->fields[i].pointer, count_value, &walk);
 		if (!tally_holds(&walk.tally, m->fields[i].absent))
 			return false;

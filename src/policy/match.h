@@ -69,6 +69,9 @@ enum match_result { MATCH_NO, MATCH_YES, MATCH_LATER };
 enum match_result match_test(
 	const struct policy_match *m, const struct policy_request *rq, const char **ret_because);
 
+/** match_reads_header() - is @name, also written with '_' for '-', a header that @m looks at? */
+bool match_reads_header(const struct policy_match *m, struct policy_text name);
+
 /** match_seal() - note which members are asked for; once, when the rule is complete. */
 void match_seal(struct policy_match *m);
 

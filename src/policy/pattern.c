@@ -235,7 +235,45 @@ struct walk {
 	void *ctx;
 	size_t n;
 	bool stopped;
+	bool alike; /* a member on the way has a name that some readers take for the one that was named */
 };
+
+/* The letter at @p without its case, and how long it is: the Kelvin sign is a k and the long s an s for readers that fold Unicode. */
+static char folded(const char *p, size_t *ret_n)
+{
+	*ret_n = 1;
+	if (memcmp(p, "\xc5\xbf", strnlen(p, 2)) == 0 && *p != '\0') {
+		*ret_n = 2;
+		return 's';
+	}
+	if (memcmp(p, "\xe2\x84\xaa", strnlen(p, 3)) == 0 && *p != '\0') {
+		*ret_n = 3;
+		return 'k';
+	}
+	return *p >= 'A' && *p <= 'Z' ? (char)(*p - 'A' + 'a') : *p;
+}
+
+static bool same_but_case(const char *a, const char *b)
+{
+	size_t n, k;
+
+	while (*a != '\0' && *b != '\0' && folded(a, &n) == folded(b, &k)) {
+		a += n;
+		b += k;
+	}
+	return *a == *b && *a == '\0';
+}
+
+static const json_t *member(struct walk *w, const json_t *object, const char *name)
+{
+	const char *key;
+	json_t *value;
+
+	if (w->each == NULL)
+		json_object_foreach ((json_t *)(uintptr_t)object, key, value)
+			w->alike |= !str_eq(key, name) && same_but_case(key, name);
+	return json_object_get(object, name);
+}
 
 /* Copy the first part of @pointer, "~1" and "~0" undone. Return: what follows it. */
 static const char *pointer_part(const char *pointer, char part[PATTERN_GLOB_MAX + 1])
@@ -278,32 +316,41 @@ static void walk_to(struct walk *w, const json_t *value, const char *pointer)
 		return;
 	if (*pointer == '\0') {
 		w->n++;
-		w->stopped = !w->each(value, w->ctx);
+		w->stopped = w->each != NULL && !w->each(value, w->ctx);
 		return;
 	}
 	rest = pointer_part(pointer, part);
 	if (str_eq(part, "*"))
 		walk_all(w, value, rest);
 	else if (json_is_object(value))
-		walk_to(w, json_object_get(value, part), rest);
+		walk_to(w, member(w, value, part), rest);
 	else if (str_to_u64(part, 0, SIZE_MAX, &i) == 0)
 		walk_to(w, json_array_get(value, (size_t)i), rest);
+}
+
+static void walk_from(struct walk *w, const json_t *root, const char *pointer)
+{
+	if (*pointer == '/')
+		walk_to(w, root, pointer);
+	else
+		walk_to(w, member(w, root, pointer), "");
 }
 
 size_t pointer_walk(const json_t *root, const char *pointer,
 	bool (*each)(const json_t *value, void *ctx), void *ctx)
 {
-	struct walk w = { each, ctx, 0, false };
+	struct walk w = { .each = each, .ctx = ctx };
 
-	if (*pointer == '/') {
-		walk_to(&w, root, pointer);
-	} else {
-		const json_t *value = json_object_get(root, pointer);
-
-		if (value != NULL)
-			walk_to(&w, value, "");
-	}
+	walk_from(&w, root, pointer);
 	return w.n;
+}
+
+bool pointer_alike(const json_t *root, const char *pointer)
+{
+	struct walk w = { 0 };
+
+	walk_from(&w, root, pointer);
+	return w.alike;
 }
 
 static json_t *step_into(json_t *value, const char *part)

@@ -44,6 +44,12 @@ size_t pointer_walk(const json_t *root, const char *pointer,
 	bool (*each)(const json_t *value, void *ctx), void *ctx);
 
 /**
+ * pointer_alike() - has an object on the way of @pointer, or the last one, a member whose name differs from the one that @pointer names in nothing but case?
+ * Readers that do not tell capitals from small letters (Go's encoding/json) may take it for that one. NULL is allowed.
+ */
+bool pointer_alike(const json_t *root, const char *pointer);
+
+/**
  * pointer_set() - set what @pointer names to @value, or remove it when @value is NULL. Members that lead there must exist; "*" means nothing here.
  * Return: false when there is no such place.
  */

@@ -71,6 +71,14 @@ json_t *policy_explain(const struct policy *p, const struct policy_request *rq)
 	return list;
 }
 
+bool policy_reads_header(const struct policy *p, struct policy_text name)
+{
+	for (size_t i = 0; p != NULL && i < p->n_rules; i++)
+		if (match_reads_header(p->rules[i].match, name))
+			return true;
+	return false;
+}
+
 const struct policy_rule *policy_rules(const struct policy *p, size_t *ret_n)
 {
 	*ret_n = p->n_rules;

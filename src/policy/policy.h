@@ -198,6 +198,9 @@ void policy_decide(
 /** policy_explain() - every rule with what it says to @rq: [{"rule","action","result":"match|no|later","because"}]. A new reference. */
 json_t *policy_explain(const struct policy *p, const struct policy_request *rq) attr_must_use;
 
+/** policy_reads_header() - does some rule of @p look at the header @name, also written with '_' for '-'? NULL is allowed. */
+bool policy_reads_header(const struct policy *p, struct policy_text name);
+
 /** policy_rules() - all rules in order. */
 const struct policy_rule *policy_rules(const struct policy *p, size_t *ret_n);
 

@@ -144,6 +144,25 @@ TEST(no_pointers)
 	check(pointer_valid("a"));
 }
 
+TEST(names_that_some_readers_take_for_another)
+{
+	json_t *root = json_loads(
+		"{\"a\":{\"b\":1,\"B\":2},\"k\":1,\"\\u212a\":2,\"A\":3,\"\\u017fum\":4,\"x\":[{\"y\":1},{\"Y\":1}]}",
+		0, NULL);
+
+	check(pointer_alike(root, "a"));
+	check(pointer_alike(root, "/a/c"));
+	check(pointer_alike(root, "k"));
+	check(pointer_alike(root, "sum"));
+	check(pointer_alike(root, "/x/1/y"));
+	check(pointer_alike(root, "/x/*/y"));
+	check(!pointer_alike(root, "x"));
+	check(!pointer_alike(root, "/x/0/y"));
+	check(!pointer_alike(root, "b"));
+	check(!pointer_alike(NULL, "b"));
+	json_decref(root);
+}
+
 static const char *changed(const char *pointer, const char *value)
 {
 	static char out[200];

@@ -39,6 +39,30 @@ TEST(one_form)
 	check_str(canonical("/100%25"), "/100%25");
 }
 
+static const char *otherwise(const char *path, unsigned int how)
+{
+	static char out[500];
+	size_t n = urlpath_otherwise(path, strlen(path), how, out);
+
+	check(n == strlen(out));
+	return out;
+}
+
+TEST(other_forms)
+{
+	check_str(otherwise("/", URLPATH_CUT | URLPATH_DECODED), "/");
+	check_str(otherwise("/a;x/b;y=1;z", URLPATH_CUT), "/a/b");
+	check_str(otherwise("/a/;x/b/", URLPATH_CUT), "/a/b/");
+	check_str(otherwise("/a%2Fb%3Bx", URLPATH_CUT), "/a%2Fb%3Bx");
+	check_str(otherwise("/a%2Fb%5Cc", URLPATH_DECODED), "/a/b/c");
+	check_str(otherwise("/a%252Fb%25252F", URLPATH_DECODED), "/a/b/");
+	check_str(otherwise("/a%2F%2E%2E%2Fb", URLPATH_DECODED), "/b");
+	check_str(otherwise("/%2F..", URLPATH_DECODED), "/");
+	check_str(otherwise("/a%3Bx/b", URLPATH_CUT | URLPATH_DECODED), "/a/b");
+	check_str(otherwise("/a%2500b%", URLPATH_DECODED), "/a%00b%");
+	check_str(otherwise("/;", URLPATH_CUT), "/");
+}
+
 TEST(queries)
 {
 	check(urlpath_query_valid("a=b&c=%20", 9));
