@@ -3,19 +3,15 @@
 
 Who waits is made to wait by stopping the process that would answer."""
 
-import contextlib
-import ctypes
-import fcntl
-import json
 import os
 import signal
-import socket
-import struct
-import termios
+import sys
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
-from lib.pace import patience
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from stops import Asked, programs, stopped, unread  # noqa: E402
 
 TIMEOUT = 120
 
@@ -26,57 +22,6 @@ ASK = ("import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.c
        f"s.send(bytes.fromhex('{QUERY}')); s.recv(999)")
 ASK_WHEN_TOLD = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [10]); print('ready', flush=True); signal.sigwait([10]); {ASK}"
 POLL = ("7 ", "271 ", "73 ")  # poll and ppoll of x86-64, ppoll of aarch64
-
-
-@contextlib.contextmanager
-def stopped(pid):
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-
-def programs(instance, name):
-    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == name]
-
-
-class Asked:
-    """A request that was sent and whose answer is read later."""
-
-    def __init__(self, instance, method, path, body=None):
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(patience(60))
-        self.socket.connect(instance.socket)
-        data = json.dumps(body).encode() if body is not None else b""
-        self.socket.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-                            f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        for _ in range(2):  # one that is asked later has been answered: this one has begun
-            instance.get("/v1/version")
-
-    def answer(self):
-        """Its status and document."""
-        text = b""
-        while more := self.socket.recv(65536):
-            text += more
-        self.socket.close()
-        head, body = text.split(b"\r\n\r\n", 1)
-        return int(head.split(b" ", 2)[1]), json.loads(body or b"{}")
-
-
-def unread(pid):
-    """Bytes that lie in the sockets of process @pid."""
-    libc, total = ctypes.CDLL(None, use_errno=True), 0
-    process = os.pidfd_open(pid)
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        fd = libc.syscall(438, process, int(name), 0)  # pidfd_getfd
-        if fd >= 0:
-            with contextlib.suppress(OSError):
-                total += struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
-            os.close(fd)
-    os.close(process)
-    return total
 
 
 @require("root")

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay-spawn/groups.h"
+#include "base/clock.h"
 #include "base/id.h"
 #include "base/str.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
 #define DEPTH_MAX     4
 #define BASE_ATTEMPTS 8
+#define LEFT_ATTEMPTS 250
+#define LEFT_MS       2
+#define LOCK_NS       (10 * NS_PER_S) /* what is done under it takes milliseconds */
 #define SERVER_GROUP \
 	"/server" /* the leaf of a delegated group that the server itself is in; systemd's DelegateSubgroup= */
 
@@ -162,45 +167,81 @@ void groups_find(struct groups *g, const char *tag, bool root)
 		make_base(g, v2, tag, root);
 }
 
-int groups_lock(const struct groups *g, bool alone)
+static bool locked_by_other(int fd)
 {
-	cleanup_fd int fd =
-		g->base[0] == '\0' ? -1 : open(g->base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
 
-	if (fd < 0)
+/* Not the base group: that one comes and goes. */
+int groups_lock(bool wait)
+{
+	uint64_t deadline = clock_now_ns() + (wait ? LOCK_NS : 0);
+	const char *run = getenv("CAY_RUN");
+	char path[4200];
+	cleanup_fd int fd = -1;
+
+	if (run == NULL || snprintf(path, sizeof(path), "%s/keepers", run) >= (int)sizeof(path))
 		return -ENOENT;
-	if (flock(fd, alone ? LOCK_EX | LOCK_NB : LOCK_SH) < 0)
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
 		return -errno;
+	while (locked_by_other(fd)) {
+		if (clock_now_ns() >= deadline)
+			return -EWOULDBLOCK;
+		(void)poll(NULL, 0, LEFT_MS);
+	}
 	return TAKE_FD(fd);
 }
 
-int groups_make(const struct groups *g, const char *id)
+uint64_t groups_number(const struct groups *g, const char *id)
 {
 	char path[GROUPS_PATH_SIZE + 64];
-	int fd;
+	struct stat st;
 
-	if (g->base[0] == '\0')
-		return -ENOENT;
-	/* the cay-spawn of a server that was killed may have removed it a moment ago, when it was empty */
-	if (mkdir(g->base, 0755) == 0)
-		(void)enable_controllers(g->base);
 	(void)snprintf(path, sizeof(path), "%s/%s", g->base, id);
-	/* a cay-spawn that is leaving may have removed the base just now, because it was empty */
-	for (int i = 0; mkdir(path, 0755) < 0 && errno != EEXIST; i++) {
+	return g->base[0] != '\0' && stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* Return: 0 when BASE/ID is new. A cay-spawn that is leaving may remove the base at any time, because it is empty. */
+static int make_new(const struct groups *g, const char *path)
+{
+	for (int i = 0; mkdir(path, 0755) < 0; i++) {
 		if (errno != ENOENT || i == BASE_ATTEMPTS)
 			return -errno;
 		if (mkdir(g->base, 0755) == 0)
 			(void)enable_controllers(g->base);
 	}
+	return 0;
+}
+
+int groups_make(const struct groups *g, const char *id, uint64_t *ret_number)
+{
+	char path[GROUPS_PATH_SIZE + 64];
+	int fd, rc;
+
+	*ret_number = 0;
+	if (g->base[0] == '\0')
+		return -ENOENT;
+	(void)snprintf(path, sizeof(path), "%s/%s", g->base, id);
+	for (int i = 0; (rc = make_new(g, path)) == -EEXIST; i++) {
+		if (groups_remove(g, id) == 0)
+			continue;
+		if (i == LEFT_ATTEMPTS)
+			return -EBUSY;
+		(void)poll(NULL, 0, LEFT_MS); /* what was killed has not ended yet */
+	}
+	if (rc < 0)
+		return rc;
+	*ret_number = groups_number(g, id);
 	(void)enable_controllers(path);
 	(void)snprintf(path, sizeof(path), "%s/%s/keeper", g->base, id);
-	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+	if (mkdir(path, 0755) < 0)
 		return -errno;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
-void groups_kill(const struct groups *g, const char *id)
+static void kill_all(const struct groups *g, const char *id)
 {
 	char path[GROUPS_PATH_SIZE + 64];
 
@@ -259,15 +300,15 @@ int groups_remove(const struct groups *g, const char *id)
 {
 	int rc = 0;
 
-	groups_kill(g, id);
-	if (g->base[0] != '\0')
-		rc = remove_below(g->base, id);
+	kill_all(g, id);
 	for (size_t i = 0; i < g->n_v1; i++) {
 		int one = remove_below(g->v1[i], id);
 
 		if (one < 0)
 			rc = one;
 	}
+	if (rc == 0 && g->base[0] != '\0')
+		rc = remove_below(g->base, id);
 	return rc;
 }
 
@@ -305,7 +346,7 @@ static void sweep(const struct groups *g, const char *base)
 
 void groups_sweep(const struct groups *g)
 {
-	cleanup_fd int lock = groups_lock(g, true);
+	cleanup_fd int lock = groups_lock(false);
 
 	if (lock < 0)
 		return;

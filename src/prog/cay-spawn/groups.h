@@ -24,16 +24,19 @@ struct groups {
 void groups_find(struct groups *g, const char *tag, bool root);
 
 /**
- * groups_lock() - keep another cay-spawn of this instance (one that is leaving) from sweeping away a group that is made but not inhabited yet.
- * @alone: for sweeping. Return: descriptor that holds the lock until it is closed; -EWOULDBLOCK (only @alone), -errno.
+ * groups_lock() - what is done to groups and files by their names happens under this lock, which all cay-spawns of an instance share: one that outlives its server may meet
+ * its successor's. @wait: some seconds, else only when nobody has it. Return: descriptor that holds the lock until it is closed; -EWOULDBLOCK: somebody else has it, or -errno.
  */
-int groups_lock(const struct groups *g, bool alone) attr_must_use;
+int groups_lock(bool wait) attr_must_use;
 
-/** groups_make() - make BASE/ID/keeper. Return: descriptor for CLONE_INTO_CGROUP, or -errno (go without). */
-int groups_make(const struct groups *g, const char *id) attr_must_use;
+/**
+ * groups_make() - make BASE/ID/keeper anew; what is left of an earlier one goes before, its processes are killed. Locked. @ret_number: its groups_number().
+ * Return: descriptor for CLONE_INTO_CGROUP; -EBUSY when the earlier one cannot be removed, another -errno (go without).
+ */
+int groups_make(const struct groups *g, const char *id, uint64_t *ret_number) attr_must_use;
 
-/** groups_kill() - SIGKILL every process in BASE/ID. */
-void groups_kill(const struct groups *g, const char *id);
+/** groups_number() - of BASE/ID as it is now: another one that is made later under that name has another number. 0 = there is none. */
+uint64_t groups_number(const struct groups *g, const char *id);
 
 /** groups_sweep() - remove the groups of keepers of which no process is left: those that nobody was there to clear up behind. */
 void groups_sweep(const struct groups *g);
@@ -41,7 +44,7 @@ void groups_sweep(const struct groups *g);
 /** groups_fini() - remove the groups of the instance itself when nothing is in them any more. */
 void groups_fini(const struct groups *g);
 
-/** groups_remove() - kill, and remove every group of @id. Return: 0 when nothing is left, -EBUSY while processes are, -errno. */
+/** groups_remove() - kill, and remove every group of @id, the one with the number last. Locked. Return: 0 when nothing is left, -EBUSY while processes are, -errno. */
 int groups_remove(const struct groups *g, const char *id);
 
 #endif

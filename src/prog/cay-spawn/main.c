@@ -10,7 +10,8 @@
  * MODE: root | range | single. In the last two every keeper gets a user namespace: with a subordinate range through newuidmap and newgidmap, or one uid.
  *
  * Invariants: a child is in children[] from its start to the report of its end; an id's groups are removed only when they are empty; the report ENDED comes
- * after that, or after CLEANUP_DEADLINE_MS with dirty set (something is stuck in the kernel).
+ * after that, or after CLEANUP_DEADLINE_MS with dirty set (something is stuck in the kernel). The server may be killed, and the next one start the same sandbox
+ * anew, while we do not run: so nothing is done to what bears an id's name without groups_lock() and a look whether it is still what we made (still_meant()).
  */
 #include "base/clock.h"
 #include "base/id.h"
@@ -45,10 +46,12 @@ enum mode { MODE_ROOT = 0, MODE_RANGE = 1, MODE_SINGLE = 2 };
 struct child {
 	pid_t pid;
 	char id[SPAWN_ID_SIZE];
+	uint64_t group; /* groups_number() of the one made for it; 0 = none */
 };
 
 struct cleanup_job {
 	struct spawn_event report;
+	uint64_t group; /* of what ended */
 	uint64_t deadline_ns;
 };
 
@@ -339,15 +342,16 @@ static pid_t start_child(
 	return pid;
 }
 
-/* Start the keeper; returns its pid once exec has succeeded. */
-static int spawn(const struct spawn_request *r, int socket_fd)
+/* Start the keeper; returns its pid once exec has succeeded. Locked. */
+static int spawn(const struct spawn_request *r, int socket_fd, uint64_t *ret_group)
 {
 	int status[2] = { -1, -1 }, go[2] = { -1, -1 };
-	cleanup_fd int lock = groups_lock(&groups, false);
-	cleanup_fd int group_fd = groups_make(&groups, r->id);
+	cleanup_fd int group_fd = groups_make(&groups, r->id, ret_group);
 	int error = 0, rc = 0;
 	pid_t pid;
 
+	if (group_fd == -EBUSY)
+		return -EBUSY;
 	if (pipe2(status, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0) {
 		rc = -errno;
 		fd_close(&status[0]);
@@ -387,41 +391,68 @@ static void remove_files(const char *id)
 	}
 }
 
+/* Without a server there may be another one, which has a cay-spawn of its own. */
+static bool server_there(void)
+{
+	struct pollfd p = { .fd = SPAWN_FD };
+
+	(void)poll(&p, 1, 0);
+	return (p.revents & (POLLHUP | POLLERR)) == 0;
+}
+
+/* Is what bears the name still what is to be cleared away? Locked. */
+static bool still_meant(const struct cleanup_job *c)
+{
+	return c->group != 0 ? groups_number(&groups, c->report.id) == c->group : server_there();
+}
+
+/* Kill, and remove what is empty. @lock: as groups_lock() said. Return: 0 when nothing is left to do. */
+static int clean_up(const struct cleanup_job *c, int lock)
+{
+	if (lock == -EWOULDBLOCK)
+		return -EBUSY;
+	if (!still_meant(c))
+		return 0;
+	remove_files(c->report.id);
+	return groups_remove(&groups, c->report.id);
+}
+
 static void cleanup_finish(size_t i, bool dirty)
 {
-	remove_files(cleanups[i].report.id);
 	cleanups[i].report.dirty = dirty;
 	report(&cleanups[i].report);
 	cleanups[i] = cleanups[--n_cleanups];
 }
 
-/* One attempt at every pending id: kill, and remove what is empty. */
+/* One attempt at every pending id. */
 static void cleanups_run(void)
 {
-	for (size_t i = n_cleanups; i-- > 0;) {
-		int rc = groups_remove(&groups, cleanups[i].report.id);
+	cleanup_fd int lock = n_cleanups > 0 ? groups_lock(false) : -1;
 
-		if (rc == 0)
+	for (size_t i = n_cleanups; i-- > 0;) {
+		if (clean_up(&cleanups[i], lock) == 0)
 			cleanup_finish(i, false);
 		else if (clock_now_ns() > cleanups[i].deadline_ns)
 			cleanup_finish(i, true);
 	}
 }
 
-static void cleanup_begin(const struct spawn_event *e)
+static void cleanup_begin(const struct spawn_event *e, uint64_t group)
 {
-	if (n_cleanups == CLEANUPS_MAX) {
-		struct spawn_event now = *e;
-
-		now.dirty = groups_remove(&groups, e->id) < 0;
-		report(&now);
-		return;
-	}
-	groups_kill(&groups, e->id);
-	cleanups[n_cleanups++] = (struct cleanup_job){
+	struct cleanup_job job = {
 		.report = *e,
+		.group = group,
 		.deadline_ns = clock_now_ns() + CLEANUP_DEADLINE_MS * NS_PER_MS,
 	};
+
+	if (n_cleanups == CLEANUPS_MAX) {
+		cleanup_fd int lock = groups_lock(true);
+
+		job.report.dirty = clean_up(&job, lock) < 0;
+		report(&job.report);
+		return;
+	}
+	cleanups[n_cleanups++] = job;
 }
 
 static void reap(void)
@@ -431,15 +462,16 @@ static void reap(void)
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		for (size_t i = 0; i < n_children; i++) {
+			struct child c = children[i];
 			struct spawn_event e;
 
-			if (children[i].pid != pid)
+			if (c.pid != pid)
 				continue;
-			e = event_for(SPAWN_EVENT_ENDED, children[i].id);
+			e = event_for(SPAWN_EVENT_ENDED, c.id);
 			e.pid = pid;
 			e.status = status;
 			children[i] = children[--n_children];
-			cleanup_begin(&e);
+			cleanup_begin(&e, c.group);
 			break;
 		}
 	}
@@ -463,20 +495,41 @@ static void finish_cleanup_of(const char *id)
 static void handle_start(const struct spawn_request *r, int fd)
 {
 	struct spawn_event e = event_for(SPAWN_EVENT_STARTED, r->id);
-	int rc;
+	struct child c = { 0 };
+	cleanup_fd int lock = -1;
 
 	finish_cleanup_of(r->id);
-	rc = n_children == CHILDREN_MAX ? -EAGAIN : fd < 0 ? -EBADF : spawn(r, fd);
-	if (rc > 0) {
-		children[n_children] = (struct child){ .pid = rc };
-		memcpy(children[n_children++].id, r->id, SPAWN_ID_SIZE);
-		e.pid = rc;
+	lock = groups_lock(true);
+	if (!server_there())
+		return;
+	if (lock == -EWOULDBLOCK)
+		log_error("spawn",
+			"a cay-spawn of an earlier server stands still in the midst of its work: going on beside it");
+	memcpy(c.id, r->id, SPAWN_ID_SIZE);
+	c.pid = n_children == CHILDREN_MAX ? -EAGAIN : fd < 0 ? -EBADF : spawn(r, fd, &c.group);
+	if (c.pid > 0) {
+		children[n_children++] = c;
+		e.pid = c.pid;
 	} else {
 		e.kind = SPAWN_EVENT_FAILED;
-		e.status = -rc;
-		(void)groups_remove(&groups, r->id);
+		e.status = -c.pid;
+		if (c.group != 0)
+			(void)groups_remove(&groups, r->id);
 	}
 	report(&e);
+}
+
+/* What the server does not know anything of but the id: it means what is there now. */
+static void handle_cleanup(const struct spawn_request *r)
+{
+	struct spawn_event e = event_for(SPAWN_EVENT_ENDED, r->id);
+	cleanup_fd int lock = groups_lock(true);
+	bool there = server_there();
+	uint64_t group = groups_number(&groups, r->id);
+
+	fd_close(&lock);
+	if (there)
+		cleanup_begin(&e, group);
 }
 
 static bool request_valid(const struct spawn_request *r, ssize_t n)
@@ -521,7 +574,6 @@ static void handle_request(void)
 	size_t n_fds = 0;
 	ssize_t n = fdpass_recv(SPAWN_FD, &r, sizeof(r), fds, 1, &n_fds);
 	cleanup_fd int fd = n >= 0 && n_fds == 1 ? fds[0] : -1;
-	struct spawn_event e;
 
 	if (n == 0 || n == -ECONNRESET)
 		finish();
@@ -537,8 +589,7 @@ static void handle_request(void)
 		handle_start(&r, fd);
 		return;
 	case SPAWN_CLEANUP:
-		e = event_for(SPAWN_EVENT_ENDED, r.id);
-		cleanup_begin(&e);
+		handle_cleanup(&r);
 		return;
 	}
 	log_error("spawn", "refused an unknown request kind");
