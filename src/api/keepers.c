@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * api/keepers.c - connections to keepers: the pool of prepared ones, those of sandboxes, and those that an earlier cayd left behind.
+ * api/keepers.c - connections to keepers: prepared ones (kept in keeper_pool.c), those of sandboxes, and those that an earlier cayd left behind.
  *
  * Life: started (cay-spawn) -> hello -> prepare -> prepared, in the pool -> claimed by a sandbox -> ended -> reaped. One whose connection dies unasked takes its
  * sandbox with it (sandbox_keeper_lost).
@@ -8,18 +8,13 @@
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "sys/mount.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define PREPARE_NS      (20 * NS_PER_S)
-#define END_NS          (20 * NS_PER_S)
-#define REFILL_MS       1
-#define REFILL_LATER_MS 15
-#define STARTING_MAX    8 /* more at a time only get in each other's way */
-#define POOL_RETRY_MS   1000
+#define PREPARE_NS (20 * NS_PER_S)
+#define END_NS     (20 * NS_PER_S)
 
 static void keeper_free_check(struct keeper *k)
 {
@@ -200,14 +195,9 @@ static struct keeper *keeper_alloc(struct server *srv, const char *id)
 	k->ack.link = &k->link;
 	list_init(&k->ack.node);
 	list_append(&srv->keepers, &k->node);
-	list_append(&srv->pool, &k->pool_node);
+	list_init(&k->pool_node);
 	map_add(&srv->keepers_by_id, &k->by_id, k->id);
 	return k;
-}
-
-void keeper_claim(struct keeper *k)
-{
-	list_remove(&k->pool_node);
 }
 
 /* Done ahead of time too: what its sandbox wants, or what most new sandboxes ask for. */
@@ -242,9 +232,9 @@ static void prepare_main(void *arg)
 	if (rc < 0)
 		k->failed = true;
 	k->prepared = !k->failed;
-	k->srv->starting--;
+	k->srv->pool.starting--;
 	waiters_wake(&k->changed);
-	waiters_wake(&k->srv->pool_changed);
+	waiters_wake(&k->srv->pool.changed);
 	keeper_unref(k);
 }
 
@@ -260,8 +250,8 @@ struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct e
 	}
 	if (id == NULL)
 		id = made.s;
-	while (srv->starting >= STARTING_MAX)
-		(void)waiters_wait(&srv->pool_changed, 0); /* each of them has a deadline */
+	while (srv->pool.starting >= STARTING_MAX)
+		(void)waiters_wait(&srv->pool.changed, 0); /* each of them has a deadline */
 	if (spawner_start(srv, SPAWN_SANDBOX, id, 0, &fd, err) < 0) {
 		if (slot < 0)
 			slot_free(srv, (uint32_t)own_slot);
@@ -272,7 +262,7 @@ struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct e
 	if (framelink_open(&k->link, srv->loop, fd) < 0)
 		abort();
 	k->refs++;
-	srv->starting++;
+	srv->pool.starting++;
 	fiber_start(prepare_main, k);
 	return k;
 }
@@ -286,145 +276,6 @@ int keeper_ready(struct keeper *k, struct err *err)
 	if (err != NULL)
 		*err = k->error;
 	return err_code_http(k->error.code) >= 500 ? -EIO : -EINVAL;
-}
-
-/* --- the pool --- */
-
-static size_t pool_size(const struct server *srv, bool prepared)
-{
-	size_t n = 0;
-
-	list_for_each (&srv->pool, node, next) {
-		const struct keeper *k = list_entry(node, struct keeper, pool_node);
-
-		n += !k->failed && (!prepared || k->prepared);
-	}
-	return n;
-}
-
-static struct keeper *pool_find(struct server *srv, bool prepared)
-{
-	list_for_each (&srv->pool, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, pool_node);
-
-		if (k->prepared == prepared && !k->failed) {
-			keeper_claim(k);
-			return k;
-		}
-	}
-	return NULL;
-}
-
-static void discard_main(void *arg)
-{
-	struct keeper *k = arg;
-	struct server *srv = k->srv;
-
-	(void)keeper_ready(k, NULL); /* one that is being prepared is stopped when that is over */
-	keeper_end(k, false);
-	slot_free(srv, k->slot);
-	keeper_unref(k);
-	srv->discarding--;
-	waiters_wake(&srv->pool_changed);
-}
-
-static void pool_discard(struct keeper *k)
-{
-	keeper_claim(k);
-	k->srv->discarding++;
-	fiber_start(discard_main, k);
-}
-
-/* Prepared keepers see the machine's mounts as they were: with one that is behind, a sandbox would get what lies below a file system that was mounted since. */
-static void pool_refresh(struct server *srv)
-{
-	if (!mount_changed(srv->mount_watch))
-		return;
-	list_for_each (&srv->pool, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, pool_node);
-
-		if (!k->failed)
-			pool_discard(k);
-	}
-}
-
-/* One that is under way is nearer than a new one. */
-struct keeper *keeper_take(struct server *srv)
-{
-	struct keeper *k;
-
-	pool_refresh(srv);
-	k = pool_find(srv, true);
-	return k != NULL ? k : pool_find(srv, false);
-}
-
-/* Keepers that failed in the pool: say why once, clear up. */
-static bool pool_bury(struct server *srv)
-{
-	bool any = false;
-
-	list_for_each (&srv->pool, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, pool_node);
-
-		if (!k->failed)
-			continue;
-		log_warn("pool", "a keeper could not be prepared: %s", k->error.msg);
-		any = true;
-		pool_discard(k);
-	}
-	return any;
-}
-
-static void on_refill(uv_timer_t *timer);
-
-static void refill_main(void *arg)
-{
-	struct server *srv = arg;
-	struct err err;
-
-	while (!srv->stopping && srv->storage != NULL && pool_size(srv, false) < srv->pool_target) {
-		struct keeper *k;
-
-		/* here, not in keeper_new(): others may have filled the pool by then */
-		if (srv->starting >= STARTING_MAX) {
-			(void)waiters_wait(&srv->pool_changed, 0);
-			continue;
-		}
-		k = keeper_new(srv, NULL, -1, &err);
-		if (k == NULL) {
-			log_warn("pool", "%s", err.msg);
-			return;
-		}
-		if (keeper_ready(k, NULL) < 0)
-			break;
-	}
-	if (pool_bury(srv) && !srv->stopping)
-		(void)uv_timer_start(&srv->refill, on_refill, POOL_RETRY_MS, 0);
-}
-
-static void on_refill(uv_timer_t *timer)
-{
-	fiber_start(refill_main, timer->data);
-}
-
-void keeper_refill(struct server *srv)
-{
-	bool low = 2 * pool_size(srv, true) < srv->pool_target;
-
-	/* later: preparing a keeper takes a processor away from whoever took the last one; but before the pool is empty */
-	if (srv->ready && (low || !uv_is_active((uv_handle_t *)&srv->refill)))
-		(void)uv_timer_start(&srv->refill, on_refill, low ? REFILL_MS : REFILL_LATER_MS, 0);
-}
-
-void keeper_drop_pool(struct server *srv)
-{
-	/* somebody who fills it may go on meanwhile */
-	while (!list_empty(&srv->pool) || srv->discarding > 0) {
-		if (!list_empty(&srv->pool))
-			pool_discard(list_entry(srv->pool.next, struct keeper, pool_node));
-		else
-			(void)waiters_wait(&srv->pool_changed, 0); /* each of them has a deadline */
-	}
 }
 
 /* --- ending --- */

@@ -7,7 +7,6 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "sys/mount.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -468,8 +467,6 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 	int rc;
 
 	srv->processes = process_source_new(srv->journal, setup->connector);
-	(void)uv_timer_init(srv->loop, &srv->refill);
-	srv->refill.data = srv;
 	(void)uv_timer_init(srv->loop, &srv->housekeeping);
 	srv->housekeeping.data = srv;
 	(void)uv_timer_start(&srv->housekeeping, on_housekeeping, HOUSEKEEPING_MS, HOUSEKEEPING_MS);
@@ -481,8 +478,9 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 			srv->loop, &srv->process_poll, process_source_fd(srv->processes));
 		srv->process_poll.data = srv;
 	}
-	srv->mount_watch = mount_watch();
-	rc = srv->mount_watch < 0 ? srv->mount_watch : spawner_init(srv);
+	rc = keeper_pool_init(srv);
+	if (rc == 0)
+		rc = spawner_init(srv);
 	if (rc < 0)
 		return rc;
 	srv->http.handler = dispatch;
@@ -511,18 +509,16 @@ static struct server *server_new(const struct server_setup *setup)
 	srv->group = setup->group;
 	srv->spawn_fd = setup->spawn_fd;
 	(void)snprintf(srv->process_error, sizeof(srv->process_error), "%s", setup->process_error);
-	srv->pool_target = pool != NULL && str_to_u64(pool, 0, 256, &target) == 0
+	srv->pool.target = pool != NULL && str_to_u64(pool, 0, 256, &target) == 0
 				   ? (unsigned int)target
 				   : POOL_DEFAULT;
 	list_init(&srv->keepers);
-	list_init(&srv->pool);
 	list_init(&srv->acks);
 	list_init(&srv->jobs);
 	list_init(&srv->lives);
 	list_init(&srv->sandboxes);
 	list_init(&srv->snapshots);
 	list_init(&srv->images);
-	waiters_init(&srv->pool_changed);
 	waiters_init(&srv->keys_changed);
 	waiters_init(&srv->events_changed);
 	waiters_init(&srv->became_ready);
@@ -601,7 +597,7 @@ void server_stop(struct server *srv)
 	if (srv->ending)
 		return;
 	srv->ending = true;
-	(void)uv_timer_stop(&srv->refill);
+	keeper_pool_end(srv);
 	fiber_start(stop_main, srv);
 }
 

@@ -9,6 +9,7 @@
 #define CAY_API_SERVER_H
 
 #include "api/gateways.h"
+#include "api/keeper_pool.h"
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/id.h"
@@ -22,6 +23,7 @@
 #define SLOT_COUNT    16384U
 #define SLOT_UID_BASE 0x40000000U
 #define POOL_DEFAULT  4U
+#define STARTING_MAX  8 /* keepers that are prepared at a time: more only get in each other's way */
 #define CALL_NS       (30 * NS_PER_S)
 #define JOB_NS        (3600ULL * NS_PER_S)
 
@@ -54,7 +56,7 @@ struct keeper {
 	struct framelink link;
 	struct list node;
 	struct map_node by_id;
-	struct list pool_node; /* until keeper_claim() */
+	struct list pool_node; /* in the pool, until keeper_claim() */
 	struct server *srv;
 	char id[ID_LEN + 1];
 	uint32_t slot;
@@ -173,11 +175,11 @@ struct server {
 	char process_error[200]; /* why there are no process events; "" = there are */
 	uv_poll_t spawn_poll, process_poll;
 	uv_prepare_t prepare;
-	uv_timer_t housekeeping, refill;
+	uv_timer_t housekeeping;
 	int spawn_fd;
 	struct list keepers, jobs, lives;
 	struct map keepers_by_id;
-	struct list pool; /* keepers that nobody has claimed */
+	struct keeper_pool pool;
 	struct list acks; /* connections whose events are to be acknowledged */
 	struct list sandboxes, snapshots, images;
 	struct map sandboxes_by_id, sandboxes_by_name, snapshots_by_id, snapshots_by_name;
@@ -185,11 +187,6 @@ struct server {
 	unsigned int busy; /* requests that are being answered */
 	struct waiters idle;
 	unsigned char slots[SLOT_COUNT / 8];
-	unsigned int pool_target;
-	unsigned int starting;   /* keepers that are being prepared */
-	unsigned int discarding; /* keepers of the pool that are being ended */
-	int mount_watch; /* the machine's mounts, which prepared keepers know as they were */
-	struct waiters pool_changed;
 	json_t *keys_busy;
 	struct waiters keys_changed;
 	struct waiters events_changed;
@@ -302,20 +299,11 @@ int spawner_init(struct server *srv);
 
 /* --- keepers.c --- */
 
-/** keeper_new() - start a keeper for @id (made up when NULL) and prepare it; keeper_ready() waits for it. May wait while many others are started. */
+/** keeper_new() - start a keeper for @id (made up when NULL) and prepare it, for the caller alone; keeper_ready() waits for it. May wait while many others are started. */
 struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct err *err);
 
 /** keeper_ready() - wait until it is prepared. Context: waits. */
 int keeper_ready(struct keeper *k, struct err *err);
-
-/** keeper_take() - a keeper of the pool, else one that is being prepared for it (keeper_ready() waits for that), or NULL. */
-struct keeper *keeper_take(struct server *srv);
-
-/** keeper_claim() - it belongs to a sandbox, or is ended: the pool does not have it any more. */
-void keeper_claim(struct keeper *k);
-
-/** keeper_refill() - start keepers until the pool is full; soon, not at once. */
-void keeper_refill(struct server *srv);
 
 /** keeper_adopt() - connect to RUN/keepers/ID.sock and take the keeper over. Context: waits. NULL with @err set. */
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err);
@@ -331,9 +319,6 @@ void keeper_unref(struct keeper *k);
 
 /** keeper_on_spawn_event() - what cay-spawn reports about @id; false when it is no keeper's. */
 bool keeper_on_spawn_event(struct server *srv, const struct spawn_event *e);
-
-/** keeper_drop_pool() - end all prepared keepers. Context: waits. */
-void keeper_drop_pool(struct server *srv);
 
 /* --- jobs.c --- */
 

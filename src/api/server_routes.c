@@ -8,15 +8,12 @@
 int api_version_get(struct api_call *call, attr_unused struct err *err)
 {
 	struct server *srv = call->srv;
-	json_int_t pool = 0;
 
-	list_for_each (&srv->pool, node, next)
-		pool += list_entry(node, struct keeper, pool_node)->prepared;
 	return api_reply(call, 200,
 		json_pack("{s:s,s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:I}", "version", CAY_VERSION,
 			"protocol", 1, "mode", srv->rootless ? "rootless" : "root", "uid_map",
 			srv->uid_map, "state", srv->state, "run", srv->run, "tag", srv->tag, "pid",
-			(int)getpid(), "pool", pool));
+			(int)getpid(), "pool", (json_int_t)keeper_pool_prepared(srv)));
 }
 
 /* What keepers see, looked at by a job, and what the server knows of itself. */

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/keeper_pool.h"
+#include "api/server.h"
+#include "base/log.h"
+#include "sys/mount.h"
+
+#define REFILL_MS       1
+#define REFILL_LATER_MS 15
+#define POOL_RETRY_MS   1000
+
+static void on_refill(uv_timer_t *timer);
+
+static size_t pool_size(const struct server *srv, bool prepared)
+{
+	size_t n = 0;
+
+	list_for_each (&srv->pool.ready, node, next) {
+		const struct keeper *k = list_entry(node, struct keeper, pool_node);
+
+		n += !k->failed && (!prepared || k->prepared);
+	}
+	return n;
+}
+
+size_t keeper_pool_prepared(const struct server *srv)
+{
+	return pool_size(srv, true);
+}
+
+void keeper_claim(struct keeper *k)
+{
+	list_remove(&k->pool_node);
+}
+
+/* --- which are stale --- */
+
+/* Return: was anything mounted or taken off since the last look? */
+static bool pool_look(struct server *srv)
+{
+	struct keeper_pool *p = &srv->pool;
+	unsigned int lost = 0;
+
+	if (!mount_changed(p->mount_watch))
+		return false;
+	list_for_each (&p->ready, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, pool_node);
+
+		if (k->failed)
+			continue;
+		keeper_claim(k);
+		list_append(&p->stale, &k->pool_node);
+		lost++;
+	}
+	if (lost > 0)
+		log_debug("pool", "mounts have changed: %u prepared sandboxes are stale", lost);
+	calm_changed(&p->calm, clock_now_ns(), lost > 0);
+	return true;
+}
+
+static struct keeper *pool_find(struct server *srv, bool prepared)
+{
+	list_for_each (&srv->pool.ready, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, pool_node);
+
+		if (k->prepared == prepared && !k->failed) {
+			keeper_claim(k);
+			return k;
+		}
+	}
+	return NULL;
+}
+
+/* One that is under way is nearer than a new one. */
+struct keeper *keeper_take(struct server *srv)
+{
+	struct keeper *k;
+
+	(void)pool_look(srv);
+	k = pool_find(srv, true);
+	if (k == NULL)
+		k = pool_find(srv, false);
+	if (k != NULL)
+		calm_used(&srv->pool.calm);
+	return k;
+}
+
+/* --- clearing up --- */
+
+/* One that pool_leave() has taken out. Context: waits. */
+static void pool_discard(struct keeper *k)
+{
+	struct server *srv = k->srv;
+
+	(void)keeper_ready(k, NULL); /* one that is being prepared is stopped when that is over */
+	log_debug("pool", "%s is cleared up", k->id);
+	keeper_end(k, false);
+	slot_free(srv, k->slot);
+	keeper_unref(k);
+	srv->pool.discarding--;
+	waiters_wake(&srv->pool.changed);
+}
+
+static struct keeper *pool_leave(struct keeper *k)
+{
+	keeper_claim(k);
+	k->srv->pool.discarding++;
+	return k;
+}
+
+static void discard_main(void *arg)
+{
+	pool_discard(arg);
+}
+
+/* One after the other, and after whatever somebody waits for. */
+static void pool_clear(struct server *srv)
+{
+	struct keeper_pool *p = &srv->pool;
+
+	while (!list_empty(&p->stale)) {
+		if (p->starting > 0) /* each of them has a deadline */
+			(void)waiters_wait(&p->changed, 0);
+		else
+			pool_discard(
+				pool_leave(list_entry(p->stale.next, struct keeper, pool_node)));
+	}
+}
+
+/* Keepers that failed in the pool: say why once, clear up. */
+static bool pool_bury(struct server *srv)
+{
+	bool any = false;
+
+	list_for_each (&srv->pool.ready, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, pool_node);
+
+		if (!k->failed)
+			continue;
+		log_warn("pool", "a keeper could not be prepared: %s", k->error.msg);
+		any = true;
+		fiber_start(discard_main, pool_leave(k));
+	}
+	return any;
+}
+
+void keeper_drop_pool(struct server *srv)
+{
+	struct keeper_pool *p = &srv->pool;
+
+	/* somebody who fills it may go on meanwhile */
+	while (!list_empty(&p->ready) || !list_empty(&p->stale) || p->discarding > 0) {
+		struct list *from = !list_empty(&p->ready) ? &p->ready : &p->stale;
+
+		if (!list_empty(from))
+			fiber_start(discard_main,
+				pool_leave(list_entry(from->next, struct keeper, pool_node)));
+		else
+			(void)waiters_wait(&p->changed, 0); /* each of them has a deadline */
+	}
+}
+
+/* --- filling --- */
+
+static bool pool_wants(const struct server *srv)
+{
+	return !srv->stopping && srv->storage != NULL && pool_size(srv, false) < srv->pool.target;
+}
+
+static uint64_t unquiet_ns(const struct server *srv)
+{
+	return calm_left_ns(&srv->pool.calm, clock_now_ns());
+}
+
+/* Until the pool is full, or mounts change. Return: 0, or -EIO when no keeper could be started or prepared. */
+static int pool_fill(struct server *srv)
+{
+	struct err err;
+
+	while (pool_wants(srv) && !pool_look(srv)) {
+		struct keeper *k;
+
+		/* here, not in keeper_new(): others may have filled the pool by then */
+		if (srv->pool.starting >= STARTING_MAX) {
+			(void)waiters_wait(&srv->pool.changed, 0);
+			continue;
+		}
+		k = keeper_new(srv, NULL, -1, &err);
+		if (k == NULL) {
+			log_warn("pool", "%s", err.msg);
+			return -EIO;
+		}
+		list_append(&srv->pool.ready, &k->pool_node);
+		if (keeper_ready(k, NULL) < 0)
+			return -EIO;
+	}
+	return 0;
+}
+
+static void refill_in(struct server *srv, uint64_t ms)
+{
+	uv_timer_t *timer = &srv->pool.refill;
+
+	if (!uv_is_active((uv_handle_t *)timer) || uv_timer_get_due_in(timer) > ms)
+		(void)uv_timer_start(timer, on_refill, ms, 0);
+}
+
+static void refill_main(void *arg)
+{
+	struct server *srv = arg;
+	int rc = 0;
+
+	pool_clear(srv);
+	(void)pool_look(srv);
+	if (unquiet_ns(srv) == 0)
+		rc = pool_fill(srv);
+	if (pool_bury(srv) && !srv->stopping)
+		refill_in(srv, POOL_RETRY_MS);
+	if (rc == 0 && (pool_wants(srv) || !list_empty(&srv->pool.stale)))
+		refill_in(srv, REFILL_LATER_MS + unquiet_ns(srv) / NS_PER_MS);
+}
+
+static void on_refill(uv_timer_t *timer)
+{
+	fiber_start(refill_main, timer->data);
+}
+
+void keeper_refill(struct server *srv)
+{
+	bool low = 2 * pool_size(srv, true) < srv->pool.target;
+
+	/* later: preparing and clearing up take a processor away from whoever took the last one; but before the pool is empty */
+	if (srv->ready)
+		refill_in(srv, low && list_empty(&srv->pool.stale) ? REFILL_MS : REFILL_LATER_MS);
+}
+
+/* --- the pool as a whole --- */
+
+int keeper_pool_init(struct server *srv)
+{
+	struct keeper_pool *p = &srv->pool;
+
+	list_init(&p->ready);
+	list_init(&p->stale);
+	waiters_init(&p->changed);
+	(void)uv_timer_init(srv->loop, &p->refill);
+	p->refill.data = srv;
+	p->mount_watch = mount_watch();
+	return p->mount_watch < 0 ? p->mount_watch : 0;
+}
+
+void keeper_pool_end(struct server *srv)
+{
+	(void)uv_timer_stop(&srv->pool.refill);
+}

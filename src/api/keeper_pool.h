@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: api/keeper_pool.h - keepers that are prepared before anybody asks for them.
+ *
+ * (1) Prepared keepers see the machine's mounts as they were. One that is behind is stale: nobody gets it, because below a file system that was mounted since its
+ *     sandbox would find what that hides.
+ * (2) Whoever wants a keeper waits for no stale one: those are cleared up when nothing is being prepared any more.
+ * (3) The pool is filled only while mounts are quiet: calm.h.
+ */
+#ifndef CAY_API_KEEPER_POOL_H
+#define CAY_API_KEEPER_POOL_H
+
+#include "api/calm.h"
+#include "io/fiber.h"
+
+struct keeper;
+struct server;
+
+/** struct keeper_pool - all of it belongs to the loop's thread. */
+struct keeper_pool {
+	struct list ready;       /* nobody has claimed them; prepared, or on the way to it */
+	struct list stale;       /* still to be cleared up */
+	unsigned int target;     /* so many are wanted */
+	unsigned int starting;   /* keepers that are being prepared, for whomever */
+	unsigned int discarding; /* keepers of the pool that are being ended */
+	int mount_watch;         /* the machine's mounts */
+	struct calm calm;        /* of these */
+	uv_timer_t refill;
+	struct waiters changed; /* one more is prepared, or gone */
+};
+
+/** keeper_pool_init() - an empty pool; @srv has a loop. Return: 0 or -errno. */
+int keeper_pool_init(struct server *srv);
+
+/** keeper_pool_prepared() - how many are prepared. */
+size_t keeper_pool_prepared(const struct server *srv);
+
+/** keeper_pool_end() - nothing is filled from now on. */
+void keeper_pool_end(struct server *srv);
+
+/** keeper_take() - a keeper of the pool, else one that is being prepared for it (keeper_ready() waits for that), or NULL. */
+struct keeper *keeper_take(struct server *srv);
+
+/** keeper_claim() - it belongs to a sandbox, or is ended: the pool does not have it any more. */
+void keeper_claim(struct keeper *k);
+
+/** keeper_refill() - start keepers until the pool is full; soon, not at once. */
+void keeper_refill(struct server *srv);
+
+/** keeper_drop_pool() - end all prepared keepers. Context: waits. */
+void keeper_drop_pool(struct server *srv);
+
+#endif
