@@ -63,6 +63,8 @@ struct channel {
 	uint64_t write_deadline_ns; /* of every write; 0: none */
 	unsigned int version;       /* 1 or 2 */
 	bool body_ended;            /* the whole body was received */
+	bool begun;                 /* bytes of what is to be received have come */
+	bool untouched; /* the peer says that it did nothing with what was sent (HTTP/2) */
 };
 
 /** channel_next() - get ready for the next exchange; its text goes to @arena. */
@@ -72,7 +74,7 @@ static inline void channel_next(struct channel *c, struct arena *arena)
 	c->n_trailers = 0;
 	c->received = c->sent = 0;
 	c->reason = NULL;
-	c->body_ended = false;
+	c->body_ended = c->begun = c->untouched = false;
 	c->ops->next(c);
 }
 

@@ -63,6 +63,7 @@ struct exchange {
 	char upstream[INET6_ADDRSTRLEN + 8]; /* address and port that were dialled */
 	unsigned int back_version;           /* of HTTP towards the world */
 	bool reused;                         /* over a connection that was open already */
+	bool repeated;                       /* that died, and then over another one */
 	struct spending spending;            /* of the answer, for budgets */
 	struct capture sent, came;           /* bodies of the request and of the answer */
 	uint64_t ws_messages[2], ws_frames[2],

@@ -155,6 +155,8 @@ static void add_upstream(struct buf *b, const struct exchange *x)
 	jsontext_open(b, '{');
 	jsontext_member_string(b, "address", x->upstream);
 	jsontext_member_bool(b, "reused", x->reused);
+	if (x->repeated)
+		jsontext_member_bool(b, "repeated", true);
 	jsontext_member_string(b, "protocol", x->back_version == 2 ? "h2" : "http/1.1");
 	jsontext_close(b, '}');
 }

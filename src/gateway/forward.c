@@ -338,13 +338,54 @@ static void upload_end(struct flow *f)
 	flow_fini(f);
 }
 
-/* One try. Return: 0; -EAGAIN when a kept connection had gone before it saw the request. */
+/* May the request be sent a second time though the first may have been carried out (RFC 9110 9.2.2)? */
+static bool idempotent(const struct head *rq)
+{
+	static const char *const methods[] = { "GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE" };
+
+	if (head_count(rq, "x-http-method-override") + head_count(rq, "x-http-method") +
+			head_count(rq, "x-method-override") >
+		0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(methods); i++)
+		if (text_is(rq->method, methods[i]))
+			return true;
+	return false;
+}
+
+static bool broke_off(int rc)
+{
+	return rc == -EPIPE || rc == -ECONNRESET || rc == -EPROTO;
+}
+
+/* Can the request that a kept connection died under be sent once more? */
+static bool repeatable(const struct exchange *x, const struct upstream *up)
+{
+	if (!x->reused || x->back->begun || (x->request.body != HTTP_BODY_NONE && !x->body_whole))
+		return false;
+	return upstream_untouched(x, up) || idempotent(&x->request);
+}
+
+static void no_answer(struct exchange *x, int rc)
+{
+	if (broke_off(rc) && x->reused && !x->back->begun && !idempotent(&x->request)) {
+		exchange_because(x, "failed",
+			"the kept connection ended before an answer; a %.*s is not sent twice",
+			(int)x->request.method.n, x->request.method.p);
+		(void)exchange_answer(x, 502, "upstream");
+		return;
+	}
+	fail(x, rc == -ETIMEDOUT ? 504 : 502, "no answer from the host",
+		rc == -EBADMSG ? x->back->reason : strerror(-rc));
+}
+
+/* One try. Return: 0; -EAGAIN when a kept connection died under it and it may be sent again. */
 static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 {
 	struct upstream *up;
 	struct err err;
 	struct flow sending = { 0 };
-	bool well = false, repeatable = x->request.body == HTTP_BODY_NONE || x->body_whole;
+	bool well = false;
 	int rc = upstream_open(x, fresh, &up, &err);
 
 	if (rc < 0) {
@@ -368,11 +409,10 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 		fail(x, 400, "the request's body broke off",
 			x->front->reason != NULL ? x->front->reason
 						 : strerror(-sending.read_error));
-	else if (rc == -EPIPE && x->reused && repeatable && !fresh)
+	else if (broke_off(rc) && !fresh && repeatable(x, up))
 		rc = -EAGAIN;
 	else if (rc < 0)
-		fail(x, rc == -ETIMEDOUT ? 504 : 502, "no answer from the host",
-			rc == -EBADMSG ? x->back->reason : strerror(-rc));
+		no_answer(x, rc);
 	x->back_version = x->back->version;
 	upstream_close(x, up, well);
 	return rc == -EAGAIN ? rc : 0;
@@ -389,7 +429,9 @@ void forward(struct exchange *x, const struct shaping *shape)
 		(void)!exchange_answer(x, 403, "secret");
 		return;
 	}
-	if (exchange_invite(x) == 0 && attempt(x, shape, false) == -EAGAIN)
+	if (exchange_invite(x) == 0 && attempt(x, shape, false) == -EAGAIN) {
+		x->repeated = true;
 		(void)!attempt(x, shape, true);
+	}
 	count(x);
 }

@@ -38,6 +38,7 @@ static ssize_t fill(struct http1 *h, uint64_t deadline_ns)
 	n = wire_read(h->w, p, room, deadline_ns);
 	if (n > 0)
 		buf_grown(&h->in, (size_t)n);
+	h->ch.begun = h->ch.begun || n > 0;
 	return n;
 }
 

@@ -128,15 +128,14 @@ static int on_data(nghttp2_session *session, attr_unused uint8_t flags, int32_t 
 	return buf_failed(&s->in) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int on_close(
-	nghttp2_session *session, int32_t id, attr_unused uint32_t code, attr_unused void *ctx)
+static int on_close(nghttp2_session *session, int32_t id, uint32_t code, attr_unused void *ctx)
 {
 	struct stream2 *s = nghttp2_session_get_stream_user_data(session, id);
 
 	if (s == NULL)
 		return 0;
 	(void)nghttp2_session_set_stream_user_data(session, id, NULL);
-	stream2_closed(s);
+	stream2_closed(s, code);
 	return 0;
 }
 
@@ -235,7 +234,7 @@ const char *http2_run(struct http2 *h, uint64_t idle_ns)
 			struct stream2 *s = list_entry(node, struct stream2, node);
 
 			if (!s->held)
-				stream2_closed(s);
+				stream2_closed(s, NGHTTP2_NO_ERROR);
 		}
 		if (h->n_streams > 0 || h->sending)
 			(void)!waiters_wait(&h->released, clock_now_ns() + NS_PER_S);

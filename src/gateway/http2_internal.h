@@ -62,8 +62,8 @@ int stream2_field(struct stream2 *s, const uint8_t *name, size_t name_n, const u
 /** stream2_fields_whole() - they are whole. @end: nothing follows. An interim answer is forgotten. */
 void stream2_fields_whole(struct stream2 *s, bool end);
 
-/** stream2_closed() - nghttp2 has closed it; everybody who waits goes on. */
-void stream2_closed(struct stream2 *s);
+/** stream2_closed() - nghttp2 has closed it, with @code of an enum nghttp2_error_code; everybody who waits goes on. */
+void stream2_closed(struct stream2 *s, uint32_t code);
 
 /** stream2_hold() - an exchange has it from now on. */
 void stream2_hold(struct stream2 *s);

@@ -19,6 +19,7 @@ int stream2_field(
 	uint32_t sizes[2] = { (uint32_t)name_n, (uint32_t)value_n };
 	struct buf *block = s->head_whole ? &s->trailer_block : &s->block;
 
+	s->ch.begun = true;
 	if (s->n_fields == HEAD_FIELDS_MAX)
 		return -EMSGSIZE;
 	buf_add(block, sizes, sizeof(sizes));
@@ -514,9 +515,10 @@ static void stream2_free(struct stream2 *s)
 	waiters_wake(&h->released);
 }
 
-void stream2_closed(struct stream2 *s)
+void stream2_closed(struct stream2 *s, uint32_t code)
 {
 	s->closed = true;
+	s->ch.untouched = code == NGHTTP2_REFUSED_STREAM;
 	if (!s->held) {
 		stream2_free(s);
 		return;

@@ -331,11 +331,17 @@ int upstream_open(struct exchange *x, bool fresh, struct upstream **ret, struct 
 			return rc;
 	}
 	memcpy(x->upstream, up->where, sizeof(x->upstream));
+	up->taken_before = up->w->taken;
 	x->back = up->h2 != NULL ? http2_request(up->h2) : &up->h1.ch;
 	x->back->write_deadline_ns = PROXY_STALL_NS;
 	channel_next(x->back, &x->arena);
 	*ret = up;
 	return 0;
+}
+
+bool upstream_untouched(const struct exchange *x, const struct upstream *up)
+{
+	return up->h2 != NULL ? x->back->untouched : up->w->taken == up->taken_before;
 }
 
 void upstream_close(struct exchange *x, struct upstream *up, bool reusable)

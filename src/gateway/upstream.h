@@ -28,6 +28,7 @@ struct upstream {
 	char *way; /* the rule's "address:port", or NULL */
 	char where[INET6_ADDRSTRLEN + 8];
 	uint64_t idle_since;
+	uint64_t taken_before; /* @w->taken when the present exchange got it */
 };
 
 /**
@@ -38,6 +39,9 @@ struct upstream {
  */
 int upstream_open(
 	struct exchange *x, bool fresh, struct upstream **ret, struct err *err) attr_must_use;
+
+/** upstream_untouched() - has nothing of the request of @x gone out, or does the host say that it did nothing with it? */
+bool upstream_untouched(const struct exchange *x, const struct upstream *up);
 
 /** upstream_close() - the exchange is over. It is kept when both sides ended well and @reusable, else broken. Clears @x->back. */
 void upstream_close(struct exchange *x, struct upstream *up, bool reusable);

@@ -82,6 +82,7 @@ static ssize_t transmit(struct wire *w, const void *p, size_t n)
 	do
 		sent = send(w->fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
+	w->taken += sent > 0 ? (uint64_t)sent : 0;
 	return sent < 0 ? -errno : sent;
 }
 

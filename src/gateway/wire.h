@@ -25,6 +25,7 @@ struct wire {
 	char *prefix; /* bytes that were read before the wire was made */
 	size_t prefix_n, prefix_at;
 	uint64_t received, sent; /* bytes of content, without TLS */
+	uint64_t taken;          /* bytes that the kernel took, with TLS */
 };
 
 /**
