@@ -3,13 +3,15 @@
 # packages.sh PURPOSE... - install the Debian packages of tools/packages.txt that are missing.
 #
 # PURPOSE is test, demo, bench or vm; packages without a purpose are always wanted. As root they are installed quietly; otherwise the command
-# is printed and the status is 1. When everything is there this costs one dpkg-query. Other distributions: does nothing.
+# is printed and the status is 1. When everything is there this costs one dpkg-query. A name with @VERSION is wanted on that Debian alone.
+# Other distributions: does nothing.
 set -eu
 
 list=$(dirname "$0")/packages.txt
 command -v dpkg-query >/dev/null 2>&1 || exit 0
 
-wanted=$(awk -v purposes=" $* " '
+version=$(sed -n 's/^VERSION_ID="*\([^"]*\)"*$/\1/p' /etc/os-release)
+wanted=$(awk -v purposes=" $* " -v version="$version" '
 	/^[[:space:]]*(#|$)/ { next }
 	{
 		wanted = 1
@@ -19,8 +21,9 @@ wanted=$(awk -v purposes=" $* " '
 			for (i = 1; i <= n; i++)
 				wanted += named[i] != "" && index(purposes, " " named[i] " ") > 0
 		}
-		if (wanted)
-			print $1
+		n = split($1, name, "@")
+		if (wanted && (n == 1 || name[2] == version))
+			print name[1]
 	}' "$list" | sort -u)
 
 # dpkg-query names what it does not know on stderr and fails; what it prints is what counts.

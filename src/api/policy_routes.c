@@ -141,7 +141,7 @@ static int take_record(const char *url, struct asked *a, struct err *err)
 
 static int take_url(const char *url, struct asked *a, struct err *err)
 {
-	const char *rest, *path, *query;
+	const char *rest = NULL, *path, *query;
 	size_t host_n, path_n;
 	int rc = take_scheme(url, a, &rest, err);
 

@@ -59,8 +59,11 @@ int gateway_run(void)
 
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	gw.loop = uv_default_loop();
-	rc = init(&gw, fds);
+	rc = jail_prepare(uv_version(), &err);
+	if (rc == 0) {
+		gw.loop = uv_default_loop();
+		rc = init(&gw, fds);
+	}
 	if (rc == 0)
 		rc = jail_enter(&err);
 	if (rc == 0)

@@ -88,6 +88,23 @@ static int set_filter(void)
 	return rc;
 }
 
+int jail_prepare(unsigned int libuv, struct err *err)
+{
+	scmp_filter_ctx ctx;
+	int rc;
+
+	if (libuv < (1 << 16 | 45 << 8) || ablated("gateway_jail"))
+		return 0;
+	ctx = seccomp_init(SCMP_ACT_ALLOW);
+	rc = ctx == NULL
+		     ? -ENOMEM
+		     : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(io_uring_setup), 0);
+	if (rc == 0)
+		rc = seccomp_load(ctx); /* sets no_new_privs */
+	seccomp_release(ctx);
+	return rc < 0 ? err_raise_sys(err, rc, "keep io_uring from the event loop") : 0;
+}
+
 int jail_enter(struct err *err)
 {
 	int rc = set_limits();

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/str.h"
 
-#include <llhttp/llhttp.h>
+#include <llhttp.h>
 #include <poll.h>
 #include <strings.h>
 

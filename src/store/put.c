@@ -56,7 +56,7 @@ static ssize_t body_read(void *context, void *bytes, size_t n, struct err *err)
 	size_t done = 0;
 
 	while (done < n) {
-		const char *part;
+		const char *part = NULL;
 		ssize_t got = body(context, &part, n - done, err);
 
 		if (got <= 0)
@@ -97,7 +97,7 @@ static int open_parent(const struct putter *p, const char *path, char name[NAME_
 static int write_body(struct putter *p, int fd, struct err *err)
 {
 	for (;;) {
-		const char *bytes;
+		const char *bytes = NULL;
 		ssize_t n = body(p, &bytes, SIZE_MAX, err);
 		int rc;
 

@@ -6,11 +6,12 @@ import shlex
 import sys
 
 from lib.case import equal
+from lib.cay import POSTGRESQL
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, wait_output  # noqa: E402
 
-BINARIES = "/usr/lib/postgresql/15/bin"
+BINARIES = POSTGRESQL
 DIRECTORY = "/var/tmp/pg"
 
 # Inserts numbers and remembers which commits were acknowledged. "check": is every one of them there, and at most the one under way besides?

@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 from lib.case import equal
+from lib.cay import POSTGRESQL
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, say, start  # noqa: E402
@@ -88,7 +89,7 @@ class Redis(Program):
 
     def begin(self, instance, box):
         instance.ok(box, "mkdir /tmp/redis")
-        start(instance, box, "/usr/bin/redis-server", "--dir", "/tmp/redis", "--appendonly", "yes", "--save", "", ready=b"accept connections\n")
+        start(instance, box, "/usr/bin/redis-server", "--dir", "/tmp/redis", "--appendonly", "yes", "--save", "", ready=(b"accept connections\n", b"accept connections tcp\n"))
         return start(instance, box, "/usr/bin/python3", guest(instance, box, "redis_client.py"))
 
 
@@ -106,7 +107,7 @@ class Nginx(Program):
 class PostgreSQL(Program):
     """Under pgbench, with an open transaction, which the words are written in."""
 
-    needs = ("program:/usr/lib/postgresql/15/bin/postgres",)
+    needs = (f"program:{POSTGRESQL}/postgres",)
 
     def begin(self, instance, box):
         self.database = Database(instance, box)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from lib.case import contains, equal, raises, require
-from lib.cay import ApiError
+from lib.cay import ApiError, POSTGRESQL
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(HERE, "..", "crash")]
@@ -109,7 +109,7 @@ def test_shared_memory_that_changes(instance):
 ALL_ROWS = " || ' ' || ".join(f"(select sum(hashtextextended(t::text, 0)) from pgbench_{name} t)" for name in ("accounts", "tellers", "branches", "history"))
 
 
-@require(*NEEDS, "program:/usr/lib/postgresql/15/bin/postgres")
+@require(*NEEDS, f"program:{POSTGRESQL}/postgres")
 def test_a_database_under_load(instance):
     """A transaction that began before sees the same rows in every fork, whatever has been changed and written out since."""
     with instance.sandbox() as box:

@@ -5,6 +5,7 @@ import os
 import sys
 
 from lib.case import equal, require
+from lib.cay import POSTGRESQL
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import fork_live, rootless  # noqa: E402
@@ -12,7 +13,7 @@ from postgres import Database  # noqa: E402
 from suspending import there_and_back  # noqa: E402
 
 TIMEOUT = 170
-NEEDS = ("root", "cgroup2", "program:/usr/lib/postgresql/15/bin/postgres")
+NEEDS = ("root", "cgroup2", f"program:{POSTGRESQL}/postgres")
 
 
 def ends(database, box, how, notes):

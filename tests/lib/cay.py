@@ -2,6 +2,7 @@
 """An instance of cay for tests: its own state, runtime directory and socket; the `cay` command; the HTTP API; frames; events."""
 
 import contextlib
+import glob
 import http.client
 import json
 import os
@@ -20,6 +21,7 @@ from lib import leaks
 from lib.pace import patience
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+POSTGRESQL = max(glob.glob("/usr/lib/postgresql/*/bin"), default="/usr/lib/postgresql/bin")  # one version is installed at a time
 BUILD = os.path.abspath(os.environ.get("CAY_TEST_BUILD", os.path.join(TOP, "build")))
 START_SECONDS = patience(30)
 STOP_SECONDS = patience(30)

@@ -4,6 +4,7 @@
 import os
 
 from lib.case import contains, equal, require, timeout
+from lib.cay import POSTGRESQL
 
 TIMEOUT = 120
 
@@ -128,9 +129,9 @@ X
 @require("root")
 @timeout(180)
 def test_postgresql(instance):
-    binaries = "/usr/lib/postgresql/15/bin"
+    binaries = POSTGRESQL
     if not os.path.exists(binaries):
-        raise AssertionError("postgresql-15 is not installed")
+        raise AssertionError("postgresql is not installed")
     with instance.sandbox() as box:
         instance.ok(box, f"set -e; mkdir -p /tmp/pg && chown postgres /tmp/pg && cd /tmp && su -s /bin/sh postgres -c '{binaries}/initdb -D /tmp/pg/d -A trust' "
                     f">/tmp/initdb.log 2>&1 || {{ cat /tmp/initdb.log >&2; exit 1; }}; su -s /bin/sh postgres -c '{binaries}/pg_ctl -w -D /tmp/pg/d "
