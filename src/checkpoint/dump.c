@@ -220,6 +220,8 @@ static int look_at_all(struct dump *d, struct err *err)
 
 	if (rc == 0)
 		rc = dump_tree(d, err);
+	for (size_t i = 0; rc == 0 && i < d->n; i++)
+		rc = dump_threads_check(&d->processes[i], err);
 	if (rc == 0)
 		rc = dump_sysv(d, err);
 	if (rc == 0)

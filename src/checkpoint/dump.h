@@ -214,6 +214,9 @@ int dump_attributes(struct dump *d, struct dump_process *p, struct err *err) att
 /** dump_creds() - limits and other attributes of @p. After dump_attributes(). */
 int dump_creds(struct dump_process *p, struct err *err) attr_must_use;
 
+/** dump_threads_check() - refuse threads in which no call can be made: 32-bit code. Before any call is made in @p. */
+int dump_threads_check(struct dump_process *p, struct err *err) attr_must_use;
+
 /** dump_threads() - registers and what belongs to one thread. */
 int dump_threads(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 

@@ -156,8 +156,6 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 	struct user_regs_struct r = t->registers;
 	int rc;
 
-	if (r.cs != CODE_SEGMENT_64)
-		return dump_refuse(p, err, "it is a 32-bit program");
 	dump_filters(d, p, i, &out);
 	restart_call(&p->tracee, &r);
 	memcpy(out.registers, &r, sizeof(out.registers));
@@ -178,6 +176,16 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 			p->tracee.inner, p->name);
 	out.n_siginfos = (uint32_t)rc;
 	(void)IMAGE_ADD(&d->image, TABLE_THREADS, &out);
+	return 0;
+}
+
+int dump_threads_check(struct dump_process *p, struct err *err)
+{
+	for (size_t i = 0; i < p->tracee.n_threads; i++) {
+		if (p->tracee.threads[i].registers.cs != CODE_SEGMENT_64)
+			return dump_refuse(p, err, "its thread %d runs 32-bit code",
+				p->tracee.threads[i].inner);
+	}
 	return 0;
 }
 

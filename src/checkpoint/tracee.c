@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 
 #define SCRATCH_SIZE 4096
+#define SYSCALL_STOP (SIGTRAP | 0x80) /* PTRACE_O_TRACESYSGOOD */
 
 static bool
 	taken_over; /* all threads were stopped by seizer_stop(), before this program was executed */
@@ -139,6 +140,17 @@ static int seize_threads(struct tracee *t)
 	return rc == 0 ? each_thread(t->proc, add_other_thread, t) : rc;
 }
 
+/* The end of a step would take away what is set for it, or take its place in the queue. */
+static bool has_trap(const char *status)
+{
+	static const char *const sets[] = { "SigCgt", "SigIgn", "SigPnd", "ShdPnd" };
+	uint64_t all = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sets); i++)
+		all |= proc_number(status, sets[i], 16, 0);
+	return (all >> (SIGTRAP - 1) & 1) != 0;
+}
+
 static int read_thread(const struct tracee *t, struct tracee_thread *thread)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
@@ -157,10 +169,7 @@ static int read_thread(const struct tracee *t, struct tracee_thread *thread)
 	thread->inner = (pid_t)numbers[n - 1];
 	thread->filters = (uint32_t)proc_number(buf_cstr(&text), "Seccomp_filters", 10, 0);
 	thread->no_new_privs = proc_number(buf_cstr(&text), "NoNewPrivs", 10, 0) != 0;
-	thread->traps = ((proc_number(buf_cstr(&text), "SigCgt", 16, 0) |
-				 proc_number(buf_cstr(&text), "SigIgn", 16, 0)) >>
-					(SIGTRAP - 1) &
-				1) != 0;
+	thread->traps = has_trap(buf_cstr(&text));
 	return 0;
 }
 
@@ -183,17 +192,17 @@ static bool is_endless(const struct user_regs_struct *r)
 	}
 }
 
-static bool has_signal(const struct tracee *t, const struct tracee_thread *thread)
+/* Signals that wait for it, or for its process. */
+static uint64_t waiting(const struct tracee *t, const struct tracee_thread *thread)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
 	char path[48];
 
 	(void)snprintf(path, sizeof(path), "task/%d/status", thread->host);
 	if (file_read_at(t->proc, path, &text) < 0)
-		return true;
-	return ((proc_number(buf_cstr(&text), "SigPnd", 16, 0) |
-			proc_number(buf_cstr(&text), "ShdPnd", 16, 0)) &
-		       ~thread->mask) != 0;
+		return ~0ULL;
+	return proc_number(buf_cstr(&text), "SigPnd", 16, 0) |
+	       proc_number(buf_cstr(&text), "ShdPnd", 16, 0);
 }
 
 void tracee_call_again(struct user_regs_struct *r, uint64_t nr)
@@ -208,7 +217,7 @@ static void forget_stop(const struct tracee *t, struct tracee_thread *thread)
 	struct user_regs_struct *r = &thread->registers;
 
 	thread->again = (long long)r->orig_rax >= 0 && (long long)r->rax == -EINTR &&
-			is_endless(r) && !has_signal(t, thread);
+			is_endless(r) && (waiting(t, thread) & ~thread->mask) == 0;
 	if (thread->again)
 		tracee_call_again(r, r->orig_rax);
 }
@@ -331,6 +340,19 @@ static int begin_change(struct tracee_thread *thread)
 	return rc;
 }
 
+/* Of a stop: 1 = it ends a step; 0 = its process was stopped, or was to be: a SIGSTOP, which nothing blocks, is kept for later; -EFAULT = it cannot run there. */
+static int is_step(struct tracee_thread *thread, int status)
+{
+	int sig = WSTOPSIG(status);
+
+	if (status >> 16 == PTRACE_EVENT_STOP)
+		return 0;
+	if (sig == (thread->traps ? SYSCALL_STOP : SIGTRAP))
+		return 1;
+	thread->to_stop |= sig == SIGSTOP;
+	return sig == SIGSTOP ? 0 : -EFAULT;
+}
+
 /*
  * One instruction; a call that makes a process stops on its way out to say which. The kernel tells the end of a step by a SIGTRAP that it forces, and what a program had set for
  * that signal is lost when it is blocked: where something was set, the stops before and behind a call are taken instead, which are no signals.
@@ -351,8 +373,11 @@ static int step(struct tracee_thread *thread)
 		if (status < 0)
 			return status;
 		if (event != PTRACE_EVENT_FORK && event != PTRACE_EVENT_CLONE) {
-			if (--stops == 0)
-				return status;
+			int rc = is_step(thread, status);
+
+			stops -= rc;
+			if (rc < 0 || stops == 0)
+				return rc < 0 ? rc : status;
 			continue;
 		}
 		if (trace(PTRACE_GETEVENTMSG, thread->host, 0, &child) == 0)
@@ -500,6 +525,13 @@ static void restore(struct tracee_thread *thread)
 	thread->changed = false;
 }
 
+/* Unless it was told to go on since: that takes back a SIGSTOP that waits. */
+static void give_stop_back(const struct tracee *t, const struct tracee_thread *thread)
+{
+	if ((waiting(t, thread) >> (SIGCONT - 1) & 1) == 0)
+		(void)kill(t->host, SIGSTOP);
+}
+
 void tracee_release(struct tracee *t)
 {
 	if (t->scratch != 0)
@@ -508,6 +540,8 @@ void tracee_release(struct tracee *t)
 	for (size_t i = 0; i < t->n_threads; i++) {
 		struct tracee_thread *thread = &t->threads[i];
 
+		if (thread->to_stop)
+			give_stop_back(t, thread);
 		if (thread->changed)
 			restore(thread);
 		else if (thread->again)

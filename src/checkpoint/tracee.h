@@ -17,7 +17,8 @@
 #define TRACEE_XSAVE_MAX 14336U
 #define TRACEE_STOP_NS   (500 * NS_PER_MS) /* of tracee_hurry() */
 /* of whom calls are made in: what a call makes is ours to trace, with the same options */
-#define TRACEE_OPTIONS (PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE)
+#define TRACEE_OPTIONS \
+	(PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD)
 
 #ifndef PTRACE_EVENT_STOP
 #define PTRACE_EVENT_STOP 128
@@ -31,7 +32,8 @@ struct tracee_thread {
 	uint64_t mask;
 	uint32_t filters; /* system call filters, the sandbox's own among them */
 	bool no_new_privs;
-	bool traps; /* its program catches or ignores SIGTRAP */
+	bool traps;   /* its program catches or ignores SIGTRAP, or one waits for it */
+	bool to_stop; /* SIGSTOP was taken from it while it made a call: it gets it back */
 	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
 	bool changed; /* registers are not its own now */
 	pid_t child;  /* that the last call made; in the host's pid namespace */

@@ -169,6 +169,11 @@ def test_object_timers(instance):
 
 
 @require("root", "cgroup2")
+def test_object_traps(instance):
+    both_go_on(instance, "traps")
+
+
+@require("root", "cgroup2")
 def test_object_tree(instance):
     both_go_on(instance, "tree")
 

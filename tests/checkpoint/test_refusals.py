@@ -104,3 +104,56 @@ def test_before_anything_is_changed(tmp):
         equal(sorted(set(AFTER) - set(points(log))), [], "an accepted one passes them")
     finally:
         instance.close()
+
+
+# A thread that goes to a 32-bit code segment, says so, and comes back when it is told: nothing but instructions.
+SEGMENTS = """
+import ctypes, mmap, os, struct, sys, threading
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+page = libc.mmap(None, 4096, 7, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, -1, 0) # MAP_32BIT
+there, back, narrow, wide = page + 0xf00, page + 0xf04, page + 0x40, page + 0x80
+def put(at, code):
+    ctypes.memmove(at, code, len(code))
+def push(segment, to):
+    return b"\\x6a" + bytes([segment]) + b"\\x68" + struct.pack("<I", to) + b"\\x48\\xcb" # push segment; push to; lretq
+put(page, push(0x23, narrow))
+put(narrow, b"\\x36\\xc7\\x05" + struct.pack("<II", there, 1) # mov dword ss:[there], 1
+    + b"\\xf3\\x90\\x36\\x83\\x3d" + struct.pack("<I", back) + b"\\x00\\x74\\xf4" # again: pause; cmp dword ss:[back], 0; je again
+    + b"\\xea" + struct.pack("<IH", wide, 0x33)) # ljmp
+put(wide, b"\\xc3")
+stack = libc.mmap(None, 65536, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, -1, 0)
+put(page + 0x200, b"\\x48\\x89\\xe3" + b"\\x48\\xc7\\xc4" + struct.pack("<I", stack + 65536 - 64) # mov rbx, rsp; mov rsp, stack
+    + b"\\xe8" + struct.pack("<i", page - (page + 0x200 + 15)) + b"\\x48\\x89\\xdc\\x5b\\xc3") # call; mov rsp, rbx; pop rbx; ret
+put(page + 0x1ff, b"\\x53") # push rbx
+thread = threading.Thread(target=ctypes.CFUNCTYPE(None)(page + 0x1ff))
+def go():
+    thread.start()
+    while ctypes.c_uint.from_address(there).value == 0: os.sched_yield()
+    return thread.native_id
+def come():
+    ctypes.c_uint.from_address(back).value = 1
+    thread.join()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_a_thread_that_runs_32_bit_code(instance):
+    """In it no call could be made: it is named before one is, and when it has come back all is well."""
+    with instance.sandbox() as box:
+        instance.ok(box, f"cat > /tmp/segments.py <<'END'\n{SEGMENTS}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/segments.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        tid = int(ask(instance, box, run, "go()"))
+        for _ in range(2):
+            error = raises(cay.ApiError, fork_live, instance, box)
+            equal(error.code, "unsupported")
+            contains(error.message, f"(python3): its thread {tid} runs 32-bit code")
+        equal(ask(instance, box, run, "come()"), "None\n")
+        fork = fork_live(instance, box)[0]
+        equal(ask(instance, fork, run, "thread.is_alive()"), "False\n")
+        instance.remove(fork)
