@@ -3,6 +3,7 @@
 #include "checkpoint/dump.h"
 #include "sys/file.h"
 
+#include <cpuid.h>
 #include <linux/elf.h>
 #include <signal.h>
 #include <string.h>
@@ -12,6 +13,14 @@
 #include <sys/uio.h>
 
 #define CODE_SEGMENT_64 0x33
+
+/* an area as XSAVE writes it: which states it has room for (the kernel's word), which are not as they begin */
+#define XSAVE_ROOM     464U
+#define XSAVE_USED     512U
+#define XSAVE_LEGACY   576U
+#define XSAVE_EXTENDED 2U           /* the first state behind that */
+#define XSAVE_TILES    (3ULL << 17) /* AMX: a thread has room for them once it has used them */
+#define CPUID_XSAVE    0xd
 
 /* What the kernel says to itself about a call that a stop has interrupted (include/linux/errno.h). */
 enum { RESTART_SYS = 512, RESTART_NO_INTR = 513, RESTART_NO_HAND = 514, RESTART_BLOCK = 516 };
@@ -71,16 +80,46 @@ static void restart_call(const struct tracee *t, struct user_regs_struct *r)
 		tracee_call_again(r, (uint64_t)nr);
 }
 
+/* Where the last of @states ends. The kernel takes back no more than a fresh thread has room for: not all that the processor could have. */
+static uint32_t xsave_end(uint64_t states)
+{
+	static uint64_t known;
+	static uint32_t last;
+	unsigned int size, at, c, d;
+
+	if (states == known)
+		return last;
+	last = XSAVE_LEGACY;
+	for (unsigned int i = XSAVE_EXTENDED; i < 63; i++) {
+		if ((states >> i & 1) != 0 &&
+			__get_cpuid_count(CPUID_XSAVE, i, &size, &at, &c, &d) != 0 &&
+			at + size > last)
+			last = at + size;
+	}
+	known = states;
+	return last;
+}
+
+/* Return: 0, -errno, -ENOTSUP when the thread has tiles, which sigreturn gives to nobody who has not used some. */
 static int read_xsave(struct dump *d, pid_t tid, struct image_thread *out)
 {
-	unsigned char area[TRACEE_XSAVE_MAX + 64];
+	unsigned char area[TRACEE_XSAVE_MAX + 64] = { 0 };
 	struct iovec iov = { area, sizeof(area) };
+	uint64_t room, used;
+	uint32_t end;
 
 	if (ptrace(PTRACE_GETREGSET, tid, NT_X86_XSTATE, &iov) < 0)
 		return -errno;
 	if (iov.iov_len > TRACEE_XSAVE_MAX)
 		return -E2BIG;
-	out->xsave = image_add_bytes(&d->image, area, iov.iov_len);
+	memcpy(&room, area + XSAVE_ROOM, sizeof(room));
+	memcpy(&used, area + XSAVE_USED, sizeof(used));
+	if ((used & XSAVE_TILES) != 0)
+		return -ENOTSUP;
+	room &= ~XSAVE_TILES;
+	memcpy(area + XSAVE_ROOM, &room, sizeof(room));
+	end = xsave_end(room);
+	out->xsave = image_add_bytes(&d->image, area, end < iov.iov_len ? end : iov.iov_len);
 	return 0;
 }
 
@@ -160,6 +199,9 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 	restart_call(&p->tracee, &r);
 	memcpy(out.registers, &r, sizeof(out.registers));
 	rc = read_xsave(d, t->host, &out);
+	if (rc == -ENOTSUP)
+		return dump_refuse(
+			p, err, "its thread %d has tiles (AMX) in its registers", t->inner);
 	if (rc == 0)
 		rc = read_rseq(t->host, &out);
 	if (rc == 0)

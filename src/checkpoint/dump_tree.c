@@ -12,6 +12,12 @@
 #include <sys/syscall.h>
 
 #define GROUPS_MAX 65536
+#define EXTENDED   18 /* the first state that is not there by itself: tiles (AMX) */
+
+#ifndef ARCH_GET_XCOMP_SUPP
+#define ARCH_GET_XCOMP_SUPP 0x1021
+#define ARCH_GET_XCOMP_PERM 0x1022
+#endif
 
 /* The last number of a line that has one for each pid namespace from ours inwards. */
 static int32_t innermost(const char *status, const char *key)
@@ -166,6 +172,24 @@ static int ask(struct tracee *t, int option, uint32_t *ret)
 	return rc < 0 ? (int)rc : 0;
 }
 
+/* Register states that a process has only when it has asked for them. @from: inherits them. */
+static int ask_extended(struct dump_process *p, struct tracee *from)
+{
+	uint64_t supported = 0;
+	int rc;
+
+	p->out.may_extend = 0;
+	if (syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &supported) < 0 ||
+		supported >> EXTENDED == 0)
+		return 0;
+	rc = tracee_scratch(from);
+	if (rc == 0)
+		rc = (int)TRACEE_CALL(from, 0, SYS_arch_prctl, ARCH_GET_XCOMP_PERM, from->scratch);
+	return rc < 0 ? rc
+		      : tracee_read(
+				from, from->scratch, &p->out.may_extend, sizeof(p->out.may_extend));
+}
+
 static int read_attributes(struct dump_process *p, struct tracee *from)
 {
 	struct image_process *o = &p->out;
@@ -180,7 +204,7 @@ static int read_attributes(struct dump_process *p, struct tracee *from)
 
 		o->personality = persona < 0 ? 0 : (uint32_t)persona;
 	}
-	return rc;
+	return rc == 0 ? ask_extended(p, from) : rc;
 }
 
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err)

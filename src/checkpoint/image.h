@@ -14,7 +14,7 @@
 
 #define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 4U
+#define IMAGE_VERSION 5U
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
@@ -164,7 +164,8 @@ struct image_process {
 			arg_start, arg_end, env_start, env_end;
 	} mm;
 	struct image_span auxv;
-	uint64_t vdso; /* where it belongs */
+	uint64_t vdso;       /* where it belongs */
+	uint64_t may_extend; /* register states that it has asked for and may use (arch_prctl(2)) */
 };
 
 struct image_thread {

@@ -157,3 +157,44 @@ def test_a_thread_that_runs_32_bit_code(instance):
         fork = fork_live(instance, box)[0]
         equal(ask(instance, fork, run, "thread.is_alive()"), "False\n")
         instance.remove(fork)
+
+
+# Register states that a thread has once it has used them: they cannot be given back to one that has not.
+TILES = """
+import ctypes, mmap, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+if libc.syscall(158, 0x1023, 18) != 0: # arch_prctl(ARCH_REQ_XCOMP_PERM)
+    print("none", flush=True)
+    sys.exit(0)
+page = libc.mmap(None, 4096, 7, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+ctypes.memmove(page, b"\\xc4\\xe2\\x78\\x49\\x07\\xc4\\xe2\\x7b\\x49\\xc0\\xc3", 11) # ldtilecfg [rdi]; tilezero tmm0; ret
+ctypes.memmove(page + 16, b"\\xc4\\xe2\\x78\\x49\\xc0\\xc3", 6) # tilerelease; ret
+shape = bytearray(64)
+shape[0], shape[16], shape[48] = 1, 64, 16
+use = lambda: ctypes.CFUNCTYPE(None, ctypes.c_char_p)(page)(bytes(shape))
+drop = lambda: ctypes.CFUNCTYPE(None)(page + 16)()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_tiles_in_registers(instance):
+    """Named while a thread has some; without them the permission goes along."""
+    with instance.sandbox() as box:
+        instance.ok(box, f"cat > /tmp/tiles.py <<'END'\n{TILES}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/tiles.py", stdin=True)
+        if wait_output(instance, box, run, b"\n") == b"none\n":
+            return  # the processor has none, so nobody has some to lose
+        equal(ask(instance, box, run, "use()"), "None\n")
+        error = raises(cay.ApiError, fork_live, instance, box)
+        equal(error.code, "unsupported")
+        contains(error.message, "has tiles (AMX) in its registers")
+        equal(ask(instance, box, run, "drop()"), "None\n")
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            equal(ask(instance, one, run, "[use(), drop()]"), "[None, None]\n")
+        instance.remove(fork)

@@ -13,14 +13,16 @@
 #define THREAD_FLAGS \
 	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | \
 		CLONE_SETTLS)
-#define THREAD_STACK  (16UL << 10)
-#define RESIDUE_END   (WINDOW_RESIDUE + (1ULL << 36))
-#define ARCH_SET_GS   0x1001
-#define ARCH_SET_FS   0x1002
-#define XSTATE_MAGIC1 0x46505853U
-#define XSTATE_MAGIC2 0x46505845U
-#define XSAVE_SW      464 /* struct _fpx_sw_bytes in the legacy area */
-#define XSAVE_HEADER  512 /* xstate_bv */
+#define THREAD_STACK        (16UL << 10)
+#define RESIDUE_END         (WINDOW_RESIDUE + (1ULL << 36))
+#define ARCH_SET_GS         0x1001
+#define ARCH_SET_FS         0x1002
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define EXTENDED            18 /* the first register state that is not there by itself */
+#define XSTATE_MAGIC1       0x46505853U
+#define XSTATE_MAGIC2       0x46505845U
+#define XSAVE_SW            464 /* struct _fpx_sw_bytes in the legacy area */
+#define XSAVE_HEADER        512 /* xstate_bv */
 
 /* index of struct user_regs_struct */
 enum {
@@ -250,6 +252,15 @@ static void create(const struct image_process *p, uint32_t i)
 		fork_fail("get the thread's id", -17 /* EEXIST */);
 }
 
+static void ask_for_states(const struct image_process *p)
+{
+	for (uint32_t i = EXTENDED; i < 63; i++) {
+		if ((p->may_extend >> i & 1) != 0)
+			(void)fork_must(CALL2(__NR_arch_prctl, ARCH_REQ_XCOMP_PERM, i),
+				"ask for a register state");
+	}
+}
+
 /* All but our own and the way to the keeper, who is told of a failure still. */
 static void leave_descriptions(void)
 {
@@ -263,6 +274,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	struct frame *f = frame_of(0);
 	uint32_t n;
 
+	ask_for_states(p);
 	make_residue(p->n_threads);
 	(void)fork_must(bare_map(WINDOW_COPY, p->n_threads * THREAD_STACK, 3, 2), "map stacks");
 	for (uint32_t i = 1; i < p->n_threads; i++)

@@ -2,6 +2,10 @@
 /* Registers: general, flags, SSE and AVX, while a thread computes with them and makes no call. */
 #include "object.h"
 
+#define GET_PERMISSION 0x1022 /* arch_prctl(2) */
+#define ASK_PERMISSION 0x1023
+#define TILES          18
+
 static volatile int checking, running;
 static uint64_t out[4], wide[4];
 
@@ -32,7 +36,11 @@ static void *compute(void *arg)
 int main(void)
 {
 	pthread_t thread;
+	uint64_t before = 0, after = 0;
 
+	/* states that belong to who has asked for them, where the processor has some */
+	(void)syscall(SYS_arch_prctl, ASK_PERMISSION, TILES);
+	(void)syscall(SYS_arch_prctl, GET_PERMISSION, &before);
 	MUST(__builtin_cpu_supports("avx"));
 	MUST(pthread_create(&thread, NULL, compute, NULL) == 0);
 	while (!running)
@@ -40,5 +48,7 @@ int main(void)
 	object_ready();
 	checking = 1;
 	MUST(pthread_join(thread, NULL) == 0);
+	(void)syscall(SYS_arch_prctl, GET_PERMISSION, &after);
+	MUST(before == after);
 	return object_done();
 }
