@@ -18,7 +18,8 @@
 #include "base/log.h"
 #include "base/str.h"
 
-#define LOCK_NS (60 * NS_PER_S)
+#define LOCK_NS     (60 * NS_PER_S)
+#define WALKING_MAX 16 /* fibers of one sandbox_for_all() */
 
 static const struct {
 	const char *name;
@@ -84,22 +85,50 @@ struct sandbox *sandbox_by_name(struct server *srv, const char *name)
 	return node != NULL ? map_entry(node, struct sandbox, by_name) : NULL;
 }
 
+/* Of all sandboxes that there were at its begin; on the stack of who waits for it. */
+struct walk {
+	struct sandbox **all; /* references */
+	size_t n, next;
+	void (*fn)(struct sandbox *sb, const void *arg);
+	const void *arg;
+	unsigned int walking;
+	struct waiters over;
+};
+
+static void walk_main(void *arg)
+{
+	struct walk *w = arg;
+
+	while (w->next < w->n) {
+		struct sandbox *sb = w->all[w->next++];
+
+		if (!sb->gone)
+			w->fn(sb, w->arg);
+		sandbox_unref(sb);
+	}
+	if (--w->walking == 0)
+		waiters_wake(&w->over);
+}
+
 void sandbox_for_all(
 	struct server *srv, void (*fn)(struct sandbox *sb, const void *arg), const void *arg)
 {
-	size_t n = 0, i = 0;
+	struct walk w = { .fn = fn, .arg = arg };
 	cleanup_free struct sandbox **all = NULL;
+	size_t i = 0;
 
 	list_for_each (&srv->sandboxes, node, next)
-		n++;
-	all = xalloc(n * sizeof(struct sandbox *) + 1);
+		w.n++;
+	w.all = all = xalloc(w.n * sizeof(struct sandbox *) + 1);
 	list_for_each (&srv->sandboxes, node, next)
 		all[i++] = sandbox_ref(list_entry(node, struct sandbox, node));
-	for (i = 0; i < n; i++) {
-		if (!all[i]->gone)
-			fn(all[i], arg);
-		sandbox_unref(all[i]);
+	waiters_init(&w.over);
+	for (i = 0; i < w.n && i < WALKING_MAX; i++) {
+		w.walking++;
+		fiber_start(walk_main, &w);
 	}
+	while (w.walking > 0)
+		(void)waiters_wait(&w.over, 0); /* what @fn does has deadlines */
 }
 
 struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err)

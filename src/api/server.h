@@ -373,7 +373,7 @@ struct sandbox *sandbox_ref(struct sandbox *sb);
 /** sandbox_unref() - one reference less; the last one frees. NULL is allowed. */
 void sandbox_unref(struct sandbox *sb);
 
-/** sandbox_for_all() - @fn for each sandbox that there is now and that is still there when its turn comes; @fn may wait. */
+/** sandbox_for_all() - @fn for each sandbox that there is now and that is still there when its turn comes; some at a time, each in a fiber of its own, where it may wait. Context: waits for all. */
 void sandbox_for_all(
 	struct server *srv, void (*fn)(struct sandbox *sb, const void *arg), const void *arg);
 

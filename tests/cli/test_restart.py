@@ -221,3 +221,23 @@ def test_sandboxes_that_go_while_the_server_stops_all_of_them(fresh):
         connection.close()
     wait_gone(pid)
     fresh.check_clean()
+
+
+def test_a_sandbox_that_does_not_end_is_in_nobodys_way(fresh):
+    """The server stops many at a time: here the others, while a keeper stands still."""
+    stuck, *others = (fresh.post("/v1/sandboxes", {})["id"] for _ in range(4))
+    pid, connection = server_pid(fresh), cay.UnixConnection(fresh.socket, 120)
+    keeper = leaks.keeper_of(stuck)
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        connection.request("POST", "/v1/shutdown", body='{"sandboxes":"stop"}', headers={"Content-Type": "application/json"})
+        for box in others:
+            fresh.wait_event("sandbox.stopped", box)
+        equal(fresh.get(f"/v1/sandboxes/{stuck}")["state"], "running")
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    equal(connection.getresponse().status, 204)
+    connection.close()
+    wait_gone(pid)
+    fresh.start()
+    equal({box["id"]: box["state"] for box in fresh.get("/v1/sandboxes")["sandboxes"]}, {box: "stopped" for box in (stuck, *others)})

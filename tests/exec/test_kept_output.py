@@ -42,10 +42,6 @@ def whole(runs, start):
     return text
 
 
-def keeper_pid(box):
-    return next(pid for pid in leaks.processes() if f"cay-keeper\0sandbox\0{box}\0" in leaks.read(f"/proc/{pid}/cmdline"))
-
-
 def test_all_output_is_there_at_any_offset(instance):
     want = numbers(1, COUNT)
     with instance.sandbox() as box:
@@ -159,7 +155,7 @@ def test_it_outlives_the_keeper_and_the_server(fresh):
         fresh.kill()
         fresh.start()
         equal(fresh.output(box, run), want)
-        os.kill(keeper_pid(box), signal.SIGKILL)
+        os.kill(leaks.keeper_of(box), signal.SIGKILL)
         fresh.wait_event("sandbox.failed", box)
         runs, gaps, last = read(fresh, box, run)
         equal((whole(runs, 0), gaps), (want, []))

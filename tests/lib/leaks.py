@@ -44,6 +44,11 @@ def processes():
     return table
 
 
+def keeper_of(box):
+    """Pid of the keeper of sandbox @box."""
+    return next(pid for pid in processes() if f"cay-keeper\0sandbox\0{box}\0" in read(f"/proc/{pid}/cmdline"))
+
+
 def descendants(root):
     """Pids below @root, zombies that nobody has reaped yet included, nearest first."""
     table = processes()
