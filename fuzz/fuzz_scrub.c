@@ -5,6 +5,23 @@
 static const struct scrub_pair pairs[] = { { "s3cretS3cret", "x9aaaaX9bbbb" },
 	{ "aaaaaaaab", "bbbbbbbba" }, { "key-0/1+2_z9", "cat-9/8+7_a0" } };
 
+/* All of it in pieces that are given out one by one: of a secret that was whole at least the last byte is not there. */
+static void check_flushed(
+	const struct scrub_set *set, const uint8_t *data, size_t size, size_t piece)
+{
+	struct buf out = BUF_INIT(1 << 24);
+	struct scrub *s = scrub_new(set);
+
+	for (size_t i = 0; i < size; i += piece) {
+		scrub_write(s, data + i, size - i < piece ? size - i : piece, &out);
+		scrub_flush(s, &out);
+		MUST(out.n == (size - i < piece ? size : i + piece));
+	}
+	MUST(size == 0 || memmem(out.p, out.n, pairs[0].find, strlen(pairs[0].find)) == NULL);
+	scrub_free(s);
+	buf_free(&out);
+}
+
 /* The same result however it is cut, never another length, and the secrets themselves are gone. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -23,6 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	MUST(whole.n == size && pieces.n == size);
 	MUST(size == 0 || memcmp(whole.p, pieces.p, size) == 0);
 	MUST(size == 0 || memmem(whole.p, whole.n, pairs[0].find, strlen(pairs[0].find)) == NULL);
+	check_flushed(set, data, size, piece);
 	scrub_free(s);
 	buf_free(&whole);
 	buf_free(&pieces);

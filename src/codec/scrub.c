@@ -335,18 +335,24 @@ static struct symbol *symbol_at(const struct scrub *s, const struct view *v, uin
  */
 static void overwrite(struct scrub *s, const struct symbol *symbol, char c)
 {
-	char *p = s->held.p + (symbol->at - s->held_at) + symbol->width - 1, digits[3];
+	uint64_t last = symbol->at + symbol->width - 1;
+	char *p, digits[3];
 
-	if (symbol->byte == (unsigned char)c)
+	if (symbol->byte == (unsigned char)c || last < s->held_at)
 		return;
+	p = s->held.p + (last - s->held_at);
 	if (symbol->width == 1) {
 		*p = c;
 		return;
 	}
 	(void)snprintf(digits, sizeof(digits),
-		islower((unsigned char)p[0]) || islower((unsigned char)p[-1]) ? "%02x" : "%02X",
+		islower((unsigned char)p[0]) || (last > s->held_at && islower((unsigned char)p[-1]))
+			? "%02x"
+			: "%02X",
 		(unsigned char)c);
-	memcpy(p - 1, digits, 2);
+	*p = digits[1];
+	if (last > s->held_at) /* else the first digit was given out by scrub_flush() */
+		p[-1] = digits[0];
 }
 
 static void replace(struct scrub *s, const struct view *v, const struct rendering *r)
@@ -483,8 +489,10 @@ static size_t dull(const struct scrub_set *set, const unsigned char *p, size_t n
 
 static void give_out(struct scrub *s, uint64_t until, struct buf *out)
 {
-	size_t n = (size_t)(until - s->held_at);
+	size_t n = until > s->held_at ? (size_t)(until - s->held_at) : 0;
 
+	if (n == 0)
+		return;
 	buf_add(out, s->held.p, n);
 	buf_consume(&s->held, n);
 	s->held_at = until;
@@ -510,6 +518,42 @@ void scrub_write(struct scrub *s, const void *p, size_t n, struct buf *out)
 		i++;
 	}
 	give_out(s, settled(s), out);
+}
+
+/* A rendering that begins with what leads to @node. */
+static const struct rendering *rendering_below(const struct scrub_set *set, uint32_t node)
+{
+	while (set->nodes[node].output == 0)
+		node = set->nodes[node].child;
+	return &set->renderings[set->nodes[node].output - 1];
+}
+
+/* The last @n symbols begin as @r does: replace them when that is no chance. Return: are they? */
+static bool replace_beginning(
+	struct scrub *s, const struct view *v, const struct rendering *r, size_t n)
+{
+	size_t differ = 0;
+
+	for (size_t i = 0; i < n; i++)
+		differ += symbol_at(s, v, v->count - n + i)->byte != (unsigned char)r->replace[i];
+	for (size_t i = 0; i < n && differ >= SCRUB_CERTAIN; i++)
+		overwrite(s, symbol_at(s, v, v->count - n + i), r->replace[i]);
+	return differ >= SCRUB_CERTAIN;
+}
+
+void scrub_flush(struct scrub *s, struct buf *out)
+{
+	const struct node *nodes = s->set->nodes;
+
+	for (unsigned int i = 0; i < VIEW_COUNT; i++) {
+		const struct view *v = &s->views[i];
+		uint32_t n = v->state;
+
+		while (n != 0 &&
+			!replace_beginning(s, v, rendering_below(s->set, n), nodes[n].depth))
+			n = nodes[n].fail;
+	}
+	give_out(s, s->held_at + s->held.n, out);
 }
 
 void scrub_end(struct scrub *s, struct buf *out)

@@ -17,6 +17,7 @@
 #define SCRUB_SECRET_MIN 8 /* bytes; shorter ones would be found by chance */
 #define SCRUB_SECRET_MAX 4096
 #define SCRUB_PAIRS_MAX  256
+#define SCRUB_CERTAIN    5 /* characters that the beginning of a secret is known by */
 
 /** scrub_secret_valid() - can @s be a secret: %SCRUB_SECRET_MIN to %SCRUB_SECRET_MAX printable ASCII bytes without space, six letters or digits among them? */
 bool scrub_secret_valid(const char *s);
@@ -54,6 +55,14 @@ void scrub_free(struct scrub *s);
  * scrub_write() - the next bytes of the stream; what is certain by now is appended to @out. At most three times the longest rendering is held back.
  */
 void scrub_write(struct scrub *s, const void *p, size_t n, struct buf *out);
+
+/**
+ * scrub_flush() - append what is held back, because whoever reads has to get it now; the stream goes on, and what begins before this is found behind it.
+ *
+ * What may be the beginning of a secret is replaced already when %SCRUB_CERTAIN of its characters are there that its placeholder has not: less than that is shown, whatever follows, and
+ * text that only begins as a secret does is changed by a chance of that many characters.
+ */
+void scrub_flush(struct scrub *s, struct buf *out);
 
 /** scrub_end() - the stream is over: append the rest. */
 void scrub_end(struct scrub *s, struct buf *out);

@@ -619,15 +619,6 @@ struct scrub *secrets_scrub_body(const struct exchange *x)
 	return secrets_scrubs(x) ? scrub_new(x->secrets->hide) : NULL;
 }
 
-uint64_t secrets_scrubbed(const struct exchange *x, const struct scrub *scrub)
-{
-	uint64_t found = 0;
-
-	for (size_t i = 0; i < x->secrets->n; i++)
-		found += scrub_found(scrub, i);
-	return found;
-}
-
 void secrets_scrub_text(const struct secrets *s, struct buf *json)
 {
 	struct buf out = BUF_INIT(json->max);

@@ -67,9 +67,6 @@ int secrets_scrub_head(struct exchange *x) attr_must_use;
 /** secrets_scrub_body() - a stream for the answer's body; scrub_free(). NULL: the host knows no secret. */
 struct scrub *secrets_scrub_body(const struct exchange *x);
 
-/** secrets_scrubbed() - how many secrets were found by @scrub, of secrets_scrub_body() for @x. */
-uint64_t secrets_scrubbed(const struct exchange *x, const struct scrub *scrub);
-
 /** secrets_scrub_fields() - scrub values, for trailers. Return: 0 or -ENOMEM. */
 int secrets_scrub_fields(struct exchange *x, struct policy_field *fields, size_t n) attr_must_use;
 

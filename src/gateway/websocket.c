@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames are read and written anew in both directions. From the sandbox they are watched for placeholders, which have no place in them. From a host that a secret is bound to every message is
- * scrubbed as one text, however it was cut into fragments, and cut anew: what may be the beginning of a secret is held back until more of the message comes, never beyond its end.
- * A secret that is spread over several messages cannot be scrubbed (the first would have to wait for the second): it ends the connection before its last byte.
+ * Frames are read and written anew in both directions. From the sandbox they are watched for placeholders, which have no place in them. From a host that a secret is bound to all messages are
+ * scrubbed as one text, however it was cut into fragments and messages, and cut anew: what may be the beginning of a secret is held back until more of the message comes, never beyond
+ * its end. There scrub_flush() replaces what it is certain of, so of a secret that is spread over messages less than SCRUB_CERTAIN characters are shown.
+ * Control frames may stand between the fragments of a message: what they hold is a text of its own, in both directions.
  */
 #include "gateway/websocket.h"
 #include "base/clock.h"
@@ -14,13 +15,10 @@
 
 /* The messages of a host that a secret is bound to. */
 struct scrubbing {
-	struct scrub *message; /* of the message under way, or NULL */
-	struct scrub *all;     /* of all of them in a row; only counts */
-	uint64_t found;        /* in messages that are over */
-	struct buf text;       /* of the message, scrubbed and not sent yet */
-	struct buf nothing;    /* what @all gives out */
-	struct buf control;    /* payload of the control frame under way */
-	enum wsframe_op op;    /* of the next frame of the message */
+	struct scrub *messages, *controls;
+	struct buf text;    /* of the message, scrubbed and not sent yet */
+	struct buf control; /* of the control frame under way, scrubbed */
+	enum wsframe_op op; /* of the next frame of the message */
 };
 
 struct direction {
@@ -30,7 +28,8 @@ struct direction {
 	struct wsframe_reader reader;
 	struct buf out;
 	unsigned char mask[MASK_SIZE]; /* of the frame under way, when we are the client */
-	struct scrub *watch; /* from the sandbox: finds placeholders; NULL: there are none */
+	struct scrub *watch
+		[2]; /* from the sandbox, messages and control frames: finds placeholders; NULL: there are none */
 	struct scrubbing *scrubbing; /* from the world: NULL when nothing is to be hidden */
 	const char *broken;          /* what was wrong */
 	bool done;
@@ -43,9 +42,9 @@ static struct scrubbing *scrubbing_new(const struct exchange *x)
 {
 	struct scrubbing *s = xnew(struct scrubbing);
 
-	s->all = secrets_scrub_body(x);
+	s->messages = secrets_scrub_body(x);
+	s->controls = secrets_scrub_body(x);
 	s->text = (struct buf)BUF_INIT(IN_FLIGHT_MAX);
-	s->nothing = (struct buf)BUF_INIT(SIZE_MAX / 2);
 	s->control = (struct buf)BUF_INIT(WSFRAME_CONTROL_MAX);
 	return s;
 }
@@ -54,10 +53,9 @@ static void scrubbing_free(struct scrubbing *s)
 {
 	if (s == NULL)
 		return;
-	scrub_free(s->message);
-	scrub_free(s->all);
+	scrub_free(s->messages);
+	scrub_free(s->controls);
 	buf_free(&s->text);
-	buf_free(&s->nothing);
 	buf_free(&s->control);
 	free(s);
 }
@@ -87,43 +85,20 @@ static bool is_control(const struct direction *d)
 	return d->reader.f.op >= WSFRAME_CLOSE;
 }
 
-/* Control frames may stand between the fragments of a message: they are texts of their own. */
 static void scrub_begin(struct direction *d)
 {
-	struct scrubbing *s = d->scrubbing;
-
-	if (is_control(d) || d->reader.f.op == WSFRAME_CONTINUATION)
-		return;
-	s->op = d->reader.f.op;
-	s->message = secrets_scrub_body(d->x);
+	if (!is_control(d) && d->reader.f.op != WSFRAME_CONTINUATION)
+		d->scrubbing->op = d->reader.f.op;
 }
 
 static void scrub_piece(struct direction *d, const unsigned char *p, size_t n)
 {
 	struct scrubbing *s = d->scrubbing;
 
-	if (is_control(d)) {
-		buf_add(&s->control, p, n);
-		return;
-	}
-	scrub_write(s->message, p, n, &s->text);
-	scrub_write(s->all, p, n, &s->nothing);
-	buf_reset(&s->nothing);
-	if (secrets_scrubbed(d->x, s->all) > s->found + secrets_scrubbed(d->x, s->message))
-		d->broken = "a secret is spread over several messages";
-}
-
-static void scrub_control(struct direction *d)
-{
-	struct buf text = BUF_INIT(WSFRAME_CONTROL_MAX);
-	struct scrub *scrub = secrets_scrub_body(d->x);
-
-	scrub_write(scrub, d->scrubbing->control.p, d->scrubbing->control.n, &text);
-	scrub_end(scrub, &text);
-	put_frame(d, d->reader.f.op, true, &text);
-	buf_reset(&d->scrubbing->control);
-	buf_free(&text);
-	scrub_free(scrub);
+	if (is_control(d))
+		scrub_write(s->controls, p, n, &s->control);
+	else
+		scrub_write(s->messages, p, n, &s->text);
 }
 
 static void scrub_finish(struct direction *d)
@@ -131,11 +106,11 @@ static void scrub_finish(struct direction *d)
 	struct scrubbing *s = d->scrubbing;
 
 	if (is_control(d)) {
-		scrub_control(d);
+		scrub_flush(s->controls, &s->control);
+		put_frame(d, d->reader.f.op, true, &s->control);
+		buf_reset(&s->control);
 	} else if (d->reader.f.fin) {
-		scrub_end(s->message, &s->text);
-		s->found += secrets_scrubbed(d->x, s->message);
-		scrub_free(TAKE_PTR(s->message));
+		scrub_flush(s->messages, &s->text);
 		put_text(d, true);
 	}
 }
@@ -168,8 +143,8 @@ static void add_payload(struct direction *d, unsigned char *p, size_t n)
 		scrub_piece(d, p, n);
 		return;
 	}
-	if (d->watch != NULL)
-		scrub_write(d->watch, p, n, &nothing);
+	if (d->watch[0] != NULL)
+		scrub_write(d->watch[is_control(d)], p, n, &nothing);
 	buf_free(&nothing);
 	capture_add(d->index == 0 ? &d->x->sent : &d->x->came, p, n);
 	if (d->reader.from_client)
@@ -205,7 +180,7 @@ static int restate(struct direction *d, unsigned char *p, size_t n)
 /* May what was restated go on? */
 static bool may_pass(struct direction *d, int rc)
 {
-	if (d->watch != NULL && secrets_watched(d->x, d->watch) < 0)
+	if (secrets_watched(d->x, d->watch[0]) < 0 || secrets_watched(d->x, d->watch[1]) < 0)
 		return false;
 	return rc < 0 || d->broken == NULL;
 }
@@ -254,7 +229,8 @@ static void direction_init(
 		.to = to,
 		.index = index,
 		.reader.from_client = from_sandbox,
-		.watch = from_sandbox ? secrets_watch(x) : NULL,
+		.watch = { from_sandbox ? secrets_watch(x) : NULL,
+			from_sandbox ? secrets_watch(x) : NULL },
 		.scrubbing = !from_sandbox && secrets_scrubs(x) ? scrubbing_new(x) : NULL,
 		.out = BUF_INIT(IN_FLIGHT_MAX) };
 	waiters_init(&d->ended);
@@ -262,7 +238,8 @@ static void direction_init(
 
 static void direction_fini(struct direction *d)
 {
-	scrub_free(d->watch);
+	scrub_free(d->watch[0]);
+	scrub_free(d->watch[1]);
 	scrubbing_free(d->scrubbing);
 }
 

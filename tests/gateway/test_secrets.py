@@ -274,19 +274,41 @@ def test_websocket_messages_are_scrubbed_however_they_are_cut(tmp):
     equal((event["outcome"], event["websocket"]["received_messages"]), ("forwarded", 7))
 
 
-def test_a_websocket_message_is_not_held_back_for_the_next(tmp):
-    """The beginning of a secret at the end of a message goes out with it; when the next one completes the secret the connection ends."""
-    secret = VALUE.encode()
-    with Setup(tmp, speaking([frame(1, secret[:20])])) as (proxy, _):
-        with proxy.connect_tls("api.example") as sock:
-            sock.sendall(WS)
-            head(sock)
-            equal(messages(sock, 1), [(1, secret[:20])])
-    folder = os.path.join(tmp, "split")
-    os.mkdir(folder)
-    got, event = converse(folder, [frame(1, secret[:20]), frame(1, secret[20:]), frame(1, b"never")], 3)
-    equal(got, [(1, secret[:20])])
-    equal((event["outcome"], event["reason"]), ("failed", "WebSocket: a secret is spread over several messages"))
+def test_a_secret_that_is_spread_over_messages(tmp):
+    """No message waits for the next; of a secret that several of them hold at most four characters are shown, wherever it is cut, and the connection goes on."""
+    forms = {"raw": (VALUE.encode(), PLACEHOLDER.encode()), "hex": (VALUE.encode().hex().encode(), PLACEHOLDER.encode().hex().encode()),
+             "percent": (urllib.parse.quote(VALUE, safe="").encode(), urllib.parse.quote(PLACEHOLDER, safe="").encode()),
+             "JSON": (VALUE.replace("/", "\\/").encode(), PLACEHOLDER.replace("/", "\\/").encode())}
+    for number, (name, (secret, hidden)) in enumerate(forms.items()):
+        cuts = [[secret[:20], secret[20:]], [secret[:11], secret[11:12], secret[12:]], [bytes([b]) for b in secret], [secret[:-1], secret[-1:]], [b"x" + secret[:1], secret[1:]]]
+        for cut, pieces in enumerate(cuts):
+            folder = os.path.join(tmp, f"{number}-{cut}")
+            os.mkdir(folder)
+            # in between there is what belongs to no message of either kind
+            sent = [frame(9, b"ping")] + [f for p in pieces for f in (frame(1, p), frame(9, b"ping"))] + [frame(2, b"goes on"), frame(8, b"")]
+            got, event = converse(folder, sent, len(sent))
+            said = b"".join(payload for op, payload in got if op == 1)
+            equal([op for op, _ in got], [9] + [1, 9] * len(pieces) + [2, 8], f"{name} {cut}")
+            shown = sum(a == b != c for a, b, c in zip(said[-len(secret):], secret, hidden))
+            equal((len(said), shown <= 4, event["outcome"]), (sum(map(len, pieces)), True, "forwarded"), f"{name} {cut}: {said}")
+
+
+def test_a_message_that_begins_as_a_secret_is_not_held_back(tmp):
+    """It is there before the next one is sent; what is not certain, and what is no secret, is as it was."""
+    for number, text in enumerate((b"sk_live_", b"sk_live_51Hx", b"x sk_live_51Hx!", VALUE.encode()[:20])):
+        folder = os.path.join(tmp, str(number))
+        os.mkdir(folder)
+        with Setup(folder, speaking([frame(1, text)])) as (proxy, _):
+            with proxy.connect_tls("api.example") as sock:
+                sock.sendall(WS)
+                head(sock)
+                equal(messages(sock, 1), [(1, text if number < 3 else PLACEHOLDER.encode()[:20])])
+
+
+def test_a_secret_in_control_frames(tmp):
+    secret, hidden = VALUE.encode(), PLACEHOLDER.encode()
+    got, _ = converse(tmp, [frame(9, secret[:20]), frame(1, b"between"), frame(9, secret[20:]), frame(8, b"")], 4)
+    equal(got, [(9, hidden[:20]), (1, b"between"), (9, hidden[20:]), (8, b"")])
 
 
 def test_a_placeholder_in_a_websocket_message_is_stopped(tmp):
@@ -308,3 +330,22 @@ def test_a_placeholder_in_a_websocket_message_is_stopped(tmp):
                 equal(messages(sock, 1), [])
             equal(proxy.events("secret.misplaced", 1)[0]["host"], host)
             equal(events(proxy)[0]["outcome"], "denied")
+
+
+def test_a_placeholder_that_is_spread_over_messages_is_stopped(tmp):
+    """Over messages, over fragments with a ping in between, over pings: its last byte does not leave."""
+    first, last = PLACEHOLDER[:15].encode(), PLACEHOLDER[15:].encode()
+    ways = {"messages": frame(1, first, b"abcd") + frame(1, last, b"efgh"), "a ping between": frame(1, first, b"abcd", fin=False) + frame(9, b"x", b"ijkl") + frame(0, last, b"efgh"),
+            "pings": frame(9, first, b"abcd") + frame(1, b"x", b"ijkl") + frame(9, last, b"efgh")}
+    for name, data in ways.items():
+        for host in ("api.example", "other.example"):
+            folder = os.path.join(tmp, name.replace(" ", "-") + host)
+            os.mkdir(folder)
+            with Setup(folder, speaking([])) as (proxy, _):
+                with proxy.connect_tls(host) as sock:
+                    sock.sendall(WS.replace(b"api.example", host.encode()).replace(b"Bearer " + PLACEHOLDER.encode(), b"Bearer none"))
+                    contains(head(sock), b"101 Switching")
+                    sock.sendall(data)
+                    equal(messages(sock, 1), [], name)
+                equal(proxy.events("secret.misplaced", 1)[0]["host"], host, name)
+                equal(events(proxy)[0]["outcome"], "denied", name)

@@ -134,3 +134,32 @@ TEST(lengths_never_change)
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
 		check_int(strlen(scrubbed_in(texts[i], 3)), strlen(texts[i]));
 }
+
+/* @text in pieces of @n bytes, each given out at once. */
+static const char *flushed_in(const char *text, size_t n)
+{
+	static struct buf out = BUF_INIT(1000);
+	struct scrub *s = scrub_new(set);
+	size_t size = strlen(text);
+
+	buf_reset(&out);
+	for (size_t i = 0; i < size; i += n) {
+		scrub_write(s, text + i, size - i < n ? size - i : n, &out);
+		scrub_flush(s, &out);
+		check_int(out.n, size - i < n ? size : i + n);
+	}
+	scrub_free(s);
+	return buf_cstr(&out);
+}
+
+TEST(what_is_flushed_shows_less_than_what_is_certain)
+{
+	prepare();
+	check_str(flushed_in("sk_live_Ab3/x+Yz09QwErTy", 100), "sk_live_Zz9/q+Aa11XxXxXx");
+	check_str(flushed_in("sk_live_Ab3/x+Yz09QwErTy", 14), "sk_live_Ab3/x+Aa11XxXxXx");
+	check_str(flushed_in("sk_live_Ab3/x+Yz09QwErTy", 15), "sk_live_Zz9/q+Aa11XxXxXx");
+	check_str(flushed_in("sk_live_Ab3/x+Yz09QwErTy", 1), "sk_live_Ab3/x+Aa11XxXxXx");
+	check_str(flushed_in("%68unter%32hunter2", 1), "%68untaa%33bbbbaa3");
+	check_str(flushed_in("sk_live_Ab3/x+", 3), "sk_live_Ab3/x+");
+	check_str(flushed_in("nothing at all", 4), "nothing at all");
+}
