@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/memory_coder.h"
-#include "checkpoint/template_wire.h"
 #include "sys/cred.h"
 #include "sys/file.h"
 #include "sys/raw.h"
@@ -8,6 +7,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,15 +16,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define IN        0
-#define OUT       1
-#define CREDIT    2
-#define PIPE_SIZE (1 << 20)
-#define NOBODY    65534
-#define SLOTS     TEMPLATE_PAGE_SLOTS
-#define MEMORY    ((size_t)SLOTS * TEMPLATE_SLOT_SIZE)
+#define IN          0
+#define OUT         1
+#define CREDIT      2
+#define IN_CREDIT   3
+#define PIECES      ((size_t)TEMPLATE_PIECE_SLOTS * TEMPLATE_PIECE)
+#define CHUNKS      ((size_t)TEMPLATE_PAGE_SLOTS * TEMPLATE_SLOT_SIZE)
+#define NOBODY      65534
+#define NOT_AS_SAID 2 /* status: stored bytes were not what an order said */
 
 _Static_assert(TEMPLATE_SLOT_SIZE == PAGECHUNK_MAX, "a chunk fills a slot at most");
+_Static_assert(TEMPLATE_PIECE <= PAGECHUNK_MAX, "a piece is a chunk");
 _Static_assert(
 	sizeof(struct coder_chunk) == sizeof(struct template_pages) &&
 		offsetof(struct coder_chunk, head.raw) == offsetof(struct template_pages, raw) &&
@@ -32,9 +34,20 @@ _Static_assert(
 			offsetof(struct template_pages, present),
 	"the template reads what a coder writes");
 
-/* --- in the process --- */
+/* What one of them knows of itself. */
+struct coder {
+	const struct memory_coders *all;
+	uint32_t number;
+	unsigned char *pieces; /* its slots */
+	struct pagechunk_coder *codec;
+};
 
-static unsigned char raw[PAGECHUNK_MAX];
+static size_t pieces_of_all(const struct memory_coders *c)
+{
+	return c->known != NULL ? c->n * PIECES : 0;
+}
+
+/* --- in the process --- */
 
 /* exit_group() is not among what remains allowed. */
 static attr_noreturn void leave(int status)
@@ -56,10 +69,10 @@ static bool take(int from, void *to, size_t n)
 	return true;
 }
 
-static void give(const void *from, size_t n)
+static void give(int to, const void *from, size_t n)
 {
 	for (size_t done = 0; done < n;) {
-		ssize_t put = write(OUT, (const char *)from + done, n - done);
+		ssize_t put = write(to, (const char *)from + done, n - done);
 
 		if (put <= 0)
 			leave(1);
@@ -68,74 +81,63 @@ static void give(const void *from, size_t n)
 }
 
 /* The next slot, when whoever takes chunks has given it back. */
-static unsigned char *wait_for_slot(const struct memory_coder *m, struct coder_chunk *chunk)
+static unsigned char *wait_for_slot(const struct coder *c, struct coder_chunk *chunk)
 {
 	static uint64_t n;
 	char byte;
 
 	if (!take(CREDIT, &byte, 1))
 		leave(1);
-	chunk->slot = n++ % SLOTS;
-	return m->memory + chunk->slot * PAGECHUNK_MAX;
+	chunk->slot = (uint64_t)c->number * TEMPLATE_PAGE_SLOTS + n++ % TEMPLATE_PAGE_SLOTS;
+	return c->all->memory + pieces_of_all(c->all) + chunk->slot * PAGECHUNK_MAX;
 }
 
-static void pack_chunk(const struct memory_coder *m, struct pagechunk_coder *c, size_t n)
+static void pack_piece(const struct coder *c, unsigned char *raw, size_t n)
 {
-	struct coder_packed packed = { .known = CHUNK_NONE };
-	unsigned char *to;
+	struct coder_packed packed = { .chunk.head.raw = (uint32_t)n };
+	struct chunk_set *known = c->all->known;
 
-	if (!take(IN, raw, n))
-		leave(1);
-	memset(raw + n, 0, PAGECHUNK_MAX - n);
+	/* whole pages are looked at */
+	memset(raw + n, 0, -n % PAGECHUNK_PAGE);
 	digest_bytes(raw, n, packed.content);
-	packed.known = chunk_set_find(m->known, packed.content);
-	chunk_set_add(m->known, packed.content);
-	if (packed.known == CHUNK_NONE) {
-		to = wait_for_slot(m, &packed.chunk);
-		pagechunk_pack(c, raw, n, &packed.chunk.head, to);
+	packed.known = chunk_set_find(known, packed.content) != CHUNK_NONE;
+	chunk_set_add(known, packed.content);
+	if (packed.known == 0) {
+		unsigned char *to = wait_for_slot(c, &packed.chunk);
+
+		pagechunk_pack(c->codec, raw, n, &packed.chunk.head, to);
 	}
-	give(&packed, sizeof(packed));
+	give(OUT, &packed, sizeof(packed));
 }
 
-/* A part of @left bytes; the pages come in pieces, each with its length before it. */
-static void pack_part(
-	const struct memory_coder *m, struct pagechunk_coder *c, uint64_t left, bool pieces)
+static attr_noreturn void pack_main(const struct coder *c)
 {
-	while (left > 0) {
-		uint64_t n = left < PAGECHUNK_MAX ? left : PAGECHUNK_MAX;
+	uint64_t n;
 
-		if (pieces && (!take(IN, &n, sizeof(n)) || n == 0 || n > PAGECHUNK_MAX || n > left))
+	for (uint64_t i = 0; take(IN, &n, sizeof(n)); i++) {
+		if (n == 0 || n > TEMPLATE_PIECE)
 			leave(1);
-		pack_chunk(m, c, (size_t)n);
-		left -= n;
+		pack_piece(c, c->pieces + i % TEMPLATE_PIECE_SLOTS * TEMPLATE_PIECE, (size_t)n);
+		give(IN_CREDIT, "", 1);
 	}
-}
-
-static attr_noreturn void pack_main(const struct memory_coder *m, struct pagechunk_coder *c)
-{
-	struct template_stream parts;
-
-	if (!take(IN, &parts, sizeof(parts)))
-		leave(1);
-	give(&parts, sizeof(parts));
-	pack_part(m, c, parts.image, false);
-	pack_part(m, c, parts.plan, false);
-	pack_part(m, c, parts.pages, true);
 	leave(0);
 }
 
-static attr_noreturn void unpack_main(const struct memory_coder *m, struct pagechunk_coder *c)
+static attr_noreturn void unpack_main(const struct coder *c)
 {
 	struct coder_order order;
-	struct coder_chunk chunk;
 
 	while (take(IN, &order, sizeof(order))) {
-		unsigned char *to = wait_for_slot(m, &chunk);
+		const unsigned char *stored = c->all->input + order.offset;
+		struct coder_chunk chunk = { .head = order.head };
+		unsigned char digest[DIGEST_SIZE], *to = wait_for_slot(c, &chunk);
 
-		chunk.head = order.head;
-		if (pagechunk_unpack(c, &order.head, m->input + order.offset, to) < 0)
+		digest_bytes(stored, order.head.stored, digest);
+		if (memcmp(digest, order.digest, sizeof(digest)) != 0)
+			leave(NOT_AS_SAID);
+		if (pagechunk_unpack(c->codec, &order.head, stored, to) < 0)
 			leave(1);
-		give(&chunk, sizeof(chunk));
+		give(OUT, &chunk, sizeof(chunk));
 	}
 	leave(0);
 }
@@ -149,7 +151,7 @@ static void confine(void)
 	(void)!cred_set_caps(0);
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	if (raw_close_range(CREDIT + 1, ~0U, 0) < 0)
+	if (raw_close_range(IN_CREDIT + 1, ~0U, 0) < 0)
 		_exit(120);
 #ifndef __SANITIZE_ADDRESS__
 	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0) < 0)
@@ -157,31 +159,52 @@ static void confine(void)
 #endif
 }
 
-/* @m: our ends in place of the caller's. */
-static attr_noreturn void coder_main(const struct memory_coder *m)
+/* @ends: ours, by the numbers that they get. */
+static attr_noreturn void coder_main(const struct memory_coders *all, uint32_t number, int ends[4])
 {
-	struct pagechunk_coder *c = pagechunk_coder_new(m->known != NULL);
-	int in = fcntl(m->in, F_DUPFD, 10), out = fcntl(m->out, F_DUPFD, 10),
-	    credit = fcntl(m->credit, F_DUPFD, 10);
+	const bool pack = all->known != NULL;
+	struct coder c = { all, number, all->memory + number * PIECES, pagechunk_coder_new(pack) };
 
 	(void)signal(SIGPIPE, SIG_DFL);
-	if (in < 0 || out < 0 || credit < 0 || dup2(in, IN) < 0 || dup2(out, OUT) < 0 ||
-		dup2(credit, CREDIT) < 0)
-		_exit(122);
+	for (int i = 0; i < 4; i++) {
+		ends[i] = fcntl(ends[i], F_DUPFD, 10);
+		if (ends[i] < 0)
+			_exit(122);
+	}
+	for (int i = 0; i < 4; i++) {
+		if (dup2(ends[i], i) < 0)
+			_exit(122);
+	}
 	confine();
-	if (m->known != NULL)
-		pack_main(m, c);
-	unpack_main(m, c);
+	if (pack)
+		pack_main(&c);
+	unpack_main(&c);
 }
 
-/* --- its caller --- */
+/* --- their caller --- */
 
-static int make_slots(struct memory_coder *c)
+/* As many as there are processors that we may use: they do nothing but compute. */
+static uint32_t count_processors(void)
+{
+	cpu_set_t allowed;
+	uint32_t n = 1;
+
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0)
+		n = (uint32_t)CPU_COUNT(&allowed);
+	return n < TEMPLATE_CODERS_MAX ? n : TEMPLATE_CODERS_MAX;
+}
+
+static size_t memory_size(const struct memory_coders *c)
+{
+	return pieces_of_all(c) + c->n * CHUNKS;
+}
+
+static int make_slots(struct memory_coders *c)
 {
 	c->slots = memfd_create("slots", MFD_CLOEXEC);
-	if (c->slots < 0 || ftruncate(c->slots, (off_t)MEMORY) < 0)
+	if (c->slots < 0 || ftruncate(c->slots, (off_t)memory_size(c)) < 0)
 		return -errno;
-	c->memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, c->slots, 0);
+	c->memory = mmap(NULL, memory_size(c), PROT_READ | PROT_WRITE, MAP_SHARED, c->slots, 0);
 	if (c->memory == MAP_FAILED) {
 		c->memory = NULL;
 		return -errno;
@@ -189,109 +212,179 @@ static int make_slots(struct memory_coder *c)
 	return 0;
 }
 
-static int make_pipes(struct memory_coder *c, struct memory_coder *inside)
+static int make_pipe(int *to_read, int *to_write)
 {
-	static const char credits[SLOTS];
 	int fds[2];
 
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		return -errno;
-	inside->in = fds[0];
-	c->in = fds[1];
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return -errno;
-	c->out = fds[0];
-	inside->out = fds[1];
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return -errno;
-	c->spare = inside->credit = fds[0];
-	c->credit = fds[1];
-	/* as large as we may: less waiting for each other */
-	(void)fcntl(c->in, F_SETPIPE_SZ, PIPE_SIZE);
-	return file_write_all(c->credit, credits, sizeof(credits));
+	*to_read = fds[0];
+	*to_write = fds[1];
+	return 0;
 }
 
-static int start(struct memory_coder *c)
+/* @ends: those of the coder. Everything is free at first. */
+static int make_pipes(struct memory_coder *m, int ends[4])
 {
-	struct memory_coder inside = *c;
-	int rc = make_slots(c);
+	static const char credits[TEMPLATE_PAGE_SLOTS], pieces[TEMPLATE_PIECE_SLOTS];
+	int rc = make_pipe(&ends[IN], &m->in);
 
-	inside.memory = c->memory;
 	if (rc == 0)
-		rc = make_pipes(c, &inside);
+		rc = make_pipe(&m->out, &ends[OUT]);
 	if (rc == 0)
-		c->pid = fork();
-	if (rc == 0 && c->pid == 0)
-		coder_main(&inside);
-	if (c->pid < 0)
+		rc = make_pipe(&ends[CREDIT], &m->credit);
+	if (rc == 0)
+		rc = make_pipe(&m->in_credit, &ends[IN_CREDIT]);
+	if (rc == 0)
+		rc = file_write_all(m->credit, credits, sizeof(credits));
+	return rc == 0 ? file_write_all(ends[IN_CREDIT], pieces, sizeof(pieces)) : rc;
+}
+
+static int start_one(struct memory_coders *c, uint32_t number)
+{
+	struct memory_coder *m = &c->each[number];
+	int ends[4] = { -1, -1, -1, -1 }, rc = make_pipes(m, ends);
+
+	if (rc == 0) {
+		m->pid = fork();
+		if (m->pid == 0)
+			coder_main(c, number, ends);
+	}
+	if (m->pid < 0) {
+		m->pid = 0;
 		rc = -EAGAIN;
-	fd_close(&inside.in);
-	fd_close(&inside.out);
+	}
+	m->spare = ends[CREDIT];
+	fd_close(&ends[IN]);
+	fd_close(&ends[OUT]);
+	fd_close(&ends[IN_CREDIT]);
 	return rc;
 }
 
-int memory_coder_pack(struct memory_coder *c, struct chunk_set *known)
+static int start(struct memory_coders *c)
 {
-	*c = (struct memory_coder)MEMORY_CODER_INIT;
+	int rc;
+
+	c->n = count_processors();
+	for (uint32_t i = 0; i < c->n; i++)
+		c->each[i] = (struct memory_coder){
+			.in = -1, .in_credit = -1, .out = -1, .credit = -1, .spare = -1
+		};
+	rc = make_slots(c);
+	for (uint32_t i = 0; rc == 0 && i < c->n; i++)
+		rc = start_one(c, i);
+	return rc;
+}
+
+int memory_coders_pack(struct memory_coders *c, struct chunk_set *known)
+{
+	*c = (struct memory_coders)MEMORY_CODERS_INIT;
 	c->known = known;
 	return start(c);
 }
 
-int memory_coder_unpack(struct memory_coder *c, const unsigned char *input)
+int memory_coders_unpack(struct memory_coders *c, const unsigned char *input)
 {
-	*c = (struct memory_coder)MEMORY_CODER_INIT;
+	*c = (struct memory_coders)MEMORY_CODERS_INIT;
 	c->input = input;
 	return start(c);
 }
 
-int memory_coder_order(struct memory_coder *c, const struct pagechunk_head *head, uint64_t offset)
+size_t memory_coders_givers(const struct memory_coders *c, int fds[MEMORY_CODER_FDS])
 {
-	struct coder_order order = { .offset = offset, .head = *head };
+	size_t n = 0;
 
-	return file_write_all(c->in, &order, sizeof(order));
+	fds[n++] = c->slots;
+	for (uint32_t i = 0; i < c->n; i++) {
+		fds[n++] = c->each[i].in;
+		fds[n++] = c->each[i].in_credit;
+	}
+	return n;
+}
+
+size_t memory_coders_takers(const struct memory_coders *c, int fds[MEMORY_CODER_FDS])
+{
+	size_t n = 0;
+
+	fds[n++] = c->slots;
+	for (uint32_t i = 0; i < c->n; i++) {
+		const struct memory_coder *m = &c->each[(c->taken + i) % c->n];
+
+		fds[n++] = m->out;
+		fds[n++] = m->credit;
+	}
+	return n;
+}
+
+void memory_coders_given(struct memory_coders *c)
+{
+	for (uint32_t i = 0; i < c->n; i++)
+		fd_close(&c->each[i].in);
+}
+
+void memory_coders_handed_on(struct memory_coders *c)
+{
+	for (uint32_t i = 0; i < c->n; i++) {
+		fd_close(&c->each[i].out);
+		fd_close(&c->each[i].credit);
+	}
+}
+
+int memory_coders_order(struct memory_coders *c, const struct coder_order *order)
+{
+	return file_write_all(c->each[c->ordered++ % c->n].in, order, sizeof(*order));
 }
 
 static int find_slot(
-	const struct memory_coder *c, const struct coder_chunk *chunk, const unsigned char **bytes)
+	const struct memory_coders *c, const struct coder_chunk *chunk, const unsigned char **bytes)
 {
-	if (chunk->slot >= SLOTS)
+	if (chunk->slot >= (uint64_t)c->n * TEMPLATE_PAGE_SLOTS)
 		return -EBADMSG;
-	*bytes = c->memory + chunk->slot * PAGECHUNK_MAX;
+	*bytes = c->memory + pieces_of_all(c) + chunk->slot * PAGECHUNK_MAX;
 	return 0;
 }
 
-int memory_coder_next(struct memory_coder *c, struct coder_chunk *ret, const unsigned char **bytes)
+int memory_coders_next(
+	struct memory_coders *c, struct coder_chunk *ret, const unsigned char **bytes)
 {
-	int rc = file_read_all(c->out, ret, sizeof(*ret));
+	int rc = file_read_all(c->each[c->taken++ % c->n].out, ret, sizeof(*ret));
 
 	return rc < 0 ? rc : find_slot(c, ret, bytes);
 }
 
-int memory_coder_packed(
-	struct memory_coder *c, struct coder_packed *ret, const unsigned char **bytes)
+int memory_coders_packed(
+	struct memory_coders *c, struct coder_packed *ret, const unsigned char **bytes)
 {
-	int rc = file_read_all(c->out, ret, sizeof(*ret));
+	int rc = file_read_all(c->each[c->taken++ % c->n].out, ret, sizeof(*ret));
 
 	*bytes = NULL;
-	return rc < 0 || ret->known != CHUNK_NONE ? rc : find_slot(c, &ret->chunk, bytes);
+	return rc < 0 || ret->known != 0 ? rc : find_slot(c, &ret->chunk, bytes);
 }
 
-int memory_coder_done(struct memory_coder *c)
+int memory_coders_done(struct memory_coders *c)
 {
-	return file_write_all(c->credit, "", 1);
+	return file_write_all(c->each[(c->taken - 1) % c->n].credit, "", 1);
 }
 
-void memory_coder_end(struct memory_coder *c)
+int memory_coders_end(struct memory_coders *c)
 {
-	fd_close(&c->in);
-	fd_close(&c->out);
-	fd_close(&c->credit);
-	if (c->pid > 0)
-		(void)waitpid(c->pid, NULL, 0);
-	c->pid = 0;
-	fd_close(&c->spare);
+	int rc = 0, status;
+
+	memory_coders_given(c);
+	memory_coders_handed_on(c);
+	for (uint32_t i = 0; i < c->n; i++) {
+		struct memory_coder *m = &c->each[i];
+
+		if (m->pid > 0 && waitpid(m->pid, &status, 0) == m->pid && WIFEXITED(status) &&
+			WEXITSTATUS(status) == NOT_AS_SAID)
+			rc = -EBADMSG;
+		m->pid = 0;
+		fd_close(&m->spare);
+		fd_close(&m->in_credit);
+	}
 	fd_close(&c->slots);
 	if (c->memory != NULL)
-		(void)munmap(c->memory, MEMORY);
+		(void)munmap(c->memory, memory_size(c));
 	c->memory = NULL;
+	return rc;
 }

@@ -2,10 +2,10 @@
 /*
  * checkpoint/memory_job.c - between a template, a coder and an object on disk.
  *
- *   save: template ==raw==> coder (packs) ==slots==> here: digests, file
- *   load: here: digests ==orders==> coder (unpacks) ==slots==> here (image, plan), then the template (pages)
+ *   save: template ==slots==> coders (pack) ==slots==> here: digests, file
+ *   load: here ==orders==> coders (digests, unpack) ==slots==> here (image, plan), then the template (pages)
  *
- * This process moves bytes and compares digests; it decodes none.
+ * This process moves bytes and works out digests; it decodes none. How many bytes each part has is the template's word: a coder has none in what is written.
  */
 #include "checkpoint/memory_job.h"
 #include "base/fault.h"
@@ -42,7 +42,8 @@ static int send_order(int sock, uint32_t kind, const int *fds, size_t n)
 	return fdpass_send(sock, &kind, sizeof(kind), fds, n);
 }
 
-static int wait_done(int sock)
+/* @ret: what it holds, or NULL. */
+static int wait_done(int sock, struct template_stream *ret)
 {
 	struct template_message m;
 	size_t none;
@@ -50,7 +51,11 @@ static int wait_done(int sock)
 
 	if (n != (ssize_t)sizeof(m))
 		return n < 0 ? (int)n : -EPIPE;
-	return m.kind == TEMPLATE_DONE ? 0 : m.status < 0 ? m.status : -EPROTO;
+	if (m.kind != TEMPLATE_DONE)
+		return m.status < 0 ? m.status : -EPROTO;
+	if (ret != NULL)
+		*ret = m.held;
+	return 0;
 }
 
 static void state_path(const struct job *job, char path[PATH_MAX])
@@ -62,38 +67,51 @@ static void state_path(const struct job *job, char path[PATH_MAX])
 
 /* --- saving --- */
 
-static int save_chunk(struct memory_writer *w, struct memory_coder *coder, uint64_t *left)
+static int save_chunk(struct memory_writer *w, struct memory_coders *coders, uint64_t *left)
 {
 	const unsigned char *stored;
 	struct coder_packed packed;
-	int rc = memory_coder_packed(coder, &packed, &stored), raw;
+	int rc = memory_coders_packed(coders, &packed, &stored), raw;
 
 	if (rc < 0)
 		return rc;
-	raw = stored != NULL ? memory_writer_add(w, &packed.chunk.head, stored, packed.content)
-			     : memory_writer_again(w, packed.known);
+	raw = memory_writer_add(w, &packed.chunk.head, stored, packed.content);
 	if (raw < 0 || (uint64_t)raw > *left)
 		return raw < 0 ? raw : -EBADMSG;
 	*left -= (uint64_t)raw;
-	return stored != NULL ? memory_coder_done(coder) : 0;
+	return stored != NULL ? memory_coders_done(coders) : 0;
 }
 
-static int save_stream(struct memory_writer *w, struct memory_coder *coder)
+static int save_stream(struct memory_writer *w, struct memory_coders *coders)
 {
-	int rc = file_read_all(coder->out, &w->parts, sizeof(w->parts));
 	uint64_t parts[] = { w->parts.image, w->parts.plan, w->parts.pages };
+	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
 		while (rc == 0 && parts[i] > 0)
-			rc = save_chunk(w, coder, &parts[i]);
+			rc = save_chunk(w, coders, &parts[i]);
 	}
+	return rc;
+}
+
+static int order_save(struct memory_writer *w, int template, struct memory_coders *coders)
+{
+	struct template_stream held;
+	int fds[MEMORY_CODER_FDS];
+	int rc = send_order(template, TEMPLATE_SAVE, fds, memory_coders_givers(coders, fds));
+
+	memory_coders_given(coders);
+	if (rc == 0)
+		rc = wait_done(template, &held);
+	if (rc == 0)
+		memory_writer_expect(w, &held);
 	return rc;
 }
 
 static int save(struct job *job, struct memory_writer *w, struct err *err)
 {
 	cleanup_fd int template = connect_template(job, err);
-	struct memory_coder coder = MEMORY_CODER_INIT;
+	struct memory_coders coders = MEMORY_CODERS_INIT;
 	struct chunk_set *known;
 	char path[PATH_MAX];
 	int rc;
@@ -101,18 +119,15 @@ static int save(struct job *job, struct memory_writer *w, struct err *err)
 	if (template <0)
 		return template;
 	known = memory_writer_known(w);
-	rc = memory_coder_pack(&coder, known);
-	chunk_set_free(known);
+	rc = memory_coders_pack(&coders, known);
 	if (rc == 0)
-		rc = send_order(template, TEMPLATE_SAVE, &coder.in, 1);
-	fd_close(&coder.in);
-	if (rc == 0)
-		rc = wait_done(template);
-	/* a clone of it writes; it serves one connection at a time, and forks need not wait for this one */
+		rc = order_save(w, template, &coders);
+	/* a clone of it gives; it serves one connection at a time, and forks need not wait for this one */
 	fd_close(&template);
 	if (rc == 0)
-		rc = save_stream(w, &coder);
-	memory_coder_end(&coder);
+		rc = save_stream(w, &coders);
+	(void)!memory_coders_end(&coders);
+	chunk_set_free(known);
 	state_path(job, path);
 	if (rc == 0)
 		rc = memory_writer_state(w, path);
@@ -172,35 +187,39 @@ int memory_save_verb(struct job *job, json_t **ok, struct err *err)
 /* --- loading --- */
 
 /* Have the next chunk unpacked. Return: as memory_reader_next(). */
-static int order_next(struct memory_reader *r, struct memory_coder *coder,
+static int order_next(struct memory_reader *r, struct memory_coders *coders,
 	const struct pagechunk_head **head, struct err *err)
 {
-	uint64_t offset;
-	int rc = memory_reader_next(r, head, &offset, err);
+	const struct memory_chunk *chunk;
+	struct coder_order order;
+	int rc = memory_reader_next(r, &chunk, &order.offset, err);
 
 	if (rc <= 0)
 		return rc;
-	rc = memory_coder_order(coder, *head, offset);
+	order.head = chunk->head;
+	memcpy(order.digest, chunk->digest, sizeof(order.digest));
+	*head = &chunk->head;
+	rc = memory_coders_order(coders, &order);
 	return rc < 0 ? err_raise_sys(err, rc, "read the memory from disk") : 1;
 }
 
-/* What the coder made of a chunk whose head is @head, the authentic one. */
-static int add_chunk(int fd, struct memory_coder *coder, const struct pagechunk_head *head)
+/* What a coder made of a chunk whose head is @head, the authentic one. */
+static int add_chunk(int fd, struct memory_coders *coders, const struct pagechunk_head *head)
 {
 	static unsigned char raw[PAGECHUNK_MAX];
 	const unsigned char *pages;
 	struct coder_chunk chunk;
-	int rc = memory_coder_next(coder, &chunk, &pages);
+	int rc = memory_coders_next(coders, &chunk, &pages);
 
 	if (rc < 0)
 		return rc;
 	pagechunk_spread(head, pages, raw);
 	rc = file_write_all(fd, raw, head->raw);
-	return rc == 0 ? memory_coder_done(coder) : rc;
+	return rc == 0 ? memory_coders_done(coders) : rc;
 }
 
 /* A part that the template gets as a file: unpacked chunk by chunk into sealed memory. */
-static int load_table(struct memory_reader *r, struct memory_coder *coder, const char *name,
+static int load_table(struct memory_reader *r, struct memory_coders *coders, const char *name,
 	uint64_t left, struct err *err)
 {
 	cleanup_fd int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -209,10 +228,10 @@ static int load_table(struct memory_reader *r, struct memory_coder *coder, const
 	while (rc == 0 && left > 0) {
 		const struct pagechunk_head *head;
 
-		rc = order_next(r, coder, &head, err);
+		rc = order_next(r, coders, &head, err);
 		if (rc < 0)
 			return rc;
-		rc = rc == 0 || head->raw > left ? -EBADMSG : add_chunk(fd, coder, head);
+		rc = rc == 0 || head->raw > left ? -EBADMSG : add_chunk(fd, coders, head);
 		left -= rc == 0 ? head->raw : 0;
 	}
 	if (rc == 0)
@@ -220,42 +239,60 @@ static int load_table(struct memory_reader *r, struct memory_coder *coder, const
 	return rc < 0 ? err_raise_sys(err, rc, "read the %s from disk", name) : TAKE_FD(fd);
 }
 
-static int load_pages(struct memory_reader *r, struct memory_coder *coder, struct err *err)
+static int load_pages(struct memory_reader *r, struct memory_coders *coders, struct err *err)
 {
 	const struct pagechunk_head *head;
 	int rc;
 
 	do
-		rc = order_next(r, coder, &head, err);
+		rc = order_next(r, coders, &head, err);
 	while (rc > 0);
-	fd_close(&coder->in);
+	memory_coders_given(coders);
 	return rc;
 }
 
-static int load(struct memory_reader *r, int template, struct memory_coder *coder, struct err *err)
+static int load(
+	struct memory_reader *r, int template, struct memory_coders *coders, struct err *err)
 {
-	cleanup_fd int image = load_table(r, coder, "image", r->parts.image, err), plan = -1;
-	int rc;
+	cleanup_fd int image = load_table(r, coders, "image", r->parts.image, err), plan = -1;
+	int fds[2 + MEMORY_CODER_FDS], rc;
 
 	if (image < 0)
 		return image;
-	plan = load_table(r, coder, "plan", r->parts.plan, err);
+	plan = load_table(r, coders, "plan", r->parts.plan, err);
 	if (plan < 0)
 		return plan;
 	(void)fault("memory.load.tables");
-	rc = send_order(template, TEMPLATE_LOAD,
-		(int[]){ image, plan, coder->out, coder->credit, coder->slots }, 5);
-	/* it is the template's from now on: if that ends, the coder must see it */
-	fd_close(&coder->out);
-	fd_close(&coder->credit);
+	fds[0] = image;
+	fds[1] = plan;
+	rc = send_order(template, TEMPLATE_LOAD, fds, 2 + memory_coders_takers(coders, fds + 2));
+	memory_coders_handed_on(coders);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the template to load");
-	rc = load_pages(r, coder, err);
+	rc = load_pages(r, coders, err);
 	/* a broken pipe says less than what the template says */
 	if (rc < 0 && err->sys != EPIPE)
 		return rc;
-	rc = wait_done(template);
+	rc = wait_done(template, NULL);
 	return rc < 0 ? err_raise_sys(err, rc, "load the memory into the template") : 0;
+}
+
+/* What a coder found before it ended says more than that it has. */
+static int load_by_coders(struct memory_reader *r, int template, struct err *err)
+{
+	struct memory_coders coders;
+	int rc = memory_coders_unpack(&coders, r->pages);
+
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "start the processes that unpack");
+	memory_reader_ahead(r);
+	if (rc == 0)
+		rc = load(r, template, &coders, err);
+	if (memory_coders_end(&coders) == -EBADMSG && rc < 0) {
+		*err = (struct err){ 0 };
+		rc = memory_reader_changed(r, err);
+	}
+	return rc;
 }
 
 static int load_state(struct job *job, struct memory_reader *r, struct err *err)
@@ -275,7 +312,6 @@ int memory_load_verb(struct job *job, json_t **ok, struct err *err)
 {
 	const char *id = job_id(job->request, "memory", err);
 	cleanup_fd int template = id == NULL ? -1 : connect_template(job, err);
-	struct memory_coder coder = MEMORY_CODER_INIT;
 	struct memory_reader r;
 	int rc;
 
@@ -287,11 +323,8 @@ int memory_load_verb(struct job *job, json_t **ok, struct err *err)
 			"its files are fine: ask for files only (cay resume --files-only)");
 	if (rc == 0)
 		rc = load_state(job, &r, err);
-	if (rc == 0 && memory_coder_unpack(&coder, r.pages) < 0)
-		rc = err_raise_sys(err, -EAGAIN, "start the process that unpacks");
 	if (rc == 0)
-		rc = load(&r, template, &coder, err);
-	memory_coder_end(&coder);
+		rc = load_by_coders(&r, template, err);
 	if (rc == 0)
 		*ok = json_pack("{s:I}", "bytes", (json_int_t)r.parts.pages);
 	memory_reader_close(&r);
@@ -303,14 +336,12 @@ int memory_load_verb(struct job *job, json_t **ok, struct err *err)
 static int check_one(struct job *job, const char *id, struct err *err)
 {
 	cleanup_buf struct buf state = BUF_INIT((size_t)1 << 30);
-	const struct pagechunk_head *head;
 	struct memory_reader r;
-	uint64_t offset;
 	int rc = memory_reader_open(&r, &job->store, id, err);
 
 	if (rc == 0)
 		rc = memory_reader_state(&r, &state, err);
-	while (rc == 0 && (rc = memory_reader_next(&r, &head, &offset, err)) > 0)
+	while (rc == 0 && (rc = memory_reader_check(&r, err)) > 0)
 		rc = 0;
 	memory_reader_close(&r);
 	return rc;

@@ -16,6 +16,7 @@
 #define PAGES_MAX    (1ULL << 40) /* of one file */
 #define MANIFEST_MAX (1U << 20)
 #define FILES        (1 + MEMORY_LINKS)
+#define CHUNK_LEAST  (16U << 10) /* chunks are this large on average at least */
 #define NAME_SIZE    sizeof("PAGES.4294967295")
 
 _Static_assert(sizeof(struct memory_chunk) == 128, "as it lies in INDEX");
@@ -87,10 +88,10 @@ static void link_files(struct memory_writer *w)
 	(void)fault("memory.save.linked");
 }
 
-struct chunk_set *memory_writer_known(const struct memory_writer *w)
+static struct chunk_set *known_and(const struct memory_writer *w, size_t more)
 {
 	size_t n = w->base != NULL ? w->base->n : 0;
-	struct chunk_set *s = chunk_set_new(n);
+	struct chunk_set *s = chunk_set_new(n + more);
 
 	for (size_t i = 0; i < n; i++) {
 		const struct memory_chunk *c = &w->base->index[i];
@@ -98,6 +99,18 @@ struct chunk_set *memory_writer_known(const struct memory_writer *w)
 		chunk_set_add(s, w->links[c->file] != 0 ? c->content : NULL);
 	}
 	return s;
+}
+
+struct chunk_set *memory_writer_known(const struct memory_writer *w)
+{
+	return known_and(w, 0);
+}
+
+/* Room for all of it: what some coder knows must be found here. */
+void memory_writer_expect(struct memory_writer *w, const struct template_stream *parts)
+{
+	w->parts = *parts;
+	w->known = known_and(w, (size_t)(parts->image + parts->plan + parts->pages) / CHUNK_LEAST);
 }
 
 /* --- writing --- */
@@ -128,18 +141,17 @@ int memory_writer_open(struct memory_writer *w, const struct store *store, const
 
 static int add_record(struct memory_writer *w, const struct memory_chunk *chunk)
 {
+	chunk_set_add(w->known, chunk->content);
 	buf_add(&w->index, chunk, sizeof(*chunk));
 	return buf_failed(&w->index) ? -E2BIG : (int)chunk->head.raw;
 }
 
-int memory_writer_add(struct memory_writer *w, const struct pagechunk_head *head,
-	const void *stored, const unsigned char content[DIGEST_SIZE])
+static int add_new(struct memory_writer *w, const struct pagechunk_head *head, const void *stored,
+	const unsigned char content[DIGEST_SIZE])
 {
 	struct memory_chunk chunk = { .head = *head, .offset = w->stored };
-	int rc = fault("memory.save.chunk");
+	int rc = pagechunk_check(head);
 
-	if (rc == 0)
-		rc = pagechunk_check(head);
 	if (rc < 0)
 		return rc;
 	memcpy(chunk.content, content, sizeof(chunk.content));
@@ -174,18 +186,30 @@ static int add_from_base(struct memory_writer *w, const struct memory_chunk *ear
 	return add_record(w, &chunk);
 }
 
-int memory_writer_again(struct memory_writer *w, uint64_t number)
+/* @number: as of w->known. */
+static int add_again(struct memory_writer *w, uint64_t number)
 {
 	size_t n = w->base != NULL ? w->base->n : 0;
 	struct memory_chunk chunk;
 
 	if (number < n)
 		return add_from_base(w, &w->base->index[number]);
-	if (number - n >= w->index.n / sizeof(chunk))
-		return -EBADMSG;
 	/* a copy: the table moves when it grows */
 	memcpy(&chunk, w->index.p + (number - n) * sizeof(chunk), sizeof(chunk));
 	return add_record(w, &chunk);
+}
+
+int memory_writer_add(struct memory_writer *w, const struct pagechunk_head *head,
+	const void *stored, const unsigned char content[DIGEST_SIZE])
+{
+	uint64_t number = chunk_set_find(w->known, content);
+	int rc = fault("memory.save.chunk");
+
+	if (rc < 0)
+		return rc;
+	if (number != CHUNK_NONE)
+		return add_again(w, number);
+	return stored != NULL ? add_new(w, head, stored, content) : -EBADMSG;
 }
 
 /* In the object's directory, on disk. */
@@ -288,6 +312,7 @@ void memory_writer_close(struct memory_writer *w)
 	fd_close(&w->dir);
 	fd_close(&w->pages);
 	buf_free(&w->index);
+	chunk_set_free(w->known);
 }
 
 /* --- reading --- */
@@ -465,20 +490,50 @@ int memory_reader_open(
 	return rc;
 }
 
-int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head,
-	uint64_t *offset, struct err *err)
+static uint64_t place_of(const struct memory_reader *r, const struct memory_chunk *c)
 {
-	const char *id = json_string_value(json_object_get(r->manifest, "memory"));
+	return r->starts[c->file] + c->offset;
+}
+
+/* Each by itself: of a long range the kernel begins only a part. */
+void memory_reader_ahead(const struct memory_reader *r)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		uint64_t start = place_of(r, &r->index[i]), skip = start % PAGECHUNK_PAGE;
+
+		if (r->index[i].head.stored > 0)
+			(void)madvise((void *)(uintptr_t)(r->pages + start - skip),
+				r->index[i].head.stored + skip, MADV_WILLNEED);
+	}
+}
+
+int memory_reader_changed(const struct memory_reader *r, struct err *err)
+{
+	return changed(json_string_value(json_object_get(r->manifest, "memory")), "a page", err);
+}
+
+int memory_reader_next(struct memory_reader *r, const struct memory_chunk **chunk, uint64_t *offset,
+	struct err *err)
+{
 	const struct memory_chunk *c = &r->index[r->next];
 
 	if (r->next == r->n)
 		return 0;
-	if (!is_whole(r, c))
-		return changed(id, "a page", err);
-	*head = &c->head;
-	*offset = r->starts[c->file] + c->offset;
+	*offset = place_of(r, c);
+	if (!is_readable(r->pages + *offset, c->head.stored))
+		return memory_reader_changed(r, err);
+	*chunk = c;
 	r->next++;
 	return 1;
+}
+
+int memory_reader_check(struct memory_reader *r, struct err *err)
+{
+	const struct memory_chunk *c;
+	uint64_t offset;
+	int rc = memory_reader_next(r, &c, &offset, err);
+
+	return rc > 0 && !is_whole(r, c) ? memory_reader_changed(r, err) : rc;
 }
 
 int memory_reader_state(struct memory_reader *r, struct buf *out, struct err *err)

@@ -63,6 +63,7 @@ struct memory_writer {
 	bool used[1 + MEMORY_LINKS]; /* each PAGES.N of ours: is anything of it in the index? */
 	int dir, pages;
 	struct buf index;
+	struct chunk_set *known; /* the base's chunks, then our own in their order */
 	uint64_t stored, shared; /* bytes in PAGES, and in the others */
 	struct template_stream parts;
 	unsigned char state[DIGEST_SIZE];
@@ -76,13 +77,16 @@ struct memory_writer {
  */
 int memory_writer_open(struct memory_writer *w, const struct store *store, const char *id,
 	const struct memory_reader *base, struct err *err) attr_must_use;
-/** memory_writer_known() - the chunks that need not be written again, by the numbers of memory_writer_again(). chunk_set_free() releases. */
+/** memory_writer_known() - the chunks of the base that need not be written again. chunk_set_free() releases. */
 struct chunk_set *memory_writer_known(const struct memory_writer *w);
-/** memory_writer_add() - append a chunk. @content: as of struct memory_chunk. Return: the bytes that it stands for, or -errno. */
+/** memory_writer_expect() - what will come; once, before the first chunk. */
+void memory_writer_expect(struct memory_writer *w, const struct template_stream *parts);
+/**
+ * memory_writer_add() - append a chunk, or, when its bytes are there already, only its record. @stored: NULL = they are. @content: as of struct memory_chunk.
+ * Return: the bytes that it stands for; -EBADMSG when it is malformed, or not there; -ESTALE when the base's bytes are not what they were; other -errno.
+ */
 int memory_writer_add(struct memory_writer *w, const struct pagechunk_head *head,
 	const void *stored, const unsigned char content[DIGEST_SIZE]) attr_must_use;
-/** memory_writer_again() - append chunk @number once more: those of the base come first, then our own in their order. Return: as memory_writer_add(); -ESTALE: the base's bytes are not what they were. */
-int memory_writer_again(struct memory_writer *w, uint64_t number) attr_must_use;
 /** memory_writer_state() - copy the file @path. Return: 0 or -errno. */
 int memory_writer_state(struct memory_writer *w, const char *path) attr_must_use;
 /** memory_writer_commit() - manifest, sync, rename, sync: it survives a crash of the machine. @machine: borrowed. */
@@ -94,9 +98,15 @@ void memory_writer_close(struct memory_writer *w);
 /** memory_reader_open() - open object @id and check manifest and index. %ERR_CORRUPT names what was changed. memory_reader_close() in any case. */
 int memory_reader_open(struct memory_reader *r, const struct store *store, const char *id,
 	struct err *err) attr_must_use;
-/** memory_reader_next() - next chunk, its digest compared; its stored bytes are at @offset of @r->pages. Return: 1, 0 at the end, %ERR_CORRUPT, also when the disk does not give them. */
-int memory_reader_next(struct memory_reader *r, const struct pagechunk_head **head,
-	uint64_t *offset, struct err *err) attr_must_use;
+/** memory_reader_ahead() - have the disk begin to give all of it. */
+void memory_reader_ahead(const struct memory_reader *r);
+/** memory_reader_next() - next chunk; its stored bytes are at @offset of @r->pages, and can be read. Whether they have the digest is the caller's to look. Return: 1, 0 at the end, %ERR_CORRUPT when the disk does not give them. */
+int memory_reader_next(struct memory_reader *r, const struct memory_chunk **chunk, uint64_t *offset,
+	struct err *err) attr_must_use;
+/** memory_reader_check() - as memory_reader_next(), its digest compared. */
+int memory_reader_check(struct memory_reader *r, struct err *err) attr_must_use;
+/** memory_reader_changed() - %ERR_CORRUPT: stored bytes are not what the index says. */
+int memory_reader_changed(const struct memory_reader *r, struct err *err);
 /** memory_reader_state() - the carried state, checked. */
 int memory_reader_state(struct memory_reader *r, struct buf *out, struct err *err) attr_must_use;
 /** memory_reader_close() - release. */

@@ -4,8 +4,8 @@
  *
  *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
- *   job that saves:   SAVE + [pipe] -> DONE: a clone of the template writes a template_stream, image, plan and all copied pages, in pieces, into the pipe
- *   job that loads:   LOAD + [image, plan, pipe, credit, slots] -> DONE: the pages come out of slots instead of a process (struct template_pages)
+ *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
+ *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
  * FAILED in place of any answer.
  */
 #ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
@@ -37,13 +37,19 @@ enum template_message_kind {
 	TEMPLATE_BEGUN,
 };
 
+/** struct template_stream - bytes of the three parts that a template holds; on disk they follow each other in this order. */
+struct template_stream {
+	uint64_t image, plan, pages;
+};
+
 struct template_message {
 	uint32_t kind;
 	int32_t pid;    /* host's (ROOT, ENDED, REAP); inside (FAILED) */
 	int32_t inside; /* ROOT: the pid inside */
 	int32_t status; /* ENDED: as of wait(2); FAILED: -errno */
 	uint64_t cpu_us;
-	char step[64]; /* FAILED: what was being done */
+	struct template_stream held; /* DONE */
+	char step[64];               /* FAILED: what was being done */
 };
 
 /** struct template_allow - the processes that may be copied, named by the keeper. */
@@ -60,20 +66,21 @@ struct template_gather {
 	uint64_t start, length;
 };
 
-/** struct template_stream - what TEMPLATE_SAVE writes first: bytes of the three parts that follow, in this order. */
-struct template_stream {
-	uint64_t image, plan, pages;
-};
+#define TEMPLATE_CODERS_MAX 8U
 
-#define TEMPLATE_PIECE \
-	(256U << 10) /* the pages come in pieces of at most so many bytes: a uint64_t with their number, then they */
+/*
+ * SAVE: pieces of at most so many bytes, none of two parts. Piece P is for coder P % n, which has TEMPLATE_PIECE_SLOTS slots of this size, one coder's behind the other's from
+ * the beginning of the memory; they are used in turn. A byte read from its credit makes one free, a uint64_t with the length written to its pipe gives it.
+ */
+#define TEMPLATE_PIECE       (256U << 10)
+#define TEMPLATE_PIECE_SLOTS 4U
 
-#define TEMPLATE_PAGE_SLOTS 4U
+#define TEMPLATE_PAGE_SLOTS 4U /* of each coder */
 #define TEMPLATE_SLOT_SIZE  (1U << 20)
 
 /**
- * struct template_pages - in the pipe of TEMPLATE_LOAD: the next bytes of the copied pages lie in a slot of the shared memory, without the pages of zeros. A byte written
- * to the credit gives a slot back; slots are given back in the order in which they came.
+ * struct template_pages - LOAD: in the pipes, one after the other in turn: the next bytes of the copied pages lie in a slot of the shared memory, without the pages of zeros. A
+ * byte written to the credit of the pipe gives a slot back; slots are given back in the order in which they came.
  */
 struct template_pages {
 	uint64_t slot;

@@ -121,7 +121,7 @@ int pagechunk_check(const struct pagechunk_head *head)
 		if (is_present(head, i))
 			return -EBADMSG;
 	}
-	if (compressed ? present == 0 || head->stored == 0 : head->stored != present)
+	if (compressed ? head->stored == 0 || head->stored >= present : head->stored != present)
 		return -EBADMSG;
 	return 0;
 }

@@ -33,7 +33,7 @@ struct pagechunk_coder *pagechunk_coder_new(bool pack);
 void pagechunk_coder_free(struct pagechunk_coder *c);
 
 /**
- * pagechunk_pack() - @n (1 to PAGECHUNK_MAX) bytes at @raw, a buffer of PAGECHUNK_MAX bytes whose rest is zero.
+ * pagechunk_pack() - @n (1 to PAGECHUNK_MAX) bytes at @raw, a buffer of whole pages whose rest is zero.
  * @stored: PAGECHUNK_MAX bytes, of which the first head->stored are set: what follows @head.
  */
 void pagechunk_pack(struct pagechunk_coder *c, const unsigned char *raw, size_t n,

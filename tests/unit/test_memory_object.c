@@ -42,32 +42,57 @@ static void reader_end(struct memory_reader *r, int file)
 TEST(each_chunk_is_found_and_then_the_end)
 {
 	struct memory_chunk index[2];
-	const struct pagechunk_head *head;
+	const struct memory_chunk *chunk;
 	struct err err;
 	uint64_t offset;
 	int file;
 	struct memory_reader r = reader_new(index, &file);
 
-	check_int(memory_reader_next(&r, &head, &offset, &err), 1);
-	check(head == &index[0].head && offset == 0);
-	check_int(memory_reader_next(&r, &head, &offset, &err), 1);
-	check(head == &index[1].head && offset == PAGE);
-	check_int(memory_reader_next(&r, &head, &offset, &err), 0);
+	check_int(memory_reader_next(&r, &chunk, &offset, &err), 1);
+	check(chunk == &index[0] && offset == 0);
+	check_int(memory_reader_next(&r, &chunk, &offset, &err), 1);
+	check(chunk == &index[1] && offset == PAGE);
+	check_int(memory_reader_next(&r, &chunk, &offset, &err), 0);
 	reader_end(&r, file);
 }
 
 TEST(bytes_that_the_disk_does_not_give_are_corrupt)
 {
 	struct memory_chunk index[2];
-	const struct pagechunk_head *head;
+	const struct memory_chunk *chunk;
 	struct err err = { 0 };
 	uint64_t offset;
 	int file;
 	struct memory_reader r = reader_new(index, &file);
 
 	check_int(ftruncate(file, PAGE), 0); /* to touch the second page is a SIGBUS now */
-	check_int(memory_reader_next(&r, &head, &offset, &err), 1);
-	check(memory_reader_next(&r, &head, &offset, &err) < 0);
+	check_int(memory_reader_next(&r, &chunk, &offset, &err), 1);
+	check(memory_reader_next(&r, &chunk, &offset, &err) < 0);
 	check_int(err.code, ERR_CORRUPT);
 	reader_end(&r, file);
+}
+
+TEST(bytes_that_are_not_what_they_were_are_corrupt)
+{
+	struct memory_chunk index[2];
+	struct err err = { 0 };
+	int file;
+	struct memory_reader r = reader_new(index, &file);
+
+	index[1].digest[0] ^= 1;
+	check_int(memory_reader_check(&r, &err), 1);
+	check(memory_reader_check(&r, &err) < 0);
+	check_int(err.code, ERR_CORRUPT);
+	reader_end(&r, file);
+}
+
+TEST(compressed_bytes_are_fewer_than_what_they_stand_for)
+{
+	struct pagechunk_head head = {
+		.raw = PAGE, .stored = PAGE - 1, .flags = PAGECHUNK_COMPRESSED, .present = { 1 }
+	};
+
+	check_int(pagechunk_check(&head), 0);
+	head.stored = PAGE;
+	check_int(pagechunk_check(&head), -EBADMSG);
 }

@@ -5,6 +5,7 @@
  */
 #include "prog/cay-template/fill.h"
 #include "prog/cay-template/fork.h"
+#include "prog/cay-template/saving.h"
 
 #include <linux/fcntl.h>
 
@@ -61,7 +62,7 @@ static void close_all(const int *fds, uint32_t n)
 
 static void answer(int peer, enum template_message_kind kind, long rc)
 {
-	struct template_message m = { .kind = kind, .status = (int32_t)rc };
+	struct template_message m = { .kind = kind, .status = (int32_t)rc, .held = held };
 
 	(void)CALL6(__NR_sendto, peer, &m, sizeof(m), 0x4000 /* NOSIGNAL */, 0, 0);
 }
@@ -93,11 +94,6 @@ static long gather(const struct template_gather *g)
 static bool in_stash(uint64_t at, uint64_t length)
 {
 	return at >= WINDOW_STASH && at <= WINDOW_END && length <= WINDOW_END - at;
-}
-
-static const struct plan_copy *plan_copies(void)
-{
-	return (const struct plan_copy *)(plan_maps() + plan->n_maps);
 }
 
 /* A sealed memfd of the dumper, mapped for good. */
@@ -325,208 +321,33 @@ static long fill(const int *fds, uint32_t n_fds)
 
 /* --- to disk and back --- */
 
-/* The pages themselves go into the pipe: nothing changes them while this clone and its template are there. */
-static long give(int pipe, uint64_t from, uint64_t n)
-{
-	while (n > 0) {
-		struct bare_iovec part = { from, n };
-		long rc = CALL4(__NR_vmsplice, pipe, &part, 1, 0);
-
-		if (rc <= 0)
-			return rc < 0 ? rc : -5;
-		from += (uint64_t)rc;
-		n -= (uint64_t)rc;
-	}
-	return 0;
-}
-
-/* How far the copies are filled, or have been given. */
-struct cursor {
-	uint32_t copy;
-	uint64_t done; /* bytes of it */
-};
-
-/* To what comes next: a copy may be empty. */
-static void step(struct cursor *c, uint64_t n)
-{
-	c->done += n;
-	while (c->copy < plan->n_copies && c->done == plan_copies()[c->copy].length)
-		*c = (struct cursor){ .copy = c->copy + 1 };
-}
-
-/* Bytes from @c on that lie side by side, within one block of the stash. */
-static uint64_t run_of(const struct cursor *c)
-{
-	const struct plan_copy *copy = &plan_copies()[c->copy];
-	uint64_t left = copy->length - c->done,
-		 block = TEMPLATE_PIECE - (copy->to + c->done) % TEMPLATE_PIECE;
-
-	return left < block ? left : block;
-}
-
-static uint64_t block_of(const struct cursor *c)
-{
-	return (plan_copies()[c->copy].to + c->done) / TEMPLATE_PIECE;
-}
-
-/*
- * The next piece ends where a block does, unless that would make it small, and with its process. So what is added somewhere leaves other pieces as they were in the
- * snapshot before, and relatives with the same memory have the same pieces. Addresses in the stash are those of the process, modulo 2 MiB.
- */
-static uint64_t piece_of(struct cursor c)
-{
-	int32_t pid = plan_copies()[c.copy].pid;
-	uint64_t n = 0, block = block_of(&c);
-
-	for (uint64_t run; c.copy < plan->n_copies && plan_copies()[c.copy].pid == pid; n += run) {
-		run = run_of(&c);
-		if (n + run > TEMPLATE_PIECE || n % BARE_PAGE != 0 ||
-			(block_of(&c) != block && n >= TEMPLATE_PIECE / 8))
-			break;
-		block = block_of(&c);
-		step(&c, run);
-	}
-	return n;
-}
-
-static long give_piece(int fd, struct cursor *c)
-{
-	uint64_t left = piece_of(*c);
-	/* copied: what a pipe refers to must not change before it is read */
-	long rc = CALL3(__NR_write, fd, &left, sizeof(left));
-
-	if (rc != sizeof(left))
-		return rc < 0 ? rc : -5;
-	for (rc = 0; rc == 0 && left > 0;) {
-		uint64_t run = run_of(c);
-
-		rc = give(fd, plan_copies()[c->copy].to + c->done, run);
-		left -= run;
-		step(c, run);
-	}
-	return rc;
-}
-
-static BARE_NORETURN void save_main(int fd)
-{
-	struct cursor c = { 0 };
-	long rc = give(fd, (uint64_t)&held, sizeof(held));
-
-	step(&c, 0);
-	if (rc == 0)
-		rc = give(fd, WINDOW_IMAGE, held.image);
-	if (rc == 0)
-		rc = give(fd, WINDOW_PLAN, held.plan);
-	while (rc == 0 && c.copy < plan->n_copies)
-		rc = give_piece(fd, &c);
-	bare_exit(rc == 0 ? 0 : 1);
-}
-
-/* By a clone, so that forks need not wait. It ends with the reader of the pipe. */
-static long save(int *fds, uint32_t n_fds)
+/* By a clone, so that forks need not wait. It ends with those that it gives to. */
+static long save(int peer, const int *fds, uint32_t n_fds)
 {
 	struct bare_clone args = { .exit_signal = 17 };
 	long rc;
 
-	if (n_fds != 1 || plan == NULL)
+	if (plan == NULL || !saving_fds_fit(n_fds))
 		return -22;
 	rc = CALL2(__NR_clone3, &args, sizeof(args));
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
-	if (fds[0] != TEMPLATE_LINK_FD)
-		(void)CALL3(__NR_dup3, fds[0], TEMPLATE_LINK_FD, BARE_CLOEXEC);
-	(void)CALL3(__NR_close_range, TEMPLATE_LINK_FD + 1, ~0U, 0);
-	save_main(TEMPLATE_LINK_FD);
-}
-
-static long read_all(int fd, uint64_t to, uint64_t n)
-{
-	while (n > 0) {
-		long rc = CALL3(__NR_read, fd, to, n);
-
-		if (rc <= 0)
-			return rc < 0 ? rc : -5; /* EIO: it ends too early */
-		to += (uint64_t)rc;
-		n -= (uint64_t)rc;
-	}
-	return 0;
-}
-
-/* The next @n bytes, from @at on in @fd; without @fd they are zeros, as fresh memory is. */
-static long advance(struct cursor *c, int fd, uint64_t at, uint64_t n)
-{
-	const struct plan_copy *copies = plan_copies();
-
-	while (n > 0) {
-		const struct plan_copy *copy = &copies[c->copy];
-		uint64_t part = copy->length - c->done < n ? copy->length - c->done : n;
-		long rc = fd < 0 || part == 0
-				  ? (long)part
-				  : CALL4(__NR_pread64, fd, copy->to + c->done, part, at);
-
-		if (rc != (long)part)
-			return rc < 0 ? rc : -5;
-		at += part;
-		n -= part;
-		step(c, part);
-	}
-	return 0;
-}
-
-static bool is_there(const struct template_pages *m, uint64_t page)
-{
-	return (m->present[page / 64] >> page % 64 & 1) != 0;
-}
-
-static long take_pages(struct cursor *c, const struct template_pages *m, int slots)
-{
-	uint64_t at = m->slot * TEMPLATE_SLOT_SIZE;
-	long rc = 0;
-
-	for (uint64_t done = 0, end; rc == 0 && done < m->raw; done = end) {
-		bool there = is_there(m, done / BARE_PAGE);
-
-		end = done;
-		do
-			end += BARE_PAGE;
-		while (end < m->raw && is_there(m, end / BARE_PAGE) == there);
-		if (end > m->raw)
-			end = m->raw;
-		rc = advance(c, there ? slots : -1, at, end - done);
-		at += there ? end - done : 0;
-	}
-	return rc;
-}
-
-static long load_pages(int pipe, int credit, int slots)
-{
-	struct template_pages m = { 0 };
-	struct cursor c = { 0 };
-	long rc = 0;
-
-	for (uint64_t left = held.pages; rc == 0 && left > 0; left -= m.raw) {
-		rc = read_all(pipe, (uint64_t)&m, sizeof(m));
-		if (rc == 0 && (m.slot >= TEMPLATE_PAGE_SLOTS || m.raw == 0 ||
-				       m.raw > TEMPLATE_SLOT_SIZE || m.raw > left))
-			rc = -22;
-		if (rc == 0)
-			rc = take_pages(&c, &m, slots);
-		if (rc == 0 && CALL3(__NR_write, credit, &m, 1) != 1)
-			rc = -5;
-	}
-	return rc;
+	(void)CALL1(__NR_close, TEMPLATE_LINK_FD);
+	(void)CALL1(__NR_close, TEMPLATE_LISTEN_FD);
+	(void)CALL1(__NR_close, peer);
+	saving_give(&held, fds, n_fds);
 }
 
 /* What comes from disk was written by a template and is authentic; it is checked like anything else. */
 static long load(const int *fds, uint32_t n_fds)
 {
-	long rc = n_fds == 5 ? take_tables(fds[0], fds[1]) : -22;
+	long rc = n_fds > 2 && saving_fds_fit(n_fds - 2) ? take_tables(fds[0], fds[1]) : -22;
 
 	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++) {
 		if (!in_stash(plan_copies()[i].to, plan_copies()[i].length))
 			rc = -1;
 	}
-	return rc < 0 ? rc : load_pages(fds[2], fds[3], fds[4]);
+	return rc < 0 ? rc : saving_take(held.pages, fds + 2, n_fds - 2);
 }
 
 /* What is malformed names nobody: then nothing is copied. */
@@ -613,7 +434,7 @@ void fill_or_fork(int peer)
 		} else if (order.kind == TEMPLATE_FILL) {
 			rc = fill(fds, n_fds);
 		} else if (order.kind == TEMPLATE_SAVE) {
-			rc = save(fds, n_fds);
+			rc = save(peer, fds, n_fds);
 		} else if (order.kind == TEMPLATE_LOAD) {
 			rc = load(fds, n_fds);
 		} else if (order.kind == TEMPLATE_FORK && n == sizeof(order.fork)) {

@@ -109,6 +109,11 @@ static inline const struct plan_map *plan_maps(void)
 	return (const struct plan_map *)(plan_processes() + plan->n_processes);
 }
 
+static inline const struct plan_copy *plan_copies(void)
+{
+	return (const struct plan_copy *)(plan_maps() + plan->n_maps);
+}
+
 static inline struct fork_shared *fork_shared(void)
 {
 	return (struct fork_shared *)WINDOW_SHARED;
