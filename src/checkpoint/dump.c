@@ -346,9 +346,10 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 	return rc;
 }
 
-static int fill_template(int image, int plan, struct err *err)
+/* Of processes that nothing comes after, the memory is read when it is written to disk, out of themselves. */
+static int fill_template(const struct dump *d, int image, int plan, struct err *err)
 {
-	const uint32_t kind = TEMPLATE_FILL;
+	const uint32_t kind = d->order->for_good != 0 ? TEMPLATE_POINT : TEMPLATE_FILL;
 	struct template_message m;
 	size_t none;
 	int rc = fdpass_send(DUMP_TEMPLATE_FD, &kind, sizeof(kind), (int[]){ image, plan }, 2);
@@ -371,7 +372,7 @@ static int write_out(struct dump *d, struct err *err)
 	image = image_seal(&d->image);
 	if (image < 0)
 		return err_raise_sys(err, image, "write the image");
-	return fill_template(image, plan, err);
+	return fill_template(d, image, plan, err);
 }
 
 static void release_all(struct dump *d)

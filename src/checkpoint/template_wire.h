@@ -2,7 +2,8 @@
 /**
  * DOC: checkpoint/template_wire.h - messages on the socket of a template (SOCK_SEQPACKET, fixed size, one a packet).
  *
- *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE
+ *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE, or POINT + the same: the
+ *                     memory is left where it is, for SAVE alone. Until something has come of it, ALLOW begins anew
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
  *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
@@ -28,6 +29,7 @@ enum template_message_kind {
 	TEMPLATE_SAVE,
 	TEMPLATE_LOAD,
 	TEMPLATE_GATHER,
+	TEMPLATE_POINT,
 	TEMPLATE_DONE = 100,
 	TEMPLATE_FAILED,
 	TEMPLATE_ROOT,

@@ -5,6 +5,7 @@
  */
 #include "prog/cay-template/fill.h"
 #include "prog/cay-template/fork.h"
+#include "prog/cay-template/reading.h"
 #include "prog/cay-template/saving.h"
 
 #include <linux/fcntl.h>
@@ -27,6 +28,8 @@ struct fork_context fork;
 
 static struct template_allow allow;
 static struct template_stream held; /* sizes of what is held; all 0 before */
+static bool pointing;               /* the memory is in the processes still */
+static bool used;                   /* something has come of what is held: it is that for good */
 
 static union {
 	uint32_t kind;
@@ -191,89 +194,27 @@ static long make_stash(void)
 	return 0;
 }
 
-static char *append_number(char *to, uint32_t n)
+/* Are all copies of what the keeper named, and where they may be? */
+static bool copies_fit(bool from_processes)
 {
-	char digits[10];
-	int i = 0;
+	const struct plan_copy *c = plan_copies();
 
-	do
-		digits[i++] = (char)('0' + n % 10);
-	while ((n /= 10) != 0);
-	while (i > 0)
-		*to++ = digits[--i];
-	return to;
-}
-
-/*
- * Through /proc/PID/mem, also what the process may not read itself. Not by process_vm_readv(): it pins what it reads, and the kernel gives whoever is pinned a copy of its own of
- * every page that it shares with relatives, as a twin does all of them: at twice the cost, and out of the sandbox's memory.
- */
-static long open_memory(int32_t pid)
-{
-	char path[32] = "/proc/";
-
-	memcpy(append_number(path + 6, (uint32_t)pid), "/mem", 5);
-	return CALL3(__NR_open, path, BARE_CLOEXEC, 0);
-}
-
-/*
- * Rootless, the entries in /proc of a process with ids of another user of its sandbox are not ours to open, though we may trace it; nor are those of whoever has ended, as which
- * it shows here: ESRCH.
- */
-static long copy_pinned(const struct plan_copy *c)
-{
-	for (uint64_t done = 0; done < c->length;) {
-		struct bare_iovec to = { c->to + done, c->length - done },
-				  from = { c->from + done, c->length - done };
-		long rc = CALL6(__NR_process_vm_readv, c->pid, &to, 1, &from, 1, 0);
-
-		if (rc <= 0)
-			return rc < 0 ? rc : -14; /* EFAULT */
-		done += (uint64_t)rc;
+	for (uint32_t i = 0; i < plan->n_copies; i++) {
+		if ((from_processes && !allowed(c[i].pid)) || !in_stash(c[i].to, c[i].length))
+			return false;
 	}
-	return 0;
+	return true;
 }
 
-static long copy_one(long memory, const struct plan_copy *c)
-{
-	for (uint64_t done = 0; done < c->length;) {
-		long rc =
-			CALL4(__NR_pread64, memory, c->to + done, c->length - done, c->from + done);
-
-		if (rc <= 0)
-			return rc < 0 ? rc : -3; /* ESRCH: it has ended */
-		done += (uint64_t)rc;
-	}
-	return 0;
-}
-
-/* Copies of one process follow each other. */
 static long copy_memory(void)
 {
 	const struct plan_copy *copies = plan_copies();
-	long memory = -1, rc = 0;
-	int32_t of = 0;
+	struct reading r = READING_INIT;
+	long rc = copies_fit(true) ? 0 : -1; /* EPERM */
 
-	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++) {
-		const struct plan_copy *c = &copies[i];
-
-		if (!allowed(c->pid) || !in_stash(c->to, c->length)) {
-			rc = -1; /* EPERM */
-			break;
-		}
-		if (c->pid != of) {
-			if (memory >= 0)
-				(void)CALL1(__NR_close, memory);
-			memory = open_memory(c->pid);
-			of = c->pid;
-		}
-		if (memory == -13) /* EACCES */
-			rc = copy_pinned(c);
-		else
-			rc = memory < 0 ? memory : copy_one(memory, c);
-	}
-	if (memory >= 0)
-		(void)CALL1(__NR_close, memory);
+	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++)
+		rc = reading_take(&r, &copies[i], 0, copies[i].to, copies[i].length);
+	reading_end(&r);
 	return rc;
 }
 
@@ -286,13 +227,26 @@ static void count_pages(void)
 		held.pages += copies[i].length;
 }
 
-/* Image and plan, checked; and room for the memory. */
+/* What was held of a capture that was given up. */
+static void forget(void)
+{
+	for (uint32_t i = 0; !pointing && plan != NULL && i < plan->n_maps; i++) {
+		if (in_stash(plan_maps()[i].address, plan_maps()[i].length))
+			(void)CALL2(__NR_munmap, plan_maps()[i].address, plan_maps()[i].length);
+	}
+	(void)CALL2(__NR_munmap, WINDOW_IMAGE, held.image);
+	(void)CALL2(__NR_munmap, WINDOW_PLAN, held.plan);
+	held = (struct template_stream){ 0 };
+	plan = NULL;
+	image = NULL;
+	pointing = false;
+}
+
+/* Image and plan, checked. */
 static long take_tables(int image_fd, int plan_fd)
 {
 	long rc;
 
-	if (plan != NULL)
-		return -22;
 	rc = map_file(image_fd, WINDOW_IMAGE, &held.image);
 	if (rc == 0 && held.image < sizeof(*image))
 		rc = -22;
@@ -305,18 +259,43 @@ static long take_tables(int image_fd, int plan_fd)
 	if (!plan_fits(held.plan) || !processes_fit())
 		return -22;
 	count_pages();
-	return make_stash();
+	return 0;
+}
+
+/* What came is not kept by halves. */
+static long held_or(long rc)
+{
+	if (rc < 0)
+		forget();
+	return rc;
+}
+
+/* The memory stays where it is until it is saved: nobody else will want it. */
+static long point(const int *fds, uint32_t n_fds)
+{
+	long rc;
+
+	if (n_fds != 2 || plan != NULL)
+		return -22;
+	pointing = true;
+	rc = take_tables(fds[0], fds[1]);
+	return held_or(rc == 0 && !copies_fit(true) ? -1 : rc); /* EPERM */
 }
 
 static long fill(const int *fds, uint32_t n_fds)
 {
-	long rc = n_fds == 2 ? take_tables(fds[0], fds[1]) : -22;
+	long rc;
 
+	if (n_fds != 2 || plan != NULL)
+		return -22;
+	rc = take_tables(fds[0], fds[1]);
+	if (rc == 0)
+		rc = make_stash();
 	bare_fault("live.template.filling");
 	if (rc == 0)
 		rc = copy_memory();
 	bare_fault("live.template.filled");
-	return rc;
+	return held_or(rc);
 }
 
 /* --- to disk and back --- */
@@ -329,30 +308,37 @@ static long save(int peer, const int *fds, uint32_t n_fds)
 
 	if (plan == NULL || !saving_fds_fit(n_fds))
 		return -22;
+	used = true;
 	rc = CALL2(__NR_clone3, &args, sizeof(args));
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
 	(void)CALL1(__NR_close, TEMPLATE_LINK_FD);
 	(void)CALL1(__NR_close, TEMPLATE_LISTEN_FD);
 	(void)CALL1(__NR_close, peer);
-	saving_give(&held, fds, n_fds);
+	saving_give(&held, pointing, fds, n_fds);
 }
 
 /* What comes from disk was written by a template and is authentic; it is checked like anything else. */
 static long load(const int *fds, uint32_t n_fds)
 {
-	long rc = n_fds > 2 && saving_fds_fit(n_fds - 2) ? take_tables(fds[0], fds[1]) : -22;
+	long rc;
 
-	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++) {
-		if (!in_stash(plan_copies()[i].to, plan_copies()[i].length))
-			rc = -1;
-	}
-	return rc < 0 ? rc : saving_take(held.pages, fds + 2, n_fds - 2);
+	if (n_fds < 2 || !saving_fds_fit(n_fds - 2) || plan != NULL)
+		return -22;
+	rc = take_tables(fds[0], fds[1]);
+	if (rc == 0)
+		rc = copies_fit(false) ? make_stash() : -1; /* EPERM */
+	if (rc == 0)
+		rc = saving_take(held.pages, fds + 2, n_fds - 2);
+	used = rc == 0;
+	return held_or(rc);
 }
 
-/* What is malformed names nobody: then nothing is copied. */
+/* The beginning of a capture. What is malformed names nobody: then nothing is copied. */
 static void take_names(uint64_t n)
 {
+	if (!used)
+		forget();
 	allow.n = 0;
 	if (n == sizeof(order.allow) && order.allow.n <= TEMPLATE_PIDS_MAX && plan == NULL)
 		memcpy(&allow, &order.allow, sizeof(allow));
@@ -365,7 +351,7 @@ static bool take_descriptors(int peer, const int *fds, uint32_t n_fds)
 	const struct template_fork *o = &order.fork;
 	uint32_t at = 0;
 
-	if (plan == NULL || o->n_tasks > 8 || o->n_leaves != plan->n_leaves ||
+	if (plan == NULL || pointing || o->n_tasks > 8 || o->n_leaves != plan->n_leaves ||
 		o->n_slots != plan->n_slots ||
 		n_fds != 7U + (o->has_u1 != 0 ? 1U : 0U) + (o->has_timens != 0 ? 1U : 0U) +
 				 (o->has_cgroup != 0 ? 1U : 0U) + o->n_tasks + o->n_leaves +
@@ -403,6 +389,7 @@ static long start_fork(int peer, const int *fds, uint32_t n_fds)
 
 	if (!take_descriptors(peer, fds, n_fds))
 		return -22;
+	used = true;
 	bare_fault("live.template.forking");
 	if (fork.keeper_cgroup >= 0) {
 		args.flags = 0x200000000ULL; /* CLONE_INTO_CGROUP */
@@ -433,6 +420,8 @@ void fill_or_fork(int peer)
 			rc = gather(&order.gather);
 		} else if (order.kind == TEMPLATE_FILL) {
 			rc = fill(fds, n_fds);
+		} else if (order.kind == TEMPLATE_POINT) {
+			rc = point(fds, n_fds);
 		} else if (order.kind == TEMPLATE_SAVE) {
 			rc = save(peer, fds, n_fds);
 		} else if (order.kind == TEMPLATE_LOAD) {

@@ -3,7 +3,7 @@
  * prog/cay-template/saving.c - see the header. Pieces and chunks go through memory that coders have too: only their bytes are taken from there, no number.
  */
 #include "prog/cay-template/saving.h"
-#include "prog/cay-template/fork.h"
+#include "prog/cay-template/reading.h"
 
 /* What comes after the memory file. */
 static uint32_t n_coders(uint32_t n_fds)
@@ -95,6 +95,8 @@ struct giving {
 	const int *fds;
 	uint32_t n_coders;
 	uint64_t pieces;
+	bool from_processes;
+	struct reading reading;
 };
 
 /* A slot for the next piece, when its coder has one. Return: where, or -errno. */
@@ -136,25 +138,39 @@ static long give_table(struct giving *g, uint64_t from, uint64_t left)
 	return rc;
 }
 
+/* @n bytes from @c on, to @slot. */
+static long take_run(struct giving *g, const struct cursor *c, uint64_t slot, uint64_t n)
+{
+	const struct plan_copy *copy = &plan_copies()[c->copy];
+
+	if (g->from_processes)
+		return reading_take(&g->reading, copy, c->done, slot, n);
+	(void)memcpy((void *)slot, (const void *)(copy->to + c->done), n);
+	return 0;
+}
+
 static long give_pages(struct giving *g, struct cursor *c)
 {
 	uint64_t n = piece_of(*c);
-	long slot = wait_for_slot(g);
+	long slot = wait_for_slot(g), rc = 0;
 
 	if (slot < 0)
 		return slot;
-	for (uint64_t done = 0, run; done < n; done += run) {
+	for (uint64_t done = 0, run; rc == 0 && done < n; done += run) {
 		run = run_of(c);
-		(void)memcpy((void *)(slot + (long)done),
-			(const void *)(plan_copies()[c->copy].to + c->done), run);
+		rc = take_run(g, c, (uint64_t)slot + done, run);
 		step(c, run);
 	}
-	return give(g, n);
+	return rc < 0 ? rc : give(g, n);
 }
 
-BARE_NORETURN void saving_give(const struct template_stream *held, const int *fds, uint32_t n_fds)
+BARE_NORETURN void saving_give(
+	const struct template_stream *held, bool from_processes, const int *fds, uint32_t n_fds)
 {
-	struct giving g = { .fds = fds, .n_coders = n_coders(n_fds) };
+	struct giving g = { .fds = fds,
+		.n_coders = n_coders(n_fds),
+		.from_processes = from_processes,
+		.reading = READING_INIT };
 	struct cursor c = { 0 };
 	long rc = CALL6(__NR_mmap, WINDOW_COPY,
 		(uint64_t)g.n_coders * TEMPLATE_PIECE_SLOTS * TEMPLATE_PIECE, 3,
