@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "base/str.h"
 
+#define STALL_NS (60 * NS_PER_S)
+
 static json_int_t epoch_of(const struct snapshot *s)
 {
 	return json_integer_value(json_object_get(s->doc, "epoch"));
@@ -35,14 +37,45 @@ static const char *find_base(struct server *srv, const char *sandbox)
 	return found != NULL ? memory_of(found->doc) : NULL;
 }
 
+static void on_written(void *ctx, attr_unused const struct frame *f)
+{
+	(*(unsigned int *)ctx)++;
+}
+
+/* However long it takes, while something gets to the disk. @said: how often the job said so. */
+static int wait_written(struct job *job, const unsigned int *said, struct err *err)
+{
+	while (!job_ended(job)) {
+		const unsigned int before = *said;
+		const uint64_t deadline = clock_now_ns() + STALL_NS;
+
+		while (!job_ended(job) && *said == before) {
+			if (waiters_wait(&job_link(job)->progress, deadline) < 0)
+				return err_raise(err, ERR_TIMEOUT,
+					"the disk takes nothing: no memory was written for a minute");
+		}
+	}
+	return 0;
+}
+
 int memory_save(struct server *srv, const struct live *l, const char *id, const char *sandbox,
 	json_t **ret, struct err *err)
 {
-	return job_run(srv,
-		json_pack("{s:s,s:s,s:s,s:s,s:s,s:s*}", "verb", "memory_save", "run", srv->run,
-			"template", l->id, "memory", id, "sandbox", sandbox, "base",
-			find_base(srv, sandbox)),
-		NULL, NULL, ret, err);
+	json_t *request = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s*}", "verb", "memory_save", "run",
+		srv->run, "template", l->id, "memory", id, "sandbox", sandbox, "base",
+		find_base(srv, sandbox));
+	unsigned int said = 0;
+	struct job *job;
+	int rc = job_start(srv, NULL, request, on_written, &said, &job, err), late;
+
+	if (rc < 0)
+		return rc;
+	rc = wait_written(job, &said, err);
+	/* given up: it ends when we hang up */
+	if (rc < 0)
+		framelink_abort(job_link(job));
+	late = job_end(job, ret, rc < 0 ? NULL : err);
+	return rc < 0 ? rc : late;
 }
 
 struct live *memory_load(struct server *srv, const char *id, json_t *execs, struct err *err)

@@ -21,6 +21,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define TOLD_BYTES (16U << 20)
+
 /* --- the template --- */
 
 static int connect_template(const struct job *job, struct err *err)
@@ -82,14 +84,30 @@ static int save_chunk(struct memory_writer *w, struct memory_coders *coders, uin
 	return stored != NULL ? memory_coders_done(coders) : 0;
 }
 
-static int save_stream(struct memory_writer *w, struct memory_coders *coders)
+/* Said each time so much has been dealt with: whoever waits knows that it goes on. */
+static int tell(struct job *job, uint64_t *told, uint64_t done)
 {
-	uint64_t parts[] = { w->parts.image, w->parts.plan, w->parts.pages };
+	if (done - *told < TOLD_BYTES)
+		return 0;
+	*told = done;
+	return job_send(job, json_pack("{s:I}", "done", (json_int_t)done));
+}
+
+static int save_stream(struct job *job, struct memory_writer *w, struct memory_coders *coders)
+{
+	const uint64_t parts[] = { w->parts.image, w->parts.plan, w->parts.pages };
+	uint64_t done = 0, told = 0;
 	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-		while (rc == 0 && parts[i] > 0)
-			rc = save_chunk(w, coders, &parts[i]);
+		for (uint64_t left = parts[i]; rc == 0 && left > 0;) {
+			uint64_t before = left;
+
+			rc = save_chunk(w, coders, &left);
+			done += before - left;
+			if (rc == 0)
+				rc = tell(job, &told, done);
+		}
 	}
 	return rc;
 }
@@ -125,7 +143,7 @@ static int save(struct job *job, struct memory_writer *w, struct err *err)
 	/* a clone of it gives; it serves one connection at a time, and forks need not wait for this one */
 	fd_close(&template);
 	if (rc == 0)
-		rc = save_stream(w, &coders);
+		rc = save_stream(job, w, &coders);
 	(void)!memory_coders_end(&coders);
 	chunk_set_free(known);
 	state_path(job, path);

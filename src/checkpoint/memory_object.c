@@ -17,6 +17,7 @@
 #define MANIFEST_MAX (1U << 20)
 #define FILES        (1 + MEMORY_LINKS)
 #define CHUNK_LEAST  (16U << 10) /* chunks are this large on average at least */
+#define WINDOW       (8U << 20)  /* bytes that are written out together */
 #define NAME_SIZE    sizeof("PAGES.4294967295")
 
 _Static_assert(sizeof(struct memory_chunk) == 128, "as it lies in INDEX");
@@ -139,6 +140,21 @@ int memory_writer_open(struct memory_writer *w, const struct store *store, const
 	return 0;
 }
 
+/* Goes to the disk while the rest is packed; what is not there yet is never more than two windows, so that the last sync has little to do. That tells what failed, too. */
+static void write_out(struct memory_writer *w)
+{
+	if (w->stored - w->begun < WINDOW)
+		return;
+	(void)!sync_file_range(
+		w->pages, (off_t)w->begun, (off_t)(w->stored - w->begun), SYNC_FILE_RANGE_WRITE);
+	if (w->begun > w->done)
+		(void)!sync_file_range(w->pages, (off_t)w->done, (off_t)(w->begun - w->done),
+			SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+				SYNC_FILE_RANGE_WAIT_AFTER);
+	w->done = w->begun;
+	w->begun = w->stored;
+}
+
 static int add_record(struct memory_writer *w, const struct memory_chunk *chunk)
 {
 	chunk_set_add(w->known, chunk->content);
@@ -158,6 +174,7 @@ static int add_new(struct memory_writer *w, const struct pagechunk_head *head, c
 	digest_bytes(stored, head->stored, chunk.digest);
 	rc = file_write_all(w->pages, stored, head->stored);
 	w->stored += head->stored;
+	write_out(w);
 	return rc < 0 ? rc : add_record(w, &chunk);
 }
 

@@ -65,6 +65,7 @@ struct memory_writer {
 	struct buf index;
 	struct chunk_set *known; /* the base's chunks, then our own in their order */
 	uint64_t stored, shared; /* bytes in PAGES, and in the others */
+	uint64_t begun, done;    /* bytes of PAGES that were begun to be written out; that are */
 	struct template_stream parts;
 	unsigned char state[DIGEST_SIZE];
 };

@@ -264,7 +264,7 @@ static int next_timeout_ms(const struct keeper *k)
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 
-		if (e->deadline_ns != 0 && e->deadline_ns < first)
+		if (keeper_deadline_counts(k, e) && e->deadline_ns < first)
 			first = e->deadline_ns;
 	}
 	if (k->capture_deadline_ns != 0 && k->capture_deadline_ns < first)

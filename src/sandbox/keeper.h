@@ -124,7 +124,8 @@ struct keeper {
 		capture_paused_ns, capture_deadline_ns;
 	int32_t *twins; /* n_twins pids: what is copied after the release */
 	size_t n_twins, twins_seen;
-	bool suspended; /* what ends now goes on elsewhere: nobody is told of ends */
+	bool capture_disturbed; /* a signal was sent to what is stopped: a suspension would lose it */
+	bool suspended;         /* what ends now goes on elsewhere: nobody is told of ends */
 	struct buf
 		expected; /* what `restore` takes over: state of the programs; empty = nothing is to come */
 	int fork_parent; /* pidfd of it while its processes are complete and wait for `go`, else -1 */
@@ -207,6 +208,9 @@ bool keeper_take_early(struct keeper *k, pid_t pid, struct death *ret);
 /** keeper_exec_began() - the program of @e runs; it may have ended already. */
 void keeper_exec_began(struct keeper *k, struct exec *e);
 
+/** keeper_deadline_counts() - has @e a deadline that passes just now? Not while it is being suspended. */
+bool keeper_deadline_counts(const struct keeper *k, const struct exec *e);
+
 /** keeper_check_deadlines() - kill the execs whose deadline has passed. */
 void keeper_check_deadlines(struct keeper *k);
 
@@ -260,6 +264,8 @@ void keeper_gateway_ended(struct keeper *k, int wait_status);
 /** keeper_gateway_next_ns() - when the keeper has to look again whether one is wanted; UINT64_MAX = it need not. */
 uint64_t keeper_gateway_next_ns(const struct keeper *k);
 
+/** keeper_disturbed() - a signal is sent, or was, to a program: where it stands still to be suspended, it is not. */
+void keeper_disturbed(struct keeper *k);
 /** keeper_reap_children() - take note of the ends that have been. Not while the dumper of a capture may have ended: see capture_died(). */
 void keeper_reap_children(struct keeper *k);
 

@@ -285,6 +285,13 @@ void keeper_exec_began(struct keeper *k, struct exec *e)
 		end_exec(k, e, &death);
 }
 
+/* What is being suspended has as much time left as when it was stopped. */
+bool keeper_deadline_counts(const struct keeper *k, const struct exec *e)
+{
+	return e->deadline_ns != 0 && e->state != EXEC_STARTING &&
+	       (k->capture.pid == 0 || k->capture_order.for_good == 0);
+}
+
 void keeper_check_deadlines(struct keeper *k)
 {
 	uint64_t now = clock_now_ns();
@@ -304,7 +311,7 @@ void keeper_check_deadlines(struct keeper *k)
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 
-		if (e->deadline_ns == 0 || now < e->deadline_ns || e->state == EXEC_STARTING)
+		if (!keeper_deadline_counts(k, e) || now < e->deadline_ns)
 			continue;
 		e->deadline_ns = 0;
 		if (e->state == EXEC_RUNNING)

@@ -4,7 +4,7 @@
  * it go on, `suspend` ends it as it was captured. What comes out of a template is keeper_restore.c.
  *
  * Between `capture` and `release` every process is stopped; a job captures the files meanwhile, from the moment on when the last one stopped (store/instant.h). `release` lets go
- * when it has. Whoever asked must come back: when its connection closes, or after CAPTURE_MAX_NS, the sandbox goes on without being told.
+ * when it has. Whoever asked must come back: when its connection closes, or (but for a suspension) after CAPTURE_MAX_NS, the sandbox goes on without being told.
  */
 #include "base/clock.h"
 #include "base/fault.h"
@@ -99,7 +99,9 @@ static int save_holders(
 {
 	cleanup_buf struct buf state = BUF_INIT(CARRY_MAX);
 	char path[PATH_MAX];
-	int rc = carry_save(&k->execs, order, &k->box.clocks, &state);
+	int rc = fault("keeper.carry.save") < 0
+			 ? -EAGAIN
+			 : carry_save(&k->execs, order, &k->box.clocks, &state);
 
 	keeper_state_path(k, template, path);
 	if (rc == 0)
@@ -346,8 +348,15 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 	}
 	(void)fault("live.capture.looked");
 	k->capture_conn = c;
-	k->capture_deadline_ns = clock_now_ns() + CAPTURE_MAX_NS;
+	/* one for good takes as long as its memory takes to the disk: whoever asked sees that it goes on */
+	k->capture_deadline_ns =
+		k->capture_order.for_good != 0 ? 0 : clock_now_ns() + CAPTURE_MAX_NS;
 	keeper_reply(c, id, NULL);
+}
+
+void keeper_disturbed(struct keeper *k)
+{
+	k->capture_disturbed = k->capture.pid != 0;
 }
 
 void keeper_capture_end(struct keeper *k)
@@ -370,6 +379,7 @@ void keeper_capture_end(struct keeper *k)
 	k->capture_conn = NULL;
 	k->release_id = 0;
 	k->capture_deadline_ns = 0;
+	k->capture_disturbed = false;
 }
 
 void keeper_read_capture(struct keeper *k)
@@ -513,6 +523,10 @@ static int end_as_captured(struct keeper *k, const char *memory, struct err *err
 		rc = err_raise(err, ERR_STATE,
 			"the processes of sandbox '%s' have gone on since they were captured",
 			k->id);
+	/* it waits for them, or has killed them, and nothing of it is on disk */
+	if (rc == 0 && k->capture_disturbed)
+		rc = err_raise(err, ERR_BUSY,
+			"a program of sandbox '%s' was sent a signal meanwhile", k->id);
 	(void)fault("keeper.suspend.frozen");
 	if (rc == 0)
 		rc = mark_exact(k, memory, err);

@@ -208,6 +208,7 @@ static void verb_signal(struct keeper *k, struct conn *c, json_int_t id, const j
 		return;
 	rc = sig < 1 || sig > SIGRTMAX ? -EINVAL : exec_signal(e, (int)sig);
 	if (rc == 0) {
+		keeper_disturbed(k);
 		keeper_reply(c, id, NULL);
 		return;
 	}
@@ -224,6 +225,7 @@ static void verb_kill(struct keeper *k, struct conn *c, json_int_t id, const jso
 	if (e == NULL)
 		return;
 	e->killed = e->state == EXEC_RUNNING;
+	keeper_disturbed(k);
 	exec_kill(e, &k->box);
 	keeper_reply(c, id, NULL);
 }
@@ -500,8 +502,10 @@ static void handle_signal(struct keeper *k, struct exec *e, const struct frame *
 
 	if (sig == SIGKILL) {
 		e->killed = e->state == EXEC_RUNNING;
+		keeper_disturbed(k);
 		exec_kill(e, &k->box);
 	} else if (sig > 0 && sig <= (uint32_t)SIGRTMAX) {
+		keeper_disturbed(k);
 		(void)!exec_signal(e, (int)sig); /* it may just have ended */
 	}
 }

@@ -188,6 +188,73 @@ def keeper(instance, story):
     return the(instance, "cay-keeper", "sandbox", story.id)[:1]
 
 
+# Says what it was sent.
+CATCHES = """
+import os, signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"told\\n"))
+os.write(1, b"ready\\n")
+for line in sys.stdin: os.write(1, b"here\\n")
+"""
+
+
+def while_it_is_written(tmp, meanwhile, left):
+    """A job that writes the memory of a suspension is held, meanwhile(instance, box, run) happens, it goes on: the suspension is given up, and left(instance, box, run)."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="memory.save.chunk=hold")
+        with instance.sandbox() as box:
+            run = instance.exec(box, "/usr/bin/python3", "-c", CATCHES, stdin=True)
+            wait_output(instance, box, run, b"ready\n")
+            result = []
+
+            def suspend():
+                try:
+                    instance.post(f"/v1/sandboxes/{box}/suspend")
+                except cay.ApiError as error:
+                    result.append(error.code)
+            thread = threading.Thread(target=suspend)
+            thread.start()
+            cay.wait_until(lambda: [pid for pid in the(instance, "cay-keeper", "job") if leaks.processes()[pid][1] == "T"], 30, "the job is held")
+            meanwhile(instance, box, run)
+            for pid in the(instance, "cay-keeper", "job"):
+                os.kill(pid, signal.SIGCONT)
+            thread.join(60)
+            equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
+            left(instance, box, run, result)
+
+
+@require("root", "cgroup2")
+def test_a_signal_is_not_lost_while_suspending(tmp):
+    def send(instance, box, run):
+        instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": int(signal.SIGUSR1)})
+
+    def arrived(instance, box, run, result):
+        equal(result, ["busy"])
+        wait_output(instance, box, run, b"ready\ntold\n")
+        equal(ask(instance, box, run, "hello"), "here\n")
+    while_it_is_written(tmp, send, arrived)
+
+
+@require("root", "cgroup2")
+def test_who_is_killed_while_suspending_has_ended(tmp):
+    def send(instance, box, run):
+        instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 9, "tree": True})
+
+    def ended(instance, box, run, result):
+        equal(len(result), 1)  # busy, or its memory could not be read any more
+        status = instance.wait(box, run)
+        equal((status["status"], status["signal"]), ("killed", 9))
+    while_it_is_written(tmp, send, ended)
+
+
+@require("root", "cgroup2")
+def test_what_is_refused_last_is_tried_again(tmp):
+    """When all has been looked at a program ends, say: the template forgets what it holds."""
+    def use(_, story):
+        assert story.there_and_back()
+        story.count()
+    told(tmp, use, CAY_FAULT="keeper.carry.save=error")
+
+
 @require("root", "cgroup2")
 def test_kill_the_template_while_suspending(tmp):
     killed_outside(tmp, "sandbox.suspend.stopped", template, ("running",))
