@@ -35,6 +35,7 @@ void live_drop(struct live *l)
 {
 	if (l == NULL)
 		return;
+	live_drop(TAKE_PTR(l->former));
 	list_remove(&l->node);
 	framelink_close(&l->link, closed);
 }

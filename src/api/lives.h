@@ -19,6 +19,7 @@ struct live {
 	struct err error;
 	json_t *execs; /* documents of the execs that were running */
 	struct waiters changed;
+	struct live *former; /* has died while somebody used it: it goes with this one, or before */
 };
 
 /** live_new() - an empty template. NULL with @err set. Context: waits. */

@@ -135,12 +135,17 @@ struct live *snapshot_recall(struct server *srv, struct snapshot *s, struct err 
 	}
 	l = memory_load(srv, memory_of(s->doc),
 		json_object_get(json_object_get(s->doc, "memory"), "execs"), err);
+	if (l == NULL)
+		return NULL;
 	/* somebody else may have been faster */
-	if (l != NULL && snapshot_memory(s) != NULL)
+	if (snapshot_memory(s) != NULL) {
 		live_drop(l);
-	else if (l != NULL)
-		snapshot_set_live(s, l, json_incref(json_object_get(s->doc, "live")));
-	return l != NULL ? s->live : NULL;
+		return s->live;
+	}
+	/* whoever uses one that has died meanwhile must find it still */
+	l->former = s->live;
+	snapshot_set_live(s, l, json_incref(json_object_get(s->doc, "live")));
+	return l;
 }
 
 static void forget_processes(struct server *srv, struct snapshot *s)
@@ -181,6 +186,8 @@ void snapshot_release(struct server *srv, struct snapshot *s)
 {
 	if (--s->users > 0)
 		return;
+	if (s->live != NULL)
+		live_drop(TAKE_PTR(s->live->former));
 	if (s->unwanted) {
 		s->unwanted = false;
 		forget_processes(srv, s);

@@ -150,3 +150,35 @@ def test_kill_the_coder_while_it_packs(tmp):
 @require("root", "cgroup2")
 def test_kill_the_job_while_it_writes(tmp):
     while_written(tmp, lambda _, job: [job])
+
+
+def templates(instance):
+    # they have no command line any more
+    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == "cay-template"]
+
+
+def descriptors(instance):
+    return len(os.listdir(f"/proc/{instance.process.pid}/fd"))
+
+
+@require("root", "cgroup2")
+def test_a_template_that_died_is_let_go(tmp):
+    """Each time that a snapshot's memory is read from disk anew, the server forgets the template that it had before."""
+    rounds = 12
+    with own_instance(tmp) as instance:
+        instance.start()
+        with instance.sandbox() as box:
+            holder = Holder(instance, box, 8)
+            holder.snapshot("base")
+
+            def again():
+                pids = ended(templates(instance))
+                assert pids, "there is no template"
+                cay.wait_until(lambda: all(leaks.processes().get(pid, ("", "Z"))[1] == "Z" for pid in pids), 30, "they are dead")
+                holder.check("base")
+            again()
+            before = descriptors(instance)
+            for _ in range(rounds):
+                again()
+            cay.wait_until(lambda: descriptors(instance) < before + rounds // 2, 30, f"no more than {before} descriptors")
+            holder.drop("base")
