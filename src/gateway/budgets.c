@@ -4,26 +4,17 @@
 #include "base/log.h"
 
 #define LEASE_NS (10 * NS_PER_S) /* how long a lease may take to be written down */
-#define FLUSH_MS 200             /* what answers brought is told after so long, at most */
 
 struct budgets {
 	struct ledger *ledger; /* NULL: no policy yet */
 	struct policy *policy; /* a reference: the ledger points into it */
 	bool leasing;          /* a lease is being written down: no other may be raised meanwhile */
 	struct waiters leased;
-	uv_timer_t flush;
 };
 
 static uint64_t now_ms(void)
 {
 	return clock_wall_ns() / NS_PER_MS;
-}
-
-static void on_flush(uv_timer_t *timer)
-{
-	struct gateway *gw = timer->data;
-
-	(void)gateway_state(gw, "budgets", ledger_save(gw->budgets->ledger));
 }
 
 static struct ledger *ledger_from_state(const struct gateway *gw)
@@ -73,8 +64,6 @@ void budgets_init(struct gateway *gw)
 	struct budgets *b = gw->budgets = xnew(struct budgets);
 
 	waiters_init(&b->leased);
-	(void)uv_timer_init(gw->loop, &b->flush);
-	b->flush.data = gw;
 	gateway_on_config(on_config);
 	gateway_on_hold(on_hold);
 }
@@ -118,14 +107,35 @@ enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *poli
 	}
 }
 
+uint64_t budgets_take(struct gateway *gw, const struct policy *policy, size_t rule, uint64_t n)
+{
+	struct budgets *b = gw->budgets;
+
+	for (;;) {
+		struct ledger_amounts amounts = { 0 };
+		enum ledger_answer answer;
+
+		while (b->leasing)
+			(void)!waiters_wait(&b->leased, 0);
+		if (b->ledger == NULL || b->policy != policy)
+			return 0;
+		answer = ledger_take(b->ledger, rule, n, now_ms(), &amounts.bytes);
+		if (answer != LEDGER_NEED_LEASE)
+			return amounts.bytes;
+		if (!lease(gw, policy, rule, &amounts))
+			return 0;
+	}
+}
+
 void budgets_add(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts)
 {
 	struct budgets *b = gw->budgets;
+	uint64_t number;
 
 	if (b->ledger == NULL || b->policy != policy)
 		return;
 	ledger_add(b->ledger, rule, amounts, now_ms());
-	if (!uv_is_active((uv_handle_t *)&b->flush))
-		(void)uv_timer_start(&b->flush, on_flush, FLUSH_MS, 0);
+	number = gateway_state(gw, "budgets", ledger_save(b->ledger));
+	(void)!gateway_state_written(gw, number, clock_now_ns() + LEASE_NS);
 }

@@ -17,7 +17,11 @@ void budgets_init(struct gateway *gw);
 enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts, struct ledger_refusal *ret) attr_must_use;
 
-/** budgets_add() - ledger_add(), while @policy is in force; told to cayd soon. */
+/** budgets_take() - ledger_take() of at most @n bytes. Return: how many may pass; 0: none are left, or @policy is not in force any more. Context: fiber; waits while a lease is written down. */
+uint64_t budgets_take(
+	struct gateway *gw, const struct policy *policy, size_t rule, uint64_t n) attr_must_use;
+
+/** budgets_add() - ledger_add(), while @policy is in force. Context: fiber; waits until it is written down, a few seconds at most. */
 void budgets_add(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts);
 

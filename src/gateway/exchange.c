@@ -279,6 +279,25 @@ static int decide(struct exchange *x)
 	return rc;
 }
 
+uint64_t exchange_take(struct exchange *x, uint64_t n)
+{
+	const struct proxy_hooks *hooks = &x->proxy->hooks;
+	uint64_t may = n;
+	bool bytes = false;
+
+	for (size_t i = 0; x->rule != NULL && i < x->rule->n_budgets; i++)
+		bytes = bytes || x->rule->budgets[i].measure == POLICY_BYTES;
+	if (n == 0 || !bytes || hooks->take == NULL)
+		return n;
+	may = hooks->take(hooks->ctx, x->policy, x->verdict.rule_index, n);
+	if (may < n) {
+		exchange_because(x, "denied", "a budget of rule '%s' is exhausted: it was cut off",
+			x->rule->name);
+		x->over_budget = true;
+	}
+	return may;
+}
+
 /* ---- the whole of it -------------------------------------------------------------------------------------------------------- */
 
 static struct exchange *exchange_new(struct proxy_conn *conn, struct channel *front)

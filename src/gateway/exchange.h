@@ -65,7 +65,11 @@ struct exchange {
 	bool reused;                         /* over a connection that was open already */
 	bool repeated;                       /* that died, and then over another one */
 	struct spending spending;            /* of the answer, for budgets */
-	struct capture sent, came;           /* bodies of the request and of the answer */
+	uint64_t prepaid; /* bytes of the request's body that were spent before it was sent */
+	bool counted;     /* what the answer brought */
+	bool uncounted;   /* it did not say it */
+	bool over_budget; /* cut where the bytes ended */
+	struct capture sent, came; /* bodies of the request and of the answer */
 	uint64_t ws_messages[2], ws_frames[2],
 		ws_bytes[2]; /* WebSocket: from the sandbox, from the world */
 };
@@ -88,6 +92,9 @@ int exchange_invite(struct exchange *x);
 
 /** exchange_hold() - read the request's body into @x->body, as far as %PROXY_BODY_MAX and the memory of all allow. Return: 0 or -errno. */
 int exchange_hold(struct exchange *x);
+
+/** exchange_take() - spend @n bytes that are about to pass. Return: how many may; when not all, @x says so. Context: fiber; waits. */
+uint64_t exchange_take(struct exchange *x, uint64_t n) attr_must_use;
 
 /** exchange_tell() - emit net.exchange. */
 void exchange_tell(struct exchange *x);

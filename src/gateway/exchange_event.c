@@ -131,6 +131,8 @@ static void add_verdict(struct buf *b, const struct exchange *x)
 	}
 	if (x->reason[0] != '\0')
 		add_text(b, "reason", text_of(x->reason));
+	if (x->uncounted)
+		jsontext_member_bool(b, "uncounted", true);
 }
 
 static void add_target(struct buf *b, const struct exchange *x)

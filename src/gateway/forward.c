@@ -52,8 +52,23 @@ static ssize_t next_piece(struct flow *f, const char **ret)
 	return f->write_error < 0 ? n : channel_recv(f->from, ret, clock_now_ns() + f->wait_ns);
 }
 
+/* What is over the rule's budget of bytes is cut off. */
+static size_t within_budget(struct flow *f, size_t n)
+{
+	uint64_t paid = 0, may;
+
+	if (f->sends) { /* as much as was said beforehand, or is held */
+		paid = f->x->prepaid < n ? f->x->prepaid : n;
+		f->x->prepaid -= paid;
+	}
+	may = paid + exchange_take(f->x, n - paid);
+	f->cut = f->cut || may < n;
+	return (size_t)may;
+}
+
 static int pass(struct flow *f, const char *p, size_t n)
 {
+	n = within_budget(f, n);
 	capture_add(f->capture, p, n);
 	if (!f->sends)
 		spending_feed(&f->x->spending, p, n);
@@ -67,7 +82,7 @@ static int pass_slowly(struct flow *f, const char *p, size_t n)
 	uint64_t slice = f->shape->rate_bytes / 10 + 1;
 	int rc = 0;
 
-	while (n > 0 && rc == 0) {
+	while (n > 0 && rc == 0 && !f->x->over_budget) {
 		size_t now = n < slice ? n : (size_t)slice;
 
 		stage_sleep(now * NS_PER_S / f->shape->rate_bytes);
@@ -120,6 +135,24 @@ static int pass_end(struct flow *f)
 				  : rc;
 }
 
+/* What the answer brought for budgets, once. */
+static void count(struct exchange *x)
+{
+	const struct proxy_hooks *hooks = &x->proxy->hooks;
+	struct ledger_amounts amounts = { 0 };
+	json_t *said;
+
+	if (x->counted || !spending_wanted(x->rule) || hooks->add == NULL)
+		return;
+	x->counted = true;
+	said = spending_end(&x->spending, &x->answer);
+	amounts.body = said;
+	amounts.answered = x->answered && x->answer.status / 100 == 2;
+	x->uncounted = amounts.answered && spending_lacks(x->rule, said);
+	hooks->add(hooks->ctx, x->policy, x->verdict.rule_index, &amounts);
+	json_decref(said);
+}
+
 static void flow_run(struct flow *f)
 {
 	const char *piece;
@@ -132,6 +165,8 @@ static void flow_run(struct flow *f)
 		}
 		f->write_error = pass_scrubbed(f, piece, (size_t)n);
 	}
+	if (!f->sends && f->write_error == 0)
+		count(f->x); /* before the sandbox has the end of it */
 	if (!f->cut && f->write_error == 0)
 		f->write_error = pass_end(f);
 	if (f->cut)
@@ -152,7 +187,8 @@ static void upload(void *arg)
 
 	flow_run(f);
 	/* When the rest will never come no answer can be waited for; a host that closed may have answered before. */
-	if (f->read_error < 0 || f->write_error == -ETIMEDOUT || f->write_error == -EACCES)
+	if (f->read_error < 0 || f->write_error == -ETIMEDOUT || f->write_error == -EACCES ||
+		f->cut)
 		channel_stop(f->to);
 	f->done = true;
 	waiters_wake(&f->ended);
@@ -224,8 +260,9 @@ static int await_answer(struct exchange *x)
 /* @why: @detail; answered with @status when nothing was yet. */
 static void fail(struct exchange *x, int status, const char *why, const char *detail)
 {
-	exchange_because(x, "failed", "%s%s%s", why, detail != NULL ? ": " : "",
-		detail != NULL ? detail : "");
+	if (!x->over_budget)
+		exchange_because(x, "failed", "%s%s%s", why, detail != NULL ? ": " : "",
+			detail != NULL ? detail : "");
 	if (!x->answered)
 		(void)!exchange_answer(x, status, "upstream");
 }
@@ -261,6 +298,19 @@ static bool upgraded(struct exchange *x)
 	return true;
 }
 
+/* Nobody takes the answer any more; what it says at its end is counted all the same. */
+static void listen_on(struct flow *f)
+{
+	const char *piece;
+	ssize_t n = 1;
+
+	while (spending_wanted(f->x->rule) && !f->x->counted && n > 0) {
+		n = channel_recv(f->from, &piece, clock_now_ns() + PROXY_STALL_NS);
+		if (n > 0)
+			spending_feed(&f->x->spending, piece, (size_t)n);
+	}
+}
+
 /* Return: did both sides end well? */
 static bool pass_answer(struct exchange *x, const struct shaping *shape)
 {
@@ -276,7 +326,7 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 
 	x->answered = true;
 	if (spending_wanted(x->rule))
-		spending_begin(&x->spending, &x->answer);
+		spending_begin(&x->spending, x->rule, &x->answer);
 	f.write_error = channel_send_head(x->front, &x->answer, bare);
 	if (bare && f.write_error == 0)
 		f.write_error = channel_flush(x->front);
@@ -285,27 +335,16 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 	if (f.read_error < 0 || f.cut) {
 		if (f.read_error < 0)
 			fail(x, 502, "the answer broke off", strerror(-f.read_error));
-		channel_abort(x->front);
+		/* a reset would take along what is on its way; without its end the answer is seen to be cut */
+		if (!x->over_budget || x->front->version != 1)
+			channel_abort(x->front);
 	} else if (f.write_error < 0) {
+		listen_on(&f);
 		exchange_because(x, "failed", "the sandbox did not take the answer: %s",
 			strerror(-f.write_error));
 	}
 	flow_fini(&f);
 	return f.read_error == 0 && f.write_error == 0 && !f.cut;
-}
-
-static void count(struct exchange *x)
-{
-	const struct proxy_hooks *hooks = &x->proxy->hooks;
-	struct ledger_amounts amounts = { .bytes = x->front->sent };
-	json_t *said;
-
-	if (x->rule == NULL || x->rule->n_budgets == 0 || hooks->add == NULL)
-		return;
-	said = spending_end(&x->spending, &x->answer);
-	amounts.body = said;
-	hooks->add(hooks->ctx, x->policy, x->verdict.rule_index, &amounts);
-	json_decref(said);
 }
 
 /* ---- both ------------------------------------------------------------------------------------------------------------------- */
@@ -401,10 +440,12 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 			well = secrets_scrub_head(x) == 0 ? pass_answer(x, shape)
 							  : refuse_answer(x);
 		upload_end(&sending);
-		well = well && sending.read_error == 0 && sending.write_error == 0;
+		well = well && sending.read_error == 0 && sending.write_error == 0 && !sending.cut;
 	}
 	if (rc == -ECANCELED && sending.write_error == -EACCES)
 		(void)!exchange_answer(x, 403, "secret");
+	else if (rc == -ECANCELED && sending.cut)
+		(void)!exchange_answer(x, 429, "budget");
 	else if (rc == -ECANCELED)
 		fail(x, 400, "the request's body broke off",
 			x->front->reason != NULL ? x->front->reason

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/passthrough.h"
 #include "base/clock.h"
+#include "gateway/budgets.h"
 #include "gateway/dial.h"
 #include "gateway/wire.h"
 
@@ -27,6 +28,9 @@ struct passthrough {
 	unsigned int running;
 	struct waiters done;
 	const char *end; /* why it ended; static */
+	struct conn *c;
+	const struct policy_rule *rule;
+	size_t index; /* of @rule */
 };
 
 /* Read what is there into the pipe. Return: bytes, 0 at the end, -errno. */
@@ -63,6 +67,17 @@ static int empty(struct half *h, int pipe_out, size_t n)
 	return 0;
 }
 
+/* Return: how many of @n bytes the rule's budgets let pass. */
+static uint64_t take(struct passthrough *raw, uint64_t n)
+{
+	const struct policy_rule *rule = raw->rule;
+
+	for (size_t i = 0; i < rule->n_budgets; i++)
+		if (rule->budgets[i].measure == POLICY_BYTES)
+			return budgets_take(raw->c->gw, raw->c->policy, raw->index, n);
+	return n;
+}
+
 static int move(struct half *h)
 {
 	cleanup_fd int pipe_out = -1, pipe_in = -1;
@@ -74,8 +89,13 @@ static int move(struct half *h)
 		return -errno;
 	pipe_out = pipe_fd[0];
 	pipe_in = pipe_fd[1];
-	while (rc == 0 && (n = fill(h, pipe_in)) != 0)
-		rc = n < 0 ? (int)n : empty(h, pipe_out, (size_t)n);
+	while (rc == 0 && (n = fill(h, pipe_in)) != 0) {
+		uint64_t may = n > 0 ? take(h->raw, (uint64_t)n) : 0;
+
+		rc = n < 0 ? (int)n : empty(h, pipe_out, (size_t)may);
+		if (rc == 0 && may < (uint64_t)n)
+			rc = -EDQUOT;
+	}
 	return rc;
 }
 
@@ -87,7 +107,7 @@ static void half_main(void *arg)
 	if (rc == 0) {
 		(void)shutdown(h->to, SHUT_WR); /* the other direction may go on */
 	} else {
-		h->raw->end = rc == -ETIMEDOUT ? "idle" : "reset";
+		h->raw->end = rc == -ETIMEDOUT ? "idle" : rc == -EDQUOT ? "budget" : "reset";
 		(void)shutdown(h->from, SHUT_RDWR);
 		(void)shutdown(h->to, SHUT_RDWR);
 	}
@@ -128,14 +148,31 @@ static void tell_failed(struct conn *c, const struct policy_rule *rule, const ch
 	gateway_event(c->gw, "net.connection", c->exec, data);
 }
 
+/* A connection counts as a request. Return: 0, or -EDQUOT with @err. */
+static int within_budget(
+	struct conn *c, const struct policy_rule *rule, size_t index, struct err *err)
+{
+	const struct ledger_amounts amounts = { 0 };
+	struct ledger_refusal refusal;
+
+	if (rule->n_budgets == 0 ||
+		budgets_reserve(c->gw, c->policy, index, &amounts, &refusal) == LEDGER_OK)
+		return 0;
+	(void)err_raise(err, ERR_LIMIT, "a budget of rule '%s' is exhausted", rule->name);
+	return -EDQUOT;
+}
+
 void passthrough_serve(struct conn *c, const struct policy_rule *rule, const char *transport)
 {
 	const struct dial_target target = { .host = c->host, .port = c->port, .rule = rule };
 	struct dial_result d;
 	struct err err = { 0 };
 	struct passthrough *raw;
-	int rc = dial(c->gw, &target, clock_now_ns() + CONNECT_NS, &d, &err);
+	size_t n, index = (size_t)(rule - policy_rules(c->policy, &n));
+	int rc = within_budget(c, rule, index, &err);
 
+	if (rc == 0)
+		rc = dial(c->gw, &target, clock_now_ns() + CONNECT_NS, &d, &err);
 	if (rc < 0) {
 		conn_reset(c);
 		tell_failed(c, rule, transport, &err);
@@ -146,6 +183,9 @@ void passthrough_serve(struct conn *c, const struct policy_rule *rule, const cha
 	if (fdwatch_open(&raw->upstream, c->gw->loop, d.fd) < 0)
 		abort();
 	raw->end = "closed";
+	raw->c = c;
+	raw->rule = rule;
+	raw->index = index;
 	raw->running = 2;
 	raw->out = (struct half){ raw, c->fd, d.fd, &c->watch, &raw->upstream, 0 };
 	raw->in = (struct half){ raw, d.fd, c->fd, &raw->upstream, &c->watch, 0 };

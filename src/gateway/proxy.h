@@ -58,7 +58,10 @@ struct proxy_hooks {
 	enum ledger_answer (*reserve)(void *ctx, const struct policy *policy, size_t rule,
 		const struct ledger_amounts *amounts, struct ledger_refusal *ret);
 
-	/* What the answer brought, for the same budgets. */
+	/* Spend bytes that are about to pass from the same budgets. Waits as well. Return: how many of @n may. NULL: all. */
+	uint64_t (*take)(void *ctx, const struct policy *policy, size_t rule, uint64_t n);
+
+	/* What the answer brought, for the same budgets. Waits until it is written down. */
 	void (*add)(void *ctx, const struct policy *policy, size_t rule,
 		const struct ledger_amounts *amounts);
 

@@ -57,6 +57,11 @@ static enum ledger_answer on_reserve(void *ctx, const struct policy *policy, siz
 	return budgets_reserve(ctx, policy, rule, amounts, ret);
 }
 
+static uint64_t on_take(void *ctx, const struct policy *policy, size_t rule, uint64_t n)
+{
+	return budgets_take(ctx, policy, rule, n);
+}
+
 static void on_add(
 	void *ctx, const struct policy *policy, size_t rule, const struct ledger_amounts *amounts)
 {
@@ -111,6 +116,7 @@ static int begin(struct gateway *gw, struct err *err)
 		.admit = on_admit,
 		.dial = on_dial,
 		.reserve = on_reserve,
+		.take = on_take,
 		.add = on_add,
 		.event = on_event,
 		.refused = on_refused };

@@ -2,8 +2,8 @@
 /**
  * DOC: gateway/spending.h - reads from an answer's body what budgets on its fields count (tokens that a model used, amounts that were charged).
  *
- * A JSON body is read whole, up to a bound. Of an event stream (text/event-stream) the members of all its JSON events are laid over each other, so that the last word on
- * each counts: model APIs say at the end what they used.
+ * A JSON body is read whole, up to a bound. Of an event stream (text/event-stream) the members that budgets name are laid over each other, as they stand in its JSON events or in a "message" or
+ * "response" of them, so that the last word on each counts: model APIs say at the end what they used.
  */
 #ifndef CAY_GATEWAY_SPENDING_H
 #define CAY_GATEWAY_SPENDING_H
@@ -17,6 +17,7 @@
 
 struct spending {
 	bool on, stream;
+	const struct policy_rule *rule; /* borrowed; its budgets */
 	struct buf text;
 	json_t *said; /* of a stream; NULL: nothing yet */
 };
@@ -24,8 +25,11 @@ struct spending {
 /** spending_wanted() - does @rule count fields of answers? NULL is allowed. */
 bool spending_wanted(const struct policy_rule *rule);
 
-/** spending_begin() - an answer with @head comes. */
-void spending_begin(struct spending *m, const struct head *head);
+/** spending_begin() - an answer with @head comes to a request that @rule decided. */
+void spending_begin(struct spending *m, const struct policy_rule *rule, const struct head *head);
+
+/** spending_lacks() - is a field that @rule counts missing in @said (NULL: all are)? */
+bool spending_lacks(const struct policy_rule *rule, const json_t *said);
 
 /** spending_feed() - a piece of its body, as it travels. */
 void spending_feed(struct spending *m, const char *p, size_t n);

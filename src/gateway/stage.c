@@ -43,13 +43,14 @@ static void deny(struct exchange *x)
 static bool within_budget(struct exchange *x)
 {
 	const struct proxy_hooks *hooks = &x->proxy->hooks;
-	struct ledger_amounts amounts = { .bytes = x->request.has_length ? x->request.length : 0,
-		.body = x->json };
+	struct ledger_amounts amounts = { .body = x->json };
 	struct ledger_refusal refusal = { 0 };
 	enum ledger_answer answer;
 
 	if (x->rule == NULL || x->rule->n_budgets == 0)
 		return true;
+	amounts.bytes = x->request.has_length ? x->request.length : x->body.n;
+	x->prepaid = amounts.bytes > x->body.n ? amounts.bytes - x->body.n : 0;
 	answer = hooks->reserve != NULL ? hooks->reserve(hooks->ctx, x->policy,
 						  x->verdict.rule_index, &amounts, &refusal)
 					: LEDGER_UNKNOWN;

@@ -193,6 +193,7 @@ static void relay(void *arg)
 	size_t first = http1_raw(d->from, &raw);
 	ssize_t n = first > 0 ? (ssize_t)first : 0;
 	unsigned char *p = (unsigned char *)raw;
+	uint64_t before;
 	int rc = 0;
 
 	while (rc == 0) {
@@ -202,9 +203,13 @@ static void relay(void *arg)
 		}
 		if (n <= 0)
 			break;
+		before = d->x->ws_bytes[d->index];
 		rc = restate(d, p, (size_t)n);
 		n = 0;
 		if (!may_pass(d, rc))
+			break;
+		before = d->x->ws_bytes[d->index] - before;
+		if (exchange_take(d->x, before) < before)
 			break;
 		if (d->out.n > 0 && wire_write(d->to->w, d->out.p, d->out.n,
 					    clock_now_ns() + PROXY_STALL_NS) < 0)

@@ -171,6 +171,10 @@ static int read_sum(struct reader *r, const json_t *o, struct policy_budget *b)
 		rc = reader_fail(r, "field must be a member name or a JSON pointer");
 	if (rc == 0)
 		rc = reader_choice(r, o, "of", words, ARRAY_SIZE(words), &of);
+	if (rc == 0)
+		rc = reader_number(r, o, "missing", 0, INT64_MAX, &b->missing);
+	if (rc == 0 && of == 0 && json_object_get(o, "missing") != NULL)
+		rc = reader_fail(r, "missing is for fields of the response");
 	b->measure = of == 0 ? POLICY_REQUEST_FIELD : POLICY_RESPONSE_FIELD;
 	return rc;
 }
@@ -180,7 +184,7 @@ static int read_one_budget(
 {
 	struct policy_budget *b = &ret->budgets[ret->n_budgets];
 	bool sum = measure == POLICY_REQUEST_FIELD;
-	int rc = sum ? reader_object(r, o, KNOWN("max", "per", "field", "of"))
+	int rc = sum ? reader_object(r, o, KNOWN("max", "per", "field", "of", "missing"))
 		     : reader_object(r, o, KNOWN("max", "per"));
 
 	if (ret->n_budgets == POLICY_BUDGETS_MAX)
@@ -229,6 +233,9 @@ int compile_budget(struct reader *r, const json_t *rule, struct policy_rule *ret
 		rc = read_budget_member(r, o, "bytes", POLICY_BYTES, ret);
 	if (rc == 0)
 		rc = read_budget_member(r, o, "sum", POLICY_REQUEST_FIELD, ret);
+	if (rc == 0 && json_object_get(o, "sum") != NULL &&
+		ret->match->transports != 1U << POLICY_HTTP)
+		rc = reader_fail(r, "sum is for transport http");
 	if (rc == 0)
 		reader_leave(r, mark);
 	return rc;

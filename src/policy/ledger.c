@@ -119,6 +119,8 @@ static enum ledger_answer check(const struct policy_budget *b, const struct acco
 		return a->spent >= limit ? LEDGER_OVER : LEDGER_OK;
 	if (!amount_of(b, amounts, &amount))
 		return LEDGER_UNKNOWN;
+	if (b->measure == POLICY_BYTES && a->spent >= limit) /* not a byte is left for the answer */
+		return LEDGER_OVER;
 	if (amount > limit || a->spent > limit - amount)
 		return LEDGER_OVER;
 	return a->spent + amount > a->leased ? LEDGER_NEED_LEASE : LEDGER_OK;
@@ -153,6 +155,36 @@ enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
 			l->accounts[rule][i].spent += amount;
 	}
 	return worst;
+}
+
+enum ledger_answer ledger_take(
+	struct ledger *l, size_t rule, uint64_t n, uint64_t now_ms, uint64_t *ret)
+{
+	const struct policy_rule *r = rule_at(l, rule);
+	enum ledger_answer answer = LEDGER_OK;
+
+	*ret = n < INT64_MAX / LEDGER_UNIT ? n : INT64_MAX / LEDGER_UNIT;
+	for (size_t i = 0; i < r->n_budgets; i++) {
+		struct account *a = &l->accounts[rule][i];
+		uint64_t limit = limit_of(&r->budgets[i]), left;
+
+		if (r->budgets[i].measure != POLICY_BYTES)
+			continue;
+		roll(&r->budgets[i], a, now_ms);
+		left = a->spent < limit ? (limit - a->spent) / LEDGER_UNIT : 0;
+		*ret = left < *ret ? left : *ret;
+	}
+	for (size_t i = 0; i < r->n_budgets; i++)
+		if (r->budgets[i].measure == POLICY_BYTES &&
+			l->accounts[rule][i].spent + *ret * LEDGER_UNIT >
+				l->accounts[rule][i].leased)
+			answer = LEDGER_NEED_LEASE;
+	if (*ret == 0)
+		return LEDGER_OVER;
+	for (size_t i = 0; answer == LEDGER_OK && i < r->n_budgets; i++)
+		if (r->budgets[i].measure == POLICY_BYTES)
+			l->accounts[rule][i].spent += *ret * LEDGER_UNIT;
+	return answer;
 }
 
 void ledger_lease(struct ledger *l, size_t rule, const struct ledger_amounts *amounts)
@@ -206,10 +238,13 @@ void ledger_add(
 		struct account *a = &l->accounts[rule][i];
 		uint64_t amount = 0;
 
-		if (b->measure != POLICY_BYTES && b->measure != POLICY_RESPONSE_FIELD)
+		if (b->measure != POLICY_RESPONSE_FIELD)
 			continue;
 		roll(b, a, now_ms);
-		if (amount_of(b, amounts, &amount))
+		if (!amount_of(b, amounts, &amount) && amounts->answered)
+			amount = b->missing <= UINT64_MAX / LEDGER_UNIT ? b->missing * LEDGER_UNIT
+									: UINT64_MAX;
+		if (amount > 0)
 			a->spent = amount < UINT64_MAX - a->spent ? a->spent + amount : UINT64_MAX;
 	}
 }

@@ -8,7 +8,7 @@
  * that a crash may cost a part of a lease but never lets one request too many through. A window begins with the first amount spent in it and lasts as long as
  * the budget says. Amounts are kept in millionths, so that sums of prices are exact.
  *
- * What is known only afterwards (bytes and fields of answers) is added when it is known; the request after that sees it.
+ * Bytes of bodies are spent as they pass. What is known only afterwards (fields of answers) is added when it is known; the request after that sees it.
  */
 #ifndef CAY_POLICY_LEDGER_H
 #define CAY_POLICY_LEDGER_H
@@ -24,6 +24,7 @@ struct ledger_amounts {
 	uint64_t bytes; /* known so far */
 	const json_t *
 		body; /* fields of POLICY_REQUEST_FIELD or POLICY_RESPONSE_FIELD are taken from it; may be NULL */
+	bool answered; /* an answer came that ought to say what it used: one that does not counts as its budget says */
 };
 
 enum ledger_answer {
@@ -64,10 +65,17 @@ void ledger_lease(struct ledger *l, size_t rule, const struct ledger_amounts *am
 /** ledger_leased() - the raised leases count from now on. */
 void ledger_leased(struct ledger *l);
 
+/**
+ * ledger_take() - spend bytes that are about to pass, as many as all byte budgets of a rule have left, at most @n (above 0).
+ * @ret: how many; 0 with %LEDGER_OVER. With %LEDGER_NEED_LEASE how many to ask ledger_lease() for.
+ */
+enum ledger_answer ledger_take(
+	struct ledger *l, size_t rule, uint64_t n, uint64_t now_ms, uint64_t *ret) attr_must_use;
+
 /** ledger_give_back() - leases that are not spent are no longer held, nor those being raised: ledger_save() tells exactly what was spent, and the next amount needs a lease again. */
 void ledger_give_back(struct ledger *l);
 
-/** ledger_add() - what an answer brought: bytes, and response fields that are there. */
+/** ledger_add() - what an answer brought: response fields that are there. */
 void ledger_add(
 	struct ledger *l, size_t rule, const struct ledger_amounts *amounts, uint64_t now_ms);
 

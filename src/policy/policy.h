@@ -87,13 +87,15 @@ struct policy_request {
 struct policy_budget {
 	enum policy_measure {
 		POLICY_REQUESTS,
-		POLICY_BYTES,         /* of bodies, both directions */
+		POLICY_BYTES,         /* of bodies, messages, raw connections, both directions */
 		POLICY_REQUEST_FIELD, /* sum of a field of the request's body */
 		POLICY_RESPONSE_FIELD /* sum of a field of the answers' bodies, counted when they have come */
 	} measure;
 	char *field; /* JSON pointer, or NULL */
 	uint64_t max;
 	uint64_t per_ms; /* 0 = for ever */
+	uint64_t
+		missing; /* of POLICY_RESPONSE_FIELD: what a good answer counts that has no such field */
 };
 
 #define POLICY_BUDGETS_MAX 8 /* of one rule */

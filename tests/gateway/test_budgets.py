@@ -4,8 +4,10 @@
 import json
 import os
 import signal
+import threading
 
 from lib.case import contains, equal
+from lib.pace import patience
 from lib.proxy import Upstream, echo
 
 LOOP = """
@@ -79,6 +81,171 @@ def test_what_answers_say_was_used(instance):
             got = [statuses(instance, box, 1)[0] for _ in range(5)]
             equal(got, [200, 200, 200, 429, 429], answer[:20])
         upstream.close()
+
+
+def streamed(*events):
+    return b"".join(b"event: %s\ndata: %s\n\n" % (json.loads(e).get("type", "x").encode(), e) for e in events)
+
+
+STREAMS = {
+    "messages": ("/usage/output_tokens", streamed(b'{"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}}',
+                                                   b'{"type": "content_block_delta", "delta": {"text": "x"}}',
+                                                   b'{"type": "message_delta", "usage": {"output_tokens": 40}}', b'{"type": "message_stop"}')),
+    "messages, what went in": ("/usage/input_tokens", streamed(b'{"type": "message_start", "message": {"usage": {"input_tokens": 40, "output_tokens": 1}}}',
+                                                                b'{"type": "message_delta", "usage": {"output_tokens": 15}}')),
+    "OpenAI, chat": ("/usage/completion_tokens", streamed(b'{"choices": [{}], "usage": null}', b'{"choices": [], "usage": {"completion_tokens": 40}}',
+                                                          b'{"choices": [], "usage": null}') + b"data: [DONE]\n\n"),
+    "OpenAI, responses": ("/usage/output_tokens", streamed(b'{"type": "response.created", "response": {"usage": null}}',
+                                                           b'{"type": "response.completed", "response": {"usage": {"output_tokens": 40}}}').replace(b"\n", b"\r\n"))}
+
+
+def test_streams_of_model_apis(instance):
+    for name, (field, stream) in STREAMS.items():
+        upstream = Upstream(counted(stream))
+        with instance.sandbox(policy=policy(upstream, {"sum": {"field": field, "of": "response", "max": 100}})) as box:
+            equal([statuses(instance, box, 1)[0] for _ in range(5)], [200, 200, 200, 429, 429], name)
+        upstream.close()
+
+
+def test_an_answer_that_does_not_say_what_it_used(instance):
+    """It counts as the rule says, and its event tells; errors of the host count nothing."""
+    upstream = Upstream(counted(b'event: x\ndata: {"choices": []}\n\ndata: [DONE]\n\n'))
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/completion_tokens", "of": "response", "max": 100, "missing": 50}})) as box:
+        equal([statuses(instance, box, 1)[0] for _ in range(3)], [200, 200, 429])
+        event = instance.wait_event("net.exchange", box, lambda e: e["data"].get("status") == 200)
+        equal(event["data"]["uncounted"], True)
+    upstream.close()
+
+    def broken(peer):
+        while peer.head() is not None:
+            peer.send(b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n")
+
+    upstream = Upstream(broken)
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/completion_tokens", "of": "response", "max": 100, "missing": 50}})) as box:
+        equal([statuses(instance, box, 1)[0] for _ in range(4)], [500] * 4)
+    upstream.close()
+
+
+def test_tokens_at_once_and_across_killed_gateways(instance):
+    """What an answer used is written down before the sandbox has its end: a gateway that dies then forgets nothing."""
+    upstream = Upstream(counted(STREAMS["messages"][1]))
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 400}})) as box:
+        for _ in range(3):
+            equal(statuses(instance, box, 1), [200])
+            kill_gateway(instance)
+        equal(statuses(instance, box, 6), [200] * 6)
+        kill_gateway(instance)
+        equal([statuses(instance, box, 1)[0] for _ in range(3)], [200, 429, 429])
+    upstream.close()
+
+
+def test_who_leaves_before_the_end_pays_it(instance):
+    """The sandbox goes away when it has all but the account: the gateway listens on."""
+    gone = threading.Event()
+
+    def slow(peer):
+        while peer.head() is not None:
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {}\n\n")
+            assert gone.wait(patience(60))
+            for _ in range(100):  # until the gateway has seen that nobody listens
+                peer.send(b"data: {}\n\n" * 1000)
+            peer.send(STREAMS["messages"][1])
+            return
+
+    upstream = Upstream(slow)
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 40}})) as box:
+        instance.cay("exec", box, "--", "bash", "-c", "exec 3<>/dev/tcp/api.example/80; printf 'GET / HTTP/1.1\\r\\nHost: api.example\\r\\n\\r\\n' >&3; head -c 20 <&3", timeout=60)
+        gone.set()
+        instance.wait_event("net.exchange", box, lambda e: e["data"]["outcome"] == "failed")
+        equal(statuses(instance, box, 1), [429])
+    upstream.close()
+
+
+def body_sizes(instance, box, count, options=""):
+    """(status, bytes that came, curl's exit status) of so many requests at once, sorted."""
+    script = ("for i in $(seq %d); do (said=$(curl -s -o /dev/null -w '%%{http_code} %%{size_download}' --max-time 60 %s http://api.example/); echo $said $?) & done; wait"
+              % (count, options))
+    done = instance.cay("exec", box, "--", "sh", "-c", script, timeout=100)
+    return sorted(tuple(map(int, line.split())) for line in done.stdout.splitlines())
+
+
+def test_a_stream_is_cut_where_the_bytes_end(instance):
+    """Answers of any length: so many bytes as the budget has, to the last one, and an event."""
+    def endless(peer):
+        while peer.head() is not None:
+            peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            for _ in range(1000):
+                peer.send(b"x" * 1000)
+            return
+
+    upstream = Upstream(endless)
+    with instance.sandbox(policy=policy(upstream, {"bytes": {"max": 123457, "per": "1h"}})) as box:
+        equal([got[:2] for got in body_sizes(instance, box, 1)], [(200, 123457)])
+        event = instance.wait_event("net.exchange", box, lambda e: True)
+        equal((event["data"]["outcome"], event["data"]["response"]["bytes"]), ("denied", 123457))
+        contains(event["data"]["reason"], "cut off")
+        equal(statuses(instance, box, 1), [429])
+    with instance.sandbox(policy=policy(upstream, {"bytes": {"max": 300001}})) as box:
+        got = body_sizes(instance, box, 8)
+        equal(sum(size for status, size, _ in got if status == 200), 300001, "of eight at once")
+        kill_gateway(instance)
+        equal(statuses(instance, box, 1), [429])
+    upstream.close()
+
+
+def test_what_is_sent_is_cut_where_the_bytes_end(instance):
+    """A length that is said is judged by what is said; one that is not is counted as it goes."""
+    upstream = Upstream(lambda peer: (peer.head(), [None for _ in iter(peer.more, False)]))
+    with instance.sandbox(policy=policy(upstream, {"bytes": {"max": 100000}})) as box:
+        instance.cay("exec", box, "--", "sh", "-c", "head -c 100001 /dev/zero | tr '\\0' z > /tmp/large")
+        equal(statuses(instance, box, 1, "-H Expect: --data-binary @/tmp/large"), [429])
+        equal(upstream.heard, [])
+        equal(statuses(instance, box, 1, "-H Expect: -H 'Transfer-Encoding: chunked' --data-binary @/tmp/large"), [429])
+        event = instance.wait_event("net.exchange", box, lambda e: "cut off" in e["data"].get("reason", ""))
+        equal(event["data"]["outcome"], "denied")
+        equal(statuses(instance, box, 1), [429])
+    upstream.close()
+    equal(upstream.text().partition(b"\r\n\r\n")[2].count(b"z"), 100000)
+
+
+def test_a_websocket_is_cut_where_the_bytes_end(instance):
+    agreed = (b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+              b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+
+    def talks(peer):
+        peer.head()
+        peer.send(agreed)
+        for _ in range(100):
+            peer.send(b"\x82\x7e\x03\xe8" + b"w" * 1000)
+
+    upstream = Upstream(talks)
+    script = ("exec 3<>/dev/tcp/api.example/80; printf 'GET / HTTP/1.1\\r\\nHost: api.example\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\n"
+              "Sec-WebSocket-Version: 13\\r\\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n' >&3; cat <&3 | tr -cd w | wc -c")
+    with instance.sandbox(policy=policy(upstream, {"bytes": {"max": 50000}})) as box:
+        got = int(instance.cay("exec", box, "--", "bash", "-c", script, timeout=60, check=False).stdout)
+        assert got <= 50000 + 1, got  # the head has one, too
+        event = instance.wait_event("net.exchange", box, lambda e: True)
+        equal(event["data"]["outcome"], "denied")
+        contains(event["data"]["reason"], "cut off")
+    upstream.close()
+
+
+def test_raw_connections_have_budgets(instance):
+    upstream = Upstream(lambda peer: [peer.send(b"x" * 1000) for _ in range(1000)])
+    document = {"version": 1, "rules": [{"name": "raw", "match": {"host": "raw.example", "port": 1234, "transport": "tcp"}, "action": "allow",
+                                         "upstream": upstream.address, "private": True, "budget": {"bytes": {"max": 70001}, "requests": {"max": 3}}}]}
+    script = "exec 3<>/dev/tcp/raw.example/1234; cat <&3 | wc -c"
+    with instance.sandbox(policy=json.dumps(document)) as box:
+        def read():
+            return instance.cay("exec", box, "--", "bash", "-c", script, timeout=60, check=False).stdout.strip()
+        equal(read(), "70001")
+        event = instance.wait_event("net.connection", box, lambda e: True)
+        equal((event["data"]["end"], event["data"]["received"]), ("budget", 70001))
+        equal(read(), "0")
+        failed = instance.wait_event("net.connection", box, lambda e: "error" in e["data"])
+        contains(failed["data"]["error"], "budget of rule 'raw'")
+    upstream.close()
+    equal(len(upstream.heard), 1)
 
 
 def test_a_killed_gateway_gives_nothing_for_free(instance):

@@ -112,6 +112,55 @@ TEST(what_answers_bring_counts_for_the_next_request)
 	policy_unref(p);
 }
 
+TEST(an_answer_that_does_not_say_it_counts_as_the_budget_says)
+{
+	struct policy *p = compiled(
+		"{sum: [{field: /a, of: response, max: 100, missing: 60}, {field: /b, of: response, max: 1}]}");
+	struct ledger *l = ledger_new(p);
+	struct ledger_amounts amounts = { .answered = true };
+
+	ledger_add(l, 0, &amounts, 1);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	amounts.answered = false;
+	ledger_add(l, 0, &amounts, 1);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	amounts.answered = true;
+	ledger_add(l, 0, &amounts, 1);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
+	ledger_free(l);
+	policy_unref(p);
+}
+
+/* Takes @n bytes, with a lease when it needs one. Return: how many it gets. */
+static uint64_t take(struct ledger *l, uint64_t n, uint64_t now_ms)
+{
+	struct ledger_amounts amounts = { 0 };
+
+	while (ledger_take(l, 0, n, now_ms, &amounts.bytes) == LEDGER_NEED_LEASE) {
+		ledger_lease(l, 0, &amounts);
+		ledger_leased(l);
+	}
+	return amounts.bytes;
+}
+
+TEST(bytes_are_taken_to_the_last_one)
+{
+	struct policy *p = compiled(
+		"{bytes: [{max: 1000, per: 1h}, {max: 1500}], requests: {max: 2, per: 1h}}");
+	struct ledger *l = ledger_new(p);
+
+	check_int(spend(l, NULL, 100, 1), LEDGER_OK);
+	check_int(take(l, 800, 1), 800);
+	check_int(take(l, 800, 1), 100);
+	check_int(take(l, 1, 1), 0);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
+	check_int(refusal.budget, 1);
+	check_int(take(l, UINT64_MAX, 1 + 3600000), 500);
+	check_int(take(l, 1, 1 + 3600000), 0);
+	ledger_free(l);
+	policy_unref(p);
+}
+
 /* Whoever dies after any request and starts again from what was written never lets more through in all than allowed. */
 TEST(a_crash_never_gives_a_request_for_free)
 {
