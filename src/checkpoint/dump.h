@@ -32,6 +32,7 @@ struct dump_process {
 	struct proc_stat stat;
 	struct plan_input place;
 	struct image_process out;
+	bool to_stop; /* SIGSTOP waits for it */
 	char *status; /* text of /proc/PID/status */
 	char name[16];
 };
@@ -229,8 +230,15 @@ int dump_timers(struct dump *d, struct dump_process *p, struct err *err) attr_mu
 /** dump_actions() - dispositions. */
 int dump_actions(struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_queue() - what is queued for thread @tid, or for its whole process. Return: how many were added to the table, -errno. */
-int dump_queue(struct dump *d, int32_t tid, bool whole_process) attr_must_use;
+/** dump_queue() - what is queued for thread @tid of @p, or for its whole process. Return: how many were added to the table, -errno. */
+int dump_queue(
+	struct dump *d, struct dump_process *p, int32_t tid, bool whole_process) attr_must_use;
+
+/** dump_stopped() - after all processes: who is stopped by a signal, or about to be, and whether its parent has heard of it. */
+int dump_stopped(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_by_host_pid() - the process, or NULL. */
+struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host);
 
 /** dump_moment() - list the pages of @p, copy what its twin does not have and what it shares. While @p is stopped, after its twin was made. */
 int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;

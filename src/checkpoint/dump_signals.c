@@ -1,29 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint/dump_signals.c - dispositions, interval timers, queues. */
+/* checkpoint/dump_signals.c - dispositions, interval timers, queues; who is stopped. */
 #include "checkpoint/dump.h"
 
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 
 #define QUEUE_BATCH 16
 
-int dump_queue(struct dump *d, int32_t tid, bool whole_process)
+/* SIGSTOP is nothing that waits: whoever is given it is stopped. */
+static int add_signals(struct dump *d, struct dump_process *p, const siginfo_t *infos, long n)
+{
+	int added = 0;
+
+	for (long i = 0; i < n; i++) {
+		if (infos[i].si_signo == SIGSTOP) {
+			p->to_stop = true;
+			continue;
+		}
+		(void)image_add(&d->image, TABLE_SIGINFOS, &infos[i], sizeof(struct image_siginfo));
+		added++;
+	}
+	return added;
+}
+
+int dump_queue(struct dump *d, struct dump_process *p, int32_t tid, bool whole_process)
 {
 	struct __ptrace_peeksiginfo_args args = {
 		.flags = whole_process ? PTRACE_PEEKSIGINFO_SHARED : 0, .nr = QUEUE_BATCH
 	};
 	siginfo_t infos[QUEUE_BATCH];
+	int added = 0;
 	long n;
 
 	while ((n = ptrace(PTRACE_PEEKSIGINFO, tid, &args, infos)) > 0) {
-		for (long i = 0; i < n; i++)
-			(void)image_add(
-				&d->image, TABLE_SIGINFOS, &infos[i], sizeof(struct image_siginfo));
+		added += add_signals(d, p, infos, n);
 		args.off += (uint64_t)n;
 	}
-	return n < 0 ? -errno : (int)args.off;
+	return n < 0 ? -errno : added;
 }
 
 static int read_actions(struct dump_process *p)
@@ -81,10 +97,58 @@ int dump_signals(struct dump *d, struct dump_process *p, struct err *err)
 
 	p->out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
 	if (rc == 0)
-		rc = dump_queue(d, p->tracee.host, true);
+		rc = dump_queue(d, p, p->tracee.host, true);
 	if (rc < 0)
 		return err_raise_sys(
 			err, rc, "read the signals of process %d (%s)", p->tracee.inner, p->name);
 	p->out.n_siginfos = (uint32_t)rc;
+	return 0;
+}
+
+/* --- stopped processes --- */
+
+/* Whether the parent @q could still be told that @p is stopped. Return: 1, 0, or -errno. */
+static int is_news(struct dump_process *q, const struct dump_process *p)
+{
+	struct tracee *t = &q->tracee;
+	int32_t pid = 0;
+	long rc = tracee_scratch(t);
+
+	if (rc == 0)
+		rc = tracee_write(t, t->scratch + offsetof(siginfo_t, si_pid), &pid, sizeof(pid));
+	if (rc == 0)
+		rc = TRACEE_CALL(t, 0, SYS_waitid, P_PID, (uint64_t)p->tracee.inner, t->scratch,
+			WSTOPPED | WNOHANG | WNOWAIT, 0);
+	if (rc == 0)
+		rc = tracee_read(t, t->scratch + offsetof(siginfo_t, si_pid), &pid, sizeof(pid));
+	return rc < 0 ? (int)rc : pid == p->tracee.inner;
+}
+
+static bool is_to_stop(const struct dump_process *p)
+{
+	bool to_stop = p->to_stop;
+
+	for (size_t i = 0; i < p->tracee.n_threads; i++)
+		to_stop |= p->tracee.threads[i].to_stop;
+	return to_stop;
+}
+
+int dump_stopped(struct dump *d, struct err *err)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		struct dump_process *p = &d->processes[i], *q = dump_by_host_pid(d, p->stat.ppid);
+		int news = 1;
+
+		if (p->tracee.zombie || (!p->tracee.stopped && !is_to_stop(p)))
+			continue;
+		if (p->tracee.stopped && q != NULL)
+			news = is_news(q, p);
+		if (news < 0)
+			return err_raise_sys(err, news,
+				"ask process %d (%s) for its stopped child %d", q->tracee.inner,
+				q->name, p->tracee.inner);
+		p->out.stopped = news ? IMAGE_STOPPED : IMAGE_STOPPED_HEARD;
+		p->place.stopped = true;
+	}
 	return 0;
 }

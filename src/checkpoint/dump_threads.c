@@ -62,22 +62,25 @@ static void sleep_the_rest(struct user_regs_struct *r, long nr)
  * the time that remains, and only the kernel can read it: unless it has told the program too, the call starts with what its arguments say. One that the kernel has
  * taken up once before has lost its number; where the code does not tell it, the call says EINTR, as it may.
  */
-static void restart_call(const struct tracee *t, struct user_regs_struct *r)
+static uint32_t restart_call(const struct tracee *t, struct user_regs_struct *r)
 {
 	long long result = (long long)r->rax;
 	long nr = (long)r->orig_rax;
 
 	if (nr < 0)
-		return;
+		return 0;
 	if (nr == SYS_restart_syscall && result == -RESTART_BLOCK)
 		nr = call_in_code(t, r->rip);
 	if (result == -RESTART_BLOCK)
 		sleep_the_rest(r, nr);
 	if (nr < 0)
 		r->rax = (unsigned long long)-EINTR;
-	else if (result == -RESTART_SYS || result == -RESTART_NO_INTR ||
-		 result == -RESTART_NO_HAND || result == -RESTART_BLOCK)
-		tracee_call_again(r, (uint64_t)nr);
+	if (nr < 0 || (result != -RESTART_SYS && result != -RESTART_NO_INTR &&
+			      result != -RESTART_NO_HAND && result != -RESTART_BLOCK))
+		return 0;
+	tracee_call_again(r, (uint64_t)nr);
+	/* a handler that comes first ends it as it would have */
+	return result == -RESTART_BLOCK ? RESTART_NO_HAND : (uint32_t)-result;
 }
 
 /* Where the last of @states ends. The kernel takes back no more than a fresh thread has room for: not all that the processor could have. */
@@ -196,7 +199,7 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 	int rc;
 
 	dump_filters(d, p, i, &out);
-	restart_call(&p->tracee, &r);
+	out.restart = restart_call(&p->tracee, &r);
 	memcpy(out.registers, &r, sizeof(out.registers));
 	rc = read_xsave(d, t->host, &out);
 	if (rc == -ENOTSUP)
@@ -212,7 +215,7 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 		rc = ask_thread(p, i, &out);
 	out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
 	if (rc == 0)
-		rc = dump_queue(d, t->host, false);
+		rc = dump_queue(d, p, t->host, false);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "read thread %d of process %d (%s)", t->inner,
 			p->tracee.inner, p->name);

@@ -28,7 +28,7 @@ static int32_t innermost(const char *status, const char *key)
 	return n > 0 ? (int32_t)numbers[n - 1] : 0;
 }
 
-static struct dump_process *by_host_pid(const struct dump *d, pid_t host)
+struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		if (d->processes[i].tracee.host == host)
@@ -90,7 +90,7 @@ int dump_tree(struct dump *d, struct err *err)
 	}
 	for (size_t i = 0; i < d->n; i++) {
 		struct dump_process *p = &d->processes[i];
-		const struct dump_process *parent = by_host_pid(d, p->stat.ppid);
+		const struct dump_process *parent = dump_by_host_pid(d, p->stat.ppid);
 
 		p->place = (struct plan_input){ .pid = p->tracee.inner,
 			.parent = p->stat.ppid == d->order->init_pid ? 1

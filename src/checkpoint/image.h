@@ -14,7 +14,7 @@
 
 #define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 5U
+#define IMAGE_VERSION 6U
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
@@ -48,6 +48,7 @@ enum plan_flag {
 	PLAN_HELPER = 8,       /* is in no image: ends when its members have joined */
 	PLAN_OLD_SESSION = 16, /* must be cloned before its parent's setsid() */
 	PLAN_NO_TERMINAL = 32, /* has left the terminal of its session */
+	PLAN_STOPPED = 64,     /* by a signal: goes on when it is told to */
 };
 
 /** struct plan_process - one process to clone, parents before children. */
@@ -133,6 +134,12 @@ struct image_sigaction {
 	uint64_t handler, flags, restorer, mask;
 };
 
+enum image_stopped {
+	IMAGE_RUNS,
+	IMAGE_STOPPED,      /* by a signal */
+	IMAGE_STOPPED_HEARD /* and its parent has heard of it */
+};
+
 struct image_process {
 	int32_t pid;
 	uint32_t first_thread, n_threads; /* the first is the leader */
@@ -164,7 +171,9 @@ struct image_process {
 			arg_start, arg_end, env_start, env_end;
 	} mm;
 	struct image_span auxv;
-	uint64_t vdso;       /* where it belongs */
+	uint64_t vdso;    /* where it belongs */
+	uint32_t stopped; /* enum image_stopped */
+	uint32_t reserved;
 	uint64_t may_extend; /* register states that it has asked for and may use (arch_prctl(2)) */
 };
 
@@ -180,7 +189,9 @@ struct image_thread {
 	int32_t nice;
 	uint64_t tid_address, robust_list, rseq;
 	uint32_t first_filter, n_filters; /* above the sandbox's own, oldest first */
-	uint32_t no_new_privs, reserved;
+	uint32_t no_new_privs;
+	uint32_t
+		restart; /* it stands before the call that was interrupted: with so much, as an errno of the kernel's own (512 to 514); 0 = it does not */
 	char name[16];
 };
 

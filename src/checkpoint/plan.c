@@ -87,7 +87,8 @@ static void add_inputs(struct planner *p)
 			.image = in->zombie ? IMAGE_NONE : in->image,
 			.flags = (in->zombie ? PLAN_ZOMBIE : 0U) |
 				 (in->session == in->pid ? PLAN_LEADER : 0U) |
-				 (in->no_terminal ? PLAN_NO_TERMINAL : 0U),
+				 (in->no_terminal ? PLAN_NO_TERMINAL : 0U) |
+				 (in->stopped ? PLAN_STOPPED : 0U),
 			.terminal = in->terminal,
 			.foreground = in->foreground,
 			.stash_start = in->stash_start,

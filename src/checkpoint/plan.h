@@ -23,6 +23,7 @@ struct plan_input {
 	uint32_t terminal; /* these three as in struct plan_process */
 	int32_t foreground;
 	bool no_terminal;
+	bool stopped;
 	uint64_t stash_start, stash_end;
 };
 

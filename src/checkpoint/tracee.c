@@ -76,7 +76,7 @@ static int wait_stopped(pid_t tid)
 	}
 }
 
-/* Seized and told to stop; whoever is about to take a signal takes it later. */
+/* Seized and told to stop; whoever is about to take a signal takes it later. Return: SIGTRAP, the signal that has stopped its process already, -errno. */
 static int stop_thread(pid_t tid)
 {
 	int status;
@@ -86,7 +86,7 @@ static int stop_thread(pid_t tid)
 		if (status < 0)
 			return status;
 		if (status >> 16 == PTRACE_EVENT_STOP)
-			return 0;
+			return WSTOPSIG(status);
 		/* a signal came first: hand it on and wait for our stop */
 		if (trace(PTRACE_CONT, tid, 0, (void *)(uintptr_t)WSTOPSIG(status)) < 0)
 			return -errno;
@@ -224,15 +224,15 @@ static void forget_stop(const struct tracee *t, struct tracee_thread *thread)
 
 static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 {
-	int rc = stop_thread(thread->host);
+	int stop = stop_thread(thread->host), rc = stop < 0 ? stop : read_thread(t, thread);
 
-	if (rc == 0)
-		rc = read_thread(t, thread);
+	t->stopped |= stop >= 0 && stop != SIGTRAP;
 	if (rc == 0)
 		rc = trace(PTRACE_GETREGS, thread->host, 0, &thread->registers);
 	if (rc == 0)
 		rc = trace(PTRACE_GETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
-	if (rc == 0)
+	/* who was stopped by a signal is told so by some calls, as ever */
+	if (rc == 0 && stop == SIGTRAP)
 		forget_stop(t, thread);
 	return rc;
 }

@@ -43,6 +43,7 @@ struct tracee_thread {
 struct tracee {
 	pid_t host, inner;
 	bool zombie;
+	bool stopped;     /* by a signal, before it was by us */
 	uint32_t filters; /* most that one of its threads has; of tracee_watch_filters() */
 	struct tracee_thread *threads;
 	size_t n_threads;

@@ -149,6 +149,11 @@ def test_object_signals(instance):
 
 
 @require("root", "cgroup2")
+def test_object_stopped(instance):
+    both_go_on(instance, "stopped")
+
+
+@require("root", "cgroup2")
 def test_object_sysv(instance):
     both_go_on(instance, "sysv")
 

@@ -19,9 +19,10 @@ enum fork_stage {
 	STAGE_CLONED,
 	STAGE_GROUPED,
 	STAGE_READY,
-	STAGE_ARMED, /* the helper's: it watches whoever leaves with filters of its own, */
+	STAGE_ARMED, /* the helper's: it watches whoever leaves with filters of its own, or is to be stopped, */
 	STAGE_FIRST, /* who goes first, */
 	STAGE_HELD,  /* the helper's: and has arrived in its program, where it stands still */
+	STAGE_HEARD, /* of those who have stopped children */
 	STAGE_GO,
 	STAGE_LEFT,
 	STAGE_COUNT
@@ -38,6 +39,7 @@ struct fork_life {
 	uint64_t next;  /* the lock's link: the end of the list */
 	uint32_t owner; /* its pid; 0 = not begun, or ended */
 	int32_t pid;
+	uint32_t stopped; /* by a signal, as it was */
 };
 
 /** struct fork_shared - memory that all processes of one fork share; at WINDOW_SHARED. Every word is a futex. */
@@ -48,8 +50,10 @@ struct fork_shared {
 	uint32_t failed;
 	uint32_t
 		helper_lock; /* held by whoever asks the helper: between choosing a pid and taking it nobody else may */
-	uint32_t asked;  /* of the helper: enum helper_task and a pid; 0 = nothing */
-	uint32_t answer; /* 1 = done, 2 = it could not */
+	uint32_t asked;         /* of the helper: enum helper_task and a pid; 0 = nothing */
+	int32_t asking;         /* process that asks */
+	uint32_t asked_restart; /* HELPER_HOLD: of struct image_thread */
+	uint32_t answer;        /* 1 = done, 2 = it could not */
 	uint32_t helper_end;
 	uint32_t bell; /* always 0: rung when somebody dies */
 	struct fork_life
@@ -233,10 +237,30 @@ long opener_as(const struct image_identity *who, long (*act)(void *argument), vo
 
 enum helper_task {
 	HELPER_CHOOSE = 0, /* the next process or thread that is made in the sandbox gets the pid */
+	HELPER_HOLD = 1U << 29, /* the thread does not run when it has left the restorer */
 	HELPER_SUSPEND =
-		1U
-		<< 30, /* no system call filter counts for the thread, until it has left the restorer */
+		1U << 30, /* the same, and until then no system call filter counts for it */
 };
+
+/** holding_begin() - trace thread @tid of process @pid of the plan; @suspend its filters; @restart: of struct image_thread. In the helper, before holding_arm(). Return: 0 or -errno. */
+long holding_begin(int32_t tid, int32_t pid, bool suspend, uint32_t restart);
+/** holding_anybody() - is anybody traced? */
+bool holding_anybody(void);
+/** holding_arm() - from here on each of their calls stops twice. They wait for STAGE_FIRST. */
+void holding_arm(void);
+/** holding_wait() - until all have left the restorer and stand still, stopped by a signal who was. */
+void holding_wait(void);
+/** holding_end() - let all go: they run, or stay stopped until they get SIGCONT. */
+void holding_end(void);
+
+/** stops_parents() - how many processes have stopped children. */
+uint32_t stops_parents(void);
+/** stops_concern() - has @process of the plan some? */
+bool stops_concern(uint32_t process);
+/** stops_tell() - say that @process is stopped. In the helper. */
+void stops_tell(uint32_t process);
+/** stops_hear() - wait until the children of @p that were stopped are, and leave of it what it had not heard; passes STAGE_HEARD. The last that @p does before it leaves. */
+void stops_hear(const struct image_process *p);
 
 /** helper_start() - in T'. Return: its pid outside. */
 long helper_start(void);
@@ -254,6 +278,9 @@ void helper_unlock(void);
 
 /** helper_ask() - have the helper do @task with @pid. The opener, or who holds the lock. */
 void helper_ask(enum helper_task task, int32_t pid);
+
+/** filters_hold() - have the helper hold the threads of @p that must not run by themselves. */
+void filters_hold(const struct image_process *p);
 
 /** filters_become() - the system call filters of the program's own, in all its threads; they count when each has left. In the first thread, when all others wait in filters_wait(). */
 void filters_become(const struct image_process *p);
@@ -322,6 +349,8 @@ void creds_become(const struct image_process *p);
 
 /** signals_become() - dispositions, timers, queued signals; all blocked. */
 void signals_become(const struct image_process *p);
+/** signals_queue_again() - what waited of signal @sig for @p and its first thread. In it. */
+void signals_queue_again(const struct image_process *p, int sig);
 /** signals_queue() - the signals that wait for one thread. In it. */
 void signals_queue(const struct image_thread *t);
 

@@ -138,6 +138,10 @@ static void wait_until_left(void)
 	for (int idle = 0; idle < LEAVE_IDLE_S; idle++) {
 		uint32_t left = __atomic_load_n(&s->arrived[STAGE_LEFT], __ATOMIC_SEQ_CST);
 
+		/* with it ends whom it holds */
+		if (life_is_lost(life_helper()))
+			fork_fail_of(
+				plan->helper_pid, "it was killed before it had let all go", -3);
 		n = left + lives_lost(NULL);
 		if (n >= s->expected[STAGE_LEFT])
 			return;
@@ -512,6 +516,7 @@ static void set_expected(void)
 	expected[STAGE_CLONED] = expected[STAGE_GROUPED] = plan->n_processes;
 	expected[STAGE_READY] = count(PLAN_ZOMBIE | PLAN_HELPER);
 	expected[STAGE_ARMED] = expected[STAGE_HELD] = 1;
+	expected[STAGE_HEARD] = stops_parents();
 	expected[STAGE_LEFT] =
 		expected[STAGE_READY] + 1; /* the helper, behind those whom it watches */
 }
@@ -561,6 +566,7 @@ BARE_NORETURN void fork_main(void)
 	conduct(STAGE_FIRST);
 	helper_pass(STAGE_HELD);
 	conduct(STAGE_HELD);
+	conduct(STAGE_HEARD);
 	conduct(STAGE_GO);
 	wait_until_left();
 	bare_fault("live.fork.left");

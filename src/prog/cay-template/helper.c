@@ -2,132 +2,15 @@
 /*
  * prog/cay-template/helper.c - one process of the sandbox's pid namespace that stays outside U2, for what nobody inside may do.
  *
- * Threads can only be made after their process has joined U2, where no pid can be chosen: it says which number comes next. And who has system call filters of its own
- * cannot go on below them, because they may refuse whatever a restorer still has to do: the helper traces these threads, which suspends every filter, holds each when its
- * last call, rt_sigreturn, is over and it has not run an instruction of the program yet, and lets all go when all are there. With its end they end too (EXITKILL): none ever
- * runs without its filters.
+ * Threads can only be made after their process has joined U2, where no pid can be chosen: it says which number comes next. And it sees off those that must not run yet when they
+ * have left the restorer (holding.c).
  */
 #include "prog/cay-template/fork.h"
 
 #include <asm-generic/errno.h>
 #include <linux/prctl.h>
-#include <linux/ptrace.h>
 
-#define SIGTRAP      5
-#define SIGCHLD      17
-#define SIGSTOP      19
-#define SIGTTOU      22
-#define WALL         0x40000000
-#define NO_HANG      1
-#define SYSCALL_STOP (SIGTRAP | 0x80) /* PTRACE_O_TRACESYSGOOD */
-#define ORIG_RAX     (15 * 8)         /* of struct user */
-#define TRACED_MAX   (THREADS_ROOM / sizeof(int32_t))
-#define THREADS_ROOM (4UL << 20)
-#define WATCHING     (PTRACE_O_EXITKILL | PTRACE_O_SUSPEND_SECCOMP | PTRACE_O_TRACESYSGOOD)
-
-static uint32_t n_traced; /* their pids lie at WINDOW_COPY; 0 = has ended */
-static uint32_t n_held;   /* so many of them, the first, have left the restorer */
-
-static int32_t *traced(void)
-{
-	return (int32_t *)WINDOW_COPY;
-}
-
-static long trace(uint32_t request, int32_t pid, uint64_t address, uint64_t data)
-{
-	return CALL4(__NR_ptrace, request, pid, address, data);
-}
-
-static long suspend(int32_t pid)
-{
-	long rc = n_traced == 0            ? bare_map(WINDOW_COPY, THREADS_ROOM, 3, 2)
-		  : n_traced == TRACED_MAX ? -E2BIG
-					   : 0;
-
-	if (rc == 0)
-		rc = trace(PTRACE_SEIZE, pid, 0, WATCHING);
-	if (rc == 0)
-		traced()[n_traced++] = pid;
-	return rc;
-}
-
-/* From here on each of their calls stops twice. They wait for STAGE_GO. */
-static void arm(void)
-{
-	for (uint32_t i = 0; i < n_traced; i++)
-		(void)trace(PTRACE_INTERRUPT, traced()[i], 0, 0);
-	for (uint32_t i = 0; i < n_traced; i++) {
-		(void)CALL4(__NR_wait4, traced()[i], 0, WALL, 0);
-		(void)trace(PTRACE_SYSCALL, traced()[i], 0, 0);
-	}
-}
-
-/* The kernel leaves no number of a call behind rt_sigreturn: registers are the program's. */
-static bool has_left(int32_t pid)
-{
-	int64_t nr = 0;
-
-	return trace(PTRACE_PEEKUSR, pid, ORIG_RAX, (uint64_t)&nr) == 0 && nr == -1;
-}
-
-enum state { MOVING, HELD, ENDED };
-
-static enum state serve(int32_t pid, int32_t status)
-{
-	int32_t sig = status >> 8 & 0xff, event = status >> 16;
-
-	if ((status & 0xff) != 0x7f)
-		return ENDED;
-	if (sig == SYSCALL_STOP && has_left(pid))
-		return HELD;
-	if (sig == SYSCALL_STOP || (event != 0 && sig == SIGTRAP))
-		(void)trace(PTRACE_SYSCALL, pid, 0, 0);
-	else if (event != 0)
-		(void)trace(PTRACE_LISTEN, pid, 0, 0); /* somebody has stopped its process */
-	else
-		(void)trace(PTRACE_SYSCALL, pid, 0, (uint64_t)sig);
-	return MOVING;
-}
-
-/* All in turn, whoever stops most often. Who is held has moved to the front. Return: how many still move. */
-static uint32_t serve_all(void)
-{
-	uint32_t moving = 0;
-
-	for (uint32_t i = n_held; i < n_traced; i++) {
-		int32_t pid = traced()[i], status = 0;
-		enum state state = MOVING;
-
-		if (pid == 0)
-			continue;
-		if (CALL4(__NR_wait4, pid, &status, WALL | NO_HANG, 0) == pid)
-			state = serve(pid, status);
-		if (state != MOVING)
-			traced()[i] = 0;
-		if (state == HELD) {
-			traced()[i] = traced()[n_held];
-			traced()[n_held++] = pid;
-		}
-		moving += state == MOVING;
-	}
-	return moving;
-}
-
-/* No program runs before each of them stands behind its last call: what runs could reach into the memory of who still acts without filters. */
-static void hold_all(void)
-{
-	int info[32];
-
-	while (serve_all() > 0)
-		(void)CALL5(__NR_waitid, 0 /* P_ALL */, 0, info,
-			2 | 4 | 0x01000000 | WALL /* STOPPED EXITED NOWAIT */, 0);
-}
-
-static void let_go(void)
-{
-	for (uint32_t i = 0; i < n_held; i++)
-		(void)trace(PTRACE_DETACH, traced()[i], 0, 0);
-}
+#define SIGCHLD 17
 
 static void wait_for(enum fork_stage stage)
 {
@@ -138,21 +21,21 @@ static void wait_for(enum fork_stage stage)
 		futex_wait(&s->stage, now);
 }
 
-/* Those with filters of their own are seen off. Without any there is nothing to wait for. */
+/* Those with filters of their own, and those that are stopped, are seen off. Without any there is nothing to wait for. Who is let go is killed with us no more. */
 static void see_off(void)
 {
-	arm();
-	if (n_traced > 0)
+	holding_arm();
+	if (holding_anybody())
 		bare_fault("live.fork.armed");
 	fork_pass_stage(STAGE_ARMED);
-	hold_all();
-	if (n_traced > 0)
+	holding_wait();
+	if (holding_anybody())
 		bare_fault("live.fork.held");
-	life_end(0);
 	fork_pass_stage(STAGE_HELD);
-	if (n_held > 0)
+	if (holding_anybody())
 		wait_for(STAGE_GO);
-	let_go();
+	holding_end();
+	life_end(0);
 	fork_pass_stage(STAGE_LEFT);
 }
 
@@ -178,10 +61,12 @@ long write_number(int fd, uint32_t number)
 
 static long answer(uint32_t asked)
 {
-	int32_t pid = (int32_t)(asked & ~(uint32_t)HELPER_SUSPEND);
+	int32_t pid = (int32_t)(asked & ~(uint32_t)(HELPER_SUSPEND | HELPER_HOLD));
 
-	return (asked & HELPER_SUSPEND) != 0 ? suspend(pid)
-					     : write_number(fork.last_pid, (uint32_t)pid - 1);
+	if ((asked & (HELPER_SUSPEND | HELPER_HOLD)) == 0)
+		return write_number(fork.last_pid, (uint32_t)pid - 1);
+	return holding_begin(pid, fork_shared()->asking, (asked & HELPER_SUSPEND) != 0,
+		fork_shared()->asked_restart);
 }
 
 static BARE_NORETURN void helper_main(void)
@@ -277,11 +162,12 @@ void helper_unlock(void)
 
 void helper_ask(enum helper_task task, int32_t pid)
 {
-	static const char choose[] = "choose a process id", filters[] = "suspend filters";
-	const char *step = task == HELPER_CHOOSE ? choose : filters;
+	static const char choose[] = "choose a process id", hold[] = "hold a thread";
+	const char *step = task == HELPER_CHOOSE ? choose : hold;
 	struct fork_shared *s = fork_shared();
 	uint32_t done;
 
+	s->asking = (int32_t)CALL0(__NR_getpid);
 	__atomic_store_n(&s->answer, 0, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&s->asked, (uint32_t)task | (uint32_t)pid, __ATOMIC_SEQ_CST);
 	futex_wake(&s->asked);

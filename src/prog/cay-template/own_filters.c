@@ -5,6 +5,7 @@
  */
 #include "prog/cay-template/fork.h"
 
+#include <linux/prctl.h>
 #include <linux/seccomp.h>
 
 static uint32_t turn;      /* 1: every thread may install its own */
@@ -49,6 +50,24 @@ void filters_wait(const struct image_process *p, const struct image_thread *t)
 	futex_wake(&installed);
 }
 
+/* Rootless the helper may trace only who is open to be looked at. No program runs yet. */
+void filters_hold(const struct image_process *p)
+{
+	enum helper_task task = p->own_filters != 0 ? HELPER_SUSPEND : HELPER_HOLD;
+	long dumpable = CALL5(__NR_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
+
+	if (p->own_filters == 0 && p->stopped == IMAGE_RUNS)
+		return;
+	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+	helper_lock();
+	for (uint32_t i = 0; i < p->n_threads; i++) {
+		fork_shared()->asked_restart = thread_of(p, i)->restart;
+		helper_ask(task, thread_of(p, i)->tid);
+	}
+	helper_unlock();
+	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, dumpable == 1, 0, 0, 0);
+}
+
 /* What all have is one chain for all, as it was: a later filter for all threads (TSYNC) takes only those whose filters are its own. */
 void filters_become(const struct image_process *p)
 {
@@ -56,10 +75,6 @@ void filters_become(const struct image_process *p)
 
 	if (p->own_filters == 0)
 		return;
-	helper_lock();
-	for (uint32_t i = 0; i < p->n_threads; i++)
-		helper_ask(HELPER_SUSPEND, thread_of(p, i)->tid);
-	helper_unlock();
 	for (uint32_t i = 0; i < p->shared_filters; i++)
 		install(thread_of(p, 0), i, SECCOMP_FILTER_FLAG_TSYNC);
 	__atomic_store_n(&turn, 1, __ATOMIC_SEQ_CST);

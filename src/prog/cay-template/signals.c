@@ -41,28 +41,55 @@ static void set_itimers(const struct image_process *p)
 	}
 }
 
+static void queue_shared(const struct image_process *p, uint32_t i)
+{
+	const struct image_siginfo *s =
+		IMAGE_ROW(struct image_siginfo, TABLE_SIGINFOS, p->first_siginfo + i);
+
+	(void)fork_must(CALL3(__NR_rt_sigqueueinfo, p->pid, *(const int *)s, s), "queue a signal");
+}
+
 void signals_become(const struct image_process *p)
 {
 	forget_waiting();
 	set_actions(p);
-	for (uint32_t i = 0; i < p->n_siginfos; i++) {
-		const struct image_siginfo *s =
-			IMAGE_ROW(struct image_siginfo, TABLE_SIGINFOS, p->first_siginfo + i);
-
-		(void)fork_must(
-			CALL3(__NR_rt_sigqueueinfo, p->pid, *(const int *)s, s), "queue a signal");
-	}
+	for (uint32_t i = 0; i < p->n_siginfos; i++)
+		queue_shared(p, i);
 	set_itimers(p);
+}
+
+static void queue(const struct image_thread *t, uint32_t i)
+{
+	const struct image_siginfo *s =
+		IMAGE_ROW(struct image_siginfo, TABLE_SIGINFOS, t->first_siginfo + i);
+
+	(void)fork_must(
+		CALL4(__NR_rt_tgsigqueueinfo, CALL0(__NR_getpid), t->tid, *(const int *)s, s),
+		"queue a signal for a thread");
 }
 
 void signals_queue(const struct image_thread *t)
 {
-	for (uint32_t i = 0; i < t->n_siginfos; i++) {
-		const struct image_siginfo *s =
-			IMAGE_ROW(struct image_siginfo, TABLE_SIGINFOS, t->first_siginfo + i);
+	for (uint32_t i = 0; i < t->n_siginfos; i++)
+		queue(t, i);
+}
 
-		(void)fork_must(CALL4(__NR_rt_tgsigqueueinfo, CALL0(__NR_getpid), t->tid,
-					*(const int *)s, s),
-			"queue a signal for a thread");
+static int number(uint32_t row)
+{
+	return *(const int *)IMAGE_ROW(struct image_siginfo, TABLE_SIGINFOS, row);
+}
+
+void signals_queue_again(const struct image_process *p, int sig)
+{
+	const struct image_thread *t =
+		IMAGE_ROW(struct image_thread, TABLE_THREADS, p->first_thread);
+
+	for (uint32_t i = 0; i < p->n_siginfos; i++) {
+		if (number(p->first_siginfo + i) == sig)
+			queue_shared(p, i);
+	}
+	for (uint32_t i = 0; i < t->n_siginfos; i++) {
+		if (number(t->first_siginfo + i) == sig)
+			queue(t, i);
 	}
 }

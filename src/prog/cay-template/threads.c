@@ -178,7 +178,8 @@ static const struct image_thread *thread_of(const struct image_process *p, uint3
 
 static void wait_for_go(const struct image_process *p)
 {
-	uint32_t now, stage = p->own_filters != 0 ? STAGE_FIRST : STAGE_GO;
+	uint32_t now,
+		stage = p->own_filters != 0 || p->stopped != IMAGE_RUNS ? STAGE_FIRST : STAGE_GO;
 	struct fork_shared *s = fork_shared();
 
 	while ((now = __atomic_load_n(&s->stage, __ATOMIC_SEQ_CST)) <= stage) {
@@ -287,8 +288,10 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	fill_frame(f, first);
 	leave_descriptions();
 	locks_become(p);
+	filters_hold(p);
 	filters_become(p);
 	fork_arrive(STAGE_READY);
+	stops_hear(p);
 	wait_for_go(p);
 	while (__atomic_load_n(left(), __ATOMIC_SEQ_CST) < p->n_threads - 1)
 		(void)CALL0(__NR_sched_yield);
