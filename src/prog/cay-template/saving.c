@@ -188,25 +188,20 @@ BARE_NORETURN void saving_give(
 
 /* --- back --- */
 
-/* The next @n bytes, from @at on in @fd; without @fd they are zeros, as fresh memory is. */
-static long advance(struct cursor *c, int fd, uint64_t at, uint64_t n)
+/* The next @n bytes, from @from on; without it they are zeros, as fresh memory is. */
+static void advance(struct cursor *c, uint64_t from, uint64_t n)
 {
-	const struct plan_copy *copies = plan_copies();
-
 	while (n > 0) {
-		const struct plan_copy *copy = &copies[c->copy];
+		const struct plan_copy *copy = &plan_copies()[c->copy];
 		uint64_t part = copy->length - c->done < n ? copy->length - c->done : n;
-		long rc = fd < 0 || part == 0
-				  ? (long)part
-				  : CALL4(__NR_pread64, fd, copy->to + c->done, part, at);
 
-		if (rc != (long)part)
-			return rc < 0 ? rc : -5;
-		at += part;
+		if (from != 0) {
+			(void)memcpy((void *)(copy->to + c->done), (const void *)from, part);
+			from += part;
+		}
 		n -= part;
 		step(c, part);
 	}
-	return 0;
 }
 
 static bool is_there(const struct template_pages *m, uint64_t page)
@@ -214,12 +209,11 @@ static bool is_there(const struct template_pages *m, uint64_t page)
 	return (m->present[page / 64] >> page % 64 & 1) != 0;
 }
 
-static long take_pages(struct cursor *c, const struct template_pages *m, int slots)
+static void take_pages(struct cursor *c, const struct template_pages *m)
 {
-	uint64_t at = m->slot * TEMPLATE_SLOT_SIZE;
-	long rc = 0;
+	uint64_t at = WINDOW_COPY + m->slot * TEMPLATE_SLOT_SIZE;
 
-	for (uint64_t done = 0, end; rc == 0 && done < m->raw; done = end) {
+	for (uint64_t done = 0, end; done < m->raw; done = end) {
 		bool there = is_there(m, done / BARE_PAGE);
 
 		end = done;
@@ -228,28 +222,43 @@ static long take_pages(struct cursor *c, const struct template_pages *m, int slo
 		while (end < m->raw && is_there(m, end / BARE_PAGE) == there);
 		if (end > m->raw)
 			end = m->raw;
-		rc = advance(c, there ? slots : -1, at, end - done);
+		advance(c, there ? at : 0, end - done);
 		at += there ? end - done : 0;
 	}
-	return rc;
 }
 
-long saving_take(uint64_t left, const int *fds, uint32_t n_fds)
+static long take_all(uint64_t left, const int *fds, uint32_t n)
 {
 	struct template_pages m = { 0 };
 	struct cursor c = { 0 };
-	uint32_t n = n_coders(n_fds), turn = 0;
 	long rc = 0;
 
-	for (; rc == 0 && left > 0; left -= m.raw, turn = (turn + 1) % n) {
+	step(&c, 0);
+	for (uint32_t turn = 0; rc == 0 && left > 0; left -= m.raw, turn = (turn + 1) % n) {
 		rc = read_all(pipe_of(fds, turn), (uint64_t)&m, sizeof(m));
 		if (rc == 0 && (m.slot >= (uint64_t)n * TEMPLATE_PAGE_SLOTS || m.raw == 0 ||
 				       m.raw > TEMPLATE_SLOT_SIZE || m.raw > left))
 			rc = -22;
 		if (rc == 0)
-			rc = take_pages(&c, &m, fds[0]);
+			take_pages(&c, &m);
 		if (rc == 0 && CALL3(__NR_write, credit_of(fds, turn), &m, 1) != 1)
 			rc = -5;
 	}
+	return rc;
+}
+
+/* Mapped: to read the file would look up each of its pages anew. */
+long saving_take(uint64_t left, const int *fds, uint32_t n_fds)
+{
+	uint32_t n = n_coders(n_fds);
+	uint64_t size = (uint64_t)n * TEMPLATE_PAGE_SLOTS * TEMPLATE_SLOT_SIZE;
+	long rc = CALL6(__NR_mmap, WINDOW_COPY, size, 1,
+		1 | 0x100000 /* SHARED | FIXED_NOREPLACE */, fds[0], 0);
+
+	if (rc < 0)
+		return rc;
+	rc = take_all(left, fds, n);
+	/* forks have something else there */
+	(void)CALL2(__NR_munmap, WINDOW_COPY, size);
 	return rc;
 }
