@@ -37,7 +37,7 @@ static const char *find_base(struct server *srv, const char *sandbox)
 	return found != NULL ? memory_of(found->doc) : NULL;
 }
 
-static void on_written(void *ctx, attr_unused const struct frame *f)
+static void on_said(void *ctx, attr_unused const struct frame *f)
 {
 	(*(unsigned int *)ctx)++;
 }
@@ -66,7 +66,7 @@ int memory_save(struct server *srv, const struct live *l, const char *id, const 
 		find_base(srv, sandbox));
 	unsigned int said = 0;
 	struct job *job;
-	int rc = job_start(srv, NULL, request, on_written, &said, &job, err), late;
+	int rc = job_start(srv, NULL, request, on_said, &said, &job, err), late;
 
 	if (rc < 0)
 		return rc;
@@ -78,20 +78,51 @@ int memory_save(struct server *srv, const struct live *l, const char *id, const 
 	return rc < 0 ? rc : late;
 }
 
+int memory_load_begin(struct server *srv, const char *id, json_t *execs, struct memory_loading *m,
+	struct err *err)
+{
+	int rc;
+
+	*m = (struct memory_loading){ .live = live_new(srv, err) };
+	if (m->live == NULL)
+		return -EIO;
+	(void)json_array_extend(m->live->execs, execs);
+	rc = job_start(srv, NULL,
+		json_pack("{s:s,s:s,s:s,s:s}", "verb", "memory_load", "run", srv->run, "template",
+			m->live->id, "memory", id),
+		on_said, &m->said, &m->job, err);
+	if (rc < 0) {
+		live_drop(TAKE_PTR(m->live));
+		return rc;
+	}
+	/* it says so once; when it ends before, memory_load_end() says why */
+	while (m->said == 0 && !job_ended(m->job))
+		(void)waiters_wait(&job_link(m->job)->progress, 0);
+	if (m->said > 0)
+		return 0;
+	(void)memory_load_end(m, true, err);
+	return -EIO;
+}
+
+struct live *memory_load_end(struct memory_loading *m, bool wanted, struct err *err)
+{
+	int rc;
+
+	if (!wanted)
+		framelink_abort(job_link(m->job));
+	rc = job_end(TAKE_PTR(m->job), NULL, wanted ? err : NULL);
+	if (rc == 0 && wanted)
+		return TAKE_PTR(m->live);
+	live_drop(TAKE_PTR(m->live));
+	return NULL;
+}
+
 struct live *memory_load(struct server *srv, const char *id, json_t *execs, struct err *err)
 {
-	struct live *l = live_new(srv, err);
+	struct memory_loading m;
 
-	if (l == NULL)
-		return NULL;
-	(void)json_array_extend(l->execs, execs);
-	if (job_run(srv,
-		    json_pack("{s:s,s:s,s:s,s:s}", "verb", "memory_load", "run", srv->run,
-			    "template", l->id, "memory", id),
-		    NULL, NULL, NULL, err) == 0)
-		return l;
-	live_drop(l);
-	return NULL;
+	return memory_load_begin(srv, id, execs, &m, err) == 0 ? memory_load_end(&m, true, err)
+							       : NULL;
 }
 
 int memory_check(struct server *srv, const char *id, struct err *err)
@@ -159,4 +190,26 @@ void memory_forget(struct server *srv, const char *id)
 	if (job_run(srv, json_pack("{s:s,s:[s]}", "verb", "remove", "memories", id), NULL, NULL,
 		    NULL, &err) < 0)
 		log_warn("store", "remove memory: %s (the next start clears up)", err.msg);
+}
+
+struct forgetting {
+	struct server *srv;
+	char *id;
+};
+
+static void forget_main(void *arg)
+{
+	struct forgetting *f = arg;
+
+	memory_forget(f->srv, f->id);
+	free(f->id);
+	free(f);
+}
+
+void memory_forget_later(struct server *srv, const char *id)
+{
+	struct forgetting *f = xnew(struct forgetting);
+
+	*f = (struct forgetting){ .srv = srv, .id = str_dup(id) };
+	fiber_start(forget_main, f);
 }

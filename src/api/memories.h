@@ -15,6 +15,20 @@ int memory_save(struct server *srv, const struct live *l, const char *id, const 
 /** memory_load() - a template filled from object @id; @execs (borrowed): documents of the execs in it. NULL with @err set. Context: waits. */
 struct live *memory_load(struct server *srv, const char *id, json_t *execs, struct err *err);
 
+/** struct memory_loading - a template that is being filled from an object. */
+struct memory_loading {
+	struct live *live; /* a keeper may be started with it; its processes are not there yet */
+	struct job *job;
+	unsigned int said;
+};
+
+/** memory_load_begin() - as memory_load(), but as far only as a keeper needs. Return: 0, and memory_load_end() must follow; or an error. Context: waits. */
+int memory_load_begin(struct server *srv, const char *id, json_t *execs, struct memory_loading *m,
+	struct err *err) attr_must_use;
+
+/** memory_load_end() - wait until it is filled. @wanted: false = give it up. NULL with @err set, if it is wanted. Context: waits. */
+struct live *memory_load_end(struct memory_loading *m, bool wanted, struct err *err);
+
 /** memory_check() - is every byte of object @id as it was written? %ERR_CORRUPT. Context: waits. */
 int memory_check(struct server *srv, const char *id, struct err *err) attr_must_use;
 
@@ -26,6 +40,9 @@ const char *memory_of(const json_t *doc);
 
 /** memory_forget() - remove object @id unless something needs it. NULL is allowed. Failure is logged: the next start clears up. Context: waits. */
 void memory_forget(struct server *srv, const char *id);
+
+/** memory_forget_later() - the same, in the background. */
+void memory_forget_later(struct server *srv, const char *id);
 
 /** server_known_memories() - ids of all objects that something needs. A new reference. */
 json_t *server_known_memories(struct server *srv);

@@ -4,7 +4,7 @@
  *
  *   suspend: catalogue (`suspending`) -> every process is stopped, template filled -> object renamed into place, synced -> keeper: frozen, EXACT, killed
  *            -> catalogue (suspended), synced -> the template goes
- *   resume:  template filled from the object -> keeper, processes made, held -> catalogue (running), synced -> go -> template and object go
+ *   resume:  template filled from the object, keeper beside it -> processes made, held -> catalogue (running), synced -> go -> template and object go
  *
  * Invariants
  *  (1) while the catalogue says suspended nothing of the sandbox has run since the object was made;
@@ -129,12 +129,21 @@ static json_t *exec_documents(const struct sandbox *sb)
 	return list;
 }
 
-static struct live *load(struct sandbox *sb, struct err *err)
+/* The sandbox is built while the memory is unpacked. @ret_ok: what its keeper answered. NULL with @err set. */
+static struct live *load_and_launch(struct sandbox *sb, json_t **ret_ok, struct err *err)
 {
 	json_t *execs = exec_documents(sb);
-	struct live *l = memory_load(sb->srv, memory_of(sb->doc), execs, err);
+	struct memory_loading loading;
+	struct live *l;
+	int rc = memory_load_begin(sb->srv, memory_of(sb->doc), execs, &loading, err);
 
 	json_decref(execs);
+	if (rc < 0)
+		return NULL;
+	rc = sandbox_launch(sb, loading.live, ret_ok, err);
+	(void)fault("sandbox.resume.launched");
+	l = memory_load_end(&loading, rc == 0, err);
+	(void)fault("sandbox.resume.loaded");
 	return l;
 }
 
@@ -159,21 +168,17 @@ static int become_running(struct sandbox *sb, json_int_t init_pid, struct err *e
 	return rc;
 }
 
-/* @event: what there is to say of it. */
-static int restore_held(struct sandbox *sb, struct live *l, json_t *event, struct err *err)
+/* @ok: what its keeper answered; @event: what there is to say of it. */
+static int restore_held(
+	struct sandbox *sb, struct live *l, const json_t *ok, json_t *event, struct err *err)
 {
-	json_t *ok = NULL;
-	json_int_t pid;
-	int rc = sandbox_launch(sb, l, &ok, err);
+	json_int_t pid = json_integer_value(json_object_get(ok, "init_pid"));
+	int rc;
 
-	pid = json_integer_value(json_object_get(ok, "init_pid"));
 	sandbox_tell_clocks(event, ok);
-	json_decref(ok);
-	if (rc == 0) {
-		sandbox_bind(sb, pid);
-		credentials_started(sb);
-		rc = live_hold(sb, l, err);
-	}
+	sandbox_bind(sb, pid);
+	credentials_started(sb);
+	rc = live_hold(sb, l, err);
 	(void)fault("sandbox.resume.held");
 	return rc == 0 ? become_running(sb, pid, err) : rc;
 }
@@ -196,8 +201,8 @@ static int let_go(struct sandbox *sb, json_t *event, struct err *err)
 int sandbox_resume(struct sandbox *sb, struct err *err)
 {
 	cleanup_free char *memory = str_dup(memory_of(sb->doc));
+	json_t *event, *ok = NULL;
 	struct live *l;
-	json_t *event;
 	int rc;
 
 	if (sb->state != SANDBOX_SUSPENDED || memory == NULL)
@@ -206,16 +211,16 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 	/* it is being prepared while the memory is loaded */
 	if (sandbox_want_keeper(sb, err) < 0)
 		return -EIO;
-	l = load(sb, err);
+	l = load_and_launch(sb, &ok, err);
 	event = json_object();
-	(void)fault("sandbox.resume.loaded");
-	rc = l == NULL ? -EIO : restore_held(sb, l, event, err);
+	rc = l == NULL ? -EIO : restore_held(sb, l, ok, event, err);
+	json_decref(ok);
 	if (rc < 0) {
 		sandbox_drop_keeper(sb, false);
 		json_decref(event);
 	} else {
 		rc = let_go(sb, event, err);
-		memory_forget(sb->srv, memory);
+		memory_forget_later(sb->srv, memory);
 	}
 	live_drop(l);
 	if (rc < 0)

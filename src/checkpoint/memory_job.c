@@ -323,6 +323,9 @@ static int load_state(struct job *job, struct memory_reader *r, struct err *err)
 		return rc;
 	state_path(job, path);
 	rc = file_create_at(AT_FDCWD, path, 0600, state.p, state.n);
+	/* that is all that a keeper needs to begin */
+	if (rc == 0)
+		rc = job_send(job, json_pack("{s:b}", "state", 1));
 	return rc < 0 ? err_raise_sys(err, rc, "hand over the state of the programs") : 0;
 }
 

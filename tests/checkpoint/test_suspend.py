@@ -14,7 +14,7 @@ from lib.cay import ApiError
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, put, rootless, say, start, wait_output  # noqa: E402
 from programs import Redis, Repl, start_repl  # noqa: E402
-from suspending import drop_cache, memories, resume, suspend, there_and_back  # noqa: E402
+from suspending import drop_cache, forgotten, memories, resume, suspend, there_and_back  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -60,7 +60,7 @@ def test_rootless(tmp):
                 equal(program.tell(fork, "fork"), ["once", "twice"][:n] + ["fork"])
                 equal(program.tell(box, word), ["once", "twice"][:n + 1])
             instance.remove(fork)
-        equal(memories(instance), set())
+        forgotten(instance, memories(instance))
 
 
 @require(*NEEDS)

@@ -29,6 +29,7 @@ POINTS = {
     "sandbox.suspend.ended": ("suspended",),
     "sandbox.suspend.before_commit": ("suspended",),
     "memory.load.tables": ("suspended",),
+    "sandbox.resume.launched": ("suspended",),
     "sandbox.resume.loaded": ("suspended",),
     "sandbox.resume.held": ("suspended",),
     "sandbox.resume.before_commit": ("suspended",),
@@ -97,7 +98,7 @@ class Story:
             state = "lost"
         if state != "lost":
             self.count()
-        equal(os.listdir(os.path.join(self.box.state, "pool", "memory")), [], "memory that nothing needs")
+        cay.wait_until(lambda: not os.listdir(os.path.join(self.box.state, "pool", "memory")), 30, "memory that nothing needs goes")
         assert self.box.get(f"/v1/sandboxes/{self.id}/events/verify")["ok"]
         return state
 
