@@ -253,7 +253,8 @@ def test_what_is_refused_last_is_tried_again(tmp):
     def use(_, story):
         assert story.there_and_back()
         story.count()
-    told(tmp, use, CAY_FAULT="keeper.carry.save=error")
+    point = "keeper.carry.save"
+    told(tmp, use, CAY_FAULT=f"{point}=error")
 
 
 @require("root", "cgroup2")
