@@ -20,12 +20,16 @@ rules:
 """
 
 TALK = r'''
-import json, socket, sys
+import errno, json, socket, sys
 def talk(host, port, say):
     try:
         with socket.create_connection((host, int(port)), 20) as s:
             s.sendall(say.encode())
-            s.shutdown(socket.SHUT_WR)
+            try:
+                s.shutdown(socket.SHUT_WR)
+            except OSError as error:  # a reset has come already: the read below says so
+                if error.errno != errno.ENOTCONN:
+                    raise
             got = b""
             while more := s.recv(65536):
                 got += more
