@@ -328,3 +328,16 @@ int httphead_decode(const char *p, size_t n, bool plus, char *out, size_t size)
 	out[used] = '\0';
 	return str_utf8_valid(out, used) ? 0 : -EBADMSG;
 }
+
+bool httphead_is_hop(const char *name, size_t n)
+{
+	/* alt-svc would send clients to UDP, which never leaves */
+	static const char *const names[] = { "connection", "content-length", "expect", "host",
+		"http2-settings", "keep-alive", "proxy-authenticate", "proxy-authorization",
+		"proxy-connection", "te", "transfer-encoding", "upgrade", "alt-svc" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (n == strlen(names[i]) && strncasecmp(name, names[i], n) == 0)
+			return true;
+	return false;
+}

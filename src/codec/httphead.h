@@ -84,4 +84,7 @@ bool httphead_has_word(const struct httphead *h, const char *name, const char *w
  */
 int httphead_decode(const char *p, size_t n, bool plus, char *out, size_t size) attr_must_use;
 
+/** httphead_is_hop() - does a field concern one connection only, or is it restated by whoever sends a head on? Compared without case. */
+bool httphead_is_hop(const char *name, size_t n);
+
 #endif

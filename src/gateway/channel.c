@@ -51,16 +51,7 @@ void head_remove(struct head *h, const char *name)
 
 bool head_is_hop(struct policy_text name)
 {
-	/* alt-svc would send clients to UDP, which never leaves. */
-	static const char *const names[] = { "connection", "content-length", "expect", "host",
-		"http2-settings", "keep-alive", "proxy-authenticate", "proxy-authorization",
-		"proxy-connection", "te", "transfer-encoding", "upgrade", "alt-svc" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (text_is(name, names[i]))
-			return true;
-	}
-	return false;
+	return httphead_is_hop(name.p, name.n);
 }
 
 bool head_may_trail(struct policy_text name)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The member `match` of a rule. */
 #include "base/str.h"
+#include "codec/httphead.h"
 #include "policy/compile.h"
 #include "policy/pattern.h"
 
@@ -21,7 +22,8 @@ static const char *check_method(const char *s)
 
 static const char *check_path(const char *s)
 {
-	return glob_valid(s, GLOB_PATH) ? NULL : "is no path (begins with '/' or '**')";
+	return glob_valid(s, GLOB_PATH) ? glob_path_flaw(s)
+					: "is no path (begins with '/' or '**')";
 }
 
 static const char *check_text(const char *s)
@@ -73,11 +75,16 @@ static int read_ports(struct reader *r, const json_t *o, struct policy_match *m)
 }
 
 /* A value that a header or query parameter must have: true (any), null (must be missing), a glob or a list of them. */
-static int read_name(struct reader *r, const json_t *o, const char *key, struct name_pattern *p)
+static int read_name(
+	struct reader *r, const json_t *o, const char *key, bool headers, struct name_pattern *p)
 {
 	const json_t *v = json_object_get(o, key);
 
 	p->name = str_dup(key);
+	if (headers && httphead_is_hop(key, strlen(key)))
+		return reader_fail(r,
+			"'%s' concerns the connection alone: the gateway writes it anew, no rule sees it",
+			key);
 	p->absent = json_is_null(v);
 	if (p->absent || json_is_true(v))
 		return 0;
@@ -96,7 +103,7 @@ static int read_names(struct reader *r, const json_t *o, const char *member,
 		return reader_fail(r, "must be an object of at most %d names", POLICY_PATTERNS_MAX);
 	*ret = xalloc((json_object_size(names) + 1) * sizeof(**ret));
 	json_object_foreach ((json_t *)(uintptr_t)names, key, value) {
-		int rc = read_name(r, names, key, &(*ret)[(*ret_n)++]);
+		int rc = read_name(r, names, key, str_eq(member, "headers"), &(*ret)[(*ret_n)++]);
 
 		if (rc < 0)
 			return rc;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/pattern.h"
 #include "base/str.h"
+#include "codec/urlpath.h"
 #include "policy/policy.h"
 
 #include <arpa/inet.h>
@@ -163,6 +164,51 @@ bool glob_valid(const char *s, enum glob_kind kind)
 	if (kind == GLOB_PATH && *s != '/' && !str_starts(s, "**"))
 		return false;
 	return glob_tokens(s, kind, t) >= 0;
+}
+
+/* An escape as canonical paths have it: of a byte that has to be escaped, with capital digits. */
+static bool escape_canonical(const char *s)
+{
+	char path[] = { '/', '%', s[1], s[1] != '\0' ? s[2] : '\0', '\0' }, out[sizeof(path)];
+
+	return urlpath_canonical(path, strlen(path), out) == 4 && str_eq(path, out);
+}
+
+/* What stands at @s as itself, not as a wildcard. */
+static const char *literal_flaw(const char *s)
+{
+	if (*s == '%' && !escape_canonical(s))
+		return "holds an escape that no request is judged with: letters, digits and \"-._~\" stand for themselves, other bytes as %2F, with capital digits";
+	if (*s <= ' ' || *s > '~' || *s == '#' || *s == '\\')
+		return "holds a byte that requests write as an escape, as %20 or %C3%A4";
+	return NULL;
+}
+
+const char *glob_path_flaw(const char *s)
+{
+	const char *const begin = s;
+	const char *segment = s, *flaw = NULL;
+
+	for (; flaw == NULL; s++) {
+		size_t n = (size_t)(s - segment);
+
+		if (*s == '/' || *s == '\0') {
+			if ((n == 1 && *segment == '.') ||
+				(n == 2 && memcmp(segment, "..", 2) == 0))
+				flaw = "has a segment of dots, which are removed from a request before it is judged";
+			else if (n == 0 && *s == '/' && s != begin)
+				flaw = "has an empty segment, which are removed from a request before it is judged";
+			segment = s + 1;
+		} else if (*s == '{') {
+			s = strchr(s, '}');
+		} else {
+			s += *s == '\\' && s[1] != '\0';
+			flaw = literal_flaw(s);
+		}
+		if (*s == '\0')
+			break;
+	}
+	return flaw;
 }
 
 /* A run may match nothing: a state before it is also a state behind it. */

@@ -28,6 +28,11 @@ enum glob_kind {
 /** glob_valid() - is @s a glob of @kind (braces closed, not too long; a path begins with '/' or "**")? */
 bool glob_valid(const char *s, enum glob_kind kind);
 
+/**
+ * glob_path_flaw() - why a valid path glob says something that no canonical path (codec/urlpath.h) has, so that it would never match; a static phrase, or NULL.
+ */
+const char *glob_path_flaw(const char *s);
+
 /** glob_match() - does the whole of @text match? '?' is one byte (no '/' in paths), '\' takes the next byte as it is. */
 bool glob_match(const char *glob, enum glob_kind kind, const char *text, size_t n);
 

@@ -31,6 +31,12 @@ def test_check_names_what_is_wrong(instance, tmp):
         f.write("rules:\n- {name: a, match: {host: x.example, path: x}, action: allow}\n")
     done = instance.cay("policy", "check", path, check=False)
     contains(done.stderr, "rules[0].match.path: 'x' is no path")
+    for wrong, said in (("/a/../b", "segment of dots"), ("/a//b", "empty segment"), ("/%7euser", "no request is judged with"), ("/a b", "as %20")):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"rules": [{"match": {"host": "x.example", "path": wrong}, "action": "allow"}]}, f)
+        done = instance.cay("policy", "check", path, check=False)
+        contains(done.stderr, said)
+        equal(done.returncode != 0, True, wrong)
     done = instance.cay("policy", "check", "no-such-preset", check=False)
     contains(done.stderr, "'no-such-preset' is no preset")
     contains(instance.cay("policy", "check", tmp, check=False).stderr, "Is a directory")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Presets of model APIs: what would let the provider reach out for the sandbox is denied where the sandbox asks for it, before any connection."""
+"""Presets. Of model APIs: what would let the provider reach out for the sandbox is denied where the sandbox asks for it, before any connection. Of package registries: what plain
+installs ask for is allowed, nothing that writes is."""
 
 import json
 import shlex
@@ -32,3 +33,36 @@ def test_what_the_provider_would_fetch_is_denied(instance):
                                     f"-d {shlex.quote(json.dumps(body))} {url}")
             answer, status = text.rsplit(" ", 1)
             equal((status, json.loads(answer)["error"]["code"], json.loads(answer)["error"].get("rule")), ("403", "denied", rule), f"{url} {body}")
+
+
+READS = {"pip": ["https://pypi.org/simple/requests/", "https://pypi.org/pypi/requests/json", "https://files.pythonhosted.org/packages/ab/cd/requests-2.0-py3-none-any.whl"],
+         "uv": ["https://pypi.org/simple/requests/", "https://files.pythonhosted.org/packages/ab/cd/requests-2.0-py3-none-any.whl.metadata"],
+         "npm": ["https://registry.npmjs.org/left-pad", "https://registry.npmjs.org/@types%2fnode", "https://registry.npmjs.org/@types/node/-/node-20.0.0.tgz",
+                 "https://registry.npmjs.org/-/npm/v1/keys"],
+         "yarn": ["https://registry.yarnpkg.com/left-pad", "https://registry.yarnpkg.com/@types%2fnode", "https://repo.yarnpkg.com/4.0.0/packages/yarnpkg-cli/bin/yarn.js"],
+         "cargo": ["https://index.crates.io/config.json", "https://index.crates.io/se/rd/serde", "https://static.crates.io/crates/serde/serde-1.0.0.crate",
+                   "https://crates.io/api/v1/crates/serde/1.0.0/download"],
+         "go": ["https://proxy.golang.org/golang.org/x/net/@v/list", "https://proxy.golang.org/golang.org/toolchain/@v/v0.0.1-go1.22.0.linux-amd64.zip",
+                "https://proxy.golang.org/github.com/!burnt!sushi/toml/@latest", "https://sum.golang.org/lookup/golang.org/x/net@v0.1.0",
+                "https://sum.golang.org/tile/8/0/x001/234", "https://storage.googleapis.com/proxy-golang-org-prod/23-google.golang.org:api-v0.3.1.zip?Expires=1"],
+         "apt": ["http://deb.debian.org/debian/dists/bookworm/InRelease", "http://security.debian.org/debian-security/pool/a.deb"]}
+AUDITS = [f"https://registry.{host}/-/npm/v1/security/{what}" for host in ("npmjs.org", "yarnpkg.com") for what in ("advisories/bulk", "audits/quick", "audits")]
+WRITES = [("PUT", "https://registry.npmjs.org/left-pad"), ("POST", "https://registry.npmjs.org/-/v1/login"), ("PUT", "https://registry.npmjs.org/-/user/org.couchdb.user:me"),
+          ("DELETE", "https://registry.npmjs.org/left-pad/-rev/1"), ("PUT", "https://registry.npmjs.org/-/package/left-pad/dist-tags/latest"),
+          ("POST", "https://registry.npmjs.org/-/npm/v1/tokens"), ("POST", "https://registry.npmjs.org/-/npm/v1/security/audits/../../tokens"),
+          ("POST", "https://upload.pypi.org/legacy/"), ("POST", "https://pypi.org/legacy/"), ("PUT", "https://crates.io/api/v1/crates/new"),
+          ("DELETE", "https://crates.io/api/v1/crates/serde/1.0.0/yank"), ("POST", "https://rubygems.org/api/v1/gems"), ("PUT", "https://storage.googleapis.com/proxy-golang-org-prod/x"),
+          ("GET", "https://storage.googleapis.com/somebody/x"), ("GET", "https://storage.googleapis.com/proxy-golang-org-prod/../somebody/x")]
+
+
+def test_package_registries(instance):
+    def action(method, url, *more):
+        return instance.json("policy", "explain", "package-registries", url, "--method", method, *more)["action"]
+    for tool, urls in READS.items():
+        for url in urls:
+            equal([action(method, url) for method in ("GET", "HEAD")], ["allow"] * 2, f"{tool}: {url}")
+            equal([action(method, url) for method in ("POST", "PUT", "DELETE", "PATCH")], ["deny"] * 4, f"{tool}: {url}")
+            equal(action("GET", url, "--header", "X-HTTP-Method-Override: PUT"), "deny", url)
+    equal([action("POST", url) for url in AUDITS], ["allow"] * len(AUDITS))
+    for method, url in WRITES:
+        equal(action(method, url), "deny", f"{method} {url}")

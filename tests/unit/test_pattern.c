@@ -144,6 +144,23 @@ TEST(no_pointers)
 	check(pointer_valid("a"));
 }
 
+TEST(path_globs_that_would_never_match)
+{
+	static const char *const bad[] = { "/.", "/..", "/a/./b", "/../a", "/a/..", "//", "/a//b",
+		"/a//", "/%2f", "/%2", "/%", "/%7E", "/%zz", "/%00", "/a b", "/\xc3\xa4", "/a#b",
+		"/a\\\\b", "**/../x", "/a\t" };
+	static const char *const good[] = { "/", "/**", "**", "**/x", "/a/", "/a/*/b", "/...",
+		"/.a", "/a..", "/{x}/..{y}", "/{../a}", "/%2F", "/%C3%A4*", "/a?b", "/a\\*", "/.?",
+		"/*.", "/a;b=c,d", "/a%20b", "/@{scope}%2F*" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		if (glob_path_flaw(bad[i]) == NULL)
+			t_fail("'%s' has no flaw", bad[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+		if (glob_path_flaw(good[i]) != NULL)
+			t_fail("'%s' %s", good[i], glob_path_flaw(good[i]));
+}
+
 TEST(names_that_some_readers_take_for_another)
 {
 	json_t *root = json_loads(
