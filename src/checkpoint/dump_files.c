@@ -542,12 +542,18 @@ int dump_passed(
 	return rc < 0 && err->code == ERR_NONE ? subject_refuse(&s, err, "not to be read") : rc;
 }
 
-/* Where @link of /proc/PID leads. Return: length of @path, 0 when it was removed. */
+/* Where @link of /proc/PID leads. Return: length of @path, 0 when it was removed: a directory may be called as if it were. */
 static size_t read_directory(const struct dump_process *p, const char *link, char path[PATH_MAX])
 {
 	ssize_t n = readlinkat(p->tracee.proc, link, path, PATH_MAX);
+	struct stat st;
 
-	return n <= 0 || path[0] != '/' || dump_is_gone(path, (size_t)n) ? 0 : (size_t)n;
+	if (n <= 0 || path[0] != '/')
+		return 0;
+	return dump_is_gone(path, (size_t)n) &&
+			       (fstatat(p->tracee.proc, link, &st, 0) < 0 || st.st_nlink == 0)
+		       ? 0
+		       : (size_t)n;
 }
 
 static int dump_directories(struct dump *d, struct dump_process *p, struct err *err)

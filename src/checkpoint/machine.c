@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/machine.h"
 #include "base/str.h"
+#include "checkpoint/image.h"
 #include "codec/proctext.h"
 #include "store/digest.h"
 #include "sys/file.h"
@@ -70,8 +71,9 @@ json_t *machine_describe(struct err *err)
 		(void)err_raise_sys(err, rc < 0 ? rc : -errno, "look at this machine's kernel");
 		return NULL;
 	}
-	return json_pack("{s:s,s:s,s:I,s:o}", "kernel", name.release, "vdso", vdso, "xsave",
-		(json_int_t)xsave_size(), "cpu", cpu_features());
+	return json_pack("{s:i,s:s,s:s,s:I,s:o}", "image", (int)IMAGE_VERSION, "kernel",
+		name.release, "vdso", vdso, "xsave", (json_int_t)xsave_size(), "cpu",
+		cpu_features());
 }
 
 static bool has(const json_t *list, const char *word)
@@ -105,10 +107,24 @@ static int check_cpu(const json_t *then, const json_t *now, struct err *err)
 	return 0;
 }
 
+/* What was written before its version was noted has none. */
+static int check_image(const json_t *then, struct err *err)
+{
+	json_int_t version = json_integer_value(json_object_get(then, "image"));
+
+	if (version == IMAGE_VERSION)
+		return 0;
+	return err_raise(err, ERR_UNSUPPORTED,
+		"the memory was written by %s version of cay: its image has format %lld, this one reads %u",
+		version > IMAGE_VERSION ? "a newer" : "an older", version, IMAGE_VERSION);
+}
+
 static int compare(const json_t *then, const json_t *now, struct err *err)
 {
 	const char *kernel = json_string_value(json_object_get(then, "kernel"));
 
+	if (check_image(then, err) < 0)
+		return -ENOTSUP;
 	if (!json_equal(json_object_get(then, "kernel"), json_object_get(now, "kernel")))
 		return err_raise(err, ERR_UNSUPPORTED,
 			"the memory was written under kernel %s, this is %s",

@@ -106,6 +106,24 @@ def test_before_anything_is_changed(tmp):
         instance.close()
 
 
+@require(*NEEDS)
+def test_a_directory_that_is_called_removed(instance):
+    """Its name says so and it is there: carried. One that is not there is refused, also one that had such a name."""
+    with instance.sandbox() as box:
+        for place in ("/tmp/x (deleted)", "/var/tmp/x (deleted)"):
+            instance.ok(box, f"mkdir '{place}'")
+            run = instance.exec(box, "/usr/bin/python3", "-c", "import os, sys\nprint('ready', flush=True)\nfor line in sys.stdin: print(eval(line), flush=True)",
+                                cwd=place, stdin=True)
+            wait_output(instance, box, run, b"ready\n")
+            fork = fork_live(instance, box)[0]
+            for one in (fork, box):
+                equal(ask(instance, one, run, "os.getcwd()"), place + "\n")
+            instance.remove(fork)
+            instance.ok(box, f"rmdir '{place}'")
+            contains(raises(cay.ApiError, fork_live, instance, box).message, "its working directory was removed")
+            equal(ask(instance, box, run, "os.chdir('/')"), "None\n")
+
+
 # A thread that goes to a 32-bit code segment, says so, and comes back when it is told: nothing but instructions.
 SEGMENTS = """
 import ctypes, mmap, os, struct, sys, threading

@@ -331,7 +331,9 @@ def test_a_changed_or_foreign_memory_is_refused(instance):
                 f.write(whole)
         with open(os.path.join(place, "MANIFEST"), encoding="utf-8") as f:
             machine = json.load(f)["machine"]
-        for member, value, says in (("kernel", "1.0", "kernel 1.0"), ("vdso", "00", "vDSO"), ("cpu", ["perfect"], "'perfect'"), ("xsave", 1, "registers")):
+        newer, older = machine["image"] + 1, machine["image"] - 1
+        for member, value, says in (("image", newer, f"a newer version of cay: its image has format {newer}, this one reads {newer - 1}"),
+                                    ("image", older, "an older version of cay"), ("kernel", "1.0", "kernel 1.0"), ("vdso", "00", "vDSO"), ("cpu", ["perfect"], "'perfect'"), ("xsave", 1, "registers")):
             as_from_elsewhere(instance, os.path.join(place, "MANIFEST"), machine, member, value)
             error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/resume")
             equal(error.code, "unsupported")

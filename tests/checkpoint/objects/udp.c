@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 
 #define LARGE 60000
+#define MANY \
+	40 /* more than the smallest receive buffer has room for, and a second for each is too much */
 
 /* struct sockaddr_in6, with room for the other */
 typedef struct sockaddr_in6 address;
@@ -122,7 +124,9 @@ int main(void)
 {
 	static char large[LARGE + 1];
 	address a, b, c, everywhere, six, both, gone[2], everywhere_seen, mapped, reached;
-	address apart[2], apart_seen[2];
+	address apart[2], apart_seen[2], narrow_at;
+	int narrow = bound("127.0.0.1", &narrow_at), smallest = 1;
+	char text[16];
 	int four, other_version;
 	int receiver = bound("127.0.0.1", &a), sender = bound("127.0.0.1", &b);
 	int other = bound("127.0.0.7", &c), wide = bound("0.0.0.0", &everywhere);
@@ -162,6 +166,13 @@ int main(void)
 		send_to(other_version, &six, sixth, "six alone");
 	}
 
+	/* into a buffer that is smaller now than what waits in it */
+	for (int i = 0; i < MANY; i++) {
+		(void)snprintf(text, sizeof(text), "number %d", i);
+		send_to(sender, &narrow_at, narrow, text);
+	}
+	MUST(setsockopt(narrow, SOL_SOCKET, SO_RCVBUF, &smallest, sizeof(smallest)) == 0);
+
 	/* connected to each other */
 	MUST(connect(sender, (struct sockaddr *)&c, length_of(&c)) == 0);
 	MUST(connect(other, (struct sockaddr *)&b, length_of(&b)) == 0);
@@ -170,6 +181,14 @@ int main(void)
 
 	object_ready();
 
+	for (int i = 0; i < MANY; i++) {
+		(void)snprintf(text, sizeof(text), "number %d", i);
+		expect(narrow, &b, text);
+	}
+	smallest = 0;
+	MUST(getsockopt(narrow, SOL_SOCKET, SO_RCVBUF, &smallest, &(socklen_t){ sizeof(int) }) ==
+			0 &&
+		smallest < 8192);
 	expect(receiver, &b, "one");
 	expect(receiver, &c, "two");
 	expect(receiver, &gone[0], "three");
