@@ -135,7 +135,7 @@ int credentials_prepare(struct sandbox *sb, struct err *err)
 	int rc = 0;
 
 	if (policy_of(sb) == NULL)
-		return 0;
+		return trust_wants_place(sb) ? trust_prepare_place(sb, err) : 0;
 	rc = trust_prepare(sb, err);
 	return rc == 0 ? make_placeholders(sb, err) : rc;
 }
@@ -144,10 +144,23 @@ void credentials_mounts(const struct sandbox *sb, json_t *list)
 {
 	if (policy_of(sb) != NULL)
 		trust_mounts(sb, list);
+	else if (trust_wants_place(sb) && trust_has_place(sb))
+		trust_mount_place(sb, list);
 }
 
-/* Member "trusts" of a sandbox's document: did it start with the mounts (a boolean), or were stores laid over its own later on? */
-#define LAID "laid"
+/*
+ * Member "trusts" of a sandbox's document: did it start with the mounts (a boolean), were stores laid over its own later on, or did it start with their directory alone, because its
+ * image may have no store that anything could be laid over? What is written there later is there inside at once.
+ */
+#define LAID  "laid"
+#define PLACE "place"
+
+static bool trusts_are(const struct sandbox *sb, const char *word)
+{
+	const char *said = json_string_value(json_object_get(sb->doc, "trusts"));
+
+	return said != NULL && str_eq(said, word);
+}
 
 static bool has_stores(const struct sandbox *sb)
 {
@@ -156,7 +169,10 @@ static bool has_stores(const struct sandbox *sb)
 
 void credentials_started(struct sandbox *sb)
 {
-	(void)json_object_set_new(sb->doc, "trusts", json_boolean(policy_of(sb) != NULL));
+	bool place = policy_of(sb) == NULL && trust_wants_place(sb) && trust_has_place(sb);
+
+	(void)json_object_set_new(sb->doc, "trusts",
+		place ? json_string(PLACE) : json_boolean(policy_of(sb) != NULL));
 }
 
 static bool runs(const struct sandbox *sb)
@@ -169,10 +185,12 @@ void credentials_arrive(struct sandbox *sb)
 	json_t *init = json_incref(json_object_get(sb->doc, "init_pid"));
 	struct err err = { 0 };
 
-	if (policy_of(sb) != NULL && runs(sb) && !has_stores(sb)) {
+	if (policy_of(sb) != NULL && runs(sb) && (!has_stores(sb) || trusts_are(sb, PLACE))) {
 		int rc = trust_lay(sb, &err);
 
-		if (rc < 0)
+		if (rc < 0 && trusts_are(sb, PLACE) && err.code == ERR_NOT_FOUND)
+			;
+		else if (rc < 0)
 			log_warn("trust", "sandbox '%s': %s", sb->name, err.msg);
 		else if (runs(sb) && json_equal(init, json_object_get(sb->doc, "init_pid")))
 			(void)json_object_set_new(sb->doc, "trusts", json_string(LAID));
@@ -194,7 +212,7 @@ void credentials_env(const struct sandbox *sb, json_t *env)
 	if (policy_of(sb) == NULL)
 		return;
 	if (has_stores(sb))
-		trust_env(env, json_is_string(json_object_get(sb->doc, "trusts")));
+		trust_env(env, trusts_are(sb, LAID));
 	placeholders = gateway_state_part(sb->srv, sb->id, "placeholders");
 	if (placeholders != NULL)
 		(void)json_object_update(env, placeholders);

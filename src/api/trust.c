@@ -135,6 +135,28 @@ static int write_stores(int dir, const char *root)
 	return rc;
 }
 
+int trust_prepare_place(struct sandbox *sb, struct err *err)
+{
+	cleanup_free char *path = str_dupf("%s/trust/%s", sb->srv->own_state, sb->id);
+
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		return err_raise_sys(err, -errno, "make the trust stores of '%s'", sb->name);
+	return 0;
+}
+
+bool trust_wants_place(const struct sandbox *sb)
+{
+	return !str_eq(json_string_value(json_object_get(sb->doc, "image")), "host") ||
+	       access(HOST_BUNDLE, F_OK) < 0;
+}
+
+bool trust_has_place(const struct sandbox *sb)
+{
+	cleanup_free char *path = str_dupf("%s/trust/%s", sb->srv->own_state, sb->id);
+
+	return access(path, F_OK) == 0;
+}
+
 int trust_prepare(struct sandbox *sb, struct err *err)
 {
 	cleanup_free char *path = str_dupf("%s/trust/%s", sb->srv->own_state, sb->id);
@@ -142,10 +164,10 @@ int trust_prepare(struct sandbox *sb, struct err *err)
 	cleanup_fd int dir = -1;
 	int rc = root_certificate(sb, &root, err);
 
+	if (rc == 0)
+		rc = trust_prepare_place(sb, err);
 	if (rc < 0)
 		return rc;
-	if (mkdir(path, 0755) < 0 && errno != EEXIST)
-		return err_raise_sys(err, -errno, "make the trust stores of '%s'", sb->name);
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_raise_sys(err, -errno, "make the trust stores of '%s'", sb->name);
@@ -155,12 +177,19 @@ int trust_prepare(struct sandbox *sb, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "write the trust stores of '%s'", sb->name) : 0;
 }
 
-void trust_mounts(const struct sandbox *sb, json_t *list)
+void trust_mount_place(const struct sandbox *sb, json_t *list)
 {
 	cleanup_free char *dir = str_dupf("%s/trust/%s", sb->srv->state, sb->id);
 
 	(void)json_array_append_new(
 		list, json_pack("{s:s, s:s, s:s}", "source", dir, "target", INSIDE, "mode", "ro"));
+}
+
+void trust_mounts(const struct sandbox *sb, json_t *list)
+{
+	cleanup_free char *dir = str_dupf("%s/trust/%s", sb->srv->state, sb->id);
+
+	trust_mount_place(sb, list);
 	for (size_t i = 0; i < STORE_COUNT; i++) {
 		if (stores[i].over != NULL)
 			(void)json_array_append_new(list,

@@ -17,6 +17,18 @@ struct server;
 /** trust_prepare() - make the root when there is none, and the files. Return: 0 or an error. */
 int trust_prepare(struct sandbox *sb, struct err *err) attr_must_use;
 
+/** trust_wants_place() - may the image of @sb have no store that others could be laid over later? */
+bool trust_wants_place(const struct sandbox *sb);
+
+/** trust_prepare_place() - make the directory of the stores, empty. Return: 0 or -errno with @err. */
+int trust_prepare_place(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** trust_has_place() - is that directory there? */
+bool trust_has_place(const struct sandbox *sb);
+
+/** trust_mount_place() - append the mount of that directory alone to @list: what trust_prepare() writes into it later is there inside at once. */
+void trust_mount_place(const struct sandbox *sb, json_t *list);
+
 /** trust_mounts() - append the mounts to @list. */
 void trust_mounts(const struct sandbox *sb, json_t *list);
 

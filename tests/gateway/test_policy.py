@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 
@@ -150,6 +151,55 @@ def test_a_policy_that_comes_after_the_start(fresh, tmp):
         equal(get(box, "https://api.example/"), "200")
         equal(fresh.json("policy", "show", box).get("hint"), None)
     plain.close()
+    secure.close()
+
+
+def image_of_curl(tmp):
+    """A root file system archive with curl, what it is linked to, and neither shell nor trust store."""
+    root, archive = os.path.join(tmp, "root"), os.path.join(tmp, "curl.tar")
+    linked = subprocess.run(["ldd", "/usr/bin/curl"], check=True, capture_output=True, text=True).stdout
+    for path in ["/usr/bin/curl", "/usr/bin/env", *{word for word in linked.split() if word.startswith("/")}]:
+        os.makedirs(os.path.dirname(root + path), exist_ok=True)
+        shutil.copy(path, root + path)
+    os.makedirs(root + "/etc")
+    with open(root + "/etc/resolv.conf", "w", encoding="utf-8") as f:
+        f.write("nameserver 192.0.2.53\n")
+    subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True)
+    return archive
+
+
+def test_a_policy_that_comes_to_an_image_without_a_store(fresh, tmp):
+    """Nothing can be laid over what is not there: the stores come into a directory that waits for them."""
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    secure = Upstream(echo, pem)
+    document = json.dumps({"rules": [{"match": {"host": "api.example"}, "action": "allow", "private": True, "upstream": secure.address}]})
+    fresh.stop()
+    fresh.start(CAY_TRUST=root)
+    image = fresh.json("image", "import", image_of_curl(tmp))["id"]
+
+    def get(box):
+        done = fresh.cay("exec", box, "--", "/usr/bin/curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20", "https://api.example/", check=False)
+        return done.stdout + done.stderr
+
+    def variables(box):
+        return [line for line in fresh.cay("exec", box, "--", "/usr/bin/env").stdout.splitlines() if "/run/cay/trust/" in line]
+
+    with fresh.sandbox(image=image) as box:
+        equal(variables(box), [])
+        contains(get(box), "000")
+        fresh.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": document})
+        equal((get(box), "hint" in fresh.json("policy", "show", box)), ("200", False))
+        assert "CURL_CA_BUNDLE=/run/cay/trust/bundle.pem" in variables(box)
+        equal(fresh.json("diff", box)["changes"], [], "the stores are no change of the sandbox's")
+        fresh.stop()  # another server finds it as it is
+        fresh.start(CAY_TRUST=root)
+        equal(get(box), "200")
+        fresh.cay("stop", box)
+        fresh.cay("start", box)
+        equal(get(box), "200")
+        child = fresh.json("fork", box)["sandboxes"][0]["id"]
+        equal(get(child), "200")
+        fresh.remove(child)
     secure.close()
 
 
