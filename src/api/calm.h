@@ -12,7 +12,7 @@
 #include "base/clock.h"
 
 #define CALM_MIN_NS (50 * NS_PER_MS) /* after the first batch that was lost */
-#define CALM_MAX_NS (10 * NS_PER_S)
+#define CALM_MAX_NS (400 * NS_PER_MS)
 
 /** struct calm - all zero: nothing was lost yet, so nothing is waited for. */
 struct calm {
