@@ -57,30 +57,53 @@ static bool pool_look(struct server *srv)
 	return true;
 }
 
-static struct keeper *pool_find(struct server *srv, bool prepared)
+static bool same_mount(const json_t *a, const json_t *b)
 {
-	list_for_each (&srv->pool.ready, node, next) {
-		struct keeper *k = list_entry(node, struct keeper, pool_node);
-
-		if (k->prepared == prepared && !k->failed) {
-			keeper_claim(k);
-			return k;
-		}
-	}
-	return NULL;
+	return a == b || json_equal(a, b);
 }
 
-/* One that is under way is nearer than a new one. */
-struct keeper *keeper_take(struct server *srv)
+/* How well a keeper suits who begins with @mount. One that is under way is nearer than a new one. */
+static int suitability(const struct keeper *k, const json_t *mount)
+{
+	int foreseen = same_mount(k->foreseen, mount) ? 3 : k->foreseen == NULL ? 2 : 1;
+
+	return k->failed ? 0 : foreseen + (k->prepared ? 3 : 0);
+}
+
+static struct keeper *pool_find(struct server *srv, const json_t *mount)
+{
+	struct keeper *best = NULL;
+	int most = 0;
+
+	list_for_each (&srv->pool.ready, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, pool_node);
+		int suits = suitability(k, mount);
+
+		best = suits > most ? k : best;
+		most = suits > most ? suits : most;
+	}
+	return best;
+}
+
+static void pool_learn(struct keeper_pool *p, json_t *mount)
+{
+	json_decref(p->foreseen);
+	p->foreseen = same_mount(p->last, mount) ? json_incref(mount) : NULL;
+	json_decref(p->last);
+	p->last = json_incref(mount);
+}
+
+struct keeper *keeper_take(struct server *srv, json_t *mount)
 {
 	struct keeper *k;
 
+	pool_learn(&srv->pool, mount);
 	(void)pool_look(srv);
-	k = pool_find(srv, true);
+	k = pool_find(srv, mount);
 	if (k == NULL)
-		k = pool_find(srv, false);
-	if (k != NULL)
-		calm_used(&srv->pool.calm);
+		return NULL;
+	keeper_claim(k);
+	calm_used(&srv->pool.calm);
 	return k;
 }
 

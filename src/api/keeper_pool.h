@@ -6,12 +6,16 @@
  *     sandbox would find what that hides.
  * (2) Whoever wants a keeper waits for no stale one: those are cleared up when nothing is being prepared any more.
  * (3) The pool is filled only while mounts are quiet: calm.h.
+ * (4) Keepers are prepared with the cow mount that new sandboxes begin with, as long as one sandbox after the other begins with the same (sandbox/foresight.h). One that was prepared
+ *     for another is the last to be taken: it has to make its root anew.
  */
 #ifndef CAY_API_KEEPER_POOL_H
 #define CAY_API_KEEPER_POOL_H
 
 #include "api/calm.h"
 #include "io/fiber.h"
+
+#include <jansson.h>
 
 struct keeper;
 struct server;
@@ -25,6 +29,8 @@ struct keeper_pool {
 	unsigned int discarding; /* keepers of the pool that are being ended */
 	int mount_watch;         /* the machine's mounts */
 	struct calm calm;        /* of these */
+	json_t *last;            /* what the last new sandbox began with; NULL: no cow mount */
+	json_t *foreseen;        /* what the next one probably begins with, or NULL */
 	uv_timer_t refill;
 	struct waiters changed; /* one more is prepared, or gone */
 };
@@ -38,8 +44,11 @@ size_t keeper_pool_prepared(const struct server *srv);
 /** keeper_pool_end() - nothing is filled from now on. */
 void keeper_pool_end(struct server *srv);
 
-/** keeper_take() - a keeper of the pool, else one that is being prepared for it (keeper_ready() waits for that), or NULL. */
-struct keeper *keeper_take(struct server *srv);
+/**
+ * keeper_take() - a keeper of the pool, else one that is being prepared for it (keeper_ready() waits for that), or NULL.
+ * @mount: the cow mount that its sandbox begins with, or NULL; borrowed. What the pool foresees is learned from it.
+ */
+struct keeper *keeper_take(struct server *srv, json_t *mount);
 
 /** keeper_claim() - it belongs to a sandbox, or is ended: the pool does not have it any more. */
 void keeper_claim(struct keeper *k);

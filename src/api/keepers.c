@@ -21,6 +21,7 @@ static void keeper_free_check(struct keeper *k)
 	if (k->refs > 0 || !k->closed)
 		return;
 	json_decref(k->hello_doc);
+	json_decref(k->foreseen);
 	free(k);
 }
 
@@ -201,18 +202,23 @@ static struct keeper *keeper_alloc(struct server *srv, const char *id)
 }
 
 /* Done ahead of time too: what its sandbox wants, or what most new sandboxes ask for. */
-static json_t *prepare_request(const struct keeper *k)
+static json_t *prepare_request(struct keeper *k)
 {
 	struct server *srv = k->srv;
 	const char *kind;
-	json_t *request = json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot);
+	json_t *request = json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot), *expect;
 
-	if (k->sandbox != NULL)
+	if (k->sandbox != NULL) {
 		(void)json_object_set_new(request, "expect", sandbox_spec(k->sandbox));
-	else if (srv->mask != NULL)
-		(void)json_object_set_new(request, "expect",
-			json_pack("{s:s,s:s,s:[s],s:o}", "id", k->id, "image", "host", "lower",
-				srv->mask, "limits", sandbox_limits(srv, NULL, &kind, NULL)));
+	} else if (srv->mask != NULL) {
+		expect = json_pack("{s:s,s:s,s:[s],s:o}", "id", k->id, "image", "host", "lower",
+			srv->mask, "limits", sandbox_limits(srv, NULL, &kind, NULL));
+		k->foreseen = json_incref(srv->pool.foreseen);
+		if (k->foreseen != NULL)
+			(void)json_object_set_new(expect, "mounts", json_pack("[O]", k->foreseen));
+		(void)json_object_set_new(request, "expect", expect);
+		(void)json_object_set_new(request, "foresee", json_boolean(k->foreseen != NULL));
+	}
 	return request;
 }
 

@@ -162,8 +162,20 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	return doc;
 }
 
-static int place(struct server *srv, bool with_keeper, struct keeper **keeper, char id[ID_LEN + 1],
-	int *slot, struct err *err)
+/* The mount with which a keeper may have been prepared: a cow mount over nothing but its directory. Borrowed; NULL: none. */
+static json_t *first_cow_mount(
+	const struct sandbox_origin *o, const char *image, const char *disk, const json_t *mounts)
+{
+	json_t *first = json_array_get(mounts, 0);
+	const char *mode = json_string_value(json_object_get(first, "mode"));
+	bool bare = (o == NULL || json_array_size(o->layers) == 0) && str_eq(image, "host") &&
+		    !str_eq(disk, "disk");
+
+	return bare && mode != NULL && str_eq(mode, "cow") ? first : NULL;
+}
+
+static int place(struct server *srv, bool with_keeper, json_t *mount, struct keeper **keeper,
+	char id[ID_LEN + 1], int *slot, struct err *err)
 {
 	struct id made = id_new();
 
@@ -175,7 +187,7 @@ static int place(struct server *srv, bool with_keeper, struct keeper **keeper, c
 				err, ERR_LIMIT, "no more than %u sandboxes fit", SLOT_COUNT);
 		return str_copy(id, ID_LEN + 1, made.s);
 	}
-	*keeper = keeper_take(srv);
+	*keeper = keeper_take(srv, mount);
 	if (*keeper == NULL)
 		*keeper = keeper_new(srv, NULL, -1, err);
 	keeper_refill(srv);
@@ -244,7 +256,8 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		return NULL;
 	limits = sandbox_limits(srv, request, &disk, err);
 	mounts = limits == NULL ? NULL : mounts_from(request, err);
-	if (mounts == NULL || place(srv, keeper, &k, id, &slot, err) < 0) {
+	if (mounts == NULL || place(srv, keeper, first_cow_mount(origin, image, disk, mounts), &k,
+				      id, &slot, err) < 0) {
 		json_decref(limits);
 		json_decref(mounts);
 		json_decref(policy);

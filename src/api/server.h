@@ -67,6 +67,7 @@ struct keeper {
 	struct err error; /* why it failed */
 	char lost[160];   /* why its sandbox was killed unasked; "" = it was not */
 	json_t *hello_doc;
+	json_t *foreseen; /* the mount that it was prepared with, or NULL */
 	struct sandbox *sandbox;
 	struct event_ack ack;
 	struct waiters changed;

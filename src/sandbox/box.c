@@ -3,7 +3,7 @@
  * sandbox/box.c - see the header.
  *
  * Order of box_prepare(): groups; private mount namespace; live directory; starter (joins v1 groups); builder with its namespaces; id maps; the builder's
- * parts; the starter joins and clones the placer; expected limits and root; init (root mode). Order of box_start(): limits; another root if it must be; mount
+ * parts; the starter joins and clones the placer; expected limits and root, with the foreseen mount; init (root mode). Order of box_start(): limits; another root if it must be; mount
  * points; overlays; the placer puts them in place; init (rootless: its namespace is also the keeper's, which may mount nothing once further namespaces are forbidden).
  * Failure: the keeper exits, cay-spawn kills what is left in the groups and removes them; nothing else outlives the processes except the live
  * directory, which belongs to cayd.
@@ -282,20 +282,28 @@ static int clear_root(struct box *box, const char *image, const char *live, stru
 
 static bool has_root(const struct box *box, const struct spec *spec)
 {
-	return box->done.image != NULL && str_eq(box->done.image, spec->image) &&
+	return box->done.image != NULL && !box->foresight.wrong &&
+	       str_eq(box->done.image, spec->image) &&
 	       spec_layers_equal(&box->done.lower, &spec->lower);
 }
 
-/* Make the root that @spec wants, unless it is there already. */
-static int set_root(struct box *box, const struct spec *spec, const char *live, struct err *err)
+/* Make the root that @spec wants, unless it is there already. @foresee: with the first mount of @spec on it. */
+static int set_root(
+	struct box *box, const struct spec *spec, bool foresee, const char *live, struct err *err)
 {
 	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
 	struct rootfs_parts parts = { .n = 0 };
+	cleanup_fd int foreseen = -1;
 	int rc;
 
 	if (has_root(box, spec))
 		return 0;
 	rc = clear_root(box, spec->image, live, err);
+	if (rc == 0 && box->foresight.source != NULL)
+		rc = foresight_undo(&box->foresight, live, err);
+	if (rc == 0 && foresee)
+		rc = foresight_make(
+			&box->foresight, &box->rootfs, spec, live, box->live, &foreseen, err);
 	if (rc == 0)
 		rc = rootfs_root(&box->rootfs, spec->image, &spec->lower, live, err);
 	if (rc >= 0)
@@ -306,6 +314,8 @@ static int set_root(struct box *box, const struct spec *spec, const char *live, 
 		rc = order_add(&o, TAKE_FD(parts.mount[i]), "/", parts.name[i], err);
 	for (size_t i = 0; i < parts.n; i++)
 		fd_close(&parts.mount[i]);
+	if (rc == 0 && foreseen >= 0)
+		rc = order_add(&o, TAKE_FD(foreseen), "", spec->mounts->target, err);
 	if (rc == 0)
 		rc = starter_place(&box->starter, STARTER_PLACE_ROOT, o.message, o.mounts, err);
 	if (rc < 0)
@@ -338,7 +348,8 @@ static int run_init(struct box *box, struct err *err)
 }
 
 /* The sandbox as it will probably be asked for. A limit that does not work is refused when it is asked for. */
-static int prepare_expected(struct box *box, const struct spec *expect, struct err *err)
+static int prepare_expected(
+	struct box *box, const struct spec *expect, bool foresee, struct err *err)
 {
 	char live[PATH_MAX];
 	int rc = set_limits(box, expect, err);
@@ -348,7 +359,7 @@ static int prepare_expected(struct box *box, const struct spec *expect, struct e
 		rc = set_disk_limit(box, expect, err);
 	if (rc < 0 && err->code == ERR_UNSUPPORTED)
 		rc = 0;
-	return rc == 0 ? set_root(box, expect, live, err) : rc;
+	return rc == 0 ? set_root(box, expect, foresee, live, err) : rc;
 }
 
 /* @shown: the limits that the builder was told; NULL: the mounts are in place. */
@@ -368,7 +379,7 @@ static struct launch_place place_of(const struct box *box, const struct spec *sp
 }
 
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
-	const struct spec *expect, struct err *err)
+	const struct spec *expect, bool foresee, struct err *err)
 {
 	const struct cgroup_limits none = { 0 };
 	char live[PATH_MAX];
@@ -404,7 +415,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	if (rc == 0)
 		rc = join(box, expect != NULL ? &expect->limits : &none, err);
 	if (rc == 0 && expect != NULL)
-		rc = prepare_expected(box, expect, err);
+		rc = prepare_expected(box, expect, foresee, err);
 	if (rc == 0 && expect != NULL)
 		box->place = place_of(box, expect);
 	if (rc == 0 && !config->rootless)
@@ -412,6 +423,12 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	if (rc < 0)
 		err_context(err, "prepare sandbox '%s'", id);
 	return rc;
+}
+
+/* How many of the first mounts are on the root already. */
+static size_t foreseen(const struct box *box)
+{
+	return box->foresight.source != NULL;
 }
 
 /* One tree for each cow mount; the merged directory has mode and owner of its upper, which must be the source's. */
@@ -424,7 +441,7 @@ static int make_trees(const struct box *box, const struct spec *spec, struct err
 		n += spec->mounts[i].mode == MOUNT_COW;
 	if (n > TREES_AHEAD)
 		rc = store_live_trees(box->live, n);
-	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++) {
+	for (size_t i = foreseen(box); rc == 0 && i < spec->n_mounts; i++) {
 		const struct spec_mount *m = &spec->mounts[i];
 		cleanup_fd int source = -1;
 
@@ -458,6 +475,7 @@ static int finish_mounts(
 	struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
 	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
+	size_t first = foreseen(box);
 	int mounts[SPEC_MOUNTS_MAX], rc;
 
 	o.message->view.limits = spec->limits;
@@ -466,11 +484,11 @@ static int finish_mounts(
 	o.message->debug = spec->profile == PROFILE_DEBUG;
 	if (str_copy(o.message->hostname, sizeof(o.message->hostname), spec->hostname) < 0)
 		return err_raise(err, ERR_INVALID, "host name is too long");
-	rc = rootfs_mounts(&box->rootfs, spec, live, mounts, err);
+	rc = rootfs_mounts(&box->rootfs, spec, first, live, mounts, err);
 	if (rc < 0)
 		return rc;
-	for (size_t i = 0; i < spec->n_mounts; i++) {
-		int added = order_add(&o, mounts[i], "", spec->mounts[i].target, err);
+	for (size_t i = first; i < spec->n_mounts; i++) {
+		int added = order_add(&o, mounts[i - first], "", spec->mounts[i].target, err);
 
 		rc = rc == 0 ? added : rc;
 	}
@@ -501,9 +519,9 @@ static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 	int rc;
 
 	live_path(box, live);
-	rc = set_root(box, spec, live, err);
+	rc = set_root(box, spec, false, live, err);
 	if (rc == 0)
-		rc = rootfs_points(&box->rootfs, spec, live, err);
+		rc = rootfs_points(&box->rootfs, spec, foreseen(box), live, err);
 	if (rc > 0)
 		rc = forget_lookups(box, err);
 	if (rc == 0)
@@ -527,6 +545,11 @@ uint64_t box_set_clocks(struct box *box, const json_t *then)
 	box->timens = fd;
 	box->clocks = ahead;
 	return 0;
+}
+
+void box_judge(struct box *box, const struct spec *spec)
+{
+	foresight_judge(&box->foresight, spec);
 }
 
 bool box_suits(const struct box *box, const struct spec *spec)

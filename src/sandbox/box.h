@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "sandbox/clocks.h"
+#include "sandbox/foresight.h"
 #include "sandbox/rootfs.h"
 #include "sandbox/spec.h"
 #include "sandbox/starter.h"
@@ -35,6 +36,7 @@ struct box {
 	struct spec
 		done; /* what of a specification is in force: image (NULL: no root yet), lower, limits, disk_bytes */
 	struct rootfs rootfs;
+	struct foresight foresight; /* the mount that is on the root already */
 	struct starter starter;
 	struct launch_place place; /* what the starter's programs have in common */
 	bool awaits_processes;     /* from a template, straight after the start */
@@ -60,12 +62,13 @@ struct box {
  * box_prepare() - make everything that does not depend on a specification.
  * @box: filled; needs box_kill() in any case afterwards.
  * @slot: which range of host uids, 0..16383 (root mode); no other live sandbox may have it.
- * @expect: root and limits that box_start() will probably ask for: done ahead of time; NULL = nothing is known. Borrowed; its mounts are ignored.
+ * @expect: root and limits that box_start() will probably ask for: done ahead of time; NULL = nothing is known. Borrowed.
+ * @foresee: its first mount too; the sandbox has never run. Else its mounts are ignored.
  * Context: once, before any other thread or child; root, or root of the rootless namespace. Blocks for milliseconds.
  * Return: 0, or %ERR_HOST / %ERR_INTERNAL naming the step.
  */
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
-	const struct spec *expect, struct err *err) attr_must_use;
+	const struct spec *expect, bool foresee, struct err *err) attr_must_use;
 
 /**
  * box_start() - bring everything into the state that @spec asks for.
@@ -80,6 +83,9 @@ int box_start(struct box *box, struct spec *spec, struct err *err) attr_must_use
  * Return: by how many nanoseconds they step back, 0 = they do not.
  */
 uint64_t box_set_clocks(struct box *box, const json_t *then);
+
+/** box_judge() - before box_suits() and box_start(): does what was made ahead of time hold for @spec? */
+void box_judge(struct box *box, const struct spec *spec);
 
 /**
  * box_suits() - can the waiters that there are become programs of @spec? If not, the caller ends them before box_start(), which makes another starter then.

@@ -4,6 +4,7 @@
  * (docs/design/0001: add a verb there and here).
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "sandbox/keeper.h"
 
@@ -41,7 +42,8 @@ static void verb_prepare(struct keeper *k, struct conn *c, json_int_t id, const 
 		rc = spec_parse(expected, &expect, &err);
 	if (rc == 0)
 		rc = box_prepare(&k->box, &k->config, k->id, (uint32_t)slot,
-			expected != NULL ? &expect : NULL, &err);
+			expected != NULL ? &expect : NULL,
+			json_is_true(json_object_get(request, "foresee")), &err);
 	if (rc == 0)
 		rc = keeper_listen(k, &err);
 	if (rc == 0) {
@@ -71,6 +73,11 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 			&err, ERR_INVALID, "start: the specification is for sandbox '%s'", spec.id);
 	if (err.code == ERR_NONE)
 		(void)!keeper_expect(k, request, &back_ns, &err);
+	if (err.code == ERR_NONE)
+		box_judge(&k->box, &spec);
+	if (err.code == ERR_NONE && k->box.foresight.source != NULL)
+		log_debug("keeper", "the mount of sandbox '%s' was foreseen%s", k->id,
+			k->box.foresight.wrong ? " wrongly" : "");
 	if (err.code == ERR_NONE && !box_suits(&k->box, &spec))
 		keeper_drop_spare(k);
 	if (err.code == ERR_NONE && box_start(&k->box, &spec, &err) == 0) {

@@ -286,18 +286,19 @@ static unsigned int data_attrs(void)
 	return MOUNT_ATTR_NOSUID | (ablated("nodev_mounts") ? 0 : MOUNT_ATTR_NODEV);
 }
 
-static int cow_overlay(
-	struct rootfs *r, const struct spec_mount *m, const char *live, struct err *err)
+int rootfs_cow(struct rootfs *r, const struct spec_mount *m, const char *live, char *staged,
+	size_t size, struct err *err)
 {
 	cleanup(overlay_fini) struct overlay o = { 0 };
-	char path[PATH_MAX];
-	int rc = add_layers(r, &m->lower, &o, err);
+	int rc = stage_pool(r, err);
 
 	if (rc == 0)
-		rc = rootfs_stage_layer(r, m->source, path, sizeof(path), err);
+		rc = add_layers(r, &m->lower, &o, err);
+	if (rc == 0)
+		rc = rootfs_stage_layer(r, m->source, staged, size, err);
 	if (rc < 0)
 		return rc;
-	overlay_add_lower(&o, path);
+	overlay_add_lower(&o, staged);
 	rc = set_upper(r, live, m->tree, &o, err);
 	if (rc < 0)
 		return rc;
@@ -351,17 +352,19 @@ static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struc
 	return rc < 0 ? err_raise_sys(err, rc, "mount '%s'", m->source) : TAKE_FD(mount);
 }
 
-int rootfs_mounts(
-	struct rootfs *r, const struct spec *spec, const char *live, int *mounts, struct err *err)
+int rootfs_mounts(struct rootfs *r, const struct spec *spec, size_t first, const char *live,
+	int *mounts, struct err *err)
 {
+	char staged[64];
 	size_t n;
-	int rc = stage_pool(r, err);
+	int rc = 0;
 
-	for (n = 0; rc >= 0 && n < spec->n_mounts; n++) {
-		const struct spec_mount *m = &spec->mounts[n];
+	for (n = 0; first + n < spec->n_mounts; n++) {
+		const struct spec_mount *m = &spec->mounts[first + n];
 
-		rc = m->mode == MOUNT_COW && !ablated("cow_mounts") ? cow_overlay(r, m, live, err)
-								    : plain_mount(r, m, err);
+		rc = m->mode == MOUNT_COW && !ablated("cow_mounts")
+			     ? rootfs_cow(r, m, live, staged, sizeof(staged), err)
+			     : plain_mount(r, m, err);
 		if (rc < 0)
 			break;
 		mounts[n] = rc;
@@ -511,8 +514,8 @@ static bool needs_point(const struct rootfs *r, const struct spec *spec, const c
 	       !S_ISDIR(st.st_mode) || !seen_in_root(r, &spec->lower, image, m->target);
 }
 
-int rootfs_points(
-	const struct rootfs *r, const struct spec *spec, const char *live, struct err *err)
+int rootfs_points(const struct rootfs *r, const struct spec *spec, size_t first, const char *live,
+	struct err *err)
 {
 	char image[PATH_MAX] = "/";
 	cleanup_fd int points = -1;
@@ -521,7 +524,7 @@ int rootfs_points(
 	if (!str_eq(spec->image, "host"))
 		(void)snprintf(
 			image, sizeof(image), "%s/pool/images/%s/rootfs", r->state, spec->image);
-	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++) {
+	for (size_t i = first; rc == 0 && i < spec->n_mounts; i++) {
 		if (!needs_point(r, spec, image, &spec->mounts[i]))
 			continue;
 		if (points < 0)

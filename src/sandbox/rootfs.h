@@ -71,12 +71,12 @@ int rootfs_parts(struct rootfs *r, const char *image, const struct spec_layers *
 void rootfs_parts_close(struct rootfs_parts *parts);
 
 /**
- * rootfs_mounts() - make the mounts of @spec->mounts.
- * @mounts: room for @spec->n_mounts descriptors; filled with detached mounts on success, owned by the caller.
+ * rootfs_mounts() - make the mounts of @spec->mounts, from number @first on.
+ * @mounts: room for @spec->n_mounts - @first descriptors; filled with detached mounts on success, owned by the caller.
  * @err: says which mount failed. Return: 0 or an error; on failure nothing stays open.
  */
-int rootfs_mounts(struct rootfs *r, const struct spec *spec, const char *live, int *mounts,
-	struct err *err) attr_must_use;
+int rootfs_mounts(struct rootfs *r, const struct spec *spec, size_t first, const char *live,
+	int *mounts, struct err *err) attr_must_use;
 
 /**
  * rootfs_skeleton_remove() - undo what a root of the host image, made ahead of time without root, left in the layer of mount points and in the root's tree: over
@@ -87,8 +87,8 @@ int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err 
 /** rootfs_points_base() - create /proc, /dev and /sys in the layer LIVE/points. */
 int rootfs_points_base(const char *live, struct err *err) attr_must_use;
 
-/** rootfs_points() - create those mount points of @spec in LIVE/points that the root does not show anyway, like the image's own directories of those names. Return: 1 when there are any, 0, or an error. */
-int rootfs_points(const struct rootfs *r, const struct spec *spec, const char *live,
+/** rootfs_points() - create those mount points of @spec, from mount number @first on, in LIVE/points that the root does not show anyway, like the image's own directories of those names. Return: 1 when there are any, 0, or an error. */
+int rootfs_points(const struct rootfs *r, const struct spec *spec, size_t first, const char *live,
 	struct err *err) attr_must_use;
 
 #endif

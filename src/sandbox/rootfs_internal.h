@@ -14,6 +14,13 @@ int rootfs_stage_layer(
 int rootfs_in_pool(
 	const struct rootfs *r, const char *dir, char *path, struct err *err) attr_must_use;
 
+/**
+ * rootfs_cow() - make the overlay of cow mount @m. @staged (of @size bytes): receives where its directory is attached among the layers, also on failure if it is.
+ * Return: detached mount, owned by the caller, or an error.
+ */
+int rootfs_cow(struct rootfs *r, const struct spec_mount *m, const char *live, char *staged,
+	size_t size, struct err *err) attr_must_use;
+
 /** rootfs_open_points() - open LIVE/points. Return: descriptor or an error. */
 int rootfs_open_points(const char *live, struct err *err) attr_must_use;
 

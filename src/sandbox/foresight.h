@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/foresight.h - a cow mount that is made before anybody asks for it, because the last ones were of the same directory.
+ *
+ * It is put onto the root with the root itself, so whoever asks for it has it. It holds only while the directory is the one that it was, with the same owner and mode:
+ * else, and where another mount or none is asked for, it is undone, and the root is made anew without it. Only for sandboxes that have never run.
+ */
+#ifndef CAY_SANDBOX_FORESIGHT_H
+#define CAY_SANDBOX_FORESIGHT_H
+
+#include "sandbox/rootfs.h"
+
+#include <sys/stat.h>
+
+/** struct foresight_place - which directory it is, and what its tree took over from it. */
+struct foresight_place {
+	uint64_t mount, inode;
+	uint32_t major, minor;
+	uint32_t uid, gid;
+	uint32_t mode;
+};
+
+/** struct foresight - zero: nothing is foreseen. */
+struct foresight {
+	char *source, *target; /* NULL: nothing */
+	struct foresight_place place;
+	char staged[64]; /* where its directory is attached among the layers */
+	bool wrong;      /* foresight_judge() said so */
+};
+
+/**
+ * foresight_make() - make the first mount of @expect, its mount point and its tree; nothing unless it is a cow mount without layers.
+ * @live: path of the live directory, @live_fd: the same. Nobody has looked into the root yet: it is mounted afterwards.
+ * @ret_mount: detached mount, owned by the caller; -1 when nothing was made.
+ * Return: 0, also when it could not be made and nothing is left of it; an error when something is.
+ */
+int foresight_make(struct foresight *f, struct rootfs *r, const struct spec *expect,
+	const char *live, int live_fd, int *ret_mount, struct err *err) attr_must_use;
+
+/** foresight_judge() - is what was foreseen the first mount of @spec, and still so? Once: the answer stays. */
+void foresight_judge(struct foresight *f, const struct spec *spec);
+
+/** foresight_undo() - take away all that foresight_make() left in the live directory @live and among the layers; the root that it is on is left next. Return: 0 or an error. */
+int foresight_undo(struct foresight *f, const char *live, struct err *err) attr_must_use;
+
+#endif
