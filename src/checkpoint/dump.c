@@ -226,16 +226,18 @@ static int look_at_all(struct dump *d, struct err *err)
 		rc = dump_sysv(d, err);
 	if (rc == 0)
 		rc = dump_tmpfs(d, err);
+	if (rc == 0)
+		rc = dump_ask(d, err);
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		struct dump_process *p = &d->processes[i];
 
 		if (p->tracee.zombie)
 			continue;
-		rc = dump_attributes(d, p, err);
+		rc = dump_attributes(p, err);
 		if (rc == 0)
 			rc = dump_threads(d, p, err);
 		if (rc == 0)
-			rc = dump_signals(d, p, err);
+			rc = dump_signals(p, err);
 		if (rc == 0)
 			rc = dump_timers(d, p, err);
 		if (rc == 0)
@@ -265,29 +267,24 @@ static int set_subreapers(struct dump *d, bool on)
 	return (int)rc;
 }
 
-static void end_twins(struct dump *d)
-{
-	for (size_t i = 0; i < d->n; i++)
-		tracee_end(&d->processes[i].twin);
-}
-
 /* All or none: without twins the memory is copied while everything stands still. Return: how many, -errno when the processes are not as they were. */
 static int make_twins(struct dump *d)
 {
-	int rc = set_subreapers(d, false), made = 0, back;
+	struct tracee_pair *pairs = calloc(d->n + 1, sizeof(*pairs));
+	int rc = set_subreapers(d, false), n = 0, back;
 
-	for (size_t i = 0; rc == 0 && i < d->n; i++) {
-		if (d->processes[i].tracee.zombie)
-			continue;
-		rc = tracee_twin(&d->processes[i].tracee, &d->processes[i].twin);
-		made += rc == 0;
+	if (pairs == NULL)
+		abort();
+	for (size_t i = 0; i < d->n; i++) {
+		if (!d->processes[i].tracee.zombie)
+			pairs[n++] = (struct tracee_pair){ .t = &d->processes[i].tracee,
+				.twin = &d->processes[i].twin };
 	}
+	if (rc == 0)
+		rc = tracee_twins(pairs, (size_t)n);
+	free(pairs);
 	back = set_subreapers(d, true);
-	if (rc < 0) {
-		end_twins(d);
-		made = 0;
-	}
-	return back < 0 ? back : made;
+	return back < 0 ? back : rc < 0 ? 0 : n;
 }
 
 static int take_moment(struct dump *d, struct dump_report *r)
@@ -379,7 +376,15 @@ static int write_out(struct dump *d, struct err *err)
 
 static void release_all(struct dump *d)
 {
+	struct tracee **all = calloc(d->n + 1, sizeof(struct tracee *));
+
+	if (all == NULL)
+		abort();
+	for (size_t i = 0; i < d->n; i++)
+		all[i] = &d->processes[i].tracee;
 	dump_terminals_close(d);
+	tracee_scratch_end(all, d->n);
+	free(all);
 	for (size_t i = 0; i < d->n; i++) {
 		tracee_release(&d->processes[i].tracee);
 		(void)fault("live.dump.released_one");
@@ -396,6 +401,7 @@ static void forget_all(struct dump *d)
 		buf_free(&p->maps);
 		free(p->pages.list);
 		free(p->status);
+		dump_ask_end(p);
 	}
 	shared_memories_fini(&d->shared);
 	image_writer_fini(&d->image);

@@ -22,6 +22,14 @@ struct dump_pages {
 	size_t n, at;
 };
 
+/** struct dump_queued - rows of the table of signals. */
+struct dump_queued {
+	uint32_t first, n;
+};
+
+/** enum dump_told - what a process itself was asked, by its first thread. */
+enum dump_told { TOLD_DEATH_SIGNAL, TOLD_SUBREAPER, TOLD_ITIMERS, TOLD_FDS = TOLD_ITIMERS + 3 };
+
 /** struct dump_process - one process of the tree while it is being looked at. */
 struct dump_process {
 	struct tracee tracee;
@@ -32,8 +40,12 @@ struct dump_process {
 	struct proc_stat stat;
 	struct plan_input place;
 	struct image_process out;
-	bool to_stop; /* SIGSTOP waits for it */
-	char *status; /* text of /proc/PID/status */
+	bool to_stop;                 /* SIGSTOP waits for it */
+	char *status;                 /* text of /proc/PID/status */
+	int *fds;                     /* its descriptors */
+	size_t n_fds, fd_at;          /* and which of them is looked at */
+	struct dump_queued *queued;   /* of each thread, and then of the process */
+	struct tracee_question *told; /* what it has answered: dump_told() */
 	char name[16];
 };
 
@@ -209,10 +221,28 @@ static inline struct tracee *dump_source(struct dump_process *p)
 /** dump_tree() - parents, sessions, groups, leaves, of every process. Fills ->place. */
 int dump_tree(struct dump *d, struct err *err) attr_must_use;
 
-/** dump_attributes() - ids, and what a twin does not inherit; refuses filters of the program's own that are not known, before any call is made in it. While @p is stopped. */
-int dump_attributes(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+/**
+ * dump_ask() - ask all processes what only they can tell, at the same time. Before it nothing has run in them: what is refused of programs in which no call may be made, and
+ * what is queued for them, is looked at before.
+ */
+int dump_ask(struct dump *d, struct err *err) attr_must_use;
 
-/** dump_creds() - limits and other attributes of @p. After dump_attributes(). */
+/** dump_ask_end() - forget what @p was asked. */
+void dump_ask_end(struct dump_process *p);
+
+/** dump_told() - what @p has answered to @what (of TOLD_FDS: to that of its first descriptor, those of the others stand behind it). */
+const struct tracee_question *dump_told(const struct dump_process *p, enum dump_told what);
+
+/** dump_told_thread() - what thread @i has answered: its alternate stack, and behind it its tid address. */
+const struct tracee_question *dump_told_thread(const struct dump_process *p, size_t i);
+
+/** dump_list_fds() - set ->fds of @p. Return: 0 or -errno. */
+int dump_list_fds(struct dump_process *p) attr_must_use;
+
+/** dump_attributes() - what a twin does not inherit. */
+int dump_attributes(struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_creds() - limits and other attributes of @p. After dump_creds_check(). */
 int dump_creds(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_threads_check() - refuse threads in which no call can be made: 32-bit code. Before any call is made in @p. */
@@ -221,8 +251,8 @@ int dump_threads_check(struct dump_process *p, struct err *err) attr_must_use;
 /** dump_threads() - registers and what belongs to one thread. */
 int dump_threads(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_signals() - interval timers, what is queued for the process. While @p is stopped. */
-int dump_signals(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+/** dump_signals() - interval timers, and what was queued for the process. */
+int dump_signals(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_timers() - POSIX timers, in the order of their numbers. */
 int dump_timers(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;

@@ -470,18 +470,14 @@ static int add_watches(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
-/* What a description was opened with shows in each of its descriptors: then only the process knows. */
+/* What a description was opened with shows in each of its descriptors: then only the process knows. Of one that runs nobody does. */
 static int read_close_on_exec(struct subject *s, uint32_t *ret)
 {
-	bool asked = s->p->tracee.n_threads > 0; /* not while it runs */
-	long rc = 0;
+	bool shown = (proc_number(buf_cstr(&s->info), "flags", 8, 0) & (uint64_t)O_CLOEXEC) != 0;
+	long told = s->p->told == NULL ? 0 : dump_told(s->p, TOLD_FDS)[s->p->fd_at].result;
 
-	if (asked && (proc_number(buf_cstr(&s->info), "flags", 8, 0) & (uint64_t)O_CLOEXEC) != 0)
-		rc = (fcntl(s->copy, F_GETFL) & O_CLOEXEC) == 0
-			     ? FD_CLOEXEC
-			     : TRACEE_CALL(&s->p->tracee, 0, SYS_fcntl, (uint64_t)s->fd, F_GETFD);
-	*ret = rc == FD_CLOEXEC;
-	return rc < 0 ? (int)rc : 0;
+	*ret = shown && told == FD_CLOEXEC;
+	return told < 0 ? (int)told : 0;
 }
 
 static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *err)
@@ -571,32 +567,50 @@ static int dump_directories(struct dump *d, struct dump_process *p, struct err *
 	return 0;
 }
 
-int dump_files(struct dump *d, struct dump_process *p, struct err *err)
+int dump_list_fds(struct dump_process *p)
 {
 	int list = openat(p->tracee.proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = list < 0 ? NULL : fdopendir(list);
+	const struct dirent *e;
+	uint64_t fd;
+
+	if (dir == NULL)
+		return -errno;
+	p->n_fds = 0;
+	while ((e = readdir(dir)) != NULL) {
+		int *more;
+
+		if (str_to_u64(e->d_name, 0, INT32_MAX, &fd) < 0)
+			continue;
+		more = realloc(p->fds, (p->n_fds + 1) * sizeof(*more));
+		if (more == NULL)
+			abort();
+		p->fds = more;
+		p->fds[p->n_fds++] = (int)fd;
+	}
+	(void)closedir(dir);
+	return 0;
+}
+
+int dump_files(struct dump *d, struct dump_process *p, struct err *err)
+{
 	struct subject s = {
 		.p = p, .host = p->tracee.host, .carrier = -1, .copy = -1, .info = BUF_INIT(1 << 20)
 	};
 	cleanup_fd int pidfd = raw_pidfd_open(p->tracee.host);
-	DIR *dir = list < 0 ? NULL : fdopendir(list);
-	const struct dirent *e;
-	uint64_t fd;
-	int rc = 0;
+	int rc = pidfd < 0 ? pidfd : d->examination != NULL ? dump_list_fds(p) : 0;
 
-	if (dir == NULL || pidfd < 0)
-		return err_raise_sys(err, pidfd < 0 ? pidfd : -errno,
-			"list the descriptors of process %d", p->tracee.inner);
+	if (rc < 0)
+		return err_raise_sys(
+			err, rc, "list the descriptors of process %d", p->tracee.inner);
 	p->out.first_fd = image_count(&d->image, TABLE_FDS, sizeof(struct image_fd));
 	p->out.first_watch = image_count(&d->image, TABLE_WATCHES, sizeof(struct image_watch));
-	while (rc == 0 && (e = readdir(dir)) != NULL) {
-		if (str_to_u64(e->d_name, 0, INT32_MAX, &fd) < 0)
-			continue;
-		s.fd = (int)fd;
+	for (p->fd_at = 0; rc == 0 && p->fd_at < p->n_fds; p->fd_at++) {
+		s.fd = p->fds[p->fd_at];
 		rc = dump_one(d, &s, pidfd, err);
 		if (rc < 0 && dump_note(d, err))
 			rc = 0;
 	}
-	(void)closedir(dir);
 	buf_free(&s.info);
 	dump_locks_end(d, p);
 	p->out.n_fds = image_count(&d->image, TABLE_FDS, sizeof(struct image_fd)) - p->out.first_fd;

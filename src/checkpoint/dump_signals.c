@@ -3,6 +3,7 @@
 #include "checkpoint/dump.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -63,23 +64,20 @@ static int read_actions(struct dump_process *p)
 
 static int read_itimers(struct dump_process *p)
 {
-	struct tracee *t = &p->tracee;
-	long rc = tracee_scratch(t);
+	const struct tracee_question *q = dump_told(p, TOLD_ITIMERS);
 
-	for (unsigned int i = 0; rc == 0 && i < 3; i++) {
+	for (unsigned int i = 0; i < 3; i++) {
 		struct itimerval now;
 
-		rc = TRACEE_CALL(t, 0, SYS_getitimer, i, t->scratch);
-		if (rc == 0)
-			rc = tracee_read(t, t->scratch, &now, sizeof(now));
-		if (rc < 0)
-			break;
+		if (q[i].result < 0)
+			return (int)q[i].result;
+		memcpy(&now, q[i].answer, sizeof(now));
 		p->out.itimers[i].interval_us = (uint64_t)now.it_interval.tv_sec * 1000000 +
 						(uint64_t)now.it_interval.tv_usec;
 		p->out.itimers[i].value_us =
 			(uint64_t)now.it_value.tv_sec * 1000000 + (uint64_t)now.it_value.tv_usec;
 	}
-	return (int)rc;
+	return 0;
 }
 
 int dump_actions(struct dump_process *p, struct err *err)
@@ -91,18 +89,15 @@ int dump_actions(struct dump_process *p, struct err *err)
 		      : 0;
 }
 
-int dump_signals(struct dump *d, struct dump_process *p, struct err *err)
+int dump_signals(struct dump_process *p, struct err *err)
 {
 	int rc = read_itimers(p);
 
-	p->out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
-	if (rc == 0)
-		rc = dump_queue(d, p, p->tracee.host, true);
-	if (rc < 0)
-		return err_raise_sys(
-			err, rc, "read the signals of process %d (%s)", p->tracee.inner, p->name);
-	p->out.n_siginfos = (uint32_t)rc;
-	return 0;
+	p->out.first_siginfo = p->queued[p->tracee.n_threads].first;
+	p->out.n_siginfos = p->queued[p->tracee.n_threads].n;
+	return rc < 0 ? err_raise_sys(err, rc, "read the interval timers of process %d (%s)",
+				p->tracee.inner, p->name)
+		      : 0;
 }
 
 /* --- stopped processes --- */
@@ -124,22 +119,13 @@ static int is_news(struct dump_process *q, const struct dump_process *p)
 	return rc < 0 ? (int)rc : pid == p->tracee.inner;
 }
 
-static bool is_to_stop(const struct dump_process *p)
-{
-	bool to_stop = p->to_stop;
-
-	for (size_t i = 0; i < p->tracee.n_threads; i++)
-		to_stop |= p->tracee.threads[i].to_stop;
-	return to_stop;
-}
-
 int dump_stopped(struct dump *d, struct err *err)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		struct dump_process *p = &d->processes[i], *q = dump_by_host_pid(d, p->stat.ppid);
 		int news = 1;
 
-		if (p->tracee.zombie || (!p->tracee.stopped && !is_to_stop(p)))
+		if (p->tracee.zombie || (!p->tracee.stopped && !p->to_stop))
 			continue;
 		if (p->tracee.stopped && q != NULL)
 			news = is_news(q, p);

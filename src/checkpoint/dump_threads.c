@@ -150,29 +150,22 @@ static int read_robust_list(pid_t tid, struct image_thread *out)
 	return 0;
 }
 
-/* What only the thread itself can ask for. */
-static int ask_thread(struct dump_process *p, size_t i, struct image_thread *out)
+/* What only the thread itself could ask for. */
+static int read_told(const struct dump_process *p, size_t i, struct image_thread *out)
 {
+	const struct tracee_question *stack = dump_told_thread(p, i), *tid = stack + 1;
 	struct {
 		uint64_t at;
 		uint32_t flags, pad;
 		uint64_t size;
-		uint64_t tid_address;
-	} answer = { 0 };
-	struct tracee *t = &p->tracee;
-	long rc = tracee_scratch(t);
+	} answer;
 
-	if (rc == 0)
-		rc = TRACEE_CALL(t, i, SYS_sigaltstack, 0, t->scratch);
-	if (rc == 0)
-		rc = TRACEE_CALL(t, i, SYS_prctl, PR_GET_TID_ADDRESS, t->scratch + 24);
-	if (rc == 0)
-		rc = tracee_read(t, t->scratch, &answer, sizeof(answer));
+	memcpy(&answer, stack->answer, sizeof(answer));
+	memcpy(&out->tid_address, tid->answer, sizeof(out->tid_address));
 	out->altstack = answer.at;
 	out->altstack_size = answer.size;
 	out->altstack_flags = answer.flags;
-	out->tid_address = answer.tid_address;
-	return (int)rc;
+	return stack->result < 0 ? (int)stack->result : tid->result < 0 ? (int)tid->result : 0;
 }
 
 static int read_name(const struct tracee *t, pid_t tid, struct image_thread *out)
@@ -212,14 +205,12 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 	if (rc == 0)
 		rc = read_name(&p->tracee, t->host, &out);
 	if (rc == 0)
-		rc = ask_thread(p, i, &out);
-	out.first_siginfo = image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
-	if (rc == 0)
-		rc = dump_queue(d, p, t->host, false);
+		rc = read_told(p, i, &out);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "read thread %d of process %d (%s)", t->inner,
 			p->tracee.inner, p->name);
-	out.n_siginfos = (uint32_t)rc;
+	out.first_siginfo = p->queued[i].first;
+	out.n_siginfos = p->queued[i].n;
 	(void)IMAGE_ADD(&d->image, TABLE_THREADS, &out);
 	return 0;
 }

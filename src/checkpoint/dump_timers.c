@@ -8,6 +8,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -57,23 +58,38 @@ static int parse(const char *text, const struct tracee *t, struct image_timer *o
 	return parse_notify(notify, t, out);
 }
 
-static int read_value(struct dump_process *p, struct image_timer *out)
+/* When they go off: of all timers of @p, beginning with @out. */
+static int read_values(struct dump_process *p, struct image_timer *out)
 {
-	struct itimerspec now;
-	long rc = tracee_scratch(&p->tracee);
+	struct tracee_question *q = calloc(p->out.n_timers, sizeof(*q));
+	struct tracee_asked all = { .t = &p->tracee, .questions = q, .n = p->out.n_timers };
+	int rc;
 
-	if (rc == 0)
-		rc = TRACEE_CALL(
-			&p->tracee, 0, SYS_timer_gettime, (uint64_t)out->id, p->tracee.scratch);
-	if (rc == 0)
-		rc = tracee_read(&p->tracee, p->tracee.scratch, &now, sizeof(now));
-	if (rc < 0)
-		return (int)rc;
-	out->interval_s = (uint64_t)now.it_interval.tv_sec;
-	out->interval_ns = (uint64_t)now.it_interval.tv_nsec;
-	out->value_s = (uint64_t)now.it_value.tv_sec;
-	out->value_ns = (uint64_t)now.it_value.tv_nsec;
-	return 0;
+	if (q == NULL)
+		abort();
+	for (uint32_t i = 0; i < p->out.n_timers; i++)
+		q[i] = (struct tracee_question){
+			.nr = SYS_timer_gettime, .arguments = { (uint64_t)out[i].id }, .into = 2
+		};
+	rc = tracee_ask(&all, 1);
+	for (uint32_t i = 0; rc == 0 && i < p->out.n_timers; i++) {
+		struct itimerspec now;
+
+		memcpy(&now, q[i].answer, sizeof(now));
+		out[i].interval_s = (uint64_t)now.it_interval.tv_sec;
+		out[i].interval_ns = (uint64_t)now.it_interval.tv_nsec;
+		out[i].value_s = (uint64_t)now.it_value.tv_sec;
+		out[i].value_ns = (uint64_t)now.it_value.tv_nsec;
+		rc = q[i].result < 0 ? (int)q[i].result : 0;
+	}
+	free(q);
+	return rc;
+}
+
+static int cannot_read(const struct dump_process *p, int rc, struct err *err)
+{
+	return err_raise_sys(
+		err, rc, "read the POSIX timers of process %d (%s)", p->tracee.inner, p->name);
 }
 
 static int add_timer(struct dump *d, struct dump_process *p, const char *text, struct err *err)
@@ -89,11 +105,8 @@ static int add_timer(struct dump *d, struct dump_process *p, const char *text, s
 		return dump_refuse(p, err,
 			"its POSIX timer %d counts the processor time of one of several threads",
 			out.id);
-	if (rc == 0)
-		rc = read_value(p, &out);
 	if (rc < 0)
-		return err_raise_sys(err, rc, "read the POSIX timers of process %d (%s)",
-			p->tracee.inner, p->name);
+		return cannot_read(p, rc, err);
 	(void)IMAGE_ADD(&d->image, TABLE_TIMERS, &out);
 	p->out.n_timers++;
 	return 0;
@@ -110,6 +123,7 @@ int dump_timers(struct dump *d, struct dump_process *p, struct err *err)
 {
 	cleanup_buf struct buf text = BUF_INIT(16 << 20);
 	int rc = file_read_at(p->tracee.proc, "timers", &text);
+	struct image_timer *first;
 	char *at, *next;
 
 	p->out.first_timer = image_count(&d->image, TABLE_TIMERS, sizeof(struct image_timer));
@@ -124,9 +138,12 @@ int dump_timers(struct dump *d, struct dump_process *p, struct err *err)
 			*next++ = '\0';
 		rc = add_timer(d, p, at, err);
 	}
-	if (rc == 0 && p->out.n_timers > 1)
-		qsort(image_row(&d->image, TABLE_TIMERS, p->out.first_timer,
-			      sizeof(struct image_timer)),
-			p->out.n_timers, sizeof(struct image_timer), by_id);
-	return rc;
+	if (rc < 0 || p->out.n_timers == 0)
+		return rc;
+	first = image_row(&d->image, TABLE_TIMERS, p->out.first_timer, sizeof(struct image_timer));
+	rc = read_values(p, first);
+	if (rc < 0)
+		return cannot_read(p, rc, err);
+	qsort(first, p->out.n_timers, sizeof(struct image_timer), by_id);
+	return 0;
 }

@@ -153,17 +153,6 @@ static int read_limits(struct dump_process *p, const struct tracee *from)
 	return 0;
 }
 
-/* A value that prctl() puts into memory. */
-static int ask_indirect(struct dump_process *p, int option, uint32_t *ret)
-{
-	int rc = tracee_scratch(&p->tracee);
-
-	if (rc == 0)
-		rc = (int)TRACEE_CALL(
-			&p->tracee, 0, SYS_prctl, (uint64_t)option, p->tracee.scratch);
-	return rc < 0 ? rc : tracee_read(&p->tracee, p->tracee.scratch, ret, sizeof(*ret));
-}
-
 static int ask(struct tracee *t, int option, uint32_t *ret)
 {
 	long rc = TRACEE_CALL(t, 0, SYS_prctl, (uint64_t)option);
@@ -214,15 +203,21 @@ int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err)
 	return rc == 0 ? read_ids(d, p, err) : rc;
 }
 
-int dump_attributes(struct dump *d, struct dump_process *p, struct err *err)
+/* A value that prctl() has put into memory. */
+static int told(const struct dump_process *p, enum dump_told what, uint32_t *ret)
 {
-	int rc = dump_creds_check(d, p, err);
+	const struct tracee_question *q = dump_told(p, what);
 
-	if (rc < 0)
-		return rc;
-	rc = ask_indirect(p, PR_GET_PDEATHSIG, &p->out.parent_death_signal);
+	memcpy(ret, q->answer, sizeof(*ret));
+	return q->result < 0 ? (int)q->result : 0;
+}
+
+int dump_attributes(struct dump_process *p, struct err *err)
+{
+	int rc = told(p, TOLD_DEATH_SIGNAL, &p->out.parent_death_signal);
+
 	if (rc == 0)
-		rc = ask_indirect(p, PR_GET_CHILD_SUBREAPER, &p->out.subreaper);
+		rc = told(p, TOLD_SUBREAPER, &p->out.subreaper);
 	return rc < 0 ? err_raise_sys(err, rc, "read the attributes of process %d", p->tracee.inner)
 		      : 0;
 }

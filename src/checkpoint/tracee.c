@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "checkpoint/tracee.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "checkpoint/tracee_parts.h"
 #include "codec/proctext.h"
 #include "sys/file.h"
 
@@ -19,9 +19,6 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-#define SCRATCH_SIZE 4096
-#define SYSCALL_STOP (SIGTRAP | 0x80) /* PTRACE_O_TRACESYSGOOD */
-
 static bool
 	taken_over; /* all threads were stopped by seizer_stop(), before this program was executed */
 
@@ -30,7 +27,12 @@ void tracee_take_over(void)
 	taken_over = true;
 }
 
-static int trace(int request, pid_t tid, uintptr_t address, const void *data)
+bool tracee_has_taken_over(void)
+{
+	return taken_over;
+}
+
+int tracee_trace(int request, pid_t tid, uintptr_t address, const void *data)
 {
 	return ptrace((enum __ptrace_request)request, tid, (void *)address, data) < 0 ? -errno : 0;
 }
@@ -58,7 +60,7 @@ void tracee_hurry(bool on)
 	(void)setitimer(ITIMER_REAL, &every, NULL);
 }
 
-static int wait_stopped(pid_t tid)
+int tracee_wait(pid_t tid)
 {
 	int status;
 
@@ -82,13 +84,13 @@ static int stop_thread(pid_t tid)
 	int status;
 
 	for (;;) {
-		status = wait_stopped(tid);
+		status = tracee_wait(tid);
 		if (status < 0)
 			return status;
 		if (status >> 16 == PTRACE_EVENT_STOP)
 			return WSTOPSIG(status);
 		/* a signal came first: hand it on and wait for our stop */
-		if (trace(PTRACE_CONT, tid, 0, (void *)(uintptr_t)WSTOPSIG(status)) < 0)
+		if (tracee_trace(PTRACE_CONT, tid, 0, (void *)(uintptr_t)WSTOPSIG(status)) < 0)
 			return -errno;
 	}
 }
@@ -101,9 +103,9 @@ static int add_thread(struct tracee *t, pid_t tid)
 	if (all == NULL)
 		return -ENOMEM;
 	t->threads = all;
-	rc = taken_over ? 0 : trace(PTRACE_SEIZE, tid, 0, NULL);
+	rc = taken_over ? 0 : tracee_trace(PTRACE_SEIZE, tid, 0, NULL);
 	if (rc == 0 && !taken_over)
-		rc = trace(PTRACE_INTERRUPT, tid, 0, NULL);
+		rc = tracee_trace(PTRACE_INTERRUPT, tid, 0, NULL);
 	if (rc < 0)
 		return rc;
 	all[t->n_threads++] = (struct tracee_thread){ .host = tid };
@@ -228,40 +230,14 @@ static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 
 	t->stopped |= stop >= 0 && stop != SIGTRAP;
 	if (rc == 0)
-		rc = trace(PTRACE_GETREGS, thread->host, 0, &thread->registers);
+		rc = tracee_trace(PTRACE_GETREGS, thread->host, 0, &thread->registers);
 	if (rc == 0)
-		rc = trace(PTRACE_GETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
+		rc = tracee_trace(
+			PTRACE_GETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
 	/* who was stopped by a signal is told so by some calls, as ever */
 	if (rc == 0 && stop == SIGTRAP)
 		forget_stop(t, thread);
 	return rc;
-}
-
-/* The vDSO holds an instruction that enters the kernel and returns. */
-static int find_syscall(struct tracee *t)
-{
-	cleanup_buf struct buf text = BUF_INIT(64U << 20);
-	const char *at, *end;
-	unsigned char code[16384];
-	struct proc_map map;
-	int rc = file_read_at(t->proc, "maps", &text);
-
-	at = buf_cstr(&text);
-	end = at + text.n;
-	while (rc == 0 && proc_map_next(&at, end, &map) > 0) {
-		size_t n = map.end - map.start;
-
-		if (map.name_size != 6 || memcmp(map.name, "[vdso]", 6) != 0 || n > sizeof(code))
-			continue;
-		rc = tracee_read(t, map.start, code, n);
-		for (size_t i = 0; rc == 0 && i + 1 < n; i++) {
-			if (code[i] == 0x0f && code[i + 1] == 0x05) {
-				t->syscall_at = map.start + i;
-				return 0;
-			}
-		}
-	}
-	return rc < 0 ? rc : -ENOEXEC;
 }
 
 static int read_state(struct tracee *t)
@@ -322,231 +298,27 @@ int tracee_stop(struct tracee *t, pid_t host)
 	return rc;
 }
 
-/* --- calls --- */
-
-static int begin_change(struct tracee_thread *thread)
-{
-	uint64_t all = ~0ULL;
-	int rc;
-
-	if (thread->changed)
-		return 0;
-	rc = taken_over
-		     ? 0
-		     : trace(PTRACE_SETOPTIONS, thread->host, 0, (void *)(uintptr_t)TRACEE_OPTIONS);
-	if (rc == 0)
-		rc = trace(PTRACE_SETSIGMASK, thread->host, sizeof(all), &all);
-	thread->changed = rc == 0;
-	return rc;
-}
-
-/* Of a stop: 1 = it ends a step; 0 = its process was stopped, or was to be: a SIGSTOP, which nothing blocks, is kept for later; -EFAULT = it cannot run there. */
-static int is_step(struct tracee_thread *thread, int status)
-{
-	int sig = WSTOPSIG(status);
-
-	if (status >> 16 == PTRACE_EVENT_STOP)
-		return 0;
-	if (sig == (thread->traps ? SYSCALL_STOP : SIGTRAP))
-		return 1;
-	thread->to_stop |= sig == SIGSTOP;
-	return sig == SIGSTOP ? 0 : -EFAULT;
-}
-
-/*
- * One instruction; a call that makes a process stops on its way out to say which. The kernel tells the end of a step by a SIGTRAP that it forces, and what a program had set for
- * that signal is lost when it is blocked: where something was set, the stops before and behind a call are taken instead, which are no signals.
- */
-static int step(struct tracee_thread *thread)
-{
-	int stops = thread->traps ? 2 : 1;
-
-	for (;;) {
-		int status = trace(thread->traps ? PTRACE_SYSCALL : PTRACE_SINGLESTEP, thread->host,
-			    0, NULL),
-		    event;
-		unsigned long child = 0;
-
-		if (status == 0)
-			status = wait_stopped(thread->host);
-		event = status >> 16;
-		if (status < 0)
-			return status;
-		if (event != PTRACE_EVENT_FORK && event != PTRACE_EVENT_CLONE) {
-			int rc = is_step(thread, status);
-
-			stops -= rc;
-			if (rc < 0 || stops == 0)
-				return rc < 0 ? rc : status;
-			continue;
-		}
-		if (trace(PTRACE_GETEVENTMSG, thread->host, 0, &child) == 0)
-			thread->child = (pid_t)child;
-	}
-}
-
-long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t a[6])
-{
-	struct tracee_thread *thread = &t->threads[i];
-	struct user_regs_struct r;
-	int rc;
-
-	if (i >= t->n_threads)
-		return -ESRCH;
-	r = thread->registers;
-	rc = t->syscall_at != 0 ? 0 : find_syscall(t);
-	r.rip = t->syscall_at;
-	r.rax = (unsigned long long)nr;
-	r.orig_rax = ~0ULL; /* no call to restart */
-	r.rdi = a[0], r.rsi = a[1], r.rdx = a[2], r.r10 = a[3], r.r8 = a[4], r.r9 = a[5];
-	if (rc == 0)
-		rc = begin_change(thread);
-	if (rc == 0)
-		rc = trace(PTRACE_SETREGS, thread->host, 0, &r);
-	if (rc == 0)
-		rc = step(thread);
-	if (rc >= 0)
-		rc = trace(PTRACE_GETREGS, thread->host, 0, &r);
-	return rc < 0 ? rc : (long)r.rax;
-}
-
-int tracee_scratch(struct tracee *t)
-{
-	long at;
-
-	if (t->scratch != 0)
-		return 0;
-	at = TRACEE_CALL(t, 0, SYS_mmap, 0, SCRATCH_SIZE, PROT_READ | PROT_WRITE,
-		MAP_SHARED | MAP_ANONYMOUS, ~0ULL, 0); /* shared: never merged with a neighbour */
-	if (at < 0 && at > -4096)
-		return (int)at;
-	t->scratch = (uint64_t)at;
-	return 0;
-}
-
-int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n)
-{
-	struct iovec local = { to, n }, remote = { (void *)(uintptr_t)address, n };
-	ssize_t got = process_vm_readv(t->host, &local, 1, &remote, 1, 0);
-
-	return got < 0 ? -errno : (size_t)got == n ? 0 : -EFAULT;
-}
-
-int tracee_write(const struct tracee *t, uint64_t address, const void *from, size_t n)
-{
-	struct iovec local = { (void *)(uintptr_t)from, n },
-		     remote = { (void *)(uintptr_t)address, n };
-	ssize_t got = process_vm_writev(t->host, &local, 1, &remote, 1, 0);
-
-	return got < 0 ? -errno : (size_t)got == n ? 0 : -EFAULT;
-}
-
-/* --- twins --- */
-
-/* A process that a call of @t made: stopped since before its first instruction. */
-static int adopt(const struct tracee *t, pid_t host, struct tracee *ret)
-{
-	char path[32];
-	int rc = wait_stopped(host);
-
-	*ret = (struct tracee){
-		.host = host, .proc = -1, .syscall_at = t->syscall_at, .scratch = t->scratch
-	};
-	ret->threads = calloc(1, sizeof(*ret->threads));
-	if (ret->threads == NULL)
-		abort();
-	ret->n_threads = 1;
-	ret->threads[0] = (struct tracee_thread){ .host = host,
-		.registers = t->threads[0].registers,
-		.traps = t->threads[0].traps,
-		.changed = true };
-	(void)snprintf(path, sizeof(path), "/proc/%d", host);
-	if (rc >= 0)
-		ret->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return rc < 0 ? rc : ret->proc < 0 ? -errno : 0;
-}
-
-/*
- * By way of a helper that shares the memory and ends at once, so that the twin is no child of @t: nobody waits for it but init. The helper's end sends no signal, and
- * a wait without __WALL does not see it.
- */
-int tracee_twin(struct tracee *t, struct tracee *ret)
-{
-	struct tracee helper = { .proc = -1 };
-	long inner = TRACEE_CALL(t, 0, SYS_clone, CLONE_VM | CLONE_FILES | CLONE_FS), made = 0;
-	int rc;
-
-	*ret = (struct tracee){ .proc = -1 };
-	if (inner < 0)
-		return (int)inner;
-	rc = adopt(t, t->threads[0].child, &helper);
-	if (rc == 0)
-		made = TRACEE_CALL(&helper, 0, SYS_clone, SIGCHLD);
-	if (made > 0)
-		rc = adopt(t, helper.threads[0].child, ret);
-	tracee_end(&helper);
-	if (TRACEE_CALL(t, 0, SYS_wait4, (uint64_t)inner, 0, __WALL) != inner && rc == 0)
-		rc = -ECHILD;
-	if (made < 0)
-		rc = (int)made;
-	/* what is sent to the group is not for it; what is closed shall be closed */
-	if (rc == 0)
-		rc = (int)TRACEE_CALL(ret, 0, SYS_close_range, 0, ~0U, 0);
-	if (rc == 0 && TRACEE_CALL(ret, 0, SYS_setsid) < 0)
-		rc = -EPERM;
-	if (rc < 0)
-		tracee_end(ret);
-	return rc;
-}
-
-void tracee_end(struct tracee *t)
-{
-	int status;
-
-	if (t->host == 0)
-		return;
-	if (kill(t->host, SIGKILL) == 0) {
-		while (waitpid(t->host, &status, __WALL) == t->host && WIFSTOPPED(status))
-			;
-	}
-	free(t->threads);
-	if (t->proc >= 0)
-		(void)close(t->proc);
-	*t = (struct tracee){ .proc = -1 };
-}
-
 /* --- letting go --- */
 
 static void restore(struct tracee_thread *thread)
 {
-	(void)trace(PTRACE_SETREGS, thread->host, 0, &thread->registers);
-	(void)trace(PTRACE_SETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
-	(void)trace(PTRACE_SETOPTIONS, thread->host, 0, NULL);
+	(void)tracee_trace(PTRACE_SETREGS, thread->host, 0, &thread->registers);
+	(void)tracee_trace(PTRACE_SETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
+	(void)tracee_trace(PTRACE_SETOPTIONS, thread->host, 0, NULL);
 	thread->changed = false;
-}
-
-/* Unless it was told to go on since: that takes back a SIGSTOP that waits. */
-static void give_stop_back(const struct tracee *t, const struct tracee_thread *thread)
-{
-	if ((waiting(t, thread) >> (SIGCONT - 1) & 1) == 0)
-		(void)kill(t->host, SIGSTOP);
 }
 
 void tracee_release(struct tracee *t)
 {
-	if (t->scratch != 0)
-		(void)TRACEE_CALL(t, 0, SYS_munmap, t->scratch, SCRATCH_SIZE);
-	t->scratch = 0;
+	tracee_scratch_end(&t, 1);
 	for (size_t i = 0; i < t->n_threads; i++) {
 		struct tracee_thread *thread = &t->threads[i];
 
-		if (thread->to_stop)
-			give_stop_back(t, thread);
 		if (thread->changed)
 			restore(thread);
 		else if (thread->again)
-			(void)trace(PTRACE_SETREGS, thread->host, 0, &thread->registers);
-		(void)trace(PTRACE_DETACH, thread->host, 0, NULL);
+			(void)tracee_trace(PTRACE_SETREGS, thread->host, 0, &thread->registers);
+		(void)tracee_trace(PTRACE_DETACH, thread->host, 0, NULL);
 	}
 	free(t->threads);
 	t->threads = NULL;

@@ -14,8 +14,9 @@
 #include <sys/types.h>
 #include <sys/user.h>
 
-#define TRACEE_XSAVE_MAX 14336U
-#define TRACEE_STOP_NS   (500 * NS_PER_MS) /* of tracee_hurry() */
+#define TRACEE_XSAVE_MAX  14336U
+#define TRACEE_ANSWER_MAX 32U
+#define TRACEE_STOP_NS    (500 * NS_PER_MS) /* of tracee_hurry() */
 /* of whom calls are made in: what a call makes is ours to trace, with the same options */
 #define TRACEE_OPTIONS \
 	(PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD)
@@ -32,11 +33,12 @@ struct tracee_thread {
 	uint64_t mask;
 	uint32_t filters; /* system call filters, the sandbox's own among them */
 	bool no_new_privs;
-	bool traps;   /* its program catches or ignores SIGTRAP, or one waits for it */
-	bool to_stop; /* SIGSTOP was taken from it while it made a call: it gets it back */
+	bool traps; /* its program catches or ignores SIGTRAP, or one waits for it */
 	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
 	bool changed; /* registers are not its own now */
 	pid_t child;  /* that the last call made; in the host's pid namespace */
+	uint64_t end; /* where it is going, how, and by how many more stops of calls */
+	int how, stops;
 };
 
 /** struct tracee - one process, all its threads stopped. The first thread is the leader. */
@@ -48,7 +50,8 @@ struct tracee {
 	struct tracee_thread *threads;
 	size_t n_threads;
 	uint64_t syscall_at; /* address of a system call instruction in it */
-	uint64_t scratch;    /* a page in it for results of calls, 0 = none yet */
+	uint64_t scratch;    /* memory in it for calls and what they answer, 0 = none yet */
+	bool no_programs;    /* which must not be executed */
 	int proc;            /* /proc/PID */
 };
 
@@ -73,13 +76,45 @@ int tracee_watch_filters(struct tracee *t) attr_must_use;
 /** tracee_take_over() - every thread that is stopped from now on was stopped by seizer_stop(), in this process, before it executed this program. */
 void tracee_take_over(void);
 
-/** tracee_call() - make system call @nr in thread @i of @t. Return: its result, also when negative; -ESRCH when the thread is gone or the process only watched. */
+/**
+ * tracee_call() - make system call @nr in thread @i of @t. Return: its result, also when negative; -ESRCH when the thread is gone or the process only watched. Registers
+ * that a program has changed itself since are not seen; a signal waits until the thread is let go, and a stop takes place then.
+ */
 long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t arguments[6]);
 
 #define TRACEE_CALL(t, i, nr, ...) tracee_call(t, i, nr, (const uint64_t[6]){ __VA_ARGS__ })
 
-/** tracee_scratch() - make the page for results. Return: 0 or -errno. */
+/** struct tracee_question - a system call that only the process itself can make. */
+struct tracee_question {
+	long nr;
+	uint64_t arguments[6];
+	unsigned int into; /* 1 + the argument that is to point to ->answer, 0 = none does */
+	long result;
+	unsigned char answer[TRACEE_ANSWER_MAX]; /* what the call has written there */
+};
+
+/** struct tracee_asked - the questions for one thread. */
+struct tracee_asked {
+	struct tracee *t;
+	size_t thread;
+	struct tracee_question *questions;
+	size_t n;
+	size_t done, now, row; /* ours */
+};
+
+/**
+ * tracee_ask() - put its questions to each of @n threads, to all at the same time: each makes all of its calls before it stops again. In the order of @all and of the
+ * questions within a thread; what different threads do has no order.
+ *
+ * Return: 0 with all results, also when these are negative; -errno of the first thread that could not be asked.
+ */
+int tracee_ask(struct tracee_asked *all, size_t n) attr_must_use;
+
+/** tracee_scratch() - make the memory for results. Return: 0 or -errno. */
 int tracee_scratch(struct tracee *t) attr_must_use;
+
+/** tracee_scratch_end() - give up the memory for results of all @n, at the same time. Who cannot, because it is gone, need not. */
+void tracee_scratch_end(struct tracee *const *all, size_t n);
 
 /** tracee_read() - copy @n bytes at @address of @t. Return: 0 or -errno. */
 int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n) attr_must_use;
@@ -88,14 +123,23 @@ int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n) at
 int tracee_write(
 	const struct tracee *t, uint64_t address, const void *from, size_t n) attr_must_use;
 
+/** struct tracee_pair - a process, and its copy. */
+struct tracee_pair {
+	struct tracee *t, *twin;
+	struct tracee helper; /* ours, as what follows */
+	bool programs, begun,
+		runs; /* @t is given programs, was, and has not come to the end of its own */
+	int rc;
+};
+
 /**
- * tracee_twin() - have @t make a copy-on-write copy of itself, which stays stopped: a child of the pid namespace's init (unless a subreaper stands above @t), in a
- * session of its own, without descriptors, traced by the caller, and killed when the caller ends. @t has no child more than before, and none has ended.
- * @ret: on success a stopped process with one thread; tracee_end() it.
+ * tracee_twins() - have each ->t make a copy-on-write copy of itself, which stays stopped: a child of the pid namespace's init (unless a subreaper stands above it), in a
+ * session of its own, without descriptors, traced by the caller, and killed when the caller ends. None has a child more than before, and no child has ended.
+ * ->twin: on success a stopped process with one thread; tracee_end() it.
  *
- * Return: 0, or -errno (-EAGAIN: a limit of processes; -ENOMEM) with @t as it was. Context: between tracee_stop() and tracee_release().
+ * Return: 0; or -errno (-EAGAIN: a limit of processes; -ENOMEM) with all as they were, without any twin. Context: between tracee_stop() and tracee_release().
  */
-int tracee_twin(struct tracee *t, struct tracee *ret) attr_must_use;
+int tracee_twins(struct tracee_pair *all, size_t n) attr_must_use;
 
 /** tracee_end() - kill a twin and wait for its end. Idempotent. */
 void tracee_end(struct tracee *t);

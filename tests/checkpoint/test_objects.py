@@ -154,6 +154,11 @@ def test_object_stopped(instance):
 
 
 @require("root", "cgroup2")
+def test_object_storm(instance):
+    both_go_on(instance, "storm")
+
+
+@require("root", "cgroup2")
 def test_object_sysv(instance):
     both_go_on(instance, "sysv")
 

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint/dump_ask.c - what only the processes themselves can tell: asked of all threads at the same time, so that it takes as long as the slowest and not as all of them.
+ *
+ * The questions of a process stand in one list: two for each thread but the first, then those for the first, which answers for the process.
+ */
+#include "checkpoint/dump.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#define THREAD_ASKED 2U
+
+static struct tracee_question *first_of_process(const struct dump_process *p)
+{
+	return p->told + (p->tracee.n_threads - 1) * THREAD_ASKED;
+}
+
+const struct tracee_question *dump_told_thread(const struct dump_process *p, size_t i)
+{
+	return i == 0 ? first_of_process(p) : p->told + (i - 1) * THREAD_ASKED;
+}
+
+const struct tracee_question *dump_told(const struct dump_process *p, enum dump_told what)
+{
+	return first_of_process(p) + THREAD_ASKED + what;
+}
+
+static void ask_of_thread(struct tracee_question *q)
+{
+	q[0] = (struct tracee_question){ .nr = SYS_sigaltstack, .into = 2 };
+	q[1] = (struct tracee_question){
+		.nr = SYS_prctl, .arguments = { PR_GET_TID_ADDRESS }, .into = 2
+	};
+}
+
+static void ask_of_process(const struct dump_process *p, struct tracee_question *q)
+{
+	q[TOLD_DEATH_SIGNAL] = (struct tracee_question){
+		.nr = SYS_prctl, .arguments = { PR_GET_PDEATHSIG }, .into = 2
+	};
+	q[TOLD_SUBREAPER] = (struct tracee_question){
+		.nr = SYS_prctl, .arguments = { PR_GET_CHILD_SUBREAPER }, .into = 2
+	};
+	for (unsigned int i = 0; i < 3; i++)
+		q[TOLD_ITIMERS + i] = (struct tracee_question){
+			.nr = SYS_getitimer, .arguments = { i }, .into = 2
+		};
+	for (size_t i = 0; i < p->n_fds; i++)
+		q[TOLD_FDS + i] = (struct tracee_question){ .nr = SYS_fcntl,
+			.arguments = { (uint64_t)p->fds[i], F_GETFD } };
+}
+
+/* @all: gets one for each thread of @p. */
+static void prepare(struct dump_process *p, struct tracee_asked *all)
+{
+	size_t n = p->tracee.n_threads, of_first = THREAD_ASKED + TOLD_FDS + p->n_fds;
+
+	p->told = calloc((n - 1) * THREAD_ASKED + of_first, sizeof(*p->told));
+	if (p->told == NULL)
+		abort();
+	for (size_t i = 0; i < n; i++) {
+		struct tracee_question *q = p->told + (dump_told_thread(p, i) - p->told);
+
+		ask_of_thread(q);
+		all[i] = (struct tracee_asked){ .t = &p->tracee,
+			.thread = i,
+			.questions = q,
+			.n = i == 0 ? of_first : THREAD_ASKED };
+	}
+	ask_of_process(p, first_of_process(p) + THREAD_ASKED);
+}
+
+/* What is queued is to be seen as it is before anything runs. */
+static int read_queues(struct dump *d, struct dump_process *p)
+{
+	size_t n = p->tracee.n_threads;
+	int rc = 0;
+
+	p->queued = calloc(n + 1, sizeof(*p->queued));
+	if (p->queued == NULL)
+		abort();
+	for (size_t i = 0; rc >= 0 && i <= n; i++) {
+		p->queued[i].first =
+			image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
+		rc = i < n ? dump_queue(d, p, p->tracee.threads[i].host, false)
+			   : dump_queue(d, p, p->tracee.host, true);
+		p->queued[i].n = rc < 0 ? 0 : (uint32_t)rc;
+	}
+	return rc < 0 ? rc : 0;
+}
+
+static int check(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int rc = dump_creds_check(d, p, err);
+
+	if (rc < 0)
+		return rc;
+	rc = read_queues(d, p);
+	if (rc < 0)
+		return err_raise_sys(
+			err, rc, "read the signals of process %d (%s)", p->tracee.inner, p->name);
+	rc = dump_list_fds(p);
+	return rc < 0 ? err_raise_sys(err, rc, "list the descriptors of process %d (%s)",
+				p->tracee.inner, p->name)
+		      : 0;
+}
+
+int dump_ask(struct dump *d, struct err *err)
+{
+	struct tracee_asked *all;
+	size_t n = 0, threads = 1;
+	int rc = 0;
+
+	for (size_t i = 0; i < d->n; i++)
+		threads += d->processes[i].tracee.n_threads;
+	all = calloc(threads, sizeof(*all));
+	if (all == NULL)
+		abort();
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		struct dump_process *p = &d->processes[i];
+
+		if (p->tracee.zombie)
+			continue;
+		rc = check(d, p, err);
+		if (rc == 0)
+			prepare(p, all + n);
+		n += p->tracee.n_threads;
+	}
+	if (rc == 0) {
+		rc = tracee_ask(all, n);
+		if (rc < 0)
+			rc = err_raise_sys(err, rc, "ask the processes about themselves");
+	}
+	free(all);
+	return rc;
+}
+
+void dump_ask_end(struct dump_process *p)
+{
+	free(p->told);
+	free(p->queued);
+	free(p->fds);
+	p->told = NULL;
+	p->queued = NULL;
+	p->fds = NULL;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tracees.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65
+#endif
+
+#define MANY 1000U /* more questions than have room at once */
+
+static int mappings(void)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	int n = 0;
+
+	for (int c; f != NULL && (c = getc(f)) != EOF;)
+		n += c == '\n';
+	if (f != NULL)
+		(void)fclose(f);
+	return n;
+}
+
+static void live(int talk)
+{
+	int before = mappings();
+
+	live_ready(talk);
+	live_answer(talk, mappings() == before);
+}
+
+/* Each is asked @n times for its number, and once for an answer in memory. */
+static void ask_all(struct somebody *all, size_t count, size_t n)
+{
+	struct tracee_asked *asked = calloc(count, sizeof(*asked));
+
+	for (size_t i = 0; i < count; i++) {
+		struct tracee_question *q = calloc(n + 1, sizeof(*q));
+
+		for (size_t j = 0; j < n; j++)
+			q[j] = (struct tracee_question){ .nr = j % 2 == 0 ? SYS_getpid : SYS_fcntl,
+				.arguments = { 99999 } };
+		q[n] = (struct tracee_question){
+			.nr = SYS_prctl, .arguments = { PR_GET_PDEATHSIG }, .into = 2
+		};
+		asked[i] = (struct tracee_asked){ .t = &all[i].t, .questions = q, .n = n + 1 };
+	}
+	check_int(tracee_ask(asked, count), 0);
+	for (size_t i = 0; i < count; i++) {
+		struct tracee_question *q = asked[i].questions;
+		int wrong = 0, signal;
+
+		for (size_t j = 0; j < n; j++)
+			wrong += q[j].result != (j % 2 == 0 ? all[i].pid : -EBADF);
+		check_int(wrong, 0);
+		check_int(q[n].result, 0);
+		memcpy(&signal, q[n].answer, sizeof(signal));
+		check_int(signal, SIGKILL);
+		free(q);
+	}
+	free(asked);
+}
+
+static void ask_one(struct somebody *s)
+{
+	ask_all(s, 1, 10);
+}
+
+TEST(many_of_many_at_once)
+{
+	struct somebody all[8];
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		all[i] = somebody_start(live);
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		somebody_stop(&all[i]);
+	ask_all(all, ARRAY_SIZE(all), MANY);
+	ask_all(all, ARRAY_SIZE(all), 1);
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		tracee_release(&all[i].t);
+		check_int(somebody_says(&all[i]), 'y');
+		somebody_end(&all[i]);
+	}
+}
+
+static void *wait_for_ever(void *unused)
+{
+	for (;;)
+		(void)pause();
+	return unused;
+}
+
+static void live_with_threads(int talk)
+{
+	pthread_t thread;
+
+	for (int i = 0; i < 5; i++) {
+		if (pthread_create(&thread, NULL, wait_for_ever, NULL) != 0)
+			_exit(7);
+	}
+	live(talk);
+}
+
+TEST(threads_answer_for_themselves)
+{
+	struct somebody s = somebody_start(live_with_threads);
+	struct tracee_question q[6];
+	struct tracee_asked all[6];
+
+	somebody_stop(&s);
+	check_int(s.t.n_threads, 6);
+	for (size_t i = 0; i < 6; i++) {
+		q[i] = (struct tracee_question){ .nr = SYS_gettid };
+		all[i] =
+			(struct tracee_asked){ .t = &s.t, .thread = i, .questions = &q[i], .n = 1 };
+	}
+	check_int(tracee_ask(all, 6), 0);
+	for (size_t i = 0; i < 6; i++)
+		check_int(q[i].result, s.t.threads[i].host);
+	tracee_release(&s.t);
+	check_int(somebody_says(&s), 'y');
+	somebody_end(&s);
+}
+
+/* Computes and makes no call. */
+static void live_computing(int talk)
+{
+	static volatile int asked;
+	unsigned long wrong = 0;
+	pid_t parent = getppid();
+	char c = 'r';
+
+	(void)parent;
+	if (write(talk, &c, 1) != 1)
+		_exit(8);
+	for (unsigned long i = 1; !asked; i++) {
+		unsigned long rbx = i * 3, result;
+
+		__asm__ volatile("mov %1, %%rbx\n\t"
+				 "mov $1000, %%ecx\n"
+				 "1:\tadd $7, %%rbx\n\t"
+				 "dec %%ecx\n\t"
+				 "jnz 1b\n\t"
+				 "mov %%rbx, %0\n\t"
+				 : "=r"(result)
+				 : "r"(rbx)
+				 : "rbx", "rcx", "cc");
+		wrong += result != rbx + 7000;
+		if (i % 1024 == 0)
+			asked = recv(talk, &c, 1, MSG_DONTWAIT) == 1;
+	}
+	live_answer(talk, wrong == 0);
+}
+
+TEST(who_computes_computes_on)
+{
+	struct somebody s = somebody_start(live_computing);
+
+	for (int i = 0; i < 100; i++) {
+		somebody_stop(&s);
+		ask_one(&s);
+		tracee_release(&s.t);
+	}
+	check_int(somebody_says(&s), 'y');
+	somebody_end(&s);
+}
+
+TEST(who_is_told_to_stop_stops_when_it_is_let_go)
+{
+	struct somebody s = somebody_start(live_with_threads);
+	int status = 0;
+
+	somebody_stop(&s);
+	check_int(kill(s.pid, SIGSTOP), 0);
+	ask_one(&s);
+	check_int(tracee_scratch(&s.t), 0);
+	check_int(TRACEE_CALL(&s.t, 1, SYS_gettid), s.t.threads[1].host);
+	check_int(kill(s.pid, SIGSTOP), 0);
+	ask_one(&s);
+	tracee_release(&s.t);
+	do
+		check_int(waitpid(s.pid, &status, WUNTRACED), s.pid);
+	while (WIFSTOPPED(status) && WSTOPSIG(status) != SIGSTOP);
+	check(WIFSTOPPED(status));
+	check_int(kill(s.pid, SIGCONT), 0);
+	check_int(somebody_says(&s), 'y');
+	somebody_end(&s);
+}
+
+TEST(who_is_told_to_go_on_goes_on)
+{
+	struct somebody s = somebody_start(live);
+
+	somebody_stop(&s);
+	ask_one(&s);
+	check_int(kill(s.pid, SIGSTOP), 0);
+	ask_one(&s);
+	check_int(kill(s.pid, SIGCONT), 0);
+	ask_one(&s);
+	tracee_release(&s.t);
+	check_int(somebody_says(&s), 'y');
+	somebody_end(&s);
+}
+
+/* Two SIGTRAPs that wait for the thread and for its process, and one that nobody sent. */
+static void live_with_traps(int talk)
+{
+	siginfo_t info;
+	sigset_t trap;
+	struct timespec moment = { 0, 0 };
+	int sum = 0, n = 0;
+
+	(void)sigemptyset(&trap);
+	(void)sigaddset(&trap, SIGTRAP);
+	(void)sigprocmask(SIG_BLOCK, &trap, NULL);
+	live_ready(talk);
+	while (sigtimedwait(&trap, &info, &moment) == SIGTRAP) {
+		sum += info.si_value.sival_int;
+		n++;
+	}
+	live_answer(talk, n == 2 && sum == 5);
+}
+
+static void send_trap(const struct somebody *s, bool thread, int value)
+{
+	siginfo_t info = { .si_signo = SIGTRAP, .si_code = SI_QUEUE };
+
+	info.si_value.sival_int = value;
+	if (thread)
+		check_int(syscall(SYS_rt_tgsigqueueinfo, s->pid, s->pid, SIGTRAP, &info), 0);
+	else
+		check_int(syscall(SYS_rt_sigqueueinfo, s->pid, SIGTRAP, &info), 0);
+}
+
+/* Also when they come between two calls. */
+TEST(traps_wait)
+{
+	for (int i = 0; i < 3; i++) {
+		struct somebody s = somebody_start(live_with_traps);
+
+		for (int step = 0; step < 3; step++) {
+			if (step == i) {
+				send_trap(&s, true, 2);
+				send_trap(&s, false, 3);
+			}
+			if (step == 0)
+				somebody_stop(&s);
+			else
+				ask_one(&s);
+			check_int(step == 0 || TRACEE_CALL(&s.t, 0, SYS_getpid) == s.pid, 1);
+		}
+		tracee_release(&s.t);
+		check_int(somebody_says(&s), 'y');
+		somebody_end(&s);
+	}
+}
+
+static volatile sig_atomic_t traps;
+
+static void on_signal(attr_unused int signal)
+{
+	traps++;
+}
+
+static void live_catching(int talk)
+{
+	struct sigaction now;
+
+	(void)signal(SIGTRAP, on_signal);
+	live_ready(talk);
+	(void)sigaction(SIGTRAP, NULL, &now);
+	live_answer(talk, traps == 0 && now.sa_handler == on_signal);
+}
+
+static void live_ignoring(int talk)
+{
+	struct sigaction now;
+
+	(void)signal(SIGTRAP, SIG_IGN);
+	live_ready(talk);
+	(void)sigaction(SIGTRAP, NULL, &now);
+	live_answer(talk, now.sa_handler == SIG_IGN);
+}
+
+TEST(what_is_set_for_traps_stays)
+{
+	void (*const lives[])(int talk) = { live_catching, live_ignoring };
+
+	for (size_t i = 0; i < ARRAY_SIZE(lives); i++) {
+		struct somebody s = somebody_start(lives[i]);
+
+		somebody_stop(&s);
+		ask_one(&s);
+		tracee_release(&s.t);
+		check_int(somebody_says(&s), 'y');
+		somebody_end(&s);
+	}
+}
+
+static void live_without_new_code(int talk)
+{
+	if (prctl(PR_SET_MDWE, 1, 0, 0, 0) < 0)
+		_exit(77);
+	live(talk);
+}
+
+TEST(who_may_have_no_new_code_answers)
+{
+	struct somebody s;
+
+	if (prctl(PR_SET_MDWE + 1, 0, 0, 0, 0) < 0) /* PR_GET_MDWE */
+		skip("no PR_SET_MDWE");
+	s = somebody_start(live_without_new_code);
+	somebody_stop(&s);
+	ask_one(&s);
+	check(s.t.no_programs);
+	tracee_release(&s.t);
+	check_int(somebody_says(&s), 'y');
+	somebody_end(&s);
+}
+
+static void live_counting(int talk)
+{
+	(void)signal(SIGUSR1, on_signal);
+	live_ready(talk);
+	live_answer(talk, traps == 1);
+}
+
+TEST(signals_wait)
+{
+	struct somebody s = somebody_start(live_counting);
+
+	somebody_stop(&s);
+	ask_one(&s);
+	check_int(kill(s.pid, SIGUSR1), 0);
+	ask_one(&s);
+	tracee_release(&s.t);
+	check_int(somebody_says(&s), 'y');
+	somebody_end(&s);
+}
+
+TEST(who_has_gone_is_told)
+{
+	struct somebody all[2] = { somebody_start(live), somebody_start(live) };
+	struct tracee_question q[2] = { { .nr = SYS_getpid }, { .nr = SYS_getpid } };
+	struct tracee_asked asked[2] = { { .t = &all[0].t, .questions = &q[0], .n = 1 },
+		{ .t = &all[1].t, .questions = &q[1], .n = 1 } };
+
+	somebody_stop(&all[0]);
+	somebody_stop(&all[1]);
+	check_int(kill(all[0].pid, SIGKILL), 0);
+	check_int(tracee_ask(asked, 2), -ESRCH);
+	tracee_release(&all[1].t);
+	check_int(somebody_says(&all[1]), 'y');
+	somebody_end(&all[1]);
+	tracee_release(&all[0].t);
+	(void)waitpid(all[0].pid, NULL, __WALL);
+	(void)close(all[0].talk);
+}
