@@ -51,7 +51,8 @@ static int maps_of(uint64_t pid, struct tree_names *ret)
 	}
 	if (rc < 0)
 		return rc == -ENOENT || rc == -ESRCH ? 0 : rc;
-	for (char *line = strtok_r(text.p, "\n", &save); line != NULL;
+	/* who has just ended has no mappings */
+	for (char *line = text.n == 0 ? NULL : strtok_r(text.p, "\n", &save); line != NULL;
 		line = strtok_r(NULL, "\n", &save))
 		maps_line(line, ret);
 	return 0;
