@@ -189,6 +189,8 @@ static bool path_holds(const struct policy_match *m, const struct policy_request
 
 	if (holds == m->closes || *p != '/')
 		return holds;
+	if (memchr(p, '%', n) == NULL && memchr(p, ';', n) == NULL && (n == 1 || p[n - 1] != '/'))
+		return holds; /* there is one reading */
 	other = xalloc(n + 1);
 	if (m->closes)
 		return path_closed(m, rq, other);
