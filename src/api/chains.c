@@ -157,9 +157,11 @@ static int flatten_one(
 		return 0;
 	run = run_at(layers, (size_t)at);
 	memcpy(id.s, FLAT, sizeof(FLAT) - 1);
+	index_making(srv, MAKING_LAYER, id.s);
 	rc = make_flat(srv, run, id.s, err);
 	if (rc == 0)
 		rc = replace(srv, mine, run, id.s, err);
+	index_made(srv, MAKING_LAYER, id.s);
 	if (rc == 0)
 		layers_forget(srv, run);
 	json_decref(run);

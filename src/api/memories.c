@@ -147,45 +147,11 @@ const char *memory_of(const json_t *doc)
 	return json_string_value(json_object_get(json_object_get(doc, "memory"), "id"));
 }
 
-json_t *server_known_memories(struct server *srv)
-{
-	json_t *known = json_array();
-
-	list_for_each (&srv->snapshots, node, next) {
-		const char *id = memory_of(list_entry(node, struct snapshot, node)->doc);
-
-		if (id != NULL)
-			(void)json_array_append_new(known, json_string(id));
-	}
-	list_for_each (&srv->sandboxes, node, next) {
-		const struct sandbox *sb = list_entry(node, struct sandbox, node);
-		const char *under_way = json_string_value(json_object_get(sb->doc, "suspending"));
-
-		if (memory_of(sb->doc) != NULL)
-			(void)json_array_append_new(known, json_string(memory_of(sb->doc)));
-		if (under_way != NULL)
-			(void)json_array_append_new(known, json_string(under_way));
-	}
-	return known;
-}
-
-static bool in_use(struct server *srv, const char *id)
-{
-	json_t *known = server_known_memories(srv), *e;
-	bool found = false;
-	size_t i;
-
-	json_array_foreach (known, i, e)
-		found |= str_eq(json_string_value(e), id);
-	json_decref(known);
-	return found;
-}
-
 void memory_forget(struct server *srv, const char *id)
 {
 	struct err err;
 
-	if (id == NULL || in_use(srv, id))
+	if (id == NULL || memory_in_use(srv, id))
 		return;
 	if (job_run(srv, json_pack("{s:s,s:[s]}", "verb", "remove", "memories", id), NULL, NULL,
 		    NULL, &err) < 0)

@@ -44,7 +44,4 @@ void memory_forget(struct server *srv, const char *id);
 /** memory_forget_later() - the same, in the background. */
 void memory_forget_later(struct server *srv, const char *id);
 
-/** server_known_memories() - ids of all objects that something needs. A new reference. */
-json_t *server_known_memories(struct server *srv);
-
 #endif

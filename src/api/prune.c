@@ -5,18 +5,6 @@
 #include "api_handlers.h"
 #include "base/str.h"
 
-bool snapshot_is_base(const struct server *srv, const struct snapshot *s)
-{
-	list_for_each (&srv->sandboxes, node, next) {
-		const char *base = json_string_value(
-			json_object_get(list_entry(node, struct sandbox, node)->doc, "base"));
-
-		if (base != NULL && str_eq(base, s->id))
-			return true;
-	}
-	return false;
-}
-
 static void prune_snapshots(struct server *srv, json_t *removed)
 {
 	list_for_each (&srv->snapshots, node, next) {

@@ -179,6 +179,7 @@ static enum run_end run_finish(struct run *r)
 		return RUN_GOES;
 	}
 	(void)json_object_del(r->sb->doc, "run");
+	sandbox_index(r->sb);
 	if (r->sb->keeper == NULL)
 		(void)!sandbox_save(r->sb, false, NULL);
 	else if (sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
@@ -295,19 +296,6 @@ static char *own_key(const struct api_call *call, const char *key)
 	return str_dupf("%u:%s", http_peer_uid(call->conn), key);
 }
 
-static struct sandbox *run_find(struct server *srv, const char *key)
-{
-	list_for_each (&srv->sandboxes, node, next) {
-		struct sandbox *sb = list_entry(node, struct sandbox, node);
-		const char *its =
-			json_string_value(json_object_get(json_object_get(sb->doc, "run"), "key"));
-
-		if (its != NULL && str_eq(its, key))
-			return sb;
-	}
-	return NULL;
-}
-
 /* What its document says of a run that an earlier server began. */
 static void run_remember(struct run *r)
 {
@@ -348,7 +336,7 @@ static int run_join(struct api_call *call, struct sandbox *found, uint64_t from,
 int api_run_attach(struct api_call *call, struct err *err)
 {
 	cleanup_free char *key = own_key(call, call->segments[0]);
-	struct sandbox *sb = run_find(call->srv, key);
+	struct sandbox *sb = sandbox_by_run(call->srv, key);
 
 	if (sb == NULL)
 		return err_raise(err, ERR_NOT_FOUND, "no run '%s'", call->segments[0]);
@@ -359,7 +347,7 @@ int api_run(struct api_call *call, struct err *err)
 {
 	const char *name = json_string_value(json_object_get(call->body, "key"));
 	cleanup_free char *key = name != NULL ? own_key(call, name) : NULL;
-	struct sandbox *before = key != NULL ? run_find(call->srv, key) : NULL;
+	struct sandbox *before = key != NULL ? sandbox_by_run(call->srv, key) : NULL;
 	struct sandbox_origin origin = { 0 };
 	struct run *r;
 

@@ -286,6 +286,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		(void)json_object_set_new(sb->doc, "key", json_string(origin->key));
 		(void)json_object_set_new(sb->doc, "key_hash", json_string(origin->key_hash));
 	}
+	sandbox_index(sb);
 	if (in_run) /* its client hears of it at once */
 		(void)json_object_del(sb->doc, "unborn");
 	sandbox_set_time(sb, "created");

@@ -7,21 +7,13 @@
 /* The server may have died between making it and remembering the answer: the sandbox itself remembers its key. */
 static struct sandbox *made_before(struct api_call *call, struct err *err, int *rc)
 {
-	if (call->key == NULL)
-		return NULL;
-	list_for_each (&call->srv->sandboxes, node, next) {
-		struct sandbox *sb = list_entry(node, struct sandbox, node);
-		const char *key = json_string_value(json_object_get(sb->doc, "key"));
+	struct sandbox *sb = call->key != NULL ? sandbox_by_key(call->srv, call->key) : NULL;
 
-		if (key == NULL || !str_eq(key, call->key))
-			continue;
-		if (!str_eq(json_string_value(json_object_get(sb->doc, "key_hash")),
-			    call->key_hash))
-			*rc = err_raise(err, ERR_IDEMPOTENCY,
-				"the idempotency key was used with another request");
-		return sb;
-	}
-	return NULL;
+	if (sb != NULL &&
+		!str_eq(json_string_value(json_object_get(sb->doc, "key_hash")), call->key_hash))
+		*rc = err_raise(
+			err, ERR_IDEMPOTENCY, "the idempotency key was used with another request");
+	return sb;
 }
 
 int api_sandbox_create(struct api_call *call, struct err *err)

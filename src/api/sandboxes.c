@@ -221,9 +221,11 @@ json_t *sandbox_object(const struct sandbox *sb)
 int sandbox_save(struct sandbox *sb, bool durable, struct err *err)
 {
 	cleanup_free char *text = json_dumps(sb->doc, JSON_COMPACT);
-	int rc = catalogue_put(sb->srv->catalogue, CATALOGUE_SANDBOXES, sb->id, sb->name, NULL,
-		text, durable, err);
+	int rc;
 
+	sandbox_index(sb);
+	rc = catalogue_put(sb->srv->catalogue, CATALOGUE_SANDBOXES, sb->id, sb->name, NULL, text,
+		durable, err);
 	if (rc < 0)
 		err_context(err, "sandbox '%s'", sb->name);
 	return rc;
@@ -276,6 +278,7 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 	list_append(&srv->sandboxes, &sb->node);
 	map_add(&srv->sandboxes_by_id, &sb->by_id, sb->id);
 	map_add(&srv->sandboxes_by_name, &sb->by_name, sb->name);
+	sandbox_index(sb);
 	return sb;
 }
 
@@ -283,6 +286,7 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 void sandbox_unlist(struct sandbox *sb)
 {
 	sb->gone = true;
+	sandbox_unindex(sb);
 	list_remove(&sb->node);
 	map_remove(&sb->srv->sandboxes_by_id, &sb->by_id);
 	map_remove(&sb->srv->sandboxes_by_name, &sb->by_name);

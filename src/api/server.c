@@ -241,28 +241,6 @@ static bool admit(void *ctx, uid_t uid, gid_t gid, attr_unused pid_t pid)
 
 /* --- starting --- */
 
-json_t *server_known_layers(struct server *srv)
-{
-	json_t *layers = json_array(), *layer;
-	size_t i;
-
-	list_for_each (&srv->snapshots, node, next) {
-		json_array_foreach (
-			json_object_get(list_entry(node, struct snapshot, node)->doc, "layers"), i,
-			layer)
-			(void)json_array_append(layers, layer);
-	}
-	list_for_each (&srv->sandboxes, node, next) {
-		const struct sandbox *sb = list_entry(node, struct sandbox, node);
-
-		json_array_foreach (json_object_get(sb->doc, "layers"), i, layer)
-			(void)json_array_append(layers, layer);
-		json_array_foreach (json_object_get(sb->doc, "base_layers"), i, layer)
-			(void)json_array_append(layers, layer);
-	}
-	return layers;
-}
-
 json_t *server_known_ids(struct server *srv)
 {
 	json_t *ids = json_array();

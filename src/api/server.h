@@ -9,6 +9,7 @@
 #define CAY_API_SERVER_H
 
 #include "api/gateways.h"
+#include "api/index.h"
 #include "api/keeper_pool.h"
 #include "api/route.h"
 #include "base/clock.h"
@@ -94,7 +95,8 @@ struct idleness {
 /** struct sandbox - one row of the catalogue and what runs of it. */
 struct sandbox {
 	struct list node;
-	struct map_node by_id, by_name;
+	struct map_node by_id, by_name, by_run, by_key;
+	struct indexed indexed;
 	struct server *srv;
 	char id[ID_LEN + 1];
 	char name[NAME_MAX_LEN + 1];
@@ -143,6 +145,7 @@ struct exec {
 struct snapshot {
 	struct list node;
 	struct map_node by_id, by_name;
+	struct indexed indexed;
 	char id[ID_LEN + 1];
 	json_t *doc;
 	unsigned int users; /* operations that need it just now: snapshot_hold() */
@@ -184,6 +187,7 @@ struct server {
 	struct list acks; /* connections whose events are to be acknowledged */
 	struct list sandboxes, snapshots, images;
 	struct map sandboxes_by_id, sandboxes_by_name, snapshots_by_id, snapshots_by_name;
+	struct index index;
 	struct list pumps; /* streams that carry frames just now */
 	unsigned int busy; /* requests that are being answered */
 	struct waiters idle;
@@ -253,9 +257,6 @@ void server_watch_processes(struct server *srv);
 
 /** server_stop() - end the loop after what is under way has been answered. */
 void server_stop(struct server *srv);
-
-/** server_known_layers() - ids of all layers that snapshots and sandboxes need. A new reference. */
-json_t *server_known_layers(struct server *srv);
 
 /** server_make_mask() - have the layer made that hides the host image's private parts, if it is not there. 0 or an error. Context: waits. */
 int server_make_mask(struct server *srv, struct err *err);
@@ -601,10 +602,7 @@ void snapshot_forget(struct server *srv, struct snapshot *s);
 void snapshots_settle(struct server *srv);
 
 /** snapshot_save() - write the snapshot's document to the catalogue. @durable: it survives a crash of the machine when this returns. */
-int snapshot_save(struct server *srv, const struct snapshot *s, bool durable, struct err *err);
-
-/** layer_in_use() - does any snapshot or sandbox need this layer? */
-bool layer_in_use(struct server *srv, const char *layer);
+int snapshot_save(struct server *srv, struct snapshot *s, bool durable, struct err *err);
 
 /** layers_forget() - have those of @layers (a list of ids, borrowed) removed that nothing needs. Context: waits. */
 void layers_forget(struct server *srv, json_t *layers);

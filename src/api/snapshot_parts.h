@@ -35,9 +35,6 @@ struct sandbox *snapshot_source(struct server *srv, const struct snapshot *s);
 /** snapshot_object() - the API object, a new reference. */
 json_t *snapshot_object(struct snapshot *s);
 
-/** snapshot_is_base() - does some sandbox continue from it? */
-bool snapshot_is_base(const struct server *srv, const struct snapshot *s);
-
 /** snapshot_name() - borrowed, NULL when it has none. */
 const char *snapshot_name(const struct snapshot *s);
 

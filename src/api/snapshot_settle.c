@@ -16,14 +16,17 @@ static int write_memory(struct server *srv, struct snapshot *s, struct err *err)
 
 	if (l == NULL || memory_of(s->doc) != NULL)
 		return 0;
+	index_making(srv, MAKING_MEMORY, id.s);
 	rc = memory_save(
 		srv, l, id.s, json_string_value(json_object_get(s->doc, "sandbox")), &memory, err);
-	if (rc < 0)
-		return rc;
-	(void)json_object_set_new(memory, "id", json_string(id.s));
-	(void)json_object_set_new(memory, "execs", json_deep_copy(l->execs));
-	(void)json_object_set_new(s->doc, "memory", memory);
-	return 0;
+	if (rc == 0) {
+		(void)json_object_set_new(memory, "id", json_string(id.s));
+		(void)json_object_set_new(memory, "execs", json_deep_copy(l->execs));
+		(void)json_object_set_new(s->doc, "memory", memory);
+		snapshot_index(srv, s);
+	}
+	index_made(srv, MAKING_MEMORY, id.s);
+	return rc;
 }
 
 static int make_durable(struct server *srv, struct snapshot *s, struct err *err)
@@ -134,35 +137,6 @@ void snapshots_settle(struct server *srv)
 		return;
 	srv->settling = true;
 	fiber_start(settle_main, srv);
-}
-
-static bool holds(json_t *layers, const char *layer)
-{
-	size_t i;
-	json_t *l;
-
-	json_array_foreach (layers, i, l) {
-		if (str_eq(json_string_value(l), layer))
-			return true;
-	}
-	return false;
-}
-
-bool layer_in_use(struct server *srv, const char *layer)
-{
-	list_for_each (&srv->snapshots, node, next) {
-		if (holds(json_object_get(list_entry(node, struct snapshot, node)->doc, "layers"),
-			    layer))
-			return true;
-	}
-	list_for_each (&srv->sandboxes, node, next) {
-		const struct sandbox *sb = list_entry(node, struct sandbox, node);
-
-		if (holds(json_object_get(sb->doc, "layers"), layer) ||
-			holds(json_object_get(sb->doc, "base_layers"), layer))
-			return true;
-	}
-	return false;
 }
 
 void layers_forget(struct server *srv, json_t *layers)

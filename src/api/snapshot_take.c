@@ -150,6 +150,7 @@ static struct snapshot *take_once(struct sandbox *sb, const struct snapshot_wish
 
 	if (sealed && chain_shorten(sb, err) < 0)
 		return NULL;
+	index_making(sb->srv, MAKING_LAYER, layer.s);
 	if (moment_take(&m, err) == 0) {
 		s = snapshot_of(&m, wish, sealed, err);
 	} else {
@@ -160,6 +161,7 @@ static struct snapshot *take_once(struct sandbox *sb, const struct snapshot_wish
 	}
 	*ret_spoiled = m.spoiled;
 	moment_fini(&m);
+	index_made(sb->srv, MAKING_LAYER, layer.s);
 	if (m.spoiled) {
 		json_t *layers = json_pack("[s]", layer.s);
 

@@ -17,12 +17,14 @@ struct snapshot *snapshot_add(struct server *srv, const char *id, json_t *doc)
 	map_add(&srv->snapshots_by_id, &s->by_id, s->id);
 	if (snapshot_name(s) != NULL)
 		map_add(&srv->snapshots_by_name, &s->by_name, snapshot_name(s));
+	snapshot_index(srv, s);
 	return s;
 }
 
 void snapshot_unlist(struct server *srv, struct snapshot *s)
 {
 	live_drop(s->live);
+	snapshot_unindex(srv, s);
 	list_remove(&s->node);
 	map_remove(&srv->snapshots_by_id, &s->by_id);
 	map_remove(&srv->snapshots_by_name, &s->by_name);
@@ -215,10 +217,11 @@ json_t *snapshot_object(struct snapshot *s)
 	return o;
 }
 
-int snapshot_save(struct server *srv, const struct snapshot *s, bool durable, struct err *err)
+int snapshot_save(struct server *srv, struct snapshot *s, bool durable, struct err *err)
 {
 	cleanup_free char *text = json_dumps(s->doc, JSON_COMPACT);
 
+	snapshot_index(srv, s);
 	return catalogue_put(srv->catalogue, CATALOGUE_SNAPSHOTS, s->id, snapshot_name(s),
 		json_string_value(json_object_get(s->doc, "sandbox")), text, durable, err);
 }

@@ -106,7 +106,7 @@ static void drop_all(struct server *srv, const json_t *ids)
 	}
 }
 
-static bool may_go(const struct server *srv, const struct snapshot *s)
+static bool may_go(struct server *srv, const struct snapshot *s)
 {
 	return json_object_get(s->doc, "steps") != NULL && !snapshot_is_base(srv, s);
 }

@@ -160,6 +160,7 @@ static int become_running(struct sandbox *sb, json_int_t init_pid, struct err *e
 	rc = sandbox_save(sb, true, err);
 	if (rc < 0) {
 		(void)json_object_set(sb->doc, "memory", memory);
+		sandbox_index(sb);
 		(void)json_object_set_new(sb->doc, "state", json_string("suspended"));
 		(void)json_object_set_new(sb->doc, "init_pid", json_null());
 	}

@@ -83,6 +83,17 @@ struct map_node *map_find(const struct map *m, const char *key)
 	return NULL;
 }
 
+struct map_node *map_next(const struct map *m, const struct map_node *node)
+{
+	size_t i = node != NULL ? (node->hash & (m->n_buckets - 1)) + 1 : 0;
+
+	if (node != NULL && node->next != NULL)
+		return node->next;
+	while (i < m->n_buckets && m->buckets[i] == NULL)
+		i++;
+	return i < m->n_buckets ? m->buckets[i] : NULL;
+}
+
 void map_free(struct map *m)
 {
 	free(m->buckets);

@@ -28,6 +28,9 @@ void map_remove(struct map *m, struct map_node *node);
 /** map_find() - of several with that key the one that was added first. NULL: none. */
 struct map_node *map_find(const struct map *m, const char *key);
 
+/** map_next() - to walk through all nodes, in no order: the one behind @node, or the first when that is NULL. NULL: no more. Nothing may be added between. */
+struct map_node *map_next(const struct map *m, const struct map_node *node);
+
 /** map_free() - forget all nodes; the objects are the caller's. */
 void map_free(struct map *m);
 

@@ -152,6 +152,11 @@ static void on_timeout(uv_timer_t *timer)
 	make_ready(f);
 }
 
+bool fiber_strict(void)
+{
+	return getenv("CAY_STRICT") != NULL;
+}
+
 /*
  * Who runs meanwhile may free the nodes that a list_for_each() on the way here still looks at: a fault, though mostly without harm. It is told;
  * under the tests (CAY_STRICT) it ends the program.
@@ -161,7 +166,7 @@ static void check_walks(void)
 	if (list_walks == 0)
 		return;
 	log_error("fiber", "a fiber waits inside a walk of a list");
-	if (getenv("CAY_STRICT") != NULL)
+	if (fiber_strict())
 		abort();
 }
 

@@ -56,4 +56,7 @@ int waiters_wait(struct waiters *w, uint64_t deadline_ns);
 /** waiters_wake() - let every fiber that waits here go on, soon; @w may be freed then. */
 void waiters_wake(struct waiters *w);
 
+/** fiber_strict() - is CAY_STRICT set? The tests set it: faults of ours that are otherwise logged, or not looked for, end the program. */
+bool fiber_strict(void);
+
 #endif

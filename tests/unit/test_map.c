@@ -42,6 +42,29 @@ TEST(the_first_of_two_with_one_key_is_found)
 	map_free(&m);
 }
 
+TEST(a_walk_meets_each_once)
+{
+	enum { MANY = 100 };
+	struct item items[MANY] = { 0 };
+	bool met[MANY] = { false };
+	struct map m = { 0 };
+	int n = 0;
+
+	check(map_next(&m, NULL) == NULL);
+	for (int i = 0; i < MANY; i++) {
+		(void)snprintf(items[i].name, sizeof(items[i].name), "%d", i / 2);
+		map_add(&m, &items[i].node, items[i].name);
+	}
+	for (struct map_node *at = map_next(&m, NULL); at != NULL; at = map_next(&m, at), n++) {
+		long i = map_entry(at, struct item, node) - items;
+
+		check(!met[i]);
+		met[i] = true;
+	}
+	check_int(n, MANY);
+	map_free(&m);
+}
+
 TEST(thousands_come_and_go)
 {
 	enum { MANY = 5000 };
