@@ -67,7 +67,7 @@ static struct side side_of_sandbox(struct sandbox *sb)
 {
 	return (struct side){ json_object_get(sb->doc, "layers"),
 		json_object_get(sb->doc, "mounts"),
-		json_string_value(json_object_get(sb->doc, "image")), sb->id, sb->id };
+		json_string_value(json_object_get(sb->doc, "image")), sandbox_live(sb), sb->id };
 }
 
 static struct side side_of_snapshot(struct snapshot *s)

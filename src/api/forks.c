@@ -60,8 +60,7 @@ static int fork_one(struct server *srv, struct snapshot *s, json_t *request, boo
 	if (start)
 		rc = start_fork(sb, s, live, keep, err);
 	else
-		rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
-			json_pack("{s:s}", "reason", "not started"), err);
+		rc = sandbox_leave(sb, err);
 	if (rc == 0)
 		(void)json_array_append_new(list, sandbox_object(sb));
 	sandbox_unlock(sb);

@@ -97,12 +97,12 @@ static int log_load(void *of, attr_unused struct err *err)
 {
 	const struct moment *m = of;
 	json_int_t before = (json_int_t)sandbox_epoch(m->sb);
-	json_t *undone = json_object_get(m->sb->doc, "undone");
+	json_t *undone = json_copy(json_object_get(m->sb->doc, "undone"));
 
-	if (undone == NULL) {
+	if (undone == NULL)
 		undone = json_array();
-		(void)json_object_set_new(m->sb->doc, "undone", undone);
-	}
+	(void)json_object_set_new(m->sb->doc, "undone",
+		undone); /* a new one: the caller may take back what changed */
 	(void)json_array_append_new(undone, json_pack("[I, I]", (json_int_t)m->epoch + 1, before));
 	(void)json_object_set_new(m->sb->doc, "epoch", json_integer(before + 1));
 	return 0;
@@ -187,17 +187,22 @@ static json_t *trees_of(const struct sandbox *sb)
 	json_array_foreach (json_object_get(sb->doc, "mounts"), i, mount) {
 		if (str_eq(json_string_value(json_object_get(mount, "mode")), "cow"))
 			(void)json_array_append_new(
-				trees, json_pack("{s:i,s:O}", "n", ++n, "target",
-					       json_object_get(mount, "target")));
+				trees, json_pack("{s:i,s:O,s:O}", "n", ++n, "target",
+					       json_object_get(mount, "target"), "source",
+					       json_object_get(mount, "source")));
 	}
 	return trees;
 }
 
 static json_t *files_request(const struct moment *m, const char *verb)
 {
-	return json_pack("{s:s,s:s,s:s,s:o,s:O}", "verb", verb, "sandbox", m->sb->id, "layer",
-		m->layer, "trees", trees_of(m->sb), "parents",
-		json_object_get(m->sb->doc, "layers"));
+	json_t *request = json_pack("{s:s,s:s,s:s,s:o,s:O,s:I}", "verb", verb, "sandbox", m->sb->id,
+		"layer", m->layer, "trees", trees_of(m->sb), "parents",
+		json_object_get(m->sb->doc, "layers"), "epoch", (json_int_t)sandbox_epoch(m->sb));
+
+	if (sandbox_live(m->sb) == NULL)
+		(void)json_object_set_new(request, "bare", json_true());
+	return request;
 }
 
 static void on_said(void *ctx, attr_unused const struct frame *f)

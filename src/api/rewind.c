@@ -28,10 +28,8 @@ static int rewind_check(const struct sandbox *sb, const struct snapshot *s, stru
 	return 0;
 }
 
-/* The live directory goes; `rewinding` in the document makes a new server do the same after a crash. */
-static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
+static int rewind_commit(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
-	json_int_t before = (json_int_t)sandbox_epoch(sb);
 	int rc;
 
 	(void)json_object_set_new(sb->doc, "layers", json_copy(json_object_get(s->doc, "layers")));
@@ -39,25 +37,50 @@ static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 		sb->doc, "base_layers", json_copy(json_object_get(s->doc, "layers")));
 	(void)json_object_set_new(sb->doc, "base", json_string(s->id));
 	(void)json_object_set_new(sb->doc, "rewinding", json_true());
+	(void)json_object_set_new(sb->doc, "bare", json_true());
 	rc = moment_load(sb, s, err);
-	(void)fault("rewind.commit.before");
-	if (rc == 0)
-		rc = sandbox_save(sb, true, err);
+	if (rc == 0 && (rc = fault("rewind.commit.before")) < 0)
+		(void)err_raise_sys(err, rc, "write what is rewound to");
+	return rc == 0 ? sandbox_save(sb, true, err) : rc;
+}
+
+/*
+ * Before the commit it is what it was, from there on it is the snapshot: the live directory goes, and as long as it has not (`rewinding` in the document), nobody looks at it; whoever
+ * starts the sandbox next, this server or another one, removes it first.
+ */
+static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
+{
+	json_int_t before = (json_int_t)sandbox_epoch(sb);
+	json_t *was = json_copy(sb->doc);
+	int rc = rewind_commit(sb, s, err);
+
+	if (rc < 0) {
+		(void)json_object_clear(sb->doc);
+		(void)json_object_update(sb->doc, was);
+		sandbox_index(sb);
+	}
+	json_decref(was);
 	if (rc < 0)
 		return rc;
 	(void)fault("rewind.commit.after");
 	(void)server_event(sb->srv, sb, EVENT_SANDBOX_REWOUND, NULL,
 		json_pack("{s:s,s:O,s:I}", "snapshot", s->id, "name",
 			json_object_get(s->doc, "name"), "epoch_before", before));
-	return sandbox_discard_live(sb, err);
+	return sandbox_settle_rewind(sb, err);
 }
 
-int sandbox_discard_live(struct sandbox *sb, struct err *err)
+int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
 {
-	int rc = job_run(sb->srv,
+	int rc;
+
+	if (!json_is_true(json_object_get(sb->doc, "rewinding")))
+		return 0;
+	rc = fault("rewind.discard.before");
+	if (rc < 0)
+		return err_raise_sys(err, rc, "remove what came after the snapshot");
+	rc = job_run(sb->srv,
 		json_pack("{s:s,s:[s],s:b}", "verb", "remove", "sandboxes", sb->id, "defer", 1),
 		NULL, NULL, NULL, err);
-
 	if (rc < 0)
 		return rc;
 	(void)json_object_del(sb->doc, "rewinding");

@@ -93,8 +93,7 @@ static void recover_one(struct sandbox *sb)
 	struct keeper *k;
 	struct err err;
 
-	if (json_is_true(json_object_get(sb->doc, "rewinding")) &&
-		sandbox_discard_live(sb, &err) < 0)
+	if (sandbox_settle_rewind(sb, &err) < 0)
 		log_error("sandbox", "finish the rewind of '%s': %s", sb->name, err.msg);
 	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED)
 		return;

@@ -32,8 +32,7 @@ int api_sandbox_create(struct api_call *call, struct err *err)
 	if (start)
 		rc = sandbox_start(sb, NULL, true, err);
 	else
-		rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
-			json_pack("{s:s}", "reason", "not started"), err);
+		rc = sandbox_leave(sb, err);
 	sandbox_unlock(sb);
 	if (rc == 0)
 		rc = api_reply(call, 201, sandbox_object(sb));

@@ -44,11 +44,17 @@ static const char *tree_source(const json_t *mounts, size_t tree)
 	return NULL;
 }
 
+const char *sandbox_live(const struct sandbox *sb)
+{
+	return json_is_true(json_object_get(sb->doc, "bare")) ? NULL : sb->id;
+}
+
 json_t *sandbox_stack(const struct sandbox *sb, size_t tree, bool upper)
 {
 	return stack_of(sb->srv, json_object_get(sb->doc, "layers"),
 		json_string_value(json_object_get(sb->doc, "image")),
-		tree_source(json_object_get(sb->doc, "mounts"), tree), upper ? sb->id : NULL, tree);
+		tree_source(json_object_get(sb->doc, "mounts"), tree),
+		upper ? sandbox_live(sb) : NULL, tree);
 }
 
 /* Only the layers of a stack: without the image or source at its end. */

@@ -85,6 +85,8 @@ int sandbox_launch(
 	int rc = sandbox_check_storage(sb->srv, image, err);
 
 	if (rc == 0)
+		rc = sandbox_settle_rewind(sb, err);
+	if (rc == 0)
 		rc = chain_shorten(sb, err);
 	if (rc == 0)
 		rc = sandbox_want_keeper(sb, err);
@@ -100,6 +102,13 @@ int sandbox_launch(
 	return framelink_call(&sb->keeper->link, request, clock_now_ns() + CALL_NS, ret_ok, err);
 }
 
+int sandbox_leave(struct sandbox *sb, struct err *err)
+{
+	(void)json_object_set_new(sb->doc, "bare", json_true());
+	return sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+		json_pack("{s:s}", "reason", "not started"), err);
+}
+
 int sandbox_start(
 	struct sandbox *sb, const struct live *processes, bool remove_on_failure, struct err *err)
 {
@@ -107,6 +116,8 @@ int sandbox_start(
 	json_t *ok = NULL;
 	int rc = 0;
 
+	(void)json_object_del(
+		sb->doc, "bare"); /* in the catalogue before anything can be written */
 	if (sb->state != SANDBOX_CREATING)
 		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
 	if (rc == 0)

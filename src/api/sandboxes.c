@@ -204,6 +204,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "usage");
 	(void)json_object_del(o, "base_layers");
 	(void)json_object_del(o, "rewinding");
+	(void)json_object_del(o, "bare");
 	(void)json_object_del(o, "undone");
 	(void)json_object_del(o, "checkpointed");
 	(void)json_object_del(o, "trusts");

@@ -254,15 +254,28 @@ json_t *server_known_ids(struct server *srv)
 	return ids;
 }
 
+static json_t *known_epochs(struct server *srv)
+{
+	json_t *epochs = json_object();
+
+	list_for_each (&srv->sandboxes, node, next) {
+		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+
+		(void)json_object_set_new(
+			epochs, sb->id, json_integer((json_int_t)sandbox_epoch(sb)));
+	}
+	return epochs;
+}
+
 /* Files that the catalogue does not know go; a seal that was cut short is undone. Not while keepers of the pool exist. */
 static void store_recover(struct server *srv)
 {
 	struct err err;
 
 	if (job_run(srv,
-		    json_pack("{s:s,s:o,s:o,s:o}", "verb", "recover", "layers",
-			    server_known_layers(srv), "sandboxes", server_known_ids(srv),
-			    "memories", server_known_memories(srv)),
+		    json_pack("{s:s,s:o,s:o,s:o,s:o}", "verb", "recover", "layers",
+			    server_known_layers(srv), "sandboxes", server_known_ids(srv), "epochs",
+			    known_epochs(srv), "memories", server_known_memories(srv)),
 		    NULL, NULL, NULL, &err) < 0)
 		log_error("store", "recover: %s", err.msg);
 }

@@ -436,6 +436,9 @@ json_t *sandbox_spec(const struct sandbox *sb);
 int sandbox_start(
 	struct sandbox *sb, const struct live *processes, bool remove_on_failure, struct err *err);
 
+/** sandbox_leave() - a new sandbox is not to run yet: stopped. Locked. */
+int sandbox_leave(struct sandbox *sb, struct err *err);
+
 /** sandbox_fail() - end what runs of it because of @why: `failed`, its execs `lost`. Locked. Context: waits. */
 void sandbox_fail(struct sandbox *sb, const struct err *why);
 
@@ -462,6 +465,9 @@ void sandbox_clear(struct sandbox *sb);
 
 /** sandbox_stack() - directories of tree @n, top first, with the upper when @upper; ends with image or source. A new reference. */
 json_t *sandbox_stack(const struct sandbox *sb, size_t tree, bool upper);
+
+/** sandbox_live() - whose live directory its changes are in: its id; NULL when it has none (`bare`): it never ran, or was rewound and has not been started since. */
+const char *sandbox_live(const struct sandbox *sb);
 
 /** stack_of() - the same from the parts: @layers (ids, top first), @image, mount source (NULL for tree 0), @live (sandbox id or NULL). */
 json_t *stack_of(struct server *srv, json_t *layers, const char *image, const char *source,
@@ -617,8 +623,8 @@ void chains_settle(struct server *srv);
 
 /* --- rewind.c --- */
 
-/** sandbox_discard_live() - the second half of a rewind: its changes go. Locked, not running. Context: waits. */
-int sandbox_discard_live(struct sandbox *sb, struct err *err);
+/** sandbox_settle_rewind() - the second half of a rewind, if it is not over: what was written before it goes. Locked, not running. Cheap when there is none. Context: waits. */
+int sandbox_settle_rewind(struct sandbox *sb, struct err *err);
 
 /* --- images.c --- */
 

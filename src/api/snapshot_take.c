@@ -81,16 +81,18 @@ static int commit(struct snapshot *s, struct moment *m, bool sealed, struct err 
 {
 	struct sandbox *sb = m->sb;
 	struct catalogue *c = sb->srv->catalogue;
-	int rc;
+	int rc = catalogue_begin(c, err);
 
+	if (rc < 0)
+		return rc;
 	if (sealed)
 		(void)json_object_set_new(
 			sb->doc, "layers", json_copy(json_object_get(s->doc, "layers")));
-	(void)fault("snapshot.commit.before");
-	rc = catalogue_begin(c, err);
+	rc = fault("snapshot.commit.before");
 	if (rc < 0)
-		return rc;
-	rc = moment_keep(m, err);
+		(void)err_raise_sys(err, rc, "write the snapshot");
+	if (rc == 0)
+		rc = moment_keep(m, err);
 	if (rc == 0)
 		rc = snapshot_save(sb->srv, s, false, err);
 	if (rc == 0)
@@ -117,6 +119,8 @@ static struct snapshot *snapshot_of(
 	struct sandbox *sb = m->sb;
 	struct snapshot *s =
 		snapshot_add(sb->srv, m->snapshot, snapshot_document(m->snapshot, wish->name, m));
+	json_t *before = json_incref(json_object_get(sb->doc, "layers"));
+	int rc;
 
 	s->made_ns = clock_now_ns();
 	if (wish->steps != NULL) {
@@ -126,10 +130,15 @@ static struct snapshot *snapshot_of(
 	if (sb->state == SANDBOX_SUSPENDED)
 		share_memory(s, m);
 	snapshot_set_live(s, TAKE_PTR(m->memory), json_incref(m->figures));
-	if (commit(s, m, sealed, err) < 0) {
+	rc = commit(s, m, sealed, err);
+	if (rc < 0) {
+		(void)json_object_set(sb->doc, "layers", before);
+		sandbox_index(sb);
 		snapshot_unlist(sb->srv, s);
-		return NULL;
 	}
+	json_decref(before);
+	if (rc < 0)
+		return NULL;
 	(void)server_event(sb->srv, sb, EVENT_SNAPSHOT_CREATED, NULL,
 		json_pack("{s:s,s:O,s:s,s:O,s:O,s:O,s:O,s:O*}", "snapshot", s->id, "name",
 			json_object_get(s->doc, "name"), "layer", m->layer, "files",
@@ -137,6 +146,22 @@ static struct snapshot *snapshot_of(
 			"frozen_us", json_object_get(s->doc, "frozen_us"), "capture",
 			json_object_get(s->doc, "capture"), "steps", wish->steps));
 	return s;
+}
+
+/* Nothing came of it: the files are where they were, and there is no layer. */
+static void take_back(struct sandbox *sb, const char *layer, bool sealed)
+{
+	json_t *layers = json_pack("[s]", layer);
+	struct err err;
+
+	if (!sealed)
+		layers_forget(sb->srv, layers);
+	else if (job_run(sb->srv,
+			 json_pack("{s:s,s:s,s:s}", "verb", "unseal", "sandbox", sb->id, "layer",
+				 layer),
+			 NULL, NULL, NULL, &err) < 0)
+		log_error("store", "%s", err.msg);
+	json_decref(layers);
 }
 
 /* @ret_spoiled: it failed, and is worth another try. */
@@ -162,12 +187,8 @@ static struct snapshot *take_once(struct sandbox *sb, const struct snapshot_wish
 	*ret_spoiled = m.spoiled;
 	moment_fini(&m);
 	index_made(sb->srv, MAKING_LAYER, layer.s);
-	if (m.spoiled) {
-		json_t *layers = json_pack("[s]", layer.s);
-
-		layers_forget(sb->srv, layers);
-		json_decref(layers);
-	}
+	if (s == NULL)
+		take_back(sb, layer.s, sealed);
 	return s;
 }
 
@@ -191,7 +212,7 @@ struct snapshot *snapshot_take(
 {
 	struct snapshot *s;
 
-	if (check_name(sb->srv, wish->name, err) < 0)
+	if (check_name(sb->srv, wish->name, err) < 0 || sandbox_settle_rewind(sb, err) < 0)
 		return NULL;
 	s = take(sb, wish, wish->live && sb->state != SANDBOX_SUSPENDED, err);
 	if (s != NULL && wish->durable && snapshot_make_durable(sb->srv, s, err) < 0) {

@@ -4,6 +4,7 @@
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
 #include "api_handlers.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -226,6 +227,22 @@ int snapshot_save(struct server *srv, struct snapshot *s, bool durable, struct e
 		json_string_value(json_object_get(s->doc, "sandbox")), text, durable, err);
 }
 
+static int delete_rows(struct catalogue *c, const char *id, struct err *err)
+{
+	int rc = catalogue_begin(c, err);
+
+	if (rc == 0)
+		rc = catalogue_delete(c, CATALOGUE_SNAPSHOTS, id, err);
+	if (rc == 0)
+		rc = catalogue_delete(c, CATALOGUE_GATEWAYS, id, err);
+	if (rc == 0)
+		rc = catalogue_delete_owned(c, CATALOGUE_MAILS, id, err);
+	if (rc == 0)
+		return catalogue_commit(c, false, err);
+	catalogue_abort(c);
+	return rc;
+}
+
 int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 {
 	const char *id = memory_of(s->doc);
@@ -236,10 +253,10 @@ int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 	if (s->users > 0)
 		return err_raise(err, ERR_BUSY, "snapshot '%s' is being used just now", s->id);
 	reserve_use(srv);
-	rc = catalogue_delete(srv->catalogue, CATALOGUE_SNAPSHOTS, s->id, err);
+	rc = delete_rows(srv->catalogue, s->id, err);
 	if (rc < 0)
 		return rc;
-	gateway_state_forget(srv, s->id);
+	(void)fault("snapshot.remove.committed");
 	(void)server_event(srv, snapshot_source(srv, s), EVENT_SNAPSHOT_REMOVED, NULL,
 		json_pack("{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")));
 	layers = json_incref(json_object_get(s->doc, "layers"));

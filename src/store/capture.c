@@ -17,6 +17,7 @@
 #include "store/layer.h"
 #include "store/mapped.h"
 #include "store/pool.h"
+#include "store/seal.h"
 #include "store/verbs.h"
 #include "sys/btrfs.h"
 #include "sys/cgroup.h"
@@ -385,6 +386,8 @@ static int prepare(struct capture *c, struct err *err)
 		return -EINVAL;
 	if (layer_exists(&c->job->store, c->layer))
 		return err_raise(err, ERR_EXISTS, "layer '%s' exists", c->layer);
+	if (seal_ensure_live(c->job, c->sandbox, err) < 0)
+		return -EIO;
 	(void)snprintf(path, sizeof(path), "live/%s", c->sandbox);
 	c->home = store_dir(&c->job->store, path);
 	c->live = c->home < 0 ? c->home : disk_open(c->home, c->sandbox);

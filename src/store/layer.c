@@ -198,10 +198,12 @@ json_t *layer_manifest_new(
 		}
 		(void)json_array_append_new(trees, tree);
 	}
-	return json_pack("{s:i, s:O, s:O, s:o, s:s, s:I, s:o}", "format", LAYER_FORMAT, "layer",
-		json_object_get(request, "layer"), "sandbox", json_object_get(request, "sandbox"),
-		"parents", json_is_array(parents) ? json_incref(parents) : json_array(), "how", how,
-		"captured_ns", (json_int_t)captured_ns, "trees", trees);
+	return json_pack("{s:i, s:O, s:O, s:o, s:s, s:I, s:o, s:O*}", "format", LAYER_FORMAT,
+		"layer", json_object_get(request, "layer"), "sandbox",
+		json_object_get(request, "sandbox"), "parents",
+		json_is_array(parents) ? json_incref(parents) : json_array(), "how", how,
+		"captured_ns", (json_int_t)captured_ns, "trees", trees, "epoch",
+		json_object_get(request, "epoch"));
 }
 
 int layer_manifest_write(const struct store *store, int dir, json_t *manifest, struct err *err)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store/seal.c - the job `seal`: the live directory of a stopped sandbox becomes a layer, by renames alone.
+ * store/seal.c - the job `seal`: the live directory of a stopped sandbox becomes a layer, by renames alone; and `unseal`, when nothing came of the snapshot.
  *
  * The only copy of the sandbox's changes moves live/<sandbox> -> sealing/<sandbox>.<layer> -> layers/<layer>, never through tmp/. The job
- * `recover` takes it back from either place as long as the catalogue does not know the layer.
+ * `recover` takes it back from either place as long as the catalogue does not know the layer, unless the sandbox went back to an earlier state since.
  */
 #include "store/seal.h"
 #include "base/clock.h"
@@ -35,6 +35,46 @@ int seal_renew_live(
 		rc = tree < 0 ? tree : store_live_tree(live, n, tree);
 	}
 	return rc;
+}
+
+/* The directory whose mode and owner the root of an empty tree shows, or -1: none is needed. */
+static int root_of(
+	const struct store *store, const json_t *parents, const json_t *tree, json_int_t n)
+{
+	const char *parent = json_string_value(json_array_get(parents, 0));
+	const char *source = json_string_value(json_object_get(tree, "source"));
+	char path[64];
+
+	if (parent != NULL) {
+		(void)snprintf(path, sizeof(path), "layers/%s/%d", parent, (int)n);
+		return store_dir(store, path);
+	}
+	return source != NULL ? open(source, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+}
+
+int seal_ensure_live(const struct job *job, const char *sandbox, struct err *err)
+{
+	const json_t *trees = json_object_get(job->request, "trees"), *tree;
+	const json_t *parents = json_object_get(job->request, "parents");
+	cleanup_fd int lives = store_dir(&job->store, "live"), live = -1;
+	size_t i;
+	int rc = 0;
+
+	if (!job_flag(job->request, "bare", false) ||
+		faccessat(lives, sandbox, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 0;
+	live = store_live_create(job->store.pool, sandbox, (unsigned int)json_array_size(trees), 0);
+	json_array_foreach ((json_t *)(uintptr_t)trees, i, tree) {
+		json_int_t n = json_integer_value(json_object_get(tree, "n"));
+		cleanup_fd int root = root_of(&job->store, parents, tree, n);
+
+		if (live >= 0 && rc == 0 && root >= 0)
+			rc = store_live_tree(live, (unsigned int)n, root);
+	}
+	if (live < 0 || rc < 0)
+		return err_raise_sys(err, live < 0 ? live : rc,
+			"make a live directory for sandbox '%s'", sandbox);
+	return 0;
 }
 
 static int take(const struct store *store, const char *sandbox, const char *name, int sealing,
@@ -140,7 +180,9 @@ int store_seal(struct job *job, json_t **ok, struct err *err)
 	if (sealing < 0)
 		return err_raise_sys(err, sealing, "open the pool");
 	(void)snprintf(name, sizeof(name), "%s.%s", sandbox, layer);
-	rc = take(&job->store, sandbox, name, sealing, err);
+	rc = seal_ensure_live(job, sandbox, err);
+	if (rc == 0)
+		rc = take(&job->store, sandbox, name, sealing, err);
 	if (rc < 0)
 		return rc;
 	manifest = arrange(sealing, name, job->request, err);
@@ -154,10 +196,34 @@ int store_seal(struct job *job, json_t **ok, struct err *err)
 		if (rc < 0)
 			(void)!seal_undo(&job->store, sandbox, layer);
 	} else {
-		(void)!seal_give_back(&job->store, name);
+		(void)!(layer_exists(&job->store, layer) ? seal_undo(&job->store, sandbox, layer)
+							 : seal_give_back(&job->store, name));
 	}
 	if (rc == 0)
 		*ok = layer_reply(manifest, 0);
 	json_decref(manifest);
 	return rc;
+}
+
+int store_unseal(struct job *job, json_t **ok, struct err *err)
+{
+	const char *sandbox = job_id(job->request, "sandbox", err);
+	const char *layer = sandbox == NULL ? NULL : job_id(job->request, "layer", err);
+	cleanup_fd int sealing = store_dir(&job->store, "sealing");
+	char name[2 * ID_LEN + 2];
+	int rc = 0;
+
+	if (layer == NULL)
+		return -EINVAL;
+	if (sealing < 0)
+		return err_raise_sys(err, sealing, "open the pool");
+	(void)snprintf(name, sizeof(name), "%s.%s", sandbox, layer);
+	if (layer_exists(&job->store, layer))
+		rc = seal_undo(&job->store, sandbox, layer);
+	else if (faccessat(sealing, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		rc = seal_give_back(&job->store, name);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "take back the seal of sandbox '%s'", sandbox);
+	*ok = json_object();
+	return 0;
 }

@@ -19,27 +19,35 @@
 
 #include <sys/statvfs.h>
 
-/* Remove @where/@name; with @defer what cannot go at once stays in trash/. */
+/* Somebody else may be faster. */
+static int gone(int rc)
+{
+	return rc == -ENOENT ? 0 : rc < 0 ? rc : 1;
+}
+
+/* Remove @where/@name; with @defer what cannot go at once stays in trash/. Return: 1 when it was there, 0 when it was not, -errno. */
 static int discard(const struct store *store, const char *where, const char *name, bool defer)
 {
 	cleanup_fd int parent = store_dir(store, where), trash = store_dir(store, "trash");
 	cleanup_fd int dir = -1;
 	struct id id = id_new();
+	int rc;
 
 	if (parent < 0 || trash < 0)
 		return parent < 0 ? parent : trash;
 	dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir < 0 && (errno == ENOTDIR || errno == ELOOP))
-		return unlinkat(parent, name, 0) < 0 ? -errno : 0;
+		return gone(unlinkat(parent, name, 0) < 0 ? -errno : 0);
 	if (dir < 0)
-		return errno == ENOENT ? 0 : -errno;
+		return gone(-errno);
 	if (btrfs_subvolume_is(dir)) {
 		fd_close(&dir);
-		return btrfs_subvolume_remove(parent, name);
+		return gone(btrfs_subvolume_remove(parent, name));
 	}
 	if (renameat2(parent, name, trash, id.s, RENAME_NOREPLACE) < 0)
-		return -errno;
-	return defer ? 0 : tree_remove(trash, id.s);
+		return gone(-errno);
+	rc = defer ? 0 : tree_remove(trash, id.s);
+	return rc < 0 && rc != -ENOENT ? rc : 1;
 }
 
 static int discard_layer(const struct store *store, const char *layer, bool defer)
@@ -104,7 +112,7 @@ static int sweep(const struct store *store, const char *where, const json_t *kee
 	json_t *set = set_of(keep);
 	int rc = each_name(store, where, &names, err), n = 0;
 
-	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+	for (size_t i = 0; rc >= 0 && i < names.n; i++) {
 		const char *name = names.names[i];
 
 		if (json_object_get(set, name) != NULL || born_ns(store, where, name) > until_ns)
@@ -113,7 +121,8 @@ static int sweep(const struct store *store, const char *where, const json_t *kee
 					     : discard(store, where, name, false);
 		if (rc < 0)
 			(void)err_raise_sys(err, rc, "remove '%s/%s'", where, name);
-		n++;
+		else
+			n += rc;
 	}
 	json_decref(set);
 	return rc < 0 ? rc : n;
@@ -190,9 +199,9 @@ static int remove_all(
 					     : discard(&job->store, where, id, defer);
 		if (rc < 0)
 			return err_raise_sys(err, rc, "remove '%s/%s'", where, id);
-		++*n;
+		*n += rc;
 	}
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 int store_remove(struct job *job, json_t **ok, struct err *err)
@@ -227,6 +236,20 @@ static int recover_sealing(const struct store *store, json_t *unsealed, struct e
 	return rc;
 }
 
+/*
+ * Is an unknown seal the present of its sandbox? The epoch ends with the snapshot: who has gone back since then has ended another one, and wants nothing of what the seal
+ * holds. It is what is left of a snapshot that was removed.
+ */
+static bool is_present(const json_t *manifest, const char *sandbox, const json_t *request)
+{
+	const json_t *now = json_object_get(json_object_get(request, "epochs"), sandbox);
+	const json_t *sealed = json_object_get(manifest, "epoch");
+
+	return listed(json_object_get(request, "sandboxes"), sandbox) &&
+	       (now == NULL || sealed == NULL ||
+		       json_integer_value(now) <= json_integer_value(sealed) + 1);
+}
+
 static int recover_layer(const struct store *store, const char *layer, const json_t *request,
 	json_t *unsealed, int *removed)
 {
@@ -237,13 +260,13 @@ static int recover_layer(const struct store *store, const char *layer, const jso
 	int rc;
 
 	if (how != NULL && str_eq(how, "seal") && sandbox != NULL && id_valid(sandbox) &&
-		listed(json_object_get(request, "sandboxes"), sandbox)) {
+		is_present(manifest, sandbox, request)) {
 		rc = seal_undo(store, sandbox, layer);
 		if (rc == 0)
 			(void)json_array_append_new(unsealed, json_string(sandbox));
 	} else {
 		rc = discard_layer(store, layer, false);
-		++*removed;
+		*removed += rc > 0;
 	}
 	json_decref(manifest);
 	return rc;
@@ -274,7 +297,7 @@ static int recover_layers(struct job *job, json_t *unsealed, int *removed, struc
 	json_t *old = flattened(&job->store, json_object_get(job->request, "layers"));
 	int rc = each_name(&job->store, "layers", &names, err);
 
-	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+	for (size_t i = 0; rc >= 0 && i < names.n; i++) {
 		if (json_object_get(known, names.names[i]) != NULL)
 			continue;
 		if (listed(old, names.names[i]))
@@ -287,7 +310,7 @@ static int recover_layers(struct job *job, json_t *unsealed, int *removed, struc
 	}
 	json_decref(known);
 	json_decref(old);
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 /* A seal that the catalogue knows, but that died before the sandbox got its new live directory. */

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fails in the middle has not happened, or has happened: a snapshot whose commit fails leaves nothing in the store and the files where they were, a rewind leaves the sandbox
+before or behind it, and what was given up does not come back."""
+
+import os
+import signal
+import sys
+
+from lib import cay, leaks
+from lib.case import equal, raises, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from points import own_instance  # noqa: E402
+
+TIMEOUT = 180
+
+
+def inside(instance, where):
+    """Names in a directory of the pool."""
+    return sorted(os.listdir(os.path.join(instance.state, "pool", where)))
+
+
+def with_file(instance, text):
+    """A stopped sandbox with a file."""
+    box = instance.post("/v1/sandboxes", {})["id"]
+    write(instance, box, text)
+    return box
+
+
+def write(instance, box, text):
+    if instance.get(f"/v1/sandboxes/{box}")["state"] != "running":
+        instance.post(f"/v1/sandboxes/{box}/start")
+    instance.ok(box, f"echo {text} > /var/tmp/file")
+    instance.post(f"/v1/sandboxes/{box}/stop")
+
+
+def read(instance, box):
+    if instance.get(f"/v1/sandboxes/{box}")["state"] != "running":
+        instance.post(f"/v1/sandboxes/{box}/start")
+    return instance.ok(box, "cat /var/tmp/file").strip()
+
+
+def snapshot(instance, box, **more):
+    return instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": True, **more})["id"]
+
+
+def is_as_before(instance, box, layers, text):
+    """After a snapshot that failed: no layer more, nothing half sealed, the files are there, and everything goes on."""
+    equal((inside(instance, "layers"), inside(instance, "sealing")), (layers, []))
+    equal(instance.get("/v1/snapshots")["snapshots"], [])
+    equal(instance.get(f"/v1/sandboxes/{box}")["layers"], [])
+    equal([(c["kind"], c["path"]) for c in instance.get(f"/v1/diff?a={box}")["changes"]], [("added", "/var/tmp/file")])
+    equal(read(instance, box), text)
+    fork = instance.post(f"/v1/snapshots/{snapshot(instance, box)}/fork", {})["sandboxes"][0]["id"]
+    equal(read(instance, fork), text)
+
+
+@require("root")
+def test_a_seal_whose_commit_fails_is_taken_back(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="snapshot.commit.before=error")
+        box, layers = with_file(instance, "kept"), inside(instance, "layers")
+        raises(cay.ApiError, snapshot, instance, box)
+        is_as_before(instance, box, layers, "kept")
+
+
+@require("root")
+def test_a_capture_whose_commit_fails_leaves_no_layer(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="snapshot.commit.before=error")
+        box, layers = with_file(instance, "kept"), inside(instance, "layers")
+        equal(read(instance, box), "kept")  # runs
+        raises(cay.ApiError, snapshot, instance, box)
+        is_as_before(instance, box, layers, "kept")
+
+
+def seal_killed_at(tmp, point):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT=point)
+        box, layers = with_file(instance, "kept"), inside(instance, "layers")
+        raises(cay.ApiError, snapshot, instance, box)
+        equal((inside(instance, "layers"), inside(instance, "sealing")), (layers, []))
+        equal(read(instance, box), "kept")
+        instance.stop()
+        instance.start()
+        is_as_before(instance, box, layers, "kept")
+
+
+@require("root")
+def test_a_seal_that_is_killed_is_taken_back_at_once(tmp):
+    seal_killed_at(tmp, "store.seal.taken")
+
+
+@require("root")
+def test_a_seal_that_is_killed_behind_its_rename_is_taken_back_at_once(tmp):
+    seal_killed_at(tmp, "store.commit.after_rename")
+
+
+@require("root")
+def test_a_seal_that_fails_behind_its_rename_takes_itself_back(tmp):
+    seal_killed_at(tmp, "store.commit.after_rename=error")
+
+
+@require("root")
+def test_a_rewind_whose_commit_fails_has_not_happened(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="rewind.commit.before=error")
+        box = with_file(instance, "first")
+        first = snapshot(instance, box)
+        write(instance, box, "second")
+        before = instance.get(f"/v1/sandboxes/{box}")
+        raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/rewind", {"snapshot": first})
+        equal(instance.get(f"/v1/sandboxes/{box}"), before)
+        equal(read(instance, box), "second")
+        instance.kill()
+        instance.start()
+        equal(read(instance, box), "second")
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": first})
+        equal(read(instance, box), "first")
+
+
+@require("root")
+def test_a_rewind_that_fails_behind_its_commit_has_happened(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="rewind.discard.before=error")
+        box = with_file(instance, "first")
+        first = snapshot(instance, box)
+        write(instance, box, "second")
+        raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/rewind", {"snapshot": first})
+        equal(instance.get(f"/v1/sandboxes/{box}")["base"], first)
+        equal(instance.get(f"/v1/diff?a={box}&b={first}")["changes"], [])
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
+        equal([read(instance, b) for b in (fork, box)], ["first", "first"])
+
+
+@require("root")
+def test_what_a_removed_snapshot_held_does_not_come_back(tmp):
+    """The server dies between the catalogue and the layers, after the sandbox has gone back behind that snapshot."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="snapshot.remove.committed")
+        box = with_file(instance, "first")
+        first = snapshot(instance, box)
+        write(instance, box, "second")
+        second = snapshot(instance, box)
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": first})
+        layers = inside(instance, "layers")
+        raises(Exception, instance.call, "DELETE", f"/v1/snapshots/{second}")
+        equal(instance.process.wait(30), -signal.SIGKILL)
+        equal(inside(instance, "layers"), layers)
+        instance.start()
+        equal([s["id"] for s in instance.get("/v1/snapshots")["snapshots"]], [first])
+        equal(len(inside(instance, "layers")), len(layers) - 1)
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
+        equal([read(instance, b) for b in (fork, box)], ["first", "first"])
+        assert "ERROR" not in leaks.read(instance.log).upper(), instance.log_tail()
