@@ -5,45 +5,45 @@
 #include "api_handlers.h"
 #include "base/str.h"
 
-static void prune_snapshots(struct server *srv, json_t *removed)
+static bool is_wanted(struct server *srv, const struct snapshot *s)
 {
-	list_for_each (&srv->snapshots, node, next) {
-		struct snapshot *s = list_entry(node, struct snapshot, node);
-
-		if (s->users > 0 || snapshot_name(s) != NULL || snapshot_is_base(srv, s))
-			continue;
-		(void)json_array_append_new(removed, json_string(s->id));
-	}
-	for (size_t i = 0; i < json_array_size(removed); i++) {
-		struct snapshot *s =
-			snapshot_find(srv, json_string_value(json_array_get(removed, i)), NULL);
-
-		if (s != NULL)
-			(void)snapshot_drop(srv, s, NULL);
-	}
+	return s->users > 0 || snapshot_name(s) != NULL || snapshot_is_base(srv, s);
 }
 
-static void prune_stopped(struct server *srv, json_t *removed)
+/* Removing waits, and others remove, fork and begin to use meanwhile: each is looked at again, and what we removed ourselves is told. */
+static void prune_snapshots(struct server *srv, json_t *removed)
 {
-	list_for_each (&srv->sandboxes, node, next) {
-		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+	json_t *ids = json_array(), *id;
+	size_t i;
 
-		if ((sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) && !sb->locked)
-			(void)json_array_append_new(removed, json_string(sb->id));
-	}
-	for (size_t i = 0; i < json_array_size(removed); i++) {
-		struct sandbox *sb =
-			sandbox_find(srv, json_string_value(json_array_get(removed, i)), NULL);
+	list_for_each (&srv->snapshots, node, next) {
+		const struct snapshot *s = list_entry(node, struct snapshot, node);
 
-		if (sb == NULL)
-			continue;
-		if (sandbox_lock(sb, NULL) == 0) {
-			if (sb->keeper == NULL)
-				(void)sandbox_remove(sb, NULL);
-			sandbox_unlock(sb);
-		}
-		sandbox_unref(sb);
+		if (!is_wanted(srv, s))
+			(void)json_array_append_new(ids, json_string(s->id));
 	}
+	json_array_foreach (ids, i, id) {
+		struct snapshot *s = snapshot_find(srv, json_string_value(id), NULL);
+
+		if (s != NULL && !is_wanted(srv, s) && snapshot_drop(srv, s, NULL) == 0)
+			(void)json_array_append(removed, id);
+	}
+	json_decref(ids);
+}
+
+static bool is_over(const struct sandbox *sb)
+{
+	return (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) && !sb->locked;
+}
+
+static void prune_one(struct sandbox *sb, const void *removed)
+{
+	/* nobody has it, so this does not wait */
+	if (!is_over(sb) || sandbox_lock(sb, NULL) < 0)
+		return;
+	if (sandbox_remove(sb, NULL) == 0)
+		(void)json_array_append_new((json_t *)(uintptr_t)removed, json_string(sb->id));
+	sandbox_unlock(sb);
 }
 
 int api_prune(struct api_call *call, struct err *err)
@@ -53,14 +53,16 @@ int api_prune(struct api_call *call, struct err *err)
 	int rc;
 
 	if (json_is_true(json_object_get(call->body, "stopped")))
-		prune_stopped(srv, sandboxes);
+		sandbox_for_all(srv, prune_one, sandboxes);
 	if (json_is_true(json_object_get(call->body, "snapshots")))
 		prune_snapshots(srv, snapshots);
 	keep = server_known_ids(srv);
 	layers = server_known_layers(srv);
+	/* what is made from now on is in none of the lists */
 	rc = job_run(srv,
-		json_pack("{s:s,s:o,s:o,s:o}", "verb", "gc", "sandboxes", keep, "layers", layers,
-			"memories", server_known_memories(srv)),
+		json_pack("{s:s,s:o,s:o,s:o,s:I}", "verb", "gc", "sandboxes", keep, "layers",
+			layers, "memories", server_known_memories(srv), "until_ns",
+			(json_int_t)(clock_wall_ns() - NS_PER_S)),
 		NULL, NULL, &ok, err);
 	if (rc < 0) {
 		json_decref(sandboxes);
