@@ -52,6 +52,8 @@ struct dump_process {
 /** struct dump_known - a description that has its number, and one descriptor that refers to it. */
 struct dump_known {
 	uint64_t device, inode;
+	uint64_t mapped_device,
+		mapped_inode; /* of a file without a name: as /proc/PID/maps has it */
 	int32_t pid, fd; /* in the source; fd -1 = opened for a mapping, a program or a directory */
 	uint32_t writable;
 	uint32_t index;
@@ -202,6 +204,9 @@ uint32_t dump_gone_exe(struct dump *d, const struct dump_process *p);
 /** dump_gone_pages() - @start..@end of @m hold what is in the file: have those copied that nobody has brought yet. */
 void dump_gone_pages(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	uint64_t start, uint64_t end);
+
+/** dump_gone_identity() - what /proc/PID/maps says of a mapping of @fd; both 0 when it cannot be mapped. */
+void dump_gone_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode);
 
 /** dump_gone_open() - description of the file that @m maps, if somebody has it open; IMAGE_NONE. */
 uint32_t dump_gone_open(const struct dump *d, const struct proc_map *m);

@@ -400,6 +400,7 @@ static int keep_socket(struct dump *d, const struct subject *s, uint32_t index)
 
 static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struct err *err)
 {
+	struct dump_known *known;
 	int rc;
 
 	s->flags = (uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
@@ -420,7 +421,9 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 	if (rc < 0)
 		return rc;
 	*index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &s->out);
-	(void)remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
+	known = remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
+	if (s->out.kind == DESCRIPTION_UNLINKED)
+		dump_gone_identity(s->copy, &known->mapped_device, &known->mapped_inode);
 	/* nothing is read from those that run */
 	return s->waits && d->examination == NULL ? keep_socket(d, s, *index) : 0;
 }

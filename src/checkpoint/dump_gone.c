@@ -142,27 +142,43 @@ static bool program_is_gone(const struct dump_process *p)
 	return n > 0 && dump_is_gone(path, (size_t)n);
 }
 
-/* A process may have moved a mapping of any file to where its code was, a file that others map too. What a mapping of ours shows is not its to choose. */
-static bool is_file_of(const struct dump_gone *g, int fd)
+/* What a mapping of ours shows is nobody's to choose. */
+void dump_gone_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode)
 {
 	cleanup_buf struct buf maps = BUF_INIT(64U << 20);
-	void *ours = mmap(NULL, IMAGE_PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	cleanup_fd int own = -1;
+	char path[32];
+	void *ours;
 	const char *at, *end;
 	struct proc_map m;
-	bool same = false;
 
+	*ret_device = *ret_inode = 0;
+	/* who has it open may be allowed to write alone */
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	own = open(path, O_RDONLY | O_CLOEXEC);
+	ours = own < 0 ? MAP_FAILED : mmap(NULL, IMAGE_PAGE, PROT_READ, MAP_SHARED, own, 0);
 	if (ours == MAP_FAILED)
-		return false;
+		return;
 	if (file_read_at(AT_FDCWD, "/proc/self/maps", &maps) < 0)
 		maps.n = 0;
 	at = buf_cstr(&maps);
 	end = at + maps.n;
 	while (proc_map_next(&at, end, &m) > 0) {
-		if (m.start == (uint64_t)(uintptr_t)ours)
-			same = m.inode == g->inode && makedev(m.major, m.minor) == g->device;
+		if (m.start != (uint64_t)(uintptr_t)ours)
+			continue;
+		*ret_device = makedev(m.major, m.minor);
+		*ret_inode = m.inode;
 	}
 	(void)munmap(ours, IMAGE_PAGE);
-	return same;
+}
+
+/* A process may have moved a mapping of any file to where its code was, a file that others map too. */
+static bool is_file_of(const struct dump_gone *g, int fd)
+{
+	uint64_t device, inode;
+
+	dump_gone_identity(fd, &device, &inode);
+	return inode != 0 && inode == g->inode && device == g->device;
 }
 
 /* Return: descriptor; -1 when what is mapped of it has to do. */
@@ -279,19 +295,13 @@ void dump_gone_pages(struct dump *d, struct dump_process *p, const struct proc_m
 
 uint32_t dump_gone_open(const struct dump *d, const struct proc_map *m)
 {
-	const struct image_description *all =
-		(const struct image_description *)(const void *)d->image.tables[TABLE_DESCRIPTIONS]
-			.p;
-	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(*all));
+	for (size_t i = 0; i < d->n_known && dump_is_gone_file(m); i++) {
+		const struct dump_known *k = &d->known[i];
 
-	for (uint32_t i = 0; i < n && dump_is_gone_file(m); i++) {
-		const struct image_description *o = &all[i];
-
-		if (o->kind == DESCRIPTION_UNLINKED && o->a == 0 && o->c == 0 &&
-			o->path.length + sizeof(GONE) - 1 == m->name_size &&
-			memcmp(d->image.tables[TABLE_BYTES].p + o->path.offset, m->name,
-				o->path.length) == 0)
-			return i;
+		/* the first of the same file, which has the content */
+		if (k->mapped_inode != 0 && k->mapped_inode == m->inode &&
+			k->mapped_device == makedev(m->major, m->minor))
+			return k->index;
 	}
 	return IMAGE_NONE;
 }

@@ -42,8 +42,8 @@ static void is(const char *at, int page, char want)
 }
 
 struct state {
-	char *library, *part, *common, *open_one, *memory;
-	int both, read_only, set_id;
+	char *library, *part, *common, *open_one, *memory, *first;
+	int both, read_only, set_id, second;
 	uid_t owner; /* of that, at first */
 };
 
@@ -74,6 +74,12 @@ static void build(struct state *s)
 	/* a sandbox with one user has no other */
 	s->owner = fchown(s->set_id, 7, 7) == 0 ? 7 : getuid();
 	MUST(fchmod(s->set_id, 06755) == 0);
+	/* two of one name: one is mapped, the other open */
+	fd = make("/var/tmp/gone/twice", "first", PAGE);
+	s->first = map(fd, 1, PROT_READ | PROT_WRITE, MAP_SHARED);
+	MUST(close(fd) == 0 && unlink("/var/tmp/gone/twice") == 0);
+	s->second = make("/var/tmp/gone/twice", "second", PAGE);
+	MUST(unlink("/var/tmp/gone/twice") == 0);
 	fd = memfd_create("private", MFD_CLOEXEC);
 	MUST(fd >= 0 && write(fd, "memory", 6) == 6);
 	s->memory = map(fd, 1, PROT_READ, MAP_PRIVATE);
@@ -108,6 +114,10 @@ static void check(const struct state *s, char changed)
 	s->open_one[PAGE + 1] = 'm';
 	MUST(pread(s->read_only, &c, 1, PAGE + 1) == 1 && c == 'm');
 	MUST(pwrite(s->read_only, "w", 1, 0) < 0 && errno == EBADF);
+	is(s->first, 0, stamp("first", 0));
+	memset(s->first, 'f', PAGE);
+	MUST(pread(s->second, &c, 1, 0) == 1 && c == stamp("second", 0));
+	memset(s->first, stamp("first", 0), PAGE);
 	/* nobody becomes root by it whom it did not make so before */
 	MUST(fstat(s->set_id, &st) == 0);
 	MUST(st.st_uid == s->owner || (st.st_mode & 06000) == 0);
