@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -88,8 +90,11 @@ TEST(many_of_many_at_once)
 	}
 }
 
+static atomic_int begun;
+
 static void *wait_for_ever(void *unused)
 {
+	begun++;
 	for (;;)
 		(void)pause();
 	return unused;
@@ -103,6 +108,8 @@ static void live_with_threads(int talk)
 		if (pthread_create(&thread, NULL, wait_for_ever, NULL) != 0)
 			_exit(7);
 	}
+	while (begun < 5) /* what a thread maps for itself is there then */
+		(void)sched_yield();
 	live(talk);
 }
 
