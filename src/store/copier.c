@@ -318,13 +318,29 @@ static void link_note(struct copier *c, const struct stat *st)
 	tree_names_add(&c->first, buf_cstr(&c->path));
 }
 
+static int open_copy(const struct copier *c, const char *path)
+{
+	return raw_openat2(c->to, path, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH);
+}
+
+/* Is there a copy already, and is it one file with what this pass has as the copy of another name? That one may have been made anew. */
+static bool is_copied(const struct copier *c, int to, const char *name, const struct stat *st)
+{
+	const char *other = link_find(c, st);
+	cleanup_fd int at = other == NULL ? -1 : open_copy(c, other);
+	struct stat copy, first;
+
+	if (fstatat(to, name, &copy, AT_SYMLINK_NOFOLLOW) < 0)
+		return false;
+	return other == NULL || (at >= 0 && fstat(at, &first) == 0 && first.st_ino == copy.st_ino);
+}
+
 static int copy_or_link(struct copier *c, int from, const char *name, int to, const struct stat *st)
 {
 	const char *path = buf_cstr(&c->path), *other = link_find(c, st);
 
 	if (other != NULL) {
-		cleanup_fd int at =
-			raw_openat2(c->to, other, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH);
+		cleanup_fd int at = open_copy(c, other);
 		char self[40];
 
 		if (at < 0)
@@ -347,7 +363,7 @@ static int do_entry(struct copier *c, int from, const char *name, int to, const 
 	struct copier_seen seen = seen_of(st, now);
 	int rc = 0;
 
-	if (!unchanged(c, then, st) || faccessat(to, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
+	if (!unchanged(c, then, st) || !is_copied(c, to, name, st)) {
 		rc = tree_remove(to, name);
 		if (rc == 0)
 			rc = copy_or_link(c, from, name, to, st);
