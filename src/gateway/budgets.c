@@ -2,6 +2,7 @@
 #include "gateway/budgets.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/str.h"
 
 #define LEASE_NS (10 * NS_PER_S) /* how long a lease may take to be written down */
 
@@ -68,11 +69,11 @@ void budgets_init(struct gateway *gw)
 	gateway_on_hold(on_hold);
 }
 
-/* @policy: in force, and held by the caller. Return: false when cayd did not write it down in time. */
-static bool lease(struct gateway *gw, const struct policy *policy, size_t rule,
-	const struct ledger_amounts *amounts)
+/* @rule: of the policy in force. Return: false when cayd did not write it down in time. */
+static bool lease(struct gateway *gw, size_t rule, const struct ledger_amounts *amounts)
 {
 	struct budgets *b = gw->budgets;
+	struct policy *policy = policy_ref(b->policy);
 	uint64_t number;
 	int rc;
 
@@ -82,6 +83,7 @@ static bool lease(struct gateway *gw, const struct policy *policy, size_t rule,
 	rc = gateway_state_written(gw, number, clock_now_ns() + LEASE_NS);
 	if (rc == 0 && b->policy == policy) /* else that ledger is gone */
 		ledger_leased(b->ledger);
+	policy_unref(policy);
 	b->leasing = false;
 	waiters_wake(&b->leased);
 	return rc == 0;
@@ -102,9 +104,27 @@ enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *poli
 		answer = ledger_reserve(b->ledger, rule, amounts, now_ms(), ret);
 		if (answer != LEDGER_NEED_LEASE)
 			return answer;
-		if (!lease(gw, policy, rule, amounts))
+		if (!lease(gw, rule, amounts))
 			return LEDGER_UNKNOWN;
 	}
+}
+
+/* The rule in force that has the name of @rule of @policy: what that one let through goes on being counted there. Return: false when there is none. */
+static bool rule_now(const struct budgets *b, const struct policy *policy, size_t rule, size_t *ret)
+{
+	const struct policy_rule *rules;
+	const char *name;
+	size_t n;
+
+	*ret = rule;
+	if (b->ledger == NULL || b->policy == policy)
+		return b->ledger != NULL;
+	name = policy_rules(policy, &n)[rule].name;
+	rules = policy_rules(b->policy, &n);
+	for (*ret = 0; *ret < n; (*ret)++)
+		if (str_eq(rules[*ret].name, name))
+			return true;
+	return false;
 }
 
 uint64_t budgets_take(struct gateway *gw, const struct policy *policy, size_t rule, uint64_t n)
@@ -114,15 +134,16 @@ uint64_t budgets_take(struct gateway *gw, const struct policy *policy, size_t ru
 	for (;;) {
 		struct ledger_amounts amounts = { 0 };
 		enum ledger_answer answer;
+		size_t now;
 
 		while (b->leasing)
 			(void)!waiters_wait(&b->leased, 0);
-		if (b->ledger == NULL || b->policy != policy)
+		if (!rule_now(b, policy, rule, &now))
 			return 0;
-		answer = ledger_take(b->ledger, rule, n, now_ms(), &amounts.bytes);
+		answer = ledger_take(b->ledger, now, n, now_ms(), &amounts.bytes);
 		if (answer != LEDGER_NEED_LEASE)
 			return amounts.bytes;
-		if (!lease(gw, policy, rule, &amounts))
+		if (!lease(gw, now, &amounts))
 			return 0;
 	}
 }
@@ -132,10 +153,11 @@ void budgets_add(struct gateway *gw, const struct policy *policy, size_t rule,
 {
 	struct budgets *b = gw->budgets;
 	uint64_t number;
+	size_t now;
 
-	if (b->ledger == NULL || b->policy != policy)
+	if (!rule_now(b, policy, rule, &now))
 		return;
-	ledger_add(b->ledger, rule, amounts, now_ms());
+	ledger_add(b->ledger, now, amounts, now_ms());
 	number = gateway_state(gw, "budgets", ledger_save(b->ledger));
 	(void)!gateway_state_written(gw, number, clock_now_ns() + LEASE_NS);
 }

@@ -17,11 +17,14 @@ void budgets_init(struct gateway *gw);
 enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts, struct ledger_refusal *ret) attr_must_use;
 
-/** budgets_take() - ledger_take() of at most @n bytes. Return: how many may pass; 0: none are left, or @policy is not in force any more. Context: fiber; waits while a lease is written down. */
+/**
+ * budgets_take() - ledger_take() of at most @n bytes that pass because of @rule of @policy (held by the caller). When another policy is in force by now, its rule of that name counts.
+ * Return: how many may pass; 0: none are left, or there is no such rule any more. Context: fiber; waits while a lease is written down.
+ */
 uint64_t budgets_take(
 	struct gateway *gw, const struct policy *policy, size_t rule, uint64_t n) attr_must_use;
 
-/** budgets_add() - ledger_add(), while @policy is in force. Context: fiber; waits until it is written down, a few seconds at most. */
+/** budgets_add() - ledger_add(), to the rule that budgets_take() would take. Context: fiber; waits until it is written down, a few seconds at most. */
 void budgets_add(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts);
 

@@ -19,7 +19,7 @@ struct flow {
 	uint64_t wait_ns; /* for the next piece */
 	uint64_t passed;
 	int read_error, write_error; /* -errno */
-	bool cut;                    /* truncated as a fault asks */
+	bool cut;                    /* as a fault asks, or where a budget of bytes ends */
 	bool done;
 	struct waiters ended;
 };

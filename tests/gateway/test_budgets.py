@@ -161,6 +161,43 @@ def test_who_leaves_before_the_end_pays_it(instance):
     upstream.close()
 
 
+def while_the_policy_changes(instance, before, after):
+    """An answer that is under way when the budget @before becomes @after comes whole; the next request is over the new one."""
+    asked, go = threading.Event(), threading.Event()
+    begin, rest = b"data: {}\n\n", STREAMS["messages"][1]
+
+    def slow(peer):
+        while peer.head() is not None:
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + begin)
+            asked.set()
+            assert go.wait(patience(60))
+            peer.send(rest)
+            return
+
+    upstream, got = Upstream(slow), []
+    with instance.sandbox(policy=policy(upstream, before)) as box:
+        client = threading.Thread(target=lambda: got.extend(body_sizes(instance, box, 1)))
+        client.start()
+        try:
+            assert asked.wait(patience(60))
+            instance.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": policy(upstream, after(len(begin + rest)))})
+        finally:
+            go.set()
+            client.join()
+        equal(got, [(200, len(begin + rest), 0)])
+        equal(statuses(instance, box, 1), [429])
+    upstream.close()
+
+
+def test_bytes_while_the_policy_changes(instance):
+    while_the_policy_changes(instance, {"bytes": {"max": 100000}}, lambda size: {"bytes": {"max": size}})
+
+
+def test_tokens_while_the_policy_changes(instance):
+    tokens = {"field": "/usage/output_tokens", "of": "response"}
+    while_the_policy_changes(instance, {"sum": {**tokens, "max": 100}}, lambda _: {"sum": {**tokens, "max": 40}})
+
+
 def body_sizes(instance, box, count, options=""):
     """(status, bytes that came, curl's exit status) of so many requests at once, sorted."""
     script = ("for i in $(seq %d); do (said=$(curl -s -o /dev/null -w '%%{http_code} %%{size_download}' --max-time 60 %s http://api.example/); echo $said $?) & done; wait"
