@@ -190,6 +190,14 @@ static int take_request(struct http1 *h, const char *text, size_t n, struct head
 	return 0;
 }
 
+static bool says_upgrade(const struct policy_field *all, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (same(all[i].name, "connection") && names(all[i].value, text_of("upgrade")))
+			return true;
+	return false;
+}
+
 static int take_answer(struct http1 *h, const char *text, size_t n, struct head *ret)
 {
 	struct http_response r;
@@ -219,7 +227,7 @@ static int take_answer(struct http1 *h, const char *text, size_t n, struct head 
 		return -EBADMSG;
 	}
 	if (ret->websocket && (!same(only_field(all, count, "upgrade"), "websocket") ||
-				      !same(only_field(all, count, "connection"), "upgrade"))) {
+				      !says_upgrade(all, count))) {
 		h->ch.reason = "the answer switches to another protocol";
 		return -EBADMSG;
 	}

@@ -13,11 +13,11 @@ UPGRADE = (b"GET /ws HTTP/1.1\r\nHost: api.example\r\nConnection: Upgrade\r\nUpg
 AGREED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
 
 
-def server(extra=b"", then=b""):
+def server(extra=b"", then=b"", agreed=AGREED):
     """Agrees, sends @then, and echoes the payload of every frame."""
     def handler(peer):
         peer.head()
-        peer.send(AGREED + extra + b"\r\n" + then)
+        peer.send(agreed + extra + b"\r\n" + then)
         while peer.rest or peer.more():
             data, peer.rest = peer.rest, b""
             while len(data) < 6 or len(data) < 6 + (data[1] & 0x7f):
@@ -89,6 +89,19 @@ def test_an_upgrade_to_something_else_is_not_one(tmp):
                 sock.sendall(UPGRADE.replace(b"Upgrade: websocket", b"Upgrade: " + name))
                 equal(head(sock).startswith(b"HTTP/1.1 101 "), False)
         equal(b"upgrade:" in upstream.text().lower(), False)
+
+
+def test_a_host_that_says_more_of_its_connection(tmp):
+    """The word is enough (RFC 6455 4.1), alone or among others."""
+    for i, said in enumerate((b"keep-alive, Upgrade", b"upgrade", b"Upgrade\r\nConnection: keep-alive")):
+        folder = os.path.join(tmp, str(i))
+        os.mkdir(folder)
+        with Setup(folder, server(then=frame(1, b"hello"), agreed=AGREED.replace(b"Connection: Upgrade", b"Connection: " + said))) as (proxy, _):
+            with proxy.connect() as sock:
+                sock.sendall(UPGRADE)
+                told = head(sock)
+                equal((told.startswith(b"HTTP/1.1 101 "), b"keep-alive" in told), (True, False), told.decode())
+                equal(receive(sock, 7), frame(1, b"hello"))
 
 
 def test_frames_both_ways(tmp):
