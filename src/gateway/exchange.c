@@ -233,23 +233,35 @@ static const char *behind(struct policy_text text, const char *word)
 	return NULL;
 }
 
+/* Does @type name no other charset than UTF-8? */
+static bool is_utf8(struct policy_text type)
+{
+	const char *const end = type.p + type.n;
+	const char *p;
+
+	while ((p = behind(type, "charset")) != NULL) {
+		size_t n = 0;
+
+		while (p < end && strchr("= \t\"", *p) != NULL)
+			p++;
+		while (p + n < end && strchr(" \t\";", p[n]) == NULL)
+			n++;
+		if (!(n == 5 && strncasecmp(p, "utf-8", n) == 0) &&
+			!(n == 4 && strncasecmp(p, "utf8", n) == 0))
+			return false;
+		type = (struct policy_text){ p + n, (size_t)(end - p) - n };
+	}
+	return true;
+}
+
 /* JSON that says to be a form can be one, too; with another charset than UTF-8 it may say something else; with two types or codings nobody knows. */
 static bool may_be_json(const struct head *rq)
 {
 	struct policy_text type = head_field(rq, "content-type");
-	const char *charset = behind(type, "charset"), *end = type.p + type.n;
-	struct policy_text rest = { charset, charset != NULL ? (size_t)(end - charset) : 0 };
 
-	if (head_count(rq, "content-type") > 1 || head_count(rq, "content-encoding") > 1 ||
-		behind(type, "multipart/") != NULL || behind(type, "form-urlencoded") != NULL)
-		return false;
-	while (rest.n > 0 && strchr("= \t\"", *rest.p) != NULL) {
-		rest.p++;
-		rest.n--;
-	}
-	while (rest.n > 0 && strchr(" \t\";", rest.p[rest.n - 1]) != NULL)
-		rest.n--;
-	return charset == NULL || (rest.n == 5 && strncasecmp(rest.p, "utf-8", 5) == 0);
+	return head_count(rq, "content-type") <= 1 && head_count(rq, "content-encoding") <= 1 &&
+	       behind(type, "multipart/") == NULL && behind(type, "form-urlencoded") == NULL &&
+	       is_utf8(type);
 }
 
 static int read_body(struct exchange *x)
