@@ -20,17 +20,26 @@ static void break_off(struct exchange *x, const char *outcome)
 
 /* ---- deny ------------------------------------------------------------------------------------------------------------------- */
 
+/* What is behind a verdict on a body that nobody could read. */
+static const char *unread(const struct exchange *x)
+{
+	if (x->body.n == 0 || x->json != NULL)
+		return "";
+	return x->body_whole ? " (its body is no JSON that a rule can read)"
+			     : " (its body is over a mebibyte, more than a rule can read)";
+}
+
 static void deny(struct exchange *x)
 {
 	const struct policy_rule *rule = x->rule;
 
 	if (rule == NULL)
-		exchange_because(x, "denied", "no rule allows %.*s %s", (int)x->request.method.n,
-			x->request.method.p, x->host.host);
+		exchange_because(x, "denied", "no rule allows %.*s %s%s", (int)x->request.method.n,
+			x->request.method.p, x->host.host, unread(x));
 	else if (rule->deny.message != NULL)
-		exchange_because(x, "denied", "%s", rule->deny.message);
+		exchange_because(x, "denied", "%s%s", rule->deny.message, unread(x));
 	else
-		exchange_because(x, "denied", "rule '%s' denies it", rule->name);
+		exchange_because(x, "denied", "rule '%s' denies it%s", rule->name, unread(x));
 	if (rule != NULL && rule->action == POLICY_DENY && rule->deny.status == 0)
 		break_off(x, "denied");
 	else

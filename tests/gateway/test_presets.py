@@ -35,6 +35,14 @@ def test_what_the_provider_would_fetch_is_denied(instance):
             equal((status, json.loads(answer)["error"]["code"], json.loads(answer)["error"].get("rule")), ("403", "denied", rule), f"{url} {body}")
 
 
+def test_a_denial_of_what_cannot_be_read_says_so(instance):
+    """Else a file that is uploaded would hear of tools."""
+    with instance.sandbox(policy=json.dumps({"version": 1, "preset": ["llm-openai"]})) as box:
+        for options, said in (("-F purpose=x", True), ("-H 'Content-Type: application/json' -d '{\"tools\": [{\"type\": \"mcp\"}]}'", False)):
+            answer = instance.ok(box, f"curl -sS --max-time 20 {options} {RESPONSES}")
+            equal("no JSON that a rule can read" in json.loads(answer)["error"]["message"], said, answer)
+
+
 READS = {"pip": ["https://pypi.org/simple/requests/", "https://pypi.org/pypi/requests/json", "https://files.pythonhosted.org/packages/ab/cd/requests-2.0-py3-none-any.whl"],
          "uv": ["https://pypi.org/simple/requests/", "https://files.pythonhosted.org/packages/ab/cd/requests-2.0-py3-none-any.whl.metadata"],
          "npm": ["https://registry.npmjs.org/left-pad", "https://registry.npmjs.org/@types%2fnode", "https://registry.npmjs.org/@types/node/-/node-20.0.0.tgz",
