@@ -288,11 +288,11 @@ struct walk {
 static char folded(const char *p, size_t *ret_n)
 {
 	*ret_n = 1;
-	if (memcmp(p, "\xc5\xbf", strnlen(p, 2)) == 0 && *p != '\0') {
+	if (strncmp(p, "\xc5\xbf", 2) == 0) {
 		*ret_n = 2;
 		return 's';
 	}
-	if (memcmp(p, "\xe2\x84\xaa", strnlen(p, 3)) == 0 && *p != '\0') {
+	if (strncmp(p, "\xe2\x84\xaa", 3) == 0) {
 		*ret_n = 3;
 		return 'k';
 	}
