@@ -41,41 +41,73 @@ int tracee_trace(int request, pid_t tid, uintptr_t address, const void *data)
 
 #define STOP_LOOK_US 50000 /* how often a wait looks at the time */
 
-static uint64_t stop_deadline_ns; /* 0 = a stop is waited for without end */
+static uint64_t
+	stop_deadline_ns; /* 0 = a stop is waited for without end, while there is who can stop */
 
 static void on_alarm(attr_unused int signal)
 {
 }
 
-void tracee_hurry(bool on)
+/* From time to time, so that it is never lost. */
+static void set_alarm(bool on)
 {
+	static bool handled;
 	const struct itimerval every = { { 0, on ? STOP_LOOK_US : 0 },
 		{ 0, on ? STOP_LOOK_US : 0 } };
 	const struct sigaction action = {
 		.sa_handler = on_alarm
 	}; /* without SA_RESTART: it ends waitpid() */
 
-	stop_deadline_ns = on ? clock_now_ns() + TRACEE_STOP_NS : 0;
-	(void)sigaction(SIGALRM, &action, NULL);
+	if (!handled)
+		handled = sigaction(SIGALRM, &action, NULL) == 0;
 	(void)setitimer(ITIMER_REAL, &every, NULL);
+}
+
+void tracee_hurry(bool on)
+{
+	stop_deadline_ns = on ? clock_now_ns() + TRACEE_STOP_NS : 0;
+	set_alarm(on);
+}
+
+/* A first thread is not seen to end before the others have been waited for, which are ours as well: so who is killed is looked for. */
+static bool has_ended(pid_t tid)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536);
+	struct proc_stat stat;
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", tid);
+	return file_read_at(AT_FDCWD, path, &text) < 0 ||
+	       proc_stat_parse(buf_cstr(&text), &stat) < 0 || stat.state == 'Z' ||
+	       stat.state == 'X';
+}
+
+/* Return: status, -errno (-EINTR: from time to time), 0 = @no_hang, and it does not stop yet. */
+static int wait_once(pid_t tid, int no_hang)
+{
+	int status;
+	pid_t got = waitpid(tid, &status, __WALL | no_hang);
+
+	if (got <= 0)
+		return got < 0 ? -errno : 0;
+	return WIFSTOPPED(status) ? status : -ESRCH;
 }
 
 int tracee_wait(pid_t tid)
 {
-	int status;
+	bool hurried = stop_deadline_ns != 0;
+	int rc = wait_once(tid, WNOHANG);
 
-	for (;;) {
-		pid_t got = waitpid(tid, &status, __WALL);
-
-		if (got < 0 && errno == EINTR) {
-			if (stop_deadline_ns != 0 && clock_now_ns() > stop_deadline_ns)
-				return -ETIMEDOUT;
-			continue;
-		}
-		if (got < 0)
-			return -errno;
-		return WIFSTOPPED(status) ? status : -ESRCH;
-	}
+	if (rc != 0 && rc != -EINTR)
+		return rc;
+	if (!hurried)
+		set_alarm(true);
+	do
+		rc = wait_once(tid, 0);
+	while (rc == -EINTR && !has_ended(tid) && (!hurried || clock_now_ns() <= stop_deadline_ns));
+	if (!hurried)
+		set_alarm(false);
+	return rc != -EINTR ? rc : has_ended(tid) ? -ESRCH : -ETIMEDOUT;
 }
 
 /* Seized and told to stop; whoever is about to take a signal takes it later. Return: SIGTRAP, the signal that has stopped its process already, -errno. */

@@ -369,3 +369,48 @@ TEST(who_has_gone_is_told)
 	(void)waitpid(all[0].pid, NULL, __WALL);
 	(void)close(all[0].talk);
 }
+
+/* Kills @pid as soon as it waits in a call. */
+static pid_t start_killer(pid_t pid)
+{
+	char path[32], text[256];
+	pid_t killer = fork();
+
+	if (killer != 0)
+		return killer;
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	for (;;) {
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+		if (n <= 0)
+			_exit(1);
+		(void)close(fd);
+		text[n] = '\0';
+		if (strstr(text, ") S ") != NULL)
+			_exit(kill(pid, SIGKILL) < 0);
+		(void)usleep(100);
+	}
+}
+
+/* The kernel tells of the first thread's end only when we have waited for the others. */
+TEST(who_is_killed_in_a_call_is_not_waited_for)
+{
+	struct somebody s = somebody_start(live_with_threads);
+	struct tracee_question q = { .nr = SYS_pause };
+	struct tracee_asked asked = { .t = &s.t, .questions = &q, .n = 1 };
+	pid_t tids[6], killer;
+	int status;
+
+	somebody_stop(&s);
+	check_int(s.t.n_threads, ARRAY_SIZE(tids));
+	for (size_t i = 0; i < ARRAY_SIZE(tids); i++)
+		tids[i] = s.t.threads[i].host;
+	killer = start_killer(s.pid);
+	check_int(tracee_ask(&asked, 1), -ESRCH);
+	check(waitpid(killer, &status, 0) == killer && status == 0);
+	tracee_release(&s.t);
+	for (size_t i = ARRAY_SIZE(tids); i > 0; i--)
+		check_int(waitpid(tids[i - 1], NULL, __WALL), tids[i - 1]);
+	(void)close(s.talk);
+}
