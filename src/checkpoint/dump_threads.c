@@ -25,15 +25,6 @@
 /* What the kernel says to itself about a call that a stop has interrupted (include/linux/errno.h). */
 enum { RESTART_SYS = 512, RESTART_NO_INTR = 513, RESTART_NO_HAND = 514, RESTART_BLOCK = 516 };
 
-#ifndef PTRACE_GET_RSEQ_CONFIGURATION
-#define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
-#endif
-
-struct rseq_configuration {
-	uint64_t address;
-	uint32_t size, signature, flags, pad;
-};
-
 /* What the kernel has put in the place of a call that goes on after a stop (restart_syscall) is in the code: "mov $nr, %eax" before "syscall". */
 static long call_in_code(const struct tracee *t, uint64_t behind)
 {
@@ -126,18 +117,6 @@ static int read_xsave(struct dump *d, pid_t tid, struct image_thread *out)
 	return 0;
 }
 
-static int read_rseq(pid_t tid, struct image_thread *out)
-{
-	struct rseq_configuration c = { 0 };
-
-	if (ptrace((enum __ptrace_request)PTRACE_GET_RSEQ_CONFIGURATION, tid, sizeof(c), &c) < 0)
-		return errno == EIO || errno == EINVAL ? 0 : -errno;
-	out->rseq = c.address;
-	out->rseq_length = c.size;
-	out->rseq_signature = c.signature;
-	return 0;
-}
-
 static int read_robust_list(pid_t tid, struct image_thread *out)
 {
 	uint64_t head = 0;
@@ -187,7 +166,11 @@ static int read_name(const struct tracee *t, pid_t tid, struct image_thread *out
 static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct err *err)
 {
 	struct tracee_thread *t = &p->tracee.threads[i];
-	struct image_thread out = { .tid = t->inner, .mask = t->mask };
+	struct image_thread out = { .tid = t->inner,
+		.mask = t->mask,
+		.rseq = t->rseq,
+		.rseq_length = t->rseq_size,
+		.rseq_signature = t->rseq_signature };
 	struct user_regs_struct r = t->registers;
 	int rc;
 
@@ -198,8 +181,6 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 	if (rc == -ENOTSUP)
 		return dump_refuse(
 			p, err, "its thread %d has tiles (AMX) in its registers", t->inner);
-	if (rc == 0)
-		rc = read_rseq(t->host, &out);
 	if (rc == 0)
 		rc = read_robust_list(t->host, &out);
 	if (rc == 0)

@@ -9,8 +9,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/elf.h>
+#include <linux/rseq.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -18,6 +20,16 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+
+#ifndef PTRACE_GET_RSEQ_CONFIGURATION
+#define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
+#endif
+
+/* What the kernel answers to that. */
+struct rseq_configuration {
+	uint64_t address;
+	uint32_t size, signature, flags, pad;
+};
 
 static bool
 	taken_over; /* all threads were stopped by seizer_stop(), before this program was executed */
@@ -256,6 +268,41 @@ static void forget_stop(const struct tracee *t, struct tracee_thread *thread)
 		tracee_call_again(r, r->orig_rax);
 }
 
+static int read_rseq(struct tracee_thread *thread)
+{
+	struct rseq_configuration c = { 0 };
+	int rc = tracee_trace(PTRACE_GET_RSEQ_CONFIGURATION, thread->host, sizeof(c), &c);
+
+	thread->rseq = c.address;
+	thread->rseq_size = c.size;
+	thread->rseq_signature = c.signature;
+	return rc == -EIO || rc == -EINVAL ? 0 : rc;
+}
+
+/*
+ * Who was stopped within a restartable sequence does not go on in it: as soon as it runs the kernel sends it to where the sequence is begun anew. If it runs for us first, the
+ * kernel only forgets the sequence. So it is sent there here; a sequence that is not right is left to the kernel, which kills for it.
+ */
+static void leave_sequence(const struct tracee *t, struct tracee_thread *thread)
+{
+	struct user_regs_struct *r = &thread->registers;
+	struct rseq_cs now;
+	uint64_t at = 0;
+	uint32_t signature;
+
+	if (thread->rseq == 0 || (long long)r->orig_rax >= 0 ||
+		tracee_read(t, thread->rseq + offsetof(struct rseq, rseq_cs), &at, sizeof(at)) <
+			0 ||
+		at == 0 || tracee_read(t, at, &now, sizeof(now)) < 0)
+		return;
+	if (now.version == 0 && now.flags == 0 && r->rip - now.start_ip < now.post_commit_offset &&
+		now.abort_ip - now.start_ip >= now.post_commit_offset &&
+		tracee_read(t, now.abort_ip - sizeof(signature), &signature, sizeof(signature)) ==
+			0 &&
+		signature == thread->rseq_signature)
+		r->rip = now.abort_ip;
+}
+
 static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 {
 	int stop = stop_thread(thread->host), rc = stop < 0 ? stop : read_thread(t, thread);
@@ -266,6 +313,10 @@ static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 	if (rc == 0)
 		rc = tracee_trace(
 			PTRACE_GETSIGMASK, thread->host, sizeof(thread->mask), &thread->mask);
+	if (rc == 0)
+		rc = read_rseq(thread);
+	if (rc == 0)
+		leave_sequence(t, thread);
 	/* who was stopped by a signal is told so by some calls, as ever */
 	if (rc == 0 && stop == SIGTRAP)
 		forget_stop(t, thread);

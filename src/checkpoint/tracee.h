@@ -31,6 +31,8 @@ struct tracee_thread {
 	pid_t inner;                       /* and inside */
 	struct user_regs_struct registers; /* with which it goes on */
 	uint64_t mask;
+	uint64_t rseq; /* its area for restartable sequences, 0 = it has none */
+	uint32_t rseq_size, rseq_signature;
 	uint32_t filters; /* system call filters, the sandbox's own among them */
 	bool no_new_privs;
 	bool traps; /* its program catches or ignores SIGTRAP, or one waits for it */

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -168,6 +169,65 @@ TEST(who_computes_computes_on)
 {
 	struct somebody s = somebody_start(live_computing);
 
+	for (int i = 0; i < 100; i++) {
+		somebody_stop(&s);
+		ask_one(&s);
+		tracee_release(&s.t);
+	}
+	check_int(somebody_says(&s), 'y');
+	somebody_end(&s);
+}
+
+/* Within a restartable sequence, for a while or until the kernel sends it out of it. Return: 1 when it is still within, and the kernel has forgotten it. */
+static int stay_in_sequence(struct rseq *own)
+{
+	int forgotten = 0;
+
+	__asm__ volatile(".pushsection .data.sequence, \"aw\"\n\t"
+			 ".balign 32\n"
+			 "3:\t.long 0, 0\n\t"
+			 ".quad 1f, 2f - 1f, 4f\n\t"
+			 ".popsection\n\t"
+			 "lea 3b(%%rip), %%rax\n\t"
+			 "mov %%rax, %[sequence]\n"
+			 "1:\tmov $100000, %%ecx\n"
+			 "5:\tcmpq $0, %[sequence]\n\t"
+			 "je 6f\n\t"
+			 "dec %%ecx\n\t"
+			 "jnz 5b\n"
+			 "2:\tjmp 4f\n"
+			 "6:\tmovl $1, %[forgotten]\n\t"
+			 "jmp 4f\n\t"
+			 ".long %c[signature]\n"
+			 "4:\n\t"
+			 : [sequence] "+m"(own->rseq_cs), [forgotten] "+m"(forgotten)
+			 : [signature] "i"(RSEQ_SIG)
+			 : "rax", "rcx", "cc", "memory");
+	return forgotten;
+}
+
+static void live_in_sequence(int talk)
+{
+	struct rseq *own =
+		(struct rseq *)(void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+	int forgotten = 0;
+	char c = 'r';
+
+	if (write(talk, &c, 1) != 1)
+		_exit(8);
+	do
+		forgotten += stay_in_sequence(own);
+	while (recv(talk, &c, 1, MSG_DONTWAIT) != 1);
+	live_answer(talk, forgotten == 0);
+}
+
+TEST(who_is_within_a_sequence_begins_it_anew)
+{
+	struct somebody s;
+
+	if (__rseq_size == 0)
+		skip("no restartable sequences");
+	s = somebody_start(live_in_sequence);
 	for (int i = 0; i < 100; i++) {
 		somebody_stop(&s);
 		ask_one(&s);
