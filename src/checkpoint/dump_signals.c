@@ -113,7 +113,7 @@ static int is_news(struct dump_process *q, const struct dump_process *p)
 		rc = tracee_write(t, t->scratch + offsetof(siginfo_t, si_pid), &pid, sizeof(pid));
 	if (rc == 0)
 		rc = TRACEE_CALL(t, 0, SYS_waitid, P_PID, (uint64_t)p->tracee.inner, t->scratch,
-			WSTOPPED | WNOHANG | WNOWAIT, 0);
+			WSTOPPED | WNOHANG | WNOWAIT | __WALL, 0);
 	if (rc == 0)
 		rc = tracee_read(t, t->scratch + offsetof(siginfo_t, si_pid), &pid, sizeof(pid));
 	return rc < 0 ? (int)rc : pid == p->tracee.inner;
