@@ -105,9 +105,7 @@ static int write_rows(const struct tracee *t)
 
 static void begin_process(struct tracee_pair *p)
 {
-	p->rc = tracee_scratch(p->t);
-	if (p->rc == 0)
-		p->rc = write_rows(p->t);
+	p->rc = write_rows(p->t);
 	if (p->rc == 0)
 		p->rc = tracee_run_rows(p->t, &p->t->threads[0], ROW_HELPER, 2);
 	p->begun = p->runs = p->rc == 0;
@@ -198,11 +196,13 @@ int tracee_twins(struct tracee_pair *all, size_t n)
 
 		*p = (struct tracee_pair){ .t = p->t, .twin = p->twin, .helper = { .proc = -1 } };
 		*p->twin = (struct tracee){ .proc = -1 };
-		p->programs = tracee_programs(p->t, 0);
+		/* whether it may have programs shows when it has the memory for one */
+		p->rc = tracee_scratch(p->t);
+		p->programs = p->rc == 0 && tracee_programs(p->t, 0);
 	}
 	make_by_programs(all, n);
 	for (size_t i = 0; i < n; i++) {
-		if (!all[i].programs && rc == 0)
+		if (!all[i].programs && all[i].rc == 0 && rc == 0)
 			all[i].rc = twin_by_calls(&all[i]);
 		rc = rc < 0 ? rc : all[i].rc;
 	}

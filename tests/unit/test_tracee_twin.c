@@ -7,6 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65
+#endif
+
 #define COUNT 6
 
 static volatile uint64_t number = 11;
@@ -101,4 +105,29 @@ TEST(all_or_none)
 		check_int(somebody_says(&all[i]), 'y');
 		somebody_end(&all[i]);
 	}
+}
+
+static void live_without_new_code(int talk)
+{
+	if (prctl(PR_SET_MDWE, 1, 0, 0, 0) < 0)
+		_exit(77);
+	live(talk);
+}
+
+/* Nothing has been asked of it before that would have shown it. */
+TEST(who_may_have_no_new_code_has_a_twin)
+{
+	struct somebody s;
+	struct tracee other;
+
+	if (prctl(PR_SET_MDWE + 1, 0, 0, 0, 0) < 0) /* PR_GET_MDWE */
+		skip("no PR_SET_MDWE");
+	s = somebody_start(live_without_new_code);
+	somebody_stop(&s);
+	twin(&s, &other, 1, 0);
+	tracee_release(&s.t);
+	check_int(somebody_says(&s), 'y');
+	check_int(number_of(&other), 11);
+	tracee_end(&other);
+	somebody_end(&s);
 }
