@@ -101,9 +101,13 @@ int dump_tree(struct dump *d, struct err *err)
 			.zombie = p->tracee.zombie,
 			.status = p->stat.exit_code,
 			.image = (uint32_t)i };
-		if (find_leaf(d, p, &p->place.leaf) == 0 || p->tracee.zombie)
+		if (p->tracee.headless)
+			(void)!dump_refuse(
+				p, err, "its first thread has ended, and others have not");
+		else if (find_leaf(d, p, &p->place.leaf) == 0 || p->tracee.zombie)
 			continue;
-		(void)!dump_refuse(p, err, "it is in no control group of an exec");
+		else
+			(void)!dump_refuse(p, err, "it is in no control group of an exec");
 		if (!dump_note(d, err))
 			return -EINVAL;
 	}

@@ -323,6 +323,27 @@ static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 	return rc;
 }
 
+#define EXITING 0x4U /* PF_EXITING of the kernel (include/linux/sched.h) */
+
+/* A thread of a process that is being killed has ended, too, or is about to. */
+static int note_living(struct tracee *t, pid_t tid)
+{
+	cleanup_buf struct buf text = BUF_INIT(65536), status = BUF_INIT(65536);
+	struct proc_stat stat;
+	char path[48];
+
+	(void)snprintf(path, sizeof(path), "task/%d/stat", tid);
+	if (tid == t->host || file_read_at(t->proc, path, &text) < 0 ||
+		proc_stat_parse(buf_cstr(&text), &stat) < 0)
+		return 0;
+	(void)snprintf(path, sizeof(path), "task/%d/status", tid);
+	if (stat.state != 'Z' && stat.state != 'X' && (stat.flags & EXITING) == 0 &&
+		file_read_at(t->proc, path, &status) == 0 &&
+		(proc_number(buf_cstr(&status), "SigPnd", 16, 0) >> (SIGKILL - 1) & 1) == 0)
+		t->headless = true;
+	return 0;
+}
+
 static int read_state(struct tracee *t)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
@@ -334,6 +355,8 @@ static int read_state(struct tracee *t)
 		rc = proc_stat_parse(buf_cstr(&text), &stat);
 	if (rc == 0)
 		t->zombie = stat.state == 'Z';
+	if (rc == 0 && t->zombie)
+		rc = each_thread(t->proc, note_living, t);
 	if (rc == 0)
 		rc = read_thread(t, &leader);
 	t->inner = leader.inner;
@@ -369,9 +392,9 @@ int tracee_stop(struct tracee *t, pid_t host)
 {
 	int rc = tracee_watch(t, host);
 
-	if (rc < 0 || t->zombie)
+	if (rc < 0 || (t->zombie && !t->headless))
 		return rc;
-	rc = seize_threads(t);
+	rc = t->headless ? each_thread(t->proc, add_other_thread, t) : seize_threads(t);
 	/* all, even when one cannot be stopped: the others have been, and it must not show */
 	for (size_t i = 0; i < t->n_threads; i++) {
 		int this = look_at_thread(t, &t->threads[i]);

@@ -47,6 +47,7 @@ struct tracee_thread {
 struct tracee {
 	pid_t host, inner;
 	bool zombie;
+	bool headless; /* its first thread has ended, and others have not: also ->zombie, and ->threads are the others */
 	bool stopped;     /* by a signal, before it was by us */
 	uint32_t filters; /* most that one of its threads has; of tracee_watch_filters() */
 	struct tracee_thread *threads;
