@@ -81,9 +81,23 @@ int subject_busy(const struct dump *d, const struct subject *s, struct err *err,
 	return rc;
 }
 
+/* Is the file @st of @p the one that is called @path? What belongs to the image keeps its links when it is removed (overlayfs), so only a look at the name tells. */
+static bool is_called(const struct dump_process *p, const char *path, const struct stat *st)
+{
+	cleanup_fd int root = openat(p->tracee.proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	cleanup_fd int there = root < 0 ? -1
+					: raw_openat2(root, path, O_PATH | O_NOFOLLOW, 0,
+						  RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
+	struct stat now;
+
+	return there >= 0 && fstat(there, &now) == 0 && now.st_dev == st->st_dev &&
+	       now.st_ino == st->st_ino;
+}
+
+/* A file that is there may be called as if it were not. */
 static bool deleted(const struct subject *s)
 {
-	return s->st.st_nlink == 0 && str_ends(s->target, " (deleted)");
+	return str_ends(s->target, " (deleted)") && !is_called(s->p, s->target, &s->st);
 }
 
 static int add_content(struct dump *d, struct subject *s)
@@ -154,6 +168,8 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 	}
 	if ((s->out.flags & O_ACCMODE) == O_WRONLY)
 		return subject_refuse(s, err, "a deleted file that cannot be read");
+	if ((s->out.flags & O_ACCMODE) != O_RDONLY && s->st.st_nlink > 0)
+		return subject_refuse(s, err, "a deleted file that has another name");
 	rc = add_content(d, s);
 	return rc < 0 ? subject_refuse(s, err,
 				rc == -EFBIG ? "a deleted file that is too large"
@@ -473,13 +489,12 @@ static int add_watches(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
-/* What a description was opened with shows in each of its descriptors: then only the process knows. Of one that runs nobody does. */
-static int read_close_on_exec(struct subject *s, uint32_t *ret)
+/* What a description was opened with shows in each of its descriptors, so only the process knows. Of one that runs nobody does. */
+static int read_close_on_exec(const struct subject *s, uint32_t *ret)
 {
-	bool shown = (proc_number(buf_cstr(&s->info), "flags", 8, 0) & (uint64_t)O_CLOEXEC) != 0;
 	long told = s->p->told == NULL ? 0 : dump_told(s->p, TOLD_FDS)[s->p->fd_at].result;
 
-	*ret = shown && told == FD_CLOEXEC;
+	*ret = told == FD_CLOEXEC;
 	return told < 0 ? (int)told : 0;
 }
 
@@ -544,13 +559,14 @@ int dump_passed(
 /* Where @link of /proc/PID leads. Return: length of @path, 0 when it was removed: a directory may be called as if it were. */
 static size_t read_directory(const struct dump_process *p, const char *link, char path[PATH_MAX])
 {
-	ssize_t n = readlinkat(p->tracee.proc, link, path, PATH_MAX);
+	ssize_t n = readlinkat(p->tracee.proc, link, path, PATH_MAX - 1);
 	struct stat st;
 
 	if (n <= 0 || path[0] != '/')
 		return 0;
-	return dump_is_gone(path, (size_t)n) &&
-			       (fstatat(p->tracee.proc, link, &st, 0) < 0 || st.st_nlink == 0)
+	path[n] = '\0';
+	return dump_is_gone(path, (size_t)n) && (fstatat(p->tracee.proc, link, &st, 0) < 0 ||
+							!is_called(p, path, &st))
 		       ? 0
 		       : (size_t)n;
 }

@@ -124,6 +124,67 @@ def test_a_directory_that_is_called_removed(instance):
             equal(ask(instance, box, run, "os.chdir('/')"), "None\n")
 
 
+# Its first thread ends, another answers.
+HEADLESS = """
+import ctypes, os, sys, threading
+def wait():
+    while open("/proc/self/stat").read().rsplit(")")[-1].split()[0] != "Z": os.sched_yield()
+def talk():
+    for line in sys.stdin: print(eval(line), flush=True)
+threading.Thread(target=talk).start()
+print("ready", flush=True)
+ctypes.CDLL(None).syscall(60, 0) # exit
+"""
+
+
+@require(*NEEDS)
+def test_a_process_whose_first_thread_has_ended(instance):
+    """It is no ended process: it is named, and its other threads go on."""
+    with instance.sandbox() as box:
+        instance.ok(box, f"cat > /tmp/headless.py <<'END'\n{HEADLESS}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/headless.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        equal(ask(instance, box, run, "wait()"), "None\n")
+        for _ in range(2):
+            error = raises(cay.ApiError, fork_live, instance, box)
+            equal(error.code, "unsupported")
+            contains(error.message, "(python3): its first thread has ended, and others have not")
+            equal(ask(instance, box, run, "1 + 1"), "2\n")
+
+
+TALK = "import os, sys\nprint('ready', flush=True)\nfor line in sys.stdin: print(eval(line), flush=True)"
+
+
+@require(*NEEDS)
+def test_what_was_removed_of_the_image(instance):
+    """It keeps its links: an open file is carried with what is in it, directories are refused by name."""
+    with instance.sandbox() as first:
+        instance.ok(first, "cd /var/tmp && echo text > file && mkdir plain changed && ln file other")
+        box = fork_live(instance, first)[0]
+        run = instance.exec(box, "/usr/bin/python3", "-c", TALK, stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        fd = int(ask(instance, box, run, "os.open('/var/tmp/file', os.O_RDONLY)"))
+        instance.ok(box, "rm /var/tmp/file")
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            equal(ask(instance, one, run, f"os.pread({fd}, 99, 0)"), "b'text\\n'\n")
+        instance.remove(fork)
+        writer = int(ask(instance, box, run, "os.open('/var/tmp/other', os.O_RDWR)"))
+        instance.ok(box, "cd /var/tmp && ln other third && rm other")
+        contains(raises(cay.ApiError, fork_live, instance, box).message, f"descriptor {writer} is a deleted file that has another name")
+        equal(ask(instance, box, run, f"os.close({writer})"), "None\n")
+        instance.ok(box, "touch /var/tmp/changed/new")
+        for name in ("plain", "changed"):
+            below = int(ask(instance, box, run, f"os.open('/var/tmp/{name}', os.O_RDONLY)"))
+            equal(ask(instance, box, run, f"os.chdir('/var/tmp/{name}')"), "None\n")
+            instance.ok(box, f"rm -r /var/tmp/{name}")
+            contains(raises(cay.ApiError, fork_live, instance, box).message, f"descriptor {below} is a deleted directory")
+            equal(ask(instance, box, run, f"os.close({below})"), "None\n")
+            contains(raises(cay.ApiError, fork_live, instance, box).message, "its working directory was removed")
+            equal(ask(instance, box, run, "os.chdir('/')"), "None\n")
+        instance.remove(box)
+
+
 # A thread that goes to a 32-bit code segment, says so, and comes back when it is told: nothing but instructions.
 SEGMENTS = """
 import ctypes, mmap, os, struct, sys, threading
