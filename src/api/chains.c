@@ -54,25 +54,25 @@ static json_t *run_at(const json_t *layers, size_t at)
 	return run;
 }
 
-/* @layers with @flat in place of @run, or NULL when it does not hold it. */
-static json_t *shortened(const json_t *layers, const json_t *run, const char *flat)
+/* @layers with @to in place of @from, or NULL when it does not hold it. */
+static json_t *replaced(const json_t *layers, const json_t *from, json_t *to)
 {
-	size_t n = json_array_size(layers), length = json_array_size(run);
+	size_t n = json_array_size(layers), length = json_array_size(from);
 
 	for (size_t at = 0; at + length <= n; at++) {
 		size_t same = 0;
 		json_t *out;
 
 		while (same < length &&
-			json_equal(json_array_get(layers, at + same), json_array_get(run, same)))
+			json_equal(json_array_get(layers, at + same), json_array_get(from, same)))
 			same++;
 		if (same < length)
 			continue;
 		out = json_array();
 		for (size_t i = 0; i < n; i++) {
 			if (i == at)
-				(void)json_array_append_new(out, json_string(flat));
-			else if (i < at || i >= at + length)
+				(void)json_array_extend(out, to);
+			if (i < at || i >= at + length)
 				(void)json_array_append(out, json_array_get(layers, i));
 		}
 		return out;
@@ -80,11 +80,19 @@ static json_t *shortened(const json_t *layers, const json_t *run, const char *fl
 	return NULL;
 }
 
-static bool shorten(json_t *doc, const char *member, const json_t *run, const char *flat)
+static bool replace_in(json_t *doc, const char *member, const json_t *from, json_t *to)
 {
-	json_t *layers = shortened(json_object_get(doc, member), run, flat);
+	json_t *layers = replaced(json_object_get(doc, member), from, to);
 
 	return layers != NULL && json_object_set_new(doc, member, layers) == 0;
+}
+
+/* In all of @doc. Return: was it anywhere? */
+static bool replace_all(json_t *doc, const json_t *from, json_t *to)
+{
+	bool layers = replace_in(doc, "layers", from, to);
+
+	return replace_in(doc, "base_layers", from, to) || layers;
 }
 
 /* Nobody holds its list of layers just now; @mine is held by the caller. */
@@ -93,43 +101,59 @@ static bool at_rest(const struct sandbox *sb, const struct sandbox *mine)
 	return sb == mine || (sb->keeper == NULL && !sb->locked);
 }
 
-static int save_all(struct server *srv, const struct sandbox *mine, const json_t *run,
-	const char *flat, struct err *err)
+static int save_all(struct server *srv, const struct sandbox *mine, const json_t *run, json_t *flat,
+	struct err *err)
 {
 	int rc = 0;
 
 	list_for_each (&srv->snapshots, node, next) {
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 
-		if (rc == 0 && s->users == 0 &&
-			shorten(s->doc, "layers", run, flat) |
-				shorten(s->doc, "base_layers", run, flat))
+		if (rc == 0 && s->users == 0 && replace_all(s->doc, run, flat))
 			rc = snapshot_save(srv, s, false, err);
 	}
 	list_for_each (&srv->sandboxes, node, next) {
 		struct sandbox *sb = list_entry(node, struct sandbox, node);
 
-		if (rc == 0 && at_rest(sb, mine) &&
-			shorten(sb->doc, "layers", run, flat) |
-				shorten(sb->doc, "base_layers", run, flat))
+		if (rc == 0 && at_rest(sb, mine) && replace_all(sb->doc, run, flat))
 			rc = sandbox_save(sb, false, err);
 	}
 	return rc;
 }
 
-static int replace(struct server *srv, const struct sandbox *mine, const json_t *run,
-	const char *flat, struct err *err)
+/* What save_all() changed in documents, which the catalogue does not have. */
+static void take_back(struct server *srv, json_t *run, const json_t *flat)
+{
+	list_for_each (&srv->snapshots, node, next) {
+		struct snapshot *s = list_entry(node, struct snapshot, node);
+
+		if (replace_all(s->doc, flat, run))
+			snapshot_index(srv, s);
+	}
+	list_for_each (&srv->sandboxes, node, next) {
+		struct sandbox *sb = list_entry(node, struct sandbox, node);
+
+		if (replace_all(sb->doc, flat, run))
+			sandbox_index(sb);
+	}
+}
+
+static int replace(
+	struct server *srv, const struct sandbox *mine, json_t *run, json_t *flat, struct err *err)
 {
 	int rc = catalogue_begin(srv->catalogue, err);
 
-	(void)fault("chain.replace.before");
 	if (rc == 0)
 		rc = save_all(srv, mine, run, flat, err);
+	if (rc == 0 && (rc = fault("chain.replace.before")) < 0)
+		(void)err_raise_sys(err, rc, "write the shorter chains");
 	if (rc == 0)
 		rc = catalogue_commit(srv->catalogue, true, err);
 	else
 		catalogue_abort(srv->catalogue);
 	(void)fault("chain.replace.after");
+	if (rc < 0)
+		take_back(srv, run, flat);
 	return rc;
 }
 
@@ -150,20 +174,26 @@ static int flatten_one(
 {
 	ssize_t at = find_run(layers);
 	struct id id = id_new();
-	json_t *run;
+	json_t *run, *flat;
+	bool made;
 	int rc;
 
 	if (at < 0)
 		return 0;
 	run = run_at(layers, (size_t)at);
 	memcpy(id.s, FLAT, sizeof(FLAT) - 1);
+	flat = json_pack("[s]", id.s);
 	index_making(srv, MAKING_LAYER, id.s);
 	rc = make_flat(srv, run, id.s, err);
-	if (rc == 0)
-		rc = replace(srv, mine, run, id.s, err);
-	index_made(srv, MAKING_LAYER, id.s);
-	if (rc == 0)
-		layers_forget(srv, run);
+	made = rc == 0;
+	if (made)
+		rc = replace(srv, mine, run, flat, err);
+	/* a commit that failed may be on the disk nevertheless: then both stay until the next server reads which counts */
+	if (rc == 0 || !made) {
+		index_made(srv, MAKING_LAYER, id.s);
+		layers_forget(srv, rc == 0 ? run : flat);
+	}
+	json_decref(flat);
 	json_decref(run);
 	return rc < 0 ? rc : 1;
 }
