@@ -148,19 +148,24 @@ static struct snapshot *snapshot_of(
 	return s;
 }
 
-/* Nothing came of it: the files are where they were, and there is no layer. */
-static void take_back(struct sandbox *sb, const char *layer, bool sealed)
+/* Nothing came of it: the files are where they were. */
+static int unseal(struct sandbox *sb, const char *layer)
+{
+	struct err err;
+	int rc = job_run(sb->srv,
+		json_pack("{s:s,s:s,s:s}", "verb", "unseal", "sandbox", sb->id, "layer", layer),
+		NULL, NULL, NULL, &err);
+
+	if (rc < 0)
+		log_error("store", "%s (the next start tries again)", err.msg);
+	return rc;
+}
+
+static void forget_layer(struct server *srv, const char *layer)
 {
 	json_t *layers = json_pack("[s]", layer);
-	struct err err;
 
-	if (!sealed)
-		layers_forget(sb->srv, layers);
-	else if (job_run(sb->srv,
-			 json_pack("{s:s,s:s,s:s}", "verb", "unseal", "sandbox", sb->id, "layer",
-				 layer),
-			 NULL, NULL, NULL, &err) < 0)
-		log_error("store", "%s", err.msg);
+	layers_forget(srv, layers);
 	json_decref(layers);
 }
 
@@ -186,9 +191,11 @@ static struct snapshot *take_once(struct sandbox *sb, const struct snapshot_wish
 	}
 	*ret_spoiled = m.spoiled;
 	moment_fini(&m);
-	index_made(sb->srv, MAKING_LAYER, layer.s);
-	if (s == NULL)
-		take_back(sb, layer.s, sealed);
+	/* what a seal has taken is the only copy: nobody's garbage before it is back */
+	if (s != NULL || !sealed || unseal(sb, layer.s) == 0)
+		index_made(sb->srv, MAKING_LAYER, layer.s);
+	if (s == NULL && !sealed)
+		forget_layer(sb->srv, layer.s);
 	return s;
 }
 
