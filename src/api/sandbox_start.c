@@ -116,8 +116,6 @@ int sandbox_start(
 	json_t *ok = NULL;
 	int rc = 0;
 
-	(void)json_object_del(
-		sb->doc, "bare"); /* in the catalogue before anything can be written */
 	if (sb->state != SANDBOX_CREATING)
 		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
 	if (rc == 0)

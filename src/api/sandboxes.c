@@ -247,6 +247,8 @@ void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type ty
 	(void)json_object_set_new(sb->doc, "state", json_string(states[to].name));
 	if (to == SANDBOX_RUNNING || to == SANDBOX_STOPPED)
 		(void)json_object_del(sb->doc, "unborn");
+	if (to == SANDBOX_RUNNING) /* not before: a start that fails leaves it as bare as it was */
+		(void)json_object_del(sb->doc, "bare");
 	if (type != EVENT_TYPE_COUNT)
 		(void)server_event(sb->srv, sb, type, NULL, data);
 	waiters_wake(&sb->changed);

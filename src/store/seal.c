@@ -63,6 +63,8 @@ int seal_ensure_live(const struct job *job, const char *sandbox, struct err *err
 	if (!job_flag(job->request, "bare", false) ||
 		faccessat(lives, sandbox, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
+	if (errno != ENOENT)
+		return err_raise_sys(err, -errno, "look for the files of sandbox '%s'", sandbox);
 	live = store_live_create(job->store.pool, sandbox, (unsigned int)json_array_size(trees), 0);
 	json_array_foreach ((json_t *)(uintptr_t)trees, i, tree) {
 		json_int_t n = json_integer_value(json_object_get(tree, "n"));
@@ -71,10 +73,12 @@ int seal_ensure_live(const struct job *job, const char *sandbox, struct err *err
 		if (live >= 0 && rc == 0 && root >= 0)
 			rc = store_live_tree(live, (unsigned int)n, root);
 	}
-	if (live < 0 || rc < 0)
-		return err_raise_sys(err, live < 0 ? live : rc,
-			"make a live directory for sandbox '%s'", sandbox);
-	return 0;
+	/* the next try would take it for a whole one */
+	rc = live < 0 ? live : rc;
+	if (rc < 0)
+		(void)!tree_remove(lives, sandbox);
+	return rc < 0 ? err_raise_sys(err, rc, "make a live directory for sandbox '%s'", sandbox)
+		      : 0;
 }
 
 static int take(const struct store *store, const char *sandbox, const char *name, int sealing,
