@@ -2,12 +2,16 @@
 """The layer that hides parts of the host: what root inside could read and an ordinary user outside could not is not there."""
 
 import os
+import re
 import stat
 import subprocess
 
 from lib import leaks
 from lib.case import contains, equal, require
 from lib.pool import Pool, describe
+
+# what useradd and its like make for a moment, as other tests run them: lock files, and files that are not finished
+PASSING = re.compile(r"/etc/(?:(?:passwd|group|shadow|gshadow|subuid|subgid)(?:\.lock|\.[0-9]+|\+)|(?:passwd|group|subuid|subgid)-)")
 
 
 def view(pool, tmp, name="view", **members):
@@ -57,6 +61,8 @@ def test_no_file_that_others_may_not_read(tmp):
             for base, _dirs, files in os.walk(f"{top}/{where}"):
                 for name in files:
                     path = os.path.join(base, name)
+                    if PASSING.fullmatch(path[len(top):]):
+                        continue
                     st = os.lstat(path)
                     if stat.S_ISREG(st.st_mode) and not st.st_mode & 0o004 and not path[len(top):].startswith(allowed):
                         found.append(path[len(top):])
