@@ -12,6 +12,7 @@
 #include "codec/proctext.h"
 #include "sys/file.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -152,6 +153,15 @@ int tracee_await(struct tracee_thread *thread, bool child)
 
 /* --- one call --- */
 
+/* Who has ended has none. */
+static bool has_mappings(const struct tracee *t)
+{
+	cleanup_fd int fd = openat(t->proc, "maps", O_RDONLY | O_CLOEXEC);
+	char c;
+
+	return fd >= 0 && read(fd, &c, 1) == 1;
+}
+
 /* Where the code is that the kernel maps into every process. */
 static int find_vdso(const struct tracee *t, uint64_t *at, size_t *size)
 {
@@ -169,8 +179,8 @@ static int find_vdso(const struct tracee *t, uint64_t *at, size_t *size)
 			return 0;
 		}
 	}
-	/* who has ended has no mappings */
-	return rc < 0 ? rc : text.n == 0 ? -ESRCH : -ENOEXEC;
+	/* it may have ended while they were read, piece by piece */
+	return rc < 0 ? rc : has_mappings(t) ? -ENOEXEC : -ESRCH;
 }
 
 /* It holds an instruction that enters the kernel and returns. */
