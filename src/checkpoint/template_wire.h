@@ -7,7 +7,7 @@
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
  *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
- * FAILED in place of any answer.
+ * FAILED in place of any answer; with EPERM when another process than the one that connected sends anything but GATHER, FILL or POINT (an ALLOW of one is not heeded).
  */
 #ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
 #define CAY_CHECKPOINT_TEMPLATE_WIRE_H

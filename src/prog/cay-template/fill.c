@@ -2,6 +2,9 @@
 /*
  * prog/cay-template/fill.c - the template's orders. Privileged, so it reads numbers only and checks each: what is copied is memory of processes that the
  * keeper named, and it lands in the stash.
+ *
+ * A dumper, which looks into what the payload made, has its keeper's connection: the kernel says who sent an order, and whoever has not connected may do nothing but
+ * fill, or say where the memory is, out of those processes.
  */
 #include "prog/cay-template/fill.h"
 #include "prog/cay-template/fork.h"
@@ -13,14 +16,24 @@
 #define FDS_MAX          96
 #define SOL_SOCKET       1
 #define SCM_RIGHTS       1
+#define SCM_CREDENTIALS  2
 #define SO_PEERCRED      17
 #define MSG_CMSG_CLOEXEC 0x40000000
+
+/* struct ucred */
+struct sender {
+	int32_t pid;
+	uint32_t uid, gid;
+};
 
 struct control {
 	uint64_t length;
 	int32_t level, type;
-	int32_t fds[FDS_MAX];
+	int32_t fds[];
 };
+
+/* room for who sent it and for descriptors, as the kernel lays them out */
+#define CONTROL_ROOM (2 * sizeof(struct control) + 16 + FDS_MAX * 4)
 
 const struct plan *plan;
 const struct image_header *image;
@@ -38,23 +51,42 @@ static union {
 	struct template_fork fork;
 } order;
 
-static long receive(int peer, int fds[FDS_MAX], uint32_t *n_fds)
+/* @sender: its number, 0 when the kernel does not say it. */
+static long receive(int peer, int fds[FDS_MAX], uint32_t *n_fds, int32_t *sender)
 {
-	static struct control control;
+	static char room[CONTROL_ROOM] __attribute__((aligned(8)));
 	struct bare_iovec iov = { (uint64_t)&order, sizeof(order) };
 	struct bare_message m = {
-		.iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control)
+		.iov = &iov, .n_iov = 1, .control = room, .control_length = sizeof(room)
 	};
 	long n = CALL3(__NR_recvmsg, peer, &m, MSG_CMSG_CLOEXEC);
+	const struct control *c;
 
 	*n_fds = 0;
-	if (n > 0 && m.control_length >= 16 && control.level == SOL_SOCKET &&
-		control.type == SCM_RIGHTS) {
-		*n_fds = (uint32_t)((control.length - 16) / 4);
+	*sender = 0;
+	for (uint64_t at = 0; n > 0 && at + sizeof(*c) <= m.control_length;
+		at += (c->length + 7) & ~7UL) {
+		c = (const struct control *)(const void *)(room + at);
+		if (c->length < sizeof(*c) || c->level != SOL_SOCKET)
+			break;
+		if (c->type == SCM_CREDENTIALS)
+			*sender = ((const struct sender *)(const void *)c->fds)->pid;
+		if (c->type != SCM_RIGHTS)
+			continue;
+		*n_fds = (uint32_t)((c->length - sizeof(*c)) / 4);
 		for (uint32_t i = 0; i < *n_fds; i++)
-			fds[i] = control.fds[i];
+			fds[i] = c->fds[i];
 	}
 	return n;
+}
+
+/* Who connected. Return: its number; 0 when the kernel does not say it. */
+static int32_t connected(int peer)
+{
+	struct sender s = { 0 };
+	uint32_t n = sizeof(s);
+
+	return CALL5(__NR_getsockopt, peer, SOL_SOCKET, SO_PEERCRED, &s, &n) < 0 ? 0 : s.pid;
 }
 
 static void close_all(const int *fds, uint32_t n)
@@ -256,8 +288,10 @@ static long take_tables(int image_fd, int plan_fd)
 		return rc;
 	image = (const struct image_header *)WINDOW_IMAGE;
 	plan = (const struct plan *)WINDOW_PLAN;
-	if (!plan_fits(held.plan) || !processes_fit())
+	if (!plan_fits(held.plan) || !processes_fit()) {
+		plan = NULL; /* nobody looks into it: its counts may be anything */
 		return -22;
+	}
 	count_pages();
 	return 0;
 }
@@ -401,39 +435,55 @@ static long start_fork(int peer, const int *fds, uint32_t n_fds)
 	return rc;
 }
 
+static long obey(int peer, uint64_t n, const int *fds, uint32_t n_fds)
+{
+	switch (order.kind) {
+	case TEMPLATE_GATHER:
+		return n == sizeof(order.gather) ? gather(&order.gather) : -22;
+	case TEMPLATE_FILL:
+		return fill(fds, n_fds);
+	case TEMPLATE_POINT:
+		return point(fds, n_fds);
+	case TEMPLATE_SAVE:
+		return save(peer, fds, n_fds);
+	case TEMPLATE_LOAD:
+		return load(fds, n_fds);
+	case TEMPLATE_FORK:
+		return n == sizeof(order.fork) ? start_fork(peer, fds, n_fds) : -22;
+	default:
+		return -22;
+	}
+}
+
+/* What a dumper does for its keeper. */
+static bool is_delegated(uint32_t kind)
+{
+	return kind == TEMPLATE_GATHER || kind == TEMPLATE_FILL || kind == TEMPLATE_POINT;
+}
+
 void fill_or_fork(int peer)
 {
+	const int32_t owner = connected(peer);
 	int fds[FDS_MAX];
 	uint32_t n_fds;
+	int32_t sender;
 
 	for (;;) {
-		long n = receive(peer, fds, &n_fds), rc = -22;
+		long n = receive(peer, fds, &n_fds, &sender), rc = -1; /* EPERM */
+		bool may;
 
 		if (n < (long)sizeof(order.kind))
 			break;
-		if (order.kind == TEMPLATE_ALLOW) {
+		may = is_delegated(order.kind) || (sender != 0 && sender == owner);
+		if (may && order.kind == TEMPLATE_ALLOW)
 			take_names((uint64_t)n);
-			close_all(fds, n_fds);
+		else if (may)
+			rc = obey(peer, (uint64_t)n, fds, n_fds);
+		close_all(fds, n_fds);
+		if (order.kind == TEMPLATE_ALLOW)
 			continue;
-		}
-		if (order.kind == TEMPLATE_GATHER && n == sizeof(order.gather)) {
-			rc = gather(&order.gather);
-		} else if (order.kind == TEMPLATE_FILL) {
-			rc = fill(fds, n_fds);
-		} else if (order.kind == TEMPLATE_POINT) {
-			rc = point(fds, n_fds);
-		} else if (order.kind == TEMPLATE_SAVE) {
-			rc = save(peer, fds, n_fds);
-		} else if (order.kind == TEMPLATE_LOAD) {
-			rc = load(fds, n_fds);
-		} else if (order.kind == TEMPLATE_FORK && n == sizeof(order.fork)) {
-			rc = start_fork(peer, fds, n_fds);
-			close_all(fds, n_fds);
-			if (rc > 0)
-				break; /* T' answers from now on */
-		}
-		if (order.kind != TEMPLATE_FORK)
-			close_all(fds, n_fds);
+		if (order.kind == TEMPLATE_FORK && rc > 0)
+			break; /* T' answers from now on */
 		answer(peer, rc < 0 ? TEMPLATE_FAILED : TEMPLATE_DONE, rc);
 	}
 }

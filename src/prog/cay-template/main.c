@@ -18,19 +18,22 @@
 
 #define UNIX_PATH_MAX 108
 #define AF_UNIX       1
+#define SOL_SOCKET    1
+#define SO_PASSCRED   16
 #define SEQPACKET     5
 #define BACKLOG       16
 #define STACK_SIZE    (256U << 10)
 
 struct sockaddr_unix {
 	uint16_t family;
-	char path[UNIX_PATH_MAX];
+	char path[UNIX_PATH_MAX + 8]; /* also for a name that is a little longer: end() */
 };
 
 extern char __executable_start[], __etext[], _end[];
 
 static char stack[STACK_SIZE] __attribute__((aligned(4096)));
 static struct sockaddr_unix address;
+static size_t ending; /* where it begins in its path */
 
 /* Runs in the copy, on the kernel's stack: nothing of the program itself may be touched until it is back. */
 static __attribute__((noinline)) long put_back(
@@ -83,23 +86,29 @@ static const char *environment(long *argv, const char *name, size_t n)
 
 static size_t append(size_t at, const char *text)
 {
-	for (; *text != '\0' && at < UNIX_PATH_MAX - 1; text++)
+	for (; *text != '\0' && at < sizeof(address.path) - 1; text++)
 		address.path[at++] = *text;
+	address.path[at] = '\0';
 	return at;
 }
 
-/* CAY_RUN/keepers/ID.tpl; reachable for our own user alone. */
+/* CAY_RUN/keepers/ID.tpl; reachable for our own user alone. What is accepted from it says who sends (fill.c). */
 static long listen_on(const char *run, const char *id)
 {
-	size_t n = append(append(append(append(0, run), "/keepers/"), id), ".tpl");
+	const int on = 1;
+	size_t n;
 	long fd, rc;
 
+	ending = append(append(append(0, run), "/keepers/"), id);
+	n = append(ending, ".tpl");
 	if (n >= UNIX_PATH_MAX - 1)
 		return -36; /* ENAMETOOLONG */
 	address.family = AF_UNIX;
 	(void)CALL1(__NR_umask, 0177);
 	fd = CALL3(__NR_socket, AF_UNIX, SEQPACKET | BARE_CLOEXEC, 0);
 	rc = fd < 0 ? fd : CALL3(__NR_bind, fd, &address, sizeof(address.family) + n + 1);
+	if (rc == 0)
+		rc = CALL5(__NR_setsockopt, fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
 	if (rc == 0)
 		rc = CALL2(__NR_listen, fd, BACKLOG);
 	if (rc == 0 && fd != TEMPLATE_LISTEN_FD)
@@ -179,8 +188,11 @@ static long move_vdso(void)
 	return rc < 0 ? rc : 0;
 }
 
+/* Nobody may be left to clear up behind us: with us goes what keepers carry beside what we hold (memory_job.c, sandbox/keeper_live.c). */
 static BARE_NORETURN void end(int status)
 {
+	(void)CALL1(__NR_unlink, address.path);
+	(void)append(ending, ".state");
 	(void)CALL1(__NR_unlink, address.path);
 	bare_exit(status);
 }

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A template by itself: whose orders it takes, and what it leaves."""
+
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+
+from lib import cay, leaks
+from lib.case import equal, require
+from lib.pace import patience
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
+from forking import start  # noqa: E402
+from points import own_instance  # noqa: E402
+from stops import programs, stopped  # noqa: E402
+
+TIMEOUT = 120
+
+# src/checkpoint/template_wire.h
+ALLOW, FORK, SAVE, LOAD, GATHER, DONE, FAILED = 1, 3, 6, 7, 8, 100, 101
+PIDS_MAX = 4096
+EPERM, EINVAL = -1, -22
+
+
+def files(instance, ending):
+    folder = os.path.join(instance.run, "keepers")
+    return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(ending)]
+
+
+def sent_by_another(peer, order):
+    pid = os.fork()
+    if pid == 0:
+        peer.send(order)
+        os._exit(0)
+    equal(os.waitpid(pid, 0)[1], 0)
+
+
+def answer(peer):
+    kind, _, _, status = struct.unpack_from("<Iiii", peer.recv(4096))
+    equal(kind, FAILED if status < 0 else DONE)
+    return status
+
+
+def answers(peer, order, send):
+    send(order)
+    return answer(peer)
+
+
+def check_orders(path):
+    """Whoever has connected may do all; a process that has its connection, as a dumper has its keeper's, may not name processes, save, load or fork."""
+    me = struct.pack("<II", ALLOW, 1) + struct.pack("<i", os.getpid()).ljust(4 * PIDS_MAX, b"\0")
+    gather = struct.pack("<IiQQ", GATHER, os.getpid(), 0, 0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+        peer.settimeout(patience(30))
+        peer.connect(path)
+
+        def another(order):
+            sent_by_another(peer, order)
+        for kind in (FORK, SAVE, LOAD):
+            order = struct.pack("<I", kind)
+            equal((answers(peer, order, peer.send), answers(peer, order, another)), (EINVAL, EPERM), str(kind))
+        another(me)
+        equal(answers(peer, gather, peer.send), EPERM)
+        peer.send(me)
+        for send in (peer.send, another):
+            assert answers(peer, gather, send) != EPERM
+
+
+@require("root", "cgroup2")
+def test_whose_orders_it_takes(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="live.take.template=hold")
+        with instance.sandbox() as box:
+            start(instance, box, "/bin/sh", "-c", "echo ready; exec sleep 1000")
+            made = []
+            thread = threading.Thread(target=lambda: made.append(instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})))
+            thread.start()
+            cayd = instance.process.pid
+            cay.wait_until(lambda: leaks.processes()[cayd][1] == "T", 30, "cayd is held")
+            try:
+                path, = files(instance, ".tpl")
+                check_orders(path)
+            finally:
+                os.kill(cayd, signal.SIGCONT)
+            thread.join(patience(60))
+            equal([snapshot["files_only"] for snapshot in made], [False])
+
+
+@require("root", "cgroup2")
+def test_nothing_is_left_of_one_that_ends_last(fresh):
+    """The server has ended, and cay-spawn, which clears up behind others."""
+    with fresh.sandbox() as box:
+        start(fresh, box, "/bin/sh", "-c", "echo ready; exec sleep 1000")
+        fresh.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
+        template, = programs(fresh, "cay-template")
+        spawn, = programs(fresh, "cay-spawn")
+        with stopped(template):
+            fresh.stop()
+            cay.wait_until(lambda: leaks.processes().get(spawn, (0, "Z"))[1] == "Z", 30, "cay-spawn ends")
+            equal((len(files(fresh, ".tpl")), len(files(fresh, ".state"))), (1, 1))
+        cay.wait_until(lambda: not files(fresh, ".tpl") + files(fresh, ".state"), 30, "its files are gone")
+        fresh.start()
