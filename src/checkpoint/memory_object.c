@@ -140,19 +140,27 @@ int memory_writer_open(struct memory_writer *w, const struct store *store, const
 	return 0;
 }
 
-/* Goes to the disk while the rest is packed; what is not there yet is never more than two windows, so that the last sync has little to do. That tells what failed, too. */
-static void write_out(struct memory_writer *w)
+/*
+ * Goes to the disk while the rest is packed; what is not there yet is never more than two windows, so that the last sync has little to do. That tells what failed only if
+ * nobody has been told before: whoever waits for a range is (file_fdatawait_range() of Linux). Return: 0 or -errno.
+ */
+static int write_out(struct memory_writer *w)
 {
+	int rc = 0;
+
 	if (w->stored - w->begun < WINDOW)
-		return;
+		return 0;
 	(void)!sync_file_range(
 		w->pages, (off_t)w->begun, (off_t)(w->stored - w->begun), SYNC_FILE_RANGE_WRITE);
-	if (w->begun > w->done)
-		(void)!sync_file_range(w->pages, (off_t)w->done, (off_t)(w->begun - w->done),
+	if (w->begun > w->done &&
+		sync_file_range(w->pages, (off_t)w->done, (off_t)(w->begun - w->done),
 			SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-				SYNC_FILE_RANGE_WAIT_AFTER);
+				SYNC_FILE_RANGE_WAIT_AFTER) < 0 &&
+		errno != ENOSYS)
+		rc = -errno;
 	w->done = w->begun;
 	w->begun = w->stored;
+	return rc;
 }
 
 static int add_record(struct memory_writer *w, const struct memory_chunk *chunk)
@@ -174,7 +182,8 @@ static int add_new(struct memory_writer *w, const struct pagechunk_head *head, c
 	digest_bytes(stored, head->stored, chunk.digest);
 	rc = file_write_all(w->pages, stored, head->stored);
 	w->stored += head->stored;
-	write_out(w);
+	if (rc == 0)
+		rc = write_out(w);
 	return rc < 0 ? rc : add_record(w, &chunk);
 }
 
