@@ -216,12 +216,14 @@ static bool serve_all(void)
 	for (uint32_t i = 0; i < n_traced; i++) {
 		struct held *h = traced(i);
 		int32_t status = 0;
+		long rc = is_moving(h) ? CALL4(__NR_wait4, h->tid, &status, WALL | NO_HANG, 0) : 0;
 
-		if (is_moving(h) &&
-			CALL4(__NR_wait4, h->tid, &status, WALL | NO_HANG, 0) == h->tid) {
+		if (rc == h->tid)
 			serve(h, status);
+		else if (rc < 0)
+			h->state = ENDED; /* holding_arm() was told so */
+		if (rc != 0)
 			look_at(h);
-		}
 	}
 	/* one may have set others in motion */
 	for (uint32_t i = 0; i < n_traced; i++)
