@@ -82,10 +82,10 @@ static int stdin_send(struct api_call *call, struct sandbox *sb, struct exec *e,
 	waiters_init(&f->changed);
 	if (framelink_open(&f->link, sb->srv->loop, fd) < 0)
 		abort();
-	/* attached with no credit: only for the WINDOW frames */
+	/* attached with no credit: only for the WINDOW frames; whoever sent it hears that it is there, and does not send it again */
 	rc = framelink_call(&f->link,
-		json_pack("{s:s,s:i,s:I,s:i}", "verb", "attach", "channel", e->channel, "from",
-			(json_int_t)1 << 60, "window", 0),
+		json_pack("{s:s,s:i,s:I,s:i,s:b}", "verb", "attach", "channel", e->channel, "from",
+			(json_int_t)1 << 60, "window", 0, "forgets", 1),
 		clock_now_ns() + CALL_NS, NULL, err);
 	if (rc == 0)
 		rc = feed(call, f, e, err);

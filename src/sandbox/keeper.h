@@ -57,8 +57,9 @@ struct conn {
 	int fd;
 	struct buf in, out;
 	struct list attachments;
-	bool primary;  /* gets the events */
-	bool broken;   /* close at the end of this round */
+	bool primary; /* gets the events */
+	bool broken;  /* close at the end of this round */
+	bool forgets; /* the input that came from it: what a resumed program has not had is not sent again */
 	bool handover; /* give it to the gateway when all that waits has been written */
 };
 
@@ -124,7 +125,7 @@ struct keeper {
 		capture_paused_ns, capture_deadline_ns;
 	int32_t *twins; /* n_twins pids: what is copied after the release */
 	size_t n_twins, twins_seen;
-	bool capture_disturbed; /* a signal was sent to what is stopped: a suspension would lose it */
+	bool capture_disturbed; /* what is stopped was sent a signal, or input that nobody sends again: a suspension would lose it */
 	bool suspended;         /* what ends now goes on elsewhere: nobody is told of ends */
 	struct buf
 		expected; /* what `restore` takes over: state of the programs; empty = nothing is to come */
@@ -264,7 +265,9 @@ void keeper_gateway_ended(struct keeper *k, int wait_status);
 /** keeper_gateway_next_ns() - when the keeper has to look again whether one is wanted; UINT64_MAX = it need not. */
 uint64_t keeper_gateway_next_ns(const struct keeper *k);
 
-/** keeper_disturbed() - a signal is sent, or was, to a program: where it stands still to be suspended, it is not. */
+/** keeper_suspending() - do the programs stand still, not to run here again? */
+bool keeper_suspending(const struct keeper *k);
+/** keeper_disturbed() - a signal is sent, or was, to a program, or input that nobody sends again: where it stands still to be suspended, it is not. */
 void keeper_disturbed(struct keeper *k);
 /** keeper_reap_children() - take note of the ends that have been. Not while the dumper of a capture may have ended: see capture_died(). */
 void keeper_reap_children(struct keeper *k);

@@ -288,8 +288,7 @@ void keeper_exec_began(struct keeper *k, struct exec *e)
 /* What is being suspended has as much time left as when it was stopped. */
 bool keeper_deadline_counts(const struct keeper *k, const struct exec *e)
 {
-	return e->deadline_ns != 0 && e->state != EXEC_STARTING &&
-	       (k->capture.pid == 0 || k->capture_order.for_good == 0);
+	return e->deadline_ns != 0 && e->state != EXEC_STARTING && !keeper_suspending(k);
 }
 
 void keeper_check_deadlines(struct keeper *k)

@@ -354,6 +354,11 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 	keeper_reply(c, id, NULL);
 }
 
+bool keeper_suspending(const struct keeper *k)
+{
+	return k->capture.pid != 0 && k->capture_order.for_good != 0;
+}
+
 void keeper_disturbed(struct keeper *k)
 {
 	k->capture_disturbed = k->capture.pid != 0;
@@ -508,9 +513,13 @@ static int mark_exact(const struct keeper *k, const char *memory, struct err *er
 		str_dupf("%s/pool/" MEMORY_DIR "/%s/" MEMORY_EXACT, k->config.state, memory);
 	cleanup_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-	return fd < 0 || fsync(fd) < 0
-		       ? err_raise_sys(err, -errno, "mark memory object '%s'", memory)
-		       : 0;
+	int rc = 0;
+
+	if (fd < 0 || fsync(fd) < 0) {
+		rc = err_raise_sys(err, -errno, "mark memory object '%s'", memory);
+		(void)unlink(path); /* they go on */
+	}
+	return rc;
 }
 
 static int end_as_captured(struct keeper *k, const char *memory, struct err *err)
@@ -526,7 +535,7 @@ static int end_as_captured(struct keeper *k, const char *memory, struct err *err
 	/* it waits for them, or has killed them, and nothing of it is on disk */
 	if (rc == 0 && k->capture_disturbed)
 		rc = err_raise(err, ERR_BUSY,
-			"a program of sandbox '%s' was sent a signal meanwhile", k->id);
+			"a program of sandbox '%s' was sent a signal or input meanwhile", k->id);
 	(void)fault("keeper.suspend.frozen");
 	if (rc == 0)
 		rc = mark_exact(k, memory, err);

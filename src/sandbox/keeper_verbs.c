@@ -120,6 +120,12 @@ static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const jso
 		refuse_state(k, c, id, "run a program");
 		return;
 	}
+	/* it would work on files of which only what is stopped knows, and nobody would know of it */
+	if (keeper_suspending(k)) {
+		(void)err_raise(&err, ERR_BUSY, "sandbox '%s' is just being suspended", k->id);
+		keeper_reply_error(c, id, &err);
+		return;
+	}
 	e = exec_new(&k->box, request, stdio, &err);
 	if (e != NULL && keeper_find_exec(k, e->channel) != NULL) {
 		(void)err_raise(&err, ERR_EXISTS, "exec: channel %u is in use", e->channel);
@@ -185,6 +191,7 @@ static void verb_attach(struct keeper *k, struct conn *c, json_int_t id, const j
 	a->credit = a->window =
 		json_is_integer(window) ? (uint64_t)json_integer_value(window) : UINT64_MAX;
 	a->hold = json_is_true(json_object_get(request, "hold"));
+	c->forgets |= json_is_true(json_object_get(request, "forgets"));
 	keeper_release(k, a->channel);
 	a->input_told = e->input_taken;
 	keeper_reply(c, id, exec_describe(e));
@@ -545,6 +552,8 @@ void keeper_handle(struct keeper *k, struct conn *c, const struct frame *f)
 		handle_request(k, c, f);
 		break;
 	case FRAME_STDIN:
+		if (c->forgets)
+			keeper_disturbed(k);
 		if (e != NULL && f->size == 0)
 			exec_feed_end(e);
 		else if (e != NULL && exec_feed(e, f->payload, f->size) < 0)

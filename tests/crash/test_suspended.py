@@ -8,11 +8,11 @@ import sys
 import threading
 
 from lib import cay, leaks
-from lib.case import equal, require
+from lib.case import equal, raises, require
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
-from forking import ask, wait_output  # noqa: E402
+from forking import ask, say, wait_output  # noqa: E402
 from points import own_instance, passed  # noqa: E402
 
 TIMEOUT = 90
@@ -215,9 +215,11 @@ def while_it_is_written(tmp, meanwhile, left):
             thread = threading.Thread(target=suspend)
             thread.start()
             cay.wait_until(lambda: [pid for pid in the(instance, "cay-keeper", "job") if leaks.processes()[pid][1] == "T"], 30, "the job is held")
-            meanwhile(instance, box, run)
-            for pid in the(instance, "cay-keeper", "job"):
-                os.kill(pid, signal.SIGCONT)
+            try:
+                meanwhile(instance, box, run)
+            finally:
+                for pid in the(instance, "cay-keeper", "job"):
+                    os.kill(pid, signal.SIGCONT)
             thread.join(60)
             equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
             left(instance, box, run, result)
@@ -233,6 +235,30 @@ def test_a_signal_is_not_lost_while_suspending(tmp):
         wait_output(instance, box, run, b"ready\ntold\n")
         equal(ask(instance, box, run, "hello"), "here\n")
     while_it_is_written(tmp, send, arrived)
+
+
+@require("root", "cgroup2")
+def test_input_is_not_lost_while_suspending(tmp):
+    """Of input that a request has brought nobody has a copy."""
+    def write(instance, box, run):
+        say(instance, box, run, "hello\n")
+
+    def arrived(instance, box, run, result):
+        equal(result, ["busy"])
+        wait_output(instance, box, run, b"ready\nhere\n")
+    while_it_is_written(tmp, write, arrived)
+
+
+@require("root", "cgroup2")
+def test_nothing_begins_while_suspending(tmp):
+    def begin(instance, box, run):
+        equal(raises(cay.ApiError, instance.exec, box, "/bin/true").code, "busy")
+        instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": int(signal.SIGUSR1)})
+
+    def goes_on(instance, box, run, result):
+        equal(result, ["busy"])
+        equal(instance.ok(box, "echo begun"), "begun\n")
+    while_it_is_written(tmp, begin, goes_on)
 
 
 @require("root", "cgroup2")
