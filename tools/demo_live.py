@@ -109,7 +109,7 @@ What a live fork carries over, and what it refuses by name: [docs/design/0006](d
             ordering[name] = self.ordering(name)
             log = self.quiet("exec", name, "--", "cat", "/var/tmp/orders/log")
             waits[name] = max((float(ms) for ms in WAITED.findall(log)), default=0.0)
-            print(f"  {name}: the clients {'go on' if ordering[name] else 'gave up'}; the longest wait for the table was {waits[name]:.0f} ms (none below 100 is logged)")
+            print(f"  {name}: the clients {'go on' if ordering[name] else 'gave up'}; the longest wait for the table was {waits[name]:.0f} ms (none below 10 is logged)")
             check(not re.search("recovery|not properly shut down", log), f"{name}: no recovery in the server's log")
             check(self.figures(name)[1] == 0, f"{name}: no piece was lost, whatever happened")
         check(ordering == {"try-1": False, "try-2": True, "try-3": True}, "the first migration breaks the clients, the others do not")

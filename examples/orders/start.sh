@@ -11,7 +11,7 @@ cat >>"$at/data/postgresql.conf" <<CONFIG
 listen_addresses = ''
 unix_socket_directories = '$at'
 log_lock_waits = on
-deadlock_timeout = 100ms
+deadlock_timeout = 10ms
 CONFIG
 "$bin/pg_ctl" -s -w -D "$at/data" -l "$at/log" start
 createdb -h "$at" orders
