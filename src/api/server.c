@@ -14,10 +14,12 @@
 #include <pwd.h>
 #include <sys/stat.h>
 
-#define HOUSEKEEPING_MS 250
-#define DRAIN_NS        (60 * NS_PER_S)
-#define LAST_WORD_NS    (5 * NS_PER_S)
-#define RETIRE_NS       (60 * NS_PER_S)
+#define HOUSEKEEPING_MS  250
+#define DRAIN_NS         (60 * NS_PER_S)
+#define UNMOUNT_NS       (5 * NS_PER_S)
+#define UNMOUNT_AGAIN_NS (20 * NS_PER_MS)
+#define LAST_WORD_NS     (5 * NS_PER_S)
+#define RETIRE_NS        (60 * NS_PER_S)
 
 /* --- slots --- */
 
@@ -527,19 +529,28 @@ static void on_signal(uv_signal_t *handle, attr_unused int number)
 	server_stop(handle->data);
 }
 
-/* Nothing of ours stays mounted when nothing runs. A later start mounts it again. */
+/* Nothing of ours stays mounted when nothing runs. A later start mounts it again. What is still done behind an answer is waited for, within reason. */
 static void unmount_pool(struct server *srv)
 {
+	uint64_t deadline = clock_now_ns() + UNMOUNT_NS;
+	struct waiters turn;
 	struct err err;
 
 	list_for_each (&srv->sandboxes, node, next) {
 		if (list_entry(node, struct sandbox, node)->keeper != NULL)
 			return;
 	}
-	if (srv->spawn_fd >= 0 && srv->storage != NULL &&
-		job_run(srv, json_pack("{s:s,s:s}", "verb", "storage", "op", "unmount"), NULL, NULL,
-			NULL, &err) < 0)
-		log_debug("store", "unmount: %s", err.msg);
+	if (srv->spawn_fd < 0 || srv->storage == NULL)
+		return;
+	waiters_init(&turn);
+	while (job_run(srv, json_pack("{s:s,s:s}", "verb", "storage", "op", "unmount"), NULL, NULL,
+		       NULL, &err) < 0) {
+		if (err.code != ERR_BUSY || clock_now_ns() > deadline) {
+			log_debug("store", "unmount: %s", err.msg);
+			return;
+		}
+		(void)waiters_wait(&turn, clock_now_ns() + UNMOUNT_AGAIN_NS);
+	}
 }
 
 /* Those who wait for something to happen do not wait for ever; runs and attached clients go over to the next server. */
