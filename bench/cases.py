@@ -30,8 +30,8 @@ def execute(argv, label="exec", sandbox="{id}"):
 class Bench:
     """What the cases share: a running instance, the peers, a scratch directory, and how thorough to be."""
 
-    def __init__(self, instance, peers, scratch, scale):
-        self.instance, self.peers, self.scratch, self.scale = instance, peers, scratch, scale
+    def __init__(self, instance, peers, scratch, scale, idle):
+        self.instance, self.peers, self.scratch, self.scale, self.idle = instance, peers, scratch, scale, idle
         self.notes, self.runs = [], {}
         self.full = self.fill()
 
@@ -231,7 +231,7 @@ def beside(b, idle):
 def memory(b):
     """Idle sandboxes kept: PSS of all our processes, and the fall of MemAvailable (which counts kernel memory too), per sandbox."""
     rows, ids, before = [], [], available_kib()
-    for target in (10, 100, 1000) if b.scale >= 1 else (10, 100):
+    for target in [n for n in (10, 100, 1000, 5000) if n <= b.idle]:
         while len(ids) < target:
             ids.append(b.instance.post("/v1/sandboxes", {})["id"])
         pids = our_processes(b)

@@ -36,7 +36,7 @@ class Place:
         """argv that prints the JSON of spawnbench for @script in the next directory."""
         self.turn += 1
         out = f"{self.base}/{self.turn}"
-        return ["env", f"IN={self.given}", f"OUT={out}", f"{self.given}/spawnbench", "1", "sh", "-c", f"mkdir -p $OUT && {script}"]
+        return ["env", "CCACHE_DISABLE=1", f"IN={self.given}", f"OUT={out}", f"{self.given}/spawnbench", "1", "sh", "-c", f"mkdir -p $OUT && {script}"]
 
     def start(self, argv):
         """Run @argv there; its standard output, or None when it failed."""
