@@ -22,7 +22,6 @@
 #define DRAIN_NS   NS_PER_S
 #define HOLD_NS    (10 * NS_PER_S)
 #define LOOK_BACK  65536U /* events in which one that came twice is looked for */
-#define TOLD_MAX   20
 
 struct gateway_link {
 	struct framelink link;
@@ -230,27 +229,6 @@ static uint64_t seen_before(const struct gateway_link *g)
 	return found;
 }
 
-/* For the last line of a run. A name is counted only while nobody came as far as a port of it. */
-static void count_denied(struct sandbox *sb, const json_t *data)
-{
-	const char *host = json_string_value(json_object_get(data, "host"));
-	json_int_t port = json_integer_value(json_object_get(data, "port"));
-	json_int_t count = json_integer_value(json_object_get(data, "count"));
-	cleanup_free char *key = NULL;
-	json_t *entry;
-
-	if (host == NULL || json_object_size(sb->denied) >= 1000)
-		return;
-	key = str_dupf("%s:%lld", host, port);
-	entry = json_object_get(sb->denied, key);
-	if (entry == NULL)
-		(void)json_object_set_new(sb->denied, key,
-			json_pack("{s:s,s:I,s:I}", "host", host, "port", port, "count", count));
-	else
-		(void)json_object_set_new(entry, "count",
-			json_integer(count + json_integer_value(json_object_get(entry, "count"))));
-}
-
 static void take_event(struct gateway_link *g, const json_t *e)
 {
 	const char *type = json_string_value(json_object_get(e, "type"));
@@ -276,8 +254,7 @@ static void take_event(struct gateway_link *g, const json_t *e)
 		out.cause = json_pack("{s:I}", "event", (json_int_t)owner->created_n);
 	out.time_ns = (uint64_t)json_integer_value(json_object_get(e, "time_ns"));
 	out.data = json_incref(data);
-	if (out.type == EVENT_NET_DENIED)
-		count_denied(sb, data);
+	mishaps_take(&sb->mishaps, out.type, data);
 	if (out.type == EVENT_NET_MAIL && mail_keep(sb, out.time_ns, data) < 0)
 		(void)json_object_set_new(data, "kept", json_false());
 	(void)journal_add(sb->srv->journal, &out);
@@ -340,7 +317,7 @@ void gateway_close(struct sandbox *sb)
 {
 	if (sb->gateway != NULL)
 		framelink_abort(&sb->gateway->link);
-	json_object_clear(sb->denied);
+	mishaps_reset(&sb->mishaps);
 	sb->gateway_wanted = sb->gateway_held = false;
 	waiters_wake(&sb->changed);
 }
@@ -528,30 +505,4 @@ int gateway_traffic(struct sandbox *sb, uint64_t *ret, struct err *err)
 	*ret = (uint64_t)json_integer_value(json_object_get(ok, "bytes"));
 	json_decref(ok);
 	return rc;
-}
-
-/* --- what was refused --- */
-
-static int by_count(const void *a, const void *b)
-{
-	json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "count"));
-	json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "count"));
-
-	return x < y ? 1 : x > y ? -1 : 0;
-}
-
-json_t *gateway_denied(const struct sandbox *sb)
-{
-	json_t *sorted[1000], *list = json_array(), *entry;
-	const char *key;
-	size_t n = 0;
-
-	json_object_foreach (sb->denied, key, entry) {
-		if (n < ARRAY_SIZE(sorted))
-			sorted[n++] = entry;
-	}
-	qsort(sorted, n, sizeof(sorted[0]), by_count);
-	for (size_t i = 0; i < n && i < TOLD_MAX; i++)
-		(void)json_array_append(list, sorted[i]);
-	return list;
 }

@@ -52,9 +52,6 @@ void gateway_go(struct sandbox *sb);
 /** gateway_ended() - the keeper has no gateway any more. */
 void gateway_ended(struct sandbox *sb);
 
-/** gateway_denied() - [{"host","port","count"},…]: what was refused since the sandbox started, most often first, at most 20. A new reference. */
-json_t *gateway_denied(const struct sandbox *sb);
-
 /** gateway_traffic() - a counter that moves when something passes the gateway; 0 without one. 0 or an error. Context: fiber; waits. */
 int gateway_traffic(struct sandbox *sb, uint64_t *ret, struct err *err) attr_must_use;
 

@@ -150,9 +150,10 @@ static int64_t run_changes(struct run *r)
 static void send_summary(struct run *r, bool kept, int64_t changes)
 {
 	pump_send_object(r->client, FRAME_OBJECT,
-		json_pack("{s:{s:b,s:I,s:s,s:s,s:o}}", "summary", "kept", (int)kept, "changes",
+		json_pack("{s:{s:b,s:I,s:s,s:s,s:o,s:o}}", "summary", "kept", (int)kept, "changes",
 			(json_int_t)(changes > 0 ? changes : 0), "name", r->sb->name, "id",
-			r->sb->id, "denied", gateway_denied(r->sb)));
+			r->sb->id, "denied", mishaps_told(r->sb->mishaps.denied), "failed",
+			mishaps_told(r->sb->mishaps.failed)));
 }
 
 /* Forgotten before its client hears that it is gone. Return: was it? */

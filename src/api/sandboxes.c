@@ -66,7 +66,7 @@ void sandbox_unref(struct sandbox *sb)
 		return;
 	execs_forget(sb);
 	json_decref(sb->doc);
-	json_decref(sb->denied);
+	mishaps_clear(&sb->mishaps);
 	json_decref(sb->steps_due);
 	free(sb);
 }
@@ -276,7 +276,7 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 	sb->next_channel = 1;
 	list_init(&sb->execs);
 	waiters_init(&sb->changed);
-	sb->denied = json_object();
+	mishaps_init(&sb->mishaps);
 	sb->steps_due = json_array();
 	list_append(&srv->sandboxes, &sb->node);
 	map_add(&srv->sandboxes_by_id, &sb->by_id, sb->id);

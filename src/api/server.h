@@ -11,6 +11,7 @@
 #include "api/gateways.h"
 #include "api/index.h"
 #include "api/keeper_pool.h"
+#include "api/mishaps.h"
 #include "api/route.h"
 #include "base/clock.h"
 #include "base/id.h"
@@ -106,7 +107,7 @@ struct sandbox {
 	struct gateway_link *gateway; /* NULL unless one runs and we have reached it */
 	bool gateway_wanted;          /* the keeper has one */
 	bool gateway_held;            /* nothing goes out: gateway_hold() */
-	json_t *denied;               /* {"host:port": {"host","port","count"}} since then */
+	struct mishaps mishaps;       /* since then */
 	struct list execs;
 	uint16_t next_channel;
 	struct idleness idle;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/reader.h"
+#include "base/buf.h"
 #include "base/str.h"
 #include "policy/policy.h"
 
@@ -40,6 +41,19 @@ static int fail_member(struct reader *r, const char *key, const char *what)
 	return reader_fail(r, "%s", what);
 }
 
+static int fail_unknown(struct reader *r, const char *key, const char *const *known, size_t n)
+{
+	struct buf text = BUF_INIT(512);
+	int rc;
+
+	buf_str(&text, "there is no such member; known:");
+	for (size_t i = 0; i < n; i++)
+		buf_fmt(&text, "%s %s", i > 0 ? "," : "", known[i]);
+	rc = fail_member(r, key, buf_cstr(&text));
+	buf_free(&text);
+	return rc;
+}
+
 int reader_object(struct reader *r, const json_t *o, const char *const *known, size_t n)
 {
 	const json_t *value;
@@ -53,7 +67,7 @@ int reader_object(struct reader *r, const json_t *o, const char *const *known, s
 		while (i < n && !str_eq(key, known[i]))
 			i++;
 		if (i == n)
-			return fail_member(r, key, "there is no such member");
+			return fail_unknown(r, key, known, n);
 	}
 	return 0;
 }

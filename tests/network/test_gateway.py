@@ -224,6 +224,24 @@ def test_a_run_says_what_it_was_denied(instance):
     equal((quiet.stdout, quiet.stderr), ("", ""))
 
 
+def test_a_run_says_what_could_not_be_reached(tmp):
+    policy = os.path.join(tmp, "policy.json")
+    with open(policy, "w", encoding="ascii") as f:
+        f.write('{"rules": [{"name": "api", "match": {"host": "loop.example"}, "action": "allow"}]}')
+    script = "curl -sk https://loop.example/ https://loop.example/; true"
+    with world.server(tmp) as (_outside, instance):
+        process, terminal = instance.terminal("run", "--no-cwd", "--policy", policy, "--", "sh", "-c", script)
+        text = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while more := os.read(terminal, 65536):
+                text += more
+        equal(process.wait(60), 0)
+        os.close(terminal)
+        contains(text.decode(), "failed 2: loop.example:443 \u00d72; ")
+        contains(text.decode(), "a loopback address, which takes a rule with private: true\r\n")
+        assert "denied" not in text.decode(), text
+
+
 def test_a_policy_that_is_wrong_is_refused(instance):
     for policy in ("version: 2", "rules: 5", "version: 1\nrules:\n  - {name: x, match: {host: 'a b'}, action: allow}", "{", "- 1", "null"):
         error = raises(cay.ApiError, instance.post, "/v1/sandboxes", {"policy": policy})

@@ -73,7 +73,8 @@ TEST(bad_documents_are_refused_by_name)
 		const char *text, *message;
 	} bad[] = {
 		{ "[]", "policy: must be an object" },
-		{ "rulez: []", "rulez: there is no such member" },
+		{ "rulez: []",
+			"rulez: there is no such member; known: version, preset, rules, secrets" },
 		{ "version: 2", "version: must be a whole number from 1 to 1" },
 		{ "preset: nope", "preset: 'nope' is no preset" },
 		{ "rules: {}", "policy: rules must be a list" },

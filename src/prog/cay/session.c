@@ -49,19 +49,19 @@ static void put_host(struct buf *line, const json_t *denied, bool flag)
 		buf_fmt(line, ":%llu", (unsigned long long)port);
 }
 
-/* "denied 3: pypi.org:443 ×3; allow with --allow pypi.org": on one line, what was tried most first. */
-static void put_denied(struct buf *line, const json_t *denied)
+/* "denied 3: pypi.org:443 ×3": what was tried most first. Return: was there anything to say? */
+static bool put_counts(struct buf *line, const char *what, const json_t *counts)
 {
 	uint64_t all = 0;
 	json_t *one;
 	size_t i;
 
-	if (json_array_size(denied) == 0)
-		return;
-	json_array_foreach (denied, i, one)
+	json_array_foreach (counts, i, one)
 		all += cli_number(one, "count");
-	buf_fmt(line, "denied %llu:", (unsigned long long)all);
-	json_array_foreach (denied, i, one) {
+	if (all == 0)
+		return false;
+	buf_fmt(line, "%s %llu:", what, (unsigned long long)all);
+	json_array_foreach (counts, i, one) {
 		uint64_t count = cli_number(one, "count");
 
 		buf_str(line, i > 0 ? ", " : " ");
@@ -69,9 +69,22 @@ static void put_denied(struct buf *line, const json_t *denied)
 		if (count > 1)
 			buf_fmt(line, " \303\227%llu", (unsigned long long)count);
 	}
-	buf_str(line, "; allow with --allow ");
-	put_host(line, json_array_get(denied, 0), true);
-	buf_char(line, '\n');
+	return true;
+}
+
+/* A line each for what no rule allowed and for what a rule allowed and could not be reached. */
+static void put_mishaps(struct buf *line, const json_t *denied, const json_t *failed)
+{
+	if (put_counts(line, "denied", denied)) {
+		buf_str(line, "; allow with --allow ");
+		put_host(line, json_array_get(denied, 0), true);
+		buf_char(line, '\n');
+	}
+	if (put_counts(line, "failed", failed)) {
+		buf_str(line, "; ");
+		text_escape(line, cli_string(json_array_get(failed, 0), "reason", "?"));
+		buf_char(line, '\n');
+	}
 }
 
 /* The last line of a run: what stayed, and what one can do with it. */
@@ -82,7 +95,8 @@ static void tell_summary(struct cli *cli, const struct stream_result *r)
 	struct buf line = BUF_INIT(16384);
 
 	if (cli->talk)
-		put_denied(&line, json_object_get(r->summary, "denied"));
+		put_mishaps(&line, json_object_get(r->summary, "denied"),
+			json_object_get(r->summary, "failed"));
 	if (json_is_true(json_object_get(r->summary, "kept"))) {
 		buf_str(&line, cli->talk ? "\033[2m" : "");
 		if (changes > 0)

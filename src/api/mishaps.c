@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/mishaps.h"
+#include "base/attr.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+
+#define HOSTS_MAX 1000
+#define TOLD_MAX  20
+
+void mishaps_init(struct mishaps *m)
+{
+	*m = (struct mishaps){ .denied = json_object(), .failed = json_object() };
+}
+
+void mishaps_reset(struct mishaps *m)
+{
+	json_object_clear(m->denied);
+	json_object_clear(m->failed);
+}
+
+void mishaps_clear(struct mishaps *m)
+{
+	json_decref(m->denied);
+	json_decref(m->failed);
+}
+
+/* @reason: NULL leaves it out. */
+static void count(json_t *counts, const json_t *data, json_int_t n, const char *reason)
+{
+	const char *host = json_string_value(json_object_get(data, "host"));
+	json_int_t port = json_integer_value(json_object_get(data, "port"));
+	cleanup_free char *key = NULL;
+	json_t *entry;
+
+	if (host == NULL)
+		return;
+	key = str_dupf("%s:%lld", host, port);
+	entry = json_object_get(counts, key);
+	if (entry == NULL && json_object_size(counts) >= HOSTS_MAX)
+		return;
+	n += json_integer_value(json_object_get(entry, "count"));
+	(void)json_object_set_new(counts, key,
+		json_pack("{s:s, s:I, s:I, s:s*}", "host", host, "port", port, "count", n, "reason",
+			reason));
+}
+
+void mishaps_take(struct mishaps *m, enum event_type type, const json_t *data)
+{
+	const char *outcome = json_string_value(json_object_get(data, "outcome"));
+
+	/* a name that was denied is told only while nobody came as far as a port of it */
+	if (type == EVENT_NET_DENIED)
+		count(m->denied, data, json_integer_value(json_object_get(data, "count")), NULL);
+	else if (type == EVENT_NET_EXCHANGE && outcome != NULL && str_eq(outcome, "failed"))
+		count(m->failed, data, 1, json_string_value(json_object_get(data, "reason")));
+	else if (type == EVENT_NET_CONNECTION && json_object_get(data, "error") != NULL)
+		count(m->failed, data, 1, json_string_value(json_object_get(data, "error")));
+}
+
+static int by_count(const void *a, const void *b)
+{
+	json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "count"));
+	json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "count"));
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+json_t *mishaps_told(const json_t *counts)
+{
+	json_t *sorted[HOSTS_MAX], *list = json_array(), *entry;
+	const char *key;
+	size_t n = 0;
+
+	json_object_foreach ((json_t *)(uintptr_t)counts, key, entry)
+		sorted[n++] = entry;
+	qsort(sorted, n, sizeof(sorted[0]), by_count);
+	for (size_t i = 0; i < n && i < TOLD_MAX; i++)
+		(void)json_array_append(list, sorted[i]);
+	return list;
+}
