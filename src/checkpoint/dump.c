@@ -351,8 +351,10 @@ static int fill_template(const struct dump *d, int image, int plan, struct err *
 	const uint32_t kind = d->order->for_good != 0 ? TEMPLATE_POINT : TEMPLATE_FILL;
 	struct template_message m;
 	size_t none;
-	int rc = fdpass_send(DUMP_TEMPLATE_FD, &kind, sizeof(kind), (int[]){ image, plan }, 2);
+	int rc;
 
+	dump_hand_memories(d);
+	rc = fdpass_send(DUMP_TEMPLATE_FD, &kind, sizeof(kind), (int[]){ image, plan }, 2);
 	if (rc == 0 && fdpass_recv(DUMP_TEMPLATE_FD, &m, sizeof(m), NULL, 0, &none) != sizeof(m))
 		rc = -EPIPE;
 	if (rc == 0 && m.kind != TEMPLATE_DONE)

@@ -287,6 +287,9 @@ int dump_shared(struct dump *d, pid_t host, const struct buf *maps) attr_must_us
  */
 void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns);
 
+/** dump_hand_memories() - open for the template the memory of those whose entries in /proc it may not open itself, before it is told what to copy. */
+void dump_hand_memories(const struct dump *d);
+
 /** dump_content() - let @out have the bytes of @memory, which does not change any more. */
 void dump_content(
 	struct dump *d, const struct shared_memory *memory, struct image_description *out);

@@ -3,11 +3,11 @@
  * DOC: checkpoint/template_wire.h - messages on the socket of a template (SOCK_SEQPACKET, fixed size, one a packet).
  *
  *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE, or POINT + the same: the
- *                     memory is left where it is, for SAVE alone. Until something has come of it, ALLOW begins anew
+ *                     memory is left where it is, for SAVE alone. Until something has come of it, ALLOW begins anew. Before either, MEMORY + [memory of each] -> DONE, any number of times
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
  *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
- * FAILED in place of any answer; with EPERM when another process than the one that connected sends anything but GATHER, FILL or POINT (an ALLOW of one is not heeded).
+ * FAILED in place of any answer; with EPERM when another process than the one that connected sends anything but GATHER, MEMORY, FILL or POINT (an ALLOW of one is not heeded).
  */
 #ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
 #define CAY_CHECKPOINT_TEMPLATE_WIRE_H
@@ -30,6 +30,7 @@ enum template_message_kind {
 	TEMPLATE_LOAD,
 	TEMPLATE_GATHER,
 	TEMPLATE_POINT,
+	TEMPLATE_MEMORY,
 	TEMPLATE_DONE = 100,
 	TEMPLATE_FAILED,
 	TEMPLATE_ROOT,
@@ -66,6 +67,15 @@ struct template_gather {
 	uint32_t kind;
 	int32_t pid;
 	uint64_t start, length;
+};
+
+#define TEMPLATE_HAND_MAX 64U
+
+/** struct template_memory - descriptors of /proc/PID/mem come with it, of processes whose entries in /proc the template may not open itself. */
+struct template_memory {
+	uint32_t kind;
+	uint32_t n;
+	int32_t pids[TEMPLATE_HAND_MAX];
 };
 
 #define TEMPLATE_CODERS_MAX 8U

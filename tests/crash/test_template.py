@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A template by itself: whose orders it takes, and what it leaves."""
 
+import ctypes
 import os
 import signal
 import socket
@@ -21,8 +22,8 @@ from stops import programs, stopped  # noqa: E402
 TIMEOUT = 120
 
 # src/checkpoint/template_wire.h
-ALLOW, FORK, SAVE, LOAD, GATHER, DONE, FAILED = 1, 3, 6, 7, 8, 100, 101
-PIDS_MAX = 4096
+ALLOW, FORK, SAVE, LOAD, GATHER, MEMORY, DONE, FAILED = 1, 3, 6, 7, 8, 10, 100, 101
+PIDS_MAX, HAND_MAX = 4096, 64
 EPERM, EINVAL = -1, -22
 
 
@@ -50,9 +51,47 @@ def answers(peer, order, send):
     return answer(peer)
 
 
+def allow(*pids):
+    return struct.pack(f"<II{len(pids)}i", ALLOW, len(pids), *pids).ljust(8 + 4 * PIDS_MAX, b"\0")
+
+
+def hand(peer, pid, path, n=1):
+    order = struct.pack("<IIi", MEMORY, n, pid).ljust(8 + 4 * HAND_MAX, b"\0")
+    with open(path, "rb", buffering=0) as memory:
+        socket.send_fds(peer, [order], [memory.fileno()])
+    return answer(peer)
+
+
+def hand_of_another_proc(peer):
+    """The first process of a namespace of pids, by its /proc, in the place of this machine's."""
+    libc, reader = ctypes.CDLL(None, use_errno=True), os.fork()
+    if reader == 0:
+        assert libc.unshare(0x20020000) == 0  # CLONE_NEWPID, CLONE_NEWNS
+        first = os.fork()
+        if first == 0:
+            assert libc.mount(None, b"/", None, 0x44000, None) == 0  # MS_REC, MS_PRIVATE
+            assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
+            os._exit(-hand(peer, 1, "/proc/1/mem"))
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]))
+    return -os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1])
+
+
+def check_memories(peer):
+    """Only what is the memory of a process that the keeper has named is taken for it."""
+    me, other = os.getpid(), os.getppid()
+    peer.send(allow(me, 1))
+    equal(hand(peer, me, "/proc/self/mem"), 0)
+    equal(hand(peer, other, f"/proc/{other}/mem"), EPERM)
+    for path in (f"/proc/{other}/mem", "/proc/self/maps", f"/proc/self/task/{me}/mem", __file__):
+        equal(hand(peer, me, path), EPERM, path)
+    equal(hand_of_another_proc(peer), EPERM)
+    for n in (0, 2, HAND_MAX + 1):
+        equal(hand(peer, me, "/proc/self/mem", n), EINVAL)
+
+
 def check_orders(path):
     """Whoever has connected may do all; a process that has its connection, as a dumper has its keeper's, may not name processes, save, load or fork."""
-    me = struct.pack("<II", ALLOW, 1) + struct.pack("<i", os.getpid()).ljust(4 * PIDS_MAX, b"\0")
+    me = allow(os.getpid())
     gather = struct.pack("<IiQQ", GATHER, os.getpid(), 0, 0)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
         peer.settimeout(patience(30))
@@ -68,6 +107,7 @@ def check_orders(path):
         peer.send(me)
         for send in (peer.send, another):
             assert answers(peer, gather, send) != EPERM
+        check_memories(peer)
 
 
 @require("root", "cgroup2")

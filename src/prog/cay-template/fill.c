@@ -48,6 +48,7 @@ static union {
 	uint32_t kind;
 	struct template_allow allow;
 	struct template_gather gather;
+	struct template_memory memory;
 	struct template_fork fork;
 } order;
 
@@ -124,6 +125,16 @@ static long gather(const struct template_gather *g)
 	rc = CALL5(__NR_process_madvise, pidfd, &range, 1, 25 /* COLLAPSE */, 0);
 	(void)CALL1(__NR_close, pidfd);
 	return rc < 0 ? rc : 0;
+}
+
+/* What nobody would be named for is closed by who received it. */
+static long take_memories(const struct template_memory *m, const int *fds, uint32_t n_fds)
+{
+	long rc = m->n <= TEMPLATE_HAND_MAX && m->n == n_fds && plan == NULL ? 0 : -22;
+
+	for (uint32_t i = 0; rc == 0 && i < m->n; i++)
+		rc = allowed(m->pids[i]) ? reading_hand(m->pids[i], fds[i]) : -1; /* EPERM */
+	return rc;
 }
 
 static bool in_stash(uint64_t at, uint64_t length)
@@ -268,6 +279,7 @@ static void forget(void)
 	}
 	(void)CALL2(__NR_munmap, WINDOW_IMAGE, held.image);
 	(void)CALL2(__NR_munmap, WINDOW_PLAN, held.plan);
+	reading_forget();
 	held = (struct template_stream){ 0 };
 	plan = NULL;
 	image = NULL;
@@ -328,6 +340,7 @@ static long fill(const int *fds, uint32_t n_fds)
 	bare_fault("live.template.filling");
 	if (rc == 0)
 		rc = copy_memory();
+	reading_forget();
 	bare_fault("live.template.filled");
 	return held_or(rc);
 }
@@ -424,6 +437,7 @@ static long start_fork(int peer, const int *fds, uint32_t n_fds)
 	if (!take_descriptors(peer, fds, n_fds))
 		return -22;
 	used = true;
+	reading_forget(); /* of a capture that never filled anything */
 	bare_fault("live.template.forking");
 	if (fork.keeper_cgroup >= 0) {
 		args.flags = 0x200000000ULL; /* CLONE_INTO_CGROUP */
@@ -440,6 +454,8 @@ static long obey(int peer, uint64_t n, const int *fds, uint32_t n_fds)
 	switch (order.kind) {
 	case TEMPLATE_GATHER:
 		return n == sizeof(order.gather) ? gather(&order.gather) : -22;
+	case TEMPLATE_MEMORY:
+		return n == sizeof(order.memory) ? take_memories(&order.memory, fds, n_fds) : -22;
 	case TEMPLATE_FILL:
 		return fill(fds, n_fds);
 	case TEMPLATE_POINT:
@@ -458,7 +474,8 @@ static long obey(int peer, uint64_t n, const int *fds, uint32_t n_fds)
 /* What a dumper does for its keeper. */
 static bool is_delegated(uint32_t kind)
 {
-	return kind == TEMPLATE_GATHER || kind == TEMPLATE_FILL || kind == TEMPLATE_POINT;
+	return kind == TEMPLATE_GATHER || kind == TEMPLATE_MEMORY || kind == TEMPLATE_FILL ||
+	       kind == TEMPLATE_POINT;
 }
 
 void fill_or_fork(int peer)

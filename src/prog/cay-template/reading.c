@@ -2,6 +2,8 @@
 /* prog/cay-template/reading.c - memory of processes, by number. */
 #include "prog/cay-template/reading.h"
 
+#include <linux/fcntl.h>
+
 static char *append_number(char *to, uint32_t n)
 {
 	char digits[10];
@@ -15,21 +17,91 @@ static char *append_number(char *to, uint32_t n)
 	return to;
 }
 
+#define PATH_ROOM 32
+
+/* Return: its length. */
+static long name_memory(char path[PATH_ROOM], int32_t pid)
+{
+	char *end;
+
+	memcpy(path, "/proc/", 6);
+	end = append_number(path + 6, (uint32_t)pid);
+	memcpy(end, "/mem", 5);
+	return end + 4 - path;
+}
+
 /*
  * Through /proc/PID/mem, also what the process may not read itself. Not by process_vm_readv(): it pins what it reads, and the kernel gives whoever is pinned a copy of its own of
  * every page that it shares with relatives, as a twin does all of them: at twice the cost, and out of the sandbox's memory.
  */
 static long open_memory(int32_t pid)
 {
-	char path[32] = "/proc/";
+	char path[PATH_ROOM];
 
-	memcpy(append_number(path + 6, (uint32_t)pid), "/mem", 5);
+	(void)name_memory(path, pid);
 	return CALL3(__NR_open, path, BARE_CLOEXEC, 0);
 }
 
+/* --- what dumpers have opened --- */
+
+#define HANDED_MAX 1024U
+
+static struct {
+	int32_t pid, fd;
+} handed[HANDED_MAX];
+static uint32_t n_handed;
+
+/* The number is one of our own /proc. Whoever has it later, the memory stays that of whom it belonged to when it was opened; when that has ended nothing can be read. */
+static bool is_memory_of(int32_t pid, int fd)
+{
+	static const char links[] = "/proc/self/fd/";
+	char link[PATH_ROOM], expected[PATH_ROOM], name[PATH_ROOM];
+	uint64_t here[18], there[18]; /* struct stat: the device comes first */
+	long n = name_memory(expected, pid);
+
+	memcpy(link, links, sizeof(links));
+	*append_number(link + sizeof(links) - 1, (uint32_t)fd) = '\0';
+	return CALL3(__NR_readlink, link, name, sizeof(name)) == n &&
+	       memcmp(name, expected, (size_t)n) == 0 && CALL2(__NR_fstat, fd, there) == 0 &&
+	       CALL2(__NR_stat, "/proc/self", here) == 0 && here[0] == there[0];
+}
+
+long reading_hand(int32_t pid, int fd)
+{
+	long copy;
+
+	if (pid <= 0 || !is_memory_of(pid, fd))
+		return -1; /* EPERM */
+	if (n_handed == HANDED_MAX)
+		return -28; /* ENOSPC */
+	copy = CALL3(__NR_fcntl, fd, F_DUPFD_CLOEXEC, 0);
+	if (copy < 0)
+		return copy;
+	handed[n_handed].pid = pid;
+	handed[n_handed++].fd = (int32_t)copy;
+	return 0;
+}
+
+void reading_forget(void)
+{
+	while (n_handed > 0)
+		(void)CALL1(__NR_close, handed[--n_handed].fd);
+}
+
+/* Return: descriptor, -1 when there is none. */
+static long find_handed(int32_t pid)
+{
+	for (uint32_t i = 0; i < n_handed; i++) {
+		if (handed[i].pid == pid)
+			return handed[i].fd;
+	}
+	return -1;
+}
+
+/* --- reading --- */
+
 /*
- * Rootless, the entries in /proc of a process with ids of another user of its sandbox are not ours to open, though we may trace it; nor are those of whoever has ended, as which
- * it shows here: ESRCH.
+ * Whoever has ended shows here as a process that is not ours to open, and as one that is not there: ESRCH. Who is there was not handed to us: of these there are too many.
  */
 static long take_pinned(int32_t pid, uint64_t from, uint64_t to, uint64_t n)
 {
@@ -65,7 +137,10 @@ long reading_take(
 {
 	if (c->pid != r->pid) {
 		reading_end(r);
-		r->memory = open_memory(c->pid);
+		r->memory = find_handed(c->pid);
+		r->handed = r->memory >= 0;
+		if (!r->handed)
+			r->memory = open_memory(c->pid);
 		r->pid = c->pid;
 	}
 	if (r->memory == -13) /* EACCES */
@@ -75,7 +150,7 @@ long reading_take(
 
 void reading_end(struct reading *r)
 {
-	if (r->memory >= 0)
+	if (r->memory >= 0 && !r->handed)
 		(void)CALL1(__NR_close, r->memory);
 	*r = (struct reading)READING_INIT;
 }

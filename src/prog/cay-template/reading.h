@@ -8,6 +8,7 @@
 /** struct reading - the process that was read last: copies of one follow each other. READING_INIT, and reading_end(). */
 struct reading {
 	int32_t pid;
+	bool handed; /* by reading_hand(): not ours to close */
 	long memory; /* descriptor, or -errno */
 };
 
@@ -15,6 +16,17 @@ struct reading {
 	{ \
 		.memory = -1 \
 	}
+
+/**
+ * reading_hand() - from now on the memory of process @pid is read through @fd (borrowed), which a dumper has opened: rootless the entries in /proc of a process with ids of another
+ * user of its sandbox are not ours to open.
+ *
+ * Return: 0; -EPERM when @fd is anything but the memory of that process; -ENOSPC when there are too many; other -errno.
+ */
+long reading_hand(int32_t pid, int fd);
+
+/** reading_forget() - close what reading_hand() has taken. */
+void reading_forget(void);
 
 /** reading_take() - @n bytes of a copy, from its byte @done on, to our address @to. Return: 0; -ESRCH when the process has ended; other -errno. */
 long reading_take(
