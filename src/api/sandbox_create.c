@@ -232,7 +232,7 @@ int sandbox_check_storage(struct server *srv, const char *image, struct err *err
 		err->code = ERR_HOST;
 		err_context(err,
 			"the host image cannot be used: what hides its private parts could not be made");
-		return err_hint(err, rc, "other images work");
+		return err_hint(err, rc, "'cay doctor' says what this machine lacks");
 	}
 	return 0;
 }

@@ -320,7 +320,8 @@ int server_storage_check(const struct server *srv, struct err *err)
 		return 0;
 	*err = srv->storage_error;
 	err_context(err, "the storage could not be prepared when the server started");
-	return err_hint(err, -EIO, "run 'cay storage init' when the reason is gone");
+	return err_hint(err, -EIO,
+		"'cay doctor' says what this machine lacks; run 'cay storage init' when the reason is gone");
 }
 
 int server_make_mask(struct server *srv, struct err *err)
