@@ -489,7 +489,7 @@ static int add_watches(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
-/* What a description was opened with shows in each of its descriptors, so only the process knows. Of one that runs nobody does. */
+/* What a description was opened with shows in each of its descriptors where it came from TIOCGPTPEER (whatever proc_pid_fdinfo(5) says), so only the process knows. Of one that runs nobody does. */
 static int read_close_on_exec(const struct subject *s, uint32_t *ret)
 {
 	long told = s->p->told == NULL ? 0 : dump_told(s->p, TOLD_FDS)[s->p->fd_at].result;
