@@ -68,23 +68,6 @@ static X509 *draft(const char *name, EVP_PKEY *key, long days)
 	return x;
 }
 
-/* A certificate authority's; @issuer NULL: self-signed. */
-static X509 *authority(const char *name, EVP_PKEY *key, X509 *issuer, EVP_PKEY *issuer_key,
-	long days, const char *constraints)
-{
-	X509 *x = draft(name, key, days), *by = issuer != NULL ? issuer : x;
-
-	if (x != NULL && X509_set_issuer_name(x, X509_get_subject_name(by)) == 1 &&
-		add_extension(x, by, NID_basic_constraints, constraints) &&
-		add_extension(x, by, NID_key_usage, "critical,keyCertSign,cRLSign") &&
-		add_extension(x, by, NID_subject_key_identifier, "hash") &&
-		add_extension(x, by, NID_authority_key_identifier, "keyid:always") &&
-		X509_sign(x, issuer_key, EVP_sha256()) > 0)
-		return x;
-	X509_free(x);
-	return NULL;
-}
-
 /* ---- the root --------------------------------------------------------------------------------------------------------------- */
 
 static int failed(struct err *err, const char *what)
@@ -97,6 +80,21 @@ static int failed(struct err *err, const char *what)
 	return err_raise(err, ERR_INTERNAL, "%s: %s", what, text);
 }
 
+static X509 *self_signed(const char *name, EVP_PKEY *key)
+{
+	X509 *x = draft(name, key, ROOT_DAYS);
+
+	if (x != NULL && X509_set_issuer_name(x, X509_get_subject_name(x)) == 1 &&
+		add_extension(x, x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
+		add_extension(x, x, NID_key_usage, "critical,keyCertSign,cRLSign") &&
+		add_extension(x, x, NID_subject_key_identifier, "hash") &&
+		add_extension(x, x, NID_authority_key_identifier, "keyid:always") &&
+		X509_sign(x, key, EVP_sha256()) > 0)
+		return x;
+	X509_free(x);
+	return NULL;
+}
+
 int ca_root_new(struct ca_root *ret, const char *name, struct err *err)
 {
 	char common[NAME_MAX_BYTES + 1];
@@ -104,8 +102,7 @@ int ca_root_new(struct ca_root *ret, const char *name, struct err *err)
 	(void)snprintf(common, sizeof(common), "cay sandbox %s", name);
 	*ret = (struct ca_root){ .key = EVP_EC_gen("P-256") };
 	if (ret->key != NULL)
-		ret->cert = authority(
-			common, ret->key, NULL, ret->key, ROOT_DAYS, "critical,CA:TRUE,pathlen:1");
+		ret->cert = self_signed(common, ret->key);
 	if (ret->cert != NULL)
 		return 0;
 	ca_root_fini(ret);
@@ -163,19 +160,7 @@ void ca_root_fini(struct ca_root *root)
 	*root = (struct ca_root){ 0 };
 }
 
-/* ---- the issuer and its leaves ---------------------------------------------------------------------------------------------- */
-
-int ca_issuer_new(struct ca_issuer *ret, const struct ca_root *root, struct err *err)
-{
-	*ret = (struct ca_issuer){ .key = EVP_EC_gen("P-256"), .leaf_key = EVP_EC_gen("P-256") };
-	if (ret->key != NULL && ret->leaf_key != NULL)
-		ret->cert = authority("cay gateway", ret->key, root->cert, root->key, CA_DAYS_MAX,
-			"critical,CA:TRUE,pathlen:0");
-	if (ret->cert != NULL)
-		return 0;
-	ca_issuer_fini(ret);
-	return failed(err, "make the issuing certificate");
-}
+/* ---- its leaves --------------------------------------------------------------------------------------------------------------- */
 
 static bool add_subject_name(X509 *x, const char *host)
 {
@@ -201,27 +186,19 @@ static bool add_subject_name(X509 *x, const char *host)
 	return ok;
 }
 
-X509 *ca_issuer_leaf(const struct ca_issuer *issuer, const char *host)
+X509 *ca_leaf(const struct ca_root *root, EVP_PKEY *key, const char *host)
 {
-	X509 *x = draft(host, issuer->leaf_key, CA_DAYS_MAX);
+	X509 *x = draft(host, key, CA_DAYS_MAX);
 
-	if (x != NULL && X509_set_issuer_name(x, X509_get_subject_name(issuer->cert)) == 1 &&
-		add_extension(x, issuer->cert, NID_basic_constraints, "critical,CA:FALSE") &&
-		add_extension(x, issuer->cert, NID_key_usage, "critical,digitalSignature") &&
-		add_extension(x, issuer->cert, NID_ext_key_usage, "serverAuth") &&
-		add_extension(x, issuer->cert, NID_subject_key_identifier, "hash") &&
-		add_extension(x, issuer->cert, NID_authority_key_identifier, "keyid:always") &&
-		add_subject_name(x, host) && X509_sign(x, issuer->key, EVP_sha256()) > 0)
+	if (x != NULL && X509_set_issuer_name(x, X509_get_subject_name(root->cert)) == 1 &&
+		add_extension(x, root->cert, NID_basic_constraints, "critical,CA:FALSE") &&
+		add_extension(x, root->cert, NID_key_usage, "critical,digitalSignature") &&
+		add_extension(x, root->cert, NID_ext_key_usage, "serverAuth") &&
+		add_extension(x, root->cert, NID_subject_key_identifier, "hash") &&
+		add_extension(x, root->cert, NID_authority_key_identifier, "keyid:always") &&
+		add_subject_name(x, host) && X509_sign(x, root->key, EVP_sha256()) > 0)
 		return x;
 	X509_free(x);
 	ERR_clear_error();
 	return NULL;
-}
-
-void ca_issuer_fini(struct ca_issuer *issuer)
-{
-	EVP_PKEY_free(issuer->key);
-	EVP_PKEY_free(issuer->leaf_key);
-	X509_free(issuer->cert);
-	*issuer = (struct ca_issuer){ 0 };
 }

@@ -2,9 +2,8 @@
 /**
  * DOC: gateway/ca.h - the certificates that a sandbox trusts.
  *
- * A sandbox has a root of its own (ECDSA P-256); its trust stores hold nothing else of ours. Leaves are signed by an issuing intermediate whose key lives in
- * this process's memory only, and each root signs its own certificate of that same intermediate. So leaves can be shared between roots, and no sandbox accepts what
- * was signed for another: the chain sent is leaf + the intermediate as that sandbox's root knows it.
+ * A sandbox has a root of its own (ECDSA P-256); its trust stores hold nothing else of ours. The root signs the leaves itself, and a leaf is all that is sent: a gateway
+ * serves one root, so an intermediate would only be one certificate more that each client has to read and to check, which costs it more than the rest of the chain.
  */
 #ifndef CAY_GATEWAY_CA_H
 #define CAY_GATEWAY_CA_H
@@ -12,20 +11,13 @@
 #include "base/err.h"
 #include "gateway/openssl.h"
 
-#define CA_DAYS_MAX   90 /* of leaves and intermediates; browsers refuse more than 200 */
+#define CA_DAYS_MAX   90 /* of leaves; browsers refuse more than 200 */
 #define CA_DAYS_RENEW (CA_DAYS_MAX / 2)
 
 /** struct ca_root - a sandbox's root: key and self-signed certificate. */
 struct ca_root {
 	EVP_PKEY *key;
 	X509 *cert;
-};
-
-/** struct ca_issuer - who signs leaves; the key never leaves the process. */
-struct ca_issuer {
-	EVP_PKEY *key;
-	EVP_PKEY *leaf_key; /* one for all leaves */
-	X509 *cert;         /* as one root signed it */
 };
 
 /** ca_root_new() - a fresh root. @name: the sandbox's id, for people who look at the certificate. Return: 0 or -errno with @err. */
@@ -43,13 +35,7 @@ struct ca_root ca_root_share(const struct ca_root *root);
 /** ca_root_fini() - wipe the key. */
 void ca_root_fini(struct ca_root *root);
 
-/** ca_issuer_new() - keys, and the certificate that @root signs. Return: 0 or -errno with @err. */
-int ca_issuer_new(struct ca_issuer *ret, const struct ca_root *root, struct err *err) attr_must_use;
-
-/** ca_issuer_leaf() - a certificate for @host (a name or an address literal, canonical) on the leaf key. Return: X509_free(); NULL on failure. */
-X509 *ca_issuer_leaf(const struct ca_issuer *issuer, const char *host) attr_must_use;
-
-/** ca_issuer_fini() - wipe the keys. */
-void ca_issuer_fini(struct ca_issuer *issuer);
+/** ca_leaf() - a certificate of @key, signed by @root, for @host (a name or an address literal, canonical). Return: X509_free(); NULL on failure. */
+X509 *ca_leaf(const struct ca_root *root, EVP_PKEY *key, const char *host) attr_must_use;
 
 #endif

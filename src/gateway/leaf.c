@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/leaf.h"
-#include "base/clock.h"
 #include "base/list.h"
 #include "base/str.h"
 
-#define BUCKETS  256U
-#define RENEW_NS (NS_PER_S * 86400 * CA_DAYS_RENEW)
+#define BUCKETS 256U
+#define RENEW_S ((time_t)86400 * CA_DAYS_RENEW)
 
 struct leaf {
 	struct leaf *next; /* in its bucket */
 	struct list used;  /* the longest unused first */
-	uint64_t made_ns;
+	time_t made;
 	X509 *cert;
 	char host[];
 };
 
 struct leaf_cache {
-	const struct ca_issuer *issuer;
+	const struct ca_root *root;
+	EVP_PKEY *key;
 	struct leaf *buckets[BUCKETS];
 	struct list used;
 	size_t n;
@@ -53,9 +53,9 @@ static struct leaf *find(struct leaf_cache *cache, const char *host)
 	return leaf;
 }
 
-static struct leaf *make(struct leaf_cache *cache, const char *host)
+static struct leaf *make(struct leaf_cache *cache, const char *host, time_t now)
 {
-	X509 *cert = ca_issuer_leaf(cache->issuer, host);
+	X509 *cert = ca_leaf(cache->root, cache->key, host);
 	struct leaf **bucket = &cache->buckets[bucket_of(host)];
 	struct leaf *leaf;
 
@@ -66,7 +66,7 @@ static struct leaf *make(struct leaf_cache *cache, const char *host)
 	leaf = xalloc(sizeof(*leaf) + strlen(host) + 1);
 	memcpy(leaf->host, host, strlen(host) + 1);
 	leaf->cert = cert;
-	leaf->made_ns = clock_now_ns();
+	leaf->made = now;
 	leaf->next = *bucket;
 	*bucket = leaf;
 	list_append(&cache->used, &leaf->used);
@@ -74,16 +74,16 @@ static struct leaf *make(struct leaf_cache *cache, const char *host)
 	return leaf;
 }
 
-X509 *leaf_get(struct leaf_cache *cache, const char *host)
+X509 *leaf_get(struct leaf_cache *cache, const char *host, time_t now)
 {
 	struct leaf *leaf = find(cache, host);
 
-	if (leaf != NULL && clock_now_ns() - leaf->made_ns > RENEW_NS) {
+	if (leaf != NULL && now - leaf->made > RENEW_S) {
 		forget(cache, leaf);
 		leaf = NULL;
 	}
 	if (leaf == NULL)
-		leaf = make(cache, host);
+		leaf = make(cache, host, now);
 	if (leaf == NULL)
 		return NULL;
 	list_remove(&leaf->used);
@@ -91,11 +91,21 @@ X509 *leaf_get(struct leaf_cache *cache, const char *host)
 	return leaf->cert;
 }
 
-struct leaf_cache *leaf_cache_new(const struct ca_issuer *issuer)
+EVP_PKEY *leaf_key(const struct leaf_cache *cache)
 {
-	struct leaf_cache *cache = xnew(struct leaf_cache);
+	return cache->key;
+}
 
-	cache->issuer = issuer;
+struct leaf_cache *leaf_cache_new(const struct ca_root *root)
+{
+	EVP_PKEY *key = EVP_EC_gen("P-256");
+	struct leaf_cache *cache;
+
+	if (key == NULL)
+		return NULL;
+	cache = xnew(struct leaf_cache);
+	cache->root = root;
+	cache->key = key;
 	list_init(&cache->used);
 	return cache;
 }
@@ -106,5 +116,6 @@ void leaf_cache_free(struct leaf_cache *cache)
 		return;
 	while (cache->n > 0)
 		forget(cache, list_entry(cache->used.next, struct leaf, used));
+	EVP_PKEY_free(cache->key);
 	free(cache);
 }

@@ -61,9 +61,10 @@ static int on_certificate(SSL *ssl, attr_unused void *arg)
 	note_server_name(ssl, hello);
 	if (hello->bad_sni)
 		return 0;
-	leaf = leaf_get(s->leaves, hello->sni[0] != '\0' ? hello->sni : hello->fallback);
-	hello->no_leaf = leaf == NULL ||
-			 SSL_use_cert_and_key(ssl, leaf, s->issuer.leaf_key, s->chain, 1) != 1;
+	leaf = leaf_get(
+		s->leaves, hello->sni[0] != '\0' ? hello->sni : hello->fallback, time(NULL));
+	hello->no_leaf =
+		leaf == NULL || SSL_use_cert_and_key(ssl, leaf, leaf_key(s->leaves), NULL, 1) != 1;
 	return !hello->no_leaf;
 }
 
@@ -79,59 +80,14 @@ static int on_protocols(attr_unused SSL *ssl, const unsigned char **out, unsigne
 	return SSL_TLSEXT_ERR_OK;
 }
 
-/* The issuer, what is sent with every leaf of it, and the leaves. */
-static int issue(struct tls_server *s, time_t now, struct err *err)
-{
-	int rc;
-
-	s->leaves = NULL;
-	s->chain = NULL;
-	rc = ca_issuer_new(&s->issuer, &s->root, err);
-
-	if (rc < 0)
-		return rc;
-	s->renew_at = now + (time_t)CA_DAYS_RENEW * 86400;
-	s->leaves = leaf_cache_new(&s->issuer);
-	s->chain = sk_X509_new_null();
-	if (s->chain == NULL || X509_up_ref(s->issuer.cert) != 1 ||
-		sk_X509_push(s->chain, s->issuer.cert) <= 0)
-		return failed(err, "set up TLS towards the sandbox");
-	return 0;
-}
-
-static void withdraw(struct tls_server *s)
-{
-	leaf_cache_free(s->leaves);
-	sk_X509_pop_free(s->chain, X509_free);
-	ca_issuer_fini(&s->issuer);
-}
-
-bool tls_server_renew(struct tls_server *s, time_t now)
-{
-	struct tls_server former = *s;
-
-	if (now < s->renew_at)
-		return false;
-	if (issue(s, now, NULL) < 0) {
-		withdraw(s);
-		*s = former;
-		return false;
-	}
-	withdraw(&former);
-	return true;
-}
-
 int tls_server_init(struct tls_server *s, const struct ca_root *root, struct err *err)
 {
-	int rc;
-
 	*s = (struct tls_server){ .root = ca_root_share(root) };
-	rc = issue(s, time(NULL), err);
-	if (rc == 0 && (s->ctx = context_new(TLS_server_method())) == NULL)
-		rc = failed(err, "set up TLS towards the sandbox");
-	if (rc < 0) {
+	s->leaves = leaf_cache_new(&s->root);
+	s->ctx = context_new(TLS_server_method());
+	if (s->leaves == NULL || s->ctx == NULL) {
 		tls_server_fini(s);
-		return rc;
+		return failed(err, "set up TLS towards the sandbox");
 	}
 	(void)SSL_CTX_set_num_tickets(s->ctx, 0);
 	SSL_CTX_set_cert_cb(s->ctx, on_certificate, NULL);
@@ -142,17 +98,15 @@ int tls_server_init(struct tls_server *s, const struct ca_root *root, struct err
 void tls_server_fini(struct tls_server *s)
 {
 	SSL_CTX_free(s->ctx);
-	withdraw(s);
+	leaf_cache_free(s->leaves);
 	ca_root_fini(&s->root);
 	*s = (struct tls_server){ 0 };
 }
 
 SSL *tls_server_new(struct tls_server *s, struct tls_hello *hello)
 {
-	SSL *ssl;
+	SSL *ssl = SSL_new(s->ctx);
 
-	(void)tls_server_renew(s, time(NULL));
-	ssl = SSL_new(s->ctx);
 	hello->server = s;
 	if (ssl != NULL)
 		(void)SSL_set_app_data(ssl, hello);

@@ -11,15 +11,10 @@
 #include "gateway/leaf.h"
 #include "gateway/openssl.h"
 
-#include <time.h>
-
 struct tls_server {
 	SSL_CTX *ctx;
-	struct ca_root root; /* shared; signs the next issuer */
-	time_t renew_at;     /* when that is due */
-	struct ca_issuer issuer;
+	struct ca_root root; /* shared; signs the leaves */
 	struct leaf_cache *leaves;
-	STACK_OF(X509) * chain; /* the issuer's certificate */
 };
 
 struct tls_client {
@@ -38,12 +33,6 @@ struct tls_hello {
 /** tls_server_init() - for a sandbox with @root (shared). Return: 0 or -errno with @err. */
 int tls_server_init(
 	struct tls_server *s, const struct ca_root *root, struct err *err) attr_must_use;
-
-/**
- * tls_server_renew() - when half of the issuing certificate's time is over at @now, have a new one, and new leaves.
- * Connections keep what they began with. When none can be made the former one stays. Return: is there a new one?
- */
-bool tls_server_renew(struct tls_server *s, time_t now);
 
 /** tls_server_fini() - connections that were made must be gone. */
 void tls_server_fini(struct tls_server *s);
