@@ -10,6 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *at = (const char *)data, *end = at + size, *before = at;
 	char *text = malloc(size + 1);
 	struct proc_map map;
+	struct proc_smap smap;
 	struct proc_stat stat;
 	struct proc_lock lock;
 	uint64_t numbers[4];
@@ -18,6 +19,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		MUST(at > before && at <= end);
 		MUST(map.start < map.end);
 		MUST(map.name >= before && map.name + map.name_size <= at);
+		before = at;
+	}
+	at = before = (const char *)data;
+	while (proc_smap_next(&at, end, &smap) > 0) {
+		MUST(at > before && at <= end);
+		MUST(smap.flags >= before && smap.flags + smap.flags_size <= at);
+		(void)proc_smap_has(&smap, "wf");
 		before = at;
 	}
 	MUST(text != NULL);

@@ -128,6 +128,7 @@ def mime():
 
 def proctext():
     write("proctext", "maps", b"7f00-8000 rw-p 00001000 fd:01 1234                       /usr/lib/a b\\012c (deleted)\n9000-a000 r--s 0 00:01 5 /dev/zero (deleted)\n")
+    write("proctext", "smaps", b'7f1c2a000000-7f1c2a040000 rw-p 00000000 00:00 0 \nSize:                256 kB\nRss:                 256 kB\nTHPeligible:           0\nVmFlags: rd wr mr mw me dc lo ac sd \n7ffd1c1f2000-7ffd1c213000 rw-p 00000000 00:00 0                          [stack]\nSize:                132 kB\nVmFlags: rd wr mr mw me gd ac\n')
     write("proctext", "maps-bad", b"7f00-7000 rw-p 0 0:0 0\n")
     write("proctext", "stat", b"12 (a) b) S 1 12 12 0 -1 4194560 " + b" ".join(str(i).encode() for i in range(10, 53)) + b"\n")
     write("proctext", "status", b"Name:\tx\nUid:\t0\t1\t2\t3\nNSpid:\t100\t7\nflags:\t02100002\n")

@@ -401,7 +401,9 @@ static void forget_all(struct dump *d)
 		tracee_end(&p->twin);
 		keep_fini(&p->kept);
 		buf_free(&p->maps);
+		buf_free(&p->smaps);
 		free(p->pages.list);
+		free(p->pages.guards);
 		free(p->status);
 		dump_ask_end(p);
 	}

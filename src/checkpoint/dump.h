@@ -20,6 +20,8 @@
 struct dump_pages {
 	struct page_region *list;
 	size_t n, at;
+	struct page_region *guards; /* that nobody may touch; none of them is in ->list */
+	size_t n_guards;
 };
 
 /** struct dump_queued - rows of the table of signals. */
@@ -28,13 +30,23 @@ struct dump_queued {
 };
 
 /** enum dump_told - what a process itself was asked, by its first thread. */
-enum dump_told { TOLD_DEATH_SIGNAL, TOLD_SUBREAPER, TOLD_ITIMERS, TOLD_FDS = TOLD_ITIMERS + 3 };
+enum dump_told {
+	TOLD_DEATH_SIGNAL,
+	TOLD_SUBREAPER,
+	TOLD_BARRIERS,
+	TOLD_ITIMERS,
+	TOLD_FDS = TOLD_ITIMERS + 3
+};
 
 /** struct dump_process - one process of the tree while it is being looked at. */
 struct dump_process {
 	struct tracee tracee;
-	struct tracee twin; /* its copy-on-write copy; host 0 = there is none */
-	struct buf maps;    /* text of /proc/PID/maps */
+	struct tracee twin;    /* its copy-on-write copy; host 0 = there is none */
+	struct buf maps;       /* text of /proc/PID/maps */
+	struct buf smaps;      /* and of smaps, of itself or of its twin; empty = not read */
+	struct proc_smap smap; /* the one that was looked at last, and where the next begins */
+	const char *smap_at;
+	bool smaps_of_twin;
 	struct dump_pages pages;
 	struct keep kept; /* what the twin does not have of them */
 	struct proc_stat stat;
@@ -238,7 +250,7 @@ void dump_ask_end(struct dump_process *p);
 /** dump_told() - what @p has answered to @what (of TOLD_FDS: to that of its first descriptor, those of the others stand behind it). */
 const struct tracee_question *dump_told(const struct dump_process *p, enum dump_told what);
 
-/** dump_told_thread() - what thread @i has answered: its alternate stack, and behind it its tid address. */
+/** dump_told_thread() - what thread @i has answered: its alternate stack, and behind it its tid address and its timer slack. */
 const struct tracee_question *dump_told_thread(const struct dump_process *p, size_t i);
 
 /** dump_list_fds() - set ->fds of @p. Return: 0 or -errno. */
@@ -289,6 +301,12 @@ void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns);
 
 /** dump_hand_memories() - open for the template the memory of those whose entries in /proc it may not open itself, before it is told what to copy. */
 void dump_hand_memories(const struct dump *d);
+
+/** dump_flags_read() - read the flags of the mappings of @p, as they are in @from: itself, or its twin. Once. Return: 0 or -errno. */
+int dump_flags_read(struct dump_process *p, struct tracee *from) attr_must_use;
+
+/** dump_flags() - flags (enum image_region_flag) of the mapping @m of @p. @may_write: it can be made writable. After dump_flags_read(), by rising addresses. */
+uint32_t dump_flags(struct dump_process *p, const struct proc_map *m, bool *may_write);
 
 /** dump_content() - let @out have the bytes of @memory, which does not change any more. */
 void dump_content(

@@ -2,7 +2,7 @@
 /*
  * checkpoint/dump_ask.c - what only the processes themselves can tell: asked of all threads at the same time, so that it takes as long as the slowest and not as all of them.
  *
- * The questions of a process stand in one list: two for each thread but the first, then those for the first, which answers for the process.
+ * The questions of a process stand in one list: three for each thread but the first, then those for the first, which answers for the process.
  */
 #include "checkpoint/dump.h"
 
@@ -12,7 +12,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#define THREAD_ASKED 2U
+#define THREAD_ASKED        3U
+#define BARRIERS_REGISTERED (1U << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS */
 
 static struct tracee_question *first_of_process(const struct dump_process *p)
 {
@@ -35,6 +36,7 @@ static void ask_of_thread(struct tracee_question *q)
 	q[1] = (struct tracee_question){
 		.nr = SYS_prctl, .arguments = { PR_GET_TID_ADDRESS }, .into = 2
 	};
+	q[2] = (struct tracee_question){ .nr = SYS_prctl, .arguments = { PR_GET_TIMERSLACK } };
 }
 
 static void ask_of_process(const struct dump_process *p, struct tracee_question *q)
@@ -45,6 +47,8 @@ static void ask_of_process(const struct dump_process *p, struct tracee_question 
 	q[TOLD_SUBREAPER] = (struct tracee_question){
 		.nr = SYS_prctl, .arguments = { PR_GET_CHILD_SUBREAPER }, .into = 2
 	};
+	q[TOLD_BARRIERS] = (struct tracee_question){ .nr = SYS_membarrier,
+		.arguments = { BARRIERS_REGISTERED } };
 	for (unsigned int i = 0; i < 3; i++)
 		q[TOLD_ITIMERS + i] = (struct tracee_question){
 			.nr = SYS_getitimer, .arguments = { i }, .into = 2

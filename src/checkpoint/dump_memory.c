@@ -35,6 +35,7 @@ struct pm_scan_arg {
 #define PAGE_IS_PRESENT (1U << 3)
 #define PAGE_IS_SWAPPED (1U << 4)
 #define PAGE_IS_ZERO    (1U << 5)
+#define PAGE_IS_GUARD   (1U << 8) /* from Linux 6.15 on */
 
 /* --- what a mapping is --- */
 
@@ -97,6 +98,53 @@ static bool is_segment(const struct proc_map *m)
 
 /* --- which pages exist --- */
 
+/* A mark that nobody may touch a page counts as one that is swapped out, and cannot be read. */
+static int take_guards(struct dump_pages *pages)
+{
+	size_t n = pages->n;
+
+	pages->n = pages->n_guards = 0;
+	for (size_t i = 0; i < n; i++)
+		pages->n_guards += (pages->list[i].categories & PAGE_IS_GUARD) != 0;
+	if (pages->n_guards > 0)
+		pages->guards = calloc(pages->n_guards, sizeof(*pages->guards));
+	if (pages->n_guards > 0 && pages->guards == NULL)
+		return -ENOMEM;
+	pages->n_guards = 0;
+	for (size_t i = 0; i < n; i++) {
+		if ((pages->list[i].categories & PAGE_IS_GUARD) != 0)
+			pages->guards[pages->n_guards++] = pages->list[i];
+		else
+			pages->list[pages->n++] = pages->list[i];
+	}
+	return 0;
+}
+
+static void pages_fini(struct dump_pages *pages)
+{
+	free(pages->list);
+	free(pages->guards);
+	*pages = (struct dump_pages){ 0 };
+}
+
+/* An older kernel knows no guards, and refuses to be asked for them. */
+static int scan(int fd, struct pm_scan_arg *arg)
+{
+	static bool no_guards;
+	int n;
+
+	if (!no_guards) {
+		arg->return_mask |= PAGE_IS_GUARD;
+		n = ioctl(fd, PAGEMAP_SCAN, arg);
+		if (n >= 0 || errno != EINVAL)
+			return n < 0 ? -errno : n;
+		no_guards = true;
+	}
+	arg->return_mask &= ~(uint64_t)PAGE_IS_GUARD;
+	n = ioctl(fd, PAGEMAP_SCAN, arg);
+	return n < 0 ? -errno : n;
+}
+
 static int scan_pages(const struct tracee *t, struct dump_pages *ret)
 {
 	cleanup_fd int fd = openat(t->proc, "pagemap", O_RDONLY | O_CLOEXEC);
@@ -119,13 +167,13 @@ static int scan_pages(const struct tracee *t, struct dump_pages *ret)
 		ret->list = more;
 		arg.vec = (uint64_t)(uintptr_t)(more + ret->n);
 		arg.vec_len = SCAN_BATCH;
-		n = ioctl(fd, PAGEMAP_SCAN, &arg);
+		n = scan(fd, &arg);
 		if (n < 0)
-			return -errno;
+			return n;
 		ret->n += (size_t)n;
 		arg.start = arg.walk_end;
 	} while (arg.walk_end < arg.end);
-	return 0;
+	return take_guards(ret);
 }
 
 /* The next run of pages within [*at, end); steps behind it. */
@@ -240,7 +288,7 @@ static int keep_what_twin_lacks(struct dump_process *p)
 
 	if (rc == 0)
 		rc = keep_missing(p, &twins);
-	free(twins.list);
+	pages_fini(&twins);
 	return rc;
 }
 
@@ -276,6 +324,9 @@ int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
 		rc = scan_pages(&p->tracee, &p->pages);
 	if (rc == 0 && !later && p->twin.host != 0)
 		rc = keep_what_twin_lacks(p);
+	/* fork() leaves out locks, and mappings that say so with what else they say */
+	if (rc == 0 && p->twin.host != 0 && (!later || proc_number(p->status, "VmLck", 10, 0) > 0))
+		rc = dump_flags_read(p, &p->tracee);
 	if (rc == 0)
 		rc = dump_shared(d, p->tracee.host, &p->maps);
 	return rc < 0 ? err_raise_sys(err, rc, "look at the memory of process %d (%s)",
@@ -465,35 +516,14 @@ static void add_shared(struct dump *d, const struct proc_map *m, struct image_re
 	};
 }
 
-/* Without this bit of the kernel's a mapping can never be made writable. */
-static int may_write(struct dump_process *p, uint64_t start, bool *ret)
-{
-	cleanup_buf struct buf text = BUF_INIT(256U << 20);
-	char head[40], *at, *flags;
-	int rc = file_read_at(dump_source(p)->proc, "smaps", &text);
-
-	(void)snprintf(head, sizeof(head), "%lx-", start);
-	at = rc < 0 ? NULL : strstr(buf_cstr(&text), head);
-	flags = at == NULL ? NULL : strstr(at, "VmFlags:");
-	if (flags == NULL)
-		return rc < 0 ? rc : -EINVAL;
-	flags[strcspn(flags, "\n")] = '\0';
-	*ret = strstr(flags, " mw") != NULL;
-	return 0;
-}
-
 /* The kernel gives a segment's id where a file has its inode. */
-static int add_segment(
-	struct dump *d, struct dump_process *p, const struct proc_map *m, struct image_region *r)
+static void add_segment(
+	const struct dump *d, const struct proc_map *m, bool may_write, struct image_region *r)
 {
-	bool writable = true;
-	int rc = m->writable ? 0 : may_write(p, m->start, &writable);
-
 	r->kind = REGION_SYSV;
 	r->description = dump_sysv_find(d, m->inode);
-	if (!writable)
+	if (!may_write)
 		r->flags |= REGION_READ_ONLY;
-	return rc;
 }
 
 /* What is between the pages that are the process's own is the file's. */
@@ -524,7 +554,7 @@ static void add_file(struct dump *d, struct dump_process *p, const struct proc_m
 		add_patches(d, p, r, pages);
 }
 
-static int add_region(struct dump *d, struct dump_process *p, const struct proc_map *m,
+static void add_region(struct dump *d, struct dump_process *p, const struct proc_map *m,
 	struct dump_pages *pages, uint64_t *first_vvar)
 {
 	struct image_region r = { .start = m->start,
@@ -534,10 +564,12 @@ static int add_region(struct dump *d, struct dump_process *p, const struct proc_
 			(m->executable ? PROT_EXEC : 0U),
 		.flags = (m->shared ? REGION_SHARED : 0U) |
 			 (named(m, "[stack]") ? REGION_GROWS_DOWN : 0U) };
-	int rc = 0;
+	bool may_write;
 
 	if (is_nobodys(p, m))
-		return 0;
+		return;
+	if (!is_vdso(m))
+		r.flags |= dump_flags(p, m, &may_write);
 	if (is_vdso(m)) {
 		if (*first_vvar == 0)
 			*first_vvar = m->start;
@@ -548,33 +580,41 @@ static int add_region(struct dump *d, struct dump_process *p, const struct proc_
 	} else if (is_shared_memory(m)) {
 		add_shared(d, m, &r);
 	} else if (is_segment(m)) {
-		rc = add_segment(d, p, m, &r);
+		add_segment(d, m, may_write, &r);
 	} else if (dump_is_gone_file(m)) {
 		add_gone(d, p, m, &r, pages);
 	} else {
 		add_file(d, p, m, &r, pages);
 	}
-	if (rc == 0)
-		(void)IMAGE_ADD(&d->image, TABLE_REGIONS, &r);
-	return rc;
+	(void)IMAGE_ADD(&d->image, TABLE_REGIONS, &r);
 }
 
-static int add_regions(struct dump *d, struct dump_process *p)
+static void add_guards(struct dump *d, struct dump_process *p)
+{
+	p->out.first_guard = image_count(&d->image, TABLE_GUARDS, sizeof(struct image_guard));
+	p->out.n_guards = (uint32_t)p->pages.n_guards;
+	for (size_t i = 0; i < p->pages.n_guards; i++) {
+		struct image_guard guard = { p->pages.guards[i].start, p->pages.guards[i].end };
+
+		(void)IMAGE_ADD(&d->image, TABLE_GUARDS, &guard);
+	}
+}
+
+static void add_regions(struct dump *d, struct dump_process *p)
 {
 	uint64_t first_vvar = 0;
 	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
 	struct proc_map map;
-	int rc = 0;
 
 	p->place.stash_start = d->image.stash;
 	p->out.first_region = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region));
-	while (rc == 0 && proc_map_next(&at, end, &map) > 0)
-		rc = add_region(d, p, &map, &p->pages, &first_vvar);
+	while (proc_map_next(&at, end, &map) > 0)
+		add_region(d, p, &map, &p->pages, &first_vvar);
 	p->out.n_regions = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region)) -
 			   p->out.first_region;
 	d->image.stash = (d->image.stash + IMAGE_PAGE - 1) & ~(uint64_t)(IMAGE_PAGE - 1);
 	p->place.stash_end = d->image.stash;
-	return rc;
+	add_guards(d, p);
 }
 
 static int describe(struct dump *d, struct dump_process *p)
@@ -613,7 +653,9 @@ int dump_memory(struct dump *d, struct dump_process *p, struct err *err)
 	if (rc == 0 && p->pages.n == 0)
 		rc = scan_pages(dump_source(p), &p->pages);
 	if (rc == 0)
-		rc = add_regions(d, p);
+		rc = dump_flags_read(p, dump_source(p));
+	if (rc == 0)
+		add_regions(d, p);
 	return rc < 0 ? err_raise_sys(err, rc, "look at the memory of process %d (%s)",
 				p->tracee.inner, p->name)
 		      : 0;

@@ -22,6 +22,20 @@
 #define XSAVE_TILES    (3ULL << 17) /* AMX: a thread has room for them once it has used them */
 #define CPUID_XSAVE    0xd
 
+#define PROCESSORS_MAX 8192 /* of a machine */
+#define IO_OF_THREAD   1    /* IOPRIO_WHO_PROCESS */
+#define IO_CLASS_SHIFT 13
+#define RESET_ON_FORK  1 /* SCHED_FLAG_RESET_ON_FORK */
+
+/* struct sched_attr of the kernel, whose header does not bear that of libc */
+struct scheduling {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
+
 /* What the kernel says to itself about a call that a stop has interrupted (include/linux/errno.h). */
 enum { RESTART_SYS = 512, RESTART_NO_INTR = 513, RESTART_NO_HAND = 514, RESTART_BLOCK = 516 };
 
@@ -132,7 +146,8 @@ static int read_robust_list(pid_t tid, struct image_thread *out)
 /* What only the thread itself could ask for. */
 static int read_told(const struct dump_process *p, size_t i, struct image_thread *out)
 {
-	const struct tracee_question *stack = dump_told_thread(p, i), *tid = stack + 1;
+	const struct tracee_question *stack = dump_told_thread(p, i), *tid = stack + 1,
+				     *slack = stack + 2;
 	struct {
 		uint64_t at;
 		uint32_t flags, pad;
@@ -144,6 +159,7 @@ static int read_told(const struct dump_process *p, size_t i, struct image_thread
 	out->altstack = answer.at;
 	out->altstack_size = answer.size;
 	out->altstack_flags = answer.flags;
+	out->timer_slack_ns = slack->result < 0 ? 0 : (uint64_t)slack->result;
 	return stack->result < 0 ? (int)stack->result : tid->result < 0 ? (int)tid->result : 0;
 }
 
@@ -161,6 +177,37 @@ static int read_name(const struct tracee *t, pid_t tid, struct image_thread *out
 		n--;
 	memcpy(out->name, buf_cstr(&text), n < sizeof(out->name) - 1 ? n : sizeof(out->name) - 1);
 	return rc;
+}
+
+/* Only where it is not ours: a sandbox's processes begin with what the keeper has, and we have it from there. */
+static int read_processors(struct dump *d, pid_t tid, struct image_thread *out)
+{
+	static unsigned char all[PROCESSORS_MAX / 8], own[PROCESSORS_MAX / 8];
+	static long all_n;
+	long n = syscall(SYS_sched_getaffinity, tid, sizeof(own), own);
+
+	if (all_n == 0)
+		all_n = syscall(SYS_sched_getaffinity, 0, sizeof(all), all);
+	if (n < 0 || all_n < 0)
+		return -errno;
+	if (n != all_n || memcmp(all, own, (size_t)n) != 0)
+		out->processors = image_add_bytes(&d->image, own, (size_t)n);
+	return 0;
+}
+
+static int read_scheduling(struct dump *d, pid_t tid, struct image_thread *out)
+{
+	struct scheduling attr = { .size = sizeof(attr) };
+	long io = syscall(SYS_ioprio_get, IO_OF_THREAD, tid);
+
+	if (syscall(SYS_sched_getattr, tid, &attr, sizeof(attr), 0) < 0 || io < 0)
+		return -errno;
+	out->policy = attr.policy;
+	out->priority = attr.priority;
+	out->nice = attr.nice;
+	out->reset_on_fork = (attr.flags & RESET_ON_FORK) != 0;
+	out->io_priority = io >> IO_CLASS_SHIFT != 0 ? (uint32_t)io : 0;
+	return read_processors(d, tid, out);
 }
 
 static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct err *err)
@@ -187,6 +234,8 @@ static int dump_thread(struct dump *d, struct dump_process *p, size_t i, struct 
 		rc = read_name(&p->tracee, t->host, &out);
 	if (rc == 0)
 		rc = read_told(p, i, &out);
+	if (rc == 0)
+		rc = read_scheduling(d, t->host, &out);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "read thread %d of process %d (%s)", t->inner,
 			p->tracee.inner, p->name);

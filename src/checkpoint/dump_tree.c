@@ -12,7 +12,10 @@
 #include <sys/syscall.h>
 
 #define GROUPS_MAX 65536
-#define EXTENDED   18 /* the first state that is not there by itself: tiles (AMX) */
+#ifndef PR_GET_MDWE
+#define PR_GET_MDWE 66
+#endif
+#define EXTENDED 18 /* the first state that is not there by itself: tiles (AMX) */
 
 #ifndef ARCH_GET_XCOMP_SUPP
 #define ARCH_GET_XCOMP_SUPP 0x1021
@@ -192,6 +195,9 @@ static int read_attributes(struct dump_process *p, struct tracee *from)
 		rc = ask(from, PR_GET_SECUREBITS, &o->securebits);
 	if (rc == 0)
 		rc = ask(from, PR_GET_THP_DISABLE, &o->thp_disable);
+	/* kernels from before Linux 6.3 have none */
+	if (rc == 0 && ask(from, PR_GET_MDWE, &o->no_new_code) < 0)
+		o->no_new_code = 0;
 	if (rc == 0) {
 		long persona = TRACEE_CALL(from, 0, SYS_personality, 0xffffffff);
 
@@ -218,10 +224,13 @@ static int told(const struct dump_process *p, enum dump_told what, uint32_t *ret
 
 int dump_attributes(struct dump_process *p, struct err *err)
 {
+	long barriers = dump_told(p, TOLD_BARRIERS)->result;
 	int rc = told(p, TOLD_DEATH_SIGNAL, &p->out.parent_death_signal);
 
 	if (rc == 0)
 		rc = told(p, TOLD_SUBREAPER, &p->out.subreaper);
+	/* a kernel from before Linux 6.3 does not tell */
+	p->out.barriers = barriers < 0 ? 0 : (uint32_t)barriers;
 	return rc < 0 ? err_raise_sys(err, rc, "read the attributes of process %d", p->tracee.inner)
 		      : 0;
 }
@@ -232,7 +241,6 @@ int dump_creds(struct dump_process *p, struct err *err)
 
 	p->out.pid = p->tracee.inner;
 	p->out.umask = (uint32_t)proc_number(p->status, "Umask", 8, 022);
-	p->out.nice = (int32_t)p->stat.nice;
 	rc = read_limits(p, dump_source(p));
 	if (rc == 0)
 		rc = read_attributes(p, dump_source(p));

@@ -14,7 +14,7 @@
 
 #define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 6U
+#define IMAGE_VERSION 7U
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
@@ -99,6 +99,7 @@ enum image_table {
 	TABLE_THREADS,
 	TABLE_REGIONS,
 	TABLE_PATCHES,
+	TABLE_GUARDS,
 	TABLE_DESCRIPTIONS,
 	TABLE_FDS,
 	TABLE_WATCHES,
@@ -144,6 +145,7 @@ struct image_process {
 	int32_t pid;
 	uint32_t first_thread, n_threads; /* the first is the leader */
 	uint32_t first_region, n_regions;
+	uint32_t first_guard, n_guards;
 	uint32_t first_fd, n_fds;
 	uint32_t first_watch, n_watches;
 	uint32_t first_siginfo, n_siginfos; /* queued for the whole process */
@@ -153,10 +155,11 @@ struct image_process {
 	uint32_t uid[4], gid[4];      /* real, effective, saved, file system; as seen inside */
 	struct image_span groups;     /* uint32_t each */
 	uint64_t caps[5];             /* inheritable, permitted, effective, bounding, ambient */
-	uint32_t securebits, dumpable, parent_death_signal, subreaper, keepcaps;
-	uint32_t umask, timer_slack_ns, thp_disable, personality;
-	int32_t nice;
-	uint32_t filtered;       /* has the sandbox's filter */
+	uint32_t securebits, dumpable, parent_death_signal, subreaper;
+	uint32_t umask, thp_disable, personality;
+	uint32_t no_new_code; /* as of PR_SET_MDWE */
+	uint32_t barriers; /* kinds of membarrier(2) that it is registered for: the calls that do */
+	uint32_t filtered; /* has the sandbox's filter */
 	uint32_t own_filters;    /* some thread has others above it */
 	uint32_t shared_filters; /* so many of those all threads have */
 	struct {
@@ -185,8 +188,13 @@ struct image_thread {
 	struct image_span xsave;
 	uint64_t mask;
 	uint64_t altstack, altstack_size;
-	uint32_t altstack_flags, rseq_length, rseq_signature, policy, priority;
+	uint32_t altstack_flags, rseq_length, rseq_signature;
+	uint32_t policy, priority, reset_on_fork; /* as of sched_setattr(2) */
 	int32_t nice;
+	uint32_t io_priority; /* as of ioprio_set(2), 0 = it follows from the others */
+	uint64_t timer_slack_ns;
+	struct image_span
+		processors; /* it may run on, as of sched_setaffinity(2); empty = on all that a sandbox may */
 	uint64_t tid_address, robust_list, rseq;
 	uint32_t first_filter, n_filters; /* above the sandbox's own, oldest first */
 	uint32_t no_new_privs;
@@ -220,6 +228,8 @@ enum image_region_flag {
 	REGION_LOCKED = 256,
 	REGION_MERGEABLE = 512,
 	REGION_READ_ONLY = 1024, /* System V: attached to be read only */
+	REGION_SEQUENTIAL = 2048,
+	REGION_RANDOM = 4096,
 };
 
 struct image_region {
@@ -233,6 +243,11 @@ struct image_region {
 
 struct image_patch {
 	uint64_t target, stash, length;
+};
+
+/** struct image_guard - pages of some regions that nobody may touch (MADV_GUARD_INSTALL). */
+struct image_guard {
+	uint64_t start, end;
 };
 
 enum image_description_kind {

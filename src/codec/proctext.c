@@ -83,6 +83,40 @@ int proc_map_next(const char **at, const char *end, struct proc_map *ret)
 	return 1;
 }
 
+int proc_smap_next(const char **at, const char *end, struct proc_smap *ret)
+{
+	static const char key[] = "VmFlags:";
+	struct proc_map head;
+	int rc = proc_map_next(at, end, &head);
+
+	if (rc <= 0)
+		return rc;
+	while (*at < end) {
+		const char *line = *at, *line_end = memchr(line, '\n', (size_t)(end - line));
+		size_t n = (size_t)((line_end == NULL ? end : line_end) - line);
+
+		*at = line + n + (line_end == NULL ? 0 : 1);
+		if (n < sizeof(key) - 1 || memcmp(line, key, sizeof(key) - 1) != 0)
+			continue;
+		*ret = (struct proc_smap){ .start = head.start,
+			.end = head.end,
+			.flags = line + sizeof(key) - 1,
+			.flags_size = n - (sizeof(key) - 1) };
+		return 1;
+	}
+	return -EINVAL;
+}
+
+bool proc_smap_has(const struct proc_smap *m, const char *flag)
+{
+	for (size_t i = 0; i + 2 < m->flags_size; i++) {
+		if (m->flags[i] == ' ' && memcmp(m->flags + i + 1, flag, 2) == 0 &&
+			(i + 3 == m->flags_size || m->flags[i + 3] == ' '))
+			return true;
+	}
+	return false;
+}
+
 int proc_stat_parse(const char *text, struct proc_stat *ret)
 {
 	/* the name may hold anything, also ')' */

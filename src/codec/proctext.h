@@ -25,6 +25,22 @@ struct proc_map {
  */
 int proc_map_next(const char **at, const char *end, struct proc_map *ret) attr_must_use;
 
+/** struct proc_smap - what smaps says of one mapping. */
+struct proc_smap {
+	uint64_t start, end;
+	const char *flags; /* two letters each, between blanks */
+	size_t flags_size;
+};
+
+/**
+ * proc_smap_next() - read the mapping that begins at *@at, up to its line of flags, and step over that.
+ * @end: behind the text. Return: 1, 0 at the end, -EINVAL for a malformed line or one without flags.
+ */
+int proc_smap_next(const char **at, const char *end, struct proc_smap *ret) attr_must_use;
+
+/** proc_smap_has() - is @flag, of two letters, among those of @m? */
+bool proc_smap_has(const struct proc_smap *m, const char *flag);
+
 /** struct proc_stat - fields of stat. */
 struct proc_stat {
 	char state;

@@ -52,6 +52,16 @@ def test_a_program_for_every_case():
 
 
 @require("root", "cgroup2")
+def test_object_advice(instance):
+    both_go_on(instance, "advice")
+
+
+@require("root", "cgroup2")
+def test_object_attributes(instance):
+    both_go_on(instance, "attributes")
+
+
+@require("root", "cgroup2")
 def test_object_backlogs(instance):
     both_go_on(instance, "backlogs")
 

@@ -37,8 +37,11 @@ static void set_attributes(const struct image_process *p)
 	(void)CALL1(__NR_personality, p->personality);
 	(void)CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, p->subreaper, 0, 0, 0);
 	(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, p->thp_disable, 0, 0, 0);
-	if (p->nice != 0)
-		(void)CALL3(__NR_setpriority, 0, 0, p->nice);
+	for (uint32_t i = 0; i < 32; i++) {
+		if ((p->barriers >> i & 1) != 0)
+			(void)fork_must(CALL3(__NR_membarrier, 1U << i, 0, 0),
+				"register for memory barriers");
+	}
 	if (p->root != IMAGE_NONE) {
 		(void)fork_must(CALL1(__NR_fchdir, plan->first_description + p->root),
 			"enter the root directory");

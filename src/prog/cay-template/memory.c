@@ -17,6 +17,8 @@
 #define GROWS_DOWN 0x100
 #define NORESERVE  0x4000
 #define MOVE       3 /* MREMAP_MAYMOVE | MREMAP_FIXED */
+#define ON_FAULT   1 /* MLOCK_ONFAULT */
+#define MEMLOCK    8 /* RLIMIT_MEMLOCK */
 
 typedef const struct image_region region;
 
@@ -111,18 +113,54 @@ static void place_segment(const struct image_process *p, uint32_t first)
 	drop(WINDOW_COPY, WINDOW_COPY + ((s->size + BARE_PAGE - 1) & ~(BARE_PAGE - 1)));
 }
 
+/* A hint that this kernel does not know helps nobody; what fork() does with a mapping is no hint. */
 static void advise(region *r)
 {
 	static const struct {
 		uint32_t flag;
 		int advice;
-	} table[] = { { REGION_DONTFORK, 10 }, { REGION_WIPEONFORK, 18 }, { REGION_HUGEPAGE, 14 },
-		{ REGION_NOHUGEPAGE, 15 }, { REGION_DONTDUMP, 16 }, { REGION_MERGEABLE, 12 } };
+		bool must;
+	} table[] = { { REGION_DONTFORK, 10, true }, { REGION_WIPEONFORK, 18, true },
+		{ REGION_DONTDUMP, 16, true }, { REGION_HUGEPAGE, 14, false },
+		{ REGION_NOHUGEPAGE, 15, false }, { REGION_MERGEABLE, 12, false },
+		{ REGION_SEQUENTIAL, 2, false }, { REGION_RANDOM, 1, false } };
 
 	for (unsigned int i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		if ((r->flags & table[i].flag) != 0)
-			(void)CALL3(__NR_madvise, r->start, r->end - r->start, table[i].advice);
+		long rc =
+			(r->flags & table[i].flag) == 0
+				? 0
+				: CALL3(__NR_madvise, r->start, r->end - r->start, table[i].advice);
+
+		if (table[i].must)
+			(void)fork_must(rc, "advise on a mapping");
 	}
+}
+
+static void install_guards(const struct image_process *p)
+{
+	for (uint32_t i = 0; i < p->n_guards; i++) {
+		const struct image_guard *g =
+			IMAGE_ROW(struct image_guard, TABLE_GUARDS, p->first_guard + i);
+
+		(void)fork_must(CALL3(__NR_madvise, g->start, g->end - g->start,
+					102 /* MADV_GUARD_INSTALL */),
+			"guard pages");
+	}
+}
+
+/*
+ * What is there, and what comes; nothing is brought for it, so that what is shared with the template stays so until it is written. The limit is the program's own again
+ * when set_limits() has been there.
+ */
+static void lock(region *r)
+{
+	uint64_t limit[2];
+
+	if (CALL4(__NR_prlimit64, 0, MEMLOCK, 0, limit) == 0 && limit[0] < limit[1]) {
+		limit[0] = limit[1];
+		(void)CALL4(__NR_prlimit64, 0, MEMLOCK, limit, 0);
+	}
+	(void)fork_must(CALL3(__NR_mlock2, r->start, r->end - r->start, ON_FAULT), "lock memory");
 }
 
 void memory_become(const struct image_process *p, const struct plan_process *planned)
@@ -144,8 +182,14 @@ void memory_become(const struct image_process *p, const struct plan_process *pla
 		else
 			move(r, WINDOW_VDSO + r->offset);
 		advise(r);
+	}
+	/* not in what is locked */
+	install_guards(p);
+	for (uint32_t i = 0; i < p->n_regions; i++) {
+		region *r = IMAGE_ROW(struct image_region, TABLE_REGIONS, p->first_region + i);
+
 		if ((r->flags & REGION_LOCKED) != 0)
-			(void)CALL2(__NR_mlock, r->start, r->end - r->start);
+			lock(r);
 	}
 	(void)CALL2(__NR_munmap, WINDOW_STASH, WINDOW_END - WINDOW_STASH);
 }

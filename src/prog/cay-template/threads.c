@@ -18,7 +18,9 @@
 #define ARCH_SET_GS         0x1001
 #define ARCH_SET_FS         0x1002
 #define ARCH_REQ_XCOMP_PERM 0x1023
-#define EXTENDED            18 /* the first register state that is not there by itself */
+#define EXTENDED            18   /* the first register state that is not there by itself */
+#define KEEP_PARAMETERS     0x10 /* SCHED_FLAG_KEEP_PARAMS */
+#define SET_MDWE            65   /* PR_SET_MDWE */
 #define XSTATE_MAGIC1       0x46505853U
 #define XSTATE_MAGIC2       0x46505845U
 #define XSAVE_SW            464 /* struct _fpx_sw_bytes in the legacy area */
@@ -148,6 +150,35 @@ static void fill_frame(struct frame *f, const struct image_thread *t)
 	fill_xsave(f, t);
 }
 
+/*
+ * Who may have less than it had (the server runs with a higher nice value now, a processor is not there) gets what it can. A thread inherits it from its maker: the first thread
+ * comes last.
+ */
+static void set_scheduling(const struct image_thread *t)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr = { sizeof(attr), t->policy, t->reset_on_fork, t->nice, t->priority, 0, 0, 0 };
+
+	/* beside SCHED_IDLE only this sets it */
+	(void)CALL3(__NR_setpriority, 0, 0, t->nice);
+	if (CALL3(__NR_sched_setattr, 0, &attr, 0) < 0) {
+		attr.flags |= KEEP_PARAMETERS;
+		(void)CALL3(__NR_sched_setattr, 0, &attr, 0);
+	}
+	if (t->io_priority != 0)
+		(void)CALL3(__NR_ioprio_set, 1 /* of the thread */, 0, t->io_priority);
+	if (t->processors.length > 0)
+		(void)CALL3(__NR_sched_setaffinity, 0, t->processors.length,
+			image_bytes(t->processors));
+	if (t->timer_slack_ns != 0)
+		(void)CALL5(__NR_prctl, PR_SET_TIMERSLACK, t->timer_slack_ns, 0, 0, 0);
+}
+
 /* What every thread sets for itself. */
 static void set_thread(const struct image_thread *t)
 {
@@ -156,6 +187,7 @@ static void set_thread(const struct image_thread *t)
 	} stack = { t->altstack, t->altstack_flags & ~1U, t->altstack_size };
 
 	(void)CALL5(__NR_prctl, PR_SET_NAME, t->name, 0, 0, 0);
+	set_scheduling(t);
 	if (t->no_new_privs != 0)
 		(void)fork_must(
 			CALL5(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs");
@@ -277,6 +309,10 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 
 	ask_for_states(p);
 	make_residue(p->n_threads);
+	/* no memory becomes a program's any more */
+	if (p->no_new_code != 0)
+		(void)fork_must(CALL5(__NR_prctl, SET_MDWE, p->no_new_code, 0, 0, 0),
+			"deny memory that is written and executed");
 	(void)fork_must(bare_map(WINDOW_COPY, p->n_threads * THREAD_STACK, 3, 2), "map stacks");
 	for (uint32_t i = 1; i < p->n_threads; i++)
 		create(p, i);
