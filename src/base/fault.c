@@ -69,3 +69,10 @@ int fault(const char *name)
 	(void)kill(getpid(), SIGKILL);
 	return -EIO;
 }
+
+bool fault_at(const char *prefix)
+{
+	const char *spec = getenv("CAY_FAULT");
+
+	return spec != NULL && str_starts(spec, prefix);
+}

@@ -20,4 +20,7 @@ void fault_environment(char *env[FAULT_VARIABLES + 1]);
 /** fault() - a point at which a test may kill or fail the process. Return: 0, or -EIO when told to fail here. */
 int fault(const char *name);
 
+/** fault_at() - does CAY_FAULT name a point whose name begins with @prefix? For who is to be less patient in such a test. */
+bool fault_at(const char *prefix);
+
 #endif

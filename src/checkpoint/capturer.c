@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/capturer.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "checkpoint/alive.h"
 #include "checkpoint/seizer.h"
 #include "sys/fdpass.h"
 #include "sys/raw.h"
 
 #include <grp.h>
 #include <linux/nsfs.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -128,11 +131,65 @@ int capture_suspend(struct capture *c, const struct capture_place *place, struct
 
 /* --- messages --- */
 
-static int receive_report(struct capture *c, struct dump_report *r, struct err *err)
-{
-	size_t none;
-	ssize_t n = fdpass_recv(c->dumper, r, sizeof(*r), NULL, 0, &none);
+/* A step of a dumper, however large the process and loaded the machine, takes less than this; and all of them together. What goes beyond it hangs. */
+#define SILENCE_NS (60 * NS_PER_S)
+#define ALL_NS     (600 * NS_PER_S)
+#define LET_GO_NS  (30 * NS_PER_S)
+#define HURRY_NS   (3 * NS_PER_S)
+#define NEVER      "live.dump.hang.never" /* there is no such point */
 
+/* Return: bytes as of recv(2), -ETIMEDOUT when for @silence_ns, or since long, no step was done. */
+static ssize_t receive(const struct capture *c, void *bytes, size_t size, uint64_t silence_ns)
+{
+	uint64_t now = clock_now_ns(), end = now + ALL_NS, deadline = now + silence_ns;
+	struct pollfd p = { .fd = c->dumper, .events = POLLIN };
+	size_t none;
+	ssize_t n;
+
+	for (;; now = clock_now_ns()) {
+		uint64_t until = deadline < end ? deadline : end;
+
+		if (now >= until)
+			return -ETIMEDOUT;
+		if (poll(&p, 1, (int)((until - now) / NS_PER_MS) + 1) <= 0)
+			continue;
+		n = fdpass_recv(c->dumper, bytes, size, NULL, 0, &none);
+		if (n <= 0 || !alive_is((size_t)n))
+			return n;
+		deadline = clock_now_ns() + silence_ns;
+	}
+}
+
+/*
+ * Something hangs. The dumper is torn out of it and lets all go as they were; who cannot be let go ends with it, as it must (EXITKILL). A dumper that does not even take a signal
+ * keeps what it has stopped until it does.
+ */
+static int give_up(struct capture *c, struct err *err)
+{
+	struct dump_report r;
+	ssize_t n;
+
+	(void)kill(c->pid, SIGTERM);
+	(void)kill(c->pid, SIGCONT);
+	n = receive(c, &r, sizeof(r), LET_GO_NS);
+	if (n == (ssize_t)sizeof(r) && r.n_stuck == 0)
+		c->changing = false;
+	c->released = true;
+	(void)kill(c->pid, SIGKILL);
+	return err_raise(err, ERR_TIMEOUT, "%s",
+		c->changing
+			? "the capture of the processes got no further, and not all of them could be let go"
+			: "the capture of the processes got no further and was given up; they go on as they were");
+}
+
+/* @hang: a test has it hang meanwhile at a point that is called so. */
+static int receive_report(
+	struct capture *c, struct dump_report *r, const char *hang, struct err *err)
+{
+	ssize_t n = receive(c, r, sizeof(*r), fault_at(hang) ? HURRY_NS : SILENCE_NS);
+
+	if (n == -ETIMEDOUT)
+		return give_up(c, err);
 	if (n != (ssize_t)sizeof(*r))
 		return err_raise(err, ERR_INTERNAL, "the dumper ended without a word");
 	if (r->err.code == ERR_NONE)
@@ -166,7 +223,7 @@ int capture_prepare(struct capture *c, struct dump_order *order, struct err *err
 		rc = fdpass_send(c->dumper, order, sizeof(*order), NULL, 0);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "prepare the capture");
-	rc = receive_report(c, &report, err);
+	rc = receive_report(c, &report, "live.dump.hang.prepare", err);
 	c->filtered = rc == 0 && report.n_filtered > 0;
 	return rc;
 }
@@ -184,7 +241,7 @@ int capture_stop(struct capture *c, struct dump_order *order, const int *masters
 		rc = fdpass_send(c->dumper, order, sizeof(*order), masters, n_masters);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the capture");
-	return receive_report(c, &report, err);
+	return receive_report(c, &report, NEVER, err);
 }
 
 int capture_look(struct capture *c, struct dump_report *ret, struct err *err)
@@ -196,7 +253,7 @@ int capture_look(struct capture *c, struct dump_report *ret, struct err *err)
 	rc = fdpass_send(c->dumper, &go, sizeof(go), NULL, 0);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "go on with the capture");
-	rc = receive_report(c, ret, err);
+	rc = receive_report(c, ret, "live.dump.hang.", err);
 	/* it holds all, and serves one connection at a time: others may want its memory now */
 	if (rc == 0 && ret->n_twins == 0)
 		fd_close(&c->template);
@@ -207,14 +264,13 @@ int capture_examine(const struct capture_place *place, struct dump_order *order,
 	size_t n_masters, struct dump_examination *out, struct err *err)
 {
 	struct capture c;
-	size_t none;
 	int rc = capture_begin(&c, place, err);
 
 	if (rc < 0)
 		return rc;
 	order->kind = DUMP_EXAMINE;
 	rc = fdpass_send(c.dumper, order, sizeof(*order), masters, n_masters);
-	if (rc == 0 && fdpass_recv(c.dumper, out, sizeof(*out), NULL, 0, &none) != sizeof(*out))
+	if (rc == 0 && receive(&c, out, sizeof(*out), SILENCE_NS) != sizeof(*out))
 		rc = -EPIPE;
 	if (rc < 0)
 		rc = err_raise_sys(err, rc, "examine the processes");
@@ -241,7 +297,7 @@ int capture_release(struct capture *c, struct dump_report *ret, struct err *err)
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "let the processes go on");
-	rc = receive_report(c, ret, err);
+	rc = receive_report(c, ret, NEVER, err);
 	c->released = true;
 	c->changing &= rc < 0;
 	return rc;
@@ -249,10 +305,21 @@ int capture_release(struct capture *c, struct dump_report *ret, struct err *err)
 
 int capture_filled(struct capture *c, struct dump_report *ret, struct err *err)
 {
-	int rc = receive_report(c, ret, err);
+	int rc = receive_report(c, ret, NEVER, err);
 
 	c->filled = rc == 0;
 	return rc;
+}
+
+/* Who does not end when it is killed hangs in the kernel: it is not waited for for ever. */
+static void wait_end(const struct capture *c)
+{
+	cleanup_fd int pidfd = raw_pidfd_open(c->pid);
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	if (pidfd >= 0 && !c->filled)
+		(void)poll(&p, 1, (int)(LET_GO_NS / NS_PER_MS));
+	(void)waitpid(c->pid, NULL, __WALL | (pidfd < 0 || c->filled ? 0 : WNOHANG));
 }
 
 int capture_end(struct capture *c)
@@ -270,7 +337,7 @@ int capture_end(struct capture *c)
 		(void)kill(c->pid, SIGKILL);
 	fd_close(&c->dumper);
 	fd_close(&c->template);
-	(void)waitpid(c->pid, NULL, __WALL);
+	wait_end(c);
 	rc = c->changing ? -EPIPE : 0;
 	*c = (struct capture)CAPTURE_INIT;
 	return rc;

@@ -4,16 +4,20 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "checkpoint/alive.h"
 #include "checkpoint/seizer.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
 #include "sys/urgency.h"
 
 #include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #define FIRST_DESCRIPTION_MIN 16
@@ -213,6 +217,15 @@ static int check_all(struct dump *d, struct err *err)
 	return rc;
 }
 
+/* A point at which a test may have a call never end. */
+static void hang(struct dump *d, const char *point)
+{
+	struct tracee *t = &d->processes[0].tracee;
+
+	if (fault(point) < 0)
+		(void)!TRACEE_CALL(t, 0, SYS_pause);
+}
+
 /* What only the stopped processes can tell. */
 static int look_at_all(struct dump *d, struct err *err)
 {
@@ -228,6 +241,7 @@ static int look_at_all(struct dump *d, struct err *err)
 		rc = dump_tmpfs(d, err);
 	if (rc == 0)
 		rc = dump_ask(d, err);
+	hang(d, "live.dump.hang.looked");
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		struct dump_process *p = &d->processes[i];
 
@@ -259,6 +273,7 @@ static int set_subreapers(struct dump *d, bool on)
 {
 	long rc = 0;
 
+	d->no_subreapers = !on;
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		if (d->processes[i].out.subreaper != 0)
 			rc = TRACEE_CALL(
@@ -280,8 +295,12 @@ static int make_twins(struct dump *d)
 			pairs[n++] = (struct tracee_pair){ .t = &d->processes[i].tracee,
 				.twin = &d->processes[i].twin };
 	}
+	d->pairs = pairs;
+	d->n_pairs = (size_t)n;
 	if (rc == 0)
 		rc = tracee_twins(pairs, (size_t)n);
+	hang(d, "live.dump.hang.twins");
+	d->n_pairs = 0;
 	free(pairs);
 	back = set_subreapers(d, true);
 	return back < 0 ? back : rc < 0 ? 0 : n;
@@ -350,12 +369,14 @@ static int fill_template(const struct dump *d, int image, int plan, struct err *
 {
 	const uint32_t kind = d->order->for_good != 0 ? TEMPLATE_POINT : TEMPLATE_FILL;
 	struct template_message m;
-	size_t none;
+	struct ucred template = { 0 };
+	socklen_t n = sizeof(template);
 	int rc;
 
 	dump_hand_memories(d);
 	rc = fdpass_send(DUMP_TEMPLATE_FD, &kind, sizeof(kind), (int[]){ image, plan }, 2);
-	if (rc == 0 && fdpass_recv(DUMP_TEMPLATE_FD, &m, sizeof(m), NULL, 0, &none) != sizeof(m))
+	(void)getsockopt(DUMP_TEMPLATE_FD, SOL_SOCKET, SO_PEERCRED, &template, &n);
+	if (rc == 0 && alive_receive(DUMP_TEMPLATE_FD, &m, sizeof(m), template.pid) != sizeof(m))
 		rc = -EPIPE;
 	if (rc == 0 && m.kind != TEMPLATE_DONE)
 		rc = m.status < 0 ? m.status : -EPROTO;
@@ -509,6 +530,37 @@ static int capture(struct dump *d, struct dump_report *r)
 	return rc;
 }
 
+/* --- given up --- */
+
+static sigjmp_buf before_all;
+
+static void on_given_up(attr_unused int signal)
+{
+	siglongjmp(before_all, 1);
+}
+
+/*
+ * The keeper has not heard of us for long: something hangs, in a call of ours or in one that a process makes for us, and we were torn out of it. Whatever was being done is left,
+ * but for what would show in the processes.
+ */
+static int give_up(struct dump *d, struct dump_report *r)
+{
+	*r = (struct dump_report){ 0 };
+	for (size_t i = 0; i < d->n_pairs; i++)
+		tracee_end(&d->pairs[i].helper); /* who waits for it goes on to the end */
+	for (size_t i = 0; i < d->n; i++)
+		tracee_calm(&d->processes[i].tracee);
+	if (d->no_subreapers) {
+		tracee_hurry(true);
+		(void)set_subreapers(d, true);
+		tracee_hurry(false);
+	}
+	for (size_t i = 0; i < d->n; i++)
+		r->n_stuck += tracee_give_up(&d->processes[i].tracee);
+	dump_terminals_close(d);
+	return err_raise(&r->err, ERR_TIMEOUT, "the capture was told to stop");
+}
+
 /* With twins the processes go on before their memory has been copied, else after. */
 static int run(struct dump *d, struct dump_report *r)
 {
@@ -523,11 +575,29 @@ static int run(struct dump *d, struct dump_report *r)
 		rc = wait_for(DUMP_RELEASE);
 	at = clock_now_ns();
 	release_all(d);
+	alive_end();
 	(void)phase(r, DUMP_RELEASE_PHASE, at);
 	if (rc == 0)
 		rc = report(r);
 	if (rc == 0 && r->n_twins > 0)
 		rc = fill(d, r);
+	return rc;
+}
+
+/* The keeper may interrupt it when something hangs. */
+static int run_while_wanted(struct dump *d, struct dump_report *r)
+{
+	struct sigaction given_up = { .sa_handler = on_given_up },
+			 ignored = { .sa_handler = SIG_IGN };
+	int rc;
+
+	if (sigsetjmp(before_all, 1) != 0) {
+		(void)sigaction(SIGTERM, &ignored, NULL);
+		return give_up(d, r);
+	}
+	(void)sigaction(SIGTERM, &given_up, NULL);
+	rc = run(d, r);
+	(void)sigaction(SIGTERM, &ignored, NULL);
 	return rc;
 }
 
@@ -547,6 +617,8 @@ static void prepare(struct dump *d, struct dump_report *r)
 		if (d->order->for_good == 0)
 			dump_gather(d->order->pids[i], &maps, &deadline_ns);
 	}
+	if (fault("live.dump.hang.prepare") < 0)
+		(void)pause();
 	shared_memories_stale(&d->shared);
 	r->n_filtered = dump_filtered(d->order);
 }
@@ -565,8 +637,9 @@ int dump_main(void)
 {
 	static struct dump_examination examination;
 	static struct dump_order order;
-	struct dump_report r = { 0 };
-	struct dump d = {
+	/* not on the stack: see give_up() */
+	static struct dump_report r;
+	static struct dump d = {
 		.order = &order, .owned = BUF_INIT(64U << 20), .seized = BUF_INIT(SEIZED_MAX)
 	};
 	int rc;
@@ -577,6 +650,8 @@ int dump_main(void)
 	image_writer_init(&d.image);
 	if (receive_order(&d, &order) < 0)
 		return 1;
+	if (order.kind != DUMP_EXAMINE)
+		alive_begin(DUMP_KEEPER_FD);
 	if (order.kind == DUMP_PREPARE) {
 		prepare(&d, &r);
 		if (report(&r) < 0 || receive_order(&d, &order) < 0)
@@ -592,7 +667,7 @@ int dump_main(void)
 		abort();
 	if (order.suspended != 0 && dump_filters_load(&d) < 0)
 		return 1;
-	rc = run(&d, &r);
+	rc = run_while_wanted(&d, &r);
 	if (rc < 0 && r.err.code == ERR_NONE)
 		(void)err_raise(&r.err, ERR_INTERNAL, "the capture was given up");
 	/* somebody was killed meanwhile, or the twin of one: another try finds another state */

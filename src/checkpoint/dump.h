@@ -127,6 +127,9 @@ struct dump {
 	const struct dump_order *order;
 	struct dump_process *processes;
 	size_t n;
+	struct tracee_pair *pairs; /* while twins are being made */
+	size_t n_pairs;
+	bool no_subreapers; /* they are none for the moment */
 	struct image_writer image;
 	struct dump_known *known;
 	size_t n_known;

@@ -4,6 +4,7 @@
  * pidfd_getfd() gives; whether two descriptors share one is asked of the kernel (kcmp).
  */
 #include "base/str.h"
+#include "checkpoint/alive.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
 #include "sys/file.h"
@@ -504,6 +505,7 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 	size_t known = d->n_known;
 	int rc;
 
+	alive();
 	s->copy = raw_result(syscall(SYS_pidfd_getfd, pidfd, s->fd, 0));
 	rc = s->copy < 0 ? s->copy : look_at(s, s->p->tracee.proc);
 	if (rc == 0)

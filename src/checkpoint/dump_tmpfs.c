@@ -5,6 +5,7 @@
  * Devices, and what other file systems are mounted on, are made with each sandbox. Extended attributes are not carried.
  */
 #include "base/str.h"
+#include "checkpoint/alive.h"
 #include "checkpoint/dump.h"
 #include "sys/raw.h"
 
@@ -60,6 +61,7 @@ static int add_piece(struct walk *w, int fd, off_t from, off_t to, struct image_
 		(void)IMAGE_ADD(&w->d->image, TABLE_PIECES, &piece);
 		node->n_pieces++;
 	}
+	alive();
 	free(bytes);
 	return rc;
 }

@@ -3,6 +3,7 @@
  * DOC: checkpoint/dump_wire.h - messages between a keeper and its dumper (SOCK_SEQPACKET, one a packet).
  *
  *   keeper: PREPARE -> READY -> ORDER (with its terminals) -> STOPPED -> GO -> LOOKED -> RELEASE -> RELEASED -> (by itself) FILLED -> END
+ * Before RELEASED a packet of alive.h may come at any time; a dumper of which none comes is given up by SIGTERM, and answers with a report.
  * A report with an error in it in place of any answer: everything was let go, and only END follows.
  *   keeper: ORDER of kind DUMP_EXAMINE -> struct dump_examination. Nothing is stopped.
  */
@@ -74,6 +75,7 @@ struct dump_report {
 	uint64_t phase_ns[DUMP_PHASES];
 	uint64_t copied_bytes;
 	uint32_t n_processes, n_threads;
+	uint32_t n_stuck;    /* threads that could not be let go: they end with the dumper */
 	uint32_t n_filtered; /* of those that were prepared: have filters of their own */
 	uint32_t
 		n_twins; /* copies that the template reads after the release; 0 = it has read all before */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/keep.h"
+#include "checkpoint/alive.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
@@ -7,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
+
+#define PIECE (64ULL << 20) /* of which it is said that it is done */
 
 static void *room(uint64_t length)
 {
@@ -43,7 +46,8 @@ static int copy_closed(pid_t host, uint64_t from, char *to, uint64_t length)
 static int copy(pid_t host, uint64_t from, char *to, uint64_t length)
 {
 	while (length > 0) {
-		struct iovec local = { to, length }, remote = { (void *)(uintptr_t)from, length };
+		uint64_t now = length < PIECE ? length : PIECE;
+		struct iovec local = { to, now }, remote = { (void *)(uintptr_t)from, now };
 		ssize_t n = process_vm_readv(host, &local, 1, &remote, 1, 0);
 
 		if (n <= 0)
@@ -51,6 +55,7 @@ static int copy(pid_t host, uint64_t from, char *to, uint64_t length)
 		to += n;
 		from += (uint64_t)n;
 		length -= (uint64_t)n;
+		alive();
 	}
 	return 0;
 }

@@ -2,6 +2,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "checkpoint/alive.h"
 #include "checkpoint/tracee_parts.h"
 #include "codec/proctext.h"
 #include "sys/file.h"
@@ -110,6 +111,7 @@ int tracee_wait(pid_t tid)
 	bool hurried = stop_deadline_ns != 0;
 	int rc = wait_once(tid, WNOHANG);
 
+	alive();
 	if (rc != 0 && rc != -EINTR)
 		return rc;
 	if (!hurried)
@@ -432,4 +434,56 @@ void tracee_release(struct tracee *t)
 	if (t->proc > 0)
 		(void)close(t->proc);
 	t->proc = -1;
+}
+
+/* Signal to hand on when it goes, or -errno. A call that it makes for us is ended by the stop. */
+static int bring_to_stop(struct tracee_thread *thread)
+{
+	int status;
+
+	tracee_hurry(true);
+	status = tracee_await(thread, false);
+	if (status == -ETIMEDOUT && tracee_trace(PTRACE_INTERRUPT, thread->host, 0, NULL) == 0) {
+		tracee_hurry(true);
+		status = tracee_wait(thread->host);
+	}
+	tracee_hurry(false);
+	if (status == -ETIMEDOUT || status == -ESRCH)
+		return status;
+	thread->runs = false;
+	/* anything else is a stop of which it learns nothing, but for a signal on its way */
+	return status > 0 && status >> 16 == 0 && WSTOPSIG(status) != SIGTRAP &&
+			       WSTOPSIG(status) != (SIGTRAP | 0x80)
+		       ? WSTOPSIG(status)
+		       : 0;
+}
+
+void tracee_calm(struct tracee *t)
+{
+	for (size_t i = 0; i < t->n_threads; i++) {
+		if (t->threads[i].runs)
+			t->threads[i].signal = bring_to_stop(&t->threads[i]);
+	}
+}
+
+unsigned int tracee_give_up(struct tracee *t)
+{
+	unsigned int left = 0;
+
+	tracee_calm(t);
+	tracee_hurry(true);
+	if (t->n_threads > 0 && t->threads[0].signal == 0)
+		tracee_scratch_end(&t, 1);
+	tracee_hurry(false);
+	for (size_t i = 0; i < t->n_threads; i++) {
+		struct tracee_thread *thread = &t->threads[i];
+		int signal = thread->signal > 0 ? thread->signal : 0;
+
+		if (thread->changed || thread->again)
+			restore(thread);
+		if (tracee_trace(PTRACE_DETACH, thread->host, 0, (void *)(uintptr_t)signal) < 0 &&
+			!has_ended(thread->host))
+			left++;
+	}
+	return left;
 }

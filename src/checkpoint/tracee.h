@@ -38,6 +38,8 @@ struct tracee_thread {
 	bool traps; /* its program catches or ignores SIGTRAP, or one waits for it */
 	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
 	bool changed; /* registers are not its own now */
+	bool runs;    /* for us; else it is stopped */
+	int signal;   /* of tracee_give_up(): on its way to it */
 	pid_t child;  /* that the last call made; in the host's pid namespace */
 	uint64_t end; /* where it is going, how, and by how many more stops of calls */
 	int how, stops;
@@ -149,6 +151,17 @@ void tracee_end(struct tracee *t);
 
 /** tracee_call_again() - have whoever goes on with @r make call @nr again with the arguments that are still there. */
 void tracee_call_again(struct user_regs_struct *r, uint64_t nr);
+
+/** tracee_calm() - have whoever of @t runs for us stop, also in the middle of a call that hangs; within about a second each, or not. */
+void tracee_calm(struct tracee *t);
+
+/**
+ * tracee_give_up() - tracee_release() when a call in it may hang, or anything else has been left in the middle: whoever cannot be stopped within a second or so stays as it is, and
+ * ends with the caller if its registers were changed (EXITKILL). Nothing is freed.
+ *
+ * Return: how many threads could not be let go.
+ */
+unsigned int tracee_give_up(struct tracee *t);
 
 /** tracee_release() - put everything back as it was and let go. Idempotent. */
 void tracee_release(struct tracee *t);

@@ -72,9 +72,26 @@ static int begin_change(struct tracee_thread *thread)
 	return rc;
 }
 
+static int run(struct tracee_thread *thread, int how, uintptr_t signal)
+{
+	int rc = tracee_trace(how, thread->host, 0, (void *)signal);
+
+	thread->runs = rc == 0;
+	return rc;
+}
+
 int tracee_on(struct tracee_thread *thread)
 {
-	return tracee_trace(thread->how, thread->host, 0, NULL);
+	return run(thread, thread->how, 0);
+}
+
+static int wait_for(struct tracee_thread *thread)
+{
+	int status = tracee_wait(thread->host);
+
+	if (status != -ETIMEDOUT)
+		thread->runs = false;
+	return status;
 }
 
 static int begin(
@@ -91,21 +108,21 @@ static int begin(
 }
 
 /* It comes back as soon as the thread runs again, before its next instruction: which then stops for us. */
-static int queue_again(const struct tracee_thread *thread)
+static int queue_again(struct tracee_thread *thread)
 {
 	int rc = block_signals(thread);
 
 	if (rc == 0)
 		rc = tracee_trace(PTRACE_INTERRUPT, thread->host, 0, NULL);
 	if (rc == 0)
-		rc = tracee_trace(PTRACE_CONT, thread->host, 0, (void *)(uintptr_t)SIGTRAP);
+		rc = run(thread, PTRACE_CONT, SIGTRAP);
 	if (rc == 0)
-		rc = tracee_wait(thread->host);
+		rc = wait_for(thread);
 	return rc < 0 ? rc : rc >> 16 == PTRACE_EVENT_STOP ? 0 : -EFAULT;
 }
 
 /* Stopped by a SIGTRAP. */
-static int arrive(const struct tracee_thread *thread)
+static int arrive(struct tracee_thread *thread)
 {
 	siginfo_t info;
 	int rc = tracee_trace(PTRACE_GETSIGINFO, thread->host, 0, &info);
@@ -123,7 +140,7 @@ static int arrive(const struct tracee_thread *thread)
 int tracee_await(struct tracee_thread *thread, bool child)
 {
 	for (;;) {
-		int status = tracee_wait(thread->host), event = status >> 8, rc;
+		int status = wait_for(thread), event = status >> 8, rc;
 		uintptr_t signal = 0;
 		unsigned long made = 0;
 
@@ -145,7 +162,7 @@ int tracee_await(struct tracee_thread *thread, bool child)
 		} else if (event >> 8 != PTRACE_EVENT_STOP) {
 			return -EFAULT;
 		}
-		rc = tracee_trace(thread->how, thread->host, 0, (void *)signal);
+		rc = run(thread, thread->how, signal);
 		if (rc < 0)
 			return rc;
 	}

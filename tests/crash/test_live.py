@@ -29,6 +29,9 @@ LOGGED = [
     "live.capture.released",
     "live.capture.stopped",
     "live.dump.copied",
+    "live.dump.hang.looked",
+    "live.dump.hang.prepare",
+    "live.dump.hang.twins",
     "live.dump.looked",
     "live.dump.released_one",
     "live.dump.seized",
@@ -67,7 +70,7 @@ SAYS = {
 ALSO = ["snapshot.commit.before", "snapshot.commit.after", "snapshot.durable.before", "rewind.commit.before", "rewind.commit.after"]
 OF_CAYD = ("live.take.", "live.restore.before", "live.restore.after", "snapshot.", "rewind.")
 # After these the source is lost: its registers may have been changed. (That of the rewind is stopped on purpose.)
-LOSES = {"live.dump.looked", "live.dump.twins", "live.dump.released_one", "live.capture.begun", "live.capture.frozen", "live.capture.looked",
+LOSES = {"live.dump.hang.looked", "live.dump.hang.twins", "live.dump.looked", "live.dump.twins", "live.dump.released_one", "live.capture.begun", "live.capture.frozen", "live.capture.looked",
          "live.capture.released", "live.capture.stopped"}
 
 COUNTER = """
