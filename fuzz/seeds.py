@@ -105,6 +105,15 @@ def scrub():
         write("scrub", str(n), text)
 
 
+def sieve():
+    write("sieve", "messages", b'/tools/*/type\n/messages/*/content/*/source/type\n\n'
+          b'{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"AAAA"}}]}],"tools":[{"type":"web_search"}]}')
+    write("sieve", "escapes", b'a\n\n{"\\u0061":"\\ud83d\\ude00\\n","A":1,"x":[1.5e3,-0,true,null]}')
+    write("sieve", "twice", b'/a/b\n\n{"a":{"b":1,"b":2}}')
+    write("sieve", "places", b'/0\n/1/a\n/*/b\n\n[1,{"a":[],"b":{}},[[]]]')
+    write("sieve", "broken", b'a\n\n{"a":"\xed\xa0\x80"}')
+
+
 def smtp():
     begin = b"EHLO x\r\nMAIL FROM:<a@b> SIZE=100\r\nRCPT TO:<c@d>\r\nDATA\r\n"
     for n, text in enumerate([begin + b"Subject: x\r\n\r\n..\r\n.\r\nQUIT\r\n", begin + b"a\n.\nb\r.\r\r\n.\r\n", b"STARTTLS\r\nEHLO x\r\nSTARTTLS\r\n",
@@ -371,5 +380,5 @@ def proxy():
 
 if __name__ == "__main__":
     for function in (httphead, frame, http_response, reference, pax, proctext, tar, oci, yaml_document, policy, scrub, smtp, mime, dns, packet, clienthello,
-                     authority, sigv4, urlpath, wsframe, proxy, base64_text, pagechunk, jsontext):
+                     authority, sigv4, urlpath, wsframe, proxy, base64_text, pagechunk, jsontext, sieve):
         function()

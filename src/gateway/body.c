@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A decoder is a row of stages, one for each coding, the one that was applied last first; what comes out of one goes into the next, the last one's into the sink. */
 #include "gateway/body.h"
 
 #include <brotli/decode.h>
@@ -11,136 +12,165 @@
 #define CODINGS_MAX 4
 #define WINDOW_LOG  23 /* zstd: 8 MiB, as RFC 8878 asks of HTTP */
 
-/* Space for the next step of output; NULL when the limit is reached. */
-static char *room(struct buf *out, size_t *ret_n)
-{
-	size_t left = out->max - out->n;
+enum coding { IDENTITY, GZIP, DEFLATE, BROTLI, ZSTANDARD };
 
-	*ret_n = left < STEP ? left : STEP;
-	return left > 0 ? buf_room(out, *ret_n) : NULL;
+struct stage {
+	struct body_decoder *of;
+	struct stage *next; /* NULL: the sink is */
+	enum coding coding;
+	bool begun;
+	bool whole; /* its end has come */
+	size_t out; /* bytes that came out */
+	z_stream z;
+	BrotliDecoderState *br;
+	ZSTD_DCtx *zstd;
+};
+
+struct body_decoder {
+	struct stage stages[CODINGS_MAX];
+	size_t n, max;
+	body_sink *sink;
+	void *ctx;
+};
+
+static int feed(struct stage *s, const char *p, size_t n);
+
+/* @n bytes came out of @s. */
+static int give(struct stage *s, const char *p, size_t n)
+{
+	size_t left = s->of->max - s->out, part = n < left ? n : left;
+	int rc = 0;
+
+	s->out += part;
+	if (part > 0)
+		rc = s->next != NULL ? feed(s->next, p, part) : s->of->sink(s->of->ctx, p, part);
+	return rc == 0 && part < n ? -EMSGSIZE : rc;
 }
 
-static int inflate_with(int window, const void *p, size_t n, bool partial, struct buf *out)
+/* Under the name deflate raw streams are sent as well as zlib's format; none that is written by an encoder begins as the other does, and one that is made to is broken here. */
+static int begin_inflate(struct stage *s, const char *p)
 {
-	z_stream z = { .next_in = (Bytef *)(uintptr_t)p, .avail_in = (uInt)n };
-	int rc = inflateInit2(&z, window) == Z_OK ? Z_OK : Z_MEM_ERROR, result = -EBADMSG;
+	unsigned char head = (unsigned char)*p;
+	bool zlib = (head & 0x0f) == 8 && head >> 4 <= 7;
+	int window = s->coding == GZIP ? MAX_WBITS + 16 : zlib ? MAX_WBITS : -MAX_WBITS;
 
-	while (rc == Z_OK) {
-		size_t size;
+	s->begun = true;
+	return inflateInit2(&s->z, window) == Z_OK ? 0 : -ENOMEM;
+}
 
-		z.next_out = (Bytef *)room(out, &size);
-		if (z.next_out == NULL) {
-			result = -EMSGSIZE;
-			break;
+static int feed_inflate(struct stage *s, const char *p, size_t n)
+{
+	char out[STEP];
+	int rc = s->begun ? 0 : begin_inflate(s, p), z = Z_OK;
+
+	s->z.next_in = (Bytef *)(uintptr_t)p;
+	s->z.avail_in = (uInt)n;
+	while (rc == 0 && (s->z.avail_in > 0 || s->z.avail_out == 0)) {
+		if (s->whole && s->coding == DEFLATE)
+			return 0;
+		if (s->whole && s->z.avail_in == 0)
+			return 0;
+		if (s->whole) /* gzip members may follow one another */
+			rc = inflateReset(&s->z) == Z_OK ? 0 : -EBADMSG;
+		s->whole = false;
+		s->z.next_out = (Bytef *)out;
+		s->z.avail_out = sizeof(out);
+		z = inflate(&s->z, Z_NO_FLUSH);
+		s->whole = z == Z_STREAM_END;
+		if (z != Z_OK && z != Z_STREAM_END && z != Z_BUF_ERROR)
+			rc = -EBADMSG;
+		if (s->z.avail_out < sizeof(out)) {
+			int given = give(s, out, sizeof(out) - s->z.avail_out);
+
+			rc = given < 0 ? given : rc;
 		}
-		z.avail_out = (uInt)size;
-		rc = inflate(&z, Z_NO_FLUSH);
-		buf_grown(out, size - z.avail_out);
-		if (rc == Z_STREAM_END && z.avail_in > 0 && window > MAX_WBITS)
-			rc = inflateReset(&z); /* gzip members may follow one another */
-		else if (rc == Z_BUF_ERROR && partial && z.avail_in == 0)
-			rc = Z_STREAM_END;
 	}
-	(void)inflateEnd(&z);
-	return rc == Z_STREAM_END ? 0 : result;
+	return rc;
 }
 
-static int decode_gzip(const void *p, size_t n, bool partial, struct buf *out)
+static int feed_br(struct stage *s, const char *p, size_t n)
 {
-	return inflate_with(MAX_WBITS + 16, p, n, partial, out);
-}
+	const uint8_t *in = (const uint8_t *)p;
+	BrotliDecoderResult got = BROTLI_DECODER_RESULT_NEEDS_MORE_OUTPUT;
+	char out[STEP];
+	int rc = 0;
 
-/* Servers send raw deflate as well as zlib's format under this name. */
-static int decode_deflate(const void *p, size_t n, bool partial, struct buf *out)
-{
-	const unsigned char *head = p;
-	bool zlib = n >= 2 && (head[0] & 0x0f) == 8 && (head[0] << 8 | head[1]) % 31 == 0;
+	if (s->br == NULL)
+		s->br = BrotliDecoderCreateInstance(NULL, NULL, NULL);
+	if (s->br == NULL)
+		return -ENOMEM;
+	while (rc == 0 && !s->whole && got == BROTLI_DECODER_RESULT_NEEDS_MORE_OUTPUT) {
+		uint8_t *to = (uint8_t *)out;
+		size_t left = sizeof(out);
 
-	return inflate_with(zlib ? MAX_WBITS : -MAX_WBITS, p, n, partial, out);
-}
-
-static int decode_br(const void *p, size_t n, bool partial, struct buf *out)
-{
-	BrotliDecoderState *s = BrotliDecoderCreateInstance(NULL, NULL, NULL);
-	const uint8_t *in = p;
-	int result = -EBADMSG;
-
-	while (s != NULL) {
-		size_t size, left;
-		uint8_t *to = (uint8_t *)room(out, &size);
-		BrotliDecoderResult rc;
-
-		if (to == NULL) {
-			result = -EMSGSIZE;
-			break;
-		}
-		left = size;
-		rc = BrotliDecoderDecompressStream(s, &n, &in, &left, &to, NULL);
-		buf_grown(out, size - left);
-		if (rc == BROTLI_DECODER_RESULT_NEEDS_MORE_OUTPUT)
-			continue;
-		if (rc == BROTLI_DECODER_RESULT_SUCCESS ||
-			(rc == BROTLI_DECODER_RESULT_NEEDS_MORE_INPUT && partial))
-			result = 0;
-		break;
+		got = BrotliDecoderDecompressStream(s->br, &n, &in, &left, &to, NULL);
+		rc = give(s, out, sizeof(out) - left);
+		s->whole = got == BROTLI_DECODER_RESULT_SUCCESS;
+		if (rc == 0 && got == BROTLI_DECODER_RESULT_ERROR)
+			rc = -EBADMSG;
 	}
-	BrotliDecoderDestroyInstance(s);
-	return result;
+	return rc;
 }
 
-static int decode_zstd(const void *p, size_t n, bool partial, struct buf *out)
+static int feed_zstd(struct stage *s, const char *p, size_t n)
 {
-	ZSTD_DCtx *z = ZSTD_createDCtx();
 	ZSTD_inBuffer in = { p, n, 0 };
-	size_t rc = 1;
-	int result = -EBADMSG;
+	char out[STEP];
+	int rc = 0;
 
-	if (z != NULL)
-		(void)ZSTD_DCtx_setParameter(z, ZSTD_d_windowLogMax, WINDOW_LOG);
-	while (z != NULL) {
-		ZSTD_outBuffer to = { 0 };
-
-		to.dst = room(out, &to.size);
-		if (to.dst == NULL) {
-			result = -EMSGSIZE;
-			break;
-		}
-		rc = ZSTD_decompressStream(z, &to, &in);
-		buf_grown(out, to.pos);
-		if (ZSTD_isError(rc))
-			break;
-		if (in.pos == in.size && to.pos < to.size) {
-			result = rc == 0 || partial ? 0 : -EBADMSG;
-			break;
-		}
+	if (s->zstd == NULL) {
+		s->zstd = ZSTD_createDCtx();
+		if (s->zstd == NULL)
+			return -ENOMEM;
+		(void)ZSTD_DCtx_setParameter(s->zstd, ZSTD_d_windowLogMax, WINDOW_LOG);
 	}
-	(void)ZSTD_freeDCtx(z);
-	return result;
+	for (bool more = true; rc == 0 && more;) {
+		ZSTD_outBuffer to = { out, sizeof(out), 0 };
+		size_t got = ZSTD_decompressStream(s->zstd, &to, &in);
+
+		if (ZSTD_isError(got))
+			return -EBADMSG;
+		s->whole = got == 0;
+		rc = give(s, out, to.pos);
+		more = in.pos < in.size || (got != 0 && to.pos == sizeof(out));
+	}
+	return rc;
 }
 
-static int copy_plain(const void *p, size_t n, attr_unused bool partial, struct buf *out)
+static int feed(struct stage *s, const char *p, size_t n)
 {
-	buf_add(out, p, n);
-	return buf_failed(out) ? -EMSGSIZE : 0;
+	if (n == 0)
+		return 0;
+	switch (s->coding) {
+	case IDENTITY:
+		return give(s, p, n);
+	case GZIP:
+	case DEFLATE:
+		return feed_inflate(s, p, n);
+	case BROTLI:
+		return feed_br(s, p, n);
+	case ZSTANDARD:
+		return feed_zstd(s, p, n);
+	}
+	return -EOPNOTSUPP;
 }
 
-typedef int decoder(const void *p, size_t n, bool partial, struct buf *out);
-
-static decoder *decoder_of(struct policy_text name)
+static int coding_of(struct policy_text name, enum coding *ret)
 {
 	static const struct {
 		const char *name;
-		decoder *decode;
-	} known[] = { { "identity", copy_plain }, { "gzip", decode_gzip },
-		{ "x-gzip", decode_gzip }, { "deflate", decode_deflate }, { "br", decode_br },
-		{ "zstd", decode_zstd } };
+		enum coding coding;
+	} known[] = { { "identity", IDENTITY }, { "gzip", GZIP }, { "x-gzip", GZIP },
+		{ "deflate", DEFLATE }, { "br", BROTLI }, { "zstd", ZSTANDARD } };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		if (name.n == strlen(known[i].name) &&
-			strncasecmp(name.p, known[i].name, name.n) == 0)
-			return known[i].decode;
+			strncasecmp(name.p, known[i].name, name.n) == 0) {
+			*ret = known[i].coding;
+			return 0;
+		}
 	}
-	return NULL;
+	return -EOPNOTSUPP;
 }
 
 /* The last word of the list @t, cut off. */
@@ -156,31 +186,86 @@ static struct policy_text last_word(struct policy_text *t)
 	return (struct policy_text){ t->p + from, end - from };
 }
 
-int body_decode(struct policy_text coding, const void *p, size_t n, bool partial, struct buf *out)
+struct body_decoder *body_decoder_new(
+	struct policy_text coding, size_t max, body_sink *sink, void *ctx)
 {
-	struct buf between = BUF_INIT(out->max);
+	struct body_decoder *d = xnew(struct body_decoder);
+	struct policy_text word;
 	int rc = 0;
 
-	if (n > UINT32_MAX / 2)
-		return -EMSGSIZE;
-	for (int i = 0;; i++) { /* the one that was applied last comes off first */
-		struct policy_text word = last_word(&coding);
-		decoder *decode = word.n > 0 ? decoder_of(word) : copy_plain;
-
-		if (word.n == 0 && i > 0)
-			break;
-		if (decode == NULL || i == CODINGS_MAX) {
-			rc = -EOPNOTSUPP;
-			break;
-		}
-		buf_free(&between);
-		between = *out;
-		*out = (struct buf)BUF_INIT(between.max);
-		rc = decode(i == 0 ? p : buf_cstr(&between), i == 0 ? n : between.n, partial, out);
-		if (rc < 0 || word.n == 0)
-			break;
+	d->max = max;
+	d->sink = sink;
+	d->ctx = ctx;
+	while (rc == 0 && (word = last_word(&coding)).n > 0)
+		rc = d->n == CODINGS_MAX ? -EOPNOTSUPP : coding_of(word, &d->stages[d->n++].coding);
+	if (rc < 0) {
+		free(d);
+		return NULL;
 	}
-	buf_free(&between);
+	if (d->n == 0)
+		d->n = 1; /* identity */
+	for (size_t i = 0; i < d->n; i++) {
+		d->stages[i].of = d;
+		d->stages[i].next = i + 1 < d->n ? &d->stages[i + 1] : NULL;
+	}
+	return d;
+}
+
+int body_decoder_feed(struct body_decoder *d, const void *p, size_t n)
+{
+	const char *at = p;
+	int rc = 0;
+
+	while (rc == 0 && n > 0) {
+		size_t part = n < UINT32_MAX / 2 ? n : UINT32_MAX / 2;
+
+		rc = feed(&d->stages[0], at, part);
+		at += part;
+		n -= part;
+	}
+	return rc;
+}
+
+int body_decoder_end(struct body_decoder *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (d->stages[i].coding != IDENTITY && !d->stages[i].whole)
+			return -EBADMSG;
+	return 0;
+}
+
+void body_decoder_free(struct body_decoder *d)
+{
+	if (d == NULL)
+		return;
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->stages[i].begun)
+			(void)inflateEnd(&d->stages[i].z);
+		BrotliDecoderDestroyInstance(d->stages[i].br);
+		(void)ZSTD_freeDCtx(d->stages[i].zstd);
+	}
+	free(d);
+}
+
+/* ---- at once ---------------------------------------------------------------------------------------------------------------- */
+
+static int append(void *ctx, const char *p, size_t n)
+{
+	buf_add(ctx, p, n);
+	return buf_failed(ctx) ? -EMSGSIZE : 0;
+}
+
+int body_decode(struct policy_text coding, const void *p, size_t n, bool partial, struct buf *out)
+{
+	struct body_decoder *d = body_decoder_new(coding, out->max - out->n, append, out);
+	int rc;
+
+	if (d == NULL)
+		return -EOPNOTSUPP;
+	rc = body_decoder_feed(d, p, n);
+	if (rc == 0 && !partial)
+		rc = body_decoder_end(d);
+	body_decoder_free(d);
 	return rc;
 }
 

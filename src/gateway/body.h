@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** DOC: gateway/body.h - bodies decoded for rules and events, within bounds. */
+/** DOC: gateway/body.h - content codings of bodies undone for rules and events, within bounds. */
 #ifndef CAY_GATEWAY_BODY_H
 #define CAY_GATEWAY_BODY_H
 
@@ -8,9 +8,33 @@
 
 #include <jansson.h>
 
+#define BODY_WINDOW_MAX \
+	(20U << 20) /* bytes that the codings of one body may need to be undone, roughly */
+
+struct body_decoder;
+
+/** body_sink - takes what came out. Return: 0 or -errno, which ends it. */
+typedef int body_sink(void *ctx, const char *p, size_t n);
+
 /**
- * body_decode() - undo a content coding (identity, gzip, x-gzip, deflate, br, zstd; several in a row).
- * @coding: value of Content-Encoding; empty: identity. @partial: the end may be missing: what there is counts.
+ * body_decoder_new() - undo a content coding (identity, gzip, x-gzip, deflate, br, zstd; several in a row) piece by piece.
+ * @coding: value of Content-Encoding; empty: identity. @max: bytes that may come out, of each of several codings.
+ * Return: body_decoder_free(); NULL for a coding that is not known, or without memory.
+ */
+struct body_decoder *body_decoder_new(
+	struct policy_text coding, size_t max, body_sink *sink, void *ctx) attr_must_use;
+
+/** body_decoder_feed() - the next piece. Return: 0; -EMSGSIZE when more than the maximum comes out; -EBADMSG broken; what the sink said. */
+int body_decoder_feed(struct body_decoder *d, const void *p, size_t n) attr_must_use;
+
+/** body_decoder_end() - nothing follows. Return: 0; -EBADMSG when the end is missing. */
+int body_decoder_end(struct body_decoder *d) attr_must_use;
+
+/** body_decoder_free() - NULL is allowed. */
+void body_decoder_free(struct body_decoder *d);
+
+/**
+ * body_decode() - the same at once. @partial: the end may be missing: what there is counts.
  * @out: its maximum bounds the result.
  * Return: 0; -EMSGSIZE when the result is larger; -EBADMSG broken; -EOPNOTSUPP another coding. With @partial @out holds what came out before a failure.
  */

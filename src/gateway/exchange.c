@@ -6,13 +6,9 @@
 #include "gateway/exchange.h"
 #include "base/clock.h"
 #include "codec/urlpath.h"
-#include "gateway/body.h"
 #include "gateway/stage.h"
 
 #include <stdarg.h>
-#include <strings.h>
-
-#define BODY_PLAIN_MAX (4U << 20) /* of a body, decoded */
 
 void exchange_because(struct exchange *x, const char *outcome, const char *fmt, ...)
 {
@@ -170,29 +166,11 @@ int exchange_invite(struct exchange *x)
 	return rc == 0 ? channel_flush(x->front) : rc;
 }
 
-int exchange_hold(struct exchange *x)
-{
-	int rc = exchange_invite(x);
-
-	while (rc == 0 && !x->front->body_ended && x->body.n < PROXY_BODY_MAX) {
-		const char *piece;
-		ssize_t n = channel_recv(x->front, &piece, clock_now_ns() + PROXY_STALL_NS);
-
-		if (n < 0)
-			return (int)n;
-		if (x->proxy->held + (size_t)n > PROXY_MEMORY_MAX)
-			return -ENOMEM;
-		x->proxy->held += (size_t)n;
-		buf_add(&x->body, piece, (size_t)n);
-	}
-	x->body_whole = x->front->body_ended;
-	return rc;
-}
-
-static void ask(struct exchange *x, enum policy_stage stage)
+struct policy_request exchange_asked(const struct exchange *x, enum policy_stage stage)
 {
 	const struct head *rq = &x->request;
-	struct policy_request asked = { .stage = stage,
+
+	return (struct policy_request){ .stage = stage,
 		.host = x->host.host,
 		.port = x->host.port,
 		.transport = POLICY_HTTP,
@@ -203,6 +181,11 @@ static void ask(struct exchange *x, enum policy_stage stage)
 		.n_headers = rq->n_fields,
 		.has_body = rq->body != HTTP_BODY_NONE,
 		.body = x->json };
+}
+
+static void ask(struct exchange *x, enum policy_stage stage)
+{
+	struct policy_request asked = exchange_asked(x, stage);
 
 	if (x->policy != NULL)
 		policy_decide(x->policy, &asked, &x->verdict);
@@ -211,66 +194,36 @@ static void ask(struct exchange *x, enum policy_stage stage)
 	x->rule = x->verdict.need_more ? NULL : x->verdict.rule;
 }
 
-static bool wants_body(const struct policy_rule *rule)
+static bool sums_request(const struct policy_rule *rule)
 {
-	for (size_t i = 0; rule != NULL && i < rule->n_changes; i++) {
-		if (rule->changes[i].in_body)
-			return true;
-	}
-	for (size_t i = 0; rule != NULL && i < rule->n_budgets; i++) {
+	for (size_t i = 0; rule != NULL && i < rule->n_budgets; i++)
 		if (rule->budgets[i].measure == POLICY_REQUEST_FIELD)
 			return true;
-	}
 	return false;
 }
 
-/* Is @word in @text, capitals or not? Return: what follows it, or NULL. */
-static const char *behind(struct policy_text text, const char *word)
+static bool changes_body(const struct policy_rule *rule)
 {
-	for (size_t i = 0; i + strlen(word) <= text.n; i++)
-		if (strncasecmp(text.p + i, word, strlen(word)) == 0)
-			return text.p + i + strlen(word);
-	return NULL;
+	for (size_t i = 0; rule != NULL && i < rule->n_changes; i++)
+		if (rule->changes[i].in_body)
+			return true;
+	return false;
 }
 
-/* Does @type name no other charset than UTF-8? */
-static bool is_utf8(struct policy_text type)
+/* What the head says is enough to know that nobody could read it: then it is not held. */
+static int read_for_rules(struct exchange *x)
 {
-	const char *const end = type.p + type.n;
-	const char *p;
+	int rc = 0;
 
-	while ((p = behind(type, "charset")) != NULL) {
-		size_t n = 0;
-
-		while (p < end && strchr("= \t\"", *p) != NULL)
-			p++;
-		while (p + n < end && strchr(" \t\";", p[n]) == NULL)
-			n++;
-		if (!(n == 5 && strncasecmp(p, "utf-8", n) == 0) &&
-			!(n == 4 && strncasecmp(p, "utf8", n) == 0))
-			return false;
-		type = (struct policy_text){ p + n, (size_t)(end - p) - n };
+	x->asked_body = true;
+	if (exchange_may_be_json(&x->request)) {
+		rc = exchange_hold(x);
+		if (rc == 0)
+			rc = exchange_read_json(x, false);
 	}
-	return true;
-}
-
-/* JSON that says to be a form can be one, too; with another charset than UTF-8 it may say something else; with two types or codings nobody knows. */
-static bool may_be_json(const struct head *rq)
-{
-	struct policy_text type = head_field(rq, "content-type");
-
-	return head_count(rq, "content-type") <= 1 && head_count(rq, "content-encoding") <= 1 &&
-	       behind(type, "multipart/") == NULL && behind(type, "form-urlencoded") == NULL &&
-	       is_utf8(type);
-}
-
-static int read_body(struct exchange *x)
-{
-	int rc = exchange_hold(x);
-
-	if (rc == 0 && x->body_whole && may_be_json(&x->request))
-		x->json = body_json(head_field(&x->request, "content-encoding"), buf_cstr(&x->body),
-			x->body.n, BODY_PLAIN_MAX);
+	x->readable = x->json != NULL;
+	if (rc == 0 && x->verdict.need_more)
+		ask(x, POLICY_BODY);
 	return rc;
 }
 
@@ -281,11 +234,11 @@ static int decide(struct exchange *x)
 	int rc = 0;
 
 	ask(x, bare ? POLICY_BODY : POLICY_HEAD);
-	if (!bare && (x->verdict.need_more || wants_body(x->rule) || secrets_want_body(x))) {
-		rc = read_body(x);
-		if (rc == 0 && x->verdict.need_more)
-			ask(x, POLICY_BODY);
-	}
+	if (!bare && (x->verdict.need_more || sums_request(x->rule)))
+		rc = read_for_rules(x);
+	if (rc == 0 && !bare && x->verdict.action != POLICY_DENY &&
+		(changes_body(x->rule) || secrets_want_body(x)))
+		rc = exchange_hold(x);
 	BUG_ON(rc == 0 && x->verdict.need_more);
 	x->at[EXCHANGE_DECIDED] = clock_now_ns();
 	return rc;
@@ -320,7 +273,6 @@ static struct exchange *exchange_new(struct proxy_conn *conn, struct channel *fr
 	x->proxy = conn->proxy;
 	x->front = front;
 	x->arena = (struct arena)ARENA_INIT(EXCHANGE_ARENA_MAX);
-	x->body = (struct buf)BUF_INIT(PROXY_BODY_MAX + CHANNEL_PIECE);
 	x->sent.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
 	x->came.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
 	x->outcome = "forwarded";
@@ -332,12 +284,11 @@ static struct exchange *exchange_new(struct proxy_conn *conn, struct channel *fr
 
 static void exchange_free(struct exchange *x)
 {
-	x->proxy->held -= x->body.n;
-	json_decref(x->json);
+	exchange_forget_json(x);
 	secrets_unref(x->secrets);
 	policy_unref(x->policy);
 	spending_fini(&x->spending);
-	buf_free(&x->body);
+	held_free(&x->body);
 	buf_free(&x->sent.bytes);
 	buf_free(&x->came.bytes);
 	arena_free(&x->arena);
@@ -364,7 +315,8 @@ static void carry_out(struct exchange *x)
 		return;
 	rc = decide(x);
 	if (rc == -ENOMEM)
-		refuse(x, 503, "busy", "too many bodies are held for rules");
+		refuse(x, 503, "busy",
+			"too many large bodies are held for rules at once; try again later");
 	else if (rc == -EBADMSG)
 		refuse(x, 400, "body", x->front->reason);
 	else if (rc < 0)

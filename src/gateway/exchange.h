@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "gateway/channel.h"
+#include "gateway/held.h"
 #include "gateway/proxy.h"
 #include "gateway/secrets.h"
 #include "gateway/sigv4.h"
@@ -44,9 +45,15 @@ struct exchange {
 	struct head request, answer;
 	struct authority host;   /* whom it is for */
 	struct policy_text path; /* canonical */
-	struct buf body;         /* of the request, as far as it was held for a rule */
+	struct held body;        /* of the request, as far as it is held for a rule */
+	bool held;               /* exchange_hold() was there */
 	bool body_whole;         /* @body is all of it */
-	json_t *json;            /* the same parsed, or NULL */
+	bool body_gone;          /* it was, and is sent: nothing is there to be sent again */
+	bool too_large;          /* for rules */
+	bool asked_body;         /* a rule wanted to look at it */
+	bool readable;           /* and could */
+	json_t *json; /* what rules look at in it, or all of it; NULL: unread, or not any more */
+	size_t json_room; /* taken of the proxy's trees */
 
 	struct secrets *secrets; /* that it began with, counted; or NULL */
 	char *signature;         /* in the request's head, made with a secret; or NULL */
@@ -90,8 +97,39 @@ void exchange_because(struct exchange *x, const char *outcome, const char *fmt, 
 /** exchange_invite() - say 100 when the client waits for that before it sends the body. Return: 0 or -errno. */
 int exchange_invite(struct exchange *x);
 
-/** exchange_hold() - read the request's body into @x->body, as far as %PROXY_BODY_MAX and the memory of all allow. Return: 0 or -errno. */
+/** exchange_asked() - what is asked of a policy about @x. */
+struct policy_request exchange_asked(const struct exchange *x, enum policy_stage stage);
+
+/**
+ * exchange_hold() - receive the request's body into @x->body, once. One that is larger than the policy's body_max is not held when its head says so, and only in part otherwise.
+ * Return: 0; -ENOMEM when there was no room for it; what receiving said. Context: fiber; waits.
+ */
 int exchange_hold(struct exchange *x);
+
+/** exchange_may_be_json() - can rules read the body? JSON that says to be a form can be one, too; with another charset than UTF-8 it may say something else; with two types or codings nobody knows. */
+bool exchange_may_be_json(const struct head *rq);
+
+/**
+ * exchange_read_json() - read the held body into @x->json; NULL when it cannot be read.
+ * @whole: all of it, to be changed; else what rules look at.
+ * Return: 0; -ENOMEM when there was no room for it. Context: fiber; waits.
+ */
+int exchange_read_json(struct exchange *x, bool whole);
+
+/** exchange_forget_json() - nobody looks at @x->json any more. */
+void exchange_forget_json(struct exchange *x);
+
+/** exchange_unread() - what is to be said behind a verdict on a body that nobody could read; "" otherwise. Static. */
+const char *exchange_unread(const struct exchange *x);
+
+/** exchange_replace_body() - send what @with holds instead of the request's body, which is held as a whole; it is empty then. */
+void exchange_replace_body(struct exchange *x, struct held *with);
+
+/** exchange_restate_body() - @x->json was changed, and is whole: make it the body. Return: false when it is too large. */
+bool exchange_restate_body(struct exchange *x);
+
+/** exchange_turn() - @n more bytes of something long were worked through since *@done: let others have a turn now and then. Context: fiber; waits. */
+void exchange_turn(size_t *done, size_t n);
 
 /** exchange_take() - spend @n bytes that are about to pass. Return: how many may; when not all, @x says so. Context: fiber; waits. */
 uint64_t exchange_take(struct exchange *x, uint64_t n) attr_must_use;

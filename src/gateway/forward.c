@@ -181,11 +181,34 @@ static void flow_fini(struct flow *f)
 
 /* ---- the request ------------------------------------------------------------------------------------------------------------ */
 
+/* What is held of the body. Return: 0 or -errno. */
+static int send_held(struct exchange *x)
+{
+	struct held_piece *at = NULL;
+	const char *p;
+	int rc = 0;
+	size_t n;
+
+	while (rc == 0 && (p = held_next(&x->body, &at, &n)) != NULL) {
+		capture_add(&x->sent, p, n);
+		rc = channel_send(x->back, p, n);
+	}
+	if (rc == 0 && x->body_whole)
+		rc = channel_send_end(x->back, x->front->trailers, x->front->n_trailers);
+	return rc;
+}
+
 static void upload(void *arg)
 {
 	struct flow *f = arg;
 
-	flow_run(f);
+	f->write_error = send_held(f->x);
+	if (f->write_error == 0 && !f->x->body_whole)
+		flow_run(f);
+	if (f->write_error == 0 && f->x->body.n > PROXY_KEPT_MAX) { /* others wait for the room */
+		f->x->body_gone = true;
+		held_free(&f->x->body);
+	}
 	/* When the rest will never come no answer can be waited for; a host that closed may have answered before. */
 	if (f->read_error < 0 || f->write_error == -ETIMEDOUT || f->write_error == -EACCES ||
 		f->cut)
@@ -225,18 +248,21 @@ static void prepare(struct exchange *x)
 			"sec-websocket-extensions"); /* no compression: frames must be readable */
 }
 
-/* Head and held body. Return: 0 or -errno. */
+/* A small body goes together with its head; of a large one an answer may come before its end. */
+static bool sent_at_once(const struct exchange *x)
+{
+	return x->request.body == HTTP_BODY_NONE || (x->body_whole && x->body.n <= HELD_PIECE);
+}
+
+/* The head, and a small body. Return: 0 or -errno. */
 static int send_request(struct exchange *x)
 {
 	bool bare = x->request.body == HTTP_BODY_NONE;
 	int rc = channel_send_head(x->back, &x->request, bare);
 
-	if (rc == 0 && x->body.n > 0) {
-		capture_add(&x->sent, x->body.p, x->body.n);
-		rc = channel_send(x->back, x->body.p, x->body.n);
-	}
-	if (rc == 0 && x->body_whole && !bare)
-		rc = channel_send_end(x->back, x->front->trailers, x->front->n_trailers);
+	buf_reset(&x->sent.bytes);
+	if (rc == 0 && !bare && sent_at_once(x))
+		rc = send_held(x);
 	else if (rc == 0)
 		rc = channel_flush(x->back);
 	x->at[EXCHANGE_SENT] = clock_now_ns();
@@ -360,9 +386,10 @@ static void upload_begin(struct flow *f, struct exchange *x)
 		.wait_ns = PROXY_STALL_NS,
 		.done = true };
 	waiters_init(&f->ended);
-	if (x->request.body == HTTP_BODY_NONE || x->body_whole)
+	if (sent_at_once(x))
 		return;
-	f->scrub = secrets_watch(x);
+	if (!x->body_whole)
+		f->scrub = secrets_watch(x);
 	f->done = false;
 	fiber_start(upload, f);
 }
@@ -400,7 +427,8 @@ static bool broke_off(int rc)
 /* Can the request that a kept connection died under be sent once more? */
 static bool repeatable(const struct exchange *x, const struct upstream *up)
 {
-	if (!x->reused || x->back->begun || (x->request.body != HTTP_BODY_NONE && !x->body_whole))
+	if (!x->reused || x->back->begun || x->body_gone ||
+		(x->request.body != HTTP_BODY_NONE && !x->body_whole))
 		return false;
 	return upstream_untouched(x, up) || idempotent(&x->request);
 }

@@ -18,7 +18,7 @@
 #define GATEWAY_CONNS_MAX \
 	1024 /* open connections of the sandbox; more wait in the listener's queue */
 #define GATEWAY_EVENTS_MAX 4096         /* not acknowledged; when full, nothing new is accepted */
-#define GATEWAY_MEMORY_MAX (384U << 20) /* RLIMIT_DATA */
+#define GATEWAY_MEMORY_MAX (640U << 20) /* RLIMIT_DATA; the stacks of fibers count whole */
 
 struct budgets;
 struct names;

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "codec/frame.h"
+#include "gateway/held.h"
 #include "gateway/tls.h"
 #include "gateway/wire.h"
 #include "policy/ledger.h"
@@ -23,9 +24,12 @@
 #define PROXY_STALL_NS   (60ULL * 1000000000)  /* a body's next piece from the sandbox, any write */
 #define PROXY_ANSWER_NS  (600ULL * 1000000000) /* the answer, or its next piece */
 #define PROXY_CONNECT_NS (20ULL * 1000000000)  /* resolve, dial and handshake together */
-#define PROXY_BODY_MAX \
-	(1U << 20) /* of a request that a rule wants to see, as it travels and decoded */
-#define PROXY_MEMORY_MAX    (64U << 20)                 /* of all bodies that are held for rules */
+#define PROXY_HELD_MAX \
+	(64U << 20) /* of all bodies that are held for rules; one more goes beyond it */
+#define PROXY_TREES_MAX \
+	(POLICY_BODY_TOP + (16U << 20)) /* of what is read of them, and to read them */
+#define PROXY_KEPT_MAX \
+	(1U << 20) /* of a body that is held until its answer comes, to be sent again */
 #define PROXY_CAPTURE_MAX   65536U                      /* of each body, kept for the event */
 #define PROXY_EVENT_MAX     (FRAME_PAYLOAD_MAX - 4096U) /* of what is told of an exchange */
 #define PROXY_ALONE_MAX     64U
@@ -95,10 +99,11 @@ struct proxy {
 	size_t n_alone;
 	size_t n_pool;
 	uv_timer_t pool_timer;
-	size_t held;        /* bytes of bodies that are held for rules */
-	size_t n_exchanges; /* under way */
-	uint64_t exchanges; /* number of the last one */
-	uint64_t *draws;    /* random numbers drawn so far, by rule */
+	struct held_pool held; /* bodies that are held for rules */
+	struct room trees;     /* what is read of them */
+	size_t n_exchanges;    /* under way */
+	uint64_t exchanges;    /* number of the last one */
+	uint64_t *draws;       /* random numbers drawn so far, by rule */
 };
 
 /** struct proxy_conn - an accepted connection: whose, what was dialled, and the stream. */

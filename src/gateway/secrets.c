@@ -9,7 +9,8 @@
 
 #include <strings.h>
 
-#define QUERY_MAX 65536 /* of a query with secrets in it */
+#define QUERY_MAX 65536      /* of a query with secrets in it */
+#define PART_MAX  (1U << 20) /* of a part of a form, or of a query, with secrets in it */
 
 struct secret {
 	char *value, *placeholder;
@@ -256,7 +257,7 @@ static void place_in_part(
 	size_t n = equals != NULL ? (size_t)(equals - part.p) : 0;
 	cleanup_free char *key = decoded(part.p, n);
 	cleanup_free char *value = equals != NULL ? decoded(equals + 1, part.n - n - 1) : NULL;
-	struct buf placed = BUF_INIT(PROXY_BODY_MAX);
+	struct buf placed = BUF_INIT(PART_MAX * 2);
 
 	if (key == NULL || value == NULL || !str_eq(key, name) ||
 		strstr(value, secret->placeholder) == NULL) {
@@ -309,20 +310,77 @@ static bool is_form(const struct head *rq)
 	       (given.n == n || given.p[n] == ';' || given.p[n] == ' ');
 }
 
-static int place_form(struct exchange *x, const struct secret *secret, const char *name)
+/* A form part by part; one that is longer than any secret in its place is left as it is. */
+struct form_walk {
+	const struct secret *secret;
+	const char *name;
+	struct buf part;
+	bool passes; /* the part is too long: its bytes go through */
+	struct held out;
+};
+
+static int part_ends(struct form_walk *walk)
 {
-	struct buf out = BUF_INIT(PROXY_BODY_MAX);
+	struct buf out = BUF_INIT(PART_MAX * 4);
 	int rc;
 
-	if (!x->body_whole || x->body.n == 0 || !is_form(&x->request))
-		return 0;
-	place_in_parts(secret, name, (struct policy_text){ x->body.p, x->body.n }, &out);
-	rc = buf_failed(&out) ? -ENOMEM : 0;
-	if (rc == 0)
-		stage_replace_body(x, out.p, out.n);
+	place_in_part(walk->secret, walk->name,
+		(struct policy_text){ buf_cstr(&walk->part), walk->part.n }, &out);
+	rc = buf_failed(&out) ? -ENOMEM : held_add(&walk->out, out.p, out.n);
 	if (out.n > 0)
 		explicit_bzero(out.p, out.n);
 	buf_free(&out);
+	buf_reset(&walk->part);
+	walk->passes = false;
+	return rc;
+}
+
+static int walk_form(struct form_walk *walk, const char *p, size_t n)
+{
+	int rc = 0;
+
+	while (rc == 0 && n > 0) {
+		const char *end = memchr(p, '&', n);
+		size_t part = end != NULL ? (size_t)(end - p) : n;
+
+		if (!walk->passes && walk->part.n + part > PART_MAX) {
+			rc = held_add(&walk->out, walk->part.p, walk->part.n);
+			buf_reset(&walk->part);
+			walk->passes = true;
+		}
+		if (rc == 0 && walk->passes)
+			rc = held_add(&walk->out, p, part);
+		else
+			buf_add(&walk->part, p, part);
+		if (rc == 0 && end != NULL)
+			rc = part_ends(walk) < 0 ? -ENOMEM : held_add(&walk->out, "&", 1);
+		p += part + (end != NULL);
+		n -= part + (end != NULL);
+	}
+	return rc;
+}
+
+static int place_form(struct exchange *x, const struct secret *secret, const char *name)
+{
+	struct form_walk walk = { secret, name, .part = BUF_INIT(PART_MAX) };
+	struct held_piece *at = NULL;
+	size_t n, done = 0;
+	const char *p;
+	int rc = 0;
+
+	if (!x->body_whole || x->body.n == 0 || !is_form(&x->request))
+		return 0;
+	walk.out.reserved = x->body.n;
+	while (rc == 0 && (p = held_next(&x->body, &at, &n)) != NULL) {
+		rc = walk_form(&walk, p, n);
+		exchange_turn(&done, n);
+	}
+	if (rc == 0)
+		rc = part_ends(&walk);
+	if (rc == 0)
+		exchange_replace_body(x, &walk.out);
+	held_free(&walk.out);
+	buf_free(&walk.part);
 	return rc;
 }
 
@@ -335,7 +393,7 @@ static bool place_in_value(const json_t *value, void *ctx)
 {
 	struct body_place *place = ctx;
 	struct policy_text text = { json_string_value(value), json_string_length(value) };
-	struct buf out = BUF_INIT(PROXY_BODY_MAX);
+	struct buf out = BUF_INIT(POLICY_BODY_TOP);
 
 	if (!json_is_string(value) || !holds(text, place->secret->placeholder))
 		return true;
@@ -352,10 +410,10 @@ static int place_body(struct exchange *x, const struct secret *secret, const cha
 {
 	struct body_place place = { secret, false };
 
-	if (x->json == NULL || !x->body_whole)
+	if (x->json == NULL)
 		return 0;
 	(void)pointer_walk(x->json, pointer, place_in_value, &place);
-	return !place.changed || stage_restate_body(x) ? 0 : -ENOMEM;
+	return !place.changed || exchange_restate_body(x) ? 0 : -ENOMEM;
 }
 
 static int place_secret(struct exchange *x, const struct secret *secret)
@@ -385,14 +443,30 @@ static int place_secret(struct exchange *x, const struct secret *secret)
 	return rc;
 }
 
+/* Uploads of files, which no place is in. */
+static bool is_multipart(const struct head *rq)
+{
+	static const char type[] = "multipart/";
+	struct policy_text given = head_field(rq, "content-type");
+
+	return given.n >= sizeof(type) - 1 && strncasecmp(given.p, type, sizeof(type) - 1) == 0;
+}
+
+static bool is_json_place(attr_unused struct exchange *x, const struct policy_place *place)
+{
+	return place->surface == POLICY_IN_BODY;
+}
+
 static bool may_hold(struct exchange *x, const struct policy_place *place)
 {
-	return place->surface == POLICY_IN_BODY ||
+	return (place->surface == POLICY_IN_BODY && !is_multipart(&x->request)) ||
 	       (place->surface == POLICY_IN_FORM && is_form(&x->request)) ||
 	       (place->surface == POLICY_IN_SIGV4 && sigv4_wants_body(&x->request, &x->arena));
 }
 
-bool secrets_want_body(struct exchange *x)
+/* Is there a place for a secret that @asked says yes to? */
+static bool any_place(
+	struct exchange *x, bool (*asked)(struct exchange *x, const struct policy_place *place))
 {
 	const struct secrets *s = x->secrets;
 
@@ -400,10 +474,15 @@ bool secrets_want_body(struct exchange *x)
 		const struct policy_secret *binding = s->list[i].binding;
 
 		for (size_t k = 0; goes_to(&s->list[i], x) && k < binding->n_places; k++)
-			if (may_hold(x, &binding->places[k]))
+			if (asked(x, &binding->places[k]))
 				return true;
 	}
 	return false;
+}
+
+bool secrets_want_body(struct exchange *x)
+{
+	return any_place(x, may_hold);
 }
 
 /* ---- placeholders where they do not belong ---------------------------------------------------------------------------------- */
@@ -426,17 +505,44 @@ static int misplaced(struct exchange *x, const struct secret *secret, const char
 	return -EACCES;
 }
 
+static int check_found(struct exchange *x, const struct scrub *search, const char *where)
+{
+	for (size_t i = 0; i < x->secrets->n; i++)
+		if (scrub_found(search, i) > 0)
+			return misplaced(x, &x->secrets->list[i], where);
+	return 0;
+}
+
 static int check_text(struct exchange *x, struct policy_text text, const char *where)
 {
 	struct scrub *search = scrub_new(x->secrets->find);
 	struct buf out = BUF_INIT(SIZE_MAX / 2);
-	int rc = 0;
+	int rc;
 
 	scrub_write(search, text.p, text.n, &out);
 	scrub_end(search, &out);
-	for (size_t i = 0; i < x->secrets->n && rc == 0; i++)
-		if (scrub_found(search, i) > 0)
-			rc = misplaced(x, &x->secrets->list[i], where);
+	rc = check_found(x, search, where);
+	buf_free(&out);
+	scrub_free(search);
+	return rc;
+}
+
+static int check_body(struct exchange *x)
+{
+	struct scrub *search = scrub_new(x->secrets->find);
+	struct buf out = BUF_INIT(SIZE_MAX / 2);
+	struct held_piece *at = NULL;
+	size_t n, done = 0;
+	const char *p;
+	int rc;
+
+	while ((p = held_next(&x->body, &at, &n)) != NULL) {
+		scrub_write(search, p, n, &out);
+		buf_reset(&out);
+		exchange_turn(&done, n);
+	}
+	scrub_end(search, &out);
+	rc = check_found(x, search, "body");
 	buf_free(&out);
 	scrub_free(search);
 	return rc;
@@ -464,7 +570,7 @@ static int check_request(struct exchange *x)
 	if (rc == 0)
 		rc = secrets_check_fields(x, rq->fields, rq->n_fields);
 	if (rc == 0 && x->body.n > 0)
-		rc = check_text(x, (struct policy_text){ x->body.p, x->body.n }, "body");
+		rc = check_body(x);
 	return rc;
 }
 
@@ -520,12 +626,31 @@ static int cannot_sign(struct exchange *x, const struct secret *secret, const ch
 	return -EACCES;
 }
 
+static int hash_body(struct exchange *x, char ret[SIGV4_HEX + 1])
+{
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	unsigned char digest[SIGV4_HEX / 2];
+	struct held_piece *at = NULL;
+	size_t n, done = 0;
+	const char *p;
+	bool ok = ctx != NULL && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1;
+
+	while (ok && (p = held_next(&x->body, &at, &n)) != NULL) {
+		ok = EVP_DigestUpdate(ctx, p, n) == 1;
+		exchange_turn(&done, n);
+	}
+	ok = ok && EVP_DigestFinal_ex(ctx, digest, NULL) == 1;
+	EVP_MD_CTX_free(ctx);
+	str_hex(ret, digest, sizeof(digest));
+	return ok ? 0 : -ENOMEM;
+}
+
 /* A request that was signed with a placeholder gets the signature that the secret makes; the secret itself goes nowhere. */
 static int sign_anew(struct exchange *x)
 {
 	const char *why = "its signature is malformed";
 	const struct secret *secret;
-	char made[SIGV4_HEX + 1];
+	char made[SIGV4_HEX + 1], hash[SIGV4_HEX + 1];
 	struct sigv4 s;
 	int found = sigv4_find(&x->request, &x->arena, &s, &why), rc;
 
@@ -538,8 +663,9 @@ static int sign_anew(struct exchange *x)
 		return cannot_sign(x, secret, why);
 	if (s.payload.n == 0 && x->request.body != HTTP_BODY_NONE && !x->body_whole)
 		return cannot_sign(x, secret, "its body is too large to be held");
-	rc = sigv4_make(
-		&x->request, &s, (struct policy_text){ x->body.p, x->body.n }, secret->value, made);
+	if (hash_body(x, hash) < 0)
+		return -ENOMEM;
+	rc = sigv4_make(&x->request, &s, hash, secret->value, made);
 	if (rc == -ENOENT)
 		return cannot_sign(x, secret, "a field that is signed does not leave the gateway");
 	return rc == 0 ? replace_signature(x, &s, made) : rc;
@@ -558,9 +684,14 @@ int secrets_place(struct exchange *x)
 
 	if (s == NULL || s->n == 0)
 		return 0;
+	if (any_place(x, is_json_place))
+		rc = exchange_read_json(x, true);
 	for (size_t i = 0; i < s->n && rc == 0; i++)
 		if (goes_to(&s->list[i], x))
 			rc = place_secret(x, &s->list[i]);
+	exchange_forget_json(x);
+	if (rc < 0)
+		exchange_because(x, "failed", "there is no room to put a secret into its body");
 	if (rc == 0)
 		rc = check_request(x);
 	if (rc == 0 && secrets_scrubs(x)) {

@@ -346,7 +346,7 @@ static void sign(
 	explicit_bzero(key, sizeof(key));
 }
 
-int sigv4_make(const struct head *rq, const struct sigv4 *s, struct policy_text body,
+int sigv4_make(const struct head *rq, const struct sigv4 *s, const char *body_hash,
 	const char *secret, char ret[SIGV4_HEX + 1])
 {
 	cleanup_buf struct buf request = BUF_INIT(CANONICAL_MAX), text = BUF_INIT(CANONICAL_MAX);
@@ -363,7 +363,7 @@ int sigv4_make(const struct head *rq, const struct sigv4 *s, struct policy_text 
 	if (s->payload.n > 0)
 		buf_add(&request, s->payload.p, s->payload.n);
 	else
-		add_hash(body.p, body.n, &request);
+		buf_str(&request, body_hash);
 	if (buf_failed(&request))
 		return -ENOMEM;
 	buf_fmt(&text, ALGORITHM "\n%.*s\n%.*s\n", (int)s->time.n, s->time.p, (int)s->scope.n,

@@ -41,12 +41,12 @@ bool sigv4_wants_body(const struct head *rq, struct arena *arena);
 /**
  * sigv4_make() - the signature of @rq with the key @secret.
  * @s: from sigv4_find() of the same head.
- * @body: all of it; used when @s->payload says nothing.
+ * @body_hash: SHA-256 of the body, %SIGV4_HEX digits; used when @s->payload says nothing.
  * @ret: digits and a NUL.
  *
  * Return: 0; -ENOENT when a field that is signed is not in @rq; -ENOMEM.
  */
-int sigv4_make(const struct head *rq, const struct sigv4 *s, struct policy_text body,
+int sigv4_make(const struct head *rq, const struct sigv4 *s, const char *body_hash,
 	const char *secret, char ret[SIGV4_HEX + 1]) attr_must_use;
 
 #endif

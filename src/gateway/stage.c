@@ -20,31 +20,25 @@ static void break_off(struct exchange *x, const char *outcome)
 
 /* ---- deny ------------------------------------------------------------------------------------------------------------------- */
 
-/* What is behind a verdict on a body that nobody could read. */
-static const char *unread(const struct exchange *x)
-{
-	if (x->body.n == 0 || x->json != NULL)
-		return "";
-	return x->body_whole ? " (its body is no JSON that a rule can read)"
-			     : " (its body is over a mebibyte, more than a rule can read)";
-}
-
 static void deny(struct exchange *x)
 {
 	const struct policy_rule *rule = x->rule;
+	int status = rule != NULL && rule->deny.status != 0 ? rule->deny.status : 403;
 
 	if (rule == NULL)
 		exchange_because(x, "denied", "no rule allows %.*s %s%s", (int)x->request.method.n,
-			x->request.method.p, x->host.host, unread(x));
+			x->request.method.p, x->host.host, exchange_unread(x));
 	else if (rule->deny.message != NULL)
-		exchange_because(x, "denied", "%s%s", rule->deny.message, unread(x));
+		exchange_because(x, "denied", "%s%s", rule->deny.message, exchange_unread(x));
 	else
-		exchange_because(x, "denied", "rule '%s' denies it%s", rule->name, unread(x));
+		exchange_because(
+			x, "denied", "rule '%s' denies it%s", rule->name, exchange_unread(x));
 	if (rule != NULL && rule->action == POLICY_DENY && rule->deny.status == 0)
 		break_off(x, "denied");
+	else if (status == 403 && x->asked_body && x->too_large)
+		(void)!exchange_answer(x, 413, "too_large");
 	else
-		(void)!exchange_answer(x,
-			rule != NULL && rule->deny.status != 0 ? rule->deny.status : 403, "denied");
+		(void)!exchange_answer(x, status, "denied");
 }
 
 /* ---- budgets ---------------------------------------------------------------------------------------------------------------- */
@@ -56,17 +50,23 @@ static bool within_budget(struct exchange *x)
 	struct ledger_refusal refusal = { 0 };
 	enum ledger_answer answer;
 
-	if (x->rule == NULL || x->rule->n_budgets == 0)
+	if (x->rule == NULL || x->rule->n_budgets == 0) {
+		exchange_forget_json(x);
 		return true;
+	}
 	amounts.bytes = x->request.has_length ? x->request.length : x->body.n;
 	x->prepaid = amounts.bytes > x->body.n ? amounts.bytes - x->body.n : 0;
 	answer = hooks->reserve != NULL ? hooks->reserve(hooks->ctx, x->policy,
 						  x->verdict.rule_index, &amounts, &refusal)
 					: LEDGER_UNKNOWN;
+	exchange_forget_json(x);
 	if (answer == LEDGER_OK)
 		return true;
 	exchange_because(x, "denied", "a budget of rule '%s' %s", x->rule->name,
 		answer == LEDGER_OVER ? "is exhausted" : "cannot be counted");
+	if (answer != LEDGER_OVER && *exchange_unread(x) != '\0')
+		exchange_because(x, "denied", "a budget of rule '%s' cannot be counted%s",
+			x->rule->name, exchange_unread(x));
 	x->retry_after_s = (refusal.retry_after_ms + 999) / 1000;
 	(void)!exchange_answer(x, 429, "budget");
 	return false;
@@ -128,28 +128,6 @@ static bool set_field(struct exchange *x, const struct policy_change *change)
 	return copy != NULL && head_add(&x->request, change->name, text_of(copy)) == 0;
 }
 
-void stage_replace_body(struct exchange *x, const char *p, size_t n)
-{
-	x->proxy->held -= x->body.n;
-	buf_reset(&x->body);
-	buf_add(&x->body, p, n);
-	x->proxy->held += x->body.n;
-	head_remove(&x->request, "content-encoding");
-	x->request.body = HTTP_BODY_LENGTH;
-	x->request.has_length = true;
-	x->request.length = x->body.n;
-}
-
-bool stage_restate_body(struct exchange *x)
-{
-	cleanup_free char *text = json_dumps(x->json, JSON_COMPACT);
-
-	if (text == NULL || strlen(text) > PROXY_BODY_MAX)
-		return false;
-	stage_replace_body(x, text, strlen(text));
-	return true;
-}
-
 static bool change_request(struct exchange *x)
 {
 	const struct policy_rule *rule = x->rule;
@@ -158,25 +136,30 @@ static bool change_request(struct exchange *x)
 	for (size_t i = 0; i < rule->n_changes && ok; i++) {
 		const struct policy_change *change = &rule->changes[i];
 
+		if (change->in_body && !body)
+			ok = exchange_read_json(x, true) == 0;
 		body = body || change->in_body;
+		if (!ok)
+			break;
 		if (!change->in_body)
 			ok = set_field(x, change);
 		else
 			ok = !pointer_alike(x->json, change->name) &&
 			     pointer_set(x->json, change->name, change->value);
 	}
-	return ok && (!body || stage_restate_body(x));
+	return ok && (!body || exchange_restate_body(x));
 }
 
 static void transform(struct exchange *x)
 {
 	if (change_request(x)) {
+		exchange_forget_json(x);
 		forward(x, NULL);
 		return;
 	}
-	exchange_because(x, "denied", "rule '%s' changes something that this request has not",
-		x->rule->name);
-	(void)!exchange_answer(x, 403, "denied");
+	exchange_because(x, "denied", "rule '%s' changes something that this request has not%s",
+		x->rule->name, x->too_large ? ": its body is larger than rules read" : "");
+	(void)!exchange_answer(x, x->too_large ? 413 : 403, x->too_large ? "too_large" : "denied");
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------------- */

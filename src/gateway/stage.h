@@ -19,12 +19,6 @@ struct shaping {
 /** stage_run() - carry out @x->verdict. Context: fiber; waits. */
 void stage_run(struct exchange *x);
 
-/** stage_replace_body() - send @n bytes at @p (at most %PROXY_BODY_MAX; copied) instead of the request's body, which is held as a whole. */
-void stage_replace_body(struct exchange *x, const char *p, size_t n);
-
-/** stage_restate_body() - @x->json was changed: make it the body. Return: false when it is too large. */
-bool stage_restate_body(struct exchange *x);
-
 /** stage_sleep() - wait. Context: fiber. */
 void stage_sleep(uint64_t ns);
 

@@ -278,12 +278,18 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
 	struct reader r = { .err = err };
 	struct policy *p = xnew(struct policy);
 	uint64_t version = 1;
-	int rc = reader_object(&r, document, KNOWN("version", "preset", "rules", "secrets"));
+	int rc = reader_object(
+		&r, document, KNOWN("version", "preset", "body_max", "rules", "secrets"));
 
 	p->refs = 1;
 	p->rules = xalloc(POLICY_RULES_MAX * sizeof(*p->rules));
+	p->body_max = POLICY_BODY_MAX;
 	if (rc == 0)
 		rc = reader_number(&r, document, "version", 1, 1, &version);
+	if (rc == 0)
+		rc = reader_size(&r, document, "body_max", &p->body_max);
+	if (rc == 0 && p->body_max > POLICY_BODY_TOP)
+		rc = reader_fail(&r, "body_max is at most %uM", POLICY_BODY_TOP >> 20);
 	if (rc == 0)
 		rc = read_rules(&r, document, NULL, p);
 	if (rc == 0)

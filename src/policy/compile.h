@@ -15,6 +15,7 @@ struct policy {
 	size_t n_secrets;
 	struct policy_port_range *ports;
 	size_t n_ports;
+	uint64_t body_max;
 };
 
 /** KNOWN() - the members that reader_object() lets an object have. */

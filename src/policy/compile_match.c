@@ -158,6 +158,23 @@ static int read_field(struct reader *r, const json_t *v, struct field_pattern *p
 	return 0;
 }
 
+/* How much of a string decides: as far as the globs look, and one byte more than the values have. */
+static size_t field_reads(const struct field_pattern *p)
+{
+	const json_t *one;
+	size_t most = 0, i;
+
+	for (i = 0; i < p->n_globs; i++) {
+		size_t reads = glob_reads(p->globs[i]);
+
+		most = reads > most ? reads : most;
+	}
+	json_array_foreach (p->values, i, one)
+		if (json_string_length(one) + 1 > most)
+			most = json_string_length(one) + 1;
+	return most;
+}
+
 static int read_fields(struct reader *r, const json_t *o, struct policy_match *m)
 {
 	const json_t *fields = json_object_get(o, "json"), *value;
@@ -180,6 +197,7 @@ static int read_fields(struct reader *r, const json_t *o, struct policy_match *m
 		rc = read_field(r, value, p);
 		if (rc < 0)
 			return rc;
+		p->reads = field_reads(p);
 		reader_leave(r, at);
 	}
 	reader_leave(r, mark);

@@ -22,6 +22,7 @@ struct field_pattern {
 	size_t n_globs;
 	bool ranged;
 	double min, max; /* inclusive */
+	size_t reads;    /* bytes of a string that decide; SIZE_MAX: all */
 };
 
 /** enum match_member - the members of a rule's match, in the order in which they become known. */

@@ -240,6 +240,20 @@ static void advance(const struct token *t, size_t n, bool *on, char c)
 	spread(t, n, on);
 }
 
+size_t glob_reads(const char *glob)
+{
+	struct token t[PATTERN_GLOB_MAX * 2];
+	ssize_t n = glob_tokens(glob, GLOB_TEXT, t);
+	bool open = false;
+
+	for (; n > 0 && t[n - 1].kind == TOKEN_RUN; n--)
+		open = true;
+	for (ssize_t i = 0; i < n; i++)
+		if (t[i].kind == TOKEN_RUN)
+			return SIZE_MAX;
+	return n < 0 ? SIZE_MAX : (size_t)n + !open;
+}
+
 bool glob_match(const char *glob, enum glob_kind kind, const char *text, size_t n)
 {
 	struct token all[PATTERN_GLOB_MAX * 2], *t = all;
@@ -299,7 +313,7 @@ static char folded(const char *p, size_t *ret_n)
 	return *p >= 'A' && *p <= 'Z' ? (char)(*p - 'A' + 'a') : *p;
 }
 
-static bool same_but_case(const char *a, const char *b)
+bool pointer_same_but_case(const char *a, const char *b)
 {
 	size_t n, k;
 
@@ -317,12 +331,11 @@ static const json_t *member(struct walk *w, const json_t *object, const char *na
 
 	if (w->each == NULL)
 		json_object_foreach ((json_t *)(uintptr_t)object, key, value)
-			w->alike |= !str_eq(key, name) && same_but_case(key, name);
+			w->alike |= !str_eq(key, name) && pointer_same_but_case(key, name);
 	return json_object_get(object, name);
 }
 
-/* Copy the first part of @pointer, "~1" and "~0" undone. Return: what follows it. */
-static const char *pointer_part(const char *pointer, char part[PATTERN_GLOB_MAX + 1])
+const char *pointer_part(const char *pointer, char part[PATTERN_GLOB_MAX + 1])
 {
 	size_t n = 0;
 

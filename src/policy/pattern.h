@@ -36,6 +36,15 @@ const char *glob_path_flaw(const char *s);
 /** glob_match() - does the whole of @text match? '?' is one byte (no '/' in paths), '\' takes the next byte as it is. */
 bool glob_match(const char *glob, enum glob_kind kind, const char *text, size_t n);
 
+/** glob_reads() - how many bytes of a text decide whether it matches the %GLOB_TEXT @glob, whatever follows them; SIZE_MAX: all. */
+size_t glob_reads(const char *glob);
+
+/** pointer_part() - copy the first part of @pointer, "~1" and "~0" undone; it begins with '/'. Return: what follows it. */
+const char *pointer_part(const char *pointer, char part[PATTERN_GLOB_MAX + 1]);
+
+/** pointer_same_but_case() - are the names equal for whom capitals are small letters, the Kelvin sign is a k and the long s an s? */
+bool pointer_same_but_case(const char *a, const char *b);
+
 /** pointer_valid() - is @s a member name without '/', or a JSON pointer (RFC 6901) of at most %POINTER_DEPTH parts? */
 bool pointer_valid(const char *s);
 

@@ -79,6 +79,34 @@ bool policy_reads_header(const struct policy *p, struct policy_text name)
 	return false;
 }
 
+static void reads_rule(const struct policy_rule *rule, policy_path_fn *each, void *ctx)
+{
+	for (size_t i = 0; i < rule->match->n_fields; i++)
+		each(rule->match->fields[i].pointer, rule->match->fields[i].reads, ctx);
+	for (size_t i = 0; i < rule->n_budgets; i++)
+		if (rule->budgets[i].measure == POLICY_REQUEST_FIELD)
+			each(rule->budgets[i].field, 0, ctx);
+}
+
+void policy_reads_body(
+	const struct policy *p, const struct policy_request *rq, policy_path_fn *each, void *ctx)
+{
+	for (size_t i = 0; i < p->n_rules; i++) {
+		const char *because;
+		enum match_result result = match_test(p->rules[i].match, rq, &because);
+
+		if (result != MATCH_NO)
+			reads_rule(&p->rules[i], each, ctx);
+		if (result == MATCH_YES)
+			return;
+	}
+}
+
+size_t policy_body_max(const struct policy *p)
+{
+	return p->body_max;
+}
+
 const struct policy_rule *policy_rules(const struct policy *p, size_t *ret_n)
 {
 	*ret_n = p->n_rules;

@@ -24,6 +24,9 @@
 #define POLICY_DNS_PORT     53
 #define POLICY_HOST_MAX     253          /* bytes of a name, without the final dot */
 #define POLICY_TEXT_MAX     (256U << 10) /* bytes of a document */
+#define POLICY_BODY_MAX \
+	(32U << 20) /* bytes of a request's body that rules read, unless the document says it */
+#define POLICY_BODY_TOP (64U << 20) /* the most that it may say */
 
 enum policy_transport {
 	POLICY_HTTP,
@@ -202,6 +205,16 @@ json_t *policy_explain(const struct policy *p, const struct policy_request *rq) 
 
 /** policy_reads_header() - does some rule of @p look at the header @name, also written with '_' for '-'? NULL is allowed. */
 bool policy_reads_header(const struct policy *p, struct policy_text name);
+
+/** policy_path_fn - somebody looks at what the JSON @pointer leads to, and of a string there at its first @string_bytes (SIZE_MAX: all of it). */
+typedef void policy_path_fn(const char *pointer, size_t string_bytes, void *ctx);
+
+/** policy_reads_body() - call @each with all that the rules look at in the body which may still decide @rq, or count it. */
+void policy_reads_body(
+	const struct policy *p, const struct policy_request *rq, policy_path_fn *each, void *ctx);
+
+/** policy_body_max() - bytes of a request's body that are read for rules, as they travel and decoded; a larger one cannot be read. */
+size_t policy_body_max(const struct policy *p);
 
 /** policy_rules() - all rules in order. */
 const struct policy_rule *policy_rules(const struct policy *p, size_t *ret_n);

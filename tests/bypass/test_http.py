@@ -5,12 +5,14 @@ Ablation: the same bytes through a relay that does not look into them are heard,
 """
 
 import os
+import re
 import socket
 import threading
 
 from bypass import http_cases as cases
 from lib.case import equal
-from lib.proxy import Proxy, Upstream, certificate, echo, read_all
+from lib.pace import patience
+from lib.proxy import Proxy, Upstream, certificate, echo, parse, read_all
 
 TIMEOUT = 240
 RULES = [{"name": "ok", "match": {"host": "api.example", "method": ["GET"], "path": "/ok/**"}, "action": "allow"},
@@ -140,3 +142,56 @@ def test_exhaustion_is_not_a_way(tmp):
         sock.close()
     equal(world.heard(), [])
     world.close()
+
+
+def test_many_large_bodies_are_read_one_after_the_other(tmp):
+    """64 connections that send 31 MiB each at once: memory stays bounded, who can be read is, nothing that is denied passes, and what has no body is served meanwhile."""
+    sizes, asked = [], threading.Event()
+
+    def swallow(peer):
+        while (head := peer.head()) is not None:
+            length, tail = re.search(rb"content-length: (\d+)", head), peer.rest[-7:]
+            size, peer.rest = len(peer.rest), b""
+            while size < int(length[1]) if length else b"chunked" in head and tail != b"\r\n0\r\n\r\n":
+                piece = peer.sock.recv(262144)
+                assert piece
+                size, tail = size + len(piece), (tail + piece[-7:])[-7:]
+            sizes.append(size)
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    upstream = Upstream(swallow)
+    proxy = Proxy(tmp, RULES, {"api.example": upstream.address})
+    good, bad = (b'{"x": "' + b"A" * (31 << 20) + b'", "kind": "%s"}' % kind for kind in (b"good", b"evil"))
+    answers = []
+
+    def send(body, chunks):
+        head = b"POST /json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n"
+        with proxy.connect() as sock:
+            sock.settimeout(patience(150))
+            try:
+                sock.sendall(head + (b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) if chunks else b"Content-Length: %d\r\n\r\n" % len(body)))
+                sock.sendall(body)
+                sock.sendall(b"\r\n0\r\n\r\n" if chunks else b"")
+            except OSError:
+                pass  # the answer came first
+            answers.append((body is good, parse(read_all(sock))[0]))
+
+    threads = [threading.Thread(target=send, args=(bad if i % 4 == 0 else good, i % 8 > 3)) for i in range(64)]
+
+    def ask():
+        while any(thread.is_alive() for thread in threads):
+            equal(proxy.get("api.example", "/ok/x")[0], 200)
+            equal(proxy.get("evil.example", "/ok/x")[0], 403)
+            asked.set()
+    for thread in threads:
+        thread.start()
+    ask()
+    equal(asked.is_set(), True)
+    with open(f"/proc/{proxy.process.pid}/status", encoding="ascii") as f:
+        peak = next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
+    equal(peak < 200 << 10, True, f"peak memory {peak} KiB")
+    equal({status for good, status in answers if good} <= {200, 503} and (True, 200) in answers, True, str(answers))
+    equal({status for good, status in answers if not good} <= {403, 503}, True, str(answers))
+    equal(len([size for size in sizes if size]), len([1 for good, status in answers if good and status == 200]))
+    equal(proxy.close(), 0)
+    upstream.close()

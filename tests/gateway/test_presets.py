@@ -15,14 +15,18 @@ CASES = (
     (MESSAGES, {**MESSAGE, "mcp_servers": [{"type": "url", "url": "https://elsewhere.example/"}]}, "llm-anthropic/no-mcp-servers"),
     (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://elsewhere.example/?data"}}]}]},
      "llm-anthropic/no-urls"),
-    ("https://api.anthropic.com/v1/files", MESSAGE, None),
+    ("https://api.anthropic.com/v1/messages/batches", MESSAGE, None),
+    (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "image", "source": {"type": "url", "url": "https://elsewhere.example/"}}]}]}]},
+     "llm-anthropic/no-urls-in-results"),
     (RESPONSES, {"input": "hello", "tools": [{"type": "web_search_preview"}]}, "llm-openai/no-provider-tools"),
     (RESPONSES, {"input": "hello", "tools": [{"type": "mcp", "server_url": "https://elsewhere.example/"}]}, "llm-openai/no-provider-tools"),
     (CHAT, {**MESSAGE, "web_search_options": {}}, "llm-openai/no-web-search"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://elsewhere.example/?data"}}]}]}, "llm-openai/no-image-urls"),
     (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://elsewhere.example/?data"}]}]}, "llm-openai/no-input-image-urls"),
     (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "https://elsewhere.example/"}]}]}, "llm-openai/no-input-file-urls"),
-    ("https://api.openai.com/v1/files", MESSAGE, None),
+    (RESPONSES, {"input": [{"type": "function_call_output", "output": [{"type": "input_image", "image_url": "https://elsewhere.example/"}]}]}, "llm-openai/no-output-image-urls"),
+    (RESPONSES, {"input": [{"type": "function_call_output", "output": [{"type": "input_file", "file_url": "https://elsewhere.example/"}]}]}, "llm-openai/no-output-file-urls"),
+    ("https://api.openai.com/v1/batches", MESSAGE, None),
 )
 
 

@@ -74,7 +74,7 @@ TEST(bad_documents_are_refused_by_name)
 	} bad[] = {
 		{ "[]", "policy: must be an object" },
 		{ "rulez: []",
-			"rulez: there is no such member; known: version, preset, rules, secrets" },
+			"rulez: there is no such member; known: version, preset, body_max, rules, secrets" },
 		{ "version: 2", "version: must be a whole number from 1 to 1" },
 		{ "preset: nope", "preset: 'nope' is no preset" },
 		{ "rules: {}", "policy: rules must be a list" },
@@ -406,7 +406,9 @@ TEST(every_preset_compiles_and_the_model_ones_deny_what_the_provider_would_fetch
 	check_str(asked(p, rq), "deny llm-anthropic/no-provider-tools");
 	rq.body = NULL;
 	check_str(asked(p, rq), "deny llm-anthropic/no-provider-tools");
-	rq.path = TEXT("/v1/files");
+	rq.path = TEXT("/v1/files"); /* whatever it is: nobody is asked to fetch by it */
+	check_str(asked(p, rq), "allow llm-anthropic/uploads");
+	rq.path = TEXT("/v1/messages/batches");
 	rq.body = body;
 	check_str(asked(p, rq), "deny");
 	json_decref(body);

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request's body, held and read for rules. Three bounds: how long it may be (the policy says it), how much of all bodies is held at once (held.h), and how much of trees and decoders there is at once
+ * (proxy->trees): of a tree that is read to decide only what rules look at (policy/sieve.h), all of it only for whoever changes the body. While a long one is read others have their turn.
+ */
+#include "base/clock.h"
+#include "gateway/body.h"
+#include "gateway/exchange.h"
+#include "policy/sieve.h"
+
+#include <strings.h>
+
+#define TREE_MAX   (8U << 20) /* of what rules look at in one body */
+#define TREE_RATIO 40         /* bytes of tree that a byte of text can make, at most */
+#define TURN       (2U << 20) /* bytes that are read in a turn */
+#define FIRST      16384U     /* reserved of a body of unknown length */
+
+/* Let everybody else go on for once. */
+static void yield(void)
+{
+	struct waiters nobody;
+
+	waiters_init(&nobody);
+	(void)!waiters_wait(&nobody, clock_now_ns() + NS_PER_MS);
+}
+
+void exchange_turn(size_t *done, size_t n)
+{
+	*done += n;
+	if (*done < TURN)
+		return;
+	*done = 0;
+	yield();
+}
+
+/* ---- holding ---------------------------------------------------------------------------------------------------------------- */
+
+static int reserve(struct exchange *x, size_t n)
+{
+	return held_reserve(&x->body, &x->proxy->held, n, clock_now_ns() + PROXY_STALL_NS) < 0
+		       ? -ENOMEM
+		       : 0;
+}
+
+/* Room for @n more bytes of a body whose length nobody knows: it doubles up to a piece. */
+static int reserve_more(struct exchange *x, size_t n)
+{
+	size_t want = x->body.n + n, step = x->body.n < HELD_PIECE ? x->body.n : HELD_PIECE;
+
+	if (want <= x->body.reserved)
+		return 0;
+	return reserve(x, want + (step > FIRST ? step : FIRST));
+}
+
+int exchange_hold(struct exchange *x)
+{
+	size_t max = x->policy != NULL ? policy_body_max(x->policy) : 0;
+	bool known = x->request.body == HTTP_BODY_LENGTH;
+	int rc;
+
+	if (x->held)
+		return 0;
+	x->held = true;
+	x->too_large = known && x->request.length > max;
+	if (x->too_large)
+		return 0; /* none of it */
+	rc = reserve(x, known ? x->request.length : FIRST);
+	if (rc == 0)
+		rc = exchange_invite(x);
+	while (rc == 0 && !x->front->body_ended && x->body.n <= max) {
+		const char *piece;
+		ssize_t n = channel_recv(x->front, &piece, clock_now_ns() + PROXY_STALL_NS);
+
+		if (n < 0)
+			return (int)n;
+		rc = reserve_more(x, (size_t)n);
+		if (rc == 0)
+			rc = held_add(&x->body, piece, (size_t)n);
+	}
+	x->body_whole = x->front->body_ended;
+	x->too_large = !x->body_whole;
+	return rc;
+}
+
+/* ---- what it says that it is ------------------------------------------------------------------------------------------------ */
+
+/* Is @word in @text, capitals or not? Return: what follows it, or NULL. */
+static const char *behind(struct policy_text text, const char *word)
+{
+	for (size_t i = 0; i + strlen(word) <= text.n; i++)
+		if (strncasecmp(text.p + i, word, strlen(word)) == 0)
+			return text.p + i + strlen(word);
+	return NULL;
+}
+
+/* Does @type name no other charset than UTF-8? */
+static bool is_utf8(struct policy_text type)
+{
+	const char *const end = type.p + type.n;
+	const char *p;
+
+	while ((p = behind(type, "charset")) != NULL) {
+		size_t n = 0;
+
+		while (p < end && strchr("= \t\"", *p) != NULL)
+			p++;
+		while (p + n < end && strchr(" \t\";", p[n]) == NULL)
+			n++;
+		if (!(n == 5 && strncasecmp(p, "utf-8", n) == 0) &&
+			!(n == 4 && strncasecmp(p, "utf8", n) == 0))
+			return false;
+		type = (struct policy_text){ p + n, (size_t)(end - p) - n };
+	}
+	return true;
+}
+
+bool exchange_may_be_json(const struct head *rq)
+{
+	struct policy_text type = head_field(rq, "content-type");
+
+	return head_count(rq, "content-type") <= 1 && head_count(rq, "content-encoding") <= 1 &&
+	       behind(type, "multipart/") == NULL && behind(type, "form-urlencoded") == NULL &&
+	       is_utf8(type);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------------------------- */
+
+static void add_path(const char *pointer, size_t string_bytes, void *ctx)
+{
+	sieve_paths_add(ctx, pointer, string_bytes);
+}
+
+struct reading {
+	struct sieve *sieve;
+	size_t done;
+};
+
+static int into_sieve(void *ctx, const char *p, size_t n)
+{
+	struct reading *r = ctx;
+
+	exchange_turn(&r->done, n);
+	return sieve_feed(r->sieve, p, n);
+}
+
+static json_t *read_through(
+	const struct exchange *x, struct policy_text coding, size_t max, struct sieve *sieve)
+{
+	struct reading reading = { .sieve = sieve };
+	struct body_decoder *d = body_decoder_new(coding, max, into_sieve, &reading);
+	struct held_piece *at = NULL;
+	const char *p;
+	size_t n;
+	int rc = d != NULL ? 0 : -EOPNOTSUPP;
+
+	while (rc == 0 && (p = held_next(&x->body, &at, &n)) != NULL)
+		rc = body_decoder_feed(d, p, n);
+	if (rc == 0)
+		rc = body_decoder_end(d);
+	body_decoder_free(d);
+	return rc == 0 ? sieve_end(sieve) : NULL;
+}
+
+/* Bytes that reading may take. */
+static size_t needed(const struct exchange *x, bool coded, bool whole, size_t max)
+{
+	size_t tree = whole ? max + TREE_MAX : TREE_MAX, most = x->body.n * TREE_RATIO + 1024;
+
+	if (coded)
+		return tree + BODY_WINDOW_MAX;
+	return most < tree ? most : tree;
+}
+
+int exchange_read_json(struct exchange *x, bool whole)
+{
+	struct policy_text coding = head_field(&x->request, "content-encoding");
+	size_t max = policy_body_max(x->policy), need = needed(x, coding.n > 0, whole, max);
+	struct sieve_paths *paths = NULL;
+	struct policy_request asked;
+	struct sieve *sieve;
+
+	exchange_forget_json(x);
+	if (!x->body_whole || !exchange_may_be_json(&x->request))
+		return 0;
+	if (room_take(&x->proxy->trees, need, clock_now_ns() + PROXY_STALL_NS) < 0)
+		return -ENOMEM;
+	if (!whole) {
+		paths = sieve_paths_new();
+		asked = exchange_asked(x, POLICY_HEAD);
+		policy_reads_body(x->policy, &asked, add_path, paths);
+	}
+	sieve = sieve_new(paths, coding.n > 0 ? need - BODY_WINDOW_MAX : need);
+	x->json = read_through(x, coding, max, sieve);
+	x->json_room = x->json != NULL && sieve_memory(sieve) < need ? sieve_memory(sieve) : 0;
+	room_give(&x->proxy->trees, need - x->json_room);
+	sieve_free(sieve);
+	sieve_paths_free(paths);
+	return 0;
+}
+
+void exchange_forget_json(struct exchange *x)
+{
+	json_decref(x->json);
+	x->json = NULL;
+	room_give(&x->proxy->trees, x->json_room);
+	x->json_room = 0;
+}
+
+const char *exchange_unread(const struct exchange *x)
+{
+	if (x->request.body == HTTP_BODY_NONE || !x->asked_body || x->readable)
+		return "";
+	return x->too_large ? " (its body is larger than rules read: body_max of the policy)"
+			    : " (its body is no JSON that a rule can read)";
+}
+
+/* ---- changing --------------------------------------------------------------------------------------------------------------- */
+
+void exchange_replace_body(struct exchange *x, struct held *with)
+{
+	held_replace(&x->body, with);
+	head_remove(&x->request, "content-encoding");
+	x->request.body = HTTP_BODY_LENGTH;
+	x->request.has_length = true;
+	x->request.length = x->body.n;
+}
+
+struct restated {
+	struct held text;
+	size_t max;
+};
+
+static int add_text(const char *p, size_t n, void *ctx)
+{
+	struct restated *r = ctx;
+
+	return n > r->max - r->text.n || held_add(&r->text, p, n) < 0 ? -1 : 0;
+}
+
+bool exchange_restate_body(struct exchange *x)
+{
+	struct restated r = { .max = policy_body_max(x->policy) };
+	bool ok;
+
+	/* pieces of the length that it will be about */
+	r.text.reserved = x->body.n;
+	ok = json_dump_callback(x->json, add_text, &r, JSON_COMPACT) == 0;
+	r.text.reserved = 0;
+	if (ok)
+		exchange_replace_body(x, &r.text);
+	held_free(&r.text);
+	return ok;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: policy/sieve.h - JSON read piece by piece, of which only what somebody looks at is kept.
+ *
+ * The text is checked whole (RFC 8259; the same is refused as by jansson: invalid UTF-8, lone surrogates, numbers out of range, NUL in names), but a tree is built only of what lies on the way of JSON
+ * pointers: images and long texts beside them cost no memory. A tree that came out of a sieve gives pointer_walk() and pointer_alike() the same values for these pointers as the whole tree would, but that
+ * a container a pointer leads to may be empty, and that a long string ends where nobody reads on. Two members of one name are refused where a pointer looks at that name (everywhere when all is kept).
+ */
+#ifndef CAY_POLICY_SIEVE_H
+#define CAY_POLICY_SIEVE_H
+
+#include "base/attr.h"
+
+#include <jansson.h>
+
+#define SIEVE_DEPTH_MAX 2048 /* as JSON_PARSER_MAX_DEPTH of jansson */
+
+struct sieve;
+struct sieve_paths;
+
+/** sieve_paths_new() - no pointer yet; sieve_paths_free(). */
+struct sieve_paths *sieve_paths_new(void) attr_must_use;
+
+/** sieve_paths_add() - somebody looks at what @pointer (pointer_valid()) leads to, and of a string at no more than its first @string_bytes (SIZE_MAX: all of it). */
+void sieve_paths_add(struct sieve_paths *paths, const char *pointer, size_t string_bytes);
+
+/** sieve_paths_free() - NULL is allowed. */
+void sieve_paths_free(struct sieve_paths *paths);
+
+/**
+ * sieve_new() - begin to read.
+ * @paths: what is kept; borrowed; NULL: all of it.
+ * @memory_max: bytes that what is kept may take, roughly.
+ */
+struct sieve *sieve_new(const struct sieve_paths *paths, size_t memory_max) attr_must_use;
+
+/** sieve_feed() - the next piece of the text. Return: 0; -EBADMSG, it is no JSON; -EMSGSIZE, what must be kept is too much. After a failure only sieve_free(). */
+int sieve_feed(struct sieve *s, const char *p, size_t n) attr_must_use;
+
+/** sieve_end() - the text is over. Return: the tree, a new reference; NULL when it was not one whole object or array. */
+json_t *sieve_end(struct sieve *s) attr_must_use;
+
+/** sieve_memory() - bytes that the tree takes, roughly. */
+size_t sieve_memory(const struct sieve *s);
+
+/** sieve_free() - NULL is allowed. */
+void sieve_free(struct sieve *s);
+
+#endif

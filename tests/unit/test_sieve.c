@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a sieve keeps, beside jansson, which keeps everything. */
+#include "base/str.h"
+#include "policy/pattern.h"
+#include "policy/sieve.h"
+#include "t.h"
+
+#include <stdlib.h>
+
+/* @text in pieces of @step bytes. */
+static json_t *sieved(
+	const char *text, size_t n, size_t step, const struct sieve_paths *paths, size_t memory)
+{
+	struct sieve *s = sieve_new(paths, memory);
+	json_t *tree = NULL;
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i += step)
+		rc = sieve_feed(s, text + i, n - i < step ? n - i : step);
+	if (rc == 0)
+		tree = sieve_end(s);
+	sieve_free(s);
+	return tree;
+}
+
+static const char *const texts[] = {
+	"{\"a\": 1, \"b\": [true, false, null, {\"c\": \"x\\u00e4\\ud83d\\ude00\\n\"}], \"d\": {\"e\": -1.5e3}}",
+	"[]",
+	" {} \n",
+	"[1, [2, [3, {\"a\": {\"a\": {}}}]]]",
+	"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"source\": {\"type\": \"base64\", \"data\": \"AAAA\"}}]}], \"tools\": [{\"type\": \"own\"}]}",
+	"{\"Tools\": 1, \"tool\\u0053\": 2, \"to\xc5\xbfls\": [3], \"\xc3\xa4\": \"\xf0\x9f\x98\x80\"}",
+	"{\"a\": 9223372036854775807, \"b\": -9223372036854775808, \"c\": 0, \"d\": -0, \"e\": 1e-400, \"f\": 0.1}",
+	"{\"a\": \"\\u0000\", \"b\": \"\\\"\\\\\\/\\b\\f\\n\\r\\t\"}",
+};
+
+static const char *const bad[] = {
+	"",
+	" ",
+	"1",
+	"\"a\"",
+	"null",
+	"{",
+	"[",
+	"}",
+	"[1,]",
+	"[,1]",
+	"{\"a\"}",
+	"{\"a\":}",
+	"{\"a\":1,}",
+	"{,}",
+	"{a:1}",
+	"[1 2]",
+	"[01]",
+	"[-]",
+	"[1.]",
+	"[.5]",
+	"[1e]",
+	"[1e+]",
+	"[+1]",
+	"[0x1]",
+	"[tru]",
+	"[truee]",
+	"[nul]",
+	"[True]",
+	"[9223372036854775808]",
+	"[-9223372036854775809]",
+	"[1e400]",
+	"[\"\\x\"]",
+	"[\"\\u12\"]",
+	"[\"\\u12g4\"]",
+	"[\"\\ud800\"]",
+	"[\"\\udc00\"]",
+	"[\"\\ud800\\ud800\"]",
+	"[\"\\ud800x\"]",
+	"[\"a\nb\"]",
+	"[\"\x01\"]",
+	"[\"\xff\"]",
+	"[\"\xc0\xaf\"]",
+	"[\"\xed\xa0\x80\"]",
+	"[\"\xf4\x90\x80\x80\"]",
+	"[\"\xe0\x80\x80\"]",
+	"[\"\xc3\"]",
+	"[\"\xc3\x28\"]",
+	"{\"a\":1}x",
+	"{\"a\":1}{}",
+	"[1]]",
+	"[1}",
+	"{\"a\":1]",
+	"{\"\\u0000\": 1}",
+	"\xef\xbb\xbf{}",
+	"[\"abc",
+	"{\"a\":1,\"a\":2}",
+	"//x\n[]",
+	"['a']",
+	"[NaN]",
+	"[Infinity]",
+};
+
+static json_t *reference(const char *text, size_t n)
+{
+	return json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+}
+
+static void same(const char *text, size_t n)
+{
+	json_t *want = reference(text, n);
+
+	for (size_t step = 1; step < 12; step += 5) {
+		json_t *got = sieved(text, n, step, NULL, SIZE_MAX);
+
+		check((got == NULL) == (want == NULL));
+		check(got == NULL || json_equal(got, want));
+		json_decref(got);
+	}
+	json_decref(want);
+}
+
+TEST(all_of_it_is_what_jansson_reads)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		same(texts[i], strlen(texts[i]));
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		check(reference(bad[i], strlen(bad[i])) == NULL);
+		same(bad[i], strlen(bad[i]));
+	}
+	same("[\"a\0b\"]", 7);
+	check(sieved("[1\0]", 4, 4, NULL, SIZE_MAX) == NULL); /* jansson overlooks it */
+}
+
+TEST(broken_texts_are_refused_as_jansson_does)
+{
+	static const char odd[] = "{}[]\",:\\u0019eE+-. atfn\xc3\xa4\xf0\x9f";
+	char text[400];
+
+	srand(7);
+	for (int round = 0; round < 20000; round++) {
+		const char *from = texts[(size_t)rand() % ARRAY_SIZE(texts)];
+		size_t n = strlen(from);
+
+		memcpy(text, from, n);
+		for (int k = rand() % 3; k >= 0; k--)
+			text[(size_t)rand() % n] = odd[(size_t)rand() % (sizeof(odd) - 1)];
+		same(text, n);
+	}
+}
+
+/* Do both trees say the same to everybody who follows @pointer? */
+static bool collect(const json_t *value, void *ctx)
+{
+	json_t *copy = json_is_object(value)  ? json_object()
+		       : json_is_array(value) ? json_array()
+					      : json_deep_copy(value);
+
+	return json_array_append_new(ctx, copy) == 0;
+}
+
+static void alike(const char *text, const char *const *pointers, size_t n)
+{
+	struct sieve_paths *paths = sieve_paths_new();
+	json_t *whole = reference(text, strlen(text)), *kept;
+
+	for (size_t i = 0; i < n; i++)
+		sieve_paths_add(paths, pointers[i], SIZE_MAX);
+	kept = sieved(text, strlen(text), 7, paths, SIZE_MAX);
+	check((kept == NULL) == (whole == NULL));
+	for (size_t i = 0; i < n && kept != NULL; i++) {
+		json_t *a = json_array(), *b = json_array();
+
+		check_int(pointer_walk(kept, pointers[i], collect, a),
+			pointer_walk(whole, pointers[i], collect, b));
+		check(json_equal(a, b));
+		check_int(pointer_alike(kept, pointers[i]), pointer_alike(whole, pointers[i]));
+		json_decref(a);
+		json_decref(b);
+	}
+	json_decref(kept);
+	json_decref(whole);
+	sieve_paths_free(paths);
+}
+
+TEST(pointers_lead_to_the_same)
+{
+	static const char *const pointers[] = { "/tools/*/type",
+		"/messages/*/content/*/source/type", "a", "/b/3/c", "/d", "/d/e", "/*/*", "/0",
+		"/1/1/1/a/a", "/1/0", "tools", "*", "/*", "/a~1b/~0", "/b/0", "/b/*/c", "\xc3\xa4",
+		"/messages/0/role", "/messages/*" };
+	const char *some[3];
+
+	srand(11);
+	for (int round = 0; round < 3000; round++) {
+		for (size_t i = 0; i < ARRAY_SIZE(some); i++)
+			some[i] = pointers[(size_t)rand() % ARRAY_SIZE(pointers)];
+		alike(texts[(size_t)rand() % ARRAY_SIZE(texts)], some, ARRAY_SIZE(some));
+	}
+	alike("{\"a/b\": {\"~\": 5, \"~0\": 6}, \"*\": 7}",
+		(const char *const[]){ "/a~1b/~0", "*" }, 2);
+}
+
+static json_t *kept(const char *text, const char *pointer, size_t bytes, size_t memory)
+{
+	struct sieve_paths *paths = sieve_paths_new();
+	json_t *tree;
+
+	sieve_paths_add(paths, pointer, bytes);
+	tree = sieved(text, strlen(text), 1000, paths, memory);
+	sieve_paths_free(paths);
+	return tree;
+}
+
+static void keeps(const char *text, const char *pointer, size_t bytes, const char *want)
+{
+	json_t *tree = kept(text, pointer, bytes, 10000);
+	cleanup_free char *got = tree != NULL ? json_dumps(tree, JSON_COMPACT) : NULL;
+
+	check_str(got, want);
+	json_decref(tree);
+}
+
+TEST(what_nobody_looks_at_is_not_kept)
+{
+	keeps("{\"x\": {\"y\": [1, 2]}, \"a\": 1, \"z\": 2}", "a", 0, "{\"a\":1}");
+	keeps("[{}, {}, {\"x\": 1}]", "/*/y", 0, "[]");
+	keeps("[5, {\"y\": 6}]", "/1/y", 0, "[null,{\"y\":6}]");
+	keeps("{\"a\": \"http://x\", \"b\": \"c\"}", "a", 4, "{\"a\":\"http\"}");
+	keeps("{\"a\": {\"b\": 1}}", "a", 0, "{\"a\":{}}");
+	keeps("{\"A\": {\"b\": 1}}", "a", 0, "{\"A\":null}");
+}
+
+TEST(names_that_are_looked_at_come_once)
+{
+	check(kept("{\"a\": 1, \"a\": 2}", "a", 0, 10000) == NULL);
+	check(kept("{\"a\": 1, \"\\u0061\": 2}", "a", 0, 10000) == NULL);
+	check(kept("{\"a\": 1, \"a\": {\"b\": 1}}", "/a/b", 0, 10000) == NULL);
+	check(kept("{\"a\": [{\"b\": 1, \"x\": 1, \"b\": 2}]}", "/a/*/b", 0, 10000) == NULL);
+	keeps("{\"x\": 1, \"x\": 2, \"a\": 3}", "a", 0, "{\"a\":3}");
+}
+
+TEST(memory_is_bounded)
+{
+	struct sieve_paths *paths = sieve_paths_new();
+	struct sieve *s;
+	char *long_text = xalloc(100001);
+	int rc = 0;
+
+	sieve_paths_add(paths, "/*/role", 10);
+	s = sieve_new(paths, 100000);
+	check_int(sieve_feed(s, "[", 1), 0);
+	for (int i = 0; i < 100000; i++) /* elements that hold nothing, and texts */
+		check_int(sieve_feed(s, "{\"x\":{\"role\":[1,2]}},\"y\",[],", 28), 0);
+	check(sieve_memory(s) < 1000);
+	memset(long_text, 'x', 100000);
+	for (int i = 0; i < 100; i++) {
+		check_int(sieve_feed(s, "{\"role\":\"", 9), 0);
+		check_int(sieve_feed(s, long_text, 100000), 0);
+		check_int(sieve_feed(s, "\"},", 3), 0);
+	}
+	for (int i = 0; i < 1000 && rc == 0; i++)
+		rc = sieve_feed(s, "{\"role\":1},", 11);
+	check_int(rc, -EMSGSIZE);
+	sieve_free(s);
+	sieve_paths_free(paths);
+	check(sieved("[\"aaaaaaaaaa\"]", 14, 3, NULL, 5) == NULL);
+	free(long_text);
+}
+
+TEST(depth)
+{
+	char text[2 * SIEVE_DEPTH_MAX + 2];
+
+	for (size_t depth = SIEVE_DEPTH_MAX - 1; depth <= SIEVE_DEPTH_MAX; depth++) {
+		memset(text, '[', depth);
+		memset(text + depth, ']', depth);
+		same(text, 2 * depth);
+	}
+	memset(text, '[', SIEVE_DEPTH_MAX + 1);
+	check(sieved(text, SIEVE_DEPTH_MAX + 1, 100, NULL, SIZE_MAX) == NULL);
+}
+
+TEST(how_much_of_a_text_decides)
+{
+	check_int(glob_reads("http:*"), 5);
+	check_int(glob_reads("http:**"), 5);
+	check_int(glob_reads("url"), 4);
+	check_int(glob_reads("a?\\*"), 4);
+	check_int(glob_reads("*"), 0);
+	check(glob_reads("a*b") == SIZE_MAX);
+	check(glob_reads("*b") == SIZE_MAX);
+}
