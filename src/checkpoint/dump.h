@@ -197,6 +197,12 @@ int dump_maps(struct dump *d, struct dump_process *p, struct err *err) attr_must
 /** dump_is_gone() - is the file called @name of /proc deleted? */
 bool dump_is_gone(const char *name, size_t n);
 
+/**
+ * dump_gone_mark() - call what was replaced or removed since it was mapped "(deleted)" in @maps, the text of /proc/PID/maps, where the kernel does not: of a file that an overlay has
+ * from another overlay (the host's root: sandbox/overlay.h) the kernel tells the name that it has in that one, which nobody inside ever changes.
+ */
+void dump_gone_mark(const struct dump *d, struct buf *maps);
+
 /** dump_is_gone_file() - does @m map a file that had a name in some file system? */
 bool dump_is_gone_file(const struct proc_map *m);
 

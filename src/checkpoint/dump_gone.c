@@ -6,9 +6,11 @@
  * process has changed for itself are its own, all others are the file's. What nobody maps, nobody can see. The program itself is open to be read (/proc/PID/exe) and
  * carried whole. Each becomes a file without a name, as one that is open does. Device and inode are what /proc/PID/maps says: on an overlay that is not what fstat() says.
  */
+#include "base/str.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
 #include "sys/file.h"
+#include "sys/raw.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -38,6 +40,79 @@ bool dump_is_gone_file(const struct proc_map *m)
 			return false;
 	}
 	return m->name_size > 0 && m->name[0] == '/' && dump_is_gone(m->name, m->name_size);
+}
+
+/* --- what the kernel does not call deleted --- */
+
+/* The sandbox's own root: a process may have another. */
+static int open_root(const struct dump *d)
+{
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < d->n; i++) {
+		int proc = d->processes[i].tracee.proc;
+
+		if (readlinkat(proc, "root", path, sizeof(path)) == 1)
+			return openat(proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	}
+	return -1;
+}
+
+/* Is another file at its name, or none? */
+static bool is_replaced(int root, const struct proc_map *m)
+{
+	cleanup_fd int there = -1;
+	char path[PATH_MAX];
+	struct stat st;
+
+	if (m->name_size >= sizeof(path) || memchr(m->name, '\\', m->name_size) != NULL)
+		return false;
+	memcpy(path, m->name, m->name_size);
+	path[m->name_size] = '\0';
+	there = raw_openat2(
+		root, path, O_PATH | O_NOFOLLOW, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
+	if (there < 0)
+		return there == -ENOENT || there == -ENOTDIR || there == -ELOOP;
+	return fstat(there, &st) == 0 && st.st_ino != m->inode;
+}
+
+static bool may_be_replaced(const struct proc_map *m, dev_t plain)
+{
+	return m->inode != 0 && m->name_size > 0 && m->name[0] == '/' &&
+	       !dump_is_gone(m->name, m->name_size) && makedev(m->major, m->minor) != plain;
+}
+
+void dump_gone_mark(const struct dump *d, struct buf *maps)
+{
+	cleanup_fd int root = open_root(d);
+	cleanup_buf struct buf marked = BUF_INIT(64U << 20);
+	const char *at = buf_cstr(maps), *end = at + maps->n, *copied = at;
+	struct proc_map m, before = { 0 };
+	bool replaced = false;
+	struct stat st;
+
+	if (root < 0 || fstat(root, &st) < 0)
+		return;
+	while (proc_map_next(&at, end, &m) > 0) {
+		/* the parts of a file are neighbours */
+		if (before.name == NULL || before.name_size != m.name_size ||
+			before.inode != m.inode || memcmp(before.name, m.name, m.name_size) != 0)
+			replaced = may_be_replaced(&m, st.st_dev) && is_replaced(root, &m);
+		before = m;
+		if (!replaced)
+			continue;
+		buf_add(&marked, copied, (size_t)(m.name + m.name_size - copied));
+		buf_str(&marked, GONE);
+		copied = m.name + m.name_size;
+	}
+	if (marked.n == 0)
+		return;
+	buf_add(&marked, copied, (size_t)(end - copied));
+	if (buf_failed(&marked))
+		return;
+	buf_free(maps);
+	*maps = marked;
+	marked = (struct buf)BUF_INIT(0);
 }
 
 static struct dump_gone *find(struct dump *d, const struct proc_map *m)

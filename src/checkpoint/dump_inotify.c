@@ -6,11 +6,14 @@
 #include "base/str.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "sys/raw.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #define ENTRIES_MAX 20000U /* below one place */
@@ -100,13 +103,48 @@ static bool is_same(const struct dump_watch *w, const struct stat *st, int dir, 
 	return str_eq(w->handle, handle);
 }
 
+/* Nothing else waits in the queue: what we undo in it may be read away. */
+static void forget_probe(int queue, int wd)
+{
+	char event[sizeof(struct inotify_event) + NAME_MAX + 1];
+	int waiting = 0;
+
+	if (inotify_rm_watch(queue, wd) == 0 && ioctl(queue, FIONREAD, &waiting) == 0 &&
+		waiting > 0)
+		(void)!read(queue, event, sizeof(event));
+}
+
+/*
+ * Where file systems have no handles of their own (an overlay above another one) the kernel makes them up of numbers, which a file and a directory may share. The queue
+ * itself knows: what it watches already cannot be added. That is asked while nobody runs, and of what has the number alone.
+ */
+static bool is_watched(
+	const struct search *s, const struct dump_watch *w, int dir, const char *name)
+{
+	cleanup_fd int there =
+		openat(dir, name[0] != '\0' ? name : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_fd int process = s->d->examination != NULL ? -1 : raw_pidfd_open(w->p->tracee.host);
+	cleanup_fd int queue = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, w->fd, 0);
+	char path[32];
+	int wd;
+
+	if (there < 0 || queue < 0)
+		return true;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
+	wd = inotify_add_watch(queue, path, IN_MASK_CREATE | IN_ATTRIB);
+	if (wd < 0)
+		return true;
+	forget_probe(queue, wd);
+	return false;
+}
+
 static void compare(struct search *s, const struct stat *st, int dir, const char *name)
 {
 	for (size_t i = 0; i < s->d->n_watches; i++) {
 		struct dump_watch *w = &s->d->watches[i];
 		struct image_notification *row;
 
-		if (w->found || !is_same(w, st, dir, name))
+		if (w->found || !is_same(w, st, dir, name) || !is_watched(s, w, dir, name))
 			continue;
 		row = image_row(&s->d->image, TABLE_NOTIFICATIONS, w->row, sizeof(*row));
 		row->path = image_add_bytes(&s->d->image, s->path, strlen(s->path));

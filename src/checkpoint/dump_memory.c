@@ -414,6 +414,7 @@ int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
 	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner);
+	dump_gone_mark(d, &p->maps);
 	rc = each_region(d, p, check_region, err);
 	return rc == 0 ? dump_gone_program(d, p, err) : rc;
 }

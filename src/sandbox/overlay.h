@@ -12,8 +12,13 @@
 #include "sandbox/rootfs.h"
 #include <limits.h>
 
-/** struct overlay - its layers as paths in the keeper's mount namespace, top first. Zero-initialise; no upper and work: read-only. */
+/**
+ * struct overlay - its layers as paths in the keeper's mount namespace, top first. Zero-initialise; no upper and work: read-only.
+ * @stranger: made by somebody who owns nothing of the layers and overrides nothing. The kernel asks for the rights of the maker of an overlay, too, each time
+ * that something is looked up, listed or opened, so what others may not read nobody reads through this one, root of the host included; whenever it came there.
+ */
 struct overlay {
+	bool stranger;
 	char **lower;
 	size_t n;
 	char upper[PATH_MAX], work[PATH_MAX];

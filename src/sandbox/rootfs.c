@@ -179,12 +179,13 @@ static int set_upper(const struct rootfs *r, const char *live, unsigned int tree
 }
 
 /*
- * overlayfs refuses (ELOOP) a layer whose directory lies below another layer's, as a pool on the root file system does below "/". An
- * overlay of its own over "/" is another tree: read-only, above an empty directory because a lone layer is not allowed.
+ * The host's root as others see it, whatever appears in it later (struct overlay, @stranger): root inside owns it by the map of ids. Above an empty directory,
+ * because a lone layer is not allowed. It also is another tree than "/": overlayfs refuses (ELOOP) a layer whose directory lies below another layer's, as
+ * a pool on the root file system does.
  */
 static int veil_root(struct rootfs *r, char *path, size_t size)
 {
-	cleanup(overlay_fini) struct overlay o = { 0 };
+	cleanup(overlay_fini) struct overlay o = { .stranger = true };
 	char empty[PATH_MAX];
 	cleanup_fd int mount = -1;
 
@@ -197,20 +198,14 @@ static int veil_root(struct rootfs *r, char *path, size_t size)
 	return mount < 0 ? mount : stage_mount(r, mount, path, size);
 }
 
-static int stage_host_root(
-	struct rootfs *r, const char *live, char *path, size_t size, struct err *err)
+static int stage_host_root(struct rootfs *r, char *path, size_t size, struct err *err)
 {
-	struct stat root, pool;
 	int rc = rootfs_stage_layer(r, "/", path, size, err);
 
 	if (rc < 0)
 		return rc;
-	if (stat("/", &root) < 0 || stat(live, &pool) < 0)
-		return err_raise_sys(err, -errno, "look at '/' and '%s'", live);
-	if (root.st_dev != pool.st_dev)
-		return 0;
 	rc = veil_root(r, path, size);
-	return rc < 0 ? err_raise_sys(err, rc, "mount the host's root read-only") : 0;
+	return rc < 0 ? err_raise_sys(err, rc, "mount the host's root as others see it") : 0;
 }
 
 /*
@@ -243,7 +238,7 @@ static int add_image(
 	if (str_eq(image, "host") && r->rootless)
 		return rootfs_skeleton(live, err);
 	if (str_eq(image, "host")) {
-		rc = stage_host_root(r, live, path, sizeof(path), err);
+		rc = stage_host_root(r, path, sizeof(path), err);
 	} else {
 		(void)snprintf(dir, sizeof(dir), "%s/pool/images/%s/rootfs", r->state, image);
 		rc = rootfs_in_pool(r, dir, path, err);

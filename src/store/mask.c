@@ -18,17 +18,19 @@
 #include <sys/sysmacros.h>
 
 /* Part of the hash: bump it when the way of building changes. */
-#define MASK_FORMAT   "2"
+#define MASK_FORMAT   "3"
 #define SCAN_MAX      1000000
 #define MADE_TEXT_MAX (4U << 20)
+#define COPY_MAX      (1U << 20)
 #define OVERFLOW_ID   65534
 #define ON_HOST       (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
-enum mask_action { MASK_EMPTY, MASK_HIDE, MASK_DIR };
+enum mask_action { MASK_EMPTY, MASK_HIDE, MASK_DIR, MASK_COPY };
 
 struct mask_step {
 	enum mask_action action;
 	char *path;
+	struct buf text; /* of a copy */
 };
 
 struct mask {
@@ -41,7 +43,7 @@ struct mask {
 	struct tree_names made; /* directories of the layer, in the order of making */
 };
 
-static void plan_add(struct mask *m, enum mask_action action, const char *path)
+static struct mask_step *plan_add(struct mask *m, enum mask_action action, const char *path)
 {
 	if (m->n == m->cap) {
 		m->cap = m->cap == 0 ? 256 : 2 * m->cap;
@@ -49,7 +51,20 @@ static void plan_add(struct mask *m, enum mask_action action, const char *path)
 		if (m->steps == NULL)
 			abort();
 	}
-	m->steps[m->n++] = (struct mask_step){ action, str_dup(path) };
+	m->steps[m->n] = (struct mask_step){ action, str_dup(path), BUF_INIT(COPY_MAX) };
+	return &m->steps[m->n++];
+}
+
+static void step_free(struct mask_step *step)
+{
+	free(step->path);
+	buf_free(&step->text);
+}
+
+/* Is what lies below it not the host's any more? */
+static bool ends_host(const struct mask_step *step)
+{
+	return step->action == MASK_EMPTY || step->action == MASK_HIDE;
 }
 
 /* What lies below @path need not be hidden by itself any more. */
@@ -59,7 +74,7 @@ static void plan_drop_below(struct mask *m, const char *path)
 
 	for (size_t i = 0; i < m->n; i++) {
 		if (str_path_under(m->steps[i].path, path) && m->steps[i].action != MASK_DIR)
-			free(m->steps[i].path);
+			step_free(&m->steps[i]);
 		else
 			m->steps[kept++] = m->steps[i];
 	}
@@ -77,17 +92,28 @@ static bool host_stat(const struct mask *m, const char *path, struct stat *st)
 static bool planned(const struct mask *m, const char *path)
 {
 	for (size_t i = 0; i < m->n; i++) {
-		if (m->steps[i].action != MASK_DIR && str_path_under(path, m->steps[i].path))
+		if (ends_host(&m->steps[i]) && str_path_under(path, m->steps[i].path))
 			return true;
 	}
 	return false;
 }
 
-static void plan_path(struct mask *m, enum mask_action action, const char *path)
+/* What is not there may come later, while sandboxes run. */
+static bool may_come(const struct mask *m, const char *path)
 {
+	cleanup_free char *parent = str_dup(path);
+	char *slash = strrchr(parent, '/');
 	struct stat st;
 
-	if (!host_stat(m, path, &st))
+	slash[slash == parent ? 1 : 0] = '\0';
+	return host_stat(m, parent, &st) && S_ISDIR(st.st_mode);
+}
+
+static void plan_path(struct mask *m, enum mask_action action, const char *path)
+{
+	struct stat st = { 0 };
+
+	if (!host_stat(m, path, &st) && (action == MASK_DIR || !may_come(m, path)))
 		return;
 	if (action == MASK_EMPTY && !S_ISDIR(st.st_mode))
 		action = MASK_HIDE;
@@ -95,7 +121,7 @@ static void plan_path(struct mask *m, enum mask_action action, const char *path)
 		return;
 	if (action != MASK_DIR)
 		plan_drop_below(m, path);
-	plan_add(m, action, path);
+	(void)plan_add(m, action, path);
 }
 
 static bool is_top(const char *name)
@@ -110,6 +136,7 @@ static bool is_top(const char *name)
 #define HOST_DIR(s)
 #define HOST_SCAN(s)
 #define HOST_SHOW(s)
+#define HOST_MADE(s)
 #include "host-image.def"
 #undef HOST_TOP
 	return false;
@@ -131,12 +158,16 @@ static bool is_lib(const char *name)
 static bool is_shown(const char *path)
 {
 #undef HOST_SHOW
+#undef HOST_MADE
 #define HOST_SHOW(s) \
 	if (str_path_under(path, s)) \
 		return true;
+#define HOST_MADE(s) HOST_SHOW(s)
 #include "host-image.def"
 #undef HOST_SHOW
 #define HOST_SHOW(s)
+#undef HOST_MADE
+#define HOST_MADE(s)
 	return false;
 }
 
@@ -168,7 +199,30 @@ static bool others_may(const struct stat *st)
 	return S_ISREG(st->st_mode) && (st->st_mode & S_IROTH) != 0;
 }
 
-static int plan_scan(struct mask *m, int fd, const char *dir, bool all_files, int depth)
+enum scan { SCAN_PRIVATE, SCAN_FILES, SCAN_EMPTIED };
+
+/* May an ordinary user of the host list it and open what is in it? */
+static bool others_list(const struct stat *st)
+{
+	return (st->st_mode & (S_IROTH | S_IXOTH)) == (S_IROTH | S_IXOTH);
+}
+
+/* Plan directory @path. Return: how to look at what is in it; negative: not at all. */
+static int scan_directory(struct mask *m, const char *path, const struct stat *st, enum scan how)
+{
+	if (how == SCAN_EMPTIED) {
+		(void)plan_add(m, MASK_DIR, path);
+		return SCAN_EMPTIED;
+	}
+	if (planned(m, path))
+		return -1;
+	if (how == SCAN_PRIVATE ? others_may(st) : others_list(st))
+		return (int)how;
+	(void)plan_add(m, MASK_EMPTY, path);
+	return how == SCAN_FILES ? SCAN_EMPTIED : -1;
+}
+
+static int plan_scan(struct mask *m, int fd, const char *dir, enum scan how, int depth)
 {
 	cleanup_names struct tree_names names = { 0 };
 	int rc = depth > TREE_DEPTH_MAX ? -ELOOP : tree_names(fd, &names);
@@ -177,31 +231,71 @@ static int plan_scan(struct mask *m, int fd, const char *dir, bool all_files, in
 		cleanup_free char *path = str_dupf("%s/%s", dir, names.names[i]);
 		cleanup_fd int child = -1;
 		struct stat st;
+		int below;
 
 		if (++m->scanned > SCAN_MAX)
 			return -E2BIG;
-		if (fstatat(fd, names.names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+		if (is_shown(path) || fstatat(fd, names.names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		if ((!S_ISDIR(st.st_mode) && (all_files || !others_may(&st))) ||
-			(S_ISDIR(st.st_mode) && !all_files && !others_may(&st))) {
-			if (!is_shown(path) && !planned(m, path))
-				plan_add(m, S_ISDIR(st.st_mode) ? MASK_EMPTY : MASK_HIDE, path);
+		if (!S_ISDIR(st.st_mode)) {
+			bool hide = how == SCAN_FILES || (how == SCAN_PRIVATE && !others_may(&st));
+
+			if (hide && !planned(m, path))
+				(void)plan_add(m, MASK_HIDE, path);
 			continue;
 		}
-		if (!S_ISDIR(st.st_mode) || planned(m, path))
+		below = scan_directory(m, path, &st, how);
+		if (below < 0)
 			continue;
 		child = openat(fd, names.names[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (child >= 0)
-			rc = plan_scan(m, child, path, all_files, depth + 1);
+			rc = plan_scan(m, child, path, (enum scan)below, depth + 1);
 	}
 	return rc;
 }
 
-static int plan_tree(struct mask *m, const char *dir, bool all_files)
+static int plan_tree(struct mask *m, const char *dir, enum scan how)
 {
 	cleanup_fd int fd = raw_openat2(m->host, dir, O_RDONLY | O_DIRECTORY, 0, ON_HOST);
 
-	return fd < 0 || planned(m, dir) ? 0 : plan_scan(m, fd, dir, all_files, 0);
+	return fd < 0 || planned(m, dir) ? 0 : plan_scan(m, fd, dir, how, 0);
+}
+
+static int plan_copy(struct mask *m, const char *path)
+{
+	struct mask_step *step = plan_add(m, MASK_COPY, path);
+	int rc = file_read_at(m->host, path + 1, &step->text);
+
+	if (rc == -EMSGSIZE)
+		step->action = MASK_HIDE;
+	return rc == -EMSGSIZE ? 0 : rc;
+}
+
+/* Copies of what of @path others may not read; @all: of everything. What we may not read ourselves (rootless) stays: nobody inside reads it either. */
+static int plan_show(struct mask *m, const char *path, bool all)
+{
+	cleanup_fd int fd = raw_openat2(m->host, path, O_RDONLY | O_NONBLOCK, 0, ON_HOST);
+	cleanup_names struct tree_names names = { 0 };
+	struct stat st;
+	int rc = 0;
+
+	if (fd < 0 || (!all && planned(m, path)))
+		return 0;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (S_ISREG(st.st_mode))
+		return all || !others_may(&st) ? plan_copy(m, path) : 0;
+	if (!S_ISDIR(st.st_mode))
+		return 0;
+	if (all || !others_list(&st))
+		(void)plan_add(m, all ? MASK_DIR : MASK_EMPTY, path);
+	rc = tree_names(fd, &names);
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		cleanup_free char *child = str_dupf("%s/%s", path, names.names[i]);
+
+		rc = plan_show(m, child, all || !others_list(&st));
+	}
+	return rc;
 }
 
 static int plan_rules(struct mask *m)
@@ -226,9 +320,11 @@ static int plan_rules(struct mask *m)
 	if (rc == 0)
 		rc = plan_entries(m, "/var/lib", is_lib, MASK_EMPTY);
 #undef HOST_FILES
-#define HOST_FILES(s) rc = rc < 0 ? rc : plan_tree(m, s, true);
+#define HOST_FILES(s) rc = rc < 0 ? rc : plan_tree(m, s, SCAN_FILES);
 #undef HOST_SCAN
-#define HOST_SCAN(s) rc = rc < 0 ? rc : plan_tree(m, s, false);
+#define HOST_SCAN(s) rc = rc < 0 ? rc : plan_tree(m, s, SCAN_PRIVATE);
+#undef HOST_SHOW
+#define HOST_SHOW(s) rc = rc < 0 ? rc : plan_show(m, s, false);
 #include "host-image.def"
 	return rc;
 }
@@ -345,6 +441,7 @@ static void plan_hash(
 		buf_fmt(&all, "%d %o %u %u ", (int)m->steps[i].action, st.st_mode, st.st_uid,
 			st.st_gid);
 		buf_add(&all, m->steps[i].path, strlen(m->steps[i].path) + 1);
+		buf_add(&all, buf_cstr(&m->steps[i].text), m->steps[i].text.n);
 	}
 	for (size_t i = 0; i < MADE_COUNT; i++)
 		buf_add(&all, made[i].text.p, made[i].text.n);
@@ -423,12 +520,38 @@ static int layer_parent(struct mask *m, const char *path, const char **name)
 	return layer_dir(m, path, (size_t)(slash - path));
 }
 
+static int build_copy(struct mask *m, const struct mask_step *step)
+{
+	const char *name;
+	cleanup_fd int fd = layer_parent(m, step->path, &name);
+	struct timespec times[2];
+	struct stat st;
+	int rc = fd;
+
+	if (rc >= 0 && !host_stat(m, step->path, &st))
+		return 0; /* removed meanwhile */
+	if (rc >= 0)
+		rc = file_create_at(fd, name, 0600, buf_cstr(&step->text), step->text.n);
+	if (rc == 0)
+		rc = take_owner(m, fd, name, &st);
+	if (rc < 0)
+		return rc;
+	times[0] = st.st_atim;
+	times[1] = st.st_mtim;
+	if (fchmodat(fd, name, st.st_mode & 07777, 0) < 0 ||
+		utimensat(fd, name, times, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	return 0;
+}
+
 static int build_step(struct mask *m, const struct mask_step *step)
 {
 	const char *name;
 	cleanup_fd int fd = -1;
 	char xattr[64];
 
+	if (step->action == MASK_COPY)
+		return build_copy(m, step);
 	if (step->action == MASK_HIDE) {
 		fd = layer_parent(m, step->path, &name);
 		if (fd < 0)
@@ -521,7 +644,7 @@ static int build_layer(
 static void mask_fini(struct mask *m)
 {
 	for (size_t i = 0; i < m->n; i++)
-		free(m->steps[i].path);
+		step_free(&m->steps[i]);
 	free(m->steps);
 	tree_names_free(&m->made);
 	fd_close(&m->host);

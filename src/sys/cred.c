@@ -45,6 +45,20 @@ int cred_set_caps(uint64_t caps)
 	return raw_result(syscall(SYS_capset, &header, data));
 }
 
+int cred_set_effective(uint64_t caps, uint64_t *before)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	if (syscall(SYS_capget, &header, data) < 0)
+		return -errno;
+	if (before != NULL)
+		*before = data[0].effective | (uint64_t)data[1].effective << 32;
+	data[0].effective = (uint32_t)caps & data[0].permitted;
+	data[1].effective = (uint32_t)(caps >> 32) & data[1].permitted;
+	return raw_result(syscall(SYS_capset, &header, data));
+}
+
 int cred_map_user_ns(int proc_fd, pid_t pid, uint32_t inside, uint32_t outside, uint32_t count)
 {
 	char path[64], map[64];

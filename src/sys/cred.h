@@ -17,6 +17,9 @@ int cred_bound(uint64_t keep) attr_must_use;
 /** cred_set_caps() - make effective and permitted equal @caps, inheritable empty. Return: 0 or -errno. */
 int cred_set_caps(uint64_t caps) attr_must_use;
 
+/** cred_set_effective() - make @caps effective as far as they are permitted; nothing else changes. @before: what was effective, or NULL. Return: 0 or -errno. */
+int cred_set_effective(uint64_t caps, uint64_t *before) attr_must_use;
+
 /**
  * cred_map_user_ns() - write uid_map and gid_map of process @pid: inside @first.. +@count maps to @outside...
  * @proc_fd: a real procfs in which @pid counts.

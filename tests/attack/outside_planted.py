@@ -5,6 +5,7 @@ import json
 import os
 import re
 import select
+import shutil
 import stat
 import subprocess
 import threading
@@ -18,6 +19,13 @@ from outside import alive, case, files, keeper_memory, refused, suid_reachable, 
 def host_suid_reachable(session, box):
     """Can an ordinary user of the host reach a set-uid file that the sandbox made? (reason or None)"""
     return suid_reachable(os.path.join(session.instance.state, "pool", "live", box["id"]))
+
+
+def plant(path, text, mode):
+    """A file of the host's with exactly this mode."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as f:
+        f.write(text)
+    os.chmod(path, mode)
 
 
 @case("FS-07", "plants set-uid and capability programs in its layer; a host user looks for them", "not reachable from outside", "walk of the pool as an ordinary user")
@@ -105,6 +113,33 @@ def fs_18(session):
         elif code != "denied":
             found.append(f"{place}: {status} {code}")
     return verdict(found + alive(session))
+
+
+@case("FS-19", "reads what becomes private on the host while it runs, in every way, as root", "permission denied", "secret of a new file; of one that loses its read bit; of a new directory")
+def fs_19(session):
+    found, top = [], "/etc/cay-test-later-" + os.urandom(4).hex()
+    os.mkdir(top, 0o755)
+    os.chmod(top, 0o755)
+    try:
+        for name in ("loses", "open"):
+            plant(f"{top}/{name}", session.host.secret if name == "loses" else "anybody's", 0o644)
+        box = session.victim("default")
+        plant(top + "/new", session.host.secret, 0o600)
+        os.chmod(top + "/loses", 0o600)
+        os.mkdir(top + "/dir", 0o700)
+        plant(top + "/dir/inside", session.host.secret, 0o644)
+        for path in ("new", "loses", "dir/inside"):
+            ways = "; ".join(f"{how}; rm -f /tmp/fs19" for how in ('cat "$f"', 'cp "$f" /tmp/fs19; cat /tmp/fs19', 'mv "$f" /tmp/fs19; cat /tmp/fs19',
+                                                                   'ln "$f" /tmp/fs19; cat /tmp/fs19', 'chmod 666 "$f"; cat "$f"', 'tar -cf - "$f"'))
+            _, out = session.shell(box, f"f={top}/{path}; {ways}")
+            if session.host.secret in out:
+                found.append(f"{path} was read")
+        _, out = session.shell(box, f"cat {top}/open")
+        if "anybody's" not in out:
+            found.append(f"the control was not read: {out[-200:]}")
+    finally:
+        shutil.rmtree(top)
+    return verdict(found)
 
 
 @case("FS-10", "overlay attributes in its layer, then snapshot and fork", "the next mount does not believe them", "secrets in the fork; directory outside")
