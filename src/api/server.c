@@ -269,17 +269,36 @@ static json_t *known_epochs(struct server *srv)
 	return epochs;
 }
 
+/* Seals that could not be taken back hold files that a sandbox once had: no clearing up takes them, the next start tries again. */
+static void hold_seals(struct server *srv, const json_t *kept)
+{
+	const json_t *seal;
+	size_t i;
+
+	json_array_foreach (kept, i, seal) {
+		const char *id = json_string_value(json_object_get(seal, "seal"));
+
+		log_error("store", "the seal '%s' stays: %s", id,
+			json_string_value(json_object_get(seal, "reason")));
+		if (id_valid(id))
+			index_making(srv, MAKING_LAYER, id);
+	}
+}
+
 /* Files that the catalogue does not know go; a seal that was cut short is undone. Not while keepers of the pool exist. */
 static void store_recover(struct server *srv)
 {
+	json_t *ok = NULL;
 	struct err err;
 
 	if (job_run(srv,
 		    json_pack("{s:s,s:o,s:o,s:o,s:o}", "verb", "recover", "layers",
 			    server_known_layers(srv), "sandboxes", server_known_ids(srv), "epochs",
 			    known_epochs(srv), "memories", server_known_memories(srv)),
-		    NULL, NULL, NULL, &err) < 0)
+		    NULL, NULL, &ok, &err) < 0)
 		log_error("store", "recover: %s", err.msg);
+	hold_seals(srv, json_object_get(ok, "kept"));
+	json_decref(ok);
 }
 
 static int storage_run(struct server *srv, json_t *request, struct err *err)
@@ -550,6 +569,7 @@ static void unmount_pool(struct server *srv)
 			log_debug("store", "unmount: %s", err.msg);
 			return;
 		}
+		(void)fault("server.unmount.busy");
 		(void)waiters_wait(&turn, clock_now_ns() + UNMOUNT_AGAIN_NS);
 	}
 }

@@ -94,25 +94,6 @@ static int take(const struct store *store, const char *sandbox, const char *name
 	return 0;
 }
 
-int seal_give_back(const struct store *store, const char *name)
-{
-	cleanup_fd int lives = store_dir(store, "live"), sealing = store_dir(store, "sealing");
-	cleanup_fd int dir = openat(sealing, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	char sandbox[ID_LEN + 1];
-	int rc;
-
-	if (lives < 0 || dir < 0)
-		return -errno;
-	(void)snprintf(sandbox, sizeof(sandbox), "%.*s", ID_LEN, name);
-	/* first: on a full disk its inodes are what the trees need now */
-	rc = tree_remove(lives, sandbox);
-	if (rc == 0)
-		rc = layer_disarrange(dir);
-	if (rc == 0 && renameat2(sealing, name, lives, sandbox, RENAME_NOREPLACE) < 0)
-		rc = -errno;
-	return rc;
-}
-
 /* Nothing was written since the seal? Then its live directory can go. */
 static bool live_is_empty(int lives, const char *sandbox)
 {
@@ -132,6 +113,27 @@ static bool live_is_empty(int lives, const char *sandbox)
 	return true;
 }
 
+int seal_give_back(const struct store *store, const char *name)
+{
+	cleanup_fd int lives = store_dir(store, "live"), sealing = store_dir(store, "sealing");
+	cleanup_fd int dir = openat(sealing, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char sandbox[ID_LEN + 1];
+	int rc;
+
+	if (lives < 0 || dir < 0)
+		return -errno;
+	(void)snprintf(sandbox, sizeof(sandbox), "%.*s", ID_LEN, name);
+	if (!live_is_empty(lives, sandbox))
+		return -EBUSY;
+	/* first: on a full disk its inodes are what the trees need now */
+	rc = tree_remove(lives, sandbox);
+	if (rc == 0)
+		rc = layer_disarrange(dir);
+	if (rc == 0 && renameat2(sealing, name, lives, sandbox, RENAME_NOREPLACE) < 0)
+		rc = -errno;
+	return rc;
+}
+
 int seal_undo(const struct store *store, const char *sandbox, const char *layer)
 {
 	cleanup_fd int layers = store_dir(store, "layers"), sealing = store_dir(store, "sealing");
@@ -141,7 +143,7 @@ int seal_undo(const struct store *store, const char *sandbox, const char *layer)
 
 	if (layers < 0 || sealing < 0 || lives < 0)
 		return -EIO;
-	if (!live_is_empty(lives, sandbox))
+	if (!live_is_empty(lives, sandbox)) /* before anything is undone */
 		return -EBUSY;
 	dir = openat(layers, layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir < 0)

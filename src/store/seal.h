@@ -7,7 +7,7 @@
 #include "store/store.h"
 #include <jansson.h>
 
-/** seal_give_back() - make sealing/@name (`<sandbox>.<layer>`, in any state of arrangement) the live directory again. */
+/** seal_give_back() - make sealing/@name (`<sandbox>.<layer>`, in any state of arrangement) the live directory again. -EBUSY when there is one that was written to. */
 int seal_give_back(const struct store *store, const char *name) attr_must_use;
 
 /** seal_undo() - make sealed layers/@layer the live directory of @sandbox again. -EBUSY when that was written to since. */

@@ -221,17 +221,36 @@ int store_remove(struct job *job, json_t **ok, struct err *err)
 	return rc;
 }
 
+/* What recovery does: each seal by itself, for one that cannot be taken back must not keep the others, and the room that they take. */
+struct recovery {
+	const struct store *store;
+	const json_t *request;
+	json_t *unsealed, *kept;
+	int removed;
+};
+
+/* Nobody's garbage: the next start tries again. */
+static void keep_seal(struct recovery *r, const char *name, int rc)
+{
+	(void)json_array_append_new(r->kept,
+		json_pack("{s:s,s:s}", "seal", name, "reason",
+			rc == -EBUSY ? "its sandbox was written to since" : strerror(-rc)));
+}
+
 /* Seals that were under way: nothing of ours knows them, so they are taken back. */
-static int recover_sealing(const struct store *store, json_t *unsealed, struct err *err)
+static int recover_sealing(struct recovery *r, struct err *err)
 {
 	cleanup_names struct tree_names names = { 0 };
-	int rc = each_name(store, "sealing", &names, err);
+	int rc = each_name(r->store, "sealing", &names, err);
 
 	for (size_t i = 0; rc == 0 && i < names.n; i++) {
-		rc = seal_give_back(store, names.names[i]);
-		if (rc < 0)
-			return err_raise_sys(err, rc, "take back the seal '%s'", names.names[i]);
-		(void)json_array_append_new(unsealed, json_stringn(names.names[i], ID_LEN));
+		int back = seal_give_back(r->store, names.names[i]);
+
+		if (back < 0)
+			keep_seal(r, names.names[i], back);
+		else
+			(void)json_array_append_new(
+				r->unsealed, json_stringn(names.names[i], ID_LEN));
 	}
 	return rc;
 }
@@ -250,23 +269,25 @@ static bool is_present(const json_t *manifest, const char *sandbox, const json_t
 		       json_integer_value(now) <= json_integer_value(sealed) + 1);
 }
 
-static int recover_layer(const struct store *store, const char *layer, const json_t *request,
-	json_t *unsealed, int *removed)
+static int recover_layer(struct recovery *r, const char *layer)
 {
 	struct err why;
-	json_t *manifest = layer_manifest_read(store, layer, &why);
+	json_t *manifest = layer_manifest_read(r->store, layer, &why);
 	const char *how = json_string_value(json_object_get(manifest, "how"));
 	const char *sandbox = json_string_value(json_object_get(manifest, "sandbox"));
-	int rc;
+	int rc, back;
 
 	if (how != NULL && str_eq(how, "seal") && sandbox != NULL && id_valid(sandbox) &&
-		is_present(manifest, sandbox, request)) {
-		rc = seal_undo(store, sandbox, layer);
-		if (rc == 0)
-			(void)json_array_append_new(unsealed, json_string(sandbox));
+		is_present(manifest, sandbox, r->request)) {
+		rc = 0;
+		back = seal_undo(r->store, sandbox, layer);
+		if (back < 0)
+			keep_seal(r, layer, back);
+		else
+			(void)json_array_append_new(r->unsealed, json_string(sandbox));
 	} else {
-		rc = discard_layer(store, layer, false);
-		*removed += rc > 0;
+		rc = discard_layer(r->store, layer, false);
+		r->removed += rc > 0;
 	}
 	json_decref(manifest);
 	return rc;
@@ -290,21 +311,20 @@ static json_t *flattened(const struct store *store, const json_t *layers)
 	return all;
 }
 
-static int recover_layers(struct job *job, json_t *unsealed, int *removed, struct err *err)
+static int recover_layers(struct recovery *r, struct err *err)
 {
 	cleanup_names struct tree_names names = { 0 };
-	json_t *known = set_of(json_object_get(job->request, "layers"));
-	json_t *old = flattened(&job->store, json_object_get(job->request, "layers"));
-	int rc = each_name(&job->store, "layers", &names, err);
+	json_t *known = set_of(json_object_get(r->request, "layers"));
+	json_t *old = flattened(r->store, json_object_get(r->request, "layers"));
+	int rc = each_name(r->store, "layers", &names, err);
 
 	for (size_t i = 0; rc >= 0 && i < names.n; i++) {
 		if (json_object_get(known, names.names[i]) != NULL)
 			continue;
 		if (listed(old, names.names[i]))
-			rc = discard_layer(&job->store, names.names[i], false);
+			rc = discard_layer(r->store, names.names[i], false);
 		else
-			rc = recover_layer(
-				&job->store, names.names[i], job->request, unsealed, removed);
+			rc = recover_layer(r, names.names[i]);
 		if (rc < 0)
 			(void)err_raise_sys(err, rc, "recover layer '%s'", names.names[i]);
 	}
@@ -341,10 +361,30 @@ static int recover_lives(struct job *job, struct err *err)
 	return 0;
 }
 
+/* What nothing needs goes. Return: how many directories of sandboxes, or an error. */
+static int recover_sweep(const struct recovery *r, struct err *err)
+{
+	int rc, sandboxes;
+
+	rc = sandboxes =
+		sweep(r->store, "live", json_object_get(r->request, "sandboxes"), UINT64_MAX, err);
+	if (rc >= 0)
+		rc = sweep(r->store, "memory", json_object_get(r->request, "memories"), UINT64_MAX,
+			err);
+	if (rc >= 0)
+		rc = sweep(r->store, "tmp", NULL, UINT64_MAX, err);
+	if (rc >= 0)
+		rc = sweep(r->store, "trash", NULL, UINT64_MAX, err);
+	return rc < 0 ? rc : sandboxes;
+}
+
 int store_recover(struct job *job, json_t **ok, struct err *err)
 {
-	int undone = 0, finished = 0, layers = 0, sandboxes = 0, rc = check_ids(job, err);
-	json_t *unsealed = json_array();
+	struct recovery r = { .store = &job->store,
+		.request = job->request,
+		.unsealed = json_array(),
+		.kept = json_array() };
+	int undone = 0, finished = 0, sandboxes = 0, rc = check_ids(job, err);
 
 	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
 			       !json_is_array(json_object_get(job->request, "sandboxes"))))
@@ -353,29 +393,20 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0)
 		rc = apply_recover(&job->store, &undone, &finished, err);
 	if (rc == 0)
-		rc = recover_sealing(&job->store, unsealed, err);
+		rc = recover_sealing(&r, err);
 	if (rc == 0)
-		rc = recover_layers(job, unsealed, &layers, err);
+		rc = recover_layers(&r, err);
 	if (rc == 0)
 		rc = recover_lives(job, err);
 	if (rc == 0)
-		rc = sandboxes = sweep(&job->store, "live",
-			json_object_get(job->request, "sandboxes"), UINT64_MAX, err);
+		rc = sandboxes = recover_sweep(&r, err);
 	if (rc >= 0)
-		rc = sweep(&job->store, "memory", json_object_get(job->request, "memories"),
-			UINT64_MAX, err);
-	if (rc >= 0)
-		rc = sweep(&job->store, "tmp", NULL, UINT64_MAX, err);
-	if (rc >= 0)
-		rc = sweep(&job->store, "trash", NULL, UINT64_MAX, err);
-	if (rc < 0) {
-		json_decref(unsealed);
-		return rc;
-	}
-	*ok = json_pack("{s:i, s:i, s:o, s:i, s:i}", "applies_undone", undone, "applies_finished",
-		finished, "unsealed", unsealed, "layers_removed", layers, "sandboxes_removed",
-		sandboxes);
-	return 0;
+		*ok = json_pack("{s:i, s:i, s:O, s:O, s:i, s:i}", "applies_undone", undone,
+			"applies_finished", finished, "unsealed", r.unsealed, "kept", r.kept,
+			"layers_removed", r.removed, "sandboxes_removed", sandboxes);
+	json_decref(r.unsealed);
+	json_decref(r.kept);
+	return rc < 0 ? rc : 0;
 }
 
 /* What a sandbox with a disk of its own has used of it; -ENODATA when it has none. */

@@ -4,6 +4,7 @@
 The race is made certain by a fault point that stops the old job while it holds the lock of the state directory.
 """
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -119,3 +120,28 @@ def test_jobs_take_turns_and_end_with_their_peer(tmp):
     os.kill(first.process.pid, signal.SIGCONT)
     equal(first.process.wait(30), 1, "a job whose peer is gone ends")
     equal(waiting.result(), {"removed": 0})
+
+
+@require("root")
+def test_a_server_that_ends_unmounts_behind_who_still_has_the_lock(tmp):
+    """What is still done behind an answer is waited for: nothing of an instance that has ended stays mounted."""
+    log = os.path.join(tmp, "points")
+    with open(log, "w", encoding="utf-8"):
+        pass
+    os.chmod(log, 0o666)
+    instance = cay.Instance(tmp)
+    try:
+        instance.start(CAY_FAULT_LOG=log)
+        equal(len(mounts_of(instance)), 1)
+        state = os.open(instance.state, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(state, fcntl.LOCK_SH)
+            instance.process.terminate()
+            cay.wait_until(lambda: "server.unmount.busy" in leaks.read(log).split() or not instance.alive(), 60, "it meets the lock")
+            equal((instance.alive(), len(mounts_of(instance))), (True, 1))
+        finally:
+            os.close(state)
+        equal(instance.process.wait(60), 0)
+        equal(mounts_of(instance), [])
+    finally:
+        instance.close()

@@ -289,6 +289,48 @@ def test_known_layers_stay(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_a_seal_that_cannot_be_taken_back_keeps_nothing_else(tmp):
+    """Its sandbox was written to since: neither what it wrote nor what the seal holds goes, and all else is cleared up."""
+    for kind in ("btrfs", "directory"):
+        with Pool(tmp, kind) as pool:
+            def written(since):
+                sandbox = pool.live()
+                with open(pool.upper(sandbox) + "/before", "w") as f:
+                    f.write("before")
+                layer, _ = pool.seal(sandbox)
+                if since:
+                    with open(pool.upper(sandbox) + "/since", "w") as f:
+                        f.write("since")
+                return sandbox, layer
+
+            made = sorted((written(True), written(False), written(True)), key=lambda pair: pair[1])
+            late, _ = written(True)
+            [name] = [layer for layer in os.listdir(pool.path("layers")) if layer not in [layer for _, layer in made]]
+            if kind == "btrfs":
+                subprocess.run(["btrfs", "property", "set", pool.path("layers", name), "ro", "false"], check=True)
+            os.rename(pool.path("layers", name), pool.path("sealing", f"{late}.{name}"))
+            os.mkdir(pool.path("trash", "left"))
+            strange = pool.live()
+            sandboxes = [sandbox for sandbox, _ in made] + [late]
+            reply = pool.run("recover", layers=[], sandboxes=sandboxes)
+            busy = [(sandbox, layer) for sandbox, layer in made if os.listdir(pool.upper(sandbox)) == ["since"]]
+            [whole] = [sandbox for sandbox, layer in made if (sandbox, layer) not in busy]
+            equal((len(busy), os.listdir(pool.upper(whole)), reply["unsealed"]), (2, ["before"], [whole]))
+            equal(sorted(kept["seal"] for kept in reply["kept"]), sorted([layer for _, layer in busy] + [f"{late}.{name}"]))
+            equal({kept["reason"] for kept in reply["kept"]}, {"its sandbox was written to since"})
+            for _, layer in busy:
+                equal(os.listdir(pool.layer(layer)), ["before"])
+            equal((os.listdir(pool.upper(late)), os.listdir(pool.path("sealing"))), (["since"], [f"{late}.{name}"]))
+            equal((os.listdir(pool.path("trash")), os.path.exists(pool.path("live", strange))), ([], False))
+            # once what was written is elsewhere, the next start takes them back
+            for sandbox, _ in busy + [(late, name)]:
+                os.unlink(pool.upper(sandbox) + "/since")
+            reply = pool.run("recover", layers=[], sandboxes=sandboxes)
+            equal((reply["kept"], sorted(reply["unsealed"])), ([], sorted([sandbox for sandbox, _ in busy] + [late])))
+            equal({tuple(os.listdir(pool.upper(sandbox))) for sandbox in sandboxes}, {("before",)})
+
+
+@require("root", "btrfs", "loop")
 def test_gc_spares_what_is_young(tmp):
     """What may have been made after the caller listed what it knows stays; what is older and unknown goes."""
     for kind in ("btrfs", "directory"):
