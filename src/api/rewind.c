@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/rewind.c - a sandbox becomes again what it, or what it was forked from, was at a snapshot. */
 #include "api/identity.h"
+#include "api/memories.h"
 #include "api/moments.h"
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
@@ -38,6 +39,8 @@ static int rewind_commit(struct sandbox *sb, struct snapshot *s, struct err *err
 	(void)json_object_set_new(sb->doc, "base", json_string(s->id));
 	(void)json_object_set_new(sb->doc, "rewinding", json_true());
 	(void)json_object_set_new(sb->doc, "bare", json_true());
+	if (sb->state == SANDBOX_SUSPENDED)
+		sandbox_disown_processes(sb);
 	rc = moment_load(sb, s, err);
 	if (rc == 0 && (rc = fault("rewind.commit.before")) < 0)
 		(void)err_raise_sys(err, rc, "write what is rewound to");
@@ -52,17 +55,17 @@ static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
 	json_int_t before = (json_int_t)sandbox_epoch(sb);
 	json_t *was = json_copy(sb->doc);
+	cleanup_free char *memory = sb->state == SANDBOX_SUSPENDED ? str_dup(memory_of(was)) : NULL;
 	int rc = rewind_commit(sb, s, err);
 
-	if (rc < 0) {
-		(void)json_object_clear(sb->doc);
-		(void)json_object_update(sb->doc, was);
-		sandbox_index(sb);
-	}
+	if (rc < 0)
+		sandbox_take_back(sb, was);
 	json_decref(was);
 	if (rc < 0)
 		return rc;
 	(void)fault("rewind.commit.after");
+	if (memory != NULL)
+		sandbox_disowned_processes(sb, memory, "rewind");
 	(void)server_event(sb->srv, sb, EVENT_SANDBOX_REWOUND, NULL,
 		json_pack("{s:s,s:O,s:I}", "snapshot", s->id, "name",
 			json_object_get(s->doc, "name"), "epoch_before", before));
@@ -102,8 +105,6 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 	}
 	if (sb->keeper != NULL)
 		rc = sandbox_halt(sb, "rewind", 0, err);
-	else if (sb->state == SANDBOX_SUSPENDED)
-		rc = sandbox_forget_processes(sb, "rewind", err);
 	if (rc == 0)
 		rc = rewind_files(sb, s, err);
 	if (rc == 0 && live != NULL) {

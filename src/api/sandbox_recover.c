@@ -95,8 +95,11 @@ static void recover_one(struct sandbox *sb)
 
 	if (sandbox_settle_rewind(sb, &err) < 0)
 		log_error("sandbox", "finish the rewind of '%s': %s", sb->name, err.msg);
-	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED)
+	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) {
+		/* the last server died behind the commit that said so */
+		execs_lost(sb, "killed", "the sandbox was stopped");
 		return;
+	}
 	k = keeper_adopt(sb->srv, sb->id, NULL);
 	if (k != NULL && sb->state != SANDBOX_SUSPENDED && sb->state != SANDBOX_REMOVING &&
 		!unborn(sb) && !is_restoring(sb, "rewind")) {

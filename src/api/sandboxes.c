@@ -219,6 +219,13 @@ json_t *sandbox_object(const struct sandbox *sb)
 	return o;
 }
 
+void sandbox_take_back(struct sandbox *sb, const json_t *was)
+{
+	(void)json_object_clear(sb->doc);
+	(void)json_object_update(sb->doc, (json_t *)(uintptr_t)was);
+	sandbox_index(sb);
+}
+
 int sandbox_save(struct sandbox *sb, bool durable, struct err *err)
 {
 	cleanup_free char *text = json_dumps(sb->doc, JSON_COMPACT);

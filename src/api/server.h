@@ -392,6 +392,9 @@ void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type ty
 int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data,
 	struct err *err);
 
+/** sandbox_take_back() - the document is again what its shallow copy @was says: a commit failed. */
+void sandbox_take_back(struct sandbox *sb, const json_t *was);
+
 /** sandbox_save() - write the document to the catalogue. */
 int sandbox_save(struct sandbox *sb, bool durable, struct err *err);
 

@@ -8,8 +8,10 @@
  *
  * Invariants
  *  (1) while the catalogue says suspended nothing of the sandbox has run since the object was made;
- *  (2) an object is EXACT only when the processes can never run again: a crash between that and the catalogue is finished at the next start;
- *  (3) before `go` nothing has happened: every failure leaves the sandbox suspended.
+ *  (2) an object is EXACT only when the processes can never run again: a crash between that and the catalogue is finished at the next start, and what the catalogue
+ *      cannot take (full disk) with the next change of the sandbox;
+ *  (3) before `go` nothing has happened: every failure leaves the sandbox suspended;
+ *  (4) processes are forgotten behind the commit that says so.
  */
 #include "api/suspend.h"
 #include "api/credentials.h"
@@ -45,21 +47,28 @@ static int end_processes(struct sandbox *sb, const char *memory, struct err *err
 	return rc;
 }
 
-/* @figures: of the object, stolen. */
-static int become_suspended(struct sandbox *sb, const char *memory, json_t *figures,
-	const char *reason, struct err *err)
+/* It is, whatever the catalogue says to it: its object is EXACT (2). @figures: of the object, stolen. */
+static void become_suspended(
+	struct sandbox *sb, const char *memory, json_t *figures, const char *reason)
 {
 	json_t *what = figures != NULL ? figures : json_object();
+	struct err err;
+	int rc;
 
 	(void)json_object_set_new(what, "id", json_string(memory));
 	(void)json_object_set_new(sb->doc, "memory", what);
 	(void)json_object_del(sb->doc, "suspending");
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
 	sandbox_set_time(sb, "suspended");
-	(void)fault("sandbox.suspend.before_commit");
+	rc = fault("sandbox.suspend.before_commit");
+	if (rc < 0)
+		(void)err_raise_sys(&err, rc, "write sandbox '%s'", sb->name);
 	sandbox_enter(sb, SANDBOX_SUSPENDED, EVENT_SANDBOX_SUSPENDED,
 		json_pack("{s:s,s:O}", "reason", reason, "memory", what));
-	return sandbox_save(sb, true, err);
+	if (rc == 0)
+		rc = sandbox_save(sb, true, &err);
+	if (rc < 0)
+		log_error("sandbox", "it is suspended, which its next change writes: %s", err.msg);
 }
 
 static int write_and_end(
@@ -78,7 +87,8 @@ static int write_and_end(
 		json_decref(figures);
 		return rc;
 	}
-	return become_suspended(sb, memory, figures, reason, err);
+	become_suspended(sb, memory, figures, reason);
+	return 0;
 }
 
 int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err)
@@ -229,20 +239,41 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 	return rc;
 }
 
+void sandbox_disown_processes(struct sandbox *sb)
+{
+	(void)json_object_del(sb->doc, "memory");
+	(void)json_object_del(sb->doc, "suspended_by");
+	(void)json_object_set_new(sb->doc, "state", json_string("stopped"));
+	sandbox_set_time(sb, "stopped");
+}
+
+void sandbox_disowned_processes(struct sandbox *sb, const char *memory, const char *reason)
+{
+	(void)fault("sandbox.forget.committed");
+	execs_lost(sb, "killed", reason);
+	sandbox_enter(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+		json_pack(
+			"{s:s,s:O}", "reason", reason, "usage", json_object_get(sb->doc, "usage")));
+	memory_forget(sb->srv, memory);
+}
+
 int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err *err)
 {
 	cleanup_free char *memory = str_dup(memory_of(sb->doc));
+	json_t *was = json_copy(sb->doc);
 	int rc;
 
-	execs_lost(sb, "killed", reason);
-	(void)json_object_del(sb->doc, "memory");
-	(void)json_object_del(sb->doc, "suspended_by");
-	sandbox_set_time(sb, "stopped");
-	rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
-		json_pack(
-			"{s:s,s:O}", "reason", reason, "usage", json_object_get(sb->doc, "usage")),
-		err);
-	memory_forget(sb->srv, memory);
+	sandbox_disown_processes(sb);
+	rc = fault("sandbox.forget.before_commit");
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "write sandbox '%s'", sb->name);
+	if (rc == 0)
+		rc = sandbox_save(sb, false, err);
+	if (rc == 0)
+		sandbox_disowned_processes(sb, memory, reason);
+	else
+		sandbox_take_back(sb, was);
+	json_decref(was);
 	return rc;
 }
 
@@ -252,11 +283,9 @@ bool sandbox_settle_suspend(struct sandbox *sb)
 {
 	const char *under_way = json_string_value(json_object_get(sb->doc, "suspending"));
 	cleanup_free char *memory = under_way != NULL ? str_dup(under_way) : NULL;
-	struct err err;
 
 	if (memory == NULL || !memory_is_exact(sb->srv, memory))
 		return false;
-	if (become_suspended(sb, memory, NULL, "the server ended while it was suspended", &err) < 0)
-		log_error("sandbox", "%s", err.msg);
+	become_suspended(sb, memory, NULL, "the server ended while it was suspended");
 	return true;
 }

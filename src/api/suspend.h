@@ -14,7 +14,13 @@ int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err) att
 /** sandbox_resume() - the other way. Locked. After an error it is suspended as before, unless its processes were lost on the way. Context: waits. */
 int sandbox_resume(struct sandbox *sb, struct err *err) attr_must_use;
 
-/** sandbox_forget_processes() - a suspended sandbox becomes a stopped one; what ran in it is `killed` for @reason. Locked. Context: waits. */
+/** sandbox_disown_processes() - take the processes of a suspended sandbox out of its document: for the caller to write, or to take back. Locked. */
+void sandbox_disown_processes(struct sandbox *sb);
+
+/** sandbox_disowned_processes() - that is written: it is stopped, what ran in it is `killed` for @reason, and @memory, which it had, goes. Locked. Context: waits. */
+void sandbox_disowned_processes(struct sandbox *sb, const char *memory, const char *reason);
+
+/** sandbox_forget_processes() - a suspended sandbox becomes a stopped one; what ran in it is `killed` for @reason. On failure it is as it was. Locked. Context: waits. */
 int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err *err) attr_must_use;
 
 /** sandbox_settle_suspend() - after a start of cayd: was @sb, which has no keeper any more, being suspended, and all of it is on disk? Then it is suspended. Context: waits. */

@@ -125,7 +125,7 @@ struct keeper {
 		capture_paused_ns, capture_deadline_ns;
 	int32_t *twins; /* n_twins pids: what is copied after the release */
 	size_t n_twins, twins_seen;
-	bool capture_disturbed; /* what is stopped was sent a signal, or input that nobody sends again: a suspension would lose it */
+	bool capture_disturbed; /* what is stopped was sent a signal, or input or a size of its terminal that nobody sends again: a suspension would lose it */
 	bool suspended;         /* what ends now goes on elsewhere: nobody is told of ends */
 	struct buf
 		expected; /* what `restore` takes over: state of the programs; empty = nothing is to come */

@@ -535,7 +535,8 @@ static int end_as_captured(struct keeper *k, const char *memory, struct err *err
 	/* it waits for them, or has killed them, and nothing of it is on disk */
 	if (rc == 0 && k->capture_disturbed)
 		rc = err_raise(err, ERR_BUSY,
-			"a program of sandbox '%s' was sent a signal or input meanwhile", k->id);
+			"a program of sandbox '%s' was sent a signal, input or the size of its terminal meanwhile",
+			k->id);
 	(void)fault("keeper.suspend.frozen");
 	if (rc == 0)
 		rc = mark_exact(k, memory, err);

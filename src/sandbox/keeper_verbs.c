@@ -560,6 +560,8 @@ void keeper_handle(struct keeper *k, struct conn *c, const struct frame *f)
 			c->broken = true; /* the sender ignores the windows */
 		break;
 	case FRAME_RESIZE:
+		if (c->primary && e != NULL && e->tty) /* by a request: nobody sends it again */
+			keeper_disturbed(k);
 		if (e != NULL)
 			handle_resize(e, f);
 		break;

@@ -198,13 +198,22 @@ for line in sys.stdin: os.write(1, b"here\\n")
 """
 
 
-def while_it_is_written(tmp, meanwhile, left):
+# Says how large its terminal has become.
+RESIZED = """
+import os, signal, sys
+signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b"%d\\n" % os.get_terminal_size(0).lines))
+os.write(1, b"ready\\n")
+for line in sys.stdin: os.write(1, b"here\\n")
+"""
+
+
+def while_it_is_written(tmp, meanwhile, left, program=CATCHES, end=b"\n", **options):
     """A job that writes the memory of a suspension is held, meanwhile(instance, box, run) happens, it goes on: the suspension is given up, and left(instance, box, run)."""
     with own_instance(tmp) as instance:
         instance.start(CAY_FAULT="memory.save.chunk=hold")
         with instance.sandbox() as box:
-            run = instance.exec(box, "/usr/bin/python3", "-c", CATCHES, stdin=True)
-            wait_output(instance, box, run, b"ready\n")
+            run = instance.exec(box, "/usr/bin/python3", "-c", program, stdin=True, **options)
+            wait_output(instance, box, run, b"ready" + end)
             result = []
 
             def suspend():
@@ -247,6 +256,18 @@ def test_input_is_not_lost_while_suspending(tmp):
         equal(result, ["busy"])
         wait_output(instance, box, run, b"ready\nhere\n")
     while_it_is_written(tmp, write, arrived)
+
+
+@require("root", "cgroup2")
+def test_a_size_is_not_lost_while_suspending(tmp):
+    """Nor is one of a terminal that a request has given."""
+    def resize(instance, box, run):
+        instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/resize", {"rows": 33, "columns": 90})
+
+    def arrived(instance, box, run, result):
+        equal(result, ["busy"])
+        wait_output(instance, box, run, b"ready\r\n33\r\n")
+    while_it_is_written(tmp, resize, arrived, RESIZED, b"\r\n", tty={"rows": 24, "columns": 80})
 
 
 @require("root", "cgroup2")
@@ -312,3 +333,94 @@ def test_kill_the_keeper_while_resuming(tmp):
 @require("root", "cgroup2")
 def test_kill_the_template_while_resuming(tmp):
     killed_outside(tmp, "sandbox.resume.loaded", template, ("suspended",))
+
+
+def suspended(story):
+    """Suspend it; the server says so."""
+    story.box.post(f"/v1/sandboxes/{story.id}/suspend")
+    equal(story.state(), "suspended")
+
+
+@require("root", "cgroup2")
+def test_the_catalogue_cannot_take_that_it_is_suspended(tmp):
+    """Its processes are on disk and nowhere else: it is suspended for this server, for the next one, and goes on."""
+    def use(instance, story):
+        suspended(story)
+        instance.kill()
+        instance.start(CAY_FAULT="sandbox.suspend.before_commit=error")
+        equal(story.state(), "suspended")
+        story.box.post(f"/v1/sandboxes/{story.id}/resume")
+        story.count()
+        suspended(story)
+        story.box.post(f"/v1/sandboxes/{story.id}/resume")
+        story.count()
+        equal(story.left(), "running")
+    told(tmp, use, CAY_FAULT="sandbox.suspend.before_commit=error")
+
+
+def back_while_suspended(tmp, fault, after, happened):
+    """A suspended sandbox goes back to its files as they were before anything was counted; after(instance, story) something has failed, which @happened, or has not."""
+    def use(instance, story):
+        snapshot = instance.post(f"/v1/sandboxes/{story.id}/snapshots", {"files_only": True})["id"]
+        story.count()
+        suspended(story)
+        raises(Exception, instance.post, f"/v1/sandboxes/{story.id}/rewind", {"snapshot": snapshot})
+        after(instance)
+        if not happened:
+            equal(story.state(), "suspended")
+            story.box.post(f"/v1/sandboxes/{story.id}/resume")
+            equal(story.left(), "running")
+            return
+        equal(story.box.wait(story.id, story.run, 20)["status"], "killed")
+        equal(story.state(), "stopped")
+        story.box.post(f"/v1/sandboxes/{story.id}/start")
+        equal(story.box.ok(story.id, "wc -c < /tmp/n").strip(), str(story.n - 1))
+        cay.wait_until(lambda: not os.listdir(os.path.join(instance.state, "pool", "memory")), 30, "its memory goes")
+    told(tmp, use, CAY_FAULT=fault)
+
+
+def next_server(instance):
+    equal(instance.process.wait(30), -signal.SIGKILL)
+    instance.start()
+
+
+@require("root", "cgroup2")
+def test_a_rewind_whose_commit_fails_forgets_no_process(tmp):
+    back_while_suspended(tmp, "rewind.commit.before=error", lambda _: None, False)
+
+
+@require("root", "cgroup2")
+def test_a_server_that_dies_before_that_commit_forgets_no_process(tmp):
+    back_while_suspended(tmp, "rewind.commit.before", next_server, False)
+
+
+@require("root", "cgroup2")
+def test_a_server_that_dies_behind_that_commit_leaves_no_process(tmp):
+    back_while_suspended(tmp, "rewind.commit.after", next_server, True)
+
+
+@require("root", "cgroup2")
+def test_a_server_that_dies_while_it_forgets_leaves_no_process(tmp):
+    back_while_suspended(tmp, "sandbox.forget.committed", next_server, True)
+
+
+def stopped_while_suspended(tmp, fault, after):
+    """A suspended sandbox is to be stopped, which fails: it is suspended, and goes on."""
+    def use(instance, story):
+        suspended(story)
+        raises(Exception, story.box.post, f"/v1/sandboxes/{story.id}/stop")
+        after(instance)
+        equal(story.state(), "suspended")
+        story.box.post(f"/v1/sandboxes/{story.id}/resume")
+        equal(story.left(), "running")
+    told(tmp, use, CAY_FAULT=fault)
+
+
+@require("root", "cgroup2")
+def test_a_stop_whose_commit_fails_forgets_no_process(tmp):
+    stopped_while_suspended(tmp, "sandbox.forget.before_commit=error", lambda _: None)
+
+
+@require("root", "cgroup2")
+def test_a_server_that_dies_before_a_stop_is_written_forgets_no_process(tmp):
+    stopped_while_suspended(tmp, "sandbox.forget.before_commit", next_server)
