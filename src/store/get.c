@@ -290,7 +290,8 @@ static int tar_dir(struct getter *g, const struct merged *dir, int depth)
 			rc = tar_entry(g, &f);
 		if (rc == 0 && f.kind == FOUND_DIR)
 			rc = tar_dir(g, &f.merged, depth + 1);
-		if (rc == -ENOENT || rc == -ESTALE) /* a running sandbox removed it just now */
+		/* a running sandbox removed it just now; or nobody inside may read it (struct overlay: stranger) */
+		if (rc == -ENOENT || rc == -ESTALE || rc == -EACCES)
 			rc = 0;
 		if (rc == 0) {
 			g->path.n = parent;

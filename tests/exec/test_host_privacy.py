@@ -2,8 +2,10 @@
 """The host image shows what an ordinary user of the host may read, and nothing more, whenever it came there: the kernel refuses root inside what others may not read."""
 
 import contextlib
+import io
 import os
 import shutil
+import tarfile
 
 from lib import cay
 from lib.case import contains, equal, raises, require
@@ -83,6 +85,10 @@ def test_what_becomes_private_later_is_not_read(fresh, tmp):
                 assert SECRET not in found, f"{name}: {found}"
             equal(fresh.ok(box, f"cat {top}/open"), SECRET)
         equal(raises(cay.ApiError, fresh.get, f"/v1/sandboxes/{new}/files?path={top}/group").status >= 400, True)
+        # what a tree cannot hold keeps the rest of it from nobody
+        status, _, tree = fresh.raw("GET", f"/v1/sandboxes/{new}/files?path={top}&format=tar")
+        with tarfile.open(fileobj=io.BytesIO(tree)) as tar:
+            equal((status, sorted(m.name.split("/", 1)[-1] for m in tar if "/" in m.name)), (200, ["open"]))
         # it may be removed and made anew inside, as a user's own
         equal(fresh.ok(old, f"rm {top}/group; echo mine > {top}/group; cat {top}/group"), "mine\n")
         equal([(c["path"], c["kind"]) for c in fresh.get(f"/v1/diff?a={new}")["changes"] if c["path"].startswith(top)], [])
