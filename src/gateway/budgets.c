@@ -89,26 +89,6 @@ static bool lease(struct gateway *gw, size_t rule, const struct ledger_amounts *
 	return rc == 0;
 }
 
-enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
-	const struct ledger_amounts *amounts, struct ledger_refusal *ret)
-{
-	struct budgets *b = gw->budgets;
-	enum ledger_answer answer;
-
-	*ret = (struct ledger_refusal){ 0 };
-	for (;;) {
-		while (b->leasing)
-			(void)!waiters_wait(&b->leased, 0);
-		if (b->ledger == NULL || b->policy != policy)
-			return LEDGER_UNKNOWN; /* judged by rules that are no more */
-		answer = ledger_reserve(b->ledger, rule, amounts, now_ms(), ret);
-		if (answer != LEDGER_NEED_LEASE)
-			return answer;
-		if (!lease(gw, rule, amounts))
-			return LEDGER_UNKNOWN;
-	}
-}
-
 /* The rule in force that has the name of @rule of @policy: what that one let through goes on being counted there. Return: false when there is none. */
 static bool rule_now(const struct budgets *b, const struct policy *policy, size_t rule, size_t *ret)
 {
@@ -125,6 +105,27 @@ static bool rule_now(const struct budgets *b, const struct policy *policy, size_
 		if (str_eq(rules[*ret].name, name))
 			return true;
 	return false;
+}
+
+enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
+	const struct ledger_amounts *amounts, struct ledger_refusal *ret)
+{
+	struct budgets *b = gw->budgets;
+	enum ledger_answer answer;
+	size_t now;
+
+	*ret = (struct ledger_refusal){ 0 };
+	for (;;) {
+		while (b->leasing)
+			(void)!waiters_wait(&b->leased, 0);
+		if (!rule_now(b, policy, rule, &now))
+			return LEDGER_UNKNOWN; /* judged by a rule that is no more */
+		answer = ledger_reserve(b->ledger, now, amounts, now_ms(), ret);
+		if (answer != LEDGER_NEED_LEASE)
+			return answer;
+		if (!lease(gw, now, amounts))
+			return LEDGER_UNKNOWN;
+	}
 }
 
 uint64_t budgets_take(struct gateway *gw, const struct policy *policy, size_t rule, uint64_t n)

@@ -145,7 +145,7 @@ static void count(struct exchange *x)
 	if (x->counted || !spending_wanted(x->rule) || hooks->add == NULL)
 		return;
 	x->counted = true;
-	said = spending_end(&x->spending, &x->answer);
+	said = spending_end(&x->spending);
 	amounts.body = said;
 	amounts.answered = x->answered && x->answer.status / 100 == 2;
 	x->uncounted = amounts.answered && spending_lacks(x->rule, said);
@@ -324,14 +324,16 @@ static bool upgraded(struct exchange *x)
 	return true;
 }
 
-/* Nobody takes the answer any more; what it says at its end is counted all the same. */
+/* Nobody takes the answer any more; what it says at its end is counted all the same, when that comes before too long. */
 static void listen_on(struct flow *f)
 {
+	uint64_t until = clock_now_ns() + PROXY_LISTEN_NS, next;
 	const char *piece;
 	ssize_t n = 1;
 
-	while (spending_wanted(f->x->rule) && !f->x->counted && n > 0) {
-		n = channel_recv(f->from, &piece, clock_now_ns() + PROXY_STALL_NS);
+	while (spending_wanted(f->x->rule) && !f->x->counted && n > 0 && clock_now_ns() < until) {
+		next = clock_now_ns() + PROXY_STALL_NS;
+		n = channel_recv(f->from, &piece, next < until ? next : until);
 		if (n > 0)
 			spending_feed(&f->x->spending, piece, (size_t)n);
 	}

@@ -20,10 +20,13 @@
 
 #define PROXY_HEAD_NS \
 	(20ULL * 1000000000) /* a head must be whole in that time, from its first byte */
-#define PROXY_IDLE_NS    (120ULL * 1000000000) /* between exchanges of a connection */
-#define PROXY_STALL_NS   (60ULL * 1000000000)  /* a body's next piece from the sandbox, any write */
-#define PROXY_ANSWER_NS  (600ULL * 1000000000) /* the answer, or its next piece */
-#define PROXY_CONNECT_NS (20ULL * 1000000000)  /* resolve, dial and handshake together */
+#define PROXY_IDLE_NS   (120ULL * 1000000000) /* between exchanges of a connection */
+#define PROXY_STALL_NS  (60ULL * 1000000000)  /* a body's next piece from the sandbox, any write */
+#define PROXY_ANSWER_NS (600ULL * 1000000000) /* the answer, or its next piece */
+#define PROXY_LISTEN_NS \
+	(120ULL * \
+		1000000000) /* the end of an answer that nobody takes any more, for what it says was used */
+#define PROXY_CONNECT_NS (20ULL * 1000000000) /* resolve, dial and handshake together */
 #define PROXY_HELD_MAX \
 	(64U << 20) /* of all bodies that are held for rules; one more goes beyond it */
 #define PROXY_TREES_MAX \

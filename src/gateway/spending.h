@@ -2,7 +2,7 @@
 /**
  * DOC: gateway/spending.h - reads from an answer's body what budgets on its fields count (tokens that a model used, amounts that were charged).
  *
- * A JSON body is read whole, up to a bound. Of an event stream (text/event-stream) the members that budgets name are laid over each other, as they stand in its JSON events or in a "message" or
+ * Of a JSON body, however long, only these fields are kept (policy/sieve.h). Of an event stream (text/event-stream) the members that budgets name are laid over each other, as they stand in its JSON events or in a "message" or
  * "response" of them, so that the last word on each counts: model APIs say at the end what they used.
  */
 #ifndef CAY_GATEWAY_SPENDING_H
@@ -13,13 +13,24 @@
 
 #include <jansson.h>
 
-#define SPENDING_MAX (4U << 20) /* bytes of a body, or of one line of a stream */
+#define SPENDING_LINE_MAX (4U << 20)  /* bytes of a line of a stream; a longer one says nothing */
+#define SPENDING_KEPT_MAX (64U << 10) /* of fields in one body or line */
+#define SPENDING_SAID_MAX 4096        /* fields that a stream says in all */
+
+struct body_decoder;
+struct sieve;
+struct sieve_paths;
 
 struct spending {
 	bool on, stream;
 	const struct policy_rule *rule; /* borrowed; its budgets */
-	struct buf text;
-	json_t *said; /* of a stream; NULL: nothing yet */
+	struct sieve_paths *paths;      /* of its fields, also in envelopes */
+	struct sieve *sieve;            /* of a body; NULL of a stream */
+	struct body_decoder *decoder;
+	struct buf line; /* of a stream: begun */
+	bool skips;      /* the line is too long */
+	json_t *said;    /* of a stream; NULL: nothing yet */
+	size_t n_said;
 };
 
 /** spending_wanted() - does @rule count fields of answers? NULL is allowed. */
@@ -35,7 +46,7 @@ bool spending_lacks(const struct policy_rule *rule, const json_t *said);
 void spending_feed(struct spending *m, const char *p, size_t n);
 
 /** spending_end() - what it said; a new reference; NULL: nothing that could be read. */
-json_t *spending_end(struct spending *m, const struct head *head) attr_must_use;
+json_t *spending_end(struct spending *m) attr_must_use;
 
 /** spending_fini() - free. A zeroed one is fine. */
 void spending_fini(struct spending *m);

@@ -163,6 +163,43 @@ static bool path_listed(const struct policy_match *m, const char *p, size_t n)
 	return false;
 }
 
+static void make_small(char *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (p[i] >= 'A' && p[i] <= 'Z')
+			p[i] = (char)(p[i] - 'A' + 'a');
+}
+
+/* What Windows reads: capitals are small letters, dots and spaces at the end of a name are none. In place. Return: its size. */
+static size_t path_folded(char *p, size_t n)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i <= n; i++) {
+		while ((i == n || p[i] == '/') && kept > 0 &&
+			(p[kept - 1] == '.' || p[kept - 1] == ' '))
+			kept--;
+		if (i < n)
+			p[kept++] = p[i];
+	}
+	make_small(p, kept);
+	return kept;
+}
+
+static bool path_listed_folded(const struct policy_match *m, char *p, size_t n)
+{
+	char glob[PATTERN_GLOB_MAX + 1];
+
+	n = path_folded(p, n);
+	for (size_t i = 0; i < m->n_paths; i++) {
+		(void)snprintf(glob, sizeof(glob), "%s", m->paths[i]);
+		make_small(glob, strlen(glob));
+		if (glob_match(glob, GLOB_PATH, p, n))
+			return true;
+	}
+	return false;
+}
+
 /* Does a denial mean the path, read in one of the ways in which an upstream might? */
 static bool path_closed(const struct policy_match *m, const struct policy_request *rq, char *other)
 {
@@ -171,9 +208,10 @@ static bool path_closed(const struct policy_match *m, const struct policy_reques
 
 	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
 		size_t n = urlpath_otherwise(rq->path.p, rq->path.n, ways[i], other);
+		bool slash = n > 1 && other[n - 1] == '/';
 
-		if (path_listed(m, other, n) ||
-			(n > 1 && other[n - 1] == '/' && path_listed(m, other, n - 1)))
+		if (path_listed(m, other, n) || (slash && path_listed(m, other, n - 1)) ||
+			path_listed_folded(m, other, n - slash))
 			return true;
 	}
 	return false;
@@ -189,7 +227,7 @@ static bool path_holds(const struct policy_match *m, const struct policy_request
 
 	if (holds == m->closes || *p != '/')
 		return holds;
-	if (memchr(p, '%', n) == NULL && memchr(p, ';', n) == NULL && (n == 1 || p[n - 1] != '/'))
+	if (!m->closes && memchr(p, ';', n) == NULL)
 		return holds; /* there is one reading */
 	other = xalloc(n + 1);
 	if (m->closes)
@@ -238,12 +276,25 @@ struct query_walk {
 	struct tally tally;
 };
 
-/* Some readers do not tell capitals from small letters, others make a list of "name[…]". */
+/* What PHP makes of a byte of a parameter's name. */
+static char parameter_byte(char c)
+{
+	return c == '.' || c == ' ' || c == '[' ? '_'
+	       : c >= 'A' && c <= 'Z'           ? (char)(c - 'A' + 'a')
+						: c;
+}
+
+/* Some readers do not tell capitals from small letters, others make a list of "name[…]"; PHP skips spaces in front and reads dots, spaces, and a bracket that nothing closes, as '_'. */
 static bool parameter_is(const char *name, const char *want)
 {
 	size_t n = strlen(want);
 
-	return strncasecmp(name, want, n) == 0 && (name[n] == '\0' || name[n] == '[');
+	if (*want != ' ')
+		name += strspn(name, " ");
+	for (size_t i = 0; i < n; i++)
+		if (parameter_byte(name[i]) != parameter_byte(want[i]))
+			return false;
+	return name[n] == '\0' || name[n] == '[';
 }
 
 /* Text that cannot be decoded counts as seen, and as matched by a rule that denies. */

@@ -164,16 +164,34 @@ def test_many_large_bodies_are_read_one_after_the_other(tmp):
     good, bad = (b'{"x": "' + b"A" * (31 << 20) + b'", "kind": "%s"}' % kind for kind in (b"good", b"evil"))
     answers = []
 
+    full = threading.Barrier(65)  # each has sent what is taken of it, but for the last byte of its body
+
+    def fill(sock, text, arrived):
+        """Send it; at the barrier for once where nothing more is taken."""
+        while text or not arrived:
+            try:
+                text = text[sock.send(text):] if text else text
+                stuck = not text
+            except socket.timeout:
+                stuck = True
+            if stuck and not arrived:
+                arrived.append(True)
+                full.wait(patience(100))
+                sock.settimeout(patience(150))
+
     def send(body, chunks):
         head = b"POST /json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n"
+        arrived = []
         with proxy.connect() as sock:
-            sock.settimeout(patience(150))
+            sock.settimeout(2)
             try:
                 sock.sendall(head + (b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) if chunks else b"Content-Length: %d\r\n\r\n" % len(body)))
-                sock.sendall(body)
-                sock.sendall(b"\r\n0\r\n\r\n" if chunks else b"")
+                fill(sock, memoryview(body)[:-1], arrived)
+                sock.sendall(body[-1:] + (b"\r\n0\r\n\r\n" if chunks else b""))
             except OSError:
                 pass  # the answer came first
+            if not arrived:
+                full.wait(patience(100))
             answers.append((body is good, parse(read_all(sock))[0]))
 
     threads = [threading.Thread(target=send, args=(bad if i % 4 == 0 else good, i % 8 > 3)) for i in range(64)]
@@ -185,6 +203,7 @@ def test_many_large_bodies_are_read_one_after_the_other(tmp):
             asked.set()
     for thread in threads:
         thread.start()
+    full.wait(patience(100))
     ask()
     equal(asked.is_set(), True)
     with open(f"/proc/{proxy.process.pid}/status", encoding="ascii") as f:

@@ -17,7 +17,7 @@ MARK = b"m4rk-that-must-not-leave"
 
 # open.example: everything but what is denied; api.example: nothing but what is allowed
 DENIED = {"path": ["/admin", "/admin/**"]}, {"method": "DELETE"}, {"headers": {"x-mode": "danger"}}, {"headers": {"x-team": None}, "path": "/team"}, \
-    {"query": {"admin": "true"}}, {"path": "/kind", "json": {"kind": "bad"}}
+    {"query": {"admin": "true"}}, {"query": {"is_admin": True}}, {"path": "/kind", "json": {"kind": "bad"}}
 RULES = [*({"name": f"no-{i}", "match": {"host": "open.example", **match}, "action": "deny"} for i, match in enumerate(DENIED)),
          {"name": "open", "match": {"host": "open.example"}, "action": "allow"},
          {"name": "get", "match": {"host": "api.example", "method": "GET", "path": ["/ok/**", "/ws"]}, "action": "allow"},
@@ -26,6 +26,7 @@ RULES = [*({"name": f"no-{i}", "match": {"host": "open.example", **match}, "acti
          {"name": "team", "match": {"host": "api.example", "path": "/team", "headers": {"x-team": "a*"}}, "action": "allow"},
          {"name": "none", "match": {"host": "api.example", "path": "/none", "headers": {"x-team": None}}, "action": "allow"},
          {"name": "q", "match": {"host": "api.example", "path": "/q", "query": {"q": "good*"}}, "action": "allow"},
+         {"name": "qq", "match": {"host": "api.example", "path": "/qq", "query": {"q_q": "good*"}}, "action": "allow"},
          {"name": "kind", "match": {"host": "api.example", "method": "POST", "path": "/kind", "json": {"kind": "good"}}, "action": "allow"},
          {"name": "small", "match": {"host": "api.example", "path": "/small"}, "action": "transform", "transform": {"json": {"set": {"/model": "small"}}}},
          {"name": "agent", "match": {"host": "api.example", "path": "/agent"}, "action": "transform", "transform": {"headers": {"set": {"x-agent": "cay"}}}}]
@@ -67,12 +68,23 @@ UNHEARD = {
     "a parameter that takes the rest of an allowed path along": ask(b"/one/;" + MARK + b"/read"),
     "a path in another field": ask(b"/ok/x", headers=b"X-Original-URL: /" + MARK + b"\r\n"),
     "a path in one more field": ask(b"/ok/x", headers=b"X_Rewrite_Url: /" + MARK + b"\r\n"),
+    "a path in capitals": deny(b"/ADMIN/" + MARK),
+    "a path in capitals that are escaped": deny(b"/%41dmin/" + MARK),
+    "a dot at the end of a name": deny(b"/admin./" + MARK),
+    "dots and spaces at the end of a name": deny(b"/Admin.%20./" + MARK),
+    "a dot at the end of a path": deny(b"/admin.", headers=b"X: " + MARK + b"\r\n"),
     # methods
     "another method in a field": deny(b"/" + MARK, method=b"POST", headers=b"X-HTTP-Method-Override: DELETE\r\n"),
     "another method in a field, written otherwise": deny(b"/" + MARK, method=b"POST", headers=b"x_http_method: delete\r\n"),
     "another method in one more field": ask(b"/put", method=b"PUT", headers=b"X-Method-Override: PATCH\r\nX: " + MARK + b"\r\n"),
     "another method in the query": deny(b"/" + MARK + b"?_method=delete", method=b"POST"),
     "a method in small letters": deny(b"/" + MARK, method=b"delete"),
+    # parameters
+    "a parameter with a dot": deny(b"/?is.admin=" + MARK),
+    "a parameter with a space": deny(b"/?is+admin=" + MARK),
+    "a parameter with an escaped space in front": deny(b"/?%20is_admin=" + MARK),
+    "a parameter with a bracket": deny(b"/?is[admin=" + MARK),
+    "a second parameter with a dot": ask(b"/qq?q_q=good&q.q=" + MARK),
     # fields
     "a field with '_'": deny(b"/" + MARK, headers=b"X_Mode: danger\r\n"),
     "a field twice, once with '_'": ask(b"/team", headers=b"X-Team: a\r\nX_Team: " + MARK + b"\r\n"),

@@ -75,11 +75,12 @@ def counted(answer):
 def test_what_answers_say_was_used(instance):
     stream = (b'event: a\ndata: {"type": "start", "usage": {"output_tokens": 1}}\n\ndata: not json\n\n' + b"data: {}\n" * 1000
               + b'data: {"type": "delta", "usage": {"output_tokens": 40}}\n\ndata: [DONE]\n\n')
-    for answer in (b'{"usage": {"output_tokens": 40}}', stream):
+    long = b'{"data": "' + b"x" * (6 << 20) + b'", "usage": {"output_tokens": 40}}'
+    for answer in (b'{"usage": {"output_tokens": 40}}', long, stream):
         upstream = Upstream(counted(answer))
         with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 100}})) as box:
             got = [statuses(instance, box, 1)[0] for _ in range(5)]
-            equal(got, [200, 200, 200, 429, 429], answer[:20])
+            equal(got, [200, 200, 200, 429, 429], str(answer[:20]))
         upstream.close()
 
 
@@ -95,6 +96,9 @@ STREAMS = {
                                                                 b'{"type": "message_delta", "usage": {"output_tokens": 15}}')),
     "OpenAI, chat": ("/usage/completion_tokens", streamed(b'{"choices": [{}], "usage": null}', b'{"choices": [], "usage": {"completion_tokens": 40}}',
                                                           b'{"choices": [], "usage": null}') + b"data: [DONE]\n\n"),
+    "a name with a slash and a tilde": ("/use~1d/tokens~0", streamed(b'{"use/d": {"tokens~": 40}}')),
+    "whatever the name": ("/*/tokens", streamed(b'{"text": {"tokens": 30}, "image": {"tokens": 2}}', b'{"message": {"tokens": 1}}', b'{"text": {"tokens": 37}, "x": 5}')),
+    "much beside it": ("/usage/tokens", streamed(*(b'{"x%d": "%s", "usage": {"tokens": %d, "more": ["%s"]}}' % (i, b"x" * 50000, i, b"y" * 50000) for i in range(1, 41)))),
     "OpenAI, responses": ("/usage/output_tokens", streamed(b'{"type": "response.created", "response": {"usage": null}}',
                                                            b'{"type": "response.completed", "response": {"usage": {"output_tokens": 40}}}').replace(b"\n", b"\r\n"))}
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import threading
 
 from lib.case import contains, equal, require
 
@@ -162,3 +163,32 @@ def test_a_rewind_does_not_call_mail_back(instance):
 def test_without_a_rule_there_is_no_mail_server(instance):
     with instance.sandbox() as box:
         python(instance, box, "smtplib.SMTP('mx.people.example', 25, timeout=20)", want=1)
+
+
+def test_a_connection_from_before_a_change_goes_on_under_the_rule_of_that_name(instance):
+    """What it spends is counted there, whatever the rule says by now."""
+    def policy(most):
+        return json.dumps({"rules": [{"name": "mail", "match": {"host": "*", "transport": "smtp"}, "action": "mailbox", "budget": {"requests": {"max": most}}}]})
+
+    with instance.sandbox(policy=policy(2)) as box:
+        instance.ok(box, "mkfifo /tmp/sent /tmp/go")
+        done = []
+        sender = threading.Thread(target=lambda: done.append(python(instance, box, """
+s = smtplib.SMTP('mx.people.example', 25)
+s.sendmail('a@b.example', ['c@d.example'], 'x')
+open('/tmp/sent', 'w').write('1')
+open('/tmp/go').read()
+kept = 0
+try:
+    for _ in range(5):
+        s.sendmail('a@b.example', ['c@d.example'], 'x')
+        kept += 1
+except smtplib.SMTPException:
+    pass
+print(kept)""")))
+        sender.start()
+        equal(instance.ok(box, "cat /tmp/sent"), "1")
+        instance.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": policy(4)})
+        instance.ok(box, "echo >/tmp/go")
+        sender.join(100)
+        equal(done[0].stdout.strip(), "3")
