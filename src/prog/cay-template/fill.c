@@ -7,6 +7,7 @@
  * fill, or say where the memory is, out of those processes.
  */
 #include "prog/cay-template/fill.h"
+#include "prog/cay-template/copying.h"
 #include "prog/cay-template/fork.h"
 #include "prog/cay-template/reading.h"
 #include "prog/cay-template/saving.h"
@@ -249,18 +250,6 @@ static bool copies_fit(bool from_processes)
 	return true;
 }
 
-static long copy_memory(void)
-{
-	const struct plan_copy *copies = plan_copies();
-	struct reading r = READING_INIT;
-	long rc = copies_fit(true) ? 0 : -1; /* EPERM */
-
-	for (uint32_t i = 0; rc == 0 && i < plan->n_copies; i++)
-		rc = reading_take(&r, &copies[i], 0, copies[i].to, copies[i].length);
-	reading_end(&r);
-	return rc;
-}
-
 static void count_pages(void)
 {
 	const struct plan_copy *copies = plan_copies();
@@ -339,7 +328,7 @@ static long fill(const int *fds, uint32_t n_fds)
 		rc = make_stash();
 	bare_fault("live.template.filling");
 	if (rc == 0)
-		rc = copy_memory();
+		rc = copies_fit(true) ? copying_run() : -1; /* EPERM */
 	reading_forget();
 	bare_fault("live.template.filled");
 	return held_or(rc);
