@@ -513,17 +513,32 @@ static int forget_lookups(const struct box *box, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "look anew into the root of '%s'", box->id) : 0;
 }
 
+/* Before a root that is made anew nobody can have looked, so mount points come first. Not rootless: the links of the skeleton must be there before them. */
+static int set_points_and_root(
+	struct box *box, const struct spec *spec, const char *live, struct err *err)
+{
+	bool first = !has_root(box, spec) && !box->config->rootless;
+	int rc = 0;
+
+	if (first && box->foresight.source != NULL)
+		rc = foresight_undo(&box->foresight, live, err);
+	if (first && rc == 0)
+		rc = rootfs_points(&box->rootfs, spec, 0, live, err);
+	if (rc >= 0)
+		rc = set_root(box, spec, false, live, err);
+	if (first || rc < 0)
+		return rc;
+	rc = rootfs_points(&box->rootfs, spec, foreseen(box), live, err);
+	return rc > 0 ? forget_lookups(box, err) : rc;
+}
+
 static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 {
 	char live[PATH_MAX];
 	int rc;
 
 	live_path(box, live);
-	rc = set_root(box, spec, false, live, err);
-	if (rc == 0)
-		rc = rootfs_points(&box->rootfs, spec, foreseen(box), live, err);
-	if (rc > 0)
-		rc = forget_lookups(box, err);
+	rc = set_points_and_root(box, spec, live, err);
 	if (rc == 0)
 		rc = make_trees(box, spec, err);
 	return rc == 0 ? finish_mounts(box, spec, live, err) : rc;
