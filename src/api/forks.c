@@ -30,15 +30,13 @@ static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, bool ke
 		live_restoring(sb, "fork");
 		rc = identity_choose(sb, json_object_get(s->doc, "config"), keep, err);
 	}
-	if (rc == 0)
-		rc = sandbox_start(sb, live ? s->live : NULL, true, err);
-	if (rc < 0 || !live)
-		return rc;
-	rc = live_restore(sb, s->live, err);
-	if (rc == 0 && !keep)
-		identity_tell(sb);
-	if (rc < 0)
+	if (rc < 0) {
 		(void)sandbox_remove(sb, NULL);
+		return rc;
+	}
+	rc = sandbox_start(sb, live ? s->live : NULL, true, err);
+	if (rc == 0 && live && !keep)
+		identity_tell(sb);
 	return rc;
 }
 

@@ -5,8 +5,7 @@
 #include "base/log.h"
 #include "base/str.h"
 
-#define START_NS   (10 * NS_PER_S)
-#define CAPTURE_NS (120 * NS_PER_S)
+#define START_NS (10 * NS_PER_S)
 
 /* --- the template --- */
 
@@ -58,7 +57,7 @@ void live_end(struct live *l)
 	live_drop(l);
 }
 
-static int wait_ready(struct live *l, struct err *err)
+int live_ready(struct live *l, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + START_NS;
 
@@ -73,7 +72,7 @@ static int wait_ready(struct live *l, struct err *err)
 	return l->ready ? 0 : err_raise(err, ERR_INTERNAL, "the template ended at its start");
 }
 
-struct live *live_new(struct server *srv, struct err *err)
+struct live *live_begin(struct server *srv, struct err *err)
 {
 	struct id id = id_new();
 	struct live *l;
@@ -91,7 +90,14 @@ struct live *live_new(struct server *srv, struct err *err)
 	list_append(&srv->lives, &l->node);
 	if (framelink_open(&l->link, srv->loop, fd) < 0)
 		abort(); /* only when the loop is out of memory */
-	if (wait_ready(l, err) == 0)
+	return l;
+}
+
+struct live *live_new(struct server *srv, struct err *err)
+{
+	struct live *l = live_begin(srv, err);
+
+	if (l == NULL || live_ready(l, err) == 0)
 		return l;
 	live_drop(l);
 	return NULL;
@@ -111,17 +117,6 @@ bool live_on_spawn_event(struct server *srv, const struct spawn_event *e)
 		return true;
 	}
 	return false;
-}
-
-/* @flag: a further member that is true, or NULL. */
-static int ask(struct sandbox *sb, const char *verb, const struct live *l, const char *flag,
-	json_t **ret, struct err *err)
-{
-	json_t *request = json_pack("{s:s,s:s}", "verb", verb, "template", l->id);
-
-	if (flag != NULL)
-		(void)json_object_set_new(request, flag, json_true());
-	return framelink_call(&sb->keeper->link, request, clock_now_ns() + CAPTURE_NS, ret, err);
 }
 
 /* --- examination --- */
@@ -192,18 +187,29 @@ void live_restoring(struct sandbox *sb, const char *what)
 		(void)json_object_del(sb->doc, "restoring");
 }
 
-static int bring(struct sandbox *sb, struct live *l, bool hold, struct err *err)
+int live_came(struct sandbox *sb, const struct live *l, const json_t *execs, struct err *err)
+{
+	int rc = take_execs(sb, l, execs, err);
+
+	live_restoring(sb, NULL);
+	if (rc < 0)
+		err_context(err, "take over the programs of sandbox '%s'", sb->name);
+	return rc;
+}
+
+int live_hold(struct sandbox *sb, const struct live *l, struct err *err)
 {
 	json_t *ok = NULL;
 	int rc;
 
 	(void)fault("live.restore.before");
-	rc = ask(sb, "restore", l, hold ? "hold" : NULL, &ok, err);
+	rc = framelink_call(&sb->keeper->link,
+		json_pack("{s:s,s:s}", "verb", "restore", "template", l->id),
+		clock_now_ns() + LIVE_RESTORE_NS, &ok, err);
 	(void)fault("live.restore.after");
 	if (rc == 0)
-		rc = take_execs(sb, l, json_object_get(ok, "execs"), err);
+		rc = live_came(sb, l, json_object_get(ok, "execs"), err);
 	json_decref(ok);
-	live_restoring(sb, NULL);
 	if (rc == 0)
 		rc = sandbox_save(sb, false, err);
 	if (rc < 0)
@@ -211,18 +217,8 @@ static int bring(struct sandbox *sb, struct live *l, bool hold, struct err *err)
 	return rc;
 }
 
-int live_restore(struct sandbox *sb, struct live *l, struct err *err)
-{
-	return bring(sb, l, false, err);
-}
-
-int live_hold(struct sandbox *sb, struct live *l, struct err *err)
-{
-	return bring(sb, l, true, err);
-}
-
 int live_go(struct sandbox *sb, struct err *err)
 {
 	return framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "go"),
-		clock_now_ns() + CAPTURE_NS, NULL, err);
+		clock_now_ns() + LIVE_RESTORE_NS, NULL, err);
 }

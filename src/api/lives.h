@@ -9,6 +9,8 @@
 
 #include "api/server.h"
 
+#define LIVE_RESTORE_NS (120 * NS_PER_S)
+
 /** struct live - the memory of one snapshot. */
 struct live {
 	struct list node; /* srv->lives */
@@ -22,7 +24,13 @@ struct live {
 	struct live *former; /* has died while somebody used it: it goes with this one, or before */
 };
 
-/** live_new() - an empty template. NULL with @err set. Context: waits. */
+/** live_begin() - a template that is being started: live_ready(). NULL with @err set. */
+struct live *live_begin(struct server *srv, struct err *err);
+
+/** live_ready() - until it is there. Return: 0 or an error; then it is live_drop()ped by who began. Context: waits. */
+int live_ready(struct live *l, struct err *err) attr_must_use;
+
+/** live_new() - both: an empty template. NULL with @err set. Context: waits. */
 struct live *live_new(struct server *srv, struct err *err);
 
 /** live_alive() - does its template still run? */
@@ -34,11 +42,11 @@ bool live_alive(const struct live *l);
  */
 void live_restoring(struct sandbox *sb, const char *what);
 
-/** live_restore() - bring the processes of @l into @sb, which has just been started. Context: waits. Return: 0 or an error. */
-int live_restore(struct sandbox *sb, struct live *l, struct err *err);
+/** live_came() - the processes of @l are in @sb: take over their programs, of which its keeper says @execs. The caller saves @sb. Return: 0 or an error. */
+int live_came(struct sandbox *sb, const struct live *l, const json_t *execs, struct err *err);
 
-/** live_hold() - the same, but they wait for live_go(): nothing has happened until then. Context: waits. */
-int live_hold(struct sandbox *sb, struct live *l, struct err *err);
+/** live_hold() - bring the processes of @l into @sb, which has been launched without them; they wait for live_go(): nothing has happened until then. Context: waits. Return: 0 or an error. */
+int live_hold(struct sandbox *sb, const struct live *l, struct err *err);
 
 /** live_go() - after live_hold(): they run. Context: waits. Return: 0 or an error; then some may have run. */
 int live_go(struct sandbox *sb, struct err *err);

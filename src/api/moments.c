@@ -336,11 +336,14 @@ static int take_all(struct moment *m, struct err *err)
 	if (m->sb->state != SANDBOX_RUNNING)
 		return err_raise(err, ERR_STATE,
 			"sandbox '%s' is not running: it has no processes to keep", m->sb->name);
-	m->memory = live_new(m->sb->srv, err);
+	m->memory = live_begin(m->sb->srv, err);
 	if (m->memory == NULL)
 		return -EIO;
-	(void)fault("live.take.template");
+	/* it starts beside the first pass over the files */
 	rc = files_begin(m, err);
+	if (rc == 0)
+		rc = live_ready(m->memory, err);
+	(void)fault("live.take.template");
 	if (rc == 0)
 		rc = epoch_take(&e, err);
 	if (released(m, &late) < 0 && rc == 0) {

@@ -113,12 +113,7 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 	}
 	if (rc == 0 && (was_running || live != NULL))
 		rc = sandbox_start(sb, live, false, err);
-	if (rc < 0 || live == NULL)
-		return rc;
-	rc = live_restore(sb, live, err);
-	if (rc < 0)
-		sandbox_fail(sb, err);
-	else if (!keep)
+	if (rc == 0 && live != NULL && !keep)
 		identity_tell(sb);
 	return rc;
 }

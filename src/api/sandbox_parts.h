@@ -22,10 +22,10 @@ int sandbox_want_keeper(struct sandbox *sb, struct err *err) attr_must_use;
 
 /**
  * sandbox_launch() - its keeper builds it and runs its init. Locked. Context: waits.
- * @processes: they will be brought into it, so it gets clocks that suit them; NULL = none are. @ret_ok: the keeper's answer, a new reference.
- * Return: 0 or an error; then its keeper is left.
+ * @processes: they will be brought into it, so it gets clocks that suit them; NULL = none are. @restore: they are brought into it now, and run. @ret_ok: the keeper's answer, a new
+ * reference. Return: 0 or an error; then its keeper is left.
  */
-int sandbox_launch(struct sandbox *sb, const struct live *processes, json_t **ret_ok,
+int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restore, json_t **ret_ok,
 	struct err *err) attr_must_use;
 
 /** sandbox_tell_clocks() - add to @event by how much its programs see their clocks step back, if they do. @ok: as of sandbox_launch(). */

@@ -3,6 +3,7 @@
 #include "api/credentials.h"
 #include "api/lives.h"
 #include "api/sandbox_parts.h"
+#include "base/fault.h"
 #include "base/str.h"
 
 void sandbox_drop_keeper(struct sandbox *sb, bool save)
@@ -77,8 +78,8 @@ int sandbox_want_keeper(struct sandbox *sb, struct err *err)
 	return 0;
 }
 
-int sandbox_launch(
-	struct sandbox *sb, const struct live *processes, json_t **ret_ok, struct err *err)
+int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restore, json_t **ret_ok,
+	struct err *err)
 {
 	const char *image = json_string_value(json_object_get(sb->doc, "image"));
 	json_t *request;
@@ -99,7 +100,9 @@ int sandbox_launch(
 	request = json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb));
 	if (processes != NULL)
 		(void)json_object_set_new(request, "template", json_string(processes->id));
-	return framelink_call(&sb->keeper->link, request, clock_now_ns() + CALL_NS, ret_ok, err);
+	(void)json_object_set_new(request, "restore", json_boolean(restore));
+	return framelink_call(&sb->keeper->link, request,
+		clock_now_ns() + (restore ? LIVE_RESTORE_NS : CALL_NS), ret_ok, err);
 }
 
 int sandbox_leave(struct sandbox *sb, struct err *err)
@@ -107,6 +110,27 @@ int sandbox_leave(struct sandbox *sb, struct err *err)
 	(void)json_object_set_new(sb->doc, "bare", json_true());
 	return sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 		json_pack("{s:s}", "reason", "not started"), err);
+}
+
+/* It runs, and what came with it: of both the catalogue hears at once. */
+static int begun(struct sandbox *sb, const struct live *processes, const json_t *ok, bool warm,
+	struct err *err)
+{
+	struct catalogue *c = sb->srv->catalogue;
+	int rc;
+
+	sandbox_started(sb, ok, warm);
+	rc = catalogue_begin(c, err);
+	if (rc < 0)
+		return rc;
+	if (processes != NULL)
+		rc = live_came(sb, processes, json_object_get(ok, "execs"), err);
+	if (rc == 0)
+		rc = sandbox_save(sb, false, err);
+	if (rc == 0)
+		return catalogue_commit(c, false, err);
+	catalogue_abort(c);
+	return rc;
 }
 
 int sandbox_start(
@@ -118,12 +142,14 @@ int sandbox_start(
 
 	if (sb->state != SANDBOX_CREATING)
 		rc = sandbox_move(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL, err);
+	if (rc == 0 && processes != NULL)
+		(void)fault("live.restore.before");
 	if (rc == 0)
-		rc = sandbox_launch(sb, processes, &ok, err);
-	if (rc == 0) {
-		sandbox_started(sb, ok, warm);
-		rc = sandbox_save(sb, false, err);
-	}
+		rc = sandbox_launch(sb, processes, processes != NULL, &ok, err);
+	if (rc == 0 && processes != NULL)
+		(void)fault("live.restore.after");
+	if (rc == 0)
+		rc = begun(sb, processes, ok, warm, err);
 	json_decref(ok);
 	if (rc < 0) {
 		struct err why = *err;

@@ -436,7 +436,7 @@ json_t *sandbox_limits(
 /** sandbox_spec() - the specification for its keeper; a new reference. */
 json_t *sandbox_spec(const struct sandbox *sb);
 
-/** sandbox_start() - let a new or stopped sandbox run. @processes: live_restore() follows with them, or NULL. Locked. On failure it is `failed` (or removed, when @remove_on_failure). Context: waits. */
+/** sandbox_start() - let a new or stopped sandbox run. @processes: it begins with them, and they run; NULL = with none. Locked. On failure it is `failed` (or removed, when @remove_on_failure). Context: waits. */
 int sandbox_start(
 	struct sandbox *sb, const struct live *processes, bool remove_on_failure, struct err *err);
 

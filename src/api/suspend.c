@@ -150,7 +150,7 @@ static struct live *load_and_launch(struct sandbox *sb, json_t **ret_ok, struct 
 	json_decref(execs);
 	if (rc < 0)
 		return NULL;
-	rc = sandbox_launch(sb, loading.live, ret_ok, err);
+	rc = sandbox_launch(sb, loading.live, false, ret_ok, err);
 	(void)fault("sandbox.resume.launched");
 	l = memory_load_end(&loading, rc == 0, err);
 	(void)fault("sandbox.resume.loaded");

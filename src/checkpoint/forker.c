@@ -49,7 +49,8 @@ static int send_order(int sock, const struct fork_place *place)
 		.n_leaves = (uint32_t)place->n_leaves,
 		.n_slots = (uint32_t)place->n_slots,
 		.filter_bytes = (uint32_t)(place->n_filter * sizeof(*place->filter)),
-		.single_id = place->single_id };
+		.single_id = place->single_id,
+		.hold = place->hold };
 	cleanup_fd int filter = filter_file(place);
 	cleanup_fd int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	struct descriptors d = { .n = 0 };
@@ -115,8 +116,9 @@ static int meet_parent(int sock, struct err *err)
 	return rc < 0 ? rc : parent;
 }
 
-static int collect_roots(
-	int sock, int parent, struct fork_root *roots, size_t max, size_t *n, struct err *err)
+/* @last: the message that comes behind them. */
+static int collect_roots(int sock, int parent, enum template_message_kind last,
+	struct fork_root *roots, size_t max, size_t *n, struct err *err)
 {
 	for (;;) {
 		struct template_message m;
@@ -124,7 +126,7 @@ static int collect_roots(
 
 		if (rc < 0)
 			return rc;
-		if (m.kind == TEMPLATE_READY)
+		if (m.kind == last)
 			return 0;
 		if (m.kind != TEMPLATE_ROOT || *n == max)
 			return err_raise(
@@ -142,8 +144,8 @@ int forker_go(int sock, int parent, struct err *err)
 		      : receive(sock, parent, &m, NULL, err);
 }
 
-int forker_prepare(const struct fork_place *place, struct fork_root *roots, size_t max,
-	size_t *ret_n, int *ret_parent, struct err *err)
+int forker_fork(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
+	int *ret_parent, struct err *err)
 {
 	cleanup_fd int sock = fdpass_connect(place->template_path), parent = -1;
 	int rc;
@@ -155,7 +157,10 @@ int forker_prepare(const struct fork_place *place, struct fork_root *roots, size
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the fork");
 	parent = meet_parent(sock, err);
-	rc = parent < 0 ? parent : collect_roots(sock, parent, roots, max, ret_n, err);
+	rc = parent < 0
+		     ? parent
+		     : collect_roots(sock, parent, place->hold ? TEMPLATE_READY : TEMPLATE_RUNNING,
+			       roots, max, ret_n, err);
 	if (rc < 0)
 		return rc;
 	*ret_parent = TAKE_FD(parent);

@@ -21,6 +21,7 @@ struct fork_place {
 	const struct sock_filter *filter;
 	size_t n_filter;
 	bool landlock, single_id;
+	bool hold; /* they wait for forker_go() */
 };
 
 /** struct fork_root - a process whose parent is outside. */
@@ -29,11 +30,11 @@ struct fork_root {
 };
 
 /**
- * forker_prepare() - fork the template into @place; its processes are complete when this returns, and wait for forker_go().
- * @roots: room for @max. @ret_parent: pidfd of T', the caller's. Return: the socket to T', owned by the caller, or an error.
+ * forker_fork() - fork the template into @place; its processes run when this returns, or, to be held, are complete and wait for forker_go().
+ * @roots: room for @max. @ret_parent: pidfd of T', the caller's. Return: the socket to T', owned by the caller, or an error; then some may have run, unless they were to be held.
  */
-int forker_prepare(const struct fork_place *place, struct fork_root *roots, size_t max,
-	size_t *ret_n, int *ret_parent, struct err *err) attr_must_use;
+int forker_fork(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
+	int *ret_parent, struct err *err) attr_must_use;
 
 /** forker_go() - let the processes behind @sock run. @parent: from forker_prepare(), borrowed. Return: 0 when all of them do, or an error; then some may have. */
 int forker_go(int sock, int parent, struct err *err) attr_must_use;

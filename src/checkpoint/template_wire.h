@@ -112,6 +112,8 @@ struct template_fork {
 	uint32_t has_timens, has_cgroup, n_tasks, n_leaves, n_slots;
 	uint32_t filter_bytes;
 	uint32_t single_id;
+	uint32_t
+		hold; /* the processes wait for TEMPLATE_GO when they are complete (TEMPLATE_READY); else only TEMPLATE_RUNNING is said */
 	uint32_t landlock_size; /* 0 = no Landlock domain */
 	uint64_t landlock_files, landlock_scoped;
 };

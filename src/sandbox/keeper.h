@@ -307,7 +307,10 @@ void keeper_state_path(const struct keeper *k, const char *template, char path[P
  */
 int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns,
 	struct err *err) attr_must_use;
-/** keeper_verb_restore() - take the processes of the template that @request names. */
+/** keeper_restore() - when the sandbox is started: make the processes of the template that @request names, and let them run. @ret: their execs. Return: 0 or an error. */
+int keeper_restore(struct keeper *k, const json_t *request, json_t **ret, struct err *err);
+
+/** keeper_verb_restore() - make the processes of the template that @request names, and hold them. */
 void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 
 /** keeper_verb_go() - let the processes run that keeper_verb_restore() has made and held. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sandbox/keeper_restore.c - the keeper of a sandbox that begins with the processes of a template (docs/design/0006), be it a fork, a rewind or a resume: `start` is told of the
- * template, `restore` has them made, `go` lets them run where they were held. Afterwards their parent, a clone of the template, tells of their ends. keeper_live.c is the other
+ * template, and has them made and run; or, for a resume, they are made by `restore`, when the template has its memory, and held until `go`. Afterwards their parent, a clone of the template, tells of their ends. keeper_live.c is the other
  * side: how they came into the template.
  */
 #include "base/fault.h"
@@ -41,9 +41,11 @@ static void change_starter(struct keeper *k, int sock)
 	s->sock = sock;
 }
 
+/* Return: the socket to their parent, or an error. */
 static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
-	struct fork_root *roots, size_t *n_roots, struct err *err)
+	bool hold, struct fork_root *roots, size_t *n_roots, struct err *err)
 {
+	cleanup_fd int parent = -1;
 	const struct filter *filter = filter_for(k->box.spec.profile);
 	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
 	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
@@ -69,7 +71,8 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 		.filter = filter->code,
 		.n_filter = filter->n,
 		.landlock = k->box.spec.profile != PROFILE_DEBUG,
-		.single_id = k->config.single_id };
+		.single_id = k->config.single_id,
+		.hold = hold };
 	int n_tasks = cgroup_v1_tasks(&k->box.cgroup, tasks);
 
 	place.n_tasks = n_tasks > 0 ? (size_t)n_tasks : 0;
@@ -77,8 +80,9 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 	if (rc == 0 && n_tasks < 0)
 		rc = n_tasks;
 	rc = rc < 0 ? err_raise_sys(err, rc, "open the control groups")
-		    : forker_prepare(
-			      &place, roots, TEMPLATE_SLOTS_MAX, n_roots, &k->fork_parent, err);
+		    : forker_fork(&place, roots, TEMPLATE_SLOTS_MAX, n_roots, &parent, err);
+	if (rc >= 0 && hold)
+		k->fork_parent = TAKE_FD(parent);
 	for (size_t i = 0; i < place.n_leaves; i++)
 		(void)close(leaves[i]);
 	for (size_t i = 0; i < place.n_tasks; i++)
@@ -144,7 +148,7 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 	return 0;
 }
 
-/* @hold: they wait for `go`. */
+/* @hold: they wait for `go`. Else some may have run when it fails. */
 static int restore(struct keeper *k, const char *template, bool hold, json_t **ret, struct err *err)
 {
 	struct fork_root roots[TEMPLATE_SLOTS_MAX];
@@ -164,20 +168,25 @@ static int restore(struct keeper *k, const char *template, bool hold, json_t **r
 	if (rc == 0) {
 		/* those who bring it back are in it for a while */
 		box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
-		rc = fork_into(k, path, &carried, pair[1], roots, &n_roots, err);
+		rc = fork_into(k, path, &carried, pair[1], hold, roots, &n_roots, err);
 		fd_close(&k->box.timens); /* who is in it keeps it */
 		box_lend(&k->box, 0, 0);
 		k->fork_sock = rc;
 		(void)close(pair[1]);
 		change_starter(k, pair[0]);
 	}
-	if (rc >= 0 && !hold)
-		rc = go(k, err);
 	(void)fault("live.restore.running");
 	if (rc >= 0)
 		*ret = adopt(k, &carried, roots, n_roots);
 	carried_fini(&carried);
 	return rc < 0 ? rc : 0;
+}
+
+int keeper_restore(struct keeper *k, const json_t *request, json_t **ret, struct err *err)
+{
+	const char *template = keeper_template_of(request, err);
+
+	return template != NULL ? restore(k, template, false, ret, err) : -EINVAL;
 }
 
 void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
@@ -190,9 +199,7 @@ void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const 
 		(k->state != KEEPER_RUNNING || !list_empty(&k->execs) || k->expected.n == 0))
 		(void)err_raise(&err, ERR_STATE,
 			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
-	if (err.code == ERR_NONE &&
-		restore(k, template, json_is_true(json_object_get(request, "hold")), &execs,
-			&err) == 0)
+	if (err.code == ERR_NONE && restore(k, template, true, &execs, &err) == 0)
 		keeper_reply(c, id, json_pack("{s:o}", "execs", execs));
 	else
 		keeper_reply_error(c, id, &err);

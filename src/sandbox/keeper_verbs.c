@@ -61,7 +61,9 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 {
 	struct spec spec = { 0 };
 	struct err err = { 0 };
+	json_t *execs = NULL;
 	uint64_t back_ns = 0;
+	int rc;
 
 	if (k->state != KEEPER_READY || k->box.init_gone) {
 		refuse_state(k, c, id, "start");
@@ -80,14 +82,19 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 			k->box.foresight.wrong ? " wrongly" : "");
 	if (err.code == ERR_NONE && !box_suits(&k->box, &spec))
 		keeper_drop_spare(k);
-	if (err.code == ERR_NONE && box_start(&k->box, &spec, &err) == 0) {
+	rc = err.code == ERR_NONE ? box_start(&k->box, &spec, &err) : -EINVAL;
+	if (rc == 0) {
 		keeper_move(k, KEEPER_RUNNING);
 		meter_start(&k->memory, clock_now_ns());
 		keeper_event(k, "sandbox.started", NULL,
 			json_pack("{s:i}", "init_pid", k->box.init_pid));
+		if (json_is_true(json_object_get(request, "restore")))
+			rc = keeper_restore(k, request, &execs, &err);
+	}
+	if (rc == 0) {
 		keeper_reply(c, id,
-			json_pack("{s:i,s:I}", "init_pid", k->box.init_pid, "clocks_back_ns",
-				(json_int_t)back_ns));
+			json_pack("{s:i,s:I,s:o*}", "init_pid", k->box.init_pid, "clocks_back_ns",
+				(json_int_t)back_ns, "execs", execs));
 		return;
 	}
 	spec_fini(&spec);

@@ -450,12 +450,17 @@ static void wait_for(enum template_message_kind kind)
 		bare_exit(124); /* the keeper is gone or gave up */
 }
 
-/* The memory and descriptors of the image are not needed here any more. */
-static void drop_all(void)
+/* Nobody waits for it any more. */
+static void drop_memory(void)
 {
-	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)CALL2(__NR_munmap, WINDOW_STASH, WINDOW_END - WINDOW_STASH);
 	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
+}
+
+/* The descriptors of the image are not needed here any more. */
+static void drop_descriptors(void)
+{
+	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	if (fork.socket != 3)
 		(void)CALL3(__NR_dup3, fork.socket, 3, BARE_CLOEXEC);
 	fork.socket = 3;
@@ -559,9 +564,11 @@ BARE_NORETURN void fork_main(void)
 	helper_pass(STAGE_ARMED);
 	conduct(STAGE_ARMED);
 	opener_end(opener);
-	send(&ready);
-	wait_for(TEMPLATE_GO);
-	drop_all();
+	if (fork.order.hold != 0) {
+		send(&ready);
+		wait_for(TEMPLATE_GO);
+	}
+	drop_descriptors();
 	bare_fault("live.fork.going");
 	conduct(STAGE_FIRST);
 	helper_pass(STAGE_HELD);
@@ -571,5 +578,6 @@ BARE_NORETURN void fork_main(void)
 	wait_until_left();
 	bare_fault("live.fork.left");
 	send(&running);
+	drop_memory();
 	reap(helper);
 }
