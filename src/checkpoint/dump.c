@@ -82,7 +82,7 @@ static int stop_all(struct dump *d, struct err *err)
 			rc = cannot_stop(d->order->pids[i], this, err);
 	}
 	tracee_hurry(false);
-	return rc;
+	return rc == 0 && d->left_behind != 0 ? cannot_stop(d->left_behind, -ETIMEDOUT, err) : rc;
 }
 
 static bool is_known(const struct dump *d, pid_t host)
@@ -437,6 +437,7 @@ static void forget_all(struct dump *d)
 	free(d->known);
 	free(d->terminals);
 	free(d->watches);
+	free(d->epolls);
 	free(d->sockets);
 	free(d->processes);
 }

@@ -93,6 +93,13 @@ struct dump_watch {
 	bool found;
 };
 
+/** struct dump_epoll - a watch of an epoll set. */
+struct dump_epoll {
+	const struct dump_process *p; /* who puts the set together again */
+	int fd;                       /* of the set, its */
+	uint32_t row, nth;            /* among those by the same number */
+};
+
 /** struct dump_socket - a socket of which more is asked when all are known. */
 struct dump_socket {
 	struct dump_process *p; /* who has a descriptor of it, for refusals */
@@ -135,6 +142,8 @@ struct dump {
 	size_t n_known;
 	struct dump_watch *watches;
 	size_t n_watches;
+	struct dump_epoll *epolls;
+	size_t n_epolls;
 	struct dump_socket *sockets;
 	size_t n_sockets;
 	struct dump_terminal *terminals;
@@ -147,6 +156,7 @@ struct dump {
 	struct dump_gone *gone;
 	size_t n_gone;
 	uint64_t gone_bytes;
+	pid_t left_behind; /* by seizer_stop(): all are let go again */
 	struct buf seized; /* what seizer_stop() has left */
 	struct dump_chain *chains;
 	size_t n_chains, next_chain;

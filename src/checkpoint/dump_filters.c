@@ -90,6 +90,10 @@ int dump_filters_load(struct dump *d)
 			.like = d->n_chains,
 			.first_row = IMAGE_NONE };
 
+		if (t.n == SEIZED_LEFT) {
+			d->left_behind = t.host;
+			continue;
+		}
 		if (t.n == SEIZED_SAME && d->n_chains > 0)
 			c.like = d->chains[d->n_chains - 1].like;
 		else if (!skip_filters(&d->seized, &at, t.n))

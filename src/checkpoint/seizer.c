@@ -68,7 +68,7 @@ static void add_filters(struct seizer *s, pid_t tid)
 	while ((rc = add_filter(&filters, tid, s->base + thread.n)) == 1)
 		thread.n++;
 	if (rc < 0 || thread.n == 0 || buf_failed(&filters) ||
-		s->out.n + sizeof(thread) + filters.n > SEIZED_MAX)
+		s->out.n + 2 * sizeof(thread) + filters.n > SEIZED_MAX)
 		return;
 	if (same_as_last(s, &filters)) {
 		thread.n = SEIZED_SAME;
@@ -164,14 +164,20 @@ static void suspend_all(struct seizer *s)
 	const int32_t *tids = (const int32_t *)(const void *)s->threads.p;
 	size_t n = s->threads.n / sizeof(*tids);
 	uint64_t deadline_ns = clock_now_ns() + TRACEE_STOP_NS;
+	struct seized_thread left = { .n = SEIZED_LEFT };
 	int rc = 0;
 
 	tracee_hurry(true); /* its signals end waits */
 	for (size_t i = 0; i < n; i++)
 		(void)ptrace(PTRACE_INTERRUPT, tids[i], NULL, NULL);
-	for (size_t i = 0; rc != -ETIMEDOUT && i < n; i++)
+	for (size_t i = 0; rc != -ETIMEDOUT && i < n; i++) {
 		rc = suspend(s, tids[i], deadline_ns);
+		left.host = tids[i];
+	}
 	tracee_hurry(false);
+	/* whoever stops from now on has no options, so nothing may be done to it */
+	if (rc == -ETIMEDOUT)
+		buf_add(&s->out, &left, sizeof(left));
 }
 
 /* The order stays where it is. */

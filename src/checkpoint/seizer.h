@@ -13,7 +13,9 @@
 #include <stdint.h>
 
 #define SEIZED_SAME 0xffffffffU /* filters of the thread before, and none follow */
-#define SEIZED_MAX  (64U << 20)
+#define SEIZED_LEFT \
+	0xfffffffeU /* it could not be stopped, so nobody behind it was waited for: the last record */
+#define SEIZED_MAX (64U << 20)
 
 struct seized_thread {
 	int32_t host; /* tid in the host's pid namespace */

@@ -26,6 +26,9 @@
 #define ROWS_AT      (PROGRAM_AT + 64)
 #define ROWS_MAX     ((SCRATCH_SIZE - ROWS_AT) / sizeof(struct tracee_row))
 #define VDSO_MAX     16384
+#define REPEATS_MAX  100
+
+enum { RESTART_SYS = 512, RESTART_NO_HAND = 514 };
 
 static_assert(sizeof(struct tracee_row) == 96 && offsetof(struct tracee_row, result) == 56,
 	"the program knows them");
@@ -248,11 +251,23 @@ static long end_call(struct tracee *t, size_t i)
 	return rc < 0 ? rc : (long)r.rax;
 }
 
+/* What the kernel says to itself of a call that is to be made again behind a signal (include/linux/errno.h); whoever is stepped over a call sees it. */
+static bool is_to_repeat(long rc)
+{
+	return rc <= -RESTART_SYS && rc >= -RESTART_NO_HAND;
+}
+
 long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t a[6])
 {
-	int rc = begin_call(t, i, nr, a);
+	long rc = -RESTART_SYS;
 
-	return rc < 0 ? rc : end_call(t, i);
+	/* only a SIGSTOP that comes in that instant can be the reason, and it is handed on */
+	for (int n = 0; n < REPEATS_MAX && is_to_repeat(rc); n++) {
+		rc = begin_call(t, i, nr, a);
+		if (rc == 0)
+			rc = end_call(t, i);
+	}
+	return rc;
 }
 
 /* --- memory --- */

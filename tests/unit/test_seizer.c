@@ -5,8 +5,10 @@
 #include "t.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static pid_t start_somebody(void)
@@ -62,6 +64,45 @@ TEST(who_is_in_the_namespace_is_stopped)
 	check_int(waitid(P_PID, (id_t)somebody, &info, WSTOPPED | WNOHANG | WNOWAIT | __WALL), 0);
 	check_int(info.si_pid, somebody);
 	end(somebody);
+}
+
+/* It waits for its child, until that has executed a program, and cannot be stopped. */
+static pid_t start_parent(int ready)
+{
+	pid_t pid = fork();
+
+	if (pid != 0)
+		return pid;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0) == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		check(write(ready, "r", 1) == 1);
+		for (;;)
+			(void)pause();
+	}
+	_exit(0);
+}
+
+TEST(who_cannot_be_stopped_is_named)
+{
+	cleanup_fd int ours = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+	struct seized_thread last = { 0 };
+	int ready[2];
+	pid_t parent;
+	char c;
+
+	check(pipe(ready) == 0);
+	parent = start_parent(ready[1]);
+	check(read(ready[0], &c, 1) == 1);
+
+	cleanup_fd int filters = seize(parent, ours);
+
+	check(filters >= 0);
+	check(pread(filters, &last, sizeof(last),
+		      lseek(filters, 0, SEEK_END) - (off_t)sizeof(last)) == sizeof(last));
+	check_int(last.host, parent);
+	check(last.n == SEIZED_LEFT);
+	end(parent);
 }
 
 TEST(who_is_outside_is_not_stopped)

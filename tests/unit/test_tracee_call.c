@@ -369,6 +369,44 @@ TEST(what_is_set_for_traps_stays)
 	}
 }
 
+/* Tells @pid to stop and to go on, for ever. */
+static pid_t start_storm(pid_t pid)
+{
+	pid_t storm = fork();
+
+	if (storm != 0)
+		return storm;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;) {
+		(void)kill(pid, SIGSTOP);
+		(void)kill(pid, SIGCONT);
+	}
+}
+
+/* The kernel begins no process while a signal waits: it says that the call is to be made again. */
+TEST(who_is_told_to_stop_while_it_makes_a_process_makes_it)
+{
+	struct somebody s = somebody_start(live_catching);
+	pid_t storm;
+
+	somebody_stop(&s);
+	storm = start_storm(s.pid);
+	for (int i = 0; i < 500; i++) {
+		long made = TRACEE_CALL(&s.t, 0, SYS_clone, 0);
+		pid_t child = s.t.threads[0].child;
+
+		if (made <= 0)
+			check_int(made, 1);
+		check_int(kill(child, SIGKILL), 0);
+		while (waitpid(child, NULL, __WALL) == child && kill(child, 0) == 0)
+			;
+		check_int(TRACEE_CALL(&s.t, 0, SYS_wait4, (uint64_t)made, 0, __WALL), made);
+	}
+	check_int(kill(storm, SIGKILL), 0);
+	check_int(waitpid(storm, NULL, 0), storm);
+	somebody_end(&s);
+}
+
 static void live_without_new_code(int talk)
 {
 	if (prctl(PR_SET_MDWE, 1, 0, 0, 0) < 0)
