@@ -3,6 +3,7 @@
  * checkpoint/dump_files.c - descriptors, and the descriptions behind them. A description is looked at once, through a copy of the descriptor that
  * pidfd_getfd() gives; whether two descriptors share one is asked of the kernel (kcmp).
  */
+#include "base/clock.h"
 #include "base/str.h"
 #include "checkpoint/alive.h"
 #include "checkpoint/dump.h"
@@ -20,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/timerfd.h>
 
 #define CONTENT_MAX (256U << 20) /* of a file without a name, of a memory file */
 
@@ -178,6 +180,17 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 		      : 0;
 }
 
+/* What /proc shows of a process is not there before the process is. */
+static int add_by_name(struct dump *d, struct subject *s, struct err *err)
+{
+	if (str_starts(s->target, "/proc/") && s->target[6] >= '0' && s->target[6] <= '9')
+		return subject_refuse(
+			s, err, "a file of a process in /proc, which cannot be carried over yet");
+	s->out.kind = DESCRIPTION_FILE;
+	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
+	return 0;
+}
+
 static int add_regular(struct dump *d, struct subject *s, struct err *err)
 {
 	if (str_starts(s->target, "/memfd:")) {
@@ -193,13 +206,17 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 	}
 	if (deleted(s))
 		return add_unlinked(d, s, err);
-	/* what /proc shows of a process is not there before the process is */
-	if (str_starts(s->target, "/proc/") && s->target[6] >= '0' && s->target[6] <= '9')
-		return subject_refuse(
-			s, err, "a file of a process in /proc, which cannot be carried over yet");
-	s->out.kind = DESCRIPTION_FILE;
-	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
-	return 0;
+	return add_by_name(d, s, err);
+}
+
+/* A place (O_PATH): of whatever kind the file is, nobody has opened it. */
+static int add_place(struct dump *d, struct subject *s, struct err *err)
+{
+	if (s->target[0] != '/' || deleted(s))
+		return subject_refuse(s, err, "a place (O_PATH) that has no name");
+	if (S_ISLNK(s->st.st_mode))
+		s->out.flags |= O_NOFOLLOW;
+	return add_by_name(d, s, err);
 }
 
 static int add_character(struct dump *d, struct subject *s, struct err *err)
@@ -298,25 +315,60 @@ static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 	return peek_pipe(d, s) < 0 ? subject_refuse(s, err, "a pipe that cannot be read") : 0;
 }
 
+/** struct timer - a timerfd: as timerfd_settime(2) takes it. */
+struct timer {
+	int64_t interval_s, interval_ns, value_s, value_ns;
+};
+
+static int read_timer(const char *text, struct timer *ret)
+{
+	const char *value = proc_value(text, "it_value"),
+		   *interval = proc_value(text, "it_interval");
+
+	return value != NULL && interval != NULL &&
+			       sscanf(value, "(%ld, %ld)", &ret->value_s, &ret->value_ns) == 2 &&
+			       sscanf(interval, "(%ld, %ld)", &ret->interval_s,
+				       &ret->interval_ns) == 2
+		       ? 0
+		       : -EINVAL;
+}
+
+/* Who has gone off, again and again, stands still until somebody asks for the time that remains: then the kernel counts how often it was, and sets it for the next. */
+static int set_going(struct subject *s, struct timer *t)
+{
+	struct itimerspec now;
+	char path[40];
+
+	if (t->value_s != 0 || t->value_ns != 0 || (t->interval_s == 0 && t->interval_ns == 0) ||
+		proc_number(buf_cstr(&s->info), "ticks", 10, 0) == 0 ||
+		timerfd_gettime(s->copy, &now) < 0)
+		return 0;
+	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", s->copy);
+	buf_reset(&s->info);
+	return file_read_at(AT_FDCWD, path, &s->info) < 0 ? -EIO
+							  : read_timer(buf_cstr(&s->info), t);
+}
+
+/* a: clock, b: flags of the setting, c: how often it has gone off unread */
 static int add_timerfd(struct dump *d, struct subject *s)
 {
-	const char *text = buf_cstr(&s->info), *value = proc_value(text, "it_value"),
-		   *interval = proc_value(text, "it_interval");
-	struct {
-		int64_t interval_s, interval_ns, value_s, value_ns;
-	} set = { 0 };
+	struct timespec now;
+	struct timer set;
 
-	if (value == NULL || interval == NULL ||
-		sscanf(value, "(%ld, %ld)", &set.value_s, &set.value_ns) != 2 ||
-		sscanf(interval, "(%ld, %ld)", &set.interval_s, &set.interval_ns) != 2)
+	if (read_timer(buf_cstr(&s->info), &set) < 0 || set_going(s, &set) < 0)
 		return -EINVAL;
 	s->out.kind = DESCRIPTION_TIMERFD;
-	s->out.a = proc_number(text, "clockid", 10, 1);
-	/* what is shown is the time that remains, whatever it was set by; ticks that nobody read go off at once */
-	if (proc_number(text, "ticks", 10, 0) > 0 && set.value_s == 0 && set.value_ns == 0)
-		set.value_ns = 1;
-	else if (proc_number(text, "ticks", 10, 0) > 0)
-		set.value_s = 0, set.value_ns = 1;
+	s->out.a = proc_number(buf_cstr(&s->info), "clockid", 10, 1);
+	s->out.c = proc_number(buf_cstr(&s->info), "ticks", 10, 0);
+	/* what is shown is the time that remains; who has set a time of day is woken at that, however long it was suspended */
+	if (s->out.a == CLOCK_REALTIME && (set.value_s != 0 || set.value_ns != 0) &&
+		(proc_number(buf_cstr(&s->info), "settime flags", 8, 0) & TFD_TIMER_ABSTIME) != 0) {
+		s->out.b = TFD_TIMER_ABSTIME;
+		(void)clock_gettime(CLOCK_REALTIME, &now);
+		set.value_ns += now.tv_nsec;
+		set.value_s += now.tv_sec + set.value_ns / (int64_t)NS_PER_S;
+		set.value_ns %= (int64_t)NS_PER_S;
+	}
 	s->out.data = image_add_bytes(&d->image, &set, sizeof(set));
 	return 0;
 }
@@ -369,6 +421,8 @@ static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 
 static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 {
+	if ((s->flags & O_PATH) != 0)
+		return add_place(d, s, err);
 	if (str_starts(s->target, "anon_inode:"))
 		return add_anonymous(d, s, err);
 	switch (s->st.st_mode & S_IFMT) {
@@ -377,9 +431,7 @@ static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 	case S_IFDIR:
 		if (deleted(s))
 			return subject_refuse(s, err, "a deleted directory");
-		s->out.kind = DESCRIPTION_FILE;
-		s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
-		return 0;
+		return add_by_name(d, s, err);
 	case S_IFCHR:
 		return add_character(d, s, err);
 	case S_IFIFO:
@@ -467,29 +519,6 @@ static int look_at(struct subject *s, int proc)
 	return fstat(s->copy, &s->st) < 0 ? -errno : 0;
 }
 
-/* What an epoll set waits for; the descriptors that it names are this process's. */
-static int add_watches(struct dump *d, struct subject *s, struct err *err)
-{
-	const char *line = buf_cstr(&s->info);
-
-	while ((line = strstr(line, "tfd:")) != NULL) {
-		struct image_watch w = { .epoll = s->fd };
-		unsigned int events;
-		unsigned long long data;
-		int target;
-
-		if (sscanf(line, "tfd: %d events: %x data: %llx", &target, &events, &data) != 3)
-			return subject_refuse(s, err, "an epoll set that cannot be read");
-		w.target = target;
-		w.events = events;
-		w.data = data;
-		(void)IMAGE_ADD(&d->image, TABLE_WATCHES, &w);
-		s->p->out.n_watches++;
-		line += 4;
-	}
-	return 0;
-}
-
 /* What a description was opened with shows in each of its descriptors where it came from TIOCGPTPEER (whatever proc_pid_fdinfo(5) says), so only the process knows. Of one that runs nobody does. */
 static int read_close_on_exec(const struct subject *s, uint32_t *ret)
 {
@@ -516,7 +545,7 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 	rc = find_or_add(d, s, &out.description, err);
 	/* the process that is seen first with an epoll set puts it together again */
 	if (rc == 0 && d->n_known > known && s->out.kind == DESCRIPTION_EPOLL)
-		rc = add_watches(d, s, err);
+		rc = dump_watches(d, s, err);
 	if (rc == 0)
 		(void)IMAGE_ADD(&d->image, TABLE_FDS, &out);
 	if (s->fd > d->highest_fd)
@@ -677,5 +706,7 @@ int dump_files_end(struct dump *d, struct err *err)
 		if (is_pipe(dump_description(d, i)) && dump_description(d, i)->peer == IMAGE_NONE)
 			rc = pair_pipe(d, i, n, err);
 	}
+	if (rc == 0)
+		rc = dump_watches_end(d, err);
 	return rc == 0 ? dump_sockets_end(d, err) : rc;
 }

@@ -53,6 +53,15 @@ void dump_locks_end(struct dump *d, struct dump_process *p);
 /** dump_socket() - fill s->out for a socket. 0 or an error. */
 int dump_socket(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
+/** dump_options() - those of a socket, of which s->out has the type, that are not as they begin. */
+void dump_options(struct dump *d, struct subject *s, int domain, int protocol);
+
+/** dump_watches() - what the epoll set @s waits for, as its process names it. 0 or an error. */
+int dump_watches(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
+/** dump_watches_end() - after all descriptions: find what was watched by a number that is another's now, or nobody's. 0 or an error. */
+int dump_watches_end(struct dump *d, struct err *err) attr_must_use;
+
 /** dump_unix() - the same for a unix socket, of which s->out has options and address. */
 int dump_unix(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 

@@ -171,6 +171,7 @@ int dump_socket(struct dump *d, struct subject *s, struct err *err)
 	s->out.c = (uint64_t)domain | (uint64_t)protocol << 16;
 	read_options(s, domain);
 	read_buffers(s);
+	dump_options(d, s, domain, protocol);
 	s->out.path = address(d, s, false);
 	if (domain == AF_UNIX)
 		return dump_unix(d, s, err);

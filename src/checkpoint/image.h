@@ -114,6 +114,7 @@ enum image_table {
 	TABLE_PACKETS,
 	TABLE_RIGHTS,
 	TABLE_FILTERS,
+	TABLE_OPTIONS,
 	TABLE_BYTES,
 	TABLE_COUNT
 };
@@ -292,6 +293,13 @@ struct image_identity {
 	uint32_t known;
 };
 
+/** struct image_option - an option of a socket that is not as it begins. */
+struct image_option {
+	int32_t level, name;
+	uint32_t size;
+	uint8_t value[20];
+};
+
 struct image_description {
 	uint32_t kind;
 	uint32_t flags; /* F_GETFL */
@@ -309,9 +317,10 @@ struct image_description {
 	uint32_t inode, inode_peer; /* sockets: to find out in the dumper who belongs together */
 	uint32_t first_packet, n_packets; /* unix sockets: what waits to be received */
 	uint32_t send_buffer,
-		receive_buffer;       /* sockets: as the program asked for, 0 = it did not */
-	struct image_identity other;  /* unix sockets: whom the other end belongs to */
-	uint32_t first_lock, n_locks; /* that belong to the description */
+		receive_buffer;           /* sockets: as the program asked for, 0 = it did not */
+	struct image_identity other;      /* unix sockets: whom the other end belongs to */
+	uint32_t first_lock, n_locks;     /* that belong to the description */
+	uint32_t first_option, n_options; /* sockets */
 };
 
 /** struct image_termios - struct termios2 of the kernel. */
@@ -353,7 +362,9 @@ struct image_fd {
 /** struct image_watch - one entry of an epoll set, added by the process that holds both descriptors. */
 struct image_watch {
 	int32_t epoll, target;
-	uint32_t events, reserved;
+	uint32_t events;
+	uint32_t
+		description; /* what is watched, where the process has something else, or nothing, at @target; else IMAGE_NONE */
 	uint64_t data;
 };
 

@@ -134,8 +134,18 @@ def test_object_notify(instance):
 
 
 @require("root", "cgroup2")
+def test_object_options(instance):
+    both_go_on(instance, "options")
+
+
+@require("root", "cgroup2")
 def test_object_passed(instance):
     both_go_on(instance, "passed")
+
+
+@require("root", "cgroup2")
+def test_object_paths(instance):
+    both_go_on(instance, "paths")
 
 
 @require("root", "cgroup2")
@@ -233,6 +243,11 @@ def test_object_udp(instance):
 @require("root", "cgroup2")
 def test_object_unix_sockets(instance):
     both_go_on(instance, "unix_sockets")
+
+
+@require("root", "cgroup2")
+def test_object_watches(instance):
+    both_go_on(instance, "watches")
 
 
 # Not everybody can be stopped.

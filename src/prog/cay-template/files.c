@@ -15,6 +15,7 @@
 #define O_READ_WRITE  2
 #define O_NAMELESS    020200000 /* TMPFILE */
 #define PATH_SIZE     4096U
+#define SET_TICKS     0x40085400 /* TFD_IOC_SET_TICKS */
 #define S_KIND        0170000
 #define S_REGULAR     0100000
 #define S_DIRECTORY   0040000
@@ -163,13 +164,18 @@ static int open_fifo(description *d)
 	return fd;
 }
 
-/* a: clock, b: flags of the setting, data: struct itimerspec */
+/* a: clock, b: flags of the setting, c: how often it has gone off unread, data: struct itimerspec. A kernel that cannot be told how often lets it go off once, at once. */
 static int make_timerfd(description *d)
 {
 	int fd = (int)fork_must(CALL2(__NR_timerfd_create, d->a, BARE_CLOEXEC), "make a timerfd");
+	int64_t set[4];
 
-	(void)fork_must(
-		CALL4(__NR_timerfd_settime, fd, d->b, image_bytes(d->data), 0), "set a timerfd");
+	memcpy(set, image_bytes(d->data), sizeof(set));
+	(void)fork_must(CALL4(__NR_timerfd_settime, fd, d->b, set, 0), "set a timerfd");
+	if (d->c == 0 || CALL3(__NR_ioctl, fd, SET_TICKS, &d->c) == 0)
+		return fd;
+	set[2] = 0, set[3] = 1;
+	(void)fork_must(CALL4(__NR_timerfd_settime, fd, 0, set, 0), "set a timerfd");
 	return fd;
 }
 
@@ -333,15 +339,44 @@ void files_open(int socket)
 	terminals_end();
 }
 
+static void add_watch(const struct image_watch *w)
+{
+	struct epoll_event event = { .events = w->events, .data = w->data };
+
+	(void)fork_must(CALL4(__NR_epoll_ctl, w->epoll, EPOLL_CTL_ADD, w->target, &event),
+		"add to an epoll set");
+}
+
+/* By a number that is another's, or nobody's: what is watched has it for the moment. */
+static void add_watch_by_other(const struct image_watch *w)
+{
+	long kept = CALL3(
+		     __NR_fcntl, w->target, 1030 /* F_DUPFD_CLOEXEC */, plan->first_description),
+	     flags = CALL2(__NR_fcntl, w->target, F_GETFD);
+
+	(void)fork_must(
+		CALL3(__NR_dup3, plan->first_description + w->description, w->target, BARE_CLOEXEC),
+		"place what is watched");
+	add_watch(w);
+	if (kept < 0) {
+		(void)CALL1(__NR_close, w->target);
+		return;
+	}
+	(void)fork_must(CALL3(__NR_dup3, kept, w->target, flags == 1 ? BARE_CLOEXEC : 0),
+		"put a descriptor back");
+	(void)CALL1(__NR_close, kept);
+}
+
 static void watch(const struct image_process *p)
 {
 	for (uint32_t i = 0; i < p->n_watches; i++) {
 		const struct image_watch *w =
 			IMAGE_ROW(struct image_watch, TABLE_WATCHES, p->first_watch + i);
-		struct epoll_event event = { .events = w->events, .data = w->data };
 
-		(void)fork_must(CALL4(__NR_epoll_ctl, w->epoll, EPOLL_CTL_ADD, w->target, &event),
-			"add to an epoll set");
+		if (w->description == IMAGE_NONE)
+			add_watch(w);
+		else
+			add_watch_by_other(w);
 	}
 }
 

@@ -273,6 +273,24 @@ static bool is_socket(description *d)
 	       d->kind == DESCRIPTION_LISTEN || d->kind == DESCRIPTION_SOCKET;
 }
 
+#define SET_OPTION "set a socket's option "
+
+static void set_others(int fd, description *d)
+{
+	for (uint32_t i = 0; i < d->n_options; i++) {
+		const struct image_option *o =
+			IMAGE_ROW(struct image_option, TABLE_OPTIONS, d->first_option + i);
+		char step[sizeof(SET_OPTION) + 24] = SET_OPTION;
+		char *at = step + sizeof(SET_OPTION) - 1;
+
+		at += number_text(at, (uint32_t)o->level);
+		*at++ = '/';
+		(void)number_text(at, (uint32_t)o->name);
+		(void)fork_must(
+			CALL5(__NR_setsockopt, fd, o->level, o->name, o->value, o->size), step);
+	}
+}
+
 /* A socket that asks for credentials gets a name when it sends, and nothing can be sent to one that is shut down: hence last. */
 static void finish_unix(int fd, description *d)
 {
@@ -299,6 +317,8 @@ void sockets_finish(void)
 		else if (is_socket(d))
 			set(opener_kept(i), SOL_SOCKET, REUSEADDR,
 				(d->position & SOCKET_REUSEADDR) != 0);
+		if (is_socket(d))
+			set_others(opener_kept(i), d);
 	}
 	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);

@@ -24,6 +24,7 @@ int main(void)
 	struct sigaction info = { .sa_sigaction = on_info, .sa_flags = SA_SIGINFO | SA_RESTART },
 			 now;
 	struct itimerval often = { { 0, 20000 }, { 0, 20000 } }, timer;
+	struct itimerval used = { { 70, 0 }, { 50000, 0 } }; /* of the processor's time */
 	struct timespec moment = { 0, 0 };
 	sigset_t blocked, queued;
 	siginfo_t got;
@@ -43,6 +44,9 @@ int main(void)
 	MUST(pthread_kill(pthread_self(), SIGTERM) == 0);
 	(void)signal(SIGALRM, on_alarm);
 	MUST(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	MUST(setitimer(ITIMER_PROF, &used, NULL) == 0);
+	used.it_interval.tv_sec++;
+	MUST(setitimer(ITIMER_VIRTUAL, &used, NULL) == 0);
 
 	object_ready();
 
@@ -50,6 +54,11 @@ int main(void)
 	while (alarms < 3)
 		(void)usleep(1000);
 	MUST(getitimer(ITIMER_REAL, &timer) == 0 && timer.it_interval.tv_usec == 20000);
+	for (int i = 0; i < 2; i++) {
+		MUST(getitimer(i == 0 ? ITIMER_PROF : ITIMER_VIRTUAL, &timer) == 0);
+		MUST(timer.it_interval.tv_sec == 70 + i && timer.it_value.tv_sec > 40000 &&
+			timer.it_value.tv_sec <= 50000);
+	}
 	MUST(sigaction(SIGUSR1, NULL, &now) == 0 && now.sa_sigaction == on_info);
 	MUST((now.sa_flags & (SA_SIGINFO | SA_RESTART)) == (SA_SIGINFO | SA_RESTART) &&
 		sigismember(&now.sa_mask, SIGUSR2) == 1);
