@@ -150,7 +150,7 @@ def test_what_the_provider_would_fetch_is_found_behind_images(tmp):
         # a name that comes twice, or in other letters, could be the one that is read
         text = json.dumps(images(4))[:-1].encode()
         for twice in (b', "tools": [], "tools": [{"type": "web_search"}]}', b', "tools": [{"type": "web_search"}], "tools": []}', b', "Tools": [{"type": "web_search"}]}', b', "tool\\u0073": [{"type": "web_search"}]}', b', "tools": ['):
-            equal(s.post(MESSAGES, text + twice)[0], 403, twice)
+            equal(s.post(MESSAGES, text + twice)[0], 403, twice.decode())
         equal(s.sink.got, [])
 
 
