@@ -15,9 +15,11 @@
 
 #include <dirent.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
@@ -107,6 +109,13 @@ static int stage_mount(struct rootfs *r, int mount, char *path, size_t size)
 }
 
 /* Attach a layer below the staging directory, where overlayfs can find it by path; @path receives that path. */
+static bool is_overlay(const char *dir)
+{
+	struct statfs fs;
+
+	return statfs(dir, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
 int rootfs_stage_layer(struct rootfs *r, const char *dir, char *path, size_t size, struct err *err)
 {
 	cleanup_fd int mount = clone_layer(r, dir);
@@ -114,6 +123,12 @@ int rootfs_stage_layer(struct rootfs *r, const char *dir, char *path, size_t siz
 
 	if (rc >= 0)
 		rc = stage_mount(r, mount, path, size);
+	if (rc == -EINVAL && is_overlay(dir))
+		return err_hint(err,
+			err_raise(err, ERR_HOST,
+				"'%s' is an overlay, as in a container, which takes no map of ids",
+				dir),
+			"use an imported image: cay image import");
 	return rc < 0 ? err_raise_sys(err, rc, "layer '%s'", dir) : 0;
 }
 
