@@ -84,7 +84,7 @@ static struct spawn_event event_for(enum spawn_event_kind kind, const char *id)
 static void build_environment(void)
 {
 	static const char *const names[] = { "CAY_STATE", "CAY_RUN", "CAY_TAG", "CAY_MODE",
-		"CAY_WITHOUT", "CAY_FAULT", "CAY_FAULT_LOG", "CAY_DEBUG", "CAY_KEEP", "CAY_ABLATE",
+		"CAY_WITHOUT", "CAY_FAULT", "CAY_FAULT_LOG", "CAY_DEBUG", "CAY_ABLATE",
 		"CAY_ACCEPT_NO_LIMITS" };
 	static char text[ARRAY_SIZE(names)][4200];
 	size_t n = 0;
