@@ -287,6 +287,18 @@ static bool has_root(const struct box *box, const struct spec *spec)
 	       spec_layers_equal(&box->done.lower, &spec->lower);
 }
 
+/* There is none any more: what was foreseen on it, and what @image must not see of it, goes. */
+static int leave_root(struct box *box, const char *image, const char *live, struct err *err)
+{
+	int rc = clear_root(box, image, live, err);
+
+	if (rc == 0 && box->foresight.source != NULL)
+		rc = foresight_undo(&box->foresight, live, err);
+	free(box->done.image);
+	box->done.image = NULL;
+	return rc;
+}
+
 /* Make the root that @spec wants, unless it is there already. @foresee: with the first mount of @spec on it. */
 static int set_root(
 	struct box *box, const struct spec *spec, bool foresee, const char *live, struct err *err)
@@ -298,9 +310,7 @@ static int set_root(
 
 	if (has_root(box, spec))
 		return 0;
-	rc = clear_root(box, spec->image, live, err);
-	if (rc == 0 && box->foresight.source != NULL)
-		rc = foresight_undo(&box->foresight, live, err);
+	rc = leave_root(box, spec->image, live, err);
 	if (rc == 0 && foresee)
 		rc = foresight_make(
 			&box->foresight, &box->rootfs, spec, live, box->live, &foreseen, err);
@@ -320,7 +330,6 @@ static int set_root(
 		rc = starter_place(&box->starter, STARTER_PLACE_ROOT, o.message, o.mounts, err);
 	if (rc < 0)
 		return rc;
-	free(box->done.image);
 	spec_layers_fini(&box->done.lower);
 	box->done.image = str_dup(spec->image);
 	box->done.lower = spec_layers_copy(&spec->lower);
@@ -520,8 +529,8 @@ static int set_points_and_root(
 	bool first = !has_root(box, spec) && !box->config->rootless;
 	int rc = 0;
 
-	if (first && box->foresight.source != NULL)
-		rc = foresight_undo(&box->foresight, live, err);
+	if (first)
+		rc = leave_root(box, spec->image, live, err);
 	if (first && rc == 0)
 		rc = rootfs_points(&box->rootfs, spec, 0, live, err);
 	if (rc >= 0)
