@@ -62,18 +62,30 @@ def hand(peer, pid, path, n=1):
     return answer(peer)
 
 
+def status_of_child(work):
+    """The exit status of a child that does work(); 255: that failed. It never comes back into the test."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(work())
+        finally:
+            os._exit(255)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def hand_of_another_proc(peer):
     """The first process of a namespace of pids, by its /proc, in the place of this machine's."""
-    libc, reader = ctypes.CDLL(None, use_errno=True), os.fork()
-    if reader == 0:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def first():
+        assert libc.mount(None, b"/", None, 0x44000, None) == 0  # MS_REC, MS_PRIVATE
+        assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
+        return -hand(peer, 1, "/proc/1/mem")
+
+    def reader():
         assert libc.unshare(0x20020000) == 0  # CLONE_NEWPID, CLONE_NEWNS
-        first = os.fork()
-        if first == 0:
-            assert libc.mount(None, b"/", None, 0x44000, None) == 0  # MS_REC, MS_PRIVATE
-            assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
-            os._exit(-hand(peer, 1, "/proc/1/mem"))
-        os._exit(os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]))
-    return -os.waitstatus_to_exitcode(os.waitpid(reader, 0)[1])
+        return status_of_child(first)
+    return -status_of_child(reader)
 
 
 def check_memories(peer):

@@ -41,7 +41,7 @@ true
 
 @contextlib.contextmanager
 def place(tmp, parent="/etc"):
-    """A directory of the host's that all may read. (tests/store/test_mask.py knows the name.)"""
+    """A directory of the host's that all may read. (tests/store/test_mask.py knows the name and where it may be.)"""
     path = os.path.join(parent, "cay-test-later-" + os.path.basename(tmp))
     os.mkdir(path)
     os.chmod(path, 0o755)
