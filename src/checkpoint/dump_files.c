@@ -3,7 +3,6 @@
  * checkpoint/dump_files.c - descriptors, and the descriptions behind them. A description is looked at once, through a copy of the descriptor that
  * pidfd_getfd() gives; whether two descriptors share one is asked of the kernel (kcmp).
  */
-#include "base/clock.h"
 #include "base/str.h"
 #include "checkpoint/alive.h"
 #include "checkpoint/dump.h"
@@ -21,7 +20,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/timerfd.h>
 
 #define CONTENT_MAX (256U << 20) /* of a file without a name, of a memory file */
 
@@ -315,64 +313,6 @@ static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 	return peek_pipe(d, s) < 0 ? subject_refuse(s, err, "a pipe that cannot be read") : 0;
 }
 
-/** struct timer - a timerfd: as timerfd_settime(2) takes it. */
-struct timer {
-	int64_t interval_s, interval_ns, value_s, value_ns;
-};
-
-static int read_timer(const char *text, struct timer *ret)
-{
-	const char *value = proc_value(text, "it_value"),
-		   *interval = proc_value(text, "it_interval");
-
-	return value != NULL && interval != NULL &&
-			       sscanf(value, "(%ld, %ld)", &ret->value_s, &ret->value_ns) == 2 &&
-			       sscanf(interval, "(%ld, %ld)", &ret->interval_s,
-				       &ret->interval_ns) == 2
-		       ? 0
-		       : -EINVAL;
-}
-
-/* Who has gone off, again and again, stands still until somebody asks for the time that remains: then the kernel counts how often it was, and sets it for the next. */
-static int set_going(struct subject *s, struct timer *t)
-{
-	struct itimerspec now;
-	char path[40];
-
-	if (t->value_s != 0 || t->value_ns != 0 || (t->interval_s == 0 && t->interval_ns == 0) ||
-		proc_number(buf_cstr(&s->info), "ticks", 10, 0) == 0 ||
-		timerfd_gettime(s->copy, &now) < 0)
-		return 0;
-	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", s->copy);
-	buf_reset(&s->info);
-	return file_read_at(AT_FDCWD, path, &s->info) < 0 ? -EIO
-							  : read_timer(buf_cstr(&s->info), t);
-}
-
-/* a: clock, b: flags of the setting, c: how often it has gone off unread */
-static int add_timerfd(struct dump *d, struct subject *s)
-{
-	struct timespec now;
-	struct timer set;
-
-	if (read_timer(buf_cstr(&s->info), &set) < 0 || set_going(s, &set) < 0)
-		return -EINVAL;
-	s->out.kind = DESCRIPTION_TIMERFD;
-	s->out.a = proc_number(buf_cstr(&s->info), "clockid", 10, 1);
-	s->out.c = proc_number(buf_cstr(&s->info), "ticks", 10, 0);
-	/* what is shown is the time that remains; who has set a time of day is woken at that, however long it was suspended */
-	if (s->out.a == CLOCK_REALTIME && (set.value_s != 0 || set.value_ns != 0) &&
-		(proc_number(buf_cstr(&s->info), "settime flags", 8, 0) & TFD_TIMER_ABSTIME) != 0) {
-		s->out.b = TFD_TIMER_ABSTIME;
-		(void)clock_gettime(CLOCK_REALTIME, &now);
-		set.value_ns += now.tv_nsec;
-		set.value_s += now.tv_sec + set.value_ns / (int64_t)NS_PER_S;
-		set.value_ns %= (int64_t)NS_PER_S;
-	}
-	s->out.data = image_add_bytes(&d->image, &set, sizeof(set));
-	return 0;
-}
-
 static int add_pidfd(struct subject *s, struct err *err)
 {
 	const char *text = buf_cstr(&s->info);
@@ -414,7 +354,7 @@ static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 		return add_pidfd(s, err);
 	if (str_eq(s->target, "anon_inode:seccomp notify"))
 		return subject_refuse(s, err, "a listener of a system call filter");
-	if (str_eq(s->target, "anon_inode:[timerfd]") && add_timerfd(d, s) == 0)
+	if (str_eq(s->target, "anon_inode:[timerfd]") && dump_timerfd(d, s) == 0)
 		return 0;
 	return subject_refuse(s, err, "of a kind that cannot be carried over yet");
 }

@@ -50,6 +50,9 @@ int dump_locks(
 /** dump_locks_end() - after all descriptors of @p: the locks that it owns. */
 void dump_locks_end(struct dump *d, struct dump_process *p);
 
+/** dump_timerfd() - fill s->out for a timer. 0 or -errno. */
+int dump_timerfd(struct dump *d, struct subject *s) attr_must_use;
+
 /** dump_socket() - fill s->out for a socket. 0 or an error. */
 int dump_socket(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
