@@ -193,6 +193,7 @@ int dump_timerfd(struct dump *d, struct subject *s)
 {
 	struct timespec now;
 	struct timer set;
+	uint64_t flags;
 
 	if (read_timer(buf_cstr(&s->info), &set) < 0 || set_going(s, &set) < 0)
 		return -EINVAL;
@@ -200,9 +201,10 @@ int dump_timerfd(struct dump *d, struct subject *s)
 	s->out.a = proc_number(buf_cstr(&s->info), "clockid", 10, 1);
 	s->out.c = proc_number(buf_cstr(&s->info), "ticks", 10, 0);
 	/* what is shown is the time that remains; who has set a time of day is woken at that, however long it was suspended */
+	flags = proc_number(buf_cstr(&s->info), "settime flags", 8, 0);
 	if (s->out.a == CLOCK_REALTIME && (set.value_s != 0 || set.value_ns != 0) &&
-		(proc_number(buf_cstr(&s->info), "settime flags", 8, 0) & TFD_TIMER_ABSTIME) != 0) {
-		s->out.b = TFD_TIMER_ABSTIME;
+		(flags & TFD_TIMER_ABSTIME) != 0) {
+		s->out.b = flags & (TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET);
 		(void)clock_gettime(CLOCK_REALTIME, &now);
 		set.value_ns += now.tv_nsec;
 		set.value_s += now.tv_sec + set.value_ns / (int64_t)NS_PER_S;
