@@ -160,19 +160,27 @@ static ssize_t receive(const struct capture *c, void *bytes, size_t size, uint64
 	}
 }
 
+/* What it was about to say when it was told to stop says nothing of that: who is killed then takes with it what it still holds. */
+static bool has_let_go(const struct capture *c)
+{
+	struct dump_report r = { 0 };
+
+	do {
+		if (receive(c, &r, sizeof(r), LET_GO_NS) != (ssize_t)sizeof(r))
+			return false;
+	} while (r.let_go == 0);
+	return r.n_stuck == 0;
+}
+
 /*
  * Something hangs. The dumper is torn out of it and lets all go as they were; who cannot be let go ends with it, as it must (EXITKILL). A dumper that does not even take a signal
  * keeps what it has stopped until it does.
  */
 static int give_up(struct capture *c, struct err *err)
 {
-	struct dump_report r;
-	ssize_t n;
-
 	(void)kill(c->pid, SIGTERM);
 	(void)kill(c->pid, SIGCONT);
-	n = receive(c, &r, sizeof(r), LET_GO_NS);
-	if (n == (ssize_t)sizeof(r) && r.n_stuck == 0)
+	if (has_let_go(c))
 		c->changing = false;
 	c->released = true;
 	(void)kill(c->pid, SIGKILL);
@@ -194,7 +202,8 @@ static int receive_report(
 		return err_raise(err, ERR_INTERNAL, "the dumper ended without a word");
 	if (r->err.code == ERR_NONE)
 		return 0;
-	c->changing = false; /* it says so after it has let all go */
+	/* it says so after it has let all go */
+	c->changing = c->changing && r->n_stuck > 0;
 	*err = r->err;
 	return -EIO;
 }
@@ -241,7 +250,7 @@ int capture_stop(struct capture *c, struct dump_order *order, const int *masters
 		rc = fdpass_send(c->dumper, order, sizeof(*order), masters, n_masters);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the capture");
-	return receive_report(c, &report, NEVER, err);
+	return receive_report(c, &report, "live.dump.hang.stop", err);
 }
 
 int capture_look(struct capture *c, struct dump_report *ret, struct err *err)

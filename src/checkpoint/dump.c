@@ -80,6 +80,9 @@ static int stop_all(struct dump *d, struct err *err)
 			tracee_hurry(true);
 		if (this < 0 && rc == 0)
 			rc = cannot_stop(d->order->pids[i], this, err);
+		for (bool hung = fault("live.dump.hang.stop") < 0; hung;)
+			(void)pause();
+		d->n_stopped++;
 	}
 	tracee_hurry(false);
 	return rc == 0 && d->left_behind != 0 ? cannot_stop(d->left_behind, -ETIMEDOUT, err) : rc;
@@ -540,6 +543,15 @@ static void on_given_up(attr_unused int signal)
 	siglongjmp(before_all, 1);
 }
 
+/* Of stop_all(): they have been frozen, as there. */
+static void stop_rest(struct dump *d)
+{
+	tracee_hurry(true);
+	for (size_t i = d->n; i < d->order->n_pids; i++)
+		(void)!tracee_stop(&d->processes[d->n++].tracee, d->order->pids[i]);
+	tracee_hurry(false);
+}
+
 /*
  * The keeper has not heard of us for long: something hangs, in a call of ours or in one that a process makes for us, and we were torn out of it. Whatever was being done is left,
  * but for what would show in the processes.
@@ -547,6 +559,10 @@ static void on_given_up(attr_unused int signal)
 static int give_up(struct dump *d, struct dump_report *r)
 {
 	*r = (struct dump_report){ 0 };
+	/* whose threads are not all known, and whom the seizer has stopped: it ends with us */
+	if (d->order->suspended != 0 && d->n > d->n_stopped && d->n <= d->order->n_pids)
+		r->n_stuck++;
+	stop_rest(d);
 	for (size_t i = 0; i < d->n_pairs; i++)
 		tracee_end(&d->pairs[i].helper); /* who waits for it goes on to the end */
 	for (size_t i = 0; i < d->n; i++)
@@ -558,6 +574,7 @@ static int give_up(struct dump *d, struct dump_report *r)
 	}
 	for (size_t i = 0; i < d->n; i++)
 		r->n_stuck += tracee_give_up(&d->processes[i].tracee);
+	r->let_go = 1;
 	dump_terminals_close(d);
 	return err_raise(&r->err, ERR_TIMEOUT, "the capture was told to stop");
 }
@@ -576,6 +593,7 @@ static int run(struct dump *d, struct dump_report *r)
 		rc = wait_for(DUMP_RELEASE);
 	at = clock_now_ns();
 	release_all(d);
+	r->let_go = 1;
 	alive_end();
 	(void)phase(r, DUMP_RELEASE_PHASE, at);
 	if (rc == 0)

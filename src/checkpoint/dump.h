@@ -133,7 +133,7 @@ struct dump_gone {
 struct dump {
 	const struct dump_order *order;
 	struct dump_process *processes;
-	size_t n;
+	size_t n, n_stopped;       /* of them, those that stop_all() has done with */
 	struct tracee_pair *pairs; /* while twins are being made */
 	size_t n_pairs;
 	bool no_subreapers; /* they are none for the moment */

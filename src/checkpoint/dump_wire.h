@@ -75,6 +75,7 @@ struct dump_report {
 	uint64_t phase_ns[DUMP_PHASES];
 	uint64_t copied_bytes;
 	uint32_t n_processes, n_threads;
+	uint32_t let_go;     /* nobody is held any more, but for these: */
 	uint32_t n_stuck;    /* threads that could not be let go: they end with the dumper */
 	uint32_t n_filtered; /* of those that were prepared: have filters of their own */
 	uint32_t

@@ -458,11 +458,28 @@ static int bring_to_stop(struct tracee_thread *thread)
 		       : 0;
 }
 
+#define LARGEST_CODE 0xff /* what a signal says of itself; that of another stop is larger */
+
+/* It has not begun to run yet, or has stopped again, and we were torn out before we took note of it. @ret: a signal on its way to it. */
+static bool is_stopped(const struct tracee_thread *thread, int *ret)
+{
+	siginfo_t info = { 0 };
+	int rc = tracee_trace(PTRACE_GETSIGINFO, thread->host, 0, &info);
+
+	*ret = rc == 0 && info.si_signo != SIGTRAP && info.si_code <= LARGEST_CODE ? info.si_signo
+										   : 0;
+	return rc == 0 || rc == -EINVAL;
+}
+
 void tracee_calm(struct tracee *t)
 {
 	for (size_t i = 0; i < t->n_threads; i++) {
-		if (t->threads[i].runs)
-			t->threads[i].signal = bring_to_stop(&t->threads[i]);
+		struct tracee_thread *thread = &t->threads[i];
+
+		if (thread->runs && is_stopped(thread, &thread->signal))
+			thread->runs = false;
+		else if (thread->runs)
+			thread->signal = bring_to_stop(thread);
 	}
 }
 

@@ -38,7 +38,7 @@ struct tracee_thread {
 	bool traps; /* its program catches or ignores SIGTRAP, or one waits for it */
 	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
 	bool changed; /* registers are not its own now */
-	bool runs;    /* for us; else it is stopped */
+	bool runs;    /* for us, or is about to or has just; else it is stopped */
 	int signal;   /* of tracee_give_up(): on its way to it */
 	pid_t child;  /* that the last call made; in the host's pid namespace */
 	uint64_t end; /* where it is going, how, and by how many more stops of calls */

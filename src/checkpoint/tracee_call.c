@@ -69,16 +69,17 @@ static int begin_change(struct tracee_thread *thread)
 			 : tracee_trace(PTRACE_SETOPTIONS, thread->host, 0,
 				   (void *)(uintptr_t)TRACEE_OPTIONS);
 
-	if (rc == 0)
-		rc = block_signals(thread);
+	/* before: see tracee_give_up() */
 	thread->changed |= rc == 0;
-	return rc;
+	return rc == 0 ? block_signals(thread) : rc;
 }
 
 static int run(struct tracee_thread *thread, int how, uintptr_t signal)
 {
-	int rc = tracee_trace(how, thread->host, 0, (void *)signal);
+	int rc;
 
+	thread->runs = true; /* before: see tracee_give_up() */
+	rc = tracee_trace(how, thread->host, 0, (void *)signal);
 	thread->runs = rc == 0;
 	return rc;
 }

@@ -78,3 +78,24 @@ def test_before_anything_is_stopped(tmp):
             equal(ask(instance, box, run, "here"), "0 here\n")
     finally:
         instance.close()
+
+
+@require(*NEEDS)
+def test_while_all_are_being_stopped(tmp):
+    hangs(tmp, "live.dump.hang.stop")
+
+
+@require(*NEEDS)
+def test_who_is_known_by_half_is_not_said_to_go_on(tmp):
+    """Where programs have filters all are stopped first, and who is not known whole ends with who holds it: that is told."""
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "live.dump.hang.stop=error"})
+    try:
+        instance.start()
+        with instance.sandbox() as box:
+            start(instance, box, "/usr/bin/python3", "-c", PROGRAM)
+            begin(instance, box, "filters")
+            error = raises(cay.ApiError, fork_live, instance, box)
+            contains(error.message, "not all of them could be let go")
+            cay.wait_until(lambda: instance.get(f"/v1/sandboxes/{box}")["state"] in ("failed", "stopped"), 30, "it is lost")
+    finally:
+        instance.close()

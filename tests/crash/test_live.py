@@ -31,6 +31,7 @@ LOGGED = [
     "live.dump.copied",
     "live.dump.hang.looked",
     "live.dump.hang.prepare",
+    "live.dump.hang.stop",
     "live.dump.hang.twins",
     "live.dump.looked",
     "live.dump.released_one",

@@ -4,11 +4,14 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/rseq.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef PR_SET_MDWE
@@ -511,4 +514,64 @@ TEST(who_is_killed_in_a_call_is_not_waited_for)
 	for (size_t i = ARRAY_SIZE(tids); i > 0; i--)
 		check_int(waitpid(tids[i - 1], NULL, __WALL), tids[i - 1]);
 	(void)close(s.talk);
+}
+
+/* --- given up --- */
+
+static void live_looking(int talk)
+{
+	int before = (mappings(), mappings());
+	sigset_t blocked;
+	char c = 'y';
+
+	while (write(talk, &c, 1) == 1 && read(talk, &c, 1) == 1) {
+		bool none = sigprocmask(SIG_BLOCK, NULL, &blocked) == 0 && sigisemptyset(&blocked);
+
+		c = none && mappings() == before ? 'y' : 'n';
+	}
+}
+
+static sigjmp_buf torn;
+
+static void tear(attr_unused int signal)
+{
+	siglongjmp(torn, 1);
+}
+
+/* Makes calls in it until it is torn out of that. */
+static void call_for(struct tracee *t, long ns)
+{
+	static struct tracee_question q[8];
+	static struct tracee_asked asked;
+	static timer_t timer;
+	struct sigevent by = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGTERM };
+	const struct itimerspec at = { .it_value = { 0, ns } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(q); i++)
+		q[i] = (struct tracee_question){ .nr = SYS_getpid };
+	asked = (struct tracee_asked){ .t = t, .questions = q, .n = ARRAY_SIZE(q) };
+	check_int(tracee_scratch(t), 0);
+	check(signal(SIGTERM, tear) != SIG_ERR && timer_create(CLOCK_MONOTONIC, &by, &timer) == 0);
+	if (sigsetjmp(torn, 1) == 0) {
+		check(timer_settime(timer, 0, &at, NULL) == 0);
+		for (;;) {
+			check_int(tracee_ask(&asked, 1), 0);
+			check(TRACEE_CALL(t, 0, SYS_getpid) > 0);
+		}
+	}
+	check(timer_delete(timer) == 0);
+}
+
+TEST(whoever_is_given_up_at_any_instant_goes_on_as_it_was)
+{
+	struct somebody s = somebody_start(live_looking);
+
+	for (long i = 0; i < 1000; i++) {
+		somebody_stop(&s);
+		call_for(&s.t, 1 + i * 7919 % 300000);
+		check_int(tracee_give_up(&s.t), 0);
+		tracee_release(&s.t);
+		check_int(somebody_says(&s), 'y');
+	}
+	somebody_end(&s);
 }
