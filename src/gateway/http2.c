@@ -282,7 +282,8 @@ static int greet(struct http2 *h)
 	const nghttp2_settings_entry settings[] = {
 		{ NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
 			h->serve != NULL ? HTTP2_STREAMS_MAX : 0 },
-		{ NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, HTTP2_WINDOW },
+		{ NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE,
+			h->serve != NULL ? HTTP2_WINDOW_NEAR : HTTP2_WINDOW },
 		{ NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HTTP2_HEADERS_MAX },
 		{ NGHTTP2_SETTINGS_ENABLE_PUSH, 0 },
 	};
@@ -291,8 +292,8 @@ static int greet(struct http2 *h)
 	if (nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings,
 		    ARRAY_SIZE(settings) - (h->serve != NULL ? 1 : 0)) != 0)
 		return -ENOMEM;
-	return nghttp2_session_set_local_window_size(
-		h->session, NGHTTP2_FLAG_NONE, 0, HTTP2_CONN_WINDOW);
+	return nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, 0,
+		h->serve != NULL ? HTTP2_CONN_WINDOW_NEAR : HTTP2_CONN_WINDOW);
 }
 
 struct http2 *http2_new(struct wire *w, http2_serve_fn *serve, void *ctx)

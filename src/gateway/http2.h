@@ -13,11 +13,18 @@
 
 #define HTTP2_STREAMS_MAX  100         /* at once, also such as were reset while still at work */
 #define HTTP2_HEADERS_MAX  32768U      /* bytes of a header list */
-#define HTTP2_WINDOW       (256 << 10) /* bytes of a stream on their way */
-#define HTTP2_CONN_WINDOW  (1 << 20)   /* of all streams of a connection */
+#define HTTP2_WINDOW       (256 << 10) /* bytes of a stream on their way, from the world */
+#define HTTP2_WINDOW_NEAR  (64 << 10)  /* from the sandbox */
 #define HTTP2_BURST        1000U       /* control frames at once */
 #define HTTP2_BURST_RESETS 200U        /* resets of streams at once */
 #define HTTP2_REFILL_PER_S 100U        /* of either, afterwards */
+
+/*
+ * Of all streams of a connection. A stream that waits keeps its part of it: one that waits for room must not stop the one that has it, so a sandbox's connection
+ * has more than twice of what all its streams could keep (nghttp2 gives back when half is due). One to the world goes on beside 16 whose answers nobody takes.
+ */
+#define HTTP2_CONN_WINDOW      (8 << 20)
+#define HTTP2_CONN_WINDOW_NEAR (16 << 20)
 
 struct http2;
 

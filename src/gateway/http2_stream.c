@@ -491,7 +491,7 @@ struct stream2 *stream2_new(struct http2 *h, int32_t id)
 	s->h = h;
 	s->id = id;
 	s->block = s->trailer_block = (struct buf)BUF_INIT(HTTP2_HEADERS_MAX);
-	s->in = s->taken = (struct buf)BUF_INIT(HTTP2_CONN_WINDOW);
+	s->in = s->taken = (struct buf)BUF_INIT(2 * HTTP2_WINDOW);
 	s->out = (struct buf)BUF_INIT(BUFFER_MAX);
 	waiters_init(&s->readable);
 	waiters_init(&s->writable);
@@ -518,6 +518,8 @@ static void stream2_free(struct stream2 *s)
 void stream2_closed(struct stream2 *s, uint32_t code)
 {
 	s->closed = true;
+	if (!s->h->dead && s->in.n > 0) /* what nobody has read yet counts for the others no more */
+		(void)nghttp2_session_consume_connection(s->h->session, s->in.n);
 	s->ch.untouched = code == NGHTTP2_REFUSED_STREAM;
 	if (!s->held) {
 		stream2_free(s);

@@ -350,3 +350,85 @@ def test_h2load(tmp):
         done = subprocess.run(["h2load", "-n", "600", "-c", "6", "-m", "20", "--connect-to", f"127.0.0.1:{proxy.tls}", "https://api.example/"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60)
         contains(done.stdout, "600 succeeded, 0 failed, 0 errored, 0 timeout")
+
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+def swallow(peer):
+    while (head := peer.head()) is not None:
+        peer.body(head)
+        peer.send(ANSWER)
+
+
+def push(client, stream, size):
+    """Send @size bytes of a body as its windows allow."""
+    while size:
+        room = min(client.c.local_flow_control_window(stream), client.c.max_outbound_frame_size, size)
+        if room == 0:
+            equal(client.step(), True, "the connection goes on")
+            continue
+        client.c.send_data(stream, b" " * room)
+        client.flush()
+        size -= room
+
+
+def fill(client, stream, most):
+    """As much of a body as is taken at once, which is less than @most."""
+    room = min(client.c.local_flow_control_window(stream), most)
+    while room:
+        part = min(room, client.c.max_outbound_frame_size)
+        client.c.send_data(stream, b" " * part)
+        client.flush()
+        room -= part
+
+
+def test_streams_that_wait_for_room_do_not_stop_those_that_have_it(tmp):
+    """A few that wait and what is read of their bodies meanwhile must leave the connection's window to the others."""
+    rules = [{"name": "json", "match": {"host": "api.example", "json": {"kind": "good"}}, "action": "allow"}]
+    mib = 1 << 20
+    with Setup(tmp, swallow, rules) as (proxy, _):
+        client = Client(proxy)
+
+        def begin(size):
+            stream = client.c.get_next_available_stream_id()
+            client.c.send_headers(stream, get(method=b"POST", more=[(b"content-length", b"%d" % size)]))
+            client.flush()
+            return stream
+
+        equal(client.answer(client.request(get(method=b"POST"), b'{"kind": "good"}'))[0], 200)  # now the windows are known
+        full = [begin(30 * mib), begin(30 * mib)]  # of 64
+        first = begin(5 * mib)  # goes beyond it
+        waiting = [begin(5 * mib) for _ in range(90)]
+        for stream in waiting:
+            fill(client, stream, 5 * mib - 1)
+        push(client, first, 5 * mib - 15)
+        client.c.send_data(first, b'{"kind":"good"}', end_stream=True)
+        client.flush()
+        equal(client.answer(first)[0], 200)
+        for stream in full + waiting:
+            client.c.reset_stream(stream)
+        client.flush()
+        equal(client.answer(client.request(get(method=b"POST"), b'{"kind": "good"}'))[0], 200)
+        client.close()
+
+
+def test_bodies_that_nobody_read_leave_the_window_to_others(tmp):
+    """Refused by their heads, with some of their bodies there: the connection takes as much afterwards as before."""
+    with Setup(tmp, swallow, [{"name": "ok", "match": {"host": "api.example", "path": "/ok"}, "action": "allow"}]) as (proxy, _):
+        client = Client(proxy)
+        for _ in range(600):  # more than the window of the connection together
+            stream = client.c.get_next_available_stream_id()
+            client.c.send_headers(stream, get(b"/no", method=b"POST"))
+            client.c.send_data(stream, bytes(15000))
+            client.flush()
+            status, *_ = client.answer(stream)
+            equal(status, 403)
+            client.events.clear()
+        stream = client.c.get_next_available_stream_id()
+        client.c.send_headers(stream, get(b"/ok", method=b"POST"))
+        push(client, stream, 9 << 20)
+        client.c.end_stream(stream)
+        client.flush()
+        equal(client.answer(stream)[0], 200)
+        client.close()
