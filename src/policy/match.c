@@ -342,10 +342,13 @@ static bool value_listed(const json_t *list, const json_t *value)
 	return false;
 }
 
-static bool value_holds(const struct field_pattern *want, const json_t *value)
+static bool value_holds(const struct field_pattern *want, const json_t *value, bool closes)
 {
 	if (want->ranged) {
 		double number = json_number_value(value);
+
+		if (closes && json_is_string(value)) /* many take text for the number in it */
+			return true;
 
 		return json_is_number(value) && number >= want->min && number <= want->max;
 	}
@@ -364,8 +367,11 @@ struct field_walk {
 static bool count_value(const json_t *value, void *ctx)
 {
 	struct field_walk *walk = ctx;
+	bool closes = walk->tally.closes;
 
-	count(&walk->tally, true, value_holds(walk->want, value));
+	/* to many null is as good as nothing */
+	if (!(closes && walk->want->absent && json_is_null(value)))
+		count(&walk->tally, true, value_holds(walk->want, value, closes));
 	return true;
 }
 

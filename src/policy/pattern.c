@@ -295,7 +295,7 @@ struct walk {
 	void *ctx;
 	size_t n;
 	bool stopped;
-	bool alike; /* a member on the way has a name that some readers take for the one that was named */
+	bool alike; /* something on the way is what some readers take for the member that was named */
 };
 
 /* The letter at @p without its case, and how long it is: the Kelvin sign is a k and the long s an s for readers that fold Unicode. */
@@ -332,6 +332,7 @@ static const json_t *member(struct walk *w, const json_t *object, const char *na
 	if (w->each == NULL)
 		json_object_foreach ((json_t *)(uintptr_t)object, key, value)
 			w->alike |= !str_eq(key, name) && pointer_same_but_case(key, name);
+	w->alike |= json_is_array(object);
 	return json_object_get(object, name);
 }
 
@@ -381,10 +382,10 @@ static void walk_to(struct walk *w, const json_t *value, const char *pointer)
 	rest = pointer_part(pointer, part);
 	if (str_eq(part, "*"))
 		walk_all(w, value, rest);
-	else if (json_is_object(value))
-		walk_to(w, member(w, value, part), rest);
-	else if (str_to_u64(part, 0, SIZE_MAX, &i) == 0)
+	else if (json_is_array(value) && str_to_u64(part, 0, SIZE_MAX, &i) == 0)
 		walk_to(w, json_array_get(value, (size_t)i), rest);
+	else
+		walk_to(w, member(w, value, part), rest);
 }
 
 static void walk_from(struct walk *w, const json_t *root, const char *pointer)

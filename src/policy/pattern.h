@@ -59,7 +59,8 @@ size_t pointer_walk(const json_t *root, const char *pointer,
 
 /**
  * pointer_alike() - has an object on the way of @pointer, or the last one, a member whose name differs from the one that @pointer names in nothing but case?
- * Readers that do not tell capitals from small letters (Go's encoding/json) may take it for that one. NULL is allowed.
+ * Readers that do not tell capitals from small letters (Go's encoding/json) may take it for that one. Or does a list stand where @pointer names a member? Some readers take one for several requests
+ * (JSON-RPC, GraphQL), or its elements for the members in order (Rust's serde). NULL is allowed.
  */
 bool pointer_alike(const json_t *root, const char *pointer);
 

@@ -41,6 +41,7 @@ struct frame {
 	bool object;
 	bool counts;    /* elements are told apart by their place */
 	bool worth;     /* holds something that is looked at */
+	bool lists;     /* holds a list where a pointer names a member */
 	uint64_t index; /* of the next element */
 	size_t mark;    /* memory that was taken before it */
 };
@@ -180,6 +181,7 @@ static void value_begins(struct sieve *s)
 static void open_frame(struct sieve *s, bool object)
 {
 	struct frame *above = parent(s), *f;
+	bool lists; /* pointer_alike() looks for one; of a list's own elements one is enough */
 
 	if (s->n_frames == s->cap_frames) {
 		s->cap_frames = s->cap_frames * 2 + 8;
@@ -201,6 +203,10 @@ static void open_frame(struct sieve *s, bool object)
 		above->next = (struct sieve_set){ 0 };
 	}
 	f->counts = !object && sieve_set_counts(s->paths, &f->at);
+	lists = !object && sieve_set_names(s->paths, &f->at);
+	f->worth = lists && !(above != NULL && !above->object && !above->counts && above->lists);
+	if (above != NULL)
+		above->lists = above->lists || lists;
 }
 
 static int open_container(struct sieve *s, bool object)

@@ -13,7 +13,8 @@
 
 #include <jansson.h>
 
-#define SIEVE_DEPTH_MAX 2048 /* as JSON_PARSER_MAX_DEPTH of jansson */
+#define SIEVE_DEPTH_MAX \
+	400 /* what is written anew is walked by jansson, 300 bytes of a fiber's stack a level */
 
 struct sieve;
 struct sieve_paths;

@@ -153,6 +153,16 @@ bool sieve_set_counts(const struct sieve_paths *paths, const struct sieve_set *f
 	return false;
 }
 
+bool sieve_set_names(const struct sieve_paths *paths, const struct sieve_set *from)
+{
+	for (size_t k = 0; k < from->n; k++)
+		for (uint32_t i = paths->nodes[from->nodes[k]].child; i != NONE;
+			i = paths->nodes[i].sibling)
+			if (!paths->nodes[i].star && !paths->nodes[i].is_index)
+				return true;
+	return false;
+}
+
 void sieve_set_fini(struct sieve_set *set)
 {
 	free(set->nodes);

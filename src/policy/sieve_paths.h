@@ -28,6 +28,9 @@ void sieve_set_element(const struct sieve_paths *paths, const struct sieve_set *
 /** sieve_set_counts() - does a pointer tell elements of what is at @from by their place? */
 bool sieve_set_counts(const struct sieve_paths *paths, const struct sieve_set *from);
 
+/** sieve_set_names() - does a pointer name a member of what is at @from, which a list has not? */
+bool sieve_set_names(const struct sieve_paths *paths, const struct sieve_set *from);
+
 /** sieve_set_fini() - free what it holds. */
 void sieve_set_fini(struct sieve_set *set);
 

@@ -17,7 +17,8 @@ MARK = b"m4rk-that-must-not-leave"
 
 # open.example: everything but what is denied; api.example: nothing but what is allowed
 DENIED = {"path": ["/admin", "/admin/**"]}, {"method": "DELETE"}, {"headers": {"x-mode": "danger"}}, {"headers": {"x-team": None}, "path": "/team"}, \
-    {"query": {"admin": "true"}}, {"query": {"is_admin": True}}, {"path": "/kind", "json": {"kind": "bad"}}
+    {"query": {"admin": "true"}}, {"query": {"is_admin": True}}, {"path": "/kind", "json": {"kind": "bad"}}, \
+    {"path": "/sum", "json": {"sum": {"min": 1000}}}, {"path": "/said", "json": {"said": None}}
 RULES = [*({"name": f"no-{i}", "match": {"host": "open.example", **match}, "action": "deny"} for i, match in enumerate(DENIED)),
          {"name": "open", "match": {"host": "open.example"}, "action": "allow"},
          {"name": "get", "match": {"host": "api.example", "method": "GET", "path": ["/ok/**", "/ws"]}, "action": "allow"},
@@ -109,6 +110,10 @@ UNHEARD = {
     "JSON in EBCDIC, in capitals and quotes": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b'Content-Type: application/json; x=y; CharSet="cp037"\r\n'),
     "JSON in two charsets": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b"Content-Type: application/json; charset=utf-8; charset=utf-7\r\n"),
     "JSON behind a byte order mark": kind(b'\xef\xbb\xbf{"kind": "good", "x": "' + MARK + b'"}'),
+    "a list of requests": deny_kind(b'[{"kind": "good"}, {"kind": "bad", "x": "' + MARK + b'"}]'),
+    "members in their order": deny_kind(b'["bad", "' + MARK + b'"]'),
+    "a number as text": deny(b"/sum", method=b"POST", body=b'{"sum": "5000", "x": "' + MARK + b'"}'),
+    "null in place of nothing": deny(b"/said", method=b"POST", body=b'{"said": null, "x": "' + MARK + b'"}'),
     "two types": kind(b'{"kind": "good", "x": "&kind=' + MARK + b'&"}', b"Content-Type: application/json\r\n" + FORM),
     "two codings": kind(gzip.compress(b'{"kind": "good", "x": "' + MARK + b'"}', 0), b"Content-Encoding: gzip\r\nContent-Encoding: identity\r\n"),
     "a member that a transform sets, in another case": ask(b"/small", method=b"POST", body=b'{"model": "x", "Model": "' + MARK + b'"}'),
@@ -140,6 +145,9 @@ HEARD = {
     "another method where rules let every one through": ask(b"/team", headers=b"X-Team: a\r\nX-HTTP-Method-Override: PATCH\r\nX: " + MARK + b"\r\n"),
     "a query": ask(b"/q?q=good;x=1&z=" + MARK),
     "members of other names in two cases": kind(b'{"kind": "good", "env": {"path": 1, "PATH": 2}, "x": "' + MARK + b'"}'),
+    "a list where a rule looks for no member": deny_kind(b'{"kind": ["good"], "x": ["' + MARK + b'"]}'),
+    "a small number": deny(b"/sum", method=b"POST", body=b'{"sum": 50, "x": "' + MARK + b'"}'),
+    "something that is said": deny(b"/said", method=b"POST", body=b'{"said": false, "x": "' + MARK + b'"}'),
     "JSON with its charset": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b"Content-Type: application/json; charset=UTF-8\r\n"),
     "JSON with its charset in short": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b"Content-Type: application/json;charset=utf8\r\n"),
     "JSON with its charset and more": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b'Content-Type: application/json; charset="utf-8"; odata=minimal\r\n'),

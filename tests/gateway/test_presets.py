@@ -27,6 +27,16 @@ CASES = (
     (RESPONSES, {"input": [{"type": "function_call_output", "output": [{"type": "input_image", "image_url": "https://elsewhere.example/"}]}]}, "llm-openai/no-output-image-urls"),
     (RESPONSES, {"input": [{"type": "function_call_output", "output": [{"type": "input_file", "file_url": "https://elsewhere.example/"}]}]}, "llm-openai/no-output-file-urls"),
     ("https://api.openai.com/v1/batches", MESSAGE, None),
+    *((CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}, "llm-openai/no-image-urls")
+      for url in ("HTTPS://elsewhere.example/?data", "hTTp://elsewhere.example/", " https://elsewhere.example/", "\nhttps://elsewhere.example/", "\x01https://elsewhere.example/")),
+    (RESPONSES, {"input": [{"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": "https://elsewhere.example/"}}]}, "llm-openai/no-screenshots"),
+    (RESPONSES, {"prompt": {"id": "p", "variables": {"x": {"type": "input_image", "image_url": "https://elsewhere.example/"}}}}, "llm-openai/no-variable-image-urls"),
+    (RESPONSES, {"prompt": {"id": "p", "variables": {"x": {"type": "input_file", "file_url": "https://elsewhere.example/"}}}}, "llm-openai/no-variable-file-urls"),
+    ("https://api.openai.com/v1/moderations", {"input": [{"type": "image_url", "image_url": {"url": "https://elsewhere.example/"}}]}, "llm-openai/no-moderated-image-urls"),
+    (MESSAGES, {"messages": [{"content": [{"type": "document", "source": {"type": "content", "content": [{"type": "image", "source": {"type": "url", "url": "https://elsewhere.example/"}}]}}]}]},
+     "llm-anthropic/no-urls-in-documents"),
+    (MESSAGES, {"messages": [{"content": [{"type": "tool_result", "content": [{"type": "document", "source": {"type": "content", "content": [
+        {"type": "image", "source": {"type": "url", "url": "https://elsewhere.example/"}}]}}]}]}]}, "llm-anthropic/no-urls-in-results-documents"),
 )
 
 

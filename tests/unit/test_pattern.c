@@ -177,6 +177,13 @@ TEST(names_that_some_readers_take_for_another)
 	check(!pointer_alike(root, "/x/0/y"));
 	check(!pointer_alike(root, "b"));
 	check(!pointer_alike(NULL, "b"));
+	check(pointer_alike(root,
+		"/x/y")); /* a list may be members in their order, or many of what it stands for */
+	check(pointer_alike(json_object_get(root, "x"), "y"));
+	check(pointer_alike(json_object_get(root, "x"), "0"));
+	check(!pointer_alike(json_object_get(root, "x"), "/0"));
+	check(!pointer_alike(json_object_get(root, "x"), "/*"));
+	check(!pointer_alike(root, "/x/0/y/z"));
 	json_decref(root);
 }
 

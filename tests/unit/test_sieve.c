@@ -225,6 +225,9 @@ TEST(what_nobody_looks_at_is_not_kept)
 	keeps("{\"a\": \"http://x\", \"b\": \"c\"}", "a", 4, "{\"a\":\"http\"}");
 	keeps("{\"a\": {\"b\": 1}}", "a", 0, "{\"a\":{}}");
 	keeps("{\"A\": {\"b\": 1}}", "a", 0, "{\"A\":null}");
+	keeps("{\"a\": [[1], {\"b\": 1}]}", "/a/b", 0,
+		"{\"a\":[]}"); /* a list where a member is named */
+	keeps("[[1], [2], {\"b\": 1}, [3]]", "/*/b", 0, "[[],{\"b\":1}]");
 }
 
 TEST(names_that_are_looked_at_come_once)
