@@ -191,7 +191,7 @@ int exchange_read_json(struct exchange *x, bool whole)
 	}
 	sieve = sieve_new(paths, coding.n > 0 ? need - BODY_WINDOW_MAX : need);
 	x->json = read_through(x, coding, max, sieve);
-	x->json_room = x->json != NULL && sieve_memory(sieve) < need ? sieve_memory(sieve) : 0;
+	x->json_room = x->json != NULL && sieve_memory(sieve) <= need ? sieve_memory(sieve) : 0;
 	room_give(&x->proxy->trees, need - x->json_room);
 	sieve_free(sieve);
 	sieve_paths_free(paths);

@@ -198,17 +198,51 @@ static int send_held(struct exchange *x)
 	return rc;
 }
 
+/* What is held is not sent again: others wait for its room. */
+static void let_go(struct exchange *x)
+{
+	x->body_gone = true;
+	held_free(&x->body);
+}
+
+/* Of a body that is not held as a whole, what is; @f goes on with the rest, so what its scrub holds back was paid for. Return: 0 or -errno. */
+static int send_begun(struct flow *f)
+{
+	struct held_piece *at = NULL;
+	size_t n, held = f->x->body.n, sent = 0;
+	const char *p;
+	int rc = 0;
+
+	while (rc == 0 && (p = held_next(&f->x->body, &at, &n)) != NULL) {
+		if (f->scrub != NULL) {
+			buf_reset(&f->scrubbed);
+			scrub_write(f->scrub, p, n, &f->scrubbed);
+			rc = secrets_watched(f->x, f->scrub);
+			p = f->scrubbed.p;
+			n = f->scrubbed.n;
+		}
+		if (rc == 0 && n > 0) {
+			capture_add(f->capture, p, n);
+			rc = channel_send(f->to, p, n);
+		}
+		sent += n;
+	}
+	f->x->prepaid += held - sent;
+	if (rc == 0)
+		let_go(f->x);
+	return rc;
+}
+
 static void upload(void *arg)
 {
 	struct flow *f = arg;
+	struct exchange *x = f->x;
 
-	f->write_error = send_held(f->x);
-	if (f->write_error == 0 && !f->x->body_whole)
+	f->write_error = x->body_whole ? send_held(x) : send_begun(f);
+	if (f->write_error == 0 && !x->body_whole)
 		flow_run(f);
-	if (f->write_error == 0 && f->x->body.n > PROXY_KEPT_MAX) { /* others wait for the room */
-		f->x->body_gone = true;
-		held_free(&f->x->body);
-	}
+	if (f->write_error == 0 && (x->body.n > PROXY_KEPT_MAX || x->answered))
+		let_go(x);
 	/* When the rest will never come no answer can be waited for; a host that closed may have answered before. */
 	if (f->read_error < 0 || f->write_error == -ETIMEDOUT || f->write_error == -EACCES ||
 		f->cut)
@@ -466,6 +500,8 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 	if (rc == 0) {
 		upload_begin(&sending, x);
 		rc = await_answer(x);
+		if (rc == 0 && sending.done)
+			let_go(x);
 		if (rc == 0 && !upgraded(x))
 			well = secrets_scrub_head(x) == 0 ? pass_answer(x, shape)
 							  : refuse_answer(x);

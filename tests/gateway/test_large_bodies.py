@@ -12,7 +12,7 @@ import threading
 
 from lib.case import contains, equal
 from lib.pace import patience
-from lib.proxy import Proxy, Upstream, certificate, parse
+from lib.proxy import Proxy, Upstream, certificate, parse, read_all
 
 TIMEOUT = 240
 MIB = 1 << 20
@@ -131,7 +131,9 @@ BEHIND = {  # what the provider would fetch, behind 20 MiB
 def test_what_model_apis_get_passes(tmp):
     with Setup(tmp, PRESETS) as s:
         for url, body in ((MESSAGES, images(4)), (MESSAGES, LONG), (OPENAI + "/chat/completions", CHAT), (OPENAI + "/responses", RESPONSES),
-                          (OPENAI + "/embeddings", {"model": "m", "input": ["some text " * 100] * 2000})):
+                          (OPENAI + "/embeddings", {"model": "m", "input": ["some text " * 100] * 2000}),
+                          (OPENAI + "/embeddings", {"model": "m", "input": [[1, 2, 3], [4]]}), (OPENAI + "/completions", {"model": "m", "prompt": ["one", "two"]}),
+                          (OPENAI + "/moderations", {"input": ["one", "two"]})):
             status, answer, error = s.post(url, body)
             equal((status, error), (200, ""), answer)
             equal(s.sink.got[-1][1:], sent(body))
@@ -264,9 +266,9 @@ def test_an_answer_that_comes_before_the_body_has_gone(tmp):
     early.close()
 
 
-def test_room_is_given_back_when_the_body_has_gone(tmp):
-    """Answers that take long hold no bodies: twelve of 20 MiB wait for theirs at once."""
-    all_there = threading.Barrier(12)
+def answered_together(tmp, count, body, early):
+    """Statuses of @count requests with @body whose answers end when all have begun: @early with their heads, else with nothing."""
+    all_there = threading.Barrier(count)
 
     def slow(peer):
         head = peer.head()
@@ -275,24 +277,114 @@ def test_room_is_given_back_when_the_body_has_gone(tmp):
             piece = peer.sock.recv(262144)
             assert piece
             length -= len(piece)
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
+        if early:
+            peer.send(answer)
         all_there.wait(patience(100))
-        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        peer.send(b"ok" if early else answer + b"ok")
 
     upstream = Upstream(slow)
     proxy = Proxy(tmp, [{"name": "json", "match": {"host": "api.example", "json": {"kind": "good"}}, "action": "allow"}], {"api.example": upstream.address})
-    body = json.dumps({"kind": "good", "x": IMAGE * 4}).encode()
     statuses = []
 
     def ask():
         with proxy.connect() as sock:
             sock.settimeout(patience(120))
             sock.sendall(b"POST / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            statuses.append(parse(sock.recv(65536))[0])
-    threads = [threading.Thread(target=ask) for _ in range(12)]
+            statuses.append(parse(read_all(sock)))
+    threads = [threading.Thread(target=ask) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(patience(150))
-    equal(statuses, [200] * 12)
+    equal(statuses, [(200, b"ok")] * count)
     equal(proxy.close(), 0)
     upstream.close()
+
+
+def test_room_is_given_back_when_the_body_has_gone(tmp):
+    """Answers that take long hold no bodies: twelve of 20 MiB wait for theirs at once."""
+    answered_together(tmp, 12, json.dumps({"kind": "good", "x": IMAGE * 4}).encode(), False)
+
+
+def test_room_is_given_back_when_the_answer_begins(tmp):
+    """Small ones are kept to be sent again, but not while a stream of events goes on: a hundred of 800 KiB."""
+    answered_together(tmp, 100, json.dumps({"kind": "good", "x": "a" * (800 << 10)}).encode(), True)
+
+
+READ_OR_PASSED = [{"name": "json", "match": {"host": "api.example", "json": {"kind": "good"}}, "action": "allow"}, {"name": "rest", "match": {"host": "api.example", "path": "/rest"}, "action": "allow"}]
+
+
+def begin_chunk(proxy, data):
+    """A connection with a request of unknown length, of whose body @data was sent."""
+    sock = proxy.connect()
+    sock.settimeout(patience(100))
+    sock.sendall(b"POST /rest HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(data) + data + b"\r\n")
+    return sock
+
+
+class Heard:
+    """A handler that counts what it hears, and answers bodies whose length is known."""
+
+    def __init__(self):
+        self.changed, self.sizes, self.end = threading.Condition(), [], b""
+
+    def __call__(self, peer):
+        head = peer.head()
+        if b"content-length" in head.lower():
+            peer.body(head)
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            return
+        at = len(self.sizes)
+        self.sizes.append(len(peer.rest))
+        while piece := peer.sock.recv(262144):
+            with self.changed:
+                self.sizes[at] += len(piece)
+                self.end = (self.end + piece)[-1000:]
+                self.changed.notify_all()
+
+    def wait(self, count, size):
+        with self.changed:
+            equal(self.changed.wait_for(lambda: sum(n >= size for n in self.sizes) >= count, patience(100)), True, str(self.sizes))
+
+
+def test_room_is_given_back_when_the_rest_passes_unread(tmp):
+    """A body that turned out to be too large for rules, and goes on and on, holds nothing."""
+    heard = Heard()
+    upstream = Upstream(heard)
+    proxy = Proxy(tmp, [], {"api.example": upstream.address}, policy={"version": 1, "body_max": "40M", "rules": READ_OR_PASSED})
+    socks = [begin_chunk(proxy, bytes(41 * MIB)) for _ in range(2)]
+    heard.wait(2, 41 * MIB)
+    equal(proxy.get("api.example", method=b"POST", body=json.dumps({"kind": "good", "x": IMAGE * 6}).encode())[0], 200)
+    for sock in socks:
+        sock.close()
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
+def test_a_placeholder_where_the_body_stops_being_held(tmp):
+    """Half of it in what was held, half in what follows: it is found all the same."""
+    heard = Heard()
+    placeholder = "k3y-PlaceHolder0000x"
+    upstream = Upstream(heard)
+    proxy = Proxy(tmp, [], {"api.example": upstream.address}, secrets=[{"name": "KEY", "value": "k3y-9fA2c7Qx81LmZr5T", "placeholder": placeholder}],
+                  policy={"version": 1, "body_max": "100K", "rules": READ_OR_PASSED, "secrets": [{"name": "KEY", "hosts": ["other.example"], "in": [{"header": "x"}]}]})
+    sock = begin_chunk(proxy, b"." * (100 * 1024 - 9) + placeholder[:10].encode())
+    heard.wait(1, 99 * 1024)
+    sock.sendall(b"a\r\n" + placeholder[10:].encode() + b"\r\n0\r\n\r\n")
+    equal(parse(read_all(sock))[0], 403)
+    equal(proxy.events("secret.misplaced", 1)[0]["where"], "body")
+    equal(placeholder[10:].encode() in heard.end, False)
+    sock.close()
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
+def test_depth_is_bounded(tmp):
+    """What is written anew is walked level by level; what is deeper than that can be is not read, and ends nobody."""
+    rules = [{"name": "small", "match": {"host": "api.example"}, "action": "transform", "transform": {"json": {"set": {"model": "small"}}}}]
+    with Setup(tmp, {"rules": rules}) as s:
+        for depth, status in ((300, 200), (2000, 403), (300, 200)):
+            for opens, closes in ((b"[", b"]"), (b'{"a":', b"}")):
+                text = b'{"x": ' + opens * depth + b"1" + closes * depth + b"}"
+                equal(s.post("http://api.example/", text)[0], status, f"{depth} {opens}")
