@@ -52,11 +52,11 @@ static struct sieve_paths *paths_of(const struct policy_rule *rule, bool stream)
 
 		if (rule->budgets[i].measure != POLICY_RESPONSE_FIELD)
 			continue;
-		sieve_paths_add(paths, field, 0);
+		sieve_paths_add(paths, field, POLICY_AMOUNT_MAX + 1);
 		for (size_t k = 0; k < ARRAY_SIZE(envelopes) && stream; k++) {
 			cleanup_free char *within = in_envelope(envelopes[k], field);
 
-			sieve_paths_add(paths, within, 0);
+			sieve_paths_add(paths, within, POLICY_AMOUNT_MAX + 1);
 		}
 	}
 	return paths;

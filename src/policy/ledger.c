@@ -75,10 +75,11 @@ static bool add_value(const json_t *value, void *ctx)
 {
 	struct sum *sum = ctx;
 	const char *text = json_string_value(value);
+	size_t n = json_string_length(value);
 	char *end = NULL;
 	double number = json_number_value(value);
 
-	if (text != NULL && *text != '\0' && text[strspn(text, "0123456789.")] == '\0')
+	if (n > 0 && n <= POLICY_AMOUNT_MAX && strspn(text, "0123456789.") == n)
 		number = strtod(text, &end);
 	if ((!json_is_number(value) && (end == NULL || *end != '\0')) || !isfinite(number) ||
 		number < 0)

@@ -85,7 +85,7 @@ static void reads_rule(const struct policy_rule *rule, policy_path_fn *each, voi
 		each(rule->match->fields[i].pointer, rule->match->fields[i].reads, ctx);
 	for (size_t i = 0; i < rule->n_budgets; i++)
 		if (rule->budgets[i].measure == POLICY_REQUEST_FIELD)
-			each(rule->budgets[i].field, 0, ctx);
+			each(rule->budgets[i].field, POLICY_AMOUNT_MAX + 1, ctx);
 }
 
 void policy_reads_body(

@@ -27,6 +27,8 @@
 #define POLICY_BODY_MAX \
 	(32U << 20) /* bytes of a request's body that rules read, unless the document says it */
 #define POLICY_BODY_TOP (64U << 20) /* the most that it may say */
+#define POLICY_AMOUNT_MAX \
+	64 /* characters of an amount that is written as text; a longer one is none */
 
 enum policy_transport {
 	POLICY_HTTP,

@@ -53,7 +53,8 @@ def test_a_sum_of_amounts(instance):
     upstream = Upstream(echo)
     with instance.sandbox(policy=policy(upstream, {"sum": {"field": "amount", "max": 100, "per": "1d"}})) as box:
         equal(statuses(instance, box, 9, """-H 'Content-Type: application/json' -d '{"amount": 30.5}'"""), [200] * 3 + [429] * 6)
-        equal(statuses(instance, box, 1, """--json '{"amount": 8.5}'"""), [200])
+        equal(statuses(instance, box, 1, """--json '{"amount": "8.5"}'"""), [200])
+        equal(statuses(instance, box, 1, f"""--json '{{"amount": "{'0' * 70}"}}'"""), [429])  # nobody writes an amount so
         equal(statuses(instance, box, 1, """--json '{"amount": 0.01}'"""), [429])
         equal(statuses(instance, box, 1, """-d '{"amount": 0}'"""), [429])  # says that it is a form
         equal(statuses(instance, box, 2, """-d 'amount=1'"""), [429, 429])
