@@ -78,7 +78,8 @@ X509 *leaf_get(struct leaf_cache *cache, const char *host, time_t now)
 {
 	struct leaf *leaf = find(cache, host);
 
-	if (leaf != NULL && now - leaf->made > RENEW_S) {
+	if (leaf != NULL && (now < leaf->made ||
+				    now - leaf->made > RENEW_S)) { /* or the clock was wrong then */
 		forget(cache, leaf);
 		leaf = NULL;
 	}

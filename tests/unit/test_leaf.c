@@ -43,6 +43,9 @@ TEST(a_leaf_is_renewed_before_it_expires)
 	check(X509_verify(second, root.key) == 1);
 	check(X509_check_private_key(second, leaf_key(cache)) == 1);
 	check(leaf_get(cache, "a.example", 47 * day) == second);
+	check(X509_up_ref(second) == 1); /* made while the clock was ahead: not good yet */
+	check(leaf_get(cache, "a.example", 5 * day) != second);
+	X509_free(second);
 	X509_free(first);
 	leaf_cache_free(cache);
 	ca_root_fini(&root);
