@@ -337,6 +337,7 @@ class Heard:
             return
         at = len(self.sizes)
         self.sizes.append(len(peer.rest))
+        peer.sock.settimeout(patience(150))  # it would give the room back by leaving
         while piece := peer.sock.recv(262144):
             with self.changed:
                 self.sizes[at] += len(piece)
