@@ -60,8 +60,9 @@ int api_prune(struct api_call *call, struct err *err)
 	layers = server_known_layers(srv);
 	/* what is made from now on is in none of the lists */
 	rc = job_run(srv,
-		json_pack("{s:s,s:o,s:o,s:o,s:I}", "verb", "gc", "sandboxes", keep, "layers",
-			layers, "memories", server_known_memories(srv), "until_ns",
+		json_pack("{s:s,s:o,s:o,s:o,s:o,s:I}", "verb", "gc", "sandboxes", keep, "layers",
+			layers, "epochs", server_known_epochs(srv), "memories",
+			server_known_memories(srv), "until_ns",
 			(json_int_t)(clock_wall_ns() - NS_PER_S)),
 		NULL, NULL, &ok, err);
 	if (rc < 0) {

@@ -30,6 +30,7 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	sb->state = state != NULL && str_eq(state, "paused") ? SANDBOX_PAUSED : SANDBOX_RUNNING;
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(init_pid));
 	(void)json_object_del(sb->doc, "suspending"); /* it goes on instead */
+	(void)json_object_del(sb->doc, "suspended_by");
 	(void)sandbox_move(sb, sb->state, EVENT_SANDBOX_ADOPTED,
 		json_pack("{s:I}", "execs",
 			(json_int_t)json_array_size(json_object_get(k->hello_doc, "execs"))),
@@ -83,6 +84,9 @@ static void bury(struct sandbox *sb)
 	execs_lost(sb, "lost", "the machine or the keeper went down");
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
 	(void)json_object_del(sb->doc, "restoring");
+	(void)json_object_del(
+		sb->doc, "suspending"); /* what is written of its memory is of no use */
+	(void)json_object_del(sb->doc, "suspended_by");
 	sandbox_set_time(sb, "stopped");
 	(void)sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 		json_pack("{s:s}", "reason", reason), NULL);

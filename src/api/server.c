@@ -256,7 +256,7 @@ json_t *server_known_ids(struct server *srv)
 	return ids;
 }
 
-static json_t *known_epochs(struct server *srv)
+json_t *server_known_epochs(struct server *srv)
 {
 	json_t *epochs = json_object();
 
@@ -294,7 +294,7 @@ static void store_recover(struct server *srv)
 	if (job_run(srv,
 		    json_pack("{s:s,s:o,s:o,s:o,s:o}", "verb", "recover", "layers",
 			    server_known_layers(srv), "sandboxes", server_known_ids(srv), "epochs",
-			    known_epochs(srv), "memories", server_known_memories(srv)),
+			    server_known_epochs(srv), "memories", server_known_memories(srv)),
 		    NULL, NULL, &ok, &err) < 0)
 		log_error("store", "recover: %s", err.msg);
 	hold_seals(srv, json_object_get(ok, "kept"));

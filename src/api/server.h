@@ -277,6 +277,9 @@ void reserve_use(struct server *srv);
 /** server_known_ids() - ids of all sandboxes and of all keepers of the pool. A new reference. */
 json_t *server_known_ids(struct server *srv);
 
+/** server_known_epochs() - {sandbox: its epoch now} of all sandboxes. A new reference. */
+json_t *server_known_epochs(struct server *srv);
+
 /** slot_take() - a range of host uids that nobody has; -1 when none is free. */
 int slot_take(struct server *srv);
 /** slot_free() - give a range back. */

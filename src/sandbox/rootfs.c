@@ -108,14 +108,27 @@ static int stage_mount(struct rootfs *r, int mount, char *path, size_t size)
 	return rc;
 }
 
-/* Attach a layer below the staging directory, where overlayfs can find it by path; @path receives that path. */
-static bool is_overlay(const char *dir)
+static bool is_on_overlay(const char *dir)
 {
 	struct statfs fs;
 
 	return statfs(dir, &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC;
 }
 
+/* A mount of @dir could not be made. @what: what it was to be. */
+static int refuse(const char *what, const char *dir, int rc, struct err *err)
+{
+	if (rc != -EINVAL || !is_on_overlay(dir))
+		return err_raise_sys(err, rc, "%s '%s'", what, dir);
+	return err_hint(err,
+		err_raise(err, ERR_HOST,
+			"'%s' is on an overlay, as in a container, which takes no map of ids", dir),
+		"%s",
+		str_eq(dir, "/") ? "use an imported image: cay image import"
+				 : "what is on another file system can be used");
+}
+
+/* Attach a layer below the staging directory, where overlayfs can find it by path; @path receives that path. */
 int rootfs_stage_layer(struct rootfs *r, const char *dir, char *path, size_t size, struct err *err)
 {
 	cleanup_fd int mount = clone_layer(r, dir);
@@ -123,13 +136,7 @@ int rootfs_stage_layer(struct rootfs *r, const char *dir, char *path, size_t siz
 
 	if (rc >= 0)
 		rc = stage_mount(r, mount, path, size);
-	if (rc == -EINVAL && is_overlay(dir))
-		return err_hint(err,
-			err_raise(err, ERR_HOST,
-				"'%s' is an overlay, as in a container, which takes no map of ids",
-				dir),
-			"use an imported image: cay image import");
-	return rc < 0 ? err_raise_sys(err, rc, "layer '%s'", dir) : 0;
+	return rc < 0 ? refuse("layer", dir, rc, err) : 0;
 }
 
 /* Once: the whole pool as one idmapped mount, under which all its layers have paths. */
@@ -359,7 +366,7 @@ static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struc
 		attrs |= MOUNT_ATTR_RDONLY;
 	if (rc >= 0)
 		rc = mount_set(mount, attrs, r->rootless);
-	return rc < 0 ? err_raise_sys(err, rc, "mount '%s'", m->source) : TAKE_FD(mount);
+	return rc < 0 ? refuse("mount", m->source, rc, err) : TAKE_FD(mount);
 }
 
 int rootfs_mounts(struct rootfs *r, const struct spec *spec, size_t first, const char *live,

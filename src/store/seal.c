@@ -101,13 +101,15 @@ static bool live_is_empty(int lives, const char *sandbox)
 		openat(lives, sandbox, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	char path[32];
 
-	for (unsigned int n = 0; live >= 0 && n < LAYER_TREES; n++) {
+	if (live < 0)
+		return errno == ENOENT;
+	for (unsigned int n = 0; n < LAYER_TREES; n++) {
 		cleanup_names struct tree_names names = { 0 };
 		cleanup_fd int upper = -1;
 
 		(void)snprintf(path, sizeof(path), "%u/upper", n);
 		upper = openat(live, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (upper >= 0 && (tree_names(upper, &names) < 0 || names.n > 0))
+		if (upper < 0 ? errno != ENOENT : tree_names(upper, &names) < 0 || names.n > 0)
 			return false;
 	}
 	return true;

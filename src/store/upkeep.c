@@ -147,11 +147,51 @@ static int free_bytes(const struct store *store, uint64_t *ret)
 	return 0;
 }
 
+/*
+ * Is an unknown layer a seal that is the present of its sandbox? The epoch ends with the snapshot: who has gone back since then has ended another one, and wants nothing of what
+ * the seal holds. It is what is left of a snapshot that was removed.
+ */
+static bool is_present(const json_t *manifest, const json_t *request)
+{
+	const char *how = json_string_value(json_object_get(manifest, "how"));
+	const char *sandbox = json_string_value(json_object_get(manifest, "sandbox"));
+	const json_t *sealed = json_object_get(manifest, "epoch"), *now;
+
+	if (how == NULL || !str_eq(how, "seal") || sandbox == NULL || !id_valid(sandbox) ||
+		!listed(json_object_get(request, "sandboxes"), sandbox))
+		return false;
+	now = json_object_get(json_object_get(request, "epochs"), sandbox);
+	return now == NULL || sealed == NULL ||
+	       json_integer_value(now) <= json_integer_value(sealed) + 1;
+}
+
+/* The layers to keep, with those that recovery takes back, or that nobody can tell from them: the only copy of a sandbox's files is not garbage because its recovery failed. */
+static json_t *layers_to_keep(const struct store *store, const json_t *request)
+{
+	cleanup_names struct tree_names names = { 0 };
+	json_t *all = json_copy(json_object_get(request, "layers")), *known = set_of(all);
+
+	(void)each_name(store, "layers", &names, NULL);
+	for (size_t i = 0; i < names.n; i++) {
+		json_t *manifest;
+
+		if (json_object_get(known, names.names[i]) != NULL)
+			continue;
+		manifest = layer_manifest_read(store, names.names[i], NULL);
+		if (manifest == NULL || is_present(manifest, request))
+			(void)json_array_append_new(all, json_string(names.names[i]));
+		json_decref(manifest);
+	}
+	json_decref(known);
+	return all;
+}
+
 int store_gc(struct job *job, json_t **ok, struct err *err)
 {
 	/* what is younger may have been made after the caller had listed what it knows */
 	uint64_t before = 0, after = 0, until;
 	int layers = 0, sandboxes = 0, rc = check_ids(job, err);
+	json_t *keep;
 
 	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
 			       !json_is_array(json_object_get(job->request, "sandboxes"))))
@@ -161,9 +201,11 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 		rc = job_number(job->request, "until_ns", clock_wall_ns() - NS_PER_S, &until, err);
 	if (rc == 0)
 		rc = free_bytes(&job->store, &before);
-	if (rc == 0)
-		rc = layers = sweep(
-			&job->store, "layers", json_object_get(job->request, "layers"), until, err);
+	if (rc == 0) {
+		keep = layers_to_keep(&job->store, job->request);
+		rc = layers = sweep(&job->store, "layers", keep, until, err);
+		json_decref(keep);
+	}
 	if (rc >= 0)
 		rc = sandboxes = sweep(&job->store, "live",
 			json_object_get(job->request, "sandboxes"), until, err);
@@ -230,11 +272,15 @@ struct recovery {
 };
 
 /* Nobody's garbage: the next start tries again. */
-static void keep_seal(struct recovery *r, const char *name, int rc)
+static void keep_seal(struct recovery *r, const char *name, const char *reason)
 {
-	(void)json_array_append_new(r->kept,
-		json_pack("{s:s,s:s}", "seal", name, "reason",
-			rc == -EBUSY ? "its sandbox was written to since" : strerror(-rc)));
+	(void)json_array_append_new(
+		r->kept, json_pack("{s:s,s:s}", "seal", name, "reason", reason));
+}
+
+static const char *reason_of(int rc)
+{
+	return rc == -EBUSY ? "its sandbox was written to since" : strerror(-rc);
 }
 
 /* Seals that were under way: nothing of ours knows them, so they are taken back. */
@@ -247,7 +293,7 @@ static int recover_sealing(struct recovery *r, struct err *err)
 		int back = seal_give_back(r->store, names.names[i]);
 
 		if (back < 0)
-			keep_seal(r, names.names[i], back);
+			keep_seal(r, names.names[i], reason_of(back));
 		else
 			(void)json_array_append_new(
 				r->unsealed, json_stringn(names.names[i], ID_LEN));
@@ -255,34 +301,20 @@ static int recover_sealing(struct recovery *r, struct err *err)
 	return rc;
 }
 
-/*
- * Is an unknown seal the present of its sandbox? The epoch ends with the snapshot: who has gone back since then has ended another one, and wants nothing of what the seal
- * holds. It is what is left of a snapshot that was removed.
- */
-static bool is_present(const json_t *manifest, const char *sandbox, const json_t *request)
-{
-	const json_t *now = json_object_get(json_object_get(request, "epochs"), sandbox);
-	const json_t *sealed = json_object_get(manifest, "epoch");
-
-	return listed(json_object_get(request, "sandboxes"), sandbox) &&
-	       (now == NULL || sealed == NULL ||
-		       json_integer_value(now) <= json_integer_value(sealed) + 1);
-}
-
+/* A power cut may leave the name of a layer, and of its manifest nothing: that of a seal is the only copy. */
 static int recover_layer(struct recovery *r, const char *layer)
 {
-	struct err why;
+	struct err why = { 0 };
 	json_t *manifest = layer_manifest_read(r->store, layer, &why);
-	const char *how = json_string_value(json_object_get(manifest, "how"));
 	const char *sandbox = json_string_value(json_object_get(manifest, "sandbox"));
-	int rc, back;
+	int rc = 0, back;
 
-	if (how != NULL && str_eq(how, "seal") && sandbox != NULL && id_valid(sandbox) &&
-		is_present(manifest, sandbox, r->request)) {
-		rc = 0;
+	if (manifest == NULL) {
+		keep_seal(r, layer, why.msg);
+	} else if (is_present(manifest, r->request)) {
 		back = seal_undo(r->store, sandbox, layer);
 		if (back < 0)
-			keep_seal(r, layer, back);
+			keep_seal(r, layer, reason_of(back));
 		else
 			(void)json_array_append_new(r->unsealed, json_string(sandbox));
 	} else {

@@ -5,7 +5,7 @@ import os
 import subprocess
 
 from lib import cay
-from lib.case import equal, require
+from lib.case import contains, equal, require
 
 
 @require("root")
@@ -43,6 +43,23 @@ def test_what_was_mounted_just_now_is_what_a_run_sees(instance, tmp):
         finally:
             subprocess.run(["umount", place], check=True)
         equal(instance.cay("run", "--rm", "--", "cat", "note", cwd=place).stdout, "below")
+
+
+@require("root")
+def test_an_overlay_is_named(instance, tmp):
+    """It takes no map of ids: whatever image is used, and however it is to be mounted."""
+    place = os.path.join(tmp, "merged")
+    for name in ("below", "above", "work", "merged"):
+        os.mkdir(os.path.join(tmp, name))
+    options = f"lowerdir={tmp}/below,upperdir={tmp}/above,workdir={tmp}/work"
+    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, place], check=True)
+    try:
+        for way in ((), ("--no-cwd", "--mount", f"{place}:/x:ro")):
+            done = instance.cay("run", *way, "--", "true", want=125, cwd=place)
+            contains(done.stderr, f"'{place}' is on an overlay, as in a container, which takes no map of ids")
+            contains(done.stderr, "hint: what is on another file system can be used")
+    finally:
+        subprocess.run(["umount", place], check=True)
 
 
 def test_a_directory_that_is_gone(instance, tmp):

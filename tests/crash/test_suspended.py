@@ -98,6 +98,7 @@ class Story:
             state = "lost"
         if state != "lost":
             self.count()
+        assert "suspended_by" not in self.box.get(f"/v1/sandboxes/{self.id}")
         cay.wait_until(lambda: not os.listdir(os.path.join(self.box.state, "pool", "memory")), 30, "memory that nothing needs goes")
         assert self.box.get(f"/v1/sandboxes/{self.id}/events/verify")["ok"]
         return state
@@ -323,6 +324,27 @@ def test_kill_the_dumper_while_suspending(tmp):
 @require("root", "cgroup2")
 def test_kill_the_keeper_while_suspending(tmp):
     killed_outside(tmp, "sandbox.suspend.saved", keeper, ("lost",))
+
+
+@require("root", "cgroup2")
+def test_server_and_keeper_die_while_suspending(tmp):
+    """As when the machine goes down: its memory was written, and is of no use to anybody."""
+    def use(instance, story):
+        result = []
+        thread = threading.Thread(target=lambda: result.append(story.there_and_back()))
+        thread.start()
+        cay.wait_until(lambda: leaks.processes()[instance.process.pid][1] == "T", 30, "cayd is held")
+        equal(len(os.listdir(os.path.join(instance.state, "pool", "memory"))), 1)
+        pids = keeper(instance, story)
+        instance.kill()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        cay.wait_until(lambda: all(leaks.processes().get(pid, ("", "Z"))[1] == "Z" for pid in pids), 30, "the keeper is dead")
+        thread.join(60)
+        equal(result, [False])
+        instance.start()
+        equal(story.left(), "lost")
+    told(tmp, use, CAY_FAULT="sandbox.suspend.saved=hold")
 
 
 @require("root", "cgroup2")

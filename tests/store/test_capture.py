@@ -331,6 +331,35 @@ def test_a_seal_that_cannot_be_taken_back_keeps_nothing_else(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_a_seal_that_nobody_knows_is_no_garbage(tmp):
+    """Its recovery may have failed, or a power cut may have left nothing of its manifest: no clearing up takes the only copy of a sandbox's files."""
+    for kind in ("btrfs", "directory"):
+        with Pool(tmp, kind) as pool:
+            def sealed(sandbox):
+                with open(pool.upper(sandbox) + "/before", "w") as f:
+                    f.write("before")
+                return pool.seal(sandbox, epoch=3)[0]
+
+            whole, cut = pool.live(), pool.live()
+            seal, torn = sealed(whole), sealed(cut)
+            if kind == "btrfs":
+                subprocess.run(["btrfs", "property", "set", pool.path("layers", torn), "ro", "false"], check=True)
+            with open(pool.path("layers", torn, "MANIFEST"), "w"):
+                pass
+            known = {"layers": [], "sandboxes": [whole, cut], "epochs": {whole: 4, cut: 4}}
+            late = time.time_ns() + 10 ** 12
+            equal(pool.run("gc", until_ns=late, **known)["layers_removed"], 0)
+            reply = pool.run("recover", **known)
+            equal((reply["unsealed"], [kept["seal"] for kept in reply["kept"]], reply["layers_removed"]), ([whole], [torn], 0))
+            contains(reply["kept"][0]["reason"], "manifest")
+            equal((os.listdir(pool.upper(whole)), os.listdir(pool.layer(torn))), (["before"], ["before"]))
+            # what is left of a snapshot, from which its sandbox has gone back since, is garbage
+            seal = sealed(whole)
+            equal(pool.run("gc", until_ns=late, **{**known, "epochs": {whole: 5}})["layers_removed"], 1)
+            equal(os.listdir(pool.path("layers")), [torn], f"not {seal}")
+
+
+@require("root", "btrfs", "loop")
 def test_gc_spares_what_is_young(tmp):
     """What may have been made after the caller listed what it knows stays; what is older and unknown goes."""
     for kind in ("btrfs", "directory"):
