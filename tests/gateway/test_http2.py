@@ -403,6 +403,8 @@ def test_streams_that_wait_for_room_do_not_stop_those_that_have_it(tmp):
         for stream in waiting:
             fill(client, stream, 5 * mib - 1)
         push(client, first, 5 * mib - 15)
+        while client.c.local_flow_control_window(first) < 15:
+            equal(client.step(), True, "the connection goes on")
         client.c.send_data(first, b'{"kind":"good"}', end_stream=True)
         client.flush()
         equal(client.answer(first)[0], 200)
