@@ -181,9 +181,10 @@ void held_free(struct held *h)
 	free_pieces(h);
 	if (h->pool == NULL)
 		return;
-	if (h->pool->apart == h)
+	if (h->pool->apart == h) {
 		h->pool->apart = NULL;
+		waiters_wake(&h->pool->room.freed); /* the next one may go on beyond the limit */
+	}
 	room_give(&h->pool->room, h->taken);
-	waiters_wake(&h->pool->room.freed);
 	*h = (struct held){ 0 };
 }

@@ -650,7 +650,7 @@ static int sign_anew(struct exchange *x)
 {
 	const char *why = "its signature is malformed";
 	const struct secret *secret;
-	char made[SIGV4_HEX + 1], hash[SIGV4_HEX + 1];
+	char made[SIGV4_HEX + 1], hash[SIGV4_HEX + 1] = "";
 	struct sigv4 s;
 	int found = sigv4_find(&x->request, &x->arena, &s, &why), rc;
 
@@ -663,7 +663,7 @@ static int sign_anew(struct exchange *x)
 		return cannot_sign(x, secret, why);
 	if (s.payload.n == 0 && x->request.body != HTTP_BODY_NONE && !x->body_whole)
 		return cannot_sign(x, secret, "its body is too large to be held");
-	if (hash_body(x, hash) < 0)
+	if (s.payload.n == 0 && hash_body(x, hash) < 0)
 		return -ENOMEM;
 	rc = sigv4_make(&x->request, &s, hash, secret->value, made);
 	if (rc == -ENOENT)

@@ -76,10 +76,7 @@ def points(log):
 
 @require(*NEEDS)
 def test_before_anything_is_changed(tmp):
-    log = os.path.join(tmp, "points")
-    with open(log, "w", encoding="utf-8"):
-        pass
-    os.chmod(log, 0o666)
+    log = cay.fault_log(tmp)
     instance = cay.Instance(tmp)
     try:
         instance.start(CAY_FAULT_LOG=log)

@@ -20,10 +20,7 @@ def own_instance(tmp):
 
 def passed(tmp, use):
     """How often each point was passed by what use(instance) does on a started instance."""
-    log = os.path.join(tmp, "points")
-    with open(log, "w", encoding="utf-8"):
-        pass
-    os.chmod(log, 0o666)
+    log = cay.fault_log(tmp)
     with own_instance(tmp) as instance:
         use(instance.start(CAY_FAULT_LOG=log))
     with open(log, encoding="utf-8") as f:

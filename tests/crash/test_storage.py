@@ -125,10 +125,7 @@ def test_jobs_take_turns_and_end_with_their_peer(tmp):
 @require("root")
 def test_a_server_that_ends_unmounts_behind_who_still_has_the_lock(tmp):
     """What is still done behind an answer is waited for: nothing of an instance that has ended stays mounted."""
-    log = os.path.join(tmp, "points")
-    with open(log, "w", encoding="utf-8"):
-        pass
-    os.chmod(log, 0o666)
+    log = cay.fault_log(tmp)
     instance = cay.Instance(tmp)
     try:
         instance.start(CAY_FAULT_LOG=log)

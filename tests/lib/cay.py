@@ -29,6 +29,15 @@ STOP_SECONDS = patience(30)
 REQUEST, REPLY, EVENT, STDIN, STDOUT, STDERR, STATUS, RESIZE, SIGNAL, WINDOW, OBJECT, ERROR, GAP = range(1, 14)
 
 
+def fault_log(tmp):
+    """A file for CAY_FAULT_LOG, to which all our processes may write the points that they pass."""
+    log = os.path.join(tmp, "points")
+    with open(log, "w", encoding="utf-8"):
+        pass
+    os.chmod(log, 0o666)
+    return log
+
+
 class CommandFailed(Exception):
     """`cay` ended with another status than the test wants."""
 
@@ -370,6 +379,16 @@ class Instance:
                              preexec_fn=control, env=self.environment(TERM="xterm"))
         os.close(theirs)
         return process, ours
+
+    def at_terminal(self, *args, seconds=60):
+        """(status, what it showed) of `cay ARGS` on a terminal."""
+        process, terminal = self.terminal(*args)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while more := os.read(terminal, 65536):
+                shown += more
+        os.close(terminal)
+        return process.wait(patience(seconds)), shown.decode(errors="replace")
 
     # -- the API --------------------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gateway of a sandbox: names, connections that a rule allows, what it tells, and that neither its death nor the server's loses any of it."""
 
-import contextlib
 import json
 import os
 import signal
@@ -210,15 +209,10 @@ def test_the_gateway_has_no_privilege(tmp):
 
 
 def test_a_run_says_what_it_was_denied(instance):
-    process, terminal = instance.terminal("run", "--no-cwd", "--", "sh", "-c", "getent hosts nowhere.example; true")
-    text = b""
-    with contextlib.suppress(OSError):  # the other end is closed
-        while more := os.read(terminal, 65536):
-            text += more
-    equal(process.wait(60), 0)
-    os.close(terminal)
-    contains(text.decode(), "nowhere.example")
-    contains(text.decode(), "allow with --allow nowhere.example")
+    status, shown = instance.at_terminal("run", "--no-cwd", "--", "sh", "-c", "getent hosts nowhere.example; true")
+    equal(status, 0)
+    contains(shown, "nowhere.example")
+    contains(shown, "allow with --allow nowhere.example")
     # a pipe gets what the command said and nothing else
     quiet = instance.cay("run", "--no-cwd", "--", "sh", "-c", "getent hosts nowhere.example; true")
     equal((quiet.stdout, quiet.stderr), ("", ""))
@@ -230,16 +224,11 @@ def test_a_run_says_what_could_not_be_reached(tmp):
         f.write('{"rules": [{"name": "api", "match": {"host": "loop.example"}, "action": "allow"}]}')
     script = "curl -sk https://loop.example/ https://loop.example/; true"
     with world.server(tmp) as (_outside, instance):
-        process, terminal = instance.terminal("run", "--no-cwd", "--policy", policy, "--", "sh", "-c", script)
-        text = b""
-        with contextlib.suppress(OSError):  # the other end is closed
-            while more := os.read(terminal, 65536):
-                text += more
-        equal(process.wait(60), 0)
-        os.close(terminal)
-        contains(text.decode(), "failed 2: loop.example:443 \u00d72; ")
-        contains(text.decode(), "a loopback address, which takes a rule with private: true\r\n")
-        assert "denied" not in text.decode(), text
+        status, shown = instance.at_terminal("run", "--no-cwd", "--policy", policy, "--", "sh", "-c", script)
+        equal(status, 0)
+        contains(shown, "failed 2: loop.example:443 \u00d72; ")
+        contains(shown, "a loopback address, which takes a rule with private: true\r\n")
+        assert "denied" not in shown, shown
 
 
 def test_a_policy_that_is_wrong_is_refused(instance):

@@ -77,6 +77,18 @@ static void ask_one(struct somebody *s)
 	ask_all(s, 1, 10);
 }
 
+/* Stopped, asked and let go a hundred times: has it noticed nothing? */
+static void disturb(struct somebody *s)
+{
+	for (int i = 0; i < 100; i++) {
+		somebody_stop(s);
+		ask_one(s);
+		tracee_release(&s->t);
+	}
+	check_int(somebody_says(s), 'y');
+	somebody_end(s);
+}
+
 TEST(many_of_many_at_once)
 {
 	struct somebody all[8];
@@ -172,13 +184,7 @@ TEST(who_computes_computes_on)
 {
 	struct somebody s = somebody_start(live_computing);
 
-	for (int i = 0; i < 100; i++) {
-		somebody_stop(&s);
-		ask_one(&s);
-		tracee_release(&s.t);
-	}
-	check_int(somebody_says(&s), 'y');
-	somebody_end(&s);
+	disturb(&s);
 }
 
 /* Within a restartable sequence, for a while or until the kernel sends it out of it. Return: 1 when it is still within, and the kernel has forgotten it. */
@@ -231,13 +237,7 @@ TEST(who_is_within_a_sequence_begins_it_anew)
 	if (__rseq_size == 0)
 		skip("no restartable sequences");
 	s = somebody_start(live_in_sequence);
-	for (int i = 0; i < 100; i++) {
-		somebody_stop(&s);
-		ask_one(&s);
-		tracee_release(&s.t);
-	}
-	check_int(somebody_says(&s), 'y');
-	somebody_end(&s);
+	disturb(&s);
 }
 
 TEST(who_is_told_to_stop_stops_when_it_is_let_go)
