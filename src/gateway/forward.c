@@ -119,7 +119,7 @@ static int pass_scrubbed(struct flow *f, const char *p, size_t n)
 	else
 		scrub_end(f->scrub, &f->scrubbed);
 	if (f->sends)
-		rc = secrets_watched(f->x, f->scrub);
+		rc = secrets_watched(f->x, f->scrub, "body", p == NULL);
 	return rc == 0 && f->scrubbed.n > 0 ? pass_shaped(f, f->scrubbed.p, f->scrubbed.n) : rc;
 }
 
@@ -217,7 +217,7 @@ static int send_begun(struct flow *f)
 		if (f->scrub != NULL) {
 			buf_reset(&f->scrubbed);
 			scrub_write(f->scrub, p, n, &f->scrubbed);
-			rc = secrets_watched(f->x, f->scrub);
+			rc = secrets_watched(f->x, f->scrub, "body", false);
 			p = f->scrubbed.p;
 			n = f->scrubbed.n;
 		}

@@ -487,8 +487,15 @@ bool secrets_want_body(struct exchange *x)
 
 /* ---- placeholders where they do not belong ---------------------------------------------------------------------------------- */
 
+/* Is a placeholder let through there, as it is? */
+static bool passes(const struct exchange *x, const char *where)
+{
+	return x->rule != NULL && x->rule->passes_placeholders && str_eq(where, "body");
+}
+
 static int misplaced(struct exchange *x, const struct secret *secret, const char *where)
 {
+	bool passed = passes(x, where);
 	struct buf data = BUF_INIT(PROXY_EVENT_MAX);
 
 	jsontext_open(&data, '{');
@@ -496,21 +503,27 @@ static int misplaced(struct exchange *x, const struct secret *secret, const char
 	jsontext_member_string(&data, "host", x->host.host);
 	jsontext_member_string(&data, "where", where);
 	jsontext_member_integer(&data, "exchange", (int64_t)x->number);
+	jsontext_member_bool(&data, "passed", passed);
 	jsontext_close(&data, '}');
 	x->proxy->hooks.event(x->proxy->hooks.ctx, x->conn, "secret.misplaced", &data);
 	buf_free(&data);
+	if (passed)
+		return 0;
 	exchange_because(x, "denied",
-		"the placeholder of secret '%s' may not go into the %s of a request to %s",
-		secret->binding->name, where, x->host.host);
+		"the placeholder of secret '%s' may not go into the %s of a request to %s%s",
+		secret->binding->name, where, x->host.host,
+		str_eq(where, "body") ? " (a rule with placeholders: pass lets it, as it is)" : "");
 	return -EACCES;
 }
 
 static int check_found(struct exchange *x, const struct scrub *search, const char *where)
 {
-	for (size_t i = 0; i < x->secrets->n; i++)
+	int rc = 0;
+
+	for (size_t i = 0; i < x->secrets->n && rc == 0; i++)
 		if (scrub_found(search, i) > 0)
-			return misplaced(x, &x->secrets->list[i], where);
-	return 0;
+			rc = misplaced(x, &x->secrets->list[i], where);
+	return rc;
 }
 
 static int check_text(struct exchange *x, struct policy_text text, const char *where)
@@ -706,12 +719,11 @@ struct scrub *secrets_watch(struct exchange *x)
 	return x->secrets != NULL && x->secrets->n > 0 ? scrub_new(x->secrets->find) : NULL;
 }
 
-int secrets_watched(struct exchange *x, const struct scrub *watch)
+int secrets_watched(struct exchange *x, const struct scrub *watch, const char *where, bool ended)
 {
-	for (size_t i = 0; watch != NULL && i < x->secrets->n; i++)
-		if (scrub_found(watch, i) > 0)
-			return misplaced(x, &x->secrets->list[i], "body");
-	return 0;
+	if (watch == NULL || (passes(x, where) && !ended))
+		return 0;
+	return check_found(x, watch, where);
 }
 
 /* ---- the way back ----------------------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /**
  * DOC: gateway/secrets.h - placeholders become secrets on the way out, secrets become placeholders on the way back.
  *
- * A secret is put in last, into the places that the policy names, of a request over verified TLS to a host that it is bound to. A placeholder anywhere else stops the request.
+ * A secret is put in last, into the places that the policy names, of a request over verified TLS to a host that it is bound to. A placeholder anywhere else stops the request, or in a body, where the rule says so, goes as it is.
  * Answers of such hosts and every event are scrubbed (codec/scrub.h); their bodies are asked for without compression. The object is counted: an exchange keeps the one that it began with.
  */
 #ifndef CAY_GATEWAY_SECRETS_H
@@ -52,8 +52,13 @@ void secrets_unsign(struct exchange *x);
 /** secrets_watch() - a stream for the request's body that finds placeholders; scrub_free(). NULL: nothing is to be found. */
 struct scrub *secrets_watch(struct exchange *x);
 
-/** secrets_watched() - has the stream found one? Then tell it, as secrets_place() does. Return: 0 or -EACCES. */
-int secrets_watched(struct exchange *x, const struct scrub *watch) attr_must_use;
+/**
+ * secrets_watched() - has the stream found one in the "body" or a "message" (@where)? Then tell it, as secrets_place() does: at once, or when the body has @ended
+ * where the rule lets it pass.
+ * Return: 0 or -EACCES.
+ */
+int secrets_watched(
+	struct exchange *x, const struct scrub *watch, const char *where, bool ended) attr_must_use;
 
 /** secrets_scrubs() - must answers of the host of @x be scrubbed? */
 bool secrets_scrubs(const struct exchange *x);

@@ -180,8 +180,9 @@ static int restate(struct direction *d, unsigned char *p, size_t n)
 /* May what was restated go on? */
 static bool may_pass(struct direction *d, int rc)
 {
-	if (secrets_watched(d->x, d->watch[0]) < 0 || secrets_watched(d->x, d->watch[1]) < 0)
-		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(d->watch); i++)
+		if (secrets_watched(d->x, d->watch[i], "message", false) < 0)
+			return false;
 	return rc < 0 || d->broken == NULL;
 }
 

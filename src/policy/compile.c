@@ -54,6 +54,17 @@ static int read_upstream(struct reader *r, const json_t *o, struct policy_rule *
 	return rc;
 }
 
+/* What becomes of a secret's placeholder in a body, where it is not bound to: "stop" the request, or "pass" it as it is. */
+static int read_placeholders(struct reader *r, const json_t *o, struct policy_rule *ret)
+{
+	static const char *const words[] = { "stop", "pass" };
+	unsigned int chosen = 0;
+	int rc = reader_choice(r, o, "placeholders", words, ARRAY_SIZE(words), &chosen);
+
+	ret->passes_placeholders = rc == 0 && chosen == 1;
+	return rc;
+}
+
 static int check_transport(struct reader *r, const struct policy_rule *rule)
 {
 	bool smtp = rule->match->transports == 1U << POLICY_SMTP;
@@ -75,7 +86,7 @@ static int read_rule(struct reader *r, const json_t *o, const char *preset, size
 {
 	int rc = reader_object(r, o,
 		KNOWN("name", "match", "action", "deny", "fault", "transform", "budget", "upstream",
-			"private"));
+			"private", "placeholders"));
 
 	if (rc == 0)
 		rc = read_action(r, o, &ret->action);
@@ -96,6 +107,8 @@ static int read_rule(struct reader *r, const json_t *o, const char *preset, size
 		rc = compile_budget(r, o, ret);
 	if (rc == 0)
 		rc = read_upstream(r, o, ret);
+	if (rc == 0)
+		rc = read_placeholders(r, o, ret);
 	return rc;
 }
 

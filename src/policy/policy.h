@@ -144,6 +144,7 @@ struct policy_rule {
 	size_t n_budgets;
 	char *upstream;         /* "address:port" to dial instead of the name's, or NULL */
 	bool private_addresses; /* the name may resolve to private, loopback or link-local addresses */
+	bool passes_placeholders; /* one of a secret in a body goes out as it is, wherever it stands there */
 };
 
 /** struct policy_secret - a secret that may be put into requests; its value lives elsewhere. */

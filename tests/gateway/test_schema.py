@@ -27,7 +27,7 @@ def match(**more):
 
 
 GOOD = [
-    {}, {"version": 1, "preset": "none"}, {"preset": ["mail-sink", "read-only-web"]}, rule(name="x"), rule(private=True, upstream="10.0.0.1:80"),
+    {}, {"version": 1, "preset": "none"}, {"preset": ["mail-sink", "read-only-web"]}, rule(name="x"), rule(private=True, upstream="10.0.0.1:80"), rule(placeholders="pass"), rule(placeholders="stop"),
     match(port=[1, "5-9", "any"]), match(method="GET", path=["/a/*", "**"]), match(query={"a": None, "b": True, "c": ["x*"]}, headers={"x": "y"}),
     match(json={"a": 1, "/b/*/c": ["x", 2], "d": None, "e": {"min": 1}, "f": {"present": True}, "g": {"glob": "x*"}}), match(transport="tcp", port=22),
     match(host=["*.b", ".c", "10.0.0.0/8", "::1"]), rule(budget={"requests": {"max": 1, "per": "1h"}, "bytes": {"max": "1M"}, "sum": [{"max": 5, "field": "a", "of": "response", "per": "total"}]}),
@@ -36,7 +36,7 @@ GOOD = [
     {"secrets": [{"name": "K", "hosts": ".a.example", "in": [{"header": "x"}, {"query": "y"}, {"json": "/z"}, {"form": "f"}, {"sigv4": "*"}]}]},
 ]
 BAD = [
-    {"version": 2}, {"rulez": []}, {"rules": {}}, {"preset": "nope"}, {"preset": []}, {"rules": [{"match": {"host": "a"}}]}, {"rules": [{"action": "allow"}]}, rule(action="hold"),
+    {"version": 2}, {"rulez": []}, {"rules": {}}, {"preset": "nope"}, {"preset": []}, {"rules": [{"match": {"host": "a"}}]}, {"rules": [{"action": "allow"}]}, rule(action="hold"), rule(placeholders="keep"), rule(placeholders=True),
     match(host="A.example"), match(host="http://a"), match(host=[]), match(port=0), match(port=70000), match(port="x"), match(method="get"), match(path="x"), match(transport="udp"),
     match(query={"a": 1}), match(json={"a": {"near": 1}}), rule(budget={"requests": {"per": "1h"}}), rule(budget={"sum": {"max": 1}}), rule(budget={"requests": {"max": -1}}),
     {"rules": [{**RULE, "action": "deny", "deny": {"status": 200}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 2}}]}, rule(private="yes"), {"secrets": [{"name": "K"}]},

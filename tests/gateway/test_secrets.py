@@ -22,10 +22,10 @@ BINDING = [{"name": "KEY", "hosts": ["api.example"], "in": [{"header": "authoriz
 class Setup:
     """A proxy with one secret bound to api.example; both hosts are the same upstream, over TLS and not."""
 
-    def __init__(self, tmp, handler=echo, value=VALUE):
+    def __init__(self, tmp, handler=echo, value=VALUE, **of_the_rule):
         pem, root = certificate(os.path.join(tmp, "upstream"), "api.example", "other.example")
         self.upstream, self.bare = Upstream(handler, pem), Upstream(handler)
-        self.proxy = Proxy(tmp, ALLOW + [{"name": "plain", "match": {"host": "plain.example"}, "action": "allow"}],
+        self.proxy = Proxy(tmp, [{**ALLOW[0], **of_the_rule}] + [{"name": "plain", "match": {"host": "plain.example"}, "action": "allow"}],
                            {"api.example": self.upstream.address, "other.example": self.upstream.address, "plain.example": self.bare.address}, extra=root,
                            bindings=[{**BINDING[0], "hosts": ["api.example", "plain.example"]}],
                            secrets=[{"name": "KEY", "value": value, "placeholder": PLACEHOLDER}])
@@ -129,6 +129,29 @@ def test_a_streamed_body_is_cut_before_the_placeholder_leaves(tmp):
         status, _ = parse(proxy.send(data, "other.example"))
         equal(status, 403)
         assert PLACEHOLDER[:half].encode() not in upstream.text()
+
+
+def test_a_rule_lets_it_pass_in_a_body(tmp):
+    """As it is, to any host; held bodies, streamed ones, and one with a place for the secret too. In a head it stops the request all the same."""
+    quoted = json.dumps({"auth": [{"token": "x " + PLACEHOLDER}], "said": f"KEY={PLACEHOLDER}"}).encode()
+    with Setup(tmp, placeholders="pass") as (proxy, upstream):
+        for host, body in (("other.example", b"KEY=" + PLACEHOLDER.encode()), ("api.example", quoted)):
+            equal(proxy.get(host, sni=host, method=b"POST", body=body)[0], 200)
+            contains(upstream.text(), b"KEY=" + PLACEHOLDER.encode())
+        contains(upstream.text(), b"x " + VALUE.encode())
+        half = len(PLACEHOLDER) // 2
+        chunks = [b"a" * 5000, PLACEHOLDER[:half].encode(), PLACEHOLDER[half:].encode(), b"b" * 10]
+        data = b"POST /stream HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        data += b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + b"0\r\n\r\n"
+        equal(parse(proxy.send(data, "other.example"))[0], 200)
+        found = proxy.events("secret.misplaced", 3)
+        equal({(e["name"], e["where"], e["passed"]) for e in found}, {("KEY", "body", True)})
+        before = len(upstream.heard)
+        for what in ("another header", "another query parameter", "the path", "another host"):
+            host, path, headers, body = MISPLACED[what]
+            equal(proxy.get(host, path.replace("%s", urllib.parse.quote(PLACEHOLDER, safe="")), sni=host, headers=headers.replace(b"%s", PLACEHOLDER.encode()))[0], 403, what)
+        equal(len(upstream.heard), before)
+        equal([e["passed"] for e in proxy.events("secret.misplaced", 7)[3:]], [False] * 4)
 
 
 def test_without_tls_it_never_leaves(tmp):

@@ -101,6 +101,8 @@ static void put_misplaced(struct buf *out, const json_t *data)
 	text_escape(out, cli_string(data, "name", "?"));
 	buf_fmt(out, " in the %s of a request to ", cli_string(data, "where", "?"));
 	text_escape(out, cli_string(data, "host", "?"));
+	if (json_is_true(json_object_get(data, "passed")))
+		buf_str(out, ", passed as it is");
 }
 
 static void put_net(const struct cli *cli, struct buf *out, const json_t *e)
