@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/close_range.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define SYSTEMD_RUN   "/usr/bin/systemd-run"
@@ -99,7 +101,7 @@ static int spawn(const char *path, int log, pid_t *ret)
 	(void)posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	(void)posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
 	(void)posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
-	(void)posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+	(void)syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
 	server_command(path, argv);
 	rc = posix_spawn(ret, argv[0], &actions, &attr, (char **)(uintptr_t)argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
