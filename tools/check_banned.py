@@ -47,6 +47,10 @@ PRODUCT = re.compile("cla" + r"ude([ _.-]?code)?(\.md|/)?|co" + "pilot", re.I)
 # A model API that sandboxes may be allowed to reach, by its host and the name of its preset; and the header it takes.
 API = re.compile("(?:api\\.|llm-)anthro" + r"pic(?:\.com)?|\banthro" + r"pic-(?:beta|version)\b|API of Anthro" + "pic", re.I)
 
+# Its client packages are the subject of these.
+CLIENTS = re.compile(r"^tests/(programs/test_client_packages|lib/model)\w*\.py$")
+CLIENT = re.compile("anthro" + "pic", re.I)
+
 
 def arguments(source, start):
     depth = 0
@@ -85,7 +89,7 @@ def check_text(path):
     for number, line in enumerate(tree.text(path).split("\n"), 1):
         if NOTES.search(line) and not path.startswith("tools/check_banned"):
             found.append(f"{path}:{number}: a note to do something later: {line.strip()[:80]}")
-        match = WORDS.search(API.sub("", line))
+        match = WORDS.search((CLIENT if CLIENTS.match(path) else API).sub("", line))
         if match and not (SUBJECT.match(path) and PRODUCT.fullmatch(match[0])):
             found.append(f"{path}:{number}: '{match[0]}' has no place in the repository")
         if line.endswith((" ", "\t")) and path.endswith((".c", ".h", ".py", ".sh", ".build", ".def", ".yaml")):

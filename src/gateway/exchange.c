@@ -5,10 +5,13 @@
  */
 #include "gateway/exchange.h"
 #include "base/clock.h"
+#include "base/str.h"
 #include "codec/urlpath.h"
 #include "gateway/stage.h"
 
 #include <stdarg.h>
+
+#define WORTH_WAITING_S 60 /* for a budget */
 
 void exchange_because(struct exchange *x, const char *outcome, const char *fmt, ...)
 {
@@ -40,7 +43,8 @@ static char *error_document(const struct exchange *x, const char *code)
 	return text;
 }
 
-static void add_retry_after(struct exchange *x)
+/* Client packages of model APIs wait as long as they are told, a day too, before anybody hears of it; they know a field that says not to. */
+static void add_retry_after(struct exchange *x, bool budget)
 {
 	char text[24], *copy;
 
@@ -48,6 +52,8 @@ static void add_retry_after(struct exchange *x)
 	copy = arena_copy(&x->arena, text, strlen(text));
 	if (x->retry_after_s > 0 && copy != NULL)
 		(void)!head_add(&x->answer, "retry-after", text_of(copy));
+	if (budget && (x->retry_after_s == 0 || x->retry_after_s > WORTH_WAITING_S))
+		(void)!head_add(&x->answer, "x-should-retry", text_of("false"));
 }
 
 int exchange_answer(struct exchange *x, int status, const char *code)
@@ -66,7 +72,7 @@ int exchange_answer(struct exchange *x, int status, const char *code)
 	x->answer.body = head ? HTTP_BODY_NONE : HTTP_BODY_LENGTH;
 	(void)!head_add(&x->answer, "content-type", text_of("application/json"));
 	(void)!head_add(&x->answer, "cache-control", text_of("no-store"));
-	add_retry_after(x);
+	add_retry_after(x, str_eq(code, "budget"));
 	x->at[EXCHANGE_ANSWERED] = clock_now_ns();
 	x->answered = true;
 	rc = channel_send_head(x->front, &x->answer, head);

@@ -81,6 +81,16 @@ static int check_transport(struct reader *r, const struct policy_rule *rule)
 	return 0;
 }
 
+static int read_budget(struct reader *r, const json_t *rule, struct policy_rule *ret)
+{
+	size_t mark = reader_enter(r, ".budget");
+	int rc = compile_budget(r, json_object_get(rule, "budget"), ret);
+
+	if (rc == 0)
+		reader_leave(r, mark);
+	return rc;
+}
+
 static int read_rule(struct reader *r, const json_t *o, const char *preset, size_t number,
 	struct policy_rule *ret)
 {
@@ -104,7 +114,7 @@ static int read_rule(struct reader *r, const json_t *o, const char *preset, size
 	if (rc == 0)
 		rc = check_transport(r, ret);
 	if (rc == 0)
-		rc = compile_budget(r, o, ret);
+		rc = read_budget(r, o, ret);
 	if (rc == 0)
 		rc = read_upstream(r, o, ret);
 	if (rc == 0)
@@ -170,6 +180,38 @@ static int read_presets(struct reader *r, const json_t *document, struct policy 
 	}
 	free(names);
 	return rc;
+}
+
+/* Return: the rule of a preset that is called @name, or NULL. */
+static struct policy_rule *preset_rule(struct policy *p, const char *name)
+{
+	for (size_t i = 0; i < p->n_rules; i++)
+		if (p->rules[i].preset != NULL && str_eq(p->rules[i].name, name))
+			return &p->rules[i];
+	return NULL;
+}
+
+/* Budgets of rules that come from presets, by their names. */
+static int read_budgets(struct reader *r, const json_t *document, struct policy *p)
+{
+	const json_t *budgets = json_object_get(document, "budgets"), *one;
+	const char *name;
+
+	if (budgets != NULL && !json_is_object(budgets))
+		return reader_fail(r, "budgets must be an object");
+	json_object_foreach ((json_t *)(uintptr_t)budgets, name, one) {
+		size_t mark = reader_enter(r, ".budgets[\"%s\"]", name);
+		struct policy_rule *rule = preset_rule(p, name);
+		int rc;
+
+		if (rule == NULL)
+			return reader_fail(r, "is no rule of a preset that is used here");
+		rc = compile_budget(r, one, rule);
+		if (rc < 0)
+			return rc;
+		reader_leave(r, mark);
+	}
+	return 0;
 }
 
 static int read_place(struct reader *r, const json_t *o, struct policy_place *ret)
@@ -291,8 +333,8 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
 	struct reader r = { .err = err };
 	struct policy *p = xnew(struct policy);
 	uint64_t version = 1;
-	int rc = reader_object(
-		&r, document, KNOWN("version", "preset", "body_max", "rules", "secrets"));
+	int rc = reader_object(&r, document,
+		KNOWN("version", "preset", "body_max", "rules", "budgets", "secrets"));
 
 	p->refs = 1;
 	p->rules = xalloc(POLICY_RULES_MAX * sizeof(*p->rules));
@@ -309,6 +351,8 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
 		rc = read_presets(&r, document, p);
 	if (rc == 0)
 		rc = check_names(&r, p);
+	if (rc == 0)
+		rc = read_budgets(&r, document, p);
 	if (rc == 0)
 		rc = read_secrets(&r, document, p);
 	if (rc < 0) {

@@ -31,7 +31,7 @@ int compile_match(struct reader *r, const json_t *rule, struct policy_rule *ret)
 /** compile_action() - the members that belong to the action of @ret. Return: 0 or -EINVAL. */
 int compile_action(struct reader *r, const json_t *rule, struct policy_rule *ret) attr_must_use;
 
-/** compile_budget() - the member `budget`. Return: 0 or -EINVAL. */
-int compile_budget(struct reader *r, const json_t *rule, struct policy_rule *ret) attr_must_use;
+/** compile_budget() - the budgets in @o (NULL: none), behind those that @ret has. Return: 0 or -EINVAL. */
+int compile_budget(struct reader *r, const json_t *o, struct policy_rule *ret) attr_must_use;
 
 #endif

@@ -221,10 +221,8 @@ static int read_budget_member(struct reader *r, const json_t *o, const char *key
 	return 0;
 }
 
-int compile_budget(struct reader *r, const json_t *rule, struct policy_rule *ret)
+int compile_budget(struct reader *r, const json_t *o, struct policy_rule *ret)
 {
-	const json_t *o = json_object_get(rule, "budget");
-	size_t mark = reader_enter(r, ".budget");
 	int rc = o != NULL ? reader_object(r, o, KNOWN("requests", "bytes", "sum")) : 0;
 
 	if (rc == 0)
@@ -236,8 +234,6 @@ int compile_budget(struct reader *r, const json_t *rule, struct policy_rule *ret
 	if (rc == 0 && json_object_get(o, "sum") != NULL &&
 		ret->match->transports != 1U << POLICY_HTTP)
 		rc = reader_fail(r, "sum is for transport http");
-	if (rc == 0)
-		reader_leave(r, mark);
 	return rc;
 }
 

@@ -128,17 +128,21 @@ static int read_range(struct reader *r, const json_t *v, struct field_pattern *p
 static int read_condition(struct reader *r, const json_t *v, struct field_pattern *p)
 {
 	bool present = true;
-	int rc = reader_object(r, v, KNOWN("glob", "min", "max", "present"));
+	int rc = reader_object(r, v, KNOWN("glob", "not", "min", "max", "present"));
 
+	p->negated = json_object_get(v, "not") != NULL;
+	if (rc == 0 && p->negated && json_object_size(v) != 1)
+		rc = reader_fail(r, "not stands alone");
 	if (rc == 0)
-		rc = reader_list(r, v, "glob", check_text, &p->globs, &p->n_globs);
+		rc = reader_list(
+			r, v, p->negated ? "not" : "glob", check_text, &p->globs, &p->n_globs);
 	if (rc == 0)
 		rc = reader_bool(r, v, "present", &present);
 	p->absent = !present;
 	return rc < 0 ? rc : read_range(r, v, p);
 }
 
-/* The condition on one body field: true, null, a scalar, a list of scalars, {"glob": …}, {"min": …, "max": …}, {"present": …}. */
+/* The condition on one body field: true, null, a scalar, a list of scalars, {"glob": …}, {"not": …}, {"min": …, "max": …}, {"present": …}. */
 static int read_field(struct reader *r, const json_t *v, struct field_pattern *p)
 {
 	const json_t *one;
@@ -158,7 +162,7 @@ static int read_field(struct reader *r, const json_t *v, struct field_pattern *p
 	return 0;
 }
 
-/* How much of a string decides: as far as the globs look, and one byte more than the values have. */
+/* How much of a string decides: as far as the globs look, one byte more than the values have, or a number. */
 static size_t field_reads(const struct field_pattern *p)
 {
 	const json_t *one;
@@ -169,9 +173,13 @@ static size_t field_reads(const struct field_pattern *p)
 
 		most = reads > most ? reads : most;
 	}
-	json_array_foreach (p->values, i, one)
-		if (json_string_length(one) + 1 > most)
-			most = json_string_length(one) + 1;
+	json_array_foreach (p->values, i, one) {
+		size_t reads = json_string_length(one) + 1;
+
+		if (reads <= POLICY_AMOUNT_MAX) /* as far as it may be a number for some reader */
+			reads = POLICY_AMOUNT_MAX + 1;
+		most = reads > most ? reads : most;
+	}
 	return most;
 }
 

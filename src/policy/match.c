@@ -329,17 +329,73 @@ static bool queries_hold(const struct policy_match *m, const struct policy_reque
 
 /* ---- body ------------------------------------------------------------------------------------------------------------------- */
 
-static bool value_listed(const json_t *list, const json_t *value)
+/*
+ * The number that readers may find in @v, of any kind that is no list and no object. Text that is longer than was kept of it (field_pattern.reads) may be any number if it begins like
+ * one: @ret_any. Return: is there one?
+ */
+static bool number_in(const json_t *v, double *ret, bool *ret_any)
+{
+	const char *text = json_string_value(v);
+	char *end;
+
+	*ret_any = false;
+	if (json_is_number(v)) {
+		*ret = json_number_value(v);
+		return true;
+	}
+	if (text == NULL || *text == '\0')
+		return false;
+	*ret_any = json_string_length(v) > POLICY_AMOUNT_MAX &&
+		   strspn(text, " \t\r\n+-.0123456789eE") == json_string_length(v);
+	*ret = strtod(text, &end);
+	end += strspn(end, " \t\r\n");
+	return *ret_any || (end > text && *end == '\0' && strlen(text) == json_string_length(v));
+}
+
+/* Many readers take text for the number, or the truth, that it says, and the other way round. */
+static bool read_alike(const json_t *a, const json_t *b)
+{
+	const json_t *truth = json_is_boolean(a) ? a : b, *text = json_is_boolean(a) ? b : a;
+	bool any_a, any_b;
+	double x, y;
+
+	if (json_is_boolean(truth) && json_is_string(text))
+		return strcasecmp(json_string_value(text),
+			       json_is_true(truth) ? "true" : "false") == 0;
+	return number_in(a, &x, &any_a) && number_in(b, &y, &any_b) && (any_a || any_b || x == y);
+}
+
+static bool value_listed(const json_t *list, const json_t *value, bool closes)
 {
 	const json_t *one;
 	size_t i;
 
 	json_array_foreach ((json_t *)(uintptr_t)list, i, one)
-		if (json_is_number(one) && json_is_number(value)
-				? json_number_value(one) == json_number_value(value)
-				: json_equal(one, value))
+		if ((json_is_number(one) && json_is_number(value)
+				    ? json_number_value(one) == json_number_value(value)
+				    : json_equal(one, value)) ||
+			(closes && read_alike(one, value)))
 			return true;
 	return false;
+}
+
+/* Does a glob match @value? For denials also where that is a number or a truth which readers may take as text. */
+static bool globs_hold(const struct field_pattern *want, const json_t *value, bool closes)
+{
+	char text[64];
+
+	if (json_is_string(value))
+		return one_of_globs(want->globs, want->n_globs, json_string_value(value),
+			json_string_length(value));
+	if (!closes || want->negated)
+		return false;
+	if (json_is_boolean(value))
+		(void)snprintf(text, sizeof(text), "%s", json_is_true(value) ? "true" : "false");
+	else if (json_is_number(value))
+		(void)snprintf(text, sizeof(text), "%.17g", json_number_value(value));
+	else
+		return false;
+	return one_of_globs(want->globs, want->n_globs, text, strlen(text));
 }
 
 static bool value_holds(const struct field_pattern *want, const json_t *value, bool closes)
@@ -353,10 +409,8 @@ static bool value_holds(const struct field_pattern *want, const json_t *value, b
 		return json_is_number(value) && number >= want->min && number <= want->max;
 	}
 	if (want->n_globs > 0)
-		return json_is_string(value) &&
-		       one_of_globs(want->globs, want->n_globs, json_string_value(value),
-			       json_string_length(value));
-	return want->values == NULL || value_listed(want->values, value);
+		return globs_hold(want, value, closes) != want->negated;
+	return want->values == NULL || value_listed(want->values, value, closes);
 }
 
 struct field_walk {

@@ -20,6 +20,7 @@ struct field_pattern {
 	json_t *values; /* array of scalars, one of them equal; NULL = not asked */
 	char **globs;   /* for strings */
 	size_t n_globs;
+	bool negated; /* none of the globs may match; what is no string matches */
 	bool ranged;
 	double min, max; /* inclusive */
 	size_t reads;    /* bytes of a string that decide; SIZE_MAX: all */

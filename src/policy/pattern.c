@@ -313,13 +313,19 @@ static char folded(const char *p, size_t *ret_n)
 	return *p >= 'A' && *p <= 'Z' ? (char)(*p - 'A' + 'a') : *p;
 }
 
-bool pointer_same_but_case(const char *a, const char *b)
+/* Protocol Buffers take "maxTokens" for "max_tokens": an underscore counts for nothing, but for one in front (names like "_id" stand beside "id"). */
+static const char *past_underscores(const char *p)
+{
+	return p + strspn(p, "_");
+}
+
+bool pointer_same_name(const char *a, const char *b)
 {
 	size_t n, k;
 
 	while (*a != '\0' && *b != '\0' && folded(a, &n) == folded(b, &k)) {
-		a += n;
-		b += k;
+		a = past_underscores(a + n);
+		b = past_underscores(b + k);
 	}
 	return *a == *b && *a == '\0';
 }
@@ -331,7 +337,7 @@ static const json_t *member(struct walk *w, const json_t *object, const char *na
 
 	if (w->each == NULL)
 		json_object_foreach ((json_t *)(uintptr_t)object, key, value)
-			w->alike |= !str_eq(key, name) && pointer_same_but_case(key, name);
+			w->alike |= !str_eq(key, name) && pointer_same_name(key, name);
 	w->alike |= json_is_array(object);
 	return json_object_get(object, name);
 }

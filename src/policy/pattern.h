@@ -42,8 +42,8 @@ size_t glob_reads(const char *glob);
 /** pointer_part() - copy the first part of @pointer, "~1" and "~0" undone; it begins with '/'. Return: what follows it. */
 const char *pointer_part(const char *pointer, char part[PATTERN_GLOB_MAX + 1]);
 
-/** pointer_same_but_case() - are the names equal for whom capitals are small letters, the Kelvin sign is a k and the long s an s? */
-bool pointer_same_but_case(const char *a, const char *b);
+/** pointer_same_name() - are the names equal for whom capitals are small letters, the Kelvin sign is a k and the long s an s, and underscores but for the first byte are nothing? */
+bool pointer_same_name(const char *a, const char *b);
 
 /** pointer_valid() - is @s a member name without '/', or a JSON pointer (RFC 6901) of at most %POINTER_DEPTH parts? */
 bool pointer_valid(const char *s);
@@ -58,8 +58,8 @@ size_t pointer_walk(const json_t *root, const char *pointer,
 	bool (*each)(const json_t *value, void *ctx), void *ctx);
 
 /**
- * pointer_alike() - has an object on the way of @pointer, or the last one, a member whose name differs from the one that @pointer names in nothing but case?
- * Readers that do not tell capitals from small letters (Go's encoding/json) may take it for that one. Or does a list stand where @pointer names a member? Some readers take one for several requests
+ * pointer_alike() - has an object on the way of @pointer, or the last one, a member whose name differs from the one that @pointer names in nothing but case and underscores?
+ * Readers that do not tell capitals from small letters (Go's encoding/json), or know both forms of a name (Protocol Buffers), may take it for that one. Or does a list stand where @pointer names a member? Some readers take one for several requests
  * (JSON-RPC, GraphQL), or its elements for the members in order (Rust's serde). NULL is allowed.
  */
 bool pointer_alike(const json_t *root, const char *pointer);

@@ -125,7 +125,7 @@ void sieve_set_member(const struct sieve_paths *paths, const struct sieve_set *f
 
 			if (node->star || str_eq(node->part, key))
 				put(paths, ret, i);
-			else if (pointer_same_but_case(key, node->part))
+			else if (pointer_same_name(key, node->part))
 				ret->alike = true;
 		}
 	}

@@ -18,7 +18,7 @@ MARK = b"m4rk-that-must-not-leave"
 # open.example: everything but what is denied; api.example: nothing but what is allowed
 DENIED = {"path": ["/admin", "/admin/**"]}, {"method": "DELETE"}, {"headers": {"x-mode": "danger"}}, {"headers": {"x-team": None}, "path": "/team"}, \
     {"query": {"admin": "true"}}, {"query": {"is_admin": True}}, {"path": "/kind", "json": {"kind": "bad"}}, \
-    {"path": "/sum", "json": {"sum": {"min": 1000}}}, {"path": "/said", "json": {"said": None}}
+    {"path": "/sum", "json": {"sum": {"min": 1000}}}, {"path": "/n", "json": {"n": 5}}, {"path": "/n", "json": {"m": "7"}}, {"path": "/said", "json": {"said": None}}
 RULES = [*({"name": f"no-{i}", "match": {"host": "open.example", **match}, "action": "deny"} for i, match in enumerate(DENIED)),
          {"name": "open", "match": {"host": "open.example"}, "action": "allow"},
          {"name": "get", "match": {"host": "api.example", "method": "GET", "path": ["/ok/**", "/ws"]}, "action": "allow"},
@@ -113,6 +113,10 @@ UNHEARD = {
     "a list of requests": deny_kind(b'[{"kind": "good"}, {"kind": "bad", "x": "' + MARK + b'"}]'),
     "members in their order": deny_kind(b'["bad", "' + MARK + b'"]'),
     "a number as text": deny(b"/sum", method=b"POST", body=b'{"sum": "5000", "x": "' + MARK + b'"}'),
+    "a number that is wanted as text, and text as a number": deny(b"/n", method=b"POST", body=b'{"n": "5", "m": "x", "x": "' + MARK + b'"}'),
+    "text in place of a number": deny(b"/n", method=b"POST", body=b'{"m": 7, "x": "' + MARK + b'"}'),
+    "a number in place of text, written otherwise": deny(b"/n", method=b"POST", body=b'{"n": "+5.0", "x": "' + MARK + b'"}'),
+    "the other name of a member": deny(b"/sum", method=b"POST", body=b'{"su_m": 5000, "x": "' + MARK + b'"}'),
     "null in place of nothing": deny(b"/said", method=b"POST", body=b'{"said": null, "x": "' + MARK + b'"}'),
     "two types": kind(b'{"kind": "good", "x": "&kind=' + MARK + b'&"}', b"Content-Type: application/json\r\n" + FORM),
     "two codings": kind(gzip.compress(b'{"kind": "good", "x": "' + MARK + b'"}', 0), b"Content-Encoding: gzip\r\nContent-Encoding: identity\r\n"),
@@ -147,6 +151,7 @@ HEARD = {
     "members of other names in two cases": kind(b'{"kind": "good", "env": {"path": 1, "PATH": 2}, "x": "' + MARK + b'"}'),
     "a list where a rule looks for no member": deny_kind(b'{"kind": ["good"], "x": ["' + MARK + b'"]}'),
     "a small number": deny(b"/sum", method=b"POST", body=b'{"sum": 50, "x": "' + MARK + b'"}'),
+    "another number as text": deny(b"/n", method=b"POST", body=b'{"n": "50", "m": 70, "x": "' + MARK + b'"}'),
     "something that is said": deny(b"/said", method=b"POST", body=b'{"said": false, "x": "' + MARK + b'"}'),
     "JSON with its charset": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b"Content-Type: application/json; charset=UTF-8\r\n"),
     "JSON with its charset in short": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b"Content-Type: application/json;charset=utf8\r\n"),

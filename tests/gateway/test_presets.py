@@ -27,6 +27,15 @@ CASES = (
     (RESPONSES, {"input": [{"type": "function_call_output", "output": [{"type": "input_image", "image_url": "https://elsewhere.example/"}]}]}, "llm-openai/no-output-image-urls"),
     (RESPONSES, {"input": [{"type": "function_call_output", "output": [{"type": "input_file", "file_url": "https://elsewhere.example/"}]}]}, "llm-openai/no-output-file-urls"),
     ("https://api.openai.com/v1/batches", MESSAGE, None),
+    # tools that are defined elsewhere than where they always were, and of types that came later
+    (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "web_fetch_20260318"}}}]}]},
+     "llm-anthropic/no-provider-tools-in-messages"),
+    (MESSAGES, {**MESSAGE, "tools": [{"type": "custom", "name": "x"}, {"type": "fetch_anything_20310101"}]}, "llm-anthropic/no-provider-tools"),
+    (MESSAGES + "?beta=true", {**MESSAGE, "tools": [{"type": "Web_Fetch_20260318"}]}, "llm-anthropic/no-provider-tools"),
+    (RESPONSES, {"input": "x", "tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}, "llm-openai/no-provider-tools"),
+    (RESPONSES, {"input": "x", "tools": [{"type": "namespace", "tools": [{"type": "mcp"}]}]}, "llm-openai/no-provider-tools-in-namespaces"),
+    (RESPONSES, {"input": [{"type": "additional_tools", "role": "developer", "tools": [{"type": "web_search"}]}]}, "llm-openai/no-provider-tools-in-input"),
+    (RESPONSES, {"input": [{"type": "tool_search_output", "tools": [{"type": "namespace", "tools": [{"type": "mcp"}]}]}]}, "llm-openai/no-provider-tools-in-namespaces-in-input"),
     *((CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}, "llm-openai/no-image-urls")
       for url in ("HTTPS://elsewhere.example/?data", "hTTp://elsewhere.example/", " https://elsewhere.example/", "\nhttps://elsewhere.example/", "\x01https://elsewhere.example/")),
     (RESPONSES, {"input": [{"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": "https://elsewhere.example/"}}]}, "llm-openai/no-screenshots"),

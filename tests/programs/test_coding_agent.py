@@ -4,33 +4,18 @@
 import json
 import os
 import subprocess
-import sys
 
-from lib.case import Skip, contains, equal, require
+from lib import packages
+from lib.case import contains, equal, require
 from lib.cay import Instance, ThrowawayUser
 from lib.proxy import Upstream, certificate
 
 LONG = True
 TIMEOUT = 900
 PACKAGE = "mini-swe-agent==2.4.6"  # with mcp: what it asks its model through imports that and does not ask for it
-CACHE = f"/var/tmp/cay-tests-{os.getuid()}"  # kept: installing takes minutes
 KEY = "sk-proj-9fKq2LwZx7RbT4vNc8YdH3mGs6JpUe1A"
 COMMANDS = ["echo 'print(6 * 7)' > answer.py", "python3 answer.py > answer.txt; id -u >> answer.txt", "env > environment.txt",
             "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"]
-
-
-def installed():
-    """The directory that holds the agent."""
-    place = os.path.join(CACHE, PACKAGE)
-    if os.path.isdir(place):
-        return place
-    os.makedirs(CACHE, exist_ok=True)
-    done = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", place + ".new", PACKAGE, "mcp"],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT - 200, check=False)
-    if done.returncode != 0:
-        raise Skip(f"{PACKAGE} cannot be installed: {done.stderr[-300:]}")
-    os.rename(place + ".new", place)
-    return place
 
 
 def model(peer):
@@ -55,7 +40,7 @@ def policy(upstream):
 
 def does_its_task(instance, tmp, who):
     """One `cay run` from nothing to a kept sandbox; then the key is looked for in everything that stayed."""
-    agent = installed()
+    agent = packages.python(PACKAGE, "mcp", seconds=TIMEOUT - 200)
     pem, root = certificate(os.path.join(tmp, "up"), "api.openai.com")
     upstream = Upstream(model, pem)
     rules = os.path.join(tmp, "policy.json")

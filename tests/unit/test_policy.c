@@ -74,9 +74,15 @@ TEST(bad_documents_are_refused_by_name)
 	} bad[] = {
 		{ "[]", "policy: must be an object" },
 		{ "rulez: []",
-			"rulez: there is no such member; known: version, preset, body_max, rules, secrets" },
+			"rulez: there is no such member; known: version, preset, body_max, rules, budgets, secrets" },
 		{ "version: 2", "version: must be a whole number from 1 to 1" },
 		{ "preset: nope", "preset: 'nope' is no preset" },
+		{ "preset: llm-anthropic\nbudgets: {llm-openai/uploads: {requests: {max: 1}}}",
+			"budgets[\"llm-openai/uploads\"]: is no rule of a preset that is used here" },
+		{ "preset: llm-openai\nbudgets: {llm-openai/uploads: {requests: {per: 1h}}}",
+			"budgets[\"llm-openai/uploads\"].requests: needs a max" },
+		{ "rules: [{action: deny, match: {host: a, json: {a: {not: x, glob: y}}}}]",
+			"rules[0].match.json[\"a\"]: not stands alone" },
 		{ "rules: {}", "policy: rules must be a list" },
 		{ "rules: [{match: {host: a}}]", "rules[0]: needs an action" },
 		{ "rules: [{action: allow}]", "rules[0].match: must be an object" },
@@ -369,6 +375,112 @@ TEST(details_of_a_rule_are_read)
 	policy_unref(p);
 }
 
+static const char *asked_with(const struct policy *p, const char *path, const char *body)
+{
+	struct policy_request rq = request("POST", path);
+	json_t *tree = json_loads(body, 0, NULL);
+	const char *said;
+
+	check(tree != NULL);
+	rq.has_body = true;
+	rq.body = tree;
+	said = asked(p, rq);
+	json_decref(tree);
+	return said;
+}
+
+TEST(a_denial_of_a_value_means_what_readers_take_for_it)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {name: no, match: {host: '*', path: /number, json: {n: 5}}, action: deny}\n"
+		"- {name: no-text, match: {host: '*', path: /text, json: {n: ['5', '']}}, action: deny}\n"
+		"- {name: no-truth, match: {host: '*', path: /truth, json: {n: true}}, action: deny}\n"
+		"- {name: no-glob, match: {host: '*', path: /glob, json: {n: {glob: ['5*', 't*']}}}, action: deny}\n"
+		"- {name: yes, match: {host: '*', path: /exact, json: {n: 5}}, action: allow}\n"
+		"- {name: rest, match: {host: '*', path: [/number, /text, /truth, /glob]}, action: allow}\n");
+	static const struct {
+		const char *path, *value, *said;
+	} cases[] = { { "/number", "5", "deny no" }, { "/number", "5.0", "deny no" },
+		{ "/number", "\"5\"", "deny no" }, { "/number", "\"5.0e0\"", "deny no" },
+		{ "/number", "\" 5 \"", "deny no" }, { "/number", "\"6\"", "allow rest" },
+		{ "/number", "\"5x\"", "allow rest" }, { "/number", "\"\"", "allow rest" },
+		{ "/number",
+			"\"0000000000000000000000000000000000000000000000000000000000000000000005\"",
+			"deny no" },
+		{ "/text", "5", "deny no-text" }, { "/text", "5.0", "deny no-text" },
+		{ "/text", "\"05\"", "deny no-text" }, { "/text", "6", "allow rest" },
+		{ "/text", "null", "allow rest" }, { "/truth", "true", "deny no-truth" },
+		{ "/truth", "\"True\"", "deny no-truth" }, { "/truth", "\"no\"", "allow rest" },
+		{ "/truth", "1", "allow rest" }, { "/glob", "57", "deny no-glob" },
+		{ "/glob", "true", "deny no-glob" }, { "/glob", "6", "allow rest" },
+		{ "/exact", "5", "allow yes" }, { "/exact", "\"5\"", "deny" } };
+	char body[120];
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		(void)snprintf(body, sizeof(body), "{\"n\":%s}", cases[i].value);
+		check_str(asked_with(p, cases[i].path, body), cases[i].said);
+	}
+	policy_unref(p);
+}
+
+TEST(what_is_not_in_a_list)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {name: no, match: {host: '*', path: /x, json: {/t/*/type: {not: [own, 'o_*']}}}, action: deny}\n"
+		"- {name: yes, match: {host: '*', path: /y, json: {/t/*/type: {not: [bad]}}}, action: allow}\n"
+		"- {name: rest, match: {host: '*', path: /x}, action: allow}\n");
+
+	check_str(asked_with(p, "/x", "{}"), "allow rest");
+	check_str(asked_with(p, "/x", "{\"t\":[{}]}"), "allow rest");
+	check_str(asked_with(p, "/x", "{\"t\":[{\"type\":\"own\"},{\"type\":\"o_1\"}]}"),
+		"allow rest");
+	check_str(
+		asked_with(p, "/x", "{\"t\":[{\"type\":\"own\"},{\"type\":\"Own\"}]}"), "deny no");
+	check_str(asked_with(p, "/x", "{\"t\":[{\"type\":5}]}"), "deny no");
+	check_str(asked_with(p, "/x", "{\"t\":[{\"type\":null}]}"), "deny no");
+	check_str(asked_with(p, "/x", "{\"t\":[{\"type\":[\"own\"]}]}"), "deny no");
+	check_str(asked_with(p, "/y", "{\"t\":[{\"type\":\"good\"}]}"), "allow yes");
+	check_str(asked_with(p, "/y", "{\"t\":[{\"type\":\"good\"},{\"type\":\"bad\"}]}"), "deny");
+	check_str(asked_with(p, "/y", "{\"t\":[]}"), "deny");
+	policy_unref(p);
+}
+
+TEST(names_that_readers_take_for_each_other)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {name: no, match: {host: '*', path: /x, json: {max_tokens: {min: 100}}}, action: deny}\n"
+		"- {name: yes, match: {host: '*', path: /y, json: {/_id: 1}}, action: allow}\n"
+		"- {name: rest, match: {host: '*', path: /x}, action: allow}\n");
+
+	check_str(asked_with(p, "/x", "{\"max_tokens\":5}"), "allow rest");
+	check_str(asked_with(p, "/x", "{\"maxTokens\":5}"), "deny no");
+	check_str(asked_with(p, "/x", "{\"MAX__tokens_\":5}"), "deny no");
+	check_str(asked_with(p, "/x", "{\"_max_tokens\":5,\"tokens\":1}"), "allow rest");
+	check_str(asked_with(p, "/y", "{\"_id\":1,\"id\":2}"), "allow yes");
+	policy_unref(p);
+}
+
+TEST(rules_of_presets_have_budgets)
+{
+	struct policy *p = compiled(
+		"preset: [llm-openai, llm-anthropic]\n"
+		"budgets: {llm-anthropic/messages: {requests: {max: 3, per: 1h}, sum: {field: /usage/output_tokens, of: response, max: 9}}}");
+	const struct policy_rule *rules;
+	size_t n, counted = 0;
+
+	rules = policy_rules(p, &n);
+	for (size_t i = 0; i < n; i++) {
+		counted += rules[i].n_budgets;
+		if (rules[i].n_budgets > 0)
+			check_str(rules[i].name, "llm-anthropic/messages");
+	}
+	check_int(counted, 2);
+	policy_unref(p);
+}
+
 TEST(secrets_are_bound_to_hosts)
 {
 	struct policy *p = compiled(
@@ -403,6 +515,10 @@ TEST(every_preset_compiles_and_the_model_ones_deny_what_the_provider_would_fetch
 	rq.body = body;
 	check_str(asked(p, rq), "allow llm-anthropic/messages");
 	rq.body = fetch;
+	check_str(asked(p, rq), "deny llm-anthropic/no-provider-tools");
+	json_decref(fetch); /* of a type that nobody here has heard of */
+	rq.body = fetch = json_loads(
+		"{\"tools\":[{\"type\":\"custom\"},{\"type\":\"fetch_anything_2031\"}]}", 0, NULL);
 	check_str(asked(p, rq), "deny llm-anthropic/no-provider-tools");
 	rq.body = NULL;
 	check_str(asked(p, rq), "deny llm-anthropic/no-provider-tools");
