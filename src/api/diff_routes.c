@@ -208,6 +208,20 @@ static json_t *diff_sides(struct api_call *call, const struct side *a, const str
 	return out;
 }
 
+/* What can be done for @what before it is looked at: afterwards nobody waits. */
+static int side_prepare(struct server *srv, const char *what, struct err *err)
+{
+	struct sandbox *sb;
+	int rc = 0;
+
+	step_await(srv, what);
+	sb = sandbox_find(srv, what, NULL);
+	if (sb != NULL)
+		rc = sandbox_check_files(sb, err);
+	sandbox_unref(sb);
+	return rc;
+}
+
 int api_diff_get(struct api_call *call, struct err *err)
 {
 	const char *other = api_text(call, "b");
@@ -217,10 +231,11 @@ int api_diff_get(struct api_call *call, struct err *err)
 	json_t *out = NULL;
 	int rc;
 
-	step_await(call->srv, api_text(call, "a"));
-	if (other != NULL)
-		step_await(call->srv, other);
-	rc = side_find(call->srv, api_text(call, "a"), &sb, &s, &a, err);
+	rc = side_prepare(call->srv, api_text(call, "a"), err);
+	if (rc == 0 && other != NULL)
+		rc = side_prepare(call->srv, other, err);
+	if (rc == 0)
+		rc = side_find(call->srv, api_text(call, "a"), &sb, &s, &a, err);
 	if (rc < 0)
 		return rc;
 	b = a;
@@ -391,8 +406,10 @@ static int apply_check(struct apply *a, struct err *err)
 static int apply_locked(struct apply *a, json_t **ret, struct err *err)
 {
 	bool check = json_object_get(a->call->body, "if_argv") != NULL;
-	int rc = 0;
+	int rc = sandbox_settle_files(a->sb, err);
 
+	if (rc < 0)
+		return rc;
 	a->from = side_of_sandbox(a->sb);
 	/* something that changes under us is applied from a snapshot; so is what was checked */
 	if (check || a->sb->keeper != NULL) {

@@ -109,6 +109,11 @@ int api_files_get(struct api_call *call, struct err *err)
 		sandbox_unref(sb);
 		return -EIO;
 	}
+	if (sandbox_check_files(sb, err) < 0) {
+		sandbox_rest(sb);
+		sandbox_unref(sb);
+		return -EIO;
+	}
 	g = xnew(struct getter);
 	g->conn = call->conn;
 	g->tar = str_eq(api_text(call, "format"), "tar");

@@ -95,9 +95,11 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED ||
 			   sb->state == SANDBOX_SUSPENDED;
 	struct live *live = NULL;
-	int rc = 0;
-
 	/* before anything happens to the sandbox */
+	int rc = sandbox_settle_files(sb, err);
+
+	if (rc < 0)
+		return rc;
 	if (snapshot_has_processes(s)) {
 		live = snapshot_recall(sb->srv, s, err);
 		if (live == NULL)

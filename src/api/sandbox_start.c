@@ -86,7 +86,7 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 	int rc = sandbox_check_storage(sb->srv, image, err);
 
 	if (rc == 0)
-		rc = sandbox_settle_rewind(sb, err);
+		rc = sandbox_settle_files(sb, err);
 	if (rc == 0)
 		rc = chain_shorten(sb, err);
 	if (rc == 0)

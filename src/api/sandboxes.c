@@ -296,6 +296,8 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 void sandbox_unlist(struct sandbox *sb)
 {
 	sb->gone = true;
+	if (sb->stranded[0] != '\0') /* garbage from now on */
+		index_made(sb->srv, MAKING_LAYER, sb->stranded);
 	sandbox_unindex(sb);
 	list_remove(&sb->node);
 	map_remove(&sb->srv->sandboxes_by_id, &sb->by_id);

@@ -269,36 +269,30 @@ json_t *server_known_epochs(struct server *srv)
 	return epochs;
 }
 
-/* Seals that could not be taken back hold files that a sandbox once had: no clearing up takes them, the next start tries again. */
-static void hold_seals(struct server *srv, const json_t *kept)
+/*
+ * Files that the catalogue does not know go; a seal that was cut short is undone. Not while keepers of the pool exist. Where nobody could look for seals nothing starts: a sandbox
+ * would be started on empty trees.
+ */
+static int store_recover(struct server *srv)
 {
-	const json_t *seal;
+	json_t *ok = NULL, *problem;
 	size_t i;
-
-	json_array_foreach (kept, i, seal) {
-		const char *id = json_string_value(json_object_get(seal, "seal"));
-
-		log_error("store", "the seal '%s' stays: %s", id,
-			json_string_value(json_object_get(seal, "reason")));
-		if (id_valid(id))
-			index_making(srv, MAKING_LAYER, id);
-	}
-}
-
-/* Files that the catalogue does not know go; a seal that was cut short is undone. Not while keepers of the pool exist. */
-static void store_recover(struct server *srv)
-{
-	json_t *ok = NULL;
-	struct err err;
 
 	if (job_run(srv,
 		    json_pack("{s:s,s:o,s:o,s:o,s:o}", "verb", "recover", "layers",
 			    server_known_layers(srv), "sandboxes", server_known_ids(srv), "epochs",
 			    server_known_epochs(srv), "memories", server_known_memories(srv)),
-		    NULL, NULL, &ok, &err) < 0)
-		log_error("store", "recover: %s", err.msg);
-	hold_seals(srv, json_object_get(ok, "kept"));
+		    NULL, NULL, &ok, &srv->storage_error) < 0) {
+		log_error("store", "recover: %s", srv->storage_error.msg);
+		json_decref(srv->storage);
+		srv->storage = NULL;
+		return -EIO;
+	}
+	json_array_foreach (json_object_get(ok, "problems"), i, problem)
+		log_error("store", "recover: %s", json_string_value(problem));
+	seals_kept(srv, json_object_get(ok, "kept"));
 	json_decref(ok);
+	return 0;
 }
 
 static int storage_run(struct server *srv, json_t *request, struct err *err)
@@ -327,7 +321,9 @@ int server_storage_init(struct server *srv, json_t *request, struct err *err)
 	json_decref(request);
 
 	if (rc == 0 && first) {
-		store_recover(srv);
+		rc = store_recover(srv);
+		if (rc < 0)
+			*err = srv->storage_error;
 		keeper_refill(srv);
 	}
 	return rc;
@@ -401,10 +397,10 @@ static void startup_main(void *arg)
 	if (rc < 0)
 		log_error("store", "storage: %s", srv->storage_error.msg);
 	sandboxes_recover(srv);
-	if (rc == 0) {
-		store_recover(srv);
+	if (rc == 0)
+		rc = store_recover(srv);
+	if (rc == 0)
 		steps_sweep(srv);
-	}
 	if (rc == 0 && server_make_mask(srv, &err) < 0)
 		log_error("store", "mask: %s", err.msg);
 	srv->ready = true;

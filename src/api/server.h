@@ -115,6 +115,7 @@ struct sandbox {
 	bool checkpointing; /* a fiber sees to them */
 	bool locked;        /* an operation that may not meet another is under way */
 	bool gone;
+	char stranded[ID_LEN + 1]; /* layer of a seal that has its files though nothing came of the snapshot: sandbox_settle_files() */
 	enum run_state run;
 	struct waiters changed;
 	unsigned int refs;
@@ -629,6 +630,21 @@ int chain_shorten(struct sandbox *sb, struct err *err);
 void chains_settle(struct server *srv);
 
 /* --- rewind.c --- */
+
+/**
+ * sandbox_unseal() - nothing came of the snapshot for which the files of @sb were to become @layer (index_making()): they are its own again. When they cannot be put back now
+ * (full or broken disk) that is logged, and nobody starts it, looks at its files or takes another snapshot before sandbox_settle_files() has succeeded. Locked. Context: waits.
+ */
+void sandbox_unseal(struct sandbox *sb, const char *layer);
+
+/** seals_kept() - the next server has found these seals (`kept` of the job `recover`) and could not take them back. Nothing clears them up; whose files they have waits as after sandbox_unseal(). */
+void seals_kept(struct server *srv, const json_t *kept);
+
+/** sandbox_settle_files() - finish what stands between a sandbox that does not run and its files: a seal that was not taken back, a rewind. Locked. Cheap when there is nothing. Context: waits. */
+int sandbox_settle_files(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** sandbox_check_files() - the same for who only reads; takes the lock if there is something to do. Context: waits. */
+int sandbox_check_files(struct sandbox *sb, struct err *err) attr_must_use;
 
 /** sandbox_settle_rewind() - the second half of a rewind, if it is not over: what was written before it goes. Locked, not running. Cheap when there is none. Context: waits. */
 int sandbox_settle_rewind(struct sandbox *sb, struct err *err);

@@ -148,19 +148,6 @@ static struct snapshot *snapshot_of(
 	return s;
 }
 
-/* Nothing came of it: the files are where they were. */
-static int unseal(struct sandbox *sb, const char *layer)
-{
-	struct err err;
-	int rc = job_run(sb->srv,
-		json_pack("{s:s,s:s,s:s}", "verb", "unseal", "sandbox", sb->id, "layer", layer),
-		NULL, NULL, NULL, &err);
-
-	if (rc < 0)
-		log_error("store", "%s (the next start tries again)", err.msg);
-	return rc;
-}
-
 static void forget_layer(struct server *srv, const char *layer)
 {
 	json_t *layers = json_pack("[s]", layer);
@@ -191,10 +178,12 @@ static struct snapshot *take_once(struct sandbox *sb, const struct snapshot_wish
 	}
 	*ret_spoiled = m.spoiled;
 	moment_fini(&m);
-	/* what a seal has taken is the only copy: nobody's garbage before it is back */
-	if (s != NULL || !sealed || unseal(sb, layer.s) == 0)
-		index_made(sb->srv, MAKING_LAYER, layer.s);
-	if (s == NULL && !sealed)
+	if (s == NULL && sealed) {
+		sandbox_unseal(sb, layer.s);
+		return NULL;
+	}
+	index_made(sb->srv, MAKING_LAYER, layer.s);
+	if (s == NULL)
 		forget_layer(sb->srv, layer.s);
 	return s;
 }
@@ -219,7 +208,7 @@ struct snapshot *snapshot_take(
 {
 	struct snapshot *s;
 
-	if (check_name(sb->srv, wish->name, err) < 0 || sandbox_settle_rewind(sb, err) < 0)
+	if (check_name(sb->srv, wish->name, err) < 0 || sandbox_settle_files(sb, err) < 0)
 		return NULL;
 	s = take(sb, wish, wish->live && sb->state != SANDBOX_SUSPENDED, err);
 	if (s != NULL && wish->durable && snapshot_make_durable(sb->srv, s, err) < 0) {

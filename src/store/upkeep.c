@@ -177,7 +177,7 @@ static json_t *layers_to_keep(const struct store *store, const json_t *request)
 
 		if (json_object_get(known, names.names[i]) != NULL)
 			continue;
-		manifest = layer_manifest_read(store, names.names[i], NULL);
+		manifest = seal_read(store, names.names[i], NULL);
 		if (manifest == NULL || is_present(manifest, request))
 			(void)json_array_append_new(all, json_string(names.names[i]));
 		json_decref(manifest);
@@ -267,20 +267,34 @@ int store_remove(struct job *job, json_t **ok, struct err *err)
 struct recovery {
 	const struct store *store;
 	const json_t *request;
-	json_t *unsealed, *kept;
+	json_t *unsealed, *kept, *problems;
 	int removed;
 };
 
-/* Nobody's garbage: the next start tries again. */
-static void keep_seal(struct recovery *r, const char *name, const char *reason)
+/* Nobody's garbage: the next start tries again. @name: as it lies there; @sandbox: whose files it has, NULL = nobody knows. */
+static void keep_seal(struct recovery *r, const char *name, const char *layer, const char *sandbox,
+	const char *reason)
 {
-	(void)json_array_append_new(
-		r->kept, json_pack("{s:s,s:s}", "seal", name, "reason", reason));
+	(void)json_array_append_new(r->kept, json_pack("{s:s,s:s,s:s*,s:s}", "seal", name, "layer",
+						     layer, "sandbox", sandbox, "reason", reason));
 }
 
-static const char *reason_of(int rc)
+/* As long as it is not given back its sandbox has nothing else, unless it was written to since: then that is what the sandbox is. */
+static void keep_failed(
+	struct recovery *r, const char *name, const char *layer, const char *sandbox, int rc)
 {
-	return rc == -EBUSY ? "its sandbox was written to since" : strerror(-rc);
+	if (rc == -EBUSY)
+		keep_seal(r, name, layer, NULL, "its sandbox was written to since");
+	else
+		keep_seal(r, name, layer, sandbox, strerror(-rc));
+}
+
+/* What cannot be cleared up is no reason to leave the rest, nor to start nothing. */
+static void note(struct recovery *r, int rc, struct err *err)
+{
+	if (rc < 0)
+		(void)json_array_append_new(r->problems, json_string(err->msg));
+	*err = (struct err){ 0 };
 }
 
 /* Seals that were under way: nothing of ours knows them, so they are taken back. */
@@ -290,39 +304,49 @@ static int recover_sealing(struct recovery *r, struct err *err)
 	int rc = each_name(r->store, "sealing", &names, err);
 
 	for (size_t i = 0; rc == 0 && i < names.n; i++) {
-		int back = seal_give_back(r->store, names.names[i]);
+		const char *name = names.names[i];
+		int back = seal_give_back(r->store, name);
+		cleanup_free char *sandbox = str_dupf("%.*s", ID_LEN, name);
 
 		if (back < 0)
-			keep_seal(r, names.names[i], reason_of(back));
+			keep_failed(r, name, strlen(name) > ID_LEN ? name + ID_LEN + 1 : name,
+				sandbox, back);
 		else
-			(void)json_array_append_new(
-				r->unsealed, json_stringn(names.names[i], ID_LEN));
+			(void)json_array_append_new(r->unsealed, json_string(sandbox));
 	}
 	return rc;
 }
 
-/* A power cut may leave the name of a layer, and of its manifest nothing: that of a seal is the only copy. */
-static int recover_layer(struct recovery *r, const char *layer)
+static void discard_known(struct recovery *r, const char *layer)
+{
+	int rc = discard_layer(r->store, layer, false);
+	struct err err;
+
+	r->removed += rc > 0;
+	if (rc < 0)
+		note(r, err_raise_sys(&err, rc, "remove layer '%s'", layer), &err);
+}
+
+/* A power cut may leave the name of a layer, and of its manifest nothing: a seal, which is the only copy, says then by its mark whose it is. */
+static void recover_layer(struct recovery *r, const char *layer)
 {
 	struct err why = { 0 };
-	json_t *manifest = layer_manifest_read(r->store, layer, &why);
+	json_t *manifest = seal_read(r->store, layer, &why);
 	const char *sandbox = json_string_value(json_object_get(manifest, "sandbox"));
-	int rc = 0, back;
+	int rc;
 
 	if (manifest == NULL) {
-		keep_seal(r, layer, why.msg);
+		keep_seal(r, layer, layer, NULL, why.msg);
 	} else if (is_present(manifest, r->request)) {
-		back = seal_undo(r->store, sandbox, layer);
-		if (back < 0)
-			keep_seal(r, layer, reason_of(back));
+		rc = seal_undo(r->store, sandbox, layer);
+		if (rc < 0)
+			keep_failed(r, layer, layer, sandbox, rc);
 		else
 			(void)json_array_append_new(r->unsealed, json_string(sandbox));
 	} else {
-		rc = discard_layer(r->store, layer, false);
-		r->removed += rc > 0;
+		discard_known(r, layer);
 	}
 	json_decref(manifest);
-	return rc;
 }
 
 /* Layers whose content a known layer has taken over: they are garbage, never a seal that was cut short. */
@@ -350,19 +374,17 @@ static int recover_layers(struct recovery *r, struct err *err)
 	json_t *old = flattened(r->store, json_object_get(r->request, "layers"));
 	int rc = each_name(r->store, "layers", &names, err);
 
-	for (size_t i = 0; rc >= 0 && i < names.n; i++) {
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
 		if (json_object_get(known, names.names[i]) != NULL)
 			continue;
 		if (listed(old, names.names[i]))
-			rc = discard_layer(r->store, names.names[i], false);
+			discard_known(r, names.names[i]);
 		else
-			rc = recover_layer(r, names.names[i]);
-		if (rc < 0)
-			(void)err_raise_sys(err, rc, "recover layer '%s'", names.names[i]);
+			recover_layer(r, names.names[i]);
 	}
 	json_decref(known);
 	json_decref(old);
-	return rc < 0 ? rc : 0;
+	return rc;
 }
 
 /* A seal that the catalogue knows, but that died before the sandbox got its new live directory. */
@@ -373,7 +395,7 @@ static int recover_lives(struct job *job, struct err *err)
 	int rc = 0;
 
 	json_array_foreach (ids, i, e) {
-		json_t *manifest = layer_manifest_read(&job->store, json_string_value(e), NULL);
+		json_t *manifest = seal_read(&job->store, json_string_value(e), NULL);
 		const char *how = json_string_value(json_object_get(manifest, "how"));
 		const char *sandbox = json_string_value(json_object_get(manifest, "sandbox"));
 		cleanup_free char *live = str_dupf("live/%s", sandbox != NULL ? sandbox : "");
@@ -381,8 +403,7 @@ static int recover_lives(struct job *job, struct err *err)
 		if (how != NULL && str_eq(how, "seal") && sandbox != NULL &&
 			listed(json_object_get(job->request, "sandboxes"), sandbox) &&
 			faccessat(job->store.pool, live, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-			rc = seal_renew_live(&job->store, sandbox, json_string_value(e),
-				json_object_get(manifest, "trees"));
+			rc = seal_renew_live(&job->store, sandbox, json_string_value(e));
 		if (rc < 0)
 			(void)err_raise_sys(
 				err, rc, "make the live directory of sandbox '%s'", sandbox);
@@ -410,12 +431,25 @@ static int recover_sweep(const struct recovery *r, struct err *err)
 	return rc < 0 ? rc : sandboxes;
 }
 
+/* The seals first: without what they have their sandboxes are not what they seem. Everything else is only noted. */
+static int recover_all(struct recovery *r, struct job *job, struct err *err)
+{
+	int rc = recover_sealing(r, err);
+
+	if (rc == 0)
+		rc = recover_layers(r, err);
+	if (rc == 0)
+		rc = recover_lives(job, err);
+	return rc;
+}
+
 int store_recover(struct job *job, json_t **ok, struct err *err)
 {
 	struct recovery r = { .store = &job->store,
 		.request = job->request,
 		.unsealed = json_array(),
-		.kept = json_array() };
+		.kept = json_array(),
+		.problems = json_array() };
 	int undone = 0, finished = 0, sandboxes = 0, rc = check_ids(job, err);
 
 	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
@@ -423,22 +457,20 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 		rc = err_raise(err, ERR_INVALID,
 			"'layers' and 'sandboxes' that are known must both be given");
 	if (rc == 0)
-		rc = apply_recover(&job->store, &undone, &finished, err);
-	if (rc == 0)
-		rc = recover_sealing(&r, err);
-	if (rc == 0)
-		rc = recover_layers(&r, err);
-	if (rc == 0)
-		rc = recover_lives(job, err);
-	if (rc == 0)
-		rc = sandboxes = recover_sweep(&r, err);
-	if (rc >= 0)
-		*ok = json_pack("{s:i, s:i, s:O, s:O, s:i, s:i}", "applies_undone", undone,
+		rc = recover_all(&r, job, err);
+	if (rc == 0) {
+		note(&r, apply_recover(&job->store, &undone, &finished, err), err);
+		sandboxes = recover_sweep(&r, err);
+		note(&r, sandboxes, err);
+		*ok = json_pack("{s:i, s:i, s:O, s:O, s:O, s:i, s:i}", "applies_undone", undone,
 			"applies_finished", finished, "unsealed", r.unsealed, "kept", r.kept,
-			"layers_removed", r.removed, "sandboxes_removed", sandboxes);
+			"problems", r.problems, "layers_removed", r.removed, "sandboxes_removed",
+			sandboxes > 0 ? sandboxes : 0);
+	}
 	json_decref(r.unsealed);
 	json_decref(r.kept);
-	return rc < 0 ? rc : 0;
+	json_decref(r.problems);
+	return rc;
 }
 
 /* What a sandbox with a disk of its own has used of it; -ENODATA when it has none. */

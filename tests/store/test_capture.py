@@ -340,19 +340,34 @@ def test_a_seal_that_nobody_knows_is_no_garbage(tmp):
                     f.write("before")
                 return pool.seal(sandbox, epoch=3)[0]
 
-            whole, cut = pool.live(), pool.live()
-            seal, torn = sealed(whole), sealed(cut)
-            if kind == "btrfs":
-                subprocess.run(["btrfs", "property", "set", pool.path("layers", torn), "ro", "false"], check=True)
-            with open(pool.path("layers", torn, "MANIFEST"), "w"):
-                pass
-            known = {"layers": [], "sandboxes": [whole, cut], "epochs": {whole: 4, cut: 4}}
+            def tear(layer):
+                if kind == "btrfs":
+                    subprocess.run(["btrfs", "property", "set", pool.path("layers", layer), "ro", "false"], check=True)
+                with open(pool.path("layers", layer, "MANIFEST"), "w"):
+                    pass
+
+            whole, cut, unmarked = pool.live(), pool.live(), pool.live()
+            seal, marked, torn = sealed(whole), sealed(cut), sealed(unmarked)
+            tear(marked)
+            tear(torn)
+            os.removexattr(pool.path("layers", torn), "trusted.cay.seal")  # of an older version
+            known = {"layers": [], "sandboxes": [whole, cut, unmarked], "epochs": {whole: 4, cut: 4, unmarked: 4}}
             late = time.time_ns() + 10 ** 12
             equal(pool.run("gc", until_ns=late, **known)["layers_removed"], 0)
             reply = pool.run("recover", **known)
-            equal((reply["unsealed"], [kept["seal"] for kept in reply["kept"]], reply["layers_removed"]), ([whole], [torn], 0))
+            equal((sorted(reply["unsealed"]), [kept["seal"] for kept in reply["kept"]], reply["layers_removed"]), (sorted([whole, cut]), [torn], 0))
             contains(reply["kept"][0]["reason"], "manifest")
-            equal((os.listdir(pool.upper(whole)), os.listdir(pool.layer(torn))), (["before"], ["before"]))
+            equal([os.listdir(pool.upper(sandbox)) for sandbox in (whole, cut)], [["before"]] * 2)
+            equal((os.listdir(pool.layer(torn)), os.listxattr(pool.path("live", cut))), (["before"], []))
+            # a mark is believed of the layer that it is of, and when this instance wrote it
+            other = sealed(cut)
+            mark = os.getxattr(pool.path("layers", other), "trusted.cay.seal")
+            tear(other)
+            for wrong in (mark.replace(other.encode(), torn.encode()), mark.replace(b"seal", b"Seal")):
+                os.setxattr(pool.path("layers", other), "trusted.cay.seal", wrong)
+                equal([kept["seal"] for kept in pool.run("recover", **known)["kept"]], sorted([torn, other]))
+            os.setxattr(pool.path("layers", other), "trusted.cay.seal", mark)
+            equal(pool.run("recover", **known)["unsealed"], [cut])
             # what is left of a snapshot, from which its sandbox has gone back since, is garbage
             seal = sealed(whole)
             equal(pool.run("gc", until_ns=late, **{**known, "epochs": {whole: 5}})["layers_removed"], 1)

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api/seals.c - a seal moves the only copy of a stopped sandbox's files (src/store/seal.c). When nothing came of the snapshot and they cannot be put back, they are nobody's garbage,
+ * and the sandbox is not what it seems: it is neither started nor compared on empty trees. Whoever needs its files tries again; so does the next server (job `recover`).
+ */
+#include "api/sandbox_parts.h"
+#include "base/log.h"
+#include "base/str.h"
+
+static int give_back(struct sandbox *sb, const char *layer, struct err *err)
+{
+	return job_run(sb->srv,
+		json_pack("{s:s,s:s,s:s}", "verb", "unseal", "sandbox", sb->id, "layer", layer),
+		NULL, NULL, NULL, err);
+}
+
+void sandbox_unseal(struct sandbox *sb, const char *layer)
+{
+	struct err err;
+
+	if (give_back(sb, layer, &err) == 0) {
+		index_made(sb->srv, MAKING_LAYER, layer);
+		return;
+	}
+	(void)!str_copy(sb->stranded, sizeof(sb->stranded), layer);
+	log_error("store", "%s (tried again before anybody needs its files)", err.msg);
+}
+
+static int settle_seal(struct sandbox *sb, struct err *err)
+{
+	char layer[sizeof(sb->stranded)];
+
+	if (sb->stranded[0] == '\0')
+		return 0;
+	if (give_back(sb, sb->stranded, err) < 0) {
+		err_context(err,
+			"the files of sandbox '%s' are in the store, set aside by a snapshot that failed, and cannot be put back yet",
+			sb->name);
+		return err_hint(
+			err, -EIO, "nothing is lost: make room, or see to the disk, and try again");
+	}
+	(void)!str_copy(layer, sizeof(layer), sb->stranded);
+	sb->stranded[0] = '\0';
+	index_made(sb->srv, MAKING_LAYER, layer);
+	log_info("store", "the files of sandbox '%s' are back", sb->name);
+	return 0;
+}
+
+int sandbox_settle_files(struct sandbox *sb, struct err *err)
+{
+	int rc = settle_seal(sb, err);
+
+	return rc == 0 ? sandbox_settle_rewind(sb, err) : rc;
+}
+
+int sandbox_check_files(struct sandbox *sb, struct err *err)
+{
+	int rc;
+
+	if (sb->stranded[0] == '\0')
+		return 0;
+	rc = sandbox_lock(sb, err);
+	if (rc < 0)
+		return rc;
+	rc = settle_seal(sb, err);
+	sandbox_unlock(sb);
+	return rc;
+}
+
+void seals_kept(struct server *srv, const json_t *kept)
+{
+	const json_t *seal;
+	size_t i;
+
+	json_array_foreach (kept, i, seal) {
+		const char *layer = json_string_value(json_object_get(seal, "layer"));
+		const char *owner = json_string_value(json_object_get(seal, "sandbox"));
+		struct sandbox *sb = owner != NULL ? sandbox_by_id(srv, owner) : NULL;
+
+		log_error("store", "the seal '%s' stays: %s",
+			json_string_value(json_object_get(seal, "seal")),
+			json_string_value(json_object_get(seal, "reason")));
+		if (layer == NULL)
+			continue;
+		index_making(srv, MAKING_LAYER, layer);
+		if (sb != NULL && sb->keeper == NULL)
+			(void)!str_copy(sb->stranded, sizeof(sb->stranded), layer);
+	}
+}
