@@ -29,7 +29,13 @@ static int rewind_check(const struct sandbox *sb, const struct snapshot *s, stru
 	return 0;
 }
 
-static int rewind_commit(struct sandbox *sb, struct snapshot *s, struct err *err)
+static json_t *rewound(const struct sandbox *sb, const struct snapshot *s)
+{
+	return json_pack("{s:s,s:O,s:I}", "snapshot", s->id, "name",
+		json_object_get(s->doc, "name"), "epoch_before", (json_int_t)sandbox_epoch(sb));
+}
+
+static int rewind_commit(struct sandbox *sb, struct snapshot *s, json_t *event, struct err *err)
 {
 	int rc;
 
@@ -40,7 +46,8 @@ static int rewind_commit(struct sandbox *sb, struct snapshot *s, struct err *err
 	(void)json_object_set_new(sb->doc, "rewinding", json_true());
 	(void)json_object_set_new(sb->doc, "bare", json_true());
 	if (sb->state == SANDBOX_SUSPENDED)
-		sandbox_disown_processes(sb);
+		sandbox_disown_processes(sb, "rewind");
+	sandbox_will_tell(sb, EVENT_SANDBOX_REWOUND, event);
 	rc = moment_load(sb, s, err);
 	if (rc == 0 && (rc = fault("rewind.commit.before")) < 0)
 		(void)err_raise_sys(err, rc, "write what is rewound to");
@@ -53,23 +60,22 @@ static int rewind_commit(struct sandbox *sb, struct snapshot *s, struct err *err
  */
 static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
-	json_int_t before = (json_int_t)sandbox_epoch(sb);
-	json_t *was = json_copy(sb->doc);
+	json_t *was = json_copy(sb->doc), *event = rewound(sb, s);
 	cleanup_free char *memory = sb->state == SANDBOX_SUSPENDED ? str_dup(memory_of(was)) : NULL;
-	int rc = rewind_commit(sb, s, err);
+	int rc = rewind_commit(sb, s, event, err);
 
 	if (rc < 0)
 		sandbox_take_back(sb, was);
 	json_decref(was);
-	if (rc < 0)
+	if (rc < 0) {
+		json_decref(event);
 		return rc;
+	}
 	(void)fault("rewind.commit.after");
 	if (memory != NULL)
 		sandbox_disowned_processes(sb, memory, "rewind");
-	(void)server_event(sb->srv, sb, EVENT_SANDBOX_REWOUND, NULL,
-		json_pack("{s:s,s:O,s:I}", "snapshot", s->id, "name",
-			json_object_get(s->doc, "name"), "epoch_before", before));
-	return sandbox_settle_rewind(sb, err);
+	(void)server_event(sb->srv, sb, EVENT_SANDBOX_REWOUND, NULL, event);
+	return 0;
 }
 
 int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
@@ -90,11 +96,25 @@ int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
 	return sandbox_save(sb, false, err);
 }
 
+/* Its processes cannot be had back, and the catalogue may refuse (full disk): it is asked before they end. */
+static int rewind_halt(struct sandbox *sb, struct err *err)
+{
+	int rc;
+
+	reserve_use(sb->srv);
+	rc = fault("rewind.halt.before");
+	if (rc < 0)
+		return err_raise_sys(err, rc, "write sandbox '%s'", sb->name);
+	rc = sandbox_save(sb, false, err);
+	return rc == 0 ? sandbox_halt(sb, "rewind", 0, err) : rc;
+}
+
 static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, struct err *err)
 {
 	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED ||
 			   sb->state == SANDBOX_SUSPENDED;
 	struct live *live = NULL;
+	bool halted;
 	/* before anything happens to the sandbox */
 	int rc = sandbox_settle_files(sb, err);
 
@@ -105,10 +125,16 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 		if (live == NULL)
 			return -EIO;
 	}
-	if (sb->keeper != NULL)
-		rc = sandbox_halt(sb, "rewind", 0, err);
+	halted = sb->keeper != NULL;
+	rc = halted ? rewind_halt(sb, err) : 0;
+	if (rc < 0)
+		return rc;
+	rc = rewind_files(sb, s, err);
+	if (rc < 0 && halted)
+		return err_hint(err, rc,
+			"it was not rewound and is stopped: its processes had ended for it, its files are as they were; 'cay start' lets it run again");
 	if (rc == 0)
-		rc = rewind_files(sb, s, err);
+		rc = sandbox_settle_rewind(sb, err);
 	if (rc == 0 && live != NULL) {
 		live_restoring(sb, "rewind");
 		rc = identity_choose(sb, json_object_get(s->doc, "config"), keep, err);

@@ -33,6 +33,8 @@ static void terminate_execs(struct sandbox *sb, uint64_t grace_ms)
 
 int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, struct err *err)
 {
+	int rc;
+
 	if (sb->keeper == NULL)
 		return err_raise(err, ERR_STATE, "sandbox '%s' is %s", sb->name,
 			sandbox_state_name(sb->state));
@@ -48,10 +50,12 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 	execs_lost(sb, "killed", "the sandbox was stopped");
 	sandbox_set_time(sb, "stopped");
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
-	return sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+	rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 		json_pack(
 			"{s:s,s:O}", "reason", reason, "usage", json_object_get(sb->doc, "usage")),
 		err);
+	(void)fault("sandbox.stop.committed");
+	return rc;
 }
 
 /* Deletes files of removed sandboxes, many with one job. */

@@ -102,8 +102,11 @@ static void recover_one(struct sandbox *sb)
 	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) {
 		/* the last server died behind the commit that said so */
 		execs_lost(sb, "killed", "the sandbox was stopped");
+		sandbox_tell_again(sb);
 		return;
 	}
+	/* before anything is adopted: what its object holds is not in a keeper too, whatever the catalogue could not take */
+	(void)sandbox_settle_suspend(sb);
 	k = keeper_adopt(sb->srv, sb->id, NULL);
 	if (k != NULL && sb->state != SANDBOX_SUSPENDED && sb->state != SANDBOX_REMOVING &&
 		!unborn(sb) && !is_restoring(sb, "rewind")) {
@@ -120,7 +123,7 @@ static void recover_one(struct sandbox *sb)
 		keeper_unref(k);
 	}
 	/* a keeper of a suspended one had not begun, or has not finished ending */
-	if (sb->state == SANDBOX_SUSPENDED || sandbox_settle_suspend(sb))
+	if (sb->state == SANDBOX_SUSPENDED || sandbox_await_storage(sb))
 		spawner_cleanup(sb->srv, sb->id);
 	else
 		bury(sb);

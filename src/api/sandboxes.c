@@ -210,6 +210,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "trusts");
 	(void)json_object_del(o, "restoring");
 	(void)json_object_del(o, "suspending");
+	(void)json_object_del(o, "telling");
 	(void)json_object_del(o, "run");
 	(void)json_object_del(o, "unborn");
 	(void)json_object_del(o, "key");
@@ -247,10 +248,46 @@ void sandbox_set_time(struct sandbox *sb, const char *member)
 	(void)json_object_set_new(sb->doc, member, json_string(when));
 }
 
+void sandbox_will_tell(struct sandbox *sb, enum event_type type, json_t *data)
+{
+	json_t *before = json_object_get(sb->doc, "telling");
+	json_t *all = before != NULL ? json_copy(before) : json_array(), *e;
+	uint64_t seq = journal_last_seq(sb->srv->journal, sb->id) + 1;
+	size_t i;
+
+	json_array_foreach (all, i, e)
+		seq += (uint64_t)json_integer_value(json_object_get(e, "seq")) >= seq;
+	(void)json_array_append_new(all, json_pack("{s:I,s:s,s:O}", "seq", (json_int_t)seq, "type",
+						 event_type_name(type), "data", data));
+	(void)json_object_set_new(sb->doc, "telling", all);
+}
+
+void sandbox_tell_again(struct sandbox *sb)
+{
+	json_t *all = json_incref(json_object_get(sb->doc, "telling")), *e;
+	size_t i;
+
+	json_array_foreach (all, i, e) {
+		uint64_t seq = (uint64_t)json_integer_value(json_object_get(e, "seq"));
+		enum event_type type =
+			event_type_parse(json_string_value(json_object_get(e, "type")));
+
+		if (seq > journal_last_seq(sb->srv->journal, sb->id) && type != EVENT_KEEPER)
+			(void)server_event(
+				sb->srv, sb, type, NULL, json_incref(json_object_get(e, "data")));
+	}
+	json_decref(all);
+	(void)json_object_del(sb->doc, "telling"); /* its next change writes that */
+}
+
 void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data)
 {
 	BUG_ON(sb->state != to && (states[sb->state].next & 1U << to) == 0);
 	sb->state = to;
+	(void)json_object_del(sb->doc, "telling");
+	/* nothing comes behind these that would tell it, when the server dies between catalogue and journal */
+	if (type != EVENT_TYPE_COUNT && (to == SANDBOX_STOPPED || to == SANDBOX_FAILED))
+		sandbox_will_tell(sb, type, data);
 	(void)json_object_set_new(sb->doc, "state", json_string(states[to].name));
 	if (to == SANDBOX_RUNNING || to == SANDBOX_STOPPED)
 		(void)json_object_del(sb->doc, "unborn");

@@ -3,6 +3,7 @@
 #include "api/memories.h"
 #include "api/pump.h"
 #include "api/steps.h"
+#include "api/suspend.h"
 #include "base/ablate.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -321,6 +322,7 @@ int server_storage_init(struct server *srv, json_t *request, struct err *err)
 	json_decref(request);
 
 	if (rc == 0 && first) {
+		sandboxes_settle_suspend(srv);
 		rc = store_recover(srv);
 		if (rc < 0)
 			*err = srv->storage_error;

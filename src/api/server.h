@@ -115,7 +115,8 @@ struct sandbox {
 	bool checkpointing; /* a fiber sees to them */
 	bool locked;        /* an operation that may not meet another is under way */
 	bool gone;
-	char stranded[ID_LEN + 1]; /* layer of a seal that has its files though nothing came of the snapshot: sandbox_settle_files() */
+	char stranded[ID_LEN +
+		      1]; /* layer of a seal that has its files though nothing came of the snapshot: sandbox_settle_files() */
 	enum run_state run;
 	struct waiters changed;
 	unsigned int refs;
@@ -391,6 +392,13 @@ void sandbox_unlock(struct sandbox *sb);
 
 /** sandbox_enter() - change the state; asserts that the transition exists and emits the event (%EVENT_TYPE_COUNT: none), writes nothing. @data is stolen. */
 void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data);
+
+/**
+ * sandbox_will_tell() - event @type with @data (borrowed) will be the next of @sb behind those that were announced so: the document says it, and with it the commit that comes before
+ * the event. */
+void sandbox_will_tell(struct sandbox *sb, enum event_type type, json_t *data);
+/** sandbox_tell_again() - after a start of the server: what was announced so and is not in the journal is told now. */
+void sandbox_tell_again(struct sandbox *sb);
 
 /** sandbox_move() - change the state; asserts that the transition exists; writes the catalogue and emits the event (%EVENT_TYPE_COUNT: none). @data is stolen. */
 int sandbox_move(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data,

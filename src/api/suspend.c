@@ -219,6 +219,8 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 	if (sb->state != SANDBOX_SUSPENDED || memory == NULL)
 		return err_raise(err, ERR_STATE, "sandbox '%s' is %s: it cannot be resumed",
 			sb->name, sandbox_state_name(sb->state));
+	if (server_storage_check(sb->srv, err) < 0)
+		return -EIO;
 	/* it is being prepared while the memory is loaded */
 	if (sandbox_want_keeper(sb, err) < 0)
 		return -EIO;
@@ -239,21 +241,28 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 	return rc;
 }
 
-void sandbox_disown_processes(struct sandbox *sb)
+static json_t *stopped_because(const struct sandbox *sb, const char *reason)
 {
+	return json_pack("{s:s,s:O}", "reason", reason, "usage", json_object_get(sb->doc, "usage"));
+}
+
+void sandbox_disown_processes(struct sandbox *sb, const char *reason)
+{
+	json_t *data = stopped_because(sb, reason);
+
 	(void)json_object_del(sb->doc, "memory");
 	(void)json_object_del(sb->doc, "suspended_by");
 	(void)json_object_set_new(sb->doc, "state", json_string("stopped"));
 	sandbox_set_time(sb, "stopped");
+	sandbox_will_tell(sb, EVENT_SANDBOX_STOPPED, data);
+	json_decref(data);
 }
 
 void sandbox_disowned_processes(struct sandbox *sb, const char *memory, const char *reason)
 {
 	(void)fault("sandbox.forget.committed");
 	execs_lost(sb, "killed", reason);
-	sandbox_enter(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
-		json_pack(
-			"{s:s,s:O}", "reason", reason, "usage", json_object_get(sb->doc, "usage")));
+	sandbox_enter(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED, stopped_because(sb, reason));
 	memory_forget(sb->srv, memory);
 }
 
@@ -263,7 +272,7 @@ int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err 
 	json_t *was = json_copy(sb->doc);
 	int rc;
 
-	sandbox_disown_processes(sb);
+	sandbox_disown_processes(sb, reason);
 	rc = fault("sandbox.forget.before_commit");
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "write sandbox '%s'", sb->name);
@@ -281,11 +290,49 @@ int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err 
 
 bool sandbox_settle_suspend(struct sandbox *sb)
 {
+	static const char gone[] = "its processes were gone when the server started";
 	const char *under_way = json_string_value(json_object_get(sb->doc, "suspending"));
 	cleanup_free char *memory = under_way != NULL ? str_dup(under_way) : NULL;
+	struct err err;
 
-	if (memory == NULL || !memory_is_exact(sb->srv, memory))
+	if (memory == NULL || sb->srv->storage == NULL)
 		return false;
-	become_suspended(sb, memory, NULL, "the server ended while it was suspended");
+	if (memory_is_exact(sb->srv, memory)) {
+		become_suspended(sb, memory, NULL, "the server ended while it was suspended");
+		return true;
+	}
+	if (sb->state == SANDBOX_SUSPENDED) {
+		(void)json_object_del(sb->doc, "suspending");
+		execs_lost(sb, "lost", gone);
+		if (sandbox_forget_processes(sb, gone, &err) < 0)
+			log_error("sandbox", "%s", err.msg);
+	}
+	return false;
+}
+
+bool sandbox_await_storage(struct sandbox *sb)
+{
+	json_t *memory = json_object_get(sb->doc, "suspending");
+
+	if (memory == NULL || sb->srv->storage != NULL)
+		return false;
+	(void)json_object_set_new(sb->doc, "memory", json_pack("{s:O}", "id", memory));
+	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	sandbox_index(sb);
+	sandbox_enter(sb, SANDBOX_SUSPENDED, EVENT_TYPE_COUNT, NULL);
 	return true;
+}
+
+static void settle_one(struct sandbox *sb, attr_unused const void *unused)
+{
+	if (sandbox_lock(sb, NULL) < 0)
+		return;
+	if (sb->state == SANDBOX_SUSPENDED)
+		(void)sandbox_settle_suspend(sb);
+	sandbox_unlock(sb);
+}
+
+void sandboxes_settle_suspend(struct server *srv)
+{
+	sandbox_for_all(srv, settle_one, NULL);
 }

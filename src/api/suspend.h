@@ -14,8 +14,8 @@ int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err) att
 /** sandbox_resume() - the other way. Locked. After an error it is suspended as before, unless its processes were lost on the way. Context: waits. */
 int sandbox_resume(struct sandbox *sb, struct err *err) attr_must_use;
 
-/** sandbox_disown_processes() - take the processes of a suspended sandbox out of its document: for the caller to write, or to take back. Locked. */
-void sandbox_disown_processes(struct sandbox *sb);
+/** sandbox_disown_processes() - take the processes of a suspended sandbox out of its document, stopped because of @reason: for the caller to write, or to take back. Locked. */
+void sandbox_disown_processes(struct sandbox *sb, const char *reason);
 
 /** sandbox_disowned_processes() - that is written: it is stopped, what ran in it is `killed` for @reason, and @memory, which it had, goes. Locked. Context: waits. */
 void sandbox_disowned_processes(struct sandbox *sb, const char *memory, const char *reason);
@@ -23,7 +23,16 @@ void sandbox_disowned_processes(struct sandbox *sb, const char *memory, const ch
 /** sandbox_forget_processes() - a suspended sandbox becomes a stopped one; what ran in it is `killed` for @reason. On failure it is as it was. Locked. Context: waits. */
 int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err *err) attr_must_use;
 
-/** sandbox_settle_suspend() - after a start of cayd: was @sb, which has no keeper any more, being suspended, and all of it is on disk? Then it is suspended. Context: waits. */
+/** sandbox_settle_suspend() - after a start of cayd: was @sb being suspended, and all of it is on disk, the only one? Then it is suspended, and a keeper that it has holds nothing. Context: waits. */
 bool sandbox_settle_suspend(struct sandbox *sb);
+
+/**
+ * sandbox_await_storage() - after a start of cayd: @sb has no keeper and was being suspended, and nobody can look at its object, for there is no storage? Then it counts as suspended
+ * until sandboxes_settle_suspend() can look.
+ */
+bool sandbox_await_storage(struct sandbox *sb);
+
+/** sandboxes_settle_suspend() - the storage has come: see to those. Context: waits. */
+void sandboxes_settle_suspend(struct server *srv);
 
 #endif

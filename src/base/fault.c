@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#define FAULTS_MAX 4U
+
 static void note_passed(const char *name)
 {
 	const char *path = getenv("CAY_FAULT_LOG");
@@ -35,12 +37,45 @@ void fault_environment(char *env[FAULT_VARIABLES + 1])
 	env[n] = NULL;
 }
 
+/* What @spec, one of the list, says of @name: where its HIT or action begins, or NULL. */
+static const char *told_of(const char *spec, const char *name)
+{
+	const char *rest = str_starts(spec, name) ? spec + strlen(name) : NULL;
+
+	return rest != NULL && (*rest == '\0' || strchr(":=,", *rest) != NULL) ? rest : NULL;
+}
+
+static bool says(const char *rest, const char *action)
+{
+	size_t n = strlen(action);
+
+	return strncmp(rest, action, n) == 0 && (rest[n] == '\0' || rest[n] == ',');
+}
+
+static int act(const char *rest, unsigned int *hits)
+{
+	unsigned int want = 1;
+
+	if (*rest == ':') {
+		want = 0;
+		for (rest++; *rest >= '0' && *rest <= '9'; rest++)
+			want = want * 10 + (unsigned int)(*rest - '0');
+	}
+	if (++*hits != want)
+		return 0;
+	if (says(rest, "=error"))
+		return -EIO;
+	if (says(rest, "=hold"))
+		return kill(getpid(), SIGSTOP);
+	(void)kill(getpid(), SIGKILL);
+	return -EIO;
+}
+
 int fault(const char *name)
 {
 	static int state; /* 0 = not looked at, 1 = off, 2 = on */
-	static unsigned int hits;
+	static unsigned int hits[FAULTS_MAX];
 	const char *spec, *rest;
-	unsigned int want = 1;
 
 	if (state == 1)
 		return 0;
@@ -50,24 +85,14 @@ int fault(const char *name)
 	if (state == 1)
 		return 0;
 	note_passed(name);
-	if (spec == NULL || !str_starts(spec, name))
-		return 0;
-	rest = spec + strlen(name);
-	if (*rest != '\0' && *rest != ':' && *rest != '=')
-		return 0;
-	if (*rest == ':') {
-		want = 0;
-		for (rest++; *rest >= '0' && *rest <= '9'; rest++)
-			want = want * 10 + (unsigned int)(*rest - '0');
+	for (unsigned int i = 0; spec != NULL && i < FAULTS_MAX; i++) {
+		rest = told_of(spec, name);
+		if (rest != NULL)
+			return act(rest, &hits[i]);
+		spec = strchr(spec, ',');
+		spec = spec != NULL ? spec + 1 : NULL;
 	}
-	if (++hits != want)
-		return 0;
-	if (str_eq(rest, "=error"))
-		return -EIO;
-	if (str_eq(rest, "=hold"))
-		return kill(getpid(), SIGSTOP);
-	(void)kill(getpid(), SIGKILL);
-	return -EIO;
+	return 0;
 }
 
 bool fault_at(const char *prefix)

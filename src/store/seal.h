@@ -20,7 +20,8 @@ int seal_undo(const struct store *store, const char *sandbox, const char *layer)
 int seal_ensure_live(const struct job *job, const char *sandbox, struct err *err) attr_must_use;
 
 /** seal_renew_live() - make the empty live directory that follows the seal of layers/@layer: a tree for each of its trees. */
-int seal_renew_live(const struct store *store, const char *sandbox, const char *layer) attr_must_use;
+int seal_renew_live(
+	const struct store *store, const char *sandbox, const char *layer) attr_must_use;
 
 /**
  * seal_read() - what layers/@layer is: its manifest, or, when that cannot be read, what a seal is marked with beside it: `layer`, `sandbox`, `how`, `epoch`. New reference,

@@ -2,6 +2,7 @@
 """Contract DATA for suspend and resume: kill -9 of cayd, keeper, job, template, coder and dumper at every named point. Afterwards the sandbox runs, or is suspended,
 whole; or its processes are truly gone and its execs are `lost`. Never another state than the program's own, and nothing leaks."""
 
+import fcntl
 import os
 import signal
 import sys
@@ -132,6 +133,51 @@ def make_case(point, allowed):
 for _point, _allowed in (POINTS | INSIDE).items():
     _case = make_case(_point, _allowed)
     globals()[_case.__name__] = _case
+
+
+@require("root", "cgroup2")
+def test_a_suspension_that_the_catalogue_did_not_take_is_one_for_the_next_server(tmp):
+    """Its object is the only copy of its processes, whatever the catalogue says; the keeper that was to get them back has none."""
+    def use(instance, story):
+        instance.post(f"/v1/sandboxes/{story.id}/suspend")
+        raises(Exception, instance.post, f"/v1/sandboxes/{story.id}/resume")
+        equal(instance.process.wait(30), -signal.SIGKILL)
+        instance.start()
+        equal(story.state(), "suspended")
+        equal(story.left(), "suspended")
+    told(tmp, use, CAY_FAULT="sandbox.suspend.before_commit=error,sandbox.resume.launched")
+
+
+def without_storage(tmp, point, left):
+    """The server dies at @point of a suspension, and the next one has no storage at first, so that nobody can look whether the processes are on disk: they count as that until somebody can."""
+    def use(instance, story):
+        raises(Exception, instance.post, f"/v1/sandboxes/{story.id}/suspend")
+        equal(instance.process.wait(30), -signal.SIGKILL)
+        # the keeper too: what it holds cannot be asked for
+        for pid in keeper(instance, story):
+            os.kill(pid, signal.SIGKILL)
+        state = os.open(instance.state, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(state, fcntl.LOCK_SH)
+            instance.start()  # answers when it has given up waiting
+            equal(story.state(), "suspended")
+            equal(raises(cay.ApiError, instance.post, f"/v1/sandboxes/{story.id}/resume").code, "busy")
+        finally:
+            os.close(state)
+        instance.post("/v1/storage", {})
+        equal(story.state(), left)
+        equal(story.left(), "suspended" if left == "suspended" else "lost")
+    told(tmp, use, CAY_FAULT=point)
+
+
+@require("root", "cgroup2")
+def test_what_is_on_disk_waits_for_the_storage(tmp):
+    without_storage(tmp, "sandbox.suspend.ended", "suspended")
+
+
+@require("root", "cgroup2")
+def test_what_never_came_to_the_disk_is_over_when_the_storage_is_there(tmp):
+    without_storage(tmp, "sandbox.suspend.saved", "stopped")
 
 
 @require("root", "cgroup2")

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from lib import cay, leaks
-from lib.case import equal, raises, require
+from lib.case import contains, equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
@@ -117,6 +117,79 @@ def test_a_rewind_whose_commit_fails_has_not_happened(tmp):
         equal(read(instance, box), "second")
         instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": first})
         equal(read(instance, box), "first")
+
+
+def types(instance, box, *wanted):
+    """Types of a sandbox's events, of those that are @wanted."""
+    return [e["type"] for e in instance.events(box) if e["type"] in wanted]
+
+
+def running_rewound(tmp, point, left):
+    """A rewind of a running sandbox fails at @point; left(instance, box, first, error)."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT=f"{point}=error")
+        box = with_file(instance, "first")
+        first = snapshot(instance, box)
+        write(instance, box, "second")
+        instance.post(f"/v1/sandboxes/{box}/start")
+        run = instance.exec(box, "/bin/cat", stdin=True)
+        left(instance, box, first, run, raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/rewind", {"snapshot": first}))
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": first})
+        equal(read(instance, box), "first")
+
+
+@require("root")
+def test_a_rewind_that_the_catalogue_does_not_take_costs_no_process(tmp):
+    def left(instance, box, first, run, error):
+        equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
+        equal(read(instance, box), "second")
+    running_rewound(tmp, "rewind.halt.before", left)
+
+
+@require("root")
+def test_a_rewind_that_fails_behind_the_end_of_its_processes_says_so(tmp):
+    def left(instance, box, first, run, error):
+        contains(error.hint, "not rewound and is stopped")
+        equal(instance.get(f"/v1/sandboxes/{box}")["state"], "stopped")
+        equal(read(instance, box), "second")
+    running_rewound(tmp, "rewind.commit.before", left)
+
+
+def told_by_the_next_server(tmp, point, use, *wanted):
+    """The server dies at @point, behind the commit of what use(instance, box, first) does and before its event: the next one tells it, and that once."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT=point)
+        box = with_file(instance, "first")
+        first = snapshot(instance, box)
+        instance.post(f"/v1/sandboxes/{box}/start")
+        before = types(instance, box, *wanted)
+        raises(Exception, use, instance, box, first)
+        equal(instance.process.wait(30), -signal.SIGKILL)
+        for _ in range(2):
+            instance.start()
+            equal(types(instance, box, *wanted)[len(before):], list(wanted))
+            equal(instance.get(f"/v1/sandboxes/{box}")["state"], "stopped")
+            assert instance.get(f"/v1/sandboxes/{box}/events/verify")["ok"]
+            instance.kill()
+
+
+@require("root")
+def test_a_stop_is_told_by_the_next_server(tmp):
+    told_by_the_next_server(tmp, "sandbox.stop.committed:2", lambda i, box, _: i.post(f"/v1/sandboxes/{box}/stop"), "sandbox.stopped")
+
+
+@require("root")
+def test_a_rewind_is_told_by_the_next_server(tmp):
+    told_by_the_next_server(tmp, "rewind.commit.after", lambda i, box, first: i.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": first}),
+                            "sandbox.stopped", "sandbox.rewound")
+
+
+@require("root")
+def test_the_rewind_of_a_suspended_sandbox_is_told_by_the_next_server(tmp):
+    def use(instance, box, first):
+        instance.post(f"/v1/sandboxes/{box}/suspend")
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": first})
+    told_by_the_next_server(tmp, "rewind.commit.after", use, "sandbox.stopped", "sandbox.rewound")
 
 
 @require("root")

@@ -57,6 +57,14 @@ TEST(fails_once)
 	check_int(WEXITSTATUS(PASS("a.b:4=error", "a.b", "a.b", "a.b")), 0);
 }
 
+TEST(several_act_each_for_itself)
+{
+	check_int(WEXITSTATUS(PASS("a.b=error,c.d:2=error,e", "c.d", "a.b", "c.d", "a.b")), 2);
+	check_int(WTERMSIG(PASS("a.b=error,e", "a.b", "e")), SIGKILL);
+	check_int(WTERMSIG(PASS("e,a.b=error", "a.b", "e")), SIGKILL);
+	check_int(PASS("a.b=error,e", "a", "b"), 0);
+}
+
 TEST(lists_what_it_passed)
 {
 	char path[] = "/tmp/cay-test-fault-XXXXXX", text[64] = "";
