@@ -178,13 +178,64 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 		      : 0;
 }
 
-/* What /proc shows of a process is not there before the process is. */
+/* The process whose directory below /proc @path is or lies in; 0 = none. @ret_rest: what follows it, "" or from its "/" on. */
+static uint64_t proc_owner(const char *path, const char **ret_rest)
+{
+	char *end;
+	uint64_t pid;
+
+	if (!str_starts(path, "/proc/") || path[6] < '0' || path[6] > '9')
+		return 0;
+	pid = strtoull(path + 6, &end, 10);
+	*ret_rest = end;
+	return *end == '\0' || *end == '/' ? pid : 0;
+}
+
+static bool in_tree(const struct dump *d, uint64_t pid)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if ((uint64_t)d->processes[i].tracee.inner == pid)
+			return true;
+	return pid == 1; /* each sandbox has one */
+}
+
+/*
+ * Can who is being restored open it? Then all processes are there with their first threads, not the others; none is dumpable, so only what everybody may read is open to it,
+ * and of others nothing of their memory (ptrace(2), "Ptrace access mode checking").
+ */
+static bool can_open_again(
+	const struct dump *d, const struct subject *s, uint64_t pid, const char *rest)
+{
+	static const char *const memory[] = { "/maps", "/smaps", "/smaps_rollup", "/numa_maps",
+		"/fdinfo" };
+	bool own = pid == (uint64_t)s->p->tracee.inner;
+	uint64_t thread = pid;
+	char root[2]; /* with one of its own it has no /proc then */
+
+	if (!in_tree(d, pid) || readlinkat(s->p->tracee.proc, "root", root, sizeof(root)) != 1 ||
+		(s->out.flags & O_ACCMODE) != O_RDONLY || (s->st.st_mode & S_IROTH) == 0)
+		return false;
+	if (str_starts(rest, "/task/")) {
+		char *end;
+
+		thread = strtoull(rest + 6, &end, 10);
+		rest = end;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(memory) && !own; i++)
+		if (str_starts(rest, memory[i]))
+			return false;
+	return thread == pid;
+}
+
 static int add_by_name(struct dump *d, struct subject *s, struct err *err)
 {
-	if (str_starts(s->target, "/proc/") && s->target[6] >= '0' && s->target[6] <= '9')
+	const char *rest;
+	uint64_t pid = proc_owner(s->target, &rest);
+
+	if (pid != 0 && !can_open_again(d, s, pid, rest))
 		return subject_refuse(
 			s, err, "a file of a process in /proc, which cannot be carried over yet");
-	s->out.kind = DESCRIPTION_FILE;
+	s->out.kind = pid != 0 ? DESCRIPTION_PROC : DESCRIPTION_FILE;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
 	return 0;
 }
@@ -499,7 +550,7 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 static bool needs_owner(const struct image_description *out)
 {
 	return out->kind == DESCRIPTION_EPOLL || out->kind == DESCRIPTION_INOTIFY ||
-	       (out->kind == DESCRIPTION_PIDFD && out->a != 0);
+	       image_opened_by_each(out);
 }
 
 int dump_passed(
@@ -518,7 +569,7 @@ int dump_passed(
 	if (rc == 0)
 		rc = find_or_add(d, &s, index, err);
 	if (rc == 0 && needs_owner(dump_description(d, *index)) &&
-		(d->n_known > known || dump_description(d, *index)->kind == DESCRIPTION_PIDFD))
+		(d->n_known > known || image_opened_by_each(dump_description(d, *index))))
 		rc = subject_refuse(&s, err, "of a kind that cannot be carried over so");
 	/* one that was not known is known by this descriptor from now on */
 	if (rc < 0 || d->n_known == known)
@@ -545,10 +596,13 @@ static size_t read_directory(const struct dump_process *p, const char *link, cha
 static int dump_directories(struct dump *d, struct dump_process *p, struct err *err)
 {
 	char path[PATH_MAX];
+	const char *rest;
 	size_t n = read_directory(p, "cwd", path);
 
 	if (n == 0)
 		return dump_refuse(p, err, "its working directory was removed");
+	if (proc_owner(path, &rest) != 0)
+		return dump_refuse(p, err, "its working directory is that of a process in /proc");
 	p->out.cwd = dump_file_by_path(d, path, n, false, true);
 	n = read_directory(p, "root", path);
 	if (n == 0)

@@ -86,7 +86,7 @@ int dump_watches_end(struct dump *d, struct err *err)
 			continue;
 		w->description = find_watched(d, e, w->target);
 		if (w->description != IMAGE_NONE &&
-			dump_description(d, w->description)->kind != DESCRIPTION_PIDFD)
+			!image_opened_by_each(dump_description(d, w->description)))
 			continue;
 		if (dump_refuse_at(e->p, e->fd, err,
 			    "descriptor %d is an epoll set that waits for what was descriptor %d, which cannot be carried over so",

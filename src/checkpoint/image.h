@@ -9,12 +9,13 @@
 #ifndef CAY_CHECKPOINT_IMAGE_H
 #define CAY_CHECKPOINT_IMAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 7U
+#define IMAGE_VERSION 8U
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
@@ -271,6 +272,7 @@ enum image_description_kind {
 	DESCRIPTION_TERMINAL, /* terminal @a, IMAGE_NONE = one whose master is gone; @b: by the name /dev/tty */
 	DESCRIPTION_FIFO,    /* a named pipe */
 	DESCRIPTION_PENDING, /* a connection that nobody has accepted yet; made with its listener */
+	DESCRIPTION_PROC, /* by path: what /proc shows of a process. Each process opens its own */
 };
 
 enum image_socket_option {
@@ -322,6 +324,12 @@ struct image_description {
 	uint32_t first_lock, n_locks;     /* that belong to the description */
 	uint32_t first_option, n_options; /* sockets */
 };
+
+/** image_opened_by_each() - does each process that has it open it for itself, when all processes are there? */
+static inline bool image_opened_by_each(const struct image_description *d)
+{
+	return d->kind == DESCRIPTION_PROC || (d->kind == DESCRIPTION_PIDFD && d->a != 0);
+}
 
 /** struct image_termios - struct termios2 of the kernel. */
 struct image_termios {

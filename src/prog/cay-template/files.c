@@ -256,6 +256,7 @@ static void make(description *d, description *peer, int ret[2])
 	case DESCRIPTION_PENDING: /* with its listener */
 		break;
 	case DESCRIPTION_PIDFD:
+	case DESCRIPTION_PROC: /* stands for what each opens */
 		ret[0] = open_ended_process();
 		break;
 	case DESCRIPTION_MASTER:
@@ -381,9 +382,11 @@ static void watch(const struct image_process *p)
 }
 
 /* Above every descriptor of the program. */
-static long open_process(description *d)
+static long open_own(description *d)
 {
-	long fd = fork_must(CALL2(__NR_pidfd_open, d->a, d->b), "open a process"),
+	long fd = d->kind == DESCRIPTION_PROC
+			  ? open_file(d)
+			  : fork_must(CALL2(__NR_pidfd_open, d->a, d->b), "open a process"),
 	     above = fork_must(
 		     CALL3(__NR_fcntl, fd, 1030, plan->first_description), "move a descriptor");
 
@@ -391,21 +394,39 @@ static long open_process(description *d)
 	return above;
 }
 
-static void place(const struct image_fd *f)
+static const struct image_fd *fd_at(const struct image_process *p, uint32_t i)
 {
-	description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, f->description);
-	bool own = d->kind == DESCRIPTION_PIDFD && d->a != 0;
-	long fd = own ? open_process(d) : plan->first_description + f->description;
+	return IMAGE_ROW(struct image_fd, TABLE_FDS, p->first_fd + i);
+}
+
+/* The descriptor of @p before its @n th that has the same description; -1 = none. */
+static long placed_before(const struct image_process *p, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (fd_at(p, i)->description == fd_at(p, n)->description)
+			return fd_at(p, i)->fd;
+	return -1;
+}
+
+static void place(const struct image_process *p, uint32_t n)
+{
+	const struct image_fd *f = fd_at(p, n);
+	description *d = description_at(f->description);
+	bool own = image_opened_by_each(d);
+	long before = own ? placed_before(p, n) : -1;
+	long fd = before >= 0 ? before
+		  : own       ? open_own(d)
+			      : plan->first_description + f->description;
 
 	(void)fork_must(CALL3(__NR_dup3, fd, f->fd, f->close_on_exec != 0 ? BARE_CLOEXEC : 0),
 		"place a descriptor");
-	if (own)
+	if (own && before < 0)
 		(void)CALL1(__NR_close, fd);
 }
 
 void files_become(const struct image_process *p)
 {
 	for (uint32_t i = 0; i < p->n_fds; i++)
-		place(IMAGE_ROW(struct image_fd, TABLE_FDS, p->first_fd + i));
+		place(p, i);
 	watch(p);
 }

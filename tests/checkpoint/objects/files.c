@@ -9,7 +9,8 @@ int main(void)
 	int file = open("/tmp/file", O_RDWR | O_CREAT | O_TRUNC, 0644), twin, append, gone, memory,
 	    null;
 	int go[2], back[2], sparse = open("/tmp/high", O_RDONLY | O_CREAT, 0600);
-	char text[32] = { 0 };
+	int statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC), same_statm, tasks, parents;
+	char text[32] = { 0 }, path[64];
 	struct stat st;
 	pid_t child;
 	DIR *dir;
@@ -25,11 +26,18 @@ int main(void)
 	MUST(dup2(sparse, 200) == 200 && close(sparse) == 0);
 	dir = opendir("/proc");
 	MUST(dir != NULL && append >= 0 && null >= 0);
+	MUST(read(statm, text, 1) == 1 && (same_statm = dup(statm)) >= 0);
+	MUST((tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY)) >= 0);
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", getppid());
+	parents = open(getppid() > 0 ? path : "/proc/1/status", O_RDONLY);
+	MUST(parents >= 0);
 	MUST(pipe(go) == 0 && pipe(back) == 0);
 	child = fork();
 	if (child == 0) {
 		char c;
 
+		/* what /proc shows of a parent */
+		MUST(pread(statm, text, 2, 0) == 2 && pread(same_statm, text, 2, 0) == 2);
 		/* the same description: where one reads the other goes on */
 		MUST(read(go[0], &c, 1) == 1 && read(file, &c, 1) == 1 && c == '4');
 		MUST(write(back[1], &c, 1) == 1);
@@ -52,5 +60,12 @@ int main(void)
 	MUST(fstat(null, &st) == 0 && S_ISCHR(st.st_mode) && write(null, "x", 1) == 1);
 	MUST(fstat(200, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 07777) == 0600);
 	MUST(readdir(dir) != NULL && waitpid(child, NULL, 0) == child);
+	MUST(lseek(statm, 0, SEEK_CUR) == 1 && lseek(same_statm, 0, SEEK_SET) == 0 &&
+		lseek(statm, 0, SEEK_CUR) == 0);
+	MUST((fcntl(statm, F_GETFD) & FD_CLOEXEC) != 0 &&
+		(fcntl(same_statm, F_GETFD) & FD_CLOEXEC) == 0);
+	(void)snprintf(path, sizeof(path), "%d", getpid());
+	MUST(faccessat(tasks, path, F_OK, 0) == 0);
+	MUST(pread(parents, text, 5, 0) == 5 && memcmp(text, "Name:", 5) == 0);
 	return object_done();
 }
