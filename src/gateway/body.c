@@ -8,9 +8,10 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#define STEP        16384U
-#define CODINGS_MAX 4
-#define WINDOW_LOG  23 /* zstd: 8 MiB, as RFC 8878 asks of HTTP */
+#define STEP          16384U
+#define CODINGS_MAX   4
+#define INFLATE_BYTES (64U << 10)
+#define WINDOW_LOG    23 /* zstd: 8 MiB, as RFC 8878 asks of HTTP */
 
 enum coding { IDENTITY, GZIP, DEFLATE, BROTLI, ZSTANDARD };
 
@@ -186,19 +187,38 @@ static struct policy_text last_word(struct policy_text *t)
 	return (struct policy_text){ t->p + from, end - from };
 }
 
+size_t body_window(struct policy_text coding)
+{
+	struct policy_text word;
+	size_t bytes = 0;
+	enum coding one;
+
+	while ((word = last_word(&coding)).n > 0) {
+		if (coding_of(word, &one) < 0 || one == BROTLI || one == ZSTANDARD)
+			return BODY_WINDOW_MAX;
+		bytes += one != IDENTITY ? INFLATE_BYTES : 0;
+	}
+	return bytes < BODY_WINDOW_MAX ? bytes : BODY_WINDOW_MAX;
+}
+
 struct body_decoder *body_decoder_new(
 	struct policy_text coding, size_t max, body_sink *sink, void *ctx)
 {
 	struct body_decoder *d = xnew(struct body_decoder);
 	struct policy_text word;
+	size_t large = 0;
 	int rc = 0;
 
 	d->max = max;
 	d->sink = sink;
 	d->ctx = ctx;
-	while (rc == 0 && (word = last_word(&coding)).n > 0)
-		rc = d->n == CODINGS_MAX ? -EOPNOTSUPP : coding_of(word, &d->stages[d->n++].coding);
-	if (rc < 0) {
+	while (rc == 0 && (word = last_word(&coding)).n > 0) {
+		struct stage *s = &d->stages[d->n];
+
+		rc = d->n++ == CODINGS_MAX ? -EOPNOTSUPP : coding_of(word, &s->coding);
+		large += rc == 0 && (s->coding == BROTLI || s->coding == ZSTANDARD);
+	}
+	if (rc < 0 || large > 1) { /* each has a window of its own: BODY_WINDOW_MAX is for one */
 		free(d);
 		return NULL;
 	}

@@ -13,11 +13,14 @@
 
 struct body_decoder;
 
+/** body_window() - bytes that undoing @coding, a value of Content-Encoding, takes, roughly; 0: it is none. */
+size_t body_window(struct policy_text coding);
+
 /** body_sink - takes what came out. Return: 0 or -errno, which ends it. */
 typedef int body_sink(void *ctx, const char *p, size_t n);
 
 /**
- * body_decoder_new() - undo a content coding (identity, gzip, x-gzip, deflate, br, zstd; several in a row) piece by piece.
+ * body_decoder_new() - undo a content coding (identity, gzip, x-gzip, deflate, br, zstd; several in a row, but one of the last two) piece by piece.
  * @coding: value of Content-Encoding; empty: identity. @max: bytes that may come out, of each of several codings.
  * Return: body_decoder_free(); NULL for a coding that is not known, or without memory.
  */

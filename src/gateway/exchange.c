@@ -233,8 +233,7 @@ static int read_for_rules(struct exchange *x)
 	return rc;
 }
 
-/* Return: 0 when there is a verdict; -errno when the body did not come. */
-static int decide(struct exchange *x)
+static int judge(struct exchange *x)
 {
 	bool bare = x->request.body == HTTP_BODY_NONE;
 	int rc = 0;
@@ -246,6 +245,32 @@ static int decide(struct exchange *x)
 		(changes_body(x->rule) || secrets_want_body(x)))
 		rc = exchange_hold(x);
 	BUG_ON(rc == 0 && x->verdict.need_more);
+	return rc;
+}
+
+/* Another policy came while the request did: that one judges, with its secrets, what is held of the body and what still comes. */
+static void renew(struct exchange *x)
+{
+	const struct proxy *p = x->proxy;
+
+	policy_unref(x->policy);
+	x->policy = policy_ref(p->policy);
+	secrets_unref(x->secrets);
+	x->secrets = secrets_ref(p->secrets);
+	exchange_forget_json(x);
+	exchange_hold_anew(x);
+	x->asked_body = x->readable = false;
+}
+
+/* Return: 0 when there is a verdict; -errno when the body did not come. */
+static int decide(struct exchange *x)
+{
+	int rc = judge(x);
+
+	while (rc == 0 && x->policy != x->proxy->policy) {
+		renew(x);
+		rc = judge(x);
+	}
 	x->at[EXCHANGE_DECIDED] = clock_now_ns();
 	return rc;
 }
@@ -294,6 +319,7 @@ static void exchange_free(struct exchange *x)
 	secrets_unref(x->secrets);
 	policy_unref(x->policy);
 	spending_fini(&x->spending);
+	room_give(&x->proxy->trees, x->window_room);
 	held_free(&x->body);
 	buf_free(&x->sent.bytes);
 	buf_free(&x->came.bytes);

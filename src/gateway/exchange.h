@@ -55,10 +55,11 @@ struct exchange {
 	json_t *json; /* what rules look at in it, or all of it; NULL: unread, or not any more */
 	size_t json_room; /* taken of the proxy's trees */
 
-	struct secrets *secrets; /* that it began with, counted; or NULL */
+	struct secrets *secrets; /* that go with @policy, counted; or NULL */
 	char *signature;         /* in the request's head, made with a secret; or NULL */
 	char signature_was[SIGV4_HEX];
-	struct policy *policy; /* that it is judged by, a reference; NULL: everything is denied */
+	struct policy *
+		policy; /* that it is judged by: the one in force at the verdict; a reference; NULL: everything is denied */
 	struct policy_verdict verdict;
 	const struct policy_rule *rule;
 	const char *
@@ -72,10 +73,11 @@ struct exchange {
 	bool reused;                         /* over a connection that was open already */
 	bool repeated;                       /* that died, and then over another one */
 	struct spending spending;            /* of the answer, for budgets */
-	uint64_t prepaid; /* bytes of the request's body that were spent before it was sent */
-	bool counted;     /* what the answer brought */
-	bool uncounted;   /* it did not say it */
-	bool over_budget; /* cut where the bytes ended */
+	uint64_t prepaid;   /* bytes of the request's body that were spent before it was sent */
+	bool counted;       /* what the answer brought */
+	bool uncounted;     /* it did not say it */
+	size_t window_room; /* taken of the proxy's trees to undo the answer's coding */
+	bool over_budget;   /* cut where the bytes ended */
 	struct capture sent, came; /* bodies of the request and of the answer */
 	uint64_t ws_messages[2], ws_frames[2],
 		ws_bytes[2]; /* WebSocket: from the sandbox, from the world */
@@ -105,6 +107,9 @@ struct policy_request exchange_asked(const struct exchange *x, enum policy_stage
  * Return: 0; -ENOMEM when there was no room for it; what receiving said. Context: fiber; waits.
  */
 int exchange_hold(struct exchange *x);
+
+/** exchange_hold_anew() - the policy is another one: what is held counts as held for it, and exchange_hold() goes on with what is not. */
+void exchange_hold_anew(struct exchange *x);
 
 /** exchange_may_be_json() - can rules read the body? JSON that says to be a form can be one, too; with another charset than UTF-8 it may say something else; with two types or codings nobody knows. */
 bool exchange_may_be_json(const struct head *rq);

@@ -52,9 +52,20 @@ static int reserve_more(struct exchange *x, size_t n)
 	return reserve(x, want + (step > FIRST ? step : FIRST));
 }
 
+static size_t body_max(const struct exchange *x)
+{
+	return x->policy != NULL ? policy_body_max(x->policy) : 0;
+}
+
+void exchange_hold_anew(struct exchange *x)
+{
+	x->held = x->held && x->body_whole;
+	x->too_large = x->held && x->body.n > body_max(x);
+}
+
 int exchange_hold(struct exchange *x)
 {
-	size_t max = x->policy != NULL ? policy_body_max(x->policy) : 0;
+	size_t max = body_max(x);
 	bool known = x->request.body == HTTP_BODY_LENGTH;
 	int rc;
 
@@ -180,7 +191,7 @@ int exchange_read_json(struct exchange *x, bool whole)
 	struct sieve *sieve;
 
 	exchange_forget_json(x);
-	if (!x->body_whole || !exchange_may_be_json(&x->request))
+	if (!x->body_whole || x->too_large || !exchange_may_be_json(&x->request))
 		return 0;
 	if (room_take(&x->proxy->trees, need, clock_now_ns() + PROXY_STALL_NS) < 0)
 		return -ENOMEM;

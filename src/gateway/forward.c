@@ -4,6 +4,7 @@
  * more, so that streams keep their timing, and it waits while the other side is slow, so that nothing piles up.
  */
 #include "base/clock.h"
+#include "gateway/body.h"
 #include "gateway/stage.h"
 #include "gateway/upstream.h"
 #include "gateway/websocket.h"
@@ -373,6 +374,19 @@ static void listen_on(struct flow *f)
 	}
 }
 
+/* A host may code its answer though it was asked not to: room to undo that. Without it the answer counts as one that cannot be read. */
+static void begin_spending(struct exchange *x)
+{
+	size_t window = body_window(head_field(&x->answer, "content-encoding"));
+
+	if (!spending_wanted(x->rule) ||
+		(window > 0 &&
+			room_take(&x->proxy->trees, window, clock_now_ns() + PROXY_STALL_NS) < 0))
+		return;
+	x->window_room += window;
+	spending_begin(&x->spending, x->rule, &x->answer);
+}
+
 /* Return: did both sides end well? */
 static bool pass_answer(struct exchange *x, const struct shaping *shape)
 {
@@ -387,8 +401,7 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 		.wait_ns = PROXY_ANSWER_NS };
 
 	x->answered = true;
-	if (spending_wanted(x->rule))
-		spending_begin(&x->spending, x->rule, &x->answer);
+	begin_spending(x);
 	f.write_error = channel_send_head(x->front, &x->answer, bare);
 	if (bare && f.write_error == 0)
 		f.write_error = channel_flush(x->front);

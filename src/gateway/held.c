@@ -17,6 +17,7 @@ struct held_piece {
 void room_init(struct room *r, size_t max)
 {
 	*r = (struct room){ .max = max };
+	list_init(&r->queue);
 	waiters_init(&r->freed);
 }
 
@@ -25,16 +26,22 @@ static bool fits(const struct room *r, size_t n)
 	return n <= r->max && r->used <= r->max - n;
 }
 
+/* Who wants much waits for others to go, so nobody who came later goes before. */
 int room_take(struct room *r, size_t n, uint64_t deadline_ns)
 {
-	while (r->used > 0 && !fits(r, n)) {
-		int rc = waiters_wait(&r->freed, deadline_ns);
+	struct list *place = xnew(struct list);
+	int rc = 0;
 
-		if (rc < 0)
-			return rc;
-	}
-	r->used += n;
-	return 0;
+	list_append(&r->queue, place);
+	while (rc == 0 && (r->queue.next != place || (r->used > 0 && !fits(r, n))))
+		rc = waiters_wait(&r->freed, deadline_ns);
+	list_remove(place);
+	free(place);
+	if (rc == 0)
+		r->used += n;
+	if (!list_empty(&r->queue))
+		waiters_wake(&r->freed); /* there may be room for the next one, too */
+	return rc;
 }
 
 void room_give(struct room *r, size_t n)

@@ -8,6 +8,7 @@
 #ifndef CAY_GATEWAY_HELD_H
 #define CAY_GATEWAY_HELD_H
 
+#include "base/list.h"
 #include "io/fiber.h"
 
 #define HELD_PIECE (256U << 10) /* bytes of a piece, when there is so much */
@@ -15,13 +16,14 @@
 /** struct room - bytes of memory that many share. */
 struct room {
 	size_t used, max;
+	struct list queue; /* of room_take(), in the order in which they came */
 	struct waiters freed;
 };
 
 /** room_init() - nothing is used of @max bytes. */
 void room_init(struct room *r, size_t max);
 
-/** room_take() - use @n bytes; more than there are is given when nothing else is used. Return: 0; -ETIMEDOUT. Context: fiber; waits. */
+/** room_take() - use @n bytes, in turn; more than there are is given when nothing else is used. Return: 0; -ETIMEDOUT. Context: fiber; waits. */
 int room_take(struct room *r, size_t n, uint64_t deadline_ns) attr_must_use;
 
 /** room_give() - @n bytes are not used any more. */

@@ -6,6 +6,8 @@ import os
 import signal
 import threading
 
+import brotli
+
 from lib.case import contains, equal
 from lib.pace import patience
 from lib.proxy import Upstream, echo
@@ -269,6 +271,34 @@ def test_a_websocket_is_cut_where_the_bytes_end(instance):
         event = instance.wait_event("net.exchange", box, lambda e: True)
         equal(event["data"]["outcome"], "denied")
         contains(event["data"]["reason"], "cut off")
+    upstream.close()
+
+
+def gateway_of(instance):
+    return next(pid for pid in instance.own_processes() if open(f"/proc/{pid}/comm", encoding="utf-8").read().strip() == "cay-gateway")
+
+
+def test_answers_that_are_compressed_unasked_are_counted_in_bounded_memory(instance):
+    """Each needs a window of 16 MiB to be read: who finds no room for it waits for the others."""
+    at_once, begun = 12, threading.Barrier(12)
+    packed = brotli.compress(json.dumps({"x": os.urandom(9 << 20).hex(), "usage": {"output_tokens": 5}}).encode(), quality=1, lgwin=24)
+
+    def answer(peer):
+        peer.head()
+        begun.wait(patience(60))
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: br\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed)
+
+    upstream = Upstream(answer)
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 5 * at_once, "missing": 1000}})) as box:
+        equal(statuses(instance, box, at_once, "--max-time 100"), [200] * at_once)
+        with open(f"/proc/{gateway_of(instance)}/status", encoding="ascii") as f:
+            peak = next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
+        print(f"peak memory {peak} KiB")
+        assert peak < 160 << 10, f"peak memory {peak} KiB"
+        for number in range(at_once):
+            event = instance.wait_event("net.exchange", box, lambda e, number=number: e["data"]["exchange"] == number + 1)
+            equal(event["data"].get("uncounted"), None, str(event))
+        equal(statuses(instance, box, 1), [429])
     upstream.close()
 
 

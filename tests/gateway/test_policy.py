@@ -9,6 +9,7 @@ import threading
 
 from lib import cay
 from lib.case import contains, equal, raises
+from lib.pace import patience
 from lib.proxy import Upstream, certificate, echo
 
 
@@ -246,4 +247,57 @@ def test_replaced_policies_are_freed(instance):
         release.set()
         equal(waiting.communicate(timeout=60)[0], b"200")
         assert max(sizes[10:]) - max(sizes[:10]) < 4 << 20, sizes
+    upstream.close()
+
+
+SLOWLY = r"""
+import socket, sys
+body, chunks = sys.argv[1].encode(), sys.argv[2] == "chunks"
+with socket.create_connection(("api.example", 80)) as s:
+    length = b"Transfer-Encoding: chunked" if chunks else b"Content-Length: %d" % len(body)
+    s.sendall(b"POST /x HTTP/1.1\r\nHost: api.example\r\nContent-Type: application/json\r\nConnection: close\r\nExpect: 100-continue\r\n" + length + b"\r\n\r\n")
+    assert s.recv(100).startswith(b"HTTP/1.1 100 "), "nobody wants the body"
+    frame = (lambda part: b"%x\r\n%s\r\n" % (len(part), part)) if chunks else (lambda part: part)
+    s.sendall(frame(body[:len(body) // 2]))
+    print("begun", flush=True)
+    sys.stdin.readline()
+    s.sendall(frame(body[len(body) // 2:]) + (b"0\r\n\r\n" if chunks else b""))
+    answer = b""
+    while piece := s.recv(65536):
+        answer += piece
+print(answer[9:12].decode())
+"""
+
+
+def ask_slowly(instance, box, body, length, between):
+    """The status of a request in the middle of whose body @between is called."""
+    asking = instance.popen([os.path.join(instance.programs, "cay"), "exec", "-i", box, "--", "/usr/bin/python3", "-c", SLOWLY, body, length], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        equal(asking.stdout.readline(), "begun\n")
+        between()
+        return asking.communicate("\n", timeout=patience(60))[0].strip()
+    finally:
+        asking.kill()
+        asking.wait()
+
+
+def test_a_body_that_comes_slowly_is_judged_by_the_policy_in_force(instance):
+    """However its beginning was meant: rules, and how much of a body they read, are those of the moment in which it is whole."""
+    upstream = Upstream(echo)
+    allow = {"name": "api", "match": {"host": "api.example", "json": {"kind": "good"}}, "action": "allow", "upstream": upstream.address, "private": True}
+    deny = {"name": "no", "match": {"host": "api.example", "json": {"other": {"present": True}}}, "action": "deny"}
+    good, long = json.dumps({"kind": "good", "other": 1}), json.dumps({"kind": "good", "x": "y" * 1400})
+    both, small = {"rules": [deny, allow]}, {"body_max": 1000, "rules": [allow]}
+    cases = (("another rule denies", {"rules": [allow]}, both, good, "403", ("length", "chunks")), ("no rule denies any more", both, {"rules": [allow]}, good, "200", ("length", "chunks")),
+             ("no rule allows any more", {"rules": [allow]}, {"rules": [deny]}, good, "403", ("length",)), ("less is read", {"rules": [allow]}, small, long, "413", ("length", "chunks")),
+             ("more is read", small, {"rules": [allow]}, long, "200", ("chunks",)), ("as much is read", {"rules": [allow]}, small, good, "200", ("chunks",)))
+    with instance.sandbox(policy=json.dumps({"rules": [allow]})) as box:
+        def judged_by(document):
+            instance.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": json.dumps(document)})
+        for what, before, after, body, wanted, lengths in cases:
+            for length in lengths:
+                judged_by(before)
+                heard = len(upstream.text())
+                equal((what, length, ask_slowly(instance, box, body, length, lambda after=after: judged_by(after))), (what, length, wanted))
+                equal(len(upstream.text()) > heard, wanted == "200", what)
     upstream.close()

@@ -52,9 +52,22 @@ TEST(what_is_broken_or_unknown)
 	check_int(decode("gzip", packed, n - 5, false, &out), -EBADMSG);
 	check_int(decode("compress", packed, n, false, &out), -EOPNOTSUPP);
 	check_int(decode("gzip, odd", packed, n, false, &out), -EOPNOTSUPP);
+	check_int(decode("br, br", packed, n, false, &out), -EOPNOTSUPP); /* a window each */
+	check_int(decode("zstd, gzip, br", packed, n, false, &out), -EOPNOTSUPP);
 	check_int(decode("identity,identity,identity,identity,identity", "x", 1, false, &out),
 		-EOPNOTSUPP);
 	buf_free(&out);
+}
+
+TEST(what_a_window_takes)
+{
+	check_int(body_window((struct policy_text){ 0 }), 0);
+	check_int(body_window((struct policy_text){ "identity, identity", 18 }), 0);
+	check(body_window((struct policy_text){ "gzip", 4 }) <
+		body_window((struct policy_text){ "gzip, deflate", 13 }));
+	check_int(body_window((struct policy_text){ "gzip, br", 8 }), BODY_WINDOW_MAX);
+	check_int(body_window((struct policy_text){ "zstd", 4 }), BODY_WINDOW_MAX);
+	check_int(body_window((struct policy_text){ "odd", 3 }), BODY_WINDOW_MAX);
 }
 
 TEST(what_is_there_of_a_part)
