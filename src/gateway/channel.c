@@ -59,7 +59,7 @@ bool head_may_trail(struct policy_text name)
 	static const char *const begins[] = { "content-", "x-http-method", "x-method-", "if-",
 		"x-forwarded-", "x-original-", "x-rewrite-", "proxy-", "sec-" };
 	static const char *const names[] = { "authorization", "cookie", "forwarded", "range",
-		"accept-encoding", "max-forwards", "trailer" };
+		"accept-encoding", "max-forwards", "trailer", "transfer-encoding", "host" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
 		if (name.n >= strlen(begins[i]) &&

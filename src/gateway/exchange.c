@@ -110,6 +110,12 @@ static bool canonical(struct exchange *x)
 		refuse(x, 400, "target", "a header names another path than the target");
 		return false;
 	}
+	/* what says it was taken out of the fields: these are written with '_' */
+	if (head_count(rq, "content-length") + head_count(rq, "transfer-encoding") > 0) {
+		refuse(x, 400, "framing",
+			"a header could be read as one that says how long the body is");
+		return false;
+	}
 	if (authority_parse(rq->authority.p, rq->authority.n, &x->host) < 0) {
 		refuse(x, 400, "authority", "the host is not well formed");
 		return false;

@@ -123,6 +123,8 @@ UNHEARD = {
     "a member that a transform sets, in another case": ask(b"/small", method=b"POST", body=b'{"model": "x", "Model": "' + MARK + b'"}'),
     "a field that a transform sets, with '_'": ask(b"/agent", headers=b"X_Agent: " + MARK + b"\r\n"),
     # framing, whatever else it says
+    "a length under a name with '_'": ask(b"/ok/x", headers=b"Content_Length: %d\r\nX: " % len(BEHIND) + MARK + b"\r\n") + BEHIND,
+    "a coding under a name with '_'": ask(b"/put", method=b"PUT", headers=b"Transfer_Encoding: chunked\r\nX: " + MARK + b"\r\n", body=b"0\r\n\r\n" + BEHIND),
     "a length with leading zeros and one without": ask(b"/ok/x", headers=b"Content-Length: 00\r\nContent-Length: %d\r\n" % len(BEHIND)) + BEHIND,
     "a length in hexadecimal": ask(b"/ok/x", headers=b"Content-Length: 0x0\r\n") + BEHIND,
     "a coding with a parameter": ask(b"/ok/x", headers=b"Transfer-Encoding: chunked;q=1\r\n") + b"0\r\n\r\n" + BEHIND,
@@ -316,6 +318,7 @@ HTTP2 = {
     "an unknown pseudo field": fields(more=[(b":mode", b"x")]),
     "a pseudo field behind the others": [*fields(path=None), (b"x", b"y"), (b":path", b"/ok/" + MARK)],
     "a length that is not true": fields(more=[(b"content-length", b"5")]),
+    "a length under a name with '_'": fields(b"/ok/x", more=[(b"content_length", b"5"), (b"x", MARK)]),
     "two lengths": fields(more=[(b"content-length", b"0"), (b"content-length", b"5")]),
     "cookies that say a line": fields(b"/ok/x", more=[(b"cookie", b"a"), (b"cookie", b"b\r\ny: " + MARK)]),
     "parameters of a segment": fields(b"/admin;x/" + MARK, b"open.example"),

@@ -159,6 +159,20 @@ def test_a_malformed_answer_is_no_answer(tmp):
             equal(proxy.get("api.example")[0], 502, str(answer))
 
 
+def test_interim_answers_without_end_are_no_answer(tmp):
+    def flood(peer):
+        peer.head()
+        while True:
+            peer.send(b"HTTP/1.1 103 Early Hints\r\nLink: </" + b"x" * 200 + b">\r\n\r\n")
+    upstream = Upstream(flood)
+    proxy = Proxy(tmp, ALLOW, {"api.example": upstream.address})
+    status, body = proxy.get("api.example", "/x")
+    equal(status, 502)
+    contains(body, b"no answer from the host")
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
 def test_an_answer_that_breaks_off_ends_in_a_reset(tmp):
     with Setup(tmp, lambda peer: (peer.head(), peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"))) as (proxy, _):
         with proxy.connect() as sock:
