@@ -366,14 +366,24 @@ static int check_shared_memory(
 	return 0;
 }
 
+/* A process that was restored a moment ago has said its last word before it gives the restorer's memory up: then it is asked once more. */
+static int refuse_window(const struct dump_process *p, const struct proc_map *m, struct err *err)
+{
+	int rc = dump_refuse(p, err, "it has memory at %llx, where the restorer must be",
+		(unsigned long long)m->start);
+
+	if (m->start == WINDOW_START || m->start == WINDOW_SHARED)
+		err->code = ERR_BUSY;
+	return rc;
+}
+
 static int check_region(
 	struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
 {
 	if (is_nobodys(p, m))
 		return 0;
 	if (m->start < WINDOW_END && m->end > WINDOW_START)
-		return dump_refuse(p, err, "it has memory at %llx, where the restorer must be",
-			(unsigned long long)m->start);
+		return refuse_window(p, m, err);
 	if (is_vdso(m) || (m->inode == 0 && !m->shared))
 		return 0;
 	if (is_shared_memory(m))
