@@ -78,8 +78,8 @@ int memory_save(struct server *srv, const struct live *l, const char *id, const 
 	return rc < 0 ? rc : late;
 }
 
-int memory_load_begin(struct server *srv, const char *id, json_t *execs, struct memory_loading *m,
-	struct err *err)
+int memory_load_begin(struct server *srv, const char *id, json_t *execs, bool lazy,
+	struct memory_loading *m, struct err *err)
 {
 	int rc;
 
@@ -88,8 +88,8 @@ int memory_load_begin(struct server *srv, const char *id, json_t *execs, struct 
 		return -EIO;
 	(void)json_array_extend(m->live->execs, execs);
 	rc = job_start(srv, NULL,
-		json_pack("{s:s,s:s,s:s,s:s}", "verb", "memory_load", "run", srv->run, "template",
-			m->live->id, "memory", id),
+		json_pack("{s:s,s:s,s:s,s:s,s:b}", "verb", "memory_load", "run", srv->run,
+			"template", m->live->id, "memory", id, "lazy", (int)lazy),
 		on_said, &m->said, &m->job, err);
 	if (rc < 0) {
 		live_drop(TAKE_PTR(m->live));
@@ -121,8 +121,9 @@ struct live *memory_load(struct server *srv, const char *id, json_t *execs, stru
 {
 	struct memory_loading m;
 
-	return memory_load_begin(srv, id, execs, &m, err) == 0 ? memory_load_end(&m, true, err)
-							       : NULL;
+	return memory_load_begin(srv, id, execs, false, &m, err) == 0
+		       ? memory_load_end(&m, true, err)
+		       : NULL;
 }
 
 int memory_check(struct server *srv, const char *id, struct err *err)

@@ -22,9 +22,9 @@ struct memory_loading {
 	unsigned int said;
 };
 
-/** memory_load_begin() - as memory_load(), but as far only as a keeper needs. Return: 0, and memory_load_end() must follow; or an error. Context: waits. */
-int memory_load_begin(struct server *srv, const char *id, json_t *execs, struct memory_loading *m,
-	struct err *err) attr_must_use;
+/** memory_load_begin() - as memory_load(), but as far only as a keeper needs. @lazy: one fork will be made of it, and may run before all pages are there, where that can be had. Return: 0, and memory_load_end() must follow; or an error. Context: waits. */
+int memory_load_begin(struct server *srv, const char *id, json_t *execs, bool lazy,
+	struct memory_loading *m, struct err *err) attr_must_use;
 
 /** memory_load_end() - wait until it is filled. @wanted: false = give it up. NULL with @err set, if it is wanted. Context: waits. */
 struct live *memory_load_end(struct memory_loading *m, bool wanted, struct err *err);

@@ -139,13 +139,28 @@ static json_t *exec_documents(const struct sandbox *sb)
 	return list;
 }
 
+/*
+ * What is loaded while it runs counts against its own limit. Before, pages that it had from the template of a fork did not: where all of them could come near it, all are there first, and do not
+ * either.
+ */
+static bool may_be_lazy(const struct sandbox *sb)
+{
+	json_int_t limit = json_integer_value(
+			   json_object_get(json_object_get(sb->doc, "limits"), "memory_bytes")),
+		   bytes = json_integer_value(
+			   json_object_get(json_object_get(sb->doc, "memory"), "bytes"));
+
+	return bytes > 0 && (limit == 0 || bytes <= limit / 2);
+}
+
 /* The sandbox is built while the memory is unpacked. @ret_ok: what its keeper answered. NULL with @err set. */
 static struct live *load_and_launch(struct sandbox *sb, json_t **ret_ok, struct err *err)
 {
 	json_t *execs = exec_documents(sb);
 	struct memory_loading loading;
 	struct live *l;
-	int rc = memory_load_begin(sb->srv, memory_of(sb->doc), execs, &loading, err);
+	int rc = memory_load_begin(
+		sb->srv, memory_of(sb->doc), execs, may_be_lazy(sb), &loading, err);
 
 	json_decref(execs);
 	if (rc < 0)

@@ -135,13 +135,15 @@ static int collect_roots(int sock, int parent, enum template_message_kind last,
 	}
 }
 
-int forker_go(int sock, int parent, struct err *err)
+int forker_go(int sock, int parent, bool *ret_loading, struct err *err)
 {
 	struct template_message m = { .kind = TEMPLATE_GO };
 	int rc = fdpass_send(sock, &m, sizeof(m), NULL, 0);
 
-	return rc < 0 ? err_raise_sys(err, rc, "let the fork go")
-		      : receive(sock, parent, &m, NULL, err);
+	rc = rc < 0 ? err_raise_sys(err, rc, "let the fork go")
+		    : receive(sock, parent, &m, NULL, err);
+	*ret_loading = rc == 0 && m.status != 0;
+	return rc;
 }
 
 int forker_fork(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
@@ -167,16 +169,19 @@ int forker_fork(const struct fork_place *place, struct fork_root *roots, size_t 
 	return TAKE_FD(sock);
 }
 
-int forker_ended(int sock, struct template_message *ret)
+int forker_hear(int sock, struct template_message *ret)
 {
 	size_t none;
 	ssize_t n = fdpass_recv(sock, ret, sizeof(*ret), NULL, 0, &none);
 
 	if (n == 0)
 		return 0;
-	return n == (ssize_t)sizeof(*ret) && ret->kind == TEMPLATE_ENDED ? 1
-	       : n < 0                                                   ? (int)n
-									 : -EPROTO;
+	if (n != (ssize_t)sizeof(*ret))
+		return n < 0 ? (int)n : -EPROTO;
+	return ret->kind == TEMPLATE_ENDED || ret->kind == TEMPLATE_TOUCHED ||
+			       ret->kind == TEMPLATE_LOADED || ret->kind == TEMPLATE_LOST
+		       ? 1
+		       : -EPROTO;
 }
 
 void forker_reap(int sock, int32_t pid)

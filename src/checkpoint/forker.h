@@ -36,11 +36,14 @@ struct fork_root {
 int forker_fork(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
 	int *ret_parent, struct err *err) attr_must_use;
 
-/** forker_go() - let the processes behind @sock run. @parent: from forker_prepare(), borrowed. Return: 0 when all of them do, or an error; then some may have. */
-int forker_go(int sock, int parent, struct err *err) attr_must_use;
+/**
+ * forker_go() - let the processes behind @sock run. @parent: from forker_prepare(), borrowed. @ret_loading: whether some of their memory is still to come, of which forker_hear() will tell.
+ * Return: 0 when all of them run, or an error; then some may.
+ */
+int forker_go(int sock, int parent, bool *ret_loading, struct err *err) attr_must_use;
 
-/** forker_ended() - receive one end of a root. Return: 1, 0 when T' is gone, -errno. */
-int forker_ended(int sock, struct template_message *ret) attr_must_use;
+/** forker_hear() - receive what T' says of those that run: %TEMPLATE_ENDED of a root, %TEMPLATE_TOUCHED, once %TEMPLATE_LOADED or %TEMPLATE_LOST. Return: 1, 0 when T' is gone, -errno. */
+int forker_hear(int sock, struct template_message *ret) attr_must_use;
 
 /** forker_reap() - the end of @pid was taken note of. */
 void forker_reap(int sock, int32_t pid);

@@ -130,12 +130,13 @@ static attr_noreturn void unpack_main(const struct coder *c)
 	while (take(IN, &order, sizeof(order))) {
 		const unsigned char *stored = c->all->input + order.offset;
 		struct coder_chunk chunk = { .head = order.head };
-		unsigned char digest[DIGEST_SIZE], *to = wait_for_slot(c, &chunk);
+		unsigned char digest[DIGEST_SIZE],
+			*to = order.look != 0 ? NULL : wait_for_slot(c, &chunk);
 
 		digest_bytes(stored, order.head.stored, digest);
 		if (memcmp(digest, order.digest, sizeof(digest)) != 0)
 			leave(NOT_AS_SAID);
-		if (pagechunk_unpack(c->codec, &order.head, stored, to) < 0)
+		if (to != NULL && pagechunk_unpack(c->codec, &order.head, stored, to) < 0)
 			leave(1);
 		give(OUT, &chunk, sizeof(chunk));
 	}
@@ -350,6 +351,13 @@ int memory_coders_next(
 	int rc = file_read_all(c->each[c->taken++ % c->n].out, ret, sizeof(*ret));
 
 	return rc < 0 ? rc : find_slot(c, ret, bytes);
+}
+
+int memory_coders_looked(struct memory_coders *c)
+{
+	struct coder_chunk none;
+
+	return file_read_all(c->each[c->taken++ % c->n].out, &none, sizeof(none));
 }
 
 int memory_coders_packed(

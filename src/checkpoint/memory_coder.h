@@ -20,6 +20,7 @@
 /** struct coder_order - a chunk to be unpacked; its stored bytes are at @offset of the input, and have this digest, or it ends: nothing else is ever decoded. */
 struct coder_order {
 	uint64_t offset;
+	uint64_t look; /* 1: compare the digest, unpack nothing: what comes of it has no slot */
 	unsigned char digest[DIGEST_SIZE];
 	struct pagechunk_head head;
 };
@@ -89,6 +90,9 @@ int memory_coders_order(struct memory_coders *c, const struct coder_order *order
 /** memory_coders_next() - wait for the next chunk. @bytes: its slot, until memory_coders_done(). Return: 0, -EPIPE at the end, -errno. */
 int memory_coders_next(struct memory_coders *c, struct coder_chunk *ret,
 	const unsigned char **bytes) attr_must_use;
+
+/** memory_coders_looked() - wait until the next order that only looks has been seen to. Return: 0, -EPIPE at the end, -errno. */
+int memory_coders_looked(struct memory_coders *c) attr_must_use;
 
 /** memory_coders_packed() - wait for the next chunk of those that pack. @bytes: its slot, until memory_coders_done(); NULL when it is known: there is nothing to give back then. Return: as memory_coders_next(). */
 int memory_coders_packed(struct memory_coders *c, struct coder_packed *ret,

@@ -14,7 +14,9 @@
 #include "checkpoint/machine.h"
 #include "checkpoint/memory_coder.h"
 #include "checkpoint/memory_object.h"
+#include "checkpoint/memory_pager.h"
 #include "sys/fdpass.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 
 #include <limits.h>
@@ -204,89 +206,43 @@ int memory_save_verb(struct job *job, json_t **ok, struct err *err)
 
 /* --- loading --- */
 
-/* Have the next chunk unpacked. Return: as memory_reader_next(). */
-static int order_next(struct memory_reader *r, struct memory_coders *coders,
-	const struct pagechunk_head **head, struct err *err)
-{
-	const struct memory_chunk *chunk;
-	struct coder_order order;
-	int rc = memory_reader_next(r, &chunk, &order.offset, err);
-
-	if (rc <= 0)
-		return rc;
-	order.head = chunk->head;
-	memcpy(order.digest, chunk->digest, sizeof(order.digest));
-	*head = &chunk->head;
-	rc = memory_coders_order(coders, &order);
-	return rc < 0 ? err_raise_sys(err, rc, "read the memory from disk") : 1;
-}
-
-/* What a coder made of a chunk whose head is @head, the authentic one. */
-static int add_chunk(int fd, struct memory_coders *coders, const struct pagechunk_head *head)
-{
-	static unsigned char raw[PAGECHUNK_MAX];
-	const unsigned char *pages;
-	struct coder_chunk chunk;
-	int rc = memory_coders_next(coders, &chunk, &pages);
-
-	if (rc < 0)
-		return rc;
-	pagechunk_spread(head, pages, raw);
-	rc = file_write_all(fd, raw, head->raw);
-	return rc == 0 ? memory_coders_done(coders) : rc;
-}
-
-/* A part that the template gets as a file: unpacked chunk by chunk into sealed memory. */
-static int load_table(struct memory_reader *r, struct memory_coders *coders, const char *name,
-	uint64_t left, struct err *err)
-{
-	cleanup_fd int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int rc = fd < 0 ? -errno : 0;
-
-	while (rc == 0 && left > 0) {
-		const struct pagechunk_head *head;
-
-		rc = order_next(r, coders, &head, err);
-		if (rc < 0)
-			return rc;
-		rc = rc == 0 || head->raw > left ? -EBADMSG : add_chunk(fd, coders, head);
-		left -= rc == 0 ? head->raw : 0;
-	}
-	if (rc == 0)
-		rc = file_seal(fd);
-	return rc < 0 ? err_raise_sys(err, rc, "read the %s from disk", name) : TAKE_FD(fd);
-}
-
 static int load_pages(struct memory_reader *r, struct memory_coders *coders, struct err *err)
 {
 	const struct pagechunk_head *head;
 	int rc;
 
 	do
-		rc = order_next(r, coders, &head, err);
+		rc = memory_order_next(r, coders, &head, err);
 	while (rc > 0);
 	memory_coders_given(coders);
+	return rc;
+}
+
+static int order_load(int template, const int tables[2], struct memory_coders *coders)
+{
+	int fds[2 + MEMORY_CODER_FDS] = { tables[0], tables[1] },
+		    rc = send_order(template, TEMPLATE_LOAD, fds,
+			    2 + memory_coders_takers(coders, fds + 2));
+
+	memory_coders_handed_on(coders);
 	return rc;
 }
 
 static int load(
 	struct memory_reader *r, int template, struct memory_coders *coders, struct err *err)
 {
-	cleanup_fd int image = load_table(r, coders, "image", r->parts.image, err), plan = -1;
-	int fds[2 + MEMORY_CODER_FDS], rc;
+	int tables[2], rc = memory_tables(r, coders, tables, err);
 
-	if (image < 0)
-		return image;
-	plan = load_table(r, coders, "plan", r->parts.plan, err);
-	if (plan < 0)
-		return plan;
-	(void)fault("memory.load.tables");
-	fds[0] = image;
-	fds[1] = plan;
-	rc = send_order(template, TEMPLATE_LOAD, fds, 2 + memory_coders_takers(coders, fds + 2));
-	memory_coders_handed_on(coders);
+	if (rc == 0) {
+		(void)fault("memory.load.tables");
+		rc = order_load(template, tables, coders);
+		if (rc < 0)
+			(void)err_raise_sys(err, rc, "order the template to load");
+	}
+	fd_close(&tables[0]);
+	fd_close(&tables[1]);
 	if (rc < 0)
-		return err_raise_sys(err, rc, "order the template to load");
+		return rc;
 	rc = load_pages(r, coders, err);
 	/* a broken pipe says less than what the template says */
 	if (rc < 0 && err->sys != EPIPE)
@@ -313,7 +269,9 @@ static int load_by_coders(struct memory_reader *r, int template, struct err *err
 	return rc;
 }
 
-static int load_state(struct job *job, struct memory_reader *r, struct err *err)
+/* @first: what is needed before anything runs. */
+static int load_state(
+	struct job *job, struct memory_reader *r, struct first *first, struct err *err)
 {
 	cleanup_buf struct buf state = BUF_INIT((size_t)1 << 30);
 	char path[PATH_MAX];
@@ -321,6 +279,7 @@ static int load_state(struct job *job, struct memory_reader *r, struct err *err)
 
 	if (rc < 0)
 		return rc;
+	first_of_state(&state, first);
 	state_path(job, path);
 	rc = file_create_at(AT_FDCWD, path, 0600, state.p, state.n);
 	/* that is all that a keeper needs to begin */
@@ -329,25 +288,36 @@ static int load_state(struct job *job, struct memory_reader *r, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "hand over the state of the programs") : 0;
 }
 
+/* Is what is needed first enough? */
+static bool may_wait(const struct job *job)
+{
+	return json_is_true(json_object_get(job->request, "lazy")) &&
+	       feature_has(FEATURE_LAZY_RESUME);
+}
+
 int memory_load_verb(struct job *job, json_t **ok, struct err *err)
 {
 	const char *id = job_id(job->request, "memory", err);
 	cleanup_fd int template = id == NULL ? -1 : connect_template(job, err);
 	struct memory_reader r;
+	struct first first;
+	uint64_t bytes;
 	int rc;
 
 	if (template <0)
 		return -EINVAL;
 	rc = memory_reader_open(&r, &job->store, id, err);
+	bytes = r.parts.pages;
 	if (rc == 0)
 		rc = err_hint(err, machine_check(json_object_get(r.manifest, "machine"), err),
 			"its files are fine: ask for files only (cay resume --files-only)");
 	if (rc == 0)
-		rc = load_state(job, &r, err);
+		rc = load_state(job, &r, &first, err);
 	if (rc == 0)
-		rc = load_by_coders(&r, template, err);
+		rc = may_wait(job) ? memory_pager_start(job, &r, &first, template, err)
+				   : load_by_coders(&r, template, err);
 	if (rc == 0)
-		*ok = json_pack("{s:I}", "bytes", (json_int_t)r.parts.pages);
+		*ok = json_pack("{s:I}", "bytes", (json_int_t)bytes);
 	memory_reader_close(&r);
 	return rc;
 }

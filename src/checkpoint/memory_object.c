@@ -553,6 +553,11 @@ int memory_reader_next(struct memory_reader *r, const struct memory_chunk **chun
 	return 1;
 }
 
+uint64_t memory_reader_place(const struct memory_reader *r, const struct memory_chunk *chunk)
+{
+	return place_of(r, chunk);
+}
+
 int memory_reader_check(struct memory_reader *r, struct err *err)
 {
 	const struct memory_chunk *c;

@@ -104,6 +104,8 @@ void memory_reader_ahead(const struct memory_reader *r);
 /** memory_reader_next() - next chunk; its stored bytes are at @offset of @r->pages, and can be read. Whether they have the digest is the caller's to look. Return: 1, 0 at the end, %ERR_CORRUPT when the disk does not give them. */
 int memory_reader_next(struct memory_reader *r, const struct memory_chunk **chunk, uint64_t *offset,
 	struct err *err) attr_must_use;
+/** memory_reader_place() - where the stored bytes of @chunk are in @r->pages. */
+uint64_t memory_reader_place(const struct memory_reader *r, const struct memory_chunk *chunk);
 /** memory_reader_check() - as memory_reader_next(), its digest compared. */
 int memory_reader_check(struct memory_reader *r, struct err *err) attr_must_use;
 /** memory_reader_changed() - %ERR_CORRUPT: stored bytes are not what the index says. */

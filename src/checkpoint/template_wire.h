@@ -7,6 +7,8 @@
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
  *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
+ *                     ATTACH + [image, plan, lengths of chunks, struct template_first of places, requests, slots, for each coder: pipe, credit] -> DONE: as LOAD, but pages come, chunk by chunk, when their number has been written to requests. One
+ *                     fork can be made of it, before all of its memory is there: RUNNING says 1 as status then, and later TOUCHED for each place that was needed first, and LOADED, or LOST: the rest will never be there
  * FAILED in place of any answer; with EPERM when another process than the one that connected sends anything but GATHER, MEMORY, FILL or POINT (an ALLOW of one is not heeded).
  */
 #ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
@@ -31,6 +33,7 @@ enum template_message_kind {
 	TEMPLATE_GATHER,
 	TEMPLATE_POINT,
 	TEMPLATE_MEMORY,
+	TEMPLATE_ATTACH,
 	TEMPLATE_DONE = 100,
 	TEMPLATE_FAILED,
 	TEMPLATE_ROOT,
@@ -38,6 +41,18 @@ enum template_message_kind {
 	TEMPLATE_RUNNING,
 	TEMPLATE_ENDED,
 	TEMPLATE_BEGUN,
+	TEMPLATE_TOUCHED, /* pid, and the address as held.pages */
+	TEMPLATE_LOADED,
+	TEMPLATE_LOST,
+};
+
+#define TEMPLATE_FIRST_MAX 64U
+
+/** struct template_first - a place of a process' memory, by its pid inside and by the address that it had when the image was made. */
+struct template_first {
+	int32_t pid;
+	uint32_t reserved;
+	uint64_t address;
 };
 
 /** struct template_stream - bytes of the three parts that a template holds; on disk they follow each other in this order. */

@@ -203,7 +203,7 @@ static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *
 }
 
 int carry_save(const struct list *execs, const struct dump_order *order,
-	const struct clocks *clocks, struct buf *out)
+	const struct clocks *clocks, const struct first *first, struct buf *out)
 {
 	cleanup_buf struct buf bytes = BUF_INIT(CARRY_MAX);
 	json_t *list = json_array(), *leaves = json_array(), *head;
@@ -220,8 +220,8 @@ int carry_save(const struct list *execs, const struct dump_order *order,
 		rc = -EAGAIN;
 	for (uint32_t i = 0; i < order->n_leaves; i++)
 		(void)json_array_append_new(leaves, json_string(order->leaves[i]));
-	head = json_pack(
-		"{s:o,s:o,s:o}", "execs", list, "leaves", leaves, "clocks", clocks_save(clocks));
+	head = json_pack("{s:o,s:o,s:o,s:o}", "execs", list, "leaves", leaves, "clocks",
+		clocks_save(clocks), "first", first_describe(first));
 	text = json_dumps(head, JSON_COMPACT);
 	json_decref(head);
 	buf_str(out, text);

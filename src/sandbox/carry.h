@@ -10,6 +10,7 @@
 
 #include "base/list.h"
 #include "checkpoint/dump_wire.h"
+#include "checkpoint/first.h"
 #include "sandbox/box.h"
 #include "sandbox/exec.h"
 
@@ -21,9 +22,9 @@
  */
 int carry_slots(const struct list *execs, struct dump_order *order, int *masters) attr_must_use;
 
-/** carry_save() - write the running @execs, whose clocks are as @clocks says; slots are numbered as by carry_slots(). @leaves: those of @order. Return: 0, -EBUSY when there is no room for the output of a terminal, -EAGAIN when one of them has ended since carry_slots(), -errno. */
+/** carry_save() - write the running @execs, whose clocks are as @clocks says; slots are numbered as by carry_slots(). @leaves: those of @order. @first: carried for the next time that memory comes from disk. Return: 0, -EBUSY when there is no room for the output of a terminal, -EAGAIN when one of them has ended since carry_slots(), -errno. */
 int carry_save(const struct list *execs, const struct dump_order *order,
-	const struct clocks *clocks, struct buf *out) attr_must_use;
+	const struct clocks *clocks, const struct first *first, struct buf *out) attr_must_use;
 
 /** carry_clocks() - what their clocks said (clocks_save()); new reference, NULL when @in does not say. */
 json_t *carry_clocks(const struct buf *in);

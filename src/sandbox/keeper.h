@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "checkpoint/capturer.h"
+#include "checkpoint/first.h"
 #include "codec/frame.h"
 #include "sandbox/box.h"
 #include "sandbox/exec.h"
@@ -118,6 +119,12 @@ struct keeper {
 	struct dump_report captured;
 	struct dump_order capture_order; /* everybody who was stopped */
 	struct conn *capture_conn;       /* who asked for it */
+	bool loading;         /* some of the memory is still to come: nothing can be captured */
+	struct first first;   /* what is to be there first when it comes from disk again */
+	struct first touched; /* the same of the present loading */
+	struct conn *waiting_conn; /* who asked for a capture meanwhile; NULL = nobody */
+	json_int_t waiting_id;
+	json_t *waiting;
 	json_int_t
 		release_id; /* its request to let go, answered when the memory is in the template; 0 = none */
 	int instant; /* to the job that captures the files while all are stopped; -1 = it has, or there is none */
@@ -315,6 +322,9 @@ void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const 
 
 /** keeper_verb_go() - let the processes run that keeper_verb_restore() has made and held. */
 void keeper_verb_go(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+
+/** keeper_capture_waiting() - all memory is there, or nothing is any more: the capture that was asked for meanwhile is made now. */
+void keeper_capture_waiting(struct keeper *k);
 
 /** keeper_read_fork() - a process that came from a template has ended, or their parent has. */
 void keeper_read_fork(struct keeper *k);

@@ -101,7 +101,7 @@ static int save_holders(
 	char path[PATH_MAX];
 	int rc = fault("keeper.carry.save") < 0
 			 ? -EAGAIN
-			 : carry_save(&k->execs, order, &k->box.clocks, &state);
+			 : carry_save(&k->execs, order, &k->box.clocks, &k->first, &state);
 
 	keeper_state_path(k, template, path);
 	if (rc == 0)
@@ -320,20 +320,45 @@ const char *keeper_template_of(const json_t *request, struct err *err)
 	return NULL;
 }
 
+void keeper_capture_waiting(struct keeper *k)
+{
+	struct conn *c = TAKE_PTR(k->waiting_conn);
+	json_t *request = TAKE_PTR(k->waiting);
+
+	if (c != NULL)
+		keeper_verb_capture(k, c, k->waiting_id, request);
+	json_decref(request);
+}
+
+/* Pages that are missing can be copied from nobody. */
+static bool wait_loaded(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	if (!k->loading || k->waiting_conn != NULL)
+		return false;
+	k->waiting_conn = c;
+	k->waiting_id = id;
+	k->waiting = json_deep_copy(request);
+	return true;
+}
+
 void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	struct err err = { 0 };
 	const char *template = keeper_template_of(request, &err);
 
+	if (template != NULL && wait_loaded(k, c, id, request))
+		return;
+	if (template != NULL && k->loading)
+		(void)err_raise(&err, ERR_BUSY, "a capture of sandbox '%s' waits already", k->id);
 	/* what clients have sent by now is part of it */
 	keeper_conns_read(k, c);
-	if (template != NULL && (k->state != KEEPER_RUNNING || k->capture.pid != 0))
+	if (err.code == ERR_NONE && (k->state != KEEPER_RUNNING || k->capture.pid != 0))
 		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is %s: it cannot be captured live",
 			k->id, keeper_state_name(k->state));
-	else if (template != NULL && k->box.cgroup.box[0] == '\0')
+	else if (err.code == ERR_NONE && k->box.cgroup.box[0] == '\0')
 		(void)err_raise(
 			&err, ERR_UNSUPPORTED, "without a control group nothing can be frozen");
-	else if (template != NULL && keeper_launching(k))
+	else if (err.code == ERR_NONE && keeper_launching(k))
 		(void)err_raise(&err, ERR_BUSY, "a program is being started just now");
 	if (err.code == ERR_NONE)
 		(void)!join_files(

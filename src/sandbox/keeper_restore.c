@@ -121,7 +121,7 @@ static int go(struct keeper *k, struct err *err)
 {
 	cleanup_fd int parent = TAKE_FD(k->fork_parent);
 
-	return forker_go(k->fork_sock, parent, err);
+	return forker_go(k->fork_sock, parent, &k->loading, err);
 }
 
 int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns, struct err *err)
@@ -144,6 +144,7 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 		return err_raise_sys(err, rc, "read the state of the programs");
 	clocks = carry_clocks(&k->expected);
 	*ret_back_ns = box_set_clocks(&k->box, clocks);
+	first_of_state(&k->expected, &k->first);
 	json_decref(clocks);
 	return 0;
 }
@@ -222,9 +223,25 @@ void keeper_read_fork(struct keeper *k)
 {
 	struct template_message m;
 
-	if (forker_ended(k->fork_sock, &m) <= 0) {
+	if (forker_hear(k->fork_sock, &m) <= 0) {
 		fd_close(&k->fork_sock);
+		k->loading = false;
 		keeper_lose(k, "the parent of the processes that came from a snapshot was killed");
+		return;
+	}
+	if (m.kind == TEMPLATE_TOUCHED) {
+		first_add(&k->touched, m.pid, m.held.pages);
+		return;
+	}
+	if (m.kind != TEMPLATE_ENDED) {
+		/* it keeps what it has until it is killed with all others: whoever waits for a page must not go on without */
+		if (m.kind == TEMPLATE_LOST)
+			keeper_lose(k,
+				"what loaded the rest of its memory was killed, or the disk did not give it");
+		k->loading = false;
+		first_join(&k->touched, &k->first);
+		k->first = k->touched;
+		keeper_capture_waiting(k);
 		return;
 	}
 	keeper_child_ended(

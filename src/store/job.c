@@ -299,6 +299,13 @@ static void end_with_peer(int fd)
 	on_peer(SIGIO); /* it may have gone before */
 }
 
+void job_stay(struct job *job, void (*then)(void *ctx), void *ctx)
+{
+	(void)signal(SIGIO, SIG_IGN);
+	job->then = then;
+	job->then_ctx = ctx;
+}
+
 int store_job_main(int fd)
 {
 	struct job job = { .fd = fd,
@@ -323,5 +330,9 @@ int store_job_main(int fd)
 	json_decref(job.request);
 	store_close(&job.store);
 	buf_free(&job.in);
+	if (job.then != NULL) {
+		(void)close(fd);
+		job.then(job.then_ctx);
+	}
 	return rc == 0 ? 0 : 1;
 }

@@ -15,8 +15,13 @@ struct job {
 	const char *
 		programs; /* directory of our programs (CAY_PROGRAMS), or NULL: that of this executable */
 	struct store store;
-	struct buf in; /* bytes received and not used yet */
+	struct buf in;           /* bytes received and not used yet */
+	void (*then)(void *ctx); /* job_stay() */
+	void *then_ctx;
 };
+
+/** job_stay() - when the answer has been given do @then; from now on the end of the connection is not the job's end. Context: in a verb that succeeds. */
+void job_stay(struct job *job, void (*then)(void *ctx), void *ctx);
 
 /** store_job_main() - read the request from @fd, do it, reply. Return: exit status (0 when a reply was sent). */
 int store_job_main(int fd);

@@ -20,6 +20,7 @@
 #include <linux/netfilter.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -287,6 +288,17 @@ static bool probe_pagemap_scan(void)
 	struct pagemap_scan arg = { .size = sizeof(arg) };
 
 	return fd >= 0 && ioctl(fd, _IOWR('f', 16, struct pagemap_scan), &arg) == 0;
+}
+
+/* A fork may be told only to whom the host trusts. */
+static bool probe_lazy_resume(void)
+{
+	struct uffdio_api api = { .api = UFFD_API,
+		.features = UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP |
+			    UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP };
+	cleanup_fd int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+
+	return fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0;
 }
 
 /* struct pidfd_info of linux/pidfd.h, first version, 6.13 */

@@ -30,6 +30,7 @@ POINTS = {
     "sandbox.suspend.ended": ("suspended",),
     "sandbox.suspend.before_commit": ("suspended",),
     "memory.load.tables": ("suspended",),
+    "memory.pager.serving": ("suspended", "lost"),
     "sandbox.resume.launched": ("suspended",),
     "sandbox.resume.loaded": ("suspended",),
     "sandbox.resume.held": ("suspended",),
@@ -39,7 +40,7 @@ POINTS = {
 }
 
 # Inside the sandbox, where the log of points is out of reach.
-INSIDE = {"live.process.made": ("suspended",)}
+INSIDE = {"live.process.made": ("suspended",), "live.loader.begun": ("suspended",), "live.loader.chunk": ("suspended",)}
 
 # Its state is in its memory and in a file: both must be of one instant.
 PROGRAM = """

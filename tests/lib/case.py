@@ -75,6 +75,7 @@ PROBES = {
     "newuidmap": (lambda: shutil.which("newuidmap") is not None, "newuidmap is not installed"),
     "loop": (lambda: os.path.exists("/dev/loop-control"), "no loop devices"),
     "timens": (lambda: os.path.exists("/proc/self/ns/time"), "no time namespaces in this kernel"),
+    "userfaultfd": (lambda: os.path.exists("/dev/userfaultfd"), "no userfaultfd in this kernel"),
 }
 _probed = {}
 

@@ -66,6 +66,9 @@ void bare_fault_arm(const char *spec, const char *log);
 /** bare_fault() - a point at which a test may kill the process: base/fault.h, of whose actions only kill is known here. */
 void bare_fault(const char *name);
 
+/** bare_fault_named() - does the setting name this point? Then something is otherwise than usual, without anybody being killed. */
+bool bare_fault_named(const char *name);
+
 /** memcpy() - as everywhere; the compiler calls it. */
 void *memcpy(void *to, const void *from, size_t n);
 /** memset() - as everywhere. */

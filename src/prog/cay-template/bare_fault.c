@@ -51,6 +51,11 @@ static const char *rest_of(const char *name)
 											: NULL;
 }
 
+bool bare_fault_named(const char *name)
+{
+	return spec[0] != '\0' && rest_of(name) != NULL;
+}
+
 void bare_fault(const char *name)
 {
 	const char *rest;

@@ -3,7 +3,7 @@
  * prog/cay-template/become.c - the order in which a clone turns into the process that it continues. Each step was found necessary in this place
  * (docs/design/0006): from opener_confine() on nothing outside the sandbox can be reached.
  */
-#include "prog/cay-template/fork.h"
+#include "prog/cay-template/lazy.h"
 
 #include <linux/prctl.h>
 
@@ -61,6 +61,7 @@ BARE_NORETURN void become(uint32_t index)
 	bare_fault("live.process.confined");
 	set_attributes(p);
 	memory_become(p, planned(index));
+	lazy_need(p);
 	memory_describe(p);
 	files_become(p);
 	signals_become(p);

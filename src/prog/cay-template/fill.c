@@ -9,6 +9,7 @@
 #include "prog/cay-template/fill.h"
 #include "prog/cay-template/copying.h"
 #include "prog/cay-template/fork.h"
+#include "prog/cay-template/lazy.h"
 #include "prog/cay-template/reading.h"
 #include "prog/cay-template/saving.h"
 
@@ -342,7 +343,7 @@ static long save(int peer, const int *fds, uint32_t n_fds)
 	struct bare_clone args = { .exit_signal = 17 };
 	long rc;
 
-	if (plan == NULL || !saving_fds_fit(n_fds))
+	if (plan == NULL || pull.on || !saving_fds_fit(n_fds))
 		return -22;
 	used = true;
 	rc = CALL2(__NR_clone3, &args, sizeof(args));
@@ -367,6 +368,33 @@ static long load(const int *fds, uint32_t n_fds)
 	if (rc == 0)
 		rc = saving_take(held.pages, fds + 2, n_fds - 2);
 	used = rc == 0;
+	return held_or(rc);
+}
+
+/* Pages are brought when they are touched: one fork can be made of it, and no snapshot. Where nobody may serve faults all are taken at once. */
+static long attach(const int *fds, uint32_t n_fds)
+{
+	bool all = true;
+	long rc;
+
+	if (n_fds < 4 || !pull_fds_fit(n_fds - 4) || plan != NULL)
+		return -22;
+	rc = take_tables(fds[0], fds[1]);
+	if (rc == 0)
+		all = !lazy_possible();
+	if (!all)
+		lazy_prepare();
+	if (rc == 0)
+		rc = copies_fit(false) ? make_stash() : -1; /* EPERM */
+	if (rc == 0)
+		rc = pull_begin(fds[2], fds + 4, n_fds - 4, held.pages);
+	if (rc == 0)
+		rc = pull_first(fds[3]);
+	if (rc == 0)
+		rc = pull_contents(all);
+	used = rc == 0;
+	if (rc < 0 || all)
+		pull_end();
 	return held_or(rc);
 }
 
@@ -435,6 +463,11 @@ static long start_fork(int peer, const int *fds, uint32_t n_fds)
 	rc = CALL2(__NR_clone3, &args, sizeof(args));
 	if (rc == 0)
 		fork_main();
+	/* what is missing comes once */
+	if (rc > 0 && pull.on) {
+		pull_end();
+		pointing = true;
+	}
 	return rc;
 }
 
@@ -453,6 +486,8 @@ static long obey(int peer, uint64_t n, const int *fds, uint32_t n_fds)
 		return save(peer, fds, n_fds);
 	case TEMPLATE_LOAD:
 		return load(fds, n_fds);
+	case TEMPLATE_ATTACH:
+		return attach(fds, n_fds);
 	case TEMPLATE_FORK:
 		return n == sizeof(order.fork) ? start_fork(peer, fds, n_fds) : -22;
 	default:

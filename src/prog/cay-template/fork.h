@@ -13,6 +13,7 @@
 #include "prog/cay-template/bare.h"
 
 #define FORK_TIMEOUT_S 20
+#define FORK_SOCKET    3 /* of T', when the processes run */
 
 /* Stages that all processes of a fork pass together. */
 enum fork_stage {
@@ -55,7 +56,11 @@ struct fork_shared {
 	uint32_t asked_restart; /* HELPER_HOLD: of struct image_thread */
 	uint32_t answer;        /* 1 = done, 2 = it could not */
 	uint32_t helper_end;
-	uint32_t bell; /* always 0: rung when somebody dies */
+	uint32_t bell;   /* always 0: rung when somebody dies */
+	uint32_t loader; /* how far it is: lazy.h */
+	uint32_t n_first;
+	struct template_first
+		first[TEMPLATE_FIRST_MAX]; /* what was waited for, written by the loader */
 	struct fork_life
 		lives[]; /* of the processes of the plan, of the thread id helper, of the opener */
 };

@@ -6,6 +6,7 @@
  * kills the roots and exits, the keeper kills the rest with the sandbox.
  */
 #include "prog/cay-template/fork.h"
+#include "prog/cay-template/lazy.h"
 
 #include <asm/ioctls.h>
 #include <linux/futex.h>
@@ -105,6 +106,7 @@ static void check_nobody_failed(void)
 	int32_t pid = 0;
 
 	(void)lives_lost(&pid);
+	lazy_check();
 	if (__atomic_load_n(&fork_shared()->failed, __ATOMIC_SEQ_CST) != 0)
 		bare_exit(125);
 	if (pid != 0)
@@ -274,6 +276,7 @@ static BARE_NORETURN void run(uint32_t index)
 		bare_exit(0);
 	}
 	settle_children(index);
+	lazy_begin(p);
 	become(p->image);
 }
 
@@ -421,6 +424,7 @@ static void start_starter(void)
 	if (fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the starter") != 0)
 		return;
 	join_pids();
+	lazy_leave();
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
 	/* above what it is to become */
 	fork.program = (int)CALL3(__NR_fcntl, fork.program, 1030, 20);
@@ -455,16 +459,18 @@ static void drop_memory(void)
 {
 	(void)CALL2(__NR_munmap, WINDOW_STASH, WINDOW_END - WINDOW_STASH);
 	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
+	pull_forget();
 }
 
 /* The descriptors of the image are not needed here any more. */
 static void drop_descriptors(void)
 {
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
-	if (fork.socket != 3)
-		(void)CALL3(__NR_dup3, fork.socket, 3, BARE_CLOEXEC);
-	fork.socket = 3;
-	(void)CALL3(__NR_close_range, 4, ~0U, 0);
+	if (fork.socket != FORK_SOCKET)
+		(void)CALL3(__NR_dup3, fork.socket, FORK_SOCKET, BARE_CLOEXEC);
+	fork.socket = FORK_SOCKET;
+	/* what is behind is closed when there is nothing to load any more */
+	(void)CALL3(__NR_close_range, 4, lazy_first_fd() - (lazy_loader() != 0 ? 1 : 0), 0);
 	(void)CALL3(__NR_close_range, 0, 2, 0);
 }
 
@@ -483,9 +489,28 @@ static int32_t status_of(const int *info)
 	return (value & 0x7f) | (info[SIGINFO_CODE] == CLD_DUMPED ? 0x80 : 0);
 }
 
+/* Whoever waits for a page that does not come waits until the keeper has ended all: we keep what would give up the rest. */
+static void tell_loaded(const int *info)
+{
+	const struct fork_shared *s = fork_shared();
+	struct template_message m = { .kind = TEMPLATE_TOUCHED };
+
+	(void)CALL4(__NR_wait4, info[SIGINFO_PID], 0, WALL, 0);
+	for (uint32_t i = 0; i < s->n_first; i++) {
+		m.pid = s->first[i].pid;
+		m.held.pages = s->first[i].address;
+		send(&m);
+	}
+	m = (struct template_message){ .kind = status_of(info) == 0 ? TEMPLATE_LOADED
+								    : TEMPLATE_LOST };
+	send(&m);
+}
+
 /* Report each root that ends, and reap it when the keeper has taken note: until then its pid is its own. */
 static BARE_NORETURN void reap(long helper)
 {
+	bool loaded = lazy_loader() == 0;
+
 	for (;;) {
 		struct template_message m = { .kind = TEMPLATE_ENDED };
 		int info[32];
@@ -496,6 +521,11 @@ static BARE_NORETURN void reap(long helper)
 		if (CALL5(__NR_waitid, 0 /* P_ALL */, 0, info, WEXITED | WNOWAIT | WALL, 0) < 0)
 			break;
 		m.pid = info[SIGINFO_PID];
+		if (m.pid == lazy_loader() && !loaded) {
+			loaded = true;
+			tell_loaded(info);
+			continue;
+		}
 		if (m.pid == helper) {
 			(void)CALL4(__NR_wait4, m.pid, 0, WALL, 0);
 			helper = 0; /* its number is anybody's now */
@@ -538,6 +568,7 @@ BARE_NORETURN void fork_main(void)
 	set_expected();
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-fork", 0, 0, 0);
 	introduce();
+	lazy_start();
 	creds_leave_keyring();
 	enter_sandbox();
 	bare_fault("live.fork.entered");
@@ -568,6 +599,7 @@ BARE_NORETURN void fork_main(void)
 		send(&ready);
 		wait_for(TEMPLATE_GO);
 	}
+	lazy_go();
 	drop_descriptors();
 	bare_fault("live.fork.going");
 	conduct(STAGE_FIRST);
@@ -577,6 +609,7 @@ BARE_NORETURN void fork_main(void)
 	conduct(STAGE_GO);
 	wait_until_left();
 	bare_fault("live.fork.left");
+	running.status = lazy_loader() != 0;
 	send(&running);
 	drop_memory();
 	reap(helper);

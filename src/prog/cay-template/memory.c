@@ -4,7 +4,7 @@
  *
  * Nothing lies outside the window but what is put there here (main.c (2)), so no target can be taken; what would be replaced is an error.
  */
-#include "prog/cay-template/fork.h"
+#include "prog/cay-template/lazy.h"
 
 #include <linux/prctl.h>
 
@@ -48,6 +48,9 @@ static void place_anonymous(region *r)
 		return;
 	}
 	move(r, r->stash);
+	/* a child that is forked meanwhile must find zeros, or nothing: there, nobody may be told to place something */
+	if ((r->flags & (REGION_WIPEONFORK | REGION_DONTFORK)) != 0)
+		lazy_fill(r->start, r->end);
 	protect(r, READ_WRITE);
 }
 

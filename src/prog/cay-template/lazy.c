@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prog/cay-template/lazy.c - see the header: what T' and the processes do for the loader. */
+#include "prog/cay-template/lazy.h"
+
+#include <asm/ioctl.h>
+#include <linux/prctl.h>
+#include <linux/sched.h>
+#include <linux/userfaultfd.h>
+
+#define SIGCHLD 17
+#define SIGKILL 9
+#define P_PID   1
+#define WNOHANG 1
+#define WEXITED 4
+#define WNOWAIT 0x01000000
+#define NOFILE  7
+
+#define CLD_EXITED 1
+/* words of siginfo_t for SIGCHLD */
+enum { SIGINFO_CODE = 2, SIGINFO_PID = 4, SIGINFO_STATUS = 6 };
+
+#define FDS_MOST  500000U /* half of what nobody may go beyond (fs.nr_open) */
+#define ADDRESSES (1ULL << 47)
+
+#define ROOM \
+	4096U /* descriptors of T' and the opener that are no descriptions: below lazy_first_fd() */
+#define ROBUST_LIMIT 2048 /* entries of a robust list that the kernel looks at */
+#define EVENTS \
+	(UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | \
+		UFFD_FEATURE_EVENT_UNMAP)
+
+static long loader;
+static int to_loader = -1;
+static bool prepared, had_none; /* huge pages */
+
+/* Return: a descriptor of this address space, or -errno. */
+static long make(void)
+{
+	struct uffdio_api api = { .api = UFFD_API, .features = EVENTS };
+	long fd = CALL1(__NR_userfaultfd, BARE_CLOEXEC | 04000 /* NONBLOCK */), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = CALL3(__NR_ioctl, fd, UFFDIO_API, &api);
+	if (rc < 0)
+		(void)CALL1(__NR_close, fd);
+	return rc < 0 ? rc : fd;
+}
+
+static uint32_t first_fd(void)
+{
+	return plan->first_description + 2 * plan->n_descriptions + ROOM;
+}
+
+bool lazy_possible(void)
+{
+	long fd = first_fd() > FDS_MOST || plan->n_processes > LAZY_SPACES / 4 ? -7 /* E2BIG */
+									       : make();
+
+	if (fd >= 0)
+		(void)CALL1(__NR_close, fd);
+	return fd >= 0;
+}
+
+void lazy_prepare(void)
+{
+	had_none = CALL5(__NR_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1;
+	(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	prepared = true;
+}
+
+void lazy_leave(void)
+{
+	if (prepared && !had_none)
+		(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, 0, 0, 0, 0);
+}
+
+uint32_t lazy_first_fd(void)
+{
+	return loader == 0 ? ~0U : first_fd();
+}
+
+long lazy_loader(void)
+{
+	return loader;
+}
+
+static int move_up(int fd, uint32_t above)
+{
+	long rc = fork_must(
+		CALL3(__NR_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, above), "move a descriptor");
+
+	(void)CALL1(__NR_close, fd);
+	return (int)rc;
+}
+
+/* Whoever shares our descriptors has as many as it needs of those of the sandbox's processes. */
+static void raise_limit(uint64_t least)
+{
+	uint64_t now[2];
+
+	(void)fork_must(CALL4(__NR_prlimit64, 0, NOFILE, 0, now), "read the limit of files");
+	if (now[0] >= least)
+		return;
+	now[0] = least;
+	if (now[1] < least)
+		now[1] = least;
+	(void)fork_must(CALL4(__NR_prlimit64, 0, NOFILE, now, 0), "raise the limit of files");
+}
+
+void lazy_start(void)
+{
+	struct bare_clone args = { .flags = CLONE_FILES, .exit_signal = SIGCHLD };
+	uint32_t above = first_fd();
+	int pair[2];
+
+	if (!pull.on)
+		return;
+	raise_limit(above + PULL_FDS_MAX + plan->n_processes + 16);
+	pull.requests = move_up(pull.requests, above);
+	pull.slots = move_up(pull.slots, above);
+	for (uint32_t i = 0; i < pull.n; i++) {
+		pull.pipes[i] = move_up(pull.pipes[i], above);
+		pull.credits[i] = move_up(pull.credits[i], above);
+	}
+	(void)fork_must(CALL4(__NR_socketpair, 1, 5 | BARE_CLOEXEC, 0, pair), "make a socket pair");
+	to_loader = move_up(pair[0], above);
+	pair[1] = move_up(pair[1], above);
+	loader = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the loader");
+	if (loader == 0)
+		loader_main(pair[1]);
+}
+
+void lazy_check(void)
+{
+	int info[32];
+
+	if (loader == 0)
+		return;
+	info[SIGINFO_PID] = 0;
+	if (CALL5(__NR_waitid, P_PID, loader, info, WEXITED | WNOHANG | WNOWAIT, 0) < 0)
+		fork_fail("load the memory", -3 /* ESRCH */);
+	/* it may have gone on, and be done */
+	if (info[SIGINFO_PID] != 0 &&
+		(info[SIGINFO_CODE] != CLD_EXITED || info[SIGINFO_STATUS] != 0))
+		fork_fail("load the memory", -3 /* ESRCH */);
+}
+
+static void wait_for(uint32_t state)
+{
+	uint32_t *word = &fork_shared()->loader, now;
+
+	while ((now = __atomic_load_n(word, __ATOMIC_SEQ_CST)) < state) {
+		lazy_check();
+		futex_wait(word, now);
+	}
+}
+
+void lazy_go(void)
+{
+	const uint32_t go = LAZY_GO;
+
+	if (loader == 0)
+		return;
+	wait_for(LAZY_HAS_ALL);
+	if (CALL6(__NR_sendto, to_loader, &go, sizeof(go), 0x4000 /* NOSIGNAL */, 0, 0) !=
+		(long)sizeof(go))
+		fork_fail("let the loader go", -5);
+	wait_for(LAZY_GOES);
+	(void)CALL1(__NR_close, to_loader);
+}
+
+/* --- in a process --- */
+
+void lazy_begin(const struct plan_process *p)
+{
+	struct uffdio_register r = { .range = { p->stash_start, p->stash_end - p->stash_start },
+		.mode = UFFDIO_REGISTER_MODE_MISSING };
+	const uint32_t index = (uint32_t)(p - plan_processes());
+	long fd;
+
+	if (to_loader < 0 || p->stash_end <= p->stash_start)
+		return;
+	fd = fork_must(make(), "make a userfaultfd");
+	(void)fork_must(CALL3(__NR_ioctl, fd, UFFDIO_REGISTER, &r), "register the memory");
+	fork_pass(to_loader, &index, sizeof(index), (int)fd);
+	(void)CALL1(__NR_close, fd);
+}
+
+/* Read by the kernel, which says where nothing is mapped, and waits where something is missing. Return: whether all of it was there. */
+static bool fetch(void *to, uint64_t from, uint64_t n)
+{
+	struct bare_iovec local = { (uint64_t)to, n }, remote = { from, n };
+
+	return CALL6(__NR_process_vm_readv, CALL0(__NR_getpid), &local, 1, &remote, 1, 0) ==
+	       (long)n;
+}
+
+void lazy_fill(uint64_t start, uint64_t end)
+{
+	uint64_t word;
+
+	/* a program may have told the kernel anything */
+	if (to_loader < 0 || end > ADDRESSES)
+		return;
+	for (uint64_t at = start & ~(BARE_PAGE - 1); at < end; at += BARE_PAGE)
+		(void)fetch(&word, at, sizeof(word));
+}
+
+static void need_lock(uint64_t entry, int64_t offset)
+{
+	uint64_t at = entry + (uint64_t)offset;
+
+	lazy_fill(at, at + sizeof(uint32_t));
+}
+
+/* What the kernel goes through at the thread's end, which cannot wait: one page that is missing, and the locks behind it stay taken. */
+static void need_robust_list(uint64_t at)
+{
+	struct {
+		uint64_t next;
+		int64_t offset;
+		uint64_t pending;
+	} head;
+	uint64_t entry;
+
+	if (at == 0 || !fetch(&head, at, sizeof(head)))
+		return;
+	need_lock(head.pending & ~1UL, head.offset);
+	entry = head.next & ~1UL;
+	for (int i = 0; i < ROBUST_LIMIT && entry != at; i++) {
+		uint64_t next;
+
+		need_lock(entry, head.offset);
+		if (!fetch(&next, entry, sizeof(next)))
+			return;
+		entry = next & ~1UL;
+	}
+}
+
+void lazy_need(const struct image_process *p)
+{
+	if (to_loader < 0)
+		return;
+	for (uint32_t i = 0; i < p->n_threads; i++) {
+		const struct image_thread *t =
+			IMAGE_ROW(struct image_thread, TABLE_THREADS, p->first_thread + i);
+
+		lazy_fill(t->tid_address, t->tid_address + 4);
+		lazy_fill(t->rseq, t->rseq + t->rseq_length);
+		need_robust_list(t->robust_list);
+	}
+	lazy_fill(p->mm.arg_start, p->mm.arg_end);
+	lazy_fill(p->mm.env_start, p->mm.env_end);
+}

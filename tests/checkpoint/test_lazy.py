@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sandbox that is resumed runs before all of its memory is there. What it touches is loaded first, and whatever it does with its memory meanwhile, each page is what it was, or zeros where it has given it
+up. The loader is made slow here (live.loader.slow): most pages are missing while all this happens. (Real programs, and the whole of it at full speed: test_suspend.py, test_live_programs.py.)"""
+
+import os
+import signal
+import sys
+import threading
+
+from lib import cay, leaks
+from lib.case import equal, require
+from lib.cay import BUILD
+from lib.pace import patience
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask, fork_live, wait_output  # noqa: E402
+from suspending import forgotten, memories, resume, suspend, there_and_back  # noqa: E402
+
+TIMEOUT = 120
+NEEDS = ("root", "cgroup2", "userfaultfd")
+SLOW = {"CAY_FAULT": "live.loader.slow"}
+PROGRAM = os.path.join(BUILD, "tests", "checkpoint", "lazy_memory")
+
+
+def named(instance, name):
+    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == name]
+
+
+def begin(instance, box):
+    instance.cay("cp", PROGRAM, f"{box}:/usr/local/bin/lazy_memory")
+    run = instance.exec(box, "/usr/local/bin/lazy_memory", stdin=True)
+    wait_output(instance, box, run, b"ready\n")
+    return run
+
+
+def loading(instance):
+    """Pages are missing still: who loads them is there."""
+    assert named(instance, "cay-loader"), "everything had been loaded: the test saw nothing"
+
+
+def loaded(instance):
+    cay.wait_until(lambda: not named(instance, "cay-loader") and not named(instance, "cay-pager"), 60, "all is loaded")
+
+
+class Slow:
+    """A sandbox with the program, resumed, of which most pages are missing: with Slow(tmp) as (instance, box, run)."""
+
+    def __init__(self, tmp, **environment):
+        self.instance = cay.Instance(tmp, env={**SLOW, **environment})
+
+    def __enter__(self):
+        instance = self.instance.start()
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box)
+        suspend(instance, box)
+        before = memories(instance)
+        resume(instance, box)
+        equal(ask(instance, box, run, "some"), "ok\n")
+        loading(instance)
+        forgotten(instance, before)
+        return instance, box, run
+
+    def __exit__(self, *_):
+        self.instance.close()
+
+
+def slowly(tmp, *commands):
+    """Each command is carried out while pages are missing; then all is looked at, and once more when nothing is missing."""
+    with Slow(tmp) as (instance, box, run):
+        for command in commands:
+            equal(ask(instance, box, run, command), "ok\n")
+        loading(instance)
+        equal(ask(instance, box, run, "check"), "ok\n")
+        loaded(instance)
+        equal(ask(instance, box, run, "check"), "ok\n")
+
+
+@require(*NEEDS)
+def test_mappings_that_are_moved_dropped_and_replaced(tmp):
+    slowly(tmp, "mappings")
+
+
+@require(*NEEDS)
+def test_what_is_started_later_is_as_it_was(tmp):
+    with Slow(tmp) as (instance, box, _):
+        other = instance.post("/v1/sandboxes", {})["id"]
+        ask_kernel = "ulimit -a; cat /proc/self/oom_score_adj; grep -E 'THP|Sig|Cap|Secc|NoNew' /proc/self/status"
+        equal(instance.ok(box, ask_kernel), instance.ok(other, ask_kernel))
+        loading(instance)
+
+
+@require(*NEEDS)
+def test_children_of_children(tmp):
+    slowly(tmp, "forks")
+
+
+@require(*NEEDS)
+def test_threads_that_end(tmp):
+    slowly(tmp, "ends")
+
+
+@require(*NEEDS)
+def test_many_hands(tmp):
+    slowly(tmp, "storm 40")
+
+
+@require(*NEEDS)
+def test_everything_in_a_row(tmp):
+    """Twice, so that what was loaded piece by piece is suspended, and resumed, again."""
+    with Slow(tmp) as (instance, box, run):
+        for command in ("mappings", "forks", "ends", "check"):
+            equal(ask(instance, box, run, command), "ok\n")
+        for _ in range(2):
+            there_and_back(instance, box)
+            for command in ("storm 10", "forks", "check"):
+                equal(ask(instance, box, run, command), "ok\n")
+
+
+def meanwhile(tmp, act):
+    """act(instance, box) has to wait for the last page, which comes sooner when all are touched. Return: what it returned."""
+    with Slow(tmp) as (instance, box, run):
+        answers = []
+        equal(ask(instance, box, run, "check"), "ok\n")
+        thread = threading.Thread(target=lambda: answers.append(act(instance, box)))
+        thread.start()
+        thread.join(patience(60))
+        equal(len(answers), 1)
+        for one in answers[0]:
+            equal(ask(instance, one, run, "check"), "ok\n")
+            equal(ask(instance, one, run, "storm 5"), "ok\n")
+        for one in answers[0]:
+            if one != box:
+                instance.remove(one)
+
+
+@require(*NEEDS)
+def test_suspended_again_meanwhile(tmp):
+    def act(instance, box):
+        there_and_back(instance, box)
+        return [box]
+    meanwhile(tmp, act)
+
+
+@require(*NEEDS)
+def test_forked_meanwhile(tmp):
+    meanwhile(tmp, lambda instance, box: [box, *fork_live(instance, box, 2)])
+
+
+@require(*NEEDS)
+def test_the_server_is_killed_meanwhile(tmp):
+    with Slow(tmp) as (instance, box, run):
+        for end in (instance.kill, instance.stop):
+            end()
+            instance.start()
+            equal(ask(instance, box, run, "some"), "ok\n")
+        loading(instance)
+        for command in ("mappings", "check"):
+            equal(ask(instance, box, run, command), "ok\n")
+        loaded(instance)
+
+
+@require(*NEEDS)
+def test_what_was_needed_first_is_there_the_next_time(tmp):
+    """Nobody brings anything the second time, and it answers."""
+    with Slow(tmp) as (instance, box, run):
+        equal(ask(instance, box, run, "check"), "ok\n")
+        loaded(instance)
+        there_and_back(instance, box)
+        pager = named(instance, "cay-pager")
+        for pid in pager:
+            os.kill(pid, signal.SIGSTOP)
+        equal(ask(instance, box, run, "some"), "ok\n")
+        loading(instance)
+        for pid in pager:
+            os.kill(pid, signal.SIGCONT)
+        equal(ask(instance, box, run, "check"), "ok\n")
+
+
+def is_lost(instance, box, run):
+    equal(instance.wait(box, run)["status"], "lost")
+    cay.wait_until(lambda: instance.get(f"/v1/sandboxes/{box}")["state"] in ("stopped", "failed"), 30, "the sandbox has ended")
+    cay.wait_until(lambda: not [n for n in ("cay-loader", "cay-pager", "cay-fork") if named(instance, n)], 30, "nobody loads anything")
+    instance.post(f"/v1/sandboxes/{box}/start")
+    equal(instance.ok(box, "ls /tmp"), "")
+
+
+def lost_at(tmp, point):
+    instance = cay.Instance(tmp, env={"CAY_FAULT": point}).start()
+    try:
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box)
+        suspend(instance, box)
+        try:
+            resume(instance, box)
+        except cay.ApiError as error:
+            print(f"failed as it may: {error}")
+        is_lost(instance, box, run)
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
+def test_the_loader_is_killed_when_they_may_run(tmp):
+    lost_at(tmp, "live.loader.going")
+
+
+@require(*NEEDS)
+def test_the_loader_is_killed_when_all_is_there(tmp):
+    lost_at(tmp, "live.loader.done")
+
+
+def killed(tmp, name):
+    """What cannot be loaded any more nobody sees: not as zeros either."""
+    with Slow(tmp) as (instance, box, run):
+        equal(ask(instance, box, run, "watch"), "ok\n")
+        victims = named(instance, name)
+        assert victims, f"no {name}"
+        os.kill(victims[-1], signal.SIGKILL)
+        is_lost(instance, box, run)
+
+
+@require(*NEEDS)
+def test_the_loader_is_killed(tmp):
+    killed(tmp, "cay-loader")
+
+
+@require(*NEEDS)
+def test_the_pager_is_killed(tmp):
+    killed(tmp, "cay-pager")
+
+
+@require(*NEEDS)
+def test_the_parent_is_killed(tmp):
+    killed(tmp, "cay-fork")
+
+
+def eagerly(instance, **spec):
+    box = instance.post("/v1/sandboxes", spec)["id"]
+    run = begin(instance, box)
+    suspend(instance, box)
+    resume(instance, box)
+    equal(named(instance, "cay-loader"), [])
+    equal(ask(instance, box, run, "check"), "ok\n")
+
+
+@require(*NEEDS)
+def test_where_it_cannot_be_had_all_is_there_first(tmp):
+    instance = cay.Instance(tmp, env={**SLOW, "CAY_WITHOUT": "lazy_resume"}).start()
+    try:
+        eagerly(instance)
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
+def test_where_it_could_come_near_the_limit_all_is_there_first(tmp):
+    instance = cay.Instance(tmp, env=SLOW).start()
+    try:
+        eagerly(instance, limits={"memory_bytes": 80 << 20})
+    finally:
+        instance.close()
