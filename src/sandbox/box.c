@@ -3,8 +3,8 @@
  * sandbox/box.c - see the header.
  *
  * Order of box_prepare(): groups; private mount namespace; live directory; starter (joins v1 groups); builder with its namespaces; id maps; the builder's
- * parts; the starter joins and clones the placer; expected limits and root, with the foreseen mount; init (root mode). Order of box_start(): limits; another root if it must be; mount
- * points; overlays; the placer puts them in place; init (rootless: its namespace is also the keeper's, which may mount nothing once further namespaces are forbidden).
+ * parts; the starter joins and clones the placer; expected limits and root, with the foreseen mount; init, and what the placer does last (root mode). Order of box_start(): limits; another root if it must be; mount
+ * points; overlays; the placer puts them in place, unless there are none and all else is as expected; init (rootless: its namespace is also the keeper's, which may mount nothing once further namespaces are forbidden).
  * Failure: the keeper exits, cay-spawn kills what is left in the groups and removes them; nothing else outlives the processes except the live
  * directory, which belongs to cayd.
  */
@@ -387,6 +387,36 @@ static struct launch_place place_of(const struct box *box, const struct spec *sp
 		.single_id = box->config->single_id };
 }
 
+static int describe(
+	const struct box *box, const struct spec *spec, struct finish *f, struct err *err)
+{
+	f->view.limits = spec->limits;
+	f->view.ahead_ns = box->clocks.boottime_ns;
+	f->strict = spec->profile == PROFILE_STRICT;
+	f->debug = spec->profile == PROFILE_DEBUG;
+	return str_copy(f->hostname, sizeof(f->hostname), spec->hostname) < 0
+		       ? err_raise(err, ERR_INVALID, "host name is too long")
+		       : 0;
+}
+
+/* What could not be taken back is left for box_start(), and all where init does not run yet. */
+static int finish_ahead(struct box *box, const struct spec *expect, struct err *err)
+{
+	cleanup_free struct placement *message = xnew(struct placement);
+	const struct cgroup_limits none = { 0 };
+	int rc = describe(box, expect, &message->finish, err);
+
+	if (rc < 0 || box->builder_sock >= 0 || expect->profile == PROFILE_STRICT ||
+		synth_cpus(&expect->limits) != synth_cpus(&none))
+		return rc;
+	rc = starter_place(&box->starter, STARTER_PLACE_AHEAD, message, NULL, err);
+	if (rc < 0)
+		return rc;
+	box->time = rc;
+	box->finished = message->finish;
+	return 0;
+}
+
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
 	const struct spec *expect, bool foresee, struct err *err)
 {
@@ -398,6 +428,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		.live = -1,
 		.builder_sock = -1,
 		.timens = -1,
+		.time = -1,
 		.u2 = -1,
 		.starter = STARTER_NONE,
 		.network = NETWORK_NONE };
@@ -429,6 +460,8 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		box->place = place_of(box, expect);
 	if (rc == 0 && !config->rootless)
 		rc = run_init(box, err);
+	if (rc == 0 && expect != NULL)
+		rc = finish_ahead(box, expect, err);
 	if (rc < 0)
 		err_context(err, "prepare sandbox '%s'", id);
 	return rc;
@@ -487,13 +520,9 @@ static int finish_mounts(
 	size_t first = foreseen(box);
 	int mounts[SPEC_MOUNTS_MAX], rc;
 
-	o.message->view.limits = spec->limits;
-	o.message->view.ahead_ns = box->clocks.boottime_ns;
-	o.message->strict = spec->profile == PROFILE_STRICT;
-	o.message->debug = spec->profile == PROFILE_DEBUG;
-	if (str_copy(o.message->hostname, sizeof(o.message->hostname), spec->hostname) < 0)
-		return err_raise(err, ERR_INVALID, "host name is too long");
-	rc = rootfs_mounts(&box->rootfs, spec, first, live, mounts, err);
+	rc = describe(box, spec, &o.message->finish, err);
+	if (rc == 0)
+		rc = rootfs_mounts(&box->rootfs, spec, first, live, mounts, err);
 	if (rc < 0)
 		return rc;
 	for (size_t i = first; i < spec->n_mounts; i++) {
@@ -506,6 +535,11 @@ static int finish_mounts(
 		rc = run_init(box, err);
 	if (rc < 0)
 		return rc;
+	if (o.n == 0 && box->time >= 0 &&
+		memcmp(&o.message->finish, &box->finished, sizeof(box->finished)) == 0) {
+		synth_write_time(box->time, &box->finished.view);
+		return 0;
+	}
 	return starter_place(&box->starter, STARTER_PLACE_FINISH, o.message, o.mounts, err);
 }
 
@@ -635,6 +669,7 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 		err_context(err, "start sandbox '%s'", box->id);
 		return rc;
 	}
+	fd_close(&box->time);
 	fd_close(&box->rootfs.userns);
 	fd_close(&box->rootfs.stage);
 	if (box->rootfs.disk[0] ==

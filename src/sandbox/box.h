@@ -37,6 +37,8 @@ struct box {
 		done; /* what of a specification is in force: image (NULL: no root yet), lower, limits, disk_bytes */
 	struct rootfs rootfs;
 	struct foresight foresight; /* the mount that is on the root already */
+	struct finish finished;     /* what is done already of what the placer does last */
+	int time; /* its file that shows the time, until box_start() has ended; -1: nothing is done */
 	struct starter starter;
 	struct launch_place place; /* what the starter's programs have in common */
 	bool awaits_processes;     /* from a template, straight after the start */

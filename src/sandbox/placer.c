@@ -180,20 +180,53 @@ static int close_proc(const struct placer *p, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "make /proc read-only") : 0;
 }
 
-int placer_finish(
-	struct placer *p, const struct placement *order, const int *mounts, struct err *err)
+/* What was done ahead of time is not what is wanted: it is done again. */
+static int reopen(struct placer *p, struct err *err)
 {
-	int rc = finish_sys(p, &order->view.limits, err);
+	cleanup_fd int proc = open_part(p->parts, "proc");
+	int rc = proc < 0 ? proc : mount_clear(proc, MOUNT_ATTR_RDONLY);
+
+	if (rc == 0)
+		rc = mount_clear(p->sys, MOUNT_ATTR_RDONLY);
+	p->ahead = false;
+	return rc < 0 ? err_raise_sys(err, rc, "make /proc and /sys writable") : 0;
+}
+
+static int finish(struct placer *p, const struct finish *f, struct err *err)
+{
+	int rc = finish_sys(p, &f->view.limits, err);
 
 	if (rc < 0)
 		return rc;
-	synth_update(p->synth, &p->shown, &order->view);
-	if (!ablated("utsns") && sethostname(order->hostname, strlen(order->hostname)) < 0)
+	synth_update(p->synth, &p->shown, &f->view);
+	p->shown = f->view;
+	if (!ablated("utsns") && sethostname(f->hostname, strlen(f->hostname)) < 0)
 		return err_raise_sys(err, -errno, "set the host name");
-	if (order->strict != 0)
+	if (f->strict != 0)
 		rc = ignore_setuid(p, err);
-	if (rc == 0 && order->debug == 0)
+	if (rc == 0 && f->debug == 0)
 		rc = close_proc(p, err);
+	return rc;
+}
+
+int placer_ahead(struct placer *p, const struct placement *order, struct err *err)
+{
+	int rc = finish(p, &order->finish, err), file;
+
+	if (rc < 0)
+		return rc;
+	p->ahead = true;
+	file = synth_open_time(p->synth);
+	return file < 0 ? err_raise_sys(err, file, "open what shows the time") : file;
+}
+
+int placer_finish(
+	struct placer *p, const struct placement *order, const int *mounts, struct err *err)
+{
+	int rc = p->ahead ? reopen(p, err) : 0;
+
+	if (rc == 0)
+		rc = finish(p, &order->finish, err);
 	if (rc == 0)
 		rc = attach_targets(p->parts, order, mounts, 0, err);
 	placer_close(p);

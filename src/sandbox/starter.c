@@ -16,7 +16,14 @@
 
 #define INLINE_MAX 65536U /* a longer message goes by memory file */
 
-enum order_kind { ORDER_BUILDER = 1, ORDER_JOIN, ORDER_ROOT, ORDER_FINISH, ORDER_WAITER };
+enum order_kind {
+	ORDER_BUILDER = 1,
+	ORDER_JOIN,
+	ORDER_ROOT,
+	ORDER_AHEAD,
+	ORDER_FINISH,
+	ORDER_WAITER
+};
 
 /* On the wire only as long as its kind needs. */
 struct order {
@@ -25,7 +32,7 @@ struct order {
 	union {
 		struct builder_options builder;
 		struct cgroup_limits shown; /* join */
-		struct placement place;     /* root, finish */
+		struct placement place;     /* root, ahead, finish */
 		struct launch_place launch; /* waiter */
 	};
 };
@@ -132,17 +139,19 @@ static int do_join(
 	return placer;
 }
 
-/* No program may run yet: it would see mounts change, and could be in the way. */
-static void do_place(struct starter_self *self, const struct order *order, const int *fds,
+/* No program may run yet: it would see mounts change, and could be in the way. Return: as of the placer's function. */
+static int do_place(struct starter_self *self, const struct order *order, const int *fds,
 	size_t n_fds, struct err *err)
 {
 	if (n_fds != order->place.n_targets || self->placer.parts < 0 ||
-		(order->kind == ORDER_ROOT && n_fds == 0))
-		(void)err_raise(err, ERR_INTERNAL, "the order to place mounts is malformed");
-	else if (order->kind == ORDER_ROOT)
-		(void)!placer_root(&self->placer, &order->place, fds, err);
-	else
-		(void)!placer_finish(&self->placer, &order->place, fds, err);
+		(order->kind == ORDER_ROOT && n_fds == 0) ||
+		(order->kind == ORDER_AHEAD && n_fds > 0))
+		return err_raise(err, ERR_INTERNAL, "the order to place mounts is malformed");
+	if (order->kind == ORDER_ROOT)
+		return placer_root(&self->placer, &order->place, fds, err);
+	if (order->kind == ORDER_AHEAD)
+		return placer_ahead(&self->placer, &order->place, err);
+	return placer_finish(&self->placer, &order->place, fds, err);
 }
 
 /* Once, before the first program: afterwards no mount can be changed from here. */
@@ -252,6 +261,7 @@ static size_t order_size(uint32_t kind)
 	case ORDER_JOIN:
 		return offsetof(struct order, shown) + sizeof(struct cgroup_limits);
 	case ORDER_ROOT:
+	case ORDER_AHEAD:
 	case ORDER_FINISH:
 		return offsetof(struct order, place.targets);
 	case ORDER_WAITER:
@@ -265,6 +275,7 @@ static size_t order_size(uint32_t kind)
 static int obey(struct starter_self *self, struct order *order, const int *fds, size_t n_fds)
 {
 	struct waiter_reply reply = { 0 };
+	cleanup_fd int file = -1;
 	int rc;
 
 	switch (order->kind) {
@@ -276,8 +287,11 @@ static int obey(struct starter_self *self, struct order *order, const int *fds, 
 		return fdpass_send(self->sock, &rc, sizeof(rc), NULL, 0);
 	case ORDER_ROOT:
 	case ORDER_FINISH:
-		do_place(self, order, fds, n_fds, &reply.err);
+		(void)!do_place(self, order, fds, n_fds, &reply.err);
 		return fdpass_send(self->sock, &reply.err, sizeof(reply.err), NULL, 0);
+	case ORDER_AHEAD:
+		file = do_place(self, order, fds, n_fds, &reply.err);
+		return fdpass_send(self->sock, &reply.err, sizeof(reply.err), &file, file >= 0);
 	default:
 		do_waiter(self, order, fds, n_fds, &reply);
 		return fdpass_send(self->sock, &reply, sizeof(reply), NULL, 0);
@@ -476,23 +490,26 @@ static size_t targets_size(const struct placement *p)
 int starter_place(struct starter *s, enum starter_place what, const struct placement *order,
 	const int *mounts, struct err *err)
 {
+	static const enum order_kind kinds[] = { [STARTER_PLACE_ROOT] = ORDER_ROOT,
+		[STARTER_PLACE_AHEAD] = ORDER_AHEAD,
+		[STARTER_PLACE_FINISH] = ORDER_FINISH };
 	static struct order message;
-	size_t size = offsetof(struct placement, targets) + targets_size(order), none;
+	size_t size = offsetof(struct placement, targets) + targets_size(order), n_files = 0;
 	struct err answer;
+	int file = 0, rc;
 	ssize_t n;
-	int rc;
 
-	message.kind = what == STARTER_PLACE_ROOT ? ORDER_ROOT : ORDER_FINISH;
+	message.kind = kinds[what];
 	memcpy(&message.place, order, size);
 	rc = fdpass_send(s->placer_sock, &message, offsetof(struct order, place) + size, mounts,
 		order->n_targets);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "send the mounts to the placer");
-	n = fdpass_recv(s->placer_sock, &answer, sizeof(answer), NULL, 0, &none);
+	n = fdpass_recv(s->placer_sock, &answer, sizeof(answer), &file, 1, &n_files);
 	if (n != sizeof(answer))
 		return err_raise(err, ERR_INTERNAL, "the placer ended without a word (%zd)", n);
 	if (answer.code == ERR_NONE)
-		return 0;
+		return file;
 	*err = answer;
 	return -EIO;
 }

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "sys/file.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
@@ -142,6 +143,31 @@ void synth_update(int dir, const struct synth_view *was, const struct synth_view
 		if (differs(f->depends, was, now))
 			write_file(dir, f, now);
 	}
+}
+
+static const struct synth_file *time_file(void)
+{
+	const struct synth_file *f = synth_proc_files();
+
+	while (f->depends != SYNTH_TIME)
+		f++;
+	return f;
+}
+
+int synth_open_time(int dir)
+{
+	int fd = openat(dir, time_file()->name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Time only grows, and so does the text: nothing of the old one is left. */
+void synth_write_time(int file, const struct synth_view *view)
+{
+	cleanup_buf struct buf text = BUF_INIT(4096);
+
+	time_file()->write(&text, view);
+	(void)!pwrite(file, buf_cstr(&text), text.n, 0);
 }
 
 void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits)

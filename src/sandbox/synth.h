@@ -38,6 +38,12 @@ void synth_write(int dir, const struct synth_view *view);
 /** synth_update() - write again what differs between @was and @now, or with time. */
 void synth_update(int dir, const struct synth_view *was, const struct synth_view *now);
 
+/** synth_open_time() - open the file of @dir that shows the time of the start. Return: descriptor or -errno. */
+int synth_open_time(int dir) attr_must_use;
+
+/** synth_write_time() - write it again, as it is now; @file: of synth_open_time(), where it was written before with the same @view. Best effort. */
+void synth_write_time(int file, const struct synth_view *view);
+
 /** synth_cpu_list() - "0-3\n", as in /sys/devices/system/cpu/online. */
 void synth_cpu_list(struct buf *out, const struct cgroup_limits *limits);
 

@@ -81,6 +81,13 @@ int mount_set(int mount, uint64_t set, bool recursive)
 		mount, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0), &attr, sizeof(attr)));
 }
 
+int mount_clear(int mount, uint64_t clear)
+{
+	struct mount_attr attr = { .attr_clr = clear };
+
+	return raw_result(mount_setattr(mount, "", AT_EMPTY_PATH, &attr, sizeof(attr)));
+}
+
 int mount_set_idmap(int mount, int userns_fd, bool recursive)
 {
 	struct mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP,

@@ -39,6 +39,9 @@ int mount_move_at(int from_dir, const char *from, int to_dir, const char *to) at
 /** mount_set() - set MOUNT_ATTR_* @set on @mount; with @recursive on all below. Return: 0 or -errno. */
 int mount_set(int mount, uint64_t set, bool recursive) attr_must_use;
 
+/** mount_clear() - take MOUNT_ATTR_* @clear off @mount. Return: 0 or -errno. */
+int mount_clear(int mount, uint64_t clear) attr_must_use;
+
 /** mount_set_idmap() - translate ids of @mount by user namespace @userns_fd (detached, not yet idmapped mounts only). */
 int mount_set_idmap(int mount, int userns_fd, bool recursive) attr_must_use;
 
