@@ -4,6 +4,7 @@
  * and the sandbox is not what it seems: it is neither started nor compared on empty trees. Whoever needs its files tries again; so does the next server (job `recover`).
  */
 #include "api/sandbox_parts.h"
+#include "api/snapshot_parts.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -85,5 +86,80 @@ void seals_kept(struct server *srv, const json_t *kept)
 		index_making(srv, MAKING_LAYER, layer);
 		if (sb != NULL && sb->keeper == NULL)
 			(void)!str_copy(sb->stranded, sizeof(sb->stranded), layer);
+	}
+}
+
+json_t *seals_known(struct server *srv)
+{
+	json_t *all = json_object();
+
+	list_for_each (&srv->sandboxes, node, next) {
+		const struct sandbox *sb = list_entry(node, struct sandbox, node);
+		json_t *layers = json_object_get(sb->doc, "layers");
+		size_t n = json_array_size(layers),
+		       base = json_array_size(json_object_get(sb->doc, "base_layers"));
+
+		if (n > base && sb->keeper == NULL && !sandbox_has_disk(sb)) {
+			json_t *own = json_copy(layers);
+
+			for (size_t i = 0; i < base; i++)
+				(void)json_array_remove(own, n - 1 - i);
+			(void)json_object_set_new(all, sb->id, own);
+		}
+	}
+	return all;
+}
+
+/* The one whose own layer @layer is, made from @sandbox, and not durable. */
+static struct snapshot *snapshot_sealed(
+	const struct server *srv, const char *sandbox, const char *layer)
+{
+	list_for_each (&srv->snapshots, node, next) {
+		struct snapshot *s = list_entry(node, struct snapshot, node);
+		const char *own =
+			json_string_value(json_array_get(json_object_get(s->doc, "layers"), 0));
+
+		if (own != NULL && str_eq(own, layer) &&
+			json_is_string(json_object_get(s->doc, "sandbox")) &&
+			str_eq(json_string_value(json_object_get(s->doc, "sandbox")), sandbox) &&
+			str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed"))
+			return s;
+	}
+	return NULL;
+}
+
+/* @sb is as before the snapshot. */
+static void unmake(struct sandbox *sb, const char *layer)
+{
+	json_t *layers = json_copy(json_object_get(sb->doc, "layers"));
+	struct snapshot *s = snapshot_sealed(sb->srv, sb->id, layer);
+	struct err err;
+
+	(void)json_array_remove(layers, 0);
+	(void)json_object_set_new(sb->doc, "layers", layers);
+	log_error("store",
+		"the machine stopped before layer '%s' of sandbox '%s' was on the disk: its files are where they were before that snapshot%s%s",
+		layer, sb->name, s != NULL ? ", which is removed: " : "", s != NULL ? s->id : "");
+	if (sandbox_save(sb, false, &err) < 0)
+		log_error("store", "%s", err.msg);
+	if (s != NULL)
+		snapshot_forget(sb->srv, s);
+}
+
+void seals_unmade(struct server *srv, const json_t *unmade)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (unmade, i, one) {
+		const char *layer = json_string_value(json_object_get(one, "layer"));
+		const char *owner = json_string_value(json_object_get(one, "sandbox"));
+		struct sandbox *sb = owner != NULL ? sandbox_by_id(srv, owner) : NULL;
+		const char *top = sb == NULL ? NULL
+					     : json_string_value(json_array_get(
+						       json_object_get(sb->doc, "layers"), 0));
+
+		if (layer != NULL && top != NULL && str_eq(top, layer))
+			unmake(sb, layer);
 	}
 }

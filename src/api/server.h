@@ -648,6 +648,12 @@ void sandbox_unseal(struct sandbox *sb, const char *layer);
 /** seals_kept() - the next server has found these seals (`kept` of the job `recover`) and could not take them back. Nothing clears them up; whose files they have waits as after sandbox_unseal(). */
 void seals_kept(struct server *srv, const json_t *kept);
 
+/** seals_known() - for the job `recover`: of each sandbox that does not run its own layers, top first, those above what it began with. A new reference. */
+json_t *seals_known(struct server *srv);
+
+/** seals_unmade() - of these own layers the job found nothing, for a power cut took the pool further back than the catalogue: each sandbox is as before them, and their snapshots, none of them durable, go. Context: waits. */
+void seals_unmade(struct server *srv, const json_t *unmade);
+
 /** sandbox_settle_files() - finish what stands between a sandbox that does not run and its files: a seal that was not taken back, a rewind. Locked. Cheap when there is nothing. Context: waits. */
 int sandbox_settle_files(struct sandbox *sb, struct err *err) attr_must_use;
 

@@ -267,7 +267,7 @@ int store_remove(struct job *job, json_t **ok, struct err *err)
 struct recovery {
 	const struct store *store;
 	const json_t *request;
-	json_t *unsealed, *kept, *problems;
+	json_t *unsealed, *kept, *problems, *unmade;
 	int removed;
 };
 
@@ -431,6 +431,39 @@ static int recover_sweep(const struct recovery *r, struct err *err)
 	return rc < 0 ? rc : sandboxes;
 }
 
+static bool is_missing(const struct store *store, const char *where, const char *id)
+{
+	cleanup_free char *path = str_dupf("%s/%s", where, id);
+
+	return faccessat(store->pool, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
+/*
+ * A power cut may take the pool further back than the catalogue: a seal that this knows never was, and what it was to have is in the live directory. Only where that is there: in a
+ * pool that is not the right one nothing of the sandbox is.
+ */
+static void recover_unmade(struct recovery *r)
+{
+	json_t *own;
+	const json_t *e;
+	const char *sandbox;
+	size_t i;
+
+	json_object_foreach (json_object_get(r->request, "seals"), sandbox, own) {
+		if (!id_valid(sandbox) || is_missing(r->store, "live", sandbox))
+			continue;
+		json_array_foreach (own, i, e) {
+			const char *layer = json_string_value(e);
+
+			if (layer == NULL || !id_valid(layer) ||
+				!is_missing(r->store, "layers", layer))
+				break;
+			(void)json_array_append_new(r->unmade,
+				json_pack("{s:s,s:s}", "sandbox", sandbox, "layer", layer));
+		}
+	}
+}
+
 /* The seals first: without what they have their sandboxes are not what they seem. Everything else is only noted. */
 static int recover_all(struct recovery *r, struct job *job, struct err *err)
 {
@@ -438,6 +471,8 @@ static int recover_all(struct recovery *r, struct job *job, struct err *err)
 
 	if (rc == 0)
 		rc = recover_layers(r, err);
+	if (rc == 0)
+		recover_unmade(r); /* before new live directories are made */
 	if (rc == 0)
 		rc = recover_lives(job, err);
 	return rc;
@@ -449,7 +484,8 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 		.request = job->request,
 		.unsealed = json_array(),
 		.kept = json_array(),
-		.problems = json_array() };
+		.problems = json_array(),
+		.unmade = json_array() };
 	int undone = 0, finished = 0, sandboxes = 0, rc = check_ids(job, err);
 
 	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
@@ -462,14 +498,15 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 		note(&r, apply_recover(&job->store, &undone, &finished, err), err);
 		sandboxes = recover_sweep(&r, err);
 		note(&r, sandboxes, err);
-		*ok = json_pack("{s:i, s:i, s:O, s:O, s:O, s:i, s:i}", "applies_undone", undone,
-			"applies_finished", finished, "unsealed", r.unsealed, "kept", r.kept,
-			"problems", r.problems, "layers_removed", r.removed, "sandboxes_removed",
-			sandboxes > 0 ? sandboxes : 0);
+		*ok = json_pack("{s:i, s:i, s:O, s:O, s:O, s:O, s:i, s:i}", "applies_undone",
+			undone, "applies_finished", finished, "unsealed", r.unsealed, "kept",
+			r.kept, "problems", r.problems, "unmade", r.unmade, "layers_removed",
+			r.removed, "sandboxes_removed", sandboxes > 0 ? sandboxes : 0);
 	}
 	json_decref(r.unsealed);
 	json_decref(r.kept);
 	json_decref(r.problems);
+	json_decref(r.unmade);
 	return rc;
 }
 

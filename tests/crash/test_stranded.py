@@ -4,15 +4,16 @@ itself again as soon as they can be."""
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 
-from lib import cay
+from lib import cay, job
 from lib.case import contains, equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
-from test_undone import inside, is_as_before, read, snapshot, with_file  # noqa: E402
+from test_undone import inside, is_as_before, read, snapshot, with_file, write  # noqa: E402
 
 TIMEOUT = 180
 
@@ -84,3 +85,29 @@ def test_a_sandbox_without_its_files_can_be_removed(tmp):
             raises(cay.ApiError, snapshot, instance, box)
             instance.call("DELETE", f"/v1/sandboxes/{box}")
         cay.wait_until(lambda: instance.post("/v1/prune", {}) and inside(instance, "layers") == layers, 30, "its layer is cleared away")
+
+
+@require("root", "btrfs")
+def test_a_seal_that_the_pool_never_had(tmp):
+    """A power cut after snapshots of a stopped sandbox that were not durable: the catalogue has them, the pool has not, and what they were to have is where it was."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = with_file(instance, "kept")
+        kept = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": True, "name": "kept"})["id"]
+        before = instance.get(f"/v1/sandboxes/{box}")["layers"]
+        write(instance, box, "later")
+        snapshot(instance, box)
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]  # a snapshot, too
+        layers = instance.get(f"/v1/sandboxes/{box}")["layers"]
+        instance.kill()
+        for pid in instance.own_processes():
+            os.kill(pid, signal.SIGKILL)
+        for layer in layers[:-len(before)]:  # the pool is as it was before them
+            job.run(instance.state, "unseal", sandbox=box, layer=layer)
+        instance.start()
+        equal([s["id"] for s in instance.get("/v1/snapshots")["snapshots"]], [kept])
+        equal(instance.get(f"/v1/sandboxes/{box}")["layers"], before)
+        equal(read(instance, box), "later")
+        raises(cay.ApiError, instance.post, f"/v1/sandboxes/{fork}/start")  # of what was never on a disk nothing begins
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "kept"})
+        equal(read(instance, box), "kept")
