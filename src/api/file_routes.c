@@ -56,13 +56,31 @@ static int getter_flush(struct getter *g)
 	return http_write(g->conn, now.p, now.n);
 }
 
-/* Where the files are: the running sandbox itself, or the stack of a stopped one. */
+/* What would be mounted where; of what is the host's own only where. */
+static json_t *places_of(const struct sandbox *sb)
+{
+	json_t *places = json_array(), *m;
+	size_t i, tree = 0;
+
+	json_array_foreach (json_object_get(sb->doc, "mounts"), i, m) {
+		json_t *place = json_pack("{s:O}", "target", json_object_get(m, "target"));
+
+		if (str_eq(json_string_value(json_object_get(m, "mode")), "cow"))
+			(void)json_object_set_new(place, "stack", sandbox_stack(sb, ++tree, true));
+		(void)json_array_append_new(places, place);
+	}
+	return places;
+}
+
+/* Where the files are: the running sandbox itself, or the stacks of a stopped one. */
 static void add_place(json_t *request, struct sandbox *sb)
 {
-	if (sb->keeper != NULL)
+	if (sb->keeper != NULL) {
 		(void)json_object_set(request, "pid", json_object_get(sb->doc, "init_pid"));
-	else
+	} else {
 		(void)json_object_set_new(request, "stack", sandbox_stack(sb, 0, true));
+		(void)json_object_set_new(request, "places", places_of(sb));
+	}
 	(void)json_object_set_new(request, "uid_base", json_integer(sandbox_uid_base(sb)));
 }
 

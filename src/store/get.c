@@ -4,6 +4,9 @@
  *
  * A running sandbox is read through /proc/<pid>/root, a stopped one through its layers; both are a stack, and every step is (directory, name) without following
  * links in the kernel: links are resolved here, inside that root. Nothing but regular files is ever opened for reading.
+ *
+ * A stopped sandbox has no mounts: its cow mounts are stacks of their own (`places`), into which the way leads where they would be mounted, also where the root has no such
+ * directory.
  */
 #include "base/ablate.h"
 #include "base/str.h"
@@ -15,10 +18,21 @@
 #define CHUNK       (256U << 10)
 #define PATH_LONG   (1U << 20)
 #define DEFAULT_MAX (1ULL << 40)
+#define PLACES_MAX  64
+
+/* What would be mounted at @target of a stopped sandbox. */
+struct place {
+	const char *target; /* borrowed from the request */
+	struct stack stack;
+	bool host; /* a directory of the host as it is: none of the sandbox's files */
+};
 
 struct getter {
 	struct job *job;
 	struct stack stack;
+	struct place places[PLACES_MAX];
+	size_t n_places;
+	const struct stack *within; /* the one in which what was asked for was found */
 	uint64_t sent, max, base;
 	json_t *seen; /* "dev:ino" -> path in the archive, of files with several names */
 	struct buf path;
@@ -26,24 +40,51 @@ struct getter {
 
 /* The directories from the root down to where we are. */
 struct trail {
-	struct merged *dirs;
+	struct step {
+		struct merged dir; /* without parts: there is none, but a place is below it */
+		const struct stack *of;
+		size_t path_n; /* length of its path */
+	} * steps;
 	size_t n;
+	struct buf path; /* of the last, "" = the root */
 };
 
 static void trail_free(struct trail *t)
 {
 	while (t->n > 0)
-		merged_close(&t->dirs[--t->n]);
-	free(t->dirs);
+		merged_close(&t->steps[--t->n].dir);
+	free(t->steps);
+	buf_free(&t->path);
 }
 
-static void trail_push(struct trail *t, struct merged *dir)
+static const struct step *trail_top(const struct trail *t)
 {
-	t->dirs = reallocarray(t->dirs, t->n + 1, sizeof(*t->dirs));
-	if (t->dirs == NULL)
+	return &t->steps[t->n - 1];
+}
+
+/* @dir, of @of, is where we are now: path @t->path. Stolen. */
+static void trail_push(struct trail *t, struct merged *dir, const struct stack *of)
+{
+	t->steps = reallocarray(t->steps, t->n + 1, sizeof(*t->steps));
+	if (t->steps == NULL)
 		abort();
-	t->dirs[t->n++] = *dir;
+	t->steps[t->n++] = (struct step){ *dir, of, t->path.n };
 	*dir = (struct merged){ 0 };
+}
+
+/* Forget what @t->path has behind the directory where we are. */
+static void trail_here(struct trail *t)
+{
+	t->path.n = trail_top(t)->path_n;
+	if (t->path.p != NULL)
+		t->path.p[t->path.n] = '\0';
+}
+
+static void trail_up(struct trail *t)
+{
+	if (t->n > 1)
+		merged_close(&t->steps[--t->n].dir);
+	trail_here(t);
 }
 
 static int link_target(const struct found *f, char target[PATH_MAX])
@@ -61,10 +102,8 @@ static int follow_link(struct buf *rest, const char *target, struct trail *t)
 {
 	cleanup_free char *old = str_dup(buf_cstr(rest));
 
-	if (target[0] == '/') {
-		while (t->n > 1)
-			merged_close(&t->dirs[--t->n]);
-	}
+	while (target[0] == '/' && t->n > 1)
+		trail_up(t);
 	buf_reset(rest);
 	buf_fmt(rest, "%s/", target);
 	buf_str(rest, old);
@@ -86,39 +125,95 @@ static bool is_last(const struct buf *rest)
 	return buf_cstr(rest)[strspn(buf_cstr(rest), "/")] == '\0';
 }
 
+static struct place *place_at(struct getter *g, const char *path)
+{
+	for (size_t i = 0; i < g->n_places; i++) {
+		if (str_eq(g->places[i].target, path))
+			return &g->places[i];
+	}
+	return NULL;
+}
+
+/* Is there a place below @path? */
+static bool leads_on(const struct getter *g, const char *path)
+{
+	size_t n = strlen(path);
+
+	for (size_t i = 0; i < g->n_places; i++) {
+		if (strncmp(g->places[i].target, path, n) == 0 && g->places[i].target[n] == '/')
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What is @name where we are? @trail->path becomes its path. Return: 0 with @ret, which is %FOUND_NONE when there is nothing but a place further down; or -errno. @ret_of: its stack.
+ */
+static int look_up(struct getter *g, struct trail *trail, const char *name,
+	const struct stack **ret_of, struct found *ret)
+{
+	struct merged root = { 0 };
+	struct place *place;
+	int rc;
+
+	trail_here(trail);
+	buf_fmt(&trail->path, "/%s", name);
+	if (buf_failed(&trail->path))
+		return -ENAMETOOLONG;
+	place = place_at(g, buf_cstr(&trail->path));
+	if (place == NULL) {
+		*ret_of = trail_top(trail)->of;
+		rc = stack_lookup(*ret_of, &trail_top(trail)->dir, name, ret);
+		return rc == 0 && ret->kind == FOUND_NONE && !leads_on(g, buf_cstr(&trail->path))
+			       ? -ENOENT
+			       : rc;
+	}
+	if (place->host)
+		return -EXDEV;
+	*ret_of = &place->stack;
+	rc = stack_root(&place->stack, &root);
+	if (rc == 0)
+		rc = found_dir(&root, ret);
+	merged_close(&root);
+	return rc;
+}
+
 /*
  * Find absolute @path. @trail keeps open what @ret borrows. A link at the end is followed only with @follow. The root itself is a directory without a name.
  */
-static int resolve(const struct stack *stack, const char *path, bool follow, struct trail *trail,
-	struct found *ret)
+static int resolve(
+	struct getter *g, const char *path, bool follow, struct trail *trail, struct found *ret)
 {
 	cleanup_buf struct buf rest = BUF_INIT(PATH_LONG);
 	struct merged root = { 0 };
-	int rc = stack_root(stack, &root), links = 0;
+	int rc = stack_root(&g->stack, &root), links = 0;
 
-	trail_push(trail, &root);
+	trail->path = (struct buf)BUF_INIT(PATH_LONG);
+	trail_push(trail, &root, &g->stack);
 	buf_str(&rest, path);
 	while (rc == 0) {
 		char name[NAME_MAX + 1], target[PATH_MAX];
 		size_t n = next_name(&rest, name);
+		const struct stack *of;
 
 		found_close(ret);
 		*ret = (struct found){ .dir = -1 };
 		if (n == 0) { /* where we stand */
 			ret->kind = FOUND_DIR;
-			return found_dir(&trail->dirs[trail->n - 1], ret);
+			g->within = trail_top(trail)->of;
+			return found_dir(&trail_top(trail)->dir, ret);
 		}
 		if (n > NAME_MAX)
 			return -ENAMETOOLONG;
-		if (str_eq(name, ".") || (str_eq(name, "..") && trail->n == 1))
+		if (str_eq(name, "."))
 			continue;
 		if (str_eq(name, "..")) {
-			merged_close(&trail->dirs[--trail->n]);
+			trail_up(trail);
 			continue;
 		}
-		rc = stack_lookup(stack, &trail->dirs[trail->n - 1], name, ret);
-		if (rc < 0 || ret->kind == FOUND_NONE)
-			return rc < 0 ? rc : -ENOENT;
+		rc = look_up(g, trail, name, &of, ret);
+		if (rc < 0)
+			return rc;
 		if (ret->kind == FOUND_FILE && S_ISLNK(ret->st.st_mode) &&
 			(!is_last(&rest) || follow)) {
 			rc = ++links > LINKS_MAX ? -ELOOP : link_target(ret, target);
@@ -126,11 +221,12 @@ static int resolve(const struct stack *stack, const char *path, bool follow, str
 				rc = follow_link(&rest, target, trail);
 			continue;
 		}
+		g->within = of;
 		if (is_last(&rest))
-			return 0;
-		if (ret->kind != FOUND_DIR)
+			return ret->kind == FOUND_NONE ? -ENOENT : 0;
+		if (ret->kind == FOUND_FILE)
 			return -ENOTDIR;
-		trail_push(trail, &ret->merged);
+		trail_push(trail, &ret->merged, of);
 	}
 	return rc;
 }
@@ -285,7 +381,7 @@ static int tar_dir(struct getter *g, const struct merged *dir, int depth)
 
 		buf_fmt(&g->path, "%s%s", parent > 0 ? "/" : "", names.names[i]);
 		rc = buf_failed(&g->path) ? -ENAMETOOLONG
-					  : stack_lookup(&g->stack, dir, names.names[i], &f);
+					  : stack_lookup(g->within, dir, names.names[i], &f);
 		if (rc == 0 && f.kind != FOUND_NONE)
 			rc = tar_entry(g, &f);
 		if (rc == 0 && f.kind == FOUND_DIR)
@@ -324,6 +420,32 @@ static int get_tar(struct getter *g, const struct found *f, const char *path, st
 	return rc < 0 ? err_raise_sys(err, rc, "read '%s'", buf_cstr(&g->path)) : 0;
 }
 
+static int open_places(struct getter *g, struct err *err)
+{
+	const json_t *e;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach (json_object_get(g->job->request, "places"), i, e) {
+		const json_t *stack = json_object_get(e, "stack");
+		struct place *p = &g->places[g->n_places];
+
+		if (g->n_places == PLACES_MAX)
+			return err_raise(err, ERR_LIMIT, "more than %d places", PLACES_MAX);
+		p->target = json_string_value(json_object_get(e, "target"));
+		if (p->target == NULL || !str_path_clean(p->target))
+			return err_raise(err, ERR_INVALID,
+				"a place has no clean absolute path as its target");
+		p->host = stack == NULL;
+		g->n_places++;
+		if (!p->host)
+			rc = stack_open(&p->stack, &g->job->store, stack, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
 static int open_place(struct getter *g, struct err *err)
 {
 	const json_t *request = g->job->request, *stack = json_object_get(request, "stack");
@@ -333,8 +455,10 @@ static int open_place(struct getter *g, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	if (pid == 0)
-		return stack_open(&g->stack, &g->job->store, stack, err);
+	if (pid == 0) {
+		rc = stack_open(&g->stack, &g->job->store, stack, err);
+		return rc == 0 ? open_places(g, err) : rc;
+	}
 	one = json_pack("[o]", json_sprintf("/proc/%llu/root", (unsigned long long)pid));
 	rc = stack_open(&g->stack, &g->job->store, one, err);
 	json_decref(one);
@@ -359,8 +483,14 @@ int store_get(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0)
 		rc = open_place(&g, err);
 	if (rc == 0) {
-		rc = resolve(&g.stack, path, !tar, &trail, &f);
-		if (rc == -ELOOP || rc == -ENOTDIR || rc == -ENAMETOOLONG)
+		rc = resolve(&g, path, !tar, &trail, &f);
+		if (rc == -EXDEV)
+			(void)err_hint(err,
+				err_raise(err, ERR_STATE,
+					"'%s' is in a directory of the host that is mounted as it is: a stopped sandbox has no files there",
+					path),
+				"read it on the host, or start the sandbox");
+		else if (rc == -ELOOP || rc == -ENOTDIR || rc == -ENAMETOOLONG)
 			(void)err_raise(
 				err, ERR_INVALID, "'%s' in the sandbox: %s", path, strerror(-rc));
 		else if (rc < 0)
@@ -371,6 +501,8 @@ int store_get(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0)
 		*ok = json_pack("{s:I}", "bytes", (json_int_t)g.sent);
 	stack_close(&g.stack);
+	for (size_t i = 0; i < g.n_places; i++)
+		stack_close(&g.places[i].stack);
 	json_decref(g.seen);
 	buf_free(&g.path);
 	return rc;
