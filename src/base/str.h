@@ -38,7 +38,7 @@ bool str_list_has(const char *list, const char *word);
 /** str_to_u64() - decimal digits only, @min..@max. Return: 0, -EINVAL or -ERANGE; @ret untouched on failure. */
 int str_to_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret) attr_must_use;
 
-/** str_to_size() - "512", "64K", "8M", "2G", "1T" (powers of 1024; an optional "B" or "iB" follows). Return as str_to_u64(). */
+/** str_to_size() - "512", "64K", "8M", "2G", "1T" (powers of 1024; an optional "B" or "iB" follows; a small letter alone is the same). Return as str_to_u64(). */
 int str_to_size(const char *s, uint64_t *ret_bytes) attr_must_use;
 
 /** str_to_duration() - "250ms", "30s", "5m", "2h", "1d" or bare seconds. Return as str_to_u64(). */

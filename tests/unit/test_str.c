@@ -40,8 +40,8 @@ TEST(to_u64_reads_the_whole_range)
 
 TEST(to_size_refuses_odd_units)
 {
-	static const char *const bad[] = { "", "K", "1k", "1 K", "1Kb", "1KiBB", "1P", "1.5G",
-		"-1M", "1iB" };
+	static const char *const bad[] = { "", "K", "k", "1 K", "1Kb", "1kB", "1mb", "1KiBB", "1P",
+		"1.5G", "-1M", "1iB" };
 	uint64_t v = 77;
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
@@ -58,6 +58,8 @@ TEST(to_size_knows_powers_of_1024)
 	check_int(v, 512);
 	check_int(str_to_size("64K", &v), 0);
 	check_int(v, 65536);
+	check_int(str_to_size("512m", &v), 0);
+	check_int(v, 512 << 20);
 	check_int(str_to_size("8MB", &v), 0);
 	check_int(v, 8 << 20);
 	check_int(str_to_size("2GiB", &v), 0);
