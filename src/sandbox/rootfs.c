@@ -270,6 +270,19 @@ static int add_image(
 	return rc;
 }
 
+/* A layer that is not there is named: a power cut may have taken it, with the snapshot that was not durable. */
+static int mount_failed(const struct overlay *o, int rc, struct err *err)
+{
+	for (size_t i = 0; rc == -ENOENT && i < o->n; i++) {
+		const char *layer = strstr(o->lower[i], "/layers/");
+
+		if (layer != NULL && access(o->lower[i], F_OK) < 0 && errno == ENOENT)
+			return err_raise(err, ERR_CORRUPT, "layer '%.*s' of its files is missing",
+				ID_LEN, layer + strlen("/layers/"));
+	}
+	return err_raise_sys(err, rc, "mount the root overlay");
+}
+
 int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *lower,
 	const char *live, struct err *err)
 {
@@ -294,7 +307,7 @@ int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *l
 	if (rc < 0)
 		return rc;
 	rc = overlay_mount(r, &o, MOUNT_ATTR_NODEV);
-	return rc < 0 ? err_raise_sys(err, rc, "mount the root overlay") : rc;
+	return rc < 0 ? mount_failed(&o, rc, err) : rc;
 }
 
 /* Of every directory of the host that a sandbox shows. */

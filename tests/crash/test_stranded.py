@@ -108,6 +108,9 @@ def test_a_seal_that_the_pool_never_had(tmp):
         equal([s["id"] for s in instance.get("/v1/snapshots")["snapshots"]], [kept])
         equal(instance.get(f"/v1/sandboxes/{box}")["layers"], before)
         equal(read(instance, box), "later")
-        raises(cay.ApiError, instance.post, f"/v1/sandboxes/{fork}/start")  # of what was never on a disk nothing begins
+        # of what was never on a disk nothing begins
+        error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{fork}/start")
+        equal(error.code, "corrupt")
+        contains(error.message, f"layer '{layers[0]}' of its files is missing")
         instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "kept"})
         equal(read(instance, box), "kept")
