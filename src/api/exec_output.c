@@ -80,7 +80,7 @@ static int reader_pump(struct reader *r)
 		cleanup_buf struct buf now = r->ready;
 
 		r->ready = (struct buf)BUF_INIT(16U << 20);
-		if (now.n > 0 && http_write(r->conn, now.p, now.n) < 0)
+		if (buf_failed(&now) || (now.n > 0 && http_write(r->conn, now.p, now.n) < 0))
 			return -EPIPE;
 		if (!r->link.dead)
 			stream_hold(&r->link.s, false);

@@ -49,6 +49,8 @@ static int getter_flush(struct getter *g)
 	cleanup_buf struct buf now = g->ready;
 
 	g->ready = (struct buf)BUF_INIT(16U << 20);
+	if (buf_failed(&now)) /* bytes are missing: what has begun must not look whole */
+		return -EMSGSIZE;
 	if (now.n == 0)
 		return 0;
 	if (!g->begun)

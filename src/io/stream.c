@@ -116,12 +116,13 @@ int stream_fill(struct stream *s, uint64_t deadline_ns)
 void stream_consume(struct stream *s, size_t n)
 {
 	buf_consume(&s->in, n);
-	if (s->in.n < STREAM_IN_HIGH)
+	if (s->in.n < STREAM_IN_HIGH && !s->held)
 		reading_set(s, true);
 }
 
 void stream_hold(struct stream *s, bool hold)
 {
+	s->held = hold;
 	reading_set(s, !hold);
 }
 

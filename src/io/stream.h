@@ -17,6 +17,7 @@ struct stream {
 	struct buf in; /* received, not consumed */
 	bool eof;      /* no more input will come */
 	bool reading;
+	bool held; /* stream_hold() */
 	bool closing;
 	bool corked;
 	bool blocking;       /* stream_block() */
@@ -42,10 +43,10 @@ int stream_accept(struct stream *s, uv_stream_t *listener) attr_must_use;
  */
 int stream_fill(struct stream *s, uint64_t deadline_ns) attr_must_use;
 
-/** stream_consume() - drop @n bytes of input and read on if reading had stopped. */
+/** stream_consume() - drop @n bytes of input and read on if reading had stopped, unless it is held. */
 void stream_consume(struct stream *s, size_t n);
 
-/** stream_hold() - stop or go on reading, whatever waits. */
+/** stream_hold() - stop reading until it is let go again, whatever is consumed meanwhile. */
 void stream_hold(struct stream *s, bool hold);
 
 /** stream_write() - send bytes (copied when the kernel does not take them at once). Failures show in @s->error. */

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files in and out of a sandbox's root, with links that try to lead out of it, FIFOs and devices, limits, and tar both ways."""
 
+import hashlib
+import http.client
 import io
 import os
 import signal
+import socket
 import stat
 import subprocess
 import tarfile
 import time
 
-from lib import cay, job
+from lib import cay, job, leaks
 from lib.case import contains, equal, raises, require
 from lib.pace import patience
 from lib.pool import Pool, same_trees
@@ -143,6 +146,33 @@ def test_files_of_mounts_are_there_when_it_is_stopped(tmp):
             with tarfile.open(fileobj=io.BytesIO(body)) as t:
                 equal(sorted(t.getnames()), ["p", "p/changed", "p/kept", "p/new"])
         contains(raises(cay.ApiError, instance.get, f"/v1/sandboxes/{box}/files?path=/srv/host/kept").message, "of the host")
+    finally:
+        instance.close()
+
+
+@require("root")
+def test_a_client_that_does_not_read_loses_nothing(tmp):
+    """More than anybody buffers: the job waits for the client, and every byte comes."""
+    instance = cay.Instance(tmp)
+    try:
+        instance.start()
+        with instance.sandbox() as box:
+            instance.ok(box, "head -c 50000000 /dev/urandom > /var/tmp/large")
+            want = instance.ok(box, "sha256sum < /var/tmp/large").split()[0]
+            with socket.socket(socket.AF_UNIX) as s:
+                s.settimeout(patience(60))
+                s.connect(instance.socket)
+                s.sendall(f"GET /v1/sandboxes/{box}/files?path=/var/tmp/large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                s.recv(1, socket.MSG_PEEK)  # it has begun
+
+                def job_ended():
+                    return not any(b"\0job\0" in leaks.read(f"/proc/{pid}/cmdline").encode() for pid in instance.own_processes())
+                end = time.monotonic() + 3  # in vain: it waits for us
+                while time.monotonic() < end and not job_ended():
+                    time.sleep(0.01)
+                answer = http.client.HTTPResponse(s)
+                answer.begin()
+                equal(hashlib.sha256(answer.read()).hexdigest(), want)
     finally:
         instance.close()
 
