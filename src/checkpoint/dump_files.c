@@ -467,6 +467,7 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 	for (size_t i = 0; i < d->n_known; i++) {
 		if (same(&d->known[i], s)) {
 			*index = d->known[i].index;
+			dump_owner_again(d, s, *index);
 			return dump_locks(d, s, false, err);
 		}
 	}
@@ -480,6 +481,7 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 		rc = add_by_kind(d, s, err);
 	if (rc < 0)
 		return rc;
+	dump_owner(d, s);
 	*index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &s->out);
 	known = remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
 	if (s->out.kind == DESCRIPTION_UNLINKED)

@@ -36,6 +36,12 @@ int dump_inotify(struct dump *d, struct subject *s, struct err *err) attr_must_u
 /** dump_terminal() - fill s->out for a master or a slave. Return: 1, 0 when it is neither, or an error. */
 int dump_terminal(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
+/** dump_owner() - whom signals of a description are for, into s->out. */
+void dump_owner(const struct dump *d, struct subject *s);
+
+/** dump_owner_again() - @s is another descriptor of description @index: it may be the owner's own. */
+void dump_owner_again(struct dump *d, const struct subject *s, uint32_t index);
+
 /** struct owned_lock - a POSIX lock while its process is looked at. */
 struct owned_lock {
 	struct image_lock lock;

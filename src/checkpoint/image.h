@@ -302,6 +302,16 @@ struct image_option {
 	uint8_t value[20];
 };
 
+/** struct image_owner - whom the kernel tells by a signal that a description is ready (F_SETOWN_EX, F_SETSIG). */
+struct image_owner {
+	uint32_t type;      /* 1 + F_OWNER_TID and its like, 0 = nobody */
+	int32_t pid;        /* thread, process or group, as seen inside */
+	uint32_t signal;    /* 0 = SIGIO */
+	uint32_t uid, euid; /* who said so: the kernel asks whether that one may send signals */
+	int32_t process,
+		fd; /* by whose descriptor O_ASYNC is set: its number goes with the signal. process 0 = nobody's */
+};
+
 struct image_description {
 	uint32_t kind;
 	uint32_t flags; /* F_GETFL */
@@ -323,6 +333,7 @@ struct image_description {
 	struct image_identity other;      /* unix sockets: whom the other end belongs to */
 	uint32_t first_lock, n_locks;     /* that belong to the description */
 	uint32_t first_option, n_options; /* sockets */
+	struct image_owner owner;
 };
 
 /** image_opened_by_each() - does each process that has it open it for itself, when all processes are there? */

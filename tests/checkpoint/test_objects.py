@@ -139,6 +139,11 @@ def test_object_options(instance):
 
 
 @require("root", "cgroup2")
+def test_object_owners(instance):
+    both_go_on(instance, "owners")
+
+
+@require("root", "cgroup2")
 def test_object_passed(instance):
     both_go_on(instance, "passed")
 

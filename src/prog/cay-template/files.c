@@ -7,8 +7,8 @@
 
 #define SEEK_SET      0
 #define AT_CWD        (-100)
-#define O_SETTABLE    (04000 | 02000 | 020000 | 040000) /* NONBLOCK APPEND ASYNC DIRECT */
-#define O_ONCE        (0100 | 0200 | 01000)             /* CREAT EXCL TRUNC */
+#define O_SETTABLE    (04000 | 02000 | 040000 | 01000000) /* NONBLOCK APPEND DIRECT NOATIME */
+#define O_ONCE        (0100 | 0200 | 01000 | 020000)      /* CREAT EXCL TRUNC, ASYNC: owners.c */
 #define O_NO_TERMINAL 0400
 #define O_NOWAIT      04000
 #define O_ACCESS      3
@@ -422,6 +422,8 @@ static void place(const struct image_process *p, uint32_t n)
 		"place a descriptor");
 	if (own && before < 0)
 		(void)CALL1(__NR_close, fd);
+	if (!own)
+		owners_arm(p, f, d);
 }
 
 void files_become(const struct image_process *p)

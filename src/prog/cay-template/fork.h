@@ -213,6 +213,13 @@ long write_number(int fd, uint32_t number);
 /** nodes_make() - what was in the memory file systems. In the opener. */
 void nodes_make(void);
 
+/** owners_arm() - have descriptor @f of process @p, which is @d, say by a signal when it is ready, if it is the one that did. In @p. */
+void owners_arm(
+	const struct image_process *p, const struct image_fd *f, const struct image_description *d);
+
+/** owners_set() - who gets these signals. In the opener, when all are there and nothing more is done to descriptions. */
+void owners_set(void);
+
 /** locks_take() - the locks that belong to the description @d, on @fd. In the opener. */
 void locks_take(int fd, const struct image_description *d);
 
