@@ -234,6 +234,8 @@ int capture_prepare(struct capture *c, struct dump_order *order, struct err *err
 		return err_raise_sys(err, rc, "prepare the capture");
 	rc = receive_report(c, &report, "live.dump.hang.prepare", err);
 	c->filtered = rc == 0 && report.n_filtered > 0;
+	c->closed = rc == 0 ? report.closed : 0;
+	memcpy(c->closed_name, report.closed_name, sizeof(c->closed_name));
 	return rc;
 }
 

@@ -18,6 +18,8 @@ struct capture {
 	bool changing; /* the dumper may have changed registers that it has not put back yet */
 	bool released; /* the processes go on */
 	bool filtered; /* programs have system call filters of their own */
+	int32_t closed; /* process that only the host's root may look at, as seen inside; 0 = there is none */
+	char closed_name[16];
 	bool suspended; /* the dumper stops all before it is executed, while it may still suspend these */
 	bool filled; /* and their memory is in the template: the dumper ends by itself */
 };

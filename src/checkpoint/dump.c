@@ -59,6 +59,10 @@ bool dump_note(struct dump *d, struct err *err)
 
 static int cannot_stop(int32_t pid, int rc, struct err *err)
 {
+	if (rc == -EPERM)
+		return err_raise(err, ERR_BUSY,
+			"process %d cannot be stopped just now: it has just become one that nobody may look at (prctl(2), PR_SET_DUMPABLE)",
+			pid);
 	if (rc == -ETIMEDOUT)
 		return err_raise(err, ERR_BUSY,
 			"process %d cannot be stopped just now: it waits for a child of vfork(), or for a device",
@@ -309,9 +313,19 @@ static int make_twins(struct dump *d)
 	return back < 0 ? back : rc < 0 ? 0 : n;
 }
 
+/* A copy of who is open for us alone would be open for others, and they run again while it is read. */
+static bool may_be_copied(const struct dump *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		if (d->processes[i].tracee.opened)
+			return false;
+	}
+	return d->order->for_good == 0;
+}
+
 static int take_moment(struct dump *d, struct dump_report *r)
 {
-	int rc = d->order->for_good != 0 ? 0 : make_twins(d);
+	int rc = may_be_copied(d) ? make_twins(d) : 0;
 
 	if (rc < 0)
 		return err_raise_sys(&r->err, rc, "copy the processes");
@@ -411,6 +425,8 @@ static void release_all(struct dump *d)
 	dump_terminals_close(d);
 	tracee_scratch_end(all, d->n);
 	free(all);
+	for (size_t i = 0; i < d->n; i++)
+		tracee_close(&d->processes[i].tracee);
 	for (size_t i = 0; i < d->n; i++) {
 		tracee_release(&d->processes[i].tracee);
 		(void)fault("live.dump.released_one");
@@ -572,6 +588,10 @@ static int give_up(struct dump *d, struct dump_report *r)
 		(void)set_subreapers(d, true);
 		tracee_hurry(false);
 	}
+	tracee_hurry(true);
+	for (size_t i = 0; i < d->n; i++)
+		tracee_close(&d->processes[i].tracee);
+	tracee_hurry(false);
 	for (size_t i = 0; i < d->n; i++)
 		r->n_stuck += tracee_give_up(&d->processes[i].tracee);
 	r->let_go = 1;
@@ -639,7 +659,7 @@ static void prepare(struct dump *d, struct dump_report *r)
 	if (fault("live.dump.hang.prepare") < 0)
 		(void)pause();
 	shared_memories_stale(&d->shared);
-	r->n_filtered = dump_filtered(d->order);
+	dump_filtered(d->order, r);
 }
 
 static void raise_files(void)

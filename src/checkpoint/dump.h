@@ -183,8 +183,8 @@ bool dump_note(struct dump *d, struct err *err);
 /** dump_examine() - look at the running processes of @d->order without stopping them. @out: filled. */
 void dump_examine(struct dump *d, struct dump_examination *out);
 
-/** dump_filtered() - how many processes of @order, which run, have system call filters of their own. */
-uint32_t dump_filtered(const struct dump_order *order);
+/** dump_filtered() - into @r: of the processes of @order, which run, how many have system call filters of their own, and whether one is closed (tracee_is_closed()). */
+void dump_filtered(const struct dump_order *order, struct dump_report *r);
 
 /** dump_filters_load() - read what seizer_stop() has left at DUMP_FILTERS_FD. Return: 0 or -errno. */
 int dump_filters_load(struct dump *d) attr_must_use;
@@ -253,6 +253,9 @@ static inline struct tracee *dump_source(struct dump_process *p)
 {
 	return p->twin.host != 0 ? &p->twin : &p->tracee;
 }
+
+/** dump_text() - read stat and status of @p; again, when it may be looked at. */
+int dump_text(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_tree() - parents, sessions, groups, leaves, of every process. Fills ->place. */
 int dump_tree(struct dump *d, struct err *err) attr_must_use;

@@ -97,6 +97,20 @@ static int read_queues(struct dump *d, struct dump_process *p)
 	return rc < 0 ? rc : 0;
 }
 
+/* Nothing is known yet of who could not be looked at but what anybody may know. */
+static int open_up(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int rc = d->order->suspended == 0 ? 0 : tracee_open(&p->tracee);
+
+	if (rc == -ENOEXEC)
+		return dump_refuse(p, err,
+			"it is not dumpable (prctl(2)), and has unmapped the page that a fork or resume has left in it");
+	if (rc < 0)
+		return err_raise_sys(err, rc, "look at process %d (%s), which is not dumpable",
+			p->tracee.inner, p->name);
+	return p->tracee.opened ? dump_text(p, err) : 0;
+}
+
 static int check(struct dump *d, struct dump_process *p, struct err *err)
 {
 	int rc = dump_creds_check(d, p, err);
@@ -107,6 +121,9 @@ static int check(struct dump *d, struct dump_process *p, struct err *err)
 	if (rc < 0)
 		return err_raise_sys(
 			err, rc, "read the signals of process %d (%s)", p->tracee.inner, p->name);
+	rc = open_up(d, p, err);
+	if (rc < 0)
+		return rc;
 	rc = dump_list_fds(p);
 	return rc < 0 ? err_raise_sys(err, rc, "list the descriptors of process %d (%s)",
 				p->tracee.inner, p->name)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint/dump_filters.c - system call filters that programs have made: they are read before the dumper is executed (seizer.h), and go with each thread. */
+#include "base/str.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/seizer.h"
 #include "sys/file.h"
@@ -12,18 +13,30 @@
 #define UNREADABLE \
 	"it has installed a system call filter of its own, which only a server that runs as root can read"
 
-uint32_t dump_filtered(const struct dump_order *order)
+static void note_closed(const struct tracee *t, struct dump_report *r)
 {
-	uint32_t n = 0;
+	cleanup_buf struct buf name = BUF_INIT(64);
 
+	if (file_read_at(t->proc, "comm", &name) < 0)
+		return;
+	r->closed = t->inner;
+	(void)snprintf(r->closed_name, sizeof(r->closed_name), "%.*s",
+		(int)strcspn(buf_cstr(&name), "\n"), buf_cstr(&name));
+	str_utf8_tidy(r->closed_name);
+}
+
+void dump_filtered(const struct dump_order *order, struct dump_report *r)
+{
 	for (uint32_t i = 0; i < order->n_pids; i++) {
 		struct tracee t;
 
-		if (tracee_watch(&t, order->pids[i]) == 0 && tracee_watch_filters(&t) == 0)
-			n += t.filters > order->filters;
+		if (tracee_watch(&t, order->pids[i]) == 0 && tracee_watch_filters(&t) == 0) {
+			r->n_filtered += t.filters > order->filters;
+			if (!t.zombie && tracee_is_closed(&t))
+				note_closed(&t, r);
+		}
 		tracee_release(&t);
 	}
-	return n;
 }
 
 /* --- what was read --- */

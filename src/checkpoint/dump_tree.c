@@ -40,7 +40,7 @@ struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host)
 	return NULL;
 }
 
-static int read_text(struct dump_process *p, struct err *err)
+int dump_text(struct dump_process *p, struct err *err)
 {
 	cleanup_buf struct buf stat = BUF_INIT(65536), status = BUF_INIT(65536);
 	const char *name;
@@ -86,7 +86,7 @@ static int find_leaf(const struct dump *d, const struct dump_process *p, uint32_
 int dump_tree(struct dump *d, struct err *err)
 {
 	for (size_t i = 0; i < d->n; i++) {
-		int rc = read_text(&d->processes[i], err);
+		int rc = dump_text(&d->processes[i], err);
 
 		if (rc < 0)
 			return rc;
@@ -191,6 +191,8 @@ static int read_attributes(struct dump_process *p, struct tracee *from)
 	struct image_process *o = &p->out;
 	int rc = ask(from, PR_GET_DUMPABLE, &o->dumpable);
 
+	if (p->tracee.opened)
+		o->dumpable = p->tracee.dumpable;
 	if (rc == 0)
 		rc = ask(from, PR_GET_SECUREBITS, &o->securebits);
 	if (rc == 0)

@@ -18,6 +18,10 @@
 #define DUMP_FILTERS_FD  5 /* of seizer_stop(), where the order says suspended */
 #define DUMP_LEAF_SIZE   32
 
+/* of a process whose memory belongs to the host: tracee_is_closed() */
+#define DUMP_CLOSED \
+	"it is not dumpable (prctl(2)), and was made by a fork or resume: only a server that runs as root can look at it"
+
 enum dump_message { DUMP_PREPARE = 1, DUMP_ORDER, DUMP_GO, DUMP_RELEASE, DUMP_END, DUMP_EXAMINE };
 
 /** struct dump_finding - one thing that could not be carried over. */
@@ -51,6 +55,7 @@ struct dump_order {
 	uint32_t
 		readable; /* ORDER: those that programs have made can be read, as far as there was somebody with some */
 	uint32_t suspended; /* all is stopped already, by seizer_stop() */
+	uint32_t may_open;  /* EXAMINE: a capture can look at those whom only the host's root may */
 	int32_t init_pid;
 	uint32_t
 		for_good; /* nothing goes on afterwards: the memory is copied from the processes themselves */
@@ -78,6 +83,8 @@ struct dump_report {
 	uint32_t let_go;     /* nobody is held any more, but for these: */
 	uint32_t n_stuck;    /* threads that could not be let go: they end with the dumper */
 	uint32_t n_filtered; /* of those that were prepared: have filters of their own */
+	int32_t closed; /* one of them that only the host's root may look at, inside; 0 = none is */
+	char closed_name[16];
 	uint32_t
 		n_twins; /* copies that the template reads after the release; 0 = it has read all before */
 };

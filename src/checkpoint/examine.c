@@ -22,6 +22,14 @@ static void examine_one(struct dump *d, struct dump_process *p)
 {
 	struct err err = { 0 };
 
+	/* and nothing else is seen of it */
+	if (tracee_is_closed(&p->tracee)) {
+		if (d->order->may_open == 0) {
+			(void)dump_refuse(p, &err, DUMP_CLOSED);
+			(void)dump_note(d, &err);
+		}
+		return;
+	}
 	if (dump_creds_check(d, p, &err) < 0)
 		(void)dump_note(d, &err);
 	if (dump_files(d, p, &err) < 0)

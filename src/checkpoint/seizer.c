@@ -147,14 +147,20 @@ static int seize_threads(struct seizer *s, pid_t pid)
 	return rc;
 }
 
+static bool set_options(pid_t tid, uintptr_t options)
+{
+	return ptrace(PTRACE_SETOPTIONS, tid, NULL, (void *)options) == 0;
+}
+
 /* Whose filters cannot be read is refused by the dumper, which misses them. Return: of wait_stopped(). */
 static int suspend(struct seizer *s, pid_t tid, uint64_t deadline_ns)
 {
 	int rc = wait_stopped(tid, deadline_ns);
 
-	if (rc == 0 && ptrace(PTRACE_SETOPTIONS, tid, NULL,
-			       (void *)(uintptr_t)(TRACEE_OPTIONS | PTRACE_O_SUSPEND_SECCOMP)) == 0)
+	if (rc == 0 && set_options(tid, TRACEE_OPTIONS | PTRACE_O_SUSPEND_SECCOMP))
 		add_filters(s, tid);
+	else if (rc == 0 && !set_options(tid, TRACEE_OPTIONS))
+		rc = -ESRCH;
 	return rc;
 }
 

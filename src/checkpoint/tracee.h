@@ -57,6 +57,8 @@ struct tracee {
 	uint64_t syscall_at; /* address of a system call instruction in it */
 	uint64_t scratch;    /* memory in it for calls and what they answer, 0 = none yet */
 	bool no_programs;    /* which must not be executed */
+	bool opened;         /* by tracee_open(), */
+	uint32_t dumpable;   /* which was this before (prctl(2)) */
 	int proc;            /* /proc/PID */
 };
 
@@ -120,6 +122,21 @@ int tracee_scratch(struct tracee *t) attr_must_use;
 
 /** tracee_scratch_end() - give up the memory for results of all @n, at the same time. Who cannot, because it is gone, need not. */
 void tracee_scratch_end(struct tracee *const *all, size_t n);
+
+/**
+ * tracee_is_closed() - may the caller not look at @t, which is watched or stopped? So it is with a restored process that is not dumpable (prctl(2)): its memory belongs to the
+ * user namespace of the template.
+ */
+bool tracee_is_closed(const struct tracee *t);
+
+/**
+ * tracee_open() - make a closed process, which somebody has seized who may look at it (tracee_take_over()), dumpable until tracee_close(). Of others nothing is done.
+ * Return: 0; -ENOEXEC when there is no way to make a call in it; -errno. Context: whoever else could look at it stands still until tracee_close().
+ */
+int tracee_open(struct tracee *t) attr_must_use;
+
+/** tracee_close() - as it was. Idempotent. */
+void tracee_close(struct tracee *t);
 
 /** tracee_read() - copy @n bytes at @address of @t. Return: 0 or -errno. */
 int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n) attr_must_use;

@@ -278,6 +278,8 @@ int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n)
 	struct iovec local = { to, n }, remote = { (void *)(uintptr_t)address, n };
 	ssize_t got = process_vm_readv(t->host, &local, 1, &remote, 1, 0);
 
+	if (got < 0 && errno == EPERM)
+		return tracee_read_words(t, address, to, n);
 	return got < 0 ? -errno : (size_t)got == n ? 0 : -EFAULT;
 }
 

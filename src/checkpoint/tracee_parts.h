@@ -25,6 +25,9 @@ int tracee_await(struct tracee_thread *thread, bool child) attr_must_use;
 /** tracee_on() - have @thread go on to the same end. Return: 0 or -errno. */
 int tracee_on(struct tracee_thread *thread) attr_must_use;
 
+/** tracee_read_words() - tracee_read() of a stopped process that may be closed. A word that is there in part is not read. Return: 0 or -errno. */
+int tracee_read_words(const struct tracee *t, uint64_t address, void *to, size_t n) attr_must_use;
+
 /** struct tracee_row - one call of the program that lies in the scratch memory. */
 struct tracee_row {
 	uint64_t nr, arguments[6];

@@ -233,13 +233,17 @@ static int prepare(struct keeper *k, const struct capture_place *place, bool for
 	struct terminals terminals;
 	int rc = capture_begin(&k->capture, place, err);
 
+	*readable = true;
 	if (rc == 0)
 		rc = list_all(k, order, &terminals, err);
 	order->for_good = for_good;
 	if (rc == 0)
 		rc = capture_prepare(&k->capture, order, err);
+	if (rc == 0 && k->capture.closed != 0 && k->config.rootless)
+		return err_raise(err, ERR_UNSUPPORTED, "process %d (%s): " DUMP_CLOSED,
+			k->capture.closed, k->capture.closed_name);
 	*readable = !k->capture.filtered || feature_has(FEATURE_PROGRAM_FILTERS);
-	return rc == 0 && k->capture.filtered && *readable
+	return rc == 0 && ((k->capture.filtered && *readable) || k->capture.closed != 0)
 		       ? capture_suspend(&k->capture, place, err)
 		       : rc;
 }
@@ -507,6 +511,7 @@ static void examine(struct keeper *k, const struct capture_place *place,
 	if (list_all(k, &order, &terminals, err) < 0)
 		return;
 	order.readable = feature_has(FEATURE_PROGRAM_FILTERS);
+	order.may_open = !k->config.rootless;
 	(void)!capture_examine(place, &order, terminals.masters, terminals.n, found, err);
 }
 

@@ -10,16 +10,17 @@ from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError, BUILD
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, say, wait_output  # noqa: E402
+from forking import ask, fork_live, rootless, say, wait_output  # noqa: E402
+from suspending import there_and_back  # noqa: E402
 
 TIMEOUT = 40
 PROGRAMS = os.path.join(BUILD, "tests", "checkpoint")
 
 
-def begin(instance, box, name):
+def begin(instance, box, name, folder="/usr/local/bin"):
     """Start object @name in @box; return its exec once it says that it is ready."""
-    instance.cay("cp", os.path.join(PROGRAMS, "object_" + name), f"{box}:/usr/local/bin/object_{name}")
-    run = instance.exec(box, f"/usr/local/bin/object_{name}", stdin=True)
+    instance.cay("cp", os.path.join(PROGRAMS, "object_" + name), f"{box}:{folder}/object_{name}")
+    run = instance.exec(box, f"{folder}/object_{name}", stdin=True)
     wait_output(instance, box, run, b"ready\n")
     return run
 
@@ -32,10 +33,10 @@ def check(instance, box, run):
     equal((status["status"], status.get("code"), said), ("exited", 0, "ready\nfine\n"))
 
 
-def both_go_on(instance, name):
+def both_go_on(instance, name, folder="/usr/local/bin"):
     """The source, its fork, and a fork of the fork: each finds what the source has built."""
     with instance.sandbox() as box:
-        run = begin(instance, box, name)
+        run = begin(instance, box, name, folder)
         line = [box]
         for _ in range(2):
             line += fork_live(instance, line[-1])
@@ -81,6 +82,49 @@ def test_calls_that_were_stopped_three_times(instance):
             check(instance, one, run)
         for one in forks:
             instance.remove(one)
+
+
+@require("root", "cgroup2")
+def test_object_closed(instance):
+    both_go_on(instance, "closed")
+
+
+@require("root", "cgroup2")
+def test_who_is_closed_is_suspended_again(instance):
+    """What was resumed belongs to the template's namespace, as what was forked does."""
+    with instance.sandbox() as box:
+        run = begin(instance, box, "closed")
+        for _ in range(2):
+            there_and_back(instance, box)
+        fork = fork_live(instance, box)[0]
+        name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        check(instance, fork, run)
+        check(instance, box, run)
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+        there_and_back(instance, box)
+        check(instance, box, run)
+        instance.remove(fork)
+        instance.call("DELETE", f"/v1/snapshots/{name}")
+
+
+@require("root", "userns", "newuidmap")
+def test_owners_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "owners", "/tmp")
+
+
+@require("root", "userns", "newuidmap")
+def test_who_is_closed_rootless(tmp):
+    """What a fork has made nobody but the host's root may look at: told by name, and in advance."""
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "closed", "/tmp")
+        fork = fork_live(instance, box)[0]
+        error = raises(ApiError, fork_live, instance, fork)
+        equal(error.code, "unsupported")
+        contains(error.message, "(object_closed): it is not dumpable")
+        contains(instance.cay("doctor", fork, want=1).stdout, "(object_closed): it is not dumpable")
+        for one in (fork, box):
+            check(instance, one, run)
 
 
 @require("root", "cgroup2")
