@@ -16,19 +16,32 @@ static const struct plan_process *planned(uint32_t image_index)
 	return p;
 }
 
+#define NPROC 6U /* RLIMIT_NPROC */
+
+static void set_limit(const struct image_process *p, uint32_t i)
+{
+	uint64_t now[2], want[2] = { p->limits[i].soft, p->limits[i].hard };
+
+	if (CALL4(__NR_prlimit64, 0, i, 0, now) < 0)
+		return;
+	if (want[1] > now[1])
+		want[1] = now[1]; /* no capability here raises a hard limit */
+	if (want[0] > want[1])
+		want[0] = want[1];
+	(void)fork_must(CALL4(__NR_prlimit64, 0, i, want, 0), "set a resource limit");
+}
+
 static void set_limits(const struct image_process *p)
 {
 	for (uint32_t i = 0; i < IMAGE_LIMITS; i++) {
-		uint64_t now[2], want[2] = { p->limits[i].soft, p->limits[i].hard };
-
-		if (CALL4(__NR_prlimit64, 0, i, 0, now) < 0)
-			continue;
-		if (want[1] > now[1])
-			want[1] = now[1]; /* no capability here raises a hard limit */
-		if (want[0] > want[1])
-			want[0] = want[1];
-		(void)fork_must(CALL4(__NR_prlimit64, 0, i, want, 0), "set a resource limit");
+		if (i != NPROC)
+			set_limit(p, i);
 	}
+}
+
+void limits_end(const struct image_process *p)
+{
+	set_limit(p, NPROC);
 }
 
 static void set_attributes(const struct image_process *p)

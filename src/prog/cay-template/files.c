@@ -13,7 +13,8 @@
 #define O_NOWAIT      04000
 #define O_ACCESS      3
 #define O_READ_WRITE  2
-#define O_NAMELESS    020200000 /* TMPFILE */
+#define O_NAMELESS    020200000              /* TMPFILE */
+#define O_OF_NAMES    (0400000 | O_NAMELESS) /* NOFOLLOW, TMPFILE: say how a name is looked up */
 #define PATH_SIZE     4096U
 #define SET_TICKS     0x40085400 /* TFD_IOC_SET_TICKS */
 #define S_KIND        0170000
@@ -87,7 +88,8 @@ static int open_again(int fd, description *d)
 	memcpy(path, prefix, sizeof(prefix));
 	number_text(path + sizeof(prefix) - 1, (uint32_t)fd);
 	return (int)fork_must(
-		CALL4(__NR_openat, AT_CWD, path, (d->flags & ~(uint32_t)O_ONCE) | BARE_CLOEXEC, 0),
+		CALL4(__NR_openat, AT_CWD, path,
+			(d->flags & ~(uint32_t)(O_ONCE | O_OF_NAMES)) | BARE_CLOEXEC, 0),
 		"open a file without a name");
 }
 

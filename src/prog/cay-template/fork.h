@@ -346,6 +346,9 @@ void datagrams_fill(uint32_t receiver, const struct image_packet *p);
 /** become() - turn the calling process into process @index of the image. Never returns. */
 BARE_NORETURN void become(uint32_t index);
 
+/** limits_end() - the limit of processes of @p, when all its threads have been made: a server may have forbidden itself to make any. */
+void limits_end(const struct image_process *p);
+
 /** memory_become() - the address space of @p but for the window. */
 void memory_become(const struct image_process *p, const struct plan_process *planned);
 /** memory_describe() - brk, arguments, executable. */

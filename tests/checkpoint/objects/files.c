@@ -7,7 +7,7 @@
 int main(void)
 {
 	int file = open("/tmp/file", O_RDWR | O_CREAT | O_TRUNC, 0644), twin, append, gone, memory,
-	    null;
+	    null, plain, nameless;
 	int go[2], back[2], sparse = open("/tmp/high", O_RDONLY | O_CREAT, 0600);
 	int statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC), same_statm, tasks, parents;
 	char text[32] = { 0 }, path[64];
@@ -20,6 +20,11 @@ int main(void)
 	append = open("/tmp/file", O_WRONLY | O_APPEND | O_CLOEXEC);
 	gone = open("/tmp/gone", O_RDWR | O_CREAT | O_TRUNC, 0640);
 	MUST(write(gone, "still here", 10) == 10 && unlink("/tmp/gone") == 0);
+	/* as tempfile of Python does */
+	plain = open("/tmp/plain", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+	MUST(write(plain, "plain", 5) == 5 && unlink("/tmp/plain") == 0);
+	nameless = open("/tmp", O_RDWR | O_TMPFILE | O_EXCL, 0600);
+	MUST(nameless >= 0 && write(nameless, "nameless", 8) == 8);
 	MUST((memory = memfd_create("object", MFD_ALLOW_SEALING)) >= 0);
 	MUST(write(memory, "in memory", 9) == 9 && fcntl(memory, F_ADD_SEALS, F_SEAL_GROW) == 0);
 	null = open("/dev/null", O_RDWR);
@@ -55,6 +60,9 @@ int main(void)
 	MUST(fstat(gone, &st) == 0 && st.st_nlink == 0 && (st.st_mode & 07777) == 0640);
 	MUST(pread(gone, text, 10, 0) == 10 && memcmp(text, "still here", 10) == 0);
 	MUST(lseek(gone, 0, SEEK_CUR) == 10 && access("/tmp/gone", F_OK) < 0);
+	MUST(pread(plain, text, 5, 0) == 5 && memcmp(text, "plain", 5) == 0);
+	MUST(pread(nameless, text, 8, 0) == 8 && memcmp(text, "nameless", 8) == 0);
+	MUST(write(nameless, "!", 1) == 1 && fstat(nameless, &st) == 0 && st.st_size == 9);
 	MUST(pread(memory, text, 9, 0) == 9 && memcmp(text, "in memory", 9) == 0);
 	MUST(lseek(memory, 0, SEEK_CUR) == 9 && fcntl(memory, F_GET_SEALS) == F_SEAL_GROW);
 	MUST(fstat(null, &st) == 0 && S_ISCHR(st.st_mode) && write(null, "x", 1) == 1);

@@ -2,6 +2,8 @@
 /* Threads: ids, thread-local memory, names, masks, alternate stacks, held and contended locks, waiting in a call. */
 #include "object.h"
 
+#include <sys/resource.h>
+
 enum { THREADS = 12 };
 
 static __thread int own;
@@ -57,6 +59,7 @@ int main(void)
 		void *head;
 		size_t length;
 	} robust, robust_now;
+	struct rlimit none = { 0, 0 };
 
 	(void)pthread_mutex_lock(&held);
 	for (intptr_t i = 0; i < THREADS; i++)
@@ -66,8 +69,12 @@ int main(void)
 		(void)pthread_cond_wait(&changed, &lock);
 	(void)pthread_mutex_unlock(&lock);
 	MUST(syscall(SYS_get_robust_list, 0, &robust.head, &robust.length) == 0);
+	/* a server that wants no more (haproxy) */
+	MUST(setrlimit(RLIMIT_NPROC, &none) == 0);
 
 	object_ready();
+
+	MUST(getrlimit(RLIMIT_NPROC, &none) == 0 && none.rlim_cur == 0 && none.rlim_max == 0);
 
 	MUST(syscall(SYS_get_robust_list, 0, &robust_now.head, &robust_now.length) == 0);
 	MUST(robust.head == robust_now.head && robust.length == robust_now.length);
