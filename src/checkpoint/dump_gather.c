@@ -68,6 +68,8 @@ static void gather_region(struct gathering *g, uint64_t start, uint64_t end)
 		!g->over && at + HUGE_PAGE <= end; at += HUGE_PAGE) {
 		bool full = is_full(g, at);
 
+		/* what a program has set aside may be terabytes of which nothing is there */
+		g->over = clock_now_ns() > g->deadline_ns;
 		if (!full || g->end != at || g->end - g->start >= RANGE_MAX)
 			say(g);
 		if (full && g->start == 0)
@@ -92,7 +94,7 @@ void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns)
 	g.pagemap = open(path, O_RDONLY | O_CLOEXEC);
 	g.over = g.pagemap < 0;
 	while (!g.over && maps->n > 0 && proc_map_next(&at, end, &m) > 0) {
-		if (m.inode == 0 && !m.shared && m.end - m.start >= HUGE_PAGE)
+		if (m.inode == 0 && m.readable && !m.shared && m.end - m.start >= HUGE_PAGE)
 			gather_region(&g, m.start, m.end);
 	}
 	fd_close(&g.pagemap);

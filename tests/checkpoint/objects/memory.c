@@ -4,6 +4,8 @@
 
 enum { MB = 1 << 20 };
 
+#define TB (1UL << 40)
+
 static unsigned char data[3 * 4096] = { 1, 2, 3 }; /* of the program's file, changed below */
 static volatile sig_atomic_t faults;
 
@@ -50,6 +52,11 @@ int main(void)
 	unsigned char *sparse =
 		map(64 * MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	unsigned char *none = map(MB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	/* set aside, as databases and sanitizers do: nobody may look for pages in all of it */
+	unsigned char *aside =
+		map(8 * TB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+	unsigned char *vast =
+		map(TB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	unsigned char *locked_in = map(MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	unsigned char *shared = map(MB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
 	unsigned char *heap = malloc(100000), *file_shared, *file_private;
@@ -89,7 +96,12 @@ int main(void)
 	MUST(read(go[0], &c, 1) == 1);
 	(void)clock_gettime(CLOCK_MONOTONIC, &before);
 
+	vast[TB / 2] = 'v';
+
 	object_ready();
+
+	MUST(vast[TB / 2] == 'v' && vast[TB - 1] == 0 && mprotect(aside + TB, MB, PROT_READ) == 0);
+	MUST(aside[TB] == 0);
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &after);
 	MUST(after.tv_sec > before.tv_sec ||
