@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/str.h"
 
+#include <endian.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
