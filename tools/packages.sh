@@ -3,7 +3,8 @@
 # packages.sh PURPOSE... - install the Debian packages of tools/packages.txt that are missing.
 #
 # PURPOSE is test, demo, bench or vm; packages without a purpose are always wanted. As root they are installed quietly; otherwise the command
-# is printed and the status is 1. When everything is there this costs one dpkg-query. A name with @VERSION is wanted on that Debian alone.
+# is printed and the status is 1. When everything is there this costs one dpkg-query. A name with @VERSION is wanted on that Debian alone,
+# one with ?PROGRAM where that program is missing.
 # Other distributions: does nothing.
 set -eu
 
@@ -25,6 +26,14 @@ wanted=$(awk -v purposes=" $* " -v version="$version" '
 		if (wanted && (n == 1 || name[2] == version))
 			print name[1]
 	}' "$list" | sort -u)
+
+# "package?program" is wanted where there is no such program: it may have come some other way.
+wanted=$(for package in $wanted; do
+	case $package in
+	*\?*) command -v "${package#*\?}" >/dev/null 2>&1 || printf '%s\n' "${package%%\?*}" ;;
+	*) printf '%s\n' "$package" ;;
+	esac
+done)
 
 # dpkg-query names what it does not know on stderr and fails; what it prints is what counts.
 # shellcheck disable=SC2086

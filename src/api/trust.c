@@ -34,6 +34,7 @@ static const struct {
 	{ "GIT_SSL_CAINFO", INSIDE "/bundle.pem" },
 	{ "AWS_CA_BUNDLE", INSIDE "/bundle.pem" },
 	{ "CARGO_HTTP_CAINFO", INSIDE "/bundle.pem" },
+	{ "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", INSIDE "/bundle.pem" },
 	{ "DENO_CERT", INSIDE "/ca.pem" },
 	{ "NODE_EXTRA_CA_CERTS", INSIDE "/ca.pem" },
 };

@@ -20,13 +20,13 @@ BINDINGS = [{"name": "KEY", "hosts": [".s3.example"], "in": [{"sigv4": ID}]},
 TIME = "20260102T030405Z"
 
 
-def signature(key, scope, method, path, query, fields, names, payload):
+def signature(key, scope, method, path, query, fields, names, payload, time=TIME):
     """The whole algorithm; @fields: what is signed, by lower-case name."""
     encoded = [[urllib.parse.quote(urllib.parse.unquote(t), safe="~") for t in (p + "=").split("=")[:2]] for p in query.split("&") if p]
     plain = "/".join(urllib.parse.unquote(segment) if "/s3/" in scope else segment for segment in path.split("/"))
     canonical = "\n".join([method, urllib.parse.quote(plain, safe="/~"), "&".join("=".join(p) for p in sorted(encoded)),
                            "".join(f"{n}:{' '.join(fields[n].split())}\n" for n in names.split(";")), names, payload])
-    text = "\n".join(["AWS4-HMAC-SHA256", TIME, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    text = "\n".join(["AWS4-HMAC-SHA256", time, scope, hashlib.sha256(canonical.encode()).hexdigest()])
     secret = ("AWS4" + key).encode()
     for part in (*scope.split("/"), text):
         secret = hmac.new(secret, part.encode(), hashlib.sha256).digest()
