@@ -26,6 +26,8 @@ NAMES = {
     "mixed.example": ["10.9.9.9", "93.184.216.34"],
     "mapped.example": ["127.0.0.1"],
 }
+ALIASES = {"alias.example": "private.example"}
+CHANGES = {"rebind.example": ["93.184.216.34", "127.0.0.1"]}  # one after the other, at every question
 PUBLIC = "93.184.216.34"
 
 
@@ -141,14 +143,22 @@ def dns_answer(query):
         labels.append(query[at + 1:at + 1 + query[at]].decode("latin-1"))
         at += 1 + query[at]
     name, kind = ".".join(labels).lower(), struct.unpack(">H", query[at + 1:at + 3])[0]
-    addresses = NAMES.get(name, [PUBLIC])
+    addresses = NAMES.get(ALIASES.get(name, name), [PUBLIC])
+    if name in CHANGES and kind == 1:
+        addresses = CHANGES[name][:1]
+        CHANGES[name].append(CHANGES[name].pop(0))
     if name.startswith("nx"):
         return query[:2] + struct.pack(">HHHHH", 0x8183, 1, 0, 0, 0) + query[12:at + 5], name
     records = [socket.inet_aton(a) for a in addresses] if kind == 1 else []
     if kind == 28 and name == "mapped.example":
         records = [socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1")]
-    answer = b"".join(b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 0, len(r)) + r for r in records)
-    return query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(records), 0, 0) + query[12:at + 5] + answer, name
+    owner, alias = b"\xc0\x0c", b""
+    if name in ALIASES:
+        target = b"".join(bytes([len(p)]) + p.encode() for p in ALIASES[name].split(".")) + b"\0"
+        alias = owner + struct.pack(">HHIH", 5, 1, 0, len(target)) + target
+        owner = target
+    answer = alias + b"".join(owner + struct.pack(">HHIH", kind, 1, 0, len(r)) + r for r in records)
+    return query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(records) + bool(alias), 0, 0) + query[12:at + 5] + answer, name
 
 
 def serve_udp(sock, port):
