@@ -362,7 +362,7 @@ static bool upgraded(struct exchange *x)
 /* Nobody takes the answer any more; what it says at its end is counted all the same, when that comes before too long. */
 static void listen_on(struct flow *f)
 {
-	uint64_t until = clock_now_ns() + PROXY_LISTEN_NS, next;
+	uint64_t until = clock_now_ns() + f->x->proxy->listen_ns, next;
 	const char *piece;
 	ssize_t n = 1;
 

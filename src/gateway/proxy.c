@@ -17,7 +17,7 @@ static void on_tick(uv_timer_t *timer)
 
 int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, struct err *err)
 {
-	*p = (struct proxy){ .loop = loop };
+	*p = (struct proxy){ .loop = loop, .listen_ns = PROXY_LISTEN_NS };
 	room_init(&p->held.room, PROXY_HELD_MAX);
 	room_init(&p->trees, PROXY_TREES_MAX);
 	list_init(&p->pool);

@@ -107,6 +107,7 @@ struct proxy {
 	size_t n_exchanges;    /* under way */
 	uint64_t exchanges;    /* number of the last one */
 	uint64_t *draws;       /* random numbers drawn so far, by rule */
+	uint64_t listen_ns;    /* %PROXY_LISTEN_NS; a test waits less */
 };
 
 /** struct proxy_conn - an accepted connection: whose, what was dialled, and the stream. */

@@ -7,6 +7,7 @@
  * it listens, ends when its standard input does.
  */
 #include "gateway/proxy.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "codec/jsontext.h"
 #include "gateway/secrets.h"
@@ -108,6 +109,26 @@ static void event(attr_unused void *ctx, attr_unused const struct proxy_conn *c,
 	(void)fwrite(data->p, 1, data->n - 1, events);
 	(void)fprintf(events, ",\"type\":\"%s\"}\n", type);
 	(void)fflush(events);
+}
+
+/* Budgets are never exhausted here; what answers say for them is an event. */
+static enum ledger_answer reserve(attr_unused void *ctx, attr_unused const struct policy *policy,
+	attr_unused size_t rule, attr_unused const struct ledger_amounts *amounts,
+	attr_unused struct ledger_refusal *ret)
+{
+	return LEDGER_OK;
+}
+
+static void add(void *ctx, attr_unused const struct policy *policy, attr_unused size_t rule,
+	const struct ledger_amounts *amounts)
+{
+	struct buf data = BUF_INIT(PROXY_EVENT_MAX);
+
+	jsontext_open(&data, '{');
+	jsontext_member_string(&data, "said", amounts->body != NULL ? "something" : "nothing");
+	jsontext_close(&data, '}');
+	event(ctx, NULL, "spent", &data);
+	buf_free(&data);
 }
 
 static void refused(void *ctx, const struct proxy_conn *c, const char *what, const char *reason)
@@ -246,7 +267,13 @@ int main(int argc, char **argv)
 	if (text("through") != NULL &&
 		authority_parse(text("through"), strlen(text("through")), &proxy.through) < 0)
 		die("through", text("through"));
-	proxy.hooks = (struct proxy_hooks){ .dial = dial, .event = event, .refused = refused };
+	proxy.hooks = (struct proxy_hooks){
+		.dial = dial, .event = event, .refused = refused, .reserve = reserve, .add = add
+	};
+	if (json_object_get(config, "listen_ms") != NULL)
+		proxy.listen_ns =
+			(uint64_t)json_integer_value(json_object_get(config, "listen_ms")) *
+			NS_PER_MS;
 	events = text("events") != NULL ? fopen(text("events"), "ae") : NULL;
 	n = json_array_size(json_object_get(config, "listen"));
 	for (size_t i = 0; i < n; i++) {

@@ -6,7 +6,8 @@ import socket
 import threading
 
 from lib.case import contains, equal
-from lib.proxy import Proxy, Upstream, certificate, echo, fixed, parse, read_all
+from lib.pace import patience
+from lib.proxy import Proxy, Upstream, certificate, echo, fixed, head, parse, read_all
 
 QUICK = True
 ALLOW = [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}]
@@ -169,6 +170,34 @@ def test_interim_answers_without_end_are_no_answer(tmp):
     status, body = proxy.get("api.example", "/x")
     equal(status, 502)
     contains(body, b"no answer from the host")
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
+def test_a_stream_without_end_is_not_listened_to_for_ever(tmp):
+    """What a budget counts is waited for when the sandbox has gone, but not for ever; what was said until then counts."""
+    gone, ended = threading.Event(), threading.Event()
+
+    def stream(peer):
+        peer.head()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"usage\": {\"n\": 5}}\n\n")
+        gone.wait(patience(60))
+        try:
+            while True:
+                peer.send(b"data: {}\n\n")
+        finally:
+            ended.set()
+
+    upstream = Upstream(stream)
+    rule = {**ALLOW[0], "budget": {"sum": {"field": "/usage/n", "of": "response", "max": 1000}}}
+    proxy = Proxy(tmp, [rule], {"api.example": upstream.address}, listen_ms=300)
+    with proxy.connect() as sock:
+        sock.sendall(b"GET /x HTTP/1.1\r\nHost: api.example\r\n\r\n")
+        contains(head(sock), b" 200 OK")
+        sock.recv(1)
+    gone.set()
+    equal(ended.wait(patience(60)), True, "the host is let go")
+    equal([e["said"] for e in proxy.events("spent", 1)], ["something"])
     equal(proxy.close(), 0)
     upstream.close()
 
