@@ -9,12 +9,12 @@ import concurrent.futures
 import gzip
 import json
 import os
-import socket
 import subprocess
 import threading
 import time
 
 import measure
+from forksource import Connection
 
 CASES = os.path.join(measure.TOP, "bench", "data", "humaneval", "HumanEval.jsonl.gz")
 SECONDS = 60  # longest that one step of a case may take
@@ -54,36 +54,6 @@ def programs():
             text = f"{row['prompt']}{solution}\n{row['test']}\ncheck({row['entry_point']})\n"
             found.append((row["task_id"], text.encode(), score))
     return found
-
-
-class Connection:
-    """One kept connection to the API: what a client in Python can do without much of its own."""
-
-    def __init__(self, path):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(SECONDS)
-        self.sock.connect(path)
-
-    def ask(self, method, path, body=b"", kind="application/json"):
-        """The answer's body; a status other than 2xx is an error."""
-        self.sock.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        got = self.sock.recv(65536)
-        while b"\r\n\r\n" not in got:
-            got += self.more()
-        head, answer = got.split(b"\r\n\r\n", 1)
-        at = head.lower().find(b"content-length:")
-        length = int(head[at + 15:].split(b"\r\n", 1)[0]) if at >= 0 else 0
-        while len(answer) < length:
-            answer += self.more()
-        if head[9:10] != b"2":
-            raise RuntimeError(f"{method} {path}: {head[9:12].decode()} {answer[:300]!r}")
-        return answer
-
-    def more(self):
-        more = self.sock.recv(65536)
-        if not more:
-            raise EOFError("the server closed the connection")
-        return more
 
 
 class Forks:
