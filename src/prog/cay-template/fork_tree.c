@@ -9,6 +9,7 @@
 #include "prog/cay-template/lazy.h"
 
 #include <asm/ioctls.h>
+#include <asm/poll.h>
 #include <linux/futex.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
@@ -411,6 +412,26 @@ static void join_pids(void)
 	(void)fork_must(CALL2(__NR_setns, fork.pids, CLONE_NEWPID), "join the pid namespace");
 }
 
+/* Nobody waits for it any more. */
+static void drop_memory(void)
+{
+	(void)CALL2(__NR_munmap, WINDOW_STASH, WINDOW_END - WINDOW_STASH);
+	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
+	pull_forget();
+}
+
+/* In most forks no other program is ever started: until then it is not worth a program's memory, nor its beginning. Until it is told something, or nobody is there to tell it. */
+static void await_order(int socket)
+{
+	struct pollfd p = { .fd = socket, .events = POLLIN };
+
+	drop_memory();
+	while (CALL3(__NR_poll, &p, 1, -1) <= 0)
+		;
+	if ((p.revents & POLLIN) == 0)
+		bare_exit(0);
+}
+
 /*
  * Programs that are started later must be in the domain of those that are restored, so their starter is a child of ours, made when we are in it. It is outside
  * the sandbox's pid namespace, as every starter is, and clones with our being the parent: we reap what it starts too.
@@ -426,13 +447,17 @@ static void start_starter(void)
 	join_pids();
 	lazy_leave();
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
+	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-starter", 0, 0, 0);
 	/* above what it is to become */
 	fork.program = (int)CALL3(__NR_fcntl, fork.program, 1030, 20);
 	fork.starter = (int)CALL3(__NR_fcntl, fork.starter, 1030, 20);
 	(void)fork_must(CALL3(__NR_dup3, fork.starter, 3, 0), "place the starter's socket");
-	(void)CALL3(__NR_close_range, 4, ~0U, 4 /* CLOEXEC */);
 	(void)fork_must(
-		CALL5(__NR_execveat, fork.program, "", argv, envp, 0x1000), "execute the starter");
+		CALL3(__NR_dup3, fork.program, 4, BARE_CLOEXEC), "place the starter's program");
+	(void)CALL3(__NR_close_range, 5, ~0U, 0);
+	await_order(3);
+	(void)CALL5(__NR_execveat, 4, "", argv, envp, 0x1000);
 	bare_exit(126);
 }
 
@@ -452,14 +477,6 @@ static void wait_for(enum template_message_kind kind)
 	if (CALL6(__NR_recvfrom, fork.socket, &m, sizeof(m), 0, 0, 0) != sizeof(m) ||
 		m.kind != kind)
 		bare_exit(124); /* the keeper is gone or gave up */
-}
-
-/* Nobody waits for it any more. */
-static void drop_memory(void)
-{
-	(void)CALL2(__NR_munmap, WINDOW_STASH, WINDOW_END - WINDOW_STASH);
-	(void)CALL2(__NR_munmap, WINDOW_IMAGE, WINDOW_PLAN - WINDOW_IMAGE);
-	pull_forget();
 }
 
 /* The descriptors of the image are not needed here any more. */
