@@ -35,6 +35,8 @@ static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, bool ke
 		return rc;
 	}
 	rc = sandbox_start(sb, live ? s->live : NULL, true, err);
+	if (rc == 0 && live && !s->unwanted)
+		keeper_learn_fork(sb, s->id);
 	if (rc == 0 && live && !keep)
 		identity_tell(sb);
 	return rc;
@@ -48,6 +50,7 @@ static int fork_one(struct server *srv, struct snapshot *s, json_t *request, boo
 		.parent = json_string_value(json_object_get(s->doc, "sandbox")),
 		.layers = json_object_get(s->doc, "layers"),
 		.since_ns = (uint64_t)json_integer_value(json_object_get(s->doc, "since_ns")),
+		.live = start && live,
 	};
 	struct sandbox *sb = sandbox_new(srv, request, &origin, start, err);
 	int rc;
@@ -160,9 +163,9 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 	}
 	if (s != NULL) {
 		snapshot_hold(s);
-		rc = fork_reply(call, s, err);
 		/* without a name nobody asks for its processes again */
 		snapshot_forget_processes(call->srv, s);
+		rc = fork_reply(call, s, err);
 		snapshot_release(call->srv, s);
 	}
 	sandbox_unref(sb);

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <signal.h>
 
-#define TARGET  "/run/cay/generation"
 #define HOOK_NS (10 * NS_PER_S)
 
 /* --- the file --- */
@@ -40,7 +39,7 @@ void identity_mounts(const struct sandbox *sb, json_t *list)
 
 	if (json_object_get(sb->doc, "generation") != NULL)
 		(void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "source", path,
-							  "target", TARGET, "mode", "ro"));
+							  "target", IDENTITY_FILE, "mode", "ro"));
 }
 
 void identity_forget(const struct server *srv, const char *id)

@@ -11,6 +11,8 @@
 
 #include "api/server.h"
 
+#define IDENTITY_FILE "/run/cay/generation" /* inside */
+
 /**
  * identity_choose() - before @sb is started with the processes of a snapshot.
  * @config: of the snapshot. @keep: the generation is that of the snapshot. Otherwise it is one that there never was. Return: 0 or an error.

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/keeper_pool.h"
+#include "api/identity.h"
 #include "api/server.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "sys/mount.h"
 
 #define REFILL_MS       1
@@ -57,27 +59,31 @@ static bool pool_look(struct server *srv)
 	return true;
 }
 
-static bool same_mount(const json_t *a, const json_t *b)
+static bool same_beginning(const json_t *a, const json_t *b)
 {
+	const json_t *fork = json_object_get(a, "snapshot");
+
+	if (fork != NULL)
+		return json_equal(fork, json_object_get(b, "snapshot"));
 	return a == b || json_equal(a, b);
 }
 
-/* How well a keeper suits who begins with @mount. One that is under way is nearer than a new one. */
-static int suitability(const struct keeper *k, const json_t *mount)
+/* How well a keeper suits who begins with @beginning. One that is under way is nearer than a new one. */
+static int suitability(const struct keeper *k, const json_t *beginning)
 {
-	int foreseen = same_mount(k->foreseen, mount) ? 3 : k->foreseen == NULL ? 2 : 1;
+	int foreseen = same_beginning(k->foreseen, beginning) ? 3 : k->foreseen == NULL ? 2 : 1;
 
 	return k->failed ? 0 : foreseen + (k->prepared ? 3 : 0);
 }
 
-static struct keeper *pool_find(struct server *srv, const json_t *mount)
+static struct keeper *pool_find(struct server *srv, const json_t *beginning)
 {
 	struct keeper *best = NULL;
 	int most = 0;
 
 	list_for_each (&srv->pool.ready, node, next) {
 		struct keeper *k = list_entry(node, struct keeper, pool_node);
-		int suits = suitability(k, mount);
+		int suits = suitability(k, beginning);
 
 		best = suits > most ? k : best;
 		most = suits > most ? suits : most;
@@ -85,21 +91,93 @@ static struct keeper *pool_find(struct server *srv, const json_t *mount)
 	return best;
 }
 
-static void pool_learn(struct keeper_pool *p, json_t *mount)
+static void pool_foresee(struct keeper_pool *p, json_t *beginning)
 {
-	json_decref(p->foreseen);
-	p->foreseen = same_mount(p->last, mount) ? json_incref(mount) : NULL;
-	json_decref(p->last);
-	p->last = json_incref(mount);
+	json_t *before = p->foreseen;
+
+	p->foreseen = json_incref(beginning);
+	json_decref(before);
 }
 
-struct keeper *keeper_take(struct server *srv, json_t *mount)
+static void pool_learn(struct keeper_pool *p, json_t *beginning)
+{
+	if (beginning != NULL && same_beginning(beginning, p->fork))
+		pool_foresee(p, p->fork);
+	else
+		pool_foresee(p, json_object_get(beginning, "snapshot") == NULL &&
+						same_beginning(p->last, beginning)
+					? beginning
+					: NULL);
+	json_decref(p->last);
+	p->last = json_incref(beginning);
+}
+
+/* What a keeper is told of it; NULL: it has mounts of which nothing can be made ahead of time. */
+static json_t *expectation(const struct sandbox *sb)
+{
+	static const char *const members[] = { "image", "lower", "limits", "profile" };
+	json_t *spec = sandbox_spec(sb), *mounts = json_object_get(spec, "mounts"), *expect = NULL;
+	const char *target =
+		json_string_value(json_object_get(json_array_get(mounts, 0), "target"));
+
+	if (json_array_size(mounts) == 1 && str_eq(target, IDENTITY_FILE) && !sandbox_has_disk(sb))
+		expect = json_object();
+	for (size_t i = 0; expect != NULL && i < ARRAY_SIZE(members); i++)
+		(void)json_object_set(expect, members[i], json_object_get(spec, members[i]));
+	json_decref(spec);
+	return expect;
+}
+
+void keeper_learn_fork(const struct sandbox *sb, const char *snapshot)
+{
+	struct keeper_pool *p = &sb->srv->pool;
+	json_t *fork = json_pack("{s:s}", "snapshot", snapshot), *expect;
+
+	if (!same_beginning(fork, p->fork)) {
+		json_decref(p->fork);
+		expect = expectation(sb);
+		p->fork = expect != NULL ? json_incref(fork) : NULL;
+		if (expect != NULL)
+			(void)json_object_set_new(fork, "expect", expect);
+	}
+	if (p->fork != NULL && same_beginning(p->last, p->fork))
+		pool_foresee(p, p->fork);
+	json_decref(fork);
+}
+
+void keeper_forget_fork(struct server *srv, const char *snapshot)
+{
+	struct keeper_pool *p = &srv->pool;
+	json_t *fork = json_pack("{s:s}", "snapshot", snapshot);
+	bool any = false;
+
+	list_for_each (&p->ready, node, next) {
+		struct keeper *k = list_entry(node, struct keeper, pool_node);
+
+		if (k->failed || !same_beginning(fork, k->foreseen))
+			continue;
+		keeper_claim(k);
+		list_append(&p->stale, &k->pool_node);
+		any = true;
+	}
+	if (same_beginning(fork, p->foreseen))
+		pool_foresee(p, NULL);
+	if (same_beginning(fork, p->fork)) {
+		json_decref(p->fork);
+		p->fork = NULL;
+	}
+	json_decref(fork);
+	if (any)
+		keeper_refill(srv);
+}
+
+struct keeper *keeper_take(struct server *srv, json_t *beginning)
 {
 	struct keeper *k;
 
-	pool_learn(&srv->pool, mount);
+	pool_learn(&srv->pool, beginning);
 	(void)pool_look(srv);
-	k = pool_find(srv, mount);
+	k = pool_find(srv, beginning);
 	if (k == NULL)
 		return NULL;
 	keeper_claim(k);

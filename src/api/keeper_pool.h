@@ -6,8 +6,10 @@
  *     sandbox would find what that hides.
  * (2) Whoever wants a keeper waits for no stale one: those are cleared up when nothing is being prepared any more.
  * (3) The pool is filled only while mounts are quiet: calm.h.
- * (4) Keepers are prepared with the cow mount that new sandboxes begin with, as long as one sandbox after the other begins with the same (sandbox/foresight.h). One that was prepared
- *     for another is the last to be taken: it has to make its root anew.
+ * (4) Keepers are prepared for what new sandboxes begin with (sandbox/foresight.h): with a cow mount, as long as one sandbox after the other begins with the same; or as a fork with the
+ *     processes of a snapshot, as long as it is that which is forked. One that was prepared for another beginning is the last to be taken: it has to make its root anew.
+ *
+ * A beginning is the mount, as it is in a specification, or {"snapshot": ID}; of the latter the pool has learned besides what a keeper is told: "expect".
  */
 #ifndef CAY_API_KEEPER_POOL_H
 #define CAY_API_KEEPER_POOL_H
@@ -18,6 +20,7 @@
 #include <jansson.h>
 
 struct keeper;
+struct sandbox;
 struct server;
 
 /** struct keeper_pool - all of it belongs to the loop's thread. */
@@ -29,8 +32,9 @@ struct keeper_pool {
 	unsigned int discarding; /* keepers of the pool that are being ended */
 	int mount_watch;         /* the machine's mounts */
 	struct calm calm;        /* of these */
-	json_t *last;            /* what the last new sandbox began with; NULL: no cow mount */
+	json_t *last;            /* what the last new sandbox began with; NULL: neither */
 	json_t *foreseen;        /* what the next one probably begins with, or NULL */
+	json_t *fork;            /* the last beginning of a fork that was learned, or NULL */
 	uv_timer_t refill;
 	struct waiters changed; /* one more is prepared, or gone */
 };
@@ -46,9 +50,15 @@ void keeper_pool_end(struct server *srv);
 
 /**
  * keeper_take() - a keeper of the pool, else one that is being prepared for it (keeper_ready() waits for that), or NULL.
- * @mount: the cow mount that its sandbox begins with, or NULL; borrowed. What the pool foresees is learned from it.
+ * @beginning: what its sandbox begins with, or NULL; borrowed. What the pool foresees is learned from it.
  */
-struct keeper *keeper_take(struct server *srv, json_t *mount);
+struct keeper *keeper_take(struct server *srv, json_t *beginning);
+
+/** keeper_learn_fork() - sandbox @sb runs with the processes of snapshot @snapshot: the next one probably does, too, and looks the same. */
+void keeper_learn_fork(const struct sandbox *sb, const char *snapshot);
+
+/** keeper_forget_fork() - nobody will fork the processes of @snapshot any more: what was prepared for that is cleared up, before its layers are. */
+void keeper_forget_fork(struct server *srv, const char *snapshot);
 
 /** keeper_claim() - it belongs to a sandbox, or is ended: the pool does not have it any more. */
 void keeper_claim(struct keeper *k);

@@ -5,6 +5,7 @@
  * Life: started (cay-spawn) -> hello -> prepare -> prepared, in the pool -> claimed by a sandbox -> ended -> reaped. One whose connection dies unasked takes its
  * sandbox with it (sandbox_keeper_lost).
  */
+#include "api/identity.h"
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -206,19 +207,28 @@ static json_t *prepare_request(struct keeper *k)
 {
 	struct server *srv = k->srv;
 	const char *kind;
-	json_t *request = json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot), *expect;
+	json_t *request = json_pack("{s:s,s:i}", "verb", "prepare", "slot", (int)k->slot), *expect,
+	       *fork;
 
 	if (k->sandbox != NULL) {
 		(void)json_object_set_new(request, "expect", sandbox_spec(k->sandbox));
-	} else if (srv->mask != NULL) {
-		expect = json_pack("{s:s,s:s,s:[s],s:o}", "id", k->id, "image", "host", "lower",
-			srv->mask, "limits", sandbox_limits(srv, NULL, &kind, NULL));
-		k->foreseen = json_incref(srv->pool.foreseen);
-		if (k->foreseen != NULL)
-			(void)json_object_set_new(expect, "mounts", json_pack("[O]", k->foreseen));
-		(void)json_object_set_new(request, "expect", expect);
-		(void)json_object_set_new(request, "foresee", json_boolean(k->foreseen != NULL));
+		return request;
 	}
+	if (srv->mask == NULL)
+		return request;
+	k->foreseen = json_incref(srv->pool.foreseen);
+	fork = json_object_get(k->foreseen, "expect");
+	expect = fork != NULL ? json_copy(fork)
+			      : json_pack("{s:s,s:[s],s:o}", "image", "host", "lower", srv->mask,
+					"limits", sandbox_limits(srv, NULL, &kind, NULL));
+	(void)json_object_set_new(expect, "id", json_string(k->id));
+	if (fork != NULL)
+		(void)json_object_set_new(request, "point", json_string(IDENTITY_FILE));
+	else if (k->foreseen != NULL)
+		(void)json_object_set_new(expect, "mounts", json_pack("[O]", k->foreseen));
+	(void)json_object_set_new(
+		request, "foresee", json_boolean(fork == NULL && k->foreseen != NULL));
+	(void)json_object_set_new(request, "expect", expect);
 	return request;
 }
 

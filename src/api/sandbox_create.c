@@ -162,8 +162,8 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	return doc;
 }
 
-/* The mount with which a keeper may have been prepared: a cow mount over nothing but its directory. Borrowed; NULL: none. */
-static json_t *first_cow_mount(
+/* For what a keeper may have been prepared (api/keeper_pool.h): a fork with its processes, or a cow mount over nothing but its directory. New reference; NULL: neither. */
+static json_t *beginning_of(
 	const struct sandbox_origin *o, const char *image, const char *disk, const json_t *mounts)
 {
 	json_t *first = json_array_get(mounts, 0);
@@ -171,23 +171,28 @@ static json_t *first_cow_mount(
 	bool bare = (o == NULL || json_array_size(o->layers) == 0) && str_eq(image, "host") &&
 		    !str_eq(disk, "disk");
 
-	return bare && mode != NULL && str_eq(mode, "cow") ? first : NULL;
+	if (o != NULL && o->live)
+		return json_pack("{s:s}", "snapshot", o->snapshot);
+	return bare && mode != NULL && str_eq(mode, "cow") ? json_incref(first) : NULL;
 }
 
-static int place(struct server *srv, bool with_keeper, json_t *mount, struct keeper **keeper,
+/* Takes @beginning. */
+static int place(struct server *srv, bool with_keeper, json_t *beginning, struct keeper **keeper,
 	char id[ID_LEN + 1], int *slot, struct err *err)
 {
 	struct id made = id_new();
 
 	*keeper = NULL;
 	if (!with_keeper) {
+		json_decref(beginning);
 		*slot = slot_take(srv);
 		if (*slot < 0)
 			return err_raise(
 				err, ERR_LIMIT, "no more than %u sandboxes fit", SLOT_COUNT);
 		return str_copy(id, ID_LEN + 1, made.s);
 	}
-	*keeper = keeper_take(srv, mount);
+	*keeper = keeper_take(srv, beginning);
+	json_decref(beginning);
 	if (*keeper == NULL)
 		*keeper = keeper_new(srv, NULL, -1, err);
 	keeper_refill(srv);
@@ -256,8 +261,8 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		return NULL;
 	limits = sandbox_limits(srv, request, &disk, err);
 	mounts = limits == NULL ? NULL : mounts_from(request, err);
-	if (mounts == NULL || place(srv, keeper, first_cow_mount(origin, image, disk, mounts), &k,
-				      id, &slot, err) < 0) {
+	if (mounts == NULL || place(srv, keeper, beginning_of(origin, image, disk, mounts), &k, id,
+				      &slot, err) < 0) {
 		json_decref(limits);
 		json_decref(mounts);
 		json_decref(policy);

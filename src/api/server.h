@@ -69,7 +69,7 @@ struct keeper {
 	struct err error; /* why it failed */
 	char lost[160];   /* why its sandbox was killed unasked; "" = it was not */
 	json_t *hello_doc;
-	json_t *foreseen; /* the mount that it was prepared with, or NULL */
+	json_t *foreseen; /* the beginning that it was prepared for, or NULL: api/keeper_pool.h */
 	struct sandbox *sandbox;
 	struct event_ack ack;
 	struct waiters changed;
@@ -424,6 +424,7 @@ struct sandbox_origin {
 	const char *snapshot, *parent; /* ids or NULL */
 	json_t *layers;                /* array of layer ids, top first, or NULL */
 	uint64_t since_ns; /* wall time at which the lineage's first sandbox was made; 0 = now */
+	bool live;         /* with the processes of the snapshot */
 	json_t *run;       /* what the run that it is made for needs to know, or NULL */
 	const char *key,
 		*key_hash; /* idempotency key of the request and its hash, or NULL: remembered with the sandbox itself */

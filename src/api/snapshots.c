@@ -156,6 +156,7 @@ static void forget_processes(struct server *srv, struct snapshot *s)
 	const char *id = memory_of(s->doc);
 	cleanup_free char *memory = id != NULL ? str_dup(id) : NULL;
 
+	keeper_forget_fork(srv, s->id);
 	live_drop(s->live);
 	(void)json_object_del(s->doc, "memory");
 	snapshot_set_live(s, NULL, json_incref(json_object_get(s->doc, "live")));
@@ -260,6 +261,7 @@ int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 	(void)server_event(srv, snapshot_source(srv, s), EVENT_SNAPSHOT_REMOVED, NULL,
 		json_pack("{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")));
 	layers = json_incref(json_object_get(s->doc, "layers"));
+	keeper_forget_fork(srv, s->id);
 	snapshot_unlist(srv, s);
 	memory_forget(srv, memory);
 	layers_forget(srv, layers);

@@ -292,16 +292,26 @@ static int leave_root(struct box *box, const char *image, const char *live, stru
 {
 	int rc = clear_root(box, image, live, err);
 
-	if (rc == 0 && box->foresight.source != NULL)
+	if (rc == 0 && foresight_any(&box->foresight))
 		rc = foresight_undo(&box->foresight, live, err);
 	free(box->done.image);
 	box->done.image = NULL;
 	return rc;
 }
 
-/* Make the root that @spec wants, unless it is there already. @foresee: with the first mount of @spec on it. */
-static int set_root(
-	struct box *box, const struct spec *spec, bool foresee, const char *live, struct err *err)
+/* The layers of the snapshot that was foreseen have been removed meanwhile: whoever takes this sandbox wants something else. */
+static int give_up_root(
+	struct box *box, const struct spec *expect, const char *live, struct err *err)
+{
+	int rc =
+		str_eq(expect->image, "host") ? rootfs_skeleton_remove(&box->rootfs, live, err) : 0;
+
+	return rc == 0 ? leave_root(box, expect->image, live, err) : rc;
+}
+
+/* Make the root that @spec wants, unless it is there already. @ahead: with what is foreseen; NULL: nothing. */
+static int set_root(struct box *box, const struct spec *spec, const struct box_ahead *ahead,
+	const char *live, struct err *err)
 {
 	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
 	struct rootfs_parts parts = { .n = 0 };
@@ -311,11 +321,15 @@ static int set_root(
 	if (has_root(box, spec))
 		return 0;
 	rc = leave_root(box, spec->image, live, err);
-	if (rc == 0 && foresee)
+	if (rc == 0 && ahead != NULL && ahead->point != NULL && !box->config->rootless)
+		rc = foresight_point(&box->foresight, &box->rootfs, spec, ahead->point, live, err);
+	if (rc == 0 && ahead != NULL && ahead->foresee)
 		rc = foresight_make(
 			&box->foresight, &box->rootfs, spec, live, box->live, &foreseen, err);
 	if (rc == 0)
 		rc = rootfs_root(&box->rootfs, spec->image, &spec->lower, live, err);
+	if (rc < 0 && ahead != NULL && ahead->point != NULL)
+		return give_up_root(box, spec, live, err);
 	if (rc >= 0)
 		rc = order_add(&o, rc, "", "/", err);
 	if (rc == 0)
@@ -357,9 +371,9 @@ static int run_init(struct box *box, struct err *err)
 }
 
 /* The sandbox as it will probably be asked for. A limit that does not work is refused when it is asked for. */
-static int prepare_expected(
-	struct box *box, const struct spec *expect, bool foresee, struct err *err)
+static int prepare_expected(struct box *box, const struct box_ahead *ahead, struct err *err)
 {
+	const struct spec *expect = ahead->expect;
 	char live[PATH_MAX];
 	int rc = set_limits(box, expect, err);
 
@@ -368,7 +382,7 @@ static int prepare_expected(
 		rc = set_disk_limit(box, expect, err);
 	if (rc < 0 && err->code == ERR_UNSUPPORTED)
 		rc = 0;
-	return rc == 0 ? set_root(box, expect, foresee, live, err) : rc;
+	return rc == 0 ? set_root(box, expect, ahead, live, err) : rc;
 }
 
 /* @shown: the limits that the builder was told; NULL: the mounts are in place. */
@@ -418,8 +432,9 @@ static int finish_ahead(struct box *box, const struct spec *expect, struct err *
 }
 
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
-	const struct spec *expect, bool foresee, struct err *err)
+	const struct box_ahead *ahead, struct err *err)
 {
+	const struct spec *expect = ahead->expect;
 	const struct cgroup_limits none = { 0 };
 	char live[PATH_MAX];
 	int rc;
@@ -455,7 +470,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	if (rc == 0)
 		rc = join(box, expect != NULL ? &expect->limits : &none, err);
 	if (rc == 0 && expect != NULL)
-		rc = prepare_expected(box, expect, foresee, err);
+		rc = prepare_expected(box, ahead, err);
 	if (rc == 0 && expect != NULL)
 		box->place = place_of(box, expect);
 	if (rc == 0 && !config->rootless)
@@ -568,8 +583,9 @@ static int set_points_and_root(
 	if (first && rc == 0)
 		rc = rootfs_points(&box->rootfs, spec, 0, live, err);
 	if (rc >= 0)
-		rc = set_root(box, spec, false, live, err);
-	if (first || rc < 0)
+		rc = set_root(box, spec, NULL, live, err);
+	/* the point of its only mount was foreseen, and the root with it */
+	if (first || rc < 0 || box->foresight.point != NULL)
 		return rc;
 	rc = rootfs_points(&box->rootfs, spec, foreseen(box), live, err);
 	return rc > 0 ? forget_lookups(box, err) : rc;
@@ -648,9 +664,14 @@ static int renew_starter(struct box *box, struct err *err)
 
 int box_start(struct box *box, struct spec *spec, struct err *err)
 {
-	bool suits = !box->has_waiters || box_suits(box, spec);
-	int rc = set_limits(box, spec, err);
+	bool suits = !box->has_waiters || box_suits(box, spec) || box->awaits_processes;
+	int rc = 0;
 
+	/* it ends meanwhile */
+	if (box->awaits_processes)
+		rc = renew_starter(box, err);
+	if (rc == 0)
+		rc = set_limits(box, spec, err);
 	if (rc == 0 && spec->ports.n > 0)
 		rc = box_allow_ports(box, &spec->ports, err);
 	if (rc == 0)

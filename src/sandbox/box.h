@@ -60,17 +60,24 @@ struct box {
 	struct cgroup_limits lent; /* above the limits that were asked for, for the moment */
 };
 
+/** struct box_ahead - what of a sandbox is made before it is asked for, because box_start() will probably ask for it. */
+struct box_ahead {
+	const struct spec *expect; /* root and limits; NULL: nothing is known */
+	bool foresee; /* its first mount too; the sandbox has never run. Else its mounts are ignored */
+	const char *
+		point; /* and what a file, its only mount, will be mounted on; the same. NULL: none */
+};
+
 /**
  * box_prepare() - make everything that does not depend on a specification.
  * @box: filled; needs box_kill() in any case afterwards.
  * @slot: which range of host uids, 0..16383 (root mode); no other live sandbox may have it.
- * @expect: root and limits that box_start() will probably ask for: done ahead of time; NULL = nothing is known. Borrowed.
- * @foresee: its first mount too; the sandbox has never run. Else its mounts are ignored.
+ * @ahead: what of it is known already. Borrowed.
  * Context: once, before any other thread or child; root, or root of the rootless namespace. Blocks for milliseconds.
  * Return: 0, or %ERR_HOST / %ERR_INTERNAL naming the step.
  */
 int box_prepare(struct box *box, const struct box_config *config, const char *id, uint32_t slot,
-	const struct spec *expect, bool foresee, struct err *err) attr_must_use;
+	const struct box_ahead *ahead, struct err *err) attr_must_use;
 
 /**
  * box_start() - bring everything into the state that @spec asks for.

@@ -81,10 +81,32 @@ int foresight_make(struct foresight *f, struct rootfs *r, const struct spec *exp
 	return foresight_undo(f, live, err);
 }
 
+int foresight_point(struct foresight *f, const struct rootfs *r, const struct spec *expect,
+	const char *target, const char *live, struct err *err)
+{
+	f->point = str_dup(target);
+	return rootfs_file_point(r, expect, target, live, err);
+}
+
+bool foresight_any(const struct foresight *f)
+{
+	return f->source != NULL || f->point != NULL;
+}
+
+static bool is_point(const char *target, const struct spec *spec)
+{
+	struct stat st;
+
+	return spec->n_mounts == 1 && str_eq(spec->mounts->target, target) &&
+	       stat(spec->mounts->source, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 void foresight_judge(struct foresight *f, const struct spec *spec)
 {
 	struct foresight_place now;
 
+	if (f->point != NULL)
+		f->wrong = f->wrong || !is_point(f->point, spec);
 	if (f->source == NULL || f->wrong)
 		return;
 	f->wrong = !can_be_foreseen(spec) || !str_eq(spec->mounts->source, f->source) ||
@@ -107,7 +129,7 @@ int foresight_undo(struct foresight *f, const char *live, struct err *err)
 
 	if (f->staged[0] != '\0' && umount2(f->staged, MNT_DETACH) < 0)
 		rc = -errno;
-	if (rc == 0)
+	if (rc == 0 && f->source != NULL)
 		rc = renew_tree(fd);
 	if (rc == 0)
 		rc = tree_remove(fd, "points");
@@ -115,6 +137,7 @@ int foresight_undo(struct foresight *f, const char *live, struct err *err)
 		rc = store_live_trees(fd, FORESEEN_TREE + 1);
 	free(f->source);
 	free(f->target);
+	free(f->point);
 	*f = (struct foresight){ 0 };
 	return rc < 0 ? err_raise_sys(err, rc, "undo what was foreseen in '%s'", live)
 		      : rootfs_points_base(live, err);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * DOC: sandbox/foresight.h - a cow mount that is made before anybody asks for it, because the last ones were of the same directory.
+ * DOC: sandbox/foresight.h - what is made with the root before anybody asks for it. Only for sandboxes that have never run.
  *
- * It is put onto the root with the root itself, so whoever asks for it has it. It holds only while the directory is the one that it was, with the same owner and mode:
- * else, and where another mount or none is asked for, it is undone, and the root is made anew without it. Only for sandboxes that have never run.
+ * A cow mount, because the last ones were of the same directory: it is put onto the root with the root itself, so whoever asks for it has it. It holds only while the directory is the
+ * one that it was, with the same owner and mode: else, and where another mount or none is asked for, it is undone, and the root is made anew without it.
+ * Or a point, on which a file will be mounted, the only mount of all: then nobody need forget that there was nothing. Where that is not what is asked for, the same.
  */
 #ifndef CAY_SANDBOX_FORESIGHT_H
 #define CAY_SANDBOX_FORESIGHT_H
@@ -25,6 +26,7 @@ struct foresight {
 	char *source, *target; /* NULL: nothing */
 	struct foresight_place place;
 	char staged[64]; /* where its directory is attached among the layers */
+	char *point;     /* NULL: none */
 	bool wrong;      /* foresight_judge() said so */
 };
 
@@ -37,10 +39,17 @@ struct foresight {
 int foresight_make(struct foresight *f, struct rootfs *r, const struct spec *expect,
 	const char *live, int live_fd, int *ret_mount, struct err *err) attr_must_use;
 
-/** foresight_judge() - is what was foreseen the first mount of @spec, and still so? Once: the answer stays. */
+/** foresight_point() - make the point @target for the root of @expect, of which there is none yet. Return: 0 or an error. */
+int foresight_point(struct foresight *f, const struct rootfs *r, const struct spec *expect,
+	const char *target, const char *live, struct err *err) attr_must_use;
+
+/** foresight_any() - is there anything that foresight_undo() would take away? */
+bool foresight_any(const struct foresight *f);
+
+/** foresight_judge() - is what was foreseen what @spec asks for first, and still so? Once: the answer stays. */
 void foresight_judge(struct foresight *f, const struct spec *spec);
 
-/** foresight_undo() - take away all that foresight_make() left in the live directory @live and among the layers; the root that it is on is left next. Return: 0 or an error. */
+/** foresight_undo() - take away all that foresight_make() or foresight_point() left in the live directory @live and among the layers; the root that it is on is left next. Return: 0 or an error. */
 int foresight_undo(struct foresight *f, const char *live, struct err *err) attr_must_use;
 
 #endif

@@ -158,8 +158,6 @@ static int restore(struct keeper *k, const char *template, bool hold, json_t **r
 	size_t n_roots = 0;
 	int rc, pair[2];
 
-	keeper_drop_spare(
-		k); /* of a starter that will be replaced; its leaf may be that of a carried program */
 	(void)fault("live.restore.begun");
 	rc = carry_load(&k->box, &k->expected, &carried, err);
 	buf_free(&k->expected);

@@ -29,6 +29,9 @@ static void verb_prepare(struct keeper *k, struct conn *c, json_int_t id, const 
 	json_int_t slot = json_integer_value(json_object_get(request, "slot"));
 	const json_t *expected = json_object_get(request, "expect");
 	cleanup(spec_fini) struct spec expect = { 0 };
+	struct box_ahead ahead = { .expect = expected != NULL ? &expect : NULL,
+		.foresee = json_is_true(json_object_get(request, "foresee")),
+		.point = json_string_value(json_object_get(request, "point")) };
 	struct err err = { 0 };
 	int rc = 0;
 
@@ -41,14 +44,13 @@ static void verb_prepare(struct keeper *k, struct conn *c, json_int_t id, const 
 	if (rc == 0 && expected != NULL)
 		rc = spec_parse(expected, &expect, &err);
 	if (rc == 0)
-		rc = box_prepare(&k->box, &k->config, k->id, (uint32_t)slot,
-			expected != NULL ? &expect : NULL,
-			json_is_true(json_object_get(request, "foresee")), &err);
+		rc = box_prepare(&k->box, &k->config, k->id, (uint32_t)slot, &ahead, &err);
 	if (rc == 0)
 		rc = keeper_listen(k, &err);
 	if (rc == 0) {
 		keeper_move(k, KEEPER_READY);
-		if (expected != NULL)
+		/* what comes from a template brings a starter of its own */
+		if (expected != NULL && ahead.point == NULL)
 			keeper_want_spare(k);
 		keeper_reply(c, id, json_pack("{s:i}", "init_pid", k->box.init_pid));
 		return;
@@ -77,10 +79,10 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 		(void)!keeper_expect(k, request, &back_ns, &err);
 	if (err.code == ERR_NONE)
 		box_judge(&k->box, &spec);
-	if (err.code == ERR_NONE && k->box.foresight.source != NULL)
-		log_debug("keeper", "the mount of sandbox '%s' was foreseen%s", k->id,
+	if (err.code == ERR_NONE && foresight_any(&k->box.foresight))
+		log_debug("keeper", "the beginning of sandbox '%s' was foreseen%s", k->id,
 			k->box.foresight.wrong ? " wrongly" : "");
-	if (err.code == ERR_NONE && !box_suits(&k->box, &spec))
+	if (err.code == ERR_NONE && (k->box.awaits_processes || !box_suits(&k->box, &spec)))
 		keeper_drop_spare(k);
 	rc = err.code == ERR_NONE ? box_start(&k->box, &spec, &err) : -EINVAL;
 	if (rc == 0) {

@@ -443,27 +443,32 @@ static int make_directories(
 	return rc;
 }
 
+/* An empty file, and what lies above it. */
+static int make_file_point(
+	int points, const struct spec_layers *lower, const char *image, const char *target)
+{
+	cleanup_free char *parent = str_dup(target);
+	int rc = 0;
+
+	*strrchr(parent, '/') = '\0';
+	if (parent[0] != '\0')
+		rc = make_directories(points, lower, image, parent);
+	return rc == 0 ? file_create_at(points, target + 1, 0644, "", 0) : rc;
+}
+
 /* One mount point: a directory, or an empty file when the source is one. */
 static int make_point(int points, const struct spec_layers *lower, const char *image,
 	const struct spec_mount *m, struct err *err)
 {
-	cleanup_free char *parent = str_dup(m->target);
 	struct stat st;
-	int rc = 0;
+	int rc;
 
 	if (stat(m->source, &st) < 0)
 		return err_raise_sys(err, -errno, "mount '%s'", m->source);
 	if (!S_ISDIR(st.st_mode) && (m->mode == MOUNT_COW || !S_ISREG(st.st_mode)))
 		return err_raise(err, ERR_INVALID, "mount '%s': not a directory", m->source);
-	if (S_ISDIR(st.st_mode)) {
-		rc = make_directories(points, lower, image, m->target);
-	} else {
-		*strrchr(parent, '/') = '\0';
-		if (parent[0] != '\0')
-			rc = make_directories(points, lower, image, parent);
-		if (rc == 0)
-			rc = file_create_at(points, m->target + 1, 0644, "", 0);
-	}
+	rc = S_ISDIR(st.st_mode) ? make_directories(points, lower, image, m->target)
+				 : make_file_point(points, lower, image, m->target);
 	return rc < 0 ? err_raise_sys(err, rc, "mount point '%s'", m->target) : 0;
 }
 
@@ -544,16 +549,36 @@ static bool needs_point(const struct rootfs *r, const struct spec *spec, const c
 	       !S_ISDIR(st.st_mode) || !seen_in_root(r, &spec->lower, image, m->target);
 }
 
+static void image_path(const struct rootfs *r, const struct spec *spec, char path[PATH_MAX])
+{
+	if (str_eq(spec->image, "host"))
+		(void)snprintf(path, PATH_MAX, "/");
+	else
+		(void)snprintf(path, PATH_MAX, "%s/pool/images/%s/rootfs", r->state, spec->image);
+}
+
+int rootfs_file_point(const struct rootfs *r, const struct spec *spec, const char *target,
+	const char *live, struct err *err)
+{
+	char image[PATH_MAX];
+	cleanup_fd int points = rootfs_open_points(live, err);
+	int rc;
+
+	if (points < 0)
+		return points;
+	image_path(r, spec, image);
+	rc = make_file_point(points, &spec->lower, image, target);
+	return rc < 0 ? err_raise_sys(err, rc, "mount point '%s'", target) : 0;
+}
+
 int rootfs_points(const struct rootfs *r, const struct spec *spec, size_t first, const char *live,
 	struct err *err)
 {
-	char image[PATH_MAX] = "/";
+	char image[PATH_MAX];
 	cleanup_fd int points = -1;
 	int rc = 0;
 
-	if (!str_eq(spec->image, "host"))
-		(void)snprintf(
-			image, sizeof(image), "%s/pool/images/%s/rootfs", r->state, spec->image);
+	image_path(r, spec, image);
 	for (size_t i = first; rc == 0 && i < spec->n_mounts; i++) {
 		if (!needs_point(r, spec, image, &spec->mounts[i]))
 			continue;

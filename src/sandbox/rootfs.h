@@ -91,4 +91,8 @@ int rootfs_points_base(const char *live, struct err *err) attr_must_use;
 int rootfs_points(const struct rootfs *r, const struct spec *spec, size_t first, const char *live,
 	struct err *err) attr_must_use;
 
+/** rootfs_file_point() - create in LIVE/points what a file is mounted on at @target, above the root that @spec asks for. Return: 0 or an error. */
+int rootfs_file_point(const struct rootfs *r, const struct spec *spec, const char *target,
+	const char *live, struct err *err) attr_must_use;
+
 #endif
