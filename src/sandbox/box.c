@@ -475,7 +475,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		box->place = place_of(box, expect);
 	if (rc == 0 && !config->rootless)
 		rc = run_init(box, err);
-	if (rc == 0 && expect != NULL)
+	if (rc == 0 && expect != NULL && box->done.image != NULL)
 		rc = finish_ahead(box, expect, err);
 	if (rc < 0)
 		err_context(err, "prepare sandbox '%s'", id);

@@ -87,3 +87,37 @@ def test_memory_written_while_it_is_gathered_is_of_one_instant(instance):
 def test_relatives_go_on_sharing(instance):
     for box, run in forked_again_and_again(instance, RELATIVES, "whole", "True\n"):
         equal(ask(instance, box, run, "shared"), "True\n")
+
+
+def own_data_kib(instance, box, run):
+    """(size, what only it has) of the data of the program of @run."""
+    pid = instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["pid"]
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        begin, end = (int(word) for word in file.read().rsplit(")", 1)[1].split()[42:44])
+    own, inside = 0, False
+    with open(f"/proc/{pid}/smaps", encoding="utf-8") as file:
+        for line in file:
+            word = line.split()[0]
+            if not word.endswith(":"):
+                first, last = (int(text, 16) for text in word.split("-"))
+                inside = first < end and begin < last
+            elif inside and word == "Private_Dirty:":
+                own += int(line.split()[1])
+    return (end - begin) >> 10, own
+
+
+@require(*NEEDS)
+def test_data_of_a_program_is_shared_until_it_is_written(instance):
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", "print('ready', flush=True); print(eval(input()), flush=True)")
+        snapshot = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})["id"]
+        fork = instance.post(f"/v1/snapshots/{snapshot}/fork", {})["sandboxes"][0]["id"]
+        size, own = own_data_kib(instance, box, run)
+        if own < size / 2:
+            raise AssertionError(f"of {size} KiB it has changed {own}: that shows nothing")
+        size, own = own_data_kib(instance, fork, run)
+        if own > size / 4:
+            raise AssertionError(f"of {size} KiB the fork has {own} for itself")
+        equal(ask(instance, fork, run, "6 * 7"), "42\n")
+        instance.remove(fork)
+        instance.call("DELETE", f"/v1/snapshots/{snapshot}")

@@ -20,6 +20,8 @@
 #define ON_FAULT   1 /* MLOCK_ONFAULT */
 #define MEMLOCK    8 /* RLIMIT_MEMLOCK */
 
+#define MOVED_MIN (64U << 10) /* less is copied sooner than a mapping is split */
+
 typedef const struct image_region region;
 
 static void protect(region *r, uint32_t now)
@@ -54,17 +56,44 @@ static void place_anonymous(region *r)
 	protect(r, READ_WRITE);
 }
 
-static void write_patches(region *r)
+/* Is it data of a program or library, of which the process executes another part? */
+static bool is_data(const struct image_process *p, region *r)
 {
+	if ((r->flags & REGION_SHARED) != 0 || r->prot != READ_WRITE)
+		return false;
+	for (uint32_t i = 0; i < p->n_regions; i++) {
+		region *other = IMAGE_ROW(struct image_region, TABLE_REGIONS, p->first_region + i);
+
+		if (other->kind == REGION_FILE && other->description == r->description &&
+			(other->prot & EXECUTE) != 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What has changed of a file, in runs of pages. Long ones of a program's data are moved into its place and stay shared with the template until they are written: nobody throws
+ * such changes away (MADV_DONTNEED) to see the file again, which a mapping that is not of the file cannot show.
+ */
+static void write_patches(const struct image_process *process, region *r)
+{
+	/* what is not there yet is loaded where it was said to be */
+	bool data = r->n_patches > 0 && !pull.on && is_data(process, r);
+
 	for (uint32_t i = 0; i < r->n_patches; i++) {
 		const struct image_patch *p =
 			IMAGE_ROW(struct image_patch, TABLE_PATCHES, r->first_patch + i);
 
-		memcpy((void *)p->target, (const void *)p->stash, p->length);
+		if (data && p->length >= MOVED_MIN)
+			(void)fork_must(
+				CALL5(__NR_mremap, p->stash, p->length, p->length, MOVE, p->target),
+				"move changed pages into place");
+		else
+			memcpy((void *)p->target, (const void *)p->stash, p->length);
 	}
 }
 
-static void place_file(region *r)
+static void place_file(const struct image_process *p, region *r)
 {
 	uint32_t prot = r->n_patches > 0 ? r->prot | READ_WRITE : r->prot;
 	int flags = (r->flags & REGION_SHARED) != 0 ? SHARED : PRIVATE;
@@ -74,7 +103,7 @@ static void place_file(region *r)
 	(void)fork_must(CALL6(__NR_mmap, r->start, r->end - r->start, prot, flags | FIXED,
 				plan->first_description + r->description, r->offset),
 		"map a file");
-	write_patches(r);
+	write_patches(p, r);
 	protect(r, prot);
 }
 
@@ -179,7 +208,7 @@ void memory_become(const struct image_process *p, const struct plan_process *pla
 		if (r->kind == REGION_ANON)
 			place_anonymous(r);
 		else if (r->kind == REGION_FILE)
-			place_file(r);
+			place_file(p, r);
 		else if (r->kind == REGION_SYSV)
 			place_segment(p, i);
 		else
