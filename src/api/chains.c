@@ -8,6 +8,7 @@
  * Order: the flat layer is made, then synced, then it takes the place of its layers in every snapshot and every sandbox at rest, as one transaction; then what
  * nothing refers to goes. A running sandbox keeps the layers that it has mounted until it starts again.
  */
+#include "api/keeper_pool.h"
 #include "api/server.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -109,8 +110,10 @@ static int save_all(struct server *srv, const struct sandbox *mine, const json_t
 	list_for_each (&srv->snapshots, node, next) {
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 
-		if (rc == 0 && s->users == 0 && replace_all(s->doc, run, flat))
+		if (rc == 0 && s->users == 0 && replace_all(s->doc, run, flat)) {
+			keeper_forget_fork(srv, s->id);
 			rc = snapshot_save(srv, s, false, err);
+		}
 	}
 	list_for_each (&srv->sandboxes, node, next) {
 		struct sandbox *sb = list_entry(node, struct sandbox, node);

@@ -54,6 +54,17 @@ static int rewind_commit(struct sandbox *sb, struct snapshot *s, json_t *event, 
 	return rc == 0 ? sandbox_save(sb, true, err) : rc;
 }
 
+/* A power cut behind the commit, which is synced, must find on the disk what it names. */
+static int sync_layer(struct server *srv, const struct snapshot *s, struct err *err)
+{
+	json_t *layer = json_array_get(json_object_get(s->doc, "layers"), 0);
+
+	if (!str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed") || layer == NULL)
+		return 0;
+	return job_run(srv, json_pack("{s:s,s:[O]}", "verb", "sync", "layers", layer), NULL, NULL,
+		NULL, err);
+}
+
 /*
  * Before the commit it is what it was, from there on it is the snapshot: the live directory goes, and as long as it has not (`rewinding` in the document), nobody looks at it; whoever
  * starts the sandbox next, this server or another one, removes it first.
@@ -62,8 +73,10 @@ static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
 	json_t *was = json_copy(sb->doc), *event = rewound(sb, s);
 	cleanup_free char *memory = sb->state == SANDBOX_SUSPENDED ? str_dup(memory_of(was)) : NULL;
-	int rc = rewind_commit(sb, s, event, err);
+	int rc = sync_layer(sb->srv, s, err);
 
+	if (rc == 0)
+		rc = rewind_commit(sb, s, event, err);
 	if (rc < 0)
 		sandbox_take_back(sb, was);
 	json_decref(was);

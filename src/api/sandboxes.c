@@ -255,6 +255,8 @@ void sandbox_will_tell(struct sandbox *sb, enum event_type type, json_t *data)
 	uint64_t seq = journal_last_seq(sb->srv->journal, sb->id) + 1;
 	size_t i;
 
+	list_for_each (&sb->execs, node, next) /* their ends come before it */
+		seq += !list_entry(node, struct exec, node)->ended;
 	json_array_foreach (all, i, e)
 		seq += (uint64_t)json_integer_value(json_object_get(e, "seq")) >= seq;
 	(void)json_array_append_new(all, json_pack("{s:I,s:s,s:O}", "seq", (json_int_t)seq, "type",
@@ -265,6 +267,7 @@ void sandbox_will_tell(struct sandbox *sb, enum event_type type, json_t *data)
 void sandbox_tell_again(struct sandbox *sb)
 {
 	json_t *all = json_incref(json_object_get(sb->doc, "telling")), *e;
+	struct err err;
 	size_t i;
 
 	json_array_foreach (all, i, e) {
@@ -276,8 +279,13 @@ void sandbox_tell_again(struct sandbox *sb)
 			(void)server_event(
 				sb->srv, sb, type, NULL, json_incref(json_object_get(e, "data")));
 	}
+	if (all == NULL)
+		return;
 	json_decref(all);
-	(void)json_object_del(sb->doc, "telling"); /* its next change writes that */
+	(void)json_object_del(sb->doc, "telling");
+	server_flush(sb->srv); /* else a third server would tell it again */
+	if (sandbox_save(sb, false, &err) < 0)
+		log_error("sandbox", "%s", err.msg);
 }
 
 void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data)

@@ -128,6 +128,23 @@ static struct snapshot *snapshot_sealed(
 	return NULL;
 }
 
+/* Is it said of any snapshot that @layer is on the disk? Then it was made, and lost since. */
+static bool was_durable(struct server *srv, const char *layer)
+{
+	list_for_each (&srv->snapshots, node, next) {
+		const struct snapshot *s = list_entry(node, struct snapshot, node);
+		const json_t *one;
+		size_t i;
+
+		if (str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed"))
+			continue;
+		json_array_foreach (json_object_get(s->doc, "layers"), i, one)
+			if (str_eq(json_string_value(one), layer))
+				return true;
+	}
+	return false;
+}
+
 /* @sb is as before the snapshot. */
 static void unmake(struct sandbox *sb, const char *layer)
 {
@@ -159,7 +176,9 @@ void seals_unmade(struct server *srv, const json_t *unmade)
 					     : json_string_value(json_array_get(
 						       json_object_get(sb->doc, "layers"), 0));
 
-		if (layer != NULL && top != NULL && str_eq(top, layer))
+		if (layer != NULL && top != NULL && str_eq(top, layer) && was_durable(srv, layer))
+			log_error("store", "layer '%s' of sandbox '%s' is lost", layer, sb->name);
+		else if (layer != NULL && top != NULL && str_eq(top, layer))
 			unmake(sb, layer);
 	}
 }

@@ -505,9 +505,10 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 static struct server *server_new(const struct server_setup *setup)
 {
 	struct server *srv = xnew(struct server);
-	const char *pool = getenv("CAY_POOL");
+	const char *pool = getenv("CAY_POOL"), *lazy = getenv("CAY_LAZY_RESUME");
 	uint64_t target;
 
+	srv->lazy_resume = lazy != NULL && str_eq(lazy, "1");
 	(void)!str_copy(srv->state, sizeof(srv->state), setup->state);
 	(void)!str_copy(srv->run, sizeof(srv->run), setup->run);
 	(void)!str_copy(srv->socket, sizeof(srv->socket), setup->socket);

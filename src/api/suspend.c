@@ -150,7 +150,7 @@ static bool may_be_lazy(const struct sandbox *sb)
 		   bytes = json_integer_value(
 			   json_object_get(json_object_get(sb->doc, "memory"), "bytes"));
 
-	return bytes > 0 && (limit == 0 || bytes <= limit / 2);
+	return sb->srv->lazy_resume && bytes > 0 && (limit == 0 || bytes <= limit / 2);
 }
 
 /* The sandbox is built while the memory is unpacked. @ret_ok: what its keeper answered. NULL with @err set. */
@@ -267,6 +267,8 @@ void sandbox_disown_processes(struct sandbox *sb, const char *reason)
 
 	(void)json_object_del(sb->doc, "memory");
 	(void)json_object_del(sb->doc, "suspended_by");
+	(void)json_object_del(
+		sb->doc, "suspending"); /* where nobody could look at its object yet */
 	(void)json_object_set_new(sb->doc, "state", json_string("stopped"));
 	sandbox_set_time(sb, "stopped");
 	sandbox_will_tell(sb, EVENT_SANDBOX_STOPPED, data);

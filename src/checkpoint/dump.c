@@ -57,8 +57,25 @@ bool dump_note(struct dump *d, struct err *err)
 	return true;
 }
 
+static bool is_traced(int32_t pid)
+{
+	struct buf text = BUF_INIT(1 << 16);
+	char path[32];
+	bool traced;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	traced = file_read_at(AT_FDCWD, path, &text) == 0 &&
+		 proc_number(buf_cstr(&text), "TracerPid", 10, 0) != 0;
+	buf_free(&text);
+	return traced;
+}
+
 static int cannot_stop(int32_t pid, int rc, struct err *err)
 {
+	if (rc == -EPERM && is_traced(pid))
+		return err_raise(err, ERR_UNSUPPORTED,
+			"process %d is being traced (ptrace(2)), which cannot be carried over",
+			pid);
 	if (rc == -EPERM)
 		return err_raise(err, ERR_BUSY,
 			"process %d cannot be stopped just now: it has just become one that nobody may look at (prctl(2), PR_SET_DUMPABLE)",
@@ -243,11 +260,11 @@ static int look_at_all(struct dump *d, struct err *err)
 	for (size_t i = 0; rc == 0 && i < d->n; i++)
 		rc = dump_threads_check(&d->processes[i], err);
 	if (rc == 0)
-		rc = dump_sysv(d, err);
-	if (rc == 0)
 		rc = dump_tmpfs(d, err);
 	if (rc == 0)
 		rc = dump_ask(d, err);
+	if (rc == 0)
+		rc = dump_sysv(d, err); /* kcmp(2) wants them open */
 	hang(d, "live.dump.hang.looked");
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		struct dump_process *p = &d->processes[i];
@@ -414,6 +431,12 @@ static int write_out(struct dump *d, struct err *err)
 	return fill_template(d, image, plan, err);
 }
 
+static void close_all(struct dump *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		tracee_close(&d->processes[i].tracee);
+}
+
 static void release_all(struct dump *d)
 {
 	struct tracee **all = calloc(d->n + 1, sizeof(struct tracee *));
@@ -425,8 +448,7 @@ static void release_all(struct dump *d)
 	dump_terminals_close(d);
 	tracee_scratch_end(all, d->n);
 	free(all);
-	for (size_t i = 0; i < d->n; i++)
-		tracee_close(&d->processes[i].tracee);
+	close_all(d);
 	for (size_t i = 0; i < d->n; i++) {
 		tracee_release(&d->processes[i].tracee);
 		(void)fault("live.dump.released_one");
@@ -588,10 +610,11 @@ static int give_up(struct dump *d, struct dump_report *r)
 		(void)set_subreapers(d, true);
 		tracee_hurry(false);
 	}
-	tracee_hurry(true);
-	for (size_t i = 0; i < d->n; i++)
+	for (size_t i = 0; i < d->n; i++) {
+		tracee_hurry(true);
 		tracee_close(&d->processes[i].tracee);
-	tracee_hurry(false);
+		tracee_hurry(false);
+	}
 	for (size_t i = 0; i < d->n; i++)
 		r->n_stuck += tracee_give_up(&d->processes[i].tracee);
 	r->let_go = 1;
@@ -607,6 +630,7 @@ static int run(struct dump *d, struct dump_report *r)
 
 	if (rc == 0 && r->n_twins == 0)
 		rc = fill(d, r);
+	close_all(d); /* when it has heard, the keeper may start programs beside them */
 	if (rc == 0)
 		rc = report(r);
 	if (rc == 0)

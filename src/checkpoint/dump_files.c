@@ -206,14 +206,13 @@ static bool in_tree(const struct dump *d, uint64_t pid)
 static bool can_open_again(
 	const struct dump *d, const struct subject *s, uint64_t pid, const char *rest)
 {
-	static const char *const memory[] = { "/maps", "/smaps", "/smaps_rollup", "/numa_maps",
-		"/fdinfo" };
+	static const char *const memory[] = { "/maps", "/smaps", "/smaps_rollup", "/numa_maps" };
 	bool own = pid == (uint64_t)s->p->tracee.inner;
 	uint64_t thread = pid;
 	char root[2]; /* with one of its own it has no /proc then */
 
 	if (!in_tree(d, pid) || readlinkat(s->p->tracee.proc, "root", root, sizeof(root)) != 1 ||
-		(s->out.flags & O_ACCMODE) != O_RDONLY || (s->st.st_mode & S_IROTH) == 0)
+		(s->flags & O_ACCMODE) != O_RDONLY || (s->st.st_mode & S_IROTH) == 0)
 		return false;
 	if (str_starts(rest, "/task/")) {
 		char *end;
@@ -224,10 +223,12 @@ static bool can_open_again(
 	for (size_t i = 0; i < ARRAY_SIZE(memory) && !own; i++)
 		if (str_starts(rest, memory[i]))
 			return false;
-	return thread == pid;
+	return thread == pid &&
+	       !str_starts(rest, "/fdinfo/"); /* whose number may not be placed yet */
 }
 
-static int add_by_name(struct dump *d, struct subject *s, struct err *err)
+/* Of each process that has the description. */
+static int check_opened_by_each(const struct dump *d, const struct subject *s, struct err *err)
 {
 	const char *rest;
 	uint64_t pid = proc_owner(s->target, &rest);
@@ -235,7 +236,17 @@ static int add_by_name(struct dump *d, struct subject *s, struct err *err)
 	if (pid != 0 && !can_open_again(d, s, pid, rest))
 		return subject_refuse(
 			s, err, "a file of a process in /proc, which cannot be carried over yet");
-	s->out.kind = pid != 0 ? DESCRIPTION_PROC : DESCRIPTION_FILE;
+	return 0;
+}
+
+static int add_by_name(struct dump *d, struct subject *s, struct err *err)
+{
+	const char *rest;
+	int rc = check_opened_by_each(d, s, err);
+
+	if (rc < 0)
+		return rc;
+	s->out.kind = proc_owner(s->target, &rest) != 0 ? DESCRIPTION_PROC : DESCRIPTION_FILE;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n);
 	return 0;
 }
@@ -468,7 +479,10 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 		if (same(&d->known[i], s)) {
 			*index = d->known[i].index;
 			dump_owner_again(d, s, *index);
-			return dump_locks(d, s, false, err);
+			rc = dump_description(d, *index)->kind == DESCRIPTION_PROC
+				     ? check_opened_by_each(d, s, err)
+				     : 0;
+			return rc < 0 ? rc : dump_locks(d, s, false, err);
 		}
 	}
 	s->out = (struct image_description){

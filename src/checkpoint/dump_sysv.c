@@ -130,6 +130,7 @@ static int refuse_undo(const struct dump *d, struct err *err)
 		const struct dump_process *p = &d->processes[i];
 
 		if (!p->tracee.zombie &&
+			!(d->examination != NULL && tracee_is_closed(&p->tracee)) &&
 			syscall(SYS_kcmp, getpid(), p->tracee.host, KCMP_SYSVSEM, 0, 0) != 0)
 			return dump_refuse(p, err,
 				"it has used a System V semaphore with SEM_UNDO, which cannot be carried over");

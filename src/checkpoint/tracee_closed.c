@@ -57,9 +57,9 @@ void tracee_close(struct tracee *t)
 {
 	if (!t->opened)
 		return;
-	t->opened = false;
-	/* 2 is the kernel's to give: who had it has less */
-	(void)!TRACEE_CALL(t, 0, SYS_prctl, PR_SET_DUMPABLE, 0);
+	/* 2 is the kernel's to give: who had it has less. Who is torn out of the call tries again */
+	if (TRACEE_CALL(t, 0, SYS_prctl, PR_SET_DUMPABLE, 0) == 0)
+		t->opened = false;
 }
 
 int tracee_read_words(const struct tracee *t, uint64_t address, void *to, size_t n)

@@ -199,9 +199,10 @@ int reference_parse(const char *text, struct reference *ret, const char **ret_re
 static void print(char text[REFERENCE_TEXT_SIZE], const struct reference *ref, const char *registry,
 	const char *path, const char *tag)
 {
-	(void)snprintf(text, REFERENCE_TEXT_SIZE, "%s%s%s%s%s%s%s", registry,
-		registry[0] != '\0' ? "/" : "", path, tag[0] != '\0' ? ":" : "", tag,
-		ref->digest[0] != '\0' ? "@" : "", ref->digest);
+	if (snprintf(text, REFERENCE_TEXT_SIZE, "%s%s%s%s%s%s%s", registry,
+		    registry[0] != '\0' ? "/" : "", path, tag[0] != '\0' ? ":" : "", tag,
+		    ref->digest[0] != '\0' ? "@" : "", ref->digest) < 0)
+		text[0] = '\0';
 }
 
 void reference_text(const struct reference *ref, char text[REFERENCE_TEXT_SIZE])

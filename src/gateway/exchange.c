@@ -273,7 +273,7 @@ static int decide(struct exchange *x)
 {
 	int rc = judge(x);
 
-	while (rc == 0 && x->policy != x->proxy->policy) {
+	while (rc == 0 && (x->policy != x->proxy->policy || x->secrets != x->proxy->secrets)) {
 		renew(x);
 		rc = judge(x);
 	}

@@ -377,14 +377,19 @@ static void listen_on(struct flow *f)
 /* A host may code its answer though it was asked not to: room to undo that. Without it the answer counts as one that cannot be read. */
 static void begin_spending(struct exchange *x)
 {
-	size_t window = body_window(head_field(&x->answer, "content-encoding"));
+	size_t window = 0;
 
-	if (!spending_wanted(x->rule) ||
-		(window > 0 &&
-			room_take(&x->proxy->trees, window, clock_now_ns() + PROXY_STALL_NS) < 0))
+	if (!spending_wanted(x->rule))
 		return;
-	x->window_room += window;
 	spending_begin(&x->spending, x->rule, &x->answer);
+	if (x->spending.decoder != NULL && x->answer.body != HTTP_BODY_NONE)
+		window = body_window(head_field(&x->answer, "content-encoding"));
+	if (window == 0)
+		return;
+	if (room_take(&x->proxy->trees, window, clock_now_ns() + PROXY_STALL_NS) < 0)
+		spending_fini(&x->spending);
+	else
+		x->window_room += window;
 }
 
 /* Return: did both sides end well? */

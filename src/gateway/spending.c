@@ -81,7 +81,7 @@ void spending_begin(struct spending *m, const struct policy_rule *rule, const st
 		return;
 	m->sieve = sieve_new(m->paths, SPENDING_KEPT_MAX);
 	m->decoder = body_decoder_new(
-		head_field(head, "content-encoding"), SIZE_MAX / 2, into_sieve, m->sieve);
+		head_field(head, "content-encoding"), SPENDING_DECODED_MAX, into_sieve, m->sieve);
 	m->on = m->decoder != NULL;
 }
 

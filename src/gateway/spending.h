@@ -13,7 +13,9 @@
 
 #include <jansson.h>
 
-#define SPENDING_LINE_MAX (4U << 20)  /* bytes of a line of a stream; a longer one says nothing */
+#define SPENDING_LINE_MAX (4U << 20) /* bytes of a line of a stream; a longer one says nothing */
+#define SPENDING_DECODED_MAX \
+	(64U << 20) /* bytes of a decoded answer; of a larger one nothing is counted */
 #define SPENDING_KEPT_MAX (64U << 10) /* of fields in one body or line */
 #define SPENDING_SAID_MAX 4096        /* fields that a stream says in all */
 

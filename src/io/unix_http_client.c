@@ -81,7 +81,7 @@ int http_client_connect(struct http_client *c)
 static int send_all(int fd, struct iovec *iov, size_t n)
 {
 	while (n > 0) {
-		struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
+		struct msghdr msg = { .msg_iov = iov, .msg_iovlen = (unsigned short)n };
 		ssize_t sent = sendmsg(fd, &msg, MSG_NOSIGNAL);
 		size_t left;
 

@@ -206,6 +206,8 @@ static int read_budgets(struct reader *r, const json_t *document, struct policy 
 
 		if (rule == NULL)
 			return reader_fail(r, "is no rule of a preset that is used here");
+		if (rule->action == POLICY_DENY)
+			return reader_fail(r, "is a denial, which spends nothing");
 		rc = compile_budget(r, one, rule);
 		if (rc < 0)
 			return rc;

@@ -387,7 +387,7 @@ static bool globs_hold(const struct field_pattern *want, const json_t *value, bo
 	if (json_is_string(value))
 		return one_of_globs(want->globs, want->n_globs, json_string_value(value),
 			json_string_length(value));
-	if (!closes || want->negated)
+	if (!closes)
 		return false;
 	if (json_is_boolean(value))
 		(void)snprintf(text, sizeof(text), "%s", json_is_true(value) ? "true" : "false");
@@ -408,6 +408,8 @@ static bool value_holds(const struct field_pattern *want, const json_t *value, b
 
 		return json_is_number(value) && number >= want->min && number <= want->max;
 	}
+	if (want->negated && !json_is_string(value)) /* nobody knows how that is read */
+		return closes;
 	if (want->n_globs > 0)
 		return globs_hold(want, value, closes) != want->negated;
 	return want->values == NULL || value_listed(want->values, value, closes);

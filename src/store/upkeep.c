@@ -388,7 +388,7 @@ static int recover_layers(struct recovery *r, struct err *err)
 }
 
 /* A seal that the catalogue knows, but that died before the sandbox got its new live directory. */
-static int recover_lives(struct job *job, struct err *err)
+static void recover_lives(struct recovery *r, struct job *job, struct err *err)
 {
 	const json_t *ids = json_object_get(job->request, "layers"), *e;
 	size_t i;
@@ -404,14 +404,15 @@ static int recover_lives(struct job *job, struct err *err)
 			listed(json_object_get(job->request, "sandboxes"), sandbox) &&
 			faccessat(job->store.pool, live, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 			rc = seal_renew_live(&job->store, sandbox, json_string_value(e));
-		if (rc < 0)
-			(void)err_raise_sys(
-				err, rc, "make the live directory of sandbox '%s'", sandbox);
+		if (rc < 0) {
+			note(r,
+				err_raise_sys(err, rc, "make the live directory of sandbox '%s'",
+					sandbox),
+				err);
+			rc = 0;
+		}
 		json_decref(manifest);
-		if (rc < 0)
-			return rc;
 	}
-	return 0;
 }
 
 /* What nothing needs goes. Return: how many directories of sandboxes, or an error. */
@@ -474,7 +475,7 @@ static int recover_all(struct recovery *r, struct job *job, struct err *err)
 	if (rc == 0)
 		recover_unmade(r); /* before new live directories are made */
 	if (rc == 0)
-		rc = recover_lives(job, err);
+		recover_lives(r, job, err);
 	return rc;
 }
 

@@ -10,7 +10,7 @@ from lib.case import equal
 from lib.cay import POSTGRESQL
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, say, start  # noqa: E402
+from forking import ask, put_file, say, start  # noqa: E402
 from postgres import Database  # noqa: E402
 
 GUESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guests")
@@ -18,10 +18,7 @@ GUESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guests")
 
 def guest(instance, box, path):
     """Copy a file (one of guests/, unless it is named by its whole path) into the sandbox; gives where it is there."""
-    inside = f"/var/tmp/{os.path.basename(path)}"
-    with open(os.path.join(GUESTS, path), "rb") as f:
-        instance.raw("PUT", f"/v1/sandboxes/{box}/files?mode=755&path={inside}", f.read(), {"Content-Type": "application/octet-stream"})
-    return inside
+    return put_file(instance, box, os.path.join(GUESTS, path), f"/var/tmp/{os.path.basename(path)}")
 
 
 def start_repl(instance, box):

@@ -18,7 +18,8 @@ from suspending import forgotten, memories, resume, suspend, there_and_back  # n
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2", "userfaultfd")
-SLOW = {"CAY_FAULT": "live.loader.slow"}
+LAZY = {"CAY_LAZY_RESUME": "1"}
+SLOW = {**LAZY, "CAY_FAULT": "live.loader.slow"}
 PROGRAM = os.path.join(BUILD, "tests", "checkpoint", "lazy_memory")
 
 
@@ -185,7 +186,7 @@ def is_lost(instance, box, run):
 
 
 def lost_at(tmp, point):
-    instance = cay.Instance(tmp, env={"CAY_FAULT": point}).start()
+    instance = cay.Instance(tmp, env={**LAZY, "CAY_FAULT": point}).start()
     try:
         box = instance.post("/v1/sandboxes", {})["id"]
         run = begin(instance, box)

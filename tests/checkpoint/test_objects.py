@@ -10,7 +10,7 @@ from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError, BUILD
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, rootless, say, wait_output  # noqa: E402
+from forking import ask, fork_live, put_file, rootless, say, wait_output  # noqa: E402
 from suspending import there_and_back  # noqa: E402
 
 TIMEOUT = 40
@@ -19,7 +19,7 @@ PROGRAMS = os.path.join(BUILD, "tests", "checkpoint")
 
 def begin(instance, box, name, folder="/usr/local/bin"):
     """Start object @name in @box; return its exec once it says that it is ready."""
-    instance.cay("cp", os.path.join(PROGRAMS, "object_" + name), f"{box}:{folder}/object_{name}")
+    put_file(instance, box, os.path.join(PROGRAMS, "object_" + name), f"{folder}/object_{name}")
     run = instance.exec(box, f"{folder}/object_{name}", stdin=True)
     wait_output(instance, box, run, b"ready\n")
     return run

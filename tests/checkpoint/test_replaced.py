@@ -8,7 +8,7 @@ from lib.case import equal, require
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
-from forking import ask, fork_live, put, rootless, start  # noqa: E402
+from forking import ask, fork_live, put, put_file, rootless, start  # noqa: E402
 from suspending import there_and_back, through_suspend_and_rewind  # noqa: E402
 from test_objects import PROGRAMS, begin, check  # noqa: E402
 
@@ -72,8 +72,7 @@ def test_an_interpreter_and_its_libraries(instance):
 @require(*NEEDS, "userns", "newuidmap")
 def test_rootless(tmp):
     with rootless(tmp) as instance, instance.sandbox() as box:
-        instance.cay("cp", os.path.join(PROGRAMS, "object_gone"), f"{box}:/var/tmp/object_gone")
-        run = start(instance, box, "/var/tmp/object_gone")
+        run = start(instance, box, put_file(instance, box, os.path.join(PROGRAMS, "object_gone"), "/var/tmp/object_gone"))
         equal(instance.json("doctor", box)["findings"], [])
         fork = fork_live(instance, box)[0]
         for one in (fork, box):

@@ -10,7 +10,7 @@ from lib import cay, leaks
 from lib.case import contains, equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import fork_live, rootless, start  # noqa: E402
+from forking import fork_live, put_file, rootless, start  # noqa: E402
 from suspending import through_suspend_and_rewind  # noqa: E402
 from test_objects import PROGRAMS, begin, check  # noqa: E402
 from test_terminals import FOREGROUND, shell, type_in  # noqa: E402
@@ -91,8 +91,7 @@ def test_a_job_of_a_shell(instance):
 
 def begin_below_tmp(instance, box):
     """Where an ordinary user's sandbox may write."""
-    instance.cay("cp", os.path.join(PROGRAMS, "object_stopped"), f"{box}:/tmp/object_stopped")
-    return start(instance, box, "/tmp/object_stopped")
+    return start(instance, box, put_file(instance, box, os.path.join(PROGRAMS, "object_stopped"), "/tmp/object_stopped"))
 
 
 def suspended_and_rewound(instance):

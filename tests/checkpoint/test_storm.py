@@ -7,7 +7,7 @@ import sys
 from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, rootless, say, start  # noqa: E402
+from forking import ask, put_file, rootless, say, start  # noqa: E402
 from test_objects import PROGRAMS  # noqa: E402
 
 TIMEOUT = 240
@@ -17,7 +17,7 @@ SNAPSHOTS = 50
 
 def snapshots_in_a_storm(instance, count):
     with instance.sandbox() as box:
-        instance.cay("cp", os.path.join(PROGRAMS, "object_storm"), f"{box}:/tmp/object_storm")
+        put_file(instance, box, os.path.join(PROGRAMS, "object_storm"), "/tmp/object_storm")
         run = start(instance, box, "/tmp/object_storm", "stops")
         for i in range(count):
             made = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})

@@ -18,10 +18,10 @@ def own_instance(tmp):
         instance.close()
 
 
-def passed(tmp, use):
-    """How often each point was passed by what use(instance) does on a started instance."""
+def passed(tmp, use, **environment):
+    """How often each point was passed by what use(instance) does on an instance that was started with @environment."""
     log = cay.fault_log(tmp)
     with own_instance(tmp) as instance:
-        use(instance.start(CAY_FAULT_LOG=log))
+        use(instance.start(CAY_FAULT_LOG=log, **environment))
     with open(log, encoding="utf-8") as f:
         return collections.Counter(f.read().split())

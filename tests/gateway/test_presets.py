@@ -30,6 +30,10 @@ CASES = (
     # tools that are defined elsewhere than where they always were, and of types that came later
     (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "web_fetch_20260318"}}}]}]},
      "llm-anthropic/no-provider-tools-in-messages"),
+    (MESSAGES, {"messages": [{"role": "system", "content": [{"type": "mid_conv_system", "content": [{"type": "tool_addition", "tool": {
+        "type": "tool_definition", "definition": {"type": "web_fetch_20260318"}}}]}]}]}, "llm-anthropic/no-provider-tools-in-system-blocks"),
+    (MESSAGES, {**MESSAGE, "tools": [{"type": "advisor_20260301", "name": "advisor", "model": "x"}]}, "llm-anthropic/no-provider-tools"),
+    (CHAT, {**MESSAGE, "model": "any-search-preview"}, "llm-openai/no-search-models"),
     (MESSAGES, {**MESSAGE, "tools": [{"type": "custom", "name": "x"}, {"type": "fetch_anything_20310101"}]}, "llm-anthropic/no-provider-tools"),
     (MESSAGES + "?beta=true", {**MESSAGE, "tools": [{"type": "Web_Fetch_20260318"}]}, "llm-anthropic/no-provider-tools"),
     (RESPONSES, {"input": "x", "tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}, "llm-openai/no-provider-tools"),

@@ -30,7 +30,7 @@ GOOD = [
     {}, {"version": 1, "preset": "none"}, {"preset": ["mail-sink", "read-only-web"]}, rule(name="x"), rule(private=True, upstream="10.0.0.1:80"), rule(placeholders="pass"), rule(placeholders="stop"),
     match(port=[1, "5-9", "any"]), match(method="GET", path=["/a/*", "**"]), match(query={"a": None, "b": True, "c": ["x*"]}, headers={"x": "y"}),
     match(json={"a": 1, "/b/*/c": ["x", 2], "d": None, "e": {"min": 1}, "f": {"present": True}, "g": {"glob": "x*"}}), match(transport="tcp", port=22),
-    match(json={"a": {"not": "x*"}, "b": {"not": ["x", "y"]}}), {"preset": ["llm-openai"], "budgets": {"llm-openai/models-run": {"requests": {"max": 1}, "sum": [{"max": 5, "field": "a"}]}}},
+    match(json={"a": {"not": "x*"}, "b": {"not": ["x", "y"]}}), {"preset": ["llm-openai"], "budgets": {"llm-openai/responses": {"requests": {"max": 1}, "sum": [{"max": 5, "field": "a"}]}}},
     match(host=["*.b", ".c", "10.0.0.0/8", "::1"]), rule(budget={"requests": {"max": 1, "per": "1h"}, "bytes": {"max": "1M"}, "sum": [{"max": 5, "field": "a", "of": "response", "per": "total"}]}),
     {"rules": [{**RULE, "action": "deny", "deny": {"status": 404, "message": "no"}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 0.5, "latency": "1s", "truncate": 0}}]},
     {"rules": [{**RULE, "action": "transform", "transform": {"headers": {"set": {"a": "b"}, "remove": ["c"]}, "json": {"set": {"/x": [1]}}}}]},

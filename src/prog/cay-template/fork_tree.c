@@ -428,7 +428,7 @@ static void await_order(int socket)
 	drop_memory();
 	while (CALL3(__NR_poll, &p, 1, -1) <= 0)
 		;
-	if ((p.revents & POLLIN) == 0)
+	if ((p.revents & POLLHUP) != 0)
 		bare_exit(0);
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * prog/cay/musl.c - what musl lacks of glibc: two functions that our code uses, and those that libjansson.a, which was compiled against glibc's headers with
- * _FORTIFY_SOURCE, calls in place of snprintf(), vsnprintf() and strncpy(): with the size of the destination, which must not be exceeded.
+ * _FORTIFY_SOURCE, calls in place of snprintf(), vsnprintf() and strncpy(): with the size of the destination, which must not be exceeded; and strtoll() of C23 (Debian 13).
  */
 #include "prog/cay/musl.h"
 #include "base/attr.h"
 
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *strerrordesc_np(int number)
@@ -35,6 +36,7 @@ int __vsnprintf_chk(char *to, size_t max, int flag, size_t size, const char *for
 int __snprintf_chk(char *to, size_t max, int flag, size_t size, const char *format, ...)
 	attr_printf(5, 6);
 char *__strncpy_chk(char *to, const char *from, size_t n, size_t size);
+long long __isoc23_strtoll(const char *s, char **end, int base);
 
 int __vsnprintf_chk(
 	char *to, size_t max, attr_unused int flag, size_t size, const char *format, va_list list)
@@ -60,4 +62,9 @@ char *__strncpy_chk(char *to, const char *from, size_t n, size_t size)
 	memset(to, 0, n);
 	memcpy(to, from, strnlen(from, n));
 	return to;
+}
+
+long long __isoc23_strtoll(const char *s, char **end, int base)
+{
+	return strtoll(s, end, base);
 }
