@@ -14,9 +14,10 @@ from programs.test_client_packages import KEY, TEXT, World, check_denied, policy
 from programs.test_client_packages_more import PYTHON, rule, websocket_server
 
 TIMEOUT = 500
-NODE = ("@anthropic-ai/sdk@1.12.0", "openai@6.49.0", "ws@8.18.0", "undici@6.21.0")
+NODE = ("@anthropic-ai/sdk@1.12.0", "openai@6.49.0", "ws@8.18.0")
 
 MODELS = r"""
+globalThis.File ??= require("node:buffer").File; // as Node 18 is told to by the package
 const Anthropic = require("@anthropic-ai/sdk").default, OpenAI = require("openai").default, { toFile } = require("openai");
 const fails = async promise => { try { await promise; return null } catch (error) { return [error.constructor.name, String(error.message)] } };
 (async () => {
@@ -46,12 +47,17 @@ const fails = async promise => { try { await promise; return null } catch (error
 """
 
 OTHERS = r"""
-const WebSocket = require("ws"), undici = require("undici");
+const WebSocket = require("ws"), http2 = require("node:http2");
 (async () => {
 	const said = { fetch: (await fetch("https://h1.example/x")).status };
-	const agent = new undici.Agent({ allowH2: true });
-	said.h2 = (await undici.fetch("https://h2.example/x", { dispatcher: agent, method: "POST", body: "x".repeat(300000) })).status;
-	await agent.close();
+	const connection = http2.connect("https://h2.example"), request = connection.request({ ":method": "POST", ":path": "/x" });
+	request.end("x".repeat(300000));
+	said.h2 = await new Promise((done, failed) => {
+		request.on("response", head => done(head[":status"]));
+		request.on("error", failed);
+		request.resume();
+	});
+	connection.close();
 	const ws = new WebSocket("wss://ws.example/x");
 	said.ws = await new Promise((done, failed) => {
 		ws.on("open", () => ws.send("hello"));
