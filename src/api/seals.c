@@ -176,9 +176,11 @@ void seals_unmade(struct server *srv, const json_t *unmade)
 					     : json_string_value(json_array_get(
 						       json_object_get(sb->doc, "layers"), 0));
 
-		if (layer != NULL && top != NULL && str_eq(top, layer) && was_durable(srv, layer))
+		if (layer == NULL || top == NULL || !str_eq(top, layer))
+			continue;
+		if (was_durable(srv, layer))
 			log_error("store", "layer '%s' of sandbox '%s' is lost", layer, sb->name);
-		else if (layer != NULL && top != NULL && str_eq(top, layer))
+		else
 			unmake(sb, layer);
 	}
 }

@@ -18,12 +18,11 @@
 
 /* --- image and plan --- */
 
-/* Have the next chunk unpacked. Return: as memory_reader_next(). */
-int memory_order_next(struct memory_reader *r, struct memory_coders *coders,
-	const struct pagechunk_head **head, struct err *err)
+/* Have @order, whatever else it says, done for the next chunk. Return: as memory_reader_next(). */
+static int order_next(struct memory_reader *r, struct memory_coders *coders,
+	struct coder_order order, const struct pagechunk_head **head, struct err *err)
 {
 	const struct memory_chunk *chunk;
-	struct coder_order order;
 	int rc = memory_reader_next(r, &chunk, &order.offset, err);
 
 	if (rc <= 0)
@@ -33,6 +32,12 @@ int memory_order_next(struct memory_reader *r, struct memory_coders *coders,
 	*head = &chunk->head;
 	rc = memory_coders_order(coders, &order);
 	return rc < 0 ? err_raise_sys(err, rc, "read the memory from disk") : 1;
+}
+
+int memory_order_next(struct memory_reader *r, struct memory_coders *coders,
+	const struct pagechunk_head **head, struct err *err)
+{
+	return order_next(r, coders, (struct coder_order){ 0 }, head, err);
 }
 
 /* What a coder made of a chunk whose head is @head, the authentic one. */
@@ -83,16 +88,9 @@ int memory_tables(
 
 static int order_look(struct memory_reader *r, struct memory_coders *coders, struct err *err)
 {
-	const struct memory_chunk *chunk;
-	struct coder_order order = { .look = 1 };
-	int rc = memory_reader_next(r, &chunk, &order.offset, err);
+	const struct pagechunk_head *head;
 
-	if (rc <= 0)
-		return rc;
-	order.head = chunk->head;
-	memcpy(order.digest, chunk->digest, sizeof(order.digest));
-	rc = memory_coders_order(coders, &order);
-	return rc < 0 ? err_raise_sys(err, rc, "read the memory from disk") : 1;
+	return order_next(r, coders, (struct coder_order){ .look = 1 }, &head, err);
 }
 
 /* All of it, while a mistake costs nothing: what is found later costs the sandbox. */
