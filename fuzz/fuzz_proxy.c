@@ -90,7 +90,6 @@ static struct proxy_conn conn(int fd)
 		.address = "192.0.2.1",
 		.name = "",
 		.port = 80,
-		.exec = "",
 		.number = 1 };
 }
 

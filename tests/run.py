@@ -101,7 +101,7 @@ def run_program(argv, name, totals, required, tap=False):
         reason = text.strip().splitlines()[-1] if text.strip() else "no reason given"
         totals.add("fail" if "all" in required else "skip", name, seconds, reason, again)
         return
-    seen = tap_lines(text, name, totals, required, again) if tap else 0
+    seen = tap_lines(text, name, totals, required, argv) if tap else 0
     if status != 0 and (not tap or not re.search(r"^not ok", text, re.M)):
         totals.add("fail", name, seconds, f"status {status}\n{text[-4000:]}", again)
     elif not tap:
@@ -110,8 +110,8 @@ def run_program(argv, name, totals, required, tap=False):
         totals.add("fail", name, seconds, "ran no case\n" + text[-2000:], again)
 
 
-def tap_lines(text, name, totals, required, again):
-    """Report every case of a TAP output; comment lines before a failed case are its detail."""
+def tap_lines(text, name, totals, required, argv):
+    """Report every case of a TAP output; comment lines before a failed case are its detail. Again it is run without the others: @argv and its name."""
     notes, seen = [], 0
     for line in text.splitlines():
         match = re.match(r"(not )?ok \d+ - (\S+)(?: # SKIP (.*?))?(?: # time=([0-9.]+))?$", line)
@@ -120,6 +120,9 @@ def tap_lines(text, name, totals, required, again):
             continue
         seen += 1
         seconds = float(match[4] or 0)
+
+        def again(rounds, case=match[2]):
+            run_program([*argv, case], name, rounds, required, True)
         if match[3] is not None:
             totals.add("fail" if "all" in required else "skip", f"{name}.{match[2]}", seconds, match[3], again)
         else:

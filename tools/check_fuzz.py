@@ -8,7 +8,7 @@ import re
 
 import tree
 
-BESIDES = {"policy": "src/policy/policy.c", "proxy": "src/gateway/proxy.c", "sieve": "src/policy/sieve.c", "sigv4": "src/gateway/sigv4.c"}
+BESIDES = {"image_check": "src/checkpoint/image_check.c", "policy": "src/policy/policy.c", "proxy": "src/gateway/proxy.c", "sieve": "src/policy/sieve.c", "sigv4": "src/gateway/sigv4.c"}
 
 def check(top=tree.TOP):
     """Findings, as text."""

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile the system call profiles of defs/seccomp/ to BPF: gen_filters.py CC OUT PROFILE...
 
+Of each profile two filters: filter_NAME, and told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell` lines. Of two filters the
+kernel takes the answer that is less than the other: so filter_NAME says TRACE for these, which without a tracer refuses them too.
 A binary search over the call number, then the conditions of that call, all on the low 32 bits of an argument (the kernel truncates
 ioctl numbers and flags the same way, so a bit above them must not change the verdict). The grammar is in default.profile.
 """
@@ -16,7 +18,7 @@ NEWER = {
     'statmount': 457, 'listmount': 458, 'mseal': 462, 'setxattrat': 463, 'getxattrat': 464, 'listxattrat': 465,
     'removexattrat': 466, 'open_tree_attr': 467,
 }
-ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+ALLOW, TRACE, NOTIFY, ERRNO, KILL = 0x7FFF0000, 0x7FF00000, 0x7FC00000, 0x00050000, 0x80000000
 LD, JEQ, JGE, JA, AND, RET = 0x20, 0x15, 0x35, 0x05, 0x54, 0x06
 OFFSET_NR, OFFSET_ARCH, OFFSET_ARGS = 0, 4, 16
 ARCHES = {'x86_64': 0xC000003E, 'aarch64': 0xC00000B7}
@@ -51,6 +53,7 @@ def parse_condition(text):
 class Profile:
     def __init__(self):
         self.rules = {}      # name -> ('ret', action) or ('if', [[condition, ...], ...])
+        self.told = {}       # name -> [[condition, ...], ...]
         self.otherwise = {}  # name -> action
 
     def read(self, path):
@@ -73,6 +76,9 @@ class Profile:
             if kind != 'if':
                 raise ValueError(f'{name} has an unconditional rule already')
             alternatives.append([parse_condition(c) for c in conditions.split(' and ')])
+        elif verb == 'tell':
+            name, _, conditions = rest.partition(' if ')
+            self.told.setdefault(name.strip(), []).append([parse_condition(c) for c in conditions.split(' and ')])
         elif verb == 'allow':
             self.set_all(rest.split(), ALLOW)
         elif verb == 'errno':
@@ -87,10 +93,11 @@ class Profile:
     def set_all(self, names, action):
         for name in names:
             self.rules[name] = ('ret', action)
+            self.told.pop(name, None)
 
 
-def compile_alternative(conditions):
-    """Code that returns ALLOW when all conditions hold and falls through to its end otherwise."""
+def compile_alternative(conditions, action=ALLOW):
+    """Code that returns @action when all conditions hold and falls through to its end otherwise."""
     code = []
     jumps = []  # instructions whose failing branch goes to the end
     for argument, mask, values, wanted in conditions:
@@ -105,19 +112,21 @@ def compile_alternative(conditions):
                 code.append((JEQ, last - i, 1 if i == last else 0, value))
         jumps.append(len(code))
         code.append(None)
-    code.append((RET, 0, 0, ALLOW))
+    code.append((RET, 0, 0, action))
     for at in jumps:
         code[at] = (JA, 0, 0, len(code) - at - 1)
     return code
 
 
-def compile_rule(rule, otherwise):
+def compile_rule(rule, otherwise, told=()):
     kind, value = rule
     if kind == 'ret':
         return [(RET, 0, 0, value)]
     code = []
     for conditions in value:
         code += compile_alternative(conditions)
+    for conditions in told:
+        code += compile_alternative(conditions, TRACE)
     return code + [(RET, 0, 0, otherwise)]
 
 
@@ -150,28 +159,53 @@ def compile_profile(profile, numbers, arch):
     entries = []
     for name, rule in profile.rules.items():
         if name in numbers:  # else a call that this architecture never had
-            entries.append((numbers[name], compile_rule(rule, profile.otherwise.get(name, ERRNO | errno.EPERM))))
+            entries.append((numbers[name], compile_rule(rule, profile.otherwise.get(name, ERRNO | errno.EPERM), profile.told.get(name, ()))))
     entries.sort(key=lambda e: e[0])
     return [(LD, 0, 0, OFFSET_ARCH), (JEQ, 1, 0, ARCHES[arch]), (RET, 0, 0, KILL),
             (LD, 0, 0, OFFSET_NR), (JGE, 0, 1, X32_BIT), (RET, 0, 0, default)] + compile_tree(intervals(entries, [(RET, 0, 0, default)]))
 
 
+def compile_told(profile, numbers, arch):
+    """Whatever it does not name passes: the other filter judges that, foreign architectures too."""
+    code = []
+    for name, alternatives in sorted(profile.told.items()):
+        one = []
+        for conditions in alternatives:
+            one += compile_alternative(conditions, NOTIFY)
+        code += [(JEQ, 0, len(one) + 1, numbers[name]), *one, (RET, 0, 0, ALLOW)]
+    return [(LD, 0, 0, OFFSET_ARCH), (JEQ, 1, 0, ARCHES[arch]), (RET, 0, 0, ALLOW), (LD, 0, 0, OFFSET_NR), *code, (RET, 0, 0, ALLOW)]
+
+
+def told_error(profiles):
+    """What the calls that are told answer: one error for all of them."""
+    errors = {profile.otherwise[name] & 0xFFFF for profile in profiles for name in profile.told}
+    if len(errors) != 1:
+        sys.exit(f'the calls that are told answer {errors}, which should be one error')
+    return errors.pop()
+
+
+def write_filter(f, name, code):
+    if len(code) > 4096:
+        sys.exit(f'{name}: {len(code)} instructions, the kernel takes 4096')
+    f.write(f'static const struct sock_filter {name}[] = {{\n')
+    for op, jt, jf, k in code:
+        f.write(f'\t{{ 0x{op:02x}, {jt}, {jf}, 0x{k:08x}u }},\n')
+    f.write('};\n')
+
+
 def main():
     cc, out, paths = sys.argv[1].split(), sys.argv[2], sys.argv[3:]
     numbers = call_numbers(cc)
+    arch, profiles = os.uname().machine, {}
+    for path in paths:
+        profile = profiles[os.path.basename(path).split('.')[0]] = Profile()
+        profile.read(path)
     with open(out, 'w', encoding='ascii') as f:
         f.write('/* generated by tools/gen_filters.py from defs/seccomp/ */\n#include <linux/filter.h>\n')
-        for path in paths:
-            profile = Profile()
-            profile.read(path)
-            code = compile_profile(profile, numbers, os.uname().machine)
-            if len(code) > 4096:
-                sys.exit(f'{path}: {len(code)} instructions, the kernel takes 4096')
-            name = os.path.basename(path).split('.')[0]
-            f.write(f'static const struct sock_filter filter_{name}[] = {{\n')
-            for op, jt, jf, k in code:
-                f.write(f'\t{{ 0x{op:02x}, {jt}, {jf}, 0x{k:08x}u }},\n')
-            f.write('};\n')
+        f.write(f'enum {{ FILTER_TOLD_ERROR = {told_error(profiles.values())} }};\n')
+        for name, profile in profiles.items():
+            write_filter(f, f'filter_{name}', compile_profile(profile, numbers, arch))
+            write_filter(f, f'told_{name}', compile_told(profile, numbers, arch))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #   allow NAME if COND [and COND]...     COND: argN == V | argN & MASK == V | argN in V,V,...    (low 32 bits of the argument)
 #   errno ERR NAME...                    refuse with that error (known and denied: EPERM; as if the kernel had none of it: ENOSYS)
 #   otherwise ERR NAME                   what a conditional `allow` answers when no condition holds (default EPERM)
+#   tell NAME if COND [and COND]...      refuse as `otherwise` says, and tell the keeper of it (an event); behind the `allow … if` lines of that name
 # Several `allow … if` lines of one name are alternatives. A name that is nowhere listed answers ENOSYS, so programs fall back as on an older kernel.
 # A foreign architecture kills the process; x32 numbers answer ENOSYS.
 
@@ -26,8 +27,8 @@ allow sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yi
 allow setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid tgkill tkill times uname vfork wait4 waitid chroot
 allow getitimer alarm getcpu sysinfo ioprio_get ioprio_set
 allow seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self statmount listmount
-# no namespace flag: NEWNS CGROUP UTS IPC USER PID NET
-allow clone if arg0 & 0x7E020000 == 0
+# no namespace flag: NEWNS CGROUP UTS IPC USER PID NET; no UNTRACED, by which a thread could run while pages are missing (prog/cay-template/tracing.h)
+allow clone if arg0 & 0x7E820000 == 0
 otherwise EPERM clone
 # its flags lie behind a pointer: a filter cannot see them, and libc falls back to clone
 errno ENOSYS clone3
@@ -45,11 +46,17 @@ allow epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait e
 allow msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget
 allow mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink
 allow getrandom
-# sockets: unix, and TCP or UDP over IPv4 and IPv6; routing netlink for getifaddrs. MPTCP must fail the way Go expects.
+# sockets: unix, and TCP, UDP or echo requests (ping) over IPv4 and IPv6; routing netlink for getifaddrs. MPTCP must fail the way Go expects.
 allow socket if arg0 == 1 and arg1 & 0xF in 1,2,5
 allow socket if arg0 in 2,10 and arg1 & 0xF == 1 and arg2 in 0,6
 allow socket if arg0 in 2,10 and arg1 & 0xF == 2 and arg2 in 0,17
+allow socket if arg0 == 2 and arg1 & 0xF == 2 and arg2 == 1
+allow socket if arg0 == 10 and arg1 & 0xF == 2 and arg2 == 58
 allow socket if arg0 == 16 and arg2 == 0
+# who tries these wants past what is decided of connections: raw; packet, by type and by family; vsock, the way to the machine's own host; SCTP, DCCP, UDP-Lite
+tell socket if arg0 in 2,10 and arg1 & 0xF in 3,10
+tell socket if arg0 in 17,40
+tell socket if arg0 in 2,10 and arg2 in 33,132,136
 otherwise EAFNOSUPPORT socket
 allow socketpair if arg0 == 1
 otherwise EAFNOSUPPORT socketpair

@@ -144,14 +144,14 @@ static void take_back(struct server *srv, json_t *run, const json_t *flat)
 static int replace(
 	struct server *srv, const struct sandbox *mine, json_t *run, json_t *flat, struct err *err)
 {
-	int rc = catalogue_begin(srv->catalogue, err);
+	int rc = catalogue_begin(srv->catalogue, true, err);
 
 	if (rc == 0)
 		rc = save_all(srv, mine, run, flat, err);
 	if (rc == 0 && (rc = fault("chain.replace.before")) < 0)
 		(void)err_raise_sys(err, rc, "write the shorter chains");
 	if (rc == 0)
-		rc = catalogue_commit(srv->catalogue, true, err);
+		rc = catalogue_commit(srv->catalogue, err);
 	else
 		catalogue_abort(srv->catalogue);
 	(void)fault("chain.replace.after");

@@ -142,7 +142,7 @@ int api_sandbox_events(struct api_call *call, struct err *err)
 	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"));
 }
 
-static bool read_head(struct server *srv, const char *id, struct journal_head *head)
+bool server_chain_head(struct server *srv, const char *id, struct journal_head *head)
 {
 	cleanup_free char *text =
 		catalogue_get(srv->catalogue, CATALOGUE_HEADS, id[0] != '\0' ? id : "-");
@@ -166,7 +166,7 @@ static int check_chain(struct server *srv, const char *id, struct journal_check 
 	int rc;
 
 	waiters_init(&pause);
-	journal_check_begin(srv->journal, id, read_head(srv, id, &head) ? &head : NULL, c);
+	journal_check_begin(srv->journal, id, server_chain_head(srv, id, &head) ? &head : NULL, c);
 	while ((rc = journal_check_step(srv->journal, c, CHECK_STEP, err)) > 0)
 		(void)waiters_wait(&pause, clock_now_ns() + 1);
 	return rc;

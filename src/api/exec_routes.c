@@ -43,6 +43,7 @@ static json_t *exec_object(const struct exec *e)
 {
 	json_t *o = json_copy(e->doc);
 
+	(void)json_object_del(o, "telling");
 	(void)json_object_del(o, "channel");
 	(void)json_object_del(o, "key");
 	(void)json_object_del(o, "row");

@@ -3,16 +3,27 @@
  * api/execs.c - commands run in sandboxes: their objects, and what is known of them after a restart.
  *
  * An exec is in the catalogue before the keeper hears of it. Its final status comes from the keeper (exec.ended), or, when no keeper can say it any more, is
- * `lost` or `killed` with the reason: never an invented exit code.
+ * `lost` or `killed` with the reason: never an invented exit code. It is told once: where the row was not taken it is written again before the chain's head is.
  */
 #include "api/credentials.h"
 #include "api/identity.h"
 #include "api/idle.h"
 #include "api/server.h"
 #include "api/steps.h"
+#include "api/telling.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
+
+#define EVENT_BYTES_MAX (4U << 20)
+
+static struct exec *exec_alloc(void)
+{
+	struct exec *e = xnew(struct exec);
+
+	list_init(&e->unsaved);
+	return e;
+}
 
 struct exec *exec_ref(struct exec *e)
 {
@@ -88,6 +99,9 @@ static int exec_save(struct exec *e, struct err *err)
 {
 	cleanup_free char *text = json_dumps(e->doc, JSON_COMPACT);
 
+	/* its rows are gone, and nobody would take this one away */
+	if (e->sandbox->state == SANDBOX_REMOVING)
+		return 0;
 	return catalogue_put(e->sandbox->srv->catalogue, CATALOGUE_EXECS, row_id(e), NULL,
 		e->sandbox->id, text, false, err);
 }
@@ -160,7 +174,7 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 	if (env_check(json_object_get(request, "env"), err) < 0 ||
 		env_check(json_object_get(sb->doc, "env"), err) < 0)
 		return NULL;
-	e = xnew(struct exec);
+	e = exec_alloc();
 	e->refs = 2; /* the list's and the caller's */
 	e->sandbox = sb;
 	e->channel = channel;
@@ -215,37 +229,68 @@ json_t *exec_request(const struct exec *e, const json_t *request)
 	return r;
 }
 
-int exec_created(struct exec *e, struct err *err)
+static json_t *created_data(const struct exec *e)
 {
-	json_t *data = json_object();
 	static const char *const members[] = { "argv", "cwd", "user", "tty", "timeout_ms", "step" };
-	int rc = exec_save(e, err);
+	json_t *data = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)
 		(void)json_object_set(data, members[i], json_object_get(e->doc, members[i]));
+	return data;
+}
+
+/* Its data are in the row anyway. */
+static void announce_created(struct exec *e)
+{
+	telling_announce(e->sandbox->srv, e->doc,
+		&(struct telling){ .type = EVENT_EXEC_CREATED,
+			.sandbox = e->sandbox->id,
+			.epoch = sandbox_epoch(e->sandbox),
+			.exec = e->id });
+}
+
+int exec_created(struct exec *e, struct err *err)
+{
+	int rc;
+
+	announce_created(e);
+	rc = exec_save(e, err);
+	(void)telling_done(e->doc);
 	if (rc == 0)
-		e->created_n =
-			server_event(e->sandbox->srv, e->sandbox, EVENT_EXEC_CREATED, e->id, data);
-	else
-		json_decref(data);
+		e->created_n = server_event(
+			e->sandbox->srv, e->sandbox, EVENT_EXEC_CREATED, e->id, created_data(e));
 	(void)fault("exec.create.committed");
 	return rc;
 }
 
 static void exec_drop(struct exec *e)
 {
+	list_remove(&e->unsaved);
 	list_remove(&e->node);
 	exec_unref(e);
 }
 
-void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *err)
+/* Nothing is left of it but that. */
+static void exec_failed(struct exec *e, const struct err *err)
 {
 	struct server *srv = e->sandbox->srv;
+	const struct telling failed = { .type = EVENT_EXEC_FAILED,
+		.sandbox = e->sandbox->id,
+		.epoch = sandbox_epoch(e->sandbox),
+		.exec = e->id,
+		.data = json_pack("{s:o}", "error", err_to_json(err)) };
 
+	if (e->sandbox->state != SANDBOX_REMOVING &&
+		telling_bury(srv, CATALOGUE_EXECS, row_id(e), &failed, NULL) == 0)
+		telling_buried(srv, CATALOGUE_EXECS, row_id(e), NULL);
+	(void)fault("exec.fail.committed");
+	(void)server_event(srv, e->sandbox, failed.type, e->id, failed.data);
+}
+
+void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *err)
+{
 	if (rc < 0) {
-		(void)server_event(srv, e->sandbox, EVENT_EXEC_FAILED, e->id,
-			json_pack("{s:o}", "error", err_to_json(err)));
-		(void)catalogue_delete(srv->catalogue, CATALOGUE_EXECS, row_id(e), NULL);
+		exec_failed(e, err);
 		e->ended = true;
 		waiters_wake(&e->changed);
 		waiters_wake(&e->sandbox->changed);
@@ -259,6 +304,17 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 		(void)json_object_set_new(e->doc, "state", json_string("running"));
 }
 
+void exec_announce_end(struct exec *e, uint64_t time_ns, json_t *status)
+{
+	telling_announce(e->sandbox->srv, e->doc,
+		&(struct telling){ .type = EVENT_EXEC_ENDED,
+			.sandbox = e->sandbox->id,
+			.epoch = sandbox_epoch(e->sandbox),
+			.exec = e->id,
+			.time_ns = time_ns,
+			.data = status });
+}
+
 void exec_finish(struct exec *e, const json_t *status)
 {
 	struct sandbox *sb = e->sandbox;
@@ -268,8 +324,9 @@ void exec_finish(struct exec *e, const json_t *status)
 	e->ended = true;
 	(void)json_object_set_new(e->doc, "state", json_string("ended"));
 	(void)json_object_set_new(e->doc, "status", json_deep_copy(status));
-	if (!e->fleeting || !e->unchanged)
-		(void)exec_save(e, NULL);
+	if ((e->fleeting && e->unchanged) || fault("exec.end.before") < 0 || exec_save(e, NULL) < 0)
+		list_append(&sb->srv->unsaved, &e->unsaved);
+	(void)telling_done(e->doc);
 	/* who waits for its end may remove both */
 	(void)sandbox_ref(sb);
 	waiters_wake(&e->changed);
@@ -307,7 +364,7 @@ int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *e
 
 	if (old != NULL && !old->ended)
 		return exec_resumed(old, pid, err);
-	e = xnew(struct exec);
+	e = exec_alloc();
 	e->refs = 1; /* the list's */
 	e->sandbox = sb;
 	e->started = true;
@@ -340,9 +397,106 @@ static void finish_unseen(struct exec *e, const char *status, const char *reason
 	clock_text(clock_wall_ns(), when);
 	s = json_pack(
 		"{s:s,s:{s:s},s:s}", "status", status, "evidence", "reason", reason, "ended", when);
+	exec_announce_end(e, 0, s);
 	(void)server_event(e->sandbox->srv, e->sandbox, EVENT_EXEC_ENDED, e->id, json_incref(s));
 	exec_finish(e, s);
 	json_decref(s);
+}
+
+int execs_save_again(struct server *srv)
+{
+	int rc = 0;
+
+	list_for_each (&srv->unsaved, node, next) {
+		if (rc == 0)
+			rc = exec_save(list_entry(node, struct exec, unsaved), NULL);
+	}
+	return rc;
+}
+
+void execs_saved_again(struct server *srv)
+{
+	list_for_each (&srv->unsaved, node, next)
+		list_remove(node);
+}
+
+/* @event is behind the head of its chain. */
+static void take_told(struct sandbox *sb, const json_t *event)
+{
+	const char *type = json_string_value(json_object_get(event, "type"));
+	const char *id = json_string_value(json_object_get(event, "exec"));
+	struct exec *e = id != NULL ? exec_by_id(sb, id) : NULL;
+	json_t *status = json_object_get(event, "data");
+
+	/* of an epoch that is over: it was carried over a rewind, and goes on */
+	if (e == NULL || e->ended || type == NULL || event_type_parse(type) != EVENT_EXEC_ENDED ||
+		!json_is_object(status) ||
+		(uint64_t)json_integer_value(json_object_get(event, "epoch")) < sandbox_epoch(sb))
+		return;
+	e->archived = true;
+	exec_finish(e, status);
+}
+
+static bool any_goes_on(const struct sandbox *sb)
+{
+	list_for_each (&sb->execs, node, next) {
+		if (!list_entry(node, struct exec, node)->ended)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Ends that the journal has and the rows have not: the catalogue did not take them, or a power cut took them. They were told, and nobody knows better. The catalogue's head of the chain
+ * leads past none of them (write_heads() in server.c), so what is behind it is all that has to be read.
+ */
+static void take_ends_told(struct sandbox *sb)
+{
+	struct journal *j = sb->srv->journal;
+	uint64_t seq, last = journal_last_seq(j, sb->id), first = journal_first(j, sb->id);
+	struct journal_head head;
+
+	if (!any_goes_on(sb))
+		return;
+	(void)server_chain_head(sb->srv, sb->id, &head);
+	for (seq = head.seq + 1 > first ? head.seq + 1 : first; seq != 0 && seq <= last; seq++) {
+		cleanup_buf struct buf line = BUF_INIT(EVENT_BYTES_MAX);
+		json_t *event;
+
+		if (journal_read(j, sb->id, seq, &line) < 0 ||
+			strstr(buf_cstr(&line), "\"exec.ended\"") == NULL)
+			continue;
+		event = json_loads(buf_cstr(&line), 0, NULL);
+		take_told(sb, event);
+		json_decref(event);
+	}
+}
+
+static bool tell_one_again(struct exec *e)
+{
+	if (json_object_get(e->doc, "telling") == NULL)
+		return false;
+	telling_fill(e->doc, EVENT_EXEC_CREATED, created_data(e));
+	return telling_again(e->sandbox->srv, e->doc);
+}
+
+void execs_tell_again(struct sandbox *sb)
+{
+	struct catalogue *c = sb->srv->catalogue;
+	bool any = false;
+
+	take_ends_told(sb);
+	list_for_each (&sb->execs, node, next)
+		any |= tell_one_again(list_entry(node, struct exec, node));
+	if (!any || journal_flush(sb->srv->journal) < 0 || catalogue_begin(c, false, NULL) < 0)
+		return;
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if (telling_done(e->doc))
+			(void)exec_save(e, NULL);
+	}
+	(void)!catalogue_commit(c, NULL); /* else the next start looks again */
 }
 
 void execs_lost(struct sandbox *sb, const char *status, const char *reason)
@@ -377,11 +531,13 @@ static int load_one(void *ctx, const char *id, const char *text)
 	const char *own = json_string_value(json_object_get(doc, "id"));
 	struct exec *e;
 
+	if (telling_is_buried(doc))
+		telling_buried(ctx, CATALOGUE_EXECS, id, doc);
 	if (sb == NULL || state == NULL || !id_valid(id) || own == NULL || !id_valid(own)) {
 		json_decref(doc);
 		return 0;
 	}
-	e = xnew(struct exec);
+	e = exec_alloc();
 	e->refs = 1;
 	e->sandbox = sb;
 	e->doc = doc;

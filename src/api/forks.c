@@ -4,7 +4,9 @@
 #include "api/lives.h"
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
+#include "api/telling.h"
 #include "api_handlers.h"
+#include "base/fault.h"
 #include "base/str.h"
 
 static json_t *fork_request(
@@ -42,8 +44,9 @@ static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, bool ke
 	return rc;
 }
 
+/* @told: of the last one, with whose last commit all are there: it announces them, itself among them. NULL: of the others. */
 static int fork_one(struct server *srv, struct snapshot *s, json_t *request, bool start, bool live,
-	bool keep, json_t *list, struct err *err)
+	bool keep, const struct telling *told, json_t *list, json_t *ids, struct err *err)
 {
 	struct sandbox_origin origin = {
 		.snapshot = s->id,
@@ -58,10 +61,13 @@ static int fork_one(struct server *srv, struct snapshot *s, json_t *request, boo
 	json_decref(request);
 	if (sb == NULL)
 		return -EIO;
+	(void)json_array_append_new(ids, json_string(sb->id));
+	sb->birth = told;
 	if (start)
 		rc = start_fork(sb, s, live, keep, err);
 	else
 		rc = sandbox_leave(sb, err);
+	sb->birth = NULL;
 	if (rc == 0)
 		(void)json_array_append_new(list, sandbox_object(sb));
 	sandbox_unlock(sb);
@@ -89,33 +95,47 @@ static void fork_undo(struct server *srv, const json_t *list)
 	}
 }
 
-/* @s is held. */
-static int fork_reply(struct api_call *call, struct snapshot *s, struct err *err)
+/* @list: the sandboxes that were made, @ids: theirs; both to be filled. @s is held. */
+static int fork_all(struct api_call *call, struct snapshot *s, json_t *list, json_t *ids,
+	const struct telling *told, struct err *err)
 {
-	json_t *count_asked = json_object_get(call->body, "count"), *list = json_array(),
-	       *ids = json_array(), *o;
+	json_t *count_asked = json_object_get(call->body, "count");
 	json_int_t count = count_asked != NULL ? json_integer_value(count_asked) : 1;
 	bool start = !json_is_false(json_object_get(call->body, "start"));
 	json_t *asked = json_object_get(call->body, "live");
 	bool live = json_is_true(asked) || (asked == NULL && snapshot_has_processes(s));
-	size_t i;
 	int rc = 0;
 
 	if (live && snapshot_recall(call->srv, s, err) == NULL)
 		rc = -EIO;
 	for (json_int_t n = 0; n < count && rc == 0; n++)
 		rc = fork_one(call->srv, s, fork_request(s, call->body, n, count), start, live,
-			json_is_true(json_object_get(call->body, "keep_identity")), list, err);
-	if (rc < 0) {
+			json_is_true(json_object_get(call->body, "keep_identity")),
+			n == count - 1 ? told : NULL, list, ids, err);
+	(void)fault("sandbox.fork.committed");
+	if (rc < 0)
 		fork_undo(call->srv, list);
+	return rc;
+}
+
+static int fork_reply(struct api_call *call, struct snapshot *s, struct err *err)
+{
+	json_t *list = json_array(), *ids = json_array();
+	const struct sandbox *source = snapshot_source(call->srv, s);
+	cleanup_free char *id = source != NULL ? str_dup(source->id) : NULL;
+	const struct telling forked = { .type = EVENT_SANDBOX_FORKED,
+		.sandbox = id,
+		.epoch = source != NULL ? sandbox_epoch(source) : 0,
+		.data = json_pack("{s:s,s:o}", "snapshot", s->id, "children", ids) };
+	int rc = fork_all(call, s, list, ids, &forked, err);
+
+	if (rc < 0) {
+		json_decref(forked.data);
 		json_decref(list);
-		json_decref(ids);
 		return rc;
 	}
-	json_array_foreach (list, i, o)
-		(void)json_array_append(ids, json_object_get(o, "id"));
-	(void)server_event(call->srv, snapshot_source(call->srv, s), EVENT_SANDBOX_FORKED, NULL,
-		json_pack("{s:s,s:o}", "snapshot", s->id, "children", ids));
+	(void)server_event(
+		call->srv, snapshot_source(call->srv, s), forked.type, NULL, forked.data);
 	return api_reply(call, 201, json_pack("{s:o}", "sandboxes", list));
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/server.h"
+#include "api/telling.h"
 #include "api_handlers.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -17,6 +19,11 @@ static int load_one(void *ctx, const char *id, const char *text)
 {
 	json_t *doc = json_loads(text, 0, NULL);
 
+	if (telling_is_buried(doc)) {
+		telling_buried(ctx, CATALOGUE_IMAGES, id, doc);
+		json_decref(doc);
+		return 0;
+	}
 	if (doc == NULL || !id_valid(id))
 		log_error("catalogue", "image '%s' cannot be read: ignored", id);
 	else
@@ -27,6 +34,30 @@ static int load_one(void *ctx, const char *id, const char *text)
 int images_load(struct server *srv, struct err *err)
 {
 	return catalogue_each(srv->catalogue, CATALOGUE_IMAGES, load_one, srv, err);
+}
+
+static int image_save(struct server *srv, const char *id, const json_t *doc, struct err *err)
+{
+	cleanup_free char *text = json_dumps(doc, JSON_COMPACT);
+
+	return catalogue_put(srv->catalogue, CATALOGUE_IMAGES, id,
+		json_string_value(json_object_get(doc, "name")), NULL, text, true, err);
+}
+
+void images_tell_again(struct server *srv)
+{
+	bool any = false;
+
+	list_for_each (&srv->images, node, next)
+		any |= telling_again(srv, list_entry(node, struct image, node)->doc);
+	if (!any || journal_flush(srv->journal) < 0)
+		return;
+	list_for_each (&srv->images, node, next) {
+		struct image *img = list_entry(node, struct image, node);
+
+		if (telling_done(img->doc))
+			(void)image_save(srv, img->id, img->doc, NULL);
+	}
 }
 
 static struct image *image_lookup(struct server *srv, const char *what, struct err *err)
@@ -116,8 +147,8 @@ int api_image_import(struct api_call *call, struct err *err)
 	const char *path = json_string_value(json_object_get(call->body, "path"));
 	const char *name = json_string_value(json_object_get(call->body, "name"));
 	struct id id = id_new();
-	cleanup_free char *text = NULL;
 	json_t *ok = NULL, *doc, *request;
+	struct telling imported = { .type = EVENT_IMAGE_IMPORTED };
 	int rc;
 
 	if (name != NULL && (str_eq(name, "host") || image_lookup(call->srv, name, err) != NULL))
@@ -130,16 +161,18 @@ int api_image_import(struct api_call *call, struct err *err)
 		return rc;
 	doc = image_document(id.s, name, path, ok);
 	json_decref(ok);
-	text = json_dumps(doc, JSON_COMPACT);
-	rc = catalogue_put(
-		call->srv->catalogue, CATALOGUE_IMAGES, id.s, name, NULL, text, true, err);
+	imported.data = json_pack("{s:s,s:s?}", "image", id.s, "name", name);
+	telling_announce(call->srv, doc, &imported);
+	rc = image_save(call->srv, id.s, doc, err);
+	(void)telling_done(doc);
 	if (rc < 0) {
+		json_decref(imported.data);
 		json_decref(doc);
 		return rc;
 	}
+	(void)fault("image.import.committed");
 	image_add(call->srv, id.s, json_incref(doc));
-	(void)server_event(call->srv, NULL, EVENT_IMAGE_IMPORTED, NULL,
-		json_pack("{s:s,s:s?}", "image", id.s, "name", name));
+	(void)server_event(call->srv, NULL, imported.type, NULL, imported.data);
 	return api_reply(call, 201, doc);
 }
 
@@ -163,6 +196,7 @@ static bool image_used(struct server *srv, const char *id)
 int api_image_remove(struct api_call *call, struct err *err)
 {
 	struct image *img = image_lookup(call->srv, call->segments[0], err);
+	struct telling removed = { .type = EVENT_IMAGE_REMOVED };
 	int rc;
 
 	if (img == NULL)
@@ -172,13 +206,17 @@ int api_image_remove(struct api_call *call, struct err *err)
 	if (image_used(call->srv, img->id))
 		return err_raise(err, ERR_STATE, "image '%s' is needed by a sandbox or snapshot",
 			call->segments[0]);
-	rc = catalogue_delete(call->srv->catalogue, CATALOGUE_IMAGES, img->id, err);
-	if (rc < 0)
+	removed.data =
+		json_pack("{s:s,s:O}", "image", img->id, "name", json_object_get(img->doc, "name"));
+	rc = telling_bury(call->srv, CATALOGUE_IMAGES, img->id, &removed, err);
+	if (rc < 0) {
+		json_decref(removed.data);
 		return rc;
+	}
+	(void)fault("image.remove.committed");
 	list_remove(&img->node);
-	(void)server_event(call->srv, NULL, EVENT_IMAGE_REMOVED, NULL,
-		json_pack(
-			"{s:s,s:O}", "image", img->id, "name", json_object_get(img->doc, "name")));
+	(void)server_event(call->srv, NULL, removed.type, NULL, removed.data);
+	telling_buried(call->srv, CATALOGUE_IMAGES, img->id, NULL);
 	rc = job_run(call->srv, json_pack("{s:s,s:[s]}", "verb", "remove", "images", img->id), NULL,
 		NULL, NULL, err);
 	json_decref(img->doc);

@@ -59,19 +59,10 @@ static bool pool_look(struct server *srv)
 	return true;
 }
 
-static bool same_beginning(const json_t *a, const json_t *b)
-{
-	const json_t *fork = json_object_get(a, "snapshot");
-
-	if (fork != NULL)
-		return json_equal(fork, json_object_get(b, "snapshot"));
-	return a == b || json_equal(a, b);
-}
-
 /* How well a keeper suits who begins with @beginning. One that is under way is nearer than a new one. */
 static int suitability(const struct keeper *k, const json_t *beginning)
 {
-	int foreseen = same_beginning(k->foreseen, beginning) ? 3 : k->foreseen == NULL ? 2 : 1;
+	int foreseen = beginning_same(k->foreseen, beginning) ? 3 : k->foreseen == NULL ? 2 : 1;
 
 	return k->failed ? 0 : foreseen + (k->prepared ? 3 : 0);
 }
@@ -91,25 +82,32 @@ static struct keeper *pool_find(struct server *srv, const json_t *beginning)
 	return best;
 }
 
-static void pool_foresee(struct keeper_pool *p, json_t *beginning)
+/* One that is made for @beginning alone is prepared for that, as one of the pool would be. Borrowed. */
+json_t *keeper_foresee_for(const struct server *srv, json_t *beginning)
 {
-	json_t *before = p->foreseen;
+	const struct keeper_pool *p = &srv->pool;
 
-	p->foreseen = json_incref(beginning);
-	json_decref(before);
+	if (p->fork != NULL && beginning_same(beginning, p->fork))
+		return p->fork;
+	return beginnings_weight(&p->seen, beginning) > 0 ? beginning : NULL;
 }
 
-static void pool_learn(struct keeper_pool *p, json_t *beginning)
+/* For what the next one of the pool is prepared. While the processes of one snapshot are forked, it is for that. Borrowed. */
+static json_t *pool_foresee(const struct server *srv)
 {
-	if (beginning != NULL && same_beginning(beginning, p->fork))
-		pool_foresee(p, p->fork);
-	else
-		pool_foresee(p, json_object_get(beginning, "snapshot") == NULL &&
-						same_beginning(p->last, beginning)
-					? beginning
-					: NULL);
-	json_decref(p->last);
-	p->last = json_incref(beginning);
+	const struct keeper_pool *p = &srv->pool;
+	json_t *have[POOL_MAX];
+	size_t n = 0;
+
+	if (p->fork != NULL && beginning_same(beginnings_last(&p->seen), p->fork))
+		return p->fork;
+	list_for_each (&p->ready, node, next) {
+		const struct keeper *k = list_entry(node, struct keeper, pool_node);
+
+		if (!k->failed && n < POOL_MAX)
+			have[n++] = k->foreseen;
+	}
+	return beginnings_lacking(&p->seen, p->target, have, n);
 }
 
 /* What a keeper is told of it; NULL: it has mounts of which nothing can be made ahead of time. */
@@ -133,15 +131,13 @@ void keeper_learn_fork(const struct sandbox *sb, const char *snapshot)
 	struct keeper_pool *p = &sb->srv->pool;
 	json_t *fork = json_pack("{s:s}", "snapshot", snapshot), *expect;
 
-	if (!same_beginning(fork, p->fork)) {
+	if (!beginning_same(fork, p->fork)) {
 		json_decref(p->fork);
 		expect = expectation(sb);
 		p->fork = expect != NULL ? json_incref(fork) : NULL;
 		if (expect != NULL)
 			(void)json_object_set_new(fork, "expect", expect);
 	}
-	if (p->fork != NULL && same_beginning(p->last, p->fork))
-		pool_foresee(p, p->fork);
 	json_decref(fork);
 }
 
@@ -154,15 +150,13 @@ void keeper_forget_fork(struct server *srv, const char *snapshot)
 	list_for_each (&p->ready, node, next) {
 		struct keeper *k = list_entry(node, struct keeper, pool_node);
 
-		if (k->failed || !same_beginning(fork, k->foreseen))
+		if (k->failed || !beginning_same(fork, k->foreseen))
 			continue;
 		keeper_claim(k);
 		list_append(&p->stale, &k->pool_node);
 		any = true;
 	}
-	if (same_beginning(fork, p->foreseen))
-		pool_foresee(p, NULL);
-	if (same_beginning(fork, p->fork)) {
+	if (beginning_same(fork, p->fork)) {
 		json_decref(p->fork);
 		p->fork = NULL;
 	}
@@ -175,7 +169,7 @@ struct keeper *keeper_take(struct server *srv, json_t *beginning)
 {
 	struct keeper *k;
 
-	pool_learn(&srv->pool, beginning);
+	beginnings_note(&srv->pool.seen, beginning);
 	(void)pool_look(srv);
 	k = pool_find(srv, beginning);
 	if (k == NULL)
@@ -264,7 +258,9 @@ void keeper_drop_pool(struct server *srv)
 
 static bool pool_wants(const struct server *srv)
 {
-	return !srv->stopping && srv->storage != NULL && pool_size(srv, false) < srv->pool.target;
+	/* not while what the catalogue does not know is cleared away */
+	return !srv->stopping && srv->ready && srv->storage != NULL &&
+	       pool_size(srv, false) < srv->pool.target;
 }
 
 static uint64_t unquiet_ns(const struct server *srv)
@@ -290,6 +286,7 @@ static int pool_fill(struct server *srv)
 			log_warn("pool", "%s", err.msg);
 			return -EIO;
 		}
+		k->foreseen = json_incref(pool_foresee(srv));
 		list_append(&srv->pool.ready, &k->pool_node);
 		if (keeper_ready(k, NULL) < 0)
 			return -EIO;

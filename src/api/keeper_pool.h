@@ -6,7 +6,7 @@
  *     sandbox would find what that hides.
  * (2) Whoever wants a keeper waits for no stale one: those are cleared up when nothing is being prepared any more.
  * (3) The pool is filled only while mounts are quiet: calm.h.
- * (4) Keepers are prepared for what new sandboxes begin with (sandbox/foresight.h): with a cow mount, as long as one sandbox after the other begins with the same; or as a fork with the
+ * (4) Keepers are prepared for what new sandboxes begin with (sandbox/foresight.h): with the cow mounts that the last of them began with, each by its share (api/beginnings.h); or as a fork with the
  *     processes of a snapshot, as long as it is that which is forked. One that was prepared for another beginning is the last to be taken: it has to make its root anew.
  *
  * A beginning is the mount, as it is in a specification, or {"snapshot": ID}; of the latter the pool has learned besides what a keeper is told: "expect".
@@ -14,10 +14,13 @@
 #ifndef CAY_API_KEEPER_POOL_H
 #define CAY_API_KEEPER_POOL_H
 
+#include "api/beginnings.h"
 #include "api/calm.h"
 #include "io/fiber.h"
 
 #include <jansson.h>
+
+#define POOL_MAX 256U /* CAY_POOL */
 
 struct keeper;
 struct sandbox;
@@ -32,8 +35,7 @@ struct keeper_pool {
 	unsigned int discarding; /* keepers of the pool that are being ended */
 	int mount_watch;         /* the machine's mounts */
 	struct calm calm;        /* of these */
-	json_t *last;            /* what the last new sandbox began with; NULL: neither */
-	json_t *foreseen;        /* what the next one probably begins with, or NULL */
+	struct beginnings seen;  /* what the last new sandboxes began with */
 	json_t *fork;            /* the last beginning of a fork that was learned, or NULL */
 	uv_timer_t refill;
 	struct waiters changed; /* one more is prepared, or gone */
@@ -53,6 +55,9 @@ void keeper_pool_end(struct server *srv);
  * @beginning: what its sandbox begins with, or NULL; borrowed. What the pool foresees is learned from it.
  */
 struct keeper *keeper_take(struct server *srv, json_t *beginning);
+
+/** keeper_foresee_for() - for what a keeper is prepared whose sandbox will begin with @beginning; NULL: for none. Borrowed. */
+json_t *keeper_foresee_for(const struct server *srv, json_t *beginning);
 
 /** keeper_learn_fork() - sandbox @sb runs with the processes of snapshot @snapshot: the next one probably does, too, and looks the same. */
 void keeper_learn_fork(const struct sandbox *sb, const char *snapshot);

@@ -97,13 +97,18 @@ static void take_event(struct keeper *k, const json_t *event)
 	} else {
 		out.data = json_incref(data);
 	}
+	mishaps_take(&sb->mishaps, out.type, out.data);
 	if (e != NULL && e->created_n != 0)
 		out.cause = json_pack("{s:I}", "event", (json_int_t)e->created_n);
-	if (out.type == EVENT_EXEC_ENDED && e != NULL && e->ended)
-		json_decref(out.data),
-			json_decref(out.cause); /* was journalled before the last cayd died */
-	else
+	if (out.type == EVENT_EXEC_ENDED && e != NULL && e->ended) {
+		/* was journalled before the last cayd died, or announced */
+		json_decref(out.data);
+		json_decref(out.cause);
+	} else {
+		if (out.type == EVENT_EXEC_ENDED && e != NULL)
+			exec_announce_end(e, out.time_ns, data);
 		(void)journal_add(k->srv->journal, &out);
+	}
 	if (out.type == EVENT_EXEC_ENDED && e != NULL)
 		exec_has_ended(e, data);
 }
@@ -214,9 +219,10 @@ static json_t *prepare_request(struct keeper *k)
 		(void)json_object_set_new(request, "expect", sandbox_spec(k->sandbox));
 		return request;
 	}
-	if (srv->mask == NULL)
+	if (srv->mask == NULL) {
+		json_decref(TAKE_PTR(k->foreseen));
 		return request;
-	k->foreseen = json_incref(srv->pool.foreseen);
+	}
 	fork = json_object_get(k->foreseen, "expect");
 	expect = fork != NULL ? json_copy(fork)
 			      : json_pack("{s:s,s:[s],s:o}", "image", "host", "lower", srv->mask,

@@ -132,15 +132,16 @@ int memory_check(struct server *srv, const char *id, struct err *err)
 		NULL, NULL, err);
 }
 
-bool memory_is_exact(struct server *srv, const char *id)
+int memory_is_exact(struct server *srv, const char *id, struct err *err)
 {
 	json_t *ok = NULL;
-	bool exact = job_run(srv, json_pack("{s:s,s:s}", "verb", "memory_exact", "memory", id),
-			     NULL, NULL, &ok, NULL) == 0 &&
-		     json_is_true(json_object_get(ok, "exact"));
+	int rc = job_run(srv, json_pack("{s:s,s:s}", "verb", "memory_exact", "memory", id), NULL,
+		NULL, &ok, err);
 
+	if (rc == 0)
+		rc = json_is_true(json_object_get(ok, "exact")) ? 1 : 0;
 	json_decref(ok);
-	return exact;
+	return rc;
 }
 
 const char *memory_of(const json_t *doc)

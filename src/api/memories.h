@@ -32,8 +32,8 @@ struct live *memory_load_end(struct memory_loading *m, bool wanted, struct err *
 /** memory_check() - is every byte of object @id as it was written? %ERR_CORRUPT. Context: waits. */
 int memory_check(struct server *srv, const char *id, struct err *err) attr_must_use;
 
-/** memory_is_exact() - did a keeper end the processes just as they are in object @id? Context: waits. */
-bool memory_is_exact(struct server *srv, const char *id);
+/** memory_is_exact() - did a keeper end the processes just as they are in object @id? Return: 1: yes; 0: no, or there is no such object; or an error: nobody can say. Context: waits. */
+int memory_is_exact(struct server *srv, const char *id, struct err *err) attr_must_use;
 
 /** memory_of() - id of the object that document @doc of a snapshot or sandbox names, or NULL. Borrowed. */
 const char *memory_of(const json_t *doc);

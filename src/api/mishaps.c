@@ -25,9 +25,21 @@ void mishaps_clear(struct mishaps *m)
 	json_decref(m->failed);
 }
 
+/* The protocol of what leaves by no rule: datagrams, packets and sockets for them; NULL: of all else. */
+static const char *outlaw(const json_t *data)
+{
+	const char *what = json_string_value(json_object_get(data, "what"));
+
+	if (what == NULL ||
+		!(str_eq(what, "datagram") || str_eq(what, "packet") || str_eq(what, "socket")))
+		return NULL;
+	return json_string_value(json_object_get(data, "protocol"));
+}
+
 /* @reason: NULL leaves it out. */
 static void count(json_t *counts, const json_t *data, json_int_t n, const char *reason)
 {
+	const char *protocol = outlaw(data);
 	const char *host = json_string_value(json_object_get(data, "host"));
 	json_int_t port = json_integer_value(json_object_get(data, "port"));
 	cleanup_free char *key = NULL;
@@ -35,14 +47,14 @@ static void count(json_t *counts, const json_t *data, json_int_t n, const char *
 
 	if (host == NULL)
 		return;
-	key = str_dupf("%s:%lld", host, port);
+	key = str_dupf("%s:%lld/%s", host, port, protocol != NULL ? protocol : "");
 	entry = json_object_get(counts, key);
 	if (entry == NULL && json_object_size(counts) >= HOSTS_MAX)
 		return;
 	n += json_integer_value(json_object_get(entry, "count"));
 	(void)json_object_set_new(counts, key,
-		json_pack("{s:s, s:I, s:I, s:s*}", "host", host, "port", port, "count", n, "reason",
-			reason));
+		json_pack("{s:s, s:I, s:I, s:s*, s:s*}", "host", host, "port", port, "count", n,
+			"protocol", protocol, "reason", reason));
 }
 
 void mishaps_take(struct mishaps *m, enum event_type type, const json_t *data)

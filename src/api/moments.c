@@ -125,6 +125,37 @@ static json_t *template_request(const struct moment *m, const char *verb)
 	return json_pack("{s:s,s:s}", "verb", verb, "template", m->memory->id);
 }
 
+/* Its keeper does what can be done while they run, beside the first pass over the files. */
+static void ready_begin(struct moment *m)
+{
+	framelink_call_begin(&m->sb->keeper->link, &m->ready, template_request(m, "ready"));
+	m->readying = true;
+}
+
+/* @rc: how the files fared, which comes first. What would be refused the capture refuses itself; a keeper of an older version does everything then. */
+static int ready_end(struct moment *m, int rc, struct err *err)
+{
+	struct err why = { 0 };
+	int late;
+
+	if (!m->readying)
+		return rc;
+	late = framelink_call_end(
+		&m->sb->keeper->link, &m->ready, clock_now_ns() + CAPTURE_NS, NULL, &why);
+	m->readying = false;
+	if (rc < 0 || late == 0 || why.code == ERR_UNSUPPORTED || why.code == ERR_BUSY)
+		return rc;
+	*err = why;
+	return late;
+}
+
+/* There will be no capture: a template serves one connection at a time, and ends with its last one. */
+static void ready_forget(const struct moment *m)
+{
+	(void)!framelink_call(&m->sb->keeper->link, json_pack("{s:s}", "verb", "ready"),
+		clock_now_ns() + CALL_NS, NULL, NULL);
+}
+
 static int stop_processes(void *of, struct err *err)
 {
 	struct moment *m = of;
@@ -222,7 +253,7 @@ static int files_wait(struct moment *m, unsigned int said, struct err *err)
 	return m->job_said < said ? -EIO : 0;
 }
 
-/* What can be done while everything runs. */
+/* What can be done while everything runs. files_wait() says when it is done. */
 static int files_begin(struct moment *m, struct err *err)
 {
 	int rc;
@@ -238,8 +269,7 @@ static int files_begin(struct moment *m, struct err *err)
 	}
 	if (freeze != NULL)
 		(void)json_object_set_new(request, "freeze", freeze);
-	rc = job_start(m->sb->srv, NULL, request, on_said, m, &m->job, err);
-	return rc == 0 ? files_wait(m, 1, err) : rc;
+	return job_start(m->sb->srv, NULL, request, on_said, m, &m->job, err);
 }
 
 static int capture_files(void *of, struct err *err)
@@ -320,6 +350,8 @@ static int take_files(struct moment *m, struct err *err)
 	int rc = files_begin(m, err);
 
 	if (rc == 0)
+		rc = files_wait(m, 1, err);
+	if (rc == 0)
 		rc = epoch_take(&e, err);
 	rc = files_end(m, rc, err);
 	if (rc < 0)
@@ -344,8 +376,14 @@ static int take_all(struct moment *m, struct err *err)
 	if (rc == 0)
 		rc = live_ready(m->memory, err);
 	(void)fault("live.take.template");
-	if (rc == 0)
-		rc = epoch_take(&e, err);
+	if (rc == 0) {
+		ready_begin(m);
+		rc = ready_end(m, files_wait(m, 1, err), err);
+		if (rc == 0)
+			rc = epoch_take(&e, err);
+		if (rc < 0)
+			ready_forget(m);
+	}
 	if (released(m, &late) < 0 && rc == 0) {
 		*err = late;
 		rc = -EIO;

@@ -30,8 +30,8 @@ struct moment {
 	const char *layer;
 	struct job *job;
 	unsigned int job_said; /* how often: it is ready, it has captured */
-	struct framecall release;
-	bool releasing;
+	struct framecall ready, release;
+	bool readying, releasing;
 	bool spoiled; /* somebody ended whose memory was being copied: it is as if it had not been tried, and worth another try */
 };
 

@@ -2,7 +2,9 @@
 /* Policies as texts (checked, explained) and as what a running sandbox is held to. */
 #include "api/credentials.h"
 #include "api/server.h"
+#include "api/telling.h"
 #include "api_handlers.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "codec/authority.h"
 #include "codec/urlpath.h"
@@ -260,15 +262,22 @@ static int change_policy(struct sandbox *sb, json_t *policy, struct err *err)
 {
 	json_t *before = json_incref(json_object_get(sb->doc, "policy"));
 	json_int_t version = json_integer_value(json_object_get(sb->doc, "policy_version"));
+	json_t *data;
 	int rc;
 
 	(void)json_object_set(sb->doc, "policy", policy);
 	(void)json_object_set_new(sb->doc, "policy_version", json_integer(version + 1));
+	data = json_pack(
+		"{s:I, s:O, s:O}", "version", version + 1, "policy", policy, "before", before);
 	rc = credentials_prepare(sb, err);
 	if (rc == 0)
 		credentials_arrive(sb);
-	if (rc == 0)
+	if (rc == 0) {
+		sandbox_will_tell(sb, EVENT_POLICY_CHANGED, data);
 		rc = sandbox_save(sb, false, err);
+		(void)telling_done(sb->doc);
+		(void)fault("policy.change.committed");
+	}
 	if (rc == 0)
 		rc = gateway_configure(sb, err);
 	if (rc < 0) {
@@ -276,10 +285,9 @@ static int change_policy(struct sandbox *sb, json_t *policy, struct err *err)
 		(void)json_object_set_new(sb->doc, "policy_version", json_integer(version));
 		(void)!sandbox_save(sb, false, NULL);
 	} else {
-		(void)server_event(sb->srv, sb, EVENT_POLICY_CHANGED, NULL,
-			json_pack("{s:I, s:O, s:O}", "version", version + 1, "policy", policy,
-				"before", before));
+		(void)server_event(sb->srv, sb, EVENT_POLICY_CHANGED, NULL, json_incref(data));
 	}
+	json_decref(data);
 	json_decref(before);
 	return rc;
 }

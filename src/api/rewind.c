@@ -47,8 +47,8 @@ static int rewind_commit(struct sandbox *sb, struct snapshot *s, json_t *event, 
 	(void)json_object_set_new(sb->doc, "bare", json_true());
 	if (sb->state == SANDBOX_SUSPENDED)
 		sandbox_disown_processes(sb, "rewind");
-	sandbox_will_tell(sb, EVENT_SANDBOX_REWOUND, event);
 	rc = moment_load(sb, s, err);
+	sandbox_will_tell(sb, EVENT_SANDBOX_REWOUND, event);
 	if (rc == 0 && (rc = fault("rewind.commit.before")) < 0)
 		(void)err_raise_sys(err, rc, "write what is rewound to");
 	return rc == 0 ? sandbox_save(sb, true, err) : rc;
@@ -100,8 +100,10 @@ int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
 	rc = fault("rewind.discard.before");
 	if (rc < 0)
 		return err_raise_sys(err, rc, "remove what came after the snapshot");
+	/* on the disk before `rewinding` can be gone from it: else a power cut brings it back, and the next start shows it on the snapshot's layers */
 	rc = job_run(sb->srv,
-		json_pack("{s:s,s:[s],s:b}", "verb", "remove", "sandboxes", sb->id, "defer", 1),
+		json_pack("{s:s,s:[s],s:b,s:b}", "verb", "remove", "sandboxes", sb->id, "defer", 1,
+			"sync", 1),
 		NULL, NULL, NULL, err);
 	if (rc < 0)
 		return rc;

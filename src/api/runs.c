@@ -39,7 +39,7 @@ static int run_write(struct run *r, struct err *err)
 	if (r->exec != NULL)
 		rc = exec_created(r->exec, err);
 	if (rc == 0)
-		return catalogue_commit(c, false, err);
+		return catalogue_commit(c, err);
 	catalogue_abort(c);
 	return rc;
 }

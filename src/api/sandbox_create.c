@@ -192,9 +192,12 @@ static int place(struct server *srv, bool with_keeper, json_t *beginning, struct
 		return str_copy(id, ID_LEN + 1, made.s);
 	}
 	*keeper = keeper_take(srv, beginning);
-	json_decref(beginning);
-	if (*keeper == NULL)
+	if (*keeper == NULL) {
 		*keeper = keeper_new(srv, NULL, -1, err);
+		if (*keeper != NULL)
+			(*keeper)->foreseen = json_incref(keeper_foresee_for(srv, beginning));
+	}
+	json_decref(beginning);
 	keeper_refill(srv);
 	if (*keeper == NULL)
 		return -EIO;
@@ -212,7 +215,7 @@ static void give_back(struct server *srv, struct keeper *k, int slot)
 	slot_free(srv, (uint32_t)slot);
 }
 
-static json_t *created_data(const struct sandbox *sb)
+json_t *sandbox_created_data(const struct sandbox *sb)
 {
 	static const char *const members[] = { "name", "image", "base", "parent", "profile",
 		"limits", "mounts", "mode" };
@@ -240,6 +243,20 @@ int sandbox_check_storage(struct server *srv, const char *image, struct err *err
 		return err_hint(err, rc, "'cay doctor' says what this machine lacks");
 	}
 	return 0;
+}
+
+/* Told when it is written: where it is not, nobody has heard of it. The data of the event are in the row anyway. */
+static int write_new(struct sandbox *sb, struct err *err)
+{
+	int rc;
+
+	sandbox_enter(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL);
+	sandbox_will_tell(sb, EVENT_SANDBOX_CREATED, NULL);
+	rc = sandbox_save(sb, false, err);
+	if (rc == 0)
+		(void)server_event(
+			sb->srv, sb, EVENT_SANDBOX_CREATED, NULL, sandbox_created_data(sb));
+	return rc;
 }
 
 struct sandbox *sandbox_new(struct server *srv, const json_t *request,
@@ -306,10 +323,9 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 		rc = credentials_prepare(sb, err);
 	begun = rc == 0 && in_run;
 	if (begun)
-		rc = catalogue_begin(srv->catalogue, err);
+		rc = catalogue_begin(srv->catalogue, false, err);
 	if (rc == 0)
-		rc = sandbox_move(
-			sb, SANDBOX_CREATING, EVENT_SANDBOX_CREATED, created_data(sb), err);
+		rc = write_new(sb, err);
 	if (rc == 0) {
 		(void)fault("sandbox.create.committed");
 		return sandbox_ref(sb);

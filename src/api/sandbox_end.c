@@ -5,9 +5,13 @@
 #include "api/memories.h"
 #include "api/sandbox_parts.h"
 #include "api/steps.h"
+#include "api/telling.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
+
+#define TRASH_PAUSE_NS (100 * NS_PER_MS)
+#define TRASH_AGAIN_NS (600 * NS_PER_S) /* at most, when it cannot be done */
 
 /* Ask politely, wait until every exec has ended or the time is over. */
 static void terminate_execs(struct sandbox *sb, uint64_t grace_ms)
@@ -58,40 +62,99 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 	return rc;
 }
 
-/* Deletes files of removed sandboxes, many with one job. */
+/* What a job did not delete: it failed, or was killed. */
+struct leftover {
+	json_t *ids;
+	uint64_t due_ns, pause_ns; /* when it is tried again; how long that was put off */
+};
+
+/* Until there is something to do, and a moment longer: more may come. */
+static void trash_await(struct server *srv, const struct leftover *left)
+{
+	uint64_t due = json_array_size(left->ids) > 0 ? left->due_ns : 0;
+
+	while (!srv->stopping && json_array_size(srv->trash) == 0 &&
+		waiters_wait(&srv->trash_changed, due) == 0)
+		;
+	due = clock_now_ns() + TRASH_PAUSE_NS;
+	while (!srv->stopping && waiters_wait(&srv->trash_changed, due) == 0)
+		;
+}
+
+/* One job for all, and behind a failure for what others left half deleted too. */
+static void trash_delete(struct server *srv, struct leftover *left)
+{
+	bool again =
+		json_array_size(left->ids) > 0 && (srv->stopping || clock_now_ns() >= left->due_ns);
+	json_t *ids = srv->trash;
+	struct err err;
+
+	srv->trash = json_array();
+	if (again) {
+		(void)json_array_extend(ids, left->ids);
+		(void)json_array_clear(left->ids);
+	}
+	if (job_run(srv,
+		    json_pack("{s:s,s:O,s:b}", "verb", "remove", "sandboxes", ids, "trash",
+			    (int)again),
+		    NULL, NULL, NULL, &err) < 0) {
+		(void)json_array_extend(left->ids, ids);
+		left->pause_ns = again ? left->pause_ns * 4 : TRASH_PAUSE_NS;
+		if (left->pause_ns > TRASH_AGAIN_NS)
+			left->pause_ns = TRASH_AGAIN_NS;
+		left->due_ns = clock_now_ns() + left->pause_ns;
+		log_warn("store", "remove: %s (%s)", err.msg,
+			srv->stopping ? "the next start clears up" : "it is tried again");
+	}
+	json_decref(ids);
+}
+
+/*
+ * Deletes files of removed sandboxes, many with one job: each costs a process and its control groups, and takes a processor from whoever removes one to begin the next. A job that failed
+ * or was killed is followed by another one, at growing distances. A server that stops waits for the last one (server.c); what that left is for the next start.
+ */
 static void trash_main(void *arg)
 {
 	struct server *srv = arg;
-	struct err err;
+	struct leftover left = { .ids = json_array() };
+	bool last = false;
 
-	while (json_array_size(srv->trash) > 0 && !srv->stopping) {
-		json_t *ids = srv->trash;
-
-		srv->trash = json_array();
-		if (job_run(srv, json_pack("{s:s,s:o}", "verb", "remove", "sandboxes", ids), NULL,
-			    NULL, NULL, &err) < 0)
-			log_debug("store", "remove: %s (the next start clears up)", err.msg);
+	while (!last && json_array_size(srv->trash) + json_array_size(left.ids) > 0) {
+		trash_await(srv, &left);
+		last = srv->stopping && json_array_size(left.ids) > 0;
+		trash_delete(srv, &left);
 	}
+	json_decref(left.ids);
 	srv->trash_busy = false;
+	waiters_wake(&srv->trash_changed);
+}
+
+void sandbox_trash_finish(struct server *srv, uint64_t deadline_ns)
+{
+	waiters_wake(&srv->trash_changed);
+	while (srv->trash_busy && waiters_wait(&srv->trash_changed, deadline_ns) == 0)
+		;
 }
 
 static void trash_add(struct server *srv, const char *id)
 {
 	(void)json_array_append_new(srv->trash, json_string(id));
-	if (srv->trash_busy)
+	if (srv->trash_busy) {
+		waiters_wake(&srv->trash_changed);
 		return;
+	}
 	srv->trash_busy = true;
 	fiber_start(trash_main, srv);
 }
 
-/* Its rows, all at once. What is found without a row after a crash is cleared away. */
-static int delete_rows(struct sandbox *sb, struct err *err)
+/* Its rows, all at once; its own says so until that is told. What is found without a row after a crash is cleared away. */
+static int delete_rows(struct sandbox *sb, const struct telling *removed, struct err *err)
 {
 	struct catalogue *c = sb->srv->catalogue;
-	int rc = catalogue_begin(c, err);
+	int rc = catalogue_begin(c, false, err);
 
 	if (rc == 0)
-		rc = catalogue_delete(c, CATALOGUE_SANDBOXES, sb->id, err);
+		rc = telling_bury(sb->srv, CATALOGUE_SANDBOXES, sb->id, removed, err);
 	if (rc == 0)
 		rc = catalogue_delete_owned(c, CATALOGUE_EXECS, sb->id, err);
 	if (rc == 0)
@@ -99,25 +162,31 @@ static int delete_rows(struct sandbox *sb, struct err *err)
 	if (rc == 0)
 		rc = catalogue_delete_owned(c, CATALOGUE_MAILS, sb->id, err);
 	if (rc == 0)
-		return catalogue_commit(c, false, err);
+		return catalogue_commit(c, err);
 	catalogue_abort(c);
 	return rc;
 }
 
 int sandbox_forget(struct sandbox *sb, struct err *err)
 {
+	const struct telling removed = { .type = EVENT_SANDBOX_REMOVED,
+		.sandbox = sb->id,
+		.epoch = sandbox_epoch(sb),
+		.data = json_pack("{s:s}", "name", sb->name) };
 	int rc;
 
 	reserve_use(sb->srv);
 	exec_saved_remove(sb->srv, sb->id);
 	credentials_forget(sb->srv, sb->id);
 	identity_forget(sb->srv, sb->id);
-	rc = delete_rows(sb, err);
-	if (rc < 0)
+	rc = delete_rows(sb, &removed, err);
+	if (rc < 0) {
+		json_decref(removed.data);
 		return rc;
+	}
 	(void)fault("sandbox.remove.committed");
-	sandbox_enter(
-		sb, SANDBOX_REMOVING, EVENT_SANDBOX_REMOVED, json_pack("{s:s}", "name", sb->name));
+	sandbox_enter(sb, SANDBOX_REMOVING, EVENT_SANDBOX_REMOVED, removed.data);
+	telling_buried(sb->srv, CATALOGUE_SANDBOXES, sb->id, NULL);
 	return 0;
 }
 

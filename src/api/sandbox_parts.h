@@ -8,6 +8,9 @@
 /** sandbox_alloc() - put a sandbox with document @doc (stolen) into the list. Return: the list's reference. */
 struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *name, json_t *doc);
 
+/** sandbox_created_data() - of its event sandbox.created, as its document says them; a new reference. */
+json_t *sandbox_created_data(const struct sandbox *sb);
+
 /** sandbox_unlist() - take it out of the world of names; the memory goes with the last reference. */
 void sandbox_unlist(struct sandbox *sb);
 

@@ -96,7 +96,11 @@ static void recover_one(struct sandbox *sb)
 {
 	struct keeper *k;
 	struct err err;
+	int settled;
 
+	if (sb->state == SANDBOX_CREATING) /* that it was created comes before what is in it */
+		sandbox_tell_again(sb);
+	execs_tell_again(sb);
 	if (sandbox_settle_rewind(sb, &err) < 0)
 		log_error("sandbox", "finish the rewind of '%s': %s", sb->name, err.msg);
 	if (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) {
@@ -105,8 +109,11 @@ static void recover_one(struct sandbox *sb)
 		sandbox_tell_again(sb);
 		return;
 	}
+	sandbox_tell_again(sb);
 	/* before anything is adopted: what its object holds is not in a keeper too, whatever the catalogue could not take */
-	(void)sandbox_settle_suspend(sb);
+	settled = sandbox_settle_suspend(sb, &err);
+	if (settled < 0)
+		log_error("sandbox", "%s", err.msg);
 	k = keeper_adopt(sb->srv, sb->id, NULL);
 	if (k != NULL && sb->state != SANDBOX_SUSPENDED && sb->state != SANDBOX_REMOVING &&
 		!unborn(sb) && !is_restoring(sb, "rewind")) {
@@ -123,7 +130,7 @@ static void recover_one(struct sandbox *sb)
 		keeper_unref(k);
 	}
 	/* a keeper of a suspended one had not begun, or has not finished ending */
-	if (sb->state == SANDBOX_SUSPENDED || sandbox_await_storage(sb))
+	if (sb->state == SANDBOX_SUSPENDED || (settled < 0 && sandbox_await_object(sb)))
 		spawner_cleanup(sb->srv, sb->id);
 	else
 		bury(sb);

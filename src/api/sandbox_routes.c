@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/idle.h"
 #include "api/suspend.h"
+#include "api/telling.h"
 #include "api_handlers.h"
+#include "base/fault.h"
 #include "base/str.h"
 
 /* The server may have died between making it and remembering the answer: the sandbox itself remembers its key. */
@@ -170,16 +172,26 @@ static void set_checkpoint(struct sandbox *sb, json_t *when)
 
 static int do_set(struct api_call *call, struct sandbox *sb, struct err *err)
 {
-	json_t *idle = json_object_get(call->body, "idle_ms");
+	json_t *idle = json_object_get(call->body, "idle_ms"), *was = json_copy(sb->doc), *data;
+	int rc;
 
 	set_checkpoint(sb, json_object_get(call->body, "checkpoint"));
 	if (idle != NULL)
 		(void)json_object_set(sb->doc, "idle_ms", idle);
+	data = json_pack("{s:O?,s:O?}", "checkpoint", json_object_get(sb->doc, "checkpoint"),
+		"idle_ms", json_object_get(sb->doc, "idle_ms"));
+	sandbox_will_tell(sb, EVENT_SANDBOX_SET, data);
+	rc = sandbox_save(sb, false, err);
+	(void)telling_done(sb->doc);
+	(void)fault("sandbox.set.committed");
+	if (rc == 0)
+		(void)server_event(call->srv, sb, EVENT_SANDBOX_SET, NULL, json_incref(data));
+	else
+		sandbox_take_back(sb, was);
 	sandbox_stir(sb);
-	(void)server_event(call->srv, sb, EVENT_SANDBOX_SET, NULL,
-		json_pack("{s:O?,s:O?}", "checkpoint", json_object_get(sb->doc, "checkpoint"),
-			"idle_ms", json_object_get(sb->doc, "idle_ms")));
-	return sandbox_save(sb, false, err);
+	json_decref(data);
+	json_decref(was);
+	return rc;
 }
 
 int api_sandbox_set(struct api_call *call, struct err *err)

@@ -120,7 +120,7 @@ static int begun(struct sandbox *sb, const struct live *processes, const json_t 
 	int rc;
 
 	sandbox_started(sb, ok, warm);
-	rc = catalogue_begin(c, err);
+	rc = catalogue_begin(c, false, err);
 	if (rc < 0)
 		return rc;
 	if (processes != NULL)
@@ -128,7 +128,7 @@ static int begun(struct sandbox *sb, const struct live *processes, const json_t 
 	if (rc == 0)
 		rc = sandbox_save(sb, false, err);
 	if (rc == 0)
-		return catalogue_commit(c, false, err);
+		return catalogue_commit(c, err);
 	catalogue_abort(c);
 	return rc;
 }

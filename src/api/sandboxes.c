@@ -13,6 +13,7 @@
  * (3) Whoever changes a sandbox holds its lock; events of its keeper need none.
  */
 #include "api/sandbox_parts.h"
+#include "api/telling.h"
 #include "base/ablate.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -210,7 +211,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "trusts");
 	(void)json_object_del(o, "restoring");
 	(void)json_object_del(o, "suspending");
-	(void)json_object_del(o, "telling");
+	(void)telling_done(o);
 	(void)json_object_del(o, "run");
 	(void)json_object_del(o, "unborn");
 	(void)json_object_del(o, "key");
@@ -250,40 +251,23 @@ void sandbox_set_time(struct sandbox *sb, const char *member)
 
 void sandbox_will_tell(struct sandbox *sb, enum event_type type, json_t *data)
 {
-	json_t *before = json_object_get(sb->doc, "telling");
-	json_t *all = before != NULL ? json_copy(before) : json_array(), *e;
-	uint64_t seq = journal_last_seq(sb->srv->journal, sb->id) + 1;
-	size_t i;
-
-	list_for_each (&sb->execs, node, next) /* their ends come before it */
-		seq += !list_entry(node, struct exec, node)->ended;
-	json_array_foreach (all, i, e)
-		seq += (uint64_t)json_integer_value(json_object_get(e, "seq")) >= seq;
-	(void)json_array_append_new(all, json_pack("{s:I,s:s,s:O}", "seq", (json_int_t)seq, "type",
-						 event_type_name(type), "data", data));
-	(void)json_object_set_new(sb->doc, "telling", all);
+	telling_announce(sb->srv, sb->doc,
+		&(struct telling){ .type = type,
+			.sandbox = sb->id,
+			.epoch = sandbox_epoch(sb),
+			.data = data });
 }
 
 void sandbox_tell_again(struct sandbox *sb)
 {
-	json_t *all = json_incref(json_object_get(sb->doc, "telling")), *e;
 	struct err err;
-	size_t i;
 
-	json_array_foreach (all, i, e) {
-		uint64_t seq = (uint64_t)json_integer_value(json_object_get(e, "seq"));
-		enum event_type type =
-			event_type_parse(json_string_value(json_object_get(e, "type")));
-
-		if (seq > journal_last_seq(sb->srv->journal, sb->id) && type != EVENT_KEEPER)
-			(void)server_event(
-				sb->srv, sb, type, NULL, json_incref(json_object_get(e, "data")));
-	}
-	if (all == NULL)
+	if (json_object_get(sb->doc, "telling") == NULL)
 		return;
-	json_decref(all);
-	(void)json_object_del(sb->doc, "telling");
-	server_flush(sb->srv); /* else a third server would tell it again */
+	telling_fill(sb->doc, EVENT_SANDBOX_CREATED, sandbox_created_data(sb));
+	if (!telling_again(sb->srv, sb->doc) || journal_flush(sb->srv->journal) < 0)
+		return;
+	(void)telling_done(sb->doc);
 	if (sandbox_save(sb, false, &err) < 0)
 		log_error("sandbox", "%s", err.msg);
 }
@@ -292,10 +276,13 @@ void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type ty
 {
 	BUG_ON(sb->state != to && (states[sb->state].next & 1U << to) == 0);
 	sb->state = to;
-	(void)json_object_del(sb->doc, "telling");
+	(void)telling_done(sb->doc);
 	/* nothing comes behind these that would tell it, when the server dies between catalogue and journal */
-	if (type != EVENT_TYPE_COUNT && (to == SANDBOX_STOPPED || to == SANDBOX_FAILED))
+	if (type != EVENT_TYPE_COUNT &&
+		(to == SANDBOX_STOPPED || to == SANDBOX_FAILED || to == SANDBOX_SUSPENDED))
 		sandbox_will_tell(sb, type, data);
+	if (sb->birth != NULL && (to == SANDBOX_RUNNING || to == SANDBOX_STOPPED))
+		telling_announce(sb->srv, sb->doc, sb->birth);
 	(void)json_object_set_new(sb->doc, "state", json_string(states[to].name));
 	if (to == SANDBOX_RUNNING || to == SANDBOX_STOPPED)
 		(void)json_object_del(sb->doc, "unborn");
@@ -358,6 +345,11 @@ static int load_one(void *ctx, const char *id, const char *text)
 	const char *name = json_string_value(json_object_get(doc, "name"));
 	struct sandbox *sb;
 
+	if (telling_is_buried(doc)) {
+		telling_buried(srv, CATALOGUE_SANDBOXES, id, doc);
+		json_decref(doc);
+		return 0;
+	}
 	if (name == NULL) {
 		log_error("catalogue", "sandbox '%s' cannot be read: ignored", id);
 		json_decref(doc);

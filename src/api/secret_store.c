@@ -2,7 +2,10 @@
 #include "api/secret_store.h"
 #include "api/credentials.h"
 #include "api/server.h"
+#include "api/telling.h"
 #include "api_handlers.h"
+#include "base/fault.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "codec/scrub.h"
 #include "store/vault.h"
@@ -70,6 +73,57 @@ static json_t *row(struct server *srv, const char *name)
 	return text != NULL ? json_loads(text, 0, NULL) : NULL;
 }
 
+static int row_put(struct server *srv, const char *name, const json_t *doc, struct err *err)
+{
+	cleanup_free char *text = json_dumps(doc, JSON_COMPACT);
+
+	return catalogue_put(srv->catalogue, CATALOGUE_SECRETS, name, NULL, NULL, text, true, err);
+}
+
+static int load_one(void *ctx, const char *id, const char *text)
+{
+	json_t *doc = json_loads(text, 0, NULL);
+
+	if (telling_is_buried(doc))
+		telling_buried(ctx, CATALOGUE_SECRETS, id, doc);
+	json_decref(doc);
+	return 0;
+}
+
+int secrets_load(struct server *srv, struct err *err)
+{
+	return catalogue_each(srv->catalogue, CATALOGUE_SECRETS, load_one, srv, err);
+}
+
+static int add_announcing(void *ctx, const char *id, const char *text)
+{
+	json_t *doc = json_loads(text, 0, NULL);
+
+	if (!telling_is_buried(doc) && json_object_get(doc, "telling") != NULL)
+		(void)json_object_set(ctx, id, doc);
+	json_decref(doc);
+	return 0;
+}
+
+void secrets_tell_again(struct server *srv)
+{
+	json_t *all = json_object(), *doc;
+	const char *name;
+	struct err err;
+
+	if (catalogue_each(srv->catalogue, CATALOGUE_SECRETS, add_announcing, all, &err) < 0)
+		log_error("catalogue", "%s", err.msg);
+	json_object_foreach (all, name, doc)
+		(void)telling_again(srv, doc);
+	if (json_object_size(all) > 0 && journal_flush(srv->journal) == 0) {
+		json_object_foreach (all, name, doc) {
+			(void)telling_done(doc);
+			(void)row_put(srv, name, doc, NULL);
+		}
+	}
+	json_decref(all);
+}
+
 int secret_value(struct server *srv, const char *name, struct buf *out, struct err *err)
 {
 	json_t *doc = row(srv, name);
@@ -102,7 +156,7 @@ static int add_shown(void *ctx, attr_unused const char *id, const char *text)
 {
 	json_t *doc = json_loads(text, 0, NULL);
 
-	if (doc != NULL)
+	if (doc != NULL && !telling_is_buried(doc))
 		(void)json_array_append_new(ctx, shown(doc));
 	json_decref(doc);
 	return 0;
@@ -134,7 +188,8 @@ int api_secret_set(struct api_call *call, struct err *err)
 {
 	const char *name = call->segments[0];
 	const char *value = json_string_value(json_object_get(call->body, "value"));
-	cleanup_free char *sealed = NULL, *text = NULL;
+	cleanup_free char *sealed = NULL;
+	struct telling set = { .type = EVENT_SECRET_SET };
 	json_t *before, *doc;
 	int rc;
 
@@ -152,32 +207,60 @@ int api_secret_set(struct api_call *call, struct err *err)
 	before = row(call->srv, name);
 	doc = new_row(name, before, sealed);
 	json_decref(before);
-	text = json_dumps(doc, JSON_COMPACT);
-	rc = catalogue_put(
-		call->srv->catalogue, CATALOGUE_SECRETS, name, NULL, NULL, text, true, err);
+	set.data =
+		json_pack("{s:s, s:O}", "name", name, "version", json_object_get(doc, "version"));
+	telling_announce(call->srv, doc, &set);
+	rc = row_put(call->srv, name, doc, err);
+	(void)fault("secret.set.committed");
 	if (rc == 0) {
-		(void)server_event(call->srv, NULL, EVENT_SECRET_SET, NULL,
-			json_pack("{s:s, s:O}", "name", name, "version",
-				json_object_get(doc, "version")));
+		(void)server_event(call->srv, NULL, set.type, NULL, json_incref(set.data));
 		credentials_rotated(call->srv, name);
 		rc = api_reply(call, 200, shown(doc));
 	}
+	json_decref(set.data);
 	json_decref(doc);
+	return rc;
+}
+
+/* In a row of its own, whose id can name no secret: the next one of that name may be set before it goes. */
+static int remove_row(
+	struct server *srv, const char *name, const struct telling *removed, struct err *err)
+{
+	struct catalogue *c = srv->catalogue;
+	const struct id id = id_new();
+	cleanup_free char *grave = str_dupf("-%s", id.s);
+	int rc = catalogue_begin(c, true, err);
+
+	if (rc < 0)
+		return rc;
+	rc = catalogue_delete(c, CATALOGUE_SECRETS, name, err);
+	if (rc == 0)
+		rc = telling_bury(srv, CATALOGUE_SECRETS, grave, removed, err);
+	if (rc == 0)
+		rc = catalogue_commit(c, err);
+	else
+		catalogue_abort(c);
+	if (rc == 0)
+		telling_buried(srv, CATALOGUE_SECRETS, grave, NULL);
 	return rc;
 }
 
 int api_secret_remove(struct api_call *call, struct err *err)
 {
 	const char *name = call->segments[0];
+	struct telling removed = { .type = EVENT_SECRET_REMOVED };
 	int rc;
 
 	if (secret_version(call->srv, name) == 0)
 		return err_raise(err, ERR_NOT_FOUND, "no secret '%s'", name);
-	rc = catalogue_delete(call->srv->catalogue, CATALOGUE_SECRETS, name, err);
-	if (rc < 0)
+	removed.data = json_pack("{s:s}", "name", name);
+	rc = remove_row(call->srv, name, &removed, err);
+	if (rc < 0) {
+		json_decref(removed.data);
 		return rc;
-	(void)server_event(
-		call->srv, NULL, EVENT_SECRET_REMOVED, NULL, json_pack("{s:s}", "name", name));
+	}
+	(void)fault("secret.remove.committed");
+	(void)server_event(call->srv, NULL, removed.type, NULL, removed.data);
 	credentials_rotated(call->srv, name);
 	return api_reply(call, 204, NULL);
 }

@@ -28,6 +28,12 @@ bool secret_name_valid(const char *name);
 int secret_value(
 	struct server *srv, const char *name, struct buf *out, struct err *err) attr_must_use;
 
+/** secrets_load() - after a start: what is left of removed ones, for telling_settle(). */
+int secrets_load(struct server *srv, struct err *err);
+
+/** secrets_tell_again() - after a start: what was announced (api/telling.h) and is not in the journal is told now. */
+void secrets_tell_again(struct server *srv);
+
 /** secret_version() - how often it was set; 0 when there is none of that name. */
 uint64_t secret_version(struct server *srv, const char *name);
 

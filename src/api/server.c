@@ -2,8 +2,10 @@
 #include "api/idle.h"
 #include "api/memories.h"
 #include "api/pump.h"
+#include "api/secret_store.h"
 #include "api/steps.h"
 #include "api/suspend.h"
+#include "api/telling.h"
 #include "base/ablate.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -114,24 +116,44 @@ static void on_prepare(uv_prepare_t *handle)
 	}
 }
 
+struct heads {
+	struct server *srv;
+	int rc; /* of the first that was not taken */
+};
+
 static void write_head(void *ctx, const char *sandbox, const struct journal_head *head)
 {
-	struct server *srv = ctx;
+	struct heads *h = ctx;
 	char doc[160], digits[65];
 
 	str_hex(digits, head->hash, sizeof(head->hash));
 	(void)snprintf(doc, sizeof(doc), "{\"seq\":%lu,\"hash\":\"%s\"}", head->seq, digits);
-	(void)catalogue_put(srv->catalogue, CATALOGUE_HEADS, sandbox[0] != '\0' ? sandbox : "-",
-		NULL, NULL, doc, false, NULL);
+	if (h->rc == 0)
+		h->rc = catalogue_put(h->srv->catalogue, CATALOGUE_HEADS,
+			sandbox[0] != '\0' ? sandbox : "-", NULL, NULL, doc, false, NULL);
 }
 
-/* The heads follow the journal at a distance, never ahead of it. */
+/* The heads follow the journal at a distance, never ahead of it; and what they lead past is in the rows of execs: execs_tell_again(). */
 static void write_heads(struct server *srv)
 {
-	if (journal_flush(srv->journal) < 0 || catalogue_begin(srv->catalogue, NULL) < 0)
+	struct heads h = { .srv = srv };
+
+	if (!srv->recovered)
 		return;
-	journal_dirty_heads(srv->journal, write_head, srv);
-	(void)catalogue_commit(srv->catalogue, false, NULL);
+	if (journal_flush(srv->journal) < 0 || catalogue_begin(srv->catalogue, false, NULL) < 0)
+		return; /* a full disk, most of the time: it is tried again, here and below */
+	h.rc = execs_save_again(srv);
+	if (h.rc == 0)
+		journal_dirty_heads(srv->journal, write_head, &h);
+	if (h.rc == 0)
+		h.rc = telling_sweep(srv);
+	if (h.rc < 0) {
+		catalogue_abort(srv->catalogue);
+	} else if (catalogue_commit(srv->catalogue, NULL) == 0) {
+		journal_heads_written(srv->journal);
+		execs_saved_again(srv);
+		telling_swept(srv);
+	}
 }
 
 struct retiring {
@@ -183,7 +205,9 @@ static void on_housekeeping(uv_timer_t *timer)
 	chains_settle(srv);
 	reserve_fill(srv);
 	idle_settle(srv);
-	if (journal_dirty(srv->journal))
+	(void)catalogue_settle(srv->catalogue, clock_now_ns());
+	if (journal_dirty(srv->journal) || json_array_size(srv->buried) > 0 ||
+		!list_empty(&srv->unsaved))
 		write_heads(srv);
 }
 
@@ -298,43 +322,63 @@ static int store_recover(struct server *srv)
 	return 0;
 }
 
+/* Return: 1: the storage is there for the first time, and nobody has seen to it; 0; or an error. */
 static int storage_run(struct server *srv, json_t *request, struct err *err)
 {
 	json_t *ok = NULL;
-	int rc = job_run(srv, request, NULL, NULL, &ok, err);
+	int first, rc = job_run(srv, request, NULL, NULL, &ok, err);
 
 	if (rc < 0)
 		return rc;
+	first = srv->storage == NULL ? 1 : 0;
 	json_decref(srv->storage);
 	srv->storage = ok;
-	return 0;
+	return first;
+}
+
+static void become_ready(struct server *srv)
+{
+	srv->ready = true;
+	waiters_wake(&srv->became_ready);
+	keeper_refill(srv);
+}
+
+/* The storage has come after the start: what the last server left in it is seen to before anybody uses it. Requests wait, and nothing starts. */
+static int storage_came(struct server *srv, struct err *err)
+{
+	int rc;
+
+	srv->ready = false;
+	sandboxes_settle_suspend(srv);
+	rc = store_recover(srv);
+	if (rc < 0)
+		*err = srv->storage_error;
+	become_ready(srv);
+	return rc;
 }
 
 int server_storage_init(struct server *srv, json_t *request, struct err *err)
 {
-	bool first = srv->storage == NULL;
 	int rc = storage_run(srv, json_incref(request), err);
 
 	if (rc < 0 && err->code == ERR_BUSY) {
 		/* a pool that has to be mounted anew is held by the prepared keepers too */
 		keeper_drop_pool(srv);
 		rc = storage_run(srv, json_incref(request), err);
-		keeper_refill(srv);
 	}
 	json_decref(request);
-
-	if (rc == 0 && first) {
-		sandboxes_settle_suspend(srv);
-		rc = store_recover(srv);
-		if (rc < 0)
-			*err = srv->storage_error;
+	if (rc == 1)
+		rc = storage_came(srv, err);
+	else
 		keeper_refill(srv);
-	}
 	return rc;
 }
 
 int server_storage_check(const struct server *srv, struct err *err)
 {
+	if (srv->storage != NULL && !srv->ready)
+		return err_raise(err, ERR_BUSY,
+			"the storage has just come, and what the last server left in it is being seen to");
 	if (srv->storage != NULL)
 		return 0;
 	*err = srv->storage_error;
@@ -396,20 +440,23 @@ static void startup_main(void *arg)
 	reserve_fill(srv);
 	bury_strangers(srv);
 	exec_saved_sweep(srv);
+	telling_settle(srv);
+	images_tell_again(srv);
+	secrets_tell_again(srv);
+	snapshots_tell_again(srv);
 	rc = storage_run(
 		srv, json_pack("{s:s,s:s}", "verb", "storage", "op", "init"), &srv->storage_error);
 	if (rc < 0)
 		log_error("store", "storage: %s", srv->storage_error.msg);
 	sandboxes_recover(srv);
-	if (rc == 0)
+	srv->recovered = true;
+	if (rc >= 0)
 		rc = store_recover(srv);
 	if (rc == 0)
 		steps_sweep(srv);
 	if (rc == 0 && server_make_mask(srv, &err) < 0)
 		log_error("store", "mask: %s", err.msg);
-	srv->ready = true;
-	waiters_wake(&srv->became_ready);
-	keeper_refill(srv);
+	become_ready(srv);
 }
 
 void server_busy(struct server *srv)
@@ -472,6 +519,8 @@ static int open_all(struct server *srv, struct err *err)
 		rc = snapshots_load(srv, err);
 	if (rc == 0)
 		rc = images_load(srv, err);
+	if (rc == 0)
+		rc = secrets_load(srv, err);
 	return rc;
 }
 
@@ -523,7 +572,7 @@ static struct server *server_new(const struct server_setup *setup)
 	srv->group = setup->group;
 	srv->spawn_fd = setup->spawn_fd;
 	(void)snprintf(srv->process_error, sizeof(srv->process_error), "%s", setup->process_error);
-	srv->pool.target = pool != NULL && str_to_u64(pool, 0, 256, &target) == 0
+	srv->pool.target = pool != NULL && str_to_u64(pool, 0, POOL_MAX, &target) == 0
 				   ? (unsigned int)target
 				   : POOL_DEFAULT;
 	list_init(&srv->keepers);
@@ -533,6 +582,7 @@ static struct server *server_new(const struct server_setup *setup)
 	list_init(&srv->sandboxes);
 	list_init(&srv->snapshots);
 	list_init(&srv->images);
+	list_init(&srv->unsaved);
 	waiters_init(&srv->keys_changed);
 	waiters_init(&srv->events_changed);
 	waiters_init(&srv->became_ready);
@@ -542,6 +592,8 @@ static struct server *server_new(const struct server_setup *setup)
 	list_init(&srv->pumps);
 	srv->keys_busy = json_object();
 	srv->trash = json_array();
+	waiters_init(&srv->trash_changed);
+	srv->buried = json_array();
 	return srv;
 }
 
@@ -611,6 +663,7 @@ static void stop_main(void *arg)
 		;
 	if (srv->busy > 0)
 		log_warn("server", "%u requests are cut off", srv->busy);
+	sandbox_trash_finish(srv, clock_now_ns() + UNMOUNT_NS);
 	keeper_drop_pool(srv);
 	unmount_pool(srv);
 	uv_stop(srv->loop);

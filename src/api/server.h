@@ -45,6 +45,7 @@ enum run_state { RUN_NONE, RUN_FOLLOWED, RUN_ORPHAN };
 
 struct sandbox;
 struct exec;
+struct telling;
 
 /** struct event_ack - events that came over a connection and are acknowledged when they are in the journal: server_acknowledge(). */
 struct event_ack {
@@ -113,8 +114,11 @@ struct sandbox {
 	struct idleness idle;
 	json_t *steps_due; /* numbers of ended steps whose snapshot is not there yet: api/steps.h */
 	bool checkpointing; /* a fiber sees to them */
+	bool lazy_failed;   /* the last resume, which might have been a lazy one */
 	bool locked;        /* an operation that may not meet another is under way */
 	bool gone;
+	const struct telling
+		*birth; /* announced in the commit that says that it is there; NULL: nothing is */
 	char stranded[ID_LEN +
 		      1]; /* layer of a seal that has its files though nothing came of the snapshot: sandbox_settle_files() */
 	enum run_state run;
@@ -138,8 +142,9 @@ struct exec {
 	bool archived; /* its keeper is gone: output is in STATE/exec, if anywhere */
 	bool started;
 	bool fleeting; /* of a run that is forgotten unless it changed something: its end is not written then */
-	bool unchanged;     /* its keeper says that no cow mount changed, or nobody wants to know */
-	uint64_t created_n; /* event number, cause of what follows */
+	bool unchanged; /* its keeper says that no cow mount changed, or nobody wants to know */
+	struct list unsaved; /* in srv->unsaved while its row does not say that it has ended */
+	uint64_t created_n;  /* event number, cause of what follows */
 	struct exec_sink *sink;
 	struct waiters changed;
 	unsigned int refs;
@@ -190,6 +195,8 @@ struct server {
 	struct keeper_pool pool;
 	struct list acks; /* connections whose events are to be acknowledged */
 	struct list sandboxes, snapshots, images;
+	struct list
+		unsaved; /* execs whose end was told, and is not in their rows: execs_save_again() */
 	struct map sandboxes_by_id, sandboxes_by_name, snapshots_by_id, snapshots_by_name;
 	struct index index;
 	struct list pumps; /* streams that carry frames just now */
@@ -206,11 +213,14 @@ struct server {
 	struct err storage_error;
 	bool reserve_missing; /* see reserve.c */
 	json_t *trash;        /* ids of removed sandboxes whose files are still there */
+	json_t *buried;       /* rows of removed things: api/telling.h */
 	bool trash_busy, settling;
+	struct waiters trash_changed;    /* the server stops, or they are gone */
 	bool flattening, flatten_failed; /* see chains.c */
 	bool ending;                     /* asked to end */
 	bool stopping;                   /* nothing new is begun */
-	bool ready;                      /* recovery is over */
+	bool recovered; /* what an earlier server left untold has been read: heads may lead past it */
+	bool ready;     /* recovery is over */
 	struct waiters became_ready;
 	struct waiters settled; /* a snapshot got further in the background, or did not */
 };
@@ -253,6 +263,9 @@ void server_busy(struct server *srv);
 /** server_idle() - see server_busy(). */
 void server_idle(struct server *srv);
 
+/** server_chain_head() - the catalogue's head of the chain @id ("" = the instance's). Return: is there one? Else its seq is 0. */
+bool server_chain_head(struct server *srv, const char *id, struct journal_head *head);
+
 /** server_retire_events() - let the oldest events go, as far as the rules say. */
 void server_retire_events(struct server *srv);
 
@@ -268,7 +281,7 @@ int server_make_mask(struct server *srv, struct err *err);
 /** server_storage_init() - have the pool made and mounted as @request (taken) says; the first time, what an earlier server left in it is recovered. Context: waits. */
 int server_storage_init(struct server *srv, json_t *request, struct err *err);
 
-/** server_storage_check() - 0 when there is a pool, else the error that kept it from being prepared. */
+/** server_storage_check() - 0 when there is a pool, else the error that kept it from being prepared, or ERR_BUSY while what the last server left in it is being seen to. */
 int server_storage_check(const struct server *srv, struct err *err);
 
 /** reserve_fill() - set room aside in the state directory if that was not done yet and there is plenty. Cheap when there is nothing to do. */
@@ -394,9 +407,7 @@ void sandbox_unlock(struct sandbox *sb);
 /** sandbox_enter() - change the state; asserts that the transition exists and emits the event (%EVENT_TYPE_COUNT: none), writes nothing. @data is stolen. */
 void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data);
 
-/**
- * sandbox_will_tell() - event @type with @data (borrowed) will be the next of @sb behind those that were announced so: the document says it, and with it the commit that comes before
- * the event. */
+/** sandbox_will_tell() - event @type with @data (borrowed) of @sb follows from what is about to be written: the document announces it (api/telling.h). */
 void sandbox_will_tell(struct sandbox *sb, enum event_type type, json_t *data);
 /** sandbox_tell_again() - after a start of the server: what was announced so and is not in the journal is told now. */
 void sandbox_tell_again(struct sandbox *sb);
@@ -481,6 +492,9 @@ int sandbox_forget(struct sandbox *sb, struct err *err);
 /** sandbox_clear() - the second half: its processes end, its files go. Locked. Context: waits. */
 void sandbox_clear(struct sandbox *sb);
 
+/** sandbox_trash_finish() - the server stops: files of removed sandboxes go now, not a moment later; what is left at @deadline_ns (CLOCK_MONOTONIC) the next start clears up. Context: waits. */
+void sandbox_trash_finish(struct server *srv, uint64_t deadline_ns);
+
 /** sandbox_stack() - directories of tree @n, top first, with the upper when @upper; ends with image or source. A new reference. */
 json_t *sandbox_stack(const struct sandbox *sb, size_t tree, bool upper);
 
@@ -522,6 +536,9 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 /** exec_carried() - a running exec that came with the processes of a live snapshot: @doc (borrowed) is that of the source, the id stays. 0 or an error. */
 int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err);
 
+/** exec_announce_end() - its end is about to be journalled and, by exec_finish(), written: the document announces it (api/telling.h). @time_ns: wall, 0 = now; @status: borrowed. */
+void exec_announce_end(struct exec *e, uint64_t time_ns, json_t *status);
+
 /** exec_finish() - its final status is known; @status is borrowed. Idempotent. */
 void exec_finish(struct exec *e, const json_t *status);
 
@@ -552,6 +569,15 @@ int exec_not_running(const struct exec *e, struct err *err);
 
 /** execs_lost() - the sandbox ended: execs without a status get one. */
 void execs_lost(struct sandbox *sb, const char *status, const char *reason);
+
+/** execs_save_again() - in a transaction: the rows of those whose end is not in them yet. Return: 0 or an error. */
+int execs_save_again(struct server *srv) attr_must_use;
+
+/** execs_saved_again() - behind its commit. */
+void execs_saved_again(struct server *srv);
+
+/** execs_tell_again() - after a start of the server: what was announced (api/telling.h) and is not in the journal is told now; ends that are in the journal and not in their rows are taken from there. */
+void execs_tell_again(struct sandbox *sb);
 
 /** execs_forget() - drop all of them from memory. */
 void execs_forget(struct sandbox *sb);
@@ -612,6 +638,9 @@ struct snapshot_wish {
 	json_t *steps; /* numbers of the steps behind which it is taken (api/steps.h), or NULL */
 };
 
+/** snapshots_tell_again() - after a start of the server: what they announced (api/telling.h) and is not in the journal is told now. */
+void snapshots_tell_again(struct server *srv);
+
 /** snapshot_take() - snapshot of a locked sandbox. Context: waits. */
 struct snapshot *snapshot_take(
 	struct sandbox *sb, const struct snapshot_wish *wish, struct err *err);
@@ -671,6 +700,9 @@ int sandbox_settle_rewind(struct sandbox *sb, struct err *err);
 const char *image_find(struct server *srv, const char *what, struct err *err);
 /** images_load() - read them from the catalogue. */
 int images_load(struct server *srv, struct err *err);
+
+/** images_tell_again() - as snapshots_tell_again(). */
+void images_tell_again(struct server *srv);
 
 /* --- diffs.c --- */
 

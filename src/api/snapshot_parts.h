@@ -32,6 +32,9 @@ void snapshot_forget_processes(struct server *srv, struct snapshot *s);
 /** snapshot_source() - the sandbox that it was taken from, or NULL: removed. Borrowed, not beyond the next wait. */
 struct sandbox *snapshot_source(struct server *srv, const struct snapshot *s);
 
+/** snapshot_announce() - event @type with @data (borrowed) follows from what is about to be written of @s: its document announces it (api/telling.h). */
+void snapshot_announce(struct server *srv, struct snapshot *s, enum event_type type, json_t *data);
+
 /** snapshot_object() - the API object, a new reference. */
 json_t *snapshot_object(struct snapshot *s);
 

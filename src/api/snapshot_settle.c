@@ -2,6 +2,7 @@
 /* api/snapshot_settle.c - from sealed to durable and verified: asked for, or in the background; and layers that nothing needs any more. */
 #include "api/memories.h"
 #include "api/snapshot_parts.h"
+#include "api/telling.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -33,6 +34,7 @@ static int make_durable(struct server *srv, struct snapshot *s, struct err *err)
 {
 	json_t *layers = json_pack("[O]", json_array_get(json_object_get(s->doc, "layers"), 0));
 	int rc = write_memory(srv, s, err);
+	json_t *event, *state;
 
 	if (rc == 0)
 		rc = job_run(srv, json_pack("{s:s,s:O}", "verb", "sync", "layers", layers), NULL,
@@ -40,22 +42,55 @@ static int make_durable(struct server *srv, struct snapshot *s, struct err *err)
 	json_decref(layers);
 	if (rc < 0)
 		return rc;
-	(void)fault("snapshot.durable.before");
+	state = json_incref(json_object_get(s->doc, "state"));
 	(void)json_object_set_new(s->doc, "state", json_string("durable"));
-	rc = snapshot_save(srv, s, true, err);
+	event = json_pack("{s:s}", "snapshot", s->id);
+	snapshot_announce(srv, s, EVENT_SNAPSHOT_DURABLE, event);
+	rc = fault("snapshot.durable.before");
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "write the snapshot");
+	else
+		rc = snapshot_save(srv, s, true, err);
+	(void)telling_done(s->doc);
+	(void)fault("snapshot.durable.committed");
+	if (rc < 0) /* what is on the disk and in no row is not there after a power cut */
+		(void)json_object_set(s->doc, "state", state);
+	json_decref(state);
 	if (rc == 0)
 		(void)server_event(srv, snapshot_source(srv, s), EVENT_SNAPSHOT_DURABLE, NULL,
-			json_pack("{s:s}", "snapshot", s->id));
+			json_incref(event));
+	json_decref(event);
 	return rc;
+}
+
+/* One after the other: two would write its memory twice. Context: may wait. */
+static void begin(struct server *srv, struct snapshot *s)
+{
+	snapshot_hold(s);
+	while (s->settling)
+		(void)waiters_wait(&srv->settled, 0); /* what is done meanwhile has deadlines */
+	s->settling = true;
+}
+
+static void end(struct server *srv, struct snapshot *s)
+{
+	s->settling = false;
+	waiters_wake(&srv->settled);
+	snapshot_release(srv, s);
+}
+
+static bool is_sealed(const struct snapshot *s)
+{
+	return str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed");
 }
 
 int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *err)
 {
 	int rc;
 
-	snapshot_hold(s);
-	rc = make_durable(srv, s, err);
-	snapshot_release(srv, s);
+	begin(srv, s);
+	rc = is_sealed(s) ? make_durable(srv, s, err) : 0;
+	end(srv, s);
 	return rc;
 }
 
@@ -77,34 +112,64 @@ static struct snapshot *settle_next(struct server *srv)
 	return NULL;
 }
 
+/* What a check found. Return: 0 or an error. */
+static int write_found(struct server *srv, struct snapshot *s, enum event_type type, json_t *event,
+	struct err *err)
+{
+	json_t *state = json_incref(json_object_get(s->doc, "state"));
+	bool corrupt = type == EVENT_SNAPSHOT_CORRUPT;
+	int rc;
+
+	(void)json_object_set_new(s->doc, "state", json_string(corrupt ? "corrupt" : "verified"));
+	snapshot_announce(srv, s, type, event);
+	rc = fault("snapshot.verify.before");
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "write the snapshot");
+	else
+		rc = snapshot_save(srv, s, true, err);
+	(void)telling_done(s->doc);
+	(void)fault("snapshot.verify.committed");
+	if (rc < 0 && !corrupt) /* that one is refused, whatever the catalogue says */
+		(void)json_object_set(s->doc, "state", state);
+	json_decref(state);
+	return rc;
+}
+
 static int verify(struct server *srv, struct snapshot *s, struct err *err)
 {
-	int rc = job_run(srv,
-		json_pack(
-			"{s:s,s:O}", "verb", "verify", "layers", json_object_get(s->doc, "layers")),
-		NULL, NULL, NULL, err);
+	enum event_type type;
+	json_t *event;
+	int rc, written;
 
+	/* a verified one is taken for durable */
+	rc = is_sealed(s) ? make_durable(srv, s, err) : 0;
+	if (rc == 0)
+		rc = job_run(srv,
+			json_pack("{s:s,s:O}", "verb", "verify", "layers",
+				json_object_get(s->doc, "layers")),
+			NULL, NULL, NULL, err);
 	if (rc == 0 && memory_of(s->doc) != NULL)
 		rc = memory_check(srv, memory_of(s->doc), err);
 	if (rc < 0 && err->code != ERR_CORRUPT)
 		return rc;
-	(void)json_object_set_new(s->doc, "state", json_string(rc < 0 ? "corrupt" : "verified"));
-	(void)server_event(srv, snapshot_source(srv, s),
-		rc < 0 ? EVENT_SNAPSHOT_CORRUPT : EVENT_SNAPSHOT_VERIFIED, NULL,
-		rc < 0 ? json_pack("{s:s,s:s}", "snapshot", s->id, "reason", err->msg)
-		       : json_pack("{s:s}", "snapshot", s->id));
-	if (snapshot_save(srv, s, true, rc < 0 ? NULL : err) < 0 && rc == 0)
-		rc = -EIO;
-	return rc;
+	event = rc < 0 ? json_pack("{s:s,s:s}", "snapshot", s->id, "reason", err->msg)
+		       : json_pack("{s:s}", "snapshot", s->id);
+	type = rc < 0 ? EVENT_SNAPSHOT_CORRUPT : EVENT_SNAPSHOT_VERIFIED;
+	written = write_found(srv, s, type, event, rc < 0 ? NULL : err);
+	if (rc < 0 || written == 0)
+		(void)server_event(srv, snapshot_source(srv, s), type, NULL, event);
+	else
+		json_decref(event);
+	return rc < 0 ? rc : written;
 }
 
 int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err)
 {
 	int rc;
 
-	snapshot_hold(s);
+	begin(srv, s);
 	rc = verify(srv, s, err);
-	snapshot_release(srv, s);
+	end(srv, s);
 	return rc;
 }
 
@@ -115,18 +180,15 @@ static void settle_main(void *arg)
 	struct err err;
 
 	while (!srv->stopping && (s = settle_next(srv)) != NULL) {
-		bool sealed = str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed");
+		bool sealed = is_sealed(s);
 
 		snapshot_hold(s);
-		s->settling = true;
 		if ((sealed ? snapshot_make_durable(srv, s, &err) : snapshot_verify(srv, s, &err)) <
 			0) {
 			log_warn("store", "snapshot '%s': %s", s->id, err.msg);
 			s->settle_failed = true; /* once; asking for it by hand tries again */
 		}
-		s->settling = false;
 		snapshot_release(srv, s);
-		waiters_wake(&srv->settled);
 	}
 	srv->settling = false;
 }

@@ -9,6 +9,8 @@
 #include "api/moments.h"
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
+#include "api/suspend.h"
+#include "api/telling.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -81,7 +83,7 @@ static int commit(struct snapshot *s, struct moment *m, bool sealed, struct err 
 {
 	struct sandbox *sb = m->sb;
 	struct catalogue *c = sb->srv->catalogue;
-	int rc = catalogue_begin(c, err);
+	int rc = catalogue_begin(c, false, err);
 
 	if (rc < 0)
 		return rc;
@@ -98,7 +100,7 @@ static int commit(struct snapshot *s, struct moment *m, bool sealed, struct err 
 	if (rc == 0)
 		rc = sandbox_save(sb, false, err);
 	if (rc == 0)
-		rc = catalogue_commit(c, false, err);
+		rc = catalogue_commit(c, err);
 	else
 		catalogue_abort(c);
 	(void)fault("snapshot.commit.after");
@@ -112,6 +114,16 @@ static int check_name(const struct server *srv, const char *name, struct err *er
 	return 0;
 }
 
+static json_t *created(
+	const struct snapshot *s, const struct moment *m, const struct snapshot_wish *wish)
+{
+	return json_pack("{s:s,s:O,s:s,s:O,s:O,s:O,s:O,s:O*}", "snapshot", s->id, "name",
+		json_object_get(s->doc, "name"), "layer", m->layer, "files",
+		json_object_get(s->doc, "files"), "bytes", json_object_get(s->doc, "bytes"),
+		"frozen_us", json_object_get(s->doc, "frozen_us"), "capture",
+		json_object_get(s->doc, "capture"), "steps", wish->steps);
+}
+
 /* @m: captured. NULL with @err set. */
 static struct snapshot *snapshot_of(
 	struct moment *m, const struct snapshot_wish *wish, bool sealed, struct err *err)
@@ -119,7 +131,7 @@ static struct snapshot *snapshot_of(
 	struct sandbox *sb = m->sb;
 	struct snapshot *s =
 		snapshot_add(sb->srv, m->snapshot, snapshot_document(m->snapshot, wish->name, m));
-	json_t *before = json_incref(json_object_get(sb->doc, "layers"));
+	json_t *before = json_incref(json_object_get(sb->doc, "layers")), *event;
 	int rc;
 
 	s->made_ns = clock_now_ns();
@@ -130,22 +142,20 @@ static struct snapshot *snapshot_of(
 	if (sb->state == SANDBOX_SUSPENDED)
 		share_memory(s, m);
 	snapshot_set_live(s, TAKE_PTR(m->memory), json_incref(m->figures));
+	event = created(s, m, wish);
+	snapshot_announce(sb->srv, s, EVENT_SNAPSHOT_CREATED, event);
 	rc = commit(s, m, sealed, err);
+	(void)telling_done(s->doc);
 	if (rc < 0) {
 		(void)json_object_set(sb->doc, "layers", before);
 		sandbox_index(sb);
 		snapshot_unlist(sb->srv, s);
 	}
 	json_decref(before);
-	if (rc < 0)
-		return NULL;
-	(void)server_event(sb->srv, sb, EVENT_SNAPSHOT_CREATED, NULL,
-		json_pack("{s:s,s:O,s:s,s:O,s:O,s:O,s:O,s:O*}", "snapshot", s->id, "name",
-			json_object_get(s->doc, "name"), "layer", m->layer, "files",
-			json_object_get(s->doc, "files"), "bytes", json_object_get(s->doc, "bytes"),
-			"frozen_us", json_object_get(s->doc, "frozen_us"), "capture",
-			json_object_get(s->doc, "capture"), "steps", wish->steps));
-	return s;
+	if (rc == 0)
+		(void)server_event(sb->srv, sb, EVENT_SNAPSHOT_CREATED, NULL, json_incref(event));
+	json_decref(event);
+	return rc == 0 ? s : NULL;
 }
 
 static void forget_layer(struct server *srv, const char *layer)
@@ -208,7 +218,8 @@ struct snapshot *snapshot_take(
 {
 	struct snapshot *s;
 
-	if (check_name(sb->srv, wish->name, err) < 0 || sandbox_settle_files(sb, err) < 0)
+	if (check_name(sb->srv, wish->name, err) < 0 || sandbox_settle_suspend(sb, err) < 0 ||
+		sandbox_settle_files(sb, err) < 0)
 		return NULL;
 	s = take(sb, wish, wish->live && sb->state != SANDBOX_SUSPENDED, err);
 	if (s != NULL && wish->durable && snapshot_make_durable(sb->srv, s, err) < 0) {

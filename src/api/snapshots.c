@@ -3,6 +3,7 @@
 #include "api/memories.h"
 #include "api/snapshot_parts.h"
 #include "api/steps.h"
+#include "api/telling.h"
 #include "api_handlers.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -45,6 +46,11 @@ static int load_one(void *ctx, const char *id, const char *text)
 {
 	json_t *doc = json_loads(text, 0, NULL);
 
+	if (telling_is_buried(doc)) {
+		telling_buried(ctx, CATALOGUE_SNAPSHOTS, id, doc);
+		json_decref(doc);
+		return 0;
+	}
 	if (doc == NULL || !id_valid(id))
 		log_error("catalogue", "snapshot '%s' cannot be read: ignored", id);
 	else /* a template ends with its server; what is on disk is loaded when somebody wants it */
@@ -56,6 +62,35 @@ static int load_one(void *ctx, const char *id, const char *text)
 int snapshots_load(struct server *srv, struct err *err)
 {
 	return catalogue_each(srv->catalogue, CATALOGUE_SNAPSHOTS, load_one, srv, err);
+}
+
+void snapshots_tell_again(struct server *srv)
+{
+	bool any = false;
+
+	list_for_each (&srv->snapshots, node, next)
+		any |= telling_again(srv, list_entry(node, struct snapshot, node)->doc);
+	if (!any || journal_flush(srv->journal) < 0 ||
+		catalogue_begin(srv->catalogue, false, NULL) < 0)
+		return;
+	list_for_each (&srv->snapshots, node, next) {
+		struct snapshot *s = list_entry(node, struct snapshot, node);
+
+		if (telling_done(s->doc))
+			(void)snapshot_save(srv, s, false, NULL);
+	}
+	(void)!catalogue_commit(srv->catalogue, NULL); /* else the next start looks again */
+}
+
+void snapshot_announce(struct server *srv, struct snapshot *s, enum event_type type, json_t *data)
+{
+	const struct sandbox *source = snapshot_source(srv, s);
+
+	telling_announce(srv, s->doc,
+		&(struct telling){ .type = type,
+			.sandbox = source != NULL ? source->id : NULL,
+			.epoch = source != NULL ? sandbox_epoch(source) : 0,
+			.data = data });
 }
 
 struct sandbox *snapshot_source(struct server *srv, const struct snapshot *s)
@@ -207,6 +242,7 @@ json_t *snapshot_object(struct snapshot *s)
 	(void)snapshot_memory(s);
 	o = json_copy(s->doc);
 
+	(void)telling_done(o);
 	(void)json_object_del(o, "config");
 	(void)json_object_del(o, "since_ns");
 	(void)json_object_del(o, "base_layers");
@@ -228,20 +264,42 @@ int snapshot_save(struct server *srv, struct snapshot *s, bool durable, struct e
 		json_string_value(json_object_get(s->doc, "sandbox")), text, durable, err);
 }
 
-static int delete_rows(struct catalogue *c, const char *id, struct err *err)
+static int delete_rows(
+	struct server *srv, const char *id, const struct telling *removed, struct err *err)
 {
-	int rc = catalogue_begin(c, err);
+	struct catalogue *c = srv->catalogue;
+	int rc = catalogue_begin(c, false, err);
 
 	if (rc == 0)
-		rc = catalogue_delete(c, CATALOGUE_SNAPSHOTS, id, err);
+		rc = telling_bury(srv, CATALOGUE_SNAPSHOTS, id, removed, err);
 	if (rc == 0)
 		rc = catalogue_delete(c, CATALOGUE_GATEWAYS, id, err);
 	if (rc == 0)
 		rc = catalogue_delete_owned(c, CATALOGUE_MAILS, id, err);
 	if (rc == 0)
-		return catalogue_commit(c, false, err);
+		return catalogue_commit(c, err);
 	catalogue_abort(c);
 	return rc;
+}
+
+static int remove_rows(struct server *srv, struct snapshot *s, struct err *err)
+{
+	struct sandbox *source = snapshot_source(srv, s);
+	const struct telling removed = { .type = EVENT_SNAPSHOT_REMOVED,
+		.sandbox = source != NULL ? source->id : NULL,
+		.epoch = source != NULL ? sandbox_epoch(source) : 0,
+		.data = json_pack(
+			"{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")) };
+	int rc = delete_rows(srv, s->id, &removed, err);
+
+	if (rc < 0) {
+		json_decref(removed.data);
+		return rc;
+	}
+	(void)fault("snapshot.remove.committed");
+	(void)server_event(srv, source, removed.type, NULL, removed.data);
+	telling_buried(srv, CATALOGUE_SNAPSHOTS, s->id, NULL);
+	return 0;
 }
 
 int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
@@ -254,12 +312,9 @@ int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err)
 	if (s->users > 0)
 		return err_raise(err, ERR_BUSY, "snapshot '%s' is being used just now", s->id);
 	reserve_use(srv);
-	rc = delete_rows(srv->catalogue, s->id, err);
+	rc = remove_rows(srv, s, err);
 	if (rc < 0)
 		return rc;
-	(void)fault("snapshot.remove.committed");
-	(void)server_event(srv, snapshot_source(srv, s), EVENT_SNAPSHOT_REMOVED, NULL,
-		json_pack("{s:s,s:O}", "snapshot", s->id, "name", json_object_get(s->doc, "name")));
 	layers = json_incref(json_object_get(s->doc, "layers"));
 	keeper_forget_fork(srv, s->id);
 	snapshot_unlist(srv, s);

@@ -11,7 +11,8 @@
  *  (2) an object is EXACT only when the processes can never run again: a crash between that and the catalogue is finished at the next start, and what the catalogue
  *      cannot take (full disk) with the next change of the sandbox;
  *  (3) before `go` nothing has happened: every failure leaves the sandbox suspended;
- *  (4) processes are forgotten behind the commit that says so.
+ *  (4) processes are forgotten behind the commit that says so;
+ *  (5) where nobody can say whether an object is EXACT (no storage, a job that fails, a keeper that does not answer in time) the sandbox counts as suspended, with `suspending` in its document, until somebody can.
  */
 #include "api/suspend.h"
 #include "api/credentials.h"
@@ -35,16 +36,43 @@ static void give_up(struct sandbox *sb, const char *memory)
 	memory_forget(sb->srv, memory);
 }
 
+/* @err: why. */
+static int cannot_say(const struct sandbox *sb, int rc, struct err *err)
+{
+	err_context(err, "nobody can say yet whether the processes of sandbox '%s' are on disk",
+		sb->name);
+	return err_hint(err, rc,
+		"it counts as suspended, and each resume looks again; 'cay stop' gives its processes up");
+}
+
+static void count_as_suspended(struct sandbox *sb)
+{
+	(void)json_object_set_new(sb->doc, "memory",
+		json_pack("{s:O}", "id", json_object_get(sb->doc, "suspending")));
+	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	sandbox_index(sb);
+	sandbox_enter(sb, SANDBOX_SUSPENDED, EVENT_TYPE_COUNT, NULL);
+}
+
+/* Return: 0; or an error: they go on or are lost, unless it counts as suspended now (5). */
 static int end_processes(struct sandbox *sb, const char *memory, struct err *err)
 {
-	int rc = framelink_call(&sb->keeper->link,
-		json_pack("{s:s,s:s}", "verb", "suspend", "memory", memory),
-		clock_now_ns() + SUSPEND_NS, NULL, err);
+	uint64_t patience_ns = fault("sandbox.suspend.impatient") < 0 ? 0 : SUSPEND_NS;
+	int exact, rc = framelink_call(&sb->keeper->link,
+			   json_pack("{s:s,s:s}", "verb", "suspend", "memory", memory),
+			   clock_now_ns() + patience_ns, NULL, err);
+	struct err doubt;
 
-	/* a keeper that was killed may have come as far as that */
-	if (rc < 0 && sb->keeper->link.dead && memory_is_exact(sb->srv, memory))
-		rc = 0;
-	return rc;
+	if (rc == 0 || (!sb->keeper->link.dead && err->code != ERR_TIMEOUT))
+		return rc;
+	doubt = *err;
+	/* it was killed, and may have come as far as that; or the disk keeps it waiting, and it comes as far behind us */
+	exact = sb->keeper->link.dead ? memory_is_exact(sb->srv, memory, &doubt) : rc;
+	if (exact >= 0)
+		return exact == 1 ? 0 : rc;
+	*err = doubt;
+	count_as_suspended(sb);
+	return cannot_say(sb, exact, err);
 }
 
 /* It is, whatever the catalogue says to it: its object is EXACT (2). @figures: of the object, stolen. */
@@ -67,6 +95,7 @@ static void become_suspended(
 		json_pack("{s:s,s:O}", "reason", reason, "memory", what));
 	if (rc == 0)
 		rc = sandbox_save(sb, true, &err);
+	(void)fault("sandbox.suspend.committed");
 	if (rc < 0)
 		log_error("sandbox", "it is suspended, which its next change writes: %s", err.msg);
 }
@@ -109,16 +138,17 @@ int sandbox_suspend(struct sandbox *sb, const char *reason, struct err *err)
 	(void)fault("sandbox.suspend.stopped");
 	if (rc == 0) {
 		rc = write_and_end(sb, m.memory, memory.s, reason, err);
-		if (rc < 0)
+		if (sb->state != SANDBOX_SUSPENDED)
 			moment_go(&m);
 	}
-	if (rc == 0) {
+	if (sb->state == SANDBOX_SUSPENDED) {
 		sandbox_drop_keeper(sb, false);
 		live_end(TAKE_PTR(m.memory));
 	}
 	moment_fini(&m);
 	if (rc < 0) {
-		give_up(sb, memory.s);
+		if (sb->state != SANDBOX_SUSPENDED)
+			give_up(sb, memory.s);
 		err_context(err, "suspend sandbox '%s'", sb->name);
 	}
 	return rc;
@@ -150,7 +180,11 @@ static bool may_be_lazy(const struct sandbox *sb)
 		   bytes = json_integer_value(
 			   json_object_get(json_object_get(sb->doc, "memory"), "bytes"));
 
-	return sb->srv->lazy_resume && bytes > 0 && (limit == 0 || bytes <= limit / 2);
+	/* where programs may trace, they may also make threads that nobody can hold */
+	if (str_eq(json_string_value(json_object_get(sb->doc, "profile")), "debug"))
+		return false;
+	return sb->srv->lazy_resume && !sb->lazy_failed && bytes > 0 &&
+	       (limit == 0 || bytes <= limit / 2);
 }
 
 /* The sandbox is built while the memory is unpacked. @ret_ok: what its keeper answered. NULL with @err set. */
@@ -231,11 +265,11 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 	struct live *l;
 	int rc;
 
+	if (server_storage_check(sb->srv, err) < 0 || sandbox_settle_suspend(sb, err) < 0)
+		return -EIO;
 	if (sb->state != SANDBOX_SUSPENDED || memory == NULL)
 		return err_raise(err, ERR_STATE, "sandbox '%s' is %s: it cannot be resumed",
 			sb->name, sandbox_state_name(sb->state));
-	if (server_storage_check(sb->srv, err) < 0)
-		return -EIO;
 	/* it is being prepared while the memory is loaded */
 	if (sandbox_want_keeper(sb, err) < 0)
 		return -EIO;
@@ -243,6 +277,8 @@ int sandbox_resume(struct sandbox *sb, struct err *err)
 	event = json_object();
 	rc = l == NULL ? -EIO : restore_held(sb, l, ok, event, err);
 	json_decref(ok);
+	/* whatever it was, the next try does not depend on it */
+	sb->lazy_failed = rc < 0;
 	if (rc < 0) {
 		sandbox_drop_keeper(sb, false);
 		json_decref(event);
@@ -305,47 +341,46 @@ int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err 
 
 /* --- after a start of cayd --- */
 
-bool sandbox_settle_suspend(struct sandbox *sb)
+int sandbox_settle_suspend(struct sandbox *sb, struct err *err)
 {
 	static const char gone[] = "its processes were gone when the server started";
 	const char *under_way = json_string_value(json_object_get(sb->doc, "suspending"));
 	cleanup_free char *memory = under_way != NULL ? str_dup(under_way) : NULL;
-	struct err err;
+	int rc;
 
-	if (memory == NULL || sb->srv->storage == NULL)
-		return false;
-	if (memory_is_exact(sb->srv, memory)) {
+	if (memory == NULL)
+		return 0;
+	rc = sb->srv->storage != NULL ? memory_is_exact(sb->srv, memory, err)
+				      : server_storage_check(sb->srv, err);
+	if (rc < 0)
+		return cannot_say(sb, rc, err);
+	if (rc == 1) {
 		become_suspended(sb, memory, NULL, "the server ended while it was suspended");
-		return true;
+		return 0;
 	}
-	if (sb->state == SANDBOX_SUSPENDED) {
-		(void)json_object_del(sb->doc, "suspending");
-		execs_lost(sb, "lost", gone);
-		if (sandbox_forget_processes(sb, gone, &err) < 0)
-			log_error("sandbox", "%s", err.msg);
-	}
-	return false;
+	if (sb->state != SANDBOX_SUSPENDED)
+		return 0;
+	(void)json_object_del(sb->doc, "suspending");
+	execs_lost(sb, "lost", gone);
+	return sandbox_forget_processes(sb, gone, err);
 }
 
-bool sandbox_await_storage(struct sandbox *sb)
+bool sandbox_await_object(struct sandbox *sb)
 {
-	json_t *memory = json_object_get(sb->doc, "suspending");
-
-	if (memory == NULL || sb->srv->storage != NULL)
+	if (json_object_get(sb->doc, "suspending") == NULL)
 		return false;
-	(void)json_object_set_new(sb->doc, "memory", json_pack("{s:O}", "id", memory));
-	(void)json_object_set_new(sb->doc, "init_pid", json_null());
-	sandbox_index(sb);
-	sandbox_enter(sb, SANDBOX_SUSPENDED, EVENT_TYPE_COUNT, NULL);
+	count_as_suspended(sb);
 	return true;
 }
 
 static void settle_one(struct sandbox *sb, attr_unused const void *unused)
 {
+	struct err err;
+
 	if (sandbox_lock(sb, NULL) < 0)
 		return;
-	if (sb->state == SANDBOX_SUSPENDED)
-		(void)sandbox_settle_suspend(sb);
+	if (sb->state == SANDBOX_SUSPENDED && sandbox_settle_suspend(sb, &err) < 0)
+		log_error("sandbox", "%s", err.msg);
 	sandbox_unlock(sb);
 }
 

@@ -23,14 +23,15 @@ void sandbox_disowned_processes(struct sandbox *sb, const char *memory, const ch
 /** sandbox_forget_processes() - a suspended sandbox becomes a stopped one; what ran in it is `killed` for @reason. On failure it is as it was. Locked. Context: waits. */
 int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err *err) attr_must_use;
 
-/** sandbox_settle_suspend() - after a start of cayd: was @sb being suspended, and all of it is on disk, the only one? Then it is suspended, and a keeper that it has holds nothing. Context: waits. */
-bool sandbox_settle_suspend(struct sandbox *sb);
-
 /**
- * sandbox_await_storage() - after a start of cayd: @sb has no keeper and was being suspended, and nobody can look at its object, for there is no storage? Then it counts as suspended
- * until sandboxes_settle_suspend() can look.
+ * sandbox_settle_suspend() - was @sb being suspended, by a server or keeper that ended, and all of it is on disk, the only one? Then it is suspended, and a keeper that it has holds
+ * nothing. If it is not there, and counted as suspended, it is stopped. Locked. Cheap when there is nothing. Context: waits.
+ * Return: 0, or an error: nobody can say yet; sandbox_await_object() is for who has no keeper for it.
  */
-bool sandbox_await_storage(struct sandbox *sb);
+int sandbox_settle_suspend(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** sandbox_await_object() - it counts as suspended until sandbox_settle_suspend() can say. Return: false when it was not being suspended. Locked. */
+bool sandbox_await_object(struct sandbox *sb);
 
 /** sandboxes_settle_suspend() - the storage has come: see to those. Context: waits. */
 void sandboxes_settle_suspend(struct server *srv);

@@ -24,6 +24,12 @@ static inline uint64_t clock_now_ns(void)
 	return clock_read_ns(CLOCK_MONOTONIC);
 }
 
+/** clock_thread_ns() - processor time of this thread: what a piece of work may take, however busy the machine is. */
+static inline uint64_t clock_thread_ns(void)
+{
+	return clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
 /** clock_boot_ns() - CLOCK_BOOTTIME: nanoseconds since the machine was started, the time that it slept included. */
 static inline uint64_t clock_boot_ns(void)
 {

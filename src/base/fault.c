@@ -99,5 +99,9 @@ bool fault_at(const char *prefix)
 {
 	const char *spec = getenv("CAY_FAULT");
 
-	return spec != NULL && str_starts(spec, prefix);
+	while (spec != NULL && !str_starts(spec, prefix)) {
+		spec = strchr(spec, ',');
+		spec = spec != NULL ? spec + 1 : NULL;
+	}
+	return spec != NULL;
 }

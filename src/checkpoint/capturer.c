@@ -12,6 +12,7 @@
 #include <linux/nsfs.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -45,6 +46,27 @@ static int move_up(int fd)
 	return fcntl(fd, F_DUPFD_CLOEXEC, 10);
 }
 
+static int compare_fds(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+/* What the keeper has besides: whoever waits here before it is executed must not keep open what the keeper closes meanwhile. */
+static void close_others(int *keep, size_t n)
+{
+	unsigned int first = STDERR_FILENO + 1;
+
+	qsort(keep, n, sizeof(*keep), compare_fds);
+	for (size_t i = 0; i < n; i++) {
+		if (keep[i] < (int)first)
+			continue;
+		if (keep[i] > (int)first)
+			(void)!raw_close_range(first, (unsigned int)keep[i] - 1, 0);
+		first = (unsigned int)keep[i] + 1;
+	}
+	(void)!raw_close_range(first, ~0U, 0);
+}
+
 static attr_noreturn void dumper_child(const struct capture_place *place, const int pair[2],
 	int program, int template, bool suspend)
 {
@@ -61,6 +83,9 @@ static attr_noreturn void dumper_child(const struct capture_place *place, const 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	(void)close(pair[0]);
 	if (suspend) {
+		int needed[] = { keeper, place->u2, program, template };
+
+		close_others(needed, ARRAY_SIZE(needed));
 		filters = seizer_stop(keeper, place->u2);
 		if (filters < 0)
 			_exit(119);
@@ -115,7 +140,11 @@ int capture_begin(struct capture *c, const struct capture_place *place, struct e
 						   : open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (c->template <0)
 		return err_raise_sys(err, c->template, "connect to the template");
-	return start_dumper(c, place, false, err);
+	if (start_dumper(c, place, false, err) < 0) {
+		fd_close(&c->template); /* it serves nobody else meanwhile */
+		return -EIO;
+	}
+	return 0;
 }
 
 /* Nothing of the first dumper is needed any more: it has only looked at what runs. */
@@ -126,7 +155,11 @@ int capture_suspend(struct capture *c, const struct capture_place *place, struct
 	c->pid = 0;
 	fd_close(&c->dumper);
 	c->suspended = true;
-	return start_dumper(c, place, true, err);
+	if (start_dumper(c, place, true, err) < 0) {
+		fd_close(&c->template);
+		return -EIO;
+	}
+	return 0;
 }
 
 /* --- messages --- */
@@ -233,6 +266,9 @@ int capture_prepare(struct capture *c, struct dump_order *order, struct err *err
 	if (rc < 0)
 		return err_raise_sys(err, rc, "prepare the capture");
 	rc = receive_report(c, &report, "live.dump.hang.prepare", err);
+	/* they run, and until they are stopped a number may come to be anybody's */
+	if (rc == 0 && allow(c, order->pids, 0) < 0)
+		rc = err_raise(err, ERR_UNAVAILABLE, "the template has ended");
 	c->filtered = rc == 0 && report.n_filtered > 0;
 	c->closed = rc == 0 ? report.closed : 0;
 	memcpy(c->closed_name, report.closed_name, sizeof(c->closed_name));
@@ -331,6 +367,12 @@ static void wait_end(const struct capture *c)
 	if (pidfd >= 0 && !c->filled)
 		(void)poll(&p, 1, (int)(LET_GO_NS / NS_PER_MS));
 	(void)waitpid(c->pid, NULL, __WALL | (pidfd < 0 || c->filled ? 0 : WNOHANG));
+}
+
+void capture_forget(struct capture *c)
+{
+	c->released = true;
+	(void)!capture_end(c);
 }
 
 int capture_end(struct capture *c)

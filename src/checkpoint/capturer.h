@@ -43,6 +43,9 @@ int capture_begin(
 /** capture_prepare() - have done for the processes of @order what can be done while they run. Return: 0 or an error. */
 int capture_prepare(struct capture *c, struct dump_order *order, struct err *err) attr_must_use;
 
+/** capture_forget() - it is not to be, after all: end the dumper. Before capture_stop(). Idempotent. */
+void capture_forget(struct capture *c);
+
 /** capture_suspend() - where c->filtered: start a dumper that reads filters and makes its calls without them. Between capture_prepare() and capture_stop(). Return: 0 or an error. Context: FEATURE_PROGRAM_FILTERS. */
 int capture_suspend(
 	struct capture *c, const struct capture_place *place, struct err *err) attr_must_use;

@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 
 #define FIRST_DESCRIPTION_MIN 16
+#define CLOSE_TRIES           3 /* of tracee_hurry() each */
 
 static struct dump_finding refused; /* the last refusal, by its parts */
 
@@ -202,6 +203,13 @@ static int32_t *taken_pids(const struct dump *d, size_t *ret_n)
 	return all;
 }
 
+/* Does one thread act on its memory, from the first instant on? (A lock makes mremap() wait for pages before it says what it has moved.) */
+static bool is_alone(const struct dump_process *p)
+{
+	return !p->tracee.zombie && p->tracee.n_threads == 1 && p->out.own_filters == 0 &&
+	       !p->place.stopped && !p->locks;
+}
+
 /* The order in which they are made again. @head: gets what follows from it. @ret: free() it. */
 static int order_processes(
 	const struct dump *d, struct plan *head, struct plan_process **ret, struct err *err)
@@ -214,8 +222,10 @@ static int order_processes(
 
 	if (inputs == NULL)
 		abort();
-	for (size_t i = 0; i < d->n; i++)
+	for (size_t i = 0; i < d->n; i++) {
 		inputs[i] = d->processes[i].place;
+		inputs[i].alone = is_alone(&d->processes[i]);
+	}
 	rc = plan_order(
 		inputs, (uint32_t)d->n, taken, n_taken, ret, &head->n_processes, unused, err);
 	head->helper_pid = unused[0];
@@ -389,6 +399,8 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 	head.first_description =
 		(uint32_t)(d->highest_fd < FIRST_DESCRIPTION_MIN ? FIRST_DESCRIPTION_MIN
 								 : d->highest_fd + 1);
+	if (fault("live.dump.plan") < 0)
+		head.n_slots = ~0U;
 	if (rc == 0) {
 		*ret_fd = plan_seal(&d->image, &head, processes);
 		if (*ret_fd < 0)
@@ -402,7 +414,7 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 static int fill_template(const struct dump *d, int image, int plan, struct err *err)
 {
 	const uint32_t kind = d->order->for_good != 0 ? TEMPLATE_POINT : TEMPLATE_FILL;
-	struct template_message m;
+	struct template_message m = { 0 };
 	struct ucred template = { 0 };
 	socklen_t n = sizeof(template);
 	int rc;
@@ -415,7 +427,21 @@ static int fill_template(const struct dump *d, int image, int plan, struct err *
 	if (rc == 0 && m.kind != TEMPLATE_DONE)
 		rc = m.status < 0 ? m.status : -EPROTO;
 	(void)close(DUMP_TEMPLATE_FD);
+	if (rc < 0 && m.kind == TEMPLATE_FAILED && m.step[0] != '\0')
+		return err_raise(err, ERR_INTERNAL, "the template refused the plan: %.*s",
+			(int)sizeof(m.step), m.step);
 	return rc < 0 ? err_raise_sys(err, rc, "copy the memory into the template") : 0;
+}
+
+/* For a test of who reads it: a descriptor of nothing. */
+static void spoil(struct dump *d)
+{
+	struct image_fd *f;
+
+	if (image_count(&d->image, TABLE_FDS, sizeof(*f)) == 0)
+		return;
+	f = image_row(&d->image, TABLE_FDS, 0, sizeof(*f));
+	f->description = IMAGE_NONE;
 }
 
 static int write_out(struct dump *d, struct err *err)
@@ -425,6 +451,8 @@ static int write_out(struct dump *d, struct err *err)
 
 	if (rc < 0)
 		return rc;
+	if (fault("live.dump.image") < 0)
+		spoil(d);
 	image = image_seal(&d->image);
 	if (image < 0)
 		return err_raise_sys(err, image, "write the image");
@@ -434,7 +462,7 @@ static int write_out(struct dump *d, struct err *err)
 static void close_all(struct dump *d)
 {
 	for (size_t i = 0; i < d->n; i++)
-		tracee_close(&d->processes[i].tracee);
+		(void)!tracee_close(&d->processes[i].tracee);
 }
 
 static void release_all(struct dump *d)
@@ -590,6 +618,21 @@ static void stop_rest(struct dump *d)
 	tracee_hurry(false);
 }
 
+/* Whom we have opened does not go on so, for all of its user to look at: it stays ours, and ends with us. Return: how many threads are not let go. */
+static unsigned int close_and_give_up(struct tracee *t)
+{
+	bool refuses = t->opened && fault("live.dump.unclosed") < 0;
+	int rc = -ETIMEDOUT;
+
+	for (unsigned int tries = CLOSE_TRIES; rc < 0 && tries > 0; tries--) {
+		tracee_calm(t);
+		tracee_hurry(true);
+		rc = refuses ? -ETIMEDOUT : tracee_close(t);
+		tracee_hurry(false);
+	}
+	return rc < 0 ? (unsigned int)t->n_threads : tracee_give_up(t);
+}
+
 /*
  * The keeper has not heard of us for long: something hangs, in a call of ours or in one that a process makes for us, and we were torn out of it. Whatever was being done is left,
  * but for what would show in the processes.
@@ -610,13 +653,8 @@ static int give_up(struct dump *d, struct dump_report *r)
 		(void)set_subreapers(d, true);
 		tracee_hurry(false);
 	}
-	for (size_t i = 0; i < d->n; i++) {
-		tracee_hurry(true);
-		tracee_close(&d->processes[i].tracee);
-		tracee_hurry(false);
-	}
 	for (size_t i = 0; i < d->n; i++)
-		r->n_stuck += tracee_give_up(&d->processes[i].tracee);
+		r->n_stuck += close_and_give_up(&d->processes[i].tracee);
 	r->let_go = 1;
 	dump_terminals_close(d);
 	return err_raise(&r->err, ERR_TIMEOUT, "the capture was told to stop");
@@ -677,6 +715,7 @@ static void prepare(struct dump *d, struct dump_report *r)
 		if (file_read_at(AT_FDCWD, path, &maps) < 0)
 			continue;
 		(void)!dump_shared(d, d->order->pids[i], &maps);
+		dump_shared_guess(d, d->order->pids[i], &maps);
 		if (d->order->for_good == 0)
 			dump_gather(d->order->pids[i], &maps, &deadline_ns);
 	}
@@ -719,6 +758,7 @@ int dump_main(void)
 		prepare(&d, &r);
 		if (report(&r) < 0 || receive_order(&d, &order) < 0)
 			return 1;
+		shared_memories_go(&d.shared); /* all are frozen */
 	}
 	if (order.kind == DUMP_EXAMINE) {
 		dump_examine(&d, &examination);

@@ -53,6 +53,7 @@ struct dump_process {
 	struct plan_input place;
 	struct image_process out;
 	bool to_stop;                 /* SIGSTOP waits for it */
+	bool locks;                   /* memory, by mlock(2) */
 	char *status;                 /* text of /proc/PID/status */
 	int *fds;                     /* its descriptors */
 	size_t n_fds, fd_at;          /* and which of them is looked at */
@@ -129,6 +130,14 @@ struct dump_gone {
 	unsigned char *have;    /* a byte for each page */
 };
 
+/** struct dump_name - a name in /proc/PID/maps, and whether another file than that of @inode is at it. dump_gone.c */
+struct dump_name {
+	uint64_t inode;
+	char *text; /* without an end */
+	size_t size;
+	bool replaced;
+};
+
 /** struct dump - one capture. */
 struct dump {
 	const struct dump_order *order;
@@ -156,6 +165,9 @@ struct dump {
 	struct dump_gone *gone;
 	size_t n_gone;
 	uint64_t gone_bytes;
+	struct dump_name
+		*names; /* of files that are mapped, looked up once for all that map them */
+	size_t n_names, next_name;
 	pid_t left_behind; /* by seizer_stop(): all are let go again */
 	struct buf seized; /* what seizer_stop() has left */
 	struct dump_chain *chains;
@@ -211,7 +223,7 @@ bool dump_is_gone(const char *name, size_t n);
  * dump_gone_mark() - call what was replaced or removed since it was mapped "(deleted)" in @maps, the text of /proc/PID/maps, where the kernel does not: of a file that an overlay has
  * from another overlay (the host's root: sandbox/overlay.h) the kernel tells the name that it has in that one, which nobody inside ever changes.
  */
-void dump_gone_mark(const struct dump *d, struct buf *maps);
+void dump_gone_mark(struct dump *d, struct buf *maps);
 
 /** dump_is_gone_file() - does @m map a file that had a name in some file system? */
 bool dump_is_gone_file(const struct proc_map *m);
@@ -314,6 +326,9 @@ int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_mu
 
 /** dump_shared() - copy the shared memory that the text @maps of process @host names. Also while it runs: then to have the pages, see shared_memories_stale(). */
 int dump_shared(struct dump *d, pid_t host, const struct buf *maps) attr_must_use;
+
+/** dump_shared_guess() - after that, while it runs: the same, as far as it is large, is to be copied by a thread as soon as all stands still. */
+void dump_shared_guess(struct dump *d, pid_t host, const struct buf *maps);
 
 /**
  * dump_gather() - have the dense memory that process @host, which runs, has to itself put into huge pages. @maps: text of its maps. @deadline_ns: of all such calls

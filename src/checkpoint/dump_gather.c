@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "checkpoint/dump.h"
+#include "checkpoint/pagemap.h"
 #include "sys/fdpass.h"
 
 #include <fcntl.h>
@@ -45,6 +46,22 @@ static bool is_full(const struct gathering *g, uint64_t at)
 	return true;
 }
 
+/* Nothing is left to do for it: and each hint has all processors give back pages that they hold, and is waited for. */
+static bool is_huge(const struct gathering *g, uint64_t at)
+{
+	struct page_region found = { 0 };
+	struct pm_scan_arg arg = { .size = sizeof(arg),
+		.start = at,
+		.end = at + HUGE_PAGE,
+		.vec = (uint64_t)(uintptr_t)&found,
+		.vec_len = 1,
+		.category_mask = PAGE_IS_HUGE | PAGE_IS_PRESENT,
+		.return_mask = PAGE_IS_HUGE };
+
+	return ioctl(g->pagemap, PAGEMAP_SCAN, &arg) == 1 && found.start == at &&
+	       found.end == at + HUGE_PAGE;
+}
+
 static void say(struct gathering *g)
 {
 	const struct template_gather hint = { .kind = TEMPLATE_GATHER,
@@ -66,7 +83,7 @@ static void gather_region(struct gathering *g, uint64_t start, uint64_t end)
 {
 	for (uint64_t at = (start + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
 		!g->over && at + HUGE_PAGE <= end; at += HUGE_PAGE) {
-		bool full = is_full(g, at);
+		bool full = !is_huge(g, at) && is_full(g, at);
 
 		/* what a program has set aside may be terabytes of which nothing is there */
 		g->over = clock_now_ns() > g->deadline_ns;

@@ -82,7 +82,47 @@ static bool may_be_replaced(const struct proc_map *m, dev_t plain)
 	       !dump_is_gone(m->name, m->name_size) && makedev(m->major, m->minor) != plain;
 }
 
-void dump_gone_mark(const struct dump *d, struct buf *maps)
+/* Relatives map the same files one after the other, so the next one is most often the one behind the last. */
+static const struct dump_name *find_name(struct dump *d, const struct proc_map *m)
+{
+	for (size_t i = 0; i < d->n_names; i++) {
+		size_t at = (d->next_name + i) % d->n_names;
+		const struct dump_name *name = &d->names[at];
+
+		if (name->inode != m->inode || name->size != m->name_size ||
+			memcmp(name->text, m->name, m->name_size) != 0)
+			continue;
+		d->next_name = at + 1;
+		return name;
+	}
+	return NULL;
+}
+
+/* Everything stands still, so what was found for one holds for all that map it. */
+static bool has_been_replaced(struct dump *d, int root, const struct proc_map *m)
+{
+	const struct dump_name *known = find_name(d, m);
+	struct dump_name *more;
+
+	if (known != NULL)
+		return known->replaced;
+	more = realloc(d->names, (d->n_names + 1) * sizeof(*more));
+	if (more == NULL)
+		abort();
+	d->names = more;
+	more += d->n_names;
+	*more = (struct dump_name){ .inode = m->inode,
+		.size = m->name_size,
+		.replaced = is_replaced(root, m),
+		.text = malloc(m->name_size) };
+	if (more->text == NULL)
+		abort();
+	memcpy(more->text, m->name, m->name_size);
+	d->next_name = ++d->n_names;
+	return more->replaced;
+}
+
+void dump_gone_mark(struct dump *d, struct buf *maps)
 {
 	cleanup_fd int root = open_root(d);
 	cleanup_buf struct buf marked = BUF_INIT(64U << 20);
@@ -97,7 +137,7 @@ void dump_gone_mark(const struct dump *d, struct buf *maps)
 		/* the parts of a file are neighbours */
 		if (before.name == NULL || before.name_size != m.name_size ||
 			before.inode != m.inode || memcmp(before.name, m.name, m.name_size) != 0)
-			replaced = may_be_replaced(&m, st.st_dev) && is_replaced(root, &m);
+			replaced = may_be_replaced(&m, st.st_dev) && has_been_replaced(d, root, &m);
 		before = m;
 		if (!replaced)
 			continue;
@@ -388,4 +428,7 @@ void dump_gone_fini(struct dump *d)
 		fd_close(&d->gone[i].program);
 	}
 	free(d->gone);
+	for (size_t i = 0; i < d->n_names; i++)
+		free(d->names[i].text);
+	free(d->names);
 }

@@ -7,11 +7,11 @@
  */
 #include "base/str.h"
 #include "checkpoint/dump.h"
+#include "checkpoint/pagemap.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -19,23 +19,6 @@
 
 #define ADDRESS_END 0x7ffffffff000ULL
 #define SCAN_BATCH  4096
-
-/* linux/fs.h of newer kernels */
-struct page_region {
-	uint64_t start, end, categories;
-};
-
-struct pm_scan_arg {
-	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted,
-		category_mask, category_anyof_mask, return_mask;
-};
-
-#define PAGEMAP_SCAN    _IOWR('f', 16, struct pm_scan_arg)
-#define PAGE_IS_FILE    (1U << 2)
-#define PAGE_IS_PRESENT (1U << 3)
-#define PAGE_IS_SWAPPED (1U << 4)
-#define PAGE_IS_ZERO    (1U << 5)
-#define PAGE_IS_GUARD   (1U << 8) /* from Linux 6.15 on */
 
 /* --- what a mapping is --- */
 
@@ -307,6 +290,19 @@ int dump_shared(struct dump *d, pid_t host, const struct buf *maps)
 	return rc;
 }
 
+/* Only what no descriptor refers to, by its name; else what is copied ahead would be read once more. */
+void dump_shared_guess(struct dump *d, pid_t host, const struct buf *maps)
+{
+	const char *at = maps->p, *end = at + maps->n;
+	struct proc_map m;
+
+	while (maps->n > 0 && proc_map_next(&at, end, &m) > 0) {
+		if (m.shared && starts(&m, "/dev/zero (deleted)"))
+			shared_memories_guess(&d->shared, device_of(&m), m.inode, host, m.start,
+				m.offset, m.end - m.start);
+	}
+}
+
 void dump_content(struct dump *d, const struct shared_memory *memory, struct image_description *out)
 {
 	out->b = image_stash_content(&d->image, memory->size);
@@ -352,10 +348,12 @@ static bool may_map(const struct dump *d, uint32_t index, const struct proc_map 
 }
 
 static int check_shared_memory(
-	const struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
+	struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
 {
 	uint32_t open = opened(d, m);
 
+	shared_memories_confirm(&d->shared, device_of(m), m->inode, p->tracee.host, m->start,
+		m->offset, m->end - m->start);
 	if (open != IMAGE_NONE && !may_map(d, open, m))
 		return dump_refuse(p, err,
 			"it writes to '%.*s' in memory and has it open to be read only",
@@ -581,6 +579,7 @@ static void add_region(struct dump *d, struct dump_process *p, const struct proc
 		return;
 	if (!is_vdso(m))
 		r.flags |= dump_flags(p, m, &may_write);
+	p->locks |= (r.flags & REGION_LOCKED) != 0;
 	if (is_vdso(m)) {
 		if (*first_vvar == 0)
 			*first_vvar = m->start;

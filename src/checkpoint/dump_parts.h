@@ -71,6 +71,9 @@ int dump_watches(struct dump *d, struct subject *s, struct err *err) attr_must_u
 /** dump_watches_end() - after all descriptions: find what was watched by a number that is another's now, or nobody's. 0 or an error. */
 int dump_watches_end(struct dump *d, struct err *err) attr_must_use;
 
+/** dump_ping() - what is left of a socket of echo requests (ping), of which s->out has options and address. 0 or an error. */
+int dump_ping(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
 /** dump_unix() - the same for a unix socket, of which s->out has options and address. */
 int dump_unix(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * checkpoint/dump_sockets.c - sockets: their options, TCP and UDP, and which are each other's ends. TCP pairs have each other's addresses, and what waits in them
- * is read with MSG_PEEK and stays; what waits in those of UDP: dump_queues.c; unix sockets: dump_unix.c.
+ * is read with MSG_PEEK and stays; what waits in those of UDP: dump_queues.c; unix sockets: dump_unix.c; those of ping: dump_pings.c.
  * a = type, b = 1 + how it was shut down (0 = not), c = domain | protocol << 16, position = options, path = local address, remote = the other's.
  * data = what waits; of a listener: descriptions of those who wait to be accepted, the first first.
  */
@@ -179,6 +179,9 @@ int dump_socket(struct dump *d, struct subject *s, struct err *err)
 		return add_tcp(d, s, err);
 	if ((domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_UDP)
 		return add_udp(d, s, err);
+	if (s->out.a == SOCK_DGRAM && ((domain == AF_INET && protocol == IPPROTO_ICMP) ||
+					      (domain == AF_INET6 && protocol == IPPROTO_ICMPV6)))
+		return dump_ping(d, s, err);
 	return subject_refuse(s, err, "a socket of a kind that cannot be carried over yet");
 }
 

@@ -36,6 +36,8 @@ static int filter_file(const struct fork_place *place)
 			: file_write_all(
 				  fd, place->filter, place->n_filter * sizeof(*place->filter));
 
+	if (rc == 0)
+		rc = file_write_all(fd, place->told, place->n_told * sizeof(*place->told));
 	return rc < 0 ? rc : TAKE_FD(fd);
 }
 
@@ -45,10 +47,14 @@ static int send_order(int sock, const struct fork_place *place)
 		.has_u1 = place->u1 >= 0,
 		.has_timens = place->timens >= 0,
 		.has_cgroup = place->keeper_cgroup >= 0,
+		.has_loader_cgroup = place->loader_cgroup >= 0,
 		.n_tasks = (uint32_t)place->n_tasks,
 		.n_leaves = (uint32_t)place->n_leaves,
 		.n_slots = (uint32_t)place->n_slots,
 		.filter_bytes = (uint32_t)(place->n_filter * sizeof(*place->filter)),
+		.told_bytes = (uint32_t)(place->n_told * sizeof(*place->told)),
+		.told_error = (uint32_t)place->told_error,
+		.told_listen = place->listen,
 		.single_id = place->single_id,
 		.hold = place->hold };
 	cleanup_fd int filter = filter_file(place);
@@ -72,6 +78,7 @@ static int send_order(int sock, const struct fork_place *place)
 	add(&d, &program, 1);
 	add(&d, &place->starter, 1);
 	add(&d, &place->keeper_cgroup, place->keeper_cgroup >= 0);
+	add(&d, &place->loader_cgroup, place->loader_cgroup >= 0);
 	add(&d, place->tasks, place->n_tasks);
 	add(&d, place->leaves, place->n_leaves);
 	add(&d, place->slots, place->n_slots);
@@ -116,22 +123,27 @@ static int meet_parent(int sock, struct err *err)
 	return rc < 0 ? rc : parent;
 }
 
-/* @last: the message that comes behind them. */
-static int collect_roots(int sock, int parent, enum template_message_kind last,
-	struct fork_root *roots, size_t max, size_t *n, struct err *err)
+/* What comes before the message @last. */
+static int collect(int sock, enum template_message_kind last, struct forked *ret, struct err *err)
 {
 	for (;;) {
 		struct template_message m;
-		int rc = receive(sock, parent, &m, NULL, err);
+		cleanup_fd int fd = -1;
+		int rc = receive(sock, ret->parent, &m, &fd, err);
 
 		if (rc < 0)
 			return rc;
 		if (m.kind == last)
 			return 0;
-		if (m.kind != TEMPLATE_ROOT || *n == max)
+		if (m.kind == TEMPLATE_TELLS && fd >= 0 && ret->listener < 0) {
+			ret->listener = TAKE_FD(fd);
+			continue;
+		}
+		if (m.kind != TEMPLATE_ROOT || ret->n_roots == ARRAY_SIZE(ret->roots))
 			return err_raise(
 				err, ERR_INTERNAL, "the template said something unexpected");
-		roots[(*n)++] = (struct fork_root){ .host = m.pid, .inside = m.inside };
+		ret->roots[ret->n_roots++] =
+			(struct fork_root){ .host = m.pid, .inside = m.inside };
 	}
 }
 
@@ -146,26 +158,26 @@ int forker_go(int sock, int parent, bool *ret_loading, struct err *err)
 	return rc;
 }
 
-int forker_fork(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
-	int *ret_parent, struct err *err)
+int forker_fork(const struct fork_place *place, struct forked *ret, struct err *err)
 {
-	cleanup_fd int sock = fdpass_connect(place->template_path), parent = -1;
+	cleanup_fd int sock = fdpass_connect(place->template_path);
 	int rc;
 
-	*ret_n = 0;
+	*ret = (struct forked){ .parent = -1, .listener = -1 };
 	if (sock < 0)
 		return err_raise_sys(err, sock, "connect to the template");
 	rc = send_order(sock, place);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the fork");
-	parent = meet_parent(sock, err);
-	rc = parent < 0
-		     ? parent
-		     : collect_roots(sock, parent, place->hold ? TEMPLATE_READY : TEMPLATE_RUNNING,
-			       roots, max, ret_n, err);
-	if (rc < 0)
+	ret->parent = meet_parent(sock, err);
+	rc = ret->parent < 0
+		     ? ret->parent
+		     : collect(sock, place->hold ? TEMPLATE_READY : TEMPLATE_RUNNING, ret, err);
+	if (rc < 0) {
+		fd_close(&ret->parent);
+		fd_close(&ret->listener);
 		return rc;
-	*ret_parent = TAKE_FD(parent);
+	}
 	return TAKE_FD(sock);
 }
 

@@ -14,12 +14,15 @@
 /** struct fork_place - the new sandbox; descriptors are borrowed, -1 = there is none. */
 struct fork_place {
 	const char *template_path;
-	int init_pidfd, pids, cgroups, u1, u2, timens, keeper_cgroup;
+	int init_pidfd, pids, cgroups, u1, u2, timens, keeper_cgroup, loader_cgroup;
 	int starter; /* socket of the starter of what is started later */
 	const int *tasks, *leaves, *slots;
 	size_t n_tasks, n_leaves, n_slots;
-	const struct sock_filter *filter;
-	size_t n_filter;
+	const struct sock_filter *filter,
+		*told; /* of each process; below it, once for all: filter_told() */
+	size_t n_filter, n_told;
+	int told_error;
+	bool listen;
 	bool landlock, single_id;
 	bool hold; /* they wait for forker_go() */
 };
@@ -29,12 +32,19 @@ struct fork_root {
 	int32_t host, inside;
 };
 
+/** struct forked - what has come of it. */
+struct forked {
+	struct fork_root roots[TEMPLATE_SLOTS_MAX];
+	size_t n_roots;
+	int parent;   /* pidfd of T', the caller's */
+	int listener; /* of @told, the caller's; -1 = nobody may listen */
+};
+
 /**
  * forker_fork() - fork the template into @place; its processes run when this returns, or, to be held, are complete and wait for forker_go().
- * @roots: room for @max. @ret_parent: pidfd of T', the caller's. Return: the socket to T', owned by the caller, or an error; then some may have run, unless they were to be held.
+ * Return: the socket to T', owned by the caller, or an error; then some may have run, unless they were to be held, and @ret holds no descriptor.
  */
-int forker_fork(const struct fork_place *place, struct fork_root *roots, size_t max, size_t *ret_n,
-	int *ret_parent, struct err *err) attr_must_use;
+int forker_fork(const struct fork_place *place, struct forked *ret, struct err *err) attr_must_use;
 
 /**
  * forker_go() - let the processes behind @sock run. @parent: from forker_prepare(), borrowed. @ret_loading: whether some of their memory is still to come, of which forker_hear() will tell.

@@ -35,6 +35,7 @@
 #define WINDOW_END   0x540000000000ULL
 
 #define RESIDUE_FRAME_SIZE 16384U /* per thread: ucontext, siginfo, XSAVE area */
+#define RESIDUE_XSAVE      1024U  /* where in it the last of them begins, and goes to its end */
 #define IMAGE_PAGE         4096U
 #define IMAGE_SIGNALS      64U
 #define IMAGE_LIMITS       16U
@@ -50,6 +51,7 @@ enum plan_flag {
 	PLAN_OLD_SESSION = 16, /* must be cloned before its parent's setsid() */
 	PLAN_NO_TERMINAL = 32, /* has left the terminal of its session */
 	PLAN_STOPPED = 64,     /* by a signal: goes on when it is told to */
+	PLAN_ALONE = 128,      /* one thread, which runs at once: pages may come later */
 };
 
 /** struct plan_process - one process to clone, parents before children. */

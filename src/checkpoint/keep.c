@@ -9,7 +9,8 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 
-#define PIECE (64ULL << 20) /* of which it is said that it is done */
+#define PIECE       (64ULL << 20) /* of which it is said that it is done */
+#define GUESS_LEAST (4ULL << 20)  /* less is copied before a thread has begun */
 
 static void *room(uint64_t length)
 {
@@ -43,11 +44,10 @@ static int copy_closed(pid_t host, uint64_t from, char *to, uint64_t length)
 	return fd < 0 ? -errno : 0;
 }
 
-static int copy(pid_t host, uint64_t from, char *to, uint64_t length)
+int keep_copy(pid_t host, uint64_t from, char *to, uint64_t length)
 {
 	while (length > 0) {
-		uint64_t now = length < PIECE ? length : PIECE;
-		struct iovec local = { to, now }, remote = { (void *)(uintptr_t)from, now };
+		struct iovec local = { to, length }, remote = { (void *)(uintptr_t)from, length };
 		ssize_t n = process_vm_readv(host, &local, 1, &remote, 1, 0);
 
 		if (n <= 0)
@@ -55,9 +55,19 @@ static int copy(pid_t host, uint64_t from, char *to, uint64_t length)
 		to += n;
 		from += (uint64_t)n;
 		length -= (uint64_t)n;
-		alive();
 	}
 	return 0;
+}
+
+static int copy(pid_t host, uint64_t from, char *to, uint64_t length)
+{
+	int rc = 0;
+
+	for (uint64_t at = 0; rc == 0 && at < length; at += PIECE) {
+		rc = keep_copy(host, from + at, to + at, length - at < PIECE ? length - at : PIECE);
+		alive();
+	}
+	return rc;
 }
 
 int keep_pages(struct keep *k, pid_t host, uint64_t start, uint64_t end)
@@ -120,6 +130,18 @@ static int make_room(struct shared_memory *m, uint64_t size)
 	return 0;
 }
 
+/* All of the instant that is there already: nothing, or what was guessed rightly. */
+static void take_guess(struct shared_memories *s, struct shared_memory *m)
+{
+	if (m->guess == 0)
+		return;
+	/* also one that was wrong is still being copied there */
+	ahead_finish(&s->ahead);
+	if (m->guess_right && ahead_holds(&s->ahead, m->copy, m->guess_length))
+		m->have = m->guess_length;
+	m->guess = 0;
+}
+
 int shared_memories_add(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
 	uint64_t address, uint64_t offset, uint64_t length)
 {
@@ -131,6 +153,8 @@ int shared_memories_add(struct shared_memories *s, uint64_t device, uint64_t ino
 		m = new_object(s, device, inode);
 	if (m == NULL)
 		return -ENOMEM;
+	if (s->ahead.gone)
+		take_guess(s, m);
 	if (end > m->size)
 		m->size = end;
 	if (offset > m->have || end <= m->have)
@@ -143,14 +167,49 @@ int shared_memories_add(struct shared_memories *s, uint64_t device, uint64_t ino
 	return rc;
 }
 
+void shared_memories_guess(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
+	uint64_t address, uint64_t offset, uint64_t length)
+{
+	struct shared_memory *m = shared_memories_find(s, device, inode);
+
+	if (m == NULL || m->guess != 0 || offset != 0 || length < GUESS_LEAST || m->have < length)
+		return;
+	m->guess = host;
+	m->guess_address = address;
+	m->guess_length = length;
+}
+
 void shared_memories_stale(struct shared_memories *s)
 {
-	for (size_t i = 0; i < s->n; i++)
-		s->list[i].have = s->list[i].size = 0;
+	for (size_t i = 0; i < s->n; i++) {
+		struct shared_memory *m = &s->list[i];
+
+		m->have = m->size = 0;
+		if (m->guess != 0 && ahead_add(&s->ahead, m->guess, m->guess_address, m->copy,
+					     m->guess_length) < 0)
+			m->guess = 0;
+	}
+	ahead_start(&s->ahead);
+}
+
+void shared_memories_go(struct shared_memories *s)
+{
+	ahead_go(&s->ahead);
+}
+
+void shared_memories_confirm(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
+	uint64_t address, uint64_t offset, uint64_t length)
+{
+	struct shared_memory *m = shared_memories_find(s, device, inode);
+
+	if (m != NULL && m->guess == host && m->guess_address == address && offset == 0 &&
+		length >= m->guess_length)
+		m->guess_right = true;
 }
 
 void shared_memories_fini(struct shared_memories *s)
 {
+	ahead_fini(&s->ahead);
 	for (size_t i = 0; i < s->n; i++) {
 		if (s->list[i].room > 0)
 			(void)munmap(s->list[i].copy, s->list[i].room);

@@ -7,7 +7,7 @@
 #ifndef CAY_CHECKPOINT_KEEP_H
 #define CAY_CHECKPOINT_KEEP_H
 
-#include "base/attr.h"
+#include "checkpoint/ahead.h"
 #include <sys/types.h>
 
 /** struct kept - bytes at @start of a process, now at @copy of ours. */
@@ -33,13 +33,21 @@ struct shared_memory {
 	uint64_t device, inode, size, have;
 	char *copy;
 	uint64_t room; /* bytes mapped at @copy */
+	/* its beginning, as one process mapped it while it ran: copied ahead from there, which is right if it is mapped so still */
+	pid_t guess;
+	uint64_t guess_address, guess_length;
+	bool guess_right;
 };
 
 /** struct shared_memories - all of one capture. */
 struct shared_memories {
 	struct shared_memory *list;
 	size_t n;
+	struct ahead ahead;
 };
+
+/** keep_copy() - copy @length bytes at @from of process @host. Return: 0 or -errno. Context: any thread. */
+int keep_copy(pid_t host, uint64_t from, char *to, uint64_t length) attr_must_use;
 
 /** shared_memories_find() - NULL when it is not there. */
 struct shared_memory *shared_memories_find(
@@ -54,8 +62,22 @@ struct shared_memory *shared_memories_find(
 int shared_memories_add(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
 	uint64_t address, uint64_t offset, uint64_t length) attr_must_use;
 
-/** shared_memories_stale() - what is there may have changed: the next additions copy it again, into the same pages. */
+/**
+ * shared_memories_guess() - all of what process @host has of an object at @address, which was just added, may be copied from there as soon as all stands still. Of each object
+ * the first counts; small ones are left out. A help: what is not guessed is copied by shared_memories_add().
+ */
+void shared_memories_guess(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
+	uint64_t address, uint64_t offset, uint64_t length);
+
+/** shared_memories_stale() - what is there may have changed: the next additions copy it again, into the same pages. What was guessed waits for shared_memories_go(). */
 void shared_memories_stale(struct shared_memories *s);
+
+/** shared_memories_go() - all stands still: a thread copies what was guessed, until the first addition to one of these, which helps. */
+void shared_memories_go(struct shared_memories *s);
+
+/** shared_memories_confirm() - while all stands still, before additions: process @host maps the object there. */
+void shared_memories_confirm(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
+	uint64_t address, uint64_t offset, uint64_t length);
 
 /** shared_memories_fini() - forget all. */
 void shared_memories_fini(struct shared_memories *s);

@@ -357,10 +357,16 @@ int memory_exact_verb(struct job *job, json_t **ok, struct err *err)
 {
 	const char *id = job_id(job->request, "memory", err);
 	cleanup_free char *path = id == NULL ? NULL : str_dupf(MEMORY_DIR "/%s/" MEMORY_EXACT, id);
+	int rc;
 
 	if (id == NULL)
 		return -EINVAL;
-	*ok = json_pack("{s:b}", "exact",
-		(int)(faccessat(job->store.pool, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0));
+	rc = fault("memory.exact.before");
+	if (rc == 0 && faccessat(job->store.pool, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		rc = -errno;
+	/* anything but "not there" says nothing of it */
+	if (rc < 0 && rc != -ENOENT)
+		return err_raise_sys(err, rc, "look for memory object '%s'", id);
+	*ok = json_pack("{s:b}", "exact", (int)(rc == 0));
 	return 0;
 }

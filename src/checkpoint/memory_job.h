@@ -17,7 +17,7 @@ int memory_load_verb(struct job *job, json_t **ok, struct err *err) attr_must_us
 /** memory_check_verb() - {memories}: every byte of these objects is as it was written. */
 int memory_check_verb(struct job *job, json_t **ok, struct err *err) attr_must_use;
 
-/** memory_exact_verb() - {memory} -> {exact}: is the object there, and did a keeper end the processes as they are in it? */
+/** memory_exact_verb() - {memory} -> {exact}: is the object there, and did a keeper end the processes as they are in it? Whatever keeps it from looking is an error, not a no. */
 int memory_exact_verb(struct job *job, json_t **ok, struct err *err) attr_must_use;
 
 #define MEMORY_VERBS \

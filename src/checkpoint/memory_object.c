@@ -560,7 +560,7 @@ uint64_t memory_reader_place(const struct memory_reader *r, const struct memory_
 
 int memory_reader_check(struct memory_reader *r, struct err *err)
 {
-	const struct memory_chunk *c;
+	const struct memory_chunk *c = NULL;
 	uint64_t offset;
 	int rc = memory_reader_next(r, &c, &offset, err);
 

@@ -24,6 +24,7 @@ struct plan_input {
 	int32_t foreground;
 	bool no_terminal;
 	bool stopped;
+	bool alone; /* PLAN_ALONE */
 	uint64_t stash_start, stash_end;
 };
 

@@ -4,7 +4,7 @@
  *
  *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE, any number of times; FILL + [image, plan] -> DONE, or POINT + the same: the
  *                     memory is left where it is, for SAVE alone. Until something has come of it, ALLOW begins anew. Before either, MEMORY + [memory of each] -> DONE, any number of times
- *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
+ *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], TELLS + [listener] (not where nobody may listen), ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
  *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
  *                     ATTACH + [image, plan, lengths of chunks, struct template_first of places, requests, slots, for each coder: pipe, credit] -> DONE: as LOAD, but pages come, chunk by chunk, when their number has been written to requests. One
@@ -44,6 +44,7 @@ enum template_message_kind {
 	TEMPLATE_TOUCHED, /* pid, and the address as held.pages */
 	TEMPLATE_LOADED,
 	TEMPLATE_LOST,
+	TEMPLATE_TELLS,
 };
 
 #define TEMPLATE_FIRST_MAX 64U
@@ -117,15 +118,19 @@ struct template_pages {
 };
 
 /**
- * struct template_fork - order for one fork. Descriptors, in this order: init's pidfd, its pid and cgroup namespaces, U1 if @has_u1, U2, its time namespace if @has_timens, the filter (memfd of sock_filter), the
+ * struct template_fork - order for one fork. Descriptors, in this order: init's pidfd, its pid and cgroup namespaces, U1 if @has_u1, U2, its time namespace if @has_timens, the filters (memfd of sock_filter), the
  * program cay-keeper and the socket of the new starter, the keeper's v2 cgroup
- * if @has_cgroup, @n_tasks v1 `tasks` files, @n_leaves leaves, @n_slots slots.
+ * if @has_cgroup, the loader's if @has_loader_cgroup, @n_tasks v1 `tasks` files, @n_leaves leaves, @n_slots slots.
  */
 struct template_fork {
 	uint32_t kind;
 	uint32_t has_u1; /* rootless: the keeper's user namespace must be joined first */
-	uint32_t has_timens, has_cgroup, n_tasks, n_leaves, n_slots;
+	uint32_t has_timens, has_cgroup, has_loader_cgroup, n_tasks, n_leaves, n_slots;
 	uint32_t filter_bytes;
+	uint32_t
+		told_bytes; /* behind those in the same file: the filter below, installed once for all; whoever listens gets TELLS */
+	uint32_t told_error;  /* errno of its calls where nobody may listen */
+	uint32_t told_listen; /* may somebody? */
 	uint32_t single_id;
 	uint32_t
 		hold; /* the processes wait for TEMPLATE_GO when they are complete (TEMPLATE_READY); else only TEMPLATE_RUNNING is said */

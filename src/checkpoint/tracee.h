@@ -135,8 +135,8 @@ bool tracee_is_closed(const struct tracee *t);
  */
 int tracee_open(struct tracee *t) attr_must_use;
 
-/** tracee_close() - as it was. Idempotent. */
-void tracee_close(struct tracee *t);
+/** tracee_close() - as it was. Idempotent. Return: 0; or an error: it is open still. */
+int tracee_close(struct tracee *t) attr_must_use;
 
 /** tracee_read() - copy @n bytes at @address of @t. Return: 0 or -errno. */
 int tracee_read(const struct tracee *t, uint64_t address, void *to, size_t n) attr_must_use;

@@ -53,13 +53,16 @@ int tracee_open(struct tracee *t)
 	return (int)TRACEE_CALL(t, 0, SYS_prctl, PR_SET_DUMPABLE, 1);
 }
 
-void tracee_close(struct tracee *t)
+int tracee_close(struct tracee *t)
 {
+	int rc;
+
 	if (!t->opened)
-		return;
+		return 0;
 	/* 2 is the kernel's to give: who had it has less. Who is torn out of the call tries again */
-	if (TRACEE_CALL(t, 0, SYS_prctl, PR_SET_DUMPABLE, 0) == 0)
-		t->opened = false;
+	rc = (int)TRACEE_CALL(t, 0, SYS_prctl, PR_SET_DUMPABLE, 0);
+	t->opened = rc != 0 && rc != -ESRCH;
+	return t->opened ? rc : 0;
 }
 
 int tracee_read_words(const struct tracee *t, uint64_t address, void *to, size_t n)

@@ -87,5 +87,7 @@ int packet_parse(const unsigned char *p, size_t n, struct packet *ret)
 		ret->from_port = get_u16(p + at);
 		ret->port = get_u16(p + at + 2);
 	}
+	if (rc == 0 && at < n && (ret->protocol == IPPROTO_ICMP || ret->protocol == IPPROTO_ICMPV6))
+		ret->icmp_type = p[at];
 	return rc;
 }

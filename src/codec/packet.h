@@ -10,6 +10,7 @@
 struct packet {
 	struct in6_addr from, to; /* IPv4 as ::ffff:a.b.c.d */
 	uint8_t protocol;         /* IPPROTO_*, behind all extension headers that were there */
+	uint8_t icmp_type;        /* of ICMP and ICMPv6; 0 otherwise, and where it is not there */
 	uint16_t from_port, port; /* of TCP, UDP, UDP-Lite, SCTP, DCCP; 0 otherwise */
 };
 

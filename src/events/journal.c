@@ -476,12 +476,17 @@ bool journal_dirty(const struct journal *j)
 void journal_dirty_heads(struct journal *j,
 	void (*fn)(void *ctx, const char *sandbox, const struct journal_head *head), void *ctx)
 {
+	for (const struct chain *c = j->active.dirty; c != NULL; c = c->next_dirty)
+		fn(ctx, c->sandbox, &c->head);
+}
+
+void journal_heads_written(struct journal *j)
+{
 	while (j->active.dirty != NULL) {
 		struct chain *c = j->active.dirty;
 
 		j->active.dirty = c->next_dirty;
 		c->dirty = false;
-		fn(ctx, c->sandbox, &c->head);
 	}
 }
 

@@ -170,14 +170,17 @@ struct journal_retire {
 /** journal_retire() - let the oldest segments go, as far as the rules say. @now_ns: wall. Return: 0 or -errno; then what @r tells is gone all the same. */
 int journal_retire(struct journal *j, uint64_t now_ns, struct journal_retire *r) attr_must_use;
 
-/** journal_dirty() - has any chain grown since journal_dirty_heads()? */
+/** journal_dirty() - has any chain grown since journal_heads_written()? */
 bool journal_dirty(const struct journal *j);
 
 /**
- * journal_dirty_heads() - call @fn for every chain that has grown since the last call.
+ * journal_dirty_heads() - call @fn for every chain that has grown since journal_heads_written().
  * Meant for writing the heads to the catalogue now and then, after journal_flush().
  */
 void journal_dirty_heads(struct journal *j,
 	void (*fn)(void *ctx, const char *sandbox, const struct journal_head *head), void *ctx);
+
+/** journal_heads_written() - what journal_dirty_heads() told just now is in the catalogue. */
+void journal_heads_written(struct journal *j);
 
 #endif

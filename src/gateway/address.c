@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/address.h"
+#include "base/str.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -107,6 +108,22 @@ const char *address_forbidden(const struct in6_addr *address)
 			return ranges[i].what;
 	}
 	return NULL;
+}
+
+const char *address_host_forbidden(const char *host)
+{
+	static const char *const zones[] = { "localhost", "local", "home.arpa", "internal" };
+	struct in6_addr address;
+
+	if (address_parse(host, &address) == 0)
+		return address_forbidden(&address);
+	for (size_t i = 0; i < ARRAY_SIZE(zones); i++) {
+		size_t n = strlen(host), zone = strlen(zones[i]);
+
+		if (n > zone && host[n - zone - 1] == '.' && str_eq(host + n - zone, zones[i]))
+			return "not public";
+	}
+	return strchr(host, '.') == NULL ? "not public" : NULL;
 }
 
 bool address_own(const struct in6_addr *address)

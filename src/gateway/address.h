@@ -24,4 +24,11 @@ bool address_own(const struct in6_addr *address);
 /** address_forbidden() - why a gateway never dials it unless a rule permits private addresses ("loopback", "private", "metadata", …); NULL when it may be. */
 const char *address_forbidden(const struct in6_addr *address);
 
+/**
+ * address_host_forbidden() - the same for a host of which somebody else finds the address: an address itself ("private", ...), or a name that is of private networks wherever it is asked for:
+ * localhost (RFC 6761), local (RFC 6762), home.arpa (RFC 8375), internal (reserved by ICANN in 2024), and what has no dot ("not public").
+ * @host: canonical: lower case, without a dot at its end.
+ */
+const char *address_host_forbidden(const char *host);
+
 #endif

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "gateway/spending.h"
 
 #define LEASE_NS (10 * NS_PER_S) /* how long a lease may take to be written down */
 
@@ -107,24 +108,34 @@ static bool rule_now(const struct budgets *b, const struct policy *policy, size_
 	return false;
 }
 
+/* Does the rule in force count answers, and @rule, which the request was judged by, did not? Nobody would look into the answer for it. */
+static bool counts_now(
+	const struct budgets *b, size_t now, const struct policy *policy, size_t rule)
+{
+	size_t n;
+
+	return spending_wanted(&policy_rules(b->policy, &n)[now]) &&
+	       !spending_wanted(&policy_rules(policy, &n)[rule]);
+}
+
 enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
-	const struct ledger_amounts *amounts, struct ledger_refusal *ret)
+	const struct ledger_amounts *amounts, struct ledger_result *ret)
 {
 	struct budgets *b = gw->budgets;
 	enum ledger_answer answer;
 	size_t now;
 
-	*ret = (struct ledger_refusal){ 0 };
 	for (;;) {
 		while (b->leasing)
 			(void)!waiters_wait(&b->leased, 0);
-		if (!rule_now(b, policy, rule, &now))
-			return LEDGER_UNKNOWN; /* judged by a rule that is no more */
+		if (!rule_now(b, policy, rule, &now) || counts_now(b, now, policy, rule))
+			return LEDGER_LATER; /* judged by a rule that is no more */
+		*ret = (struct ledger_result){ 0 };
 		answer = ledger_reserve(b->ledger, now, amounts, now_ms(), ret);
 		if (answer != LEDGER_NEED_LEASE)
 			return answer;
 		if (!lease(gw, now, amounts))
-			return LEDGER_UNKNOWN;
+			return LEDGER_LATER;
 	}
 }
 

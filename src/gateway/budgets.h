@@ -13,9 +13,12 @@
 /** budgets_init() - nothing is spent; the ledger comes with the first configuration. Before gateway_run()'s loop. */
 void budgets_init(struct gateway *gw);
 
-/** budgets_reserve() - ledger_reserve(); %LEDGER_UNKNOWN when @policy, of the verdict, is not in force any more. Never %LEDGER_NEED_LEASE. Context: fiber; waits while a lease is written down. */
+/**
+ * budgets_reserve() - ledger_reserve(); %LEDGER_LATER: it could not be asked now (the policy in force has no such rule any more, or one that counts answers where that of @policy, of the verdict, did not; or a
+ * lease was not written down). Never %LEDGER_NEED_LEASE. Context: fiber; waits while a lease is written down.
+ */
 enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
-	const struct ledger_amounts *amounts, struct ledger_refusal *ret) attr_must_use;
+	const struct ledger_amounts *amounts, struct ledger_result *ret) attr_must_use;
 
 /**
  * budgets_take() - ledger_take() of at most @n bytes that pass because of @rule of @policy (held by the caller). When another policy is in force by now, its rule of that name counts.
@@ -24,7 +27,7 @@ enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *poli
 uint64_t budgets_take(
 	struct gateway *gw, const struct policy *policy, size_t rule, uint64_t n) attr_must_use;
 
-/** budgets_add() - ledger_add(), to the rule that budgets_take() would take. Context: fiber; waits until it is written down, a few seconds at most. */
+/** budgets_add() - ledger_add(), once for each budgets_reserve() that said that something is open, to the rule that budgets_take() would take. Context: fiber; waits until it is written down, a few seconds at most. */
 void budgets_add(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts);
 

@@ -32,17 +32,51 @@ json_t *conn_peer_json(const struct conn *c)
 	return o;
 }
 
+const struct owner *conn_owner(const struct conn *c)
+{
+	return owner_search_result(c->whose);
+}
+
+/* A refused connection, which may be closed before it is known whose it was. */
+struct denied {
+	struct gateway *gw;
+	struct owner_search *whose; /* a reference */
+	char *what, *host, *reason;
+	char address[INET6_ADDRSTRLEN];
+	uint16_t port;
+};
+
+static void denied_main(void *arg, bool may_wait)
+{
+	struct denied *d = arg;
+	const struct refusal r = { .what = d->what,
+		.protocol = "tcp",
+		.host = d->host,
+		.address = d->address,
+		.port = d->port,
+		.owner = may_wait ? owner_search_result(d->whose) : owner_search_known(d->whose),
+		.reason = d->reason };
+
+	refusals_add(d->gw, &r);
+	owner_search_unref(d->whose);
+	free(d->what);
+	free(d->host);
+	free(d->reason);
+	free(d);
+}
+
 void conn_denied(struct conn *c, const char *what, const char *reason)
 {
-	const struct refusal r = { .what = what,
-		.protocol = "tcp",
-		.host = c->host,
-		.address = c->address,
-		.port = c->port,
-		.exec = c->exec,
-		.reason = reason };
+	struct denied *d = xnew(struct denied);
 
-	refusals_add(c->gw, &r);
+	*d = (struct denied){ .gw = c->gw,
+		.whose = owner_search_ref(c->whose),
+		.what = str_dup(what),
+		.host = str_dup(c->host),
+		.reason = str_dup(reason),
+		.port = c->port };
+	(void)!str_copy(d->address, sizeof(d->address), c->address);
+	refusals_later(denied_main, d);
 }
 
 void conn_reset(struct conn *c)
@@ -306,12 +340,13 @@ static void conn_main(void *arg)
 			.to = c->to,
 			.to_port = c->port };
 
-		owner_exec(gw, owner_cgroup(gw, &s), c->exec);
+		c->whose = owner_search_new(gw, &s);
 		serve(c);
 	}
 	list_remove(&c->node);
 	gw->n_conns--;
 	policy_unref(c->policy);
+	owner_search_unref(c->whose);
 	fdwatch_close(&c->watch, conn_free);
 	if (c->fd >= 0)
 		(void)close(c->fd);

@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "codec/clienthello.h"
 #include "gateway/gateway.h"
+#include "gateway/owner.h"
 #include "io/fdwatch.h"
 
 #include <netinet/in.h>
@@ -38,7 +39,8 @@ struct conn {
 	char address[INET6_ADDRSTRLEN]; /* @to as canonical text; IPv4 as a.b.c.d */
 	char name[256];   /* that our DNS gave out for @to; "" when it was dialled without one */
 	const char *host; /* what rules match: @name, else @address */
-	char exec[ID_LEN + 1]; /* exec that opened it; "" when unknown */
+	struct owner_search *
+		whose; /* a reference; the answer is waited for when an event is told, not before */
 	enum conn_protocol protocol;
 	struct clienthello hello; /* valid for %CONN_TLS */
 };
@@ -52,7 +54,10 @@ int conn_listen(struct gateway *gw, int fd) attr_must_use;
  */
 void conn_serve_http(struct conn *c);
 
-/** conn_denied() - tell (or count) that this connection was refused. @what: "connection" or "tls"; @reason: a short sentence without names in it. */
+/** conn_owner() - whose it is, for an event. Return: borrowed. Context: fiber; may wait for the keeper (owner_search_result()). */
+const struct owner *conn_owner(const struct conn *c);
+
+/** conn_denied() - tell (or count), soon, that this connection was refused. @what: "connection" or "tls"; @reason: a short sentence without names in it. */
 void conn_denied(struct conn *c, const char *what, const char *reason);
 
 /** conn_reset() - make the coming close a TCP reset: the client learns that it was refused, not that all is said. */

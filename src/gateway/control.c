@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "codec/jsontext.h"
 #include "gateway/names.h"
+#include "gateway/owner.h"
 #include "gateway/refusals.h"
 #include "gateway/wire.h"
 #include "io/framelink.h"
@@ -106,8 +107,17 @@ static void show_nuls(char *json)
 			memcpy(p + 1, picture, sizeof(picture) - 1);
 }
 
-static char *event_text(const struct gateway *gw, uint64_t n, const char *type, const char *exec,
-	const struct buf *data)
+static void add_process(struct buf *b, const struct owner *owner)
+{
+	if (owner == NULL || owner->pid == 0)
+		return;
+	jsontext_member_integer(b, "pid", owner->pid);
+	jsontext_member_integer(b, "inner_pid", owner->inner_pid);
+	jsontext_member_string(b, "comm", owner->comm);
+}
+
+static char *event_text(const struct gateway *gw, uint64_t n, const char *type,
+	const struct owner *owner, const struct buf *data)
 {
 	struct buf b = BUF_INIT(FRAME_PAYLOAD_MAX);
 	char id[64];
@@ -120,9 +130,10 @@ static char *event_text(const struct gateway *gw, uint64_t n, const char *type, 
 	jsontext_key(&b, "data");
 	buf_add(&b, data->p, data->n - 1); /* its closing bracket comes behind the id */
 	jsontext_member_string(&b, "id", id);
+	add_process(&b, owner);
 	jsontext_close(&b, '}');
-	if (exec != NULL && exec[0] != '\0')
-		jsontext_member_string(&b, "exec", exec);
+	if (owner != NULL && owner->exec[0] != '\0')
+		jsontext_member_string(&b, "exec", owner->exec);
 	jsontext_close(&b, '}');
 	if (buf_failed(&b))
 		abort(); /* whoever makes an event bounds it */
@@ -131,20 +142,21 @@ static char *event_text(const struct gateway *gw, uint64_t n, const char *type, 
 }
 
 uint64_t gateway_event_text(
-	struct gateway *gw, const char *type, const char *exec, const struct buf *data)
+	struct gateway *gw, const char *type, const struct owner *owner, const struct buf *data)
 {
 	struct control *c = gw->control;
 	struct pending *p = xnew(struct pending);
 
 	p->n = c->next++;
-	p->text = event_text(gw, p->n, type, exec, data);
+	p->text = event_text(gw, p->n, type, owner, data);
 	list_append(&c->pendings, &p->node);
 	c->n_pendings++;
 	send_text(c, FRAME_EVENT, p->text);
 	return p->n;
 }
 
-uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data)
+uint64_t gateway_event(
+	struct gateway *gw, const char *type, const struct owner *owner, json_t *data)
 {
 	struct buf text = BUF_INIT(FRAME_PAYLOAD_MAX);
 	cleanup_free char *dumped = json_dumps(data, JSON_COMPACT);
@@ -153,7 +165,7 @@ uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, j
 	BUG_ON(dumped == NULL);
 	json_decref(data);
 	buf_str(&text, dumped);
-	n = gateway_event_text(gw, type, exec, &text);
+	n = gateway_event_text(gw, type, owner, &text);
 	buf_free(&text);
 	return n;
 }

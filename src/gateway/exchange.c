@@ -84,6 +84,19 @@ int exchange_answer(struct exchange *x, int status, const char *code)
 	return rc == 0 ? channel_send_end(x->front, NULL, 0) : rc;
 }
 
+void exchange_no(struct exchange *x, int rc, const char *code)
+{
+	if (rc == -EBUSY)
+		x->retry_after_s = 1;
+	(void)!exchange_answer(x,
+		rc == -EBUSY    ? 503
+		: rc == -ENOMEM ? 413
+				: 403,
+		rc == -EBUSY    ? "busy"
+		: rc == -ENOMEM ? "too_large"
+				: code);
+}
+
 static void refuse(struct exchange *x, int status, const char *code, const char *why)
 {
 	exchange_because(x, "refused", "%s", why);
@@ -206,14 +219,6 @@ static void ask(struct exchange *x, enum policy_stage stage)
 	x->rule = x->verdict.need_more ? NULL : x->verdict.rule;
 }
 
-static bool sums_request(const struct policy_rule *rule)
-{
-	for (size_t i = 0; rule != NULL && i < rule->n_budgets; i++)
-		if (rule->budgets[i].measure == POLICY_REQUEST_FIELD)
-			return true;
-	return false;
-}
-
 static bool changes_body(const struct policy_rule *rule)
 {
 	for (size_t i = 0; rule != NULL && i < rule->n_changes; i++)
@@ -245,7 +250,7 @@ static int judge(struct exchange *x)
 	int rc = 0;
 
 	ask(x, bare ? POLICY_BODY : POLICY_HEAD);
-	if (!bare && (x->verdict.need_more || sums_request(x->rule)))
+	if (!bare && (x->verdict.need_more || spending_of_request(x->rule)))
 		rc = read_for_rules(x);
 	if (rc == 0 && !bare && x->verdict.action != POLICY_DENY &&
 		(changes_body(x->rule) || secrets_want_body(x)))
@@ -361,6 +366,7 @@ static void carry_out(struct exchange *x)
 		exchange_because(x, "failed", "the request's body did not come: %s", strerror(-rc));
 	else
 		stage_run(x);
+	exchange_count(x);
 }
 
 int exchange_run(struct proxy_conn *conn, struct channel *front)

@@ -73,11 +73,12 @@ struct exchange {
 	bool reused;                         /* over a connection that was open already */
 	bool repeated;                       /* that died, and then over another one */
 	struct spending spending;            /* of the answer, for budgets */
-	uint64_t prepaid;   /* bytes of the request's body that were spent before it was sent */
-	bool counted;       /* what the answer brought */
-	bool uncounted;     /* it did not say it */
-	size_t window_room; /* taken of the proxy's trees to undo the answer's coding */
-	bool over_budget;   /* cut where the bytes ended */
+	uint64_t prepaid; /* bytes of the request's body that were spent before it was sent */
+	uint64_t
+		open; /* its answer is still to be counted: the budgets hold something for it; 0: nothing */
+	bool uncounted;            /* it did not say it */
+	size_t window_room;        /* taken of the proxy's trees to undo the answer's coding */
+	bool over_budget;          /* cut where the bytes ended */
 	struct capture sent, came; /* bodies of the request and of the answer */
 	uint64_t ws_messages[2], ws_frames[2],
 		ws_bytes[2]; /* WebSocket: from the sandbox, from the world */
@@ -91,6 +92,9 @@ int exchange_run(struct proxy_conn *conn, struct channel *front);
 
 /** exchange_answer() - answer with a short JSON document instead of asking the world. @code: a word for programs. Return: 0 or -errno. */
 int exchange_answer(struct exchange *x, int status, const char *code);
+
+/** exchange_no() - answer what cannot go on, by @rc: 503 when there is no room now (-EBUSY), 413 when it is too large (-ENOMEM), else 403 with @code. @x->reason says why. */
+void exchange_no(struct exchange *x, int rc, const char *code);
 
 /** exchange_because() - note why it was not simply forwarded. */
 void exchange_because(struct exchange *x, const char *outcome, const char *fmt, ...)
@@ -138,6 +142,9 @@ void exchange_turn(size_t *done, size_t n);
 
 /** exchange_take() - spend @n bytes that are about to pass. Return: how many may; when not all, @x says so. Context: fiber; waits. */
 uint64_t exchange_take(struct exchange *x, uint64_t n) attr_must_use;
+
+/** exchange_count() - add what the answer brought, if anything, to the budgets that hold something for it; once. Context: fiber; waits. */
+void exchange_count(struct exchange *x);
 
 /** exchange_tell() - emit net.exchange. */
 void exchange_tell(struct exchange *x);

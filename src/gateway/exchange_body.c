@@ -193,7 +193,7 @@ int exchange_read_json(struct exchange *x, bool whole)
 	exchange_forget_json(x);
 	if (!x->body_whole || x->too_large || !exchange_may_be_json(&x->request))
 		return 0;
-	if (room_take(&x->proxy->trees, need, clock_now_ns() + PROXY_STALL_NS) < 0)
+	if (room_take(&x->proxy->trees, need, clock_now_ns() + x->proxy->room_ns) < 0)
 		return -ENOMEM;
 	if (!whole) {
 		paths = sieve_paths_new();

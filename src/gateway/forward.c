@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "gateway/body.h"
+#include "gateway/form_method.h"
 #include "gateway/stage.h"
 #include "gateway/upstream.h"
 #include "gateway/websocket.h"
@@ -14,13 +15,16 @@ struct flow {
 	struct channel *from, *to;
 	struct capture *capture;
 	const struct shaping *shape;
-	struct scrub *scrub; /* what the body goes through, or NULL */
+	struct scrub *scrub;     /* what the body goes through, or NULL */
+	struct form_method form; /* looks for another method in a form, in front of the scrub */
 	struct buf scrubbed;
 	bool sends;       /* a request: the scrub watches for placeholders */
 	uint64_t wait_ns; /* for the next piece */
 	uint64_t passed;
 	int read_error, write_error; /* -errno */
 	bool cut;                    /* as a fault asks, or where a budget of bytes ends */
+	bool misnamed;               /* its form says a method that is not let through */
+	bool watched;                /* to its end, for placeholders */
 	bool done;
 	struct waiters ended;
 };
@@ -40,6 +44,67 @@ static int check_trailers(struct exchange *x)
 			c->trailers[kept++] = c->trailers[i];
 	c->n_trailers = kept;
 	return secrets_check_fields(x, c->trailers, c->n_trailers);
+}
+
+/* A form says @method instead of the request's own: would that be let through, too? Return: 0 or -EACCES. */
+static int judge_method(struct exchange *x, struct policy_text method)
+{
+	struct policy_request asked = exchange_asked(x, POLICY_BODY);
+	struct policy_verdict verdict;
+
+	asked.form_says_method = true;
+	asked.form_method = method;
+	policy_decide(x->policy, &asked, &verdict);
+	if (verdict.rule == x->rule ||
+		(verdict.action == POLICY_ALLOW && verdict.rule->n_budgets == 0))
+		return 0;
+	exchange_because(x, "denied",
+		"the form says another method (_method) than the request: %.*s",
+		method.n > 0 && method.n < 32 ? (int)method.n : 11,
+		method.n > 0 && method.n < 32 ? method.p : "nobody knows");
+	return -EACCES;
+}
+
+/* A piece of the request's body, or its end (@p NULL), is looked at before it goes out. Return: 0 or -EACCES. */
+static int check_form(struct exchange *x, struct form_method *form, const char *p, size_t n)
+{
+	struct policy_text method;
+	size_t used;
+	int rc = 0;
+
+	while (rc == 0 && form_method_feed(form, p, n, &used, &method)) {
+		rc = judge_method(x, method);
+		if (p == NULL)
+			break;
+		p += used;
+		n -= used;
+	}
+	return rc;
+}
+
+static int watch_form(struct flow *f, const char *p, size_t n)
+{
+	int rc = check_form(f->x, &f->form, p, n);
+
+	f->misnamed = rc < 0;
+	return rc;
+}
+
+/* The same of a body that is held as a whole. */
+static int check_held_form(struct exchange *x)
+{
+	struct held_piece *at = NULL;
+	struct form_method form;
+	size_t n, done = 0;
+	const char *p;
+	int rc = 0;
+
+	form_method_begin(&form, &x->request);
+	while (rc == 0 && form.kind != FORM_NONE && (p = held_next(&x->body, &at, &n)) != NULL) {
+		rc = check_form(x, &form, p, n);
+		exchange_turn(&done, n);
+	}
+	return rc == 0 ? check_form(x, &form, NULL, 0) : rc;
 }
 
 /* The next piece; what was sent so far goes out before this waits. */
@@ -110,10 +175,10 @@ static int pass_shaped(struct flow *f, const char *p, size_t n)
 /* What the scrub gives out for @n bytes, or at the end (@p NULL) for what it held back. */
 static int pass_scrubbed(struct flow *f, const char *p, size_t n)
 {
-	int rc = 0;
+	int rc = f->sends ? watch_form(f, p, n) : 0;
 
-	if (f->scrub == NULL)
-		return p != NULL ? pass_shaped(f, p, n) : 0;
+	if (rc < 0 || f->scrub == NULL)
+		return rc == 0 && p != NULL ? pass_shaped(f, p, n) : rc;
 	buf_reset(&f->scrubbed);
 	if (p != NULL)
 		scrub_write(f->scrub, p, n, &f->scrubbed);
@@ -121,6 +186,7 @@ static int pass_scrubbed(struct flow *f, const char *p, size_t n)
 		scrub_end(f->scrub, &f->scrubbed);
 	if (f->sends)
 		rc = secrets_watched(f->x, f->scrub, "body", p == NULL);
+	f->watched = f->watched || p == NULL;
 	return rc == 0 && f->scrubbed.n > 0 ? pass_shaped(f, f->scrubbed.p, f->scrubbed.n) : rc;
 }
 
@@ -136,21 +202,23 @@ static int pass_end(struct flow *f)
 				  : rc;
 }
 
-/* What the answer brought for budgets, once. */
-static void count(struct exchange *x)
+void exchange_count(struct exchange *x)
 {
 	const struct proxy_hooks *hooks = &x->proxy->hooks;
 	struct ledger_amounts amounts = { 0 };
 	json_t *said;
 
-	if (x->counted || !spending_wanted(x->rule) || hooks->add == NULL)
+	if (x->open == 0)
 		return;
-	x->counted = true;
+	amounts.opened = x->open;
+	x->open = 0;
 	said = spending_end(&x->spending);
 	amounts.body = said;
 	amounts.answered = x->answered && x->answer.status / 100 == 2;
 	x->uncounted = amounts.answered && spending_lacks(x->rule, said);
-	hooks->add(hooks->ctx, x->policy, x->verdict.rule_index, &amounts);
+	waiters_wake(&x->proxy->counted); /* they go on when it was added, and waits */
+	if (hooks->add != NULL)
+		hooks->add(hooks->ctx, x->policy, x->verdict.rule_index, &amounts);
 	json_decref(said);
 }
 
@@ -167,7 +235,7 @@ static void flow_run(struct flow *f)
 		f->write_error = pass_scrubbed(f, piece, (size_t)n);
 	}
 	if (!f->sends && f->write_error == 0)
-		count(f->x); /* before the sandbox has the end of it */
+		exchange_count(f->x); /* before the sandbox has the end of it */
 	if (!f->cut && f->write_error == 0)
 		f->write_error = pass_end(f);
 	if (f->cut)
@@ -215,7 +283,8 @@ static int send_begun(struct flow *f)
 	int rc = 0;
 
 	while (rc == 0 && (p = held_next(&f->x->body, &at, &n)) != NULL) {
-		if (f->scrub != NULL) {
+		rc = watch_form(f, p, n);
+		if (rc == 0 && f->scrub != NULL) {
 			buf_reset(&f->scrubbed);
 			scrub_write(f->scrub, p, n, &f->scrubbed);
 			rc = secrets_watched(f->x, f->scrub, "body", false);
@@ -242,6 +311,8 @@ static void upload(void *arg)
 	f->write_error = x->body_whole ? send_held(x) : send_begun(f);
 	if (f->write_error == 0 && !x->body_whole)
 		flow_run(f);
+	if (f->scrub != NULL && !f->watched && f->write_error != -EACCES)
+		(void)!secrets_watched(x, f->scrub, "body", true); /* told, though it broke off */
 	if (f->write_error == 0 && (x->body.n > PROXY_KEPT_MAX || x->answered))
 		let_go(x);
 	/* When the rest will never come no answer can be waited for; a host that closed may have answered before. */
@@ -366,7 +437,7 @@ static void listen_on(struct flow *f)
 	const char *piece;
 	ssize_t n = 1;
 
-	while (spending_wanted(f->x->rule) && !f->x->counted && n > 0 && clock_now_ns() < until) {
+	while (f->x->open != 0 && n > 0 && clock_now_ns() < until) {
 		next = clock_now_ns() + PROXY_STALL_NS;
 		n = channel_recv(f->from, &piece, next < until ? next : until);
 		if (n > 0)
@@ -442,8 +513,10 @@ static void upload_begin(struct flow *f, struct exchange *x)
 	waiters_init(&f->ended);
 	if (sent_at_once(x))
 		return;
-	if (!x->body_whole)
+	if (!x->body_whole) {
 		f->scrub = secrets_watch(x);
+		form_method_begin(&f->form, &x->request);
+	}
 	f->done = false;
 	fiber_start(upload, f);
 }
@@ -527,7 +600,7 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 		well = well && sending.read_error == 0 && sending.write_error == 0 && !sending.cut;
 	}
 	if (rc == -ECANCELED && sending.write_error == -EACCES)
-		(void)!exchange_answer(x, 403, "secret");
+		(void)!exchange_answer(x, 403, sending.misnamed ? "denied" : "secret");
 	else if (rc == -ECANCELED && sending.cut)
 		(void)!exchange_answer(x, 429, "budget");
 	else if (rc == -ECANCELED)
@@ -545,18 +618,26 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 
 void forward(struct exchange *x, const struct shaping *shape)
 {
+	int rc;
+
 	prepare(x);
 	if (x->request.authority.n == 0) {
 		fail(x, 503, "no memory", NULL);
 		return;
 	}
-	if (secrets_place(x) < 0 || (x->body_whole && check_trailers(x) < 0)) {
-		(void)!exchange_answer(x, 403, "secret");
+	if (x->body_whole && check_held_form(x) < 0) {
+		exchange_no(x, -EACCES, "denied");
+		return;
+	}
+	rc = secrets_place(x);
+	if (rc == 0 && x->body_whole)
+		rc = check_trailers(x);
+	if (rc < 0) {
+		exchange_no(x, rc, "secret");
 		return;
 	}
 	if (exchange_invite(x) == 0 && attempt(x, shape, false) == -EAGAIN) {
 		x->repeated = true;
 		(void)!attempt(x, shape, true);
 	}
-	count(x);
 }

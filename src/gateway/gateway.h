@@ -17,11 +17,13 @@
 
 #define GATEWAY_CONNS_MAX \
 	1024 /* open connections of the sandbox; more wait in the listener's queue */
-#define GATEWAY_EVENTS_MAX 4096         /* not acknowledged; when full, nothing new is accepted */
-#define GATEWAY_MEMORY_MAX (640U << 20) /* RLIMIT_DATA; the stacks of fibers count whole */
+#define GATEWAY_EVENTS_MAX 4096 /* not acknowledged; when full, nothing new is accepted */
+#define GATEWAY_MEMORY_MAX \
+	(960U << 20) /* RLIMIT_DATA; the stacks of fibers count whole: two of each connection, and what refusals and names may have */
 
 struct budgets;
 struct names;
+struct owner;
 struct resolver;
 struct control;
 
@@ -32,6 +34,7 @@ struct gateway {
 	struct policy *policy;   /* NULL until cayd has sent one */
 	uint64_t policy_version; /* changes with every new policy */
 	json_t *config; /* what cayd sent last, see 0007 "configuration"; members are read by whoever owns them */
+	uint32_t keeper_version;   /* of gateway/link.h, 0 = before it had one */
 	int diag_fd;               /* sock_diag of the sandbox's network */
 	struct names *names;       /* names.h */
 	struct resolver *resolver; /* resolver.h */
@@ -45,15 +48,16 @@ struct gateway {
 
 /**
  * gateway_event() - emit an event of the sandbox; it is kept until cayd has journalled it.
- * @type: a wire name of defs/events.def. @exec: id, NULL or "" when unknown. @data: stolen; gets "id", unique for ever. No secret may be in it.
+ * @type: a wire name of defs/events.def. @owner: NULL when unknown. @data: stolen; gets "id", unique for ever, and what is known of @owner's process. No secret may be in it.
  *
  * Return: its number, for gateway_event_written().
  */
-uint64_t gateway_event(struct gateway *gw, const char *type, const char *exec, json_t *data);
+uint64_t gateway_event(
+	struct gateway *gw, const char *type, const struct owner *owner, json_t *data);
 
 /** gateway_event_text() - the same with @data as JSON text: an object. */
 uint64_t gateway_event_text(
-	struct gateway *gw, const char *type, const char *exec, const struct buf *data);
+	struct gateway *gw, const char *type, const struct owner *owner, const struct buf *data);
 
 /** gateway_event_written() - wait until cayd has it in the journal. Return: 0, -ETIMEDOUT. Context: fiber; waits. */
 int gateway_event_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns) attr_must_use;

@@ -67,7 +67,11 @@ int held_reserve(struct held *h, struct held_pool *pool, size_t n, uint64_t dead
 			h->reserved += more;
 			return 0;
 		}
+		pool->wanted += more;
+		if (pool->in_no_hurry != NULL)
+			waiters_wake(pool->in_no_hurry);
 		rc = waiters_wait(&pool->room.freed, deadline_ns);
+		pool->wanted -= more;
 		if (rc < 0)
 			return rc;
 	}
@@ -75,6 +79,24 @@ int held_reserve(struct held *h, struct held_pool *pool, size_t n, uint64_t dead
 	h->taken += more;
 	h->reserved += more;
 	return 0;
+}
+
+bool held_gives_way(struct held *h)
+{
+	struct held_pool *pool = h->pool;
+
+	bool apart =
+		pool != NULL &&
+		pool->apart == h; /* then it is in the way of all who want room, however much */
+
+	if (pool == NULL || h->leaves || pool->wanted == 0)
+		return false;
+	if (!apart && (h->taken <= HELD_PIECE ||
+			      pool->room.used - pool->leaving + pool->wanted <= pool->room.max))
+		return false;
+	h->leaves = true;
+	pool->leaving += h->taken;
+	return true;
 }
 
 static struct held_piece *piece_new(size_t size)
@@ -192,6 +214,7 @@ void held_free(struct held *h)
 		h->pool->apart = NULL;
 		waiters_wake(&h->pool->room.freed); /* the next one may go on beyond the limit */
 	}
+	h->pool->leaving -= h->leaves ? h->taken : 0;
 	room_give(&h->pool->room, h->taken);
 	*h = (struct held){ 0 };
 }

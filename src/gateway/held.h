@@ -34,7 +34,10 @@ struct held;
 /** struct held_pool - of all bodies of a gateway. */
 struct held_pool {
 	struct room room;
-	const struct held *apart; /* goes on beyond the limit; NULL: nobody does */
+	const struct held *apart;    /* goes on beyond the limit; NULL: nobody does */
+	size_t wanted;               /* by those who wait for room */
+	size_t leaving;              /* of what is used: of those who have been told to give way */
+	struct waiters *in_no_hurry; /* woken when somebody begins to wait for room; NULL: nobody */
 };
 
 struct held_piece;
@@ -46,11 +49,18 @@ struct held {
 	size_t n;        /* bytes */
 	size_t reserved; /* of @pool or beyond it, for them and more to come */
 	size_t taken;    /* of the room in @pool */
+	bool leaves;     /* held_gives_way() said so */
 };
 
 /** held_reserve() - make sure that @h can hold @n bytes in all. Return: 0; -ETIMEDOUT. Context: fiber; waits. */
 int held_reserve(
 	struct held *h, struct held_pool *pool, size_t n, uint64_t deadline_ns) attr_must_use;
+
+/**
+ * held_gives_way() - is @h one that waits for something else, holds more than a piece, and stands in the way of those who wait for room?
+ * Return: true: it must be freed soon, and is counted upon; as many are told so as it takes.
+ */
+bool held_gives_way(struct held *h);
 
 /** held_add() - append. What was not reserved is not counted. Return: 0; -ENOMEM. */
 int held_add(struct held *h, const void *p, size_t n) attr_must_use;

@@ -124,8 +124,7 @@ static int on_data(nghttp2_session *session, attr_unused uint8_t flags, int32_t 
 		(void)nghttp2_session_consume(session, id, n);
 		return 0;
 	}
-	buf_add(&s->in, p, n); /* fits: flow control bounds it */
-	return buf_failed(&s->in) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+	return stream2_data(s, p, n) ? 0 : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
 static int on_close(nghttp2_session *session, int32_t id, uint32_t code, attr_unused void *ctx)

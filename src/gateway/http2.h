@@ -21,10 +21,12 @@
 
 /*
  * Of all streams of a connection. A stream that waits keeps its part of it: one that waits for room must not stop the one that has it, so a sandbox's connection
- * has more than twice of what all its streams could keep (nghttp2 gives back when half is due). One to the world goes on beside 16 whose answers nobody takes.
+ * has more than twice of what all its streams could keep (nghttp2 gives back when half is due). One to the world gets back at once what has come, taken by the sandbox or not,
+ * as long as all such connections together hold no more than HTTP2_AHEAD_MAX that nobody took: answers that are left lying stop no others.
  */
 #define HTTP2_CONN_WINDOW      (8 << 20)
 #define HTTP2_CONN_WINDOW_NEAR (16 << 20)
+#define HTTP2_AHEAD_MAX        (64 << 20)
 
 struct http2;
 

@@ -40,10 +40,12 @@ struct stream2 {
 	int32_t id;                      /* -1: not opened yet */
 	struct buf block, trailer_block; /* fields received: u32 sizes of name and value, both */
 	size_t n_fields;
+	unsigned int n_interim;           /* answers with a status below 200 that came */
 	bool head_whole, bare, too_large; /* @bare: the head ended the stream */
 	bool end_received, closed, stopped;
 	bool held;            /* an exchange has it */
 	struct buf in, taken; /* body received; the piece that was handed out */
+	size_t ahead;         /* of @in: what the connection's window has got back already */
 	struct buf out;       /* body to send, from @out_at */
 	size_t out_at;
 	bool out_ends, eof_sent;
@@ -59,8 +61,11 @@ struct stream2 *stream2_new(struct http2 *h, int32_t id);
 int stream2_field(struct stream2 *s, const uint8_t *name, size_t name_n, const uint8_t *value,
 	size_t value_n) attr_must_use;
 
-/** stream2_fields_whole() - they are whole. @end: nothing follows. An interim answer is forgotten. */
+/** stream2_fields_whole() - they are whole. @end: nothing follows. An interim answer is forgotten; who sends too many of them has sent a head that is too large. */
 void stream2_fields_whole(struct stream2 *s, bool end);
+
+/** stream2_data() - a piece of the body was received. Return: false when it does not fit. */
+bool stream2_data(struct stream2 *s, const void *p, size_t n) attr_must_use;
 
 /** stream2_closed() - nghttp2 has closed it, with @code of an enum nghttp2_error_code; everybody who waits goes on. */
 void stream2_closed(struct stream2 *s, uint32_t code);

@@ -3,8 +3,11 @@
 #include "base/clock.h"
 #include "gateway/http2_internal.h"
 
-#define OUT_HIGH   (4 * CHANNEL_PIECE)
-#define BUFFER_MAX (4U << 20)
+#define OUT_HIGH    (4 * CHANNEL_PIECE)
+#define BUFFER_MAX  (4U << 20)
+#define INTERIM_MAX 64U
+
+static size_t all_ahead; /* bytes that wait in streams, given back to their connections' windows */
 
 static struct stream2 *of(struct channel *c)
 {
@@ -20,7 +23,9 @@ int stream2_field(
 	struct buf *block = s->head_whole ? &s->trailer_block : &s->block;
 
 	s->ch.begun = true;
-	if (s->n_fields == HEAD_FIELDS_MAX)
+	/* as a whole or not at all: next_field() goes by the sizes */
+	if (s->n_fields == HEAD_FIELDS_MAX ||
+		sizeof(sizes) + name_n + value_n > block->max - block->n)
 		return -EMSGSIZE;
 	buf_add(block, sizes, sizeof(sizes));
 	buf_add(block, name, name_n);
@@ -177,6 +182,7 @@ void stream2_fields_whole(struct stream2 *s, bool end)
 		return;
 	if (is_interim(s) && !end) {
 		buf_reset(&s->block);
+		s->too_large = ++s->n_interim > INTERIM_MAX;
 		return;
 	}
 	s->head_whole = true;
@@ -204,6 +210,26 @@ static int take_head(struct stream2 *s, struct head *ret)
 	return rc;
 }
 
+bool stream2_data(struct stream2 *s, const void *p, size_t n)
+{
+	buf_add(&s->in, p, n); /* fits: flow control bounds it */
+	if (s->h->serve == NULL && n <= HTTP2_AHEAD_MAX - all_ahead) {
+		(void)nghttp2_session_consume_connection(s->h->session, n);
+		s->ahead += n;
+		all_ahead += n;
+	}
+	return !buf_failed(&s->in);
+}
+
+/* Nothing of @n bytes of the body that wait waits any more: what the connection's window has not got back it gets now. */
+static void give_back(struct stream2 *s, size_t n)
+{
+	if (!s->h->dead && n > s->ahead)
+		(void)nghttp2_session_consume_connection(s->h->session, n - s->ahead);
+	all_ahead -= s->ahead;
+	s->ahead = 0;
+}
+
 static int wait_readable(struct stream2 *s, uint64_t deadline_ns)
 {
 	if (s->stopped)
@@ -222,7 +248,8 @@ static int recv_head(struct channel *c, struct head *ret, uint64_t deadline_ns)
 		rc = wait_readable(s, deadline_ns);
 	if (s->too_large) {
 		memset(ret, 0, sizeof(*ret));
-		c->reason = "the head is too large";
+		c->reason = s->n_interim > INTERIM_MAX ? "interim answers without end"
+						       : "the head is too large";
 		return -EBADMSG;
 	}
 	return rc < 0 ? rc : take_head(s, ret);
@@ -250,6 +277,10 @@ static ssize_t recv_piece(struct channel *c, const char **ret_piece, uint64_t de
 
 	while (s->in.n == 0 && !s->end_received && rc == 0)
 		rc = wait_readable(s, deadline_ns);
+	if (s->in.n == 0 && s->end_received && s->too_large) {
+		c->reason = "the trailers are too large";
+		return -EBADMSG;
+	}
 	if (s->in.n == 0 && s->end_received) {
 		if (s->trailer_block.n > 0)
 			take_trailers(s);
@@ -262,8 +293,10 @@ static ssize_t recv_piece(struct channel *c, const char **ret_piece, uint64_t de
 	s->in = swap;
 	buf_reset(&s->in);
 	*ret_piece = s->taken.p;
+	if (!s->closed) /* else it was given back then */
+		give_back(s, s->taken.n);
 	if (!s->closed && !s->h->dead) {
-		(void)nghttp2_session_consume(s->h->session, s->id, s->taken.n);
+		(void)nghttp2_session_consume_stream(s->h->session, s->id, s->taken.n);
 		(void)!http2_pump(s->h);
 	}
 	return (ssize_t)s->taken.n;
@@ -504,6 +537,7 @@ static void stream2_free(struct stream2 *s)
 {
 	struct http2 *h = s->h;
 
+	all_ahead -= s->ahead;
 	list_remove(&s->node);
 	h->n_streams--;
 	buf_free(&s->block);
@@ -512,14 +546,15 @@ static void stream2_free(struct stream2 *s)
 	buf_free(&s->taken);
 	buf_free(&s->out);
 	free(s);
+	if (h->ending && h->n_streams == 0)
+		wire_stop_reading(h->w); /* nothing more is awaited */
 	waiters_wake(&h->released);
 }
 
 void stream2_closed(struct stream2 *s, uint32_t code)
 {
 	s->closed = true;
-	if (!s->h->dead && s->in.n > 0) /* what nobody has read yet counts for the others no more */
-		(void)nghttp2_session_consume_connection(s->h->session, s->in.n);
+	give_back(s, s->in.n); /* what nobody has read yet counts for the others no more */
 	s->ch.untouched = code == NGHTTP2_REFUSED_STREAM;
 	if (!s->held) {
 		stream2_free(s);

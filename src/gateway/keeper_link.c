@@ -15,17 +15,28 @@ int keeper_link_start(struct gateway *gw, int fds[LINK_SOCKETS])
 
 	if (n != sizeof(m) || m.kind != LINK_START || n_fds != LINK_SOCKETS)
 		return n < 0 ? (int)n : -EPROTO;
+	gw->keeper_version = m.version;
 	m.id[ID_LEN] = '\0';
 	return id_valid(m.id) ? str_copy(gw->sandbox, sizeof(gw->sandbox), m.id) : -EPROTO;
 }
 
+static void take_process(struct link_message *m)
+{
+	m->process.comm[LINK_COMM_SIZE - 1] = '\0';
+	owner_told_process(
+		m->cgroup, m->inode, m->process.pid, m->process.inner_pid, m->process.comm);
+}
+
 static void take(struct gateway *gw, struct link_message *m, int *fd)
 {
-	m->id[ID_LEN] = '\0';
-	if (m->kind == LINK_CLIENT && *fd >= 0)
+	if (m->kind == LINK_CLIENT && *fd >= 0) {
 		control_open(gw, TAKE_FD(*fd));
-	else if (m->kind == LINK_EXEC)
+	} else if (m->kind == LINK_EXEC) {
+		m->id[ID_LEN] = '\0';
 		owner_told(gw, m->cgroup, m->id);
+	} else if (m->kind == LINK_PROCESS) {
+		take_process(m);
+	}
 }
 
 static void on_readable(uv_poll_t *poll, attr_unused int status, attr_unused int events)
@@ -56,10 +67,16 @@ int keeper_link_watch(struct gateway *gw)
 	return rc < 0 ? rc : uv_poll_start(&poll, UV_READABLE, on_readable);
 }
 
-void keeper_link_ask(attr_unused struct gateway *gw, uint64_t cgroup)
+int keeper_link_ask(uint64_t cgroup)
 {
 	const struct link_message m = { .kind = LINK_WHO, .cgroup = cgroup };
 
-	/* a keeper that does not read is a stopped one; then nobody is told, which the caller's deadline sees */
-	(void)!fdpass_send(LINK_FD, &m, sizeof(m), NULL, 0);
+	return fdpass_send(LINK_FD, &m, sizeof(m), NULL, 0);
+}
+
+int keeper_link_ask_process(const struct gateway *gw, uint64_t cgroup, uint32_t inode)
+{
+	const struct link_message m = { .kind = LINK_WHICH, .inode = inode, .cgroup = cgroup };
+
+	return gw->keeper_version < 1 ? -EOPNOTSUPP : fdpass_send(LINK_FD, &m, sizeof(m), NULL, 0);
 }

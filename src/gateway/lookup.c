@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "gateway/budgets.h"
+#include "gateway/owner.h"
 #include "gateway/resolver.h"
 #include "gateway/serve.h"
 
@@ -173,7 +174,7 @@ static bool within_budget(
 	struct gateway *gw, const struct policy *policy, const struct policy_verdict *v)
 {
 	const struct ledger_amounts amounts = { 0 };
-	struct ledger_refusal refusal;
+	struct ledger_result refusal;
 
 	return v->rule->n_budgets == 0 ||
 	       budgets_reserve(gw, policy, v->rule_index, &amounts, &refusal) == LEDGER_OK;
@@ -200,7 +201,7 @@ static enum dns_code ask(struct gateway *gw, const struct dns_query *q, const st
 }
 
 void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct policy *policy,
-	const struct policy_verdict *v, const char *exec, size_t limit, struct buf *out)
+	const struct policy_verdict *v, struct owner_search *whose, size_t limit, struct buf *out)
 {
 	cleanup_buf struct buf reply = BUF_INIT(DNS_MESSAGE_MAX);
 	uint64_t began = clock_now_ns();
@@ -212,7 +213,7 @@ void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct p
 	if (reply.n > 0 && !buf_failed(&reply))
 		add_records(&r, q->type, &reply);
 	dns_answer_end(&answer, limit);
-	gateway_event(gw, "net.lookup", exec,
+	gateway_event(gw, "net.lookup", owner_search_exec(whose),
 		serve_scrubbed(
 			gw, json_pack("{s:s, s:s, s:s, s:s, s:o, s:I}", "name", q->name, "type",
 				    policy_record_name(type_of(q->type)->record), "rule",

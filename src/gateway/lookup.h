@@ -10,15 +10,17 @@
 #include "codec/dns.h"
 #include "gateway/gateway.h"
 
+struct owner_search;
+
 /** lookup_decide() - does a rule of @gw's policy let @q be asked outside? @ret: its verdict. */
 bool lookup_decide(const struct gateway *gw, const struct dns_query *q, struct policy_verdict *ret);
 
 /**
  * lookup_answer() - ask, append the answer to @q to @out, and tell it.
- * @policy: whose verdict @v is; the caller holds a reference. @exec: who asked; "" when unknown. @limit: bytes of the answer.
+ * @policy: whose verdict @v is; the caller holds a reference. @whose: who asked. @limit: bytes of the answer.
  * Context: fiber; waits.
  */
 void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct policy *policy,
-	const struct policy_verdict *v, const char *exec, size_t limit, struct buf *out);
+	const struct policy_verdict *v, struct owner_search *whose, size_t limit, struct buf *out);
 
 #endif

@@ -99,7 +99,7 @@ static json_t *mail_data(const struct session *m)
 static bool within_budget(const struct session *m)
 {
 	const struct ledger_amounts amounts = { .bytes = m->smtp.message.n };
-	struct ledger_refusal refusal;
+	struct ledger_result refusal;
 
 	return m->rule->n_budgets == 0 ||
 	       budgets_reserve(m->c->gw, m->c->policy, m->index, &amounts, &refusal) == LEDGER_OK;
@@ -116,7 +116,7 @@ static void take_message(struct session *m)
 	(void)json_object_set_new(data, "kept", json_boolean(keep));
 	if (!keep)
 		(void)json_object_del(data, "mail");
-	number = gateway_event(gw, "net.mail", m->c->exec, serve_scrubbed(gw, data));
+	number = gateway_event(gw, "net.mail", conn_owner(m->c), serve_scrubbed(gw, data));
 	(void)snprintf(id, sizeof(id), "%llu", (unsigned long long)number);
 	if (!keep)
 		smtp_refuse(&m->smtp, "a budget is exhausted", &m->out);

@@ -17,6 +17,8 @@
 #define TTL_LOCAL_S 604800
 #define IDLE_NS     (30 * NS_PER_S)
 #define BATCH       64 /* datagrams in one turn of the loop */
+#define OUTSIDE_MAX \
+	256 /* of them whose answers are outside, or whose events wait to know whose they were */
 
 /* --- what is answered --- */
 
@@ -142,13 +144,13 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 	return outcome;
 }
 
-static void tell_denied(struct gateway *gw, const char *name, const char *exec)
+static void tell_denied(struct gateway *gw, const char *name, const struct owner *owner)
 {
 	const struct refusal r = { .what = "name",
 		.protocol = "dns",
 		.host = name[0] != '\0' ? name : ".",
 		.address = "",
-		.exec = exec,
+		.owner = owner,
 		.reason = "no rule allows this name" };
 
 	refusals_add(gw, &r);
@@ -158,22 +160,21 @@ static void tell_denied(struct gateway *gw, const char *name, const char *exec)
 
 struct denied_name {
 	struct gateway *gw;
-	uint64_t cgroup;
+	struct owner_search *whose; /* a reference */
 	char name[DNS_NAME_MAX + 1];
 };
 
-static void denied_main(void *arg)
+static void denied_main(void *arg, bool may_wait)
 {
 	struct denied_name *d = arg;
-	char exec[ID_LEN + 1];
 
-	owner_exec(d->gw, d->cgroup, exec);
-	tell_denied(d->gw, d->name, exec);
+	tell_denied(d->gw, d->name,
+		may_wait ? owner_search_result(d->whose) : owner_search_known(d->whose));
+	owner_search_unref(d->whose);
 	free(d);
 }
 
-/* Whose socket it was is asked at once: a moment later it may be closed. */
-static uint64_t datagram_cgroup(
+static struct owner_search *datagram_owner(
 	struct gateway *gw, const struct sockaddr_in6 *from, const struct in6_addr *to)
 {
 	const struct owner_socket s = { .protocol = IPPROTO_UDP,
@@ -182,16 +183,16 @@ static uint64_t datagram_cgroup(
 		.to = *to,
 		.to_port = 53 };
 
-	return owner_cgroup(gw, &s);
+	return owner_search_new(gw, &s);
 }
 
-static void datagram_denied(struct gateway *gw, const struct dns_query *q,
-	const struct sockaddr_in6 *from, const struct in6_addr *to)
+/* The answer does not wait for that. @whose: stolen. */
+static void name_denied(struct gateway *gw, const struct dns_query *q, struct owner_search *whose)
 {
 	struct denied_name *d = xnew(struct denied_name);
 
 	d->gw = gw;
-	d->cgroup = datagram_cgroup(gw, from, to);
+	d->whose = whose;
 	memcpy(d->name, q->name, sizeof(d->name));
 	refusals_later(denied_main, d);
 }
@@ -225,7 +226,7 @@ static void send_answer(
 struct question {
 	struct gateway *gw;
 	int fd;
-	uint64_t cgroup;
+	struct owner_search *whose; /* a reference */
 	struct sockaddr_in6 from;
 	struct in6_addr to;
 	struct dns_query q;
@@ -234,28 +235,35 @@ struct question {
 	unsigned char bytes[DNS_QUESTION_MAX];
 };
 
+static size_t n_outside;
+
 static void outside_main(void *arg)
 {
 	struct question *d = arg;
 	cleanup_buf struct buf out = BUF_INIT(DNS_MESSAGE_MAX);
-	char exec[ID_LEN + 1];
 
-	owner_exec(d->gw, d->cgroup, exec);
-	lookup_answer(d->gw, &d->q, d->policy, &d->v, exec, limit_of(&d->q, true), &out);
+	lookup_answer(d->gw, &d->q, d->policy, &d->v, d->whose, limit_of(&d->q, true), &out);
 	if (!buf_failed(&out))
 		send_answer(d->fd, &out, &d->from, &d->to);
 	policy_unref(d->policy);
+	owner_search_unref(d->whose);
 	free(d);
+	n_outside--;
 }
 
-static void datagram_outside(struct gateway *gw, int fd, const struct dns_query *q,
+/* Return: false when too many are under way, or too many events wait for cayd. */
+static bool datagram_outside(struct gateway *gw, int fd, const struct dns_query *q,
 	const struct policy_verdict *v, const struct sockaddr_in6 *from, const struct in6_addr *to)
 {
-	struct question *d = xnew(struct question);
+	struct question *d;
 
+	if (n_outside == OUTSIDE_MAX || gateway_congested(gw))
+		return false;
+	n_outside++;
+	d = xnew(struct question);
 	*d = (struct question){ .gw = gw,
 		.fd = fd,
-		.cgroup = datagram_cgroup(gw, from, to),
+		.whose = datagram_owner(gw, from, to),
 		.from = *from,
 		.to = *to,
 		.q = *q,
@@ -265,6 +273,17 @@ static void datagram_outside(struct gateway *gw, int fd, const struct dns_query 
 	memcpy(d->bytes, q->question, q->question_n);
 	d->q.question = d->bytes;
 	fiber_start(outside_main, d);
+	return true;
+}
+
+/* It is not asked outside, and told only by number. */
+static void try_later(struct gateway *gw, const struct dns_query *q, struct buf *out)
+{
+	struct dns_answer a;
+
+	dns_answer_begin(&a, out, q, DNS_SERVFAIL);
+	dns_answer_end(&a, limit_of(q, true));
+	refusals_lost(gw);
 }
 
 static bool dialled(struct msghdr *m, struct in6_addr *ret)
@@ -305,11 +324,13 @@ static bool take_datagram(struct gateway *gw, int fd)
 		return true;
 	outcome = answer(gw, bytes, (size_t)n, &out, true, &q, &v);
 	if (outcome == DENIED)
-		datagram_denied(gw, &q, &from, &to);
+		name_denied(gw, &q, datagram_owner(gw, &from, &to));
+	if (outcome == SILENT ||
+		(outcome == OUTSIDE && datagram_outside(gw, fd, &q, &v, &from, &to)))
+		return true;
 	if (outcome == OUTSIDE)
-		datagram_outside(gw, fd, &q, &v, &from, &to);
-	else if (outcome != SILENT)
-		send_answer(fd, &out, &from, &to);
+		try_later(gw, &q, &out);
+	send_answer(fd, &out, &from, &to);
 	return true;
 }
 
@@ -396,9 +417,9 @@ static int serve_one(struct conn *c, unsigned char *message)
 	c->policy = policy_ref(c->gw->policy);
 	outcome = answer(c->gw, message, n, &out, false, &q, &v);
 	if (outcome == DENIED)
-		tell_denied(c->gw, q.name, c->exec);
+		name_denied(c->gw, &q, owner_search_ref(c->whose));
 	if (outcome == OUTSIDE)
-		lookup_answer(c->gw, &q, c->policy, &v, c->exec, DNS_MESSAGE_MAX, &out);
+		lookup_answer(c->gw, &q, c->policy, &v, c->whose, DNS_MESSAGE_MAX, &out);
 	if (outcome == SILENT || buf_failed(&out))
 		return -EPROTO;
 	out.p[0] = (char)((out.n - 2) >> 8);

@@ -133,7 +133,7 @@ static void tell(struct conn *c, const struct policy_rule *rule, const char *tra
 			      (json_int_t)((now - c->accepted_ns) / 1000U), "sent",
 			      (json_int_t)raw->out.bytes, "received", (json_int_t)raw->in.bytes,
 			      "end", raw->end));
-	gateway_event(c->gw, "net.connection", c->exec, data);
+	gateway_event(c->gw, "net.connection", conn_owner(c), data);
 }
 
 static void tell_failed(struct conn *c, const struct policy_rule *rule, const char *transport,
@@ -145,7 +145,7 @@ static void tell_failed(struct conn *c, const struct policy_rule *rule, const ch
 		data, json_pack("{s:s,s:s,s:I,s:I,s:s,s:s}", "transport", transport, "rule",
 			      rule->name, "sent", (json_int_t)0, "received", (json_int_t)0, "end",
 			      "failed", "error", err->msg));
-	gateway_event(c->gw, "net.connection", c->exec, data);
+	gateway_event(c->gw, "net.connection", conn_owner(c), data);
 }
 
 /* A connection counts as a request. Return: 0, or -EDQUOT with @err. */
@@ -153,7 +153,7 @@ static int within_budget(
 	struct conn *c, const struct policy_rule *rule, size_t index, struct err *err)
 {
 	const struct ledger_amounts amounts = { 0 };
-	struct ledger_refusal refusal;
+	struct ledger_result refusal;
 
 	if (rule->n_budgets == 0 ||
 		budgets_reserve(c->gw, c->policy, index, &amounts, &refusal) == LEDGER_OK)
@@ -190,7 +190,7 @@ void passthrough_serve(struct conn *c, const struct policy_rule *rule, const cha
 	raw->out = (struct half){ raw, c->fd, d.fd, &c->watch, &raw->upstream, 0 };
 	raw->in = (struct half){ raw, d.fd, c->fd, &raw->upstream, &c->watch, 0 };
 	fiber_start(half_main, &raw->out);
-	fiber_start(half_main, &raw->in);
+	half_main(&raw->in);
 	while (raw->running > 0)
 		(void)waiters_wait(&raw->done, 0);
 	tell(c, rule, transport, &d, raw);

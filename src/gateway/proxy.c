@@ -17,9 +17,13 @@ static void on_tick(uv_timer_t *timer)
 
 int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, struct err *err)
 {
-	*p = (struct proxy){ .loop = loop, .listen_ns = PROXY_LISTEN_NS };
+	*p = (struct proxy){
+		.loop = loop, .listen_ns = PROXY_LISTEN_NS, .room_ns = PROXY_STALL_NS
+	};
 	room_init(&p->held.room, PROXY_HELD_MAX);
 	room_init(&p->trees, PROXY_TREES_MAX);
+	waiters_init(&p->counted);
+	p->held.in_no_hurry = &p->counted;
 	list_init(&p->pool);
 	list_init(&p->shared);
 	list_init(&p->opening);
@@ -57,6 +61,7 @@ void proxy_set_policy(struct proxy *p, struct policy *policy, struct secrets *se
 	p->policy = policy;
 	secrets_unref(p->secrets);
 	p->secrets = secrets;
+	waiters_wake(&p->counted);
 }
 
 void proxy_forget_world(struct proxy *p)

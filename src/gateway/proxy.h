@@ -27,6 +27,7 @@
 	(120ULL * \
 		1000000000) /* the end of an answer that nobody takes any more, for what it says was used */
 #define PROXY_CONNECT_NS (20ULL * 1000000000) /* resolve, dial and handshake together */
+#define PROXY_BUDGET_NS  (60ULL * 1000000000) /* until what a budget holds for others is there */
 #define PROXY_HELD_MAX \
 	(64U << 20) /* of all bodies that are held for rules; one more goes beyond it */
 #define PROXY_TREES_MAX \
@@ -63,12 +64,12 @@ struct proxy_hooks {
 
 	/* Spend from the budgets of rule @rule of @policy; NULL: such rules are refused. Waits until the lease is written down. Never LEDGER_NEED_LEASE. */
 	enum ledger_answer (*reserve)(void *ctx, const struct policy *policy, size_t rule,
-		const struct ledger_amounts *amounts, struct ledger_refusal *ret);
+		const struct ledger_amounts *amounts, struct ledger_result *ret);
 
 	/* Spend bytes that are about to pass from the same budgets. Waits as well. Return: how many of @n may. NULL: all. */
 	uint64_t (*take)(void *ctx, const struct policy *policy, size_t rule, uint64_t n);
 
-	/* What the answer brought, for the same budgets. Waits until it is written down. */
+	/* What the answer brought, for the same budgets; once for each reserve() that said that something is open. Adds it at once, then waits until it is written down. */
 	void (*add)(void *ctx, const struct policy *policy, size_t rule,
 		const struct ledger_amounts *amounts);
 
@@ -104,10 +105,14 @@ struct proxy {
 	uv_timer_t pool_timer;
 	struct held_pool held; /* bodies that are held for rules */
 	struct room trees;     /* what is read of them */
-	size_t n_exchanges;    /* under way */
-	uint64_t exchanges;    /* number of the last one */
-	uint64_t *draws;       /* random numbers drawn so far, by rule */
-	uint64_t listen_ns;    /* %PROXY_LISTEN_NS; a test waits less */
+	struct waiters
+		counted; /* for what budgets hold for other answers: one was counted, the policy is another one, or somebody waits for room in @held */
+	size_t n_exchanges; /* under way */
+	uint64_t exchanges; /* number of the last one */
+	uint64_t *draws;    /* random numbers drawn so far, by rule */
+	uint64_t listen_ns; /* %PROXY_LISTEN_NS; a test waits less */
+	uint64_t
+		room_ns; /* %PROXY_STALL_NS: how long one waits for room in @trees; a test waits less */
 };
 
 /** struct proxy_conn - an accepted connection: whose, what was dialled, and the stream. */
@@ -120,9 +125,8 @@ struct proxy_conn {
 	const char *address; /* that was dialled, canonical text */
 	const char *name;    /* that our DNS gave out for it; "" when it was dialled without one */
 	uint16_t port;
-	const char *exec; /* that opened it; "" when unknown */
-	uint64_t number;  /* of the connection, unique */
-	void *origin;     /* the embedder's */
+	uint64_t number; /* of the connection, unique */
+	void *origin;    /* the embedder's */
 	/* the core's own */
 	struct wire *w;
 	struct tls_hello hello;

@@ -9,6 +9,8 @@
 
 #include "gateway/gateway.h"
 
+#define REFUSALS_LATER_MAX 512 /* that ask whose they were, each with a stack of its own */
+
 /** struct refusal - all borrowed; "" and 0 where unknown. */
 struct refusal {
 	const char *what;     /* "connection", "datagram", "packet", "name", "tls", "request" */
@@ -16,7 +18,7 @@ struct refusal {
 	const char *host;     /* name or address that was wanted */
 	const char *address;
 	uint16_t port;
-	const char *exec;
+	const struct owner *owner;
 	const char *reason; /* a short sentence without names in it */
 };
 
@@ -26,10 +28,16 @@ void refusals_add(struct gateway *gw, const struct refusal *r);
 /** refusals_watch() - read what the kernel refused from the NFLOG socket @fd. Return: 0 or -errno. */
 int refusals_watch(struct gateway *gw, int fd) attr_must_use;
 
-/** refusals_later() - run @fn(@arg), which adds one when it knows more, in a fiber that refusals_drain() waits for. */
-void refusals_later(void (*fn)(void *arg), void *arg);
+/**
+ * refusals_later() - run @fn(@arg, true), which adds one when it knows more, in a fiber that refusals_drain() waits for. While %REFUSALS_LATER_MAX of them wait, @fn(@arg, false) at
+ * once instead, which adds what is known by now and does not wait.
+ */
+void refusals_later(void (*fn)(void *arg, bool may_wait), void *arg);
 
-/** refusals_drain() - read all that waits on the socket and tell all that is counted. Context: fiber; waits for those who ask whose they were, half a second at most. */
+/** refusals_lost() - what was refused and cannot be told: one more of net.lost. */
+void refusals_lost(struct gateway *gw);
+
+/** refusals_drain() - read all that waits on the socket and tell all that is counted. Context: fiber; lets others have their turn, and waits for those who ask whose they were; half a second at most in all. */
 void refusals_drain(struct gateway *gw);
 
 #endif

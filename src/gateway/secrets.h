@@ -38,7 +38,7 @@ bool secrets_want_body(struct exchange *x);
 
 /**
  * secrets_place() - put what is bound to its host into the request of @x, which is ready to be sent; sign it anew when it was signed with a placeholder.
- * Return: 0; -EACCES when a placeholder stands where it may not (told in an event), or it cannot be signed (@x->reason is set); -ENOMEM.
+ * Return: 0; -EACCES when a placeholder stands where it may not (told in an event), or it cannot be signed; -EBUSY when there is no room now; -ENOMEM when it would be too large. @x->reason is set.
  */
 int secrets_place(struct exchange *x) attr_must_use;
 

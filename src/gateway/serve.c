@@ -48,11 +48,11 @@ static int on_dial(void *ctx, const char *host, uint16_t port, const struct poli
 static void on_event(
 	void *ctx, const struct proxy_conn *c, const char *type, const struct buf *data)
 {
-	(void)gateway_event_text(ctx, type, c->exec, data);
+	(void)gateway_event_text(ctx, type, conn_owner(c->origin), data);
 }
 
 static enum ledger_answer on_reserve(void *ctx, const struct policy *policy, size_t rule,
-	const struct ledger_amounts *amounts, struct ledger_refusal *ret)
+	const struct ledger_amounts *amounts, struct ledger_result *ret)
 {
 	return budgets_reserve(ctx, policy, rule, amounts, ret);
 }
@@ -205,7 +205,6 @@ void conn_serve_http(struct conn *c)
 		.address = c->address,
 		.name = c->name,
 		.port = c->port,
-		.exec = c->exec,
 		.number = c->number,
 		.origin = c };
 

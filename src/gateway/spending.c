@@ -8,12 +8,22 @@
 
 static const char *const envelopes[] = { "message", "response" };
 
-bool spending_wanted(const struct policy_rule *rule)
+static bool counts(const struct policy_rule *rule, enum policy_measure measure)
 {
 	for (size_t i = 0; rule != NULL && i < rule->n_budgets; i++)
-		if (rule->budgets[i].measure == POLICY_RESPONSE_FIELD)
+		if (rule->budgets[i].measure == measure)
 			return true;
 	return false;
+}
+
+bool spending_wanted(const struct policy_rule *rule)
+{
+	return counts(rule, POLICY_RESPONSE_FIELD);
+}
+
+bool spending_of_request(const struct policy_rule *rule)
+{
+	return counts(rule, POLICY_REQUEST_FIELD);
 }
 
 bool spending_lacks(const struct policy_rule *rule, const json_t *said)

@@ -41,6 +41,9 @@ bool spending_wanted(const struct policy_rule *rule);
 /** spending_begin() - an answer with @head comes to a request that @rule decided. */
 void spending_begin(struct spending *m, const struct policy_rule *rule, const struct head *head);
 
+/** spending_of_request() - does @rule count fields of requests? NULL is allowed. */
+bool spending_of_request(const struct policy_rule *rule);
+
 /** spending_lacks() - is a field that @rule counts missing in @said (NULL: all are)? */
 bool spending_lacks(const struct policy_rule *rule, const json_t *said);
 

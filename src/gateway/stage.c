@@ -43,31 +43,73 @@ static void deny(struct exchange *x)
 
 /* ---- budgets ---------------------------------------------------------------------------------------------------------------- */
 
-static bool within_budget(struct exchange *x)
+/*
+ * Wait while something is held for other answers. What was read of the body is not needed meanwhile, and the body itself gives way to those who wait for its room: whoever sent it comes again.
+ * Return: shall it be asked again?
+ */
+static bool wait_for_others(
+	struct exchange *x, const struct ledger_result *said, uint64_t deadline_ns)
+{
+	uint64_t now = clock_now_ns(), until = deadline_ns, ms = said->retry_after_ms;
+
+	exchange_forget_json(x);
+	if (ms != 0 && ms < (deadline_ns - now) / NS_PER_MS)
+		until = now + ms * NS_PER_MS; /* then its window begins anew */
+	if (held_gives_way(&x->body) || now >= deadline_ns)
+		return false;
+	(void)!waiters_wait(&x->proxy->counted, until);
+	return clock_now_ns() < deadline_ns;
+}
+
+static enum ledger_answer reserve(struct exchange *x, uint64_t bytes, struct ledger_result *said)
 {
 	const struct proxy_hooks *hooks = &x->proxy->hooks;
-	struct ledger_amounts amounts = { .body = x->json };
-	struct ledger_refusal refusal = { 0 };
+	uint64_t deadline_ns = clock_now_ns() + PROXY_BUDGET_NS;
 	enum ledger_answer answer;
+
+	if (hooks->reserve == NULL)
+		return LEDGER_UNKNOWN;
+	do {
+		struct ledger_amounts amounts = { .bytes = bytes, .body = x->json };
+
+		*said = (struct ledger_result){ 0 };
+		answer = hooks->reserve(
+			hooks->ctx, x->policy, x->verdict.rule_index, &amounts, said);
+	} while (answer == LEDGER_BUSY && wait_for_others(x, said, deadline_ns) &&
+		 (!spending_of_request(x->rule) || exchange_read_json(x, false) == 0));
+	exchange_forget_json(x);
+	return answer;
+}
+
+static bool within_budget(struct exchange *x)
+{
+	struct ledger_result said = { 0 };
+	enum ledger_answer answer;
+	uint64_t bytes;
 
 	if (x->rule == NULL || x->rule->n_budgets == 0) {
 		exchange_forget_json(x);
 		return true;
 	}
-	amounts.bytes = x->request.has_length ? x->request.length : x->body.n;
-	x->prepaid = amounts.bytes > x->body.n ? amounts.bytes - x->body.n : 0;
-	answer = hooks->reserve != NULL ? hooks->reserve(hooks->ctx, x->policy,
-						  x->verdict.rule_index, &amounts, &refusal)
-					: LEDGER_UNKNOWN;
-	exchange_forget_json(x);
+	bytes = x->request.has_length ? x->request.length : x->body.n;
+	x->prepaid = bytes > x->body.n ? bytes - x->body.n : 0;
+	answer = reserve(x, bytes, &said);
+	x->open = said.opened;
 	if (answer == LEDGER_OK)
 		return true;
+	if (answer == LEDGER_BUSY || answer == LEDGER_LATER) {
+		exchange_because(x, "denied",
+			"a budget of rule '%s' cannot be asked now: try again", x->rule->name);
+		x->retry_after_s = 1;
+		(void)!exchange_answer(x, 503, "busy");
+		return false;
+	}
 	exchange_because(x, "denied", "a budget of rule '%s' %s", x->rule->name,
 		answer == LEDGER_OVER ? "is exhausted" : "cannot be counted");
 	if (answer != LEDGER_OVER && *exchange_unread(x) != '\0')
 		exchange_because(x, "denied", "a budget of rule '%s' cannot be counted%s",
 			x->rule->name, exchange_unread(x));
-	x->retry_after_s = (refusal.retry_after_ms + 999) / 1000;
+	x->retry_after_s = (said.retry_after_ms + 999) / 1000;
 	(void)!exchange_answer(x, 429, "budget");
 	return false;
 }
@@ -128,7 +170,8 @@ static bool set_field(struct exchange *x, const struct policy_change *change)
 	return copy != NULL && head_add(&x->request, change->name, text_of(copy)) == 0;
 }
 
-static bool change_request(struct exchange *x)
+/* Return: 0; -EBUSY when there is no room now; -ENOMEM when it is too large; -EACCES when there is nothing to change. */
+static int change_request(struct exchange *x)
 {
 	const struct policy_rule *rule = x->rule;
 	bool body = false, ok = true;
@@ -136,30 +179,37 @@ static bool change_request(struct exchange *x)
 	for (size_t i = 0; i < rule->n_changes && ok; i++) {
 		const struct policy_change *change = &rule->changes[i];
 
-		if (change->in_body && !body)
-			ok = exchange_read_json(x, true) == 0;
+		if (change->in_body && !body && exchange_read_json(x, true) < 0)
+			return -EBUSY;
 		body = body || change->in_body;
-		if (!ok)
-			break;
 		if (!change->in_body)
 			ok = set_field(x, change);
 		else
 			ok = !pointer_alike(x->json, change->name) &&
 			     pointer_set(x->json, change->name, change->value);
 	}
-	return ok && (!body || exchange_restate_body(x));
+	if (!ok)
+		return x->too_large ? -ENOMEM : -EACCES;
+	return !body || exchange_restate_body(x) ? 0 : -ENOMEM;
 }
 
 static void transform(struct exchange *x)
 {
-	if (change_request(x)) {
-		exchange_forget_json(x);
+	int rc = change_request(x);
+
+	exchange_forget_json(x);
+	if (rc == 0) {
 		forward(x, NULL);
 		return;
 	}
-	exchange_because(x, "denied", "rule '%s' changes something that this request has not%s",
-		x->rule->name, x->too_large ? ": its body is larger than rules read" : "");
-	(void)!exchange_answer(x, x->too_large ? 413 : 403, x->too_large ? "too_large" : "denied");
+	if (rc == -EBUSY)
+		exchange_because(
+			x, "failed", "too many large bodies are changed at once; try again later");
+	else
+		exchange_because(x, "denied",
+			"rule '%s' changes something that this request has not%s", x->rule->name,
+			rc == -ENOMEM ? ": its body is larger than rules read" : "");
+	exchange_no(x, rc, "denied");
 }
 
 /* ----------------------------------------------------------------------------------------------------------------------------- */

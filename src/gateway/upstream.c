@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/upstream.h"
+#include "base/ablate.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "gateway/address.h"
 #include "gateway/http2.h"
 
 static void destroy(struct upstream *up, bool reset)
@@ -28,10 +30,17 @@ static bool same_way(const char *a, const char *b)
 	return a == NULL || b == NULL ? a == b : str_eq(a, b);
 }
 
+static bool may_be_private(const struct exchange *x)
+{
+	return x->rule != NULL && x->rule->private_addresses;
+}
+
+/* What one rule reaches at a private address is not there for another that may not. */
 static bool fits(const struct upstream *up, const struct exchange *x)
 {
 	return up->port == x->host.port && up->tls == x->conn->tls &&
-	       str_eq(up->host, x->host.host) && same_way(up->way, way_of(x));
+	       str_eq(up->host, x->host.host) && same_way(up->way, way_of(x)) &&
+	       up->may_be_private == may_be_private(x);
 }
 
 static struct upstream *take_shared(struct exchange *x)
@@ -159,6 +168,18 @@ static int secure(
 	return err_raise(err, ERR_UNAVAILABLE, "TLS with '%s': %s", up->host, why);
 }
 
+/* The proxy looks hosts up by itself, so what it finds cannot be judged here; what a host says of itself can. */
+static int check_public(const struct upstream *up, struct err *err)
+{
+	const char *what = address_host_forbidden(up->host);
+
+	if (what == NULL || up->may_be_private || ablated("gateway_filter"))
+		return 0;
+	(void)err_raise(
+		err, ERR_DENIED, "'%s' (%s) takes a rule with private: true", up->host, what);
+	return -EACCES;
+}
+
 static int dial(
 	struct upstream *up, const struct exchange *x, uint64_t deadline_ns, struct err *err)
 {
@@ -167,10 +188,12 @@ static int dial(
 	static const struct policy_rule to_proxy = { .private_addresses = true };
 	bool through = p->through.host[0] != '\0' && up->way == NULL;
 	struct proxy_dialled to;
-	int rc = p->hooks.dial(p->hooks.ctx, through ? p->through.host : up->host,
-		through ? p->through.port : up->port, through ? &to_proxy : x->rule, deadline_ns,
-		&to, err);
+	int rc = through ? check_public(up, err) : 0;
 
+	if (rc == 0)
+		rc = p->hooks.dial(p->hooks.ctx, through ? p->through.host : up->host,
+			through ? p->through.port : up->port, through ? &to_proxy : x->rule,
+			deadline_ns, &to, err);
 	if (rc < 0)
 		return rc;
 	up->w = wire_new(p->loop, to.fd, NULL, 0);
@@ -213,6 +236,7 @@ static int open_new(struct exchange *x, struct upstream **ret, struct err *err)
 	up->port = x->host.port;
 	up->tls = x->conn->tls;
 	up->way = x->rule != NULL ? str_dup(x->rule->upstream) : NULL;
+	up->may_be_private = may_be_private(x);
 	rc = dial(up, x, deadline_ns, err);
 	if (rc == 0 && up->tls)
 		rc = secure(up, x, deadline_ns, err);
@@ -264,7 +288,8 @@ static struct opening *find_opening(const struct exchange *x)
 		struct opening *o = list_entry(node, struct opening, node);
 
 		if (o->x->host.port == x->host.port && str_eq(o->x->host.host, x->host.host) &&
-			same_way(way_of(o->x), way_of(x)))
+			same_way(way_of(o->x), way_of(x)) &&
+			may_be_private(o->x) == may_be_private(x))
 			return o;
 	}
 	return NULL;

@@ -25,7 +25,8 @@ struct upstream {
 	char host[AUTHORITY_HOST_SIZE];
 	uint16_t port;
 	bool tls;
-	char *way; /* the rule's "address:port", or NULL */
+	char *way;           /* the rule's "address:port", or NULL */
+	bool may_be_private; /* the rule that it was opened for says private: true */
 	char where[INET6_ADDRSTRLEN + 8];
 	uint64_t idle_since;
 	uint64_t taken_before; /* @w->taken when the present exchange got it */

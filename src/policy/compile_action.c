@@ -173,8 +173,12 @@ static int read_sum(struct reader *r, const json_t *o, struct policy_budget *b)
 		rc = reader_choice(r, o, "of", words, ARRAY_SIZE(words), &of);
 	if (rc == 0)
 		rc = reader_number(r, o, "missing", 0, INT64_MAX, &b->missing);
+	if (rc == 0)
+		rc = reader_number(r, o, "each", 1, INT64_MAX, &b->each);
 	if (rc == 0 && of == 0 && json_object_get(o, "missing") != NULL)
 		rc = reader_fail(r, "missing is for fields of the response");
+	if (rc == 0 && of == 0 && b->each != 0)
+		rc = reader_fail(r, "each is for fields of the response");
 	b->measure = of == 0 ? POLICY_REQUEST_FIELD : POLICY_RESPONSE_FIELD;
 	return rc;
 }
@@ -184,7 +188,7 @@ static int read_one_budget(
 {
 	struct policy_budget *b = &ret->budgets[ret->n_budgets];
 	bool sum = measure == POLICY_REQUEST_FIELD;
-	int rc = sum ? reader_object(r, o, KNOWN("max", "per", "field", "of", "missing"))
+	int rc = sum ? reader_object(r, o, KNOWN("max", "per", "field", "of", "missing", "each"))
 		     : reader_object(r, o, KNOWN("max", "per"));
 
 	if (ret->n_budgets == POLICY_BUDGETS_MAX)

@@ -5,19 +5,25 @@
 
 #include <math.h>
 
-#define LEASES 16 /* a lease is this part of a budget, at least what is asked */
+#define LEASES  16 /* a lease is this part of a budget, at least what is asked */
+#define ANSWERS 64 /* what one answer may bring, at least, as a part of a budget */
 
 struct account {
 	uint64_t spent;    /* in millionths */
 	uint64_t leased;   /* written down; spent <= leased but for what answers added */
 	uint64_t raised;   /* being written down */
 	uint64_t since_ms; /* begin of the window; 0 = no window yet */
+	uint64_t largest;  /* that one answer brought; 0: none came yet */
 };
 
 struct ledger {
 	const struct policy *policy;
 	size_t n_rules;
 	struct account (*accounts)[POLICY_BUDGETS_MAX]; /* by rule */
+	size_t *n_open; /* by rule: requests whose answers' fields are not known yet */
+	uint64_t *
+		lives; /* by rule: a number for as long as policies follow each other that have it */
+	uint64_t n_lives;
 };
 
 static const char *const measure_names[] = { [POLICY_REQUESTS] = "requests",
@@ -32,6 +38,10 @@ struct ledger *ledger_new(const struct policy *policy)
 	l->policy = policy;
 	(void)policy_rules(policy, &l->n_rules);
 	l->accounts = xalloc((l->n_rules + 1) * sizeof(*l->accounts));
+	l->n_open = xalloc((l->n_rules + 1) * sizeof(*l->n_open));
+	l->lives = xalloc((l->n_rules + 1) * sizeof(*l->lives));
+	for (size_t rule = 0; rule < l->n_rules; rule++)
+		l->lives[rule] = ++l->n_lives;
 	return l;
 }
 
@@ -40,6 +50,8 @@ void ledger_free(struct ledger *l)
 	if (l == NULL)
 		return;
 	free(l->accounts);
+	free(l->n_open);
+	free(l->lives);
 	free(l);
 }
 
@@ -52,16 +64,26 @@ static const struct policy_rule *rule_at(const struct ledger *l, size_t rule)
 	return &rules[rule];
 }
 
+static uint64_t sum_of(uint64_t a, uint64_t b)
+{
+	return b < UINT64_MAX - a ? a + b : UINT64_MAX;
+}
+
+static uint64_t in_units(uint64_t amount)
+{
+	return amount <= UINT64_MAX / LEDGER_UNIT ? amount * LEDGER_UNIT : UINT64_MAX;
+}
+
 static uint64_t limit_of(const struct policy_budget *b)
 {
-	return b->max <= UINT64_MAX / LEDGER_UNIT ? b->max * LEDGER_UNIT : UINT64_MAX;
+	return in_units(b->max);
 }
 
 /* A new window forgets what the last one spent; its lease was for that one. */
 static void roll(const struct policy_budget *b, struct account *a, uint64_t now_ms)
 {
 	if (b->per_ms != 0 && a->since_ms != 0 && now_ms >= a->since_ms + b->per_ms)
-		*a = (struct account){ 0 };
+		*a = (struct account){ .largest = a->largest };
 	if (a->since_ms == 0)
 		a->since_ms = now_ms;
 }
@@ -98,8 +120,7 @@ static bool amount_of(
 	if (b->measure == POLICY_REQUESTS)
 		*ret = LEDGER_UNIT;
 	if (b->measure == POLICY_BYTES)
-		*ret = amounts->bytes <= UINT64_MAX / LEDGER_UNIT ? amounts->bytes * LEDGER_UNIT
-								  : UINT64_MAX;
+		*ret = in_units(amounts->bytes);
 	if (b->measure == POLICY_REQUESTS || b->measure == POLICY_BYTES)
 		return true;
 	if (amounts->body == NULL ||
@@ -111,13 +132,43 @@ static bool amount_of(
 	return true;
 }
 
+/* What has to be there for @n answers that are still to come. */
+static uint64_t held_for(const struct policy_budget *b, const struct account *a, size_t n)
+{
+	uint64_t part = limit_of(b) / ANSWERS, missing = in_units(b->missing);
+	uint64_t each = part > a->largest ? part : a->largest;
+
+	if (b->each != 0)
+		each = in_units(b->each);
+	else if (a->largest == 0)
+		each = limit_of(b);
+	else if (missing > each)
+		each = missing;
+	return n == 0 || each <= UINT64_MAX / n ? each * n : UINT64_MAX;
+}
+
+/* Answers say what they bring when it is too late to say no: who would not fit together with those that are open waits for them, and the last one goes alone. */
+static enum ledger_answer check_answer(
+	const struct policy_budget *b, const struct account *a, size_t n_open)
+{
+	uint64_t limit = limit_of(b), after = sum_of(a->spent, held_for(b, a, n_open + 1));
+
+	if (a->spent >= limit)
+		return LEDGER_OVER;
+	if (after > limit && n_open > 0)
+		return LEDGER_BUSY;
+	if (after > limit && b->each != 0)
+		return LEDGER_OVER;
+	return after > a->leased ? LEDGER_NEED_LEASE : LEDGER_OK;
+}
+
 static enum ledger_answer check(const struct policy_budget *b, const struct account *a,
-	const struct ledger_amounts *amounts)
+	const struct ledger_amounts *amounts, size_t n_open)
 {
 	uint64_t amount = 0, limit = limit_of(b);
 
-	if (b->measure == POLICY_RESPONSE_FIELD) /* open until it is exhausted */
-		return a->spent >= limit ? LEDGER_OVER : LEDGER_OK;
+	if (b->measure == POLICY_RESPONSE_FIELD)
+		return check_answer(b, a, n_open);
 	if (!amount_of(b, amounts, &amount))
 		return LEDGER_UNKNOWN;
 	if (b->measure == POLICY_BYTES && a->spent >= limit) /* not a byte is left for the answer */
@@ -127,11 +178,24 @@ static enum ledger_answer check(const struct policy_budget *b, const struct acco
 	return a->spent + amount > a->leased ? LEDGER_NEED_LEASE : LEDGER_OK;
 }
 
+static uint64_t window_left(const struct policy_budget *b, const struct account *a, uint64_t now_ms)
+{
+	return b->per_ms != 0 ? a->since_ms + b->per_ms - now_ms : 0;
+}
+
+/* Whoever waits for others need not wait longer than that. */
+static void take_sooner(uint64_t *ms, uint64_t other)
+{
+	if (other != 0 && (*ms == 0 || other < *ms))
+		*ms = other;
+}
+
 enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
-	const struct ledger_amounts *amounts, uint64_t now_ms, struct ledger_refusal *ret)
+	const struct ledger_amounts *amounts, uint64_t now_ms, struct ledger_result *ret)
 {
 	const struct policy_rule *r = rule_at(l, rule);
 	enum ledger_answer worst = LEDGER_OK;
+	bool opens = false;
 
 	for (size_t i = 0; i < r->n_budgets; i++) {
 		const struct policy_budget *b = &r->budgets[i];
@@ -139,13 +203,16 @@ enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
 		enum ledger_answer answer;
 
 		roll(b, a, now_ms);
-		answer = check(b, a, amounts);
+		opens = opens || b->measure == POLICY_RESPONSE_FIELD;
+		answer = check(b, a, amounts, l->n_open[rule]);
 		if (answer == LEDGER_OVER || answer == LEDGER_UNKNOWN) {
 			ret->budget = i;
-			ret->retry_after_ms = b->per_ms != 0 ? a->since_ms + b->per_ms - now_ms : 0;
+			ret->retry_after_ms = window_left(b, a, now_ms);
 			return answer;
 		}
-		if (answer == LEDGER_NEED_LEASE)
+		if (answer == LEDGER_BUSY)
+			take_sooner(&ret->retry_after_ms, window_left(b, a, now_ms));
+		if (answer == LEDGER_BUSY || (answer == LEDGER_NEED_LEASE && worst == LEDGER_OK))
 			worst = answer;
 	}
 	for (size_t i = 0; worst == LEDGER_OK && i < r->n_budgets; i++) {
@@ -154,6 +221,10 @@ enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
 		if (r->budgets[i].measure != POLICY_RESPONSE_FIELD &&
 			amount_of(&r->budgets[i], amounts, &amount))
 			l->accounts[rule][i].spent += amount;
+	}
+	if (worst == LEDGER_OK && opens) {
+		l->n_open[rule]++;
+		ret->opened = l->lives[rule];
 	}
 	return worst;
 }
@@ -197,8 +268,11 @@ void ledger_lease(struct ledger *l, size_t rule, const struct ledger_amounts *am
 		struct account *a = &l->accounts[rule][i];
 		uint64_t amount = 0, limit = limit_of(b), block = limit / LEASES;
 
-		if (b->measure == POLICY_RESPONSE_FIELD || !amount_of(b, amounts, &amount) ||
-			a->spent > limit)
+		if (b->measure == POLICY_RESPONSE_FIELD) {
+			a->raised = sum_of(a->spent, held_for(b, a, l->n_open[rule] + 1));
+			continue;
+		}
+		if (!amount_of(b, amounts, &amount) || a->spent > limit)
 			continue;
 		if (block < amount)
 			block = amount;
@@ -221,10 +295,19 @@ void ledger_leased(struct ledger *l)
 void ledger_give_back(struct ledger *l)
 {
 	for (size_t rule = 0; rule < l->n_rules; rule++) {
+		const struct policy_rule *r = rule_at(l, rule);
+
 		for (size_t i = 0; i < POLICY_BUDGETS_MAX; i++) {
 			struct account *a = &l->accounts[rule][i];
 
 			a->leased = a->raised = a->spent;
+		}
+		for (size_t i = 0; i < r->n_budgets; i++) {
+			struct account *a = &l->accounts[rule][i];
+
+			if (r->budgets[i].measure == POLICY_RESPONSE_FIELD)
+				a->leased = a->raised = sum_of(
+					a->spent, held_for(&r->budgets[i], a, l->n_open[rule]));
 		}
 	}
 }
@@ -234,6 +317,8 @@ void ledger_add(
 {
 	const struct policy_rule *r = rule_at(l, rule);
 
+	if (amounts->opened == l->lives[rule] && l->n_open[rule] > 0)
+		l->n_open[rule]--;
 	for (size_t i = 0; i < r->n_budgets; i++) {
 		const struct policy_budget *b = &r->budgets[i];
 		struct account *a = &l->accounts[rule][i];
@@ -243,11 +328,18 @@ void ledger_add(
 			continue;
 		roll(b, a, now_ms);
 		if (!amount_of(b, amounts, &amount) && amounts->answered)
-			amount = b->missing <= UINT64_MAX / LEDGER_UNIT ? b->missing * LEDGER_UNIT
-									: UINT64_MAX;
-		if (amount > 0)
-			a->spent = amount < UINT64_MAX - a->spent ? a->spent + amount : UINT64_MAX;
+			amount = in_units(b->missing);
+		a->spent = sum_of(a->spent, amount);
+		if (amounts->answered || amount > 0)
+			a->largest = amount > a->largest ? amount : a->largest > 0 ? a->largest : 1;
+		/* what was held for it and not used is there again; others that are being let in ask anew */
+		a->leased = a->raised = sum_of(a->spent, held_for(b, a, l->n_open[rule]));
 	}
+}
+
+static json_int_t saved_number(uint64_t n)
+{
+	return (json_int_t)(n <= INT64_MAX ? n : INT64_MAX);
 }
 
 json_t *ledger_save(const struct ledger *l)
@@ -264,10 +356,10 @@ json_t *ledger_save(const struct ledger *l)
 
 			if (written < a->spent)
 				written = a->spent;
-			json_array_append_new(list,
-				json_pack("{s:I, s:I}", "spent",
-					(json_int_t)(written <= INT64_MAX ? written : INT64_MAX),
-					"since_ms", (json_int_t)a->since_ms));
+			json_array_append_new(
+				list, json_pack("{s:I, s:I, s:I}", "spent", saved_number(written),
+					      "since_ms", (json_int_t)a->since_ms, "largest",
+					      saved_number(a->largest)));
 		}
 		if (r->n_budgets > 0)
 			json_object_set(saved, r->name, list);
@@ -279,13 +371,16 @@ json_t *ledger_save(const struct ledger *l)
 static int load_account(const json_t *saved, struct account *a)
 {
 	const json_t *spent = json_object_get(saved, "spent"),
-		     *since = json_object_get(saved, "since_ms");
+		     *since = json_object_get(saved, "since_ms"),
+		     *largest = json_object_get(saved, "largest");
 
 	if (!json_is_integer(spent) || !json_is_integer(since) || json_integer_value(spent) < 0 ||
 		json_integer_value(since) < 0)
 		return -EINVAL;
 	a->spent = a->leased = (uint64_t)json_integer_value(spent);
 	a->since_ms = (uint64_t)json_integer_value(since);
+	if (json_integer_value(largest) > 0)
+		a->largest = (uint64_t)json_integer_value(largest);
 	return 0;
 }
 
@@ -326,11 +421,28 @@ static const struct account *find_account(
 	return NULL;
 }
 
+/* What is open under the rule @to of @l, which the former policy may have had by that name. */
+static void take_open(struct ledger *l, size_t to, const struct ledger *former)
+{
+	const char *name = rule_at(l, to)->name;
+
+	for (size_t rule = 0; rule < former->n_rules; rule++) {
+		if (!str_eq(rule_at(former, rule)->name, name))
+			continue;
+		l->n_open[to] = former->n_open[rule];
+		l->lives[to] = former->lives[rule];
+		return;
+	}
+	l->lives[to] = ++l->n_lives;
+}
+
 void ledger_take_over(struct ledger *l, const struct ledger *former)
 {
+	l->n_lives = former->n_lives;
 	for (size_t rule = 0; rule < l->n_rules; rule++) {
 		const struct policy_rule *r = rule_at(l, rule);
 
+		take_open(l, rule, former);
 		for (size_t i = 0; i < r->n_budgets; i++) {
 			const struct account *a = find_account(former, r->name, &r->budgets[i]);
 

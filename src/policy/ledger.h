@@ -8,7 +8,10 @@
  * that a crash may cost a part of a lease but never lets one request too many through. A window begins with the first amount spent in it and lasts as long as
  * the budget says. Amounts are kept in millionths, so that sums of prices are exact.
  *
- * Bytes of bodies are spent as they pass. What is known only afterwards (fields of answers) is added when it is known; the request after that sees it.
+ * Bytes of bodies are spent as they pass. What is known only afterwards (fields of answers) is added when it is known. Until then something is held for each request
+ * that is open: what the budget says that one answer brings at most, else the most that one brought so far, at least a 64th of the budget (all of it before the first answer has come). It is written down before the request goes out, so a process
+ * that dies in the middle of an answer has spent it. Who does not fit beside what is held waits; when nothing is open and something is left, one goes alone, and may go beyond the bound
+ * by what its answer brings (not where the budget says what one brings at most).
  */
 #ifndef CAY_POLICY_LEDGER_H
 #define CAY_POLICY_LEDGER_H
@@ -25,19 +28,25 @@ struct ledger_amounts {
 	const json_t *
 		body; /* fields of POLICY_REQUEST_FIELD or POLICY_RESPONSE_FIELD are taken from it; may be NULL */
 	bool answered; /* an answer came that ought to say what it used: one that does not counts as its budget says */
+	uint64_t opened; /* for ledger_add(): what ledger_reserve() said */
 };
 
 enum ledger_answer {
 	LEDGER_OK,
-	LEDGER_OVER,      /* a budget is exhausted */
-	LEDGER_UNKNOWN,   /* a field to sum is missing, negative or no number */
-	LEDGER_NEED_LEASE /* write down ledger_lease() first, then ask again */
+	LEDGER_OVER,    /* a budget is exhausted */
+	LEDGER_UNKNOWN, /* a field to sum is missing, negative or no number */
+	LEDGER_BUSY, /* what is left is held for answers that are still to come: ask again after ledger_add() */
+	LEDGER_NEED_LEASE, /* write down ledger_lease() first, then ask again */
+	LEDGER_LATER       /* never of this file: whoever keeps the ledger cannot ask it now */
 };
 
-/** struct ledger_refusal - which budget said no. */
-struct ledger_refusal {
-	size_t budget;           /* index in the rule */
-	uint64_t retry_after_ms; /* until its window ends; 0 = never */
+/** struct ledger_result - what goes with an answer. */
+struct ledger_result {
+	size_t budget; /* that said no: index in the rule */
+	uint64_t
+		retry_after_ms; /* until its window ends; of %LEDGER_BUSY: the first window of those that hold too much; 0 = never */
+	uint64_t
+		opened; /* of %LEDGER_OK: something is held for the answer until ledger_add() is told this; 0: nothing is, and it must not be called */
 };
 
 /** ledger_new() - nothing is spent. @policy is borrowed and must outlive the ledger. */
@@ -47,14 +56,14 @@ struct ledger *ledger_new(const struct policy *policy) attr_must_use;
 void ledger_free(struct ledger *l);
 
 /**
- * ledger_reserve() - spend from all budgets of a rule, or from none.
+ * ledger_reserve() - spend from all budgets of a rule, or from none. With %LEDGER_OK for a rule that counts fields of answers ledger_add() must follow, once.
  * @rule: its index.
  * @now_ms: wall clock.
- * @ret: filled with %LEDGER_OVER and %LEDGER_UNKNOWN.
+ * @ret: zeroed by the caller; filled as it says.
  */
 enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
 	const struct ledger_amounts *amounts, uint64_t now_ms,
-	struct ledger_refusal *ret) attr_must_use;
+	struct ledger_result *ret) attr_must_use;
 
 /**
  * ledger_lease() - raise the leases of a rule so that ledger_reserve() with the same @amounts will not ask again soon.
@@ -72,10 +81,13 @@ void ledger_leased(struct ledger *l);
 enum ledger_answer ledger_take(
 	struct ledger *l, size_t rule, uint64_t n, uint64_t now_ms, uint64_t *ret) attr_must_use;
 
-/** ledger_give_back() - leases that are not spent are no longer held, nor those being raised: ledger_save() tells exactly what was spent, and the next amount needs a lease again. */
+/** ledger_give_back() - leases that are not spent are no longer held, nor those being raised: ledger_save() tells exactly what was spent, and what is held for answers that are still to come; and the next amount needs a lease again. */
 void ledger_give_back(struct ledger *l);
 
-/** ledger_add() - what an answer brought: response fields that are there. */
+/**
+ * ledger_add() - a request that was reserved is over: what its answer brought, response fields that are there (nothing: none came). What was held for it is let go, unless its rule was dropped
+ * meanwhile and came back: that one holds nothing for it, only for those that it let in itself.
+ */
 void ledger_add(
 	struct ledger *l, size_t rule, const struct ledger_amounts *amounts, uint64_t now_ms);
 
@@ -85,7 +97,7 @@ json_t *ledger_save(const struct ledger *l) attr_must_use;
 /** ledger_load() - take over saved figures, by name of the rule; rules that are gone are forgotten, malformed ones refused. Return: 0 or -EINVAL. */
 int ledger_load(struct ledger *l, const json_t *saved) attr_must_use;
 
-/** ledger_take_over() - go on from @former, of another policy: what its budgets of the same rule (by name), measure, field and window have spent and leased. */
+/** ledger_take_over() - go on from @former, of another policy: what its budgets of the same rule (by name), measure, field and window have spent and leased, and the requests that are open under it. */
 void ledger_take_over(struct ledger *l, const struct ledger *former);
 
 /** ledger_show() - for people: [{"rule","measure","field"?,"spent","max","resets_ms"?}], a new reference. */

@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "codec/httphead.h"
 #include "codec/urlpath.h"
+#include "policy/parameter.h"
 #include "policy/pattern.h"
 
 #include <strings.h>
@@ -129,12 +130,23 @@ static void add_method(struct methods *all, struct policy_text method, bool exac
 	count(&all->tally, exact, method_listed(all->m, method, exact && !all->m->closes));
 }
 
+/* What cannot be decoded is a method that nobody knows. */
 static void parameter_method(const char *p, size_t n, attr_unused bool exact, void *ctx)
 {
-	char name[HTTPHEAD_TARGET_MAX], value[HTTPHEAD_TARGET_MAX];
+	const char *equals = n > 0 ? memchr(p, '=', n) : NULL;
+	size_t name_n = equals != NULL ? (size_t)(equals - p) : n;
+	char name[HTTPHEAD_TARGET_MAX + 1], value[HTTPHEAD_TARGET_MAX];
+	struct methods *all = ctx;
 
-	if (parameter_decode(p, n, name, value) && str_eq(name, "_method"))
-		add_method(ctx, (struct policy_text){ value, strlen(value) }, false);
+	if (name_n <= HTTPHEAD_TARGET_MAX) {
+		parameter_name(p, name_n, name);
+		if (!parameter_is(name, "_method"))
+			return;
+	}
+	if (parameter_decode(p, n, name, value))
+		add_method(all, (struct policy_text){ value, strlen(value) }, false);
+	else
+		count(&all->tally, false, all->m->closes);
 }
 
 /* Frameworks let a request say another method than its own. */
@@ -150,6 +162,10 @@ static bool method_holds(const struct policy_match *m, const struct policy_reque
 			if (field_is(rq->headers[i].name, others[k]))
 				add_method(&all, rq->headers[i].value, false);
 	query_each(rq, parameter_method, &all);
+	if (rq->form_says_method && rq->form_method.n > 0)
+		add_method(&all, rq->form_method, false);
+	else if (rq->form_says_method)
+		count(&all.tally, false, m->closes);
 	return tally_holds(&all.tally, false);
 }
 
@@ -276,27 +292,6 @@ struct query_walk {
 	struct tally tally;
 };
 
-/* What PHP makes of a byte of a parameter's name. */
-static char parameter_byte(char c)
-{
-	return c == '.' || c == ' ' || c == '[' ? '_'
-	       : c >= 'A' && c <= 'Z'           ? (char)(c - 'A' + 'a')
-						: c;
-}
-
-/* Some readers do not tell capitals from small letters, others make a list of "name[…]"; PHP skips spaces in front and reads dots, spaces, and a bracket that nothing closes, as '_'. */
-static bool parameter_is(const char *name, const char *want)
-{
-	size_t n = strlen(want);
-
-	if (*want != ' ')
-		name += strspn(name, " ");
-	for (size_t i = 0; i < n; i++)
-		if (parameter_byte(name[i]) != parameter_byte(want[i]))
-			return false;
-	return name[n] == '\0' || name[n] == '[';
-}
-
 /* Text that cannot be decoded counts as seen, and as matched by a rule that denies. */
 static void count_parameter(const char *p, size_t n, bool exact, void *ctx)
 {
@@ -379,7 +374,7 @@ static bool value_listed(const json_t *list, const json_t *value, bool closes)
 	return false;
 }
 
-/* Does a glob match @value? For denials also where that is a number or a truth which readers may take as text. */
+/* Does a glob match @value? For denials also where that is a truth or a whole number which readers may take as text; how another number was written nobody knows any more. */
 static bool globs_hold(const struct field_pattern *want, const json_t *value, bool closes)
 {
 	char text[64];
@@ -391,10 +386,10 @@ static bool globs_hold(const struct field_pattern *want, const json_t *value, bo
 		return false;
 	if (json_is_boolean(value))
 		(void)snprintf(text, sizeof(text), "%s", json_is_true(value) ? "true" : "false");
-	else if (json_is_number(value))
-		(void)snprintf(text, sizeof(text), "%.17g", json_number_value(value));
+	else if (json_is_integer(value))
+		(void)snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
 	else
-		return false;
+		return json_is_real(value);
 	return one_of_globs(want->globs, want->n_globs, text, strlen(text));
 }
 

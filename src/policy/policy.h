@@ -78,6 +78,8 @@ struct policy_request {
 		transport; /* from %POLICY_HEAD on; only HTTP has head and body: ask about the others at %POLICY_BODY */
 	enum policy_record record; /* for %POLICY_DNS, whose port is %POLICY_DNS_PORT */
 	struct policy_text method;
+	bool form_says_method;          /* the body is a form that says another one */
+	struct policy_text form_method; /* this; empty: nobody can tell which */
 	struct policy_text
 		path; /* canonical: unreserved characters decoded, dot segments removed */
 	struct policy_text query; /* as it came, without '?' */
@@ -101,6 +103,7 @@ struct policy_budget {
 	uint64_t per_ms; /* 0 = for ever */
 	uint64_t
 		missing; /* of POLICY_RESPONSE_FIELD: what a good answer counts that has no such field */
+	uint64_t each; /* of POLICY_RESPONSE_FIELD: what one answer brings at most; 0: not said */
 };
 
 #define POLICY_BUDGETS_MAX 8 /* of one rule */

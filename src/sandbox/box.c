@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "sandbox/filters.h"
 #include "store/disk.h"
 #include "store/live.h"
 #include "sys/btrfs.h"
@@ -309,18 +310,15 @@ static int give_up_root(
 	return rc == 0 ? leave_root(box, expect->image, live, err) : rc;
 }
 
-/* Make the root that @spec wants, unless it is there already. @ahead: with what is foreseen; NULL: nothing. */
-static int set_root(struct box *box, const struct spec *spec, const struct box_ahead *ahead,
+/* Make the root that @spec wants. @ahead: with what is foreseen; NULL: nothing. */
+static int make_root(struct box *box, const struct spec *spec, const struct box_ahead *ahead,
 	const char *live, struct err *err)
 {
 	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
 	struct rootfs_parts parts = { .n = 0 };
 	cleanup_fd int foreseen = -1;
-	int rc;
+	int rc = leave_root(box, spec->image, live, err);
 
-	if (has_root(box, spec))
-		return 0;
-	rc = leave_root(box, spec->image, live, err);
 	if (rc == 0 && ahead != NULL && ahead->point != NULL && !box->config->rootless)
 		rc = foresight_point(&box->foresight, &box->rootfs, spec, ahead->point, live, err);
 	if (rc == 0 && ahead != NULL && ahead->foresee)
@@ -348,6 +346,13 @@ static int set_root(struct box *box, const struct spec *spec, const struct box_a
 	box->done.image = str_dup(spec->image);
 	box->done.lower = spec_layers_copy(&spec->lower);
 	return 0;
+}
+
+/* Unless it is there already. */
+static int set_root(struct box *box, const struct spec *spec, const struct box_ahead *ahead,
+	const char *live, struct err *err)
+{
+	return has_root(box, spec) ? 0 : make_root(box, spec, ahead, live, err);
 }
 
 /* Nothing will be mounted in U1's name any more: init may forbid it and begin. */
@@ -396,9 +401,12 @@ static int join(struct box *box, const struct cgroup_limits *shown, struct err *
 
 static struct launch_place place_of(const struct box *box, const struct spec *spec)
 {
-	return (struct launch_place){ .files = spec->files,
+	return (struct launch_place){
+		.files = spec->files,
 		.profile = (uint8_t)spec->profile,
-		.single_id = box->config->single_id };
+		.single_id = box->config->single_id,
+		.tells = filter_tells(),
+	};
 }
 
 static int describe(
@@ -527,9 +535,19 @@ static int take_disk(struct box *box, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "place the disk of '%s'", box->id) : 0;
 }
 
+/* Has the placer done all of it ahead of time? A start waits for this: without the room for an order of 64 KiB. */
+static bool is_finished(const struct box *box, const struct spec *spec)
+{
+	struct err ignored; /* place_mounts() finds it again */
+	struct finish f;
+
+	memset(&f, 0, sizeof(f));
+	return foreseen(box) == spec->n_mounts && box->builder_sock < 0 && box->time >= 0 &&
+	       describe(box, spec, &f, &ignored) == 0 && memcmp(&f, &box->finished, sizeof(f)) == 0;
+}
+
 /* The mounts that only the specification says, and all else that the placer finishes. */
-static int finish_mounts(
-	struct box *box, const struct spec *spec, const char *live, struct err *err)
+static int place_mounts(struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
 	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
 	size_t first = foreseen(box);
@@ -550,12 +568,16 @@ static int finish_mounts(
 		rc = run_init(box, err);
 	if (rc < 0)
 		return rc;
-	if (o.n == 0 && box->time >= 0 &&
-		memcmp(&o.message->finish, &box->finished, sizeof(box->finished)) == 0) {
-		synth_write_time(box->time, &box->finished.view);
-		return 0;
-	}
 	return starter_place(&box->starter, STARTER_PLACE_FINISH, o.message, o.mounts, err);
+}
+
+static int finish_mounts(
+	struct box *box, const struct spec *spec, const char *live, struct err *err)
+{
+	if (!is_finished(box, spec))
+		return place_mounts(box, spec, live, err);
+	synth_write_time(box->time, &box->finished.view);
+	return 0;
 }
 
 /* Somebody outside may have looked into a root that was made ahead of time (/proc/PID/root, as many tools do), and what was found stays found: nothing, where a mount point is now. */

@@ -27,6 +27,9 @@ struct box_config {
 	const char *programs; /* directory of our programs */
 };
 
+/** BOX_FILTERS - system call filters of ours on every program: filter_told() and filter_for(). */
+#define BOX_FILTERS 2
+
 /** struct box - see above. */
 struct box {
 	const struct box_config *config;

@@ -16,6 +16,7 @@
 #include "sys/confine.h"
 #include "sys/cred.h"
 #include "sys/fdpass.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/mount.h"
 #include "sys/raw.h"
@@ -33,6 +34,8 @@
 /* cay-init finds the payload's user namespace on this descriptor */
 #define INIT_USERNS_FD 3
 #define INIT_DONE_FD   4 /* closed when it is there */
+
+#define PING_GROUP_MAX 0x7fffffffU /* the kernel takes none above */
 
 struct builder {
 	const struct builder_options *o;
@@ -214,6 +217,41 @@ static int make_network(struct builder *b, struct err *err)
 	return rc;
 }
 
+/*
+ * The groups that may make sockets for echo requests: all that the sandbox has. The kernel keeps the range by the numbers of the machine, and takes none that ends below
+ * where it begins, so it goes as far as each extent of the map lies above the one before.
+ */
+static uint32_t last_group(const struct builder *b)
+{
+	cleanup_buf struct buf map = BUF_INIT(8192);
+	uint32_t last = 0, above = 0;
+	char *save = NULL;
+
+	if (file_read_at(b->proc, "self/gid_map", &map) < 0)
+		return 0;
+	for (char *line = map.n > 0 ? strtok_r(map.p, "\n", &save) : NULL; line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		uint32_t inside, outside, count;
+
+		if (sscanf(line, "%u %u %u", &inside, &outside, &count) != 3 || outside < above)
+			break;
+		last = inside + count - 1;
+		above = outside;
+	}
+	return last < PING_GROUP_MAX ? last : PING_GROUP_MAX;
+}
+
+/* Every program may ask "are you there?" (ping): itself gets an answer, the packet filter refuses and tells the rest. */
+static void allow_echo(const struct builder *b)
+{
+	char range[32];
+
+	if (!feature_has(FEATURE_PING_SOCKETS))
+		return;
+	(void)snprintf(range, sizeof(range), "0 %u", last_group(b));
+	(void)!file_write_at(b->proc, "sys/net/ipv4/ping_group_range", range);
+}
+
 /* Settings of the new network namespace. A kernel without one of them has nothing to close there. */
 static int set_network(const struct builder *b, struct err *err)
 {
@@ -226,6 +264,7 @@ static int set_network(const struct builder *b, struct err *err)
 		return err_raise_sys(err, rc, "open low ports to the sandbox");
 	(void)!file_write_at(b->proc, "sys/net/ipv4/tcp_fastopen", "0");
 	(void)!file_write_at(b->proc, "sys/net/mptcp/enabled", "0");
+	allow_echo(b);
 	return 0;
 }
 

@@ -182,17 +182,17 @@ struct exec *exec_new(
 	return e;
 }
 
-static void note_counters(struct exec *e, const struct box *box)
+void exec_count(const struct box *box, struct exec_counters *ret)
 {
 	struct cgroup_usage usage;
 
 	cgroup_refusals(&box->cgroup, &usage);
-	e->oom_kills = usage.oom_kills;
-	e->pids_refused = usage.pids_refused;
+	ret->oom_kills = usage.oom_kills;
+	ret->pids_refused = usage.pids_refused;
 }
 
 int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *request,
-	int stdio[3], struct err *err)
+	const struct exec_counters *before, int stdio[3], struct err *err)
 {
 	cleanup_buf struct buf message = BUF_INIT(sizeof(struct launch_request) + LAUNCH_TEXT_MAX);
 	struct launch_request launch = { .tty = e->tty };
@@ -200,7 +200,10 @@ int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *r
 
 	if (rc == 0) {
 		memcpy(message.p, &launch, sizeof(launch));
-		note_counters(e, box);
+		if (before != NULL)
+			e->before = *before;
+		else
+			exec_count(box, &e->before);
 		e->started_wall_ns = clock_wall_ns();
 		rc = waiter_launch(sock, &message, stdio);
 		if (rc < 0)
@@ -373,8 +376,8 @@ static void find(const struct exec *e, const struct box *box, int wait_status, s
 		return; /* nothing to explain */
 	cgroup_refusals(&box->cgroup, &usage);
 	f->oom_kills = box->cgroup.controllers ? cgroup_leaf_oom_kills(&box->cgroup, e->leaf)
-					       : usage.oom_kills - e->oom_kills;
-	f->forks_refused = usage.pids_refused - e->pids_refused;
+					       : usage.oom_kills - e->before.oom_kills;
+	f->forks_refused = usage.pids_refused - e->before.pids_refused;
 	f->disk_full = box_disk_full(box);
 }
 

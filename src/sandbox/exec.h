@@ -27,6 +27,11 @@
 
 enum exec_state { EXEC_STARTING, EXEC_RUNNING, EXEC_ENDED };
 
+/** struct exec_counters - of the kernel, for all programs of the sandbox together. */
+struct exec_counters {
+	uint64_t oom_kills, pids_refused;
+};
+
 struct exec {
 	struct list node;
 	char id[ID_LEN + 1];
@@ -54,9 +59,9 @@ struct exec {
 	const char
 		*lost; /* why its end says nothing about the program; NULL = it does. Not owned */
 	uint64_t started_wall_ns;
-	uint64_t oom_kills, pids_refused; /* counters at the start */
-	int wait_status;                  /* of waitpid(), once ended */
-	json_t *status;                   /* final status object, once ended */
+	struct exec_counters before; /* at the start */
+	int wait_status;             /* of waitpid(), once ended */
+	json_t *status;              /* final status object, once ended */
 };
 
 /**
@@ -71,9 +76,16 @@ struct exec *exec_new(const struct box *box, const json_t *request, int ret_stdi
 /** exec_blank() - an exec in EXEC_STARTING without descriptors, with a ring of @ring_max bytes; the caller fills in the rest. */
 struct exec *exec_blank(size_t ring_max) attr_must_use;
 
-/** exec_launch() - tell the waiter at the other end of @sock to become the program. Closes @stdio. Return: 0 or an error. */
+/** exec_count() - the counters as they are now. */
+void exec_count(const struct box *box, struct exec_counters *ret);
+
+/**
+ * exec_launch() - tell the waiter at the other end of @sock to become the program. Closes @stdio.
+ * @before: the counters, where they are known; NULL: they are read.
+ * Return: 0 or an error.
+ */
 int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *request,
-	int stdio[3], struct err *err) attr_must_use;
+	const struct exec_counters *before, int stdio[3], struct err *err) attr_must_use;
 
 /** exec_started() - the program runs. */
 void exec_started(struct exec *e, pid_t pid);

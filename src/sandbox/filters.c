@@ -2,15 +2,26 @@
 #include "sandbox/filters.h"
 #include "base/ablate.h"
 #include "filters_gen.h"
+#include "sys/feature.h"
+
+struct filters {
+	struct filter own, told;
+};
+
+#define FILTERS(name) \
+	{ \
+		{ filter_##name, ARRAY_SIZE(filter_##name) }, \
+		{ \
+			told_##name, ARRAY_SIZE(told_##name) \
+		} \
+	}
 
 #ifdef CAY_ABLATION
 /* The default filter without one of its rules, to prove that the attack tests notice. */
-static const struct filter *filter_ablated(void)
+static const struct filters *filters_ablated(void)
 {
-	static const struct filter any_socket = { filter_any_socket,
-		ARRAY_SIZE(filter_any_socket) };
-	static const struct filter any_ioctl = { filter_any_ioctl, ARRAY_SIZE(filter_any_ioctl) };
-	static const struct filter any_clone = { filter_any_clone, ARRAY_SIZE(filter_any_clone) };
+	static const struct filters any_socket = FILTERS(any_socket),
+				    any_ioctl = FILTERS(any_ioctl), any_clone = FILTERS(any_clone);
 
 	if (ablated("seccomp_socket_families"))
 		return &any_socket;
@@ -19,21 +30,40 @@ static const struct filter *filter_ablated(void)
 	return ablated("seccomp_clone_flags") ? &any_clone : NULL;
 }
 #else
-static const struct filter *filter_ablated(void)
+static const struct filters *filters_ablated(void)
 {
 	return NULL;
 }
 #endif
 
+static const struct filters *filters_of(enum spec_profile profile)
+{
+	static const struct filters all[PROFILE_COUNT] = {
+		[PROFILE_DEFAULT] = FILTERS(default),
+		[PROFILE_STRICT] = FILTERS(strict),
+		[PROFILE_DEBUG] = FILTERS(debug),
+	};
+	const struct filters *other = filters_ablated();
+
+	return other != NULL ? other : &all[profile];
+}
+
 const struct filter *filter_for(enum spec_profile profile)
 {
-	static const struct filter filters[PROFILE_COUNT] = {
-		[PROFILE_DEFAULT] = { filter_default, ARRAY_SIZE(filter_default) },
-		[PROFILE_STRICT] = { filter_strict, ARRAY_SIZE(filter_strict) },
-		[PROFILE_DEBUG] = { filter_debug, ARRAY_SIZE(filter_debug) },
-	};
+	return &filters_of(profile)->own;
+}
 
-	const struct filter *other = filter_ablated();
+const struct filter *filter_told(enum spec_profile profile)
+{
+	return &filters_of(profile)->told;
+}
 
-	return other != NULL ? other : &filters[profile];
+int filter_told_error(void)
+{
+	return FILTER_TOLD_ERROR;
+}
+
+bool filter_tells(void)
+{
+	return !feature_withheld(FEATURE_SECCOMP_LISTENER);
 }

@@ -15,4 +15,16 @@ struct filter {
 /** filter_for() - the filter of a profile; static. */
 const struct filter *filter_for(enum spec_profile profile);
 
+/**
+ * filter_told() - the filter that stands below that one, once for all that one process has started: whoever listens is told of what it refuses (seccomp_unotify(2)).
+ * Return: static; the answer to a call that is told is to be filter_told_error().
+ */
+const struct filter *filter_told(enum spec_profile profile);
+
+/** filter_told_error() - errno of the calls that are told. */
+int filter_told_error(void);
+
+/** filter_tells() - may somebody listen? false: it is switched off (CAY_WITHOUT=seccomp_listener). */
+bool filter_tells(void);
+
 #endif

@@ -179,7 +179,9 @@ enum {
 	WATCH_LOG,
 	WATCH_DUMPER,
 	WATCH_INSTANT,
-	WATCH_FORK, /* parent of processes of a template */
+	WATCH_FORK,    /* parent of processes of a template */
+	WATCH_STARTED, /* refused system calls of programs that were started here */
+	WATCH_FORKED,
 	WATCH_FIXED
 };
 
@@ -238,6 +240,8 @@ static void watch_all(const struct keeper *k, struct watch *w)
 	watch_add(w, k->capture.released ? k->capture.dumper : -1, POLLIN);
 	watch_add(w, k->instant, POLLIN);
 	watch_add(w, k->fork_sock, POLLIN);
+	watch_add(w, keeper_told_listener(k, LISTENER_STARTED), POLLIN);
+	watch_add(w, keeper_told_listener(k, LISTENER_FORKED), POLLIN);
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
 
@@ -258,9 +262,10 @@ static void watch_all(const struct keeper *k, struct watch *w)
 static int next_timeout_ms(const struct keeper *k)
 {
 	uint64_t first = k->memory.begun_ns != 0 ? k->memory.due_ns : UINT64_MAX, now;
-	uint64_t gateway = keeper_gateway_next_ns(k);
+	uint64_t gateway = keeper_gateway_next_ns(k), told = keeper_told_next_ns(k);
 
 	first = gateway < first ? gateway : first;
+	first = told < first ? told : first;
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 
@@ -298,7 +303,8 @@ static void dispatch(struct keeper *k, const struct watch *w)
 	     incoming = w->fds[WATCH_LISTENER].revents != 0,
 	     copied = w->fds[WATCH_DUMPER].revents != 0,
 	     captured = w->fds[WATCH_INSTANT].revents != 0,
-	     forked = w->fds[WATCH_FORK].revents != 0;
+	     forked = w->fds[WATCH_FORK].revents != 0,
+	     refused[] = { w->fds[WATCH_STARTED].revents != 0, w->fds[WATCH_FORKED].revents != 0 };
 
 	for (struct list *pos = k->conns.next; pos != &k->conns && i < w->n; pos = pos->next, i++) {
 		struct conn *c = list_entry(pos, struct conn, node);
@@ -331,6 +337,10 @@ static void dispatch(struct keeper *k, const struct watch *w)
 	if (w->fds[WATCH_TCP].revents != 0 || w->fds[WATCH_UDP].revents != 0 ||
 		w->fds[WATCH_LOG].revents != 0)
 		keeper_gateway_wanted(k);
+	for (size_t at = 0; at < LISTENERS; at++) {
+		if (refused[at])
+			keeper_read_told(k, (enum keeper_listener)at);
+	}
 	if (starter && has_word(k->box.starter.sock))
 		keeper_read_starter(k);
 	if (captured && has_word(k->instant))
@@ -375,6 +385,7 @@ static void loop(struct keeper *k)
 			break;
 		dispatch(k, &w);
 		keeper_check_deadlines(k);
+		keeper_told_close(k, NULL, clock_now_ns());
 		keeper_pump(k);
 		keeper_close_broken(k);
 		clear_up(k);
@@ -449,12 +460,14 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	list_init(&k.execs);
 	list_init(&k.waiters);
 	k.listen_fd = k.signal_fd = k.fork_sock = k.fork_parent = k.instant = -1;
-	k.capture = (struct capture)CAPTURE_INIT;
+	k.capture = k.ahead = (struct capture)CAPTURE_INIT;
 	list_init(&k.held);
 	k.box.u2 = -1;
 	k.box.network = (struct network)NETWORK_NONE;
 	k.box.starter = (struct starter)STARTER_NONE;
 	k.gateway.sock = -1;
+	for (size_t i = 0; i < LISTENERS; i++)
+		k.told.listeners[i] = -1;
 	k.events = json_array();
 	k.event_next = 1;
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -468,6 +481,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	if (keeper_kill_all(&k) < 0)
 		log_error("keeper", "sandbox '%s': processes are left after SIGKILL", k.id);
 	end_starter(&k);
+	keeper_told_close(&k, NULL, UINT64_MAX);
 	fd_close(&k.gateway.sock); /* by which it ends too */
 	keeper_pump(&k);
 	(void)snprintf(path, sizeof(path), "%s/keepers/%s.sock", k.config.run, k.id);

@@ -19,6 +19,7 @@
 #include "sandbox/box.h"
 #include "sandbox/exec.h"
 #include "sandbox/meter.h"
+#include "sandbox/process.h"
 #include <jansson.h>
 #include <limits.h>
 
@@ -73,8 +74,10 @@ struct waiter {
 	size_t watched;            /* its place in this round of the keeper's poll; 0 = none */
 	char leaf[EXEC_LEAF_SIZE]; /* its cgroup leaf while it has no exec; "" = none */
 	uint64_t cgroup;           /* id of that leaf, 0 = none */
-	struct exec *exec;         /* what it becomes; NULL: a spare */
-	struct conn *conn;         /* who asked for that; NULL when it went away */
+	bool first; /* no program had run when it was made: @before holds until one does */
+	struct exec_counters before; /* of @first */
+	struct exec *exec;           /* what it becomes; NULL: a spare */
+	struct conn *conn;           /* who asked for that; NULL when it went away */
 	json_int_t request;
 	json_t *argv; /* for the event; also cwd and user */
 };
@@ -93,6 +96,39 @@ struct keeper_gateway {
 	uint64_t started_ns;    /* CLOCK_MONOTONIC */
 	uint64_t not_before_ns; /* the next is not started earlier */
 	unsigned int deaths;    /* in quick succession */
+	uint64_t search_from_ns,
+		searched_ns; /* when the present second of %LINK_WHICH began, and how much of it went into the search */
+};
+
+#define KEEPER_TOLD_KINDS 128
+
+/** struct told_kind - one exec's refused calls of one kind, within a second; see keeper_told.c. */
+struct told_kind {
+	const char *protocol; /* static; NULL: this one is empty */
+	char exec[ID_LEN + 1];
+	uint32_t thread;    /* who made the first */
+	struct process who; /* and its process; pid 0 = it could not be told */
+	bool several;       /* another thread did so too */
+	uint64_t more;      /* since the event */
+	uint64_t until_ns;  /* CLOCK_MONOTONIC */
+};
+
+/** enum keeper_listener - of whose refused system calls the kernel tells. */
+enum keeper_listener {
+	LISTENER_STARTED, /* programs that the starter starts */
+	LISTENER_FORKED,  /* processes that came from a template */
+	LISTENERS
+};
+
+/** struct keeper_told - refused system calls that the kernel tells of. */
+struct keeper_told {
+	int listeners[LISTENERS]; /* -1 = there is none */
+	struct told_kind kinds[KEEPER_TOLD_KINDS];
+	size_t n_kinds;           /* that are not empty */
+	uint64_t untold;          /* for which there was no room */
+	uint64_t untold_until_ns; /* when they are told, as a number */
+	uint64_t second_ns,
+		spent_ns; /* when the present second began, and our time that went into answers since */
 };
 
 /** struct keeper - everything. */
@@ -100,6 +136,7 @@ struct keeper {
 	struct box_config config;
 	struct box box;
 	struct keeper_gateway gateway;
+	struct keeper_told told;
 	char id[ID_LEN + 1];
 	enum keeper_state state;
 	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
@@ -116,6 +153,11 @@ struct keeper {
 	uint64_t events_lost;
 	size_t events_sent;     /* how many of @events the primary connection has got */
 	struct capture capture; /* under way while its pid is set: every process is stopped */
+	bool capture_readable;  /* filters of programs, where there are some, can be read */
+	struct capture
+		ahead; /* prepared for template @ahead_of: its dumper waits, and nothing is stopped */
+	char ahead_of[ID_LEN + 1];
+	struct conn *ahead_conn; /* who asked for it */
 	struct dump_report captured;
 	struct dump_order capture_order; /* everybody who was stopped */
 	struct conn *capture_conn;       /* who asked for it */
@@ -272,6 +314,20 @@ void keeper_gateway_ended(struct keeper *k, int wait_status);
 /** keeper_gateway_next_ns() - when the keeper has to look again whether one is wanted; UINT64_MAX = it need not. */
 uint64_t keeper_gateway_next_ns(const struct keeper *k);
 
+/* --- keeper_told.c --- */
+
+/** keeper_told_listener() - what to wait for of @which; -1: nothing, now. Look again at keeper_told_next_ns(). */
+int keeper_told_listener(const struct keeper *k, enum keeper_listener which);
+
+/** keeper_read_told() - a refused system call waits for its answer. */
+void keeper_read_told(struct keeper *k, enum keeper_listener which);
+
+/** keeper_told_close() - tell what was counted of @exec (NULL: of all) whose second has ended by @now_ns (UINT64_MAX: whatever the time). */
+void keeper_told_close(struct keeper *k, const char *exec, uint64_t now_ns);
+
+/** keeper_told_next_ns() - when the keeper has to look again at any of this; UINT64_MAX = it need not. */
+uint64_t keeper_told_next_ns(const struct keeper *k);
+
 /** keeper_suspending() - do the programs stand still, not to run here again? */
 bool keeper_suspending(const struct keeper *k);
 /** keeper_disturbed() - a signal is sent, or was, to a program, or input that nobody sends again: where it stands still to be suspended, it is not. */
@@ -286,6 +342,10 @@ void keeper_child_ended(struct keeper *k, const struct death *d);
 
 /** keeper_verb_examine() - what would a capture refuse just now? */
 void keeper_verb_examine(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+/** keeper_verb_ready() - do what a capture into the template that @request names can do while the processes run; without one: forget what was done. */
+void keeper_verb_ready(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+/** keeper_ahead_end() - forget what keeper_verb_ready() has done; nothing when it has done nothing. */
+void keeper_ahead_end(struct keeper *k);
 /** keeper_verb_capture() - stop everything and copy it into the template that @request names. */
 void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_read_instant() - the files are captured, or their job has given up. */

@@ -326,6 +326,8 @@ void keeper_close_broken(struct keeper *k)
 		/* nobody would let the sandbox go */
 		if (c->broken && c == k->capture_conn)
 			keeper_capture_end(k);
+		if (c->broken && c == k->ahead_conn)
+			keeper_ahead_end(k);
 		if (c->broken && c == k->waiting_conn) {
 			k->waiting_conn = NULL;
 			json_decref(TAKE_PTR(k->waiting));

@@ -104,6 +104,7 @@ static void report_end(struct keeper *k, struct exec *e)
 		keeper_event(k, "limit.hit", e->id,
 			json_pack("{s:s, s:O}", "limit", limit, "evidence",
 				json_object_get(e->status, "evidence")));
+	keeper_told_close(k, e->id, UINT64_MAX); /* what it tried is told before its end */
 	if (e->tell_changed && !box_changed(&k->box))
 		keeper_event(k, "exec.unchanged", e->id, NULL);
 	keeper_event(k, "exec.ended", e->id, json_incref(e->status));
@@ -252,6 +253,7 @@ int keeper_kill_all(struct keeper *k)
 	box_kill(&k->box);
 	/* only now: what was stopped for a capture must not run again; the dead are held by their tracer until it ends */
 	keeper_capture_end(k);
+	keeper_ahead_end(k);
 	/* PID 1 cannot end before we have reaped the children that we have in its pid namespace */
 	while (!k->box.init_gone) {
 		struct pollfd p = { .fd = k->signal_fd, .events = POLLIN };

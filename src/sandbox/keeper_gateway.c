@@ -2,14 +2,15 @@
 /*
  * sandbox/keeper_gateway.c - the keeper's gateway: started when somebody inside first tries to get out, or when cayd asks; started again when it dies.
  *
- * The keeper holds the sockets inside the sandbox's network, so nothing that waits in them is lost with a gateway. It looks at nothing that a gateway says but the kind
- * and the control group of a message.
+ * The keeper holds the sockets inside the sandbox's network, so nothing that waits in them is lost with a gateway. It looks at nothing that a gateway says but the kind,
+ * the control group and the socket of a message.
  */
 #include "base/ablate.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "gateway/link.h"
 #include "sandbox/keeper.h"
+#include "sandbox/socket_owner.h"
 #include "sys/cred.h"
 #include "sys/fdpass.h"
 #include "sys/raw.h"
@@ -26,6 +27,11 @@
 #define LIVED_NS      (60 * NS_PER_S) /* one that lived so long died of something new */
 #define PAUSE_MIN_NS  (10 * NS_PER_MS)
 #define PAUSE_DOUBLES 9 /* about five seconds */
+
+#define SEARCH_NS NS_PER_MS /* of processor time, for the process of one socket */
+#define SEARCH_SHARE_NS \
+	(NS_PER_S / \
+		5) /* of each second, for all: who opens sockets in a loop does not have its keeper to itself */
 
 /* --- starting --- */
 
@@ -77,7 +83,7 @@ static int clone_gateway(struct keeper *k, int sock)
 
 static int send_start(struct keeper *k)
 {
-	struct link_message m = { .kind = LINK_START };
+	struct link_message m = { .kind = LINK_START, .version = LINK_VERSION };
 	const struct network *n = &k->box.network;
 	cleanup_fd int diag = box_netlink(&k->box, NETLINK_SOCK_DIAG);
 	int fds[LINK_SOCKETS] = { n->tcp, n->udp, n->log, diag };
@@ -127,16 +133,58 @@ void keeper_gateway_wanted(struct keeper *k)
 
 /* --- while it runs --- */
 
-static const char *exec_of_group(const struct keeper *k, uint64_t cgroup)
+static const struct exec *exec_of_group(const struct keeper *k, uint64_t cgroup)
 {
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 
 		/* the packet filter has room for one half of it */
 		if (e->cgroup != 0 && (uint32_t)e->cgroup == (uint32_t)cgroup)
-			return e->id;
+			return e;
 	}
-	return "";
+	return NULL;
+}
+
+static void tell_exec(const struct keeper *k, const struct link_message *question)
+{
+	struct link_message m = { .kind = LINK_EXEC, .cgroup = question->cgroup };
+	const struct exec *e = exec_of_group(k, m.cgroup);
+
+	(void)!str_copy(m.id, sizeof(m.id), e != NULL ? e->id : "");
+	/* one that does not read its answers does without */
+	(void)!fdpass_send(k->gateway.sock, &m, sizeof(m), NULL, 0);
+}
+
+/* Is there time left for it in this second? */
+static bool may_search(struct keeper_gateway *g)
+{
+	uint64_t now = clock_now_ns();
+
+	if (now - g->search_from_ns >= NS_PER_S) {
+		g->search_from_ns = now;
+		g->searched_ns = 0;
+	}
+	return g->searched_ns < SEARCH_SHARE_NS;
+}
+
+static void tell_process(struct keeper *k, const struct link_message *question)
+{
+	struct link_message m = {
+		.kind = LINK_PROCESS, .cgroup = question->cgroup, .inode = question->inode
+	};
+	const struct exec *e = exec_of_group(k, m.cgroup);
+	uint64_t began = clock_thread_ns();
+	struct process owner;
+
+	if (e != NULL && may_search(&k->gateway)) {
+		if (socket_owner_find(&k->box.cgroup, e->leaf, m.inode, SEARCH_NS, &owner) == 0) {
+			m.process.pid = owner.pid;
+			m.process.inner_pid = owner.inner_pid;
+			(void)!str_copy(m.process.comm, sizeof(m.process.comm), owner.comm);
+		}
+		k->gateway.searched_ns += clock_thread_ns() - began;
+	}
+	(void)!fdpass_send(k->gateway.sock, &m, sizeof(m), NULL, 0);
 }
 
 void keeper_gateway_read(struct keeper *k)
@@ -147,12 +195,10 @@ void keeper_gateway_read(struct keeper *k)
 
 	if (n == 0)
 		fd_close(&k->gateway.sock); /* its end will be reaped */
-	if (n != sizeof(m) || m.kind != LINK_WHO)
-		return;
-	m.kind = LINK_EXEC;
-	(void)!str_copy(m.id, sizeof(m.id), exec_of_group(k, m.cgroup));
-	/* one that does not read its answers does without */
-	(void)!fdpass_send(k->gateway.sock, &m, sizeof(m), NULL, 0);
+	if (n == sizeof(m) && m.kind == LINK_WHO)
+		tell_exec(k, &m);
+	else if (n == sizeof(m) && m.kind == LINK_WHICH)
+		tell_process(k, &m);
 }
 
 int keeper_gateway_hand_over(struct keeper *k, int fd)

@@ -55,7 +55,7 @@ static int list_all(
 	int rc;
 
 	*order = (struct dump_order){
-		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = 1
+		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = BOX_FILTERS
 	};
 	rc = cgroup_each_leaf(&k->box.cgroup, add_leaf, order);
 	if (rc == 0)
@@ -225,27 +225,114 @@ static int join_files(struct keeper *k, const char *template, bool files, struct
 	return rc < 0 ? err_raise_sys(err, rc, "reach the job that captures the files") : 0;
 }
 
-/* What is done while the processes run. @readable: filters of their own, if they have some, can be read; whether it is so is asked only then. */
-static int prepare(struct keeper *k, const struct capture_place *place, bool for_good,
-	bool *readable, struct err *err)
+struct place {
+	struct capture_place is;
+	char path[PATH_MAX];
+	int u2;
+};
+
+static void find_place(const struct keeper *k, const char *template, struct place *p)
+{
+	template_path(k->config.run, template, p->path, sizeof(p->path));
+	p->u2 = box_payload_userns(&k->box);
+	p->is = (struct capture_place){
+		.u2 = p->u2, .enter_u1 = !k->config.rootless, .template_path = p->path
+	};
+}
+
+/* What is done while the processes run. Whether filters of their own, if they have some, can be read is asked only then. */
+static int prepare(struct keeper *k, struct capture *c, const struct capture_place *place,
+	bool for_good, struct err *err)
 {
 	struct dump_order *order = &k->capture_order;
 	struct terminals terminals;
-	int rc = capture_begin(&k->capture, place, err);
+	int rc;
 
-	*readable = true;
+	keeper_drop_spare(k); /* it has nothing to carry */
+	rc = capture_begin(c, place, err);
 	if (rc == 0)
 		rc = list_all(k, order, &terminals, err);
 	order->for_good = for_good;
 	if (rc == 0)
-		rc = capture_prepare(&k->capture, order, err);
-	if (rc == 0 && k->capture.closed != 0 && k->config.rootless)
-		return err_raise(err, ERR_UNSUPPORTED, "process %d (%s): " DUMP_CLOSED,
-			k->capture.closed, k->capture.closed_name);
-	*readable = !k->capture.filtered || feature_has(FEATURE_PROGRAM_FILTERS);
-	return rc == 0 && ((k->capture.filtered && *readable) || k->capture.closed != 0)
-		       ? capture_suspend(&k->capture, place, err)
+		rc = capture_prepare(c, order, err);
+	if (rc == 0 && c->closed != 0 && k->config.rootless)
+		return err_raise(err, ERR_UNSUPPORTED, "process %d (%s): " DUMP_CLOSED, c->closed,
+			c->closed_name);
+	k->capture_readable = !c->filtered || feature_has(FEATURE_PROGRAM_FILTERS);
+	return rc == 0 && ((c->filtered && k->capture_readable) || c->closed != 0)
+		       ? capture_suspend(c, place, err)
 		       : rc;
+}
+
+void keeper_ahead_end(struct keeper *k)
+{
+	capture_forget(&k->ahead);
+	k->ahead_conn = NULL;
+}
+
+static int prepare_ahead(struct keeper *k, struct conn *c, const char *template, struct err *err)
+{
+	struct place place;
+	int rc;
+
+	find_place(k, template, &place);
+	rc = prepare(k, &k->ahead, &place.is, false, err);
+	fd_close(&place.u2);
+	if (rc < 0) {
+		keeper_ahead_end(k);
+		return rc;
+	}
+	(void)!str_copy(k->ahead_of, sizeof(k->ahead_of), template);
+	k->ahead_conn = c;
+	return 0;
+}
+
+/* What is in the way of a capture is the capture's to say. */
+void keeper_verb_ready(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
+{
+	struct err err = { 0 };
+	const char *template = NULL;
+	bool fits = k->state == KEEPER_RUNNING && k->capture.pid == 0 && !k->loading &&
+		    k->box.cgroup.box[0] != '\0';
+
+	keeper_ahead_end(k);
+	if (json_object_get(request, "template") != NULL)
+		template = keeper_template_of(request, &err);
+	if (template != NULL && fits)
+		(void)!prepare_ahead(k, c, template, &err);
+	if (err.code != ERR_NONE)
+		keeper_reply_error(c, id, &err);
+	else
+		keeper_reply(c, id, NULL);
+}
+
+/* Return: whether all was done ahead, and is still there. */
+static bool take_ahead(struct keeper *k, const char *template, bool for_good)
+{
+	if (k->ahead.pid == 0 || for_good || !str_eq(k->ahead_of, template) ||
+		capture_died(&k->ahead)) {
+		keeper_ahead_end(k);
+		return false;
+	}
+	/* a program that was started since has left another one */
+	keeper_drop_spare(k);
+	k->capture = k->ahead;
+	k->ahead = (struct capture)CAPTURE_INIT;
+	k->ahead_conn = NULL;
+	return true;
+}
+
+static int get_ready(struct keeper *k, const char *template, bool for_good, struct err *err)
+{
+	struct place place;
+	int rc;
+
+	if (take_ahead(k, template, for_good))
+		return 0;
+	find_place(k, template, &place);
+	rc = prepare(k, &k->capture, &place.is, for_good, err);
+	fd_close(&place.u2);
+	return rc;
 }
 
 static int capture(struct keeper *k, const char *template, bool for_good,
@@ -253,17 +340,8 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 {
 	struct dump_order *order = &k->capture_order;
 	struct terminals terminals;
-	char path[PATH_MAX];
-	cleanup_fd int u2 = box_payload_userns(&k->box);
-	struct capture_place place = {
-		.u2 = u2, .enter_u1 = !k->config.rootless, .template_path = path
-	};
-	bool readable;
-	int rc;
+	int rc = get_ready(k, template, for_good, err);
 
-	template_path(k->config.run, template, path, sizeof(path));
-	keeper_drop_spare(k); /* it has nothing to carry */
-	rc = prepare(k, &place, for_good, &readable, err);
 	if (rc < 0)
 		return rc;
 	drain_outputs(k);
@@ -282,7 +360,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	if (rc == 0)
 		rc = list_all(k, order, &terminals, err);
 	order->for_good = for_good;
-	order->readable = readable;
+	order->readable = k->capture_readable;
 	if (rc == 0)
 		rc = stop_and_look(k, order, &terminals, report, err);
 	else
@@ -575,6 +653,7 @@ static int end_as_captured(struct keeper *k, const char *memory, struct err *err
 		return rc;
 	}
 	(void)fault("keeper.suspend.marked");
+	keeper_told_close(k, NULL, UINT64_MAX);
 	k->suspended = true;
 	/* what cannot be killed within the time is cleared away behind us */
 	(void)!keeper_kill_all(k);

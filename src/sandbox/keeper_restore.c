@@ -43,12 +43,15 @@ static void change_starter(struct keeper *k, int sock)
 
 /* Return: the socket to their parent, or an error. */
 static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
-	bool hold, struct fork_root *roots, size_t *n_roots, struct err *err)
+	bool hold, struct forked *ret, struct err *err)
 {
-	cleanup_fd int parent = -1;
-	const struct filter *filter = filter_for(k->box.spec.profile);
+	const struct filter *filter = filter_for(k->box.spec.profile),
+			    *told = filter_told(k->box.spec.profile);
 	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
 	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
+	/* only a resume is held, and may have something to load behind it */
+	cleanup_fd int loader =
+		hold ? cgroup_loader_open(&k->box.cgroup, k->box.spec.limits.cpu_millis) : -1;
 	cleanup_fd int init = raw_pidfd_open(k->box.init_pid);
 	cleanup_fd int pids = box_namespace(&k->box, "pid");
 	cleanup_fd int cgroups = box_namespace(&k->box, "cgroup");
@@ -64,12 +67,17 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 		.timens = k->box.timens,
 		.starter = starter,
 		.keeper_cgroup = group,
+		.loader_cgroup = loader,
 		.tasks = tasks,
 		.leaves = leaves,
 		.slots = c->slots,
 		.n_slots = c->n_slots,
 		.filter = filter->code,
 		.n_filter = filter->n,
+		.told = told->code,
+		.n_told = told->n,
+		.told_error = filter_told_error(),
+		.listen = filter_tells(),
 		.landlock = k->box.spec.profile != PROFILE_DEBUG,
 		.single_id = k->config.single_id,
 		.hold = hold };
@@ -80,9 +88,13 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 	if (rc == 0 && n_tasks < 0)
 		rc = n_tasks;
 	rc = rc < 0 ? err_raise_sys(err, rc, "open the control groups")
-		    : forker_fork(&place, roots, TEMPLATE_SLOTS_MAX, n_roots, &parent, err);
-	if (rc >= 0 && hold)
-		k->fork_parent = TAKE_FD(parent);
+		    : forker_fork(&place, ret, err);
+	if (rc >= 0) {
+		fd_close(&k->told.listeners[LISTENER_FORKED]);
+		k->told.listeners[LISTENER_FORKED] = ret->listener;
+		k->fork_parent = hold ? TAKE_FD(ret->parent) : -1;
+		fd_close(&ret->parent);
+	}
 	for (size_t i = 0; i < place.n_leaves; i++)
 		(void)close(leaves[i]);
 	for (size_t i = 0; i < place.n_tasks; i++)
@@ -90,18 +102,17 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 	return rc;
 }
 
-static pid_t host_pid(const struct fork_root *roots, size_t n, int32_t inside)
+static pid_t host_pid(const struct forked *forked, int32_t inside)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (roots[i].inside == inside)
-			return roots[i].host;
+	for (size_t i = 0; i < forked->n_roots; i++) {
+		if (forked->roots[i].inside == inside)
+			return forked->roots[i].host;
 	}
 	return 0;
 }
 
 /* The programs of the image are this keeper's execs from now on. */
-static json_t *adopt(
-	struct keeper *k, struct carried *c, const struct fork_root *roots, size_t n_roots)
+static json_t *adopt(struct keeper *k, struct carried *c, const struct forked *forked)
 {
 	json_t *list = json_array();
 	size_t i = 0;
@@ -109,7 +120,7 @@ static json_t *adopt(
 	list_for_each (&c->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 
-		exec_started(e, host_pid(roots, n_roots, c->inside[i++]));
+		exec_started(e, host_pid(forked, c->inside[i++]));
 		list_remove(&e->node);
 		list_append(&k->execs, &e->node);
 		(void)json_array_append_new(list, exec_describe(e));
@@ -152,10 +163,9 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 /* @hold: they wait for `go`. Else some may have run when it fails. */
 static int restore(struct keeper *k, const char *template, bool hold, json_t **ret, struct err *err)
 {
-	struct fork_root roots[TEMPLATE_SLOTS_MAX];
+	struct forked forked;
 	struct carried carried = { 0 };
 	char path[PATH_MAX];
-	size_t n_roots = 0;
 	int rc, pair[2];
 
 	(void)fault("live.restore.begun");
@@ -167,7 +177,7 @@ static int restore(struct keeper *k, const char *template, bool hold, json_t **r
 	if (rc == 0) {
 		/* those who bring it back are in it for a while */
 		box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
-		rc = fork_into(k, path, &carried, pair[1], hold, roots, &n_roots, err);
+		rc = fork_into(k, path, &carried, pair[1], hold, &forked, err);
 		fd_close(&k->box.timens); /* who is in it keeps it */
 		box_lend(&k->box, 0, 0);
 		k->fork_sock = rc;
@@ -176,7 +186,7 @@ static int restore(struct keeper *k, const char *template, bool hold, json_t **r
 	}
 	(void)fault("live.restore.running");
 	if (rc >= 0)
-		*ret = adopt(k, &carried, roots, n_roots);
+		*ret = adopt(k, &carried, &forked);
 	carried_fini(&carried);
 	return rc < 0 ? rc : 0;
 }

@@ -490,6 +490,7 @@ static const struct {
 	{ "gateway", verb_gateway },
 	{ "ports", verb_ports },
 	{ "stop", verb_stop },
+	{ "ready", keeper_verb_ready },
 	{ "capture", keeper_verb_capture },
 	{ "examine", keeper_verb_examine },
 	{ "release", keeper_verb_release },

@@ -131,7 +131,8 @@ struct waiter *keeper_launch(
 	if (w == NULL)
 		return NULL;
 	let_go_on(w);
-	rc = exec_launch(e, &k->box, w->sock, request, stdio, err);
+	rc = exec_launch(e, &k->box, w->sock, request,
+		w->first && list_empty(&k->execs) ? &w->before : NULL, stdio, err);
 	/* nobody holds the other end: none could be made, and the starter's answer, which is on its way, says why */
 	if (rc < 0 && (rc != -EPIPE || w->pid != 0))
 		return NULL;
@@ -207,18 +208,31 @@ static struct waiter *find_ordered(const struct keeper *k)
 	return NULL;
 }
 
+/* For the first program nobody waits yet: what would be read at its start can be read now, because nothing of ours counts. */
+static void look_ahead(const struct keeper *k, struct waiter *w)
+{
+	if (w->exec != NULL || !list_empty(&k->execs))
+		return;
+	exec_count(&k->box, &w->before);
+	w->first = true;
+}
+
 void keeper_read_starter(struct keeper *k)
 {
 	struct waiter *w = find_ordered(k);
 	struct waiter_reply reply;
 
-	if (starter_waiter_reply(&k->box.starter, &reply) < 0 || w == NULL) {
+	if (starter_waiter_reply(&k->box.starter, &reply, &k->told.listeners[LISTENER_STARTED]) <
+			0 ||
+		w == NULL) {
 		starter_gone(k);
 		return;
 	}
 	w->pid = reply.pid;
-	if (reply.err.code == ERR_NONE)
+	if (reply.err.code == ERR_NONE) {
+		look_ahead(k, w);
 		return;
+	}
 	if (w->exec != NULL)
 		launch_failed(k, w, &reply.err);
 	else

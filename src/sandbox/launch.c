@@ -30,11 +30,15 @@
 
 #define FILES_DEFAULT 65536
 
-/* What uid 0 inside keeps in the default profile, in its ownerless namespace: enough for apt, sudo and su. */
+/*
+ * What uid 0 inside keeps in the default profile, in its ownerless namespace: enough for apt, sudo and su. CAP_NET_RAW is a right over no network there: the sandbox's belongs
+ * to the namespace above. But the file of Debian's ping has it, and the kernel executes no program whose file has what is not in the bounding set.
+ */
 #define CAPS_DEFAULT \
 	(CAP_BIT(CAP_CHOWN) | CAP_BIT(CAP_DAC_OVERRIDE) | CAP_BIT(CAP_FOWNER) | \
 		CAP_BIT(CAP_FSETID) | CAP_BIT(CAP_KILL) | CAP_BIT(CAP_SETUID) | \
-		CAP_BIT(CAP_SETGID) | CAP_BIT(CAP_SETFCAP) | CAP_BIT(CAP_SYS_CHROOT))
+		CAP_BIT(CAP_SETGID) | CAP_BIT(CAP_SETFCAP) | CAP_BIT(CAP_SYS_CHROOT) | \
+		CAP_BIT(CAP_NET_RAW))
 
 static uint64_t profile_caps(enum spec_profile profile)
 {
@@ -301,11 +305,28 @@ static int close_others(unsigned int first, int keep, struct err *err)
 	return 0;
 }
 
-/* The first look at a name of an overlay is the dear one. */
+/* The first look at a name of an overlay is the dear one: of users, of PATH, of the loader and what nearly every program loads. */
 static void look_ahead(void)
 {
-	static const char *const names[] = { "/etc/passwd", "/etc/group", "/usr/local/sbin",
-		"/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin" };
+	static const char *const names[] = {
+		"/etc/passwd",
+		"/etc/group",
+		"/usr/local/sbin",
+		"/usr/local/bin",
+		"/usr/sbin",
+		"/usr/bin",
+		"/sbin",
+		"/bin",
+		"/etc/ld.so.preload",
+		"/etc/ld.so.cache",
+#if defined(__x86_64__)
+		"/lib64/ld-linux-x86-64.so.2",
+		"/lib/x86_64-linux-gnu/libc.so.6"
+#elif defined(__aarch64__)
+		"/lib/ld-linux-aarch64.so.1",
+		"/lib/aarch64-linux-gnu/libc.so.6"
+#endif
+	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		(void)!access(names[i], F_OK);

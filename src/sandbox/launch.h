@@ -21,7 +21,8 @@ struct launch_place {
 	uint64_t files;    /* RLIMIT_NOFILE; 0: the default */
 	uint8_t profile;   /* enum spec_profile */
 	uint8_t single_id; /* only id 0 exists */
-	uint8_t padding[6];
+	uint8_t tells;     /* the keeper may be told of refused system calls: filter_tells() */
+	uint8_t padding[5];
 };
 
 /** struct launch_request - what to run; behind it come @text_size bytes: cwd, user, then argv, then env, each NUL-terminated. */

@@ -3,6 +3,7 @@
 #include "base/ablate.h"
 #include "base/buf.h"
 #include "base/str.h"
+#include "sandbox/filters.h"
 #include "sys/confine.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
@@ -45,8 +46,9 @@ struct order {
 struct starter_self {
 	int sock;
 	struct placer placer; /* of the placer alone */
-	bool confined;        /* has the limits and is in the domain that all programs share */
-	bool in_domain;       /* has it from its parent */
+	bool confined;  /* has the limits, the domain and the filter that all programs share */
+	bool in_domain; /* has it from its parent */
+	int listener; /* of that filter, for the keeper, who gets it with the answer to the first order of a waiter; -1: there is none, or the keeper has it */
 };
 
 /* Every clone of the sandbox: into its cgroup leaf, with the keeper as its parent. */
@@ -157,6 +159,7 @@ static int do_place(struct starter_self *self, const struct order *order, const 
 /* Once, before the first program: afterwards no mount can be changed from here. */
 static int confine(struct starter_self *self, const struct launch_place *place, struct err *err)
 {
+	const struct filter *told;
 	int rc;
 
 	if (self->confined)
@@ -168,6 +171,11 @@ static int confine(struct starter_self *self, const struct launch_place *place, 
 		rc = confine_landlock();
 	if (rc < 0)
 		return err_raise_sys(err, rc, "enter the Landlock domain");
+	told = filter_told((enum spec_profile)place->profile);
+	rc = self->listener =
+		confine_told(told->code, told->n, place->tells != 0, filter_told_error());
+	if (rc < 0 && rc != -ENOTCONN)
+		return err_raise_sys(err, rc, "have refused system calls told");
 	self->confined = true;
 	return 0;
 }
@@ -242,8 +250,10 @@ static void do_waiter(struct starter_self *self, const struct order *order, cons
 	if (confine(self, &order->launch, &reply->err) < 0)
 		return;
 	rc = clone_for_keeper(0, own.leaf);
-	if (rc == 0)
+	if (rc == 0) {
+		fd_close(&self->listener);
 		waiter_main(&order->launch, &own);
+	}
 	if (rc < 0)
 		(void)err_raise(&reply->err,
 			rc == -EAGAIN || rc == -ENOMEM ? ERR_LIMIT : ERR_INTERNAL,
@@ -294,7 +304,9 @@ static int obey(struct starter_self *self, struct order *order, const int *fds, 
 		return fdpass_send(self->sock, &reply.err, sizeof(reply.err), &file, file >= 0);
 	default:
 		do_waiter(self, order, fds, n_fds, &reply);
-		return fdpass_send(self->sock, &reply, sizeof(reply), NULL, 0);
+		file = self->listener;
+		self->listener = -1;
+		return fdpass_send(self->sock, &reply, sizeof(reply), &file, file >= 0);
 	}
 }
 
@@ -380,7 +392,7 @@ static void leave_open(void)
 int starter_main(void)
 {
 	struct starter_self self = {
-		.sock = STARTER_SOCK_FD, .placer = NO_PLACER, .in_domain = true
+		.sock = STARTER_SOCK_FD, .placer = NO_PLACER, .in_domain = true, .listener = -1
 	};
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -408,7 +420,7 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		return -errno;
 	pid = raw_clone3(&args);
 	if (pid == 0) {
-		struct starter_self self = { .sock = 3, .placer = NO_PLACER };
+		struct starter_self self = { .sock = 3, .placer = NO_PLACER, .listener = -1 };
 
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || dup2(pair[1], 3) < 0)
 			_exit(1);
@@ -533,11 +545,16 @@ int starter_order_waiter(
 	return fdpass_send(s->sock, &order, sizeof(order), fds, 3 + order.has_more);
 }
 
-int starter_waiter_reply(struct starter *s, struct waiter_reply *reply)
+int starter_waiter_reply(struct starter *s, struct waiter_reply *reply, int *listener)
 {
-	size_t none;
-	ssize_t n = fdpass_recv(s->sock, reply, sizeof(*reply), NULL, 0, &none);
+	size_t n_fds = 0;
+	int fd = -1;
+	ssize_t n = fdpass_recv(s->sock, reply, sizeof(*reply), &fd, 1, &n_fds);
 
+	if (n_fds == 1) {
+		fd_close(listener);
+		*listener = fd;
+	}
 	if (n == sizeof(*reply))
 		return 0;
 	return n < 0 ? (int)n : -EPIPE;

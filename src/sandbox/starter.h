@@ -3,7 +3,8 @@
  * DOC: sandbox/starter.h - the process that every process of a sandbox is cloned from, and two that it clones for itself.
  *
  * starter   a child of the keeper. It sits in the sandbox's v1 groups (which it joins first of all), joins the sandbox's namespaces except the payload's user
- *           namespace, and before the first program puts itself into one Landlock domain, so that all programs share it. It clones with CLONE_PARENT: the keeper is the
+ *           namespace, and before the first program puts itself into one Landlock domain, and below the filter of
+ *           refusals that the keeper is told of, so that all programs share them. It clones with CLONE_PARENT: the keeper is the
  *           parent of all and collects their exit statuses. It parses nothing.
  * placer    puts the mounts in place, which nothing in that domain could; ends when they are.
  * waiter    will become one program: it has done launch_prepare() and waits for the request. One is made ahead of time, so that a start need not wait for that.
@@ -92,8 +93,14 @@ void starter_placed(struct starter *s);
 int starter_order_waiter(struct starter *s, const struct launch_place *place,
 	const struct waiter_fds *own) attr_must_use;
 
-/** starter_waiter_reply() - receive one answer. Return: 0, -EPIPE when the starter is gone, -errno. */
-int starter_waiter_reply(struct starter *s, struct waiter_reply *reply) attr_must_use;
+/**
+ * starter_waiter_reply() - receive one answer.
+ * @listener: replaced by the listener of confine_told(), which comes with the first answer of a starter.
+ *
+ * Return: 0, -EPIPE when the starter is gone, -errno.
+ */
+int starter_waiter_reply(
+	struct starter *s, struct waiter_reply *reply, int *listener) attr_must_use;
 
 /**
  * waiter_launch() - tell the waiter at the other end of @sock what it becomes. It answers with a struct err, or by closing its end: then the program runs (or the

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 
@@ -39,15 +40,51 @@ static void write_meminfo(struct buf *out, const struct synth_view *view)
 		"HugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n");
 }
 
+/* The machine's lines about its first processor, without what is the machine's alone: which of its processors, how fast just now, how patched. */
+static void read_processor(struct buf *out)
+{
+	static const char *const left_out[] = { "processor", "physical id", "siblings", "core id",
+		"cpu cores", "apicid", "initial apicid", "cpu MHz", "microcode", "bugs" };
+	cleanup_fd int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+	char text[16384];
+	ssize_t n = 0, got = 0;
+
+	while (fd >= 0 && (got = read(fd, text + n, sizeof(text) - 1 - (size_t)n)) > 0) {
+		n += got;
+		text[n] = '\0';
+		if (strstr(text, "\n\n") != NULL)
+			break;
+	}
+	text[n] = '\0';
+	for (char *line = text, *end; *line != '\n' && (end = strchr(line, '\n')) != NULL;
+		line = end + 1) {
+		bool copied = true;
+
+		for (size_t i = 0; i < ARRAY_SIZE(left_out); i++) {
+			size_t len = strlen(left_out[i]);
+
+			if (strncmp(line, left_out[i], len) == 0 && strchr("\t :", line[len]))
+				copied = false;
+		}
+		if (copied)
+			buf_add(out, line, (size_t)(end + 1 - line));
+	}
+}
+
+/* A processor is described as it describes itself to every program that asks it: programs choose by it what they run. */
 static void write_cpuinfo(struct buf *out, const struct synth_view *view)
 {
 	unsigned int n = synth_cpus(&view->limits);
+	cleanup_buf struct buf processor = BUF_INIT(16384);
 
-	for (unsigned int i = 0; i < n; i++)
+	read_processor(&processor);
+	for (unsigned int i = 0; i < n; i++) {
+		buf_fmt(out, "processor\t: %u\n", i);
+		buf_add(out, processor.p, processor.n);
 		buf_fmt(out,
-			"processor\t: %u\nmodel name\t: virtual\nphysical id\t: 0\nsiblings\t: %u\ncore id\t\t: %u\n"
-			"cpu cores\t: %u\n\n",
-			i, n, i, n);
+			"physical id\t: 0\nsiblings\t: %u\ncore id\t\t: %u\ncpu cores\t: %u\n\n", n,
+			i, n);
+	}
 }
 
 static void write_stat(struct buf *out, const struct synth_view *view)
@@ -82,6 +119,13 @@ static void write_loadavg(struct buf *out, attr_unused const struct synth_view *
 	buf_str(out, "0.00 0.00 0.00 1/1 1\n");
 }
 
+/* Of the machine's counters none; but who reads some wants them to be there (vmstat, psutil). */
+static void write_vmstat(struct buf *out, attr_unused const struct synth_view *view)
+{
+	buf_str(out,
+		"pgpgin 0\npgpgout 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\noom_kill 0\n");
+}
+
 static void write_swaps(struct buf *out, attr_unused const struct synth_view *view)
 {
 	buf_str(out, "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n");
@@ -97,6 +141,7 @@ const struct synth_file *synth_proc_files(void)
 		{ "version", SYNTH_NOTHING, write_version },
 		{ "loadavg", SYNTH_NOTHING, write_loadavg },
 		{ "swaps", SYNTH_NOTHING, write_swaps },
+		{ "vmstat", SYNTH_NOTHING, write_vmstat },
 		{ NULL, SYNTH_NOTHING, NULL },
 	};
 

@@ -31,6 +31,7 @@ struct plan {
 	size_t tree;
 	const char *target;
 	int source; /* what the sandbox saw below its changes, when that is another directory than @target; else -1 */
+	char place[PATH_MAX]; /* of @target, by which names are judged (danger.h) */
 	struct stack a, b;
 	json_t *copied;  /* rootless: new files that were copied up from the host, wherever from */
 	size_t n_vacant; /* rootless: files of the host whose place the sandbox took or emptied */
@@ -214,7 +215,7 @@ static bool same_as_source(const struct plan *p, const struct change *c)
 static void judge(struct plan *p, const struct change *c)
 {
 	const struct found *a = c->after, *b = c->before;
-	const char *why = danger_change(c);
+	const char *why = danger_change(c, p->place);
 
 	if (b->kind != FOUND_NONE && !(b->kind == FOUND_DIR && (a->kind != FOUND_FILE)) &&
 		ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c) && !same_as_source(p, c))
@@ -488,6 +489,11 @@ static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
 	if (rc == 0)
 		rc = stack_open(&p->b, &p->job->store, b, err);
 	json_decref(b);
+	if (rc == 0) {
+		rc = danger_place(p->b.layers[0].root, p->place);
+		if (rc < 0)
+			rc = err_raise_sys(err, rc, "find the place of '%s'", p->target);
+	}
 	return rc;
 }
 

@@ -418,6 +418,8 @@ int store_capture(struct job *job, json_t **ok, struct err *err)
 	struct err late;
 	int rc = prepare(&c, err);
 
+	if (rc == 0 && fault("store.capture.begun") < 0)
+		rc = err_raise_sys(err, -EIO, "capture sandbox '%s'", c.sandbox);
 	if (rc < 0)
 		return rc;
 	rc = str_eq(c.how, "snapshot") ? by_snapshot(&c, err) : by_copy(&c, err);

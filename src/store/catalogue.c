@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/catalogue.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
 
 #include <sqlite3.h>
 #include <string.h>
+
+#define LOG_PAGES_MAX 1000 /* where it is never quiet */
 
 enum statement { PUT, GET, DELETE, DELETE_OWNED, EACH, EACH_OWNED, STATEMENT_COUNT };
 
@@ -13,7 +16,9 @@ struct catalogue {
 	sqlite3_stmt *statements[CATALOGUE_TABLE_COUNT][STATEMENT_COUNT];
 	sqlite3_stmt *begin, *commit;
 	bool in_transaction;
-	bool full; /* PRAGMA synchronous is FULL */
+	bool full;              /* PRAGMA synchronous is FULL */
+	unsigned int log_pages; /* written to the log since it began */
+	uint64_t committed_ns;  /* when the last of them were */
 };
 
 /* A table is made by the first version of the schema that has it. */
@@ -129,6 +134,42 @@ static int prepare(struct catalogue *c, struct err *err)
 	return 0;
 }
 
+/* Return: is all of the log in the file? Who reads keeps the rest of it out of there, which is no error. */
+static bool checkpoint(struct catalogue *c)
+{
+	int pages = -1, done = -1;
+
+	return sqlite3_wal_checkpoint_v2(c->db, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages, &done) ==
+		       SQLITE_OK &&
+	       done == pages;
+}
+
+/* Behind each commit, in place of SQLite's own checkpoints: somebody waits for this commit. */
+static int on_logged(void *ctx, attr_unused sqlite3 *db, attr_unused const char *name, int pages)
+{
+	struct catalogue *c = ctx;
+
+	c->log_pages = (unsigned int)pages;
+	c->committed_ns = clock_now_ns();
+	if (pages >= LOG_PAGES_MAX)
+		(void)checkpoint(c);
+	return SQLITE_OK;
+}
+
+bool catalogue_settle(struct catalogue *c, uint64_t now_ns)
+{
+	if (c->in_transaction || c->log_pages < CATALOGUE_LOG_PAGES ||
+		now_ns < c->committed_ns + CATALOGUE_QUIET_NS || !checkpoint(c))
+		return false;
+	c->log_pages = 0;
+	return true;
+}
+
+unsigned int catalogue_log_pages(const struct catalogue *c)
+{
+	return c->log_pages;
+}
+
 /* The -wal and -shm files stay when the last connection closes: cayd may not make files in STATE. */
 static int configure(struct catalogue *c, struct err *err)
 {
@@ -136,9 +177,9 @@ static int configure(struct catalogue *c, struct err *err)
 
 	(void)sqlite3_busy_timeout(c->db, 2000);
 	(void)sqlite3_file_control(c->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
+	(void)sqlite3_wal_hook(c->db, on_logged, c);
 	return run_text(c,
-		"PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF;"
-		"PRAGMA wal_autocheckpoint = 1000",
+		"PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF",
 		err);
 }
 
@@ -242,17 +283,19 @@ static int set_full(struct catalogue *c, bool full, struct err *err)
 	return rc;
 }
 
-int catalogue_begin(struct catalogue *c, struct err *err)
+int catalogue_begin(struct catalogue *c, bool durable, struct err *err)
 {
 	int rc;
 
 	BUG_ON(c->in_transaction);
-	rc = step_done(c, c->begin, err, "catalogue");
+	rc = set_full(c, durable, err); /* cannot be changed inside */
+	if (rc == 0)
+		rc = step_done(c, c->begin, err, "catalogue");
 	c->in_transaction = rc == 0;
 	return rc;
 }
 
-int catalogue_commit(struct catalogue *c, bool durable, struct err *err)
+int catalogue_commit(struct catalogue *c, struct err *err)
 {
 	int rc;
 
@@ -265,9 +308,6 @@ int catalogue_commit(struct catalogue *c, bool durable, struct err *err)
 		rc = step_done(c, c->commit, err, "catalogue");
 	if (rc < 0)
 		(void)sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
-	else if (durable && sqlite3_wal_checkpoint_v2(c->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
-				    NULL) == SQLITE_IOERR)
-		rc = fail(c, err, "catalogue");
 	return rc;
 }
 

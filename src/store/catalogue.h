@@ -8,9 +8,13 @@
 #ifndef CAY_STORE_CATALOGUE_H
 #define CAY_STORE_CATALOGUE_H
 
+#include "base/clock.h"
 #include "base/err.h"
 
 #define CATALOGUE_VERSION 2
+
+#define CATALOGUE_LOG_PAGES 128U             /* of 4 KiB: some seven sandboxes that came and went */
+#define CATALOGUE_QUIET_NS  (20 * NS_PER_MS) /* without a commit */
 
 enum catalogue_table {
 	CATALOGUE_SANDBOXES,
@@ -38,10 +42,21 @@ int catalogue_open(const char *path, bool create, struct catalogue **ret, struct
 /** catalogue_close() - NULL is allowed. */
 void catalogue_close(struct catalogue *c);
 
-/** catalogue_begin() - from here to catalogue_commit() several writes are one; may not be nested, and nothing may wait in between. */
-int catalogue_begin(struct catalogue *c, struct err *err);
-/** catalogue_commit() - all writes since catalogue_begin(), or none. @durable: they survive a power cut. */
-int catalogue_commit(struct catalogue *c, bool durable, struct err *err);
+/** catalogue_begin() - from here to catalogue_commit() several writes are one; may not be nested, and nothing may wait in between. @durable: once committed they survive a power cut. Return: 0 or an error. */
+int catalogue_begin(struct catalogue *c, bool durable, struct err *err) attr_must_use;
+/** catalogue_commit() - all writes since catalogue_begin(), or none: then with an error, whoever else has the database open. Return: 0 or an error. */
+int catalogue_commit(struct catalogue *c, struct err *err) attr_must_use;
+/**
+ * catalogue_settle() - take what is in the log into the file, if that is worth while and nothing was written for a moment: it waits for the disk. The log then begins anew where it
+ * began before, in pages that are still in memory: what is written over pages that are not is read from the disk first, while somebody waits.
+ * The first commit behind it waits for the disk all the same: SQLite syncs the head of a log that begins anew.
+ * @now_ns: CLOCK_MONOTONIC. Return: was it done? Not as long as somebody else reads what the file has.
+ */
+bool catalogue_settle(struct catalogue *c, uint64_t now_ns);
+
+/** catalogue_log_pages() - how many pages are in the log that are not known to be in the file. */
+unsigned int catalogue_log_pages(const struct catalogue *c);
+
 /** catalogue_abort() - none of the writes since catalogue_begin(); nothing to do when it was not called. */
 void catalogue_abort(struct catalogue *c);
 

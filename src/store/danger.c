@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/danger.h"
+#include "base/gitdir.h"
 #include "base/str.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 static bool matches(const char *path, const char *pattern)
 {
@@ -24,6 +31,56 @@ const char *danger_path(const char *path)
 #include "dangerous.def"
 #undef DANGER
 	return NULL;
+}
+
+/* Would @pattern name something in @path, if that were a directory? */
+static bool names_below(const char *path, const char *pattern)
+{
+	for (const char *end = strchr(pattern, '/'); end != NULL; end = strchr(end + 1, '/')) {
+		char top[256];
+
+		(void)snprintf(top, sizeof(top), "%.*s", (int)(end - pattern), pattern);
+		if (matches(path, top))
+			return true;
+	}
+	return false;
+}
+
+/* Would a link at @path put something else in the place of a directory with such files? */
+static const char *danger_below(const char *path)
+{
+#define DANGER(pattern, why) \
+	if (names_below(path, pattern)) \
+		return why;
+#include "dangerous.def"
+#undef DANGER
+	return NULL;
+}
+
+int danger_place(int dir, char ret[PATH_MAX])
+{
+	char link[32], path[PATH_MAX];
+	const char *from;
+	ssize_t n;
+
+	ret[0] = '\0';
+	if (gitdir_is(dir)) {
+		(void)snprintf(ret, PATH_MAX, ".git/");
+		return 0;
+	}
+	if (faccessat(dir, ".git", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return 0;
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", dir);
+	n = readlink(link, path, sizeof(path));
+	if (n < 0)
+		return -errno;
+	if ((size_t)n + 1 >= sizeof(path))
+		return -ENAMETOOLONG;
+	path[n] = '\0';
+	from = strstr(path, "/.");
+	if (from != NULL)
+		(void)snprintf(ret, PATH_MAX, "%s/", from + 1);
+	return 0;
 }
 
 /* Does a link at @path lead out of the directory? Judged by its text alone: every ".." counts, whatever lies on the way. */
@@ -56,9 +113,10 @@ static bool was_executable(const struct found *before)
 	       (before->st.st_mode & 0111) != 0;
 }
 
-const char *danger_change(const struct change *change)
+const char *danger_change(const struct change *change, const char *place)
 {
 	const struct found *a = change->after;
+	cleanup_free char *path = str_dupf("%s%s", place, change->path);
 	const char *why;
 
 	if (a->kind == FOUND_NONE)
@@ -66,7 +124,9 @@ const char *danger_change(const struct change *change)
 	if (S_ISREG(a->st.st_mode) && (a->st.st_mode & (S_ISUID | S_ISGID)) != 0)
 		return "it would run with the rights of its owner or group";
 	if (a->kind == FOUND_FILE || change->kind == CHANGE_MODIFIED) {
-		why = danger_path(change->path);
+		why = danger_path(path);
+		if (why == NULL && S_ISLNK(a->st.st_mode))
+			why = danger_below(path);
 		if (why != NULL)
 			return why;
 	}

@@ -5,10 +5,25 @@
 
 #include "store/diff.h"
 
-/** danger_path() - why @path (relative to the mounted directory) is dangerous; NULL when no rule names it. Static text. */
+#include <limits.h>
+
+/** danger_path() - why a file at @path is dangerous; NULL when no rule names it. Static text. */
 const char *danger_path(const char *path);
 
-/** danger_change() - the same for a change as a whole: also modes and links. Static text or NULL. */
-const char *danger_change(const struct change *change);
+/**
+ * danger_place() - what rules have to know of the place of a directory that changes are applied to: mounted may be a project, but also a part of one.
+ * @dir: the directory on the host.
+ * @ret: what stands before each path in it: ".git/" for a repository's own directory, also a bare one's; else the path from the outermost name that begins with a
+ *       dot on (".github/workflows/"); "" without one, and where the directory is the top of a checkout, wherever that lies.
+ * Return: 0 or -errno.
+ */
+int danger_place(int dir, char ret[PATH_MAX]) attr_must_use;
+
+/**
+ * danger_change() - is a change as a whole dangerous, its mode and where it links to included?
+ * @place: of the directory in which it is (danger_place()).
+ * Return: why, static text, or NULL.
+ */
+const char *danger_change(const struct change *change, const char *place);
 
 #endif

@@ -84,7 +84,8 @@ static int group(int dirfd, const char *name, struct tree_names *ret, int depth)
 		if (strchr(children.names[i], '.') == NULL)
 			rc = group(dir, children.names[i], ret, depth + 1);
 	}
-	return rc == -ENODEV ? 0 : rc;
+	/* an exec has ended and its group is gone: either is said then, by when it went */
+	return rc == -ENODEV || rc == -ENOENT ? 0 : rc;
 }
 
 int mapped_files(const char *box, struct tree_names *ret)

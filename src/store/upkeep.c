@@ -5,6 +5,7 @@
  * What is removed goes at once from where it could be found: a subvolume is destroyed (O(1)), a directory renamed to trash/ and deleted from there.
  */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/id.h"
 #include "base/str.h"
 #include "store/apply.h"
@@ -46,7 +47,9 @@ static int discard(const struct store *store, const char *where, const char *nam
 	}
 	if (renameat2(parent, name, trash, id.s, RENAME_NOREPLACE) < 0)
 		return gone(-errno);
-	rc = defer ? 0 : tree_remove(trash, id.s);
+	rc = defer ? 0 : fault("store.remove.renamed");
+	if (rc == 0 && !defer)
+		rc = tree_remove(trash, id.s);
 	return rc < 0 && rc != -ENOENT ? rc : 1;
 }
 
@@ -224,25 +227,50 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 	return 0;
 }
 
+/* One that cannot be removed keeps no other. Return: 0, or the error of the first. */
 static int remove_all(
 	struct job *job, const char *member, const char *where, int *n, struct err *err)
 {
 	const json_t *ids = json_object_get(job->request, member), *e;
 	bool defer = job_flag(job->request, "defer", false);
 	size_t i;
-	int rc = job_ids(job->request, member, err);
+	int first = job_ids(job->request, member, err);
 
+	if (first < 0)
+		return first;
 	json_array_foreach (ids, i, e) {
 		const char *id = json_string_value(e);
+		int rc = str_eq(where, "layers") ? discard_layer(&job->store, id, defer)
+						 : discard(&job->store, where, id, defer);
 
-		if (rc < 0)
-			return rc;
-		rc = str_eq(where, "layers") ? discard_layer(&job->store, id, defer)
-					     : discard(&job->store, where, id, defer);
-		if (rc < 0)
-			return err_raise_sys(err, rc, "remove '%s/%s'", where, id);
-		*n += rc;
+		if (rc >= 0)
+			*n += rc;
+		else if (first == 0)
+			first = err_raise_sys(err, rc, "remove '%s/%s'", where, id);
 	}
+	return first < 0 ? first : 0;
+}
+
+/* A power cut from now on does not bring back what lay in live/. What btrfs destroys is not in its log: there this is a commit. */
+static int sync_removed(const struct store *store, struct err *err)
+{
+	static const char *const places[] = { "trash", "live" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		cleanup_fd int dir = store_dir(store, places[i]);
+
+		if (dir < 0 || fsync(dir) < 0)
+			return err_raise_sys(
+				err, dir < 0 ? dir : -errno, "write '%s' to disk", places[i]);
+	}
+	return 0;
+}
+
+/* What a job that was killed had begun to delete. */
+static int sweep_trash(const struct store *store, struct err *err)
+{
+	int rc = sweep(store, "trash", NULL, UINT64_MAX, err);
+
 	return rc < 0 ? rc : 0;
 }
 
@@ -258,6 +286,10 @@ int store_remove(struct job *job, json_t **ok, struct err *err)
 		rc = remove_all(job, "images", "images", &n, err);
 	if (rc == 0)
 		rc = remove_all(job, "memories", "memory", &n, err);
+	if (rc == 0 && job_flag(job->request, "sync", false))
+		rc = sync_removed(&job->store, err);
+	if (rc == 0 && job_flag(job->request, "trash", false))
+		rc = sweep_trash(&job->store, err);
 	if (rc == 0)
 		*ok = json_pack("{s:i}", "removed", n);
 	return rc;
@@ -489,6 +521,7 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 		.unmade = json_array() };
 	int undone = 0, finished = 0, sandboxes = 0, rc = check_ids(job, err);
 
+	(void)fault("store.recover.begun");
 	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
 			       !json_is_array(json_object_get(job->request, "sandboxes"))))
 		rc = err_raise(err, ERR_INVALID,
@@ -612,6 +645,7 @@ int store_sync(struct job *job, json_t **ok, struct err *err)
 	}
 	if (layers < 0 || fsync(layers) < 0 || (job->store.btrfs && syncfs(layers) < 0))
 		return err_raise_sys(err, layers < 0 ? layers : -errno, "write the layers to disk");
+	(void)fault("store.sync.done");
 	*ok = json_pack("{s:s}", "state", "durable");
 	return 0;
 }

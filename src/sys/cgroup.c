@@ -262,6 +262,35 @@ static int read_pids(int leaf, int32_t **ret, size_t *ret_n)
 	return 0;
 }
 
+/* One read: of a group with very many processes the rest is not even listed. */
+int cgroup_leaf_pids(const struct cgroup *cg, const char *name, int32_t *ret, size_t max)
+{
+	char path[CGROUP_PATH_SIZE + 64], text[4096], *save = NULL;
+	cleanup_fd int fd = -1;
+	ssize_t n_text;
+	size_t n = 0;
+
+	BUG_ON(max > 400);
+	if (cg->box[0] == '\0')
+		return -ENOENT;
+	(void)snprintf(path, sizeof(path), "%s/%s/cgroup.procs", cg->box, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n_text = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (n_text < 0)
+		return -errno;
+	text[n_text] = '\0';
+	for (char *line = strtok_r(text, "\n", &save); line != NULL;
+		line = strtok_r(NULL, "\n", &save)) {
+		uint64_t pid;
+
+		if (n == max)
+			return -E2BIG;
+		if (str_to_u64(line, 1, INT32_MAX, &pid) == 0)
+			ret[n++] = (int32_t)pid;
+	}
+	return (int)n;
+}
+
 int cgroup_each_leaf(const struct cgroup *cg, cgroup_leaf_fn *fn, void *ctx)
 {
 	DIR *dir = cg->box[0] == '\0' ? NULL : opendir(cg->box);
@@ -299,11 +328,13 @@ static int write_number(const char *dir, const char *name, uint64_t value, const
 }
 
 #define CPU_PERIOD_US 100000ULL
+#define LOADER_MEMORY \
+	(512ULL << 20) /* lists (CLAIMS_MOST of claims.c), and page tables of others */
 
-static int set_cpu_v2(const struct cgroup *cg, uint64_t cpu_millis)
+static int set_cpu_v2(const char *dir, uint64_t cpu_millis)
 {
 	char path[CGROUP_PATH_SIZE];
-	int rc = join(path, cg->box, "cpu.max");
+	int rc = join(path, dir, "cpu.max");
 
 	if (rc < 0 || access(path, R_OK) < 0)
 		return rc < 0 || cpu_millis == 0 ? rc : -EOPNOTSUPP;
@@ -311,6 +342,23 @@ static int set_cpu_v2(const struct cgroup *cg, uint64_t cpu_millis)
 		return file_write_at(AT_FDCWD, path, "max");
 	return file_write_fmt_at(
 		AT_FDCWD, path, "%llu %llu", cpu_millis * CPU_PERIOD_US / 1000, CPU_PERIOD_US);
+}
+
+int cgroup_loader_open(const struct cgroup *cg, uint64_t cpu_millis)
+{
+	char path[CGROUP_PATH_SIZE];
+	int fd, rc = cg->box[0] == '\0' ? -ENOENT : join(path, cg->box, "../loader");
+
+	if (rc == 0)
+		rc = make_dir(path);
+	if (rc == 0 && cg->controllers)
+		rc = write_number(path, "memory.max", LOADER_MEMORY, "max");
+	if (rc == 0 && cg->controllers)
+		rc = set_cpu_v2(path, cpu_millis);
+	if (rc < 0)
+		return rc;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
 }
 
 static int set_limits_v2(
@@ -325,7 +373,8 @@ static int set_limits_v2(
 		rc = write_number(cg->box, "memory.swap.max", 0, "0");
 	if (rc == 0 && now->pids != was->pids)
 		rc = write_number(cg->box, "pids.max", now->pids, "max");
-	return rc == 0 && now->cpu_millis != was->cpu_millis ? set_cpu_v2(cg, now->cpu_millis) : rc;
+	return rc == 0 && now->cpu_millis != was->cpu_millis ? set_cpu_v2(cg->box, now->cpu_millis)
+							     : rc;
 }
 
 /* Memory and swap together may never be less than memory: which is written first depends on the direction. */

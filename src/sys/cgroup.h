@@ -60,6 +60,12 @@ int cgroup_v1_join(const struct cgroup *cg) attr_must_use;
 /** cgroup_v1_tasks() - open the `tasks` files that cgroup_v1_join() writes to; @fds: room for %CGROUP_V1_COUNT, owned by the caller. Return: how many, -errno. */
 int cgroup_v1_tasks(const struct cgroup *cg, int fds[CGROUP_V1_COUNT]) attr_must_use;
 
+/**
+ * cgroup_loader_open() - descriptor of a v2 group, beside that of the programs and of our own processes, for who brings the memory of programs that run already (prog/cay-template/loader.c): what they make
+ * it do costs no more processor time than they may have themselves, and little memory. Return: -ENOENT when there is no v2 tree; other -errno.
+ */
+int cgroup_loader_open(const struct cgroup *cg, uint64_t cpu_millis) attr_must_use;
+
 /** cgroup_keeper_open() - descriptor of the v2 group of our own processes; -ENOENT when there is no v2 tree. */
 int cgroup_keeper_open(const struct cgroup *cg) attr_must_use;
 
@@ -84,6 +90,10 @@ int cgroup_leaf_unused(const struct cgroup *cg, const char *name) attr_must_use;
 
 /** cgroup_leaf_id() - the kernel's id of an open group, as sockets carry it; 0 when unknown. */
 uint64_t cgroup_leaf_id(int fd);
+
+/** cgroup_leaf_pids() - the processes of `box/NAME` into @ret, of @max (at most 400). Return: how many, -E2BIG when they are more, -ENOENT when there is no v2 tree, -errno. Context: does not wait for other processors. */
+int cgroup_leaf_pids(
+	const struct cgroup *cg, const char *name, int32_t *ret, size_t max) attr_must_use;
 
 /** cgroup_leaf_remove() - remove an empty leaf. Return: 0, -EBUSY while populated, -errno. */
 int cgroup_leaf_remove(const struct cgroup *cg, const char *name) attr_must_use;

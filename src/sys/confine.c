@@ -5,11 +5,36 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 
+#define CONFINE_TOLD_MAX 256
+
 int confine_seccomp(const struct sock_filter *filter, unsigned short n)
 {
 	struct sock_fprog program = { .len = n, .filter = (struct sock_filter *)(uintptr_t)filter };
 
 	return raw_result(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program));
+}
+
+int confine_told(const struct sock_filter *filter, unsigned short n, bool listen, int error)
+{
+	struct sock_filter refusing[CONFINE_TOLD_MAX];
+	struct sock_fprog program = { .len = n, .filter = (struct sock_filter *)(uintptr_t)filter };
+	unsigned int flags =
+		SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+	int fd = -EBUSY, rc;
+
+	if (listen)
+		fd = raw_result(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
+	if (fd != -EBUSY)
+		return fd;
+	if (n > CONFINE_TOLD_MAX)
+		return -E2BIG;
+	for (unsigned short i = 0; i < n; i++) {
+		refusing[i] = filter[i];
+		if (filter[i].code == (BPF_RET | BPF_K) && filter[i].k == SECCOMP_RET_USER_NOTIF)
+			refusing[i].k = SECCOMP_RET_ERRNO | (uint32_t)error;
+	}
+	rc = confine_seccomp(refusing, n);
+	return rc < 0 ? rc : -ENOTCONN;
 }
 
 /* linux/landlock.h of 6.1 ends at ABI 2; these are the stable values of later ones (Documentation/userspace-api/landlock.rst). */

@@ -12,6 +12,15 @@
  */
 int confine_seccomp(const struct sock_filter *filter, unsigned short n) attr_must_use;
 
+/**
+ * confine_told() - install @filter, whose calls with SECCOMP_RET_USER_NOTIF a listener is told of and answers, on the calling thread for ever.
+ * Who waits for an answer that is being made takes no signal but one that kills, so that it is asked once.
+ * @listen: false, or where the kernel lets nobody listen (a filter of whoever started us has a listener already): these calls are refused with @error instead.
+ * Needs no_new_privs or CAP_SYS_ADMIN in the caller's user namespace. Return: the listener (close-on-exec), -ENOTCONN when there is none, other -errno.
+ */
+int confine_told(
+	const struct sock_filter *filter, unsigned short n, bool listen, int error) attr_must_use;
+
 /** struct confine_rights - what a Landlock ruleset of this kernel has to handle; first members of the kernel's struct landlock_ruleset_attr. */
 struct confine_rights {
 	uint64_t files, network, scoped;

@@ -11,6 +11,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#define MEMBER_STACK 16384 /* bytes */
+
 unsigned int cred_last_cap(void)
 {
 	static unsigned int last;
@@ -104,28 +106,28 @@ int cred_map_identity(int proc_fd, pid_t pid)
 	return rc < 0 ? rc : map_identity(proc_fd, pid, "gid_map");
 }
 
-/* The only one in the namespace: it ends when whoever made it closes its end of the pipe, or ends. */
-static attr_noreturn void be_member(const int ends[2])
+/* The only one in the namespace: it ends when whoever made it closes its end of the pipe, or ends. It is in the memory of its maker, errno included: it makes no call that can fail. */
+static int be_member(void *arg)
 {
+	const int *ends = arg;
 	char byte;
 
 	(void)close(ends[1]);
 	(void)!read(ends[0], &byte, 1);
-	_exit(0);
+	return 0;
 }
 
 int cred_make_userns(
 	int proc_fd, int (*map)(int proc_fd, pid_t pid, const void *arg), const void *arg)
 {
-	struct clone_args args = { .flags = CLONE_NEWUSER, .exit_signal = SIGCHLD };
+	_Alignas(16) char stack[MEMBER_STACK];
 	char path[64];
 	int ends[2], pid, rc;
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
-	pid = raw_clone3(&args);
-	if (pid == 0)
-		be_member(ends);
+	pid = raw_result(
+		clone(be_member, stack + sizeof(stack), CLONE_NEWUSER | CLONE_VM | SIGCHLD, ends));
 	rc = pid < 0 ? pid : map(proc_fd, pid, arg);
 	if (rc == 0) {
 		(void)snprintf(path, sizeof(path), "%d/ns/user", pid);

@@ -7,6 +7,7 @@
  */
 #include "sys/feature.h"
 #include "base/str.h"
+#include "sys/confine.h"
 #include "sys/cred.h"
 #include "sys/file.h"
 #include "sys/mount.h"
@@ -17,18 +18,21 @@
 #include "sys/timens.h"
 
 #include <linux/connector.h>
+#include <linux/kcmp.h>
 #include <linux/netfilter.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 
 #define SYS_STATMOUNT      457
@@ -146,8 +150,13 @@ static bool probe_seccomp(void)
 	return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
 }
 
-/* Only the host's root may, and the kernel looks at that when the option is set. */
-static int try_suspend_filters(attr_unused void *arg)
+static int seize(pid_t pid, uintptr_t options)
+{
+	return raw_result(ptrace(PTRACE_SEIZE, pid, NULL, (void *)options));
+}
+
+/* Have a child seized, and looked at, by @fn. */
+static int try_on_child(int (*fn)(pid_t pid))
 {
 	pid_t pid = fork();
 	int rc;
@@ -159,10 +168,21 @@ static int try_suspend_filters(attr_unused void *arg)
 	}
 	if (pid < 0)
 		return -errno;
-	rc = raw_result(ptrace(PTRACE_SEIZE, pid, NULL, (void *)PTRACE_O_SUSPEND_SECCOMP));
+	rc = fn(pid);
 	(void)kill(pid, SIGKILL);
 	(void)waitpid(pid, NULL, 0);
 	return rc;
+}
+
+/* Only the host's root may, and the kernel looks at that when the option is set. */
+static int suspend_filters(pid_t pid)
+{
+	return seize(pid, PTRACE_O_SUSPEND_SECCOMP);
+}
+
+static int try_suspend_filters(attr_unused void *arg)
+{
+	return try_on_child(suspend_filters);
 }
 
 static bool probe_program_filters(void)
@@ -290,6 +310,46 @@ static bool probe_pagemap_scan(void)
 	return fd >= 0 && ioctl(fd, _IOWR('f', 16, struct pagemap_scan), &arg) == 0;
 }
 
+/* What keeps namespaces apart there is "inet: ping: check sock_net() in ping_get_port() and ping_lookup()" of 6.18; nothing short of two namespaces whose hashes are equal shows it. */
+static bool probe_ping_sockets(void)
+{
+	struct utsname u;
+	unsigned int major = 0, minor = 0;
+
+	return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+	       major * 100 + minor >= 618;
+}
+
+static int trace_clones(pid_t pid)
+{
+	int rc = seize(pid, PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
+				    PTRACE_O_TRACEEXEC);
+
+	/* (there are kernels without it) */
+	return rc < 0 ? rc : raw_result(syscall(SYS_kcmp, getpid(), pid, KCMP_VM, 0, 0));
+}
+
+static int try_trace_clones(attr_unused void *arg)
+{
+	int rc = try_on_child(trace_clones);
+
+	return rc < 0 ? rc : 0;
+}
+
+static int try_listener(attr_unused void *arg)
+{
+	const struct sock_filter nothing = { BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -errno;
+	return confine_told(&nothing, 1, true, EPERM);
+}
+
+static bool probe_seccomp_listener(void)
+{
+	return probe_run(try_listener, NULL, PROBE_TIMEOUT_MS) >= 0;
+}
+
 /* A fork may be told only to whom the host trusts. */
 static bool probe_lazy_resume(void)
 {
@@ -298,7 +358,8 @@ static bool probe_lazy_resume(void)
 			    UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP };
 	cleanup_fd int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 
-	return fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0;
+	return fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 &&
+	       probe_run(try_trace_clones, NULL, PROBE_TIMEOUT_MS) == 0;
 }
 
 /* struct pidfd_info of linux/pidfd.h, first version, 6.13 */

@@ -13,13 +13,16 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
 SO_PROTOCOL, SO_DOMAIN = 38, 39
 NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
-CAPS_DEFAULT = sum(1 << c for c in (0, 1, 3, 4, 5, 6, 7, 18, 31))
+CAPS_DEFAULT = sum(1 << c for c in (0, 1, 3, 4, 5, 6, 7, 13, 18, 31))
 CAPS = {"default": CAPS_DEFAULT, "strict": 0, "debug": CAPS_DEFAULT | 1 << 19}
 ANONYMOUS = {"[eventfd]", "[eventpoll]", "inotify", "[timerfd]", "[signalfd]", "[pidfd]", "seccomp notify"}
 AGREED = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}
 FAMILIES = {(socket.AF_UNIX, socket.SOCK_STREAM), (socket.AF_UNIX, socket.SOCK_DGRAM), (socket.AF_UNIX, socket.SOCK_SEQPACKET),
             (socket.AF_INET, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM),
             (socket.AF_INET6, socket.SOCK_STREAM), (socket.AF_INET6, socket.SOCK_DGRAM)}
+# TCP; UDP and echo requests (ping), which the packet filter refuses
+PROTOCOLS = {socket.AF_INET: {socket.SOCK_STREAM: (6,), socket.SOCK_DGRAM: (17, socket.IPPROTO_ICMP)},
+             socket.AF_INET6: {socket.SOCK_STREAM: (6,), socket.SOCK_DGRAM: (17, socket.IPPROTO_ICMPV6)}}
 
 
 def text(path):
@@ -72,7 +75,7 @@ def bad_socket(kind):
         return protocol != 0
     if (domain, sort) not in FAMILIES:
         return True
-    return domain in (socket.AF_INET, socket.AF_INET6) and protocol not in (6, 17)
+    return domain in PROTOCOLS and protocol not in PROTOCOLS[domain][sort]
 
 
 def descriptors(pid):

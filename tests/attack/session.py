@@ -154,9 +154,18 @@ class Session:
         for pid in filter(str.isdigit, os.listdir("/proc")):
             inside = posture.namespaces(pid).get("pid") == looked.namespaces.get("pid") if own else f"{box['id']}/box/" in posture.text(f"/proc/{pid}/cgroup")
             # another instance may use the same ids, and helpers of ours are in the group
-            if inside and looked.owns(int(posture.status(pid).get("Uid", "-1").split()[0])):
+            if inside and looked.owns(int(posture.status(pid).get("Uid", "-1").split()[0])) and not self.waits(box, pid):
                 found.append(int(pid))
         return found
+
+    @staticmethod
+    def waits(box, pid):
+        """Is it the process that waits to become the next command, which rootless has an id of the sandbox? It still is the keeper's program, which nothing inside can execute."""
+        try:
+            keeper = posture.status(box["init_pid"])["PPid"].strip()
+            return os.path.samestat(os.stat(f"/proc/{pid}/exe"), os.stat(f"/proc/{keeper}/exe"))
+        except (OSError, KeyError):
+            return False
 
     def process_count(self, box):
         return len(self.processes(box))

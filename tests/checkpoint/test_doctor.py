@@ -8,7 +8,7 @@ from lib.case import contains, equal, raises, require
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, wait_output  # noqa: E402
+from forking import ask, fork_live, wait_output  # noqa: E402
 
 NEEDS = ("root", "cgroup2")
 
@@ -18,6 +18,12 @@ held = []
 def raw():
     held.append(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))
     return held[-1].fileno()
+def ping():
+    held.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP))
+    held[-1].sendto(bytes([8] + [0] * 7), ("127.0.0.1", 0))
+    return held[-1].recv(100, socket.MSG_PEEK) and held[-1].fileno()
+def answered():
+    return len(held[-1].recv(100))
 def drop():
     held.pop().close()
     return len(held)
@@ -48,6 +54,27 @@ def test_it_names_process_descriptor_and_reason(instance):
         contains(error.message, f"process {pid} (python3): descriptor {fd} is")
         equal(ask(instance, box, run, "drop()"), "0\n")
         equal(instance.json("doctor", "patient")["ok"], True)
+
+
+@require(*NEEDS)
+def test_a_ping_whose_answer_waits(instance):
+    """Nobody could send it again. Told in advance, tried again, refused by name; when it has been read all is carried."""
+    with instance.sandbox(name="patient") as box:
+        instance.ok(box, f"cat > /tmp/holder.py <<'END'\n{HOLDER}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/holder.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        fd = int(ask(instance, box, run, "ping()"))
+        findings = instance.json("doctor", "patient", want=1)["findings"]
+        equal([(f["descriptor"], f["name"]) for f in findings], [(fd, "python3")])
+        contains(findings[0]["reason"], f"descriptor {fd} is a ping socket with answers in it")
+        error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True})
+        equal(error.code, "busy")
+        contains(error.message, f"descriptor {fd} is a ping socket with answers in it")
+        equal(ask(instance, box, run, "answered()"), "8\n")
+        equal(instance.json("doctor", "patient")["ok"], True)
+        fork = fork_live(instance, box)[0]
+        equal(ask(instance, fork, run, "ping()"), f"{fd + 1}\n")
+        equal(ask(instance, fork, run, "answered()"), "8\n")
 
 
 @require(*NEEDS)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A capture that gets no further is given up: its processes go on as they were, whatever hangs, and whoever asked is told."""
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 
-from lib import cay
+from lib import cay, leaks
 from lib.case import contains, equal, raises, require, timeout
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -14,6 +17,8 @@ from test_objects import begin, check  # noqa: E402
 NEEDS = ("root", "cgroup2")
 # What is in the middle of a call when its capture is given up, and what would show of it.
 OBJECTS = ("calls", "twins", "stopped", "traps")
+# Who was opened for it cannot be closed.
+UNCLOSED = "live.dump.unclosed"
 PROGRAM = """
 import sys
 print("ready", flush=True)
@@ -83,6 +88,63 @@ def test_before_anything_is_stopped(tmp):
 @require(*NEEDS)
 def test_while_all_are_being_stopped(tmp):
     hangs(tmp, "live.dump.hang.stop")
+
+
+@contextlib.contextmanager
+def opened_for_a_capture(tmp, fault):
+    """A sandbox in which is what nobody may look at, resumed, so that a capture has to open it, and a server with a @fault."""
+    instance = cay.Instance(tmp)
+    try:
+        instance.start()
+        with instance.sandbox() as box:
+            run = begin(instance, box, "closed")
+            instance.post(f"/v1/sandboxes/{box}/suspend")
+            instance.stop()
+            instance.start(CAY_FAULT=fault)
+            instance.post(f"/v1/sandboxes/{box}/resume")
+            yield instance, box, run
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
+@timeout(120)
+def test_who_was_opened_for_it_is_closed(tmp):
+    with opened_for_a_capture(tmp, "live.dump.hang.looked=error") as (instance, box, run):
+        contains(raises(cay.ApiError, fork_live, instance, box).message, "was given up; they go on as they were")
+        check(instance, box, run)
+
+
+@require(*NEEDS)
+@timeout(120)
+def test_who_cannot_be_closed_does_not_go_on(tmp):
+    with opened_for_a_capture(tmp, f"{UNCLOSED}=error,live.dump.hang.looked=error") as (instance, box, _):
+        contains(raises(cay.ApiError, fork_live, instance, box).message, "not all of them could be let go")
+        cay.wait_until(lambda: instance.get(f"/v1/sandboxes/{box}")["state"] in ("failed", "stopped"), 30, "it is lost")
+
+
+def workers(instance):
+    """Pids of those whom nobody may look at: they have changed who they are."""
+    named = [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == "object_closed"]
+    uid = {pid: int(leaks.read(f"/proc/{pid}/status").split("Uid:")[1].split()[1]) for pid in named}
+    return {pid: uid[pid] for pid in named if uid[pid] != min(uid.values())}
+
+
+@require(*NEEDS)
+@timeout(120)
+def test_who_was_opened_is_closed_before_anybody_hears(tmp):
+    """When it hears that all stand still, the keeper may start programs beside them: whose files in /proc are not their own then."""
+    with opened_for_a_capture(tmp, "live.take.captured=hold") as (instance, box, run):
+        forking = threading.Thread(target=fork_live, args=(instance, box))
+        forking.start()
+        server = instance.process.pid
+        cay.wait_until(lambda: leaks.processes()[server][1] == "T", 60, "the server has heard that they stand still")
+        seen = {pid: (uid, os.stat(f"/proc/{pid}/environ").st_uid) for pid, uid in workers(instance).items()}
+        os.kill(server, signal.SIGCONT)
+        forking.join(60)
+        equal(len(seen), 3)
+        equal([pid for pid, (uid, owner) in seen.items() if uid == owner], [], "they are open")
+        check(instance, box, run)
 
 
 @require(*NEEDS)

@@ -39,6 +39,11 @@ def loading(instance):
     assert named(instance, "cay-loader"), "everything had been loaded: the test saw nothing"
 
 
+def all_there(instance):
+    """Nobody loads anything: nothing is missing."""
+    equal(named(instance, "cay-loader"), [])
+
+
 def loaded(instance):
     cay.wait_until(lambda: not named(instance, "cay-loader") and not named(instance, "cay-pager"), 60, "all is loaded")
 
@@ -96,24 +101,98 @@ def test_children_of_children(tmp):
 
 
 @require(*NEEDS)
-def test_threads_that_end(tmp):
-    slowly(tmp, "ends")
+def test_programs_that_are_executed_meanwhile(tmp):
+    slowly(tmp, "spawn")
+
+
+@require(*NEEDS)
+def test_signals_meanwhile(tmp):
+    slowly(tmp, "signals")
+
+
+@require(*NEEDS)
+def test_who_could_not_be_held_is_not_made(tmp):
+    slowly(tmp, "untraced")
+
+
+def held(tmp, made):
+    """Who would run in memory whose pages are missing does not, until none is."""
+    with Slow(tmp) as (instance, box, run):
+        for command in ("mappings", made, "forks"):
+            equal(ask(instance, box, run, command), "ok\n")
+        loading(instance)
+        # all is touched: it does not take so long
+        equal(ask(instance, box, run, "check"), "ok\n")
+        loaded(instance)
+        for command in ("seen", "check", "storm 5", "check"):
+            equal(ask(instance, box, run, command), "ok\n")
+
+
+@require(*NEEDS)
+def test_a_thread_waits_until_all_is_there(tmp):
+    held(tmp, "thread")
+
+
+@require(*NEEDS)
+def test_who_shares_the_memory_waits_until_all_is_there(tmp):
+    held(tmp, "beside")
 
 
 @require(*NEEDS)
 def test_many_hands(tmp):
-    slowly(tmp, "storm 40")
+    """They begin when all is there, which is not long where nothing makes it slow."""
+    instance = cay.Instance(tmp, env=LAZY).start()
+    try:
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box)
+        for _ in range(4):
+            there_and_back(instance, box)
+            equal(ask(instance, box, run, "storm 20"), "ok\n")
+            all_there(instance)
+            equal(ask(instance, box, run, "check"), "ok\n")
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
+def test_of_who_has_threads_all_is_there_first(tmp):
+    """Beside one that has none, and waits."""
+    instance = cay.Instance(tmp, env=SLOW).start()
+    try:
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box)
+        equal(ask(instance, box, run, "threads"), "ok\n")
+        suspend(instance, box)
+        resume(instance, box)
+        all_there(instance)
+        equal(ask(instance, box, run, "check"), "ok\n")
+        other = instance.exec(box, "/usr/local/bin/lazy_memory", stdin=True)
+        wait_output(instance, box, other, b"ready\n")
+        there_and_back(instance, box)
+        loading(instance)
+        pagers = named(instance, "cay-pager")
+        for pid in pagers:
+            os.kill(pid, signal.SIGSTOP)
+        for command in ("check", "storm 20", "ends", "check"):
+            equal(ask(instance, box, run, command), "ok\n")
+        loading(instance)
+        for pid in pagers:
+            os.kill(pid, signal.SIGCONT)
+        for command in ("mappings", "forks", "check"):
+            equal(ask(instance, box, other, command), "ok\n")
+    finally:
+        instance.close()
 
 
 @require(*NEEDS)
 def test_everything_in_a_row(tmp):
     """Twice, so that what was loaded piece by piece is suspended, and resumed, again."""
     with Slow(tmp) as (instance, box, run):
-        for command in ("mappings", "forks", "ends", "check"):
+        for command in ("mappings", "forks", "signals", "check"):
             equal(ask(instance, box, run, command), "ok\n")
         for _ in range(2):
             there_and_back(instance, box)
-            for command in ("storm 10", "forks", "check"):
+            for command in ("forks", "children 100", "storm 10", "check"):
                 equal(ask(instance, box, run, command), "ok\n")
 
 
@@ -235,12 +314,52 @@ def test_the_parent_is_killed(tmp):
     killed(tmp, "cay-fork")
 
 
+@require(*NEEDS)
+def test_who_waits_for_what_waits_for_it_goes_on(tmp):
+    with Slow(tmp, CAY_FAULT="live.loader.slow,live.loader.impatient") as (instance, box, run):
+        equal(ask(instance, box, run, "grow locked"), "ok\n")
+        loading(instance)
+        equal(ask(instance, box, run, "check"), "ok\n")
+
+
+@require(*NEEDS)
+def test_more_children_meanwhile_than_there_may_be_at_once(tmp):
+    with Slow(tmp, CAY_FAULT="live.loader.slow,live.loader.crowded") as (instance, box, run):
+        equal(ask(instance, box, run, "children 2000"), "ok\n")
+        loading(instance)
+        equal(ask(instance, box, run, "check"), "ok\n")
+
+
+@require(*NEEDS)
+def test_who_gives_memory_back_is_heard_while_there_is_no_room(tmp):
+    with Slow(tmp, CAY_FAULT="live.loader.slow,live.loader.narrow,live.loader.impatient") as (instance, box, run):
+        equal(ask(instance, box, run, "wait for room"), "ok\n")
+        loading(instance)
+        equal(ask(instance, box, run, "check"), "ok\n")
+
+
+@require(*NEEDS)
+def test_terabytes_that_must_be_there_first(tmp):
+    """Of what no child may have all that there is comes before anybody runs; what there is not costs nothing."""
+    instance = cay.Instance(tmp, env=SLOW).start()
+    try:
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box)
+        equal(ask(instance, box, run, "reserve"), "ok\n")
+        there_and_back(instance, box)
+        loading(instance)
+        equal(ask(instance, box, run, "reserved"), "ok\n")
+        equal(ask(instance, box, run, "check"), "ok\n")
+    finally:
+        instance.close()
+
+
 def eagerly(instance, **spec):
     box = instance.post("/v1/sandboxes", spec)["id"]
     run = begin(instance, box)
     suspend(instance, box)
     resume(instance, box)
-    equal(named(instance, "cay-loader"), [])
+    all_there(instance)
     equal(ask(instance, box, run, "check"), "ok\n")
 
 
@@ -258,5 +377,14 @@ def test_where_it_could_come_near_the_limit_all_is_there_first(tmp):
     instance = cay.Instance(tmp, env=SLOW).start()
     try:
         eagerly(instance, limits={"memory_bytes": 80 << 20})
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
+def test_it_can_be_switched_off(tmp):
+    instance = cay.Instance(tmp, env={**SLOW, "CAY_LAZY_RESUME": "0"}).start()
+    try:
+        eagerly(instance)
     finally:
         instance.close()

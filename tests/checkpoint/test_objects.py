@@ -113,6 +113,20 @@ def test_owners_rootless(tmp):
         both_go_on(instance, "owners", "/tmp")
 
 
+@require("root", "cgroup2")
+def test_pings_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "pings")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "userns", "newuidmap")
+def test_pings_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "pings", "/tmp")
+
+
 @require("root", "userns", "newuidmap")
 def test_who_is_closed_rootless(tmp):
     """What a fork has made nobody but the host's root may look at: told by name, and in advance."""
@@ -195,6 +209,11 @@ def test_object_passed(instance):
 @require("root", "cgroup2")
 def test_object_paths(instance):
     both_go_on(instance, "paths")
+
+
+@require("root", "cgroup2")
+def test_object_pings(instance):
+    both_go_on(instance, "pings")
 
 
 @require("root", "cgroup2")

@@ -274,3 +274,33 @@ def test_tiles_in_registers(instance):
         for one in (fork, box):
             equal(ask(instance, one, run, "[use(), drop()]"), "[None, None]\n")
         instance.remove(fork)
+
+
+SHARED = """
+import os, signal, sys
+held = os.open(sys.argv[1], os.O_RDONLY)
+if os.fork() == 0:
+    while True: signal.pause()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(len(os.read(held, 10)), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_a_file_of_proc_that_is_held_over_a_fork(instance):
+    """Of memory only its own process may have it opened again: who has it too, from its parent, is refused by name. What is no memory goes along."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/usr/bin/python3", "-c", SHARED, "/proc/self/maps", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        error = raises(cay.ApiError, fork_live, instance, box)
+        equal(error.code, "unsupported")
+        contains(error.message, "a file of a process in /proc")
+        equal(ask(instance, box, run, "go"), "10\n")
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/usr/bin/python3", "-c", SHARED, "/proc/self/statm", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        fork = fork_live(instance, box)[0]
+        for one in (box, fork):
+            equal(ask(instance, one, run, "go"), "10\n")
+        instance.remove(fork)

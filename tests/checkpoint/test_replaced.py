@@ -36,6 +36,17 @@ for line in sys.stdin:
 """
 
 
+# Maps a file; tells its first bytes as it has them, and how its name is shown.
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(held[:5], [each.endswith(" (deleted)\\n") for each in open("/proc/self/maps") if "/common-licenses/" in each], flush=True)
+"""
+
+
 def replaced(instance, box):
     put(instance, box, "/tmp/server.py", SERVER)
     run = start(instance, box, "/usr/bin/python3", "/tmp/server.py")
@@ -67,6 +78,25 @@ def test_an_interpreter_and_its_libraries(instance):
         goes_on(instance, box, run)
         there_and_back(instance, box)
         equal(ask(instance, box, run, "remember('after')"), f'["before", "{box}", "after"]\n')
+
+
+@require(*NEEDS)
+def test_of_the_same_name_each_keeps_the_file_that_it_has(instance):
+    """The one that has been replaced, and the one that has come into its place; whoever of them is looked at first."""
+    file = "/usr/share/common-licenses/BSD"
+    with instance.sandbox() as box:
+        before = instance.ok(box, f"head -c 5 {file}").encode()
+        runs = []
+        for word, count in ((before, 2), (b"later", 2), (b"least", 1)):
+            if word != before:
+                instance.ok(box, f"echo {word.decode()} > {file}.new; mv {file}.new {file}")
+            for _ in range(count):
+                runs.append((word, word == b"least", start(instance, box, "/usr/bin/python3", "-c", MAPS, file)))
+        fork = fork_live(instance, box)[0]
+        for word, is_there, run in runs:
+            equal(ask(instance, fork, run, "?"), f"{word} {[not is_there]}\n")
+            assert ask(instance, box, run, "?").startswith(str(word))
+        instance.remove(fork)
 
 
 @require(*NEEDS, "userns", "newuidmap")

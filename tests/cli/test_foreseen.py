@@ -156,6 +156,21 @@ def test_as_an_ordinary_user(tmp):
 
 
 @require("root")
+def test_two_directories_in_turn(tmp):
+    """Whoever works in the one does not cost the other its mount."""
+    one, other = project(tmp, "project", "first"), project(tmp, "another", "other")
+    with telling(tmp) as instance:
+        for _ in range(TURNS):
+            before = counted(instance, RIGHT)
+            for place, note in ((one, "first"), (other, "other")):
+                wait_full(instance)
+                equal(run(instance, place, "cat", "note"), note)
+            if counted(instance, RIGHT) == before + 2:
+                return
+    raise AssertionError(f"{TURNS} turns, and in none were both mounts foreseen")
+
+
+@require("root")
 def test_stopped_and_started_again(tmp):
     """Its changes are there again, over the directory as it is now."""
     place = project(tmp, "project", "first")

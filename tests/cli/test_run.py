@@ -124,6 +124,48 @@ def test_the_current_directory_is_where_the_command_starts(instance, tmp):
     forget(instance)
 
 
+def git(cwd, *words):
+    done = subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=cwd, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def repository(tmp, name):
+    """A repository with one commit, and its worktrees "beside" and "inside" (as people have them in bare ones)."""
+    top = os.path.join(tmp, name)
+    subprocess.run(["git", "init", "-q", "-b", "main", top], check=True)
+    git(top, "commit", "-q", "--allow-empty", "-m", "first")
+    for place in (f"{tmp}/{name}-beside", f"{top}/.git/inside"):
+        git(top, "worktree", "add", "-q", place)
+    return top
+
+
+def test_a_git_worktree_has_its_repository(instance, tmp):
+    top = repository(tmp, "repository")
+    commit = "echo two > f && git add f && git -c user.name=t -c user.email=t@example.org commit -q -m second && git log --format=%s"
+    for place in (top + "-beside", top + "/.git/inside"):
+        done = instance.cay("run", "--", "sh", "-c", commit, cwd=place)
+        equal(done.stdout.split(), ["second", "first"], done.stderr)
+        equal(git(place, "log", "--format=%s"), "first")
+        instance.cay("apply", cwd=place)
+        equal((git(place, "log", "--format=%s"), git(place, "status", "--short"), git(top, "log", "--format=%s")), ("second\nfirst", "", "first"))
+        equal(git(top, "fsck"), "")
+    forget(instance)
+
+
+def test_what_no_worktree_is_shows_no_repository(instance, tmp):
+    """A file .git can be what a sandbox wrote: it must not make another directory visible."""
+    top = repository(tmp, "other")
+    for text in (f"gitdir: {top}/.git", f"gitdir: {top}/.git/worktrees/other-beside", "gitdir: /", "gitdir: " + "x" * 5000, "gitdir:", "", "\0"):
+        false = os.path.join(tmp, "false")
+        os.makedirs(false, exist_ok=True)
+        with open(false + "/.git", "w", encoding="utf-8") as f:
+            f.write(text)
+        instance.cay("run", "--rm", "--", "test", "!", "-e", top + "/.git", cwd=false)
+    os.unlink(false + "/.git")
+    os.mkfifo(false + "/.git")
+    instance.cay("run", "--rm", "--", "true", cwd=false)
+
+
 def test_mount_modes(instance, tmp):
     top = project(tmp)
     other = os.path.join(tmp, "other")

@@ -25,6 +25,7 @@ POINTS = [
     "catalogue.put.before",
     "events.flush.before",
     "exec.create.committed",
+    "exec.end.before",
     "keeper.start.mounted",
     "live.take.held",
     "outfile.run_written",
@@ -34,18 +35,24 @@ POINTS = [
     "rewind.halt.before",
     "sandbox.create.before_commit",
     "sandbox.create.committed",
+    "sandbox.fork.committed",
     "sandbox.remove.committed",
     "sandbox.remove.marked",
     "sandbox.stop.before",
     "sandbox.stop.committed",
+    "seed.cloned",
     "snapshot.commit.after",
     "snapshot.commit.before",
     "snapshot.durable.before",
+    "snapshot.durable.committed",
     "snapshot.remove.committed",
+    "snapshot.verify.before",
+    "snapshot.verify.committed",
     "store.apply.done",
     "store.apply.journal",
     "store.apply.staged",
     "store.apply.step",
+    "store.capture.begun",
     "store.capture.filled",
     "store.capture.frozen",
     "store.commit.after_rename",
@@ -53,8 +60,11 @@ POINTS = [
     "store.commit.manifest",
     "store.disk.filled",
     "store.layer.arranged",
+    "store.recover.begun",
+    "store.remove.renamed",
     "store.seal.taken",
     "store.storage.locked",
+    "store.sync.done",
 ]
 # Kill at these hits of a point. What every step passes is killed in many steps.
 HITS = (1, 2, 3)
@@ -104,6 +114,7 @@ class Scenario:
     def snapshot(self):
         if not any(s["name"] == "snap" for s in self.box.get("/v1/snapshots")["snapshots"]):
             self.box.post("/v1/sandboxes/first/snapshots", {"name": "snap", "files_only": True})
+        equal(self.box.post("/v1/snapshots/snap/verify")["state"], "verified")
         self.acknowledged["snap"] = True
 
     def change(self):

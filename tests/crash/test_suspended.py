@@ -10,7 +10,7 @@ import sys
 import threading
 
 from lib import cay, leaks
-from lib.case import equal, raises, require
+from lib.case import contains, equal, raises, require
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
@@ -26,10 +26,12 @@ POINTS = {
     "memory.commit.before_rename": ("running",),
     "memory.commit.after_rename": ("running",),
     "sandbox.suspend.saved": ("running",),
+    "sandbox.suspend.impatient": ("running",),
     "keeper.suspend.frozen": ("lost",),
     "keeper.suspend.marked": ("running",),
     "sandbox.suspend.ended": ("suspended",),
     "sandbox.suspend.before_commit": ("suspended",),
+    "sandbox.suspend.committed": ("suspended",),
     "memory.load.tables": ("suspended",),
     "memory.pager.serving": ("suspended", "lost"),
     "sandbox.resume.launched": ("suspended",),
@@ -114,7 +116,7 @@ def told(tmp, use, **environment):
         use(instance, story)
 
 
-def make_case(point, allowed):
+def make_case(point, allowed, setting=None):
     def case(tmp):
         def use(instance, story):
             # a keeper that dies when all is on disk takes nothing along
@@ -128,7 +130,7 @@ def make_case(point, allowed):
             if left != "lost":
                 story.count()
         lazy = {"CAY_LAZY_RESUME": "1"} if ".pager." in point or ".loader." in point else {}
-        told(tmp, use, CAY_FAULT=point, **lazy)
+        told(tmp, use, CAY_FAULT=setting or point, **lazy)
     case.__name__ = f"test_kill_at_{point.replace('.', '_')}"
     return require("root", "cgroup2")(case)
 
@@ -136,6 +138,10 @@ def make_case(point, allowed):
 for _point, _allowed in (POINTS | INSIDE).items():
     _case = make_case(_point, _allowed)
     globals()[_case.__name__] = _case
+
+
+# A setting may name several points, also where processes are made.
+test_kill_at_a_point_behind_others = make_case("live.process.made", INSIDE["live.process.made"], "live.fork.nowhere:2,memory.nowhere,live.process.made")
 
 
 @require("root", "cgroup2")
@@ -182,6 +188,86 @@ def test_what_is_on_disk_waits_for_the_storage(tmp):
 @require("root", "cgroup2")
 def test_what_never_came_to_the_disk_is_over_when_the_storage_is_there(tmp):
     without_storage(tmp, "sandbox.suspend.saved", "stopped")
+
+
+# A job that looks for the object and cannot: not the same as one that finds none.
+UNSEEN = "memory.exact.before"
+
+
+def cannot_be_asked(instance, story):
+    """Nobody can say whether its processes are on disk: it counts as suspended, nothing is made of it, and nothing of it is forgotten."""
+    equal(story.state(), "suspended")
+    for what, body in (("resume", {}), ("snapshots", {}), ("fork", {})):
+        error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{story.id}/{what}", body)
+        contains(error.message, "nobody can say yet whether the processes")
+        contains(error.hint, "each resume looks again")
+    equal(story.state(), "suspended")
+    instance.post("/v1/prune", {})
+    equal(len(os.listdir(os.path.join(instance.state, "pool", "memory"))), 1)
+
+
+def by_a_server_that_cannot_ask(tmp, point, left):
+    """The server dies at @point of a suspension, and the next one cannot look at its object: what is @left is seen by the one after it."""
+    def use(instance, story):
+        raises(Exception, instance.post, f"/v1/sandboxes/{story.id}/suspend")
+        equal(instance.process.wait(30), -signal.SIGKILL)
+        for pid in keeper(instance, story):
+            with contextlib.suppress(ProcessLookupError):  # it ends by itself where all is on disk
+                os.kill(pid, signal.SIGKILL)
+        instance.start(CAY_FAULT=f"{UNSEEN}=error")
+        cannot_be_asked(instance, story)
+        instance.kill()
+        instance.start()
+        equal(story.state(), left)
+        equal(story.left(), "suspended" if left == "suspended" else "lost")
+    told(tmp, use, CAY_FAULT=point)
+
+
+@require("root", "cgroup2")
+def test_an_object_that_cannot_be_looked_at_is_not_forgotten(tmp):
+    by_a_server_that_cannot_ask(tmp, "sandbox.suspend.ended", "suspended")
+
+
+@require("root", "cgroup2")
+def test_one_that_never_came_to_the_disk_is_over_when_it_can_be_looked_for(tmp):
+    by_a_server_that_cannot_ask(tmp, "sandbox.suspend.saved", "stopped")
+
+
+@require("root", "cgroup2")
+def test_a_keeper_that_does_not_answer_in_time_is_not_taken_for_one_that_failed(tmp):
+    """It ends the processes behind the server's back: what it has written is the only copy of them."""
+    def use(instance, story):
+        contains(raises(cay.ApiError, instance.post, f"/v1/sandboxes/{story.id}/suspend").message, "nobody can say yet")
+        equal(story.state(), "suspended")
+        equal(story.left(), "suspended")
+    told(tmp, use, CAY_FAULT="sandbox.suspend.impatient=error")
+
+
+@require("root", "cgroup2")
+def test_a_keeper_dies_while_suspending_and_nobody_can_say_how_far_it_came(tmp):
+    """By the same server: what it holds is suspended until the next one has looked."""
+    def use(instance, story):
+        contains(raises(cay.ApiError, instance.post, f"/v1/sandboxes/{story.id}/suspend").message, "nobody can say yet")
+        cannot_be_asked(instance, story)
+        instance.kill()
+        instance.start()
+        equal(story.left(), "suspended")
+    told(tmp, use, CAY_FAULT=f"keeper.suspend.marked,{UNSEEN}=error")
+
+
+@require("root", "cgroup2")
+def test_processes_that_nobody_can_look_for_can_be_given_up(tmp):
+    def use(instance, story):
+        raises(cay.ApiError, instance.post, f"/v1/sandboxes/{story.id}/suspend")
+        instance.post(f"/v1/sandboxes/{story.id}/stop")
+        equal(story.box.wait(story.id, story.run, 20)["status"], "killed")
+        cay.wait_until(lambda: not os.listdir(os.path.join(instance.state, "pool", "memory")), 30, "its memory goes")
+        instance.kill()
+        instance.start()
+        equal(story.state(), "stopped")
+        instance.post(f"/v1/sandboxes/{story.id}/start")
+        equal(instance.ok(story.id, "wc -c < /tmp/n").strip(), str(story.n))
+    told(tmp, use, CAY_FAULT=f"keeper.suspend.marked,{UNSEEN}=error")
 
 
 @require("root", "cgroup2")

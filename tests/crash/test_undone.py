@@ -207,6 +207,44 @@ def test_a_rewind_that_fails_behind_its_commit_has_happened(tmp):
 
 
 @require("root")
+def test_a_snapshot_whose_row_was_not_taken_is_not_durable(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="snapshot.durable.before=error")
+        box = with_file(instance, "first")
+        raises(cay.ApiError, snapshot, instance, box, name="kept")
+        equal(instance.get("/v1/snapshots/kept")["state"], "sealed")
+        equal(types(instance, box, "snapshot.durable"), [])
+        equal(instance.post("/v1/snapshots/kept/verify")["state"], "verified")
+        equal(types(instance, box, "snapshot.durable", "snapshot.verified"), ["snapshot.durable", "snapshot.verified"])
+
+
+@require("root")
+def test_a_snapshot_whose_check_was_not_written_is_not_verified(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="snapshot.verify.before=error")
+        box = with_file(instance, "first")
+        first = snapshot(instance, box, name="kept")
+        raises(cay.ApiError, instance.post, f"/v1/snapshots/{first}/verify")
+        equal(instance.get(f"/v1/snapshots/{first}")["state"], "durable")
+        equal(types(instance, box, "snapshot.verified"), [])
+        equal(instance.post(f"/v1/snapshots/{first}/verify")["state"], "verified")
+
+
+@require("root")
+def test_a_snapshot_that_is_verified_is_durable(tmp):
+    """At once, without waiting for the background: a power cut may come."""
+    log = cay.fault_log(tmp)
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT_LOG=log)
+        box = with_file(instance, "first")
+        first = snapshot(instance, box)
+        equal(instance.post(f"/v1/snapshots/{first}/verify")["state"], "verified")
+        seen = leaks.read(log).split()
+        contains(seen[:seen.index("snapshot.verify.committed")], "store.sync.done")
+        equal(types(instance, box, "snapshot.durable", "snapshot.verified"), ["snapshot.durable", "snapshot.verified"])
+
+
+@require("root")
 def test_what_a_removed_snapshot_held_does_not_come_back(tmp):
     """The server dies between the catalogue and the layers, after the sandbox has gone back behind that snapshot."""
     with own_instance(tmp) as instance:

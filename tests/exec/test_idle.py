@@ -43,8 +43,8 @@ def holds(instance, box):
 
 @require("root")
 def test_nothing_is_kept_open_that_can_be_opened_again(instance):
-    # of the keeper: to the server, for the next one, to starter and waiter; connections, datagrams and what is refused inside
-    idle = {"keeper": ["anon_inode:[signalfd]"] + ["socket"] * 7, "cay-starter": ["socket"], "cay-waiter": ["socket"], "cay-init": []}
+    # of the keeper: to the server, for the next one, to starter and waiter; connections, datagrams and what is refused inside; sockets that are refused when they are made
+    idle = {"keeper": ["anon_inode:[signalfd]", "anon_inode:seccomp notify"] + ["socket"] * 7, "cay-starter": ["socket"], "cay-waiter": ["socket"], "cay-init": []}
     with instance.sandbox() as box:
         equal(instance.ok(box, "echo before"), "before\n")
         wait_until(lambda: holds(instance, box) == idle, 30, f"an idle sandbox to hold {idle}")

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contract EXEC: the final status says what really happened, with evidence, and an exit code is never made up."""
 
+import contextlib
+import os
+import sqlite3
+
 from lib import cay
 from lib.case import contains, equal, raises, require
 
@@ -127,6 +131,15 @@ def test_stopping_the_sandbox_is_no_exit(instance):
         assert "code" not in status, status
 
 
+def test_nothing_is_written_of_what_ran_in_a_sandbox_that_is_removed(instance):
+    box = instance.post("/v1/sandboxes", {})["id"]
+    run = instance.exec(box, "sleep", "1000")
+    instance.call("DELETE", f"/v1/sandboxes/{box}?force=true")
+    instance.wait_event("exec.ended", box, match=lambda event: event["exec"] == run["id"])
+    with contextlib.closing(sqlite3.connect(f"file:{os.path.join(instance.state, 'cay.db')}?mode=ro", uri=True)) as catalogue:
+        equal(catalogue.execute("SELECT id FROM execs WHERE owner = ?", (box,)).fetchall(), [])
+
+
 @require("root")
 def test_out_of_memory_is_seen_by_the_kernel_not_guessed(instance):
     with instance.sandbox(limits={"memory_bytes": 64 << 20}) as box:
@@ -157,6 +170,17 @@ def test_the_limit_of_processes_is_named(instance):
         else:
             equal(status["code"], 11)
         equal(instance.ok(box, "echo alive"), "alive\n")
+
+
+@require("root")
+def test_a_limit_that_another_program_hit_is_not_named(instance):
+    script = "import os,signal,sys\nmade=[]\ntry:\n  for i in range(200):\n    made.append(os.fork())\n    if made[-1] == 0: signal.pause()\nexcept OSError as e:\n" \
+             "  for pid in made: os.kill(pid, 9), os.waitpid(pid, 0)\n  sys.exit(e.errno)\n"
+    with instance.sandbox(limits={"pids": 40}) as box:
+        equal(instance.wait(box, instance.exec(box, "python3", "-c", script))["status"], "limit")
+        for _ in range(2):
+            status = instance.wait(box, instance.exec(box, "sh", "-c", "exit 3"))
+            equal((status["status"], status.get("code")), ("exited", 3))
 
 
 def test_every_final_status_is_of_the_closed_set(instance):

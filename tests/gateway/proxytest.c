@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "codec/jsontext.h"
 #include "gateway/secrets.h"
+#include "gateway/spending.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -111,12 +112,15 @@ static void event(attr_unused void *ctx, attr_unused const struct proxy_conn *c,
 	(void)fflush(events);
 }
 
-/* Budgets are never exhausted here; what answers say for them is an event. */
-static enum ledger_answer reserve(attr_unused void *ctx, attr_unused const struct policy *policy,
-	attr_unused size_t rule, attr_unused const struct ledger_amounts *amounts,
-	attr_unused struct ledger_refusal *ret)
+/* Budgets are never exhausted here, unless the configuration says so; what answers say for them is an event. */
+static enum ledger_answer reserve(attr_unused void *ctx, const struct policy *policy, size_t rule,
+	attr_unused const struct ledger_amounts *amounts, struct ledger_result *ret)
 {
-	return LEDGER_OK;
+	const char *said = json_string_value(json_object_get(config, "budgets"));
+	size_t n;
+
+	ret->opened = spending_wanted(&policy_rules(policy, &n)[rule]);
+	return said == NULL ? LEDGER_OK : str_eq(said, "busy") ? LEDGER_LATER : LEDGER_OVER;
 }
 
 static void add(void *ctx, attr_unused const struct policy *policy, attr_unused size_t rule,
@@ -177,7 +181,6 @@ static void on_connection(uv_poll_t *poll, attr_unused int status, attr_unused i
 			.address = member(l->config, "as_address", "192.0.2.1"),
 			.name = member(l->config, "as_name", ""),
 			.port = (uint16_t)json_integer_value(json_object_get(l->config, "as_port")),
-			.exec = "",
 			.number = ++connections };
 		fiber_start(serve, s);
 	}
@@ -274,6 +277,10 @@ int main(int argc, char **argv)
 		proxy.listen_ns =
 			(uint64_t)json_integer_value(json_object_get(config, "listen_ms")) *
 			NS_PER_MS;
+	if (json_is_true(json_object_get(config, "no_room"))) {
+		proxy.room_ns = NS_PER_MS;
+		proxy.trees.used = proxy.trees.max;
+	}
 	events = text("events") != NULL ? fopen(text("events"), "ae") : NULL;
 	n = json_array_size(json_object_get(config, "listen"));
 	for (size_t i = 0; i < n; i++) {

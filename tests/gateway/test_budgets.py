@@ -9,6 +9,7 @@ import threading
 import brotli
 
 from lib.case import contains, equal
+from lib.cay import wait_until
 from lib.pace import patience
 from lib.proxy import Upstream, echo
 
@@ -144,6 +145,185 @@ def test_tokens_at_once_and_across_killed_gateways(instance):
         kill_gateway(instance)
         equal([statuses(instance, box, 1)[0] for _ in range(3)], [200, 429, 429])
     upstream.close()
+
+
+def metered(used, gate=None):
+    """A model's API whose answers say that @used tokens went into each; the most that were asked at once is in the list that comes with it. @gate: answers wait for it."""
+    lock, now, most = threading.Lock(), [0], [0]
+    body = json.dumps({"usage": {"output_tokens": used}}).encode()
+
+    def handler(peer):
+        while (head := peer.head()) is not None:
+            peer.body(head)
+            with lock:
+                now[0] += 1
+                most[0] = max(most[0], now[0])
+            if gate:
+                assert gate.wait(patience(60))
+            with lock:
+                now[0] -= 1
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    return handler, most
+
+
+AT_ONCE = """
+import socket
+socks = [socket.create_connection(("api.example", 80)) for _ in range(20)]
+for sock in socks:
+    sock.sendall(b"GET / HTTP/1.1\\r\\nHost: api.example\\r\\nConnection: close\\r\\n\\r\\n")
+open("/tmp/sent", "w").close()
+print(*(sock.recv(12)[9:].decode() for sock in socks))
+"""
+
+
+def test_a_sum_over_answers_is_exact_for_requests_at_once(instance):
+    """Who would not fit beside the others waits for them: twenty at once use what twenty one after the other would."""
+    tokens = {"field": "/usage/output_tokens", "of": "response"}
+    for bound, want in (({"max": 100}, 3),  # the last one goes beyond it
+                        ({"max": 100, "each": 40}, 2),  # nobody does
+                        ({"max": 120, "each": 60}, 2)):  # 40 are left, less than one could bring
+        gate, got = threading.Event(), []
+        handler, _ = metered(40, gate)
+        upstream = Upstream(handler)
+        with instance.sandbox(policy=policy(upstream, {"sum": {**tokens, **bound}})) as box:
+            instance.ok(box, "mkfifo /tmp/sent")
+            client = threading.Thread(target=lambda: got.append(instance.cay("exec", box, "--", "/usr/bin/python3", "-c", AT_ONCE, timeout=100)))
+            client.start()
+            try:
+                instance.ok(box, "cat /tmp/sent")
+            finally:
+                gate.set()
+                client.join()
+            equal(sorted(map(int, got[0].stdout.split())), [200] * want + [429] * (20 - want), str(bound))
+            equal(heard(upstream), want)
+        upstream.close()
+
+
+def in_thread(function, *args):
+    """Start it; the list that will hold what it returns, and the thread."""
+    got = []
+    thread = threading.Thread(target=lambda: got.append(function(*args)))
+    thread.start()
+    return got, thread
+
+
+def test_who_waits_for_others_goes_on_when_the_window_ends(instance):
+    gate = threading.Event()
+    body = b'{"usage": {"output_tokens": 40}}'
+
+    def handler(peer):
+        while (head := peer.head()) is not None:
+            if b"/slow" in head:
+                assert gate.wait(patience(120))
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    def get(path):
+        return int(instance.cay("exec", box, "--", "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", f"http://api.example/{path}", timeout=150).stdout)
+
+    upstream = Upstream(handler)
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 100, "each": 40, "per": "5s"}})) as box:
+        try:
+            equal(get("now"), 200)
+            slow, thread = in_thread(get, "slow")
+            wait_until(lambda: heard(upstream) == 2, 60, "the slow one is asked")
+            equal(get("now"), 200)  # 40 of 100 are spent, 40 held: there is room for it in the next window
+        finally:
+            gate.set()
+            thread.join()
+        equal(slow, [200])
+    upstream.close()
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))
+
+
+def test_who_waits_for_a_budget_gives_way_to_who_waits_for_room(instance):
+    """Large bodies that wait for what a budget holds for another answer do not stop the requests of other rules: as many as it takes are told to come again, the others wait on."""
+    gate = threading.Event()
+    body = b'{"usage": {"output_tokens": 10}}'
+
+    def taken(gate):
+        def handler(peer):
+            while (head := peer.head()) is not None:
+                left = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]) - len(peer.rest)
+                peer.rest = b""
+                while left > 0:
+                    left -= len(peer.sock.recv(1 << 20))
+                assert gate is None or gate.wait(patience(120))
+                peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        return handler
+
+    gated, free = Upstream(taken(gate)), Upstream(taken(None))
+    rules = [{"name": name, "match": {"host": f"{name}.example", "json": {"model": "m"}}, "action": "allow", "upstream": upstream.address, "private": True, **more}
+             for name, upstream, more in (("counted", gated, {"budget": {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 100, "each": 60}}}), ("other", free, {}))]
+
+    def post(host, body):
+        return int(instance.cay("exec", box, "--", "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--json", f"@/tmp/{body}", f"http://{host}.example/", timeout=150).stdout)
+
+    with instance.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+        instance.ok(box, """(printf '{"model": "m", "x": "'; head -c 30M /dev/zero | tr '\\0' x; printf '"}') > /tmp/large; echo '{"model": "m"}' > /tmp/small""")
+        try:
+            threads = [in_thread(post, "counted", "small")]
+            wait_until(lambda: heard(gated) == 1, 60, "one is open")
+            gateway = instance.wait_event("gateway.started", box)["data"]["pid"]
+            before = resident(gateway)
+            threads += [in_thread(post, "counted", "large") for _ in range(3)]
+            wait_until(lambda: resident(gateway) - before > 88 << 10, 60, "three are held")
+            equal(post("other", "large"), 200)
+            equal(heard(gated), 1)
+        finally:
+            gate.set()
+            for _, thread in threads:
+                thread.join()
+        equal(sorted(got[0] for got, _ in threads), [200, 200, 200, 503])
+    gated.close()
+    free.close()
+
+
+def test_requests_go_side_by_side_where_the_sum_has_room(instance):
+    """What is known of answers is held for each, no more: eight that fit are asked at once."""
+    gate = threading.Event()
+    handler, most = metered(40, gate)
+    upstream, got = Upstream(handler), []
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 800, "each": 100}})) as box:
+        client = threading.Thread(target=lambda: got.extend(statuses(instance, box, 8)))
+        client.start()
+        try:
+            deadline = threading.Event()
+            for _ in range(int(patience(30) * 50)):
+                if most[0] == 8:
+                    break
+                deadline.wait(0.02)
+        finally:
+            gate.set()
+            client.join()
+        equal((got, most), ([200] * 8, [8]))
+    upstream.close()
+
+
+def test_an_answer_whose_gateway_is_killed_is_paid(instance):
+    """What was held for it was written down before the request went out."""
+    asked = threading.Event()
+
+    def endless(peer):
+        while peer.head() is not None:
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {}\n\n")
+            asked.set()
+            peer.more()
+            return
+
+    upstream = Upstream(endless)
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 100, "each": 100}})) as box:
+        client = threading.Thread(target=statuses, args=(instance, box, 1))
+        client.start()
+        assert asked.wait(patience(60))
+        kill_gateway(instance)
+        client.join()
+        equal(statuses(instance, box, 1), [429])
+    upstream.close()
+    equal(len(upstream.heard), 1)
 
 
 def test_who_leaves_before_the_end_pays_it(instance):
@@ -289,7 +469,7 @@ def test_answers_that_are_compressed_unasked_are_counted_in_bounded_memory(insta
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: br\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed)
 
     upstream = Upstream(answer)
-    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 5 * at_once, "missing": 1000}})) as box:
+    with instance.sandbox(policy=policy(upstream, {"sum": {"field": "/usage/output_tokens", "of": "response", "max": 5 * at_once, "each": 5, "missing": 1000}})) as box:
         equal(statuses(instance, box, at_once, "--max-time 100"), [200] * at_once)
         with open(f"/proc/{gateway_of(instance)}/status", encoding="ascii") as f:
             peak = next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))

@@ -114,7 +114,7 @@ def test_records_are_looked_up_as_rules_say(instance):
         equal({k: told[0]["data"][k] for k in ("name", "type", "rule", "code", "records")},
               {"name": "shop.example", "type": "MX", "rule": "records", "code": "noerror", "records": ["10 mx1.shop.example", "20 mx2.shop.example"]})
         equal(all(e.get("exec") for e in told), True, "each names the exec")
-        contains(instance.cay("net", box).stdout, "SRV of _db._tcp.shop.example  noerror: 1 2 27017 db1.shop.example\n")
+        contains(instance.cay("net", box).stdout, "SRV of _db._tcp.shop.example  noerror: 1 2 27017 db1.shop.example")
         explained = instance.json("policy", "explain", box, "dns://mail.example?type=TXT")
         equal((explained["action"], instance.json("policy", "explain", box, "dns://mail.example?type=MX")["rule"]), ("deny", "mail"))
     server.close()

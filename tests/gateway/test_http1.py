@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP/1.1 through the gateway's core: what is refused, what is decided, and that what is forwarded arrives as it was meant."""
 
+import json
 import os
 import socket
+import tempfile
 import threading
 
 from lib.case import contains, equal
@@ -304,6 +306,25 @@ def test_transform(tmp):
         contains(body, b"x-added: yes")
         equal(b"x-gone" in body, False)
         contains(body, b'{"model":"small"}')
+
+
+def test_what_is_worth_another_try_says_so(tmp):
+    """A budget that could not be asked and no room are other answers than a budget that is spent and a body that is too large."""
+    def asked(body=b"", action="allow", rule=None, **config):
+        rules = [{"name": "api", "match": {"host": "api.example"}, "action": action, **rule}]
+        with Setup(tempfile.mkdtemp(dir=tmp), rules=rules, **config) as (proxy, upstream):
+            data = b"POST / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            head, _, text = proxy.send(data).partition(b"\r\n\r\n")
+            equal(upstream.heard, [])
+            fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+            return int(head[9:12]), json.loads(text)["error"]["code"], fields.get(b"retry-after"), fields.get(b"x-should-retry")
+
+    bound = {"budget": {"requests": {"max": 1}}}
+    equal(asked(rule=bound, budgets="over"), (429, "budget", None, b"false"))
+    equal(asked(rule=bound, budgets="busy"), (503, "busy", b"1", None))
+    change = {"transform": {"json": {"set": {"/model": "small"}}}}
+    equal(asked(b'{"model": "x"}', action="transform", rule=change, no_room=True), (503, "busy", b"1", None))
+    equal(asked(b'["model"]', action="transform", rule=change), (403, "denied", None, None))
 
 
 def test_faults(tmp):

@@ -231,6 +231,19 @@ def test_trailers_as_grpc_needs_them(tmp):
         client.close()
 
 
+def test_trailers_that_are_too_large(tmp):
+    """Nothing else than what was sent goes out for what does not fit, and the gateway goes on."""
+    trailers = [(b"x-%d" % i, b"a" * 4000) for i in range(8)]
+    trailers += [(b"x-y", b"b" * (32768 - sum(8 + len(n) + len(v) for n, v in trailers) - 8 - 3 - 8 - 2)), (b"x-z", b"c" * 200)]
+    with Setup(tmp, serve_h2, alpn=["h2"]) as (proxy, _):
+        client = Client(proxy)
+        status, _, body, _ = client.answer(client.request(get(method=b"POST"), b"hi", trailers=trailers))
+        equal(status, 400, body)
+        status, _, _, came = client.answer(client.request(get(method=b"POST"), b"hi", trailers=trailers[:2]))
+        equal((status, came[b"x-1"]), (200, b"a" * 4000))
+        client.close()
+
+
 def test_http1_to_http2(tmp):
     with Setup(tmp, serve_h2, alpn=["h2", "http/1.1"]) as (proxy, upstream):
         for _ in range(5):
@@ -413,6 +426,56 @@ def test_streams_that_wait_for_room_do_not_stop_those_that_have_it(tmp):
         client.flush()
         equal(client.answer(client.request(get(method=b"POST"), b'{"kind": "good"}'))[0], 200)
         client.close()
+
+
+def pour(peer):
+    """Answers each request with as much as its window takes, and /quick with a word; how many it was asked at once is noted in what it heard."""
+    lib = h2()
+    c = lib.connection.H2Connection(lib.config.H2Configuration(client_side=False, header_encoding=None))
+    c.initiate_connection()
+    peer.send(c.data_to_send())
+    left = {}
+
+    def go_on():
+        for stream in list(left):
+            while left[stream] and (room := min(c.local_flow_control_window(stream), c.max_outbound_frame_size, left[stream])) > 0:
+                c.send_data(stream, b"x" * room)
+                left[stream] -= room
+            if not left[stream]:
+                c.end_stream(stream)
+                del left[stream]
+        peer.send(c.data_to_send())
+
+    while data := peer.sock.recv(65536):
+        for e in c.receive_data(data):
+            if isinstance(e, lib.events.RequestReceived):
+                quick = dict(e.headers)[b":path"] == b"/quick"
+                c.send_headers(e.stream_id, [(b":status", b"200"), (b"content-type", b"text/plain")])
+                left[e.stream_id] = 2 if quick else 1 << 20
+            elif isinstance(e, lib.events.StreamReset):
+                left.pop(e.stream_id, None)
+        peer.heard.extend(b"%d\n" % len(left))
+        go_on()
+
+
+def test_answers_that_nobody_takes_do_not_stop_others(tmp):
+    """Sixty of a mebibyte each over one connection to the host, left lying by a client that gives no window: another one comes all the same."""
+    with Setup(tmp, pour, alpn=["h2"]) as (proxy, upstream):
+        lazy, other = Client(proxy), Client(proxy)
+        lazy.step()
+        for _ in range(60):
+            lazy.request(get(b"/large"))
+        deadline = threading.Event()
+        for _ in range(1000):  # until the gateway holds what it takes of them: more than the connection's window
+            if b"60\n" in upstream.text():
+                break
+            deadline.wait(0.02)
+        for _ in range(5):
+            equal(other.answer(other.request(get(b"/quick")))[::2][:2], (200, b"xx"))
+        equal(len(upstream.heard), 1, "connections to the host")
+        lazy.close()
+        equal(other.answer(other.request(get(b"/large")))[0], 200)
+        other.close()
 
 
 def test_bodies_that_nobody_read_leave_the_window_to_others(tmp):

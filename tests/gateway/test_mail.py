@@ -40,7 +40,7 @@ def test_a_mail_is_kept_and_readable(instance):
         contains(shown, "\n\nBuy it!\nü\n")
         event = instance.wait_event("net.mail", box, lambda e: True)
         assert event["exec"] and "mail" not in event["data"], event
-        contains(instance.cay("net", box).stdout, "me@shop.example to user1@people.example  kept: offer 1 für dich\n")
+        contains(instance.cay("net", box).stdout, "me@shop.example to user1@people.example  kept: offer 1 für dich  python3[")
         equal(instance.cay("mail", "show", box, 2, check=False).returncode, 125)
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 
 from lib.case import equal
+from lib.proxy import Upstream, echo, tunnel
 
 MESSAGE = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "hello"}]}
 MESSAGES, CHAT, RESPONSES = "https://api.anthropic.com/v1/messages", "https://api.openai.com/v1/chat/completions", "https://api.openai.com/v1/responses"
@@ -101,3 +102,28 @@ def test_package_registries(instance):
     equal([action("POST", url) for url in AUDITS], ["allow"] * len(AUDITS))
     for method, url in WRITES:
         equal(action(method, url), "deny", f"{method} {url}")
+
+
+def test_read_only_web(fresh):
+    """Of what programs send, only what reads arrives outside; nothing that is not public is asked for."""
+    asked, world = [], Upstream(echo)
+    proxy = Upstream(tunnel(world, asked))
+    fresh.stop()
+    fresh.start(CAY_THROUGH="http://" + proxy.address)
+    with fresh.sandbox(policy=json.dumps({"version": 1, "preset": ["read-only-web"]})) as box:
+        def status(options, url):
+            return fresh.ok(box, f"curl -s -o /dev/null --max-time 20 -w '%{{http_code}}' {options} {url} || true")
+
+        reads = [(method, f"http://{host}/{method}") for host in ("one.example", "deep.below.two.example") for method in ("GET", "OPTIONS")]
+        equal([status(f"-X {method}", url) for method, url in reads] + [status("-I", "http://one.example/HEAD")], ["200"] * 5)
+        equal([status(f"-X {method}", "http://one.example/written") for method in ("POST", "PUT", "PATCH", "DELETE", "PROPFIND")], ["403"] * 5)
+        equal(status("-d x=1", "http://one.example/written"), "403")
+        equal(status("-H 'X-HTTP-Method-Override: DELETE'", "http://one.example/written"), "403")
+        equal(status("", "http://one.example:8080/written"), "000")
+        for private in ("169.254.169.254", "10.0.0.1", "[fd00::1]", "[::ffff:10.0.0.1]", "metadata.google.internal", "printer.local", "intranet"):
+            equal(status("", f"http://{private}/written"), "502", private)
+    equal(sorted(line.split()[0] for line in world.text().decode().splitlines() if line.endswith("HTTP/1.1")), sorted([method for method, _ in reads] + ["HEAD"]))
+    equal([line.decode() for line in asked if b"example" not in line], [])
+    equal(b"written" in world.text(), False)
+    for upstream in (world, proxy):
+        upstream.close()

@@ -22,13 +22,13 @@ BINDING = [{"name": "KEY", "hosts": ["api.example"], "in": [{"header": "authoriz
 class Setup:
     """A proxy with one secret bound to api.example; both hosts are the same upstream, over TLS and not."""
 
-    def __init__(self, tmp, handler=echo, value=VALUE, **of_the_rule):
+    def __init__(self, tmp, handler=echo, value=VALUE, no_room=False, **of_the_rule):
         pem, root = certificate(os.path.join(tmp, "upstream"), "api.example", "other.example")
         self.upstream, self.bare = Upstream(handler, pem), Upstream(handler)
         self.proxy = Proxy(tmp, [{**ALLOW[0], **of_the_rule}] + [{"name": "plain", "match": {"host": "plain.example"}, "action": "allow"}],
                            {"api.example": self.upstream.address, "other.example": self.upstream.address, "plain.example": self.bare.address}, extra=root,
                            bindings=[{**BINDING[0], "hosts": ["api.example", "plain.example"]}],
-                           secrets=[{"name": "KEY", "value": value, "placeholder": PLACEHOLDER}])
+                           secrets=[{"name": "KEY", "value": value, "placeholder": PLACEHOLDER}], no_room=no_room)
 
     def __enter__(self):
         return self.proxy, self.upstream
@@ -152,6 +152,24 @@ def test_a_rule_lets_it_pass_in_a_body(tmp):
             equal(proxy.get(host, path.replace("%s", urllib.parse.quote(PLACEHOLDER, safe="")), sni=host, headers=headers.replace(b"%s", PLACEHOLDER.encode()))[0], 403, what)
         equal(len(upstream.heard), before)
         equal([e["passed"] for e in proxy.events("secret.misplaced", 7)[3:]], [False] * 4)
+
+
+def test_a_body_that_breaks_off_behind_a_placeholder_is_told(tmp):
+    """Where it may pass it has passed, whether its end came or not."""
+    with Setup(tmp, placeholders="pass") as (proxy, upstream):
+        with proxy.connect_tls("other.example") as sock:
+            sock.sendall(b"POST /stream HTTP/1.1\r\nHost: other.example\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n"
+                         % (len(PLACEHOLDER) + 100, PLACEHOLDER.encode() + b"a" * 100))
+        equal([(e["name"], e["where"], e["passed"]) for e in proxy.events("secret.misplaced", 1)], [("KEY", "body", True)])
+        proxy.events("net.exchange", 1)
+        equal(len(proxy.events("secret.misplaced")), 1)
+        assert upstream.heard
+
+
+def test_no_room_for_a_secret_is_worth_another_try(tmp):
+    with Setup(tmp, no_room=True) as (proxy, upstream):
+        equal(proxy.get("api.example", sni="api.example", method=b"POST", body=json.dumps({"auth": [{"token": PLACEHOLDER}]}).encode())[0], 503)
+        equal(upstream.text(), b"")
 
 
 def test_without_tls_it_never_leaves(tmp):

@@ -164,7 +164,7 @@ class Instance:
 
     def environment(self, **more):
         keep = ("PATH", "HOME", "LANG", "TERM", "TMPDIR", "CAY_WITHOUT", "CAY_DEBUG", "CAY_ABLATE", "ASAN_OPTIONS", "UBSAN_OPTIONS",
-                "MALLOC_PERTURB_", "CAY_STRICT")
+                "MALLOC_PERTURB_", "CAY_STRICT", "CAY_LAZY_RESUME")
         env = {k: os.environ[k] for k in keep if k in os.environ}
         env.update(CAY_STATE=self.state, CAY_RUN=self.run, CAY_SOCKET=self.socket)
         if self.user is not None:

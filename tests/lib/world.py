@@ -125,7 +125,10 @@ def serve_tcp(peer, port):
             say(kind="tcp-data", to=to, port=port, data=data.decode("latin-1"))
             if data.startswith(b"GET "):
                 body = f"the world at {to}:{port}\n".encode()
-                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+                kept = data.startswith(b"GET /kept")
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n" % (len(body), b"" if kept else b"Connection: close\r\n") + body)
+                if kept:
+                    continue
                 return
             peer.sendall(data)
 
@@ -188,6 +191,9 @@ def serve_icmp(sock, kind, offset):
 def main():
     for command in ("link set lo up", "route add local default dev lo", "-6 route add local default dev lo"):
         subprocess.run(["ip", *command.split()], check=True)
+    # on most machines everybody may ping; a new network namespace begins without
+    with open("/proc/sys/net/ipv4/ping_group_range", "w", encoding="ascii") as groups:
+        groups.write("0 2147483647")
     for port in TCP_PORTS:
         listener = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
         threading.Thread(target=accept_all, args=(listener, port), daemon=True).start()

@@ -213,6 +213,17 @@ def test_a_run_says_what_it_was_denied(instance):
     equal(status, 0)
     contains(shown, "nowhere.example")
     contains(shown, "allow with --allow nowhere.example")
+    # a datagram and a ping leave by no rule
+    ping = ("import socket; s = socket.socket(2, 2, 1); udp = socket.socket(2, 2)\n"
+            "for send in (lambda: s.sendto(bytes([8] + [0] * 7), ('8.8.8.8', 0)), lambda: udp.sendto(b'x', ('8.8.8.8', 123))):\n"
+            "    try: send()\n"
+            "    except PermissionError: pass")
+    shown = instance.at_terminal("run", "--no-cwd", "--", "python3", "-c", ping)[1]
+    contains(shown, "icmp 8.8.8.8")
+    contains(shown, "udp 8.8.8.8:123")
+    contains(shown, "; no rule lets that out")
+    shown = instance.at_terminal("run", "--no-cwd", "--", "python3", "-c", "import socket\nfor _ in range(3):\n    try: socket.socket(2, 3, 1)\n    except OSError: pass")[1]
+    contains(shown, "denied 3: raw socket \u00d73; no rule lets that out")
     # a pipe gets what the command said and nothing else
     quiet = instance.cay("run", "--no-cwd", "--", "sh", "-c", "getent hosts nowhere.example; true")
     equal((quiet.stdout, quiet.stderr), ("", ""))
@@ -229,6 +240,17 @@ def test_a_run_says_what_could_not_be_reached(tmp):
         contains(shown, "failed 2: loop.example:443 \u00d72; ")
         contains(shown, "a loopback address, which takes a rule with private: true\r\n")
         assert "denied" not in shown, shown
+
+
+def test_a_connection_of_one_rule_is_not_there_for_another_that_may_not(tmp):
+    """What may reach a private address opens connections, which stay open: they are not for a rule that may not."""
+    policy = ('{"rules": [{"match": {"host": "private.example", "method": ["GET"]}, "action": "allow", "private": true}, '
+              '{"match": {"host": "private.example", "method": ["POST"]}, "action": "allow"}]}')
+    with world.server(tmp) as (outside, instance), instance.sandbox(policy=policy) as box:
+        for options, want in (("", "200"), ("", "200"), ("-d secret=1", "502"), ("", "200")):
+            equal(instance.ok(box, f"curl -s -o /dev/null -w '%{{http_code}}' --max-time 20 {options} http://private.example/kept"), want, options)
+        equal(len(outside.heard(kind="tcp", to="10.9.9.9", port=80)), 1, "one connection, kept")
+        equal(outside.heard("secret"), [])
 
 
 def test_a_policy_that_is_wrong_is_refused(instance):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contract OUT, the kernel's half: without a policy nothing leaves, and whoever tries learns it at once."""
 
+import contextlib
 import json
 
-from lib.case import contains, equal, raises
-from lib.cay import ApiError, Instance
+from lib.case import contains, equal, raises, require
+from lib.cay import ApiError, Instance, wait_until
 
 # One line of JSON for each attempt: what the program saw.
 PROBE = r'''
@@ -45,6 +46,106 @@ def test_a_datagram_is_refused_at_once(instance):
         got = probe(instance, box, "4/udp/93.184.216.34/443", "6/udp/2606:4700::1111/443", "4/udp/224.0.0.251/5353", "6/udp/ff02::fb/5353", "4/udp/8.8.8.8/123")
         for one in got:
             assert one not in ("connected", "TimeoutError"), got
+
+
+# An echo request to each address, a number of times: by the last line a name of errno for each address, or "answered" (of the last one sent to it).
+PING = r'''
+import errno, json, select, socket, sys
+def ping(host, times):
+    v6 = ":" in host
+    said = "nothing"
+    with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM, 58 if v6 else 1) as s:
+        for _ in range(times):
+            try:
+                if v6: s.connect((host, 0))  # of the sender's own packets this version tells him only by the answer
+                s.sendto(bytes([128 if v6 else 8] + [0] * 7) + b"letters", (host, 0))
+                said = "answered" if select.select([s], [], [], 20)[0] and s.recv(100)[8:] == b"letters" else "nothing"
+            except OSError as error:
+                said = errno.errorcode[error.errno]
+    return said
+print(json.dumps([ping(h, int(sys.argv[1])) for h in sys.argv[2:]]))
+'''
+
+
+def ping(instance, box, *hosts, times=1, prefix=()):
+    return json.loads(instance.cay("exec", box, "--", *prefix, "python3", "-c", PING, str(times), *hosts, timeout=80).stdout)
+
+
+def denied_pings(instance, box):
+    return [e for e in instance.events(box) if e["type"] == "net.denied" and e["data"]["protocol"] == "icmp"]
+
+
+def test_the_sandbox_pings_itself(instance):
+    own = ("127.0.0.1", "127.9.9.9", "10.0.0.2", "::1", "fd00::2")
+    with instance.sandbox() as box:
+        equal(ping(instance, box, *own), ["answered"] * 5)
+        equal(ping(instance, box, *own, prefix=("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")), ["answered"] * 5, "any user")
+        equal(denied_pings(instance, box), [])
+        script = "import socket\nfor f, k, p in ((2, 3, 1), (10, 3, 58), (2, 2, 58), (10, 2, 1), (2, 1, 1), (17, 3, 768)):\n    try: socket.socket(f, k, p)\n    except OSError as e: print(e.errno)"
+        equal(instance.cay("exec", box, "--", "python3", "-c", script).stdout, "97\n" * 6, "raw and packet sockets, echo requests of the other version")
+
+
+@require("program:ping")
+def test_the_program_ping(instance):
+    with instance.sandbox() as box:
+        for host in ("localhost", "127.0.0.1", "::1"):
+            contains(instance.cay("exec", box, "--", "ping", "-c", "1", "-W", "20", host).stdout, " 0% packet loss")
+        refused = instance.cay("exec", box, "--", "ping", "-c", "1", "-W", "20", "8.8.8.8", check=False)
+        equal(refused.returncode, 1)
+        contains(refused.stderr, "Operation not permitted")
+        unknown = instance.cay("exec", box, "--", "ping", "-c", "1", "nowhere.example", check=False)
+        equal(unknown.returncode, 2)
+        instance.wait_event("net.denied", box, lambda e: (e["data"]["what"], e["data"]["host"]) == ("name", "nowhere.example"))
+        equal([e["data"]["address"] for e in denied_pings(instance, box)], ["8.8.8.8"])
+
+
+def test_a_ping_elsewhere_is_refused_at_once_and_told(instance):
+    world = ("93.184.216.34", "169.254.169.254", "2606:4700::1111", "198.18.0.77")
+    for policy in ({}, {"allow": ["a.example"]}):
+        with instance.sandbox(**policy) as box:
+            for one in ping(instance, box, *world):
+                assert one not in ("answered", "nothing"), one
+            runs = {e["exec"] for e in instance.events(box) if e["type"] == "exec.created"}
+            for host in world:
+                told = instance.wait_event("net.denied", box, lambda e, host=host: e["data"]["address"] == host)
+                equal(({told["exec"]}, told["data"]["what"], told["data"]["protocol"], told["data"]["reason"]), (runs, "packet", "icmp", "ICMP (ping) does not leave"))
+
+
+def test_a_ping_of_a_name_that_is_allowed_is_told_by_it(instance):
+    with instance.sandbox(allow=["a.example"]) as box:
+        script = "import socket; print(socket.getaddrinfo('a.example', None, socket.AF_INET)[0][4][0])"
+        address = instance.cay("exec", box, "--", "python3", "-c", script).stdout.strip()
+        equal(ping(instance, box, address), ["EPERM"])
+        told = instance.wait_event("net.denied", box)
+        equal((told["data"]["host"], told["data"]["address"]), ("a.example", address))
+
+
+def test_what_the_kernel_itself_would_send_is_told_as_that(instance):
+    """It answers a datagram to a closed port by an error, to whom it says it is from: anybody may say so in version 6."""
+    script = r'''
+import socket
+with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+    s.setsockopt(socket.IPPROTO_IP, 15, 1)  # IP_FREEBIND
+    s.bind(("2606:4700::1111", 0))
+    s.sendto(b"x", ("::1", 9))
+'''
+    with instance.sandbox() as box:
+        instance.ok(box, f"python3 -c '{script}'")
+        told = instance.wait_event("net.denied", box, lambda e: e["data"]["address"] == "2606:4700::1111")
+        equal((told["data"]["what"], told["data"]["protocol"], told["data"]["reason"]), ("packet", "icmp", "ICMP of the sandbox's kernel does not leave"))
+
+
+def test_a_flood_of_pings_is_a_few_events(instance):
+    with instance.sandbox() as box:
+        equal(ping(instance, box, "8.8.8.8", times=20000), ["EPERM"])
+        ping(instance, box, "8.8.8.8")  # what the log had no room for shows when there is something behind it
+
+        def counted():
+            lost = sum(e["data"]["n"] for e in instance.events(box) if e["type"] == "net.lost")
+            return sum(e["data"]["count"] for e in denied_pings(instance, box)) + lost
+        wait_until(lambda: counted() >= 20001, 30, "all are counted")
+        equal(counted(), 20001)
+        assert len(denied_pings(instance, box)) < 200
 
 
 def test_the_sandbox_reaches_itself_on_any_port(instance):
@@ -97,6 +198,16 @@ print(int.from_bytes(s.recv(4096)[16:20], "little", signed=True))
         contains(instance.cay("exec", box, "--", "cat", "/proc/net/if_inet6").stdout, "lo")
 
 
+def test_a_kernel_that_does_not_keep_ping_sockets_apart(tmp):
+    """Before Linux 6.18 those of all network namespaces share their identifiers: nobody inside gets one."""
+    with contextlib.closing(Instance(tmp, env={"CAY_WITHOUT": "ping_sockets"})) as instance:
+        instance.start()
+        with instance.sandbox() as box:
+            script = "import socket\nfor f, p in ((2, 1), (10, 58)):\n    try: socket.socket(f, 2, p)\n    except OSError as e: print(e.errno)"
+            equal(instance.cay("exec", box, "--", "python3", "-c", script).stdout, "13\n" * 2)
+            equal(instance.cay("exec", box, "--", "ping", "-c", "1", "127.0.0.1", check=False).returncode != 0, True)
+
+
 def test_a_kernel_that_cannot_steer_connections(tmp):
     """A policy that allows connections is refused with the missing part and the fix; without one a sandbox runs and reaches nothing."""
     instance = Instance(tmp, env={"CAY_WITHOUT": "packet_filter"})
@@ -108,6 +219,7 @@ def test_a_kernel_that_cannot_steer_connections(tmp):
         with instance.sandbox() as box:
             done = instance.cay("exec", box, "--", "python3", "-c", "import socket; socket.create_connection(('192.0.2.1', 80), 20)", want=1)
             contains(done.stderr, "unreachable")
+            equal(ping(instance, box, "127.0.0.1", "::1", "192.0.2.1", "2001:db8::1"), ["answered", "answered", "ENETUNREACH", "ENETUNREACH"])
         row = next(r for r in instance.json("doctor", check=False)["checks"] if r["id"] == "packet_filter")
         equal(row["ok"], False)
         contains(row["fix"], "nft_tproxy")

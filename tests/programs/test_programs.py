@@ -2,6 +2,7 @@
 """Programs of the host image that must work inside a sandbox, unmodified, one test each. Each does its real work, not --version."""
 
 import os
+import subprocess
 
 from lib.case import contains, equal, require, timeout
 from lib.cay import POSTGRESQL
@@ -16,6 +17,20 @@ def test_bash(instance):
         run = instance.exec(box, "bash", "-c", script)
         equal(instance.wait(box, run)["code"], 0, instance.output(box, run).decode())
         equal(instance.output(box, run, "stdout").split()[:2], [b"y", b"hi"])
+
+
+def test_tools_that_look_at_the_machine(instance):
+    """They see the sandbox's size and no load of others; the processor, which every program may ask itself, is described as it is."""
+    with instance.sandbox(limits={"memory_bytes": 512 << 20, "cpu_millis": 1000}) as box:
+        out = instance.ok(box, "lscpu; nproc; free -m; vmstat; vmstat -s; uptime; top -bn1; grep -c ^processor /proc/cpuinfo")
+        modes = "lscpu | sed -n 's/^CPU op-mode(s): *//p'"
+        equal(instance.ok(box, modes), subprocess.run(modes, shell=True, check=True, capture_output=True, text=True).stdout)
+        contains(out, "load average: 0.00")
+        equal([line.split()[1] for line in out.splitlines() if line.startswith(("Mem:", "CPU(s):"))], ["1", "512"])
+        shown, real = (dict(line.split(":", 1) for line in text.split("\n\n")[0].replace("\t", "").splitlines())
+                       for text in (instance.ok(box, "cat /proc/cpuinfo"), open("/proc/cpuinfo", encoding="utf-8").read()))
+        equal({k: v for k, v in shown.items() if real.get(k) != v and k not in ("siblings", "cpu cores")}, {})
+        equal([k for k in ("cpu MHz", "microcode", "apicid") if k in shown], [])
 
 
 @require("program:git")

@@ -185,6 +185,39 @@ def test_a_policy_that_comes_after_the_start_with_a_single_uid(tmp):
     late_policy(tmp, CAY_WITHOUT="newuidmap")
 
 
+def pings(tmp, users, **env):
+    """Any of @users inside pings the sandbox itself; nothing else is pinged, and who tried is told."""
+    script = """import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 1)
+s.settimeout(20)
+s.sendto(bytes([8] + [0] * 7), ("127.0.0.1", 0))
+print(s.recv(100)[0])
+try: s.sendto(bytes([8] + [0] * 7), ("8.8.8.8", 0))
+except PermissionError: print("refused")
+"""
+
+    def check(instance, _user):
+        with instance.sandbox() as box:
+            for user in users:
+                prefix = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups") if user else ()
+                run = instance.exec(box, *prefix, "python3", "-c", script)
+                equal(instance.wait(box, run).get("code"), 0)
+                equal(instance.output(box, run).decode(), "0\nrefused\n")
+                told = instance.wait_event("net.denied", box, lambda e, run=run: e["exec"] == run["id"])
+                equal((told["data"]["protocol"], told["data"]["address"]), ("icmp", "8.8.8.8"))
+    as_user(tmp, check, **env)
+
+
+@require(*NEEDS)
+def test_pings(tmp):
+    pings(tmp, (0, 1000, 65534))
+
+
+@require(*NEEDS)
+def test_pings_with_a_single_uid(tmp):
+    pings(tmp, (0,), CAY_WITHOUT="newuidmap")
+
+
 @require(*NEEDS)
 def test_files_in_and_out(tmp):
     def check(instance, user):

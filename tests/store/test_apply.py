@@ -194,7 +194,8 @@ def test_copied_layers_are_judged_by_since(tmp):
 def test_dangers(tmp):
     dangerous = {".git/hooks/pre-commit": "git runs", "sub/.git/config": "git obeys", "AGENTS.md": "coding agents", "x/.cursor/rules": "coding agents",
                  ".vscode/tasks.json": "editor", ".github/workflows/ci.yml": "continuous integration", "tool.sh": "new executable",
-                 "suid": "rights of its owner", "leak": "leads out", "up": "leads out", ".envrc": "direnv"}
+                 "suid": "rights of its owner", "leak": "leads out", "up": "leads out", ".envrc": "direnv", ".git/commondir": "another repository",
+                 "sub/.git/hooks": "git runs", "sub/.github": "continuous integration"}
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
         w.write("fine.py")
@@ -205,6 +206,8 @@ def test_dangers(tmp):
                 os.symlink("/etc/passwd", w.at + "/leak")
             elif path == "up":
                 os.symlink("src/../../x", w.at + "/up")
+            elif path in ("sub/.git/hooks", "sub/.github"):
+                os.symlink("../src", f"{w.at}/{path}")  # what such files are called there is not told by their names
             else:
                 w.write(path)
         os.chmod(w.at + "/tool.sh", 0o755)
@@ -216,6 +219,31 @@ def test_dangers(tmp):
         equal(w.apply(allow_exec=True)["applied"], True)
         w.equals_sandbox()
         equal(stat.S_IMODE(os.stat(w.host + "/suid").st_mode), 0o4644)
+
+
+@require("root", "btrfs", "loop")
+def test_dangers_of_a_part_of_a_project(tmp):
+    """Mounted may be what rules name from further up: a repository's own directory, also a bare one's, or one of workflows."""
+    def refused(name, path):
+        w = World(tmp, pool, name)
+        w.write(path)
+        return w.refused("needs_allow_exec")
+
+    with Pool(tmp, "btrfs") as pool:
+        os.makedirs(os.path.join(tmp, "project/.github"))
+        contains(refused("project/.git", "config")["config"], "git obeys")
+        contains(refused("project/.github/workflows", "ci.yml")["ci.yml"], "continuous integration")
+        contains(refused("project/.github/workflows/.parts", "ci.yml")["ci.yml"], "continuous integration")
+        bare = World(tmp, pool, "bare.git")
+        for name in ("objects", "refs", "HEAD"):
+            os.mkdir(f"{bare.host}/{name}")
+        bare.write("worktrees/one/config.worktree")
+        bare.write("worktrees/one/index")
+        equal(list(bare.refused("needs_allow_exec")), ["worktrees/one/config.worktree"])
+        checkout = World(tmp, pool, ".vscode")  # the top of a checkout is a project, whatever it is called
+        os.mkdir(checkout.host + "/.git")
+        checkout.write("tasks.json")
+        equal(checkout.apply("check_apply")["executables"], [])
 
 
 @require("root", "btrfs", "loop")

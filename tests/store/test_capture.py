@@ -288,6 +288,20 @@ def test_known_layers_stay(tmp):
         equal(os.listdir(pool.upper(sandbox)), [])
 
 
+@require("root")
+def test_what_cannot_be_removed_keeps_nothing_else(tmp):
+    """Files of many sandboxes are removed with one job."""
+    with Pool(tmp, "directory") as pool:
+        boxes = [pool.live() for _ in range(3)]
+        stuck = pool.path("live", boxes[1])
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", stuck], check=True)
+        pool.mounts.append(stuck)
+        contains(raises(job.JobError, pool.run, "remove", sandboxes=boxes).message, boxes[1])
+        equal(os.listdir(pool.path("live")), [boxes[1]])
+        pool.unmount(stuck)
+        equal(pool.run("remove", sandboxes=boxes)["removed"], 1)
+
+
 @require("root", "btrfs", "loop")
 def test_a_seal_that_cannot_be_taken_back_keeps_nothing_else(tmp):
     """Its sandbox was written to since: neither what it wrote nor what the seal holds goes, and all else is cleared up."""

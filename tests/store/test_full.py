@@ -127,6 +127,42 @@ def test_no_inodes_left_under_a_directory_pool(tmp):
         check_all_is_there(instance)
 
 
+@require("root", "loop")
+def test_what_is_told_where_no_bytes_are_left_is_told_once(tmp):
+    """Whatever of it, its announcement or what takes that away could be written, and however often the server dies."""
+    with small_disk(tmp, 60000) as (instance, top):
+        os.makedirs(os.path.join(instance.state, "pool", "layers"))
+        begin(instance)
+        victim = instance.post("/v1/sandboxes", {"name": "victim"})["id"]
+        old = instance.get("/v1/sandboxes/old")["id"]
+        instance.call("PUT", "/v1/secrets/API_KEY", {"value": "sk_live_0123456789"})
+        runs = [instance.exec(box, "/bin/sh", "-c", "read line; exit 7", stdin=True) for box in ("old", "victim", "old")]
+        fill_bytes(top)
+        stream = instance.attach("old", runs[0])
+        stream.send(cay.STDIN, b"go\n")
+        equal(stream.collect()[2]["code"], 7)
+        for _ in range(2):
+            instance.kill()
+            instance.start()
+        instance.post("/v1/sandboxes/old/stop")
+        instance.cay("rm", "-f", "victim")
+        instance.call("DELETE", "/v1/secrets/API_KEY")
+        for _ in range(2):
+            instance.kill()
+            instance.start()
+        os.unlink(os.path.join(top, "filler"))
+        for _ in range(2):
+            instance.kill()
+            instance.start()
+            events = instance.events()
+            for run in (runs[0], runs[2]):
+                equal([e["type"] for e in events if e["exec"] == run["id"] and e["type"] in ("exec.created", "exec.ended")], ["exec.created", "exec.ended"])
+            equal([e["data"].get("code") for e in events if e["type"] == "exec.ended" and e["exec"] == runs[0]["id"]], [7])
+            for wanted in (("sandbox.stopped", old), ("sandbox.removed", victim), ("secret.removed", None), ("secret.set", None)):
+                equal([(e["type"], e["sandbox"]) for e in events if (e["type"], e["sandbox"]) == wanted], [wanted])
+        check_all_is_there(instance)
+
+
 # Holds 64 MB that no compression makes small.
 HOLDER = """
 import hashlib, os, sys

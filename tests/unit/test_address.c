@@ -72,3 +72,17 @@ TEST(text_is_canonical)
 	check_int(address_parse("1.2.3", &address), -EINVAL);
 	check_int(address_parse("0x7f.1", &address), -EINVAL);
 }
+
+TEST(hosts_that_another_looks_up_are_judged_by_what_they_say_of_themselves)
+{
+	static const char *const forbidden[] = { "127.0.0.1", "169.254.169.254", "::1", "localhost",
+		"a.localhost", "printer.local", "metadata.google.internal", "router.home.arpa",
+		"intranet" };
+	static const char *const fine[] = { "93.184.216.34", "example.org", "local.example",
+		"notlocal.example", "internal.example.org", "xlocalhost.example" };
+
+	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]); i++)
+		check(address_host_forbidden(forbidden[i]) != NULL);
+	for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++)
+		check(address_host_forbidden(fine[i]) == NULL);
+}

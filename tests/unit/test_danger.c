@@ -34,7 +34,7 @@ static const char *of(const char *path, mode_t before, mode_t after, enum change
 	};
 	const struct change change = { .kind = kind, .path = path, .before = &b, .after = &a };
 
-	return danger_change(&change);
+	return danger_change(&change, "");
 }
 
 TEST(modes_tell_too)

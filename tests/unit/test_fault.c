@@ -65,6 +65,18 @@ TEST(several_act_each_for_itself)
 	check_int(PASS("a.b=error,e", "a", "b"), 0);
 }
 
+TEST(names_of_a_list_are_known_by_their_beginning)
+{
+	(void)setenv("CAY_FAULT", "a.b=error,c.d.e:2,f", 1);
+	check(fault_at("a."));
+	check(fault_at("c.d"));
+	check(fault_at("f"));
+	check(!fault_at("b"));
+	check(!fault_at("c.d.e:3"));
+	(void)unsetenv("CAY_FAULT");
+	check(!fault_at(""));
+}
+
 TEST(lists_what_it_passed)
 {
 	char path[] = "/tmp/cay-test-fault-XXXXXX", text[64] = "";

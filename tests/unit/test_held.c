@@ -71,3 +71,51 @@ TEST(who_wants_much_has_a_turn)
 	room_give(&room, little.n + last.n);
 	check_int(room.used, 0);
 }
+
+static struct held_pool pool;
+static struct waiters idlers = { { &idlers.fibers, &idlers.fibers } };
+static struct held idle[3], wanting;
+static char gone[4];
+
+/* Holds what it holds until somebody else wants the room. */
+static void idler(void *arg)
+{
+	struct held *h = arg;
+
+	while (!held_gives_way(h))
+		(void)waiters_wait(&idlers, 0);
+	gone[strlen(gone)] = (char)('0' + (h - idle));
+	held_free(h);
+}
+
+static void wanter(void *arg)
+{
+	check_int(held_reserve(&wanting, &pool, *(const size_t *)arg, 0), 0);
+}
+
+TEST(who_waits_for_something_else_gives_way_as_many_as_it_takes)
+{
+	struct held apart = { 0 };
+	size_t much = 40 * HELD_PIECE;
+
+	(void)loop();
+	room_init(&pool.room, 100 * HELD_PIECE);
+	pool.in_no_hurry = &idlers;
+	check_int(held_reserve(&idle[0], &pool, HELD_PIECE, 0), 0); /* too little to matter */
+	check_int(held_reserve(&idle[1], &pool, 50 * HELD_PIECE, 0), 0);
+	check_int(held_reserve(&idle[2], &pool, 49 * HELD_PIECE, 0), 0);
+	for (size_t i = 0; i < 3; i++)
+		fiber_start(idler, &idle[i]);
+	turns();
+	check_int(held_reserve(&apart, &pool, HELD_PIECE, 0), 0); /* the one beyond the limit */
+	turns();
+	check_str(gone, "");
+	fiber_start(wanter, &much);
+	turns();
+	check_str(gone, "1");
+	check_int(wanting.taken, much);
+	check_int(pool.wanted, 0);
+	check_int(pool.leaving, 0);
+	held_free(&wanting);
+	held_free(&apart);
+}

@@ -2,14 +2,14 @@
 #include "policy/ledger.h"
 #include "t.h"
 
-static struct policy *compiled(const char *budget)
+static struct policy *compiled_as(const char *name, const char *budget)
 {
 	struct policy *p = NULL;
 	json_t *document = NULL;
 	struct err err = { 0 };
 	char text[500];
 	int n = snprintf(text, sizeof(text),
-		"rules: [{name: r, match: {host: a}, action: allow, budget: %s}]", budget);
+		"rules: [{name: %s, match: {host: a}, action: allow, budget: %s}]", name, budget);
 
 	if (policy_document(text, (size_t)n, &document, &err) < 0 ||
 		policy_compile(document, &p, &err) < 0)
@@ -18,20 +18,29 @@ static struct policy *compiled(const char *budget)
 	return p;
 }
 
-static struct ledger_refusal refusal;
+static struct policy *compiled(const char *budget)
+{
+	return compiled_as("r", budget);
+}
+
+static struct ledger_result refusal;
+static uint64_t opened; /* by the last one that was let through */
 
 /* Reserve as the gateway does: write the lease down when asked, then again. */
 static enum ledger_answer spend(struct ledger *l, const char *body, uint64_t bytes, uint64_t now_ms)
 {
 	json_t *json = body != NULL ? json_loads(body, 0, NULL) : NULL;
 	struct ledger_amounts amounts = { bytes, json };
-	enum ledger_answer answer = ledger_reserve(l, 0, &amounts, now_ms, &refusal);
+	enum ledger_answer answer;
 
+	refusal = (struct ledger_result){ 0 };
+	answer = ledger_reserve(l, 0, &amounts, now_ms, &refusal);
 	if (answer == LEDGER_NEED_LEASE) {
 		ledger_lease(l, 0, &amounts);
 		ledger_leased(l);
 		answer = ledger_reserve(l, 0, &amounts, now_ms, &refusal);
 	}
+	opened = answer == LEDGER_OK ? refusal.opened : opened;
 	json_decref(json);
 	return answer;
 }
@@ -104,6 +113,7 @@ TEST(what_answers_bring_counts_for_the_next_request)
 
 	for (int i = 0; i < 2; i++) {
 		check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+		amounts.opened = opened;
 		ledger_add(l, 0, &amounts, 1);
 	}
 	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
@@ -121,14 +131,140 @@ TEST(an_answer_that_does_not_say_it_counts_as_the_budget_says)
 
 	ledger_add(l, 0, &amounts, 1);
 	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	amounts.opened = opened;
 	amounts.answered = false;
 	ledger_add(l, 0, &amounts, 1);
 	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	amounts.opened = opened;
 	amounts.answered = true;
 	ledger_add(l, 0, &amounts, 1);
 	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
 	ledger_free(l);
 	policy_unref(p);
+}
+
+static void brought(struct ledger *l, int tokens)
+{
+	json_t *answer = json_pack("{s:i}", "n", tokens);
+	struct ledger_amounts amounts = { .body = answer, .answered = true, .opened = opened };
+
+	ledger_add(l, 0, &amounts, 1);
+	json_decref(answer);
+}
+
+TEST(answers_that_are_open_fit_together)
+{
+	struct policy *p = compiled("{sum: {field: /n, of: response, max: 640}}");
+	struct ledger *l = ledger_new(p);
+
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(l, NULL, 0, 1), LEDGER_BUSY); /* nobody knows what one brings */
+	brought(l, 300);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK); /* 300 is held */
+	check_int(spend(l, NULL, 0, 1), LEDGER_BUSY);
+	brought(l, 200);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK); /* 140 are left: alone */
+	check_int(spend(l, NULL, 0, 1), LEDGER_BUSY);
+	brought(l, 0);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	brought(l, 150);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
+	ledger_free(l);
+	policy_unref(p);
+}
+
+TEST(what_one_answer_brings_at_most_is_never_exceeded)
+{
+	struct policy *p = compiled("{sum: {field: /n, of: response, max: 100, each: 40}}");
+	struct ledger *l = ledger_new(p);
+
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(l, NULL, 0, 1), LEDGER_BUSY);
+	brought(l, 10);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	brought(l, 40);
+	brought(l, 40);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OVER); /* 10 are left */
+	ledger_free(l);
+	policy_unref(p);
+}
+
+TEST(who_dies_in_the_middle_of_an_answer_has_spent_what_was_held)
+{
+	struct policy *p = compiled("{sum: {field: /n, of: response, max: 100, each: 40}}");
+	struct ledger *l = ledger_new(p), *next = ledger_new(p), *kept = ledger_new(p);
+	json_t *saved;
+
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	brought(l, 10);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	saved = ledger_save(l);
+	check_int(ledger_load(next, saved), 0);
+	check_int(spend(next, NULL, 0, 1), LEDGER_OK); /* 50 are left */
+	brought(next, 40);
+	check_int(spend(next, NULL, 0, 1), LEDGER_OVER);
+	json_decref(saved);
+	/* held for a capture, and by another policy's ledger, it is the same */
+	ledger_give_back(l);
+	ledger_take_over(kept, l);
+	check_int(spend(kept, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(kept, NULL, 0, 1), LEDGER_BUSY);
+	brought(kept, 0);
+	brought(kept, 0);
+	check_int(spend(kept, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(kept, NULL, 0, 1), LEDGER_OK);
+	ledger_free(l);
+	ledger_free(next);
+	ledger_free(kept);
+	policy_unref(p);
+}
+
+TEST(who_waits_for_others_is_told_when_the_window_ends)
+{
+	struct policy *p =
+		compiled("{sum: {field: /n, of: response, max: 100, each: 40, per: 1h}}");
+	struct ledger *l = ledger_new(p);
+
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	brought(l, 40);
+	check_int(spend(l, NULL, 0, 1001), LEDGER_BUSY);
+	check_int(refusal.retry_after_ms, 3600000 - 1000);
+	check_int(spend(l, NULL, 0, 1 + 3600000),
+		LEDGER_OK); /* beside the other one, that is open still */
+	check_int(spend(l, NULL, 0, 1 + 3600000), LEDGER_BUSY);
+	ledger_free(l);
+	policy_unref(p);
+}
+
+TEST(a_rule_that_comes_back_holds_nothing_for_what_it_let_in_before)
+{
+	const char *budget = "{sum: {field: /n, of: response, max: 100, each: 40}}";
+	struct policy *p = compiled(budget), *without = compiled_as("other", budget);
+	struct ledger *l = ledger_new(p), *dropped = ledger_new(without), *back = ledger_new(p);
+	uint64_t before, others;
+
+	check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+	before = opened;
+	ledger_take_over(dropped, l);
+	check_int(spend(dropped, NULL, 0, 1), LEDGER_OK);
+	others = opened;
+	ledger_take_over(back, dropped);
+	check_int(spend(back, NULL, 0, 1), LEDGER_OK);
+	check_int(spend(back, NULL, 0, 1), LEDGER_OK);
+	check(opened != before && opened != others && before != others);
+	opened = before;
+	brought(back, 10); /* it counts, and the two are open still */
+	check_int(spend(back, NULL, 0, 1), LEDGER_BUSY);
+	opened = others;
+	brought(back, 0);
+	check_int(spend(back, NULL, 0, 1), LEDGER_BUSY);
+	ledger_free(l);
+	ledger_free(dropped);
+	ledger_free(back);
+	policy_unref(p);
+	policy_unref(without);
 }
 
 /* Takes @n bytes, with a lease when it needs one. Return: how many it gets. */

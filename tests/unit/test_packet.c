@@ -26,3 +26,28 @@ TEST(ports_are_behind_the_headers)
 	check_int(parse("", 0, &p), -EBADMSG);
 	check_int(parse("\x15", 1, &p), -EBADMSG);
 }
+
+TEST(icmp_says_what_it_is)
+{
+	static const char v4[] = V4 "\x03\x01", v6[] = "\x60\0\0\0\0\x08\x3a\x40"
+						       "0123456789abcdef0123456789abcdef\x80\0";
+	char cut[sizeof(v4)], later[sizeof(v4)];
+	struct packet p;
+
+	memcpy(cut, v4, sizeof(v4));
+	cut[9] = IPPROTO_ICMP;
+	check_int(parse(cut, 22, &p), 0);
+	check_int(p.icmp_type, 3);
+	check_int(p.port, 0);
+	check_int(parse(cut, 20, &p), 0);
+	check_int(p.icmp_type, 0);
+	/* not the first part of it */
+	memcpy(later, cut, sizeof(cut));
+	later[7] = 1;
+	check_int(parse(later, 22, &p), 0);
+	check_int(p.icmp_type, 0);
+	check_int(parse(v6, sizeof(v6) - 1, &p), 0);
+	check_int(p.icmp_type, 128);
+	check_int(parse(v4, 22, &p), 0);
+	check_int(p.icmp_type, 0);
+}

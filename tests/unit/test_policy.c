@@ -133,6 +133,8 @@ TEST(bad_documents_are_refused_by_name)
 			"rules[0].budget: sum is for transport http" },
 		{ "rules: [{action: allow, match: {host: a}, budget: {sum: {max: 1, field: x, missing: 1}}}]",
 			"rules[0].budget.sum: missing is for fields of the response" },
+		{ "rules: [{action: allow, match: {host: a}, budget: {sum: {max: 1, field: x, each: 1}}}]",
+			"rules[0].budget.sum: each is for fields of the response" },
 		{ "rules: [{action: allow, match: {host: a}, upstream: localhost:80}]",
 			"rules[0]: upstream must be \"address:port\"" },
 		{ "rules: [{action: allow, name: x, match: {host: a}}, {action: allow, name: x, match: {host: a}}]",
@@ -397,8 +399,9 @@ TEST(a_denial_of_a_value_means_what_readers_take_for_it)
 		"- {name: no-text, match: {host: '*', path: /text, json: {n: ['5', '']}}, action: deny}\n"
 		"- {name: no-truth, match: {host: '*', path: /truth, json: {n: true}}, action: deny}\n"
 		"- {name: no-glob, match: {host: '*', path: /glob, json: {n: {glob: ['5*', 't*']}}}, action: deny}\n"
+		"- {name: no-long, match: {host: '*', path: /long, json: {n: {glob: '9007199254740993'}}}, action: deny}\n"
 		"- {name: yes, match: {host: '*', path: /exact, json: {n: 5}}, action: allow}\n"
-		"- {name: rest, match: {host: '*', path: [/number, /text, /truth, /glob]}, action: allow}\n");
+		"- {name: rest, match: {host: '*', path: [/number, /text, /truth, /glob, /long]}, action: allow}\n");
 	static const struct {
 		const char *path, *value, *said;
 	} cases[] = { { "/number", "5", "deny no" }, { "/number", "5.0", "deny no" },
@@ -414,7 +417,10 @@ TEST(a_denial_of_a_value_means_what_readers_take_for_it)
 		{ "/truth", "\"True\"", "deny no-truth" }, { "/truth", "\"no\"", "allow rest" },
 		{ "/truth", "1", "allow rest" }, { "/glob", "57", "deny no-glob" },
 		{ "/glob", "true", "deny no-glob" }, { "/glob", "6", "allow rest" },
-		{ "/exact", "5", "allow yes" }, { "/exact", "\"5\"", "deny" } };
+		{ "/glob", "0.5", "deny no-glob" }, /* it may have been written 5e-1 */
+		{ "/long", "9007199254740993", "deny no-long" },
+		{ "/long", "9007199254740992", "allow rest" }, { "/exact", "5", "allow yes" },
+		{ "/exact", "\"5\"", "deny" } };
 	char body[120];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

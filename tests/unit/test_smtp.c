@@ -80,6 +80,25 @@ TEST(messages_are_unstuffed)
 		"250 2.1.0 Ok\r\n250 2.1.5 Ok\r\n250 2.1.5 Ok\r\n354 End with a line that holds only a dot\r\n{|2|.\r\nx\r\n\r\n}250 2.0.0 Kept as m1\r\n221 2.0.0 Bye\r\n<quit>");
 }
 
+/* What other servers take for the end of a message is text in it: no second mail hides behind it. */
+TEST(a_message_ends_with_crlf_dot_crlf_and_nothing_else)
+{
+	static const char *const ends[] = { "\n.\n", "\r.\r", "\n.\r\n", "\r\n.\n", "\r\n.\r",
+		"\r.\r\n", "\r\n.\r\r\n" };
+	char input[300], hidden[] = "MAIL FROM:<evil@b>\r\nRCPT TO:<c@d>\r\nDATA\r\nhidden\r\n";
+
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+		int n = snprintf(input, sizeof(input),
+			"HELO x\r\nMAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\nfirst%s%s.\r\n",
+			ends[i], hidden);
+		const char *said = talk_in(input, (size_t)n, 7);
+
+		check(strstr(said, "{a@b|1|first") != NULL);
+		check(strstr(said, "hidden\r\n}250 2.0.0 Kept") != NULL);
+		check(strstr(said, "{evil@b") == NULL);
+	}
+}
+
 TEST(what_came_before_tls_is_forgotten)
 {
 	check_talk("HELO x\r\nMAIL FROM:<a@b>\r\nSTARTTLS\r\nRCPT TO:<c@d>\r\nSTARTTLS\r\n",

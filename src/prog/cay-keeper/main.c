@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prog/cay-keeper/main.c - `cay-keeper sandbox ID` holds a sandbox, `cay-keeper job ID` does one thing to trees (the socket is descriptor 3 for both),
+ * prog/cay-keeper/main.c - `cay-keeper sandbox ID` holds a sandbox, `cay-keeper job ID` does one thing to trees (the socket is descriptor 3 for both; with SEED_NAME for ID it waits to be cloned as either: sys/seed.h),
  * `cay-keeper dump` looks at a stopped sandbox from inside its namespace, `cay-keeper starter` starts programs in a live fork, `cay-keeper doctor STATE` prints what this machine offers. Everything else is in src/sandbox and src/store.
  */
 #include "base/log.h"
@@ -12,6 +12,7 @@
 #include "sandbox/latemount.h"
 #include "sandbox/starter.h"
 #include "store/job.h"
+#include "sys/seed.h"
 
 #include <signal.h>
 
@@ -23,6 +24,8 @@ static const struct job_verb verbs[] = { { "doctor", doctor_verb, false, false, 
 int main(int argc, char **argv)
 {
 	log_init("cay-keeper");
+	if (argc == 3 && str_eq(argv[2], SEED_NAME))
+		seed_wait(CONTROL_FD, argv[2]);
 	if (argc == 3 && str_eq(argv[1], "doctor"))
 		return doctor_main(argv[2]);
 	if (argc == 3 && str_eq(argv[1], "sandbox")) {

@@ -63,7 +63,7 @@ static inline long bare_map(uint64_t at, uint64_t length, int prot, int flags)
 /** bare_fault_arm() - note CAY_FAULT and CAY_FAULT_LOG (base/fault.h), NULL where unset. The texts are copied. */
 void bare_fault_arm(const char *spec, const char *log);
 
-/** bare_fault() - a point at which a test may kill the process: base/fault.h, of whose actions only kill is known here. */
+/** bare_fault() - a point at which a test may kill the process: base/fault.h, of whose actions only kill and hold are known here. */
 void bare_fault(const char *name);
 
 /** bare_fault_named() - does the setting name this point? Then something is otherwise than usual, without anybody being killed. */

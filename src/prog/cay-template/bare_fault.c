@@ -5,11 +5,13 @@
  */
 #include "prog/cay-template/bare.h"
 
-#define SPEC_MAX 64
-#define PATH_MAX 512
+#define SPEC_MAX   256
+#define NAME_MAX   64
+#define PATH_MAX   512
+#define FAULTS_MAX 4 /* as in base/fault.c */
 
 static char spec[SPEC_MAX], log[PATH_MAX];
-static unsigned int hits;
+static unsigned int hits[FAULTS_MAX];
 
 static size_t copy(char *to, const char *from, size_t size)
 {
@@ -29,8 +31,8 @@ void bare_fault_arm(const char *armed, const char *path)
 
 static void note_passed(const char *name)
 {
-	char line[SPEC_MAX + 1];
-	size_t n = copy(line, name, SPEC_MAX);
+	char line[NAME_MAX + 1];
+	size_t n = copy(line, name, NAME_MAX);
 	long fd = CALL3(__NR_open, log, 02001 | BARE_CLOEXEC, 0); /* WRONLY | APPEND */
 
 	line[n] = '\n';
@@ -40,34 +42,55 @@ static void note_passed(const char *name)
 	(void)CALL1(__NR_close, fd);
 }
 
-/* What follows @name in the setting, or NULL when that is of another point. */
-static const char *rest_of(const char *name)
+/* What follows @name in the point at @at of the setting, or NULL when that is another one. */
+static const char *rest_of(const char *at, const char *name)
 {
 	size_t n = 0;
 
-	while (name[n] != '\0' && spec[n] == name[n])
+	while (name[n] != '\0' && at[n] == name[n])
 		n++;
-	return name[n] == '\0' && (spec[n] == '\0' || spec[n] == ':' || spec[n] == '=') ? spec + n
-											: NULL;
+	if (name[n] != '\0')
+		return NULL;
+	return at[n] == '\0' || at[n] == ':' || at[n] == '=' || at[n] == ',' ? at + n : NULL;
+}
+
+/* The same in the whole of it. @ret_which: number of the point. */
+static const char *find(const char *name, unsigned int *ret_which)
+{
+	const char *at = spec;
+
+	for (unsigned int i = 0; i < FAULTS_MAX && *at != '\0'; i++) {
+		const char *rest = rest_of(at, name);
+
+		*ret_which = i;
+		if (rest != NULL)
+			return rest;
+		while (*at != '\0' && *at != ',')
+			at++;
+		at += *at == ',';
+	}
+	return NULL;
 }
 
 bool bare_fault_named(const char *name)
 {
-	return spec[0] != '\0' && rest_of(name) != NULL;
+	unsigned int which;
+
+	return find(name, &which) != NULL;
 }
 
 void bare_fault(const char *name)
 {
+	unsigned int which, want = 0;
 	const char *rest;
-	unsigned int want = 0;
 
 	if (log[0] != '\0')
 		note_passed(name);
-	rest = spec[0] != '\0' ? rest_of(name) : NULL;
+	rest = find(name, &which);
 	if (rest == NULL)
 		return;
 	for (; *rest == ':' || (*rest >= '0' && *rest <= '9'); rest++)
 		want = *rest == ':' ? 0 : want * 10 + (unsigned int)(*rest - '0');
-	if (++hits == (want != 0 ? want : 1))
+	if (++hits[which] == (want != 0 ? want : 1))
 		(void)CALL2(__NR_kill, CALL0(__NR_getpid), *rest == '=' ? 19 /* =hold */ : 9);
 }

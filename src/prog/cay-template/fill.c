@@ -7,6 +7,7 @@
  * fill, or say where the memory is, out of those processes.
  */
 #include "prog/cay-template/fill.h"
+#include "checkpoint/image_check.h"
 #include "prog/cay-template/copying.h"
 #include "prog/cay-template/fork.h"
 #include "prog/cay-template/lazy.h"
@@ -39,11 +40,13 @@ struct control {
 
 const struct plan *plan;
 const struct image_header *image;
+uint64_t image_size;
 struct fork_context fork;
 
 static struct template_allow allow;
 static struct template_stream held; /* sizes of what is held; all 0 before */
 static bool pointing;               /* the memory is in the processes still */
+static const char *wrong;           /* with the plan that came last */
 static bool used;                   /* something has come of what is held: it is that for good */
 
 static union {
@@ -102,6 +105,9 @@ static void answer(int peer, enum template_message_kind kind, long rc)
 {
 	struct template_message m = { .kind = kind, .status = (int32_t)rc, .held = held };
 
+	for (size_t n = 0; wrong != NULL && wrong[n] != '\0' && n < sizeof(m.step) - 1; n++)
+		m.step[n] = wrong[n];
+	wrong = NULL;
 	(void)CALL6(__NR_sendto, peer, &m, sizeof(m), 0x4000 /* NOSIGNAL */, 0, 0);
 }
 
@@ -139,11 +145,6 @@ static long take_memories(const struct template_memory *m, const int *fds, uint3
 	return rc;
 }
 
-static bool in_stash(uint64_t at, uint64_t length)
-{
-	return at >= WINDOW_STASH && at <= WINDOW_END && length <= WINDOW_END - at;
-}
-
 /* A sealed memfd of the dumper, mapped for good. */
 static long map_file(int fd, uint64_t at, uint64_t *ret_size)
 {
@@ -163,36 +164,6 @@ static long map_file(int fd, uint64_t at, uint64_t *ret_size)
 	*ret_size = st.size;
 	rc = CALL6(__NR_mmap, at, st.size, 1, 2 | 0x100000 /* PRIVATE | FIXED_NOREPLACE */, fd, 0);
 	return rc < 0 ? rc : 0;
-}
-
-static bool plan_fits(uint64_t size)
-{
-	return size >= sizeof(*plan) && plan->magic == PLAN_MAGIC &&
-	       plan->version == IMAGE_VERSION && plan->n_processes <= TEMPLATE_PIDS_MAX * 2 &&
-	       plan->n_maps <= 1U << 20 && plan->n_copies <= 1U << 24 &&
-	       plan->n_leaves <= TEMPLATE_LEAVES_MAX && plan->n_slots <= TEMPLATE_SLOTS_MAX &&
-	       plan->n_descriptions <= 1U << 20 && plan->first_description <= 1U << 20 &&
-	       size >= sizeof(*plan) + (uint64_t)plan->n_processes * sizeof(struct plan_process) +
-			       (uint64_t)plan->n_maps * sizeof(struct plan_map) +
-			       (uint64_t)plan->n_copies * sizeof(struct plan_copy);
-}
-
-static bool processes_fit(void)
-{
-	const struct plan_process *p = plan_processes();
-
-	for (uint32_t i = 0; i < plan->n_processes; i++) {
-		if (p[i].pid <= 1 || p[i].terminal > plan->n_descriptions ||
-			(p[i].parent != IMAGE_NONE && p[i].parent >= i) ||
-			(p[i].parent == IMAGE_NONE && plan->n_leaves > 0 &&
-				p[i].leaf >= plan->n_leaves) ||
-			(p[i].stash_end != 0 &&
-				(p[i].stash_end < p[i].stash_start ||
-					!in_stash(p[i].stash_start,
-						p[i].stash_end - p[i].stash_start))))
-			return false;
-	}
-	return true;
 }
 
 #define HUGE_PAGE (2UL << 20)
@@ -222,13 +193,10 @@ static long make_stash(void)
 	uint32_t at = 0;
 
 	for (uint32_t i = 0; i < plan->n_maps; i++) {
-		long rc;
-
-		if (!in_stash(maps[i].address, maps[i].length))
-			return -22;
-		rc = bare_map(maps[i].address, maps[i].length, 3,
+		long rc = bare_map(maps[i].address, maps[i].length, 3,
 			2 | 0x4000 /* PRIVATE | NORESERVE */ |
 				(maps[i].grows_down != 0 ? 0x100 : 0));
+
 		if (rc < 0)
 			return rc;
 		/* filled as fast as memory goes, and forked by the two megabytes */
@@ -239,13 +207,13 @@ static long make_stash(void)
 	return 0;
 }
 
-/* Are all copies of what the keeper named, and where they may be? */
-static bool copies_fit(bool from_processes)
+/* Are all copies of what the keeper named? */
+static bool copies_allowed(void)
 {
 	const struct plan_copy *c = plan_copies();
 
 	for (uint32_t i = 0; i < plan->n_copies; i++) {
-		if ((from_processes && !allowed(c[i].pid)) || !in_stash(c[i].to, c[i].length))
+		if (!allowed(c[i].pid))
 			return false;
 	}
 	return true;
@@ -263,10 +231,8 @@ static void count_pages(void)
 /* What was held of a capture that was given up. */
 static void forget(void)
 {
-	for (uint32_t i = 0; !pointing && plan != NULL && i < plan->n_maps; i++) {
-		if (in_stash(plan_maps()[i].address, plan_maps()[i].length))
-			(void)CALL2(__NR_munmap, plan_maps()[i].address, plan_maps()[i].length);
-	}
+	for (uint32_t i = 0; !pointing && plan != NULL && i < plan->n_maps; i++)
+		(void)CALL2(__NR_munmap, plan_maps()[i].address, plan_maps()[i].length);
 	(void)CALL2(__NR_munmap, WINDOW_IMAGE, held.image);
 	(void)CALL2(__NR_munmap, WINDOW_PLAN, held.plan);
 	reading_forget();
@@ -276,7 +242,7 @@ static void forget(void)
 	pointing = false;
 }
 
-/* Image and plan, checked. */
+/* The plan is checked here; the image by who reads it, in each fork. */
 static long take_tables(int image_fd, int plan_fd)
 {
 	long rc;
@@ -290,7 +256,9 @@ static long take_tables(int image_fd, int plan_fd)
 		return rc;
 	image = (const struct image_header *)WINDOW_IMAGE;
 	plan = (const struct plan *)WINDOW_PLAN;
-	if (!plan_fits(held.plan) || !processes_fit()) {
+	image_size = held.image;
+	wrong = plan_check(plan, held.plan);
+	if (wrong != NULL) {
 		plan = NULL; /* nobody looks into it: its counts may be anything */
 		return -22;
 	}
@@ -315,7 +283,7 @@ static long point(const int *fds, uint32_t n_fds)
 		return -22;
 	pointing = true;
 	rc = take_tables(fds[0], fds[1]);
-	return held_or(rc == 0 && !copies_fit(true) ? -1 : rc); /* EPERM */
+	return held_or(rc == 0 && !copies_allowed() ? -1 : rc); /* EPERM */
 }
 
 static long fill(const int *fds, uint32_t n_fds)
@@ -329,7 +297,7 @@ static long fill(const int *fds, uint32_t n_fds)
 		rc = make_stash();
 	bare_fault("live.template.filling");
 	if (rc == 0)
-		rc = copies_fit(true) ? copying_run() : -1; /* EPERM */
+		rc = copies_allowed() ? copying_run() : -1; /* EPERM */
 	reading_forget();
 	bare_fault("live.template.filled");
 	return held_or(rc);
@@ -364,7 +332,7 @@ static long load(const int *fds, uint32_t n_fds)
 		return -22;
 	rc = take_tables(fds[0], fds[1]);
 	if (rc == 0)
-		rc = copies_fit(false) ? make_stash() : -1; /* EPERM */
+		rc = make_stash();
 	if (rc == 0)
 		rc = saving_take(held.pages, fds + 2, n_fds - 2);
 	used = rc == 0;
@@ -385,7 +353,7 @@ static long attach(const int *fds, uint32_t n_fds)
 	if (!all)
 		lazy_prepare();
 	if (rc == 0)
-		rc = copies_fit(false) ? make_stash() : -1; /* EPERM */
+		rc = make_stash();
 	if (rc == 0)
 		rc = pull_begin(fds[2], fds + 4, n_fds - 4, held.pages);
 	if (rc == 0)
@@ -418,12 +386,16 @@ static bool take_descriptors(int peer, const int *fds, uint32_t n_fds)
 	if (plan == NULL || pointing || o->n_tasks > 8 || o->n_leaves != plan->n_leaves ||
 		o->n_slots != plan->n_slots ||
 		n_fds != 7U + (o->has_u1 != 0 ? 1U : 0U) + (o->has_timens != 0 ? 1U : 0U) +
-				 (o->has_cgroup != 0 ? 1U : 0U) + o->n_tasks + o->n_leaves +
+				 (o->has_cgroup != 0 ? 1U : 0U) +
+				 (o->has_loader_cgroup != 0 ? 1U : 0U) + o->n_tasks + o->n_leaves +
 				 o->n_slots)
 		return false;
-	fork = (struct fork_context){
-		.order = *o, .socket = peer, .u1 = -1, .timens = -1, .keeper_cgroup = -1
-	};
+	fork = (struct fork_context){ .order = *o,
+		.socket = peer,
+		.u1 = -1,
+		.timens = -1,
+		.keeper_cgroup = -1,
+		.loader_cgroup = -1 };
 	fork.init = fds[at++];
 	fork.pids = fds[at++];
 	fork.cgroups = fds[at++];
@@ -437,6 +409,8 @@ static bool take_descriptors(int peer, const int *fds, uint32_t n_fds)
 	fork.starter = fds[at++];
 	if (o->has_cgroup != 0)
 		fork.keeper_cgroup = fds[at++];
+	if (o->has_loader_cgroup != 0)
+		fork.loader_cgroup = fds[at++];
 	for (uint32_t i = 0; i < o->n_tasks; i++)
 		fork.tasks[i] = fds[at++];
 	for (uint32_t i = 0; i < o->n_leaves; i++)

@@ -68,8 +68,8 @@ struct fork_shared {
 /** struct fork_context - one fork, copied with the address space. */
 struct fork_context {
 	struct template_fork order;
-	int socket;                                      /* to the fork's keeper */
-	int init, u1, u2, timens, filter, keeper_cgroup; /* -1 = there is none */
+	int socket;                                                     /* to the fork's keeper */
+	int init, u1, u2, timens, filter, keeper_cgroup, loader_cgroup; /* -1 = there is none */
 	int pids,
 		cgroups; /* namespaces by themselves, because init cannot be looked at from inside a Landlock domain */
 	int program, starter; /* cay-keeper, and the socket over which it is told what to start */
@@ -84,6 +84,8 @@ struct fork_context {
 /** the plan and the image of this template; set once by fill.c */
 extern const struct plan *plan;
 extern const struct image_header *image;
+/** bytes of the image, whatever it says itself */
+extern uint64_t image_size;
 /** the fork that this process belongs to */
 extern struct fork_context fork;
 

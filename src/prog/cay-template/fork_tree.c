@@ -8,11 +8,14 @@
 #include "prog/cay-template/fork.h"
 #include "prog/cay-template/lazy.h"
 
+#include <asm-generic/errno-base.h>
 #include <asm/ioctls.h>
 #include <asm/poll.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
 #include <linux/prctl.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 
 #define SIGCHLD 17
 #define P_PID   1
@@ -407,6 +410,42 @@ static void confine(void)
 	(void)CALL1(__NR_close, ruleset);
 }
 
+/*
+ * The filter of filter_told(), once for all; where nobody may listen, its calls are refused without a word. Behind the helper, which could not suspend filters if it had one;
+ * the starter makes its own.
+ */
+static void have_refusals_told(void)
+{
+	const uint32_t n = fork.order.told_bytes / sizeof(struct sock_filter);
+	const uint64_t size = fork.order.filter_bytes + fork.order.told_bytes;
+	struct sock_filter *rules = (struct sock_filter *)(WINDOW_FILTER + fork.order.filter_bytes);
+	struct {
+		uint64_t n, rules;
+	} program = { n, (uint64_t)rules };
+	struct template_message tells = { .kind = TEMPLATE_TELLS };
+	long listener = -EBUSY;
+
+	(void)fork_must(CALL6(__NR_mmap, WINDOW_FILTER, size, 3, 2 | 0x100000, fork.filter, 0),
+		"map the system call filters");
+	if (fork.order.told_listen != 0)
+		listener = CALL3(__NR_seccomp, SECCOMP_SET_MODE_FILTER,
+			SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+			&program);
+	for (uint32_t i = 0; listener == -EBUSY && i < n; i++) {
+		if (rules[i].code == (BPF_RET | BPF_K) && rules[i].k == SECCOMP_RET_USER_NOTIF)
+			rules[i].k = SECCOMP_RET_ERRNO | fork.order.told_error;
+	}
+	if (listener == -EBUSY) {
+		(void)fork_must(CALL3(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program),
+			"have refused system calls refused");
+	} else {
+		(void)fork_must(listener, "have refused system calls told");
+		fork_pass(fork.socket, &tells, sizeof(tells), (int)listener);
+		(void)CALL1(__NR_close, listener);
+	}
+	(void)CALL2(__NR_munmap, WINDOW_FILTER, size);
+}
+
 static void join_pids(void)
 {
 	(void)fork_must(CALL2(__NR_setns, fork.pids, CLONE_NEWPID), "join the pid namespace");
@@ -513,7 +552,8 @@ static void tell_loaded(const int *info)
 	struct template_message m = { .kind = TEMPLATE_TOUCHED };
 
 	(void)CALL4(__NR_wait4, info[SIGINFO_PID], 0, WALL, 0);
-	for (uint32_t i = 0; i < s->n_first; i++) {
+	/* (any process of the sandbox may have written there) */
+	for (uint32_t i = 0; i < s->n_first && i < TEMPLATE_FIRST_MAX; i++) {
 		m.pid = s->first[i].pid;
 		m.held.pages = s->first[i].address;
 		send(&m);
@@ -594,6 +634,7 @@ BARE_NORETURN void fork_main(void)
 	start_starter();
 	join_pids();
 	helper = helper_start();
+	have_refusals_told();
 	inherit_contents(true);
 	opener = opener_run();
 	inherit_contents(false);

@@ -7,6 +7,9 @@
 #include <linux/sched.h>
 #include <linux/userfaultfd.h>
 
+#define SOL_SOCKET  1
+#define SO_PASSCRED 16
+
 #define SIGCHLD 17
 #define SIGKILL 9
 #define P_PID   1
@@ -24,13 +27,15 @@ enum { SIGINFO_CODE = 2, SIGINFO_PID = 4, SIGINFO_STATUS = 6 };
 
 #define ROOM \
 	4096U /* descriptors of T' and the opener that are no descriptions: below lazy_first_fd() */
-#define ROBUST_LIMIT 2048 /* entries of a robust list that the kernel looks at */
+#define SOME_MOST    (8U << 20) /* more than arguments may be */
+#define ROBUST_LIMIT 2048       /* entries of a robust list that the kernel looks at */
 #define EVENTS \
 	(UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE | \
 		UFFD_FEATURE_EVENT_UNMAP)
 
 static long loader;
 static int to_loader = -1;
+static bool serves;             /* what is missing is loaded when it is touched */
 static bool prepared, had_none; /* huge pages */
 
 /* Return: a descriptor of this address space, or -errno. */
@@ -52,11 +57,21 @@ static uint32_t first_fd(void)
 	return plan->first_description + 2 * plan->n_descriptions + ROOM;
 }
 
+static bool serves_anybody(void)
+{
+	uint32_t i = 0;
+
+	while (i < plan->n_processes && !lazy_serves(&plan_processes()[i]))
+		i++;
+	return i < plan->n_processes;
+}
+
 bool lazy_possible(void)
 {
-	long fd = first_fd() > FDS_MOST || plan->n_processes > LAZY_SPACES / 4 ? -7 /* E2BIG */
-									       : make();
+	long fd = -7; /* E2BIG */
 
+	if (serves_anybody() && first_fd() <= FDS_MOST && plan->n_processes <= LAZY_SPACES / 4)
+		fd = make();
 	if (fd >= 0)
 		(void)CALL1(__NR_close, fd);
 	return fd >= 0;
@@ -112,6 +127,7 @@ void lazy_start(void)
 {
 	struct bare_clone args = { .flags = CLONE_FILES, .exit_signal = SIGCHLD };
 	uint32_t above = first_fd();
+	const int on = 1;
 	int pair[2];
 
 	if (!pull.on)
@@ -124,8 +140,16 @@ void lazy_start(void)
 		pull.credits[i] = move_up(pull.credits[i], above);
 	}
 	(void)fork_must(CALL4(__NR_socketpair, 1, 5 | BARE_CLOEXEC, 0, pair), "make a socket pair");
+	/* whom it shall trace the kernel says, of what is sent from now on */
+	(void)fork_must(CALL5(__NR_setsockopt, pair[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)),
+		"ask who sends");
 	to_loader = move_up(pair[0], above);
+	serves = true;
 	pair[1] = move_up(pair[1], above);
+	if (fork.loader_cgroup >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)fork.loader_cgroup;
+	}
 	loader = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the loader");
 	if (loader == 0)
 		loader_main(pair[1]);
@@ -167,7 +191,14 @@ void lazy_go(void)
 		(long)sizeof(go))
 		fork_fail("let the loader go", -5);
 	wait_for(LAZY_GOES);
-	(void)CALL1(__NR_close, to_loader);
+	lazy_close();
+}
+
+void lazy_close(void)
+{
+	if (to_loader >= 0)
+		(void)CALL1(__NR_close, to_loader);
+	to_loader = -1;
 }
 
 /* --- in a process --- */
@@ -179,7 +210,7 @@ void lazy_begin(const struct plan_process *p)
 	const uint32_t index = (uint32_t)(p - plan_processes());
 	long fd;
 
-	if (to_loader < 0 || p->stash_end <= p->stash_start)
+	if (to_loader < 0 || !lazy_serves(p))
 		return;
 	fd = fork_must(make(), "make a userfaultfd");
 	(void)fork_must(CALL3(__NR_ioctl, fd, UFFDIO_REGISTER, &r), "register the memory");
@@ -196,22 +227,35 @@ static bool fetch(void *to, uint64_t from, uint64_t n)
 	       (long)n;
 }
 
-void lazy_fill(uint64_t start, uint64_t end)
+/* Of few pages, wherever they are. */
+static void fill_some(uint64_t start, uint64_t end)
 {
 	uint64_t word;
 
 	/* a program may have told the kernel anything */
-	if (to_loader < 0 || end > ADDRESSES)
+	if (!serves || end > ADDRESSES)
 		return;
+	if (end > start + SOME_MOST)
+		end = start + SOME_MOST;
 	for (uint64_t at = start & ~(BARE_PAGE - 1); at < end; at += BARE_PAGE)
 		(void)fetch(&word, at, sizeof(word));
+}
+
+void lazy_fill(uint64_t start, uint64_t end, uint64_t stash)
+{
+	uint64_t word, at = stash;
+
+	while (serves && (at = pull_next_page(at, stash + (end - start))) < stash + (end - start)) {
+		(void)fetch(&word, start + (at - stash), sizeof(word));
+		at += BARE_PAGE;
+	}
 }
 
 static void need_lock(uint64_t entry, int64_t offset)
 {
 	uint64_t at = entry + (uint64_t)offset;
 
-	lazy_fill(at, at + sizeof(uint32_t));
+	fill_some(at, at + sizeof(uint32_t));
 }
 
 /* What the kernel goes through at the thread's end, which cannot wait: one page that is missing, and the locks behind it stay taken. */
@@ -240,16 +284,16 @@ static void need_robust_list(uint64_t at)
 
 void lazy_need(const struct image_process *p)
 {
-	if (to_loader < 0)
+	if (!serves)
 		return;
 	for (uint32_t i = 0; i < p->n_threads; i++) {
 		const struct image_thread *t =
 			IMAGE_ROW(struct image_thread, TABLE_THREADS, p->first_thread + i);
 
-		lazy_fill(t->tid_address, t->tid_address + 4);
-		lazy_fill(t->rseq, t->rseq + t->rseq_length);
+		fill_some(t->tid_address, t->tid_address + 4);
+		fill_some(t->rseq, t->rseq + t->rseq_length);
 		need_robust_list(t->robust_list);
 	}
-	lazy_fill(p->mm.arg_start, p->mm.arg_end);
-	lazy_fill(p->mm.env_start, p->mm.env_end);
+	fill_some(p->mm.arg_start, p->mm.arg_end);
+	fill_some(p->mm.env_start, p->mm.env_end);
 }

@@ -10,6 +10,13 @@
 
 #include "prog/cay-template/pull.h"
 
+/** lazy_serves() - may process @p run before all of its memory is there? Else all of it is in the stash before the process is made. */
+static inline bool lazy_serves(const struct plan_process *p)
+{
+	return p->image != IMAGE_NONE && (p->flags & PLAN_ALONE) != 0 &&
+	       p->stash_end > p->stash_start;
+}
+
 /** lazy_possible() - may this process have a descriptor that serves the faults of a whole process, its forks included, and is what the plan has few enough? */
 bool lazy_possible(void);
 
@@ -33,8 +40,10 @@ long lazy_loader(void);
 void lazy_begin(const struct plan_process *planned);
 /** lazy_need() - have loaded what the kernel reads of the memory of @p where nobody can wait: at ends of threads, and for those who look at it from outside. In it. */
 void lazy_need(const struct image_process *p);
-/** lazy_fill() - have all of @start to @end loaded. */
-void lazy_fill(uint64_t start, uint64_t end);
+/** lazy_fill() - have loaded all that a mapping at @start to @end has, which came from @stash. Holes cost nothing. */
+void lazy_fill(uint64_t start, uint64_t end, uint64_t stash);
+/** lazy_close() - this process has nothing to tell the loader, or has told it: before it becomes the payload's. */
+void lazy_close(void);
 
 /** loader_main() - the loader. @socket: processes give their descriptors to it, in datagrams with their place in the plan. */
 BARE_NORETURN void loader_main(int socket);

@@ -9,24 +9,31 @@
  *  (2) what no claim says, or what has been placed, is zeros when it is missing: the program has given it up (MADV_DONTNEED) or never had it;
  *  (3) no descriptor is closed, by whoever dies, while a page behind it is missing: T' has them all too. When we fail, we end, and T' has everything killed.
  */
+#include "prog/cay-template/claims.h"
 #include "prog/cay-template/lazy.h"
+#include "prog/cay-template/tracing.h"
 
 #include <asm/ioctl.h>
 #include <linux/prctl.h>
 #include <linux/userfaultfd.h>
 
-#define POLLIN     1
-#define NOFILE     7
-#define MANY_FILES (1U << 20)
-#define CLAIMS_MIN 128U /* room at the beginning */
-#define BEHIND     2U   /* chunks for each coder that are asked for ahead of time */
-#define ENOMEM_MS  30000
-#define SLOW_MS    300
-#define ALIVE_MS   100
-#define CLAIMED_MAX \
-	(512ULL << 20) /* who cuts its memory into more pieces, or forks them, loses itself alone */
-#define YIELDS   1000  /* before we wait for time to pass */
-#define BORN_MAX 4096  /* forks at the same time, of one address space */
+#define POLLIN      1
+#define NOFILE      7
+#define MANY_FILES  (1U << 20)
+#define BEHIND      2U /* chunks for each coder that are asked for ahead of time */
+#define TRIES_S     30 /* for a change to end, for a page to be placed, for room */
+#define FEW_S       2  /* the same, for a test */
+#define FEW_SPACES  512U
+#define SLOW_MS     300
+#define ALIVE_MS    100
+#define SWEPT_MIN   256U /* address spaces, before it is looked whether some have ended */
+#define YIELDS      1000 /* before we wait for time to pass */
+#define PATIENCE_MS 20   /* before we ask what is waited for */
+#define HEARD_MOST  1024 /* changes, before others have their turn */
+#define ADDRESSES   (1ULL << 47)
+#define LOWEST      0x10000ULL /* vm.mmap_min_addr is not above it */
+
+#define SCM_CREDENTIALS 2
 
 #define ENOENT 2
 #define ESRCH  3
@@ -35,27 +42,14 @@
 #define EEXIST 17
 #define ENOSPC 28
 
-/* Addresses at which pages of the stash are expected. */
-struct claim {
-	uint64_t start, end, stash;
-	uint64_t epoch; /* of its address space, when it was made */
-};
-
-struct claims {
-	struct claim *list;
-	uint32_t n, room;
-};
-
 /* An address space. */
 struct space {
 	int fd;      /* -1: it has ended */
 	int32_t pid; /* inside, of the process of the image that it has its memory of */
 	uint64_t stash_start, stash_end;
 	struct claims now;
-	struct claims
-		past;   /* what was taken away since the epoch began: a child may have it still */
-	uint64_t epoch; /* counts up when no change of mappings is under way */
-	bool unsettled; /* since it counted up mappings have changed */
+	bool unsettled;   /* a change is under way: nothing can be placed until it is over */
+	uint64_t touched; /* meanwhile, last; 0 = nothing was */
 };
 
 struct pollfd {
@@ -66,17 +60,21 @@ struct pollfd {
 static struct space *spaces;
 static struct pollfd *polled;
 static uint32_t n_spaces;
-static bool placing;        /* all of them are gone through */
-static uint32_t next_chunk; /* in their order */
-static uint8_t *wanted;     /* chunks that somebody waits for */
-static uint32_t n_unasked;  /* of those, when too many were asked for already */
-static int born
-	[BORN_MAX]; /* children of the one that is being listened to: which memory they have is clear when it has settled */
-static uint32_t n_born;
-static bool going;
-static long creator; /* T'; 0 = it is gone */
-static bool slow,
-	idle; /* a test wants to see what happens meanwhile; for a while nobody has touched anything */
+static uint32_t sweep_at = SWEPT_MIN; /* so many, and they are looked at */
+static uint32_t placing_at;           /* the one that is gone through */
+static bool placing;                  /* all of them are */
+static uint32_t next_chunk;           /* in their order */
+static uint8_t *wanted;               /* chunks that somebody waits for */
+static uint32_t n_unasked;            /* of those, when too many were asked for already */
+static uint32_t n_recorded;
+static long stops;       /* something to do for tracing_serve() */
+static bool going, idle; /* the programs run; for a while nobody has touched anything */
+static bool busy;        /* there may be more to hear */
+static long creator;     /* T'; 0 = it is gone */
+/* what tests want: to see what happens meanwhile; that there is no room from when memory is given back until some is again */
+static bool slow, narrow, no_room;
+static uint64_t tries_s = TRIES_S;
+static uint32_t most_spaces = LAZY_SPACES;
 
 static BARE_NORETURN void fail(void)
 {
@@ -88,127 +86,29 @@ static void pause_ms(int ms)
 	(void)CALL3(__NR_poll, NULL, 0, ms);
 }
 
-/* --- claims --- */
-
-static uint64_t claimed; /* bytes, ever */
-
-static void put_claim(struct claims *c, struct claim one)
+void *claims_room(uint64_t bytes)
 {
-	if (c->n == c->room) {
-		uint32_t room = c->room < CLAIMS_MIN ? CLAIMS_MIN : c->room * 2;
-		struct claim *more = pull_room(room * sizeof(*more));
-
-		claimed += room * sizeof(*more);
-		if (more == NULL || claimed > CLAIMED_MAX)
-			fail();
-		memcpy(more, c->list, c->n * sizeof(*more));
-		c->list = more;
-		c->room = room;
-	}
-	c->list[c->n++] = one;
+	return pull_room(bytes);
 }
 
-static void add_claim(struct space *s, uint64_t start, uint64_t end, uint64_t stash)
+static uint64_t seconds(void)
 {
-	put_claim(&s->now, (struct claim){ start, end, stash, s->epoch });
+	int64_t now[2] = { 0 };
+
+	(void)CALL2(__NR_clock_gettime, 1 /* MONOTONIC */, now);
+	return (uint64_t)now[0];
 }
 
-/* What is left of @c without @start to @end is as old as it was. */
-static void put_rest(struct claims *to, struct claim c, uint64_t start, uint64_t end)
+/* What has not come to an end by then, never will: a call that waits for a page before it tells of its change, or that failed without telling (Linux before 0496a59745b0). */
+static void give_up_later(uint64_t *since)
 {
-	if (c.start < start)
-		put_claim(to, (struct claim){ c.start, start, c.stash, c.epoch });
-	if (c.end > end)
-		put_claim(to, (struct claim){ end, c.end, c.stash + (end - c.start), c.epoch });
-}
-
-static bool overlap(const struct claim *c, uint64_t start, uint64_t end)
-{
-	return c->start < end && c->end > start;
-}
-
-/*
- * Nothing is expected at @start to @end any more. @but_new: except by claims of this epoch: the mappings were taken away before those were made, though we hear of it afterwards (an address that one
- * thread gives up is given to another before the first has told us).
- */
-static void give_up(struct space *s, uint64_t start, uint64_t end, bool but_new)
-{
-	for (uint32_t i = 0; i < s->now.n;) {
-		struct claim c = s->now.list[i];
-
-		if (!overlap(&c, start, end) || (but_new && c.epoch == s->epoch)) {
-			i++;
-			continue;
-		}
-		/* the last comes here, and is looked at too; what is added does not overlap */
-		s->now.list[i] = s->now.list[--s->now.n];
-		put_rest(&s->now, c, start, end);
-	}
-}
-
-/* A child that is told of later, or that was, may have been forked before it was taken away. */
-static void remember(struct space *s, uint64_t start, uint64_t end)
-{
-	for (uint32_t i = 0; i < s->now.n; i++) {
-		if (overlap(&s->now.list[i], start, end))
-			put_claim(&s->past, s->now.list[i]);
-	}
-}
-
-/* The two do not overlap. */
-static void move_claims(struct space *s, uint64_t from, uint64_t to, uint64_t length)
-{
-	uint32_t n;
-
-	give_up(s, to, to + length, false);
-	n = s->now.n;
-	for (uint32_t i = 0; i < n; i++) {
-		struct claim c = s->now.list[i];
-
-		if (!overlap(&c, from, from + length))
-			continue;
-		if (c.start < from) {
-			c.stash += from - c.start;
-			c.start = from;
-		}
-		if (c.end > from + length)
-			c.end = from + length;
-		add_claim(s, to + (c.start - from), to + (c.end - from), c.stash);
-	}
-	give_up(s, from, from + length, false);
-}
-
-static const struct claim *find_claim(const struct space *s, uint64_t address)
-{
-	for (uint32_t i = 0; i < s->now.n; i++) {
-		if (overlap(&s->now.list[i], address, address + 1))
-			return &s->now.list[i];
-	}
-	return NULL;
+	if (*since == 0)
+		*since = seconds();
+	else if (seconds() - *since > tries_s)
+		fail();
 }
 
 /* --- address spaces --- */
-
-/* Not in the place of one that has ended while all are gone through: it is to be met. */
-static struct space *add_space(int fd, int32_t pid, uint64_t stash_start, uint64_t stash_end)
-{
-	uint32_t i = placing ? n_spaces : 0;
-
-	while (i < n_spaces && spaces[i].fd >= 0)
-		i++;
-	if (i == LAZY_SPACES)
-		fail();
-	if (i == n_spaces)
-		n_spaces++;
-	/* room for claims is used again */
-	spaces[i] = (struct space){ .fd = fd,
-		.pid = pid,
-		.stash_start = stash_start,
-		.stash_end = stash_end,
-		.now = { spaces[i].now.list, 0, spaces[i].now.room },
-		.past = { spaces[i].past.list, 0, spaces[i].past.room } };
-	return &spaces[i];
-}
 
 static void end_space(struct space *s)
 {
@@ -217,38 +117,60 @@ static void end_space(struct space *s)
 	s->now.n = 0;
 }
 
-/* @c, but for what is claimed already. */
-static void inherit_past(struct space *s, struct claim c)
+/* What the kernel says of a page, without doing anything: ENOENT: it is not mapped, or is not ours; EINVAL: it is; EAGAIN: mappings are changing; ESRCH: the address space has ended. */
+static long look_at(int fd, uint64_t page)
 {
-	while (c.start < c.end) {
-		const struct claim *has = find_claim(s, c.start);
-		uint64_t to = has != NULL ? has->end : c.end;
+	struct uffdio_continue c = { .range = { page, BARE_PAGE } };
 
-		for (uint32_t i = 0; has == NULL && i < s->now.n; i++) {
-			if (s->now.list[i].start > c.start && s->now.list[i].start < to)
-				to = s->now.list[i].start;
-		}
-		if (has == NULL)
-			add_claim(s, c.start, to, c.stash);
-		c.stash += to - c.start;
-		c.start = to;
-	}
+	return CALL3(__NR_ioctl, fd, UFFDIO_CONTINUE, &c);
 }
 
-/*
- * What is missing in the parent is missing in the child, at the same addresses. Of what was moved or unmapped by another thread meanwhile we do not know whether it was before the fork or after it: the
- * child has it at one of two addresses, and a claim on the other, where nothing is mapped, does no harm.
- */
-static void fork_space(const struct space *parent, int fd)
+static bool has_ended(int fd)
 {
-	struct space *s = add_space(fd, parent->pid, parent->stash_start, parent->stash_end);
+	return look_at(fd, LOWEST) == -ESRCH;
+}
 
-	for (uint32_t i = 0; i < parent->now.n; i++)
-		add_claim(s, parent->now.list[i].start, parent->now.list[i].end,
-			parent->now.list[i].stash);
-	for (uint32_t i = 0; i < parent->past.n; i++)
-		inherit_past(s, parent->past.list[i]);
-	s->epoch = 1; /* all of it is of before */
+static void sweep(void)
+{
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < n_spaces; i++) {
+		if (spaces[i].fd >= 0 && !spaces[i].unsettled && has_ended(spaces[i].fd))
+			end_space(&spaces[i]);
+		left += spaces[i].fd >= 0;
+	}
+	sweep_at = left * 2 > SWEPT_MIN ? left * 2 : SWEPT_MIN;
+}
+
+/* While all are gone through, only behind the one that is met: it is to be met too. */
+static uint32_t free_place(void)
+{
+	uint32_t i = placing ? placing_at + 1 : 0;
+
+	while (i < n_spaces && spaces[i].fd >= 0)
+		i++;
+	return i;
+}
+
+static struct space *add_space(int fd, int32_t pid, uint64_t stash_start, uint64_t stash_end)
+{
+	uint32_t i = free_place();
+
+	if (i == n_spaces && i >= sweep_at) {
+		sweep();
+		i = free_place();
+	}
+	if (i == most_spaces)
+		fail();
+	if (i == n_spaces)
+		n_spaces++;
+	/* room for claims is used again */
+	spaces[i] = (struct space){ .fd = fd,
+		.pid = pid,
+		.stash_start = stash_start,
+		.stash_end = stash_end,
+		.now = { spaces[i].now.list, 0, spaces[i].now.room } };
+	return &spaces[i];
 }
 
 static void wake(const struct space *s, uint64_t start, uint64_t length)
@@ -258,14 +180,18 @@ static void wake(const struct space *s, uint64_t start, uint64_t length)
 	(void)CALL3(__NR_ioctl, s->fd, UFFDIO_WAKE, &range);
 }
 
-/* Whoever is woken touches the page again: when nothing came of it, we hear of it again. */
+/* While mappings change nothing can be placed: whoever waits is woken, and touches it again, when that is over. */
 static void place_zeros(struct space *s, uint64_t page)
 {
 	struct uffdio_zeropage z = { .range = { page, BARE_PAGE } };
 	long rc = CALL3(__NR_ioctl, s->fd, UFFDIO_ZEROPAGE, &z);
 
-	if (rc < 0)
+	if (rc == -EAGAIN) {
+		s->unsettled = true;
+		s->touched = page;
+	} else if (rc < 0) {
 		wake(s, page, BARE_PAGE);
+	}
 }
 
 static void ask(uint32_t chunk)
@@ -279,15 +205,18 @@ static void record(const struct space *s, uint64_t stash)
 {
 	struct fork_shared *shared = fork_shared();
 
-	if (shared->n_first < TEMPLATE_FIRST_MAX)
-		shared->first[shared->n_first++] =
-			(struct template_first){ .pid = s->pid, .address = pull_place(stash) };
+	/* (others can write to what is shared) */
+	if (n_recorded == TEMPLATE_FIRST_MAX)
+		return;
+	shared->first[n_recorded++] =
+		(struct template_first){ .pid = s->pid, .address = pull_place(stash) };
+	shared->n_first = n_recorded;
 }
 
 static void fault(struct space *s, uint64_t address)
 {
 	uint64_t page = address & ~(BARE_PAGE - 1);
-	const struct claim *c = find_claim(s, page);
+	const struct claim *c = claims_find(&s->now, page);
 	uint32_t chunk = c == NULL ? PULL_NONE : pull_chunk_of(c->stash + (page - c->start));
 
 	if (chunk == PULL_NONE || pull.state[chunk] == PULL_IN) {
@@ -304,150 +233,170 @@ static void fault(struct space *s, uint64_t address)
 }
 
 /* Is a change of mappings under way, of which we have not heard, or whose caller has not gone on? The kernel looks at that first. */
-static bool is_changing(const struct space *s)
+static bool is_changing(int fd)
 {
 	struct uffdio_copy nothing = { 0 };
 
-	return CALL3(__NR_ioctl, s->fd, UFFDIO_COPY, &nothing) == -EAGAIN;
+	return CALL3(__NR_ioctl, fd, UFFDIO_COPY, &nothing) == -EAGAIN;
 }
 
-/* All that has happened has been heard, unless a change is under way. */
-static void settle(struct space *s, uint32_t rounds)
+/* What is missing in the parent is missing in the child. (Descriptors of address spaces that have ended meanwhile are found by sweep().) */
+static void hear_fork(const struct space *parent, int fd)
 {
-	if (is_changing(s)) {
-		if (rounds < YIELDS)
-			(void)CALL0(__NR_sched_yield);
-		else
-			pause_ms(1);
-		return;
-	}
-	s->unsettled = false;
-	s->epoch++;
-	while (n_born > 0)
-		fork_space(s, born[--n_born]);
-	s->past.n = 0;
-}
+	struct space *s = add_space(fd, parent->pid, parent->stash_start, parent->stash_end);
 
-static void hear_fork(int fd)
-{
-	if (n_born == BORN_MAX)
+	if (!claims_copy(&parent->now, &s->now))
 		fail();
-	born[n_born++] = fd;
 }
 
-/* Whoever waits where nothing is expected any more touches it again. */
+/* Of one task that runs in it all changes are heard in their order. */
 static void hear(struct space *s, const struct uffd_msg *m)
 {
-	const uint64_t start = m->arg.remove.start, end = m->arg.remove.end;
+	bool room = true;
 
-	s->unsettled |= m->event != UFFD_EVENT_PAGEFAULT && m->event != UFFD_EVENT_REMOVE;
+	if (m->event == UFFD_EVENT_PAGEFAULT) {
+		/* woken when nothing changes any more, it comes again */
+		if (!s->unsettled)
+			fault(s, m->arg.pagefault.address);
+		else
+			s->touched = m->arg.pagefault.address & ~(BARE_PAGE - 1);
+		return;
+	}
+	s->unsettled = true;
 	switch (m->event) {
-	case UFFD_EVENT_PAGEFAULT:
-		fault(s, m->arg.pagefault.address);
-		break;
 	case UFFD_EVENT_FORK:
-		hear_fork((int)m->arg.fork.ufd);
+		hear_fork(s, (int)m->arg.fork.ufd);
 		break;
 	case UFFD_EVENT_REMAP:
-		remember(s, m->arg.remap.from, m->arg.remap.from + m->arg.remap.len);
-		move_claims(s, m->arg.remap.from, m->arg.remap.to, m->arg.remap.len);
-		wake(s, m->arg.remap.from, m->arg.remap.len);
+		room = claims_move(&s->now, m->arg.remap.from, m->arg.remap.from + m->arg.remap.len,
+			m->arg.remap.to);
 		break;
-	case UFFD_EVENT_REMOVE: /* told before it is done: what a child has still it may lose */
-		give_up(s, start, end, false);
-		wake(s, start, end - start);
+	case UFFD_EVENT_REMOVE: /* told before it is done */
+		no_room = narrow && !no_room;
+		room = claims_drop(&s->now, m->arg.remove.start, m->arg.remove.end);
 		break;
 	case UFFD_EVENT_UNMAP:
-		remember(s, start, end);
-		give_up(s, start, end, true);
-		wake(s, start, end - start);
+		room = claims_drop(&s->now, m->arg.remove.start, m->arg.remove.end);
 		break;
 	default:
+		room = false;
+	}
+	if (!room)
 		fail();
+}
+
+/* Whoever has touched something meanwhile, or waits where nothing is expected any more, touches it again. */
+static void settle(struct space *s)
+{
+	s->unsettled = false;
+	s->touched = 0;
+	wake(s, LOWEST, ADDRESSES - BARE_PAGE - LOWEST);
+}
+
+/* mremap() that makes a mapping larger which has been locked waits for the pages that are new before it says where it has put the old ones: nothing is to come there, and nobody else knows of them. */
+static bool let_be_zeros(struct space *s)
+{
+	struct uffdio_range page = { s->touched, BARE_PAGE };
+
+	if (s->touched == 0 || claims_find(&s->now, s->touched) != NULL)
+		return false;
+	s->touched = 0;
+	return CALL3(__NR_ioctl, s->fd, UFFDIO_UNREGISTER, &page) == 0;
+}
+
+/* A change is under way whose caller has not gone on. @rounds: for so long. */
+static void wait_for_change(struct space *s, uint32_t rounds, uint64_t *since)
+{
+	give_up_later(since);
+	tracing_serve();
+	if (rounds < YIELDS)
+		(void)CALL0(__NR_sched_yield);
+	else if (rounds < YIELDS + PATIENCE_MS || !let_be_zeros(s))
+		pause_ms(1);
+}
+
+/* What there is to hear of it, until no change is under way. Who changes something all the time does not keep the others waiting. */
+static void listen(struct space *s)
+{
+	uint64_t since = 0;
+	struct uffd_msg m;
+
+	for (uint32_t rounds = 0, heard = 0; s->fd >= 0 && heard < HEARD_MOST; rounds++) {
+		long n = CALL3(__NR_read, s->fd, &m, sizeof(m));
+
+		if (n == (long)sizeof(m)) {
+			hear(s, &m);
+			busy = ++heard == HEARD_MOST;
+			continue;
+		}
+		if (n != -EAGAIN)
+			fail();
+		if (!s->unsettled)
+			return;
+		if (is_changing(s->fd))
+			wait_for_change(s, rounds, &since);
+		else
+			settle(s);
 	}
 }
 
-/* All that there is to hear of it, until whoever has changed mappings has gone on. */
-static void listen(struct space *s)
+static void listen_to_all(void)
 {
-	struct uffd_msg m;
-
-	for (uint32_t rounds = 0; s->fd >= 0; rounds++) {
-		long n = CALL3(__NR_read, s->fd, &m, sizeof(m));
-
-		if (n == -EAGAIN && s->unsettled) {
-			settle(s, rounds);
-			continue;
-		}
-		if (n == -EAGAIN)
-			return;
-		if (n != (long)sizeof(m))
-			fail();
-		hear(s, &m);
-		rounds = 0;
+	for (uint32_t i = 0; i < n_spaces; i++) {
+		if (spaces[i].fd >= 0)
+			listen(&spaces[i]);
 	}
 }
 
 /* --- placing --- */
 
+/* There is something to hear before anything can be placed. */
+static void hear_first(struct space *s)
+{
+	s->unsettled = true;
+	listen(s);
+	(void)CALL0(__NR_sched_yield);
+}
+
 /* What the kernel said instead of placing all of it. Return: how many bytes need not be tried again. */
-static uint64_t placed_less(
-	struct space *s, const struct uffdio_copy *c, long rc, int *without_memory)
+static uint64_t placed_less(struct space *s, const struct uffdio_copy *c, long rc, uint64_t *since)
 {
 	if (c->copy > 0)
 		return (uint64_t)c->copy;
 	switch (rc) {
-	case -EAGAIN: /* there is something to hear first */
-		listen(s);
-		(void)CALL0(__NR_sched_yield);
-		return 0;
 	case -ESRCH:
 	case -ENOSPC:
 		end_space(s);
 		return c->len;
+	case -EEXIST:
+		return BARE_PAGE;
 	case -ENOENT: /* not of one mapping; or of none any more, unless it is being moved just now */
 		if (c->len > BARE_PAGE)
 			return 0;
-		if (!is_changing(s))
+		if (!is_changing(s->fd))
 			return BARE_PAGE;
-		listen(s);
-		(void)CALL0(__NR_sched_yield);
-		return 0;
-	case -EEXIST:
-		return BARE_PAGE;
-	case -ENOMEM:
-		if (++*without_memory > ENOMEM_MS)
-			fail();
+		break;
+	case -EAGAIN:
+		break;
+	case -ENOMEM: /* until somebody gives some back, who wants to be heard */
+		listen_to_all();
+		tracing_serve();
+		give_up_later(since);
 		pause_ms(1);
 		return 0;
 	default:
 		fail();
 	}
-}
-
-/* Where the stash from @stash on is expected: the claim that has it, or else the next one behind it. */
-static const struct claim *next_claim(const struct space *s, uint64_t stash)
-{
-	const struct claim *found = NULL;
-
-	for (uint32_t i = 0; i < s->now.n; i++) {
-		const struct claim *c = &s->now.list[i];
-
-		if (stash >= c->stash + (c->end - c->start))
-			continue;
-		if (c->stash <= stash)
-			return c;
-		if (found == NULL || c->stash < found->stash)
-			found = c;
-	}
-	return found;
+	give_up_later(since);
+	hear_first(s);
+	return 0;
 }
 
 /* Return: whether anything of the @part from @done on is expected: then at @at, so much of it. */
 static bool next_range(const struct space *s, const struct pull_part *part, uint64_t *done,
 	struct uffdio_range *at)
 {
-	const struct claim *c = s->fd < 0 ? NULL : next_claim(s, part->to + *done);
+	const struct claim *c = s->fd < 0 ? NULL : claims_next(&s->now, part->to + *done);
 	uint64_t left;
 
 	if (c == NULL || c->stash >= part->to + part->length)
@@ -467,22 +416,23 @@ static void place(struct space *s, const struct pull_part *part)
 {
 	uint64_t done = 0, most = part->length;
 	struct uffdio_range at;
-	int without_memory = 0;
+	uint64_t since = 0;
 
 	while (done < part->length && next_range(s, part, &done, &at)) {
 		struct uffdio_copy c = { .dst = at.start,
 			.src = part->from + done,
 			.len = at.len < most ? at.len : most };
-		long rc = CALL3(__NR_ioctl, s->fd, UFFDIO_COPY, &c);
+		long rc = no_room ? -ENOMEM : CALL3(__NR_ioctl, s->fd, UFFDIO_COPY, &c);
 
 		if (rc == 0) {
 			done += c.len;
+			since = 0;
 			most = part->length;
 			continue;
 		}
 		if (rc == -ENOENT && c.copy <= 0)
 			most = BARE_PAGE;
-		done += placed_less(s, &c, rc, &without_memory);
+		done += placed_less(s, &c, rc, &since);
 	}
 }
 
@@ -500,6 +450,7 @@ static void place_everywhere(const struct pull_part *part)
 			continue;
 		if (part->length % BARE_PAGE != 0)
 			fail();
+		placing_at = i;
 		place(&spaces[i], part);
 	}
 }
@@ -553,55 +504,58 @@ static void take_chunk(void)
 }
 
 struct passed {
-	uint64_t length; /* struct cmsghdr with one descriptor */
+	uint64_t length; /* struct cmsghdr with who sent it */
 	int32_t level, type;
-	int32_t fd, pad;
+	int32_t pid;
+	uint32_t uid, gid, pad;
+	uint64_t fd_length; /* and one with a descriptor */
+	int32_t fd_level, fd_type;
+	int32_t fd, fd_pad;
 };
 
 /* Return: what was said; with it, unless it is LAZY_GO, a descriptor. */
-static uint32_t receive(int socket, int *ret_fd)
+static uint32_t receive(int socket, struct passed *ret)
 {
 	uint32_t index = 0;
 	struct bare_iovec iov = { (uint64_t)&index, sizeof(index) };
-	struct passed control = { 0 };
 	struct bare_message m = {
-		.iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control)
+		.iov = &iov, .n_iov = 1, .control = ret, .control_length = sizeof(*ret)
 	};
 	long n = CALL3(__NR_recvmsg, socket, &m, 0x40000000 /* CMSG_CLOEXEC */);
 
-	if (n != (long)sizeof(index) ||
-		(index != LAZY_GO && (index >= plan->n_processes || control.length != 20)))
+	if (n != (long)sizeof(index) || ret->length != 28 || ret->type != SCM_CREDENTIALS)
 		fail();
-	*ret_fd = control.fd;
+	if (index != LAZY_GO && (index >= plan->n_processes || ret->fd_length != 20))
+		fail();
 	return index;
 }
 
 /* T' gives up its low descriptors later. */
 static void receive_space(int socket)
 {
+	struct passed passed = { 0 };
 	const struct plan_process *p;
-	int fd;
-	uint32_t index = receive(socket, &fd);
+	uint32_t index = receive(socket, &passed);
 	long kept;
 
 	if (index == LAZY_GO)
 		fail();
-	kept = CALL3(__NR_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, socket);
-	if (kept < 0)
+	kept = CALL3(__NR_fcntl, passed.fd, 1030 /* F_DUPFD_CLOEXEC */, socket);
+	if (kept < 0 || tracing_add(passed.pid) < 0)
 		fail();
-	(void)CALL1(__NR_close, fd);
+	(void)CALL1(__NR_close, passed.fd);
 	p = &plan_processes()[index];
-	add_claim(add_space((int)kept, p->pid, p->stash_start, p->stash_end), p->stash_start,
-		p->stash_end, p->stash_start);
+	if (!claims_put(&add_space((int)kept, p->pid, p->stash_start, p->stash_end)->now,
+		    (struct claim){ p->stash_start, p->stash_end, p->stash_start }))
+		fail();
 }
 
 static uint32_t count_expected(void)
 {
-	const struct plan_process *p = plan_processes();
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < plan->n_processes; i++)
-		n += p[i].image != IMAGE_NONE && p[i].stash_end > p[i].stash_start;
+		n += lazy_serves(&plan_processes()[i]);
 	return n;
 }
 
@@ -615,7 +569,7 @@ static void say(uint32_t state)
 
 static void receive_go(int socket)
 {
-	int none;
+	struct passed none = { 0 };
 
 	if (receive(socket, &none) != LAZY_GO)
 		fail();
@@ -642,20 +596,24 @@ static void wait_and_serve(int socket)
 
 	polled[n++] = (struct pollfd){ .fd = pull_pipe(), .events = POLLIN };
 	polled[n++] = (struct pollfd){ .fd = going ? -1 : socket, .events = POLLIN };
+	polled[n++] = (struct pollfd){ .fd = (int)stops, .events = POLLIN };
 	first = n;
 	for (uint32_t i = 0; i < n_spaces; i++)
 		polled[n++] = (struct pollfd){ .fd = spaces[i].fd, .events = POLLIN };
-	rc = CALL3(__NR_poll, polled, n, slow ? SLOW_MS : ALIVE_MS);
-	idle = rc == 0;
+	rc = CALL3(__NR_poll, polled, n, busy ? 0 : slow ? SLOW_MS : ALIVE_MS);
+	idle = rc == 0 && !busy;
 	look_after_parent();
-	if (rc <= 0)
+	if (rc < 0 || idle)
 		return;
+	busy = false;
 	for (uint32_t i = 0; first + i < n; i++) {
-		if (polled[first + i].revents != 0)
+		if (polled[first + i].revents != 0 || spaces[i].unsettled)
 			listen(&spaces[i]);
 	}
 	if (polled[1].revents != 0)
 		receive_go(socket);
+	if (polled[2].revents != 0)
+		tracing_serve();
 	if (polled[0].revents != 0)
 		take_chunk();
 }
@@ -678,10 +636,15 @@ BARE_NORETURN void loader_main(int socket)
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
 	(void)CALL4(__NR_prlimit64, 0, NOFILE, limit, 0);
 	slow = bare_fault_named("live.loader.slow");
+	narrow = bare_fault_named("live.loader.narrow");
+	if (bare_fault_named("live.loader.crowded"))
+		most_spaces = FEW_SPACES;
+	tries_s = bare_fault_named("live.loader.impatient") ? FEW_S : TRIES_S;
 	wanted = pull_room(pull.n_chunks);
 	spaces = pull_room(LAZY_SPACES * sizeof(*spaces));
-	polled = pull_room((LAZY_SPACES + 2) * sizeof(*polled));
-	if (wanted == NULL || spaces == NULL || polled == NULL || pull_map() < 0)
+	polled = pull_room((LAZY_SPACES + 3) * sizeof(*polled));
+	stops = tracing_begin(socket);
+	if (wanted == NULL || spaces == NULL || polled == NULL || stops < 0 || pull_map() < 0)
 		fail();
 	for (uint32_t left = count_expected(); left > 0; left--)
 		receive_space(socket);

@@ -52,7 +52,7 @@ static void place_anonymous(region *r)
 	move(r, r->stash);
 	/* a child that is forked meanwhile must find zeros, or nothing: there, nobody may be told to place something */
 	if ((r->flags & (REGION_WIPEONFORK | REGION_DONTFORK)) != 0)
-		lazy_fill(r->start, r->end);
+		lazy_fill(r->start, r->end, r->stash);
 	protect(r, READ_WRITE);
 }
 

@@ -3,7 +3,8 @@
  * prog/cay-template/opener.c - file descriptions are made once for the whole tree, by a process that has no right outside the sandbox, and handed to T', from
  * which every process inherits them: so descriptions that were shared are shared again, whoever held them.
  */
-#include "prog/cay-template/fork.h"
+#include "checkpoint/image_check.h"
+#include "prog/cay-template/lazy.h"
 
 #include <linux/prctl.h>
 #include <linux/sched.h>
@@ -31,6 +32,7 @@ struct said {
 
 void opener_confine(void)
 {
+	lazy_close();
 	(void)fork_must(CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0), "become undumpable");
 	(void)fork_must(
 		CALL2(__NR_setns, fork.u2, CLONE_NEWUSER), "join the payload's user namespace");
@@ -138,10 +140,26 @@ static void say_all_set(int socket)
 		"hand over all descriptions");
 }
 
+#define THE_IMAGE "the image: "
+
+/* Nobody has read it before, and who does so later relies on this. */
+static void check_image(void)
+{
+	const char *wrong = image_check(image, image_size, plan);
+	char step[64] = THE_IMAGE;
+
+	if (wrong == NULL)
+		return;
+	for (size_t n = sizeof(THE_IMAGE) - 1; *wrong != '\0' && n < sizeof(step) - 1; n++)
+		step[n] = *wrong++;
+	fork_fail(step, -22 /* EINVAL */);
+}
+
 static BARE_NORETURN void opener_main(int socket)
 {
 	life_begin(life_opener(), plan->opener_pid, &fork_shared()->bell);
 	opener_confine();
+	check_image();
 	(void)CALL1(__NR_umask, 0);
 	bare_fault("live.opener.begun");
 	sysv_make(socket);

@@ -2,7 +2,7 @@
 /*
  * prog/cay-template/pull.c - see the header. Slots are memory that coders have too: only bytes are taken from there; of what a coder says, which page of its chunk is zeros.
  */
-#include "prog/cay-template/pull.h"
+#include "prog/cay-template/lazy.h"
 
 #define WINDOW_CHUNKS 0x40f000000000ULL /* the table of lengths, while it is read */
 #define WINDOW_PULL   0x410000000000ULL /* what is reckoned from it, up to the stash */
@@ -206,8 +206,8 @@ static uint32_t last_up_to(const uint64_t *list, uint32_t n, uint64_t value)
 	return low;
 }
 
-/* The copy that has the page at @at of a process' stash, by its place among the sorted. Return: %PULL_NONE: none has. */
-static uint32_t find_copy(uint64_t at)
+/* How many of the sorted copies begin at @at or before. */
+static uint32_t count_up_to(uint64_t at)
 {
 	const struct plan_copy *c = plan_copies();
 	uint32_t low = 0, high = pull.n_sorted;
@@ -220,9 +220,29 @@ static uint32_t find_copy(uint64_t at)
 		else
 			high = middle;
 	}
-	if (low == 0 || at - c[pull.sorted[low - 1]].to >= c[pull.sorted[low - 1]].length)
+	return low;
+}
+
+/* The copy that has the page at @at of a process' stash, by its place among the sorted. Return: %PULL_NONE: none has. */
+static uint32_t find_copy(uint64_t at)
+{
+	const struct plan_copy *c = plan_copies();
+	uint32_t n = count_up_to(at);
+
+	if (n == 0 || at - c[pull.sorted[n - 1]].to >= c[pull.sorted[n - 1]].length)
 		return PULL_NONE;
-	return pull.sorted[low - 1];
+	return pull.sorted[n - 1];
+}
+
+uint64_t pull_next_page(uint64_t at, uint64_t end)
+{
+	uint32_t next = count_up_to(at);
+
+	if (at >= end || find_copy(at) != PULL_NONE)
+		return at < end ? at : end;
+	if (next == pull.n_sorted || plan_copies()[pull.sorted[next]].to >= end)
+		return end;
+	return plan_copies()[pull.sorted[next]].to;
 }
 
 uint32_t pull_chunk_of(uint64_t at)
@@ -263,13 +283,34 @@ static void want_first(const struct template_first *place)
 	}
 }
 
+/* All that it has, whoever else has some of these chunks. */
+static void want_all(const struct plan_process *p)
+{
+	const struct plan_copy *c = plan_copies();
+
+	for (uint32_t i = 0; i < pull.n_sorted; i++) {
+		uint64_t at = pull.copy_at[pull.sorted[i]], n = c[pull.sorted[i]].length;
+
+		if (n == 0 || !is_of(p, c[pull.sorted[i]].to))
+			continue;
+		for (uint32_t chunk = last_up_to(pull.chunk_at, pull.n_chunks, at);
+			chunk < pull.n_chunks && pull.chunk_at[chunk] < at + n; chunk++)
+			pull.first[chunk] = 1;
+	}
+}
+
 long pull_first(int places)
 {
 	struct template_first list[TEMPLATE_FIRST_MAX];
+	const struct plan_process *p = plan_processes();
 	long n = CALL4(__NR_pread64, places, list, sizeof(list), 0);
 
 	for (long i = 0; i < n / (long)sizeof(*list); i++)
 		want_first(&list[i]);
+	for (uint32_t i = 0; i < plan->n_processes; i++) {
+		if (!lazy_serves(&p[i]))
+			want_all(&p[i]);
+	}
 	return n < 0 ? n : 0;
 }
 

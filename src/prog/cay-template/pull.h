@@ -56,6 +56,8 @@ long pull_begin(int chunks, const int *fds, uint32_t n_fds, uint64_t pages);
 
 /** pull_first() - @places: a memory file of struct template_first, whose chunks pull_contents() takes too. Return: 0 or -errno. */
 long pull_first(int places);
+/** pull_next_page() - the first page from @at on, and before @end, of a process' stash that any chunk has; @end: there is none. */
+uint64_t pull_next_page(uint64_t at, uint64_t end);
 /** pull_place() - which address of its process' memory is at @at of a stash; 0 = of none. */
 uint64_t pull_place(uint64_t at);
 

@@ -306,6 +306,14 @@ static void finish_unix(int fd, description *d)
 		set(fd, SOL_SOCKET, 16, 1);
 }
 
+/* The kernel does it to one that is not connected too, and says no. */
+static void finish_inet(int fd, description *d)
+{
+	set(fd, SOL_SOCKET, REUSEADDR, (d->position & SOCKET_REUSEADDR) != 0);
+	if (d->kind == DESCRIPTION_SOCKET && d->b != 0)
+		(void)CALL2(__NR_shutdown, fd, d->b - 1);
+}
+
 void sockets_finish(void)
 {
 	queues_fill();
@@ -315,8 +323,7 @@ void sockets_finish(void)
 		if (is_socket(d) && is_unix(d))
 			finish_unix(opener_kept(i), d);
 		else if (is_socket(d))
-			set(opener_kept(i), SOL_SOCKET, REUSEADDR,
-				(d->position & SOCKET_REUSEADDR) != 0);
+			finish_inet(opener_kept(i), d);
 		if (is_socket(d))
 			set_others(opener_kept(i), d);
 	}

@@ -113,7 +113,7 @@ static void make_residue(uint32_t n)
 
 static void fill_xsave(struct frame *f, const struct image_thread *t)
 {
-	char *area = (char *)f + 1024; /* aligned to 64, behind the frame */
+	char *area = (char *)f + RESIDUE_XSAVE; /* aligned to 64, behind the frame */
 	uint32_t size = (uint32_t)t->xsave.length;
 	uint64_t features;
 	struct {

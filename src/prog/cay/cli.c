@@ -54,6 +54,18 @@ int cli_connect_only(struct cli *cli)
 	return rc;
 }
 
+void cli_connect_early(struct cli *cli)
+{
+	if (cli_connect_only(cli) < 0)
+		cli->err = (struct err){ 0 };
+}
+
+void cli_leave(int status)
+{
+	(void)fflush(NULL);
+	_exit(status);
+}
+
 int cli_connect(struct cli *cli)
 {
 	int rc = cli_connect_only(cli);

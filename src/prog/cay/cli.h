@@ -42,6 +42,12 @@ void cli_fini(struct cli *cli);
 /** cli_connect() - be connected to the server, which is started when none runs. Return: 0 or negative with @cli->err filled. */
 int cli_connect(struct cli *cli) attr_must_use;
 
+/** cli_connect_early() - connect now if a server runs, so that it accepts while we say what we want; who finds nobody there, or somebody who goes, connects again later. */
+void cli_connect_early(struct cli *cli);
+
+/** cli_leave() - ends the program with exit status @status: what was allocated goes with it, and giving it back piece by piece would take longer than all else behind a short command. */
+_Noreturn void cli_leave(int status);
+
 /** cli_connect_only() - the same without starting anything. */
 int cli_connect_only(struct cli *cli) attr_must_use;
 

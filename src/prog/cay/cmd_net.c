@@ -10,8 +10,9 @@
 static void put_place(struct buf *out, const json_t *data)
 {
 	uint64_t port = cli_number(data, "port");
+	const char *host = cli_string(data, "host", "?");
 
-	text_escape(out, cli_string(data, "host", "?"));
+	text_escape(out, host[0] != '\0' ? host : "socket");
 	if (port != 0)
 		buf_fmt(out, ":%llu", (unsigned long long)port);
 }
@@ -105,6 +106,18 @@ static void put_misplaced(struct buf *out, const json_t *data)
 		buf_str(out, ", passed as it is");
 }
 
+/* The program that did it, and its pid as events of processes have it. */
+static void put_process(struct buf *out, const json_t *data)
+{
+	uint64_t pid = cli_number(data, "pid");
+
+	if (pid == 0)
+		return;
+	buf_str(out, "  ");
+	text_escape(out, cli_string(data, "comm", "?"));
+	buf_fmt(out, "[%llu]", (unsigned long long)pid);
+}
+
 static void put_net(const struct cli *cli, struct buf *out, const json_t *e)
 {
 	const char *time = cli_string(e, "time", ""), *type = cli_string(e, "type", ""),
@@ -135,6 +148,7 @@ static void put_net(const struct cli *cli, struct buf *out, const json_t *e)
 	else if (str_eq(type, "net.lost"))
 		buf_fmt(out, "%llu refusals could not be told one by one",
 			(unsigned long long)cli_number(data, "n"));
+	put_process(out, data);
 	buf_char(out, '\n');
 }
 

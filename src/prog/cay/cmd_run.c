@@ -35,7 +35,9 @@ static int run_rejoin(struct cli *cli, const void *ctx, uint64_t from)
 int cmd_run(struct cli *cli)
 {
 	const struct id key = id_new();
-	struct stream_options o = { .run = true, .rejoin = run_rejoin, .ctx = key.s };
+	struct stream_options o = {
+		.run = true, .leaves = true, .rejoin = run_rejoin, .ctx = key.s
+	};
 	struct stream_result r = { 0 };
 	cleanup_json json_t *body = NULL;
 	char *const *command = session_command(cli);
@@ -43,6 +45,7 @@ int cmd_run(struct cli *cli)
 
 	if (command == NULL)
 		return -EINVAL;
+	cli_connect_early(cli);
 	rc = session_streams(cli, &o);
 	if (rc == 0)
 		rc = run_body(cli, command, &o, key.s, &body);
@@ -53,6 +56,8 @@ int cmd_run(struct cli *cli)
 	if (rc >= 0)
 		rc = stream_run(cli, &o, &r);
 	rc = session_finish(cli, &o, command, rc, &r);
+	if (rc >= 0)
+		cli_leave(rc);
 	stream_result_fini(&r);
 	return rc;
 }

@@ -581,6 +581,8 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 	s.together = one_file(STDOUT_FILENO, STDERR_FILENO);
 	rc = s.signals < 0 ? err_raise_sys(&cli->err, -errno, "make a signalfd") : loop(&s);
 	terminal_restore();
+	if (o->leaves && rc == 0)
+		return 0;
 	fd_close(&s.fd);
 	fd_close(&s.signals);
 	(void)sigprocmask(SIG_SETMASK, &before, NULL);

@@ -11,6 +11,7 @@ struct stream_options {
 	bool detachable; /* "~." after a new line leaves */
 	bool quiet;      /* the command's standard output goes to standard error */
 	bool run;        /* the stream owns the command: leaving ends it */
+	bool leaves;     /* the program ends behind it: where all went well nothing is given back */
 	/* After the server went away: make @cli's connection an upgraded one that goes on at offset @from. Return: 0, or negative with @cli->err filled. */
 	int (*rejoin)(struct cli *cli, const void *ctx, uint64_t from);
 	const void *ctx; /* for @rejoin; borrowed */

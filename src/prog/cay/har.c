@@ -190,6 +190,15 @@ static json_t *timings(const json_t *timing)
 	return o;
 }
 
+static void add_process(json_t *o, const json_t *data)
+{
+	if (json_object_get(data, "pid") == NULL)
+		return;
+	(void)json_object_set(o, "_pid", json_object_get(data, "pid"));
+	(void)json_object_set(o, "_inner_pid", json_object_get(data, "inner_pid"));
+	(void)json_object_set(o, "_process", json_object_get(data, "comm"));
+}
+
 json_t *har_entry(const json_t *event)
 {
 	const json_t *data = json_object_get(event, "data"),
@@ -207,6 +216,7 @@ json_t *har_entry(const json_t *event)
 		json_object_get(data, "rule") != NULL ? json_object_get(data, "rule")
 						      : json_null());
 	(void)json_object_set(o, "_exec", json_object_get(event, "exec"));
+	add_process(o, data);
 	(void)json_object_set(o, "_seq", json_object_get(event, "seq"));
 	return o;
 }

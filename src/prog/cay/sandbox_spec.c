@@ -3,6 +3,7 @@
 #include "base/credential.h"
 #include "base/str.h"
 #include "io/terminal.h"
+#include "prog/cay/git_worktree.h"
 #include "prog/cay/mount_spec.h"
 #include "prog/cay/policy_text.h"
 
@@ -184,6 +185,22 @@ static bool of_the_machine(const char *path)
 	return false;
 }
 
+/* Of a git worktree the repository too, or git inside finds none. */
+static int add_repository(struct cli *cli, json_t *spec, const char *cwd)
+{
+	const char *home = getenv("HOME");
+	char path[PATH_MAX];
+
+	if (!git_worktree_repository(cwd, path) || mounted_by_hand(spec, path) ||
+		of_the_machine(path) || credential_at(path) != NULL ||
+		(home != NULL && home[0] == '/' && str_path_under(home, path)))
+		return 0;
+	return add_mount(spec, path, path, "cow") < 0
+		       ? err_raise(&cli->err, ERR_INVALID,
+				 "the name of the repository is not valid UTF-8")
+		       : 0;
+}
+
 /* The current directory copy-on-write at its own path, and as a label, by which diff and apply find the run. */
 static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cwd)
 {
@@ -219,7 +236,7 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 		return err_raise(
 			&cli->err, ERR_INVALID, "the current directory's name is not valid UTF-8");
 	*ret_cwd = str_dup(cwd);
-	return 0;
+	return add_repository(cli, spec, cwd);
 }
 
 int settings_spec_add(struct cli *cli, json_t *spec)

@@ -44,7 +44,9 @@ static void put_host(struct buf *line, const json_t *denied, bool flag)
 {
 	uint64_t port = cli_number(denied, "port");
 
-	text_escape(line, cli_string(denied, "host", "?"));
+	const char *host = cli_string(denied, "host", "?");
+
+	text_escape(line, host[0] != '\0' ? host : "socket");
 	if (port != 0 && !(flag && (port == 80 || port == 443)))
 		buf_fmt(line, ":%llu", (unsigned long long)port);
 }
@@ -65,6 +67,8 @@ static bool put_counts(struct buf *line, const char *what, const json_t *counts)
 		uint64_t count = cli_number(one, "count");
 
 		buf_str(line, i > 0 ? ", " : " ");
+		if (cli_string(one, "protocol", NULL) != NULL)
+			buf_fmt(line, "%s ", cli_string(one, "protocol", ""));
 		put_host(line, one, false);
 		if (count > 1)
 			buf_fmt(line, " \303\227%llu", (unsigned long long)count);
@@ -72,12 +76,27 @@ static bool put_counts(struct buf *line, const char *what, const json_t *counts)
 	return true;
 }
 
+/* What a rule could let through, of what was denied: datagrams, packets and sockets for them, whose protocol is said, leave by none. */
+static void put_advice(struct buf *line, const json_t *denied)
+{
+	json_t *one;
+	size_t i;
+
+	json_array_foreach (denied, i, one) {
+		if (cli_string(one, "protocol", NULL) != NULL)
+			continue;
+		buf_str(line, "; allow with --allow ");
+		put_host(line, one, true);
+		return;
+	}
+	buf_str(line, "; no rule lets that out");
+}
+
 /* A line each for what no rule allowed and for what a rule allowed and could not be reached. */
 static void put_mishaps(struct buf *line, const json_t *denied, const json_t *failed)
 {
 	if (put_counts(line, "denied", denied)) {
-		buf_str(line, "; allow with --allow ");
-		put_host(line, json_array_get(denied, 0), true);
+		put_advice(line, denied);
 		buf_char(line, '\n');
 	}
 	if (put_counts(line, "failed", failed)) {

@@ -61,13 +61,14 @@ static void pr_02(struct run *r)
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		int fd = open(files[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-		ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof(head));
+		ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof(head) - 1);
 
 		r->attempts++;
 		if (fd >= 0)
 			close(fd);
-		/* a synthetic list of nothing is its heading */
-		if (n > 0 && memchr(head, '\n', (size_t)n) == head + n - 1)
+		head[n > 0 ? n : 0] = '\0';
+		/* a synthetic list of nothing is its heading, or zeros */
+		if (n > 0 && (memchr(head, '\n', (size_t)n) == head + n - 1 || only_zeros(head)))
 			n = 0;
 		if (n <= 0) {
 			if (r->error == 0)

@@ -34,7 +34,8 @@ static void ks_04(struct run *r)
 		}
 	attempt(r, "MPTCP", socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, MPTCP));
 	attempt(r, "UDP-Lite", socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 136));
-	attempt(r, "ping", socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_ICMP));
+	attempt(r, "raw ICMP", socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP));
+	attempt(r, "raw ICMPv6", socket(AF_INET6, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMPV6));
 	attempt(r, "SCTP", socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 132));
 }
 

@@ -70,6 +70,9 @@ void prove(struct run *r, const char *text, size_t n);
 /** prove_file() - open and read a file; what was read is proof. Return: bytes read, or -1 with errno. */
 ssize_t prove_file(struct run *r, const char *path);
 
+/** only_zeros() - is each line of @text "NAME 0", as in a file of counters that is made up? */
+bool only_zeros(const char *text);
+
 /** in_child() - run @fn in a forked child that is killed after 10 s; r->… of the child comes back. Return: wait status. */
 int in_child(struct run *r, attack_fn fn);
 

@@ -5,6 +5,9 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -315,6 +320,22 @@ static int storm(int n)
 	return atomic_load(&wrong);
 }
 
+static int have_threads(void)
+{
+	pthread_mutexattr_t kind;
+	int rc;
+
+	pthread_mutexattr_init(&kind);
+	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&robust, &kind);
+	rc = pthread_create(&holder, NULL, hold, NULL);
+	for (int i = 0; i < HANDS && rc == 0; i++)
+		rc = pthread_create(&waiters[i], NULL, wait_for_end, NULL);
+	while (rc == 0 && atomic_load(&holder_ends) != 1)
+		usleep(1000);
+	return rc;
+}
+
 static int ends_of_threads(void)
 {
 	int rc;
@@ -329,9 +350,8 @@ static int ends_of_threads(void)
 }
 
 /* Looks at a page now and then, and says so in a file when it is not what it was. */
-static void *watch(void *unused)
+static void watch(void)
 {
-	(void)unused;
 	for (unsigned int n = 0;; n++) {
 		const struct block *b = &blocks[BLOCKS - 1 - n * 5 % BLOCKS];
 
@@ -339,14 +359,247 @@ static void *watch(void *unused)
 			fclose(fopen("/tmp/wrong", "w"));
 		usleep(3000);
 	}
-	return NULL;
 }
 
 static int begin_watch(void)
 {
+	pid_t pid = fork();
+
+	if (pid == 0)
+		watch();
+	return pid < 0;
+}
+
+/* --- who runs beside it --- */
+
+static atomic_int *seen; /* shared with children */
+
+static void *be_seen(void *unused)
+{
+	(void)unused;
+	atomic_store(seen, 1);
+	/* what is there is what was */
+	atomic_fetch_add(&wrong, check_all());
+	atomic_store(seen, 2);
+	return NULL;
+}
+
+static int be_seen_beside(void *unused)
+{
+	(void)be_seen(unused);
+	return 0;
+}
+
+/* Return: 0 when nothing of it has run within a tenth of a second, though @rc says that it has been made. */
+static int is_held(int rc)
+{
+	usleep(100000);
+	return rc != 0 ? 2 : atomic_load(seen) != 0;
+}
+
+static int make_thread(void)
+{
 	pthread_t thread;
 
-	return pthread_create(&thread, NULL, watch, NULL);
+	atomic_store(seen, 0);
+	return is_held(pthread_create(&thread, NULL, be_seen, NULL));
+}
+
+static int make_relative(int flags)
+{
+	static char stacks[2][65536] __attribute__((aligned(16)));
+	char *stack = stacks[(flags & CLONE_PTRACE) != 0];
+
+	atomic_store(seen, 0);
+	return is_held(clone(be_seen_beside, stack + sizeof(stacks[0]), flags | SIGCHLD, NULL) < 0);
+}
+
+static int has_been_seen(void)
+{
+	for (int i = 0; i < 10000 && atomic_load(seen) != 2; i++)
+		usleep(1000);
+	return (atomic_load(seen) != 2) + atomic_load(&wrong);
+}
+
+/* One that no tracer could hold. */
+static int make_untraced(void)
+{
+	long rc = syscall(SYS_clone, CLONE_UNTRACED | SIGCHLD, NULL, NULL, NULL, NULL);
+
+	if (rc == 0)
+		_exit(0);
+	return rc < 0 && errno == EPERM ? 0 : 1;
+}
+
+static int spawn(void)
+{
+	char name[] = "true", *const argv[] = { name, NULL };
+	int bad = 0, status = -1;
+	pid_t pid;
+
+	for (int i = 0; i < 5; i++) {
+		bad += posix_spawnp(&pid, "true", NULL, NULL, argv, NULL) != 0 ||
+		       waitpid(pid, &status, 0) != pid || status != 0;
+	}
+	/* the child has the memory, and gives some of it up */
+	pid = vfork();
+	if (pid == 0) {
+		drop(&blocks[13]);
+		_exit(check(&blocks[14], 16));
+	}
+	bad += waitpid(pid, &status, 0) != pid || status != 0;
+	return bad + check(&blocks[13], 1);
+}
+
+static atomic_int alarms, hints;
+
+static void on_signal(int sig)
+{
+	atomic_fetch_add(sig == SIGALRM ? &alarms : &hints, 1);
+}
+
+/* Whoever sends one, and whatever comes of it: a handler, a stop, an end. */
+static int signals(void)
+{
+	const struct itimerval often = { { 0, 1000 }, { 0, 1000 } }, never = { 0 };
+	struct sigaction act = { .sa_handler = on_signal };
+	union sigval value = { .sival_int = 7 };
+	siginfo_t info;
+	sigset_t queued;
+	int status = 0, bad = 0;
+	pid_t pid;
+
+	sigaction(SIGALRM, &act, NULL);
+	sigaction(SIGUSR1, &act, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (int i = 0; i < 100; i++)
+		raise(SIGUSR1);
+	while (atomic_load(&alarms) < 20)
+		(void)pause();
+	setitimer(ITIMER_REAL, &never, NULL);
+	bad += atomic_load(&hints) != 100;
+	sigemptyset(&queued);
+	sigaddset(&queued, SIGUSR2);
+	sigprocmask(SIG_BLOCK, &queued, NULL);
+	sigqueue(getpid(), SIGUSR2, value);
+	bad += sigwaitinfo(&queued, &info) != SIGUSR2 || info.si_value.sival_int != 7;
+	sigprocmask(SIG_UNBLOCK, &queued, NULL);
+	pid = fork();
+	if (pid == 0) {
+		for (;;)
+			(void)pause();
+	}
+	kill(pid, SIGSTOP);
+	bad += waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status);
+	kill(pid, SIGCONT);
+	bad += waitpid(pid, &status, WCONTINUED) != pid || !WIFCONTINUED(status);
+	kill(pid, SIGTERM);
+	bad += waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status) ||
+	       WTERMSIG(status) != SIGTERM;
+	return bad;
+}
+
+/* The kernel brings what a locked mapping has grown by before it tells that it has moved: whoever brings it waits for what waits for him. */
+static int grow_locked(void)
+{
+	const size_t some = SIZE(4); /* anybody may lock so much */
+	char *at = blocks[12].at, *to = map(some + some);
+
+	if (mlock(at, some) < 0)
+		return 1;
+	if (mremap(at, some, some + some, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to)
+		return 2;
+	for (size_t i = 0; i < some; i += PAGE) {
+		if (to[some + i] != 0)
+			return 3;
+	}
+	/* where it was it is again */
+	if (mremap(to, some, some, MREMAP_MAYMOVE | MREMAP_FIXED, at) != at)
+		return 4;
+	return check(&blocks[12], 1);
+}
+
+#define TOGETHER 64
+
+/* So many at once, which live until all of them are there. */
+static int some_children(void)
+{
+	pid_t pids[TOGETHER];
+	int ends[2], bad = 0;
+	char byte;
+
+	if (pipe(ends) < 0)
+		return 1;
+	for (int i = 0; i < TOGETHER; i++) {
+		pids[i] = fork();
+		if (pids[i] == 0) {
+			close(ends[1]);
+			_exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);
+		}
+	}
+	close(ends[0]);
+	close(ends[1]);
+	for (int i = 0; i < TOGETHER; i++) {
+		int status = -1;
+
+		bad += pids[i] < 0 || waitpid(pids[i], &status, 0) != pids[i] || status != 0;
+	}
+	return bad;
+}
+
+static int children(int n)
+{
+	int bad = 0;
+
+	for (int i = 0; i < n && bad == 0; i += TOGETHER)
+		bad = some_children();
+	return bad;
+}
+
+/* Between the two that give memory back there is no room (live.loader.narrow): who touches something meanwhile waits, and who gives back must not. */
+static int wait_for_room(void)
+{
+	int status = -1, bad;
+	pid_t pid;
+
+	if (madvise(blocks[31].at, PAGE, MADV_DONTNEED) < 0)
+		return 1;
+	atomic_store(seen, 0);
+	pid = fork();
+	if (pid == 0) {
+		bad = check(&blocks[30], 128);
+		atomic_store(seen, 1);
+		_exit(bad);
+	}
+	usleep(500000);
+	if (atomic_load(seen) != 0)
+		return 2;
+	drop(&blocks[31]);
+	return waitpid(pid, &status, 0) != pid || status != 0;
+}
+
+#define RESERVED (4UL << 40)
+static uint64_t *reserved;
+
+/* Much of which next to nothing is there, and which no child has. */
+static int reserve(void)
+{
+	reserved = mmap(NULL, RESERVED, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (reserved == MAP_FAILED || madvise(reserved, RESERVED, MADV_DONTFORK) < 0)
+		return 1;
+	for (uint64_t at = 0; at < RESERVED; at += RESERVED / 4)
+		reserved[at / sizeof(*reserved)] = at + 1;
+	return 0;
+}
+
+static int look_at_reserved(void)
+{
+	int bad = 0;
+
+	for (uint64_t at = 0; at < RESERVED; at += RESERVED / 8)
+		bad += reserved[at / sizeof(*reserved)] != (at % (RESERVED / 4) == 0 ? at + 1 : 0);
+	return bad;
 }
 
 /* --- commands --- */
@@ -402,6 +655,32 @@ static int obey(const char *line)
 		return mappings();
 	if (strcmp(line, "ends\n") == 0)
 		return ends_of_threads();
+	if (strcmp(line, "threads\n") == 0)
+		return have_threads();
+	if (strcmp(line, "thread\n") == 0)
+		return make_thread();
+	if (strcmp(line, "beside\n") == 0)
+		return make_relative(CLONE_VM);
+	if (strcmp(line, "below\n") == 0)
+		return make_relative(CLONE_VM | CLONE_PTRACE);
+	if (strcmp(line, "seen\n") == 0)
+		return has_been_seen();
+	if (strcmp(line, "untraced\n") == 0)
+		return make_untraced();
+	if (strcmp(line, "spawn\n") == 0)
+		return spawn();
+	if (strcmp(line, "signals\n") == 0)
+		return signals();
+	if (strcmp(line, "grow locked\n") == 0)
+		return grow_locked();
+	if (strcmp(line, "wait for room\n") == 0)
+		return wait_for_room();
+	if (strcmp(line, "reserve\n") == 0)
+		return reserve();
+	if (strcmp(line, "reserved\n") == 0)
+		return look_at_reserved();
+	if (strncmp(line, "children ", 9) == 0)
+		return children(atoi(line + 9));
 	if (strncmp(line, "storm ", 6) == 0)
 		return storm(atoi(line + 6));
 	return 1000;
@@ -409,21 +688,15 @@ static int obey(const char *line)
 
 int main(void)
 {
-	pthread_mutexattr_t kind;
 	char line[64];
 
 	for (int i = 0; i < BLOCKS; i++) {
 		blocks[i].at = map(BLOCK);
 		fill(&blocks[i], (uint64_t)i + 1);
 	}
-	pthread_mutexattr_init(&kind);
-	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(&robust, &kind);
-	pthread_create(&holder, NULL, hold, NULL);
-	for (int i = 0; i < HANDS; i++)
-		pthread_create(&waiters[i], NULL, wait_for_end, NULL);
-	while (atomic_load(&holder_ends) != 1)
-		usleep(1000);
+	seen = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (seen == MAP_FAILED)
+		abort();
 	say("ready");
 	while (fgets(line, sizeof(line), stdin) != NULL) {
 		int bad = obey(line);

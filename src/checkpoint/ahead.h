@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: checkpoint/ahead.h - copies out of processes that stand still, made by a thread of ours while the dumper does something else with them.
+ *
+ * The thread makes no call that a tracer must make, holds no lock, takes no signal and ends with the list. Context of all functions: the dumper's own thread, which a signal may tear
+ * out of any of them (dump.c: on_given_up()): then ahead_fini() alone is called.
+ */
+#ifndef CAY_CHECKPOINT_AHEAD_H
+#define CAY_CHECKPOINT_AHEAD_H
+
+#include "base/attr.h"
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+/** struct ahead_block - @length bytes at @from of process @host. */
+struct ahead_block {
+	pid_t host;
+	int rc; /* of the copy, when it was made */
+	uint64_t from, length;
+	char *to;
+};
+
+/** struct ahead - what is to be copied; all zero to begin with. */
+struct ahead {
+	struct ahead_block *blocks;
+	size_t n;
+	atomic_size_t next; /* that nobody has taken */
+	atomic_bool ended;  /* the thread */
+	bool started, gone; /* there is one; it may begin */
+	bool finished;
+	sem_t begin, end;
+};
+
+/** ahead_add() - before ahead_start(). @to: stays where it is until ahead_finish(). Return: 0 or -ENOMEM. */
+int ahead_add(struct ahead *a, pid_t host, uint64_t from, char *to, uint64_t length) attr_must_use;
+
+/** ahead_start() - have a thread wait for ahead_go(). Where there can be none, ahead_finish() does all. */
+void ahead_start(struct ahead *a);
+
+/** ahead_go() - all of them stand still. */
+void ahead_go(struct ahead *a);
+
+/** ahead_finish() - copy what is not copied yet. After ahead_go(); idempotent. */
+void ahead_finish(struct ahead *a);
+
+/** ahead_holds() - after ahead_finish(): were all bytes copied that go to @to..@to + @length? */
+bool ahead_holds(const struct ahead *a, const char *to, uint64_t length);
+
+/** ahead_fini() - have the thread end, and forget all. */
+void ahead_fini(struct ahead *a);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared memory of another process, copied while it stands still: by a thread from where it was guessed to be, or from where it is. */
+#include "checkpoint/keep.h"
+#include "t.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SIZE   (10UL << 20)
+#define DEVICE 1
+#define INODE  2
+
+struct owner {
+	pid_t pid;
+	char *a, *b; /* what it maps, as we do */
+};
+
+/* Two objects, in a process that does nothing. */
+static struct owner owner_new(void)
+{
+	struct owner o;
+
+	o.a = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	o.b = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	memset(o.a, 'a', SIZE);
+	memset(o.b, 'b', SIZE);
+	o.pid = fork();
+	for (bool ours = o.pid == 0; ours;)
+		(void)pause();
+	return o;
+}
+
+static void owner_end(struct owner *o)
+{
+	(void)kill(o->pid, SIGKILL);
+	(void)waitpid(o->pid, NULL, 0);
+	(void)munmap(o->a, SIZE);
+	(void)munmap(o->b, SIZE);
+}
+
+static uint64_t at(const char *p)
+{
+	return (uint64_t)(uintptr_t)p;
+}
+
+/* While it runs: all is copied, and where the object is said to be. */
+static void prepare(struct shared_memories *s, const struct owner *o, const char *where)
+{
+	check_int(shared_memories_add(s, DEVICE, INODE, o->pid, at(where), 0, SIZE), 0);
+	shared_memories_guess(s, DEVICE, INODE, o->pid, at(where), 0, SIZE);
+	shared_memories_stale(s);
+}
+
+static bool is_all(const struct shared_memories *s, char byte)
+{
+	const struct shared_memory *m = shared_memories_find(s, DEVICE, INODE);
+
+	for (uint64_t i = 0; i < SIZE; i++) {
+		if (m->copy[i] != byte)
+			return false;
+	}
+	return m->have == SIZE && m->size == SIZE;
+}
+
+TEST(what_was_guessed_is_copied_anew_when_all_stands_still)
+{
+	struct shared_memories s = { 0 };
+	struct owner o = owner_new();
+
+	prepare(&s, &o, o.a);
+	memset(o.a, 'c', SIZE);
+	shared_memories_go(&s);
+	shared_memories_confirm(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE);
+	/* nothing is copied after the thread has done it */
+	ahead_finish(&s.ahead);
+	memset(o.a, 'd', SIZE);
+	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE), 0);
+	check(is_all(&s, 'c'));
+	shared_memories_fini(&s);
+	owner_end(&o);
+}
+
+TEST(a_wrong_guess_counts_for_nothing)
+{
+	struct shared_memories s = { 0 };
+	struct owner o = owner_new();
+
+	/* while it ran it was at b, where another is now */
+	prepare(&s, &o, o.b);
+	shared_memories_go(&s);
+	shared_memories_confirm(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE);
+	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE), 0);
+	check(is_all(&s, 'a'));
+	shared_memories_fini(&s);
+	owner_end(&o);
+}
+
+TEST(a_guess_about_less_than_is_mapped_now_is_completed)
+{
+	struct shared_memories s = { 0 };
+	struct owner o = owner_new();
+	const uint64_t half = SIZE / 2;
+
+	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.a), 0, half), 0);
+	shared_memories_guess(&s, DEVICE, INODE, o.pid, at(o.a), 0, half);
+	shared_memories_stale(&s);
+	shared_memories_go(&s);
+	shared_memories_confirm(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE);
+	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE), 0);
+	check(is_all(&s, 'a'));
+	shared_memories_fini(&s);
+	owner_end(&o);
+}
+
+TEST(what_cannot_be_copied_ahead_is_copied_later)
+{
+	struct shared_memories s = { 0 };
+	struct owner gone = owner_new(), o = owner_new();
+
+	prepare(&s, &gone, gone.a);
+	owner_end(&gone);
+	shared_memories_go(&s);
+	/* said wrongly of who is gone: the copy itself has failed */
+	shared_memories_confirm(&s, DEVICE, INODE, gone.pid, at(gone.a), 0, SIZE);
+	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.b), 0, SIZE), 0);
+	check(is_all(&s, 'b'));
+	shared_memories_fini(&s);
+	owner_end(&o);
+}
+
+TEST(a_capture_that_is_given_up_leaves_no_thread)
+{
+	struct shared_memories s = { 0 };
+	struct owner o = owner_new();
+
+	prepare(&s, &o, o.a);
+	shared_memories_fini(&s);
+	prepare(&s, &o, o.a);
+	shared_memories_go(&s);
+	shared_memories_fini(&s);
+	check(s.n == 0 && !s.ahead.started);
+	owner_end(&o);
+}
