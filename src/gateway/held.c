@@ -84,15 +84,16 @@ int held_reserve(struct held *h, struct held_pool *pool, size_t n, uint64_t dead
 bool held_gives_way(struct held *h)
 {
 	struct held_pool *pool = h->pool;
-
-	bool apart =
-		pool != NULL &&
-		pool->apart == h; /* then it is in the way of all who want room, however much */
+	bool apart = pool != NULL && pool->apart == h;
 
 	if (pool == NULL || h->leaves || pool->wanted == 0)
 		return false;
-	if (!apart && (h->taken <= HELD_PIECE ||
-			      pool->room.used - pool->leaving + pool->wanted <= pool->room.max))
+	if (!apart && h->taken <= HELD_PIECE)
+		return false;
+	/* somebody who wants room goes on beyond the limit in a moment, and the others ask anew */
+	if (pool->apart == NULL || pool->apart->leaves)
+		return false;
+	if (pool->room.used - pool->leaving + pool->wanted <= pool->room.max)
 		return false;
 	h->leaves = true;
 	pool->leaving += h->taken;

@@ -99,6 +99,8 @@ TEST(who_waits_for_something_else_gives_way_as_many_as_it_takes)
 	size_t much = 40 * HELD_PIECE;
 
 	(void)loop();
+	memset(gone, 0, sizeof(gone));
+	pool = (struct held_pool){ 0 };
 	room_init(&pool.room, 100 * HELD_PIECE);
 	pool.in_no_hurry = &idlers;
 	check_int(held_reserve(&idle[0], &pool, HELD_PIECE, 0), 0); /* too little to matter */
@@ -118,4 +120,41 @@ TEST(who_waits_for_something_else_gives_way_as_many_as_it_takes)
 	check_int(pool.leaving, 0);
 	held_free(&wanting);
 	held_free(&apart);
+}
+
+/* The one beyond the limit, and one of those within it: each would do. */
+static void one_of_two_gives_way(size_t first, const char *expect)
+{
+	size_t much = 40 * HELD_PIECE;
+
+	(void)loop();
+	memset(gone, 0, sizeof(gone));
+	pool = (struct held_pool){ 0 };
+	room_init(&pool.room, 100 * HELD_PIECE);
+	pool.in_no_hurry = &idlers;
+	check_int(held_reserve(&idle[0], &pool, 80 * HELD_PIECE, 0), 0);
+	check_int(held_reserve(&idle[1], &pool, 60 * HELD_PIECE, 0), 0);
+	check(pool.apart == &idle[1]);
+	fiber_start(idler, &idle[first]);
+	fiber_start(idler, &idle[1 - first]);
+	turns();
+	fiber_start(wanter, &much);
+	turns();
+	check_str(gone, expect);
+	check_int(pool.wanted, 0);
+	held_free(&wanting);
+	pool.wanted = much; /* the other one goes, too */
+	check_int(held_reserve(&wanting, &pool, pool.room.max, 0), 0);
+	waiters_wake(&idlers);
+	turns();
+	check_int((long long)strlen(gone), 2);
+	held_free(&wanting);
+	check_int(pool.room.used, 0);
+	check_int(pool.leaving, 0);
+}
+
+TEST(no_more_give_way_than_it_takes_when_one_is_beyond_the_limit)
+{
+	one_of_two_gives_way(0, "0");
+	one_of_two_gives_way(1, "1");
 }
