@@ -277,6 +277,7 @@ int exec_save(struct exec *e, const struct box *box)
 
 int exec_feed(struct exec *e, const void *bytes, size_t n)
 {
+	e->touched = true;
 	if (e->input_closed || (e->in < 0 && !e->tty)) {
 		e->input_taken += n; /* nobody reads: as with a pipe whose reader ignores it */
 		return 0;
@@ -292,6 +293,7 @@ void exec_feed_end(struct exec *e)
 {
 	static const char end_of_file = 4; /* ^D */
 
+	e->touched = true;
 	if (e->tty)
 		(void)!exec_feed(e, &end_of_file, 1);
 	else
@@ -348,6 +350,7 @@ int exec_signal(struct exec *e, int sig)
 
 void exec_kill(struct exec *e, const struct box *box)
 {
+	e->touched = true;
 	if (!ablated("tree_kill") && cgroup_kill(&box->cgroup, e->leaf) == 0)
 		return;
 	if (e->state == EXEC_RUNNING && kill(-e->pid, SIGKILL) < 0)

@@ -253,7 +253,8 @@ static void watch_all(const struct keeper *k, struct watch *w)
 		/* what it says before its pid is known has to wait */
 		waiter->watched = waiter->pid != 0 && waiter->sock >= 0 ? w->n : 0;
 		if (waiter->watched != 0)
-			watch_add(w, waiter->sock, POLLIN);
+			watch_add(w, waiter->sock,
+				0); /* its end: nothing else is worth waking up for */
 	}
 	list_for_each (&k->execs, pos, next)
 		watch_exec(k, w, list_entry(pos, struct exec, node));

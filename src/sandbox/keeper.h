@@ -71,6 +71,7 @@ struct waiter {
 	pid_t pid;                 /* host pid; 0: the starter has not answered yet */
 	int sock;                  /* SOCK_SEQPACKET; -1: it has closed its end */
 	bool gone;                 /* it will become nothing: its end is waited for */
+	bool executes;             /* it was about to execute when it was last heard of */
 	size_t watched;            /* its place in this round of the keeper's poll; 0 = none */
 	char leaf[EXEC_LEAF_SIZE]; /* its cgroup leaf while it has no exec; "" = none */
 	uint64_t cgroup;           /* id of that leaf, 0 = none */
@@ -79,7 +80,15 @@ struct waiter {
 	struct exec *exec;           /* what it becomes; NULL: a spare */
 	struct conn *conn;           /* who asked for that; NULL when it went away */
 	json_int_t request;
-	json_t *argv; /* for the event; also cwd and user */
+	json_t *asked;      /* that request */
+	unsigned int tries; /* waiters that were killed before they executed anything of it */
+};
+
+/** struct start_request - who wants a program. */
+struct start_request {
+	struct conn *conn; /* NULL: it went away */
+	json_int_t id;
+	unsigned int tries; /* waiter.tries */
 };
 
 /** struct death - a reaped child. */
@@ -198,6 +207,12 @@ int keeper_listen(struct keeper *k, struct err *err) attr_must_use;
 
 /** keeper_handle() - act on one frame. Implemented in keeper_verbs.c. */
 void keeper_handle(struct keeper *k, struct conn *c, const struct frame *f);
+
+/** keeper_takes_programs() - can one be started just now, as far as the sandbox itself goes? */
+bool keeper_takes_programs(const struct keeper *k);
+
+/** keeper_start_exec() - start the program of the `exec` request @request (kept); @by gets the answer. */
+void keeper_start_exec(struct keeper *k, const struct start_request *by, const json_t *request);
 
 /** keeper_kill_all() - kill every process of the sandbox and reap ours, blocking. Return: 0 or -ETIMEDOUT. */
 int keeper_kill_all(struct keeper *k) attr_must_use;

@@ -104,28 +104,39 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	keeper_move(k, KEEPER_STOPPING);
 }
 
-static json_t *describe_launch(const json_t *request)
+bool keeper_takes_programs(const struct keeper *k)
 {
-	json_t *o = json_object();
-	static const char *const keys[] = { "argv", "cwd", "user" };
+	return k->state == KEEPER_RUNNING && !k->box.init_gone && k->box.starter.sock >= 0;
+}
 
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-		json_t *v = json_object_get(request, keys[i]);
+void keeper_start_exec(struct keeper *k, const struct start_request *by, const json_t *request)
+{
+	struct err err = { 0 };
+	struct waiter *w;
+	int stdio[3];
+	struct exec *e = exec_new(&k->box, request, stdio, &err);
 
-		if (v != NULL)
-			(void)json_object_set(o, keys[i], v);
+	if (e != NULL && keeper_find_exec(k, e->channel) != NULL) {
+		(void)err_raise(&err, ERR_EXISTS, "exec: channel %u is in use", e->channel);
+	} else if (e != NULL && (w = keeper_launch(k, e, request, stdio, &err)) != NULL) {
+		w->conn = by->conn;
+		w->request = by->id;
+		w->tries = by->tries;
+		w->asked = json_incref((json_t *)(uintptr_t)request);
+		list_append(&k->execs, &e->node);
+		return;
 	}
-	return o;
+	for (int i = 0; i < 3; i++)
+		fd_close(&stdio[i]);
+	exec_free(e);
+	keeper_reply_error(by->conn, by->id, &err);
 }
 
 static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	struct err err = { 0 };
-	struct waiter *w;
-	struct exec *e;
-	int stdio[3];
 
-	if (k->state != KEEPER_RUNNING || k->box.init_gone || k->box.starter.sock < 0) {
+	if (!keeper_takes_programs(k)) {
 		refuse_state(k, c, id, "run a program");
 		return;
 	}
@@ -135,20 +146,7 @@ static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const jso
 		keeper_reply_error(c, id, &err);
 		return;
 	}
-	e = exec_new(&k->box, request, stdio, &err);
-	if (e != NULL && keeper_find_exec(k, e->channel) != NULL) {
-		(void)err_raise(&err, ERR_EXISTS, "exec: channel %u is in use", e->channel);
-	} else if (e != NULL && (w = keeper_launch(k, e, request, stdio, &err)) != NULL) {
-		w->conn = c;
-		w->request = id;
-		w->argv = describe_launch(request);
-		list_append(&k->execs, &e->node);
-		return;
-	}
-	for (int i = 0; i < 3; i++)
-		fd_close(&stdio[i]);
-	exec_free(e);
-	keeper_reply_error(c, id, &err);
+	keeper_start_exec(k, &(struct start_request){ .conn = c, .id = id }, request);
 }
 
 static struct exec *want_exec(

@@ -16,13 +16,15 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#define TRIES_MAX 3 /* per program */
+
 static void waiter_free(struct keeper *k, struct waiter *w)
 {
 	if (w->leaf[0] != '\0')
 		(void)!cgroup_leaf_remove(&k->box.cgroup, w->leaf);
 	list_remove(&w->node);
 	fd_close(&w->sock);
-	json_decref(w->argv);
+	json_decref(w->asked);
 	free(w);
 }
 
@@ -155,24 +157,42 @@ static void waiter_over(struct keeper *k, struct waiter *w)
 		waiter_free(k, w);
 }
 
+static void forget_exec(struct waiter *w)
+{
+	memcpy(w->leaf, w->exec->leaf, sizeof(w->leaf)); /* nothing was ever in it but the waiter */
+	exec_free(w->exec);
+}
+
 static void launch_failed(struct keeper *k, struct waiter *w, const struct err *err)
 {
-	struct exec *e = w->exec;
-
 	keeper_reply_error(w->conn, w->request, err);
-	memcpy(w->leaf, e->leaf, sizeof(w->leaf)); /* nothing was ever in it but the waiter */
-	exec_free(e);
+	forget_exec(w);
 	waiter_over(k, w);
+}
+
+static json_t *describe_launch(const json_t *request)
+{
+	json_t *o = json_object();
+	static const char *const keys[] = { "argv", "cwd", "user" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		json_t *v = json_object_get(request, keys[i]);
+
+		if (v != NULL)
+			(void)json_object_set(o, keys[i], v);
+	}
+	return o;
 }
 
 static void launched(struct keeper *k, struct waiter *w)
 {
 	struct exec *e = w->exec;
+	json_t *started = describe_launch(w->asked);
 
 	exec_started(e, w->pid);
 	meter_wake(&k->memory, clock_now_ns());
-	(void)json_object_set_new(w->argv, "pid", json_integer(w->pid));
-	keeper_event(k, "exec.started", e->id, TAKE_PTR(w->argv));
+	(void)json_object_set_new(started, "pid", json_integer(w->pid));
+	keeper_event(k, "exec.started", e->id, started);
 	keeper_reply(w->conn, w->request, json_pack("{s:i}", "pid", w->pid));
 	waiter_free(k, w);
 	k->want_spare |= !e->last;
@@ -239,16 +259,41 @@ void keeper_read_starter(struct keeper *k)
 		waiter_free(k, w);
 }
 
-/* Its socket can be read, or has been closed. */
+static bool may_try_again(const struct keeper *k, const struct waiter *w)
+{
+	return !w->executes && w->tries < TRIES_MAX && !w->exec->touched &&
+	       !spill_is_open(&w->exec->spill) && keeper_takes_programs(k) && !keeper_suspending(k);
+}
+
+/*
+ * A spare dies with all else of a sandbox that somebody kills (kill -1), and may be at it still when the next program is asked of it: nothing of that has run,
+ * so another becomes it. Bounded, since somebody may kill each.
+ */
+static void try_again(struct keeper *k, struct waiter *w)
+{
+	struct start_request again = { .conn = w->conn, .id = w->request, .tries = w->tries + 1 };
+	json_t *asked = TAKE_PTR(w->asked);
+
+	forget_exec(w);
+	waiter_over(k, w);
+	keeper_start_exec(k, &again, asked);
+	json_decref(asked);
+}
+
+/* It has something to say, or its socket has been closed. */
 void keeper_read_waiter(struct keeper *k, struct waiter *w)
 {
 	struct err err;
-	ssize_t n = recv(w->sock, &err, sizeof(err), MSG_DONTWAIT);
+	ssize_t n;
 
+	while ((n = recv(w->sock, &err, sizeof(err), MSG_DONTWAIT)) == 1)
+		w->executes = true;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n == sizeof(err) && w->exec != NULL) {
 		launch_failed(k, w, &err);
+	} else if (w->exec != NULL && may_try_again(k, w)) {
+		try_again(k, w);
 	} else if (w->exec != NULL) {
 		launched(k, w);
 	} else {

@@ -26,6 +26,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #define FILES_DEFAULT 65536
@@ -370,5 +371,6 @@ void launch_become(const struct launch_place *place, const struct launch_request
 #endif
 	if (!ablated("close_range") && close_others(3, keep, err) < 0)
 		return;
+	(void)!send(keep, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	execute(argv, envp, err);
 }

@@ -2,6 +2,7 @@
 #include "sandbox/starter.h"
 #include "base/ablate.h"
 #include "base/buf.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "sandbox/filters.h"
 #include "sys/confine.h"
@@ -209,6 +210,7 @@ static void waiter_wait(const struct launch_place *place, int sock, struct err *
 
 	if (n <= 0)
 		_exit(0); /* nobody wants it any more */
+	(void)fault("waiter.asked");
 	text = (size_t)n < sizeof(message.request) ? NULL : launch_text(&message, n, fds, n_fds);
 	if (text != NULL)
 		launch_become(place, &message.request, text, fds, sock, err);

@@ -103,8 +103,8 @@ int starter_waiter_reply(
 	struct starter *s, struct waiter_reply *reply, int *listener) attr_must_use;
 
 /**
- * waiter_launch() - tell the waiter at the other end of @sock what it becomes. It answers with a struct err, or by closing its end: then the program runs (or the
- * waiter was killed, which its exit status says).
+ * waiter_launch() - tell the waiter at the other end of @sock what it becomes. It says one byte just before it executes; behind that it answers with a struct err, or by closing its end: then the program runs
+ * (or the waiter was killed, which its exit status says). Who closes without that byte was killed before, and has executed nothing.
  * @message: a struct launch_request and its text. @stdio: three descriptors (borrowed).
  *
  * Return: 0 or -errno.

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that waits in a sandbox to become the next program: what a payload can do to it changes no answer."""
 
-from lib.case import equal
+import concurrent.futures
+import os
+import signal
+
+from lib import cay, leaks
+from lib.case import equal, require
+from lib.cay import wait_until
 
 FIND = """
 import os, resource, signal, time
@@ -83,6 +89,38 @@ def test_everything_killed_at_once(instance):
             run = instance.exec(box, "python3", "-c", FIND + "waiter(); os.kill(-1, signal.SIGKILL)")
             instance.wait(box, run)
             equal(seven(instance, box), ("exited", 7, b"said\n"))
+
+
+def stopped_waiter(instance):
+    """The one that stands still at its fault point, or None."""
+    held = [pid for pid, (parent, state, comm) in leaks.processes().items()
+            if (state, comm) == ("T", "cay-waiter") and leaks.cgroup_tags([pid]) & instance.tags]
+    return held[0] if held else None
+
+
+@require("root", "cgroup2")
+def test_killed_behind_the_request_another_becomes_the_program(tmp):
+    """Nothing of it has run: whoever asked does not hear of it."""
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "waiter.asked=hold"}).start()
+    try:
+        with instance.sandbox() as box, concurrent.futures.ThreadPoolExecutor() as pool:
+            got = pool.submit(seven, instance, box)
+            for step in (signal.SIGKILL, signal.SIGKILL, signal.SIGCONT):
+                wait_until(lambda: stopped_waiter(instance), 30, "one is asked")
+                os.kill(stopped_waiter(instance), step)
+            equal(got.result(), ("exited", 7, b"said\n"))
+    finally:
+        instance.close()
+
+
+@require("root", "cgroup2")
+def test_whoever_kills_each_of_them_is_told(tmp):
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "waiter.asked"}).start()
+    try:
+        with instance.sandbox() as box:
+            equal(seven(instance, box), ("signaled", None, b""))
+    finally:
+        instance.close()
 
 
 def test_a_request_longer_than_a_message(instance):
