@@ -320,6 +320,7 @@ static void dispatch(struct keeper *k, const struct watch *w)
 			w->fds[waiter->watched].revents != 0)
 			keeper_read_waiter(k, waiter);
 	}
+	keeper_try_again(k);
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 		const struct pollfd *p = &w->fds[e->watched];

@@ -82,6 +82,7 @@ struct waiter {
 	json_int_t request;
 	json_t *asked;      /* that request */
 	unsigned int tries; /* waiters that were killed before they executed anything of it */
+	bool again;         /* this one was, too: keeper_try_again() */
 };
 
 /** struct start_request - who wants a program. */
@@ -305,6 +306,9 @@ void keeper_read_starter(struct keeper *k);
 
 /** keeper_read_waiter() - @w has become its program, or says why not, or has ended. Frees it, perhaps. */
 void keeper_read_waiter(struct keeper *k, struct waiter *w);
+
+/** keeper_try_again() - let others become what those should have become who were killed before they executed anything. */
+void keeper_try_again(struct keeper *k);
 
 /** keeper_waiter_ended() - @pid was reaped. Was it a waiter without exec? */
 bool keeper_waiter_ended(struct keeper *k, pid_t pid);

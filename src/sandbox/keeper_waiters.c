@@ -274,10 +274,30 @@ static void try_again(struct keeper *k, struct waiter *w)
 	struct start_request again = { .conn = w->conn, .id = w->request, .tries = w->tries + 1 };
 	json_t *asked = TAKE_PTR(w->asked);
 
+	w->again = false;
 	forget_exec(w);
 	waiter_over(k, w);
 	keeper_start_exec(k, &again, asked);
 	json_decref(asked);
+}
+
+static struct waiter *find_again(const struct keeper *k)
+{
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *w = list_entry(pos, struct waiter, node);
+
+		if (w->again)
+			return w;
+	}
+	return NULL;
+}
+
+void keeper_try_again(struct keeper *k)
+{
+	struct waiter *w;
+
+	while ((w = find_again(k)) != NULL)
+		try_again(k, w);
 }
 
 /* It has something to say, or its socket has been closed. */
@@ -293,7 +313,7 @@ void keeper_read_waiter(struct keeper *k, struct waiter *w)
 	if (n == sizeof(err) && w->exec != NULL) {
 		launch_failed(k, w, &err);
 	} else if (w->exec != NULL && may_try_again(k, w)) {
-		try_again(k, w);
+		w->again = true; /* not here: others of the list may go with that */
 	} else if (w->exec != NULL) {
 		launched(k, w);
 	} else {
