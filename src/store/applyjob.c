@@ -32,6 +32,8 @@ struct plan {
 	const char *target;
 	int source; /* what the sandbox saw below its changes, when that is another directory than @target; else -1 */
 	char place[PATH_MAX]; /* of @target, by which names are judged (danger.h) */
+	char above[PATH_MAX]; /* what lost_by_rename() looked at last, */
+	bool above_dangles;   /* and what it found */
 	struct stack a, b;
 	json_t *copied;  /* rootless: new files that were copied up from the host, wherever from */
 	size_t n_vacant; /* rootless: files of the host whose place the sandbox took or emptied */
@@ -212,13 +214,67 @@ static bool same_as_source(const struct plan *p, const struct change *c)
 	       ctime_ns(&st) < decided_ns(p, c) && same_entry(parent, name, &st, c->before);
 }
 
+static bool has_base(const struct plan *p, const struct merged *dir)
+{
+	return dir->n > 0 && dir->parts[dir->n - 1].layer == p->a.n - 1;
+}
+
+/* A directory that the sandbox renamed shows what the host has at its old name: is there nothing any more? What was in it is then in no layer of the sandbox. */
+static bool dangles(const struct plan *p, const struct merged *parent, const struct found *f)
+{
+	return f->kind == FOUND_DIR && f->redirect != NULL && !f->last &&
+	       !has_base(p, &f->merged) && (f->redirect[0] == '/' || has_base(p, parent));
+}
+
+/* Is @path below such a directory? */
+static bool below_dangling(const struct plan *p, const char *path)
+{
+	cleanup(merged_close) struct merged at = { 0 };
+	bool found = false, on = stack_root(&p->a, &at) == 0;
+
+	for (size_t n; on && !found && path[n = strcspn(path, "/")] == '/'; path += n + 1) {
+		cleanup(found_close) struct found f = { .dir = -1 };
+		char name[NAME_MAX + 1];
+
+		(void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
+		on = stack_lookup(&p->a, &at, name, &f) == 0 && f.kind == FOUND_DIR;
+		found = on && dangles(p, &at, &f);
+		if (on) {
+			merged_close(&at);
+			at = f.merged;
+			f.merged = (struct merged){ 0 };
+		}
+	}
+	return found;
+}
+
+/* Is what is missing inside missing only because a renamed directory lost what it had? Changes of one directory come one after the other: the answer is kept. */
+static bool lost_by_rename(struct plan *p, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash != NULL ? (size_t)(slash - path) : 0;
+
+	if (n == 0)
+		return false;
+	if (strlen(p->above) != n || memcmp(p->above, path, n) != 0) {
+		(void)snprintf(p->above, sizeof(p->above), "%.*s", (int)n, path);
+		p->above_dangles = below_dangling(p, path);
+	}
+	return p->above_dangles;
+}
+
 static void judge(struct plan *p, const struct change *c)
 {
 	const struct found *a = c->after, *b = c->before;
 	const char *why = danger_change(c, p->place);
+	bool lost = a->kind == FOUND_NONE ? !a->whiteout && lost_by_rename(p, c->path)
+					  : c->parent != NULL && dangles(p, c->parent, a);
 
-	if (b->kind != FOUND_NONE && !(b->kind == FOUND_DIR && (a->kind != FOUND_FILE)) &&
-		ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c) && !same_as_source(p, c))
+	if (lost)
+		note(p->conflicts, p, c->path,
+			"a directory that the sandbox renamed is gone on the host, or an earlier apply renamed it there: what was in it is no longer in the sandbox");
+	else if (b->kind != FOUND_NONE && !(b->kind == FOUND_DIR && (a->kind != FOUND_FILE)) &&
+		 ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c) && !same_as_source(p, c))
 		note(p->conflicts, p, c->path,
 			"it changed on the host after the sandbox had changed it");
 	else if (b->kind == FOUND_NONE && a->layer != p->a.n - 1 && !origin_lives(p, a))
@@ -513,6 +569,7 @@ static int plan_tree(struct plan *p, size_t tree, struct err *err)
 		(void)json_array_append_new(p->targets, json_string(p->target));
 		p->copied = json_array();
 		p->n_vacant = 0;
+		p->above[0] = '\0';
 		rc = diff_run(&diff, err);
 		if (rc == 0)
 			judge_copied(p);

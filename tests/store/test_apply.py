@@ -173,6 +173,50 @@ def test_apply_again(tmp):
         equal(list(w.refused("conflict")), ["a"])
 
 
+@require("root", "btrfs", "loop")
+def test_a_renamed_directory_that_lost_its_content_deletes_nothing(tmp):
+    """Overlay keeps where it was; when that is gone on the host, the sandbox has it empty: by an apply, or because the host renamed it too."""
+    with Pool(tmp, "btrfs") as pool:
+        for number, (old, new) in enumerate((("src", "moved"), ("src", "gone/moved"), ("src/deep", "src/deeper"))):
+            w = World(tmp, pool, f"applied{number}")
+            os.rename(f"{w.at}/{old}", f"{w.at}/{new}")
+            equal(w.apply()["conflicts"], [])
+            inside = sorted(os.path.relpath(os.path.join(top, f), w.host) for top, _, files in os.walk(f"{w.host}/{new}") for f in files)
+            equal(len(inside), 1 if "deep" in old else 2)
+            listed = w.refused("conflict")
+            equal(sorted(path for path in listed if os.path.isfile(f"{w.host}/{path}")), inside)
+            contains(listed[inside[0]], "an earlier apply renamed it")
+            pool.unmount(w.at)
+            w.mount()
+            shutil.rmtree(f"{w.at}/{new}")
+            equal(w.apply()["conflicts"], [])
+            equal(os.path.exists(f"{w.host}/{new}"), False)
+        w = World(tmp, pool, "both")
+        os.rename(f"{w.at}/src", f"{w.at}/moved")
+        os.rename(f"{w.host}/src", f"{w.host}/moved")
+        contains(w.refused("conflict")["moved/c"], "is gone on the host")
+        w = World(tmp, pool, "away")
+        os.rename(f"{w.at}/src", f"{w.at}/moved")
+        os.rename(f"{w.host}/src", f"{w.host}/elsewhere")
+        contains(w.refused("conflict")["moved"], "is gone on the host")
+
+
+@require("root", "btrfs", "loop")
+def test_directories_renamed_within_what_is_new_are_applied(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("new/one/f")
+        pool.unmount(w.at)
+        w.layers.insert(0, pool.layer(pool.seal(w.sandbox)[0]))
+        w.mount()
+        os.rename(w.at + "/new/one", w.at + "/new/two")
+        os.rename(w.at + "/src/deep", w.at + "/new/deep")
+        os.rename(w.at + "/src", w.at + "/moved")
+        want = describe(w.at)
+        equal(w.apply()["conflicts"], [])
+        equal(describe(w.host) == want, True)
+
+
 @require("root")
 def test_copied_layers_are_judged_by_since(tmp):
     with Pool(tmp, "directory") as pool:
