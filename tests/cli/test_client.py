@@ -212,6 +212,65 @@ def test_a_hostile_archive_leaves_the_directory_alone(tmp):
             assert not os.path.exists(os.path.join(tmp, "new"))
 
 
+def test_of_several_names_those_that_fail_are_told_and_the_others_are_done(tmp):
+    missing = (404, {"error": {"code": "not_found", "message": "there is no 'b'"}})
+    with fake.FakeCayd(tmp) as server:
+        for name in "ac":
+            server.on("DELETE", f"/v1/sandboxes/{name}", (204, None))
+            server.on("POST", f"/v1/sandboxes/{name}/stop", (200, {"name": name}))
+            server.on("DELETE", f"/v1/secrets/{name}", (204, None))
+            server.on("DELETE", f"/v1/images/{name}", (204, None))
+        for target in ("sandboxes/b", "snapshots/b", "sandboxes/b/stop", "secrets/b", "images/b"):
+            server.on("POST" if "stop" in target else "DELETE", f"/v1/{target}", missing)
+        for verb, out in ((["rm"], b"a\nc\n"), (["stop"], b"a\nc\n"), (["secret", "rm"], b""), (["image", "rm"], b"")):
+            done = server.cay(*verb, "a", "b", "c", want=125)
+            equal(done.stdout, out)
+            equal(done.stderr, b"cay: there is no 'b'\n")
+            done = server.cay(*verb, "a", "b", "c", "--json", want=125)
+            equal(json.loads(done.stderr)["error"]["message"], "there is no 'b'")
+            equal(json.loads(done.stdout), [{"name": "a"}, {"name": "c"}] if verb == ["stop"] else {"removed": ["a", "c"]})
+            equal(server.cay(*verb, "b", "--json", want=125).stdout, b"")
+
+
+def test_info_shows_what_cay_does_by_itself(tmp):
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes/box", (200, {**BOX, "idle_ms": 90500, "checkpoint": "each-exec"}))
+        server.on("GET", "/v1/sandboxes/box/execs", (200, {"execs": []}))
+        shown = server.cay("info", "box").stdout.decode()
+    contains(shown, "idle       suspended after 90.5 s without activity\n")
+    contains(shown, "checkpoint behind each exec")
+
+
+def test_a_connection_that_failed_is_told_with_its_reason(tmp):
+    lines = [{"seq": n, "time": "2026-01-01T00:00:00.000000Z", "type": "net.connection",
+              "data": {"transport": "tcp", "host": "db.example", "port": 5432, "rule": "db", "sent": 0, "received": 0, **end}}
+             for n, end in enumerate(({"end": "failed", "error": "nobody listens"}, {"end": "idle"}, {"end": "closed"}), 1)]
+    body = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes/box/events", b"HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        shown = server.cay("net", "box").stdout.decode().splitlines()
+    equal([line.split("rule ")[1] for line in shown], ["db, failed: nobody listens", "db, idle", "db"])
+
+
+def test_what_is_copied_out_replaces_no_device_pipe_or_link(tmp):
+    os.mkfifo(os.path.join(tmp, "pipe"))
+    os.symlink("/dev/null", os.path.join(tmp, "null"))
+    os.symlink("notes", os.path.join(tmp, "link"))
+    with open(os.path.join(tmp, "notes"), "w", encoding="utf-8") as f:
+        f.write("old")
+    reader = os.open(os.path.join(tmp, "pipe"), os.O_RDONLY | os.O_NONBLOCK)
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes/box/files?path=%2Ff&format=file", b"HTTP/1.1 200 X\r\nCay-Mode: 0640\r\nContent-Length: 4\r\n\r\ndata")
+        for name in ("pipe", "null", "link"):
+            server.cay("cp", "box:/f", os.path.join(tmp, name))
+    equal(os.read(reader, 10), b"data")
+    os.close(reader)
+    equal([os.readlink(os.path.join(tmp, name)) for name in ("null", "link")], ["/dev/null", "notes"])
+    with open(os.path.join(tmp, "notes"), encoding="utf-8") as f:
+        equal(f.read(), "data")
+    equal(sorted(name for name in os.listdir(tmp) if name != "run"), ["link", "notes", "null", "pipe"])
+
+
 def test_a_tree_is_copied_out_without_set_uid(tmp):
     with fake.FakeCayd(tmp) as server:
         copied_out(server, tar_of(("d/", tarfile.DIRTYPE, b""), ("d/e/", tarfile.DIRTYPE, b""), ("d/e/f", tarfile.REGTYPE, b"x\n"),

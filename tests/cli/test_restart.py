@@ -3,6 +3,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -241,3 +242,14 @@ def test_a_sandbox_that_does_not_end_is_in_nobodys_way(fresh):
     wait_gone(pid)
     fresh.start()
     equal({box["id"]: box["state"] for box in fresh.get("/v1/sandboxes")["sandboxes"]}, {box: "stopped" for box in (stuck, *others)})
+
+
+def test_shutdown_ends_the_server_and_says_so_when_it_has_ended(fresh):
+    box = fresh.post("/v1/sandboxes", {})["id"]
+    for how, state in (([], "running"), (["--stop"], "stopped")):
+        fresh.cay("shutdown", *how)
+        equal(fresh.alive(), False)
+        contains(fresh.cay("shutdown").stderr, "no server runs")
+        equal(json.loads(fresh.cay("shutdown", "--json").stdout), {"ended": False})
+        fresh.start()
+        equal(fresh.get(f"/v1/sandboxes/{box}")["state"], state)

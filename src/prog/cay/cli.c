@@ -352,6 +352,26 @@ int cli_print_error(struct cli *cli)
 	return err_code_exit(cli->err.code);
 }
 
+int cli_each(struct cli *cli, int (*one)(struct cli *cli, const char *name, void *ctx), void *ctx)
+{
+	int status = 0;
+
+	for (size_t i = 0; i < cli->args.n_positional; i++) {
+		bool answered;
+		int failed;
+
+		if (one(cli, cli->args.positional[i], ctx) >= 0)
+			continue;
+		answered = cli->error != NULL;
+		failed = cli_print_error(cli);
+		status = status != 0 ? status : failed;
+		cli_forgive(cli);
+		if (!answered)
+			break;
+	}
+	return status;
+}
+
 const char *cli_string(const json_t *object, const char *member, const char *otherwise)
 {
 	const char *s = json_string_value(json_object_get(object, member));

@@ -103,6 +103,13 @@ int cli_print_named(struct cli *cli, const json_t *object);
 /** cli_print_error() - @cli->err on standard error. Return: the exit status that belongs to it. */
 int cli_print_error(struct cli *cli);
 
+/**
+ * cli_each() - @one for each positional argument; what fails is told, and the next has its turn, unless there is no server.
+ * @one: 0, or negative with @cli->err filled.
+ * Return: 0, or the exit status of the first that failed.
+ */
+int cli_each(struct cli *cli, int (*one)(struct cli *cli, const char *name, void *ctx), void *ctx);
+
 /** cli_progress() - show or (NULL) clear the progress line. */
 void cli_progress(struct cli *cli, const char *text);
 

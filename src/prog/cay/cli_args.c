@@ -8,6 +8,16 @@ static int refuse(const struct cli_args *args, struct err *err, const char *word
 		cli_verbs[args->verb].words);
 }
 
+static int refuse_unknown(const struct cli_args *args, struct err *err, const char *word, size_t n)
+{
+	const char *near = cli_flag_near(args->verb, word + 2, n);
+	int rc = refuse(args, err, word, "unknown option");
+
+	return near == NULL ? rc
+			    : err_hint(err, rc, "did you mean --%s? See cay %s --help", near,
+				      cli_verbs[args->verb].words);
+}
+
 static int add_option(struct cli_args *args, enum cli_flag flag, const char *value, struct err *err)
 {
 	if (args->n_options == CLI_OPTIONS_MAX)
@@ -44,7 +54,7 @@ static int parse_long(struct cli_args *args, const char *word, const char *next,
 	int rc;
 
 	if (flag == FLAG_COUNT_)
-		return refuse(args, err, word, "unknown option");
+		return refuse_unknown(args, err, word, n);
 	if (cli_flags[flag].value == NULL)
 		return equals != NULL ? refuse(args, err, word, "no value is taken by")
 				      : add_option(args, flag, NULL, err);

@@ -139,3 +139,32 @@ const char *cli_verb_near(const char *word)
 	}
 	return near;
 }
+
+const char *cli_flag_near(enum cli_verb verb, const char *name, size_t n)
+{
+	/* What people of other tools type. */
+	static const char *const habits[][2] = { { "volume", "mount" }, { "bind", "mount" },
+		{ "workdir", "cwd" }, { "chdir", "cwd" }, { "setenv", "env" },
+		{ "network", "policy" }, { "net", "allow" }, { "background", "detach" },
+		{ "pids-limit", "pids" } };
+	cleanup_free char *word = str_dupf("%.*s", (int)n, name);
+	unsigned int best = n > 4 ? 3 : 2;
+	const char *near = NULL;
+
+	for (unsigned int f = 0; f < FLAG_COUNT_; f++) {
+		const char *flag = cli_flags[f].name;
+		unsigned int d = distance(word, flag);
+
+		if (!cli_takes(verb, (enum cli_flag)f))
+			continue;
+		for (size_t i = 0; i < ARRAY_SIZE(habits); i++) {
+			if (str_eq(word, habits[i][0]) && str_eq(flag, habits[i][1]))
+				return flag;
+		}
+		if (d < best) {
+			best = d;
+			near = flag;
+		}
+	}
+	return near;
+}

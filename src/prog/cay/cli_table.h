@@ -85,4 +85,7 @@ enum cli_verb cli_verb_find(int argc, char *const *argv, int *ret_words);
 /** cli_verb_near() - the verb whose spelling is nearest to @word; NULL when none is near. Static. */
 const char *cli_verb_near(const char *word);
 
+/** cli_flag_near() - the flag of @verb whose spelling is nearest to the @n characters @name ("polcy", without dashes); NULL when none is near. Static. */
+const char *cli_flag_near(enum cli_verb verb, const char *name, size_t n);
+
 #endif

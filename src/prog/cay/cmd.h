@@ -86,6 +86,8 @@ int cmd_secret_ls(struct cli *cli);
 int cmd_secret_rm(struct cli *cli);
 /** cmd_secret_set() - cay secret set. */
 int cmd_secret_set(struct cli *cli);
+/** cmd_shutdown() - cay shutdown. */
+int cmd_shutdown(struct cli *cli);
 /** cmd_snapshot() - cay snapshot. */
 int cmd_snapshot(struct cli *cli);
 /** cmd_snapshots() - cay snapshots. */

@@ -93,20 +93,21 @@ int cmd_image_import(struct cli *cli)
 	return cli_print(cli, &out);
 }
 
+static int remove_one(struct cli *cli, const char *name, void *ctx)
+{
+	cleanup_free char *target = cli_target("/v1/images/%s", name);
+	int rc = cli_call(cli, "DELETE", target, NULL, NULL);
+
+	return rc < 0 ? rc : json_array_append_new(ctx, json_string(name));
+}
+
 int cmd_image_rm(struct cli *cli)
 {
 	cleanup_json json_t *removed = json_array(), *answer = NULL;
-	int rc = 0;
+	int status = cli_each(cli, remove_one, removed);
 
-	for (size_t i = 0; i < cli->args.n_positional && rc == 0; i++) {
-		cleanup_free char *target = cli_target("/v1/images/%s", cli->args.positional[i]);
-
-		rc = cli_call(cli, "DELETE", target, NULL, NULL);
-		if (rc == 0)
-			(void)json_array_append_new(removed, json_string(cli->args.positional[i]));
-	}
-	if (rc < 0 || !cli->json)
-		return rc;
 	answer = json_pack("{s:O}", "removed", removed);
-	return cli_print_json(answer);
+	if (cli->json && json_array_size(removed) > 0)
+		(void)cli_print_json(answer);
+	return status;
 }

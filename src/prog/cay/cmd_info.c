@@ -53,6 +53,15 @@ static void put_network(struct buf *out, const json_t *box)
 	line(out, "network", json_is_object(policy) ? rules : "no policy: nothing leaves");
 }
 
+static void put_idle(struct buf *out, uint64_t idle_ms)
+{
+	cleanup_free char *text =
+		str_dupf("suspended after %.10g s without activity", (double)idle_ms / 1000);
+
+	if (idle_ms > 0)
+		line(out, "idle", text);
+}
+
 static void put_box(struct buf *out, const json_t *box)
 {
 	json_t *label, *error = json_object_get(box, "error");
@@ -77,6 +86,7 @@ static void put_box(struct buf *out, const json_t *box)
 	put_network(out, box);
 	if (str_eq(cli_string(box, "checkpoint", "none"), "each-exec"))
 		line(out, "checkpoint", "behind each exec: cay steps lists them");
+	put_idle(out, cli_number(box, "idle_ms"));
 	json_object_foreach (json_object_get(box, "labels"), key, label) {
 		cleanup_free char *text = str_dupf("%s=%s", key, json_string_value(label));
 

@@ -4,6 +4,10 @@
 #include "prog/cay/cli_help.h"
 #include "prog/cay/cmd.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
 static void line(struct buf *out, const char *what, const char *value)
 {
 	if (value == NULL)
@@ -89,6 +93,41 @@ int cmd_prune(struct cli *cli)
 	text_size(&out, cli_number(answer, "bytes"));
 	buf_str(&out, " freed\n");
 	return cli_print(cli, &out);
+}
+
+/* The server at the other end, to wait for its end; -1 when it cannot be seen from here. */
+static int server_process(const struct cli *cli)
+{
+	struct ucred peer = { 0 };
+	socklen_t n = sizeof(peer);
+
+	if (getsockopt(cli->http.fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 || peer.pid <= 0)
+		return -1;
+	return (int)syscall(SYS_pidfd_open, peer.pid, 0);
+}
+
+int cmd_shutdown(struct cli *cli)
+{
+	const char *what = cli_args_has(&cli->args, FLAG_STOP) ? "stop" : "keep";
+	cleanup_json json_t *body = json_pack("{s:s}", "sandboxes", what), *answer = NULL;
+	struct pollfd server = { .fd = -1, .events = POLLIN };
+	int rc = cli_connect_only(cli);
+	bool none = rc == -ENOENT || rc == -ECONNREFUSED;
+
+	if (rc == 0) {
+		server.fd = server_process(cli);
+		cli->doing = "ending the server";
+		rc = cli_call(cli, "POST", "/v1/shutdown", body, NULL);
+	}
+	while (rc == 0 && server.fd >= 0 && poll(&server, 1, -1) < 0 && errno == EINTR)
+		;
+	fd_close(&server.fd);
+	if (rc < 0 && !none)
+		return rc;
+	if (none && !cli->json)
+		(void)dprintf(STDERR_FILENO, "no server runs\n");
+	answer = json_pack("{s:b}", "ended", !none);
+	return cli->json ? cli_print_json(answer) : 0;
 }
 
 int cmd_version(struct cli *cli)

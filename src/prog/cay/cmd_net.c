@@ -31,6 +31,8 @@ static void put_denied(struct buf *out, const json_t *data)
 
 static void put_connection(struct buf *out, const json_t *data)
 {
+	const char *error = cli_string(data, "error", NULL);
+
 	buf_fmt(out, "%s ", cli_string(data, "transport", ""));
 	put_place(out, data);
 	buf_fmt(out, "  %llu B out, %llu B in, %llu ms, rule ",
@@ -40,7 +42,8 @@ static void put_connection(struct buf *out, const json_t *data)
 	text_escape(out, cli_string(data, "rule", "-"));
 	if (!str_eq(cli_string(data, "end", "closed"), "closed")) {
 		buf_fmt(out, ", %s", cli_string(data, "end", ""));
-		text_escape(out, cli_string(data, "error", ""));
+		buf_str(out, error != NULL ? ": " : "");
+		text_escape(out, error != NULL ? error : "");
 	}
 }
 

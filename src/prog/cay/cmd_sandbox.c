@@ -45,34 +45,34 @@ int cmd_set(struct cli *cli)
 	return cli_print_named(cli, box);
 }
 
-/* One verb for several names: the first failure ends it; what was done before is told. */
-static int for_each(struct cli *cli, const char *verb, const char *method, const json_t *body)
+struct move {
+	const char *verb;
+	const json_t *body;
+	json_t *all; /* the sandboxes as they are behind it */
+};
+
+static int move_one(struct cli *cli, const char *name, void *ctx)
 {
-	cleanup_json json_t *all = json_array();
-	int rc = 0;
+	const struct move *move = ctx;
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s", name);
+	cleanup_free char *full = str_dupf("%s/%s", target, move->verb);
+	json_t *box = NULL;
+	int rc = cli_call(cli, "POST", full, move->body, &box);
 
-	for (size_t i = 0; i < cli->args.n_positional && rc == 0; i++) {
-		cleanup_free char *target = cli_target("/v1/sandboxes/%s", cli->args.positional[i]);
-		cleanup_free char *full = str_dupf("%s/%s", target, verb);
-		json_t *box = NULL;
-
-		rc = cli_call(cli, method, full, body, &box);
-		if (rc == 0)
-			(void)json_array_append_new(all, box);
-	}
-	if (rc == 0 && cli->json)
-		return cli_print_json(json_array_size(all) == 1 ? json_array_get(all, 0) : all);
-	for (size_t i = 0; i < json_array_size(all) && !cli->json; i++)
-		cli_print_word(cli_string(json_array_get(all, i), "name", ""));
-	return rc;
+	if (rc < 0)
+		return rc;
+	if (!cli->json)
+		cli_print_word(cli_string(box, "name", ""));
+	return json_array_append_new(move->all, box);
 }
 
 int cmd_move(struct cli *cli)
 {
 	const char *grace = cli_args_value(&cli->args, FLAG_GRACE),
 		   *verb = cli_verbs[cli->args.verb].words;
-	cleanup_json json_t *body = NULL;
+	cleanup_json json_t *body = NULL, *all = json_array();
 	uint64_t ms;
+	int status;
 
 	if (grace != NULL) {
 		if (str_to_duration(grace, &ms) < 0 || ms > 600000)
@@ -83,12 +83,23 @@ int cmd_move(struct cli *cli)
 	if (cli_args_has(&cli->args, FLAG_FILES_ONLY))
 		body = json_pack("{s:b}", "files_only", 1);
 	cli->doing = verb;
-	return for_each(cli, verb, "POST", body);
+	status = cli_each(cli, move_one, &(struct move){ verb, body, all });
+	if (cli->json && json_array_size(all) > 0)
+		(void)cli_print_json(cli->args.n_positional == 1 ? json_array_get(all, 0) : all);
+	return status;
+}
+
+static int tell_removed(const struct cli *cli, const char *name, json_t *removed)
+{
+	if (!cli->json)
+		cli_print_word(name);
+	return json_array_append_new(removed, json_string(name));
 }
 
 /* A sandbox of that name, else a snapshot. */
-static int remove_one(struct cli *cli, const char *name)
+static int remove_one(struct cli *cli, const char *name, void *ctx)
 {
+	json_t *removed = ctx;
 	bool force = cli_args_has(&cli->args, FLAG_FORCE);
 	cleanup_free char *box = cli_target("/v1/sandboxes/%s", name),
 			  *point = cli_target("/v1/snapshots/%s", name),
@@ -97,8 +108,10 @@ static int remove_one(struct cli *cli, const char *name)
 	json_t *error;
 	int rc = cli_call(cli, "DELETE", full, NULL, NULL);
 
-	if (rc == 0 || cli->err.code != ERR_NOT_FOUND)
+	if (rc < 0 && cli->err.code != ERR_NOT_FOUND)
 		return rc;
+	if (rc == 0)
+		return tell_removed(cli, name, removed);
 	first = cli->err;
 	error = TAKE_PTR(cli->error);
 	rc = cli_call(cli, "DELETE", point, NULL, NULL);
@@ -108,7 +121,7 @@ static int remove_one(struct cli *cli, const char *name)
 		cli->error = TAKE_PTR(error);
 	}
 	json_decref(error);
-	return rc;
+	return rc < 0 ? rc : tell_removed(cli, name, removed);
 }
 
 int cmd_rm(struct cli *cli)
@@ -124,17 +137,11 @@ int cmd_rm(struct cli *cli)
 			return rc;
 		cli->args.positional[cli->args.n_positional++] = last;
 	}
-	for (size_t i = 0; i < cli->args.n_positional && rc == 0; i++) {
-		rc = remove_one(cli, cli->args.positional[i]);
-		if (rc == 0)
-			(void)json_array_append_new(removed, json_string(cli->args.positional[i]));
-		if (rc == 0 && !cli->json)
-			cli_print_word(cli->args.positional[i]);
-	}
-	if (rc == 0 && cli->json) {
+	rc = cli_each(cli, remove_one, removed);
+	if (cli->json && json_array_size(removed) > 0) {
 		cleanup_json json_t *answer = json_pack("{s:O}", "removed", removed);
 
-		return cli_print_json(answer);
+		(void)cli_print_json(answer);
 	}
 	return rc;
 }

@@ -70,8 +70,18 @@ static int receive_bytes(struct cli *cli, int fd, const char *to)
 	return n < 0 ? cli_lost(cli, (int)n) : 0;
 }
 
+/* The body into what is there and is no regular file: a device or a pipe is written to, and never replaced. */
+static int receive_into(struct cli *cli, const char *to)
+{
+	cleanup_fd int fd = open(to, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+
+	if (fd < 0)
+		return err_raise_sys(&cli->err, -errno, "write '%s'", to);
+	return receive_bytes(cli, fd, to);
+}
+
 /* The body to a new file that takes the place of @to when it is whole. */
-static int receive_file(struct cli *cli, const char *to)
+static int receive_new(struct cli *cli, const char *to)
 {
 	cleanup_free char *temporary = str_dupf("%s.cay-XXXXXX", to);
 	size_t n = 0;
@@ -89,6 +99,18 @@ static int receive_file(struct cli *cli, const char *to)
 	if (rc < 0)
 		(void)unlink(temporary);
 	return rc;
+}
+
+/* A link stays: what it leads to is written. */
+static int receive_file(struct cli *cli, const char *to)
+{
+	struct stat st;
+	bool there = stat(to, &st) == 0;
+	cleanup_free char *real = there ? realpath(to, NULL) : NULL;
+
+	if (there && (!S_ISREG(st.st_mode) || real == NULL))
+		return receive_into(cli, to);
+	return receive_new(cli, real != NULL ? real : to);
 }
 
 /* A regular file first; what is none comes as a tree. */

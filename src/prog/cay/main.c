@@ -59,6 +59,7 @@ static int (*const commands[VERB_COUNT_])(struct cli *cli) = {
 	[VERB_DOCTOR] = cmd_doctor,
 	[VERB_PRUNE] = cmd_prune,
 	[VERB_COMPLETION] = cmd_completion,
+	[VERB_SHUTDOWN] = cmd_shutdown,
 	[VERB_VERSION] = cmd_version,
 	[VERB_HELP] = cmd_help,
 };
