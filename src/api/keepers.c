@@ -67,8 +67,11 @@ static void take_event(struct keeper *k, const json_t *event)
 		const char *reason = json_string_value(json_object_get(data, "reason"));
 
 		log_debug("keeper", "init of sandbox '%s' is gone", sb->id);
-		if (reason != NULL)
+		if (reason != NULL) {
 			(void)!str_copy(k->lost, sizeof(k->lost), reason);
+			k->lost_code =
+				err_code_parse(json_string_value(json_object_get(data, "code")));
+		}
 		k->failed = true;
 		sandbox_keeper_lost(sb);
 		return;

@@ -222,6 +222,11 @@ static const char *lost_reason(const struct keeper *k)
 	return k->lost[0] != '\0' ? k->lost : "its first process ended, and with it all others";
 }
 
+static enum err_code lost_code(const struct keeper *k)
+{
+	return k->lost_code != ERR_NONE ? k->lost_code : ERR_STATE;
+}
+
 void sandbox_lost(struct sandbox *sb, const struct err *why)
 {
 	json_t *error = err_to_json(why);
@@ -248,8 +253,8 @@ static void lost_main(void *arg)
 	if (rc == 0) {
 		if (sb->keeper != NULL && sb->keeper->failed && sb->state != SANDBOX_CREATING &&
 			!sb->srv->stopping) {
-			(void)err_raise(&why, ERR_STATE, "sandbox '%s' is lost: %s", sb->name,
-				lost_reason(sb->keeper));
+			(void)err_raise(&why, lost_code(sb->keeper), "sandbox '%s' is lost: %s",
+				sb->name, lost_reason(sb->keeper));
 			sandbox_lost(sb, &why);
 		}
 		sandbox_unlock(sb);

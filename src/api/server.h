@@ -65,10 +65,11 @@ struct keeper {
 	uint32_t slot;
 	pid_t pid; /* 0 when unknown (adopted ones say it) */
 	bool hello, prepared, failed;
-	bool adopted;     /* no child of our cay-spawn: it does not report its end */
-	bool reaped;      /* cay-spawn has cleaned up behind it */
-	struct err error; /* why it failed */
-	char lost[160];   /* why its sandbox was killed unasked; "" = it was not */
+	bool adopted;            /* no child of our cay-spawn: it does not report its end */
+	bool reaped;             /* cay-spawn has cleaned up behind it */
+	struct err error;        /* why it failed */
+	char lost[160];          /* why its sandbox was killed unasked; "" = it was not */
+	enum err_code lost_code; /* of that; ERR_NONE = of no kind */
 	json_t *hello_doc;
 	json_t *foreseen; /* the beginning that it was prepared for, or NULL: api/keeper_pool.h */
 	struct sandbox *sandbox;

@@ -103,6 +103,10 @@ static int receive(int sock, int parent, struct template_message *m, int *ret, s
 		return 0;
 	m->step[sizeof(m->step) - 1] = '\0';
 	str_utf8_tidy(m->step);
+	if (m->status == -EBADMSG)
+		return err_raise(err, ERR_CORRUPT,
+			"%s: what lies on disk of it was changed, or the disk does not give it",
+			m->step);
 	if (m->step[0] == '\0')
 		return err_raise(
 			err, ERR_INTERNAL, "the template refused: %s", strerrordesc_np(-m->status));

@@ -23,7 +23,7 @@
 #define PIECES      ((size_t)TEMPLATE_PIECE_SLOTS * TEMPLATE_PIECE)
 #define CHUNKS      ((size_t)TEMPLATE_PAGE_SLOTS * TEMPLATE_SLOT_SIZE)
 #define NOBODY      65534
-#define NOT_AS_SAID 2 /* status: stored bytes were not what an order said */
+#define NOT_AS_SAID 2 /* status: stored bytes were not what an order said, or not to be had */
 
 _Static_assert(TEMPLATE_SLOT_SIZE == PAGECHUNK_MAX, "a chunk fills a slot at most");
 _Static_assert(TEMPLATE_PIECE <= PAGECHUNK_MAX, "a piece is a chunk");
@@ -123,6 +123,21 @@ static attr_noreturn void pack_main(const struct coder *c)
 	leave(0);
 }
 
+/* Whoever takes chunks is told, and by the status whoever has begun us. */
+static attr_noreturn void leave_damaged(void)
+{
+	static const struct coder_chunk damaged = { .slot = TEMPLATE_DAMAGED };
+
+	give(OUT, &damaged, sizeof(damaged));
+	leave(NOT_AS_SAID);
+}
+
+/* The disk does not give what is mapped. */
+static void on_bus(attr_unused int sig)
+{
+	leave_damaged();
+}
+
 static attr_noreturn void unpack_main(const struct coder *c)
 {
 	struct coder_order order;
@@ -130,13 +145,13 @@ static attr_noreturn void unpack_main(const struct coder *c)
 	while (take(IN, &order, sizeof(order))) {
 		const unsigned char *stored = c->all->input + order.offset;
 		struct coder_chunk chunk = { .head = order.head };
-		unsigned char digest[DIGEST_SIZE],
-			*to = order.look != 0 ? NULL : wait_for_slot(c, &chunk);
+		unsigned char digest[DIGEST_SIZE], *to;
 
 		digest_bytes(stored, order.head.stored, digest);
 		if (memcmp(digest, order.digest, sizeof(digest)) != 0)
-			leave(NOT_AS_SAID);
-		if (to != NULL && pagechunk_unpack(c->codec, &order.head, stored, to) < 0)
+			leave_damaged();
+		to = wait_for_slot(c, &chunk);
+		if (pagechunk_unpack(c->codec, &order.head, stored, to) < 0)
 			leave(1);
 		give(OUT, &chunk, sizeof(chunk));
 	}
@@ -167,6 +182,7 @@ static attr_noreturn void coder_main(const struct memory_coders *all, uint32_t n
 	struct coder c = { all, number, all->memory + number * PIECES, pagechunk_coder_new(pack) };
 
 	(void)signal(SIGPIPE, SIG_DFL);
+	(void)signal(SIGBUS, pack ? SIG_DFL : on_bus);
 	for (int i = 0; i < 4; i++) {
 		ends[i] = fcntl(ends[i], F_DUPFD, 10);
 		if (ends[i] < 0)
@@ -351,13 +367,6 @@ int memory_coders_next(
 	int rc = file_read_all(c->each[c->taken++ % c->n].out, ret, sizeof(*ret));
 
 	return rc < 0 ? rc : find_slot(c, ret, bytes);
-}
-
-int memory_coders_looked(struct memory_coders *c)
-{
-	struct coder_chunk none;
-
-	return file_read_all(c->each[c->taken++ % c->n].out, &none, sizeof(none));
 }
 
 int memory_coders_packed(

@@ -17,10 +17,12 @@
 #include "codec/pagechunk.h"
 #include <sys/types.h>
 
-/** struct coder_order - a chunk to be unpacked; its stored bytes are at @offset of the input, and have this digest, or it ends: nothing else is ever decoded. */
+/**
+ * struct coder_order - a chunk to be unpacked; its stored bytes are at @offset of the input, and have this digest: nothing else is ever decoded. A coder that finds other bytes there, or none since the
+ * disk does not give them, gives %TEMPLATE_DAMAGED instead of a slot and ends.
+ */
 struct coder_order {
 	uint64_t offset;
-	uint64_t look; /* 1: compare the digest, unpack nothing: what comes of it has no slot */
 	unsigned char digest[DIGEST_SIZE];
 	struct pagechunk_head head;
 };
@@ -91,9 +93,6 @@ int memory_coders_order(struct memory_coders *c, const struct coder_order *order
 int memory_coders_next(struct memory_coders *c, struct coder_chunk *ret,
 	const unsigned char **bytes) attr_must_use;
 
-/** memory_coders_looked() - wait until the next order that only looks has been seen to. Return: 0, -EPIPE at the end, -errno. */
-int memory_coders_looked(struct memory_coders *c) attr_must_use;
-
 /** memory_coders_packed() - wait for the next chunk of those that pack. @bytes: its slot, until memory_coders_done(); NULL when it is known: there is nothing to give back then. Return: as memory_coders_next(). */
 int memory_coders_packed(struct memory_coders *c, struct coder_packed *ret,
 	const unsigned char **bytes) attr_must_use;
@@ -101,7 +100,7 @@ int memory_coders_packed(struct memory_coders *c, struct coder_packed *ret,
 /** memory_coders_done() - give the slot of the last chunk back. Return: 0 or -errno. */
 int memory_coders_done(struct memory_coders *c) attr_must_use;
 
-/** memory_coders_end() - close what is open and wait for their ends. Idempotent. Return: 0, or -EBADMSG when stored bytes were not what an order said. */
+/** memory_coders_end() - close what is open and wait for their ends. Idempotent. Return: 0, or -EBADMSG when stored bytes were not what an order said, or could not be read. */
 int memory_coders_end(struct memory_coders *c);
 
 #endif

@@ -14,30 +14,29 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define LOOKED_AHEAD 64U /* orders to each coder; they fit into its pipe, and so do the answers */
-
 /* --- image and plan --- */
 
-/* Have @order, whatever else it says, done for the next chunk. Return: as memory_reader_next(). */
-static int order_next(struct memory_reader *r, struct memory_coders *coders,
-	struct coder_order order, const struct pagechunk_head **head, struct err *err)
+static int order_unpacked(
+	struct memory_coders *coders, const struct memory_chunk *chunk, uint64_t offset)
 {
-	const struct memory_chunk *chunk;
-	int rc = memory_reader_next(r, &chunk, &order.offset, err);
+	struct coder_order order = { .offset = offset, .head = chunk->head };
 
-	if (rc <= 0)
-		return rc;
-	order.head = chunk->head;
 	memcpy(order.digest, chunk->digest, sizeof(order.digest));
-	*head = &chunk->head;
-	rc = memory_coders_order(coders, &order);
-	return rc < 0 ? err_raise_sys(err, rc, "read the memory from disk") : 1;
+	return memory_coders_order(coders, &order);
 }
 
 int memory_order_next(struct memory_reader *r, struct memory_coders *coders,
 	const struct pagechunk_head **head, struct err *err)
 {
-	return order_next(r, coders, (struct coder_order){ 0 }, head, err);
+	const struct memory_chunk *chunk;
+	uint64_t offset;
+	int rc = memory_reader_next(r, &chunk, &offset, err);
+
+	if (rc <= 0)
+		return rc;
+	*head = &chunk->head;
+	rc = order_unpacked(coders, chunk, offset);
+	return rc < 0 ? err_raise_sys(err, rc, "read the memory from disk") : 1;
 }
 
 /* What a coder made of a chunk whose head is @head, the authentic one. */
@@ -86,35 +85,6 @@ int memory_tables(
 
 /* --- before anything runs --- */
 
-static int order_look(struct memory_reader *r, struct memory_coders *coders, struct err *err)
-{
-	const struct pagechunk_head *head;
-
-	return order_next(r, coders, (struct coder_order){ .look = 1 }, &head, err);
-}
-
-/* All of it, while a mistake costs nothing: what is found later costs the sandbox. */
-static int look_at_all(struct memory_reader *r, struct memory_coders *coders, struct err *err)
-{
-	const size_t first = r->next;
-	uint64_t ahead = 0;
-	int rc = 1, more = 0;
-
-	while (more == 0 && (rc > 0 || ahead > 0)) {
-		if (rc > 0 && ahead < (uint64_t)coders->n * LOOKED_AHEAD) {
-			rc = order_look(r, coders, err);
-			ahead += rc > 0;
-		} else {
-			more = memory_coders_looked(coders);
-			ahead--;
-		}
-		if (rc < 0)
-			return rc;
-	}
-	r->next = first;
-	return more < 0 ? err_raise_sys(err, more, "look at the memory on disk") : 0;
-}
-
 /* Return: a memory file. */
 static int sealed(const char *name, const void *bytes, size_t n)
 {
@@ -157,17 +127,16 @@ static int order_attach(struct memory_reader *r, int template, const int tables[
 
 /* --- serving --- */
 
+/* A coder that has ended said why to whoever waits for the chunk. */
 static int order_chunk(const struct memory_reader *r, struct memory_coders *coders, uint32_t number)
 {
 	const struct memory_chunk *chunk = &r->index[r->next + number];
-	struct coder_order order;
+	int rc;
 
 	if (number >= r->n - r->next)
 		return -EINVAL;
-	order = (struct coder_order){ .offset = memory_reader_place(r, chunk),
-		.head = chunk->head };
-	memcpy(order.digest, chunk->digest, sizeof(order.digest));
-	return memory_coders_order(coders, &order);
+	rc = order_unpacked(coders, chunk, memory_reader_place(r, chunk));
+	return rc == -EPIPE ? 0 : rc;
 }
 
 /* Return: 1, 0 when nobody can ask any more, -errno. */
@@ -214,8 +183,6 @@ static int attach(struct memory_reader *r, const struct first *first, int templa
 {
 	int tables[2], rc = memory_tables(r, coders, tables, err);
 
-	if (rc == 0)
-		rc = look_at_all(r, coders, err);
 	if (rc == 0) {
 		(void)fault("memory.load.tables");
 		rc = order_attach(r, template, tables, first, requests[1], coders);

@@ -22,8 +22,9 @@ int memory_tables(struct memory_reader *r, struct memory_coders *coders, int ret
 	struct err *err) attr_must_use;
 
 /**
- * memory_pager_start() - have the fresh template behind @template filled chunk by chunk, when they are asked for: @job becomes the pager when it has answered. All stored bytes have been compared with
- * their digests then. @r: taken over, unless this fails. @first: places whose chunks are there when it returns. Return: 0 when it can be forked, or an error. Context: waits.
+ * memory_pager_start() - have the fresh template behind @template filled chunk by chunk, when they are asked for: @job becomes the pager when it has answered. Image, plan, and what is needed before
+ * anything runs are authentic then; of all else each chunk is compared with its digest before it is unpacked, and whoever waits for one that is damaged is told so (%TEMPLATE_DAMAGED).
+ * @r: taken over, unless this fails. @first: places whose chunks are there when it returns. Return: 0 when it can be forked, or an error. Context: waits.
  */
 int memory_pager_start(struct job *job, struct memory_reader *r, const struct first *first,
 	int template, struct err *err) attr_must_use;

@@ -106,12 +106,15 @@ struct template_memory {
 #define TEMPLATE_PAGE_SLOTS 4U /* of each coder */
 #define TEMPLATE_SLOT_SIZE  (1U << 20)
 
+#define TEMPLATE_DAMAGED \
+	(~0ULL) /* what is on disk is not what was written; nothing comes behind it */
+
 /**
  * struct template_pages - LOAD: in the pipes, one after the other in turn: the next bytes of the copied pages lie in a slot of the shared memory, without the pages of zeros. A
  * byte written to the credit of the pipe gives a slot back; slots are given back in the order in which they came.
  */
 struct template_pages {
-	uint64_t slot;
+	uint64_t slot;    /* or TEMPLATE_DAMAGED */
 	uint32_t raw;     /* bytes that are meant, at most TEMPLATE_SLOT_SIZE */
 	uint32_t rest[3]; /* of the sender's: a struct pagechunk_head begins at raw */
 	uint64_t present[TEMPLATE_SLOT_SIZE / 4096 / 64];

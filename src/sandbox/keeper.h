@@ -153,6 +153,7 @@ struct keeper {
 	unsigned int last_leaf; /* number in the name of the leaf that was made last */
 	bool leaves_left;       /* some exec has @leaf_left */
 	const char *lost;       /* why everything was killed, NULL = it was not */
+	enum err_code lost_code;
 	struct list conns, execs, waiters;
 	struct list held; /* attachments without connection */
 	int listen_fd, signal_fd;
@@ -259,8 +260,11 @@ bool keeper_read_output(struct keeper *k, struct exec *e, enum ring_stream strea
 /** keeper_save_output() - the output of all programs goes to disk, because this process ends. Failures are events. */
 void keeper_save_output(struct keeper *k);
 
-/** keeper_lose() - one of our own processes died in a way that leaves the sandbox in no known state: kill all of it. Its execs end as `lost`. @reason: for ever. */
-void keeper_lose(struct keeper *k, const char *reason);
+/**
+ * keeper_lose() - it cannot go on, be it that one of our own processes died in a way that leaves the sandbox in no known state: kill all of it. Its execs end as `lost`.
+ * @code: of the sandbox's error. @reason: for ever.
+ */
+void keeper_lose(struct keeper *k, enum err_code code, const char *reason);
 
 /** keeper_remove_leaves() - remove the groups of programs that have ended; nobody waits for that, so it comes after what was said of their ends. */
 void keeper_remove_leaves(struct keeper *k);

@@ -171,14 +171,18 @@ static void init_ended(struct keeper *k, int wait_status)
 		return;
 	if (k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED)
 		keeper_event(k, "sandbox.died", NULL,
-			json_pack("{s:i,s:s*}", "wait_status", wait_status, "reason", k->lost));
+			k->lost == NULL
+				? json_pack("{s:i}", "wait_status", wait_status)
+				: json_pack("{s:i,s:s,s:s}", "wait_status", wait_status, "reason",
+					  k->lost, "code", err_code_name(k->lost_code)));
 }
 
-void keeper_lose(struct keeper *k, const char *reason)
+void keeper_lose(struct keeper *k, enum err_code code, const char *reason)
 {
 	if (k->lost != NULL || k->suspended || k->state == KEEPER_STOPPING)
 		return;
 	k->lost = reason;
+	k->lost_code = code;
 	list_for_each (&k->execs, pos, next) {
 		struct exec *e = list_entry(pos, struct exec, node);
 

@@ -476,7 +476,7 @@ void keeper_capture_end(struct keeper *k)
 	struct err err;
 
 	if (capture_end(&k->capture) < 0)
-		keeper_lose(k,
+		keeper_lose(k, ERR_STATE,
 			"the process that took a live snapshot of the sandbox was killed while it did");
 	fd_close(&k->instant);
 	box_lend(&k->box, 0, 0);

@@ -234,7 +234,8 @@ void keeper_read_fork(struct keeper *k)
 	if (forker_hear(k->fork_sock, &m) <= 0) {
 		fd_close(&k->fork_sock);
 		k->loading = false;
-		keeper_lose(k, "the parent of the processes that came from a snapshot was killed");
+		keeper_lose(k, ERR_STATE,
+			"the parent of the processes that came from a snapshot was killed");
 		return;
 	}
 	if (m.kind == TEMPLATE_TOUCHED) {
@@ -243,9 +244,11 @@ void keeper_read_fork(struct keeper *k)
 	}
 	if (m.kind != TEMPLATE_ENDED) {
 		/* it keeps what it has until it is killed with all others: whoever waits for a page must not go on without */
-		if (m.kind == TEMPLATE_LOST)
-			keeper_lose(k,
-				"what loaded the rest of its memory was killed, or the disk did not give it");
+		if (m.kind == TEMPLATE_LOST && m.status == -EBADMSG)
+			keeper_lose(k, ERR_CORRUPT,
+				"its memory on disk is damaged, and was resumed before all of it had been read");
+		else if (m.kind == TEMPLATE_LOST)
+			keeper_lose(k, ERR_STATE, "what loaded the rest of its memory was killed");
 		k->loading = false;
 		first_join(&k->touched, &k->first);
 		k->first = k->touched;

@@ -2,18 +2,20 @@
 """A sandbox that is resumed runs before all of its memory is there. What it touches is loaded first, and whatever it does with its memory meanwhile, each page is what it was, or zeros where it has given it
 up. The loader is made slow here (live.loader.slow): most pages are missing while all this happens. (Real programs, and the whole of it at full speed: test_suspend.py, test_live_programs.py.)"""
 
+import json
 import os
 import signal
+import struct
 import sys
 import threading
 
 from lib import cay, leaks
-from lib.case import equal, require
+from lib.case import contains, equal, raises, require
 from lib.cay import BUILD
 from lib.pace import patience
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, wait_output  # noqa: E402
+from forking import ask, fork_live, say, wait_output  # noqa: E402
 from suspending import forgotten, memories, resume, suspend, there_and_back  # noqa: E402
 
 TIMEOUT = 120
@@ -312,6 +314,126 @@ def test_the_pager_is_killed(tmp):
 @require(*NEEDS)
 def test_the_parent_is_killed(tmp):
     killed(tmp, "cay-fork")
+
+
+RECORD = struct.Struct("<IIII4Q32s32sIIQ")  # struct memory_chunk
+
+
+def stored_pages(place):
+    """[(file, offset)] of the stored chunks of pages of the object at @place, in their order."""
+    with open(os.path.join(place, "MANIFEST"), encoding="utf-8") as f:
+        manifest = json.load(f)
+    with open(os.path.join(place, "INDEX"), "rb") as f:
+        records = list(RECORD.iter_unpack(f.read()))
+    tables, found = manifest["image"] + manifest["plan"], []
+    for raw, stored, *_, file, _, offset in records:
+        if tables > 0:
+            tables -= raw
+        elif stored > 0:
+            found.append((os.path.join(place, f"PAGES.{file}" if file else "PAGES"), offset))
+    return found
+
+
+def flip(file, offset):
+    """One bit of what lies there."""
+    with open(file, "r+b") as f:
+        f.seek(offset)
+        byte = f.read(1)[0]
+        f.seek(offset)
+        f.write(bytes([byte ^ 1]))
+
+
+def damaged_behind(tmp, before, meanwhile):
+    """before(place) and meanwhile() see to it that pages in the middle of the program's memory cannot be had; it is resumed in between. Whoever touches them, or comes to them, is shown nothing else."""
+    instance = cay.Instance(tmp, env=SLOW).start()
+    try:
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box)
+        memory = suspend(instance, box)["memory"]["id"]
+        before(os.path.join(instance.state, "pool", "memory", memory))
+        resume(instance, box)
+        loading(instance)
+        meanwhile()
+        say(instance, box, run, "check\n")
+        equal(instance.wait(box, run)["status"], "lost")
+        equal(instance.output(box, run), b"ready\n")
+        cay.wait_until(lambda: instance.get(f"/v1/sandboxes/{box}")["state"] == "failed", 30, "the sandbox has ended")
+        error = instance.get(f"/v1/sandboxes/{box}")["error"]
+        equal(error["code"], "corrupt")
+        contains(error["message"], "its memory on disk is damaged")
+        forgotten(instance, {memory})
+        is_lost(instance, box, run)
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
+def test_damage_that_is_found_when_it_runs(tmp):
+    """One bit of one chunk."""
+    def spoil(place):
+        pages = stored_pages(place)
+        flip(*pages[len(pages) // 3])
+    damaged_behind(tmp, spoil, lambda: None)
+
+
+@require(*NEEDS)
+def test_a_disk_that_fails_when_it_runs(tmp):
+    """A file that has become shorter is as one that cannot be read."""
+    kept = []
+
+    def keep(place):
+        kept.append(os.open(os.path.join(place, "PAGES"), os.O_RDWR))
+
+    def cut():
+        os.ftruncate(kept[0], 0)
+        os.close(kept[0])
+    damaged_behind(tmp, keep, cut)
+
+
+@require(*NEEDS)
+def test_damage_of_what_is_needed_first_is_refused(tmp):
+    """By whoever reads it: a process that is being made, or, when it is known from the resume before, the template. Nothing has run, and nothing is lost."""
+    instance = cay.Instance(tmp, env=LAZY).start()
+    try:
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = begin(instance, box)
+        for _ in range(2):
+            memory = suspend(instance, box)["memory"]["id"]
+            pages = stored_pages(os.path.join(instance.state, "pool", "memory", memory))
+            for page in pages:
+                flip(*page)
+            for _ in range(2):  # the second time all is read first
+                equal(raises(cay.ApiError, resume, instance, box).code, "corrupt")
+                equal(instance.get(f"/v1/sandboxes/{box}")["state"], "suspended")
+            for page in pages:
+                flip(*page)
+            resume(instance, box)
+            there_and_back(instance, box)
+            equal(ask(instance, box, run, "check"), "ok\n")
+            loaded(instance)
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
+def test_who_loads_is_in_a_group_of_its_own(tmp):
+    """Beside that of the programs, with their processor time and 512 MiB where version 2 has the controllers."""
+    instance = cay.Instance(tmp, env=SLOW).start()
+    try:
+        box = instance.post("/v1/sandboxes", {"limits": {"cpu_millis": 500}})["id"]
+        begin(instance, box)
+        there_and_back(instance, box)
+        loaders = named(instance, "cay-loader")
+        equal(len(loaders), 1)
+        groups = [path for tag in instance.tags for top in leaks.cgroups(tag) for path, _, _ in os.walk(top) if path.endswith(f"{box}/loader")]
+        equal(len(groups), 1)
+        equal(leaks.read(os.path.join(groups[0], "cgroup.procs")).split(), [str(loaders[0])])
+        for name, want in (("memory.max", "536870912"), ("cpu.max", "50000 100000")):
+            equal(leaks.read(os.path.join(groups[0], name), want).strip(), want)
+        for group in leaks.read(f"/proc/{loaders[0]}/cgroup").splitlines():
+            assert group.startswith("0::") or box not in group, f"it takes what is its sandbox's: {group}"
+    finally:
+        instance.close()
 
 
 @require(*NEEDS)

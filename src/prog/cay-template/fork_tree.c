@@ -558,8 +558,8 @@ static void tell_loaded(const int *info)
 		m.held.pages = s->first[i].address;
 		send(&m);
 	}
-	m = (struct template_message){ .kind = status_of(info) == 0 ? TEMPLATE_LOADED
-								    : TEMPLATE_LOST };
+	m = (struct template_message){ .status = (int32_t)lazy_error(info) };
+	m.kind = m.status == 0 ? TEMPLATE_LOADED : TEMPLATE_LOST;
 	send(&m);
 }
 

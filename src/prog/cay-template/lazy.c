@@ -155,19 +155,29 @@ void lazy_start(void)
 		loader_main(pair[1]);
 }
 
+long lazy_error(const int *info)
+{
+	if (info[SIGINFO_CODE] == CLD_EXITED && info[SIGINFO_STATUS] == 0)
+		return 0;
+	return info[SIGINFO_CODE] == CLD_EXITED && info[SIGINFO_STATUS] == LAZY_DAMAGED
+		       ? PULL_DAMAGED
+		       : -3; /* ESRCH */
+}
+
 void lazy_check(void)
 {
 	int info[32];
+	long rc;
 
 	if (loader == 0)
 		return;
 	info[SIGINFO_PID] = 0;
-	if (CALL5(__NR_waitid, P_PID, loader, info, WEXITED | WNOHANG | WNOWAIT, 0) < 0)
-		fork_fail("load the memory", -3 /* ESRCH */);
+	rc = CALL5(__NR_waitid, P_PID, loader, info, WEXITED | WNOHANG | WNOWAIT, 0);
 	/* it may have gone on, and be done */
-	if (info[SIGINFO_PID] != 0 &&
-		(info[SIGINFO_CODE] != CLD_EXITED || info[SIGINFO_STATUS] != 0))
-		fork_fail("load the memory", -3 /* ESRCH */);
+	if (rc == 0 && info[SIGINFO_PID] != 0)
+		rc = lazy_error(info);
+	if (rc < 0)
+		fork_fail("load the memory", rc);
 }
 
 static void wait_for(uint32_t state)

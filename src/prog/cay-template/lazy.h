@@ -29,6 +29,8 @@ void lazy_leave(void);
 void lazy_start(void);
 /** lazy_first_fd() - from here on descriptors are the loader's; ~0U = there is none. In T'. */
 uint32_t lazy_first_fd(void);
+/** lazy_error() - what an end of the loader means. @info: words of siginfo_t, as of waitid(2). Return: 0 = all is there; %PULL_DAMAGED; other -errno. */
+long lazy_error(const int *info);
 /** lazy_check() - fork_fail() when the loader has ended. In T', until lazy_go(). */
 void lazy_check(void);
 /** lazy_go() - the loader has all descriptors; from now on it does not end with T'. In T'. */
@@ -51,6 +53,9 @@ BARE_NORETURN void loader_main(int socket);
 #define LAZY_SPACES \
 	16384U /* address spaces: those of the image, and of what is forked while it is loaded */
 #define LAZY_GO 0xffffffffU /* instead of a place: see lazy_go() */
+
+/* Exit status of a loader that was given PULL_DAMAGED; 0 = all is there. */
+#define LAZY_DAMAGED 2
 
 /* What T' sees of the loader: fork_shared()->loader. */
 enum { LAZY_WAITS, LAZY_HAS_ALL, LAZY_GOES };

@@ -495,6 +495,8 @@ static void take_chunk(void)
 	placing = true;
 	chunk = pull_take(place_everywhere);
 	placing = false;
+	if (chunk == PULL_DAMAGED)
+		bare_exit(LAZY_DAMAGED);
 	if (chunk < 0)
 		fail();
 	bare_fault("live.loader.chunk");

@@ -409,6 +409,8 @@ long pull_take(void (*each)(const struct pull_part *part))
 
 	if (rc < 0)
 		return rc;
+	if (m.slot == TEMPLATE_DAMAGED)
+		return PULL_DAMAGED;
 	if (m.slot >= (uint64_t)pull.n * TEMPLATE_PAGE_SLOTS ||
 		m.raw != pull.chunk_at[chunk + 1] - pull.chunk_at[chunk])
 		return -22;

@@ -12,6 +12,7 @@
 
 #define PULL_ASKED_MAX (TEMPLATE_CODERS_MAX * TEMPLATE_PAGE_SLOTS)
 #define PULL_NONE      0xffffffffU
+#define PULL_DAMAGED   (-74L) /* EBADMSG: what is on disk is not what was written */
 #define PULL_FDS_MAX   (2 + 2 * TEMPLATE_CODERS_MAX)
 
 enum pull_state { PULL_OUT, PULL_ASKED, PULL_IN };
@@ -78,7 +79,7 @@ bool pull_may_ask(void);
 long pull_ask(uint32_t chunk);
 /** pull_pipe() - where the next one comes from; -1 = none was asked for. */
 int pull_pipe(void);
-/** pull_take() - wait for the next chunk and give each of its parts to @each. Return: its number, or -errno. */
+/** pull_take() - wait for the next chunk and give each of its parts to @each. Return: its number, %PULL_DAMAGED, other -errno. */
 long pull_take(void (*each)(const struct pull_part *part));
 
 /** pull_parts() - give each part of @chunk to @each, as if all of it were zeros. */

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is written into files of control groups, seen in directories of our own: this machine may have no such groups. */
+#include "base/attr.h"
+#include "sys/cgroup.h"
+#include "sys/file.h"
+#include "t.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LIMITS 2
+
+static const char *const limits[LIMITS] = { "memory.max", "cpu.max" };
+
+/* The groups of a sandbox below @top, as the kernel has them for who makes them: their files are there. */
+static void make_groups(const char *top, struct cgroup *cg)
+{
+	char path[CGROUP_PATH_SIZE + 32];
+
+	(void)snprintf(cg->box, sizeof(cg->box), "%s/box", top);
+	(void)snprintf(path, sizeof(path), "%s/loader", top);
+	check_int(mkdir(cg->box, 0700), 0);
+	check_int(mkdir(path, 0700), 0);
+	for (int i = 0; i < LIMITS; i++) {
+		(void)snprintf(path, sizeof(path), "%s/loader/%s", top, limits[i]);
+		check_int(file_create_at(AT_FDCWD, path, 0600, "-", 1), 0);
+	}
+}
+
+static void drop_groups(const char *top, const struct cgroup *cg)
+{
+	char path[CGROUP_PATH_SIZE + 32];
+
+	for (int i = 0; i < LIMITS; i++) {
+		(void)snprintf(path, sizeof(path), "%s/loader/%s", top, limits[i]);
+		check_int(unlink(path), 0);
+	}
+	(void)snprintf(path, sizeof(path), "%s/loader", top);
+	check_int(rmdir(path), 0);
+	check_int(rmdir(cg->box), 0);
+	check_int(rmdir(top), 0);
+}
+
+/* Does the file @name of the group @fd begin with @want? */
+static void says(int fd, const char *name, const char *want)
+{
+	char text[64] = "";
+	cleanup_fd int file = openat(fd, name, O_RDONLY | O_CLOEXEC);
+
+	check(file >= 0 && read(file, text, sizeof(text) - 1) > 0);
+	check_str(text, want);
+}
+
+/* What who brings memory behind a resume may take (docs/design/0009, "Who dies"). */
+static void loader(uint64_t cpu_millis, bool controllers, const char *memory, const char *cpu)
+{
+	char top[] = "/tmp/cayt-groups-XXXXXX";
+	struct cgroup cg = { .controllers = controllers };
+	int fd;
+
+	check(mkdtemp(top) != NULL);
+	make_groups(top, &cg);
+	fd = cgroup_loader_open(&cg, cpu_millis);
+	check(fd >= 0);
+	says(fd, limits[0], memory);
+	says(fd, limits[1], cpu);
+	(void)close(fd);
+	drop_groups(top, &cg);
+}
+
+TEST(a_loader_has_the_processor_time_of_its_sandbox_and_little_memory)
+{
+	loader(500, true, "536870912", "50000 100000");
+	loader(2000, true, "536870912", "200000 100000");
+}
+
+TEST(a_loader_of_a_sandbox_without_a_limit_of_time_has_none)
+{
+	loader(0, true, "536870912", "max");
+}
+
+TEST(without_controllers_a_loader_has_a_group_alone)
+{
+	loader(500, false, "-", "-");
+}
+
+TEST(without_a_tree_there_is_no_group)
+{
+	const struct cgroup none = { .controllers = false };
+
+	check_int(cgroup_loader_open(&none, 500), -ENOENT);
+}
