@@ -15,6 +15,8 @@
 #include "sys/file.h"
 #include "sys/raw.h"
 
+#include <signal.h>
+
 #define DEFAULT_MAX (1ULL << 40)
 #define BELOW       (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
@@ -116,7 +118,40 @@ static int no_place(int rc, const char *path, struct err *err)
 	return err_raise_sys(err, rc, "find the directory of '%s' in the sandbox", path);
 }
 
-/* Put it under a name of ours first: who reads the place sees the old file or the whole new one. */
+/* A file without a name, of which nothing stays when the sender goes away; where the file system has no such files, one called @tmp. */
+static int open_new(int dir, const char *tmp)
+{
+	int fd = openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
+		fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+/* By way of the name @tmp: who reads the place sees the old file or the whole new one. SIGIO ends a job whose peer is gone (job.c). */
+static int give_name(int dir, int fd, const char *tmp, const char *name)
+{
+	sigset_t gone, before;
+	struct stat st;
+	char self[40];
+	int rc = 0;
+
+	(void)snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	(void)sigemptyset(&gone);
+	(void)sigaddset(&gone, SIGIO);
+	(void)sigprocmask(SIG_BLOCK, &gone, &before);
+	if (st.st_nlink == 0 && linkat(AT_FDCWD, self, dir, tmp, AT_SYMLINK_FOLLOW) < 0)
+		rc = -errno;
+	if (rc == 0 && renameat(dir, tmp, dir, name) < 0) {
+		rc = -errno;
+		(void)unlinkat(dir, tmp, 0);
+	}
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
 static int put_file(struct putter *p, const char *path, mode_t mode, struct err *err)
 {
 	cleanup_free char *tmp = str_dupf(".cay-put-%s", id_new().s);
@@ -129,12 +164,14 @@ static int put_file(struct putter *p, const char *path, mode_t mode, struct err 
 		return no_place(dir, path, err);
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
 		return err_raise(err, ERR_EXISTS, "'%s' is a directory", path);
-	fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = open_new(dir, tmp);
 	if (fd < 0)
-		return err_raise_sys(err, -errno, "write '%s'", path);
+		return err_raise_sys(err, fd, "write '%s'", path);
 	rc = write_body(p, fd, err);
-	if (rc == 0 && (fchmod(fd, mode & 07777) < 0 || renameat(dir, tmp, dir, name) < 0))
-		rc = err_raise_sys(err, -errno, "write '%s'", path);
+	if (rc == 0) {
+		rc = fchmod(fd, mode & 07777) < 0 ? -errno : give_name(dir, fd, tmp, name);
+		rc = rc < 0 ? err_raise_sys(err, rc, "write '%s'", path) : 0;
+	}
 	if (rc < 0)
 		(void)unlinkat(dir, tmp, 0);
 	return rc;
@@ -183,15 +220,14 @@ static int tar_file(
 {
 	cleanup_free char *tmp = str_dupf(".cay-put-%s", id_new().s);
 	const struct timespec times[2] = { e->atime, e->mtime };
-	cleanup_fd int fd =
-		openat(at, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	cleanup_fd int fd = open_new(at, tmp);
 	static char chunk[1 << 17];
 	uint64_t offset;
 	ssize_t n = 0;
-	int rc = fd < 0 || ftruncate(fd, (off_t)e->size) < 0
-			 ? err_raise_sys(err, -errno, "write '%s'", e->path)
-			 : 0;
+	int rc = fd < 0 ? fd : ftruncate(fd, (off_t)e->size) < 0 ? -errno : 0;
 
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "write '%s'", e->path);
 	while (rc == 0 && (n = tar_data(tar, chunk, sizeof(chunk), &offset, err)) > 0) {
 		for (ssize_t done = 0; rc == 0 && done < n;) {
 			ssize_t w =
@@ -204,9 +240,12 @@ static int tar_file(
 	}
 	if (n < 0)
 		rc = (int)n;
-	if (rc == 0 && (fchmod(fd, e->mode & 07777) < 0 || futimens(fd, times) < 0 ||
-			       renameat(at, tmp, at, name) < 0))
-		rc = err_raise_sys(err, -errno, "write '%s'", e->path);
+	if (rc == 0) {
+		rc = fchmod(fd, e->mode & 07777) < 0 || futimens(fd, times) < 0
+			     ? -errno
+			     : give_name(at, fd, tmp, name);
+		rc = rc < 0 ? err_raise_sys(err, rc, "write '%s'", e->path) : 0;
+	}
 	if (rc < 0)
 		(void)unlinkat(at, tmp, 0);
 	return rc;

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import tarfile
 
 from lib import cay
 from lib.case import contains, equal
@@ -225,6 +226,26 @@ def test_a_server_is_started_when_none_runs(tmp):
         instance.check_clean()
     finally:
         instance.close()
+
+
+def test_a_copy_that_is_broken_off_leaves_nothing(instance):
+    """More is sent than waits on the way, so that the file has been begun."""
+    head = tarfile.TarInfo("big")
+    head.size = 1 << 30
+    with instance.sandbox() as box:
+        instance.ok(box, "mkdir /var/tmp/d")
+        for query, begin in [("path=/var/tmp/d/big&format=file", b""), ("path=/var/tmp/d&format=tar", head.tobuf())] * 8:
+            connection = cay.UnixConnection(instance.socket)
+            connection.putrequest("PUT", f"/v1/sandboxes/{box}/files?{query}")
+            connection.putheader("Content-Type", "application/octet-stream")
+            connection.putheader("Transfer-Encoding", "chunked")
+            connection.endheaders()
+            for part in (begin, *[bytes(1 << 20)] * 6):
+                connection.send(b"%x\r\n%b\r\n" % (len(part), part) if part else b"")
+            connection.close()
+        instance.cay("cp", "-", f"{box}:/var/tmp/d/small", stdin="small")
+        cay.wait_until(lambda: instance.ok(box, "ls -A /var/tmp/d") == "small\n", 30, "nothing but what came whole")
+        equal(instance.ok(box, "stat -c '%a %h %U' /var/tmp/d/small; cat /var/tmp/d/small"), "644 1 root\nsmall")
 
 
 def test_copies_in_and_out(instance, tmp):
