@@ -232,6 +232,14 @@ def test_of_several_names_those_that_fail_are_told_and_the_others_are_done(tmp):
             equal(server.cay(*verb, "b", "--json", want=125).stdout, b"")
 
 
+def test_what_newcomers_write_is_answered_with_what_they_mean(tmp):
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes", (404, {"error": {"code": "not_found", "message": "no image 'box'"}}))
+        contains(server.cay("create", "box", want=125).stderr, b"given with --name box\n")
+        for flag in ("--mount", "--expose"):
+            contains(server.cay("create", flag, "/etc/passwd", want=None).stderr, flag.encode() + b" '/etc/passwd': that is no directory\n")
+
+
 def test_info_shows_what_cay_does_by_itself(tmp):
     with fake.FakeCayd(tmp) as server:
         server.on("GET", "/v1/sandboxes/box", (200, {**BOX, "idle_ms": 90500, "checkpoint": "each-exec"}))

@@ -61,6 +61,7 @@ TEST(a_wrong_line_says_what_is_wrong)
 	check(parse(VERB_RUN, WORDS("--polcy=x")) < 0 && err.code == ERR_USAGE);
 	check(strstr(err.msg, "--polcy=x") != NULL && strstr(err.hint, "--policy?") != NULL);
 	check(parse(VERB_RUN, WORDS("--volume", ".")) < 0 && strstr(err.hint, "--mount?") != NULL);
+	check(parse(VERB_RUN, WORDS("-v", ".")) < 0 && strstr(err.hint, "--mount?") != NULL);
 	check(parse(VERB_PS, WORDS("--volume")) < 0 && strstr(err.hint, "mean") == NULL);
 	check(parse(VERB_RUN, WORDS("-z")) < 0 && err.code == ERR_USAGE);
 	check(parse(VERB_RUN, WORDS("--rm=yes")) < 0 && err.code == ERR_USAGE);

@@ -8,9 +8,10 @@ static int refuse(const struct cli_args *args, struct err *err, const char *word
 		cli_verbs[args->verb].words);
 }
 
-static int refuse_unknown(const struct cli_args *args, struct err *err, const char *word, size_t n)
+static int refuse_unknown(
+	const struct cli_args *args, struct err *err, const char *word, const char *name, size_t n)
 {
-	const char *near = cli_flag_near(args->verb, word + 2, n);
+	const char *near = cli_flag_near(args->verb, name, n);
 	int rc = refuse(args, err, word, "unknown option");
 
 	return near == NULL ? rc
@@ -54,7 +55,7 @@ static int parse_long(struct cli_args *args, const char *word, const char *next,
 	int rc;
 
 	if (flag == FLAG_COUNT_)
-		return refuse_unknown(args, err, word, n);
+		return refuse_unknown(args, err, word, name, n);
 	if (cli_flags[flag].value == NULL)
 		return equals != NULL ? refuse(args, err, word, "no value is taken by")
 				      : add_option(args, flag, NULL, err);
@@ -74,7 +75,7 @@ static int parse_letters(struct cli_args *args, const char *word, const char *ne
 		int rc;
 
 		if (flag == FLAG_COUNT_)
-			return refuse(args, err, word, "unknown option");
+			return refuse_unknown(args, err, word, p, 1);
 		if (cli_flags[flag].value == NULL) {
 			rc = add_option(args, flag, NULL, err);
 			if (rc < 0)

@@ -143,8 +143,8 @@ const char *cli_verb_near(const char *word)
 const char *cli_flag_near(enum cli_verb verb, const char *name, size_t n)
 {
 	/* What people of other tools type. */
-	static const char *const habits[][2] = { { "volume", "mount" }, { "bind", "mount" },
-		{ "workdir", "cwd" }, { "chdir", "cwd" }, { "setenv", "env" },
+	static const char *const habits[][2] = { { "volume", "mount" }, { "v", "mount" },
+		{ "bind", "mount" }, { "workdir", "cwd" }, { "chdir", "cwd" }, { "setenv", "env" },
 		{ "network", "policy" }, { "net", "allow" }, { "background", "detach" },
 		{ "pids-limit", "pids" } };
 	cleanup_free char *word = str_dupf("%.*s", (int)n, name);

@@ -18,8 +18,10 @@ int cmd_create(struct cli *cli)
 	cli->doing = "making the sandbox";
 	if (rc == 0)
 		rc = cli_send(cli, "POST", "/v1/sandboxes", header, spec);
-	if (rc < 0)
+	if (rc < 0) {
+		image_missing_explain(cli);
 		return rc;
+	}
 	rc = http_client_body_all(&cli->http, &text);
 	box = rc == 0 ? json_loadb(text.p, text.n, 0, NULL) : NULL;
 	buf_free(&text);

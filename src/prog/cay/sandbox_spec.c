@@ -86,6 +86,9 @@ static int check_directory(struct cli *cli, const char *what, const char *path)
 	if (stat(path, &st) < 0)
 		return err_raise(&cli->err, errno == ENOENT ? ERR_NOT_FOUND : ERR_DENIED,
 			"%s '%s': %s", what, path, strerrordesc_np(errno));
+	if (!S_ISDIR(st.st_mode))
+		return err_raise(
+			&cli->err, ERR_INVALID, "%s '%s': that is no directory", what, path);
 	return 0;
 }
 
@@ -319,6 +322,16 @@ static int add_env(struct cli *cli, json_t *spec)
 		(void)json_object_set(spec, "env", env);
 	json_decref(env);
 	return rc;
+}
+
+void image_missing_explain(struct cli *cli)
+{
+	if (cli->err.code != ERR_NOT_FOUND || cli->args.n_positional == 0 ||
+		cli->err.hint[0] != '\0')
+		return;
+	(void)err_hint(&cli->err, 0,
+		"cay image ls lists the images; the name of a sandbox is given with --name %s",
+		cli->args.positional[0]);
 }
 
 int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)

@@ -15,6 +15,9 @@
  */
 int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd) attr_must_use;
 
+/** image_missing_explain() - when create failed because there is no such image: a name that was meant for the sandbox goes with --name. */
+void image_missing_explain(struct cli *cli);
+
 /**
  * exec_spec_make() - the ExecCreate object of run or exec.
  * @command: NULL-terminated. @spec: SandboxCreate whose mounts and exposed places say which parts of the caller's PATH exist inside;
