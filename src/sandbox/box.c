@@ -50,7 +50,7 @@ static int prepare_groups(struct box *box, struct err *err)
 		return err_hint(err,
 			err_raise(err, ERR_HOST,
 				"no control group can be made here: limits, freezing and killing would not hold"),
-			"see cay doctor for how to delegate a cgroup; a server started with CAY_ACCEPT_NO_LIMITS=1 runs without");
+			"see cay doctor for how to delegate a cgroup; a server started with CAY_ACCEPT_NO_LIMITS=1 runs without (cay shutdown ends the one that runs now)");
 	return 0;
 }
 
@@ -219,7 +219,7 @@ static int set_limits(struct box *box, const struct spec *spec, struct err *err)
 		return err_hint(err,
 			err_raise(err, ERR_UNSUPPORTED,
 				"a limit was asked for that this machine cannot enforce"),
-			"see cay doctor; a server started with CAY_ACCEPT_NO_LIMITS=1 runs without limits");
+			"see cay doctor; a server started with CAY_ACCEPT_NO_LIMITS=1 runs without limits (cay shutdown ends the one that runs now)");
 	return rc < 0 ? err_raise_sys(err, rc, "set the limits") : 0;
 }
 
