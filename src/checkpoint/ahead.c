@@ -34,7 +34,8 @@ static bool copy_next(struct ahead *a)
 
 	if (i >= a->n)
 		return false;
-	b->rc = keep_copy(b->host, b->from, b->to, b->length);
+	b->rc = b->host != 0 ? keep_copy(b->host, b->from, b->to, b->length)
+			     : keep_lent((const char *)(uintptr_t)b->from, b->to, b->length);
 	return true;
 }
 
@@ -67,6 +68,7 @@ void ahead_start(struct ahead *a)
 	(void)pthread_attr_init(&detached);
 	(void)pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
 	(void)sigfillset(&all);
+	(void)sigdelset(&all, SIGBUS); /* keep_lent() */
 	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
 	a->started = pthread_create(&thread, &detached, run, a) == 0;
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);

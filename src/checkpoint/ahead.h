@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-/** struct ahead_block - @length bytes at @from of process @host. */
+/** struct ahead_block - @length bytes at @from of process @host; 0 = of what is mapped here (keep_lent()). */
 struct ahead_block {
 	pid_t host;
 	int rc; /* of the copy, when it was made */
@@ -32,7 +32,7 @@ struct ahead {
 	sem_t begin, end;
 };
 
-/** ahead_add() - before ahead_start(). @to: stays where it is until ahead_finish(). Return: 0 or -ENOMEM. */
+/** ahead_add() - before ahead_start(). @host, @from: as in the block. @to: stays where it is until ahead_finish(). Return: 0 or -ENOMEM. */
 int ahead_add(struct ahead *a, pid_t host, uint64_t from, char *to, uint64_t length) attr_must_use;
 
 /** ahead_start() - have a thread wait for ahead_go(). Where there can be none, ahead_finish() does all. */

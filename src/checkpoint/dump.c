@@ -721,6 +721,8 @@ static void prepare(struct dump *d, struct dump_report *r)
 	}
 	if (fault("live.dump.hang.prepare") < 0)
 		(void)pause();
+	if (d->order->for_good == 0)
+		dump_lend(d);
 	shared_memories_stale(&d->shared);
 	dump_filtered(d->order, r);
 }

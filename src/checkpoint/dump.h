@@ -213,7 +213,10 @@ void dump_filters_end(struct dump *d, struct dump_process *p);
 /** dump_creds_check() - ids and capabilities, which /proc answers; refuses filters of the program's own that are not known. */
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_maps() - list the mappings of @p and refuse those that cannot be carried over. When the files of all are known. */
+/** dump_read_maps() - read the text of the mappings of @p. While it stands still, before there is memory for calls in it, which is none of its own. */
+int dump_read_maps(struct dump_process *p, struct err *err) attr_must_use;
+
+/** dump_maps() - refuse the mappings of @p that cannot be carried over; reads them where dump_read_maps() has not. When the files of all are known. */
 int dump_maps(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_is_gone() - is the file called @name of /proc deleted? */
@@ -335,6 +338,9 @@ void dump_shared_guess(struct dump *d, pid_t host, const struct buf *maps);
  * of a capture, 0 before the first. It helps as far as it goes.
  */
 void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns);
+
+/** dump_lend() - while they run: have what is to be copied by a thread mapped here, as far as the template may open it. After dump_shared_guess() of all. */
+void dump_lend(struct dump *d);
 
 /** dump_hand_memories() - open for the template the memory of those whose entries in /proc it may not open itself, before it is told what to copy. */
 void dump_hand_memories(const struct dump *d);

@@ -124,6 +124,10 @@ static int check(struct dump *d, struct dump_process *p, struct err *err)
 	rc = open_up(d, p, err);
 	if (rc < 0)
 		return rc;
+	rc = dump_read_maps(p, err);
+	if (rc < 0)
+		return rc;
+	tracee_mapped(&p->tracee, &p->maps);
 	rc = dump_list_fds(p);
 	return rc < 0 ? err_raise_sys(err, rc, "list the descriptors of process %d (%s)",
 				p->tracee.inner, p->name)

@@ -414,14 +414,22 @@ static int each_region(struct dump *d, struct dump_process *p,
 				   : rc;
 }
 
-int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
+int dump_read_maps(struct dump_process *p, struct err *err)
 {
 	int rc;
 
 	p->maps = (struct buf)BUF_INIT(64U << 20);
 	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
+	return rc < 0 ? err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner)
+		      : 0;
+}
+
+int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
+{
+	int rc = p->maps.n > 0 ? 0 : dump_read_maps(p, err);
+
 	if (rc < 0)
-		return err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner);
+		return rc;
 	dump_gone_mark(d, &p->maps);
 	rc = each_region(d, p, check_region, err);
 	return rc == 0 ? dump_gone_program(d, p, err) : rc;

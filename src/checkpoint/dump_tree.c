@@ -42,18 +42,16 @@ struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host)
 
 int dump_text(struct dump_process *p, struct err *err)
 {
-	cleanup_buf struct buf stat = BUF_INIT(65536), status = BUF_INIT(65536);
+	cleanup_buf struct buf stat = BUF_INIT(65536);
 	const char *name;
 	int rc = file_read_at(p->tracee.proc, "stat", &stat);
 
 	if (rc == 0)
 		rc = proc_stat_parse(buf_cstr(&stat), &p->stat);
-	if (rc == 0)
-		rc = file_read_at(p->tracee.proc, "status", &status);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "look at process %d", p->tracee.inner);
 	free(p->status);
-	p->status = str_dup(buf_cstr(&status));
+	p->status = str_dup(buf_cstr(&p->tracee.status));
 	name = proc_value(p->status, "Name");
 	if (name != NULL)
 		(void)snprintf(p->name, sizeof(p->name), "%.*s", (int)strcspn(name, "\n"), name);
@@ -122,16 +120,15 @@ int dump_tree(struct dump *d, struct err *err)
 static int read_ids(struct dump *d, struct dump_process *p, struct err *err)
 {
 	static const char *const sets[] = { "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb" };
-	uint64_t ids[4], *groups = xalloc(GROUPS_MAX * sizeof(*groups));
-	uint32_t *narrow = xalloc(GROUPS_MAX * sizeof(*narrow));
+	static uint64_t groups[GROUPS_MAX];
+	static uint32_t narrow[GROUPS_MAX];
+	uint64_t ids[4];
 	size_t n = proc_numbers(p->status, "Groups", 10, groups, GROUPS_MAX);
 	int rc = 0;
 
 	for (size_t i = 0; i < n; i++)
 		narrow[i] = (uint32_t)groups[i];
 	p->out.groups = image_add_bytes(&d->image, narrow, n * sizeof(*narrow));
-	free(narrow);
-	free(groups);
 	if (proc_numbers(p->status, "Uid", 10, ids, 4) != 4)
 		rc = -EINVAL;
 	for (int i = 0; i < 4; i++)

@@ -37,6 +37,8 @@ struct shared_memory {
 	pid_t guess;
 	uint64_t guess_address, guess_length;
 	bool guess_right;
+	const char *lent; /* the same bytes, mapped here; NULL */
+	uint64_t lent_length;
 };
 
 /** struct shared_memories - all of one capture. */
@@ -68,6 +70,15 @@ int shared_memories_add(struct shared_memories *s, uint64_t device, uint64_t ino
  */
 void shared_memories_guess(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
 	uint64_t address, uint64_t offset, uint64_t length);
+
+/**
+ * shared_memory_lent() - @fd (borrowed) is open on the object @m, of which something was guessed: that is copied from there. What is open on something else is left alone. It is
+ * mapped and no more: in the end it is the same if the object is no longer as large.
+ */
+void shared_memory_lent(struct shared_memory *m, int fd);
+
+/** keep_lent() - copy @length bytes at @from, which is mapped here of what others may make smaller; both at the beginning of a page. Return: 0, -EFAULT when there is an end before. Context: any thread. */
+int keep_lent(const char *from, char *to, uint64_t length) attr_must_use;
 
 /** shared_memories_stale() - what is there may have changed: the next additions copy it again, into the same pages. What was guessed waits for shared_memories_go(). */
 void shared_memories_stale(struct shared_memories *s);

@@ -199,7 +199,8 @@ static bool has_trap(const char *status)
 	return (all >> (SIGTRAP - 1) & 1) != 0;
 }
 
-static int read_thread(const struct tracee *t, struct tracee_thread *thread)
+/* The text of the first thread is the process's. */
+static int read_thread(struct tracee *t, struct tracee_thread *thread)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
 	uint64_t numbers[32];
@@ -218,6 +219,13 @@ static int read_thread(const struct tracee *t, struct tracee_thread *thread)
 	thread->filters = (uint32_t)proc_number(buf_cstr(&text), "Seccomp_filters", 10, 0);
 	thread->no_new_privs = proc_number(buf_cstr(&text), "NoNewPrivs", 10, 0) != 0;
 	thread->traps = has_trap(buf_cstr(&text));
+	thread->waiting = proc_number(buf_cstr(&text), "SigPnd", 16, 0) |
+			  proc_number(buf_cstr(&text), "ShdPnd", 16, 0);
+	if (thread->host == t->host) {
+		buf_free(&t->status);
+		t->status = text;
+		text = (struct buf)BUF_INIT(0);
+	}
 	return 0;
 }
 
@@ -240,19 +248,6 @@ static bool is_endless(const struct user_regs_struct *r)
 	}
 }
 
-/* Signals that wait for it, or for its process. */
-static uint64_t waiting(const struct tracee *t, const struct tracee_thread *thread)
-{
-	cleanup_buf struct buf text = BUF_INIT(65536);
-	char path[48];
-
-	(void)snprintf(path, sizeof(path), "task/%d/status", thread->host);
-	if (file_read_at(t->proc, path, &text) < 0)
-		return ~0ULL;
-	return proc_number(buf_cstr(&text), "SigPnd", 16, 0) |
-	       proc_number(buf_cstr(&text), "ShdPnd", 16, 0);
-}
-
 void tracee_call_again(struct user_regs_struct *r, uint64_t nr)
 {
 	r->rax = nr;
@@ -260,12 +255,12 @@ void tracee_call_again(struct user_regs_struct *r, uint64_t nr)
 }
 
 /* Nobody is to see that it was stopped: neither the fork nor the source, whatever becomes of the capture. */
-static void forget_stop(const struct tracee *t, struct tracee_thread *thread)
+static void forget_stop(struct tracee_thread *thread)
 {
 	struct user_regs_struct *r = &thread->registers;
 
 	thread->again = (long long)r->orig_rax >= 0 && (long long)r->rax == -EINTR &&
-			is_endless(r) && (waiting(t, thread) & ~thread->mask) == 0;
+			is_endless(r) && (thread->waiting & ~thread->mask) == 0;
 	if (thread->again)
 		tracee_call_again(r, r->orig_rax);
 }
@@ -321,7 +316,7 @@ static int look_at_thread(struct tracee *t, struct tracee_thread *thread)
 		leave_sequence(t, thread);
 	/* who was stopped by a signal is told so by some calls, as ever */
 	if (rc == 0 && stop == SIGTRAP)
-		forget_stop(t, thread);
+		forget_stop(thread);
 	return rc;
 }
 
@@ -349,7 +344,6 @@ static int note_living(struct tracee *t, pid_t tid)
 static int read_state(struct tracee *t)
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
-	struct tracee_thread leader = { .host = t->host };
 	struct proc_stat stat;
 	int rc = file_read_at(t->proc, "stat", &text);
 
@@ -359,8 +353,14 @@ static int read_state(struct tracee *t)
 		t->zombie = stat.state == 'Z';
 	if (rc == 0 && t->zombie)
 		rc = each_thread(t->proc, note_living, t);
-	if (rc == 0)
-		rc = read_thread(t, &leader);
+	return rc;
+}
+
+static int read_number(struct tracee *t)
+{
+	struct tracee_thread leader = { .host = t->host };
+	int rc = read_thread(t, &leader);
+
 	t->inner = leader.inner;
 	return rc;
 }
@@ -380,20 +380,29 @@ int tracee_watch_filters(struct tracee *t)
 	return each_thread(t->proc, note_filters, t);
 }
 
-int tracee_watch(struct tracee *t, pid_t host)
+static int begin(struct tracee *t, pid_t host)
 {
 	char path[32];
 
-	*t = (struct tracee){ .host = host };
+	*t = (struct tracee){ .host = host, .status = BUF_INIT(65536) };
 	(void)snprintf(path, sizeof(path), "/proc/%d", host);
 	t->proc = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return t->proc < 0 ? -errno : read_state(t);
 }
 
+int tracee_watch(struct tracee *t, pid_t host)
+{
+	int rc = begin(t, host);
+
+	return rc < 0 ? rc : read_number(t);
+}
+
 int tracee_stop(struct tracee *t, pid_t host)
 {
-	int rc = tracee_watch(t, host);
+	int rc = begin(t, host);
 
+	if (rc == 0 && t->zombie)
+		rc = read_number(t);
 	if (rc < 0 || (t->zombie && !t->headless))
 		return rc;
 	rc = t->headless ? each_thread(t->proc, add_other_thread, t) : seize_threads(t);
@@ -403,6 +412,8 @@ int tracee_stop(struct tracee *t, pid_t host)
 
 		rc = rc < 0 ? rc : this;
 	}
+	if (!t->headless && t->n_threads > 0)
+		t->inner = t->threads[0].inner;
 	return rc;
 }
 
@@ -431,6 +442,7 @@ void tracee_release(struct tracee *t)
 	free(t->threads);
 	t->threads = NULL;
 	t->n_threads = 0;
+	buf_free(&t->status);
 	if (t->proc > 0)
 		(void)close(t->proc);
 	t->proc = -1;

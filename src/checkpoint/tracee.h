@@ -9,6 +9,7 @@
 #define CAY_CHECKPOINT_TRACEE_H
 
 #include "base/attr.h"
+#include "base/buf.h"
 #include "base/clock.h"
 #include <sys/ptrace.h>
 #include <sys/types.h>
@@ -31,7 +32,8 @@ struct tracee_thread {
 	pid_t inner;                       /* and inside */
 	struct user_regs_struct registers; /* with which it goes on */
 	uint64_t mask;
-	uint64_t rseq; /* its area for restartable sequences, 0 = it has none */
+	uint64_t waiting; /* signals, for it or for its process, when it had stopped */
+	uint64_t rseq;    /* its area for restartable sequences, 0 = it has none */
 	uint32_t rseq_size, rseq_signature;
 	uint32_t filters; /* system call filters, the sandbox's own among them */
 	bool no_new_privs;
@@ -54,6 +56,9 @@ struct tracee {
 	uint32_t filters; /* most that one of its threads has; of tracee_watch_filters() */
 	struct tracee_thread *threads;
 	size_t n_threads;
+	struct buf status; /* text of /proc/PID/status, since it stands still */
+	uint64_t vdso;     /* as of tracee_mapped(), 0 = not known yet */
+	size_t vdso_size;
 	uint64_t syscall_at; /* address of a system call instruction in it */
 	uint64_t scratch;    /* memory in it for calls and what they answer, 0 = none yet */
 	bool no_programs;    /* which must not be executed */
@@ -74,7 +79,7 @@ int tracee_stop(struct tracee *t, pid_t host) attr_must_use;
  */
 void tracee_hurry(bool on);
 
-/** tracee_watch() - look at process @host without stopping it: only ->proc, ->inner and ->zombie are set. As above. */
+/** tracee_watch() - look at process @host without stopping it: only ->proc, ->inner, ->zombie and ->status are set. As above. */
 int tracee_watch(struct tracee *t, pid_t host) attr_must_use;
 
 /** tracee_watch_filters() - set ->filters of @t, which is only watched. Return: 0 or -errno. */
@@ -90,6 +95,9 @@ void tracee_take_over(void);
 long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t arguments[6]);
 
 #define TRACEE_CALL(t, i, nr, ...) tracee_call(t, i, nr, (const uint64_t[6]){ __VA_ARGS__ })
+
+/** tracee_mapped() - @maps is the text of /proc/PID/maps of @t, read since it stands still: it need not be read once more to find where calls can be made. */
+void tracee_mapped(struct tracee *t, const struct buf *maps);
 
 /** struct tracee_question - a system call that only the process itself can make. */
 struct tracee_question {

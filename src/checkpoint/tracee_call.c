@@ -183,40 +183,43 @@ static bool has_mappings(const struct tracee *t)
 	return fd >= 0 && read(fd, &c, 1) == 1;
 }
 
+void tracee_mapped(struct tracee *t, const struct buf *maps)
+{
+	const char *line = maps->p, *end = line + maps->n;
+	struct proc_map map;
+
+	while (maps->n > 0 && proc_map_next(&line, end, &map) > 0) {
+		if (map.name_size != 6 || memcmp(map.name, "[vdso]", 6) != 0)
+			continue;
+		t->vdso = map.start;
+		t->vdso_size = map.end - map.start;
+	}
+}
+
 /* Where the code is that the kernel maps into every process. */
-static int find_vdso(const struct tracee *t, uint64_t *at, size_t *size)
+static int find_vdso(struct tracee *t)
 {
 	cleanup_buf struct buf text = BUF_INIT(64U << 20);
-	const char *line, *end;
-	struct proc_map map;
-	int rc = file_read_at(t->proc, "maps", &text);
+	int rc = t->vdso != 0 ? 0 : file_read_at(t->proc, "maps", &text);
 
-	line = buf_cstr(&text);
-	end = line + text.n;
-	while (rc == 0 && proc_map_next(&line, end, &map) > 0) {
-		if (map.name_size == 6 && memcmp(map.name, "[vdso]", 6) == 0) {
-			*at = map.start;
-			*size = map.end - map.start;
-			return 0;
-		}
-	}
+	if (rc == 0)
+		tracee_mapped(t, &text);
 	/* it may have ended while they were read, piece by piece */
-	return rc < 0 ? rc : has_mappings(t) ? -ENOEXEC : -ESRCH;
+	return rc < 0 ? rc : t->vdso != 0 ? 0 : has_mappings(t) ? -ENOEXEC : -ESRCH;
 }
 
 /* It holds an instruction that enters the kernel and returns. */
 static int find_syscall(struct tracee *t)
 {
 	unsigned char code[VDSO_MAX];
-	uint64_t at = 0;
-	size_t n = 0;
-	int rc = find_vdso(t, &at, &n);
+	int rc = find_vdso(t);
+	size_t n = t->vdso_size;
 
 	if (rc == 0)
-		rc = n > sizeof(code) ? -ENOEXEC : tracee_read(t, at, code, n);
+		rc = n > sizeof(code) ? -ENOEXEC : tracee_read(t, t->vdso, code, n);
 	for (size_t i = 0; rc == 0 && i + 1 < n; i++) {
 		if (code[i] == 0x0f && code[i + 1] == 0x05) {
-			t->syscall_at = at + i;
+			t->syscall_at = t->vdso + i;
 			return 0;
 		}
 	}

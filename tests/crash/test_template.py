@@ -2,6 +2,8 @@
 """A template by itself: whose orders it takes, and what it leaves."""
 
 import ctypes
+import fcntl
+import mmap
 import os
 import signal
 import socket
@@ -22,7 +24,7 @@ from stops import programs, stopped  # noqa: E402
 TIMEOUT = 120
 
 # src/checkpoint/template_wire.h
-ALLOW, FORK, SAVE, LOAD, GATHER, MEMORY, DONE, FAILED = 1, 3, 6, 7, 8, 10, 100, 101
+ALLOW, FORK, SAVE, LOAD, GATHER, MEMORY, LEND, DONE, FAILED = 1, 3, 6, 7, 8, 10, 12, 100, 101
 PIDS_MAX, HAND_MAX = 4096, 64
 EPERM, EINVAL = -1, -22
 
@@ -101,7 +103,65 @@ def check_memories(peer):
         equal(hand(peer, me, "/proc/self/mem", n), EINVAL)
 
 
-def check_orders(path):
+# shared memory without a name, and a file that is mapped
+SHARER = """
+import mmap, sys
+held = mmap.mmap(-1, 1 << 20)
+held[:] = b"held" * (1 << 18)
+with open(sys.executable, "rb") as f:
+    program = mmap.mmap(f.fileno(), 4096, mmap.MAP_SHARED, mmap.PROT_READ)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def shared_mappings(pid):
+    """(start, end) of each that is of memory, and of each that is of a file."""
+    found = ([], [])
+    for words in map(str.split, leaks.read(f"/proc/{pid}/maps").splitlines()):
+        if words[1][3] == "s":
+            found[words[5] != "/dev/zero"].append([int(n, 16) for n in words[0].split("-")])
+    return found
+
+
+def lent(peer, pid, place):
+    """The first bytes of what is lent, or the error."""
+    peer.send(struct.pack("<IiQQ", LEND, pid, *place))
+    message, fds, _, _ = socket.recv_fds(peer, 4096, 1)
+    kind, _, _, status = struct.unpack_from("<Iiii", message)
+    if kind == FAILED:
+        equal(fds, [])
+        return status
+    with open(fds[0], "rb", closefd=True) as f, mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
+        return memory[:4]
+
+
+def by_a_dumper(pid, work):
+    """Whether work() is true in the user namespace above that of process @pid, which is where dumpers are executed."""
+    def enter():
+        with open(f"/proc/{pid}/ns/user", encoding="ascii") as own:
+            above = fcntl.ioctl(own.fileno(), 0xb702)  # NS_GET_PARENT
+        assert ctypes.CDLL(None, use_errno=True).setns(above, 0x10000000) == 0  # CLONE_NEWUSER
+        return 0 if work() else 1
+    return status_of_child(enter) == 0
+
+
+def check_lending(peer, sharer):
+    """Only memory without a name, of a process that the keeper has named, and only to whom is in the namespace that its own is made in."""
+    (memory, *_), (file, *_) = shared_mappings(sharer)
+    peer.send(allow(sharer))
+    equal(lent(peer, sharer, memory), EPERM)
+    assert by_a_dumper(sharer, lambda: lent(peer, sharer, memory) == b"held")
+    assert by_a_dumper(sharer, lambda: lent(peer, sharer, file) == EPERM)
+    assert by_a_dumper(sharer, lambda: lent(peer, sharer, (memory[0], memory[1] + 4096)) < 0)
+    peer.send(allow(me := os.getpid()))
+    with mmap.mmap(-1, 1 << 20):
+        mine = shared_mappings(me)[0][0]
+        assert by_a_dumper(sharer, lambda: lent(peer, me, mine) == EPERM)
+    assert by_a_dumper(sharer, lambda: lent(peer, sharer, memory) == EPERM)
+
+
+def check_orders(path, sharer):
     """Whoever has connected may do all; a process that has its connection, as a dumper has its keeper's, may not name processes, save, load or fork."""
     me = allow(os.getpid())
     gather = struct.pack("<IiQQ", GATHER, os.getpid(), 0, 0)
@@ -120,6 +180,7 @@ def check_orders(path):
         for send in (peer.send, another):
             assert answers(peer, gather, send) != EPERM
         check_memories(peer)
+        check_lending(peer, sharer)
 
 
 @require("root", "cgroup2")
@@ -127,7 +188,8 @@ def test_whose_orders_it_takes(tmp):
     with own_instance(tmp) as instance:
         instance.start(CAY_FAULT="live.take.template=hold")
         with instance.sandbox() as box:
-            start(instance, box, "/bin/sh", "-c", "echo ready; exec sleep 1000")
+            start(instance, box, "/usr/bin/python3", "-c", SHARER)
+            sharer, = programs(instance, "python3")
             made = []
             thread = threading.Thread(target=lambda: made.append(instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})))
             thread.start()
@@ -135,7 +197,7 @@ def test_whose_orders_it_takes(tmp):
             cay.wait_until(lambda: leaks.processes()[cayd][1] == "T", 30, "cayd is held")
             try:
                 path, = files(instance, ".tpl")
-                check_orders(path)
+                check_orders(path, sharer)
             finally:
                 os.kill(cayd, signal.SIGCONT)
             thread.join(patience(60))

@@ -3,8 +3,10 @@
 #include "checkpoint/keep.h"
 #include "t.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,15 +55,18 @@ static void prepare(struct shared_memories *s, const struct owner *o, const char
 	shared_memories_stale(s);
 }
 
-static bool is_all(const struct shared_memories *s, char byte)
+static bool is_whole(const struct shared_memory *m, char byte)
 {
-	const struct shared_memory *m = shared_memories_find(s, DEVICE, INODE);
-
 	for (uint64_t i = 0; i < SIZE; i++) {
 		if (m->copy[i] != byte)
 			return false;
 	}
 	return m->have == SIZE && m->size == SIZE;
+}
+
+static bool is_all(const struct shared_memories *s, char byte)
+{
+	return is_whole(shared_memories_find(s, DEVICE, INODE), byte);
 }
 
 TEST(what_was_guessed_is_copied_anew_when_all_stands_still)
@@ -141,5 +146,108 @@ TEST(a_capture_that_is_given_up_leaves_no_thread)
 	shared_memories_go(&s);
 	shared_memories_fini(&s);
 	check(s.n == 0 && !s.ahead.started);
+	owner_end(&o);
+}
+
+/* --- what is mapped here as well --- */
+
+struct lent {
+	int fd; /* open on the object that we map at ->at */
+	char *at;
+	struct stat st;
+	struct shared_memories s;
+	struct shared_memory *m;
+};
+
+/* As prepare(), of an object that a descriptor leads to. @lend: of which descriptor. */
+static void lent_init(struct lent *l, const int *lend)
+{
+	*l = (struct lent){ .fd = memfd_create("lent", MFD_CLOEXEC) };
+	check(l->fd >= 0 && ftruncate(l->fd, SIZE) == 0 && fstat(l->fd, &l->st) == 0);
+	l->at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
+	memset(l->at, 'a', SIZE);
+	check_int(shared_memories_add(
+			  &l->s, l->st.st_dev, l->st.st_ino, getpid(), at(l->at), 0, SIZE),
+		0);
+	shared_memories_guess(&l->s, l->st.st_dev, l->st.st_ino, getpid(), at(l->at), 0, SIZE);
+	l->m = shared_memories_find(&l->s, l->st.st_dev, l->st.st_ino);
+	shared_memory_lent(l->m, lend != NULL ? *lend : l->fd);
+	shared_memories_stale(&l->s);
+	memset(l->at, 'c', SIZE);
+}
+
+static void lent_fini(struct lent *l)
+{
+	shared_memories_fini(&l->s);
+	(void)munmap(l->at, SIZE);
+	(void)close(l->fd);
+}
+
+/* All stands still; it is mapped by process @host at @where. */
+static void add_lent(struct lent *l, pid_t host, const char *where)
+{
+	shared_memories_go(&l->s);
+	shared_memories_confirm(&l->s, l->st.st_dev, l->st.st_ino, getpid(), at(l->at), 0, SIZE);
+	check_int(shared_memories_add(&l->s, l->st.st_dev, l->st.st_ino, host, at(where), 0, SIZE),
+		0);
+}
+
+TEST(what_is_lent_is_copied_from_there)
+{
+	struct owner o = owner_new();
+	struct lent l;
+
+	lent_init(&l, NULL);
+	check(l.m->lent != NULL);
+	/* what is at the other place is not looked at */
+	add_lent(&l, o.pid, o.b);
+	check(is_whole(l.m, 'c'));
+	lent_fini(&l);
+	owner_end(&o);
+}
+
+TEST(what_is_open_on_something_else_is_not_lent)
+{
+	int other = memfd_create("other", MFD_CLOEXEC);
+	struct lent l;
+
+	check(other >= 0 && ftruncate(other, SIZE) == 0);
+	lent_init(&l, &other);
+	check(l.m->lent == NULL);
+	add_lent(&l, getpid(), l.at);
+	check(is_whole(l.m, 'c'));
+	lent_fini(&l);
+	(void)close(other);
+}
+
+TEST(what_was_lent_and_is_smaller_now_is_copied_out_of_the_process)
+{
+	struct owner o = owner_new();
+	struct lent l;
+
+	lent_init(&l, NULL);
+	check_int(ftruncate(l.fd, SIZE / 2), 0);
+	/* the thread meets the end, and nobody helps it */
+	shared_memories_go(&l.s);
+	while (!atomic_load(&l.s.ahead.ended))
+		(void)sched_yield();
+	add_lent(&l, o.pid, o.b);
+	check(is_whole(l.m, 'b'));
+	lent_fini(&l);
+	owner_end(&o);
+}
+
+TEST(what_is_lent_counts_only_if_it_is_mapped_where_it_was)
+{
+	struct owner o = owner_new();
+	struct lent l;
+
+	lent_init(&l, NULL);
+	shared_memories_go(&l.s);
+	shared_memories_confirm(
+		&l.s, l.st.st_dev, l.st.st_ino, getpid(), at(l.at) + 4096, 0, SIZE - 4096);
+	check_int(shared_memories_add(&l.s, l.st.st_dev, l.st.st_ino, o.pid, at(o.b), 0, SIZE), 0);
+	check(is_whole(l.m, 'b'));
+	lent_fini(&l);
 	owner_end(&o);
 }

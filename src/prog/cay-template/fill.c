@@ -11,6 +11,7 @@
 #include "prog/cay-template/copying.h"
 #include "prog/cay-template/fork.h"
 #include "prog/cay-template/lazy.h"
+#include "prog/cay-template/lending.h"
 #include "prog/cay-template/reading.h"
 #include "prog/cay-template/saving.h"
 
@@ -53,6 +54,7 @@ static union {
 	uint32_t kind;
 	struct template_allow allow;
 	struct template_gather gather;
+	struct template_lend lend;
 	struct template_memory memory;
 	struct template_fork fork;
 } order;
@@ -101,14 +103,29 @@ static void close_all(const int *fds, uint32_t n)
 		(void)CALL1(__NR_close, fds[i]);
 }
 
-static void answer(int peer, enum template_message_kind kind, long rc)
+/* @fd: goes with it, -1 = none does. */
+static void answer_with(int peer, enum template_message_kind kind, long rc, long fd)
 {
+	struct {
+		uint64_t length;
+		int32_t level, type, fd, pad;
+	} given = { sizeof(struct control) + 4, SOL_SOCKET, SCM_RIGHTS, (int32_t)fd, 0 };
 	struct template_message m = { .kind = kind, .status = (int32_t)rc, .held = held };
+	struct bare_iovec iov = { (uint64_t)&m, sizeof(m) };
+	struct bare_message message = { .iov = &iov,
+		.n_iov = 1,
+		.control = fd >= 0 ? &given : NULL,
+		.control_length = fd >= 0 ? sizeof(given) : 0 };
 
 	for (size_t n = 0; wrong != NULL && wrong[n] != '\0' && n < sizeof(m.step) - 1; n++)
 		m.step[n] = wrong[n];
 	wrong = NULL;
-	(void)CALL6(__NR_sendto, peer, &m, sizeof(m), 0x4000 /* NOSIGNAL */, 0, 0);
+	(void)CALL3(__NR_sendmsg, peer, &message, 0x4000 /* NOSIGNAL */);
+}
+
+static void answer(int peer, enum template_message_kind kind, long rc)
+{
+	answer_with(peer, kind, rc, -1);
 }
 
 /* --- before and after the stop --- */
@@ -133,6 +150,18 @@ static long gather(const struct template_gather *g)
 	rc = CALL5(__NR_process_madvise, pidfd, &range, 1, 25 /* COLLAPSE */, 0);
 	(void)CALL1(__NR_close, pidfd);
 	return rc < 0 ? rc : 0;
+}
+
+/* Answers itself. */
+static void lend(int peer, uint64_t n, int32_t sender)
+{
+	long fd = n == sizeof(order.lend) && allowed(order.lend.pid)
+			  ? lending_open(&order.lend, sender)
+			  : -1; /* EPERM */
+
+	answer_with(peer, fd < 0 ? TEMPLATE_FAILED : TEMPLATE_DONE, fd < 0 ? fd : 0, fd);
+	if (fd >= 0)
+		(void)CALL1(__NR_close, fd);
 }
 
 /* What nobody would be named for is closed by who received it. */
@@ -472,8 +501,8 @@ static long obey(int peer, uint64_t n, const int *fds, uint32_t n_fds)
 /* What a dumper does for its keeper. */
 static bool is_delegated(uint32_t kind)
 {
-	return kind == TEMPLATE_GATHER || kind == TEMPLATE_MEMORY || kind == TEMPLATE_FILL ||
-	       kind == TEMPLATE_POINT;
+	return kind == TEMPLATE_GATHER || kind == TEMPLATE_LEND || kind == TEMPLATE_MEMORY ||
+	       kind == TEMPLATE_FILL || kind == TEMPLATE_POINT;
 }
 
 void fill_or_fork(int peer)
@@ -492,10 +521,12 @@ void fill_or_fork(int peer)
 		may = is_delegated(order.kind) || (sender != 0 && sender == owner);
 		if (may && order.kind == TEMPLATE_ALLOW)
 			take_names((uint64_t)n);
+		else if (may && order.kind == TEMPLATE_LEND)
+			lend(peer, (uint64_t)n, sender);
 		else if (may)
 			rc = obey(peer, (uint64_t)n, fds, n_fds);
 		close_all(fds, n_fds);
-		if (order.kind == TEMPLATE_ALLOW)
+		if (order.kind == TEMPLATE_ALLOW || (may && order.kind == TEMPLATE_LEND))
 			continue;
 		if (order.kind == TEMPLATE_FORK && rc > 0)
 			break; /* T' answers from now on */
