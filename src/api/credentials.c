@@ -48,14 +48,15 @@ static int new_placeholder(
 
 static int make_placeholders(struct sandbox *sb, struct err *err)
 {
-	json_t *have = gateway_state_part(sb->srv, sb->id, "placeholders"), *all, *b;
+	json_t *have, *all, *b;
 	size_t i;
-	int rc = 0;
+	int rc;
 
-	if (json_array_size(bindings(sb)) == 0) {
-		json_decref(have);
+	if (json_array_size(bindings(sb)) == 0)
 		return 0;
-	}
+	rc = gateway_state_part(sb->srv, sb->id, "placeholders", &have, err);
+	if (rc < 0)
+		return rc;
 	all = have != NULL ? json_deep_copy(have) : json_object();
 	json_array_foreach (bindings(sb), i, b) {
 		const char *name = json_string_value(json_object_get(b, "name"));
@@ -70,37 +71,48 @@ static int make_placeholders(struct sandbox *sb, struct err *err)
 	return rc;
 }
 
-static void add_secret(
-	const struct sandbox *sb, const char *name, const char *placeholder, json_t *list)
+/* One that is not set any more, or that nobody can decrypt: it goes without. */
+static int add_secret(const struct sandbox *sb, const char *name, const char *placeholder,
+	json_t *list, struct err *err)
 {
 	struct buf value = BUF_INIT(SCRUB_SECRET_MAX + 1);
-	struct err err = { 0 };
+	struct err why = { 0 };
+	int rc = secret_value(sb->srv, name, &value, &why);
 
-	if (secret_value(sb->srv, name, &value, &err) < 0) {
-		log_warn("secrets", "sandbox '%s': %s", sb->name, err.msg); /* it goes without */
-		return;
+	if (rc < 0 && why.code != ERR_NOT_FOUND && why.code != ERR_CORRUPT) {
+		*err = why;
+		return rc;
+	}
+	if (rc < 0) {
+		log_warn("secrets", "sandbox '%s': %s", sb->name, why.msg);
+		return 0;
 	}
 	(void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", name, "value",
 						  buf_cstr(&value), "placeholder", placeholder));
 	explicit_bzero(value.p, value.n);
 	buf_free(&value);
+	return 0;
 }
 
-json_t *credentials_secrets(const struct sandbox *sb)
+int credentials_secrets(const struct sandbox *sb, json_t **ret, struct err *err)
 {
-	json_t *placeholders = gateway_state_part(sb->srv, sb->id, "placeholders");
-	json_t *list = json_array(), *b;
+	json_t *placeholders, *list = json_array(), *b;
+	int rc = gateway_state_part(sb->srv, sb->id, "placeholders", &placeholders, err);
 	size_t i;
 
 	json_array_foreach (bindings(sb), i, b) {
 		const char *name = json_string_value(json_object_get(b, "name"));
 		const char *placeholder = json_string_value(json_object_get(placeholders, name));
 
-		if (placeholder != NULL)
-			add_secret(sb, name, placeholder, list);
+		if (rc == 0 && placeholder != NULL)
+			rc = add_secret(sb, name, placeholder, list, err);
 	}
 	json_decref(placeholders);
-	return list;
+	if (rc == 0)
+		*ret = list;
+	else
+		json_decref(list);
+	return rc;
 }
 
 static bool binds(const struct sandbox *sb, const char *name)
@@ -205,18 +217,20 @@ const char *credentials_hint(const struct sandbox *sb)
 		       : NULL;
 }
 
-void credentials_env(const struct sandbox *sb, json_t *env)
+int credentials_env(const struct sandbox *sb, json_t *env, struct err *err)
 {
 	json_t *placeholders;
+	int rc;
 
 	if (policy_of(sb) == NULL)
-		return;
+		return 0;
 	if (has_stores(sb))
 		trust_env(env, trusts_are(sb, LAID));
-	placeholders = gateway_state_part(sb->srv, sb->id, "placeholders");
+	rc = gateway_state_part(sb->srv, sb->id, "placeholders", &placeholders, err);
 	if (placeholders != NULL)
 		(void)json_object_update(env, placeholders);
 	json_decref(placeholders);
+	return rc;
 }
 
 void credentials_forget(const struct server *srv, const char *id)

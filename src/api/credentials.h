@@ -36,11 +36,11 @@ void credentials_arrive(struct sandbox *sb);
 /** credentials_hint() - what is missing until the next start of @sb, for people; static, NULL: nothing. */
 const char *credentials_hint(const struct sandbox *sb);
 
-/** credentials_env() - add the variables that name trust stores and hold placeholders to @env. */
-void credentials_env(const struct sandbox *sb, json_t *env);
+/** credentials_env() - add the variables that name trust stores and hold placeholders to @env. Return: 0, or an error: they cannot be read. */
+int credentials_env(const struct sandbox *sb, json_t *env, struct err *err) attr_must_use;
 
-/** credentials_secrets() - [{"name","value","placeholder"}] for the gateway. A new reference; nothing else may see it. */
-json_t *credentials_secrets(const struct sandbox *sb);
+/** credentials_secrets() - *@ret: [{"name","value","placeholder"}] for the gateway, of those that are there. A new reference; nothing else may see it. Return: 0, or an error: they cannot be read. */
+int credentials_secrets(const struct sandbox *sb, json_t **ret, struct err *err) attr_must_use;
 
 /** credentials_rotated() - the secret @name has a new value, or none: gateways that use it are told. Context: fiber; waits. */
 void credentials_rotated(struct server *srv, const char *name);

@@ -142,17 +142,19 @@ int api_sandbox_events(struct api_call *call, struct err *err)
 	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"));
 }
 
-bool server_chain_head(struct server *srv, const char *id, struct journal_head *head)
+int server_chain_head(
+	struct server *srv, const char *id, struct journal_head *head, struct err *err)
 {
-	cleanup_free char *text =
-		catalogue_get(srv->catalogue, CATALOGUE_HEADS, id[0] != '\0' ? id : "-");
+	cleanup_free char *text = NULL;
+	int rc = catalogue_get(
+		srv->catalogue, CATALOGUE_HEADS, id[0] != '\0' ? id : "-", &text, err);
 	json_t *doc = text != NULL ? json_loads(text, 0, NULL) : NULL;
 	const char *hash = json_string_value(json_object_get(doc, "hash"));
 	bool ok = hash != NULL && line_hash_parse(hash, head->hash);
 
 	head->seq = (uint64_t)json_integer_value(json_object_get(doc, "seq"));
 	json_decref(doc);
-	return ok;
+	return rc < 0 ? rc : ok;
 }
 
 /* Events that are checked before others have their turn. */
@@ -163,10 +165,12 @@ static int check_chain(struct server *srv, const char *id, struct journal_check 
 {
 	struct journal_head head;
 	struct waiters pause;
-	int rc;
+	int rc = server_chain_head(srv, id, &head, err);
 
+	if (rc < 0)
+		return rc;
 	waiters_init(&pause);
-	journal_check_begin(srv->journal, id, server_chain_head(srv, id, &head) ? &head : NULL, c);
+	journal_check_begin(srv->journal, id, rc > 0 ? &head : NULL, c);
 	while ((rc = journal_check_step(srv->journal, c, CHECK_STEP, err)) > 0)
 		(void)waiters_wait(&pause, clock_now_ns() + 1);
 	return rc;

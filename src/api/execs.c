@@ -37,6 +37,7 @@ void exec_unref(struct exec *e)
 		return;
 	json_decref(e->doc);
 	free(e);
+	json_decref(e->env);
 }
 
 struct exec *exec_by_channel(struct sandbox *sb, uint16_t channel)
@@ -131,22 +132,24 @@ int env_check(const json_t *env, struct err *err)
 }
 
 /* The whole environment: defaults, the sandbox's, the exec's. HOME is added by the keeper, which knows the user's. */
-static json_t *env_list(const struct sandbox *sb, const json_t *own, bool tty)
+static int env_list(
+	const struct sandbox *sb, const json_t *own, bool tty, json_t **ret, struct err *err)
 {
 	json_t *env = json_pack("{s:s,s:s,s:s}", "PATH",
 		"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG", "C.UTF-8",
 		"TERM", tty ? "xterm-256color" : "dumb");
-	json_t *list = json_array(), *value;
+	int rc = credentials_env(sb, env, err);
 	const char *name;
 
-	credentials_env(sb, env);
+	json_t *value;
 	env_set(env, json_object_get(sb->doc, "env"));
 	env_set(env, own);
 	json_object_foreach (env, name, value)
+	*ret = json_array();
 		(void)json_array_append_new(
-			list, json_sprintf("%s=%s", name, json_string_value(value)));
+			*ret, json_sprintf("%s=%s", name, json_string_value(value)));
 	json_decref(env);
-	return list;
+	return rc;
 }
 
 static uint16_t free_channel(struct sandbox *sb)
@@ -194,7 +197,9 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 	v = json_object_get(request, "timeout_ms");
 	(void)json_object_set(e->doc, "timeout_ms", v != NULL ? v : json_null());
 	step_number(e);
-	if (identity_note(sb, e->doc, request, err) < 0) {
+	if (identity_note(sb, e->doc, request, err) < 0 ||
+		env_list(sb, json_object_get(request, "env"), json_is_object(tty), &e->env, err) <
+			0) {
 		e->refs = 1;
 		exec_unref(e);
 		return NULL;
@@ -203,7 +208,7 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 	return e;
 }
 
-json_t *exec_request(const struct exec *e, const json_t *request)
+json_t *exec_request(struct exec *e, const json_t *request)
 {
 	static const char *const same[] = { "argv", "cwd", "user", "tty", "stdin", "timeout_ms",
 		"ring_bytes", "spill_bytes" };
@@ -223,9 +228,7 @@ json_t *exec_request(const struct exec *e, const json_t *request)
 				json_object_get(json_object_get(r, "tty"), "columns")));
 	if (json_object_get(r, "user") == NULL)
 		(void)json_object_set_new(r, "user", json_string("root"));
-	(void)json_object_set_new(r, "env",
-		env_list(e->sandbox, json_object_get(request, "env"),
-			json_is_object(json_object_get(request, "tty"))));
+	(void)json_object_set_new(r, "env", TAKE_PTR(e->env));
 	return r;
 }
 
@@ -458,7 +461,7 @@ static void take_ends_told(struct sandbox *sb)
 
 	if (!any_goes_on(sb))
 		return;
-	(void)server_chain_head(sb->srv, sb->id, &head);
+	(void)!server_chain_head(sb->srv, sb->id, &head, NULL); /* not known: all of it is read */
 	for (seq = head.seq + 1 > first ? head.seq + 1 : first; seq != 0 && seq <= last; seq++) {
 		cleanup_buf struct buf line = BUF_INIT(EVENT_BYTES_MAX);
 		json_t *event;

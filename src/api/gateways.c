@@ -21,6 +21,7 @@
 #define CONNECT_NS (5 * NS_PER_S)
 #define DRAIN_NS   NS_PER_S
 #define HOLD_NS    (10 * NS_PER_S)
+#define AGAIN_NS   NS_PER_S
 #define LOOK_BACK  65536U /* events in which one that came twice is looked for */
 
 struct gateway_link {
@@ -124,12 +125,19 @@ json_t *gateway_ports(const struct sandbox *sb)
 
 /* --- state --- */
 
-json_t *gateway_kept(struct server *srv, const char *id)
+int gateway_kept(struct server *srv, const char *id, json_t **ret, struct err *err)
 {
-	cleanup_free char *text = catalogue_get(srv->catalogue, CATALOGUE_GATEWAYS, id);
-	json_t *state = text != NULL ? json_loads(text, 0, NULL) : NULL;
+	cleanup_free char *text = NULL;
+	int rc = catalogue_get(srv->catalogue, CATALOGUE_GATEWAYS, id, &text, err);
 
-	return json_is_object(state) ? state : json_object();
+	*ret = NULL;
+	if (rc < 0) {
+		err_context(err, "the state of the gateway");
+		return rc;
+	}
+	*ret = text != NULL ? json_loads(text, 0, NULL) : json_object();
+	return *ret != NULL ? 0
+			    : err_raise(err, ERR_INTERNAL, "the state of the gateway is no JSON");
 }
 
 static int state_put(struct server *srv, const char *id, const json_t *state, struct err *err)
@@ -155,10 +163,9 @@ static void take_state(struct gateway_link *g, json_t *parts, json_int_t number)
 
 	if (g->sandbox->state == SANDBOX_REMOVING)
 		return; /* its rows are gone */
-	state = gateway_kept(g->sandbox->srv, g->sandbox->id);
-
-	(void)json_object_update(state, parts);
-	if (state_put(g->sandbox->srv, g->sandbox->id, state, &err) < 0)
+	if (gateway_kept(g->sandbox->srv, g->sandbox->id, &state, &err) == 0)
+		(void)json_object_update(state, parts);
+	if (state == NULL || state_put(g->sandbox->srv, g->sandbox->id, state, &err) < 0)
 		log_error("gateway", "keep the state of '%s': %s", g->sandbox->name, err.msg);
 	else
 		say_written(g, number);
@@ -170,20 +177,25 @@ int gateway_state_put(struct server *srv, const char *id, const json_t *state, s
 	return json_object_size(state) > 0 ? state_put(srv, id, state, err) : 0;
 }
 
-json_t *gateway_state_part(struct server *srv, const char *id, const char *part)
+int gateway_state_part(
+	struct server *srv, const char *id, const char *part, json_t **ret, struct err *err)
 {
-	json_t *state = gateway_kept(srv, id), *value = json_incref(json_object_get(state, part));
+	json_t *state;
+	int rc = gateway_kept(srv, id, &state, err);
 
+	*ret = json_incref(json_object_get(state, part));
 	json_decref(state);
-	return value;
+	return rc;
 }
 
 int gateway_state_keep(
 	struct server *srv, const char *id, const char *part, json_t *value, struct err *err)
 {
-	json_t *state = gateway_kept(srv, id);
-	int rc;
+	json_t *state;
+	int rc = gateway_kept(srv, id, &state, err);
 
+	if (rc < 0)
+		return rc;
 	(void)json_object_set(state, part, value);
 	rc = state_put(srv, id, state, err);
 	json_decref(state);
@@ -328,31 +340,42 @@ void gateway_ended(struct sandbox *sb)
 	waiters_wake(&sb->changed);
 }
 
-static json_t *configuration(const struct sandbox *sb)
+/* What it has used and what it holds is in its state: without that it is not told to begin. */
+static int configuration(const struct sandbox *sb, json_t **ret, struct err *err)
 {
 	const json_t *policy = json_object_get(sb->doc, "policy");
-	json_t *config = json_pack("{s:I,s:o}", "version",
-		json_integer_value(json_object_get(sb->doc, "policy_version")), "state",
-		gateway_kept(sb->srv, sb->id));
+	json_t *config, *state, *secrets;
+	int rc = gateway_kept(sb->srv, sb->id, &state, err);
 
+	if (rc == 0)
+		rc = credentials_secrets(sb, &secrets, err);
+	if (rc < 0) {
+		json_decref(state);
+		return rc;
+	}
+	config = json_pack("{s:I,s:o,s:o}", "version",
+		json_integer_value(json_object_get(sb->doc, "policy_version")), "state", state,
+		"secrets", secrets);
 	(void)json_object_set_new(config, "policy",
 		json_is_object(policy) ? json_deep_copy(policy)
 				       : json_pack("{s:i,s:[]}", "version", 1, "rules"));
-	(void)json_object_set_new(config, "secrets", credentials_secrets(sb));
 	if (sb->srv->trust != NULL)
 		(void)json_object_set_new(config, "trust", json_string(sb->srv->trust));
 	if (sb->srv->through != NULL)
 		(void)json_object_set_new(config, "through", json_string(sb->srv->through));
-	return config;
+	*ret = config;
+	return 0;
 }
 
 static int configure(struct gateway_link *g, struct err *err)
 {
-	int rc;
+	json_t *config;
+	int rc = configuration(g->sandbox, &config, err);
 
+	if (rc < 0)
+		return rc;
 	g->refs++;
-	rc = framelink_call(&g->link,
-		json_pack("{s:s,s:o}", "verb", "configure", "config", configuration(g->sandbox)),
+	rc = framelink_call(&g->link, json_pack("{s:s,s:o}", "verb", "configure", "config", config),
 		clock_now_ns() + CALL_NS, NULL, err);
 	g->configured |= rc == 0;
 	link_unref(g);
@@ -402,17 +425,37 @@ static int link_begin(struct gateway_link *g, struct err *err)
 	return rc;
 }
 
+static int appear(struct sandbox *sb, struct err *err)
+{
+	struct gateway_link *g = link_new(sb, err);
+	int rc = g != NULL ? link_begin(g, err) : -EIO;
+
+	link_unref(g);
+	waiters_wake(&sb->changed);
+	return rc;
+}
+
+/* It is there, nobody has reached it, and nobody else is about to. */
+static bool is_missed(const struct sandbox *sb)
+{
+	return sb->gateway_wanted && sb->gateway == NULL && !sb->gone && sb->keeper != NULL &&
+	       !sb->keeper->link.dead && !sb->srv->stopping;
+}
+
+/* Until it has its configuration everything that goes out waits for it. */
 static void appeared_main(void *arg)
 {
 	struct sandbox *sb = arg; /* a reference */
 	struct err err = { 0 };
-	struct gateway_link *g = link_new(sb, &err);
+	struct waiters turn;
 
-	if ((g == NULL || link_begin(g, &err) < 0) && !sb->gone && sb->keeper != NULL &&
-		!sb->keeper->link.dead)
+	waiters_init(&turn);
+	while (appear(sb, &err) < 0 && is_missed(sb)) {
 		log_warn("gateway", "of sandbox '%s': %s", sb->name, err.msg);
-	link_unref(g);
-	waiters_wake(&sb->changed);
+		(void)waiters_wait(&turn, clock_now_ns() + AGAIN_NS);
+		if (!is_missed(sb))
+			break;
+	}
 	sandbox_unref(sb);
 }
 

@@ -58,15 +58,16 @@ int gateway_traffic(struct sandbox *sb, uint64_t *ret, struct err *err) attr_mus
 /** gateway_close() - the sandbox has stopped: let go of the connection. */
 void gateway_close(struct sandbox *sb);
 
-/** gateway_kept() - all parts of the state of @id; a new reference, empty when there is none. */
-json_t *gateway_kept(struct server *srv, const char *id);
+/** gateway_kept() - all parts of the state of @id; *@ret: a new reference, empty when there is none. Return: 0, or an error: it cannot be read, and *@ret is NULL. */
+int gateway_kept(struct server *srv, const char *id, json_t **ret, struct err *err) attr_must_use;
 
 /** gateway_state_put() - @id has the state @state from now on; an empty one is not written. 0 or an error. */
 int gateway_state_put(
 	struct server *srv, const char *id, const json_t *state, struct err *err) attr_must_use;
 
-/** gateway_state_part() - one part of the state of @id; a new reference, NULL when there is none. */
-json_t *gateway_state_part(struct server *srv, const char *id, const char *part);
+/** gateway_state_part() - one part of the state of @id; *@ret: a new reference, NULL when there is none. 0 or an error. */
+int gateway_state_part(struct server *srv, const char *id, const char *part, json_t **ret,
+	struct err *err) attr_must_use;
 
 /** gateway_state_keep() - write that part, before there is a gateway. 0 or an error. */
 int gateway_state_keep(struct server *srv, const char *id, const char *part, json_t *value,

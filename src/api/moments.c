@@ -27,9 +27,11 @@ static int gateway_stop(void *of, struct err *err)
 	if (rc < 0)
 		return rc;
 	json_decref(m->gateway);
-	m->gateway = gateway_kept(m->sb->srv, m->sb->id);
+	rc = gateway_kept(m->sb->srv, m->sb->id, &m->gateway, err);
+	if (rc < 0)
+		gateway_go(m->sb);
 	(void)fault("live.take.held");
-	return 0;
+	return rc;
 }
 
 static void gateway_let_go(void *of)
@@ -49,9 +51,11 @@ static int gateway_keep(void *of, struct err *err)
 static int gateway_fork(void *of, struct err *err)
 {
 	const struct moment *m = of;
-	json_t *state = gateway_kept(m->sb->srv, m->snapshot);
-	int rc = gateway_state_put(m->sb->srv, m->sb->id, state, err);
+	json_t *state;
+	int rc = gateway_kept(m->sb->srv, m->snapshot, &state, err);
 
+	if (rc == 0)
+		rc = gateway_state_put(m->sb->srv, m->sb->id, state, err);
 	json_decref(state);
 	return rc == 0 ? mail_copy(m->sb->srv, m->snapshot, m->sb->id, UINT64_MAX, err) : rc;
 }

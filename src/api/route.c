@@ -251,13 +251,18 @@ static int key_hash(struct api_call *call, struct httphead_text key, struct err 
 /* Return: 1 when the first answer was given again, 0 to go on, -errno. */
 static int key_replay(struct api_call *call, struct err *err)
 {
-	cleanup_free char *text = catalogue_get(call->srv->catalogue, CATALOGUE_KEYS, call->key);
+	cleanup_free char *text = NULL;
+	int rc = catalogue_get(call->srv->catalogue, CATALOGUE_KEYS, call->key, &text, err);
 	json_t *doc = text != NULL ? json_loads(text, 0, NULL) : NULL;
 	const char *hash = json_string_value(json_object_get(doc, "hash"));
 	const char *body = json_string_value(json_object_get(doc, "body"));
 	json_int_t time = json_integer_value(json_object_get(doc, "time"));
-	int rc = 0;
 
+	if (rc < 0) {
+		err_context(err,
+			"nothing was done, since nobody knows whether the idempotency key was used before");
+		return rc;
+	}
 	if (hash == NULL || clock_wall_ns() - (uint64_t)time > KEY_LIFE_NS) {
 		json_decref(doc);
 		return 0;

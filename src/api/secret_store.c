@@ -65,12 +65,14 @@ static int open_value(
 	return rc;
 }
 
-/* The row of a secret: {"name","version","created","updated","sealed"}; a new reference, NULL when there is none. */
-static json_t *row(struct server *srv, const char *name)
+/* The row of a secret: {"name","version","created","updated","sealed"}; a new reference, NULL when there is none. Return: 0 or an error. */
+static int row(struct server *srv, const char *name, json_t **ret, struct err *err)
 {
-	cleanup_free char *text = catalogue_get(srv->catalogue, CATALOGUE_SECRETS, name);
+	cleanup_free char *text = NULL;
+	int rc = catalogue_get(srv->catalogue, CATALOGUE_SECRETS, name, &text, err);
 
-	return text != NULL ? json_loads(text, 0, NULL) : NULL;
+	*ret = text != NULL ? json_loads(text, 0, NULL) : NULL;
+	return rc;
 }
 
 static int row_put(struct server *srv, const char *name, const json_t *doc, struct err *err)
@@ -126,22 +128,26 @@ void secrets_tell_again(struct server *srv)
 
 int secret_value(struct server *srv, const char *name, struct buf *out, struct err *err)
 {
-	json_t *doc = row(srv, name);
+	json_t *doc;
+	int rc = row(srv, name, &doc, err);
 	const char *sealed = json_string_value(json_object_get(doc, "sealed"));
-	int rc = sealed != NULL ? open_value(srv, name, sealed, out, err)
-				: err_raise(err, ERR_NOT_FOUND, "no secret '%s'", name);
 
+	if (rc == 0)
+		rc = sealed != NULL ? open_value(srv, name, sealed, out, err)
+				    : err_raise(err, ERR_NOT_FOUND, "no secret '%s'", name);
 	json_decref(doc);
 	return rc;
 }
 
-uint64_t secret_version(struct server *srv, const char *name)
+static int check_there(struct server *srv, const char *name, struct err *err)
 {
-	json_t *doc = row(srv, name);
-	json_int_t version = json_integer_value(json_object_get(doc, "version"));
+	json_t *doc;
+	int rc = row(srv, name, &doc, err);
 
+	if (rc == 0 && doc == NULL)
+		rc = err_raise(err, ERR_NOT_FOUND, "no secret '%s'", name);
 	json_decref(doc);
-	return (uint64_t)version;
+	return rc;
 }
 
 /* What the API shows of a row. */
@@ -202,9 +208,10 @@ int api_secret_set(struct api_call *call, struct err *err)
 			"the value of secret '%s' is not %d to %d printable ASCII characters without space, six letters or digits among them",
 			name, SCRUB_SECRET_MIN, SCRUB_SECRET_MAX);
 	rc = seal_value(call->srv, name, value, &sealed, err);
+	if (rc == 0)
+		rc = row(call->srv, name, &before, err);
 	if (rc < 0)
 		return rc;
-	before = row(call->srv, name);
 	doc = new_row(name, before, sealed);
 	json_decref(before);
 	set.data =
@@ -249,10 +256,10 @@ int api_secret_remove(struct api_call *call, struct err *err)
 {
 	const char *name = call->segments[0];
 	struct telling removed = { .type = EVENT_SECRET_REMOVED };
-	int rc;
+	int rc = check_there(call->srv, name, err);
 
-	if (secret_version(call->srv, name) == 0)
-		return err_raise(err, ERR_NOT_FOUND, "no secret '%s'", name);
+	if (rc < 0)
+		return rc;
 	removed.data = json_pack("{s:s}", "name", name);
 	rc = remove_row(call->srv, name, &removed, err);
 	if (rc < 0) {

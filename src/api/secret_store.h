@@ -34,7 +34,4 @@ int secrets_load(struct server *srv, struct err *err);
 /** secrets_tell_again() - after a start: what was announced (api/telling.h) and is not in the journal is told now. */
 void secrets_tell_again(struct server *srv);
 
-/** secret_version() - how often it was set; 0 when there is none of that name. */
-uint64_t secret_version(struct server *srv, const char *name);
-
 #endif

@@ -142,6 +142,7 @@ struct exec {
 	bool ended;
 	bool archived; /* its keeper is gone: output is in STATE/exec, if anywhere */
 	bool started;
+	json_t *env; /* the whole environment, until it is sent */
 	bool fleeting; /* of a run that is forgotten unless it changed something: its end is not written then */
 	bool unchanged; /* its keeper says that no cow mount changed, or nobody wants to know */
 	struct list unsaved; /* in srv->unsaved while its row does not say that it has ended */
@@ -264,8 +265,9 @@ void server_busy(struct server *srv);
 /** server_idle() - see server_busy(). */
 void server_idle(struct server *srv);
 
-/** server_chain_head() - the catalogue's head of the chain @id ("" = the instance's). Return: is there one? Else its seq is 0. */
-bool server_chain_head(struct server *srv, const char *id, struct journal_head *head);
+/** server_chain_head() - the catalogue's head of the chain @id ("" = the instance's). Return: 1; 0 when there is none, or an error: then its seq is 0. */
+int server_chain_head(struct server *srv, const char *id, struct journal_head *head,
+	struct err *err) attr_must_use;
 
 /** server_retire_events() - let the oldest events go, as far as the rules say. */
 void server_retire_events(struct server *srv);
@@ -519,11 +521,11 @@ void sandboxes_recover(struct server *srv);
 
 /* --- execs.c --- */
 
-/** exec_new() - make the exec object from a checked ExecCreate; writes nothing yet. A reference. */
+/** exec_new() - make the exec object from a checked ExecCreate; writes nothing yet. A reference, or NULL with @err set. */
 struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err);
 
-/** exec_request() - the request for the keeper, from the checked ExecCreate; a new reference. */
-json_t *exec_request(const struct exec *e, const json_t *request);
+/** exec_request() - the request for the keeper, from the ExecCreate that it was made from; a new reference. Once. */
+json_t *exec_request(struct exec *e, const json_t *request);
 
 /** env_check() - are the members names of environment variables? */
 int env_check(const json_t *env, struct err *err);

@@ -65,11 +65,13 @@ static int make_root(struct sandbox *sb, char **ret_pem, struct err *err)
 /* The certificate of the sandbox's root; free(). */
 static int root_certificate(struct sandbox *sb, char **ret_pem, struct err *err)
 {
-	json_t *part = gateway_state_part(sb->srv, sb->id, "ca");
+	json_t *part;
+	int rc = gateway_state_part(sb->srv, sb->id, "ca", &part, err);
 	const char *pem = json_string_value(json_object_get(part, "pem"));
 	struct ca_root root;
-	int rc;
 
+	if (rc < 0)
+		return rc;
 	if (pem == NULL) {
 		json_decref(part);
 		return make_root(sb, ret_pem, err);

@@ -15,6 +15,7 @@ struct catalogue {
 	sqlite3 *db;
 	sqlite3_stmt *statements[CATALOGUE_TABLE_COUNT][STATEMENT_COUNT];
 	sqlite3_stmt *begin, *commit;
+	bool open;
 	bool in_transaction;
 	bool full;              /* PRAGMA synchronous is FULL */
 	unsigned int log_pages; /* written to the log since it began */
@@ -57,8 +58,11 @@ static int fail(struct catalogue *c, struct err *err, const char *what)
 			err_raise(err, ERR_DISK_FULL, "%s: %s", what, sqlite3_errmsg(c->db)),
 			"make room on the disk of the state directory: cay rm, cay prune, or remove other files there");
 	case SQLITE_CORRUPT:
-	case SQLITE_NOTADB:
-		return err_raise(err, ERR_CORRUPT, "%s: %s", what, sqlite3_errmsg(c->db));
+	case SQLITE_NOTADB: /* once it is open, nothing is said with it of the object that was asked for */
+		return err_hint(err,
+			err_raise(err, c->open ? ERR_INTERNAL : ERR_CORRUPT, "%s: %s", what,
+				sqlite3_errmsg(c->db)),
+			"cay.db in the state directory is damaged: see to the disk; 'sqlite3 cay.db .recover' saves what can be read of it");
 	default:
 		return err_raise(err, ERR_INTERNAL, "%s: %s", what, sqlite3_errmsg(c->db));
 	}
@@ -234,6 +238,7 @@ int catalogue_open(const char *path, bool create, struct catalogue **ret, struct
 		catalogue_close(c);
 		return rc;
 	}
+	c->open = true;
 	*ret = c;
 	return 0;
 }
@@ -335,17 +340,23 @@ int catalogue_put(struct catalogue *c, enum catalogue_table table, const char *i
 	return step_done(c, s, err, "catalogue");
 }
 
-char *catalogue_get(struct catalogue *c, enum catalogue_table table, const char *id)
+int catalogue_get(struct catalogue *c, enum catalogue_table table, const char *id, char **ret,
+	struct err *err)
 {
 	sqlite3_stmt *s = c->statements[table][GET];
-	char *doc = NULL;
+	int rc = fault("catalogue.get.before");
 
+	*ret = NULL;
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read catalogue");
 	(void)sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
-	if (sqlite3_step(s) == SQLITE_ROW)
-		doc = str_dup((const char *)sqlite3_column_text(s, 0));
+	rc = sqlite3_step(s);
+	if (rc == SQLITE_ROW)
+		*ret = str_dup((const char *)sqlite3_column_text(s, 0));
+	rc = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : fail(c, err, "read catalogue");
 	(void)sqlite3_reset(s);
 	(void)sqlite3_clear_bindings(s);
-	return doc;
+	return rc;
 }
 
 static int delete_with(struct catalogue *c, sqlite3_stmt *s, const char *key, struct err *err)

@@ -69,8 +69,9 @@ void catalogue_abort(struct catalogue *c);
 int catalogue_put(struct catalogue *c, enum catalogue_table table, const char *id, const char *name,
 	const char *owner, const char *doc, bool durable, struct err *err);
 
-/** catalogue_get() - doc of @id, free() it; NULL when there is none. */
-char *catalogue_get(struct catalogue *c, enum catalogue_table table, const char *id);
+/** catalogue_get() - *@ret: doc of @id, free() it; NULL when there is none. Return: 0, or an error: nobody knows whether there is one. */
+int catalogue_get(struct catalogue *c, enum catalogue_table table, const char *id, char **ret,
+	struct err *err) attr_must_use;
 
 /** catalogue_delete() - delete @id; deleting what is not there is no error. */
 int catalogue_delete(

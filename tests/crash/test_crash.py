@@ -22,6 +22,7 @@ TIMEOUT = 180
 # Every fault("...") of the source; make lint compares.
 POINTS = [
     "catalogue.commit.before",
+    "catalogue.get.before",
     "catalogue.put.before",
     "events.flush.before",
     "exec.create.committed",

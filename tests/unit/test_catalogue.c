@@ -57,6 +57,14 @@ static struct catalogue *open_in(const char *dir, bool create, int want)
 	return c;
 }
 
+static char *get(struct catalogue *c, enum catalogue_table table, const char *id)
+{
+	char *doc = NULL;
+
+	check_int(catalogue_get(c, table, id, &doc, NULL), 0);
+	return doc;
+}
+
 TEST(what_is_no_catalogue_is_refused)
 {
 	char *dir = fresh();
@@ -116,12 +124,12 @@ TEST(rows_stay_in_the_order_of_creation_and_survive_reopening)
 	c = open_in(dir, false, 0);
 	check_int(catalogue_each(c, CATALOGUE_EXECS, collect, &all, NULL), 0);
 	check_str(buf_cstr(&all), "zam");
-	doc = catalogue_get(c, CATALOGUE_EXECS, "z");
+	doc = get(c, CATALOGUE_EXECS, "z");
 	check_str(doc, "4");
 	free(doc);
 	check_int(catalogue_delete_owned(c, CATALOGUE_EXECS, "o", NULL), 0);
-	check(catalogue_get(c, CATALOGUE_EXECS, "z") == NULL);
-	doc = catalogue_get(c, CATALOGUE_EXECS, "a");
+	check(get(c, CATALOGUE_EXECS, "z") == NULL);
+	doc = get(c, CATALOGUE_EXECS, "a");
 	check_str(doc, "2");
 	free(doc);
 	check_int(catalogue_delete(c, CATALOGUE_EXECS, "nothing", NULL), 0);
@@ -139,13 +147,13 @@ TEST(a_transaction_is_all_or_nothing)
 	check_int(catalogue_put(c, CATALOGUE_HEADS, "a", NULL, NULL, "1", false, NULL), 0);
 	catalogue_close(c); /* as when the process dies */
 	c = open_in(dir, false, 0);
-	check(catalogue_get(c, CATALOGUE_HEADS, "a") == NULL);
+	check(get(c, CATALOGUE_HEADS, "a") == NULL);
 	check_int(catalogue_begin(c, false, NULL), 0);
 	check_int(catalogue_put(c, CATALOGUE_HEADS, "a", NULL, NULL, "1", false, NULL), 0);
 	check_int(catalogue_commit(c, NULL), 0);
 	catalogue_close(c);
 	c = open_in(dir, false, 0);
-	doc = catalogue_get(c, CATALOGUE_HEADS, "a");
+	doc = get(c, CATALOGUE_HEADS, "a");
 	check_str(doc, "1");
 	free(doc);
 	catalogue_close(c);
@@ -228,9 +236,56 @@ TEST(a_database_that_somebody_else_writes_is_an_error)
 	check(catalogue_put(c, CATALOGUE_HEADS, "a", NULL, NULL, "1", true, &err) < 0);
 	check_int(err.code, ERR_INTERNAL);
 	run(other, "COMMIT");
-	check(catalogue_get(c, CATALOGUE_HEADS, "a") == NULL);
+	check(get(c, CATALOGUE_HEADS, "a") == NULL);
 	check_int(put_head(c, true, &err), 0);
 	(void)sqlite3_close(other);
+	catalogue_close(c);
+	discard(dir);
+}
+
+static void empty_log(const char *dir)
+{
+	cleanup_free char *path = str_dupf("%s/cay.db", dir);
+	sqlite3 *db = NULL;
+
+	check_int(sqlite3_open(path, &db), SQLITE_OK);
+	check_int(sqlite3_exec(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL), SQLITE_OK);
+	(void)sqlite3_close(db);
+}
+
+/* All of its file behind the first page, which has the schema. */
+static void damage(const char *dir)
+{
+	cleanup_free char *path = str_dupf("%s/cay.db", dir);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	struct stat st;
+	char rubbish[4096];
+
+	memset(rubbish, 0xA5, sizeof(rubbish));
+	check(fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 4096);
+	for (off_t at = 4096; at < st.st_size; at += 4096)
+		check_int(pwrite(fd, rubbish, sizeof(rubbish), at), 4096);
+	(void)close(fd);
+}
+
+TEST(what_cannot_be_read_is_not_taken_for_what_is_not_there)
+{
+	char *dir = fresh();
+	struct catalogue *c = open_in(dir, true, 0);
+	struct err err = { 0 };
+	char *doc = NULL;
+
+	check_int(catalogue_put(c, CATALOGUE_KEYS, "a", NULL, NULL, "1", true, &err), 0);
+	catalogue_close(c);
+	empty_log(dir);
+	c = open_in(dir, false, 0); /* nothing of it is in memory yet */
+	damage(dir);
+	check(catalogue_get(c, CATALOGUE_KEYS, "a", &doc, &err) < 0);
+	check(doc == NULL);
+	check_int(err.code, ERR_INTERNAL);
+	err = (struct err){ 0 };
+	check(catalogue_put(c, CATALOGUE_SNAPSHOTS, "s", NULL, NULL, "1", true, &err) < 0);
+	check_int(err.code, ERR_INTERNAL); /* ERR_CORRUPT would be said of the snapshot */
 	catalogue_close(c);
 	discard(dir);
 }
@@ -253,7 +308,7 @@ TEST(an_older_schema_gains_what_it_lacks)
 		SQLITE_OK);
 	(void)sqlite3_close(db);
 	c = open_in(dir, false, 0);
-	doc = catalogue_get(c, CATALOGUE_IMAGES, "a");
+	doc = get(c, CATALOGUE_IMAGES, "a");
 	check_str(doc, "1");
 	free(doc);
 	check_int(catalogue_put(c, CATALOGUE_MAILS, "m", NULL, "o", "2", false, NULL), 0);
