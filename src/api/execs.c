@@ -8,6 +8,7 @@
 #include "api/credentials.h"
 #include "api/identity.h"
 #include "api/idle.h"
+#include "api/moments.h"
 #include "api/server.h"
 #include "api/steps.h"
 #include "api/telling.h"
@@ -36,8 +37,8 @@ void exec_unref(struct exec *e)
 	if (e == NULL || --e->refs > 0)
 		return;
 	json_decref(e->doc);
-	free(e);
 	json_decref(e->env);
+	free(e);
 }
 
 struct exec *exec_by_channel(struct sandbox *sb, uint16_t channel)
@@ -140,12 +141,12 @@ static int env_list(
 		"TERM", tty ? "xterm-256color" : "dumb");
 	int rc = credentials_env(sb, env, err);
 	const char *name;
-
 	json_t *value;
+
 	env_set(env, json_object_get(sb->doc, "env"));
 	env_set(env, own);
-	json_object_foreach (env, name, value)
 	*ret = json_array();
+	json_object_foreach (env, name, value)
 		(void)json_array_append_new(
 			*ret, json_sprintf("%s=%s", name, json_string_value(value)));
 	json_decref(env);
@@ -249,7 +250,8 @@ static void announce_created(struct exec *e)
 		&(struct telling){ .type = EVENT_EXEC_CREATED,
 			.sandbox = e->sandbox->id,
 			.epoch = sandbox_epoch(e->sandbox),
-			.exec = e->id });
+			.exec = e->id,
+			.after = e->created_seq > 0 ? e->created_seq - 1 : 0 });
 }
 
 int exec_created(struct exec *e, struct err *err)
@@ -259,9 +261,11 @@ int exec_created(struct exec *e, struct err *err)
 	announce_created(e);
 	rc = exec_save(e, err);
 	(void)telling_done(e->doc);
-	if (rc == 0)
+	if (rc == 0) {
 		e->created_n = server_event(
 			e->sandbox->srv, e->sandbox, EVENT_EXEC_CREATED, e->id, created_data(e));
+		e->created_seq = journal_last_seq(e->sandbox->srv->journal, e->sandbox->id);
+	}
 	(void)fault("exec.create.committed");
 	return rc;
 }
@@ -283,9 +287,12 @@ static void exec_failed(struct exec *e, const struct err *err)
 		.exec = e->id,
 		.data = json_pack("{s:o}", "error", err_to_json(err)) };
 
-	if (e->sandbox->state != SANDBOX_REMOVING &&
-		telling_bury(srv, CATALOGUE_EXECS, row_id(e), &failed, NULL) == 0)
+	if (e->sandbox->state != SANDBOX_REMOVING) {
+		/* a row that the catalogue does not take now goes with the next heads all the same, and until then the journal says it: take_told() */
+		if (fault("exec.fail.before") == 0)
+			(void)!telling_bury(srv, CATALOGUE_EXECS, row_id(e), &failed, NULL);
 		telling_buried(srv, CATALOGUE_EXECS, row_id(e), NULL);
+	}
 	(void)fault("exec.fail.committed");
 	(void)server_event(srv, e->sandbox, failed.type, e->id, failed.data);
 }
@@ -309,6 +316,9 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 
 void exec_announce_end(struct exec *e, uint64_t time_ns, json_t *status)
 {
+	/* where the journal cannot be written (a full disk) its row is all that tells of its beginning, too */
+	if (e->created_n > journal_written(e->sandbox->srv->journal))
+		announce_created(e);
 	telling_announce(e->sandbox->srv, e->doc,
 		&(struct telling){ .type = EVENT_EXEC_ENDED,
 			.sandbox = e->sandbox->id,
@@ -329,6 +339,7 @@ void exec_finish(struct exec *e, const json_t *status)
 	(void)json_object_set_new(e->doc, "status", json_deep_copy(status));
 	if ((e->fleeting && e->unchanged) || fault("exec.end.before") < 0 || exec_save(e, NULL) < 0)
 		list_append(&sb->srv->unsaved, &e->unsaved);
+	(void)fault("exec.end.committed");
 	(void)telling_done(e->doc);
 	/* who waits for its end may remove both */
 	(void)sandbox_ref(sb);
@@ -426,18 +437,22 @@ void execs_saved_again(struct server *srv)
 /* @event is behind the head of its chain. */
 static void take_told(struct sandbox *sb, const json_t *event)
 {
-	const char *type = json_string_value(json_object_get(event, "type"));
+	const char *name = json_string_value(json_object_get(event, "type"));
+	enum event_type type = name != NULL ? event_type_parse(name) : EVENT_KEEPER;
 	const char *id = json_string_value(json_object_get(event, "exec"));
 	struct exec *e = id != NULL ? exec_by_id(sb, id) : NULL;
-	json_t *status = json_object_get(event, "data");
+	json_t *data = json_object_get(event, "data");
 
-	/* of an epoch that is over: it was carried over a rewind, and goes on */
-	if (e == NULL || e->ended || type == NULL || event_type_parse(type) != EVENT_EXEC_ENDED ||
-		!json_is_object(status) ||
-		(uint64_t)json_integer_value(json_object_get(event, "epoch")) < sandbox_epoch(sb))
+	/* what ended in a time that a rewind took back may have been carried over it, and goes on */
+	if (e == NULL || e->ended || moment_is_undone(json_object_get(sb->doc, "undone"), event))
 		return;
-	e->archived = true;
-	exec_finish(e, status);
+	if (type == EVENT_EXEC_FAILED) {
+		telling_buried(sb->srv, CATALOGUE_EXECS, row_id(e), NULL);
+		exec_drop(e);
+	} else if (type == EVENT_EXEC_ENDED && json_is_object(data)) {
+		e->archived = true;
+		exec_finish(e, data);
+	}
 }
 
 static bool any_goes_on(const struct sandbox *sb)
@@ -467,7 +482,7 @@ static void take_ends_told(struct sandbox *sb)
 		json_t *event;
 
 		if (journal_read(j, sb->id, seq, &line) < 0 ||
-			strstr(buf_cstr(&line), "\"exec.ended\"") == NULL)
+			strstr(buf_cstr(&line), "\"exec.") == NULL)
 			continue;
 		event = json_loads(buf_cstr(&line), 0, NULL);
 		take_told(sb, event);
@@ -491,7 +506,8 @@ void execs_tell_again(struct sandbox *sb)
 	take_ends_told(sb);
 	list_for_each (&sb->execs, node, next)
 		any |= tell_one_again(list_entry(node, struct exec, node));
-	if (!any || journal_flush(sb->srv->journal) < 0 || catalogue_begin(c, false, NULL) < 0)
+	if (!any || journal_flush(sb->srv->journal) < 0 || fault("exec.tell.flushed") < 0 ||
+		catalogue_begin(c, false, NULL) < 0)
 		return;
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);

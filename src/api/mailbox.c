@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/mailbox.h"
+#include "api/moments.h"
 #include "api/server.h"
 #include "api_handlers.h"
 #include "base/log.h"
@@ -59,20 +60,6 @@ static uint64_t epoch_of(const json_t *doc)
 	return (uint64_t)json_integer_value(json_object_get(doc, "epoch"));
 }
 
-/* Did a rewind of its sandbox go back to before this message? @undone: [[first epoch, last epoch],…]; NULL: none did. */
-static bool is_undone(const json_t *undone, const json_t *doc)
-{
-	json_int_t epoch = json_integer_value(json_object_get(doc, "epoch"));
-	const json_t *range;
-	size_t i;
-
-	json_array_foreach ((json_t *)(uintptr_t)undone, i, range)
-		if (epoch >= json_integer_value(json_array_get(range, 0)) &&
-			epoch <= json_integer_value(json_array_get(range, 1)))
-			return true;
-	return false;
-}
-
 int mail_copy(struct server *srv, const char *from, const char *to, uint64_t epoch, struct err *err)
 {
 	const struct sandbox *sb = sandbox_by_id(srv, from);
@@ -82,7 +69,7 @@ int mail_copy(struct server *srv, const char *from, const char *to, uint64_t epo
 	int rc = all != NULL ? 0 : -EIO;
 
 	json_array_foreach (all, i, doc) {
-		if (rc < 0 || is_undone(undone, doc) || epoch_of(doc) > epoch)
+		if (rc < 0 || moment_is_undone(undone, doc) || epoch_of(doc) > epoch)
 			continue;
 		/* for whoever goes on from here it was before the beginning */
 		(void)json_object_set_new(doc, "epoch", json_integer(0));
@@ -107,7 +94,7 @@ static json_t *numbered(struct api_call *call, struct err *err)
 	json_array_foreach (all, i, doc) {
 		(void)json_object_set_new(doc, "number", json_integer((json_int_t)i + 1));
 		(void)json_object_set_new(doc, "undone",
-			json_boolean(is_undone(json_object_get(sb->doc, "undone"), doc)));
+			json_boolean(moment_is_undone(json_object_get(sb->doc, "undone"), doc)));
 	}
 	sandbox_unref(sb);
 	return all;

@@ -112,6 +112,19 @@ static int log_load(void *of, attr_unused struct err *err)
 	return 0;
 }
 
+bool moment_is_undone(const json_t *undone, const json_t *of)
+{
+	json_int_t epoch = json_integer_value(json_object_get(of, "epoch"));
+	const json_t *range;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)undone, i, range)
+		if (epoch >= json_integer_value(json_array_get(range, 0)) &&
+			epoch <= json_integer_value(json_array_get(range, 1)))
+			return true;
+	return false;
+}
+
 static const struct holder holders[] = {
 	{ .name = "gateway",
 		.stop = gateway_stop,

@@ -59,6 +59,9 @@ int moment_fork(struct sandbox *sb, const char *snapshot, struct err *err) attr_
 /** moment_load() - @sb goes back to what the holders have of @s, in its document: written by the caller. Return: 0 or an error. */
 int moment_load(struct sandbox *sb, const struct snapshot *s, struct err *err) attr_must_use;
 
+/** moment_is_undone() - did a rewind of its sandbox go back to before this event or message (member "epoch")? @undone: [[first epoch, last epoch],…] of the sandbox's document; NULL: none did. */
+bool moment_is_undone(const json_t *undone, const json_t *of);
+
 /** moment_fini() - end what was not taken. Idempotent. */
 void moment_fini(struct moment *m);
 

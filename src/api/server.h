@@ -145,8 +145,9 @@ struct exec {
 	json_t *env; /* the whole environment, until it is sent */
 	bool fleeting; /* of a run that is forgotten unless it changed something: its end is not written then */
 	bool unchanged; /* its keeper says that no cow mount changed, or nobody wants to know */
-	struct list unsaved; /* in srv->unsaved while its row does not say that it has ended */
-	uint64_t created_n;  /* event number, cause of what follows */
+	struct list unsaved;  /* in srv->unsaved while its row does not say that it has ended */
+	uint64_t created_n;   /* number of its exec.created, cause of what follows */
+	uint64_t created_seq; /* the same in its chain; 0 = of an earlier server */
 	struct exec_sink *sink;
 	struct waiters changed;
 	unsigned int refs;

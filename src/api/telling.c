@@ -18,8 +18,9 @@ void telling_announce(struct server *srv, json_t *doc, const struct telling *t)
 	json_t *all = before != NULL ? json_copy(before) : json_array(), *one;
 
 	one = json_pack("{s:I,s:s,s:I,s:I,s:s*,s:s*,s:O*}", "after",
-		(json_int_t)journal_last_seq(srv->journal, chain_of(t->sandbox)), "type",
-		event_type_name(t->type), "epoch", (json_int_t)t->epoch, "time_ns",
+		(json_int_t)(t->after != 0 ? t->after
+					   : journal_last_seq(srv->journal, chain_of(t->sandbox))),
+		"type", event_type_name(t->type), "epoch", (json_int_t)t->epoch, "time_ns",
 		(json_int_t)(t->time_ns != 0 ? t->time_ns : clock_wall_ns()), "sandbox", t->sandbox,
 		"exec", t->exec, "data", t->data);
 	(void)json_array_append_new(all, one);
@@ -69,21 +70,53 @@ static bool is_long_gone(struct server *srv, const char *sandbox)
 	return true;
 }
 
-/* Most of the time it is the first that is looked at. What was retired had been told, and so has, as far as anybody can say, what cannot be read. */
-static bool is_told(struct server *srv, const char *chain, const json_t *announced)
+/* Event @seq of @chain, or NULL. */
+static json_t *event_at(struct server *srv, const char *chain, uint64_t seq)
+{
+	cleanup_buf struct buf line = BUF_INIT(LINE_BYTES_MAX);
+
+	return journal_read(srv->journal, chain, seq, &line) < 0
+		       ? NULL
+		       : json_loads(buf_cstr(&line), 0, NULL);
+}
+
+/* Behind its announcement. Most of the time it is the first that is looked at. What was retired had been told, and so has, as far as anybody can say, what cannot be read. */
+static bool is_behind(struct server *srv, const char *chain, const json_t *announced)
 {
 	uint64_t seq = (uint64_t)json_integer_value(json_object_get(announced, "after")) + 1,
 		 last = journal_last_seq(srv->journal, chain);
 	bool found = false;
 
 	for (; seq <= last && !found; seq++) {
-		cleanup_buf struct buf line = BUF_INIT(LINE_BYTES_MAX);
-		json_t *event;
+		json_t *event = event_at(srv, chain, seq);
 
-		if (journal_read(srv->journal, chain, seq, &line) < 0)
-			return true;
-		event = json_loads(buf_cstr(&line), 0, NULL);
-		found = is_it(event, announced);
+		found = event == NULL || is_it(event, announced);
+		json_decref(event);
+	}
+	return found;
+}
+
+/*
+ * What was announced counted events that had not reached the disk. The next server began before them, told this one with the time that was announced, and was killed before the row said so. The
+ * head of the chain was not written in between.
+ */
+static bool is_told_again(struct server *srv, const char *chain, const json_t *announced)
+{
+	uint64_t seq = (uint64_t)json_integer_value(json_object_get(announced, "after")),
+		 last = journal_last_seq(srv->journal, chain),
+		 first = journal_first(srv->journal, chain);
+	struct journal_head head;
+	char when[CLOCK_TEXT_SIZE];
+	bool found = false;
+
+	(void)!server_chain_head(srv, chain, &head, NULL); /* not known: all of it is looked at */
+	first = head.seq + 1 > first ? head.seq + 1 : first;
+	clock_text((uint64_t)json_integer_value(json_object_get(announced, "time_ns")), when);
+	for (seq = seq < last ? seq : last; seq >= first && seq > 0 && !found; seq--) {
+		json_t *event = event_at(srv, chain, seq);
+		const char *time = json_string_value(json_object_get(event, "time"));
+
+		found = time != NULL && str_eq(time, when) && is_it(event, announced);
 		json_decref(event);
 	}
 	return found;
@@ -91,7 +124,8 @@ static bool is_told(struct server *srv, const char *chain, const json_t *announc
 
 static void tell_one(struct server *srv, const json_t *announced)
 {
-	const char *sandbox = json_string_value(json_object_get(announced, "sandbox"));
+	const char *sandbox = json_string_value(json_object_get(announced, "sandbox")),
+		   *chain = chain_of(sandbox);
 	struct event e = { .type = event_type_parse(
 				   json_string_value(json_object_get(announced, "type"))),
 		.sandbox = sandbox,
@@ -100,7 +134,7 @@ static void tell_one(struct server *srv, const json_t *announced)
 		.exec = json_string_value(json_object_get(announced, "exec")) };
 
 	if (e.type == EVENT_KEEPER || is_long_gone(srv, sandbox) ||
-		is_told(srv, chain_of(sandbox), announced))
+		is_behind(srv, chain, announced) || is_told_again(srv, chain, announced))
 		return;
 	e.data = json_incref(json_object_get(announced, "data"));
 	(void)journal_add(srv->journal, &e);

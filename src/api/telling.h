@@ -18,6 +18,7 @@ struct telling {
 	uint64_t epoch;
 	const char *exec; /* id or NULL */
 	uint64_t time_ns; /* wall; 0 = now */
+	uint64_t after;   /* seq of the last event of that chain before it; 0 = the last one now */
 	json_t *data; /* object or NULL; what tells events of one type in a chain apart: telling.c, is_it() */
 };
 

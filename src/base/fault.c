@@ -55,13 +55,19 @@ static bool says(const char *rest, const char *action)
 static int act(const char *rest, unsigned int *hits)
 {
 	unsigned int want = 1;
+	bool on = false;
 
 	if (*rest == ':') {
 		want = 0;
 		for (rest++; *rest >= '0' && *rest <= '9'; rest++)
 			want = want * 10 + (unsigned int)(*rest - '0');
 	}
-	if (++*hits != want)
+	if (*rest == '+') {
+		on = true;
+		rest++;
+	}
+	++*hits;
+	if (*hits < want || (*hits > want && !on))
 		return 0;
 	if (says(rest, "=error"))
 		return -EIO;

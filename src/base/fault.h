@@ -3,7 +3,7 @@
  * DOC: base/fault.h - named fault points for crash tests.
  *
  * fault("store.commit.before_rename") does nothing unless the environment says CAY_FAULT=NAME[:HIT][=kill|error|hold], where HIT (default 1)
- * is the hit that acts. "kill" (the default) sends SIGKILL to the caller; "error" makes the call return -EIO once; "hold" stops the caller
+ * is the hit that acts, with a + behind it all from that one on. "kill" (the default) sends SIGKILL to the caller; "error" makes the call return -EIO; "hold" stops the caller
  * until somebody sends it SIGCONT: a race becomes certain. Up to four of them with commas between, each with hits of its own.
  * CAY_FAULT_LOG=FILE appends the name of every point that is passed: a test lists them all and then kills at each.
  */

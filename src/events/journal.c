@@ -325,12 +325,10 @@ void journal_close(struct journal *j)
 
 /* --- writing --- */
 
-int journal_flush(struct journal *j)
+static int write_pending(struct journal *j)
 {
 	size_t done = 0;
 
-	if (j->pending.n == 0)
-		return 0;
 	if (fault("events.flush.before") < 0)
 		return -EIO;
 	while (done < j->pending.n) {
@@ -349,6 +347,20 @@ int journal_flush(struct journal *j)
 	}
 	buf_reset(&j->pending);
 	return 0;
+}
+
+int journal_flush(struct journal *j)
+{
+	int rc = j->pending.n > 0 ? write_pending(j) : 0;
+
+	if (rc == 0)
+		j->written_n = journal_last(j);
+	return rc;
+}
+
+uint64_t journal_written(const struct journal *j)
+{
+	return j->written_n;
 }
 
 int journal_seal(struct journal *j)

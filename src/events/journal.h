@@ -69,6 +69,9 @@ uint64_t journal_add(struct journal *j, struct event *e);
 /** journal_flush() - write what was added. Return: 0 or -errno; after an error everything later fails too (disk full is retried). */
 int journal_flush(struct journal *j);
 
+/** journal_written() - n of the last event that is known to be written; 0 when there is none. */
+uint64_t journal_written(const struct journal *j);
+
 /** journal_last() - n of the last event; 0 when there is none. */
 uint64_t journal_last(const struct journal *j);
 

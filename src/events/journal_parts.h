@@ -18,6 +18,7 @@ struct journal {
 	uint32_t segment;      /* its number */
 	uint32_t written;      /* bytes of it on disk */
 	struct buf pending;    /* not written yet */
+	uint64_t written_n;    /* all events up to this one are */
 	struct active active;  /* what is in it, @pending included */
 	struct sealed *sealed; /* oldest first, n without gaps */
 	size_t n_sealed;

@@ -27,6 +27,7 @@ POINTS = [
     "events.flush.before",
     "exec.create.committed",
     "exec.end.before",
+    "exec.end.committed",
     "keeper.start.mounted",
     "live.take.held",
     "outfile.run_written",

@@ -249,6 +249,128 @@ def test_an_end_whose_row_a_power_cut_took_is_told_once(tmp):
         is_told_once(instance, box, run)
 
 
+def stopped_while(instance, happens):
+    """What @happens meanwhile reaches the server in one turn of its loop."""
+    os.kill(instance.process.pid, signal.SIGSTOP)
+    try:
+        happens()
+    finally:
+        os.kill(instance.process.pid, signal.SIGCONT)
+
+
+def end_of(pids):
+    """They are killed, and waited for by whoever is their parent."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    cay.wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), 30, "they are gone")
+
+
+def descendants(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        children = [int(word) for word in f.read().split()]
+    return [p for child in children for p in (child, *descendants(child))]
+
+
+@require("root")
+def test_an_end_that_a_killed_server_had_told_is_not_told_again(tmp):
+    """The first server counted the ends of processes that its journal never had; the second is killed when its journal has the command's end, and its row does not say so yet."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = instance.exec(box, "/bin/sh", "-c", "for i in 1 2 3 4 5 6; do cat /dev/zero > /dev/null & done; wait; exit 7")
+        shell = instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["pid"]
+        cay.wait_until(lambda: len(descendants(shell)) == 6, 30, "its processes run")
+        instance.kill()
+        instance.start(CAY_FAULT="exec.end.committed")
+        stopped_while(instance, lambda: end_of([*descendants(shell), shell]))
+        equal(instance.process.wait(30), -signal.SIGKILL)
+        with contextlib.suppress(OSError, RuntimeError):
+            instance.start(CAY_FAULT="exec.tell.flushed")
+        equal(instance.process.wait(30), -signal.SIGKILL)
+        for _ in range(2):
+            instance.start()
+            equal(len(ends_of(instance, run)), 1)
+            assert instance.get(f"/v1/sandboxes/{box}/events/verify")["ok"]
+            instance.kill()
+
+
+@require("root")
+def test_a_beginning_that_the_journal_could_not_take_is_told(tmp):
+    """A full disk: what is written over in the catalogue has room, what is added to the journal has not."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {})["id"]
+        instance.kill()
+        instance.start(CAY_FAULT="events.flush.before:1+=error")
+        run = instance.exec(box, "/bin/sh", "-c", "exit 7")
+        equal(instance.wait(box, run)["code"], 7)
+        instance.kill()
+        for _ in range(2):
+            instance.start()
+            equal([e["type"] for e in instance.events(box) if e["exec"] == run["id"] and e["type"] in ("exec.created", "exec.ended")], ["exec.created", "exec.ended"])
+            equal(ends_of(instance, run), [("exited", 7)])
+            instance.kill()
+
+
+@require("root", "cgroup2")
+def test_an_end_before_a_snapshot_whose_row_a_power_cut_took_is_told_once(tmp):
+    """The epoch has gone on since; nothing was taken back."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {})["id"]
+        run = instance.exec(box, "/bin/sh", "-c", "read line; exit 7", stdin=True)
+        [[row]] = rows(instance, f"SELECT doc FROM execs WHERE id = '{run['id']}'")
+        stream = instance.attach(box, run)
+        stream.send(cay.STDIN, b"go\n")
+        stream.collect()
+        equal(instance.wait(box, run)["code"], 7)
+        snapshot(instance, box)
+        end_all(instance)
+        with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+            db.execute("UPDATE execs SET doc = ? WHERE id = ?", (row, run["id"]))
+            db.execute("DELETE FROM heads WHERE id = ?", (box,))
+        is_told_once(instance, box, run)
+
+
+UNBURIED = "exec.fail.before" + "=error"
+
+
+def fails(instance, box):
+    """A command that cannot be started."""
+    raises(cay.ApiError, instance.exec, box, "/bin/true", user="nobody-of-that-name")
+    [failed] = [e["exec"] for e in instance.events(box) if e["type"] == "exec.failed"]
+    return failed
+
+
+def is_over(instance, box, failed):
+    equal([e["type"] for e in instance.events(box) if e["exec"] == failed], ["exec.created", "exec.failed"])
+    cay.wait_until(lambda: rows(instance, f"SELECT id FROM execs WHERE id = '{failed}'") == [], 30, "its row is gone")
+
+
+@require("root")
+def test_a_failure_that_the_catalogue_did_not_take_is_told_once(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT=UNBURIED)
+        box = instance.post("/v1/sandboxes", {})["id"]
+        is_over(instance, box, fails(instance, box))
+
+
+@require("root")
+def test_a_failure_that_the_catalogue_did_not_take_before_it_was_killed_is_told_once(tmp):
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {})["id"]
+        instance.kill()
+        instance.start(CAY_FAULT=UNBURIED + ",catalogue.commit.before:1+=error")
+        failed = fails(instance, box)
+        equal(len(rows(instance, f"SELECT id FROM execs WHERE id = '{failed}'")), 1)
+        instance.kill()
+        for _ in range(2):
+            instance.start()
+            is_over(instance, box, failed)
+            instance.kill()
+
+
 TOLD = ("exec.ended", "sandbox.stopped", "sandbox.rewound", "sandbox.removed", "snapshot.created", "snapshot.durable", "snapshot.verified", "snapshot.removed")
 
 

@@ -57,6 +57,12 @@ TEST(fails_once)
 	check_int(WEXITSTATUS(PASS("a.b:4=error", "a.b", "a.b", "a.b")), 0);
 }
 
+TEST(fails_from_a_hit_on)
+{
+	check_int(WEXITSTATUS(PASS("a.b:1+=error", "a.b", "x", "a.b", "a.b")), 3);
+	check_int(WEXITSTATUS(PASS("a.b:3+=error,x=error", "a.b", "x", "a.b", "a.b", "a.b")), 3);
+}
+
 TEST(several_act_each_for_itself)
 {
 	check_int(WEXITSTATUS(PASS("a.b=error,c.d:2=error,e", "c.d", "a.b", "c.d", "a.b")), 2);
