@@ -5,6 +5,7 @@
 #include "api/telling.h"
 #include "api_handlers.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "codec/authority.h"
 #include "codec/urlpath.h"
@@ -257,38 +258,65 @@ int api_sandbox_policy_get(struct api_call *call, struct err *err)
 	return api_reply(call, 200, answer);
 }
 
-/* Write it down first: a gateway that starts meanwhile gets the new one. On failure everything is as before. */
-static int change_policy(struct sandbox *sb, json_t *policy, struct err *err)
+/* Write it down first: a gateway that starts meanwhile gets the new one. Until the second commit the row says how it was before, so that nothing has to be written for that to come back. */
+static int begin_change(struct sandbox *sb, json_t *policy, struct err *err)
 {
-	json_t *before = json_incref(json_object_get(sb->doc, "policy"));
+	json_t *before = json_pack("{s:O, s:O}", "policy", json_object_get(sb->doc, "policy"),
+		"version", json_object_get(sb->doc, "policy_version"));
 	json_int_t version = json_integer_value(json_object_get(sb->doc, "policy_version"));
-	json_t *data;
 	int rc;
 
+	(void)json_object_set_new(sb->doc, "policy_before", before);
 	(void)json_object_set(sb->doc, "policy", policy);
 	(void)json_object_set_new(sb->doc, "policy_version", json_integer(version + 1));
-	data = json_pack(
-		"{s:I, s:O, s:O}", "version", version + 1, "policy", policy, "before", before);
 	rc = credentials_prepare(sb, err);
+	if (rc < 0)
+		return rc;
+	credentials_arrive(sb);
+	rc = sandbox_save(sb, false, err);
+	(void)fault("policy.change.written");
+	return rc;
+}
+
+static int end_change(struct sandbox *sb, struct err *err)
+{
+	json_t *before = json_incref(json_object_get(sb->doc, "policy_before"));
+	json_t *data = json_pack("{s:O, s:O, s:O}", "version",
+		json_object_get(sb->doc, "policy_version"), "policy",
+		json_object_get(sb->doc, "policy"), "before", json_object_get(before, "policy"));
+	int rc = fault("policy.change.before");
+
+	(void)json_object_del(sb->doc, "policy_before");
+	sandbox_will_tell(sb, EVENT_POLICY_CHANGED, data);
+	rc = rc < 0 ? err_raise_sys(err, rc, "write the policy") : sandbox_save(sb, false, err);
+	(void)telling_done(sb->doc);
+	(void)fault("policy.change.committed");
 	if (rc == 0)
-		credentials_arrive(sb);
-	if (rc == 0) {
-		sandbox_will_tell(sb, EVENT_POLICY_CHANGED, data);
-		rc = sandbox_save(sb, false, err);
-		(void)telling_done(sb->doc);
-		(void)fault("policy.change.committed");
-	}
-	if (rc == 0)
-		rc = gateway_configure(sb, err);
-	if (rc < 0) {
-		(void)json_object_set(sb->doc, "policy", before);
-		(void)json_object_set_new(sb->doc, "policy_version", json_integer(version));
-		(void)!sandbox_save(sb, false, NULL);
-	} else {
 		(void)server_event(sb->srv, sb, EVENT_POLICY_CHANGED, NULL, json_incref(data));
-	}
+	else
+		(void)json_object_set(sb->doc, "policy_before", before);
 	json_decref(data);
 	json_decref(before);
+	return rc;
+}
+
+/* On failure everything is as before. */
+static int change_policy(struct sandbox *sb, json_t *policy, struct err *err)
+{
+	int rc = begin_change(sb, policy, err);
+	bool told = rc == 0;
+	struct err why = { 0 };
+
+	if (rc == 0)
+		rc = gateway_configure(sb, err);
+	if (rc == 0)
+		rc = end_change(sb, err);
+	if (rc == 0)
+		return 0;
+	(void)sandbox_policy_back(sb->doc);
+	(void)!sandbox_save(sb, false, NULL); /* else the next start takes it back */
+	if (told && gateway_configure(sb, &why) < 0)
+		log_warn("gateway", "the policy before for '%s': %s", sb->name, why.msg);
 	return rc;
 }
 

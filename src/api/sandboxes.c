@@ -203,6 +203,7 @@ json_t *sandbox_object(const struct sandbox *sb)
 	list_for_each (&sb->execs, node, next)
 		running += !list_entry(node, struct exec, node)->ended;
 	(void)json_object_del(o, "usage");
+	(void)sandbox_policy_back(o);
 	(void)json_object_del(o, "base_layers");
 	(void)json_object_del(o, "rewinding");
 	(void)json_object_del(o, "bare");
@@ -219,6 +220,17 @@ json_t *sandbox_object(const struct sandbox *sb)
 	(void)json_object_del(o, "since_ns");
 	(void)json_object_set_new(o, "execs_running", json_integer((json_int_t)running));
 	return o;
+}
+
+bool sandbox_policy_back(json_t *doc)
+{
+	json_t *before = json_object_get(doc, "policy_before");
+
+	if (before == NULL)
+		return false;
+	(void)json_object_set(doc, "policy", json_object_get(before, "policy"));
+	(void)json_object_set(doc, "policy_version", json_object_get(before, "version"));
+	return json_object_del(doc, "policy_before") == 0;
 }
 
 void sandbox_take_back(struct sandbox *sb, const json_t *was)
@@ -355,6 +367,7 @@ static int load_one(void *ctx, const char *id, const char *text)
 		json_decref(doc);
 		return 0;
 	}
+	(void)sandbox_policy_back(doc);
 	sb = sandbox_alloc(srv, id, name, doc);
 	sb->state = state_parse(json_string_value(json_object_get(doc, "state")));
 	slot_mark(srv, (uint32_t)json_integer_value(json_object_get(doc, "slot")));

@@ -516,6 +516,9 @@ json_t *sandbox_usage_now(struct sandbox *sb, struct err *err);
 void sandbox_keeper_lost(struct sandbox *sb);
 
 /** sandboxes_load() - read them from the catalogue. */
+/** sandbox_policy_back() - a change of the policy that was begun and not ended is taken back in the document @doc of a sandbox. Return: was there one? */
+bool sandbox_policy_back(json_t *doc);
+
 int sandboxes_load(struct server *srv, struct err *err);
 /** sandboxes_recover() - adopt those whose keeper lives, bury the others. Context: waits. */
 void sandboxes_recover(struct server *srv);

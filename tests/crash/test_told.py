@@ -371,6 +371,35 @@ def test_a_failure_that_the_catalogue_did_not_take_before_it_was_killed_is_told_
             instance.kill()
 
 
+@require("root")
+def test_a_policy_whose_change_was_not_ended_is_not_in_force(tmp):
+    """Whatever could not be written of it: the commit that ends it, what takes it back, or both."""
+    def policy(instance, box):
+        found = instance.get(f"/v1/sandboxes/{box}/policy")
+        return found["version"], [rule["name"] for rule in (found["policy"] or {}).get("rules", [])]
+
+    def change(instance, box):
+        raises(Exception, instance.call, "PUT", f"/v1/sandboxes/{box}/policy", {"policy": "rules: [{name: new, match: {host: new.example}, action: allow}]"})
+
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {"policy": "rules: [{name: old, match: {host: old.example}, action: allow}]"})["id"]
+        instance.post(f"/v1/sandboxes/{box}/stop")
+        for point in ("policy.change.written", "policy.change.before=error", "policy.change.before"):
+            instance.stop()
+            instance.start(CAY_FAULT=point)
+            change(instance, box)
+            if point.endswith("=error"):
+                equal(policy(instance, box), (1, ["old"]))
+            else:
+                equal(instance.process.wait(30), -signal.SIGKILL)
+            for _ in range(2):
+                instance.kill()
+                instance.start()
+                equal(policy(instance, box), (1, ["old"]), point)
+                equal(told(instance, "policy.changed"), [], point)
+
+
 TOLD = ("exec.ended", "sandbox.stopped", "sandbox.rewound", "sandbox.removed", "snapshot.created", "snapshot.durable", "snapshot.verified", "snapshot.removed")
 
 
