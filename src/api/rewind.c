@@ -93,6 +93,7 @@ static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 
 int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
 {
+	json_t *ok = NULL;
 	int rc;
 
 	if (!json_is_true(json_object_get(sb->doc, "rewinding")))
@@ -104,9 +105,12 @@ int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
 	rc = job_run(sb->srv,
 		json_pack("{s:s,s:[s],s:b,s:b}", "verb", "remove", "sandboxes", sb->id, "defer", 1,
 			"sync", 1),
-		NULL, NULL, NULL, err);
+		NULL, NULL, &ok, err);
 	if (rc < 0)
 		return rc;
+	if (json_integer_value(json_object_get(ok, "deferred")) > 0)
+		sandbox_trash_sweep(sb->srv);
+	json_decref(ok);
 	(void)json_object_del(sb->doc, "rewinding");
 	return sandbox_save(sb, false, err);
 }

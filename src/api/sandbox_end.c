@@ -64,17 +64,22 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 
 /* What a job did not delete: it failed, or was killed. */
 struct leftover {
+	bool any;
 	json_t *ids;
 	uint64_t due_ns, pause_ns; /* when it is tried again; how long that was put off */
 };
 
+static bool trash_waits(const struct server *srv)
+{
+	return json_array_size(srv->trash) > 0 || srv->trash_left;
+}
+
 /* Until there is something to do, and a moment longer: more may come. */
 static void trash_await(struct server *srv, const struct leftover *left)
 {
-	uint64_t due = json_array_size(left->ids) > 0 ? left->due_ns : 0;
+	uint64_t due = left->any ? left->due_ns : 0;
 
-	while (!srv->stopping && json_array_size(srv->trash) == 0 &&
-		waiters_wait(&srv->trash_changed, due) == 0)
+	while (!srv->stopping && !trash_waits(srv) && waiters_wait(&srv->trash_changed, due) == 0)
 		;
 	due = clock_now_ns() + TRASH_PAUSE_NS;
 	while (!srv->stopping && waiters_wait(&srv->trash_changed, due) == 0)
@@ -84,20 +89,23 @@ static void trash_await(struct server *srv, const struct leftover *left)
 /* One job for all, and behind a failure for what others left half deleted too. */
 static void trash_delete(struct server *srv, struct leftover *left)
 {
-	bool again =
-		json_array_size(left->ids) > 0 && (srv->stopping || clock_now_ns() >= left->due_ns);
+	bool again = left->any && (srv->stopping || clock_now_ns() >= left->due_ns);
+	bool sweep = again || srv->trash_left;
 	json_t *ids = srv->trash;
 	struct err err;
 
 	srv->trash = json_array();
+	srv->trash_left = false;
 	if (again) {
 		(void)json_array_extend(ids, left->ids);
 		(void)json_array_clear(left->ids);
+		left->any = false;
 	}
 	if (job_run(srv,
 		    json_pack("{s:s,s:O,s:b}", "verb", "remove", "sandboxes", ids, "trash",
-			    (int)again),
+			    (int)sweep),
 		    NULL, NULL, NULL, &err) < 0) {
+		left->any = true;
 		(void)json_array_extend(left->ids, ids);
 		left->pause_ns = again ? left->pause_ns * 4 : TRASH_PAUSE_NS;
 		if (left->pause_ns > TRASH_AGAIN_NS)
@@ -119,9 +127,9 @@ static void trash_main(void *arg)
 	struct leftover left = { .ids = json_array() };
 	bool last = false;
 
-	while (!last && json_array_size(srv->trash) + json_array_size(left.ids) > 0) {
+	while (!last && (trash_waits(srv) || left.any)) {
 		trash_await(srv, &left);
-		last = srv->stopping && json_array_size(left.ids) > 0;
+		last = srv->stopping && left.any;
 		trash_delete(srv, &left);
 	}
 	json_decref(left.ids);
@@ -136,15 +144,26 @@ void sandbox_trash_finish(struct server *srv, uint64_t deadline_ns)
 		;
 }
 
-static void trash_add(struct server *srv, const char *id)
+static void trash_begin(struct server *srv)
 {
-	(void)json_array_append_new(srv->trash, json_string(id));
 	if (srv->trash_busy) {
 		waiters_wake(&srv->trash_changed);
 		return;
 	}
 	srv->trash_busy = true;
 	fiber_start(trash_main, srv);
+}
+
+static void trash_add(struct server *srv, const char *id)
+{
+	(void)json_array_append_new(srv->trash, json_string(id));
+	trash_begin(srv);
+}
+
+void sandbox_trash_sweep(struct server *srv)
+{
+	srv->trash_left = true;
+	trash_begin(srv);
 }
 
 /* Its rows, all at once; its own says so until that is told. What is found without a row after a crash is cleared away. */

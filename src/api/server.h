@@ -217,6 +217,7 @@ struct server {
 	bool reserve_missing; /* see reserve.c */
 	json_t *trash;        /* ids of removed sandboxes whose files are still there */
 	json_t *buried;       /* rows of removed things: api/telling.h */
+	bool trash_left;      /* in the pool's trash/ is what nobody deletes */
 	bool trash_busy, settling;
 	struct waiters trash_changed;    /* the server stops, or they are gone */
 	bool flattening, flatten_failed; /* see chains.c */
@@ -496,6 +497,9 @@ int sandbox_forget(struct sandbox *sb, struct err *err);
 /** sandbox_clear() - the second half: its processes end, its files go. Locked. Context: waits. */
 void sandbox_clear(struct sandbox *sb);
 
+/** sandbox_trash_sweep() - a job has moved something into the pool's trash/ (`defer`): it goes behind the caller's back. */
+void sandbox_trash_sweep(struct server *srv);
+
 /** sandbox_trash_finish() - the server stops: files of removed sandboxes go now, not a moment later; what is left at @deadline_ns (CLOCK_MONOTONIC) the next start clears up. Context: waits. */
 void sandbox_trash_finish(struct server *srv, uint64_t deadline_ns);
 
@@ -512,13 +516,13 @@ json_t *stack_of(struct server *srv, json_t *layers, const char *image, const ch
 /** sandbox_usage_now() - totals until now, of all its runs; a new reference, NULL with @err set when its keeper does not answer. Context: waits. */
 json_t *sandbox_usage_now(struct sandbox *sb, struct err *err);
 
+/** sandbox_policy_back() - a change of the policy that was begun and not ended is taken back in the document @doc of a sandbox. Return: was there one? */
+bool sandbox_policy_back(json_t *doc);
+
 /** sandbox_keeper_lost() - its keeper ended unasked. On the loop. */
 void sandbox_keeper_lost(struct sandbox *sb);
 
 /** sandboxes_load() - read them from the catalogue. */
-/** sandbox_policy_back() - a change of the policy that was begun and not ended is taken back in the document @doc of a sandbox. Return: was there one? */
-bool sandbox_policy_back(json_t *doc);
-
 int sandboxes_load(struct server *srv, struct err *err);
 /** sandboxes_recover() - adopt those whose keeper lives, bury the others. Context: waits. */
 void sandboxes_recover(struct server *srv);

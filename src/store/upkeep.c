@@ -26,7 +26,9 @@ static int gone(int rc)
 	return rc == -ENOENT ? 0 : rc < 0 ? rc : 1;
 }
 
-/* Remove @where/@name; with @defer what cannot go at once stays in trash/. Return: 1 when it was there, 0 when it was not, -errno. */
+#define DEFERRED 2
+
+/* Remove @where/@name; with @defer what cannot go at once stays in trash/. Return: 1 when it was there, DEFERRED when it lies there now, 0 when it was not, -errno. */
 static int discard(const struct store *store, const char *where, const char *name, bool defer)
 {
 	cleanup_fd int parent = store_dir(store, where), trash = store_dir(store, "trash");
@@ -47,8 +49,10 @@ static int discard(const struct store *store, const char *where, const char *nam
 	}
 	if (renameat2(parent, name, trash, id.s, RENAME_NOREPLACE) < 0)
 		return gone(-errno);
-	rc = defer ? 0 : fault("store.remove.renamed");
-	if (rc == 0 && !defer)
+	if (defer)
+		return DEFERRED;
+	rc = fault("store.remove.renamed");
+	if (rc == 0)
 		rc = tree_remove(trash, id.s);
 	return rc < 0 && rc != -ENOENT ? rc : 1;
 }
@@ -107,28 +111,29 @@ static uint64_t born_ns(const struct store *store, const char *where, const char
 	return (uint64_t)st.stx_btime.tv_sec * NS_PER_S + st.stx_btime.tv_nsec;
 }
 
-/* Remove the entries of @where that @keep does not name and that were there at @until_ns. Return: how many, or -errno. */
+/* Remove the entries of @where that @keep does not name and that were there at @until_ns. One that cannot be removed keeps no other. Return: how many, or the error of the first. */
 static int sweep(const struct store *store, const char *where, const json_t *keep,
 	uint64_t until_ns, struct err *err)
 {
 	cleanup_names struct tree_names names = { 0 };
 	json_t *set = set_of(keep);
-	int rc = each_name(store, where, &names, err), n = 0;
+	int first = each_name(store, where, &names, err), n = 0;
 
-	for (size_t i = 0; rc >= 0 && i < names.n; i++) {
+	for (size_t i = 0; i < names.n; i++) {
 		const char *name = names.names[i];
+		int rc;
 
 		if (json_object_get(set, name) != NULL || born_ns(store, where, name) > until_ns)
 			continue;
 		rc = str_eq(where, "layers") ? discard_layer(store, name, false)
 					     : discard(store, where, name, false);
-		if (rc < 0)
-			(void)err_raise_sys(err, rc, "remove '%s/%s'", where, name);
-		else
+		if (rc >= 0)
 			n += rc;
+		else if (first == 0)
+			first = err_raise_sys(err, rc, "remove '%s/%s'", where, name);
 	}
 	json_decref(set);
-	return rc < 0 ? rc : n;
+	return first < 0 ? first : n;
 }
 
 static int check_ids(struct job *job, struct err *err)
@@ -227,9 +232,13 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 	return 0;
 }
 
+struct removed {
+	int all, deferred;
+};
+
 /* One that cannot be removed keeps no other. Return: 0, or the error of the first. */
 static int remove_all(
-	struct job *job, const char *member, const char *where, int *n, struct err *err)
+	struct job *job, const char *member, const char *where, struct removed *n, struct err *err)
 {
 	const json_t *ids = json_object_get(job->request, member), *e;
 	bool defer = job_flag(job->request, "defer", false);
@@ -243,9 +252,9 @@ static int remove_all(
 		int rc = str_eq(where, "layers") ? discard_layer(&job->store, id, defer)
 						 : discard(&job->store, where, id, defer);
 
-		if (rc >= 0)
-			*n += rc;
-		else if (first == 0)
+		n->all += rc > 0;
+		n->deferred += rc == DEFERRED;
+		if (rc < 0 && first == 0)
 			first = err_raise_sys(err, rc, "remove '%s/%s'", where, id);
 	}
 	return first < 0 ? first : 0;
@@ -276,7 +285,8 @@ static int sweep_trash(const struct store *store, struct err *err)
 
 int store_remove(struct job *job, json_t **ok, struct err *err)
 {
-	int n = 0, rc = check_ids(job, err);
+	struct removed n = { 0 };
+	int rc = check_ids(job, err);
 
 	if (rc == 0)
 		rc = remove_all(job, "sandboxes", "live", &n, err);
@@ -291,7 +301,7 @@ int store_remove(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0 && job_flag(job->request, "trash", false))
 		rc = sweep_trash(&job->store, err);
 	if (rc == 0)
-		*ok = json_pack("{s:i}", "removed", n);
+		*ok = json_pack("{s:i, s:i}", "removed", n.all, "deferred", n.deferred);
 	return rc;
 }
 

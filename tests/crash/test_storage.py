@@ -125,7 +125,7 @@ def test_jobs_take_turns_and_end_with_their_peer(tmp):
     first.socket.close()
     os.kill(first.process.pid, signal.SIGCONT)
     equal(first.process.wait(30), 1, "a job whose peer is gone ends")
-    equal(waiting.result(), {"removed": 0})
+    equal(waiting.result()["removed"], 0)
 
 
 @require("root")
@@ -173,6 +173,25 @@ def test_files_that_a_killed_job_did_not_delete_go_without_a_new_start(tmp):
             return os.listdir(os.path.join(pool, "trash")) == [] and not set(boxes) & set(os.listdir(os.path.join(pool, "live")))
         cay.wait_until(gone, 60, "another job deletes them")
         contains(leaks.read(instance.log), "it is tried again")
+    finally:
+        instance.close()
+
+
+@require("root")
+def test_what_a_rewind_moved_aside_goes_without_a_new_start(tmp):
+    """Where moving it aside and deleting it are two things."""
+    instance = cay.Instance(tmp)
+    trash = os.path.join(instance.state, "pool", "trash")
+    try:
+        os.makedirs(os.path.join(instance.state, "pool", "layers"))
+        instance.start()
+        box = instance.post("/v1/sandboxes", {})["id"]
+        first = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": True})["id"]
+        for _ in range(3):
+            instance.ok(box, "echo x > /var/tmp/file")
+            instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": first})
+            equal(instance.ok(box, "ls /var/tmp"), "")
+            cay.wait_until(lambda: os.listdir(trash) == [], 60, "what lay there is deleted", trash)
     finally:
         instance.close()
 

@@ -302,6 +302,22 @@ def test_what_cannot_be_removed_keeps_nothing_else(tmp):
         equal(pool.run("remove", sandboxes=boxes)["removed"], 1)
 
 
+@require("root")
+def test_what_cannot_be_deleted_keeps_nothing_else_in_the_trash(tmp):
+    with Pool(tmp, "directory") as pool:
+        for _ in range(5):
+            os.makedirs(pool.path("trash", job.new_id(), "inside"))
+        stuck = pool.path("trash", sorted(os.listdir(pool.path("trash")))[0], "inside")
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", stuck], check=True)
+        pool.mounts.append(stuck)
+        raises(job.JobError, pool.run, "remove", sandboxes=[], trash=True)
+        [left] = os.listdir(pool.path("trash"))
+        pool.mounts[-1] = pool.path("trash", left, "inside")
+        pool.unmount(pool.mounts[-1])
+        pool.run("remove", sandboxes=[], trash=True)
+        equal(os.listdir(pool.path("trash")), [])
+
+
 @require("root", "btrfs", "loop")
 def test_a_seal_that_cannot_be_taken_back_keeps_nothing_else(tmp):
     """Its sandbox was written to since: neither what it wrote nor what the seal holds goes, and all else is cleared up."""
