@@ -20,6 +20,9 @@ void budgets_init(struct gateway *gw);
 enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts, struct ledger_result *ret) attr_must_use;
 
+/** budgets_busy() - would budgets_reserve() say %LEDGER_BUSY, as far as that is known without asking? */
+bool budgets_busy(struct gateway *gw, const struct policy *policy, size_t rule);
+
 /**
  * budgets_take() - ledger_take() of at most @n bytes that pass because of @rule of @policy (held by the caller). When another policy is in force by now, its rule of that name counts.
  * Return: how many may pass; 0: none are left, or there is no such rule any more. Context: fiber; waits while a lease is written down.

@@ -57,6 +57,11 @@ static enum ledger_answer on_reserve(void *ctx, const struct policy *policy, siz
 	return budgets_reserve(ctx, policy, rule, amounts, ret);
 }
 
+static bool on_busy(void *ctx, const struct policy *policy, size_t rule)
+{
+	return budgets_busy(ctx, policy, rule);
+}
+
 static uint64_t on_take(void *ctx, const struct policy *policy, size_t rule, uint64_t n)
 {
 	return budgets_take(ctx, policy, rule, n);
@@ -116,6 +121,7 @@ static int begin(struct gateway *gw, struct err *err)
 		.admit = on_admit,
 		.dial = on_dial,
 		.reserve = on_reserve,
+		.busy = on_busy,
 		.take = on_take,
 		.add = on_add,
 		.event = on_event,

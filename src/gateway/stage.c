@@ -50,15 +50,23 @@ static void deny(struct exchange *x)
 static bool wait_for_others(
 	struct exchange *x, const struct ledger_result *said, uint64_t deadline_ns)
 {
+	const struct proxy_hooks *hooks = &x->proxy->hooks;
 	uint64_t now = clock_now_ns(), until = deadline_ns, ms = said->retry_after_ms;
+	bool busy = true;
 
 	exchange_forget_json(x);
 	if (ms != 0 && ms < (deadline_ns - now) / NS_PER_MS)
 		until = now + ms * NS_PER_MS; /* then its window begins anew */
-	if (held_gives_way(&x->body) || now >= deadline_ns)
-		return false;
-	(void)!waiters_wait(&x->proxy->counted, until);
-	return clock_now_ns() < deadline_ns;
+	while (busy && now < until) {
+		if (held_gives_way(&x->body))
+			return false;
+		(void)!waiters_wait(&x->proxy->counted, until);
+		now = clock_now_ns();
+		/* most of those who are woken have not their turn yet: that costs no look into the body */
+		busy = hooks->busy != NULL &&
+		       hooks->busy(hooks->ctx, x->policy, x->verdict.rule_index);
+	}
+	return now < deadline_ns;
 }
 
 static enum ledger_answer reserve(struct exchange *x, uint64_t bytes, struct ledger_result *said)

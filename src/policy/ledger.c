@@ -229,6 +229,27 @@ enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
 	return worst;
 }
 
+bool ledger_busy(struct ledger *l, size_t rule, uint64_t now_ms)
+{
+	const struct policy_rule *r = rule_at(l, rule);
+	bool busy = false;
+
+	for (size_t i = 0; i < r->n_budgets; i++) {
+		const struct policy_budget *b = &r->budgets[i];
+		struct account *a = &l->accounts[rule][i];
+		enum ledger_answer answer;
+
+		if (b->measure != POLICY_RESPONSE_FIELD)
+			continue;
+		roll(b, a, now_ms);
+		answer = check_answer(b, a, l->n_open[rule]);
+		if (answer == LEDGER_OVER)
+			return false; /* that comes first */
+		busy = busy || answer == LEDGER_BUSY;
+	}
+	return busy;
+}
+
 enum ledger_answer ledger_take(
 	struct ledger *l, size_t rule, uint64_t n, uint64_t now_ms, uint64_t *ret)
 {

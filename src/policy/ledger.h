@@ -65,6 +65,9 @@ enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
 	const struct ledger_amounts *amounts, uint64_t now_ms,
 	struct ledger_result *ret) attr_must_use;
 
+/** ledger_busy() - would ledger_reserve() say %LEDGER_BUSY, whatever was asked for? What is held for answers alone decides that: nobody has to read a body for it. */
+bool ledger_busy(struct ledger *l, size_t rule, uint64_t now_ms);
+
 /**
  * ledger_lease() - raise the leases of a rule so that ledger_reserve() with the same @amounts will not ask again soon.
  * Call ledger_leased() once ledger_save() was written down.

@@ -3,7 +3,7 @@
  * The core of the gateway behind ordinary loopback listeners, for tests, bench and fuzzing: `proxytest CONFIG.json`. Not installed.
  *
  * CONFIG: {"policy": {…}, "listen": [{"tls": bool, "port": N?, "as_port": N, "as_address": "…"?, "as_name": "…"?}], "hosts": {"name": "address:port"}, "root": FILE,
- * "secrets": [{"name","value","placeholder"}]?, "bundle": FILE?, "extra": FILE?, "through": "host:port"?, "events": FILE?}. The sandbox's root is written to "root" when it does not exist. Prints {"ports": […]} when
+ * "secrets": [{"name","value","placeholder"}]?, "bundle": FILE?, "extra": FILE?, "through": "host:port"?, "events": FILE?, "budgets": "over", "busy" or "kept"?}. The sandbox's root is written to "root" when it does not exist. Prints {"ports": […]} when
  * it listens, ends when its standard input does.
  */
 #include "gateway/proxy.h"
@@ -12,6 +12,7 @@
 #include "codec/jsontext.h"
 #include "gateway/secrets.h"
 #include "gateway/spending.h"
+#include "policy/ledger.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -33,6 +34,7 @@ struct served {
 static json_t *config;
 static FILE *events;
 static uint64_t connections;
+static struct ledger *ledger; /* with "budgets": "kept" */
 
 static attr_noreturn void die(const char *what, const char *why)
 {
@@ -113,21 +115,55 @@ static void event(attr_unused void *ctx, attr_unused const struct proxy_conn *c,
 }
 
 /* Budgets are never exhausted here, unless the configuration says so; what answers say for them is an event. */
+static void tell_asked(const struct policy *policy, size_t rule)
+{
+	struct buf data = BUF_INIT(PROXY_EVENT_MAX);
+	size_t n;
+
+	jsontext_open(&data, '{');
+	jsontext_member_string(&data, "rule", policy_rules(policy, &n)[rule].name);
+	jsontext_close(&data, '}');
+	event(NULL, NULL, "asked", &data);
+	buf_free(&data);
+}
+
+static enum ledger_answer reserve_kept(const struct policy *policy, size_t rule,
+	const struct ledger_amounts *amounts, struct ledger_result *ret)
+{
+	enum ledger_answer answer = ledger_reserve(ledger, rule, amounts, 1, ret);
+
+	tell_asked(policy, rule);
+	if (answer != LEDGER_NEED_LEASE)
+		return answer;
+	ledger_lease(ledger, rule, amounts);
+	ledger_leased(ledger);
+	return ledger_reserve(ledger, rule, amounts, 1, ret);
+}
+
+static bool busy(attr_unused void *ctx, attr_unused const struct policy *policy, size_t rule)
+{
+	return ledger != NULL && ledger_busy(ledger, rule, 1);
+}
+
 static enum ledger_answer reserve(attr_unused void *ctx, const struct policy *policy, size_t rule,
-	attr_unused const struct ledger_amounts *amounts, struct ledger_result *ret)
+	const struct ledger_amounts *amounts, struct ledger_result *ret)
 {
 	const char *said = json_string_value(json_object_get(config, "budgets"));
 	size_t n;
 
+	if (ledger != NULL)
+		return reserve_kept(policy, rule, amounts, ret);
 	ret->opened = spending_wanted(&policy_rules(policy, &n)[rule]);
 	return said == NULL ? LEDGER_OK : str_eq(said, "busy") ? LEDGER_LATER : LEDGER_OVER;
 }
 
-static void add(void *ctx, attr_unused const struct policy *policy, attr_unused size_t rule,
+static void add(void *ctx, attr_unused const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts)
 {
 	struct buf data = BUF_INIT(PROXY_EVENT_MAX);
 
+	if (ledger != NULL)
+		ledger_add(ledger, rule, amounts, 1);
 	jsontext_open(&data, '{');
 	jsontext_member_string(&data, "said", amounts->body != NULL ? "something" : "nothing");
 	jsontext_close(&data, '}');
@@ -236,6 +272,8 @@ static void load_policy(struct proxy *p)
 		return;
 	if (policy_compile(json_object_get(config, "policy"), &policy, &err) < 0)
 		die("policy", err.msg);
+	if (text("budgets") != NULL && str_eq(text("budgets"), "kept"))
+		ledger = ledger_new(policy);
 	proxy_set_policy(p, policy, secrets_new(policy, json_object_get(config, "secrets"), &err));
 	policy_unref(policy);
 	if (p->secrets == NULL)
@@ -270,9 +308,12 @@ int main(int argc, char **argv)
 	if (text("through") != NULL &&
 		authority_parse(text("through"), strlen(text("through")), &proxy.through) < 0)
 		die("through", text("through"));
-	proxy.hooks = (struct proxy_hooks){
-		.dial = dial, .event = event, .refused = refused, .reserve = reserve, .add = add
-	};
+	proxy.hooks = (struct proxy_hooks){ .dial = dial,
+		.event = event,
+		.refused = refused,
+		.reserve = reserve,
+		.busy = busy,
+		.add = add };
 	if (json_object_get(config, "listen_ms") != NULL)
 		proxy.listen_ns =
 			(uint64_t)json_integer_value(json_object_get(config, "listen_ms")) *

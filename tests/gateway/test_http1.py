@@ -327,6 +327,46 @@ def test_what_is_worth_another_try_says_so(tmp):
     equal(asked(b'["model"]', action="transform", rule=change), (403, "denied", None, None))
 
 
+def test_who_waits_for_a_budget_is_not_asked_again_for_what_others_bring(tmp):
+    """Large bodies are not read anew because an answer of another rule has come, or because one of its own has brought too little."""
+    gates = {name: threading.Event() for name in (b"/first", b"/second")}
+
+    def handler(peer):
+        while (text := peer.head()) is not None:
+            gate = gates.get(text.split(b" ")[1])
+            assert gate is None or gate.wait(patience(60))
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{\"n\": 5}")
+
+    upstream = Upstream(handler)
+    rules = [{"name": name, "match": {"host": f"{name}.example"}, "action": "allow", "budget": {"sum": {"field": "/n", "of": "response", "max": 100, "each": 45}}}
+             for name in ("mine", "other")]
+    proxy = Proxy(tmp, rules, {f"{name}.example": upstream.address for name in ("mine", "other")}, budgets="kept")
+    got = []
+    threads = []
+
+    def begin(path):
+        threads.append(threading.Thread(target=lambda: got.append(proxy.get("mine.example", path)[0])))
+        threads[-1].start()
+        proxy.events("asked", len(threads))
+
+    try:
+        begin("/first")
+        begin("/second")
+        begin("/third")  # 90 of 100 are held
+        for _ in range(8):
+            equal(proxy.get("other.example")[0], 200)
+        equal([e["rule"] for e in proxy.events("asked", 11)].count("mine"), 3)
+        equal(got, [])
+    finally:
+        for gate in gates.values():
+            gate.set()
+        for thread in threads:
+            thread.join()
+    equal(got, [200, 200, 200])
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
 def test_faults(tmp):
     rules = [{"name": n, "match": {"host": "api.example", "path": "/" + n}, "action": "fault", "fault": f} for n, f in
              (("status", {"status": 503}), ("reset", {"reset": True}), ("cut", {"truncate": 20}), ("late", {"latency": "30ms"}),

@@ -33,8 +33,12 @@ static enum ledger_answer spend(struct ledger *l, const char *body, uint64_t byt
 	struct ledger_amounts amounts = { bytes, json };
 	enum ledger_answer answer;
 
+	bool busy = ledger_busy(l, 0, now_ms);
+
 	refusal = (struct ledger_result){ 0 };
 	answer = ledger_reserve(l, 0, &amounts, now_ms, &refusal);
+	if (busy || answer == LEDGER_BUSY)
+		check_int(answer == LEDGER_BUSY, busy);
 	if (answer == LEDGER_NEED_LEASE) {
 		ledger_lease(l, 0, &amounts);
 		ledger_leased(l);
