@@ -1,24 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server of these tests writes down what it is told when the test says so, and meanwhile the policy can change. */
 #include "base/clock.h"
+#include "fibers.h"
 #include "gateway/budgets.h"
 #include "t.h"
-
-static uv_async_t alive; /* the timers of fibers do not keep a loop going */
-
-static uv_loop_t *loop(void)
-{
-	static uv_loop_t l;
-	static bool begun;
-
-	if (!begun) {
-		(void)uv_loop_init(&l);
-		fiber_init(&l);
-		(void)uv_async_init(&l, &alive, NULL);
-		begun = true;
-	}
-	return &l;
-}
 
 /* ---- what budgets.c asks of the gateway -------------------------------------------------------------------------------------- */
 
@@ -74,13 +59,6 @@ static void configure(struct policy *policy)
 	policy_unref(gw.policy);
 	gw.policy = policy;
 	on_config(&gw);
-}
-
-/* Until nobody goes on by himself. */
-static void turns(void)
-{
-	for (int i = 0; i < 10; i++)
-		(void)uv_run(loop(), UV_RUN_NOWAIT);
 }
 
 static void write_down(void)

@@ -1,23 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
+#include "fibers.h"
 #include "gateway/held.h"
 #include "t.h"
-
-static uv_async_t alive; /* the timers of fibers do not keep a loop going */
-
-static uv_loop_t *loop(void)
-{
-	static uv_loop_t l;
-	static bool begun;
-
-	if (!begun) {
-		(void)uv_loop_init(&l);
-		fiber_init(&l);
-		(void)uv_async_init(&l, &alive, NULL);
-		begun = true;
-	}
-	return &l;
-}
 
 static struct room room;
 static char order[20];
@@ -37,13 +22,6 @@ static void take(void *arg)
 	t->rc = room_take(&room, t->n, t->wait_ns > 0 ? clock_now_ns() + t->wait_ns : 0);
 	at = strlen(order);
 	order[at] = t->rc == 0 ? t->name : (char)(t->name - 'a' + 'A');
-}
-
-/* Until nobody goes on by himself. */
-static void turns(void)
-{
-	for (int i = 0; i < 10; i++)
-		(void)uv_run(loop(), UV_RUN_NOWAIT);
 }
 
 TEST(who_wants_much_has_a_turn)
