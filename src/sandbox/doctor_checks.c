@@ -241,7 +241,7 @@ static void check_subids(const struct doctor *d, struct finding *f)
 /* Which v1 controllers are mounted, as a list. */
 static void v1_controllers(struct buf *list)
 {
-	static const char *const names[] = { "memory", "pids", "cpu", "cpuacct" };
+	static const char *const names[] = { "memory", "pids", "cpu" };
 	cleanup_fclose FILE *mounts = fopen("/proc/self/mountinfo", "re");
 	char line[4096];
 

@@ -14,9 +14,15 @@ mode_t store_live_mode(void)
 
 static int make_dir(int dirfd, const char *path, mode_t mode)
 {
-	/* The caller's umask must not thin out the mode: an upper's root is the sandbox's root. */
+	struct stat st;
+
 	if (mkdirat(dirfd, path, mode) < 0)
 		return errno == EEXIST ? 0 : -errno;
+	if (fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if ((st.st_mode & 07777) == mode)
+		return 0;
+	/* The caller's umask must not thin out the mode: an upper's root is the sandbox's root. */
 	return fchmodat(dirfd, path, mode, 0) < 0 ? -errno : 0;
 }
 

@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 
-static const char *const v1_names[CGROUP_V1_COUNT] = { "memory", "pids", "cpu", "cpuacct" };
+static const char *const v1_names[CGROUP_V1_COUNT] = { "memory", "pids", "cpu" };
 
 /* One line of /proc/self/mountinfo: mount point, file system type, super options; fields point into @line. */
 static bool mountinfo_fields(char *line, char **point, char **type, char **options)
@@ -105,13 +105,14 @@ static int make_dir(const char *path)
 /* Ask for the controllers one by one: a missing one must not cost the others. */
 static void enable_controllers(const char *dir)
 {
+	static const char *const wanted[] = { "+memory", "+pids", "+cpu" };
 	char path[CGROUP_PATH_SIZE];
+	cleanup_fd int fd = -1;
 
-	if (join(path, dir, "cgroup.subtree_control") < 0)
-		return;
-	(void)!file_write_at(AT_FDCWD, path, "+memory");
-	(void)!file_write_at(AT_FDCWD, path, "+pids");
-	(void)!file_write_at(AT_FDCWD, path, "+cpu");
+	if (join(path, dir, "cgroup.subtree_control") == 0)
+		fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	for (size_t i = 0; fd >= 0 && i < ARRAY_SIZE(wanted); i++)
+		(void)!write(fd, wanted[i], strlen(wanted[i]));
 }
 
 static bool readable(const char *dir, const char *name)
@@ -132,7 +133,7 @@ static int prepare_v2(struct cgroup *cg, const char *mount)
 	rc = join(base, mount, own[0] == '/' ? own + 1 : own);
 	if (rc < 0)
 		return rc;
-	enable_controllers(base);
+	/* in which cay-spawn has asked for the controllers */
 	rc = join(cg->box, base, "box");
 	if (rc == 0)
 		rc = make_dir(cg->box);

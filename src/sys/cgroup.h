@@ -14,13 +14,7 @@
 
 #define CGROUP_PATH_SIZE 400
 
-enum cgroup_v1 {
-	CGROUP_V1_MEMORY,
-	CGROUP_V1_PIDS,
-	CGROUP_V1_CPU,
-	CGROUP_V1_CPUACCT,
-	CGROUP_V1_COUNT
-};
+enum cgroup_v1 { CGROUP_V1_MEMORY, CGROUP_V1_PIDS, CGROUP_V1_CPU, CGROUP_V1_COUNT };
 
 /** struct cgroup - where the groups of one sandbox are; empty strings where there are none. */
 struct cgroup {

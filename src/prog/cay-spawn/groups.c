@@ -51,10 +51,14 @@ static int write_file(const char *dir, const char *name, const char *value)
 static int enable_controllers(const char *dir)
 {
 	static const char *const wanted[] = { "+memory", "+pids", "+cpu" };
+	char path[GROUPS_PATH_SIZE + 32];
+	cleanup_fd int fd = -1;
 	int rc = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
-		if (write_file(dir, "cgroup.subtree_control", wanted[i]) == -EBUSY)
+	(void)snprintf(path, sizeof(path), "%s/cgroup.subtree_control", dir);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	for (size_t i = 0; fd >= 0 && i < ARRAY_SIZE(wanted); i++) {
+		if (write(fd, wanted[i], strlen(wanted[i])) < 0 && errno == EBUSY)
 			rc = -EBUSY;
 	}
 	return rc;
@@ -259,14 +263,17 @@ struct entry {
 	char name[];
 };
 
-/* rmdir a group and everything below it; files in it are the kernel's. */
+/* rmdir a group and everything below it; files in it are the kernel's. Most have nothing below, or are not there: these are not listed. */
 static int remove_tree(int dirfd, const char *name, int depth)
 {
 	_Alignas(struct entry) char bytes[4096];
-	cleanup_fd int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_fd int fd = -1;
 	int rc = 0;
 	long n;
 
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+		return 0;
+	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : -errno;
 	if (depth > DEPTH_MAX)
@@ -289,11 +296,10 @@ static int remove_tree(int dirfd, const char *name, int depth)
 
 static int remove_below(const char *base, const char *id)
 {
-	cleanup_fd int fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char path[GROUPS_PATH_SIZE + 64];
 
-	if (fd < 0)
-		return errno == ENOENT ? 0 : -errno;
-	return remove_tree(fd, id, 0);
+	(void)snprintf(path, sizeof(path), "%s/%s", base, id);
+	return remove_tree(AT_FDCWD, path, 0);
 }
 
 int groups_remove(const struct groups *g, const char *id)
