@@ -60,7 +60,7 @@ static void live_path(const struct box *box, char path[PATH_MAX])
 }
 
 /* The live directory may exist already: then this is another start of a stopped sandbox. */
-static int make_live(struct box *box, struct err *err)
+static int make_live(struct box *box, const struct box_ahead *ahead, struct err *err)
 {
 	char path[PATH_MAX];
 	cleanup_fd int pool = -1;
@@ -69,7 +69,8 @@ static int make_live(struct box *box, struct err *err)
 	pool = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (pool < 0)
 		return err_raise_sys(err, -errno, "open '%s'", path);
-	box->live = store_live_create(pool, box->id, TREES_AHEAD, 0);
+	box->trees = ahead->point != NULL ? 1 : TREES_AHEAD;
+	box->live = store_live_create(pool, box->id, box->trees, 0);
 	return box->live < 0
 		       ? err_raise_sys(err, box->live, "make the live directory of '%s'", box->id)
 		       : 0;
@@ -390,12 +391,16 @@ static int prepare_expected(struct box *box, const struct box_ahead *ahead, stru
 	return rc == 0 ? set_root(box, expect, ahead, live, err) : rc;
 }
 
-/* @shown: the limits that the builder was told; NULL: the mounts are in place. */
-static int join(struct box *box, const struct cgroup_limits *shown, struct err *err)
+/* @shown: the limits that the builder was told; NULL: the mounts are in place. @places: the starter is only to place mounts. */
+static int join(struct box *box, const struct cgroup_limits *shown, bool places, struct err *err)
 {
 	cleanup_fd int init = raw_pidfd_open(box->init_pid);
-	int rc = init < 0 ? init : starter_join(&box->starter, init, shown);
+	int rc = init;
 
+	if (rc >= 0 && places)
+		rc = starter_become_placer(&box->starter, init, shown);
+	else if (rc >= 0)
+		rc = starter_join(&box->starter, init, shown);
 	return rc < 0 ? err_raise_sys(err, rc, "join the sandbox's namespaces") : 0;
 }
 
@@ -462,7 +467,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		return err_raise(err, ERR_INVALID, "id slot %u is out of range", slot);
 	rc = prepare_groups(box, err);
 	if (rc == 0)
-		rc = make_live(box, err);
+		rc = make_live(box, ahead, err);
 	if (rc == 0) {
 		live_path(box, live);
 		rc = rootfs_points_base(live, err);
@@ -476,7 +481,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 	if (rc == 0)
 		rc = prepare_builder(box, expect, err);
 	if (rc == 0)
-		rc = join(box, expect != NULL ? &expect->limits : &none, err);
+		rc = join(box, expect != NULL ? &expect->limits : &none, ahead->point != NULL, err);
 	if (rc == 0 && expect != NULL)
 		rc = prepare_expected(box, ahead, err);
 	if (rc == 0 && expect != NULL)
@@ -504,7 +509,7 @@ static int make_trees(const struct box *box, const struct spec *spec, struct err
 
 	for (size_t i = 0; i < spec->n_mounts; i++)
 		n += spec->mounts[i].mode == MOUNT_COW;
-	if (n > TREES_AHEAD)
+	if (n > box->trees)
 		rc = store_live_trees(box->live, n);
 	for (size_t i = foreseen(box); rc == 0 && i < spec->n_mounts; i++) {
 		const struct spec_mount *m = &spec->mounts[i];
@@ -677,16 +682,18 @@ static int renew_starter(struct box *box, struct err *err)
 	box->has_waiters = false;
 	if (box->awaits_processes)
 		return 0;
-	(void)waitpid(old.pid, NULL, 0);
+	if (old.pid > 0)
+		(void)waitpid(old.pid, NULL, 0);
 	rc = start_starter(box, err);
 	box->starter.placer_sock = old.placer_sock;
 	box->starter.placer_pid = old.placer_pid;
-	return rc == 0 ? join(box, NULL, err) : rc;
+	return rc == 0 ? join(box, NULL, false, err) : rc;
 }
 
 int box_start(struct box *box, struct spec *spec, struct err *err)
 {
-	bool suits = !box->has_waiters || box_suits(box, spec) || box->awaits_processes;
+	bool suits = (box->starter.sock >= 0 && (!box->has_waiters || box_suits(box, spec))) ||
+		     box->awaits_processes;
 	int rc = 0;
 
 	/* it ends meanwhile */

@@ -36,13 +36,15 @@ struct box {
 	char id[ID_LEN + 1];
 	struct cgroup cgroup;
 	int live; /* the live directory until box_start() has ended, then -1 unless it is a disk: see open_live() */
+	unsigned int trees; /* that were made in it ahead of time */
 	struct spec
 		done; /* what of a specification is in force: image (NULL: no root yet), lower, limits, disk_bytes */
 	struct rootfs rootfs;
 	struct foresight foresight; /* the mount that is on the root already */
 	struct finish finished;     /* what is done already of what the placer does last */
 	int time; /* its file that shows the time, until box_start() has ended; -1: nothing is done */
-	struct starter starter;
+	struct starter
+		starter; /* one that is prepared for processes of a template has only a placer */
 	struct launch_place place; /* what the starter's programs have in common */
 	bool awaits_processes;     /* from a template, straight after the start */
 	bool has_waiters; /* it has cloned one: in the root, under the limits and in the domain of @place */

@@ -443,13 +443,17 @@ static int make_signal_fd(struct keeper *k)
 	return k->signal_fd < 0 ? -errno : 0;
 }
 
-/* Nobody else would reap it. */
+/* Nobody else would reap them: what is in the groups when we have ended delays their removal. */
 static void end_starter(struct keeper *k)
 {
+	const pid_t both[] = { k->box.starter.pid, k->box.starter.placer_pid };
+
 	starter_placed(&k->box.starter);
 	fd_close(&k->box.starter.sock);
-	if (k->box.starter.pid > 0 && kill(k->box.starter.pid, SIGKILL) == 0)
-		(void)waitpid(k->box.starter.pid, NULL, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(both); i++) {
+		if (both[i] > 0 && kill(both[i], SIGKILL) == 0)
+			(void)waitpid(both[i], NULL, 0);
+	}
 }
 
 int keeper_main(const char *id, int fd, const struct keeper_settings *settings)

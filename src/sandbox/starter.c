@@ -30,7 +30,8 @@ enum order_kind {
 /* On the wire only as long as its kind needs. */
 struct order {
 	uint32_t kind;
-	uint32_t has_more; /* a leaf (builder, waiter), a placer (join) */
+	uint32_t has_more; /* a leaf (builder, waiter), a placer's socket (join) */
+	uint32_t places;   /* join: it is to be the placer itself */
 	union {
 		struct builder_options builder;
 		struct cgroup_limits shown; /* join */
@@ -123,7 +124,13 @@ static int clone_placer(
 	return pid;
 }
 
-/* Return: pid of the placer (0: none was wanted), or -errno. */
+static int become_placer(struct starter_self *self, const struct cgroup_limits *shown)
+{
+	(void)prctl(PR_SET_NAME, "cay-placer", 0, 0, 0);
+	return placer_open(&self->placer, shown);
+}
+
+/* Return: pid of the placer (0: none was wanted, or it is ourselves), or -errno. */
 static int do_join(
 	struct starter_self *self, const struct order *order, const int *fds, size_t n_fds)
 {
@@ -133,6 +140,8 @@ static int do_join(
 		return -EINVAL;
 	if (setns(fds[0], flags & ~CLONE_NEWPID) < 0)
 		return -errno;
+	if (order->places != 0)
+		return become_placer(self, &order->shown);
 	if (order->has_more != 0)
 		placer = clone_placer(self, &order->shown, fds);
 	if (placer < 0)
@@ -491,6 +500,20 @@ int starter_join(struct starter *s, int pidfd, const struct cgroup_limits *shown
 	return rc < 0 ? rc : 0;
 }
 
+int starter_become_placer(struct starter *s, int pidfd, const struct cgroup_limits *shown)
+{
+	cleanup_free struct order *order = xnew(struct order);
+	int rc;
+
+	order->kind = ORDER_JOIN;
+	order->places = 1;
+	order->shown = *shown;
+	rc = ask(s, order, &pidfd, 1);
+	if (rc == 0)
+		*s = (struct starter){ .sock = -1, .placer_pid = s->pid, .placer_sock = s->sock };
+	return rc;
+}
+
 /* How much of the texts is used. */
 static size_t targets_size(const struct placement *p)
 {
@@ -538,9 +561,9 @@ int starter_order_waiter(
 {
 	int fds[4] = { own->sock, own->u2, own->cgroups, own->leaf };
 	struct {
-		uint32_t kind, has_more;
+		uint32_t kind, has_more, places;
 		struct launch_place launch;
-	} order = { ORDER_WAITER, own->leaf >= 0, *place };
+	} order = { ORDER_WAITER, own->leaf >= 0, 0, *place };
 
 	static_assert(offsetof(struct order, launch) == sizeof(order) - sizeof(order.launch),
 		"the head of an order");

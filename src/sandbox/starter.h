@@ -6,7 +6,7 @@
  *           namespace, and before the first program puts itself into one Landlock domain, and below the filter of
  *           refusals that the keeper is told of, so that all programs share them. It clones with CLONE_PARENT: the keeper is the
  *           parent of all and collects their exit statuses. It parses nothing.
- * placer    puts the mounts in place, which nothing in that domain could; ends when they are.
+ * placer    puts the mounts in place, which nothing in that domain could; ends when they are. Where a starter comes with the programs (live fork), it is the first one itself.
  * waiter    will become one program: it has done launch_prepare() and waits for the request. One is made ahead of time, so that a start need not wait for that.
  */
 #ifndef CAY_SANDBOX_STARTER_H
@@ -74,6 +74,13 @@ int starter_clone_builder(
  * @shown: the limits that the builder was told; then it clones the placer too. NULL: the mounts are in place already. Return: 0 or -errno.
  */
 int starter_join(struct starter *s, int pidfd, const struct cgroup_limits *shown) attr_must_use;
+
+/**
+ * starter_become_placer() - the same, but the starter becomes the placer instead of cloning it, and there is no starter any more: for what most probably never needs one.
+ * Return: 0, or -errno, upon which it is still the starter.
+ */
+int starter_become_placer(
+	struct starter *s, int pidfd, const struct cgroup_limits *shown) attr_must_use;
 
 /** enum starter_place - placer_root(), placer_ahead() or placer_finish(). */
 enum starter_place { STARTER_PLACE_ROOT, STARTER_PLACE_AHEAD, STARTER_PLACE_FINISH };
