@@ -11,19 +11,22 @@
 
 #define BLOCK (2ULL << 20)
 
-int ahead_add(struct ahead *a, pid_t host, uint64_t from, char *to, uint64_t length)
+int ahead_add(struct ahead *a, const struct ahead_block *all)
 {
-	size_t more = (size_t)((length + BLOCK - 1) / BLOCK);
+	size_t more = (size_t)((all->length + BLOCK - 1) / BLOCK);
 	struct ahead_block *list = realloc(a->blocks, (a->n + more) * sizeof(*list));
 
 	if (list == NULL)
 		return -ENOMEM;
 	a->blocks = list;
-	for (uint64_t at = 0; at < length; at += BLOCK)
-		list[a->n++] = (struct ahead_block){ .host = host,
-			.from = from + at,
-			.to = to + at,
-			.length = length - at < BLOCK ? length - at : BLOCK };
+	for (uint64_t at = 0; at < all->length; at += BLOCK) {
+		struct ahead_block *b = &list[a->n++];
+
+		*b = *all;
+		b->from += at;
+		b->to += at;
+		b->length = all->length - at < BLOCK ? all->length - at : BLOCK;
+	}
 	return 0;
 }
 
@@ -34,8 +37,8 @@ static bool copy_next(struct ahead *a)
 
 	if (i >= a->n)
 		return false;
-	b->rc = b->host != 0 ? keep_copy(b->host, b->from, b->to, b->length)
-			     : keep_lent((const char *)(uintptr_t)b->from, b->to, b->length);
+	b->rc = b->lent == NULL ? keep_copy(b->host, b->from, b->to, b->length)
+				: keep_lent(b->lent, b->fd, b->from, b->to, b->length);
 	return true;
 }
 

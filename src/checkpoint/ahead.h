@@ -13,11 +13,14 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-/** struct ahead_block - @length bytes at @from of process @host; 0 = of what is mapped here (keep_lent()). */
+/** struct ahead_block - bytes to be copied: of a process, or of what is lent (keep_lent()). */
 struct ahead_block {
-	pid_t host;
-	int rc; /* of the copy, when it was made */
-	uint64_t from, length;
+	pid_t host;       /* whose, without @lent */
+	const char *lent; /* mapped here from its beginning on; NULL: out of @host */
+	int fd;           /* open on what @lent is of */
+	int rc;           /* of the copy, when it was made */
+	uint64_t from;    /* address in @host; offset in what is lent */
+	uint64_t length;
 	char *to;
 };
 
@@ -32,8 +35,8 @@ struct ahead {
 	sem_t begin, end;
 };
 
-/** ahead_add() - before ahead_start(). @host, @from: as in the block. @to: stays where it is until ahead_finish(). Return: 0 or -ENOMEM. */
-int ahead_add(struct ahead *a, pid_t host, uint64_t from, char *to, uint64_t length) attr_must_use;
+/** ahead_add() - before ahead_start(). @all: of any length; its @to, @lent and @fd stay until ahead_finish(). Return: 0 or -ENOMEM. */
+int ahead_add(struct ahead *a, const struct ahead_block *all) attr_must_use;
 
 /** ahead_start() - have a thread wait for ahead_go(). Where there can be none, ahead_finish() does all. */
 void ahead_start(struct ahead *a);

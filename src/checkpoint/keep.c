@@ -103,15 +103,52 @@ static void on_end(int signal, siginfo_t *info, attr_unused void *context)
 	(void)sigaction(signal, &(const struct sigaction){ .sa_handler = SIG_DFL }, NULL);
 }
 
-int keep_lent(const char *from, char *to, uint64_t length)
+/* the run without a hole that this thread saw last: to look for the end of it takes as long as it is */
+static _Thread_local struct {
+	int fd;
+	uint64_t begin, end;
+} solid;
+
+/* Nothing changes meanwhile: all who could change it stand still. */
+static bool has_hole(int fd, uint64_t offset, uint64_t length)
 {
+	off_t hole;
+
+	if (fd == solid.fd && offset >= solid.begin && offset + length <= solid.end)
+		return false;
+	hole = lseek(fd, (off_t)offset, SEEK_HOLE);
+	solid.fd = fd;
+	solid.begin = offset;
+	solid.end = hole > 0 ? (uint64_t)hole : 0;
+	return offset + length > solid.end;
+}
+
+static int read_lent(int fd, uint64_t offset, char *to, uint64_t length)
+{
+	while (length > 0) {
+		ssize_t n = pread(fd, to, length, (off_t)offset);
+
+		if (n <= 0)
+			return -EFAULT;
+		to += n;
+		offset += (uint64_t)n;
+		length -= (uint64_t)n;
+	}
+	return 0;
+}
+
+int keep_lent(const char *from, int fd, uint64_t offset, char *to, uint64_t length)
+{
+	/* a page that were made for a mapping of ours would be charged to us, and stay theirs */
+	if (has_hole(fd, offset, length))
+		return read_lent(fd, offset, to, length);
 	if (sigsetjmp(lent.end, 1) != 0) {
 		lent.from = NULL;
 		return -EFAULT;
 	}
 	lent.length = length;
-	lent.from = from;
-	stream(to, from, length);
+	lent.from = from + offset;
+	stream(to, from + offset, length);
 	lent.from = NULL;
 	return 0;
 }
@@ -125,11 +162,19 @@ void shared_memory_lent(struct shared_memory *m, int fd)
 	if (m->guess == 0 || m->lent != NULL || fstat(fd, &st) < 0 || st.st_dev != m->device ||
 		st.st_ino != m->inode || sigaction(SIGBUS, &action, NULL) < 0)
 		return;
-	at = mmap(NULL, m->guess_length, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
-	if (at == MAP_FAILED)
+	fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (fd < 0)
 		return;
+	/* not populated: what is missing would be made (see keep_lent()) */
+	at = mmap(NULL, m->guess_length, PROT_READ, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED) {
+		(void)close(fd);
+		return;
+	}
 	m->lent = at;
 	m->lent_length = m->guess_length;
+	m->lent_fd = fd;
+	solid.end = 0; /* the number may have been another's */
 }
 
 static int copy(pid_t host, uint64_t from, char *to, uint64_t length)
@@ -259,9 +304,12 @@ void shared_memories_stale(struct shared_memories *s)
 
 		m->have = m->size = 0;
 		if (m->guess != 0 &&
-			ahead_add(&s->ahead, m->lent != NULL ? 0 : m->guess,
-				m->lent != NULL ? (uint64_t)(uintptr_t)m->lent : m->guess_address,
-				m->copy, m->guess_length) < 0)
+			ahead_add(&s->ahead, &(struct ahead_block){ .host = m->guess,
+						     .lent = m->lent,
+						     .fd = m->lent_fd,
+						     .from = m->lent != NULL ? 0 : m->guess_address,
+						     .length = m->guess_length,
+						     .to = m->copy }) < 0)
 			m->guess = 0;
 	}
 	ahead_start(&s->ahead);
@@ -288,8 +336,10 @@ void shared_memories_fini(struct shared_memories *s)
 	for (size_t i = 0; i < s->n; i++) {
 		if (s->list[i].room > 0)
 			(void)munmap(s->list[i].copy, s->list[i].room);
-		if (s->list[i].lent != NULL)
+		if (s->list[i].lent != NULL) {
 			(void)munmap((void *)(uintptr_t)s->list[i].lent, s->list[i].lent_length);
+			(void)close(s->list[i].lent_fd);
+		}
 	}
 	free(s->list);
 	*s = (struct shared_memories){ 0 };

@@ -39,6 +39,7 @@ struct shared_memory {
 	bool guess_right;
 	const char *lent; /* the same bytes, mapped here; NULL */
 	uint64_t lent_length;
+	int lent_fd; /* open on them */
 };
 
 /** struct shared_memories - all of one capture. */
@@ -77,8 +78,13 @@ void shared_memories_guess(struct shared_memories *s, uint64_t device, uint64_t 
  */
 void shared_memory_lent(struct shared_memory *m, int fd);
 
-/** keep_lent() - copy @length bytes at @from, which is mapped here of what others may make smaller; both at the beginning of a page. Return: 0, -EFAULT when there is an end before. Context: any thread. */
-int keep_lent(const char *from, char *to, uint64_t length) attr_must_use;
+/**
+ * keep_lent() - copy @length bytes of an object from @offset on, whole pages, while all who have it stand still. Its holes stay holes: no page is made on our account.
+ * @lent: where it is mapped here, from its beginning on; others may have made it smaller. @fd: open on it.
+ *
+ * Return: 0, or -EFAULT when there is an end before. Context: any thread.
+ */
+int keep_lent(const char *lent, int fd, uint64_t offset, char *to, uint64_t length) attr_must_use;
 
 /** shared_memories_stale() - what is there may have changed: the next additions copy it again, into the same pages. What was guessed waits for shared_memories_go(). */
 void shared_memories_stale(struct shared_memories *s);

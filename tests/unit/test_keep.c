@@ -3,6 +3,7 @@
 #include "checkpoint/keep.h"
 #include "t.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -235,6 +236,25 @@ TEST(what_was_lent_and_is_smaller_now_is_copied_out_of_the_process)
 	check(is_whole(l.m, 'b'));
 	lent_fini(&l);
 	owner_end(&o);
+}
+
+/* Else a sandbox could have pages that are charged to nobody of it. */
+TEST(holes_of_what_is_lent_stay_holes)
+{
+	struct stat before, after;
+	struct lent l;
+
+	lent_init(&l, NULL);
+	check_int(
+		fallocate(l.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE / 2 + 4096), 0);
+	check_int(fstat(l.fd, &before), 0);
+	add_lent(&l, getpid(), l.at);
+	check_int(fstat(l.fd, &after), 0);
+	check_int(after.st_blocks, before.st_blocks);
+	check(l.m->have == SIZE);
+	check(l.m->copy[0] == 0 && l.m->copy[SIZE / 2 + 4095] == 0);
+	check(l.m->copy[SIZE / 2 + 4096] == 'c' && l.m->copy[SIZE - 1] == 'c');
+	lent_fini(&l);
 }
 
 TEST(what_is_lent_counts_only_if_it_is_mapped_where_it_was)
