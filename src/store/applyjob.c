@@ -31,9 +31,9 @@ struct plan {
 	size_t tree;
 	const char *target;
 	int source; /* what the sandbox saw below its changes, when that is another directory than @target; else -1 */
-	char place[PATH_MAX]; /* of @target, by which names are judged (danger.h) */
-	char above[PATH_MAX]; /* what lost_by_rename() looked at last, */
-	bool above_dangles;   /* and what it found */
+	char place[PATH_MAX];              /* of @target, by which names are judged (danger.h) */
+	char above[PATH_MAX];              /* what lost_by_rename() looked at last, */
+	bool above_dangles, above_renamed; /* and what it found */
 	struct stack a, b;
 	json_t *copied;  /* rootless: new files that were copied up from the host, wherever from */
 	size_t n_vacant; /* rootless: files of the host whose place the sandbox took or emptied */
@@ -104,41 +104,57 @@ struct origin {
 	uint8_t fid[128];
 } __attribute__((packed));
 
-static bool handle_opens(int mount, const struct origin *o, size_t n)
+/* Return: 1 and what the handle of @n bytes leads to, 0 when there is no such thing any more, negative when it cannot be told. */
+static int handle_stat(int mount, const struct origin *o, size_t n, struct stat *ret)
 {
 	union {
 		struct file_handle h;
 		char room[sizeof(struct file_handle) + 128];
 	} u = { .h = { .handle_bytes = (unsigned int)n, .handle_type = o->type } };
 	cleanup_fd int fd = -1;
-	struct stat st;
 
 	memcpy(u.h.f_handle, o->fid, n);
 	fd = open_by_handle_at(mount, &u.h, O_PATH | O_CLOEXEC);
 	if (fd < 0)
-		return errno != ESTALE;
-	return fstat(fd, &st) == 0 && st.st_nlink > 0;
+		return errno == ESTALE ? 0 : -errno;
+	return fstat(fd, ret) == 0 && ret->st_nlink > 0;
 }
 
-static ssize_t origin_read(const struct plan *p, const struct found *f, struct origin *ret)
+static bool handle_opens(int mount, const struct origin *o, size_t n)
+{
+	struct stat st;
+
+	return handle_stat(mount, o, n, &st) != 0;
+}
+
+static ssize_t origin_get(const struct plan *p, int dir, const char *name, struct origin *ret)
 {
 	char xattr[64];
-	const char *name;
-	int dir = found_at(f, &name);
 
 	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
 	return tree_xattr_get(dir, name, xattr, ret, sizeof(*ret));
+}
+
+/* Return: bytes of the handle; negative when there is none. */
+static ssize_t origin_read(const struct plan *p, int dir, const char *name, struct origin *ret)
+{
+	ssize_t n = origin_get(p, dir, name, ret);
+
+	if (n < (ssize_t)offsetof(struct origin, fid) || ret->magic != 0xfb || ret->len != n)
+		return -ENODATA;
+	return n - (ssize_t)offsetof(struct origin, fid);
 }
 
 /* Is the host's file that this entry was copied up from still anywhere? true when it cannot be told. */
 static bool origin_lives(const struct plan *p, const struct found *f)
 {
 	struct origin o;
-	ssize_t n = origin_read(p, f, &o);
+	const char *name;
+	int dir = found_at(f, &name);
+	ssize_t n = origin_read(p, dir, name, &o);
 
-	if (n < (ssize_t)offsetof(struct origin, fid) || o.magic != 0xfb || o.len != n)
+	if (n < 0)
 		return true;
-	n -= (ssize_t)offsetof(struct origin, fid);
 	return handle_opens(
 		       p->source >= 0 ? p->source : p->a.layers[p->a.n - 1].root, &o, (size_t)n) ||
 	       handle_opens(p->job->store.pool, &o, (size_t)n);
@@ -151,12 +167,14 @@ static bool origin_lives(const struct plan *p, const struct found *f)
 static void count_copied(struct plan *p, const struct change *c)
 {
 	const struct found *a = c->after, *b = c->before;
+	const char *name;
+	int dir = found_at(a, &name);
 	bool copied;
 
 	if (!p->job->store.rootless || p->source >= 0)
 		return;
 	copied = a->kind == FOUND_FILE && a->layer + 2 == p->a.n && a->st.st_nlink == 1 &&
-		 origin_read(p, a, &(struct origin){ 0 }) == 0;
+		 origin_get(p, dir, name, &(struct origin){ 0 }) == 0;
 	if (copied && b->kind == FOUND_NONE)
 		(void)json_array_append_new(p->copied, apply_hex(c->path));
 	else if (!copied && b->kind == FOUND_FILE)
@@ -219,55 +237,79 @@ static bool has_base(const struct plan *p, const struct merged *dir)
 	return dir->n > 0 && dir->parts[dir->n - 1].layer == p->a.n - 1;
 }
 
-/* A directory that the sandbox renamed shows what the host has at its old name: is there nothing any more? What was in it is then in no layer of the sandbox. */
-static bool dangles(const struct plan *p, const struct merged *parent, const struct found *f)
+/* Is what the host has below @dir another directory than the one that the layer above it was copied up from? false when it cannot be told. */
+static bool is_another(const struct plan *p, const struct merged *dir)
 {
-	return f->kind == FOUND_DIR && f->redirect != NULL && !f->last &&
-	       !has_base(p, &f->merged) && (f->redirect[0] == '/' || has_base(p, parent));
+	struct stat was, is;
+	struct origin o;
+	ssize_t n;
+	int there;
+
+	if (dir->n < 2 || p->source >= 0)
+		return false;
+	n = origin_read(p, dir->parts[dir->n - 2].fd, ".", &o);
+	if (n < 0 || fstat(dir->parts[dir->n - 1].fd, &is) < 0)
+		return false;
+	there = handle_stat(p->a.layers[p->a.n - 1].root, &o, (size_t)n, &was);
+	return there == 0 || (there == 1 && (was.st_ino != is.st_ino || was.st_dev != is.st_dev));
 }
 
-/* Is @path below such a directory? */
-static bool below_dangling(const struct plan *p, const char *path)
+/* A directory that the sandbox renamed shows what the host has at its old name: is there nothing any more, or something else? What was in it is then in no layer of the sandbox. */
+static bool dangles(const struct plan *p, const struct merged *parent, const struct found *f)
+{
+	if (f->kind != FOUND_DIR || f->redirect == NULL)
+		return false;
+	if (has_base(p, &f->merged))
+		return is_another(p, &f->merged);
+	return !f->last && (f->redirect[0] == '/' || has_base(p, parent));
+}
+
+/* What is @path below? */
+static void look_above(struct plan *p, const char *path)
 {
 	cleanup(merged_close) struct merged at = { 0 };
-	bool found = false, on = stack_root(&p->a, &at) == 0;
+	bool on = stack_root(&p->a, &at) == 0;
 
-	for (size_t n; on && !found && path[n = strcspn(path, "/")] == '/'; path += n + 1) {
+	p->above_dangles = p->above_renamed = false;
+	for (size_t n; on && path[n = strcspn(path, "/")] == '/'; path += n + 1) {
 		cleanup(found_close) struct found f = { .dir = -1 };
 		char name[NAME_MAX + 1];
 
 		(void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
 		on = stack_lookup(&p->a, &at, name, &f) == 0 && f.kind == FOUND_DIR;
-		found = on && dangles(p, &at, &f);
-		if (on) {
-			merged_close(&at);
-			at = f.merged;
-			f.merged = (struct merged){ 0 };
-		}
+		if (!on)
+			break;
+		p->above_dangles |= dangles(p, &at, &f);
+		p->above_renamed |= f.redirect != NULL;
+		merged_close(&at);
+		at = f.merged;
+		f.merged = (struct merged){ 0 };
 	}
-	return found;
 }
 
-/* Is what is missing inside missing only because a renamed directory lost what it had? Changes of one directory come one after the other: the answer is kept. */
-static bool lost_by_rename(struct plan *p, const char *path)
+/*
+ * Is what is missing inside missing only because a renamed directory lost what it had? So it is where that is gone on the host, and where an apply of this sandbox took it from
+ * the old place, which is still there, to this one. Changes of one directory come one after the other: what is above is kept.
+ */
+static bool lost_by_rename(struct plan *p, const struct change *c)
 {
-	const char *slash = strrchr(path, '/');
-	size_t n = slash != NULL ? (size_t)(slash - path) : 0;
+	const char *slash = strrchr(c->path, '/');
+	size_t n = slash != NULL ? (size_t)(slash - c->path) : 0;
 
 	if (n == 0)
 		return false;
-	if (strlen(p->above) != n || memcmp(p->above, path, n) != 0) {
-		(void)snprintf(p->above, sizeof(p->above), "%.*s", (int)n, path);
-		p->above_dangles = below_dangling(p, path);
+	if (strlen(p->above) != n || memcmp(p->above, c->path, n) != 0) {
+		(void)snprintf(p->above, sizeof(p->above), "%.*s", (int)n, c->path);
+		look_above(p, c->path);
 	}
-	return p->above_dangles;
+	return p->above_dangles || (p->above_renamed && is_ours(p, c));
 }
 
 static void judge(struct plan *p, const struct change *c)
 {
 	const struct found *a = c->after, *b = c->before;
 	const char *why = danger_change(c, p->place);
-	bool lost = a->kind == FOUND_NONE ? !a->whiteout && lost_by_rename(p, c->path)
+	bool lost = a->kind == FOUND_NONE ? !a->whiteout && lost_by_rename(p, c)
 					  : c->parent != NULL && dangles(p, c->parent, a);
 
 	if (lost)

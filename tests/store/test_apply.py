@@ -202,6 +202,44 @@ def test_a_renamed_directory_that_lost_its_content_deletes_nothing(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_what_is_new_at_the_old_name_of_a_renamed_directory_is_not_its_content(tmp):
+    """Overlay looks there by name: what it finds is another directory, by an apply of this sandbox or of the host's own."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool, "log")
+        os.rename(f"{w.at}/src", f"{w.at}/moved")
+        w.write("src/new", "new\n")
+        equal(w.apply()["conflicts"], [])
+        equal(sorted(os.listdir(f"{w.host}/moved")), ["c", "deep"])
+        equal(os.listdir(f"{w.host}/src"), ["new"])
+        listed = w.refused("conflict")
+        contains(listed["moved/c"], "renamed it there")
+        contains(listed["moved/deep/d"], "renamed it there")
+        equal(sorted(os.listdir(f"{w.host}/moved")), ["c", "deep"])
+        pool.unmount(w.at)
+        w.mount()
+        shutil.rmtree(f"{w.at}/moved")
+        equal(w.apply()["conflicts"], [])
+        equal((os.path.exists(f"{w.host}/moved"), os.listdir(f"{w.host}/src")), (False, ["new"]))
+        w = World(tmp, pool, "replaced")
+        os.rename(f"{w.at}/src", f"{w.at}/moved")
+        os.rename(f"{w.host}/src", f"{w.host}/elsewhere")
+        w.write("src/other", "the host's\n", w.host)
+        contains(w.refused("conflict")["moved"], "is gone on the host")
+        equal(os.listdir(f"{w.host}/src"), ["other"])
+        for layers in (1, 2):
+            w = World(tmp, pool, f"as it was {layers}")
+            w.write("src/more", "more\n")
+            if layers == 2:
+                pool.unmount(w.at)
+                w.layers.insert(0, pool.layer(pool.seal(w.sandbox)[0]))
+                w.mount()
+            os.rename(f"{w.at}/src", f"{w.at}/moved")
+            want = describe(w.at)
+            equal(w.apply()["conflicts"], [])
+            equal(describe(w.host) == want, True)
+
+
+@require("root", "btrfs", "loop")
 def test_directories_renamed_within_what_is_new_are_applied(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
