@@ -279,6 +279,31 @@ def test_what_is_copied_out_replaces_no_device_pipe_or_link(tmp):
     equal(sorted(name for name in os.listdir(tmp) if name != "run"), ["link", "notes", "null", "pipe"])
 
 
+def test_what_is_copied_into_a_directory_goes_nowhere_else(tmp):
+    """A sandbox may have put links there: who names the directory means what is in it."""
+    inside, outside = os.path.join(tmp, "inside"), os.path.join(tmp, "outside")
+    os.makedirs(inside)
+    os.makedirs(outside)
+    with open(os.path.join(outside, "key"), "w", encoding="utf-8") as f:
+        f.write("mine")
+    os.symlink("../outside/key", os.path.join(inside, "f"))
+    os.symlink("../outside", os.path.join(inside, "d"))
+    os.mkfifo(os.path.join(inside, "pipe"))
+    with fake.FakeCayd(tmp) as server:
+        for name in ("f", "pipe"):
+            server.on("GET", f"/v1/sandboxes/box/files?path=%2F{name}&format=file", b"HTTP/1.1 200 X\r\nCay-Mode: 0640\r\nContent-Length: 4\r\n\r\ndata")
+        server.cay("cp", "box:/f", inside)
+        contains(server.cay("cp", "box:/pipe", inside, want=None).stderr.decode(), "is there and is no file")
+        copied_out(server, tar_of(("d/", tarfile.DIRTYPE, b""), ("d/key", tarfile.REGTYPE, b"x\n")))
+        server.cay("cp", "box:/d", inside, want=None)
+    equal(os.path.islink(os.path.join(inside, "f")), False)
+    with open(os.path.join(inside, "f"), encoding="utf-8") as f:
+        equal(f.read(), "data")
+    with open(os.path.join(outside, "key"), encoding="utf-8") as f:
+        equal(f.read(), "mine")
+    equal(sorted(os.listdir(inside)), ["d", "f", "pipe"])
+
+
 def test_a_tree_is_copied_out_without_set_uid(tmp):
     with fake.FakeCayd(tmp) as server:
         copied_out(server, tar_of(("d/", tarfile.DIRTYPE, b""), ("d/e/", tarfile.DIRTYPE, b""), ("d/e/f", tarfile.REGTYPE, b"x\n"),

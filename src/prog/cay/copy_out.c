@@ -32,7 +32,8 @@ static ssize_t read_body(void *context, void *bytes, size_t n, struct err *err)
 	return (ssize_t)done;
 }
 
-static int receive_tree(struct cli *cli, const char *top, const char *to)
+/* @named: somebody typed @to; else a sandbox may have put a link there. */
+static int receive_tree(struct cli *cli, const char *top, const char *to, bool named)
 {
 	struct tar *tar = tar_new(read_body, cli);
 	cleanup_fd int dir = -1;
@@ -41,7 +42,8 @@ static int receive_tree(struct cli *cli, const char *top, const char *to)
 
 	if (mkdir(to, 0755) < 0 && errno != EEXIST)
 		rc = err_raise_sys(&cli->err, -errno, "make '%s'", to);
-	else if ((dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+	else if ((dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (named ? 0 : O_NOFOLLOW))) <
+		 0)
 		rc = err_raise_sys(&cli->err, -errno, "open '%s'", to);
 	else
 		rc = tree_receive(tar, dir, top, &skipped, &cli->err);
@@ -102,7 +104,7 @@ static int receive_new(struct cli *cli, const char *to)
 }
 
 /* A link stays: what it leads to is written. */
-static int receive_file(struct cli *cli, const char *to)
+static int receive_named(struct cli *cli, const char *to)
 {
 	struct stat st;
 	bool there = stat(to, &st) == 0;
@@ -113,6 +115,18 @@ static int receive_file(struct cli *cli, const char *to)
 	return receive_new(cli, real != NULL ? real : to);
 }
 
+/* Into a directory that a sandbox may write to: a link that is there is replaced, not followed. */
+static int receive_inside(struct cli *cli, const char *to)
+{
+	struct stat st;
+
+	if (lstat(to, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_EXISTS, "'%s' is there and is no file", to),
+			"name it as the destination to write into it");
+	return receive_new(cli, to);
+}
+
 /* A regular file first; what is none comes as a tree. */
 int copy_out(struct cli *cli, const struct copy_side *from, const char *to)
 {
@@ -121,7 +135,7 @@ int copy_out(struct cli *cli, const struct copy_side *from, const char *to)
 	cleanup_free char *file = str_dupf("%s&format=file", target),
 			  *tree = str_dupf("%s&format=tar", target), *name = NULL;
 	struct stat st;
-	bool tar = false;
+	bool tar = false, named;
 	int rc = cli_send(cli, "GET", file, NULL, NULL);
 
 	if (rc < 0 && cli->err.code == ERR_INVALID) {
@@ -132,9 +146,9 @@ int copy_out(struct cli *cli, const struct copy_side *from, const char *to)
 		return rc;
 	if (str_eq(to, "-"))
 		return receive_bytes(cli, STDOUT_FILENO, "standard output");
-	if (stat(to, &st) == 0 && S_ISDIR(st.st_mode))
-		name = str_dupf("%s/%s", to, copy_last(from->path));
-	else
-		name = str_dup(to);
-	return tar ? receive_tree(cli, copy_last(from->path), name) : receive_file(cli, name);
+	named = stat(to, &st) < 0 || !S_ISDIR(st.st_mode);
+	name = named ? str_dup(to) : str_dupf("%s/%s", to, copy_last(from->path));
+	if (tar)
+		return receive_tree(cli, copy_last(from->path), name, named);
+	return named ? receive_named(cli, name) : receive_inside(cli, name);
 }
