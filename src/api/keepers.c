@@ -68,9 +68,12 @@ static void take_event(struct keeper *k, const json_t *event)
 
 		log_debug("keeper", "init of sandbox '%s' is gone", sb->id);
 		if (reason != NULL) {
-			(void)!str_copy(k->lost, sizeof(k->lost), reason);
+			const json_t *code = json_object_get(data, "code");
+
+			/* keepers of before do not say one */
 			k->lost_code =
-				err_code_parse(json_string_value(json_object_get(data, "code")));
+				code != NULL ? err_code_parse(json_string_value(code)) : ERR_NONE;
+			(void)!str_copy(k->lost, sizeof(k->lost), reason);
 		}
 		k->failed = true;
 		sandbox_keeper_lost(sb);

@@ -155,7 +155,7 @@ const char *err_code_name(enum err_code code)
 
 enum err_code err_code_parse(const char *name)
 {
-	for (unsigned int i = 0; i < ERR_CODE_COUNT; i++) {
+	for (unsigned int i = 0; name != NULL && i < ERR_CODE_COUNT; i++) {
 		if (strcmp(codes[i].name, name) == 0)
 			return (enum err_code)i;
 	}

@@ -56,7 +56,7 @@ struct exec {
 	bool last;            /* no other program is expected */
 	bool tell_changed;    /* say at its end when no cow mount has changed */
 	bool timed_out, killed;
-	bool touched; /* by somebody who did not wait for its start: input, an end of that, a kill */
+	bool touched; /* by somebody who did not wait for its start: input, an end of that, a size, a kill */
 	const char
 		*lost; /* why its end says nothing about the program; NULL = it does. Not owned */
 	uint64_t started_wall_ns;

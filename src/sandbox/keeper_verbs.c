@@ -106,7 +106,8 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 
 bool keeper_takes_programs(const struct keeper *k)
 {
-	return k->state == KEEPER_RUNNING && !k->box.init_gone && k->box.starter.sock >= 0;
+	return k->state == KEEPER_RUNNING && k->lost == NULL && !k->box.init_gone &&
+	       k->box.starter.sock >= 0;
 }
 
 void keeper_start_exec(struct keeper *k, const struct start_request *by, const json_t *request)
@@ -540,7 +541,7 @@ static void handle_window(struct conn *c, const struct frame *f)
 		a->credit += frame_get_u32(f->payload);
 }
 
-static void handle_resize(const struct exec *e, const struct frame *f)
+static void handle_resize(struct exec *e, const struct frame *f)
 {
 	struct winsize size = { 0 };
 
@@ -549,6 +550,7 @@ static void handle_resize(const struct exec *e, const struct frame *f)
 	size.ws_row = frame_get_u16(f->payload);
 	size.ws_col = frame_get_u16(f->payload + 2);
 	(void)ioctl(e->out, TIOCSWINSZ, &size);
+	e->touched = true;
 }
 
 void keeper_handle(struct keeper *k, struct conn *c, const struct frame *f)

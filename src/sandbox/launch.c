@@ -371,6 +371,9 @@ void launch_become(const struct launch_place *place, const struct launch_request
 #endif
 	if (!ablated("close_range") && close_others(3, keep, err) < 0)
 		return;
-	(void)!send(keep, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-	execute(argv, envp, err);
+	/* who has not heard this would have another do it again */
+	if (send(keep, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1)
+		execute(argv, envp, err);
+	else
+		(void)err_raise_sys(err, -errno, "say that the program is about to begin");
 }

@@ -133,10 +133,12 @@ static int prepare_v2(struct cgroup *cg, const char *mount)
 	rc = join(base, mount, own[0] == '/' ? own + 1 : own);
 	if (rc < 0)
 		return rc;
-	/* in which cay-spawn has asked for the controllers */
 	rc = join(cg->box, base, "box");
 	if (rc == 0)
 		rc = make_dir(cg->box);
+	/* cay-spawn has asked for the controllers; where it came too early, they can be had by now */
+	if (rc == 0 && !readable(cg->box, "memory.max"))
+		enable_controllers(base);
 	if (rc < 0) {
 		cg->box[0] = '\0';
 		return rc == -EACCES || rc == -EPERM || rc == -EROFS ? 0 : rc;
