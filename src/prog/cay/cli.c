@@ -372,6 +372,31 @@ int cli_each(struct cli *cli, int (*one)(struct cli *cli, const char *name, void
 	return status;
 }
 
+struct removal {
+	const char *kind;
+	json_t *removed;
+};
+
+static int remove_one(struct cli *cli, const char *name, void *ctx)
+{
+	const struct removal *removal = ctx;
+	cleanup_free char *target = cli_target("/v1/%s/%s", removal->kind, name);
+	int rc = cli_call(cli, "DELETE", target, NULL, NULL);
+
+	return rc < 0 ? rc : json_array_append_new(removal->removed, json_string(name));
+}
+
+int cli_remove_each(struct cli *cli, const char *kind)
+{
+	cleanup_json json_t *answer = json_pack("{s:[]}", "removed");
+	struct removal removal = { kind, json_object_get(answer, "removed") };
+	int status = cli_each(cli, remove_one, &removal);
+
+	if (cli->json && json_array_size(removal.removed) > 0)
+		(void)cli_print_json(answer);
+	return status;
+}
+
 const char *cli_string(const json_t *object, const char *member, const char *otherwise)
 {
 	const char *s = json_string_value(json_object_get(object, member));

@@ -110,6 +110,9 @@ int cli_print_error(struct cli *cli);
  */
 int cli_each(struct cli *cli, int (*one)(struct cli *cli, const char *name, void *ctx), void *ctx);
 
+/** cli_remove_each() - DELETE /v1/@kind/NAME for each positional argument, as cli_each(); with --json it prints which are gone. Return: as cli_each(). */
+int cli_remove_each(struct cli *cli, const char *kind);
+
 /** cli_progress() - show or (NULL) clear the progress line. */
 void cli_progress(struct cli *cli, const char *text);
 

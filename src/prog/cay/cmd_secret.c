@@ -78,21 +78,7 @@ int cmd_secret_ls(struct cli *cli)
 	return listing_show(cli, "/v1/secrets", &secrets);
 }
 
-static int remove_one(struct cli *cli, const char *name, void *ctx)
-{
-	cleanup_free char *target = cli_target("/v1/secrets/%s", name);
-	int rc = cli_call(cli, "DELETE", target, NULL, NULL);
-
-	return rc < 0 ? rc : json_array_append_new(ctx, json_string(name));
-}
-
 int cmd_secret_rm(struct cli *cli)
 {
-	cleanup_json json_t *removed = json_array(), *answer = NULL;
-	int status = cli_each(cli, remove_one, removed);
-
-	answer = json_pack("{s:O}", "removed", removed);
-	if (cli->json && json_array_size(removed) > 0)
-		(void)cli_print_json(answer);
-	return status;
+	return cli_remove_each(cli, "secrets");
 }
