@@ -129,10 +129,8 @@ static bool binds(const struct sandbox *sb, const char *name)
 
 static void tell_rotated(struct sandbox *sb, const void *name)
 {
-	struct err err = { 0 };
-
-	if (binds(sb, name) && gateway_configure(sb, &err) < 0)
-		log_warn("secrets", "tell the gateway of '%s': %s", sb->name, err.msg);
+	if (binds(sb, name))
+		gateway_configure_surely(sb);
 }
 
 void credentials_rotated(struct server *srv, const char *name)

@@ -377,8 +377,22 @@ static int configure(struct gateway_link *g, struct err *err)
 	g->refs++;
 	rc = framelink_call(&g->link, json_pack("{s:s,s:o}", "verb", "configure", "config", config),
 		clock_now_ns() + CALL_NS, NULL, err);
-	g->configured |= rc == 0;
 	link_unref(g);
+	return rc;
+}
+
+/* Its first: until the answer is there it may have changed again. */
+static int configure_first(struct gateway_link *g, struct err *err)
+{
+	struct sandbox *sb = g->sandbox;
+	unsigned int version;
+	int rc;
+
+	do {
+		version = sb->gateway_version;
+		rc = configure(g, err);
+	} while (rc == 0 && sb->gateway == g && version != sb->gateway_version);
+	g->configured = rc == 0;
 	return rc;
 }
 
@@ -419,7 +433,7 @@ static int link_begin(struct gateway_link *g, struct err *err)
 	while (rc == 0 && sb->gateway == g && sb->gateway_held)
 		(void)waiters_wait(&sb->changed, 0);
 	if (rc == 0 && sb->gateway == g)
-		rc = configure(g, err);
+		rc = configure_first(g, err);
 	if (rc < 0)
 		framelink_abort(&g->link);
 	return rc;
@@ -465,19 +479,6 @@ void gateway_appeared(struct sandbox *sb)
 	fiber_start(appeared_main, sandbox_ref(sb));
 }
 
-int gateway_configure(struct sandbox *sb, struct err *err)
-{
-	int rc = 0;
-
-	if (sb->keeper != NULL && !sb->keeper->link.dead)
-		rc = framelink_call(&sb->keeper->link,
-			json_pack("{s:s,s:o}", "verb", "ports", "ports", gateway_ports(sb)),
-			clock_now_ns() + CALL_NS, NULL, err);
-	if (rc == 0 && sb->gateway != NULL && sb->gateway->configured)
-		rc = configure(sb->gateway, err);
-	return rc;
-}
-
 /* One that has only just been started has things to tell. Return: 0 when there is none, or it has its configuration; -ETIMEDOUT. */
 static int wait_configured(struct sandbox *sb, uint64_t deadline)
 {
@@ -486,6 +487,41 @@ static int wait_configured(struct sandbox *sb, uint64_t deadline)
 			return -ETIMEDOUT;
 	}
 	return 0;
+}
+
+static int unreachable(const struct sandbox *sb, struct err *err)
+{
+	return err_raise(err, ERR_UNAVAILABLE, "the gateway of sandbox '%s' cannot be reached",
+		sb->name);
+}
+
+int gateway_configure(struct sandbox *sb, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + CALL_NS;
+	int rc = 0;
+
+	sb->gateway_version++;
+	if (sb->keeper != NULL && !sb->keeper->link.dead)
+		rc = framelink_call(&sb->keeper->link,
+			json_pack("{s:s,s:o}", "verb", "ports", "ports", gateway_ports(sb)),
+			deadline, NULL, err);
+	if (rc < 0)
+		return rc;
+	if (sb->gateway != NULL && sb->gateway->configured)
+		return configure(sb->gateway, err);
+	/* who configures one just now sees the new version before it is done */
+	return wait_configured(sb, deadline) == 0 ? 0 : unreachable(sb, err);
+}
+
+void gateway_configure_surely(struct sandbox *sb)
+{
+	struct err err = { 0 };
+
+	if (gateway_configure(sb, &err) == 0)
+		return;
+	log_warn("gateway", "what has changed for '%s': %s", sb->name, err.msg);
+	if (sb->gateway_wanted)
+		gateway_appeared(sb); /* from the beginning, until it has it */
 }
 
 void gateway_drain(struct sandbox *sb)
@@ -508,8 +544,7 @@ int gateway_hold(struct sandbox *sb, struct err *err)
 	/* again when it died over the question: then another may be there, or none */
 	while (rc < 0) {
 		if (wait_configured(sb, deadline) < 0)
-			return err_raise(err, ERR_UNAVAILABLE,
-				"the gateway of sandbox '%s' cannot be reached", sb->name);
+			return unreachable(sb, err);
 		sb->gateway_held = true;
 		if (sb->gateway == NULL)
 			return 0;

@@ -32,10 +32,14 @@ json_t *gateway_ports(const struct sandbox *sb);
 void gateway_appeared(struct sandbox *sb);
 
 /**
- * gateway_configure() - the sandbox's policy (or what else the configuration is made of) has changed: tell gateway and keeper.
- * Return: 0, also when there is no gateway yet, or an error of the gateway. Context: fiber; waits.
+ * gateway_configure() - the sandbox's policy (or what else the configuration is made of) has changed: tell gateway and keeper. One that is
+ * being started or reached is waited for.
+ * Return: 0 = it holds from now on, also when there is no gateway yet; or an error: of the gateway, or it cannot be reached. Context: fiber; waits, half a minute at most.
  */
 int gateway_configure(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** gateway_configure_surely() - as gateway_configure(), for what stays changed: a gateway that does not take it is connected to anew and told until it does. Context: fiber; waits. */
+void gateway_configure_surely(struct sandbox *sb);
 
 /** gateway_drain() - wait, a second at most, until all that was refused so far is in the journal. Cheap when there is no gateway. Context: fiber; waits. */
 void gateway_drain(struct sandbox *sb);

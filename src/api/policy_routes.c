@@ -240,10 +240,19 @@ int api_policy_explain(struct api_call *call, struct err *err)
 
 /* --- of a sandbox --- */
 
+/* While it is being changed: the one before, which it is until all have the new one. */
 static json_t *policy_object(const struct sandbox *sb)
 {
-	return json_pack("{s:O, s:O, s:s*}", "version", json_object_get(sb->doc, "policy_version"),
-		"policy", json_object_get(sb->doc, "policy"), "hint", credentials_hint(sb));
+	const json_t *before = json_object_get(sb->doc, "policy_before");
+	json_t *version = json_object_get(sb->doc, "policy_version");
+	json_t *policy = json_object_get(sb->doc, "policy");
+
+	if (before != NULL) {
+		version = json_object_get(before, "version");
+		policy = json_object_get(before, "policy");
+	}
+	return json_pack("{s:O, s:O, s:s*}", "version", version, "policy", policy, "hint",
+		credentials_hint(sb));
 }
 
 int api_sandbox_policy_get(struct api_call *call, struct err *err)
@@ -304,8 +313,6 @@ static int end_change(struct sandbox *sb, struct err *err)
 static int change_policy(struct sandbox *sb, json_t *policy, struct err *err)
 {
 	int rc = begin_change(sb, policy, err);
-	bool told = rc == 0;
-	struct err why = { 0 };
 
 	if (rc == 0)
 		rc = gateway_configure(sb, err);
@@ -315,8 +322,7 @@ static int change_policy(struct sandbox *sb, json_t *policy, struct err *err)
 		return 0;
 	(void)sandbox_policy_back(sb->doc);
 	(void)!sandbox_save(sb, false, NULL); /* else the next start takes it back */
-	if (told && gateway_configure(sb, &why) < 0)
-		log_warn("gateway", "the policy before for '%s': %s", sb->name, why.msg);
+	gateway_configure_surely(sb); /* one that appeared meanwhile has it, whoever failed */
 	return rc;
 }
 

@@ -109,6 +109,7 @@ struct sandbox {
 	struct gateway_link *gateway; /* NULL unless one runs and we have reached it */
 	bool gateway_wanted;          /* the keeper has one */
 	bool gateway_held;            /* nothing goes out: gateway_hold() */
+	unsigned int gateway_version; /* of what its configuration is made of */
 	struct mishaps mishaps;       /* since then */
 	struct list execs;
 	uint16_t next_channel;

@@ -25,10 +25,6 @@ def stopped(pid):
             os.kill(pid, signal.SIGCONT)
 
 
-def programs(instance, name):
-    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == name]
-
-
 class Asked:
     """A request that was sent and whose answer is read later."""
 

@@ -152,11 +152,6 @@ def test_kill_the_job_while_it_writes(tmp):
     while_written(tmp, lambda _, job: [job])
 
 
-def templates(instance):
-    # they have no command line any more
-    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == "cay-template"]
-
-
 def descriptors(instance):
     return len(os.listdir(f"/proc/{instance.process.pid}/fd"))
 
@@ -172,7 +167,7 @@ def test_a_template_that_died_is_let_go(tmp):
             holder.snapshot("base")
 
             def again():
-                pids = ended(templates(instance))
+                pids = ended(instance.programs_named("cay-template"))
                 assert pids, "there is no template"
                 cay.wait_until(lambda: all(leaks.processes().get(pid, ("", "Z"))[1] == "Z" for pid in pids), 30, "they are dead")
                 holder.check("base")

@@ -11,7 +11,7 @@ from lib import cay, leaks
 from lib.case import contains, equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from stops import Asked, programs, stopped, unread  # noqa: E402
+from stops import Asked, stopped, unread  # noqa: E402
 
 TIMEOUT = 120
 
@@ -54,7 +54,7 @@ def is_idle(instance):
 @contextlib.contextmanager
 def asleep(instance):
     """Its cay-spawn, put to sleep between two things that it does; it has ended by itself afterwards."""
-    old, = programs(instance, "cay-spawn")
+    old, = instance.programs_named("cay-spawn")
     while True:
         with stopped(old):
             cay.wait_until(lambda: leaks.processes()[old][1] == "T", 30, "cay-spawn does not stop")

@@ -11,7 +11,7 @@ from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
-from stops import Asked, programs, stopped  # noqa: E402
+from stops import Asked, stopped  # noqa: E402
 
 TIMEOUT = 120
 
@@ -25,7 +25,7 @@ def snapshot(instance, box, text):
 def test_what_others_removed_or_forked_meanwhile(fresh):
     box = fresh.post("/v1/sandboxes", {})["id"]
     mine, removed, forked = (snapshot(fresh, box, text) for text in ("a", "b", "c"))
-    with stopped(programs(fresh, "cay-spawn")[0]):  # no job starts: each removal waits behind the catalogue
+    with stopped(fresh.programs_named("cay-spawn")[0]):  # no job starts: each removal waits behind the catalogue
         prune = Asked(fresh, "POST", "/v1/prune", {"snapshots": True})
         cay.wait_until(lambda: mine not in [s["id"] for s in fresh.get("/v1/snapshots")["snapshots"]], 30, "prune has not begun")
         removal = Asked(fresh, "DELETE", f"/v1/snapshots/{removed}")

@@ -314,8 +314,7 @@ def killed_outside(tmp, point, victim, allowed, then_ends=True):
 
 
 def template(instance, _):
-    # it has no command line any more
-    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == "cay-template"]
+    return instance.programs_named("cay-template")
 
 
 def dumper(instance, _):

@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(HERE, "..", "checkpoint")]
 from forking import start  # noqa: E402
 from points import own_instance  # noqa: E402
-from stops import programs, stopped  # noqa: E402
+from stops import stopped  # noqa: E402
 
 TIMEOUT = 120
 
@@ -189,7 +189,7 @@ def test_whose_orders_it_takes(tmp):
         instance.start(CAY_FAULT="live.take.template=hold")
         with instance.sandbox() as box:
             start(instance, box, "/usr/bin/python3", "-c", SHARER)
-            sharer, = programs(instance, "python3")
+            sharer, = instance.programs_named("python3")
             made = []
             thread = threading.Thread(target=lambda: made.append(instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})))
             thread.start()
@@ -210,8 +210,8 @@ def test_nothing_is_left_of_one_that_ends_last(fresh):
     with fresh.sandbox() as box:
         start(fresh, box, "/bin/sh", "-c", "echo ready; exec sleep 1000")
         fresh.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})
-        template, = programs(fresh, "cay-template")
-        spawn, = programs(fresh, "cay-spawn")
+        template, = fresh.programs_named("cay-template")
+        spawn, = fresh.programs_named("cay-spawn")
         with stopped(template):
             fresh.stop()
             cay.wait_until(lambda: leaks.processes().get(spawn, (0, "Z"))[1] == "Z", 30, "cay-spawn ends")

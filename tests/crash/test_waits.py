@@ -11,7 +11,7 @@ from lib import cay, leaks
 from lib.case import contains, equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from stops import Asked, programs, stopped, unread  # noqa: E402
+from stops import Asked, stopped, unread  # noqa: E402
 
 TIMEOUT = 120
 
@@ -29,7 +29,7 @@ def test_a_snapshot_goes_while_a_diff_waits_for_a_step(fresh):
     old, new = fresh.post("/v1/sandboxes", {})["id"], fresh.post("/v1/sandboxes", {"checkpoint": "each-exec"})["id"]
     snapshot = fresh.post(f"/v1/sandboxes/{old}/snapshots", {"files_only": True})["id"]
     run = fresh.exec(new, "/bin/sh", "-c", "read x", stdin=True)
-    with stopped(programs(fresh, "cay-spawn")[0]):  # no job starts: the step stays due
+    with stopped(fresh.programs_named("cay-spawn")[0]):  # no job starts: the step stays due
         fresh.raw("POST", f"/v1/sandboxes/{new}/execs/{run['id']}/stdin?close=true", b"x\n")
         fresh.wait(new, run)
         diff = Asked(fresh, "GET", f"/v1/diff?a={snapshot}&b={new}@1")
@@ -41,7 +41,7 @@ def test_a_snapshot_goes_while_a_diff_waits_for_a_step(fresh):
 def test_a_gateway_dies_while_it_is_configured(fresh):
     box = fresh.post("/v1/sandboxes", {"policy": POLICY})["id"]
     fresh.ok(box, f'python3 -c "{ASK}"')  # who is answered has a gateway that has its configuration
-    gateway = programs(fresh, "cay-gateway")[0]
+    gateway = fresh.programs_named("cay-gateway")[0]
     with stopped(gateway):
         change = Asked(fresh, "PUT", f"/v1/sandboxes/{box}/policy", {"policy": OTHER})
         cay.wait_until(lambda: unread(gateway) > 1000, 30, "the configuration has not been sent")  # an acknowledgement is shorter
@@ -62,8 +62,8 @@ def test_a_keeper_dies_before_its_gateway_is_reached(fresh):
     pid = fresh.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["pid"]
     with stopped(fresh.process.pid):
         os.kill(pid, signal.SIGUSR1)
-        cay.wait_until(lambda: programs(fresh, "cay-gateway"), 30, "no gateway was started")
-        keeper = leaks.processes()[programs(fresh, "cay-gateway")[0]][0]
+        cay.wait_until(lambda: fresh.programs_named("cay-gateway"), 30, "no gateway was started")
+        keeper = leaks.processes()[fresh.programs_named("cay-gateway")[0]][0]
         cay.wait_until(lambda: leaks.read(f"/proc/{keeper}/syscall").startswith(POLL), 30, "the keeper has not told of its gateway")
         os.kill(keeper, signal.SIGKILL)
         cay.wait_until(lambda: leaks.processes().get(keeper, (0, "Z"))[1] == "Z", 30, "the keeper does not end")

@@ -29,13 +29,7 @@ def statuses(instance, box, count, options=""):
 
 
 def kill_gateway(instance):
-    killed = 0
-    for pid in instance.own_processes():
-        with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
-            if f.read().strip() == "cay-gateway":
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-    equal(killed, 1, "gateways")
+    os.kill(gateway_of(instance), signal.SIGKILL)
 
 
 def heard(upstream):
@@ -455,7 +449,8 @@ def test_a_websocket_is_cut_where_the_bytes_end(instance):
 
 
 def gateway_of(instance):
-    return next(pid for pid in instance.own_processes() if open(f"/proc/{pid}/comm", encoding="utf-8").read().strip() == "cay-gateway")
+    gateway, = instance.programs_named("cay-gateway")
+    return gateway
 
 
 def test_answers_that_are_compressed_unasked_are_counted_in_bounded_memory(instance):

@@ -105,7 +105,7 @@ def flooded(instance, script, *numbers):
         instance.ok(box, "mkfifo /tmp/go /tmp/over")
         runs = [instance.exec(box, "python3", "-c", script, *map(str, numbers)), instance.exec(box, "python3", "-c", KEPT)]
         instance.wait_event("net.exchange", box)
-        before = gateways(instance)
+        before = instance.programs_named("cay-gateway")
         keeper = leaks.processes()[instance.get(f"/v1/sandboxes/{box}")["init_pid"]][0]
         os.kill(keeper, signal.SIGSTOP)
         try:
@@ -115,17 +115,9 @@ def flooded(instance, script, *numbers):
             os.kill(keeper, signal.SIGCONT)
         equal([instance.wait(box, run).get("code") for run in runs], [0, 0])
         yield box
-        equal(gateways(instance), before)
+        equal(instance.programs_named("cay-gateway"), before)
         equal([e["data"] for e in instance.events(box) if e["type"] == "gateway.ended"], [])
     upstream.close()
-
-
-def gateways(instance):
-    found = []
-    for pid in instance.own_processes():
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as f:
-            found += [pid] if f.read().strip() == "cay-gateway" else []
-    return found
 
 
 def told(instance, box):

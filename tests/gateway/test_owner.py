@@ -106,14 +106,18 @@ def check_processes(instance):
         equal(inner_pids(told), pids)
         equal({path: e["comm"] for path, e in told.items() if path.startswith("/curl")}, {f"/curl{i}": "curl" for i in (1, 2, 3)})
         for event in told.values():  # the machine's, by which events of processes name them
-            with_pid = [e for e in instance.events(box) if e["type"].startswith("process.") and e["data"]["pid"] == event["pid"]]
-            equal({e["exec"] for e in with_pid} - {event["exec"]}, set())
-            assert with_pid or not has_process_events(instance), event
+            if has_process_events(instance):
+                cay.wait_until(lambda pid=event["pid"]: processes_with(instance, box, pid), 10, f"an event of a process with {event}")
+            equal({e["exec"] for e in processes_with(instance, box, event["pid"])} - {event["exec"]}, set())
         line = next(line for line in instance.cay("net", box).stdout.splitlines() if "/curl1 " in line)
         contains(line, f"  curl[{told['/curl1']['pid']}]")
         entry = json.loads(instance.cay("net", box, "--har").stdout)["log"]["entries"][0]
         equal((entry["_pid"], entry["_inner_pid"], entry["_process"]), (told["/curl1"]["pid"], pids["/curl1"], "curl"))
     upstream.close()
+
+
+def processes_with(instance, box, pid):
+    return [e for e in instance.events(box) if e["type"].startswith("process.") and e["data"]["pid"] == pid]
 
 
 def has_process_events(instance):

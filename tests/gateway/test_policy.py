@@ -4,8 +4,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import threading
+import time
 
 from lib import cay
 from lib.case import contains, equal, raises
@@ -89,6 +91,32 @@ def test_a_running_sandbox_gets_another_policy(instance):
         instance.cay("policy", "set", box, "none")
         equal(status(instance, box, "-X", "PUT"), "000")
     upstream.close()
+
+
+def test_a_policy_that_comes_while_the_gateway_is_being_configured(fresh):
+    """The next server has made the configuration already, and the gateway has not taken it yet."""
+    def answers(code):
+        return json.dumps({"rules": [{"name": "no", "match": {"host": "api.example", "method": ["GET"]}, "action": "deny", "deny": {"status": code}},
+                                     {"name": "writes", "match": {"host": "api.example"}, "action": "allow"}]})
+
+    def change(code):
+        change.answer = fresh.call("PUT", f"/v1/sandboxes/{box}/policy", {"policy": answers(code)})
+
+    with fresh.sandbox(policy=answers(418)) as box:
+        equal(status(fresh, box), "418")
+        gateway, = fresh.programs_named("cay-gateway")
+        os.kill(gateway, signal.SIGSTOP)
+        fresh.kill()
+        fresh.start()
+        time.sleep(1)
+        changing = threading.Thread(target=change, args=(451,))
+        changing.start()
+        time.sleep(0.5)
+        equal(fresh.json("policy", "show", box)["version"], 1, "before it holds")
+        os.kill(gateway, signal.SIGCONT)
+        changing.join(patience(60))
+        equal(change.answer["version"], 2)
+        equal(status(fresh, box), "451")
 
 
 def test_a_secret_that_is_rotated_is_used_at_once(instance):
@@ -206,14 +234,9 @@ def test_a_policy_that_comes_to_an_image_without_a_store(fresh, tmp):
 
 def gateway_memory(instance):
     """Bytes of data of the one gateway that runs, as the kernel counts them."""
-    found = []
-    for pid in instance.own_processes():
-        with open(f"/proc/{pid}/status", encoding="utf-8") as f:
-            status = dict(line.split(":\t", 1) for line in f.read().splitlines() if ":\t" in line)
-        if status["Name"] == "cay-gateway":
-            found.append(int(status["VmData"].split()[0]) << 10)
-    equal(len(found), 1, "gateways")
-    return found[0]
+    gateway, = instance.programs_named("cay-gateway")
+    with open(f"/proc/{gateway}/status", encoding="utf-8") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmData:"))
 
 
 def test_replaced_policies_are_freed(instance):

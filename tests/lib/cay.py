@@ -324,6 +324,10 @@ class Instance:
                 mine.append(pid)
         return mine
 
+    def programs_named(self, name):
+        """Pids of its own processes that run the program @name, as the kernel knows it (a template has no command line any more)."""
+        return [pid for pid in self.own_processes() if leaks.read(f"/proc/{pid}/comm").strip() == name]
+
     def check_clean(self):
         left = self.leftovers()
         if left:
