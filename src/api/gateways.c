@@ -491,8 +491,8 @@ static int wait_configured(struct sandbox *sb, uint64_t deadline)
 
 static int unreachable(const struct sandbox *sb, struct err *err)
 {
-	return err_raise(err, ERR_UNAVAILABLE, "the gateway of sandbox '%s' cannot be reached",
-		sb->name);
+	return err_raise(
+		err, ERR_UNAVAILABLE, "the gateway of sandbox '%s' cannot be reached", sb->name);
 }
 
 int gateway_configure(struct sandbox *sb, struct err *err)

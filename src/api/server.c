@@ -551,13 +551,23 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 	return http_listen(&srv->http, srv->loop, setup->listen_fd);
 }
 
+/* Below 16 MiB nothing is gained (docs/design/0009, *What is needed first*). */
+static uint64_t lazy_least(void)
+{
+	const char *said = getenv("CAY_LAZY_RESUME");
+
+	if (said != NULL && str_eq(said, "0"))
+		return UINT64_MAX;
+	return said != NULL && str_eq(said, "1") ? 1 : 16U << 20;
+}
+
 static struct server *server_new(const struct server_setup *setup)
 {
 	struct server *srv = xnew(struct server);
-	const char *pool = getenv("CAY_POOL"), *lazy = getenv("CAY_LAZY_RESUME");
+	const char *pool = getenv("CAY_POOL");
 	uint64_t target;
 
-	srv->lazy_resume = lazy != NULL && str_eq(lazy, "1");
+	srv->lazy_least = lazy_least();
 	(void)!str_copy(srv->state, sizeof(srv->state), setup->state);
 	(void)!str_copy(srv->run, sizeof(srv->run), setup->run);
 	(void)!str_copy(srv->socket, sizeof(srv->socket), setup->socket);

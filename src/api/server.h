@@ -179,7 +179,7 @@ struct server {
 	char own_state[32],
 		own_run[32]; /* the same through descriptors: their parents may be closed to us */
 	bool rootless;
-	bool lazy_resume; /* CAY_LAZY_RESUME=1: docs/design/0009, *What is needed first* */
+	uint64_t lazy_least;         /* bytes of memory from which on a resume is a lazy one */
 	const char *trust, *through; /* see struct server_setup */
 	const char *uid_map;         /* "range" or "single" */
 	char cgroup[16];             /* "v2" or "none" */

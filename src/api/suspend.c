@@ -183,7 +183,7 @@ static bool may_be_lazy(const struct sandbox *sb)
 	/* where programs may trace, they may also make threads that nobody can hold */
 	if (str_eq(json_string_value(json_object_get(sb->doc, "profile")), "debug"))
 		return false;
-	return sb->srv->lazy_resume && !sb->lazy_failed && bytes > 0 &&
+	return (uint64_t)bytes >= sb->srv->lazy_least && !sb->lazy_failed &&
 	       (limit == 0 || bytes <= limit / 2);
 }
 

@@ -507,6 +507,22 @@ def test_where_it_could_come_near_the_limit_all_is_there_first(tmp):
 
 
 @require(*NEEDS)
+def test_by_default_it_is_what_gains_something(tmp):
+    """Not the few MiB of a shell."""
+    instance = cay.Instance(tmp, env={**SLOW, "CAY_LAZY_RESUME": ""}).start()
+    try:
+        small, large = (instance.post("/v1/sandboxes", {})["id"] for _ in range(2))
+        begin(instance, large)
+        instance.exec(small, "sh", "-c", "sleep 1000; :")
+        there_and_back(instance, small)
+        all_there(instance)
+        there_and_back(instance, large)
+        loading(instance)
+    finally:
+        instance.close()
+
+
+@require(*NEEDS)
 def test_it_can_be_switched_off(tmp):
     instance = cay.Instance(tmp, env={**SLOW, "CAY_LAZY_RESUME": "0"}).start()
     try:
