@@ -271,6 +271,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	int slot, rc;
 
 	if (image == NULL || sandbox_check_storage(srv, image, err) < 0 ||
+		reserve_check(srv, err) < 0 ||
 		env_check(json_object_get(request, "env"), err) < 0 ||
 		check_exposed(srv, request, err) < 0 || choose_name(srv, request, name, err) < 0)
 		return NULL;

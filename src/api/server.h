@@ -296,6 +296,9 @@ void reserve_fill(struct server *srv);
 /** reserve_use() - before an operation that makes room: give up what was set aside if the disk is full. */
 void reserve_use(struct server *srv);
 
+/** reserve_check() - before an operation that takes room: %ERR_DISK_FULL when there is none but what is set aside (of a pool that is broken its jobs tell). */
+int reserve_check(const struct server *srv, struct err *err) attr_must_use;
+
 /** server_known_ids() - ids of all sandboxes and of all keepers of the pool. A new reference. */
 json_t *server_known_ids(struct server *srv);
 

@@ -218,8 +218,8 @@ struct snapshot *snapshot_take(
 {
 	struct snapshot *s;
 
-	if (check_name(sb->srv, wish->name, err) < 0 || sandbox_settle_suspend(sb, err) < 0 ||
-		sandbox_settle_files(sb, err) < 0)
+	if (check_name(sb->srv, wish->name, err) < 0 || reserve_check(sb->srv, err) < 0 ||
+		sandbox_settle_suspend(sb, err) < 0 || sandbox_settle_files(sb, err) < 0)
 		return NULL;
 	s = take(sb, wish, wish->live && sb->state != SANDBOX_SUSPENDED, err);
 	if (s != NULL && wish->durable && snapshot_make_durable(sb->srv, s, err) < 0) {

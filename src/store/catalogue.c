@@ -7,7 +7,8 @@
 #include <sqlite3.h>
 #include <string.h>
 
-#define LOG_PAGES_MAX 1000 /* where it is never quiet */
+#define LOG_PAGES_MAX 1000      /* where it is never quiet */
+#define GROWTH_BYTES  (1 << 20) /* of the file, at once: on a full disk the rest of it is room */
 
 enum statement { PUT, GET, DELETE, DELETE_OWNED, EACH, EACH_OWNED, STATEMENT_COUNT };
 
@@ -177,10 +178,11 @@ unsigned int catalogue_log_pages(const struct catalogue *c)
 /* The -wal and -shm files stay when the last connection closes: cayd may not make files in STATE. */
 static int configure(struct catalogue *c, struct err *err)
 {
-	int persist = 1;
+	int persist = 1, growth = GROWTH_BYTES;
 
 	(void)sqlite3_busy_timeout(c->db, 2000);
 	(void)sqlite3_file_control(c->db, "main", SQLITE_FCNTL_PERSIST_WAL, &persist);
+	(void)sqlite3_file_control(c->db, "main", SQLITE_FCNTL_CHUNK_SIZE, &growth);
 	(void)sqlite3_wal_hook(c->db, on_logged, c);
 	return run_text(c,
 		"PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF",
