@@ -7,11 +7,13 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/id.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "store/apply.h"
 #include "store/changes.h"
 #include "store/copier.h"
 #include "store/danger.h"
+#include "store/follow.h"
 #include "store/verbs.h"
 #include "sys/file.h"
 
@@ -21,6 +23,7 @@ struct plan {
 	struct job *job;
 	struct changes changes;
 	json_t *conflicts, *executables, *skipped, *steps, *targets;
+	json_t *renamed; /* directories that the sandbox renamed, and will lack the content of once the host has renamed them */
 	const char *sandbox;
 	uint64_t since_ns;
 	uid_t uid;
@@ -376,6 +379,16 @@ static void plan_steps(struct plan *p, const struct change *c)
 	}
 }
 
+static void note_renamed(struct plan *p, const struct change *c)
+{
+	const struct found *a = c->after;
+
+	if (a->kind == FOUND_DIR && a->redirect != NULL && has_base(p, &a->merged) &&
+		p->source < 0 && !follow_can(&p->a))
+		note(p->renamed, p, c->path,
+			"what it had not changed in there is on this machine only");
+}
+
 static int on_change(const struct change *c, void *arg)
 {
 	struct plan *p = arg;
@@ -384,6 +397,7 @@ static int on_change(const struct change *c, void *arg)
 	if (rc != 0)
 		return rc;
 	judge(p, c);
+	note_renamed(p, c);
 	count_copied(p, c);
 	plan_steps(p, c);
 	return 0;
@@ -639,6 +653,26 @@ static int stage(struct plan *p, const char *id, struct err *err)
 	return rc;
 }
 
+/* What was renamed is found where it is now. Where that fails the sandbox lacks it, and another apply says so. */
+static void follow(struct plan *p)
+{
+	struct err err;
+
+	for (size_t tree = 0; tree < json_array_size(p->targets); tree++) {
+		int rc = open_tree_stacks(p, tree, &err);
+
+		if (rc == 0 && p->source < 0 && follow_can(&p->a)) {
+			rc = fault("store.apply.follow");
+			if (rc == 0)
+				rc = follow_renames(&p->a);
+			if (rc < 0)
+				log_warn("store", "renamed directories below '%s': %s", p->target,
+					strerrordesc_np(-rc));
+		}
+		close_tree_stacks(p);
+	}
+}
+
 static void remember(const struct plan *p)
 {
 	json_t *known = json_deep_copy(p->applied), *step;
@@ -668,8 +702,10 @@ static int carry_out(struct plan *p, const char *id, struct err *err)
 		else
 			rc = apply_run(&p->job->store, journal, err);
 	}
-	if (rc == 0)
+	if (rc == 0) {
 		remember(p);
+		follow(p);
+	}
 	json_decref(journal);
 	return rc;
 }
@@ -734,8 +770,9 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 			return rc;
 		applied = true;
 	}
-	*ok = json_pack("{s:b, s:I, s:O, s:O, s:O}", "applied", applied, "changes", n, "conflicts",
-		p->conflicts, "executables", p->executables, "skipped", p->skipped);
+	*ok = json_pack("{s:b, s:I, s:O, s:O, s:O, s:O}", "applied", applied, "changes", n,
+		"conflicts", p->conflicts, "executables", p->executables, "skipped", p->skipped,
+		"renamed", p->renamed);
 	return 0;
 }
 
@@ -747,6 +784,7 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 		.conflicts = json_array(),
 		.executables = json_array(),
 		.skipped = json_array(),
+		.renamed = json_array(),
 		.steps = json_array(),
 		.targets = json_array() };
 	json_t *applied;
@@ -762,6 +800,7 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 	json_decref(p.conflicts);
 	json_decref(p.executables);
 	json_decref(p.skipped);
+	json_decref(p.renamed);
 	json_decref(p.steps);
 	json_decref(p.targets);
 	json_decref(applied);

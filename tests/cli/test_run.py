@@ -81,6 +81,25 @@ def test_a_run_that_changed_files_is_kept_and_says_what_to_do(instance, tmp):
     equal(boxes(instance), [])
 
 
+def test_what_was_in_a_renamed_directory_is_there_after_an_apply(instance, tmp):
+    """Below its changes the sandbox has the host's directory, which the apply moves. One that runs cannot be told so, and the person is."""
+    top = project(tmp)
+    os.mkdir(os.path.join(top, "d"))
+    with open(os.path.join(top, "d/g"), "w", encoding="utf-8") as f:
+        f.write("inside\n")
+    instance.cay("run", "--", "mv", "d", "e", cwd=top)
+    [name] = boxes(instance)
+    assert "new sandbox" not in instance.cay("apply", cwd=top).stdout
+    equal(json.loads(instance.cay("diff", "--json", cwd=top).stdout)["changes"], [])
+    instance.cay("start", name)
+    equal(instance.cay("exec", name, "--", "cat", f"{top}/e/g").stdout, "inside\n")
+    instance.cay("exec", name, "--", "mv", f"{top}/e", f"{top}/f2")
+    contains(instance.cay("apply", name).stdout, "Go on in a new sandbox")
+    with open(os.path.join(top, "f2/g"), encoding="utf-8") as f:
+        equal(f.read(), "inside\n")
+    forget(instance)
+
+
 def test_rm_removes_whatever_changed(instance, tmp):
     top = project(tmp)
     done = instance.cay("run", "--rm", "--", "sh", "-c", "echo two > f", cwd=top)

@@ -39,10 +39,21 @@ class World:
             now = os.stat(path).st_ctime_ns
             if now > getattr(self, "last", 0) + 5_000_000:
                 self.last = now
-                return
+                return now
 
     def mount(self):
         self.pool.overlay(self.at, self.layers + [self.host], self.sandbox)
+
+    def seal(self):
+        """What is in the sandbox becomes a layer: nobody changes it any more."""
+        self.pool.unmount(self.at)
+        self.layers.insert(0, self.pool.layer(self.pool.seal(self.sandbox)[0]))
+        self.mount()
+
+    def again(self):
+        """As the next start mounts it."""
+        self.pool.unmount(self.at)
+        self.mount()
 
     def stack(self):
         return [self.pool.upper(self.sandbox)] + self.layers + [self.host]
@@ -114,9 +125,7 @@ def test_random_changes(tmp):
             changer.OPERATIONS = operations
             for _ in range(2):
                 changer.run(rng.choice([3, 20]))
-                pool.unmount(w.at)
-                w.layers.insert(0, pool.layer(pool.seal(w.sandbox)[0]))
-                w.mount()
+                w.seal()
             changer.run(5)
             # a mounted overlay does not bear that its lower directory changes: look before
             want = describe(w.at)
@@ -174,20 +183,74 @@ def test_apply_again(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_a_renamed_directory_keeps_its_content(tmp):
+    """The apply moves on the host what the sandbox shows in there; the sandbox, which is not mounted, is told where it is now."""
+    def rename(w, *pairs):
+        for old, new in pairs:
+            os.rename(f"{w.at}/{old}", f"{w.at}/{new}")
+
+    def applied(w):
+        want = describe(w.at)
+        pool.unmount(w.at)
+        reply = w.apply()
+        equal((reply["conflicts"], reply["renamed"]), ([], []))
+        w.mount()
+        equal(describe(w.at) == want, True, "the sandbox shows what it did")
+        w.equals_sandbox()
+        equal(w.apply("check_apply")["changes"], 0)
+
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool, "simple")
+        rename(w, ("src", "moved"))
+        applied(w)
+        rename(w, ("moved", "again"))
+        os.unlink(w.at + "/again/c")
+        applied(w)
+        shutil.rmtree(w.at + "/again")
+        applied(w)
+        w = World(tmp, pool, "nested")
+        rename(w, ("src", "moved"), ("moved/deep", "moved/deeper"))
+        w.write("moved/deeper/d")
+        w.write("src/new")
+        applied(w)
+        w = World(tmp, pool, "into what is new")
+        os.mkdir(w.at + "/new")
+        rename(w, ("src", "new/src"), ("new/src/deep", "gone/deep"))
+        applied(w)
+        rename(w, ("new", "old"))
+        applied(w)
+        w = World(tmp, pool, "in the place of another")
+        shutil.rmtree(w.at + "/gone")
+        rename(w, ("src", "gone"))
+        applied(w)
+        rename(w, ("gone", "src"))
+        applied(w)
+        w = World(tmp, pool, "killed")
+        rename(w, ("src", "moved"))
+        raises(job.JobDied, w.apply, env={"CAY_FAULT": "store.apply.follow"})
+        contains(w.refused("conflict")["moved/c"], "an earlier apply renamed it")
+        w = World(tmp, pool, "swapped")
+        rename(w, ("src", "x"), ("gone", "src"), ("x", "gone"))
+        applied(w)
+        applied(w)
+
+
+@require("root", "btrfs", "loop")
 def test_a_renamed_directory_that_lost_its_content_deletes_nothing(tmp):
     """Overlay keeps where it was; when that is gone on the host, the sandbox has it empty: by an apply, or because the host renamed it too."""
     with Pool(tmp, "btrfs") as pool:
         for number, (old, new) in enumerate((("src", "moved"), ("src", "gone/moved"), ("src/deep", "src/deeper"))):
             w = World(tmp, pool, f"applied{number}")
             os.rename(f"{w.at}/{old}", f"{w.at}/{new}")
+            w.seal()
+            equal([r["path"] for r in w.apply("check_apply")["renamed"]], [f"{w.host}/{new}"])
             equal(w.apply()["conflicts"], [])
             inside = sorted(os.path.relpath(os.path.join(top, f), w.host) for top, _, files in os.walk(f"{w.host}/{new}") for f in files)
             equal(len(inside), 1 if "deep" in old else 2)
             listed = w.refused("conflict")
             equal(sorted(path for path in listed if os.path.isfile(f"{w.host}/{path}")), inside)
             contains(listed[inside[0]], "an earlier apply renamed it")
-            pool.unmount(w.at)
-            w.mount()
+            w.again()
             shutil.rmtree(f"{w.at}/{new}")
             equal(w.apply()["conflicts"], [])
             equal(os.path.exists(f"{w.host}/{new}"), False)
@@ -208,6 +271,7 @@ def test_what_is_new_at_the_old_name_of_a_renamed_directory_is_not_its_content(t
         w = World(tmp, pool, "log")
         os.rename(f"{w.at}/src", f"{w.at}/moved")
         w.write("src/new", "new\n")
+        w.seal()
         equal(w.apply()["conflicts"], [])
         equal(sorted(os.listdir(f"{w.host}/moved")), ["c", "deep"])
         equal(os.listdir(f"{w.host}/src"), ["new"])
@@ -215,8 +279,7 @@ def test_what_is_new_at_the_old_name_of_a_renamed_directory_is_not_its_content(t
         contains(listed["moved/c"], "renamed it there")
         contains(listed["moved/deep/d"], "renamed it there")
         equal(sorted(os.listdir(f"{w.host}/moved")), ["c", "deep"])
-        pool.unmount(w.at)
-        w.mount()
+        w.again()
         shutil.rmtree(f"{w.at}/moved")
         equal(w.apply()["conflicts"], [])
         equal((os.path.exists(f"{w.host}/moved"), os.listdir(f"{w.host}/src")), (False, ["new"]))
@@ -230,9 +293,7 @@ def test_what_is_new_at_the_old_name_of_a_renamed_directory_is_not_its_content(t
             w = World(tmp, pool, f"as it was {layers}")
             w.write("src/more", "more\n")
             if layers == 2:
-                pool.unmount(w.at)
-                w.layers.insert(0, pool.layer(pool.seal(w.sandbox)[0]))
-                w.mount()
+                w.seal()
             os.rename(f"{w.at}/src", f"{w.at}/moved")
             want = describe(w.at)
             equal(w.apply()["conflicts"], [])
@@ -244,9 +305,7 @@ def test_directories_renamed_within_what_is_new_are_applied(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
         w.write("new/one/f")
-        pool.unmount(w.at)
-        w.layers.insert(0, pool.layer(pool.seal(w.sandbox)[0]))
-        w.mount()
+        w.seal()
         os.rename(w.at + "/new/one", w.at + "/new/two")
         os.rename(w.at + "/src/deep", w.at + "/new/deep")
         os.rename(w.at + "/src", w.at + "/moved")

@@ -56,6 +56,12 @@ static void print_reasons(
 	}
 }
 
+static void print_renamed(const struct cli *cli, struct buf *out, const json_t *answer)
+{
+	print_reasons(cli, out, json_object_get(answer, "renamed"),
+		"Go on in a new sandbox: this one lacks what was in directories that it renamed");
+}
+
 static void print_plan(const struct cli *cli, struct buf *out, const json_t *answer)
 {
 	change_list_print(cli, out, json_object_get(answer, "changes"));
@@ -63,6 +69,7 @@ static void print_plan(const struct cli *cli, struct buf *out, const json_t *ans
 		"Conflicts: these changed on this machine meanwhile; nothing is applied");
 	print_reasons(cli, out, json_object_get(answer, "executables"),
 		"A program outside would execute these; they need --allow-exec");
+	print_renamed(cli, out, answer);
 }
 
 static bool would_refuse(struct cli *cli, const json_t *answer)
@@ -128,6 +135,7 @@ int cmd_apply(struct cli *cli)
 		print_plan(cli, &out, answer);
 	if (!cli->json && !dry_run) {
 		change_list_print(cli, &out, json_object_get(answer, "changes"));
+		print_renamed(cli, &out, answer);
 		buf_fmt(&out, "applied: cay rm %s removes the sandbox\n", name);
 	}
 	rc = cli_print(cli, &out);
