@@ -47,6 +47,11 @@ static uint64_t ctime_ns(const struct stat *st)
 	return (uint64_t)st->st_ctim.tv_sec * NS_PER_S + (uint64_t)st->st_ctim.tv_nsec;
 }
 
+static int64_t mtime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_mtim.tv_sec * (int64_t)NS_PER_S + st->st_mtim.tv_nsec;
+}
+
 static void note(json_t *list, const struct plan *p, const char *path, const char *reason)
 {
 	json_t *o = json_object();
@@ -257,6 +262,18 @@ static bool is_another(const struct plan *p, const struct merged *dir)
 	return there == 0 || (there == 1 && (was.st_ino != is.st_ino || was.st_dev != is.st_dev));
 }
 
+/*
+ * Was the host's directory moved to where it is since the sandbox deleted what was there? What is added to a directory or taken out of it gives both its times anew, and is judged by itself; a move, as a change of
+ * mode, only the one. Elsewhere than where the sandbox looked times say nothing.
+ */
+static bool moved_since(const struct plan *p, const struct change *c)
+{
+	const struct stat *st = &c->before->st;
+
+	return p->source < 0 && (int64_t)ctime_ns(st) != mtime_ns(st) &&
+	       ctime_ns(st) >= decided_ns(p, c) && !is_ours(p, c);
+}
+
 /* A directory that the sandbox renamed shows what the host has at its old name: is there nothing any more, or something else? What was in it is then in no layer of the sandbox. */
 static bool dangles(const struct plan *p, const struct merged *parent, const struct found *f)
 {
@@ -322,16 +339,18 @@ static void judge(struct plan *p, const struct change *c)
 		 ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c) && !same_as_source(p, c))
 		note(p->conflicts, p, c->path,
 			"it changed on the host after the sandbox had changed it");
+	else if (b->kind == FOUND_DIR && a->kind == FOUND_NONE && moved_since(p, c))
+		note(p->conflicts, p, c->path,
+			"it was replaced on the host, or got another mode, after the sandbox had deleted it");
+	else if (b->kind != FOUND_NONE && c->parent != NULL && has_base(p, c->parent) &&
+		 is_another(p, c->parent))
+		note(p->conflicts, p, c->path,
+			"the directory that it is in was replaced on the host after the sandbox had changed it");
 	else if (b->kind == FOUND_NONE && a->layer != p->a.n - 1 && !origin_lives(p, a))
 		note(p->conflicts, p, c->path,
 			"it was removed or replaced on the host after the sandbox had changed it");
 	if (why != NULL)
 		note(p->executables, p, c->path, why);
-}
-
-static int64_t mtime_ns(const struct stat *st)
-{
-	return (int64_t)st->st_mtim.tv_sec * (int64_t)NS_PER_S + st->st_mtim.tv_nsec;
 }
 
 /* @old is what the step takes away or changes. The times of directories move with what is in them. */

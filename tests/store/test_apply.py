@@ -155,6 +155,35 @@ def test_conflicts(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_what_the_host_put_in_the_place_of_a_directory_is_not_what_was_there(tmp):
+    """Older than the sandbox's changes, as what is moved is."""
+    def replace(w, name):
+        w.later()
+        os.rename(f"{w.host}/{name}", f"{w.host}/away")
+        os.rename(f"{w.host}/other", f"{w.host}/{name}")
+
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool, "deleted")
+        w.write("other/precious", "precious\n", w.host)
+        w.since = w.later()
+        shutil.rmtree(w.at + "/gone")
+        replace(w, "gone")
+        equal(list(w.refused("conflict")), ["gone"])
+        for number, act in enumerate((lambda w: os.unlink(w.at + "/src/c"), lambda w: w.write("src/c"))):
+            w = World(tmp, pool, f"within {number}")
+            w.write("other/c", "precious\n", w.host)
+            w.since = w.later()
+            act(w)
+            replace(w, "src")
+            equal(list(w.refused("conflict")), ["src/c"])
+        w = World(tmp, pool, "less in it")
+        shutil.rmtree(w.at + "/gone")
+        w.later()
+        os.unlink(w.host + "/gone/e")
+        equal(w.apply()["conflicts"], [])
+
+
+@require("root", "btrfs", "loop")
 def test_same_change_on_both_sides_is_none(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
