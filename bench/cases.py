@@ -269,7 +269,7 @@ def network(b):
     found = helper([os.path.join(BUILD, "bench", "netbench"), str(b.count(300))])
     case = "network of a sandbox, from nothing"
     return [row(f"{case}: {what}", "cay", found[key], found["errors"])
-            for what, key in (("the kernel's namespace", "namespace"), ("set up", "recipe"), ("enter one that is there", "enter"))]
+            for what, key in (("the kernel's namespace", "namespace"), ("set up", "recipe"), ("both", "whole"), ("enter one that is there", "enter"))]
 
 
 ALL = [run_warm, run_sustained, run_cold, http, create, create_paced, execs, forks, rate, memory, network, frozen, file_work]

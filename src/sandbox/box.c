@@ -109,7 +109,10 @@ static int start_builder(struct box *box, const struct spec *expect, struct err 
 	const struct box_config *c = box->config;
 	cleanup_fd int leaf = -1, init = box_program(c, "cay-init");
 	struct builder_options options = {
-		.init_fd = init, .single_id = c->single_id, .new_userns = !c->rootless
+		.init_fd = init,
+		.single_id = c->single_id,
+		.new_userns = !c->rootless,
+		.group_level = box->cgroup.level,
 	};
 	int pair[2], pid;
 

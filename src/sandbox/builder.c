@@ -208,7 +208,7 @@ static int proc_sys_readonly(const struct builder *b)
 /* Without a packet filter there is a loopback device and nothing else: closed all the same. */
 static int make_network(struct builder *b, struct err *err)
 {
-	int rc = ablated("netns_lo_only") ? 0 : network_make(&b->network, err);
+	int rc = ablated("netns_lo_only") ? 0 : network_make(&b->network, b->o->group_level, err);
 
 	if (rc == -EOPNOTSUPP) {
 		*err = (struct err){ 0 };

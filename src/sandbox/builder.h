@@ -28,6 +28,7 @@ struct builder_options {
 	bool single_id;  /* only one id is mapped in U1 (rootless without subordinate ids) */
 	bool new_userns; /* U1 was made with this process: wait for its maps, then become its root */
 	struct cgroup_limits limits; /* what the synthetic files show */
+	uint32_t group_level;        /* of the groups of the sandbox's programs: struct cgroup */
 };
 
 /** builder_main() - run the builder; never returns. Context: fresh single-threaded child, PID 1 of its namespace. */

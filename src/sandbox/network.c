@@ -3,7 +3,6 @@
 #include "base/ablate.h"
 #include "base/str.h"
 #include "sys/feature.h"
-#include "sys/file.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -19,19 +18,21 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define LO_INDEX     1 /* always: the device that every network namespace begins with */
-#define TABLE        "cay"
-#define PORTS        "ports"
-#define LOG_GROUP    1
-#define LOG_BYTES    96 /* largest IPv6 header chain that tells protocol and ports, roughly */
-#define LOG_ROOM     (256 << 10)
-#define TCP_BACKLOG  512
-#define VISIT_STACK  16384
-#define STEERED      1 /* mark */
-#define OFFSET_PORT  2 /* destination port in TCP and UDP headers */
-#define OFFSET_FLAGS 13
-#define SYN          0x02
-#define FLAGS_ASKED  0x17 /* FIN, SYN, RST, ACK */
+#define LO_INDEX      1 /* always: the device that every network namespace begins with */
+#define TABLE         "cay"
+#define PORTS         "ports"
+#define NAMES_PORT    53
+#define LOG_GROUP     1
+#define LOG_BYTES     96 /* largest IPv6 header chain that tells protocol and ports, roughly */
+#define LOG_ROOM      (256 << 10)
+#define TCP_BACKLOG   512
+#define VISIT_STACK   16384
+#define STEERED       1 /* mark */
+#define OFFSET_SOURCE 0 /* source port */
+#define OFFSET_PORT   2 /* destination port in TCP and UDP headers */
+#define OFFSET_FLAGS  13
+#define SYN           0x02
+#define FLAGS_ASKED   0x17 /* FIN, SYN, RST, ACK */
 
 /* --- device, addresses, routes --- */
 
@@ -39,7 +40,7 @@ static void add_device_up(struct netlink *nl)
 {
 	struct ifinfomsg m = { .ifi_index = LO_INDEX, .ifi_flags = IFF_UP, .ifi_change = IFF_UP };
 
-	netlink_open(nl, RTM_NEWLINK, NLM_F_ACK, &m, sizeof(m));
+	netlink_open(nl, RTM_NEWLINK, 0, &m, sizeof(m));
 	netlink_close(nl);
 }
 
@@ -49,7 +50,7 @@ static void add_address(struct netlink *nl, uint8_t family, const void *address,
 		.ifa_family = family, .ifa_prefixlen = (uint8_t)(bytes * 8), .ifa_index = LO_INDEX
 	};
 
-	netlink_open(nl, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE, &m, sizeof(m));
+	netlink_open(nl, RTM_NEWADDR, NLM_F_CREATE, &m, sizeof(m));
 	netlink_attr(nl, IFA_LOCAL, address, bytes);
 	netlink_attr(nl, IFA_ADDRESS, address, bytes);
 	netlink_close(nl);
@@ -65,7 +66,7 @@ static void add_any_route(struct netlink *nl, uint8_t family, const void *source
 		.rtm_scope = RT_SCOPE_HOST,
 		.rtm_type = RTN_LOCAL };
 
-	netlink_open(nl, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE, &m, sizeof(m));
+	netlink_open(nl, RTM_NEWROUTE, NLM_F_CREATE, &m, sizeof(m));
 	netlink_attr(nl, RTA_OIF, &device, sizeof(device));
 	if (family == AF_INET)
 		netlink_attr(nl, RTA_PREFSRC, source, bytes);
@@ -92,6 +93,7 @@ static int make_device(bool any)
 		add_any_route(&nl, AF_INET, own4, sizeof(own4));
 		add_any_route(&nl, AF_INET6, own6, sizeof(own6));
 	}
+	netlink_want_answer(&nl); /* an error is told in any case */
 	rc = netlink_talk(&nl, fd);
 	netlink_fini(&nl);
 	return rc;
@@ -99,51 +101,33 @@ static int make_device(bool any)
 
 /* --- the table --- */
 
-/* One rule for each kind of address that is the sandbox's own. */
-static void rules_for_own(struct nft *nft)
+static void goes_to_own(struct nft *nft)
 {
-	static const unsigned char loopback4[4] = { 127 }, mask4[4] = { 255 },
-				   one6[16] = { [15] = 1 };
-	const struct {
-		uint8_t family;
-		uint32_t offset, n;
-		const unsigned char *value, *mask;
-	} own[] = {
-		{ NFPROTO_IPV4, 16, 4, loopback4, mask4 },
-		{ NFPROTO_IPV4, 16, 4, own4, NULL },
-		{ NFPROTO_IPV6, 24, 16, one6, NULL },
-		{ NFPROTO_IPV6, 24, 16, own6, NULL },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
-		nft_rule(nft, "output");
-		nft_family(nft, own[i].family);
-		nft_field(nft, NFT_NETWORK, own[i].offset, own[i].value, own[i].mask, own[i].n,
-			false);
-		nft_goto(nft, "own");
-		nft_rule_end(nft);
-	}
-}
-
-/* Packets of @protocol whose port at @offset is @port go on in @chain. */
-static void rule_for_port(
-	struct nft *nft, const char *from, uint8_t protocol, uint16_t port, const char *chain)
-{
-	uint16_t big = htons(port);
-
-	nft_rule(nft, from);
-	nft_protocol(nft, protocol);
-	nft_field(nft, NFT_TRANSPORT, OFFSET_PORT, &big, NULL, sizeof(big), false);
-	nft_goto(nft, chain);
+	nft_goto(nft, "own");
 	nft_rule_end(nft);
 }
 
-static void connection_opens(struct nft *nft, bool opens)
+/* One rule for each kind of address that is the sandbox's own. */
+static void rules_for_own(struct nft *nft)
 {
-	static const uint8_t syn = SYN, asked = FLAGS_ASKED;
+	static const unsigned char loopback4 = 127, one6[16] = { [15] = 1 };
+	const struct {
+		const unsigned char *value;
+		uint32_t n;
+	} own[] = { { &loopback4, sizeof(loopback4) }, { own4, sizeof(own4) } };
+	const unsigned char *const six[] = { one6, own6 };
 
-	nft_protocol(nft, IPPROTO_TCP);
-	nft_field(nft, NFT_TRANSPORT, OFFSET_FLAGS, &syn, &asked, 1, !opens);
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		nft_rule(nft, "output");
+		nft_family_field(nft, NFPROTO_IPV4, 16, own[i].value, own[i].n);
+		goes_to_own(nft);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(six); i++) {
+		nft_rule(nft, "output");
+		nft_family(nft, NFPROTO_IPV6);
+		nft_field(nft, NFT_NETWORK, 24, six[i], NULL, sizeof(one6), false);
+		goes_to_own(nft);
+	}
 }
 
 /* Packets to the sandbox itself. */
@@ -154,19 +138,17 @@ static void make_own(struct nft *nft)
 	nft_chain(nft, "own", -1, 0);
 	/* the gateway answers datagrams from its own port: the asker expects them from where it sent to */
 	nft_rule(nft, "own");
-	nft_protocol(nft, IPPROTO_UDP);
-	nft_field(nft, NFT_TRANSPORT, 0, &listener, NULL, sizeof(listener), false);
-	nft_set_source_port(nft, 53);
-	nft_goto(nft, NULL);
+	nft_protocol_field(nft, IPPROTO_UDP, OFFSET_SOURCE, &listener, sizeof(listener));
+	nft_set_source_port(nft, NAMES_PORT);
 	nft_rule_end(nft);
 	if (ablated("gateway_port_closed"))
 		return;
+	/* TCP and UDP: what is numbered between them nobody can send; ICMP, with its checksum there, is not */
 	nft_rule(nft, "own");
-	connection_opens(nft, true);
+	nft_protocols(nft, IPPROTO_TCP, IPPROTO_UDP);
 	nft_field(nft, NFT_TRANSPORT, OFFSET_PORT, &listener, NULL, sizeof(listener), false);
 	nft_goto(nft, "refuse");
 	nft_rule_end(nft);
-	rule_for_port(nft, "own", IPPROTO_UDP, NETWORK_PORT, "refuse");
 }
 
 static void make_refuse(struct nft *nft, uint32_t level)
@@ -179,8 +161,6 @@ static void make_refuse(struct nft *nft, uint32_t level)
 	}
 	nft_rule(nft, "refuse");
 	nft_log(nft, LOG_GROUP, LOG_BYTES);
-	nft_rule_end(nft);
-	nft_rule(nft, "refuse");
 	nft_protocol(nft, IPPROTO_TCP);
 	nft_reject(nft, true);
 	nft_rule_end(nft);
@@ -189,30 +169,23 @@ static void make_refuse(struct nft *nft, uint32_t level)
 	nft_rule_end(nft);
 }
 
-/* The mark tells the other side of the loopback device; the payload cannot set one. */
-static void make_steer(struct nft *nft)
-{
-	nft_chain(nft, "steer", -1, 0);
-	nft_rule(nft, "steer");
-	nft_mark(nft, STEERED);
-	nft_goto(nft, NULL);
-	nft_rule_end(nft);
-}
-
 static void make_output(struct nft *nft)
 {
+	static const uint8_t syn = SYN, asked = FLAGS_ASKED;
+
 	nft_chain(nft, "output", NF_INET_LOCAL_OUT, 0);
-	rules_for_own(nft);
-	nft_rule(nft, "output");
-	connection_opens(nft, false);
-	nft_goto(nft, NULL);
-	nft_rule_end(nft);
-	rule_for_port(nft, "output", IPPROTO_TCP, 53, "steer");
-	rule_for_port(nft, "output", IPPROTO_UDP, 53, "steer");
+	/* TCP that does not open a connection: first, since most packets are that */
 	nft_rule(nft, "output");
 	nft_protocol(nft, IPPROTO_TCP);
+	nft_field(nft, NFT_TRANSPORT, OFFSET_FLAGS, &syn, &asked, 1, true);
+	nft_goto(nft, NULL);
+	nft_rule_end(nft);
+	rules_for_own(nft);
+	/* the mark tells the other side of the loopback device; the payload cannot set one */
+	nft_rule(nft, "output");
 	nft_port_in(nft, PORTS);
-	nft_goto(nft, "steer");
+	nft_mark(nft, STEERED);
+	nft_goto(nft, NULL);
 	nft_rule_end(nft);
 	nft_rule(nft, "output");
 	nft_goto(nft, "refuse");
@@ -229,7 +202,28 @@ static void make_prerouting(struct nft *nft)
 	nft_rule_end(nft);
 }
 
-/* @level: how far below the root the group of an exec lies; 0: packets are not marked. */
+/* What is steered to the listeners: questions for names in any case, and connections to @ranges, which ascend and do not touch. */
+static void open_ports(struct nft *nft, const struct nft_range *ranges, size_t n)
+{
+	static const struct nft_range names = { NAMES_PORT, NAMES_PORT };
+	struct nft_range joined = names; /* with the ranges that it touches */
+
+	nft_ports(nft, PORTS);
+	nft_ports_range(nft, IPPROTO_UDP, names);
+	for (size_t i = 0; i < n; i++) {
+		struct nft_range r = ranges[i];
+
+		if (r.first > joined.last + 1 || joined.first > r.last + 1) {
+			nft_ports_range(nft, IPPROTO_TCP, r);
+			continue;
+		}
+		joined.first = r.first < joined.first ? r.first : joined.first;
+		joined.last = r.last > joined.last ? r.last : joined.last;
+	}
+	nft_ports_range(nft, IPPROTO_TCP, joined);
+	nft_ports_end(nft);
+}
+
 static int make_table(int fd, uint32_t level)
 {
 	struct nft nft;
@@ -237,27 +231,12 @@ static int make_table(int fd, uint32_t level)
 	nft_begin(&nft, TABLE);
 	nft_table(&nft);
 	nft_port_set(&nft, PORTS);
+	open_ports(&nft, NULL, 0);
 	make_refuse(&nft, level);
 	make_own(&nft);
-	make_steer(&nft);
 	make_output(&nft);
 	make_prerouting(&nft);
 	return nft_commit(&nft, fd);
-}
-
-/* Our own group is a sibling of those of all execs. 0 when it is not known. */
-static uint32_t group_level(void)
-{
-	cleanup_buf struct buf text = BUF_INIT(16384);
-	uint32_t level = 0;
-	const char *p;
-
-	if (file_read_at(AT_FDCWD, "/proc/self/cgroup", &text) < 0)
-		return 0;
-	p = strstr(buf_cstr(&text), "0::/");
-	for (p = p != NULL ? p + 3 : ""; *p != '\0' && *p != '\n'; p++)
-		level += *p == '/' && p[1] != '\n';
-	return level < 256 ? level : 0;
 }
 
 /* --- sockets --- */
@@ -281,9 +260,8 @@ static int make_listener(int type)
 		return -errno;
 	if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0)
 		return -errno;
+	/* one property of a socket for both versions */
 	rc = set_option(fd, IPPROTO_IP, IP_TRANSPARENT);
-	if (rc == 0)
-		rc = set_option(fd, IPPROTO_IPV6, IPV6_TRANSPARENT);
 	if (rc == 0 && type == SOCK_DGRAM)
 		rc = set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO);
 	if (rc == 0 && bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0)
@@ -293,41 +271,32 @@ static int make_listener(int type)
 	return rc < 0 ? rc : TAKE_FD(fd);
 }
 
-static void log_config(struct netlink *nl, uint16_t attr, const void *p, size_t n)
-{
-	struct nfgenmsg g = { .version = NFNETLINK_V0, .res_id = htons(LOG_GROUP) };
-
-	netlink_open(nl, (uint16_t)(NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_CONFIG), NLM_F_ACK, &g,
-		sizeof(g));
-	netlink_attr(nl, attr, p, n);
-	netlink_close(nl);
-}
-
 /* Numbered messages: what the queue could not take shows as a gap. */
-static int make_log(void)
+static int begin_log(int fd)
 {
 	static const struct nfulnl_msg_config_cmd bind_group = { NFULNL_CFG_CMD_BIND };
 	const struct nfulnl_msg_config_mode mode = { .copy_range = htonl(LOG_BYTES),
 		.copy_mode = NFULNL_COPY_PACKET };
+	const struct nfgenmsg g = { .version = NFNETLINK_V0, .res_id = htons(LOG_GROUP) };
 	const uint16_t numbered = htons(NFULNL_CFG_F_SEQ);
 	const uint32_t at_once = htonl(1);
-	cleanup_fd int fd = netlink_socket(NETLINK_NETFILTER);
 	static const int room = LOG_ROOM;
 	struct netlink nl;
 	int rc;
 
-	if (fd < 0)
-		return fd;
 	netlink_init(&nl);
-	log_config(&nl, NFULA_CFG_CMD, &bind_group, sizeof(bind_group));
-	log_config(&nl, NFULA_CFG_MODE, &mode, sizeof(mode));
-	log_config(&nl, NFULA_CFG_FLAGS, &numbered, sizeof(numbered));
-	log_config(&nl, NFULA_CFG_QTHRESH, &at_once, sizeof(at_once));
+	netlink_open(&nl, (uint16_t)(NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_CONFIG), NLM_F_ACK, &g,
+		sizeof(g));
+	netlink_attr(&nl, NFULA_CFG_CMD, &bind_group, sizeof(bind_group));
+	netlink_attr(&nl, NFULA_CFG_MODE, &mode, sizeof(mode));
+	netlink_attr(&nl, NFULA_CFG_FLAGS, &numbered, sizeof(numbered));
+	netlink_attr(&nl, NFULA_CFG_QTHRESH, &at_once, sizeof(at_once));
+	netlink_close(&nl);
 	rc = netlink_talk(&nl, fd);
 	netlink_fini(&nl);
 	if (rc == 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)) < 0)
 		rc = -errno;
-	return rc < 0 ? rc : TAKE_FD(fd);
+	return rc;
 }
 
 /* --- all of it --- */
@@ -341,56 +310,56 @@ static int missing_part(struct err *err, int rc, const char *what)
 		       : rc;
 }
 
-static int make_sockets(struct network *network, struct err *err)
+static int make_listeners(struct network *network, struct err *err)
 {
-	const struct {
-		int *fd, made;
-		const char *what;
-	} parts[] = {
-		{ &network->tcp, make_listener(SOCK_STREAM), "listen for connections" },
-		{ &network->udp, make_listener(SOCK_DGRAM), "listen for datagrams" },
-		{ &network->log, make_log(), "open the log of what is refused" },
-	};
-	int rc = 0;
+	network->tcp = make_listener(SOCK_STREAM);
+	if (network->tcp < 0)
+		return missing_part(err, network->tcp, "listen for connections");
+	network->udp = make_listener(SOCK_DGRAM);
+	return network->udp < 0 ? missing_part(err, network->udp, "listen for datagrams") : 0;
+}
 
-	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-		*parts[i].fd = parts[i].made;
-		if (parts[i].made < 0 && rc == 0)
-			rc = missing_part(err, parts[i].made, parts[i].what);
-	}
-	return rc;
+/* The socket that made the table becomes that of the log. @level: how far below the root the group of an exec lies; 0: packets are not marked. */
+static int make_filter(struct network *network, uint32_t level, struct err *err)
+{
+	cleanup_fd int fd = netlink_socket(NETLINK_NETFILTER);
+	int rc;
+
+	if (fd < 0)
+		return missing_part(err, fd, "open netfilter");
+	rc = make_table(fd, level);
+	if (rc < 0)
+		return missing_part(err, rc, "make the packet filter");
+	rc = begin_log(fd);
+	if (rc < 0)
+		return missing_part(err, rc, "open the log of what is refused");
+	network->log = TAKE_FD(fd);
+	return 0;
 }
 
 /* Everything but the device. */
-static int make_filter(struct network *network, struct err *err)
+static int make_closed(struct network *network, uint32_t level, struct err *err)
 {
-	uint32_t level = group_level();
-	cleanup_fd int table = -1, diag = -1; /* whether this kernel has it is told now */
-	int rc = make_sockets(network, err);
+	int rc = make_listeners(network, err);
 
 	if (rc < 0)
 		return rc;
-	diag = netlink_socket(NETLINK_SOCK_DIAG);
-	if (diag < 0)
-		return missing_part(err, diag, "open socket diagnosis");
-	table = netlink_socket(NETLINK_NETFILTER);
-	if (table < 0)
-		return missing_part(err, table, "open netfilter");
-	rc = make_table(table, level);
-	/* an older kernel cannot tell whose packet it was */
-	if (rc < 0 && level > 0)
-		rc = make_table(table, 0);
-	return rc < 0 ? missing_part(err, rc, "make the packet filter") : 0;
+	rc = make_filter(network, level, err);
+	if (rc == 0 || level == 0)
+		return rc;
+	/* an older kernel cannot tell whose packet it was; a new socket, since this one may hold answers */
+	*err = (struct err){ 0 };
+	return make_filter(network, 0, err);
 }
 
-int network_make(struct network *network, struct err *err)
+int network_make(struct network *network, uint32_t group_level, struct err *err)
 {
 	int rc, device;
 
 	*network = (struct network)NETWORK_NONE;
 	rc = feature_withheld(FEATURE_PACKET_FILTER)
 		     ? missing_part(err, -ENOENT, "make the packet filter")
-		     : make_filter(network, err);
+		     : make_closed(network, group_level, err);
 	/* last: without a filter there is no route either */
 	device = make_device(rc == 0);
 	if (device < 0)
@@ -445,7 +414,8 @@ int network_allow_ports(int netns, const struct nft_range *ranges, size_t n)
 	if (table < 0)
 		return table;
 	nft_begin(&nft, TABLE);
-	nft_port_set_fill(&nft, PORTS, ranges, n);
+	nft_port_set_clear(&nft, PORTS);
+	open_ports(&nft, ranges, n);
 	return nft_commit(&nft, table);
 }
 

@@ -5,9 +5,9 @@
  * There is no other device, so nothing can leave whatever happens to the table; the table is how a refusal becomes fast, explained and recorded. It belongs to U1: no
  * capability of the payload works on it. The recipe, with its measured costs and traps: docs/design/0007.
  *
- *   output      to the sandbox's own addresses: accept (never the gateway's port)
- *               TCP that opens a connection: accept ports 53 and those of the set `ports`
- *               UDP to port 53: accept
+ *   output      TCP that does not open a connection: accept
+ *               to the sandbox's own addresses: accept (never the gateway's port)
+ *               protocol and port in the set `ports`: accept; names (53) are always there
  *               everything else: tell NFLOG whose it was, then refuse
  *   prerouting  what was accepted to foreign addresses: to the transparent listeners
  */
@@ -35,12 +35,14 @@ struct network {
 
 /**
  * network_make() - set up the network namespace of the calling process and make the descriptors.
+ * @group_level: how far below the root of the caller's cgroup namespace the groups of the sandbox's programs lie (struct cgroup); 0: it is not known, and packets do not
+ * say whose they were.
  * Context: root of the user namespace that owns it; before the cgroup namespace is unshared, because groups are counted from its root. Half a millisecond at most.
  *
  * Return: 0; -EOPNOTSUPP with @err set when this kernel lacks a part: then there is a loopback device and nothing else, and every connection fails at once;
  * other -errno with @err set.
  */
-int network_make(struct network *network, struct err *err) attr_must_use;
+int network_make(struct network *network, uint32_t group_level, struct err *err) attr_must_use;
 
 /** network_fds() - the descriptors as a list for passing. */
 void network_fds(const struct network *network, int fds[NETWORK_FDS]);

@@ -122,11 +122,23 @@ static bool readable(const char *dir, const char *name)
 	return join(path, dir, name) == 0 && access(path, R_OK) == 0;
 }
 
+/* Of an absolute path: 0 for the root. */
+static uint32_t depth(const char *path)
+{
+	uint32_t n = 0;
+
+	for (const char *p = path; *p != '\0'; p++)
+		n += *p == '/' && p[1] != '\0';
+	return n;
+}
+
 static int prepare_v2(struct cgroup *cg, const char *mount)
 {
 	char own[256], base[CGROUP_PATH_SIZE];
 	int rc = own_v2_path(own, sizeof(own));
 
+	/* where no group can be made the programs are in ours */
+	cg->level = rc < 0 ? 0 : depth(own);
 	if (rc < 0 || mount[0] == '\0' || !str_ends(own, "/keeper"))
 		return rc;
 	own[strlen(own) - strlen("/keeper")] = '\0';
@@ -143,6 +155,7 @@ static int prepare_v2(struct cgroup *cg, const char *mount)
 		cg->box[0] = '\0';
 		return rc == -EACCES || rc == -EPERM || rc == -EROFS ? 0 : rc;
 	}
+	cg->level++; /* …/box/LEAF beside …/keeper */
 	enable_controllers(cg->box);
 	cg->controllers = readable(cg->box, "memory.max") && readable(cg->box, "pids.max");
 	return 0;

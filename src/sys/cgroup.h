@@ -21,6 +21,7 @@ struct cgroup {
 	char box[CGROUP_PATH_SIZE]; /* v2 directory of the payload; "" = no v2 tree that we may write */
 	bool controllers;           /* memory, pids and cpu work in @box */
 	char v1[CGROUP_V1_COUNT][CGROUP_PATH_SIZE]; /* v1 directories; "" = not used */
+	uint32_t level; /* of the programs' v2 groups, below the root that we see; 0 = unknown */
 };
 
 /** struct cgroup_limits - 0 means no limit. */

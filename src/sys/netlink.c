@@ -97,22 +97,27 @@ static int read_answers(struct netlink *nl, const char *p, size_t n)
 		int code;
 
 		memcpy(&h, p, sizeof(h));
-		if (h.nlmsg_len < MESSAGE_HEADER || h.nlmsg_len > n)
+		if (h.nlmsg_len < MESSAGE_HEADER)
 			return -EBADMSG;
 		if (h.nlmsg_type == NLMSG_ERROR) {
+			if (n < MESSAGE_HEADER + sizeof(code))
+				return -EBADMSG;
 			memcpy(&code, p + MESSAGE_HEADER, sizeof(code));
 			nl->wanted -= nl->wanted > 0;
 			rc = rc == 0 ? code : rc;
 		}
+		/* an error repeats what it answers, which may have no room here */
+		if (ALIGNED(h.nlmsg_len) >= n)
+			break;
 		p += ALIGNED(h.nlmsg_len);
-		n -= ALIGNED(h.nlmsg_len) < n ? ALIGNED(h.nlmsg_len) : n;
+		n -= ALIGNED(h.nlmsg_len);
 	}
 	return rc;
 }
 
 int netlink_talk(struct netlink *nl, int fd)
 {
-	char answer[16384];
+	char answer[4096];
 	int rc = 0;
 
 	if (buf_failed(&nl->bytes))

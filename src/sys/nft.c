@@ -10,8 +10,14 @@
 
 #define TYPE(message) ((uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | (message)))
 
-/* inet_service of nft(8), for those who list the table */
-#define PORT_TYPE 13
+/* inet_proto . inet_service of nft(8), for those who list the table */
+#define PORT_TYPE (12U << 6 | 13U)
+
+/* Two values that stand in one register behind each other, in four bytes each. */
+struct pair {
+	uint8_t kind, zero[3]; /* protocol or family */
+	unsigned char value[4];
+};
 
 static void put_u32(struct nft *nft, uint16_t type, uint32_t value)
 {
@@ -99,42 +105,50 @@ void nft_port_set(struct nft *nft, const char *name)
 	put_u32(nft, NFTA_SET_ID, 1);
 	put_u32(nft, NFTA_SET_FLAGS, NFT_SET_INTERVAL);
 	put_u32(nft, NFTA_SET_KEY_TYPE, PORT_TYPE);
-	put_u32(nft, NFTA_SET_KEY_LEN, sizeof(uint16_t));
+	put_u32(nft, NFTA_SET_KEY_LEN, sizeof(struct pair));
 	netlink_close(&nft->nl);
 }
 
-static void set_element(struct nft *nft, uint16_t port, bool end)
+static void set_element(struct nft *nft, uint8_t protocol, uint16_t port, bool end)
 {
-	uint16_t big = htons(port);
+	struct pair key = { .kind = protocol,
+		.value = { (unsigned char)(port >> 8), (unsigned char)port } };
 	size_t nest = netlink_nest(&nft->nl, NFTA_LIST_ELEM);
 
-	put_data(nft, NFTA_SET_ELEM_KEY, &big, sizeof(big));
+	put_data(nft, NFTA_SET_ELEM_KEY, &key, sizeof(key));
 	if (end)
 		put_u32(nft, NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_INTERVAL_END);
 	netlink_nest_end(&nft->nl, nest);
 }
 
-void nft_port_set_fill(struct nft *nft, const char *name, const struct nft_range *ranges, size_t n)
+void nft_port_set_clear(struct nft *nft, const char *name)
 {
-	size_t nest;
-
 	open_message(nft, TYPE(NFT_MSG_DELSETELEM), 0); /* without elements: all of them */
 	put_str(nft, NFTA_SET_ELEM_LIST_TABLE, nft->table);
 	put_str(nft, NFTA_SET_ELEM_LIST_SET, name);
 	netlink_close(&nft->nl);
-	if (n == 0)
-		return;
+}
+
+void nft_ports(struct nft *nft, const char *set)
+{
 	open_message(nft, TYPE(NFT_MSG_NEWSETELEM), NLM_F_CREATE);
 	put_str(nft, NFTA_SET_ELEM_LIST_TABLE, nft->table);
-	put_str(nft, NFTA_SET_ELEM_LIST_SET, name);
-	nest = netlink_nest(&nft->nl, NFTA_SET_ELEM_LIST_ELEMENTS);
-	for (size_t i = 0; i < n; i++) {
-		set_element(nft, ranges[i].first, false);
-		if (ranges[i].last != UINT16_MAX)
-			set_element(nft, (uint16_t)(ranges[i].last + 1), true);
-	}
-	netlink_nest_end(&nft->nl, nest);
-	netlink_close(&nft->nl);
+	put_str(nft, NFTA_SET_ELEM_LIST_SET, set);
+	nft->rule = netlink_nest(&nft->nl, NFTA_SET_ELEM_LIST_ELEMENTS);
+}
+
+void nft_ports_range(struct nft *nft, uint8_t protocol, struct nft_range range)
+{
+	set_element(nft, protocol, range.first, false);
+	if (range.last == UINT16_MAX) /* up to where the next protocol begins */
+		set_element(nft, (uint8_t)(protocol + 1), 0, true);
+	else
+		set_element(nft, protocol, (uint16_t)(range.last + 1), true);
+}
+
+void nft_ports_end(struct nft *nft)
+{
+	nft_rule_end(nft);
 }
 
 void nft_rule(struct nft *nft, const char *chain)
@@ -182,13 +196,18 @@ static void compare(struct nft *nft, const void *value, size_t n, bool differ)
 	expression_end(nft, &e);
 }
 
-static void meta_is(struct nft *nft, uint32_t key, const void *value, size_t n)
+static void meta_load(struct nft *nft, uint32_t key)
 {
 	struct expression e = expression(nft, "meta");
 
 	put_u32(nft, NFTA_META_DREG, NFT_REG_1);
 	put_u32(nft, NFTA_META_KEY, key);
 	expression_end(nft, &e);
+}
+
+static void meta_is(struct nft *nft, uint32_t key, const void *value, size_t n)
+{
+	meta_load(nft, key);
 	compare(nft, value, n, false);
 }
 
@@ -211,11 +230,25 @@ void nft_protocol(struct nft *nft, uint8_t protocol)
 	meta_is(nft, NFT_META_L4PROTO, &protocol, sizeof(protocol));
 }
 
-static void load(struct nft *nft, enum nft_base base, uint32_t offset, uint32_t n)
+void nft_protocols(struct nft *nft, uint8_t first, uint8_t last)
+{
+	struct expression e;
+
+	meta_load(nft, NFT_META_L4PROTO);
+	e = expression(nft, "range");
+	put_u32(nft, NFTA_RANGE_SREG, NFT_REG_1);
+	put_u32(nft, NFTA_RANGE_OP, NFT_RANGE_EQ);
+	put_data(nft, NFTA_RANGE_FROM_DATA, &first, sizeof(first));
+	put_data(nft, NFTA_RANGE_TO_DATA, &last, sizeof(last));
+	expression_end(nft, &e);
+}
+
+static void load(
+	struct nft *nft, enum nft_base base, uint32_t offset, uint32_t n, enum nft_registers to)
 {
 	struct expression e = expression(nft, "payload");
 
-	put_u32(nft, NFTA_PAYLOAD_DREG, NFT_REG_1);
+	put_u32(nft, NFTA_PAYLOAD_DREG, (uint32_t)to);
 	put_u32(nft, NFTA_PAYLOAD_BASE,
 		base == NFT_NETWORK ? NFT_PAYLOAD_NETWORK_HEADER : NFT_PAYLOAD_TRANSPORT_HEADER);
 	put_u32(nft, NFTA_PAYLOAD_OFFSET, offset);
@@ -229,7 +262,7 @@ void nft_field(struct nft *nft, enum nft_base base, uint32_t offset, const void 
 	static const unsigned char zero[16];
 	struct expression e;
 
-	load(nft, base, offset, n);
+	load(nft, base, offset, n, NFT_REG_1);
 	if (mask != NULL) {
 		e = expression(nft, "bitwise");
 		put_u32(nft, NFTA_BITWISE_SREG, NFT_REG_1);
@@ -242,11 +275,42 @@ void nft_field(struct nft *nft, enum nft_base base, uint32_t offset, const void 
 	compare(nft, value, n, differ);
 }
 
+/* As struct pair: the kernel fills what is left of four bytes with zeros. */
+static void load_pair(
+	struct nft *nft, uint32_t kind, enum nft_base base, uint32_t offset, uint32_t n)
+{
+	meta_load(nft, kind);
+	load(nft, base, offset, n, NFT_REG32_01);
+}
+
+static void pair_is(struct nft *nft, uint8_t kind, const void *value, uint32_t n)
+{
+	struct pair p = { .kind = kind };
+
+	BUG_ON(n > sizeof(p.value));
+	memcpy(p.value, value, n);
+	compare(nft, &p, sizeof(p), false);
+}
+
+void nft_protocol_field(
+	struct nft *nft, uint8_t protocol, uint32_t offset, const void *value, uint32_t n)
+{
+	load_pair(nft, NFT_META_L4PROTO, NFT_TRANSPORT, offset, n);
+	pair_is(nft, protocol, value, n);
+}
+
+void nft_family_field(
+	struct nft *nft, uint8_t family, uint32_t offset, const void *value, uint32_t n)
+{
+	load_pair(nft, NFT_META_NFPROTO, NFT_NETWORK, offset, n);
+	pair_is(nft, family, value, n);
+}
+
 void nft_port_in(struct nft *nft, const char *set)
 {
 	struct expression e;
 
-	load(nft, NFT_TRANSPORT, 2, sizeof(uint16_t));
+	load_pair(nft, NFT_META_L4PROTO, NFT_TRANSPORT, 2, sizeof(uint16_t));
 	e = expression(nft, "lookup");
 	put_str(nft, NFTA_LOOKUP_SET, set);
 	put_u32(nft, NFTA_LOOKUP_SREG, NFT_REG_1);
@@ -304,7 +368,6 @@ void nft_tproxy(struct nft *nft, uint16_t port)
 	put_u32(nft, NFTA_TPROXY_FAMILY, NFPROTO_UNSPEC);
 	put_u32(nft, NFTA_TPROXY_REG_PORT, NFT_REG_1);
 	expression_end(nft, &e);
-	verdict(nft, NF_ACCEPT, NULL);
 }
 
 void nft_mark_by_cgroup(struct nft *nft, uint32_t level)

@@ -2,7 +2,8 @@
 /**
  * DOC: sys/nft.h - nf_tables over netlink: tables, chains, sets and rules of one inet table, as one batch that the kernel takes or refuses as a whole.
  *
- * A rule is a sequence of expressions between nft_rule() and nft_rule_end(); each reads or writes register 1, and one that does not match ends the rule. Expressions are
+ * A rule is a sequence of expressions between nft_rule() and nft_rule_end(); each reads or writes register 1, and one that does not match ends the rule. Each costs more than a
+ * microsecond to make (the kernel looks through the names of all kinds that it has), so what looks at two things compares them at once. Expressions are
  * named as nft(8) prints them with --debug=netlink. Needs CAP_NET_ADMIN over the network namespace of the socket.
  */
 #ifndef CAY_SYS_NFT_H
@@ -16,7 +17,7 @@ enum nft_base { NFT_NETWORK, NFT_TRANSPORT };
 struct nft {
 	struct netlink nl;
 	const char *table;
-	size_t rule; /* nest of the open rule's expressions */
+	size_t rule; /* nest of the open rule's expressions, or of a set's elements */
 };
 
 /** struct nft_range - ports first..last. */
@@ -36,11 +37,20 @@ void nft_table(struct nft *nft);
 /** nft_chain() - add a chain; @hook: NF_INET_* or -1 for one that is only jumped to. */
 void nft_chain(struct nft *nft, const char *name, int hook, int priority);
 
-/** nft_port_set() - add a set of port ranges. */
+/** nft_port_set() - add a set of ports, each with its protocol. */
 void nft_port_set(struct nft *nft, const char *name);
 
-/** nft_port_set_fill() - replace the ranges of a set; they ascend and do not touch. */
-void nft_port_set_fill(struct nft *nft, const char *name, const struct nft_range *ranges, size_t n);
+/** nft_port_set_clear() - empty a set that was there before this batch. */
+void nft_port_set_clear(struct nft *nft, const char *name);
+
+/** nft_ports() - begin to add ranges to a set. */
+void nft_ports(struct nft *nft, const char *set);
+
+/** nft_ports_range() - add @range of @protocol; it must not touch another of the same protocol in the set. */
+void nft_ports_range(struct nft *nft, uint8_t protocol, struct nft_range range);
+
+/** nft_ports_end() - end that; one range at least. */
+void nft_ports_end(struct nft *nft);
 
 /** nft_rule() - begin a rule at the end of @chain. */
 void nft_rule(struct nft *nft, const char *chain);
@@ -58,13 +68,24 @@ void nft_protocol(struct nft *nft, uint8_t protocol);
 void nft_field(struct nft *nft, enum nft_base base, uint32_t offset, const void *value,
 	const void *mask, uint32_t n, bool differ);
 
-/** nft_port_in() - go on when the destination port is in the set. */
+/** nft_protocol_field() - nft_protocol() and nft_field() of @n (at most 4) bytes of the transport header, in one comparison. */
+void nft_protocol_field(
+	struct nft *nft, uint8_t protocol, uint32_t offset, const void *value, uint32_t n);
+
+/** nft_family_field() - the same of the family and the network header. */
+void nft_family_field(
+	struct nft *nft, uint8_t family, uint32_t offset, const void *value, uint32_t n);
+
+/** nft_protocols() - go on for packets of protocols @first to @last. */
+void nft_protocols(struct nft *nft, uint8_t first, uint8_t last);
+
+/** nft_port_in() - go on when the protocol with the destination port is in the set. */
 void nft_port_in(struct nft *nft, const char *set);
 
 /** nft_set_source_port() - change the source port of the datagram. */
 void nft_set_source_port(struct nft *nft, uint16_t port);
 
-/** nft_tproxy() - give the packet to the transparent listener on @port, and accept it. */
+/** nft_tproxy() - give the packet to the transparent listener on @port, and go on. */
 void nft_tproxy(struct nft *nft, uint16_t port);
 
 /** nft_mark() - set the packet's mark. */

@@ -184,6 +184,27 @@ def test_the_gateways_port_is_closed_to_the_sandbox(instance):
             assert one not in ("connected", "TimeoutError"), one
 
 
+def test_ports_that_a_policy_opens(instance):
+    """Each is opened for TCP alone, up to its last, also where it lies beside the port of names, which is always open."""
+    def ask(kind, *ports):
+        said = probe(instance, box, *(f"{f}/{kind}/{h}/{p}" for p in ports for f, h in (("4", "93.184.216.34"), ("6", "2606:4700::1111"))))
+        return ["opened" if one in ("connected", "ECONNRESET") else one for one in said]  # of an address that no rule names the gateway ends the connection
+
+    def policy(*ports):
+        return json.dumps({"version": 1, "rules": [{"name": "raw", "match": {"host": "a.example", "port": list(ports), "transport": "tcp"}, "action": "allow"}]})
+    closed, opened = (1, 51, 61, 15001, 65534), (52, 53, 54, 60, 65535)
+    with instance.sandbox(policy=policy(52, "54-60", 65535)) as box:
+        equal(ask("tcp", *closed), ["ECONNREFUSED"] * 10)
+        equal(ask("tcp", *opened), ["opened"] * 10)
+        equal(ask("udp", 1, 52, 54, 123, 15001, 65534, 65535), ["EPERM"] * 14)
+    with instance.sandbox(policy=policy("any")) as box:
+        equal(ask("tcp", *opened[:4], 1, 65534, 65535), ["opened"] * 14)
+        equal(ask("udp", 1, 52, 54, 65535), ["EPERM"] * 8)
+    with instance.sandbox() as box:
+        equal(ask("tcp", *closed, 52, 54, 60, 65535), ["ECONNREFUSED"] * 18)
+        equal(ask("tcp", 53), ["opened"] * 2)
+
+
 def test_the_payload_owns_none_of_it(instance):
     script = r'''
 import socket
