@@ -259,7 +259,6 @@ static int load_by_coders(struct memory_reader *r, int template, struct err *err
 
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "start the processes that unpack");
-	memory_reader_ahead(r);
 	if (rc == 0)
 		rc = load(r, template, &coders, err);
 	if (memory_coders_end(&coders) == -EBADMSG && rc < 0) {

@@ -522,9 +522,9 @@ static uint64_t place_of(const struct memory_reader *r, const struct memory_chun
 }
 
 /* Each by itself: of a long range the kernel begins only a part. */
-void memory_reader_ahead(const struct memory_reader *r)
+void memory_reader_ahead(const struct memory_reader *r, size_t at, size_t n)
 {
-	for (size_t i = 0; i < r->n; i++) {
+	for (size_t i = at; i < r->n && i - at < n; i++) {
 		uint64_t start = place_of(r, &r->index[i]), skip = start % PAGECHUNK_PAGE;
 
 		if (r->index[i].head.stored > 0)
@@ -545,6 +545,8 @@ int memory_reader_next(struct memory_reader *r, const struct memory_chunk **chun
 
 	if (r->next == r->n)
 		return 0;
+	if (r->next % MEMORY_AHEAD == 0)
+		memory_reader_ahead(r, r->next, (size_t)2 * MEMORY_AHEAD);
 	*offset = place_of(r, c);
 	if (!is_readable(r->pages + *offset, c->head.stored))
 		return memory_reader_changed(r, err);

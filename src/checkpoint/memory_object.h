@@ -22,7 +22,8 @@
 
 #define MEMORY_DIR   "memory"
 #define MEMORY_EXACT "EXACT"
-#define MEMORY_LINKS 8U /* PAGES.1 to PAGES.8 */
+#define MEMORY_LINKS 8U  /* PAGES.1 to PAGES.8 */
+#define MEMORY_AHEAD 16U /* chunks that the disk is asked for at once */
 
 /** struct memory_chunk - a record of INDEX. */
 struct memory_chunk {
@@ -99,8 +100,8 @@ void memory_writer_close(struct memory_writer *w);
 /** memory_reader_open() - open object @id and check manifest and index. %ERR_CORRUPT names what was changed. memory_reader_close() in any case. */
 int memory_reader_open(struct memory_reader *r, const struct store *store, const char *id,
 	struct err *err) attr_must_use;
-/** memory_reader_ahead() - have the disk begin to give all of it. */
-void memory_reader_ahead(const struct memory_reader *r);
+/** memory_reader_ahead() - have the disk begin to give @n chunks from chunk @at on; those beyond the last are nobody's. memory_reader_next() does it by itself. */
+void memory_reader_ahead(const struct memory_reader *r, size_t at, size_t n);
 /** memory_reader_next() - next chunk; its stored bytes are at @offset of @r->pages, and can be read. Whether they have the digest is the caller's to look. Return: 1, 0 at the end, %ERR_CORRUPT when the disk does not give them. */
 int memory_reader_next(struct memory_reader *r, const struct memory_chunk **chunk, uint64_t *offset,
 	struct err *err) attr_must_use;

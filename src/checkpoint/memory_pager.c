@@ -139,6 +139,16 @@ static int order_chunk(const struct memory_reader *r, struct memory_coders *code
 	return rc == -EPIPE ? 0 : rc;
 }
 
+/* Most are asked for in order: the disk begins with what comes soon, and no more, since what else the program needs of it would wait behind that. */
+static int heed(const struct memory_reader *r, struct memory_coders *coders, uint32_t request)
+{
+	uint32_t number = request & ~TEMPLATE_AHEAD;
+	bool soon = number != request;
+
+	memory_reader_ahead(r, r->next + number + (soon ? 0 : MEMORY_AHEAD), 1);
+	return soon ? 0 : order_chunk(r, coders, number);
+}
+
 /* Return: 1, 0 when nobody can ask any more, -errno. */
 static int serve_one(const struct memory_reader *r, struct memory_coders *coders, int requests)
 {
@@ -147,7 +157,7 @@ static int serve_one(const struct memory_reader *r, struct memory_coders *coders
 	int rc = n < 0 ? -errno : n % (ssize_t)sizeof(*numbers) != 0 ? -EPROTO : n > 0;
 
 	for (ssize_t i = 0; rc > 0 && i < n / (ssize_t)sizeof(*numbers); i++) {
-		int ordered = order_chunk(r, coders, numbers[i]);
+		int ordered = heed(r, coders, numbers[i]);
 
 		rc = ordered < 0 ? ordered : rc;
 	}
@@ -202,7 +212,6 @@ static int begin(struct memory_reader *r, const struct first *first, int templat
 {
 	int rc = memory_coders_unpack(coders, r->pages);
 
-	memory_reader_ahead(r);
 	if (rc == 0 && pipe2(requests, O_CLOEXEC) < 0)
 		rc = -errno;
 	if (rc < 0)

@@ -112,7 +112,10 @@ struct template_memory {
 #define TEMPLATE_PIECE_SLOTS 4U
 
 #define TEMPLATE_PAGE_SLOTS 4U /* of each coder */
-#define TEMPLATE_SLOT_SIZE  (1U << 20)
+
+#define TEMPLATE_AHEAD \
+	(1U << 31) /* with the number of a chunk: it will be asked for, and the disk may begin to give it */
+#define TEMPLATE_SLOT_SIZE (1U << 20)
 
 #define TEMPLATE_DAMAGED \
 	(~0ULL) /* what is on disk is not what was written; nothing comes behind it */

@@ -321,12 +321,19 @@ bool pull_may_ask(void)
 	return pull.asked - pull.taken < (uint64_t)pull.n * TEMPLATE_PAGE_SLOTS;
 }
 
+static long request(uint32_t number)
+{
+	long rc = CALL3(__NR_write, pull.requests, &number, sizeof(number));
+
+	return rc == (long)sizeof(number) ? 0 : rc < 0 ? rc : -5;
+}
+
 long pull_ask(uint32_t chunk)
 {
-	long rc = CALL3(__NR_write, pull.requests, &chunk, sizeof(chunk));
+	long rc = request(chunk);
 
-	if (rc != (long)sizeof(chunk))
-		return rc < 0 ? rc : -5;
+	if (rc < 0)
+		return rc;
 	pull.state[chunk] = PULL_ASKED;
 	pull.queue[pull.asked++ % PULL_ASKED_MAX] = chunk;
 	return 0;
@@ -462,12 +469,27 @@ static long take_one(bool all)
 	return pull_take(all ? put : put_content);
 }
 
-static long take_chunks(bool all)
+static bool is_wanted(uint32_t chunk, bool all)
+{
+	return all || pull.first[chunk] != 0 || has_content(chunk);
+}
+
+/* One is asked for when there is a slot for it; the disk need not wait for that. */
+static long announce(bool all)
 {
 	long rc = 0;
 
+	for (uint32_t i = 0; rc == 0 && i < pull.n_chunks; i++)
+		rc = is_wanted(i, all) ? request(i | TEMPLATE_AHEAD) : 0;
+	return rc;
+}
+
+static long take_chunks(bool all)
+{
+	long rc = announce(all);
+
 	for (uint32_t i = 0; rc >= 0 && (i < pull.n_chunks || pull_pipe() >= 0);) {
-		if (i < pull.n_chunks && !all && pull.first[i] == 0 && !has_content(i))
+		if (i < pull.n_chunks && !is_wanted(i, all))
 			i++;
 		else if (i < pull.n_chunks && pull_may_ask())
 			rc = pull_ask(i++);
