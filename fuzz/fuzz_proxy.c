@@ -106,11 +106,16 @@ static void serve_stream(void *ctx, struct channel *channel)
 	(void)!exchange_run(ctx, channel);
 }
 
+static void refused_stream(attr_unused void *ctx)
+{
+}
+
 static void serve_http2(void *arg)
 {
 	struct proxy_conn c = conn(*(int *)arg);
 	struct wire *w = wire_new(proxy.loop, c.fd, NULL, 0);
-	struct http2 *h = http2_new(w, serve_stream, &c);
+	const struct http2_server server = { serve_stream, refused_stream, &c };
+	struct http2 *h = http2_new(w, &server);
 
 	(void)http2_run(h, IDLE_NS);
 	MUST(http2_streams(h) == 0);
@@ -144,7 +149,7 @@ static void ask(void *arg)
 static void ask_http2(void *arg)
 {
 	struct wire *w = wire_new(proxy.loop, *(int *)arg, NULL, 0);
-	struct http2 *h = http2_new(w, NULL, NULL);
+	struct http2 *h = http2_new(w, NULL);
 
 	for (int i = 0; i < 2; i++)
 		fiber_start(ask, http2_request(h));

@@ -51,10 +51,15 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *f, vo
 {
 	struct http2 *h = ctx;
 
-	if (h->serve == NULL || f->headers.cat != NGHTTP2_HCAT_REQUEST)
+	if (h->server == NULL || f->headers.cat != NGHTTP2_HCAT_REQUEST)
 		return 0;
 	if (h->ending || h->n_streams >= 2 * HTTP2_STREAMS_MAX)
 		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	if (stream2_served() >= HTTP2_SERVED_MAX) {
+		h->server->refused(h->server->ctx);
+		return nghttp2_submit_rst_stream(
+			session, NGHTTP2_FLAG_NONE, f->hd.stream_id, NGHTTP2_REFUSED_STREAM);
+	}
 	return nghttp2_session_set_stream_user_data(
 		session, f->hd.stream_id, stream2_new(h, f->hd.stream_id));
 }
@@ -75,7 +80,7 @@ static void serve_stream(void *arg)
 {
 	struct stream2 *s = arg;
 
-	s->h->serve(s->h->ctx, &s->ch);
+	s->h->server->serve(s->h->server->ctx, &s->ch);
 	stream2_release(s);
 }
 
@@ -85,7 +90,7 @@ static void headers_whole(struct http2 *h, struct stream2 *s, const nghttp2_fram
 	if (f->headers.cat == NGHTTP2_HCAT_REQUEST) {
 		stream2_hold(s);
 		fiber_start(serve_stream, s);
-	} else if (h->serve == NULL && s->too_large) {
+	} else if (h->server == NULL && s->too_large) {
 		(void)nghttp2_submit_rst_stream(
 			h->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_ENHANCE_YOUR_CALM);
 	}
@@ -100,7 +105,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *f, void *ctx)
 
 	if (is_idle_work(f) && !allow(&h->frames))
 		return too_much(h, "a flood of control frames");
-	if (f->hd.type == NGHTTP2_RST_STREAM && h->serve != NULL && !allow(&h->resets))
+	if (f->hd.type == NGHTTP2_RST_STREAM && h->server != NULL && !allow(&h->resets))
 		return too_much(h, "a flood of resets");
 	if (f->hd.type == NGHTTP2_GOAWAY)
 		h->ending = true;
@@ -112,6 +117,20 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *f, void *ctx)
 	if (f->hd.type == NGHTTP2_HEADERS)
 		headers_whole(h, s, f);
 	waiters_wake(&s->readable);
+	return 0;
+}
+
+/* A request is on its way: what is granted beyond the usual goes along with it. */
+static int on_sent(nghttp2_session *session, const nghttp2_frame *f, void *ctx)
+{
+	const struct http2 *h = ctx;
+	struct stream2 *s;
+
+	if (h->server != NULL || f->hd.type != NGHTTP2_HEADERS)
+		return 0;
+	s = nghttp2_session_get_stream_user_data(session, f->hd.stream_id);
+	if (s != NULL)
+		stream2_widen(s);
 	return 0;
 }
 
@@ -251,6 +270,7 @@ static nghttp2_session_callbacks *callbacks(void)
 		nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
 		nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
 		nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame);
+		nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_sent);
 		nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data);
 		nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_close);
 	}
@@ -270,8 +290,8 @@ static int session_new(struct http2 *h)
 	nghttp2_option_set_max_outbound_ack(options, HTTP2_BURST);
 	nghttp2_option_set_max_send_header_block_length(options, 4 * HTTP2_HEADERS_MAX);
 	nghttp2_option_set_peer_max_concurrent_streams(options, HTTP2_STREAMS_MAX);
-	rc = h->serve != NULL ? nghttp2_session_server_new2(&h->session, callbacks(), h, options)
-			      : nghttp2_session_client_new2(&h->session, callbacks(), h, options);
+	rc = h->server != NULL ? nghttp2_session_server_new2(&h->session, callbacks(), h, options)
+			       : nghttp2_session_client_new2(&h->session, callbacks(), h, options);
 	nghttp2_option_del(options);
 	return rc == 0 ? 0 : -ENOMEM;
 }
@@ -280,29 +300,27 @@ static int greet(struct http2 *h)
 {
 	const nghttp2_settings_entry settings[] = {
 		{ NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
-			h->serve != NULL ? HTTP2_STREAMS_MAX : 0 },
-		{ NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE,
-			h->serve != NULL ? HTTP2_WINDOW_NEAR : HTTP2_WINDOW },
+			h->server != NULL ? HTTP2_STREAMS_MAX : 0 },
+		{ NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, HTTP2_WINDOW },
 		{ NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HTTP2_HEADERS_MAX },
 		{ NGHTTP2_SETTINGS_ENABLE_PUSH, 0 },
 	};
 
 	/* a server must not say ENABLE_PUSH */
 	if (nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings,
-		    ARRAY_SIZE(settings) - (h->serve != NULL ? 1 : 0)) != 0)
+		    ARRAY_SIZE(settings) - (h->server != NULL ? 1 : 0)) != 0)
 		return -ENOMEM;
-	return nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, 0,
-		h->serve != NULL ? HTTP2_CONN_WINDOW_NEAR : HTTP2_CONN_WINDOW);
+	return nghttp2_session_set_local_window_size(
+		h->session, NGHTTP2_FLAG_NONE, 0, HTTP2_CONN_WINDOW);
 }
 
-struct http2 *http2_new(struct wire *w, http2_serve_fn *serve, void *ctx)
+struct http2 *http2_new(struct wire *w, const struct http2_server *server)
 {
 	struct http2 *h = xnew(struct http2);
 	uint64_t now = clock_now_ns();
 
 	*h = (struct http2){ .w = w,
-		.serve = serve,
-		.ctx = ctx,
+		.server = server,
 		.out = BUF_INIT(OUT_MAX),
 		.frames = { HTTP2_BURST, HTTP2_BURST, now },
 		.resets = { HTTP2_BURST_RESETS, HTTP2_BURST_RESETS, now },

@@ -11,30 +11,41 @@
 #include "gateway/channel.h"
 #include "gateway/wire.h"
 
-#define HTTP2_STREAMS_MAX  100         /* at once, also such as were reset while still at work */
-#define HTTP2_HEADERS_MAX  32768U      /* bytes of a header list */
-#define HTTP2_WINDOW       (256 << 10) /* bytes of a stream on their way, from the world */
-#define HTTP2_WINDOW_NEAR  (64 << 10)  /* from the sandbox */
-#define HTTP2_BURST        1000U       /* control frames at once */
-#define HTTP2_BURST_RESETS 200U        /* resets of streams at once */
-#define HTTP2_REFILL_PER_S 100U        /* of either, afterwards */
+#define HTTP2_STREAMS_MAX 100 /* at once, also such as were reset while still at work */
+#define HTTP2_SERVED_MAX \
+	1000U /* of all connections of sandboxes together: each has a stack, and buffers; more are refused, for their clients to send again */
+#define HTTP2_HEADERS_MAX  32768U /* bytes of a header list */
+#define HTTP2_BURST        1000U  /* control frames at once */
+#define HTTP2_BURST_RESETS 200U   /* resets of streams at once */
+#define HTTP2_REFILL_PER_S 100U   /* of either, afterwards */
 
 /*
- * Of all streams of a connection. A stream that waits keeps its part of it: one that waits for room must not stop the one that has it, so a sandbox's connection
- * has more than twice of what all its streams could keep (nghttp2 gives back when half is due). One to the world gets back at once what has come, taken by the sandbox or not,
- * as long as all such connections together hold no more than HTTP2_AHEAD_MAX that nobody took: answers that are left lying stop no others.
+ * Bytes of a body that a stream may hold, the piece that was handed out among them: it gets them back when that is done with, so a stream whose other side takes nothing stands still by itself. Its
+ * connection gets back at once what has come: no stream stops the others. From the world a stream has a wide window while those of all streams together are within HTTP2_WIDE_MAX; what it holds counts until
+ * it is gone, taken or not. (A power of two less one: with the NUL that a buffer ends with it is no larger.)
  */
-#define HTTP2_CONN_WINDOW      (8 << 20)
-#define HTTP2_CONN_WINDOW_NEAR (16 << 20)
-#define HTTP2_AHEAD_MAX        (64 << 20)
+#define HTTP2_WINDOW      ((64 << 10) - 1)
+#define HTTP2_WINDOW_WIDE ((256 << 10) - 1)
+#define HTTP2_WIDE_MAX    (64U << 20)
+#define HTTP2_CONN_WINDOW (8 << 20) /* of a connection: bytes on their way */
 
 struct http2;
 
 /** http2_serve_fn - answer the request on @c; runs in the stream's fiber. */
 typedef void http2_serve_fn(void *ctx, struct channel *c);
 
-/** http2_new() - speak HTTP/2 on @w (borrowed). @serve: of a server; NULL: be the client. Return: http2_free(); NULL without memory. */
-struct http2 *http2_new(struct wire *w, http2_serve_fn *serve, void *ctx) attr_must_use;
+/** http2_refused_fn - a request was refused unread: %HTTP2_SERVED_MAX are under way. Must not wait. */
+typedef void http2_refused_fn(void *ctx);
+
+/** struct http2_server - what a server does with requests; @ctx is for both. */
+struct http2_server {
+	http2_serve_fn *serve;
+	http2_refused_fn *refused;
+	void *ctx;
+};
+
+/** http2_new() - speak HTTP/2 on @w (borrowed). @server: borrowed until http2_free(); NULL: be the client. Return: http2_free(); NULL without memory. */
+struct http2 *http2_new(struct wire *w, const struct http2_server *server) attr_must_use;
 
 /** http2_free() - after http2_run() has returned. */
 void http2_free(struct http2 *h);

@@ -18,8 +18,7 @@ struct allowance {
 struct http2 {
 	struct wire *w;
 	nghttp2_session *session;
-	http2_serve_fn *serve;
-	void *ctx;
+	const struct http2_server *server; /* NULL: a client */
 	struct list streams;
 	size_t n_streams, n_held; /* of these, with an exchange */
 	struct buf out;
@@ -44,8 +43,8 @@ struct stream2 {
 	bool head_whole, bare, too_large; /* @bare: the head ended the stream */
 	bool end_received, closed, stopped;
 	bool held;            /* an exchange has it */
+	bool wide;            /* its window is HTTP2_WINDOW_WIDE */
 	struct buf in, taken; /* body received; the piece that was handed out */
-	size_t ahead;         /* of @in: what the connection's window has got back already */
 	struct buf out;       /* body to send, from @out_at */
 	size_t out_at;
 	bool out_ends, eof_sent;
@@ -56,6 +55,12 @@ struct stream2 {
 
 /** stream2_new() - a stream of @h. */
 struct stream2 *stream2_new(struct http2 *h, int32_t id);
+
+/** stream2_widen() - it was opened, or goes on: give a client's stream a wide window while there is room for that. */
+void stream2_widen(struct stream2 *s);
+
+/** stream2_served() - streams of all servers. */
+size_t stream2_served(void);
 
 /** stream2_field() - a field of the head, or behind it of the trailers, was received. Return: 0, or -EMSGSIZE. */
 int stream2_field(struct stream2 *s, const uint8_t *name, size_t name_n, const uint8_t *value,

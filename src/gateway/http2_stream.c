@@ -3,11 +3,12 @@
 #include "base/clock.h"
 #include "gateway/http2_internal.h"
 
-#define OUT_HIGH    (4 * CHANNEL_PIECE)
-#define BUFFER_MAX  (4U << 20)
+#define OUT_HIGH    (2 * CHANNEL_PIECE)            /* bytes that may wait to be sent */
+#define OUT_MAX     (OUT_HIGH + 2 * CHANNEL_PIECE) /* and be there, sent or not */
 #define INTERIM_MAX 64U
 
-static size_t all_ahead; /* bytes that wait in streams, given back to their connections' windows */
+static size_t n_served; /* streams of servers */
+static size_t all_wide; /* bytes that wide windows may hold */
 
 static struct stream2 *of(struct channel *c)
 {
@@ -213,21 +214,33 @@ static int take_head(struct stream2 *s, struct head *ret)
 bool stream2_data(struct stream2 *s, const void *p, size_t n)
 {
 	buf_add(&s->in, p, n); /* fits: flow control bounds it */
-	if (s->h->serve == NULL && n <= HTTP2_AHEAD_MAX - all_ahead) {
-		(void)nghttp2_session_consume_connection(s->h->session, n);
-		s->ahead += n;
-		all_ahead += n;
-	}
+	(void)nghttp2_session_consume_connection(s->h->session, n);
 	return !buf_failed(&s->in);
 }
 
-/* Nothing of @n bytes of the body that wait waits any more: what the connection's window has not got back it gets now. */
-static void give_back(struct stream2 *s, size_t n)
+void stream2_widen(struct stream2 *s)
 {
-	if (!s->h->dead && n > s->ahead)
-		(void)nghttp2_session_consume_connection(s->h->session, n - s->ahead);
-	all_ahead -= s->ahead;
-	s->ahead = 0;
+	if (s->wide || s->h->server != NULL || all_wide + HTTP2_WINDOW_WIDE > HTTP2_WIDE_MAX)
+		return;
+	s->wide = true;
+	all_wide += HTTP2_WINDOW_WIDE;
+	(void)nghttp2_session_set_local_window_size(
+		s->h->session, NGHTTP2_FLAG_NONE, s->id, HTTP2_WINDOW_WIDE);
+}
+
+/* The piece that was handed out is done with: the stream may hold as much again. */
+static void give_back(struct stream2 *s)
+{
+	size_t n = s->taken.n;
+
+	buf_reset(&s->taken);
+	if (s->taken.cap > HTTP2_WINDOW + 1)
+		buf_free(&s->taken);
+	if (n == 0 || s->closed || s->h->dead)
+		return;
+	stream2_widen(s);
+	(void)nghttp2_session_consume_stream(s->h->session, s->id, n);
+	(void)!http2_pump(s->h);
 }
 
 static int wait_readable(struct stream2 *s, uint64_t deadline_ns)
@@ -275,6 +288,7 @@ static ssize_t recv_piece(struct channel *c, const char **ret_piece, uint64_t de
 	struct buf swap;
 	int rc = 0;
 
+	give_back(s);
 	while (s->in.n == 0 && !s->end_received && rc == 0)
 		rc = wait_readable(s, deadline_ns);
 	if (s->in.n == 0 && s->end_received && s->too_large) {
@@ -291,14 +305,7 @@ static ssize_t recv_piece(struct channel *c, const char **ret_piece, uint64_t de
 	swap = s->taken;
 	s->taken = s->in;
 	s->in = swap;
-	buf_reset(&s->in);
 	*ret_piece = s->taken.p;
-	if (!s->closed) /* else it was given back then */
-		give_back(s, s->taken.n);
-	if (!s->closed && !s->h->dead) {
-		(void)nghttp2_session_consume_stream(s->h->session, s->id, s->taken.n);
-		(void)!http2_pump(s->h);
-	}
 	return (ssize_t)s->taken.n;
 }
 
@@ -416,7 +423,7 @@ static int send_head(struct channel *c, const struct head *head, bool end)
 
 	if (s->closed || s->h->dead)
 		return -EPIPE;
-	return (s->h->serve != NULL ? send_answer(s, head, end) : send_request(s, head, end)) == 0
+	return (s->h->server != NULL ? send_answer(s, head, end) : send_request(s, head, end)) == 0
 		       ? 0
 		       : -EPIPE;
 }
@@ -444,16 +451,37 @@ static int push(struct stream2 *s, size_t limit, bool all)
 	return rc;
 }
 
+/* What was sent leaves its place to what comes: while something always waits the buffer would grow. */
+static void make_room(struct stream2 *s, size_t n)
+{
+	if (s->out_at == 0 || s->out.n + n < OUT_MAX)
+		return;
+	s->out.n -= s->out_at;
+	memmove(s->out.p, s->out.p + s->out_at, s->out.n);
+	s->out_at = 0;
+}
+
 static int send_piece(struct channel *c, const void *p, size_t n)
 {
 	struct stream2 *s = of(c);
+	const char *at = p;
+	int rc = 0;
 
-	if (s->closed || s->h->dead)
-		return -EPIPE;
-	buf_add(&s->out, p, n);
-	if (buf_failed(&s->out))
-		return -EMSGSIZE;
-	return s->out.n - s->out_at > CHANNEL_PIECE ? push(s, OUT_HIGH, false) : 0;
+	while (n > 0 && rc == 0) {
+		size_t part = n < CHANNEL_PIECE ? n : CHANNEL_PIECE;
+
+		if (s->closed || s->h->dead)
+			return -EPIPE;
+		make_room(s, part);
+		buf_add(&s->out, at, part);
+		if (buf_failed(&s->out))
+			return -EMSGSIZE;
+		if (s->out.n - s->out_at > CHANNEL_PIECE)
+			rc = push(s, OUT_HIGH, false);
+		at += part;
+		n -= part;
+	}
+	return rc;
 }
 
 static int send_end(struct channel *c, const struct policy_field *trailers, size_t n)
@@ -524,20 +552,27 @@ struct stream2 *stream2_new(struct http2 *h, int32_t id)
 	s->h = h;
 	s->id = id;
 	s->block = s->trailer_block = (struct buf)BUF_INIT(HTTP2_HEADERS_MAX);
-	s->in = s->taken = (struct buf)BUF_INIT(2 * HTTP2_WINDOW);
-	s->out = (struct buf)BUF_INIT(BUFFER_MAX);
+	s->in = s->taken = (struct buf)BUF_INIT(2 * HTTP2_WINDOW_WIDE);
+	s->out = (struct buf)BUF_INIT(OUT_MAX);
 	waiters_init(&s->readable);
 	waiters_init(&s->writable);
 	list_append(&h->streams, &s->node);
 	h->n_streams++;
+	n_served += h->server != NULL;
 	return s;
+}
+
+size_t stream2_served(void)
+{
+	return n_served;
 }
 
 static void stream2_free(struct stream2 *s)
 {
 	struct http2 *h = s->h;
 
-	all_ahead -= s->ahead;
+	all_wide -= s->wide ? HTTP2_WINDOW_WIDE : 0;
+	n_served -= h->server != NULL;
 	list_remove(&s->node);
 	h->n_streams--;
 	buf_free(&s->block);
@@ -554,7 +589,6 @@ static void stream2_free(struct stream2 *s)
 void stream2_closed(struct stream2 *s, uint32_t code)
 {
 	s->closed = true;
-	give_back(s, s->in.n); /* what nobody has read yet counts for the others no more */
 	s->ch.untouched = code == NGHTTP2_REFUSED_STREAM;
 	if (!s->held) {
 		stream2_free(s);

@@ -123,9 +123,15 @@ static void serve_stream(void *ctx, struct channel *channel)
 	(void)!exchange_run(ctx, channel);
 }
 
+static void refused_stream(void *ctx)
+{
+	refused(ctx, "request", "too many requests over HTTP/2 are under way");
+}
+
 static bool serve_http2(struct proxy_conn *c)
 {
-	struct http2 *h = http2_new(c->w, serve_stream, c);
+	const struct http2_server server = { serve_stream, refused_stream, c };
+	struct http2 *h = http2_new(c->w, &server);
 	const char *why;
 
 	if (h == NULL)

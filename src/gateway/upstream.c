@@ -214,9 +214,28 @@ static void read_shared(void *arg)
 	destroy(up, false);
 }
 
+/* Of those that nobody uses as many are kept as of others: each has a fiber. */
+static void end_idle(struct proxy *p)
+{
+	struct upstream *oldest = NULL;
+	size_t idle = 0;
+
+	list_for_each (&p->shared, node, next) {
+		struct upstream *up = list_entry(node, struct upstream, node);
+
+		if (http2_streams(up->h2) > 0 || !http2_usable(up->h2))
+			continue;
+		oldest = oldest != NULL ? oldest : up;
+		idle++;
+	}
+	if (idle >= UPSTREAM_IDLE_MAX)
+		http2_end(oldest->h2);
+}
+
 static int share(struct upstream *up, struct err *err)
 {
-	up->h2 = http2_new(up->w, NULL, NULL);
+	end_idle(up->proxy);
+	up->h2 = http2_new(up->w, NULL);
 	if (up->h2 == NULL)
 		return err_raise(err, ERR_INTERNAL, "no memory for HTTP/2");
 	list_append(&up->proxy->shared, &up->node);

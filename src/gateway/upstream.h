@@ -11,7 +11,7 @@
 #include "gateway/exchange.h"
 #include "gateway/http1.h"
 
-#define UPSTREAM_IDLE_MAX 256                  /* connections kept, of all hosts */
+#define UPSTREAM_IDLE_MAX 256                  /* connections of each protocol kept, of all hosts */
 #define UPSTREAM_IDLE_NS  (60ULL * 1000000000) /* how long */
 
 struct http2;

@@ -6,11 +6,12 @@ import json
 import os
 import resource
 import signal
+import struct
 
 from lib import leaks
 from lib.case import equal
 from lib.cay import wait_until
-from lib.proxy import Upstream
+from lib.proxy import Upstream, certificate, fixed
 
 TIMEOUT = 240
 
@@ -190,3 +191,145 @@ def test_as_many_connections_as_are_served_at_once(instance):
 def test_questions_that_would_be_asked_outside(instance):
     with flooded(instance, OUTSIDE, 12000) as box:
         instance.ok(box, "getent hosts api.example")
+
+
+# Requests whose bodies begin and do not go on, and whose answers get no window; beside them connections that say nothing. It ends when those beyond @served are refused and /tmp/full says so.
+STREAMS = r'''
+import os, select, socket, ssl, struct, sys
+connections, streams, size, served, silent = map(int, sys.argv[1:])
+context = ssl.create_default_context()
+context.set_alpn_protocols(["h2"])
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+head = bytes([0x83, 0x87, 0x84, 0x41, 11]) + b"api.example"
+def body(stream):
+    text = b'{"kind": "' + b" " * (size - 10)
+    return b"".join(frame(0, 0, stream, text[at:at + 16000]) for at in range(0, size, 16000))
+refused, heard, kept = 0, {}, []
+def take(s):  # what has come, frame by frame
+    global refused
+    more = s.recv(65536)
+    assert more, "the connection has ended"
+    heard[s] += more
+    while len(heard[s]) >= 9 and len(heard[s]) >= (n := 9 + int.from_bytes(heard[s][:3], "big")):
+        one, heard[s] = heard[s][:n], heard[s][n:]
+        refused += one[3] == 3 and one[9:] == b"\0\0\0\7"
+for _ in range(silent):
+    kept.append(socket.create_connection(("api.example", 443), 60))
+for _ in range(connections):
+    s = context.wrap_socket(socket.create_connection(("api.example", 443), 60), server_hostname="api.example")
+    s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, 0)))
+    while b"\0\0\4\x08\0\0\0\0\0" not in heard.setdefault(s, b""):  # the connection's window
+        heard[s] += s.recv(65536)
+    heard[s] = b""
+    for i in range(streams):
+        s.sendall(frame(1, 4, 1 + 2 * i, head) + body(1 + 2 * i))
+while refused < connections * streams - served:
+    ready = select.select(list(heard), [], [], 60)[0]
+    assert ready, f"{refused} are refused"
+    for s in ready:
+        take(s)
+print(refused)
+if silent:
+    os.read(os.open("/tmp/full", os.O_RDONLY), 4)
+'''
+
+
+def most_memory(instance):
+    """MiB that the gateway had at most: in use, and as its limit counts them."""
+    with open(f"/proc/{gateways(instance)[0]}/status", encoding="ascii") as f:
+        status = dict(line.split(":") for line in f.read().splitlines())
+    return [int(status[name].split()[0]) >> 10 for name in ("VmHWM", "VmPeak")]
+
+
+@contextlib.contextmanager
+def many_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def ask_much(instance, box, *numbers):
+    return instance.exec(box, "sh", "-c", 'ulimit -n $(ulimit -Hn); exec python3 -c "$0" "$@"', STREAMS, *map(str, numbers))
+
+
+def test_more_requests_over_http2_than_are_served_at_once(instance):
+    """Those beyond the thousand are refused, for their clients to send again, and told; the gateway lives on."""
+    upstream = Upstream(fixed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
+    rules = [{"name": "json", "match": {"host": "api.example", "port": 443, "json": {"kind": "good"}}, "action": "allow"},
+             {"name": "api", "match": {"host": "api.example", "port": 80}, "action": "allow", "upstream": upstream.address, "private": True}]
+    with many_files(), instance.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+        run = ask_much(instance, box, 900, 5, 10000, 1000, 0)
+        equal((instance.wait(box, run).get("code"), instance.output(box, run)), (0, b"3500\n"))
+        check_sum(instance, box, 3500)
+        equal(instance.ok(box, "curl -sS http://api.example/"), "ok")
+        equal([e["data"] for e in instance.events(box) if e["type"] == "gateway.ended"], [])
+    upstream.close()
+
+
+class Greedy:
+    """A host over HTTP/2 that takes nothing of the requests' bodies, and answers each with as much as it may send; how many it was asked, and how much it has sent."""
+
+    def __init__(self):
+        self.asked, self.sent = 0, 0
+
+    def __call__(self, peer):
+        peer.send(frame(4, 0, 0, b""))
+        windows = {0: 65535}
+
+        def give(stream):
+            while (part := min(windows[0], windows[stream], 16384)) > 0:
+                peer.send(frame(0, 0, stream, bytes(part)))
+                windows[0] -= part
+                windows[stream] -= part
+                self.sent += part
+
+        while len(peer.rest) < 24:
+            peer.more()
+        peer.rest = peer.rest[24:]  # the preface
+        while True:
+            while len(peer.rest) < 9 or len(peer.rest) < 9 + int.from_bytes(peer.rest[:3], "big"):
+                if not peer.more():
+                    return
+            size, kind, flags = int.from_bytes(peer.rest[:3], "big"), *peer.rest[3:5]
+            stream, payload, peer.rest = int.from_bytes(peer.rest[5:9], "big"), peer.rest[9:9 + size], peer.rest[9 + size:]
+            if kind == 4 and not flags & 1:
+                peer.send(frame(4, 1, 0, b""))
+            elif kind == 1:
+                windows[stream] = 65535
+                self.asked += 1
+                peer.send(frame(1, 4, stream, b"\x88"))
+                give(stream)
+            elif kind == 8 and stream in windows:
+                windows[stream] += int.from_bytes(payload, "big")
+                for one in [stream] if stream else [n for n in windows if n]:
+                    give(one)
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def test_as_much_as_can_be_held_over_http2(fresh, tmp):
+    """A thousand requests whose hosts take nothing of their bodies and whose answers nobody takes, and all connections that there may be: within the gateway's memory."""
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    host = Greedy()
+    upstream = Upstream(host, pem, ["h2"])
+    rules = [{"name": "api", "match": {"host": "api.example", "port": 443}, "action": "allow", "upstream": upstream.address, "private": True}]
+    fresh.stop()
+    with many_files():
+        fresh.start(CAY_TRUST=root)
+        with fresh.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+            fresh.ok(box, "mkfifo /tmp/full")
+            run = ask_much(fresh, box, 10, 100, 64000, 1000, 1000)
+            wait_until(lambda: host.asked == 1000 and host.sent > 100 << 20, 100, "all are held")
+            used, reserved = most_memory(fresh)
+            print(f"{used} MiB in use, {reserved} MiB of addresses")
+            equal(used < 700, True, f"{used} MiB in use")
+            fresh.ok(box, "echo full >/tmp/full")
+            equal((fresh.wait(box, run).get("code"), fresh.output(box, run)), (0, b"0\n"))
+            equal([e["data"] for e in fresh.events(box) if e["type"] == "gateway.ended"], [])
+    upstream.close()

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP/2 through the gateway's core: both sides, either side, streams one by one, floods."""
 
+import concurrent.futures
 import os
 import ssl
 import struct
 import threading
 
 from lib.case import contains, equal, require
-from lib.proxy import Proxy, Upstream, certificate, echo, parse, read_all
+from lib.cay import wait_until
+from lib.pace import patience
+from lib.proxy import SECONDS, Proxy, Upstream, certificate, echo, parse, read_all
 
 QUICK = True
 ALLOW = [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}]
@@ -428,54 +431,133 @@ def test_streams_that_wait_for_room_do_not_stop_those_that_have_it(tmp):
         client.close()
 
 
-def pour(peer):
-    """Answers each request with as much as its window takes, and /quick with a word; how many it was asked at once is noted in what it heard."""
-    lib = h2()
-    c = lib.connection.H2Connection(lib.config.H2Configuration(client_side=False, header_encoding=None))
-    c.initiate_connection()
-    peer.send(c.data_to_send())
-    left = {}
+class Pour:
+    """Answers each request with as much of @size bytes as its window takes, and /quick with a word; knows how much it has sent, and how many it was asked at once."""
 
-    def go_on():
-        for stream in list(left):
-            while left[stream] and (room := min(c.local_flow_control_window(stream), c.max_outbound_frame_size, left[stream])) > 0:
-                c.send_data(stream, b"x" * room)
-                left[stream] -= room
-            if not left[stream]:
-                c.end_stream(stream)
-                del left[stream]
+    def __init__(self, size):
+        self.size, self.sent, self.asked = size, 0, 0
+
+    def __call__(self, peer):
+        lib = h2()
+        c = lib.connection.H2Connection(lib.config.H2Configuration(client_side=False, header_encoding=None))
+        c.initiate_connection()
         peer.send(c.data_to_send())
+        left = {}
 
-    while data := peer.sock.recv(65536):
-        for e in c.receive_data(data):
-            if isinstance(e, lib.events.RequestReceived):
-                quick = dict(e.headers)[b":path"] == b"/quick"
-                c.send_headers(e.stream_id, [(b":status", b"200"), (b"content-type", b"text/plain")])
-                left[e.stream_id] = 2 if quick else 1 << 20
-            elif isinstance(e, lib.events.StreamReset):
-                left.pop(e.stream_id, None)
-        peer.heard.extend(b"%d\n" % len(left))
-        go_on()
+        def go_on():
+            for stream in list(left):
+                while left[stream] and (room := min(c.local_flow_control_window(stream), c.max_outbound_frame_size, left[stream])) > 0:
+                    c.send_data(stream, b"x" * room)
+                    left[stream] -= room
+                    self.sent += room
+                    peer.send(c.data_to_send())
+                if not left[stream]:
+                    c.end_stream(stream)
+                    del left[stream]
+            peer.send(c.data_to_send())
+
+        while data := peer.sock.recv(65536):
+            for e in c.receive_data(data):
+                if isinstance(e, lib.events.RequestReceived):
+                    quick = dict(e.headers)[b":path"] == b"/quick"
+                    self.asked += not quick
+                    c.send_headers(e.stream_id, [(b":status", b"200"), (b"content-type", b"text/plain")])
+                    left[e.stream_id] = 2 if quick else self.size
+                elif isinstance(e, lib.events.StreamReset):
+                    left.pop(e.stream_id, None)
+            go_on()
+
+
+def left_lying(proxy, pour, count, size):
+    """Connections with @count requests together whose answers nobody takes (they give no window), when the host has sent @size bytes of them."""
+    lazy = []
+    for i in range(count):
+        if i % 90 == 0:
+            lazy.append(Client(proxy))
+            lazy[-1].c.update_settings({h2().settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+            lazy[-1].flush()
+            lazy[-1].step()
+        lazy[-1].request(get(b"/large"))
+    wait_until(lambda: pour.asked == count and pour.sent >= size, SECONDS, f"{size} bytes of {count} answers are sent")
+    return lazy
 
 
 def test_answers_that_nobody_takes_do_not_stop_others(tmp):
-    """Sixty of a mebibyte each over one connection to the host, left lying by a client that gives no window: another one comes all the same."""
+    """Far more of them than the gateway holds, over five connections to the host: another one comes over the same ones all the same, and what is held is bounded."""
+    pour = Pour(1 << 20)
     with Setup(tmp, pour, alpn=["h2"]) as (proxy, upstream):
-        lazy, other = Client(proxy), Client(proxy)
-        lazy.step()
-        for _ in range(60):
-            lazy.request(get(b"/large"))
-        deadline = threading.Event()
-        for _ in range(1000):  # until the gateway holds what it takes of them: more than the connection's window
-            if b"60\n" in upstream.text():
-                break
-            deadline.wait(0.02)
-        for _ in range(5):
-            equal(other.answer(other.request(get(b"/quick")))[::2][:2], (200, b"xx"))
-        equal(len(upstream.heard), 1, "connections to the host")
-        lazy.close()
+        lazy, other = left_lying(proxy, pour, 450, 70 << 20), Client(proxy)
+        for _ in range(20):
+            equal(other.answer(other.request(get(b"/quick")))[::2], (200, b"xx"))
+        equal(other.answer(other.request(get(b"/large")))[::2], (200, b"x" * (1 << 20)))
+        equal(len(upstream.heard), 5, "connections to the host")
+        equal(pour.sent < 90 << 20, True, f"{pour.sent} bytes were sent by the host")
+        print(f"peak memory {proxy.peak()} KiB")
+        equal(proxy.peak() < 220 << 10, True, f"peak memory {proxy.peak()} KiB")
+        for client in lazy:
+            client.close()
         equal(other.answer(other.request(get(b"/large")))[0], 200)
         other.close()
+
+
+def test_answers_that_have_come_whole_count_until_they_are_taken(tmp):
+    pour = Pour(250_000)
+    with Setup(tmp, pour, alpn=["h2"]) as (proxy, _):
+        lazy, other = left_lying(proxy, pour, 450, 70 << 20), Client(proxy)
+        for _ in range(20):
+            equal(other.answer(other.request(get(b"/quick")))[::2], (200, b"xx"))
+        equal(pour.sent < 90 << 20, True, f"{pour.sent} bytes were sent by the host")
+        for client in lazy:
+            client.close()
+        other.close()
+
+
+def test_a_client_that_is_slower_than_the_host_gets_all_of_it(tmp):
+    """Something always waits to be sent to it."""
+    size = 24 << 20
+
+    def give(peer):
+        peer.head()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        peer.send(b"x" * size)
+
+    with Setup(tmp, give) as (proxy, _):
+        client = Client(proxy)
+        stream, got = client.request(get()), 0
+        while not any(isinstance(e, client.lib.events.StreamEnded) for e in client.events):
+            equal(client.step(), True, f"the connection goes on behind {got} bytes")
+            got += sum(len(e.data) for e in client.events if isinstance(e, client.lib.events.DataReceived))
+            reset = [e for e in client.events if isinstance(e, client.lib.events.StreamReset)]
+            equal(reset, [], f"behind {got} bytes")
+            client.events = [e for e in client.events if isinstance(e, client.lib.events.StreamEnded)]
+        equal((got, stream), (size, 1))
+        client.close()
+
+
+def test_connections_that_nobody_uses_are_bounded(tmp):
+    """One to each of more hosts than are kept: the oldest are ended, the newest is used again."""
+    lives = []
+
+    def serve(peer):
+        lives.append(peer)
+        peer.sock.settimeout(patience(100))  # nor does the host end them
+        try:
+            serve_h2(peer)
+        finally:
+            lives.remove(peer)
+
+    names = [f"h{i}.many.example" for i in range(280)]
+    pem, root = certificate(os.path.join(tmp, "upstream"), "*.many.example")
+    upstream = Upstream(serve, pem, ["h2"])
+    proxy = Proxy(tmp, [{"name": "many", "match": {"host": ".many.example"}, "action": "allow"}], {name: upstream.address for name in names}, extra=root)
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        equal(set(pool.map(lambda name: proxy.get(name, sni=name)[0], names[:250])), {200})
+    for name in [*names[250:], names[-1]]:
+        equal(proxy.get(name, sni=name)[0], 200)
+    equal(len(upstream.heard), len(names))
+    wait_until(lambda: len(lives) <= 257, SECONDS / 4, "the oldest are ended")
+    equal(proxy.close(), 0)
+    upstream.close()
 
 
 def test_bodies_that_nobody_read_leave_the_window_to_others(tmp):

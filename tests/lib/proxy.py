@@ -184,6 +184,11 @@ class Proxy:
         self.process.stdout.close()
         return status
 
+    def peak(self):
+        """KiB of memory that it had at most."""
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
+
     def connect(self, port=None):
         sock = socket.create_connection(("127.0.0.1", port or self.plain), SECONDS)
         sock.settimeout(SECONDS)
