@@ -192,7 +192,7 @@ void exec_count(const struct box *box, struct exec_counters *ret)
 }
 
 int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *request,
-	const struct exec_counters *before, int stdio[3], struct err *err)
+	const struct exec_counters *before, const int stdio[3], struct err *err)
 {
 	cleanup_buf struct buf message = BUF_INIT(sizeof(struct launch_request) + LAUNCH_TEXT_MAX);
 	struct launch_request launch = { .tty = e->tty };
@@ -209,8 +209,6 @@ int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *r
 		if (rc < 0)
 			(void)err_raise_sys(err, rc, "reach the process that waits for a program");
 	}
-	for (int i = 0; i < 3; i++)
-		fd_close(&stdio[i]);
 	return rc;
 }
 

@@ -81,12 +81,13 @@ struct exec *exec_blank(size_t ring_max) attr_must_use;
 void exec_count(const struct box *box, struct exec_counters *ret);
 
 /**
- * exec_launch() - tell the waiter at the other end of @sock to become the program. Closes @stdio.
+ * exec_launch() - tell the waiter at the other end of @sock to become the program.
  * @before: the counters, where they are known; NULL: they are read.
- * Return: 0 or an error.
+ * @stdio: the caller's; what becomes the program has its own.
+ * Return: 0 or an error; -EPIPE: nobody is there.
  */
 int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *request,
-	const struct exec_counters *before, int stdio[3], struct err *err) attr_must_use;
+	const struct exec_counters *before, const int stdio[3], struct err *err) attr_must_use;
 
 /** exec_started() - the program runs. */
 void exec_started(struct exec *e, pid_t pid);

@@ -9,6 +9,7 @@
  * (2) A payload may kill or stop a spare: then the next exec finds none and orders its own, or lets it go on.
  */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "sandbox/keeper.h"
 
@@ -119,32 +120,6 @@ static void let_go_on(const struct waiter *w)
 		(void)kill(w->pid, SIGCONT);
 }
 
-struct waiter *keeper_launch(
-	struct keeper *k, struct exec *e, const json_t *request, int stdio[3], struct err *err)
-{
-	struct waiter *w = find_spare(k);
-	int rc;
-
-	if (w != NULL && w->pid != 0)
-		keeper_read_waiter(k, w); /* has it been killed? */
-	w = find_spare(k);
-	if (w == NULL)
-		w = waiter_order(k, err);
-	if (w == NULL)
-		return NULL;
-	let_go_on(w);
-	rc = exec_launch(e, &k->box, w->sock, request,
-		w->first && list_empty(&k->execs) ? &w->before : NULL, stdio, err);
-	/* nobody holds the other end: none could be made, and the starter's answer, which is on its way, says why */
-	if (rc < 0 && (rc != -EPIPE || w->pid != 0))
-		return NULL;
-	memcpy(e->leaf, w->leaf, sizeof(e->leaf));
-	w->leaf[0] = '\0'; /* the exec's from now on */
-	e->cgroup = w->cgroup;
-	w->exec = e;
-	return w;
-}
-
 /* It becomes nothing; it is reaped later, unless it has been. */
 static void waiter_over(struct keeper *k, struct waiter *w)
 {
@@ -155,6 +130,55 @@ static void waiter_over(struct keeper *k, struct waiter *w)
 	fd_close(&w->sock);
 	if (w->pid == 0 || keeper_take_early(k, w->pid, &death))
 		waiter_free(k, w);
+}
+
+static struct waiter *spare_or_new(struct keeper *k, struct err *err)
+{
+	struct waiter *w = find_spare(k);
+
+	if (w != NULL && w->pid != 0)
+		keeper_read_waiter(k, w); /* has it been killed? */
+	w = find_spare(k);
+	return w != NULL ? w : waiter_order(k, err);
+}
+
+/* Nobody holds the other end. Without a pid none could be made, and the starter's answer, which is on its way, says why. With one it was killed a moment ago: nothing has run. */
+static struct waiter *launch_one(struct keeper *k, struct exec *e, const json_t *request,
+	const int stdio[3], struct err *err)
+{
+	for (unsigned int tries = TRIES_MAX; tries > 0; tries--) {
+		struct waiter *w = spare_or_new(k, err);
+		int rc;
+
+		if (w == NULL)
+			return NULL;
+		let_go_on(w);
+		(void)fault("keeper.launch.found");
+		rc = exec_launch(e, &k->box, w->sock, request,
+			w->first && list_empty(&k->execs) ? &w->before : NULL, stdio, err);
+		if (rc == 0 || (rc == -EPIPE && w->pid == 0))
+			return w;
+		if (rc != -EPIPE)
+			return NULL;
+		waiter_over(k, w);
+	}
+	return NULL;
+}
+
+struct waiter *keeper_launch(
+	struct keeper *k, struct exec *e, const json_t *request, int stdio[3], struct err *err)
+{
+	struct waiter *w = launch_one(k, e, request, stdio, err);
+
+	for (int i = 0; i < 3; i++)
+		fd_close(&stdio[i]);
+	if (w == NULL)
+		return NULL;
+	memcpy(e->leaf, w->leaf, sizeof(e->leaf));
+	w->leaf[0] = '\0'; /* the exec's from now on */
+	e->cgroup = w->cgroup;
+	w->exec = e;
+	return w;
 }
 
 static void forget_exec(struct waiter *w)

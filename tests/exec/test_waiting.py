@@ -114,6 +114,27 @@ def test_killed_behind_the_request_another_becomes_the_program(tmp):
 
 
 @require("root", "cgroup2")
+def test_killed_before_the_request_another_becomes_the_program(tmp):
+    """Between the look at it and what it is sent."""
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "keeper.launch.found" + ":2=hold"}).start()
+    try:
+        with instance.sandbox() as box, concurrent.futures.ThreadPoolExecutor() as pool:
+            equal(seven(instance, box), ("exited", 7, b"said\n"))
+            keeper = leaks.keeper_of(instance.get(f"/v1/sandboxes/{box}")["id"])
+            spare = []
+            wait_until(lambda: spare.extend(pid for pid, (parent, _, comm) in leaks.processes().items() if (parent, comm) == (keeper, "cay-waiter")) or spare,
+                       30, "the next one waits")
+            got = pool.submit(seven, instance, box)
+            wait_until(lambda: leaks.processes()[keeper][1] == "T", 30, "the keeper has looked at it")
+            os.kill(spare[0], signal.SIGKILL)
+            wait_until(lambda: leaks.processes()[spare[0]][1] == "Z", 30, "it is dead")
+            os.kill(keeper, signal.SIGCONT)
+            equal(got.result(), ("exited", 7, b"said\n"))
+    finally:
+        instance.close()
+
+
+@require("root", "cgroup2")
 def test_whoever_kills_each_of_them_is_told(tmp):
     instance = cay.Instance(tmp, env={"CAY_FAULT": "waiter.asked"}).start()
     try:
