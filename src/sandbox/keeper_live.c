@@ -552,9 +552,12 @@ void keeper_verb_release(
 /* When they are not captured, whoever asked hears it from the job: the processes go on in either case. */
 void keeper_read_instant(struct keeper *k)
 {
-	(void)instant_captured(k->instant);
+	uint64_t now_ns = clock_now_ns(), at_ns = now_ns;
+
+	/* it was said while we waited for the dumper, perhaps */
+	(void)instant_captured(k->instant, &at_ns);
 	fd_close(&k->instant);
-	k->capture_files_ns = clock_now_ns();
+	k->capture_files_ns = at_ns >= k->capture_stopped_ns && at_ns <= now_ns ? at_ns : now_ns;
 	if (k->release_id != 0)
 		let_go(k);
 }

@@ -27,13 +27,17 @@
 #include <signal.h>
 
 #define FREEZE_MS 5000
+#define APART     ".apart"
 
 struct capture {
 	struct job *job;
 	const char *sandbox, *layer, *how;
 	const json_t *trees;
 	int home, live, tmp,
-		dir; /* live directory; where its trees are (its disk, or itself); pool's tmp; tmp/<layer> */
+		dir, /* live directory; where its trees are (its disk, or itself); pool's tmp; tmp/<layer> */
+		apart; /* tmp/<layer>.apart: where a snapshot is made as <layer>, and nothing else */
+	char apart_name[ID_LEN + sizeof(APART)];
+	struct btrfs_snapshot snapshot;
 	struct cgroup box; /* empty: nothing runs */
 	bool frozen;
 	bool held; /* somebody says when, and is told when it is done: cayd, or... */
@@ -148,18 +152,43 @@ static int open_dir(struct capture *c, struct err *err)
 	return c->dir < 0 ? err_raise_sys(err, -errno, "open the new layer") : 0;
 }
 
+static int make_apart(struct capture *c)
+{
+	(void)snprintf(c->apart_name, sizeof(c->apart_name), "%s" APART, c->layer);
+	if (mkdirat(c->tmp, c->apart_name, 0700) < 0)
+		return -errno;
+	c->apart = openat(c->tmp, c->apart_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return c->apart < 0 ? -errno : 0;
+}
+
 static int take_snapshot(struct capture *c, struct err *err)
 {
-	int rc = btrfs_snapshot(c->live, c->tmp, c->layer);
+	int rc = btrfs_snapshot_begin(&c->snapshot, c->live, c->apart, c->layer);
 
 	return rc < 0 ? err_raise_sys(err, rc, "snapshot sandbox '%s'", c->sandbox) : 0;
 }
 
 static int remove_snapshot(struct capture *c)
 {
-	int rc = tree_remove(c->tmp, c->layer);
+	int rc = btrfs_snapshot_end(&c->snapshot);
 
+	if (rc == 0)
+		rc = tree_remove(c->apart, c->layer);
 	if (rc == 0 && syncfs(c->live) < 0)
+		rc = -errno;
+	return rc;
+}
+
+/* The processes run already, while the kernel writes out what it has captured. */
+static int await_snapshot(struct capture *c)
+{
+	int rc = fault("store.capture.going_on");
+
+	if (rc == 0)
+		rc = btrfs_snapshot_end(&c->snapshot);
+	if (rc == 0 && renameat(c->apart, c->layer, c->tmp, c->layer) < 0)
+		rc = -errno;
+	if (rc == 0 && unlinkat(c->tmp, c->apart_name, AT_REMOVEDIR) < 0)
 		rc = -errno;
 	return rc;
 }
@@ -172,9 +201,16 @@ static int by_snapshot(struct capture *c, struct err *err)
 	if (syncfs(c->live) < 0)
 		return err_raise_sys(
 			err, -errno, "write out the changes of sandbox '%s'", c->sandbox);
+	rc = make_apart(c);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "make room for the new layer");
 	rc = at_the_instant(c, take_snapshot, remove_snapshot, err);
-	if (rc == 0)
-		rc = open_dir(c, err);
+	if (rc < 0)
+		return rc;
+	rc = await_snapshot(c);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "snapshot sandbox '%s'", c->sandbox);
+	rc = open_dir(c, err);
 	if (rc < 0)
 		return rc;
 	rc = layer_arrange(c->dir);
@@ -398,6 +434,14 @@ static int prepare(struct capture *c, struct err *err)
 	return choose_how(c, err);
 }
 
+static void remove_begun(struct capture *c)
+{
+	(void)!btrfs_snapshot_end(&c->snapshot);
+	(void)!tree_remove(c->tmp, c->layer);
+	if (c->apart_name[0] != '\0')
+		(void)!tree_remove(c->tmp, c->apart_name);
+}
+
 static void capture_fini(struct capture *c)
 {
 	for (size_t n = 0; n < LAYER_TREES; n++)
@@ -408,13 +452,18 @@ static void capture_fini(struct capture *c)
 	fd_close(&c->live);
 	fd_close(&c->tmp);
 	fd_close(&c->dir);
+	fd_close(&c->apart);
 }
 
 int store_capture(struct job *job, json_t **ok, struct err *err)
 {
-	cleanup(capture_fini) struct capture c = {
-		.job = job, .home = -1, .live = -1, .tmp = -1, .dir = -1, .instant = INSTANT_NONE
-	};
+	cleanup(capture_fini) struct capture c = { .job = job,
+		.home = -1,
+		.live = -1,
+		.tmp = -1,
+		.dir = -1,
+		.apart = -1,
+		.instant = INSTANT_NONE };
 	struct err late;
 	int rc = prepare(&c, err);
 
@@ -431,6 +480,6 @@ int store_capture(struct job *job, json_t **ok, struct err *err)
 		rc = finish(&c, ok, err);
 	}
 	if (rc < 0)
-		(void)!tree_remove(c.tmp, c.layer);
+		remove_begun(&c);
 	return rc;
 }

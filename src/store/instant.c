@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/instant.h"
+#include "base/clock.h"
 #include "sys/fdpass.h"
 
+#include <string.h>
+
 enum word { BEGIN = 'b', CAPTURED = 'c', KEEP = 'k' };
+
+/* Keepers and jobs of before have sent the word alone. */
+struct said {
+	char word;
+	uint64_t at_ns; /* monotonic */
+};
 
 /* Removed by cay-spawn with everything else of the template, when a killed job has left it behind. */
 static int path_of(const char *run, const char *id, char path[INSTANT_PATH_SIZE])
@@ -14,9 +23,12 @@ static int path_of(const char *run, const char *id, char path[INSTANT_PATH_SIZE]
 
 static int say(int fd, enum word word)
 {
-	const char byte = (char)word;
+	struct said said;
 
-	return fdpass_send(fd, &byte, 1, NULL, 0);
+	memset(&said, 0, sizeof(said));
+	said.word = (char)word;
+	said.at_ns = clock_now_ns();
+	return fdpass_send(fd, &said, word == CAPTURED ? sizeof(said) : 1, NULL, 0);
 }
 
 /* @rc: of a word said or heard. */
@@ -25,16 +37,18 @@ static bool has_gone(ssize_t rc)
 	return rc == -EPIPE || rc == -ECONNRESET;
 }
 
-/* Return: 1, 0 when the other side has given up, or -errno. */
-static int hear(int fd, enum word expected)
+/* @at_ns: when it was said, 0 = nobody knows; NULL = nobody asks. Return: 1, 0 when the other side has given up, or -errno. */
+static int hear(int fd, enum word expected, uint64_t *at_ns)
 {
-	char byte = 0;
+	struct said said = { 0 };
 	size_t none;
-	ssize_t n = fdpass_recv(fd, &byte, 1, NULL, 0, &none);
+	ssize_t n = fdpass_recv(fd, &said, sizeof(said), NULL, 0, &none);
 
 	if (n <= 0)
 		return has_gone(n) ? 0 : (int)n;
-	return byte == (char)expected ? 1 : -EPROTO;
+	if (at_ns != NULL)
+		*at_ns = n == (ssize_t)sizeof(said) ? said.at_ns : 0;
+	return said.word == (char)expected ? 1 : -EPROTO;
 }
 
 /* --- the job --- */
@@ -55,7 +69,7 @@ int instant_await(struct instant *i)
 	while (rc == 0) {
 		fd_close(&i->peer);
 		i->peer = fdpass_accept(i->listener);
-		rc = i->peer < 0 ? i->peer : hear(i->peer, BEGIN);
+		rc = i->peer < 0 ? i->peer : hear(i->peer, BEGIN, NULL);
 	}
 	return rc < 0 ? rc : 0;
 }
@@ -67,7 +81,7 @@ int instant_done(struct instant *i)
 	/* it let them go before all was captured: whatever it has said until then */
 	if (has_gone(rc))
 		return 0;
-	return rc < 0 ? rc : hear(i->peer, KEEP);
+	return rc < 0 ? rc : hear(i->peer, KEEP, NULL);
 }
 
 void instant_close(struct instant *i)
@@ -105,7 +119,7 @@ int instant_keep(int fd)
 	return tell(fd, KEEP);
 }
 
-bool instant_captured(int fd)
+bool instant_captured(int fd, uint64_t *at_ns)
 {
-	return hear(fd, CAPTURED) == 1;
+	return hear(fd, CAPTURED, at_ns) == 1;
 }

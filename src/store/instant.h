@@ -4,7 +4,7 @@
  *
  *   keeper: instant_join() -> (all are stopped) instant_begin() -> instant_keep() -> (descriptor readable) instant_captured()
  *   job:    instant_open() -> instant_await() -> captures -> instant_done(): kept, or once more from instant_await() on
- * One byte a message. Who closes without a word has given up: the keeper this try, the job all of it.
+ * One byte a message, and behind CAPTURED when that was. Who closes without a word has given up: the keeper this try, the job all of it.
  */
 #ifndef CAY_STORE_INSTANT_H
 #define CAY_STORE_INSTANT_H
@@ -45,7 +45,7 @@ int instant_begin(int fd) attr_must_use;
 /** instant_keep() - what is captured now is kept. Return: as instant_begin(). */
 int instant_keep(int fd) attr_must_use;
 
-/** instant_captured() - @fd can be read: are the files captured? Else the job has given up. */
-bool instant_captured(int fd);
+/** instant_captured() - @fd can be read: are the files captured? Else the job has given up. @at_ns: since when (monotonic), 0 = unknown, untouched when they are not; may be NULL. */
+bool instant_captured(int fd, uint64_t *at_ns);
 
 #endif

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/btrfs.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
-#include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 /* Newer than Debian 12's headers. */
 #define QUOTA_CTL_ENABLE_SIMPLE 4
+
+#define LOOK_AGAIN_NS (NS_PER_MS / 5)
 
 bool btrfs_is(int fd)
 {
@@ -122,14 +125,64 @@ int btrfs_subvolume_usage(int fd, uint64_t *ret_bytes)
 	}
 }
 
-int btrfs_snapshot(int source, int dirfd, const char *name)
+static void *make_snapshot(void *snapshot)
 {
-	struct btrfs_ioctl_vol_args_v2 args = { .fd = source };
-	int rc = str_copy(args.name, sizeof(args.name), name);
+	struct btrfs_snapshot *s = snapshot;
 
+	s->rc = ioctl(s->dirfd, BTRFS_IOC_SNAP_CREATE_V2, &s->args) < 0 ? -errno : 0;
+	return NULL;
+}
+
+static int start_thread(struct btrfs_snapshot *s)
+{
+	sigset_t all, before;
+	int rc;
+
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = -pthread_create(&s->thread, NULL, make_snapshot, s);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
+static bool ends_within(struct btrfs_snapshot *s, uint64_t ns)
+{
+	const uint64_t until = clock_now_ns() + ns;
+	const struct timespec at = { .tv_sec = (time_t)(until / NS_PER_S),
+		.tv_nsec = (long)(until % NS_PER_S) };
+
+	s->going = pthread_clockjoin_np(s->thread, NULL, CLOCK_MONOTONIC, &at) != 0;
+	return !s->going;
+}
+
+/* Of the kernel's one call, the larger part is what comes behind the instant: the transaction goes to the disk. But the name of the snapshot is made when its root is, at that point of the commit where no
+ * change of anybody is under way (create_pending_snapshot()), and until the commit is past it nobody may begin one: so when the directory has grown, the snapshot holds all that it ever will. */
+int btrfs_snapshot_begin(struct btrfs_snapshot *s, int source, int dirfd, const char *name)
+{
+	struct stat before, now;
+	int rc;
+
+	*s = (struct btrfs_snapshot){ .args = { .fd = source }, .dirfd = dirfd };
+	rc = str_copy(s->args.name, sizeof(s->args.name), name);
+	if (rc == 0 && fstat(dirfd, &before) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = start_thread(s);
 	if (rc < 0)
 		return rc;
-	return ioctl(dirfd, BTRFS_IOC_SNAP_CREATE_V2, &args) < 0 ? -errno : 0;
+	do {
+		if (ends_within(s, LOOK_AGAIN_NS))
+			return s->rc;
+	} while (fstat(dirfd, &now) < 0 || now.st_size == before.st_size);
+	return 0;
+}
+
+int btrfs_snapshot_end(struct btrfs_snapshot *s)
+{
+	if (s->going)
+		(void)pthread_join(s->thread, NULL);
+	s->going = false;
+	return s->rc;
 }
 
 int btrfs_subvolume_readonly(int fd, bool readonly)

@@ -9,6 +9,9 @@
 
 #include "base/attr.h"
 
+#include <linux/btrfs.h>
+#include <pthread.h>
+
 /** btrfs_is() - does @fd lie on a btrfs? */
 bool btrfs_is(int fd);
 
@@ -30,8 +33,27 @@ int btrfs_subvolume_limit(int fd, uint64_t bytes) attr_must_use;
 /** btrfs_subvolume_usage() - bytes charged to the subvolume behind @fd now. */
 int btrfs_subvolume_usage(int fd, uint64_t *ret_bytes) attr_must_use;
 
-/** btrfs_snapshot() - writable snapshot of the subvolume behind @source as @dirfd/@name; flushes and commits a transaction. */
-int btrfs_snapshot(int source, int dirfd, const char *name) attr_must_use;
+/** struct btrfs_snapshot - one while it is made, by a thread of its own; zeroed = none. Not to be moved. */
+struct btrfs_snapshot {
+	struct btrfs_ioctl_vol_args_v2 args;
+	int dirfd; /* borrowed */
+	pthread_t thread;
+	bool going;
+	int rc;
+};
+
+/**
+ * btrfs_snapshot_begin() - begin a writable snapshot of the subvolume behind @source, as @dirfd/@name.
+ * @dirfd: a directory that nobody else changes; borrowed until btrfs_snapshot_end(), as is @source.
+ *
+ * What was written to @source before the call is in the snapshot; what is written after it has returned is not. It flushes @source. The snapshot can be opened only behind btrfs_snapshot_end().
+ * Return: 0, or -errno when there is none: then nothing is going on. Blocks. Context: one thread.
+ */
+int btrfs_snapshot_begin(
+	struct btrfs_snapshot *s, int source, int dirfd, const char *name) attr_must_use;
+
+/** btrfs_snapshot_end() - wait until the snapshot that was begun is on the disk. Return: 0, also when none is being made, or -errno: there is none. */
+int btrfs_snapshot_end(struct btrfs_snapshot *s) attr_must_use;
 
 /** btrfs_subvolume_readonly() - set or clear the read-only flag of the subvolume behind @fd. */
 int btrfs_subvolume_readonly(int fd, bool readonly) attr_must_use;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a capture does while the processes run is done beside the first pass over the files: it is there when that ends, it is in nobody's way meanwhile, and nothing is left of it when no capture comes."""
+"""What a capture does while the processes run is done beside the first pass over the files: it is there when that ends, it is in nobody's way meanwhile, and nothing is left of it when no capture comes.
+And behind the instant they run again before the files are on the disk."""
 
 import contextlib
 import os
@@ -57,6 +58,17 @@ class Snapshot(threading.Thread):
         return self
 
 
+def held_job(instance):
+    """Whoever is to capture the files, once it is held."""
+    jobs = []
+
+    def job_is_held():
+        jobs[:] = [pid for pid in ours(instance, "cay-keeper", "job") if leaks.processes().get(pid, (0, "", ""))[1] == "T"]
+        return jobs
+    cay.wait_until(job_is_held, 60, "the job is held")
+    return jobs[0]
+
+
 @contextlib.contextmanager
 def held(tmp):
     """An instance, a sandbox, its program, a snapshot whose files have not begun; and who is to capture them."""
@@ -65,15 +77,11 @@ def held(tmp):
         instance.start()
         with instance.sandbox() as box:
             run = program(instance, box)
-            snapshot, jobs = Snapshot(instance, box), []
-
-            def job_is_held():
-                jobs[:] = [pid for pid in ours(instance, "cay-keeper", "job") if leaks.processes().get(pid, (0, "", ""))[1] == "T"]
-                return jobs
-            cay.wait_until(job_is_held, 60, "the job is held")
+            snapshot = Snapshot(instance, box)
+            job = held_job(instance)
             cay.wait_until(lambda: dumpers(instance), 60, "its dumper is there")
             equal(ask(instance, box, run, "one"), "one\n")  # the keeper has heard that it is ready
-            yield instance, box, run, snapshot, jobs[0]
+            yield instance, box, run, snapshot, job
     finally:
         instance.close()
 
@@ -158,3 +166,31 @@ def test_the_sandbox_ends(tmp):
         os.kill(job, signal.SIGCONT)
         assert snapshot.end().error is not None
         nothing_is_left(instance)
+
+
+@require(*NEEDS, "btrfs", "loop")
+@timeout(TIMEOUT)
+def test_they_run_before_the_files_are_on_the_disk(tmp):
+    """Who is killed there leaves no snapshot and a sandbox that runs; else it is of the instant, not of what came behind."""
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "store.capture.going_on=hold"})
+    try:
+        instance.start()
+        with instance.sandbox() as box:
+            run = program(instance, box)
+            instance.ok(box, "echo before >/var/tmp/file")
+            for killed in (True, False):
+                snapshot = Snapshot(instance, box)
+                job = held_job(instance)
+                equal(ask(instance, box, run, "goes on"), "goes on\n")
+                instance.ok(box, "echo behind >>/var/tmp/file" if not killed else "true")
+                os.kill(job, signal.SIGKILL if killed else signal.SIGCONT)
+                equal(snapshot.end().made is None, killed, f"{snapshot.error}")
+                equal(ask(instance, box, run, "here"), "here\n")
+            fork = instance.post(f"/v1/snapshots/{snapshot.made['id']}/fork", {"live": True})["sandboxes"][0]["id"]
+            equal(instance.ok(fork, "cat /var/tmp/file"), "before\n")
+            equal(ask(instance, fork, run, "here"), "here\n")
+            instance.remove(fork)
+            instance.call("DELETE", f"/v1/snapshots/{snapshot.made['id']}")
+            nothing_is_left(instance)
+    finally:
+        instance.close()

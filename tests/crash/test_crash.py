@@ -57,6 +57,7 @@ POINTS = [
     "store.capture.begun",
     "store.capture.filled",
     "store.capture.frozen",
+    "store.capture.going_on",
     "store.commit.after_rename",
     "store.commit.before_rename",
     "store.commit.manifest",

@@ -5,12 +5,14 @@ import contextlib
 import json
 import os
 import random
+import signal
 import stat
 import subprocess
 import time
 
-from lib import job
+from lib import job, leaks
 from lib.case import contains, equal, raises, require
+from lib.cay import wait_until
 from lib.pool import Pool, describe, same_trees
 
 CGROUP2 = "/sys/fs/cgroup/unified" if os.path.isdir("/sys/fs/cgroup/unified") else "/sys/fs/cgroup"
@@ -202,6 +204,42 @@ def test_log_is_a_prefix_in_each_capture(tmp):
             equal(whole.startswith(part) and len(part) % 9 == 0, True, f"{how}: a prefix of whole lines")
             sizes.append(len(part))
         equal(sizes, sorted(sizes))
+
+
+@require("root", "btrfs", "loop", "cgroup2")
+def test_they_go_on_before_the_snapshot_is_on_the_disk(tmp):
+    """It holds nothing of what they write from then on; and a job that fails or is killed there leaves nothing."""
+    with Pool(tmp, "btrfs") as pool, Group() as group:
+        sandbox, layer = pool.live(), job.new_id()
+        log = pool.upper(sandbox) + "/log"
+        child = group.start(APPENDER, log, stdout=subprocess.PIPE)
+        child.stdout.readline()
+
+        def held(layer):
+            one = pool.job("capture", sandbox=sandbox, layer=layer, parents=[], trees=[{"n": 0, "target": "/"}], freeze=group.freeze,
+                           env={"CAY_FAULT": "store.capture.going_on=hold"})
+            wait_until(lambda: leaks.processes().get(one.process.pid, (0, "", ""))[1] == "T", 60, "the job is held")
+            equal(os.listdir(pool.path("layers")), [])
+            with open(group.freeze) as f:
+                equal(f.read(), "0\n", "they go on")
+            size = os.stat(log).st_size
+            wait_until(lambda: os.stat(log).st_size > size + (1 << 16), 60, "they have written")
+            return one, size
+        one, _ = held(job.new_id())
+        one.process.kill()
+        raises(job.JobDied, one.result)
+        pool.run("recover", layers=[], sandboxes=[sandbox])
+        equal(os.listdir(pool.path("tmp")), [])
+        raises(job.JobError, pool.capture, sandbox, freeze=group.freeze, env={"CAY_FAULT": "store.capture.going_on=error"})
+        equal(os.listdir(pool.path("tmp")), [])
+        one, size = held(layer)
+        os.kill(one.process.pid, signal.SIGCONT)
+        equal(one.result()["how"], "snapshot")
+        with open(pool.layer(layer) + "/log", "rb") as f, open(log, "rb") as whole:
+            part = f.read()
+            equal((whole.read(len(part)) == part, 0 < len(part) <= size, len(part) % 9), (True, True, 0))
+        equal(os.listdir(pool.path("tmp")), [])
+        child.stdout.close()
 
 
 @require("root", "cgroup2")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A keeper and a job in one process: what is said waits in the sockets until the other side asks for it. */
 #include "t.h"
+#include "base/clock.h"
 #include "store/instant.h"
 
 #include <sys/stat.h>
@@ -35,13 +36,15 @@ static void place_end(struct place *p)
 static void capture_and_keep(struct place *p)
 {
 	int keeper = instant_join(p->run, ID);
+	uint64_t begun_ns = clock_now_ns(), at_ns = 0;
 
 	check(keeper >= 0);
 	check_int(instant_begin(keeper), 0);
 	check_int(instant_keep(keeper), 0);
 	check_int(instant_await(&p->job), 0);
 	check_int(instant_done(&p->job), 1);
-	check(instant_captured(keeper));
+	check(instant_captured(keeper, &at_ns));
+	check(at_ns >= begun_ns && at_ns <= clock_now_ns());
 	(void)close(keeper);
 }
 
@@ -104,8 +107,8 @@ TEST(what_is_said_to_a_job_that_has_given_up_is_no_error)
 	check_int(instant_keep(known), 0);
 	check_int(instant_begin(unknown), 0);
 	check_int(instant_keep(unknown), 0);
-	check(!instant_captured(known));
-	check(!instant_captured(unknown));
+	check(!instant_captured(known, NULL));
+	check(!instant_captured(unknown, NULL));
 	(void)close(known);
 	(void)close(unknown);
 	place_end(&p);
@@ -119,7 +122,7 @@ TEST(a_job_that_gives_up_has_captured_nothing)
 	check_int(instant_begin(keeper), 0);
 	check_int(instant_await(&p.job), 0);
 	instant_close(&p.job);
-	check(!instant_captured(keeper));
+	check(!instant_captured(keeper, NULL));
 	check_int(instant_join(p.run, ID), -ENOENT);
 	(void)close(keeper);
 	place_end(&p);
