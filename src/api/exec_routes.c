@@ -3,6 +3,7 @@
 #include "api/server.h"
 #include "api/steps.h"
 #include "api_handlers.h"
+#include "base/fault.h"
 #include "base/str.h"
 
 int exec_find_awake(struct api_call *call, struct sandbox **sb, struct exec **e, struct err *err)
@@ -81,10 +82,67 @@ static int refuse_state(const struct sandbox *sb, struct err *err)
 	return rc;
 }
 
+/* What the keeper was asked for, for as long as it has not answered. */
+struct asked {
+	struct framecall call;
+	struct framelink *l;
+	struct sandbox *sb;
+	struct exec *e;
+};
+
+static void asked_free(struct asked *a)
+{
+	exec_unref(a->e);
+	sandbox_unref(a->sb);
+	free(a);
+}
+
+/* Its own fiber. A keeper that is gone takes the sandbox with it, and the exec is lost: nobody can say that it has not run. */
+static void await_answer(void *arg)
+{
+	struct asked *a = arg;
+	struct err err = { 0 };
+	json_t *ok = NULL;
+	int rc = framelink_call_end(a->l, &a->call, 0, &ok, &err);
+
+	if (!a->e->ended && (rc == 0 || err.code != ERR_UNAVAILABLE))
+		exec_answered(a->e, rc, ok, &err);
+	json_decref(ok);
+	asked_free(a);
+}
+
+/*
+ * A keeper that does not answer in time (it is stopped, or the machine swaps) starts the command when it goes on. The exec stays, with its key, so that who asks again for the same finds it, and is told of
+ * when the keeper has answered.
+ */
+static int ask_keeper(struct sandbox *sb, struct exec *e, const json_t *request, struct err *err)
+{
+	uint64_t wait_ns = fault("exec.ask.sent") < 0 ? NS_PER_MS : CALL_NS;
+	struct asked *a = xnew(struct asked);
+	json_t *ok = NULL;
+	int rc;
+
+	a->l = &sb->keeper->link;
+	a->sb = sandbox_ref(sb);
+	a->e = exec_ref(e);
+	framelink_call_begin(a->l, &a->call, exec_request(e, request));
+	if (!framelink_call_answered(&a->call, clock_now_ns() + wait_ns)) {
+		fiber_start(await_answer, a);
+		return err_hint(err,
+			err_raise(err, ERR_TIMEOUT,
+				"the keeper of sandbox '%s' did not answer in time: exec '%s' may start still",
+				sb->name, e->id),
+			"look at the exec; a request with the same idempotency key finds it");
+	}
+	rc = framelink_call_end(a->l, &a->call, 0, &ok, err);
+	exec_answered(e, rc, ok, err);
+	json_decref(ok);
+	asked_free(a);
+	return rc;
+}
+
 static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **ret, struct err *err)
 {
-	struct framelink *l;
-	json_t *ok = NULL;
 	struct exec *e;
 	int rc;
 
@@ -99,12 +157,10 @@ static int exec_begin(struct api_call *call, struct sandbox *sb, struct exec **r
 		(void)json_object_set_new(e->doc, "key_hash", json_string(call->key_hash));
 	}
 	rc = exec_created(e, err);
-	l = &sb->keeper->link;
 	if (rc == 0)
-		rc = framelink_call(
-			l, exec_request(e, call->body), clock_now_ns() + CALL_NS, &ok, err);
-	exec_answered(e, rc, ok, err);
-	json_decref(ok);
+		rc = ask_keeper(sb, e, call->body, err);
+	else
+		exec_answered(e, rc, NULL, err);
 	if (rc == 0)
 		*ret = e;
 	else

@@ -258,9 +258,12 @@ static int key_replay(struct api_call *call, struct err *err)
 	const char *body = json_string_value(json_object_get(doc, "body"));
 	json_int_t time = json_integer_value(json_object_get(doc, "time"));
 
+	if (text != NULL && hash == NULL)
+		rc = err_raise(err, ERR_INTERNAL, "the row of the idempotency key is damaged");
 	if (rc < 0) {
 		err_context(err,
 			"nothing was done, since nobody knows whether the idempotency key was used before");
+		json_decref(doc);
 		return rc;
 	}
 	if (hash == NULL || clock_wall_ns() - (uint64_t)time > KEY_LIFE_NS) {

@@ -184,13 +184,18 @@ void framelink_call_begin(struct framelink *l, struct framecall *call, json_t *r
 	}
 }
 
+bool framelink_call_answered(struct framecall *call, uint64_t deadline_ns)
+{
+	while (!call->done && waiters_wait(&call->waiters, deadline_ns) == 0)
+		;
+	return call->done;
+}
+
 int framelink_call_end(struct framelink *l, struct framecall *call, uint64_t deadline_ns,
 	json_t **ret_ok, struct err *err)
 {
 	/* when it is done @l may be gone */
-	while (!call->done && waiters_wait(&call->waiters, deadline_ns) == 0)
-		;
-	if (!call->done) {
+	if (!framelink_call_answered(call, deadline_ns)) {
 		list_remove(&call->node);
 		return err_raise(err, ERR_TIMEOUT, "the %s did not answer in time", l->peer);
 	}

@@ -47,12 +47,16 @@ void framelink_call_begin(struct framelink *l, struct framecall *call, json_t *r
 
 /**
  * framelink_call_end() - wait for the reply.
+ * @deadline_ns: 0 = as long as the peer is there.
  * @ret_ok: set to the reply's "ok" (owned by the caller), or pass NULL.
  *
  * Return: 0, or -errno with @err set: what the peer said, ERR_UNAVAILABLE when it is gone, ERR_TIMEOUT. Context: fiber; waits.
  */
 int framelink_call_end(struct framelink *l, struct framecall *call, uint64_t deadline_ns,
 	json_t **ret_ok, struct err *err) attr_must_use;
+
+/** framelink_call_answered() - wait for the reply, and leave the call as it is. Return: has it come? Context: fiber; waits. */
+bool framelink_call_answered(struct framecall *call, uint64_t deadline_ns) attr_must_use;
 
 /** framelink_call() - both in one. */
 int framelink_call(struct framelink *l, json_t *request, uint64_t deadline_ns, json_t **ret_ok,

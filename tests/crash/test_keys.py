@@ -2,12 +2,19 @@
 """An idempotency key survives the death of cayd: whoever repeats a create gets one sandbox, whenever the server died."""
 
 import http.client
+import os
+import sqlite3
+import sys
 
-from lib import cay
-from lib.case import equal, require
+from lib import cay, leaks
+from lib.case import contains, equal, raises, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from points import own_instance  # noqa: E402
+from stops import stopped  # noqa: E402
 
 BODY = {"name": "once", "labels": {"a": "b"}}
-KEY = {"Idempotency-Key": "create-once"}
+KEY = {"Idempotency-Key": "once"}
 
 
 def create_and_crash(instance, point):
@@ -39,3 +46,61 @@ def test_a_create_repeated_after_a_crash_makes_one_sandbox(tmp):
         finally:
             instance.close()
     assert crashes >= 5, f"only {crashes} of {len(points)} points killed the server before its answer"
+
+
+LATE = {"CAY_FAULT": "exec.ask.sent"}
+LATE["CAY_FAULT"] += ":1=error"  # as if the keeper had not answered for half a minute
+
+
+@require("root")
+def test_a_command_of_a_keeper_that_stands_still_is_not_run_twice(tmp):
+    """Its keeper starts it when it goes on: until it has answered, nobody knows that it has not run."""
+    with own_instance(tmp) as instance:
+        instance.start(**LATE)
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        with stopped(leaks.keeper_of(box)):
+            error = raises(cay.ApiError, instance.exec, "box", "sh", "-c", "echo once >> /var/tmp/runs", headers=KEY)
+            equal(error.code, "timeout")
+            [waiting] = instance.get("/v1/sandboxes/box/execs")["execs"]
+            equal(waiting["state"], "starting")
+            contains(error.message, waiting["id"])
+            equal(instance.exec("box", "sh", "-c", "echo once >> /var/tmp/runs", headers=KEY)["id"], waiting["id"])
+        equal(instance.wait("box", waiting)["code"], 0)
+        equal(instance.ok("box", "cat /var/tmp/runs"), "once\n")
+
+
+@require("root")
+def test_a_command_of_a_keeper_that_refuses_it_late_is_over(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(**LATE)
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        with stopped(leaks.keeper_of(box)):
+            equal(raises(cay.ApiError, instance.exec, "box", "/no/such/program", headers=KEY).code, "timeout")
+        cay.wait_until(lambda: not instance.get("/v1/sandboxes/box/execs")["execs"], 30, "it is forgotten")
+        equal([e["data"]["error"]["code"] for e in instance.events() if e["type"] == "exec.failed"], ["command_not_found"])
+
+
+@require("root")
+def test_a_command_of_a_keeper_that_dies_before_it_answers_is_lost(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(**LATE)
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        with stopped(leaks.keeper_of(box)):
+            equal(raises(cay.ApiError, instance.exec, "box", "true", headers=KEY).code, "timeout")
+            os.kill(leaks.keeper_of(box), 9)
+            [run] = instance.get("/v1/sandboxes/box/execs")["execs"]
+            equal(instance.wait("box", run)["status"], "lost")
+
+
+@require("root")
+def test_a_damaged_row_of_a_key_is_no_unused_key(tmp):
+    with own_instance(tmp) as instance:
+        instance.start()
+        instance.post("/v1/sandboxes", {"start": False}, headers=KEY)
+        instance.stop()
+        with sqlite3.connect(os.path.join(instance.state, "cay.db")) as rows:
+            equal(rows.execute("UPDATE keys SET doc = substr(doc, 1, 20)").rowcount, 1)
+        rows.close()
+        instance.start()
+        contains(raises(cay.ApiError, instance.post, "/v1/sandboxes", {"start": False}, headers=KEY).message, "nothing was done")
+        equal(len(instance.get("/v1/sandboxes")["sandboxes"]), 1)
