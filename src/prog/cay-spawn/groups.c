@@ -302,6 +302,27 @@ static int remove_below(const char *base, const char *id)
 	return remove_tree(AT_FDCWD, path, 0);
 }
 
+/* Is a process in BASE/ID or below? What cannot be read counts as one, what does not exist does not. */
+static bool inhabited(const struct groups *g, const char *id)
+{
+	char path[GROUPS_PATH_SIZE + 64], events[128] = "";
+	cleanup_fd int fd = -1;
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "%s/%s/cgroup.events", g->base, id);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno != ENOENT;
+	n = read(fd, events, sizeof(events) - 1);
+	return n <= 0 || strstr(events, "populated 0") == NULL;
+}
+
+bool groups_kill(const struct groups *g, const char *id)
+{
+	kill_all(g, id);
+	return g->base[0] == '\0' || !inhabited(g, id);
+}
+
 int groups_remove(const struct groups *g, const char *id)
 {
 	int rc = 0;
@@ -316,21 +337,6 @@ int groups_remove(const struct groups *g, const char *id)
 	if (rc == 0 && g->base[0] != '\0')
 		rc = remove_below(g->base, id);
 	return rc;
-}
-
-/* Is a process in BASE/ID or below? What cannot be read counts as one, what does not exist does not. */
-static bool inhabited(const struct groups *g, const char *id)
-{
-	char path[GROUPS_PATH_SIZE + 64], events[128] = "";
-	cleanup_fd int fd = -1;
-	ssize_t n;
-
-	(void)snprintf(path, sizeof(path), "%s/%s/cgroup.events", g->base, id);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return errno != ENOENT;
-	n = read(fd, events, sizeof(events) - 1);
-	return n <= 0 || strstr(events, "populated 0") == NULL;
 }
 
 static void sweep(const struct groups *g, const char *base)

@@ -44,6 +44,9 @@ void groups_sweep(const struct groups *g);
 /** groups_fini() - remove the groups of the instance itself when nothing is in them any more. */
 void groups_fini(const struct groups *g);
 
+/** groups_kill() - kill every process of @id. Locked. Return: whether none is left, as far as BASE/ID tells; where there is none nothing tells. */
+bool groups_kill(const struct groups *g, const char *id) attr_must_use;
+
 /** groups_remove() - kill, and remove every group of @id, the one with the number last. Locked. Return: 0 when nothing is left, -EBUSY while processes are, -errno. */
 int groups_remove(const struct groups *g, const char *id);
 

@@ -34,6 +34,7 @@
 #define CHILDREN_MAX        16384
 #define CLEANUPS_MAX        512
 #define CLEANUP_DEADLINE_MS 10000
+#define RETRY_FIRST_MS      2 /* after an attempt that came too early; doubles */
 #define RETRY_MS            20
 #define FINISH_MS           10000
 #define QUIET_MS            500
@@ -47,7 +48,8 @@ struct child {
 struct cleanup_job {
 	struct spawn_event report;
 	uint64_t group; /* of what ended */
-	uint64_t deadline_ns;
+	uint64_t deadline_ns, next_ns;
+	unsigned int wait_ms; /* behind the last attempt; 0 = there was none */
 };
 
 static struct child children[CHILDREN_MAX];
@@ -115,12 +117,16 @@ static bool still_meant(const struct cleanup_job *c)
 /* Kill, and remove what is empty. @lock: as groups_lock() said. Return: 0 when nothing is left to do. */
 static int clean_up(const struct cleanup_job *c, int lock)
 {
+	bool empty;
+
 	if (lock == -EWOULDBLOCK)
 		return -EBUSY;
 	if (!still_meant(c))
 		return 0;
-	remove_files(c->report.id);
-	return groups_remove(&groups, c->report.id);
+	empty = groups_kill(&groups, c->report.id);
+	if (empty || c->wait_ms == 0)
+		remove_files(c->report.id);
+	return empty ? groups_remove(&groups, c->report.id) : -EBUSY;
 }
 
 static void cleanup_finish(size_t i, bool dirty)
@@ -130,17 +136,46 @@ static void cleanup_finish(size_t i, bool dirty)
 	cleanups[i] = cleanups[--n_cleanups];
 }
 
-/* One attempt at every pending id. */
+static void cleanup_later(struct cleanup_job *c, uint64_t now)
+{
+	c->wait_ms = c->wait_ms == 0 ? RETRY_FIRST_MS : c->wait_ms * 2;
+	if (c->wait_ms > RETRY_MS)
+		c->wait_ms = RETRY_MS;
+	c->next_ns = now + c->wait_ms * NS_PER_MS;
+}
+
+/* One attempt at every pending id whose time has come. Not at each event: with many in flight most attempts would be in vain, and each takes the kernel's locks of groups. */
 static void cleanups_run(void)
 {
-	cleanup_fd int lock = n_cleanups > 0 ? groups_lock(false) : -1;
+	uint64_t now = clock_now_ns();
+	cleanup_fd int lock = -1;
 
 	for (size_t i = n_cleanups; i-- > 0;) {
-		if (clean_up(&cleanups[i], lock) == 0)
+		struct cleanup_job *c = &cleanups[i];
+
+		if (c->next_ns > now)
+			continue;
+		if (lock < 0 && lock != -EWOULDBLOCK)
+			lock = groups_lock(false);
+		if (clean_up(c, lock) == 0)
 			cleanup_finish(i, false);
-		else if (clock_now_ns() > cleanups[i].deadline_ns)
+		else if (now > c->deadline_ns)
 			cleanup_finish(i, true);
+		else
+			cleanup_later(c, now);
 	}
+}
+
+/* Until the next attempt; -1: there is none. */
+static int cleanups_wait_ms(void)
+{
+	uint64_t now = clock_now_ns(), next = UINT64_MAX;
+
+	for (size_t i = 0; i < n_cleanups; i++)
+		next = cleanups[i].next_ns < next ? cleanups[i].next_ns : next;
+	if (n_cleanups == 0)
+		return -1;
+	return next <= now ? 0 : (int)((next - now + NS_PER_MS - 1) / NS_PER_MS);
 }
 
 static void cleanup_begin(const struct spawn_event *e, uint64_t group)
@@ -189,8 +224,12 @@ static void finish_cleanup_of(const char *id)
 	for (;;) {
 		bool pending = false;
 
-		for (size_t i = 0; i < n_cleanups; i++)
-			pending |= str_eq(cleanups[i].report.id, id);
+		for (size_t i = 0; i < n_cleanups; i++) {
+			if (!str_eq(cleanups[i].report.id, id))
+				continue;
+			pending = true;
+			cleanups[i].next_ns = 0;
+		}
 		if (!pending)
 			return;
 		(void)poll(NULL, 0, 2); /* bounded by the deadline of the clean-up */
@@ -322,7 +361,7 @@ static attr_noreturn void loop(void)
 			{ .fd = signal_fd, .events = POLLIN } };
 		struct signalfd_siginfo info;
 
-		if (poll(p, 2, n_cleanups > 0 ? RETRY_MS : -1) < 0 && errno != EINTR)
+		if (poll(p, 2, cleanups_wait_ms()) < 0 && errno != EINTR)
 			_exit(1);
 		if (p[1].revents != 0) {
 			while (read(signal_fd, &info, sizeof(info)) > 0)
