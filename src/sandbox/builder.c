@@ -23,7 +23,9 @@
 
 #include <dirent.h>
 #include <grp.h>
+#include <limits.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -39,9 +41,9 @@
 
 struct builder {
 	const struct builder_options *o;
-	int staging; /* tmpfs with the directories below */
+	int staging; /* tmpfs with the directories below; those of sys and synth are in it */
 	int proc;    /* our procfs */
-	int synth;   /* writable view of the tmpfs with synthetic files */
+	int synth;   /* writable view of the synthetic files */
 	int sys;     /* /sys, writable until it is in place */
 	int limits;  /* /proc/sys/user, from before it became read-only */
 	int u2;      /* payload's user namespace */
@@ -99,7 +101,7 @@ static int attach_new(int parent, const char *name, const char *type, const char
 
 static int make_staging(struct builder *b, struct err *err)
 {
-	static const char *const options[] = { "mode=755", "size=64k", "nr_inodes=64", NULL };
+	static const char *const options[] = { "mode=755", "size=1m", "nr_inodes=1024", NULL };
 	cleanup_fd int mount = mount_fs_new("tmpfs", options, ATTRS_DATA);
 	int rc = mount;
 
@@ -111,35 +113,54 @@ static int make_staging(struct builder *b, struct err *err)
 	return 0;
 }
 
-/* The tmpfs that all masks and synthetic files are cloned from. */
+/* Make, and open, a directory of staging. */
+static int make_part(const struct builder *b, const char *name)
+{
+	int fd;
+
+	if (mkdirat(b->staging, name, 0755) < 0)
+		return -errno;
+	fd = openat(b->staging, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* The directory that all masks and synthetic files are cloned from. */
 static int make_synth(struct builder *b, struct err *err)
 {
-	static const char *const options[] = { "mode=755", "size=1m", "nr_inodes=64", NULL };
-	int rc = attach_new(b->staging, "synth", "tmpfs", options, ATTRS_DATA);
+	int rc = b->synth = make_part(b, "synth");
 
-	if (rc < 0)
-		return err_raise_sys(err, rc, "make the file system for synthetic files");
-	b->synth = rc;
-	rc = file_create_at(b->synth, ".empty", 0444, "", 0);
+	if (rc >= 0)
+		rc = file_create_at(b->synth, ".empty", 0444, "", 0);
 	if (rc == 0 && mkdirat(b->synth, ".none", 0555) < 0)
 		rc = -errno;
 	if (rc < 0)
-		return err_raise_sys(err, rc, "fill the file system for synthetic files");
+		return err_raise_sys(err, rc, "make the directory of synthetic files");
 	synth_write(b->synth, &(struct synth_view){ .limits = b->o->limits });
 	return 0;
 }
 
-/* Put a read-only copy of synth/@from over proc/@name. */
-static int mask(const struct builder *b, const char *from, const char *name)
+/* A read-only view of synth, of which each mask is a bind mount: that has the flags of what it is made of. */
+static int make_masks(const struct builder *b)
 {
-	cleanup_fd int mount = mount_clone(b->synth, from, false);
+	cleanup_fd int mount = mount_clone(b->staging, "synth", false);
 	int rc = mount;
 
 	if (rc >= 0)
 		rc = mount_set(mount, MOUNT_ATTR_RDONLY | ATTRS_DATA, false);
-	if (rc == 0)
-		rc = mount_attach_at(mount, b->proc, name);
-	return rc;
+	if (rc == 0 && mkdirat(b->staging, "masks", 0755) < 0)
+		rc = -errno;
+	return rc < 0 ? rc : mount_attach_at(mount, b->staging, "masks");
+}
+
+/* Put masks/@from over proc/@name: by one call, because a kernel shows some forty entries that are masked. */
+static int mask(const char *from, const char *name)
+{
+	char source[sizeof(BUILDER_STAGING "/masks/") + NAME_MAX];
+	char target[sizeof(BUILDER_STAGING "/proc/") + NAME_MAX];
+
+	(void)snprintf(source, sizeof(source), BUILDER_STAGING "/masks/%s", from);
+	(void)snprintf(target, sizeof(target), BUILDER_STAGING "/proc/%s", name);
+	return mount(source, target, NULL, MS_BIND, NULL) < 0 ? -errno : 0;
 }
 
 static bool proc_entry_allowed(const char *name)
@@ -163,7 +184,7 @@ static bool is_synthetic(const char *name)
 	return false;
 }
 
-static int mask_entry(const struct builder *b, const struct dirent *e)
+static int mask_entry(const struct dirent *e)
 {
 	if (e->d_name[0] == '.' || (e->d_name[0] >= '0' && e->d_name[0] <= '9') ||
 		proc_entry_allowed(e->d_name))
@@ -171,8 +192,8 @@ static int mask_entry(const struct builder *b, const struct dirent *e)
 	if (e->d_type == DT_LNK)
 		return 0; /* links of procfs lead into self/ only */
 	if (is_synthetic(e->d_name))
-		return mask(b, e->d_name, e->d_name);
-	return mask(b, e->d_type == DT_DIR ? ".none" : ".empty", e->d_name);
+		return mask(e->d_name, e->d_name);
+	return mask(e->d_type == DT_DIR ? ".none" : ".empty", e->d_name);
 }
 
 static int mask_proc(const struct builder *b, struct err *err)
@@ -184,8 +205,11 @@ static int mask_proc(const struct builder *b, struct err *err)
 
 	if (dir == NULL)
 		return err_raise_sys(err, -errno, "list /proc");
+	rc = make_masks(b);
+	if (rc < 0)
+		(void)err_raise_sys(err, rc, "make the masks of /proc");
 	while (rc == 0 && (e = readdir(dir)) != NULL) {
-		rc = mask_entry(b, e);
+		rc = mask_entry(e);
 		if (rc < 0)
 			(void)err_raise_sys(err, rc, "mask /proc/%s", e->d_name);
 	}
@@ -444,16 +468,21 @@ static int fill_sys(int sys)
 	return rc;
 }
 
+/* Nothing but these two read-only views of staging comes into the sandbox: /sys and the masks. */
 static int make_sys(struct builder *b, struct err *err)
 {
-	static const char *const options[] = { "mode=755", "size=256k", "nr_inodes=1024", NULL };
 	int rc;
 
-	if (ablated("no_sysfs"))
+	if (ablated("no_sysfs")) {
 		rc = attach_host(TAKE_FD(b->sys), b->staging, "sys");
-	else
-		rc = attach_new(b->staging, "sys", "tmpfs", options, ATTRS_DATA);
+	} else {
+		cleanup_fd int made = make_part(b, "sys");
+
+		rc = made < 0 ? made : mount_clone(b->staging, "sys", false);
+	}
 	b->sys = rc;
+	if (rc >= 0 && !ablated("no_sysfs"))
+		rc = mount_attach_at(b->sys, b->staging, "sys");
 	if (rc >= 0 && !ablated("no_sysfs"))
 		rc = fill_sys(b->sys);
 	return rc < 0 ? err_raise_sys(err, rc, "make /sys") : 0;

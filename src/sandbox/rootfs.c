@@ -23,10 +23,9 @@
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
-/* Nodes of our own, on a file system of our own; where they cannot be made the builder takes the host's. */
+/* Nodes of our own, behind a mount where they work; where they cannot be made the builder takes the host's. */
 static int make_devices(const struct rootfs *r)
 {
-	static const char *const options[] = { "mode=755", "size=64k", "nr_inodes=16", NULL };
 	static const struct {
 		const char *name;
 		unsigned int major, minor;
@@ -39,8 +38,10 @@ static int make_devices(const struct rootfs *r)
 		return -errno;
 	if (r->rootless || ablated("own_device_nodes"))
 		return 0;
-	mount = mount_fs_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
-	rc = mount < 0 ? mount : mount_attach_at(mount, r->stage, "dev");
+	mount = mount_clone(r->stage, "dev", false);
+	rc = mount < 0 ? mount : mount_clear(mount, MOUNT_ATTR_NODEV);
+	if (rc == 0)
+		rc = mount_attach_at(mount, r->stage, "dev");
 	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(nodes); i++) {
 		if (mknodat(mount, nodes[i].name, S_IFCHR | 0600,
 			    makedev(nodes[i].major, nodes[i].minor)) < 0)
