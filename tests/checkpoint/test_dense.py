@@ -89,11 +89,8 @@ def test_relatives_go_on_sharing(instance):
         equal(ask(instance, box, run, "shared"), "True\n")
 
 
-def own_data_kib(instance, box, run):
-    """(size, what only it has) of the data of the program of @run."""
-    pid = instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["pid"]
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        begin, end = (int(word) for word in file.read().rsplit(")", 1)[1].split()[42:44])
+def own_kib(pid, begin, end):
+    """What only the process has of its memory from @begin to @end."""
     own, inside = 0, False
     with open(f"/proc/{pid}/smaps", encoding="utf-8") as file:
         for line in file:
@@ -103,7 +100,32 @@ def own_data_kib(instance, box, run):
                 inside = first < end and begin < last
             elif inside and word == "Private_Dirty:":
                 own += int(line.split()[1])
-    return (end - begin) >> 10, own
+    return own
+
+
+def pid_of(instance, box, run):
+    return instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["pid"]
+
+
+def own_data_kib(instance, box, run):
+    """(size, what only it has) of the data of the program of @run."""
+    pid = pid_of(instance, box, run)
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        begin, end = (int(word) for word in file.read().rsplit(")", 1)[1].split()[42:44])
+    return (end - begin) >> 10, own_kib(pid, begin, end)
+
+
+def closed_by_the_linker(pid, library):
+    """(begin, end) of what the linker has relocated of a library and made read-only: the read-only mapping of which the process has changed most."""
+    most, found, here = 0, None, None
+    with open(f"/proc/{pid}/smaps", encoding="utf-8") as file:
+        for line in file:
+            words = line.split()
+            if not words[0].endswith(":"):
+                here = [int(text, 16) for text in words[0].split("-")] if words[1] == "r--p" and library in line else None
+            elif here is not None and words[0] == "Anonymous:" and int(words[1]) > most:
+                most, found = int(words[1]), here
+    return found
 
 
 @require(*NEEDS)
@@ -119,5 +141,26 @@ def test_data_of_a_program_is_shared_until_it_is_written(instance):
         if own > size / 4:
             raise AssertionError(f"of {size} KiB the fork has {own} for itself")
         equal(ask(instance, fork, run, "6 * 7"), "42\n")
+        instance.remove(fork)
+        instance.call("DELETE", f"/v1/snapshots/{snapshot}")
+
+
+@require(*NEEDS)
+def test_what_the_linker_has_closed_is_shared(instance):
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", "import ssl; print('ready', flush=True)\nwhile True: print(eval(input()), flush=True)")
+        begin, end = closed_by_the_linker(pid_of(instance, box, run), "libcrypto")
+        own = own_kib(pid_of(instance, box, run), begin, end)
+        if own < 200:
+            raise AssertionError(f"the source has {own} KiB of it: that shows nothing")
+        snapshot = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})["id"]
+        fork = instance.post(f"/v1/snapshots/{snapshot}/fork", {})["sandboxes"][0]["id"]
+        own = own_kib(pid_of(instance, fork, run), begin, end)
+        if own > 50:
+            raise AssertionError(f"the fork has {own} KiB for itself")
+        equal(ask(instance, fork, run, "len(ssl.create_default_context().get_ciphers()) > 0"), "True\n")
+        again = fork_live(instance, fork)[0]
+        equal(ask(instance, again, run, "len(ssl.create_default_context().get_ciphers()) > 0"), "True\n")
+        instance.remove(again)
         instance.remove(fork)
         instance.call("DELETE", f"/v1/snapshots/{snapshot}")

@@ -8,6 +8,7 @@
 
 #include <linux/prctl.h>
 
+#define READ       1
 #define READ_WRITE 3
 #define EXECUTE    4
 #define PRIVATE    2
@@ -56,10 +57,10 @@ static void place_anonymous(region *r)
 	protect(r, READ_WRITE);
 }
 
-/* Is it data of a program or library, of which the process executes another part? */
+/* Is it data of a program or library, of which the process executes another part? What the linker has relocated and closed (RELRO) is, too. */
 static bool is_data(const struct image_process *p, region *r)
 {
-	if ((r->flags & REGION_SHARED) != 0 || r->prot != READ_WRITE)
+	if ((r->flags & REGION_SHARED) != 0 || (r->prot != READ_WRITE && r->prot != READ))
 		return false;
 	for (uint32_t i = 0; i < p->n_regions; i++) {
 		region *other = IMAGE_ROW(struct image_region, TABLE_REGIONS, p->first_region + i);
