@@ -136,6 +136,26 @@ static int sweep(const struct store *store, const char *where, const json_t *kee
 	return first < 0 ? first : n;
 }
 
+/* Sweeps of several places: one that cannot be swept keeps no other. */
+struct sweeps {
+	const struct store *store;
+	int rc; /* of the first that failed, */
+	struct err *err;
+};
+
+/* Return: how many went. */
+static int sweep_next(struct sweeps *s, const char *where, const json_t *keep, uint64_t until_ns)
+{
+	struct err err = { 0 };
+	int rc = sweep(s->store, where, keep, until_ns, &err);
+
+	if (rc < 0 && s->rc == 0) {
+		s->rc = rc;
+		*s->err = err;
+	}
+	return rc < 0 ? 0 : rc;
+}
+
 static int check_ids(struct job *job, struct err *err)
 {
 	int rc = job_ids(job->request, "layers", err);
@@ -198,7 +218,8 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 {
 	/* what is younger may have been made after the caller had listed what it knows */
 	uint64_t before = 0, after = 0, until;
-	int layers = 0, sandboxes = 0, rc = check_ids(job, err);
+	struct sweeps s = { .store = &job->store, .err = err };
+	int layers, sandboxes, rc = check_ids(job, err);
 	json_t *keep;
 
 	if (rc == 0 && (!json_is_array(json_object_get(job->request, "layers")) ||
@@ -209,23 +230,16 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 		rc = job_number(job->request, "until_ns", clock_wall_ns() - NS_PER_S, &until, err);
 	if (rc == 0)
 		rc = free_bytes(&job->store, &before);
-	if (rc == 0) {
-		keep = layers_to_keep(&job->store, job->request);
-		rc = layers = sweep(&job->store, "layers", keep, until, err);
-		json_decref(keep);
-	}
-	if (rc >= 0)
-		rc = sandboxes = sweep(&job->store, "live",
-			json_object_get(job->request, "sandboxes"), until, err);
-	if (rc >= 0)
-		rc = sweep(&job->store, "memory", json_object_get(job->request, "memories"), until,
-			err);
-	if (rc >= 0)
-		rc = sweep(&job->store, "trash", NULL, UINT64_MAX, err);
 	if (rc < 0)
-		return err != NULL && err->code != ERR_NONE
-			       ? rc
-			       : err_raise_sys(err, rc, "collect garbage");
+		return err->code != ERR_NONE ? rc : err_raise_sys(err, rc, "collect garbage");
+	keep = layers_to_keep(&job->store, job->request);
+	layers = sweep_next(&s, "layers", keep, until);
+	json_decref(keep);
+	sandboxes = sweep_next(&s, "live", json_object_get(job->request, "sandboxes"), until);
+	(void)sweep_next(&s, "memory", json_object_get(job->request, "memories"), until);
+	(void)sweep_next(&s, "trash", NULL, UINT64_MAX);
+	if (s.rc < 0)
+		return s.rc;
 	(void)!free_bytes(&job->store, &after);
 	*ok = json_pack("{s:i, s:i, s:I}", "layers_removed", layers, "sandboxes_removed", sandboxes,
 		"bytes", (json_int_t)(after > before ? after - before : 0));
@@ -460,18 +474,14 @@ static void recover_lives(struct recovery *r, struct job *job, struct err *err)
 /* What nothing needs goes. Return: how many directories of sandboxes, or an error. */
 static int recover_sweep(const struct recovery *r, struct err *err)
 {
-	int rc, sandboxes;
+	struct sweeps s = { .store = r->store, .err = err };
+	int sandboxes =
+		sweep_next(&s, "live", json_object_get(r->request, "sandboxes"), UINT64_MAX);
 
-	rc = sandboxes =
-		sweep(r->store, "live", json_object_get(r->request, "sandboxes"), UINT64_MAX, err);
-	if (rc >= 0)
-		rc = sweep(r->store, "memory", json_object_get(r->request, "memories"), UINT64_MAX,
-			err);
-	if (rc >= 0)
-		rc = sweep(r->store, "tmp", NULL, UINT64_MAX, err);
-	if (rc >= 0)
-		rc = sweep(r->store, "trash", NULL, UINT64_MAX, err);
-	return rc < 0 ? rc : sandboxes;
+	(void)sweep_next(&s, "memory", json_object_get(r->request, "memories"), UINT64_MAX);
+	(void)sweep_next(&s, "tmp", NULL, UINT64_MAX);
+	(void)sweep_next(&s, "trash", NULL, UINT64_MAX);
+	return s.rc < 0 ? s.rc : sandboxes;
 }
 
 static bool is_missing(const struct store *store, const char *where, const char *id)

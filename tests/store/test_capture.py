@@ -464,6 +464,27 @@ def test_gc_spares_what_is_young(tmp):
             equal(os.listdir(pool.path("trash")), [])
 
 
+@require("root", "btrfs", "loop")
+def test_what_cannot_be_removed_keeps_nothing_else(tmp):
+    """Neither in its own place nor in another one."""
+    with Pool(tmp, "btrfs") as pool:
+        stuck = pool.capture(pool.live())[0]
+        for verb in ("gc", "recover"):
+            for place in ("memory", "trash"):
+                os.mkdir(pool.path(place, job.new_id()))
+            where = "layers" if verb == "gc" else "live"
+            pool.live()
+            subprocess.run(["chattr", "+a", pool.path(where)], check=True)  # append only: nothing leaves
+            try:
+                if verb == "gc":
+                    contains(raises(job.JobError, pool.run, "gc", layers=[], sandboxes=[], until_ns=time.time_ns() + 10**9).message, stuck)
+                else:
+                    contains(pool.run("recover", layers=[stuck], sandboxes=[])["problems"][0], "live")
+            finally:
+                subprocess.run(["chattr", "-a", pool.path(where)], check=True)
+            equal((os.listdir(pool.path("memory")), os.listdir(pool.path("trash"))), ([], []), verb)
+
+
 @require("root")
 def test_corrupt_and_foreign_are_refused(tmp):
     with Pool(tmp, "directory") as pool:
