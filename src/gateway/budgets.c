@@ -139,13 +139,14 @@ enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *poli
 	}
 }
 
-bool budgets_busy(struct gateway *gw, const struct policy *policy, size_t rule)
+bool budgets_busy(struct gateway *gw, const struct policy *policy, size_t rule,
+	const struct ledger_result *said)
 {
 	const struct budgets *b = gw->budgets;
 	size_t now;
 
 	return rule_now(b, policy, rule, &now) && !counts_now(b, now, policy, rule) &&
-	       ledger_busy(b->ledger, now, now_ms());
+	       ledger_busy(b->ledger, now, said, now_ms());
 }
 
 uint64_t budgets_take(struct gateway *gw, const struct policy *policy, size_t rule, uint64_t n)

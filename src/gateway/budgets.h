@@ -20,8 +20,9 @@ void budgets_init(struct gateway *gw);
 enum ledger_answer budgets_reserve(struct gateway *gw, const struct policy *policy, size_t rule,
 	const struct ledger_amounts *amounts, struct ledger_result *ret) attr_must_use;
 
-/** budgets_busy() - would budgets_reserve() say %LEDGER_BUSY, as far as that is known without asking? */
-bool budgets_busy(struct gateway *gw, const struct policy *policy, size_t rule);
+/** budgets_busy() - would budgets_reserve() say %LEDGER_BUSY again to who was told so in @said, as far as that is known without asking? */
+bool budgets_busy(struct gateway *gw, const struct policy *policy, size_t rule,
+	const struct ledger_result *said);
 
 /**
  * budgets_take() - ledger_take() of at most @n bytes that pass because of @rule of @policy (held by the caller). When another policy is in force by now, its rule of that name counts.

@@ -66,8 +66,9 @@ struct proxy_hooks {
 	enum ledger_answer (*reserve)(void *ctx, const struct policy *policy, size_t rule,
 		const struct ledger_amounts *amounts, struct ledger_result *ret);
 
-	/* Would reserve() say LEDGER_BUSY, whatever was asked for? NULL: it must be asked. */
-	bool (*busy)(void *ctx, const struct policy *policy, size_t rule);
+	/* Would reserve() say LEDGER_BUSY again, which it said in @said? NULL: it must be asked. */
+	bool (*busy)(void *ctx, const struct policy *policy, size_t rule,
+		const struct ledger_result *said);
 
 	/* Spend bytes that are about to pass from the same budgets. Waits as well. Return: how many of @n may. NULL: all. */
 	uint64_t (*take)(void *ctx, const struct policy *policy, size_t rule, uint64_t n);

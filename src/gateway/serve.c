@@ -57,9 +57,10 @@ static enum ledger_answer on_reserve(void *ctx, const struct policy *policy, siz
 	return budgets_reserve(ctx, policy, rule, amounts, ret);
 }
 
-static bool on_busy(void *ctx, const struct policy *policy, size_t rule)
+static bool on_busy(
+	void *ctx, const struct policy *policy, size_t rule, const struct ledger_result *said)
 {
-	return budgets_busy(ctx, policy, rule);
+	return budgets_busy(ctx, policy, rule, said);
 }
 
 static uint64_t on_take(void *ctx, const struct policy *policy, size_t rule, uint64_t n)

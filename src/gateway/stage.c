@@ -64,7 +64,7 @@ static bool wait_for_others(
 		now = clock_now_ns();
 		/* most of those who are woken have not their turn yet: that costs no look into the body */
 		busy = hooks->busy != NULL &&
-		       hooks->busy(hooks->ctx, x->policy, x->verdict.rule_index);
+		       hooks->busy(hooks->ctx, x->policy, x->verdict.rule_index, said);
 	}
 	return now < deadline_ns;
 }

@@ -17,6 +17,7 @@ struct account {
 };
 
 struct ledger {
+	uint64_t number; /* no other one has it */
 	const struct policy *policy;
 	size_t n_rules;
 	struct account (*accounts)[POLICY_BUDGETS_MAX]; /* by rule */
@@ -33,8 +34,10 @@ static const char *const measure_names[] = { [POLICY_REQUESTS] = "requests",
 
 struct ledger *ledger_new(const struct policy *policy)
 {
+	static uint64_t n_ledgers;
 	struct ledger *l = xnew(struct ledger);
 
+	l->number = ++n_ledgers;
 	l->policy = policy;
 	(void)policy_rules(policy, &l->n_rules);
 	l->accounts = xalloc((l->n_rules + 1) * sizeof(*l->accounts));
@@ -162,20 +165,26 @@ static enum ledger_answer check_answer(
 	return after > a->leased ? LEDGER_NEED_LEASE : LEDGER_OK;
 }
 
-static enum ledger_answer check(const struct policy_budget *b, const struct account *a,
-	const struct ledger_amounts *amounts, size_t n_open)
+static enum ledger_answer check_amount(
+	const struct policy_budget *b, const struct account *a, uint64_t amount)
 {
-	uint64_t amount = 0, limit = limit_of(b);
+	uint64_t limit = limit_of(b);
 
-	if (b->measure == POLICY_RESPONSE_FIELD)
-		return check_answer(b, a, n_open);
-	if (!amount_of(b, amounts, &amount))
-		return LEDGER_UNKNOWN;
 	if (b->measure == POLICY_BYTES && a->spent >= limit) /* not a byte is left for the answer */
 		return LEDGER_OVER;
 	if (amount > limit || a->spent > limit - amount)
 		return LEDGER_OVER;
 	return a->spent + amount > a->leased ? LEDGER_NEED_LEASE : LEDGER_OK;
+}
+
+static enum ledger_answer check(const struct policy_budget *b, const struct account *a,
+	const struct ledger_amounts *amounts, size_t n_open)
+{
+	uint64_t amount = 0;
+
+	if (b->measure == POLICY_RESPONSE_FIELD)
+		return check_answer(b, a, n_open);
+	return amount_of(b, amounts, &amount) ? check_amount(b, a, amount) : LEDGER_UNKNOWN;
 }
 
 static uint64_t window_left(const struct policy_budget *b, const struct account *a, uint64_t now_ms)
@@ -188,6 +197,15 @@ static void take_sooner(uint64_t *ms, uint64_t other)
 {
 	if (other != 0 && (*ms == 0 || other < *ms))
 		*ms = other;
+}
+
+static void note_asked(const struct ledger *l, const struct policy_rule *r,
+	const struct ledger_amounts *amounts, struct ledger_result *ret)
+{
+	ret->ledger = l->number;
+	for (size_t i = 0; i < r->n_budgets; i++)
+		if (r->budgets[i].measure != POLICY_RESPONSE_FIELD)
+			(void)amount_of(&r->budgets[i], amounts, &ret->asked[i]);
 }
 
 enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
@@ -226,23 +244,26 @@ enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
 		l->n_open[rule]++;
 		ret->opened = l->lives[rule];
 	}
+	if (worst == LEDGER_BUSY)
+		note_asked(l, r, amounts, ret);
 	return worst;
 }
 
-bool ledger_busy(struct ledger *l, size_t rule, uint64_t now_ms)
+bool ledger_busy(struct ledger *l, size_t rule, const struct ledger_result *said, uint64_t now_ms)
 {
 	const struct policy_rule *r = rule_at(l, rule);
 	bool busy = false;
 
+	if (said->ledger != l->number)
+		return false;
 	for (size_t i = 0; i < r->n_budgets; i++) {
 		const struct policy_budget *b = &r->budgets[i];
 		struct account *a = &l->accounts[rule][i];
 		enum ledger_answer answer;
 
-		if (b->measure != POLICY_RESPONSE_FIELD)
-			continue;
 		roll(b, a, now_ms);
-		answer = check_answer(b, a, l->n_open[rule]);
+		answer = b->measure == POLICY_RESPONSE_FIELD ? check_answer(b, a, l->n_open[rule])
+							     : check_amount(b, a, said->asked[i]);
 		if (answer == LEDGER_OVER)
 			return false; /* that comes first */
 		busy = busy || answer == LEDGER_BUSY;

@@ -46,6 +46,9 @@ struct ledger_result {
 	uint64_t
 		retry_after_ms; /* until its window ends; of %LEDGER_BUSY: the first window of those that hold too much; 0 = never */
 	uint64_t
+		ledger; /* of %LEDGER_BUSY: which one was asked, a number; and, for ledger_busy(), */
+	uint64_t asked[POLICY_BUDGETS_MAX]; /* how much of each budget, in millionths */
+	uint64_t
 		opened; /* of %LEDGER_OK: something is held for the answer until ledger_add() is told this; 0: nothing is, and it must not be called */
 };
 
@@ -65,8 +68,8 @@ enum ledger_answer ledger_reserve(struct ledger *l, size_t rule,
 	const struct ledger_amounts *amounts, uint64_t now_ms,
 	struct ledger_result *ret) attr_must_use;
 
-/** ledger_busy() - would ledger_reserve() say %LEDGER_BUSY, whatever was asked for? What is held for answers alone decides that: nobody has to read a body for it. */
-bool ledger_busy(struct ledger *l, size_t rule, uint64_t now_ms);
+/** ledger_busy() - would ledger_reserve() say %LEDGER_BUSY again to who was told so in @said? Nobody has to read a body for that. Return: false also when another ledger was asked. */
+bool ledger_busy(struct ledger *l, size_t rule, const struct ledger_result *said, uint64_t now_ms);
 
 /**
  * ledger_lease() - raise the leases of a rule so that ledger_reserve() with the same @amounts will not ask again soon.

@@ -140,9 +140,10 @@ static enum ledger_answer reserve_kept(const struct policy *policy, size_t rule,
 	return ledger_reserve(ledger, rule, amounts, 1, ret);
 }
 
-static bool busy(attr_unused void *ctx, attr_unused const struct policy *policy, size_t rule)
+static bool busy(attr_unused void *ctx, attr_unused const struct policy *policy, size_t rule,
+	const struct ledger_result *said)
 {
-	return ledger != NULL && ledger_busy(ledger, rule, 1);
+	return ledger != NULL && ledger_busy(ledger, rule, said, 1);
 }
 
 static enum ledger_answer reserve(attr_unused void *ctx, const struct policy *policy, size_t rule,

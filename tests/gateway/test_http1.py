@@ -8,6 +8,7 @@ import tempfile
 import threading
 
 from lib.case import contains, equal
+from lib.cay import wait_until
 from lib.pace import patience
 from lib.proxy import Proxy, Upstream, certificate, echo, fixed, head, parse, read_all
 
@@ -363,6 +364,41 @@ def test_who_waits_for_a_budget_is_not_asked_again_for_what_others_bring(tmp):
         for thread in threads:
             thread.join()
     equal(got, [200, 200, 200])
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
+def test_who_waits_for_a_budget_hears_at_once_that_another_sum_is_exhausted(tmp):
+    """Two requests are allowed, one answer at a time; when the first has come one of two that wait takes the last request, and the other hears so while that is being answered."""
+    gates = {name: threading.Event() for name in (b"/first", b"/other")}
+
+    def handler(peer):
+        while (text := peer.head()) is not None:
+            assert gates[text.split(b" ")[1]].wait(patience(60))
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{\"n\": 5}")
+
+    upstream = Upstream(handler)
+    rules = [{"name": "mine", "match": {"host": "mine.example"}, "action": "allow",
+              "budget": {"requests": {"max": 2}, "sum": {"field": "/n", "of": "response", "max": 100, "each": 60}}}]
+    proxy = Proxy(tmp, rules, {"mine.example": upstream.address}, budgets="kept")
+    got, threads = [], []
+
+    def begin(path):
+        threads.append(threading.Thread(target=lambda: got.append(proxy.get("mine.example", path)[0])))
+        threads[-1].start()
+        proxy.events("asked", len(threads))
+
+    try:
+        for path in ("/first", "/other", "/other"):
+            begin(path)
+        gates[b"/first"].set()
+        wait_until(lambda: 429 in got, 20, "one of two is refused")
+    finally:
+        for gate in gates.values():
+            gate.set()
+        for thread in threads:
+            thread.join()
+    equal(sorted(got), [200, 200, 429])
     equal(proxy.close(), 0)
     upstream.close()
 

@@ -33,12 +33,9 @@ static enum ledger_answer spend(struct ledger *l, const char *body, uint64_t byt
 	struct ledger_amounts amounts = { bytes, json };
 	enum ledger_answer answer;
 
-	bool busy = ledger_busy(l, 0, now_ms);
-
 	refusal = (struct ledger_result){ 0 };
 	answer = ledger_reserve(l, 0, &amounts, now_ms, &refusal);
-	if (busy || answer == LEDGER_BUSY)
-		check_int(answer == LEDGER_BUSY, busy);
+	check_int(ledger_busy(l, 0, &refusal, now_ms), answer == LEDGER_BUSY);
 	if (answer == LEDGER_NEED_LEASE) {
 		ledger_lease(l, 0, &amounts);
 		ledger_leased(l);
@@ -174,6 +171,32 @@ TEST(answers_that_are_open_fit_together)
 	brought(l, 150);
 	check_int(spend(l, NULL, 0, 1), LEDGER_OVER);
 	ledger_free(l);
+	policy_unref(p);
+}
+
+TEST(who_waits_is_not_busy_when_another_sum_is_exhausted)
+{
+	struct policy *p = compiled(
+		"{requests: {max: 3}, sum: [{field: /n, of: response, max: 100, each: 60}, {field: /cents, max: 10}]}");
+	struct ledger *l = ledger_new(p), *other = ledger_new(p);
+	struct ledger_result cheap, dear;
+
+	check_int(spend(l, "{\"cents\": 1}", 0, 1), LEDGER_OK);
+	check_int(spend(l, "{\"cents\": 2}", 0, 1), LEDGER_BUSY);
+	cheap = refusal;
+	check_int(spend(l, "{\"cents\": 7}", 0, 1), LEDGER_BUSY);
+	dear = refusal;
+	brought(l, 5);
+	check(!ledger_busy(l, 0, &cheap, 1) && !ledger_busy(l, 0, &dear, 1));
+	check_int(spend(l, "{\"cents\": 3}", 0, 1), LEDGER_OK);
+	check(ledger_busy(l, 0, &cheap, 1) && !ledger_busy(l, 0, &dear, 1)); /* of 10 6 are left */
+	check(!ledger_busy(other, 0, &cheap, 1)); /* which nobody has asked */
+	brought(l, 5);
+	check_int(spend(l, "{\"cents\": 3}", 0, 1), LEDGER_OK); /* the last request */
+	check(!ledger_busy(l, 0, &cheap, 1));
+	check_int(spend(l, "{\"cents\": 2}", 0, 1), LEDGER_OVER);
+	ledger_free(l);
+	ledger_free(other);
 	policy_unref(p);
 }
 
