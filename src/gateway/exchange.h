@@ -53,7 +53,7 @@ struct exchange {
 	bool asked_body;         /* a rule wanted to look at it */
 	bool readable;           /* and could */
 	json_t *json; /* what rules look at in it, or all of it; NULL: unread, or not any more */
-	size_t json_room; /* taken of the proxy's trees */
+	size_t json_room; /* taken of the proxy's trees, for what is written anew too */
 
 	struct secrets *secrets; /* that go with @policy, counted; or NULL */
 	char *signature;         /* in the request's head, made with a secret; or NULL */

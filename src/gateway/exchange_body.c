@@ -172,7 +172,7 @@ static json_t *read_through(
 	return rc == 0 ? sieve_end(sieve) : NULL;
 }
 
-/* Bytes that reading may take. */
+/* Bytes that the tree may take, and what undoes the coding. */
 static size_t needed(const struct exchange *x, bool coded, bool whole, size_t max)
 {
 	size_t tree = whole ? max + TREE_MAX : TREE_MAX, most = x->body.n * TREE_RATIO + 1024;
@@ -182,10 +182,20 @@ static size_t needed(const struct exchange *x, bool coded, bool whole, size_t ma
 	return most < tree ? most : tree;
 }
 
+/* Bytes beside the tree while a string of it is written anew: as it was found or put together, and as the tree or the body gets it. */
+static size_t needed_to_change(const struct exchange *x, bool coded, size_t max)
+{
+	size_t text = coded || x->body.n > max ? max : x->body.n;
+	size_t grown = secrets_grown(x->secrets, text);
+
+	return 2 * (grown < max ? grown : max);
+}
+
 int exchange_read_json(struct exchange *x, bool whole)
 {
 	struct policy_text coding = head_field(&x->request, "content-encoding");
 	size_t max = policy_body_max(x->policy), need = needed(x, coding.n > 0, whole, max);
+	size_t beside = whole ? needed_to_change(x, coding.n > 0, max) : 0;
 	struct sieve_paths *paths = NULL;
 	struct policy_request asked;
 	struct sieve *sieve;
@@ -193,7 +203,7 @@ int exchange_read_json(struct exchange *x, bool whole)
 	exchange_forget_json(x);
 	if (!x->body_whole || x->too_large || !exchange_may_be_json(&x->request))
 		return 0;
-	if (room_take(&x->proxy->trees, need, clock_now_ns() + x->proxy->room_ns) < 0)
+	if (room_take(&x->proxy->trees, need + beside, clock_now_ns() + x->proxy->room_ns) < 0)
 		return -ENOMEM;
 	if (!whole) {
 		paths = sieve_paths_new();
@@ -204,6 +214,7 @@ int exchange_read_json(struct exchange *x, bool whole)
 	x->json = read_through(x, coding, max, sieve);
 	x->json_room = x->json != NULL && sieve_memory(sieve) <= need ? sieve_memory(sieve) : 0;
 	room_give(&x->proxy->trees, need - x->json_room);
+	x->json_room += beside;
 	sieve_free(sieve);
 	sieve_paths_free(paths);
 	return 0;

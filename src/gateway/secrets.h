@@ -30,6 +30,9 @@ struct secrets *secrets_new(
 /** secrets_ref() - one more user. NULL is allowed. Return: @s. */
 struct secrets *secrets_ref(struct secrets *s);
 
+/** secrets_grown() - bytes that @n bytes of text can become, at most, with secrets in them. @s: NULL is allowed. */
+size_t secrets_grown(const struct secrets *s, size_t n);
+
 /** secrets_unref() - one less; the last one overwrites and frees. NULL is allowed. */
 void secrets_unref(struct secrets *s);
 

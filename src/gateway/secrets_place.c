@@ -26,6 +26,22 @@ void text_exchange(struct policy_text text, const char *from, const char *to, st
 	buf_add(out, text.p, text.n);
 }
 
+size_t secrets_grown(const struct secrets *s, size_t n)
+{
+	size_t most = n;
+
+	for (size_t i = 0; s != NULL && i < s->n; i++) {
+		size_t value = strlen(s->list[i].value),
+		       placeholder = strlen(s->list[i].placeholder);
+		size_t grown = value > placeholder && placeholder > 0
+				       ? n / placeholder * (value - placeholder)
+				       : 0;
+
+		most = n + grown > most ? n + grown : most;
+	}
+	return most;
+}
+
 int secret_keep(struct exchange *x, struct buf *out, struct policy_text *ret)
 {
 	char *copy = buf_failed(out) ? NULL : arena_copy(&x->arena, buf_cstr(out), out->n);
@@ -96,18 +112,20 @@ static int place_header(struct exchange *x, const struct secret *secret, const c
 
 struct body_place {
 	const struct secret *secret;
-	bool changed;
+	size_t max;
+	bool changed, too_large;
 };
 
 static bool place_in_value(const json_t *value, void *ctx)
 {
 	struct body_place *place = ctx;
 	struct policy_text text = { json_string_value(value), json_string_length(value) };
-	struct buf out = BUF_INIT(POLICY_BODY_TOP);
+	struct buf out = BUF_INIT(place->max);
 
 	if (!json_is_string(value) || !text_holds(text, place->secret->placeholder))
 		return true;
 	text_exchange(text, place->secret->placeholder, place->secret->value, &out);
+	place->too_large = place->too_large || buf_failed(&out);
 	if (!buf_failed(&out))
 		place->changed = json_string_setn((json_t *)(uintptr_t)value, out.p, out.n) == 0;
 	if (out.n > 0)
@@ -118,11 +136,13 @@ static bool place_in_value(const json_t *value, void *ctx)
 
 static int place_body(struct exchange *x, const struct secret *secret, const char *pointer)
 {
-	struct body_place place = { secret, false };
+	struct body_place place = { .secret = secret, .max = policy_body_max(x->policy) };
 
 	if (x->json == NULL)
 		return 0;
 	(void)pointer_walk(x->json, pointer, place_in_value, &place);
+	if (place.too_large)
+		return -ENOMEM;
 	return !place.changed || exchange_restate_body(x) ? 0 : -ENOMEM;
 }
 

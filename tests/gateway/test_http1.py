@@ -324,7 +324,7 @@ def test_what_is_worth_another_try_says_so(tmp):
     equal(asked(rule=bound, budgets="over"), (429, "budget", None, b"false"))
     equal(asked(rule=bound, budgets="busy"), (503, "busy", b"1", None))
     change = {"transform": {"json": {"set": {"/model": "small"}}}}
-    equal(asked(b'{"model": "x"}', action="transform", rule=change, no_room=True), (503, "busy", b"1", None))
+    equal(asked(b'{"model": "x"}', action="transform", rule=change, room=0), (503, "busy", b"1", None))
     equal(asked(b'["model"]', action="transform", rule=change), (403, "denied", None, None))
 
 

@@ -253,6 +253,35 @@ def test_bodies_that_are_changed(tmp):
             equal(len(s.sink.got), before)
 
 
+def test_what_is_written_anew_counts_as_often_as_it_is_there(tmp):
+    """Beside its tree a changed body is there twice while it is written; what the value of a secret adds to it counts, too."""
+    pem, root = certificate(os.path.join(tmp, "up"), *HOSTS)
+    value, placeholder = "k3y-9fA2c7Qx81LmZr5T" * 2, "k3y-PlaceHolder0000x"
+    policy = {"rules": [{"name": "smaller", "match": {"host": "api.example", "path": "/transform"}, "action": "transform", "transform": {"json": {"set": {"model": "small"}}}},
+                        {"name": "rest", "match": {"host": "api.example"}, "action": "allow"}],
+              "secrets": [{"name": "KEY", "hosts": ["api.example"], "in": [{"json": "/key"}]}]}
+    tree = (32 + 8) * MIB  # of a body that is long enough
+    body = {"key": placeholder, "x": "a" * (2 * MIB)}
+    for path, room, status in (("/transform", tree + 7 * MIB, 503), ("/x", tree + 7 * MIB, 503), ("/x", tree + 9 * MIB, 200)):
+        folder = os.path.join(tmp, f"{path[1:]}-{room}")
+        os.mkdir(folder)
+        with Setup(folder, policy, pem, root, secrets=[{"name": "KEY", "value": value, "placeholder": placeholder}], room=room) as s:
+            equal(s.post("https://api.example" + path, body)[0], status, f"{path} {room}")
+
+
+def test_a_body_that_its_secrets_make_too_large(tmp):
+    """However large it would be."""
+    pem, root = certificate(os.path.join(tmp, "up"), *HOSTS)
+    placeholder = "k3y-PlaceHolder0000x"
+    policy = {"rules": [{"name": "rest", "match": {"host": "api.example"}, "action": "allow"}], "secrets": [{"name": "KEY", "hosts": ["api.example"], "in": [{"json": "/key"}]}]}
+    with Setup(tmp, policy, pem, root, secrets=[{"name": "KEY", "value": "v" * 4000, "placeholder": placeholder}]) as s:
+        for count in (10_000, 20_000):
+            status, answer, _ = s.post("https://api.example/x", {"key": placeholder * count})
+            equal((status, json.loads(answer)["error"]["code"]), (413, "too_large"))
+        equal(s.sink.got, [])
+        equal(s.peak() < 100 << 10, True, f"peak memory {s.peak()} KiB")
+
+
 def test_an_answer_that_comes_before_the_body_has_gone(tmp):
     def refuse(peer):
         while b"\r\n\r\n" not in peer.rest:

@@ -22,13 +22,13 @@ BINDING = [{"name": "KEY", "hosts": ["api.example"], "in": [{"header": "authoriz
 class Setup:
     """A proxy with one secret bound to api.example; both hosts are the same upstream, over TLS and not."""
 
-    def __init__(self, tmp, handler=echo, value=VALUE, no_room=False, **of_the_rule):
+    def __init__(self, tmp, handler=echo, value=VALUE, config=None, **of_the_rule):
         pem, root = certificate(os.path.join(tmp, "upstream"), "api.example", "other.example")
         self.upstream, self.bare = Upstream(handler, pem), Upstream(handler)
         self.proxy = Proxy(tmp, [{**ALLOW[0], **of_the_rule}] + [{"name": "plain", "match": {"host": "plain.example"}, "action": "allow"}],
                            {"api.example": self.upstream.address, "other.example": self.upstream.address, "plain.example": self.bare.address}, extra=root,
                            bindings=[{**BINDING[0], "hosts": ["api.example", "plain.example"]}],
-                           secrets=[{"name": "KEY", "value": value, "placeholder": PLACEHOLDER}], no_room=no_room)
+                           secrets=[{"name": "KEY", "value": value, "placeholder": PLACEHOLDER}], **(config or {}))
 
     def __enter__(self):
         return self.proxy, self.upstream
@@ -167,7 +167,7 @@ def test_a_body_that_breaks_off_behind_a_placeholder_is_told(tmp):
 
 
 def test_no_room_for_a_secret_is_worth_another_try(tmp):
-    with Setup(tmp, no_room=True) as (proxy, upstream):
+    with Setup(tmp, config={"room": 0}) as (proxy, upstream):
         equal(proxy.get("api.example", sni="api.example", method=b"POST", body=json.dumps({"auth": [{"token": PLACEHOLDER}]}).encode())[0], 503)
         equal(upstream.text(), b"")
 
