@@ -12,13 +12,19 @@
 #include "api/pump.h"
 #include "api/sandbox_parts.h"
 #include "api_handlers.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 
 #define KILL_NS   (10 * NS_PER_S)
 #define RETURN_NS (30 * NS_PER_S) /* a client whose server went away comes back within this time */
 
-enum run_end { RUN_GOES, RUN_STAYS, RUN_GOES_ON };
+enum run_end {
+	RUN_GOES,
+	RUN_STAYS,
+	RUN_GOES_ON,   /* with the next server */
+	RUN_GOES_LATER /* it could not be forgotten */
+};
 
 struct run {
 	bool rm, keep;         /* what was asked: forget it in any case, keep it in any case */
@@ -156,7 +162,7 @@ static void send_summary(struct run *r, bool kept, int64_t changes)
 			mishaps_told(r->sb->mishaps.failed)));
 }
 
-/* Forgotten before its client hears that it is gone. Return: was it? */
+/* Return: was it? */
 static bool run_forget(struct run *r)
 {
 	struct err err;
@@ -167,18 +173,33 @@ static bool run_forget(struct run *r)
 	return false;
 }
 
+/*
+ * Its client is told before the rows are deleted, which takes as long as all else that is done here. Nobody can see them meanwhile: no other fiber runs. Whoever finds
+ * them after a crash, or because they could not be deleted, waits for a client that does not come back, and forgets it then.
+ */
+static enum run_end run_goes(struct run *r, int64_t changes)
+{
+	bool told = r->client != NULL;
+
+	send_summary(r, false, changes);
+	if (told)
+		stream_cork(r->client, false);
+	if ((!told || fault("run.told") == 0) && run_forget(r))
+		return RUN_GOES;
+	return told ? RUN_GOES_LATER : RUN_STAYS;
+}
+
 /* The command is over: keep the sandbox when its changes are worth something, and say so. */
 static enum run_end run_finish(struct run *r)
 {
 	int64_t changes = run_changes(r);
+	enum run_end end;
 	struct err err;
 
 	gateway_drain(r->sb);
 	/* what cannot be compared is kept */
-	if (!r->keep && (r->rm || changes == 0) && run_forget(r)) {
-		send_summary(r, false, changes);
-		return RUN_GOES;
-	}
+	if (!r->keep && (r->rm || changes == 0) && (end = run_goes(r, changes)) != RUN_STAYS)
+		return end;
 	(void)json_object_del(r->sb->doc, "run");
 	sandbox_index(r->sb);
 	if (r->sb->keeper == NULL)
@@ -231,6 +252,8 @@ static void run_let_go(struct run *r, enum run_end end)
 		r->exec->sink = NULL;
 	exec_unref(r->exec);
 	r->sb->run = end == RUN_GOES_ON ? RUN_ORPHAN : RUN_NONE;
+	if (end == RUN_GOES_LATER)
+		run_orphaned(r->sb);
 	if (end == RUN_GOES) {
 		server_busy(r->sb->srv);
 		fiber_start(clear_main, r->sb);

@@ -166,6 +166,30 @@ def test_a_run_whose_client_never_comes_back_is_ended(fresh, tmp):
 
 
 @require("root")
+@timeout(150)
+def test_a_run_that_its_client_was_told_is_gone(tmp):
+    """Its rows go behind the last word to the client. A server that dies in between leaves them to the next one, one that cannot delete them tries again: when nobody came back for it."""
+    with contextlib.ExitStack() as stack:
+        left = []
+        for how in ("", "=error"):
+            top = os.path.join(tmp, f"server{how}")
+            os.mkdir(top)
+            instance = stack.enter_context(contextlib.closing(cay.Instance(top)))
+            instance.start(CAY_FAULT="run.told" + how)
+            equal(instance.cay("run", "--no-cwd", "--", "sh", "-c", "echo all; exit 3", want=3).stdout, "all\n")
+            if how == "":
+                instance.process.wait(30)
+                instance.start()
+            (box,) = instance.get("/v1/sandboxes")["sandboxes"]
+            equal(box["state"], "running")
+            left.append((instance, box["id"]))
+        for instance, box in left:
+            cay.wait_until(lambda i=instance: i.get("/v1/sandboxes")["sandboxes"] == [], 60, "the sandbox goes")
+            told = [(e["type"], e["data"].get("code")) for e in instance.events(box) if e["type"] in ("exec.ended", "sandbox.removed", "sandbox.stopped")]
+            equal(told, [("exec.ended", 3), ("sandbox.removed", None)])
+
+
+@require("root")
 def test_what_changed_is_kept_across_a_restart(fresh, tmp):
     with ours_at_the_end(fresh):
         work = os.path.join(tmp, "work")
