@@ -45,7 +45,7 @@ WORDS = re.compile("|".join(["cla" + "ude", "anthro" + "pic", "co-auth" + "ored-
 SUBJECT = re.compile(r"^(README\.md|examples/|docs/|src/store/apply|src/prog/cay/|defs/|tests/|SECURITY\.md)")
 PRODUCT = re.compile("cla" + r"ude([ _.-]?code)?(\.md|/)?|co" + "pilot", re.I)
 # A model API that sandboxes may be allowed to reach, by its host and the name of its preset; the variable and headers that its clients take, and where npm has them.
-API = re.compile("(?:api\\.|llm-)anthro" + r"pic(?:\.com)?|anthro" + r"pic_api_key|@anthro" + r"pic-ai/|\banthro" + r"pic-(?:beta|version)\b|API of Anthro" + "pic", re.I)
+API = re.compile("(?:api\\.|llm-)anthro" + r"pic(?:\.com)?|anthro" + r"pic_(?:api_key|auth_token)|@anthro" + r"pic-ai/|\banthro" + r"pic-(?:beta|version)\b|API of Anthro" + "pic", re.I)
 
 # Its client packages are the subject of these.
 CLIENTS = re.compile(r"^tests/(programs/test_client_packages|lib/model)\w*\.py$")

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "codec/scrub.h"
+#include "policy/policy.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -19,18 +20,40 @@ static const json_t *policy_of(const struct sandbox *sb)
 
 /* --- placeholders --- */
 
-static json_t *bindings(const struct sandbox *sb)
+/* struct bindings - what the policy, its presets among it, binds. */
+struct bindings {
+	struct policy *policy;
+	const struct policy_secret *list;
+	size_t n;
+};
+
+static struct bindings bindings_of(const struct sandbox *sb)
 {
-	return json_object_get(policy_of(sb), "secrets");
+	struct bindings b = { 0 };
+
+	/* it was checked when it was taken; what a newer version made binds nothing */
+	if (policy_of(sb) != NULL && policy_compile(policy_of(sb), &b.policy, NULL) == 0)
+		b.list = policy_secrets(b.policy, &b.n);
+	return b;
 }
 
-static int new_placeholder(
-	struct sandbox *sb, const char *name, json_t *placeholders, struct err *err)
+static void bindings_fini(struct bindings *b)
 {
+	policy_unref(b->policy);
+}
+
+static int new_placeholder(struct sandbox *sb, const struct policy_secret *bound,
+	json_t *placeholders, struct err *err)
+{
+	const char *name = bound->name;
 	unsigned char random[SCRUB_SECRET_MAX];
 	struct buf value = BUF_INIT(SCRUB_SECRET_MAX + 1);
 	int rc = secret_value(sb->srv, name, &value, err);
 
+	if (rc < 0 && bound->offered && err->code == ERR_NOT_FOUND) {
+		*err = (struct err){ 0 };
+		return 0;
+	}
 	if (rc < 0)
 		return err_hint(
 			err, rc, "the policy binds it: set it with cay secret set %s", name);
@@ -48,21 +71,19 @@ static int new_placeholder(
 
 static int make_placeholders(struct sandbox *sb, struct err *err)
 {
-	json_t *have, *all, *b;
-	size_t i;
+	cleanup(bindings_fini) struct bindings bound = bindings_of(sb);
+	json_t *have, *all;
 	int rc;
 
-	if (json_array_size(bindings(sb)) == 0)
+	if (bound.n == 0)
 		return 0;
 	rc = gateway_state_part(sb->srv, sb->id, "placeholders", &have, err);
 	if (rc < 0)
 		return rc;
 	all = have != NULL ? json_deep_copy(have) : json_object();
-	json_array_foreach (bindings(sb), i, b) {
-		const char *name = json_string_value(json_object_get(b, "name"));
-
-		if (rc == 0 && json_object_get(all, name) == NULL)
-			rc = new_placeholder(sb, name, all, err);
+	for (size_t i = 0; rc == 0 && i < bound.n; i++) {
+		if (json_object_get(all, bound.list[i].name) == NULL)
+			rc = new_placeholder(sb, &bound.list[i], all, err);
 	}
 	if (rc == 0 && !json_equal(have, all))
 		rc = gateway_state_keep(sb->srv, sb->id, "placeholders", all, err);
@@ -96,12 +117,12 @@ static int add_secret(const struct sandbox *sb, const char *name, const char *pl
 
 int credentials_secrets(const struct sandbox *sb, json_t **ret, struct err *err)
 {
-	json_t *placeholders, *list = json_array(), *b;
+	cleanup(bindings_fini) struct bindings bound = bindings_of(sb);
+	json_t *placeholders, *list = json_array();
 	int rc = gateway_state_part(sb->srv, sb->id, "placeholders", &placeholders, err);
-	size_t i;
 
-	json_array_foreach (bindings(sb), i, b) {
-		const char *name = json_string_value(json_object_get(b, "name"));
+	for (size_t i = 0; i < bound.n; i++) {
+		const char *name = bound.list[i].name;
 		const char *placeholder = json_string_value(json_object_get(placeholders, name));
 
 		if (rc == 0 && placeholder != NULL)
@@ -117,11 +138,10 @@ int credentials_secrets(const struct sandbox *sb, json_t **ret, struct err *err)
 
 static bool binds(const struct sandbox *sb, const char *name)
 {
-	json_t *b;
-	size_t i;
+	cleanup(bindings_fini) struct bindings bound = bindings_of(sb);
 
-	json_array_foreach (bindings(sb), i, b) {
-		if (str_eq(json_string_value(json_object_get(b, "name")), name))
+	for (size_t i = 0; i < bound.n; i++) {
+		if (str_eq(bound.list[i].name, name))
 			return true;
 	}
 	return false;

@@ -8,6 +8,8 @@
 #include "policy/pattern.h"
 #include "policy/reader.h"
 
+#define OFFERED_MAX 16 /* secrets of all presets together */
+
 #include <arpa/inet.h>
 
 static int read_action(struct reader *r, const json_t *o, enum policy_action *ret)
@@ -153,11 +155,105 @@ static int read_rules(
 	return 0;
 }
 
+static int read_place(struct reader *r, const json_t *o, struct policy_place *ret)
+{
+	static const char *const members[] = { [POLICY_IN_HEADER] = "header",
+		[POLICY_IN_QUERY] = "query",
+		[POLICY_IN_BODY] = "json",
+		[POLICY_IN_FORM] = "form",
+		[POLICY_IN_SIGV4] = "sigv4" };
+	int rc = reader_object(r, o, members, ARRAY_SIZE(members));
+
+	if (rc == 0 && json_object_size(o) != 1)
+		rc = reader_fail(r, "names one of header, query, json, form, sigv4");
+	for (unsigned int i = 0; rc == 0 && i < ARRAY_SIZE(members); i++) {
+		if (json_object_get(o, members[i]) == NULL)
+			continue;
+		ret->surface = (enum policy_surface)i;
+		rc = reader_string(r, o, members[i], &ret->name);
+	}
+	if (rc == 0 && ret->surface == POLICY_IN_BODY && !pointer_valid(ret->name))
+		rc = reader_fail(r, "json must be a member name or a JSON pointer");
+	return rc;
+}
+
+static int read_secret(struct reader *r, const json_t *o, struct policy_secret *ret)
+{
+	const json_t *places = json_object_get(o, "in");
+	int rc = reader_object(r, o, KNOWN("name", "hosts", "in"));
+
+	if (rc == 0)
+		rc = reader_string(r, o, "name", &ret->name);
+	if (rc == 0 && (ret->name == NULL || *ret->name == '\0'))
+		rc = reader_fail(r, "needs a name");
+	if (rc == 0)
+		rc = reader_list(r, o, "hosts", compile_host, &ret->hosts, &ret->n_hosts);
+	if (rc == 0 && (ret->n_hosts == 0 || json_array_size(places) == 0))
+		rc = reader_fail(r, "needs hosts and places (in)");
+	if (rc == 0 && json_array_size(places) > POLICY_PATTERNS_MAX)
+		rc = reader_fail(r, "has more than %d places", POLICY_PATTERNS_MAX);
+	if (rc < 0)
+		return rc;
+	ret->places = xalloc(json_array_size(places) * sizeof(*ret->places));
+	for (size_t i = 0; rc == 0 && i < json_array_size(places); i++) {
+		(void)reader_enter(r, ".in[%zu]", i);
+		rc = read_place(r, json_array_get(places, i), &ret->places[ret->n_places++]);
+		if (rc == 0)
+			*strrchr(r->where, '.') = '\0';
+	}
+	return rc;
+}
+
+static bool binds(const struct policy *p, const char *name)
+{
+	for (size_t i = 0; i < p->n_secrets; i++)
+		if (str_eq(p->secrets[i].name, name))
+			return true;
+	return false;
+}
+
+static int read_secrets(struct reader *r, const json_t *document, struct policy *p)
+{
+	const json_t *secrets = json_object_get(document, "secrets");
+	size_t n = json_array_size(secrets);
+
+	if (secrets != NULL && (!json_is_array(secrets) || n > POLICY_SECRETS_MAX))
+		return reader_fail(r, "secrets must be a list of at most %d", POLICY_SECRETS_MAX);
+	for (size_t i = 0; i < n; i++) {
+		size_t mark = reader_enter(r, ".secrets[%zu]", i);
+		int rc = read_secret(r, json_array_get(secrets, i), &p->secrets[p->n_secrets++]);
+
+		if (rc < 0)
+			return rc;
+		reader_leave(r, mark);
+	}
+	return 0;
+}
+
+/* What the document says of a secret of this name goes before. */
+static int read_offered(struct reader *r, const json_t *preset, struct policy *p)
+{
+	const json_t *secrets = json_object_get(preset, "secrets");
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < json_array_size(secrets); i++) {
+		const json_t *o = json_array_get(secrets, i);
+
+		if (binds(p, json_string_value(json_object_get(o, "name"))))
+			continue;
+		p->secrets[p->n_secrets].offered = true;
+		rc = read_secret(r, o, &p->secrets[p->n_secrets++]);
+	}
+	return rc;
+}
+
 static int read_preset(struct reader *r, const char *name, struct policy *p)
 {
 	json_t *document = json_loads(policy_preset(name), 0, NULL);
 	int rc = read_rules(r, document, name, p);
 
+	if (rc == 0)
+		rc = read_offered(r, document, p);
 	json_decref(document);
 	return rc;
 }
@@ -209,74 +305,6 @@ static int read_budgets(struct reader *r, const json_t *document, struct policy 
 		if (rule->action == POLICY_DENY)
 			return reader_fail(r, "is a denial, which spends nothing");
 		rc = compile_budget(r, one, rule);
-		if (rc < 0)
-			return rc;
-		reader_leave(r, mark);
-	}
-	return 0;
-}
-
-static int read_place(struct reader *r, const json_t *o, struct policy_place *ret)
-{
-	static const char *const members[] = { [POLICY_IN_HEADER] = "header",
-		[POLICY_IN_QUERY] = "query",
-		[POLICY_IN_BODY] = "json",
-		[POLICY_IN_FORM] = "form",
-		[POLICY_IN_SIGV4] = "sigv4" };
-	int rc = reader_object(r, o, members, ARRAY_SIZE(members));
-
-	if (rc == 0 && json_object_size(o) != 1)
-		rc = reader_fail(r, "names one of header, query, json, form, sigv4");
-	for (unsigned int i = 0; rc == 0 && i < ARRAY_SIZE(members); i++) {
-		if (json_object_get(o, members[i]) == NULL)
-			continue;
-		ret->surface = (enum policy_surface)i;
-		rc = reader_string(r, o, members[i], &ret->name);
-	}
-	if (rc == 0 && ret->surface == POLICY_IN_BODY && !pointer_valid(ret->name))
-		rc = reader_fail(r, "json must be a member name or a JSON pointer");
-	return rc;
-}
-
-static int read_secret(struct reader *r, const json_t *o, struct policy_secret *ret)
-{
-	const json_t *places = json_object_get(o, "in");
-	int rc = reader_object(r, o, KNOWN("name", "hosts", "in"));
-
-	if (rc == 0)
-		rc = reader_string(r, o, "name", &ret->name);
-	if (rc == 0 && (ret->name == NULL || *ret->name == '\0'))
-		rc = reader_fail(r, "needs a name");
-	if (rc == 0)
-		rc = reader_list(r, o, "hosts", compile_host, &ret->hosts, &ret->n_hosts);
-	if (rc == 0 && (ret->n_hosts == 0 || json_array_size(places) == 0))
-		rc = reader_fail(r, "needs hosts and places (in)");
-	if (rc == 0 && json_array_size(places) > POLICY_PATTERNS_MAX)
-		rc = reader_fail(r, "has more than %d places", POLICY_PATTERNS_MAX);
-	if (rc < 0)
-		return rc;
-	ret->places = xalloc(json_array_size(places) * sizeof(*ret->places));
-	for (size_t i = 0; rc == 0 && i < json_array_size(places); i++) {
-		(void)reader_enter(r, ".in[%zu]", i);
-		rc = read_place(r, json_array_get(places, i), &ret->places[ret->n_places++]);
-		if (rc == 0)
-			*strrchr(r->where, '.') = '\0';
-	}
-	return rc;
-}
-
-static int read_secrets(struct reader *r, const json_t *document, struct policy *p)
-{
-	const json_t *secrets = json_object_get(document, "secrets");
-	size_t n = json_array_size(secrets);
-
-	if (secrets != NULL && (!json_is_array(secrets) || n > POLICY_SECRETS_MAX))
-		return reader_fail(r, "secrets must be a list of at most %d", POLICY_SECRETS_MAX);
-	p->secrets = xalloc((n + 1) * sizeof(*p->secrets));
-	for (size_t i = 0; i < n; i++) {
-		size_t mark = reader_enter(r, ".secrets[%zu]", i);
-		int rc = read_secret(r, json_array_get(secrets, i), &p->secrets[p->n_secrets++]);
-
 		if (rc < 0)
 			return rc;
 		reader_leave(r, mark);
@@ -340,6 +368,7 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
 
 	p->refs = 1;
 	p->rules = xalloc(POLICY_RULES_MAX * sizeof(*p->rules));
+	p->secrets = xalloc((POLICY_SECRETS_MAX + OFFERED_MAX) * sizeof(*p->secrets));
 	p->body_max = POLICY_BODY_MAX;
 	if (rc == 0)
 		rc = reader_number(&r, document, "version", 1, 1, &version);
@@ -350,13 +379,13 @@ int policy_compile(const json_t *document, struct policy **ret, struct err *err)
 	if (rc == 0)
 		rc = read_rules(&r, document, NULL, p);
 	if (rc == 0)
+		rc = read_secrets(&r, document, p);
+	if (rc == 0)
 		rc = read_presets(&r, document, p);
 	if (rc == 0)
 		rc = check_names(&r, p);
 	if (rc == 0)
 		rc = read_budgets(&r, document, p);
-	if (rc == 0)
-		rc = read_secrets(&r, document, p);
 	if (rc < 0) {
 		policy_unref(p);
 		return rc;

@@ -153,6 +153,7 @@ struct policy_rule {
 /** struct policy_secret - a secret that may be put into requests; its value lives elsewhere. */
 struct policy_secret {
 	char *name;
+	bool offered; /* by a preset: bound where there is a secret of this name */
 	char **hosts; /* patterns as in a rule's match */
 	size_t n_hosts;
 	struct policy_place {

@@ -137,6 +137,21 @@ def test_a_secret_that_is_rotated_is_used_at_once(instance):
     instance.cay("secret", "rm", "API_KEY")
 
 
+def test_a_secret_that_a_preset_offers_is_bound_where_there_is_one(instance):
+    """Whoever has none, or another way to the key, starts without it; one that is kept later is there when the policy is set again."""
+    def key(box):
+        return instance.ok(box, "echo ${OPENAI_API_KEY:-none}").strip()
+
+    with instance.sandbox(policy="preset: llm-openai") as box:
+        equal(key(box), "none")
+        instance.cay("secret", "set", "OPENAI_API_KEY", stdin="sk-0123456789abcdef")
+        equal(key(box), "none", "before it gets its policy anew")
+        instance.cay("policy", "set", box, "llm-openai")
+        inside = key(box)
+        assert inside.startswith("sk-") and inside != "sk-0123456789abcdef" and len(inside) == 19, inside
+    instance.cay("secret", "rm", "OPENAI_API_KEY")
+
+
 def test_a_policy_that_comes_after_the_start(fresh, tmp):
     """All of it works at once, and after the next start too."""
     pem, root = certificate(os.path.join(tmp, "up"), "api.example")

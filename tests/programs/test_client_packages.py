@@ -14,7 +14,7 @@ HOSTS = ("api.anthropic.com", "api.openai.com")
 KEY = "sk-ant-api03-9fKq2LwZx7RbT4vNc8YdH3mGs6JpUe1A"
 PACKAGES = ("anthropic==2.12.0", "openai==3.54.0")
 TEXT = "".join(PIECES)
-SECRETS = [{"name": "ANTHROPIC_API_KEY", "hosts": ["api.anthropic.com"], "in": [{"header": "x-api-key"}, {"header": "authorization"}]}, {"name": "OPENAI_API_KEY", "hosts": ["api.openai.com"], "in": [{"header": "authorization"}]}]
+SECRETS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")  # the presets bind them
 
 # Each prints one JSON object of what it got.
 ANTHROPIC = r"""
@@ -131,7 +131,7 @@ class World:
         instance.stop()
         instance.start(CAY_TRUST=root, CAY_THROUGH=self.way.address)
         for secret in SECRETS:
-            instance.cay("secret", "set", secret["name"], stdin=KEY)
+            instance.cay("secret", "set", secret, stdin=KEY)
 
     def close(self):
         self.way.close()
@@ -139,7 +139,7 @@ class World:
 
 
 def policy(**more):
-    return json.dumps({"version": 1, "preset": ["llm-anthropic", "llm-openai"], "secrets": SECRETS, **more})
+    return json.dumps({"version": 1, "preset": ["llm-anthropic", "llm-openai"], **more})
 
 
 def run(instance, box, *argv):

@@ -503,6 +503,25 @@ TEST(secrets_are_bound_to_hosts)
 	policy_unref(p);
 }
 
+TEST(presets_offer_secrets_and_the_document_goes_before_them)
+{
+	struct policy *p = compiled(
+		"preset: [llm-openai, llm-anthropic]\n"
+		"secrets: [{name: OPENAI_API_KEY, hosts: proxy.example, in: [{header: x-key}]}]");
+	size_t n;
+	const struct policy_secret *s = policy_secrets(p, &n);
+
+	check_int(n, 3);
+	check_str(s[0].name, "OPENAI_API_KEY");
+	check(!s[0].offered);
+	check(!policy_secret_bound(&s[0], "api.openai.com"));
+	check_str(s[1].name, "ANTHROPIC_API_KEY");
+	check(s[1].offered);
+	check(policy_secret_bound(&s[1], "api.anthropic.com"));
+	check(s[2].offered);
+	policy_unref(p);
+}
+
 TEST(every_preset_compiles_and_the_model_ones_deny_what_the_provider_would_fetch)
 {
 	struct policy *p;
