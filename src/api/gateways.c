@@ -21,7 +21,9 @@
 #define CONNECT_NS (5 * NS_PER_S)
 #define DRAIN_NS   NS_PER_S
 #define HOLD_NS    (10 * NS_PER_S)
-#define AGAIN_NS   NS_PER_S
+#define AGAIN_NS   NS_PER_S /* doubles up to 64 of them */
+#define AGAIN_MAX  6U
+#define BRIEF      2U     /* tries that may fail in a row before anybody but the log hears of it */
 #define LOOK_BACK  65536U /* events in which one that came twice is looked for */
 
 struct gateway_link {
@@ -419,6 +421,14 @@ static struct gateway_link *link_new(struct sandbox *sb, struct err *err)
 	return g;
 }
 
+/* What goes out would wait for a configuration that may never come. One that has its configuration from an earlier server goes on with that. Context: waits. */
+static void refuse(struct gateway_link *g)
+{
+	if (!g->link.dead && g->sandbox->gateway == g)
+		(void)!framelink_call(&g->link, json_pack("{s:s}", "verb", "refuse"),
+			clock_now_ns() + CONNECT_NS, NULL, NULL);
+}
+
 /* It takes the place of the one before. Context: waits. */
 static int link_begin(struct gateway_link *g, struct err *err)
 {
@@ -434,6 +444,10 @@ static int link_begin(struct gateway_link *g, struct err *err)
 		(void)waiters_wait(&sb->changed, 0);
 	if (rc == 0 && sb->gateway == g)
 		rc = configure_first(g, err);
+	if (rc == 0 && g->configured)
+		sb->gateway_trouble = (struct trouble){ 0 };
+	if (rc < 0 && sb->gateway_trouble.tries >= BRIEF)
+		refuse(g);
 	if (rc < 0)
 		framelink_abort(&g->link);
 	return rc;
@@ -456,17 +470,46 @@ static bool is_missed(const struct sandbox *sb)
 	       !sb->keeper->link.dead && !sb->srv->stopping;
 }
 
-/* Until it has its configuration everything that goes out waits for it. */
+/* Return: was it not the last one in @last, which it is now? */
+static bool is_news(char last[1000], const struct err *err)
+{
+	if (str_eq(last, err->msg))
+		return false;
+	(void)!str_copy(last, 1000, err->msg);
+	return true;
+}
+
+static void has_failed(struct sandbox *sb, const struct err *err)
+{
+	struct trouble *t = &sb->gateway_trouble;
+
+	if (is_news(t->logged, err))
+		log_warn("gateway", "of sandbox '%s': %s", sb->name, err->msg);
+	if (++t->tries > BRIEF && is_news(t->told, err))
+		(void)server_event(sb->srv, sb, EVENT_GATEWAY_FAILED, NULL,
+			json_pack("{s:o}", "error", err_to_json(err)));
+}
+
+/* Longer each time, unless what it is made of changes meanwhile. */
+static void wait_to_try_again(struct sandbox *sb)
+{
+	unsigned int version = sb->gateway_version, n = sb->gateway_trouble.tries - 1;
+	uint64_t until = clock_now_ns() + (AGAIN_NS << (n < AGAIN_MAX ? n : AGAIN_MAX));
+
+	while (is_missed(sb) && version == sb->gateway_version &&
+		waiters_wait(&sb->changed, until) == 0)
+		;
+}
+
+/* Until it has its configuration everything that goes out waits for it, for a while. */
 static void appeared_main(void *arg)
 {
 	struct sandbox *sb = arg; /* a reference */
 	struct err err = { 0 };
-	struct waiters turn;
 
-	waiters_init(&turn);
 	while (appear(sb, &err) < 0 && is_missed(sb)) {
-		log_warn("gateway", "of sandbox '%s': %s", sb->name, err.msg);
-		(void)waiters_wait(&turn, clock_now_ns() + AGAIN_NS);
+		has_failed(sb, &err);
+		wait_to_try_again(sb);
 		if (!is_missed(sb))
 			break;
 	}
@@ -501,6 +544,7 @@ int gateway_configure(struct sandbox *sb, struct err *err)
 	int rc = 0;
 
 	sb->gateway_version++;
+	waiters_wake(&sb->changed);
 	if (sb->keeper != NULL && !sb->keeper->link.dead)
 		rc = framelink_call(&sb->keeper->link,
 			json_pack("{s:s,s:o}", "verb", "ports", "ports", gateway_ports(sb)),

@@ -95,6 +95,12 @@ struct idleness {
 	bool looking, suspending;
 };
 
+/** struct trouble - why the gateway of a sandbox could not be given its configuration, the last times. */
+struct trouble {
+	unsigned int tries; /* that failed, one after the other */
+	char logged[1000], told[1000];
+};
+
 /** struct sandbox - one row of the catalogue and what runs of it. */
 struct sandbox {
 	struct list node;
@@ -110,7 +116,8 @@ struct sandbox {
 	bool gateway_wanted;          /* the keeper has one */
 	bool gateway_held;            /* nothing goes out: gateway_hold() */
 	unsigned int gateway_version; /* of what its configuration is made of */
-	struct mishaps mishaps;       /* since then */
+	struct trouble gateway_trouble;
+	struct mishaps mishaps; /* since then */
 	struct list execs;
 	uint16_t next_channel;
 	struct idleness idle;

@@ -255,6 +255,10 @@ static void serve(struct conn *c)
 	int rc;
 
 	c->policy = policy_ref(c->gw->policy);
+	if (c->policy == NULL) {
+		deny(c, "connection", "the gateway cannot be configured");
+		return;
+	}
 	if (address_own(&c->to) && !ablated("gateway_port_closed")) {
 		deny(c, "connection", "the gateway is no proxy");
 		return;
@@ -297,7 +301,8 @@ static struct listener listener;
 
 static bool has_room(const struct gateway *gw)
 {
-	return gw->policy != NULL && !gateway_congested(gw) && gw->n_conns < GATEWAY_CONNS_MAX;
+	return (gw->policy != NULL || gw->refuses) && !gateway_congested(gw) &&
+	       gw->n_conns < GATEWAY_CONNS_MAX;
 }
 
 static void conn_free(struct fdwatch *w)

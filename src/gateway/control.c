@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "codec/jsontext.h"
 #include "gateway/names.h"
+#include "gateway/nameserver.h"
 #include "gateway/owner.h"
 #include "gateway/refusals.h"
 #include "gateway/wire.h"
@@ -349,6 +350,11 @@ static void take_request(struct gateway *gw, json_t *request)
 		int rc = configure(gw, json_object_get(request, "config"), &err);
 
 		reply(c, id, rc < 0 ? &err : NULL);
+	} else if (verb != NULL && str_eq(verb, "refuse")) {
+		gw->refuses = true;
+		nameserver_go_on();
+		waiters_wake(&gw->changed);
+		reply(c, id, NULL);
 	} else if (verb != NULL && str_eq(verb, "drain")) {
 		drain(gw, id);
 	} else if (verb != NULL && str_eq(verb, "traffic")) {

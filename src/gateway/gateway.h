@@ -30,8 +30,9 @@ struct control;
 struct gateway {
 	uv_loop_t *loop;
 	char sandbox[ID_LEN + 1];
-	char boot[ID_LEN + 1];   /* of this process: makes event numbers unique */
-	struct policy *policy;   /* NULL until cayd has sent one */
+	char boot[ID_LEN + 1]; /* of this process: makes event numbers unique */
+	struct policy *policy; /* NULL until cayd has sent one */
+	bool refuses; /* while there is none: cayd cannot send one, and nothing waits for it */
 	uint64_t policy_version; /* changes with every new policy */
 	json_t *config; /* what cayd sent last, see 0007 "configuration"; members are read by whoever owns them */
 	uint32_t keeper_version;   /* of gateway/link.h, 0 = before it had one */

@@ -133,6 +133,8 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 	} else if (reverse != NULL) {
 		dns_answer_begin(&a, out, q, DNS_NOERROR);
 		answer_reverse(&a, q, reverse);
+	} else if (gw->policy == NULL) { /* it cannot be had */
+		dns_answer_begin(&a, out, q, DNS_SERVFAIL);
 	} else if (transports != 0) {
 		dns_answer_begin(&a, out, q, DNS_NOERROR);
 		answer_name(gw, &a, q, transports);
@@ -334,25 +336,35 @@ static bool take_datagram(struct gateway *gw, int fd)
 	return true;
 }
 
+/* Without a policy nothing is known of any name yet: the kernel keeps the questions. */
+static bool may_answer(const struct gateway *gw)
+{
+	return gw->policy != NULL || gw->refuses;
+}
+
 static void on_datagrams(uv_poll_t *poll, attr_unused int status, attr_unused int events)
 {
 	struct gateway *gw = poll->data;
 	uv_os_fd_t fd;
 
-	/* without a policy nothing is known of any name yet: the kernel keeps the questions */
 	if (uv_fileno((uv_handle_t *)poll, &fd) < 0)
 		return;
-	for (int i = 0; i < BATCH && gw->policy != NULL && take_datagram(gw, fd); i++)
+	for (int i = 0; i < BATCH && may_answer(gw) && take_datagram(gw, fd); i++)
 		;
-	if (gw->policy == NULL)
+	if (!may_answer(gw))
 		(void)uv_poll_stop(poll);
 }
 
 static uv_poll_t datagrams;
 
-static void on_config(attr_unused struct gateway *gw)
+void nameserver_go_on(void)
 {
 	(void)uv_poll_start(&datagrams, UV_READABLE, on_datagrams);
+}
+
+static void on_config(attr_unused struct gateway *gw)
+{
+	nameserver_go_on();
 }
 
 int nameserver_watch(struct gateway *gw, int fd)

@@ -16,4 +16,7 @@ int nameserver_watch(struct gateway *gw, int fd) attr_must_use;
 /** nameserver_serve() - answer questions on a connection to port 53. Context: fiber; waits. */
 void nameserver_serve(struct conn *c);
 
+/** nameserver_go_on() - there is a policy, or there will be none: answer what waits. */
+void nameserver_go_on(void);
+
 #endif

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies through the command and the API: checked, explained, changed while a sandbox runs."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
 
 from lib import cay
 from lib.case import contains, equal, raises
+from lib.cay import wait_until
 from lib.pace import patience
 from lib.proxy import Upstream, certificate, echo
 
@@ -338,4 +341,64 @@ def test_a_body_that_comes_slowly_is_judged_by_the_policy_in_force(instance):
                 heard = len(upstream.text())
                 equal((what, length, ask_slowly(instance, box, body, length, lambda after=after: judged_by(after))), (what, length, wanted))
                 equal(len(upstream.text()) > heard, wanted == "200", what)
+    upstream.close()
+
+
+# What becomes of a name and of a connection, whenever it is something else.
+TRIES = r'''
+import socket, time
+last = None
+while True:
+    try:
+        socket.getaddrinfo("api.example", 80)
+        name = "found"
+    except socket.gaierror as error:
+        name = f"gaierror {error.errno}"
+    try:
+        with socket.create_connection(("9.9.9.9", 80), 200) as s:
+            end = s.recv(1)
+    except OSError as error:
+        end = type(error).__name__
+    if (name, end) != last:
+        print(name, end, flush=True)
+    last = name, end
+    time.sleep(0.1)
+'''
+
+
+def test_a_gateway_that_cannot_be_configured(fresh):
+    """Its state cannot be read: what goes out is refused at once and told, the reason once; when it can be read again all goes on with what was spent."""
+    upstream = Upstream(echo)
+    rule = {"name": "api", "match": {"host": "api.example"}, "action": "allow", "upstream": upstream.address, "private": True, "budget": {"requests": {"max": 2}}}
+    document = json.dumps({"version": 1, "rules": [rule]})
+
+    def state(box, doc):
+        with contextlib.closing(sqlite3.connect(os.path.join(fresh.state, "cay.db"), timeout=30)) as db, db:
+            [[before]] = db.execute("SELECT doc FROM gateways WHERE id = ?", (box,)).fetchall()
+            db.execute("UPDATE gateways SET doc = ? WHERE id = ?", (doc, box))
+        return before
+
+    def get(box):
+        return fresh.cay("exec", box, "--", "curl", "-s", "-o", "/dev/null", "-w", "%{http_code} %{exitcode}", "--max-time", "100", "http://api.example/", check=False, timeout=150).stdout
+
+    with fresh.sandbox(policy=document) as box:
+        equal(get(box), "200 0")
+        run = fresh.exec(box, "python3", "-c", TRIES)  # no other can be started meanwhile
+        wait_until(lambda: b"found" in fresh.output(box, run), 60, "it finds the name")
+        readable = state(box, "{")
+        os.kill(fresh.wait_event("gateway.started", box)["data"]["pid"], signal.SIGKILL)
+        fresh.wait_event("gateway.ended", box)
+        failed = fresh.wait_event("gateway.failed", box)
+        contains(failed["data"]["error"]["message"], "is no JSON")
+        fresh.wait_event("net.denied", box, lambda e: e["data"]["host"] == "9.9.9.9" and "cannot be configured" in e["data"]["reason"])
+        wait_until(lambda: b"gaierror -3 ConnectionResetError\n" in fresh.output(box, run), 60, "names are answered, too")
+        equal(state(box, readable), "{", "nothing was written over it")
+        path = os.path.join(fresh.state, "policy.json")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(document)
+        fresh.cay("policy", "set", box, path, timeout=150)  # which is tried at once
+        equal([get(box), get(box)], ["200 0", "429 0"])
+        equal(len([e for e in fresh.events(box) if e["type"] == "gateway.failed"]), 1)
+        with open(fresh.log, encoding="utf-8") as f:
+            equal(f.read().count("is no JSON"), 1)
     upstream.close()
