@@ -126,21 +126,24 @@ json_t *diff_run(struct server *srv, json_t *trees, bool text, struct err *err)
 	return out;
 }
 
-int64_t sandbox_changes(struct sandbox *sb, bool root, struct err *err)
+int sandbox_changes(struct sandbox *sb, struct change_counts *ret, struct err *err)
 {
 	struct side a = side_of_sandbox(sb), b = a;
+	const json_t *n;
 	json_t *request, *ok = NULL;
-	int64_t n;
+	size_t tree;
 	int rc;
 
+	*ret = (struct change_counts){ 0 };
 	b.layers = json_object_get(sb->doc, "base_layers");
 	b.live = NULL;
 	request = json_pack("{s:s,s:o,s:b}", "verb", "diff", "trees",
-		trees_between(sb->srv, &a, &b, root ? 0 : 1), "hash", 0);
+		trees_between(sb->srv, &a, &b, 0), "hash", 0);
 	rc = job_run(sb->srv, request, NULL, NULL, &ok, err);
-	n = rc < 0 ? rc : json_integer_value(json_object_get(ok, "n"));
+	json_array_foreach (json_object_get(ok, "by_tree"), tree, n)
+		*(tree == 0 ? &ret->elsewhere : &ret->mounted) += json_integer_value(n);
 	json_decref(ok);
-	return n;
+	return rc;
 }
 
 /* --- GET /v1/diff --- */

@@ -5,6 +5,8 @@
 #include "api_handlers.h"
 #include "base/str.h"
 
+#include <sys/statvfs.h>
+
 static bool is_wanted(struct server *srv, const struct snapshot *s)
 {
 	return s->users > 0 || snapshot_name(s) != NULL || snapshot_is_base(srv, s);
@@ -46,10 +48,34 @@ static void prune_one(struct sandbox *sb, const void *removed)
 	sandbox_unlock(sb);
 }
 
+static uint64_t free_bytes(const struct server *srv)
+{
+	cleanup_free char *path = str_dupf("%s/pool", srv->own_state);
+	struct statvfs fs;
+
+	return statvfs(path, &fs) < 0 ? 0 : (uint64_t)fs.f_bfree * fs.f_frsize;
+}
+
+/* All that has become free, not only what the job removed; and whether more follows: btrfs clears what was removed in the background. */
+static void tell_freed(struct server *srv, json_t *ok, uint64_t before)
+{
+	uint64_t now = free_bytes(srv);
+	const char *kind = json_string_value(json_object_get(srv->storage, "kind"));
+	bool any = json_array_size(json_object_get(ok, "sandboxes")) > 0 ||
+		   json_array_size(json_object_get(ok, "snapshots")) > 0 ||
+		   json_integer_value(json_object_get(ok, "layers_removed")) > 0;
+
+	(void)json_object_set_new(
+		ok, "bytes", json_integer(now > before ? (json_int_t)(now - before) : 0));
+	(void)json_object_set_new(
+		ok, "more", json_boolean(any && kind != NULL && str_eq(kind, "btrfs")));
+}
+
 int api_prune(struct api_call *call, struct err *err)
 {
 	json_t *sandboxes = json_array(), *snapshots = json_array(), *ok = NULL, *keep, *layers;
 	struct server *srv = call->srv;
+	uint64_t before = free_bytes(srv);
 	int rc;
 
 	if (json_is_true(json_object_get(call->body, "stopped")))
@@ -72,5 +98,6 @@ int api_prune(struct api_call *call, struct err *err)
 	}
 	(void)json_object_set_new(ok, "sandboxes", sandboxes);
 	(void)json_object_set_new(ok, "snapshots", snapshots);
+	tell_freed(srv, ok, before);
 	return api_reply(call, 200, ok);
 }

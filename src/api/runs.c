@@ -139,26 +139,28 @@ static void run_kill(struct run *r)
 		;
 }
 
-/* Did a cow mount change? The keeper has said so when nothing was written; else the trees are compared. */
-static int64_t run_changes(struct run *r)
+/* Did a cow mount change? The keeper has said so when nothing was written; else the trees are compared. Return: 0, or an error: nobody knows. */
+static int run_changes(struct run *r, struct change_counts *changes)
 {
 	struct err err;
-	int64_t n;
+	int rc;
 
+	*changes = (struct change_counts){ 0 };
 	if (r->exec->unchanged)
 		return 0;
-	n = sandbox_changes(r->sb, false, &err);
-	if (n < 0)
+	rc = sandbox_changes(r->sb, changes, &err);
+	if (rc < 0)
 		log_warn("run", "sandbox '%s': %s", r->sb->name, err.msg);
-	return n;
+	return rc;
 }
 
-static void send_summary(struct run *r, bool kept, int64_t changes)
+static void send_summary(struct run *r, bool kept, const struct change_counts *changes)
 {
 	pump_send_object(r->client, FRAME_OBJECT,
-		json_pack("{s:{s:b,s:I,s:s,s:s,s:o,s:o}}", "summary", "kept", (int)kept, "changes",
-			(json_int_t)(changes > 0 ? changes : 0), "name", r->sb->name, "id",
-			r->sb->id, "denied", mishaps_told(r->sb->mishaps.denied), "failed",
+		json_pack("{s:{s:b,s:I,s:I,s:s,s:s,s:o,s:o}}", "summary", "kept", (int)kept,
+			"changes", (json_int_t)changes->mounted, "elsewhere",
+			(json_int_t)changes->elsewhere, "name", r->sb->name, "id", r->sb->id,
+			"denied", mishaps_told(r->sb->mishaps.denied), "failed",
 			mishaps_told(r->sb->mishaps.failed)));
 }
 
@@ -177,7 +179,7 @@ static bool run_forget(struct run *r)
  * Its client is told before the rows are deleted, which takes as long as all else that is done here. Nobody can see them meanwhile: no other fiber runs. Whoever finds
  * them after a crash, or because they could not be deleted, waits for a client that does not come back, and forgets it then.
  */
-static enum run_end run_goes(struct run *r, int64_t changes)
+static enum run_end run_goes(struct run *r, const struct change_counts *changes)
 {
 	bool told = r->client != NULL;
 
@@ -192,13 +194,14 @@ static enum run_end run_goes(struct run *r, int64_t changes)
 /* The command is over: keep the sandbox when its changes are worth something, and say so. */
 static enum run_end run_finish(struct run *r)
 {
-	int64_t changes = run_changes(r);
+	struct change_counts changes;
+	bool none = run_changes(r, &changes) == 0 && changes.mounted == 0;
 	enum run_end end;
 	struct err err;
 
 	gateway_drain(r->sb);
 	/* what cannot be compared is kept */
-	if (!r->keep && (r->rm || changes == 0) && (end = run_goes(r, changes)) != RUN_STAYS)
+	if (!r->keep && (r->rm || none) && (end = run_goes(r, &changes)) != RUN_STAYS)
 		return end;
 	(void)json_object_del(r->sb->doc, "run");
 	sandbox_index(r->sb);
@@ -206,7 +209,7 @@ static enum run_end run_finish(struct run *r)
 		(void)!sandbox_save(r->sb, false, NULL);
 	else if (sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
 		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
-	send_summary(r, true, changes);
+	send_summary(r, true, &changes);
 	return RUN_STAYS;
 }
 

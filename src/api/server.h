@@ -731,7 +731,12 @@ void images_tell_again(struct server *srv);
 /** diff_run() - {"changes":[…],"text"?} between two states; NULL with @err set. @trees: as the diff job wants. Context: waits. */
 json_t *diff_run(struct server *srv, json_t *trees, bool text, struct err *err);
 
-/** sandbox_changes() - how much the sandbox's cow mounts (or, with @root, its root too) differ from what it started with. -errno on failure. */
-int64_t sandbox_changes(struct sandbox *sb, bool root, struct err *err);
+/** struct change_counts - files of a sandbox that differ from what it started with: in its cow mounts, and in its root. */
+struct change_counts {
+	int64_t mounted, elsewhere;
+};
+
+/** sandbox_changes() - count them. Return: 0 or -errno with @err set. Context: waits. */
+int sandbox_changes(struct sandbox *sb, struct change_counts *ret, struct err *err) attr_must_use;
 
 #endif

@@ -100,6 +100,17 @@ def test_what_was_in_a_renamed_directory_is_there_after_an_apply(instance, tmp):
     forget(instance)
 
 
+def test_what_changed_elsewhere_is_counted_apart(instance, tmp):
+    """As `cay diff` shows it; it alone is nothing that is kept."""
+    top = project(tmp)
+    done = instance.cay("run", "--", "sh", "-c", "echo two > f; touch ~/one ~/two", cwd=top)
+    contains(done.stderr, "1 file changed, 2 elsewhere: cay diff ")
+    equal(len(json.loads(instance.cay("diff", "--json", cwd=top).stdout)["changes"]), 3)
+    forget(instance)
+    equal(instance.cay("run", "--", "sh", "-c", "touch ~/one ~/two", cwd=top).stderr, "")
+    equal(boxes(instance), [])
+
+
 def test_rm_removes_whatever_changed(instance, tmp):
     top = project(tmp)
     done = instance.cay("run", "--rm", "--", "sh", "-c", "echo two > f", cwd=top)

@@ -208,6 +208,30 @@ def test_what_is_told_where_no_bytes_are_left_is_told_once(tmp):
         check_all_is_there(instance)
 
 
+@require("root", "loop")
+def test_prune_says_what_became_free(tmp):
+    """Of what it removes itself, too, snapshots and sandboxes; where the pool gives it back later, that more comes."""
+    for kind in ("directory", "btrfs"):
+        os.mkdir(os.path.join(tmp, kind))
+        with small_disk(os.path.join(tmp, kind), 60000) as (instance, _):
+            if kind == "directory":
+                os.makedirs(os.path.join(instance.state, "pool", "layers"))
+            instance.start()
+            equal(instance.get("/v1/storage")["kind"], kind)
+            for name in ("one", "two"):
+                instance.post("/v1/sandboxes", {"name": name})
+                instance.ok(name, "head -c 30M /dev/urandom > /var/tmp/big")
+            instance.post("/v1/sandboxes/one/snapshots", {"files_only": True})
+            instance.ok("one", "rm /var/tmp/big")
+            instance.post("/v1/sandboxes/two/stop")
+            said = instance.cay("prune", "--all", "--yes").stdout
+            contains(said, "removed 1 sandboxes, 1 snapshots, ")
+            if kind == "btrfs":
+                contains(said, "the rest follows")
+            else:
+                assert said.endswith("MiB freed\n") and float(said.split()[-3]) > 55, said
+
+
 # Holds 64 MB that no compression makes small.
 HOLDER = """
 import hashlib, os, sys

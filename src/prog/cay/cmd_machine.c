@@ -86,12 +86,15 @@ int cmd_prune(struct cli *cli)
 		return rc;
 	if (cli->json)
 		return cli_print_json(answer);
-	buf_fmt(&out, "removed %zu sandboxes, %zu snapshots, %zu layers: ",
+	buf_fmt(&out, "removed %zu sandboxes, %zu snapshots, %llu trees that nothing needed: ",
 		json_array_size(json_object_get(answer, "sandboxes")),
 		json_array_size(json_object_get(answer, "snapshots")),
-		json_array_size(json_object_get(answer, "layers")));
+		(unsigned long long)(cli_number(answer, "layers_removed") +
+				     cli_number(answer, "sandboxes_removed")));
 	text_size(&out, cli_number(answer, "bytes"));
-	buf_str(&out, " freed\n");
+	buf_str(&out, json_is_true(json_object_get(answer, "more"))
+			      ? " freed, the rest follows within a minute\n"
+			      : " freed\n");
 	return cli_print(cli, &out);
 }
 

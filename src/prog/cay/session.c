@@ -109,7 +109,8 @@ static void put_mishaps(struct buf *line, const json_t *denied, const json_t *fa
 /* The last line of a run: what stayed, and what one can do with it. */
 static void tell_summary(struct cli *cli, const struct stream_result *r)
 {
-	uint64_t changes = cli_number(r->summary, "changes");
+	uint64_t changes = cli_number(r->summary, "changes"),
+		 elsewhere = cli_number(r->summary, "elsewhere");
 	const char *name = cli_string(r->summary, "name", "");
 	struct buf line = BUF_INIT(16384);
 
@@ -119,9 +120,13 @@ static void tell_summary(struct cli *cli, const struct stream_result *r)
 	if (json_is_true(json_object_get(r->summary, "kept"))) {
 		buf_str(&line, cli->talk ? "\033[2m" : "");
 		if (changes > 0)
-			buf_fmt(&line, "%llu %s changed: cay diff %s · cay apply %s · cay rm %s",
-				(unsigned long long)changes, changes == 1 ? "file" : "files", name,
-				name, name);
+			buf_fmt(&line, "%llu %s changed", (unsigned long long)changes,
+				changes == 1 ? "file" : "files");
+		if (changes > 0 && elsewhere > 0)
+			buf_fmt(&line, ", %llu elsewhere", (unsigned long long)elsewhere);
+		if (changes > 0)
+			buf_fmt(&line, ": cay diff %s · cay apply %s · cay rm %s", name, name,
+				name);
 		else
 			buf_fmt(&line, "nothing changed, kept: cay start %s · cay rm %s", name,
 				name);
