@@ -185,10 +185,19 @@ static int prepare_v1(struct cgroup *cg, const struct mounts *m, const char *tag
 	return 0;
 }
 
+static struct mounts found; /* by cgroup_look_ahead() */
+static bool looked;
+
+void cgroup_look_ahead(void)
+{
+	found = (struct mounts){ 0 };
+	looked = find_mounts(&found) == 0;
+}
+
 int cgroup_prepare(struct cgroup *cg, const char *tag, const char *id, bool use_v1)
 {
-	struct mounts m = { 0 };
-	int rc = find_mounts(&m);
+	struct mounts m = found;
+	int rc = looked ? 0 : find_mounts(&m);
 
 	*cg = (struct cgroup){ 0 };
 	if (rc == 0)

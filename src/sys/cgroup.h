@@ -41,6 +41,9 @@ struct cgroup_usage {
 	uint64_t pids_refused; /* forks refused by the pids limit */
 };
 
+/** cgroup_look_ahead() - find out where the hierarchies are mounted, once for this process and all that are cloned from it. */
+void cgroup_look_ahead(void);
+
 /**
  * cgroup_prepare() - find this process's v2 group (…/<sandbox>/keeper, made by cay-spawn), make `box`, and the v1 groups in root mode.
  * @tag: instance tag; @id: sandbox id; @use_v1: also make v1 groups where v2 has no controllers.

@@ -12,6 +12,8 @@
 #include "sandbox/latemount.h"
 #include "sandbox/starter.h"
 #include "store/job.h"
+#include "sys/cgroup.h"
+#include "sys/feature.h"
 #include "sys/seed.h"
 
 #include <signal.h>
@@ -24,8 +26,12 @@ static const struct job_verb verbs[] = { { "doctor", doctor_verb, false, false, 
 int main(int argc, char **argv)
 {
 	log_init("cay-keeper");
-	if (argc == 3 && str_eq(argv[2], SEED_NAME))
+	if (argc == 3 && str_eq(argv[2], SEED_NAME)) {
+		/* asked once for all clones: neither changes while a server runs */
+		(void)feature_has(FEATURE_OVERLAY_APPEND);
+		cgroup_look_ahead();
 		seed_wait(CONTROL_FD, argv[2]);
+	}
 	if (argc == 3 && str_eq(argv[1], "doctor"))
 		return doctor_main(argv[2]);
 	if (argc == 3 && str_eq(argv[1], "sandbox")) {
