@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 #define LINE_BYTES_MAX (4U << 20)
+#define LOOK_BACK_MAX  100000U /* events; a second of reading, once */
 
 /* --- announcing --- */
 
@@ -96,29 +97,42 @@ static bool is_behind(struct server *srv, const char *chain, const json_t *annou
 	return found;
 }
 
+/* The line alone tells that most are another. */
+static bool is_there(struct server *srv, const char *chain, uint64_t seq, const char *when,
+	const json_t *announced)
+{
+	cleanup_buf struct buf line = BUF_INIT(LINE_BYTES_MAX);
+	json_t *event = NULL;
+	const char *time;
+	bool it;
+
+	if (journal_read(srv->journal, chain, seq, &line) == 0 &&
+		strstr(buf_cstr(&line), when) != NULL)
+		event = json_loads(buf_cstr(&line), 0, NULL);
+	time = json_string_value(json_object_get(event, "time"));
+	it = time != NULL && str_eq(time, when) && is_it(event, announced);
+	json_decref(event);
+	return it;
+}
+
 /*
- * What was announced counted events that had not reached the disk. The next server began before them, told this one with the time that was announced, and was killed before the row said so. The
- * head of the chain was not written in between.
+ * What was announced counted events that had not reached the disk. The next server began before them, told this one with the time that was announced, and was killed before the row said so, or the
+ * catalogue did not take that (a full disk, where the head of the chain, which is written over, may have been taken all the same). So it is looked for as far back as what was lost can have been.
  */
 static bool is_told_again(struct server *srv, const char *chain, const json_t *announced)
 {
 	uint64_t seq = (uint64_t)json_integer_value(json_object_get(announced, "after")),
 		 last = journal_last_seq(srv->journal, chain),
 		 first = journal_first(srv->journal, chain);
-	struct journal_head head;
 	char when[CLOCK_TEXT_SIZE];
 	bool found = false;
 
-	(void)!server_chain_head(srv, chain, &head, NULL); /* not known: all of it is looked at */
-	first = head.seq + 1 > first ? head.seq + 1 : first;
 	clock_text((uint64_t)json_integer_value(json_object_get(announced, "time_ns")), when);
-	for (seq = seq < last ? seq : last; seq >= first && seq > 0 && !found; seq--) {
-		json_t *event = event_at(srv, chain, seq);
-		const char *time = json_string_value(json_object_get(event, "time"));
-
-		found = time != NULL && str_eq(time, when) && is_it(event, announced);
-		json_decref(event);
-	}
+	seq = seq < last ? seq : last;
+	if (seq > LOOK_BACK_MAX && seq - LOOK_BACK_MAX > first)
+		first = seq - LOOK_BACK_MAX;
+	for (; seq >= first && seq > 0 && !found; seq--)
+		found = is_there(srv, chain, seq, when, announced);
 	return found;
 }
 
