@@ -237,7 +237,7 @@ if silent:
 
 def most_memory(instance):
     """MiB that the gateway had at most: in use, and as its limit counts them."""
-    with open(f"/proc/{gateways(instance)[0]}/status", encoding="ascii") as f:
+    with open(f"/proc/{instance.programs_named('cay-gateway')[0]}/status", encoding="ascii") as f:
         status = dict(line.split(":") for line in f.read().splitlines())
     return [int(status[name].split()[0]) >> 10 for name in ("VmHWM", "VmPeak")]
 
