@@ -271,7 +271,13 @@ static int plan_copy(struct mask *m, const char *path)
 	return rc == -EMSGSIZE ? 0 : rc;
 }
 
-/* Copies of what of @path others may not read; @all: of everything. What we may not read ourselves (rootless) stays: nobody inside reads it either. */
+/* Inside, root is in the place of the file's owner; the kernel would ask there for what others may. */
+static bool others_execute(const struct stat *st)
+{
+	return (st->st_mode & 0111) == 0 || (st->st_mode & S_IXOTH) != 0;
+}
+
+/* Copies of what of @path others may not read, or not execute; @all: of everything. What we may not read ourselves (rootless) stays: nobody inside reads it either. */
 static int plan_show(struct mask *m, const char *path, bool all)
 {
 	cleanup_fd int fd = raw_openat2(m->host, path, O_RDONLY | O_NONBLOCK, 0, ON_HOST);
@@ -284,7 +290,7 @@ static int plan_show(struct mask *m, const char *path, bool all)
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (S_ISREG(st.st_mode))
-		return all || !others_may(&st) ? plan_copy(m, path) : 0;
+		return all || !others_may(&st) || !others_execute(&st) ? plan_copy(m, path) : 0;
 	if (!S_ISDIR(st.st_mode))
 		return 0;
 	if (all || !others_list(&st))

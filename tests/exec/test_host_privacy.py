@@ -8,7 +8,7 @@ import shutil
 import tarfile
 
 from lib import cay
-from lib.case import contains, equal, raises, require
+from lib.case import Skip, contains, equal, raises, require
 
 SECRET = "not for others"
 # each tries to get at the text of $1 in another way; what it finds it prints
@@ -92,6 +92,19 @@ def test_what_becomes_private_later_is_not_read(fresh, tmp):
         # it may be removed and made anew inside, as a user's own
         equal(fresh.ok(old, f"rm {top}/group; echo mine > {top}/group; cat {top}/group"), "mine\n")
         equal([(c["path"], c["kind"]) for c in fresh.get(f"/v1/diff?a={new}")["changes"] if c["path"].startswith(top)], [])
+
+
+@require("root")
+def test_what_others_may_not_execute_is_executed_as_on_the_host(instance):
+    """By root, not by others; what others may not read stays unread all the same."""
+    helper = "/usr/lib/dbus-1.0/dbus-daemon-launch-helper"
+    if not os.path.exists(helper) or os.stat(helper).st_mode & 0o7777 != 0o4754:
+        raise Skip("there is no such helper of dbus")
+    with instance.sandbox() as box:
+        run = instance.exec(box, helper)  # it wants the name of a service
+        equal(instance.wait(box, run)["status"], "exited")
+        contains(instance.output(box, run).decode(), "service.to.activate")
+        equal(raises(cay.ApiError, instance.exec, box, helper, user="nobody").code, "command_not_executable")
 
 
 @require("root")
