@@ -19,7 +19,7 @@
 	1024 /* open connections of the sandbox; more wait in the listener's queue */
 #define GATEWAY_EVENTS_MAX 4096 /* not acknowledged; when full, nothing new is accepted */
 #define GATEWAY_MEMORY_MAX \
-	(2048U << 20) /* RLIMIT_DATA; the stacks of fibers count whole, used or not; docs/design/0007 says what of */
+	(1024U << 20) /* RLIMIT_DATA; the stacks of fibers count whole, used or not; docs/design/0007 says what of */
 
 struct budgets;
 struct names;

@@ -13,7 +13,7 @@
 
 #define HTTP2_STREAMS_MAX 100 /* at once, also such as were reset while still at work */
 #define HTTP2_SERVED_MAX \
-	1000U /* of all connections of sandboxes together: each has a stack, and buffers; more are refused, for their clients to send again */
+	500U /* of all connections of sandboxes together: each has a stack, and buffers; more are refused, for their clients to send again */
 #define HTTP2_HEADERS_MAX  32768U /* bytes of a header list */
 #define HTTP2_BURST        1000U  /* control frames at once */
 #define HTTP2_BURST_RESETS 200U   /* resets of streams at once */
