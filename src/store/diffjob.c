@@ -39,30 +39,10 @@ static int diff_tree(struct job *job, const json_t *asked, struct changes *chang
 	return rc;
 }
 
-/* How many changes there are in each tree, which begins in the list at @starts. */
-static json_t *count_by_tree(const struct changes *changes, const json_t *starts)
-{
-	json_t *counts = json_array();
-
-	for (size_t t = 0; t < json_array_size(starts); t++) {
-		size_t i = (size_t)json_integer_value(json_array_get(starts, t)),
-		       end = t + 1 < json_array_size(starts)
-				     ? (size_t)json_integer_value(json_array_get(starts, t + 1))
-				     : json_array_size(changes->list);
-		json_int_t n = 0;
-
-		for (; i < end; i++)
-			n += !json_is_null(json_array_get(changes->list, i));
-		(void)json_array_append_new(counts, json_integer(n));
-	}
-	return counts;
-}
-
 int store_diff(struct job *job, json_t **ok, struct err *err)
 {
 	cleanup(changes_free) struct changes changes = CHANGES_INIT;
 	const json_t *trees = json_object_get(job->request, "trees"), *t;
-	json_t *starts;
 	json_int_t n;
 	size_t i;
 	int rc = job_number(job->request, "limit", CHANGES_DEFAULT, &changes.limit, err);
@@ -71,22 +51,16 @@ int store_diff(struct job *job, json_t **ok, struct err *err)
 		return err_raise(err, ERR_INVALID, "member 'trees' is missing or empty");
 	changes.want_text = job_flag(job->request, "text", false);
 	changes.hash = job_flag(job->request, "hash", true);
-	starts = json_array();
 	json_array_foreach (trees, i, t) {
-		(void)json_array_append_new(
-			starts, json_integer((json_int_t)json_array_size(changes.list)));
 		if (rc == 0)
 			rc = diff_tree(job, t, &changes, err);
 	}
-	if (rc >= 0) {
-		changes_pair_renames(&changes);
-		rc = changes_send(&changes, job, &n);
-		if (rc < 0)
-			(void)err_raise_sys(err, rc, "send the changes");
-	}
-	if (rc >= 0)
-		*ok = json_pack("{s:I, s:b, s:o}", "n", n, "truncated", changes.truncated,
-			"by_tree", count_by_tree(&changes, starts));
-	json_decref(starts);
-	return rc < 0 ? rc : 0;
+	if (rc < 0)
+		return rc;
+	changes_pair_renames(&changes);
+	rc = changes_send(&changes, job, &n);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "send the changes");
+	*ok = json_pack("{s:I, s:b}", "n", n, "truncated", changes.truncated);
+	return 0;
 }

@@ -111,6 +111,15 @@ def test_what_changed_elsewhere_is_counted_apart(instance, tmp):
     equal(boxes(instance), [])
 
 
+def test_what_changed_elsewhere_hides_nothing(instance, tmp):
+    """More files than a comparison lists, beside one change of the project."""
+    top = project(tmp)
+    many = "import os\nos.mkdir('/var/tmp/m')\nfor i in range(100001): os.mknod(f'/var/tmp/m/{i}')\nopen('f', 'w').write('two')"
+    done = instance.cay("run", "--", "python3", "-c", many, cwd=top, timeout=300)
+    contains(done.stderr, "1 file changed, 100000 elsewhere")
+    forget(instance)
+
+
 def test_rm_removes_whatever_changed(instance, tmp):
     top = project(tmp)
     done = instance.cay("run", "--rm", "--", "sh", "-c", "echo two > f", cwd=top)
