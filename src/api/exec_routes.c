@@ -112,6 +112,7 @@ static void await_answer(void *arg)
 }
 
 /*
+ * One that is gone before it has answered may have started the command: its execs are lost (execs_lost()).
  * A keeper that does not answer in time (it is stopped, or the machine swaps) starts the command when it goes on. The exec stays, with its key, so that who asks again for the same finds it, and is told of
  * when the keeper has answered.
  */
@@ -119,6 +120,7 @@ static int ask_keeper(struct sandbox *sb, struct exec *e, const json_t *request,
 {
 	uint64_t wait_ns = fault("exec.ask.sent") < 0 ? NS_PER_MS : CALL_NS;
 	struct asked *a = xnew(struct asked);
+	bool sent = !sb->keeper->link.dead;
 	json_t *ok = NULL;
 	int rc;
 
@@ -135,7 +137,8 @@ static int ask_keeper(struct sandbox *sb, struct exec *e, const json_t *request,
 			"look at the exec; a request with the same idempotency key finds it");
 	}
 	rc = framelink_call_end(a->l, &a->call, 0, &ok, err);
-	exec_answered(e, rc, ok, err);
+	if (rc == 0 || !sent || err->code != ERR_UNAVAILABLE)
+		exec_answered(e, rc, ok, err);
 	json_decref(ok);
 	asked_free(a);
 	return rc;

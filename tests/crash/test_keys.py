@@ -11,7 +11,7 @@ from lib.case import contains, equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
-from stops import stopped  # noqa: E402
+from stops import Asked, stopped  # noqa: E402
 
 BODY = {"name": "once", "labels": {"a": "b"}}
 KEY = {"Idempotency-Key": "once"}
@@ -90,6 +90,21 @@ def test_a_command_of_a_keeper_that_dies_before_it_answers_is_lost(tmp):
             os.kill(leaks.keeper_of(box), 9)
             [run] = instance.get("/v1/sandboxes/box/execs")["execs"]
             equal(instance.wait("box", run)["status"], "lost")
+
+
+@require("root")
+def test_a_command_whose_keeper_is_killed_while_it_is_asked_is_lost_too(tmp):
+    """Nobody can say that it has not run."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        with stopped(leaks.keeper_of(box)):
+            asked = Asked(instance, "POST", "/v1/sandboxes/box/execs", {"argv": ["true"]})
+            cay.wait_until(lambda: instance.get("/v1/sandboxes/box/execs")["execs"], 30, "it was asked for")
+            os.kill(leaks.keeper_of(box), 9)
+        equal(asked.answer()[0], 503)
+        [run] = instance.get("/v1/sandboxes/box/execs")["execs"]
+        equal(instance.wait("box", run)["status"], "lost")
 
 
 @require("root")
