@@ -29,10 +29,14 @@ struct bindings {
 
 static struct bindings bindings_of(const struct sandbox *sb)
 {
+	const json_t *document = policy_of(sb);
 	struct bindings b = { 0 };
 
+	if (json_object_get(document, "secrets") == NULL &&
+		json_object_get(document, "preset") == NULL)
+		return b;
 	/* it was checked when it was taken; what a newer version made binds nothing */
-	if (policy_of(sb) != NULL && policy_compile(policy_of(sb), &b.policy, NULL) == 0)
+	if (policy_compile(document, &b.policy, NULL) == 0)
 		b.list = policy_secrets(b.policy, &b.n);
 	return b;
 }
@@ -50,7 +54,9 @@ static int new_placeholder(struct sandbox *sb, const struct policy_secret *bound
 	struct buf value = BUF_INIT(SCRUB_SECRET_MAX + 1);
 	int rc = secret_value(sb->srv, name, &value, err);
 
-	if (rc < 0 && bound->offered && err->code == ERR_NOT_FOUND) {
+	if (rc < 0 && bound->offered && (err->code == ERR_NOT_FOUND || err->code == ERR_CORRUPT)) {
+		if (err->code == ERR_CORRUPT)
+			log_warn("secrets", "sandbox '%s': %s", sb->name, err->msg);
 		*err = (struct err){ 0 };
 		return 0;
 	}

@@ -522,10 +522,15 @@ void gateway_appeared(struct sandbox *sb)
 	fiber_start(appeared_main, sandbox_ref(sb));
 }
 
+static bool is_awaited(const struct sandbox *sb)
+{
+	return sb->gateway_wanted && (sb->gateway == NULL || !sb->gateway->configured);
+}
+
 /* One that has only just been started has things to tell. Return: 0 when there is none, or it has its configuration; -ETIMEDOUT. */
 static int wait_configured(struct sandbox *sb, uint64_t deadline)
 {
-	while (sb->gateway_wanted && (sb->gateway == NULL || !sb->gateway->configured)) {
+	while (is_awaited(sb)) {
 		if (waiters_wait(&sb->changed, deadline) < 0)
 			return -ETIMEDOUT;
 	}
@@ -541,6 +546,7 @@ static int unreachable(const struct sandbox *sb, struct err *err)
 int gateway_configure(struct sandbox *sb, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + CALL_NS;
+	unsigned int tries = sb->gateway_trouble.tries;
 	int rc = 0;
 
 	sb->gateway_version++;
@@ -553,8 +559,12 @@ int gateway_configure(struct sandbox *sb, struct err *err)
 		return rc;
 	if (sb->gateway != NULL && sb->gateway->configured)
 		return configure(sb->gateway, err);
-	/* who configures one just now sees the new version before it is done */
-	return wait_configured(sb, deadline) == 0 ? 0 : unreachable(sb, err);
+	/* who configures one just now sees the new version before it is done, or fails */
+	while (is_awaited(sb) && sb->gateway_trouble.tries == tries) {
+		if (waiters_wait(&sb->changed, deadline) < 0)
+			break;
+	}
+	return is_awaited(sb) ? unreachable(sb, err) : 0;
 }
 
 void gateway_configure_surely(struct sandbox *sb)

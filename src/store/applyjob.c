@@ -33,7 +33,8 @@ struct plan {
 	/* the tree at hand */
 	size_t tree;
 	const char *target;
-	int source; /* what the sandbox saw below its changes, when that is another directory than @target; else -1 */
+	int source; /* what the sandbox saw below its changes, when that is another directory than @target; -1 also when it is gone */
+	bool elsewhere;                    /* it is another one */
 	char place[PATH_MAX];              /* of @target, by which names are judged (danger.h) */
 	char above[PATH_MAX];              /* what lost_by_rename() looked at last, */
 	bool above_dangles, above_renamed; /* and what it found */
@@ -179,7 +180,7 @@ static void count_copied(struct plan *p, const struct change *c)
 	int dir = found_at(a, &name);
 	bool copied;
 
-	if (!p->job->store.rootless || p->source >= 0)
+	if (!p->job->store.rootless || p->elsewhere)
 		return;
 	copied = a->kind == FOUND_FILE && a->layer + 2 == p->a.n && a->st.st_nlink == 1 &&
 		 origin_get(p, dir, name, &(struct origin){ 0 }) == 0;
@@ -253,7 +254,7 @@ static bool is_another(const struct plan *p, const struct merged *dir)
 	ssize_t n;
 	int there;
 
-	if (dir->n < 2 || p->source >= 0)
+	if (dir->n < 2 || p->elsewhere)
 		return false;
 	n = origin_read(p, dir->parts[dir->n - 2].fd, ".", &o);
 	if (n < 0 || fstat(dir->parts[dir->n - 1].fd, &is) < 0)
@@ -270,7 +271,7 @@ static bool moved_since(const struct plan *p, const struct change *c)
 {
 	const struct stat *st = &c->before->st;
 
-	return p->source < 0 && (int64_t)ctime_ns(st) != mtime_ns(st) &&
+	return !p->elsewhere && (int64_t)ctime_ns(st) != mtime_ns(st) &&
 	       ctime_ns(st) >= decided_ns(p, c) && !is_ours(p, c);
 }
 
@@ -403,7 +404,7 @@ static void note_renamed(struct plan *p, const struct change *c)
 	const struct found *a = c->after;
 
 	if (a->kind == FOUND_DIR && a->redirect != NULL && has_base(p, &a->merged) &&
-		p->source < 0 && !follow_can(&p->a))
+		!p->elsewhere && !follow_can(&p->a))
 		note(p->renamed, p, c->path,
 			"what it had not changed in there is on this machine only");
 }
@@ -613,7 +614,8 @@ static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
 	if (!str_path_clean(p->target) || last == NULL || !str_eq(last, p->target))
 		return err_raise(
 			err, ERR_INVALID, "the stack of '%s' does not end with it", p->target);
-	if (source != NULL && !str_eq(source, p->target))
+	p->elsewhere = source != NULL && !str_eq(source, p->target);
+	if (p->elsewhere)
 		p->source = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	b = json_pack("[s]", p->target);
 	rc = stack_open(&p->a, &p->job->store, a, err);
@@ -680,7 +682,7 @@ static void follow(struct plan *p)
 	for (size_t tree = 0; tree < json_array_size(p->targets); tree++) {
 		int rc = open_tree_stacks(p, tree, &err);
 
-		if (rc == 0 && p->source < 0 && follow_can(&p->a)) {
+		if (rc == 0 && !p->elsewhere && follow_can(&p->a)) {
 			rc = fault("store.apply.follow");
 			if (rc == 0)
 				rc = follow_renames(&p->a);
