@@ -11,7 +11,6 @@
 #include "sys/urgency.h"
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -486,7 +485,6 @@ static void release_all(struct dump *d)
 
 static void forget_all(struct dump *d)
 {
-	readings_fini(&d->readings);
 	for (size_t i = 0; i < d->n; i++) {
 		struct dump_process *p = &d->processes[i];
 
@@ -506,7 +504,6 @@ static void forget_all(struct dump *d)
 	dump_gone_fini(d);
 	free(d->chains);
 	free(d->known);
-	free(d->sorted);
 	free(d->terminals);
 	free(d->watches);
 	free(d->epolls);
@@ -576,24 +573,6 @@ static int wait_for(uint32_t message)
 	return receive(&kind, sizeof(kind), message);
 }
 
-/* Of who could be looked at only when it has been opened, nothing is read before. */
-static void begin_reading(struct dump *d)
-{
-	struct reading *list = d->order->suspended != 0 ? NULL : calloc(d->n + 1, sizeof(*list));
-	size_t n = 0;
-
-	for (size_t i = 0; list != NULL && i < d->n; i++) {
-		struct dump_process *p = &d->processes[i];
-
-		if (p->tracee.zombie)
-			continue;
-		p->reading = &list[n++];
-		reading_init(p->reading, p->tracee.proc);
-	}
-	if (list != NULL)
-		readings_begin(&d->readings, list, n);
-}
-
 /* Up to where everything is known that only stopped processes can tell. */
 static int capture(struct dump *d, struct dump_report *r)
 {
@@ -604,8 +583,6 @@ static int capture(struct dump *d, struct dump_report *r)
 	(void)fault("live.dump.seized");
 	if (rc == 0)
 		rc = report(r);
-	if (rc == 0)
-		begin_reading(d);
 	if (rc == 0)
 		rc = wait_for(DUMP_GO);
 	at = clock_now_ns();
@@ -725,17 +702,6 @@ static int run_while_wanted(struct dump *d, struct dump_report *r)
 	return rc;
 }
 
-static void warm(int32_t pid)
-{
-	cleanup_fd int proc = -1;
-	char path[32];
-
-	(void)snprintf(path, sizeof(path), "/proc/%d", pid);
-	proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (proc >= 0)
-		reading_warm(proc);
-}
-
 /* Shared memory is copied while its owners run: not for the bytes, which change, but to have the pages when they stand still. Who is gone is nobody's loss. */
 static void prepare(struct dump *d, struct dump_report *r)
 {
@@ -752,7 +718,6 @@ static void prepare(struct dump *d, struct dump_report *r)
 		dump_shared_guess(d, d->order->pids[i], &maps);
 		if (d->order->for_good == 0)
 			dump_gather(d->order->pids[i], &maps, &deadline_ns);
-		warm(d->order->pids[i]);
 	}
 	if (fault("live.dump.hang.prepare") < 0)
 		(void)pause();
@@ -760,14 +725,6 @@ static void prepare(struct dump *d, struct dump_report *r)
 		dump_lend(d);
 	shared_memories_stale(&d->shared);
 	dump_filtered(d->order, r);
-}
-
-/* Pages that were given back would be brought anew while everything stands still. */
-static void keep_memory(void)
-{
-	(void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
-	(void)mallopt(M_TOP_PAD, 4 << 20);
-	(void)mallopt(M_MMAP_THRESHOLD, 16 << 20);
 }
 
 static void raise_files(void)
@@ -793,7 +750,6 @@ int dump_main(void)
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	raise_files();
-	keep_memory();
 	urgency_set(true); /* nothing of the sandbox runs until it has done its part */
 	image_writer_init(&d.image);
 	if (receive_order(&d, &order) < 0)

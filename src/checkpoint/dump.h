@@ -13,7 +13,6 @@
 #include "checkpoint/image_write.h"
 #include "checkpoint/keep.h"
 #include "checkpoint/plan.h"
-#include "checkpoint/proc_reader.h"
 #include "checkpoint/tracee.h"
 #include "codec/proctext.h"
 
@@ -58,7 +57,6 @@ struct dump_process {
 	char *status;                 /* text of /proc/PID/status */
 	int *fds;                     /* its descriptors */
 	size_t n_fds, fd_at;          /* and which of them is looked at */
-	struct reading *reading;      /* of d->readings; NULL = it is read when it is looked at */
 	struct dump_queued *queued;   /* of each thread, and then of the process */
 	struct tracee_question *told; /* what it has answered: dump_told() */
 	char name[16];
@@ -151,8 +149,6 @@ struct dump {
 	struct image_writer image;
 	struct dump_known *known;
 	size_t n_known;
-	size_t *sorted; /* of them those by descriptors, by file and then in the order of kcmp(2) */
-	size_t n_sorted;
 	struct dump_watch *watches;
 	size_t n_watches;
 	struct dump_epoll *epolls;
@@ -165,7 +161,6 @@ struct dump {
 		[TEMPLATE_SLOTS_MAX]; /* of the keeper's terminals, in the order of their slots */
 	size_t n_masters;
 	struct shared_memories shared;
-	struct readings readings;
 	int32_t highest_fd;
 	struct dump_gone *gone;
 	size_t n_gone;
@@ -218,8 +213,8 @@ void dump_filters_end(struct dump *d, struct dump_process *p);
 /** dump_creds_check() - ids and capabilities, which /proc answers; refuses filters of the program's own that are not known. */
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_read_maps() - have the text of the mappings of @p. While it stands still, before there is memory for calls in it, which is none of its own. */
-int dump_read_maps(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
+/** dump_read_maps() - read the text of the mappings of @p. While it stands still, before there is memory for calls in it, which is none of its own. */
+int dump_read_maps(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_maps() - refuse the mappings of @p that cannot be carried over; reads them where dump_read_maps() has not. When the files of all are known. */
 int dump_maps(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;

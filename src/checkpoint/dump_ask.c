@@ -124,7 +124,7 @@ static int check(struct dump *d, struct dump_process *p, struct err *err)
 	rc = open_up(d, p, err);
 	if (rc < 0)
 		return rc;
-	rc = dump_read_maps(d, p, err);
+	rc = dump_read_maps(p, err);
 	if (rc < 0)
 		return rc;
 	tracee_mapped(&p->tracee, &p->maps);

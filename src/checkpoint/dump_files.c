@@ -447,54 +447,10 @@ static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 
 /* --- descriptors --- */
 
-static int by_number(uint64_t a, uint64_t b)
+static bool same(const struct dump_known *k, const struct subject *s)
 {
-	return a < b ? -1 : a > b;
-}
-
-/* By file, then as the kernel orders descriptions. Who has gone is behind all. */
-static int compare(const struct subject *s, const struct dump_known *k)
-{
-	int order = by_number(s->st.st_dev, k->device);
-	long said;
-
-	if (order == 0)
-		order = by_number(s->st.st_ino, k->inode);
-	if (order != 0)
-		return order;
-	said = syscall(SYS_kcmp, s->host, k->pid, KCMP_FILE, s->fd, k->fd);
-	return said == 0 ? 0 : said == 1 ? -1 : 1;
-}
-
-/* Return: what is known of the description of @s, or NULL: then it belongs at @at of d->sorted. */
-static struct dump_known *find_known(struct dump *d, const struct subject *s, size_t *at)
-{
-	size_t low = 0, high = d->n_sorted;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		int order = compare(s, &d->known[d->sorted[middle]]);
-
-		if (order == 0)
-			return &d->known[d->sorted[middle]];
-		if (order < 0)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	*at = low;
-	return NULL;
-}
-
-static void sort_in(struct dump *d, size_t at)
-{
-	size_t *all = realloc(d->sorted, (d->n_sorted + 1) * sizeof(*all));
-
-	if (all == NULL)
-		abort();
-	d->sorted = all;
-	memmove(all + at + 1, all + at, (d->n_sorted++ - at) * sizeof(*all));
-	all[at] = d->n_known - 1;
+	return k->fd >= 0 && k->device == s->st.st_dev && k->inode == s->st.st_ino &&
+	       syscall(SYS_kcmp, k->pid, s->host, KCMP_FILE, k->fd, s->fd) == 0;
 }
 
 /* Ours of it, for dump_files_end(). */
@@ -515,18 +471,19 @@ static int keep_socket(struct dump *d, const struct subject *s, uint32_t index)
 
 static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struct err *err)
 {
-	size_t at = 0;
-	struct dump_known *known = find_known(d, s, &at);
+	struct dump_known *known;
 	int rc;
 
 	s->flags = (uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
-	if (known != NULL) {
-		*index = known->index;
-		dump_owner_again(d, s, *index);
-		rc = dump_description(d, *index)->kind == DESCRIPTION_PROC
-			     ? check_opened_by_each(d, s, err)
-			     : 0;
-		return rc < 0 ? rc : dump_locks(d, s, false, err);
+	for (size_t i = 0; i < d->n_known; i++) {
+		if (same(&d->known[i], s)) {
+			*index = d->known[i].index;
+			dump_owner_again(d, s, *index);
+			rc = dump_description(d, *index)->kind == DESCRIPTION_PROC
+				     ? check_opened_by_each(d, s, err)
+				     : 0;
+			return rc < 0 ? rc : dump_locks(d, s, false, err);
+		}
 	}
 	s->out = (struct image_description){
 		.peer = IMAGE_NONE, .mode = s->st.st_mode, .flags = s->flags
@@ -541,7 +498,6 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 	dump_owner(d, s);
 	*index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &s->out);
 	known = remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
-	sort_in(d, at);
 	if (s->out.kind == DESCRIPTION_UNLINKED)
 		dump_gone_identity(s->copy, &known->mapped_device, &known->mapped_inode);
 	/* nothing is read from those that run */
@@ -549,11 +505,13 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 }
 
 /* What /proc tells of it; @proc: directory of its owner. */
-static int read_texts(struct subject *s, int proc)
+static int look_at(struct subject *s, int proc)
 {
 	char path[32];
 	ssize_t n;
+	int rc;
 
+	s->waits = false;
 	(void)snprintf(path, sizeof(path), "fd/%d", s->fd);
 	n = readlinkat(proc, path, s->target, sizeof(s->target) - 1);
 	if (n < 0)
@@ -562,31 +520,10 @@ static int read_texts(struct subject *s, int proc)
 	s->target_n = (size_t)n;
 	(void)snprintf(path, sizeof(path), "fdinfo/%d", s->fd);
 	buf_reset(&s->info);
-	return file_read_at(proc, path, &s->info);
-}
-
-/* The same, as it was read already. */
-static int take_texts(struct subject *s)
-{
-	const struct reading *r = s->p->reading;
-	const struct reading_file *f = &r->files[s->p->fd_at];
-
-	if (f->rc < 0)
-		return f->rc;
-	memcpy(s->target, r->texts.p + f->target, f->target_n + 1);
-	s->target_n = f->target_n;
-	buf_reset(&s->info);
-	buf_add(&s->info, r->texts.p + f->info, f->info_n);
-	return buf_failed(&s->info) ? -EMSGSIZE : 0;
-}
-
-/* @proc: directory of its owner, -1 = that of a process of which it was read. */
-static int look_at(struct subject *s, int proc)
-{
-	int rc = proc < 0 ? take_texts(s) : read_texts(s, proc);
-
-	s->waits = false;
-	return rc < 0 ? rc : fstat(s->copy, &s->st) < 0 ? -errno : 0;
+	rc = file_read_at(proc, path, &s->info);
+	if (rc < 0)
+		return rc;
+	return fstat(s->copy, &s->st) < 0 ? -errno : 0;
 }
 
 /* What a description was opened with shows in each of its descriptors where it came from TIOCGPTPEER (whatever proc_pid_fdinfo(5) says), so only the process knows. Of one that runs nobody does. */
@@ -606,7 +543,7 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 
 	alive();
 	s->copy = raw_result(syscall(SYS_pidfd_getfd, pidfd, s->fd, 0));
-	rc = s->copy < 0 ? s->copy : look_at(s, s->p->reading != NULL ? -1 : s->p->tracee.proc);
+	rc = s->copy < 0 ? s->copy : look_at(s, s->p->tracee.proc);
 	if (rc == 0)
 		rc = read_close_on_exec(s, &out.close_on_exec);
 	if (rc < 0)
@@ -690,31 +627,13 @@ static int dump_directories(struct dump *d, struct dump_process *p, struct err *
 	return 0;
 }
 
-static void take_list(struct dump_process *p)
-{
-	const struct reading *r = p->reading;
-
-	p->fds = calloc(r->n_files + 1, sizeof(*p->fds));
-	if (p->fds == NULL)
-		abort();
-	p->n_fds = r->n_files;
-	for (size_t i = 0; i < r->n_files; i++)
-		p->fds[i] = r->files[i].fd;
-}
-
 int dump_list_fds(struct dump_process *p)
 {
-	int list;
-	DIR *dir;
+	int list = openat(p->tracee.proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = list < 0 ? NULL : fdopendir(list);
 	const struct dirent *e;
 	uint64_t fd;
 
-	if (p->reading != NULL) {
-		take_list(p);
-		return 0;
-	}
-	list = openat(p->tracee.proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	dir = list < 0 ? NULL : fdopendir(list);
 	if (dir == NULL)
 		return -errno;
 	p->n_fds = 0;
@@ -739,10 +658,7 @@ int dump_files(struct dump *d, struct dump_process *p, struct err *err)
 		.p = p, .host = p->tracee.host, .carrier = -1, .copy = -1, .info = BUF_INIT(1 << 20)
 	};
 	cleanup_fd int pidfd = raw_pidfd_open(p->tracee.host);
-	int rc = pidfd < 0                ? pidfd
-		 : d->examination != NULL ? dump_list_fds(p)
-		 : p->reading != NULL     ? readings_need(&d->readings, p->reading, READING_FILES)
-					  : 0;
+	int rc = pidfd < 0 ? pidfd : d->examination != NULL ? dump_list_fds(p) : 0;
 
 	if (rc < 0)
 		return err_raise_sys(

@@ -414,28 +414,19 @@ static int each_region(struct dump *d, struct dump_process *p,
 				   : rc;
 }
 
-static int take_maps(struct dump *d, struct dump_process *p)
-{
-	int rc = readings_need(&d->readings, p->reading, READING_MAPS);
-
-	p->maps = p->reading->maps;
-	p->reading->maps = (struct buf)BUF_INIT(0);
-	return rc;
-}
-
-int dump_read_maps(struct dump *d, struct dump_process *p, struct err *err)
+int dump_read_maps(struct dump_process *p, struct err *err)
 {
 	int rc;
 
 	p->maps = (struct buf)BUF_INIT(64U << 20);
-	rc = p->reading != NULL ? take_maps(d, p) : file_read_at(p->tracee.proc, "maps", &p->maps);
+	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
 	return rc < 0 ? err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner)
 		      : 0;
 }
 
 int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
 {
-	int rc = p->maps.n > 0 ? 0 : dump_read_maps(d, p, err);
+	int rc = p->maps.n > 0 ? 0 : dump_read_maps(p, err);
 
 	if (rc < 0)
 		return rc;

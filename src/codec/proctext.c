@@ -5,24 +5,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static unsigned int digit_of(char c)
-{
-	return c >= '0' && c <= '9'   ? (unsigned int)(c - '0')
-	       : c >= 'a' && c <= 'f' ? (unsigned int)(c - 'a' + 10)
-				      : 16;
-}
-
-/* Digits of @base, 10 or 16; false when there is none or the number does not fit. */
+/* Digits of @base; false when there is none or the number does not fit. */
 static bool take_number(const char **at, const char *end, unsigned int base, uint64_t *ret)
 {
-	const uint64_t most = base == 16 ? UINT64_MAX / 16 : UINT64_MAX / 10;
 	const char *p = *at;
 	uint64_t n = 0;
 
-	for (unsigned int digit; p < end && (digit = digit_of(*p)) < base; p++) {
-		if (n > most || n * base > UINT64_MAX - digit)
+	for (; p < end; p++) {
+		unsigned int digit;
+
+		if (*p >= '0' && *p <= '9')
+			digit = (unsigned int)(*p - '0');
+		else if (*p >= 'a' && *p <= 'f')
+			digit = (unsigned int)(*p - 'a' + 10);
+		else
+			break;
+		if (digit >= base)
+			break;
+		if (__builtin_mul_overflow(n, base, &n) || __builtin_add_overflow(n, digit, &n))
 			return false;
-		n = n * base + digit;
 	}
 	if (p == *at)
 		return false;
