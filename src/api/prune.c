@@ -56,19 +56,17 @@ static uint64_t free_bytes(const struct server *srv)
 	return statvfs(path, &fs) < 0 ? 0 : (uint64_t)fs.f_bfree * fs.f_frsize;
 }
 
-/* All that has become free, not only what the job removed; and whether more follows: btrfs clears what was removed in the background. */
+/* All that has become free, not only what the job removed; and whether more follows: what was removed is deleted in the background, and btrfs gives its room back later still. */
 static void tell_freed(struct server *srv, json_t *ok, uint64_t before)
 {
 	uint64_t now = free_bytes(srv);
-	const char *kind = json_string_value(json_object_get(srv->storage, "kind"));
 	bool any = json_array_size(json_object_get(ok, "sandboxes")) > 0 ||
 		   json_array_size(json_object_get(ok, "snapshots")) > 0 ||
 		   json_integer_value(json_object_get(ok, "layers_removed")) > 0;
 
 	(void)json_object_set_new(
 		ok, "bytes", json_integer(now > before ? (json_int_t)(now - before) : 0));
-	(void)json_object_set_new(
-		ok, "more", json_boolean(any && kind != NULL && str_eq(kind, "btrfs")));
+	(void)json_object_set_new(ok, "more", json_boolean(any));
 }
 
 int api_prune(struct api_call *call, struct err *err)

@@ -210,7 +210,7 @@ def test_what_is_told_where_no_bytes_are_left_is_told_once(tmp):
 
 @require("root", "loop")
 def test_prune_says_what_became_free(tmp):
-    """Of what it removes itself, too, snapshots and sandboxes; where the pool gives it back later, that more comes."""
+    """Of what it removes itself, too, snapshots and sandboxes; what is given back later, that more comes."""
     for kind in ("directory", "btrfs"):
         os.mkdir(os.path.join(tmp, kind))
         with small_disk(os.path.join(tmp, kind), 60000) as (instance, _):
@@ -226,10 +226,9 @@ def test_prune_says_what_became_free(tmp):
             instance.post("/v1/sandboxes/two/stop")
             said = instance.cay("prune", "--all", "--yes").stdout
             contains(said, "removed 1 sandboxes, 1 snapshots, ")
-            if kind == "btrfs":
-                contains(said, "the rest follows")
-            else:
-                assert said.endswith("MiB freed\n") and float(said.split()[-3]) > 55, said
+            contains(said, "the rest follows")
+            if kind == "directory":
+                assert float(said.split("MiB freed")[0].split()[-1]) > 25, said
 
 
 # Holds 64 MB that no compression makes small.
