@@ -188,8 +188,8 @@ static struct exec *made_before(struct api_call *call, struct sandbox *sb, struc
 	return NULL;
 }
 
-/* Until the exec has ended, the caller is gone, or parameter wait_ms is over. */
-static void await_end(struct api_call *call, struct exec *e)
+/* Until the exec has ended, the caller is gone, or parameter wait_ms is over. Return: 0, or the error of one that was refused meanwhile. */
+static int await_end(struct api_call *call, struct exec *e, struct err *err)
 {
 	uint64_t wait_ms = api_number(call, "wait_ms"),
 		 deadline = clock_now_ns() + wait_ms * NS_PER_MS;
@@ -198,6 +198,7 @@ static void await_end(struct api_call *call, struct exec *e)
 		if (waiters_wait(&e->changed, deadline) < 0)
 			break;
 	}
+	return exec_refused(e, err);
 }
 
 int api_exec_create(struct api_call *call, struct err *err)
@@ -216,10 +217,10 @@ int api_exec_create(struct api_call *call, struct err *err)
 	e = made_before(call, sb, err, &rc);
 	if (e == NULL)
 		rc = exec_begin(call, sb, &e, err);
-	if (rc == 0) {
-		await_end(call, e);
+	if (rc == 0)
+		rc = await_end(call, e, err);
+	if (rc == 0)
 		rc = api_reply(call, 201, exec_object(e));
-	}
 	exec_unref(e);
 	sandbox_rest(sb);
 	sandbox_unref(sb);
@@ -238,7 +239,7 @@ int api_exec_get(struct api_call *call, struct err *err)
 	if (api_number(call, "wait_ms") > 0 && !e->ended) {
 		rc = sandbox_wake(sb, err);
 		if (rc == 0) {
-			await_end(call, e);
+			rc = await_end(call, e, err);
 			sandbox_rest(sb);
 		}
 	}

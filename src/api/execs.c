@@ -38,6 +38,7 @@ void exec_unref(struct exec *e)
 		return;
 	json_decref(e->doc);
 	json_decref(e->env);
+	free(e->refused);
 	free(e);
 }
 
@@ -301,6 +302,8 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 {
 	if (rc < 0) {
 		exec_failed(e, err);
+		e->refused = xnew(struct err);
+		*e->refused = *err;
 		e->ended = true;
 		waiters_wake(&e->changed);
 		waiters_wake(&e->sandbox->changed);
@@ -312,6 +315,14 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 	/* not written: after a restart the keeper says both */
 	if (!e->ended) /* it was not that quick */
 		(void)json_object_set_new(e->doc, "state", json_string("running"));
+}
+
+int exec_refused(const struct exec *e, struct err *err)
+{
+	if (e->refused == NULL)
+		return 0;
+	*err = *e->refused;
+	return -ECANCELED;
 }
 
 void exec_announce_end(struct exec *e, uint64_t time_ns, json_t *status)

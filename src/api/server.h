@@ -150,7 +150,8 @@ struct exec {
 	bool ended;
 	bool archived; /* its keeper is gone: output is in STATE/exec, if anywhere */
 	bool started;
-	json_t *env; /* the whole environment, until it is sent */
+	json_t *env;         /* the whole environment, until it is sent */
+	struct err *refused; /* why it never began, or NULL: for who waits for it */
 	bool fleeting; /* of a run that is forgotten unless it changed something: its end is not written then */
 	bool unchanged; /* its keeper says that no cow mount changed, or nobody wants to know */
 	struct list unsaved;  /* in srv->unsaved while its row does not say that it has ended */
@@ -554,6 +555,9 @@ int exec_created(struct exec *e, struct err *err);
 
 /** exec_answered() - the keeper's answer to `exec`: @rc as of the call. On failure the exec is gone afterwards. */
 void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *err);
+
+/** exec_refused() - for who has waited for its end: did it never begin? Return: 0, or the error with @err set. */
+int exec_refused(const struct exec *e, struct err *err) attr_must_use;
 
 /** exec_carried() - a running exec that came with the processes of a live snapshot: @doc (borrowed) is that of the source, the id stays. 0 or an error. */
 int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err);

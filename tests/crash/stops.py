@@ -28,13 +28,14 @@ def stopped(pid):
 class Asked:
     """A request that was sent and whose answer is read later."""
 
-    def __init__(self, instance, method, path, body=None):
+    def __init__(self, instance, method, path, body=None, headers=None):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(patience(60))
         self.socket.connect(instance.socket)
         data = json.dumps(body).encode() if body is not None else b""
+        more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self.socket.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-                            f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+                            f"{more}Content-Length: {len(data)}\r\n\r\n".encode() + data)
         for _ in range(2):  # one that is asked later has been answered: this one has begun
             instance.get("/v1/version")
 

@@ -81,6 +81,19 @@ def test_a_command_of_a_keeper_that_refuses_it_late_is_over(tmp):
 
 
 @require("root")
+def test_who_waits_for_a_command_that_is_refused_late_hears_the_refusal(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(**LATE)
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        with stopped(leaks.keeper_of(box)):
+            equal(raises(cay.ApiError, instance.exec, "box", "/no/such/program", headers=KEY).code, "timeout")
+            [waiting] = instance.get("/v1/sandboxes/box/execs")["execs"]
+            again = Asked(instance, "POST", "/v1/sandboxes/box/execs?wait_ms=60000", {"argv": ["/no/such/program"]}, KEY)
+            looks = Asked(instance, "GET", f"/v1/sandboxes/box/execs/{waiting['id']}?wait_ms=60000")
+        equal([asked.answer()[1].get("error", {}).get("code") for asked in (again, looks)], ["command_not_found"] * 2)
+
+
+@require("root")
 def test_a_command_of_a_keeper_that_dies_before_it_answers_is_lost(tmp):
     with own_instance(tmp) as instance:
         instance.start(**LATE)
