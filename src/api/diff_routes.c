@@ -360,8 +360,7 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 static int check_exec(struct apply *a, struct sandbox *fork, struct err *err)
 {
 	const json_t *m = cow_mount(a->from.mounts, 1);
-	json_t *request = json_pack("{s:O}", "argv", json_object_get(a->call->body, "if_argv")),
-	       *ok = NULL;
+	json_t *request = json_pack("{s:O}", "argv", json_object_get(a->call->body, "if_argv"));
 	struct exec *e;
 	int rc;
 
@@ -372,11 +371,7 @@ static int check_exec(struct apply *a, struct sandbox *fork, struct err *err)
 		json_decref(request);
 		return -EINVAL;
 	}
-	rc = exec_created(e, err);
-	if (rc == 0)
-		rc = framelink_call(&fork->keeper->link, exec_request(e, request),
-			clock_now_ns() + CALL_NS, &ok, err);
-	exec_answered(e, rc, ok, err);
+	rc = exec_begin(e, request, err);
 	while (rc == 0 && !e->ended && !http_stream(a->call->conn)->eof)
 		(void)waiters_wait(&e->changed, clock_now_ns() + NS_PER_S);
 	if (rc == 0)
@@ -388,7 +383,6 @@ static int check_exec(struct apply *a, struct sandbox *fork, struct err *err)
 			       json_integer_value(json_object_get(a->check, "code")) != 0))
 		rc = err_raise(err, ERR_CHECK_FAILED,
 			"the command given with --if did not exit with 0; nothing was applied");
-	json_decref(ok);
 	json_decref(request);
 	exec_unref(e);
 	return rc;

@@ -87,15 +87,8 @@ static struct exec *start_hook(struct sandbox *sb, const struct exec *of, struct
 		"timeout_ms", (json_int_t)(HOOK_NS / NS_PER_MS), "env", "CAY_FORK_HOOK", "",
 		"CAY_EXEC", of->id);
 	struct exec *e = request != NULL ? exec_new(sb, request, err) : NULL;
-	json_t *ok = NULL;
-	int rc = e != NULL ? exec_created(e, err) : -EINVAL;
+	int rc = e != NULL ? exec_begin(e, request, err) : -EINVAL;
 
-	if (rc == 0)
-		rc = framelink_call(&sb->keeper->link, exec_request(e, request),
-			clock_now_ns() + CALL_NS, &ok, err);
-	if (e != NULL)
-		exec_answered(e, rc, ok, err);
-	json_decref(ok);
 	json_decref(request);
 	if (rc == 0)
 		return e;

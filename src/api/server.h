@@ -539,6 +539,14 @@ int sandboxes_load(struct server *srv, struct err *err);
 /** sandboxes_recover() - adopt those whose keeper lives, bury the others. Context: waits. */
 void sandboxes_recover(struct server *srv);
 
+/* --- exec_begin.c --- */
+
+/**
+ * exec_begin() - write @e down (exec_created()) and have its keeper start it. @request: as for exec_request(); borrowed.
+ * Return: 0, or an error: of a command that never began the exec is gone then, of one that may begin still (%ERR_TIMEOUT) or has begun (%ERR_UNAVAILABLE) it stays. Context: waits.
+ */
+int exec_begin(struct exec *e, const json_t *request, struct err *err) attr_must_use;
+
 /* --- execs.c --- */
 
 /** exec_new() - make the exec object from a checked ExecCreate; writes nothing yet. A reference, or NULL with @err set. */

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A keeper that does not answer in time may start still what it was asked for: that it may is not forgotten, whoever asked."""
+
+import os
+import signal
+import sys
+
+from lib import cay, leaks
+from lib.case import equal, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from points import own_instance  # noqa: E402
+from stops import Asked  # noqa: E402
+
+# the keeper stands still before it starts a command, and whoever asked it waits for a millisecond instead of half a minute
+SILENT = {"CAY_FAULT": "exec.ask.sent:1=error,keeper.launch.found:1=hold"}
+
+
+def silent_keeper(instance):
+    """Pid of the one that stands still, or None."""
+    held = [pid for pid, (_, state, _) in leaks.processes().items()
+            if state == "T" and leaks.read(f"/proc/{pid}/cmdline").startswith("cay-keeper\0") and leaks.cgroup_tags([pid]) & instance.tags]
+    return held[0] if held else None
+
+
+@require("root", "cgroup2")
+def test_the_hook_of_a_fork_that_is_started_late_is_known(tmp):
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        instance.exec(box, "sleep", "1000", env={"CAY_FORK_HOOK": "/bin/true"})
+        instance.stop()
+        instance.start(**SILENT)
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+        [hook] = [e for e in instance.get(f"/v1/sandboxes/{fork}/execs")["execs"] if e["argv"] == ["/bin/true"]]
+        equal(hook["state"], "starting")
+        os.kill(silent_keeper(instance), signal.SIGCONT)
+        equal(instance.wait(fork, hook)["code"], 0)
+
+
+@require("root")
+def test_the_check_of_an_apply_that_may_have_been_started_has_not_failed(tmp):
+    """The fork that it would run in goes, and nobody can say that it has not run there."""
+    top = os.path.join(tmp, "project")
+    os.mkdir(top)
+    with own_instance(tmp) as instance:
+        instance.start(**SILENT)
+        box = instance.post("/v1/sandboxes", {"name": "box", "mounts": [{"source": top, "target": "/p", "mode": "cow"}]})["id"]
+        asked = Asked(instance, "POST", f"/v1/sandboxes/{box}/apply", {"if_argv": ["true"]})
+        cay.wait_until(lambda: silent_keeper(instance), 30, "its keeper stands still")
+        cay.wait_until(lambda: len(instance.get("/v1/sandboxes")["sandboxes"]) == 1, 30, "it is given up")
+        os.kill(silent_keeper(instance), signal.SIGCONT)
+        equal(asked.answer()[1]["error"]["code"], "timeout")
+        told = [e["type"] for e in instance.events() if e["type"].startswith("exec.")]
+        equal((told[0], "exec.failed" in told), ("exec.created", False))
