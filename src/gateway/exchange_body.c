@@ -172,52 +172,86 @@ static json_t *read_through(
 	return rc == 0 ? sieve_end(sieve) : NULL;
 }
 
-/* Bytes that the tree may take, and what undoes the coding. */
-static size_t needed(const struct exchange *x, bool coded, bool whole, size_t max)
+/* Room for a tree, what is there beside it while a string of it is written anew, and what undoes the coding; it is taken at once, so nobody waits for more who has some. */
+static int read_tree(
+	struct exchange *x, const struct sieve_paths *paths, size_t tree_max, size_t beside)
 {
-	size_t tree = whole ? max + TREE_MAX : TREE_MAX, most = x->body.n * TREE_RATIO + 1024;
+	struct policy_text coding = head_field(&x->request, "content-encoding");
+	size_t need = body_window(coding) + tree_max + beside;
+	struct sieve *sieve;
 
-	if (coded)
-		return tree + BODY_WINDOW_MAX;
-	return most < tree ? most : tree;
+	if (room_take(&x->proxy->trees, need, clock_now_ns() + x->proxy->room_ns) < 0)
+		return -ENOMEM;
+	sieve = sieve_new(paths, tree_max);
+	x->json = read_through(x, coding, policy_body_max(x->policy), sieve);
+	x->json_room = x->json != NULL ? sieve_memory(sieve) + beside : 0;
+	room_give(&x->proxy->trees, need - x->json_room);
+	sieve_free(sieve);
+	return 0;
 }
 
-/* Bytes beside the tree while a string of it is written anew: as it was found or put together, and as the tree or the body gets it. */
-static size_t needed_to_change(const struct exchange *x, bool coded, size_t max)
+static int read_to_judge(struct exchange *x)
 {
-	size_t text = coded || x->body.n > max ? max : x->body.n;
-	size_t grown = secrets_grown(x->secrets, text);
+	bool coded = head_field(&x->request, "content-encoding").n > 0;
+	size_t most = x->body.n * TREE_RATIO + 1024;
+	struct policy_request asked = exchange_asked(x, POLICY_HEAD);
+	struct sieve_paths *paths = sieve_paths_new();
+	int rc;
 
-	return 2 * (grown < max ? grown : max);
+	policy_reads_body(x->policy, &asked, add_path, paths);
+	rc = read_tree(x, paths, !coded && most < TREE_MAX ? most : TREE_MAX, 0);
+	sieve_paths_free(paths);
+	return rc;
+}
+
+/* Reads all of it and keeps nothing. Return: 0, with what its tree takes and what it is when it is written anew, at most, both 0 when it cannot be read; -ENOMEM without room. */
+static int measure(const struct exchange *x, size_t *ret_tree, size_t *ret_text)
+{
+	struct policy_text coding = head_field(&x->request, "content-encoding");
+	struct room *trees = &x->proxy->trees;
+	struct sieve_paths *nothing = NULL;
+	struct sieve *sieve;
+	json_t *root;
+
+	*ret_tree = *ret_text = 0;
+	if (room_take(trees, body_window(coding), clock_now_ns() + x->proxy->room_ns) < 0)
+		return -ENOMEM;
+	nothing = sieve_paths_new();
+	sieve = sieve_new(nothing, TREE_MAX);
+	root = read_through(x, coding, policy_body_max(x->policy), sieve);
+	if (root != NULL) {
+		*ret_tree = sieve_memory_of_all(sieve);
+		*ret_text = sieve_text_of_all(sieve);
+	}
+	json_decref(root);
+	sieve_free(sieve);
+	sieve_paths_free(nothing);
+	room_give(trees, body_window(coding));
+	return 0;
+}
+
+/*
+ * How much a body becomes when its coding is undone, and how much of a tree, nobody knows before: it may be a thousand times as much. So it is read twice, and counts as what it is.
+ * A string that is written anew is there twice beside the tree: as it was found or put together, and as the tree or the body gets it.
+ */
+static int read_to_change(struct exchange *x)
+{
+	size_t max = policy_body_max(x->policy), tree, text;
+	int rc = measure(x, &tree, &text);
+
+	if (rc < 0 || tree == 0)
+		return rc;
+	text = secrets_grown(x->secrets, text);
+	return read_tree(x, NULL, tree < max + TREE_MAX ? tree : max + TREE_MAX,
+		2 * (text < max ? text : max));
 }
 
 int exchange_read_json(struct exchange *x, bool whole)
 {
-	struct policy_text coding = head_field(&x->request, "content-encoding");
-	size_t max = policy_body_max(x->policy), need = needed(x, coding.n > 0, whole, max);
-	size_t beside = whole ? needed_to_change(x, coding.n > 0, max) : 0;
-	struct sieve_paths *paths = NULL;
-	struct policy_request asked;
-	struct sieve *sieve;
-
 	exchange_forget_json(x);
 	if (!x->body_whole || x->too_large || !exchange_may_be_json(&x->request))
 		return 0;
-	if (room_take(&x->proxy->trees, need + beside, clock_now_ns() + x->proxy->room_ns) < 0)
-		return -ENOMEM;
-	if (!whole) {
-		paths = sieve_paths_new();
-		asked = exchange_asked(x, POLICY_HEAD);
-		policy_reads_body(x->policy, &asked, add_path, paths);
-	}
-	sieve = sieve_new(paths, coding.n > 0 ? need - BODY_WINDOW_MAX : need);
-	x->json = read_through(x, coding, max, sieve);
-	x->json_room = x->json != NULL && sieve_memory(sieve) <= need ? sieve_memory(sieve) : 0;
-	room_give(&x->proxy->trees, need - x->json_room);
-	x->json_room += beside;
-	sieve_free(sieve);
-	sieve_paths_free(paths);
-	return 0;
+	return whole ? read_to_change(x) : read_to_judge(x);
 }
 
 void exchange_forget_json(struct exchange *x)

@@ -17,6 +17,8 @@
 #define COST_MEMBER  96
 #define COST_ELEMENT 16
 
+#define REAL_GROWS 21 /* "1e9" is written anew with 17 digits, 24 characters at most */
+
 enum state {
 	VALUE,
 	VALUE_OR_END,
@@ -49,6 +51,7 @@ struct frame {
 struct sieve {
 	const struct sieve_paths *paths;
 	size_t memory, memory_max;
+	size_t bytes, values, names, reals; /* of the text, whatever is kept of it */
 	int error;
 	enum state state;
 	enum escape escape;
@@ -103,6 +106,16 @@ void sieve_free(struct sieve *s)
 size_t sieve_memory(const struct sieve *s)
 {
 	return s->memory;
+}
+
+size_t sieve_memory_of_all(const struct sieve *s)
+{
+	return s->bytes + s->values * (COST_VALUE + COST_ELEMENT) + s->names * COST_MEMBER;
+}
+
+size_t sieve_text_of_all(const struct sieve *s)
+{
+	return s->bytes + s->reals * REAL_GROWS;
 }
 
 static int fail(struct sieve *s, int error)
@@ -256,6 +269,7 @@ static int take_name(struct sieve *s)
 	bool keep = true;
 
 	s->state = COLON;
+	s->names++;
 	if (f == NULL)
 		return 0;
 	if (strlen(key) != s->text.n)
@@ -503,6 +517,7 @@ static int number_ends(struct sieve *s)
 	if (!is_number(s->number, &real))
 		return fail(s, -EBADMSG);
 	errno = 0;
+	s->reals += real;
 	if (real) {
 		double v = strtod(s->number, NULL);
 
@@ -545,6 +560,7 @@ static int value_byte(struct sieve *s, char c)
 		return close_container(s, false);
 	if (s->depth == 0 && c != '{' && c != '[')
 		return fail(s, -EBADMSG);
+	s->values++;
 	value_begins(s);
 	if (c == '{' || c == '[')
 		return open_container(s, c == '{');
@@ -615,6 +631,7 @@ static int feed_byte(struct sieve *s, char c)
 
 int sieve_feed(struct sieve *s, const char *p, size_t n)
 {
+	s->bytes += n;
 	for (size_t i = 0; i < n && s->error == 0;) {
 		size_t run = s->state == STRING && s->escape == PLAIN ? plain_run(p + i, n - i) : 0;
 

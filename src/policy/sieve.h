@@ -44,6 +44,12 @@ json_t *sieve_end(struct sieve *s) attr_must_use;
 /** sieve_memory() - bytes that the tree takes, roughly. */
 size_t sieve_memory(const struct sieve *s);
 
+/** sieve_memory_of_all() - bytes that the tree of the text so far would take, at most, if all of it were kept, roughly. */
+size_t sieve_memory_of_all(const struct sieve *s);
+
+/** sieve_text_of_all() - bytes that the text so far takes, at most, when jansson writes it anew, compact. */
+size_t sieve_text_of_all(const struct sieve *s);
+
 /** sieve_free() - NULL is allowed. */
 void sieve_free(struct sieve *s);
 

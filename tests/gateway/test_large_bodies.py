@@ -260,13 +260,30 @@ def test_what_is_written_anew_counts_as_often_as_it_is_there(tmp):
     policy = {"rules": [{"name": "smaller", "match": {"host": "api.example", "path": "/transform"}, "action": "transform", "transform": {"json": {"set": {"model": "small"}}}},
                         {"name": "rest", "match": {"host": "api.example"}, "action": "allow"}],
               "secrets": [{"name": "KEY", "hosts": ["api.example"], "in": [{"json": "/key"}]}]}
-    tree = (32 + 8) * MIB  # of a body that is long enough
+    tree = 2 * MIB + (64 << 10)
     body = {"key": placeholder, "x": "a" * (2 * MIB)}
     for path, room, status in (("/transform", tree + 7 * MIB, 503), ("/x", tree + 7 * MIB, 503), ("/x", tree + 9 * MIB, 200)):
         folder = os.path.join(tmp, f"{path[1:]}-{room}")
         os.mkdir(folder)
         with Setup(folder, policy, pem, root, secrets=[{"name": "KEY", "value": value, "placeholder": placeholder}], room=room) as s:
             equal(s.post("https://api.example" + path, body)[0], status, f"{path} {room}")
+
+
+def test_what_is_coded_and_changed_counts_as_what_it_is(tmp):
+    """A coded body could become a thousand times as much: an ordinary one takes no more than its share all the same, so that sixteen of them need not wait for each other."""
+    pem, root = certificate(os.path.join(tmp, "up"), *HOSTS)
+    value, placeholder = "k3y-9fA2c7Qx81LmZr5T", "k3y-PlaceHolder0000x"
+    policy = {"rules": [{"name": "smaller", "match": {"host": "api.example", "path": "/transform"}, "action": "transform", "transform": {"json": {"set": {"model": "small"}}}},
+                        {"name": "rest", "match": {"host": "api.example"}, "action": "allow"}],
+              "secrets": [{"name": "KEY", "hosts": ["api.example"], "in": [{"json": "/key"}]}]}
+    body = {"key": placeholder, "model": "large", "rows": [{"n": i, "hash": hashlib.sha256(b"%d" % i).hexdigest()[:16]} for i in range(1500)]}
+    changed = {**body, "key": value}
+    coded = gzip.compress(json.dumps(body).encode())
+    equal(16 << 10 < len(coded) < 24 << 10, True, str(len(coded)))
+    with Setup(tmp, policy, pem, root, secrets=[{"name": "KEY", "value": value, "placeholder": placeholder}], room=80 * MIB // 16) as s:
+        for path, expected in (("/x", changed), ("/transform", {**changed, "model": "small"})):
+            equal(s.post("https://api.example" + path, coded, "-H", "Content-Encoding: gzip")[0], 200, path)
+            equal(s.sink.got[-1][1:], sent(json.dumps(expected, separators=(",", ":")).encode()), path)
 
 
 def test_a_body_that_its_secrets_make_too_large(tmp):

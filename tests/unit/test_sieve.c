@@ -267,6 +267,46 @@ TEST(memory_is_bounded)
 	free(long_text);
 }
 
+/* What all of @text takes is known without keeping any of it. */
+static void counted(const char *text)
+{
+	struct sieve_paths *nothing = sieve_paths_new();
+	struct sieve *all = sieve_new(NULL, SIZE_MAX), *none = sieve_new(nothing, 1000);
+	json_t *root;
+	char *anew;
+
+	check_int(sieve_feed(all, text, strlen(text)), 0);
+	check_int(sieve_feed(none, text, strlen(text)), 0);
+	root = sieve_end(all);
+	anew = json_dumps(root, JSON_COMPACT);
+	check(sieve_memory_of_all(none) >= sieve_memory(all));
+	check(sieve_memory_of_all(none) <= sieve_memory(all) + 20 * strlen(text));
+	check(sieve_text_of_all(none) >= strlen(anew));
+	free(anew);
+	json_decref(root);
+	root = sieve_end(none);
+	check(root != NULL && json_object_size(root) + json_array_size(root) == 0);
+	json_decref(root);
+	sieve_free(all);
+	sieve_free(none);
+	sieve_paths_free(nothing);
+}
+
+TEST(what_all_of_it_takes)
+{
+	static const char *const more[] = {
+		"[[],[],{},{},[[]]]",
+		"[1e9,1.1,-1e300,0.1,1,-5,5e-324]",
+		"{\"a\": {\"b\": {\"c\": [{\"d\": \"e\"}, {\"d\": \"f\"}]}}}",
+		"[\"\\u0001\\u001f\\u007f\\/\"]",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		counted(texts[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(more); i++)
+		counted(more[i]);
+}
+
 TEST(depth)
 {
 	char text[2 * SIEVE_DEPTH_MAX + 2];
