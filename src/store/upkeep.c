@@ -136,12 +136,20 @@ static int sweep(const struct store *store, const char *where, const json_t *kee
 	return first < 0 ? first : n;
 }
 
-/* Sweeps of several places: one that cannot be swept keeps no other. */
+/* Of several places: one that cannot be cleared keeps no other. */
 struct sweeps {
 	const struct store *store;
 	int rc; /* of the first that failed, */
 	struct err *err;
 };
+
+static void note_failure(struct sweeps *s, int rc, const struct err *err)
+{
+	if (rc >= 0 || s->rc < 0)
+		return;
+	s->rc = rc;
+	*s->err = *err;
+}
 
 /* Return: how many went. */
 static int sweep_next(struct sweeps *s, const char *where, const json_t *keep, uint64_t until_ns)
@@ -149,10 +157,7 @@ static int sweep_next(struct sweeps *s, const char *where, const json_t *keep, u
 	struct err err = { 0 };
 	int rc = sweep(s->store, where, keep, until_ns, &err);
 
-	if (rc < 0 && s->rc == 0) {
-		s->rc = rc;
-		*s->err = err;
-	}
+	note_failure(s, rc, &err);
 	return rc < 0 ? 0 : rc;
 }
 
@@ -162,6 +167,8 @@ static int check_ids(struct job *job, struct err *err)
 
 	if (rc == 0)
 		rc = job_ids(job->request, "memories", err);
+	if (rc == 0)
+		rc = job_ids(job->request, "images", err);
 	return rc < 0 ? rc : job_ids(job->request, "sandboxes", err);
 }
 
@@ -289,34 +296,29 @@ static int sync_removed(const struct store *store, struct err *err)
 	return 0;
 }
 
-/* What a job that was killed had begun to delete. */
-static int sweep_trash(const struct store *store, struct err *err)
-{
-	int rc = sweep(store, "trash", NULL, UINT64_MAX, err);
-
-	return rc < 0 ? rc : 0;
-}
-
 int store_remove(struct job *job, json_t **ok, struct err *err)
 {
+	static const char *const kinds[][2] = { { "sandboxes", "live" }, { "layers", "layers" },
+		{ "images", "images" }, { "memories", "memory" } };
+	struct sweeps s = { .store = &job->store, .err = err };
 	struct removed n = { 0 };
 	int rc = check_ids(job, err);
 
-	if (rc == 0)
-		rc = remove_all(job, "sandboxes", "live", &n, err);
-	if (rc == 0)
-		rc = remove_all(job, "layers", "layers", &n, err);
-	if (rc == 0)
-		rc = remove_all(job, "images", "images", &n, err);
-	if (rc == 0)
-		rc = remove_all(job, "memories", "memory", &n, err);
-	if (rc == 0 && job_flag(job->request, "sync", false))
-		rc = sync_removed(&job->store, err);
-	if (rc == 0 && job_flag(job->request, "trash", false))
-		rc = sweep_trash(&job->store, err);
-	if (rc == 0)
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		struct err why = { 0 };
+
+		note_failure(&s, remove_all(job, kinds[i][0], kinds[i][1], &n, &why), &why);
+	}
+	if (s.rc == 0 && job_flag(job->request, "sync", false))
+		s.rc = sync_removed(&job->store, err);
+	if (job_flag(job->request, "trash",
+		    false)) /* what a job that was killed had begun to delete */
+		(void)sweep_next(&s, "trash", NULL, UINT64_MAX);
+	if (s.rc == 0)
 		*ok = json_pack("{s:i, s:i}", "removed", n.all, "deferred", n.deferred);
-	return rc;
+	return s.rc;
 }
 
 /* What recovery does: each seal by itself, for one that cannot be taken back must not keep the others, and the room that they take. */

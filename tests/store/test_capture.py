@@ -485,6 +485,25 @@ def test_what_cannot_be_removed_keeps_nothing_else(tmp):
             equal((os.listdir(pool.path("memory")), os.listdir(pool.path("trash"))), ([], []), verb)
 
 
+@require("root", "btrfs", "loop")
+def test_what_cannot_be_removed_keeps_no_other_kind(tmp):
+    """One verb for sandboxes, layers, images, memories and the trash: what failed is named, all else is gone."""
+    with Pool(tmp, "btrfs") as pool:
+        other = pool.live()
+        stuck, ids = pool.live(), {"layers": [pool.capture(other)[0]]}
+        for member, place in (("images", "images"), ("memories", "memory"), (None, "trash")):
+            name = job.new_id()
+            os.mkdir(pool.path(place, name))
+            if member:
+                ids[member] = [name]
+        subprocess.run(["chattr", "+a", pool.path("live")], check=True)  # append only: nothing leaves
+        try:
+            contains(raises(job.JobError, pool.run, "remove", sandboxes=[stuck], trash=True, **ids).message, stuck)
+        finally:
+            subprocess.run(["chattr", "-a", pool.path("live")], check=True)
+        equal([os.listdir(pool.path(place)) for place in ("layers", "images", "memory", "trash")], [[], [], [], []])
+
+
 @require("root")
 def test_corrupt_and_foreign_are_refused(tmp):
     with Pool(tmp, "directory") as pool:
