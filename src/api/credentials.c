@@ -243,6 +243,7 @@ const char *credentials_hint(const struct sandbox *sb)
 
 int credentials_env(const struct sandbox *sb, json_t *env, struct err *err)
 {
+	struct err why = { 0 };
 	json_t *placeholders;
 	int rc;
 
@@ -250,10 +251,19 @@ int credentials_env(const struct sandbox *sb, json_t *env, struct err *err)
 		return 0;
 	if (has_stores(sb))
 		trust_env(env, trusts_are(sb, LAID));
-	rc = gateway_state_part(sb->srv, sb->id, "placeholders", &placeholders, err);
+	rc = gateway_state_part(sb->srv, sb->id, "placeholders", &placeholders, &why);
 	if (placeholders != NULL)
 		(void)json_object_update(env, placeholders);
 	json_decref(placeholders);
+	if (rc < 0 && why.code == ERR_CORRUPT) {
+		/* who wants to save what is in the sandbox needs commands; a gateway that begins with it lets nothing out */
+		log_warn("secrets",
+			"sandbox '%s': what its gateway keeps is damaged: a command begins without placeholders",
+			sb->name);
+		return 0;
+	}
+	if (rc < 0)
+		*err = why;
 	return rc;
 }
 

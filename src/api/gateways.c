@@ -138,8 +138,11 @@ int gateway_kept(struct server *srv, const char *id, json_t **ret, struct err *e
 		return rc;
 	}
 	*ret = text != NULL ? json_loads(text, 0, NULL) : json_object();
-	return *ret != NULL ? 0
-			    : err_raise(err, ERR_INTERNAL, "the state of the gateway is no JSON");
+	return *ret != NULL
+		       ? 0
+		       : err_hint(err,
+				 err_raise(err, ERR_CORRUPT, "the state of the gateway is no JSON"),
+				 "a gateway that would begin with it lets nothing out, since nobody knows what was spent; commands run in the sandbox, and its files can be fetched");
 }
 
 static int state_put(struct server *srv, const char *id, const json_t *state, struct err *err)

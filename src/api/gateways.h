@@ -62,7 +62,7 @@ int gateway_traffic(struct sandbox *sb, uint64_t *ret, struct err *err) attr_mus
 /** gateway_close() - the sandbox has stopped: let go of the connection. */
 void gateway_close(struct sandbox *sb);
 
-/** gateway_kept() - all parts of the state of @id; *@ret: a new reference, empty when there is none. Return: 0, or an error: it cannot be read, and *@ret is NULL. */
+/** gateway_kept() - all parts of the state of @id; *@ret: a new reference, empty when there is none. Return: 0, or an error: it cannot be read (%ERR_CORRUPT: it is damaged), and *@ret is NULL. */
 int gateway_kept(struct server *srv, const char *id, json_t **ret, struct err *err) attr_must_use;
 
 /** gateway_state_put() - @id has the state @state from now on; an empty one is not written. 0 or an error. */

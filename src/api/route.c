@@ -248,6 +248,23 @@ static int key_hash(struct api_call *call, struct httphead_text key, struct err 
 	return 0;
 }
 
+/* Nobody knows what was answered, nor when: the key is free again as long after this as if it had been used now. */
+static int refuse_damaged(struct api_call *call, const json_t *time, struct err *err)
+{
+	if (!json_is_integer(time)) {
+		json_t *mark =
+			json_pack("{s:b,s:I}", "damaged", 1, "time", (json_int_t)clock_wall_ns());
+		cleanup_free char *text = json_dumps(mark, JSON_COMPACT);
+
+		json_decref(mark);
+		(void)!catalogue_put(call->srv->catalogue, CATALOGUE_KEYS, call->key, NULL, NULL,
+			text, false, NULL);
+	}
+	return err_hint(err,
+		err_raise(err, ERR_INTERNAL, "the row of the idempotency key is damaged"),
+		"see whether it was done, and use another key: this one is free again a day after its damage was found");
+}
+
 /* Return: 1 when the first answer was given again, 0 to go on, -errno. */
 static int key_replay(struct api_call *call, struct err *err)
 {
@@ -256,17 +273,19 @@ static int key_replay(struct api_call *call, struct err *err)
 	json_t *doc = text != NULL ? json_loads(text, 0, NULL) : NULL;
 	const char *hash = json_string_value(json_object_get(doc, "hash"));
 	const char *body = json_string_value(json_object_get(doc, "body"));
-	json_int_t time = json_integer_value(json_object_get(doc, "time"));
+	const json_t *time = json_object_get(doc, "time");
+	bool over = json_is_integer(time) &&
+		    clock_wall_ns() - (uint64_t)json_integer_value(time) > KEY_LIFE_NS;
 
-	if (text != NULL && hash == NULL)
-		rc = err_raise(err, ERR_INTERNAL, "the row of the idempotency key is damaged");
+	if (text != NULL && !over && (hash == NULL || !json_is_integer(time)))
+		rc = refuse_damaged(call, time, err);
 	if (rc < 0) {
 		err_context(err,
 			"nothing was done, since nobody knows whether the idempotency key was used before");
 		json_decref(doc);
 		return rc;
 	}
-	if (hash == NULL || clock_wall_ns() - (uint64_t)time > KEY_LIFE_NS) {
+	if (text == NULL || over) {
 		json_decref(doc);
 		return 0;
 	}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An idempotency key survives the death of cayd: whoever repeats a create gets one sandbox, whenever the server died."""
 
+import contextlib
 import http.client
 import os
 import sqlite3
@@ -131,4 +132,24 @@ def test_a_damaged_row_of_a_key_is_no_unused_key(tmp):
         rows.close()
         instance.start()
         contains(raises(cay.ApiError, instance.post, "/v1/sandboxes", {"start": False}, headers=KEY).message, "nothing was done")
+        equal(len(instance.get("/v1/sandboxes")["sandboxes"]), 1)
+
+
+@require("root")
+def test_a_damaged_row_of_a_key_counts_as_unused_a_day_later(tmp):
+    def change(sql):
+        instance.stop()
+        with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+            equal(db.execute(sql).rowcount, 1)
+        instance.start()
+
+    with own_instance(tmp) as instance:
+        instance.start()
+        instance.remove(instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"])  # it would know its key, too
+        change("UPDATE keys SET doc = substr(doc, 1, 20)")
+        for _ in range(2):
+            raises(cay.ApiError, instance.post, "/v1/sandboxes", {"start": False}, headers=KEY)
+        change(f"UPDATE keys SET doc = json_set(doc, '$.time', json_extract(doc, '$.time') - {24 * 3600 * 10**9})")
+        made = instance.post("/v1/sandboxes", {"start": False}, headers=KEY)
+        equal(instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"], made["id"], "and remembers again")
         equal(len(instance.get("/v1/sandboxes")["sandboxes"]), 1)
