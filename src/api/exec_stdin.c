@@ -5,13 +5,13 @@
 #include "api_handlers.h"
 #include "base/str.h"
 
-/* The keeper tells by WINDOW frames how much input the command has taken: never more than this ahead. */
+/* The keeper tells by WINDOW frames how much input the command has taken: never more than this ahead of it. */
 #define INPUT_AHEAD (1U << 20)
 
 struct feeder {
 	struct framelink link;
 	uint16_t channel;
-	uint64_t sent, taken;
+	uint64_t sent, taken; /* since we came; sent: with what the keeper had from others then */
 	struct waiters changed;
 };
 
@@ -35,6 +35,12 @@ static void feeder_closed(struct stream *s)
 	free(container_of(container_of(s, struct framelink, s), struct feeder, link));
 }
 
+/* What others send meanwhile is taken too: more than we know to be sent. */
+static bool is_ahead(const struct feeder *f)
+{
+	return f->sent > f->taken + INPUT_AHEAD;
+}
+
 static int feed(struct api_call *call, struct feeder *f, struct exec *e, struct err *err)
 {
 	cleanup_buf struct buf part = BUF_INIT(1U << 20);
@@ -44,7 +50,7 @@ static int feed(struct api_call *call, struct feeder *f, struct exec *e, struct 
 		n = http_body_read(call->conn, &part);
 		if (n <= 0)
 			break;
-		while (f->sent - f->taken > INPUT_AHEAD && !f->link.dead && !e->ended)
+		while (is_ahead(f) && !f->link.dead && !e->ended)
 			(void)waiters_wait(&f->changed, clock_now_ns() + NS_PER_S);
 		if (f->link.dead || e->ended)
 			return exec_not_running(e, err);
@@ -59,6 +65,22 @@ static int feed(struct api_call *call, struct feeder *f, struct exec *e, struct 
 	/* a round trip: afterwards the keeper has it */
 	return framelink_call(&f->link, json_pack("{s:s}", "verb", "status"),
 		clock_now_ns() + CALL_NS, NULL, err);
+}
+
+/* Attached with no credit: only for the WINDOW frames; whoever sent it hears that it is there, and does not send it again. */
+static int feeder_attach(struct feeder *f, struct err *err)
+{
+	json_t *ok = NULL;
+	int rc = framelink_call(&f->link,
+		json_pack("{s:s,s:i,s:I,s:i,s:b}", "verb", "attach", "channel", f->channel, "from",
+			(json_int_t)1 << 60, "window", 0, "forgets", 1),
+		clock_now_ns() + CALL_NS, &ok, err);
+
+	/* what waits there is told as taken to us too */
+	f->sent += (uint64_t)json_integer_value(json_object_get(ok, "input_bytes")) -
+		   (uint64_t)json_integer_value(json_object_get(ok, "input_taken"));
+	json_decref(ok);
+	return rc;
 }
 
 static int stdin_send(struct api_call *call, struct sandbox *sb, struct exec *e, struct err *err)
@@ -82,11 +104,7 @@ static int stdin_send(struct api_call *call, struct sandbox *sb, struct exec *e,
 	waiters_init(&f->changed);
 	if (framelink_open(&f->link, sb->srv->loop, fd) < 0)
 		abort();
-	/* attached with no credit: only for the WINDOW frames; whoever sent it hears that it is there, and does not send it again */
-	rc = framelink_call(&f->link,
-		json_pack("{s:s,s:i,s:I,s:i,s:b}", "verb", "attach", "channel", e->channel, "from",
-			(json_int_t)1 << 60, "window", 0, "forgets", 1),
-		clock_now_ns() + CALL_NS, NULL, err);
+	rc = feeder_attach(f, err);
 	if (rc == 0)
 		rc = feed(call, f, e, err);
 	framelink_close(&f->link, feeder_closed);

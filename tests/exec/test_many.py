@@ -76,3 +76,59 @@ def test_cpu_time_belongs_to_the_exec(instance):
         busy_us, idle_us = instance.wait(box, busy)["cpu_us"], instance.wait(box, idle)["cpu_us"]
         assert busy_us >= 500_000, busy_us
         assert idle_us < 400_000, idle_us
+
+
+WHEN_TOLD = """
+import os, sys, time
+print("here", flush=True)
+while not os.path.exists("/tmp/go"):
+    time.sleep(0.01)
+n = 0
+while piece := os.read(0, 1 << 16):
+    n += len(piece)
+    print(n, flush=True)
+"""
+OCTETS = {"Content-Type": "application/octet-stream"}
+
+
+def reads_when_told(instance, box):
+    run = instance.exec(box, "/usr/bin/python3", "-c", WHEN_TOLD, stdin=True)
+    return run, f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
+
+
+@timeout(120)
+def test_input_goes_on_when_what_came_before_it_is_taken_meanwhile(instance):
+    """A request whose body is still coming hears of bytes that another one brought."""
+    first, piece = 300_000, 1000
+    with instance.sandbox() as box:
+        run, path = reads_when_told(instance, box)
+        equal(instance.raw("POST", path, b"x" * first, OCTETS)[0], 204)
+        second = cay.UnixConnection(instance.socket, 60)
+        try:
+            second.putrequest("POST", f"{path}?close=true")
+            second.putheader("Content-Type", OCTETS["Content-Type"])
+            second.putheader("Content-Length", str(2 * piece))
+            second.endheaders(b"y" * piece)
+            instance.ok(box, "touch /tmp/go")
+            cay.wait_until(lambda: instance.output(box, run).split()[-1:] == [b"%d" % (first + piece)], 60, "the first piece taken")
+            second.send(b"y" * piece)
+            equal(second.getresponse().status, 204)
+        finally:
+            second.close()
+        equal(instance.wait(box, run)["code"], 0)
+        equal(instance.output(box, run).split()[-1], b"%d" % (first + 2 * piece))
+
+
+@timeout(120)
+def test_input_that_nobody_takes_makes_the_next_request_wait(instance):
+    """However many requests bring it: they are told nothing but that it is there."""
+    size, n = 1 << 20, 8
+    with instance.sandbox() as box, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        run, path = reads_when_told(instance, box)
+        answers = [pool.submit(instance.raw, "POST", path, b"x" * size, OCTETS, 90) for _ in range(n)]
+        answers.append(pool.submit(instance.raw, "POST", f"{path}?close=true", b"", OCTETS, 90))
+        concurrent.futures.wait(answers[4:5], timeout=1)  # there is room for four
+        instance.ok(box, "touch /tmp/go")
+        equal([a.result()[0] for a in answers], [204] * (n + 1))
+        equal(instance.wait(box, run)["code"], 0)
+        equal(instance.output(box, run).split()[-1], b"%d" % (size * n))
