@@ -37,7 +37,7 @@ void exchange_turn(size_t *done, size_t n)
 
 static int reserve(struct exchange *x, size_t n)
 {
-	return held_reserve(&x->body, &x->proxy->held, n, clock_now_ns() + PROXY_STALL_NS) < 0
+	return held_reserve(&x->body, &x->proxy->held, n, clock_now_ns() + x->proxy->room_ns) < 0
 		       ? -ENOMEM
 		       : 0;
 }
@@ -232,7 +232,8 @@ static int measure(const struct exchange *x, size_t *ret_tree, size_t *ret_text)
 
 /*
  * How much a body becomes when its coding is undone, and how much of a tree, nobody knows before: it may be a thousand times as much. So it is read twice, and counts as what it is.
- * A string that is written anew is there twice beside the tree: as it was found or put together, and as the tree or the body gets it.
+ * A string that is written anew is there twice beside the tree: as it was found or put together, and as the tree or the body gets it. What the body becomes has its room before there is a tree: who
+ * has room for that waits for no other, so those who wait here get theirs.
  */
 static int read_to_change(struct exchange *x)
 {
@@ -242,8 +243,10 @@ static int read_to_change(struct exchange *x)
 	if (rc < 0 || tree == 0)
 		return rc;
 	text = secrets_grown(x->secrets, text);
-	return read_tree(x, NULL, tree < max + TREE_MAX ? tree : max + TREE_MAX,
-		2 * (text < max ? text : max));
+	text = text < max ? text : max;
+	if (reserve(x, text) < 0)
+		return -ENOMEM;
+	return read_tree(x, NULL, tree < max + TREE_MAX ? tree : max + TREE_MAX, 2 * text);
 }
 
 int exchange_read_json(struct exchange *x, bool whole)
@@ -298,8 +301,8 @@ bool exchange_restate_body(struct exchange *x)
 	struct restated r = { .max = policy_body_max(x->policy) };
 	bool ok;
 
-	/* pieces of the length that it will be about */
-	r.text.reserved = x->body.n;
+	/* pieces of the length that it will be, at most: what is written comes in bytes */
+	r.text.reserved = x->body.reserved;
 	ok = json_dump_callback(x->json, add_text, &r, JSON_COMPACT) == 0;
 	r.text.reserved = 0;
 	if (ok)

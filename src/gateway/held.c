@@ -191,6 +191,22 @@ static void free_pieces(struct held *h)
 	h->n = 0;
 }
 
+/* Counts what is there. Who went on beyond the limit may go on having that much. */
+static void settle(struct held *h)
+{
+	bool apart = h->pool != NULL && h->pool->apart == h;
+
+	if (h->pool != NULL && !apart && h->n > h->reserved) {
+		h->pool->room.used += h->n - h->reserved;
+		h->taken = h->n;
+	} else if (h->pool != NULL && !apart) {
+		room_give(&h->pool->room, h->taken - h->n);
+		h->taken = h->n;
+	}
+	if (!apart || h->n > h->reserved)
+		h->reserved = h->n;
+}
+
 void held_replace(struct held *h, struct held *with)
 {
 	free_pieces(h);
@@ -198,12 +214,7 @@ void held_replace(struct held *h, struct held *with)
 	h->last = with->last;
 	h->n = with->n;
 	*with = (struct held){ 0 };
-	if (h->pool != NULL && h->n > h->reserved && h->pool->apart != h) {
-		h->pool->room.used += h->n - h->reserved;
-		h->taken += h->n - h->reserved;
-	}
-	if (h->n > h->reserved)
-		h->reserved = h->n;
+	settle(h);
 }
 
 void held_free(struct held *h)

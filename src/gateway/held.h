@@ -68,7 +68,7 @@ int held_add(struct held *h, const void *p, size_t n) attr_must_use;
 /** held_next() - walk the pieces: *@at is NULL for the first one. Return: its bytes, *@ret_n of them; NULL behind the last one. */
 const char *held_next(const struct held *h, struct held_piece **at, size_t *ret_n);
 
-/** held_replace() - @h is what @with is, which was not reserved, from now on, and counts as much; @with is empty then. */
+/** held_replace() - @h is what @with is, which was not reserved, from now on, and counts as much, no more and no less; @with is empty then. */
 void held_replace(struct held *h, struct held *with);
 
 /** held_free() - forget all; whoever waits for room may go on. */

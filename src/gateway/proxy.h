@@ -116,7 +116,7 @@ struct proxy {
 	uint64_t *draws;    /* random numbers drawn so far, by rule */
 	uint64_t listen_ns; /* %PROXY_LISTEN_NS; a test waits less */
 	uint64_t
-		room_ns; /* %PROXY_STALL_NS: how long one waits for room in @trees; a test waits less */
+		room_ns; /* %PROXY_STALL_NS: how long one waits for room in @held and @trees; a test waits less */
 };
 
 /** struct proxy_conn - an accepted connection: whose, what was dialled, and the stream. */

@@ -11,8 +11,10 @@ import subprocess
 import threading
 
 from lib.case import contains, equal
+from lib.cay import wait_until
 from lib.pace import patience
 from lib.proxy import Proxy, Upstream, certificate, parse, read_all
+from lib.proxy import head as head_of
 
 TIMEOUT = 240
 MIB = 1 << 20
@@ -284,6 +286,65 @@ def test_what_is_coded_and_changed_counts_as_what_it_is(tmp):
         for path, expected in (("/x", changed), ("/transform", {**changed, "model": "small"})):
             equal(s.post("https://api.example" + path, coded, "-H", "Content-Encoding: gzip")[0], 200, path)
             equal(s.sink.got[-1][1:], sent(json.dumps(expected, separators=(",", ":")).encode()), path)
+
+
+KEY_IN_JSON = [{"name": "KEY", "hosts": ["api.example"], "in": [{"json": "/key"}]}]
+KEY = {"name": "KEY", "value": "k3y-9fA2c7Qx81LmZr5T", "placeholder": "k3y-PlaceHolder0000x"}
+
+
+def test_what_changed_bodies_become_is_held_within_the_limit(tmp):
+    """Ten of 16 KiB that become 16 MiB each, for a host that takes none of them yet: who finds no room is told so."""
+    pem, root = certificate(os.path.join(tmp, "up"), *HOSTS)
+    go, heads = threading.Event(), []
+
+    def lazy(peer):
+        head = peer.head()
+        heads.append(head)
+        equal(go.wait(patience(200)), True)
+        size = left = int(re.search(rb"content-length: (\d+)", head)[1])
+        left -= len(peer.rest)
+        while left > 0 and (piece := peer.sock.recv(262144)):
+            left -= len(piece)
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\n%08x" % (size - left))
+
+    upstream = Upstream(lazy, pem)
+    proxy = Proxy(tmp, [{"name": "all", "match": {"host": "api.example"}, "action": "allow"}], {"api.example": upstream.address}, bindings=KEY_IN_JSON, secrets=[KEY], extra=root, room=80 * MIB)
+    body = {"key": KEY["placeholder"], "x": "a" * (16 * MIB)}
+    coded = gzip.compress(json.dumps(body).encode(), 9)
+
+    def begin():
+        sock = proxy.connect_tls("api.example")
+        sock.settimeout(patience(200))
+        sock.sendall(b"POST / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(coded))
+        contains(head_of(sock).decode(), " 100 ")
+        return sock
+
+    socks = [begin() for _ in range(10)]
+    for i, sock in enumerate(socks):
+        sock.sendall(coded)
+        wait_until(lambda i=i: len(heads) + len(proxy.events("net.exchange")) == i + 1, 100, f"request {i}")
+    peak = proxy.peak()
+    go.set()
+    answers = [parse(read_all(sock)) for sock in socks]
+    size = b"%08x" % len(json.dumps({**body, "key": KEY["value"]}, separators=(",", ":")))
+    equal(answers[:4], [(200, size)] * 4)
+    equal([answer[0] for answer in answers[4:]], [503] * 6)
+    equal(peak < 200 << 10, True, f"peak memory {peak} KiB")
+    again = begin()
+    again.sendall(coded)
+    equal(parse(read_all(again)), (200, size))
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
+def test_what_is_written_in_bytes_lies_together(tmp):
+    """Line ends in a string are written one by one."""
+    pem, root = certificate(os.path.join(tmp, "up"), *HOSTS)
+    body = {"key": KEY["placeholder"], "x": "\n" * (8 * MIB)}
+    with Setup(tmp, {"rules": [{"name": "rest", "match": {"host": "api.example"}, "action": "allow"}], "secrets": KEY_IN_JSON}, pem, root, secrets=[KEY]) as s:
+        equal(s.post("https://api.example/x", gzip.compress(json.dumps(body).encode(), 9), "-H", "Content-Encoding: gzip")[0], 200)
+        equal(s.sink.got[-1][1:], sent(json.dumps({**body, "key": KEY["value"]}, separators=(",", ":")).encode()))
+        equal(s.peak() < 150 << 10, True, f"peak memory {s.peak()} KiB")
 
 
 def test_a_body_that_its_secrets_make_too_large(tmp):

@@ -136,3 +136,23 @@ TEST(no_more_give_way_than_it_takes_when_one_is_beyond_the_limit)
 	one_of_two_gives_way(0, "0");
 	one_of_two_gives_way(1, "1");
 }
+
+TEST(what_takes_the_place_of_a_body_counts_as_what_it_is)
+{
+	char bytes[1000] = { 0 };
+	struct held body = { 0 }, less = { 0 }, more = { 0 };
+
+	pool = (struct held_pool){ 0 };
+	room_init(&pool.room, 2000);
+	check_int(held_reserve(&body, &pool, 1500, 0), 0);
+	check_int(held_add(&body, bytes, 500), 0);
+	check_int(held_add(&less, bytes, 100), 0);
+	check_int(held_add(&more, bytes, 1000), 0);
+	held_replace(&body, &less);
+	check_int(body.n, 100);
+	check_int(pool.room.used, 100);
+	held_replace(&body, &more);
+	check_int(pool.room.used, 1000);
+	held_free(&body);
+	check_int(pool.room.used, 0);
+}
