@@ -139,7 +139,7 @@ static int number_of_changes(struct server *srv, json_t *trees, int64_t *ret, st
 }
 
 /* Mounts first, and by themselves: what a sandbox does elsewhere must not hide what it did there. */
-int sandbox_changes(struct sandbox *sb, struct change_counts *ret, struct err *err)
+int sandbox_changes(struct sandbox *sb, bool all, struct change_counts *ret, struct err *err)
 {
 	struct side a = side_of_sandbox(sb), b = a;
 	json_t *trees, *root;
@@ -156,6 +156,8 @@ int sandbox_changes(struct sandbox *sb, struct change_counts *ret, struct err *e
 		rc = number_of_changes(sb->srv, json_incref(trees), &ret->mounted, err);
 	if (rc == 0 && ret->mounted > 0)
 		(void)number_of_changes(sb->srv, json_pack("[O]", root), &ret->elsewhere, &none);
+	else if (rc == 0 && all)
+		rc = number_of_changes(sb->srv, json_pack("[O]", root), &ret->elsewhere, err);
 	json_decref(trees);
 	json_decref(root);
 	return rc;

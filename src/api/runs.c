@@ -139,7 +139,10 @@ static void run_kill(struct run *r)
 		;
 }
 
-/* Did a cow mount change? The keeper has said so when nothing was written; else the trees are compared. Return: 0, or an error: nobody knows. */
+/*
+ * Did a cow mount change? The keeper has said so when nothing was written; else the trees are compared. What changed elsewhere alone keeps nothing, so it is counted for those that are
+ * kept in any case. Return: 0, or an error: nobody knows.
+ */
 static int run_changes(struct run *r, struct change_counts *changes)
 {
 	struct err err;
@@ -148,20 +151,25 @@ static int run_changes(struct run *r, struct change_counts *changes)
 	*changes = (struct change_counts){ 0 };
 	if (r->exec->unchanged)
 		return 0;
-	rc = sandbox_changes(r->sb, changes, &err);
+	rc = fault("run.compare") < 0 ? err_raise(&err, ERR_INTERNAL, "told to fail here")
+				      : sandbox_changes(r->sb, r->keep, changes, &err);
 	if (rc < 0)
 		log_warn("run", "sandbox '%s': %s", r->sb->name, err.msg);
 	return rc;
 }
 
+/* @changes: NULL when nobody knows. */
 static void send_summary(struct run *r, bool kept, const struct change_counts *changes)
 {
-	pump_send_object(r->client, FRAME_OBJECT,
-		json_pack("{s:{s:b,s:I,s:I,s:s,s:s,s:o,s:o}}", "summary", "kept", (int)kept,
-			"changes", (json_int_t)changes->mounted, "elsewhere",
-			(json_int_t)changes->elsewhere, "name", r->sb->name, "id", r->sb->id,
-			"denied", mishaps_told(r->sb->mishaps.denied), "failed",
-			mishaps_told(r->sb->mishaps.failed)));
+	json_t *summary = json_pack("{s:b,s:n,s:n,s:s,s:s,s:o,s:o}", "kept", (int)kept, "changes",
+		"elsewhere", "name", r->sb->name, "id", r->sb->id, "denied",
+		mishaps_told(r->sb->mishaps.denied), "failed", mishaps_told(r->sb->mishaps.failed));
+
+	if (changes != NULL) {
+		(void)json_object_set_new(summary, "changes", json_integer(changes->mounted));
+		(void)json_object_set_new(summary, "elsewhere", json_integer(changes->elsewhere));
+	}
+	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "summary", summary));
 }
 
 /* Return: was it? */
@@ -195,7 +203,7 @@ static enum run_end run_goes(struct run *r, const struct change_counts *changes)
 static enum run_end run_finish(struct run *r)
 {
 	struct change_counts changes;
-	bool none = run_changes(r, &changes) == 0 && changes.mounted == 0;
+	bool known = run_changes(r, &changes) == 0, none = known && changes.mounted == 0;
 	enum run_end end;
 	struct err err;
 
@@ -209,7 +217,7 @@ static enum run_end run_finish(struct run *r)
 		(void)!sandbox_save(r->sb, false, NULL);
 	else if (sandbox_halt(r->sb, "the command ended", 0, &err) < 0)
 		log_warn("run", "stop sandbox '%s': %s", r->sb->name, err.msg);
-	send_summary(r, true, &changes);
+	send_summary(r, true, known ? &changes : NULL);
 	return RUN_STAYS;
 }
 

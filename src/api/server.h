@@ -748,7 +748,8 @@ struct change_counts {
 	int64_t mounted, elsewhere;
 };
 
-/** sandbox_changes() - count them. Return: 0 or -errno with @err set. Context: waits. */
-int sandbox_changes(struct sandbox *sb, struct change_counts *ret, struct err *err) attr_must_use;
+/** sandbox_changes() - count them; @all: in its root, too, when no cow mount changed. Return: 0 or -errno with @err set. Context: waits. */
+int sandbox_changes(
+	struct sandbox *sb, bool all, struct change_counts *ret, struct err *err) attr_must_use;
 
 #endif

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay run: what a person notices. Status, output, what is kept and what the last line says."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import subprocess
 import tarfile
 
 from lib import cay
-from lib.case import contains, equal
+from lib.case import contains, equal, require
 
 
 def project(tmp):
@@ -109,6 +110,30 @@ def test_what_changed_elsewhere_is_counted_apart(instance, tmp):
     forget(instance)
     equal(instance.cay("run", "--", "sh", "-c", "touch ~/one ~/two", cwd=top).stderr, "")
     equal(boxes(instance), [])
+
+
+def last_line(instance, top, *options, script="true", **more):
+    """What a run of @script in a sandbox with the name `named` says at its end; the sandbox is removed."""
+    done = instance.cay("run", "--name", "named", *options, "--", "sh", "-c", script, cwd=top, **more)
+    instance.remove("named")
+    return done.stderr.splitlines()[-1]
+
+
+def test_the_last_line_of_one_with_a_name_tells_what_changed(instance, tmp):
+    """It is kept in any case: what changed in no mounted directory is no nothing."""
+    top = project(tmp)
+    then = "cay start named · cay rm named"
+    equal(last_line(instance, top), f"nothing changed, kept: {then}")
+    for options in ((), ("--no-cwd",)):
+        equal(last_line(instance, top, *options, script="touch ~/one ~/two"), f"2 files changed, none in a mounted directory: cay diff named · {then}", options)
+    equal(last_line(instance, top, script="touch ~/one; echo two > f"), "1 file changed, 1 elsewhere: cay diff named · cay apply named · cay rm named")
+
+
+@require("root")
+def test_what_could_not_be_compared_is_not_called_unchanged(tmp):
+    top = project(tmp)
+    with contextlib.closing(cay.Instance(tmp, env={"CAY_FAULT": "run.compare:1=error"}).start()) as instance:
+        equal(last_line(instance, top), "kept, and what changed could not be found out: cay diff named · cay start named · cay rm named")
 
 
 def test_what_changed_elsewhere_hides_nothing(instance, tmp):

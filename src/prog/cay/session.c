@@ -106,12 +106,40 @@ static void put_mishaps(struct buf *line, const json_t *denied, const json_t *fa
 	}
 }
 
-/* The last line of a run: what stayed, and what one can do with it. */
+static void put_files(struct buf *line, uint64_t n)
+{
+	buf_fmt(line, "%llu %s changed", (unsigned long long)n, n == 1 ? "file" : "files");
+}
+
+/* Of a sandbox that is kept: what changed in it, and what one can do with it. */
+static void put_kept(struct buf *line, const json_t *summary)
+{
+	uint64_t changes = cli_number(summary, "changes"),
+		 elsewhere = cli_number(summary, "elsewhere");
+	bool known = json_is_integer(json_object_get(summary, "changes"));
+	const char *name = cli_string(summary, "name", "");
+
+	if (!known) {
+		buf_str(line, "kept, and what changed could not be found out");
+	} else if (changes > 0) {
+		put_files(line, changes);
+		if (elsewhere > 0)
+			buf_fmt(line, ", %llu elsewhere", (unsigned long long)elsewhere);
+	} else if (elsewhere > 0) {
+		put_files(line, elsewhere);
+		buf_str(line, ", none in a mounted directory");
+	} else {
+		buf_str(line, "nothing changed, kept");
+	}
+	buf_str(line, ": ");
+	if (!known || changes + elsewhere > 0)
+		buf_fmt(line, "cay diff %s · ", name);
+	buf_fmt(line, "cay %s %s · cay rm %s", changes > 0 ? "apply" : "start", name, name);
+}
+
+/* The last line of a run: what stayed. */
 static void tell_summary(struct cli *cli, const struct stream_result *r)
 {
-	uint64_t changes = cli_number(r->summary, "changes"),
-		 elsewhere = cli_number(r->summary, "elsewhere");
-	const char *name = cli_string(r->summary, "name", "");
 	struct buf line = BUF_INIT(16384);
 
 	if (cli->talk)
@@ -119,17 +147,7 @@ static void tell_summary(struct cli *cli, const struct stream_result *r)
 			json_object_get(r->summary, "failed"));
 	if (json_is_true(json_object_get(r->summary, "kept"))) {
 		buf_str(&line, cli->talk ? "\033[2m" : "");
-		if (changes > 0)
-			buf_fmt(&line, "%llu %s changed", (unsigned long long)changes,
-				changes == 1 ? "file" : "files");
-		if (changes > 0 && elsewhere > 0)
-			buf_fmt(&line, ", %llu elsewhere", (unsigned long long)elsewhere);
-		if (changes > 0)
-			buf_fmt(&line, ": cay diff %s · cay apply %s · cay rm %s", name, name,
-				name);
-		else
-			buf_fmt(&line, "nothing changed, kept: cay start %s · cay rm %s", name,
-				name);
+		put_kept(&line, r->summary);
 		buf_str(&line, cli->talk ? "\033[0m\n" : "\n");
 	}
 	if (line.n > 0)
