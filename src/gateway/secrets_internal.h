@@ -30,7 +30,7 @@ bool text_holds(struct policy_text text, const char *word);
 /** text_exchange() - @text with every @from as @to, appended to @out. */
 void text_exchange(struct policy_text text, const char *from, const char *to, struct buf *out);
 
-/** secret_keep() - the bytes of @out as text of the exchange; @out is overwritten and freed. Return: 0 or -ENOMEM. */
+/** secret_keep() - the bytes of @out as text of the exchange; @out is overwritten and freed. Return: 0; -ENOMEM, *@ret stays what it was: it will be told. */
 int secret_keep(struct exchange *x, struct buf *out, struct policy_text *ret) attr_must_use;
 
 /** secret_place_query() - into the values of @name of the query. Return: 0 or -ENOMEM. */

@@ -19,8 +19,8 @@ static char *decoded(const char *p, size_t n)
 	return NULL;
 }
 
-/* One "name=value" of a query or form, with the secret when it is the one that was named. */
-static void place_in_part(
+/* One "name=value" of a query or form, with the secret when it is the one that was named. Return: is it there? */
+static bool place_in_part(
 	const struct secret *secret, const char *name, struct policy_text part, struct buf *out)
 {
 	const char *equals = part.n > 0 ? memchr(part.p, '=', part.n) : NULL;
@@ -32,7 +32,7 @@ static void place_in_part(
 	if (key == NULL || value == NULL || !str_eq(key, name) ||
 		strstr(value, secret->placeholder) == NULL) {
 		buf_add(out, part.p, part.n);
-		return;
+		return false;
 	}
 	text_exchange(text_of(value), secret->placeholder, secret->value, &placed);
 	buf_add(out, part.p, n + 1);
@@ -40,19 +40,22 @@ static void place_in_part(
 	if (placed.n > 0)
 		explicit_bzero(placed.p, placed.n);
 	buf_free(&placed);
+	return true;
 }
 
-/* "a=b&c=d" with the secret in the values of @name. */
-static void place_in_parts(
+/* "a=b&c=d" with the secret in the values of @name. Return: is it there? */
+static bool place_in_parts(
 	const struct secret *secret, const char *name, struct policy_text rest, struct buf *out)
 {
+	bool found = false;
+
 	for (;;) {
 		const char *next = rest.n > 0 ? memchr(rest.p, '&', rest.n) : NULL;
 		size_t n = next != NULL ? (size_t)(next - rest.p) : rest.n;
 
-		place_in_part(secret, name, (struct policy_text){ rest.p, n }, out);
+		found |= place_in_part(secret, name, (struct policy_text){ rest.p, n }, out);
 		if (next == NULL)
-			return;
+			return found;
 		buf_char(out, '&');
 		rest = (struct policy_text){ next + 1, rest.n - n - 1 };
 	}
@@ -64,8 +67,10 @@ int secret_place_query(struct exchange *x, const struct secret *secret, const ch
 
 	if (!x->request.has_query || x->request.query.n == 0)
 		return 0;
-	place_in_parts(secret, name, x->request.query, &out);
-	return secret_keep(x, &out, &x->request.query);
+	if (place_in_parts(secret, name, x->request.query, &out))
+		return secret_keep(x, &out, &x->request.query);
+	buf_free(&out);
+	return 0;
 }
 
 bool secret_is_form(const struct head *rq)

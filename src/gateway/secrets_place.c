@@ -46,7 +46,8 @@ int secret_keep(struct exchange *x, struct buf *out, struct policy_text *ret)
 {
 	char *copy = buf_failed(out) ? NULL : arena_copy(&x->arena, buf_cstr(out), out->n);
 
-	*ret = (struct policy_text){ copy, out->n };
+	if (copy != NULL)
+		*ret = (struct policy_text){ copy, out->n };
 	if (out->n > 0)
 		explicit_bzero(out->p, out->n);
 	buf_free(out);

@@ -239,6 +239,28 @@ def test_form_fields(tmp):
         events(proxy, 5)
 
 
+def test_a_head_that_its_secrets_make_too_large(tmp):
+    """It is answered and told as it came; so is a long query that many secrets could stand in."""
+    with Setup(tmp, value="v" * 4000) as (proxy, upstream):
+        header = b"Authorization: " + PLACEHOLDER.encode() * 20 + b"\r\n"
+        equal(proxy.get("api.example", sni="api.example", headers=header)[0], 413)
+        equal(proxy.get("api.example", "/?key=" + urllib.parse.quote(PLACEHOLDER, safe="") * 20, sni="api.example")[0], 413)
+        equal(upstream.text(), b"")
+        told = events(proxy, 2)
+        contains(json.dumps(told[0]["request"]["headers"]), PLACEHOLDER * 20)
+        contains(told[1]["query"], "key=")
+    beside = os.path.join(tmp, "beside")
+    os.mkdir(beside)
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    upstream = Upstream(echo, pem)
+    names = [f"KEY{i}" for i in range(60)]
+    proxy = Proxy(beside, ALLOW, {"api.example": upstream.address}, extra=root, bindings=[{"name": name, "hosts": ["api.example"], "in": [{"query": name}]} for name in names],
+                  secrets=[{"name": name, "value": VALUE[:-2] + f"{i:02}", "placeholder": PLACEHOLDER[:-2] + f"{i:02}"} for i, name in enumerate(names)])
+    equal(proxy.get("api.example", "/?long=" + "x" * 6000, sni="api.example")[0], 200)
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
 WS = (b"GET /ws HTTP/1.1\r\nHost: api.example\r\nAuthorization: Bearer " + PLACEHOLDER.encode() + b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
       b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
 
