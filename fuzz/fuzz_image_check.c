@@ -229,10 +229,33 @@ static void outside_window(uint64_t start, uint64_t end)
 	MUST(start < end && (end <= WINDOW_START || start >= WINDOW_END));
 }
 
+static bool is_in(const struct plan_process *p, uint64_t at, uint64_t n)
+{
+	return at >= p->stash_start && at + n <= p->stash_end;
+}
+
+/* In the stash of one that T' leaves to @p. */
+static bool is_an_ancestors(const struct plan_process *p, uint64_t at, uint64_t n)
+{
+	const struct plan_process *all = (const struct plan_process *)(plan + 1), *one = p;
+
+	while (p->base != 0 && one->pid != p->base) {
+		one = &all[one->parent];
+		if (is_in(one, at, n))
+			return true;
+	}
+	return false;
+}
+
 static void read_region(const struct plan_process *p, const struct image_region *r)
 {
+	bool inherited = r->kind == REGION_ANON && (r->flags & REGION_INHERITED) != 0;
+
 	outside_window(r->start, r->end);
-	if (r->kind == REGION_ANON && r->stash != 0)
+	if (inherited)
+		MUST(r->offset > 0 && r->offset <= r->end - r->start &&
+			is_an_ancestors(p, r->stash, r->offset));
+	else if (r->kind == REGION_ANON && r->stash != 0)
 		MUST(r->stash >= p->stash_start && r->stash + (r->end - r->start) <= p->stash_end);
 	if (r->kind == REGION_FILE)
 		sum += description(r->description)->kind;
@@ -240,7 +263,8 @@ static void read_region(const struct plan_process *p, const struct image_region 
 		MUST(ROW(image_sysv, TABLE_SYSV, r->description)->kind == SYSV_SHM);
 	for_each_row (image_patch, TABLE_PATCHES, r->first_patch, r->n_patches, x) {
 		MUST(x->target >= r->start && x->target + x->length <= r->end);
-		MUST(x->stash >= p->stash_start && x->stash + x->length <= p->stash_end);
+		MUST((r->kind == REGION_ANON && x->stash == 0) || is_in(p, x->stash, x->length) ||
+			(r->kind == REGION_FILE && is_an_ancestors(p, x->stash, x->length)));
 	}
 }
 

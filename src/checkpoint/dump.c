@@ -203,11 +203,11 @@ static int32_t *taken_pids(const struct dump *d, size_t *ret_n)
 	return all;
 }
 
-/* Does one thread act on its memory, from the first instant on? (A lock makes mremap() wait for pages before it says what it has moved.) */
+/* Does one thread act on its memory, from the first instant on, and on nobody else's? (A lock makes mremap() wait for pages before it says what it has moved.) */
 static bool is_alone(const struct dump_process *p)
 {
 	return !p->tracee.zombie && p->tracee.n_threads == 1 && p->out.own_filters == 0 &&
-	       !p->place.stopped && !p->locks;
+	       !p->place.stopped && !p->locks && p->base == NULL && !p->inherited_from;
 }
 
 /* The order in which they are made again. @head: gets what follows from it. @ret: free() it. */
@@ -225,6 +225,8 @@ static int order_processes(
 	for (size_t i = 0; i < d->n; i++) {
 		inputs[i] = d->processes[i].place;
 		inputs[i].alone = is_alone(&d->processes[i]);
+		if (d->processes[i].base != NULL)
+			inputs[i].base = d->processes[i].base->tracee.inner;
 	}
 	rc = plan_order(
 		inputs, (uint32_t)d->n, taken, n_taken, ret, &head->n_processes, unused, err);

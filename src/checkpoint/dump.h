@@ -54,6 +54,8 @@ struct dump_process {
 	struct image_process out;
 	bool to_stop;                 /* SIGSTOP waits for it */
 	bool locks;                   /* memory, by mlock(2) */
+	struct dump_process *base;    /* the first ancestor of whose memory it has some; NULL */
+	bool inherited_from;          /* some other has memory of it */
 	char *status;                 /* text of /proc/PID/status */
 	int *fds;                     /* its descriptors */
 	size_t n_fds, fd_at;          /* and which of them is looked at */
@@ -173,6 +175,7 @@ struct dump {
 	struct dump_chain *chains;
 	size_t n_chains, next_chain;
 	struct buf owned; /* struct owned_lock, of the process that is being looked at */
+	struct dump_relatives *relatives; /* of that process, while its regions are listed */
 	struct dump_examination
 		*examination; /* set: nothing is stopped, and what is refused is noted in it */
 };
@@ -350,6 +353,61 @@ int dump_flags_read(struct dump_process *p, struct tracee *from) attr_must_use;
 
 /** dump_flags() - flags (enum image_region_flag) of the mapping @m of @p. @may_write: it can be made writable. After dump_flags_read(), by rising addresses. */
 uint32_t dump_flags(struct dump_process *p, const struct proc_map *m, bool *may_write);
+
+/** enum dump_likeness - what a process has where a relative may have the same. */
+enum dump_likeness {
+	DUMP_SAME, /* both have it */
+	DUMP_OWN,  /* nobody else has it so */
+	DUMP_NONE  /* it has nothing, and the relative has something */
+};
+
+/** struct dump_part - pages that follow each other. */
+struct dump_part {
+	uint64_t start, end;
+	enum dump_likeness is;
+};
+
+/** struct dump_ancestor - somebody whom a process may have memory of. */
+struct dump_ancestor {
+	struct dump_process *process;
+	int memory; /* -1: not opened yet, or it cannot be */
+};
+
+#define DUMP_ANCESTORS_MAX 16U
+
+/** struct dump_relatives - a process beside those that it comes from. */
+struct dump_relatives {
+	const struct dump_process *process;
+	int memory;
+	struct dump_ancestor list[DUMP_ANCESTORS_MAX]; /* its parent first */
+	size_t n;
+	struct buf
+		parts; /* of the region that was compared last: struct dump_part, by rising addresses */
+	uint64_t same, changed; /* pages of it */
+	char bytes[2][65536];
+};
+
+/** dump_relatives_begin() - find those whom @p comes from: nobody, where memory cannot be read or others wait for that. @ret: dump_relatives_end() it. */
+void dump_relatives_begin(struct dump *d, struct dump_process *p, struct dump_relatives *ret);
+
+/** dump_relatives_end() - close what was opened. */
+void dump_relatives_end(struct dump_relatives *r);
+
+/** dump_relatives_find() - the nearest that has content of its own where @mine begins. @ret_theirs: in which region; valid until one is added. Return: NULL: nobody. */
+struct dump_ancestor *dump_relatives_find(const struct dump *d, struct dump_relatives *r,
+	const struct image_region *mine, const struct image_region **ret_theirs);
+
+/** dump_relatives_compare() - list the parts of @mine. Return: false: it is not worth while, or cannot be read. */
+bool dump_relatives_compare(struct dump_relatives *r, struct dump_ancestor *a,
+	const struct image_region *mine, const struct image_region *theirs);
+
+/** dump_relatives_patch() - the nearest that has changed these pages of a file, and to the same. @patch: gets the place in its stash. Return: NULL: nobody, or they are not the same. */
+struct dump_ancestor *dump_relatives_patch(const struct dump *d, struct dump_relatives *r,
+	const struct image_region *mine, struct image_patch *patch);
+
+/** dump_relatives_share() - the process has memory of @a. */
+void dump_relatives_share(
+	struct dump_process *p, struct dump_relatives *r, struct dump_ancestor *a);
 
 /** dump_content() - let @out have the bytes of @memory, which does not change any more. */
 void dump_content(

@@ -457,6 +457,53 @@ int dump_shared_check(struct dump *d, struct dump_process *p, struct err *err)
 
 /* --- what is carried over: nothing is refused any more, the processes may run already --- */
 
+/* A part of @r that is not as the ancestor has it. */
+static void add_changed(struct dump *d, struct dump_process *p, struct image_region *r,
+	const struct dump_part *part, uint64_t *stash)
+{
+	struct image_patch patch = { .target = part->start, .length = part->end - part->start };
+
+	if (part->is == DUMP_OWN) {
+		if (*stash == 0)
+			*stash = image_stash(&d->image, r->start, r->end - r->start, false);
+		patch.stash = *stash + (part->start - r->start);
+		copy_run(d, p, part->start, part->end, patch.stash);
+	}
+	(void)IMAGE_ADD(&d->image, TABLE_PATCHES, &patch);
+	r->n_patches++;
+}
+
+/*
+ * What a process has as it was when it was forked is not there once more: a fork moves the ancestor's pages into place, of which it has a copy of the tables, and writes the changed
+ * ones over them. All in one piece: what consists of several the kernel neither moves nor lets grow. So it is worth while where little has changed.
+ */
+static bool add_inherited(struct dump *d, struct dump_process *p, struct image_region *r)
+{
+	struct dump_relatives *all = d->relatives;
+	const struct image_region *theirs;
+	const struct dump_part *parts;
+	struct dump_ancestor *from;
+	uint64_t stash = 0;
+
+	if ((r->flags & (REGION_GROWS_DOWN | REGION_DONTFORK | REGION_WIPEONFORK)) != 0)
+		return false;
+	from = dump_relatives_find(d, all, r, &theirs);
+	if (from == NULL || (theirs->flags & REGION_GROWS_DOWN) != 0 ||
+		!dump_relatives_compare(all, from, r, theirs))
+		return false;
+	dump_relatives_share(p, all, from);
+	r->flags |= REGION_INHERITED;
+	r->stash = theirs->stash + (r->start - theirs->start);
+	r->offset = (theirs->end < r->end ? theirs->end : r->end) - r->start;
+	r->first_patch = image_count(&d->image, TABLE_PATCHES, sizeof(struct image_patch));
+	parts = (const struct dump_part *)(const void *)all->parts.p;
+	for (size_t i = 0; i < all->parts.n / sizeof(*parts); i++) {
+		if (parts[i].is != DUMP_SAME)
+			add_changed(d, p, r, &parts[i], &stash);
+	}
+	return true;
+}
+
 static void add_anonymous(
 	struct dump *d, struct dump_process *p, struct image_region *r, struct dump_pages *pages)
 {
@@ -464,12 +511,33 @@ static void add_anonymous(
 	uint64_t at = r->start;
 
 	r->kind = REGION_ANON;
+	if (add_inherited(d, p, r))
+		return;
 	while (next_run(pages, &at, r->end, &run)) {
 		if (r->stash == 0)
 			r->stash = image_stash(&d->image, r->start, r->end - r->start,
 				(r->flags & REGION_GROWS_DOWN) != 0);
 		copy_run(d, p, run.start, run.end, r->stash + (run.start - r->start));
 	}
+}
+
+/* A run of changed pages, by itself or as an ancestor has it. */
+static void add_patch(struct dump *d, struct dump_process *p, struct image_region *r,
+	const struct page_region *run)
+{
+	struct image_patch patch = { .target = run->start, .length = run->end - run->start };
+	struct dump_ancestor *from = dump_relatives_patch(d, d->relatives, r, &patch);
+
+	if (from != NULL) {
+		dump_relatives_share(p, d->relatives, from);
+	} else {
+		if (r->stash == 0)
+			r->stash = image_stash(&d->image, r->start, r->end - r->start, false);
+		patch.stash = r->stash + (run->start - r->start);
+		copy_run(d, p, run->start, run->end, patch.stash);
+	}
+	(void)IMAGE_ADD(&d->image, TABLE_PATCHES, &patch);
+	r->n_patches++;
 }
 
 static void add_patches(
@@ -479,16 +547,8 @@ static void add_patches(
 	uint64_t at = r->start;
 
 	r->first_patch = image_count(&d->image, TABLE_PATCHES, sizeof(struct image_patch));
-	while (next_run(pages, &at, r->end, &run)) {
-		struct image_patch patch = { .target = run.start, .length = run.end - run.start };
-
-		if (r->stash == 0)
-			r->stash = image_stash(&d->image, r->start, r->end - r->start, false);
-		patch.stash = r->stash + (run.start - r->start);
-		copy_run(d, p, run.start, run.end, patch.stash);
-		(void)IMAGE_ADD(&d->image, TABLE_PATCHES, &patch);
-		r->n_patches++;
-	}
+	while (next_run(pages, &at, r->end, &run))
+		add_patch(d, p, r, &run);
 }
 
 /* Description @index; or, where that is to be read only and @m writes, another one of the same file without a name. */
@@ -622,8 +682,11 @@ static void add_regions(struct dump *d, struct dump_process *p)
 {
 	uint64_t first_vvar = 0;
 	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
+	struct dump_relatives relatives;
 	struct proc_map map;
 
+	dump_relatives_begin(d, p, &relatives);
+	d->relatives = &relatives;
 	p->place.stash_start = d->image.stash;
 	p->out.first_region = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region));
 	while (proc_map_next(&at, end, &map) > 0)
@@ -632,6 +695,8 @@ static void add_regions(struct dump *d, struct dump_process *p)
 			   p->out.first_region;
 	d->image.stash = (d->image.stash + IMAGE_PAGE - 1) & ~(uint64_t)(IMAGE_PAGE - 1);
 	p->place.stash_end = d->image.stash;
+	d->relatives = NULL;
+	dump_relatives_end(&relatives);
 	add_guards(d, p);
 }
 

@@ -65,7 +65,7 @@ struct plan_process {
 	uint32_t image;     /* index in the image's processes, IMAGE_NONE = none */
 	uint32_t terminal;  /* 1 + description of its session's terminal, 0 = none */
 	int32_t foreground; /* leaders: process group that has the terminal */
-	uint32_t reserved;
+	int32_t base; /* the first ancestor whose stash has some of its memory too, those between may as well: by its pid; 0 = none */
 	uint64_t stash_start, stash_end;
 };
 
@@ -234,6 +234,8 @@ enum image_region_flag {
 	REGION_READ_ONLY = 1024, /* System V: attached to be read only */
 	REGION_SEQUENTIAL = 2048,
 	REGION_RANDOM = 4096,
+	REGION_INHERITED =
+		8192, /* anonymous: @offset bytes are as an ancestor has them, but for the patches */
 };
 
 struct image_region {
@@ -246,7 +248,7 @@ struct image_region {
 };
 
 struct image_patch {
-	uint64_t target, stash, length;
+	uint64_t target, stash, length; /* anonymous: stash 0 = there is nothing */
 };
 
 /** struct image_guard - pages of some regions that nobody may touch (MADV_GUARD_INSTALL). */

@@ -126,6 +126,17 @@ static bool is_text_or_none(const struct tables *t, struct image_span s)
 
 /* --- the plan --- */
 
+/* Are those whose stash @p has too among those that it is cloned from, itself or by others? */
+static bool has_base(const struct plan *plan, const struct plan_process *p)
+{
+	const struct plan_process *all = (const struct plan_process *)(plan + 1);
+	uint32_t i = p->parent;
+
+	while (i != IMAGE_NONE && all[i].pid != p->base)
+		i = all[i].parent;
+	return i != IMAGE_NONE;
+}
+
 static const char *check_planned(const struct plan *plan, const struct plan_process *p, uint32_t i)
 {
 	bool empty = (p->flags & (PLAN_ZOMBIE | PLAN_HELPER)) != 0;
@@ -145,6 +156,8 @@ static const char *check_planned(const struct plan *plan, const struct plan_proc
 	if (p->stash_end != 0 && (p->stash_end < p->stash_start ||
 					 !in_stash(p->stash_start, p->stash_end - p->stash_start)))
 		return "a process' memory is not in the stash";
+	if (p->base != 0 && !has_base(plan, p))
+		return "a process has memory of one that it does not come from";
 	return NULL;
 }
 
@@ -600,6 +613,31 @@ static bool is_own(const struct plan_process *p, uint64_t at, uint64_t length)
 	return p->stash_end != 0 && lies_in(at, length, p->stash_start, p->stash_end);
 }
 
+/* Of that of one that @p has some memory of. */
+static bool is_an_ancestors(
+	const struct tables *t, const struct plan_process *p, uint64_t at, uint64_t length)
+{
+	const struct plan_process *all = (const struct plan_process *)(t->plan + 1), *one = p;
+
+	if (p->base == 0)
+		return false;
+	do {
+		one = &all[one->parent];
+		if (is_own(one, at, length))
+			return true;
+	} while (one->pid != p->base);
+	return false;
+}
+
+/* Changed pages of a file may be as an ancestor has them; of other memory there may be none. */
+static bool is_there(const struct tables *t, const struct plan_process *p,
+	const struct image_region *r, const struct image_patch *x)
+{
+	if (is_own(p, x->stash, x->length))
+		return true;
+	return r->kind == REGION_ANON ? x->stash == 0 : is_an_ancestors(t, p, x->stash, x->length);
+}
+
 static const char *check_patches(
 	const struct tables *t, const struct plan_process *p, const struct image_region *r)
 {
@@ -609,10 +647,18 @@ static const char *check_patches(
 
 		if (!lies_in(x->target, x->length, r->start, r->end))
 			return "changed pages are not in their mapping";
-		if (!is_own(p, x->stash, x->length))
+		if (!is_there(t, p, r, x))
 			return OWN_STASH;
 	}
 	return NULL;
+}
+
+/* The beginning of it, at least. */
+static bool is_inherited(
+	const struct tables *t, const struct plan_process *p, const struct image_region *r)
+{
+	return r->offset > 0 && r->offset % IMAGE_PAGE == 0 && r->offset <= r->end - r->start &&
+	       is_an_ancestors(t, p, r->stash, r->offset);
 }
 
 static bool is_segment(const struct tables *t, const struct image_region *r)
@@ -634,6 +680,8 @@ static const char *check_region(
 
 	switch ((enum image_region_kind)r->kind) {
 	case REGION_ANON:
+		if ((r->flags & REGION_INHERITED) != 0)
+			return if_not(is_inherited(t, p, r), OWN_STASH);
 		return if_not(r->stash == 0 || is_own(p, r->stash, length), OWN_STASH);
 	case REGION_FILE:
 		return if_not(

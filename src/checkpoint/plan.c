@@ -91,6 +91,7 @@ static void add_inputs(struct planner *p)
 				 (in->stopped ? PLAN_STOPPED : 0U) | (in->alone ? PLAN_ALONE : 0U),
 			.terminal = in->terminal,
 			.foreground = in->foreground,
+			.base = in->base,
 			.stash_start = in->stash_start,
 			.stash_end = in->stash_end };
 	}

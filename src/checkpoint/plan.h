@@ -24,7 +24,8 @@ struct plan_input {
 	int32_t foreground;
 	bool no_terminal;
 	bool stopped;
-	bool alone; /* PLAN_ALONE */
+	bool alone;   /* PLAN_ALONE */
+	int32_t base; /* as in struct plan_process */
 	uint64_t stash_start, stash_end;
 };
 

@@ -227,6 +227,29 @@ def test_object_registers(instance):
 
 
 @require("root", "cgroup2")
+def test_object_relatives(instance):
+    both_go_on(instance, "relatives")
+
+
+@require("root", "cgroup2")
+def test_relatives_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "relatives")
+        for _ in range(2):
+            there_and_back(instance, box)
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            check(instance, one, run)
+        instance.remove(fork)
+
+
+@require("root", "userns", "newuidmap")
+def test_relatives_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "relatives", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_shm(instance):
     both_go_on(instance, "shm")
 

@@ -320,6 +320,7 @@ static const struct spoilt images[] = {
 	REGION(0, prot, 8, "a mapping is where none can be"),
 	REGION(0, stash, WINDOW_STASH - 4096, "a place in the stash is not of its process"),
 	REGION(0, stash, WINDOW_RESIDUE, "a place in the stash is not of its process"),
+	REGION(0, flags, REGION_INHERITED, "a place in the stash is not of its process"),
 	REGION(0, kind, 0, "a mapping is of no known kind"),
 	REGION(1, description, DESCRIPTIONS, "a file that is mapped is not there"),
 	REGION(1, n_patches, 2, RANGE),
@@ -473,6 +474,7 @@ static const struct spoilt plans[] = {
 	PLANNED(image, IMAGE_NONE, "a process that goes on is in no image"),
 	PLANNED(stash_end, WINDOW_END + 4096, "a process' memory is not in the stash"),
 	PLANNED(stash_start, 4096, "a process' memory is not in the stash"),
+	PLANNED(base, PID, "a process has memory of one that it does not come from"),
 };
 
 TEST(each_place_of_a_plan_is_looked_at)
@@ -510,5 +512,104 @@ TEST(both_belong_together)
 	p->stash_end = p->stash_start;
 	check_str(said(image_check(m.image, m.image_size, m.plan)),
 		"a place in the stash is not of its process");
+	made_free(&m);
+}
+
+/* --- memory of a relative --- */
+
+#define CHILD 9
+
+/* Two processes, the second of which has the memory of the first, but for one page of its own and one that it has not. */
+static struct made make_relatives(void)
+{
+	struct image_process one = { .pid = PID,
+		.n_threads = 1,
+		.n_regions = 1,
+		.root = IMAGE_NONE },
+			     two = { .pid = CHILD,
+				     .n_threads = 1,
+				     .first_thread = 1,
+				     .first_region = 1,
+				     .n_regions = 1,
+				     .root = IMAGE_NONE };
+	struct image_description file = { .kind = DESCRIPTION_FILE, .peer = IMAGE_NONE };
+	struct image_thread threads[] = { { .tid = PID }, { .tid = CHILD } };
+	struct image_region region = { .start = AT, .end = AT + 32768, .kind = REGION_ANON };
+	struct image_patch own = { .target = AT, .length = 4096 },
+			   none = { .target = AT + 4096, .length = 4096 };
+	struct plan head = { .n_processes = 2, .n_descriptions = 1, .first_description = 16 };
+	struct plan_process planned[] = { { .pid = PID, .parent = IMAGE_NONE },
+		{ .pid = CHILD, .image = 1, .base = PID } };
+	struct image_writer w;
+	struct made m;
+
+	image_writer_init(&w);
+	file.path = text(&w, "/bin/sh");
+	(void)IMAGE_ADD(&w, TABLE_DESCRIPTIONS, &file);
+	planned[0].stash_start = w.stash;
+	region.stash = image_stash(&w, AT, 32768, false);
+	planned[0].stash_end = planned[1].stash_start = w.stash;
+	own.stash = image_stash(&w, AT, 32768, false);
+	planned[1].stash_end = w.stash;
+	for (int i = 0; i < 2; i++) {
+		threads[i].xsave = image_add_bytes(&w, (char[576]){ 0 }, 576);
+		(void)IMAGE_ADD(&w, TABLE_THREADS, &threads[i]);
+		(void)IMAGE_ADD(&w, TABLE_REGIONS, &region);
+		region.flags = REGION_INHERITED;
+		region.offset = 16384;
+		region.n_patches = 2;
+	}
+	(void)IMAGE_ADD(&w, TABLE_PATCHES, &own);
+	(void)IMAGE_ADD(&w, TABLE_PATCHES, &none);
+	(void)IMAGE_ADD(&w, TABLE_PROCESSES, &one);
+	(void)IMAGE_ADD(&w, TABLE_PROCESSES, &two);
+	m.plan = take(plan_seal(&w, &head, planned), &m.plan_size);
+	m.image = take(image_seal(&w), &m.image_size);
+	image_writer_fini(&w);
+	return m;
+}
+
+#define PATCH(i, ...) ROW(TABLE_PATCHES, i, struct image_patch, __VA_ARGS__)
+#define NOT_ITS_OWN   "a place in the stash is not of its process"
+
+static const struct spoilt relatives[] = {
+	REGION(1, end, AT + 32768, ""),
+	REGION(1, stash, WINDOW_STASH - 4096, NOT_ITS_OWN),
+	REGION(1, stash, WINDOW_STASH + (1U << 30), NOT_ITS_OWN),
+	REGION(1, offset, 0, NOT_ITS_OWN),
+	REGION(1, offset, 100, NOT_ITS_OWN),
+	REGION(1, offset, 36864, NOT_ITS_OWN),
+	REGION(1, flags, 0, NOT_ITS_OWN),
+	REGION(0, flags, REGION_INHERITED, NOT_ITS_OWN),
+	PATCH(0, stash, WINDOW_STASH, NOT_ITS_OWN),
+	PATCH(0, target, AT - 4096, "changed pages are not in their mapping"),
+	PATCH(1, length, 32768, "changed pages are not in their mapping"),
+};
+
+TEST(memory_of_a_relative_is_looked_at)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(relatives); i++) {
+		struct made m = make_relatives();
+
+		check_str(said(plan_check(m.plan, m.plan_size)), "");
+		memcpy(member(&m, relatives[i].table, relatives[i].at), &relatives[i].to,
+			relatives[i].size);
+		check_str(said(image_check(m.image, m.image_size, m.plan)), relatives[i].want);
+		made_free(&m);
+	}
+}
+
+/* It was there before. */
+TEST(a_relative_is_an_ancestor)
+{
+	static const char wrong[] = "a process has memory of one that it does not come from";
+	struct made m = make_relatives();
+	struct plan_process *p = (struct plan_process *)(m.plan + 1);
+
+	p[1].base = CHILD;
+	check_str(said(plan_check(m.plan, m.plan_size)), wrong);
+	p[1].base = PID;
+	p[1].parent = IMAGE_NONE;
+	check_str(said(plan_check(m.plan, m.plan_size)), wrong);
 	made_free(&m);
 }

@@ -188,13 +188,27 @@ static bool is_below(uint32_t index, uint32_t top)
 	return index == top;
 }
 
+/* Its own part of the stash, and those of its ancestors that have some of its memory. */
+static void inherit_stash(const struct plan_process *p, bool on)
+{
+	const struct plan_process *all = plan_processes(), *one = p;
+
+	if (p->stash_end > p->stash_start)
+		inherit(p->stash_start, p->stash_end, on);
+	while (p->base != 0 && one->pid != p->base) {
+		one = &all[one->parent];
+		if (one->stash_end > one->stash_start)
+			inherit(one->stash_start, one->stash_end, on);
+	}
+}
+
 static void inherit_subtree(uint32_t top, bool on)
 {
 	const struct plan_process *all = plan_processes();
 
 	for (uint32_t i = top; i < plan->n_processes; i++) {
-		if (all[i].stash_end > all[i].stash_start && is_below(i, top))
-			inherit(all[i].stash_start, all[i].stash_end, on);
+		if (is_below(i, top))
+			inherit_stash(&all[i], on);
 	}
 }
 
@@ -259,8 +273,7 @@ static BARE_NORETURN void run(uint32_t index)
 	if ((p->flags & PLAN_NO_TERMINAL) != 0)
 		(void)fork_must(CALL3(__NR_ioctl, terminal_of(p), TIOCNOTTY, 0),
 			"leave the controlling terminal");
-	if (p->stash_end > p->stash_start)
-		inherit(p->stash_start, p->stash_end, true);
+	inherit_stash(p, true);
 	fork_arrive(STAGE_CLONED);
 	if (p->group != 0 && (p->flags & (PLAN_GROUP | PLAN_LEADER)) == 0)
 		(void)fork_must(CALL2(__NR_setpgid, 0, p->group), "join the process group");

@@ -19,6 +19,7 @@
 #define NORESERVE  0x4000
 #define MOVE       3 /* MREMAP_MAYMOVE | MREMAP_FIXED */
 #define ON_FAULT   1 /* MLOCK_ONFAULT */
+#define FORGET     4 /* MADV_DONTNEED */
 #define MEMLOCK    8 /* RLIMIT_MEMLOCK */
 
 #define MOVED_MIN (64U << 10) /* less is copied sooner than a mapping is split */
@@ -40,11 +41,33 @@ static void move(region *r, uint64_t from)
 		CALL5(__NR_mremap, from, length, length, MOVE, r->start), "move memory into place");
 }
 
+/* Beyond what the base has it grows, as fresh memory. */
+static void place_inherited(region *r)
+{
+	(void)fork_must(CALL5(__NR_mremap, r->stash, r->offset, r->end - r->start, MOVE, r->start),
+		"move a relative's memory into place");
+	for (uint32_t i = 0; i < r->n_patches; i++) {
+		const struct image_patch *p =
+			IMAGE_ROW(struct image_patch, TABLE_PATCHES, r->first_patch + i);
+
+		if (p->stash != 0)
+			memcpy((void *)p->target, (const void *)p->stash, p->length);
+		else
+			(void)fork_must(CALL3(__NR_madvise, p->target, p->length, FORGET),
+				"forget a relative's memory");
+	}
+	protect(r, READ_WRITE);
+}
+
 static void place_anonymous(region *r)
 {
 	int flags = PRIVATE | ((r->flags & REGION_GROWS_DOWN) != 0 ? GROWS_DOWN : 0) |
 		    ((r->flags & REGION_NORESERVE) != 0 ? NORESERVE : 0);
 
+	if ((r->flags & REGION_INHERITED) != 0) {
+		place_inherited(r);
+		return;
+	}
 	if (r->stash == 0) {
 		(void)fork_must(bare_map(r->start, r->end - r->start, (int)r->prot, flags),
 			"map fresh memory");
@@ -196,13 +219,21 @@ static void lock(region *r)
 	(void)fork_must(CALL3(__NR_mlock2, r->start, r->end - r->start, ON_FAULT), "lock memory");
 }
 
-void memory_become(const struct image_process *p, const struct plan_process *planned)
+/* Who has memory of ancestors drops theirs in the end. */
+static void drop_others(const struct plan_process *planned)
 {
 	uint64_t own = planned->stash_end != 0 ? planned->stash_start : WINDOW_END;
 
+	if (planned->base != 0)
+		return;
 	drop(WINDOW_STASH, own);
 	if (planned->stash_end != 0)
 		drop(planned->stash_end, WINDOW_END);
+}
+
+void memory_become(const struct image_process *p, const struct plan_process *planned)
+{
+	drop_others(planned);
 	for (uint32_t i = 0; i < p->n_regions; i++) {
 		region *r = IMAGE_ROW(struct image_region, TABLE_REGIONS, p->first_region + i);
 
