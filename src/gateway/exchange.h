@@ -131,6 +131,9 @@ void exchange_forget_json(struct exchange *x);
 /** exchange_unread() - what is to be said behind a verdict on a body that nobody could read; "" otherwise. Static. */
 const char *exchange_unread(const struct exchange *x);
 
+/** exchange_reserve() - make sure that @n bytes can be held in place of the body, which is held as a whole. To be called before room of the proxy's trees is taken: who has that must not wait here. Return: 0; -ENOMEM without room. Context: fiber; waits. */
+int exchange_reserve(struct exchange *x, size_t n) attr_must_use;
+
 /** exchange_replace_body() - send what @with holds instead of the request's body, which is held as a whole; it is empty then. */
 void exchange_replace_body(struct exchange *x, struct held *with);
 

@@ -35,7 +35,7 @@ void exchange_turn(size_t *done, size_t n)
 
 /* ---- holding ---------------------------------------------------------------------------------------------------------------- */
 
-static int reserve(struct exchange *x, size_t n)
+int exchange_reserve(struct exchange *x, size_t n)
 {
 	return held_reserve(&x->body, &x->proxy->held, n, clock_now_ns() + x->proxy->room_ns) < 0
 		       ? -ENOMEM
@@ -49,7 +49,7 @@ static int reserve_more(struct exchange *x, size_t n)
 
 	if (want <= x->body.reserved)
 		return 0;
-	return reserve(x, want + (step > FIRST ? step : FIRST));
+	return exchange_reserve(x, want + (step > FIRST ? step : FIRST));
 }
 
 static size_t body_max(const struct exchange *x)
@@ -75,7 +75,7 @@ int exchange_hold(struct exchange *x)
 	x->too_large = known && x->request.length > max;
 	if (x->too_large)
 		return 0; /* none of it */
-	rc = reserve(x, known ? x->request.length : FIRST);
+	rc = exchange_reserve(x, known ? x->request.length : FIRST);
 	if (rc == 0)
 		rc = exchange_invite(x);
 	while (rc == 0 && !x->front->body_ended && x->body.n <= max) {
@@ -244,7 +244,7 @@ static int read_to_change(struct exchange *x)
 		return rc;
 	text = secrets_grown(x->secrets, text);
 	text = text < max ? text : max;
-	if (reserve(x, text) < 0)
+	if (exchange_reserve(x, text) < 0)
 		return -ENOMEM;
 	return read_tree(x, NULL, tree < max + TREE_MAX ? tree : max + TREE_MAX, 2 * text);
 }

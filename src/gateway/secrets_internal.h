@@ -37,7 +37,7 @@ int secret_keep(struct exchange *x, struct buf *out, struct policy_text *ret) at
 int secret_place_query(
 	struct exchange *x, const struct secret *secret, const char *name) attr_must_use;
 
-/** secret_place_form() - into the values of @name of a form that is held. Return: 0 or -ENOMEM. Context: fiber; others have their turn. */
+/** secret_place_form() - into the values of @name of a form that is held. Return: 0; -ENOMEM when it becomes too large; -EBUSY when there is no room now. Context: fiber; waits. */
 int secret_place_form(
 	struct exchange *x, const struct secret *secret, const char *name) attr_must_use;
 

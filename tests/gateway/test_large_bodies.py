@@ -347,15 +347,34 @@ def test_what_is_written_in_bytes_lies_together(tmp):
         equal(s.peak() < 150 << 10, True, f"peak memory {s.peak()} KiB")
 
 
+def test_a_form_that_is_written_anew_is_there_twice(tmp):
+    """Where there is no secret to be put in it is not written."""
+    pem, root = certificate(os.path.join(tmp, "up"), *HOSTS)
+    policy = {"rules": [{"name": "rest", "match": {"host": "api.example"}, "action": "allow"}], "secrets": [{"name": "KEY", "hosts": ["api.example"], "in": [{"form": "key"}]}]}
+    rest = b"&image=" + b"a" * (2 * MIB)
+    for room, status in ((MIB, 503), (3 * MIB, 200)):
+        folder = os.path.join(tmp, str(room))
+        os.mkdir(folder)
+        with Setup(folder, policy, pem, root, secrets=[KEY], room=room) as s:
+            for key, expected in ((KEY["placeholder"], status), ("none", 200)):
+                equal(s.post("https://api.example/x", b"key=" + key.encode() + rest, kind="application/x-www-form-urlencoded")[0], expected, f"{room} {key}")
+            equal(s.sink.got[-1][1:], sent(b"key=none" + rest))
+            equal(len(s.sink.got), 2 if status == 200 else 1)
+            equal(s.sink.got[0][1:], sent(b"key=" + (KEY["value"].encode() if status == 200 else b"none") + rest))
+
+
 def test_a_body_that_its_secrets_make_too_large(tmp):
     """However large it would be."""
     pem, root = certificate(os.path.join(tmp, "up"), *HOSTS)
     placeholder = "k3y-PlaceHolder0000x"
-    policy = {"rules": [{"name": "rest", "match": {"host": "api.example"}, "action": "allow"}], "secrets": [{"name": "KEY", "hosts": ["api.example"], "in": [{"json": "/key"}]}]}
+    policy = {"rules": [{"name": "rest", "match": {"host": "api.example"}, "action": "allow"}],
+              "secrets": [{"name": "KEY", "hosts": ["api.example"], "in": [{"json": "/key"}, {"form": "key"}]}]}
+    form = "application/x-www-form-urlencoded"
     with Setup(tmp, policy, pem, root, secrets=[{"name": "KEY", "value": "v" * 4000, "placeholder": placeholder}]) as s:
-        for count in (10_000, 20_000):
-            status, answer, _ = s.post("https://api.example/x", {"key": placeholder * count})
-            equal((status, json.loads(answer)["error"]["code"]), (413, "too_large"))
+        for body, kind in (({"key": placeholder * 10_000}, "application/json"), ({"key": placeholder * 20_000}, "application/json"),
+                           (b"key=" + placeholder.encode() * 20_000, form), ((b"key=" + placeholder.encode() + b"&") * 20_000, form)):
+            status, answer, _ = s.post("https://api.example/x", body, kind=kind)
+            equal((status, json.loads(answer).get("error", {}).get("code")), (413, "too_large"))
         equal(s.sink.got, [])
         equal(s.peak() < 100 << 10, True, f"peak memory {s.peak()} KiB")
 
