@@ -113,6 +113,7 @@ bool live_on_spawn_event(struct server *srv, const struct spawn_event *e)
 		if (e->kind == SPAWN_EVENT_FAILED)
 			(void)err_raise_sys(&l->error, -e->status, "start a template");
 		l->ended = e->kind != SPAWN_EVENT_STARTED;
+		process_source_template(srv->processes, e->pid, !l->ended);
 		waiters_wake(&l->changed);
 		return true;
 	}
@@ -187,10 +188,16 @@ void live_restoring(struct sandbox *sb, const char *what)
 		(void)json_object_del(sb->doc, "restoring");
 }
 
-int live_came(struct sandbox *sb, const struct live *l, const json_t *execs, struct err *err)
+int live_came(struct sandbox *sb, const struct live *l, const json_t *ok, struct err *err)
 {
-	int rc = take_execs(sb, l, execs, err);
+	struct process_source *processes = sb->srv->processes;
+	int rc;
 
+	process_source_drain(processes);
+	process_source_claim(
+		processes, sb->id, (pid_t)json_integer_value(json_object_get(ok, "fork_pid")));
+	rc = take_execs(sb, l, json_object_get(ok, "execs"), err);
+	process_source_settle(processes, sb->id);
 	live_restoring(sb, NULL);
 	if (rc < 0)
 		err_context(err, "take over the programs of sandbox '%s'", sb->name);
@@ -208,7 +215,7 @@ int live_hold(struct sandbox *sb, const struct live *l, struct err *err)
 		clock_now_ns() + LIVE_RESTORE_NS, &ok, err);
 	(void)fault("live.restore.after");
 	if (rc == 0)
-		rc = live_came(sb, l, json_object_get(ok, "execs"), err);
+		rc = live_came(sb, l, ok, err);
 	json_decref(ok);
 	if (rc == 0)
 		rc = sandbox_save(sb, false, err);

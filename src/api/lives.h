@@ -42,8 +42,8 @@ bool live_alive(const struct live *l);
  */
 void live_restoring(struct sandbox *sb, const char *what);
 
-/** live_came() - the processes of @l are in @sb: take over their programs, of which its keeper says @execs. The caller saves @sb. Return: 0 or an error. */
-int live_came(struct sandbox *sb, const struct live *l, const json_t *execs, struct err *err);
+/** live_came() - the processes of @l are in @sb: take over their programs, of which its keeper says @ok, the answer to `start` or `restore`. The caller saves @sb. Return: 0 or an error. */
+int live_came(struct sandbox *sb, const struct live *l, const json_t *ok, struct err *err);
 
 /** live_hold() - bring the processes of @l into @sb, which has been launched without them; they wait for live_go(): nothing has happened until then. Context: waits. Return: 0 or an error. */
 int live_hold(struct sandbox *sb, const struct live *l, struct err *err);

@@ -26,6 +26,8 @@ static void adopt(struct sandbox *sb, struct keeper *k)
 	if (keeper_pid > 0)
 		process_source_follow(sb->srv->processes, sb->id, (pid_t)keeper_pid);
 	process_source_bind(sb->srv->processes, sb->id, (pid_t)init_pid, NULL);
+	process_source_claim(sb->srv->processes, sb->id,
+		(pid_t)json_integer_value(json_object_get(k->hello_doc, "fork_pid")));
 	execs_adopt(sb, json_object_get(k->hello_doc, "execs"));
 	sb->state = state != NULL && str_eq(state, "paused") ? SANDBOX_PAUSED : SANDBOX_RUNNING;
 	(void)json_object_set_new(sb->doc, "init_pid", json_integer(init_pid));

@@ -124,7 +124,7 @@ static int begun(struct sandbox *sb, const struct live *processes, const json_t 
 	if (rc < 0)
 		return rc;
 	if (processes != NULL)
-		rc = live_came(sb, processes, json_object_get(ok, "execs"), err);
+		rc = live_came(sb, processes, ok, err);
 	if (rc == 0)
 		rc = sandbox_save(sb, false, err);
 	if (rc == 0)

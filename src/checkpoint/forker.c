@@ -115,15 +115,16 @@ static int receive(int sock, int parent, struct template_message *m, int *ret, s
 }
 
 /* T' says who it is. Return: its pidfd, or an error. */
-static int meet_parent(int sock, struct err *err)
+static int meet_parent(int sock, int32_t *ret_pid, struct err *err)
 {
-	struct template_message m;
+	struct template_message m = { .pid = 0 };
 	int parent = -1, rc = receive(sock, -1, &m, &parent, err);
 
 	if (rc == 0 && (m.kind != TEMPLATE_BEGUN || parent < 0))
 		rc = err_raise(err, ERR_INTERNAL, "the template said something unexpected");
 	if (rc < 0)
 		fd_close(&parent);
+	*ret_pid = m.pid;
 	return rc < 0 ? rc : parent;
 }
 
@@ -173,7 +174,7 @@ int forker_fork(const struct fork_place *place, struct forked *ret, struct err *
 	rc = send_order(sock, place);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the fork");
-	ret->parent = meet_parent(sock, err);
+	ret->parent = meet_parent(sock, &ret->pid, err);
 	rc = ret->parent < 0
 		     ? ret->parent
 		     : collect(sock, place->hold ? TEMPLATE_READY : TEMPLATE_RUNNING, ret, err);

@@ -37,6 +37,7 @@ struct forked {
 	struct fork_root roots[TEMPLATE_SLOTS_MAX];
 	size_t n_roots;
 	int parent;   /* pidfd of T', the caller's */
+	int32_t pid;  /* of T' */
 	int listener; /* of @told, the caller's; -1 = nobody may listen */
 };
 

@@ -64,7 +64,7 @@ struct template_stream {
 
 struct template_message {
 	uint32_t kind;
-	int32_t pid;    /* host's (ROOT, ENDED, REAP); inside (FAILED) */
+	int32_t pid;    /* host's (BEGUN, ROOT, ENDED, REAP); inside (FAILED) */
 	int32_t inside; /* ROOT: the pid inside */
 	int32_t status; /* ENDED: as of wait(2); FAILED: -errno */
 	uint64_t cpu_us;

@@ -4,6 +4,9 @@
  *
  * One table maps pids to what is known of them: a keeper (its children begin groups) or a member of a group. A group is one child of a keeper with all its
  * descendants; it is bound (to an exec or the init) or holds its events back. A group dies with its last process.
+ *
+ * Processes that come from a template have a parent of their own, a child of the template, beside the keeper. It is there before anybody knows for which sandbox:
+ * until it is claimed what is below it is of a follow without a sandbox.
  */
 #include "events/process_source.h"
 #include "base/clock.h"
@@ -24,8 +27,9 @@
 struct follow {
 	struct list node;
 	struct map_node by_sandbox;
-	struct list procs; /* all of it that is known */
-	char sandbox[ID_LEN + 1];
+	struct list procs;        /* all of it that is known */
+	char sandbox[ID_LEN + 1]; /* "" = a template, or a parent that nobody has claimed */
+	bool template;
 	uint64_t epoch;
 	bool started;         /* a keeper of the pool has no log yet */
 	uint64_t lost_before; /* losses of the source that its log tells, or that were before it */
@@ -39,7 +43,9 @@ struct held {
 struct group {
 	struct follow *follow;
 	bool bound;
-	char exec[ID_LEN + 1]; /* "" = the sandbox's init */
+	pid_t root; /* the first of it */
+	char exec[ID_LEN +
+		  1]; /* "" = the sandbox's init, or what came with a fork and is of no exec that runs */
 	size_t members;
 	struct held *held;
 	size_t n_held, cap_held;
@@ -50,7 +56,7 @@ struct proc {
 	struct proc *next;
 	struct list of_follow;
 	pid_t pid;
-	struct group *group; /* NULL: a keeper */
+	struct group *group; /* NULL: a keeper, a template, the parent of what came from one */
 	struct follow *follow;
 };
 
@@ -130,16 +136,28 @@ static struct proc *proc_add(
 	return p;
 }
 
-void process_source_free(struct process_source *ps)
+static struct follow *follow_new(struct process_source *ps, const char *sandbox)
 {
-	if (ps == NULL)
-		return;
-	while (!list_empty(&ps->follows))
-		process_source_forget(
-			ps, list_entry(ps->follows.next, struct follow, node)->sandbox);
-	map_free(&ps->by_sandbox);
-	proc_connector_close(&ps->connector);
-	free(ps);
+	struct follow *f = xnew(struct follow);
+
+	(void)!str_copy(f->sandbox, sizeof(f->sandbox), sandbox);
+	f->epoch = 1;
+	f->lost_before = ps->lost;
+	list_init(&f->procs);
+	list_append(&ps->follows, &f->node);
+	if (sandbox[0] != '\0')
+		map_add(&ps->by_sandbox, &f->by_sandbox, f->sandbox);
+	return f;
+}
+
+static void follow_free(struct process_source *ps, struct follow *f)
+{
+	while (!list_empty(&f->procs))
+		proc_remove(ps, list_entry(f->procs.next, struct proc, of_follow)->pid);
+	list_remove(&f->node);
+	if (f->sandbox[0] != '\0')
+		map_remove(&ps->by_sandbox, &f->by_sandbox);
+	free(f);
 }
 
 int process_source_fd(const struct process_source *ps)
@@ -259,28 +277,45 @@ static void handle(struct process_source *ps, struct group *g, const struct proc
 	g->held[g->n_held++] = h;
 }
 
+static void on_fork(struct process_source *ps, const struct proc_event_note *note)
+{
+	struct proc *parent = proc_find(ps, note->parent);
+	struct group *g;
+
+	if (parent == NULL)
+		return;
+	if (parent->follow->template) {
+		(void)proc_add(ps, note->pid, NULL, follow_new(ps, ""));
+		return;
+	}
+	g = parent->group;
+	if (g == NULL) {
+		g = xnew(struct group);
+		g->follow = parent->follow;
+		g->root = note->pid;
+	}
+	(void)proc_add(ps, note->pid, g, g->follow);
+	handle(ps, g, note);
+}
+
 static void on_note(struct process_source *ps, const struct proc_event_note *note)
 {
 	struct proc *p;
 
 	if (note->kind == PROC_EVENT_KIND_FORK) {
-		struct proc *parent = proc_find(ps, note->parent);
-		struct group *g;
-
-		if (parent == NULL)
-			return;
-		g = parent->group;
-		if (g == NULL) {
-			g = xnew(struct group);
-			g->follow = parent->follow;
-		}
-		(void)proc_add(ps, note->pid, g, g->follow);
-		handle(ps, g, note);
+		on_fork(ps, note);
 		return;
 	}
 	p = proc_find(ps, note->pid);
-	if (p == NULL || p->group == NULL)
+	if (p == NULL)
 		return;
+	if (p->group == NULL) {
+		/* one that was never claimed; a template is ended by who asked for it */
+		if (note->kind == PROC_EVENT_KIND_EXIT && p->follow->sandbox[0] == '\0' &&
+			!p->follow->template)
+			follow_free(ps, p->follow);
+		return;
+	}
 	handle(ps, p->group, note);
 	/* an unbound group's last process may still be named by its keeper: keep the entry until then */
 	if (note->kind == PROC_EVENT_KIND_EXIT && (p->group->bound || p->group->members > 1))
@@ -321,14 +356,45 @@ void process_source_follow(struct process_source *ps, const char *sandbox, pid_t
 
 	if (ps->connector.fd < 0 || follow_find(ps, sandbox) != NULL)
 		return;
-	f = xnew(struct follow);
-	(void)!str_copy(f->sandbox, sizeof(f->sandbox), sandbox);
-	f->epoch = 1;
-	f->lost_before = ps->lost;
-	list_init(&f->procs);
-	list_append(&ps->follows, &f->node);
-	map_add(&ps->by_sandbox, &f->by_sandbox, f->sandbox);
+	f = follow_new(ps, sandbox);
 	(void)proc_add(ps, keeper, NULL, f);
+}
+
+void process_source_template(struct process_source *ps, pid_t template, bool runs)
+{
+	struct proc *p = proc_find(ps, template);
+
+	if (p != NULL && p->follow->template)
+		follow_free(ps, p->follow);
+	if (ps->connector.fd < 0 || !runs)
+		return;
+	p = proc_add(ps, template, NULL, follow_new(ps, ""));
+	p->follow->template = true;
+}
+
+void process_source_claim(struct process_source *ps, const char *sandbox, pid_t parent)
+{
+	struct follow *f = follow_find(ps, sandbox), *from;
+	struct proc *p = proc_find(ps, parent);
+
+	if (f == NULL || parent <= 0)
+		return;
+	from = p != NULL ? p->follow : NULL;
+	if (from == NULL || from->sandbox[0] != '\0' || from->template) {
+		/* its fork was lost, or it was there before us: follow what comes */
+		if (from != f)
+			(void)proc_add(ps, parent, NULL, f);
+		return;
+	}
+	while (!list_empty(&from->procs)) {
+		p = list_entry(from->procs.next, struct proc, of_follow);
+		p->follow = f;
+		if (p->group != NULL)
+			p->group->follow = f;
+		list_remove(&p->of_follow);
+		list_append(&f->procs, &p->of_follow);
+	}
+	follow_free(ps, from);
 }
 
 void process_source_epoch(struct process_source *ps, const char *sandbox, uint64_t epoch)
@@ -339,26 +405,12 @@ void process_source_epoch(struct process_source *ps, const char *sandbox, uint64
 		f->epoch = epoch;
 }
 
-void process_source_bind(
-	struct process_source *ps, const char *sandbox, pid_t pid, const char *exec)
+/* Its events belong to @exec from now on, or to the init. @p: one of the group, of its processes the last if only one is left. */
+static void group_bind(struct process_source *ps, struct proc *p, const char *exec)
 {
-	struct follow *f = follow_find(ps, sandbox);
-	struct proc *p = proc_find(ps, pid);
-	struct group *g;
+	struct group *g = p->group;
 	bool over;
 
-	if (f == NULL || pid <= 0)
-		return;
-	f->started = true;
-	if (p == NULL || p->group == NULL || p->group->follow != f) {
-		g = xnew(struct
-			group); /* its fork was lost, or it was there before us: follow what comes */
-		g->follow = f;
-		p = proc_add(ps, pid, g, f);
-	}
-	g = p->group;
-	if (g->bound)
-		return;
 	g->bound = true;
 	(void)!str_copy(g->exec, sizeof(g->exec), exec != NULL ? exec : "");
 	over = g->n_held > 0 && g->members == 1 &&
@@ -369,9 +421,52 @@ void process_source_bind(
 	}
 	g->n_held = 0;
 	if (g->dropped > 0)
-		put_lost(ps, f, g->dropped, "held back");
+		put_lost(ps, g->follow, g->dropped, "held back");
 	if (over)
-		proc_remove(ps, pid);
+		proc_remove(ps, p->pid);
+}
+
+void process_source_bind(
+	struct process_source *ps, const char *sandbox, pid_t pid, const char *exec)
+{
+	struct follow *f = follow_find(ps, sandbox);
+	struct proc *p = proc_find(ps, pid);
+	struct group *g;
+
+	if (f == NULL || pid <= 0)
+		return;
+	f->started = true;
+	if (p == NULL || p->group == NULL || p->group->follow != f) {
+		g = xnew(struct
+			group); /* its fork was lost, or it was there before us: follow what comes */
+		g->follow = f;
+		g->root = pid;
+		p = proc_add(ps, pid, g, f);
+	}
+	if (!p->group->bound)
+		group_bind(ps, p, exec);
+}
+
+/* What was brought back without its parent, which had ended: it was cloned by one that has ended now, and goes on below the init. */
+static struct proc *find_orphan(struct process_source *ps, const struct follow *f)
+{
+	list_for_each (&f->procs, node, next) {
+		struct proc *p = list_entry(node, struct proc, of_follow);
+
+		if (p->group != NULL && !p->group->bound && p->pid != p->group->root &&
+			proc_find(ps, p->group->root) == NULL)
+			return p;
+	}
+	return NULL;
+}
+
+void process_source_settle(struct process_source *ps, const char *sandbox)
+{
+	struct follow *f = follow_find(ps, sandbox);
+	struct proc *p;
+
+	while (f != NULL && (p = find_orphan(ps, f)) != NULL)
+		group_bind(ps, p, NULL);
 }
 
 void process_source_forget(struct process_source *ps, const char *sandbox)
@@ -381,9 +476,20 @@ void process_source_forget(struct process_source *ps, const char *sandbox)
 	if (f == NULL)
 		return;
 	tell_lost(ps, f);
-	while (!list_empty(&f->procs))
-		proc_remove(ps, list_entry(f->procs.next, struct proc, of_follow)->pid);
-	list_remove(&f->node);
-	map_remove(&ps->by_sandbox, &f->by_sandbox);
-	free(f);
+	follow_free(ps, f);
+}
+
+void process_source_free(struct process_source *ps)
+{
+	if (ps == NULL)
+		return;
+	while (!list_empty(&ps->follows)) {
+		struct follow *f = list_entry(ps->follows.next, struct follow, node);
+
+		tell_lost(ps, f);
+		follow_free(ps, f);
+	}
+	map_free(&ps->by_sandbox);
+	proc_connector_close(&ps->connector);
+	free(ps);
 }

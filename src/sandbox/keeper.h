@@ -190,6 +190,7 @@ struct keeper {
 	struct buf
 		expected; /* what `restore` takes over: state of the programs; empty = nothing is to come */
 	int fork_parent; /* pidfd of it while its processes are complete and wait for `go`, else -1 */
+	int32_t fork_pid; /* of the parent of processes that came from a template; 0 = there are none */
 	int fork_sock; /* to the parent of processes that came from a template; -1 = there are none */
 	uint64_t output_forgotten; /* bytes of output of execs that are no longer kept */
 	struct meter memory;       /* from `start` on */

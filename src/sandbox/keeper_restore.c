@@ -92,6 +92,7 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 	if (rc >= 0) {
 		fd_close(&k->told.listeners[LISTENER_FORKED]);
 		k->told.listeners[LISTENER_FORKED] = ret->listener;
+		k->fork_pid = ret->pid;
 		k->fork_parent = hold ? TAKE_FD(ret->parent) : -1;
 		fd_close(&ret->parent);
 	}
@@ -209,7 +210,8 @@ void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const 
 		(void)err_raise(&err, ERR_STATE,
 			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
 	if (err.code == ERR_NONE && restore(k, template, true, &execs, &err) == 0)
-		keeper_reply(c, id, json_pack("{s:o}", "execs", execs));
+		keeper_reply(
+			c, id, json_pack("{s:i,s:o}", "fork_pid", k->fork_pid, "execs", execs));
 	else
 		keeper_reply_error(c, id, &err);
 }

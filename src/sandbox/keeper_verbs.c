@@ -95,8 +95,9 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	}
 	if (rc == 0) {
 		keeper_reply(c, id,
-			json_pack("{s:i,s:I,s:o*}", "init_pid", k->box.init_pid, "clocks_back_ns",
-				(json_int_t)back_ns, "execs", execs));
+			json_pack("{s:i,s:i,s:I,s:o*}", "init_pid", k->box.init_pid, "fork_pid",
+				k->fork_pid, "clocks_back_ns", (json_int_t)back_ns, "execs",
+				execs));
 		return;
 	}
 	spec_fini(&spec);

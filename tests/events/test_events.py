@@ -119,6 +119,41 @@ def test_two_thousand_processes_give_two_thousand_starts_and_ends(instance):
             assert min(starts, execs, ends) + lost >= 2000 and lost < 2000, (starts, execs, ends, lost)
 
 
+@require("root")
+@timeout(120)
+def test_processes_that_go_on_elsewhere_are_told_as_before(instance):
+    """In a fork and after a resume: what they begin, and what is begun beside them."""
+    if instance.get("/v1/doctor")["process_events"] != "proc connector":
+        return
+
+    def begins_one(at, start):
+        """What the command begins at a line of input is its own, and it is known itself."""
+        instance.raw("POST", f"/v1/sandboxes/{at}/execs/{run['id']}/stdin", b"line\n", {"Content-Type": "application/octet-stream"})
+        ran = instance.wait_event("process.exec", at, lambda e: e["exec"] == run["id"], start)["data"]["pid"]
+        parent = instance.wait_event("process.started", at, lambda e: e["data"]["pid"] == ran, start)["data"]["parent"]
+        instance.wait_event("process.started", at, lambda e: (e["data"]["pid"], e["exec"]) == (parent, run["id"]))
+
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "while read -r line; do /bin/true; done", stdin=True)
+        instance.ok(box, "setsid sh -c 'while :; do sleep 0.1; done' >/dev/null 2>&1 &")
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {})["sandboxes"][0]["id"]
+        try:
+            begun = instance.wait_event("sandbox.started", fork)["seq"]
+            begins_one(fork, begun)
+            begins_one(box, instance.events(box)[-1]["seq"])
+            instance.wait_event("process.exec", fork, lambda e: e["exec"] is None, begun)  # of the loop, which belongs to nothing that runs
+            beside = instance.exec(fork, "/bin/true")
+            instance.wait(fork, beside)
+            ended = instance.wait_event("exec.ended", fork, lambda e: e["exec"] == beside["id"])["seq"]
+            equal(sorted(e["type"] for e in instance.events(fork) if e["exec"] == beside["id"] and e["seq"] <= ended),
+                  ["exec.created", "exec.ended", "exec.started", "process.ended", "process.exec", "process.started"])
+            instance.post(f"/v1/sandboxes/{fork}/suspend")
+            instance.post(f"/v1/sandboxes/{fork}/resume")
+            begins_one(fork, instance.wait_event("sandbox.resumed", fork)["seq"])
+        finally:
+            instance.remove(fork)
+
+
 def listen_to_processes():
     """A listener of the machine, as any monitor of it would be (linux/cn_proc.h)."""
     heard = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_CONNECTOR)

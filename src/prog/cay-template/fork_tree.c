@@ -352,7 +352,8 @@ static void open_next_ids(int directory)
 /* Everybody inherits our socket, so its other end cannot see from it that we are gone. */
 static void introduce(void)
 {
-	struct template_message begun = { .kind = TEMPLATE_BEGUN };
+	struct template_message begun = { .kind = TEMPLATE_BEGUN,
+		.pid = (int32_t)CALL0(__NR_getpid) };
 	long self = fork_must(
 		CALL2(__NR_pidfd_open, CALL0(__NR_getpid), 0), "open a descriptor of ourselves");
 
