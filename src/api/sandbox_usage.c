@@ -3,20 +3,26 @@
  * api/sandbox_usage.c - what a sandbox consumed, over all the times that it ran.
  *
  * While it runs its keeper counts (sandbox/meter.h, the cgroup); when it stops the last count is added to the totals in its document. A run whose keeper died before it could
- * say anything is missing from the totals, and they say so (`incomplete`).
+ * say anything is missing from the totals, and they say so (`incomplete`). What could not be counted in one of these times is null in all of them.
  */
 #include "api/sandbox_parts.h"
 
 static const char *const sums[] = { "running_ms", "cpu_us", "output_bytes", "oom_kills",
-	"forks_refused", "memory_samples" };
+	"forks_refused", "memory_samples", "memory_gb_seconds" };
 static const char *const peaks[] = { "memory_peak_bytes", "memory_gap_ms" };
 
 static void set_sum(json_t *to, const json_t *a, const json_t *b, const char *member)
 {
-	json_int_t x = json_integer_value(json_object_get(a, member)),
-		   y = json_integer_value(json_object_get(b, member));
+	const json_t *x = json_object_get(a, member), *y = json_object_get(b, member);
+	json_t *sum;
 
-	(void)json_object_set_new(to, member, json_integer(x + y));
+	if (json_is_null(x) || json_is_null(y))
+		sum = json_null();
+	else if (json_is_real(x) || json_is_real(y))
+		sum = json_real(json_number_value(x) + json_number_value(y));
+	else
+		sum = json_integer(json_integer_value(x) + json_integer_value(y));
+	(void)json_object_set_new(to, member, sum);
 }
 
 static void set_peak(json_t *to, const json_t *a, const json_t *b, const char *member)
@@ -38,9 +44,6 @@ static json_t *add_up(const json_t *kept, const json_t *now)
 		set_sum(all, kept, now, sums[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(peaks); i++)
 		set_peak(all, kept, now, peaks[i]);
-	(void)json_object_set_new(all, "memory_gb_seconds",
-		json_real(json_real_value(json_object_get(kept, "memory_gb_seconds")) +
-			  json_real_value(json_object_get(now, "memory_gb_seconds"))));
 	(void)json_object_set_new(
 		all, "incomplete", json_boolean(json_is_true(json_object_get(kept, "incomplete"))));
 	return all;

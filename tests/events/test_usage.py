@@ -182,3 +182,4 @@ def test_the_command_shows_it(instance):
         text = instance.cay("usage", box).stdout
         for word in ("processor", "memory", "GB-seconds", "disk", "running"):
             contains(text, word)
+        equal([line.split()[1:] for line in text.splitlines() if line.startswith("processes")], [["0"]])

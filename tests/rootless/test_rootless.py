@@ -41,6 +41,21 @@ def test_run_and_exec(tmp):
 
 
 @require(*NEEDS)
+def test_what_cannot_be_counted_is_not_said_to_be_nothing(tmp):
+    def check(instance, _user):
+        with instance.sandbox() as box:
+            instance.ok(box, "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done")
+            usage = instance.get(f"/v1/sandboxes/{box}/usage")
+            if usage["memory_peak_bytes"] is not None:
+                return  # a control group was delegated
+            equal(usage["memory_gb_seconds"], None)
+            contains(instance.cay("usage", box).stdout, "memory        not counted")
+            instance.post(f"/v1/sandboxes/{box}/stop", {})
+            equal(instance.get(f"/v1/sandboxes/{box}/usage")["memory_gb_seconds"], None)
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
 def test_other_users_inside(tmp):
     def check(instance, _user):
         with instance.sandbox() as box:

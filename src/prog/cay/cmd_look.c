@@ -86,10 +86,16 @@ static void line(struct buf *out, const char *what, const char *value)
 	buf_char(out, '\n');
 }
 
+#define UNCOUNTED "not counted: no control group"
+
 static void put_memory(struct buf *out, const json_t *u)
 {
 	struct buf v = BUF_INIT(4096);
 
+	if (!json_is_integer(json_object_get(u, "memory_peak_bytes"))) {
+		line(out, "memory", UNCOUNTED);
+		return;
+	}
 	if (json_is_integer(json_object_get(u, "memory_bytes"))) {
 		text_size(&v, cli_number(u, "memory_bytes"));
 		buf_str(&v, " now, ");
@@ -103,6 +109,14 @@ static void put_memory(struct buf *out, const json_t *u)
 			(double)cli_number(u, "memory_gap_ms") / 1000);
 	line(out, "memory", buf_cstr(&v));
 	buf_free(&v);
+}
+
+static void put_processor(struct buf *out, const json_t *u)
+{
+	if (!json_is_integer(json_object_get(u, "cpu_us")))
+		line(out, "processor", UNCOUNTED);
+	else
+		buf_fmt(out, "%-14s%.3f s\n", "processor", (double)cli_number(u, "cpu_us") / 1e6);
 }
 
 static void put_disk(struct buf *out, const json_t *u)
@@ -128,11 +142,11 @@ int cmd_usage(struct cli *cli)
 		return rc;
 	if (cli->json)
 		return cli_print_json(u);
-	buf_fmt(&out, "%-14s%.3f s\n", "processor", (double)cli_number(u, "cpu_us") / 1e6);
+	put_processor(&out, u);
 	put_memory(&out, u);
-	if (json_is_integer(json_object_get(u, "pids")))
+	if (json_is_integer(json_object_get(u, "processes")))
 		buf_fmt(&out, "%-14s%llu\n", "processes",
-			(unsigned long long)cli_number(u, "pids"));
+			(unsigned long long)cli_number(u, "processes"));
 	put_disk(&out, u);
 	buf_fmt(&out, "%-14s", "output");
 	text_size(&out, cli_number(u, "output_bytes"));
