@@ -9,17 +9,56 @@
 #include "base/fault.h"
 #include "base/str.h"
 
-static json_t *fork_request(
-	const struct snapshot *s, const json_t *body, json_int_t index, json_int_t count)
+static json_int_t count_of(const json_t *body)
 {
-	const char *name = json_string_value(json_object_get(body, "name"));
+	const json_t *count = json_object_get(body, "count");
+
+	return count != NULL ? json_integer_value(count) : 1;
+}
+
+/* Of the one with this number, from 0. Return: NULL when one is to be made up. */
+static json_t *name_of(const json_t *body, json_int_t index)
+{
+	json_t *name = json_object_get(body, "name");
+
+	if (name == NULL || count_of(body) == 1)
+		return json_incref(name);
+	return json_sprintf("%s-%lld", json_string_value(name), index + 1);
+}
+
+static int check_name(struct server *srv, const char *name, struct err *err)
+{
+	if (name == NULL)
+		return 0;
+	if (strlen(name) > NAME_MAX_LEN)
+		return err_raise(err, ERR_TOO_LARGE, "the name '%s' is longer than %d bytes", name,
+			NAME_MAX_LEN);
+	if (sandbox_by_name(srv, name) != NULL)
+		return err_raise(err, ERR_EXISTS, "a sandbox named '%s' exists already", name);
+	return 0;
+}
+
+/* Before anything is taken or made: where a name is not free nothing changes. */
+static int check_names(const struct api_call *call, struct err *err)
+{
+	int rc = 0;
+
+	for (json_int_t n = 0; n < count_of(call->body) && rc == 0; n++) {
+		json_t *name = name_of(call->body, n);
+
+		rc = check_name(call->srv, json_string_value(name), err);
+		json_decref(name);
+	}
+	return rc;
+}
+
+static json_t *fork_request(const struct snapshot *s, const json_t *body, json_int_t index)
+{
+	json_t *name = name_of(body, index);
 	json_t *request = json_copy(json_object_get(s->doc, "config"));
 
-	if (name != NULL && count > 1)
-		(void)json_object_set_new(
-			request, "name", json_sprintf("%s-%lld", name, index + 1));
-	else if (name != NULL)
-		(void)json_object_set_new(request, "name", json_string(name));
+	if (name != NULL)
+		(void)json_object_set_new(request, "name", name);
 	return request;
 }
 
@@ -99,8 +138,7 @@ static void fork_undo(struct server *srv, const json_t *list)
 static int fork_all(struct api_call *call, struct snapshot *s, json_t *list, json_t *ids,
 	const struct telling *told, struct err *err)
 {
-	json_t *count_asked = json_object_get(call->body, "count");
-	json_int_t count = count_asked != NULL ? json_integer_value(count_asked) : 1;
+	json_int_t count = count_of(call->body);
 	bool start = !json_is_false(json_object_get(call->body, "start"));
 	json_t *asked = json_object_get(call->body, "live");
 	bool live = json_is_true(asked) || (asked == NULL && snapshot_has_processes(s));
@@ -109,7 +147,7 @@ static int fork_all(struct api_call *call, struct snapshot *s, json_t *list, jso
 	if (live && snapshot_recall(call->srv, s, err) == NULL)
 		rc = -EIO;
 	for (json_int_t n = 0; n < count && rc == 0; n++)
-		rc = fork_one(call->srv, s, fork_request(s, call->body, n, count), start, live,
+		rc = fork_one(call->srv, s, fork_request(s, call->body, n), start, live,
 			json_is_true(json_object_get(call->body, "keep_identity")),
 			n == count - 1 ? told : NULL, list, ids, err);
 	(void)fault("sandbox.fork.committed");
@@ -142,8 +180,10 @@ static int fork_reply(struct api_call *call, struct snapshot *s, struct err *err
 int api_snapshot_fork(struct api_call *call, struct err *err)
 {
 	struct snapshot *s;
-	int rc;
+	int rc = check_names(call, err);
 
+	if (rc < 0)
+		return rc;
 	step_await(call->srv, call->segments[0]);
 	s = snapshot_find(call->srv, call->segments[0], err);
 	if (s == NULL)
@@ -174,7 +214,9 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 
 	if (sb == NULL)
 		return -ENOENT;
-	rc = sandbox_lock(sb, err);
+	rc = check_names(call, err);
+	if (rc == 0)
+		rc = sandbox_lock(sb, err);
 	if (rc == 0) {
 		s = snapshot_take(sb,
 			&(struct snapshot_wish){ .live = wants_processes(sb, call->body) }, err);

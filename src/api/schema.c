@@ -241,6 +241,10 @@ int schema_parse(const char *text, size_t n, json_t **ret, struct err *err)
 		return err_raise(
 			err, ERR_INVALID, "the body is nested more than %d levels deep", DEPTH_MAX);
 	value = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+	if (value == NULL && json_error_code(&why) == json_error_null_character)
+		return err_raise(err, ERR_INVALID,
+			"a text in the body holds \\u0000, which nothing here takes, near byte %d",
+			why.position);
 	if (value == NULL)
 		return err_raise(err, ERR_INVALID, "the body is not valid JSON: %.100s at byte %d",
 			why.text, why.position);

@@ -220,3 +220,15 @@ def test_the_command_says_it_on_one_line_and_in_json(instance):
         done = instance.cay(*words, want=64)
         assert done.stderr.strip(), words
     equal(raises(cay.ApiError, instance.get, "/v1/sandboxes/x").code, "not_found")
+
+
+def test_a_fork_whose_name_is_not_free_changes_nothing(instance):
+    """Neither is its source stopped, nor does a snapshot stay."""
+    with instance.sandbox(name="fork-source") as box, instance.sandbox(name="fork-name-2"):
+        before = instance.get("/v1/snapshots"), instance.get(f"/v1/sandboxes/{box}")["epoch"]
+        for body, status, code in (({"name": "fork-source"}, 409, "exists"), ({"name": "fork-name", "count": 3}, 409, "exists"),
+                                   ({"name": "n" * 62, "count": 2}, 413, "too_large")):
+            error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/fork", body)
+            equal((error.status, error.code), (status, code))
+        equal((instance.get("/v1/snapshots"), instance.get(f"/v1/sandboxes/{box}")["epoch"]), before)
+        equal({s["name"] for s in instance.get("/v1/sandboxes")["sandboxes"]} & {"fork-name-1", "n" * 62 + "-1"}, set())
