@@ -39,20 +39,6 @@ int exec_find_both(struct api_call *call, struct sandbox **sb, struct exec **e, 
 	return -ENOENT;
 }
 
-static json_t *exec_object(const struct exec *e)
-{
-	json_t *o = json_copy(e->doc);
-
-	(void)json_object_del(o, "telling");
-	(void)json_object_del(o, "channel");
-	(void)json_object_del(o, "key");
-	(void)json_object_del(o, "row");
-	(void)json_object_del(o, "key_hash");
-	if (e->sandbox->state == SANDBOX_SUSPENDED && !e->ended)
-		(void)json_object_set_new(o, "state", json_string("suspended"));
-	return o;
-}
-
 int api_exec_list(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);

@@ -410,6 +410,20 @@ int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *e
 	return exec_save(e, err);
 }
 
+json_t *exec_object(const struct exec *e)
+{
+	json_t *o = json_copy(e->doc);
+
+	(void)json_object_del(o, "telling");
+	(void)json_object_del(o, "channel");
+	(void)json_object_del(o, "key");
+	(void)json_object_del(o, "row");
+	(void)json_object_del(o, "key_hash");
+	if (e->sandbox->state == SANDBOX_SUSPENDED && !e->ended)
+		(void)json_object_set_new(o, "state", json_string("suspended"));
+	return o;
+}
+
 /* --- ends that nobody saw --- */
 
 static void finish_unseen(struct exec *e, const char *status, const char *reason)

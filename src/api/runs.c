@@ -111,7 +111,7 @@ static int run_begin(struct run *r, struct err *err)
 	r->exec->sink = &r->pump.sink;
 	pump_send_object(
 		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
-	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:O}", "exec", r->exec->doc));
+	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(r->exec)));
 	if (!warm || sandbox_has_disk(r->sb)) {
 		stream_cork(r->client, false);
 		rc = keeper_ready(k, err);
@@ -306,7 +306,7 @@ static enum run_end run_again(struct run *r, uint64_t from)
 
 	pump_send_object(
 		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
-	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:O}", "exec", r->exec->doc));
+	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(r->exec)));
 	if (!exec_is_held(r->exec)) {
 		(void)exec_saved_replay(r->exec, from, pump_saved, r->client);
 		return run_finish(r);

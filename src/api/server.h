@@ -567,6 +567,9 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 /** exec_refused() - for who has waited for its end: did it never begin? Return: 0, or the error with @err set. */
 int exec_refused(const struct exec *e, struct err *err) attr_must_use;
 
+/** exec_object() - @e as the API shows it; the caller's. */
+json_t *exec_object(const struct exec *e);
+
 /** exec_carried() - a running exec that came with the processes of a live snapshot: @doc (borrowed) is that of the source, the id stays. 0 or an error. */
 int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err);
 

@@ -104,7 +104,7 @@ int api_exec_attach(struct api_call *call, struct err *err)
 		return -EIO;
 	}
 	http_upgrade(call->conn, "cay-frames");
-	pump_send_object(client, FRAME_OBJECT, json_pack("{s:O}", "exec", e->doc));
+	pump_send_object(client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(e)));
 	rc = is_away(sb) && !e->ended ? attach_away(client, sb, e, from)
 				      : attach_here(client, sb, e, from, err);
 	if (rc < 0 && err->code != ERR_NONE)

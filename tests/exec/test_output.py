@@ -179,3 +179,16 @@ def test_bytes_that_are_no_text_come_out_as_they_went_in(instance):
     with instance.sandbox() as box:
         done = instance.cay("exec", "-i", box, "--", "cat", stdin=data, text=False)
         equal(done.stdout, data)
+
+
+def test_who_watches_sees_the_exec_as_who_asks(instance):
+    """Nothing of what the server notes for itself: numbers of channels, keys of requests."""
+    with instance.sandbox() as box:
+        closing = json.loads(instance.cay("exec", "--json", box, "--", "true").stdout)
+        asked = instance.get(f"/v1/sandboxes/{box}/execs/{closing['exec']['id']}")
+        equal(sorted(closing["exec"]), sorted(asked))
+    closing = json.loads(instance.cay("run", "--json", "--name", "watched", "--no-cwd", "--", "true").stdout)
+    try:
+        equal(sorted(closing["exec"]), sorted(asked))
+    finally:
+        instance.remove("watched")
