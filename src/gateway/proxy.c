@@ -17,9 +17,10 @@ static void on_tick(uv_timer_t *timer)
 
 int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, struct err *err)
 {
-	*p = (struct proxy){
-		.loop = loop, .listen_ns = PROXY_LISTEN_NS, .room_ns = PROXY_STALL_NS
-	};
+	*p = (struct proxy){ .loop = loop,
+		.listen_ns = PROXY_LISTEN_NS,
+		.room_ns = PROXY_STALL_NS,
+		.shared_max = PROXY_SHARED_MAX };
 	room_init(&p->held.room, PROXY_HELD_MAX);
 	room_init(&p->trees, PROXY_TREES_MAX);
 	waiters_init(&p->counted);

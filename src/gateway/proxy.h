@@ -38,6 +38,8 @@
 #define PROXY_EVENT_MAX     (FRAME_PAYLOAD_MAX - 4096U) /* of what is told of an exchange */
 #define PROXY_ALONE_MAX     64U
 #define PROXY_EXCHANGES_MAX 1000U /* under way at once */
+#define PROXY_SHARED_MAX \
+	256U /* connections to the world over HTTP/2, in use or not: each has a fiber */
 
 struct proxy;
 struct proxy_conn;
@@ -101,6 +103,8 @@ struct proxy {
 		through; /* an HTTP proxy that all connections to the world go through; host "": none */
 	struct list pool;    /* idle and shared connections to the world */
 	struct list shared;  /* those of HTTP/2, busy or not */
+	size_t n_shared;     /* and such as may turn out to be, or are ending */
+	size_t shared_max;   /* %PROXY_SHARED_MAX; a test has fewer */
 	struct list opening; /* being opened: others wait to share them */
 	uint32_t alone
 		[PROXY_ALONE_MAX]; /* hosts that offered nothing to share, as hashes; oldest overwritten */

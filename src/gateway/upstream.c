@@ -6,8 +6,22 @@
 #include "gateway/address.h"
 #include "gateway/http2.h"
 
+/* A connection that may be one of HTTP/2 has a place among those that there may be, until it is known not to be one, or has ended. */
+static void take_place(struct upstream *up)
+{
+	up->counts = true;
+	up->proxy->n_shared++;
+}
+
+static void give_place(struct upstream *up)
+{
+	up->proxy->n_shared -= up->counts;
+	up->counts = false;
+}
+
 static void destroy(struct upstream *up, bool reset)
 {
+	give_place(up);
 	list_remove(&up->node);
 	http1_fini(&up->h1);
 	if (reset)
@@ -148,20 +162,25 @@ static int ask_tunnel(struct upstream *up, uint64_t deadline_ns, struct err *err
 	return 0;
 }
 
+/* Where no place is free for a connection that is shared, HTTP/2 is not offered: an exchange has one of HTTP/1 for itself, without a fiber beside its own. */
 static int secure(
 	struct upstream *up, const struct exchange *x, uint64_t deadline_ns, struct err *err)
 {
+	struct proxy *p = up->proxy;
 	char why[200];
 	SSL *ssl;
-	int rc = ensure_client(up->proxy, err);
+	int rc = ensure_client(p, err);
 
 	if (rc < 0)
 		return rc;
-	ssl = tls_client_new(
-		&up->proxy->client, up->host, x->host.is_address, !x->request.websocket);
+	if (!x->request.websocket && p->n_shared < p->shared_max)
+		take_place(up);
+	ssl = tls_client_new(&p->client, up->host, x->host.is_address, up->counts);
 	if (ssl == NULL)
 		return err_raise(err, ERR_INTERNAL, "no memory for TLS");
 	rc = wire_connect_tls(up->w, ssl, deadline_ns);
+	if (rc == 0 && !tls_is_http2(ssl))
+		give_place(up);
 	if (rc == 0)
 		return 0;
 	tls_failure(ssl, rc, why, sizeof(why));
@@ -214,22 +233,19 @@ static void read_shared(void *arg)
 	destroy(up, false);
 }
 
-/* Of those that nobody uses as many are kept as of others: each has a fiber. */
+/* The oldest one that nobody uses is ended when there is no place left for another. */
 static void end_idle(struct proxy *p)
 {
-	struct upstream *oldest = NULL;
-	size_t idle = 0;
-
+	if (p->n_shared < p->shared_max)
+		return;
 	list_for_each (&p->shared, node, next) {
 		struct upstream *up = list_entry(node, struct upstream, node);
 
-		if (http2_streams(up->h2) > 0 || !http2_usable(up->h2))
-			continue;
-		oldest = oldest != NULL ? oldest : up;
-		idle++;
+		if (http2_streams(up->h2) == 0 && http2_usable(up->h2)) {
+			http2_end(up->h2);
+			return;
+		}
 	}
-	if (idle >= UPSTREAM_IDLE_MAX)
-		http2_end(oldest->h2);
 }
 
 static int share(struct upstream *up, struct err *err)
@@ -324,7 +340,7 @@ static int open_first(struct exchange *x, struct upstream **ret, struct err *err
 	list_append(&p->opening, &o.node);
 	rc = open_new(x, ret, err);
 	list_remove(&o.node);
-	if (rc == 0 && (*ret)->h2 == NULL)
+	if (rc == 0 && (*ret)->h2 == NULL && p->n_shared < p->shared_max)
 		p->alone[p->n_alone++ % PROXY_ALONE_MAX] = hash_of(x);
 	waiters_wake(&o.done);
 	return rc;
@@ -392,10 +408,12 @@ void upstream_close(struct exchange *x, struct upstream *up, bool reusable)
 {
 	struct channel *back = TAKE_PTR(x->back);
 
-	if (up->h2 != NULL)
+	if (up->h2 != NULL) {
 		http2_release(back);
-	else if (reusable && !x->request.websocket && http1_reusable(&up->h1))
+		end_idle(x->proxy);
+	} else if (reusable && !x->request.websocket && http1_reusable(&up->h1)) {
 		keep(up);
-	else
+	} else {
 		destroy(up, !reusable);
+	}
 }

@@ -11,7 +11,7 @@
 #include "gateway/exchange.h"
 #include "gateway/http1.h"
 
-#define UPSTREAM_IDLE_MAX 256                  /* connections of each protocol kept, of all hosts */
+#define UPSTREAM_IDLE_MAX 256                  /* connections of HTTP/1 kept, of all hosts */
 #define UPSTREAM_IDLE_NS  (60ULL * 1000000000) /* how long */
 
 struct http2;
@@ -22,6 +22,7 @@ struct upstream {
 	struct wire *w;
 	struct http1 h1;
 	struct http2 *h2; /* NULL: HTTP/1 */
+	bool counts;      /* in proxy.n_shared */
 	char host[AUTHORITY_HOST_SIZE];
 	uint16_t port;
 	bool tls;

@@ -3,7 +3,7 @@
  * The core of the gateway behind ordinary loopback listeners, for tests, bench and fuzzing: `proxytest CONFIG.json`. Not installed.
  *
  * CONFIG: {"policy": {…}, "listen": [{"tls": bool, "port": N?, "as_port": N, "as_address": "…"?, "as_name": "…"?}], "hosts": {"name": "address:port"}, "root": FILE,
- * "secrets": [{"name","value","placeholder"}]?, "bundle": FILE?, "extra": FILE?, "through": "host:port"?, "events": FILE?, "room": bytes of PROXY_TREES_MAX?, "budgets": "over", "busy" or "kept"?}. The sandbox's root is written to "root" when it does not exist. Prints {"ports": […]} when
+ * "secrets": [{"name","value","placeholder"}]?, "bundle": FILE?, "extra": FILE?, "through": "host:port"?, "events": FILE?, "room": bytes of PROXY_TREES_MAX?, "shared": of PROXY_SHARED_MAX?, "budgets": "over", "busy" or "kept"?}. The sandbox's root is written to "root" when it does not exist. Prints {"ports": […]} when
  * it listens, ends when its standard input does.
  */
 #include "gateway/proxy.h"
@@ -319,6 +319,8 @@ int main(int argc, char **argv)
 		proxy.listen_ns =
 			(uint64_t)json_integer_value(json_object_get(config, "listen_ms")) *
 			NS_PER_MS;
+	if (json_object_get(config, "shared") != NULL)
+		proxy.shared_max = (size_t)json_integer_value(json_object_get(config, "shared"));
 	if (json_object_get(config, "room") != NULL) {
 		proxy.room_ns = NS_PER_MS;
 		proxy.trees.used = proxy.trees.max -

@@ -560,6 +560,41 @@ def test_connections_that_nobody_uses_are_bounded(tmp):
     upstream.close()
 
 
+def test_connections_in_use_are_bounded_too(tmp):
+    """Where all places are taken by hosts that are being asked, the next host is asked over HTTP/1; a place that nobody needs any more goes to the next."""
+    go = threading.Event()
+    asked = threading.Semaphore(0)
+
+    def serve(peer):
+        asked.release()
+        equal(go.wait(patience(100)), True)
+        if peer.sock.selected_alpn_protocol() == "h2":
+            serve_h2(peer)
+        else:
+            echo(peer)
+
+    def get_each(group):
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = []
+            for name in group:  # one after the other is on its way, and none is answered before all are
+                answers.append(pool.submit(lambda name=name: proxy.get(name, sni=name)[0]))
+                equal(asked.acquire(timeout=patience(60)), True)
+            go.set()
+            equal([answer.result(patience(60)) for answer in answers], [200] * len(group))
+        go.clear()
+
+    names = [f"h{i}.many.example" for i in range(6)]
+    pem, root = certificate(os.path.join(tmp, "upstream"), "*.many.example")
+    upstream = Upstream(serve, pem, ["h2", "http/1.1"])
+    proxy = Proxy(tmp, [{"name": "many", "match": {"host": ".many.example"}, "action": "allow"}], {name: upstream.address for name in names}, extra=root, shared=2)
+    get_each(names[:4])
+    get_each(names[4:5])
+    used = {e["host"]: e["upstream"]["protocol"] for e in proxy.events("net.exchange", 5)}
+    equal([used[name] for name in names[:5]], ["h2", "h2", "http/1.1", "http/1.1", "h2"])
+    equal(proxy.close(), 0)
+    upstream.close()
+
+
 def test_bodies_that_nobody_read_leave_the_window_to_others(tmp):
     """Refused by their heads, with some of their bodies there: the connection takes as much afterwards as before."""
     with Setup(tmp, swallow, [{"name": "ok", "match": {"host": "api.example", "path": "/ok"}, "action": "allow"}]) as (proxy, _):
