@@ -230,6 +230,9 @@ static bool step(struct http2 *h, uint8_t *bytes, size_t size, uint64_t idle_ns)
 	n = nghttp2_session_mem_recv(h->session, bytes, (size_t)n);
 	if (n < 0 && h->why == NULL)
 		h->why = "the frames break the protocol";
+	/* what is to be said of its frames is written by a fiber that it may keep waiting */
+	if (nghttp2_session_get_outbound_queue_size(h->session) > HTTP2_QUEUE_MAX)
+		(void)too_much(h, "a flood of frames that want answers");
 	return http2_pump(h) == 0 && n >= 0;
 }
 

@@ -18,6 +18,7 @@
 #define HTTP2_BURST        1000U  /* control frames at once */
 #define HTTP2_BURST_RESETS 200U   /* resets of streams at once */
 #define HTTP2_REFILL_PER_S 100U   /* of either, afterwards */
+#define HTTP2_QUEUE_MAX    4096U  /* frames but data that wait until the other side takes them */
 
 /*
  * Bytes of a body that a stream may hold, the piece that was handed out among them: it gets them back when that is done with, so a stream whose other side takes nothing stands still by itself. Its

@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import os
+import select
 import ssl
 import struct
 import threading
@@ -335,6 +336,37 @@ def test_floods_end_the_connection(tmp):
         for name, frames in floods.items():
             equal(flood(proxy, frames), True, name)
             equal(proxy.get("api.example", sni="api.example")[0], 200, name)
+
+
+def test_what_is_said_of_refused_requests_does_not_pile_up(tmp):
+    """A client that says nothing of the settings opens stream after stream, while it takes nothing of an answer that is being written."""
+    full = threading.Event()
+
+    def pour(peer):
+        peer.head()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+        while select.select([], [peer.sock], [], 1)[1]:
+            peer.sock.send(bytes(8192))
+        full.set()
+        peer.more()
+
+    pem, root = certificate(os.path.join(tmp, "upstream"), "api.example")
+    upstream = Upstream(pour, pem)
+    proxy = Proxy(tmp, [{"name": "pour", "match": {"host": "api.example", "path": "/"}, "action": "allow"}], {"api.example": upstream.address}, extra=root)
+    before = proxy.peak()
+    with proxy.connect_tls("api.example", alpn=("h2",)) as sock:
+        sock.settimeout(patience(30))
+        sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, 0x7fffffff)) + frame(8, 0, 0, struct.pack(">I", 0x7fff0000)) + frame(1, 5, 1, HEAD))
+        equal(full.wait(patience(60)), True)
+        try:
+            for begin in range(3, 2_000_000, 20_000):
+                sock.sendall(b"".join(frame(1, 5, stream, b"\x82\x87\x85\xbe") for stream in range(begin, begin + 20_000, 2)))  # GET https / index.html, as before
+        except OSError:
+            pass  # it may be ended meanwhile
+        grown = proxy.peak() - before
+    equal(grown < 60 << 10, True, f"{grown} KiB more")
+    equal(proxy.close(), 0)
+    upstream.close()
 
 
 def test_a_reset_stream_leaves_the_others_alone(tmp):
