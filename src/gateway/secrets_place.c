@@ -62,6 +62,7 @@ static int place_basic(struct exchange *x, const struct secret *secret, struct p
 	unsigned char plain[HTTPHEAD_BYTES_MAX], encoded[HTTPHEAD_BYTES_MAX * 2];
 	struct policy_text value = { field->value.p + 6, field->value.n - 6 };
 	struct buf out = BUF_INIT(HTTPHEAD_BYTES_MAX), line = BUF_INIT(HTTPHEAD_BYTES_MAX * 2);
+	bool fits;
 	int n = -1;
 
 	while (value.n > 0 && *value.p == ' ') {
@@ -78,15 +79,17 @@ static int place_basic(struct exchange *x, const struct secret *secret, struct p
 		return 0;
 	text_exchange((struct policy_text){ (char *)plain, (size_t)n }, secret->placeholder,
 		secret->value, &out);
+	fits = !buf_failed(&out);
 	buf_str(&line, "Basic ");
-	if (!buf_failed(&out)) {
-		n = EVP_EncodeBlock(encoded, (const unsigned char *)out.p, (int)out.n);
-		buf_add(&line, encoded, (size_t)n);
-		explicit_bzero(out.p, out.n);
-	}
+	n = fits ? EVP_EncodeBlock(encoded, (const unsigned char *)out.p, (int)out.n) : 0;
+	buf_add(&line, encoded, (size_t)n);
 	explicit_bzero(encoded, sizeof(encoded));
+	explicit_bzero(out.p, out.n);
 	buf_free(&out);
-	return secret_keep(x, &line, &field->value);
+	if (fits)
+		return secret_keep(x, &line, &field->value);
+	buf_free(&line);
+	return -ENOMEM;
 }
 
 static int place_header(struct exchange *x, const struct secret *secret, const char *name)

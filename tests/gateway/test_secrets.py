@@ -245,8 +245,10 @@ def test_a_head_that_its_secrets_make_too_large(tmp):
         header = b"Authorization: " + PLACEHOLDER.encode() * 20 + b"\r\n"
         equal(proxy.get("api.example", sni="api.example", headers=header)[0], 413)
         equal(proxy.get("api.example", "/?key=" + urllib.parse.quote(PLACEHOLDER, safe="") * 20, sni="api.example")[0], 413)
+        basic = b"Authorization: Basic " + base64.b64encode(PLACEHOLDER.encode() * 20) + b"\r\n"
+        equal(proxy.get("api.example", sni="api.example", headers=basic)[0], 413)
         equal(upstream.text(), b"")
-        told = events(proxy, 2)
+        told = events(proxy, 3)
         contains(json.dumps(told[0]["request"]["headers"]), PLACEHOLDER * 20)
         contains(told[1]["query"], "key=")
     beside = os.path.join(tmp, "beside")
