@@ -101,6 +101,14 @@ static size_t probe_size(int live)
 	return part < PROBE_LEAST ? PROBE_LEAST : part > PROBE_MOST ? PROBE_MOST : (size_t)part;
 }
 
+/* A file could not be made. btrfs counts what it would need for that as bytes, and has no number of inodes to run out of. */
+static const char *full_of_what(int live)
+{
+	struct statvfs fs;
+
+	return fstatvfs(live, &fs) == 0 && fs.f_files > 0 && fs.f_ffree == 0 ? "inodes" : "disk";
+}
+
 const char *box_disk_full(const struct box *box)
 {
 	static const char zeroes[PROBE_MOST];
@@ -111,7 +119,7 @@ const char *box_disk_full(const struct box *box)
 		return NULL;
 	probe = openat(live, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (probe < 0)
-		return errno == EDQUOT || errno == ENOSPC ? "inodes" : NULL;
+		return errno == EDQUOT || errno == ENOSPC ? full_of_what(live) : NULL;
 	rc = file_write_all(probe, zeroes, probe_size(live));
 	return rc == -EDQUOT || rc == -ENOSPC ? "disk" : NULL;
 }

@@ -209,3 +209,13 @@ def test_no_signal_is_ignored_or_blocked_at_the_start(instance):
         equal(int(masks["SigIgn"], 16), 0, "ignored")
         # A pipeline whose reader goes away ends in silence.
         equal(instance.sh(box, "yes | head -n 1")[1:], ("y\n", ""))
+
+
+@require("root")
+def test_a_full_disk_is_told_as_what_it_is(instance):
+    """Where bytes are counted for files too, none can be made when the bytes are used up."""
+    with instance.sandbox(limits={"disk_bytes": 20 << 20}) as box:
+        run = instance.exec(box, "sh", "-c", "head -c 40000000 /dev/urandom >/root/f")
+        status = instance.wait(box, run)
+        equal((status["status"], status["evidence"]["full"]), ("disk_full", "disk"))
+        equal(instance.wait_event("limit.hit", box)["data"]["limit"], "disk")
