@@ -277,3 +277,24 @@ def test_shutdown_ends_the_server_and_says_so_when_it_has_ended(fresh):
         equal(json.loads(fresh.cay("shutdown", "--json").stdout), {"ended": False})
         fresh.start()
         equal(fresh.get(f"/v1/sandboxes/{box}")["state"], state)
+
+
+def client_in(unshare):
+    """Pid of the `cay` that process @unshare has started in a pid namespace, and its state; (None, "") when it has ended."""
+    return next(((pid, state) for pid, (parent, state, comm) in leaks.processes().items() if parent == unshare.pid and comm == "cay"), (None, ""))
+
+
+@require("root")
+def test_shutdown_waits_for_a_server_that_it_cannot_see(fresh):
+    """From another pid namespace its process has no number."""
+    fresh.remove(fresh.post("/v1/sandboxes", {})["id"])
+    spawn, = fresh.programs_named("cay-spawn")
+    os.kill(spawn, signal.SIGSTOP)  # which the server wants to unmount the pool
+    try:
+        unshare = fresh.popen(["unshare", "--pid", "--fork", os.path.join(fresh.programs, "cay"), "shutdown"])
+        cay.wait_until(lambda: not os.path.exists(fresh.socket), 30, "it ends")
+        cay.wait_until(lambda: client_in(unshare)[1] in ("S", "Z", ""), 30, "the client waits, or is done")
+        equal((client_in(unshare)[1], fresh.alive()), ("S", True))
+    finally:
+        os.kill(spawn, signal.SIGCONT)
+    equal((unshare.wait(60), fresh.alive()), (0, False))

@@ -4,6 +4,7 @@
 #include "prog/cay/cli_help.h"
 #include "prog/cay/cmd.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -98,15 +99,16 @@ int cmd_prune(struct cli *cli)
 	return cli_print(cli, &out);
 }
 
-/* The server at the other end, to wait for its end; -1 when it cannot be seen from here. */
-static int server_process(const struct cli *cli)
+/* What is readable when the server at the other end has ended: its process or, where that cannot be seen (another pid namespace), the connection, which it keeps until then. -1: neither. */
+static int server_end(const struct cli *cli)
 {
 	struct ucred peer = { 0 };
 	socklen_t n = sizeof(peer);
+	int fd = -1;
 
-	if (getsockopt(cli->http.fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 || peer.pid <= 0)
-		return -1;
-	return (int)syscall(SYS_pidfd_open, peer.pid, 0);
+	if (getsockopt(cli->http.fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.pid > 0)
+		fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+	return fd >= 0 ? fd : fcntl(cli->http.fd, F_DUPFD_CLOEXEC, 0);
 }
 
 int cmd_shutdown(struct cli *cli)
@@ -118,7 +120,7 @@ int cmd_shutdown(struct cli *cli)
 	bool none = rc == -ENOENT || rc == -ECONNREFUSED;
 
 	if (rc == 0) {
-		server.fd = server_process(cli);
+		server.fd = server_end(cli);
 		cli->doing = "ending the server";
 		rc = cli_call(cli, "POST", "/v1/shutdown", body, NULL);
 	}
