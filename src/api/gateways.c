@@ -432,6 +432,13 @@ static void refuse(struct gateway_link *g)
 			clock_now_ns() + CONNECT_NS, NULL, NULL);
 }
 
+void gateway_trouble_over(struct sandbox *sb)
+{
+	free(sb->gateway_trouble.logged);
+	free(sb->gateway_trouble.told);
+	sb->gateway_trouble = (struct trouble){ 0 };
+}
+
 /* It takes the place of the one before. Context: waits. */
 static int link_begin(struct gateway_link *g, struct err *err)
 {
@@ -448,7 +455,7 @@ static int link_begin(struct gateway_link *g, struct err *err)
 	if (rc == 0 && sb->gateway == g)
 		rc = configure_first(g, err);
 	if (rc == 0 && g->configured)
-		sb->gateway_trouble = (struct trouble){ 0 };
+		gateway_trouble_over(sb);
 	if (rc < 0 && sb->gateway_trouble.tries >= BRIEF)
 		refuse(g);
 	if (rc < 0)
@@ -474,11 +481,12 @@ static bool is_missed(const struct sandbox *sb)
 }
 
 /* Return: was it not the last one in @last, which it is now? */
-static bool is_news(char last[1000], const struct err *err)
+static bool is_news(char **last, const struct err *err)
 {
-	if (str_eq(last, err->msg))
+	if (*last != NULL && str_eq(*last, err->msg))
 		return false;
-	(void)!str_copy(last, 1000, err->msg);
+	free(*last);
+	*last = str_dup(err->msg);
 	return true;
 }
 
@@ -486,9 +494,9 @@ static void has_failed(struct sandbox *sb, const struct err *err)
 {
 	struct trouble *t = &sb->gateway_trouble;
 
-	if (is_news(t->logged, err))
+	if (is_news(&t->logged, err))
 		log_warn("gateway", "of sandbox '%s': %s", sb->name, err->msg);
-	if (++t->tries > BRIEF && is_news(t->told, err))
+	if (++t->tries > BRIEF && is_news(&t->told, err))
 		(void)server_event(sb->srv, sb, EVENT_GATEWAY_FAILED, NULL,
 			json_pack("{s:o}", "error", err_to_json(err)));
 }

@@ -59,6 +59,9 @@ void gateway_ended(struct sandbox *sb);
 /** gateway_traffic() - a counter that moves when something passes the gateway; 0 without one. 0 or an error. Context: fiber; waits. */
 int gateway_traffic(struct sandbox *sb, uint64_t *ret, struct err *err) attr_must_use;
 
+/** gateway_trouble_over() - forget why it could not be configured. */
+void gateway_trouble_over(struct sandbox *sb);
+
 /** gateway_close() - the sandbox has stopped: let go of the connection. */
 void gateway_close(struct sandbox *sb);
 

@@ -68,6 +68,7 @@ void sandbox_unref(struct sandbox *sb)
 	execs_forget(sb);
 	json_decref(sb->doc);
 	mishaps_clear(&sb->mishaps);
+	gateway_trouble_over(sb);
 	json_decref(sb->steps_due);
 	free(sb);
 }

@@ -97,8 +97,8 @@ struct idleness {
 
 /** struct trouble - why the gateway of a sandbox could not be given its configuration, the last times. */
 struct trouble {
-	unsigned int tries; /* that failed, one after the other */
-	char logged[1000], told[1000];
+	unsigned int tries;  /* that failed, one after the other */
+	char *logged, *told; /* the reasons; NULL = none */
 };
 
 /** struct sandbox - one row of the catalogue and what runs of it. */
