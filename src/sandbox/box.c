@@ -739,8 +739,9 @@ uid_t box_gateway_id(const struct box *box)
 	return GATEWAY_FIRST_ID + box->slot;
 }
 
-int box_allow_ports(const struct box *box, const struct spec_ports *ports, struct err *err)
+int box_allow_ports(struct box *box, const struct spec_ports *ports, struct err *err)
 {
+	const struct spec_ports *was = &box->spec.ports;
 	cleanup_fd int netns = -1;
 	int rc;
 
@@ -754,8 +755,13 @@ int box_allow_ports(const struct box *box, const struct spec_ports *ports, struc
 	if (box->network.tcp < 0)
 		return 0;
 	netns = box_namespace(box, "net");
-	rc = netns < 0 ? netns : network_allow_ports(netns, ports->ranges, ports->n);
-	return rc < 0 ? err_raise_sys(err, rc, "open the ports of the policy") : 0;
+	rc = netns < 0 ? netns
+		       : network_change_ports(netns, (struct nft_ranges){ was->ranges, was->n },
+				 (struct nft_ranges){ ports->ranges, ports->n });
+	if (rc < 0)
+		return err_raise_sys(err, rc, "open the ports of the policy");
+	box->spec.ports = *ports;
+	return 0;
 }
 
 void box_kill(const struct box *box)

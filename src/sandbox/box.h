@@ -112,9 +112,8 @@ int box_order_waiter(struct box *box, int sock, int leaf) attr_must_use;
 /** box_gateway_id() - the uid and gid of its gateway in root mode; of no sandbox and of no other gateway. */
 uid_t box_gateway_id(const struct box *box);
 
-/** box_allow_ports() - let connections to these ports reach the gateway. Return: 0, or an error: %ERR_UNSUPPORTED when this kernel cannot filter packets. */
-int box_allow_ports(
-	const struct box *box, const struct spec_ports *ports, struct err *err) attr_must_use;
+/** box_allow_ports() - let connections to these ports, and no others, reach the gateway. Return: 0, or an error: %ERR_UNSUPPORTED when this kernel cannot filter packets; then the former ones hold. */
+int box_allow_ports(struct box *box, const struct spec_ports *ports, struct err *err) attr_must_use;
 
 /** box_namespace() - descriptor of the namespace @name (as in /proc/PID/ns) of PID 1 of the sandbox, owned by the caller; -errno. Not "user": see box_payload_userns(). */
 int box_namespace(const struct box *box, const char *name) attr_must_use;

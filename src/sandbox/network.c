@@ -202,25 +202,74 @@ static void make_prerouting(struct nft *nft)
 	nft_rule_end(nft);
 }
 
-/* What is steered to the listeners: questions for names in any case, and connections to @ranges, which ascend and do not touch. */
-static void open_ports(struct nft *nft, const struct nft_range *ranges, size_t n)
+/* struct opened - to which ports connections are steered: those of a policy, and that for names, joined with what it touches. */
+struct opened {
+	struct nft_ranges policy; /* ascending, not touching */
+	struct nft_range names;
+};
+
+static bool touch(struct nft_range a, struct nft_range b)
+{
+	return a.first <= b.last + 1 && b.first <= a.last + 1;
+}
+
+static struct opened opened(struct nft_ranges policy)
+{
+	struct opened o = { policy, { NAMES_PORT, NAMES_PORT } };
+
+	for (size_t i = 0; i < policy.n; i++) {
+		struct nft_range r = policy.p[i];
+
+		if (!touch(r, o.names))
+			continue;
+		o.names.first = r.first < o.names.first ? r.first : o.names.first;
+		o.names.last = r.last > o.names.last ? r.last : o.names.last;
+	}
+	return o;
+}
+
+/* The @i-th range of the set, of policy.n + 1. Return: false when it is part of that for names. */
+static bool nth_range(const struct opened *o, size_t i, struct nft_range *ret)
+{
+	*ret = i < o->policy.n ? o->policy.p[i] : o->names;
+	return i == o->policy.n || !touch(*ret, o->names);
+}
+
+static bool has_range(const struct opened *o, struct nft_range r)
+{
+	struct nft_range own;
+
+	for (size_t i = 0; i <= o->policy.n; i++) {
+		if (nth_range(o, i, &own) && own.first == r.first && own.last == r.last)
+			return true;
+	}
+	return false;
+}
+
+/* What @o has and @but has not, into the list of elements that is open in @nft; NULL: count. Return: how many. */
+static size_t put_ranges(struct nft *nft, const struct opened *o, const struct opened *but)
+{
+	struct nft_range r;
+	size_t n = 0;
+
+	for (size_t i = 0; i <= o->policy.n; i++) {
+		if (!nth_range(o, i, &r) || has_range(but, r))
+			continue;
+		if (nft != NULL)
+			nft_ports_range(nft, IPPROTO_TCP, r);
+		n++;
+	}
+	return n;
+}
+
+/* Questions for names are steered in any case. */
+static void open_names(struct nft *nft)
 {
 	static const struct nft_range names = { NAMES_PORT, NAMES_PORT };
-	struct nft_range joined = names; /* with the ranges that it touches */
 
 	nft_ports(nft, PORTS);
 	nft_ports_range(nft, IPPROTO_UDP, names);
-	for (size_t i = 0; i < n; i++) {
-		struct nft_range r = ranges[i];
-
-		if (r.first > joined.last + 1 || joined.first > r.last + 1) {
-			nft_ports_range(nft, IPPROTO_TCP, r);
-			continue;
-		}
-		joined.first = r.first < joined.first ? r.first : joined.first;
-		joined.last = r.last > joined.last ? r.last : joined.last;
-	}
-	nft_ports_range(nft, IPPROTO_TCP, joined);
+	nft_ports_range(nft, IPPROTO_TCP, names);
 	nft_ports_end(nft);
 }
 
@@ -231,7 +280,7 @@ static int make_table(int fd, uint32_t level)
 	nft_begin(&nft, TABLE);
 	nft_table(&nft);
 	nft_port_set(&nft, PORTS);
-	open_ports(&nft, NULL, 0);
+	open_names(&nft);
 	make_refuse(&nft, level);
 	make_own(&nft);
 	make_output(&nft);
@@ -406,16 +455,29 @@ int network_netlink(int netns, int protocol)
 	return v.fd;
 }
 
-int network_allow_ports(int netns, const struct nft_range *ranges, size_t n)
+int network_change_ports(int netns, struct nft_ranges was, struct nft_ranges wanted)
 {
-	cleanup_fd int table = network_netlink(netns, NETLINK_NETFILTER);
+	struct opened old = opened(was), new = opened(wanted);
+	bool fewer = put_ranges(NULL, &old, &new) > 0, more = put_ranges(NULL, &new, &old) > 0;
+	cleanup_fd int table = -1;
 	struct nft nft;
 
+	if (!fewer && !more)
+		return 0;
+	table = network_netlink(netns, NETLINK_NETFILTER);
 	if (table < 0)
 		return table;
 	nft_begin(&nft, TABLE);
-	nft_port_set_clear(&nft, PORTS);
-	open_ports(&nft, ranges, n);
+	if (fewer) {
+		nft_ports_gone(&nft, PORTS);
+		(void)put_ranges(&nft, &old, &new);
+		nft_ports_end(&nft);
+	}
+	if (more) {
+		nft_ports(&nft, PORTS);
+		(void)put_ranges(&nft, &new, &old);
+		nft_ports_end(&nft);
+	}
 	return nft_commit(&nft, table);
 }
 

@@ -59,11 +59,12 @@ void network_from_fds(struct network *network, const int fds[NETWORK_FDS]);
 int network_netlink(int netns, int protocol) attr_must_use;
 
 /**
- * network_allow_ports() - let connections to these ports reach the gateway, and to no others.
- * @netns: the namespace that network_make() has set up (borrowed). @ranges: ascending, not touching.
+ * network_change_ports() - let connections to ports @wanted reach the gateway, and to no others. What stays open is not touched: an older kernel's packets can miss for a
+ * moment what a batch takes out and puts in again.
+ * @netns: the namespace that network_make() has set up (borrowed). @was: what it was called with before; none at first. Both ascending, not touching.
  * Context: as for network_netlink(). Return: 0 or -errno; then the former ones hold.
  */
-int network_allow_ports(int netns, const struct nft_range *ranges, size_t n) attr_must_use;
+int network_change_ports(int netns, struct nft_ranges was, struct nft_ranges wanted) attr_must_use;
 
 /** network_close() - close all. */
 void network_close(struct network *network);

@@ -121,20 +121,22 @@ static void set_element(struct nft *nft, uint8_t protocol, uint16_t port, bool e
 	netlink_nest_end(&nft->nl, nest);
 }
 
-void nft_port_set_clear(struct nft *nft, const char *name)
+static void open_elements(struct nft *nft, uint16_t type, uint16_t flags, const char *set)
 {
-	open_message(nft, TYPE(NFT_MSG_DELSETELEM), 0); /* without elements: all of them */
+	open_message(nft, type, flags);
 	put_str(nft, NFTA_SET_ELEM_LIST_TABLE, nft->table);
-	put_str(nft, NFTA_SET_ELEM_LIST_SET, name);
-	netlink_close(&nft->nl);
+	put_str(nft, NFTA_SET_ELEM_LIST_SET, set);
+	nft->rule = netlink_nest(&nft->nl, NFTA_SET_ELEM_LIST_ELEMENTS);
 }
 
 void nft_ports(struct nft *nft, const char *set)
 {
-	open_message(nft, TYPE(NFT_MSG_NEWSETELEM), NLM_F_CREATE);
-	put_str(nft, NFTA_SET_ELEM_LIST_TABLE, nft->table);
-	put_str(nft, NFTA_SET_ELEM_LIST_SET, set);
-	nft->rule = netlink_nest(&nft->nl, NFTA_SET_ELEM_LIST_ELEMENTS);
+	open_elements(nft, TYPE(NFT_MSG_NEWSETELEM), NLM_F_CREATE, set);
+}
+
+void nft_ports_gone(struct nft *nft, const char *set)
+{
+	open_elements(nft, TYPE(NFT_MSG_DELSETELEM), 0, set);
 }
 
 void nft_ports_range(struct nft *nft, uint8_t protocol, struct nft_range range)

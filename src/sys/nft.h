@@ -25,6 +25,12 @@ struct nft_range {
 	uint16_t first, last;
 };
 
+/** struct nft_ranges - some of them; borrowed. */
+struct nft_ranges {
+	const struct nft_range *p;
+	size_t n;
+};
+
 /** nft_begin() - begin a batch; end it with nft_commit() or netlink_fini(&nft->nl). @table: borrowed. */
 void nft_begin(struct nft *nft, const char *table);
 
@@ -40,13 +46,13 @@ void nft_chain(struct nft *nft, const char *name, int hook, int priority);
 /** nft_port_set() - add a set of ports, each with its protocol. */
 void nft_port_set(struct nft *nft, const char *name);
 
-/** nft_port_set_clear() - empty a set that was there before this batch. */
-void nft_port_set_clear(struct nft *nft, const char *name);
-
 /** nft_ports() - begin to add ranges to a set. */
 void nft_ports(struct nft *nft, const char *set);
 
-/** nft_ports_range() - add @range of @protocol; it must not touch another of the same protocol in the set. */
+/** nft_ports_gone() - begin to take ranges out of a set, each as it was added. */
+void nft_ports_gone(struct nft *nft, const char *set);
+
+/** nft_ports_range() - @range of @protocol; it must not touch another of the same protocol in the set. */
 void nft_ports_range(struct nft *nft, uint8_t protocol, struct nft_range range);
 
 /** nft_ports_end() - end that; one range at least. */
