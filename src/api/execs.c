@@ -2,7 +2,7 @@
 /*
  * api/execs.c - commands run in sandboxes: their objects, and what is known of them after a restart.
  *
- * An exec is in the catalogue before the keeper hears of it. Its final status comes from the keeper (exec.ended), or, when no keeper can say it any more, is
+ * An exec is in the catalogue before the keeper hears of it; that of a run before it may execute anything (runs.c). Its final status comes from the keeper (exec.ended), or, when no keeper can say it any more, is
  * `lost` or `killed` with the reason: never an invented exit code. It is told once: where the row was not taken it is written again before the chain's head is.
  */
 #include "api/credentials.h"

@@ -8,6 +8,8 @@
  *
  * (1) A sandbox of a run carries `run` in its document, written in the commit that makes it together with its exec, until it is kept; a server that finds it at its start knows that somebody may come back.
  * (2) While FOLLOWED the stream holds the sandbox's lock.
+ * (3) Where its keeper is prepared it gets its orders before that commit, and works on them meanwhile: all but the execve. No command runs whose row is not there: the keeper
+ *     holds it until it is told that, and a keeper that loses its server before gives everything up.
  */
 #include "api/pump.h"
 #include "api/sandbox_parts.h"
@@ -28,6 +30,7 @@ enum run_end {
 
 struct run {
 	bool rm, keep;         /* what was asked: forget it in any case, keep it in any case */
+	bool told;             /* that it was created */
 	struct stream *client; /* NULL: nobody came back */
 	struct sandbox *sb;
 	struct exec *exec;
@@ -35,15 +38,23 @@ struct run {
 	const json_t *request; /* ExecCreate; of a new one */
 };
 
-/* The exec joins its sandbox in the transaction that sandbox_new() began: neither is there without the other. */
+/* In one transaction: neither is there without the other. */
 static int run_write(struct run *r, struct err *err)
 {
 	struct catalogue *c = r->sb->srv->catalogue;
-	int rc = -EINVAL;
+	int rc;
 
-	r->exec = exec_new(r->sb, r->request, err);
-	if (r->exec != NULL)
+	if (fault("run.ordered") < 0)
+		return err_raise(err, ERR_INTERNAL, "the run was not written");
+	rc = catalogue_begin(c, false, err);
+	if (rc < 0)
+		return rc;
+	rc = sandbox_write_new(r->sb, err);
+	r->told = rc == 0;
+	if (rc == 0)
 		rc = exec_created(r->exec, err);
+	if (rc == 0 && fault("run.commit.before") < 0)
+		rc = err_raise(err, ERR_INTERNAL, "the run was not written");
 	if (rc == 0)
 		return catalogue_commit(c, err);
 	catalogue_abort(c);
@@ -54,19 +65,23 @@ struct run_calls {
 	struct framecall start, exec, attach;
 };
 
-/* start, exec and attach go out in one piece: the keeper goes from one to the next by itself. */
-static void run_call(struct run *r, struct run_calls *calls)
+/* start, exec and attach go out in one piece: the keeper goes from one to the next by itself. @ahead: nothing is written yet, and run_execute() is to follow. */
+static void run_call(struct run *r, struct run_calls *calls, bool ahead)
 {
 	struct framelink *l = &r->sb->keeper->link;
-	json_t *exec = exec_request(r->exec, r->request);
+	json_t *exec = exec_request(r->exec, r->request), *start;
 
+	start = json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(r->sb));
+	if (ahead) {
+		(void)json_object_set_new(start, "provisional", json_true());
+		(void)json_object_set_new(exec, "held", json_true());
+	}
 	if (!r->keep)
 		(void)json_object_set_new(exec, "last", json_true());
 	if (!r->rm && !r->keep)
 		(void)json_object_set_new(exec, "tell_changed", json_true());
 	stream_cork(&l->s, true);
-	framelink_call_begin(l, &calls->start,
-		json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(r->sb)));
+	framelink_call_begin(l, &calls->start, start);
 	framelink_call_begin(l, &calls->exec, exec);
 	framelink_call_begin(l, &calls->attach, pump_attach_request(&r->pump, 0));
 	stream_cork(&l->s, false);
@@ -95,32 +110,82 @@ static int run_answers(struct run *r, struct run_calls *calls, bool warm, struct
 	return rc;
 }
 
-static int run_begin(struct run *r, struct err *err)
+/* The rows are there. The answer is that of the exec. */
+static void run_execute(struct run *r)
 {
-	struct keeper *k = r->sb->keeper;
-	struct run_calls calls;
-	bool warm = k->prepared;
-	int rc = run_write(r, err);
+	struct framelink *l = &r->sb->keeper->link;
+	char text[96];
 
-	if (rc < 0)
-		return rc;
+	if (l->dead)
+		return;
+	(void)snprintf(text, sizeof(text), "{\"id\":0,\"verb\":\"execute\",\"channel\":%u}",
+		(unsigned int)r->exec->channel);
+	framelink_send(l, FRAME_REQUEST, 0, text, strlen(text));
+}
+
+/* The rows are not there: nobody waits for the answers, and what the keeper says of its end is no end of a command. */
+static void run_take_back(struct run *r, struct run_calls *calls)
+{
+	struct framelink *l = &r->sb->keeper->link;
+	uint64_t now = clock_now_ns();
+
+	r->exec->sink = NULL;
+	(void)!framelink_call_end(l, &calls->start, now, NULL, NULL);
+	(void)!framelink_call_end(l, &calls->exec, now, NULL, NULL);
+	(void)!framelink_call_end(l, &calls->attach, now, NULL, NULL);
+}
+
+static void run_follows(struct run *r)
+{
 	r->exec->fleeting = !r->keep;
 	r->exec->unchanged = r->rm;
-	pump_init(&r->pump, r->exec, r->client, &k->link);
+	pump_init(&r->pump, r->exec, r->client, &r->sb->keeper->link);
 	r->pump.cork_status = true;
 	r->exec->sink = &r->pump.sink;
+}
+
+/* Its keeper is not prepared, or its disk is to be made: the orders come behind that. */
+static int run_call_later(struct run *r, struct run_calls *calls, struct err *err)
+{
+	int rc;
+
+	stream_cork(r->client, false);
+	rc = keeper_ready(r->sb->keeper, err);
+	if (rc == 0)
+		rc = sandbox_make_disk(r->sb, err);
+	if (rc == 0)
+		run_call(r, calls, false);
+	return rc;
+}
+
+static int run_begin(struct run *r, struct err *err)
+{
+	bool warm = r->sb->keeper->prepared, ahead = warm && !sandbox_has_disk(r->sb);
+	struct run_calls calls;
+	int rc;
+
+	r->exec = exec_new(r->sb, r->request, err);
+	if (r->exec == NULL)
+		return -EINVAL;
+	run_follows(r);
+	if (ahead)
+		run_call(r, &calls, true);
+	rc = run_write(r, err);
+	if (rc < 0) {
+		if (ahead)
+			run_take_back(r, &calls);
+		return rc;
+	}
+	(void)fault("run.written");
+	if (ahead)
+		run_execute(r);
 	pump_send_object(
 		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
 	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(r->exec)));
-	if (!warm || sandbox_has_disk(r->sb)) {
-		stream_cork(r->client, false);
-		rc = keeper_ready(k, err);
-		if (rc == 0)
-			rc = sandbox_make_disk(r->sb, err);
-	}
+	if (!ahead)
+		rc = run_call_later(r, &calls, err);
 	if (rc < 0)
 		return rc;
-	run_call(r, &calls);
 	stream_cork(r->client, false);
 	return run_answers(r, &calls, warm, err);
 }
@@ -245,6 +310,10 @@ static void run_lost(struct run *r)
 static enum run_end run_failed(struct run *r, const struct err *why)
 {
 	pump_send_object(r->client, FRAME_ERROR, err_to_json(why));
+	if (!r->told) {
+		sandbox_discard(r->sb);
+		return RUN_STAYS;
+	}
 	if (r->sb->state == SANDBOX_CREATING)
 		sandbox_enter(r->sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED,
 			json_pack("{s:o}", "error", err_to_json(why)));

@@ -246,17 +246,29 @@ int sandbox_check_storage(struct server *srv, const char *image, struct err *err
 }
 
 /* Told when it is written: where it is not, nobody has heard of it. The data of the event are in the row anyway. */
-static int write_new(struct sandbox *sb, struct err *err)
+int sandbox_write_new(struct sandbox *sb, struct err *err)
 {
 	int rc;
 
 	sandbox_enter(sb, SANDBOX_CREATING, EVENT_TYPE_COUNT, NULL);
 	sandbox_will_tell(sb, EVENT_SANDBOX_CREATED, NULL);
 	rc = sandbox_save(sb, false, err);
-	if (rc == 0)
-		(void)server_event(
-			sb->srv, sb, EVENT_SANDBOX_CREATED, NULL, sandbox_created_data(sb));
-	return rc;
+	if (rc < 0)
+		return rc;
+	(void)server_event(sb->srv, sb, EVENT_SANDBOX_CREATED, NULL, sandbox_created_data(sb));
+	(void)fault("sandbox.create.committed");
+	return 0;
+}
+
+void sandbox_discard(struct sandbox *sb)
+{
+	struct keeper *k = sb->keeper;
+
+	credentials_forget(sb->srv, sb->id);
+	gateway_state_forget(sb->srv, sb->id);
+	sb->keeper = NULL;
+	give_back(sb->srv, k, (int)json_integer_value(json_object_get(sb->doc, "slot")));
+	sandbox_unlist(sb);
 }
 
 struct sandbox *sandbox_new(struct server *srv, const json_t *request,
@@ -264,7 +276,7 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 {
 	char name[NAME_MAX_LEN + 1], id[ID_LEN + 1];
 	const char *image = image_find(srv, text_or(request, "image", "host"), err), *disk;
-	bool in_run = origin != NULL && origin->run != NULL, begun;
+	bool in_run = origin != NULL && origin->run != NULL;
 	struct keeper *k;
 	struct sandbox *sb;
 	json_t *mounts, *limits, *policy;
@@ -322,21 +334,10 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 							: 0;
 	if (rc == 0)
 		rc = credentials_prepare(sb, err);
-	begun = rc == 0 && in_run;
-	if (begun)
-		rc = catalogue_begin(srv->catalogue, false, err);
+	if (rc == 0 && !in_run)
+		rc = sandbox_write_new(sb, err);
 	if (rc == 0)
-		rc = write_new(sb, err);
-	if (rc == 0) {
-		(void)fault("sandbox.create.committed");
 		return sandbox_ref(sb);
-	}
-	if (begun)
-		catalogue_abort(srv->catalogue);
-	credentials_forget(srv, id);
-	gateway_state_forget(srv, id);
-	sb->keeper = NULL;
-	give_back(srv, k, slot);
-	sandbox_unlist(sb);
+	sandbox_discard(sb);
 	return NULL;
 }

@@ -8,6 +8,12 @@
 /** sandbox_alloc() - put a sandbox with document @doc (stolen) into the list. Return: the list's reference. */
 struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *name, json_t *doc);
 
+/** sandbox_write_new() - the row of a new sandbox, and the event that it was made. 0 or an error; then nothing was told of it. */
+int sandbox_write_new(struct sandbox *sb, struct err *err) attr_must_use;
+
+/** sandbox_discard() - of a new sandbox nothing was written or told: it goes, with its keeper. The list's reference goes. Context: waits. */
+void sandbox_discard(struct sandbox *sb);
+
 /** sandbox_created_data() - of its event sandbox.created, as its document says them; a new reference. */
 json_t *sandbox_created_data(const struct sandbox *sb);
 

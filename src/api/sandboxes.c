@@ -8,7 +8,7 @@
  *	   |     |           |
  *	   +-----+--removing-+   running <-> suspended -> stopped, creating (rewind)
  *
- * (1) A sandbox is in the catalogue before anything of it exists, and leaves it before its files do: what the catalogue does not know is deleted at the next start.
+ * (1) A sandbox is in the catalogue before anything of it runs, and leaves it before its files do: what the catalogue does not know is deleted at the next start.
  * (2) keeper is set exactly while creating, running or paused, and while a suspended one is being resumed.
  * (3) Whoever changes a sandbox holds its lock; events of its keeper need none.
  */

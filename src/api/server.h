@@ -461,7 +461,7 @@ struct sandbox_origin {
 
 /**
  * sandbox_new() - make a sandbox from a checked SandboxCreate object; claims a prepared keeper where there is one.
- * The caller starts it. One for a run is written in a transaction of the catalogue that is left open: the caller adds the exec, and commits before it waits.
+ * The caller starts it. One for a run is not in the catalogue yet: the caller writes it together with its exec (sandbox_write_new()), or discards it, before it waits.
  * Returns a reference, locked; NULL with @err set.
  */
 struct sandbox *sandbox_new(struct server *srv, const json_t *request,

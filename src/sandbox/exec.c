@@ -195,7 +195,8 @@ int exec_launch(struct exec *e, const struct box *box, int sock, const json_t *r
 	const struct exec_counters *before, const int stdio[3], struct err *err)
 {
 	cleanup_buf struct buf message = BUF_INIT(sizeof(struct launch_request) + LAUNCH_TEXT_MAX);
-	struct launch_request launch = { .tty = e->tty };
+	struct launch_request launch = { .tty = e->tty,
+		.held = json_is_true(json_object_get(request, "held")) };
 	int rc = make_text(request, &launch, &message, err);
 
 	if (rc == 0) {

@@ -152,7 +152,8 @@ struct keeper {
 	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
 	unsigned int last_leaf; /* number in the name of the leaf that was made last */
 	bool leaves_left;       /* some exec has @leaf_left */
-	const char *lost;       /* why everything was killed, NULL = it was not */
+	bool provisional; /* it is in no catalogue yet: it ends with the connection of who started it */
+	const char *lost; /* why everything was killed, NULL = it was not */
 	enum err_code lost_code;
 	struct list conns, execs, waiters;
 	struct list held; /* attachments without connection */
@@ -293,6 +294,9 @@ void keeper_check_deadlines(struct keeper *k);
  */
 struct waiter *keeper_launch(struct keeper *k, struct exec *e, const json_t *request, int stdio[3],
 	struct err *err) attr_must_use;
+
+/** keeper_execute() - the program on @channel was held and may begin: whoever becomes it is told. Nothing when none is about to. */
+void keeper_execute(struct keeper *k, uint16_t channel);
 
 /** keeper_launching() - has a program been asked for that does not run yet? */
 bool keeper_launching(const struct keeper *k);

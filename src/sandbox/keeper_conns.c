@@ -52,7 +52,7 @@ static void conn_free(struct keeper *k, struct conn *c)
 	if (c->primary) {
 		k->events_sent =
 			0; /* the next primary connection gets them all again and acknowledges */
-		if (k->state < KEEPER_RUNNING)
+		if (k->state < KEEPER_RUNNING || (k->provisional && k->state != KEEPER_STOPPING))
 			keeper_move(k, KEEPER_STOPPING);
 	}
 	list_remove(&c->node);

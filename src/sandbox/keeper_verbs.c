@@ -4,6 +4,7 @@
  * (docs/design/0001: add a verb there and here).
  */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "sandbox/keeper.h"
@@ -87,6 +88,7 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	rc = err.code == ERR_NONE ? box_start(&k->box, &spec, &err) : -EINVAL;
 	if (rc == 0) {
 		keeper_move(k, KEEPER_RUNNING);
+		k->provisional = json_is_true(json_object_get(request, "provisional"));
 		meter_start(&k->memory, clock_now_ns());
 		keeper_event(k, "sandbox.started", NULL,
 			json_pack("{s:i}", "init_pid", k->box.init_pid));
@@ -149,6 +151,20 @@ static void verb_exec(struct keeper *k, struct conn *c, json_int_t id, const jso
 		return;
 	}
 	keeper_start_exec(k, &(struct start_request){ .conn = c, .id = id }, request);
+	if (k->provisional)
+		(void)fault("keeper.exec.held");
+}
+
+/* No answer: that of the `exec` says what became of it. */
+static void verb_execute(struct keeper *k, attr_unused struct conn *c, attr_unused json_int_t id,
+	const json_t *request)
+{
+	json_int_t channel = json_integer_value(json_object_get(request, "channel"));
+
+	(void)fault("keeper.execute.before");
+	k->provisional = false;
+	if (channel > 0 && channel <= UINT16_MAX)
+		keeper_execute(k, (uint16_t)channel);
 }
 
 static struct exec *want_exec(
@@ -475,6 +491,7 @@ static const struct {
 	{ "prepare", verb_prepare },
 	{ "start", verb_start },
 	{ "exec", verb_exec },
+	{ "execute", verb_execute },
 	{ "attach", verb_attach },
 	{ "detach", verb_detach },
 	{ "signal", verb_signal },

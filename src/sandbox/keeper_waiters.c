@@ -5,6 +5,8 @@
  *   ordered (no pid) --starter answers--> spare --exec--> launching --its socket closes--> it is the exec's program
  *       \----------------exec: what it becomes waits in its socket----/  \--it says why not, or is killed--> gone (until it is reaped)
  *
+ * What is held has done all but execute while it is launching, and waits for keeper_execute().
+ *
  * (1) They stand in the order in which the starter was asked, which is that of its answers.
  * (2) A payload may kill or stop a spare: then the next exec finds none and orders its own, or lets it go on.
  */
@@ -179,6 +181,20 @@ struct waiter *keeper_launch(
 	e->cgroup = w->cgroup;
 	w->exec = e;
 	return w;
+}
+
+void keeper_execute(struct keeper *k, uint16_t channel)
+{
+	list_for_each (&k->waiters, pos, next) {
+		struct waiter *w = list_entry(pos, struct waiter, node);
+
+		if (w->exec == NULL || w->exec->channel != channel)
+			continue;
+		/* another one may have to become it */
+		(void)json_object_del(w->asked, "held");
+		if (w->sock >= 0)
+			(void)send(w->sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	}
 }
 
 static void forget_exec(struct waiter *w)

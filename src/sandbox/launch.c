@@ -6,7 +6,7 @@
  *   3. bounding set; the seccomp filter while CAP_SYS_ADMIN in U2 still allows it without no_new_privs; then all capabilities but the program's and those that
  *      finding a user and becoming one take. Here it waits: under the payload's filter, with ids that no payload has;
  *   4. stdio; user look-up in the sandbox's own files; ids; the last capabilities;
- *   5. working directory as the user, close all else, execute.
+ *   5. working directory as the user, close all else; wait for the word that the command may begin, where it is held; execute.
  */
 #include "sandbox/launch.h"
 #include "base/ablate.h"
@@ -333,6 +333,18 @@ static void look_ahead(void)
 		(void)!access(names[i], F_OK);
 }
 
+/* Whoever would have said it may be gone: then nobody answers for what would run. */
+static int await_word(int keep, struct err *err)
+{
+	char word;
+	ssize_t n;
+
+	do
+		n = recv(keep, &word, 1, 0);
+	while (n < 0 && errno == EINTR);
+	return n == 1 ? 0 : err_raise(err, ERR_STATE, "nobody said that the program may begin");
+}
+
 int launch_prepare(const struct launch_place *place, int u2, int keep, struct err *err)
 {
 	int rc = begin(err);
@@ -370,6 +382,8 @@ void launch_become(const struct launch_place *place, const struct launch_request
 	(void)!fcntl(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), F_SETFD, 0);
 #endif
 	if (!ablated("close_range") && close_others(3, keep, err) < 0)
+		return;
+	if (request->held != 0 && await_word(keep, err) < 0)
 		return;
 	/* who has not heard this would have another do it again */
 	if (send(keep, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1)

@@ -29,7 +29,8 @@ struct launch_place {
 struct launch_request {
 	uint32_t argc, envc;
 	uint32_t text_size;
-	uint32_t tty; /* stdin is a terminal: make it the controlling one */
+	uint32_t tty;  /* stdin is a terminal: make it the controlling one */
+	uint32_t held; /* execute nothing before a word has come through the socket */
 };
 
 /** launch_limits() - resource limits that all programs inherit; once, in the starter. 0 or -errno. */
@@ -49,7 +50,7 @@ int launch_prepare(
  * launch_become() - become the program; returns only on failure, with @err filled.
  * @text: the request's text.
  * @stdio: the three descriptors that become 0, 1, 2.
- * @keep: as for launch_prepare().
+ * @keep: as for launch_prepare(); through it comes the word for which a request that is held waits. Its end is no such word.
  */
 void launch_become(const struct launch_place *place, const struct launch_request *request,
 	char *text, const int stdio[3], int keep, struct err *err);
