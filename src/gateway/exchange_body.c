@@ -11,7 +11,7 @@
 #include <strings.h>
 
 #define TREE_MAX   (8U << 20) /* of what rules look at in one body */
-#define TREE_RATIO 40         /* bytes of tree that a byte of text can make, at most */
+#define TREE_RATIO 80         /* bytes of tree that a byte of text can make, at most */
 #define TURN       (2U << 20) /* bytes that are read in a turn */
 #define FIRST      16384U     /* reserved of a body of unknown length */
 

@@ -14,6 +14,8 @@
 
 /* What is kept takes, roughly: jansson's structs and malloc's own. */
 #define COST_VALUE   64
+#define COST_OBJECT  224 /* with its table, also when it is empty */
+#define COST_ARRAY   128
 #define COST_MEMBER  96
 #define COST_ELEMENT 16
 
@@ -51,7 +53,8 @@ struct frame {
 struct sieve {
 	const struct sieve_paths *paths;
 	size_t memory, memory_max;
-	size_t bytes, values, names, reals; /* of the text, whatever is kept of it */
+	size_t bytes, values, objects, arrays, names,
+		reals; /* of the text, whatever is kept of it */
 	int error;
 	enum state state;
 	enum escape escape;
@@ -110,7 +113,8 @@ size_t sieve_memory(const struct sieve *s)
 
 size_t sieve_memory_of_all(const struct sieve *s)
 {
-	return s->bytes + s->values * (COST_VALUE + COST_ELEMENT) + s->names * COST_MEMBER;
+	return s->bytes + s->values * (COST_VALUE + COST_ELEMENT) + s->names * COST_MEMBER +
+	       s->objects * (COST_OBJECT - COST_VALUE) + s->arrays * (COST_ARRAY - COST_VALUE);
 }
 
 size_t sieve_text_of_all(const struct sieve *s)
@@ -206,7 +210,7 @@ static void open_frame(struct sieve *s, bool object)
 	f = &s->frames[s->n_frames++];
 	*f = (struct frame){ .object = object, .mark = s->memory };
 	f->value = object ? json_object() : json_array();
-	pay(s, COST_VALUE);
+	pay(s, object ? COST_OBJECT : COST_ARRAY);
 	if (s->paths == NULL)
 		return;
 	if (above == NULL) {
@@ -226,6 +230,8 @@ static int open_container(struct sieve *s, bool object)
 {
 	if (s->depth == SIEVE_DEPTH_MAX)
 		return fail(s, -EBADMSG);
+	s->objects += object;
+	s->arrays += !object;
 	if (s->depth == 0 || is_kept(s, parent(s)))
 		open_frame(s, object);
 	s->brackets[s->depth++] = object ? '{' : '[';

@@ -5,6 +5,7 @@
 #include "policy/sieve.h"
 #include "t.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 
 /* @text in pieces of @step bytes. */
@@ -305,6 +306,39 @@ TEST(what_all_of_it_takes)
 		counted(texts[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(more); i++)
 		counted(more[i]);
+}
+
+/* What a tree of ten thousand times @element takes of malloc's, beside what is said of it. A sanitizer's malloc says nothing. */
+static void costs(const char *element)
+{
+	struct sieve *s = sieve_new(NULL, SIZE_MAX);
+	size_t before = mallinfo2().uordblks, took;
+	json_t *root;
+
+	check_int(sieve_feed(s, "[", 1), 0);
+	for (int i = 0; i < 10000; i++) {
+		if (i > 0)
+			check_int(sieve_feed(s, ",", 1), 0);
+		check_int(sieve_feed(s, element, strlen(element)), 0);
+	}
+	check_int(sieve_feed(s, "]", 1), 0);
+	root = sieve_end(s);
+	check(root != NULL);
+	took = mallinfo2().uordblks - before;
+	check(sieve_memory(s) + sieve_memory(s) / 4 >= took);
+	check(sieve_memory_of_all(s) >= sieve_memory(s));
+	json_decref(root);
+	sieve_free(s);
+}
+
+TEST(what_is_said_of_a_tree_is_what_it_takes)
+{
+	costs("{}");
+	costs("[]");
+	costs("[[]]");
+	costs("{\"a\":{\"b\":1}}");
+	costs("\"x\"");
+	costs("\"a text of forty bytes, or some more of it\"");
 }
 
 TEST(depth)
