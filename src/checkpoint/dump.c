@@ -492,7 +492,7 @@ static void forget_all(struct dump *d)
 
 		tracee_end(&p->twin);
 		keep_fini(&p->kept);
-		buf_free(&p->maps);
+		mappings_fini(&p->maps);
 		buf_free(&p->smaps);
 		free(p->pages.list);
 		free(p->pages.guards);
@@ -710,16 +710,17 @@ static void prepare(struct dump *d, struct dump_report *r)
 	uint64_t deadline_ns = 0;
 
 	for (uint32_t i = 0; i < d->order->n_pids; i++) {
-		cleanup_buf struct buf maps = BUF_INIT(64U << 20);
+		struct mappings maps = { 0 };
 		char path[32];
 
 		(void)snprintf(path, sizeof(path), "/proc/%d/maps", d->order->pids[i]);
-		if (file_read_at(AT_FDCWD, path, &maps) < 0)
-			continue;
-		(void)!dump_shared(d, d->order->pids[i], &maps);
-		dump_shared_guess(d, d->order->pids[i], &maps);
-		if (d->order->for_good == 0)
-			dump_gather(d->order->pids[i], &maps, &deadline_ns);
+		if (mappings_read(AT_FDCWD, path, &maps) == 0) {
+			(void)!dump_shared(d, d->order->pids[i], &maps);
+			dump_shared_guess(d, d->order->pids[i], &maps);
+			if (d->order->for_good == 0)
+				dump_gather(d->order->pids[i], &maps, &deadline_ns);
+		}
+		mappings_fini(&maps);
 	}
 	if (fault("live.dump.hang.prepare") < 0)
 		(void)pause();

@@ -12,6 +12,7 @@
 #include "checkpoint/dump_wire.h"
 #include "checkpoint/image_write.h"
 #include "checkpoint/keep.h"
+#include "checkpoint/mappings.h"
 #include "checkpoint/plan.h"
 #include "checkpoint/tracee.h"
 #include "codec/proctext.h"
@@ -41,9 +42,9 @@ enum dump_told {
 /** struct dump_process - one process of the tree while it is being looked at. */
 struct dump_process {
 	struct tracee tracee;
-	struct tracee twin;    /* its copy-on-write copy; host 0 = there is none */
-	struct buf maps;       /* text of /proc/PID/maps */
-	struct buf smaps;      /* and of smaps, of itself or of its twin; empty = not read */
+	struct tracee twin; /* its copy-on-write copy; host 0 = there is none */
+	struct mappings maps;
+	struct buf smaps;      /* text of smaps, of itself or of its twin; empty = not read */
 	struct proc_smap smap; /* the one that was looked at last, and where the next begins */
 	const char *smap_at;
 	bool smaps_of_twin;
@@ -216,7 +217,7 @@ void dump_filters_end(struct dump *d, struct dump_process *p);
 /** dump_creds_check() - ids and capabilities, which /proc answers; refuses filters of the program's own that are not known. */
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_read_maps() - read the text of the mappings of @p. While it stands still, before there is memory for calls in it, which is none of its own. */
+/** dump_read_maps() - read the mappings of @p. While it stands still, before there is memory for calls in it, which is none of its own. */
 int dump_read_maps(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_maps() - refuse the mappings of @p that cannot be carried over; reads them where dump_read_maps() has not. When the files of all are known. */
@@ -226,10 +227,10 @@ int dump_maps(struct dump *d, struct dump_process *p, struct err *err) attr_must
 bool dump_is_gone(const char *name, size_t n);
 
 /**
- * dump_gone_mark() - call what was replaced or removed since it was mapped "(deleted)" in @maps, the text of /proc/PID/maps, where the kernel does not: of a file that an overlay has
+ * dump_gone_mark() - call what was replaced or removed since it was mapped "(deleted)" in @maps, where the kernel does not: of a file that an overlay has
  * from another overlay (the host's root: sandbox/overlay.h) the kernel tells the name that it has in that one, which nobody inside ever changes.
  */
-void dump_gone_mark(struct dump *d, struct buf *maps);
+void dump_gone_mark(struct dump *d, struct mappings *maps);
 
 /** dump_is_gone_file() - does @m map a file that had a name in some file system? */
 bool dump_is_gone_file(const struct proc_map *m);
@@ -330,17 +331,17 @@ struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host);
 /** dump_moment() - list the pages of @p, copy what its twin does not have and what it shares. While @p is stopped, after its twin was made. */
 int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_shared() - copy the shared memory that the text @maps of process @host names. Also while it runs: then to have the pages, see shared_memories_stale(). */
-int dump_shared(struct dump *d, pid_t host, const struct buf *maps) attr_must_use;
+/** dump_shared() - copy the shared memory that is in @maps, of process @host. Also while it runs: then to have the pages, see shared_memories_stale(). */
+int dump_shared(struct dump *d, pid_t host, const struct mappings *maps) attr_must_use;
 
 /** dump_shared_guess() - after that, while it runs: the same, as far as it is large, is to be copied by a thread as soon as all stands still. */
-void dump_shared_guess(struct dump *d, pid_t host, const struct buf *maps);
+void dump_shared_guess(struct dump *d, pid_t host, const struct mappings *maps);
 
 /**
- * dump_gather() - have the dense memory that process @host, which runs, has to itself put into huge pages. @maps: text of its maps. @deadline_ns: of all such calls
+ * dump_gather() - have the dense memory that process @host, which runs, has to itself put into huge pages. @maps: its mappings. @deadline_ns: of all such calls
  * of a capture, 0 before the first. It helps as far as it goes.
  */
-void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns);
+void dump_gather(pid_t host, const struct mappings *maps, uint64_t *deadline_ns);
 
 /** dump_lend() - while they run: have what is to be copied by a thread mapped here, as far as the template may open it. After dump_shared_guess() of all. */
 void dump_lend(struct dump *d);

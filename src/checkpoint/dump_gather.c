@@ -97,11 +97,9 @@ static void gather_region(struct gathering *g, uint64_t start, uint64_t end)
 	say(g);
 }
 
-void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns)
+void dump_gather(pid_t host, const struct mappings *maps, uint64_t *deadline_ns)
 {
 	struct gathering g = { .host = host, .pagemap = -1 };
-	const char *at = maps->p, *end = at + maps->n;
-	struct proc_map m;
 	char path[32];
 
 	if (*deadline_ns == 0)
@@ -110,9 +108,11 @@ void dump_gather(pid_t host, const struct buf *maps, uint64_t *deadline_ns)
 	(void)snprintf(path, sizeof(path), "/proc/%d/pagemap", host);
 	g.pagemap = open(path, O_RDONLY | O_CLOEXEC);
 	g.over = g.pagemap < 0;
-	while (!g.over && maps->n > 0 && proc_map_next(&at, end, &m) > 0) {
-		if (m.inode == 0 && m.readable && !m.shared && m.end - m.start >= HUGE_PAGE)
-			gather_region(&g, m.start, m.end);
+	for (size_t i = 0; !g.over && i < maps->n; i++) {
+		const struct proc_map *m = &maps->list[i];
+
+		if (m->inode == 0 && m->readable && !m->shared && m->end - m->start >= HUGE_PAGE)
+			gather_region(&g, m->start, m->end);
 	}
 	fd_close(&g.pagemap);
 }

@@ -122,37 +122,41 @@ static bool has_been_replaced(struct dump *d, int root, const struct proc_map *m
 	return more->replaced;
 }
 
-void dump_gone_mark(struct dump *d, struct buf *maps)
+static const char *name_gone(struct mappings *maps, const struct proc_map *m)
+{
+	char *name = malloc(m->name_size + sizeof(GONE));
+
+	if (name == NULL)
+		abort();
+	memcpy(name, m->name, m->name_size);
+	memcpy(name + m->name_size, GONE, sizeof(GONE));
+	return mappings_name(maps, name);
+}
+
+void dump_gone_mark(struct dump *d, struct mappings *maps)
 {
 	cleanup_fd int root = open_root(d);
-	cleanup_buf struct buf marked = BUF_INIT(64U << 20);
-	const char *at = buf_cstr(maps), *end = at + maps->n, *copied = at;
-	struct proc_map m, before = { 0 };
-	bool replaced = false;
+	struct proc_map before = { 0 };
+	const char *gone = NULL; /* what it is called from now on, NULL = as ever */
 	struct stat st;
 
 	if (root < 0 || fstat(root, &st) < 0)
 		return;
-	while (proc_map_next(&at, end, &m) > 0) {
+	for (size_t i = 0; i < maps->n; i++) {
+		struct proc_map *m = &maps->list[i];
+
 		/* the parts of a file are neighbours */
-		if (before.name == NULL || before.name_size != m.name_size ||
-			before.inode != m.inode || memcmp(before.name, m.name, m.name_size) != 0)
-			replaced = may_be_replaced(&m, st.st_dev) && has_been_replaced(d, root, &m);
-		before = m;
-		if (!replaced)
+		if (before.name == NULL || before.name_size != m->name_size ||
+			before.inode != m->inode || memcmp(before.name, m->name, m->name_size) != 0)
+			gone = may_be_replaced(m, st.st_dev) && has_been_replaced(d, root, m)
+				       ? name_gone(maps, m)
+				       : NULL;
+		before = *m;
+		if (gone == NULL)
 			continue;
-		buf_add(&marked, copied, (size_t)(m.name + m.name_size - copied));
-		buf_str(&marked, GONE);
-		copied = m.name + m.name_size;
+		m->name = gone;
+		m->name_size += sizeof(GONE) - 1;
 	}
-	if (marked.n == 0)
-		return;
-	buf_add(&marked, copied, (size_t)(end - copied));
-	if (buf_failed(&marked))
-		return;
-	buf_free(maps);
-	*maps = marked;
-	marked = (struct buf)BUF_INIT(0);
 }
 
 static struct dump_gone *find(struct dump *d, const struct proc_map *m)
@@ -240,9 +244,8 @@ int dump_gone_note(
 /* The mapping that holds its first instructions. */
 static bool find_code(const struct dump_process *p, struct proc_map *ret)
 {
-	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
-
-	while (proc_map_next(&at, end, ret) > 0) {
+	for (size_t i = 0; i < p->maps.n; i++) {
+		*ret = p->maps.list[i];
 		if (ret->start <= p->stat.start_code && p->stat.start_code < ret->end)
 			return dump_is_gone_file(ret);
 	}
@@ -260,12 +263,10 @@ static bool program_is_gone(const struct dump_process *p)
 /* What a mapping of ours shows is nobody's to choose. */
 void dump_gone_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode)
 {
-	cleanup_buf struct buf maps = BUF_INIT(64U << 20);
+	struct mappings maps = { 0 };
 	cleanup_fd int own = -1;
 	char path[32];
 	void *ours;
-	const char *at, *end;
-	struct proc_map m;
 
 	*ret_device = *ret_inode = 0;
 	/* who has it open may be allowed to write alone */
@@ -274,16 +275,17 @@ void dump_gone_identity(int fd, uint64_t *ret_device, uint64_t *ret_inode)
 	ours = own < 0 ? MAP_FAILED : mmap(NULL, IMAGE_PAGE, PROT_READ, MAP_SHARED, own, 0);
 	if (ours == MAP_FAILED)
 		return;
-	if (file_read_at(AT_FDCWD, "/proc/self/maps", &maps) < 0)
+	if (mappings_read(AT_FDCWD, "/proc/self/maps", &maps) < 0)
 		maps.n = 0;
-	at = buf_cstr(&maps);
-	end = at + maps.n;
-	while (proc_map_next(&at, end, &m) > 0) {
-		if (m.start != (uint64_t)(uintptr_t)ours)
+	for (size_t i = 0; i < maps.n; i++) {
+		const struct proc_map *m = &maps.list[i];
+
+		if (m->start != (uint64_t)(uintptr_t)ours)
 			continue;
-		*ret_device = makedev(m.major, m.minor);
-		*ret_inode = m.inode;
+		*ret_device = makedev(m->major, m->minor);
+		*ret_inode = m->inode;
 	}
+	mappings_fini(&maps);
 	(void)munmap(ours, IMAGE_PAGE);
 }
 

@@ -275,31 +275,30 @@ static int keep_what_twin_lacks(struct dump_process *p)
 	return rc;
 }
 
-int dump_shared(struct dump *d, pid_t host, const struct buf *maps)
+int dump_shared(struct dump *d, pid_t host, const struct mappings *maps)
 {
-	const char *at = maps->p, *end = at + maps->n;
-	struct proc_map m;
 	int rc = 0;
 
-	while (rc == 0 && maps->n > 0 && proc_map_next(&at, end, &m) > 0) {
+	for (size_t i = 0; rc == 0 && i < maps->n; i++) {
+		const struct proc_map *m = &maps->list[i];
+
 		/* what a descriptor refers to was read through it, and may be smaller than its mapping */
-		if (is_shared_memory(&m) && opened(d, &m) == IMAGE_NONE)
-			rc = shared_memories_add(&d->shared, device_of(&m), m.inode, host, m.start,
-				m.offset, m.end - m.start);
+		if (is_shared_memory(m) && opened(d, m) == IMAGE_NONE)
+			rc = shared_memories_add(&d->shared, device_of(m), m->inode, host, m->start,
+				m->offset, m->end - m->start);
 	}
 	return rc;
 }
 
 /* Only what no descriptor refers to, by its name; else what is copied ahead would be read once more. */
-void dump_shared_guess(struct dump *d, pid_t host, const struct buf *maps)
+void dump_shared_guess(struct dump *d, pid_t host, const struct mappings *maps)
 {
-	const char *at = maps->p, *end = at + maps->n;
-	struct proc_map m;
+	for (size_t i = 0; i < maps->n; i++) {
+		const struct proc_map *m = &maps->list[i];
 
-	while (maps->n > 0 && proc_map_next(&at, end, &m) > 0) {
-		if (m.shared && starts(&m, "/dev/zero (deleted)"))
-			shared_memories_guess(&d->shared, device_of(&m), m.inode, host, m.start,
-				m.offset, m.end - m.start);
+		if (m->shared && starts(m, "/dev/zero (deleted)"))
+			shared_memories_guess(&d->shared, device_of(m), m->inode, host, m->start,
+				m->offset, m->end - m->start);
 	}
 }
 
@@ -400,26 +399,20 @@ static int each_region(struct dump *d, struct dump_process *p,
 		struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err),
 	struct err *err)
 {
-	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
-	struct proc_map map;
-	int rc = 0, more = 0;
+	int rc = 0;
 
-	while (rc == 0 && (more = proc_map_next(&at, end, &map)) > 0) {
-		rc = check(d, p, &map, err);
+	for (size_t i = 0; rc == 0 && i < p->maps.n; i++) {
+		rc = check(d, p, &p->maps.list[i], err);
 		if (rc < 0 && dump_note(d, err))
 			rc = 0;
 	}
-	return rc == 0 && more < 0 ? err_raise_sys(err, more, "read the mappings of process %d",
-					     p->tracee.inner)
-				   : rc;
+	return rc;
 }
 
 int dump_read_maps(struct dump_process *p, struct err *err)
 {
-	int rc;
+	int rc = mappings_read(p->tracee.proc, "maps", &p->maps);
 
-	p->maps = (struct buf)BUF_INIT(64U << 20);
-	rc = file_read_at(p->tracee.proc, "maps", &p->maps);
 	return rc < 0 ? err_raise_sys(err, rc, "read the mappings of process %d", p->tracee.inner)
 		      : 0;
 }
@@ -681,16 +674,14 @@ static void add_guards(struct dump *d, struct dump_process *p)
 static void add_regions(struct dump *d, struct dump_process *p)
 {
 	uint64_t first_vvar = 0;
-	const char *at = buf_cstr(&p->maps), *end = at + p->maps.n;
 	struct dump_relatives relatives;
-	struct proc_map map;
 
 	dump_relatives_begin(d, p, &relatives);
 	d->relatives = &relatives;
 	p->place.stash_start = d->image.stash;
 	p->out.first_region = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region));
-	while (proc_map_next(&at, end, &map) > 0)
-		add_region(d, p, &map, &p->pages, &first_vvar);
+	for (size_t i = 0; i < p->maps.n; i++)
+		add_region(d, p, &p->maps.list[i], &p->pages, &first_vvar);
 	p->out.n_regions = image_count(&d->image, TABLE_REGIONS, sizeof(struct image_region)) -
 			   p->out.first_region;
 	d->image.stash = (d->image.stash + IMAGE_PAGE - 1) & ~(uint64_t)(IMAGE_PAGE - 1);

@@ -11,6 +11,7 @@
 #include "base/attr.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "checkpoint/mappings.h"
 #include <sys/ptrace.h>
 #include <sys/types.h>
 #include <sys/user.h>
@@ -96,8 +97,8 @@ long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t arguments[6
 
 #define TRACEE_CALL(t, i, nr, ...) tracee_call(t, i, nr, (const uint64_t[6]){ __VA_ARGS__ })
 
-/** tracee_mapped() - @maps is the text of /proc/PID/maps of @t, read since it stands still: it need not be read once more to find where calls can be made. */
-void tracee_mapped(struct tracee *t, const struct buf *maps);
+/** tracee_mapped() - @maps are the mappings of @t, read since it stands still: they need not be read once more to find where calls can be made. */
+void tracee_mapped(struct tracee *t, const struct mappings *maps);
 
 /** struct tracee_question - a system call that only the process itself can make. */
 struct tracee_question {

@@ -9,8 +9,6 @@
  */
 #include "base/buf.h"
 #include "checkpoint/tracee_parts.h"
-#include "codec/proctext.h"
-#include "sys/file.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -183,27 +181,27 @@ static bool has_mappings(const struct tracee *t)
 	return fd >= 0 && read(fd, &c, 1) == 1;
 }
 
-void tracee_mapped(struct tracee *t, const struct buf *maps)
+void tracee_mapped(struct tracee *t, const struct mappings *maps)
 {
-	const char *line = maps->p, *end = line + maps->n;
-	struct proc_map map;
+	for (size_t i = 0; i < maps->n; i++) {
+		const struct proc_map *m = &maps->list[i];
 
-	while (maps->n > 0 && proc_map_next(&line, end, &map) > 0) {
-		if (map.name_size != 6 || memcmp(map.name, "[vdso]", 6) != 0)
+		if (m->name_size != 6 || memcmp(m->name, "[vdso]", 6) != 0)
 			continue;
-		t->vdso = map.start;
-		t->vdso_size = map.end - map.start;
+		t->vdso = m->start;
+		t->vdso_size = m->end - m->start;
 	}
 }
 
 /* Where the code is that the kernel maps into every process. */
 static int find_vdso(struct tracee *t)
 {
-	cleanup_buf struct buf text = BUF_INIT(64U << 20);
-	int rc = t->vdso != 0 ? 0 : file_read_at(t->proc, "maps", &text);
+	struct mappings maps = { 0 };
+	int rc = t->vdso != 0 ? 0 : mappings_read(t->proc, "maps", &maps);
 
 	if (rc == 0)
-		tracee_mapped(t, &text);
+		tracee_mapped(t, &maps);
+	mappings_fini(&maps);
 	/* it may have ended while they were read, piece by piece */
 	return rc < 0 ? rc : t->vdso != 0 ? 0 : has_mappings(t) ? -ENOEXEC : -ESRCH;
 }
