@@ -506,6 +506,7 @@ static void forget_all(struct dump *d)
 	dump_gone_fini(d);
 	free(d->chains);
 	free(d->known);
+	free(d->ordered);
 	free(d->terminals);
 	free(d->watches);
 	free(d->epolls);

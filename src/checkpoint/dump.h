@@ -152,6 +152,8 @@ struct dump {
 	struct image_writer image;
 	struct dump_known *known;
 	size_t n_known;
+	uint32_t *ordered; /* rows of them that are descriptors, by file and the order of kcmp(2) */
+	size_t n_ordered;
 	struct dump_watch *watches;
 	size_t n_watches;
 	struct dump_epoll *epolls;

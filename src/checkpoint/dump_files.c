@@ -37,6 +37,19 @@ static struct dump_known *remember(
 	return &all[d->n_known++];
 }
 
+/* Between those of its file, where find_known() has looked for it. */
+static void place(struct dump *d, size_t at, const struct dump_known *known)
+{
+	uint32_t *all = realloc(d->ordered, (d->n_ordered + 1) * sizeof(*all));
+
+	if (all == NULL)
+		abort();
+	d->ordered = all;
+	memmove(all + at + 1, all + at, (d->n_ordered - at) * sizeof(*all));
+	all[at] = (uint32_t)(known - d->known);
+	d->n_ordered++;
+}
+
 uint32_t dump_file_by_path(
 	struct dump *d, const char *path, size_t n, bool writable, bool directory)
 {
@@ -447,10 +460,67 @@ static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 
 /* --- descriptors --- */
 
-static bool same(const struct dump_known *k, const struct subject *s)
+/* What kcmp(2) says of two descriptors, besides an error: 0 = one description. */
+enum { BEFORE = 1, BEHIND };
+
+static int compare(const struct dump_known *k, const struct subject *s)
 {
-	return k->fd >= 0 && k->device == s->st.st_dev && k->inode == s->st.st_ino &&
-	       syscall(SYS_kcmp, k->pid, s->host, KCMP_FILE, k->fd, s->fd) == 0;
+	if (k->device != s->st.st_dev)
+		return k->device < s->st.st_dev ? BEFORE : BEHIND;
+	if (k->inode != s->st.st_ino)
+		return k->inode < s->st.st_ino ? BEFORE : BEHIND;
+	return (int)syscall(SYS_kcmp, k->pid, s->host, KCMP_FILE, k->fd, s->fd);
+}
+
+/* Where there is no order: processes that run may have closed what they are known by. */
+static const struct dump_known *find_by_all(const struct dump *d, const struct subject *s)
+{
+	for (size_t i = 0; i < d->n_ordered; i++) {
+		const struct dump_known *k = &d->known[d->ordered[i]];
+
+		if (compare(k, s) == 0)
+			return k;
+	}
+	return NULL;
+}
+
+/* All epoll sets have one inode, and relatives open one file each for itself: so they stand in the order that the kernel tells. @ret_at: where @s comes when it is none of them. */
+static const struct dump_known *find_known(
+	const struct dump *d, const struct subject *s, size_t *ret_at)
+{
+	size_t low = 0, high = d->n_ordered;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		const struct dump_known *k = &d->known[d->ordered[middle]];
+		int order = compare(k, s);
+
+		*ret_at = low;
+		if (order == 0)
+			return k;
+		if (order != BEFORE && order != BEHIND)
+			return find_by_all(d, s);
+		if (order == BEFORE)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	*ret_at = low;
+	return NULL;
+}
+
+/*
+ * Of a description that is known, what /proc tells of a further descriptor is where it leads and whether its process has locked it. The first is asked of files alone. Whether
+ * anybody has a POSIX lock, a question of ours tells; of what is no file the kernel itself knows the answer.
+ */
+static bool tells_nothing_new(struct dump *d, const struct subject *s, const struct dump_known *k)
+{
+	const struct image_description *known = dump_description(d, k->index);
+	struct flock any = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	return !S_ISREG(s->st.st_mode) && !S_ISDIR(s->st.st_mode) && !S_ISLNK(s->st.st_mode) &&
+	       (known->flags & (O_PATH | O_ASYNC)) == 0 && !image_opened_by_each(known) &&
+	       fcntl(s->copy, F_GETLK, &any) == 0 && any.l_type == F_UNLCK;
 }
 
 /* Ours of it, for dump_files_end(). */
@@ -469,22 +539,23 @@ static int keep_socket(struct dump *d, const struct subject *s, uint32_t index)
 	return all[d->n_sockets++].copy < 0 ? -errno : 0;
 }
 
-static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struct err *err)
+/* @s is another descriptor of description @index. */
+static int look_again(struct dump *d, struct subject *s, uint32_t index, struct err *err)
+{
+	int rc;
+
+	dump_owner_again(d, s, index);
+	rc = dump_description(d, index)->kind == DESCRIPTION_PROC ? check_opened_by_each(d, s, err)
+								  : 0;
+	return rc < 0 ? rc : dump_locks(d, s, false, err);
+}
+
+/* @at: of find_known(). */
+static int add_new(struct dump *d, struct subject *s, size_t at, uint32_t *index, struct err *err)
 {
 	struct dump_known *known;
 	int rc;
 
-	s->flags = (uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
-	for (size_t i = 0; i < d->n_known; i++) {
-		if (same(&d->known[i], s)) {
-			*index = d->known[i].index;
-			dump_owner_again(d, s, *index);
-			rc = dump_description(d, *index)->kind == DESCRIPTION_PROC
-				     ? check_opened_by_each(d, s, err)
-				     : 0;
-			return rc < 0 ? rc : dump_locks(d, s, false, err);
-		}
-	}
 	s->out = (struct image_description){
 		.peer = IMAGE_NONE, .mode = s->st.st_mode, .flags = s->flags
 	};
@@ -498,6 +569,7 @@ static int find_or_add(struct dump *d, struct subject *s, uint32_t *index, struc
 	dump_owner(d, s);
 	*index = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &s->out);
 	known = remember(d, s->st.st_dev, s->st.st_ino, s->host, s->fd, *index);
+	place(d, at, known);
 	if (s->out.kind == DESCRIPTION_UNLINKED)
 		dump_gone_identity(s->copy, &known->mapped_device, &known->mapped_inode);
 	/* nothing is read from those that run */
@@ -521,9 +593,29 @@ static int look_at(struct subject *s, int proc)
 	(void)snprintf(path, sizeof(path), "fdinfo/%d", s->fd);
 	buf_reset(&s->info);
 	rc = file_read_at(proc, path, &s->info);
+	s->flags = (uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
+	return rc;
+}
+
+/* @proc: as above. Return: 0, a negative error; without one in @err it could not be looked at. */
+static int find_or_add(
+	struct dump *d, struct subject *s, int proc, uint32_t *index, struct err *err)
+{
+	const struct dump_known *known;
+	size_t at = 0;
+	int rc;
+
+	if (fstat(s->copy, &s->st) < 0)
+		return -errno;
+	known = find_known(d, s, &at);
+	if (known != NULL)
+		*index = known->index;
+	if (known != NULL && tells_nothing_new(d, s, known))
+		return 0;
+	rc = look_at(s, proc);
 	if (rc < 0)
 		return rc;
-	return fstat(s->copy, &s->st) < 0 ? -errno : 0;
+	return known != NULL ? look_again(d, s, *index, err) : add_new(d, s, at, index, err);
 }
 
 /* What a description was opened with shows in each of its descriptors where it came from TIOCGPTPEER (whatever proc_pid_fdinfo(5) says), so only the process knows. Of one that runs nobody does. */
@@ -543,13 +635,12 @@ static int dump_one(struct dump *d, struct subject *s, int pidfd, struct err *er
 
 	alive();
 	s->copy = raw_result(syscall(SYS_pidfd_getfd, pidfd, s->fd, 0));
-	rc = s->copy < 0 ? s->copy : look_at(s, s->p->tracee.proc);
+	rc = s->copy < 0 ? s->copy : read_close_on_exec(s, &out.close_on_exec);
 	if (rc == 0)
-		rc = read_close_on_exec(s, &out.close_on_exec);
-	if (rc < 0)
-		return err_raise_sys(err, rc, "look at descriptor %d of process %d (%s)", s->fd,
+		rc = find_or_add(d, s, s->p->tracee.proc, &out.description, err);
+	if (rc < 0 && err->code == ERR_NONE)
+		rc = err_raise_sys(err, rc, "look at descriptor %d of process %d (%s)", s->fd,
 			s->p->tracee.inner, s->p->name);
-	rc = find_or_add(d, s, &out.description, err);
 	/* the process that is seen first with an epoll set puts it together again */
 	if (rc == 0 && d->n_known > known && s->out.kind == DESCRIPTION_EPOLL)
 		rc = dump_watches(d, s, err);
@@ -580,10 +671,8 @@ int dump_passed(
 		.info = BUF_INIT(1 << 20) };
 	cleanup_fd int proc = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	size_t known = d->n_known;
-	int rc = proc < 0 ? -errno : look_at(&s, proc);
+	int rc = proc < 0 ? -errno : find_or_add(d, &s, proc, index, err);
 
-	if (rc == 0)
-		rc = find_or_add(d, &s, index, err);
 	if (rc == 0 && needs_owner(dump_description(d, *index)) &&
 		(d->n_known > known || image_opened_by_each(dump_description(d, *index))))
 		rc = subject_refuse(&s, err, "of a kind that cannot be carried over so");

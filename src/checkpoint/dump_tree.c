@@ -62,11 +62,12 @@ static int find_leaf(const struct dump *d, const struct dump_process *p, uint32_
 {
 	cleanup_buf struct buf text = BUF_INIT(65536);
 	const char *line, *slash;
-	int rc = file_read_at(p->tracee.proc, "cgroup", &text);
+	int rc;
 
 	*ret = 0;
 	if (d->order->n_leaves == 0)
 		return 0;
+	rc = file_read_at(p->tracee.proc, "cgroup", &text);
 	line = rc < 0 ? NULL : strstr(buf_cstr(&text), "0::");
 	if (line == NULL)
 		return rc < 0 ? rc : -ENOENT;

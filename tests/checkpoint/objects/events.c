@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Event descriptors: eventfd, timerfd, signalfd, and an epoll set that waits for them, level and edge. */
+/* Event descriptors: eventfd, timerfd, signalfd, and an epoll set that waits for them, level and edge; and many that have one inode, each by two descriptors. */
 #include "object.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
+
+#define MANY 20
 
 static void watch(int set, int fd, uint32_t events, uint64_t data)
 {
@@ -31,6 +33,7 @@ int main(void)
 	int set = epoll_create1(EPOLL_CLOEXEC), signals, pipe_fd[2];
 	struct itimerspec every = { { 0, 30000000 }, { 0, 30000000 } },
 			  hour = { { 0, 0 }, { 3600, 0 } }, now;
+	int many[MANY], again[MANY];
 	struct signalfd_siginfo info;
 	uint64_t n;
 	sigset_t mask;
@@ -43,6 +46,10 @@ int main(void)
 		timerfd_settime(late, 0, &hour, NULL) == 0);
 	watch(set, pipe_fd[0], EPOLLIN | EPOLLET, 0x1234567890abcdef);
 	watch(set, signals, EPOLLIN, 2);
+	for (int i = 0; i < MANY; i++)
+		MUST((many[i] = eventfd(0, EFD_NONBLOCK)) >= 0);
+	for (int i = 0; i < MANY; i++)
+		MUST((again[i] = dup(many[i * 7 % MANY])) >= 0);
 
 	object_ready();
 
@@ -58,5 +65,10 @@ int main(void)
 	MUST(write(pipe_fd[1], "x", 1) == 1 && next_event(set) == 0x1234567890abcdef);
 	MUST(kill(getpid(), SIGUSR1) == 0 && next_event(set) == 2);
 	MUST(read(signals, &info, sizeof(info)) == sizeof(info) && info.ssi_signo == SIGUSR1);
+	for (uint64_t i = 0; i < MANY; i++) {
+		n = i + 1;
+		MUST(write(again[i], &n, sizeof(n)) == sizeof(n));
+		MUST(read(many[i * 7 % MANY], &n, sizeof(n)) == sizeof(n) && n == i + 1);
+	}
 	return object_done();
 }

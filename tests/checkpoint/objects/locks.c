@@ -42,6 +42,8 @@ int main(void)
 		/* the same descriptions, but POSIX locks of its own, by a descriptor that its parent has too */
 		MUST(set(file, F_SETLK, F_WRLCK, 50, 10) == 0);
 		MUST(set(reader, F_SETLK, F_RDLCK, 20, 10) == 0);
+		MUST(set(go[1], F_SETLK, F_WRLCK, 7, 1) ==
+			0); /* what is no file can be locked, too */
 		MUST(write(back[1], "l", 1) == 1 && read(go[0], &c, 1) == 1);
 		MUST(holder(file, F_WRLCK, 0) == getppid() && holder(file, F_WRLCK, 50) == 0);
 		MUST(holder(file, F_RDLCK, 100) == -1 && holder(file, F_RDLCK, 200) == 0);
@@ -63,6 +65,7 @@ int main(void)
 	object_ready();
 
 	MUST(holder(file, F_WRLCK, 50) == child && holder(file, F_WRLCK, 59) == child);
+	MUST(holder(go[1], F_WRLCK, 7) == child && holder(go[1], F_WRLCK, 8) == 0);
 	MUST(holder(file, F_WRLCK, 60) == 0 && holder(file, F_WRLCK, 49) == 0);
 	MUST(holder(file, F_WRLCK, 20) == child && holder(file, F_RDLCK, 20) == 0);
 	MUST(set(ofd, F_OFD_SETLK, F_WRLCK, 104, 1) == 0);
