@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/route.h"
+#include "api/keys.h"
 #include "api/server.h"
 #include "base/ablate.h"
-#include "base/clock.h"
 #include "base/str.h"
 
-#include <openssl/sha.h>
 #include <strings.h>
 
-#define BODY_MAX    (1U << 20)
-#define KEY_MAX     255
-#define KEY_LIFE_NS (24ULL * 3600 * NS_PER_S)
+#define BODY_MAX (1U << 20)
 
 /* --- answers --- */
 
@@ -23,17 +20,6 @@ void api_reply_error(struct http_conn *conn, const struct err *err)
 	http_reply(conn, err_code_http(err->code), "application/json", NULL, text, strlen(text));
 }
 
-static void key_store(struct api_call *call, int status, const char *text)
-{
-	json_t *doc = json_pack("{s:s,s:i,s:s,s:I}", "hash", call->key_hash, "status", status,
-		"body", text, "time", (json_int_t)clock_wall_ns());
-	cleanup_free char *dump = json_dumps(doc, JSON_COMPACT);
-
-	json_decref(doc);
-	(void)catalogue_put(
-		call->srv->catalogue, CATALOGUE_KEYS, call->key, NULL, NULL, dump, false, NULL);
-}
-
 int api_reply(struct api_call *call, int status, json_t *object)
 {
 	cleanup_free char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
@@ -42,7 +28,7 @@ int api_reply(struct api_call *call, int status, json_t *object)
 	if (object != NULL && text == NULL)
 		abort(); /* only our own valid UTF-8 goes in */
 	if (call->key != NULL)
-		key_store(call, status, text != NULL ? text : "");
+		keys_store(call, status, text != NULL ? text : "");
 	server_flush(call->srv);
 	http_reply(call->conn, status, text != NULL ? "application/json" : NULL, NULL, text,
 		text != NULL ? strlen(text) : 0);
@@ -228,109 +214,6 @@ static int parse_body(struct api_call *call, struct err *err)
 				call->body, "", err);
 }
 
-/* --- idempotency --- */
-
-static int key_hash(struct api_call *call, struct httphead_text key, struct err *err)
-{
-	cleanup_free char *body = json_dumps(call->body, JSON_COMPACT | JSON_SORT_KEYS);
-	cleanup_buf struct buf all = BUF_INIT(4U << 20);
-	unsigned char digest[SHA256_DIGEST_LENGTH];
-
-	if (key.n == 0 || key.n > KEY_MAX || !str_utf8_valid(key.p, key.n))
-		return err_raise(
-			err, ERR_INVALID, "Idempotency-Key must have 1 to %d bytes", KEY_MAX);
-	buf_fmt(&all, "%s\n%.*s\n%s", call->route->operation, (int)http_head(call->conn)->path.n,
-		http_head(call->conn)->path.p, body);
-	(void)SHA256((const unsigned char *)all.p, all.n, digest);
-	str_hex(call->key_hash, digest, sizeof(digest));
-	/* keys of different users do not meet */
-	call->key = str_dupf("%u:%.*s", http_peer_uid(call->conn), (int)key.n, key.p);
-	return 0;
-}
-
-/* Nobody knows what was answered, nor when: the key is free again as long after this as if it had been used now. */
-static int refuse_damaged(struct api_call *call, const json_t *time, struct err *err)
-{
-	if (!json_is_integer(time)) {
-		json_t *mark =
-			json_pack("{s:b,s:I}", "damaged", 1, "time", (json_int_t)clock_wall_ns());
-		cleanup_free char *text = json_dumps(mark, JSON_COMPACT);
-
-		json_decref(mark);
-		(void)!catalogue_put(call->srv->catalogue, CATALOGUE_KEYS, call->key, NULL, NULL,
-			text, false, NULL);
-	}
-	return err_hint(err,
-		err_raise(err, ERR_INTERNAL, "the row of the idempotency key is damaged"),
-		"see whether it was done, and use another key: this one is free again a day after its damage was found");
-}
-
-/* Return: 1 when the first answer was given again, 0 to go on, -errno. */
-static int key_replay(struct api_call *call, struct err *err)
-{
-	cleanup_free char *text = NULL;
-	int rc = catalogue_get(call->srv->catalogue, CATALOGUE_KEYS, call->key, &text, err);
-	json_t *doc = text != NULL ? json_loads(text, 0, NULL) : NULL;
-	const char *hash = json_string_value(json_object_get(doc, "hash"));
-	const char *body = json_string_value(json_object_get(doc, "body"));
-	const json_t *time = json_object_get(doc, "time");
-	bool over = json_is_integer(time) &&
-		    clock_wall_ns() - (uint64_t)json_integer_value(time) > KEY_LIFE_NS;
-
-	if (text != NULL && !over && (hash == NULL || !json_is_integer(time)))
-		rc = refuse_damaged(call, time, err);
-	if (rc < 0) {
-		err_context(err,
-			"nothing was done, since nobody knows whether the idempotency key was used before");
-		json_decref(doc);
-		return rc;
-	}
-	if (text == NULL || over) {
-		json_decref(doc);
-		return 0;
-	}
-	if (!str_eq(hash, call->key_hash) && !ablated("idempotency_hash")) {
-		rc = err_raise(
-			err, ERR_IDEMPOTENCY, "the idempotency key was used with another request");
-	} else {
-		http_reply(call->conn, (int)json_integer_value(json_object_get(doc, "status")),
-			"application/json", "Idempotency-Replayed: true\r\n", body,
-			body != NULL ? strlen(body) : 0);
-		rc = 1;
-	}
-	json_decref(doc);
-	return rc;
-}
-
-/* Two requests with one key at the same time: the second waits for the first. */
-static int key_begin(struct api_call *call, struct err *err)
-{
-	struct httphead_text key = httphead_get(http_head(call->conn), "Idempotency-Key");
-	int rc;
-
-	if (key.p == NULL || !call->route->keyed)
-		return 0;
-	rc = key_hash(call, key, err);
-	if (rc < 0)
-		return rc;
-	while (json_object_get(call->srv->keys_busy, call->key) != NULL)
-		(void)waiters_wait(&call->srv->keys_changed, 0);
-	rc = key_replay(call, err);
-	if (rc == 0)
-		(void)json_object_set_new(call->srv->keys_busy, call->key, json_true());
-	else
-		free(TAKE_PTR(call->key));
-	return rc;
-}
-
-static void key_end(struct api_call *call)
-{
-	if (call->key == NULL)
-		return;
-	(void)json_object_del(call->srv->keys_busy, call->key);
-	waiters_wake(&call->srv->keys_changed);
-}
-
 /* --- all of it --- */
 
 static int prepare(struct api_call *call, struct err *err)
@@ -356,7 +239,7 @@ static int prepare(struct api_call *call, struct err *err)
 	rc = parse_query(call, h->query, err);
 	if (rc == 0)
 		rc = parse_body(call, err);
-	return rc < 0 ? rc : key_begin(call, err);
+	return rc < 0 ? rc : keys_begin(call, err);
 }
 
 void api_dispatch(struct http_conn *conn, void *ctx)
@@ -374,7 +257,7 @@ void api_dispatch(struct http_conn *conn, void *ctx)
 		server_flush(call->srv);
 		api_reply_error(conn, err);
 	}
-	key_end(call);
+	keys_end(call);
 	for (size_t i = 0; i < API_PARAMETERS_MAX; i++)
 		free(call->values[i]);
 	json_decref(call->body);

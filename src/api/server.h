@@ -217,6 +217,7 @@ struct server {
 	unsigned char slots[SLOT_COUNT / 8];
 	json_t *keys_busy;
 	struct waiters keys_changed;
+	uint64_t keys_stored;
 	struct waiters events_changed;
 	uint64_t retire_due_ns; /* when old events are looked for next */
 	uint64_t events_seen;   /* last n that followers were told of */

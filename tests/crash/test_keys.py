@@ -153,3 +153,29 @@ def test_a_damaged_row_of_a_key_counts_as_unused_a_day_later(tmp):
         made = instance.post("/v1/sandboxes", {"start": False}, headers=KEY)
         equal(instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"], made["id"], "and remembers again")
         equal(len(instance.get("/v1/sandboxes")["sandboxes"]), 1)
+
+
+def all_keys(instance):
+    with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db:
+        return {name.split(":", 1)[1] for name, in db.execute("SELECT id FROM keys")}
+
+
+@require("root")
+def test_keys_of_yesterday_are_forgotten(tmp):
+    with own_instance(tmp) as instance:
+        instance.start()
+
+        def use(name):
+            instance.remove(instance.post("/v1/sandboxes", {"start": False}, headers={"Idempotency-Key": name})["id"])
+        for n in range(40):
+            use(f"old-{n}")
+        instance.stop()
+        with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+            equal(db.execute(f"UPDATE keys SET doc = json_set(doc, '$.time', json_extract(doc, '$.time') - {24 * 3600 * 10**9})").rowcount, 40)
+            # of what is damaged nobody knows how old it is
+            equal(db.execute("UPDATE keys SET doc = substr(doc, 1, 20) WHERE id LIKE '%:old-7'").rowcount, 1)
+        instance.start()
+        use("old-0")
+        for n in range(16):
+            use(f"new-{n}")
+        equal(all_keys(instance), {"old-0", "old-7"} | {f"new-{n}" for n in range(16)})
