@@ -6,6 +6,7 @@
 #include "base/str.h"
 
 #define NOWHERE UINT64_MAX
+#define END_NS  (5 * NS_PER_S) /* longest that a keeper ends */
 
 struct reader {
 	struct framelink link;
@@ -203,6 +204,15 @@ static int output_saved(struct api_call *call, const struct exec *e)
 	return 0;
 }
 
+/* It ends just now: what it keeps of the output is on disk when it is gone. */
+static void await_keeper_end(const struct exec *e)
+{
+	uint64_t deadline = clock_now_ns() + END_NS;
+
+	while (exec_is_held(e) && clock_now_ns() < deadline)
+		(void)waiters_wait(&e->sandbox->changed, clock_now_ns() + NS_PER_S / 20);
+}
+
 int api_exec_output(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb;
@@ -214,8 +224,10 @@ int api_exec_output(struct api_call *call, struct err *err)
 		return rc;
 	held = exec_is_held(e);
 	rc = held ? output_live(call, sb, e, err) : -ENOENT;
+	if (rc < 0 && err->code == ERR_UNAVAILABLE)
+		await_keeper_end(e);
 	/* the keeper forgets the oldest of many */
-	if (!held || (rc < 0 && err->code == ERR_NOT_FOUND))
+	if (!held || (rc < 0 && (err->code == ERR_NOT_FOUND || !exec_is_held(e))))
 		rc = output_saved(call, e);
 	if (follows)
 		sandbox_rest(sb);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A keeper that does not answer in time may start still what it was asked for: that it may is not forgotten, whoever asked."""
+"""A keeper that does not answer in time may start still what it was asked for: that it may is not forgotten, whoever asked. Of one that ends before it answers, output is what is kept."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
-from stops import Asked  # noqa: E402
+from stops import Asked, stopped  # noqa: E402
 
 # the keeper stands still before it starts a command, and whoever asked it waits for a millisecond instead of half a minute
 SILENT = {"CAY_FAULT": "exec.ask.sent:1=error,keeper.launch.found:1=hold"}
@@ -53,3 +53,17 @@ def test_the_check_of_an_apply_that_may_have_been_started_has_not_failed(tmp):
         equal(asked.answer()[1]["error"]["code"], "timeout")
         told = [e["type"] for e in instance.events() if e["type"].startswith("exec.")]
         equal((told[0], "exec.failed" in told), ("exec.created", False))
+
+
+@require("root")
+def test_output_of_a_keeper_that_dies_when_it_is_asked_for_it(tmp):
+    """It is what is kept of it, as a moment later."""
+    with own_instance(tmp) as instance:
+        instance.start()
+        box = instance.post("/v1/sandboxes", {"name": "box"})["id"]
+        run = instance.exec("box", "echo", "said")
+        equal(instance.wait("box", run)["code"], 0)
+        with stopped(leaks.keeper_of(box)):
+            asked = Asked(instance, "GET", f"/v1/sandboxes/box/execs/{run['id']}/output")
+            os.kill(leaks.keeper_of(box), 9)
+        equal(asked.answer()[0], 200)

@@ -37,7 +37,6 @@ POINTS = [
     "rewind.commit.before",
     "rewind.discard.before",
     "rewind.halt.before",
-    "run.compare",
     "sandbox.create.before_commit",
     "sandbox.create.committed",
     "sandbox.fork.committed",

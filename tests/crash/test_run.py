@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance, passed  # noqa: E402
 
 SERVER = ("run.ordered", "run.commit.before", "run.written")
+COMPARE = "run.compare"  # behind the command
 KEEPERS = ("cay-keeper", "memfd:cay-keepe")  # names of their processes
 KEEPER = ("keeper.exec.held", "keeper.execute.before")
 
@@ -252,3 +253,28 @@ def test_who_is_killed_when_the_word_comes_is_replaced_by_one_that_need_not_wait
         _, err = process.communicate(timeout=60)
         equal((process.returncode, ran(top)), (0, "ran\n"), str(err))
         nothing_left(instance)
+
+
+@require("root")
+@timeout(100)
+def test_server_killed_when_it_compares_what_changed(tmp):
+    """The command has ended. What it changed is kept, and its client hears of it from the next server."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT=COMPARE + "=hold")
+        warm(instance)
+        top = shared(tmp)
+        process = instance.popen([os.path.join(instance.programs, "cay"), "run", "--no-cwd", "--mount", f"{top}:/shared", "--cwd", "/shared", "--", "sh", "-c", "echo ran >> ran"],
+                                 env=instance.environment(), cwd=top, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.waitid(os.P_PID, instance.process.pid, os.WSTOPPED | os.WNOWAIT)
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        instance.kill()
+        instance.start()
+        process.send_signal(signal.SIGCONT)
+        _, err = process.communicate(timeout=60)
+        equal(process.returncode, 0, str(err))
+        contains(err.decode(), "1 file changed")
+        [kept] = instance.get("/v1/sandboxes")["sandboxes"]
+        contains(instance.cay("diff", kept["name"]).stdout, "/shared/ran")
+        equal(ran(top), "", "the directory itself")
+        instance.remove(kept["id"])
