@@ -84,13 +84,21 @@ def suid_reachable(path):
     return f"an ordinary user reaches {done.stdout.splitlines()[0]}" if done.stdout else None
 
 
+FRESH = 12 << 20  # bytes, more than a keeper has that has just begun
+
+
 def keeper_memory(session):
-    """Most bytes that all keepers and the server of this instance ever held at once."""
-    total = 0
+    """{pid: most bytes that it ever held} of the keepers and the server of this instance."""
+    held = {}
     for pid in session.instance.own_processes():
         # a keeper runs from a sealed copy, whose name the kernel makes up: its first argument tells
         words = posture.text(f"/proc/{pid}/cmdline").split("\0")
         if os.path.basename(words[0]) in ("cay-keeper", "cayd"):
             m = re.search(r"VmHWM:\s+(\d+)", posture.text(f"/proc/{pid}/status"))
-            total += int(m[1]) << 10 if m else 0
-    return total
+            held[pid] = int(m[1]) << 10 if m else 0
+    return held
+
+
+def memory_grown(session, before):
+    """Bytes by which they hold more than they had ever held @before; those that are new, more than a new one does."""
+    return sum(max(0, held - before.get(pid, FRESH)) for pid, held in keeper_memory(session).items())

@@ -10,7 +10,7 @@ import threading
 import canary
 import posture
 from lib import cay
-from outside import alive, case, keeper_memory, refused, verdict
+from outside import alive, case, keeper_memory, memory_grown, refused, verdict
 
 
 def talk(session, data, seconds=5):
@@ -141,7 +141,7 @@ def wb_07c(session):
         got = statuses(talk(session, data))
         if any(c < 400 or c >= 500 for c in got):
             found.append(f"{name}: {got}")
-    if keeper_memory(session) - before > 16 << 20:
+    if memory_grown(session, before) > 16 << 20:
         found.append("memory grew")
     return verdict(found + alive(session))
 

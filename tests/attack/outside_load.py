@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from lib import cay
-from outside import alive, case, keeper_memory, refused, verdict
+from outside import alive, case, keeper_memory, memory_grown, refused, verdict
 
 
 @case("RX-01B", "fork bomb", "limit holds; neighbour answers; ends in a second", "processes counted outside; neighbour; time", 60)
@@ -45,7 +45,7 @@ def rx_12(session):
         ex = session.exec(box, ["/redcell/redcell", "RX-12", "mib=96"], ring_bytes=65536)
         status = session.ended(box, ex, 60)
         kept = len(session.output(box, ex))
-        grown = keeper_memory(session) - before
+        grown = memory_grown(session, before)
         if status.get("status") != "exited":
             found.append(f"ended with {status}")
         if grown > 24 << 20:
@@ -67,7 +67,7 @@ def rx_16(session):
                 found.append(f"{path}: {status} {code}")
         except OSError:
             pass
-    grown = keeper_memory(session) - before
+    grown = memory_grown(session, before)
     if grown > 32 << 20:
         found.append(f"grown by {grown >> 20} MiB")
     return verdict(found + alive(session), f"grown {grown >> 10} KiB")

@@ -13,7 +13,7 @@ import time
 
 import posture
 from lib import cay
-from outside import alive, case, files, keeper_memory, refused, suid_reachable, verdict
+from outside import alive, case, files, keeper_memory, memory_grown, refused, suid_reachable, verdict
 
 
 def host_suid_reachable(session, box):
@@ -524,7 +524,7 @@ def dv_08(session):
     ex = session.exec(box, ["/bin/sh", "-c", "setsid sh -c 'while :; do echo AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA; done' & sleep 30"], tty={"rows": 24, "columns": 80})
     before = keeper_memory(session)
     status = session.ended(box, ex, 2)
-    grown = keeper_memory(session) - before
+    grown = memory_grown(session, before)
     if grown > 32 << 20:
         found.append(f"keepers grew by {grown >> 20} MiB")
     session.remove(box)
