@@ -509,7 +509,10 @@ int cgroup_kill(const struct cgroup *cg, const char *name)
 	return rc < 0 ? rc : file_write_at(AT_FDCWD, path, "1");
 }
 
-/* cgroup.events wakes POLLPRI at every change; wait until @key is @want. */
+/*
+ * Until @key of cgroup.events is @want. A change wakes POLLPRI, seen from the last read of the same descriptor on; the kernel puts a change off that
+ * follows another within 10 ms (cgroup_file_notify()), so the file is read again before that too, at growing distances.
+ */
 static int wait_event(
 	const struct cgroup *cg, const char *name, const char *key, uint64_t want, int timeout_ms)
 {
@@ -523,19 +526,22 @@ static int wait_event(
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	for (;;) {
+	for (uint64_t pause_ns = NS_PER_MS / 10;; pause_ns *= 2) {
 		struct pollfd p = { .fd = fd, .events = POLLPRI };
+		struct timespec most;
 		uint64_t value, now;
 
-		rc = file_read_key_at(AT_FDCWD, path, key, &value);
+		rc = file_read_key(fd, key, &value);
 		if (rc < 0 || value == want)
 			return rc;
 		now = clock_now_ns();
 		if (now >= deadline)
 			return -ETIMEDOUT;
-		/* re-read at least every 50 ms: the notification is edge-like and rate limited by the kernel */
-		rc = (int)((deadline - now) / NS_PER_MS) + 1;
-		(void)poll(&p, 1, rc < 50 ? rc : 50);
+		if (pause_ns > 50 * NS_PER_MS)
+			pause_ns = 50 * NS_PER_MS;
+		most.tv_sec = 0;
+		most.tv_nsec = (long)(pause_ns < deadline - now ? pause_ns : deadline - now);
+		(void)ppoll(&p, 1, &most, NULL);
 	}
 }
 

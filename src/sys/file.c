@@ -93,12 +93,9 @@ int file_create_at(int dirfd, const char *path, mode_t mode, const void *bytes, 
 	return file_write_all(fd, bytes, n);
 }
 
-int file_read_at(int dirfd, const char *path, struct buf *out)
+/* From where @fd stands to the end. */
+static int read_rest(int fd, struct buf *out)
 {
-	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return -errno;
 	for (;;) {
 		char chunk[4096];
 		ssize_t n = read(fd, chunk, sizeof(chunk));
@@ -114,6 +111,13 @@ int file_read_at(int dirfd, const char *path, struct buf *out)
 		if (buf_failed(out))
 			return -EMSGSIZE;
 	}
+}
+
+int file_read_at(int dirfd, const char *path, struct buf *out)
+{
+	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : read_rest(fd, out);
 }
 
 int file_read_u64_at(int dirfd, const char *path, uint64_t *ret)
@@ -132,11 +136,11 @@ int file_read_u64_at(int dirfd, const char *path, uint64_t *ret)
 	return str_to_u64(buf_cstr(&b), 0, UINT64_MAX, ret);
 }
 
-int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret)
+int file_read_key(int fd, const char *key, uint64_t *ret)
 {
 	cleanup_buf struct buf b = BUF_INIT(65536);
 	size_t klen = strlen(key);
-	int rc = file_read_at(dirfd, path, &b);
+	int rc = lseek(fd, 0, SEEK_SET) < 0 ? -errno : read_rest(fd, &b);
 
 	if (rc < 0)
 		return rc;
@@ -150,6 +154,13 @@ int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret
 		line = end != NULL ? end + 1 : NULL;
 	}
 	return -ENOENT;
+}
+
+int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret)
+{
+	cleanup_fd int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : file_read_key(fd, key, ret);
 }
 
 int file_own_dir(char *dir, size_t size)

@@ -24,9 +24,12 @@ int file_read_at(int dirfd, const char *path, struct buf *out) attr_must_use;
 int file_read_u64_at(int dirfd, const char *path, uint64_t *ret) attr_must_use;
 
 /**
- * file_read_key_at() - number behind "@key " at the start of a line (cgroup flat-keyed files).
- * Return: 0, -ENOENT when file or key are missing, other -errno.
+ * file_read_key() - number behind "@key " at the start of a line of @fd, read from its beginning (cgroup flat-keyed files).
+ * Return: 0, -ENOENT when the key is missing, other -errno.
  */
+int file_read_key(int fd, const char *key, uint64_t *ret) attr_must_use;
+
+/** file_read_key_at() - file_read_key() of the file @path. Return: 0, -ENOENT when file or key are missing, other -errno. */
 int file_read_key_at(int dirfd, const char *path, const char *key, uint64_t *ret) attr_must_use;
 
 /** file_own_dir() - the directory of the program that runs, without a slash at its end, into @dir of @size bytes. Return: 0 or -errno. */

@@ -7,6 +7,7 @@ import sqlite3
 
 from lib import cay
 from lib.case import contains, equal, raises, require
+from lib.leaks import keeper_of
 
 STATUSES = {"exited", "signaled", "oom", "timeout", "disk_full", "limit", "killed", "lost"}
 
@@ -97,6 +98,37 @@ def test_killing_an_exec_ends_its_whole_tree(instance):
         instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 9, "tree": True})
         equal(instance.wait(box, run)["status"], "killed")
         equal(instance.ok(box, "ps -eo args | grep -c '[s]leep 100' || :").strip(), "0")
+
+
+# What takes long to end: a process whose memory, small pages, is given back by the kernel when its parent is gone already.
+SLOW_TO_END = """
+import mmap, os, time
+if os.fork() == 0:
+    memory = mmap.mmap(-1, 400 << 20)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for at in range(0, len(memory), 4096):
+        memory[at] = 1
+    print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+def reads(pid):
+    """How many times a process has called read()."""
+    with open(f"/proc/{pid}/io", encoding="ascii") as f:
+        return int(f.read().split("syscr: ")[1].split()[0])
+
+
+@require("root", "group")
+def test_the_end_of_a_tree_is_waited_for_and_not_asked_for(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "python3", "-c", SLOW_TO_END)
+        with_ready(instance, box, run)
+        before = reads(keeper_of(box))
+        instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 9, "tree": True})
+        equal(instance.wait(box, run)["status"], "killed")
+        looked = reads(keeper_of(box)) - before
+        equal(looked < 300, True, f"{looked} reads of the keeper")
 
 
 def test_killing_one_exec_spares_the_others(instance):
