@@ -278,15 +278,6 @@ bool layer_exists(const struct store *store, const char *layer)
 	return faccessat(store->pool, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static void make_readonly(int layers, const char *layer)
-{
-	cleanup_fd int dir = openat(layers, layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	/* A belt: nothing of ours writes there. It is no reason to give up a sealed layer. */
-	if (dir >= 0 && btrfs_subvolume_is(dir))
-		(void)!btrfs_subvolume_readonly(dir, true);
-}
-
 int layer_commit(const struct store *store, int from_dir, const char *from, json_t *manifest,
 	struct err *err)
 {
@@ -310,7 +301,6 @@ int layer_commit(const struct store *store, int from_dir, const char *from, json
 		rc = fault("store.commit.after_rename");
 	if (rc < 0)
 		return err_raise_sys(err, rc, "commit layer '%s'", layer);
-	make_readonly(layers, layer);
 	return 0;
 }
 

@@ -641,8 +641,12 @@ static int sync_layer(const struct store *store, const char *layer)
 
 	if (dir < 0)
 		return dir;
-	/* the pool of our own file system in one go; else file by file, for a whole host is not ours to flush */
-	return store->btrfs ? 0 : tree_sync(dir);
+	if (!store->btrfs)
+		return tree_sync(dir); /* a whole host is not ours to flush */
+	/* A belt: nothing of ours writes there. It costs a transaction, so not before somebody waits for one anyway; and it is no reason to call a layer less than durable. */
+	if (btrfs_subvolume_is(dir))
+		(void)!btrfs_subvolume_readonly(dir, true);
+	return 0;
 }
 
 int store_sync(struct job *job, json_t **ok, struct err *err)

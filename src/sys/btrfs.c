@@ -191,7 +191,9 @@ int btrfs_subvolume_readonly(int fd, bool readonly)
 
 	if (ioctl(fd, BTRFS_IOC_SUBVOL_GETFLAGS, &flags) < 0)
 		return -errno;
-	flags = readonly ? flags | BTRFS_SUBVOL_RDONLY : flags & ~BTRFS_SUBVOL_RDONLY;
+	if (readonly == ((flags & BTRFS_SUBVOL_RDONLY) != 0))
+		return 0;
+	flags ^= BTRFS_SUBVOL_RDONLY;
 	return ioctl(fd, BTRFS_IOC_SUBVOL_SETFLAGS, &flags) < 0 ? -errno : 0;
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contracts FORK (files) and DATA: what a snapshot holds, what it leaves alone, and what it never does."""
 
+import errno
 import json
 import os
 import subprocess
@@ -24,6 +25,16 @@ def fork(instance, source, kind="snapshots"):
 def drop(instance, *names):
     for name in names:
         instance.call("DELETE", f"/v1/snapshots/{name}")
+
+
+@require("root", "btrfs")
+def test_the_layer_of_a_durable_snapshot_cannot_be_written(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, "echo one >/file")
+        layer = os.path.join(instance.state, "pool", "layers", take(instance, box, "closed")["layers"][0])
+        error = raises(OSError, os.mkdir, os.path.join(layer, "mine"))
+        equal(error.errno, errno.EROFS)
+        drop(instance, "closed")
 
 
 def waiting(instance, box, program, ready=b"ready"):
