@@ -440,6 +440,9 @@ void keeper_accept(struct keeper *k);
 /** keeper_conn_read() - read and handle some of what @c has sent; marks it broken at its end. Return: was there anything? */
 bool keeper_conn_read(struct keeper *k, struct conn *c);
 
+/** keeper_conn_write() - send as much of what waits for @c as its socket takes now; keeper_pump() sends the rest. */
+void keeper_conn_write(struct conn *c);
+
 /** keeper_pump() - send output, windows and final statuses to attached clients as far as their sockets take them. */
 void keeper_pump(struct keeper *k);
 

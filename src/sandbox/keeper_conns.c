@@ -136,7 +136,7 @@ void keeper_conns_drain(struct keeper *k, const struct conn *c)
 	}
 }
 
-static void conn_write(struct conn *c)
+void keeper_conn_write(struct conn *c)
 {
 	while (!c->broken && c->out.n > 0) {
 		ssize_t n = send(c->fd, c->out.p, c->out.n, MSG_NOSIGNAL);
@@ -270,12 +270,12 @@ void keeper_pump(struct keeper *k)
 			struct attachment *a = list_entry(at, struct attachment, node);
 
 			while (!c->broken && pump_attachment(k, c, a)) {
-				conn_write(c);
+				keeper_conn_write(c);
 				if (c->out.n > 0)
 					break; /* poll says when it goes on */
 			}
 		}
-		conn_write(c);
+		keeper_conn_write(c);
 		hand_over(k, c);
 	}
 }

@@ -504,11 +504,13 @@ void keeper_read_capture(struct keeper *k)
 	if (rc == 0)
 		rc = check_twins(k, &err);
 	k->release_id = 0;
-	keeper_capture_end(k);
+	/* the copies of the processes, and who made them, end behind the answer */
 	if (rc == 0)
 		keeper_reply(c, id, describe(k));
 	else
 		keeper_reply_error(c, id, &err);
+	keeper_conn_write(c);
+	keeper_capture_end(k);
 }
 
 /* keeper_read_capture() answers, unless it fails here. */
