@@ -28,7 +28,8 @@ static int start_as(struct server *srv, enum spawn_kind kind, pid_t beside, json
 	struct id id = id_new();
 	int fd, rc;
 
-	rc = spawner_start(srv, kind, id.s, beside, &fd, err);
+	rc = spawner_start(
+		srv, (struct spawn_request){ .kind = kind, .beside = beside }, id.s, &fd, err);
 	if (rc < 0) {
 		json_decref(request);
 		return rc;

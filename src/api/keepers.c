@@ -280,7 +280,7 @@ struct keeper *keeper_new(struct server *srv, const char *id, int slot, struct e
 		id = made.s;
 	while (srv->pool.starting >= STARTING_MAX)
 		(void)waiters_wait(&srv->pool.changed, 0); /* each of them has a deadline */
-	if (spawner_start(srv, SPAWN_SANDBOX, id, 0, &fd, err) < 0) {
+	if (spawner_start(srv, (struct spawn_request){ .kind = SPAWN_SANDBOX }, id, &fd, err) < 0) {
 		if (slot < 0)
 			slot_free(srv, (uint32_t)own_slot);
 		return NULL;

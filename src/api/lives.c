@@ -41,7 +41,7 @@ void live_drop(struct live *l)
 
 bool live_alive(const struct live *l)
 {
-	return !l->link.dead;
+	return !l->link.dead && !stream_hung_up(&l->link.s);
 }
 
 void live_end(struct live *l)
@@ -72,13 +72,14 @@ int live_ready(struct live *l, struct err *err)
 	return l->ready ? 0 : err_raise(err, ERR_INTERNAL, "the template ended at its start");
 }
 
-struct live *live_begin(struct server *srv, struct err *err)
+struct live *live_begin(struct server *srv, uint32_t stock_mib, struct err *err)
 {
+	const struct spawn_request what = { .kind = SPAWN_TEMPLATE, .stock_mib = stock_mib };
 	struct id id = id_new();
 	struct live *l;
 	int fd;
 
-	if (spawner_start(srv, SPAWN_TEMPLATE, id.s, 0, &fd, err) < 0)
+	if (spawner_start(srv, what, id.s, &fd, err) < 0)
 		return NULL;
 	l = xnew(struct live);
 	(void)!str_copy(l->id, sizeof(l->id), id.s);
@@ -95,7 +96,7 @@ struct live *live_begin(struct server *srv, struct err *err)
 
 struct live *live_new(struct server *srv, struct err *err)
 {
-	struct live *l = live_begin(srv, err);
+	struct live *l = live_begin(srv, 0, err);
 
 	if (l == NULL || live_ready(l, err) == 0)
 		return l;

@@ -24,8 +24,8 @@ struct live {
 	struct live *former; /* has died while somebody used it: it goes with this one, or before */
 };
 
-/** live_begin() - a template that is being started: live_ready(). NULL with @err set. */
-struct live *live_begin(struct server *srv, struct err *err);
+/** live_begin() - a template that is being started: live_ready(). @stock_mib: mebibytes that it makes while nobody wants anything of it. NULL with @err set. */
+struct live *live_begin(struct server *srv, uint32_t stock_mib, struct err *err);
 
 /** live_ready() - until it is there. Return: 0 or an error; then it is live_drop()ped by who began. Context: waits. */
 int live_ready(struct live *l, struct err *err) attr_must_use;

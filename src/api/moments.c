@@ -385,7 +385,7 @@ static int take_all(struct moment *m, struct err *err)
 	if (m->sb->state != SANDBOX_RUNNING)
 		return err_raise(err, ERR_STATE,
 			"sandbox '%s' is not running: it has no processes to keep", m->sb->name);
-	m->memory = live_begin(m->sb->srv, err);
+	m->memory = spare_take(m->sb->srv, err);
 	if (m->memory == NULL)
 		return -EIO;
 	/* it starts beside the first pass over the files */
@@ -406,6 +406,10 @@ static int take_all(struct moment *m, struct err *err)
 		rc = -EIO;
 		m->spoiled = late.code == ERR_BUSY;
 	}
+	m->spoiled |= rc < 0 && !live_alive(m->memory);
+	if (rc == 0)
+		spare_want(m->sb->srv,
+			(uint64_t)json_integer_value(json_object_get(m->figures, "bytes")));
 	return files_end(m, rc, err);
 }
 

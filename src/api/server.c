@@ -540,6 +540,7 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 			srv->loop, &srv->process_poll, process_source_fd(srv->processes));
 		srv->process_poll.data = srv;
 	}
+	spare_init(srv);
 	rc = keeper_pool_init(srv);
 	if (rc == 0)
 		rc = spawner_init(srv);
@@ -685,6 +686,7 @@ void server_stop(struct server *srv)
 		return;
 	srv->ending = true;
 	keeper_pool_end(srv);
+	spare_end(srv);
 	fiber_start(stop_main, srv);
 }
 

@@ -13,6 +13,7 @@
 #include "api/keeper_pool.h"
 #include "api/mishaps.h"
 #include "api/route.h"
+#include "api/spare.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/map.h"
@@ -205,6 +206,7 @@ struct server {
 	struct list keepers, jobs, lives;
 	struct map keepers_by_id;
 	struct keeper_pool pool;
+	struct spare spare;
 	struct list acks; /* connections whose events are to be acknowledged */
 	struct list sandboxes, snapshots, images;
 	struct list
@@ -325,11 +327,11 @@ void slot_mark(struct server *srv, uint32_t slot);
 
 /**
  * spawner_start() - ask cay-spawn for a process; its end comes through spawner's own dispatch (keeper_ended(), job_ended()).
- * @beside: rootless, a job in the user namespace of this process; 0 = in one of its own.
+ * @what: kind, and what belongs to that kind; the rest is filled in here.
  * @ret_fd: our end of its socket, owned by the caller.
  */
-int spawner_start(struct server *srv, enum spawn_kind kind, const char *id, pid_t beside,
-	int *ret_fd, struct err *err);
+int spawner_start(struct server *srv, struct spawn_request what, const char *id, int *ret_fd,
+	struct err *err);
 
 /** spawner_cleanup() - kill and clear up what is left of @id; the report arrives as an end. */
 void spawner_cleanup(struct server *srv, const char *id);

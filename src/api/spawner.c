@@ -6,20 +6,18 @@
 
 #include <sys/socket.h>
 
-static int request_send(
-	struct server *srv, enum spawn_kind kind, const char *id, pid_t beside, int fd)
+/* @r: its kind, and what goes with that. */
+static int request_send(struct server *srv, struct spawn_request r, const char *id, int fd)
 {
-	struct spawn_request r = {
-		.magic = SPAWN_MAGIC, .version = SPAWN_VERSION, .kind = kind, .beside = beside
-	};
-
+	r.magic = SPAWN_MAGIC;
+	r.version = SPAWN_VERSION;
 	if (str_copy(r.id, sizeof(r.id), id) < 0)
 		return -EINVAL;
 	return fdpass_send(srv->spawn_fd, &r, sizeof(r), &fd, fd >= 0 ? 1 : 0);
 }
 
-int spawner_start(struct server *srv, enum spawn_kind kind, const char *id, pid_t beside,
-	int *ret_fd, struct err *err)
+int spawner_start(
+	struct server *srv, struct spawn_request what, const char *id, int *ret_fd, struct err *err)
 {
 	int pair[2], rc;
 
@@ -27,7 +25,7 @@ int spawner_start(struct server *srv, enum spawn_kind kind, const char *id, pid_
 		return err_raise(err, ERR_UNAVAILABLE, "cay-spawn has ended");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_raise_sys(err, -errno, "make a socket pair");
-	rc = request_send(srv, kind, id, beside, pair[1]);
+	rc = request_send(srv, what, id, pair[1]);
 	(void)close(pair[1]);
 	if (rc < 0) {
 		(void)close(pair[0]);
@@ -40,7 +38,7 @@ int spawner_start(struct server *srv, enum spawn_kind kind, const char *id, pid_
 void spawner_cleanup(struct server *srv, const char *id)
 {
 	if (srv->spawn_fd >= 0)
-		(void)!request_send(srv, SPAWN_CLEANUP, id, 0, -1);
+		(void)!request_send(srv, (struct spawn_request){ .kind = SPAWN_CLEANUP }, id, -1);
 }
 
 static void handle(struct server *srv, const struct spawn_event *e)

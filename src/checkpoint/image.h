@@ -31,6 +31,7 @@
 	0x40d000000000ULL /* while the template moves itself; later the stacks of new threads */
 #define WINDOW_VDSO \
 	0x40e000000000ULL /* vvar and vDSO, as the kernel put them, until each process moves them */
+#define WINDOW_STOCK 0x410000000000ULL /* memory that the template has made ahead of time */
 #define WINDOW_STASH 0x420000000000ULL /* the memory of all processes, each in its own range */
 #define WINDOW_END   0x540000000000ULL
 

@@ -148,6 +148,13 @@ static int descriptor_of(const struct stream *s)
 	return fd;
 }
 
+bool stream_hung_up(const struct stream *s)
+{
+	struct pollfd one = { .fd = descriptor_of(s) };
+
+	return poll(&one, 1, 0) == 1 && (one.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
 static void wait_for(int fd, short events)
 {
 	struct pollfd one = { .fd = fd, .events = events };

@@ -76,4 +76,7 @@ void stream_close(struct stream *s, void (*closed)(struct stream *s));
 /** stream_peer() - uid, gid and pid of the other end. Return: 0 or -errno. */
 int stream_peer(const struct stream *s, uid_t *uid, gid_t *gid, pid_t *pid) attr_must_use;
 
+/** stream_hung_up() - has the peer closed both ways, also when the loop has not heard of it yet? */
+bool stream_hung_up(const struct stream *s);
+
 #endif

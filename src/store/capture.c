@@ -391,6 +391,9 @@ static int listen_for_keeper(struct capture *c, struct err *err)
 	const char *id = run != NULL ? job_id(c->job->request, "template", err) : NULL;
 	int rc = id != NULL ? instant_open(&c->instant, run, id) : -EINVAL;
 
+	if (rc == 0)
+		job_temporary(c->instant.path);
+
 	return rc < 0 && err->code == ERR_NONE
 		       ? err_raise_sys(err, rc, "wait for whoever stops sandbox '%s'", c->sandbox)
 		       : rc;
@@ -448,6 +451,7 @@ static void capture_fini(struct capture *c)
 		copier_free(c->copiers[n]);
 	tree_names_free(&c->mapped);
 	instant_close(&c->instant);
+	job_temporary(NULL);
 	fd_close(&c->home);
 	fd_close(&c->live);
 	fd_close(&c->tmp);

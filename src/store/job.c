@@ -279,13 +279,22 @@ static void raise_files(void)
 
 /* Nobody waits for the answer any more: end, whatever is half done is for recovery. While a sandbox is frozen signals are blocked. */
 static int peer = -1;
+static const char *volatile temporary;
 
 static void on_peer(attr_unused int sig)
 {
 	struct pollfd p = { .fd = peer };
 
-	if (poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR)) != 0)
-		_exit(1);
+	if (poll(&p, 1, 0) != 1 || (p.revents & (POLLHUP | POLLERR)) == 0)
+		return;
+	if (temporary != NULL)
+		(void)unlink(temporary);
+	_exit(1);
+}
+
+void job_temporary(const char *path)
+{
+	temporary = path;
 }
 
 static void end_with_peer(int fd)

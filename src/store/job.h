@@ -71,4 +71,7 @@ bool job_flag(const json_t *from, const char *name, bool fallback);
 /** job_ids() - array member @name holds nothing but identities (missing is the same as empty). */
 int job_ids(const json_t *from, const char *name, struct err *err) attr_must_use;
 
+/** job_temporary() - the file at @path (borrowed; NULL = none) goes with this process also when nobody waits for it any more. One at a time. */
+void job_temporary(const char *path);
+
 #endif

@@ -9,17 +9,18 @@
 
 #include "base/attr.h"
 
-#define SPAWN_MAGIC   0x53594143U /* "CAYS" */
-#define SPAWN_VERSION 2U
-#define SPAWN_ID_SIZE 24
-#define SPAWN_FD      3 /* the socket to cayd in cay-spawn, and the keeper's socket in a keeper */
+#define SPAWN_MAGIC         0x53594143U /* "CAYS" */
+#define SPAWN_VERSION       3U
+#define SPAWN_ID_SIZE       24
+#define SPAWN_STOCK_MIB_MAX 1024U
+#define SPAWN_FD            3 /* the socket to cayd in cay-spawn, and the keeper's socket in a keeper */
 
 enum spawn_kind {
 	SPAWN_SANDBOX = 1, /* start `cay-keeper sandbox ID`; carries the keeper's socket */
 	SPAWN_JOB =
 		2, /* start `cay-keeper job ID`; carries the job's socket; may be @beside a keeper */
 	SPAWN_TEMPLATE =
-		4, /* start `cay-template ID`; carries a socket whose other end keeps it alive */
+		4, /* start `cay-template ID MEBIBYTES`; carries a socket whose other end keeps it alive */
 	SPAWN_JOB_ABOVE =
 		5, /* as SPAWN_JOB, but rootless in no namespace of its own: it may enter those of all keepers */
 	SPAWN_CLEANUP = 3, /* kill whatever is left in the groups of ID and remove them */
@@ -29,6 +30,7 @@ struct spawn_request {
 	uint32_t magic, version;
 	uint32_t kind; /* enum spawn_kind */
 	int32_t beside; /* rootless job: enter the user namespace of this pid instead of a new one; 0 = none */
+	uint32_t stock_mib;     /* template: memory that it makes ahead of time */
 	char id[SPAWN_ID_SIZE]; /* NUL-padded */
 };
 

@@ -281,6 +281,8 @@ static bool request_valid(const struct spawn_request *r, ssize_t n)
 {
 	return n == (ssize_t)sizeof(*r) && r->magic == SPAWN_MAGIC && r->version == SPAWN_VERSION &&
 	       r->beside >= 0 && (r->beside == 0 || r->kind == SPAWN_JOB) &&
+	       r->stock_mib <= SPAWN_STOCK_MIB_MAX &&
+	       (r->stock_mib == 0 || r->kind == SPAWN_TEMPLATE) &&
 	       memchr(r->id, '\0', sizeof(r->id)) != NULL && id_valid(r->id);
 }
 

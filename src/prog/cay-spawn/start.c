@@ -185,13 +185,15 @@ static attr_noreturn void child_main(
 	const struct spawn_request *r, int socket_fd, int status_fd, int go_fd)
 {
 	char kind[] = "sandbox", id[SPAWN_ID_SIZE], name[] = "cay-keeper",
-	     template[] = "cay-template";
-	char *keeper_argv[] = { name, kind, id, NULL }, *template_argv[] = { template, id, NULL };
+	     template[] = "cay-template", stock[16];
+	char *keeper_argv[] = { name, kind, id, NULL },
+	     *template_argv[] = { template, id, stock, NULL };
 	bool is_template = r->kind == SPAWN_TEMPLATE;
 	sigset_t none;
 	int null_fd, error;
 
 	memcpy(id, r->id, sizeof(id));
+	(void)snprintf(stock, sizeof(stock), "%u", r->stock_mib);
 	if (is_job(r))
 		memcpy(kind, "job", sizeof("job"));
 	(void)sigemptyset(&none);

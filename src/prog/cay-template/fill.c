@@ -14,6 +14,7 @@
 #include "prog/cay-template/lending.h"
 #include "prog/cay-template/reading.h"
 #include "prog/cay-template/saving.h"
+#include "prog/cay-template/stock.h"
 
 #include <linux/fcntl.h>
 
@@ -197,43 +198,61 @@ static long map_file(int fd, uint64_t at, uint64_t *ret_size)
 
 #define HUGE_PAGE (2UL << 20)
 
-/* Do most bytes of the huge pages that copies into @m touch come from them? Copies follow each other as maps do; *@at is the first that may be in @m. */
-static bool is_dense(const struct plan_map *m, uint32_t *at)
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/*
+ * Do most bytes of the huge pages that copies into @m touch, as far as they are its own, come from them? Copies follow each other as maps do; *@at is the first that may be
+ * in @m. @full: is that so of the whole mapping?
+ */
+static bool is_dense(const struct plan_map *m, uint32_t *at, bool *full)
 {
 	const struct plan_copy *c = plan_copies();
-	uint64_t bytes = 0, touched = 0, last = 0;
+	uint64_t bytes = 0, touched = 0, last = m->address, end = m->address + m->length;
 
 	while (*at < plan->n_copies && c[*at].to < m->address)
 		++*at;
-	for (uint32_t i = *at; i < plan->n_copies && c[i].to < m->address + m->length; i++) {
-		uint64_t end = c[i].to + c[i].length, first = c[i].to & ~(HUGE_PAGE - 1);
+	for (uint32_t i = *at; i < plan->n_copies && c[i].to < end; i++) {
+		uint64_t first = most(c[i].to & ~(HUGE_PAGE - 1), last);
 
-		first = first < last ? last : first;
-		last = (end + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+		last = least((c[i].to + c[i].length + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), end);
 		bytes += c[i].length;
-		touched += last - first;
+		touched += last - least(first, last);
 	}
+	*full = bytes >= m->length / 8 * 7;
 	return bytes >= HUGE_PAGE && bytes >= touched / 8 * 7;
+}
+
+/* What is dense is filled as fast as memory goes, and forked by the two megabytes. */
+static long make_map(const struct plan_map *m, uint32_t *at)
+{
+	bool full = false, dense = m->length >= HUGE_PAGE && is_dense(m, at, &full);
+	long rc;
+
+	if (dense && full && m->grows_down == 0 && stock_give(m->address, m->length))
+		return 0;
+	rc = bare_map(m->address, m->length, 3,
+		2 | 0x4000 /* PRIVATE | NORESERVE */ | (m->grows_down != 0 ? 0x100 : 0));
+	if (rc == 0 && dense)
+		(void)CALL3(__NR_madvise, m->address, m->length, 14 /* HUGEPAGE */);
+	return rc;
 }
 
 static long make_stash(void)
 {
-	const struct plan_map *maps = plan_maps();
 	uint32_t at = 0;
+	long rc = 0;
 
-	for (uint32_t i = 0; i < plan->n_maps; i++) {
-		long rc = bare_map(maps[i].address, maps[i].length, 3,
-			2 | 0x4000 /* PRIVATE | NORESERVE */ |
-				(maps[i].grows_down != 0 ? 0x100 : 0));
-
-		if (rc < 0)
-			return rc;
-		/* filled as fast as memory goes, and forked by the two megabytes */
-		if (maps[i].length >= HUGE_PAGE && is_dense(&maps[i], &at))
-			(void)CALL3(
-				__NR_madvise, maps[i].address, maps[i].length, 14 /* HUGEPAGE */);
-	}
-	return 0;
+	for (uint32_t i = 0; i < plan->n_maps && rc == 0; i++)
+		rc = make_map(&plan_maps()[i], &at);
+	return rc;
 }
 
 /* Are all copies of what the keeper named? */
@@ -381,6 +400,7 @@ static long attach(const int *fds, uint32_t n_fds)
 		all = !lazy_possible();
 	if (!all)
 		lazy_prepare();
+	stock_drop(); /* what is there cannot be missed */
 	if (rc == 0)
 		rc = make_stash();
 	if (rc == 0)

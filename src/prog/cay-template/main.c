@@ -3,7 +3,8 @@
  * prog/cay-template/main.c - one process that holds the memory of a stopped process tree and is cloned for each fork of it (docs/design/0006).
  *
  * Freestanding: its clones become other programs, so it must not have state that it does not know of. Linked at WINDOW_START. Started by cay-spawn as
- * `cay-template ID` with CAY_RUN in the environment; it listens on CAY_RUN/keepers/ID.tpl and ends when descriptor 3 closes.
+ * `cay-template ID MEBIBYTES` with CAY_RUN in the environment; it listens on CAY_RUN/keepers/ID.tpl and ends when descriptor 3 closes. Until it is asked for something
+ * it makes a stock of so much memory (stock.h), and is called cay-spare if it was told to make one.
  *
  * Invariants
  *  (1) nothing of the image is read here, and nothing of the plan but numbers that fill.c has checked;
@@ -12,6 +13,7 @@
  */
 #include "prog/cay-template/fill.h"
 #include "prog/cay-template/fork.h"
+#include "prog/cay-template/stock.h"
 
 #include <asm/poll.h>
 #include <linux/prctl.h>
@@ -197,14 +199,22 @@ static BARE_NORETURN void end(int status)
 	bare_exit(status);
 }
 
+static void name_self(const char *name)
+{
+	(void)CALL5(__NR_prctl, PR_SET_NAME, name, 0, 0, 0);
+}
+
 static void serve_one(void)
 {
 	long peer = CALL4(__NR_accept4, TEMPLATE_LISTEN_FD, 0, 0, BARE_CLOEXEC);
 
 	if (peer < 0)
 		return;
+	name_self("cay-template");
 	fill_or_fork((int)peer);
 	(void)CALL1(__NR_close, peer);
+	if (plan != NULL)
+		stock_drop();
 }
 
 static BARE_NORETURN __attribute__((noinline)) void serve(uint64_t kernel_stack)
@@ -213,13 +223,15 @@ static BARE_NORETURN __attribute__((noinline)) void serve(uint64_t kernel_stack)
 		{ .fd = TEMPLATE_LISTEN_FD, .events = POLLIN } };
 
 	static const char ready[8] = { 0, 0, 0, 0, 11 /* FRAME_OBJECT without a payload */ };
+	bool growing = true;
 
 	if (move_vdso() < 0)
 		end(103);
 	drop_kernel_stack(kernel_stack);
 	(void)CALL3(__NR_write, TEMPLATE_LINK_FD, ready, sizeof(ready));
 	for (;;) {
-		if (CALL3(__NR_poll, fds, 2, -1) < 0)
+		growing = growing && stock_grow();
+		if (CALL3(__NR_poll, fds, 2, growing ? 0 : -1) <= 0)
 			continue;
 		/* nothing is ever said on the link: whatever happens there is its end */
 		if (fds[0].revents != 0)
@@ -231,23 +243,36 @@ static BARE_NORETURN __attribute__((noinline)) void serve(uint64_t kernel_stack)
 
 BARE_NORETURN void start(long *kernel_stack);
 
+static uint64_t decimal(const char *text)
+{
+	uint64_t n = 0;
+
+	for (; *text >= '0' && *text <= '9'; text++)
+		n = n * 10 + (uint64_t)(*text - '0');
+	return n;
+}
+
 /* @kernel_stack: number of arguments, arguments, NULL, environment, NULL. */
 BARE_NORETURN void start(long *kernel_stack)
 {
 	const char *run = environment(kernel_stack + 1, "CAY_RUN=", sizeof("CAY_RUN=") - 1);
 	uint64_t ignore[4] = { 1 /* SIG_IGN */ };
 
-	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-template", 0, 0, 0);
+	uint64_t mebibytes = kernel_stack[0] == 3 ? decimal((const char *)kernel_stack[3]) : 0;
+
+	name_self(mebibytes > 0 ? "cay-spare" : "cay-template");
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	bare_fault_arm(environment(kernel_stack + 1, "CAY_FAULT=", sizeof("CAY_FAULT=") - 1),
 		environment(kernel_stack + 1, "CAY_FAULT_LOG=", sizeof("CAY_FAULT_LOG=") - 1));
-	if (kernel_stack[0] != 2 || run == NULL ||
+	if (kernel_stack[0] != 3 || run == NULL ||
 		listen_on(run, (const char *)kernel_stack[2]) < 0)
 		bare_exit(101);
 	/* children reap themselves: each says on its own socket how it fares */
 	(void)CALL4(__NR_rt_sigaction, 17 /* SIGCHLD */, ignore, 0, 8);
 	if (leave_the_file() < 0)
 		bare_exit(102);
+	if (mebibytes > 0)
+		stock_want(mebibytes);
 	__asm__ volatile("mov %0, %%rsp\n\txor %%ebp, %%ebp\n\tmov %1, %%rdi\n\tcall *%2\n\t"
 			 :
 			 : "r"(stack + STACK_SIZE), "r"(kernel_stack), "r"(serve)

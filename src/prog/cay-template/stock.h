@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: prog/cay-template/stock.h - memory that is there before anybody wants it (docs/design/0006, *A template ahead of time*).
+ *
+ * The kernel clears new pages, and a virtual machine's host may have to bring them first: that takes longer than the copy that goes into them, and somebody
+ * waits for it. So a template that has nothing to do makes huge pages of the amount it was told at its start, two mebibytes at a time. A mapping of the stash that is
+ * to be full is a piece of it, moved to its address by one mremap(), which moves page tables and no bytes.
+ */
+#ifndef CAY_TEMPLATE_STOCK_H
+#define CAY_TEMPLATE_STOCK_H
+
+#include "prog/cay-template/bare.h"
+
+/** stock_want() - how many mebibytes there are to be; 0 = none. Once, before anything else. */
+void stock_want(uint64_t mebibytes);
+
+/** stock_grow() - two mebibytes more, when there are not enough yet. Return: whether more are to come. */
+bool stock_grow(void);
+
+/**
+ * stock_give() - map memory of the stock at @address, of which nothing is mapped yet: zeros, to be read and written, MADV_HUGEPAGE.
+ * @length: bytes, whole pages.
+ * Return: whether it is there; otherwise nothing has changed, and there are no two mebibytes of it that it would have got.
+ */
+bool stock_give(uint64_t address, uint64_t length);
+
+/** stock_drop() - what is left goes back to the machine, and none is made any more. */
+void stock_drop(void);
+
+#endif
