@@ -179,6 +179,7 @@ struct dump {
 	size_t n_chains, next_chain;
 	struct buf owned; /* struct owned_lock, of the process that is being looked at */
 	struct dump_relatives *relatives; /* of that process, while its regions are listed */
+	bool frames_hidden;
 	struct dump_examination
 		*examination; /* set: nothing is stopped, and what is refused is noted in it */
 };
@@ -380,13 +381,15 @@ struct dump_ancestor {
 
 /** struct dump_relatives - a process beside those that it comes from. */
 struct dump_relatives {
-	const struct dump_process *process;
+	struct dump_process *process;
+	bool *frames_hidden; /* nobody may compare the numbers of page frames: of all processes of the capture */
 	int memory;
 	struct dump_ancestor list[DUMP_ANCESTORS_MAX]; /* its parent first */
 	size_t n;
 	struct buf
 		parts; /* of the region that was compared last: struct dump_part, by rising addresses */
-	uint64_t same, changed; /* pages of it */
+	uint64_t same, changed;                          /* pages of it */
+	uint64_t in_one_frame[TEMPLATE_SAME_PAGES / 64]; /* of the pages that are compared now */
 	char bytes[2][65536];
 };
 

@@ -2,19 +2,22 @@
 /*
  * checkpoint/dump_relatives.c - what a process has of its memory as those have it that it was forked from.
  *
- * Pages are compared, not their numbers: to those the kernel lets only the host's root, and what is the same may be shared in any case, since whoever writes to it gets a copy. They
- * are read when nothing is refused any more, out of what does not change: twins, or processes that do not go on.
+ * What lies in one frame of memory is the same: the template says of which pages that is so, in root mode, because the kernel shows the numbers of frames to the host's root alone. The
+ * bytes of all others are compared, since what is the same may be shared however it came about: whoever writes to it gets a copy. Both is done when nothing is refused any more, of
+ * what does not change: twins, or processes that do not go on.
  */
 #include "checkpoint/alive.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/pagemap.h"
+#include "sys/fdpass.h"
 
 #include <fcntl.h>
 #include <string.h>
 
-#define PIECE     65536U      /* bytes that are compared at once */
-#define PARTS_MAX (64U << 20) /* bytes */
-#define LEAST     16U         /* pages that are the same; fewer are copied sooner */
+#define PIECE      65536U /* bytes that are compared at once */
+#define SAME_BYTES (TEMPLATE_SAME_PAGES * 4096ULL)
+#define PARTS_MAX  (64U << 20) /* bytes */
+#define LEAST      16U         /* pages that are the same; fewer are copied sooner */
 #define PART \
 	8U /* at most this part of all may differ, and so many parts there may be: each fork makes them anew */
 
@@ -39,6 +42,7 @@ void dump_relatives_begin(struct dump *d, struct dump_process *p, struct dump_re
 	struct dump_process *one = may_be_compared(d, p) ? find_parent(d, p) : NULL;
 
 	ret->process = p;
+	ret->frames_hidden = &d->frames_hidden;
 	ret->memory = -1;
 	ret->n = 0;
 	ret->parts = (struct buf)BUF_INIT(PARTS_MAX);
@@ -163,8 +167,8 @@ static bool read_both(
 	       pread(a->memory, r->bytes[1], n, (off_t)at) == (ssize_t)n;
 }
 
-/* Both have all pages of @at..@end. @most: pages that may differ. Return: false: more do, or they cannot be read. */
-static bool compare(struct dump_relatives *r, const struct dump_ancestor *a, uint64_t at,
+/* As compare(), by reading them. */
+static bool compare_bytes(struct dump_relatives *r, const struct dump_ancestor *a, uint64_t at,
 	uint64_t end, uint64_t most)
 {
 	while (at < end) {
@@ -180,6 +184,68 @@ static bool compare(struct dump_relatives *r, const struct dump_ancestor *a, uin
 		if (r->changed > most)
 			return false;
 		at += n;
+		alive();
+	}
+	return true;
+}
+
+/* Of none, where nobody says so. */
+static void ask_for_frames(
+	struct dump_relatives *r, const struct dump_ancestor *a, uint64_t at, uint64_t end)
+{
+	const struct template_same order = { .kind = TEMPLATE_SAME,
+		.pids = { dump_source(r->process)->host, dump_source(a->process)->host },
+		.pages = (uint32_t)((end - at) / IMAGE_PAGE),
+		.start = at };
+	struct template_likeness said = { .status = -EPERM };
+	size_t none;
+
+	memset(r->in_one_frame, 0, sizeof(r->in_one_frame));
+	if (*r->frames_hidden)
+		return;
+	if (fdpass_send(DUMP_TEMPLATE_FD, &order, sizeof(order), NULL, 0) < 0 ||
+		fdpass_recv(DUMP_TEMPLATE_FD, &said, sizeof(said), NULL, 0, &none) !=
+			sizeof(said) ||
+		said.kind != TEMPLATE_SAME || said.status == -EPERM)
+		*r->frames_hidden = true;
+	else if (said.status == 0)
+		memcpy(r->in_one_frame, said.same, sizeof(said.same));
+}
+
+static bool in_one_frame(const struct dump_relatives *r, size_t page)
+{
+	return (r->in_one_frame[page / 64] >> page % 64 & 1) != 0;
+}
+
+/* As compare(), of no more than can be asked for at once. */
+static bool compare_piece(struct dump_relatives *r, const struct dump_ancestor *a, uint64_t start,
+	uint64_t end, uint64_t most)
+{
+	ask_for_frames(r, a, start, end);
+	for (uint64_t at = start, next; at < end; at = next) {
+		const bool one = in_one_frame(r, (at - start) / IMAGE_PAGE);
+
+		for (next = at + IMAGE_PAGE;
+			next < end && in_one_frame(r, (next - start) / IMAGE_PAGE) == one;)
+			next += IMAGE_PAGE;
+		if (one)
+			add_part(r, at, next, DUMP_SAME);
+		else if (!compare_bytes(r, a, at, next, most))
+			return false;
+	}
+	return true;
+}
+
+/* Both have all pages of @at..@end. @most: pages that may differ. Return: false: more do, or they cannot be read. */
+static bool compare(struct dump_relatives *r, const struct dump_ancestor *a, uint64_t at,
+	uint64_t end, uint64_t most)
+{
+	while (at < end) {
+		uint64_t stop = end - at < SAME_BYTES ? end : at + SAME_BYTES;
+
+		if (!compare_piece(r, a, at, stop, most))
+			return false;
+		at = stop;
 		alive();
 	}
 	return true;

@@ -2,14 +2,14 @@
 /**
  * DOC: checkpoint/template_wire.h - messages on the socket of a template (SOCK_SEQPACKET, fixed size, one a packet).
  *
- *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE and LEND -> DONE + [memory], any number of times; FILL + [image, plan] -> DONE, or POINT + the same: the
+ *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE and LEND -> DONE + [memory], any number of times; when they stand still SAME -> struct template_likeness; FILL + [image, plan] -> DONE, or POINT + the same: the
  *                     memory is left where it is, for SAVE alone. Until something has come of it, ALLOW begins anew. Before either, MEMORY + [memory of each] -> DONE, any number of times
  *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], TELLS + [listener] (not where nobody may listen), ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
  *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
  *                     ATTACH + [image, plan, lengths of chunks, struct template_first of places, requests, slots, for each coder: pipe, credit] -> DONE: as LOAD, but pages come, chunk by chunk, when their number has been written to requests. One
  *                     fork can be made of it, before all of its memory is there: RUNNING says 1 as status then, and later TOUCHED for each place that was needed first, and LOADED, or LOST: the rest will never be there
- * FAILED in place of any answer; with EPERM when another process than the one that connected sends anything but GATHER, LEND, MEMORY, FILL or POINT (an ALLOW of one is not heeded).
+ * FAILED in place of any answer; with EPERM when another process than the one that connected sends anything but GATHER, LEND, SAME, MEMORY, FILL or POINT (an ALLOW of one is not heeded).
  */
 #ifndef CAY_CHECKPOINT_TEMPLATE_WIRE_H
 #define CAY_CHECKPOINT_TEMPLATE_WIRE_H
@@ -35,6 +35,7 @@ enum template_message_kind {
 	TEMPLATE_MEMORY,
 	TEMPLATE_ATTACH,
 	TEMPLATE_LEND,
+	TEMPLATE_SAME,
 	TEMPLATE_DONE = 100,
 	TEMPLATE_FAILED,
 	TEMPLATE_ROOT,
@@ -91,6 +92,23 @@ struct template_lend {
 	uint32_t kind;
 	int32_t pid;
 	uint64_t start, end;
+};
+
+#define TEMPLATE_SAME_PAGES 8192U
+
+/** struct template_same - which of the pages from @start on, at most TEMPLATE_SAME_PAGES, have @pids, which stand still, in one frame of memory? */
+struct template_same {
+	uint32_t kind;
+	int32_t pids[2];
+	uint32_t pages;
+	uint64_t start;
+};
+
+/** struct template_likeness - the answer. */
+struct template_likeness {
+	uint32_t kind;                           /* TEMPLATE_SAME */
+	int32_t status;                          /* 0 or -errno: nothing is known */
+	uint64_t same[TEMPLATE_SAME_PAGES / 64]; /* a bit for each page */
 };
 
 #define TEMPLATE_HAND_MAX 64U

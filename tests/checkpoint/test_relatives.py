@@ -5,7 +5,8 @@ import os
 import struct
 import sys
 
-from lib.case import equal, require
+from lib import cay
+from lib.case import contains, equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import fork_live, put, start, wait_output  # noqa: E402
@@ -95,6 +96,21 @@ def test_what_workers_have_in_common_is_there_once(instance):
         equal(pages(again), had)
         for one in (again, fork):
             instance.remove(one)
+
+
+@require("root", "cgroup2")
+def test_what_lies_in_one_frame_is_not_compared_byte_by_byte(tmp):
+    log = cay.fault_log(tmp)
+    instance = cay.Instance(tmp, env={"CAY_FAULT_LOG": log})
+    try:
+        instance.start()
+        with instance.sandbox() as box:
+            start(instance, box, "/usr/bin/python3", "-c", WORKERS, ready=b"\n")
+            instance.post(f"/v1/sandboxes/{box}/snapshots", {})
+        with open(log, encoding="utf-8") as f:
+            contains(f.read(), "live.template.same")
+    finally:
+        instance.close()
 
 
 @require("root", "cgroup2")

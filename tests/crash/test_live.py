@@ -50,6 +50,7 @@ LOGGED = [
     "live.template.filled",
     "live.template.filling",
     "live.template.forking",
+    "live.template.same",
 ]
 # Inside the sandbox: that they are passed shows by what a kill there does.
 INSIDE = [

@@ -10,6 +10,7 @@
 #include "checkpoint/image_check.h"
 #include "prog/cay-template/copying.h"
 #include "prog/cay-template/fork.h"
+#include "prog/cay-template/frames.h"
 #include "prog/cay-template/lazy.h"
 #include "prog/cay-template/lending.h"
 #include "prog/cay-template/reading.h"
@@ -56,6 +57,7 @@ static union {
 	struct template_allow allow;
 	struct template_gather gather;
 	struct template_lend lend;
+	struct template_same same;
 	struct template_memory memory;
 	struct template_fork fork;
 } order;
@@ -163,6 +165,22 @@ static void lend(int peer, uint64_t n, int32_t sender)
 	answer_with(peer, fd < 0 ? TEMPLATE_FAILED : TEMPLATE_DONE, fd < 0 ? fd : 0, fd);
 	if (fd >= 0)
 		(void)CALL1(__NR_close, fd);
+}
+
+/* Answers itself. */
+static void tell_same(int peer, uint64_t n)
+{
+	static struct template_likeness found;
+	const struct template_same *o = &order.same;
+
+	memset(&found, 0, sizeof(found));
+	found.kind = TEMPLATE_SAME;
+	found.status = -1; /* EPERM */
+	if (n == sizeof(*o) && o->pages <= TEMPLATE_SAME_PAGES && allowed(o->pids[0]) &&
+		allowed(o->pids[1]))
+		found.status = (int32_t)frames_compare(o, found.same);
+	bare_fault("live.template.same");
+	(void)CALL6(__NR_sendto, peer, &found, sizeof(found), 0x4000 /* NOSIGNAL */, 0, 0);
 }
 
 /* What nobody would be named for is closed by who received it. */
@@ -521,8 +539,14 @@ static long obey(int peer, uint64_t n, const int *fds, uint32_t n_fds)
 /* What a dumper does for its keeper. */
 static bool is_delegated(uint32_t kind)
 {
-	return kind == TEMPLATE_GATHER || kind == TEMPLATE_LEND || kind == TEMPLATE_MEMORY ||
-	       kind == TEMPLATE_FILL || kind == TEMPLATE_POINT;
+	return kind == TEMPLATE_GATHER || kind == TEMPLATE_LEND || kind == TEMPLATE_SAME ||
+	       kind == TEMPLATE_MEMORY || kind == TEMPLATE_FILL || kind == TEMPLATE_POINT;
+}
+
+/* By us: ALLOW is not, and some orders answer themselves. */
+static bool is_answered(uint32_t kind, bool may)
+{
+	return kind != TEMPLATE_ALLOW && !(may && (kind == TEMPLATE_LEND || kind == TEMPLATE_SAME));
 }
 
 void fill_or_fork(int peer)
@@ -543,10 +567,12 @@ void fill_or_fork(int peer)
 			take_names((uint64_t)n);
 		else if (may && order.kind == TEMPLATE_LEND)
 			lend(peer, (uint64_t)n, sender);
+		else if (may && order.kind == TEMPLATE_SAME)
+			tell_same(peer, (uint64_t)n);
 		else if (may)
 			rc = obey(peer, (uint64_t)n, fds, n_fds);
 		close_all(fds, n_fds);
-		if (order.kind == TEMPLATE_ALLOW || (may && order.kind == TEMPLATE_LEND))
+		if (!is_answered(order.kind, may))
 			continue;
 		if (order.kind == TEMPLATE_FORK && rc > 0)
 			break; /* T' answers from now on */

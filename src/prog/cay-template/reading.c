@@ -20,14 +20,25 @@ static char *append_number(char *to, uint32_t n)
 #define PATH_ROOM 32
 
 /* Return: its length. */
-static long name_memory(char path[PATH_ROOM], int32_t pid)
+static long name_entry(char path[PATH_ROOM], int32_t pid, const char *name)
 {
 	char *end;
 
 	memcpy(path, "/proc/", 6);
 	end = append_number(path + 6, (uint32_t)pid);
-	memcpy(end, "/mem", 5);
-	return end + 4 - path;
+	*end++ = '/';
+	while (*name != '\0')
+		*end++ = *name++;
+	*end = '\0';
+	return end - path;
+}
+
+long reading_open(int32_t pid, const char *name)
+{
+	char path[PATH_ROOM];
+
+	(void)name_entry(path, pid, name);
+	return CALL3(__NR_open, path, BARE_CLOEXEC, 0);
 }
 
 /*
@@ -36,10 +47,7 @@ static long name_memory(char path[PATH_ROOM], int32_t pid)
  */
 static long open_memory(int32_t pid)
 {
-	char path[PATH_ROOM];
-
-	(void)name_memory(path, pid);
-	return CALL3(__NR_open, path, BARE_CLOEXEC, 0);
+	return reading_open(pid, "mem");
 }
 
 /* --- what dumpers have opened --- */
@@ -57,7 +65,7 @@ static bool is_memory_of(int32_t pid, int fd)
 	static const char links[] = "/proc/self/fd/";
 	char link[PATH_ROOM], expected[PATH_ROOM], name[PATH_ROOM];
 	uint64_t here[18], there[18]; /* struct stat: the device comes first */
-	long n = name_memory(expected, pid);
+	long n = name_entry(expected, pid, "mem");
 
 	memcpy(link, links, sizeof(links));
 	*append_number(link + sizeof(links) - 1, (uint32_t)fd) = '\0';

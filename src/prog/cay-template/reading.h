@@ -17,6 +17,9 @@ struct reading {
 		.memory = -1 \
 	}
 
+/** reading_open() - open to be read the entry @name (at most eight letters) of process @pid in /proc. Return: descriptor or -errno. */
+long reading_open(int32_t pid, const char *name);
+
 /**
  * reading_hand() - from now on the memory of process @pid is read through @fd (borrowed), which a dumper has opened: rootless the entries in /proc of a process with ids of another
  * user of its sandbox are not ours to open.
