@@ -374,7 +374,7 @@ static int take_moment(struct dump *d, struct dump_report *r)
 /* The rest, which twins know as well. */
 static int look_at_sources(struct dump *d, struct err *err)
 {
-	int rc = 0;
+	int rc = dump_ask_sources(d, err);
 
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		struct dump_process *p = &d->processes[i];

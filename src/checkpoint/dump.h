@@ -39,6 +39,18 @@ enum dump_told {
 	TOLD_FDS = TOLD_ITIMERS + 3
 };
 
+/** enum dump_inherited - what a twin has as its process has it, so that it is asked when that goes on already. */
+enum dump_inherited {
+	INHERITED_DUMPABLE,
+	INHERITED_SECUREBITS,
+	INHERITED_THP_DISABLE,
+	INHERITED_NO_NEW_CODE,
+	INHERITED_PERSONALITY,
+	INHERITED_MAY_EXTEND,
+	INHERITED_BRK,
+	INHERITED_ACTIONS /* of the signals that dump_has_action() names, by rising numbers */
+};
+
 /** struct dump_process - one process of the tree while it is being looked at. */
 struct dump_process {
 	struct tracee tracee;
@@ -62,6 +74,7 @@ struct dump_process {
 	size_t n_fds, fd_at;          /* and which of them is looked at */
 	struct dump_queued *queued;   /* of each thread, and then of the process */
 	struct tracee_question *told; /* what it has answered: dump_told() */
+	struct tracee_question *inherited; /* and its twin, or itself: dump_inherited() */
 	char name[16];
 };
 
@@ -288,6 +301,16 @@ int dump_tree(struct dump *d, struct err *err) attr_must_use;
  */
 int dump_ask(struct dump *d, struct err *err) attr_must_use;
 
+/**
+ * dump_ask_sources() - ask all twins, or where there are none the processes, for what they have in common, at the same time. Return: 0 or an error, also when the
+ * answer to a question is an error.
+ */
+int dump_ask_sources(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_inherited() - what was answered to @what. After dump_ask_sources(). */
+const struct tracee_question *dump_inherited(
+	const struct dump_process *p, enum dump_inherited what);
+
 /** dump_ask_end() - forget what @p was asked. */
 void dump_ask_end(struct dump_process *p);
 
@@ -303,7 +326,7 @@ int dump_list_fds(struct dump_process *p) attr_must_use;
 /** dump_attributes() - what a twin does not inherit. */
 int dump_attributes(struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_creds() - limits and other attributes of @p. After dump_creds_check(). */
+/** dump_creds() - limits and other attributes of @p. After dump_creds_check() and dump_ask_sources(). */
 int dump_creds(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_threads_check() - refuse threads in which no call can be made: 32-bit code. Before any call is made in @p. */
@@ -318,7 +341,10 @@ int dump_signals(struct dump_process *p, struct err *err) attr_must_use;
 /** dump_timers() - POSIX timers, in the order of their numbers. */
 int dump_timers(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_actions() - dispositions. */
+/** dump_has_action() - has @p a disposition for @signal that has to be asked for? */
+bool dump_has_action(const struct dump_process *p, unsigned int signal);
+
+/** dump_actions() - dispositions. After dump_ask_sources(). */
 int dump_actions(struct dump_process *p, struct err *err) attr_must_use;
 
 /** dump_queue() - what is queued for thread @tid of @p, or for its whole process. Return: how many were added to the table, -errno. */

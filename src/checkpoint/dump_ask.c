@@ -2,7 +2,8 @@
 /*
  * checkpoint/dump_ask.c - what only the processes themselves can tell: asked of all threads at the same time, so that it takes as long as the slowest and not as all of them.
  *
- * The questions of a process stand in one list: three for each thread but the first, then those for the first, which answers for the process.
+ * The questions of a process stand in one list: three for each thread but the first, then those for the first, which answers for the process. Another list is for what a twin has
+ * inherited, which waits for nobody.
  */
 #include "checkpoint/dump.h"
 
@@ -12,8 +13,13 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#define THREAD_ASKED        3U
-#define BARRIERS_REGISTERED (1U << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS */
+#define THREAD_ASKED 3U
+#ifndef PR_GET_MDWE
+#define PR_GET_MDWE 66
+#endif
+#define BARRIERS_REGISTERED  (1U << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS */
+#define ARCH_GET_XCOMP_PERM  0x1022
+#define PERSONALITY_AS_IT_IS 0xffffffffU
 
 static struct tracee_question *first_of_process(const struct dump_process *p)
 {
@@ -164,8 +170,71 @@ int dump_ask(struct dump *d, struct err *err)
 	return rc;
 }
 
+/* --- what is inherited --- */
+
+const struct tracee_question *dump_inherited(const struct dump_process *p, enum dump_inherited what)
+{
+	return p->inherited + what;
+}
+
+static struct tracee_question of_prctl(int option)
+{
+	return (struct tracee_question){ .nr = SYS_prctl, .arguments = { (uint64_t)option } };
+}
+
+/* Return: how many questions there are for @p. */
+static size_t prepare_inherited(struct dump_process *p)
+{
+	struct tracee_question *q = calloc((size_t)INHERITED_ACTIONS + IMAGE_SIGNALS, sizeof(*q));
+	size_t n = INHERITED_ACTIONS;
+
+	if (q == NULL)
+		abort();
+	p->inherited = q;
+	q[INHERITED_DUMPABLE] = of_prctl(PR_GET_DUMPABLE);
+	q[INHERITED_SECUREBITS] = of_prctl(PR_GET_SECUREBITS);
+	q[INHERITED_THP_DISABLE] = of_prctl(PR_GET_THP_DISABLE);
+	q[INHERITED_NO_NEW_CODE] = of_prctl(PR_GET_MDWE);
+	q[INHERITED_PERSONALITY] = (struct tracee_question){ .nr = SYS_personality,
+		.arguments = { PERSONALITY_AS_IT_IS } };
+	q[INHERITED_MAY_EXTEND] = (struct tracee_question){
+		.nr = SYS_arch_prctl, .arguments = { ARCH_GET_XCOMP_PERM }, .into = 2
+	};
+	q[INHERITED_BRK] = (struct tracee_question){ .nr = SYS_brk };
+	for (unsigned int sig = 1; sig <= IMAGE_SIGNALS; sig++) {
+		if (dump_has_action(p, sig))
+			q[n++] = (struct tracee_question){ .nr = SYS_rt_sigaction,
+				.arguments = { sig, 0, 0, sizeof(uint64_t) },
+				.into = 3 };
+	}
+	return n;
+}
+
+int dump_ask_sources(struct dump *d, struct err *err)
+{
+	struct tracee_asked *all = calloc(d->n + 1, sizeof(*all));
+	size_t n = 0;
+	int rc;
+
+	if (all == NULL)
+		abort();
+	for (size_t i = 0; i < d->n; i++) {
+		struct dump_process *p = &d->processes[i];
+
+		if (p->tracee.zombie)
+			continue;
+		all[n] = (struct tracee_asked){ .t = dump_source(p), .n = prepare_inherited(p) };
+		all[n++].questions = p->inherited;
+	}
+	rc = tracee_ask(all, n);
+	free(all);
+	return rc < 0 ? err_raise_sys(err, rc, "ask the copies of the processes") : 0;
+}
+
 void dump_ask_end(struct dump_process *p)
 {
+	free(p->inherited);
+	p->inherited = NULL;
 	free(p->told);
 	free(p->queued);
 	free(p->fds);

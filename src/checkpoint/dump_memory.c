@@ -695,8 +695,8 @@ static int describe(struct dump *d, struct dump_process *p)
 {
 	cleanup_buf struct buf auxv = BUF_INIT(65536);
 	char path[4096];
-	struct tracee *t = dump_source(p);
-	long brk = TRACEE_CALL(t, 0, SYS_brk, 0);
+	const struct tracee *t = dump_source(p);
+	long brk = dump_inherited(p, INHERITED_BRK)->result;
 	ssize_t n = readlinkat(t->proc, "exe", path, sizeof(path));
 	int rc = n < 0 ? -errno : file_read_at(t->proc, "auxv", &auxv);
 

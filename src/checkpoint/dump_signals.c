@@ -43,23 +43,29 @@ int dump_queue(struct dump *d, struct dump_process *p, int32_t tid, bool whole_p
 	return n < 0 ? -errno : added;
 }
 
-static int read_actions(struct dump_process *p)
+bool dump_has_action(const struct dump_process *p, unsigned int signal)
 {
 	uint64_t caught = proc_number(p->status, "SigCgt", 16, 0),
 		 ignored = proc_number(p->status, "SigIgn", 16, 0);
-	struct tracee *t = dump_source(p);
-	long rc = tracee_scratch(t);
 
-	for (unsigned int sig = 1; rc == 0 && sig <= IMAGE_SIGNALS; sig++) {
-		/* SIGCHLD by default still has flags that matter */
-		if (((caught | ignored) >> (sig - 1) & 1) == 0 && sig != SIGCHLD)
+	/* SIGCHLD by default still has flags that matter */
+	return ((caught | ignored) >> (signal - 1) & 1) != 0 || signal == SIGCHLD;
+}
+
+static int read_actions(struct dump_process *p)
+{
+	const struct tracee_question *q = dump_inherited(p, INHERITED_ACTIONS);
+
+	for (unsigned int sig = 1; sig <= IMAGE_SIGNALS; sig++) {
+		if (!dump_has_action(p, sig))
 			continue;
-		rc = TRACEE_CALL(t, 0, SYS_rt_sigaction, sig, 0, t->scratch, 8);
-		if (rc == 0)
-			rc = tracee_read(
-				t, t->scratch, &p->out.actions[sig - 1], sizeof(p->out.actions[0]));
+		if (q->result < 0)
+			return (int)q->result;
+		static_assert(sizeof(q->answer) == sizeof(p->out.actions[0]), "it is one");
+		memcpy(&p->out.actions[sig - 1], q->answer, sizeof(q->answer));
+		q++;
 	}
-	return (int)rc;
+	return 0;
 }
 
 static int read_itimers(struct dump_process *p)

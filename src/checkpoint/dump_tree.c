@@ -12,14 +12,10 @@
 #include <sys/syscall.h>
 
 #define GROUPS_MAX 65536
-#ifndef PR_GET_MDWE
-#define PR_GET_MDWE 66
-#endif
-#define EXTENDED 18 /* the first state that is not there by itself: tiles (AMX) */
+#define EXTENDED   18 /* the first state that is not there by itself: tiles (AMX) */
 
 #ifndef ARCH_GET_XCOMP_SUPP
 #define ARCH_GET_XCOMP_SUPP 0x1021
-#define ARCH_GET_XCOMP_PERM 0x1022
 #endif
 
 /* The last number of a line that has one for each pid namespace from ours inwards. */
@@ -158,52 +154,44 @@ static int read_limits(struct dump_process *p, const struct tracee *from)
 	return 0;
 }
 
-static int ask(struct tracee *t, int option, uint32_t *ret)
+/* What prctl() or personality() has returned. Return: 0 or -errno. */
+static int inherited(const struct dump_process *p, enum dump_inherited what, uint32_t *ret)
 {
-	long rc = TRACEE_CALL(t, 0, SYS_prctl, (uint64_t)option);
+	long result = dump_inherited(p, what)->result;
 
-	*ret = rc < 0 ? 0 : (uint32_t)rc;
-	return rc < 0 ? (int)rc : 0;
+	*ret = result < 0 ? 0 : (uint32_t)result;
+	return result < 0 ? (int)result : 0;
 }
 
-/* Register states that a process has only when it has asked for them. @from: inherits them. */
-static int ask_extended(struct dump_process *p, struct tracee *from)
+/* Are there register states that a process has only when it has asked for them? */
+static bool has_extended(void)
 {
 	uint64_t supported = 0;
-	int rc;
 
-	p->out.may_extend = 0;
-	if (syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &supported) < 0 ||
-		supported >> EXTENDED == 0)
-		return 0;
-	rc = tracee_scratch(from);
-	if (rc == 0)
-		rc = (int)TRACEE_CALL(from, 0, SYS_arch_prctl, ARCH_GET_XCOMP_PERM, from->scratch);
-	return rc < 0 ? rc
-		      : tracee_read(
-				from, from->scratch, &p->out.may_extend, sizeof(p->out.may_extend));
+	return syscall(SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &supported) == 0 &&
+	       supported >> EXTENDED != 0;
 }
 
-static int read_attributes(struct dump_process *p, struct tracee *from)
+static int read_attributes(struct dump_process *p)
 {
+	const struct tracee_question *extend = dump_inherited(p, INHERITED_MAY_EXTEND);
 	struct image_process *o = &p->out;
-	int rc = ask(from, PR_GET_DUMPABLE, &o->dumpable);
+	int rc = inherited(p, INHERITED_DUMPABLE, &o->dumpable);
 
 	if (p->tracee.opened)
 		o->dumpable = p->tracee.dumpable;
 	if (rc == 0)
-		rc = ask(from, PR_GET_SECUREBITS, &o->securebits);
+		rc = inherited(p, INHERITED_SECUREBITS, &o->securebits);
 	if (rc == 0)
-		rc = ask(from, PR_GET_THP_DISABLE, &o->thp_disable);
+		rc = inherited(p, INHERITED_THP_DISABLE, &o->thp_disable);
 	/* kernels from before Linux 6.3 have none */
-	if (rc == 0 && ask(from, PR_GET_MDWE, &o->no_new_code) < 0)
-		o->no_new_code = 0;
-	if (rc == 0) {
-		long persona = TRACEE_CALL(from, 0, SYS_personality, 0xffffffff);
-
-		o->personality = persona < 0 ? 0 : (uint32_t)persona;
-	}
-	return rc == 0 ? ask_extended(p, from) : rc;
+	(void)!inherited(p, INHERITED_NO_NEW_CODE, &o->no_new_code);
+	(void)!inherited(p, INHERITED_PERSONALITY, &o->personality);
+	o->may_extend = 0;
+	if (rc < 0 || !has_extended())
+		return rc;
+	memcpy(&o->may_extend, extend->answer, sizeof(o->may_extend));
+	return extend->result < 0 ? (int)extend->result : 0;
 }
 
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err)
@@ -243,7 +231,7 @@ int dump_creds(struct dump_process *p, struct err *err)
 	p->out.umask = (uint32_t)proc_number(p->status, "Umask", 8, 022);
 	rc = read_limits(p, dump_source(p));
 	if (rc == 0)
-		rc = read_attributes(p, dump_source(p));
+		rc = read_attributes(p);
 	return rc < 0 ? err_raise_sys(err, rc, "read the attributes of process %d", p->tracee.inner)
 		      : 0;
 }
