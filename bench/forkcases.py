@@ -38,7 +38,8 @@ def live(instance, mebibytes, processes, clock):
 
 
 def own_kib(instance, without):
-    return sum(measure.own_kib(p) for p in set(instance.own_processes()) - without)
+    """Private memory of what is not in @without; the template that is started for the next snapshot is no fork's."""
+    return sum(measure.own_kib(p) for p in set(instance.own_processes()) - without if measure.name_of(p) != "cay-spare")
 
 
 def together(instance, mebibytes, count, _):
