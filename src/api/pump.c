@@ -20,6 +20,14 @@ void pump_send_object(struct stream *s, enum frame_type type, json_t *object)
 	pump_send(s, type, text, strlen(text));
 }
 
+void pump_let_go(struct pump *p)
+{
+	p->waits = false;
+	if (p->client != NULL)
+		stream_write(p->client, p->early.p, p->early.n);
+	buf_free(&p->early);
+}
+
 /* From the keeper to the client. */
 static void pump_down(struct pump *p, const struct frame *f)
 {
@@ -27,7 +35,10 @@ static void pump_down(struct pump *p, const struct frame *f)
 		return;
 	if (f->type == FRAME_STATUS && p->cork_status)
 		stream_cork(p->client, true);
-	pump_send(p->client, f->type, f->payload, f->size);
+	if (p->waits)
+		frame_encode(&p->early, f->type, 0, f->payload, f->size);
+	else
+		pump_send(p->client, f->type, f->payload, f->size);
 	if (f->type == FRAME_WINDOW && f->size == 4) {
 		size_t taken = frame_get_u32(f->payload);
 
@@ -143,7 +154,8 @@ void pump_init(struct pump *p, struct exec *e, struct stream *client, struct fra
 	*p = (struct pump){ .sink = { on_sink, on_sink_lost },
 		.srv = e->sandbox->srv,
 		.client = client,
-		.channel = e->channel };
+		.channel = e->channel,
+		.early = BUF_INIT(SIZE_MAX / 2) };
 	p->link.on_frame = on_link_frame;
 	p->link.on_dead = on_link_dead;
 	p->link.peer = "keeper";

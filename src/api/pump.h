@@ -28,6 +28,8 @@ struct pump {
 	bool status_sent;
 	bool cork_status; /* run: the status waits for the summary, which comes at once in most cases */
 	bool broken;      /* the keeper's side is over */
+	bool waits;       /* run: its client does not know yet what it follows */
+	struct buf early; /* what came meanwhile: no more than the window */
 };
 
 /** pump_init() - for @e and a client; over the keeper's main connection @main, or over @link, which the caller opens, when it is NULL. */
@@ -42,6 +44,9 @@ json_t *pump_attach_request(const struct pump *p, uint64_t from);
  * Context: waits.
  */
 int pump_run(struct pump *p);
+
+/** pump_let_go() - its client knows what it follows: what came before goes to it, and the rest as it comes. */
+void pump_let_go(struct pump *p);
 
 /** pump_send() - one frame to a client; nothing when it is NULL. */
 void pump_send(struct stream *client, enum frame_type type, const void *p, size_t n);

@@ -250,6 +250,7 @@ void api_dispatch(struct http_conn *conn, void *ctx)
 
 	call->srv = ctx;
 	call->conn = conn;
+	runs_settle(call->srv);
 	rc = prepare(call, err);
 	if (rc == 0)
 		rc = call->route->handler(call, err);

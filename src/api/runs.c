@@ -19,6 +19,7 @@
 #include "base/str.h"
 
 #define KILL_NS   (10 * NS_PER_S)
+#define LEAVE_NS  NS_PER_MS
 #define RETURN_NS (30 * NS_PER_S) /* a client whose server went away comes back within this time */
 
 enum run_end {
@@ -36,7 +37,20 @@ struct run {
 	struct exec *exec;
 	struct pump pump;
 	const json_t *request; /* ExecCreate; of a new one */
+	struct list
+		leaving; /* of the server's, while its client has its answer and its rows are there */
+	struct waiters left;
+	bool forgotten; /* they are not */
 };
+
+static struct run *run_alloc(void)
+{
+	struct run *r = xnew(struct run);
+
+	list_init(&r->leaving);
+	waiters_init(&r->left);
+	return r;
+}
 
 /* In one transaction: neither is there without the other. */
 static int run_write(struct run *r, struct err *err)
@@ -141,7 +155,17 @@ static void run_follows(struct run *r)
 	r->exec->unchanged = r->rm;
 	pump_init(&r->pump, r->exec, r->client, &r->sb->keeper->link);
 	r->pump.cork_status = true;
+	r->pump.waits = true;
 	r->exec->sink = &r->pump.sink;
+}
+
+/* What its client follows. */
+static void run_show(struct run *r)
+{
+	pump_send_object(
+		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
+	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(r->exec)));
+	pump_let_go(&r->pump);
 }
 
 /* Its keeper is not prepared, or its disk is to be made: the orders come behind that. */
@@ -149,12 +173,29 @@ static int run_call_later(struct run *r, struct run_calls *calls, struct err *er
 {
 	int rc;
 
+	run_show(r);
 	stream_cork(r->client, false);
 	rc = keeper_ready(r->sb->keeper, err);
 	if (rc == 0)
 		rc = sandbox_make_disk(r->sb, err);
 	if (rc == 0)
 		run_call(r, calls, false);
+	return rc;
+}
+
+/*
+ * The command is being executed. Its client wakes when it has been: before, where no other processor is free, it would stand before the process that becomes the command.
+ */
+static int run_await(struct run *r, struct run_calls *calls, struct err *err)
+{
+	int rc;
+
+	run_execute(r);
+	(void)fault("run.executing");
+	rc = run_answers(r, calls, true, err);
+	run_show(r);
+	if (!r->pump.status_sent)
+		stream_cork(r->client, false);
 	return rc;
 }
 
@@ -178,16 +219,9 @@ static int run_begin(struct run *r, struct err *err)
 	}
 	(void)fault("run.written");
 	if (ahead)
-		run_execute(r);
-	pump_send_object(
-		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
-	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(r->exec)));
-	if (!ahead)
-		rc = run_call_later(r, &calls, err);
-	if (rc < 0)
-		return rc;
-	stream_cork(r->client, false);
-	return run_answers(r, &calls, warm, err);
+		return run_await(r, &calls, err);
+	rc = run_call_later(r, &calls, err);
+	return rc < 0 ? rc : run_answers(r, &calls, warm, err);
 }
 
 /* Nobody waits for this command any more. */
@@ -248,20 +282,49 @@ static bool run_forget(struct run *r)
 	return false;
 }
 
+/* Its rows go, unless they have gone. */
+static void run_settle(struct run *r)
+{
+	if (list_empty(&r->leaving))
+		return;
+	list_remove(&r->leaving);
+	r->forgotten = fault("run.told") == 0 && run_forget(r);
+	waiters_wake(&r->left);
+}
+
+void runs_settle(struct server *srv)
+{
+	while (!list_empty(&srv->leaving))
+		run_settle(list_entry(srv->leaving.next, struct run, leaving));
+}
+
 /*
- * Its client is told before the rows are deleted, which takes as long as all else that is done here. Nobody can see them meanwhile: no other fiber runs. Whoever finds
+ * Its client has its answer and ends: for a moment we leave it the processor, which is often the one that woke it, and do not hear of its end, which would wake us in the midst of that. Whoever
+ * asks for something meanwhile finds no rows all the same: runs_settle().
+ */
+static void run_leaves(struct run *r)
+{
+	struct server *srv = r->sb->srv;
+
+	stream_hold(r->client, true);
+	stream_cork(r->client, false);
+	list_append(&srv->leaving, &r->leaving);
+	(void)waiters_wait(&r->left, clock_now_ns() + LEAVE_NS);
+	run_settle(r);
+	stream_hold(r->client, false);
+}
+
+/*
+ * Its client is told before the rows are deleted, which takes as long as all else that is done here. Nobody can see them meanwhile. Whoever finds
  * them after a crash, or because they could not be deleted, waits for a client that does not come back, and forgets it then.
  */
 static enum run_end run_goes(struct run *r, const struct change_counts *changes)
 {
-	bool told = r->client != NULL;
-
 	send_summary(r, false, changes);
-	if (told)
-		stream_cork(r->client, false);
-	if ((!told || fault("run.told") == 0) && run_forget(r))
-		return RUN_GOES;
-	return told ? RUN_GOES_LATER : RUN_STAYS;
+	if (r->client == NULL)
+		return run_forget(r) ? RUN_GOES : RUN_STAYS;
+	run_leaves(r);
+	return r->forgotten ? RUN_GOES : RUN_GOES_LATER;
 }
 
 /* The command is over: keep the sandbox when its changes are worth something, and say so. */
@@ -330,6 +393,7 @@ static void run_let_go(struct run *r, enum run_end end)
 		stream_cork(r->client, false);
 	if (r->exec != NULL)
 		r->exec->sink = NULL;
+	buf_free(&r->pump.early);
 	exec_unref(r->exec);
 	r->sb->run = end == RUN_GOES_ON ? RUN_ORPHAN : RUN_NONE;
 	if (end == RUN_GOES_LATER)
@@ -418,7 +482,7 @@ static int run_join(struct api_call *call, struct sandbox *found, uint64_t from,
 
 	if (found->run != RUN_ORPHAN)
 		return err_raise(err, ERR_BUSY, "another client follows this run");
-	r = xnew(struct run);
+	r = run_alloc();
 	r->sb = sandbox_ref(found);
 	r->sb->run = RUN_FOLLOWED;
 	waiters_wake(&r->sb->changed);
@@ -458,7 +522,7 @@ int api_run(struct api_call *call, struct err *err)
 	/* asked again because the answer was lost with a server */
 	if (before != NULL)
 		return run_join(call, before, 0, err);
-	r = xnew(struct run);
+	r = run_alloc();
 	r->keep = json_is_true(json_object_get(call->body, "keep"));
 	r->rm = json_is_true(json_object_get(call->body, "rm")) && !r->keep;
 	r->request = json_object_get(call->body, "exec");

@@ -601,6 +601,7 @@ static struct server *server_new(const struct server_setup *setup)
 	srv->reserve_missing = true;
 	waiters_init(&srv->idle);
 	list_init(&srv->pumps);
+	list_init(&srv->leaving);
 	srv->keys_busy = json_object();
 	srv->trash = json_array();
 	waiters_init(&srv->trash_changed);

@@ -214,6 +214,8 @@ struct server {
 	struct map sandboxes_by_id, sandboxes_by_name, snapshots_by_id, snapshots_by_name;
 	struct index index;
 	struct list pumps; /* streams that carry frames just now */
+	struct list
+		leaving; /* runs whose clients have their answers, and whose rows are there: runs_settle() */
 	unsigned int busy; /* requests that are being answered */
 	struct waiters idle;
 	unsigned char slots[SLOT_COUNT / 8];
@@ -655,6 +657,9 @@ void exec_saved_sweep(struct server *srv);
 int execs_load(struct server *srv, struct err *err);
 
 /* --- runs.c --- */
+
+/** runs_settle() - delete the rows of runs whose clients have their answers: before somebody asks for anything. */
+void runs_settle(struct server *srv);
 
 /** run_orphaned() - after a start: if @sb was made for a run, its client may come back; if it does not, the run is ended. */
 void run_orphaned(struct sandbox *sb);

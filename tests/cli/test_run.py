@@ -255,6 +255,23 @@ def test_json_gives_one_object(instance, tmp):
     forget(instance)
 
 
+def test_json_says_that_it_ran(instance, tmp):
+    """The objects are those of a sandbox and a command that were started. (Where none is prepared they come before.)"""
+    cay.wait_until(lambda: instance.get("/v1/version")["pool"] > 0, 60, "a sandbox is prepared")
+    said = json.loads(instance.cay("run", "--json", "--", "sleep", "0.1", cwd=tmp).stdout)
+    equal((said["sandbox"]["state"], said["exec"]["state"]), ("running", "running"))
+    assert said["exec"]["pid"] > 0, said
+
+
+def test_who_has_the_answer_does_not_find_the_sandbox(instance):
+    """Its rows are deleted behind the answer, and before anybody's next question."""
+    for _ in range(5):
+        with contextlib.closing(instance.run_stream(["true"])) as stream:
+            stream.until(cay.STATUS)
+            box = json.loads(stream.next()[2])["summary"]["id"]
+            equal([s["id"] for s in instance.get("/v1/sandboxes")["sandboxes"] if s["id"] == box], [])
+
+
 def test_every_verb_has_help_with_an_example(instance):
     verbs = re.findall(r"^VERB\(\w+, \"([^\"]+)\"", open(os.path.join(cay.TOP, "defs", "cli.def"), encoding="utf-8").read(), re.M)
     assert len(verbs) > 20, verbs

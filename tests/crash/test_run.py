@@ -3,10 +3,12 @@
 and nothing of it stays behind."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 from lib import cay, leaks
 from lib.case import contains, equal, require, timeout
@@ -15,6 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance, passed  # noqa: E402
 
 SERVER = ("run.ordered", "run.commit.before", "run.written")
+EXECUTING = "run.executing"  # behind the word
 COMPARE = "run.compare"  # behind the command
 KEEPERS = ("cay-keeper", "memfd:cay-keepe")  # names of their processes
 KEEPER = ("keeper.exec.held", "keeper.execute.before")
@@ -106,8 +109,9 @@ def a_run(instance, tmp):
 @require("root")
 def test_a_run_passes_every_point(tmp):
     seen = passed(tmp, lambda instance: a_run(instance, tmp))
-    equal(sorted(set(SERVER + KEEPER) - set(seen)), [], "points that a run never reaches")
-    equal([seen[p] for p in SERVER + KEEPER], [1] * 5)
+    points = SERVER + (EXECUTING,) + KEEPER
+    equal(sorted(set(points) - set(seen)), [], "points that a run never reaches")
+    equal([seen[p] for p in points], [1] * 6)
 
 
 @contextlib.contextmanager
@@ -252,6 +256,52 @@ def test_who_is_killed_when_the_word_comes_is_replaced_by_one_that_need_not_wait
         os.kill(keeper, signal.SIGCONT)
         _, err = process.communicate(timeout=60)
         equal((process.returncode, ran(top)), (0, "ran\n"), str(err))
+        nothing_left(instance)
+
+
+@require("root")
+@timeout(100)
+def test_server_killed_when_the_command_runs(tmp):
+    """Its client knows nothing of it yet: it asks for the same run again, and hears of the one that there was."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT=EXECUTING + "=hold")
+        warm(instance)
+        top = shared(tmp)
+        argv = command(instance, top)
+        process = instance.popen(argv[:-1] + [argv[-1] + "; echo out"], env=instance.environment(), cwd=top, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.waitid(os.P_PID, instance.process.pid, os.WSTOPPED | os.WNOWAIT)
+        cay.wait_until(lambda: ran(top), 30, "the command runs")
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        instance.kill()
+        instance.start()
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=60)
+        equal((process.returncode, out, ran(top)), (0, b"out\n", "ran\n"), str(err))
+        nothing_left(instance)
+
+
+@require("root")
+@timeout(100)
+def test_output_that_comes_before_the_answer_waits_for_the_objects(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT=EXECUTING + "=hold")
+        warm(instance)
+        top = shared(tmp)
+        found = []
+
+        def follow():
+            with contextlib.closing(instance.run_stream(["sh", "-c", "echo out; echo ran > /shared/ran"], sandbox={"mounts": [{"source": top, "target": "/shared", "mode": "rw"}]})) as stream:
+                while (frame := stream.next()) is not None:
+                    found.append(next(iter(json.loads(frame[2]))) if frame[0] == cay.OBJECT else frame[0])
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        os.waitid(os.P_PID, instance.process.pid, os.WSTOPPED | os.WNOWAIT)
+        cay.wait_until(lambda: ran(top), 30, "the command has said what it says")
+        instance.process.send_signal(signal.SIGCONT)
+        thread.join(30)
+        equal(found, ["sandbox", "exec", cay.STDOUT, cay.STATUS, "summary"])
         nothing_left(instance)
 
 
