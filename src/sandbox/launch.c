@@ -306,7 +306,10 @@ static int close_others(unsigned int first, int keep, struct err *err)
 	return 0;
 }
 
-/* The first look at a name of an overlay is the dear one: of users, of PATH, of the loader and what nearly every program loads. */
+/*
+ * The first look at a name of an overlay is the dear one: of users, of PATH, of the loader and what nearly every program loads. So is the first use of our own memory behind a fork: the user that is
+ * found here is forgotten, it may be another one when it counts.
+ */
 static void look_ahead(void)
 {
 	static const char *const names[] = {
@@ -329,8 +332,12 @@ static void look_ahead(void)
 #endif
 	};
 
+	struct account who;
+	struct err ignored;
+
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		(void)!access(names[i], F_OK);
+	(void)!account_find("", &who, &ignored);
 }
 
 /* Whoever would have said it may be gone: then nobody answers for what would run. */
