@@ -654,13 +654,14 @@ uint64_t box_set_clocks(struct box *box, const json_t *then)
 void box_judge(struct box *box, const struct spec *spec)
 {
 	foresight_judge(&box->foresight, spec);
+	box->disk = disk_exists(box->live);
 }
 
 bool box_suits(const struct box *box, const struct spec *spec)
 {
 	struct launch_place wanted = place_of(box, spec);
 
-	return has_root(box, spec) && !disk_exists(box->live) &&
+	return has_root(box, spec) && !box->disk &&
 	       memcmp(&wanted, &box->place, sizeof(wanted)) == 0;
 }
 
@@ -708,7 +709,7 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 		rc = box_allow_ports(box, &spec->ports, err);
 	if (rc == 0)
 		rc = set_disk_limit(box, spec, err);
-	if (rc == 0 && disk_exists(box->live))
+	if (rc == 0 && box->disk)
 		rc = take_disk(box, err);
 	if (rc == 0)
 		rc = set_mounts(box, spec, err);
@@ -722,16 +723,20 @@ int box_start(struct box *box, struct spec *spec, struct err *err)
 		err_context(err, "start sandbox '%s'", box->id);
 		return rc;
 	}
+	box->place = place_of(box, spec);
+	box->spec = *spec;
+	*spec = (struct spec){ 0 };
+	return 0;
+}
+
+void box_started(struct box *box)
+{
 	fd_close(&box->time);
 	fd_close(&box->rootfs.userns);
 	fd_close(&box->rootfs.stage);
 	if (box->rootfs.disk[0] ==
 		'\0') /* a disk has no path that is ours: where it is mounted only the payload's ids can write */
 		fd_close(&box->live);
-	box->place = place_of(box, spec);
-	box->spec = *spec;
-	*spec = (struct spec){ 0 };
-	return 0;
 }
 
 uid_t box_gateway_id(const struct box *box)

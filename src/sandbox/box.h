@@ -35,14 +35,15 @@ struct box {
 	const struct box_config *config;
 	char id[ID_LEN + 1];
 	struct cgroup cgroup;
-	int live; /* the live directory until box_start() has ended, then -1 unless it is a disk: see open_live() */
+	int live; /* the live directory until box_started(), then -1 unless it is a disk: see open_live() */
+	bool disk;          /* box_judge() has seen that it is one */
 	unsigned int trees; /* that were made in it ahead of time */
 	struct spec
 		done; /* what of a specification is in force: image (NULL: no root yet), lower, limits, disk_bytes */
 	struct rootfs rootfs;
 	struct foresight foresight; /* the mount that is on the root already */
 	struct finish finished;     /* what is done already of what the placer does last */
-	int time; /* its file that shows the time, until box_start() has ended; -1: nothing is done */
+	int time; /* its file that shows the time, until box_started(); -1: nothing is done */
 	struct starter
 		starter; /* one that is prepared for processes of a template has only a placer */
 	struct launch_place place; /* what the starter's programs have in common */
@@ -90,6 +91,9 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
  * Return: 0 or an error; after an error the box can only be killed.
  */
 int box_start(struct box *box, struct spec *spec, struct err *err) attr_must_use;
+
+/** box_started() - let go of what box_start() alone needed: behind what somebody waits for. */
+void box_started(struct box *box);
 
 /**
  * box_set_clocks() - before box_start(): have a time namespace ready in which the clocks are as they have to be after @then (clocks_save(); NULL: nothing is known).

@@ -81,11 +81,10 @@ static int make_pipe(int *read_end, int *write_end)
 	return 0;
 }
 
+/* Of a new pipe: it has no other flags. */
 static int set_nonblocking(int fd)
 {
-	int flags = fcntl(fd, F_GETFL);
-
-	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
 static int make_pipes(struct exec *e, bool with_stdin, int stdio[3])

@@ -230,7 +230,7 @@ static void watch_gateway(const struct keeper *k, struct watch *w)
 	watch_add(w, knocks ? n->log : -1, POLLIN);
 }
 
-static void watch_all(const struct keeper *k, struct watch *w)
+static void watch_all(struct keeper *k, struct watch *w)
 {
 	w->n = 0;
 	watch_add(w, k->signal_fd, POLLIN);
@@ -245,7 +245,9 @@ static void watch_all(const struct keeper *k, struct watch *w)
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
 
-		watch_add(w, c->fd, (short)(POLLIN | (c->out.n > 0 ? POLLOUT : 0)));
+		bool says = c->out.n > 0 && !keeper_is_quiet(k, c);
+
+		watch_add(w, c->fd, (short)(POLLIN | (says ? POLLOUT : 0)));
 	}
 	list_for_each (&k->waiters, pos, next) {
 		struct waiter *waiter = list_entry(pos, struct waiter, node);
@@ -369,8 +371,10 @@ static void read_memory(struct keeper *k)
 /* What nobody waits for. */
 static void clear_up(struct keeper *k)
 {
-	if (k->state >= KEEPER_RUNNING)
+	if (k->state >= KEEPER_RUNNING) {
 		starter_placed(&k->box.starter);
+		box_started(&k->box);
+	}
 	keeper_remove_leaves(k);
 	if (k->want_spare)
 		keeper_want_spare(k);

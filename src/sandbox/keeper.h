@@ -152,6 +152,7 @@ struct keeper {
 	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
 	unsigned int last_leaf; /* number in the name of the leaf that was made last */
 	bool leaves_left;       /* some exec has @leaf_left */
+	bool quiet;             /* keeper_is_quiet() may say so: once, for the first program */
 	bool provisional; /* it is in no catalogue yet: it ends with the connection of who started it */
 	const char *lost; /* why everything was killed, NULL = it was not */
 	enum err_code lost_code;
@@ -297,6 +298,12 @@ struct waiter *keeper_launch(struct keeper *k, struct exec *e, const json_t *req
 
 /** keeper_execute() - the program on @channel was held and may begin: whoever becomes it is told. Nothing when none is about to. */
 void keeper_execute(struct keeper *k, uint16_t channel);
+
+/**
+ * keeper_is_quiet() - does what there is to say to @c wait for the answer to the program that is being started? It is for the same one, who waits for that: to be woken before would only take the
+ * processor from the process that becomes the program.
+ */
+bool keeper_is_quiet(struct keeper *k, const struct conn *c);
 
 /** keeper_launching() - has a program been asked for that does not run yet? */
 bool keeper_launching(const struct keeper *k);

@@ -275,7 +275,8 @@ void keeper_pump(struct keeper *k)
 					break; /* poll says when it goes on */
 			}
 		}
-		keeper_conn_write(c);
+		if (!keeper_is_quiet(k, c))
+			keeper_conn_write(c);
 		hand_over(k, c);
 	}
 }

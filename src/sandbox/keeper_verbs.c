@@ -88,12 +88,14 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	rc = err.code == ERR_NONE ? box_start(&k->box, &spec, &err) : -EINVAL;
 	if (rc == 0) {
 		keeper_move(k, KEEPER_RUNNING);
-		k->provisional = json_is_true(json_object_get(request, "provisional"));
+		k->provisional = k->quiet = json_is_true(json_object_get(request, "provisional"));
 		meter_start(&k->memory, clock_now_ns());
 		keeper_event(k, "sandbox.started", NULL,
 			json_pack("{s:i}", "init_pid", k->box.init_pid));
-		if (json_is_true(json_object_get(request, "restore")))
+		if (json_is_true(json_object_get(request, "restore"))) {
+			box_started(&k->box);
 			rc = keeper_restore(k, request, &execs, &err);
+		}
 	}
 	if (rc == 0) {
 		keeper_reply(c, id,

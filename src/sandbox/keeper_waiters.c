@@ -107,6 +107,12 @@ bool keeper_launching(const struct keeper *k)
 	return false;
 }
 
+bool keeper_is_quiet(struct keeper *k, const struct conn *c)
+{
+	k->quiet = k->quiet && keeper_launching(k);
+	return k->quiet && c->primary;
+}
+
 void keeper_want_spare(struct keeper *k)
 {
 	struct err ignored; /* whoever needs one asks again, and is told */
