@@ -5,6 +5,7 @@
  * Nothing is kept open for that (thousands of sandboxes wait most of the time): namespaces and /dev/pts are reached through PID 1, which is our child and in
  * place for as long as there is anything to reach, the live directory by its path.
  */
+#include "base/log.h"
 #include "base/str.h"
 #include "sandbox/box.h"
 #include "store/disk.h"
@@ -77,13 +78,18 @@ int box_netlink(const struct box *box, int protocol)
 	return netns < 0 ? netns : network_netlink(netns, protocol);
 }
 
+static void live_path(const struct box *box, char path[PATH_MAX])
+{
+	(void)snprintf(path, PATH_MAX, "%s/pool/live/%s", box->config->state, box->id);
+}
+
 /* The top of its trees; on a disk of its own it is open. */
 static int open_live(const struct box *box)
 {
 	char path[PATH_MAX];
 	int fd;
 
-	(void)snprintf(path, sizeof(path), "%s/pool/live/%s", box->config->state, box->id);
+	live_path(box, path);
 	fd = box->live >= 0 ? fcntl(box->live, F_DUPFD_CLOEXEC, 0)
 			    : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
@@ -279,16 +285,29 @@ static bool tree_changed(int live, const struct spec_mount *m)
 	       now.st_gid != source.st_gid || has_own_xattr(upper) || has_entry(upper);
 }
 
+/* What was foreseen is the first of its mounts. Return: how many need no further look. */
+static size_t untouched(const struct box *box)
+{
+	char path[PATH_MAX];
+
+	live_path(box, path);
+	if (box->rootfs.disk[0] != '\0' || !foresight_untouched(&box->foresight, path))
+		return 0;
+	log_debug("keeper", "what was foreseen of sandbox '%s' is untouched", box->id);
+	return 1;
+}
+
 bool box_changed(const struct box *box)
 {
-	cleanup_fd int live = open_live(box);
+	const struct spec *spec = &box->spec;
+	cleanup_fd int live = -1;
 
-	if (live < 0)
-		return true;
-	for (size_t i = 0; i < box->spec.n_mounts; i++) {
-		const struct spec_mount *m = &box->spec.mounts[i];
-
-		if (m->mode == MOUNT_COW && tree_changed(live, m))
+	for (size_t i = untouched(box); i < spec->n_mounts; i++) {
+		if (spec->mounts[i].mode != MOUNT_COW)
+			continue;
+		if (live < 0)
+			live = open_live(box);
+		if (live < 0 || tree_changed(live, &spec->mounts[i]))
 			return true;
 	}
 	return false;

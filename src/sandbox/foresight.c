@@ -7,10 +7,13 @@
 #include "store/tree.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <time.h>
 
 #define FORESEEN_TREE 1U
+#define TOP           "1/upper"
 
 /* As the keeper sees the machine's mounts. Return: 0 or -errno. */
 static int look_at(const char *source, struct foresight_place *p)
@@ -43,6 +46,29 @@ static bool can_be_foreseen(const struct spec *spec)
 	       m->tree == FORESEEN_TREE && !ablated("cow_mounts");
 }
 
+static int top_changed(int dir, const char *path, struct timespec *ret)
+{
+	struct statx st;
+
+	if (statx(dir, path, AT_SYMLINK_NOFOLLOW, STATX_CTIME, &st) < 0)
+		return -errno;
+	*ret = (struct timespec){ st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec };
+	return 0;
+}
+
+/*
+ * Will whatever changes from now on be stamped later? File systems take the time of the last tick, or a finer one behind it; one that writes down seconds alone is
+ * not asked.
+ */
+static bool is_past(const struct timespec *top)
+{
+	struct timespec tick;
+
+	return top->tv_nsec != 0 && clock_gettime(CLOCK_REALTIME_COARSE, &tick) == 0 &&
+	       (tick.tv_sec > top->tv_sec ||
+		       (tick.tv_sec == top->tv_sec && tick.tv_nsec > top->tv_nsec));
+}
+
 /* Its mount point, its tree, its overlay. Return: the detached mount, or an error. */
 static int make(struct foresight *f, struct rootfs *r, const struct spec *expect, const char *live,
 	int live_fd, struct err *err)
@@ -72,7 +98,8 @@ int foresight_make(struct foresight *f, struct rootfs *r, const struct spec *exp
 	f->source = str_dup(expect->mounts->source);
 	f->target = str_dup(expect->mounts->target);
 	mount = make(f, r, expect, live, live_fd, &ignored);
-	if (mount >= 0 && look_at(f->source, &now) == 0 && same_place(&now, &f->place)) {
+	if (mount >= 0 && look_at(f->source, &now) == 0 && same_place(&now, &f->place) &&
+		top_changed(live_fd, TOP, &f->top) == 0) {
 		*ret_mount = mount;
 		return 0;
 	}
@@ -112,12 +139,25 @@ void foresight_judge(struct foresight *f, const struct spec *spec)
 	f->wrong = !can_be_foreseen(spec) || !str_eq(spec->mounts->source, f->source) ||
 		   !str_eq(spec->mounts->target, f->target) || look_at(f->source, &now) < 0 ||
 		   !same_place(&now, &f->place);
+	f->settled = is_past(&f->top);
+}
+
+bool foresight_untouched(const struct foresight *f, const char *live)
+{
+	char path[PATH_MAX];
+	struct timespec now = { 0 };
+
+	if (f->source == NULL || f->wrong || !f->settled)
+		return false;
+	(void)snprintf(path, sizeof(path), "%s/" TOP, live);
+	return top_changed(AT_FDCWD, path, &now) == 0 && now.tv_sec == f->top.tv_sec &&
+	       now.tv_nsec == f->top.tv_nsec;
 }
 
 /* Nothing has run over it: a tree in which there is something is somebody's, and stays. */
 static int renew_tree(int live)
 {
-	if (unlinkat(live, "1/upper", AT_REMOVEDIR) < 0 && errno != ENOENT)
+	if (unlinkat(live, TOP, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		return -errno;
 	return tree_remove(live, "1");
 }

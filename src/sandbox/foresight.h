@@ -25,9 +25,11 @@ struct foresight_place {
 struct foresight {
 	char *source, *target; /* NULL: nothing */
 	struct foresight_place place;
-	char staged[64]; /* where its directory is attached among the layers */
-	char *point;     /* NULL: none */
-	bool wrong;      /* foresight_judge() said so */
+	char staged[64];     /* where its directory is attached among the layers */
+	struct timespec top; /* when the top of its tree last changed: it was made then */
+	bool settled;        /* what changes it in the sandbox is stamped later */
+	char *point;         /* NULL: none */
+	bool wrong;          /* foresight_judge() said so */
 };
 
 /**
@@ -48,6 +50,13 @@ bool foresight_any(const struct foresight *f);
 
 /** foresight_judge() - is what was foreseen what @spec asks for first, and still so? Once: the answer stays. */
 void foresight_judge(struct foresight *f, const struct spec *spec);
+
+/**
+ * foresight_untouched() - has nothing been changed in the mount since foresight_judge(), in the running sandbox with the live directory @live?
+ * Its tree was empty, so whatever changes below its top makes an entry in it first, and that, as what changes the top itself, is seen in its ctime.
+ * Return: true only where nothing has; false also when this cannot be told.
+ */
+bool foresight_untouched(const struct foresight *f, const char *live);
 
 /** foresight_undo() - take away all that foresight_make() or foresight_point() left in the live directory @live and among the layers; the root that it is on is left next. Return: 0 or an error. */
 int foresight_undo(struct foresight *f, const char *live, struct err *err) attr_must_use;

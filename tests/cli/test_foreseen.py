@@ -197,3 +197,42 @@ def test_a_disk_of_its_own(tmp):
                 equal(instance.ok(box, f"cat {place}/note; echo more > {place}/made; cat {place}/made"), "firstmore\n")
                 equal(os.listdir(os.path.join(instance.state, "pool", "live", box, "1", "upper")), [])
         equal(os.listdir(place), ["note"])
+
+
+UNTOUCHED = "is untouched\n"
+ATTRIBUTE = "import os; os.setxattr('.', 'user.ours', b'1')"
+READS = [("true",), ("sh", "-c", "cat note sub/deep/note >/dev/null; test -w note")]
+# that come to nothing, or to nothing that a diff tells
+VOID = [("sh", "-c", "touch made; rm made"), ("sh", "-c", "mkdir made; rmdir made"), ("sh", "-c", "exec 3<>note"), ("chmod", "701", "."), ("chown", "1:1", "."), ("python3", "-c", ATTRIBUTE)]
+WRITES = [("sh", "-c", "echo more >> note"), ("sh", "-c", "echo more >> sub/deep/note"), ("rm", "note"), ("ln", "note", "another"), ("chmod", "600", "sub/deep/note")]
+
+
+@require("root")
+def test_what_is_changed_in_a_foreseen_mount_is_seen(tmp):
+    """The time of the last change of the top of its tree tells that nothing was: what it does not tell is looked at as of any other mount."""
+    with telling(tmp) as instance:
+        place = project(tmp, "place", "first")
+        os.makedirs(os.path.join(place, "sub", "deep"))
+        shutil.copy(os.path.join(place, "note"), os.path.join(place, "sub", "deep", "note"))
+        teach(instance, place)
+
+        def kept(argv):
+            until_foreseen(instance, RIGHT, lambda: instance.cay("run", "--", *argv, cwd=place))
+            ids = [s["id"] for s in instance.get("/v1/sandboxes")["sandboxes"]]
+            for box in ids:
+                instance.remove(box)
+            return len(ids)
+
+        for argv in READS:
+            before = counted(instance, UNTOUCHED)
+            for _ in range(TURNS):  # one that is prepared at the last moment is not asked
+                equal((argv, kept(argv)), (argv, 0))
+                if counted(instance, UNTOUCHED) > before:
+                    break
+            assert counted(instance, UNTOUCHED) > before, f"the time of the last change never tells what {argv} has not done"
+        before = counted(instance, UNTOUCHED)
+        for argv in VOID:
+            equal((argv, kept(argv)), (argv, 0))
+        for argv in WRITES:
+            equal((argv, kept(argv)), (argv, 1))
+        equal(counted(instance, UNTOUCHED), before)
