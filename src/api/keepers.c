@@ -58,6 +58,11 @@ static void take_event(struct keeper *k, const json_t *event)
 	out.time_ns = (uint64_t)json_integer_value(json_object_get(event, "time_ns"));
 	out.type = event_type_parse(type);
 	e = exec != NULL ? exec_by_id(sb, exec) : NULL;
+	if (str_eq(type, "exec.unchanged")) { /* for the run that asked */
+		if (e != NULL)
+			e->unchanged = true;
+		return;
+	}
 	/* what the kernel says of processes comes first: see events/process_source.h */
 	process_source_drain(k->srv->processes);
 	if (str_eq(type, "exec.started"))
@@ -77,11 +82,6 @@ static void take_event(struct keeper *k, const json_t *event)
 		}
 		k->failed = true;
 		sandbox_keeper_lost(sb);
-		return;
-	}
-	if (str_eq(type, "exec.unchanged")) { /* for the run that asked */
-		if (e != NULL)
-			e->unchanged = true;
 		return;
 	}
 	if (str_eq(type, "keeper.adopted")) /* all that waited has come */

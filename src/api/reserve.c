@@ -30,7 +30,7 @@ static uint64_t room(const struct server *srv)
 {
 	struct statvfs fs;
 
-	return statvfs(srv->own_state, &fs) < 0 ? 0 : (uint64_t)fs.f_bavail * fs.f_frsize;
+	return fstatvfs(srv->state_fd, &fs) < 0 ? 0 : (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
 /* A file system that cannot set room aside has none to give up either. */

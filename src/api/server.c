@@ -573,6 +573,7 @@ static struct server *server_new(const struct server_setup *setup)
 	(void)!str_copy(srv->run, sizeof(srv->run), setup->run);
 	(void)!str_copy(srv->socket, sizeof(srv->socket), setup->socket);
 	(void)snprintf(srv->own_state, sizeof(srv->own_state), "/proc/self/fd/%d", setup->state_fd);
+	srv->state_fd = setup->state_fd;
 	(void)snprintf(srv->own_run, sizeof(srv->own_run), "/proc/self/fd/%d", setup->run_fd);
 	(void)!str_copy(srv->tag, sizeof(srv->tag), setup->tag);
 	srv->rootless = setup->rootless;

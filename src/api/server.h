@@ -187,6 +187,7 @@ struct server {
 	char state[4096], run[4096], socket[4096], tag[9];
 	char own_state[32],
 		own_run[32]; /* the same through descriptors: their parents may be closed to us */
+	int state_fd;
 	bool rootless;
 	uint64_t lazy_least;         /* bytes of memory from which on a resume is a lazy one */
 	const char *trust, *through; /* see struct server_setup */
