@@ -43,19 +43,35 @@ static int check_format(
 	return 0;
 }
 
+/* Compiled once, which takes as long as all else that is checked of a request. They are few, from the tables, and stay. */
+static const regex_t *compiled(const char *pattern)
+{
+	static struct known {
+		const struct known *next;
+		const char *pattern;
+		regex_t re;
+	} * first;
+	struct known *k;
+
+	for (const struct known *old = first; old != NULL; old = old->next) {
+		if (old->pattern == pattern)
+			return &old->re;
+	}
+	k = xnew(struct known);
+	if (regcomp(&k->re, pattern, REG_EXTENDED | REG_NOSUB) != 0)
+		abort(); /* a table of ours */
+	k->pattern = pattern;
+	k->next = first;
+	first = k;
+	return &k->re;
+}
+
 static int check_pattern(
 	const struct schema *s, const char *text, const char *where, struct err *err)
 {
-	regex_t re;
-	int rc;
-
-	if (s->pattern == NULL)
+	if (s->pattern == NULL || regexec(compiled(s->pattern), text, 0, NULL, 0) == 0)
 		return 0;
-	if (regcomp(&re, s->pattern, REG_EXTENDED | REG_NOSUB) != 0)
-		abort(); /* a table of ours */
-	rc = regexec(&re, text, 0, NULL, 0);
-	regfree(&re);
-	return rc == 0 ? 0 : err_raise(err, ERR_INVALID, "'%s' must match %s", where, s->pattern);
+	return err_raise(err, ERR_INVALID, "'%s' must match %s", where, s->pattern);
 }
 
 static int check_string(

@@ -86,3 +86,24 @@ TEST(good_requests_pass)
 		ERR_NONE);
 	check_int(check_body("run", "{\"exec\":{\"argv\":[\"true\"]}}", NULL), ERR_NONE);
 }
+
+/* Each text is compiled once, and no other stands in for it. */
+TEST(patterns_are_checked_again_and_again)
+{
+	static const struct schema digits = { .kind = SCHEMA_STRING,
+		.max = 9,
+		.pattern = "^[0-9]+$" },
+				   letters = {
+					   .kind = SCHEMA_STRING, .max = 9, .pattern = "^[a-z]+$"
+				   };
+	struct err err;
+
+	for (int i = 0; i < 3; i++) {
+		check_int(schema_check_text(&digits, "12", "d", &err), 0);
+		check_int(schema_check_text(&letters, "ab", "l", &err), 0);
+		check(schema_check_text(&digits, "ab", "d", &err) < 0);
+		check_int(err.code, ERR_INVALID);
+		check(schema_check_text(&letters, "12", "l", &err) < 0);
+		check_int(err.code, ERR_INVALID);
+	}
+}
