@@ -228,9 +228,16 @@ int http_client_body_all(struct http_client *c, struct buf *out)
 
 int http_client_upgraded(struct http_client *c, struct buf *rest)
 {
-	buf_add(rest, buf_cstr(&c->in) + c->used, c->in.n - c->used);
-	buf_reset(&c->in);
+	buf_consume(&c->in, c->used);
 	c->used = 0;
+	if (rest->p == NULL) {
+		/* with the room that there is */
+		*rest = (struct buf){ c->in.p, c->in.n, c->in.cap, rest->max, false };
+		c->in = (struct buf)BUF_INIT(IN_MAX);
+	} else {
+		buf_add(rest, buf_cstr(&c->in), c->in.n);
+		buf_reset(&c->in);
+	}
 	return TAKE_FD(c->fd);
 }
 

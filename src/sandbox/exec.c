@@ -223,7 +223,7 @@ void exec_started(struct exec *e, pid_t pid)
 
 bool exec_read(struct exec *e, struct box *box, int *fd, enum ring_stream stream, uint64_t keep)
 {
-	char bytes[16384];
+	static char bytes[16384]; /* on the stack they would be cleared each time */
 	bool changed = false;
 
 	for (int round = 0; *fd >= 0 && round < 4; round++) {

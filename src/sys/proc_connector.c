@@ -209,7 +209,7 @@ static int receive(int fd, struct batch *b, size_t max)
 
 int proc_connector_read(struct proc_connector *pc, struct proc_event_note *notes, size_t max)
 {
-	struct batch b;
+	static struct batch b; /* one thread reads them; made anew, all of it would be cleared */
 	size_t got = 0;
 	int n = BATCH;
 
