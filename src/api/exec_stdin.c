@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api/exec_stdin.c - writing to a command's standard input by POST. */
+/*
+ * api/exec_stdin.c - writing to a command's standard input by POST.
+ *
+ * Requests for one command take turns in the order in which they came: a body is written whole before the next one begins. Whoever waits does so on the `readable` of its own client,
+ * which is woken by all that matters to it: bytes, the client's end, the keeper's frames and end, the turn, the command's end, the server's.
+ */
 #include "api/server.h"
 #include "api/steps.h"
 #include "api_handlers.h"
@@ -7,13 +12,64 @@
 
 /* The keeper tells by WINDOW frames how much input the command has taken: never more than this ahead of it. */
 #define INPUT_AHEAD (1U << 20)
+/* Each of those who wait for their turn may have as much in memory as a stream takes unread (STREAM_IN_HIGH). */
+#define TURNS_MAX 32
+
+struct turn {
+	struct list node; /* of the exec's: the first one writes */
+	struct exec *e;
+	struct stream *client;
+};
 
 struct feeder {
 	struct framelink link;
+	struct stream *client;
 	uint16_t channel;
 	uint64_t sent, taken; /* since we came; sent: with what the keeper had from others then */
-	struct waiters changed;
 };
+
+void exec_stdin_wake(struct exec *e)
+{
+	list_for_each (&e->turns, node, next)
+		waiters_wake(&list_entry(node, struct turn, node)->client->readable);
+}
+
+/* An end of its output alone does not mean that it has gone: it may wait for our answer. */
+static bool has_left(const struct stream *client)
+{
+	return client->error != 0 || (client->eof && stream_hung_up(client));
+}
+
+static int turn_await(struct turn *t, const struct server *srv, struct err *err)
+{
+	unsigned int before = 0;
+
+	list_for_each (&t->e->turns, node, next)
+		before++;
+	if (before >= TURNS_MAX)
+		return err_hint(err,
+			err_raise(err, ERR_LIMIT,
+				"%u requests wait already to write to the standard input of exec '%s'",
+				before, t->e->id),
+			"each one waits until those before it have been written: send the next one when one has been answered");
+	list_append(&t->e->turns, &t->node);
+	while (t->e->turns.next != &t->node) {
+		if (t->e->ended)
+			return exec_not_running(t->e, err);
+		if (srv->stopping)
+			return err_raise(err, ERR_SHUTTING_DOWN, "the server is shutting down");
+		if (has_left(t->client))
+			return err_raise(err, ERR_INVALID, "the client left");
+		(void)waiters_wait(&t->client->readable, 0);
+	}
+	return 0;
+}
+
+static void turn_end(struct turn *t)
+{
+	list_remove(&t->node);
+	exec_stdin_wake(t->e);
+}
 
 static void feeder_frame(struct framelink *l, const struct frame *f)
 {
@@ -21,13 +77,13 @@ static void feeder_frame(struct framelink *l, const struct frame *f)
 
 	if (f->type == FRAME_WINDOW && f->channel == fd->channel && f->size == 4) {
 		fd->taken += frame_get_u32(f->payload);
-		waiters_wake(&fd->changed);
+		waiters_wake(&fd->client->readable);
 	}
 }
 
 static void feeder_dead(struct framelink *l)
 {
-	waiters_wake(&container_of(l, struct feeder, link)->changed);
+	waiters_wake(&container_of(l, struct feeder, link)->client->readable);
 }
 
 static void feeder_closed(struct stream *s)
@@ -41,25 +97,55 @@ static bool is_ahead(const struct feeder *f)
 	return f->sent > f->taken + INPUT_AHEAD;
 }
 
+static bool is_over(const struct feeder *f, const struct exec *e)
+{
+	return f->link.dead || e->ended;
+}
+
+/* The next part of the body. Return: its size, 0 at the end, or an error. */
+static ssize_t part_read(struct api_call *call, const struct feeder *f, const struct exec *e,
+	struct buf *part, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + HTTP_IDLE_NS;
+	ssize_t n = 0;
+
+	while (http_body_waits(call->conn) && n == 0) {
+		if (is_over(f, e))
+			return exec_not_running(e, err);
+		n = waiters_wait(&f->client->readable, deadline);
+	}
+	if (n == 0)
+		n = http_body_read(call->conn, part);
+	return n < 0 ? err_raise(err, ERR_INVALID, "the body is malformed or incomplete") : n;
+}
+
+/* Until the keeper may have more. */
+static int room_await(const struct feeder *f, const struct exec *e, struct err *err)
+{
+	while (!is_over(f, e) && is_ahead(f)) {
+		if (has_left(f->client))
+			return err_raise(err, ERR_INVALID, "the client left");
+		(void)waiters_wait(&f->client->readable, 0);
+	}
+	return is_over(f, e) ? exec_not_running(e, err) : 0;
+}
+
 static int feed(struct api_call *call, struct feeder *f, struct exec *e, struct err *err)
 {
 	cleanup_buf struct buf part = BUF_INIT(1U << 20);
 	ssize_t n;
 
-	for (;;) {
-		n = http_body_read(call->conn, &part);
-		if (n <= 0)
-			break;
-		while (is_ahead(f) && !f->link.dead && !e->ended)
-			(void)waiters_wait(&f->changed, clock_now_ns() + NS_PER_S);
-		if (f->link.dead || e->ended)
-			return exec_not_running(e, err);
+	while ((n = part_read(call, f, e, &part, err)) > 0) {
+		int rc = room_await(f, e, err);
+
+		if (rc < 0)
+			return rc;
 		framelink_send(&f->link, FRAME_STDIN, f->channel, part.p, part.n);
 		f->sent += part.n;
 		buf_reset(&part);
 	}
 	if (n < 0)
-		return err_raise(err, ERR_INVALID, "the body is malformed or incomplete");
+		return (int)n;
 	if (api_flag(call, "close"))
 		framelink_send(&f->link, FRAME_STDIN, f->channel, NULL, 0);
 	/* a round trip: afterwards the keeper has it */
@@ -83,7 +169,7 @@ static int feeder_attach(struct feeder *f, struct err *err)
 	return rc;
 }
 
-static int stdin_send(struct api_call *call, struct sandbox *sb, struct exec *e, struct err *err)
+static int stdin_write(struct api_call *call, struct sandbox *sb, struct exec *e, struct err *err)
 {
 	int fd = e->ended || sb->keeper == NULL ? -ESRCH : keeper_connect(sb->srv, sb->id), rc;
 	struct feeder *f;
@@ -97,17 +183,32 @@ static int stdin_send(struct api_call *call, struct sandbox *sb, struct exec *e,
 			err, ERR_STATE, "exec '%s' was started without standard input", e->id);
 	}
 	f = xnew(struct feeder);
+	f->client = http_stream(call->conn);
 	f->channel = e->channel;
 	f->link.on_frame = feeder_frame;
 	f->link.on_dead = feeder_dead;
 	f->link.peer = "keeper";
-	waiters_init(&f->changed);
 	if (framelink_open(&f->link, sb->srv->loop, fd) < 0)
 		abort();
 	rc = feeder_attach(f, err);
 	if (rc == 0)
 		rc = feed(call, f, e, err);
 	framelink_close(&f->link, feeder_closed);
+	return rc;
+}
+
+static int stdin_send(struct api_call *call, struct sandbox *sb, struct exec *e, struct err *err)
+{
+	struct turn t = { .e = e, .client = http_stream(call->conn) };
+	int rc;
+
+	list_init(&t.node);
+	rc = turn_await(&t, call->srv, err);
+	if (rc == 0) {
+		steps_wait(sb);
+		rc = stdin_write(call, sb, e, err);
+	}
+	turn_end(&t);
 	return rc;
 }
 
@@ -119,7 +220,6 @@ int api_exec_stdin(struct api_call *call, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	steps_wait(sb);
 	rc = stdin_send(call, sb, e, err);
 	if (rc == 0)
 		rc = api_reply(call, 204, NULL);

@@ -23,6 +23,7 @@ static struct exec *exec_alloc(void)
 	struct exec *e = xnew(struct exec);
 
 	list_init(&e->unsaved);
+	list_init(&e->turns);
 	return e;
 }
 
@@ -306,6 +307,7 @@ void exec_answered(struct exec *e, int rc, const json_t *ok, const struct err *e
 		*e->refused = *err;
 		e->ended = true;
 		waiters_wake(&e->changed);
+		exec_stdin_wake(e);
 		waiters_wake(&e->sandbox->changed);
 		exec_drop(e);
 		return;
@@ -355,6 +357,7 @@ void exec_finish(struct exec *e, const json_t *status)
 	/* who waits for its end may remove both */
 	(void)sandbox_ref(sb);
 	waiters_wake(&e->changed);
+	exec_stdin_wake(e);
 	waiters_wake(&sb->changed);
 	sandbox_unref(sb);
 }
@@ -551,6 +554,7 @@ void execs_lost(struct sandbox *sb, const char *status, const char *reason)
 
 			e->ended = true;
 			waiters_wake(&e->changed);
+			exec_stdin_wake(e);
 		}
 		return;
 	}

@@ -646,8 +646,10 @@ static void wake_waiting(struct server *srv)
 	waiters_wake(&srv->events_changed);
 	pumps_wake(srv);
 	list_for_each (&srv->sandboxes, sb, sb_next) {
-		list_for_each (&list_entry(sb, struct sandbox, node)->execs, e, e_next)
+		list_for_each (&list_entry(sb, struct sandbox, node)->execs, e, e_next) {
 			waiters_wake(&list_entry(e, struct exec, node)->changed);
+			exec_stdin_wake(list_entry(e, struct exec, node));
+		}
 	}
 }
 

@@ -160,6 +160,7 @@ struct exec {
 	uint64_t created_seq; /* the same in its chain; 0 = of an earlier server */
 	struct exec_sink *sink;
 	struct waiters changed;
+	struct list turns; /* requests that write to its standard input: exec_stdin.c */
 	unsigned int refs;
 };
 
@@ -609,6 +610,9 @@ void exec_let_rest(struct sandbox *sb, struct exec *e);
 
 /** exec_not_running() - the error that says so. */
 int exec_not_running(const struct exec *e, struct err *err);
+
+/** exec_stdin_wake() - whoever writes to its standard input, or waits for it, looks again: it, or the server, ends. */
+void exec_stdin_wake(struct exec *e);
 
 /** execs_lost() - the sandbox ended: execs without a status get one. */
 void execs_lost(struct sandbox *sb, const char *status, const char *reason);

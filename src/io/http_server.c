@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/http_server.h"
 #include "base/ablate.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -10,7 +9,6 @@
 #include <strings.h>
 
 #define CONNS_MAX       4096
-#define IDLE_TIMEOUT_NS (600 * NS_PER_S)
 #define HEAD_TIMEOUT_NS (30 * NS_PER_S)
 #define LINGER_NS       (2 * NS_PER_S)
 #define WRITE_HIGH      (1U << 20)
@@ -194,20 +192,32 @@ static int body_feed(struct http_conn *c)
 	return -EBADMSG;
 }
 
+/* Some send nothing of a body before they have heard that it is wanted. */
+static void say_continue(struct http_conn *c)
+{
+	if (c->expect_continue && !c->body_done)
+		stream_write(&c->s, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+	c->expect_continue = false;
+}
+
+bool http_body_waits(struct http_conn *conn)
+{
+	say_continue(conn);
+	return conn->body.n == 0 && !conn->body_done && !conn->body_failed && conn->s.in.n == 0 &&
+	       !conn->s.eof;
+}
+
 ssize_t http_body_read(struct http_conn *conn, struct buf *out)
 {
 	size_t n;
 	int rc;
 
-	if (conn->expect_continue && !conn->body_done) {
-		conn->expect_continue = false;
-		stream_write(&conn->s, "HTTP/1.1 100 Continue\r\n\r\n", 25);
-	}
+	say_continue(conn);
 	while (conn->body.n == 0 && !conn->body_done) {
 		if (conn->body_failed)
 			return -EBADMSG;
 		if (conn->s.in.n == 0) {
-			rc = stream_fill(&conn->s, clock_now_ns() + IDLE_TIMEOUT_NS);
+			rc = stream_fill(&conn->s, clock_now_ns() + HTTP_IDLE_NS);
 			if (rc <= 0)
 				return -EPIPE;
 		}
@@ -246,7 +256,7 @@ static void refuse(struct http_conn *c, enum err_code code, const char *reason)
 /* Wait for a whole head. Return: its size, 0 when the peer left, -errno. */
 static ssize_t wait_head(struct http_conn *c)
 {
-	uint64_t deadline = clock_now_ns() + IDLE_TIMEOUT_NS;
+	uint64_t deadline = clock_now_ns() + HTTP_IDLE_NS;
 	bool begun = false;
 
 	for (;;) {

@@ -8,9 +8,13 @@
 #ifndef CAY_IO_HTTP_SERVER_H
 #define CAY_IO_HTTP_SERVER_H
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "codec/httphead.h"
 #include "io/stream.h"
+
+/* A connection on which nothing comes for so long is closed. */
+#define HTTP_IDLE_NS (600 * NS_PER_S)
 
 struct http_conn;
 
@@ -56,6 +60,9 @@ gid_t http_peer_gid(const struct http_conn *conn);
  * Return: 0; -EMSGSIZE too large; -EPIPE the peer left; -EBADMSG malformed. Context: waits.
  */
 int http_body_all(struct http_conn *conn, struct buf *out) attr_must_use;
+
+/** http_body_waits() - would http_body_read() have to wait? Whoever waits in its place does so on the stream's `readable`, for %HTTP_IDLE_NS at most. */
+bool http_body_waits(struct http_conn *conn);
 
 /** http_body_read() - append the next part of the body to @out. Return: > 0 bytes, 0 at the end, -errno as above. Context: waits. */
 ssize_t http_body_read(struct http_conn *conn, struct buf *out) attr_must_use;

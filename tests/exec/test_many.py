@@ -4,7 +4,7 @@
 import concurrent.futures
 
 from lib import cay
-from lib.case import equal, raises, require, timeout
+from lib.case import contains, equal, raises, require, timeout
 
 
 @timeout(180)
@@ -132,3 +132,113 @@ def test_input_that_nobody_takes_makes_the_next_request_wait(instance):
         equal([a.result()[0] for a in answers], [204] * (n + 1))
         equal(instance.wait(box, run)["code"], 0)
         equal(instance.output(box, run).split()[-1], b"%d" % (size * n))
+
+
+def begin_body(instance, path, size, first=b""):
+    """A request whose body of @size bytes has come as far as @first, and the server knows it."""
+    connection = cay.UnixConnection(instance.socket, 60)
+    connection.putrequest("POST", path)
+    connection.putheader("Content-Type", OCTETS["Content-Type"])
+    connection.putheader("Content-Length", str(size))
+    connection.endheaders(first)
+    instance.get("/v1/version")
+    return connection
+
+
+@timeout(120)
+def test_bodies_that_come_at_the_same_time_are_not_mixed(instance):
+    """One is written whole before the next one begins, in the order in which they came."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "cat", stdin=True)
+        path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
+        first = begin_body(instance, path, 6, b"aaa")
+        cay.wait_until(lambda: instance.output(box, run) == b"aaa", 60, "the first half taken")
+        second, third = begin_body(instance, path, 3, b"bbb"), begin_body(instance, f"{path}?close=true", 3, b"ccc")
+        first.send(b"AAA")
+        equal([c.getresponse().status for c in (first, second, third)], [204] * 3)
+        equal(instance.wait(box, run)["code"], 0)
+        equal(instance.output(box, run), b"aaaAAAbbbccc")
+        for connection in (first, second, third):
+            connection.close()
+
+
+@timeout(120)
+def test_large_bodies_at_the_same_time_wait_for_each_other(instance):
+    """Together they bring more than a keeper takes."""
+    size, n = 3 << 20, 6
+    with instance.sandbox() as box, concurrent.futures.ThreadPoolExecutor(n) as pool:
+        run, path = reads_when_told(instance, box)
+        answers = [pool.submit(instance.raw, "POST", path, b"x" * size, OCTETS, 90) for _ in range(n)]
+        concurrent.futures.wait(answers, timeout=1, return_when=concurrent.futures.FIRST_COMPLETED)
+        instance.ok(box, "touch /tmp/go")
+        equal([a.result()[0] for a in answers], [204] * n)
+        equal(instance.raw("POST", f"{path}?close=true", b"", OCTETS)[0], 204)
+        equal(instance.wait(box, run)["code"], 0)
+        equal(instance.output(box, run).split()[-1], b"%d" % (size * n))
+
+
+@timeout(120)
+def test_who_leaves_while_waiting_to_write_is_passed_over(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "cat", stdin=True)
+        path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
+        first = begin_body(instance, path, 2, b"a")
+        gone, last = begin_body(instance, path, 1, b"g"), begin_body(instance, f"{path}?close=true", 1, b"z")
+        gone.close()
+        instance.get("/v1/version")
+        first.send(b"A")
+        equal([c.getresponse().status for c in (first, last)], [204, 204])
+        equal(instance.wait(box, run)["code"], 0)
+        equal(instance.output(box, run), b"aAz")
+        first.close()
+        last.close()
+
+
+@timeout(120)
+def test_who_has_left_in_the_middle_of_a_body_lets_the_next_one_write(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "cat", stdin=True)
+        path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
+        gone = begin_body(instance, path, 2, b"a")
+        cay.wait_until(lambda: instance.output(box, run) == b"a", 60, "the half taken")
+        last = begin_body(instance, f"{path}?close=true", 1, b"z")
+        gone.close()
+        equal(last.getresponse().status, 204)
+        equal(instance.wait(box, run)["code"], 0)
+        equal(instance.output(box, run), b"az")
+        last.close()
+
+
+@timeout(120)
+def test_the_end_of_a_command_answers_all_who_write_to_it(instance):
+    """Also the one whose body does not come, which the others wait for."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "cat", stdin=True)
+        path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
+        writers = [begin_body(instance, path, 2, b"a") for _ in range(3)]
+        instance.call("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 9})
+        for writer in writers:
+            answer = writer.getresponse()
+            body = answer.read()
+            equal(answer.status, 409, body)
+            contains(body, b"has ended")
+            writer.close()
+
+
+@timeout(120)
+def test_only_so_many_wait_to_write(instance):
+    with instance.sandbox() as box:
+        run = instance.exec(box, "cat", stdin=True)
+        path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
+        writers = [begin_body(instance, path, 1) for _ in range(32)]
+        status, _, body = instance.raw("POST", path, b"x", OCTETS)
+        equal(status, 429, body)
+        contains(body, b"wait already")
+        for writer in writers:
+            writer.send(b"y")
+        equal([writer.getresponse().status for writer in writers], [204] * 32)
+        equal(instance.raw("POST", f"{path}?close=true", b"z", OCTETS)[0], 204)
+        equal(instance.wait(box, run)["code"], 0)
+        equal(instance.output(box, run), b"y" * 32 + b"z")
+        for writer in writers:
+            writer.close()
