@@ -376,22 +376,28 @@ void exec_has_ended(struct exec *e, const json_t *status)
 	sandbox_unref(sb);
 }
 
-/* After a suspension it is the same one, and whoever waits for it goes on waiting. */
-static int exec_resumed(struct exec *e, pid_t pid, struct err *err)
+/* After a suspension, and a rewind of its sandbox while it ran, it is the same one, and whoever waits for it goes on waiting. */
+static int exec_resumed(struct exec *e, const json_t *said, pid_t pid, struct err *err)
 {
 	e->archived = false;
+	if (e->comes_back) {
+		e->comes_back = false;
+		e->rewinds++;
+		e->rewound_to = (uint64_t)json_integer_value(json_object_get(said, "end"));
+	}
 	(void)json_object_set_new(e->doc, "pid", json_integer(pid));
 	process_source_bind(e->sandbox->srv->processes, e->sandbox->id, pid, e->id);
 	return exec_save(e, err);
 }
 
-int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err)
+int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, struct err *err)
 {
-	/* after a rewind: the one that has just been ended goes on */
+	/* after a rewind: one that had ended since goes on */
 	struct exec *old = exec_by_id(sb, json_string_value(json_object_get(doc, "id"))), *e;
+	pid_t pid = (pid_t)json_integer_value(json_object_get(said, "pid"));
 
 	if (old != NULL && !old->ended)
-		return exec_resumed(old, pid, err);
+		return exec_resumed(old, said, pid, err);
 	e = exec_alloc();
 	e->refs = 1; /* the list's */
 	e->sandbox = sb;
@@ -434,7 +440,7 @@ static void finish_unseen(struct exec *e, const char *status, const char *reason
 	char when[CLOCK_TEXT_SIZE];
 	json_t *s;
 
-	if (e->ended)
+	if (e->ended || e->comes_back)
 		return;
 	clock_text(clock_wall_ns(), when);
 	s = json_pack(
@@ -560,6 +566,34 @@ void execs_lost(struct sandbox *sb, const char *status, const char *reason)
 	}
 	list_for_each (&sb->execs, node, next)
 		finish_unseen(list_entry(node, struct exec, node), status, reason);
+}
+
+void execs_come_back(struct sandbox *sb, const json_t *docs)
+{
+	size_t i;
+	json_t *doc;
+
+	list_for_each (&sb->execs, node, next)
+		list_entry(node, struct exec, node)->comes_back = false;
+	json_array_foreach ((json_t *)(uintptr_t)docs, i, doc) {
+		struct exec *e = exec_by_id(sb, json_string_value(json_object_get(doc, "id")));
+
+		if (e != NULL)
+			e->comes_back = !e->ended;
+	}
+}
+
+void execs_came_back(struct sandbox *sb)
+{
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if (!e->comes_back)
+			continue;
+		e->comes_back = false;
+		finish_unseen(e, "killed", "the sandbox was stopped");
+	}
+	waiters_wake(&sb->changed);
 }
 
 void execs_forget(struct sandbox *sb)

@@ -173,8 +173,7 @@ static int take_execs(struct sandbox *sb, const struct live *l, const json_t *li
 
 		if (doc == NULL)
 			return err_raise(err, ERR_INTERNAL, "the keeper carried an unknown exec");
-		rc = exec_carried(
-			sb, doc, (pid_t)json_integer_value(json_object_get(row, "pid")), err);
+		rc = exec_carried(sb, doc, row, err);
 		if (rc < 0)
 			return rc;
 	}

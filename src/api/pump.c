@@ -28,11 +28,37 @@ void pump_let_go(struct pump *p)
 	buf_free(&p->early);
 }
 
+bool pump_was_rewound(const struct pump *p)
+{
+	return p->exec->comes_back || p->exec->rewinds != p->rewinds;
+}
+
+uint64_t pump_reached(uint64_t reached, enum frame_type type, const void *payload, size_t n)
+{
+	const unsigned char *p = payload;
+
+	if ((type == FRAME_STDOUT || type == FRAME_STDERR) && n >= 8)
+		return frame_get_u64(p) + n - 8;
+	return type == FRAME_GAP && n == 16 ? frame_get_u64(p + 8) : reached;
+}
+
+void pump_send_offset(struct stream *client, const struct exec *e, uint64_t reached)
+{
+	unsigned char offset[8];
+
+	if (reached <= e->rewound_to)
+		return;
+	frame_put_u64(offset, e->rewound_to);
+	pump_send(client, FRAME_STDOUT, offset, sizeof(offset));
+}
+
 /* From the keeper to the client. */
 static void pump_down(struct pump *p, const struct frame *f)
 {
-	if (f->type == FRAME_EVENT || f->type == FRAME_REPLY || p->status_sent)
+	if (f->type == FRAME_EVENT || f->type == FRAME_REPLY || p->status_sent ||
+		pump_was_rewound(p))
 		return;
+	p->reached = pump_reached(p->reached, f->type, f->payload, f->size);
 	if (f->type == FRAME_STATUS && p->cork_status)
 		stream_cork(p->client, true);
 	if (p->waits)
@@ -154,6 +180,8 @@ void pump_init(struct pump *p, struct exec *e, struct stream *client, struct fra
 	*p = (struct pump){ .sink = { on_sink, on_sink_lost },
 		.srv = e->sandbox->srv,
 		.client = client,
+		.exec = e,
+		.rewinds = e->rewinds,
 		.channel = e->channel,
 		.early = BUF_INIT(SIZE_MAX / 2) };
 	p->link.on_frame = on_link_frame;

@@ -23,6 +23,10 @@ struct pump {
 	struct server *srv;
 	struct stream *client;
 	struct framelink *keeper; /* where the client's frames go */
+	const struct exec *exec;
+	unsigned int
+		rewinds; /* of the exec, when we joined it: what its keeper says behind the next one is of a time that was taken back */
+	uint64_t reached; /* offset of the output behind what the client was sent */
 	uint16_t channel;
 	size_t input_open; /* bytes of STDIN that the command has not taken yet */
 	bool status_sent;
@@ -32,7 +36,7 @@ struct pump {
 	struct buf early; /* what came meanwhile: no more than the window */
 };
 
-/** pump_init() - for @e and a client; over the keeper's main connection @main, or over @link, which the caller opens, when it is NULL. */
+/** pump_init() - for @e, which the caller holds, and a client; over the keeper's main connection @main, or over @link, which the caller opens, when it is NULL. */
 void pump_init(struct pump *p, struct exec *e, struct stream *client, struct framelink *main);
 
 /** pump_attach_request() - the keeper's `attach` for it: held for who comes back. A new reference. */
@@ -47,6 +51,18 @@ int pump_run(struct pump *p);
 
 /** pump_let_go() - its client knows what it follows: what came before goes to it, and the rest as it comes. */
 void pump_let_go(struct pump *p);
+
+/** pump_was_rewound() - has the exec gone back to an earlier instant since we joined it, or is about to? */
+bool pump_was_rewound(const struct pump *p);
+
+/**
+ * pump_send_offset() - tell a client that has output up to @reached, and comes back to an exec that was rewound, where its output goes on now: a piece of output without a byte,
+ * from whose offset whoever reads it counts on. Nothing where it lacks some of what was before.
+ */
+void pump_send_offset(struct stream *client, const struct exec *e, uint64_t reached);
+
+/** pump_reached() - @reached, behind the frame of output or the gap. */
+uint64_t pump_reached(uint64_t reached, enum frame_type type, const void *payload, size_t n);
 
 /** pump_send() - one frame to a client; nothing when it is NULL. */
 void pump_send(struct stream *client, enum frame_type type, const void *p, size_t n);

@@ -116,7 +116,7 @@ int sandbox_settle_rewind(struct sandbox *sb, struct err *err)
 }
 
 /* Its processes cannot be had back, and the catalogue may refuse (full disk): it is asked before they end. */
-static int rewind_halt(struct sandbox *sb, struct err *err)
+static int rewind_halt(struct sandbox *sb, const struct live *to, struct err *err)
 {
 	int rc;
 
@@ -125,7 +125,11 @@ static int rewind_halt(struct sandbox *sb, struct err *err)
 	if (rc < 0)
 		return err_raise_sys(err, rc, "write sandbox '%s'", sb->name);
 	rc = sandbox_save(sb, false, err);
-	return rc == 0 ? sandbox_halt(sb, "rewind", 0, err) : rc;
+	if (rc < 0)
+		return rc;
+	if (to != NULL)
+		execs_come_back(sb, to->execs);
+	return sandbox_halt(sb, "rewind", 0, err);
 }
 
 static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, struct err *err)
@@ -145,10 +149,14 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 			return -EIO;
 	}
 	halted = sb->keeper != NULL;
-	rc = halted ? rewind_halt(sb, err) : 0;
+	rc = halted ? rewind_halt(sb, live, err) : 0;
 	if (rc < 0)
 		return rc;
+	if (live != NULL)
+		execs_come_back(sb, live->execs);
 	rc = rewind_files(sb, s, err);
+	if (rc < 0 && !halted)
+		execs_come_back(sb, NULL); /* it is suspended, as before */
 	if (rc < 0 && halted)
 		return err_hint(err, rc,
 			"it was not rewound and is stopped: its processes had ended for it, its files are as they were; 'cay start' lets it run again");
@@ -185,6 +193,7 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 			snapshot_hold(s);
 			rc = rewind_locked(sb, s,
 				json_is_true(json_object_get(call->body, "keep_identity")), err);
+			execs_came_back(sb);
 			snapshot_release(call->srv, s);
 		}
 		sandbox_unlock(sb);

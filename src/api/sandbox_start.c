@@ -26,6 +26,7 @@ void sandbox_fail(struct sandbox *sb, const struct err *why)
 	json_t *error = err_to_json(why);
 
 	sandbox_drop_keeper(sb, false);
+	execs_come_back(sb, NULL);
 	execs_lost(sb, "lost", why->msg);
 	(void)json_object_set(sb->doc, "error", error);
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());

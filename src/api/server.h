@@ -161,6 +161,9 @@ struct exec {
 	struct exec_sink *sink;
 	struct waiters changed;
 	struct list turns; /* requests that write to its standard input: exec_stdin.c */
+	bool comes_back; /* its sandbox is being rewound to a state that it is in: it does not end */
+	unsigned int rewinds; /* how often it came back so, */
+	uint64_t rewound_to;  /* the last time with so many bytes of output */
 	unsigned int refs;
 };
 
@@ -577,8 +580,19 @@ int exec_refused(const struct exec *e, struct err *err) attr_must_use;
 /** exec_object() - @e as the API shows it; the caller's. */
 json_t *exec_object(const struct exec *e);
 
-/** exec_carried() - a running exec that came with the processes of a live snapshot: @doc (borrowed) is that of the source, the id stays. 0 or an error. */
-int exec_carried(struct sandbox *sb, const json_t *doc, pid_t pid, struct err *err);
+/**
+ * exec_carried() - a running exec that came with the processes of a live snapshot; the id stays.
+ * @doc: (borrowed) that of the source. @said: (borrowed) what the keeper says of it.
+ *
+ * Return: 0 or an error.
+ */
+int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, struct err *err);
+
+/** execs_come_back() - @sb is about to be rewound to a state that has the execs of @docs: those of them that run do not end with its processes. NULL: it is not, after all. */
+void execs_come_back(struct sandbox *sb, const json_t *docs);
+
+/** execs_came_back() - the rewind is over: those that were to come back and have not, have ended. */
+void execs_came_back(struct sandbox *sb);
 
 /** exec_announce_end() - its end is about to be journalled and, by exec_finish(), written: the document announces it (api/telling.h). @time_ns: wall, 0 = now; @status: borrowed. */
 void exec_announce_end(struct exec *e, uint64_t time_ns, json_t *status);

@@ -9,22 +9,22 @@ static void link_closed(struct stream *s)
 	free(container_of(container_of(s, struct framelink, s), struct pump, link));
 }
 
-/* Its exec goes on when it is resumed, unless something else is made of it. */
-static bool is_away(const struct sandbox *sb)
+/* It goes on when its sandbox is resumed, or has been rewound, unless something else is made of it. */
+static bool is_away(const struct sandbox *sb, const struct exec *e)
 {
-	return sb->state == SANDBOX_SUSPENDED || json_object_get(sb->doc, "suspending") != NULL;
+	return !e->ended && (e->comes_back || sb->state == SANDBOX_SUSPENDED ||
+				    json_object_get(sb->doc, "suspending") != NULL);
 }
 
 static void wait_while_away(struct stream *client, struct sandbox *sb, const struct exec *e)
 {
-	while (is_away(sb) && !e->ended && !sb->gone && !sb->srv->stopping && !client->eof &&
+	while (is_away(sb, e) && !sb->gone && !sb->srv->stopping && !client->eof &&
 		client->error == 0)
 		(void)waiters_wait(&sb->changed, clock_now_ns() + NS_PER_S);
 }
 
 /* @rc: of pump_run(). Return: 0, or an error for the client. */
-static int attach_end(
-	struct pump *p, const struct sandbox *sb, struct exec *e, int rc, struct err *err)
+static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc, struct err *err)
 {
 	if (rc == -EPIPE) /* who leaves by himself does not want what is held */
 		(void)!framelink_call(&p->link,
@@ -32,7 +32,13 @@ static int attach_end(
 			clock_now_ns() + CALL_NS, NULL, NULL);
 	if (rc != -EIO)
 		return 0;
-	if (!e->ended && is_away(sb))
+	if (e->comes_back)
+		wait_while_away(p->client, sb, e);
+	if (!e->ended && pump_was_rewound(p)) {
+		pump_send_offset(p->client, e, p->reached);
+		return 0;
+	}
+	if (is_away(sb, e))
 		return 0;
 	if (!e->ended)
 		return err_raise(err, ERR_UNAVAILABLE, "the sandbox ended");
@@ -52,6 +58,7 @@ static int attach_live(
 		return err_raise_sys(err, fd, "connect to the keeper of sandbox '%s'", sb->name);
 	p = xnew(struct pump);
 	pump_init(p, e, client, NULL);
+	p->reached = from;
 	if (framelink_open(&p->link, sb->srv->loop, fd) < 0)
 		abort();
 	rc = framelink_call(
@@ -59,10 +66,25 @@ static int attach_live(
 	if (rc == 0) {
 		pump_send_input(client, ok);
 		rc = attach_end(p, sb, e, pump_run(p), err);
+	} else if (pump_was_rewound(p)) {
+		rc = attach_end(p, sb, e, -EIO, err);
 	}
 	json_decref(ok);
 	framelink_close(&p->link, link_closed);
 	return rc;
+}
+
+struct saved {
+	struct stream *client;
+	uint64_t reached;
+};
+
+static int on_saved(void *ctx, enum frame_type type, const void *payload, size_t n)
+{
+	struct saved *s = ctx;
+
+	s->reached = pump_reached(s->reached, type, payload, n);
+	return pump_saved(s->client, type, payload, n);
 }
 
 /*
@@ -71,10 +93,13 @@ static int attach_live(
  */
 static int attach_away(struct stream *client, struct sandbox *sb, struct exec *e, uint64_t from)
 {
-	int rc =
-		sb->state == SANDBOX_SUSPENDED ? exec_saved_replay(e, from, pump_saved, client) : 0;
+	struct saved s = { client, from };
+	unsigned int rewinds = e->rewinds;
+	int rc = sb->state == SANDBOX_SUSPENDED ? exec_saved_replay(e, from, on_saved, &s) : 0;
 
 	wait_while_away(client, sb, e);
+	if (e->rewinds != rewinds)
+		pump_send_offset(client, e, s.reached);
 	return rc;
 }
 
@@ -105,8 +130,8 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	}
 	http_upgrade(call->conn, "cay-frames");
 	pump_send_object(client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(e)));
-	rc = is_away(sb) && !e->ended ? attach_away(client, sb, e, from)
-				      : attach_here(client, sb, e, from, err);
+	rc = is_away(sb, e) ? attach_away(client, sb, e, from)
+			    : attach_here(client, sb, e, from, err);
 	if (rc < 0 && err->code != ERR_NONE)
 		pump_send_object(client, FRAME_ERROR, err_to_json(err));
 	exec_let_rest(sb, e);

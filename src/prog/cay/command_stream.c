@@ -48,8 +48,10 @@ struct stream {
 	uint64_t offset;    /* of the next byte of output */
 	struct buf sent;    /* input that the command has not taken yet, */
 	uint64_t sent_from; /* which begins at this byte of all */
-	bool input_over;    /* our standard input has ended, and that was sent */
-	bool asking;        /* after coming back: how much input arrived is not known yet */
+	uint64_t
+		retaken; /* what the command takes before that: it has gone back to an earlier instant */
+	bool input_over; /* our standard input has ended, and that was sent */
+	bool asking;     /* after coming back: how much input arrived is not known yet */
 	struct sink sinks[2];
 	bool together; /* both streams are one file: one sink keeps their order */
 	bool input, eof;
@@ -217,18 +219,27 @@ static int on_input(struct stream *s)
 static void on_window(struct stream *s, const struct frame *f)
 {
 	size_t taken = f->size == 4 ? frame_get_u32(f->payload) : 0;
+	size_t again = taken < s->retaken ? taken : s->retaken;
 
+	s->retaken -= again;
+	taken -= again;
 	taken = taken < s->sent.n ? taken : s->sent.n;
 	buf_consume(&s->sent, taken);
 	s->sent_from += taken;
 }
 
-/* We came back: @received bytes of the input have arrived, @taken of them are with the command. */
+/*
+ * We came back: @received bytes of the input have arrived, @taken of them are with the command. Fewer than it once had, when its sandbox was rewound: what it had taken since then was
+ * typed in a time that is gone.
+ */
 static void resend_input(struct stream *s, uint64_t received, uint64_t taken)
 {
-	size_t done = taken > s->sent_from ? (size_t)(taken - s->sent_from) : 0;
-	size_t there;
+	size_t done, there;
 
+	if (s->sent_from > received)
+		s->sent_from = received;
+	s->retaken = s->sent_from > taken ? s->sent_from - taken : 0;
+	done = taken > s->sent_from ? (size_t)(taken - s->sent_from) : 0;
 	done = done < s->sent.n ? done : s->sent.n;
 	buf_consume(&s->sent, done);
 	s->sent_from += done;
