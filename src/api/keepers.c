@@ -85,7 +85,7 @@ static void take_event(struct keeper *k, const json_t *event)
 		return;
 	}
 	if (out.type == EVENT_EXEC_ENDED && e != NULL && e->comes_back)
-		return;                       /* by us, and it goes on */
+		return;                     /* by us, and it goes on */
 	if (str_eq(type, "keeper.adopted")) /* all that waited has come */
 		execs_settle(sb, json_object_get(k->hello_doc, "execs"));
 	if (str_eq(type, "gateway.started"))

@@ -199,10 +199,15 @@ int api_sandbox_set(struct api_call *call, struct err *err)
 	return locked(call, do_set, err);
 }
 
-static int keeper_verb(struct sandbox *sb, const char *verb, struct err *err)
+/* @what: is asked for, as the user says it. */
+static int keeper_verb(struct sandbox *sb, const char *verb, const char *what, struct err *err)
 {
-	return framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", verb),
+	int rc = framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", verb),
 		clock_now_ns() + CALL_NS, NULL, err);
+
+	if (rc < 0)
+		err_context(err, "%s sandbox '%s'", what, sb->name);
+	return rc;
 }
 
 static int do_pause(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
@@ -211,7 +216,7 @@ static int do_pause(attr_unused struct api_call *call, struct sandbox *sb, struc
 
 	if (sb->state != SANDBOX_RUNNING)
 		return wrong_state(sb, "paused", err);
-	rc = keeper_verb(sb, "freeze", err);
+	rc = keeper_verb(sb, "freeze", "pause", err);
 	return rc < 0 ? rc : sandbox_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, NULL, err);
 }
 
@@ -249,7 +254,7 @@ static int do_resume(struct api_call *call, struct sandbox *sb, struct err *err)
 			sb, json_is_true(json_object_get(call->body, "files_only")), err);
 	if (sb->state != SANDBOX_PAUSED)
 		return wrong_state(sb, "resumed", err);
-	rc = keeper_verb(sb, "thaw", err);
+	rc = keeper_verb(sb, "thaw", "resume", err);
 	return rc < 0 ? rc : sandbox_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, NULL, err);
 }
 

@@ -381,6 +381,8 @@ void keeper_verb_examine(struct keeper *k, struct conn *c, json_int_t id, const 
 void keeper_verb_ready(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_ahead_end() - forget what keeper_verb_ready() has done; nothing when it has done nothing. */
 void keeper_ahead_end(struct keeper *k);
+/** keeper_no_group() - there is nothing by which the sandbox could be frozen. Return: a negative errno, with @err set. */
+int keeper_no_group(struct err *err);
 /** keeper_verb_capture() - stop everything and copy it into the template that @request names. */
 void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
 /** keeper_read_instant() - the files are captured, or their job has given up. */

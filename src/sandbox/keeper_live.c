@@ -423,6 +423,13 @@ static bool wait_loaded(struct keeper *k, struct conn *c, json_int_t id, const j
 	return true;
 }
 
+int keeper_no_group(struct err *err)
+{
+	return err_hint(err,
+		err_raise(err, ERR_UNSUPPORTED, "without a control group nothing can be frozen"),
+		"cay doctor says what is missing for one: cgroup_v2, cgroup_delegation");
+}
+
 void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	struct err err = { 0 };
@@ -438,8 +445,7 @@ void keeper_verb_capture(struct keeper *k, struct conn *c, json_int_t id, const 
 		(void)err_raise(&err, ERR_STATE, "sandbox '%s' is %s: it cannot be captured live",
 			k->id, keeper_state_name(k->state));
 	else if (err.code == ERR_NONE && k->box.cgroup.box[0] == '\0')
-		(void)err_raise(
-			&err, ERR_UNSUPPORTED, "without a control group nothing can be frozen");
+		(void)keeper_no_group(&err);
 	else if (err.code == ERR_NONE && keeper_launching(k))
 		(void)err_raise(&err, ERR_BUSY, "a program is being started just now");
 	if (err.code == ERR_NONE)

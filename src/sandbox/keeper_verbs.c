@@ -289,9 +289,10 @@ static void freeze(struct keeper *k, struct conn *c, json_int_t id, bool on)
 	}
 	if (on)
 		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
-	(void)err_raise(&err, rc == -ENOENT ? ERR_UNSUPPORTED : ERR_INTERNAL, "%s sandbox '%s': %s",
-		on ? "pause" : "resume", k->id,
-		rc == -ENOENT ? "there is no cgroup v2 tree here" : strerrordesc_np(-rc));
+	if (rc == -ENOENT)
+		(void)keeper_no_group(&err);
+	else
+		(void)err_raise_sys(&err, rc, on ? "freeze its processes" : "thaw its processes");
 	keeper_reply_error(c, id, &err);
 }
 

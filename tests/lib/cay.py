@@ -181,7 +181,7 @@ class Instance:
     def command(self, argv):
         """How a program of this instance is started: as its user, when it has one."""
         if self.user is not None:
-            argv = ["sh", "-c", 'echo $$ > "$1/server/cgroup.procs" && shift && exec setpriv "$@"', "sh", ThrowawayUser.group(self.user.pw_name),
+            argv = ["sh", "-c", 'if [ -d "$1" ]; then echo $$ > "$1/server/cgroup.procs"; fi && shift && exec setpriv "$@"', "sh", ThrowawayUser.group(self.user.pw_name),
                     f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--clear-groups", "--", *argv]
         return argv
 

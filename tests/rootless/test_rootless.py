@@ -56,6 +56,27 @@ def test_what_cannot_be_counted_is_not_said_to_be_nothing(tmp):
 
 
 @require(*NEEDS)
+def test_what_cannot_be_frozen_is_named_as_the_user_names_it(tmp):
+    """Without a control group; and what there is to do is said."""
+    with cay.ThrowawayUser() as user:
+        group = cay.ThrowawayUser.group(user.pw_name)
+        for folder in (os.path.join(group, "server"), group):
+            os.rmdir(folder)
+        os.chmod(tmp, 0o755)
+        instance = cay.Instance(tmp, user=user)
+        try:
+            instance.start()
+            with instance.sandbox(name="mine"):
+                for verb in ("pause", "suspend"):
+                    said = instance.cay(verb, "mine", want=125).stderr
+                    contains(said, f"{verb} sandbox 'mine'")
+                    contains(said, "without a control group nothing can be frozen")
+                    contains(said, "cay doctor")
+        finally:
+            instance.close()
+
+
+@require(*NEEDS)
 def test_other_users_inside(tmp):
     def check(instance, _user):
         with instance.sandbox() as box:
