@@ -65,6 +65,18 @@ void changes_path(json_t *object, const char *target, const char *path)
 		(void)json_object_set_new(object, "raw", hex(whole.p, whole.n));
 }
 
+/* Holes cost who makes them nothing, and who hashes them as much as bytes: there is so much of that in a whole diff. */
+static bool may_hash(struct changes *c, const struct stat *st)
+{
+	uint64_t size = (uint64_t)st->st_size, stored = (uint64_t)st->st_blocks * 512;
+	uint64_t holes = size > stored ? size - stored : 0;
+
+	if (holes > c->holes_left)
+		return false;
+	c->holes_left -= holes;
+	return true;
+}
+
 static int add_hash(json_t *o, const struct found *f)
 {
 	unsigned char digest[DIGEST_SIZE];
@@ -126,8 +138,7 @@ static int add_xattrs(json_t *o, const struct found *f, const char *skip)
 	return rc;
 }
 
-static int state(
-	const struct changes *c, const struct found *f, const struct stack *stack, json_t **ret)
+static int state(struct changes *c, const struct found *f, const struct stack *stack, json_t **ret)
 {
 	json_t *o;
 	int rc = 0;
@@ -140,7 +151,7 @@ static int state(
 		(json_int_t)f->st.st_gid);
 	if (S_ISREG(f->st.st_mode)) {
 		(void)json_object_set_new(o, "size", json_integer(f->st.st_size));
-		rc = c->hash ? add_hash(o, f) : 0;
+		rc = c->hash && may_hash(c, &f->st) ? add_hash(o, f) : 0;
 	} else if (S_ISLNK(f->st.st_mode)) {
 		rc = add_target(o, f);
 	} else if (S_ISCHR(f->st.st_mode) || S_ISBLK(f->st.st_mode)) {

@@ -8,6 +8,7 @@
 
 #define CHANGES_DEFAULT  100000
 #define CHANGES_TEXT_MAX (16U << 20)
+#define CHANGES_HOLES    (1ULL << 30)
 
 /** struct changes - collected; zero-initialise with CHANGES_INIT, release with changes_free(). */
 struct changes {
@@ -15,6 +16,8 @@ struct changes {
 	uint64_t limit; /* more are not kept */
 	bool truncated;
 	bool hash; /* read every regular file that changed */
+	uint64_t
+		holes_left; /* so many bytes of holes are hashed; a file that has more gets no hash */
 	bool want_text;
 	struct buf text;
 };
@@ -22,7 +25,7 @@ struct changes {
 #define CHANGES_INIT \
 	{ \
 		.list = json_array(), .limit = CHANGES_DEFAULT, .hash = true, \
-		.text = BUF_INIT(CHANGES_TEXT_MAX) \
+		.holes_left = CHANGES_HOLES, .text = BUF_INIT(CHANGES_TEXT_MAX) \
 	}
 
 /** changes_add() - append @change of the tree at @target ("/" or an absolute path). Return: 0, 1 when the limit is reached, -errno. */

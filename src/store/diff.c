@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "store/import_start.h"
+#include "sys/file.h"
 
 #define PATH_LONG (1U << 20)
 
@@ -53,8 +54,12 @@ int diff_same_bytes(int a, int b)
 	static char one[1 << 17], two[1 << 17];
 
 	for (off_t at = 0;;) {
-		ssize_t n = pread(a, one, sizeof(one), at), m = pread(b, two, sizeof(two), at);
+		off_t at_a = file_data_from(a, at), at_b = file_data_from(b, at);
+		ssize_t n, m;
 
+		at = at_a < at_b ? at_a : at_b; /* in front of it both are holes */
+		n = pread(a, one, sizeof(one), at);
+		m = pread(b, two, sizeof(two), at);
 		if (n < 0 || m < 0)
 			return -errno;
 		if (n != m || memcmp(one, two, (size_t)n) != 0)

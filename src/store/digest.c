@@ -3,9 +3,12 @@
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "store/digest.h"
 #include "base/str.h"
+#include "sys/file.h"
 
+#include <endian.h>
 #include <openssl/sha.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define BLOCK 64
 
@@ -35,6 +38,59 @@ int digest_file(int fd, unsigned char digest[DIGEST_SIZE])
 			break;
 		(void)SHA256_Update(&ctx, chunk, (size_t)n);
 		at += n;
+	}
+	(void)SHA256_Final(digest, &ctx);
+	return 0;
+}
+
+/* As many bytes as the file has there, up to @n: a short read would make other blocks of the same content. */
+static ssize_t read_block(int fd, unsigned char *bytes, size_t n, off_t at)
+{
+	size_t got = 0;
+
+	while (got < n) {
+		ssize_t more = pread(fd, bytes + got, n - got, at + (off_t)got);
+
+		if (more < 0 && errno == EINTR)
+			continue;
+		if (more < 0)
+			return -errno;
+		if (more == 0)
+			break;
+		got += (size_t)more;
+	}
+	return (ssize_t)got;
+}
+
+/* Blocks stand at multiples of their size, whichever of them are holes: content alone decides, not how it is stored. */
+int digest_data(int fd, unsigned char digest[DIGEST_SIZE])
+{
+	static const unsigned char zeros[1 << 16];
+	static unsigned char block[sizeof(zeros)];
+	uint64_t number;
+	struct stat st;
+	SHA256_CTX ctx;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	number = htole64((uint64_t)st.st_size);
+	(void)SHA256_Init(&ctx);
+	(void)SHA256_Update(&ctx, &number, sizeof(number));
+	for (off_t at = 0;;) {
+		ssize_t n;
+
+		at = file_data_from(fd, at) & ~(off_t)(sizeof(block) - 1);
+		n = read_block(fd, block, sizeof(block), at);
+		if (n < 0)
+			return (int)n;
+		if (n == 0)
+			break;
+		if (memcmp(block, zeros, (size_t)n) != 0) {
+			number = htole64((uint64_t)at);
+			(void)SHA256_Update(&ctx, &number, sizeof(number));
+			(void)SHA256_Update(&ctx, block, (size_t)n);
+		}
+		at += (off_t)sizeof(block);
 	}
 	(void)SHA256_Final(digest, &ctx);
 	return 0;

@@ -14,6 +14,13 @@ void digest_bytes(const void *bytes, size_t n, unsigned char digest[DIGEST_SIZE]
 /** digest_file() - SHA-256 of the whole regular file behind @fd, from its start; its position moves. Return: 0 or -errno. */
 int digest_file(int fd, unsigned char digest[DIGEST_SIZE]) attr_must_use;
 
+/**
+ * digest_data() - what tells the content of the regular file behind @fd from every other: SHA-256 over its size and over each block that has another byte than zero,
+ * with its place. Takes as long as what is stored, not as the file is large: one of exabytes is made by a single call.
+ * Return: 0 or -errno.
+ */
+int digest_data(int fd, unsigned char digest[DIGEST_SIZE]) attr_must_use;
+
 /** digest_hmac() - HMAC-SHA256 (RFC 2104) with a 32-byte key. */
 void digest_hmac(const unsigned char key[DIGEST_SIZE], const void *bytes, size_t n,
 	unsigned char digest[DIGEST_SIZE]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store/verify.c - the job `verify`: every entry of a layer with type, mode, owner, size and SHA-256, in a signed list beside it.
+ * store/verify.c - the job `verify`: every entry of a layer with type, mode, owner, size and the digest of its bytes, in a signed list beside it.
  *
- * verified/<layer>.json: one JSON array a line, in the order of a sorted walk: ["path","type",mode,uid,gid,size,"sha256 or target","sha256 of xattrs"]. Bytes of
+ * verified/<layer>.json: one JSON array a line, in the order of a sorted walk: ["path","type",mode,uid,gid,size,"digest_data() or target","sha256 of xattrs"]. Bytes of
  * names above 0x7e are written as the code points of the same number, so that any name has one spelling. The last line is ["hmac",…] over all before.
  * The first run writes it; later ones make it again and compare: what differs is named.
  */
@@ -64,7 +64,7 @@ static int content(int dir, const char *name, const struct stat *st, struct buf 
 		return 0;
 	}
 	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	rc = fd < 0 ? -errno : digest_file(fd, digest);
+	rc = fd < 0 ? -errno : digest_data(fd, digest);
 	if (rc < 0)
 		return rc;
 	digest_text(digest, text);

@@ -45,6 +45,16 @@ int file_write_all(int fd, const void *bytes, size_t n)
 	return 0;
 }
 
+off_t file_data_from(int fd, off_t at)
+{
+	off_t data = lseek(fd, at, SEEK_DATA);
+	struct stat st;
+
+	if (data >= 0)
+		return data;
+	return errno == ENXIO && fstat(fd, &st) == 0 && st.st_size > at ? st.st_size : at;
+}
+
 int file_seal(int fd)
 {
 	for (int i = 0; i < SEAL_TRIES; i++) {

@@ -45,6 +45,13 @@ int file_read_all(int fd, void *bytes, size_t n) attr_must_use;
 int file_write_all(int fd, const void *bytes, size_t n) attr_must_use;
 
 /**
+ * file_data_from() - where the next bytes of @fd are that may be other than zero, from @at on: holes are passed over, so that who only looks for such bytes pays for
+ * what is stored and not for the size, which costs a program nothing.
+ * Return: @at or more; the size of the file when only a hole is left; @at where the file system does not tell.
+ */
+off_t file_data_from(int fd, off_t at);
+
+/**
  * file_seal() - nobody changes memory file @fd any more, nor its seals. Waits some seconds when the kernel itself still holds some of its pages, as it
  * does for an instant while it moves them about. Return: 0, -EBUSY when it still does, or somebody has the file mapped to be written, other -errno.
  */

@@ -253,6 +253,36 @@ def test_equals_rsync(tmp):
 
 
 @require("root", "btrfs", "loop")
+@timeout(60)
+def test_holes(tmp):
+    """A file of exabytes costs who makes it one call, and who looks at it no more: it is compared, captured and verified by what is stored of it."""
+    with Pool(tmp, "btrfs") as pool:
+        lower = os.path.join(tmp, "lower")
+        os.mkdir(lower)
+        with open(lower + "/same", "wb") as f:
+            f.truncate(1 << 43)
+        sandbox = pool.live()
+        mounted = pool.overlay(os.path.join(tmp, "at"), [lower], sandbox)
+        for name, size in {"vast": 7 << 60, "wide": 1 << 29}.items():
+            with open(os.path.join(mounted, name), "wb") as f:
+                f.truncate(size)
+        os.utime(mounted + "/same")  # copied up, with the same content
+        first, _reply = pool.capture(sandbox)
+        with open(mounted + "/vast", "r+b") as f:
+            f.seek(3 << 60)
+            f.write(b"x")
+        second, _reply = pool.capture(sandbox)
+        pool.unmount(mounted)
+        for layer in (first, second, first, second):
+            equal(pool.run("verify", layers=[layer])["state"], "verified")
+        changes, _text = by_cay(pool, [pool.layer(first), lower], [lower])
+        equal([(c["path"], c["kind"], "hash" in c["after"]) for c in changes], [("/vast", "added", False), ("/wide", "added", True)])
+        changes, text = by_cay(pool, [pool.layer(second), lower], [pool.layer(first), lower], text=True)
+        equal([(c["path"], c["kind"]) for c in changes], [("/vast", "modified")])
+        contains(text, "Binary files a/vast and b/vast differ")
+
+
+@require("root", "btrfs", "loop")
 def test_small_things(tmp):
     with Pool(tmp, "btrfs") as pool:
         lower = os.path.join(tmp, "lower")

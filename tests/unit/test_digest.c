@@ -45,3 +45,45 @@ TEST(file_from_its_start)
 	(void)fclose(f);
 	check_int(digest_file(-1, digest), -EBADF);
 }
+
+/* The same bytes, stored in another way, are the same; each place of a byte is another content, and so is each size. */
+TEST(data_is_told_by_content_alone)
+{
+	static char zeros[3 << 16];
+	unsigned char hole[DIGEST_SIZE], stored[DIGEST_SIZE], other[DIGEST_SIZE];
+	FILE *a = tmpfile(), *b = tmpfile();
+	int fa, fb;
+
+	check(a != NULL && b != NULL);
+	fa = fileno(a);
+	fb = fileno(b);
+	check_int(ftruncate(fa, sizeof(zeros)), 0);
+	check_int(pwrite(fb, zeros, sizeof(zeros), 0), (int)sizeof(zeros));
+	check_int(pwrite(fa, "x", 1, 70000), 1);
+	check_int(pwrite(fb, "x", 1, 70000), 1);
+	check_int(digest_data(fa, hole), 0);
+	check_int(digest_data(fb, stored), 0);
+	check(memcmp(hole, stored, sizeof(hole)) == 0);
+	check_int(ftruncate(fa, sizeof(zeros) + 1), 0);
+	check_int(digest_data(fa, other), 0);
+	check(memcmp(other, hole, sizeof(other)) != 0);
+	check_int(pwrite(fb, "\0x", 2, 70000), 2);
+	check_int(digest_data(fb, other), 0);
+	check(memcmp(other, stored, sizeof(other)) != 0);
+	(void)fclose(a);
+	(void)fclose(b);
+	check_int(digest_data(-1, other), -EBADF);
+}
+
+/* One call makes such a file, and reading all of it would take centuries. */
+TEST(data_costs_what_is_stored)
+{
+	unsigned char digest[DIGEST_SIZE];
+	FILE *f = tmpfile();
+
+	check(f != NULL);
+	check_int(ftruncate(fileno(f), 1LL << 42), 0);
+	check_int(pwrite(fileno(f), "x", 1, 1LL << 41), 1);
+	check_int(digest_data(fileno(f), digest), 0);
+	(void)fclose(f);
+}
