@@ -111,11 +111,11 @@ def test_input_is_forwarded_from_a_pipe(tmp):
 
 
 def test_errors_have_one_shape(tmp):
-    error = {"code": "not_found", "message": "no sandbox 'x\x1b[2J'", "hint": "look again", "errno": 2}
+    error = {"code": "not_found", "message": "no sandbox 'x\x1b[2J\nhint: y'", "hint": "look\nagain", "errno": 2}
     with fake.FakeCayd(tmp) as server:
         server.on("GET", "/v1/sandboxes", (404, {"error": error}))
         done = server.cay("ps", want=125)
-        equal(done.stderr, b"cay: no sandbox 'x\\x1b[2J'\nhint: look again\n")
+        equal(done.stderr, b"cay: no sandbox 'x\\x1b[2J\\nhint: y'\nhint: look\\nagain\n", "a name that says a line of its own")
         done = server.cay("ps", "--json", want=125)
         equal(json.loads(done.stderr), {"error": error})
         equal(done.stdout, b"")
