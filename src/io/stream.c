@@ -325,13 +325,6 @@ void stream_close(struct stream *s, void (*closed)(struct stream *s))
 		fiber_start(close_now, s);
 }
 
-bool stream_hung_up(const struct stream *s)
-{
-	struct pollfd one = { .fd = descriptor_of(s) };
-
-	return poll(&one, 1, 0) > 0 && (one.revents & (POLLHUP | POLLERR)) != 0;
-}
-
 int stream_peer(const struct stream *s, uid_t *uid, gid_t *gid, pid_t *pid)
 {
 	struct ucred c;

@@ -73,13 +73,10 @@ void stream_finish(struct stream *s, uint64_t deadline_ns);
 /** stream_close() - send what is queued (5 seconds at most), close, then call @closed on the loop; only then may the memory go. */
 void stream_close(struct stream *s, void (*closed)(struct stream *s));
 
-/** stream_hung_up() - has the peer closed, not only said that it sends nothing more? */
+/** stream_hung_up() - has the peer closed, not only said that it sends nothing more? Also when the loop has not heard of it yet. */
 bool stream_hung_up(const struct stream *s);
 
 /** stream_peer() - uid, gid and pid of the other end. Return: 0 or -errno. */
 int stream_peer(const struct stream *s, uid_t *uid, gid_t *gid, pid_t *pid) attr_must_use;
-
-/** stream_hung_up() - has the peer closed both ways, also when the loop has not heard of it yet? */
-bool stream_hung_up(const struct stream *s);
 
 #endif
