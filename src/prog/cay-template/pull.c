@@ -3,6 +3,7 @@
  * prog/cay-template/pull.c - see the header. Slots are memory that coders have too: only bytes are taken from there; of what a coder says, which page of its chunk is zeros.
  */
 #include "prog/cay-template/lazy.h"
+#include "prog/cay-template/page_runs.h"
 
 #define WINDOW_CHUNKS 0x40f000000000ULL /* the table of lengths, while it is read */
 #define WINDOW_PULL   0x410000000000ULL /* what is reckoned from it, up to the stash */
@@ -362,11 +363,6 @@ static long read_all(int fd, void *to, uint64_t n)
 	return 0;
 }
 
-static bool is_there(const struct template_pages *m, uint64_t page)
-{
-	return (m->present[page / 64] >> page % 64 & 1) != 0;
-}
-
 /* @n bytes of the stream from @at on, of which the first is at @from (0 = zeros). */
 static void give(uint64_t at, uint64_t from, uint64_t n, void (*each)(const struct pull_part *part))
 {
@@ -395,14 +391,9 @@ static void give_all(
 	uint64_t from = WINDOW_COPY + m->slot * TEMPLATE_SLOT_SIZE;
 
 	for (uint64_t done = 0, end; done < m->raw; done = end) {
-		bool there = is_there(m, done / BARE_PAGE);
+		bool there;
 
-		end = done;
-		do
-			end += BARE_PAGE;
-		while (end < m->raw && is_there(m, end / BARE_PAGE) == there);
-		if (end > m->raw)
-			end = m->raw;
+		end = page_run_end(m, done, &there);
 		give(pull.chunk_at[chunk] + done, there ? from : 0, end - done, each);
 		from += there ? end - done : 0;
 	}

@@ -3,6 +3,7 @@
  * prog/cay-template/saving.c - see the header. Pieces and chunks go through memory that coders have too: only their bytes are taken from there, no number.
  */
 #include "prog/cay-template/saving.h"
+#include "prog/cay-template/page_runs.h"
 #include "prog/cay-template/reading.h"
 
 /* What comes after the memory file. */
@@ -204,24 +205,14 @@ static void advance(struct cursor *c, uint64_t from, uint64_t n)
 	}
 }
 
-static bool is_there(const struct template_pages *m, uint64_t page)
-{
-	return (m->present[page / 64] >> page % 64 & 1) != 0;
-}
-
 static void take_pages(struct cursor *c, const struct template_pages *m)
 {
 	uint64_t at = WINDOW_COPY + m->slot * TEMPLATE_SLOT_SIZE;
 
 	for (uint64_t done = 0, end; done < m->raw; done = end) {
-		bool there = is_there(m, done / BARE_PAGE);
+		bool there;
 
-		end = done;
-		do
-			end += BARE_PAGE;
-		while (end < m->raw && is_there(m, end / BARE_PAGE) == there);
-		if (end > m->raw)
-			end = m->raw;
+		end = page_run_end(m, done, &there);
 		advance(c, there ? at : 0, end - done);
 		at += there ? end - done : 0;
 	}
