@@ -221,10 +221,21 @@ int outfile_read(const struct outfile *f, const struct outfile_part *part, void 
 	return read_at(f->bytes, to, n, part->place);
 }
 
+/* Where the next byte goes: behind the last of @n runs, and of f->size bytes. */
+static int stand_at_end(struct outfile *f, uint64_t n)
+{
+	struct run last = { 0 };
+	int rc = n > 0 ? read_run(f, n - 1, &last) : 0;
+
+	f->n_runs = n;
+	f->err = last.err;
+	f->end = last.offset + (f->size - last.place);
+	return rc;
+}
+
 int outfile_append(struct outfile *f, int dirfd, const char *name)
 {
 	struct stat bytes, runs;
-	struct run last = { 0 };
 	int rc;
 
 	*f = (struct outfile)OUTFILE_INIT;
@@ -233,16 +244,35 @@ int outfile_append(struct outfile *f, int dirfd, const char *name)
 		rc = f->runs = open_part(dirfd, name, "runs", O_RDWR);
 	if (rc >= 0)
 		rc = fstat(f->bytes, &bytes) < 0 || fstat(f->runs, &runs) < 0 ? -errno : 0;
-	if (rc == 0 && runs.st_size >= RUN_SIZE) {
-		f->n_runs = (uint64_t)runs.st_size / RUN_SIZE;
-		rc = read_run(f, f->n_runs - 1, &last);
+	if (rc == 0) {
+		f->size = (uint64_t)bytes.st_size;
+		rc = stand_at_end(f, (uint64_t)runs.st_size / RUN_SIZE);
 	}
-	if (rc < 0) {
+	if (rc < 0)
 		outfile_close(f);
+	return rc;
+}
+
+int outfile_cut(struct outfile *f, uint64_t offset)
+{
+	struct outfile_part part = { 0 };
+	uint64_t n = f->n_runs, rest;
+	int64_t i;
+	int rc;
+
+	if (offset >= f->end)
+		return 0;
+	i = find_run(f, n, offset);
+	rc = i < 0 ? (int)i : part_of(f, (uint64_t)i, n, f->size, &part);
+	if (rc < 0)
 		return rc;
-	}
-	f->size = (uint64_t)bytes.st_size;
-	f->err = last.err;
-	f->end = last.offset + (f->size - last.place);
-	return 0;
+	/* of the run in which it lies, or which a gap follows in which it lies */
+	rest = offset > part.offset ? offset - part.offset : 0;
+	f->size = part.place + (rest < part.n ? rest : part.n);
+	n = (uint64_t)i + (rest > 0 ? 1 : 0);
+	/* the bytes first: a run without any is nothing to who reads */
+	if (ftruncate(f->bytes, (off_t)f->size) < 0 ||
+		ftruncate(f->runs, (off_t)(n * RUN_SIZE)) < 0)
+		return -errno;
+	return stand_at_end(f, n);
 }

@@ -60,6 +60,13 @@ int outfile_open(struct outfile *f, int dirfd, const char *name) attr_must_use;
 int outfile_add(
 	struct outfile *f, uint64_t offset, bool err, const void *bytes, size_t n) attr_must_use;
 
+/**
+ * outfile_cut() - forget what is at @offset and behind it, of a file that outfile_append() has opened: what was written is taken back.
+ *
+ * Return: 0 or -errno; then nothing more may be added. What is read meanwhile, or after a crash, is the beginning of what was there.
+ */
+int outfile_cut(struct outfile *f, uint64_t offset) attr_must_use;
+
 /** outfile_find() - the bytes at @offset, else the first ones behind it. Return: 1, 0 when there are none, -errno. */
 int outfile_find(const struct outfile *f, uint64_t offset, struct outfile_part *ret) attr_must_use;
 

@@ -304,6 +304,20 @@ static int load_bytes(struct exec *e, const json_t *o, const char **at, const ch
 	return 0;
 }
 
+/* What an earlier keeper wrote behind the instant is taken back; also of one that keeps no output on disk, but had it written when it stopped. */
+static int load_spill(const struct box *box, const json_t *o, struct exec *e)
+{
+	const json_t *max = json_object_get(o, "spill_max");
+	int rc = spill_resume(&e->spill, box, e->id,
+		max != NULL ? (uint64_t)json_integer_value(max) : UINT64_MAX);
+
+	if (rc == 0)
+		rc = spill_rewind(&e->spill, e->ring.end);
+	if (max == NULL)
+		spill_close(&e->spill);
+	return rc == -ENOENT ? 0 : rc;
+}
+
 static int load_exec(
 	const struct box *box, struct carried *c, const json_t *o, const char **at, const char *end)
 {
@@ -324,11 +338,11 @@ static int load_exec(
 	e->timed_out = json_is_true(json_object_get(o, "timed_out"));
 	e->started_wall_ns = (uint64_t)number(o, "started_wall_ns");
 	e->deadline_ns = deadline_ms > 0 ? clock_now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
-	if (json_object_get(o, "spill_max") != NULL)
-		(void)!spill_resume(&e->spill, box, e->id, (uint64_t)number(o, "spill_max"));
 	rc = json_object_get(o, "terminal") != NULL ? load_terminal(box, c, o, e)
 						    : load_pipes(c, o, e);
-	return rc == 0 ? load_bytes(e, o, at, end) : rc;
+	if (rc == 0)
+		rc = load_bytes(e, o, at, end);
+	return rc == 0 ? load_spill(box, o, e) : rc;
 }
 
 static int load_leaves(struct carried *c, const json_t *leaves)

@@ -44,6 +44,16 @@ int spill_resume(struct spill *s, const struct box *box, const char *exec, uint6
 	return rc;
 }
 
+int spill_rewind(struct spill *s, uint64_t end)
+{
+	int rc = spill_is_open(s) ? outfile_cut(&s->file, end) : 0;
+
+	s->charged = s->file.size;
+	if (rc < 0)
+		spill_close(s);
+	return rc;
+}
+
 void spill_close(struct spill *s)
 {
 	outfile_close(&s->file);

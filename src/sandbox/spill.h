@@ -36,6 +36,9 @@ int spill_open(
 int spill_resume(
 	struct spill *s, const struct box *box, const char *exec, uint64_t max) attr_must_use;
 
+/** spill_rewind() - forget what the files have of the output from @end on: it is taken back. Return: 0 or -errno; then it is closed. */
+int spill_rewind(struct spill *s, uint64_t end) attr_must_use;
+
 /** spill_is_open() - is there a file? */
 static inline bool spill_is_open(const struct spill *s)
 {

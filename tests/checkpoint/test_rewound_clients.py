@@ -3,8 +3,12 @@
 
 import os
 import subprocess
+import sys
 
 from lib.case import equal, require
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from forking import ask  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -152,3 +156,24 @@ def test_a_rewind_that_fails_when_all_had_ended_for_it(fresh):
         assert status >= 400, text
         ends([process], "", 137)
         equal([e["data"]["status"] for e in ended(fresh, box, run)], ["killed"])
+
+
+def stopped_output(instance, box, run):
+    instance.post(f"/v1/sandboxes/{box}/stop", {})
+    return instance.output(box, {"id": run}).decode()
+
+
+@require(*NEEDS)
+def test_output_on_disk_goes_back_too(instance):
+    """What a command wrote and took back is in no file: of one that keeps all of its output there, and of one whose ring was written when its processes ended for the rewind."""
+    for options in ({"spill_bytes": 1 << 20}, {}):
+        with instance.sandbox() as box:
+            run = instance.exec(box, "/bin/sh", "-c", COUNTS, stdin=True, **options)["id"]
+            ask(instance, box, {"id": run}, "before")
+            point = snapshot(instance, box)
+            for _ in range(2):
+                ask(instance, box, {"id": run}, "taken back, and longer than what comes instead")
+                rewind(instance, box, point)
+            ask(instance, box, {"id": run}, "after")
+            equal(instance.output(box, {"id": run}).decode(), "ready\n1 before\n2 after\n")
+            equal(stopped_output(instance, box, run), "ready\n1 before\n2 after\n")

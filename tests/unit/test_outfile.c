@@ -50,6 +50,41 @@ static void want(const struct outfile *f, uint64_t at, uint64_t offset, bool err
 	check(strcmp(bytes, text) == 0);
 }
 
+TEST(what_is_cut_off_is_gone_and_something_else_comes)
+{
+	static const uint64_t cuts[] = { 99, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0 };
+	static const uint64_t ends[] = { 12, 12, 12, 11, 6, 6, 6, 6, 6, 5, 4, 3, 2, 1, 0 };
+	struct place p = place_new();
+	struct outfile f = create(&p), again;
+	struct outfile_part part;
+
+	/* 0..3 out, 3..6 err, a gap, 10..12 err */
+	check_int(outfile_add(&f, 0, false, "one", 3), 0);
+	check_int(outfile_add(&f, 3, true, "two", 3), 0);
+	check_int(outfile_add(&f, 10, true, "xy", 2), 0);
+	outfile_close(&f);
+	for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
+		check_int(outfile_append(&f, p.dir, "x"), 0);
+		check_int(outfile_cut(&f, cuts[i]), 0);
+		check_int(f.end, ends[i]);
+		check_int(outfile_find(&f, ends[i], &part), 0);
+		outfile_close(&f);
+		check_int(outfile_append(&again, p.dir, "x"), 0);
+		check_int(again.end, ends[i]);
+		outfile_close(&again);
+		if (cuts[i] == 5) {
+			check_int(outfile_append(&f, p.dir, "x"), 0);
+			want(&f, 0, 0, false, "one");
+			want(&f, 3, 3, true, "tw");
+			check_int(outfile_add(&f, 5, false, "!", 1), 0);
+			want(&f, 3, 3, true, "tw");
+			want(&f, 5, 5, false, "!");
+			outfile_close(&f);
+		}
+	}
+	place_end(&p);
+}
+
 TEST(runs_are_found_by_offset)
 {
 	struct place p = place_new();
