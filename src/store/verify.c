@@ -3,8 +3,8 @@
  * store/verify.c - the job `verify`: every entry of a layer with type, mode, owner, size and the digest of its bytes, in a signed list beside it.
  *
  * verified/<layer>.json: one JSON array a line, in the order of a sorted walk: ["path","type",mode,uid,gid,size,"digest_data() or target","sha256 of xattrs"]. Bytes of
- * names above 0x7e are written as the code points of the same number, so that any name has one spelling. The last line is ["hmac",…] over all before.
- * The first run writes it; later ones make it again and compare: what differs is named.
+ * names above 0x7e are written as the code points of the same number, so that any name has one spelling. The first line says so (HEADER), the last one is ["hmac",…] over all before.
+ * The first run writes it; later ones make it again and compare: what differs is named. A list of before there was a first line has digest_file() of each file, and is compared as such.
  */
 #include "store/verify.h"
 #include "base/ablate.h"
@@ -17,6 +17,7 @@
 #include "sys/file.h"
 
 #define LIST_MAX (1U << 30)
+#define HEADER   "[\"digest_data\"]\n"
 
 /* A layer that is hashed in a few milliseconds need not wait for the background. */
 #define SMALL_ENTRIES 2000
@@ -26,6 +27,7 @@ struct list {
 	struct buf text;
 	struct buf path;
 	uint64_t files, bytes;
+	bool plain; /* one without a first line */
 };
 
 static void quote(struct buf *out, const char *bytes)
@@ -42,7 +44,7 @@ static void quote(struct buf *out, const char *bytes)
 	buf_char(out, '"');
 }
 
-static int content(int dir, const char *name, const struct stat *st, struct buf *out)
+static int content(int dir, const char *name, const struct stat *st, bool plain, struct buf *out)
 {
 	unsigned char digest[DIGEST_SIZE];
 	char text[DIGEST_TEXT_SIZE];
@@ -64,7 +66,7 @@ static int content(int dir, const char *name, const struct stat *st, struct buf 
 		return 0;
 	}
 	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	rc = fd < 0 ? -errno : digest_data(fd, digest);
+	rc = fd < 0 ? -errno : plain ? digest_file(fd, digest) : digest_data(fd, digest);
 	if (rc < 0)
 		return rc;
 	digest_text(digest, text);
@@ -90,7 +92,7 @@ static int line(struct list *l, int dir, const char *name, const struct stat *st
 	buf_fmt(&l->text, ",\"%s\",%u,%u,%u,%lld,", tree_type_name(st->st_mode),
 		st->st_mode & 07777, st->st_uid, st->st_gid,
 		S_ISREG(st->st_mode) ? (long long)st->st_size : 0LL);
-	rc = content(dir, name, st, &l->text);
+	rc = content(dir, name, st, l->plain, &l->text);
 	buf_fmt(&l->text, ",\"%s\"]\n", text);
 	l->files += S_ISREG(st->st_mode) ? 1 : 0;
 	l->bytes += S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0;
@@ -132,8 +134,11 @@ static int list_layer(const struct store *store, const char *layer, struct list 
 	cleanup_fd int dir = store_dir(store, path);
 	unsigned char key[32], digest[DIGEST_SIZE];
 	char text[DIGEST_TEXT_SIZE];
-	int rc = dir < 0 ? dir : list_dir(l, dir, 0);
+	int rc;
 
+	if (!l->plain)
+		buf_str(&l->text, HEADER);
+	rc = dir < 0 ? dir : list_dir(l, dir, 0);
 	if (rc == 0)
 		rc = store_key(store, key);
 	if (rc < 0)
@@ -193,29 +198,42 @@ static bool is_signed(const struct store *store, const struct buf *text)
 		       2 * DIGEST_SIZE) == 0;
 }
 
+/* The list of @layer that is there. Return: 0, 1 when there is none, or an error. */
+static int read_list(const struct store *store, const char *layer, struct buf *was, struct err *err)
+{
+	cleanup_free char *path = str_dupf("verified/%s.json", layer);
+	int rc = file_read_at(store->pool, path, was);
+
+	if (rc == -ENOENT)
+		return 1;
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the list of layer '%s'", layer);
+	return is_signed(store, was)
+		       ? 0
+		       : err_raise(err, ERR_CORRUPT, "the list of files of layer '%s' was changed",
+				 layer);
+}
+
 static int verify(const struct store *store, const char *layer, struct list *l, struct err *err)
 {
-	cleanup_free char *name = str_dupf("%s.json", layer), *path = str_dupf("verified/%s", name);
+	cleanup_free char *name = str_dupf("%s.json", layer);
 	cleanup_buf struct buf was = BUF_INIT(LIST_MAX);
 	json_t *manifest = layer_manifest_read(store, layer, err);
-	int rc;
+	int rc, first;
 
 	if (manifest == NULL)
 		return -EIO;
 	json_decref(manifest);
-	rc = list_layer(store, layer, l, err);
+	rc = first = read_list(store, layer, &was, err);
+	l->plain = first == 0 && !str_starts(buf_cstr(&was), HEADER);
+	if (rc >= 0)
+		rc = list_layer(store, layer, l, err);
 	if (rc < 0)
 		return rc;
-	rc = file_read_at(store->pool, path, &was);
-	if (rc == -ENOENT) {
+	if (first == 1) {
 		rc = write_list(store, name, l);
 		return rc < 0 ? err_raise_sys(err, rc, "write the list of layer '%s'", layer) : 0;
 	}
-	if (rc < 0)
-		return err_raise_sys(err, rc, "read the list of layer '%s'", layer);
-	if (!is_signed(store, &was))
-		return err_raise(
-			err, ERR_CORRUPT, "the list of files of layer '%s' was changed", layer);
 	if ((was.n != l->text.n || memcmp(was.p, l->text.p, was.n) != 0) && !ablated("layer_lists"))
 		return report(layer, &was, &l->text, err);
 	return 0;

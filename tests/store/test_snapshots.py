@@ -2,6 +2,8 @@
 """Contracts FORK (files) and DATA: what a snapshot holds, what it leaves alone, and what it never does."""
 
 import errno
+import hashlib
+import hmac
 import json
 import os
 import subprocess
@@ -332,6 +334,40 @@ def test_a_corrupt_snapshot_is_refused(fresh):
         equal(fresh.get("/v1/snapshots/rotten")["state"], "corrupt")
         equal(raises(cay.ApiError, fork, fresh, "rotten").code, "corrupt")
         drop(fresh, "rotten")
+
+
+def list_as_before(instance, layer):
+    """The signed list of @layer as it was before it had a first line: with the plain SHA-256 of each file."""
+    path = os.path.join(instance.state, "pool", "verified", f"{layer}.json")
+    with open(path, encoding="ascii") as f:
+        lines = [json.loads(line) for line in f]
+    equal(lines[0], ["digest_data"])
+    for line in lines[1:-1]:
+        if line[1] == "file":
+            with open(os.path.join(instance.state, "pool", "layers", layer, line[0]), "rb") as f:
+                line[6] = hashlib.sha256(f.read()).hexdigest()
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines[1:-1]).encode()
+    with open(os.path.join(instance.state, "key"), "rb") as f:
+        signed = hmac.new(f.read(32), text, "sha256").hexdigest()
+    with open(path, "wb") as f:
+        f.write(text + f'["hmac","{signed}"]\n'.encode())
+
+
+@require("root")
+def test_what_was_verified_by_an_older_version_stays_so(fresh):
+    with fresh.sandbox() as box:
+        fresh.ok(box, "head -c 100000 /dev/zero > /var/tmp/zeros; echo text >/var/tmp/text; truncate -s 1M /var/tmp/holes")
+        layer = take(fresh, box, "old")["layers"][0]
+        equal(fresh.post("/v1/snapshots/old/verify")["state"], "verified")
+        list_as_before(fresh, layer)
+        equal(fresh.post("/v1/snapshots/old/verify")["state"], "verified")
+        subprocess.run(["btrfs", "property", "set", "-ts", os.path.join(fresh.state, "pool", "layers", layer), "ro", "false"], check=False, capture_output=True)
+        victim = subprocess.run(["find", os.path.join(fresh.state, "pool", "layers", layer), "-name", "text"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        with open(victim, "r+b") as f:
+            f.write(b"n")
+        error = raises(cay.ApiError, fresh.post, "/v1/snapshots/old/verify")
+        equal((error.code, "text" in error.message), ("corrupt", True))
+        drop(fresh, "old")
 
 
 # ---- limits ------------------------------------------------------------------------------------------------------------------------
