@@ -4,7 +4,8 @@
 #include "api/lives.h"
 #include "base/log.h"
 
-#define LATER_MS     30 /* what the snapshot was taken for comes first */
+#define LATER_MS \
+	200 /* what the snapshot was taken for comes first; where one follows at once its memory is there still */
 #define KEEP_MS      30000
 #define STOCK_MOST   256U /* MiB, and no more than this part of the machine's memory: */
 #define MEMORY_PARTS 64U
