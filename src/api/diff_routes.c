@@ -104,14 +104,15 @@ static void gather_frame(void *ctx, const struct frame *f)
 	json_decref(o);
 }
 
-json_t *diff_run(struct server *srv, json_t *trees, bool text, struct err *err)
+json_t *diff_run(
+	struct server *srv, const struct stream *client, json_t *trees, bool text, struct err *err)
 {
 	struct gather g = { .changes = json_array(), .text = BUF_INIT(64U << 20) };
 	json_t *request = json_pack(
 		       "{s:s,s:o,s:b}", "verb", "diff", "trees", trees, "text", (int)text),
 	       *ok = NULL, *out = NULL;
 
-	if (job_run(srv, request, gather_frame, &g, &ok, err) == 0) {
+	if (job_run_for(srv, client, request, gather_frame, &g, &ok, err) == 0) {
 		out = json_pack("{s:O}", "changes", g.changes);
 		(void)json_object_set_new(out, "truncated",
 			json_boolean(json_is_true(json_object_get(ok, "truncated"))));
@@ -218,7 +219,8 @@ static json_t *diff_sides(struct api_call *call, const struct side *a, const str
 
 	if (check_lineage(a, b, err) < 0)
 		return NULL;
-	out = diff_run(call->srv, trees_between(call->srv, a, b, 0), api_flag(call, "text"), err);
+	out = diff_run(call->srv, http_stream(call->conn), trees_between(call->srv, a, b, 0),
+		api_flag(call, "text"), err);
 	if (out == NULL)
 		return NULL;
 	(void)json_object_set_new(out, "a", json_string(a->label));

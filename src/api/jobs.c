@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "base/str.h"
 
+#define LOOK_NS (250 * NS_PER_MS) /* how often it is looked whether a client has gone */
+
 struct job {
 	struct framelink link;
 	struct list node;
@@ -93,6 +95,22 @@ int job_run(struct server *srv, json_t *request, job_frame_fn *fn, void *ctx, js
 	int rc = job_start(srv, NULL, request, fn, ctx, &job, err);
 
 	return rc < 0 ? rc : job_end(job, ret_ok, err);
+}
+
+int job_run_for(struct server *srv, const struct stream *client, json_t *request, job_frame_fn *fn,
+	void *ctx, json_t **ret_ok, struct err *err)
+{
+	struct job *job;
+	int rc = job_start(srv, NULL, request, fn, ctx, &job, err);
+
+	if (rc < 0)
+		return rc;
+	while (!job_ended(job)) {
+		(void)waiters_wait(&job->link.progress, clock_now_ns() + LOOK_NS);
+		if (!job_ended(job) && stream_hung_up(client))
+			framelink_abort(&job->link);
+	}
+	return job_end(job, ret_ok, err);
 }
 
 int job_run_above(struct server *srv, json_t *request, json_t **ret_ok, struct err *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** DOC: store/diffjob.c - the job `diff`. */
+#include "base/fault.h"
 #include "base/str.h"
 #include "store/changes.h"
 #include "store/verbs.h"
@@ -51,12 +52,14 @@ int store_diff(struct job *job, json_t **ok, struct err *err)
 		return err_raise(err, ERR_INVALID, "member 'trees' is missing or empty");
 	changes.want_text = job_flag(job->request, "text", false);
 	changes.hash = job_flag(job->request, "hash", true);
+	(void)fault("store.diff.begun");
 	json_array_foreach (trees, i, t) {
 		if (rc == 0)
 			rc = diff_tree(job, t, &changes, err);
 	}
 	if (rc < 0)
 		return rc;
+	(void)fault("store.diff.compared");
 	changes_pair_renames(&changes);
 	rc = changes_send(&changes, job, &n);
 	if (rc < 0)

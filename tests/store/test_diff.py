@@ -4,10 +4,11 @@
 import os
 import random
 import shutil
+import signal
 import stat
 import subprocess
 
-from lib import job
+from lib import cay, job, leaks
 from lib.case import contains, equal, raises, require, timeout
 from lib.pool import Pool, describe, in_own_mounts  # noqa: F401
 
@@ -350,3 +351,36 @@ def test_bad_requests(tmp):
                               ({"trees": [{"target": "/", "a": [tmp + "/none"], "b": []}]}, "not_found"),
                               ({"trees": [{"target": "/", "a": [tmp] * 600, "b": []}]}, "invalid")):
             equal(raises(job.JobError, pool.run, "diff", **members).code, code, str(members)[:80])
+
+
+def stopped_jobs(instance):
+    processes = leaks.processes()
+    return [pid for pid in instance.own_processes() if leaks.read(f"/proc/{pid}/cmdline").startswith("cay-keeper\0job\0") and processes.get(pid, (0, "", ""))[1] == "T"]
+
+
+def was_told(pid):
+    """Has somebody been told by a signal that his socket has changed, and not heard it yet?"""
+    waiting = [int(line.split()[1], 16) for line in leaks.read(f"/proc/{pid}/status").splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (signal.SIGIO - 1) & 1 for mask in waiting)
+
+
+@require("root")
+@timeout(120)
+def test_a_diff_ends_with_its_client(tmp):
+    log = cay.fault_log(tmp)
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "store.diff.begun=hold", "CAY_FAULT_LOG": log})
+    try:
+        instance.start()
+        with instance.sandbox() as box:
+            client = cay.UnixConnection(instance.socket, 60)
+            client.request("GET", f"/v1/diff?a={box}")
+            cay.wait_until(lambda: stopped_jobs(instance), 60, "the job is held")
+            worker = stopped_jobs(instance)[0]
+            client.close()
+            cay.wait_until(lambda: was_told(worker), 20, "the server has given the job up")
+            os.kill(worker, signal.SIGCONT)
+            cay.wait_until(lambda: not leaks.read(f"/proc/{worker}/cmdline"), 60, "the job has ended")
+        with open(log, encoding="utf-8") as f:
+            equal("store.diff.compared" in f.read(), False)
+    finally:
+        instance.close()
