@@ -367,8 +367,8 @@ def was_told(pid):
 @require("root")
 @timeout(120)
 def test_a_diff_ends_with_its_client(tmp):
-    log = cay.fault_log(tmp)
-    instance = cay.Instance(tmp, env={"CAY_FAULT": "store.diff.begun=hold", "CAY_FAULT_LOG": log})
+    log, held = cay.fault_log(tmp), "store.diff.begun"
+    instance = cay.Instance(tmp, env={"CAY_FAULT": f"{held}=hold", "CAY_FAULT_LOG": log})
     try:
         instance.start()
         with instance.sandbox() as box:
