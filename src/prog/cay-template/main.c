@@ -257,7 +257,6 @@ BARE_NORETURN void start(long *kernel_stack)
 {
 	const char *run = environment(kernel_stack + 1, "CAY_RUN=", sizeof("CAY_RUN=") - 1);
 	uint64_t ignore[4] = { 1 /* SIG_IGN */ };
-
 	uint64_t mebibytes = kernel_stack[0] == 3 ? decimal((const char *)kernel_stack[3]) : 0;
 
 	name_self(mebibytes > 0 ? "cay-spare" : "cay-template");

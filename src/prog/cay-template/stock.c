@@ -57,11 +57,17 @@ bool stock_give(uint64_t address, uint64_t length)
 
 	if (up(from) + HUGE_PAGE > made || up(from) + HUGE_PAGE > to || to > ROOM)
 		return false;
+	/* mremap() would replace what is there */
+	if (bare_map(address, length, 0, 2 | 0x4000 /* PRIVATE | NORESERVE */) < 0)
+		return false;
 	forget_edge(from);
 	if (to < made)
 		forget_edge(to);
-	if (CALL5(__NR_mremap, WINDOW_STOCK + from, length, length, MREMAP_TO_ADDRESS, address) < 0)
+	if (CALL5(__NR_mremap, WINDOW_STOCK + from, length, length, MREMAP_TO_ADDRESS, address) <
+		0) {
+		(void)CALL2(__NR_munmap, address, length);
 		return false;
+	}
 	given = up(to);
 	return true;
 }

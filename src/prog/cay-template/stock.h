@@ -20,7 +20,7 @@ bool stock_grow(void);
 /**
  * stock_give() - map memory of the stock at @address, of which nothing is mapped yet: zeros, to be read and written, MADV_HUGEPAGE.
  * @length: bytes, whole pages.
- * Return: whether it is there; otherwise nothing has changed, and there are no two mebibytes of it that it would have got.
+ * Return: whether it is there; otherwise nothing has changed: of the stock it would have got no two mebibytes, or something is mapped there.
  */
 bool stock_give(uint64_t address, uint64_t length);
 
