@@ -12,7 +12,8 @@
 #include "base/attr.h"
 #include <stdint.h>
 
-#define SEIZED_SAME 0xffffffffU /* filters of the thread before, and none follow */
+#define SEIZED_SAME    0xffffffffU /* filters of the thread before, and none follow */
+#define SEIZED_UNKNOWN 0U          /* it has some, and nobody knows what they are */
 #define SEIZED_LEFT \
 	0xfffffffeU /* it could not be stopped, so nobody behind it was waited for: the last record */
 #define SEIZED_MAX (64U << 20)

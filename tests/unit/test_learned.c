@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whose filters are known (sandbox/learned.h): who installs them, for whom, in vain; who inherits them from whom; and what cannot be told. Process 1 is the one that orphans come to. */
+#include "checkpoint/seizer.h"
+#include "sandbox/learned.h"
+#include "t.h"
+
+static struct learned l;
+static struct learned_thread threads[16];
+static size_t n_threads;
+
+static bool nobody_lives(attr_unused int32_t process)
+{
+	return false;
+}
+
+static void begin(void)
+{
+	learned_fini(&l);
+	n_threads = 0;
+}
+
+static struct learned_thread *thread(int32_t tid, int32_t process, int32_t parent, uint32_t n)
+{
+	threads[n_threads] = (struct learned_thread){
+		.tid = tid, .process = process, .parent = parent, .started = 7, .n = n
+	};
+	return &threads[n_threads++];
+}
+
+static struct learned_tree tree(void)
+{
+	return (struct learned_tree){ threads, n_threads, 1 };
+}
+
+/* A filter that is told by its number. */
+static void install(const struct learned_thread *t, uint32_t which, bool all)
+{
+	const struct sock_filter code = BPF_STMT(BPF_RET | BPF_K, which);
+	const struct learned_install install = { .who = *t, .all = all, .code = &code, .n = 1 };
+	const struct learned_tree now = tree();
+
+	learned_add(&l, &install, &now, nobody_lives);
+}
+
+static void take(struct learned_thread *t, uint32_t which)
+{
+	install(t, which, false);
+	t->n++;
+}
+
+/* The numbers of @t's filters, as digits, the oldest first; -1: it is not known. */
+static int has(const struct learned_thread *t)
+{
+	const struct learned_tree one = tree();
+	struct learned_tree all = one;
+	struct buf out = BUF_INIT(65536);
+	const char *at;
+	int digits = 0;
+
+	if (learned_chain(&l, &one, t) == LEARNED_UNKNOWN)
+		return -1;
+	learned_write(&l, &all, &out);
+	for (at = out.p; at < out.p + out.n;) {
+		struct seized_thread head;
+
+		memcpy(&head, at, sizeof(head));
+		at += sizeof(head);
+		if (head.n != SEIZED_SAME)
+			digits = 0;
+		for (uint32_t i = 0; head.n != SEIZED_SAME && i < head.n; i++) {
+			struct sock_filter code;
+
+			memcpy(&code, at + sizeof(struct seized_filter), sizeof(code));
+			digits = 10 * digits + (int)code.k;
+			at += sizeof(struct seized_filter) + sizeof(code);
+		}
+		if (head.host == t->tid)
+			break;
+	}
+	buf_free(&out);
+	return digits;
+}
+
+TEST(who_installs_them_has_them)
+{
+	struct learned_thread *a, *b;
+
+	begin();
+	a = thread(10, 10, 1, 0);
+	b = thread(20, 20, 1, 0);
+	take(a, 1);
+	take(b, 2);
+	take(a, 3);
+	check_int(has(a), 13);
+	check_int(has(b), 2);
+	b->n = 0; /* another by that number */
+	b->started = 8;
+	take(b, 4);
+	check_int(has(b), 4);
+}
+
+TEST(what_was_in_vain_is_not_there)
+{
+	struct learned_thread *a;
+
+	begin();
+	a = thread(10, 10, 1, 0);
+	take(a, 1);
+	install(a, 2, false);
+	check_int(has(a), 1);
+	take(a, 3);
+	check_int(has(a), 13);
+	a->n = 3; /* nobody has seen that one */
+	check_int(has(a), -1);
+}
+
+TEST(the_same_by_many_is_one)
+{
+	begin();
+	for (int i = 0; i < 10; i++) {
+		n_threads = 0;
+		take(thread(10 + i, 10 + i, 1, 0), 1);
+	}
+	check_int(l.n_filters, 1);
+	/* whoever has one, from whom it may be */
+	check_int(has(thread(99, 99, 1, 1)), 1);
+}
+
+TEST(a_child_has_its_parents)
+{
+	struct learned_thread *a, *b, *of_a, *of_b, *late;
+
+	begin();
+	a = thread(10, 10, 5, 0);
+	b = thread(20, 20, 5, 0);
+	take(a, 1);
+	take(b, 2);
+	of_a = thread(11, 11, 10, 1);
+	of_b = thread(21, 21, 20, 1);
+	check_int(has(of_a), 1);
+	check_int(has(of_b), 2);
+	check_int(has(thread(12, 12, 11, 1)), 1);
+	/* after it was made they have one more each */
+	take(a, 3);
+	check_int(has(of_a), 1);
+	/* its own comes above that */
+	take(of_a, 4);
+	check_int(has(of_a), 14);
+	late = thread(13, 13, 10, 2);
+	check_int(has(late), 13);
+}
+
+TEST(an_orphan_may_be_anybodys)
+{
+	struct learned_thread *a, *b;
+
+	begin();
+	a = thread(10, 10, 5, 0);
+	b = thread(20, 20, 5, 0);
+	take(a, 1);
+	check_int(has(thread(11, 11, 1, 1)), 1);
+	take(b, 2);
+	check_int(has(thread(12, 12, 1, 1)), -1);
+	/* and whoever could have been adopted */
+	check_int(has(thread(13, 13, 10, 1)), 1);
+	learned_adoption(&l);
+	check_int(has(thread(14, 14, 10, 1)), -1);
+	check_int(has(a), 1);
+}
+
+TEST(threads_of_one_process)
+{
+	struct learned_thread *first, *second, *other;
+
+	begin();
+	first = thread(10, 10, 5, 0);
+	second = thread(11, 10, 5, 0);
+	other = thread(20, 20, 5, 0);
+	take(other, 9);
+	take(second, 1);
+	check_int(has(second), 1);
+	/* of the two that have one, only this one can have made it */
+	check_int(has(thread(12, 10, 5, 1)), 1);
+	check_int(has(thread(30, 30, 10, 1)), 1);
+	take(first, 2);
+	check_int(has(first), 2);
+	check_int(has(thread(13, 10, 5, 1)), -1);
+	check_int(has(thread(31, 31, 10, 1)), -1);
+}
+
+TEST(one_for_all_threads)
+{
+	struct learned_thread *first, *second, *other;
+
+	begin();
+	first = thread(10, 10, 5, 0);
+	second = thread(11, 10, 5, 0);
+	other = thread(20, 20, 5, 0);
+	take(other, 9);
+	install(first, 1, true); /* in vain */
+	check_int(has(first), -1);
+	take(second, 2);
+	check_int(has(second), 2);
+	second->n = 0;
+	install(first, 3, true);
+	first->n = second->n = 1;
+	check_int(has(first), 3);
+	check_int(has(second), 3);
+	take(second, 4);
+	check_int(has(second), 34);
+	/* whoever has installed it, and knows whether it was so, is gone */
+	second->n = 1;
+	threads[0].tid = 99;
+	check_int(has(second), -1);
+}
+
+TEST(who_executes_a_program_takes_the_first_ones_number)
+{
+	struct learned_thread *first, *second, *other;
+
+	begin();
+	first = thread(10, 10, 5, 0);
+	second = thread(11, 10, 5, 0);
+	other = thread(20, 20, 5, 0);
+	take(other, 9);
+	take(first, 1);
+	take(second, 2);
+	check_int(has(first), 1);
+	second->tid = 99; /* it is gone, or has become the first */
+	second->process = 99;
+	check_int(has(first), -1);
+}
+
+TEST(what_could_not_be_read)
+{
+	struct learned_thread *a;
+
+	begin();
+	a = thread(10, 10, 5, 0);
+	take(a, 1);
+	learned_lost(&l);
+	check_int(has(a), 1);
+	check_int(has(thread(11, 11, 10, 1)), -1);
+	a->n = 2;
+	take(a, 3); /* above what nobody knows */
+	check_int(has(a), -1);
+}
+
+TEST(room_is_bounded)
+{
+	begin();
+	for (int i = 0; i < 20000; i++) {
+		n_threads = 0;
+		take(thread(10 + i, 10 + i, 1, 0), (uint32_t)i);
+	}
+	check(l.n_filters <= 4096 && l.n_records <= 4096 && l.forgot);
+	begin();
+}
