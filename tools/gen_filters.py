@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile the system call profiles of defs/seccomp/ to BPF: gen_filters.py CC OUT PROFILE...
 
-Of each profile two filters: filter_NAME, and told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell` lines. Of two filters the
-kernel takes the answer that is less than the other: so filter_NAME says TRACE for these, which without a tracer refuses them too.
+Of each profile three filters: filter_NAME; told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell` lines; and learn_NAME, to be
+taken instead of that, which also tells of those of its `learn` lines. Of two filters the kernel takes the answer that is less than the other: so filter_NAME says TRACE for
+what is told, which without a tracer refuses it too, and allows what is learned.
 A binary search over the call number, then the conditions of that call, all on the low 32 bits of an argument (the kernel truncates
 ioctl numbers and flags the same way, so a bit above them must not change the verdict). The grammar is in default.profile.
 """
@@ -19,6 +20,7 @@ NEWER = {
     'removexattrat': 466, 'open_tree_attr': 467,
 }
 ALLOW, TRACE, NOTIFY, ERRNO, KILL = 0x7FFF0000, 0x7FF00000, 0x7FC00000, 0x00050000, 0x80000000
+LEARN = NOTIFY | 1  # the kernel does not look at the low half: whoever finds that nobody may listen allows these
 LD, JEQ, JGE, JA, AND, RET = 0x20, 0x15, 0x35, 0x05, 0x54, 0x06
 OFFSET_NR, OFFSET_ARCH, OFFSET_ARGS = 0, 4, 16
 ARCHES = {'x86_64': 0xC000003E, 'aarch64': 0xC00000B7}
@@ -54,6 +56,7 @@ class Profile:
     def __init__(self):
         self.rules = {}      # name -> ('ret', action) or ('if', [[condition, ...], ...])
         self.told = {}       # name -> [[condition, ...], ...]
+        self.learned = {}    # the same
         self.otherwise = {}  # name -> action
 
     def read(self, path):
@@ -76,9 +79,10 @@ class Profile:
             if kind != 'if':
                 raise ValueError(f'{name} has an unconditional rule already')
             alternatives.append([parse_condition(c) for c in conditions.split(' and ')])
-        elif verb == 'tell':
+        elif verb in ('tell', 'learn'):
             name, _, conditions = rest.partition(' if ')
-            self.told.setdefault(name.strip(), []).append([parse_condition(c) for c in conditions.split(' and ')])
+            of = self.told if verb == 'tell' else self.learned
+            of.setdefault(name.strip(), []).append([parse_condition(c) for c in conditions.split(' and ')])
         elif verb == 'allow':
             self.set_all(rest.split(), ALLOW)
         elif verb == 'errno':
@@ -165,13 +169,16 @@ def compile_profile(profile, numbers, arch):
             (LD, 0, 0, OFFSET_NR), (JGE, 0, 1, X32_BIT), (RET, 0, 0, default)] + compile_tree(intervals(entries, [(RET, 0, 0, default)]))
 
 
-def compile_told(profile, numbers, arch):
+def compile_told(profile, numbers, arch, learns):
     """Whatever it does not name passes: the other filter judges that, foreign architectures too."""
     code = []
-    for name, alternatives in sorted(profile.told.items()):
+    calls = [(name, alternatives, NOTIFY) for name, alternatives in sorted(profile.told.items())]
+    if learns:
+        calls += [(name, alternatives, LEARN) for name, alternatives in sorted(profile.learned.items())]
+    for name, alternatives, action in calls:
         one = []
         for conditions in alternatives:
-            one += compile_alternative(conditions, NOTIFY)
+            one += compile_alternative(conditions, action)
         code += [(JEQ, 0, len(one) + 1, numbers[name]), *one, (RET, 0, 0, ALLOW)]
     return [(LD, 0, 0, OFFSET_ARCH), (JEQ, 1, 0, ARCHES[arch]), (RET, 0, 0, ALLOW), (LD, 0, 0, OFFSET_NR), *code, (RET, 0, 0, ALLOW)]
 
@@ -205,7 +212,8 @@ def main():
         f.write(f'enum {{ FILTER_TOLD_ERROR = {told_error(profiles.values())} }};\n')
         for name, profile in profiles.items():
             write_filter(f, f'filter_{name}', compile_profile(profile, numbers, arch))
-            write_filter(f, f'told_{name}', compile_told(profile, numbers, arch))
+            write_filter(f, f'told_{name}', compile_told(profile, numbers, arch, False))
+            write_filter(f, f'learn_{name}', compile_told(profile, numbers, arch, True))
 
 
 if __name__ == "__main__":

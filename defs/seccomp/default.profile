@@ -5,6 +5,7 @@
 #   errno ERR NAME...                    refuse with that error (known and denied: EPERM; as if the kernel had none of it: ENOSYS)
 #   otherwise ERR NAME                   what a conditional `allow` answers when no condition holds (default EPERM)
 #   tell NAME if COND [and COND]...      refuse as `otherwise` says, and tell the keeper of it (an event); behind the `allow … if` lines of that name
+#   learn NAME if COND [and COND]...     where filters of programs can be had in no other way (rootless): tell the keeper of it, which lets it go on
 # Several `allow … if` lines of one name are alternatives. A name that is nowhere listed answers ENOSYS, so programs fall back as on an older kernel.
 # A foreign architecture kills the process; x32 numbers answer ENOSYS.
 
@@ -26,7 +27,7 @@ allow sched_get_priority_max sched_get_priority_min sched_getaffinity sched_geta
 allow sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield set_thread_area get_thread_area set_tid_address setfsgid setfsuid setgid setgroups setitimer
 allow setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid tgkill tkill times uname vfork wait4 waitid chroot
 allow getitimer alarm getcpu sysinfo ioprio_get ioprio_set
-allow seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self statmount listmount
+allow landlock_create_ruleset landlock_add_rule landlock_restrict_self statmount listmount
 # no namespace flag: NEWNS CGROUP UTS IPC USER PID NET; no UNTRACED, by which a thread could run while pages are missing (prog/cay-template/tracing.h)
 allow clone if arg0 & 0x7E820000 == 0
 otherwise EPERM clone
@@ -83,6 +84,14 @@ allow prctl if arg0 in 1,2,3,4,7,8,15,16,21,22,23,27,29,30,35,36,37,38,39,40,41,
 allow prctl if arg0 == 53 and arg2 == 8
 allow prctl if arg0 == 24
 otherwise EINVAL prctl
+# a program's own filter: SECCOMP_SET_MODE_FILTER, PR_SET_SECCOMP with SECCOMP_MODE_FILTER. This one is installed with a fourth argument that the kernel does not look at
+# (CONFINE_OURS), by which nobody is told of it; below it nobody can do so.
+allow seccomp if arg3 != 0x59414321
+learn seccomp if arg0 == 1 and arg3 != 0x59414321
+learn prctl if arg0 == 22 and arg1 == 2
+# what makes somebody the child of another than who made it: CLONE_PARENT (without CLONE_THREAD); PR_SET_CHILD_SUBREAPER, but for the dumper, who makes it so again with 2
+learn clone if arg0 & 0x18000 == 0x8000
+learn prctl if arg0 == 36 and arg1 notin 0,2
 allow personality if arg0 in 0,8,0x20000,0x20008,0xFFFFFFFF
 otherwise EPERM personality
 

@@ -22,6 +22,8 @@
 
 #define FIRST_DESCRIPTION_MIN 16
 #define CLOSE_TRIES           3 /* of tracee_hurry() each */
+#define SUBREAPER_AGAIN \
+	2 /* as any but 0, but the keeper, who waits for us, is not told of it (defs/seccomp/default.profile) */
 
 static struct dump_finding refused; /* the last refusal, by its parts */
 
@@ -312,8 +314,8 @@ static int set_subreapers(struct dump *d, bool on)
 	d->no_subreapers = !on;
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		if (d->processes[i].out.subreaper != 0)
-			rc = TRACEE_CALL(
-				&d->processes[i].tracee, 0, SYS_prctl, PR_SET_CHILD_SUBREAPER, on);
+			rc = TRACEE_CALL(&d->processes[i].tracee, 0, SYS_prctl,
+				PR_SET_CHILD_SUBREAPER, on ? SUBREAPER_AGAIN : 0);
 	}
 	return (int)rc;
 }
@@ -504,7 +506,7 @@ static void forget_all(struct dump *d)
 	buf_free(&d->owned);
 	buf_free(&d->seized);
 	dump_gone_fini(d);
-	free(d->chains);
+	dump_filters_fini(d);
 	free(d->known);
 	free(d->ordered);
 	free(d->terminals);
@@ -741,6 +743,16 @@ static void raise_files(void)
 	}
 }
 
+/* It comes behind the terminals. */
+static int take_learned(struct dump *d)
+{
+	if (d->order->learned == 0)
+		return 0;
+	if (d->n_masters == 0)
+		return -EPROTO;
+	return dump_filters_load(d, d->masters[--d->n_masters]);
+}
+
 int dump_main(void)
 {
 	static struct dump_examination examination;
@@ -767,6 +779,8 @@ int dump_main(void)
 		shared_memories_go(&d.shared); /* all are frozen */
 	}
 	if (order.kind == DUMP_EXAMINE) {
+		if (take_learned(&d) < 0)
+			return 1;
 		dump_examine(&d, &examination);
 		forget_all(&d);
 		return fdpass_send(DUMP_KEEPER_FD, &examination, sizeof(examination), NULL, 0) < 0;
@@ -774,7 +788,13 @@ int dump_main(void)
 	d.processes = calloc(order.n_pids + 1, sizeof(*d.processes));
 	if (d.processes == NULL)
 		abort();
-	if (order.suspended != 0 && dump_filters_load(&d) < 0)
+	if (order.suspended != 0) {
+		tracee_take_over();
+		rc = dump_filters_load(&d, DUMP_FILTERS_FD);
+	} else {
+		rc = take_learned(&d);
+	}
+	if (rc < 0)
 		return 1;
 	rc = run_while_wanted(&d, &r);
 	if (rc < 0 && r.err.code == ERR_NONE)

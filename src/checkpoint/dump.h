@@ -130,9 +130,10 @@ struct dump_socket {
 struct dump_chain {
 	pid_t host;
 	uint32_t n;
-	size_t at;          /* in what was read */
-	size_t like;        /* the chain that is the same and comes first, itself mostly */
-	uint32_t first_row; /* in the image, IMAGE_NONE = not there yet */
+	size_t at;   /* in what was read */
+	size_t like; /* the chain that is the same and comes first, itself mostly */
+	struct filter_program *programs; /* of that one: as they are to be run */
+	uint32_t first_row;              /* in the image, IMAGE_NONE = not there yet */
 };
 
 /** struct dump_gone - a file that is mapped privately and has no name any more. dump_gone.c */
@@ -175,8 +176,8 @@ struct dump {
 	size_t n_sockets;
 	struct dump_terminal *terminals;
 	size_t n_terminals;
-	int masters
-		[TEMPLATE_SLOTS_MAX]; /* of the keeper's terminals, in the order of their slots */
+	int masters[TEMPLATE_SLOTS_MAX +
+		    1]; /* of the keeper's terminals, in the order of their slots; behind them what was learned */
 	size_t n_masters;
 	struct shared_memories shared;
 	int32_t highest_fd;
@@ -187,7 +188,7 @@ struct dump {
 		*names; /* of files that are mapped, looked up once for all that map them */
 	size_t n_names, next_name;
 	pid_t left_behind; /* by seizer_stop(): all are let go again */
-	struct buf seized; /* what seizer_stop() has left */
+	struct buf seized; /* what seizer_stop() has left, or the keeper has learned */
 	struct dump_chain *chains;
 	size_t n_chains, next_chain;
 	struct buf owned; /* struct owned_lock, of the process that is being looked at */
@@ -218,8 +219,11 @@ void dump_examine(struct dump *d, struct dump_examination *out);
 /** dump_filtered() - into @r: of the processes of @order, which run, how many have system call filters of their own, and whether one is closed (tracee_is_closed()). */
 void dump_filtered(const struct dump_order *order, struct dump_report *r);
 
-/** dump_filters_load() - read what seizer_stop() has left at DUMP_FILTERS_FD. Return: 0 or -errno. */
-int dump_filters_load(struct dump *d) attr_must_use;
+/** dump_filters_load() - read what is known of filters at @fd, which is closed. Return: 0 or -errno. */
+int dump_filters_load(struct dump *d, int fd) attr_must_use;
+
+/** dump_filters_fini() - forget it. */
+void dump_filters_fini(struct dump *d);
 
 /** dump_filters_check() - refuse filters of the program's own that are not known. Before any call is made in @p. */
 int dump_filters_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
@@ -313,6 +317,12 @@ const struct tracee_question *dump_inherited(
 
 /** dump_ask_end() - forget what @p was asked. */
 void dump_ask_end(struct dump_process *p);
+
+#define DUMP_QUESTIONS_MAX 128
+
+/** dump_questions() - all that thread @i of @p is asked, before its descriptors are known. Return: how many, a few less than %DUMP_QUESTIONS_MAX at most. */
+size_t dump_questions(
+	const struct dump_process *p, size_t i, struct tracee_question ret[DUMP_QUESTIONS_MAX]);
 
 /** dump_told() - what @p has answered to @what (of TOLD_FDS: to that of its first descriptor, those of the others stand behind it). */
 const struct tracee_question *dump_told(const struct dump_process *p, enum dump_told what);

@@ -45,6 +45,7 @@ static void ask_of_thread(struct tracee_question *q)
 	q[2] = (struct tracee_question){ .nr = SYS_prctl, .arguments = { PR_GET_TIMERSLACK } };
 }
 
+/* Of each of its descriptors, too, when they are known. */
 static void ask_of_process(const struct dump_process *p, struct tracee_question *q)
 {
 	q[TOLD_DEATH_SIGNAL] = (struct tracee_question){
@@ -182,15 +183,11 @@ static struct tracee_question of_prctl(int option)
 	return (struct tracee_question){ .nr = SYS_prctl, .arguments = { (uint64_t)option } };
 }
 
-/* Return: how many questions there are for @p. */
-static size_t prepare_inherited(struct dump_process *p)
+/* Return: how many questions there are for @p. @q: gets at most INHERITED_ACTIONS + IMAGE_SIGNALS. */
+static size_t ask_inherited(const struct dump_process *p, struct tracee_question *q)
 {
-	struct tracee_question *q = calloc((size_t)INHERITED_ACTIONS + IMAGE_SIGNALS, sizeof(*q));
 	size_t n = INHERITED_ACTIONS;
 
-	if (q == NULL)
-		abort();
-	p->inherited = q;
 	q[INHERITED_DUMPABLE] = of_prctl(PR_GET_DUMPABLE);
 	q[INHERITED_SECUREBITS] = of_prctl(PR_GET_SECUREBITS);
 	q[INHERITED_THP_DISABLE] = of_prctl(PR_GET_THP_DISABLE);
@@ -208,6 +205,24 @@ static size_t prepare_inherited(struct dump_process *p)
 				.into = 3 };
 	}
 	return n;
+}
+
+static size_t prepare_inherited(struct dump_process *p)
+{
+	p->inherited = calloc((size_t)INHERITED_ACTIONS + IMAGE_SIGNALS, sizeof(*p->inherited));
+	if (p->inherited == NULL)
+		abort();
+	return ask_inherited(p, p->inherited);
+}
+
+size_t dump_questions(
+	const struct dump_process *p, size_t i, struct tracee_question ret[DUMP_QUESTIONS_MAX])
+{
+	ask_of_thread(ret);
+	if (i > 0)
+		return THREAD_ASKED;
+	ask_of_process(p, ret + THREAD_ASKED);
+	return THREAD_ASKED + TOLD_FDS + ask_inherited(p, ret + THREAD_ASKED + TOLD_FDS);
 }
 
 int dump_ask_sources(struct dump *d, struct err *err)

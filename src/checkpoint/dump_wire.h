@@ -55,7 +55,9 @@ struct dump_order {
 	uint32_t
 		readable; /* ORDER: those that programs have made can be read, as far as there was somebody with some */
 	uint32_t suspended; /* all is stopped already, by seizer_stop() */
-	uint32_t may_open;  /* EXAMINE: a capture can look at those whom only the host's root may */
+	uint32_t
+		learned; /* what is known of those that programs have made comes behind the terminals, in the format of seizer.h: they count while calls are made */
+	uint32_t may_open; /* EXAMINE: a capture can look at those whom only the host's root may */
 	int32_t init_pid;
 	uint32_t
 		for_good; /* nothing goes on afterwards: the memory is copied from the processes themselves */

@@ -55,6 +55,7 @@ static int send_order(int sock, const struct fork_place *place)
 		.told_bytes = (uint32_t)(place->n_told * sizeof(*place->told)),
 		.told_error = (uint32_t)place->told_error,
 		.told_listen = place->listen,
+		.learns = place->learns,
 		.single_id = place->single_id,
 		.hold = place->hold };
 	cleanup_fd int filter = filter_file(place);
@@ -85,18 +86,40 @@ static int send_order(int sock, const struct fork_place *place)
 	return d.too_many ? -E2BIG : fdpass_send(sock, &order, sizeof(order), d.list, d.n);
 }
 
-/* The next message. @parent: pidfd of T', -1 before it has introduced itself; @ret: the descriptor that came along, NULL = none is expected. */
-static int receive(int sock, int parent, struct template_message *m, int *ret, struct err *err)
+/** struct talk - with the template, and T'. */
+struct talk {
+	int sock, parent; /* pidfd of T', -1 before it has introduced itself */
+	const struct fork_listening *listening;
+	int *listener; /* -1 = there is none yet, or none any more */
+};
+
+/* Return: as of poll(2), of the first two. */
+static int wait_for_word(const struct talk *t, struct pollfd p[3])
 {
-	struct pollfd p[2] = { { .fd = sock, .events = POLLIN },
-		{ .fd = parent, .events = POLLIN } };
-	ssize_t n = poll(p, 2, ANSWER_TIMEOUT_MS);
+	int n;
+
+	for (;;) {
+		p[0] = (struct pollfd){ .fd = t->sock, .events = POLLIN };
+		p[1] = (struct pollfd){ .fd = t->parent, .events = POLLIN };
+		p[2] = (struct pollfd){ .fd = *t->listener, .events = POLLIN };
+		n = poll(p, 3, ANSWER_TIMEOUT_MS);
+		if (n <= 0 || p[0].revents != 0 || p[1].revents != 0)
+			return n;
+		t->listening->hear(t->listening->ctx, t->listener);
+	}
+}
+
+/* The next message. @ret: the descriptor that came along, NULL = none is expected. */
+static int receive(const struct talk *t, struct template_message *m, int *ret, struct err *err)
+{
+	struct pollfd p[3];
+	ssize_t n = wait_for_word(t, p);
 	size_t got = 0;
 
 	if (n > 0 && p[0].revents == 0)
 		return err_raise(err, ERR_INTERNAL, "the parent of the fork was killed");
 	if (n > 0)
-		n = fdpass_recv(sock, m, sizeof(*m), ret, ret != NULL ? 1 : 0, &got);
+		n = fdpass_recv(t->sock, m, sizeof(*m), ret, ret != NULL ? 1 : 0, &got);
 	if (n != (ssize_t)sizeof(*m))
 		return err_raise(err, ERR_INTERNAL, "the template gave no answer (%zd)", n);
 	if (m->kind != TEMPLATE_FAILED)
@@ -115,10 +138,10 @@ static int receive(int sock, int parent, struct template_message *m, int *ret, s
 }
 
 /* T' says who it is. Return: its pidfd, or an error. */
-static int meet_parent(int sock, int32_t *ret_pid, struct err *err)
+static int meet_parent(const struct talk *t, int32_t *ret_pid, struct err *err)
 {
 	struct template_message m = { .pid = 0 };
-	int parent = -1, rc = receive(sock, -1, &m, &parent, err);
+	int parent = -1, rc = receive(t, &m, &parent, err);
 
 	if (rc == 0 && (m.kind != TEMPLATE_BEGUN || parent < 0))
 		rc = err_raise(err, ERR_INTERNAL, "the template said something unexpected");
@@ -129,12 +152,13 @@ static int meet_parent(int sock, int32_t *ret_pid, struct err *err)
 }
 
 /* What comes before the message @last. */
-static int collect(int sock, enum template_message_kind last, struct forked *ret, struct err *err)
+static int collect(
+	const struct talk *t, enum template_message_kind last, struct forked *ret, struct err *err)
 {
 	for (;;) {
 		struct template_message m;
 		cleanup_fd int fd = -1;
-		int rc = receive(sock, ret->parent, &m, &fd, err);
+		int rc = receive(t, &m, &fd, err);
 
 		if (rc < 0)
 			return rc;
@@ -152,13 +176,14 @@ static int collect(int sock, enum template_message_kind last, struct forked *ret
 	}
 }
 
-int forker_go(int sock, int parent, bool *ret_loading, struct err *err)
+int forker_go(int sock, int parent, const struct fork_listening *listening, int *listener,
+	bool *ret_loading, struct err *err)
 {
+	const struct talk talk = { sock, parent, listening, listener };
 	struct template_message m = { .kind = TEMPLATE_GO };
 	int rc = fdpass_send(sock, &m, sizeof(m), NULL, 0);
 
-	rc = rc < 0 ? err_raise_sys(err, rc, "let the fork go")
-		    : receive(sock, parent, &m, NULL, err);
+	rc = rc < 0 ? err_raise_sys(err, rc, "let the fork go") : receive(&talk, &m, NULL, err);
 	*ret_loading = rc == 0 && m.status != 0;
 	return rc;
 }
@@ -166,6 +191,7 @@ int forker_go(int sock, int parent, bool *ret_loading, struct err *err)
 int forker_fork(const struct fork_place *place, struct forked *ret, struct err *err)
 {
 	cleanup_fd int sock = fdpass_connect(place->template_path);
+	struct talk talk = { sock, -1, &place->listening, &ret->listener };
 	int rc;
 
 	*ret = (struct forked){ .parent = -1, .listener = -1 };
@@ -174,10 +200,10 @@ int forker_fork(const struct fork_place *place, struct forked *ret, struct err *
 	rc = send_order(sock, place);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "order the fork");
-	ret->parent = meet_parent(sock, &ret->pid, err);
+	ret->parent = talk.parent = meet_parent(&talk, &ret->pid, err);
 	rc = ret->parent < 0
 		     ? ret->parent
-		     : collect(sock, place->hold ? TEMPLATE_READY : TEMPLATE_RUNNING, ret, err);
+		     : collect(&talk, place->hold ? TEMPLATE_READY : TEMPLATE_RUNNING, ret, err);
 	if (rc < 0) {
 		fd_close(&ret->parent);
 		fd_close(&ret->listener);

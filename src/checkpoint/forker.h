@@ -11,6 +11,15 @@
 #include "checkpoint/template_wire.h"
 #include <linux/filter.h>
 
+/**
+ * struct fork_listening - who answers the calls that are told (@told of struct fork_place) while the fork is waited for: its threads install filters, of which that tells. @hear is
+ * called when something waits at *@listener, and may close it.
+ */
+struct fork_listening {
+	void (*hear)(void *ctx, int *listener);
+	void *ctx;
+};
+
 /** struct fork_place - the new sandbox; descriptors are borrowed, -1 = there is none. */
 struct fork_place {
 	const char *template_path;
@@ -23,8 +32,10 @@ struct fork_place {
 	size_t n_filter, n_told;
 	int told_error;
 	bool listen;
+	bool learns; /* @told tells of filters that programs install, and these count while they are: nobody is here who could suspend them */
 	bool landlock, single_id;
 	bool hold; /* they wait for forker_go() */
+	struct fork_listening listening;
 };
 
 /** struct fork_root - a process whose parent is outside. */
@@ -48,10 +59,11 @@ struct forked {
 int forker_fork(const struct fork_place *place, struct forked *ret, struct err *err) attr_must_use;
 
 /**
- * forker_go() - let the processes behind @sock run. @parent: from forker_prepare(), borrowed. @ret_loading: whether some of their memory is still to come, of which forker_hear() will tell.
+ * forker_go() - let the processes behind @sock run. @parent: from forker_fork(), borrowed; @listener: the same, the keeper's. @ret_loading: whether some of their memory is still to come, of which forker_hear() will tell.
  * Return: 0 when all of them run, or an error; then some may.
  */
-int forker_go(int sock, int parent, bool *ret_loading, struct err *err) attr_must_use;
+int forker_go(int sock, int parent, const struct fork_listening *listening, int *listener,
+	bool *ret_loading, struct err *err) attr_must_use;
 
 /** forker_hear() - receive what T' says of those that run: %TEMPLATE_ENDED of a root, %TEMPLATE_TOUCHED, once %TEMPLATE_LOADED or %TEMPLATE_LOST. Return: 1, 0 when T' is gone, -errno. */
 int forker_hear(int sock, struct template_message *ret) attr_must_use;

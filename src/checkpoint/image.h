@@ -211,7 +211,8 @@ struct image_thread {
 /** struct image_filter - a system call filter that a program made. */
 struct image_filter {
 	struct image_span code; /* struct sock_filter each */
-	uint32_t log, reserved; /* it says so when it refuses */
+	uint32_t log;           /* it says so when it refuses */
+	uint32_t by_prctl;      /* those below it let nobody install one by seccomp(2) */
 };
 
 enum image_region_kind {

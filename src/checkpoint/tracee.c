@@ -365,19 +365,30 @@ static int read_number(struct tracee *t)
 	return rc;
 }
 
-static int note_filters(struct tracee *t, pid_t tid)
+static int note_thread(struct tracee *t, pid_t tid)
 {
-	struct tracee_thread thread = { .host = tid };
+	struct tracee_thread thread = { .host = tid }, *all;
 
-	/* who has ended meanwhile has none */
-	if (read_thread(t, &thread) == 0 && thread.filters > t->filters)
-		t->filters = thread.filters;
+	if (read_thread(t, &thread) < 0)
+		return 0; /* it has ended meanwhile */
+	all = realloc(t->threads, (t->n_threads + 1) * sizeof(*all));
+	if (all == NULL)
+		return -ENOMEM;
+	t->threads = all;
+	all[t->n_threads++] = thread;
 	return 0;
 }
 
-int tracee_watch_filters(struct tracee *t)
+int tracee_watch_threads(struct tracee *t)
 {
-	return each_thread(t->proc, note_filters, t);
+	return each_thread(t->proc, note_thread, t);
+}
+
+void tracee_forget_threads(struct tracee *t)
+{
+	free(t->threads);
+	t->threads = NULL;
+	t->n_threads = 0;
 }
 
 static int begin(struct tracee *t, pid_t host)
@@ -439,9 +450,7 @@ void tracee_release(struct tracee *t)
 			(void)tracee_trace(PTRACE_SETREGS, thread->host, 0, &thread->registers);
 		(void)tracee_trace(PTRACE_DETACH, thread->host, 0, NULL);
 	}
-	free(t->threads);
-	t->threads = NULL;
-	t->n_threads = 0;
+	tracee_forget_threads(t);
 	buf_free(&t->status);
 	if (t->proc > 0)
 		(void)close(t->proc);

@@ -11,6 +11,7 @@
 #include "base/attr.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "checkpoint/filter_run.h"
 #include "checkpoint/mappings.h"
 #include <sys/ptrace.h>
 #include <sys/types.h>
@@ -37,6 +38,9 @@ struct tracee_thread {
 	uint64_t rseq;    /* its area for restartable sequences, 0 = it has none */
 	uint32_t rseq_size, rseq_signature;
 	uint32_t filters; /* system call filters, the sandbox's own among them */
+	const struct filter_program *
+		own; /* those that count for what it does for us: what they refuse is not tried; borrowed */
+	uint32_t n_own;
 	bool no_new_privs;
 	bool traps; /* its program catches or ignores SIGTRAP, or one waits for it */
 	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
@@ -53,8 +57,7 @@ struct tracee {
 	pid_t host, inner;
 	bool zombie;
 	bool headless; /* its first thread has ended, and others have not: also ->zombie, and ->threads are the others */
-	bool stopped;     /* by a signal, before it was by us */
-	uint32_t filters; /* most that one of its threads has; of tracee_watch_filters() */
+	bool stopped; /* by a signal, before it was by us */
 	struct tracee_thread *threads;
 	size_t n_threads;
 	struct buf status; /* text of /proc/PID/status, since it stands still */
@@ -83,17 +86,23 @@ void tracee_hurry(bool on);
 /** tracee_watch() - look at process @host without stopping it: only ->proc, ->inner, ->zombie and ->status are set. As above. */
 int tracee_watch(struct tracee *t, pid_t host) attr_must_use;
 
-/** tracee_watch_filters() - set ->filters of @t, which is only watched. Return: 0 or -errno. */
-int tracee_watch_filters(struct tracee *t) attr_must_use;
+/** tracee_watch_threads() - list the threads of @t, which is only watched, with their numbers and ->filters, until tracee_forget_threads(). Return: 0 or -errno. */
+int tracee_watch_threads(struct tracee *t) attr_must_use;
+
+/** tracee_forget_threads() - of one that is only watched. */
+void tracee_forget_threads(struct tracee *t);
 
 /** tracee_take_over() - every thread that is stopped from now on was stopped by seizer_stop(), in this process, before it executed this program. */
 void tracee_take_over(void);
 
 /**
- * tracee_call() - make system call @nr in thread @i of @t. Return: its result, also when negative; -ESRCH when the thread is gone or the process only watched. Registers
+ * tracee_call() - make system call @nr in thread @i of @t. Return: its result, also when negative; -EACCES when its filters would refuse it; -ESRCH when the thread is gone or the process only watched. Registers
  * that a program has changed itself since are not seen; a signal waits until the thread is let go, and a stop takes place then.
  */
 long tracee_call(struct tracee *t, size_t i, long nr, const uint64_t arguments[6]);
+
+/** tracee_may_call() - would the filters that count for thread @i of @t let it make that call? */
+bool tracee_may_call(const struct tracee *t, size_t i, long nr, const uint64_t arguments[6]);
 
 #define TRACEE_CALL(t, i, nr, ...) tracee_call(t, i, nr, (const uint64_t[6]){ __VA_ARGS__ })
 
@@ -168,7 +177,7 @@ struct tracee_pair {
  * session of its own, without descriptors, traced by the caller, and killed when the caller ends. None has a child more than before, and no child has ended.
  * ->twin: on success a stopped process with one thread; tracee_end() it.
  *
- * Return: 0; or -errno (-EAGAIN: a limit of processes; -ENOMEM) with all as they were, without any twin. Context: between tracee_stop() and tracee_release().
+ * Return: 0; or -errno (-EAGAIN: a limit of processes; -ENOMEM; -EACCES: the filters of one) with all as they were, without any twin. Context: between tracee_stop() and tracee_release().
  */
 int tracee_twins(struct tracee_pair *all, size_t n) attr_must_use;
 

@@ -11,6 +11,7 @@
 #include "checkpoint/tracee_parts.h"
 
 #include <fcntl.h>
+#include <linux/audit.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -224,6 +225,20 @@ static int find_syscall(struct tracee *t)
 	return rc < 0 ? rc : -ENOEXEC;
 }
 
+bool tracee_may_call(const struct tracee *t, size_t i, long nr, const uint64_t a[6])
+{
+	const struct tracee_thread *thread = &t->threads[i];
+	struct seccomp_data call = {
+		.nr = (int)nr, .arch = AUDIT_ARCH_X86_64, .instruction_pointer = t->syscall_at
+	};
+
+	if (thread->n_own == 0)
+		return true;
+	for (size_t j = 0; j < 6; j++)
+		call.args[j] = a[j];
+	return filter_chain_allows(thread->own, thread->n_own, &call);
+}
+
 static int begin_call(struct tracee *t, size_t i, long nr, const uint64_t a[6])
 {
 	struct tracee_thread *thread = &t->threads[i];
@@ -232,6 +247,8 @@ static int begin_call(struct tracee *t, size_t i, long nr, const uint64_t a[6])
 
 	if (i >= t->n_threads)
 		return -ESRCH;
+	if (!tracee_may_call(t, i, nr, a))
+		return -EACCES;
 	r = thread->registers;
 	rc = t->syscall_at != 0 ? 0 : find_syscall(t);
 	r.rip = t->syscall_at;
@@ -296,9 +313,15 @@ int tracee_write(const struct tracee *t, uint64_t address, const void *from, siz
 /* Shared: never merged with a neighbour. */
 static int begin_map(struct tracee *t, uint64_t protection)
 {
-	return begin_call(t, 0, SYS_mmap,
-		(const uint64_t[6]){ 0, SCRATCH_SIZE, PROT_READ | PROT_WRITE | protection,
-			MAP_SHARED | MAP_ANONYMOUS, ~0ULL, 0 });
+	uint64_t a[6] = { 0, SCRATCH_SIZE, PROT_READ | PROT_WRITE | protection,
+		MAP_SHARED | MAP_ANONYMOUS, ~0ULL, 0 };
+
+	/* its filters may not want memory that is executed */
+	if (t->n_threads > 0 && !tracee_may_call(t, 0, SYS_mmap, a)) {
+		t->no_programs = true;
+		a[2] &= ~(uint64_t)PROT_EXEC;
+	}
+	return begin_call(t, 0, SYS_mmap, a);
 }
 
 static int end_map(struct tracee *t)
@@ -386,6 +409,8 @@ static struct tracee_row rows[ROWS_MAX]; /* while they are written or read */
 
 static int write_rows(const struct tracee_asked *a)
 {
+	bool allowed = true;
+
 	for (size_t i = 0; i < a->now; i++) {
 		const struct tracee_question *q = &a->questions[a->done + i];
 
@@ -394,7 +419,10 @@ static int write_rows(const struct tracee_asked *a)
 		if (q->into != 0)
 			rows[i].arguments[q->into - 1] = tracee_row_at(a->t, a->row + i) +
 							 offsetof(struct tracee_row, answer);
+		allowed = allowed && tracee_may_call(a->t, a->thread, q->nr, rows[i].arguments);
 	}
+	if (!allowed)
+		return -EACCES;
 	return tracee_write(a->t, tracee_row_at(a->t, a->row), rows, a->now * sizeof(*rows));
 }
 

@@ -42,6 +42,8 @@ static int adopt(const struct tracee *t, pid_t host, struct tracee *ret)
 	ret->threads[0] = (struct tracee_thread){ .host = host,
 		.registers = t->threads[0].registers,
 		.traps = t->threads[0].traps,
+		.own = t->threads[0].own,
+		.n_own = t->threads[0].n_own,
 		.changed = true };
 	return rc < 0 ? rc : 0;
 }
@@ -187,6 +189,24 @@ static void make_by_programs(struct tracee_pair *all, size_t n)
 	}
 }
 
+/* Its filters hold for its copy, too. */
+static bool may_be_copied(const struct tracee *t)
+{
+	static const struct {
+		long nr;
+		uint64_t arguments[6];
+	} calls[] = { { SYS_clone, { HELPER_FLAGS } },
+		{ SYS_clone, { HELPER_FLAGS | CLONE_PARENT_SETTID } }, { SYS_clone, { SIGCHLD } },
+		{ SYS_wait4, { NOBODY, 0, __WALL } }, { SYS_close_range, { 0, ~0U } },
+		{ SYS_setsid, { 0 } } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		if (!tracee_may_call(t, 0, calls[i].nr, calls[i].arguments))
+			return false;
+	}
+	return true;
+}
+
 int tracee_twins(struct tracee_pair *all, size_t n)
 {
 	int rc = 0;
@@ -196,10 +216,18 @@ int tracee_twins(struct tracee_pair *all, size_t n)
 
 		*p = (struct tracee_pair){ .t = p->t, .twin = p->twin, .helper = { .proc = -1 } };
 		*p->twin = (struct tracee){ .proc = -1 };
+		p->rc = may_be_copied(p->t) ? 0 : -EACCES;
+		rc = rc < 0 ? rc : p->rc;
+	}
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		struct tracee_pair *p = &all[i];
+
 		/* whether it may have programs shows when it has the memory for one */
 		p->rc = tracee_scratch(p->t);
 		p->programs = p->rc == 0 && tracee_programs(p->t, 0);
 	}
+	if (rc < 0)
+		return rc;
 	make_by_programs(all, n);
 	for (size_t i = 0; i < n; i++) {
 		if (!all[i].programs && all[i].rc == 0 && rc == 0)

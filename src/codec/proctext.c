@@ -146,6 +146,7 @@ int proc_stat_parse(const char *text, struct proc_stat *ret)
 		.terminal_group = (int)f[8],
 		.flags = (unsigned long long)f[9],
 		.nice = f[19],
+		.started = (unsigned long long)f[22],
 		.start_code = (unsigned long long)f[26],
 		.end_code = (unsigned long long)f[27],
 		.start_stack = (unsigned long long)f[28],

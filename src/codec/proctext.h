@@ -49,7 +49,8 @@ struct proc_stat {
 	long long nice;
 	unsigned long long start_code, end_code, start_stack, start_data, end_data, start_brk,
 		arg_start, arg_end, env_start, env_end;
-	int exit_code; /* as of wait(2), of a zombie */
+	int exit_code;              /* as of wait(2), of a zombie */
+	unsigned long long started; /* ticks behind the machine's start */
 };
 
 /** proc_stat_parse() - @text: ends with NUL. Return: 0 or -EINVAL. */

@@ -414,6 +414,7 @@ static struct launch_place place_of(const struct box *box, const struct spec *sp
 		.profile = (uint8_t)spec->profile,
 		.single_id = box->config->single_id,
 		.tells = filter_tells(),
+		.learns = filter_learns(box->config->rootless),
 	};
 }
 

@@ -5,14 +5,15 @@
 #include "sys/feature.h"
 
 struct filters {
-	struct filter own, told;
+	struct filter own, told, learned;
 };
 
 #define FILTERS(name) \
 	{ \
 		{ filter_##name, ARRAY_SIZE(filter_##name) }, \
+			{ told_##name, ARRAY_SIZE(told_##name) }, \
 		{ \
-			told_##name, ARRAY_SIZE(told_##name) \
+			learn_##name, ARRAY_SIZE(learn_##name) \
 		} \
 	}
 
@@ -53,9 +54,11 @@ const struct filter *filter_for(enum spec_profile profile)
 	return &filters_of(profile)->own;
 }
 
-const struct filter *filter_told(enum spec_profile profile)
+const struct filter *filter_told(enum spec_profile profile, bool learns)
 {
-	return &filters_of(profile)->told;
+	const struct filters *f = filters_of(profile);
+
+	return learns ? &f->learned : &f->told;
 }
 
 int filter_told_error(void)
@@ -66,4 +69,9 @@ int filter_told_error(void)
 bool filter_tells(void)
 {
 	return !feature_withheld(FEATURE_SECCOMP_LISTENER);
+}
+
+bool filter_learns(bool rootless)
+{
+	return filter_tells() && (rootless || feature_withheld(FEATURE_PROGRAM_FILTERS));
 }

@@ -16,15 +16,19 @@ struct filter {
 const struct filter *filter_for(enum spec_profile profile);
 
 /**
- * filter_told() - the filter that stands below that one, once for all that one process has started: whoever listens is told of what it refuses (seccomp_unotify(2)).
- * Return: static; the answer to a call that is told is to be filter_told_error().
+ * filter_told() - the filter that stands below that one, once for all that one process has started: whoever listens is told of what it refuses (seccomp_unotify(2)),
+ * and, if it @learns, of the filters that programs install themselves.
+ * Return: static; the answer to a call that is told is to be filter_told_error(), but for one of those, which is to go on.
  */
-const struct filter *filter_told(enum spec_profile profile);
+const struct filter *filter_told(enum spec_profile profile, bool learns);
 
 /** filter_told_error() - errno of the calls that are told. */
 int filter_told_error(void);
 
 /** filter_tells() - may somebody listen? false: it is switched off (CAY_WITHOUT=seccomp_listener). */
 bool filter_tells(void);
+
+/** filter_learns() - must filters of programs be learned when they are installed, because nobody may read them afterwards, and may somebody listen? */
+bool filter_learns(bool rootless);
 
 #endif

@@ -343,7 +343,7 @@ static void dispatch(struct keeper *k, const struct watch *w)
 		keeper_gateway_wanted(k);
 	for (size_t at = 0; at < LISTENERS; at++) {
 		if (refused[at])
-			keeper_read_told(k, (enum keeper_listener)at);
+			keeper_read_told(k, &k->told.listeners[at]);
 	}
 	if (starter && has_word(k->box.starter.sock))
 		keeper_read_starter(k);

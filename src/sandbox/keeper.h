@@ -18,10 +18,12 @@
 #include "codec/frame.h"
 #include "sandbox/box.h"
 #include "sandbox/exec.h"
+#include "sandbox/learned.h"
 #include "sandbox/meter.h"
 #include "sandbox/process.h"
 #include <jansson.h>
 #include <limits.h>
+#include <linux/seccomp.h>
 
 #define KEEPER_PROTOCOL   1
 #define KEEPER_EVENTS_MAX 65536 /* unacknowledged; what comes later is counted as lost */
@@ -130,7 +132,7 @@ enum keeper_listener {
 	LISTENERS
 };
 
-/** struct keeper_told - refused system calls that the kernel tells of. */
+/** struct keeper_told - system calls that the kernel tells of: those that are refused, and those by which filters are installed. */
 struct keeper_told {
 	int listeners[LISTENERS]; /* -1 = there is none */
 	struct told_kind kinds[KEEPER_TOLD_KINDS];
@@ -147,6 +149,7 @@ struct keeper {
 	struct box box;
 	struct keeper_gateway gateway;
 	struct keeper_told told;
+	struct learned learned; /* filters of programs, where filter_learns() */
 	char id[ID_LEN + 1];
 	enum keeper_state state;
 	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
@@ -354,11 +357,19 @@ uint64_t keeper_gateway_next_ns(const struct keeper *k);
 /** keeper_told_listener() - what to wait for of @which; -1: nothing, now. Look again at keeper_told_next_ns(). */
 int keeper_told_listener(const struct keeper *k, enum keeper_listener which);
 
-/** keeper_read_told() - a refused system call waits for its answer. */
-void keeper_read_told(struct keeper *k, enum keeper_listener which);
+/** keeper_read_told() - a system call that is told waits for its answer at @listener, of @k->told or about to be; closed when nobody is left who could make one. */
+void keeper_read_told(struct keeper *k, int *listener);
 
 /** keeper_told_close() - tell what was counted of @exec (NULL: of all) whose second has ended by @now_ns (UINT64_MAX: whatever the time). */
 void keeper_told_close(struct keeper *k, const char *exec, uint64_t now_ns);
+
+/* --- keeper_learn.c --- */
+
+/** keeper_learn() - if @notice, of @listener, is of a filter that a program installs: take note of that and let it go on. Return: whether it was. */
+bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *notice);
+
+/** keeper_learned() - what is known of the filters of the processes of @order. Return: a memory file in the format of checkpoint/seizer.h, or -errno. */
+int keeper_learned(const struct keeper *k, const struct dump_order *order) attr_must_use;
 
 /** keeper_told_next_ns() - when the keeper has to look again at any of this; UINT64_MAX = it need not. */
 uint64_t keeper_told_next_ns(const struct keeper *k);

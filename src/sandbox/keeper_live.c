@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "checkpoint/memory_object.h"
 #include "sandbox/carry.h"
+#include "sandbox/filters.h"
 #include "sandbox/keeper.h"
 #include "store/instant.h"
 #include "sys/feature.h"
@@ -25,10 +26,12 @@
 
 /* --- what is there --- */
 
-/* Masters of the terminals of execs, in the order of their slots. */
+/* What goes with an order. */
 struct terminals {
-	int masters[TEMPLATE_SLOTS_MAX];
+	int masters[TEMPLATE_SLOTS_MAX +
+		    1]; /* of the terminals of execs, in the order of their slots; behind them @learned */
 	size_t n;
+	int learned; /* what is known of the filters of programs, ours; -1 = nothing has to be known */
 };
 
 static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
@@ -61,7 +64,23 @@ static int list_all(
 	if (rc == 0)
 		rc = carry_slots(&k->execs, order, terminals->masters);
 	terminals->n = rc > 0 ? (size_t)rc : 0;
+	terminals->learned = -1;
 	return rc < 0 ? err_raise_sys(err, rc, "list the processes") : 0;
+}
+
+/* Threads are what they are only when they stand still; of those that run it is a guess. */
+static int add_learned(const struct keeper *k, struct dump_order *order,
+	struct terminals *terminals, struct err *err)
+{
+	if (k->learned.n_filters == 0 && !k->learned.forgot)
+		return 0;
+	terminals->learned = keeper_learned(k, order);
+	if (terminals->learned < 0)
+		return err_raise_sys(
+			err, terminals->learned, "look for the filters of the processes");
+	terminals->masters[terminals->n++] = terminals->learned;
+	order->learned = 1;
+	return 0;
 }
 
 /* --- capturing --- */
@@ -240,6 +259,11 @@ static void find_place(const struct keeper *k, const char *template, struct plac
 	};
 }
 
+static bool can_read_filters(const struct keeper *k)
+{
+	return filter_learns(k->config.rootless) || feature_has(FEATURE_PROGRAM_FILTERS);
+}
+
 /* What is done while the processes run. Whether filters of their own, if they have some, can be read is asked only then. */
 static int prepare(struct keeper *k, struct capture *c, const struct capture_place *place,
 	bool for_good, struct err *err)
@@ -258,8 +282,10 @@ static int prepare(struct keeper *k, struct capture *c, const struct capture_pla
 	if (rc == 0 && c->closed != 0 && k->config.rootless)
 		return err_raise(err, ERR_UNSUPPORTED, "process %d (%s): " DUMP_CLOSED, c->closed,
 			c->closed_name);
-	k->capture_readable = !c->filtered || feature_has(FEATURE_PROGRAM_FILTERS);
-	return rc == 0 && ((c->filtered && k->capture_readable) || c->closed != 0)
+	k->capture_readable = !c->filtered || can_read_filters(k);
+	return rc == 0 && ((c->filtered && k->capture_readable &&
+				   !filter_learns(k->config.rootless)) ||
+				  c->closed != 0)
 		       ? capture_suspend(c, place, err)
 		       : rc;
 }
@@ -339,7 +365,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	struct dump_report *report, struct err *err)
 {
 	struct dump_order *order = &k->capture_order;
-	struct terminals terminals;
+	struct terminals terminals = { .learned = -1 };
 	int rc = get_ready(k, template, for_good, err);
 
 	if (rc < 0)
@@ -361,10 +387,13 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 		rc = list_all(k, order, &terminals, err);
 	order->for_good = for_good;
 	order->readable = k->capture_readable;
+	if (rc == 0 && !k->capture.suspended)
+		rc = add_learned(k, order, &terminals, err);
 	if (rc == 0)
 		rc = stop_and_look(k, order, &terminals, report, err);
 	else
 		(void)!cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS);
+	fd_close(&terminals.learned);
 	if (rc == 0)
 		drain_outputs(k);
 	if (rc == 0)
@@ -599,9 +628,11 @@ static void examine(struct keeper *k, const struct capture_place *place,
 	keeper_drop_spare(k); /* as a capture does */
 	if (list_all(k, &order, &terminals, err) < 0)
 		return;
-	order.readable = feature_has(FEATURE_PROGRAM_FILTERS);
+	order.readable = can_read_filters(k);
 	order.may_open = !k->config.rootless;
-	(void)!capture_examine(place, &order, terminals.masters, terminals.n, found, err);
+	if (add_learned(k, &order, &terminals, err) == 0)
+		(void)!capture_examine(place, &order, terminals.masters, terminals.n, found, err);
+	fd_close(&terminals.learned);
 }
 
 void keeper_verb_examine(

@@ -41,12 +41,18 @@ static void change_starter(struct keeper *k, int sock)
 	s->sock = sock;
 }
 
+static void hear(void *ctx, int *listener)
+{
+	keeper_read_told(ctx, listener);
+}
+
 /* Return: the socket to their parent, or an error. */
 static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
 	bool hold, struct forked *ret, struct err *err)
 {
+	const bool learns = filter_learns(k->config.rootless);
 	const struct filter *filter = filter_for(k->box.spec.profile),
-			    *told = filter_told(k->box.spec.profile);
+			    *told = filter_told(k->box.spec.profile, learns);
 	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
 	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
 	/* only a resume is held, and may have something to load behind it */
@@ -78,6 +84,8 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 		.n_told = told->n,
 		.told_error = filter_told_error(),
 		.listen = filter_tells(),
+		.learns = learns,
+		.listening = { hear, k },
 		.landlock = k->box.spec.profile != PROFILE_DEBUG,
 		.single_id = k->config.single_id,
 		.hold = hold };
@@ -133,7 +141,8 @@ static int go(struct keeper *k, struct err *err)
 {
 	cleanup_fd int parent = TAKE_FD(k->fork_parent);
 
-	return forker_go(k->fork_sock, parent, &k->loading, err);
+	return forker_go(k->fork_sock, parent, &(struct fork_listening){ hear, k },
+		&k->told.listeners[LISTENER_FORKED], &k->loading, err);
 }
 
 int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns, struct err *err)

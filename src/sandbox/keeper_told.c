@@ -220,9 +220,8 @@ int keeper_told_listener(const struct keeper *k, enum keeper_listener which)
 	return has_spent_its_share(&k->told) ? -1 : k->told.listeners[which];
 }
 
-void keeper_read_told(struct keeper *k, enum keeper_listener which)
+void keeper_read_told(struct keeper *k, int *listener)
 {
-	int *listener = &k->told.listeners[which];
 	struct pollfd p = { .fd = *listener, .events = POLLIN };
 	uint64_t now = clock_now_ns(), began = clock_thread_ns();
 	union notice notice = { .room = { 0 } };
@@ -236,7 +235,8 @@ void keeper_read_told(struct keeper *k, enum keeper_listener which)
 	/* a hang-up alone: nobody is left who could call, and a read might wait for ever */
 	if ((p.revents & POLLIN) == 0)
 		fd_close(listener);
-	else if (ioctl(*listener, SECCOMP_IOCTL_NOTIF_RECV, &notice) == 0)
+	else if (ioctl(*listener, SECCOMP_IOCTL_NOTIF_RECV, &notice) == 0 &&
+		 !keeper_learn(k, *listener, &notice.is))
 		take(k, *listener, &notice.is);
 	k->told.spent_ns += clock_thread_ns() - began;
 }

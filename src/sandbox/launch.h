@@ -22,7 +22,8 @@ struct launch_place {
 	uint8_t profile;   /* enum spec_profile */
 	uint8_t single_id; /* only id 0 exists */
 	uint8_t tells;     /* the keeper may be told of refused system calls: filter_tells() */
-	uint8_t padding[5];
+	uint8_t learns;    /* and is of filters: filter_learns() */
+	uint8_t padding[4];
 };
 
 /** struct launch_request - what to run; behind it come @text_size bytes: cwd, user, then argv, then env, each NUL-terminated. */

@@ -181,7 +181,7 @@ static int confine(struct starter_self *self, const struct launch_place *place, 
 		rc = confine_landlock();
 	if (rc < 0)
 		return err_raise_sys(err, rc, "enter the Landlock domain");
-	told = filter_told((enum spec_profile)place->profile);
+	told = filter_told((enum spec_profile)place->profile, place->learns != 0);
 	rc = self->listener =
 		confine_told(told->code, told->n, place->tells != 0, filter_told_error());
 	if (rc < 0 && rc != -ENOTCONN)

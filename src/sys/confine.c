@@ -11,7 +11,7 @@ int confine_seccomp(const struct sock_filter *filter, unsigned short n)
 {
 	struct sock_fprog program = { .len = n, .filter = (struct sock_filter *)(uintptr_t)filter };
 
-	return raw_result(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program));
+	return raw_result(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program, CONFINE_OURS));
 }
 
 int confine_told(const struct sock_filter *filter, unsigned short n, bool listen, int error)
@@ -30,8 +30,12 @@ int confine_told(const struct sock_filter *filter, unsigned short n, bool listen
 		return -E2BIG;
 	for (unsigned short i = 0; i < n; i++) {
 		refusing[i] = filter[i];
-		if (filter[i].code == (BPF_RET | BPF_K) && filter[i].k == SECCOMP_RET_USER_NOTIF)
+		if (filter[i].code != (BPF_RET | BPF_K))
+			continue;
+		if (filter[i].k == SECCOMP_RET_USER_NOTIF)
 			refusing[i].k = SECCOMP_RET_ERRNO | (uint32_t)error;
+		else if (filter[i].k == CONFINE_LEARN)
+			refusing[i].k = SECCOMP_RET_ALLOW;
 	}
 	rc = confine_seccomp(refusing, n);
 	return rc < 0 ? rc : -ENOTCONN;

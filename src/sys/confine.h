@@ -6,16 +6,22 @@
 #include "base/attr.h"
 #include <linux/filter.h>
 
+/* a fourth argument of seccomp(2), which has three: below a filter of ours that tells of filters (%CONFINE_LEARN) it is one of ours, too. A program's own is refused with it. */
+#define CONFINE_OURS 0x59414321U
+
 /**
  * confine_seccomp() - install @filter on the calling thread for ever.
  * Needs no_new_privs or CAP_SYS_ADMIN in the caller's user namespace. Return: 0 or -errno.
  */
 int confine_seccomp(const struct sock_filter *filter, unsigned short n) attr_must_use;
 
+/* SECCOMP_RET_USER_NOTIF, of a call that is not refused where nobody listens */
+#define CONFINE_LEARN (SECCOMP_RET_USER_NOTIF | 1U)
+
 /**
- * confine_told() - install @filter, whose calls with SECCOMP_RET_USER_NOTIF a listener is told of and answers, on the calling thread for ever.
+ * confine_told() - install @filter, whose calls with SECCOMP_RET_USER_NOTIF (or %CONFINE_LEARN) a listener is told of and answers, on the calling thread for ever.
  * Who waits for an answer that is being made takes no signal but one that kills, so that it is asked once.
- * @listen: false, or where the kernel lets nobody listen (a filter of whoever started us has a listener already): these calls are refused with @error instead.
+ * @listen: false, or where the kernel lets nobody listen (a filter of whoever started us has a listener already): these calls are refused with @error instead, those of %CONFINE_LEARN allowed.
  * Needs no_new_privs or CAP_SYS_ADMIN in the caller's user namespace. Return: the listener (close-on-exec), -ENOTCONN when there is none, other -errno.
  */
 int confine_told(

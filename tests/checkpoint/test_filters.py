@@ -3,6 +3,7 @@
 
 What they do to the program itself: objects/filters.c."""
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -15,7 +16,7 @@ sys.path += [HERE, os.path.join(HERE, "..", "crash")]
 from forking import ask, fork_live, put, rootless, say, start, wait_output, wait_until_wrote  # noqa: E402
 from points import own_instance  # noqa: E402
 from suspending import there_and_back, through_suspend_and_rewind  # noqa: E402
-from test_objects import begin, check  # noqa: E402
+from test_objects import begin, both_go_on, check  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -132,10 +133,10 @@ def start_listener(instance, box):
     return start(instance, box, "/usr/bin/python3", "/tmp/listener.py")
 
 
-def refused(instance, box, reason):
+def refused(instance, box, reason, findings=1):
     """Told in advance and when it is tried; all goes on."""
     report = instance.json("doctor", box, want=1)
-    equal(len(report["findings"]), 1, report["findings"])
+    equal(len(report["findings"]), findings, report["findings"])
     contains(report["findings"][0]["reason"], reason)
     for verb, body in (("fork", {"live": True}), ("suspend", None)):
         error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
@@ -159,11 +160,131 @@ def test_a_listener_is_refused_while_there_is_one(tmp):
         instance.remove(fork)
 
 
+@contextlib.contextmanager
+def learning(tmp, user):
+    """An instance that cannot read filters: that of an ordinary user, or one of root's that is told so."""
+    if user:
+        with rootless(tmp) as instance:
+            yield instance
+        return
+    with own_instance(tmp) as instance:
+        instance.start(CAY_WITHOUT="program_filters")
+        yield instance
+
+
+def go_on_learned(tmp, user):
+    with learning(tmp, user) as instance:
+        both_go_on(instance, "filters", "/tmp")
+        with instance.sandbox() as box:
+            run = begin(instance, box, "filters", "/tmp")
+            equal(instance.json("doctor", box)["findings"], [])
+            through_suspend_and_rewind(instance, box, lambda: check(instance, box, run))
+
+
+@require(*NEEDS)
+def test_they_are_learned_when_they_are_installed(tmp):
+    go_on_learned(tmp, False)
+
+
 @require(*NEEDS, "userns", "newuidmap")
-def test_an_ordinary_user_cannot_read_them(tmp):
+def test_they_are_learned_rootless(tmp):
+    go_on_learned(tmp, True)
+
+
+LIBRARY = """
+import ctypes, errno, os, subprocess, sys
+libc, seccomp = ctypes.CDLL(None, use_errno=True), ctypes.CDLL("libseccomp.so.2", use_errno=True)
+seccomp.seccomp_init.restype = ctypes.c_void_p
+REFUSE, ALLOW, TSYNC = 0x50000, 0x7fff0000, 4
+
+def confine(call, error):
+    context = ctypes.c_void_p(seccomp.seccomp_init(ALLOW))
+    assert seccomp.seccomp_attr_set(context, TSYNC, 1) == 0
+    assert seccomp.seccomp_rule_add(context, REFUSE | error, seccomp.seccomp_syscall_resolve_name(call), 0) == 0
+    assert seccomp.seccomp_load(context) == 0
+    seccomp.seccomp_release(context)
+
+def says(number):
+    return errno.errorcode.get(ctypes.get_errno(), "nothing") if libc.syscall(number, -1, -1, -1) < 0 else "nothing"
+
+names = {"times": 100, "getpriority": 140}
+confine(sys.argv[1].encode(), errno.EXDEV)
+if len(sys.argv) > 2:
+    # a program of another name, under the same filter
+    subprocess.run([sys.executable, "-c", open(sys.argv[0]).read().split("confine(sys")[0] + sys.argv[2]], stdin=sys.stdin)
+else:
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print({name: says(number) for name, number in names.items()}, flush=True)
+"""
+CHILD = """
+names = {'times': 100, 'getpriority': 140}
+print('ready', flush=True)
+for line in sys.stdin:
+    print({name: says(number) for name, number in names.items()}, flush=True)
+"""
+SAYS = {"times": "{'times': 'EXDEV', 'getpriority': 'EINVAL'}\n", "getpriority": "{'times': 'EFAULT', 'getpriority': 'EXDEV'}\n"}
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_a_librarys_filters_and_who_inherits_them_rootless(tmp):
+    """libseccomp, which first tries what the kernel can do; two filters, so that whose is whose is told by parents; a fork, and a fork of that."""
     with rootless(tmp) as instance, instance.sandbox() as box:
-        run = start_listener(instance, box)
-        equal(instance.json("doctor", box)["ok"], True)
-        equal(ask(instance, box, run, "0"), "0\n")
-        refused(instance, box, "it has installed a system call filter of its own, which only a server that runs as root can read")
-        equal(ask(instance, box, run, "0"), "0\n")
+        put(instance, box, "/tmp/library.py", LIBRARY)
+        runs = [(start(instance, box, "/usr/bin/python3", "/tmp/library.py", call, *child), SAYS[call]) for call in SAYS for child in ((), (CHILD,))]
+        equal(instance.json("doctor", box)["findings"], [])
+        line = [box]
+        for _ in range(2):
+            line += fork_live(instance, line[-1])
+        there_and_back(instance, line[1])
+        for one in line:
+            for run, answer in runs:
+                equal(ask(instance, one, run, "?"), answer)
+        for one in line[1:]:
+            instance.remove(one)
+
+
+ORPHAN = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+
+def refuse(call):
+    code = b"".join(struct.pack("=HBBI", *step) for step in ((0x20, 0, 0, 0), (0x15, 0, 1, call), (0x06, 0, 0, 0x50012), (0x06, 0, 0, 0x7fff0000)))
+    memory = ctypes.create_string_buffer(code)
+    assert libc.prctl(22, 2, struct.pack("=H6xQ", len(code) // 8, ctypes.addressof(memory)), 0, 0) == 0
+
+if os.fork() == 0:
+    refuse(140)
+    sys.stdin.readline()
+    os._exit(0)
+ends = os.pipe()
+if os.fork() == 0:
+    refuse(141)
+    if os.fork() == 0:
+        os.write(ends[1], b"1")
+        sys.stdin.readline()
+    os._exit(0)
+os.wait()
+os.read(ends[0], 1)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_whose_filters_are_not_known_is_refused_rootless(tmp):
+    """An orphan, who may have either of two filters from anybody."""
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        put(instance, box, "/tmp/orphan.py", ORPHAN)
+        start(instance, box, "/usr/bin/python3", "/tmp/orphan.py")
+        refused(instance, box, "it has system call filters of which nobody knows what they are")
+
+
+@require(*NEEDS)
+def test_what_refuses_to_be_asked_is_refused(tmp):
+    """What a learned filter refuses its process for us cannot be made in it; that is told by name, and nothing has happened."""
+    with learning(tmp, False) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "jail")
+        refused(instance, box, "its system call filter refuses sigaltstack(2), which it would have to be asked by", findings=2)
+        check(instance, box, run)

@@ -177,6 +177,11 @@ def test_object_gone(instance):
 
 
 @require("root", "cgroup2")
+def test_object_jail(instance):
+    both_go_on(instance, "jail")
+
+
+@require("root", "cgroup2")
 def test_object_locks(instance):
     both_go_on(instance, "locks")
 

@@ -7,6 +7,7 @@
 #include <linux/prctl.h>
 
 #define SECCOMP_SET_FILTER 1
+#define OURS               0x59414321 /* CONFINE_OURS */
 
 static void set_bounding(uint64_t keep)
 {
@@ -40,7 +41,7 @@ static void install_filter(void)
 	(void)fork_must(CALL6(__NR_mmap, WINDOW_FILTER, fork.order.filter_bytes, 1, 2 | 0x100000,
 				fork.filter, 0),
 		"map the system call filter");
-	(void)fork_must(CALL3(__NR_seccomp, SECCOMP_SET_FILTER, 0, &program),
+	(void)fork_must(CALL4(__NR_seccomp, SECCOMP_SET_FILTER, 0, &program, OURS),
 		"install the system call filter");
 }
 

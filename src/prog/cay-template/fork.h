@@ -54,7 +54,10 @@ struct fork_shared {
 	uint32_t asked;         /* of the helper: enum helper_task and a pid; 0 = nothing */
 	int32_t asking;         /* process that asks */
 	uint32_t asked_restart; /* HELPER_HOLD: of struct image_thread */
+	uint32_t asked_n_calls; /* so many calls the thread makes when it has left the restorer, */
+	uint64_t asked_calls;   /* where it has a struct residue_call of each */
 	uint32_t answer;        /* 1 = done, 2 = it could not */
+	int32_t refused;        /* of holding_wait() */
 	uint32_t helper_end;
 	uint32_t bell;   /* always 0: rung when somebody dies */
 	uint32_t loader; /* how far it is: lazy.h */
@@ -251,19 +254,19 @@ long opener_as(const struct image_identity *who, long (*act)(void *argument), vo
 
 enum helper_task {
 	HELPER_CHOOSE = 0, /* the next process or thread that is made in the sandbox gets the pid */
-	HELPER_HOLD = 1U << 29, /* the thread does not run when it has left the restorer */
-	HELPER_SUSPEND =
-		1U << 30, /* the same, and until then no system call filter counts for it */
+	HELPER_HOLD =
+		1U
+		<< 30, /* the thread does not run when it has left the restorer, but makes the calls that were asked for */
 };
 
-/** holding_begin() - trace thread @tid of process @pid of the plan; @suspend its filters; @restart: of struct image_thread. In the helper, before holding_arm(). Return: 0 or -errno. */
-long holding_begin(int32_t tid, int32_t pid, bool suspend, uint32_t restart);
+/** holding_begin() - trace thread @tid of the process that asks, with what that has asked for. In the helper, before holding_arm(). Return: 0 or -errno. */
+long holding_begin(int32_t tid);
 /** holding_anybody() - is anybody traced? */
 bool holding_anybody(void);
 /** holding_arm() - from here on each of their calls stops twice. They wait for STAGE_FIRST. */
 void holding_arm(void);
-/** holding_wait() - until all have left the restorer and stand still, stopped by a signal who was. */
-void holding_wait(void);
+/** holding_wait() - until all have left the restorer, have made their calls and stand still, stopped by a signal who was. Return: 0, or -errno of a call that was refused. */
+long holding_wait(void);
 /** holding_end() - let all go: they run, or stay stopped until they get SIGCONT. */
 void holding_end(void);
 
@@ -293,14 +296,22 @@ void helper_unlock(void);
 /** helper_ask() - have the helper do @task with @pid. The opener, or who holds the lock. */
 void helper_ask(enum helper_task task, int32_t pid);
 
-/** filters_hold() - have the helper hold the threads of @p that must not run by themselves. */
-void filters_hold(const struct image_process *p);
+/** struct residue_call - a system call that a thread makes when it has left the restorer, by residue_calls. */
+struct residue_call {
+	uint64_t nr, arguments[3];
+};
 
-/** filters_become() - the system call filters of the program's own, in all its threads; they count when each has left. In the first thread, when all others wait in filters_wait(). */
-void filters_become(const struct image_process *p);
+/** residue_calls() - where the instructions lie that make calls one after the other, from what rbx points to on. */
+uint64_t residue_calls(void);
 
-/** filters_wait() - in every other thread: its own filters, when it is told. */
-void filters_wait(const struct image_process *p, const struct image_thread *t);
+/** filters_size() - how many bytes the calls take by which the threads of @p install the system call filters of its own. */
+uint64_t filters_size(const struct image_process *p);
+
+/** filters_lay() - write these to @at, which stays mapped. */
+void filters_lay(const struct image_process *p, char *at);
+
+/** filters_hold() - have the helper hold the threads of @p that must not run by themselves. @calls: of filters_lay(). */
+void filters_hold(const struct image_process *p, uint64_t calls);
 
 /** files_open() - make every description and hand it over. In the opener. */
 void files_open(int socket);

@@ -446,8 +446,12 @@ static void have_refusals_told(void)
 			SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
 			&program);
 	for (uint32_t i = 0; listener == -EBUSY && i < n; i++) {
-		if (rules[i].code == (BPF_RET | BPF_K) && rules[i].k == SECCOMP_RET_USER_NOTIF)
+		if (rules[i].code != (BPF_RET | BPF_K))
+			continue;
+		if (rules[i].k == SECCOMP_RET_USER_NOTIF)
 			rules[i].k = SECCOMP_RET_ERRNO | fork.order.told_error;
+		else if (rules[i].k == (SECCOMP_RET_USER_NOTIF | 1)) /* CONFINE_LEARN */
+			rules[i].k = SECCOMP_RET_ALLOW;
 	}
 	if (listener == -EBUSY) {
 		(void)fork_must(CALL3(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program),
@@ -676,6 +680,7 @@ BARE_NORETURN void fork_main(void)
 	bare_fault("live.fork.going");
 	conduct(STAGE_FIRST);
 	helper_pass(STAGE_HELD);
+	(void)fork_must(fork_shared()->refused, "install the system call filters of the programs");
 	conduct(STAGE_HELD);
 	conduct(STAGE_HEARD);
 	conduct(STAGE_GO);

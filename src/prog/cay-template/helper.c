@@ -28,7 +28,7 @@ static void see_off(void)
 	if (holding_anybody())
 		bare_fault("live.fork.armed");
 	fork_pass_stage(STAGE_ARMED);
-	holding_wait();
+	fork_shared()->refused = (int32_t)holding_wait();
 	if (holding_anybody())
 		bare_fault("live.fork.held");
 	fork_pass_stage(STAGE_HELD);
@@ -61,12 +61,10 @@ long write_number(int fd, uint32_t number)
 
 static long answer(uint32_t asked)
 {
-	int32_t pid = (int32_t)(asked & ~(uint32_t)(HELPER_SUSPEND | HELPER_HOLD));
+	int32_t pid = (int32_t)(asked & ~(uint32_t)HELPER_HOLD);
 
-	if ((asked & (HELPER_SUSPEND | HELPER_HOLD)) == 0)
-		return write_number(fork.last_pid, (uint32_t)pid - 1);
-	return holding_begin(pid, fork_shared()->asking, (asked & HELPER_SUSPEND) != 0,
-		fork_shared()->asked_restart);
+	return (asked & HELPER_HOLD) != 0 ? holding_begin(pid)
+					  : write_number(fork.last_pid, (uint32_t)pid - 1);
 }
 
 static BARE_NORETURN void helper_main(void)

@@ -3,8 +3,9 @@
  * prog/cay-template/holding.c - threads that must not run a single instruction of their program yet: the thread id helper traces them and holds each when its last call,
  * rt_sigreturn, is over.
  *
- * Who has system call filters of its own cannot go on below them, because they may refuse whatever a restorer still has to do: while it is traced none counts, and all are let
- * go together. Who was stopped by a signal is stopped again there, children before their parents: who has stopped children waits in the restorer until they are (stops.c). What
+ * Who has system call filters of its own gets them there, because they may refuse whatever a restorer still has to do: it makes the calls that install them by instructions that the
+ * restorer has left behind, and has its own registers again. Where the host's root is the tracer no filter counts meanwhile; elsewhere each is installed as those below it
+ * allow. All are let go together. Who was stopped by a signal is stopped again there, children before their parents: who has stopped children waits in the restorer until they are (stops.c). What
  * waits in its queue goes on waiting: everything is blocked until it is stopped. With the helper's end all that it holds end (EXITKILL): none runs that was not to.
  */
 #include "prog/cay-template/fork.h"
@@ -26,7 +27,7 @@
 #define RESTART_LAST  514
 
 /* index of struct user_regs_struct */
-enum { R_RAX = 10, R_ORIG_RAX = 15, R_RIP = 16 };
+enum { R_RBX = 5, R_RAX = 10, R_ORIG_RAX = 15, R_RIP = 16, REGISTERS = 27 };
 
 enum state { MOVING, HELD, STOPPING, STOPPED, ENDED };
 
@@ -36,10 +37,13 @@ struct held {
 	uint32_t process; /* in the plan */
 	enum state state;
 	uint32_t restart;
-	uint64_t mask; /* of signals, which is its own again when it is stopped */
+	uint32_t n_calls;
+	uint64_t calls; /* of struct residue_call, that it has still to make */
+	uint64_t mask;  /* of signals, which is its own again when it is stopped */
 };
 
 static uint32_t n_traced;
+static long refused; /* the first call that was, -errno */
 
 static struct held *traced(uint32_t i)
 {
@@ -60,8 +64,10 @@ static uint32_t planned(int32_t pid)
 	return i;
 }
 
-long holding_begin(int32_t tid, int32_t pid, bool suspend, uint32_t restart)
+long holding_begin(int32_t tid)
 {
+	const struct fork_shared *s = fork_shared();
+	const bool suspend = s->asked_n_calls > 0 && fork.order.learns == 0;
 	uint64_t options = PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD |
 			   (suspend ? PTRACE_O_SUSPEND_SECCOMP : 0);
 	long rc = n_traced == 0            ? bare_map(WINDOW_COPY, THREADS_ROOM, 3, 2)
@@ -71,8 +77,11 @@ long holding_begin(int32_t tid, int32_t pid, bool suspend, uint32_t restart)
 	if (rc == 0)
 		rc = trace(PTRACE_SEIZE, tid, 0, options);
 	if (rc == 0)
-		*traced(n_traced++) =
-			(struct held){ .tid = tid, .process = planned(pid), .restart = restart };
+		*traced(n_traced++) = (struct held){ .tid = tid,
+			.process = planned(s->asking),
+			.restart = s->asked_restart,
+			.n_calls = s->asked_n_calls,
+			.calls = s->asked_calls };
 	return rc;
 }
 
@@ -124,7 +133,7 @@ static enum state move(struct held *h, int32_t sig, int32_t event)
  */
 static void interrupt_call(const struct held *h)
 {
-	uint64_t r[27]; /* struct user_regs_struct */
+	uint64_t r[REGISTERS]; /* struct user_regs_struct */
 
 	if (h->restart < RESTART_FIRST || h->restart > RESTART_LAST ||
 		trace(PTRACE_GETREGS, h->tid, 0, (uint64_t)r) != 0)
@@ -170,12 +179,73 @@ static bool are_all(uint32_t process, enum state state)
 	return true;
 }
 
-static void let_stop(struct held *h)
+/* --- calls --- */
+
+static void block_signals(struct held *h)
 {
 	uint64_t all = ~0ULL;
 
 	(void)trace(PTRACE_GETSIGMASK, h->tid, sizeof(h->mask), (uint64_t)&h->mask);
 	(void)trace(PTRACE_SETSIGMASK, h->tid, sizeof(all), (uint64_t)&all);
+}
+
+/* Up to the next stop before or behind a call. What else stops it leaves it where it is. */
+static bool step(const struct held *h)
+{
+	int32_t status = SYSCALL_STOP << 8;
+
+	do {
+		int32_t sig = status >> 8 & 0xff, event = status >> 16;
+		bool ours = event != 0 || sig == SYSCALL_STOP || sig == SIGTRAP;
+
+		if (trace(PTRACE_SYSCALL, h->tid, 0, ours ? 0 : (uint64_t)sig) < 0 ||
+			CALL4(__NR_wait4, h->tid, &status, WALL, 0) != h->tid ||
+			(status & 0xff) != 0x7f)
+			return false;
+	} while (status >> 8 != SYSCALL_STOP);
+	return true;
+}
+
+/* Return: 0, what a call said, or -ESRCH. */
+static long make_calls(struct held *h)
+{
+	uint64_t own[REGISTERS], r[REGISTERS];
+	long rc = trace(PTRACE_GETREGS, h->tid, 0, (uint64_t)own);
+
+	memcpy(r, own, sizeof(r));
+	r[R_RIP] = residue_calls();
+	r[R_RBX] = h->calls;
+	r[R_ORIG_RAX] = ~0ULL;
+	block_signals(h);
+	if (rc == 0)
+		rc = trace(PTRACE_SETREGS, h->tid, 0, (uint64_t)r);
+	for (; rc == 0 && h->n_calls > 0; h->n_calls--) {
+		if (!step(h) || !step(h) || trace(PTRACE_GETREGS, h->tid, 0, (uint64_t)r) < 0)
+			return -ESRCH;
+		rc = (long)r[R_RAX];
+	}
+	(void)trace(PTRACE_SETREGS, h->tid, 0, (uint64_t)own);
+	(void)trace(PTRACE_SETSIGMASK, h->tid, sizeof(h->mask), (uint64_t)&h->mask);
+	return rc > 0 ? -ESRCH : rc; /* the thread that could not follow */
+}
+
+/* The first thread is the first, and for all: the others stand still. */
+static void install(uint32_t process)
+{
+	for (uint32_t i = 0; refused == 0 && i < n_traced; i++) {
+		struct held *h = traced(i);
+
+		if (h->process != process || h->n_calls == 0 || h->state == ENDED)
+			continue;
+		refused = make_calls(h);
+	}
+}
+
+/* --- stopping --- */
+
+static void let_stop(struct held *h)
+{
+	block_signals(h);
 	(void)trace(PTRACE_CONT, h->tid, 0, 0);
 	h->state = STOPPING;
 }
@@ -191,6 +261,8 @@ static void let_others_stop(uint32_t process)
 /* A thread has come a step further. One takes the signal and is stopped; only then the others cannot but stop. */
 static void look_at(struct held *h)
 {
+	if (are_all(h->process, HELD))
+		install(h->process);
 	if (!is_to_stop(h))
 		return;
 	if (h->state == HELD && are_all(h->process, HELD)) {
@@ -232,13 +304,14 @@ static bool serve_all(void)
 }
 
 /* No program runs before each of them stands where it shall: what runs could reach into the memory of who still acts without filters. */
-void holding_wait(void)
+long holding_wait(void)
 {
 	int info[32];
 
 	while (serve_all())
 		(void)CALL5(__NR_waitid, 0 /* P_ALL */, 0, info,
 			2 | 4 | 0x01000000 | WALL /* STOPPED EXITED NOWAIT */, 0);
+	return refused;
 }
 
 void holding_end(void)

@@ -1,59 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prog/cay-template/own_filters.c - system call filters that programs have made, above the sandbox's own. Suspended by the helper from before the first is installed until
- * the thread has left: they may refuse whatever is still to be done.
+ * prog/cay-template/own_filters.c - system call filters that programs have made, above the sandbox's own. They may refuse whatever is still to be done: so each thread installs
+ * them when it has left the restorer, by instructions that stay behind, and before the first of its program's (holding.c).
  */
 #include "prog/cay-template/fork.h"
 
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
 
-static uint32_t turn;      /* 1: every thread may install its own */
-static uint32_t installed; /* threads that have */
-
-static void install(const struct image_thread *t, uint32_t i, uint32_t flags)
-{
-	const struct image_filter *f =
-		IMAGE_ROW(struct image_filter, TABLE_FILTERS, t->first_filter + i);
-	struct {
-		uint64_t n;
-		uint64_t rules;
-	} program = { f->code.length / 8, (uint64_t)image_bytes(f->code) };
-
-	if (f->log != 0)
-		flags |= SECCOMP_FILTER_FLAG_LOG;
-	/* above 0: the thread that could not follow */
-	if (fork_must(CALL3(__NR_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program),
-		    "install a system call filter of the program") != 0)
-		fork_fail("install a system call filter in all threads", -3 /* ESRCH */);
-}
-
-static void install_own(const struct image_process *p, const struct image_thread *t)
-{
-	for (uint32_t i = p->shared_filters; i < t->n_filters; i++)
-		install(t, i, 0);
-}
+/* struct sock_fprog */
+struct program {
+	uint64_t n;
+	uint64_t rules;
+};
 
 static const struct image_thread *thread_of(const struct image_process *p, uint32_t i)
 {
 	return IMAGE_ROW(struct image_thread, TABLE_THREADS, p->first_thread + i);
 }
 
-void filters_wait(const struct image_process *p, const struct image_thread *t)
+static const struct image_filter *filter_of(const struct image_thread *t, uint32_t i)
 {
+	return IMAGE_ROW(struct image_filter, TABLE_FILTERS, t->first_filter + i);
+}
+
+/* What all threads have is installed by the first, for all. */
+static uint32_t first_own(const struct image_process *p, uint32_t thread)
+{
+	return thread == 0 ? 0 : p->shared_filters;
+}
+
+uint64_t filters_size(const struct image_process *p)
+{
+	uint64_t size = 0;
+
 	if (p->own_filters == 0)
-		return;
-	while (__atomic_load_n(&turn, __ATOMIC_SEQ_CST) == 0)
-		futex_wait(&turn, 0);
-	install_own(p, t);
-	(void)__atomic_add_fetch(&installed, 1, __ATOMIC_SEQ_CST);
-	futex_wake(&installed);
+		return 0;
+	for (uint32_t t = 0; t < p->n_threads; t++) {
+		for (uint32_t i = first_own(p, t); i < thread_of(p, t)->n_filters; i++)
+			size += sizeof(struct residue_call) + sizeof(struct program) +
+				filter_of(thread_of(p, t), i)->code.length;
+	}
+	return size;
+}
+
+/* What all have is one chain for all, as it was: a later filter for all threads (TSYNC) takes only those whose filters are its own. */
+static struct residue_call call_of(const struct image_process *p, const struct image_filter *f,
+	const struct program *program, bool for_all)
+{
+	uint64_t flags = (f->log != 0 ? SECCOMP_FILTER_FLAG_LOG : 0) |
+			 (for_all && p->n_threads > 1 ? SECCOMP_FILTER_FLAG_TSYNC : 0);
+
+	if (f->by_prctl != 0)
+		return (struct residue_call){ __NR_prctl,
+			{ PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (uint64_t)program } };
+	return (struct residue_call){ __NR_seccomp,
+		{ SECCOMP_SET_MODE_FILTER, flags, (uint64_t)program } };
+}
+
+static uint32_t count(const struct image_process *p, uint32_t thread)
+{
+	uint32_t n = thread_of(p, thread)->n_filters, first = first_own(p, thread);
+
+	return p->own_filters != 0 && n > first ? n - first : 0;
+}
+
+void filters_lay(const struct image_process *p, char *at)
+{
+	struct residue_call *call = (struct residue_call *)at;
+	uint32_t n = 0;
+
+	for (uint32_t t = 0; t < p->n_threads; t++)
+		n += count(p, t);
+	at += n * sizeof(*call);
+	for (uint32_t t = 0; t < p->n_threads; t++) {
+		uint32_t first = first_own(p, t);
+
+		for (uint32_t i = first; i < first + count(p, t); i++) {
+			const struct image_filter *f = filter_of(thread_of(p, t), i);
+			struct program *program = (struct program *)at;
+
+			at += sizeof(*program);
+			*program = (struct program){ f->code.length / 8, (uint64_t)at };
+			memcpy(at, image_bytes(f->code), f->code.length);
+			at += f->code.length;
+			*call++ = call_of(p, f, program, i < p->shared_filters);
+		}
+	}
 }
 
 /* Rootless the helper may trace only who is open to be looked at. No program runs yet. */
-void filters_hold(const struct image_process *p)
+void filters_hold(const struct image_process *p, uint64_t calls)
 {
-	enum helper_task task = p->own_filters != 0 ? HELPER_SUSPEND : HELPER_HOLD;
+	struct fork_shared *s = fork_shared();
 	long dumpable = CALL5(__NR_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
 
 	if (p->own_filters == 0 && p->stopped == IMAGE_RUNS)
@@ -61,25 +100,12 @@ void filters_hold(const struct image_process *p)
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
 	helper_lock();
 	for (uint32_t i = 0; i < p->n_threads; i++) {
-		fork_shared()->asked_restart = thread_of(p, i)->restart;
-		helper_ask(task, thread_of(p, i)->tid);
+		s->asked_restart = thread_of(p, i)->restart;
+		s->asked_calls = calls;
+		s->asked_n_calls = count(p, i);
+		calls += count(p, i) * sizeof(struct residue_call);
+		helper_ask(HELPER_HOLD, thread_of(p, i)->tid);
 	}
 	helper_unlock();
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, dumpable == 1, 0, 0, 0);
-}
-
-/* What all have is one chain for all, as it was: a later filter for all threads (TSYNC) takes only those whose filters are its own. */
-void filters_become(const struct image_process *p)
-{
-	uint32_t n;
-
-	if (p->own_filters == 0)
-		return;
-	for (uint32_t i = 0; i < p->shared_filters; i++)
-		install(thread_of(p, 0), i, SECCOMP_FILTER_FLAG_TSYNC);
-	__atomic_store_n(&turn, 1, __ATOMIC_SEQ_CST);
-	futex_wake(&turn);
-	install_own(p, thread_of(p, 0));
-	while ((n = __atomic_load_n(&installed, __ATOMIC_SEQ_CST)) < p->n_threads - 1)
-		futex_wait(&installed, n);
 }

@@ -67,7 +67,7 @@ struct frame {
 
 /* The instructions of the residue. Frames lie behind them. */
 __asm__(".pushsection .text\n"
-	".globl residue_begin, residue_first, residue_end\n"
+	".globl residue_begin, residue_first, residue_of_calls, residue_end\n"
 	"residue_begin:\n" /* any other thread: rdi = counter */
 	"\tlock incl (%rdi)\n"
 	"\tmov $15, %eax\n"
@@ -85,9 +85,17 @@ __asm__(".pushsection .text\n"
 	"\tmov $15, %eax\n"
 	"\tsyscall\n"
 	"\tud2\n"
+	"residue_of_calls:\n" /* rbx: struct residue_call each; whoever traces it counts, and takes it away */
+	"\tmov (%rbx), %rax\n"
+	"\tmov 8(%rbx), %rdi\n"
+	"\tmov 16(%rbx), %rsi\n"
+	"\tmov 24(%rbx), %rdx\n"
+	"\tsyscall\n"
+	"\tadd $32, %rbx\n"
+	"\tjmp residue_of_calls\n"
 	"residue_end:\n"
 	".popsection\n");
-extern char residue_begin[], residue_first[], residue_end[];
+extern char residue_begin[], residue_first[], residue_of_calls[], residue_end[];
 
 static uint32_t prepared; /* threads that only wait for the end of the stages */
 
@@ -101,14 +109,22 @@ static struct frame *frame_of(uint32_t i)
 	return (struct frame *)(WINDOW_RESIDUE + 2 * BARE_PAGE + (uint64_t)i * RESIDUE_FRAME_SIZE);
 }
 
-static void make_residue(uint32_t n)
+uint64_t residue_calls(void)
 {
-	(void)fork_must(
-		bare_map(WINDOW_RESIDUE, 2 * BARE_PAGE + (uint64_t)n * RESIDUE_FRAME_SIZE, 3, 2),
+	return WINDOW_RESIDUE + (uint64_t)(residue_of_calls - residue_begin);
+}
+
+static void make_residue(const struct image_process *p)
+{
+	char *filters = (char *)frame_of(p->n_threads);
+
+	(void)fork_must(bare_map(WINDOW_RESIDUE,
+				(uint64_t)filters + filters_size(p) - WINDOW_RESIDUE, 3, 2),
 		"map the last page");
 	memcpy((void *)WINDOW_RESIDUE, residue_begin, (size_t)(residue_end - residue_begin));
 	(void)fork_must(
 		CALL3(__NR_mprotect, WINDOW_RESIDUE, BARE_PAGE, 5), "protect the last page");
+	filters_lay(p, filters);
 }
 
 static void fill_xsave(struct frame *f, const struct image_thread *t)
@@ -238,7 +254,6 @@ static BARE_NORETURN __attribute__((used)) void thread_main(struct thread_argume
 	fill_frame(f, t);
 	(void)__atomic_add_fetch(&prepared, 1, __ATOMIC_SEQ_CST);
 	futex_wake(&prepared);
-	filters_wait(a->process, t);
 	wait_for_go(a->process);
 	__asm__ volatile("mov %0, %%rsp\n\tmov %1, %%rdi\n\tjmp *%2\n"
 			 :
@@ -308,7 +323,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	uint32_t n;
 
 	ask_for_states(p);
-	make_residue(p->n_threads);
+	make_residue(p);
 	/* no memory becomes a program's any more */
 	if (p->no_new_code != 0)
 		(void)fork_must(CALL5(__NR_prctl, SET_MDWE, p->no_new_code, 0, 0, 0),
@@ -325,8 +340,7 @@ BARE_NORETURN void threads_become(const struct image_process *p)
 	fill_frame(f, first);
 	leave_descriptions();
 	locks_become(p);
-	filters_hold(p);
-	filters_become(p);
+	filters_hold(p, (uint64_t)frame_of(p->n_threads));
 	fork_arrive(STAGE_READY);
 	stops_hear(p);
 	wait_for_go(p);
