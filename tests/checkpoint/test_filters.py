@@ -47,9 +47,12 @@ def threads_of(instance, box, name):
     """Threads of the processes of @box that are called @name, by their ids inside: their ids outside."""
     found = {}
     for pid in instance.own_processes():
-        with open(f"/proc/{pid}/comm", encoding="utf-8") as comm, open(f"/proc/{pid}/cgroup", encoding="utf-8") as group:
-            if comm.read().strip() != name or box not in group.read():
-                continue
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8") as comm, open(f"/proc/{pid}/cgroup", encoding="utf-8") as group:
+                if comm.read().strip() != name or box not in group.read():
+                    continue
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended: none of those
         for tid in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{tid}/status", encoding="utf-8") as status:
                 inside = next(line.split()[-1] for line in status if line.startswith("NSpid:"))
