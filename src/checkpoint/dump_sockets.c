@@ -92,6 +92,20 @@ static struct image_span address(struct dump *d, const struct subject *s, bool r
 	return image_add_bytes(&d->image, &a, n);
 }
 
+/* Neither a port nor an address: to bind it would give it a port, and then its program could not. */
+static bool is_unbound(const struct subject *s)
+{
+	struct sockaddr_in6 a = { 0 };
+	struct sockaddr_in v4;
+	socklen_t n = sizeof(a);
+
+	if (getsockname(s->copy, (struct sockaddr *)&a, &n) < 0 || a.sin6_port != 0)
+		return false;
+	memcpy(&v4, &a, sizeof(v4));
+	return (a.sin6_family == AF_INET && v4.sin_addr.s_addr == INADDR_ANY) ||
+	       (a.sin6_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&a.sin6_addr));
+}
+
 static int peek(struct dump *d, struct subject *s, struct err *err)
 {
 	int waiting = 0;
@@ -172,7 +186,8 @@ int dump_socket(struct dump *d, struct subject *s, struct err *err)
 	read_options(s, domain);
 	read_buffers(s);
 	dump_options(d, s, domain, protocol);
-	s->out.path = address(d, s, false);
+	if (!is_unbound(s))
+		s->out.path = address(d, s, false);
 	if (domain == AF_UNIX)
 		return dump_unix(d, s, err);
 	if ((domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_TCP)

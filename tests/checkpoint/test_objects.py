@@ -337,6 +337,11 @@ def test_object_udp(instance):
 
 
 @require("root", "cgroup2")
+def test_object_unbound(instance):
+    both_go_on(instance, "unbound")
+
+
+@require("root", "cgroup2")
 def test_object_unix_sockets(instance):
     both_go_on(instance, "unix_sockets")
 

@@ -6,17 +6,21 @@
  */
 #include "prog/cay-template/fork.h"
 
-#define AF_UNIX      1
-#define AF_INET6     10
-#define SOL_SOCKET   1
-#define REUSEADDR    2
-#define SO_LINGER    13
-#define DATAGRAMS    2 /* SOCK_DGRAM */
-#define IPPROTO_TCP  6
-#define IPPROTO_IPV6 41
-#define DONTWAIT     0x40
-#define NOSIGNAL     0x4000
-#define NAME_OFFSET  2 /* of a unix socket's path in its address */
+#define AF_UNIX                 1
+#define AF_INET6                10
+#define SOL_SOCKET              1
+#define REUSEADDR               2
+#define SO_LINGER               13
+#define DATAGRAMS               2 /* SOCK_DGRAM */
+#define IPPROTO_IP              0
+#define IPPROTO_TCP             6
+#define IPPROTO_IPV6            41
+#define IP_FREEBIND             15
+#define IP_BIND_ADDRESS_NO_PORT 24
+#define DONTWAIT                0x40
+#define NOSIGNAL                0x4000
+#define NAME_OFFSET             2 /* of a unix socket's path in its address */
+#define PORT_OFFSET             2 /* in an address of IP */
 
 typedef const struct image_description description;
 
@@ -89,22 +93,48 @@ long sockets_bind(int fd, struct image_span address)
 	return CALL3(__NR_bind, fd, image_bytes(address), address.length);
 }
 
+static bool has_option(description *d, int level, int name)
+{
+	for (uint32_t i = 0; i < d->n_options; i++) {
+		const struct image_option *o =
+			IMAGE_ROW(struct image_option, TABLE_OPTIONS, d->first_option + i);
+
+		if (o->level == level && o->name == name)
+			return true;
+	}
+	return false;
+}
+
+/* What may be bound, and to which part of an address. Of no port: the socket has none, which only this option leaves so. */
+static void bind_inet(int fd, description *d)
+{
+	uint16_t port;
+
+	memcpy(&port, image_bytes(d->path) + PORT_OFFSET, sizeof(port));
+	/* connections of the same port are there: the option goes back to the program's value afterwards */
+	set(fd, SOL_SOCKET, REUSEADDR, 1);
+	if (has_option(d, IPPROTO_IP, IP_FREEBIND))
+		set(fd, IPPROTO_IP, IP_FREEBIND, 1);
+	if (port == 0)
+		set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+	(void)fork_must(
+		CALL3(__NR_bind, fd, image_bytes(d->path), d->path.length), "bind a socket");
+	if (port == 0)
+		set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0);
+}
+
 static void bind_socket(int fd, description *d)
 {
-	if (d->path.length == 0)
-		return;
 	if (is_unix(d)) {
 		(void)fork_must(sockets_bind(fd, d->path), "bind a unix socket");
 		return;
 	}
-	/* connections of the same port are there: the option goes back to the program's value afterwards */
-	set(fd, SOL_SOCKET, REUSEADDR, 1);
 	if ((d->position & SOCKET_REUSEPORT) != 0)
 		set(fd, SOL_SOCKET, 15, 1);
 	if (domain_of(d) == AF_INET6)
 		set(fd, IPPROTO_IPV6, 26 /* V6ONLY */, (d->position & SOCKET_V6ONLY) != 0);
-	(void)fork_must(
-		CALL3(__NR_bind, fd, image_bytes(d->path), d->path.length), "bind a socket");
+	if (d->path.length > 0)
+		bind_inet(fd, d);
 }
 
 /* --- calls that note who made them --- */
