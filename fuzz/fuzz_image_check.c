@@ -91,7 +91,7 @@ static void read_socket(const struct image_description *d)
 	touch_span(d->remote);
 	read_packets(d);
 	for_each_row (image_option, TABLE_OPTIONS, d->first_option, d->n_options, o)
-		touch(o->value, o->size);
+		touch_span(o->value);
 }
 
 /* Return: by how many descriptions that were handed over there are more. */

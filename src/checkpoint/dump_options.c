@@ -3,51 +3,102 @@
  * checkpoint/dump_options.c - options of sockets that are numbers or times and can be set back as they are read (socket(7), ip(7), ipv6(7), tcp(7)). Those that other parts of a
  * restore depend on, or that a kernel changes by itself (buffers, addresses, credentials), are with the socket: dump_sockets.c.
  *
- * What a socket has that a fresh one of its kind has too is left out. The network namespaces may differ in what that is: then an option is set that need not be.
+ * What a socket has that a fresh one of its kind has too, in the sandbox's network, is left out. What only counts where there are devices and queues (busy polling, SO_TXREHASH)
+ * and what the kernel changes by itself (TCP_QUICKACK) is not looked at; docs/design/0006 names what nobody can be asked for.
  */
 #include "checkpoint/dump_parts.h"
 
 #include <linux/in6.h>
+#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#ifndef IP_BIND_ADDRESS_NO_PORT
-#define IP_BIND_ADDRESS_NO_PORT 24
-#endif
-#ifndef SO_PASSPIDFD
-#define SO_PASSPIDFD 76
-#endif
+/* Those that headers of libc or of an older kernel do not have. */
+#define OPTION_TCP_TX_DELAY       37
+#define OPTION_TCP_RTO_MAX_MS     44
+#define OPTION_TCP_RTO_MIN_US     45
+#define OPTION_TCP_DELACK_MAX_US  46
+#define OPTION_RCVMARK            75
+#define OPTION_PASSPIDFD          76
+#define OPTION_RCVPRIORITY        82
+#define OPTION_PASSRIGHTS         83
+#define OPTION_IP_ADDRESS_NO_PORT 24
+#define OPTION_IP_LOCAL_PORTS     51
+#define OPTION_IP_RFC4884         26
+#define OPTION_IPV6_RFC4884       31
+#define OPTION_IPV6_MULTICAST_ALL 29
+#define TIMESTAMPS_NUMBERED       (1U << 7) /* SOF_TIMESTAMPING_OPT_ID */
 
-/* which sockets have it: all, both versions, version 6, TCP; those that are not TCP, of both versions and of version 6 */
-enum kind { ANY, INET, INET6, STREAM, MULTICAST, MULTICAST6 };
+#define VALUE_MAX 64U
+#define MSS_MOST  32767 /* that may be set */
+
+/* which sockets have it: all, those of unix, of both versions of IP, of version 6, TCP, what is no connection of it; those that are not TCP, of both versions and of version 6; UDP */
+enum kind { ANY, UNIX, INET, INET6, STREAM, IDLE, PACKETS, PACKETS6, UDP };
 
 struct option {
 	enum kind kind;
 	int level, name;
 };
 
-/* SO_PRIORITY behind IP_TOS, which sets it */
+/* SO_PRIORITY behind IP_TOS, which sets it; of two that undo each other the one that says more comes last */
 static const struct option known[] = {
 	{ INET, IPPROTO_IP, IP_TOS },
 	{ INET, IPPROTO_IP, IP_TTL },
+	{ INET, IPPROTO_IP, IP_OPTIONS },
 	{ INET, IPPROTO_IP, IP_PKTINFO },
 	{ INET, IPPROTO_IP, IP_MTU_DISCOVER },
 	{ INET, IPPROTO_IP, IP_RECVERR },
 	{ INET, IPPROTO_IP, IP_RECVTTL },
 	{ INET, IPPROTO_IP, IP_RECVTOS },
 	{ INET, IPPROTO_IP, IP_FREEBIND },
-	{ INET, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT },
-	{ MULTICAST, IPPROTO_IP, IP_MULTICAST_TTL },
-	{ MULTICAST, IPPROTO_IP, IP_MULTICAST_LOOP },
+	{ INET, IPPROTO_IP, IP_MINTTL },
+	{ INET, IPPROTO_IP, IP_UNICAST_IF },
+	{ INET, IPPROTO_IP, OPTION_IP_ADDRESS_NO_PORT },
+	{ INET, IPPROTO_IP, OPTION_IP_LOCAL_PORTS },
+	{ PACKETS, IPPROTO_IP, IP_RECVOPTS },
+	{ PACKETS, IPPROTO_IP, IP_RETOPTS },
+	{ PACKETS, IPPROTO_IP, IP_PASSSEC },
+	{ PACKETS, IPPROTO_IP, IP_RECVORIGDSTADDR },
+	{ PACKETS, IPPROTO_IP, IP_CHECKSUM },
+	{ PACKETS, IPPROTO_IP, IP_RECVFRAGSIZE },
+	{ PACKETS, IPPROTO_IP, OPTION_IP_RFC4884 },
+	{ PACKETS, IPPROTO_IP, IP_MULTICAST_IF },
+	{ PACKETS, IPPROTO_IP, IP_MULTICAST_TTL },
+	{ PACKETS, IPPROTO_IP, IP_MULTICAST_LOOP },
+	{ PACKETS, IPPROTO_IP, IP_MULTICAST_ALL },
 	{ INET6, IPPROTO_IPV6, IPV6_UNICAST_HOPS },
-	{ MULTICAST6, IPPROTO_IPV6, IPV6_MULTICAST_HOPS },
-	{ MULTICAST6, IPPROTO_IPV6, IPV6_MULTICAST_LOOP },
 	{ INET6, IPPROTO_IPV6, IPV6_MTU_DISCOVER },
 	{ INET6, IPPROTO_IPV6, IPV6_RECVERR },
 	{ INET6, IPPROTO_IPV6, IPV6_RECVPKTINFO },
 	{ INET6, IPPROTO_IPV6, IPV6_RECVHOPLIMIT },
+	{ INET6, IPPROTO_IPV6, IPV6_FLOWINFO_SEND },
+	{ INET6, IPPROTO_IPV6, IPV6_TCLASS },
+	{ INET6, IPPROTO_IPV6, IPV6_AUTOFLOWLABEL },
+	{ INET6, IPPROTO_IPV6, IPV6_ADDR_PREFERENCES },
+	{ INET6, IPPROTO_IPV6, IPV6_MINHOPCOUNT },
+	{ INET6, IPPROTO_IPV6, IPV6_UNICAST_IF },
+	{ INET6, IPPROTO_IPV6, IPV6_DONTFRAG },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_2292PKTINFO },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_2292HOPOPTS },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_2292DSTOPTS },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_2292RTHDR },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_2292HOPLIMIT },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_FLOWINFO },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_RECVHOPOPTS },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_RECVRTHDR },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_RECVDSTOPTS },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_RECVPATHMTU },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_RECVTCLASS },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_RECVORIGDSTADDR },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_RECVFRAGSIZE },
+	{ PACKETS6, IPPROTO_IPV6, OPTION_IPV6_RFC4884 },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_MULTICAST_IF },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_MULTICAST_HOPS },
+	{ PACKETS6, IPPROTO_IPV6, IPV6_MULTICAST_LOOP },
+	{ PACKETS6, IPPROTO_IPV6, OPTION_IPV6_MULTICAST_ALL },
 	{ STREAM, IPPROTO_TCP, TCP_CORK },
 	{ STREAM, IPPROTO_TCP, TCP_KEEPIDLE },
 	{ STREAM, IPPROTO_TCP, TCP_KEEPINTVL },
@@ -58,6 +109,23 @@ static const struct option known[] = {
 	{ STREAM, IPPROTO_TCP, TCP_USER_TIMEOUT },
 	{ STREAM, IPPROTO_TCP, TCP_NOTSENT_LOWAT },
 	{ STREAM, IPPROTO_TCP, TCP_INQ },
+	{ STREAM, IPPROTO_TCP, TCP_CONGESTION },
+	{ STREAM, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS },
+	{ STREAM, IPPROTO_TCP, TCP_SAVE_SYN },
+	{ STREAM, IPPROTO_TCP, OPTION_TCP_TX_DELAY },
+	{ STREAM, IPPROTO_TCP, OPTION_TCP_RTO_MAX_MS },
+	{ STREAM, IPPROTO_TCP, OPTION_TCP_RTO_MIN_US },
+	{ STREAM, IPPROTO_TCP, OPTION_TCP_DELACK_MAX_US },
+	{ IDLE, IPPROTO_TCP, TCP_MAXSEG },
+	{ IDLE, IPPROTO_TCP, TCP_WINDOW_CLAMP },
+	{ IDLE, IPPROTO_TCP, TCP_FASTOPEN },
+	{ IDLE, IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE },
+	{ UDP, IPPROTO_UDP, UDP_CORK },
+	{ UDP, IPPROTO_UDP, UDP_NO_CHECK6_TX },
+	{ UDP, IPPROTO_UDP, UDP_NO_CHECK6_RX },
+	{ UDP, IPPROTO_UDP, UDP_SEGMENT },
+	{ UDP, IPPROTO_UDP, UDP_GRO },
+	{ UDP, SOL_SOCKET, SO_NO_CHECK },
 	{ ANY, SOL_SOCKET, SO_RCVTIMEO },
 	{ ANY, SOL_SOCKET, SO_SNDTIMEO },
 	{ ANY, SOL_SOCKET, SO_LINGER },
@@ -65,19 +133,37 @@ static const struct option known[] = {
 	{ ANY, SOL_SOCKET, SO_OOBINLINE },
 	{ ANY, SOL_SOCKET, SO_PRIORITY },
 	{ ANY, SOL_SOCKET, SO_RCVLOWAT },
-	{ ANY, SOL_SOCKET, SO_TIMESTAMP },
-	{ ANY, SOL_SOCKET, SO_TIMESTAMPNS },
+	{ ANY, SOL_SOCKET, SO_TIMESTAMP_OLD },
+	{ ANY, SOL_SOCKET, SO_TIMESTAMPNS_OLD },
+	{ ANY, SOL_SOCKET, SO_TIMESTAMPING_OLD },
+	{ ANY, SOL_SOCKET, SO_TIMESTAMP_NEW },
+	{ ANY, SOL_SOCKET, SO_TIMESTAMPNS_NEW },
+	{ ANY, SOL_SOCKET, SO_TIMESTAMPING_NEW },
 	{ ANY, SOL_SOCKET, SO_DONTROUTE },
 	{ ANY, SOL_SOCKET, SO_RXQ_OVFL },
 	{ ANY, SOL_SOCKET, SO_PEEK_OFF },
 	{ ANY, SOL_SOCKET, SO_PASSSEC },
-	{ ANY, SOL_SOCKET, SO_PASSPIDFD },
+	{ UNIX, SOL_SOCKET, OPTION_PASSPIDFD },
+	{ UNIX, SOL_SOCKET, OPTION_PASSRIGHTS },
+	{ INET, SOL_SOCKET, SO_MAX_PACING_RATE },
+	{ INET, SOL_SOCKET, SO_TXTIME },
+	{ INET, SOL_SOCKET, SO_BINDTOIFINDEX },
+	{ IDLE, SOL_SOCKET, SO_INCOMING_CPU },
+	{ PACKETS, SOL_SOCKET, SO_SELECT_ERR_QUEUE },
+	{ PACKETS, SOL_SOCKET, OPTION_RCVMARK },
+	{ PACKETS, SOL_SOCKET, OPTION_RCVPRIORITY },
+};
+
+/** struct value - of an option. size 0: it has none. */
+struct value {
+	socklen_t size;
+	uint8_t bytes[VALUE_MAX];
 };
 
 /** struct fresh - what a socket of one kind has that nobody has touched. */
 struct fresh {
 	int domain, type, protocol;
-	struct image_option values[ARRAY_SIZE(known)];
+	struct value values[ARRAY_SIZE(known)];
 };
 
 #define FRESH_MAX 16
@@ -87,32 +173,48 @@ static bool applies(const struct option *o, int domain, int protocol)
 	switch (o->kind) {
 	case ANY:
 		return true;
+	case UNIX:
+		return domain == AF_UNIX;
 	case INET:
 		return domain == AF_INET || domain == AF_INET6;
 	case INET6:
 		return domain == AF_INET6;
 	case STREAM:
 		return protocol == IPPROTO_TCP;
-	case MULTICAST:
+	case IDLE:
+		return domain != AF_UNIX && (o->level != IPPROTO_TCP || protocol == IPPROTO_TCP);
+	case PACKETS:
 		return domain != AF_UNIX && protocol != IPPROTO_TCP;
-	case MULTICAST6:
+	case PACKETS6:
 		return domain == AF_INET6 && protocol != IPPROTO_TCP;
+	case UDP:
+		return protocol == IPPROTO_UDP;
 	}
 	return false;
 }
 
-/* size 0: it has none */
-static struct image_option read_one(int fd, const struct option *o)
+static struct value read_one(int fd, const struct option *o)
 {
-	struct image_option out = { .level = o->level, .name = o->name };
-	socklen_t n = sizeof(out.value);
+	struct value out = { .size = VALUE_MAX };
 
-	out.size = getsockopt(fd, o->level, o->name, out.value, &n) < 0 ? 0 : n;
+	if (getsockopt(fd, o->level, o->name, out.bytes, &out.size) < 0)
+		out.size = 0;
 	return out;
 }
 
+/* In the sandbox's network, whose defaults are not the machine's. Those of ping begin as those of UDP do, which nobody may be denied. Return: -1 = none can be made. */
+static int make_fresh(const struct dump_process *p, int domain, int type, int protocol)
+{
+	if (domain != AF_UNIX && dump_network(p) < 0)
+		return -1;
+	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
+		protocol = 0;
+	return socket(domain, type | SOCK_CLOEXEC, protocol);
+}
+
 /* Return: NULL when there are too many kinds, or none can be made here: then all is carried. */
-static const struct fresh *find_fresh(int domain, int type, int protocol)
+static const struct fresh *find_fresh(
+	const struct dump_process *p, int domain, int type, int protocol)
 {
 	static struct fresh all[FRESH_MAX];
 	static size_t n;
@@ -123,7 +225,7 @@ static const struct fresh *find_fresh(int domain, int type, int protocol)
 		if (all[i].domain == domain && all[i].type == type && all[i].protocol == protocol)
 			return &all[i];
 	}
-	fd = n == FRESH_MAX ? -1 : socket(domain, type | SOCK_CLOEXEC, protocol);
+	fd = n == FRESH_MAX ? -1 : make_fresh(p, domain, type, protocol);
 	if (fd < 0)
 		return NULL;
 	n++;
@@ -135,21 +237,58 @@ static const struct fresh *find_fresh(int domain, int type, int protocol)
 	return f;
 }
 
-void dump_options(struct dump *d, struct subject *s, int domain, int protocol)
+/* Of what has been a connection it is what that came to, which nobody may ask for. */
+static bool may_be_set(const struct option *o, const struct value *v)
 {
-	const struct fresh *fresh = find_fresh(domain, (int)s->out.a, protocol);
+	int number;
+
+	if (o->level != IPPROTO_TCP || o->name != TCP_MAXSEG)
+		return true;
+	memcpy(&number, v->bytes, sizeof(number));
+	return number <= MSS_MOST;
+}
+
+static void add(struct dump *d, struct subject *s, const struct option *o, const struct value *v)
+{
+	struct image_option out = { .level = o->level,
+		.name = o->name,
+		.value = image_add_bytes(&d->image, v->bytes, v->size) };
+
+	(void)IMAGE_ADD(&d->image, TABLE_OPTIONS, &out);
+	s->out.n_options++;
+}
+
+/* What the kernel numbers goes on from a count that it shows to nobody. */
+static int check_counts(const struct subject *s, int domain, struct err *err)
+{
+	uint32_t flags = (uint32_t)dump_socket_number(s->copy, SOL_SOCKET, SO_TIMESTAMPING_OLD);
+
+	if ((flags & TIMESTAMPS_NUMBERED) != 0)
+		return subject_refuse(
+			s, err, "a socket that numbers its timestamps (SOF_TIMESTAMPING_OPT_ID)");
+	if (domain != AF_UNIX && dump_socket_number(s->copy, SOL_SOCKET, SO_ZEROCOPY) != 0)
+		return subject_refuse(
+			s, err, "a socket that numbers what it sends without a copy (SO_ZEROCOPY)");
+	return 0;
+}
+
+int dump_options(struct dump *d, struct subject *s, struct err *err)
+{
+	int domain = (int)(s->out.c & 0xffff), protocol = (int)(s->out.c >> 16);
+	const struct fresh *fresh = find_fresh(s->p, domain, (int)s->out.a, protocol);
 
 	s->out.first_option = image_count(&d->image, TABLE_OPTIONS, sizeof(struct image_option));
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
-		struct image_option now;
+		const struct option *o = &known[i];
+		struct value now;
 
-		if (!applies(&known[i], domain, protocol))
+		if (!applies(o, domain, protocol) ||
+			(o->kind == IDLE && s->out.kind == DESCRIPTION_CONNECTION))
 			continue;
-		now = read_one(s->copy, &known[i]);
-		if (now.size == 0 ||
-			(fresh != NULL && memcmp(&now, &fresh->values[i], sizeof(now)) == 0))
-			continue;
-		(void)IMAGE_ADD(&d->image, TABLE_OPTIONS, &now);
-		s->out.n_options++;
+		now = read_one(s->copy, o);
+		if (now.size > 0 && may_be_set(o, &now) &&
+			(fresh == NULL || memcmp(&now, &fresh->values[i], sizeof(now)) != 0))
+			add(d, s, o, &now);
 	}
+	return check_counts(s, domain, err);
 }

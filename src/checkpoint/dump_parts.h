@@ -62,8 +62,8 @@ int dump_timerfd(struct dump *d, struct subject *s) attr_must_use;
 /** dump_socket() - fill s->out for a socket. 0 or an error. */
 int dump_socket(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
-/** dump_options() - those of a socket, of which s->out has the type, that are not as they begin. */
-void dump_options(struct dump *d, struct subject *s, int domain, int protocol);
+/** dump_options() - those of a socket, of which s->out has kind and type, that are not as they begin. 0 or an error. */
+int dump_options(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
 /** dump_watches() - what the epoll set @s waits for, as its process names it. 0 or an error. */
 int dump_watches(struct dump *d, struct subject *s, struct err *err) attr_must_use;

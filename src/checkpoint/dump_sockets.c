@@ -176,18 +176,9 @@ static int add_udp(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
-int dump_socket(struct dump *d, struct subject *s, struct err *err)
+static int add_by_protocol(
+	struct dump *d, struct subject *s, int domain, int protocol, struct err *err)
 {
-	int domain = dump_socket_number(s->copy, SOL_SOCKET, SO_DOMAIN),
-	    protocol = dump_socket_number(s->copy, SOL_SOCKET, SO_PROTOCOL);
-
-	s->out.a = (uint64_t)dump_socket_number(s->copy, SOL_SOCKET, SO_TYPE);
-	s->out.c = (uint64_t)domain | (uint64_t)protocol << 16;
-	read_options(s, domain);
-	read_buffers(s);
-	dump_options(d, s, domain, protocol);
-	if (!is_unbound(s))
-		s->out.path = address(d, s, false);
 	if (domain == AF_UNIX)
 		return dump_unix(d, s, err);
 	if ((domain == AF_INET || domain == AF_INET6) && protocol == IPPROTO_TCP)
@@ -198,6 +189,21 @@ int dump_socket(struct dump *d, struct subject *s, struct err *err)
 					      (domain == AF_INET6 && protocol == IPPROTO_ICMPV6)))
 		return dump_ping(d, s, err);
 	return subject_refuse(s, err, "a socket of a kind that cannot be carried over yet");
+}
+
+int dump_socket(struct dump *d, struct subject *s, struct err *err)
+{
+	int rc, domain = dump_socket_number(s->copy, SOL_SOCKET, SO_DOMAIN),
+		protocol = dump_socket_number(s->copy, SOL_SOCKET, SO_PROTOCOL);
+
+	s->out.a = (uint64_t)dump_socket_number(s->copy, SOL_SOCKET, SO_TYPE);
+	s->out.c = (uint64_t)domain | (uint64_t)protocol << 16;
+	read_options(s, domain);
+	read_buffers(s);
+	if (!is_unbound(s))
+		s->out.path = address(d, s, false);
+	rc = add_by_protocol(d, s, domain, protocol, err);
+	return rc < 0 ? rc : dump_options(d, s, err);
 }
 
 /* --- TCP connections that nobody has accepted yet --- */

@@ -15,7 +15,7 @@
 
 #define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 9U
+#define IMAGE_VERSION 10U
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
@@ -304,8 +304,7 @@ struct image_identity {
 /** struct image_option - an option of a socket that is not as it begins. */
 struct image_option {
 	int32_t level, name;
-	uint32_t size;
-	uint8_t value[20];
+	struct image_span value;
 };
 
 /** struct image_owner - whom the kernel tells by a signal that a description is ready (F_SETOWN_EX, F_SETSIG). */

@@ -570,7 +570,7 @@ static const char *check_option(struct tables *t, uint32_t i)
 {
 	const struct image_option *o = row_at(t, TABLE_OPTIONS, i);
 
-	return if_not(o->size <= sizeof(o->value), "an option is longer than it can be");
+	return if_not(is_span(t, o->value), SPAN);
 }
 
 /* Of the others every bit is the kernel's, or they are looked at with their process. */

@@ -202,6 +202,20 @@ def test_object_options(instance):
 
 
 @require("root", "cgroup2")
+def test_options_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "options")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "userns", "newuidmap")
+def test_options_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "options", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_owners(instance):
     both_go_on(instance, "owners")
 

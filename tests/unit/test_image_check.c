@@ -125,7 +125,7 @@ static void add_others(struct image_writer *w)
 	struct image_piece piece = { .at = 4096, .data = text(w, "piece") };
 	struct image_notification watched = { .wd = 1, .path = text(w, "/tmp") };
 	struct image_packet packet = { .data = text(w, "packet"), .n_rights = 1 };
-	struct image_option option = { .size = 4 };
+	struct image_option option = { .value = text(w, "option") };
 	struct image_terminal terminal = { .slot = IMAGE_NONE };
 	const uint32_t right = A_FILE;
 
@@ -403,7 +403,7 @@ static const struct spoilt images[] = {
 	ROW(TABLE_PACKETS, 0, struct image_packet, n_rights, 2, RANGE),
 	{ TABLE_RIGHTS, 0, 4, DESCRIPTIONS, "a descriptor waits that is of nothing" },
 	ROW(TABLE_FILTERS, 0, struct image_filter, code.length, 12, SPAN),
-	ROW(TABLE_OPTIONS, 0, struct image_option, size, 21, "an option is longer than it can be"),
+	ROW(TABLE_OPTIONS, 0, struct image_option, value.length, FAR, SPAN),
 };
 
 TEST(each_place_of_an_image_is_looked_at)

@@ -15,6 +15,8 @@
 #define IPPROTO_IP              0
 #define IPPROTO_TCP             6
 #define IPPROTO_IPV6            41
+#define TCP_DEFER_ACCEPT        9
+#define TCP_CONGESTION          13
 #define IP_FREEBIND             15
 #define IP_BIND_ADDRESS_NO_PORT 24
 #define DONTWAIT                0x40
@@ -165,6 +167,38 @@ static void connect_as(const struct image_identity *who, int fd, struct image_sp
 	(void)fork_must(opener_as(who, make_call, &c), "connect a socket again");
 }
 
+/* --- options --- */
+
+#define SET_OPTION "set a socket's option "
+
+/* How a connection shares a network that this machine does not know, or gives to nobody any more. */
+static bool may_be_left(const struct image_option *o)
+{
+	return o->level == IPPROTO_TCP && o->name == TCP_CONGESTION;
+}
+
+/* Without @but, of TCP. */
+static void set_others(int fd, description *d, int but)
+{
+	for (uint32_t i = 0; i < d->n_options; i++) {
+		const struct image_option *o =
+			IMAGE_ROW(struct image_option, TABLE_OPTIONS, d->first_option + i);
+		char step[sizeof(SET_OPTION) + 24] = SET_OPTION;
+		char *at = step + sizeof(SET_OPTION) - 1;
+		long rc;
+
+		if (o->level == IPPROTO_TCP && o->name == but)
+			continue;
+		at += number_text(at, (uint32_t)o->level);
+		*at++ = '/';
+		(void)number_text(at, (uint32_t)o->name);
+		rc = CALL5(__NR_setsockopt, fd, o->level, o->name, image_bytes(o->value),
+			o->value.length);
+		if (rc < 0 && !may_be_left(o))
+			(void)fork_must(rc, step);
+	}
+}
+
 /* --- one socket --- */
 
 int sockets_make(description *d)
@@ -177,6 +211,9 @@ int sockets_make(description *d)
 	else if (d->remote.length > 0 && !is_unix(d))
 		connect_as(&d->other, fd, d->remote);
 	set_options(fd, d);
+	/* who is to wait for it has them from there; what sends nothing would not get as far */
+	if (d->kind == DESCRIPTION_LISTEN)
+		set_others(fd, d, TCP_DEFER_ACCEPT);
 	return fd;
 }
 
@@ -303,24 +340,6 @@ static bool is_socket(description *d)
 	       d->kind == DESCRIPTION_LISTEN || d->kind == DESCRIPTION_SOCKET;
 }
 
-#define SET_OPTION "set a socket's option "
-
-static void set_others(int fd, description *d)
-{
-	for (uint32_t i = 0; i < d->n_options; i++) {
-		const struct image_option *o =
-			IMAGE_ROW(struct image_option, TABLE_OPTIONS, d->first_option + i);
-		char step[sizeof(SET_OPTION) + 24] = SET_OPTION;
-		char *at = step + sizeof(SET_OPTION) - 1;
-
-		at += number_text(at, (uint32_t)o->level);
-		*at++ = '/';
-		(void)number_text(at, (uint32_t)o->name);
-		(void)fork_must(
-			CALL5(__NR_setsockopt, fd, o->level, o->name, o->value, o->size), step);
-	}
-}
-
 /* A socket that asks for credentials gets a name when it sends, and nothing can be sent to one that is shut down: hence last. */
 static void finish_unix(int fd, description *d)
 {
@@ -355,7 +374,7 @@ void sockets_finish(void)
 		else if (is_socket(d))
 			finish_inet(opener_kept(i), d);
 		if (is_socket(d))
-			set_others(opener_kept(i), d);
+			set_others(opener_kept(i), d, 0);
 	}
 	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);

@@ -4,10 +4,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { CLIENTS = 3 };
+enum { CLIENTS = 3, KEEP_IDLE = 77 };
 
 static const struct sockaddr_un path = { .sun_family = AF_UNIX, .sun_path = "/tmp/backlog" };
 
@@ -62,6 +63,15 @@ static void expect_other(int fd, pid_t pid)
 		object_fail("from process %d of %u, not %d", said.pid, said.uid, pid);
 }
 
+/* Who waits has from its listener what was set for that. */
+static void expect_inherited(int fd)
+{
+	int idle = 0;
+	socklen_t n = sizeof(idle);
+
+	MUST(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &n) == 0 && idle == KEEP_IDLE);
+}
+
 static void expect_none(int fd)
 {
 	errno = 0;
@@ -74,10 +84,12 @@ int main(void)
 	socklen_t n;
 	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
 	int tcp4 = open_tcp(AF_INET, &a4, &n), tcp6 = open_tcp(AF_INET6, &a6, &n);
-	int clients[CLIENTS], clients4[CLIENTS], client6, half, established[2], fd, at;
+	int clients[CLIENTS], clients4[CLIENTS], client6, half, established[2], fd, at,
+		idle = KEEP_IDLE;
 
 	MUST(bind(listener, (const struct sockaddr *)&path, sizeof(path)) == 0 &&
 		listen(listener, 8) == 0);
+	MUST(setsockopt(tcp4, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) == 0);
 	established[0] = connect_tcp(a6.sin6_port);
 	MUST((established[1] = accept(tcp6, NULL, NULL)) >= 0);
 	for (int i = 0; i < CLIENTS; i++) {
@@ -100,6 +112,7 @@ int main(void)
 		object_talk(fd, clients[i]);
 		MUST((fd = accept(tcp4, NULL, NULL)) >= 0);
 		MUST(port(fd, false) == a4.sin6_port);
+		expect_inherited(fd);
 		for (at = 0; at < CLIENTS && port(fd, true) != port(clients4[at], false);)
 			at++;
 		MUST(at < CLIENTS);

@@ -1,19 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of sockets: times, marks, keepalive, what is told with a packet; of TCP on both ends, of UDP, of unix sockets. */
+/*
+ * Options of sockets: times, marks, keepalive, what is told with a packet; of TCP on both ends, of listeners and what has not been connected, of UDP, of unix sockets. Each is read
+ * back, and what the default profile lets nobody set is left out.
+ */
 #include "object.h"
 
 #include <arpa/inet.h>
 #include <linux/in6.h>
+#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
-enum { FDS = 7, MAX = 160 };
+/* Of newer kernels. */
+#define IP_LOCAL_PORTS     51
+#define TCP_TX_DELAY       37
+#define TCP_RTO_MAX        44
+#define TCP_RTO_MIN        45
+#define TCP_DELACK_MAX     46
+#define SO_RCV_MARK        75
+#define SO_RCV_PRIORITY    82
+#define SO_PASS_RIGHTS     83
+#define IPV6_MULTICAST_AND 29 /* IPV6_MULTICAST_ALL */
+
+enum { MAX = 400 };
 
 static struct option {
 	int fd, level, name, n;
-	unsigned char value[20];
+	unsigned char value[40];
 } all[MAX];
 static int n_all;
 
@@ -43,6 +59,13 @@ static void number(int fd, int level, int name, int value)
 	set(fd, level, name, &value, sizeof(value));
 }
 
+/* What not every kernel has, or the profile allows. */
+static void perhaps(int fd, int level, int name, int value)
+{
+	if (setsockopt(fd, level, name, &value, sizeof(value)) == 0)
+		number(fd, level, name, value);
+}
+
 static void of_any(int fd)
 {
 	struct timeval in = { 3, 250000 }, out = { 7, 0 };
@@ -69,6 +92,99 @@ static void of_tcp(int fd)
 	number(fd, IPPROTO_IP, IP_TTL, 55);
 }
 
+static void of_inet(int fd)
+{
+	unsigned long rate = 123456789;
+	struct {
+		int clock, flags;
+	} times = { CLOCK_MONOTONIC, 0 };
+
+	set(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
+	set(fd, SOL_SOCKET, SO_TXTIME, &times, sizeof(times));
+	number(fd, IPPROTO_IP, IP_MINTTL, 3);
+	number(fd, IPPROTO_IP, IP_UNICAST_IF, (int)htonl(1));
+	perhaps(fd, IPPROTO_IP, IP_LOCAL_PORTS, 40000 | 50000 << 16);
+	number(fd, SOL_SOCKET, SO_BINDTOIFINDEX, 1);
+}
+
+/* A fresh socket has none of them, or another. */
+static void of_more_tcp(int fd)
+{
+	const char algorithm[16] = "reno";
+
+	set(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm, sizeof(algorithm));
+	number(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+	perhaps(fd, IPPROTO_TCP, TCP_TX_DELAY, 7);
+	perhaps(fd, IPPROTO_TCP, TCP_RTO_MAX, 5000);
+	perhaps(fd, IPPROTO_TCP, TCP_RTO_MIN, 5000);
+	perhaps(fd, IPPROTO_TCP, TCP_DELACK_MAX, 5000);
+}
+
+/* Before anything is connected. */
+static void of_idle_tcp(int fd)
+{
+	number(fd, IPPROTO_TCP, TCP_MAXSEG, 1111);
+	number(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, 22222);
+	number(fd, IPPROTO_TCP, TCP_FASTOPEN, 7);
+	number(fd, IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE, 1);
+	number(fd, IPPROTO_TCP, TCP_SAVE_SYN, 1);
+	number(fd, SOL_SOCKET, SO_INCOMING_CPU, 0);
+}
+
+static void of_packets(int fd)
+{
+	static const int told[] = { IP_RECVOPTS, IP_RETOPTS, IP_PASSSEC, IP_RECVORIGDSTADDR,
+		IP_CHECKSUM, IP_RECVFRAGSIZE, 26 /* IP_RECVERR_RFC4884 */ };
+	const unsigned char nothing[4] = { 1, 1, 1, 0 };
+	struct in_addr lo = { htonl(INADDR_LOOPBACK) };
+
+	for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
+		number(fd, IPPROTO_IP, told[i], 1);
+	set(fd, IPPROTO_IP, IP_OPTIONS, nothing, sizeof(nothing));
+	set(fd, IPPROTO_IP, IP_MULTICAST_IF, &lo, sizeof(lo));
+	number(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+	number(fd, SOL_SOCKET, SO_SELECT_ERR_QUEUE, 1);
+	perhaps(fd, SOL_SOCKET, SO_RCV_MARK, 1);
+	perhaps(fd, SOL_SOCKET, SO_RCV_PRIORITY, 1);
+}
+
+static void of_packets6(int fd)
+{
+	static const int told[] = { IPV6_FLOWINFO, IPV6_RECVHOPOPTS, IPV6_RECVRTHDR,
+		IPV6_RECVDSTOPTS, IPV6_RECVPATHMTU, IPV6_FLOWINFO_SEND, IPV6_DONTFRAG,
+		31 /* IPV6_RECVERR_RFC4884 */ };
+
+	for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++)
+		number(fd, IPPROTO_IPV6, told[i], 1);
+	number(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, 1);
+	number(fd, IPPROTO_IPV6, IPV6_MULTICAST_AND, 0);
+	perhaps(fd, IPPROTO_IPV6, IPV6_TCLASS, 0x28);
+	perhaps(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+}
+
+static void of_udp(int fd)
+{
+	number(fd, IPPROTO_UDP, UDP_SEGMENT, 1200);
+	number(fd, IPPROTO_UDP, UDP_GRO, 1);
+	number(fd, IPPROTO_UDP, UDP_CORK, 1);
+	number(fd, IPPROTO_UDP, UDP_NO_CHECK6_TX, 1);
+	number(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+	number(fd, SOL_SOCKET, SO_NO_CHECK, 1);
+}
+
+/* Each of them ends what another has begun. */
+static void of_times(int fds[4])
+{
+	const int named[] = { SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW, SO_TIMESTAMPING_OLD,
+		SO_TIMESTAMPING_NEW };
+
+	for (int i = 0; i < 4; i++) {
+		fds[i] = socket(AF_INET, SOCK_DGRAM, 0);
+		number(fds[i], SOL_SOCKET, named[i],
+			i < 2 ? 1 : SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RX_SOFTWARE);
+	}
+}
+
 static int tcp(struct sockaddr_in *a)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -86,7 +202,8 @@ int main(void)
 	struct sockaddr_in a;
 	struct timeval shortly = { 0, 20000 };
 	int listener = tcp(&a), ends[2], udp = socket(AF_INET, SOCK_DGRAM, 0),
-	    six = socket(AF_INET6, SOCK_DGRAM, 0), pair[2], waits[2];
+	    six = socket(AF_INET6, SOCK_DGRAM, 0), pair[2], waits[2], timed[4],
+	    idle = socket(AF_INET, SOCK_STREAM, 0);
 	unsigned char now[20];
 	char c;
 
@@ -99,8 +216,16 @@ int main(void)
 	for (int i = 0; i < 2; i++) {
 		of_any(ends[i]);
 		of_tcp(ends[i]);
+		of_more_tcp(ends[i]);
+		of_inet(ends[i]);
 		of_any(pair[i]);
 	}
+	of_idle_tcp(listener);
+	of_more_tcp(listener);
+	of_idle_tcp(idle);
+	of_inet(idle);
+	of_times(timed);
+	perhaps(pair[1], SOL_SOCKET, SO_PASS_RIGHTS, 0);
 	number(ends[0], IPPROTO_TCP, TCP_CORK, 1);
 	of_any(udp);
 	number(udp, SOL_SOCKET, SO_BROADCAST, 1);
@@ -108,7 +233,12 @@ int main(void)
 	number(udp, IPPROTO_IP, IP_RECVERR, 1);
 	number(udp, IPPROTO_IP, IP_MULTICAST_TTL, 9);
 	number(udp, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+	of_inet(udp);
+	of_packets(udp);
+	of_udp(udp);
 	of_any(six);
+	of_packets(six);
+	of_packets6(six);
 	number(six, IPPROTO_IPV6, IPV6_UNICAST_HOPS, 12);
 	number(six, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
 	set(waits[0], SOL_SOCKET, SO_RCVTIMEO, &shortly, sizeof(shortly));
