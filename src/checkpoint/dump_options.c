@@ -8,11 +8,13 @@
  */
 #include "checkpoint/dump_parts.h"
 
+#include <linux/filter.h>
 #include <linux/in6.h>
 #include <linux/net_tstamp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <netinet/udp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -248,14 +250,45 @@ static bool may_be_set(const struct option *o, const struct value *v)
 	return number <= MSS_MOST;
 }
 
-static void add(struct dump *d, struct subject *s, const struct option *o, const struct value *v)
+static void add(struct dump *d, struct subject *s, int level, int name, const void *bytes, size_t n)
 {
-	struct image_option out = { .level = o->level,
-		.name = o->name,
-		.value = image_add_bytes(&d->image, v->bytes, v->size) };
+	struct image_option out = {
+		.level = level, .name = name, .value = image_add_bytes(&d->image, bytes, n)
+	};
 
 	(void)IMAGE_ADD(&d->image, TABLE_OPTIONS, &out);
 	s->out.n_options++;
+}
+
+/* The kernel counts in instructions. One of the newer kind (SO_ATTACH_BPF) it shows to nobody. */
+static int add_filter(struct dump *d, struct subject *s, struct err *err)
+{
+	struct sock_filter *code;
+	socklen_t n = 0;
+	int rc = getsockopt(s->copy, SOL_SOCKET, SO_GET_FILTER, NULL, &n) < 0 ? -errno : 0;
+
+	if (rc == -EACCES)
+		return subject_refuse(s, err, "a socket with a filter that nobody may read");
+	if (rc < 0 || n == 0)
+		return 0;
+	code = calloc(n, sizeof(*code));
+	if (code == NULL)
+		abort();
+	if (getsockopt(s->copy, SOL_SOCKET, SO_GET_FILTER, code, &n) < 0)
+		rc = subject_refuse(s, err, "a socket whose filter cannot be read");
+	else
+		add(d, s, SOL_SOCKET, SO_ATTACH_FILTER, code, n * sizeof(*code));
+	free(code);
+	return rc;
+}
+
+/* Behind the filter: nobody may change that any more. */
+static void add_lock(struct dump *d, struct subject *s)
+{
+	const int locked = dump_socket_number(s->copy, SOL_SOCKET, SO_LOCK_FILTER);
+
+	if (locked != 0)
+		add(d, s, SOL_SOCKET, SO_LOCK_FILTER, &locked, sizeof(locked));
 }
 
 /* What the kernel numbers goes on from a count that it shows to nobody. */
@@ -276,6 +309,7 @@ int dump_options(struct dump *d, struct subject *s, struct err *err)
 {
 	int domain = (int)(s->out.c & 0xffff), protocol = (int)(s->out.c >> 16);
 	const struct fresh *fresh = find_fresh(s->p, domain, (int)s->out.a, protocol);
+	int rc;
 
 	s->out.first_option = image_count(&d->image, TABLE_OPTIONS, sizeof(struct image_option));
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
@@ -288,7 +322,9 @@ int dump_options(struct dump *d, struct subject *s, struct err *err)
 		now = read_one(s->copy, o);
 		if (now.size > 0 && may_be_set(o, &now) &&
 			(fresh == NULL || memcmp(&now, &fresh->values[i], sizeof(now)) != 0))
-			add(d, s, o, &now);
+			add(d, s, o->level, o->name, now.bytes, now.size);
 	}
-	return check_counts(s, domain, err);
+	rc = add_filter(d, s, err);
+	add_lock(d, s);
+	return rc < 0 ? rc : check_counts(s, domain, err);
 }

@@ -304,8 +304,10 @@ struct image_identity {
 /** struct image_option - an option of a socket that is not as it begins. */
 struct image_option {
 	int32_t level, name;
-	struct image_span value;
+	struct image_span value; /* of IMAGE_ATTACH_FILTER: struct sock_filter each */
 };
+
+#define IMAGE_ATTACH_FILTER 26 /* of SOL_SOCKET: SO_ATTACH_FILTER */
 
 /** struct image_owner - whom the kernel tells by a signal that a description is ready (F_SETOWN_EX, F_SETSIG). */
 struct image_owner {

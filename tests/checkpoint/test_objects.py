@@ -221,6 +221,17 @@ def test_object_owners(instance):
 
 
 @require("root", "cgroup2")
+def test_object_packet_filters(instance):
+    both_go_on(instance, "packet_filters")
+
+
+@require("root", "userns", "newuidmap")
+def test_packet_filters_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "packet_filters", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_passed(instance):
     both_go_on(instance, "passed")
 

@@ -177,8 +177,28 @@ static bool may_be_left(const struct image_option *o)
 	return o->level == IPPROTO_TCP && o->name == TCP_CONGESTION;
 }
 
-/* Without @but, of TCP. */
-static void set_others(int fd, description *d, int but)
+/* What sends nothing would not get as far as to wait to be accepted. */
+static bool is_last(const struct image_option *o)
+{
+	return o->level == IPPROTO_TCP && o->name == TCP_DEFER_ACCEPT;
+}
+
+static long set_other(int fd, const struct image_option *o)
+{
+	const struct {
+		uint64_t n;
+		uint64_t rules;
+	} program = { o->value.length / 8, (uint64_t)image_bytes(o->value) };
+
+	if (o->level == SOL_SOCKET && o->name == IMAGE_ATTACH_FILTER)
+		return CALL5(__NR_setsockopt, fd, o->level, o->name, &program, sizeof(program));
+	return CALL5(
+		__NR_setsockopt, fd, o->level, o->name, image_bytes(o->value), o->value.length);
+}
+
+enum when { FIRST, LAST, BOTH };
+
+static void set_others(int fd, description *d, enum when when)
 {
 	for (uint32_t i = 0; i < d->n_options; i++) {
 		const struct image_option *o =
@@ -187,13 +207,12 @@ static void set_others(int fd, description *d, int but)
 		char *at = step + sizeof(SET_OPTION) - 1;
 		long rc;
 
-		if (o->level == IPPROTO_TCP && o->name == but)
+		if (when != BOTH && is_last(o) != (when == LAST))
 			continue;
 		at += number_text(at, (uint32_t)o->level);
 		*at++ = '/';
 		(void)number_text(at, (uint32_t)o->name);
-		rc = CALL5(__NR_setsockopt, fd, o->level, o->name, image_bytes(o->value),
-			o->value.length);
+		rc = set_other(fd, o);
 		if (rc < 0 && !may_be_left(o))
 			(void)fork_must(rc, step);
 	}
@@ -211,9 +230,9 @@ int sockets_make(description *d)
 	else if (d->remote.length > 0 && !is_unix(d))
 		connect_as(&d->other, fd, d->remote);
 	set_options(fd, d);
-	/* who is to wait for it has them from there; what sends nothing would not get as far */
+	/* who is to wait for it has them from there */
 	if (d->kind == DESCRIPTION_LISTEN)
-		set_others(fd, d, TCP_DEFER_ACCEPT);
+		set_others(fd, d, FIRST);
 	return fd;
 }
 
@@ -374,7 +393,7 @@ void sockets_finish(void)
 		else if (is_socket(d))
 			finish_inet(opener_kept(i), d);
 		if (is_socket(d))
-			set_others(opener_kept(i), d, 0);
+			set_others(opener_kept(i), d, d->kind == DESCRIPTION_LISTEN ? LAST : BOTH);
 	}
 	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
