@@ -250,10 +250,11 @@ static bool may_be_set(const struct option *o, const struct value *v)
 	return number <= MSS_MOST;
 }
 
-static void add(struct dump *d, struct subject *s, int level, int name, const void *bytes, size_t n)
+void dump_add_option(
+	struct dump *d, struct subject *s, int level, int name, const void *value, size_t n)
 {
 	struct image_option out = {
-		.level = level, .name = name, .value = image_add_bytes(&d->image, bytes, n)
+		.level = level, .name = name, .value = image_add_bytes(&d->image, value, n)
 	};
 
 	(void)IMAGE_ADD(&d->image, TABLE_OPTIONS, &out);
@@ -277,7 +278,7 @@ static int add_filter(struct dump *d, struct subject *s, struct err *err)
 	if (getsockopt(s->copy, SOL_SOCKET, SO_GET_FILTER, code, &n) < 0)
 		rc = subject_refuse(s, err, "a socket whose filter cannot be read");
 	else
-		add(d, s, SOL_SOCKET, SO_ATTACH_FILTER, code, n * sizeof(*code));
+		dump_add_option(d, s, SOL_SOCKET, SO_ATTACH_FILTER, code, n * sizeof(*code));
 	free(code);
 	return rc;
 }
@@ -288,7 +289,7 @@ static void add_lock(struct dump *d, struct subject *s)
 	const int locked = dump_socket_number(s->copy, SOL_SOCKET, SO_LOCK_FILTER);
 
 	if (locked != 0)
-		add(d, s, SOL_SOCKET, SO_LOCK_FILTER, &locked, sizeof(locked));
+		dump_add_option(d, s, SOL_SOCKET, SO_LOCK_FILTER, &locked, sizeof(locked));
 }
 
 /* What the kernel numbers goes on from a count that it shows to nobody. */
@@ -322,9 +323,11 @@ int dump_options(struct dump *d, struct subject *s, struct err *err)
 		now = read_one(s->copy, o);
 		if (now.size > 0 && may_be_set(o, &now) &&
 			(fresh == NULL || memcmp(&now, &fresh->values[i], sizeof(now)) != 0))
-			add(d, s, o->level, o->name, now.bytes, now.size);
+			dump_add_option(d, s, o->level, o->name, now.bytes, now.size);
 	}
-	rc = add_filter(d, s, err);
+	rc = dump_groups(d, s, err);
+	if (rc == 0)
+		rc = add_filter(d, s, err);
 	add_lock(d, s);
 	return rc < 0 ? rc : check_counts(s, domain, err);
 }

@@ -65,6 +65,13 @@ int dump_socket(struct dump *d, struct subject *s, struct err *err) attr_must_us
 /** dump_options() - those of a socket, of which s->out has kind and type, that are not as they begin. 0 or an error. */
 int dump_options(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
+/** dump_add_option() - the next option of a socket, whose rows are begun. */
+void dump_add_option(
+	struct dump *d, struct subject *s, int level, int name, const void *value, size_t n);
+
+/** dump_groups() - of multicast, which a socket has joined, as its options. 0 or an error. */
+int dump_groups(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
 /** dump_watches() - what the epoll set @s waits for, as its process names it. 0 or an error. */
 int dump_watches(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 

@@ -182,6 +182,17 @@ def test_object_jail(instance):
 
 
 @require("root", "cgroup2")
+def test_object_groups(instance):
+    both_go_on(instance, "groups")
+
+
+@require("root", "userns", "newuidmap")
+def test_groups_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "groups", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_locks(instance):
     both_go_on(instance, "locks")
 
