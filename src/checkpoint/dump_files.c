@@ -434,6 +434,18 @@ static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 	return subject_refuse(s, err, "of a kind that cannot be carried over yet");
 }
 
+/* Of a directory nobody is told by a signal but who watches it so, and what for, the kernel shows nowhere. */
+static int add_directory(struct dump *d, struct subject *s, struct err *err)
+{
+	struct f_owner_ex owner = { 0 };
+
+	if (deleted(s))
+		return subject_refuse(s, err, "a deleted directory");
+	if (fcntl(s->copy, F_GETOWN_EX, &owner) == 0 && owner.pid > 0)
+		return subject_refuse(s, err, "a directory that is watched by F_NOTIFY (fcntl(2))");
+	return add_by_name(d, s, err);
+}
+
 static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 {
 	if ((s->flags & O_PATH) != 0)
@@ -444,9 +456,7 @@ static int add_by_kind(struct dump *d, struct subject *s, struct err *err)
 	case S_IFREG:
 		return add_regular(d, s, err);
 	case S_IFDIR:
-		if (deleted(s))
-			return subject_refuse(s, err, "a deleted directory");
-		return add_by_name(d, s, err);
+		return add_directory(d, s, err);
 	case S_IFCHR:
 		return add_character(d, s, err);
 	case S_IFIFO:

@@ -87,6 +87,12 @@ int dump_unix(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 /** dump_socket_number() - an option of a socket. Return: its value, 0 when there is none. */
 int dump_socket_number(int fd, int level, int option);
 
+/** dump_socket_is_empty() - is there nothing that the kernel keeps in it for whoever receives: what came, answers, errors with what they are about? */
+bool dump_socket_is_empty(int fd);
+
+/** dump_socket_shut() - how one is shut down of which poll(2) tells @revents: 1 + SHUT_RD or SHUT_RDWR, 0 = not, or for sending alone. */
+uint64_t dump_socket_shut(short revents);
+
 /** dump_socket_find() - row of the description of the socket with @inode, or IMAGE_NONE. */
 uint32_t dump_socket_find(const struct dump *d, uint32_t inode);
 

@@ -11,7 +11,6 @@
 #include "sys/file.h"
 
 #include <arpa/inet.h>
-#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -155,16 +154,6 @@ static bool has_identifier(const struct subject *s)
 	return port != 0;
 }
 
-/* What the kernel keeps in it for whoever receives: answers, and errors with what they are about. */
-static bool is_empty(int fd)
-{
-	uint32_t info[SK_MEMINFO_VARS] = { 0 };
-	socklen_t n = sizeof(info);
-
-	return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &n) == 0 &&
-	       info[SK_MEMINFO_RMEM_ALLOC] == 0;
-}
-
 /* One that is not received from any more can be read for ever, whether anything is in it or not. That it does not send any more, alone, shows nowhere and changes nothing. */
 static int check_waiting(struct dump *d, struct subject *s, struct err *err)
 {
@@ -177,10 +166,9 @@ static int check_waiting(struct dump *d, struct subject *s, struct err *err)
 			d, s, err, "a ping socket with an error that nobody has been told yet");
 	/* they cannot be sent again: only the kernel answers */
 	if ((state.revents & POLLIN) != 0 &&
-		((state.revents & POLLRDHUP) == 0 || !is_empty(s->copy)))
+		((state.revents & POLLRDHUP) == 0 || !dump_socket_is_empty(s->copy)))
 		return subject_busy(d, s, err, "a ping socket with answers in it");
-	if ((state.revents & POLLRDHUP) != 0)
-		s->out.b = 1 + ((state.revents & POLLHUP) != 0 ? SHUT_RDWR : SHUT_RD);
+	s->out.b = dump_socket_shut(state.revents);
 	return 0;
 }
 

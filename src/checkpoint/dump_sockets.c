@@ -47,6 +47,22 @@ int dump_socket_number(int fd, int level, int option)
 	return getsockopt(fd, level, option, &value, &n) < 0 ? 0 : value;
 }
 
+bool dump_socket_is_empty(int fd)
+{
+	uint32_t info[SK_MEMINFO_VARS] = { 0 };
+	socklen_t n = sizeof(info);
+
+	return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &n) == 0 &&
+	       info[SK_MEMINFO_RMEM_ALLOC] == 0;
+}
+
+uint64_t dump_socket_shut(short revents)
+{
+	if ((revents & POLLRDHUP) == 0)
+		return 0;
+	return 1 + ((revents & POLLHUP) != 0 ? SHUT_RDWR : SHUT_RD);
+}
+
 /* What the program asked for; the kernel shows twice as much, and changes by itself what nobody asked for. */
 static void read_buffers(struct subject *s)
 {
@@ -124,13 +140,29 @@ static int peek(struct dump *d, struct subject *s, struct err *err)
 	return n == waiting ? 0 : subject_refuse(s, err, "a socket whose data cannot be read");
 }
 
+/* Sent out of turn (MSG_OOB): beside the stream, or with a mark in it that nobody can set again. */
+static bool has_urgent(const struct subject *s)
+{
+	int at_mark = 0, waiting = 0;
+	char c;
+
+	if (recv(s->copy, &c, 1, MSG_OOB | MSG_PEEK | MSG_DONTWAIT) == 1)
+		return true;
+	return dump_socket_number(s->copy, SOL_SOCKET, SO_OOBINLINE) != 0 &&
+	       ioctl(s->copy, SIOCATMARK, &at_mark) == 0 && at_mark != 0 &&
+	       ioctl(s->copy, FIONREAD, &waiting) == 0 && waiting > 0;
+}
+
 static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 {
+	struct pollfd state = { .fd = s->copy, .events = POLLRDHUP };
 	struct tcp_info info = { 0 };
 	socklen_t n = sizeof(info);
 	int unsent = 0;
 
 	if (getsockopt(s->copy, IPPROTO_TCP, TCP_INFO, &info, &n) < 0)
+		return subject_refuse(s, err, "a TCP socket of which the kernel tells nothing");
+	if (poll(&state, 1, 0) < 0)
 		return subject_refuse(s, err, "a TCP socket of which the kernel tells nothing");
 	switch (info.tcpi_state) {
 	case STATE_LISTEN:
@@ -143,12 +175,13 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 		return 0;
 	case STATE_FIN_WAIT1:
 	case STATE_FIN_WAIT2:
-		s->out.b = 1 + SHUT_WR;
+		s->out.b = 1 + ((state.revents & POLLRDHUP) != 0 ? SHUT_RDWR : SHUT_WR);
 		break;
 	case STATE_CLOSE_WAIT:
 		s->out.position |= SOCKET_ENDED;
 		break;
 	case STATE_ESTABLISHED:
+		s->out.b = dump_socket_shut(state.revents);
 		break;
 	default:
 		return subject_busy(d, s, err, "a connection that is being made or ended");
@@ -165,11 +198,20 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 /* What waits in it is sent again, so it must be clear to whom. */
 static int add_udp(struct dump *d, struct subject *s, struct err *err)
 {
-	struct pollfd state = { .fd = s->copy, .events = POLLIN };
+	struct pollfd state = { .fd = s->copy, .events = POLLIN | POLLRDHUP };
+	int begun = 0;
 
 	s->out.kind = DESCRIPTION_SOCKET;
 	s->out.remote = address(d, s, true);
-	s->waits = poll(&state, 1, 0) == 1 && (state.revents & POLLIN) != 0;
+	if (poll(&state, 1, 0) < 0)
+		return subject_refuse(s, err, "a UDP socket of which the kernel tells nothing");
+	s->out.b = dump_socket_shut(state.revents);
+	/* one that is not received from any more can be read for ever */
+	s->waits =
+		(state.revents & POLLIN) != 0 && (s->out.b == 0 || !dump_socket_is_empty(s->copy));
+	if (ioctl(s->copy, SIOCOUTQ, &begun) == 0 && begun > 0)
+		return subject_busy(
+			d, s, err, "a UDP socket with a datagram that is still being put together");
 	if (s->waits && (s->out.position & (SOCKET_REUSEADDR | SOCKET_REUSEPORT)) != 0)
 		return subject_busy(
 			d, s, err, "a UDP socket that shares its address, with datagrams in it");
@@ -202,6 +244,8 @@ int dump_socket(struct dump *d, struct subject *s, struct err *err)
 	read_buffers(s);
 	if (!is_unbound(s))
 		s->out.path = address(d, s, false);
+	if (s->out.a == SOCK_STREAM && has_urgent(s))
+		return subject_busy(d, s, err, "a socket with urgent data in it");
 	rc = add_by_protocol(d, s, domain, protocol, err);
 	return rc < 0 ? rc : dump_options(d, s, err);
 }

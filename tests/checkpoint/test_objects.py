@@ -296,6 +296,11 @@ def test_object_shm(instance):
 
 
 @require("root", "cgroup2")
+def test_object_shut(instance):
+    both_go_on(instance, "shut")
+
+
+@require("root", "cgroup2")
 def test_object_signals(instance):
     both_go_on(instance, "signals")
 

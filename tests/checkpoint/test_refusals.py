@@ -304,3 +304,65 @@ def test_a_file_of_proc_that_is_held_over_a_fork(instance):
         for one in (box, fork):
             equal(ask(instance, one, run, "go"), "10\n")
         instance.remove(fork)
+
+
+# What is under way in sockets, and nobody can put back.
+UNDER_WAY = """
+import fcntl, os, socket, sys
+held = []
+def tcp():
+    listener = socket.create_server(("127.0.0.1", 0))
+    held[:] = [socket.create_connection(listener.getsockname()), listener.accept()[0]]
+def urgent():
+    tcp()
+    held[0].send(b"abc")
+    held[0].send(b"!", socket.MSG_OOB)
+    return held[1].fileno()
+def marked():
+    tcp()
+    held[1].setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+    held[0].send(b"!", socket.MSG_OOB)
+    return held[1].fileno()
+def urgent_unix():
+    held[:] = socket.socketpair()
+    held[0].send(b"!", socket.MSG_OOB)
+    return held[1].fileno()
+def begun():
+    held[:] = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
+    held[0].sendto(b"one, ", socket.MSG_MORE, ("127.0.0.1", 9))
+    return held[0].fileno()
+def watched():
+    held[:] = [os.open("/tmp", os.O_RDONLY)]
+    fcntl.fcntl(held[0], fcntl.F_NOTIFY, fcntl.DN_CREATE)
+    return held[0]
+def drop():
+    while held:
+        one = held.pop()
+        os.close(one) if isinstance(one, int) else one.close()
+print("ready", flush=True)
+for line in sys.stdin: print(eval(line), flush=True)
+"""
+WHAT = {
+    "urgent": ("a socket with urgent data in it", "busy"),
+    "marked": ("a socket with urgent data in it", "busy"),
+    "urgent_unix": ("a socket with urgent data in it", "busy"),
+    "begun": ("a UDP socket with a datagram that is still being put together", "busy"),
+    "watched": ("a directory that is watched by F_NOTIFY (fcntl(2))", "unsupported"),
+}
+
+
+@require(*NEEDS)
+def test_what_nobody_can_put_back(instance):
+    """It was lost in the fork without a word: told in advance, refused by name, and when it is gone all is carried."""
+    with instance.sandbox() as box:
+        instance.ok(box, f"cat > /tmp/under_way.py <<'END'\n{UNDER_WAY}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/under_way.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        for name, (reason, code) in WHAT.items():
+            fd = int(ask(instance, box, run, f"{name}()"))
+            contains(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"][0]["reason"], f"descriptor {fd} is {reason}")
+            error = raises(cay.ApiError, fork_live, instance, box)
+            contains(error.message, f"descriptor {fd} is {reason}")
+            equal(error.code, code, name)
+            equal(ask(instance, box, run, "drop()"), "None\n")
+        instance.remove(fork_live(instance, box)[0])
