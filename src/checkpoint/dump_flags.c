@@ -24,6 +24,7 @@ static const struct {
 	{ "lo", REGION_LOCKED },
 	{ "nr", REGION_NORESERVE },
 	{ "gd", REGION_GROWS_DOWN },
+	{ "dp", REGION_DROPPABLE },
 };
 
 int dump_flags_read(struct dump_process *p, struct tracee *from)

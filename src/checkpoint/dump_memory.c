@@ -504,7 +504,8 @@ static void add_anonymous(
 	uint64_t at = r->start;
 
 	r->kind = REGION_ANON;
-	if (add_inherited(d, p, r))
+	/* the kernel may take it at any time; and there may be what random numbers are drawn from (vDSO), which no two may have */
+	if ((r->flags & REGION_DROPPABLE) != 0 || add_inherited(d, p, r))
 		return;
 	while (next_run(pages, &at, r->end, &run)) {
 		if (r->stash == 0)

@@ -238,6 +238,7 @@ enum image_region_flag {
 	REGION_RANDOM = 4096,
 	REGION_INHERITED =
 		8192, /* anonymous: @offset bytes are as an ancestor has them, but for the patches */
+	REGION_DROPPABLE = 16384, /* anonymous, and begins empty */
 };
 
 struct image_region {

@@ -152,6 +152,25 @@ def test_object_datagrams(instance):
 
 
 @require("root", "cgroup2")
+def test_object_droppable(instance):
+    both_go_on(instance, "droppable")
+
+
+@require("root", "cgroup2")
+def test_droppable_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "droppable")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "userns", "newuidmap")
+def test_droppable_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "droppable", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_events(instance):
     both_go_on(instance, "events")
 

@@ -12,6 +12,7 @@
 #define READ_WRITE 3
 #define EXECUTE    4
 #define PRIVATE    2
+#define DROPPABLE  8
 #define SHARED     1
 #define FIXED      0x100000 /* MAP_FIXED_NOREPLACE */
 #define ANONYMOUS  0x20
@@ -61,7 +62,8 @@ static void place_inherited(region *r)
 
 static void place_anonymous(region *r)
 {
-	int flags = PRIVATE | ((r->flags & REGION_GROWS_DOWN) != 0 ? GROWS_DOWN : 0) |
+	int flags = ((r->flags & REGION_DROPPABLE) != 0 ? DROPPABLE : PRIVATE) |
+		    ((r->flags & REGION_GROWS_DOWN) != 0 ? GROWS_DOWN : 0) |
 		    ((r->flags & REGION_NORESERVE) != 0 ? NORESERVE : 0);
 
 	if ((r->flags & REGION_INHERITED) != 0) {
