@@ -566,9 +566,11 @@ static int add_new(struct dump *d, struct subject *s, size_t at, uint32_t *index
 	struct dump_known *known;
 	int rc;
 
-	s->out = (struct image_description){
-		.peer = IMAGE_NONE, .mode = s->st.st_mode, .flags = s->flags
-	};
+	s->out = (struct image_description){ .peer = IMAGE_NONE,
+		.mode = s->st.st_mode,
+		.uid = s->st.st_uid,
+		.gid = s->st.st_gid,
+		.flags = s->flags };
 	s->out.position = proc_number(buf_cstr(&s->info), "pos", 10, 0);
 	s->out.first_lock = image_count(&d->image, TABLE_LOCKS, sizeof(struct image_lock));
 	rc = dump_locks(d, s, true, err);

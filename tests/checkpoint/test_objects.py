@@ -222,6 +222,22 @@ def test_object_memory(instance):
 
 
 @require("root", "cgroup2")
+def test_object_modes(instance):
+    both_go_on(instance, "modes")
+
+
+@require("root", "userns", "newuidmap")
+def test_modes_rootless(tmp):
+    """Behind a fork nobody who has changed its user is captured again there: one fork."""
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "modes", "/tmp")
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            check(instance, one, run)
+        instance.remove(fork)
+
+
+@require("root", "cgroup2")
 def test_object_notify(instance):
     both_go_on(instance, "notify")
 

@@ -53,8 +53,20 @@ static int open_file(description *d)
 }
 
 /*
+ * Whose it is, and who may open it again through /proc. An id that the sandbox has not got, or what is not ours to give (the keeper's pipes), stays as it is. What stands for
+ * memory alone was nobody's.
+ */
+static void give(int fd, description *d)
+{
+	if ((d->mode & S_KIND) == 0)
+		return;
+	(void)CALL3(__NR_fchown, fd, d->uid, d->gid);
+	(void)CALL2(__NR_fchmod, fd, d->mode & 0777);
+}
+
+/*
  * A file without a name, in the directory where it had one, or in the nearest above that is still there and takes it; else, as a memory file that is somebody's program, in
- * memory. It is root's now: what it let others become (set-user-ID) it lets nobody.
+ * memory. What it let others become (set-user-ID) it lets nobody.
  */
 static int make_unlinked(description *d)
 {
@@ -76,7 +88,9 @@ static int make_unlinked(description *d)
 	}
 	if (fd < 0)
 		fd = CALL2(__NR_memfd_create, nowhere ? former + sizeof(memory) - 1 : "removed", 1);
-	return (int)fork_must(fd, "make a file without a name");
+	(void)fork_must(fd, "make a file without a name");
+	give((int)fd, d);
+	return (int)fd;
 }
 
 /* As @d says, what our descriptor @fd has open. */
@@ -122,6 +136,8 @@ static int make_memory(description *d)
 	else
 		write_all(fd, image_bytes(d->data), d->data.length, "fill a memory file");
 	(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a memory file");
+	/* before the seals: one that nobody may execute (F_SEAL_EXEC) is sealed against all else when somebody may */
+	give(fd, d);
 	(void)fork_must(CALL3(__NR_fcntl, fd, 1033 /* ADD_SEALS */, d->a), "seal a memory file");
 	return fd;
 }
@@ -133,6 +149,7 @@ static void make_pipe(description *d, int ret[2])
 	if (d->a != 0)
 		(void)fork_must(CALL3(__NR_fcntl, ret[1], F_SETPIPE_SZ, d->a), "size a pipe");
 	write_all(ret[1], image_bytes(d->data), d->data.length, "fill a pipe");
+	give(ret[1], d);
 	if (d->kind == DESCRIPTION_PIPE_WRITE) {
 		int other = ret[0];
 
@@ -206,6 +223,7 @@ static void make(description *d, description *peer, int ret[2])
 	case DESCRIPTION_SLOT:
 		ret[0] = (int)fork_must(
 			CALL3(__NR_fcntl, fork.slots[d->a], 1030, 0), "take the keeper's end");
+		give(ret[0], d);
 		break;
 	case DESCRIPTION_PIPE_READ:
 	case DESCRIPTION_PIPE_WRITE:
