@@ -49,7 +49,8 @@ static void set_attributes(const struct image_process *p)
 	(void)CALL1(__NR_umask, p->umask);
 	(void)CALL1(__NR_personality, p->personality);
 	(void)CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, p->subreaper, 0, 0, 0);
-	(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, p->thp_disable, 0, 0, 0);
+	/* what is told in one number is set by two: whether, and for whom not */
+	(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, p->thp_disable & 1, p->thp_disable & ~1U, 0, 0);
 	for (uint32_t i = 0; i < 32; i++) {
 		if ((p->barriers >> i & 1) != 0)
 			(void)fork_must(CALL3(__NR_membarrier, 1U << i, 0, 0),

@@ -12,6 +12,9 @@
 #define PR_SET_MDWE 65
 #define PR_GET_MDWE 66
 #endif
+#ifndef PR_THP_DISABLE_EXCEPT_ADVISED
+#define PR_THP_DISABLE_EXCEPT_ADVISED 2
+#endif
 #define REGISTRATIONS (1 << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS */
 #define IO_IDLE       (3 << 13)
 #define IO_BEST       (2 << 13)
@@ -122,7 +125,7 @@ int main(void)
 	pthread_t threads[2];
 	cpu_set_t last;
 	struct has before;
-	int barriers, score, said[2], asked[2], status;
+	int barriers, score, huge, said[2], asked[2], status;
 	pid_t pid;
 	char c;
 
@@ -150,12 +153,17 @@ int main(void)
 	MUST(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0);
 	barriers = (int)syscall(SYS_membarrier, REGISTRATIONS, 0, 0);
 	score = read_score();
+	/* from Linux 6.18 on all but those who ask for them; before that, all */
+	if (prctl(PR_SET_THP_DISABLE, 1, PR_THP_DISABLE_EXCEPT_ADVISED, 0, 0) < 0)
+		MUST(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+	huge = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
 	before = look();
 
 	object_ready();
 
 	expect(&before);
 	MUST(read_score() == score);
+	MUST(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == huge);
 	if (barriers >= 0)
 		MUST(syscall(SYS_membarrier, REGISTRATIONS, 0, 0) == barriers &&
 			syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0);
