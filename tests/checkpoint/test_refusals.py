@@ -366,3 +366,11 @@ def test_what_nobody_can_put_back(instance):
             equal(error.code, code, name)
             equal(ask(instance, box, run, "drop()"), "None\n")
         instance.remove(fork_live(instance, box)[0])
+
+
+@require(*NEEDS)
+def test_nobody_gets_protection_keys(instance):
+    """A fork would not have them, and whoever uses some is prepared for the machine's having none left (node, for what it compiles)."""
+    with instance.sandbox() as box:
+        program = "import ctypes, errno; c = ctypes.CDLL(None, use_errno=True); print(c.syscall(330, 0, 0), errno.errorcode[ctypes.get_errno()])"
+        equal(instance.ok(box, f"python3 -c '{program}'"), "-1 ENOSPC\n")
