@@ -388,6 +388,18 @@ def test_a_reader_that_goes_away_is_the_commands_sigpipe(tmp):
     equal(got, [signal.SIGPIPE])
 
 
+def test_output_that_cannot_be_written_is_no_success(tmp):
+    """A full disk behind `cay run … > file`: the command may have ended well long before its output is written here."""
+    with fake.FakeCayd(tmp) as server, open("/dev/full", "wb") as full:
+        kept = {"kept": True, "changes": 7, "name": "swift-otter", "id": BOX["id"], "denied": []}
+        server.on("POST", "/v1/run", ends(ENDED, kept, fake.output(fake.STDOUT, b"a dump\n")))
+        done = subprocess.run([fake.CAY, "run", "--", "x"], cwd="/", env=server.environment(), stdin=subprocess.DEVNULL, stdout=full,
+                              stderr=subprocess.PIPE, timeout=20, check=False)
+    equal(done.returncode, 125)
+    contains(done.stderr, b"cay: write the command's output: No space left on device")
+    contains(done.stderr, b"cay apply swift-otter")
+
+
 def on_terminal(server, *argv):
     ours, theirs = pty.openpty()
 

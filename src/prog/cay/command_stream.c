@@ -6,7 +6,7 @@
  * than its window; (2) nothing is written with a call that may block where a signal is waited for: pipes and terminals take
  * PIPE_BUF bytes when poll says they are writable; (3) our standard streams keep their flags, others share them.
  * Failure story: when standard output goes away the command gets SIGPIPE, as it would without us, and the rest of its output is
- * dropped. When the server goes away the command goes on in its keeper: we come back to the next server with the offset that we have, learn how much of the input
+ * dropped; what could not be written for another reason (a full disk) is our failure, whatever became of the command. When the server goes away the command goes on in its keeper: we come back to the next server with the offset that we have, learn how much of the input
  * arrived and send the rest again; nothing is lost and nothing comes twice.
  */
 #include "prog/cay/command_stream.h"
@@ -147,11 +147,7 @@ static void suspend_here(struct stream *s)
 static int ask_to_end(struct stream *s, int sig)
 {
 	s->asked++;
-	if (s->r->exec == NULL && s->o->run) {
-		s->r->signal = sig;
-		return 1;
-	}
-	if (s->asked >= 3) {
+	if ((s->r->exec == NULL && s->o->run) || s->asked >= 3) {
 		s->r->signal = sig;
 		return 1;
 	}
@@ -263,11 +259,14 @@ static void acknowledge(struct stream *s, size_t n)
 	s->unacked = 0;
 }
 
-static void sink_gone(struct stream *s, struct sink *sink)
+/* @error: -errno. */
+static void sink_gone(struct stream *s, struct sink *sink, int error)
 {
 	if (!sink->gone)
 		send_u32(s, FRAME_SIGNAL, SIGPIPE);
 	sink->gone = true;
+	if (error != -EPIPE && s->r->unwritten == 0)
+		s->r->unwritten = error;
 	acknowledge(s, sink->wait.n - sink->used);
 	buf_reset(&sink->wait);
 	sink->used = 0;
@@ -296,7 +295,7 @@ static void sink_write(struct stream *s, struct sink *sink, bool all)
 			continue;
 		}
 		if (n < 0) {
-			sink_gone(s, sink);
+			sink_gone(s, sink, -errno);
 			return;
 		}
 		sink->used += (size_t)n;

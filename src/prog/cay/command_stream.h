@@ -22,6 +22,7 @@ struct stream_result {
 	json_t *sandbox, *exec, *status, *summary;
 	bool detached; /* the user left, the command goes on */
 	int signal;    /* the signal that made us leave before the command had begun; else 0 */
+	int unwritten; /* -errno: why output could not be written, but for a reader that went away; else 0 */
 };
 
 /** stream_result_fini() - free the members. */

@@ -184,5 +184,7 @@ int session_finish(struct cli *cli, const struct stream_options *o, char *const 
 		(void)print_result(r);
 	else
 		tell_summary(cli, r);
+	if (r->unwritten < 0)
+		return err_raise_sys(&cli->err, r->unwritten, "write the command's output");
 	return status;
 }
