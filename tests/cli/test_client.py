@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line by itself, against a server that says what it is told to: bad streams, hostile archives, signals, the terminal."""
 
+import fcntl
 import io
 import json
 import os
@@ -400,12 +401,32 @@ def test_output_that_cannot_be_written_is_no_success(tmp):
     contains(done.stderr, b"cay apply swift-otter")
 
 
+def test_who_waits_for_a_reader_behind_the_end_can_be_ended(tmp):
+    """The command is over, what it wrote last waits for a pager that does not read on."""
+    taken = []
+
+    def answer(request):
+        ends(ENDED, None, *(fake.output(fake.STDOUT, b"y\n" * 20000, 40000 * n) for n in range(5)))(request)
+        until(lambda: struct.unpack("I", fcntl.ioctl(request.connection, termios.TIOCOUTQ, b"1234"))[0] == 0)
+        taken.append(True)
+
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", answer)
+        with subprocess.Popen([fake.CAY, "run", "--", "yes"], cwd="/", env=server.environment(), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            try:
+                until(lambda: taken)
+                until(lambda: process.send_signal(signal.SIGTERM) or process.poll() is not None)
+                equal(process.returncode, 143)
+            finally:
+                process.kill()
+
+
 def on_terminal(server, *argv):
     ours, theirs = pty.openpty()
 
     def control():
         os.setsid()
-        import fcntl  # pylint: disable=import-outside-toplevel
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
     before = termios.tcgetattr(theirs)
     process = subprocess.Popen([fake.CAY, *argv], cwd="/", env=server.environment(TERM="xterm"), stdin=theirs, stdout=theirs,  # pylint: disable=consider-using-with

@@ -55,6 +55,7 @@ struct stream {
 	struct sink sinks[2];
 	bool together; /* both streams are one file: one sink keeps their order */
 	bool input, eof;
+	bool over;              /* nothing is left but to write what has come */
 	unsigned int rejoins;   /* how often a server went away */
 	unsigned int asked;     /* how often we were asked to end */
 	bool line_start, tilde; /* for the detach keys */
@@ -147,7 +148,7 @@ static void suspend_here(struct stream *s)
 static int ask_to_end(struct stream *s, int sig)
 {
 	s->asked++;
-	if ((s->r->exec == NULL && s->o->run) || s->asked >= 3) {
+	if (s->over || (s->r->exec == NULL && s->o->run) || s->asked >= 3) {
 		s->r->signal = sig;
 		return 1;
 	}
@@ -272,28 +273,39 @@ static void sink_gone(struct stream *s, struct sink *sink, int error)
 	sink->used = 0;
 }
 
-/* Writes what the sink takes without blocking; all of it when @all. */
+/* Until @sink takes something. Return: 1 to leave. */
+static int sink_wait(struct stream *s, const struct sink *sink)
+{
+	struct pollfd p[2];
+
+	do {
+		p[0] = (struct pollfd){ .fd = s->signals, .events = POLLIN };
+		p[1] = (struct pollfd){ .fd = sink->fd, .events = POLLOUT };
+		(void)poll(p, ARRAY_SIZE(p), -1);
+		if (p[0].revents != 0 && on_signals(s) != 0)
+			return 1;
+	} while (p[1].revents == 0);
+	return 0;
+}
+
+/* Writes what the sink takes without blocking; all of it when @all, unless we are asked to end. */
 static void sink_write(struct stream *s, struct sink *sink, bool all)
 {
 	do {
 		size_t left = sink->wait.n - sink->used;
 		ssize_t n;
 
-		if (left == 0)
+		if (left == 0 || (all && !sink->file && sink_wait(s, sink) != 0))
 			break;
 		if (!sink->file && left > PIPE_BUF)
 			left = PIPE_BUF;
 		n = write(sink->fd, sink->wait.p + sink->used, left);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0 && errno == EAGAIN) {
-			struct pollfd p = { .fd = sink->fd, .events = POLLOUT };
-
-			if (!all)
-				return;
-			(void)poll(&p, 1, -1);
+		if (n < 0 && errno == EAGAIN && all)
 			continue;
-		}
+		if (n < 0 && errno == EAGAIN)
+			return;
 		if (n < 0) {
 			sink_gone(s, sink, -errno);
 			return;
@@ -558,7 +570,8 @@ static int loop(struct stream *s)
 	while (rc == 0 && !is_over(s)) {
 		rc = s->eof ? rejoin(s) : turn(s);
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(s->sinks) && rc <= 0; i++)
+	s->over = true;
+	for (size_t i = 0; i < ARRAY_SIZE(s->sinks) && rc <= 0 && s->r->signal == 0; i++)
 		sink_write(s, &s->sinks[i], true);
 	if (rc == 0 && s->r->status == NULL)
 		rc = err_hint(&s->cli->err,

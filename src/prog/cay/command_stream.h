@@ -21,7 +21,7 @@ struct stream_options {
 struct stream_result {
 	json_t *sandbox, *exec, *status, *summary;
 	bool detached; /* the user left, the command goes on */
-	int signal;    /* the signal that made us leave before the command had begun; else 0 */
+	int signal;    /* the signal that made us leave before all was over and written; else 0 */
 	int unwritten; /* -errno: why output could not be written, but for a reader that went away; else 0 */
 };
 
@@ -36,8 +36,8 @@ bool stream_wants_input(void);
  * @cli: its connection has been answered with 101 and is used up.
  * @r: zeroed by the caller; filled.
  *
- * While it runs SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; the second of the first four kills the command, the third ends us.
- * SIGTSTP stops the command and us, SIGWINCH is forwarded. The terminal is as before when it returns, or when we exit.
+ * While it runs SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; the second of the first four kills the command, the third ends us
+ * (once the command is over and only its output is still to be written, the first). SIGTSTP stops the command and us, SIGWINCH is forwarded. The terminal is as before when it returns, or when we exit.
  * Return: 0, or negative with @cli->err filled.
  */
 int stream_run(

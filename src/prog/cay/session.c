@@ -175,7 +175,7 @@ int session_finish(struct cli *cli, const struct stream_options *o, char *const 
 		hidden_command_explain(cli, command[0], o->run);
 	if (rc < 0)
 		return rc;
-	if (r->signal != 0)
+	if (r->signal != 0 && r->status == NULL)
 		return 128 + r->signal;
 	if (r->detached)
 		return 0;
@@ -186,5 +186,5 @@ int session_finish(struct cli *cli, const struct stream_options *o, char *const 
 		tell_summary(cli, r);
 	if (r->unwritten < 0)
 		return err_raise_sys(&cli->err, r->unwritten, "write the command's output");
-	return status;
+	return r->signal != 0 ? 128 + r->signal : status;
 }
