@@ -71,3 +71,10 @@ bool terminal_foreground(int fd)
 {
 	return tcgetpgrp(fd) == getpgrp();
 }
+
+bool terminal_background(int fd)
+{
+	pid_t there = tcgetpgrp(fd);
+
+	return there > 0 && there != getpgrp();
+}

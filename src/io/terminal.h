@@ -22,4 +22,7 @@ void terminal_size(int fd, uint16_t *ret_rows, uint16_t *ret_columns);
 /** terminal_foreground() - is this process in the foreground of its terminal @fd? */
 bool terminal_foreground(int fd);
 
+/** terminal_background() - is @fd this process's terminal, and it in the background, where reading stops it? */
+bool terminal_background(int fd);
+
 #endif

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import tarfile
 import termios
+import threading
 import time
 
 from lib import fake_cayd as fake
@@ -422,14 +423,14 @@ def test_who_waits_for_a_reader_behind_the_end_can_be_ended(tmp):
                 process.kill()
 
 
-def on_terminal(server, *argv):
+def on_terminal(server, *argv, program=fake.CAY):
     ours, theirs = pty.openpty()
 
     def control():
         os.setsid()
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
     before = termios.tcgetattr(theirs)
-    process = subprocess.Popen([fake.CAY, *argv], cwd="/", env=server.environment(TERM="xterm"), stdin=theirs, stdout=theirs,  # pylint: disable=consider-using-with
+    process = subprocess.Popen([program, *argv], cwd="/", env=server.environment(TERM="xterm"), stdin=theirs, stdout=theirs,  # pylint: disable=consider-using-with
                                stderr=theirs, preexec_fn=control)  # pylint: disable=subprocess-popen-preexec-fn
     return process, ours, theirs, before
 
@@ -465,6 +466,53 @@ def test_the_terminal_is_raw_inside_and_as_before_whatever_ends_it(tmp):
             equal(termios.tcgetattr(theirs), before, f"after {end}")
             os.close(ours)
             os.close(theirs)
+
+
+def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp):
+    """Ctrl-Z, bg, and the shell's next line: it is for the shell, and the job goes on. Back in the foreground it reads again."""
+    got, go = [], threading.Event()
+
+    def answer(request):
+        begin(request, fake.output(fake.STDOUT, b"ready\r\n"))
+        threading.Thread(target=lambda: go.wait(20) and request.connection.sendall(fake.frame(fake.STDOUT, struct.pack("<Q", 7) + b"more\r\n"))).start()
+        for kind, payload in request.frames():
+            got.append((kind, payload))
+            if kind == fake.STDIN:
+                request.connection.sendall(fake.frame(fake.STATUS, ENDED))
+                return
+
+    def shows(text):
+        while text not in seen[0]:
+            assert select.select([ours], [], [], 10)[0], f"no {text}: {seen[0]}"
+            seen[0] += os.read(ours, 1000)
+        seen[0] = seen[0].split(text, 1)[1]
+
+    seen = [b""]
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", answer)
+        process, ours, theirs, _ = on_terminal(server, "--norc", "-i", program="bash")
+        os.write(ours, b"PS1='prom''pt> '\n")
+        shows(b"prompt> ")
+        os.write(ours, fake.CAY.encode() + b" run -- x\n")
+        shows(b"ready")
+        os.write(ours, b"\x1a")
+        shows(b"prompt> ")
+        os.write(ours, b"bg\n")
+        shows(b"prompt> ")
+        os.write(ours, b"#for the shell")
+        shows(b"shell")
+        go.set()
+        shows(b"more")
+        os.write(ours, b"\nfg\n")
+        shows(b"fg\r\n")
+        shows(b"run -- x")
+        os.write(ours, b"for the job\n")
+        until(lambda: (fake.STDIN, b"for the job\n") in got)
+        shows(b"prompt> ")
+        os.close(ours)
+        os.close(theirs)
+        process.wait(10)
+    equal([payload for kind, payload in got if kind == fake.STDIN], [b"for the job\n"])
 
 
 def test_the_reference_page_is_what_the_program_says(tmp):

@@ -28,6 +28,7 @@
 #define REJOINS_MAX 100         /* servers that go away under one command */
 #define ACK_BYTES   (64U << 10) /* tell the server after so many bytes that they were taken */
 #define READ_SIZE   (60U << 10) /* with the NUL of a struct buf still one small allocation */
+#define LOOK_MS     200         /* in the background: how often it is looked whether we still are */
 
 struct sink {
 	int fd;
@@ -469,7 +470,7 @@ static int turn(struct stream *s)
 		{ .fd = -1, .events = POLLIN }, { .fd = -1, .events = POLLOUT },
 		{ .fd = -1, .events = POLLOUT } };
 	size_t pending = 0;
-	int rc = 0;
+	int rc = 0, timeout_ms = -1;
 
 	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++) {
 		pending += s->sinks[i].wait.n - s->sinks[i].used;
@@ -480,11 +481,16 @@ static int turn(struct stream *s)
 		p[1].events = POLLIN;
 	if (s->out.n > s->out_used)
 		p[1].events |= POLLOUT;
-	if (s->input && !s->asking && s->sent.n < INPUT_MAX)
-		p[2].fd = STDIN_FILENO;
+	if (s->input && !s->asking && s->sent.n < INPUT_MAX) {
+		/* nobody tells a job that it is in the foreground again */
+		if (terminal_background(STDIN_FILENO))
+			timeout_ms = LOOK_MS;
+		else
+			p[2].fd = STDIN_FILENO;
+	}
 	if (p[1].events == 0)
 		p[1].fd = -1; /* a hang-up is seen when there is room again */
-	if (poll(p, ARRAY_SIZE(p), -1) < 0)
+	if (poll(p, ARRAY_SIZE(p), timeout_ms) < 0)
 		return errno == EINTR ? 0 : err_raise_sys(&s->cli->err, -errno, "poll");
 	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++) {
 		if (p[3 + i].revents != 0)
