@@ -423,6 +423,27 @@ def test_who_waits_for_a_reader_behind_the_end_can_be_ended(tmp):
                 process.kill()
 
 
+def test_a_closed_standard_stream_is_nothing(tmp):
+    """Who starts a command without one (`<&-`, a daemon) has the next descriptor that is opened in its place: never the connection to the server."""
+    got = []
+
+    def answer(request):
+        begin(request, fake.output(fake.STDOUT, b"out"), fake.output(fake.STDERR, b"err", 3), fake.frame(fake.STATUS, {"status": "exited", "code": 3}),
+              fake.frame(fake.OBJECT, {"summary": {"kept": False, "changes": 0, "name": "swift-otter", "id": BOX["id"], "denied": []}}))
+        while more := request.connection.recv(65536):
+            got.append(more)
+
+    for number, closed in enumerate(("<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-")):
+        directory = os.path.join(tmp, str(number))
+        os.mkdir(directory)
+        with fake.FakeCayd(directory) as server:
+            server.on("POST", "/v1/run", answer)
+            done = subprocess.run(["sh", "-c", f'exec "$0" run -- x {closed}', fake.CAY], cwd="/", env=server.environment(), stdin=subprocess.DEVNULL,
+                                  capture_output=True, timeout=20, check=False)
+            equal((done.returncode, done.stdout, done.stderr), (3, b"" if " >" in " " + closed else b"out", b"" if "2>" in closed else b"err"), closed)
+            equal((len(server.requests), server.requests[0].json["exec"].get("stdin"), got), (1, None, []), closed)
+
+
 def on_terminal(server, *argv, program=fake.CAY):
     ours, theirs = pty.openpty()
 

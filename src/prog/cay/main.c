@@ -9,6 +9,7 @@
 #include "prog/cay/cli_help.h"
 #include "prog/cay/cmd.h"
 
+#include <fcntl.h>
 #include <sys/auxv.h>
 
 static int (*const commands[VERB_COUNT_])(struct cli *cli) = {
@@ -148,11 +149,21 @@ static void seed_tables(void)
 	json_object_seed(seed);
 }
 
+/* A standard stream that is closed is nothing: else the connection to the server would take its place. */
+static void fill_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null", O_RDWR | O_CLOEXEC); /* the lowest that is free */
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static struct cli cli;
 	int rc;
 
+	fill_streams();
 	seed_tables();
 	cli.colour = isatty(STDOUT_FILENO) && getenv("NO_COLOR") == NULL;
 	cli.talk = isatty(STDERR_FILENO);
