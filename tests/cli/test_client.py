@@ -161,6 +161,10 @@ def test_a_hidden_command_names_its_place(tmp):
         equal(json.loads(done.stderr)["error"]["code"], "command_hidden")
         contains(done.stderr, f"--expose {tmp}/tools".encode())
         equal(json.loads(server.cay("run", "--json", "--", "nowhere", want=127, env=env).stderr)["error"]["code"], "command_not_found")
+        # an image that lacks it, or another PATH inside: nothing is hidden, and /usr/bin of this machine laid over that of the image would be no help
+        for command in ("env", "/usr/bin/env"):
+            done = server.cay("run", "--json", "debian:12", "--", command, want=127, env=env)
+            equal(json.loads(done.stderr)["error"]["code"], "command_not_found", command)
 
 
 def test_places_of_credentials_are_refused(tmp):

@@ -203,12 +203,24 @@ static char *place_of(const char *program)
 	return TAKE_PTR(dir);
 }
 
+/* A place whose programs the host image shows, as every image has its own there: what is not found was not hidden, and to expose it would lay this machine's over them. */
+static bool of_the_image(const char *program)
+{
+	static const char *const places[] = { "/usr/bin", "/usr/sbin", "/bin", "/sbin" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		if (str_path_under(program, places[i]))
+			return true;
+	}
+	return false;
+}
+
 void hidden_command_explain(struct cli *cli, const char *name, bool can_expose)
 {
 	cleanup_free char *found = find_on_path(name), *real = NULL, *place = NULL, *second = NULL;
 	bool beyond;
 
-	if (found == NULL)
+	if (found == NULL || of_the_image(found))
 		return;
 	real = realpath(found, NULL);
 	place = place_of(found);

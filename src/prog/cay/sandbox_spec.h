@@ -36,7 +36,7 @@ int env_spec_add(struct cli *cli, json_t *env) attr_must_use;
 /**
  * hidden_command_explain() - a command was not found inside: when it is on the caller's PATH in a place that the sandbox hides, say so.
  * @name: the command. @can_expose: the verb takes --expose.
- * Changes @cli->err to %ERR_CMD_HIDDEN with the place and the fix; leaves it when the command is nowhere here either.
+ * Changes @cli->err to %ERR_CMD_HIDDEN with the place and the fix; leaves it when the command is nowhere here either, or only where each image has programs of its own.
  */
 void hidden_command_explain(struct cli *cli, const char *name, bool can_expose);
 
