@@ -145,6 +145,12 @@ def test_without_a_name_this_directorys_last_kept_run(tmp):
         contains(server.requests[1].target, "a=swift-otter")
         server.on("GET", "/v1/sandboxes", (200, {"sandboxes": []}))
         contains(server.cay("diff", want=125, cwd=tmp).stderr, b"no run of")
+        deep = os.path.join(tmp, "d" * 250, "e")
+        os.makedirs(deep)
+        server.on("POST", "/v1/run", ends(ENDED))
+        server.cay("run", "--", "x", cwd=deep)
+        equal(server.requests[-1].json["sandbox"].get("labels"), None, "what is no label's value")
+        contains(server.cay("diff", want=125, cwd=deep).stderr, b"too long to find its runs by")
 
 
 def test_a_hidden_command_names_its_place(tmp):

@@ -434,6 +434,11 @@ int cli_last_run(struct cli *cli, char **ret)
 		return err_hint(&cli->err,
 			err_raise(&cli->err, ERR_NOT_FOUND, "the current directory is gone"),
 			"name a sandbox; cay ps -a lists them");
+	if (strlen(cwd) > LAST_RUN_CWD_MAX)
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_TOO_LARGE,
+				"the current directory's name is too long to find its runs by"),
+			"name a sandbox; cay ps -a lists them");
 	target = cli_target("/v1/sandboxes?state=stopped&label=cay.run.cwd%%3D%s", cwd);
 	rc = cli_get(cli, target, &answer);
 	if (rc < 0)

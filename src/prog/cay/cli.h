@@ -116,6 +116,9 @@ int cli_remove_each(struct cli *cli, const char *kind);
 /** cli_progress() - show or (NULL) clear the progress line. */
 void cli_progress(struct cli *cli, const char *text);
 
+#define LAST_RUN_CWD_MAX \
+	255 /* a label's longest value: runs of directories with longer names are found by their own names alone */
+
 /** cli_last_run() - the name of this directory's last kept run. Return: 0 and the name (free()), or negative. */
 int cli_last_run(struct cli *cli, char **ret) attr_must_use;
 

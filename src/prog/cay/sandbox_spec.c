@@ -217,7 +217,7 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 		return err_hint(&cli->err,
 			err_raise(&cli->err, ERR_NOT_FOUND, "the current directory is gone"),
 			"go to one that is there, or leave it out with --no-cwd");
-	if (strlen(cwd) <= 255) {
+	if (strlen(cwd) <= LAST_RUN_CWD_MAX) {
 		if (labels == NULL)
 			(void)json_object_set_new(spec, "labels", labels = json_object());
 		(void)json_object_set_new(labels, "cay.run.cwd", json_string(cwd));
