@@ -412,6 +412,21 @@ def test_output_that_cannot_be_written_is_no_success(tmp):
     contains(done.stderr, b"cay apply swift-otter")
 
 
+def test_what_is_printed_on_a_full_disk_is_no_success(tmp):
+    """`cay diff --json > file`: half an object, or a name that somebody needs, is a failure like any other output that is not there."""
+    with fake.FakeCayd(tmp) as server, open("/dev/full", "wb") as full:
+        server.on("POST", "/v1/run", ends(ENDED))
+        server.on("GET", "/v1/sandboxes", (200, {"sandboxes": [BOX]}))
+        server.on("POST", "/v1/sandboxes", (201, BOX))
+        server.on("POST", "/v1/sandboxes/box/execs", (201, {"id": "e" * 20, "state": "running"}))
+        server.on("POST", "/v1/snapshots/point/verify", (200, {"id": "p" * 20, "state": "verified"}))
+        for argv in (("ps", "--json"), ("create",), ("exec", "-d", "box", "--", "x"), ("verify", "point"), ("run", "--json", "--", "x")):
+            done = subprocess.run([fake.CAY, *argv], cwd="/", env=server.environment(), stdin=subprocess.DEVNULL, stdout=full,
+                                  stderr=subprocess.PIPE, timeout=20, check=False)
+            equal(done.returncode, 125, argv)
+            contains(done.stderr, b"write to standard output: No space left on device")
+
+
 def test_who_waits_for_a_reader_behind_the_end_can_be_ended(tmp):
     """The command is over, what it wrote last waits for a pager that does not read on."""
     taken = []

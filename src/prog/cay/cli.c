@@ -7,6 +7,8 @@
 
 #define SERVERS_MAX 20 /* that end under one request */
 
+static int unwritten; /* -errno: why something of what was printed in passing is not there */
+
 void cli_fini(struct cli *cli)
 {
 	json_decref(TAKE_PTR(cli->error));
@@ -308,13 +310,31 @@ int cli_print(struct cli *cli, struct buf *out)
 	return rc < 0 ? err_raise_sys(&cli->err, rc, "write to standard output") : 0;
 }
 
+/* What has no error to fill: cli_written() asks later. */
+static void print_noting(const char *p, size_t n)
+{
+	int rc = write_all(STDOUT_FILENO, p, n);
+
+	if (rc < 0 && rc != -EPIPE && unwritten == 0)
+		unwritten = rc;
+}
+
 int cli_print_json(const json_t *object)
 {
 	cleanup_free char *text = json_dumps(object, JSON_INDENT(2) | JSON_ENCODE_ANY);
 
-	if (text != NULL && write_all(STDOUT_FILENO, text, strlen(text)) == 0)
-		(void)!write(STDOUT_FILENO, "\n", 1);
+	if (text != NULL) {
+		print_noting(text, strlen(text));
+		print_noting("\n", 1);
+	}
 	return 0;
+}
+
+int cli_written(struct cli *cli, int rc)
+{
+	if (rc < 0 || unwritten == 0)
+		return rc;
+	return err_raise_sys(&cli->err, unwritten, "write to standard output");
 }
 
 static void error_json(struct cli *cli, struct buf *out)
@@ -475,7 +495,6 @@ void cli_print_word(const char *s)
 
 	text_escape(&out, s);
 	buf_char(&out, '\n');
-	(void)fwrite(buf_cstr(&out), 1, out.n, stdout);
-	(void)fflush(stdout);
+	print_noting(buf_cstr(&out), out.n);
 	buf_free(&out);
 }

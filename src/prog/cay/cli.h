@@ -88,14 +88,17 @@ void cli_forgive(struct cli *cli);
 /** cli_target() - a request target: @fmt with %s, each argument percent-encoded as one segment. Free with free(). */
 char *cli_target(const char *fmt, ...) attr_printf(1, 2) attr_must_use;
 
-/** cli_print_json() - the object and a newline on standard output. Return: 0. */
+/** cli_print_json() - the object and a newline on standard output; cli_written() tells whether they are there. Return: 0. */
 int cli_print_json(const json_t *object);
 
 /** cli_print() - write the text to standard output and free it. Return: 0, or negative with @cli->err filled. */
 int cli_print(struct cli *cli, struct buf *out);
 
-/** cli_print_word() - a name on a line of standard output, escaped. */
+/** cli_print_word() - a name on a line of standard output, escaped; cli_written() tells whether it is there. */
 void cli_print_word(const char *s);
+
+/** cli_written() - behind all that was printed. Return: @rc; where standard output did not take something, negative with @cli->err filled, unless @rc is negative already. */
+int cli_written(struct cli *cli, int rc) attr_must_use;
 
 /** cli_print_named() - @object as JSON when that was asked for, else its name. Return: 0, or negative with @cli->err filled. */
 int cli_print_named(struct cli *cli, const json_t *object);

@@ -76,8 +76,10 @@ int cmd_exec(struct cli *cli)
 		return session_finish(cli, &o, command, rc, &r);
 	if (detach && cli->json)
 		return cli_print_json(exec);
-	if (detach)
-		return printf("%s\n", cli_string(exec, "id", "")) < 0 ? 125 : 0;
+	if (detach) {
+		cli_print_word(cli_string(exec, "id", ""));
+		return 0;
+	}
 	rc = attach(cli, cli->args.positional[0], cli_string(exec, "id", ""), 0, &o, &r);
 	rc = session_finish(cli, &o, command, rc, &r);
 	stream_result_fini(&r);

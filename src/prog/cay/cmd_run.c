@@ -55,7 +55,7 @@ int cmd_run(struct cli *cli)
 	rc = cli_send_again(cli, "POST", "/v1/run", SESSION_UPGRADE, body);
 	if (rc >= 0)
 		rc = stream_run(cli, &o, &r);
-	rc = session_finish(cli, &o, command, rc, &r);
+	rc = cli_written(cli, session_finish(cli, &o, command, rc, &r));
 	if (rc >= 0)
 		cli_leave(rc);
 	stream_result_fini(&r);

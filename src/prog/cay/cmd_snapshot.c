@@ -35,7 +35,8 @@ int cmd_snapshot(struct cli *cli)
 
 int cmd_verify(struct cli *cli)
 {
-	cleanup_free char *target = cli_target("/v1/snapshots/%s/verify", cli->args.positional[0]);
+	cleanup_free char *target = cli_target("/v1/snapshots/%s/verify", cli->args.positional[0]),
+			  *line = NULL;
 	cleanup_json json_t *snapshot = NULL;
 	int rc;
 
@@ -43,10 +44,11 @@ int cmd_verify(struct cli *cli)
 	rc = cli_call(cli, "POST", target, NULL, &snapshot);
 	if (rc < 0)
 		return rc;
-	if (!cli->json)
-		return printf("%s: %s\n", cli->args.positional[0],
-			       cli_string(snapshot, "state", "?")) < 0;
-	return cli_print_json(snapshot);
+	if (cli->json)
+		return cli_print_json(snapshot);
+	line = str_dupf("%s: %s", cli->args.positional[0], cli_string(snapshot, "state", "?"));
+	cli_print_word(line);
+	return 0;
 }
 
 static void put_row(struct table *t, const json_t *s, int64_t now_s)

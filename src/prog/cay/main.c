@@ -176,6 +176,7 @@ int main(int argc, char **argv)
 		rc = cmd_version(&cli);
 	else
 		rc = run_verb(&cli, argc - 1, argv + 1);
+	rc = cli_written(&cli, rc);
 	if (rc < 0)
 		rc = cli_print_error(&cli);
 	cli_fini(&cli);
