@@ -244,6 +244,16 @@ def test_of_several_names_those_that_fail_are_told_and_the_others_are_done(tmp):
             equal(server.cay(*verb, "b", "--json", want=125).stdout, b"")
 
 
+def test_a_step_without_a_snapshot_is_no_missing_sandbox(tmp):
+    with fake.FakeCayd(tmp) as server:
+        for kind, message in (("sandboxes", "no sandbox 'box@9'"), ("snapshots", "sandbox 'box' has no step 9: its steps are 1 to 2")):
+            for method in ("GET", "DELETE"):
+                server.on(method, f"/v1/{kind}/box%409", (404, {"error": {"code": "not_found", "message": message}}))
+                server.on(method, f"/v1/{kind}/box@9", (404, {"error": {"code": "not_found", "message": message}}))
+        for verb in ("info", "rm"):
+            equal(server.cay(verb, "box@9", want=125).stderr, b"cay: sandbox 'box' has no step 9: its steps are 1 to 2\n")
+
+
 def test_what_newcomers_write_is_answered_with_what_they_mean(tmp):
     with fake.FakeCayd(tmp) as server:
         server.on("POST", "/v1/sandboxes", (404, {"error": {"code": "not_found", "message": "no image 'box'"}}))

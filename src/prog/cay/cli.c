@@ -481,6 +481,11 @@ int cli_name(struct cli *cli, char **ret)
 	return 0;
 }
 
+bool cli_names_step(const char *name)
+{
+	return strchr(name, '@') != NULL;
+}
+
 int cli_print_named(struct cli *cli, const json_t *object)
 {
 	if (cli->json)

@@ -100,6 +100,9 @@ void cli_print_word(const char *s);
 /** cli_written() - behind all that was printed. Return: @rc; where standard output did not take something, negative with @cli->err filled, unless @rc is negative already. */
 int cli_written(struct cli *cli, int rc) attr_must_use;
 
+/** cli_names_step() - is @name one of a step (NAME@STEP), which no sandbox has: what was not found is its snapshot? */
+bool cli_names_step(const char *name);
+
 /** cli_print_named() - @object as JSON when that was asked for, else its name. Return: 0, or negative with @cli->err filled. */
 int cli_print_named(struct cli *cli, const json_t *object);
 

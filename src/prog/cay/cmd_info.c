@@ -186,7 +186,7 @@ int cmd_info(struct cli *cli)
 		first = cli->err;
 		snapshot = true;
 		rc = cli_get(cli, point, &answer);
-		if (rc < 0 && cli->err.code == ERR_NOT_FOUND)
+		if (rc < 0 && cli->err.code == ERR_NOT_FOUND && !cli_names_step(name))
 			cli->err = first;
 	}
 	if (rc < 0)

@@ -117,7 +117,7 @@ static int remove_one(struct cli *cli, const char *name, void *ctx)
 	first = cli->err;
 	error = TAKE_PTR(cli->error);
 	rc = cli_call(cli, "DELETE", point, NULL, NULL);
-	if (rc < 0 && cli->err.code == ERR_NOT_FOUND) {
+	if (rc < 0 && cli->err.code == ERR_NOT_FOUND && !cli_names_step(name)) {
 		cli->err = first;
 		json_decref(cli->error);
 		cli->error = TAKE_PTR(error);
