@@ -260,6 +260,8 @@ def test_what_newcomers_write_is_answered_with_what_they_mean(tmp):
         contains(server.cay("create", "box", want=125).stderr, b"given with --name box\n")
         for flag in ("--mount", "--expose"):
             contains(server.cay("create", flag, "/etc/passwd", want=None).stderr, flag.encode() + b" '/etc/passwd': that is no directory\n")
+        for verb in ("rm", "info", "apply"):  # "$box", never set
+            contains(server.cay(verb, "", want=64).stderr, b"an argument is empty\n")
 
 
 def test_info_shows_what_cay_does_by_itself(tmp):

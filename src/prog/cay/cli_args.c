@@ -139,6 +139,9 @@ int cli_args_parse(struct cli_args *args, int argc, char **argv, struct err *err
 			args->command = argv + i;
 			break;
 		}
+		if (*word == '\0')
+			return err_hint(err, err_raise(err, ERR_USAGE, "an argument is empty"),
+				"usage: cay %s [OPTION]… %s", verb->words, verb->usage);
 		if (args->n_positional == CLI_POSITIONALS_MAX)
 			return err_raise(
 				err, ERR_USAGE, "more than %d arguments", CLI_POSITIONALS_MAX);
