@@ -242,6 +242,8 @@ def test_of_several_names_those_that_fail_are_told_and_the_others_are_done(tmp):
             equal(json.loads(done.stderr)["error"]["message"], "there is no 'b'")
             equal(json.loads(done.stdout), [{"name": "a"}, {"name": "c"}] if verb == ["stop"] else {"removed": ["a", "c"]})
             equal(server.cay(*verb, "b", "--json", want=125).stdout, b"")
+        # as many as one fork makes
+        equal(server.cay("rm", *("a",) * 1000).stdout, b"a\n" * 1000)
 
 
 def test_a_step_without_a_snapshot_is_no_missing_sandbox(tmp):

@@ -98,14 +98,14 @@ TEST(dashes_make_options_arguments)
 
 TEST(no_line_is_too_long_to_refuse)
 {
-	static const char *words[2001];
+	static const char *words[5001];
 
-	for (size_t i = 0; i < 2000; i++)
+	for (size_t i = 0; i < 5000; i++)
 		words[i] = "--rm";
-	check(parse(VERB_RUN, words, 2000) < 0 && err.code == ERR_USAGE);
-	for (size_t i = 0; i < 2000; i++)
+	check(parse(VERB_RUN, words, 5000) < 0 && err.code == ERR_USAGE);
+	for (size_t i = 0; i < 5000; i++)
 		words[i] = "x";
-	check(parse(VERB_RM, words, 2000) < 0 && err.code == ERR_USAGE);
+	check(parse(VERB_RM, words, 5000) < 0 && err.code == ERR_USAGE);
 }
 
 static enum cli_verb find(const char **words, int n)

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "prog/cay/cli_table.h"
 
-#define CLI_POSITIONALS_MAX 64
+#define CLI_POSITIONALS_MAX 4096
 #define CLI_OPTIONS_MAX     512
 
 struct cli_option {
