@@ -226,10 +226,10 @@ static json_t *modes(void)
 	return list;
 }
 
-int doctor_report(json_t **ret, const char *state)
+int doctor_report(json_t **ret, const char *state, uid_t user)
 {
 	cleanup_free char *existing = existing_parent(state);
-	struct doctor d = { .state = existing, .root = is_root() };
+	struct doctor d = { .state = existing, .root = is_root(), .user = user };
 	struct utsname un = { 0 };
 	json_t *list = json_array(), *report;
 	bool ok = true;
@@ -249,6 +249,18 @@ int doctor_report(json_t **ret, const char *state)
 	return 0;
 }
 
+/* An ordinary user's jobs are root of his server's namespace, whose map says who that is outside. */
+static uid_t user_outside(void)
+{
+	cleanup_buf struct buf map = BUF_INIT(65536);
+	unsigned int inside, outside;
+
+	if (file_read_at(AT_FDCWD, "/proc/self/uid_map", &map) < 0 ||
+		sscanf(buf_cstr(&map), "%u %u", &inside, &outside) != 2 || inside != getuid())
+		return getuid();
+	return outside;
+}
+
 int doctor_verb(struct job *job, json_t **ok, struct err *err)
 {
 	const char *state = job_text(job->request, "state", err);
@@ -256,14 +268,14 @@ int doctor_verb(struct job *job, json_t **ok, struct err *err)
 
 	if (state == NULL)
 		return -EINVAL;
-	rc = doctor_report(ok, state);
+	rc = doctor_report(ok, state, user_outside());
 	return rc < 0 ? err_raise_sys(err, rc, "look at this machine") : 0;
 }
 
 int doctor_main(const char *state)
 {
 	json_t *report = NULL;
-	int rc = doctor_report(&report, state);
+	int rc = doctor_report(&report, state, getuid());
 
 	if (rc == 0 && (json_dumpf(report, stdout, JSON_INDENT(2)) < 0 || putchar('\n') < 0))
 		rc = -EIO;

@@ -15,6 +15,7 @@
 struct doctor {
 	const char *state; /* state directory, or its nearest existing parent */
 	bool root;         /* root mode: keepers run as root of the machine */
+	uid_t user;        /* whose server it is, as the machine calls him */
 };
 
 /** struct finding - the result of one check. */
@@ -46,11 +47,12 @@ void doctor_check(enum doctor_check check, const struct doctor *d, struct findin
  *         "checks": [{"id", "ok", "level": "required"|"recommended"|"info", "what", "found", "lost", "fix"}]}`, owned by the caller;
  *         `ok` is false when a required check failed; `lost` and `fix` are there in failed checks only.
  * @state: state directory; it need not exist.
+ * @user: whose server it is or would be, as the machine calls him.
  *
  * Context: single-threaded; forks short-lived children; at most a few seconds, normally 20 ms.
  * Return: 0 or -ENOMEM.
  */
-int doctor_report(json_t **ret, const char *state) attr_must_use;
+int doctor_report(json_t **ret, const char *state, uid_t user) attr_must_use;
 
 /** doctor_verb() - the job `doctor` {state} -> the report. */
 int doctor_verb(struct job *job, json_t **ok, struct err *err) attr_must_use;

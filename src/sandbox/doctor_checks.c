@@ -224,9 +224,9 @@ static void check_subids(const struct doctor *d, struct finding *f)
 		finding_set(f, true, "not needed: root gives each sandbox its own range");
 		return;
 	}
-	user_name(getuid(), name, sizeof(name));
-	uids = subordinate_ids("/etc/subuid", getuid(), name);
-	gids = subordinate_ids("/etc/subgid", getuid(), name);
+	user_name(d->user, name, sizeof(name));
+	uids = subordinate_ids("/etc/subuid", d->user, name);
+	gids = subordinate_ids("/etc/subgid", d->user, name);
 	finding_set(f, programs && uids >= WANTED_IDS && gids >= WANTED_IDS,
 		"newuidmap and newgidmap %s; %lu uids and %lu gids for %s",
 		programs ? "installed" : "missing", uids, gids, name);

@@ -41,6 +41,17 @@ def test_run_and_exec(tmp):
 
 
 @require(*NEEDS)
+def test_a_server_that_runs_looks_at_its_user(tmp):
+    """Its jobs are root in its namespace; what they report is about the user all the same."""
+    def check(instance, user):
+        report = instance.get("/v1/doctor")
+        found = next(c for c in report["checks"] if c["id"] == "subids")
+        equal((report["mode"], found["ok"]), ("rootless", True))
+        contains(found["found"], f"for {user.pw_name}")
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
 def test_what_cannot_be_counted_is_not_said_to_be_nothing(tmp):
     def check(instance, _user):
         with instance.sandbox() as box:
