@@ -465,7 +465,9 @@ int api_sandbox_apply(struct api_call *call, struct err *err)
 	a.sb = sandbox_find(call->srv, call->segments[0], err);
 	if (a.sb == NULL)
 		return -ENOENT;
-	rc = sandbox_lock(a.sb, err);
+	rc = sandbox_not_lent(a.sb, err);
+	if (rc == 0)
+		rc = sandbox_lock(a.sb, err);
 	if (rc == 0) {
 		rc = apply_locked(&a, &result, err);
 		if (rc == 0)

@@ -216,7 +216,7 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 		return -ENOENT;
 	rc = check_names(call, err);
 	if (rc == 0)
-		rc = sandbox_lock(sb, err);
+		rc = sandbox_lock_beside(sb, err);
 	if (rc == 0) {
 		s = snapshot_take(sb,
 			&(struct snapshot_wish){ .live = wants_processes(sb, call->body) }, err);

@@ -331,7 +331,7 @@ int api_sandbox_policy_set(struct api_call *call, struct err *err)
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
 	json_t *policy = NULL, *answer = NULL;
 	json_int_t wanted = json_integer_value(json_object_get(call->body, "if_version"));
-	int rc = sb != NULL ? sandbox_lock(sb, err) : -ENOENT;
+	int rc = sb != NULL ? sandbox_lock_beside(sb, err) : -ENOENT;
 
 	if (rc == 0) {
 		if (wanted != 0 &&

@@ -185,7 +185,9 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 		return -ENOENT;
 	point = str_dupf("%s%s", to[0] == '@' ? sb->id : "", to);
 	step_await(call->srv, point);
-	rc = sandbox_lock(sb, err);
+	rc = sandbox_not_lent(sb, err);
+	if (rc == 0)
+		rc = sandbox_lock(sb, err);
 	if (rc == 0) {
 		s = snapshot_find(call->srv, point, err);
 		rc = s != NULL ? rewind_check(sb, s, err) : -ENOENT;

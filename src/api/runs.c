@@ -7,7 +7,8 @@
  *	                         +--command or client ends-+--nobody came back--> ENDING: kept or removed
  *
  * (1) A sandbox of a run carries `run` in its document, written in the commit that makes it together with its exec, until it is kept; a server that finds it at its start knows that somebody may come back.
- * (2) While FOLLOWED the stream holds the sandbox's lock.
+ * (2) While FOLLOWED the stream holds the sandbox's lock, and lends it while it only listens to the command: to snapshots, forks, changes of policy and settings, which leave the command
+ *     alone. What would not (pause, suspend, rewind, apply) is refused meanwhile; who stops or removes the sandbox ends the command first, and the run with it.
  * (3) Where its keeper is prepared it gets its orders before that commit, and works on them meanwhile: all but the execve. No command runs whose row is not there: the keeper
  *     holds it until it is told that, and a keeper that loses its server before gives everything up.
  */
@@ -238,6 +239,18 @@ static void run_kill(struct run *r)
 		;
 }
 
+bool run_interrupt(struct sandbox *sb)
+{
+	struct run r = { .sb = sb };
+
+	if (!sb->lent)
+		return false;
+	r.exec = exec_ref(list_entry(sb->execs.next, struct exec, node));
+	run_kill(&r);
+	exec_unref(r.exec);
+	return true;
+}
+
 /*
  * Did a cow mount change? The keeper has said so when nothing was written; else the trees are compared. What changed elsewhere alone keeps nothing, so it is counted for those that are
  * kept in any case. Return: 0, or an error: nobody knows.
@@ -412,8 +425,11 @@ static void run_let_go(struct run *r, enum run_end end)
 /* From here on output flows. */
 static enum run_end run_follow(struct run *r)
 {
-	int rc = pump_run(&r->pump);
+	int rc;
 
+	sandbox_lend(r->sb);
+	rc = pump_run(&r->pump);
+	sandbox_lend_no_more(r->sb);
 	if (rc == -ESHUTDOWN)
 		return RUN_GOES_ON;
 	if (rc == -EPIPE)

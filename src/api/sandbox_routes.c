@@ -73,17 +73,35 @@ int api_sandbox_list(struct api_call *call, attr_unused struct err *err)
 	return api_reply(call, 200, json_pack("{s:o}", "sandboxes", list));
 }
 
+/* What it means to the command of a run, whose lock the run's stream has. */
+enum command { COMMAND_STAYS, COMMAND_ENDS, COMMAND_REFUSES };
+
+/* Return: 0; 1 when the sandbox has gone with its run; or negative. */
+static int lock_for(struct sandbox *sb, enum command command, struct err *err)
+{
+	bool ended = command == COMMAND_ENDS && run_interrupt(sb);
+	int rc = command == COMMAND_REFUSES ? sandbox_not_lent(sb, err) : 0;
+
+	if (rc < 0)
+		return rc;
+	rc = command == COMMAND_STAYS ? sandbox_lock_beside(sb, err) : sandbox_lock(sb, err);
+	return rc < 0 && ended && sb->gone ? 1 : rc;
+}
+
 /* Find, lock, do, answer with the object. */
 static int locked(struct api_call *call,
-	int (*fn)(struct api_call *call, struct sandbox *sb, struct err *err), struct err *err)
+	int (*fn)(struct api_call *call, struct sandbox *sb, struct err *err), enum command command,
+	struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
 	int rc;
 
 	if (sb == NULL)
 		return -ENOENT;
-	rc = sandbox_lock(sb, err);
-	if (rc == 0) {
+	rc = lock_for(sb, command, err);
+	if (rc > 0) {
+		rc = 0;
+	} else if (rc == 0) {
 		rc = fn(call, sb, err);
 		sandbox_unlock(sb);
 	}
@@ -123,7 +141,8 @@ static int do_remove(struct api_call *call, struct sandbox *sb, struct err *err)
 
 int api_sandbox_remove(struct api_call *call, struct err *err)
 {
-	return locked(call, do_remove, err);
+	return locked(
+		call, do_remove, api_flag(call, "force") ? COMMAND_ENDS : COMMAND_REFUSES, err);
 }
 
 static int do_stop(struct api_call *call, struct sandbox *sb, struct err *err)
@@ -143,7 +162,7 @@ static int do_stop(struct api_call *call, struct sandbox *sb, struct err *err)
 
 int api_sandbox_stop(struct api_call *call, struct err *err)
 {
-	return locked(call, do_stop, err);
+	return locked(call, do_stop, COMMAND_ENDS, err);
 }
 
 static int do_start(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
@@ -158,7 +177,7 @@ static int do_start(attr_unused struct api_call *call, struct sandbox *sb, struc
 
 int api_sandbox_start(struct api_call *call, struct err *err)
 {
-	return locked(call, do_start, err);
+	return locked(call, do_start, COMMAND_REFUSES, err);
 }
 
 /* From the next step on. */
@@ -196,7 +215,7 @@ static int do_set(struct api_call *call, struct sandbox *sb, struct err *err)
 
 int api_sandbox_set(struct api_call *call, struct err *err)
 {
-	return locked(call, do_set, err);
+	return locked(call, do_set, COMMAND_STAYS, err);
 }
 
 /* @what: is asked for, as the user says it. */
@@ -222,7 +241,7 @@ static int do_pause(attr_unused struct api_call *call, struct sandbox *sb, struc
 
 int api_sandbox_pause(struct api_call *call, struct err *err)
 {
-	return locked(call, do_pause, err);
+	return locked(call, do_pause, COMMAND_REFUSES, err);
 }
 
 static int do_suspend(attr_unused struct api_call *call, struct sandbox *sb, struct err *err)
@@ -232,7 +251,7 @@ static int do_suspend(attr_unused struct api_call *call, struct sandbox *sb, str
 
 int api_sandbox_suspend(struct api_call *call, struct err *err)
 {
-	return locked(call, do_suspend, err);
+	return locked(call, do_suspend, COMMAND_REFUSES, err);
 }
 
 static int resume_suspended(struct sandbox *sb, bool files_only, struct err *err)
@@ -260,7 +279,7 @@ static int do_resume(struct api_call *call, struct sandbox *sb, struct err *err)
 
 int api_sandbox_resume(struct api_call *call, struct err *err)
 {
-	return locked(call, do_resume, err);
+	return locked(call, do_resume, COMMAND_REFUSES, err);
 }
 
 /* Bytes and inodes come from the store; without an answer they are left out. */

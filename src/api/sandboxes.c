@@ -160,14 +160,18 @@ struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *e
 	return sandbox_ref(found);
 }
 
+static int lock_failed(const struct sandbox *sb, struct err *err)
+{
+	return err_raise(err, ERR_BUSY, "another operation on sandbox '%s' is under way", sb->name);
+}
+
 int sandbox_lock(struct sandbox *sb, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + LOCK_NS;
 
 	while (sb->locked && !sb->gone) {
 		if (waiters_wait(&sb->changed, deadline) < 0)
-			return err_raise(err, ERR_BUSY,
-				"another operation on sandbox '%s' is under way", sb->name);
+			return lock_failed(sb, err);
 	}
 	if (sb->gone)
 		return err_raise(
@@ -176,10 +180,51 @@ int sandbox_lock(struct sandbox *sb, struct err *err)
 	return 0;
 }
 
+int sandbox_lock_beside(struct sandbox *sb, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + LOCK_NS;
+
+	while (sb->lent && sb->borrowed && !sb->gone) {
+		if (waiters_wait(&sb->changed, deadline) < 0)
+			return lock_failed(sb, err);
+	}
+	if (!sb->lent)
+		return sandbox_lock(sb, err);
+	sb->borrowed = true;
+	return 0;
+}
+
 void sandbox_unlock(struct sandbox *sb)
 {
-	sb->locked = false;
+	if (sb->borrowed)
+		sb->borrowed = false;
+	else
+		sb->locked = false;
 	waiters_wake(&sb->changed);
+}
+
+void sandbox_lend(struct sandbox *sb)
+{
+	sb->lent = true;
+	waiters_wake(&sb->changed);
+}
+
+void sandbox_lend_no_more(struct sandbox *sb)
+{
+	sb->lent = false;
+	while (sb->borrowed)
+		(void)waiters_wait(&sb->changed, 0);
+}
+
+int sandbox_not_lent(const struct sandbox *sb, struct err *err)
+{
+	if (!sb->lent)
+		return 0;
+	return err_hint(err,
+		err_raise(err, ERR_BUSY, "sandbox '%s' is that of a cay run whose command goes on",
+			sb->name),
+		"cay stop %s ends it; what cay create makes, and cay exec works in, can do this meanwhile",
+		sb->name);
 }
 
 /* --- document --- */

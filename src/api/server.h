@@ -126,6 +126,8 @@ struct sandbox {
 	bool checkpointing; /* a fiber sees to them */
 	bool lazy_failed;   /* the last resume, which might have been a lazy one */
 	bool locked;        /* an operation that may not meet another is under way */
+	bool lent;     /* it only listens to a command: sandbox_lock_beside() may have its lock */
+	bool borrowed; /* and has it */
 	bool gone;
 	const struct telling
 		*birth; /* announced in the commit that says that it is there; NULL: nothing is */
@@ -432,8 +434,16 @@ void sandbox_for_all(
 
 /** sandbox_lock() - wait for the right to change it (60 s). Fails with not_found when it was removed meanwhile. Context: waits. */
 int sandbox_lock(struct sandbox *sb, struct err *err);
+/** sandbox_lock_beside() - as sandbox_lock(), also beside a run's stream that only listens: for what leaves the keeper and the command alone. Context: waits. */
+int sandbox_lock_beside(struct sandbox *sb, struct err *err);
 /** sandbox_unlock() - let the next one change it. */
 void sandbox_unlock(struct sandbox *sb);
+/** sandbox_lend() - whoever holds its lock will only listen to a command, until sandbox_lend_no_more(). */
+void sandbox_lend(struct sandbox *sb);
+/** sandbox_lend_no_more() - and has the lock alone again. Context: waits for who has borrowed it. */
+void sandbox_lend_no_more(struct sandbox *sb);
+/** sandbox_not_lent() - for what would take the sandbox from under a run's command: not while that goes on. Return: 0, or negative with @err set. */
+int sandbox_not_lent(const struct sandbox *sb, struct err *err);
 
 /** sandbox_enter() - change the state; asserts that the transition exists and emits the event (%EVENT_TYPE_COUNT: none), writes nothing. @data is stolen. */
 void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data);
@@ -683,6 +693,9 @@ int execs_load(struct server *srv, struct err *err);
 
 /** runs_settle() - delete the rows of runs whose clients have their answers: before somebody asks for anything. */
 void runs_settle(struct server *srv);
+
+/** run_interrupt() - where @sb is lent by a run: end its command, so that the run is over and lets go of the lock. Return: was it lent? Context: waits. */
+bool run_interrupt(struct sandbox *sb);
 
 /** run_orphaned() - after a start: if @sb was made for a run, its client may come back; if it does not, the run is ended. */
 void run_orphaned(struct sandbox *sb);

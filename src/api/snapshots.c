@@ -344,7 +344,7 @@ int api_snapshot_create(struct api_call *call, struct err *err)
 	sb = sandbox_find(call->srv, call->segments[0], err);
 	if (sb == NULL)
 		return -ENOENT;
-	if (sandbox_lock(sb, err) == 0) {
+	if (sandbox_lock_beside(sb, err) == 0) {
 		s = snapshot_take(sb,
 			&(struct snapshot_wish){ .name = name,
 				.durable = name != NULL,

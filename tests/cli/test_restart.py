@@ -268,6 +268,26 @@ def test_a_sandbox_that_does_not_end_is_in_nobodys_way(fresh):
     equal({box["id"]: box["state"] for box in fresh.get("/v1/sandboxes")["sandboxes"]}, {box: "stopped" for box in (stuck, *others)})
 
 
+def test_a_run_is_no_reason_to_wait_for_who_stops_all_sandboxes(fresh, tmp):
+    """Its command is ended with the others, and its client starts no server for it."""
+    pid = server_pid(fresh)
+    process = fresh.popen([os.path.join(fresh.programs, "cay"), "run", "--no-cwd", "--name", "going", "--", "sh", "-c", "echo ready; exec sleep 1000"],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp, start_new_session=True)
+    try:
+        equal(process.stdout.readline(), b"ready\n")
+        fresh.cay("shutdown", "--stop", timeout=30)
+        wait_gone(pid)
+        _, err = process.communicate(timeout=30)
+        equal(process.returncode, 137)
+        contains(err, b"killed")
+        equal(server_pid(fresh), None)
+    finally:
+        process.kill()
+        end_server(fresh, signal.SIGTERM)
+        fresh.start()
+    equal(fresh.get("/v1/sandboxes/going")["state"], "stopped")
+
+
 def test_shutdown_ends_the_server_and_says_so_when_it_has_ended(fresh):
     box = fresh.post("/v1/sandboxes", {})["id"]
     for how, state in (([], "running"), (["--stop"], "stopped")):

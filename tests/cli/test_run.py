@@ -181,6 +181,66 @@ def test_a_client_that_is_killed_leaves_no_running_command(instance, tmp):
     forget(instance)
 
 
+def going(instance, name, top, script, *options):
+    """`cay run --name NAME` that has printed "ready"; it reads its standard input."""
+    process = instance.popen([os.path.join(instance.programs, "cay"), "run", "--name", name, *options, "--", "sh", "-c", script],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=top, start_new_session=True)
+    equal(process.stdout.readline(), b"ready\n")
+    return process
+
+
+def test_what_leaves_the_command_alone_is_done_while_it_goes_on(instance, tmp):
+    """Snapshots, forks, another policy; what would take the sandbox from under the command is refused at once."""
+    top = project(tmp)
+    process = going(instance, "going", top, "echo two > f; echo ready; read word; echo three > g; echo $word")
+    instance.cay("snapshot", "going", "--name", "point", "--files-only")
+    instance.cay("fork", "going", "--name", "twin", "--files-only")
+    instance.cay("policy", "set", "going", "mail-sink")
+    instance.cay("set", "going", "--idle", "10m")
+    for verb in (["pause"], ["suspend"], ["resume"], ["start"], ["apply"], ["rm"], ["rewind"]):
+        contains(instance.cay(*verb, "going", *(["point"] if verb == ["rewind"] else []), want=125).stderr, "is that of a cay run whose command goes on")
+    out, err = process.communicate(b"word\n", timeout=30)
+    equal((process.returncode, out), (0, b"word\n"))
+    contains(err.decode(), "2 files changed")
+    contains(instance.cay("policy", "show", "going").stdout, "mail-sink")
+    instance.cay("fork", "point", "--name", "later")
+    for box in ("twin", "later"):
+        equal(instance.cay("exec", "-w", top, box, "--", "sh", "-c", "cat f; ls").stdout, "two\nf\n")
+        equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
+    instance.cay("apply", "going")
+    forget(instance)
+    instance.cay("rm", "point")
+
+
+@require("root")
+def test_a_live_fork_of_a_run_goes_on_when_that_is_over(instance, tmp):
+    process = going(instance, "going", project(tmp), "X=42; echo ready; read word; echo $word$X")
+    instance.cay("fork", "going", "--name", "twin")
+    out, _ = process.communicate(b"word\n", timeout=30)
+    equal((process.returncode, out), (0, b"word42\n"))
+    instance.cay("rm", "going")
+    run, = instance.get("/v1/sandboxes/twin/execs")["execs"]
+    equal(run["state"], "running")
+    instance.cay("kill", "twin", run["id"])
+    forget(instance)
+
+
+def test_who_stops_or_removes_the_sandbox_of_a_run_ends_its_command(instance, tmp):
+    """At once: nobody waits for the command."""
+    top = project(tmp)
+    for verb, options, stays in ((["stop"], (), True), (["rm", "-f"], (), False), (["stop"], ("--rm",), False), (["rm", "-f"], ("--rm",), False)):
+        process = going(instance, "going", top, "echo two > f; echo ready; cat", *options)
+        equal(instance.cay(*verb, "going").stdout, "going\n")
+        _, err = process.communicate(timeout=30)
+        equal(process.returncode, 137)
+        contains(err.decode(), "killed")
+        equal(boxes(instance), ["going"] if stays else [])
+        if stays:
+            equal(instance.get("/v1/sandboxes/going")["state"], "stopped")
+            contains(instance.cay("diff", "going").stdout, "1 modified")
+        forget(instance)
+
+
 def test_the_current_directory_is_where_the_command_starts(instance, tmp):
     top = project(tmp)
     equal(instance.cay("run", "--", "pwd", cwd=top).stdout, top + "\n")

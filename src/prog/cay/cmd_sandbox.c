@@ -64,8 +64,9 @@ static int move_one(struct cli *cli, const char *name, void *ctx)
 	if (rc < 0)
 		return rc;
 	if (!cli->json)
-		cli_print_word(cli_string(box, "name", ""));
-	return json_array_append_new(move->all, box);
+		cli_print_word(cli_string(box, "name", name));
+	/* none: it has gone with its run */
+	return box != NULL ? json_array_append_new(move->all, box) : 0;
 }
 
 int cmd_move(struct cli *cli)
