@@ -4,6 +4,8 @@
 #include "api/pump.h"
 #include "api_handlers.h"
 
+#define END_NS (10 * NS_PER_S)
+
 static void link_closed(struct stream *s)
 {
 	free(container_of(container_of(s, struct framelink, s), struct pump, link));
@@ -23,6 +25,16 @@ static void wait_while_away(struct stream *client, struct sandbox *sb, const str
 		(void)waiters_wait(&sb->changed, clock_now_ns() + NS_PER_S);
 }
 
+/* Who ends a sandbox says what became of its commands a moment after their connections are gone. */
+static void wait_for_status(struct stream *client, struct sandbox *sb, struct exec *e)
+{
+	uint64_t deadline = clock_now_ns() + END_NS;
+
+	while (!e->ended && !is_away(sb, e) && !sb->gone && !sb->srv->stopping && !client->eof &&
+		client->error == 0 && clock_now_ns() < deadline)
+		(void)waiters_wait(&e->changed, clock_now_ns() + NS_PER_S);
+}
+
 /* @rc: of pump_run(). Return: 0, or an error for the client. */
 static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc, struct err *err)
 {
@@ -38,11 +50,12 @@ static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc
 		pump_send_offset(p->client, e, p->reached);
 		return 0;
 	}
+	wait_for_status(p->client, sb, e);
 	if (is_away(sb, e))
 		return 0;
-	if (!e->ended)
+	/* the sandbox was stopped: the status is known all the same; of one that was removed it may not be */
+	if (!json_is_object(json_object_get(e->doc, "status")))
 		return err_raise(err, ERR_UNAVAILABLE, "the sandbox ended");
-	/* the sandbox was stopped: the status is known all the same */
 	pump_send_object(p->client, FRAME_STATUS, json_incref(json_object_get(e->doc, "status")));
 	return 0;
 }

@@ -4,6 +4,7 @@
 import contextlib
 import os
 import sqlite3
+import subprocess
 
 from lib import cay
 from lib.case import contains, equal, raises, require
@@ -161,6 +162,23 @@ def test_stopping_the_sandbox_is_no_exit(instance):
         status = instance.wait(box, run)
         equal(status["status"], "killed")
         assert "code" not in status, status
+
+
+@require("group")
+def test_who_follows_a_command_is_told_that_its_sandbox_was_stopped(instance):
+    """Also where its connection ends before anybody knows the status, as when the sandbox was resumed."""
+    with instance.sandbox() as box:
+        for _ in range(5):
+            instance.cay("suspend", box)
+            instance.cay("resume", box)
+            process = instance.popen([os.path.join(instance.programs, "cay"), "exec", box, "--", "sh", "-c", "echo ready; exec sleep 1000"],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            equal(process.stdout.readline(), b"ready\n")
+            instance.cay("stop", box)
+            _, err = process.communicate(timeout=30)
+            equal(process.returncode, 137)
+            contains(err, b"cay: killed, with everything that it started")
+            instance.cay("start", box)
 
 
 def test_nothing_is_written_of_what_ran_in_a_sandbox_that_is_removed(instance):
