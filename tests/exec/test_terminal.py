@@ -60,6 +60,20 @@ def test_the_command_sees_a_terminal_of_our_size(instance):
         equal(process.returncode, 5)
 
 
+def test_a_detached_command_has_the_terminal_that_was_asked_for(instance):
+    """-d -it: it waits for who attaches; with -d -i its input does."""
+    with instance.sandbox() as box:
+        run = instance.cay("exec", "-d", "-it", box, "--", "sh", "-c", "tty; read word; echo got $word; exit 5").stdout.strip()
+        process, fd = instance.terminal("attach", "--from", "0", box, run)
+        read_until(fd, b"/dev/pts/")
+        os.write(fd, b"it\n")
+        contains(finish(process, fd), b"got it")
+        equal(process.returncode, 5)
+        run = instance.cay("exec", "-d", "-i", box, "--", "cat").stdout.strip()
+        equal(instance.cay("attach", box, run, stdin="it\n").stdout, "it\n")
+        equal(instance.cay("exec", "-d", box, "--", "cat").returncode, 0)
+
+
 def test_a_new_size_reaches_the_command(instance):
     with instance.sandbox() as box:
         process, fd = instance.terminal("exec", "-it", box, "--", "bash", "-c",

@@ -71,6 +71,10 @@ int cmd_exec(struct cli *cli)
 
 	if (rc < 0)
 		return rc;
+	if (detach) { /* for who attaches later */
+		o.tty = cli_args_has(&cli->args, FLAG_TTY);
+		o.input = o.tty || cli_args_has(&cli->args, FLAG_INTERACTIVE);
+	}
 	rc = start_exec(cli, command, &o, &exec);
 	if (rc < 0)
 		return session_finish(cli, &o, command, rc, &r);
