@@ -575,6 +575,31 @@ def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp):
     equal([payload for kind, payload in got if kind == fake.STDIN], [b"for the job\n"])
 
 
+def test_a_terminal_that_nobody_reads_keeps_nobody_from_ending(tmp):
+    """The window hangs: what asks us to end is heard all the same."""
+    def answer(request):
+        begin(request, *(fake.output(fake.STDOUT, b"y\r\n" * 10000, 30000 * n) for n in range(8)))
+        for _ in request.frames():
+            pass
+
+    for number, flag in enumerate(("-i", "-it")):
+        directory = os.path.join(tmp, str(number))
+        os.mkdir(directory)
+        with fake.FakeCayd(directory) as server:
+            server.on("POST", "/v1/run", answer)
+            process, ours, theirs, before = on_terminal(server, "run", flag, "--", "yes")
+            try:
+                equal(select.select([ours], [], [], 10)[0], [ours])
+                until(lambda p=process: p.send_signal(signal.SIGTERM) or p.poll() is not None)
+                equal(process.returncode, 143)
+                equal(termios.tcgetattr(theirs), before)
+            finally:
+                process.kill()
+                process.wait(10)
+                os.close(ours)
+                os.close(theirs)
+
+
 def test_the_reference_page_is_what_the_program_says(tmp):
     with fake.FakeCayd(tmp) as server:
         page = server.cay("help", "--markdown").stdout.decode()

@@ -4,7 +4,7 @@
  *
  * Invariants: (1) never more than PENDING_MAX bytes of output wait here: the socket is not read meanwhile, and the server sends no more
  * than its window; (2) nothing is written with a call that may block where a signal is waited for: pipes and terminals take
- * PIPE_BUF bytes when poll says they are writable; (3) our standard streams keep their flags, others share them.
+ * PIPE_BUF bytes when poll says they are writable, and terminals, which may have room for less, get it through a description of our own that does not block; (3) our standard streams keep their flags, others share them.
  * Failure story: when standard output goes away the command gets SIGPIPE, as it would without us, and the rest of its output is
  * dropped; what could not be written for another reason (a full disk) is our failure, whatever became of the command. When the server goes away the command goes on in its keeper: we come back to the next server with the offset that we have, learn how much of the input
  * arrived and send the rest again; nothing is lost and nothing comes twice.
@@ -14,6 +14,7 @@
 #include "codec/frame.h"
 #include "io/terminal.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -35,6 +36,7 @@ struct sink {
 	struct buf wait;
 	size_t used;
 	bool file; /* takes any amount at once */
+	bool own;  /* the descriptor is ours alone */
 	bool gone; /* its reader went away */
 };
 
@@ -507,13 +509,40 @@ static int turn(struct stream *s)
 	return rc;
 }
 
+/* A description of the terminal @fd that does not block; -1 where it cannot be opened, as that of another user. */
+static int open_terminal(int fd)
+{
+	char path[32];
+
+	if (!isatty(fd))
+		return -1;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
 static void sink_init(struct sink *sink, int fd)
 {
+	bool device, null;
 	struct stat st;
+	int own = -1;
 
 	*sink = (struct sink){ .fd = fd, .wait = BUF_INIT(PENDING_MAX + (4U << 20)) };
-	sink->file = fstat(fd, &st) == 0 &&
-		     (S_ISREG(st.st_mode) || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)));
+	if (fstat(fd, &st) < 0)
+		return;
+	device = S_ISCHR(st.st_mode);
+	null = device && st.st_rdev == makedev(1, 3);
+	sink->file = S_ISREG(st.st_mode) || null;
+	if (device && !null)
+		own = open_terminal(fd);
+	sink->own = own >= 0;
+	sink->fd = sink->own ? own : fd;
+}
+
+static void sink_fini(struct sink *sink)
+{
+	if (sink->own)
+		fd_close(&sink->fd);
+	buf_free(&sink->wait);
 }
 
 static bool one_file(int a, int b)
@@ -618,8 +647,8 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 	buf_free(&s.in);
 	buf_free(&s.out);
 	buf_free(&s.sent);
-	buf_free(&s.sinks[0].wait);
-	buf_free(&s.sinks[1].wait);
+	sink_fini(&s.sinks[0]);
+	sink_fini(&s.sinks[1]);
 	return rc;
 }
 
