@@ -325,11 +325,30 @@ static int apply_trees(struct apply *a, json_t **ret, struct err *err)
 	return 0;
 }
 
+/* The job of the apply @id ended without an answer: what it had begun is undone now, not with the next start of the server. */
+static int apply_undo(struct server *srv, const char *id, struct err *err)
+{
+	json_t *ok = NULL;
+	struct err why = { 0 };
+	int rc = job_run(srv, json_pack("{s:s,s:s}", "verb", "undo_apply", "apply", id), NULL, NULL,
+		&ok, &why);
+
+	if (rc < 0)
+		err_context(err, "%s", why.msg);
+	else if (json_integer_value(json_object_get(ok, "finished")) > 0)
+		err_context(err, "all changes were applied");
+	else
+		err_context(err, "nothing was applied");
+	json_decref(ok);
+	return rc;
+}
+
 static int apply_job(struct apply *a, json_t **ret, struct err *err)
 {
 	struct gather g = { .changes = json_array(), .text = BUF_INIT(1U << 20) };
 	bool dry = json_is_true(json_object_get(a->call->body, "dry_run"));
 	json_t *request, *trees, *ok = NULL;
+	struct id id = id_new();
 	int rc = apply_trees(a, &trees, err);
 
 	if (rc < 0) {
@@ -338,8 +357,8 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 		return rc;
 	}
 	request = json_pack("{s:s,s:s,s:s,s:o,s:O,s:I,s:I,s:b}", "verb",
-		dry ? "check_apply" : "apply", "apply", id_new().s, "sandbox", a->sb->id, "trees",
-		trees, "since_ns", json_object_get(a->sb->doc, "since_ns"), "uid",
+		dry ? "check_apply" : "apply", "apply", id.s, "sandbox", a->sb->id, "trees", trees,
+		"since_ns", json_object_get(a->sb->doc, "since_ns"), "uid",
 		(json_int_t)http_peer_uid(a->call->conn), "gid",
 		(json_int_t)http_peer_gid(a->call->conn), "allow_exec",
 		(int)json_is_true(json_object_get(a->call->body, "allow_exec")));
@@ -354,6 +373,8 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 	} else if (g.last != NULL) {
 		*ret = json_incref(g.last); /* conflicts and executables go with the error */
 	}
+	if (rc < 0 && !dry && (err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT))
+		(void)apply_undo(a->call->srv, id.s, err);
 	json_decref(g.changes);
 	json_decref(g.last);
 	buf_free(&g.text);

@@ -255,13 +255,31 @@ static bool is_as_before(const struct step *s)
 							   st.st_mtim.tv_nsec);
 }
 
+/* Until a journal is settled what it took away is there, in every directory that it speaks of. A disk that is not mounted has neither, and a directory that was moved. */
+static int find_staging(const json_t *journal)
+{
+	const json_t *targets = json_object_get(journal, "targets"), *t;
+	const char *id = json_string_value(json_object_get(journal, "id"));
+	size_t i;
+
+	json_array_foreach (targets, i, t) {
+		cleanup_fd int target =
+			open(json_string_value(t), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		cleanup_fd int staging = target < 0 ? -errno : apply_staging(target, id, false);
+
+		if (staging < 0)
+			return staging;
+	}
+	return 0;
+}
+
 /*
  * Backwards from step @n - 1; goes on after a failure, for the rest can still be put back. The renames gave what is put back a new ctime, which must not look like
  * a change of the host's own to the next apply: @known remembers it.
  */
 static int undo(const json_t *journal, size_t n, json_t *known)
 {
-	int result = 0;
+	int result = n > 0 ? find_staging(journal) : 0;
 
 	while (n-- > 0) {
 		cleanup(step_close) struct step s;
@@ -422,7 +440,8 @@ static int do_steps(const json_t *journal, size_t *done, struct err *err)
 	return 0;
 }
 
-static int do_all(const json_t *journal, json_t *known, struct err *err)
+/* @stuck: not all of it could be undone. */
+static int do_all(const json_t *journal, json_t *known, bool *stuck, struct err *err)
 {
 	size_t done;
 	int rc = do_steps(journal, &done, err);
@@ -433,7 +452,8 @@ static int do_all(const json_t *journal, json_t *known, struct err *err)
 			return 0;
 		(void)err_raise_sys(err, rc, "write the changes to disk; nothing was applied");
 	}
-	if (undo(journal, done, known) < 0)
+	*stuck = undo(journal, done, known) < 0;
+	if (*stuck)
 		err_context(err,
 			"and not everything could be put back: look at the directory '" APPLY_STAGING
 			"*'");
@@ -450,14 +470,25 @@ int apply_begin(const struct store *store, const json_t *journal, struct err *er
 	return rc < 0 ? err_raise_sys(err, rc, "begin the journal of the apply") : 0;
 }
 
+/* Nothing of @journal, called @name, is to be undone any more: what is left of it is cleared up, by recovery when not here. */
+static int settle(int dir, const char *name, const json_t *journal)
+{
+	cleanup_free char *undone =
+		str_dupf("%s.undone", json_string_value(json_object_get(journal, "id")));
+
+	if (renameat(dir, name, dir, undone) < 0)
+		return -errno;
+	apply_discard(journal);
+	return unlinkat(dir, undone, 0) < 0 ? -errno : 0;
+}
+
 void apply_abandon(const struct store *store, const json_t *journal)
 {
 	cleanup_fd int dir = open_journals(store);
 	cleanup_free char *name =
 		str_dupf("%s.json", json_string_value(json_object_get(journal, "id")));
 
-	apply_discard(journal);
-	(void)unlinkat(dir, name, 0);
+	(void)settle(dir, name, journal);
 }
 
 int apply_run(const struct store *store, const json_t *journal, struct err *err)
@@ -467,6 +498,7 @@ int apply_run(const struct store *store, const json_t *journal, struct err *err)
 	cleanup_free char *name = str_dupf("%s.json", id), *done = str_dupf("%s.done", id);
 	const char *sandbox = json_string_value(json_object_get(journal, "sandbox"));
 	uid_t uid = (uid_t)number(journal, "uid");
+	bool stuck = false;
 	json_t *known;
 	int rc = dir < 0 ? dir : write_journal(dir, name, journal);
 
@@ -481,70 +513,106 @@ int apply_run(const struct store *store, const json_t *journal, struct err *err)
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "act as user %u", uid);
 	else
-		rc = do_all(journal, known, err);
+		rc = do_all(journal, known, &stuck, err);
 	if (apply_as(0, 0) < 0)
 		rc = err_raise_sys(err, -EPERM, "act as root again");
 	if (rc < 0)
 		apply_keep(store, sandbox, known);
 	json_decref(known);
-	if (rc == 0 && (renameat(dir, name, dir, done) < 0 || fsync(dir) < 0))
+	if (rc < 0) {
+		/* staging that still holds something of the host is kept */
+		(void)(stuck ? unlinkat(dir, name, 0) : settle(dir, name, journal));
+		return rc;
+	}
+	if (renameat(dir, name, dir, done) < 0 || fsync(dir) < 0)
 		rc = err_raise_sys(err, -errno, "finish the journal of the apply");
-	else if (rc == 0 && fault("store.apply.done") < 0)
+	else if (fault("store.apply.done") < 0)
 		rc = err_raise_sys(err, -EIO, "finish the apply");
-	/* staging that still holds something of the host (an undo that failed) is kept */
-	if (rc == 0 || strstr(err->msg, "put back") == NULL)
-		apply_discard(journal);
-	(void)unlinkat(dir, rc == 0 ? done : name, 0);
+	apply_discard(journal);
+	(void)unlinkat(dir, name, 0);
+	(void)unlinkat(dir, done, 0);
 	return rc;
+}
+
+/* A journal that cannot be undone must not keep the server from starting, nor be undone when nobody expects it any more: a person has to look. */
+static int give_up(int dir, const char *name, const char *id, int why, struct err *err)
+{
+	cleanup_free char *failed = str_dupf("%s.failed", name);
+
+	(void)renameat(dir, name, dir, failed);
+	return err_raise_sys(err, why,
+		"undo the apply '%s', which was broken off: what it took away lies in '" APPLY_STAGING
+		"%s' of its directories (the steps: 'apply/%s')",
+		id, id, failed);
+}
+
+static int undo_journal(
+	const struct store *store, int dir, const char *name, json_t *journal, struct err *err)
+{
+	const char *sandbox = json_string_value(json_object_get(journal, "sandbox"));
+	json_t *known = apply_recall(store, sandbox);
+	int rc = undo(journal, json_array_size(json_object_get(journal, "steps")), known);
+
+	apply_keep(store, sandbox, known);
+	json_decref(known);
+	if (rc < 0)
+		return give_up(
+			dir, name, json_string_value(json_object_get(journal, "id")), rc, err);
+	rc = settle(dir, name, journal);
+	return rc < 0 ? err_raise_sys(err, rc, "clear up behind the apply '%s'", name) : 0;
 }
 
 static int recover_one(const struct store *store, int dir, const char *name, int *undone,
 	int *finished, struct err *err)
 {
 	cleanup_buf struct buf text = BUF_INIT(1U << 30);
-	bool done = str_ends(name, ".done");
 	json_t *journal;
 	int rc = file_read_at(dir, name, &text);
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "read the journal '%s'", name);
 	journal = json_loadb(buf_cstr(&text), text.n, 0, NULL);
-	if (journal != NULL && !done) {
-		const char *sandbox = json_string_value(json_object_get(journal, "sandbox"));
-		json_t *known = apply_recall(store, sandbox);
-
-		rc = undo(journal, json_array_size(json_object_get(journal, "steps")), known);
-		apply_keep(store, sandbox, known);
-		json_decref(known);
-	}
-	if (journal != NULL && rc == 0)
-		apply_discard(journal);
-	++*(done ? finished : undone);
-	json_decref(journal);
-	if (rc < 0) {
-		/* it must not keep the server from starting: the journal and what it speaks of are kept for a person */
-		cleanup_free char *failed = str_dupf("%s.failed", name);
-
-		rc = renameat(dir, name, dir, failed) < 0 ? -errno : 0;
+	++*(str_ends(name, ".done") ? finished : undone);
+	if (journal != NULL && str_ends(name, ".json")) {
+		rc = undo_journal(store, dir, name, journal, err);
 	} else {
-		rc = unlinkat(dir, name, 0) < 0 ? -errno : 0;
+		if (journal != NULL)
+			apply_discard(journal);
+		if (unlinkat(dir, name, 0) < 0)
+			rc = err_raise_sys(err, -errno, "remove the journal '%s'", name);
 	}
-	return rc < 0 ? err_raise_sys(err, rc, "undo the apply '%s'", name) : 0;
+	json_decref(journal);
+	return rc;
 }
 
-int apply_recover(const struct store *store, int *undone, int *finished, struct err *err)
+/* Of the apply @id, or of any. */
+static bool is_journal(const char *name, const char *id)
+{
+	return (id == NULL || str_starts(name, id)) &&
+	       (str_ends(name, ".json") || str_ends(name, ".done") || str_ends(name, ".undone"));
+}
+
+int apply_recover(
+	const struct store *store, const char *id, int *undone, int *finished, struct err *err)
 {
 	cleanup_fd int dir = open_journals(store);
 	cleanup_names struct tree_names names = { 0 };
-	int rc = dir < 0 ? dir : tree_names(dir, &names);
+	int first = dir < 0 ? dir : tree_names(dir, &names);
 
-	if (rc < 0)
-		return err_raise_sys(err, rc, "list the journals of applies");
-	for (size_t i = 0; rc == 0 && i < names.n; i++) {
-		if (str_ends(names.names[i], ".json") || str_ends(names.names[i], ".done"))
-			rc = recover_one(store, dir, names.names[i], undone, finished, err);
-		else if (str_eq(names.names[i], ".new"))
+	if (first < 0)
+		return err_raise_sys(err, first, "list the journals of applies");
+	for (size_t i = 0; i < names.n; i++) {
+		struct err why = { 0 };
+		int rc = 0;
+
+		if (is_journal(names.names[i], id))
+			rc = recover_one(store, dir, names.names[i], undone, finished, &why);
+		else if (id == NULL && str_eq(names.names[i], ".new"))
 			(void)unlinkat(dir, names.names[i], 0);
+		if (rc < 0 && first == 0) {
+			first = rc;
+			*err = why;
+		}
 	}
-	return rc;
+	return first;
 }

@@ -55,8 +55,12 @@ int apply_run(const struct store *store, const json_t *journal, struct err *err)
 /** apply_discard() - remove the staging directories of @journal. */
 void apply_discard(const json_t *journal);
 
-/** apply_recover() - undo journals that are not done, clean up after those that are. */
-int apply_recover(
-	const struct store *store, int *undone, int *finished, struct err *err) attr_must_use;
+/**
+ * apply_recover() - undo journals that are not done, clean up after those that are.
+ * @id: only that of this apply, whose job has ended; NULL: all, and no job runs.
+ * Return: 0; -errno with @err when one cannot be undone: it is kept as `.failed`, and the others are done all the same.
+ */
+int apply_recover(const struct store *store, const char *id, int *undone, int *finished,
+	struct err *err) attr_must_use;
 
 #endif

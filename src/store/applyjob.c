@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store/applyjob.c - the jobs `apply` and `check_apply`: judge the changes of cow mounts against the host as it is now, stage them, run them.
+ * store/applyjob.c - the jobs `apply`, `check_apply` and `undo_apply`: judge the changes of cow mounts against the host as it is now, stage them, run them.
  *
  * What "before" was is proved, not remembered: see docs/design/0002 "Apply".
  */
@@ -836,4 +836,15 @@ int store_apply(struct job *job, json_t **ok, struct err *err)
 int store_check_apply(struct job *job, json_t **ok, struct err *err)
 {
 	return apply(job, true, ok, err);
+}
+
+int store_undo_apply(struct job *job, json_t **ok, struct err *err)
+{
+	const char *id = job_id(job->request, "apply", err);
+	int undone = 0, finished = 0;
+	int rc = id == NULL ? -EINVAL : apply_recover(&job->store, id, &undone, &finished, err);
+
+	if (rc == 0)
+		*ok = json_pack("{s:i, s:i}", "undone", undone, "finished", finished);
+	return rc;
 }

@@ -551,7 +551,7 @@ int store_recover(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0)
 		rc = recover_all(&r, job, err);
 	if (rc == 0) {
-		note(&r, apply_recover(&job->store, &undone, &finished, err), err);
+		note(&r, apply_recover(&job->store, NULL, &undone, &finished, err), err);
 		sandboxes = recover_sweep(&r, err);
 		note(&r, sandboxes, err);
 		*ok = json_pack("{s:i, s:i, s:O, s:O, s:O, s:O, s:i, s:i}", "applies_undone",

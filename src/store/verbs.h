@@ -23,6 +23,7 @@ typedef int store_verb(struct job *job, json_t **ok, struct err *err);
 	VERB(get, true, LOCK_NONE) \
 	VERB(put, true, LOCK_NONE) \
 	VERB(seal, true, LOCK_SHARED) \
+	VERB(undo_apply, false, LOCK_SHARED) \
 	VERB(unseal, true, LOCK_SHARED) \
 	VERB(sync, true, LOCK_NONE) \
 	VERB(verify, true, LOCK_SHARED) \

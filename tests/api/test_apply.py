@@ -171,3 +171,22 @@ def test_the_host_directory_is_never_written_by_the_sandbox(instance, tmp):
         instance.ok(box, "rm -rf /p/* ; mkdir /p/x; echo y > /p/x/y; chmod 700 /p; touch /p/.hidden")
         equal(tree(top), before)
     equal(tree(top), before)
+
+
+def test_an_apply_whose_job_is_killed_is_undone_at_once(tmp):
+    """The server lives on: nobody waits for its next start with half of the changes in his project."""
+    top = project(tmp)
+    for point, applied in (("store.apply.journal", False), ("store.apply.step:1", False), ("store.apply.step:4", False), ("store.apply.done", True)):
+        instance = cay.Instance(tmp)
+        try:
+            instance.start(CAY_FAULT=f"{point}=kill")
+            with over(instance, top) as box:
+                instance.ok(box, "echo two > /p/a; rm /p/b; mkdir /p/n; echo three > /p/n/c; echo four > /p/c")
+                before = tree(top)
+                error = raises(cay.ApiError, apply, instance, box)
+                contains(error.message, "all changes were applied" if applied else "nothing was applied")
+                equal(tree(top) == before, not applied, point)
+                equal([n for n in os.listdir(top) if n.startswith(".cay")], [])
+                equal([n for n in os.listdir(os.path.join(instance.state, "apply")) if not n.endswith(".applied")], [])
+        finally:
+            instance.close()

@@ -490,6 +490,24 @@ def test_kill_at_each_point(tmp):
             raise AssertionError("the last point did not come")
 
 
+@require("root", "btrfs", "loop")
+def test_what_cannot_be_undone_is_told(tmp):
+    """The disk with the project is not mounted when recovery looks, or the project was moved: what the apply took away is somewhere else."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        change(w)
+        raises(job.JobDied, w.apply, env={"CAY_FAULT": "store.apply.step:4"})
+        os.rename(w.host, w.host + "-moved")
+        os.mkdir(w.host)
+        told = pool.run("recover", layers=[], sandboxes=[w.sandbox])["problems"]
+        equal(len(told), 1)
+        kept = [n for n in os.listdir(os.path.join(pool.state, "apply")) if n.endswith(".failed")]
+        equal(len(kept), 1)
+        contains(told[0], kept[0])
+        contains(told[0], [n for n in os.listdir(w.host + "-moved") if n.startswith(".cay-apply-")][0])
+        equal(pool.run("recover", layers=[], sandboxes=[w.sandbox])["problems"], [], "it is told once")
+
+
 @require("root")
 def test_bad_requests(tmp):
     with Pool(tmp, "directory") as pool:
