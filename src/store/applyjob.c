@@ -264,7 +264,7 @@ static bool is_another(const struct plan *p, const struct merged *dir)
 }
 
 /*
- * Was the host's directory moved to where it is since the sandbox deleted what was there? What is added to a directory or taken out of it gives both its times anew, and is judged by itself; a move, as a change of
+ * Was the host's directory moved to where it is since the sandbox deleted or copied what was there? What is added to a directory or taken out of it gives both its times anew, and is judged by itself; a move, as a change of
  * mode, only the one. Elsewhere than where the sandbox looked times say nothing.
  */
 static bool moved_since(const struct plan *p, const struct change *c)
@@ -273,6 +273,12 @@ static bool moved_since(const struct plan *p, const struct change *c)
 
 	return !p->elsewhere && (int64_t)ctime_ns(st) != mtime_ns(st) &&
 	       ctime_ns(st) >= decided_ns(p, c) && !is_ours(p, c);
+}
+
+static bool sets_mode(const struct change *c)
+{
+	return c->kind == CHANGE_METADATA &&
+	       (c->after->st.st_mode & 07777) != (c->before->st.st_mode & 07777);
 }
 
 /* A directory that the sandbox renamed shows what the host has at its old name: is there nothing any more, or something else? What was in it is then in no layer of the sandbox. */
@@ -343,6 +349,9 @@ static void judge(struct plan *p, const struct change *c)
 	else if (b->kind == FOUND_DIR && a->kind == FOUND_NONE && moved_since(p, c))
 		note(p->conflicts, p, c->path,
 			"it was replaced on the host, or got another mode, after the sandbox had deleted it");
+	else if (sets_mode(c) && b->kind == FOUND_DIR && moved_since(p, c))
+		note(p->conflicts, p, c->path,
+			"it got another mode on the host, or was moved there, after the sandbox had changed it or something in it");
 	else if (b->kind != FOUND_NONE && c->parent != NULL && has_base(p, c->parent) &&
 		 is_another(p, c->parent))
 		note(p->conflicts, p, c->path,
@@ -384,7 +393,7 @@ static void plan_steps(struct plan *p, const struct change *c)
 		return;
 	}
 	if (c->kind == CHANGE_METADATA) {
-		if (mode != (b->st.st_mode & 07777))
+		if (sets_mode(c))
 			add_step(p, "mode", c->path, b, mode);
 		else
 			note(p->skipped, p, c->path, "owners and attributes alone are not applied");

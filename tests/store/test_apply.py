@@ -184,6 +184,26 @@ def test_what_the_host_put_in_the_place_of_a_directory_is_not_what_was_there(tmp
 
 
 @require("root", "btrfs", "loop")
+def test_a_mode_that_the_host_gave_a_directory_is_not_taken_back(tmp):
+    """Who writes into a directory copies it up, with the mode that it has then."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("src/new")
+        w.later()
+        os.chmod(w.host + "/src", 0o700)
+        contains(w.refused("conflict")["src"], "another mode on the host")
+        os.chmod(w.at + "/src", 0o700)
+        w.apply()
+        w.equals_sandbox()
+        os.chmod(w.at + "/src", 0o750)  # the sandbox's own change, also again, and behind changes of the host that are no modes
+        w.apply()
+        os.chmod(w.at + "/src", 0o751)
+        w.write("src/of-host", where=w.host)
+        w.apply()
+        equal(stat.S_IMODE(os.stat(w.host + "/src").st_mode), 0o751)
+
+
+@require("root", "btrfs", "loop")
 def test_same_change_on_both_sides_is_none(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
