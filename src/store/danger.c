@@ -83,7 +83,7 @@ int danger_place(int dir, char ret[PATH_MAX])
 	return 0;
 }
 
-/* Does a link at @path lead out of the directory? Judged by its text alone: every ".." counts, whatever lies on the way. */
+/* Does a link at @path lead out of the directory, or may it? Judged by its text alone: what it names may be a link, too, and lead up as far as the directory goes. */
 static bool leads_out(const char *path, const char *target)
 {
 	int depth = 0;
@@ -98,7 +98,7 @@ static bool leads_out(const char *path, const char *target)
 		if (n == 2 && p[0] == '.' && p[1] == '.')
 			depth--;
 		else if (n > 0 && !(n == 1 && p[0] == '.'))
-			depth++;
+			depth = 0;
 		if (depth < 0)
 			return true;
 		p += n;

@@ -46,3 +46,36 @@ TEST(modes_tell_too)
 	check(of("data", 0, S_IFREG | 0644, CHANGE_ADDED) == NULL);
 	check(of("AGENTS.md", S_IFREG | 0644, 0, CHANGE_DELETED) == NULL);
 }
+
+static bool link_is_named(const char *path, const char *target)
+{
+	char dir[] = "/tmp/cay-danger-XXXXXX";
+	const struct found b = { .kind = FOUND_NONE, .dir = -1 };
+	struct found a = {
+		.kind = FOUND_FILE, .name = "link", .st = { .st_mode = S_IFLNK | 0777 }
+	};
+	const struct change change = {
+		.kind = CHANGE_ADDED, .path = path, .before = &b, .after = &a
+	};
+	const char *why;
+
+	check(mkdtemp(dir) != NULL);
+	a.dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	check(symlinkat(target, a.dir, "link") == 0);
+	why = danger_change(&change, "");
+	check(unlinkat(a.dir, "link", 0) == 0 && close(a.dir) == 0 && rmdir(dir) == 0);
+	return why != NULL;
+}
+
+TEST(links_that_lead_out_are_named_also_by_way_of_other_links)
+{
+	check(!link_is_named("a", "b"));
+	check(!link_is_named("a", "./b/c/"));
+	check(!link_is_named("x/y/a", "../../b/c"));
+	check(!link_is_named("x/a", "."));
+	check(link_is_named("a", "/b"));
+	check(link_is_named("a", ".."));
+	check(link_is_named("x/y/a", "../../../b"));
+	check(link_is_named("x/y/a", "b/../c")); /* b may be a link to the top */
+	check(link_is_named("x/y/a", "../b/c/../d"));
+}
