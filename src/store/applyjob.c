@@ -359,6 +359,8 @@ static void judge(struct plan *p, const struct change *c)
 	else if (b->kind == FOUND_NONE && a->layer != p->a.n - 1 && !origin_lives(p, a))
 		note(p->conflicts, p, c->path,
 			"it was removed or replaced on the host after the sandbox had changed it");
+	if (why == NULL)
+		why = danger_repository(c, &p->a);
 	if (why != NULL)
 		note(p->executables, p, c->path, why);
 }

@@ -107,6 +107,72 @@ static bool leads_out(const char *path, const char *target)
 	return false;
 }
 
+static bool is_in(const struct stack *stack, const struct merged *dir, const char *name)
+{
+	cleanup(found_close) struct found f = { .dir = -1 };
+
+	return stack_lookup(stack, dir, name, &f) == 0 && f.kind != FOUND_NONE;
+}
+
+/* Would git take @dir for a repository (setup.c: is_git_directory())? */
+static bool is_repository(const struct stack *stack, const struct merged *dir)
+{
+	return is_in(stack, dir, "HEAD") &&
+	       (is_in(stack, dir, "commondir") ||
+		       (is_in(stack, dir, "objects") && is_in(stack, dir, "refs")));
+}
+
+/* Is the last part of @path something that matters in a repository? */
+static bool may_be_of_repository(const char *path)
+{
+	static const char *const names[] = { "HEAD", "objects", "refs", "commondir", "config",
+		"config.worktree", "info/attributes", "hooks/*" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (matches(path, names[i]))
+			return true;
+	}
+	return false;
+}
+
+/* @path, which is new if @added, in a repository. */
+static const char *in_repository(const char *path, bool added)
+{
+	cleanup_free char *whole = str_dupf(".git/%s", path);
+
+	if (added && (str_eq(path, "HEAD") || str_eq(path, "objects") || str_eq(path, "refs")))
+		return "git would take the directory that it is in for a repository";
+	return danger_path(whole);
+}
+
+const char *danger_repository(const struct change *change, const struct stack *stack)
+{
+	cleanup(merged_close) struct merged at = { 0 };
+	const char *path = change->path, *why = NULL;
+	int rc;
+
+	if (change->after->kind == FOUND_NONE || !may_be_of_repository(path))
+		return NULL;
+	rc = stack_root(stack, &at);
+	while (rc == 0 && why == NULL) {
+		cleanup(found_close) struct found f = { .dir = -1 };
+		size_t n = strcspn(path, "/");
+		char name[NAME_MAX + 1];
+
+		if (is_repository(stack, &at))
+			why = in_repository(path, change->before->kind == FOUND_NONE);
+		if (path[n] == '\0' || n > NAME_MAX)
+			break;
+		(void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
+		rc = stack_lookup(stack, &at, name, &f);
+		merged_close(&at);
+		at = f.merged;
+		f.merged = (struct merged){ 0 };
+		path += n + 1;
+	}
+	return why;
+}
+
 static bool was_executable(const struct found *before)
 {
 	return before->kind == FOUND_FILE && S_ISREG(before->st.st_mode) &&

@@ -26,4 +26,11 @@ int danger_place(int dir, char ret[PATH_MAX]) attr_must_use;
  */
 const char *danger_change(const struct change *change, const char *place);
 
+/**
+ * danger_repository() - is a change dangerous because git takes a directory that it is in for a repository, which needs no ".git"?
+ * @stack: all that would be there then.
+ * Return: why, static text, or NULL.
+ */
+const char *danger_repository(const struct change *change, const struct stack *stack);
+
 #endif

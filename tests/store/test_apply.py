@@ -437,6 +437,37 @@ def test_dangers_of_a_part_of_a_project(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_a_repository_needs_no_name(tmp):
+    """git takes each directory with HEAD, objects and refs for one, also below a checkout, and obeys the config in it."""
+    def make(w, top, *names, where=None):
+        for name in names:
+            w.write(f"{top}{name}", where=where)
+
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        os.mkdir(w.host + "/.git")
+        make(w, "sub/", "HEAD", "config", "hooks/one", "info/attributes", "objects/x", "refs/heads/x")
+        make(w, "linked/", "HEAD", "commondir", "config")
+        make(w, "none/", "HEAD", "config", "hooks/one", "refs/x")
+        listed = w.refused("needs_allow_exec")
+        equal(sorted(listed), ["linked/HEAD", "linked/commondir", "linked/config"] +
+              ["sub/HEAD", "sub/config", "sub/hooks/one", "sub/info/attributes", "sub/objects", "sub/refs"])
+        contains(listed["sub/config"], "git obeys")
+        contains(listed["sub/objects"], "for a repository")
+        w = World(tmp, pool, "top")
+        make(w, "", "HEAD", "config", "refs/heads/x", where=w.host)  # its config came with an earlier apply, say
+        make(w, "", "objects/x")
+        equal(list(w.refused("needs_allow_exec")), ["objects"])
+        w = World(tmp, pool, "old")
+        make(w, "sub/", "HEAD", "config", "objects/x", "refs/heads/x", where=w.host)
+        w.later()
+        make(w, "sub/", "HEAD", "objects/y", "refs/heads/y", "description")
+        equal(w.apply()["applied"], True)
+        w.write("sub/config", "another\n")
+        equal(list(w.refused("needs_allow_exec")), ["sub/config"])
+
+
+@require("root", "btrfs", "loop")
 def test_caller_may_only_what_he_may(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
