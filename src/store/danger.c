@@ -3,6 +3,7 @@
 #include "base/gitdir.h"
 #include "base/str.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -14,7 +15,9 @@
 static bool matches(const char *path, const char *pattern)
 {
 	for (const char *p = path; p != NULL;) {
-		if (fnmatch(pattern, p, FNM_CASEFOLD | FNM_NOESCAPE) == 0)
+		bool may = *pattern == '*' || tolower(*pattern) == tolower(*p);
+
+		if (may && fnmatch(pattern, p, FNM_CASEFOLD | FNM_NOESCAPE) == 0)
 			return true;
 		p = strchr(p, '/');
 		if (p != NULL)

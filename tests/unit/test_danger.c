@@ -6,7 +6,9 @@ TEST(what_is_harmless_is_not_named)
 {
 	static const char *const harmless[] = { "src/main.c", "README.md", "git/hooks",
 		"hooks/pre-commit", "my.git/config", "a.gitmodules", "docs/agents.md.txt",
-		"vscode/settings.json", "profile", "config/fish" };
+		"vscode/settings.json", "profile", "config/fish", ".git/refs/heads/rebase-merge",
+		"model.pth", "yarn.lock", ".yarn/cache/x.zip", "gradle.properties",
+		"rust/toolchain.c", "docker/config.json" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(harmless); i++)
 		check(danger_path(harmless[i]) == NULL);
@@ -18,7 +20,16 @@ TEST(what_tools_obey_is_named_at_any_depth_and_in_any_case)
 		".git/config", ".GIT/Config", "a/.git/modules/m/config", ".git", "vendor/.git",
 		"AGENTS.md", "pkg/claude.md", ".cursor/rules/x.mdc", ".github/workflows/ci.yml",
 		".vscode/tasks.json", "x.code-workspace", ".envrc", "home/.bashrc", ".npmrc",
-		"sitecustomize.py", ".clinerules-code", "Makefile.d/../.ssh/config" };
+		"sitecustomize.py", ".clinerules-code", "Makefile.d/../.ssh/config",
+		".git/rebase-merge/git-rebase-todo",
+		".git/worktrees/x/rebase-merge/git-rebase-todo", ".hg/hgrc", ".jj/repo/config.toml",
+		"lefthook.toml", ".lefthook/pre-commit/x", ".devcontainer.json",
+		"x.sublime-project", ".helix/languages.toml", ".zed/tasks.json",
+		"sub/rust-toolchain.toml", ".forgejo/workflows/ci.yml", ".woodpecker.yaml",
+		"azure-pipelines-nightly.yml", ".yarn/releases/yarn-4.cjs", ".pnp.cjs",
+		".pnpmfile.mjs", ".venv/lib/python3.13/site-packages/x.pth", ".Rprofile",
+		"gradle/wrapper/gradle-wrapper.properties", ".config/git/config", ".tmux.conf",
+		".docker/config.json", ".opencode/agent/x.md", ".kiro/hooks/x.json" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		check(danger_path(bad[i]) != NULL);
