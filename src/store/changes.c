@@ -194,8 +194,12 @@ int changes_add(struct changes *c, const struct change *change, const char *targ
 	(void)json_object_set_new(o, "before", before);
 	(void)json_object_set_new(o, "after", after);
 	(void)json_array_append_new(c->list, o);
-	if (c->want_text && change->content)
+	if (c->want_text && !c->text_full)
 		rc = textdiff_add(&c->text, target, change);
+	if (rc > 0) {
+		c->text_full = true;
+		rc = 0;
+	}
 	return rc;
 }
 
@@ -282,7 +286,11 @@ static int send_text(struct changes *c, struct job *job)
 			return rc;
 		at += n;
 	}
-	return 0;
+	if (!c->text_full)
+		return 0;
+	return job_send(
+		job, json_pack("{s:s}", "text",
+			     "\nThe text ends here, and is not all: it has no more room\n"));
 }
 
 int changes_send(struct changes *c, struct job *job, json_int_t *ret_n)

@@ -18,7 +18,7 @@ struct changes {
 	bool hash; /* read every regular file that changed */
 	uint64_t
 		holes_left; /* so many bytes of holes are hashed; a file that has more gets no hash */
-	bool want_text;
+	bool want_text, text_full;
 	struct buf text;
 };
 

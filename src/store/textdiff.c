@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/textdiff.h"
 #include "base/str.h"
+#include "store/tree.h"
 
 #include <sys/wait.h>
 
@@ -29,16 +30,22 @@ static int open_side(const struct found *f)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Names are labels only; a newline in one must not forge lines. */
+/* A newline in a name must not forge lines. */
+static void hide_controls(char *s)
+{
+	for (; *s != '\0'; s++) {
+		if ((unsigned char)*s < ' ')
+			*s = '?';
+	}
+}
+
+/* Names are labels only. */
 static char *label(const char *side, const char *target, const char *path, bool there)
 {
 	char *s = there ? str_dupf("%s%s/%s", side, str_eq(target, "/") ? "" : target, path)
 			: str_dup("/dev/null");
 
-	for (char *p = s; *p != '\0'; p++) {
-		if ((unsigned char)*p < ' ')
-			*p = '?';
-	}
+	hide_controls(s);
 	return s;
 }
 
@@ -91,15 +98,70 @@ static int run(struct buf *out, int before, int after, const char *old, const ch
 	return WIFEXITED(status) && WEXITSTATUS(status) <= 1 ? 0 : -EIO;
 }
 
-int textdiff_add(struct buf *out, const char *target, const struct change *change)
+static bool is_link(const struct found *f)
+{
+	return f->kind == FOUND_FILE && S_ISLNK(f->st.st_mode);
+}
+
+static int add_link(struct buf *out, const char *label, const char *verb, const struct found *f)
+{
+	char target[PATH_MAX];
+	ssize_t n = readlinkat(f->dir, f->name, target, sizeof(target) - 1);
+
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	hide_controls(target);
+	buf_fmt(out, "Symbolic link %s %s to %s\n", label, verb, target);
+	return 0;
+}
+
+/* What is neither file nor directory, on one side. */
+static int add_special(struct buf *out, const char *label, const char *verb, const struct found *f)
+{
+	if (f->kind != FOUND_FILE || regular(f))
+		return 0;
+	if (is_link(f))
+		return add_link(out, label, verb, f);
+	buf_fmt(out, "%s %s a %s\n", label, verb, tree_type_name(f->st.st_mode));
+	return 0;
+}
+
+/* Modes, as far as they say more than that there is a file. */
+static void add_mode(struct buf *out, const char *label, const struct change *c)
+{
+	const struct found *b = c->before, *a = c->after;
+	mode_t was = b->st.st_mode & 07777, is = a->st.st_mode & 07777;
+
+	if (a->kind == FOUND_NONE || is_link(a))
+		return;
+	if (b->kind != FOUND_NONE && !is_link(b) && was != is)
+		buf_fmt(out, "Mode of %s: %04o, was %04o\n", label, is, was);
+	else if (c->kind == CHANGE_METADATA)
+		buf_fmt(out, "Owner or attributes of %s changed\n", label);
+	else if (b->kind == FOUND_NONE && regular(a) && (is & 07111) != 0)
+		buf_fmt(out, "Mode of %s: %04o\n", label, is);
+}
+
+/* The `diff` program says nothing about those that come or go. */
+static void add_empty(struct buf *out, const char *old, const char *new, const struct change *c)
+{
+	const struct found *b = c->before, *a = c->after;
+
+	if (regular(a) && a->st.st_size == 0 && !regular(b))
+		buf_fmt(out, "Empty file %s\n", new);
+	else if (regular(b) && b->st.st_size == 0 && !regular(a))
+		buf_fmt(out, "Empty file %s is gone\n", old);
+}
+
+static int add_content(
+	struct buf *out, const char *old, const char *new, const struct change *change)
 {
 	const struct found *b = change->before, *a = change->after;
-	cleanup_free char *old = label("a", target, change->path, b->kind != FOUND_NONE);
-	cleanup_free char *new = label("b", target, change->path, a->kind != FOUND_NONE);
 	cleanup_fd int before = -1, after = -1;
 	int rc;
 
-	if (!regular(a) && !regular(b))
+	if (!change->content || (!regular(a) && !regular(b)))
 		return 0;
 	before = open_side(b);
 	after = open_side(a);
@@ -111,10 +173,28 @@ int textdiff_add(struct buf *out, const char *target, const struct change *chang
 		return 0;
 	}
 	rc = run(out, before, after, old, new);
+	return rc == -EIO ? 0 : rc;
+}
+
+int textdiff_add(struct buf *out, const char *target, const struct change *change)
+{
+	const struct found *b = change->before, *a = change->after;
+	cleanup_free char *old = label("a", target, change->path, b->kind != FOUND_NONE);
+	cleanup_free char *new = label("b", target, change->path, a->kind != FOUND_NONE);
+	int rc = add_special(out, old, "was", b);
+
+	if (rc == 0)
+		rc = add_special(out, new, "is", a);
+	if (rc < 0)
+		return rc;
+	add_mode(out, new, change);
+	add_empty(out, old, new, change);
+	rc = add_content(out, old, new, change);
 	if (rc == 0 && buf_failed(out)) {
-		/* the text is full: what is there stays, cut at a line when it is sent */
+		/* the text is full: what is there stays, and nothing comes behind it */
 		out->failed = false;
 		out->max = out->n;
+		return 1;
 	}
-	return rc == -EIO ? 0 : rc;
+	return rc;
 }

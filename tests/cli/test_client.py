@@ -136,6 +136,23 @@ def test_names_of_others_cannot_move_the_cursor(tmp):
         equal(json.loads(server.cay("diff", "x", "--json").stdout)["changes"], [change])
 
 
+def test_a_part_of_the_changes_is_not_taken_for_all(tmp):
+    state = {"type": "file", "mode": 0o644, "size": 1}
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/diff", lambda request: (200, {"changes": [{"path": "/a", "kind": "added", "before": None, "after": state}],
+                                                            "text": "--- /dev/null\n", "truncated": True}))
+        for flags, told in (((), "stdout"), (("--text",), "stdout"), (("-q",), "stderr")):
+            contains(getattr(server.cay("diff", "box", *flags), told), b"not all changes")
+        equal(server.cay("diff", "box", "-q").stdout, b"/a\n")
+
+
+def test_what_an_apply_leaves_out_is_told(tmp):
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/apply", lambda request: (200, {"changes": [], "skipped": [{"path": "/p/pipe", "reason": "FIFOs are not applied"}]}))
+        for flags in ((), ("--dry-run",)):
+            contains(server.cay("apply", "box", *flags).stdout, b"! /p/pipe: FIFOs are not applied")
+
+
 def test_without_a_name_this_directorys_last_kept_run(tmp):
     with fake.FakeCayd(tmp) as server:
         server.on("GET", "/v1/sandboxes", (200, {"sandboxes": [dict(BOX, name="older"), BOX]}))

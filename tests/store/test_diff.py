@@ -323,6 +323,46 @@ def test_small_things(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_the_text_tells_what_a_unified_diff_does_not(tmp):
+    """Who reviews the text alone sees links, modes, empty files, and where it has no more room."""
+    with Pool(tmp, "btrfs") as pool:
+        lower = os.path.join(tmp, "lower")
+        os.makedirs(lower + "/dir")
+        for name in ("mode", "empty-gone", "was-file", "owner"):
+            with open(f"{lower}/{name}", "w") as f:
+                f.write("" if name == "empty-gone" else "text\n")
+        os.symlink("old", lower + "/link")
+        os.symlink("gone", lower + "/link-gone")
+        sandbox = pool.live()
+        at = pool.overlay(os.path.join(tmp, "at"), [lower], sandbox)
+        os.chmod(at + "/mode", 0o755)
+        os.chmod(at + "/dir", 0o700)
+        os.chown(at + "/owner", 5, 5)
+        for name in ("empty-gone", "was-file", "link", "link-gone"):
+            os.unlink(f"{at}/{name}")
+        os.symlink("/etc\n+++ x", at + "/link")
+        os.symlink("x", at + "/was-file")
+        os.mkfifo(at + "/pipe")
+        for name, mode in (("empty", 0o644), ("tool", 0o4755)):
+            with open(f"{at}/{name}", "w"):
+                os.chmod(f"{at}/{name}", mode)
+        stack = [pool.upper(sandbox), lower]
+        _changes, text = by_cay(pool, stack, [lower], text=True)
+        equal(text.split("\n"), ["Mode of b/dir: 0700, was 0755", "Empty file b/empty", "Empty file a/empty-gone is gone", "Symbolic link a/link was to old",
+                                 "Symbolic link b/link is to /etc?+++ x", "Symbolic link a/link-gone was to gone", "Mode of b/mode: 0755, was 0644",
+                                 "Owner or attributes of b/owner changed", "b/pipe is a fifo", "Mode of b/tool: 4755", "Empty file b/tool",
+                                 "Symbolic link b/was-file is to x", "--- a/was-file", "+++ b/was-file", "@@ -1 +0,0 @@", "-text", ""])
+        for name in range(5):
+            with open(f"{at}/big{name}", "w") as f:
+                f.write("x" * 63 + "\n")
+                f.write(("y" * 63 + "\n") * (4 << 14))
+                f.truncate(4 << 20)
+        _changes, text = by_cay(pool, stack, [lower], text=True)
+        contains(text, "+++ b/big0\n")
+        equal(text.split("\n")[-2], "The text ends here, and is not all: it has no more room")
+
+
+@require("root", "btrfs", "loop")
 def test_snapshots_of_one_sandbox(tmp):
     """Captures of a running sandbox against each other and against the live directory; writes in the same tick are seen."""
     with Pool(tmp, "btrfs") as pool:

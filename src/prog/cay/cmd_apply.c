@@ -62,6 +62,12 @@ static void print_renamed(const struct cli *cli, struct buf *out, const json_t *
 		"Go on in a new sandbox: this one lacks what was in directories that it renamed");
 }
 
+static void print_skipped(const struct cli *cli, struct buf *out, const json_t *answer)
+{
+	print_reasons(cli, out, json_object_get(answer, "skipped"),
+		"These are not brought to this machine");
+}
+
 static void print_plan(const struct cli *cli, struct buf *out, const json_t *answer)
 {
 	change_list_print(cli, out, json_object_get(answer, "changes"));
@@ -69,6 +75,7 @@ static void print_plan(const struct cli *cli, struct buf *out, const json_t *ans
 		"Conflicts: these changed on this machine meanwhile; nothing is applied");
 	print_reasons(cli, out, json_object_get(answer, "executables"),
 		"A program outside would execute these; they need --allow-exec");
+	print_skipped(cli, out, answer);
 	print_renamed(cli, out, answer);
 }
 
@@ -135,6 +142,7 @@ int cmd_apply(struct cli *cli)
 		print_plan(cli, &out, answer);
 	if (!cli->json && !dry_run) {
 		change_list_print(cli, &out, json_object_get(answer, "changes"));
+		print_skipped(cli, &out, answer);
 		print_renamed(cli, &out, answer);
 		buf_fmt(&out, "applied: cay rm %s removes the sandbox\n", name);
 	}

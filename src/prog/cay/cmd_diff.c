@@ -37,9 +37,19 @@ static void print_paths(struct buf *out, const json_t *changes)
 	}
 }
 
+/* A reviewer must not take a part for the whole. */
+static void tell_truncated(const struct cli *cli, struct buf *out)
+{
+	cli_paint(cli, out, "1;31");
+	buf_str(out, "These are not all changes: there are more than fit");
+	cli_paint(cli, out, "0");
+	buf_char(out, '\n');
+}
+
 int cmd_diff(struct cli *cli)
 {
 	bool text = cli_args_has(&cli->args, FLAG_TEXT), two = cli->args.n_positional == 2;
+	bool quiet = cli_args_has(&cli->args, FLAG_QUIET), truncated;
 	cleanup_free char *name = NULL, *target = NULL, *full = NULL;
 	cleanup_json json_t *answer = NULL;
 	struct buf out = BUF_INIT(ANSWER_MAX);
@@ -57,11 +67,17 @@ int cmd_diff(struct cli *cli)
 		return rc;
 	if (cli->json)
 		return cli_print_json(answer);
-	if (cli_args_has(&cli->args, FLAG_QUIET))
+	truncated = json_is_true(json_object_get(answer, "truncated"));
+	if (quiet)
 		print_paths(&out, json_object_get(answer, "changes"));
 	else if (text)
 		print_text(cli, &out, cli_string(answer, "text", ""));
 	else
 		change_list_print(cli, &out, json_object_get(answer, "changes"));
+	if (truncated && quiet)
+		(void)dprintf(
+			STDERR_FILENO, "cay: these are not all changes: there are more than fit\n");
+	else if (truncated)
+		tell_truncated(cli, &out);
 	return cli_print(cli, &out);
 }
