@@ -91,19 +91,25 @@ static uint64_t decided_ns(const struct plan *p, const struct change *c)
 	return p->since_ns;
 }
 
-/* An earlier apply of this sandbox put it there, and nobody touched it since. */
-static bool is_ours(const struct plan *p, const struct change *c)
+/* What an earlier apply of this sandbox put there, if that is still it; NULL when not. */
+static const json_t *put_there(const struct plan *p, const struct change *c)
 {
 	json_t *key = apply_hex(c->path);
 	const json_t *entry =
 		json_object_get(json_object_get(p->applied, p->target), json_string_value(key));
-	bool ours =
-		entry != NULL &&
-		(ino_t)json_integer_value(json_array_get(entry, 0)) == c->before->st.st_ino &&
-		(uint64_t)json_integer_value(json_array_get(entry, 1)) == ctime_ns(&c->before->st);
 
 	json_decref(key);
-	return ours;
+	return (ino_t)json_integer_value(json_array_get(entry, 0)) == c->before->st.st_ino ? entry
+											   : NULL;
+}
+
+/* An earlier apply of this sandbox put it there, and nobody touched it since. */
+static bool is_ours(const struct plan *p, const struct change *c)
+{
+	const json_t *entry = put_there(p, c);
+
+	return entry != NULL &&
+	       (uint64_t)json_integer_value(json_array_get(entry, 1)) == ctime_ns(&c->before->st);
 }
 
 /* What overlay wrote at copy-up: the lower file's handle (fs/overlayfs/overlayfs.h, struct ovl_fb). */
@@ -275,6 +281,19 @@ static bool moved_since(const struct plan *p, const struct change *c)
 	       ctime_ns(st) >= decided_ns(p, c) && !is_ours(p, c);
 }
 
+/* Did the host make this directory after the sandbox had deleted what it is in? It may be empty, so that nothing in it tells. */
+static bool born_since(const struct plan *p, const struct change *c)
+{
+	const char *name;
+	int dir = found_at(c->before, &name);
+	struct statx st;
+
+	return !p->elsewhere && put_there(p, c) == NULL &&
+	       statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, STATX_BTIME, &st) == 0 &&
+	       (st.stx_mask & STATX_BTIME) != 0 &&
+	       (uint64_t)st.stx_btime.tv_sec * NS_PER_S + st.stx_btime.tv_nsec >= decided_ns(p, c);
+}
+
 static bool sets_mode(const struct change *c)
 {
 	return c->kind == CHANGE_METADATA &&
@@ -346,6 +365,9 @@ static void judge(struct plan *p, const struct change *c)
 		 ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c) && !same_as_source(p, c))
 		note(p->conflicts, p, c->path,
 			"it changed on the host after the sandbox had changed it");
+	else if (b->kind == FOUND_DIR && a->kind == FOUND_NONE && born_since(p, c))
+		note(p->conflicts, p, c->path,
+			"it was made on the host after the sandbox had deleted what was there");
 	else if (b->kind == FOUND_DIR && a->kind == FOUND_NONE && moved_since(p, c))
 		note(p->conflicts, p, c->path,
 			"it was replaced on the host, or got another mode, after the sandbox had deleted it");

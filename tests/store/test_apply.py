@@ -184,6 +184,29 @@ def test_what_the_host_put_in_the_place_of_a_directory_is_not_what_was_there(tmp
 
 
 @require("root", "btrfs", "loop")
+def test_an_empty_directory_that_the_host_made_is_not_deleted(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        os.mkdir(w.host + "/empty")
+        w.later()
+        shutil.rmtree(w.at + "/gone")
+        os.rmdir(w.at + "/empty")
+        w.write("made/by/it")
+        w.later()
+        os.mkdir(w.host + "/gone/new")
+        equal(w.refused("conflict"), {"gone/new": "it was made on the host after the sandbox had deleted what was there"})
+        os.rmdir(w.host + "/gone/new")
+        w.apply()
+        w.equals_sandbox()
+        w.write("made/by/too")  # into what it made itself, which is younger than its beginning
+        w.apply()
+        w.again()
+        shutil.rmtree(w.at + "/made")
+        w.apply()
+        w.equals_sandbox()
+
+
+@require("root", "btrfs", "loop")
 def test_a_mode_that_the_host_gave_a_directory_is_not_taken_back(tmp):
     """Who writes into a directory copies it up, with the mode that it has then."""
     with Pool(tmp, "btrfs") as pool:
