@@ -175,6 +175,35 @@ static bool origin_lives(const struct plan *p, const struct found *f)
 	       handle_opens(p->job->store.pool, &o, (size_t)n);
 }
 
+/* Is it @st that an earlier apply of this sandbox left somewhere in this directory, put back when that was undone, say? */
+static bool left_by_us(const struct plan *p, const struct stat *st)
+{
+	json_t *there = json_object_get(p->applied, p->target), *entry;
+	const char *path;
+
+	json_object_foreach (there, path, entry) {
+		if ((ino_t)json_integer_value(json_array_get(entry, 0)) == st->st_ino &&
+			(uint64_t)json_integer_value(json_array_get(entry, 1)) == ctime_ns(st))
+			return true;
+	}
+	return false;
+}
+
+/* Was the host's file that this entry was copied up from moved, or changed, after the sandbox had decided? Directories get another ctime by what comes and goes in them, too, but with it their mtime. */
+static bool origin_moved(const struct plan *p, const struct change *c)
+{
+	struct origin o;
+	struct stat st;
+	const char *name;
+	int dir = found_at(c->after, &name);
+	ssize_t n = p->elsewhere ? -ENODATA : origin_read(p, dir, name, &o);
+
+	return n >= 0 && handle_stat(p->a.layers[p->a.n - 1].root, &o, (size_t)n, &st) == 1 &&
+	       ctime_ns(&st) >= decided_ns(p, c) &&
+	       !(S_ISDIR(st.st_mode) && (int64_t)ctime_ns(&st) == mtime_ns(&st)) &&
+	       !left_by_us(p, &st);
+}
+
 /*
  * Rootless an origin is empty: it says that a file was copied up, not from where. Of the layer on the host itself that is from the host; a new one was
  * either moved inside, which leaves the place of a host's file without it, or its place on the host is gone.
@@ -381,6 +410,9 @@ static void judge(struct plan *p, const struct change *c)
 	else if (b->kind == FOUND_NONE && a->layer != p->a.n - 1 && !origin_lives(p, a))
 		note(p->conflicts, p, c->path,
 			"it was removed or replaced on the host after the sandbox had changed it");
+	else if (b->kind == FOUND_NONE && a->layer != p->a.n - 1 && origin_moved(p, c))
+		note(p->conflicts, p, c->path,
+			"it was moved or changed on the host after the sandbox had changed it");
 	if (why == NULL)
 		why = danger_repository(c, &p->a);
 	if (why != NULL)

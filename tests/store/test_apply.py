@@ -184,6 +184,31 @@ def test_what_the_host_put_in_the_place_of_a_directory_is_not_what_was_there(tmp
 
 
 @require("root", "btrfs", "loop")
+def test_what_the_host_moved_away_is_not_put_back(tmp):
+    """A file that the sandbox changed, and a directory that it wrote into; what it moved itself is no conflict."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("a")
+        w.write("src/deep/d")
+        os.rename(w.at + "/b", w.at + "/b2")
+        os.rename(w.at + "/gone", w.at + "/gone2")
+        w.later()
+        os.rename(w.host + "/a", w.host + "/moved")
+        os.rename(w.host + "/src/deep", w.host + "/moved-deep")
+        equal(sorted(w.refused("conflict")), ["a", "src/deep"])
+        os.rename(w.host + "/moved", w.host + "/a")
+        os.rename(w.host + "/moved-deep", w.host + "/src/deep")
+        equal(list(w.refused("conflict")), ["a"], "its ctime says no more than that")
+        w.write("gone/of-host", where=w.host)
+        os.unlink(w.host + "/gone/of-host")
+        os.unlink(w.at + "/a")
+        os.unlink(w.host + "/a")
+        want = describe(w.at)
+        w.apply()
+        equal(describe(w.host) == want, True)
+
+
+@require("root", "btrfs", "loop")
 def test_an_empty_directory_that_the_host_made_is_not_deleted(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
