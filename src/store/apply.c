@@ -345,6 +345,14 @@ json_t *apply_recall(const struct store *store, const char *sandbox)
 	return json_object();
 }
 
+static void record_one(json_t *entries, const char *hex_path, const struct stat *st)
+{
+	(void)json_object_set_new(entries, hex_path,
+		json_pack("[I, I]", (json_int_t)st->st_ino,
+			(json_int_t)st->st_ctim.tv_sec * (json_int_t)NS_PER_S +
+				st->st_ctim.tv_nsec));
+}
+
 void apply_record(json_t *known, const char *target, const char *hex_path)
 {
 	json_t *hex = json_string(hex_path);
@@ -355,13 +363,18 @@ void apply_record(json_t *known, const char *target, const char *hex_path)
 
 	json_decref(hex);
 	parent = dir < 0 || path == NULL ? -1 : apply_parent(dir, path, name);
-	if (parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (parent < 0)
 		return;
 	if (json_object_get(known, target) == NULL)
 		(void)json_object_set_new(known, target, json_object());
-	(void)json_object_set_new(json_object_get(known, target), hex_path,
-		json_pack("[I, I]", (json_int_t)st.st_ino,
-			(json_int_t)st.st_ctim.tv_sec * (json_int_t)NS_PER_S + st.st_ctim.tv_nsec));
+	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		record_one(json_object_get(known, target), hex_path, &st);
+	if (strchr(path, '/') != NULL && fstat(parent, &st) == 0) {
+		cleanup_free char *above =
+			str_dupf("%.*s", (int)(2 * (strrchr(path, '/') - path)), hex_path);
+
+		record_one(json_object_get(known, target), above, &st);
+	}
 }
 
 void apply_keep(const struct store *store, const char *sandbox, const json_t *known)

@@ -34,7 +34,7 @@ json_t *apply_hex(const char *bytes) attr_must_use;
  */
 json_t *apply_recall(const struct store *store, const char *sandbox);
 
-/** apply_record() - add the entry @hex_path of @target as it is now to what apply_recall() gave. */
+/** apply_record() - add the entry @hex_path of @target as it is now, and the directory that it is in, to what apply_recall() gave. */
 void apply_record(json_t *known, const char *target, const char *hex_path);
 
 /** apply_keep() - write it back. A failure only makes a later apply report conflicts with this one. */

@@ -299,7 +299,7 @@ static bool is_another(const struct plan *p, const struct merged *dir)
 }
 
 /*
- * Was the host's directory moved to where it is since the sandbox deleted or copied what was there? What is added to a directory or taken out of it gives both its times anew, and is judged by itself; a move, as a change of
+ * Was the host's directory moved to where it is since the sandbox deleted what was there? What is added to a directory or taken out of it gives both its times anew, and is judged by itself; a move, as a change of
  * mode, only the one. Elsewhere than where the sandbox looked times say nothing.
  */
 static bool moved_since(const struct plan *p, const struct change *c)
@@ -400,9 +400,10 @@ static void judge(struct plan *p, const struct change *c)
 	else if (b->kind == FOUND_DIR && a->kind == FOUND_NONE && moved_since(p, c))
 		note(p->conflicts, p, c->path,
 			"it was replaced on the host, or got another mode, after the sandbox had deleted it");
-	else if (sets_mode(c) && b->kind == FOUND_DIR && moved_since(p, c))
+	else if (sets_mode(c) && b->kind == FOUND_DIR && !p->elsewhere &&
+		 ctime_ns(&b->st) >= decided_ns(p, c) && !is_ours(p, c))
 		note(p->conflicts, p, c->path,
-			"it got another mode on the host, or was moved there, after the sandbox had changed it or something in it");
+			"it got another mode on the host, or something in it changed there, after the sandbox had changed it");
 	else if (b->kind != FOUND_NONE && c->parent != NULL && has_base(p, c->parent) &&
 		 is_another(p, c->parent))
 		note(p->conflicts, p, c->path,

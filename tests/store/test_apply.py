@@ -243,12 +243,17 @@ def test_a_mode_that_the_host_gave_a_directory_is_not_taken_back(tmp):
         os.chmod(w.at + "/src", 0o700)
         w.apply()
         w.equals_sandbox()
-        os.chmod(w.at + "/src", 0o750)  # the sandbox's own change, also again, and behind changes of the host that are no modes
+        os.chmod(w.at + "/src", 0o750)  # its own change, also again, and behind what it brought itself
+        w.apply()
+        w.write("src/another")
         w.apply()
         os.chmod(w.at + "/src", 0o751)
-        w.write("src/of-host", where=w.host)
         w.apply()
         equal(stat.S_IMODE(os.stat(w.host + "/src").st_mode), 0o751)
+        w.later()
+        os.chmod(w.host + "/src", 0o700)
+        w.write("src/of-host", where=w.host)  # its times do not tell any more that it got another mode
+        contains(w.refused("conflict")["src"], "another mode on the host")
 
 
 @require("root", "btrfs", "loop")
