@@ -179,10 +179,9 @@ static int look_up(struct getter *g, struct trail *trail, const char *name,
 }
 
 /*
- * Find absolute @path. @trail keeps open what @ret borrows. A link at the end is followed only with @follow. The root itself is a directory without a name.
+ * Find absolute @path. @trail keeps open what @ret borrows. Links are followed, also at the end. The root itself is a directory without a name.
  */
-static int resolve(
-	struct getter *g, const char *path, bool follow, struct trail *trail, struct found *ret)
+static int resolve(struct getter *g, const char *path, struct trail *trail, struct found *ret)
 {
 	cleanup_buf struct buf rest = BUF_INIT(PATH_LONG);
 	struct merged root = { 0 };
@@ -214,8 +213,7 @@ static int resolve(
 		rc = look_up(g, trail, name, &of, ret);
 		if (rc < 0)
 			return rc;
-		if (ret->kind == FOUND_FILE && S_ISLNK(ret->st.st_mode) &&
-			(!is_last(&rest) || follow)) {
+		if (ret->kind == FOUND_FILE && S_ISLNK(ret->st.st_mode)) {
 			rc = ++links > LINKS_MAX ? -ELOOP : link_target(ret, target);
 			if (rc == 0)
 				rc = follow_link(&rest, target, trail);
@@ -483,7 +481,7 @@ int store_get(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0)
 		rc = open_place(&g, err);
 	if (rc == 0) {
-		rc = resolve(&g, path, !tar, &trail, &f);
+		rc = resolve(&g, path, &trail, &f);
 		if (rc == -EXDEV)
 			(void)err_hint(err,
 				err_raise(err, ERR_STATE,

@@ -347,6 +347,33 @@ def test_what_is_copied_into_a_directory_goes_nowhere_else(tmp):
     equal(sorted(os.listdir(inside)), ["d", "f", "pipe"])
 
 
+def test_what_is_no_tree_makes_no_directory(tmp):
+    with fake.FakeCayd(tmp) as server:
+        copied_out(server, tar_of(("d", tarfile.FIFOTYPE, b"")))
+        contains(server.cay("cp", "box:/d", os.path.join(tmp, "out"), want=None).stderr, b"neither a file nor a directory")
+    equal(os.path.exists(os.path.join(tmp, "out")), False)
+
+
+def test_a_private_tree_stays_private(tmp):
+    top = tarfile.TarInfo("d")
+    top.type, top.mode = tarfile.DIRTYPE, 0o700
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as t:
+        t.addfile(top)
+    with fake.FakeCayd(tmp) as server:
+        copied_out(server, out.getvalue())
+        server.cay("cp", "box:/d", os.path.join(tmp, "out"))
+    equal(os.stat(os.path.join(tmp, "out")).st_mode & 0o7777, 0o700)
+
+
+def test_a_file_with_the_longest_name_is_copied_out(tmp):
+    name = "n" * 255
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", f"/v1/sandboxes/box/files?path=%2F{name}&format=file", b"HTTP/1.1 200 X\r\nCay-Mode: 0640\r\nContent-Length: 4\r\n\r\ndata")
+        server.cay("cp", f"box:/{name}", os.path.join(tmp, "run"))
+    equal([n for n in os.listdir(os.path.join(tmp, "run")) if n.startswith(("n", "."))], [name])
+
+
 def test_a_tree_is_copied_out_without_set_uid(tmp):
     with fake.FakeCayd(tmp) as server:
         copied_out(server, tar_of(("d/", tarfile.DIRTYPE, b""), ("d/e/", tarfile.DIRTYPE, b""), ("d/e/f", tarfile.REGTYPE, b"x\n"),

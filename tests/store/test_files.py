@@ -76,6 +76,20 @@ def test_get_file(tmp):
 
 
 @require("root")
+def test_a_link_that_is_asked_for_is_followed(tmp):
+    """As tar, too: what comes is what it leads to, under its name."""
+    with Pool(tmp, "directory") as pool, Inside(tmp) as box:
+        for place in ({"pid": box.child.pid}, {"stack": [box.root]}):
+            with tarfile.open(fileobj=io.BytesIO(get(pool, "/absolute", place, format="tar")[0])) as t:
+                equal((t.getmember("absolute").isdir(), t.getmember("absolute/file").isfile()), (True, True))
+                equal(t.getmember("absolute/escape").issym(), True)
+            with tarfile.open(fileobj=io.BytesIO(get(pool, "/link", place, format="tar")[0])) as t:
+                equal([(m.name, m.isfile()) for m in t], [("link", True)])
+            for path, code in (("/escape", "not_found"), ("/loop", "invalid")):
+                equal(raises(job.JobError, get, pool, path, place, format="tar").code, code, path)
+
+
+@require("root")
 def test_get_from_layers(tmp):
     with Pool(tmp, "directory") as pool:
         lower = tmp + "/lower"

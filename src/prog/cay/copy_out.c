@@ -37,17 +37,20 @@ static int receive_tree(struct cli *cli, const char *top, const char *to, bool n
 {
 	struct tar *tar = tar_new(read_body, cli);
 	cleanup_fd int dir = -1;
+	bool made = mkdir(to, 0700) == 0;
 	size_t skipped = 0;
 	int rc;
 
-	if (mkdir(to, 0755) < 0 && errno != EEXIST)
+	if (!made && errno != EEXIST)
 		rc = err_raise_sys(&cli->err, -errno, "make '%s'", to);
 	else if ((dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (named ? 0 : O_NOFOLLOW))) <
 		 0)
 		rc = err_raise_sys(&cli->err, -errno, "open '%s'", to);
 	else
-		rc = tree_receive(tar, dir, top, &skipped, &cli->err);
+		rc = tree_receive(tar, dir, top, made, &skipped, &cli->err);
 	tar_free(tar);
+	if (rc < 0 && made)
+		(void)rmdir(to); /* not if there is something in it */
 	if (skipped > 0)
 		(void)dprintf(
 			STDERR_FILENO, "cay: pipes and devices were left out: %zu\n", skipped);
@@ -85,7 +88,7 @@ static int receive_into(struct cli *cli, const char *to)
 /* The body to a new file that takes the place of @to when it is whole. */
 static int receive_new(struct cli *cli, const char *to)
 {
-	cleanup_free char *temporary = str_dupf("%s.cay-XXXXXX", to);
+	cleanup_free char *temporary = str_dupf("%.*s.cay-XXXXXX", (int)(copy_last(to) - to), to);
 	size_t n = 0;
 	const char *mode = http_response_header(&cli->http.response, "cay-mode", &n);
 	cleanup_free char *text = str_dupf("%.*s", (int)n, mode != NULL ? mode : "");

@@ -181,7 +181,19 @@ static int receive_entry(struct tar *tar, const struct tar_entry *e, const char 
 	return rc < 0 ? err_raise_sys(err, rc, "make '%s'", path) : 0;
 }
 
-int tree_receive(struct tar *tar, int dir, const char *top, size_t *ret_skipped, struct err *err)
+/* What was asked for itself. */
+static int receive_top(
+	const struct tar_entry *e, int dir, const char *top, bool made, struct err *err)
+{
+	if (e->type != TAR_DIRECTORY)
+		return err_raise(err, ERR_INVALID, "'%s' is neither a file nor a directory", top);
+	if (made && fchmod(dir, (e->mode & 0777) | 0700) < 0)
+		return err_raise_sys(err, -errno, "set the mode of '%s'", top);
+	return 0;
+}
+
+int tree_receive(
+	struct tar *tar, int dir, const char *top, bool made, size_t *ret_skipped, struct err *err)
 {
 	const struct tar_entry *e;
 	int rc;
@@ -194,9 +206,8 @@ int tree_receive(struct tar *tar, int dir, const char *top, size_t *ret_skipped,
 			return err_raise(err, ERR_HOSTILE_ARCHIVE,
 				"the sandbox sent '%s', which lies outside of what was asked for",
 				e->path);
-		if (*path == '\0')
-			continue;
-		rc = receive_entry(tar, e, top, dir, path, ret_skipped, err);
+		rc = *path == '\0' ? receive_top(e, dir, top, made, err)
+				   : receive_entry(tar, e, top, dir, path, ret_skipped, err);
 		if (rc < 0)
 			return rc;
 	}

@@ -14,11 +14,12 @@
  * tree_receive() - write the entries of @tar below @dir.
  * @dir: descriptor of the directory, which is the archive's top.
  * @top: what the top is called in the archive; every path begins with it. "" when it has no name there.
+ * @made: @dir was made for it, and gets its mode.
  * @ret_skipped: set to how many devices, pipes and the like were left out.
  *
- * Return: 0 or -errno with @err filled (%ERR_HOSTILE_ARCHIVE for a path that would leave); what was written before stays.
+ * Return: 0 or -errno with @err filled (%ERR_HOSTILE_ARCHIVE for a path that would leave, %ERR_INVALID when the top is no directory); what was written before stays.
  */
-int tree_receive(struct tar *tar, int dir, const char *top, size_t *ret_skipped,
+int tree_receive(struct tar *tar, int dir, const char *top, bool made, size_t *ret_skipped,
 	struct err *err) attr_must_use;
 
 #endif
