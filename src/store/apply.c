@@ -387,6 +387,25 @@ void apply_keep(const struct store *store, const char *sandbox, const json_t *kn
 	free(text);
 }
 
+void apply_forget(const struct store *store, const json_t *keep, uint64_t until_ns)
+{
+	cleanup_fd int dir = open_journals(store);
+	cleanup_names struct tree_names names = { 0 };
+
+	if (dir < 0 || tree_names(dir, &names) < 0)
+		return;
+	for (size_t i = 0; i < names.n; i++) {
+		char id[ID_LEN + 1];
+		struct stat st;
+
+		(void)snprintf(id, sizeof(id), "%s", names.names[i]);
+		if (str_ends(names.names[i], ".applied") && json_object_get(keep, id) == NULL &&
+			fstatat(dir, names.names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			(uint64_t)st.st_mtim.tv_sec * NS_PER_S < until_ns)
+			(void)unlinkat(dir, names.names[i], 0);
+	}
+}
+
 static int write_journal(int dir, const char *name, const json_t *journal)
 {
 	char *text = json_dumps(journal, JSON_COMPACT);

@@ -40,6 +40,9 @@ void apply_record(json_t *known, const char *target, const char *hex_path);
 /** apply_keep() - write it back. A failure only makes a later apply report conflicts with this one. */
 void apply_keep(const struct store *store, const char *sandbox, const json_t *known);
 
+/** apply_forget() - remove what apply_keep() wrote before @until_ns (wall time) for sandboxes that are no members of @keep. */
+void apply_forget(const struct store *store, const json_t *keep, uint64_t until_ns);
+
 /** apply_begin() - write a journal without steps, before anything is staged: recovery then removes the staging directories. */
 int apply_begin(const struct store *store, const json_t *journal, struct err *err) attr_must_use;
 

@@ -136,6 +136,15 @@ static int sweep(const struct store *store, const char *where, const json_t *kee
 	return first < 0 ? first : n;
 }
 
+/* What applies of sandboxes that are no more left behind. */
+static void forget_applies(const struct store *store, const json_t *sandboxes, uint64_t until_ns)
+{
+	json_t *keep = set_of(sandboxes);
+
+	apply_forget(store, keep, until_ns);
+	json_decref(keep);
+}
+
 /* Of several places: one that cannot be cleared keeps no other. */
 struct sweeps {
 	const struct store *store;
@@ -244,6 +253,7 @@ int store_gc(struct job *job, json_t **ok, struct err *err)
 	json_decref(keep);
 	sandboxes = sweep_next(&s, "live", json_object_get(job->request, "sandboxes"), until);
 	(void)sweep_next(&s, "memory", json_object_get(job->request, "memories"), until);
+	forget_applies(&job->store, json_object_get(job->request, "sandboxes"), until);
 	(void)sweep_next(&s, "trash", NULL, UINT64_MAX);
 	if (s.rc < 0)
 		return s.rc;
@@ -481,6 +491,7 @@ static int recover_sweep(const struct recovery *r, struct err *err)
 		sweep_next(&s, "live", json_object_get(r->request, "sandboxes"), UINT64_MAX);
 
 	(void)sweep_next(&s, "memory", json_object_get(r->request, "memories"), UINT64_MAX);
+	forget_applies(r->store, json_object_get(r->request, "sandboxes"), UINT64_MAX);
 	(void)sweep_next(&s, "tmp", NULL, UINT64_MAX);
 	(void)sweep_next(&s, "trash", NULL, UINT64_MAX);
 	return s.rc < 0 ? s.rc : sandboxes;

@@ -612,6 +612,21 @@ def test_what_cannot_be_undone_is_told(tmp):
         equal(pool.run("recover", layers=[], sandboxes=[w.sandbox])["problems"], [], "it is told once")
 
 
+@require("root", "btrfs", "loop")
+def test_what_was_applied_is_forgotten_with_its_sandbox(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("a")
+        w.apply()
+        kept = [f"{w.sandbox}.applied"]
+        for verb in ("gc", "recover"):
+            for sandboxes, want in (([w.sandbox], kept), ([], [])):
+                pool.run(verb, layers=[], sandboxes=sandboxes, until_ns=time.time_ns() + 10**10)
+                equal(os.listdir(os.path.join(pool.state, "apply")), want, verb)
+            with open(os.path.join(pool.state, "apply", kept[0]), "w") as f:
+                f.write("{}")
+
+
 @require("root")
 def test_bad_requests(tmp):
     with Pool(tmp, "directory") as pool:
