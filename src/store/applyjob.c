@@ -643,6 +643,12 @@ static int stage_tree(struct plan *p, const char *id, struct err *err)
 	}
 	if (staging < 0 && (staging == -EACCES || staging == -EPERM))
 		return err_raise(err, ERR_DENIED, "you may not write to '%s'", p->target);
+	if (staging == -EEXIST)
+		return err_hint(err,
+			err_raise(err, ERR_INVALID,
+				"nothing was applied: the sandbox has '%s' mounted more than once",
+				p->target),
+			"apply one mount after the other: --target DIR");
 	if (rc < 0 || staging < 0)
 		return err_raise_sys(
 			err, rc < 0 ? rc : staging, "make a staging directory in '%s'", p->target);

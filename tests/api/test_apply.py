@@ -164,6 +164,20 @@ def test_to_another_directory(instance, tmp):
         equal((tree(top)["a"][0], tree(other)["a"][0]), ("one\n", "two\n"))
 
 
+def test_two_mounts_of_one_directory(instance, tmp):
+    top = project(tmp)
+    with instance.sandbox(mounts=[{"source": top, "target": "/p"}, {"source": top, "target": "/q"}]) as box:
+        instance.ok(box, "echo two > /p/a; echo two > /q/b")
+        before = tree(top)
+        error = raises(cay.ApiError, apply, instance, box)
+        equal(error.code, "invalid")
+        contains(error.message, "mounted more than once")
+        equal(tree(top), before)
+        apply(instance, box, mount="/p")
+        apply(instance, box, mount="/q")
+        equal([tree(top)[name][0] for name in "ab"], ["two\n", "two\n"])
+
+
 def test_the_host_directory_is_never_written_by_the_sandbox(instance, tmp):
     top = project(tmp)
     before = tree(top)
