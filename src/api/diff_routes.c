@@ -83,8 +83,10 @@ static struct side side_of_snapshot(struct snapshot *s)
 struct gather {
 	json_t *changes;
 	struct buf text;
-	json_t *last; /* last object that was neither */
+	json_t *lists; /* what an apply tells besides, by name; NULL: not wanted */
 };
+
+static const char *const apply_lists[] = { "conflicts", "executables", "skipped", "renamed" };
 
 static void gather_frame(void *ctx, const struct frame *f)
 {
@@ -97,10 +99,9 @@ static void gather_frame(void *ctx, const struct frame *f)
 		(void)json_array_extend(g->changes, changes);
 	else if (text != NULL)
 		buf_str(&g->text, text);
-	else if (o != NULL) {
-		json_decref(g->last);
-		g->last = json_incref(o);
-	}
+	for (size_t i = 0; g->lists != NULL && i < ARRAY_SIZE(apply_lists); i++)
+		(void)json_array_extend(json_object_get(g->lists, apply_lists[i]),
+			json_object_get(o, apply_lists[i]));
 	json_decref(o);
 }
 
@@ -122,7 +123,6 @@ json_t *diff_run(
 	}
 	json_decref(ok);
 	json_decref(g.changes);
-	json_decref(g.last);
 	buf_free(&g.text);
 	return out;
 }
@@ -345,7 +345,10 @@ static int apply_undo(struct server *srv, const char *id, struct err *err)
 
 static int apply_job(struct apply *a, json_t **ret, struct err *err)
 {
-	struct gather g = { .changes = json_array(), .text = BUF_INIT(1U << 20) };
+	struct gather g = { .changes = json_array(),
+		.text = BUF_INIT(1U << 20),
+		.lists = json_pack("{s:[], s:[], s:[], s:[]}", apply_lists[0], apply_lists[1],
+			apply_lists[2], apply_lists[3]) };
 	bool dry = json_is_true(json_object_get(a->call->body, "dry_run"));
 	json_t *request, *trees, *ok = NULL;
 	struct id id = id_new();
@@ -354,6 +357,7 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 	if (rc < 0) {
 		json_decref(trees);
 		json_decref(g.changes);
+		json_decref(g.lists);
 		return rc;
 	}
 	request = json_pack("{s:s,s:s,s:s,s:o,s:O,s:I,s:I,s:b}", "verb",
@@ -366,17 +370,18 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 	if (rc == 0) {
 		(void)json_object_set_new(ok, "n", json_incref(json_object_get(ok, "changes")));
 		(void)json_object_set(ok, "changes", g.changes);
+		(void)json_object_update(ok, g.lists);
 		(void)json_object_set_new(ok, "dry_run", json_boolean(dry));
 		if (a->check != NULL)
 			(void)json_object_set(ok, "check", a->check);
 		*ret = ok;
-	} else if (g.last != NULL) {
-		*ret = json_incref(g.last); /* conflicts and executables go with the error */
+	} else if (err->code == ERR_CONFLICT || err->code == ERR_NEEDS_ALLOW_EXEC) {
+		*ret = json_incref(g.lists); /* they go with the error */
 	}
 	if (rc < 0 && !dry && (err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT))
 		(void)apply_undo(a->call->srv, id.s, err);
 	json_decref(g.changes);
-	json_decref(g.last);
+	json_decref(g.lists);
 	buf_free(&g.text);
 	return rc;
 }

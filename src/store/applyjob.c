@@ -823,6 +823,24 @@ static int refuse(struct plan *p, struct err *err)
 	return 0;
 }
 
+/* What a person has to know. There may be more of it than goes into one frame. */
+static int send_lists(struct plan *p)
+{
+	const struct {
+		const char *name;
+		const json_t *list;
+	} lists[] = { { "conflicts", p->conflicts }, { "executables", p->executables },
+		{ "skipped", p->skipped }, { "renamed", p->renamed } };
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(lists); i++) {
+		json_int_t n;
+
+		rc = changes_send_list(p->job, lists[i].name, lists[i].list, &n);
+	}
+	return rc;
+}
+
 static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 {
 	const json_t *trees = json_object_get(p->job->request, "trees");
@@ -850,9 +868,7 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 	changes_pair_renames(&p->changes);
 	rc = changes_send(&p->changes, p->job, &n);
 	if (rc == 0)
-		rc = job_send(
-			p->job, json_pack("{s:O, s:O, s:O}", "conflicts", p->conflicts,
-					"executables", p->executables, "skipped", p->skipped));
+		rc = send_lists(p);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "send the changes");
 	if (!only_check) {
@@ -863,9 +879,7 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 			return rc;
 		applied = true;
 	}
-	*ok = json_pack("{s:b, s:I, s:O, s:O, s:O, s:O}", "applied", applied, "changes", n,
-		"conflicts", p->conflicts, "executables", p->executables, "skipped", p->skipped,
-		"renamed", p->renamed);
+	*ok = json_pack("{s:b, s:I}", "applied", applied, "changes", n);
 	return 0;
 }
 

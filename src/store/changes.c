@@ -7,9 +7,10 @@
 
 #include <sys/sysmacros.h>
 
-#define BATCH      200
-#define TEXT_CHUNK (512U << 10)
-#define PATH_LONG  (1U << 21)
+#define BATCH       200
+#define BATCH_BYTES (FRAME_PAYLOAD_MAX / 2)
+#define TEXT_CHUNK  (512U << 10)
+#define PATH_LONG   (1U << 21)
 
 static const char *const kind_names[] = {
 	[CHANGE_ADDED] = "added",
@@ -293,26 +294,45 @@ static int send_text(struct changes *c, struct job *job)
 			     "\nThe text ends here, and is not all: it has no more room\n"));
 }
 
-int changes_send(struct changes *c, struct job *job, json_int_t *ret_n)
+/* As many of @list from *@at on as go into one frame, at least one; those that are null are passed over. NULL: no more. */
+static json_t *next_batch(const json_t *list, size_t *at)
 {
-	json_t *batch = json_array(), *change;
-	size_t i;
+	json_t *batch = json_array();
+	size_t bytes = 0;
+
+	for (; *at < json_array_size(list) && json_array_size(batch) < BATCH; ++*at) {
+		json_t *one = json_array_get(list, *at);
+
+		bytes += json_is_null(one) ? 0 : json_dumpb(one, NULL, 0, JSON_COMPACT);
+		if (bytes > BATCH_BYTES && json_array_size(batch) > 0)
+			break;
+		if (!json_is_null(one))
+			(void)json_array_append(batch, one);
+	}
+	if (json_array_size(batch) > 0)
+		return batch;
+	json_decref(batch);
+	return NULL;
+}
+
+int changes_send_list(struct job *job, const char *name, const json_t *list, json_int_t *ret_n)
+{
+	json_t *batch;
+	size_t at = 0;
 	int rc = 0;
 
 	*ret_n = 0;
-	json_array_foreach (c->list, i, change) {
-		if (json_is_null(change))
-			continue;
-		(void)json_array_append(batch, change);
-		++*ret_n;
-		if (json_array_size(batch) == BATCH && rc == 0) {
-			rc = job_send(job, json_pack("{s:o}", "changes", batch));
-			batch = json_array();
-		}
+	while (rc == 0 && (batch = next_batch(list, &at)) != NULL) {
+		*ret_n += (json_int_t)json_array_size(batch);
+		rc = job_send(job, json_pack("{s:o}", name, batch));
 	}
-	if (json_array_size(batch) > 0 && rc == 0)
-		rc = job_send(job, json_pack("{s:O}", "changes", batch));
-	json_decref(batch);
+	return rc;
+}
+
+int changes_send(struct changes *c, struct job *job, json_int_t *ret_n)
+{
+	int rc = changes_send_list(job, "changes", c->list, ret_n);
+
 	return rc < 0 ? rc : send_text(c, job);
 }
 

@@ -35,6 +35,10 @@ int changes_add(struct changes *c, const struct change *change, const char *targ
 /** changes_pair_renames() - turn each pair of one deleted and one added file with the same bytes, mode and owner, and no third, into `renamed`. */
 void changes_pair_renames(struct changes *c);
 
+/** changes_send_list() - stream the entries of array @list as OBJECT frames with member @name, each with as many as fit. @ret_n: how many. Return: 0 or -errno. */
+int changes_send_list(
+	struct job *job, const char *name, const json_t *list, json_int_t *ret_n) attr_must_use;
+
 /** changes_send() - stream them as OBJECT frames. @ret_n: how many changes. */
 int changes_send(struct changes *c, struct job *job, json_int_t *ret_n) attr_must_use;
 

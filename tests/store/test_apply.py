@@ -67,8 +67,14 @@ class World:
         return self.pool.job(verb, **{"apply": job.new_id(), "since_ns": self.since, "uid": 0, "gid": 0, "sandbox": self.sandbox,
                                       "trees": [{"target": self.host, "a": self.stack()}], **more})
 
+    @staticmethod
+    def lists(run):
+        """What an apply told besides its changes; it may have come in pieces."""
+        return {name: [e for o in run.objects for e in o.get(name, [])] for name in ("conflicts", "executables", "skipped", "renamed")}
+
     def apply(self, verb="apply", **more):
-        return self.request(verb, **more).result()
+        run = self.request(verb, **more)
+        return {**run.result(), **self.lists(run)}
 
     def refused(self, code, **more):
         """An apply that must be refused whole. Returns the conflicts and executables that it listed."""
@@ -76,8 +82,7 @@ class World:
         run = self.request(**more)
         equal(raises(job.JobError, run.result).code, code)
         equal(describe(self.host, times=True) == before, True, "the host is as it was")
-        listed = [o for o in run.objects if "conflicts" in o][0]
-        return {c["path"][len(self.host) + 1:]: c["reason"] for c in listed["conflicts" if code == "conflict" else "executables"]}
+        return {c["path"][len(self.host) + 1:]: c["reason"] for c in self.lists(run)["conflicts" if code == "conflict" else "executables"]}
 
     def equals_sandbox(self):
         same_trees(self.host, self.at)
@@ -462,6 +467,17 @@ def test_dangers(tmp):
         equal(w.apply(allow_exec=True)["applied"], True)
         w.equals_sandbox()
         equal(stat.S_IMODE(os.stat(w.host + "/suid").st_mode), 0o4644)
+
+
+@require("root", "btrfs", "loop")
+def test_more_dangers_than_fit_into_a_frame(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        names = [f"{n:0100}" for n in range(9000)]
+        for name in names:
+            os.close(os.open(f"{w.at}/{name}", os.O_CREAT, 0o755))
+        equal(sorted(w.refused("needs_allow_exec")), names)
+        equal(w.apply(allow_exec=True)["changes"], len(names))
 
 
 @require("root", "btrfs", "loop")

@@ -323,6 +323,24 @@ def test_small_things(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_very_long_paths(tmp):
+    """Two hundred changes with such names are more than goes into one frame."""
+    with Pool(tmp, "btrfs") as pool:
+        top = tmp + "/lower"
+        os.mkdir(top)
+        sandbox = pool.live()
+        here = os.open(pool.overlay(os.path.join(tmp, "at"), [top], sandbox), os.O_RDONLY)
+        for _ in range(300):
+            os.mkdir("l" * 200, dir_fd=here)
+            below = os.open("l" * 200, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+        os.close(here)
+        changes, _text = by_cay(pool, [pool.upper(sandbox), top], [top])
+        equal([len(c["path"]) for c in changes], [n * 201 for n in range(1, 301)])
+
+
+@require("root", "btrfs", "loop")
 def test_the_text_tells_what_a_unified_diff_does_not(tmp):
     """Who reviews the text alone sees links, modes, empty files, and where it has no more room."""
     with Pool(tmp, "btrfs") as pool:
