@@ -18,6 +18,9 @@
 #include "sys/file.h"
 
 #include <sys/stat.h>
+#include <sys/xattr.h>
+
+#define ACL "system.posix_acl_access"
 
 struct plan {
 	struct job *job;
@@ -600,6 +603,34 @@ static int keep_owner(const struct plan *p, const json_t *step, const char *path
 		       : 0;
 }
 
+/* With an access list the bits of the group are only the most that anybody of it may: without it they would give the group what others had. */
+static int keep_acl(const struct plan *p, const json_t *step, const char *path, int staging,
+	const char *name, mode_t mode)
+{
+	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	cleanup_fd int fd = openat(staging, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	char last[NAME_MAX + 1], acl[65536];
+	ssize_t n;
+
+	if (!str_eq(json_string_value(json_object_get(step, "op")), "replace"))
+		return 0;
+	parent = target < 0 ? -1 : apply_parent(target, path, last);
+	if (parent < 0 || fd < 0)
+		return parent < 0 ? -ESTALE : -errno;
+	n = tree_xattr_get(parent, last, ACL, acl, sizeof(acl));
+	if (n == -ENODATA) /* what the staging directory gave it */
+		return fremovexattr(fd, ACL) < 0 && errno != ENODATA && errno != EOPNOTSUPP ? -errno
+											    : 0;
+	if (n < 0)
+		return (int)n;
+	if (fsetxattr(fd, ACL, acl, (size_t)n, 0) < 0) {
+		if (errno != EINVAL || !p->job->store.rootless)
+			return -errno;
+		mode &= ~(mode_t)0070; /* it names users whom we cannot name */
+	}
+	return fchmod(fd, mode) < 0 ? -errno : 0;
+}
+
 static int stage_one(struct plan *p, size_t i, json_t *step, int staging, struct err *err)
 {
 	cleanup_free char *path = apply_bytes(json_object_get(step, "path"));
@@ -615,6 +646,8 @@ static int stage_one(struct plan *p, size_t i, json_t *step, int staging, struct
 		rc = stage_entry(&f, staging, name, step);
 	if (rc == 0 && !S_ISLNK(f.st.st_mode))
 		rc = copy_user_xattrs(&f, staging, name);
+	if (rc == 0 && S_ISREG(f.st.st_mode))
+		rc = keep_acl(p, step, path, staging, name, mode);
 	if (rc == 0)
 		rc = keep_owner(p, step, path, staging, name, mode);
 	if (rc == 0 && fstatat(staging, name, &st, AT_SYMLINK_NOFOLLOW) < 0)

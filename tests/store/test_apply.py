@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import stat
+import struct
 import subprocess
 import time
 
@@ -573,6 +574,32 @@ def test_owner_of_applied_files(tmp):
         w.write("b")
         w.apply()
         equal(os.stat(w.host + "/b").st_uid, 1000, "a replaced file keeps its owner")
+
+
+def acl(**names):
+    """A user's entry beside the owner's, with a mask: what the group's bits of the mode are then."""
+    entries = [(1, 6, 0xffffffff), (2, 6, 1000), (4, 0, 0xffffffff), (16, names.get("mask", 6), 0xffffffff), (32, 0, 0xffffffff)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries)
+
+
+@require("root", "btrfs", "loop")
+def test_access_lists_of_replaced_files(tmp):
+    """The list stays: its mask is no right of the group's. What has none gets none, whatever new files in the directory get."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        name = "system.posix_acl_access"
+        os.setxattr(w.host + "/a", name, acl())
+        os.setxattr(w.host + "/src/c", name, acl())
+        os.setxattr(w.host, "system.posix_acl_default", acl())
+        w.later()
+        for path in ("a", "b", "src/c"):
+            w.write(path)
+        os.chmod(w.at + "/src/c", 0o640)
+        w.apply()
+        equal([name in os.listxattr(f"{w.host}/{path}") for path in ("a", "b", "src/c")], [True, False, True])
+        equal([oct(os.stat(f"{w.host}/{path}").st_mode & 0o7777) for path in ("a", "b", "src/c")], ["0o660", "0o644", "0o640"])
+        equal(os.getxattr(w.host + "/a", name), acl())
+        equal(os.getxattr(w.host + "/src/c", name), acl(mask=4))
 
 
 @require("root", "btrfs", "loop")
