@@ -146,6 +146,13 @@ def test_a_part_of_the_changes_is_not_taken_for_all(tmp):
         equal(server.cay("diff", "box", "-q").stdout, b"/a\n")
 
 
+def test_a_very_long_path_is_shown(tmp):
+    path = "/" + "long/" * 20000 + "AGENTS.md"
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/diff", (200, {"changes": [{"path": path, "kind": "added", "before": None, "after": {"type": "file", "mode": 0o644, "size": 1}}]}))
+        contains(server.cay("diff", "box").stdout, path.encode())
+
+
 def test_what_an_apply_leaves_out_is_told(tmp):
     with fake.FakeCayd(tmp) as server:
         server.on("POST", "/v1/sandboxes/box/apply", lambda request: (200, {"changes": [], "skipped": [{"path": "/p/pipe", "reason": "FIFOs are not applied"}]}))

@@ -95,7 +95,7 @@ static void path_cell(struct table *t, const json_t *change)
 		   *to = cli_string(after, "target", NULL);
 	uint64_t u = cli_number(before, "uid"), g = cli_number(before, "gid"),
 		 u2 = cli_number(after, "uid"), g2 = cli_number(after, "gid");
-	struct buf cell = BUF_INIT(65536);
+	struct buf cell = BUF_INIT(ANSWER_MAX);
 
 	if (from != NULL)
 		buf_fmt(&cell, "%s → ", from);
