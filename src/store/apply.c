@@ -288,7 +288,7 @@ static int undo(const json_t *journal, size_t n, json_t *known)
 		int rc = step_open(journal, n, &s);
 
 		was_away = rc == 0 && (!is_as_before(&s) || str_eq(s.op, "mode"));
-		/* a parent that this apply would have made is not there: nor is the step */
+		/* a parent that this apply would have made is not there, or nobody can get there: nor is the step */
 		if (rc == 0)
 			rc = step_undo(&s);
 		if (rc == 0 && was_away && is_as_before(&s))
@@ -297,7 +297,7 @@ static int undo(const json_t *journal, size_t n, json_t *known)
 					json_array_get(json_object_get(journal, "targets"),
 						(size_t)number(j, "tree"))),
 				json_string_value(json_object_get(j, "path")));
-		if (rc < 0 && rc != -ENOENT && result == 0)
+		if (rc < 0 && rc != -ENOENT && rc != -ENAMETOOLONG && result == 0)
 			result = rc;
 	}
 	return result;

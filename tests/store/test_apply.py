@@ -471,6 +471,28 @@ def test_dangers(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_a_path_that_is_too_long_leaves_nothing(tmp):
+    """Inside one gets there step by step; an apply has to say where."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("a")
+        here = os.open(w.at, os.O_RDONLY)
+        for _ in range(30):
+            os.mkdir("l" * 200, dir_fd=here)
+            below = os.open("l" * 200, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+        os.close(here)
+        before = describe(w.host, times=True)
+        message = str(raises(job.JobError, w.apply))
+        equal("put back" in message, False, message)
+        equal(describe(w.host, times=True) == before, True)
+        raises(job.JobDied, w.apply, env={"CAY_FAULT": "store.apply.step:4"})
+        equal(pool.run("recover", layers=[], sandboxes=[w.sandbox])["problems"], [])
+        equal(describe(w.host, times=True) == before, True)
+
+
+@require("root", "btrfs", "loop")
 def test_more_dangers_than_fit_into_a_frame(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
