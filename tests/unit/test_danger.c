@@ -21,7 +21,7 @@ TEST(what_tools_obey_is_named_at_any_depth_and_in_any_case)
 		"AGENTS.md", "pkg/claude.md", ".cursor/rules/x.mdc", ".github/workflows/ci.yml",
 		".vscode/tasks.json", "x.code-workspace", ".envrc", "home/.bashrc", ".npmrc",
 		"sitecustomize.py", ".clinerules-code", "Makefile.d/../.ssh/config",
-		".git/rebase-merge/git-rebase-todo",
+		".git/rebase-merge/git-rebase-todo", ".git/refs/replace/x", ".git/info/exclude",
 		".git/worktrees/x/rebase-merge/git-rebase-todo", ".hg/hgrc", ".jj/repo/config.toml",
 		"lefthook.toml", ".lefthook/pre-commit/x", ".devcontainer.json",
 		"x.sublime-project", ".helix/languages.toml", ".zed/tasks.json",
