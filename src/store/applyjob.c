@@ -611,6 +611,7 @@ static int keep_acl(const struct plan *p, const json_t *step, const char *path, 
 	cleanup_fd int fd = openat(staging, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char last[NAME_MAX + 1], acl[65536];
 	ssize_t n;
+	int rc;
 
 	if (!str_eq(json_string_value(json_object_get(step, "op")), "replace"))
 		return 0;
@@ -623,12 +624,8 @@ static int keep_acl(const struct plan *p, const json_t *step, const char *path, 
 											    : 0;
 	if (n < 0)
 		return (int)n;
-	if (fsetxattr(fd, ACL, acl, (size_t)n, 0) < 0) {
-		if (errno != EINVAL || !p->job->store.rootless)
-			return -errno;
-		mode &= ~(mode_t)0070; /* it names users whom we cannot name */
-	}
-	return fchmod(fd, mode) < 0 ? -errno : 0;
+	rc = tree_xattr_set(staging, name, ACL, acl, (size_t)n);
+	return rc < 0 ? rc : fchmod(fd, mode) < 0 ? -errno : 0;
 }
 
 static int stage_one(struct plan *p, size_t i, json_t *step, int staging, struct err *err)

@@ -5,6 +5,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <sys/xattr.h>
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
@@ -294,6 +296,27 @@ ssize_t tree_xattr_get(int dirfd, const char *name, const char *xattr, void *buf
 	return n;
 }
 
+/* An access list (linux/posix_acl_xattr.h) without the users and groups that have no number in our namespace, which the kernel takes from nobody: the others may what they might. Return: its size. */
+static size_t acl_of_nameable(const char *acl, size_t size, char *ret)
+{
+	size_t n = sizeof(struct posix_acl_xattr_header);
+
+	if (size < n)
+		return 0;
+	memcpy(ret, acl, n);
+	for (size_t at = n; at + sizeof(struct posix_acl_xattr_entry) <= size;
+		at += sizeof(struct posix_acl_xattr_entry)) {
+		struct posix_acl_xattr_entry e;
+
+		memcpy(&e, acl + at, sizeof(e));
+		if ((e.e_tag == ACL_USER || e.e_tag == ACL_GROUP) && e.e_id == UINT32_MAX)
+			continue;
+		memcpy(ret + n, &e, sizeof(e));
+		n += sizeof(e);
+	}
+	return n;
+}
+
 int tree_xattr_set(int dirfd, const char *name, const char *xattr, const void *value, size_t size)
 {
 	char path[ENTRY_PATH_SIZE];
@@ -301,7 +324,14 @@ int tree_xattr_set(int dirfd, const char *name, const char *xattr, const void *v
 
 	if (rc < 0)
 		return rc;
-	return lsetxattr(path, xattr, value, size, 0) < 0 ? -errno : 0;
+	rc = lsetxattr(path, xattr, value, size, 0) < 0 ? -errno : 0;
+	if (rc == -EINVAL && str_starts(xattr, "system.posix_acl_")) {
+		cleanup_free char *acl = xalloc(size + 1);
+
+		size = acl_of_nameable(value, size, acl);
+		rc = lsetxattr(path, xattr, acl, size, 0) < 0 ? -errno : 0;
+	}
+	return rc;
 }
 
 typedef int visit_fn(int dirfd, const char *name, const struct stat *st, int child, void *arg);

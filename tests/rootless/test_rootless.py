@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import json
 import os
+import struct
 import subprocess
 
 from lib import cay
@@ -333,3 +334,28 @@ def can_create(instance):
     except cay.ApiError as error:
         equal(error.code, "limit")
         return False
+
+
+@require(*NEEDS)
+def test_access_lists_with_users_who_have_no_number_here(tmp):
+    """What they might is not carried over; nobody else gets more by that."""
+    def acl(*named):
+        entries = [(1, 6, 0xffffffff), *named, (4, 0, 0xffffffff), (16, 6, 0xffffffff), (32, 0, 0xffffffff)]
+        return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries)
+
+    def check(instance, user):
+        top = os.path.join(tmp, "project")
+        os.mkdir(top)
+        with open(top + "/a", "w", encoding="utf-8"):
+            pass
+        for path in (top, top + "/a"):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        own = (2, 6, user.pw_uid)
+        os.setxattr(top + "/a", "system.posix_acl_access", acl(own, (2, 6, 54321)))
+        with instance.sandbox(mounts=[{"source": top, "target": "/p"}]) as box:
+            instance.ok(box, "echo changed > /p/a")
+            instance.post(f"/v1/sandboxes/{box}/apply", {})
+        with open(top + "/a", encoding="utf-8") as f:
+            equal(f.read(), "changed\n")
+        equal(os.getxattr(top + "/a", "system.posix_acl_access"), acl(own))
+    as_user(tmp, check)
