@@ -5,6 +5,8 @@ import copy
 import json
 import os
 import re
+import subprocess
+import sys
 
 import jsonschema
 import yaml
@@ -62,6 +64,13 @@ def test_the_document_is_well_formed():
         assert "default" in operation["responses"], f"{where}: what is answered when it fails?"
         for status, answer in operation["responses"].items():
             assert re.fullmatch("[1-5][0-9][0-9]|default", status) and resolved(answer).get("description"), f"{where} {status}"
+
+
+def test_the_reference_is_made_from_it(tmp):
+    made, kept = os.path.join(tmp, "api.md"), os.path.join(cay.TOP, "docs", "reference", "api.md")
+    subprocess.run([sys.executable, os.path.join(cay.TOP, "tools", "gen_api.py"), "docs", os.path.join(cay.TOP, "defs", "openapi.yaml"), made], check=True)
+    with open(made, encoding="utf-8") as a, open(kept, encoding="utf-8") as b:
+        equal(b.read(), a.read(), "run tools/gen_api.py docs defs/openapi.yaml docs/reference/api.md")
 
 
 def closed(node):
