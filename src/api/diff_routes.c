@@ -319,9 +319,13 @@ static int apply_trees(struct apply *a, json_t **ret, struct err *err)
 		return err_raise(err, ERR_INVALID, "sandbox '%s' has no cow mount%s%s", a->sb->name,
 			only != NULL ? " at " : "", only != NULL ? only : "");
 	if (to != NULL && json_array_size(trees) > 1)
-		return err_raise(err, ERR_INVALID,
-			"'to' needs 'mount': sandbox '%s' has more than one cow mount",
-			a->sb->name);
+		return err_hint(err,
+			err_member(err,
+				err_raise(err, ERR_INVALID,
+					"'to' takes the changes of one cow mount, and sandbox '%s' has more",
+					a->sb->name),
+				"to"),
+			"'mount' names one: cay apply --target DIR");
 	return 0;
 }
 

@@ -82,8 +82,10 @@ static int key_hash(struct api_call *call, struct httphead_text key, struct err 
 	unsigned char digest[SHA256_DIGEST_LENGTH];
 
 	if (key.n == 0 || key.n > KEY_MAX || !str_utf8_valid(key.p, key.n))
-		return err_raise(
-			err, ERR_INVALID, "Idempotency-Key must have 1 to %d bytes", KEY_MAX);
+		return err_member(err,
+			err_raise(err, ERR_INVALID, "'Idempotency-Key' must have 1 to %d bytes",
+				KEY_MAX),
+			"Idempotency-Key");
 	buf_fmt(&all, "%s\n%.*s\n%s", call->route->operation, (int)http_head(call->conn)->path.n,
 		http_head(call->conn)->path.p, body);
 	(void)SHA256((const unsigned char *)all.p, all.n, digest);

@@ -125,11 +125,14 @@ static int take_parameter(
 		if (!str_eq(p->name, name))
 			continue;
 		if (call->values[i] != NULL)
-			return err_raise(err, ERR_INVALID, "parameter '%s' is there twice", name);
+			return err_member(err,
+				err_raise(err, ERR_INVALID, "parameter '%s' is there twice", name),
+				"%s", name);
 		call->values[i] = str_dup(value);
 		return schema_check_text(p->schema, value, name, err);
 	}
-	return err_raise(err, ERR_INVALID, "unknown parameter '%.100s'", name);
+	return err_member(
+		err, err_raise(err, ERR_INVALID, "unknown parameter '%.100s'", name), "%s", name);
 }
 
 static int parse_query(struct api_call *call, struct httphead_text query, struct err *err)
@@ -161,7 +164,10 @@ static int parse_query(struct api_call *call, struct httphead_text query, struct
 		const struct api_parameter *want = &call->route->parameters[i];
 
 		if (call->values[i] == NULL && want->required)
-			return err_raise(err, ERR_INVALID, "parameter '%s' is missing", want->name);
+			return err_member(err,
+				err_raise(
+					err, ERR_INVALID, "parameter '%s' is missing", want->name),
+				"%s", want->name);
 		if (call->values[i] == NULL && want->fallback != NULL)
 			call->values[i] = str_dup(want->fallback);
 	}

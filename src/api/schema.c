@@ -154,15 +154,20 @@ static int check_object(const struct schema *s, json_t *value, const char *where
 		if (schema == NULL && ablated("unknown_members"))
 			continue;
 		if (schema == NULL)
-			return err_raise(err, ERR_INVALID, "unknown member '%s'", inner);
+			return err_member(err,
+				err_raise(err, ERR_INVALID, "unknown member '%s'", inner), "%s",
+				inner);
 		rc = schema_check(schema, member, inner, err);
 		if (rc < 0)
 			return rc;
 	}
 	for (size_t i = 0; i < s->n_members; i++) {
-		if (s->members[i].required && json_object_get(value, s->members[i].name) == NULL)
-			return err_raise(err, ERR_INVALID, "'%s%s%s' is missing", where,
-				where[0] != '\0' ? "." : "", s->members[i].name);
+		if (!s->members[i].required || json_object_get(value, s->members[i].name) != NULL)
+			continue;
+		(void)snprintf(inner, sizeof(inner), "%.100s%s%.90s", where,
+			where[0] != '\0' ? "." : "", s->members[i].name);
+		return err_member(
+			err, err_raise(err, ERR_INVALID, "'%s' is missing", inner), "%s", inner);
 	}
 	return 0;
 }
@@ -173,7 +178,7 @@ static int wrong_kind(const char *where, const char *kind, struct err *err)
 		err, ERR_INVALID, "'%s' must be %s", where[0] != '\0' ? where : "body", kind);
 }
 
-int schema_check(
+static int check_value(
 	const struct schema *schema, const json_t *value, const char *where, struct err *err)
 {
 	if (json_is_null(value) && schema->nullable)
@@ -201,7 +206,20 @@ int schema_check(
 	return 0;
 }
 
-int schema_check_text(
+/* The innermost one that was looked at is the one that was refused. */
+static int name_refused(int rc, const char *where, struct err *err)
+{
+	return rc < 0 && err != NULL && err->member[0] == '\0' ? err_member(err, rc, "%s", where)
+							       : rc;
+}
+
+int schema_check(
+	const struct schema *schema, const json_t *value, const char *where, struct err *err)
+{
+	return name_refused(check_value(schema, value, where, err), where, err);
+}
+
+static int check_text(
 	const struct schema *schema, const char *text, const char *where, struct err *err)
 {
 	uint64_t value;
@@ -222,6 +240,12 @@ int schema_check_text(
 		break;
 	}
 	return wrong_kind(where, "a simple value", err);
+}
+
+int schema_check_text(
+	const struct schema *schema, const char *text, const char *where, struct err *err)
+{
+	return name_refused(check_text(schema, text, where, err), where, err);
 }
 
 /* Levels of nesting, counted before the parser recurses. */

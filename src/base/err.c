@@ -147,6 +147,19 @@ int err_hint(struct err *err, int rc, const char *fmt, ...)
 	return rc;
 }
 
+int err_member(struct err *err, int rc, const char *fmt, ...)
+{
+	if (err != NULL) {
+		va_list ap;
+
+		va_start(ap, fmt);
+		(void)vsnprintf(err->member, sizeof(err->member), fmt, ap);
+		va_end(ap);
+		str_utf8_tidy(err->member);
+	}
+	return rc;
+}
+
 const char *err_code_name(enum err_code code)
 {
 	BUG_ON(code >= ERR_CODE_COUNT);

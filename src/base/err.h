@@ -24,6 +24,8 @@ struct err {
 	int sys;            /* positive errno, or 0 */
 	char msg[1000]; /* names the object and the reason; outermost context first; valid UTF-8 */
 	char hint[500]; /* what to do about it; may be empty */
+	char member
+		[200]; /* of a request, that was refused: "limits.pids"; empty when it was none */
 };
 
 /**
@@ -51,6 +53,9 @@ void err_context(struct err *err, const char *fmt, ...) attr_printf(2, 3);
 
 /** err_hint() - say what the reader can do about it. Return: @rc, for use in a return statement. */
 int err_hint(struct err *err, int rc, const char *fmt, ...) attr_printf(3, 4);
+
+/** err_member() - say which member of a request, or parameter, was refused. Return: @rc, for use in a return statement. */
+int err_member(struct err *err, int rc, const char *fmt, ...) attr_printf(3, 4);
 
 /** err_code_name() - wire name of @code ("not_found"); static. */
 const char *err_code_name(enum err_code code);

@@ -31,6 +31,8 @@ json_t *err_to_json(const struct err *err)
 	if (out == NULL) /* a message cut in the middle of a character, or bytes of a payload */
 		out = json_pack("{s:s,s:s,s:s}", "code", err_code_name(err->code), "message",
 			err_code_meaning(err->code), "hint", "");
+	if (err->member[0] != '\0')
+		(void)json_object_set_new(out, "member", json_string(err->member));
 	if (err->sys != 0)
 		(void)json_object_set_new(out, "errno", json_integer(err->sys));
 	return out;

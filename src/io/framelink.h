@@ -80,7 +80,7 @@ void framelink_close(struct framelink *l, void (*closed)(struct stream *s));
 /** err_from_json() - fill @err from {"code","message","hint","errno"}. Return: a negative errno. */
 int err_from_json(const json_t *error, struct err *err);
 
-/** err_to_json() - {"code","message","hint"[,"errno"]}, a new reference. */
+/** err_to_json() - {"code","message","hint"[,"member"][,"errno"]}, a new reference. */
 json_t *err_to_json(const struct err *err);
 
 #endif

@@ -2,6 +2,7 @@
 #include "prog/cay/cli.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "prog/cay/cli_member.h"
 
 #include <stdarg.h>
 
@@ -122,13 +123,18 @@ static int wait_head(struct cli *cli)
 
 int cli_fail_api(struct cli *cli, json_t *error)
 {
-	const char *hint = cli_string(error, "hint", "");
+	const char *hint = cli_string(error, "hint", ""),
+		   *message = cli_string(error, "message", "the server gave no reason");
 	enum err_code code = err_code_parse(cli_string(error, "code", "internal"));
-	int rc = err_raise(
-		&cli->err, code, "%s", cli_string(error, "message", "the server gave no reason"));
+	struct buf said = BUF_INIT(8192);
+	bool ours = cli_member_explain(&cli->args, cli_string(error, "member", ""), message, &said);
+	int rc = err_raise(&cli->err, code, "%s", ours ? buf_cstr(&said) : message);
 
+	buf_free(&said);
 	json_decref(cli->error);
-	cli->error = json_incref(error);
+	cli->error = json_copy(error);
+	if (ours)
+		(void)json_object_set_new(cli->error, "message", json_string(cli->err.msg));
 	if (*hint != '\0')
 		(void)err_hint(&cli->err, rc, "%s", hint);
 	return rc;

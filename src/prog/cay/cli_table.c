@@ -28,6 +28,11 @@ static const bool takes[VERB_COUNT_][FLAG_COUNT_] = {
 #include "cli.def"
 };
 
+static const struct cli_sets_row sets[] = {
+#define SETS(flag, member) { FLAG_##flag, member },
+#include "cli.def"
+};
+
 static const struct cli_lacks_row lacks[] = {
 #define LACKS(word, instead) { word, instead },
 #include "cli.def"
@@ -36,6 +41,11 @@ static const struct cli_lacks_row lacks[] = {
 bool cli_takes(enum cli_verb verb, enum cli_flag flag)
 {
 	return flag == FLAG_HELP || flag == FLAG_JSON || takes[verb][flag];
+}
+
+const struct cli_sets_row *cli_sets_row(size_t i)
+{
+	return i < ARRAY_SIZE(sets) ? &sets[i] : NULL;
 }
 
 const struct cli_lacks_row *cli_lacks_row(size_t i)

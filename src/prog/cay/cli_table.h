@@ -57,6 +57,11 @@ struct cli_verb_row {
 	const char *summary, *text, *examples;
 };
 
+struct cli_sets_row {
+	enum cli_flag flag;
+	const char *member;
+};
+
 struct cli_lacks_row {
 	const char *word;
 	const char *instead;
@@ -68,6 +73,9 @@ extern const char *const cli_groups[GROUP_COUNT_];
 
 /** cli_takes() - does @verb take @flag? */
 bool cli_takes(enum cli_verb verb, enum cli_flag flag);
+
+/** cli_sets_row() - row @i of the members that flags set; NULL past the end. */
+const struct cli_sets_row *cli_sets_row(size_t i);
 
 /** cli_lacks() - what to use instead of a verb that this version lacks; NULL for any other word. Static. */
 const char *cli_lacks(const char *word);

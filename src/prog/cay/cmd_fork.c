@@ -34,8 +34,8 @@ int cmd_fork(struct cli *cli)
 		(void)json_object_set_new(body, "name", json_string(name));
 	if (count != NULL) {
 		if (str_to_u64(count, 1, 1000, &n) < 0)
-			return err_raise(&cli->err, ERR_USAGE,
-				"-n '%s': a number from 1 to 1000 is wanted", count);
+			return cli_refuse_value(
+				cli, FLAG_COUNT, count, "a number from 1 to 1000 is wanted");
 		(void)json_object_set_new(body, "count", json_integer((json_int_t)n));
 	}
 	if (cli_args_has(&cli->args, FLAG_LIVE))

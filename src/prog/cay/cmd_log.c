@@ -94,9 +94,10 @@ static int add_rule(
 	if (text == NULL)
 		return 0;
 	rc = is_size ? str_to_size(text, &v) : str_to_duration(text, &v);
-	if (rc < 0 && !str_eq(text, "0"))
-		return err_raise(&cli->err, ERR_USAGE, "'%s': %s is wanted, or 0", text,
-			is_size ? "a size, for example 4G" : "a duration, for example 30d");
+	if ((rc < 0 && !str_eq(text, "0")) || (!is_size && v > 0 && v < 1000))
+		return cli_refuse_value(cli, flag, text,
+			is_size ? "a size is wanted, for example 4G, or 0"
+				: "a duration of a second or more is wanted, for example 30d, or 0");
 	return json_object_set_new(
 		body, member, json_integer((json_int_t)(is_size ? v : v / 1000)));
 }

@@ -97,8 +97,8 @@ static int add_size(struct cli *cli, json_t *exec, enum cli_flag flag, const cha
 	if (text == NULL)
 		return 0;
 	if (str_to_size(text, &bytes) < 0 || bytes == 0 || bytes > INT64_MAX)
-		return err_raise(&cli->err, ERR_USAGE,
-			"'%s': a size is wanted, for example 512K, 64M, 2G", text);
+		return cli_refuse_value(
+			cli, flag, text, "a size is wanted, for example 512K, 64M, 2G");
 	(void)json_object_set_new(exec, member, json_integer((json_int_t)bytes));
 	return 0;
 }
