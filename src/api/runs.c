@@ -166,10 +166,9 @@ static void run_show(struct run *r)
 	pump_send_object(
 		r->client, FRAME_OBJECT, json_pack("{s:o}", "sandbox", sandbox_object(r->sb)));
 	pump_send_object(r->client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(r->exec)));
-	pump_let_go(&r->pump);
 }
 
-/* Its keeper is not prepared, or its disk is to be made: the orders come behind that. */
+/* Its keeper is not prepared, or its disk is to be made: the orders come behind that. Its client, who may interrupt it meanwhile, is shown it now, and again when it has started. */
 static int run_call_later(struct run *r, struct run_calls *calls, struct err *err)
 {
 	int rc;
@@ -195,6 +194,7 @@ static int run_await(struct run *r, struct run_calls *calls, struct err *err)
 	(void)fault("run.executing");
 	rc = run_answers(r, calls, true, err);
 	run_show(r);
+	pump_let_go(&r->pump);
 	if (!r->pump.status_sent)
 		stream_cork(r->client, false);
 	return rc;
@@ -222,7 +222,13 @@ static int run_begin(struct run *r, struct err *err)
 	if (ahead)
 		return run_await(r, &calls, err);
 	rc = run_call_later(r, &calls, err);
-	return rc < 0 ? rc : run_answers(r, &calls, warm, err);
+	if (rc == 0)
+		rc = run_answers(r, &calls, warm, err);
+	if (rc < 0)
+		return rc;
+	run_show(r);
+	pump_let_go(&r->pump);
+	return 0;
 }
 
 /* Nobody waits for this command any more. */

@@ -315,12 +315,33 @@ def test_json_gives_one_object(instance, tmp):
     forget(instance)
 
 
-def test_json_says_that_it_ran(instance, tmp):
-    """The objects are those of a sandbox and a command that were started. (Where none is prepared they come before.)"""
+def check_the_end_told(instance, tmp):
+    for words in ([], ["--name", "kept"]):
+        said = json.loads(instance.cay("run", "--no-cwd", "--json", *words, "--", "sh", "-c", "exit 3", cwd=tmp, want=3).stdout)
+        equal((said["sandbox"]["state"], said["exec"]["state"], said["exec"]["status"]), ("stopped" if words else "removing", "ended", said["status"]))
+        equal((said["sandbox"]["init_pid"], said["sandbox"]["execs_running"], said["status"]["code"]), (None, 0, 3))
+        assert said["exec"]["pid"] > 0 and said["sandbox"]["started"], said
+    equal(said["sandbox"], instance.get("/v1/sandboxes/kept"))
+    equal(said["exec"], instance.get(f"/v1/sandboxes/kept/execs/{said['exec']['id']}"))
+    instance.post("/v1/sandboxes/kept/start")
+    said = json.loads(instance.cay("exec", "--json", "kept", "--", "true").stdout)
+    equal(said["exec"], instance.get(f"/v1/sandboxes/kept/execs/{said['exec']['id']}"))
+
+
+def test_json_tells_the_end(instance, tmp):
+    """The objects are those of a sandbox and a command that have ended; of one that is kept what a question for it gives."""
     cay.wait_until(lambda: instance.get("/v1/version")["pool"] > 0, 60, "a sandbox is prepared")
-    said = json.loads(instance.cay("run", "--json", "--", "sleep", "0.1", cwd=tmp).stdout)
-    equal((said["sandbox"]["state"], said["exec"]["state"]), ("running", "running"))
-    assert said["exec"]["pid"] > 0, said
+    check_the_end_told(instance, tmp)
+    forget(instance)
+
+
+def test_json_tells_the_end_where_no_sandbox_was_prepared(tmp):
+    instance = cay.Instance(tmp, env={"CAY_POOL": "0"})
+    try:
+        instance.start()
+        check_the_end_told(instance, tmp)
+    finally:
+        instance.close()
 
 
 def test_who_has_the_answer_does_not_find_the_sandbox(instance):

@@ -349,6 +349,15 @@ static int on_output(struct stream *s, const struct frame *f)
 	return 0;
 }
 
+/* Shown again, it is newer. */
+static void take_newer(json_t **kept, json_t *v)
+{
+	if (v == NULL)
+		return;
+	json_decref(*kept);
+	*kept = json_incref(v);
+}
+
 static int on_object(struct stream *s, const struct frame *f)
 {
 	cleanup_json json_t *object = json_loadb(f->payload, f->size, 0, NULL);
@@ -356,10 +365,8 @@ static int on_object(struct stream *s, const struct frame *f)
 
 	if (object == NULL)
 		return bad_stream(s);
-	if ((v = json_object_get(object, "sandbox")) != NULL && s->r->sandbox == NULL)
-		s->r->sandbox = json_incref(v);
-	if ((v = json_object_get(object, "exec")) != NULL && s->r->exec == NULL)
-		s->r->exec = json_incref(v);
+	take_newer(&s->r->sandbox, json_object_get(object, "sandbox"));
+	take_newer(&s->r->exec, json_object_get(object, "exec"));
 	if ((v = json_object_get(object, "input")) != NULL && s->asking)
 		resend_input(s, cli_number(v, "received"), cli_number(v, "taken"));
 	if ((v = json_object_get(object, "summary")) != NULL && s->r->summary == NULL)

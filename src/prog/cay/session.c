@@ -155,6 +155,33 @@ static void tell_summary(struct cli *cli, const struct stream_result *r)
 	buf_free(&line);
 }
 
+/* They came as they were when the command was started: now it has ended, and the sandbox of a run is stopped or goes away. */
+static void bring_up_to_date(struct cli *cli, struct stream_result *r)
+{
+	bool kept = json_is_true(json_object_get(r->summary, "kept"));
+	cleanup_free char *target = NULL;
+	json_t *now;
+
+	if (r->exec != NULL) {
+		(void)json_object_set_new(r->exec, "state", json_string("ended"));
+		(void)json_object_set(r->exec, "status", r->status);
+	}
+	if (r->sandbox == NULL)
+		return;
+	(void)json_object_set_new(r->sandbox, "state", json_string(kept ? "stopped" : "removing"));
+	(void)json_object_set_new(r->sandbox, "init_pid", json_null());
+	(void)json_object_set_new(r->sandbox, "execs_running", json_integer(0));
+	if (!kept)
+		return;
+	target = cli_target("/v1/sandboxes/%s", cli_string(r->sandbox, "id", ""));
+	if (cli_get(cli, target, &now) < 0) {
+		cli_forgive(cli); /* somebody has removed it meanwhile, or the server ends */
+		return;
+	}
+	json_decref(r->sandbox);
+	r->sandbox = now;
+}
+
 static int print_result(const struct stream_result *r)
 {
 	cleanup_json json_t *all = json_pack("{s:O?, s:O?, s:O?, s:O?}", "sandbox", r->sandbox,
@@ -180,10 +207,12 @@ int session_finish(struct cli *cli, const struct stream_options *o, char *const 
 	if (r->detached)
 		return 0;
 	status = stream_status(cli, r->status);
-	if (cli->json)
+	if (cli->json) {
+		bring_up_to_date(cli, r);
 		(void)print_result(r);
-	else
+	} else {
 		tell_summary(cli, r);
+	}
 	if (r->unwritten < 0)
 		return err_raise_sys(&cli->err, r->unwritten, "write the command's output");
 	return r->signal != 0 ? 128 + r->signal : status;
