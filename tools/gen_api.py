@@ -68,6 +68,8 @@ class Tables:
             fields.append(f".items = &{self.schema(extra, name + '_extra')}")
         elif extra is not False:
             raise SystemExit(f"{name}: a request object needs additionalProperties: false or a schema")
+        if "propertyNames" in node:
+            fields.append(f".keys = &{self.schema({'type': 'string', **node['propertyNames']}, name + '_keys')}")
         rows = []
         for key, value in node.get("properties", {}).items():
             inner = self.schema(value, f"{name}_{key}")

@@ -135,6 +135,24 @@ static const struct schema_member *member_find(const struct schema *s, const cha
 	return NULL;
 }
 
+/* The innermost one that was looked at is the one that was refused. */
+static int name_refused(int rc, const char *where, struct err *err)
+{
+	return rc < 0 && err != NULL && err->member[0] == '\0' ? err_member(err, rc, "%s", where)
+							       : rc;
+}
+
+/* Is @key a name for a free member of @where? */
+static int check_key(const struct schema *s, const char *key, const char *where, const char *inner,
+	struct err *err)
+{
+	int rc = s->keys != NULL ? check_string(s->keys, key, "key", err) : 0;
+
+	if (rc < 0)
+		err_context(err, "%s", where);
+	return name_refused(rc, inner, err);
+}
+
 static int check_object(const struct schema *s, json_t *value, const char *where, struct err *err)
 {
 	const char *key;
@@ -157,7 +175,9 @@ static int check_object(const struct schema *s, json_t *value, const char *where
 			return err_member(err,
 				err_raise(err, ERR_INVALID, "unknown member '%s'", inner), "%s",
 				inner);
-		rc = schema_check(schema, member, inner, err);
+		rc = m == NULL ? check_key(s, key, where, inner, err) : 0;
+		if (rc == 0)
+			rc = schema_check(schema, member, inner, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -204,13 +224,6 @@ static int check_value(
 		return json_is_boolean(value) ? 0 : wrong_kind(where, "true or false", err);
 	}
 	return 0;
-}
-
-/* The innermost one that was looked at is the one that was refused. */
-static int name_refused(int rc, const char *where, struct err *err)
-{
-	return rc < 0 && err != NULL && err->member[0] == '\0' ? err_member(err, rc, "%s", where)
-							       : rc;
 }
 
 int schema_check(

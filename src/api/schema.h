@@ -28,6 +28,7 @@ struct schema {
 	const char *pattern;
 	const char *const *values;  /* allowed strings, NULL-terminated, or NULL */
 	const struct schema *items; /* of an array; of the free members of an object */
+	const struct schema *keys;  /* what names of free members must be, or NULL */
 	const struct schema_member *members;
 	size_t n_members;
 };

@@ -85,7 +85,7 @@ def test_duplicate_and_unknown_members(instance):
 def test_wrong_types_and_values_out_of_range(instance):
     before = state(instance)
     for body in ({"name": 1}, {"name": ""}, {"name": "A"}, {"name": "a/b"}, {"name": "../x"}, {"name": "a" * 64}, {"name": "abcdefghij0123456789"},
-                 {"name": None}, {"profile": "root"}, {"image": ""}, {"image": "no-such-image"}, {"labels": []}, {"labels": {"a": 1}},
+                 {"name": None}, {"profile": "root"}, {"image": ""}, {"image": "no-such-image"}, {"labels": []}, {"labels": {"a": 1}}, {"labels": {"": ""}}, {"labels": {"a=b": "c"}}, {"labels": {"k" * 256: ""}},
                  {"env": {"": "x"}}, {"env": {"A=B": "x"}}, {"env": {"A": "x\0y"}}, {"hostname": "a b"}, {"start": "yes"},
                  {"limits": {"memory_bytes": 0}}, {"limits": {"memory_bytes": -1}}, {"limits": {"pids": 0}}, {"limits": {"pids": 1.5}},
                  {"limits": {"memory_bytes": 10 ** 30}}, {"limits": {"disk_bytes": 1}}, {"mounts": [{"source": "/tmp"}]},
