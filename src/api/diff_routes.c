@@ -406,7 +406,7 @@ static int check_exec(struct apply *a, struct sandbox *fork, struct err *err)
 		return -EINVAL;
 	}
 	rc = exec_begin(e, request, err);
-	while (rc == 0 && !e->ended && !http_stream(a->call->conn)->eof)
+	while (rc == 0 && !e->ended && !stream_has_left(http_stream(a->call->conn)))
 		(void)waiters_wait(&e->changed, clock_now_ns() + NS_PER_S);
 	if (rc == 0)
 		a->check = json_deep_copy(json_object_get(e->doc, "status"));

@@ -94,7 +94,7 @@ static int stream_events(struct follower *f, bool follow)
 		}
 		if (!follow || f->call->srv->stopping)
 			break;
-		if (http_stream(conn)->eof)
+		if (stream_has_left(http_stream(conn)))
 			return 0;
 		if (waiters_wait(&f->call->srv->events_changed, clock_now_ns() + KEEPALIVE_NS) <
 				0 &&

@@ -86,7 +86,7 @@ static int reader_pump(struct reader *r)
 		if (!r->link.dead)
 			stream_hold(&r->link.s, false);
 		if (!r->done && r->ready.n == 0) {
-			if (http_stream(r->conn)->eof)
+			if (stream_has_left(http_stream(r->conn)))
 				return -EPIPE;
 			(void)waiters_wait(&r->changed, clock_now_ns() + NS_PER_S);
 		}

@@ -110,13 +110,12 @@ static struct exec *made_before(struct api_call *call, struct sandbox *sb, struc
 /* Until the exec has ended, the caller is gone, or parameter wait_ms is over. Return: 0, or the error of one that was refused meanwhile. */
 static int await_end(struct api_call *call, struct exec *e, struct err *err)
 {
-	uint64_t wait_ms = api_number(call, "wait_ms"),
-		 deadline = clock_now_ns() + wait_ms * NS_PER_MS;
+	uint64_t deadline = clock_now_ns() + api_number(call, "wait_ms") * NS_PER_MS, now;
 
-	while (wait_ms > 0 && !e->ended && !call->srv->stopping && !http_stream(call->conn)->eof) {
-		if (waiters_wait(&e->changed, deadline) < 0)
-			break;
-	}
+	while (!e->ended && !call->srv->stopping && (now = clock_now_ns()) < deadline &&
+		!stream_has_left(http_stream(call->conn)))
+		(void)waiters_wait(
+			&e->changed, deadline < now + NS_PER_S ? deadline : now + NS_PER_S);
 	return exec_refused(e, err);
 }
 

@@ -34,12 +34,6 @@ void exec_stdin_wake(struct exec *e)
 		waiters_wake(&list_entry(node, struct turn, node)->client->readable);
 }
 
-/* An end of its output alone does not mean that it has gone: it may wait for our answer. */
-static bool has_left(const struct stream *client)
-{
-	return client->error != 0 || (client->eof && stream_hung_up(client));
-}
-
 static int turn_await(struct turn *t, const struct server *srv, struct err *err)
 {
 	unsigned int before = 0;
@@ -58,7 +52,7 @@ static int turn_await(struct turn *t, const struct server *srv, struct err *err)
 			return exec_not_running(t->e, err);
 		if (srv->stopping)
 			return err_raise(err, ERR_SHUTTING_DOWN, "the server is shutting down");
-		if (has_left(t->client))
+		if (stream_has_left(t->client))
 			return err_raise(err, ERR_INVALID, "the client left");
 		(void)waiters_wait(&t->client->readable, 0);
 	}
@@ -123,7 +117,7 @@ static ssize_t part_read(struct api_call *call, const struct feeder *f, const st
 static int room_await(const struct feeder *f, const struct exec *e, struct err *err)
 {
 	while (!is_over(f, e) && is_ahead(f)) {
-		if (has_left(f->client))
+		if (stream_has_left(f->client))
 			return err_raise(err, ERR_INVALID, "the client left");
 		(void)waiters_wait(&f->client->readable, 0);
 	}

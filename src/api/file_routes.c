@@ -97,7 +97,7 @@ static int get_stream(struct getter *g, struct err *err)
 			stream_hold(&l->s, false);
 		if (rc == 0 && g->ready.n == 0 && !l->dead && !list_empty(&l->calls))
 			(void)waiters_wait(&l->progress, clock_now_ns() + NS_PER_S);
-		if (http_stream(g->conn)->eof)
+		if (stream_has_left(http_stream(g->conn)))
 			rc = -EPIPE;
 	}
 	if (rc < 0) {

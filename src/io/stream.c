@@ -155,6 +155,11 @@ bool stream_hung_up(const struct stream *s)
 	return poll(&one, 1, 0) == 1 && (one.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
+bool stream_has_left(const struct stream *s)
+{
+	return s->error != 0 || stream_hung_up(s);
+}
+
 static void wait_for(int fd, short events)
 {
 	struct pollfd one = { .fd = fd, .events = events };

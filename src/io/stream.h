@@ -76,6 +76,9 @@ void stream_close(struct stream *s, void (*closed)(struct stream *s));
 /** stream_hung_up() - has the peer closed, not only said that it sends nothing more? Also when the loop has not heard of it yet. */
 bool stream_hung_up(const struct stream *s);
 
+/** stream_has_left() - will nobody read what is sent? A peer that only said that it sends nothing more waits for our answer. */
+bool stream_has_left(const struct stream *s);
+
 /** stream_peer() - uid, gid and pid of the other end. Return: 0 or -errno. */
 int stream_peer(const struct stream *s, uid_t *uid, gid_t *gid, pid_t *pid) attr_must_use;
 
