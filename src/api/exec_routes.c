@@ -221,6 +221,8 @@ int api_exec_resize(struct api_call *call, struct err *err)
 		size + 2, (uint16_t)json_integer_value(json_object_get(call->body, "columns")));
 	if (e->ended || sb->keeper == NULL) {
 		rc = exec_not_running(e, err);
+	} else if (!json_is_true(json_object_get(e->doc, "tty"))) {
+		rc = err_raise(err, ERR_STATE, "exec '%s' was started without a terminal", e->id);
 	} else {
 		framelink_send(&sb->keeper->link, FRAME_RESIZE, e->channel, size, sizeof(size));
 		rc = api_reply(call, 204, NULL);

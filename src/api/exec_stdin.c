@@ -26,6 +26,7 @@ struct feeder {
 	struct stream *client;
 	uint16_t channel;
 	uint64_t sent, taken; /* since we came; sent: with what the keeper had from others then */
+	bool over;            /* its end was sent before we came, or nobody reads it any more */
 };
 
 void exec_stdin_wake(struct exec *e)
@@ -124,13 +125,20 @@ static int room_await(const struct feeder *f, const struct exec *e, struct err *
 	return is_over(f, e) ? exec_not_running(e, err) : 0;
 }
 
+static int input_over(const struct exec *e, struct err *err)
+{
+	return err_raise(err, ERR_STATE,
+		"the standard input of exec '%s' has ended: nothing of this was written to it",
+		e->id);
+}
+
 static int feed(struct api_call *call, struct feeder *f, struct exec *e, struct err *err)
 {
 	cleanup_buf struct buf part = BUF_INIT(1U << 20);
 	ssize_t n;
 
 	while ((n = part_read(call, f, e, &part, err)) > 0) {
-		int rc = room_await(f, e, err);
+		int rc = f->over ? input_over(e, err) : room_await(f, e, err);
 
 		if (rc < 0)
 			return rc;
@@ -157,6 +165,7 @@ static int feeder_attach(struct feeder *f, struct err *err)
 		clock_now_ns() + CALL_NS, &ok, err);
 
 	/* what waits there is told as taken to us too */
+	f->over = json_is_true(json_object_get(ok, "input_over"));
 	f->sent += (uint64_t)json_integer_value(json_object_get(ok, "input_bytes")) -
 		   (uint64_t)json_integer_value(json_object_get(ok, "input_taken"));
 	json_decref(ok);

@@ -273,10 +273,16 @@ int exec_save(struct exec *e, const struct box *box)
 	return rc < 0 ? rc : spill_add_ring(&e->spill, &e->ring);
 }
 
+/* Its end was sent, or nobody reads it any more. */
+static bool input_is_over(const struct exec *e)
+{
+	return e->input_closed || (e->in < 0 && !e->tty);
+}
+
 int exec_feed(struct exec *e, const void *bytes, size_t n)
 {
 	e->touched = true;
-	if (e->input_closed || (e->in < 0 && !e->tty)) {
+	if (input_is_over(e)) {
 		e->input_taken += n; /* nobody reads: as with a pipe whose reader ignores it */
 		return 0;
 	}
@@ -446,11 +452,11 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 json_t *exec_describe(const struct exec *e)
 {
 	static const char *const names[] = { "starting", "running", "ended" };
-	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I}", "exec", e->id, "channel",
-		e->channel, "state", names[e->state], "pid", e->pid, "from",
+	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:b}", "exec", e->id,
+		"channel", e->channel, "state", names[e->state], "pid", e->pid, "from",
 		(json_int_t)e->ring.start, "end", (json_int_t)e->ring.end, "input_bytes",
 		(json_int_t)(e->input_taken + e->input.n), "input_taken",
-		(json_int_t)e->input_taken);
+		(json_int_t)e->input_taken, "input_over", (int)input_is_over(e));
 
 	BUG_ON(o == NULL);
 	if (e->status != NULL)

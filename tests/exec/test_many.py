@@ -2,6 +2,7 @@
 """Contract EXEC: many at once, and asking twice."""
 
 import concurrent.futures
+import json
 
 from lib import cay
 from lib.case import contains, equal, raises, require, timeout
@@ -117,6 +118,29 @@ def test_input_goes_on_when_what_came_before_it_is_taken_meanwhile(instance):
             second.close()
         equal(instance.wait(box, run)["code"], 0)
         equal(instance.output(box, run).split()[-1], b"%d" % (first + 2 * piece))
+
+
+def test_input_behind_its_end_is_refused(instance):
+    """It is not taken for written. Who says twice that it ends is right twice."""
+    with instance.sandbox() as box:
+        for script in ("cat; sleep 60", "exec <&-; echo; sleep 60"):
+            run = instance.exec(box, "sh", "-c", script, stdin=True)
+            path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
+            if script.startswith("exec"):
+                cay.wait_until(lambda e=run: instance.output(box, e), 20, "nobody reads it any more")
+                equal(instance.raw("POST", path, b"lost", OCTETS)[0], 204, "what finds that out")
+            else:
+                equal(instance.raw("POST", path + "?close=true", b"one", OCTETS)[0], 204)
+            status, _, text = instance.raw("POST", path, b"two", OCTETS)
+            equal((status, json.loads(text)["error"]["code"]), (409, "state"), script)
+            equal(instance.raw("POST", path + "?close=true", b"", OCTETS)[0], 204)
+        equal(instance.output(box, run), b"\n")
+
+
+def test_a_size_without_a_terminal_is_refused(instance):
+    with instance.sandbox() as box:
+        path = f"/v1/sandboxes/{box}/execs/{instance.exec(box, 'sleep', '60')['id']}"
+        equal(raises(cay.ApiError, instance.post, path + "/resize", {"rows": 10, "columns": 20}).code, "state")
 
 
 @timeout(120)
