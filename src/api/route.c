@@ -11,13 +11,19 @@
 
 /* --- answers --- */
 
-void api_reply_error(struct http_conn *conn, const struct err *err)
+/* @headers: further lines, or NULL. */
+static void reply_error(struct http_conn *conn, const struct err *err, const char *headers)
 {
 	json_t *body = json_pack("{s:o}", "error", err_to_json(err));
 	cleanup_free char *text = json_dumps(body, JSON_COMPACT);
 
 	json_decref(body);
-	http_reply(conn, err_code_http(err->code), "application/json", NULL, text, strlen(text));
+	http_reply(conn, err_code_http(err->code), "application/json", headers, text, strlen(text));
+}
+
+void api_reply_error(struct http_conn *conn, const struct err *err)
+{
+	reply_error(conn, err, NULL);
 }
 
 int api_reply(struct api_call *call, int status, json_t *object)
@@ -112,6 +118,21 @@ static const struct api_route *route_find(
 		(void)err_raise(err, ERR_NOT_FOUND, "no route '%.*s'",
 			(int)(h->path.n < 200 ? h->path.n : 200), h->path.p);
 	return NULL;
+}
+
+/* "Allow: GET, DELETE": the methods of the path. */
+static void put_allowed(struct buf *out, const struct httphead *h)
+{
+	struct httphead_text segments[API_SEGMENTS_MAX];
+	const char *sep = "Allow: ";
+
+	for (size_t i = 0; i < api_route_count; i++) {
+		if (!path_matches(api_routes[i].path, h->path, segments))
+			continue;
+		buf_fmt(out, "%s%s", sep, api_routes[i].method);
+		sep = ", ";
+	}
+	buf_str(out, "\r\n");
 }
 
 /* --- the query --- */
@@ -261,8 +282,12 @@ void api_dispatch(struct http_conn *conn, void *ctx)
 	if (rc == 0)
 		rc = call->route->handler(call, err);
 	if (rc < 0 && !http_replied(conn)) {
+		cleanup_buf struct buf allow = BUF_INIT(1024);
+
+		if (err->code == ERR_METHOD)
+			put_allowed(&allow, http_head(conn));
 		server_flush(call->srv);
-		api_reply_error(conn, err);
+		reply_error(conn, err, allow.n > 0 ? buf_cstr(&allow) : NULL);
 	}
 	keys_end(call);
 	for (size_t i = 0; i < API_PARAMETERS_MAX; i++)

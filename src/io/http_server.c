@@ -119,6 +119,12 @@ static void head_begin(
 		buf_str(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
 }
 
+/* Its answer says how long it would be, and is not that long: what came behind would be read as the next one. */
+static bool is_head(const struct http_conn *c)
+{
+	return c->head.method.n == 4 && memcmp(c->head.method.p, "HEAD", 4) == 0;
+}
+
 void http_reply(struct http_conn *conn, int status, const char *type, const char *headers,
 	const void *body, size_t n)
 {
@@ -130,7 +136,8 @@ void http_reply(struct http_conn *conn, int status, const char *type, const char
 	if (status != 204)
 		buf_fmt(&out, "Content-Length: %zu\r\n", n);
 	buf_str(&out, "\r\n");
-	buf_add(&out, body, n);
+	if (!is_head(conn))
+		buf_add(&out, body, n);
 	stream_write(&conn->s, out.p, out.n);
 	conn->ended = true;
 }
@@ -315,6 +322,7 @@ static bool request_read(struct http_conn *c, size_t n)
 	if (c->head_bytes == NULL)
 		abort();
 	memcpy(c->head_bytes, c->s.in.p, n);
+	c->head = (struct httphead){ 0 };
 	stream_consume(&c->s, n);
 	buf_reset(&c->body);
 	c->body_done = c->body_failed = c->replied = c->chunked = c->ended = false;

@@ -80,3 +80,17 @@ def test_who_has_gone_is_not_waited_for(tmp):
                     cay.wait_until(lambda: sockets(instance) <= before, 30, f"the server has let go of who asked for {target}")
     finally:
         instance.close()
+
+
+def test_an_answer_to_head_has_no_body(instance):
+    """Else it would be taken for the beginning of the next answer on the connection."""
+    with connected(instance, request("HEAD", "/v1/version") + request("HEAD", "/nowhere") + request("GET", "/v1/version", more=b"Connection: close\r\n")) as s:
+        first, second, third, body = everything(s).split(b"\r\n\r\n")
+        equal([part.split(b"\r\n")[0] for part in (first, second, third)], [b"HTTP/1.1 405 Method Not Allowed", b"HTTP/1.1 404 Not Found", b"HTTP/1.1 200 OK"])
+        assert "version" in json.loads(body)
+
+
+def test_another_method_is_told_those_that_there_are(instance):
+    for path, methods in (("/v1/version", "GET"), ("/v1/sandboxes", "GET, POST"), ("/v1/secrets/x", "PUT, DELETE")):
+        status, head, _ = instance.raw("PATCH", path)
+        equal((status, head.get("Allow")), (405, methods), path)
