@@ -22,6 +22,8 @@ instance itself), `seq` (number within the sandbox, from 1, without gaps), `time
 `hash` is SHA-256 of the 32 bytes of the sandbox's hash before (zeros for the first) followed by the line without its `,"hash":"…"` member; the line is canonical JSON:
 members sorted, no spaces. `cay events verify` recomputes the chain and compares its head with the catalogue's.
 
+`data` of half a MiB and more (a command with as long arguments) are `{"omitted_bytes": N}` instead.
+
 Where the kernel's report of processes lost something, an `events.lost` event says how many at most; nothing is lost in silence.
 
 | type | version | members of `data` | when |

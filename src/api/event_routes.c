@@ -45,19 +45,24 @@ static bool accepts_sse(const struct http_conn *conn)
 	return accept.n > 0 && memmem(accept.p, accept.n, "text/event-stream", 17) != NULL;
 }
 
-static uint64_t start_at(struct api_call *call)
+/* What the client has seen wins over what it asked for first. */
+static int start_at(struct api_call *call, uint64_t *ret, struct err *err)
 {
 	struct httphead_text last = httphead_get(http_head(call->conn), "Last-Event-ID");
-	uint64_t from = api_number(call, "from"), seen;
-	char text[24];
+	cleanup_free char *text = str_dupf("%.*s", (int)last.n, last.n > 0 ? last.p : "");
+	uint64_t seen;
 
-	if (last.n > 0 && last.n < sizeof(text)) {
-		memcpy(text, last.p, last.n);
-		text[last.n] = '\0';
-		if (str_to_u64(text, 0, INT64_MAX, &seen) == 0)
-			from = seen + 1;
-	}
-	return from;
+	*ret = api_number(call, "from");
+	if (last.n == 0)
+		return 0;
+	if (str_to_u64(text, 0, INT64_MAX, &seen) < 0)
+		return err_member(err,
+			err_raise(err, ERR_INVALID,
+				"'Last-Event-ID' must be the number of an event, not '%.60s'",
+				text),
+			"Last-Event-ID");
+	*ret = seen + 1;
+	return 0;
 }
 
 /* Begin where the client said, else with the oldest that is kept. A cursor to what was retired is an error: what is missing there must not look like nothing. */
@@ -65,7 +70,8 @@ static int begin_at(struct follower *f, struct err *err)
 {
 	uint64_t first = journal_first(f->call->srv->journal, f->sandbox);
 
-	f->next = start_at(f->call);
+	if (start_at(f->call, &f->next, err) < 0)
+		return -EINVAL;
 	if (f->next == 0)
 		f->next = first > 0 ? first : 1;
 	if (f->next >= first)

@@ -412,8 +412,10 @@ static void add_value(struct buf *out, const char *name, json_t *value)
 
 	if (text != NULL)
 		lower_escapes(text);
-	buf_fmt(out, "\"%s\":%s,", name,
-		text != NULL && strlen(text) < LINE_MAX_SIZE / 2 ? text : "null");
+	if (text != NULL && strlen(text) >= LINE_MAX_SIZE / 2)
+		buf_fmt(out, "\"%s\":{\"omitted_bytes\":%zu},", name, strlen(text));
+	else
+		buf_fmt(out, "\"%s\":%s,", name, text != NULL ? text : "null");
 	json_decref(value);
 }
 

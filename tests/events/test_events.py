@@ -90,6 +90,14 @@ def test_server_sent_events_carry_the_cursor(instance):
         equal(json.loads([line for line in rest.decode().splitlines() if line.startswith("data:")][0][5:])["seq"], data[2]["seq"])
 
 
+def test_a_cursor_that_is_none_is_refused(instance):
+    """Else all that there ever was would come again, and look like news."""
+    for cursor in ("x", "-1", "1.5", str(2 ** 64), "1" * 40):
+        for path in ("/v1/events", "/v1/events?from=3"):
+            status, _, text = instance.raw("GET", path, headers={"Accept": "text/event-stream", "Last-Event-ID": cursor})
+            equal((status, json.loads(text)["error"]["member"]), (400, "Last-Event-ID"), cursor)
+
+
 @timeout(120)
 def test_two_thousand_processes_give_two_thousand_starts_and_ends(instance):
     with instance.sandbox() as box:

@@ -182,6 +182,24 @@ TEST(lines_are_canonical)
 	remove_directory(path);
 }
 
+TEST(data_that_are_too_large_are_not_left_out_in_silence)
+{
+	struct event e = { .type = EVENT_EXEC_CREATED, .sandbox = a, .epoch = 1 };
+	cleanup_free char *large = xalloc((1U << 20) + 1);
+	cleanup_buf struct buf line = BUF_INIT(1 << 21);
+	char *path = directory();
+	struct journal *j = open_in(path);
+
+	memset(large, 'x', 1U << 20);
+	e.data = json_pack("{s:s}", "text", large);
+	(void)journal_add(j, &e);
+	check_int(journal_read(j, a, 1, &line), 0);
+	check(strstr(line.p, "\"data\":{\"omitted_bytes\":1048587},") != NULL);
+	check_str(verify(j, a, NULL).reason, "");
+	journal_close(j);
+	remove_directory(path);
+}
+
 static void count(void *ctx, const char *sandbox, const struct journal_head *head)
 {
 	*(uint64_t *)ctx += head->seq + strlen(sandbox);
