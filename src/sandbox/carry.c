@@ -170,7 +170,7 @@ static json_int_t terminal_number(const struct exec *e)
 static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *bytes)
 {
 	json_t *runs = json_array(), *o;
-	size_t before;
+	size_t before, waits;
 	int32_t inside = 0;
 	uint64_t now = clock_now_ns();
 	int rc = inside_pid(e->pid, &inside);
@@ -180,11 +180,13 @@ static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *
 	before = bytes->n;
 	if (rc == 0 && e->in >= 0)
 		rc = peek(e->in, bytes);
+	waits = bytes->n - before; /* in its pipe: not taken there, where it is written anew */
 	buf_add(bytes, e->input.p, e->input.n);
 	o = json_pack("{s:s,s:i,s:s,s:i,s:I,s:I,s:o,s:I,s:I,s:b,s:I,s:I,s:b}", "exec", e->id,
 		"channel", e->channel, "leaf", e->leaf, "pid", inside, "ring_max",
 		(json_int_t)e->ring.max, "ring_start", (json_int_t)e->ring.start, "runs", runs,
-		"input", (json_int_t)(bytes->n - before), "input_taken", (json_int_t)e->input_taken,
+		"input", (json_int_t)(bytes->n - before), "input_taken",
+		(json_int_t)(e->input_taken - (waits < e->input_taken ? waits : e->input_taken)),
 		"input_closed", (int)e->input_closed, "deadline_ms",
 		(json_int_t)(e->deadline_ns > now ? (e->deadline_ns - now) / NS_PER_MS + 1
 						  : e->deadline_ns != 0),

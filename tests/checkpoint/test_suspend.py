@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Suspended to disk and brought back: the same processes, each byte once, and nothing of them anywhere in between. (Real programs at work: test_live_programs.py.)"""
 
+import contextlib
 import hmac
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
 
+from lib import cay
 from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError
 
@@ -152,6 +155,35 @@ def test_clients_stay_attached(instance):
             process.stdout.close()
         for process in (second, third):
             process.stdin.close()
+
+
+# Reads nothing before it is told to.
+LATER = "echo ready; while ! [ -e /tmp/go ]; do sleep 0.05; done; sha256sum"
+
+
+def windows(stream, n):
+    """Until the command's pipe has taken @n bytes of what was sent on @stream."""
+    while n > 0:
+        kind, _, payload = stream.next()
+        n -= struct.unpack("<I", payload)[0] if kind == cay.WINDOW else 0
+    equal(n, 0)
+
+
+@require(*NEEDS)
+def test_who_comes_back_is_told_exactly_how_much_of_his_input_came(instance):
+    """What waits in the pipe of the command has come once. Whoever hears of more does not send the rest again."""
+    sent = 200_000
+    with instance.sandbox() as box:
+        run = start(instance, box, "/bin/sh", "-c", LATER)
+        with contextlib.closing(instance.attach(box, run)) as stream:
+            stream.send(cay.STDIN, bytes(sent))
+            windows(stream, 65536)
+            for _ in range(2):
+                there_and_back(instance, box)
+                with contextlib.closing(instance.attach(box, run)) as again:
+                    told = next(json.loads(payload) for kind, _, payload in iter(again.next, None) if kind == cay.OBJECT and b'"input"' in payload)
+                equal(told["input"]["received"], sent)
+        instance.ok(box, "touch /tmp/go")
 
 
 @require(*NEEDS)
