@@ -4,6 +4,9 @@
  *
  * Requests for one command take turns in the order in which they came: a body is written whole before the next one begins. Whoever waits does so on the `readable` of its own client,
  * which is woken by all that matters to it: bytes, the client's end, the keeper's frames and end, the turn, the command's end, the server's.
+ *
+ * When the keeper goes away under a body and the command does not (its sandbox is suspended), the body goes on at the next keeper: that says how much of it the last one had got, and what
+ * the command had not taken is kept here until then.
  */
 #include "api/server.h"
 #include "api/steps.h"
@@ -21,12 +24,25 @@ struct turn {
 	struct stream *client;
 };
 
+/* One connection to the keeper. */
 struct feeder {
 	struct framelink link;
 	struct stream *client;
 	uint16_t channel;
 	uint64_t sent, taken; /* since we came; sent: with what the keeper had from others then */
 	bool over;            /* its end was sent before we came, or nobody reads it any more */
+};
+
+/* One body. */
+struct feeding {
+	struct api_call *call;
+	struct sandbox *sb;
+	struct exec *e;
+	struct feeder *f; /* NULL: there is no keeper just now */
+	unsigned int rewinds;
+	uint64_t before,
+		sent; /* bytes of input that the keeper had when we came; of the body, that were sent to it */
+	struct buf kept; /* the newest of those, as many as it may not have got */
 };
 
 void exec_stdin_wake(struct exec *e)
@@ -92,71 +108,21 @@ static bool is_ahead(const struct feeder *f)
 	return f->sent > f->taken + INPUT_AHEAD;
 }
 
-static bool is_over(const struct feeder *f, const struct exec *e)
+static bool is_over(const struct feeding *w)
 {
-	return f->link.dead || e->ended;
+	return w->f == NULL || w->f->link.dead || w->e->ended;
 }
 
-/* The next part of the body. Return: its size, 0 at the end, or an error. */
-static ssize_t part_read(struct api_call *call, const struct feeder *f, const struct exec *e,
-	struct buf *part, struct err *err)
+static void feeder_drop(struct feeding *w)
 {
-	uint64_t deadline = clock_now_ns() + HTTP_IDLE_NS;
-	ssize_t n = 0;
+	struct feeder *f = TAKE_PTR(w->f);
 
-	while (http_body_waits(call->conn) && n == 0) {
-		if (is_over(f, e))
-			return exec_not_running(e, err);
-		n = waiters_wait(&f->client->readable, deadline);
-	}
-	if (n == 0)
-		n = http_body_read(call->conn, part);
-	return n < 0 ? err_raise(err, ERR_INVALID, "the body is malformed or incomplete") : n;
+	if (f != NULL)
+		framelink_close(&f->link, feeder_closed);
 }
 
-/* Until the keeper may have more. */
-static int room_await(const struct feeder *f, const struct exec *e, struct err *err)
-{
-	while (!is_over(f, e) && is_ahead(f)) {
-		if (stream_has_left(f->client))
-			return err_raise(err, ERR_INVALID, "the client left");
-		(void)waiters_wait(&f->client->readable, 0);
-	}
-	return is_over(f, e) ? exec_not_running(e, err) : 0;
-}
-
-static int input_over(const struct exec *e, struct err *err)
-{
-	return err_raise(err, ERR_STATE,
-		"the standard input of exec '%s' has ended: nothing of this was written to it",
-		e->id);
-}
-
-static int feed(struct api_call *call, struct feeder *f, struct exec *e, struct err *err)
-{
-	cleanup_buf struct buf part = BUF_INIT(1U << 20);
-	ssize_t n;
-
-	while ((n = part_read(call, f, e, &part, err)) > 0) {
-		int rc = f->over ? input_over(e, err) : room_await(f, e, err);
-
-		if (rc < 0)
-			return rc;
-		framelink_send(&f->link, FRAME_STDIN, f->channel, part.p, part.n);
-		f->sent += part.n;
-		buf_reset(&part);
-	}
-	if (n < 0)
-		return (int)n;
-	if (api_flag(call, "close"))
-		framelink_send(&f->link, FRAME_STDIN, f->channel, NULL, 0);
-	/* a round trip: afterwards the keeper has it */
-	return framelink_call(&f->link, json_pack("{s:s}", "verb", "status"),
-		clock_now_ns() + CALL_NS, NULL, err);
-}
-
-/* Attached with no credit: only for the WINDOW frames; whoever sent it hears that it is there, and does not send it again. */
-static int feeder_attach(struct feeder *f, struct err *err)
+/* Attached with no credit: only for the WINDOW frames; whoever sent it hears that it is there, and does not send it again. @ret_had: bytes of input that it has had. */
+static int feeder_attach(struct feeder *f, uint64_t *ret_had, struct err *err)
 {
 	json_t *ok = NULL;
 	int rc = framelink_call(&f->link,
@@ -164,39 +130,205 @@ static int feeder_attach(struct feeder *f, struct err *err)
 			(json_int_t)1 << 60, "window", 0, "forgets", 1),
 		clock_now_ns() + CALL_NS, &ok, err);
 
-	/* what waits there is told as taken to us too */
 	f->over = json_is_true(json_object_get(ok, "input_over"));
-	f->sent += (uint64_t)json_integer_value(json_object_get(ok, "input_bytes")) -
-		   (uint64_t)json_integer_value(json_object_get(ok, "input_taken"));
+	*ret_had = (uint64_t)json_integer_value(json_object_get(ok, "input_bytes"));
+	/* what waits there is told as taken to us too */
+	f->sent += *ret_had - (uint64_t)json_integer_value(json_object_get(ok, "input_taken"));
 	json_decref(ok);
 	return rc;
 }
 
-static int stdin_write(struct api_call *call, struct sandbox *sb, struct exec *e, struct err *err)
+static int feeder_open(struct feeding *w, uint64_t *ret_had, struct err *err)
 {
-	int fd = e->ended || sb->keeper == NULL ? -ESRCH : keeper_connect(sb->srv, sb->id), rc;
+	struct sandbox *sb = w->sb;
+	int fd = w->e->ended || sb->keeper == NULL ? -ESRCH : keeper_connect(sb->srv, sb->id), rc;
 	struct feeder *f;
 
 	if (fd < 0)
-		return exec_not_running(e, err);
-	if (!json_is_true(json_object_get(e->doc, "stdin")) &&
-		!json_is_true(json_object_get(e->doc, "tty"))) {
-		(void)close(fd);
-		return err_raise(
-			err, ERR_STATE, "exec '%s' was started without standard input", e->id);
-	}
-	f = xnew(struct feeder);
-	f->client = http_stream(call->conn);
-	f->channel = e->channel;
+		return exec_not_running(w->e, err);
+	f = w->f = xnew(struct feeder);
+	f->client = http_stream(w->call->conn);
+	f->channel = w->e->channel;
 	f->link.on_frame = feeder_frame;
 	f->link.on_dead = feeder_dead;
 	f->link.peer = "keeper";
 	if (framelink_open(&f->link, sb->srv->loop, fd) < 0)
 		abort();
-	rc = feeder_attach(f, err);
+	rc = feeder_attach(f, ret_had, err);
+	if (rc < 0)
+		feeder_drop(w);
+	return rc;
+}
+
+static void part_send(struct feeding *w, const char *p, size_t n)
+{
+	w->f->sent += n;
+	while (n > 0) {
+		size_t now = n < FRAME_PAYLOAD_MAX ? n : FRAME_PAYLOAD_MAX;
+
+		framelink_send(&w->f->link, FRAME_STDIN, w->f->channel, p, now);
+		p += now;
+		n -= now;
+	}
+}
+
+static int put_back(const struct feeding *w, struct err *err)
+{
+	return err_raise(err, ERR_STATE,
+		"sandbox '%s' was rewound while this was written to exec '%s': %lu bytes of it had been sent, and those that came behind the snapshot are undone",
+		w->sb->name, w->e->id, w->sent);
+}
+
+/* The keeper of a sandbox that was suspended has got what it had read by then: the rest of what was sent comes again. */
+static int send_again(struct feeding *w, uint64_t had, struct err *err)
+{
+	uint64_t got = had - w->before, missing = w->sent - got;
+
+	if (had < w->before || got > w->sent || missing > w->kept.n)
+		return err_raise(err, ERR_STATE,
+			"others wrote to exec '%s' while its sandbox was suspended: nobody can say how much of this came",
+			w->e->id);
+	part_send(w, w->kept.p + (w->kept.n - missing), missing);
+	return 0;
+}
+
+/* Why the command does not come back: @err is filled; 0: it may. */
+static int why_gone(const struct feeding *w, uint64_t deadline, struct err *err)
+{
+	if (w->e->ended)
+		return exec_not_running(w->e, err);
+	if (w->e->rewinds != w->rewinds)
+		return put_back(w, err);
+	if (w->sb->srv->stopping)
+		return err_raise(err, ERR_UNAVAILABLE,
+			"the server ends: nobody can say how much of this came to exec '%s'",
+			w->e->id);
+	if (stream_has_left(http_stream(w->call->conn)))
+		return err_raise(err, ERR_INVALID, "the client left");
+	if (clock_now_ns() >= deadline)
+		return err_raise(
+			err, ERR_UNAVAILABLE, "the keeper of exec '%s' has gone", w->e->id);
+	return 0;
+}
+
+/* Its keeper has gone under us: the command has ended, or is away for as long as its sandbox is suspended. */
+static int come_back(struct feeding *w, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + CALL_NS, had;
+	struct err ignored;
+	int rc;
+
+	feeder_drop(w);
+	while ((rc = why_gone(w, deadline, err)) == 0) {
+		if (exec_is_away(w->e))
+			deadline = clock_now_ns() + CALL_NS;
+		else if (w->sb->state == SANDBOX_RUNNING && feeder_open(w, &had, &ignored) == 0)
+			return send_again(w, had, err);
+		(void)waiters_wait(&w->sb->changed, clock_now_ns() + NS_PER_S);
+	}
+	return rc;
+}
+
+/* The next part of the body. Return: its size, 0 at the end, or an error. */
+static ssize_t part_read(struct feeding *w, struct buf *part, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + HTTP_IDLE_NS;
+	struct http_conn *conn = w->call->conn;
+	ssize_t n = 0;
+
+	while (http_body_waits(conn) && n == 0) {
+		if (is_over(w) && come_back(w, err) < 0)
+			return -EIO;
+		n = waiters_wait(&http_stream(conn)->readable, deadline);
+	}
+	if (n == 0)
+		n = http_body_read(conn, part);
+	return n < 0 ? err_raise(err, ERR_INVALID, "the body is malformed or incomplete") : n;
+}
+
+/* Until the keeper may have more. */
+static int room_await(struct feeding *w, struct err *err)
+{
+	struct stream *client = http_stream(w->call->conn);
+
+	for (;;) {
+		if (is_over(w) && come_back(w, err) < 0)
+			return -EIO;
+		if (w->f->over)
+			return err_raise(err, ERR_STATE,
+				"the standard input of exec '%s' has ended: nothing of this was written to it",
+				w->e->id);
+		if (!is_ahead(w->f))
+			return 0;
+		if (stream_has_left(client))
+			return err_raise(err, ERR_INVALID, "the client left");
+		(void)waiters_wait(&client->readable, 0);
+	}
+}
+
+/* @part: of the body. What the command has not taken, it is the newest of all, may have to be sent again. */
+static void part_write(struct feeding *w, const struct buf *part)
+{
+	uint64_t open;
+
+	part_send(w, part->p, part->n);
+	w->sent += part->n;
+	open = w->f->sent > w->f->taken ? w->f->sent - w->f->taken : 0;
+	buf_add(&w->kept, part->p, part->n);
+	if (w->kept.n > open)
+		buf_consume(&w->kept, w->kept.n - (size_t)open);
+}
+
+/* A round trip: afterwards the keeper has it, also when that was enough for the command and it has ended. */
+static int feed_end(struct feeding *w, struct err *err)
+{
+	int rc;
+
+	do {
+		if (w->f->link.dead && come_back(w, err) < 0)
+			return -EIO;
+		if (api_flag(w->call, "close"))
+			framelink_send(&w->f->link, FRAME_STDIN, w->f->channel, NULL, 0);
+		rc = framelink_call(&w->f->link, json_pack("{s:s}", "verb", "status"),
+			clock_now_ns() + CALL_NS, NULL, err);
+	} while (rc < 0 && w->f->link.dead);
+	return rc;
+}
+
+static int feed(struct feeding *w, struct err *err)
+{
+	cleanup_buf struct buf part = BUF_INIT(1U << 20);
+	ssize_t n;
+
+	while ((n = part_read(w, &part, err)) > 0) {
+		int rc = room_await(w, err);
+
+		if (rc < 0)
+			return rc;
+		part_write(w, &part);
+		buf_reset(&part);
+	}
+	return n < 0 ? (int)n : feed_end(w, err);
+}
+
+static int stdin_write(struct api_call *call, struct sandbox *sb, struct exec *e, struct err *err)
+{
+	struct feeding w = { .call = call,
+		.sb = sb,
+		.e = e,
+		.rewinds = e->rewinds,
+		.kept = BUF_INIT(INPUT_AHEAD + (4U << 20)) };
+	int rc;
+
+	if (!e->ended && !json_is_true(json_object_get(e->doc, "stdin")) &&
+		!json_is_true(json_object_get(e->doc, "tty")))
+		return err_raise(
+			err, ERR_STATE, "exec '%s' was started without standard input", e->id);
+	rc = feeder_open(&w, &w.before, err);
 	if (rc == 0)
-		rc = feed(call, f, e, err);
-	framelink_close(&f->link, feeder_closed);
+		rc = feed(&w, err);
+	feeder_drop(&w);
+	buf_free(&w.kept);
 	return rc;
 }
 

@@ -433,6 +433,14 @@ json_t *exec_object(const struct exec *e)
 	return o;
 }
 
+bool exec_is_away(const struct exec *e)
+{
+	const struct sandbox *sb = e->sandbox;
+
+	return !e->ended && (e->comes_back || sb->state == SANDBOX_SUSPENDED ||
+				    json_object_get(sb->doc, "suspending") != NULL);
+}
+
 /* --- ends that nobody saw --- */
 
 static void finish_unseen(struct exec *e, const char *status, const char *reason)

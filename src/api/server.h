@@ -663,6 +663,9 @@ void execs_adopt(struct sandbox *sb, const json_t *list);
 /** execs_settle() - finish those that ended, as the keeper's hello says, and whose event the last server had journalled but not written to the catalogue. */
 void execs_settle(struct sandbox *sb, const json_t *list);
 
+/** exec_is_away() - it goes on when its sandbox is resumed, or has been rewound, unless something else is made of it. */
+bool exec_is_away(const struct exec *e);
+
 /** exec_is_held() - does a keeper still hold its output? */
 static inline bool exec_is_held(const struct exec *e)
 {

@@ -11,16 +11,9 @@ static void link_closed(struct stream *s)
 	free(container_of(container_of(s, struct framelink, s), struct pump, link));
 }
 
-/* It goes on when its sandbox is resumed, or has been rewound, unless something else is made of it. */
-static bool is_away(const struct sandbox *sb, const struct exec *e)
-{
-	return !e->ended && (e->comes_back || sb->state == SANDBOX_SUSPENDED ||
-				    json_object_get(sb->doc, "suspending") != NULL);
-}
-
 static void wait_while_away(struct stream *client, struct sandbox *sb, const struct exec *e)
 {
-	while (is_away(sb, e) && !sb->gone && !sb->srv->stopping && !client->eof &&
+	while (exec_is_away(e) && !sb->gone && !sb->srv->stopping && !client->eof &&
 		client->error == 0)
 		(void)waiters_wait(&sb->changed, clock_now_ns() + NS_PER_S);
 }
@@ -30,7 +23,7 @@ static void wait_for_status(struct stream *client, struct sandbox *sb, struct ex
 {
 	uint64_t deadline = clock_now_ns() + END_NS;
 
-	while (!e->ended && !is_away(sb, e) && !sb->gone && !sb->srv->stopping && !client->eof &&
+	while (!e->ended && !exec_is_away(e) && !sb->gone && !sb->srv->stopping && !client->eof &&
 		client->error == 0 && clock_now_ns() < deadline)
 		(void)waiters_wait(&e->changed, clock_now_ns() + NS_PER_S);
 }
@@ -51,7 +44,7 @@ static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc
 		return 0;
 	}
 	wait_for_status(p->client, sb, e);
-	if (is_away(sb, e))
+	if (exec_is_away(e))
 		return 0;
 	/* the sandbox was stopped: the status is known all the same; of one that was removed it may not be */
 	if (!json_is_object(json_object_get(e->doc, "status")))
@@ -143,8 +136,8 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	}
 	http_upgrade(call->conn, "cay-frames");
 	pump_send_object(client, FRAME_OBJECT, json_pack("{s:o}", "exec", exec_object(e)));
-	rc = is_away(sb, e) ? attach_away(client, sb, e, from)
-			    : attach_here(client, sb, e, from, err);
+	rc = exec_is_away(e) ? attach_away(client, sb, e, from)
+			     : attach_here(client, sb, e, from, err);
 	if (rc < 0 && err->code != ERR_NONE)
 		pump_send_object(client, FRAME_ERROR, err_to_json(err));
 	exec_let_rest(sb, e);

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Suspended to disk and brought back: the same processes, each byte once, and nothing of them anywhere in between. (Real programs at work: test_live_programs.py.)"""
 
+import concurrent.futures
 import contextlib
+import hashlib
 import hmac
 import json
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -184,6 +187,36 @@ def test_who_comes_back_is_told_exactly_how_much_of_his_input_came(instance):
                     told = next(json.loads(payload) for kind, _, payload in iter(again.next, None) if kind == cay.OBJECT and b'"input"' in payload)
                 equal(told["input"]["received"], sent)
         instance.ok(box, "touch /tmp/go")
+
+
+@require(*NEEDS)
+def test_input_that_is_posted_goes_on_behind_a_resume(instance):
+    """A body under way when its sandbox is suspended waits until it is resumed, and comes whole; a rewind in the middle of it is told."""
+    octets = {"Content-Type": "application/octet-stream"}
+    body = random.Random(3).randbytes(6 << 20)
+    with instance.sandbox() as box, concurrent.futures.ThreadPoolExecutor() as pool:
+        run = start(instance, box, "/bin/sh", "-c", LATER)
+        path = "/v1/sandboxes/%s/execs/%s/stdin?close=true"
+        with contextlib.closing(instance.attach(box, run)) as stream:
+            posted = pool.submit(instance.raw, "POST", path % (box, run["id"]), body, octets)
+            windows(stream, 65536)
+        for _ in range(2):
+            there_and_back(instance, box)
+        assert not posted.done(), posted.result()
+        instance.ok(box, "touch /tmp/go")
+        equal(posted.result(60)[0], 204)
+        equal(instance.wait(box, run)["code"], 0)
+        contains(instance.output(box, run), hashlib.sha256(body).hexdigest().encode())
+        instance.ok(box, "rm /tmp/go")
+        run = start(instance, box, "/bin/sh", "-c", LATER)
+        point = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        with contextlib.closing(instance.attach(box, run)) as stream:
+            posted = pool.submit(instance.raw, "POST", path % (box, run["id"]), body, octets)
+            windows(stream, 65536)
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": point})
+        status, _, text = posted.result(60)
+        equal((status, json.loads(text)["error"]["code"]), (409, "state"))
+        contains(json.loads(text)["error"]["message"], "was rewound while this was written")
 
 
 @require(*NEEDS)
