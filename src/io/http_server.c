@@ -374,6 +374,9 @@ static void conn_main(void *arg)
 		c->srv->handler(c, c->srv->ctx);
 		if (!c->ended || c->upgraded || c->close_after || !c->body_done)
 			break;
+		/* who asks on and on and reads no answer would have them all kept here */
+		if (stream_drain(&c->s, WRITE_HIGH, clock_now_ns() + HTTP_IDLE_NS) < 0)
+			break;
 	}
 	if (c->upgraded || c->close_after)
 		stream_finish(&c->s, clock_now_ns() + LINGER_NS);

@@ -24,10 +24,7 @@ def request(method, target, body=b"", more=b""):
 
 
 def everything(s):
-    answer = b""
-    while more := s.recv(65536):
-        answer += more
-    return answer
+    return b"".join(iter(lambda: s.recv(1 << 20), b""))
 
 
 def half(instance, *words):
@@ -94,3 +91,22 @@ def test_another_method_is_told_those_that_there_are(instance):
     for path, methods in (("/v1/version", "GET"), ("/v1/sandboxes", "GET, POST"), ("/v1/secrets/x", "PUT, DELETE")):
         status, head, _ = instance.raw("PATCH", path)
         equal((status, head.get("Allow")), (405, methods), path)
+
+
+def resident(instance):
+    with open(f"/proc/{instance.get('/v1/version')['pid']}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) << 10
+
+
+def test_answers_that_nobody_reads_are_not_piled_up(instance):
+    """Requests in a pipeline wait until those before them have been answered, which is when the answers have gone."""
+    with instance.sandbox() as box:
+        for _ in range(4):
+            instance.wait(box, instance.exec(box, "true", *["x" * 100_000] * 4))
+        before, n = resident(instance), 100  # answers of 1.6 MB
+        with connected(instance, request("GET", f"/v1/sandboxes/{box}/execs") * n) as s:
+            for _ in range(20):
+                instance.get("/v1/version")
+            assert resident(instance) < before + (64 << 20), "the answers wait in memory"
+            s.shutdown(socket.SHUT_WR)
+            equal(everything(s).count(b"HTTP/1.1 200 OK\r\n"), n)
