@@ -70,7 +70,7 @@ def test_the_reference_is_made_from_it(tmp):
     made, kept = os.path.join(tmp, "api.md"), os.path.join(cay.TOP, "docs", "reference", "api.md")
     subprocess.run([sys.executable, os.path.join(cay.TOP, "tools", "gen_api.py"), "docs", os.path.join(cay.TOP, "defs", "openapi.yaml"), made], check=True)
     with open(made, encoding="utf-8") as a, open(kept, encoding="utf-8") as b:
-        equal(b.read(), a.read(), "run tools/gen_api.py docs defs/openapi.yaml docs/reference/api.md")
+        assert a.read() == b.read(), "run tools/gen_api.py docs defs/openapi.yaml docs/reference/api.md"
 
 
 def closed(node):
