@@ -132,7 +132,8 @@ static int wrong_state(const struct sandbox *sb, const char *what, struct err *e
 
 static int do_remove(struct api_call *call, struct sandbox *sb, struct err *err)
 {
-	if (sb->keeper != NULL && !api_flag(call, "force")) {
+	/* whether its processes are in memory or on disk may be the idle policy's doing */
+	if ((sb->keeper != NULL || sb->state == SANDBOX_SUSPENDED) && !api_flag(call, "force")) {
 		(void)wrong_state(sb, "removed", err);
 		return err_hint(err, -EBUSY, "stop it first, or use force (cay rm -f)");
 	}

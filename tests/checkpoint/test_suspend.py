@@ -293,7 +293,9 @@ def test_stopped_removed_and_rewound_while_suspended(instance):
         equal(instance.post(f"/v1/sandboxes/{box}/stop", {})["state"], "stopped")
         instance.post(f"/v1/sandboxes/{box}/start")
         suspend(instance, box)
-        instance.call("DELETE", f"/v1/sandboxes/{box}")
+        error = raises(cay.ApiError, instance.call, "DELETE", f"/v1/sandboxes/{box}")
+        equal((error.code, error.message), ("state", f"sandbox '{instance.get(f'/v1/sandboxes/{box}')['name']}' is suspended: it cannot be removed"))
+        instance.remove(box)
         instance.call("DELETE", "/v1/snapshots/point")
         equal(memories(instance) - before, set())
         box = instance.post("/v1/sandboxes", {})["id"]  # for the end of the `with`, which removes one
