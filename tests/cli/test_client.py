@@ -667,9 +667,12 @@ def test_completion_scripts_are_accepted_by_their_shells(tmp):
                                                                "COMP_WORDS=(cay policy ''); COMP_CWORD=2; _cay; echo ${COMPREPLY[@]}\n"
                                                                "COMP_WORDS=(cay events ret); COMP_CWORD=2; _cay; echo ${COMPREPLY[@]}\n"
                                                                "COMP_WORDS=(cay events retention --max-s); COMP_CWORD=3; _cay; echo ${COMPREPLY[@]}\n"
-                                                               "COMP_WORDS=(cay event); COMP_CWORD=1; _cay; echo ${COMPREPLY[@]}"],
+                                                               "COMP_WORDS=(cay event); COMP_CWORD=1; _cay; echo ${COMPREPLY[@]}\n"
+                                                               "COMP_WORDS=(cay run --profile s); COMP_CWORD=3; _cay; echo ${COMPREPLY[@]}\n"
+                                                               "COMP_WORDS=(cay run --policy /etc/hostn); COMP_CWORD=3; _cay; echo ${COMPREPLY[@]}\n"
+                                                               "COMP_WORDS=(cay exec -w ''); COMP_CWORD=3; _cay; echo none ${COMPREPLY[@]}"],
                               capture_output=True, text=True, timeout=20, check=True)
-        equal(done.stdout, "snapshot snapshots\n--timeout\ncheck show set explain presets\nretention\n--max-size\nevents\n")
+        equal(done.stdout, "snapshot snapshots\n--timeout\ncheck show set explain presets\nretention\n--max-size\nevents\nstrict\n/etc/hostname\nnone\n")
         server.cay("completion", "tcsh", want=64)
 
 

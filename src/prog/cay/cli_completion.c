@@ -99,6 +99,31 @@ static void two_word_pattern(struct buf *out)
 	}
 }
 
+/* What the value of each option may be, told by the option before it; of most nobody knows, and no argument of the verb is one. */
+static void value_cases(struct buf *out)
+{
+	for (unsigned int f = 0; f < FLAG_COUNT_; f++) {
+		const struct cli_flag_row *flag = &cli_flags[f];
+		const char *how = candidates(flag->complete);
+
+		if (flag->value == NULL)
+			continue;
+		buf_fmt(out, "    --%s", flag->name);
+		if (flag->letter != 0)
+			buf_fmt(out, "|-%c", flag->letter);
+		buf_str(out, ") ");
+		if (flag->complete == COMPLETE_DIRECTORY)
+			buf_str(out, "COMPREPLY=($(compgen -d -- \"$cur\")); ");
+		else if (flag->complete == COMPLETE_FILE)
+			buf_str(out, "COMPREPLY=($(compgen -f -- \"$cur\")); ");
+		else if (how != NULL)
+			buf_fmt(out, "COMPREPLY=($(compgen -W \"$(%s)\" -- \"$cur\")); ", how);
+		else
+			buf_str(out, "COMPREPLY=(); ");
+		buf_str(out, "return ;;\n");
+	}
+}
+
 static void complete_bash(struct buf *out)
 {
 	buf_str(out,
@@ -108,11 +133,10 @@ static void complete_bash(struct buf *out)
 		"    [[ ${COMP_WORDS[i]} == -- ]] && { COMPREPLY=($(compgen -c -f -- \"$cur\")); return; }\n  done\n"
 		"  if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W '");
 	verb_words(out);
-	buf_str(out,
-		"' -- \"$cur\")); return; fi\n  case $prev in\n"
-		"    --mount|--expose|--to) COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n"
-		"    --profile) COMPREPLY=($(compgen -W 'default strict debug' -- \"$cur\")); return ;;\n  esac\n"
-		"  ((COMP_CWORD > 2)) && case \"$verb ${COMP_WORDS[2]}\" in ");
+	buf_str(out, "' -- \"$cur\")); return; fi\n  case $prev in\n");
+	value_cases(out);
+	buf_str(out, "  esac\n"
+		     "  ((COMP_CWORD > 2)) && case \"$verb ${COMP_WORDS[2]}\" in ");
 	two_word_pattern(out);
 	buf_str(out, ") verb=\"$verb ${COMP_WORDS[2]}\" ;; esac\n"
 		     "  [[ $cur != -* ]] && ((COMP_CWORD == 2)) && case $verb in\n");
