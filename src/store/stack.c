@@ -81,7 +81,7 @@ int stack_open(struct stack *stack, const struct store *store, const json_t *pat
 				"a stack holds something that is no clean absolute path");
 		l->root = open_layer(store, path);
 		if (l->root < 0)
-			return err_raise_sys(err, l->root, "open layer '%s'", path);
+			return err_raise_sys(err, l->root, "open directory '%s'", path);
 		stack->n++;
 		l->path = str_dup(path);
 		layer_origin(l, store);
