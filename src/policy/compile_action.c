@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rule does: deny, fault, transform, and its budgets. */
 #include "base/str.h"
+#include "codec/httphead.h"
 #include "policy/compile.h"
 #include "policy/pattern.h"
 
@@ -92,23 +93,70 @@ static int read_fault(struct reader *r, const json_t *rule, struct policy_rule *
 	return 0;
 }
 
+#define TOKEN "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+
+/* Names of headers have no case; heads have them in small letters. */
+static char *small(const char *name)
+{
+	char *copy = str_dup(name);
+
+	for (char *p = copy; *p != '\0'; p++)
+		if (*p >= 'A' && *p <= 'Z')
+			*p = (char)(*p - 'A' + 'a');
+	return copy;
+}
+
+static bool one_line(const json_t *value)
+{
+	const char *p = json_string_value(value);
+
+	for (size_t i = 0; p != NULL && i < json_string_length(value); i++)
+		if (((unsigned char)p[i] < 0x20 && p[i] != '\t') || p[i] == 0x7f)
+			return false;
+	return p != NULL;
+}
+
+/* What is wrong with a field that is set (@value), or removed (NULL). */
+static int check_field(struct reader *r, const char *name, const json_t *value)
+{
+	if (*name == '\0' || strspn(name, TOKEN) != strlen(name))
+		return reader_fail(r, "'%s' is no name", name);
+	if (value != NULL && httphead_is_hop(name, strlen(name)))
+		return reader_fail(
+			r, "'%s' concerns the connection alone: the gateway writes it anew", name);
+	if (value != NULL && !one_line(value))
+		return reader_fail(r, "'%s' must be a string of one line", name);
+	return 0;
+}
+
 /* One "name: value" (set) or name (remove) of a transform. */
 static int add_change(
 	struct reader *r, struct policy_rule *ret, bool in_body, const char *name, json_t *value)
 {
-	struct policy_change *c = &ret->changes[ret->n_changes];
+	struct policy_change *c = &ret->changes[ret->n_changes++];
 
-	if (in_body ? !pointer_valid(name) || strstr(name, "/*") != NULL
-		    : *name == '\0' || strpbrk(name, "\r\n: ") != NULL)
-		return reader_fail(r, "'%s' is no name", name);
-	if (!in_body && value != NULL &&
-		(!json_is_string(value) || strpbrk(json_string_value(value), "\r\n") != NULL))
-		return reader_fail(r, "'%s' must be a string of one line", name);
 	c->in_body = in_body;
-	c->name = str_dup(name);
+	c->name = in_body ? str_dup(name) : small(name);
 	c->value = json_incref(value);
-	ret->n_changes++;
+	if (!in_body)
+		return check_field(r, c->name, value);
+	if (!pointer_valid(name) || strstr(name, "/*") != NULL)
+		return reader_fail(r, "'%s' is no name", name);
 	return 0;
+}
+
+static int check_changes(
+	struct reader *r, const json_t *part, const json_t *set, const json_t *remove)
+{
+	int rc = part != NULL ? reader_object(r, part, KNOWN("set", "remove")) : 0;
+
+	if (rc == 0 && set != NULL && !json_is_object(set))
+		rc = reader_fail(r, "set must be an object of names and values");
+	if (rc == 0 && remove != NULL && !json_is_array(remove))
+		rc = reader_fail(r, "remove must be a list of names");
+	if (rc == 0 && json_object_size(set) + json_array_size(remove) > POLICY_PATTERNS_MAX)
+		rc = reader_fail(r, "holds more than %d changes", POLICY_PATTERNS_MAX);
+	return rc;
 }
 
 static int read_changes(struct reader *r, const json_t *o, const char *member, bool in_body,
@@ -119,10 +167,8 @@ static int read_changes(struct reader *r, const json_t *o, const char *member, b
 	       *value;
 	size_t mark = reader_enter(r, ".%s", member), i;
 	const char *name;
-	int rc = part != NULL ? reader_object(r, part, KNOWN("set", "remove")) : 0;
+	int rc = check_changes(r, part, set, remove);
 
-	if (rc == 0 && json_object_size(set) + json_array_size(remove) > POLICY_PATTERNS_MAX)
-		rc = reader_fail(r, "holds more than %d changes", POLICY_PATTERNS_MAX);
 	json_object_foreach (set, name, value)
 		if (rc == 0)
 			rc = add_change(r, ret, in_body, name, value);

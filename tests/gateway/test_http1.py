@@ -309,6 +309,15 @@ def test_transform(tmp):
         contains(body, b'{"model":"small"}')
 
 
+def test_a_transform_names_headers_in_any_case(tmp):
+    """Names of headers have no case: what a policy writes in capitals is the same field, for what is removed and for what is set."""
+    rules = [{"name": "t", "match": {"host": "api.example"}, "action": "transform", "transform": {"headers": {"set": {"X-Agent": "cay"}, "remove": ["Cookie"]}}}]
+    with Setup(tmp, rules=rules) as (proxy, upstream):
+        equal(proxy.get("api.example", headers=b"Cookie: a=1\r\nX-Agent: other\r\n")[0], 200)
+        heard = upstream.text()
+        equal((heard.lower().count(b"cookie"), heard.lower().count(b"x-agent:"), heard.count(b"x-agent: cay")), (0, 1, 1), str(heard))
+
+
 def test_what_is_worth_another_try_says_so(tmp):
     """A budget that could not be asked and no room are other answers than a budget that is spent and a body that is too large."""
     def asked(body=b"", action="allow", rule=None, **config):

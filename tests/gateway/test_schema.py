@@ -40,6 +40,7 @@ BAD = [
     {"version": 2}, {"budgets": []}, {"preset": "llm-openai", "budgets": {"llm-openai/models": {"requests": {"per": "1h"}}}}, match(json={"a": {"not": "x", "min": 1}}), match(json={"a": {"not": []}}), {"rulez": []}, {"rules": {}}, {"preset": "nope"}, {"preset": []}, {"rules": [{"match": {"host": "a"}}]}, {"rules": [{"action": "allow"}]}, rule(action="hold"), rule(placeholders="keep"), rule(placeholders=True),
     match(host="A.example"), match(host="http://a"), match(host=[]), match(port=0), match(port=70000), match(port="x"), match(method="get"), match(path="x"), match(transport="udp"),
     match(query={"a": 1}), match(json={"a": {"near": 1}}), rule(budget={"requests": {"per": "1h"}}), rule(budget={"sum": {"max": 1}}), rule(budget={"requests": {"max": -1}}),
+    {"rules": [{**RULE, "action": "transform", "transform": {"headers": {"remove": "cookie"}}}]}, {"rules": [{**RULE, "action": "transform", "transform": {"json": {"set": ["x"]}}}]},
     {"rules": [{**RULE, "action": "deny", "deny": {"status": 200}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 2}}]}, rule(private="yes"), {"secrets": [{"name": "K"}]},
     {"secrets": [{"name": "K", "hosts": "a", "in": [{"header": "x", "query": "y"}]}]},
     {"secrets": [{"name": "K", "hosts": "a", "in": [{"sigv4": 1}]}]},
