@@ -178,6 +178,12 @@ static bool set_field(struct exchange *x, const struct policy_change *change)
 	return copy != NULL && head_add(&x->request, change->name, text_of(copy)) == 0;
 }
 
+/* Is a member removed of which there is none, since there is no body? */
+static bool is_done(const struct exchange *x, const struct policy_change *change)
+{
+	return change->in_body && change->value == NULL && x->request.body == HTTP_BODY_NONE;
+}
+
 /* Return: 0; -EBUSY when there is no room now; -ENOMEM when it is too large; -EACCES when there is nothing to change. */
 static int change_request(struct exchange *x)
 {
@@ -187,13 +193,15 @@ static int change_request(struct exchange *x)
 	for (size_t i = 0; i < rule->n_changes && ok; i++) {
 		const struct policy_change *change = &rule->changes[i];
 
+		if (is_done(x, change))
+			continue;
 		if (change->in_body && !body && exchange_read_json(x, true) < 0)
 			return -EBUSY;
 		body = body || change->in_body;
 		if (!change->in_body)
 			ok = set_field(x, change);
 		else
-			ok = !pointer_alike(x->json, change->name) &&
+			ok = x->json != NULL && !pointer_alike(x->json, change->name) &&
 			     pointer_set(x->json, change->name, change->value);
 	}
 	if (!ok)

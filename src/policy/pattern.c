@@ -440,7 +440,7 @@ bool pointer_set(json_t *root, const char *pointer, json_t *value)
 			root = step_into(root, part);
 	}
 	if (!json_is_object(root))
-		return false;
+		return value == NULL && !json_is_array(root); /* nothing is there */
 	if (value == NULL)
 		(void)json_object_del(root, part);
 	return value == NULL || json_object_set(root, part, value) == 0;

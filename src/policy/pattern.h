@@ -65,8 +65,8 @@ size_t pointer_walk(const json_t *root, const char *pointer,
 bool pointer_alike(const json_t *root, const char *pointer);
 
 /**
- * pointer_set() - set what @pointer names to @value, or remove it when @value is NULL. Members that lead there must exist; "*" means nothing here.
- * Return: false when there is no such place.
+ * pointer_set() - set what @pointer names to @value, or remove it when @value is NULL. Members that lead there must exist, or there is nothing to remove; "*" means nothing here.
+ * Return: false when there is no such place, or an element of a list should be removed.
  */
 bool pointer_set(json_t *root, const char *pointer, json_t *value) attr_must_use;
 

@@ -318,6 +318,25 @@ def test_a_transform_names_headers_in_any_case(tmp):
         equal((heard.lower().count(b"cookie"), heard.lower().count(b"x-agent:"), heard.count(b"x-agent: cay")), (0, 1, 1), str(heard))
 
 
+def test_a_transform_removes_what_is_not_there(tmp):
+    """A member that a request has not is removed already; where it could be all the same (a body that cannot be read, a list) the request is refused."""
+    rules = [{"name": "t", "match": {"host": "api.example"}, "action": "transform", "transform": {"headers": {"set": {"x-added": "yes"}}, "json": {"remove": ["/user/email", "note"]}}}]
+    with Setup(tmp, rules=rules) as (proxy, upstream):
+        def sent(body, method=b"POST"):
+            status, heard = proxy.get("api.example", method=method, body=body)
+            return status, heard.partition(b"\r\n\r\n")[2] if status == 200 else heard
+
+        for body, wanted in ((b'{"a":1}', b'{"a":1}'), (b'{"user":{"n":1},"note":2}', b'{"user":{"n":1}}'), (b'{"user":{"email":"x","n":1}}', b'{"user":{"n":1}}'),
+                             (b'{"user":"x"}', b'{"user":"x"}'), (b'{"user":null}', b'{"user":null}')):
+            equal(sent(body), (200, wanted), str(body))
+        equal(sent(b"", b"GET"), (200, b""))
+        contains(upstream.text(), b"x-added: yes")
+        heard = len(upstream.heard)
+        for body in (b"email", b'{"user":[{"email":"x"}]}', b'[{"note":1}]', b'{"User":{"email":"x"}}'):
+            equal(sent(body)[0], 403, str(body))
+        equal(len(upstream.heard), heard)
+
+
 def test_what_is_worth_another_try_says_so(tmp):
     """A budget that could not be asked and no room are other answers than a budget that is spent and a body that is too large."""
     def asked(body=b"", action="allow", rule=None, **config):

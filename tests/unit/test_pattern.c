@@ -210,6 +210,9 @@ TEST(pointers_set_and_remove)
 	check_str(changed("/x~1y", NULL), "{\"a\":{\"b\":[1,{\"c\":2}]}}");
 	check_str(changed("/a/b", NULL), "{\"a\":{},\"x/y\":3}");
 	check_str(changed("/nothing", NULL), "{\"a\":{\"b\":[1,{\"c\":2}]},\"x/y\":3}");
+	check_str(changed("/n/o", NULL), "{\"a\":{\"b\":[1,{\"c\":2}]},\"x/y\":3}");
+	check_str(changed("/x~1y/o", NULL), "{\"a\":{\"b\":[1,{\"c\":2}]},\"x/y\":3}");
+	check_str(changed("/a/b/0", NULL), "refused");
 	check_str(changed("/n/o", "1"), "refused");
 	check_str(changed("/a/b/0", "1"), "refused");
 	check_str(changed("/a/b/7/c", "1"), "refused");
