@@ -103,6 +103,7 @@ struct asked {
 	struct policy_request rq;
 	struct authority authority;
 	char path[PATH_SIZE];
+	bool tls; /* of HTTP */
 };
 
 static int take_scheme(const char *url, struct asked *a, const char **ret_rest, struct err *err)
@@ -120,6 +121,7 @@ static int take_scheme(const char *url, struct asked *a, const char **ret_rest, 
 			continue;
 		a->rq.port = schemes[i].port;
 		a->rq.transport = schemes[i].transport;
+		a->tls = i == 0;
 		*ret_rest = url + strlen(schemes[i].scheme);
 		return 0;
 	}
@@ -193,6 +195,8 @@ static json_t *explained(const struct policy *p, struct asked *a, const json_t *
 	       *answer;
 
 	a->rq.stage = POLICY_BODY;
+	if (a->tls && policy_passes_tls(p, a->rq.host, a->rq.port) != NULL)
+		a->rq.transport = POLICY_TLS; /* what is asked inside is not looked at */
 	method = method != NULL ? method : "GET";
 	a->rq.method = (struct policy_text){ method, strlen(method) };
 	a->rq.headers = fields;

@@ -235,7 +235,7 @@ static void serve_spoken(struct conn *c, unsigned int transports)
 {
 	bool tls = c->protocol == CONN_TLS;
 
-	if (tls && (transports & BIT(POLICY_TLS)) != 0 && allowed(c, POLICY_TLS) != NULL)
+	if (tls && policy_passes_tls(c->policy, c->host, c->port) != NULL)
 		serve_tls_through(c);
 	else if ((tls || c->protocol == CONN_HTTP1) && (transports & BIT(POLICY_HTTP)) != 0)
 		conn_serve_http(c);

@@ -51,6 +51,23 @@ void policy_decide(
 	}
 }
 
+const struct policy_rule *policy_passes_tls(const struct policy *p, const char *host, uint16_t port)
+{
+	const struct policy_request rq = { .stage = POLICY_CONNECT, .host = host, .port = port };
+	const unsigned int tls = 1U << POLICY_TLS, either = tls | 1U << POLICY_HTTP;
+
+	for (size_t i = 0; i < p->n_rules; i++) {
+		const struct policy_rule *rule = &p->rules[i];
+		const char *because;
+
+		if ((rule->match->transports & either) == 0 ||
+			match_test(rule->match, &rq, &because) == MATCH_NO)
+			continue;
+		return rule->match->transports == tls && rule->action == POLICY_ALLOW ? rule : NULL;
+	}
+	return NULL;
+}
+
 json_t *policy_explain(const struct policy *p, const struct policy_request *rq)
 {
 	static const char *const words[] = {

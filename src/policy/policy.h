@@ -207,6 +207,14 @@ void policy_unref(struct policy *p);
 void policy_decide(
 	const struct policy *p, const struct policy_request *rq, struct policy_verdict *ret);
 
+/**
+ * policy_passes_tls() - is TLS to @host and @port passed on unopened?
+ * What is asked inside is known only when it is opened, so the first rule of transport http or tls that may match there decides.
+ * Return: the rule that lets it pass; NULL: it is opened.
+ */
+const struct policy_rule *policy_passes_tls(
+	const struct policy *p, const char *host, uint16_t port);
+
 /** policy_explain() - every rule with what it says to @rq: [{"rule","action","result":"match|no|later","because"}]. A new reference. */
 json_t *policy_explain(const struct policy *p, const struct policy_request *rq) attr_must_use;
 

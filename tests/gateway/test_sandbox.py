@@ -76,6 +76,22 @@ def test_further_roots_are_trusted(fresh, tmp):
     upstream.close()
 
 
+def test_rules_above_one_that_passes_tls_on_hold(fresh, tmp):
+    """Rules are tried from the top: TLS for which a rule of http comes first is opened and judged, whatever a later one passes on; and so it is explained."""
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example", "pinned.example")
+    upstream = Upstream(echo, pem)
+    way = {"action": "allow", "upstream": upstream.address, "private": True}
+    rules = [{"name": "no-admin", "match": {"host": "api.example", "path": "/admin/**"}, "action": "deny"}, {**way, "name": "api", "match": {"host": "api.example"}},
+             {**way, "name": "pinned", "match": {"host": ".example", "transport": "tls"}}]
+    fresh.stop()
+    fresh.start(CAY_TRUST=root)
+    with fresh.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+        for url, status, rule in (("https://api.example/admin/x", 403, "no-admin"), ("https://api.example/x", 200, "api"), ("https://pinned.example/admin/x", 200, "pinned")):
+            equal((fresh.json("policy", "explain", box, url)["rule"], curl(fresh, box, url)[0]), (rule, status), url)
+    equal(upstream.text().count(b"/admin/"), 1)
+    upstream.close()
+
+
 def test_everything_goes_through_the_proxy_that_the_server_was_told(fresh, tmp):
     """CAY_THROUGH: also when it is at a private address; what it refuses is refused. The certificate behind it is checked all the same."""
     pem, root = certificate(os.path.join(tmp, "up"), "api.example")

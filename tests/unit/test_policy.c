@@ -190,6 +190,26 @@ TEST(the_first_match_decides)
 	policy_unref(p);
 }
 
+TEST(the_first_rule_for_tls_or_http_says_whether_tls_is_opened)
+{
+	struct policy *p = compiled(
+		"rules:\n"
+		"- {name: early, match: {host: early.example, transport: tls}, action: allow}\n"
+		"- {name: no, match: {host: api.example, path: /admin/**}, action: deny}\n"
+		"- {name: db, match: {host: .example, transport: tcp, port: any}, action: allow}\n"
+		"- {name: closed, match: {host: closed.example, transport: tls}, action: deny}\n"
+		"- {name: late, match: {host: .example, transport: tls, port: [443, 8443]}, action: allow}\n"
+		"- {name: web, match: {host: '*'}, action: allow}\n");
+
+	check_str(policy_passes_tls(p, "early.example", 443)->name, "early");
+	check(policy_passes_tls(p, "api.example", 443) == NULL);
+	check(policy_passes_tls(p, "closed.example", 443) == NULL);
+	check_str(policy_passes_tls(p, "b.example", 8443)->name, "late");
+	check(policy_passes_tls(p, "b.example", 444) == NULL);
+	check(policy_passes_tls(p, "elsewhere", 443) == NULL);
+	policy_unref(p);
+}
+
 TEST(a_name_is_possible_or_not_before_the_port_is_known)
 {
 	struct policy *p = compiled(
