@@ -38,25 +38,42 @@ struct gateway_link {
 
 /* --- policy --- */
 
-/* "host" or "host:port" as a rule. */
+/* Parts "host" and "host:port"; what has more colons than one is an address of IPv6, with a port in brackets. Return: false when it is neither. */
+static bool allow_parse(const char *text, const char **ret_host, size_t *ret_n, uint64_t *ret_port)
+{
+	bool bracketed = *text == '[';
+	const char *end = bracketed ? strchr(text, ']') : strchr(text, ':');
+
+	*ret_port = 0;
+	if (bracketed && end == NULL)
+		return false;
+	if (end == NULL || (!bracketed && strchr(end + 1, ':') != NULL))
+		end = text + strlen(text);
+	*ret_host = text + bracketed;
+	*ret_n = (size_t)(end - *ret_host);
+	end += bracketed;
+	return *ret_n > 0 &&
+	       (*end == '\0' || (*end == ':' && str_to_u64(end + 1, 1, UINT16_MAX, ret_port) == 0));
+}
+
 static json_t *allow_rule(const char *text, size_t number, struct err *err)
 {
-	const char *colon = strrchr(text, ':');
 	cleanup_free char *name = str_dupf("allow-%zu", number + 1);
-	uint64_t port = 0;
+	const char *host;
+	uint64_t port;
+	size_t n;
 
-	if (colon == text || *text == '\0' ||
-		(colon != NULL && str_to_u64(colon + 1, 1, UINT16_MAX, &port) < 0)) {
+	if (!allow_parse(text, &host, &n, &port)) {
 		(void)err_raise(err, ERR_INVALID, "allow '%s': HOST or HOST:PORT is wanted", text);
 		return NULL;
 	}
-	if (colon == NULL)
-		return json_pack("{s:s,s:{s:s},s:s}", "name", name, "match", "host", text, "action",
-			"allow");
+	if (port == 0)
+		return json_pack("{s:s,s:{s:s%},s:s}", "name", name, "match", "host", host, n,
+			"action", "allow");
 	/* on the ports of the web with a look inside, on any other as it is */
-	return json_pack("{s:s,s:{s:s%,s:I,s:s},s:s}", "name", name, "match", "host", text,
-		(size_t)(colon - text), "port", (json_int_t)port, "transport",
-		port == 80 || port == 443 ? "http" : "tcp", "action", "allow");
+	return json_pack("{s:s,s:{s:s%,s:I,s:s},s:s}", "name", name, "match", "host", host, n,
+		"port", (json_int_t)port, "transport", port == 80 || port == 443 ? "http" : "tcp",
+		"action", "allow");
 }
 
 static int add_allowed(json_t *document, const json_t *allow, struct err *err)

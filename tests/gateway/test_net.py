@@ -43,6 +43,21 @@ def test_lines_and_archive(instance):
     upstream.close()
 
 
+def test_an_exchange_is_told_with_its_port(instance):
+    """Of a port that is not the scheme's own, and of an address of IPv6, the URL says so, in lines and in the archive."""
+    upstream = Upstream(echo)
+    rules = [{"match": {"host": ["api.example", "2001:db8::1"], "port": [80, 8080]}, "action": "allow", "upstream": upstream.address}]
+    urls = ("http://api.example/a", "http://api.example:8080/b", "http://[2001:db8::1]/c", "http://[2001:db8::1]:8080/d")
+    with instance.sandbox(policy=json.dumps({"rules": rules})) as box:
+        instance.cay("exec", box, "--", "curl", "-sS", *urls)
+        instance.wait_event("net.exchange", box, lambda e: e["data"]["path"] == "/d")
+        lines = instance.cay("net", box).stdout
+        for url in urls:
+            contains(lines, f"GET {url}  forwarded 200")
+        equal(sorted(e["request"]["url"] for e in json.loads(instance.cay("net", box, "--har").stdout)["log"]["entries"]), sorted(urls))
+    upstream.close()
+
+
 def test_bytes_that_are_no_text_hide_no_exchange(instance):
     """A NUL in a body, a path or an answer: the exchange is told like any other, with all its bytes."""
     def answer(peer):

@@ -257,9 +257,23 @@ def test_a_policy_that_is_wrong_is_refused(instance):
     for policy in ("version: 2", "rules: 5", "version: 1\nrules:\n  - {name: x, match: {host: 'a b'}, action: allow}", "{", "- 1", "null"):
         error = raises(cay.ApiError, instance.post, "/v1/sandboxes", {"policy": policy})
         equal((error.status, error.code), (400, "invalid"), policy)
-    for allow in ("", ":80", "a.example:0", "a.example:70000", "a.example:x"):
+    for allow in ("", ":80", "a.example:0", "a.example:70000", "a.example:x", "[]", "[2001:db8::1", "[2001:db8::1]x", "[2001:db8::1]:", "2001:db8:::1"):
         raises(cay.ApiError, instance.post, "/v1/sandboxes", {"allow": [allow]})
     equal(instance.get("/v1/sandboxes")["sandboxes"], [])
+
+
+def test_addresses_of_ipv6_are_allowed_as_they_are_told(instance):
+    """An address has colons of its own: --allow takes it as it is, in brackets with a port, and so the advice has it."""
+    def rules(*allow):
+        with instance.sandbox(allow=list(allow)) as box:
+            return [(r["match"]["host"], r["match"].get("port"), r["match"].get("transport")) for r in instance.json("policy", "show", box)["policy"]["rules"]]
+
+    equal(rules("2001:db8::1:80", "[2001:db8::2]", "[2001:db8::3]:5432", "10.0.0.1:80"),
+          [("2001:db8::1:80", None, None), ("2001:db8::2", None, None), ("2001:db8::3", 5432, "tcp"), ("10.0.0.1", 80, "http")])
+    for port, advice in ((80, "[2606:4700::1111]"), (5432, "[2606:4700::1111]:5432")):
+        script = f"import socket; s = socket.socket(socket.AF_INET6)\ntry: s.connect(('2606:4700::1111', {port})); s.recv(1)\nexcept OSError: pass"
+        shown = instance.at_terminal("run", "--no-cwd", "--", "python3", "-c", script)[1]
+        contains(shown, f"denied 1: [2606:4700::1111]:{port}; allow with --allow {advice}\r\n")
 
 
 @require("root", "userns", "newuidmap")

@@ -12,7 +12,7 @@ static void put_place(struct buf *out, const json_t *data)
 	uint64_t port = cli_number(data, "port");
 	const char *host = cli_string(data, "host", "?");
 
-	text_escape(out, host[0] != '\0' ? host : "socket");
+	text_host(out, host[0] != '\0' ? host : "socket");
 	if (port != 0)
 		buf_fmt(out, ":%llu", (unsigned long long)port);
 }
@@ -50,11 +50,15 @@ static void put_connection(struct buf *out, const json_t *data)
 static void put_exchange(struct buf *out, const json_t *data)
 {
 	const char *query = cli_string(data, "query", NULL),
-		   *reason = cli_string(data, "reason", NULL);
+		   *reason = cli_string(data, "reason", NULL),
+		   *scheme = cli_string(data, "scheme", "?");
+	uint64_t port = cli_number(data, "port");
 
 	text_escape(out, cli_string(data, "method", "?"));
-	buf_fmt(out, " %s://", cli_string(data, "scheme", "?"));
-	text_escape(out, cli_string(data, "host", "?"));
+	buf_fmt(out, " %s://", scheme);
+	text_host(out, cli_string(data, "host", "?"));
+	if (port != 0 && port != (str_eq(scheme, "https") ? 443 : 80))
+		buf_fmt(out, ":%llu", (unsigned long long)port);
 	text_escape(out, cli_string(data, "path", ""));
 	if (query != NULL) {
 		buf_char(out, '?');

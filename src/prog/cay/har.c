@@ -102,10 +102,12 @@ static json_t *url(const json_t *data)
 	const char *scheme = text_of(data, "scheme", "http"), *q = text_of(data, "query", NULL);
 	json_int_t port = json_integer_value(json_object_get(data, "port"));
 	bool usual = port == (str_eq(scheme, "https") ? 443 : 80);
+	const char *host = text_of(data, "host", "?");
+	bool six = strchr(host, ':') != NULL;
 	cleanup_free char *number = usual ? str_dup("") : str_dupf(":%lld", port);
 
-	return json_sprintf("%s://%s%s%s%s%s", scheme, text_of(data, "host", "?"), number,
-		text_of(data, "path", "/"), q != NULL ? "?" : "", q != NULL ? q : "");
+	return json_sprintf("%s://%s%s%s%s%s%s%s", scheme, six ? "[" : "", host, six ? "]" : "",
+		number, text_of(data, "path", "/"), q != NULL ? "?" : "", q != NULL ? q : "");
 }
 
 static json_t *bytes(const json_t *side)

@@ -46,7 +46,7 @@ static void put_host(struct buf *line, const json_t *denied, bool flag)
 
 	const char *host = cli_string(denied, "host", "?");
 
-	text_escape(line, host[0] != '\0' ? host : "socket");
+	text_host(line, host[0] != '\0' ? host : "socket");
 	if (port != 0 && !(flag && (port == 80 || port == 443)))
 		buf_fmt(line, ":%llu", (unsigned long long)port);
 }

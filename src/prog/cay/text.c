@@ -85,6 +85,15 @@ void text_escape_lines(struct buf *out, const char *s)
 	escape(out, s, "\n\t");
 }
 
+void text_host(struct buf *out, const char *host)
+{
+	bool six = strchr(host, ':') != NULL;
+
+	buf_str(out, six ? "[" : "");
+	text_escape(out, host);
+	buf_str(out, six ? "]" : "");
+}
+
 void text_quote(struct buf *out, const char *s)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

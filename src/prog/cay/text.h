@@ -14,6 +14,9 @@ void text_escape(struct buf *out, const char *s);
 /** text_escape_lines() - text_escape() that leaves newlines and tabs. */
 void text_escape_lines(struct buf *out, const char *s);
 
+/** text_host() - text_escape() of a host as URLs have it: an address of IPv6 stands in brackets. */
+void text_host(struct buf *out, const char *host);
+
 /** text_quote() - append @s as a word that a shell takes back: plain when it needs no quotes. Escaped as text_escape(). */
 void text_quote(struct buf *out, const char *s);
 
