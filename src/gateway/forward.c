@@ -18,8 +18,7 @@ struct flow {
 	struct scrub *scrub;     /* what the body goes through, or NULL */
 	struct form_method form; /* looks for another method in a form, in front of the scrub */
 	struct buf scrubbed;
-	bool sends;       /* a request: the scrub watches for placeholders */
-	uint64_t wait_ns; /* for the next piece */
+	bool sends; /* a request: the scrub watches for placeholders */
 	uint64_t passed;
 	int read_error, write_error; /* -errno */
 	bool cut;                    /* as a fault asks, or where a budget of bytes ends */
@@ -107,6 +106,25 @@ static int check_held_form(struct exchange *x)
 	return rc == 0 ? check_form(x, &form, NULL, 0) : rc;
 }
 
+/*
+ * How long to wait for a piece is a question for the answer's flow alone: the request's is stopped when that has ended, and may be silent until then as a side of a conversation is.
+ * A host says nothing while it has not heard everything, so that counts from when the last of the request went out.
+ */
+static ssize_t await_piece(struct flow *f, const char **ret)
+{
+	const struct exchange *x = f->x;
+	uint64_t sent;
+	ssize_t n;
+
+	if (f->sends)
+		return channel_recv(f->from, ret, 0);
+	do {
+		sent = x->back->sent;
+		n = channel_recv(f->from, ret, clock_now_ns() + x->proxy->answer_ns);
+	} while (n == -ETIMEDOUT && x->back->sent != sent);
+	return n;
+}
+
 /* The next piece; what was sent so far goes out before this waits. */
 static ssize_t next_piece(struct flow *f, const char **ret)
 {
@@ -115,7 +133,7 @@ static ssize_t next_piece(struct flow *f, const char **ret)
 	if (n != -ETIMEDOUT)
 		return n;
 	f->write_error = channel_flush(f->to);
-	return f->write_error < 0 ? n : channel_recv(f->from, ret, clock_now_ns() + f->wait_ns);
+	return f->write_error < 0 ? n : await_piece(f, ret);
 }
 
 /* What is over the rule's budget of bytes is cut off. */
@@ -380,11 +398,14 @@ static int send_request(struct exchange *x)
 /* The final answer's head; what comes before it (1xx) concerns nobody here. */
 static int await_answer(struct exchange *x)
 {
+	uint64_t sent;
 	int rc;
 
-	do
-		rc = channel_recv_head(x->back, &x->answer, clock_now_ns() + PROXY_ANSWER_NS);
-	while (rc == 0 && x->answer.status < 200 && x->answer.status != 101);
+	do {
+		sent = x->back->sent;
+		rc = channel_recv_head(x->back, &x->answer, clock_now_ns() + x->proxy->answer_ns);
+	} while ((rc == 0 && x->answer.status < 200 && x->answer.status != 101) ||
+		 (rc == -ETIMEDOUT && x->back->sent != sent));
 	x->at[EXCHANGE_ANSWERED] = clock_now_ns();
 	return rc;
 }
@@ -473,8 +494,7 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 		.capture = &x->came,
 		.shape = shape,
 		.scrub = secrets_scrub_body(x),
-		.scrubbed = BUF_INIT(SIZE_MAX / 2),
-		.wait_ns = PROXY_ANSWER_NS };
+		.scrubbed = BUF_INIT(SIZE_MAX / 2) };
 
 	x->answered = true;
 	begin_spending(x);
@@ -508,7 +528,6 @@ static void upload_begin(struct flow *f, struct exchange *x)
 		.capture = &x->sent,
 		.scrubbed = BUF_INIT(SIZE_MAX / 2),
 		.sends = true,
-		.wait_ns = PROXY_STALL_NS,
 		.done = true };
 	waiters_init(&f->ended);
 	if (sent_at_once(x))

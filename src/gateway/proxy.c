@@ -19,6 +19,7 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, str
 {
 	*p = (struct proxy){ .loop = loop,
 		.listen_ns = PROXY_LISTEN_NS,
+		.answer_ns = PROXY_ANSWER_NS,
 		.room_ns = PROXY_STALL_NS,
 		.shared_max = PROXY_SHARED_MAX };
 	room_init(&p->held.room, PROXY_HELD_MAX);

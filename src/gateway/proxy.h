@@ -20,9 +20,11 @@
 
 #define PROXY_HEAD_NS \
 	(20ULL * 1000000000) /* a head must be whole in that time, from its first byte */
-#define PROXY_IDLE_NS   (120ULL * 1000000000) /* between exchanges of a connection */
-#define PROXY_STALL_NS  (60ULL * 1000000000)  /* a body's next piece from the sandbox, any write */
-#define PROXY_ANSWER_NS (600ULL * 1000000000) /* the answer, or its next piece */
+#define PROXY_IDLE_NS  (120ULL * 1000000000) /* between exchanges of a connection */
+#define PROXY_STALL_NS (60ULL * 1000000000)  /* the next piece of a body that is held, any write */
+#define PROXY_ANSWER_NS \
+	(600ULL * \
+		1000000000) /* the answer, or its next piece, while nothing of the request goes out */
 #define PROXY_LISTEN_NS \
 	(120ULL * \
 		1000000000) /* the end of an answer that nobody takes any more, for what it says was used */
@@ -119,6 +121,7 @@ struct proxy {
 	uint64_t exchanges; /* number of the last one */
 	uint64_t *draws;    /* random numbers drawn so far, by rule */
 	uint64_t listen_ns; /* %PROXY_LISTEN_NS; a test waits less */
+	uint64_t answer_ns; /* %PROXY_ANSWER_NS; a test waits less */
 	uint64_t
 		room_ns; /* %PROXY_STALL_NS: how long one waits for room in @held and @trees; a test waits less */
 };

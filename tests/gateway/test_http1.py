@@ -6,6 +6,7 @@ import os
 import socket
 import tempfile
 import threading
+import time
 
 from lib.case import contains, equal
 from lib.cay import wait_until
@@ -203,6 +204,68 @@ def test_a_stream_without_end_is_not_listened_to_for_ever(tmp):
     equal([e["said"] for e in proxy.events("spent", 1)], ["something"])
     equal(proxy.close(), 0)
     upstream.close()
+
+
+def test_an_upload_may_take_longer_than_an_answer(tmp):
+    """How long a host may be silent counts from when nothing more goes out to it; a body that is still coming ends no wait."""
+    heard = threading.Semaphore(0)
+
+    def handler(peer):
+        asked = peer.head()
+        while b"last" not in peer.rest:
+            if b"piece" in peer.rest:
+                peer.rest = peer.rest.split(b"piece", 1)[1]
+                heard.release()
+            elif not peer.more():
+                return
+        if b"/early" in asked:
+            peer.send(b"2\r\nok\r\n0\r\n\r\n")
+        else:
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    def early(peer):
+        peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        handler(peer)
+
+    with Setup(tmp, handler, answer_ms=400) as (proxy, upstream):
+        for path in (b"/late", b"/early"):
+            upstream.handler = early if path == b"/early" else handler
+            with proxy.connect() as sock:
+                sock.sendall(b"PUT " + path + b" HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
+                until = time.monotonic() + 1.5
+                while time.monotonic() < until:
+                    sock.sendall(b"5\r\npiece\r\n")
+                    equal(heard.acquire(timeout=patience(20)), True, "a piece is heard")
+                    threading.Event().wait(0.02)
+                sock.sendall(b"4\r\nlast\r\n0\r\n\r\n")
+                equal(parse(read_all(sock)), (200, b"ok"), path.decode())
+        upstream.handler = lambda peer: (peer.head(), peer.more())
+        equal(proxy.get("api.example")[0], 504, "a silent host")
+
+
+def test_who_has_said_enough_may_be_silent(tmp):
+    """A request whose end has not come goes on as long as its answer does: both sides of a stream speak when they have something to say."""
+    go = threading.Event()
+
+    def handler(peer):
+        peer.head()
+        peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            peer.send(b"4\r\ntick\r\n")
+            threading.Event().wait(0.02)
+        go.set()
+        while b"last" not in peer.rest and peer.more():
+            pass
+        peer.send(b"2\r\nok\r\n0\r\n\r\n")
+
+    with Setup(tmp, handler, answer_ms=400) as (proxy, _):
+        with proxy.connect() as sock:
+            sock.sendall(b"POST / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+            equal(go.wait(patience(20)), True)
+            sock.sendall(b"4\r\nlast\r\n0\r\n\r\n")
+            status, body = parse(read_all(sock))
+            equal((status, body[-6:]), (200, b"tickok"))
 
 
 def test_an_answer_that_breaks_off_ends_in_a_reset(tmp):
