@@ -340,11 +340,15 @@ static void keep_code(struct sieve *s, unsigned int c)
 	keep_text(s, out, n);
 }
 
-/* Four digits of an escape are there. */
+/* Four digits of an escape are there. What is dropped need not be text: JSON has escapes for halves of characters, and some write them alone. */
 static int take_code(struct sieve *s)
 {
-	bool low = s->code >= 0xdc00 && s->code <= 0xdfff;
+	bool low = s->code >= 0xdc00 && s->code <= 0xdfff, dropped = !s->name && !s->wanted;
 
+	if (dropped) {
+		s->escape = PLAIN;
+		return 0;
+	}
 	if (s->escape == LOW_HEX) {
 		if (!low)
 			return fail(s, -EBADMSG);
@@ -522,20 +526,24 @@ static int number_ends(struct sieve *s)
 	s->number[s->number_n] = '\0';
 	if (!is_number(s->number, &real))
 		return fail(s, -EBADMSG);
-	errno = 0;
 	s->reals += real;
+	if (!s->wanted) { /* it may be larger than what can be kept */
+		take_scalar(s, NULL);
+		return s->error;
+	}
+	errno = 0;
 	if (real) {
 		double v = strtod(s->number, NULL);
 
 		if (errno == ERANGE && fabs(v) == HUGE_VAL)
 			return fail(s, -EBADMSG);
-		value = s->wanted ? json_real(v) : NULL;
+		value = json_real(v);
 	} else {
 		long long v = strtoll(s->number, NULL, 10);
 
 		if (errno == ERANGE)
 			return fail(s, -EBADMSG);
-		value = s->wanted ? json_integer(v) : NULL;
+		value = json_integer(v);
 	}
 	take_scalar(s, value);
 	return s->error;

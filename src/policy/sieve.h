@@ -2,7 +2,7 @@
 /**
  * DOC: policy/sieve.h - JSON read piece by piece, of which only what somebody looks at is kept.
  *
- * The text is checked whole (RFC 8259; the same is refused as by jansson: invalid UTF-8, lone surrogates, numbers out of range, NUL in names), but a tree is built only of what lies on the way of JSON
+ * The text is checked whole (RFC 8259; the same is refused as by jansson: invalid UTF-8, NUL in names, and in what is kept lone surrogates and numbers out of range), but a tree is built only of what lies on the way of JSON
  * pointers: images and long texts beside them cost no memory. A tree that came out of a sieve gives pointer_walk() and pointer_alike() the same values for these pointers as the whole tree would, but that
  * a container a pointer leads to may be empty, and that a long string ends where nobody reads on. Two members of one name are refused where a pointer looks at that name (everywhere when all is kept).
  */

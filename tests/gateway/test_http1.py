@@ -400,6 +400,16 @@ def test_a_transform_removes_what_is_not_there(tmp):
         equal(len(upstream.heard), heard)
 
 
+def test_numbers_that_no_rule_looks_at_may_be_any(tmp):
+    """A body with a number of 64 bits without a sign, in a request or in an answer that is counted, is JSON like any other."""
+    answer = b'{"id": 18446744073709551615, "usage": {"n": 5}}'
+    rule = {**ALLOW[0], "match": {"host": "api.example", "json": {"amount": {"max": 5}}}, "budget": {"sum": {"field": "/usage/n", "of": "response", "max": 1000}}}
+    with Setup(tmp, fixed(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer), [rule]) as (proxy, _):
+        equal(proxy.get("api.example", method=b"POST", body=b'{"amount": 1, "id": 18446744073709551615}'), (200, answer))
+        equal([e["said"] for e in proxy.events("spent", 1)], ["something"])
+        equal(proxy.get("api.example", method=b"POST", body=b'{"amount": 18446744073709551615}')[0], 403)
+
+
 def test_what_is_worth_another_try_says_so(tmp):
     """A budget that could not be asked and no room are other answers than a budget that is spent and a body that is too large."""
     def asked(body=b"", action="allow", rule=None, **config):

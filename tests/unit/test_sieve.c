@@ -129,6 +129,35 @@ TEST(all_of_it_is_what_jansson_reads)
 	check(sieved("[1\0]", 4, 4, NULL, SIZE_MAX) == NULL); /* jansson overlooks it */
 }
 
+/* Jansson could not keep them; RFC 8259 knows neither a largest number nor pairs of escapes. */
+TEST(what_nobody_looks_at_is_json_though_it_could_not_be_kept)
+{
+	static const char *const beside[] = { "18446744073709551615", "[-9223372036854775809]",
+		"1e400", "\"\\ud800\"", "\"\\udc00\\ud800x\"", "\"\\ud800\\n\\ud83d\\ude00\"" };
+	struct sieve_paths *paths = sieve_paths_new();
+	char text[100];
+
+	sieve_paths_add(paths, "a", SIZE_MAX);
+	for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
+		for (size_t step = 1; step < 12; step += 5) {
+			json_t *tree;
+
+			(void)snprintf(text, sizeof(text), "{\"b\": %s, \"a\": 5}", beside[i]);
+			tree = sieved(text, strlen(text), step, paths, SIZE_MAX);
+			check_int(json_integer_value(json_object_get(tree, "a")), 5);
+			json_decref(tree);
+			(void)snprintf(text, sizeof(text), "{\"a\": %s}", beside[i]);
+			check(*beside[i] == '[' ||
+				sieved(text, strlen(text), step, paths, SIZE_MAX) == NULL);
+			check(sieved(text, strlen(text), step, NULL, SIZE_MAX) == NULL);
+		}
+	}
+	check(sieved("{\"b\": 1e, \"a\": 5}", 19, 3, paths, SIZE_MAX) == NULL);
+	check(sieved("{\"b\": \"\\ud80\", \"a\": 5}", 23, 3, paths, SIZE_MAX) == NULL);
+	check(sieved("{\"\\ud800\": 1, \"a\": 5}", 22, 3, paths, SIZE_MAX) == NULL);
+	sieve_paths_free(paths);
+}
+
 TEST(broken_texts_are_refused_as_jansson_does)
 {
 	static const char odd[] = "{}[]\",:\\u0019eE+-. atfn\xc3\xa4\xf0\x9f";
