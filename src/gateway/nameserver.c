@@ -16,7 +16,8 @@
 #define TTL_S       60
 #define TTL_LOCAL_S 604800
 #define IDLE_NS     (30 * NS_PER_S)
-#define BATCH       64 /* datagrams in one turn of the loop */
+#define WRITTEN_NS  (10 * NS_PER_S) /* how long a list may take to be written down */
+#define BATCH       64              /* datagrams in one turn of the loop */
 #define OUTSIDE_MAX \
 	256 /* of them whose answers are outside, or whose events wait to know whose they were */
 
@@ -76,6 +77,45 @@ static unsigned int name_allowed(const struct gateway *gw, const struct dns_quer
 	return v.need_more ? v.transports : 0;
 }
 
+/*
+ * Names are written down as one list, so while one is on its way what is new waits for it: of every name that somebody looks up a list would be more than there is room for here, and keep
+ * the server busy.
+ */
+static struct {
+	bool under_way, more;
+	uint64_t number;
+} names_told;
+
+static void on_names_told(void *arg);
+
+static void tell_names(struct gateway *gw)
+{
+	names_told.more = names_told.under_way;
+	if (names_told.under_way)
+		return;
+	names_told.under_way = true;
+	names_told.number = gateway_state(gw, "names", names_json(gw->names));
+	fiber_start(on_names_told, gw);
+}
+
+static void on_names_told(void *arg)
+{
+	struct gateway *gw = arg;
+
+	(void)!gateway_state_written(gw, names_told.number, clock_now_ns() + WRITTEN_NS);
+	names_told.under_way = false;
+	if (names_told.more)
+		tell_names(gw);
+}
+
+/* What others find in the state is every name that was given out. */
+static void on_hold(struct gateway *gw)
+{
+	if (names_told.more)
+		(void)gateway_state(gw, "names", names_json(gw->names));
+	names_told.more = false;
+}
+
 /* The name is allowed: its address of the asked family, unless only its records may be looked up. Other types are empty: lookup.c has those that a rule knows. */
 static void answer_name(struct gateway *gw, struct dns_answer *a, const struct dns_query *q,
 	unsigned int transports)
@@ -85,7 +125,7 @@ static void answer_name(struct gateway *gw, struct dns_answer *a, const struct d
 	struct in6_addr address;
 
 	if (new)
-		gateway_state(gw, "names", names_json(gw->names));
+		tell_names(gw);
 	for (int v6 = 0; n != 0 && v6 < 2; v6++) {
 		names_address(n, v6 != 0, &address);
 		if (wants(q, v6 != 0 ? DNS_AAAA : DNS_A))
@@ -371,6 +411,7 @@ int nameserver_watch(struct gateway *gw, int fd)
 {
 	datagrams.data = gw;
 	gateway_on_config(on_config);
+	gateway_on_hold(on_hold);
 	return uv_poll_init(gw->loop, &datagrams, fd);
 }
 

@@ -333,3 +333,34 @@ def test_as_much_as_can_be_held_over_http2(fresh, tmp):
             equal((fresh.wait(box, run).get("code"), fresh.output(box, run)), (0, b"0\n"))
             equal([e["data"] for e in fresh.events(box) if e["type"] == "gateway.ended"], [])
     upstream.close()
+
+
+NAMES = r'''
+import socket, struct, sys
+dns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+dns.connect(("9.9.9.9", 53))
+dns.settimeout(60)
+for i in range(*map(int, sys.argv[1].split("-"))):
+    name = f"x{i:04d}" + "a" * 50 + ".example"
+    labels = b"".join(bytes([len(p)]) + p.encode() for p in name.split(".")) + b"\0"
+    dns.send(struct.pack(">HHHHHH", i, 0x0100, 1, 0, 0, 0) + labels + struct.pack(">HH", 1, 1))
+    address = socket.inet_ntoa(dns.recv(1000)[-4:])
+print(address)
+'''
+
+
+def test_thousands_of_names_that_are_looked_up(instance):
+    """Each is given an address and written down, in bounded memory; and whoever forks the sandbox at once has them all."""
+    with instance.sandbox(policy='{"rules": [{"match": {"host": ".example"}, "action": "allow"}]}') as box:
+        def address(where, numbers):
+            return instance.cay("exec", where, "--", "python3", "-c", NAMES, numbers, timeout=100).stdout
+
+        last = address(box, "0-2500")
+        fork = instance.cay("fork", box, "--files-only").stdout.strip()
+        equal(address(fork, "2499-2500"), last)
+        instance.cay("rm", "-f", fork)
+        pid = [e["data"]["pid"] for e in instance.events(box) if e["type"] == "gateway.started"]
+        equal((len(pid), [e["data"] for e in instance.events(box) if e["type"] == "gateway.ended"]), (1, []))
+        with open(f"/proc/{pid[0]}/status", encoding="ascii") as f:
+            peak = next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
+        equal(peak < 100 << 10, True, f"{peak} KiB")
