@@ -117,15 +117,10 @@ static void on_hold(struct gateway *gw)
 }
 
 /* The name is allowed: its address of the asked family, unless only its records may be looked up. Other types are empty: lookup.c has those that a rule knows. */
-static void answer_name(struct gateway *gw, struct dns_answer *a, const struct dns_query *q,
-	unsigned int transports)
+static void answer_name(struct dns_answer *a, const struct dns_query *q, uint32_t n)
 {
-	bool new = false, reachable = (transports & ~(1U << POLICY_DNS)) != 0;
-	uint32_t n = reachable ? names_give(gw->names, q->name, &new) : 0;
 	struct in6_addr address;
 
-	if (new)
-		tell_names(gw);
 	for (int v6 = 0; n != 0 && v6 < 2; v6++) {
 		names_address(n, v6 != 0, &address);
 		if (wants(q, v6 != 0 ? DNS_AAAA : DNS_A))
@@ -133,7 +128,20 @@ static void answer_name(struct gateway *gw, struct dns_answer *a, const struct d
 	}
 }
 
-enum outcome { ANSWERED, DENIED, SILENT, OUTSIDE };
+/* FULL: there are as many names as a sandbox can have, for ever */
+enum outcome { ANSWERED, DENIED, FULL, SILENT, OUTSIDE };
+
+/* Return: can the name be reached? @ret_n: its number; 0 when there is none left. */
+static bool give_number(
+	struct gateway *gw, const struct dns_query *q, unsigned int transports, uint32_t *ret_n)
+{
+	bool new = false, reachable = (transports & ~(1U << POLICY_DNS)) != 0;
+
+	*ret_n = reachable ? names_give(gw->names, q->name, &new) : 0;
+	if (new)
+		tell_names(gw);
+	return reachable;
+}
 
 static void answer_reverse(struct dns_answer *a, const struct dns_query *q, const char *name)
 {
@@ -160,6 +168,7 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 	unsigned int transports = rc == 0 ? name_allowed(gw, q) : 0;
 	enum outcome outcome = ANSWERED;
 	struct dns_answer a;
+	uint32_t number;
 
 	if (rc == -EINVAL)
 		return SILENT;
@@ -175,9 +184,12 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 		answer_reverse(&a, q, reverse);
 	} else if (gw->policy == NULL) { /* it cannot be had */
 		dns_answer_begin(&a, out, q, DNS_SERVFAIL);
+	} else if (transports != 0 && give_number(gw, q, transports, &number) && number == 0) {
+		dns_answer_begin(&a, out, q, DNS_SERVFAIL);
+		outcome = FULL;
 	} else if (transports != 0) {
 		dns_answer_begin(&a, out, q, DNS_NOERROR);
-		answer_name(gw, &a, q, transports);
+		answer_name(&a, q, number);
 	} else {
 		dns_answer_begin(&a, out, q, DNS_NXDOMAIN);
 		outcome = DENIED;
@@ -186,14 +198,17 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 	return outcome;
 }
 
-static void tell_denied(struct gateway *gw, const char *name, const struct owner *owner)
+static void tell_denied(
+	struct gateway *gw, const char *name, enum outcome outcome, const struct owner *owner)
 {
 	const struct refusal r = { .what = "name",
 		.protocol = "dns",
 		.host = name[0] != '\0' ? name : ".",
 		.address = "",
 		.owner = owner,
-		.reason = "no rule allows this name" };
+		.reason = outcome == FULL
+				  ? "this sandbox has looked up as many names as it can have"
+				  : "no rule allows this name" };
 
 	refusals_add(gw, &r);
 }
@@ -203,6 +218,7 @@ static void tell_denied(struct gateway *gw, const char *name, const struct owner
 struct denied_name {
 	struct gateway *gw;
 	struct owner_search *whose; /* a reference */
+	enum outcome outcome;
 	char name[DNS_NAME_MAX + 1];
 };
 
@@ -210,7 +226,7 @@ static void denied_main(void *arg, bool may_wait)
 {
 	struct denied_name *d = arg;
 
-	tell_denied(d->gw, d->name,
+	tell_denied(d->gw, d->name, d->outcome,
 		may_wait ? owner_search_result(d->whose) : owner_search_known(d->whose));
 	owner_search_unref(d->whose);
 	free(d);
@@ -229,12 +245,14 @@ static struct owner_search *datagram_owner(
 }
 
 /* The answer does not wait for that. @whose: stolen. */
-static void name_denied(struct gateway *gw, const struct dns_query *q, struct owner_search *whose)
+static void name_denied(struct gateway *gw, const struct dns_query *q, enum outcome outcome,
+	struct owner_search *whose)
 {
 	struct denied_name *d = xnew(struct denied_name);
 
 	d->gw = gw;
 	d->whose = whose;
+	d->outcome = outcome;
 	memcpy(d->name, q->name, sizeof(d->name));
 	refusals_later(denied_main, d);
 }
@@ -365,8 +383,8 @@ static bool take_datagram(struct gateway *gw, int fd)
 	if (!dialled(&m, &to))
 		return true;
 	outcome = answer(gw, bytes, (size_t)n, &out, true, &q, &v);
-	if (outcome == DENIED)
-		name_denied(gw, &q, datagram_owner(gw, &from, &to));
+	if (outcome == DENIED || outcome == FULL)
+		name_denied(gw, &q, outcome, datagram_owner(gw, &from, &to));
 	if (outcome == SILENT ||
 		(outcome == OUTSIDE && datagram_outside(gw, fd, &q, &v, &from, &to)))
 		return true;
@@ -469,8 +487,8 @@ static int serve_one(struct conn *c, unsigned char *message)
 	policy_unref(c->policy);               /* a connection may ask for hours */
 	c->policy = policy_ref(c->gw->policy);
 	outcome = answer(c->gw, message, n, &out, false, &q, &v);
-	if (outcome == DENIED)
-		name_denied(c->gw, &q, owner_search_ref(c->whose));
+	if (outcome == DENIED || outcome == FULL)
+		name_denied(c->gw, &q, outcome, owner_search_ref(c->whose));
 	if (outcome == OUTSIDE)
 		lookup_answer(c->gw, &q, c->policy, &v, c->whose, DNS_MESSAGE_MAX, &out);
 	if (outcome == SILENT || buf_failed(&out))

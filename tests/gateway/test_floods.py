@@ -341,11 +341,11 @@ dns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 dns.connect(("9.9.9.9", 53))
 dns.settimeout(60)
 for i in range(*map(int, sys.argv[1].split("-"))):
-    name = f"x{i:04d}" + "a" * 50 + ".example"
+    name = f"x{i:04d}" + sys.argv[2] + ".example"
     labels = b"".join(bytes([len(p)]) + p.encode() for p in name.split(".")) + b"\0"
     dns.send(struct.pack(">HHHHHH", i, 0x0100, 1, 0, 0, 0) + labels + struct.pack(">HH", 1, 1))
-    address = socket.inet_ntoa(dns.recv(1000)[-4:])
-print(address)
+    said = dns.recv(1000)
+print(said[3] & 15, socket.inet_ntoa(said[-4:]))
 '''
 
 
@@ -353,7 +353,7 @@ def test_thousands_of_names_that_are_looked_up(instance):
     """Each is given an address and written down, in bounded memory; and whoever forks the sandbox at once has them all."""
     with instance.sandbox(policy='{"rules": [{"match": {"host": ".example"}, "action": "allow"}]}') as box:
         def address(where, numbers):
-            return instance.cay("exec", where, "--", "python3", "-c", NAMES, numbers, timeout=100).stdout
+            return instance.cay("exec", where, "--", "python3", "-c", NAMES, numbers, "a" * 50, timeout=100).stdout
 
         last = address(box, "0-2500")
         fork = instance.cay("fork", box, "--files-only").stdout.strip()
@@ -364,3 +364,16 @@ def test_thousands_of_names_that_are_looked_up(instance):
         with open(f"/proc/{pid[0]}/status", encoding="ascii") as f:
             peak = next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
         equal(peak < 100 << 10, True, f"{peak} KiB")
+
+
+def test_a_name_beyond_all_that_there_can_be_is_told(instance):
+    """A sandbox has 8192 names: the next one fails, which is no answer that would be believed for ever, and says why; those that it has stay."""
+    with instance.sandbox(policy='{"rules": [{"match": {"host": ".example"}, "action": "allow"}]}') as box:
+        def said(numbers):
+            return instance.cay("exec", box, "--", "python3", "-c", NAMES, numbers, "", timeout=100).stdout.split()
+
+        equal(said("0-8192"), ["0", "198.18.32.0"])
+        equal(said("8192-8193")[0], "2")
+        denied = instance.wait_event("net.denied", box)["data"]
+        equal((denied["what"], denied["host"], denied["reason"]), ("name", "x8192.example", "this sandbox has looked up as many names as it can have"))
+        equal(said("8191-8192"), ["0", "198.18.32.0"])
