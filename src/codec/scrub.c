@@ -32,6 +32,7 @@ struct scrub_set {
 	struct rendering *renderings;
 	size_t n_renderings, n_pairs;
 	size_t longest;
+	size_t n_views;   /* that could see more than the first ones do */
 	bool starts[256]; /* bytes that can begin a match */
 };
 
@@ -164,6 +165,16 @@ static void link_nodes(struct scrub_set *set)
 	free(queue);
 }
 
+enum view_kind { VIEW_PLAIN, VIEW_PERCENT, VIEW_JSON, VIEW_PERCENT_TWICE, VIEW_HTML, VIEW_COUNT };
+
+/* Has @s what is escaped by those who leave letters and digits as they are? Others look the same in the last views as in the first. */
+static bool has_special(const char *s)
+{
+	while (isalnum((unsigned char)*s) || (*s != '\0' && strchr("-_.~", *s) != NULL))
+		s++;
+	return *s != '\0';
+}
+
 /* renderings */
 
 static void hex(const char *s, size_t n, const char *digits, char *out)
@@ -241,9 +252,13 @@ struct scrub_set *scrub_set_new(const struct scrub_pair *pairs, size_t n)
 	set = xnew(struct scrub_set);
 	set->n_pairs = n;
 	set->renderings = xalloc((n * RENDERINGS + 1) * sizeof(*set->renderings));
+	set->n_views = VIEW_PERCENT_TWICE;
 	(void)add_node(set, 0, 0);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		add_pair(set, i, pairs[i].find, pairs[i].replace);
+		if (has_special(pairs[i].find))
+			set->n_views = VIEW_COUNT;
+	}
 	link_nodes(set);
 	return set;
 }
@@ -265,9 +280,7 @@ void scrub_set_free(struct scrub_set *set)
 
 /* streams */
 
-enum view_kind { VIEW_PLAIN, VIEW_PERCENT, VIEW_JSON, VIEW_COUNT };
-
-#define ESCAPE_MAX 6 /* \u0041 */
+#define ESCAPE_MAX 8 /* &#x002f; */
 
 /** struct symbol - one byte of a view and the source bytes it was written with. */
 struct symbol {
@@ -303,7 +316,7 @@ struct scrub *scrub_new(const struct scrub_set *set)
 	s->set = set;
 	s->held.max = SIZE_MAX / 2;
 	s->tallies = xalloc((set->n_pairs + 1) * sizeof(*s->tallies));
-	for (unsigned int i = 0; i < VIEW_COUNT; i++)
+	for (unsigned int i = 0; i < set->n_views; i++)
 		s->views[i].ring = xalloc((set->longest + 1) * sizeof(struct symbol));
 	return s;
 }
@@ -312,7 +325,7 @@ void scrub_free(struct scrub *s)
 {
 	if (s == NULL)
 		return;
-	for (unsigned int i = 0; i < VIEW_COUNT; i++)
+	for (unsigned int i = 0; i < s->set->n_views; i++)
 		free(s->views[i].ring);
 	buf_free(&s->held);
 	free(s->tallies);
@@ -393,6 +406,41 @@ static int hex_value(const char *p, size_t n)
 
 enum { ESCAPE_OPEN = -1, ESCAPE_NONE = -2 };
 
+/* "&amp;", "&#47;", "&#x2F;": only what is no letter and no digit, which could not be written over in place. */
+static int unescape_html(const char *p, size_t n)
+{
+	static const struct {
+		const char *name;
+		char means;
+	} names[] = { { "amp", '&' }, { "lt", '<' }, { "gt", '>' }, { "quot", '"' },
+		{ "apos", '\'' } };
+	char text[ESCAPE_MAX], *end;
+	long value;
+
+	if (p[n - 1] != ';')
+		return n < ESCAPE_MAX && (n == 1 || isalnum((unsigned char)p[n - 1]) ||
+						 (n == 2 && p[1] == '#'))
+			       ? ESCAPE_OPEN
+			       : ESCAPE_NONE;
+	(void)snprintf(text, sizeof(text), "%.*s", (int)(n - 2), p + 1);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (str_eq(text, names[i].name))
+			return names[i].means;
+	if (text[0] != '#' || n < 4)
+		return ESCAPE_NONE;
+	value = (text[1] | 0x20) == 'x' ? strtol(text + 2, &end, 16) : strtol(text + 1, &end, 10);
+	return *end == '\0' && value > ' ' && value < 0x7f && !isalnum((int)value) ? (int)value
+										   : ESCAPE_NONE;
+}
+
+/* "%2541" */
+static int unescape_twice(const char *p, size_t n)
+{
+	if (memcmp(p, "%25", n < 3 ? n : 3) != 0 || (n > 3 && hex_value(p + 3, n - 3) < 0))
+		return ESCAPE_NONE;
+	return n < 5 ? ESCAPE_OPEN : hex_value(p + 3, 2);
+}
+
 /* What @n bytes that begin with the escape character mean: a byte, ESCAPE_OPEN (more is needed), ESCAPE_NONE (nothing). */
 static int unescape(enum view_kind kind, const char *p, size_t n)
 {
@@ -401,6 +449,10 @@ static int unescape(enum view_kind kind, const char *p, size_t n)
 	const char *plain;
 	int value;
 
+	if (kind == VIEW_HTML)
+		return unescape_html(p, n);
+	if (kind == VIEW_PERCENT_TWICE)
+		return unescape_twice(p, n);
 	if (n == 1)
 		return ESCAPE_OPEN;
 	if (kind == VIEW_JSON && p[1] != 'u') {
@@ -433,9 +485,11 @@ static void give_up_escape(struct scrub *s, enum view_kind kind)
 
 static void push(struct scrub *s, enum view_kind kind, unsigned char byte)
 {
-	static const int starts[VIEW_COUNT] = {
-		[VIEW_PLAIN] = -1, [VIEW_PERCENT] = '%', [VIEW_JSON] = '\\'
-	};
+	static const int starts[VIEW_COUNT] = { [VIEW_PLAIN] = -1,
+		[VIEW_PERCENT] = '%',
+		[VIEW_JSON] = '\\',
+		[VIEW_PERCENT_TWICE] = '%',
+		[VIEW_HTML] = '&' };
 	struct view *v = &s->views[kind];
 	int meaning;
 
@@ -458,7 +512,7 @@ static uint64_t settled(const struct scrub *s)
 {
 	uint64_t least = UINT64_MAX;
 
-	for (unsigned int i = 0; i < VIEW_COUNT; i++) {
+	for (unsigned int i = 0; i < s->set->n_views; i++) {
 		const struct view *v = &s->views[i];
 		uint32_t depth = s->set->nodes[v->state].depth;
 		uint64_t at = depth > 0 ? symbol_at(s, v, v->count - depth)->at : v->at;
@@ -471,7 +525,7 @@ static uint64_t settled(const struct scrub *s)
 
 static bool idle(const struct scrub *s)
 {
-	for (unsigned int i = 0; i < VIEW_COUNT; i++)
+	for (unsigned int i = 0; i < s->set->n_views; i++)
 		if (s->views[i].state != 0 || s->views[i].escape_n > 0)
 			return false;
 	return true;
@@ -482,7 +536,7 @@ static size_t dull(const struct scrub_set *set, const unsigned char *p, size_t n
 {
 	size_t i = 0;
 
-	while (i < n && !set->starts[p[i]] && p[i] != '%' && p[i] != '\\')
+	while (i < n && !set->starts[p[i]] && p[i] != '%' && p[i] != '\\' && p[i] != '&')
 		i++;
 	return i;
 }
@@ -508,12 +562,12 @@ void scrub_write(struct scrub *s, const void *p, size_t n, struct buf *out)
 	for (size_t i = 0; i < n;) {
 		size_t skip = idle(s) ? dull(s->set, bytes + i, n - i) : 0;
 
-		for (unsigned int k = 0; k < VIEW_COUNT; k++)
+		for (unsigned int k = 0; k < s->set->n_views; k++)
 			s->views[k].at += skip;
 		i += skip;
 		if (i == n)
 			break;
-		for (unsigned int k = 0; k < VIEW_COUNT; k++)
+		for (unsigned int k = 0; k < s->set->n_views; k++)
 			push(s, (enum view_kind)k, bytes[i]);
 		i++;
 	}
@@ -545,7 +599,7 @@ void scrub_flush(struct scrub *s, struct buf *out)
 {
 	const struct node *nodes = s->set->nodes;
 
-	for (unsigned int i = 0; i < VIEW_COUNT; i++) {
+	for (unsigned int i = 0; i < s->set->n_views; i++) {
 		const struct view *v = &s->views[i];
 		uint32_t n = v->state;
 
@@ -558,7 +612,7 @@ void scrub_flush(struct scrub *s, struct buf *out)
 
 void scrub_end(struct scrub *s, struct buf *out)
 {
-	for (unsigned int i = 0; i < VIEW_COUNT; i++)
+	for (unsigned int i = 0; i < s->set->n_views; i++)
 		while (s->views[i].escape_n > 0)
 			give_up_escape(s, (enum view_kind)i);
 	if (s->held.n > 0)

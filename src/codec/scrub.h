@@ -6,8 +6,8 @@
  * long as that of the other, and replacing changes no length: not of a body, not of a chunk, not of a base64 group.
  *
  * Found are: the bytes themselves, hexadecimal, base64 (both alphabets, at any offset within the encoded text), and each of these with any of its bytes percent-encoded or
- * escaped as in JSON strings, cut into pieces anywhere. Not found: encodings on top of encodings beyond that, and compressed text, which the caller decodes first.
- * The search is Aho and Corasick's (Efficient String Matching, CACM 18/6, 1975), run over three views of the stream: as it is, percent-decoded, JSON-unescaped.
+ * escaped as in JSON strings, or with all but letters and digits percent-encoded twice or written as in HTML ("&#x2F;"), cut into pieces anywhere. Not found: encodings on top of encodings beyond that, and compressed text, which the caller decodes first.
+ * The search is Aho and Corasick's (Efficient String Matching, CACM 18/6, 1975), run over three views of the stream: as it is, percent-decoded, JSON-unescaped; and over two more for secrets that hold what is escaped there.
  */
 #ifndef CAY_CODEC_SCRUB_H
 #define CAY_CODEC_SCRUB_H

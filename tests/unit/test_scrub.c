@@ -92,6 +92,25 @@ TEST(percent_and_json_escapes_of_any_byte)
 	check_scrubbed("\\\\u0068unter2hunter2", "\\\\u0068unter2hunter2");
 }
 
+/* Pages show what they were asked for, and URLs hold URLs: letters and digits stay as they are there, the rest does not. */
+TEST(what_is_special_in_html_and_in_urls_within_urls)
+{
+	prepare();
+	check_scrubbed("sk_live_Ab3&#x2F;x&#43;Yz09QwErTy", "sk_live_Zz9&#x2F;q&#43;Aa11XxXxXx");
+	check_scrubbed(
+		"sk_live_Ab3&#x002f;x&#043;Yz09QwErTy", "sk_live_Zz9&#x002f;q&#043;Aa11XxXxXx");
+	check_scrubbed(
+		"&&#&sk_live_Ab3&#47;x+Yz09QwErTy&amp;&", "&&#&sk_live_Zz9&#47;q+Aa11XxXxXx&amp;&");
+	check_scrubbed("u=%253Fk%253Dsk_live_Ab3%252Fx%252bYz09QwErTy%2526",
+		"u=%253Fk%253Dsk_live_Zz9%252Fq%252bAa11XxXxXx%2526");
+	check_scrubbed(
+		"%252sk_live_%2541b3%252Fx%2BYz09QwErTy", "%252sk_live_%2541b3%252Fx%2BYz09QwErTy");
+	check_scrubbed(
+		"%252sk_live_%2541b3%252Fx+Yz09QwErTy", "%252sk_live_%255Az9%252Fq+Aa11XxXxXx");
+	check_scrubbed("sk_live_Ab3&#x2Fx+Yz09QwErTy", "sk_live_Ab3&#x2Fx+Yz09QwErTy");
+	check_scrubbed("sk_live_Ab3&sol;x+Yz09QwErTy", "sk_live_Ab3&sol;x+Yz09QwErTy");
+}
+
 TEST(hexadecimal)
 {
 	prepare();
