@@ -143,13 +143,29 @@ int secrets_scrub_fields(struct exchange *x, struct policy_field *fields, size_t
 	return rc;
 }
 
+/* Does the host get to know a secret? Not one that only signs. */
+static bool knows_secret(const struct exchange *x)
+{
+	const struct secrets *s = x->secrets;
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct policy_secret *binding = s->list[i].binding;
+
+		for (size_t k = 0; secret_goes_to(&s->list[i], x) && k < binding->n_places; k++)
+			if (binding->places[k].surface != POLICY_IN_SIGV4)
+				return true;
+	}
+	return false;
+}
+
 int secrets_scrub_head(struct exchange *x)
 {
 	struct policy_text coding = head_field(&x->answer, "content-encoding");
 
 	if (!secrets_scrubs(x))
 		return 0;
-	if (x->answer.body != HTTP_BODY_NONE && coding.n > 0 && !text_is(coding, "identity")) {
+	if (knows_secret(x) && x->answer.body != HTTP_BODY_NONE && coding.n > 0 &&
+		!text_is(coding, "identity")) {
 		exchange_because(x, "failed",
 			"%s answers with a compressed body though it was asked not to: it could hold a secret",
 			x->host.host);

@@ -68,7 +68,7 @@ bool secrets_scrubs(const struct exchange *x);
 
 /**
  * secrets_scrub_head() - scrub the answer's head.
- * Return: 0; -EACCES when its body is compressed all the same, so that it could not be scrubbed (@x->reason is set); -ENOMEM.
+ * Return: 0; -EACCES when its body is compressed all the same, so that a secret which the host knows could not be scrubbed (@x->reason is set); -ENOMEM.
  */
 int secrets_scrub_head(struct exchange *x) attr_must_use;
 

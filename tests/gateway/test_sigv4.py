@@ -2,6 +2,7 @@
 """Requests that are signed with a placeholder leave with the signature that the secret makes (AWS Signature Version 4). Both ends are written here, after AWS's description: the
 client signs with what a sandbox knows, the upstream checks as AWS would, with what it alone should know."""
 
+import gzip
 import hashlib
 import hmac
 import json
@@ -9,7 +10,7 @@ import os
 import urllib.parse
 
 from lib.case import contains, equal
-from lib.proxy import Proxy, Upstream, certificate
+from lib.proxy import Proxy, Upstream, certificate, fixed
 
 QUICK = True
 KEY, PLACEHOLDER = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aXbkqYVuoGFNJ/L8NEFOH/cQySgjDZFYBNQMFLFZ"
@@ -144,6 +145,22 @@ def test_what_a_rule_changes_is_signed_too(tmp):
         headers = signed("dynamodb", "POST", "/changed", "", body, None, {"x-amz-meta-a": "one"}) + b"Content-Type: application/json\r\n"
         status, answer = proxy.get(HOST, "/changed", sni=HOST, headers=headers, method=b"POST", body=body)
         equal((status, json.loads(answer)[:2]), (200, [ID_PLACEHOLDER, "secret"]))
+
+
+def test_what_is_stored_compressed_can_be_fetched(tmp):
+    """A store gives objects as they were put there, whatever is asked for. A host that never gets the secret cannot say it; one that gets a secret might."""
+    stored = gzip.compress(b"an object")
+    pem, root = certificate(os.path.join(tmp, "upstream"), HOST)
+    upstream = Upstream(fixed(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(stored) + stored), pem)
+    for bindings, wanted in ((BINDINGS[:1], (200, stored)), (BINDINGS, None)):
+        folder = os.path.join(tmp, str(len(bindings)))
+        os.mkdir(folder)
+        proxy = Proxy(folder, [{"name": "all", "match": {"host": HOST}, "action": "allow"}], {HOST: upstream.address}, extra=root, bindings=bindings,
+                      secrets=[{"name": "KEY", "value": KEY, "placeholder": PLACEHOLDER}, {"name": "ID", "value": ID, "placeholder": ID_PLACEHOLDER}])
+        status, body = proxy.get(HOST, "/k", sni=HOST, headers=signed("s3", "GET", "/k", payload=sha256(b"")))
+        equal((status, body) if wanted else status, wanted or 502)
+        equal(proxy.close(), 0)
+    upstream.close()
 
 
 def test_a_key_with_another_id_signs_for_itself(tmp):
