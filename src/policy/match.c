@@ -360,16 +360,25 @@ static bool read_alike(const json_t *a, const json_t *b)
 	return number_in(a, &x, &any_a) && number_in(b, &y, &any_b) && (any_a || any_b || x == y);
 }
 
+#define EXACT_MAX 0x1p53 /* beyond it a double stands for several whole numbers */
+
+/* 1.0 is 1. Of large whole numbers each is another one. */
+static bool same_value(const json_t *a, const json_t *b)
+{
+	double x = json_number_value(a), y = json_number_value(b);
+
+	if (json_is_integer(a) == json_is_integer(b))
+		return json_equal(a, b);
+	return json_is_number(a) && json_is_number(b) && x == y && x > -EXACT_MAX && x < EXACT_MAX;
+}
+
 static bool value_listed(const json_t *list, const json_t *value, bool closes)
 {
 	const json_t *one;
 	size_t i;
 
 	json_array_foreach ((json_t *)(uintptr_t)list, i, one)
-		if ((json_is_number(one) && json_is_number(value)
-				    ? json_number_value(one) == json_number_value(value)
-				    : json_equal(one, value)) ||
-			(closes && read_alike(one, value)))
+		if (same_value(one, value) || (closes && read_alike(one, value)))
 			return true;
 	return false;
 }

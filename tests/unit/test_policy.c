@@ -431,7 +431,9 @@ TEST(a_denial_of_a_value_means_what_readers_take_for_it)
 		"- {name: no-glob, match: {host: '*', path: /glob, json: {n: {glob: ['5*', 't*']}}}, action: deny}\n"
 		"- {name: no-long, match: {host: '*', path: /long, json: {n: {glob: '9007199254740993'}}}, action: deny}\n"
 		"- {name: yes, match: {host: '*', path: /exact, json: {n: 5}}, action: allow}\n"
-		"- {name: rest, match: {host: '*', path: [/number, /text, /truth, /glob, /long]}, action: allow}\n");
+		"- {name: id, match: {host: '*', path: /id, json: {n: 9007199254740992}}, action: allow}\n"
+		"- {name: no-id, match: {host: '*', path: /no-id, json: {n: 9007199254740992}}, action: deny}\n"
+		"- {name: rest, match: {host: '*', path: [/no-id, /number, /text, /truth, /glob, /long]}, action: allow}\n");
 	static const struct {
 		const char *path, *value, *said;
 	} cases[] = { { "/number", "5", "deny no" }, { "/number", "5.0", "deny no" },
@@ -450,7 +452,11 @@ TEST(a_denial_of_a_value_means_what_readers_take_for_it)
 		{ "/glob", "0.5", "deny no-glob" }, /* it may have been written 5e-1 */
 		{ "/long", "9007199254740993", "deny no-long" },
 		{ "/long", "9007199254740992", "allow rest" }, { "/exact", "5", "allow yes" },
-		{ "/exact", "\"5\"", "deny" } };
+		{ "/exact", "5.0", "allow yes" }, { "/exact", "0.5e1", "allow yes" },
+		{ "/exact", "true", "deny" }, { "/id", "9007199254740992", "allow id" },
+		{ "/id", "9007199254740993", "deny" }, { "/id", "9007199254740993.0", "deny" },
+		{ "/no-id", "9007199254740993", "deny no-id" },
+		{ "/no-id", "9007199254740995", "allow rest" }, { "/exact", "\"5\"", "deny" } };
 	char body[120];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
