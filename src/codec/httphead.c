@@ -54,8 +54,8 @@ static int check_target(struct httphead_text t, const char **reason)
 		unsigned char c = (unsigned char)t.p[i];
 
 		if (c < 0x21 || c > 0x7E || c == '#')
-			return refuse(
-				reason, "the request target holds a byte that is not allowed");
+			return refuse(reason,
+				"the request target holds a byte that URLs write as an escape (%20, %C3%A4)");
 	}
 	return t.n > 0 ? 0 : refuse(reason, "the request target is missing");
 }

@@ -105,6 +105,15 @@ static void refuse(struct exchange *x, int status, const char *code, const char 
 
 /* ---- whom it is for --------------------------------------------------------------------------------------------------------- */
 
+/* Clients send what is typed; what they should have made of it is better said than guessed. */
+static bool is_raw(struct policy_text text)
+{
+	for (size_t i = 0; i < text.n; i++)
+		if ((unsigned char)text.p[i] <= 0x20 || (unsigned char)text.p[i] >= 0x7f)
+			return true;
+	return false;
+}
+
 static bool canonical(struct exchange *x)
 {
 	const struct head *rq = &x->request;
@@ -139,7 +148,10 @@ static bool canonical(struct exchange *x)
 	}
 	n = out != NULL ? urlpath_canonical(rq->path.p, rq->path.n, out) : -ENOMEM;
 	if (n < 0 || (rq->has_query && !urlpath_query_valid(rq->query.p, rq->query.n))) {
-		refuse(x, 400, "target", "the target could be read in two ways");
+		refuse(x, 400, "target",
+			is_raw(rq->path) || is_raw(rq->query)
+				? "the target holds a byte that URLs write as an escape (%20, %C3%A4)"
+				: "the target could be read in two ways");
 		return false;
 	}
 	x->path = (struct policy_text){ out, (size_t)n };

@@ -175,6 +175,20 @@ def test_what_a_line_of_http1_could_not_hold_is_refused(tmp):
         equal(upstream.heard, [])
 
 
+def test_what_should_have_been_an_escape_is_said_to_be(tmp):
+    """curl sends letters of UTF-8 in a URL as they are: the answer says what is missing, over both protocols."""
+    with Setup(tmp) as (proxy, upstream):
+        client = Client(proxy, validate=False)
+        for path in ("/ä", "/x?q=ä"):
+            status, _, body, _ = client.answer(client.request(get(path=path.encode())))
+            equal((status, b"write as an escape (%20, %C3%A4)" in body), (400, True), str(body))
+            status, body = parse(proxy.send(f"GET {path} HTTP/1.1\r\nHost: api.example\r\n\r\n".encode(), "api.example"))
+            equal((status, b"write as an escape (%20, %C3%A4)" in body), (400, True), str(body))
+        equal(b"two ways" in client.answer(client.request(get(path=b"/x/..%2fadmin")))[2], True)
+        client.close()
+        equal(upstream.heard, [])
+
+
 def test_content_length_that_lies(tmp):
     with Setup(tmp) as (proxy, upstream):
         client = Client(proxy, validate=False)
