@@ -93,6 +93,25 @@ static bool same(const char *p, size_t n, const char *word)
 	return strlen(word) == n && strncasecmp(p, word, n) == 0;
 }
 
+/* Is @word in the list @p? Apache says "Upgrade, close". */
+static bool lists(const char *p, size_t n, const char *word)
+{
+	for (size_t i = 0; i < n;) {
+		size_t from = i, to;
+
+		while (i < n && p[i] != ',')
+			i++;
+		for (to = i; from < to && (p[from] == ' ' || p[from] == '\t');)
+			from++;
+		while (to > from && (p[to - 1] == ' ' || p[to - 1] == '\t'))
+			to--;
+		if (same(p + from, to - from, word))
+			return true;
+		i++;
+	}
+	return false;
+}
+
 /* Takes one header into account. */
 static int note_header(struct http_response *r, bool *framed, const char *line, size_t name,
 	const char *value, size_t n)
@@ -100,10 +119,10 @@ static int note_header(struct http_response *r, bool *framed, const char *line, 
 	bool length = same(line, name, "content-length");
 
 	if (same(line, name, "connection")) {
-		if (same(value, n, "keep-alive"))
-			r->close = false;
-		else if (same(value, n, "close"))
+		if (lists(value, n, "close"))
 			r->close = true;
+		else if (lists(value, n, "keep-alive"))
+			r->close = false;
 		return 0;
 	}
 	if (!length && !same(line, name, "transfer-encoding"))

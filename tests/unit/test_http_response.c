@@ -48,6 +48,29 @@ TEST(what_two_readers_could_understand_differently_is_refused)
 	}
 }
 
+TEST(whether_a_connection_ends_is_a_word_of_a_list)
+{
+	static const struct {
+		const char *head;
+		bool close;
+	} cases[] = { { "HTTP/1.1 200 OK\r\n\r\n", false },
+		{ "HTTP/1.1 200 OK\r\nConnection: Close\r\n\r\n", true },
+		{ "HTTP/1.1 200 OK\r\nConnection: Upgrade, close\r\n\r\n", true },
+		{ "HTTP/1.1 200 OK\r\nConnection: ,close\t , x\r\n\r\n", true },
+		{ "HTTP/1.1 200 OK\r\nConnection: Upgrade, Keep-Alive\r\n\r\n", false },
+		{ "HTTP/1.1 200 OK\r\nConnection: closed, x-close\r\n\r\n", false },
+		{ "HTTP/1.1 200 OK\r\nConnection:\r\n\r\n", false },
+		{ "HTTP/1.0 200 OK\r\n\r\n", true },
+		{ "HTTP/1.0 200 OK\r\nConnection: Upgrade, keep-alive\r\n\r\n", false } };
+	struct http_response r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		check(parse(cases[i].head, &r) > 0);
+		if (r.close != cases[i].close)
+			t_fail("%s", cases[i].head);
+	}
+}
+
 TEST(a_head_has_a_largest_size)
 {
 	struct buf b = BUF_INIT(1 << 20);
