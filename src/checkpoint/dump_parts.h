@@ -20,7 +20,7 @@ struct subject {
 	size_t target_n;
 	struct buf info; /* fdinfo */
 	uint32_t flags;  /* of the description */
-	bool waits; /* a unix or UDP socket: what waits in it is looked at when all are known */
+	bool waits; /* a socket: what waits in it, or is on its way, is looked at when all are known */
 	struct image_description out;
 };
 
@@ -81,7 +81,13 @@ int dump_watches_end(struct dump *d, struct err *err) attr_must_use;
 /** dump_ping() - what is left of a socket of echo requests (ping), of which s->out has options and address. 0 or an error. */
 int dump_ping(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
-/** dump_unix() - the same for a unix socket, of which s->out has options and address. */
+/** dump_tcp() - what waits in a TCP connection, of which s->out has the number, and how far it has sent. 0 or an error. */
+int dump_tcp(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
+/** dump_tcp_end() - when it is known which sockets are each other's ends: what each end is to receive, into its description. 0 or an error. */
+int dump_tcp_end(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_unix() - what is left of a unix socket, of which s->out has options and address. */
 int dump_unix(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
 /** dump_socket_number() - an option of a socket. Return: its value, 0 when there is none. */
@@ -109,7 +115,7 @@ struct image_identity dump_identity(const struct dump *d, const struct ucred *sa
 /** dump_network() - join the network of the sandbox, for good: the dumper has no use for another. Return: 0 or -errno. */
 int dump_network(const struct dump_process *p) attr_must_use;
 
-/** dump_diag() - send the sock_diag @request and have each answer added. In the sandbox's network. Return: 0 or -errno. */
+/** dump_diag() - send the sock_diag @request (NLM_F_DUMP, or of one socket NLM_F_ACK) and have each answer added. In the sandbox's network. Return: 0 or -errno. */
 int dump_diag(
 	const void *request, size_t size, void (*add)(const void *message, size_t n)) attr_must_use;
 

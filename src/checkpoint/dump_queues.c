@@ -9,6 +9,7 @@
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -292,7 +293,7 @@ static int take_if_any(
 	struct pollfd state = { .fd = s->copy, .events = POLLIN };
 	int waiting = 0;
 
-	if (out->kind == DESCRIPTION_LISTEN)
+	if (out->kind == DESCRIPTION_LISTEN || out->c >> 16 == IPPROTO_TCP)
 		return 0;
 	out->first_packet = image_count(&d->image, TABLE_PACKETS, sizeof(struct image_packet));
 	if (poll(&state, 1, 0) < 0 || ioctl(s->copy, FIONREAD, &waiting) < 0)

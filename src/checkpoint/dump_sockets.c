@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint/dump_sockets.c - sockets: their options, TCP and UDP, and which are each other's ends. TCP pairs have each other's addresses, and what waits in them
- * is read with MSG_PEEK and stays; what waits in those of UDP: dump_queues.c; unix sockets: dump_unix.c; those of ping: dump_pings.c.
+ * checkpoint/dump_sockets.c - sockets: their options, TCP and UDP, and which are each other's ends. TCP pairs have each other's addresses; what is on its way in
+ * them: dump_tcp.c; what waits in those of UDP: dump_queues.c; unix sockets: dump_unix.c; those of ping: dump_pings.c.
  * a = type, b = 1 + how it was shut down (0 = not), c = domain | protocol << 16, position = options, path = local address, remote = the other's.
  * data = what waits; of a listener: descriptions of those who wait to be accepted, the first first.
  */
@@ -13,16 +13,12 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-
-#define WAITING_MAX (4U << 20)
 
 #ifndef SO_BUF_LOCK
 #define SO_BUF_LOCK 72
@@ -122,24 +118,6 @@ static bool is_unbound(const struct subject *s)
 	       (a.sin6_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&a.sin6_addr));
 }
 
-static int peek(struct dump *d, struct subject *s, struct err *err)
-{
-	int waiting = 0;
-	char *bytes;
-	ssize_t n;
-
-	if (ioctl(s->copy, FIONREAD, &waiting) < 0 || waiting == 0)
-		return 0;
-	if ((unsigned int)waiting > WAITING_MAX)
-		return subject_refuse(s, err, "a socket with too much data in it");
-	bytes = malloc((size_t)waiting);
-	n = bytes == NULL ? -1 : recv(s->copy, bytes, (size_t)waiting, MSG_PEEK | MSG_DONTWAIT);
-	if (n == waiting)
-		s->out.data = image_add_bytes(&d->image, bytes, (size_t)n);
-	free(bytes);
-	return n == waiting ? 0 : subject_refuse(s, err, "a socket whose data cannot be read");
-}
-
 /* Sent out of turn (MSG_OOB): beside the stream, or with a mark in it that nobody can set again. */
 static bool has_urgent(const struct subject *s)
 {
@@ -158,7 +136,6 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 	struct pollfd state = { .fd = s->copy, .events = POLLRDHUP };
 	struct tcp_info info = { 0 };
 	socklen_t n = sizeof(info);
-	int unsent = 0;
 
 	if (getsockopt(s->copy, IPPROTO_TCP, TCP_INFO, &info, &n) < 0)
 		return subject_refuse(s, err, "a TCP socket of which the kernel tells nothing");
@@ -189,10 +166,7 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 	s->out.kind = DESCRIPTION_CONNECTION;
 	s->out.remote = address(d, s, true);
 	s->out.inode = (uint32_t)s->st.st_ino;
-	if (ioctl(s->copy, SIOCOUTQNSD, &unsent) == 0 && unsent > 0)
-		return subject_refuse(
-			s, err, "a connection with data that its other end has no room for");
-	return peek(d, s, err);
+	return dump_tcp(d, s, err);
 }
 
 /* What waits in it is sent again, so it must be clear to whom. */
@@ -636,5 +610,5 @@ int dump_sockets_end(struct dump *d, struct err *err)
 	rc = add_backlogs(d, err);
 	for (uint32_t i = 0; rc == 0 && i < n; i++)
 		rc = complete(d, i, err);
-	return rc;
+	return rc < 0 ? rc : dump_tcp_end(d, err);
 }

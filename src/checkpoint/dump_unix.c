@@ -102,7 +102,7 @@ int dump_diag(const void *request, size_t size, void (*add)(const void *message,
 			if (h->nlmsg_type == NLMSG_DONE)
 				return 0;
 			if (h->nlmsg_type == NLMSG_ERROR)
-				return -EIO;
+				return ((const struct nlmsgerr *)NLMSG_DATA(h))->error;
 			add(NLMSG_DATA(h), h->nlmsg_len - NLMSG_HDRLEN);
 		}
 	}

@@ -408,6 +408,17 @@ def test_object_tcp(instance):
 
 
 @require("root", "cgroup2")
+def test_object_unsent(instance):
+    both_go_on(instance, "unsent")
+
+
+@require("root", "userns", "newuidmap")
+def test_unsent_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "unsent", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_udp(instance):
     both_go_on(instance, "udp")
 

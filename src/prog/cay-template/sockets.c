@@ -6,6 +6,9 @@
  */
 #include "prog/cay-template/fork.h"
 
+#include <asm/poll.h>
+#include <errno.h>
+
 #define AF_UNIX                 1
 #define AF_INET6                10
 #define SOL_SOCKET              1
@@ -23,6 +26,8 @@
 #define NOSIGNAL                0x4000
 #define NAME_OFFSET             2 /* of a unix socket's path in its address */
 #define PORT_OFFSET             2 /* in an address of IP */
+#define RCVLOWAT                18
+#define FULL_MS                 5000
 
 typedef const struct image_description description;
 
@@ -248,18 +253,33 @@ int sockets_pend(description *d, description *listener)
 
 /* --- connections --- */
 
-static void send_waiting(int fd, description *to)
+/* The kernel hands it on by itself, behind the call where the machine is busy. */
+static long send_some(int fd, const char *at, uint64_t n)
+{
+	struct pollfd room = { .fd = fd, .events = POLLOUT };
+	long sent = CALL6(__NR_sendto, fd, at, n, DONTWAIT | NOSIGNAL, 0, 0);
+
+	if (sent == -EAGAIN && CALL3(__NR_poll, &room, 1, FULL_MS) == 1)
+		sent = CALL6(__NR_sendto, fd, at, n, DONTWAIT | NOSIGNAL, 0, 0);
+	return sent;
+}
+
+/* What lay in both ends of the source goes to the one, @to. That it wants so much at once makes room in a buffer whose size no program has set. */
+static void send_waiting(int fd, int receiver, description *to)
 {
 	const char *at = image_bytes(to->data);
 	uint64_t left = to->data.length;
 
+	if (left == 0)
+		return;
+	set(receiver, SOL_SOCKET, RCVLOWAT, (int)left);
 	while (left > 0) {
-		long n = fork_must(CALL6(__NR_sendto, fd, at, left, DONTWAIT | NOSIGNAL, 0, 0),
-			"fill a socket");
+		long n = fork_must(send_some(fd, at, left), "fill a socket");
 
 		at += n;
 		left -= (uint64_t)n;
 	}
+	set(receiver, SOL_SOCKET, RCVLOWAT, 1);
 }
 
 static bool is_listened_on(description *d)
@@ -328,14 +348,16 @@ static void connect_ends(description *d, description *peer, int ret[2])
 void sockets_connect(description *d, description *peer, int ret[2])
 {
 	connect_ends(d, peer, ret);
+	/* before a program's own limits, which hold for less than what both ends have */
+	if (!is_unix(d))
+		send_waiting(ret[1], ret[0], d);
+	if (!is_unix(d) && peer != NULL)
+		send_waiting(ret[0], ret[1], peer);
 	set_options(ret[0], d);
 	if (peer != NULL)
 		set_options(ret[1], peer);
 	if (is_unix(d))
 		return; /* the rest in sockets_finish() */
-	send_waiting(ret[1], d);
-	if (peer != NULL)
-		send_waiting(ret[0], peer);
 	if (d->b != 0)
 		(void)CALL2(__NR_shutdown, ret[0], d->b - 1);
 	if (peer != NULL && peer->b != 0)
