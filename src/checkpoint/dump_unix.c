@@ -6,6 +6,7 @@
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -29,6 +30,7 @@ struct unix_row {
 	uint32_t inode, peer, waiting, backlog;
 	uint32_t *pending; /* inodes of those who wait to be accepted, the first first */
 	size_t n_pending;
+	uint32_t file;  /* inode of what it is bound to, 0 = of nothing */
 	bool connected; /* to somebody, who may be gone: then @peer is 0 */
 	uint8_t shut, state;
 };
@@ -49,6 +51,7 @@ static void keep_pending(struct unix_row *row, const struct rtattr *a)
 static void keep_attribute(struct unix_row *row, const struct rtattr *a)
 {
 	struct unix_diag_rqlen lengths;
+	struct unix_diag_vfs file;
 
 	switch (a->rta_type) {
 	case UNIX_DIAG_PEER:
@@ -62,6 +65,10 @@ static void keep_attribute(struct unix_row *row, const struct rtattr *a)
 		memcpy(&lengths, RTA_DATA(a), sizeof(lengths));
 		row->waiting = lengths.udiag_rqueue;
 		row->backlog = lengths.udiag_wqueue;
+		break;
+	case UNIX_DIAG_VFS:
+		memcpy(&file, RTA_DATA(a), sizeof(file));
+		row->file = file.udiag_vfs_ino;
 		break;
 	case UNIX_DIAG_ICONS:
 		keep_pending(row, a);
@@ -137,7 +144,8 @@ static int list_unix(const struct dump_process *p)
 			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
 		.request = { .sdiag_family = AF_UNIX,
 			.udiag_states = ~0U,
-			.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN | UDIAG_SHOW_ICONS } };
+			.udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN | UDIAG_SHOW_ICONS |
+				      UDIAG_SHOW_VFS } };
 	int rc = listed ? 0 : dump_network(p);
 
 	if (rc == 0 && !listed)
@@ -190,24 +198,94 @@ static struct image_identity read_other(const struct dump *d, struct subject *s)
 	return out;
 }
 
-/* A name in the files may have been removed, and another may have taken it. */
-static int check_name(struct dump *d, struct subject *s, struct err *err)
+/* --- names in the files --- */
+
+static bool is_bound_to(const struct unix_row *row, const struct stat *st)
+{
+	return S_ISSOCK(st->st_mode) && (uint32_t)st->st_ino == row->file;
+}
+
+/* Under which name what @row is bound to is found in @folder of @top now, into @ret. */
+static bool find_in(int top, const char *folder, const struct unix_row *row, struct buf *ret)
+{
+	int fd = openat(top, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+	struct stat st;
+	bool found = false;
+
+	if (dir == NULL && fd >= 0)
+		(void)close(fd);
+	while (dir != NULL && !found && (e = readdir(dir)) != NULL) {
+		found = (e->d_type == DT_SOCK || e->d_type == DT_UNKNOWN) &&
+			fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			is_bound_to(row, &st);
+		if (found)
+			buf_fmt(ret, "%s", e->d_name);
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+	return found;
+}
+
+/* The same of the directory in which it was called @path. @ret: an absolute path, where @path is one without its beginning. */
+static bool find_file(int top, const char *path, const struct unix_row *row, struct buf *ret)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1] = ".";
+
+	buf_char(ret, '/');
+	if (slash == NULL)
+		return find_in(top, folder, row, ret);
+	buf_add(ret, path, (size_t)(slash - path) + 1);
+	(void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	return find_in(top, folder, row, ret);
+}
+
+static struct image_span working_directory(struct dump *d, const struct dump_process *p)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlinkat(p->tracee.proc, "cwd", path, sizeof(path));
+
+	return n <= 0 || n == sizeof(path) ? (struct image_span){ 0 }
+					   : image_add_bytes(&d->image, path, (size_t)n);
+}
+
+/* A name in the files may have been removed or changed since, and another may have taken it. */
+static int check_name(
+	struct dump *d, struct subject *s, const struct unix_row *row, struct err *err)
 {
 	const size_t offset = offsetof(struct sockaddr_un, sun_path);
 	const char *path = d->image.tables[TABLE_BYTES].p + s->out.path.offset + offset;
-	cleanup_fd int root = -1;
+	cleanup_buf struct buf place = BUF_INIT(PATH_MAX);
+	cleanup_fd int top = -1;
+	bool relative, there, moved;
 	struct stat st;
 
-	if (s->out.path.length <= offset || path[0] != '/')
+	if (s->out.path.length <= offset || path[0] == '\0')
 		return 0;
-	root = openat(s->p->tracee.proc, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root < 0 || fstatat(root, path + strspn(path, "/"), &st, AT_SYMLINK_NOFOLLOW) < 0) {
+	relative = path[0] != '/';
+	path += strspn(path, "/");
+	top = openat(
+		s->p->tracee.proc, relative ? "cwd" : "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	there = top >= 0 && fstatat(top, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	/* the other ends of those who connect have its name too, and need no file */
+	moved = s->out.kind != DESCRIPTION_CONNECTION && top >= 0 &&
+		(!there || !is_bound_to(row, &st)) && find_file(top, path, row, &place);
+	if (moved && (there || relative))
+		return subject_refuse(s, err, "a socket whose file is not called as it was bound");
+	if (there && !S_ISSOCK(st.st_mode))
+		return subject_refuse(s, err, "a socket whose name belongs to another file now");
+	if (!there && relative && s->out.kind != DESCRIPTION_CONNECTION)
+		return subject_refuse(s, err,
+			"a socket whose name does not lead to it from where its process works now");
+	if (moved)
+		s->out.place = image_add_bytes(&d->image, place.p, place.n);
+	else if (!there)
 		s->out.position |= SOCKET_NAMELESS;
-		return 0;
-	}
-	return S_ISSOCK(st.st_mode)
-		       ? 0
-		       : subject_refuse(s, err, "a socket whose name belongs to another file now");
+	if (there && relative)
+		s->out.folder = working_directory(d, s->p);
+	return 0;
 }
 
 /* --- one socket --- */
@@ -242,9 +320,6 @@ int dump_unix(struct dump *d, struct subject *s, struct err *err)
 	}
 	if (row == NULL)
 		return subject_refuse(s, err, "a unix socket of which the kernel tells nothing");
-	rc = check_name(d, s, err);
-	if (rc < 0)
-		return rc;
 	s->out.inode_peer = row->peer;
 	if (row->state == STATE_LISTEN) {
 		s->out.kind = DESCRIPTION_LISTEN;
@@ -256,6 +331,9 @@ int dump_unix(struct dump *d, struct subject *s, struct err *err)
 				   : row->shut == 2 ? 1 + SHUT_WR
 						    : 1 + SHUT_RD;
 	}
+	rc = check_name(d, s, row, err);
+	if (rc < 0)
+		return rc;
 	if (s->out.kind != DESCRIPTION_SOCKET)
 		s->out.other = read_other(d, s);
 	s->waits = row->state != STATE_LISTEN || row->n_pending > 0;

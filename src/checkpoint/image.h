@@ -333,6 +333,10 @@ struct image_description {
 	uint64_t a, b,
 		c; /* by kind: see the file of the object; memory: b and c are address and length of its content in the stash, c 0 = it is in data */
 	struct image_span remote; /* sockets: the other end's address */
+	struct image_span
+		folder; /* unix sockets: where a name is seen from that does not begin at the root */
+	struct image_span
+		place; /* unix sockets: where the file is that was bound to, when it is not called so any more */
 	uint32_t backlog;
 	uint32_t inode, inode_peer; /* sockets: to find out in the dumper who belongs together */
 	uint32_t first_packet, n_packets; /* unix sockets: what waits to be received */

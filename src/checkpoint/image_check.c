@@ -250,6 +250,10 @@ static const char *check_socket(const struct tables *t, const struct image_descr
 {
 	if (!is_address(t, d, d->path) || !is_address(t, d, d->remote))
 		return "a socket's address is none";
+	if (!is_text_or_none(t, d->folder) || !is_text_or_none(t, d->place))
+		return "a socket's place is none";
+	if (d->place.length > 0 && d->path.length <= NAME_OFFSET)
+		return "a socket's name was changed that it never had";
 	if ((d->position & SOCKET_NAMELESS) != 0 && d->path.length <= NAME_OFFSET)
 		return "a socket's name was removed that it never had";
 	if (!has(t, TABLE_PACKETS, d->first_packet, d->n_packets) ||

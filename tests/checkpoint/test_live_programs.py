@@ -112,6 +112,11 @@ REFUSED = {
         "import select, socket; l = socket.create_server(('127.0.0.1', 0)); a = socket.create_connection(l.getsockname()); b = l.accept()[0]\n"
         "b.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 16 << 20); a.setblocking(False)\nwhile select.select([], [a], [], 0.3)[1]:\n    try: a.send(bytes(1 << 20))\n    except BlockingIOError: pass",
         "too much data"),
+    "a socket whose name is not to be found": (
+        "import os, socket; os.chdir('/tmp'); s = socket.socket(socket.AF_UNIX); s.bind('here'); s.listen(); os.chdir('/')", "does not lead to it"),
+    "a socket whose name another has now": (
+        "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.rename('/tmp/s', '/tmp/old'); t = socket.socket(socket.AF_UNIX); t.bind('/tmp/s'); "
+        "s.listen(); t.listen()", "not called as it was bound"),
     "a deleted named pipe": ("import os; os.mkfifo('/tmp/p'); f = os.open('/tmp/p', os.O_RDWR); os.unlink('/tmp/p')", "deleted named pipe"),
 }
 BUSY = ("events of inotify", "a connection that was closed behind more than its reader has room for")

@@ -238,6 +238,11 @@ def test_modes_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_names(instance):
+    both_go_on(instance, "names")
+
+
+@require("root", "cgroup2")
 def test_object_notify(instance):
     both_go_on(instance, "notify")
 

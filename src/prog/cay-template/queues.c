@@ -152,7 +152,9 @@ static void fill_one(description *d, packet *p)
 		s.fd = own;
 		s.to = d->path;
 	}
+	sockets_enter(d);
 	(void)fork_must(opener_as(&p->sender, send_packet, &s), "fill a unix socket");
+	sockets_return(d);
 	if (own >= 0)
 		(void)CALL1(__NR_close, own);
 }

@@ -70,25 +70,62 @@ static void set_options(int fd, description *d)
 
 /* --- names --- */
 
+/** struct found - struct stat. */
+struct found {
+	uint64_t head[3];
+	uint32_t mode, uid, gid, pad;
+	uint64_t rest[14];
+};
+
+static bool find_socket(const char *path, struct found *ret)
+{
+	return CALL2(__NR_lstat, path, ret) == 0 && (ret->mode & 0170000) == 0140000;
+}
+
+static void give(const char *path, const struct found *owner)
+{
+	(void)CALL3(__NR_lchown, path, owner->uid, owner->gid);
+	(void)CALL2(__NR_chmod, path, owner->mode & 07777);
+}
+
 /* A path is there already, in the files of the snapshot: the new socket takes its place, its mode and its owner. */
 static long bind_path(int fd, struct image_span address)
 {
 	const char *path = image_bytes(address) + NAME_OFFSET;
-	struct {
-		uint64_t head[3];
-		uint32_t mode, uid, gid, pad;
-		uint64_t rest[14];
-	} st; /* struct stat */
-	bool there = CALL2(__NR_lstat, path, &st) == 0;
+	struct found former;
+	bool there = find_socket(path, &former);
 	long rc;
 
-	(void)CALL1(__NR_unlink, path);
+	if (there)
+		(void)CALL1(__NR_unlink, path);
 	rc = CALL3(__NR_bind, fd, image_bytes(address), address.length);
-	if (rc == 0 && there) {
-		(void)CALL3(__NR_lchown, path, st.uid, st.gid);
-		(void)CALL2(__NR_chmod, path, st.mode & 07777);
-	}
+	if (rc == 0 && there)
+		give(path, &former);
 	return rc;
+}
+
+void sockets_enter(description *d)
+{
+	if (d->folder.length > 0)
+		(void)fork_must(CALL1(__NR_chdir, image_bytes(d->folder)),
+			"go to where a unix socket has its name");
+}
+
+void sockets_return(description *d)
+{
+	if (d->folder.length > 0)
+		(void)fork_must(CALL1(__NR_chdir, "/"), "go back to the root");
+}
+
+/* Its file was given another name. */
+static void move_file(description *d)
+{
+	const char *path = image_bytes(d->path) + NAME_OFFSET, *place = image_bytes(d->place);
+	struct found former;
+
+	if (find_socket(place, &former))
+		give(path, &former);
+	(void)fork_must(CALL2(__NR_rename, path, place), "rename a unix socket");
 }
 
 long sockets_bind(int fd, struct image_span address)
@@ -133,7 +170,9 @@ static void bind_inet(int fd, description *d)
 static void bind_socket(int fd, description *d)
 {
 	if (is_unix(d)) {
+		sockets_enter(d);
 		(void)fork_must(sockets_bind(fd, d->path), "bind a unix socket");
+		sockets_return(d);
 		return;
 	}
 	if ((d->position & SOCKET_REUSEPORT) != 0)
@@ -247,7 +286,9 @@ int sockets_pend(description *d, description *listener)
 
 	bind_socket(fd, d);
 	set_options(fd, d);
+	sockets_enter(listener);
 	connect_as(&d->other, fd, is_unix(d) ? listener->path : d->remote);
+	sockets_return(listener);
 	return fd;
 }
 
@@ -311,7 +352,9 @@ static void connect_by_name(description *accepting, description *connecting, int
 	ret[1] = open_socket(connecting != NULL ? connecting : accepting);
 	if (connecting != NULL)
 		bind_socket(ret[1], connecting);
+	sockets_enter(accepting);
 	connect_as(&accepting->other, ret[1], to);
+	sockets_return(accepting);
 	ret[0] = (int)fork_must(
 		CALL4(__NR_accept4, listener, 0, 0, BARE_CLOEXEC), "accept a connection again");
 	(void)CALL1(__NR_close, listener);
@@ -381,13 +424,30 @@ static bool is_socket(description *d)
 	       d->kind == DESCRIPTION_LISTEN || d->kind == DESCRIPTION_SOCKET;
 }
 
+static void connect_by_address(int fd, struct image_span to)
+{
+	static const struct image_identity nobody;
+	description *target = NULL;
+
+	for (uint32_t i = 0; target == NULL && i < plan->n_descriptions; i++) {
+		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+
+		if (d->kind == DESCRIPTION_SOCKET && is_unix(d) && d->path.length == to.length &&
+			memcmp(image_bytes(d->path), image_bytes(to), to.length) == 0)
+			target = d;
+	}
+	if (target != NULL)
+		sockets_enter(target);
+	connect_as(&nobody, fd, to);
+	if (target != NULL)
+		sockets_return(target);
+}
+
 /* A socket that asks for credentials gets a name when it sends, and nothing can be sent to one that is shut down: hence last. */
 static void finish_unix(int fd, description *d)
 {
-	static const struct image_identity nobody;
-
 	if (d->kind == DESCRIPTION_SOCKET && d->remote.length > 0)
-		connect_as(&nobody, fd, d->remote);
+		connect_by_address(fd, d->remote);
 	if ((d->position & SOCKET_RESET) != 0)
 		(void)CALL6(__NR_sendto, fd, "", 1, DONTWAIT | NOSIGNAL, 0, 0);
 	if (d->b != 0)
@@ -417,6 +477,13 @@ void sockets_finish(void)
 		if (is_socket(d))
 			set_others(opener_kept(i), d, d->kind == DESCRIPTION_LISTEN ? LAST : BOTH);
 	}
+	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
+		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
+
+		if (is_socket(d) && d->place.length > 0)
+			move_file(d);
+	}
+	/* behind that: connections of the same name were made by it */
 	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
 

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Unix sockets whose files are not called as they were bound: renamed to where clients look for them, over another's, and bound to a name that does not begin at the root. */
+#include "object.h"
+
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+static struct sockaddr_un at(const char *name)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+
+	(void)snprintf(a.sun_path, sizeof(a.sun_path), "%s", name);
+	return a;
+}
+
+static int bound(const char *name, int type)
+{
+	struct sockaddr_un a = at(name);
+	int fd = socket(AF_UNIX, type, 0);
+
+	MUST(bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
+	MUST(type == SOCK_DGRAM || listen(fd, 5) == 0);
+	return fd;
+}
+
+static int connected(const char *name, int type)
+{
+	struct sockaddr_un a = at(name);
+	int fd = socket(AF_UNIX, type, 0);
+
+	MUST(connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
+	return fd;
+}
+
+static void must_be_called(int fd, const char *name)
+{
+	struct sockaddr_un a = { 0 };
+	socklen_t n = sizeof(a);
+
+	MUST(getsockname(fd, (struct sockaddr *)&a, &n) == 0 && strcmp(a.sun_path, name) == 0);
+}
+
+/* Who looks for it under @name finds it. */
+static void must_serve(int listener, const char *name)
+{
+	int client = connected(name, SOCK_STREAM), served = accept(listener, NULL, NULL);
+
+	MUST(served >= 0);
+	object_talk(client, served);
+	MUST(close(client) == 0 && close(served) == 0);
+}
+
+static void must_receive(int fd, const char *name)
+{
+	int sender = connected(name, SOCK_DGRAM);
+
+	object_talk(sender, fd);
+	MUST(close(sender) == 0);
+}
+
+int main(void)
+{
+	char place[] = "/tmp/names.XXXXXX", told[256];
+	int renamed, over, covered, relative, deep, ends[2], waiting, heard, letters, sender;
+	struct stat st;
+
+	MUST(mkdtemp(place) != NULL && chdir(place) == 0 && mkdir("deep", 0755) == 0);
+	(void)snprintf(told, sizeof(told), "%s/deep/one.new", place);
+	renamed = bound(told, SOCK_STREAM);
+	MUST(chmod(told, 0640) == 0 && rename(told, "deep/one") == 0);
+	waiting = connected("deep/one", SOCK_STREAM);
+	(void)snprintf(told, sizeof(told), "%s/two.new", place);
+	over = bound(told, SOCK_STREAM);
+	(void)snprintf(told, sizeof(told), "%s/two", place);
+	covered = bound(told, SOCK_STREAM);
+	MUST(rename("two.new", "two") == 0);
+	relative = bound("three", SOCK_STREAM);
+	ends[0] = connected("three", SOCK_STREAM);
+	MUST((ends[1] = accept(relative, NULL, NULL)) >= 0);
+	deep = bound("deep/four", SOCK_STREAM);
+	letters = bound("five", SOCK_DGRAM);
+	sender = connected("five", SOCK_DGRAM);
+	MUST(write(sender, "letter", 6) == 6);
+	(void)snprintf(told, sizeof(told), "%s/six.new", place);
+	heard = bound(told, SOCK_DGRAM);
+	MUST(rename("six.new", "six") == 0);
+
+	object_ready();
+
+	MUST(close(waiting) == 0 && (waiting = accept(renamed, NULL, NULL)) >= 0);
+	MUST(close(waiting) == 0);
+	must_serve(renamed, "deep/one");
+	MUST(stat("deep/one", &st) == 0 && (st.st_mode & 07777) == 0640);
+	MUST(access("deep/one.new", F_OK) < 0 && access("two.new", F_OK) < 0);
+	must_serve(over, "two");
+	MUST(fcntl(covered, F_SETFL, O_NONBLOCK) == 0 && accept(covered, NULL, NULL) < 0);
+	must_serve(relative, "three");
+	must_be_called(relative, "three");
+	must_be_called(ends[1], "three");
+	object_talk(ends[0], ends[1]);
+	must_serve(deep, "deep/four");
+	MUST(read(letters, told, sizeof(told)) == 6 && memcmp(told, "letter", 6) == 0);
+	object_talk(sender, letters);
+	must_receive(letters, "five");
+	must_receive(heard, "six");
+	MUST(access("/three", F_OK) < 0 && access("/five", F_OK) < 0);
+	return object_done();
+}
