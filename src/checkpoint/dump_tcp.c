@@ -20,7 +20,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define WAITING_MAX (8U << 20) /* two ends of a new connection have room for it */
+/* What both ends have room for a new connection has, too, where the limits are the same (tcp_rmem, tcp_wmem; without changes that is ten megabytes). */
+#define WAITING_MAX (32U << 20)
 #define TRIES       4
 
 #define TOO_MUCH "a socket with too much data in it"
@@ -210,11 +211,14 @@ static int refuse(const struct end *e, struct err *err, const char *why)
 static int follow(struct dump *d, const struct end *from, struct end *to,
 	const struct image_description *row, uint32_t index, struct err *err)
 {
+	/* of those that run it is not known what is only to be acknowledged */
+	uint32_t missing =
+		d->examination != NULL ? (uint32_t)from->unanswered : from->sent - to->received;
 	int fd, rc, back;
 
-	if ((size_t)to->unread + (size_t)from->unanswered > WAITING_MAX)
+	if ((size_t)to->unread + missing > WAITING_MAX)
 		return refuse(from, err, TOO_MUCH);
-	if (d->examination != NULL || from->sent == to->received)
+	if (d->examination != NULL || missing == 0)
 		return 0;
 	fd = find_copy(d, index);
 	rc = fd < 0 ? fd : begin_reading(fd);
