@@ -144,7 +144,7 @@ int dump_groups(struct dump *d, struct subject *s, struct err *err)
 {
 	int domain = (int)(s->out.c & 0xffff), rc;
 
-	if (domain == AF_UNIX || s->out.c >> 16 == IPPROTO_TCP)
+	if ((domain != AF_INET && domain != AF_INET6) || s->out.c >> 16 == IPPROTO_TCP)
 		return 0;
 	rc = of_version(d, s, false, err);
 	return rc < 0 || domain != AF_INET6 ? rc : of_version(d, s, true, err);

@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <linux/in6.h>
 #include <linux/net_tstamp.h>
+#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <netinet/udp.h>
@@ -19,6 +20,9 @@
 #include <sys/socket.h>
 
 /* Those that headers of libc or of an older kernel do not have. */
+#ifndef SOL_NETLINK
+#define SOL_NETLINK 270
+#endif
 #define OPTION_TCP_TX_DELAY       37
 #define OPTION_TCP_RTO_MAX_MS     44
 #define OPTION_TCP_RTO_MIN_US     45
@@ -37,8 +41,8 @@
 #define VALUE_MAX 64U
 #define MSS_MOST  32767 /* that may be set */
 
-/* which sockets have it: all, those of unix, of both versions of IP, of version 6, TCP, what is no connection of it; those that are not TCP, of both versions and of version 6; UDP */
-enum kind { ANY, UNIX, INET, INET6, STREAM, IDLE, PACKETS, PACKETS6, UDP };
+/* which sockets have it: all, those of unix, of both versions of IP, of version 6, TCP, what is no connection of it; those that are not TCP, of both versions and of version 6; UDP; netlink */
+enum kind { ANY, UNIX, INET, INET6, STREAM, IDLE, PACKETS, PACKETS6, UDP, NETLINK };
 
 struct option {
 	enum kind kind;
@@ -128,6 +132,12 @@ static const struct option known[] = {
 	{ UDP, IPPROTO_UDP, UDP_SEGMENT },
 	{ UDP, IPPROTO_UDP, UDP_GRO },
 	{ UDP, SOL_SOCKET, SO_NO_CHECK },
+	{ NETLINK, SOL_NETLINK, NETLINK_PKTINFO },
+	{ NETLINK, SOL_NETLINK, NETLINK_BROADCAST_ERROR },
+	{ NETLINK, SOL_NETLINK, NETLINK_NO_ENOBUFS },
+	{ NETLINK, SOL_NETLINK, NETLINK_CAP_ACK },
+	{ NETLINK, SOL_NETLINK, NETLINK_EXT_ACK },
+	{ NETLINK, SOL_NETLINK, NETLINK_GET_STRICT_CHK },
 	{ ANY, SOL_SOCKET, SO_RCVTIMEO },
 	{ ANY, SOL_SOCKET, SO_SNDTIMEO },
 	{ ANY, SOL_SOCKET, SO_LINGER },
@@ -172,25 +182,29 @@ struct fresh {
 
 static bool applies(const struct option *o, int domain, int protocol)
 {
+	const bool inet = domain == AF_INET || domain == AF_INET6;
+
 	switch (o->kind) {
 	case ANY:
 		return true;
 	case UNIX:
 		return domain == AF_UNIX;
 	case INET:
-		return domain == AF_INET || domain == AF_INET6;
+		return inet;
 	case INET6:
 		return domain == AF_INET6;
 	case STREAM:
-		return protocol == IPPROTO_TCP;
+		return inet && protocol == IPPROTO_TCP;
 	case IDLE:
-		return domain != AF_UNIX && (o->level != IPPROTO_TCP || protocol == IPPROTO_TCP);
+		return inet && (o->level != IPPROTO_TCP || protocol == IPPROTO_TCP);
 	case PACKETS:
-		return domain != AF_UNIX && protocol != IPPROTO_TCP;
+		return inet && protocol != IPPROTO_TCP;
 	case PACKETS6:
 		return domain == AF_INET6 && protocol != IPPROTO_TCP;
 	case UDP:
-		return protocol == IPPROTO_UDP;
+		return inet && protocol == IPPROTO_UDP;
+	case NETLINK:
+		return domain == AF_NETLINK;
 	}
 	return false;
 }
@@ -257,8 +271,10 @@ void dump_add_option(
 		.level = level, .name = name, .value = image_add_bytes(&d->image, value, n)
 	};
 
+	if (s->out.n_options++ == 0)
+		s->out.first_option =
+			image_count(&d->image, TABLE_OPTIONS, sizeof(struct image_option));
 	(void)IMAGE_ADD(&d->image, TABLE_OPTIONS, &out);
-	s->out.n_options++;
 }
 
 /* The kernel counts in instructions. One of the newer kind (SO_ATTACH_BPF) it shows to nobody. */
@@ -312,7 +328,6 @@ int dump_options(struct dump *d, struct subject *s, struct err *err)
 	const struct fresh *fresh = find_fresh(s->p, domain, (int)s->out.a, protocol);
 	int rc;
 
-	s->out.first_option = image_count(&d->image, TABLE_OPTIONS, sizeof(struct image_option));
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
 		const struct option *o = &known[i];
 		struct value now;

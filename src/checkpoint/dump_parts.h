@@ -81,6 +81,9 @@ int dump_watches_end(struct dump *d, struct err *err) attr_must_use;
 /** dump_ping() - what is left of a socket of echo requests (ping), of which s->out has options and address. 0 or an error. */
 int dump_ping(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
+/** dump_netlink() - what is left of a netlink socket of routes, behind its other options. 0 or an error. */
+int dump_netlink(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
 /** dump_tcp() - what waits in a TCP connection, of which s->out has the number, and how far it has sent. 0 or an error. */
 int dump_tcp(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * checkpoint/dump_sockets.c - sockets: their options, TCP and UDP, and which are each other's ends. TCP pairs have each other's addresses; what is on its way in
- * them: dump_tcp.c; what waits in those of UDP: dump_queues.c; unix sockets: dump_unix.c; those of ping: dump_pings.c.
+ * them: dump_tcp.c; what waits in those of UDP: dump_queues.c; unix sockets: dump_unix.c; those of ping: dump_pings.c;
+ * of netlink: dump_netlink.c.
  * a = type, b = 1 + how it was shut down (0 = not), c = domain | protocol << 16, position = options, path = local address, remote = the other's.
  * data = what waits; of a listener: descriptions of those who wait to be accepted, the first first.
  */
@@ -206,6 +207,8 @@ static int add_by_protocol(
 	if (s->out.a == SOCK_DGRAM && ((domain == AF_INET && protocol == IPPROTO_ICMP) ||
 					      (domain == AF_INET6 && protocol == IPPROTO_ICMPV6)))
 		return dump_ping(d, s, err);
+	if (domain == AF_NETLINK && protocol == NETLINK_ROUTE)
+		return dump_netlink(d, s, err);
 	return subject_refuse(s, err, "a socket of a kind that cannot be carried over yet");
 }
 

@@ -15,8 +15,11 @@ NEEDS = ("root", "cgroup2")
 HOLDER = """
 import os, signal, socket, sys
 held = []
-def raw():
-    held.append(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))
+def pipe():
+    path = f"/tmp/pipe.{os.getpid()}"
+    os.mkfifo(path)
+    held.append(open(path, "r+b", 0))
+    os.unlink(path)
     return held[-1].fileno()
 def ping():
     held.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP))
@@ -43,12 +46,12 @@ def test_it_names_process_descriptor_and_reason(instance):
         report = instance.json("doctor", "patient")
         equal((report["ok"], report["findings"], report["more"]), (True, [], 0))
         contains(instance.cay("doctor", "patient").stdout, "nothing here")
-        fd = int(ask(instance, box, run, "raw()"))
+        fd = int(ask(instance, box, run, "pipe()"))
         pid = int(ask(instance, box, run, "os.getpid()"))
         report = instance.json("doctor", "patient", want=1)
         equal(report["ok"], False)
         equal([(f["process"], f["descriptor"], f["name"]) for f in report["findings"]], [(pid, fd, "python3")])
-        contains(report["findings"][0]["reason"], f"descriptor {fd} is a socket of a kind")
+        contains(report["findings"][0]["reason"], f"descriptor {fd} is a deleted named pipe")
         contains(instance.cay("doctor", "patient", want=1).stdout, f"process {pid} (python3): descriptor {fd} is")
         error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True})
         contains(error.message, f"process {pid} (python3): descriptor {fd} is")
@@ -86,7 +89,7 @@ def test_several_at_once_and_none_that_runs(instance):
         for run in runs:
             wait_output(instance, box, run, b"ready\n")
             for _ in range(2):
-                want.add((int(ask(instance, box, run, "os.getpid()")), int(ask(instance, box, run, "raw()"))))
+                want.add((int(ask(instance, box, run, "os.getpid()")), int(ask(instance, box, run, "pipe()"))))
         found = instance.get(f"/v1/sandboxes/{box}/doctor")["findings"]
         equal({(f["process"], f["descriptor"]) for f in found}, want)
         instance.post(f"/v1/sandboxes/{box}/stop")

@@ -243,6 +243,11 @@ def test_object_names(instance):
 
 
 @require("root", "cgroup2")
+def test_object_netlink(instance):
+    both_go_on(instance, "netlink")
+
+
+@require("root", "cgroup2")
 def test_object_notify(instance):
     both_go_on(instance, "notify")
 

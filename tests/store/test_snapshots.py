@@ -73,12 +73,12 @@ def test_memory_is_refused_not_pretended(instance):
     """A live snapshot holds processes; one that cannot be held is refused by name, and there is no snapshot of half of it."""
     with instance.sandbox() as box:
         exec_id = instance.json("exec", "-d", box, "--", "/usr/bin/python3", "-c",
-                                "import socket, time; s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); print('held', flush=True); time.sleep(600)")["id"]
+                                "import os, time; os.mkfifo('/tmp/p'); p = os.open('/tmp/p', os.O_RDWR); os.unlink('/tmp/p'); print('held', flush=True); time.sleep(600)")["id"]
         cay.wait_until(lambda: "held" in instance.cay("logs", box, exec_id).stdout, 30, "the socket")
         for kind, body in (("snapshots", {}), ("snapshots", {"files_only": False}), ("fork", {}), ("fork", {"live": True})):
             error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{kind}", body)
             equal(error.code, "unsupported")
-            contains(error.message, "(python3): descriptor 3 is a socket of a kind")
+            contains(error.message, "(python3): descriptor 3 is a deleted named pipe")
             contains(error.hint, "--files-only")
         equal(instance.get("/v1/snapshots")["snapshots"], [])
         instance.cay("snapshot", box, "--files-only", "--name", "files")

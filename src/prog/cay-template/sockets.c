@@ -460,6 +460,8 @@ static void finish_unix(int fd, description *d)
 static void finish_inet(int fd, description *d)
 {
 	set(fd, SOL_SOCKET, REUSEADDR, (d->position & SOCKET_REUSEADDR) != 0);
+	if ((d->position & SOCKET_PASSCRED) != 0) /* netlink: no others have it */
+		set(fd, SOL_SOCKET, 16, 1);
 	if (d->kind == DESCRIPTION_SOCKET && d->b != 0)
 		(void)CALL2(__NR_shutdown, fd, d->b - 1);
 }
