@@ -60,34 +60,52 @@ bool dump_note(struct dump *d, struct err *err)
 	return true;
 }
 
-static bool is_traced(int32_t pid)
-{
-	struct buf text = BUF_INIT(1 << 16);
-	char path[32];
+/** struct stranger - a process that could not be looked at, as it is called inside. */
+struct stranger {
+	int inner;
+	char name[16];
 	bool traced;
+};
+
+static struct stranger describe(int32_t pid)
+{
+	struct stranger out = { .inner = pid };
+	cleanup_buf struct buf text = BUF_INIT(1 << 16);
+	uint64_t numbers[32];
+	char path[32];
+	const char *name;
+	size_t n;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	traced = file_read_at(AT_FDCWD, path, &text) == 0 &&
-		 proc_number(buf_cstr(&text), "TracerPid", 10, 0) != 0;
-	buf_free(&text);
-	return traced;
+	if (file_read_at(AT_FDCWD, path, &text) < 0)
+		return out;
+	name = proc_value(buf_cstr(&text), "Name");
+	if (name != NULL)
+		(void)snprintf(out.name, sizeof(out.name), "%.*s", (int)strcspn(name, "\n"), name);
+	str_utf8_tidy(out.name);
+	n = proc_numbers(buf_cstr(&text), "NSpid", 10, numbers, ARRAY_SIZE(numbers));
+	if (n > 0)
+		out.inner = (int)numbers[n - 1];
+	out.traced = proc_number(buf_cstr(&text), "TracerPid", 10, 0) != 0;
+	return out;
 }
 
 static int cannot_stop(int32_t pid, int rc, struct err *err)
 {
-	if (rc == -EPERM && is_traced(pid))
-		return err_raise(err, ERR_UNSUPPORTED,
-			"process %d is being traced (ptrace(2)), which cannot be carried over",
-			pid);
+	struct stranger who = describe(pid);
+
+	if (rc == -EPERM && who.traced)
+		return err_raise(
+			err, ERR_UNSUPPORTED, "process %d (%s): " DUMP_TRACED, who.inner, who.name);
 	if (rc == -EPERM)
 		return err_raise(err, ERR_BUSY,
-			"process %d cannot be stopped just now: it has just become one that nobody may look at (prctl(2), PR_SET_DUMPABLE)",
-			pid);
+			"process %d (%s) cannot be stopped just now: it has just become one that nobody may look at (prctl(2), PR_SET_DUMPABLE)",
+			who.inner, who.name);
 	if (rc == -ETIMEDOUT)
 		return err_raise(err, ERR_BUSY,
-			"process %d cannot be stopped just now: it waits for a child of vfork(), or for a device",
-			pid);
-	return err_raise_sys(err, rc, "stop process %d", pid);
+			"process %d (%s) cannot be stopped just now: it waits for a child of vfork(), or for a device",
+			who.inner, who.name);
+	return err_raise_sys(err, rc, "stop process %d (%s)", who.inner, who.name);
 }
 
 /* All, even when one cannot be stopped: they have been frozen, which ends some calls, and it takes a tracer to make these again. */

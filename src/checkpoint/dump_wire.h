@@ -18,6 +18,7 @@
 #define DUMP_FILTERS_FD  5 /* of seizer_stop(), where the order says suspended */
 #define DUMP_LEAF_SIZE   32
 
+#define DUMP_TRACED "it is being traced (ptrace(2)), which cannot be carried over"
 /* of a process whose memory belongs to the host: tracee_is_closed() */
 #define DUMP_CLOSED \
 	"it is not dumpable (prctl(2)), and was made by a fork or resume: only a server that runs as root can look at it"

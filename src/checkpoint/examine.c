@@ -30,6 +30,10 @@ static void examine_one(struct dump *d, struct dump_process *p)
 		}
 		return;
 	}
+	if (proc_number(p->status, "TracerPid", 10, 0) != 0) {
+		(void)dump_refuse(p, &err, DUMP_TRACED);
+		(void)dump_note(d, &err);
+	}
 	if (dump_creds_check(d, p, &err) < 0)
 		(void)dump_note(d, &err);
 	if (dump_files(d, p, &err) < 0)

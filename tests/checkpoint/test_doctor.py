@@ -27,6 +27,15 @@ def ping():
     return held[-1].recv(100, socket.MSG_PEEK) and held[-1].fileno()
 def answered():
     return len(held[-1].recv(100))
+def orphan():
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as other:
+        held.append(listener.accept()[0])
+        other.setblocking(False)
+        try:
+            while True:
+                other.send(bytes(65536))
+        except BlockingIOError:
+            return held[-1].fileno()
 def drop():
     held.pop().close()
     return len(held)
@@ -57,6 +66,30 @@ def test_it_names_process_descriptor_and_reason(instance):
         contains(error.message, f"process {pid} (python3): descriptor {fd} is")
         equal(ask(instance, box, run, "drop()"), "0\n")
         equal(instance.json("doctor", "patient")["ok"], True)
+
+
+@require(*NEEDS, "program:strace")
+def test_who_is_traced_and_a_connection_that_only_the_kernel_has(instance):
+    """By the numbers and names that they have inside."""
+    with instance.sandbox(profile="debug") as box:
+        instance.ok(box, f"cat > /tmp/holder.py <<'END'\n{HOLDER}\nEND")
+        run = instance.exec(box, "/usr/bin/python3", "/tmp/holder.py", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        pid = int(ask(instance, box, run, "os.getpid()"))
+        tracer = instance.exec(box, "/usr/bin/strace", "-o", "/dev/null", "-p", str(pid))
+        wait_output(instance, box, tracer, b"attached\n")
+        says = f"process {pid} (python3): it is being traced (ptrace(2))"
+        contains(instance.cay("doctor", box, want=1).stdout, says)
+        contains(raises(ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True}).message, says)
+        instance.ok(box, "kill -INT $(pidof strace)")
+        instance.wait(box, tracer)
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        fd = int(ask(instance, box, run, "orphan()"))
+        says = f"process {pid} (python3): descriptor {fd} is a connection whose other end was closed before"
+        contains(instance.cay("doctor", box, want=1).stdout, says)
+        contains(raises(ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True}).message, says)
+        equal(ask(instance, box, run, "drop()"), "0\n")
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
 
 
 @require(*NEEDS)
