@@ -242,13 +242,57 @@ static bool find_file(int top, const char *path, const struct unix_row *row, str
 	return find_in(top, folder, row, ret);
 }
 
-static struct image_span working_directory(struct dump *d, const struct dump_process *p)
+/* Where @link of /proc/PID leads. */
+static struct image_span directory(struct dump *d, const struct dump_process *p, const char *link)
 {
 	char path[PATH_MAX];
-	ssize_t n = readlinkat(p->tracee.proc, "cwd", path, sizeof(path));
+	ssize_t n = readlinkat(p->tracee.proc, link, path, sizeof(path));
 
 	return n <= 0 || n == sizeof(path) ? (struct image_span){ 0 }
 					   : image_add_bytes(&d->image, path, (size_t)n);
+}
+
+static bool has_own_root(const struct dump_process *p)
+{
+	char path[2];
+
+	return readlinkat(p->tracee.proc, "root", path, sizeof(path)) != 1;
+}
+
+/** struct spot - where a name of a unix socket leads, seen from a directory. */
+struct spot {
+	bool there;
+	bool found; /* what it leads to is what the socket is bound to */
+	bool moved; /* that has another name in the same directory: @place */
+	struct stat st;
+	struct buf place;
+};
+
+static void look(struct spot *spot, const struct dump_process *p, const char *link,
+	const char *path, const struct unix_row *row)
+{
+	cleanup_fd int top = openat(p->tracee.proc, link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	buf_reset(&spot->place);
+	spot->there = top >= 0 && fstatat(top, path, &spot->st, AT_SYMLINK_NOFOLLOW) == 0;
+	spot->found = spot->there && is_bound_to(row, &spot->st);
+	spot->moved = top >= 0 && !spot->found && find_file(top, path, row, &spot->place);
+}
+
+/* A server may have changed its root directory before it was bound, or behind that. Return: whether the name is seen from its own. */
+static bool look_from_roots(struct spot *spot, const struct dump *d, const struct dump_process *p,
+	const char *path, const struct unix_row *row)
+{
+	look(spot, p, "root", path, row);
+	if (!has_own_root(p))
+		return false;
+	for (size_t i = 0; i < d->n && !spot->found && !spot->moved; i++) {
+		if (has_own_root(&d->processes[i]))
+			continue;
+		look(spot, &d->processes[i], "root", path, row);
+		return false;
+	}
+	return spot->found || spot->moved;
 }
 
 /* A name in the files may have been removed or changed since, and another may have taken it. */
@@ -257,35 +301,34 @@ static int check_name(
 {
 	const size_t offset = offsetof(struct sockaddr_un, sun_path);
 	const char *path = d->image.tables[TABLE_BYTES].p + s->out.path.offset + offset;
-	cleanup_buf struct buf place = BUF_INIT(PATH_MAX);
-	cleanup_fd int top = -1;
-	bool relative, there, moved;
-	struct stat st;
+	struct spot spot = { .place = BUF_INIT(PATH_MAX) };
+	/* the other ends of those who connect have its name too, and need no file */
+	bool needs_file = s->out.kind != DESCRIPTION_CONNECTION, relative, inside = false;
+	int rc = 0;
 
 	if (s->out.path.length <= offset || path[0] == '\0')
 		return 0;
 	relative = path[0] != '/';
 	path += strspn(path, "/");
-	top = openat(
-		s->p->tracee.proc, relative ? "cwd" : "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	there = top >= 0 && fstatat(top, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	/* the other ends of those who connect have its name too, and need no file */
-	moved = s->out.kind != DESCRIPTION_CONNECTION && top >= 0 &&
-		(!there || !is_bound_to(row, &st)) && find_file(top, path, row, &place);
-	if (moved && (there || relative))
-		return subject_refuse(s, err, "a socket whose file is not called as it was bound");
-	if (there && !S_ISSOCK(st.st_mode))
-		return subject_refuse(s, err, "a socket whose name belongs to another file now");
-	if (!there && relative && s->out.kind != DESCRIPTION_CONNECTION)
-		return subject_refuse(s, err,
+	if (relative)
+		look(&spot, s->p, "cwd", path, row);
+	else
+		inside = look_from_roots(&spot, d, s->p, path, row);
+	if (needs_file && spot.moved && (spot.there || relative))
+		rc = subject_refuse(s, err, "a socket whose file is not called as it was bound");
+	else if (spot.there && !S_ISSOCK(spot.st.st_mode))
+		rc = subject_refuse(s, err, "a socket whose name belongs to another file now");
+	else if (needs_file && relative && !spot.there)
+		rc = subject_refuse(s, err,
 			"a socket whose name does not lead to it from where its process works now");
-	if (moved)
-		s->out.place = image_add_bytes(&d->image, place.p, place.n);
-	else if (!there)
+	else if (needs_file && spot.moved)
+		s->out.place = image_add_bytes(&d->image, spot.place.p, spot.place.n);
+	else if (!spot.there)
 		s->out.position |= SOCKET_NAMELESS;
-	if (there && relative)
-		s->out.folder = working_directory(d, s->p);
-	return 0;
+	if ((relative && spot.there) || inside)
+		s->out.folder = directory(d, s->p, relative ? "cwd" : "root");
+	buf_free(&spot.place);
+	return rc;
 }
 
 /* --- one socket --- */

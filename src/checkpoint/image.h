@@ -334,7 +334,7 @@ struct image_description {
 		c; /* by kind: see the file of the object; memory: b and c are address and length of its content in the stash, c 0 = it is in data */
 	struct image_span remote; /* sockets: the other end's address */
 	struct image_span
-		folder; /* unix sockets: where a name is seen from that does not begin at the root */
+		folder; /* unix sockets: where a name is seen from that does not begin at the root, or begins at another */
 	struct image_span
 		place; /* unix sockets: where the file is that was bound to, when it is not called so any more */
 	uint32_t backlog;

@@ -242,6 +242,12 @@ def test_object_names(instance):
     both_go_on(instance, "names")
 
 
+@require("root", "userns", "newuidmap")
+def test_names_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "names", "/tmp")
+
+
 @require("root", "cgroup2")
 def test_object_netlink(instance):
     both_go_on(instance, "netlink")

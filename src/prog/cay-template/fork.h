@@ -347,7 +347,7 @@ void sockets_leave(int fd, const struct image_description *d);
 /** sockets_bind() - give @fd, a unix socket, the @address, whose place in the files it takes. Return: 0 or -errno. */
 long sockets_bind(int fd, struct image_span address);
 
-/** sockets_enter() - go to the directory that the name of the unix socket @d is seen from. In the opener. */
+/** sockets_enter() - go to where the name of the unix socket @d is seen from: a working directory, or another root. In the opener. */
 void sockets_enter(const struct image_description *d);
 
 /** sockets_return() - back to the root, where the opener is. */

@@ -8,6 +8,7 @@
 
 #include <asm/poll.h>
 #include <errno.h>
+#include <linux/fcntl.h>
 
 #define AF_UNIX                 1
 #define AF_INET6                10
@@ -104,17 +105,38 @@ static long bind_path(int fd, struct image_span address)
 	return rc;
 }
 
+/* What begins at the root is seen from another root. */
+static bool is_rooted(description *d)
+{
+	return d->path.length > NAME_OFFSET && image_bytes(d->path)[NAME_OFFSET] == '/';
+}
+
+static int root = -1;
+
 void sockets_enter(description *d)
 {
-	if (d->folder.length > 0)
-		(void)fork_must(CALL1(__NR_chdir, image_bytes(d->folder)),
-			"go to where a unix socket has its name");
+	const char *folder = image_bytes(d->folder);
+
+	if (d->folder.length == 0)
+		return;
+	if (is_rooted(d))
+		root = (int)fork_must(
+			CALL3(__NR_open, "/", O_PATH | O_DIRECTORY | BARE_CLOEXEC, 0), "/");
+	(void)fork_must(CALL1(__NR_chdir, folder), folder);
+	if (is_rooted(d))
+		(void)fork_must(CALL1(__NR_chroot, "."), "change the root directory");
 }
 
 void sockets_return(description *d)
 {
-	if (d->folder.length > 0)
-		(void)fork_must(CALL1(__NR_chdir, "/"), "go back to the root");
+	if (d->folder.length == 0)
+		return;
+	if (is_rooted(d)) {
+		(void)fork_must(CALL1(__NR_fchdir, root), "go back to the root");
+		(void)fork_must(CALL1(__NR_chroot, "."), "go back to the root");
+		(void)CALL1(__NR_close, root);
+	}
+	(void)fork_must(CALL1(__NR_chdir, "/"), "go back to the root");
 }
 
 /* Its file was given another name. */
@@ -123,9 +145,11 @@ static void move_file(description *d)
 	const char *path = image_bytes(d->path) + NAME_OFFSET, *place = image_bytes(d->place);
 	struct found former;
 
+	sockets_enter(d);
 	if (find_socket(place, &former))
 		give(path, &former);
 	(void)fork_must(CALL2(__NR_rename, path, place), "rename a unix socket");
+	sockets_return(d);
 }
 
 long sockets_bind(int fd, struct image_span address)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unix sockets whose files are not called as they were bound: renamed to where clients look for them, over another's, and bound to a name that does not begin at the root. */
+/* Unix sockets whose files are not called as they were bound: renamed to where clients look for them, over another's, bound to a name that does not begin at the root, or begins at another. */
 #include "object.h"
 
 #include <stddef.h>
@@ -59,11 +59,44 @@ static void must_receive(int fd, const char *name)
 	MUST(close(sender) == 0);
 }
 
+/* A server in a root directory of its own, which was bound to @name: before that, or there. It answers once. */
+static pid_t jailed(const char *place, const char *name, bool before)
+{
+	int listener = before ? bound(name, SOCK_STREAM) : -1, told[2], served;
+	pid_t pid;
+	char byte = 'j';
+
+	MUST(pipe(told) == 0 && (pid = fork()) >= 0);
+	if (pid == 0) {
+		MUST(chroot(place) == 0 && chdir("/") == 0);
+		if (!before)
+			listener = bound(name, SOCK_STREAM);
+		MUST(write(told[1], "", 1) == 1);
+		MUST((served = accept(listener, NULL, NULL)) >= 0);
+		MUST(write(served, &byte, 1) == 1);
+		_exit(0);
+	}
+	if (listener >= 0)
+		MUST(close(listener) == 0);
+	MUST(read(told[0], &byte, 1) == 1 && close(told[0]) == 0 && close(told[1]) == 0);
+	return pid;
+}
+
+static void must_answer(pid_t pid, const char *name)
+{
+	int client = connected(name, SOCK_STREAM), status;
+	char byte = 0;
+
+	MUST(read(client, &byte, 1) == 1 && byte == 'j');
+	MUST(close(client) == 0 && waitpid(pid, &status, 0) == pid && status == 0);
+}
+
 int main(void)
 {
 	char place[] = "/tmp/names.XXXXXX", told[256];
 	int renamed, over, covered, relative, deep, ends[2], waiting, heard, letters, sender;
 	struct stat st;
+	pid_t inner, outer;
 
 	MUST(mkdtemp(place) != NULL && chdir(place) == 0 && mkdir("deep", 0755) == 0);
 	(void)snprintf(told, sizeof(told), "%s/deep/one.new", place);
@@ -85,8 +118,14 @@ int main(void)
 	(void)snprintf(told, sizeof(told), "%s/six.new", place);
 	heard = bound(told, SOCK_DGRAM);
 	MUST(rename("six.new", "six") == 0);
+	inner = jailed(place, "/seven", false);
+	(void)snprintf(told, sizeof(told), "%s/eight", place);
+	outer = jailed("/var", told, true);
 
 	object_ready();
+
+	must_answer(inner, "seven");
+	must_answer(outer, "eight");
 
 	MUST(close(waiting) == 0 && (waiting = accept(renamed, NULL, NULL)) >= 0);
 	MUST(close(waiting) == 0);
@@ -104,6 +143,6 @@ int main(void)
 	object_talk(sender, letters);
 	must_receive(letters, "five");
 	must_receive(heard, "six");
-	MUST(access("/three", F_OK) < 0 && access("/five", F_OK) < 0);
+	MUST(access("/three", F_OK) < 0 && access("/five", F_OK) < 0 && access("/seven", F_OK) < 0);
 	return object_done();
 }
