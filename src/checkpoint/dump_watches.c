@@ -6,10 +6,13 @@
  */
 #include "checkpoint/dump_parts.h"
 
+#include <errno.h>
 #include <linux/kcmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+
+#define LOOKS 3
 
 static int remember(struct dump *d, const struct subject *s, uint32_t row, uint32_t nth)
 {
@@ -65,6 +68,19 @@ static bool is_watched(const struct dump_epoll *e, int32_t target, pid_t pid, in
 	return syscall(SYS_kcmp, pid, e->p->tracee.host, KCMP_EPOLL_TFD, fd, &slot) == 0;
 }
 
+/* In an examination: the watch is gone, or is of another descriptor of that number. A set that is refused stays as it is for all looks. */
+static bool has_changed(const struct dump *d, const struct dump_epoll *e, int32_t target)
+{
+	for (int i = 0; i < LOOKS && d->examination != NULL; i++) {
+		if (is_watched(e, target, e->p->tracee.host, target))
+			return true;
+		/* whatever it is compared with: is there such a watch? */
+		if (!is_watched(e, target, e->p->tracee.host, e->fd) && errno == ENOENT)
+			return true;
+	}
+	return false;
+}
+
 static uint32_t find_watched(const struct dump *d, const struct dump_epoll *e, int32_t target)
 {
 	for (size_t i = 0; i < d->n_known; i++) {
@@ -87,6 +103,8 @@ int dump_watches_end(struct dump *d, struct err *err)
 		w->description = find_watched(d, e, w->target);
 		if (w->description != IMAGE_NONE &&
 			!image_opened_by_each(dump_description(d, w->description)))
+			continue;
+		if (has_changed(d, e, w->target))
 			continue;
 		if (dump_refuse_at(e->p, e->fd, err,
 			    "descriptor %d is an epoll set that waits for what was descriptor %d, which cannot be carried over so",

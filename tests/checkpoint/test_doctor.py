@@ -113,6 +113,33 @@ def test_a_ping_whose_answer_waits(instance):
         equal(ask(instance, fork, run, "answered()"), "8\n")
 
 
+CHANGING = """
+import os, select, threading
+print("ready", flush=True)
+def change():
+    watched = select.epoll()
+    while True:
+        pipes = [os.pipe() for _ in range(20)]
+        for read, _ in pipes:
+            watched.register(read, select.EPOLLIN)
+        for pair in pipes:
+            for fd in pair:
+                os.close(fd)
+for _ in range(4):
+    threading.Thread(target=change, daemon=True).start()
+input()
+"""
+
+
+@require(*NEEDS)
+def test_what_changes_while_it_is_looked_at_is_left_out(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, f"cat > /tmp/changing.py <<'END'\n{CHANGING}\nEND")
+        wait_output(instance, box, instance.exec(box, "/usr/bin/python3", "/tmp/changing.py", stdin=True), b"ready\n")
+        for _ in range(20):
+            equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+
+
 @require(*NEEDS)
 def test_several_at_once_and_none_that_runs(instance):
     with instance.sandbox() as box:
