@@ -15,7 +15,7 @@
 
 #define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 10U
+#define IMAGE_VERSION 11U
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs

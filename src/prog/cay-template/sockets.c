@@ -11,6 +11,7 @@
 #include <linux/fcntl.h>
 
 #define AF_UNIX                 1
+#define AF_NETLINK              16
 #define AF_INET6                10
 #define SOL_SOCKET              1
 #define REUSEADDR               2
@@ -173,12 +174,13 @@ static bool has_option(description *d, int level, int name)
 	return false;
 }
 
-/* What may be bound, and to which part of an address. Of no port: the socket has none, which only this option leaves so. */
+/* What may be bound, and to which part of an address. Of no port: the socket has none, which only this option leaves so; netlink's addresses have none. */
 static void bind_inet(int fd, description *d)
 {
-	uint16_t port;
+	uint16_t port = 1;
 
-	memcpy(&port, image_bytes(d->path) + PORT_OFFSET, sizeof(port));
+	if (domain_of(d) != AF_NETLINK)
+		memcpy(&port, image_bytes(d->path) + PORT_OFFSET, sizeof(port));
 	/* connections of the same port are there: the option goes back to the program's value afterwards */
 	set(fd, SOL_SOCKET, REUSEADDR, 1);
 	if (has_option(d, IPPROTO_IP, IP_FREEBIND))
