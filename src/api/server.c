@@ -705,12 +705,16 @@ int server_run(const struct server_setup *setup)
 	srv->loop = &loop;
 	fiber_init(&loop);
 	if (open_all(srv, &err) < 0) {
-		log_error("server", "%s", err.msg);
+		log_err("server", &err);
 		return 1;
 	}
 	if (watch_all(srv, setup) < 0) {
 		log_error("server", "cannot watch the sockets");
 		return 1;
+	}
+	if (setup->ready_fd >= 0) {
+		(void)!write(setup->ready_fd, "", 1);
+		(void)close(setup->ready_fd);
 	}
 	(void)uv_signal_init(&loop, &term);
 	(void)uv_signal_init(&loop, &interrupt);

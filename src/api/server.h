@@ -260,6 +260,7 @@ struct server_setup {
 	const char *uid_map;
 	int listen_fd, spawn_fd;
 	int state_fd, run_fd; /* the directories, opened while that was allowed */
+	int ready_fd;         /* gets a byte when requests are taken; -1 = nobody waits */
 
 	struct proc_connector *connector; /* fd -1 when there is none */
 	const char *process_error;

@@ -42,3 +42,8 @@ void log_line(enum log_level level, const char *component, const char *fmt, ...)
 	line[n++] = '\n';
 	(void)!write(STDERR_FILENO, line, n);
 }
+
+void log_err(const char *component, const struct err *err)
+{
+	log_error(component, "%s%s%s", err->msg, err->hint[0] != '\0' ? "; " : "", err->hint);
+}

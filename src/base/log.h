@@ -7,7 +7,7 @@
 #ifndef CAY_BASE_LOG_H
 #define CAY_BASE_LOG_H
 
-#include "base/attr.h"
+#include "base/err.h"
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_NOTICE, LOG_INFO, LOG_DEBUG };
 
@@ -19,6 +19,9 @@ bool log_debug_on(const char *component);
 
 /** log_line() - "<time> <level> <program>/<component> message". Control bytes are escaped; one call is one line. */
 void log_line(enum log_level level, const char *component, const char *fmt, ...) attr_printf(3, 4);
+
+/** log_err() - an error as one line: its message, and what can be done about it. */
+void log_err(const char *component, const struct err *err);
 
 #define log_error(component, ...)  log_line(LOG_ERROR, component, __VA_ARGS__)
 #define log_warn(component, ...)   log_line(LOG_WARN, component, __VA_ARGS__)

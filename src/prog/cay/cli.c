@@ -82,6 +82,7 @@ int cli_connect(struct cli *cli)
 		started = cli_start_server(&why);
 		rc = cli_connect_only(cli);
 		if (rc < 0 && started < 0) {
+			cli->unstarted = true;
 			cli->err = why; /* why ours failed is the better reason */
 			return started == -EAGAIN ? rc : started;
 		}
@@ -197,7 +198,7 @@ static int send_once(struct cli *cli, const char *method, const char *target, co
 static bool server_ended(const struct cli *cli, bool again)
 {
 	return cli->err.code == ERR_SHUTTING_DOWN ||
-	       (again && cli->err.code == ERR_UNAVAILABLE && cli->error == NULL);
+	       (again && cli->err.code == ERR_UNAVAILABLE && cli->error == NULL && !cli->unstarted);
 }
 
 static int send_to_some_server(struct cli *cli, const char *method, const char *target,

@@ -28,6 +28,7 @@ struct cli {
 	struct cli_args args;
 	struct http_client http;
 	bool http_ready; /* @http is initialised */
+	bool unstarted;  /* no server runs and none could be started: there is no other to ask */
 	struct err err;
 	json_t *error;     /* the error object as the API sent it; NULL when the error is ours */
 	const char *doing; /* what the progress line says */

@@ -26,6 +26,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #define OTHER_NS  (90 * NS_PER_S) /* longer than a server takes to end */
 #define TRUST_MAX (256U << 10) /* bytes of further roots: they travel in one frame with a policy */
@@ -191,7 +192,7 @@ static int serve(struct place *p, int ready_fd)
 	int rc;
 
 	if (place_make(p, &err) < 0) {
-		log_error("start", "%s", err.msg);
+		log_err("start", &err);
 		return 1;
 	}
 	if (read_trust(&setup.trust) < 0 || read_through(&setup.through) < 0)
@@ -228,10 +229,7 @@ static int serve(struct place *p, int ready_fd)
 		return 1;
 	}
 	(void)signal(SIGPIPE, SIG_IGN);
-	if (ready_fd >= 0) {
-		(void)!write(ready_fd, "", 1);
-		(void)close(ready_fd);
-	}
+	setup.ready_fd = ready_fd;
 	return server_run(&setup);
 }
 
@@ -260,20 +258,31 @@ static int wait_for_other(const struct place *p, int *lock)
 	return -ETIMEDOUT;
 }
 
+/* What the child has said since the log was @from long goes to who started us. Return: was there anything? */
+static bool repeat(int log_fd, off_t from)
+{
+	char text[1500];
+	ssize_t n = pread(log_fd, text, sizeof(text), from);
+
+	return n > 0 && write(STDERR_FILENO, text, (size_t)n) == n;
+}
+
 /* Become a background process: the parent leaves when the child accepts connections. */
 static int background(struct place *p, int lock)
 {
 	char path[PLACE_SIZE + 16], byte;
 	int ready[2], log_fd, null_fd;
+	off_t from;
 	pid_t pid;
 
 	(void)snprintf(path, sizeof(path), "%s/cayd.log", p->run);
-	log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	log_fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (log_fd < 0 || null_fd < 0 || pipe2(ready, O_CLOEXEC) < 0) {
 		log_error("start", "open '%s': %s", path, strerrordesc_np(errno));
 		return 1;
 	}
+	from = lseek(log_fd, 0, SEEK_END);
 	pid = fork();
 	if (pid < 0)
 		return 1;
@@ -282,7 +291,9 @@ static int background(struct place *p, int lock)
 		(void)close(lock);
 		if (read(ready[0], &byte, 1) == 1)
 			return 0;
-		log_error("start", "cayd could not start; see %s", path);
+		(void)waitpid(pid, NULL, 0); /* so its locks are free */
+		if (!repeat(log_fd, from))
+			log_error("start", "cayd could not start; see %s", path);
 		return 1;
 	}
 	(void)setsid();
@@ -337,7 +348,7 @@ int main(int argc, char **argv)
 	if (check_without() < 0)
 		return 1;
 	if (place_find(&p, &err) < 0) {
-		log_error("start", "%s", err.msg);
+		log_err("start", &err);
 		return 1;
 	}
 	lock = take_lock(&p);

@@ -142,9 +142,16 @@ static int own_directory(
 		return err_raise_sys(err, -errno, "make directory '%s'", path);
 	if (lstat(path, &st) < 0)
 		return err_raise_sys(err, -errno, "directory '%s'", path);
-	if (!S_ISDIR(st.st_mode) ||
-		(st.st_uid != 0 && st.st_uid != p->uid && st.st_uid != geteuid()))
-		return err_raise(err, ERR_HOST, "'%s' is not a directory of ours", path);
+	if (S_ISLNK(st.st_mode))
+		return err_hint(err, err_raise(err, ERR_HOST, "'%s' is a symbolic link", path),
+			"name the directory that it leads to, or mount that one here (mount --bind)");
+	if (!S_ISDIR(st.st_mode))
+		return err_raise(err, ERR_HOST, "'%s' is not a directory", path);
+	if (st.st_uid != 0 && st.st_uid != p->uid && st.st_uid != geteuid())
+		return err_hint(err,
+			err_raise(err, ERR_HOST, "'%s' belongs to user %u, not to the server", path,
+				st.st_uid),
+			"give it to user %u (chown), or name another directory", geteuid());
 	if (!p->rootless && lchown(path, uid, gid) < 0)
 		return err_raise_sys(err, -errno, "own directory '%s'", path);
 	if (chmod(path, mode) < 0)

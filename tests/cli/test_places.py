@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State and runtime directories that are not as they should be: nothing is lost, and who starts the server is told why it does not start."""
+
+import contextlib
+import os
+
+from lib import leaks
+from lib.case import contains, equal, require
+
+
+def elsewhere(instance, tmp):
+    """The environment of a server on the same state that has its runtime directory in another place."""
+    run = os.path.join(tmp, "other-run")
+    return {"CAY_RUN": run, "CAY_SOCKET": os.path.join(run, "cayd.sock")}
+
+
+@contextlib.contextmanager
+def damaged(path):
+    """Its first bytes are others meanwhile."""
+    with open(path, "rb") as f:
+        was = f.read()
+    with open(path, "r+b") as f:
+        f.write(b"no catalogue" * 1000)
+    yield
+    with open(path, "wb") as f:
+        f.write(was)
+
+
+def refused(fresh, words, **env):
+    """A command's words when no server can be started; that is tried once."""
+    log = os.path.join(env.get("CAY_RUN", fresh.run), "cayd.log")
+    before = leaks.read(log).count(words)
+    said = fresh.cay("ps", want=125, env=env).stderr
+    contains(said, words)
+    equal(leaks.read(log).count(words), before + 1)
+    return said
+
+
+@require("root")
+def test_why_the_server_does_not_start_is_told(fresh, tmp):
+    fresh.stop()
+    other = elsewhere(fresh, tmp)
+    link, theirs = os.path.join(tmp, "link"), os.path.join(tmp, "theirs")
+    os.symlink(fresh.state, link)
+    contains(refused(fresh, f"'{link}' is a symbolic link", CAY_STATE=link, **other), "mount --bind")
+    os.mkdir(theirs)
+    os.chown(theirs, 4321, 4321)
+    contains(refused(fresh, f"'{theirs}' belongs to user 4321", CAY_STATE=theirs, **other), "chown")
+    with damaged(os.path.join(fresh.state, "cay.db")), damaged(os.path.join(fresh.state, "cay.db-wal")):
+        contains(refused(fresh, "file is not a database"), "sqlite3 cay.db .recover")
+    fresh.start()
