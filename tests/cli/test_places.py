@@ -4,7 +4,7 @@
 import contextlib
 import os
 
-from lib import leaks
+from lib import cay, leaks
 from lib.case import contains, equal, require
 
 
@@ -12,6 +12,21 @@ def elsewhere(instance, tmp):
     """The environment of a server on the same state that has its runtime directory in another place."""
     run = os.path.join(tmp, "other-run")
     return {"CAY_RUN": run, "CAY_SOCKET": os.path.join(run, "cayd.sock")}
+
+
+@require("root")
+def test_a_state_has_one_server_wherever_that_has_its_runtime_directory(fresh, tmp):
+    """As an ordinary user's second session, or a cron job, has another XDG_RUNTIME_DIR."""
+    other = elsewhere(fresh, tmp)
+    with fresh.sandbox(name="busy") as box:
+        fresh.ok(box, "echo precious > /root/file")
+        said = fresh.cay("ps", env=other, want=125).stderr
+        contains(said, f"another cayd serves '{fresh.state}', from '{fresh.run}'")
+        contains(said, f"CAY_RUN={fresh.run}")
+        equal(fresh.ok(box, "cat /root/file"), "precious\n")
+    fresh.stop()
+    fresh.cay("ps", env=other)  # nobody else is there any more
+    fresh.cay("shutdown", "--stop", env=other)
 
 
 @contextlib.contextmanager

@@ -191,7 +191,7 @@ static int serve(struct place *p, int ready_fd)
 	struct err err = { 0 };
 	int rc;
 
-	if (place_make(p, &err) < 0) {
+	if (place_lock(p, &err) < 0 || place_make(p, &err) < 0) {
 		log_err("start", &err);
 		return 1;
 	}

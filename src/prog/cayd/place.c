@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cayd/place.h"
 #include "api/secret_store.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "store/catalogue.h"
 #include "store/vault.h"
@@ -10,11 +11,15 @@
 #include <grp.h>
 #include <limits.h>
 #include <openssl/sha.h>
+#include <poll.h>
 #include <pwd.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
 #define SUBIDS_NEEDED 65535U
+#define LOCK_NS \
+	(2 * NS_PER_S) /* a server that ends lets go of the lock of RUN and of this one after the other */
 
 static int set_path(char *out, size_t size, const char *value, const char *what, struct err *err)
 {
@@ -232,14 +237,53 @@ static int make_secret_key(const struct place *p, struct err *err)
 	return 0;
 }
 
-int place_make(const struct place *p, struct err *err)
+static int lock_failed(const struct place *p, int fd, const char *path, struct err *err)
 {
+	char run[PLACE_SIZE];
+	ssize_t n;
+
+	if (errno != EWOULDBLOCK)
+		return err_raise_sys(err, -errno, "lock '%s'", path);
+	n = pread(fd, run, sizeof(run) - 1, 0);
+	run[n > 0 ? n : 0] = '\0';
+	(void)err_raise(err, ERR_BUSY, "another cayd serves '%s', from '%s'", p->state, run);
+	return err_hint(err, -EBUSY,
+		"a state directory has one server: reach it with CAY_RUN=%s, or end it there first",
+		run);
+}
+
+int place_lock(const struct place *p, struct err *err)
+{
+	uint64_t deadline = clock_now_ns() + LOCK_NS;
 	char path[PLACE_SIZE + 16];
+	cleanup_fd int fd = -1;
 	int rc = make_parents(p->state);
 
 	if (rc < 0)
 		return err_raise_sys(err, rc, "make directories above '%s'", p->state);
 	rc = own_directory(p, p->state, 0, 0, p->rootless ? 0700 : 0755, err);
+	if (rc < 0)
+		return rc;
+	(void)snprintf(path, sizeof(path), "%s/cayd.lock", p->state);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return err_raise_sys(err, -errno, "open '%s'", path);
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK || clock_now_ns() > deadline)
+			return lock_failed(p, fd, path, err);
+		(void)poll(NULL, 0, 5);
+	}
+	/* for whoever finds it taken; where there is no room for it he is told without it */
+	if (ftruncate(fd, 0) == 0)
+		(void)!pwrite(fd, p->run, strlen(p->run), 0);
+	return TAKE_FD(fd);
+}
+
+int place_make(const struct place *p, struct err *err)
+{
+	char path[PLACE_SIZE + 16];
+	int rc = 0;
+
 	(void)snprintf(path, sizeof(path), "%s/events", p->state);
 	if (rc == 0)
 		rc = own_directory(p, path, p->uid, p->gid, 0700, err);

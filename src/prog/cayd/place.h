@@ -24,7 +24,14 @@ struct place {
 /** place_find() - from environment and user; makes RUN. Return: 0 or -errno with @err set. */
 int place_find(struct place *p, struct err *err);
 
-/** place_make() - make the directories below STATE and RUN, and the catalogue, with their owners. */
+/**
+ * place_lock() - make STATE, and take its lock: it has one server, wherever that has its RUN.
+ *
+ * Return: descriptor that holds it for the life of the process, or -errno with @err set.
+ */
+int place_lock(const struct place *p, struct err *err);
+
+/** place_make() - make the directories below STATE and RUN, and the catalogue, with their owners. STATE is locked. */
 int place_make(const struct place *p, struct err *err);
 
 /** place_program() - path of one of our programs: beside our own executable, else in PREFIX/libexec/cay. */
