@@ -2,7 +2,9 @@
 """State and runtime directories that are not as they should be: nothing is lost, and who starts the server is told why it does not start."""
 
 import contextlib
+import glob
 import os
+import shutil
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
@@ -27,6 +29,28 @@ def test_a_state_has_one_server_wherever_that_has_its_runtime_directory(fresh, t
     fresh.stop()
     fresh.cay("ps", env=other)  # nobody else is there any more
     fresh.cay("shutdown", "--stop", env=other)
+
+
+@require("root")
+def test_a_lost_catalogue_takes_nothing_with_it(fresh, tmp):
+    """What no catalogue knows is removed at a start: over none, or an empty one, there is no start."""
+    box = fresh.post("/v1/sandboxes", {"name": "kept"})["id"]
+    fresh.ok(box, "echo precious > /root/file")
+    fresh.cay("shutdown", "--stop")
+    fresh.process.wait(cay.STOP_SECONDS)
+    saved = os.path.join(tmp, "saved")
+    os.mkdir(saved)
+    for path in glob.glob(os.path.join(fresh.state, "cay.db*")):
+        shutil.move(path, saved)
+    contains(fresh.cay("ps", want=125).stderr, f"the catalogue '{fresh.state}/cay.db' is gone or empty")
+    with open(os.path.join(fresh.state, "cay.db"), "wb"):
+        pass
+    contains(fresh.cay("ps", want=125).stderr, "put the catalogue back")
+    for name in os.listdir(saved):
+        shutil.move(os.path.join(saved, name), os.path.join(fresh.state, name))
+    fresh.start()
+    fresh.cay("start", "kept")
+    equal(fresh.ok(box, "cat /root/file"), "precious\n")
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@
 #include "store/vault.h"
 #include "sys/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
@@ -279,10 +280,46 @@ int place_lock(const struct place *p, struct err *err)
 	return TAKE_FD(fd);
 }
 
+/* Is there a file, or a directory with something in it? */
+static bool holds_something(const char *path)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *entry = NULL;
+
+	if (dir == NULL)
+		return errno == ENOTDIR;
+	while ((entry = readdir(dir)) != NULL && entry->d_name[0] == '.')
+		;
+	(void)closedir(dir);
+	return entry != NULL;
+}
+
+/* What the storage has and no catalogue knows is removed when a server starts: over a lost one none is made anew. */
+static int look_for_catalogue(const struct place *p, struct err *err)
+{
+	static const char *const names[] = { "pool.btrfs", "pool/live", "pool/layers" };
+	char path[PLACE_SIZE + 16];
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "%s/cay.db", p->state);
+	if (stat(path, &st) == 0 && st.st_size > 0)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", p->state, names[i]);
+		if (holds_something(path))
+			return err_hint(err,
+				err_raise(err, ERR_CORRUPT,
+					"the catalogue '%s/cay.db' is gone or empty, and without it all in '%s' would be removed",
+					p->state, path),
+				"put the catalogue back (cay.db and cay.db-wal), or move the storage away to begin anew");
+	}
+	return 0;
+}
+
 int place_make(const struct place *p, struct err *err)
 {
 	char path[PLACE_SIZE + 16];
-	int rc = 0;
+	int rc = look_for_catalogue(p, err);
 
 	(void)snprintf(path, sizeof(path), "%s/events", p->state);
 	if (rc == 0)
