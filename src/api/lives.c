@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint/image.h"
 
 #define START_NS (10 * NS_PER_S)
 
@@ -104,6 +105,19 @@ struct live *live_new(struct server *srv, struct err *err)
 	return NULL;
 }
 
+int live_fits(const struct sandbox *sb, struct err *err)
+{
+	json_int_t version = json_integer_value(json_object_get(sb->keeper->hello_doc, "image"));
+
+	if (version == IMAGE_VERSION && fault("moment.version") == 0)
+		return 0;
+	err_raise(err, ERR_UNSUPPORTED,
+		"the processes of sandbox '%s' were started by %s version of cay: this one cannot capture them",
+		sb->name, version > IMAGE_VERSION ? "a newer" : "an older");
+	return err_hint(err, -EOPNOTSUPP,
+		"snapshots and forks with --files-only leave them out; what is started after the next stop and start of the sandbox can be captured");
+}
+
 bool live_on_spawn_event(struct server *srv, const struct spawn_event *e)
 {
 	list_for_each (&srv->lives, node, next) {
@@ -135,6 +149,8 @@ int api_sandbox_doctor(struct api_call *call, struct err *err)
 		rc = err_raise(err, ERR_STATE, "sandbox '%s' is %s: it has no processes", sb->name,
 			sandbox_state_name(sb->state));
 	else
+		rc = live_fits(sb, err);
+	if (rc == 0)
 		rc = framelink_call(&sb->keeper->link, json_pack("{s:s}", "verb", "examine"),
 			clock_now_ns() + CALL_NS, &found, err);
 	if (rc == 0) {

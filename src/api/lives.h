@@ -33,6 +33,13 @@ int live_ready(struct live *l, struct err *err) attr_must_use;
 /** live_new() - both: an empty template. NULL with @err set. Context: waits. */
 struct live *live_new(struct server *srv, struct err *err);
 
+/**
+ * live_fits() - may a template of ours get the processes of @sb? Its keeper, which a former server started, may be of another version of cay, and its dumper is of the same.
+ *
+ * Return: 0, or an error that says what to do.
+ */
+int live_fits(const struct sandbox *sb, struct err *err) attr_must_use;
+
 /** live_alive() - does its template still run? */
 bool live_alive(const struct live *l);
 

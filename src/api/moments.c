@@ -385,6 +385,9 @@ static int take_all(struct moment *m, struct err *err)
 	if (m->sb->state != SANDBOX_RUNNING)
 		return err_raise(err, ERR_STATE,
 			"sandbox '%s' is not running: it has no processes to keep", m->sb->name);
+	rc = live_fits(m->sb, err);
+	if (rc < 0)
+		return rc;
 	m->memory = spare_take(m->sb->srv, err);
 	if (m->memory == NULL)
 		return -EIO;
@@ -426,7 +429,10 @@ int moment_take(struct moment *m, struct err *err)
 int moment_suspend(struct moment *m, struct err *err)
 {
 	const struct epoch e = epoch_of(m, &with_processes);
+	int rc = live_fits(m->sb, err);
 
+	if (rc < 0)
+		return rc;
 	m->for_good = true;
 	m->memory = live_new(m->sb->srv, err);
 	if (m->memory == NULL)

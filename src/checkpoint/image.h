@@ -13,9 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IMAGE_MAGIC   0x494d4143U /* "CAMI" */
-#define PLAN_MAGIC    0x4c504143U /* "CAPL" */
-#define IMAGE_VERSION 11U
+#define IMAGE_MAGIC 0x494d4143U /* "CAMI" */
+#define PLAN_MAGIC  0x4c504143U /* "CAPL" */
+#define IMAGE_VERSION \
+	12U /* grows, too, with what a dumper and a template say to each other (template_wire.h) */
 
 /*
  * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint/image.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
@@ -94,11 +95,12 @@ void keeper_reply_error(struct conn *c, json_int_t request, const struct err *er
 
 json_t *keeper_hello(const struct keeper *k)
 {
-	json_t *hello = json_pack("{s:i, s:s, s:s, s:s, s:b, s:i, s:i, s:b, s:b, s:I}", "protocol",
-		KEEPER_PROTOCOL, "version", CAY_VERSION, "sandbox", k->id, "state",
-		keeper_state_name(k->state), "gateway", keeper_gateway_running(k), "init_pid",
-		k->box.init_pid, "fork_pid", k->fork_pid, "init_gone", k->box.init_gone, "held",
-		k->fork_parent >= 0, "unacked", (json_int_t)json_array_size(k->events));
+	json_t *hello = json_pack("{s:i, s:i, s:s, s:s, s:s, s:b, s:i, s:i, s:b, s:b, s:I}",
+		"protocol", KEEPER_PROTOCOL, "image", (int)IMAGE_VERSION, "version", CAY_VERSION,
+		"sandbox", k->id, "state", keeper_state_name(k->state), "gateway",
+		keeper_gateway_running(k), "init_pid", k->box.init_pid, "fork_pid", k->fork_pid,
+		"init_gone", k->box.init_gone, "held", k->fork_parent >= 0, "unacked",
+		(json_int_t)json_array_size(k->events));
 
 	BUG_ON(hello == NULL);
 	return hello;

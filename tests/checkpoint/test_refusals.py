@@ -104,6 +104,25 @@ def test_before_anything_is_changed(tmp):
 
 
 @require(*NEEDS)
+def test_processes_of_another_version_of_cay(fresh):
+    """After an upgrade: their keeper and its dumper are of the version that started them. They are left alone, and what to do is said."""
+    box = fresh.post("/v1/sandboxes", {"name": "old"})["id"]
+    run = fresh.exec(box, "sleep", "1000")
+    fresh.kill()
+    fresh.start(CAY_FAULT="moment.version" + ":1+=error")
+    for method, path, body in (("POST", "snapshots", {}), ("POST", "fork", {"live": True}), ("POST", "suspend", None), ("GET", "doctor", None)):
+        error = raises(cay.ApiError, fresh.call, method, f"/v1/sandboxes/{box}/{path}", body)
+        contains(error.message, "the processes of sandbox 'old' were started by an older version of cay")
+        contains(error.hint, "--files-only")
+        equal(error.code, "unsupported")
+    fresh.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": True})
+    equal(fresh.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
+    fresh.kill()
+    fresh.start()  # of one version again
+    equal(fresh.post(f"/v1/sandboxes/{box}/snapshots", {})["files_only"], False)
+
+
+@require(*NEEDS)
 def test_a_directory_that_is_called_removed(instance):
     """Its name says so and it is there: carried. One that is not there is refused, also one that had such a name."""
     with instance.sandbox() as box:
