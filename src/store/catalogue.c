@@ -49,14 +49,22 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
 	"SELECT id, doc FROM %s WHERE owner = ?1 ORDER BY number",
 };
 
+/* For the index of its log (cay.db-shm), which each first connection makes anew, SQLite has no word of its own. */
+static bool has_no_room(struct catalogue *c, int rc)
+{
+	int why = sqlite3_system_errno(c->db);
+
+	return rc == SQLITE_FULL || (rc == SQLITE_IOERR && (why == ENOSPC || why == EDQUOT));
+}
+
 static int fail(struct catalogue *c, struct err *err, const char *what)
 {
-	int rc = sqlite3_errcode(c->db);
+	int rc = sqlite3_errcode(c->db) & 0xFF;
 
-	switch (rc & 0xFF) {
+	switch (has_no_room(c, rc) ? SQLITE_FULL : rc) {
 	case SQLITE_FULL:
 		return err_hint(err,
-			err_raise(err, ERR_DISK_FULL, "%s: %s", what, sqlite3_errmsg(c->db)),
+			err_raise(err, ERR_DISK_FULL, "%s: %s", what, sqlite3_errstr(SQLITE_FULL)),
 			"make room on the disk of the state directory: cay rm, cay prune, or remove other files there");
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB: /* once it is open, nothing is said with it of the object that was asked for */

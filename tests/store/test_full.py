@@ -20,14 +20,14 @@ TIMEOUT = 180
 
 
 @contextlib.contextmanager
-def small_disk(tmp, inodes):
-    """An instance, not started, on a file system of its own of 700 MB. Keepers of others would hold mounts that they can see."""
+def small_disk(tmp, inodes, reserved=0):
+    """An instance, not started, on a file system of its own of 700 MB, of which @reserved percent are root's. Keepers of others would hold mounts that they can see."""
     in_own_mounts()
     image, top = os.path.join(tmp, "disk"), os.path.join(tmp, "top")
     os.mkdir(top)
     with open(image, "wb") as f:
         f.truncate(700 << 20)
-    subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-F", "-m", "0", "-N", str(inodes), image], check=True)
+    subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-F", "-m", str(reserved), "-N", str(inodes), image], check=True)
     subprocess.run(["mount", "-o", "loop", image, top], check=True)
     os.chmod(top, 0o755)
     instance = cay.Instance(top)
@@ -148,6 +148,21 @@ def test_a_stopped_sandbox_is_started_to_make_room(tmp):
         instance.ok("old", "rm /var/tmp/big")
         instance.post("/v1/sandboxes", {"name": "another"})
         os.unlink(os.path.join(top, "filler"))
+        check_all_is_there(instance)
+
+
+@require("root", "loop")
+def test_a_server_that_finds_no_room_at_all_says_so(tmp):
+    """What root has filled to the last of its own blocks leaves nobody else one, what was given back included."""
+    with small_disk(tmp, 60000, reserved=5) as (instance, top):
+        os.makedirs(os.path.join(instance.state, "pool", "layers"))
+        begin(instance)
+        fill_bytes(top)
+        instance.kill()
+        run = os.path.join(tmp, "run")  # its log has room
+        contains(instance.cay("ps", want=125, env={"CAY_RUN": run, "CAY_SOCKET": run + "/cayd.sock"}).stderr, "database or disk is full; make room on the disk of the state directory")
+        os.unlink(os.path.join(top, "filler"))
+        instance.start()
         check_all_is_there(instance)
 
 
