@@ -14,7 +14,7 @@ struct follower {
 	bool sse;
 };
 
-/* As many events as fit into a batch. Return: 0 or -errno. */
+/* As many events as fit into a batch, or as can be read. Return: 0, or -errno when there is none. */
 static int collect(struct follower *f, struct buf *out)
 {
 	cleanup_buf struct buf line = BUF_INIT(4U << 20);
@@ -24,10 +24,8 @@ static int collect(struct follower *f, struct buf *out)
 
 		buf_reset(&line);
 		rc = journal_read(f->call->srv->journal, f->sandbox, f->next, &line);
-		if (rc == -ENOENT)
-			return 0;
 		if (rc < 0)
-			return rc;
+			return rc == -ENOENT || out->n > 0 ? 0 : rc;
 		if (f->sse)
 			buf_fmt(out, "id: %lu\ndata: ", f->next);
 		buf_add(out, line.p, line.n);
@@ -81,25 +79,29 @@ static int begin_at(struct follower *f, struct err *err)
 	return err_hint(err, -ESTALE, "begin there (cay events --from %lu)", first);
 }
 
-static int stream_events(struct follower *f, bool follow)
+static int stream_events(struct follower *f, bool follow, struct err *err)
 {
 	struct http_conn *conn = f->call->conn;
+	cleanup_buf struct buf out = BUF_INIT(8U << 20);
+	uint64_t from = f->next;
+	int rc = collect(f, &out);
 	char first[64];
 
-	(void)snprintf(first, sizeof(first), "Cay-Events-From: %lu\r\n", f->next);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the event log");
+	(void)snprintf(first, sizeof(first), "Cay-Events-From: %lu\r\n", from);
 	http_begin(conn, 200, f->sse ? "text/event-stream" : "application/x-ndjson", first);
-	for (;;) {
-		cleanup_buf struct buf out = BUF_INIT(8U << 20);
-
-		if (collect(f, &out) < 0)
-			return 0; /* the connection breaks off: the client sees that it is not the end */
+	for (; rc == 0; rc = collect(f, &out)) {
 		if (out.n > 0) {
 			if (http_write(conn, out.p, out.n) < 0)
 				return 0;
+			buf_free(&out);
 			continue;
 		}
-		if (!follow || f->call->srv->stopping)
-			break;
+		if (!follow || f->call->srv->stopping) {
+			http_end(conn);
+			return 0;
+		}
 		if (stream_has_left(http_stream(conn)))
 			return 0;
 		if (waiters_wait(&f->call->srv->events_changed, clock_now_ns() + KEEPALIVE_NS) <
@@ -107,8 +109,7 @@ static int stream_events(struct follower *f, bool follow)
 			f->sse && http_write(conn, ":\n\n", 3) < 0)
 			return 0;
 	}
-	http_end(conn);
-	return 0;
+	return 0; /* the connection breaks off: the client sees that it is not the end */
 }
 
 int api_event_list(struct api_call *call, struct err *err)
@@ -116,7 +117,7 @@ int api_event_list(struct api_call *call, struct err *err)
 	struct follower f = { .call = call, .sse = accepts_sse(call->conn) };
 	int rc = begin_at(&f, err);
 
-	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"));
+	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"), err);
 }
 
 /* A sandbox by any of its names, or the whole id of one that is gone: its events stay. */
@@ -145,7 +146,7 @@ int api_sandbox_events(struct api_call *call, struct err *err)
 		return rc;
 	f.sandbox = id;
 	rc = begin_at(&f, err);
-	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"));
+	return rc < 0 ? rc : stream_events(&f, api_flag(call, "follow"), err);
 }
 
 int server_chain_head(

@@ -558,10 +558,18 @@ static int reading_fd(struct journal *j, uint32_t segment)
 	return j->read_fd;
 }
 
+/* What is in memory alone is shown to nobody. */
+static int make_written(struct journal *j, struct place at)
+{
+	if (at.segment != j->segment || (uint64_t)at.offset + at.size <= j->written)
+		return 0;
+	return journal_flush(j);
+}
+
 static int read_line(struct journal *j, uint64_t n, struct buf *out)
 {
-	int fd, rc = journal_flush(j);
 	struct place at = place_of(j, n);
+	int fd, rc = make_written(j, at);
 	size_t done = 0;
 	char *to;
 

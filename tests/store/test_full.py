@@ -224,6 +224,24 @@ def test_what_is_told_where_no_bytes_are_left_is_told_once(tmp):
 
 
 @require("root", "loop")
+def test_events_are_read_where_no_more_can_be_written(tmp):
+    """Those that are on the disk; that there are others is told at their end."""
+    with small_disk(tmp, 60000) as (instance, top):
+        os.makedirs(os.path.join(instance.state, "pool", "layers"))
+        begin(instance)
+        fill_bytes(top)
+        for _ in range(20):  # the last block of the log has room for some
+            instance.ok("old", "true")
+        done = instance.cay("events", "old", want=125)
+        contains(done.stdout, "sandbox.started")
+        last = int(done.stdout.splitlines()[-1].split()[0])
+        contains(instance.cay("events", "old", "--from", last + 1, want=125).stderr, "read the event log: No space left on device")
+        os.unlink(os.path.join(top, "filler"))
+        equal(instance.cay("events", "old").stdout.startswith(done.stdout), True)
+        check_all_is_there(instance)
+
+
+@require("root", "loop")
 def test_prune_says_what_became_free(tmp):
     """Of what it removes itself, too, snapshots and sandboxes; what is given back later, that more comes."""
     for kind in ("directory", "btrfs"):
