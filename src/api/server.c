@@ -99,9 +99,13 @@ void server_flush(struct server *srv)
 {
 	int rc = journal_flush(srv->journal);
 
-	if (rc < 0)
+	/* tried in each turn of the loop, and told when it changes */
+	if (rc < 0 && rc != srv->flushed)
 		log_error("events", "write the journal: %s", strerrordesc_np(-rc));
-	else
+	else if (rc == 0 && srv->flushed < 0)
+		log_notice("events", "the journal is written again");
+	srv->flushed = rc;
+	if (rc == 0)
 		send_acks(srv);
 }
 

@@ -204,6 +204,7 @@ struct server {
 	struct http_server http;
 	struct catalogue *catalogue;
 	struct journal *journal;
+	int flushed; /* how it went the last time: server_flush() */
 	struct process_source *processes;
 	char process_error[200]; /* why there are no process events; "" = there are */
 	uv_poll_t spawn_poll, process_poll;

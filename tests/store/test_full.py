@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from lib import cay
+from lib import cay, leaks
 from lib.case import contains, equal, raises, require
 from lib.pool import in_own_mounts
 
@@ -228,6 +228,7 @@ def test_events_are_read_where_no_more_can_be_written(tmp):
     """Those that are on the disk; that there are others is told at their end."""
     with small_disk(tmp, 60000) as (instance, top):
         os.makedirs(os.path.join(instance.state, "pool", "layers"))
+        instance.log = os.path.join(tmp, "cayd.log")
         begin(instance)
         fill_bytes(top)
         for _ in range(20):  # the last block of the log has room for some
@@ -236,8 +237,10 @@ def test_events_are_read_where_no_more_can_be_written(tmp):
         contains(done.stdout, "sandbox.started")
         last = int(done.stdout.splitlines()[-1].split()[0])
         contains(instance.cay("events", "old", "--from", last + 1, want=125).stderr, "read the event log: No space left on device")
+        equal(leaks.read(instance.log).count("write the journal: No space left on device"), 1, "how often it is logged")
         os.unlink(os.path.join(top, "filler"))
         equal(instance.cay("events", "old").stdout.startswith(done.stdout), True)
+        contains(leaks.read(instance.log), "the journal is written again")
         check_all_is_there(instance)
 
 
