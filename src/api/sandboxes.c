@@ -398,7 +398,8 @@ void sandbox_unlist(struct sandbox *sb)
 
 static int load_one(void *ctx, const char *id, const char *text)
 {
-	struct server *srv = ctx;
+	const struct loading *l = ctx;
+	struct server *srv = l->srv;
 	json_t *doc = json_loads(text, 0, NULL);
 	const char *name = json_string_value(json_object_get(doc, "name"));
 	struct sandbox *sb;
@@ -408,10 +409,9 @@ static int load_one(void *ctx, const char *id, const char *text)
 		json_decref(doc);
 		return 0;
 	}
-	if (name == NULL) {
-		log_error("catalogue", "sandbox '%s' cannot be read: ignored", id);
+	if (name == NULL || !id_valid(id)) {
 		json_decref(doc);
-		return 0;
+		return server_unread(l, "sandboxes", id);
 	}
 	(void)sandbox_policy_back(doc);
 	sb = sandbox_alloc(srv, id, name, doc);
@@ -422,5 +422,7 @@ static int load_one(void *ctx, const char *id, const char *text)
 
 int sandboxes_load(struct server *srv, struct err *err)
 {
-	return catalogue_each(srv->catalogue, CATALOGUE_SANDBOXES, load_one, srv, err);
+	struct loading l = { srv, err };
+
+	return catalogue_each(srv->catalogue, CATALOGUE_SANDBOXES, load_one, &l, err);
 }

@@ -272,6 +272,16 @@ static bool admit(void *ctx, uid_t uid, gid_t gid, attr_unused pid_t pid)
 
 /* --- starting --- */
 
+int server_unread(const struct loading *l, const char *table, const char *id)
+{
+	(void)err_raise(l->err, ERR_CORRUPT,
+		"row '%s' of the table '%s' in the catalogue cannot be read, and without it its files would be removed",
+		id, table);
+	return err_hint(l->err, -EBADMSG,
+		"put the catalogue back from a copy, or give the row and its files up: sqlite3 %s/cay.db \"DELETE FROM %s WHERE id = '%s'\"",
+		l->srv->state, table, id);
+}
+
 json_t *server_known_ids(struct server *srv)
 {
 	json_t *ids = json_array();

@@ -321,6 +321,17 @@ void reserve_use(struct server *srv);
 /** reserve_check() - before an operation that takes room: %ERR_DISK_FULL when there is none but what is set aside (of a pool that is broken its jobs tell). */
 int reserve_check(const struct server *srv, struct err *err) attr_must_use;
 
+/** struct loading - what reads rows of the catalogue when the server starts. */
+struct loading {
+	struct server *srv;
+	struct err *err;
+};
+
+/**
+ * server_unread() - row @id of @table cannot be read. What it needs would be garbage, of which a start clears the pool: there is none. Return: -EBADMSG with @l->err set.
+ */
+int server_unread(const struct loading *l, const char *table, const char *id);
+
 /** server_known_ids() - ids of all sandboxes and of all keepers of the pool. A new reference. */
 json_t *server_known_ids(struct server *srv);
 

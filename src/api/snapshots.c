@@ -44,24 +44,29 @@ void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures)
 
 static int load_one(void *ctx, const char *id, const char *text)
 {
+	const struct loading *l = ctx;
 	json_t *doc = json_loads(text, 0, NULL);
 
 	if (telling_is_buried(doc)) {
-		telling_buried(ctx, CATALOGUE_SNAPSHOTS, id, doc);
+		telling_buried(l->srv, CATALOGUE_SNAPSHOTS, id, doc);
 		json_decref(doc);
 		return 0;
 	}
-	if (doc == NULL || !id_valid(id))
-		log_error("catalogue", "snapshot '%s' cannot be read: ignored", id);
-	else /* a template ends with its server; what is on disk is loaded when somebody wants it */
-		snapshot_set_live(snapshot_add(ctx, id, doc), NULL,
-			json_incref(json_object_get(doc, "live")));
+	if (!json_is_array(json_object_get(doc, "layers")) || !id_valid(id)) {
+		json_decref(doc);
+		return server_unread(l, "snapshots", id);
+	}
+	/* a template ends with its server; what is on disk is loaded when somebody wants it */
+	snapshot_set_live(
+		snapshot_add(l->srv, id, doc), NULL, json_incref(json_object_get(doc, "live")));
 	return 0;
 }
 
 int snapshots_load(struct server *srv, struct err *err)
 {
-	return catalogue_each(srv->catalogue, CATALOGUE_SNAPSHOTS, load_one, srv, err);
+	struct loading l = { srv, err };
+
+	return catalogue_each(srv->catalogue, CATALOGUE_SNAPSHOTS, load_one, &l, err);
 }
 
 void snapshots_tell_again(struct server *srv)

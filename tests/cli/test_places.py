@@ -5,6 +5,7 @@ import contextlib
 import glob
 import os
 import shutil
+import sqlite3
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
@@ -51,6 +52,33 @@ def test_a_lost_catalogue_takes_nothing_with_it(fresh, tmp):
     fresh.start()
     fresh.cay("start", "kept")
     equal(fresh.ok(box, "cat /root/file"), "precious\n")
+
+
+def write_row(instance, table, number, doc):
+    """What @doc was before."""
+    with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+        [(was,)] = db.execute(f"SELECT doc FROM {table} WHERE id = ?", (number,)).fetchall()
+        db.execute(f"UPDATE {table} SET doc = ? WHERE id = ?", (doc, number))
+    return was
+
+
+@require("root")
+def test_a_row_that_cannot_be_read_takes_nothing_with_it(fresh):
+    """It was ignored, and its files were removed as nobody's."""
+    box = fresh.post("/v1/sandboxes", {"name": "kept"})["id"]
+    fresh.ok(box, "echo precious > /root/file")
+    snapshot = fresh.post(f"/v1/sandboxes/{box}/snapshots", {"name": "saved"})["id"]
+    fresh.cay("shutdown", "--stop")
+    fresh.process.wait(cay.STOP_SECONDS)
+    for table, number in (("sandboxes", box), ("snapshots", snapshot)):
+        for doc in ('{"name":"ke', "[]", "{}"):
+            was = write_row(fresh, table, number, doc)
+            contains(refused(fresh, f"row '{number}' of the table '{table}' in the catalogue cannot be read"), f"DELETE FROM {table} WHERE id = '{number}'")
+            write_row(fresh, table, number, was)
+    fresh.start()
+    fresh.cay("start", "kept")
+    equal(fresh.ok(box, "cat /root/file"), "precious\n")
+    equal(fresh.post("/v1/snapshots/saved/verify")["state"], "verified")
 
 
 @contextlib.contextmanager
