@@ -336,11 +336,21 @@ static int store_recover(struct server *srv)
 	return 0;
 }
 
+/* Does the catalogue know anything that has files in the pool? Then none is made anew in its place. */
+static bool has_files(const struct server *srv)
+{
+	return !list_empty(&srv->sandboxes) || !list_empty(&srv->snapshots) ||
+	       !list_empty(&srv->images);
+}
+
 /* Return: 1: the storage is there for the first time, and nobody has seen to it; 0; or an error. */
 static int storage_run(struct server *srv, json_t *request, struct err *err)
 {
 	json_t *ok = NULL;
-	int first, rc = job_run(srv, request, NULL, NULL, &ok, err);
+	int first, rc;
+
+	(void)json_object_set_new(request, "expected", json_boolean(has_files(srv)));
+	rc = job_run(srv, request, NULL, NULL, &ok, err);
 
 	if (rc < 0)
 		return rc;
@@ -461,7 +471,7 @@ static void startup_main(void *arg)
 	rc = storage_run(
 		srv, json_pack("{s:s,s:s}", "verb", "storage", "op", "init"), &srv->storage_error);
 	if (rc < 0)
-		log_error("store", "storage: %s", srv->storage_error.msg);
+		log_err("store", &srv->storage_error);
 	sandboxes_recover(srv);
 	srv->recovered = true;
 	if (rc >= 0)

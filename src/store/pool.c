@@ -223,6 +223,12 @@ static int init(struct job *job, const char **reason, struct err *err)
 		    faccessat(store->state, POOL_FILE, F_OK, 0) == 0;
 	int rc = job_number(job->request, "size_bytes", default_size(store), &size, err);
 
+	if (rc == 0 && !made && job_flag(job->request, "expected", false))
+		return err_hint(err,
+			err_raise(err, ERR_CORRUPT,
+				"the pool of '%s' is gone (pool.btrfs, or what was in pool/), and with it the files of all that the catalogue knows",
+				store->path),
+			"put it back, then run 'cay storage init'; to begin anew move cay.db away, too");
 	*reason = made ? NULL : why_directory(store, job->request);
 	if (rc == 0 && !made && *reason == NULL) {
 		rc = format(store, size, err);

@@ -54,6 +54,24 @@ def test_a_lost_catalogue_takes_nothing_with_it(fresh, tmp):
     equal(fresh.ok(box, "cat /root/file"), "precious\n")
 
 
+@require("root", "btrfs")
+def test_a_lost_pool_is_not_replaced_by_an_empty_one(fresh, tmp):
+    """Its sandboxes would start, without a word, without their files."""
+    box = fresh.post("/v1/sandboxes", {"name": "kept"})["id"]
+    fresh.ok(box, "echo precious > /root/file")
+    fresh.cay("shutdown", "--stop")
+    fresh.process.wait(cay.STOP_SECONDS)
+    pool, saved = os.path.join(fresh.state, "pool.btrfs"), os.path.join(tmp, "saved")
+    os.rename(pool, saved)
+    fresh.start()
+    for command in (["start", "kept"], ["create"], ["storage", "init"]):
+        contains(fresh.cay(*command, want=125).stderr, f"the pool of '{fresh.state}' is gone")
+    os.rename(saved, pool)
+    fresh.cay("storage", "init")
+    fresh.cay("start", "kept")
+    equal(fresh.ok(box, "cat /root/file"), "precious\n")
+
+
 def write_row(instance, table, number, doc):
     """What @doc was before."""
     with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
