@@ -155,12 +155,21 @@ static int env_list(
 	return rc;
 }
 
+/* Where nearly all are taken, each of them is looked at once, and not the whole list for each. */
 static uint16_t free_channel(struct sandbox *sb)
 {
-	for (unsigned int i = 0; i < UINT16_MAX; i++) {
+	static unsigned char taken[(UINT16_MAX + 1) / 8];
+
+	memset(taken, 0, sizeof(taken));
+	list_for_each (&sb->execs, node, next) {
+		uint16_t c = list_entry(node, struct exec, node)->channel;
+
+		taken[c / 8] |= (unsigned char)(1U << c % 8);
+	}
+	for (unsigned int i = 0; i <= UINT16_MAX; i++) {
 		uint16_t c = sb->next_channel++;
 
-		if (c != 0 && exec_by_channel(sb, c) == NULL)
+		if (c != 0 && (taken[c / 8] & 1U << c % 8) == 0)
 			return c;
 	}
 	return 0;
@@ -174,7 +183,11 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 	struct exec *e;
 
 	if (channel == 0) {
-		(void)err_raise(err, ERR_LIMIT, "sandbox '%s' has too many execs", sb->name);
+		(void)err_raise(err, ERR_LIMIT,
+			"sandbox '%s' has had %d commands, which is all that it can have", sb->name,
+			UINT16_MAX);
+		(void)err_hint(
+			err, 0, "go on in a fork of it (cay fork), which begins to count anew");
 		return NULL;
 	}
 	if (env_check(json_object_get(request, "env"), err) < 0 ||
