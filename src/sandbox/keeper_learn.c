@@ -155,7 +155,7 @@ static void learn(struct keeper *k, int listener, const struct seccomp_notif *no
 		return;
 	install.n = n > 0 ? (uint32_t)n : 0;
 	if (n < 0) {
-		learned_lost(&k->learned);
+		learned_lost(&k->learned, &install.who, install.all);
 		return;
 	}
 	if (learned_needs_tree(&k->learned, &install.who))

@@ -23,7 +23,10 @@ struct learned_record {
 	uint32_t last;
 	uint32_t inherited; /* what it had before the first of them */
 	uint32_t
-		for_all; /* depth of the uppermost of them that was to be in all threads; 0 = none was */
+		for_all; /* depth of the uppermost of them that came into all threads; 0 = none did */
+	uint32_t
+		tried; /* depth of the last, if it was to; whether it did shows by how many the thread has */
+	uint32_t lost; /* from this depth on it may have what is not here; 0 = it has not */
 };
 
 /* --- filters --- */
@@ -210,6 +213,11 @@ static uint32_t inherited(const struct learned *l, const struct learned_tree *tr
 
 /* --- whose they are --- */
 
+static bool is_lost(const struct learned_record *r, uint32_t depth)
+{
+	return r->lost != 0 && r->lost <= depth;
+}
+
 /*
  * What a filter for all threads has made the same in all of @t's process, as far as it has some. @ret: that, or %LEARNED_UNKNOWN when there was none.
  * Return: false when it cannot be told, because who has installed it is gone, and so is whether the kernel took it.
@@ -220,15 +228,23 @@ static bool of_all_threads(const struct learned *l, const struct learned_tree *t
 	*ret = LEARNED_UNKNOWN;
 	for (size_t i = 0; i < l->n_records; i++) {
 		const struct learned_record *r = &l->records[i];
-		const struct learned_thread *by;
+		uint32_t filter;
 
-		if (r->process != t->process || r->for_all < t->n)
+		if (r->process != t->process || (r->for_all < t->n && r->tried < t->n))
 			continue;
-		by = find_thread(tree, r->tid, r->started);
-		if (by == NULL)
+		if (r->for_all < t->n) {
+			const struct learned_thread *by = find_thread(tree, r->tid, r->started);
+
+			if (by == NULL)
+				return false;
+			if (by->n < r->tried)
+				continue;
+		}
+		filter = cut(l, r->last, t->n);
+		/* of two one was in vain, and the other has made it look as if it was not */
+		if (is_lost(r, t->n) || (*ret != LEARNED_UNKNOWN && *ret != filter))
 			return false;
-		if (by->n >= r->for_all)
-			*ret = cut(l, r->last, t->n);
+		*ret = filter;
 	}
 	return true;
 }
@@ -241,7 +257,8 @@ static bool may_be_another(const struct learned *l, const struct learned_tree *t
 		const struct learned_record *r = &l->records[i];
 
 		if (r->process == t->process && find_thread(tree, r->tid, r->started) == NULL &&
-			depth_of(l, r->last) >= t->n && cut(l, r->last, t->n) != filter)
+			(is_lost(r, t->n) ||
+				(depth_of(l, r->last) >= t->n && cut(l, r->last, t->n) != filter)))
 			return true;
 	}
 	return false;
@@ -253,7 +270,8 @@ static uint32_t of_record(
 {
 	uint32_t depth = depth_of(l, r->last);
 
-	return depth >= t->n && depth <= t->n + 1 ? cut(l, r->last, t->n) : LEARNED_UNKNOWN;
+	return depth >= t->n && depth <= t->n + 1 && !is_lost(r, t->n) ? cut(l, r->last, t->n)
+								       : LEARNED_UNKNOWN;
 }
 
 uint32_t learned_chain(
@@ -272,9 +290,33 @@ uint32_t learned_chain(
 
 /* --- adding --- */
 
-void learned_lost(struct learned *l)
+/* What was tried for all threads is in all, or was in vain. */
+static void settle(struct learned_record *r, uint32_t n)
 {
+	if (r->tried != 0 && n >= r->tried)
+		r->for_all = r->tried;
+	r->tried = 0;
+}
+
+void learned_lost(struct learned *l, const struct learned_thread *who, bool all)
+{
+	const bool anybody = who->process == 0;
+	struct learned_record *own = find_record(l, who->tid, who->started);
+
 	l->forgot = true;
+	if (own == NULL && !anybody)
+		own = add_record(l, who);
+	for (size_t i = 0; i < l->n_records; i++) {
+		struct learned_record *r = &l->records[i];
+
+		/* where it has no record of its own, those of its process say so for it */
+		if (!anybody && r != own && (r->process != who->process || (own != NULL && !all)))
+			continue;
+		if (r == own)
+			settle(r, who->n);
+		if (!is_lost(r, who->n + 1))
+			r->lost = who->n + 1;
+	}
 }
 
 void learned_adoption(struct learned *l)
@@ -289,10 +331,11 @@ static bool is_on_record(
 	for (size_t i = 0; i < l->n_records; i++) {
 		const struct learned_record *other = &l->records[i];
 
-		if (other != r && other->process == who->process && other->for_all >= who->n)
+		if (other != r && other->process == who->process &&
+			(other->for_all >= who->n || other->tried >= who->n))
 			return false;
 	}
-	return r != NULL && depth_of(l, r->last) >= who->n;
+	return r != NULL && depth_of(l, r->last) >= who->n && !is_lost(r, who->n);
 }
 
 bool learned_needs_tree(const struct learned *l, const struct learned_thread *who)
@@ -341,14 +384,13 @@ void learned_add(struct learned *l, const struct learned_install *install,
 	if (r == NULL && filter != LEARNED_UNKNOWN)
 		r = add_record(l, who);
 	if (r == NULL || filter == LEARNED_UNKNOWN) {
-		l->forgot = true;
+		learned_lost(l, who, install->all);
 		return;
 	}
+	settle(r, who->n);
 	r->last = filter;
-	if (install->all)
-		r->for_all = who->n + 1;
-	else if (r->for_all > who->n)
-		r->for_all = 0; /* it was in vain */
+	r->tried = install->all ? who->n + 1 : 0;
+	r->lost = 0;
 }
 
 /* --- for a capture --- */

@@ -60,8 +60,8 @@ bool learned_needs_tree(const struct learned *l, const struct learned_thread *wh
 void learned_add(struct learned *l, const struct learned_install *install,
 	const struct learned_tree *tree, bool (*lives)(int32_t process));
 
-/** learned_lost() - somebody installs a filter that could not be read. */
-void learned_lost(struct learned *l);
+/** learned_lost() - @who (process 0: nobody knows who) installs a filter that could not be read, for @all threads of its process or for itself. */
+void learned_lost(struct learned *l, const struct learned_thread *who, bool all);
 
 /** learned_adoption() - somebody makes children for its own parent (CLONE_PARENT), or has orphans come to itself (PR_SET_CHILD_SUBREAPER). */
 void learned_adoption(struct learned *l);

@@ -214,6 +214,44 @@ TEST(one_for_all_threads)
 	check_int(has(second), -1);
 }
 
+TEST(one_for_all_threads_that_came_and_one_in_vain)
+{
+	struct learned_thread *first, *second, *other;
+
+	begin();
+	first = thread(10, 10, 5, 0);
+	second = thread(11, 10, 5, 0);
+	other = thread(20, 20, 5, 0);
+	take(other, 9);
+	install(second, 2, false); /* in vain */
+	install(first, 3, true);
+	first->n = second->n = 1;
+	check_int(has(second), 3);
+	install(first, 4, true); /* in vain */
+	check_int(has(first), 3);
+	check_int(has(second), 3);
+	take(second, 5);
+	check_int(has(second), 35);
+}
+
+TEST(two_for_all_threads_one_of_them_in_vain)
+{
+	struct learned_thread *first, *second, *other;
+
+	begin();
+	first = thread(10, 10, 5, 0);
+	second = thread(11, 10, 5, 0);
+	other = thread(20, 20, 5, 0);
+	take(other, 9);
+	install(first, 1, false); /* in vain */
+	install(second, 2, true); /* in vain */
+	install(first, 3, true);
+	first->n = second->n = 1;
+	/* by how many they have it could be either */
+	check_int(has(first), -1);
+	check_int(has(second), -1);
+}
+
 TEST(who_executes_a_program_takes_the_first_ones_number)
 {
 	struct learned_thread *first, *second, *other;
@@ -238,11 +276,60 @@ TEST(what_could_not_be_read)
 	begin();
 	a = thread(10, 10, 5, 0);
 	take(a, 1);
-	learned_lost(&l);
-	check_int(has(a), 1);
+	learned_lost(&l, a, false);
+	check_int(has(a), 1); /* in vain */
 	check_int(has(thread(11, 11, 10, 1)), -1);
 	a->n = 2;
 	take(a, 3); /* above what nobody knows */
+	check_int(has(a), -1);
+}
+
+TEST(what_could_not_be_read_behind_what_was_in_vain)
+{
+	struct learned_thread *a, *b, *c;
+
+	begin();
+	a = thread(10, 10, 5, 0);
+	b = thread(20, 20, 5, 0);
+	c = thread(21, 20, 5, 0);
+	install(a, 1, false); /* in vain */
+	learned_lost(&l, a, false);
+	a->n = 1;
+	check_int(has(a), -1);
+	install(c, 2, false); /* in vain */
+	learned_lost(&l, b, true);
+	b->n = c->n = 1;
+	check_int(has(b), -1);
+	check_int(has(c), -1);
+	/* who has none has none that is unknown */
+	a->n = 0;
+	take(a, 3);
+	check_int(has(a), 3);
+}
+
+TEST(who_executes_a_program_under_what_could_not_be_read)
+{
+	struct learned_thread *first, *second;
+
+	begin();
+	first = thread(10, 10, 5, 0);
+	second = thread(11, 10, 5, 0);
+	learned_lost(&l, second, false);
+	take(first, 1);
+	check_int(has(first), 1);
+	second->tid = second->process = 99;
+	check_int(has(first), -1);
+}
+
+TEST(what_could_not_be_read_is_somebodys)
+{
+	struct learned_thread *a;
+
+	begin();
+	a = thread(10, 10, 5, 0);
+	take(a, 1);
+	/* nobody knows whose */
+	learned_lost(&l, &(struct learned_thread){ 0 }, false);
 	check_int(has(a), -1);
 }
 
@@ -254,5 +341,21 @@ TEST(room_is_bounded)
 		take(thread(10 + i, 10 + i, 1, 0), (uint32_t)i);
 	}
 	check(l.n_filters <= 4096 && l.n_records <= 4096 && l.forgot);
+	begin();
+}
+
+TEST(no_room_behind_what_was_in_vain)
+{
+	struct learned_thread *a;
+
+	begin();
+	a = thread(9, 9, 1, 0);
+	install(a, 1, false); /* in vain */
+	for (int i = 0; l.n_filters < 4096; i++) {
+		n_threads = 1;
+		take(thread(10, 10, 1, 0), (uint32_t)i + 2);
+	}
+	take(a, 9999);
+	check_int(has(a), -1);
 	begin();
 }
