@@ -46,7 +46,8 @@ static int read_thread(int folder, int32_t tid, struct learned_thread *ret)
 		.process = (int32_t)proc_number(buf_cstr(&status), "Tgid", 10, 0),
 		.parent = parsed.ppid,
 		.started = parsed.started,
-		.n = filters > BOX_FILTERS ? (uint32_t)filters - BOX_FILTERS : 0 };
+		.n = filters > BOX_FILTERS ? (uint32_t)filters - BOX_FILTERS : 0,
+		.traced = proc_number(buf_cstr(&status), "TracerPid", 10, 0) != 0 };
 	return 0;
 }
 
@@ -128,6 +129,31 @@ static int copy_code(int32_t tid, uint64_t program, struct sock_filter code[BPF_
 	return rc < 0 ? rc : head.len;
 }
 
+static int read_caller(const struct seccomp_notif *notice, struct learned_thread *ret)
+{
+	char path[32];
+	cleanup_fd int folder = -1;
+
+	(void)snprintf(path, sizeof(path), "/proc/%u", notice->pid);
+	folder = open_folder(AT_FDCWD, path);
+	return folder < 0 ? -ESRCH : read_thread(folder, (int32_t)notice->pid, ret);
+}
+
+/* Would the kernel refuse it if nobody were told of it? */
+static bool is_refused(const struct keeper *k, const struct seccomp_notif *notice)
+{
+	cleanup_buf struct buf threads = BUF_INIT(SEIZED_MAX);
+	struct learned_thread who;
+	struct learned_tree tree;
+
+	if (!k->learned.hands_on || read_caller(notice, &who) < 0)
+		return false;
+	if (learned_needs_tree(&k->learned, &who))
+		add_ancestors(k, &who, &threads);
+	tree = tree_of(k, &threads);
+	return learned_refuses(&k->learned, &tree, &who, &notice->data);
+}
+
 static void learn(struct keeper *k, int listener, const struct seccomp_notif *notice)
 {
 	static struct sock_filter code[BPF_MAXINSNS];
@@ -138,18 +164,13 @@ static void learn(struct keeper *k, int listener, const struct seccomp_notif *no
 		.code = code };
 	cleanup_buf struct buf threads = BUF_INIT(SEIZED_MAX);
 	struct learned_tree tree;
-	char path[32];
-	cleanup_fd int folder = -1;
 	int n;
 
 	/* a library tries so which flags there are; and a listener there is already */
 	if (program == 0 || (flags & SECCOMP_FILTER_FLAG_NEW_LISTENER) != 0)
 		return;
-	(void)snprintf(path, sizeof(path), "/proc/%u", notice->pid);
-	folder = open_folder(AT_FDCWD, path);
-	n = folder < 0 || read_thread(folder, (int32_t)notice->pid, &install.who) < 0
-		    ? -ESRCH
-		    : copy_code((int32_t)notice->pid, program, code);
+	n = read_caller(notice, &install.who) < 0 ? -ESRCH
+						  : copy_code((int32_t)notice->pid, program, code);
 	/* was it still that one? Who is gone installs nothing */
 	if (n == 0 || ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notice->id) < 0)
 		return;
@@ -171,8 +192,10 @@ bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *no
 
 	if (notice->data.nr == SYS_socket)
 		return false;
-	if (notice->data.nr == SYS_clone ||
-		(notice->data.nr == SYS_prctl && notice->data.args[0] == PR_SET_CHILD_SUBREAPER))
+	if (is_refused(k, notice))
+		answer = (struct seccomp_notif_resp){ .id = notice->id, .error = -ENOSYS };
+	else if (notice->data.nr == SYS_clone ||
+		 (notice->data.nr == SYS_prctl && notice->data.args[0] == PR_SET_CHILD_SUBREAPER))
 		learned_adoption(&k->learned);
 	else
 		learn(k, listener, notice);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/learned.h"
+#include "checkpoint/filter_run.h"
 #include "checkpoint/seizer.h"
 
 #include <stdlib.h>
@@ -61,6 +62,19 @@ static void *grow(void *list, size_t n, size_t size)
 	return more;
 }
 
+static bool may_hand_on(const struct learned_install *install)
+{
+	for (uint32_t i = 0; i < install->n; i++) {
+		const struct sock_filter *c = &install->code[i];
+
+		if (BPF_CLASS(c->code) == BPF_RET &&
+			(BPF_RVAL(c->code) == BPF_A ||
+				(c->k & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_TRACE))
+			return true;
+	}
+	return false;
+}
+
 /* Return: %LEARNED_UNKNOWN when there is no room. */
 static uint32_t find_or_add(
 	struct learned *l, uint32_t below, const struct learned_install *install)
@@ -85,6 +99,7 @@ static uint32_t find_or_add(
 		abort();
 	memcpy(f->code, install->code, size);
 	l->bytes += size;
+	l->hands_on |= may_hand_on(install);
 	return (uint32_t)l->n_filters++;
 }
 
@@ -286,6 +301,31 @@ uint32_t learned_chain(
 		return shared;
 	filter = r != NULL ? of_record(l, r, t) : inherited(l, tree, t, t->n);
 	return may_be_another(l, tree, t, filter) ? LEARNED_UNKNOWN : filter;
+}
+
+static bool hands_on(const struct learned_filter *f, const struct seccomp_data *call)
+{
+	const struct filter_program program = { f->code, f->n };
+
+	return (filter_run(&program, call) & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_TRACE;
+}
+
+bool learned_refuses(const struct learned *l, const struct learned_tree *tree,
+	const struct learned_thread *t, const struct seccomp_data *call)
+{
+	uint32_t filter = learned_chain(l, tree, t);
+
+	if (t->n == 0 || t->traced || !l->hands_on)
+		return false;
+	for (size_t i = 0; filter == LEARNED_UNKNOWN && i < l->n_filters; i++) {
+		if (hands_on(&l->filters[i], call))
+			return true;
+	}
+	for (; filter != LEARNED_UNKNOWN; filter = l->filters[filter].below) {
+		if (hands_on(&l->filters[filter], call))
+			return true;
+	}
+	return false;
 }
 
 /* --- adding --- */

@@ -12,6 +12,7 @@
 #include "base/attr.h"
 #include "base/buf.h"
 #include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdint.h>
 
 #define LEARNED_UNKNOWN UINT32_MAX
@@ -21,6 +22,7 @@ struct learned_thread {
 	int32_t tid, process, parent;
 	uint64_t started; /* as of /proc: with its number it is one thread for ever */
 	uint32_t n;       /* filters above the sandbox's own */
+	bool traced;      /* somebody traces it */
 };
 
 /** struct learned_install - what a thread is about to install. */
@@ -40,6 +42,7 @@ struct learned {
 	struct learned_record *records; /* who has installed what last */
 	size_t n_filters, n_records, bytes;
 	bool forgot; /* somebody has installed what is not here: of what is inherited nothing can be said */
+	bool hands_on; /* a filter may hand a call to a tracer (SECCOMP_RET_TRACE) */
 	bool adopted; /* somebody may have another parent than who made it, as long as that lives */
 };
 
@@ -69,6 +72,13 @@ void learned_adoption(struct learned *l);
 /** learned_chain() - what @t of @tree has. Return: the uppermost filter, or %LEARNED_UNKNOWN. */
 uint32_t learned_chain(
 	const struct learned *l, const struct learned_tree *tree, const struct learned_thread *t);
+
+/**
+ * learned_refuses() - does a filter that @t of @tree has, or may have where nobody knows which, hand @call to a tracer? The kernel refuses that where nobody traces; but not if somebody below
+ * it is told of the call and lets it go on, which comes before that.
+ */
+bool learned_refuses(const struct learned *l, const struct learned_tree *tree,
+	const struct learned_thread *t, const struct seccomp_data *call);
 
 /** learned_write() - append to @out, in the format of checkpoint/seizer.h, the filters of each of @tree that has some. */
 void learned_write(const struct learned *l, const struct learned_tree *tree, struct buf *out);

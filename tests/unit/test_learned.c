@@ -333,6 +333,42 @@ TEST(what_could_not_be_read_is_somebodys)
 	check_int(has(a), -1);
 }
 
+static bool refuses(const struct learned_thread *t, int nr)
+{
+	const struct learned_tree now = tree();
+
+	return learned_refuses(&l, &now, t, &(struct seccomp_data){ .nr = nr });
+}
+
+TEST(what_is_handed_to_nobody_is_refused)
+{
+	const struct sock_filter code[] = { BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 56, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE | 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) };
+	struct learned_thread *a, *b;
+	struct learned_tree now;
+
+	begin();
+	a = thread(10, 10, 5, 0);
+	b = thread(20, 20, 5, 0);
+	take(a, SECCOMP_RET_ALLOW);
+	now = tree();
+	learned_add(&l, &(struct learned_install){ .who = *a, .code = code, .n = ARRAY_SIZE(code) },
+		&now, nobody_lives);
+	check(!refuses(a, 56)); /* in vain */
+	a->n = 2;
+	take(a, SECCOMP_RET_ALLOW);
+	check(refuses(a, 56) && !refuses(a, 57));
+	a->traced = true;
+	check(!refuses(a, 56));
+	take(b, SECCOMP_RET_LOG);
+	check(!refuses(b, 56));
+	/* an orphan: it may have that one */
+	check(refuses(thread(30, 30, 1, 2), 56) && refuses(thread(31, 31, 1, 1), 56));
+	check(!refuses(thread(32, 32, 1, 0), 56));
+}
+
 TEST(room_is_bounded)
 {
 	begin();
