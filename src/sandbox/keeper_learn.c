@@ -205,6 +205,16 @@ bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *no
 
 /* --- for a capture --- */
 
+/* Where we are told of them and have been told of none there is none. */
+static bool is_any(const struct keeper *k)
+{
+	bool told = false;
+
+	for (size_t i = 0; i < LISTENERS; i++)
+		told |= k->told.listeners[i] >= 0;
+	return !told || k->learned.n_filters > 0 || k->learned.forgot;
+}
+
 int keeper_learned(const struct keeper *k, const struct dump_order *order)
 {
 	cleanup_buf struct buf all = BUF_INIT(SEIZED_MAX), out = BUF_INIT(SEIZED_MAX);
@@ -215,7 +225,7 @@ int keeper_learned(const struct keeper *k, const struct dump_order *order)
 	if (fd < 0)
 		return -errno;
 	/* who has none needs no looking at */
-	for (uint32_t i = 0; k->learned.n_filters > 0 && i < order->n_pids; i++)
+	for (uint32_t i = 0; is_any(k) && i < order->n_pids; i++)
 		add_threads(order->pids[i], &all);
 	tree = tree_of(k, &all);
 	learned_write(&k->learned, &tree, &out);

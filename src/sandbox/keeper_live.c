@@ -72,7 +72,7 @@ static int list_all(
 static int add_learned(const struct keeper *k, struct dump_order *order,
 	struct terminals *terminals, struct err *err)
 {
-	if (k->learned.n_filters == 0 && !k->learned.forgot)
+	if (!filter_learns(k->config.rootless))
 		return 0;
 	terminals->learned = keeper_learned(k, order);
 	if (terminals->learned < 0)

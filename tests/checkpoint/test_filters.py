@@ -284,6 +284,38 @@ def test_whose_filters_are_not_known_is_refused_rootless(tmp):
         refused(instance, box, "it has system call filters of which nobody knows what they are")
 
 
+LISTENED_TO = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+memory = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0x7fff0000))
+listener = libc.syscall(317, 1, 8, struct.pack("=H6xQ", 1, ctypes.addressof(memory)))
+os.set_inheritable(listener, True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+CONFINED = """
+import ctypes, struct, sys
+libc = ctypes.CDLL(None)
+memory = ctypes.create_string_buffer(struct.pack("=HBBI", 0x06, 0, 0, 0x7fff0000))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, struct.pack("=H6xQ", 1, ctypes.addressof(memory)), 0, 0) == 0
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@require(*NEEDS)
+def test_where_nobody_can_be_told_they_are_refused(tmp):
+    """Whoever started the server listens himself, so the kernel tells nobody else."""
+    with own_instance(tmp) as instance:
+        command = instance.command
+        instance.command = lambda argv: command([sys.executable, "-c", LISTENED_TO, *argv] if argv[0].endswith("cayd") else argv)
+        instance.start(CAY_WITHOUT="program_filters")
+        with instance.sandbox() as box:
+            put(instance, box, "/tmp/confined.py", CONFINED)
+            start(instance, box, "/usr/bin/python3", "/tmp/confined.py")
+            refused(instance, box, "it has system call filters of which nobody knows what they are")
+
+
 HANDED_ON = """
 import ctypes, errno, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
