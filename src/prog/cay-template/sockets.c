@@ -23,6 +23,7 @@
 #define TCP_DEFER_ACCEPT        9
 #define TCP_CONGESTION          13
 #define IP_FREEBIND             15
+#define IP_MINTTL               21
 #define IP_BIND_ADDRESS_NO_PORT 24
 #define DONTWAIT                0x40
 #define NOSIGNAL                0x4000
@@ -247,10 +248,11 @@ static bool may_be_left(const struct image_option *o)
 	return o->level == IPPROTO_TCP && o->name == TCP_CONGESTION;
 }
 
-/* What sends nothing would not get as far as to wait to be accepted. */
+/* What sends nothing, or comes from too far, would not get as far as to wait to be accepted: who waits came before that was set. */
 static bool is_last(const struct image_option *o)
 {
-	return o->level == IPPROTO_TCP && o->name == TCP_DEFER_ACCEPT;
+	return (o->level == IPPROTO_TCP && o->name == TCP_DEFER_ACCEPT) ||
+	       (o->level == IPPROTO_IP && o->name == IP_MINTTL);
 }
 
 static long set_other(int fd, const struct image_option *o)

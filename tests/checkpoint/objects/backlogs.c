@@ -85,7 +85,7 @@ int main(void)
 	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
 	int tcp4 = open_tcp(AF_INET, &a4, &n), tcp6 = open_tcp(AF_INET6, &a6, &n);
 	int clients[CLIENTS], clients4[CLIENTS], client6, half, established[2], fd, at,
-		idle = KEEP_IDLE;
+		idle = KEEP_IDLE, most = 255;
 
 	MUST(bind(listener, (const struct sockaddr *)&path, sizeof(path)) == 0 &&
 		listen(listener, 8) == 0);
@@ -99,6 +99,8 @@ int main(void)
 	half = connect_unix(SOCK_SEQPACKET);
 	MUST(shutdown(half, SHUT_WR) == 0);
 	client6 = connect_tcp(a6.sin6_port);
+	/* none of these would be let in now */
+	MUST(setsockopt(tcp4, IPPROTO_IP, IP_MINTTL, &most, sizeof(most)) == 0);
 	MUST(fcntl(tcp4, F_SETFL, O_NONBLOCK) == 0 && fcntl(tcp6, F_SETFL, O_NONBLOCK) == 0);
 
 	object_ready();
@@ -131,6 +133,10 @@ int main(void)
 	expect_none(tcp6);
 	fd = connect_unix(SOCK_SEQPACKET);
 	object_talk(fd, accept(listener, NULL, NULL));
+	n = sizeof(most);
+	MUST(getsockopt(tcp4, IPPROTO_IP, IP_MINTTL, &most, &n) == 0 && most == 255);
+	most = 0;
+	MUST(setsockopt(tcp4, IPPROTO_IP, IP_MINTTL, &most, sizeof(most)) == 0);
 	fd = connect_tcp(a4.sin6_port);
 	object_talk(fd, accept(tcp4, NULL, NULL));
 	return object_done();
