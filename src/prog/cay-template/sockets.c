@@ -31,6 +31,7 @@
 #define PORT_OFFSET             2 /* in an address of IP */
 #define RCVLOWAT                18
 #define FULL_MS                 5000
+#define BACKLOG_MOST            0x7fffffff
 
 typedef const struct image_description description;
 
@@ -292,13 +293,19 @@ static void set_others(int fd, description *d, enum when when)
 
 /* --- one socket --- */
 
+/* More may wait, from before, than the program has let in last. */
+static void listen_to_all(int fd, description *d)
+{
+	listen_as(&d->other, fd, d->data.length > 0 ? BACKLOG_MOST : d->backlog);
+}
+
 int sockets_make(description *d)
 {
 	int fd = open_socket(d);
 
 	bind_socket(fd, d);
 	if (d->kind == DESCRIPTION_LISTEN)
-		listen_as(&d->other, fd, d->backlog);
+		listen_to_all(fd, d);
 	else if (d->remote.length > 0 && !is_unix(d))
 		connect_as(&d->other, fd, d->remote);
 	set_options(fd, d);
@@ -500,6 +507,8 @@ void sockets_finish(void)
 	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
 
+		if (d->kind == DESCRIPTION_LISTEN && d->data.length > 0)
+			listen_as(&d->other, opener_kept(i), d->backlog);
 		if (is_socket(d) && is_unix(d))
 			finish_unix(opener_kept(i), d);
 		else if (is_socket(d))

@@ -72,6 +72,14 @@ static void expect_inherited(int fd)
 	MUST(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &n) == 0 && idle == KEEP_IDLE);
 }
 
+static void expect_backlog(int fd, unsigned int most)
+{
+	struct tcp_info info;
+	socklen_t n = sizeof(info);
+
+	MUST(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0 && info.tcpi_sacked == most);
+}
+
 static void expect_none(int fd)
 {
 	errno = 0;
@@ -99,13 +107,15 @@ int main(void)
 	half = connect_unix(SOCK_SEQPACKET);
 	MUST(shutdown(half, SHUT_WR) == 0);
 	client6 = connect_tcp(a6.sin6_port);
-	/* none of these would be let in now */
+	/* none of these would be let in now, and no more than these */
+	MUST(listen(tcp4, 1) == 0 && listen(listener, 1) == 0);
 	MUST(setsockopt(tcp4, IPPROTO_IP, IP_MINTTL, &most, sizeof(most)) == 0);
 	MUST(fcntl(tcp4, F_SETFL, O_NONBLOCK) == 0 && fcntl(tcp6, F_SETFL, O_NONBLOCK) == 0);
 
 	object_ready();
 
 	expect_other(listener, getpid());
+	expect_backlog(tcp4, 1);
 	for (int i = 0; i < CLIENTS; i++) {
 		MUST((fd = accept(listener, NULL, NULL)) >= 0);
 		expect_other(fd, getpid());
