@@ -271,9 +271,10 @@ static bool may_be_another(const struct learned *l, const struct learned_tree *t
 	for (size_t i = 0; i < l->n_records; i++) {
 		const struct learned_record *r = &l->records[i];
 
-		if (r->process == t->process && find_thread(tree, r->tid, r->started) == NULL &&
-			(is_lost(r, t->n) ||
-				(depth_of(l, r->last) >= t->n && cut(l, r->last, t->n) != filter)))
+		if (r->process == t->process &&
+			(is_lost(r, t->n) || (depth_of(l, r->last) >= t->n &&
+						     cut(l, r->last, t->n) != filter)) &&
+			find_thread(tree, r->tid, r->started) == NULL)
 			return true;
 	}
 	return false;
@@ -446,16 +447,27 @@ static void write_filter(const struct learned *l, uint32_t filter, struct buf *o
 	buf_add(out, f->code, f->n * sizeof(*f->code));
 }
 
+/* Of who have installed none themselves, all of a process that have as many have the same: only one of them is looked for. */
+static bool is_as_before(const struct learned *l, const struct learned_tree *tree, size_t i)
+{
+	const struct learned_thread *t = &tree->all[i];
+
+	return i > 0 && t[-1].process == t->process && t[-1].n == t->n &&
+	       find_record(l, t[-1].tid, t[-1].started) == NULL &&
+	       find_record(l, t->tid, t->started) == NULL;
+}
+
 void learned_write(const struct learned *l, const struct learned_tree *tree, struct buf *out)
 {
-	uint32_t last = LEARNED_UNKNOWN;
+	uint32_t last = LEARNED_UNKNOWN, filter = LEARNED_UNKNOWN;
 
 	for (size_t i = 0; i < tree->n; i++) {
 		struct seized_thread t = { .host = tree->all[i].tid, .n = tree->all[i].n };
-		uint32_t filter = learned_chain(l, tree, &tree->all[i]);
 
 		if (t.n == 0)
 			continue;
+		if (!is_as_before(l, tree, i))
+			filter = learned_chain(l, tree, &tree->all[i]);
 		if (filter == LEARNED_UNKNOWN)
 			t.n = SEIZED_UNKNOWN;
 		else if (filter == last)

@@ -181,6 +181,7 @@ TEST(threads_of_one_process)
 	check_int(has(second), 1);
 	/* of the two that have one, only this one can have made it */
 	check_int(has(thread(12, 10, 5, 1)), 1);
+	check_int(has(thread(14, 10, 5, 1)), 1); /* as the one before it */
 	check_int(has(thread(30, 30, 10, 1)), 1);
 	take(first, 2);
 	check_int(has(first), 2);
