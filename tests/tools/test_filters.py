@@ -53,7 +53,7 @@ def interesting(profile, name, rng):
     """Argument lists: each value that a condition names, its neighbours, each single bit of its mask, and bits above 32."""
     kind, what = profile.rules.get(name, ("ret", 0))
     values = [{0, 1, 0xFFFFFFFF, 1 << 32} for _ in range(6)]
-    for n, mask, wanted, _ in itertools.chain(*(what if kind == "if" else []), *profile.told.get(name, ())):
+    for n, mask, wanted, _ in itertools.chain(*(what if kind == "if" else []), *profile.told.get(name, ()), *profile.learned.get(name, ())):
         for v in wanted:
             values[n] |= {v, v + 1, max(0, v - 1), v | 1 << 32, v ^ (~mask & 0xFFFFFFFF)} | {v ^ 1 << bit for bit in range(32)}
     values = [sorted(v) for v in values]
@@ -72,7 +72,7 @@ def test_whoever_listens_is_told_of_what_is_refused_alone():
     """The lower filter speaks up for exactly those calls for which the upper one says TRACE, and for no other architecture: of both answers the kernel takes the smaller one."""
     rng, told = random.Random(8), 0
     for name, profile, numbers, code in profiles():
-        names, lower = {n: call for call, n in numbers.items()}, gen.compile_told(profile, numbers, ARCH)
+        names, lower = {n: call for call, n in numbers.items()}, gen.compile_told(profile, numbers, ARCH, False)
         for number in range(0, 700):
             for args in interesting(profile, names.get(number), rng):
                 said, upper = run(lower, number, gen.ARCHES[ARCH], args), run(code, number, gen.ARCHES[ARCH], args)
@@ -81,6 +81,23 @@ def test_whoever_listens_is_told_of_what_is_refused_alone():
                 equal(run(lower, number, 0x40000003, args), gen.ALLOW)
                 told += said == gen.NOTIFY
     assert told > 10, told
+
+
+def test_who_learns_is_told_of_what_is_learned_besides():
+    rng, learned = random.Random(9), set()
+    for name, profile, numbers, _ in profiles():
+        names = {n: call for call, n in numbers.items()}
+        lower, learns = (gen.compile_told(profile, numbers, ARCH, learns) for learns in (False, True))
+        for number in range(0, 700):
+            call = names.get(number)
+            for args in interesting(profile, call, rng):
+                want = run(lower, number, gen.ARCHES[ARCH], args)
+                if any(all((args[n] & 0xFFFFFFFF & mask in values) == wanted for n, mask, values, wanted in conditions) for conditions in profile.learned.get(call, ())):
+                    want = gen.LEARN
+                    learned |= {call}
+                equal(run(learns, number, gen.ARCHES[ARCH], args), want, f"{name}: {call or number} {[hex(a) for a in args]}")
+                equal(run(learns, number, 0x40000003, args), gen.ALLOW)
+    equal(learned, {"clone", "prctl", "seccomp"})
 
 
 def test_every_call_gets_the_verdict_of_the_text():
