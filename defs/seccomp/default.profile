@@ -89,9 +89,10 @@ otherwise EINVAL prctl
 allow seccomp if arg3 != 0x59414321
 learn seccomp if arg0 == 1 and arg3 != 0x59414321
 learn prctl if arg0 == 22 and arg1 == 2
-# what makes somebody the child of another than who made it: CLONE_PARENT (without CLONE_THREAD); PR_SET_CHILD_SUBREAPER, but for the dumper, who makes it so again with 2
+# what makes somebody the child of another than who made it: CLONE_PARENT (without CLONE_THREAD); PR_SET_CHILD_SUBREAPER, whose argument is of 64 bits, but for the dumper, who
+# takes it away and makes it so again with a third argument (CONFINE_OURS)
 learn clone if arg0 & 0x18000 == 0x8000
-learn prctl if arg0 == 36 and arg1 notin 0,2
+learn prctl if arg0 == 36 and arg2 != 0x59414321
 allow personality if arg0 in 0,8,0x20000,0x20008,0xFFFFFFFF
 otherwise EPERM personality
 

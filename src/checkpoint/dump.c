@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "checkpoint/alive.h"
 #include "checkpoint/seizer.h"
+#include "sys/confine.h"
 #include "sys/fdpass.h"
 #include "sys/file.h"
 #include "sys/urgency.h"
@@ -22,8 +23,6 @@
 
 #define FIRST_DESCRIPTION_MIN 16
 #define CLOSE_TRIES           3 /* of tracee_hurry() each */
-#define SUBREAPER_AGAIN \
-	2 /* as any but 0, but the keeper, who waits for us, is not told of it (defs/seccomp/default.profile) */
 
 static struct dump_finding refused; /* the last refusal, by its parts */
 
@@ -330,10 +329,11 @@ static int set_subreapers(struct dump *d, bool on)
 	long rc = 0;
 
 	d->no_subreapers = !on;
+	/* the keeper, who waits for us, is not told of it (defs/seccomp/default.profile) */
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		if (d->processes[i].out.subreaper != 0)
 			rc = TRACEE_CALL(&d->processes[i].tracee, 0, SYS_prctl,
-				PR_SET_CHILD_SUBREAPER, on ? SUBREAPER_AGAIN : 0);
+				PR_SET_CHILD_SUBREAPER, on, CONFINE_OURS);
 	}
 	return (int)rc;
 }

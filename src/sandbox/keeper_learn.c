@@ -189,15 +189,16 @@ bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *no
 {
 	struct seccomp_notif_resp answer = { .id = notice->id,
 		.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
+	const bool reaps = notice->data.nr == SYS_prctl &&
+			   (uint32_t)notice->data.args[0] == PR_SET_CHILD_SUBREAPER;
 
 	if (notice->data.nr == SYS_socket)
 		return false;
 	if (is_refused(k, notice))
 		answer = (struct seccomp_notif_resp){ .id = notice->id, .error = -ENOSYS };
-	else if (notice->data.nr == SYS_clone ||
-		 (notice->data.nr == SYS_prctl && notice->data.args[0] == PR_SET_CHILD_SUBREAPER))
+	else if (notice->data.nr == SYS_clone || (reaps && notice->data.args[1] != 0))
 		learned_adoption(&k->learned);
-	else
+	else if (!reaps)
 		learn(k, listener, notice);
 	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
 	return true;

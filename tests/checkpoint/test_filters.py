@@ -284,6 +284,41 @@ def test_whose_filters_are_not_known_is_refused_rootless(tmp):
         refused(instance, box, "it has system call filters of which nobody knows what they are")
 
 
+ADOPTED = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl.argtypes = [ctypes.c_ulong] * 5
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(157, ctypes.c_ulong(int(sys.argv[1])), ctypes.c_ulong(int(sys.argv[2])), 0, 0, 0) == 0
+
+def refuse(call):
+    code = b"".join(struct.pack("=HBBI", *step) for step in ((0x20, 0, 0, 0), (0x15, 0, 1, call), (0x06, 0, 0, 0x50012), (0x06, 0, 0, 0x7fff0000)))
+    memory = ctypes.create_string_buffer(code)
+    program = ctypes.create_string_buffer(struct.pack("=H6xQ", len(code) // 8, ctypes.addressof(memory)))
+    assert libc.prctl(22, 2, ctypes.addressof(program), 0, 0) == 0
+
+if os.fork() == 0:
+    refuse(140)
+    if os.fork() == 0:
+        sys.stdin.readline()
+    os._exit(0)
+os.wait()
+refuse(141)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@require(*NEEDS)
+def test_whom_somebody_has_taken_in_is_not_taken_for_his(tmp):
+    """However the kernel is asked for that: it looks at 32 bits of the option, and at 64 of its argument."""
+    with learning(tmp, False) as instance:
+        for option, argument in ((36, 1), (36, 2), (36, 1 << 32), (36 + (1 << 32), 1)):
+            with instance.sandbox() as box:
+                put(instance, box, "/tmp/adopted.py", ADOPTED)
+                start(instance, box, "/usr/bin/python3", "/tmp/adopted.py", str(option), str(argument))
+                refused(instance, box, "it has system call filters of which nobody knows what they are")
+
+
 LISTENED_TO = """
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None)

@@ -48,7 +48,9 @@ static void set_attributes(const struct image_process *p)
 {
 	(void)CALL1(__NR_umask, p->umask);
 	(void)CALL1(__NR_personality, p->personality);
-	(void)CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, p->subreaper, 0, 0, 0);
+	/* the keeper may be told of each of these calls */
+	if (p->subreaper != 0)
+		(void)CALL5(__NR_prctl, PR_SET_CHILD_SUBREAPER, p->subreaper, 0, 0, 0);
 	/* what is told in one number is set by two: whether, and for whom not */
 	(void)CALL5(__NR_prctl, PR_SET_THP_DISABLE, p->thp_disable & 1, p->thp_disable & ~1U, 0, 0);
 	for (uint32_t i = 0; i < 32; i++) {
