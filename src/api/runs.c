@@ -245,13 +245,24 @@ static void run_kill(struct run *r)
 		;
 }
 
+/* Its command: the first that there was. */
+static struct exec *command_of(struct sandbox *sb)
+{
+	return list_entry(sb->execs.next, struct exec, node);
+}
+
+bool run_goes_on(struct sandbox *sb)
+{
+	return sb->lent && !command_of(sb)->ended;
+}
+
 bool run_interrupt(struct sandbox *sb)
 {
 	struct run r = { .sb = sb };
 
 	if (!sb->lent)
 		return false;
-	r.exec = exec_ref(list_entry(sb->execs.next, struct exec, node));
+	r.exec = exec_ref(command_of(sb));
 	run_kill(&r);
 	exec_unref(r.exec);
 	return true;
@@ -493,7 +504,7 @@ static void run_remember(struct run *r)
 
 	r->keep = json_is_true(json_object_get(run, "keep"));
 	r->rm = json_is_true(json_object_get(run, "rm"));
-	r->exec = exec_ref(list_entry(r->sb->execs.next, struct exec, node));
+	r->exec = exec_ref(command_of(r->sb));
 	r->exec->unchanged |= r->rm;
 }
 

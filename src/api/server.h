@@ -713,6 +713,9 @@ void runs_settle(struct server *srv);
 /** run_interrupt() - where @sb is lent by a run: end its command, so that the run is over and lets go of the lock. Return: was it lent? Context: waits. */
 bool run_interrupt(struct sandbox *sb);
 
+/** run_goes_on() - is @sb lent by a run whose command has not ended? */
+bool run_goes_on(struct sandbox *sb);
+
 /** run_orphaned() - after a start: if @sb was made for a run, its client may come back; if it does not, the run is ended. */
 void run_orphaned(struct sandbox *sb);
 

@@ -198,13 +198,19 @@ static void tell_failure(struct sandbox *sb, json_t *steps, const struct err *wh
 	(void)!sandbox_save(sb, false, NULL);
 }
 
+/* Beside a run's command, but not behind it: then its sandbox is to stop, or to go. */
+static int lock(struct sandbox *sb, struct err *err)
+{
+	return run_goes_on(sb) ? sandbox_lock_beside(sb, err) : sandbox_lock(sb, err);
+}
+
 static struct snapshot *take(struct sandbox *sb, json_t *steps)
 {
 	struct snapshot_wish wish = { .steps = steps };
 	struct err err = { 0 };
 	struct snapshot *s = NULL;
 
-	if (sandbox_lock(sb, &err) == 0) {
+	if (lock(sb, &err) == 0) {
 		wish.live = has_processes(sb);
 		(void)fault("step.before");
 		s = snapshot_take(sb, &wish, &err);

@@ -225,6 +225,22 @@ def test_a_live_fork_of_a_run_goes_on_when_that_is_over(instance, tmp):
     forget(instance)
 
 
+@require("root")
+def test_steps_are_taken_while_the_command_of_a_run_goes_on(instance, tmp):
+    """Those of commands beside it; its own when it is over, of what is then there."""
+    top = project(tmp)
+    process = going(instance, "going", top, "echo two > f; echo ready; read word; echo three > f", "--checkpoint", "each-exec")
+    instance.cay("exec", "going", "--", "true")
+    instance.cay("exec", "going", "--", "true")
+    assert instance.get("/v1/sandboxes/going/steps")["steps"][1]["snapshot"] is not None
+    equal(process.communicate(b"word\n", timeout=30)[1].decode().count("1 file changed"), 1)
+    for step, text in (2, "two\n"), (1, "three\n"):
+        instance.cay("fork", f"going@{step}", "--name", f"twin-{step}", "--files-only")
+        equal(instance.cay("exec", "-w", top, f"twin-{step}", "--", "cat", "f").stdout, text)
+    equal(instance.get("/v1/sandboxes/going")["state"], "stopped")
+    forget(instance)
+
+
 def test_who_stops_or_removes_the_sandbox_of_a_run_ends_its_command(instance, tmp):
     """At once: nobody waits for the command."""
     top = project(tmp)
