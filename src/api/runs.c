@@ -260,7 +260,7 @@ bool run_interrupt(struct sandbox *sb)
 {
 	struct run r = { .sb = sb };
 
-	if (!sb->lent)
+	if (!sandbox_is_lent(sb))
 		return false;
 	r.exec = exec_ref(command_of(sb));
 	run_kill(&r);

@@ -160,38 +160,31 @@ struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *e
 	return sandbox_ref(found);
 }
 
-static int lock_failed(const struct sandbox *sb, struct err *err)
-{
-	return err_raise(err, ERR_BUSY, "another operation on sandbox '%s' is under way", sb->name);
-}
-
-int sandbox_lock(struct sandbox *sb, struct err *err)
+/* @beside: what a run has lent is taken, too. */
+static int lock(struct sandbox *sb, bool beside, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + LOCK_NS;
 
-	while (sb->locked && !sb->gone) {
+	while ((beside && sb->lent ? sb->borrowed : sb->locked) && !sb->gone) {
 		if (waiters_wait(&sb->changed, deadline) < 0)
-			return lock_failed(sb, err);
+			return err_raise(err, ERR_BUSY,
+				"another operation on sandbox '%s' is under way", sb->name);
 	}
 	if (sb->gone)
 		return err_raise(
 			err, ERR_NOT_FOUND, "sandbox '%s' was removed meanwhile", sb->name);
-	sb->locked = true;
+	*(beside && sb->lent ? &sb->borrowed : &sb->locked) = true;
 	return 0;
+}
+
+int sandbox_lock(struct sandbox *sb, struct err *err)
+{
+	return lock(sb, false, err);
 }
 
 int sandbox_lock_beside(struct sandbox *sb, struct err *err)
 {
-	uint64_t deadline = clock_now_ns() + LOCK_NS;
-
-	while (sb->lent && sb->borrowed && !sb->gone) {
-		if (waiters_wait(&sb->changed, deadline) < 0)
-			return lock_failed(sb, err);
-	}
-	if (!sb->lent)
-		return sandbox_lock(sb, err);
-	sb->borrowed = true;
-	return 0;
+	return lock(sb, true, err);
 }
 
 void sandbox_unlock(struct sandbox *sb)
@@ -216,9 +209,20 @@ void sandbox_lend_no_more(struct sandbox *sb)
 		(void)waiters_wait(&sb->changed, 0);
 }
 
-int sandbox_not_lent(const struct sandbox *sb, struct err *err)
+bool sandbox_is_lent(struct sandbox *sb)
 {
-	if (!sb->lent)
+	uint64_t deadline = clock_now_ns() + LOCK_NS;
+
+	/* begun, or about to be over */
+	while (sb->run == RUN_FOLLOWED && sb->locked && !sb->lent && !sb->gone &&
+		waiters_wait(&sb->changed, deadline) == 0)
+		;
+	return sb->lent;
+}
+
+int sandbox_not_lent(struct sandbox *sb, struct err *err)
+{
+	if (!sandbox_is_lent(sb))
 		return 0;
 	return err_hint(err,
 		err_raise(err, ERR_BUSY, "sandbox '%s' is that of a cay run whose command goes on",

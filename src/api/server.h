@@ -455,8 +455,10 @@ void sandbox_unlock(struct sandbox *sb);
 void sandbox_lend(struct sandbox *sb);
 /** sandbox_lend_no_more() - and has the lock alone again. Context: waits for who has borrowed it. */
 void sandbox_lend_no_more(struct sandbox *sb);
-/** sandbox_not_lent() - for what would take the sandbox from under a run's command: not while that goes on. Return: 0, or negative with @err set. */
-int sandbox_not_lent(const struct sandbox *sb, struct err *err);
+/** sandbox_is_lent() - is it? Of a run that is being started, or settled, that is known when it has been. Context: waits. */
+bool sandbox_is_lent(struct sandbox *sb);
+/** sandbox_not_lent() - for what would take the sandbox from under a run's command: not while that goes on. Return: 0, or negative with @err set. Context: waits. */
+int sandbox_not_lent(struct sandbox *sb, struct err *err);
 
 /** sandbox_enter() - change the state; asserts that the transition exists and emits the event (%EVENT_TYPE_COUNT: none), writes nothing. @data is stolen. */
 void sandbox_enter(struct sandbox *sb, enum sandbox_state to, enum event_type type, json_t *data);

@@ -241,6 +241,34 @@ def test_steps_are_taken_while_the_command_of_a_run_goes_on(instance, tmp):
     forget(instance)
 
 
+def test_who_comes_while_a_run_begins_waits_for_no_more_than_that(instance, tmp):
+    """What its command allows is done once it is there, the rest is refused, and who stops it ends it."""
+    instance.cay("run", "--no-cwd", "--rm", "--", "true")
+    stopped, asked = [], {}
+    try:
+        for program in ("cay-spawn", "memfd:cay-keepe"):
+            for pid in instance.programs_named(program):
+                os.kill(pid, signal.SIGSTOP)
+                stopped.append(pid)
+        process = instance.popen([os.path.join(instance.programs, "cay"), "run", "--no-cwd", "--name", "going", "--", "sleep", "1000"],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp, start_new_session=True)
+        cay.wait_until(lambda: "going" in str(instance.get("/v1/sandboxes")), 20, "the sandbox is there", os.path.join(instance.state, "events"))
+        equal(instance.get("/v1/sandboxes/going")["state"], "creating")
+        for what, body in (("snapshots", {"files_only": True}), ("pause", {}), ("stop", {})):
+            asked[what] = cay.UnixConnection(instance.socket, 30)
+            asked[what].request("POST", f"/v1/sandboxes/going/{what}", json.dumps(body), {"Content-Type": "application/json"})
+        instance.get("/v1/sandboxes")
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    answers = {what: connection.getresponse().status for what, connection in asked.items()}
+    _, err = process.communicate(timeout=30)
+    equal((process.returncode, answers), (137, {"snapshots": 201, "pause": 409, "stop": 200}), err.decode())
+    for connection in asked.values():
+        connection.close()
+    forget(instance)
+
+
 def test_who_stops_or_removes_the_sandbox_of_a_run_ends_its_command(instance, tmp):
     """At once: nobody waits for the command."""
     top = project(tmp)
