@@ -651,6 +651,20 @@ def test_a_terminal_that_nobody_reads_keeps_nobody_from_ending(tmp):
                 os.close(theirs)
 
 
+def test_what_is_written_to_the_other_side_of_a_terminal_comes_out_of_it(tmp):
+    """Opened once more that would be the side of another terminal, which nobody has."""
+    ours, theirs = pty.openpty()
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", ends({"status": "exited", "code": 0}, None, fake.output(fake.STDOUT, b"here\n")))
+        try:
+            subprocess.run([fake.CAY, "run", "--", "true"], cwd="/", env=server.environment(), stdin=subprocess.DEVNULL, stdout=ours, timeout=30, check=True)
+            equal(select.select([theirs], [], [], 10)[0], [theirs])
+            equal(os.read(theirs, 100), b"here\n")
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+
 def test_the_reference_page_is_what_the_program_says(tmp):
     with fake.FakeCayd(tmp) as server:
         page = server.cay("help", "--markdown").stdout.decode()

@@ -516,12 +516,12 @@ static int turn(struct stream *s)
 	return rc;
 }
 
-/* A description of the terminal @fd that does not block; -1 where it cannot be opened, as that of another user. */
-static int open_terminal(int fd)
+/* A description of the terminal @fd that does not block; -1 where it cannot be opened, as that of another user. @device: its number; the other side of a terminal is another one each time that it is opened. */
+static int open_terminal(int fd, dev_t device)
 {
 	char path[32];
 
-	if (!isatty(fd))
+	if (device == makedev(5, 2) || !isatty(fd))
 		return -1;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -540,7 +540,7 @@ static void sink_init(struct sink *sink, int fd)
 	null = device && st.st_rdev == makedev(1, 3);
 	sink->file = S_ISREG(st.st_mode) || null;
 	if (device && !null)
-		own = open_terminal(fd);
+		own = open_terminal(fd, st.st_rdev);
 	sink->own = own >= 0;
 	sink->fd = sink->own ? own : fd;
 }
