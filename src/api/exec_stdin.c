@@ -237,13 +237,28 @@ static ssize_t part_read(struct feeding *w, struct buf *part, struct err *err)
 	ssize_t n = 0;
 
 	while (http_body_waits(conn) && n == 0) {
-		if (is_over(w) && come_back(w, err) < 0)
-			return -EIO;
+		if (is_over(w)) {
+			if (come_back(w, err) < 0)
+				return -EIO;
+			deadline =
+				clock_now_ns() + HTTP_IDLE_NS; /* it may have been away for days */
+		}
 		n = waiters_wait(&http_stream(conn)->readable, deadline);
 	}
 	if (n == 0)
 		n = http_body_read(conn, part);
 	return n < 0 ? err_raise(err, ERR_INVALID, "the body is malformed or incomplete") : n;
+}
+
+static int nobody_reads(const struct feeding *w, struct err *err)
+{
+	if (w->sent == 0)
+		return err_raise(err, ERR_STATE,
+			"the standard input of exec '%s' has ended: nothing of this was written to it",
+			w->e->id);
+	return err_raise(err, ERR_STATE,
+		"the standard input of exec '%s' has ended: %lu bytes of this had been sent, and nobody reads more",
+		w->e->id, w->sent);
 }
 
 /* Until the keeper may have more. */
@@ -255,9 +270,7 @@ static int room_await(struct feeding *w, struct err *err)
 		if (is_over(w) && come_back(w, err) < 0)
 			return -EIO;
 		if (w->f->over)
-			return err_raise(err, ERR_STATE,
-				"the standard input of exec '%s' has ended: nothing of this was written to it",
-				w->e->id);
+			return nobody_reads(w, err);
 		if (!is_ahead(w->f))
 			return 0;
 		if (stream_has_left(client))

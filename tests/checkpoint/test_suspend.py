@@ -220,6 +220,29 @@ def test_input_that_is_posted_goes_on_behind_a_resume(instance):
 
 
 @require(*NEEDS)
+def test_input_that_nobody_reads_any_more_behind_a_resume(instance):
+    """The answer says that some of it was sent before."""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/bin/sh", "-c", "echo ready; read line; exec <&-; touch /tmp/closed; sleep 1000")
+        with contextlib.closing(cay.UnixConnection(instance.socket)) as post:
+            post.putrequest("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin")
+            post.putheader("Content-Type", "application/octet-stream")
+            post.putheader("Transfer-Encoding", "chunked")
+            post.endheaders()
+            with contextlib.closing(instance.attach(box, run)) as stream:
+                assert any(kind == cay.OBJECT and b'"input"' in payload for kind, _, payload in iter(stream.next, None))
+                post.send(b"5\r\nline\n\r\n")
+                instance.ok(box, "while ! [ -e /tmp/closed ]; do sleep 0.05; done")
+                post.send(b"5\r\nmore\n\r\n")
+                windows(stream, 10)
+            there_and_back(instance, box)
+            post.send(b"5\r\nrest\n\r\n0\r\n\r\n")
+            answer = post.getresponse()
+            equal((answer.status, json.loads(answer.read())["error"]["message"]),
+                  (409, f"the standard input of exec '{run['id']}' has ended: 10 bytes of this had been sent, and nobody reads more"))
+
+
+@require(*NEEDS)
 def test_a_client_that_waits_learns_what_else_becomes_of_it(instance):
     with instance.sandbox() as box:
         waits = client(instance, "exec", box, "--", "/bin/sh", "-c", READS)
