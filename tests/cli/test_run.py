@@ -181,6 +181,22 @@ def test_a_client_that_is_killed_leaves_no_running_command(instance, tmp):
     forget(instance)
 
 
+def test_a_fork_of_a_run_is_not_the_last_run(instance, tmp):
+    top = project(tmp)
+    instance.cay("run", "--name", "first", "--", "sh", "-c", "echo two > f", cwd=top)
+    instance.cay("fork", "first", "--name", "twin", "--files-only")
+    instance.cay("stop", "twin")
+    instance.cay("rm", "first")
+    contains(instance.cay("rm", want=125, cwd=top).stderr, "no run of")
+    equal(boxes(instance), ["twin"])
+    instance.cay("run", "--name", "second", "--", "sh", "-c", "echo two > g", cwd=top)
+    instance.cay("fork", "second", "--name", "third", "--files-only")
+    instance.cay("stop", "third")
+    equal(instance.cay("rm", cwd=top).stdout, "second\n")
+    equal(sorted(boxes(instance)), ["third", "twin"])
+    forget(instance)
+
+
 def going(instance, name, top, script, *options):
     """`cay run --name NAME` that has printed "ready"; it reads its standard input."""
     process = instance.popen([os.path.join(instance.programs, "cay"), "run", "--name", name, *options, "--", "sh", "-c", script],

@@ -449,12 +449,23 @@ void cli_paint(const struct cli *cli, struct buf *out, const char *colour)
 		buf_fmt(out, "\033[%sm", colour);
 }
 
+/* A fork has the labels of what it was made from, and is no run. */
+static const char *last_run_in(const json_t *list)
+{
+	for (size_t n = json_array_size(list); n > 0; n--) {
+		const json_t *one = json_array_get(list, n - 1);
+
+		if (!json_is_string(json_object_get(one, "parent")))
+			return cli_string(one, "name", "");
+	}
+	return NULL;
+}
+
 int cli_last_run(struct cli *cli, char **ret)
 {
 	cleanup_free char *cwd = getcwd(NULL, 0), *target = NULL;
 	cleanup_json json_t *answer = NULL;
-	json_t *list;
-	size_t n;
+	const char *name;
 	int rc;
 
 	if (cwd == NULL)
@@ -470,13 +481,12 @@ int cli_last_run(struct cli *cli, char **ret)
 	rc = cli_get(cli, target, &answer);
 	if (rc < 0)
 		return rc;
-	list = json_object_get(answer, "sandboxes");
-	n = json_array_size(list);
-	if (n == 0)
+	name = last_run_in(json_object_get(answer, "sandboxes"));
+	if (name == NULL)
 		return err_hint(&cli->err,
 			err_raise(&cli->err, ERR_NOT_FOUND, "no run of '%s' was kept", cwd),
 			"name a sandbox; cay ps -a lists them");
-	*ret = str_dup(cli_string(json_array_get(list, n - 1), "name", ""));
+	*ret = str_dup(name);
 	return 0;
 }
 
