@@ -264,8 +264,9 @@ def test_who_comes_while_a_run_begins_waits_for_no_more_than_that(instance, tmp)
     try:
         for program in ("cay-spawn", "memfd:cay-keepe"):
             for pid in instance.programs_named(program):
-                os.kill(pid, signal.SIGSTOP)
-                stopped.append(pid)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended, as others do for a while
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.append(pid)
         process = instance.popen([os.path.join(instance.programs, "cay"), "run", "--no-cwd", "--name", "going", "--", "sleep", "1000"],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp, start_new_session=True)
         cay.wait_until(lambda: "going" in str(instance.get("/v1/sandboxes")), 20, "the sandbox is there", os.path.join(instance.state, "events"))
@@ -276,7 +277,8 @@ def test_who_comes_while_a_run_begins_waits_for_no_more_than_that(instance, tmp)
         instance.get("/v1/sandboxes")
     finally:
         for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
     answers = {what: connection.getresponse().status for what, connection in asked.items()}
     _, err = process.communicate(timeout=30)
     equal((process.returncode, answers), (137, {"snapshots": 201, "pause": 409, "stop": 200}), err.decode())
