@@ -256,13 +256,29 @@ bool run_goes_on(struct sandbox *sb)
 	return sb->lent && !command_of(sb)->ended;
 }
 
-bool run_interrupt(struct sandbox *sb)
+/* It may end by itself. */
+static void run_terminate(struct run *r, uint64_t grace_ms)
+{
+	uint64_t deadline = clock_now_ns() + grace_ms * NS_PER_MS;
+	unsigned char sig[4];
+
+	if (r->exec->ended || r->sb->keeper == NULL || r->sb->keeper->link.dead)
+		return;
+	frame_put_u32(sig, SIGTERM);
+	framelink_send(&r->sb->keeper->link, FRAME_SIGNAL, r->exec->channel, sig, sizeof(sig));
+	while (!r->exec->ended && waiters_wait(&r->exec->changed, deadline) == 0)
+		;
+}
+
+bool run_interrupt(struct sandbox *sb, uint64_t grace_ms)
 {
 	struct run r = { .sb = sb };
 
 	if (!sandbox_is_lent(sb))
 		return false;
 	r.exec = exec_ref(command_of(sb));
+	if (grace_ms > 0)
+		run_terminate(&r, grace_ms);
 	run_kill(&r);
 	exec_unref(r.exec);
 	return true;

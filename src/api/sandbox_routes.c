@@ -76,10 +76,10 @@ int api_sandbox_list(struct api_call *call, attr_unused struct err *err)
 /* What it means to the command of a run, whose lock the run's stream has. */
 enum command { COMMAND_STAYS, COMMAND_ENDS, COMMAND_REFUSES };
 
-/* Return: 0; 1 when the sandbox has gone with its run; or negative. */
-static int lock_for(struct sandbox *sb, enum command command, struct err *err)
+/* @grace_ms: for a command that ends. Return: 0; 1 when the sandbox has gone with its run; or negative. */
+static int lock_for(struct sandbox *sb, enum command command, json_int_t grace_ms, struct err *err)
 {
-	bool ended = command == COMMAND_ENDS && run_interrupt(sb);
+	bool ended = command == COMMAND_ENDS && run_interrupt(sb, (uint64_t)grace_ms);
 	int rc = command == COMMAND_REFUSES ? sandbox_not_lent(sb, err) : 0;
 
 	if (rc < 0)
@@ -98,7 +98,8 @@ static int locked(struct api_call *call,
 
 	if (sb == NULL)
 		return -ENOENT;
-	rc = lock_for(sb, command, err);
+	rc = lock_for(
+		sb, command, json_integer_value(json_object_get(call->body, "grace_ms")), err);
 	if (rc > 0) {
 		rc = 0;
 	} else if (rc == 0) {

@@ -712,8 +712,8 @@ int execs_load(struct server *srv, struct err *err);
 /** runs_settle() - delete the rows of runs whose clients have their answers: before somebody asks for anything. */
 void runs_settle(struct server *srv);
 
-/** run_interrupt() - where @sb is lent by a run: end its command, so that the run is over and lets go of the lock. Return: was it lent? Context: waits. */
-bool run_interrupt(struct sandbox *sb);
+/** run_interrupt() - where @sb is lent by a run: end its command, which is asked first and has @grace_ms then (0: at once), so that the run is over and lets go of the lock. Return: was it lent? Context: waits. */
+bool run_interrupt(struct sandbox *sb, uint64_t grace_ms);
 
 /** run_goes_on() - is @sb lent by a run whose command has not ended? */
 bool run_goes_on(struct sandbox *sb);

@@ -77,7 +77,7 @@ int api_storage_init(struct api_call *call, struct err *err)
 
 static void stop_one(struct sandbox *sb, attr_unused const void *unused)
 {
-	(void)run_interrupt(sb);
+	(void)run_interrupt(sb, 0);
 	if (sandbox_lock(sb, NULL) < 0)
 		return;
 	if (sb->keeper != NULL)

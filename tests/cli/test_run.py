@@ -257,6 +257,18 @@ def test_steps_are_taken_while_the_command_of_a_run_goes_on(instance, tmp):
     forget(instance)
 
 
+def test_who_stops_a_run_with_grace_asks_its_command_first(instance, tmp):
+    process = going(instance, "going", project(tmp), "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done")
+    instance.cay("stop", "--grace", "1m", "going")
+    equal((process.communicate(timeout=30)[0], process.returncode), (b"bye\n", 7))
+    forget(instance)
+    process = going(instance, "going", tmp, "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    instance.cay("stop", "--grace", "1s", "going")
+    process.communicate(timeout=30)
+    equal(process.returncode, 137)
+    forget(instance)
+
+
 def test_who_comes_while_a_run_begins_waits_for_no_more_than_that(instance, tmp):
     """What its command allows is done once it is there, the rest is refused, and who stops it ends it."""
     instance.cay("run", "--no-cwd", "--rm", "--", "true")
