@@ -78,7 +78,8 @@ int main(void)
 	struct parameters wants = { 0 };
 	char *held = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, DROPPABLE | MAP_ANONYMOUS, -1, 0),
 	     *state = NULL;
-	char copy[PAGE], own[DRAWN], others[DRAWN];
+	_Alignas(PAGE) char copy[PAGE]; /* the call wants it in one page */
+	char own[DRAWN], others[DRAWN];
 
 	if (held == MAP_FAILED) {
 		object_ready();
