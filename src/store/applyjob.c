@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "store/apply.h"
+#include "store/apply_stage.h"
 #include "store/changes.h"
 #include "store/copier.h"
 #include "store/danger.h"
@@ -19,8 +20,6 @@
 
 #include <sys/stat.h>
 #include <sys/xattr.h>
-
-#define ACL "system.posix_acl_access"
 
 struct plan {
 	struct job *job;
@@ -492,214 +491,6 @@ static int on_change(const struct change *c, void *arg)
 	return 0;
 }
 
-/* Find @path again in the merged tree; the walk's own descriptors are gone by now. */
-static int find(const struct stack *stack, const char *path, struct found *ret)
-{
-	cleanup(merged_close) struct merged at = { 0 };
-	int rc = stack_root(stack, &at);
-
-	while (rc == 0) {
-		char name[NAME_MAX + 1];
-		size_t n = strcspn(path, "/");
-
-		if (n > NAME_MAX)
-			return -ENAMETOOLONG;
-		(void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
-		path += n + (path[n] == '/' ? 1 : 0);
-		rc = stack_lookup(stack, &at, name, ret);
-		if (rc < 0 || ret->kind == FOUND_NONE)
-			return rc < 0 ? rc : -ENOENT;
-		if (*path == '\0') {
-			/* what holds a file must stay open as long as the answer */
-			ret->dir =
-				ret->kind == FOUND_FILE
-					? openat(ret->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-					: -1;
-			return ret->kind == FOUND_FILE && ret->dir < 0 ? -errno : 0;
-		}
-		merged_close(&at);
-		at = ret->merged;
-		ret->merged = (struct merged){ 0 };
-		found_close(ret);
-	}
-	return rc;
-}
-
-static int copy_user_xattrs(const struct found *f, int to, const char *name)
-{
-	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
-	const char *at, *xattr;
-	const void *value;
-	size_t pos = 0, n;
-	int dir = found_at(f, &at), rc = tree_xattrs_read(dir, at, "user.overlay.", &xattrs);
-
-	while (rc == 0 && tree_xattrs_next(&xattrs, &pos, &xattr, &value, &n)) {
-		if (str_starts(xattr, "user."))
-			rc = tree_xattr_set(to, name, xattr, value, n);
-		if (rc == -EOPNOTSUPP) /* the host's file system has none: the bytes matter more */
-			rc = 0;
-	}
-	return rc;
-}
-
-static int stage_file(const struct found *f, int staging, const char *name, const json_t *step)
-{
-	cleanup_fd int from = diff_open(f), to = -1;
-	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
-	mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
-	int rc;
-
-	if (from < 0)
-		return from;
-	to = openat(staging, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	rc = to < 0 ? -errno : copier_data(from, to, true);
-	if (rc == 0 && fchmod(to, mode) < 0)
-		rc = -errno;
-	if (rc == 0 && futimens(to, times) < 0)
-		rc = -errno;
-	return rc;
-}
-
-static int stage_entry(const struct found *f, int staging, const char *name, const json_t *step)
-{
-	if (f->kind == FOUND_DIR) {
-		mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
-
-		return mkdirat(staging, name, 0700) < 0 || fchmodat(staging, name, mode, 0) < 0
-			       ? -errno
-			       : 0;
-	}
-	if (S_ISLNK(f->st.st_mode)) {
-		char target[PATH_MAX];
-		ssize_t n = readlinkat(f->dir, f->name, target, sizeof(target) - 1);
-
-		if (n < 0)
-			return -errno;
-		target[n] = '\0';
-		return symlinkat(target, staging, name) < 0 ? -errno : 0;
-	}
-	return stage_file(f, staging, name, step);
-}
-
-/* A replaced file keeps its owner; only root can give files away, another caller's new file is his own. */
-static int keep_owner(const struct plan *p, const json_t *step, const char *path, int staging,
-	const char *name, mode_t mode)
-{
-	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
-	char last[NAME_MAX + 1];
-	struct stat st;
-
-	if (p->uid != 0 || p->job->store.rootless ||
-		!str_eq(json_string_value(json_object_get(step, "op")), "replace"))
-		return 0;
-	parent = target < 0 ? -1 : apply_parent(target, path, last);
-	if (parent < 0 || fstatat(parent, last, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -ESTALE;
-	if (fchownat(staging, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	/* a change of owner takes set-uid bits away */
-	return !S_ISLNK(st.st_mode) && (mode & 06000) != 0 && fchmodat(staging, name, mode, 0) < 0
-		       ? -errno
-		       : 0;
-}
-
-/* With an access list the bits of the group are only the most that anybody of it may: without it they would give the group what others had. */
-static int keep_acl(const struct plan *p, const json_t *step, const char *path, int staging,
-	const char *name, mode_t mode)
-{
-	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
-	cleanup_fd int fd = openat(staging, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	char last[NAME_MAX + 1], acl[65536];
-	ssize_t n;
-	int rc;
-
-	if (!str_eq(json_string_value(json_object_get(step, "op")), "replace"))
-		return 0;
-	parent = target < 0 ? -1 : apply_parent(target, path, last);
-	if (parent < 0 || fd < 0)
-		return parent < 0 ? -ESTALE : -errno;
-	n = tree_xattr_get(parent, last, ACL, acl, sizeof(acl));
-	if (n == -ENODATA) /* what the staging directory gave it */
-		return fremovexattr(fd, ACL) < 0 && errno != ENODATA && errno != EOPNOTSUPP ? -errno
-											    : 0;
-	if (n < 0)
-		return (int)n;
-	rc = tree_xattr_set(staging, name, ACL, acl, (size_t)n);
-	return rc < 0 ? rc : fchmod(fd, mode) < 0 ? -errno : 0;
-}
-
-static int stage_one(struct plan *p, size_t i, json_t *step, int staging, struct err *err)
-{
-	cleanup_free char *path = apply_bytes(json_object_get(step, "path"));
-	cleanup(found_close) struct found f = { .dir = -1 };
-	mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
-	struct stat st;
-	char name[24];
-	int rc = find(&p->a, path, &f);
-	int own = f.kind == FOUND_FILE ? f.dir : -1;
-
-	(void)snprintf(name, sizeof(name), "n%zu", i);
-	if (rc == 0)
-		rc = stage_entry(&f, staging, name, step);
-	if (rc == 0 && !S_ISLNK(f.st.st_mode))
-		rc = copy_user_xattrs(&f, staging, name);
-	if (rc == 0 && S_ISREG(f.st.st_mode))
-		rc = keep_acl(p, step, path, staging, name, mode);
-	if (rc == 0)
-		rc = keep_owner(p, step, path, staging, name, mode);
-	if (rc == 0 && fstatat(staging, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		rc = -errno;
-	fd_close(&own);
-	if (rc < 0)
-		return rc == -ESTALE
-			       ? err_raise(err, ERR_CONFLICT, "'%s' changed on the host just now",
-					 path)
-			       : err_raise_sys(err, rc, "stage '%s' in '%s'", path, p->target);
-	(void)json_object_set_new(step, "new", json_integer((json_int_t)st.st_ino));
-	return 0;
-}
-
-/* Stage as root what only root can read, into directories that are the caller's. */
-static int stage_tree(struct plan *p, const char *id, struct err *err)
-{
-	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), staging = -1;
-	json_t *step;
-	size_t i;
-	int rc = target < 0 ? -errno : apply_as(p->uid, p->gid);
-
-	if (rc == 0) {
-		staging = apply_staging(target, id, true);
-		rc = apply_as(0, 0);
-	}
-	if (staging < 0 && (staging == -EACCES || staging == -EPERM))
-		return err_raise(err, ERR_DENIED, "you may not write to '%s'", p->target);
-	if (staging == -EEXIST)
-		return err_hint(err,
-			err_raise(err, ERR_INVALID,
-				"nothing was applied: the sandbox has '%s' mounted more than once",
-				p->target),
-			"apply one mount after the other: --target DIR");
-	if (rc < 0 || staging < 0)
-		return err_raise_sys(
-			err, rc < 0 ? rc : staging, "make a staging directory in '%s'", p->target);
-	json_array_foreach (p->steps, i, step) {
-		const char *op = json_string_value(json_object_get(step, "op"));
-
-		if ((size_t)json_integer_value(json_object_get(step, "tree")) != p->tree ||
-			str_eq(op, "remove") || str_eq(op, "mode"))
-			continue;
-		rc = stage_one(p, i, step, staging, err);
-		if (rc < 0)
-			return rc;
-	}
-	if (p->uid != 0)
-		rc = tree_own(staging, p->uid, p->gid);
-	/* everything staged at once: a barrier for each file would take a minute for some thousands */
-	if (rc == 0 && syncfs(staging) < 0)
-		rc = -errno;
-	return rc < 0 ? err_raise_sys(err, rc, "write the staged files in '%s'", p->target) : 0;
-}
-
 static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
 {
 	const json_t *t = json_array_get(json_object_get(p->job->request, "trees"), tree);
@@ -768,7 +559,14 @@ static int stage(struct plan *p, const char *id, struct err *err)
 	for (size_t tree = 0; rc == 0 && tree < json_array_size(p->targets); tree++) {
 		rc = open_tree_stacks(p, tree, err);
 		if (rc == 0)
-			rc = stage_tree(p, id, err);
+			rc = apply_stage(&(struct apply_stage){ .a = &p->a,
+						 .steps = p->steps,
+						 .tree = p->tree,
+						 .target = p->target,
+						 .uid = p->uid,
+						 .gid = p->gid,
+						 .rootless = p->job->store.rootless },
+				id, err);
 		close_tree_stacks(p);
 	}
 	if (rc == 0 && fault("store.apply.staged") < 0)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** DOC: store/apply_stage.h - the new files of an apply, in staging directories beside their places. */
+#ifndef CAY_STORE_APPLY_STAGE_H
+#define CAY_STORE_APPLY_STAGE_H
+
+#include "base/err.h"
+#include "store/stack.h"
+#include <jansson.h>
+
+/** struct apply_stage - the steps of one directory of the host; all borrowed. */
+struct apply_stage {
+	const struct stack *a; /* what the sandbox has */
+	json_t *steps; /* of all directories: each that brings something gets "new", its inode */
+	size_t tree;   /* those of this one */
+	const char *target;
+	uid_t uid; /* who may write there, and whose the new files are */
+	gid_t gid;
+	bool rootless;
+};
+
+/**
+ * apply_stage() - make what the steps bring, in the staging directory of the apply @id in @p->target, and write it to the disk.
+ * Return: 0, or negative with @err set; what was made stays for apply_discard(). Context: as root, who reads what only root can.
+ */
+int apply_stage(const struct apply_stage *p, const char *id, struct err *err) attr_must_use;
+
+#endif
