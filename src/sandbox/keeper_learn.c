@@ -220,13 +220,14 @@ int keeper_learned(const struct keeper *k, const struct dump_order *order)
 {
 	cleanup_buf struct buf all = BUF_INIT(SEIZED_MAX), out = BUF_INIT(SEIZED_MAX);
 	cleanup_fd int fd = memfd_create("filters", MFD_CLOEXEC);
+	/* who has none needs no looking at */
+	uint32_t n = is_any(k) ? order->n_pids : 0;
 	struct learned_tree tree;
 	int rc;
 
 	if (fd < 0)
 		return -errno;
-	/* who has none needs no looking at */
-	for (uint32_t i = 0; is_any(k) && i < order->n_pids; i++)
+	for (uint32_t i = 0; i < n; i++)
 		add_threads(order->pids[i], &all);
 	tree = tree_of(k, &all);
 	learned_write(&k->learned, &tree, &out);

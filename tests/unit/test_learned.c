@@ -48,6 +48,15 @@ static void take(struct learned_thread *t, uint32_t which)
 	t->n++;
 }
 
+/* Two threads of one process, without any filter, beside another process that has one: what is inherited is not told by being the only one. */
+static void begin_two(struct learned_thread **ret_first, struct learned_thread **ret_second)
+{
+	begin();
+	*ret_first = thread(10, 10, 5, 0);
+	*ret_second = thread(11, 10, 5, 0);
+	take(thread(20, 20, 5, 0), 9);
+}
+
 /* The numbers of @t's filters, as digits, the oldest first; -1: it is not known. */
 static int has(const struct learned_thread *t)
 {
@@ -170,13 +179,9 @@ TEST(an_orphan_may_be_anybodys)
 
 TEST(threads_of_one_process)
 {
-	struct learned_thread *first, *second, *other;
+	struct learned_thread *first, *second;
 
-	begin();
-	first = thread(10, 10, 5, 0);
-	second = thread(11, 10, 5, 0);
-	other = thread(20, 20, 5, 0);
-	take(other, 9);
+	begin_two(&first, &second);
 	take(second, 1);
 	check_int(has(second), 1);
 	/* of the two that have one, only this one can have made it */
@@ -191,13 +196,9 @@ TEST(threads_of_one_process)
 
 TEST(one_for_all_threads)
 {
-	struct learned_thread *first, *second, *other;
+	struct learned_thread *first, *second;
 
-	begin();
-	first = thread(10, 10, 5, 0);
-	second = thread(11, 10, 5, 0);
-	other = thread(20, 20, 5, 0);
-	take(other, 9);
+	begin_two(&first, &second);
 	install(first, 1, true); /* in vain */
 	check_int(has(first), -1);
 	take(second, 2);
@@ -217,13 +218,9 @@ TEST(one_for_all_threads)
 
 TEST(one_for_all_threads_that_came_and_one_in_vain)
 {
-	struct learned_thread *first, *second, *other;
+	struct learned_thread *first, *second;
 
-	begin();
-	first = thread(10, 10, 5, 0);
-	second = thread(11, 10, 5, 0);
-	other = thread(20, 20, 5, 0);
-	take(other, 9);
+	begin_two(&first, &second);
 	install(second, 2, false); /* in vain */
 	install(first, 3, true);
 	first->n = second->n = 1;
@@ -237,13 +234,9 @@ TEST(one_for_all_threads_that_came_and_one_in_vain)
 
 TEST(two_for_all_threads_one_of_them_in_vain)
 {
-	struct learned_thread *first, *second, *other;
+	struct learned_thread *first, *second;
 
-	begin();
-	first = thread(10, 10, 5, 0);
-	second = thread(11, 10, 5, 0);
-	other = thread(20, 20, 5, 0);
-	take(other, 9);
+	begin_two(&first, &second);
 	install(first, 1, false); /* in vain */
 	install(second, 2, true); /* in vain */
 	install(first, 3, true);
@@ -255,13 +248,9 @@ TEST(two_for_all_threads_one_of_them_in_vain)
 
 TEST(who_executes_a_program_takes_the_first_ones_number)
 {
-	struct learned_thread *first, *second, *other;
+	struct learned_thread *first, *second;
 
-	begin();
-	first = thread(10, 10, 5, 0);
-	second = thread(11, 10, 5, 0);
-	other = thread(20, 20, 5, 0);
-	take(other, 9);
+	begin_two(&first, &second);
 	take(first, 1);
 	take(second, 2);
 	check_int(has(first), 1);

@@ -3,12 +3,7 @@
  * System call filters of a program's own: one for all threads, one more in each, inherited ones, one of a thread alone, and one below another that can be installed only
  * by prctl(2). Each answers a call that nobody else makes with an error that tells it.
  */
-#include "object.h"
-
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
+#include "filtered.h"
 
 enum { THREADS = 4, FIRST = 100 };
 
@@ -16,10 +11,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int started;
 static bool checking;
-
-#define LOAD(member)  BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
-#define IS(value)     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1)
-#define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
 
 static long install(struct sock_filter *code, size_t n, unsigned int flags)
 {
@@ -41,22 +32,6 @@ static int says(long nr)
 {
 	errno = 0;
 	return syscall(nr, -1, -1, -1) < 0 ? errno : 0;
-}
-
-/* Filters of the calling thread, the sandbox's own among them. */
-static int count(void)
-{
-	char path[64], line[256];
-	int n = -1;
-	FILE *f;
-
-	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/status", gettid());
-	f = fopen(path, "r");
-	MUST(f != NULL);
-	while (n < 0 && fgets(line, sizeof(line), f) != NULL)
-		(void)sscanf(line, "Seccomp_filters: %d", &n);
-	MUST(fclose(f) == 0 && n > 0);
-	return n;
 }
 
 static void wait_for_check(void)
@@ -92,9 +67,9 @@ static void *work(void *arg)
 
 	if (i < THREADS - 1)
 		MUST(refuse(SYS_sched_rr_get_interval, FIRST + i, 0) == 0);
-	filters = count();
+	filters = filters_of(gettid());
 	wait_for_check();
-	MUST(count() == filters);
+	MUST(filters_of(gettid()) == filters);
 	MUST(says(SYS_getpriority) == EDOM);
 	MUST(says(SYS_sched_rr_get_interval) == (i < THREADS - 1 ? FIRST + i : EINVAL));
 	return NULL;
@@ -142,13 +117,13 @@ static void *alone(void *arg)
 static int one_of_two(int commands)
 {
 	pthread_t thread;
-	int filters = count();
+	int filters = filters_of(gettid());
 	char c;
 
 	MUST(pthread_create(&thread, NULL, alone, NULL) == 0);
 	wait_for_threads(1);
 	MUST(read(commands, &c, 1) == 1);
-	MUST(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0 && count() == filters);
+	MUST(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0 && filters_of(gettid()) == filters);
 	MUST(says(SYS_getpriority) == EINVAL);
 	let_check();
 	MUST(pthread_join(thread, NULL) == 0);
@@ -171,37 +146,6 @@ static int by_prctl(int commands)
 	return 0;
 }
 
-struct child {
-	pid_t pid;
-	int commands;
-};
-
-static struct child child(int (*run)(int commands))
-{
-	struct child c;
-	int ends[2];
-
-	MUST(pipe(ends) == 0);
-	c.commands = ends[1];
-	c.pid = fork();
-	MUST(c.pid >= 0);
-	if (c.pid == 0) {
-		(void)close(ends[1]);
-		exit(run(ends[0]));
-	}
-	(void)close(ends[0]);
-	return c;
-}
-
-static int ends_as(const struct child *c, const char *commands)
-{
-	int status;
-
-	MUST(write(c->commands, commands, strlen(commands)) == (ssize_t)strlen(commands));
-	MUST(close(c->commands) == 0 && waitpid(c->pid, &status, 0) == c->pid);
-	return status;
-}
-
 int main(void)
 {
 	pthread_t threads[THREADS];
@@ -218,11 +162,11 @@ int main(void)
 	for (intptr_t i = 0; i < THREADS; i++)
 		MUST(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
 	wait_for_threads(THREADS);
-	filters = count();
+	filters = filters_of(gettid());
 
 	object_ready();
 
-	MUST(count() == filters && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
+	MUST(filters_of(gettid()) == filters && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
 	MUST(says(SYS_getpriority) == EDOM && says(SYS_sched_rr_get_interval) == EINVAL);
 	let_check();
 	for (int i = 0; i < THREADS; i++)

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* System call filters that kill for almost every call, those among them that a restorer needs: they are the program's own, and hold as before. */
-#include "object.h"
-
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-
-#define LOAD(member)  BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
-#define IS(value)     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1)
-#define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
+#include "filtered.h"
 
 /* What it may not do kills it: returning from a signal handler is among that. */
 static int jail(int commands)
@@ -27,55 +19,9 @@ static int jail(int commands)
 	return 4;
 }
 
-struct child {
-	pid_t pid;
-	int commands;
-};
-
-static struct child child(int (*run)(int commands))
-{
-	struct child c;
-	int ends[2];
-
-	MUST(pipe(ends) == 0);
-	c.commands = ends[1];
-	c.pid = fork();
-	MUST(c.pid >= 0);
-	if (c.pid == 0) {
-		(void)close(ends[1]);
-		exit(run(ends[0]));
-	}
-	(void)close(ends[0]);
-	return c;
-}
-
-static int ends_as(const struct child *c, const char *commands)
-{
-	int status;
-
-	MUST(write(c->commands, commands, strlen(commands)) == (ssize_t)strlen(commands));
-	MUST(close(c->commands) == 0 && waitpid(c->pid, &status, 0) == c->pid);
-	return status;
-}
-
-static int count(pid_t pid)
-{
-	char path[64], line[256];
-	int n = -1;
-	FILE *f;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	f = fopen(path, "r");
-	MUST(f != NULL);
-	while (n < 0 && fgets(line, sizeof(line), f) != NULL)
-		(void)sscanf(line, "Seccomp_filters: %d", &n);
-	MUST(fclose(f) == 0 && n > 0);
-	return n;
-}
-
 static void wait_for_filter(pid_t pid)
 {
-	while (count(pid) == count(getpid()))
+	while (filters_of(pid) == filters_of(getpid()))
 		(void)sched_yield();
 }
 

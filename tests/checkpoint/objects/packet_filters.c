@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Filters that programs have put before their sockets: what they drop is dropped, what had come before them is there, and who is locked stays so. */
-#include "object.h"
+#include "loopback.h"
 
 #include <arpa/inet.h>
 #include <linux/filter.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #define UDP_HEADER  8
 #define LOCK_FILTER 44 /* SO_LOCK_FILTER */
@@ -54,18 +52,6 @@ static void expect_locked(int fd, int locked)
 	MUST(getsockopt(fd, SOL_SOCKET, LOCK_FILTER, &now, &n) == 0 && now == locked);
 	errno = 0;
 	MUST(!locked || (attach(fd, all, 2) < 0 && errno == EPERM));
-}
-
-static int bound(int type, struct sockaddr_in *a)
-{
-	int fd = socket(AF_INET, type, 0);
-	socklen_t n = sizeof(*a);
-
-	*a = (struct sockaddr_in){ .sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	MUST(bind(fd, (struct sockaddr *)a, sizeof(*a)) == 0);
-	MUST(getsockname(fd, (struct sockaddr *)a, &n) == 0);
-	return fd;
 }
 
 static int connected(int type, const struct sockaddr_in *a)

@@ -1,23 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets of TCP and UDP from which nothing is to be received any more, or in no direction: who receives gets what had come, and then the end, as does who waits for it. */
-#include "object.h"
+#include "loopback.h"
 
 #include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-
-static int bound(int type, struct sockaddr_in *a)
-{
-	int fd = socket(AF_INET, type, 0);
-	socklen_t n = sizeof(*a);
-
-	*a = (struct sockaddr_in){ .sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	MUST(bind(fd, (struct sockaddr *)a, sizeof(*a)) == 0);
-	MUST(getsockname(fd, (struct sockaddr *)a, &n) == 0);
-	return fd;
-}
 
 static void connected(int ret[2])
 {
