@@ -5,6 +5,7 @@ What they do to the program itself: objects/filters.c."""
 
 import contextlib
 import ctypes
+import itertools
 import os
 import sys
 
@@ -107,10 +108,10 @@ def test_a_server_that_asks_for_the_password(instance):
 
 @require(*NEEDS)
 def test_nobody_runs_without_its_filters(tmp):
-    """Who lets the threads go is killed when all is prepared, or when all have arrived: the fork fails as a whole, the source has noticed nothing."""
-    for point in ("live.fork.armed", "live.fork.held"):
+    """Who lets the threads go is killed when all is prepared, or when all have arrived: the fork fails as a whole, the source has noticed nothing. So it is where they were learned."""
+    for point, without in itertools.product(("live.fork.armed", "live.fork.held"), ({}, {"CAY_WITHOUT": "program_filters"})):
         with own_instance(tmp) as instance:
-            instance.start(CAY_FAULT=point)
+            instance.start(CAY_FAULT=point, **without)
             box = instance.post("/v1/sandboxes", {})["id"]
             run = begin(instance, box, "filters")
             contains(raises(cay.ApiError, fork_live, instance, box).message, "it was killed before all could go on")
