@@ -58,6 +58,7 @@ struct fork_shared {
 	uint64_t asked_calls;   /* where it has a struct residue_call of each */
 	uint32_t answer;        /* 1 = done, 2 = it could not */
 	int32_t refused;        /* of holding_wait() */
+	uint32_t helped;        /* there is a helper */
 	uint32_t helper_end;
 	uint32_t bell;   /* always 0: rung when somebody dies */
 	uint32_t loader; /* how far it is: lazy.h */
@@ -249,6 +250,9 @@ void opener_hand_over(int socket, int fd, uint32_t index);
 /** opener_kept() - descriptor of description @index in the opener, once it has been handed over. */
 int opener_kept(uint32_t index);
 
+/** opener_has_deeds() - will opener_as() have anything done by others? In the opener. */
+bool opener_has_deeds(void);
+
 /** opener_as() - do act(@argument) as the process @who would, as far as anything is known of it. In the opener. Return: of @act. */
 long opener_as(const struct image_identity *who, long (*act)(void *argument), void *argument);
 
@@ -279,13 +283,22 @@ void stops_tell(uint32_t process);
 /** stops_hear() - wait until the children of @p that were stopped are, and leave of it what it had not heard; passes STAGE_HEARD. The last that @p does before it leaves. */
 void stops_hear(const struct image_process *p);
 
-/** helper_start() - in T'. Return: its pid outside. */
-long helper_start(void);
+/** helper_is_wanted() - will a process of the plan ask the helper? In T'. */
+bool helper_is_wanted(void);
+
+/** helper_start() - unless it is there. In T', before any process of the plan is cloned. */
+void helper_start(void);
+
+/** helper_leave_number() - what comes next in the source comes next here, once nobody but the plan is cloned any more. In the helper; in the opener before it is confined. */
+void helper_leave_number(void);
+
+/** helper_reap() - wait for the helper if @pid, which has ended, is it. In T'. Return: it was. */
+bool helper_reap(int32_t pid);
 
 /** helper_finish() - nobody asks any more. In T', before STAGE_ARMED. */
 void helper_finish(void);
 
-/** helper_pass() - wait until the helper has come to the end of @stage, which is its own. In T'. */
+/** helper_pass() - wait until the helper, if there is one, has come to the end of @stage, which is its own. In T'. */
 void helper_pass(enum fork_stage stage);
 
 /** helper_lock() - wait until nobody else asks. */

@@ -582,7 +582,7 @@ static void tell_loaded(const int *info)
 }
 
 /* Report each root that ends, and reap it when the keeper has taken note: until then its pid is its own. */
-static BARE_NORETURN void reap(long helper)
+static BARE_NORETURN void reap(void)
 {
 	bool loaded = lazy_loader() == 0;
 
@@ -601,11 +601,8 @@ static BARE_NORETURN void reap(long helper)
 			tell_loaded(info);
 			continue;
 		}
-		if (m.pid == helper) {
-			(void)CALL4(__NR_wait4, m.pid, 0, WALL, 0);
-			helper = 0; /* its number is anybody's now */
+		if (helper_reap(m.pid))
 			continue;
-		}
 		m.status = status_of(info);
 		(void)CALL5(__NR_waitid, P_PID, m.pid, info, WEXITED | WNOWAIT | WALL, usage);
 		m.cpu_us = microseconds(usage);
@@ -625,17 +622,15 @@ static void set_expected(void)
 
 	expected[STAGE_CLONED] = expected[STAGE_GROUPED] = plan->n_processes;
 	expected[STAGE_READY] = count(PLAN_ZOMBIE | PLAN_HELPER);
-	expected[STAGE_ARMED] = expected[STAGE_HELD] = 1;
 	expected[STAGE_HEARD] = stops_parents();
-	expected[STAGE_LEFT] =
-		expected[STAGE_READY] + 1; /* the helper, behind those whom it watches */
+	expected[STAGE_LEFT] = expected[STAGE_READY];
 }
 
 BARE_NORETURN void fork_main(void)
 {
 	struct template_message ready = { .kind = TEMPLATE_READY },
 				running = { .kind = TEMPLATE_RUNNING };
-	long opener, helper;
+	long opener;
 
 	(void)CALL3(__NR_close_range, TEMPLATE_LINK_FD, TEMPLATE_LISTEN_FD, 0);
 	if (lives_make() < 0)
@@ -651,7 +646,8 @@ BARE_NORETURN void fork_main(void)
 	inherit(WINDOW_STASH, WINDOW_END, false);
 	start_starter();
 	join_pids();
-	helper = helper_start();
+	if (helper_is_wanted())
+		helper_start();
 	have_refusals_told();
 	inherit_contents(true);
 	opener = opener_run();
@@ -689,5 +685,5 @@ BARE_NORETURN void fork_main(void)
 	running.status = lazy_loader() != 0;
 	send(&running);
 	drop_memory();
-	reap(helper);
+	reap();
 }

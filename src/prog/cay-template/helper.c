@@ -3,7 +3,7 @@
  * prog/cay-template/helper.c - one process of the sandbox's pid namespace that stays outside U2, for what nobody inside may do.
  *
  * Threads can only be made after their process has joined U2, where no pid can be chosen: it says which number comes next. And it sees off those that must not run yet when they
- * have left the restorer (holding.c).
+ * have left the restorer (holding.c). Where nobody asks for either there is none.
  */
 #include "prog/cay-template/fork.h"
 
@@ -11,6 +11,9 @@
 #include <linux/prctl.h>
 
 #define SIGCHLD 17
+#define WALL    0x40000000
+
+static long outside; /* in T': its pid; 0 = there is none */
 
 static void wait_for(enum fork_stage stage)
 {
@@ -86,8 +89,7 @@ static BARE_NORETURN void helper_main(void)
 		__atomic_store_n(&s->answer, answer(asked) < 0 ? 2 : 1, __ATOMIC_SEQ_CST);
 		futex_wake(&s->answer);
 	}
-	/* what comes next in the source comes next here */
-	(void)write_number(fork.last_pid, (uint32_t)plan->last_pid);
+	helper_leave_number();
 	/* programs will run beside it, and find nothing */
 	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)CALL3(__NR_close_range, 0, ~0U, 0);
@@ -95,17 +97,45 @@ static BARE_NORETURN void helper_main(void)
 	bare_exit(0);
 }
 
-long helper_start(void)
+void helper_leave_number(void)
 {
+	(void)write_number(fork.last_pid, (uint32_t)plan->last_pid);
+}
+
+bool helper_is_wanted(void)
+{
+	for (uint32_t i = 0; i < plan->n_processes; i++) {
+		if ((plan_processes()[i].flags & (PLAN_ALONE | PLAN_ZOMBIE | PLAN_HELPER)) == 0)
+			return true;
+	}
+	return false;
+}
+
+void helper_start(void)
+{
+	struct fork_shared *s = fork_shared();
 	int32_t pid = plan->helper_pid;
 	struct bare_clone args = {
 		.exit_signal = SIGCHLD, .set_tid = (uint64_t)&pid, .set_tid_size = 1
 	};
-	long rc = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the helper");
 
-	if (rc == 0)
+	if (outside != 0)
+		return;
+	s->expected[STAGE_ARMED] = s->expected[STAGE_HELD] = 1;
+	s->expected[STAGE_LEFT]++; /* behind those whom it watches */
+	s->helped = 1;
+	outside = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the helper");
+	if (outside == 0)
 		helper_main();
-	return rc;
+}
+
+bool helper_reap(int32_t pid)
+{
+	if (outside == 0 || pid != outside)
+		return false;
+	(void)CALL4(__NR_wait4, pid, 0, WALL, 0);
+	outside = 0; /* its number is anybody's now */
+	return true;
 }
 
 void helper_finish(void)
@@ -121,7 +151,7 @@ void helper_pass(enum fork_stage stage)
 {
 	uint32_t *arrived = &fork_shared()->arrived[stage];
 
-	while (__atomic_load_n(arrived, __ATOMIC_SEQ_CST) == 0) {
+	while (outside != 0 && __atomic_load_n(arrived, __ATOMIC_SEQ_CST) == 0) {
 		if (life_is_lost(life_helper()))
 			fork_fail_of(
 				plan->helper_pid, "it was killed before all could go on", -ESRCH);
@@ -165,6 +195,8 @@ void helper_ask(enum helper_task task, int32_t pid)
 	struct fork_shared *s = fork_shared();
 	uint32_t done;
 
+	if (s->helped == 0)
+		fork_fail(step, -ESRCH);
 	s->asking = (int32_t)CALL0(__NR_getpid);
 	__atomic_store_n(&s->answer, 0, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&s->asked, (uint32_t)task | (uint32_t)pid, __ATOMIC_SEQ_CST);

@@ -28,6 +28,7 @@ struct said {
 #define ROOM 1024U /* for descriptors that are no descriptions */
 
 #define NEXT_ID 0xffff0000U /* + enum image_sysv_kind */
+#define HELPED  0xfffffffeU /* the helper is wanted */
 #define ALL_SET 0xffffffffU /* no description follows, and nothing more is done to them */
 
 void opener_confine(void)
@@ -132,6 +133,26 @@ static void wait_until_ready(void)
 	}
 }
 
+/* Wait until T' has started it. */
+static void want_helper(int socket)
+{
+	struct said said = { .index = HELPED };
+	long rc = CALL6(__NR_sendto, socket, &said, sizeof(said), NOSIGNAL, 0, 0);
+
+	if (rc == sizeof(said))
+		rc = CALL6(__NR_recvfrom, socket, &said, sizeof(said), 0, 0, 0);
+	(void)fork_must(rc == sizeof(said) ? 0 : -32, "have the helper started");
+}
+
+static void start_helper(int socket)
+{
+	const struct said said = { .index = HELPED };
+
+	helper_start();
+	(void)fork_must(
+		CALL6(__NR_sendto, socket, &said, sizeof(said), 0, 0, 0), "answer the opener");
+}
+
 static void say_all_set(int socket)
 {
 	const struct said said = { .index = ALL_SET };
@@ -158,8 +179,11 @@ static void check_image(void)
 static BARE_NORETURN void opener_main(int socket)
 {
 	life_begin(life_opener(), plan->opener_pid, &fork_shared()->bell);
+	helper_leave_number();
 	opener_confine();
 	check_image();
+	if (opener_has_deeds())
+		want_helper(socket);
 	(void)CALL1(__NR_umask, 0);
 	bare_fault("live.opener.begun");
 	sysv_make(socket);
@@ -235,7 +259,9 @@ static void take_all(int socket)
 		(void)fork_must(fd, "take a description over");
 		if (said.index == ALL_SET)
 			break;
-		if (said.index >= NEXT_ID) {
+		if (said.index == HELPED) {
+			start_helper(socket);
+		} else if (said.index >= NEXT_ID) {
 			choose_id(socket, &said);
 		} else {
 			place((int)fd, said.index);

@@ -52,12 +52,30 @@ static long clone_for(struct deed *d)
 	return rc;
 }
 
+static bool is_somebody_else(const struct image_identity *who)
+{
+	return who->known != 0 && (who->pid != 0 || who->uid != 0 || who->gid != 0);
+}
+
+bool opener_has_deeds(void)
+{
+	const uint64_t n_packets = image->tables[TABLE_PACKETS].count / sizeof(struct image_packet);
+	bool found = false;
+
+	for (uint32_t i = 0; i < plan->n_descriptions && !found; i++)
+		found = is_somebody_else(
+			&IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i)->other);
+	for (uint64_t i = 0; i < n_packets && !found; i++)
+		found = is_somebody_else(&IMAGE_ROW(struct image_packet, TABLE_PACKETS, i)->sender);
+	return found;
+}
+
 long opener_as(const struct image_identity *who, long (*act)(void *argument), void *argument)
 {
 	struct deed d = { .act = act, .argument = argument, .who = who, .result = -3 /* ESRCH */ };
 	long pid;
 
-	if (who->known == 0 || (who->pid == 0 && who->uid == 0 && who->gid == 0))
+	if (!is_somebody_else(who))
 		return act(argument);
 	if (who->pid > 1)
 		helper_ask(HELPER_CHOOSE, who->pid);
