@@ -65,15 +65,11 @@ static json_t *fork_request(const struct snapshot *s, const json_t *body, json_i
 /* With the processes of the snapshot when @live. */
 static int start_fork(struct sandbox *sb, struct snapshot *s, bool live, bool keep, struct err *err)
 {
-	int rc = 0;
+	int rc;
 
 	if (live) {
 		live_restoring(sb, "fork");
-		rc = identity_choose(sb, json_object_get(s->doc, "config"), keep, err);
-	}
-	if (rc < 0) {
-		(void)sandbox_remove(sb, NULL);
-		return rc;
+		identity_choose(sb, json_object_get(s->doc, "config"), keep);
 	}
 	rc = sandbox_start(sb, live ? s->live : NULL, true, err);
 	if (rc == 0 && live && !s->unwanted)

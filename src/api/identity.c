@@ -8,45 +8,27 @@
 
 #define HOOK_NS (10 * NS_PER_S)
 
-/* --- the file --- */
-
-static char *path_of(const char *state, const char *id)
+void identity_choose(struct sandbox *sb, const json_t *config, bool keep)
 {
-	return str_dupf("%s/trust/%s.generation", state, id);
-}
+	json_t *old = json_object_get(config, "generation");
 
-int identity_choose(struct sandbox *sb, const json_t *config, bool keep, struct err *err)
-{
-	json_t *old = json_object_get(config, "generation"),
-	       *now = keep ? json_incref(old) : json_string(id_new().s);
-	cleanup_free char *path = path_of(sb->srv->own_state, sb->id);
-	cleanup_fd int fd = -1;
-
-	if (now == NULL) { /* it had none, and is to stay what it is */
+	if (!keep)
+		(void)json_object_set_new(sb->doc, "generation", json_string(id_new().s));
+	else if (old != NULL)
+		(void)json_object_set(sb->doc, "generation", old);
+	else /* it had none, and is to stay what it is */
 		(void)json_object_del(sb->doc, "generation");
-		return 0;
-	}
-	(void)json_object_set_new(sb->doc, "generation", now);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0 || dprintf(fd, "%s\n", json_string_value(now)) < 0)
-		return err_raise_sys(err, -errno, "write the generation of '%s'", sb->name);
-	return 0;
 }
 
 void identity_mounts(const struct sandbox *sb, json_t *list)
 {
-	cleanup_free char *path = path_of(sb->srv->state, sb->id);
+	json_t *generation = json_object_get(sb->doc, "generation");
 
-	if (json_object_get(sb->doc, "generation") != NULL)
-		(void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "source", path,
-							  "target", IDENTITY_FILE, "mode", "ro"));
-}
-
-void identity_forget(const struct server *srv, const char *id)
-{
-	cleanup_free char *path = path_of(srv->own_state, id);
-
-	(void)unlink(path);
+	if (generation != NULL)
+		(void)json_array_append_new(
+			list, json_pack("{s:o, s:s, s:s}", "text",
+				      json_sprintf("%s\n", json_string_value(generation)), "target",
+				      IDENTITY_FILE, "mode", "ro"));
 }
 
 /* --- who wants to be told --- */

@@ -15,10 +15,9 @@
 
 /**
  * identity_choose() - before @sb is started with the processes of a snapshot.
- * @config: of the snapshot. @keep: the generation is that of the snapshot. Otherwise it is one that there never was. Return: 0 or an error.
+ * @config: of the snapshot. @keep: the generation is that of the snapshot. Otherwise it is one that there never was.
  */
-int identity_choose(
-	struct sandbox *sb, const json_t *config, bool keep, struct err *err) attr_must_use;
+void identity_choose(struct sandbox *sb, const json_t *config, bool keep);
 
 /** identity_mounts() - append the mount of the file to @list, in the form of a keeper's specification. */
 void identity_mounts(const struct sandbox *sb, json_t *list);
@@ -29,8 +28,5 @@ int identity_note(const struct sandbox *sb, json_t *doc, const json_t *request,
 
 /** identity_tell() - run the hooks of the execs of @sb, wait for their ends, send the signals. Failures are in the log of events alone. Context: fiber; waits, 10 s at most. */
 void identity_tell(struct sandbox *sb);
-
-/** identity_forget() - sandbox @id was removed. */
-void identity_forget(const struct server *srv, const char *id);
 
 #endif

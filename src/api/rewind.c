@@ -164,7 +164,7 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 		rc = sandbox_settle_rewind(sb, err);
 	if (rc == 0 && live != NULL) {
 		live_restoring(sb, "rewind");
-		rc = identity_choose(sb, json_object_get(s->doc, "config"), keep, err);
+		identity_choose(sb, json_object_get(s->doc, "config"), keep);
 	}
 	if (rc == 0 && (was_running || live != NULL))
 		rc = sandbox_start(sb, live, false, err);

@@ -197,7 +197,6 @@ int sandbox_forget(struct sandbox *sb, struct err *err)
 	reserve_use(sb->srv);
 	exec_saved_remove(sb->srv, sb->id);
 	credentials_forget(sb->srv, sb->id);
-	identity_forget(sb->srv, sb->id);
 	rc = delete_rows(sb, &removed, err);
 	if (rc < 0) {
 		json_decref(removed.data);

@@ -122,10 +122,8 @@ bool foresight_any(const struct foresight *f)
 
 static bool is_point(const char *target, const struct spec *spec)
 {
-	struct stat st;
-
 	return spec->n_mounts == 1 && str_eq(spec->mounts->target, target) &&
-	       stat(spec->mounts->source, &st) == 0 && S_ISREG(st.st_mode);
+	       spec->mounts->text != NULL;
 }
 
 void foresight_judge(struct foresight *f, const struct spec *spec)

@@ -365,7 +365,27 @@ static int check_exposed(const struct rootfs *r, const char *path, struct err *e
 	return credential_refuse(path, what, err);
 }
 
-static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struct err *err)
+/* A file in the staging file system, which is gone with its last mount. */
+static int text_mount(struct rootfs *r, const char *text)
+{
+	char name[16];
+	int rc;
+
+	(void)snprintf(name, sizeof(name), "%u", r->n_attached++);
+	rc = file_create_at(r->stage, name, 0644, text, strlen(text));
+	if (rc == 0 && !r->rootless && fchownat(r->stage, name, r->base, r->base, 0) < 0)
+		rc = -errno;
+	return rc < 0 ? rc : mount_clone(r->stage, name, false);
+}
+
+static int source_mount(struct rootfs *r, const struct spec_mount *m)
+{
+	if (m->text != NULL)
+		return text_mount(r, m->text);
+	return m->mode == MOUNT_RW ? clone_writable(r, m->source) : clone_layer(r, m->source);
+}
+
+static int plain_mount(struct rootfs *r, const struct spec_mount *m, struct err *err)
 {
 	unsigned int attrs = data_attrs();
 	cleanup_fd int mount = -1;
@@ -373,13 +393,14 @@ static int plain_mount(const struct rootfs *r, const struct spec_mount *m, struc
 
 	if (rc < 0)
 		return rc;
-	mount = m->mode == MOUNT_RW ? clone_writable(r, m->source) : clone_layer(r, m->source);
+	mount = source_mount(r, m);
 	rc = mount;
-
 	if (m->mode == MOUNT_RO && !ablated("readonly_mounts"))
 		attrs |= MOUNT_ATTR_RDONLY;
 	if (rc >= 0)
 		rc = mount_set(mount, attrs, r->rootless);
+	if (rc < 0 && m->text != NULL)
+		return err_raise_sys(err, rc, "make the file '%s'", m->target);
 	return rc < 0 ? refuse("mount", m->source, rc, err) : TAKE_FD(mount);
 }
 
@@ -461,10 +482,10 @@ static int make_file_point(
 static int make_point(int points, const struct spec_layers *lower, const char *image,
 	const struct spec_mount *m, struct err *err)
 {
-	struct stat st;
+	struct stat st = { .st_mode = S_IFREG };
 	int rc;
 
-	if (stat(m->source, &st) < 0)
+	if (m->text == NULL && stat(m->source, &st) < 0)
 		return err_raise_sys(err, -errno, "mount '%s'", m->source);
 	if (!S_ISDIR(st.st_mode) && (m->mode == MOUNT_COW || !S_ISREG(st.st_mode)))
 		return err_raise(err, ERR_INVALID, "mount '%s': not a directory", m->source);
@@ -546,8 +567,9 @@ static bool needs_point(const struct rootfs *r, const struct spec *spec, const c
 {
 	struct stat st;
 
-	return (r->rootless && str_eq(spec->image, "host")) || stat(m->source, &st) < 0 ||
-	       !S_ISDIR(st.st_mode) || !seen_in_root(r, &spec->lower, image, m->target);
+	return m->text != NULL || (r->rootless && str_eq(spec->image, "host")) ||
+	       stat(m->source, &st) < 0 || !S_ISDIR(st.st_mode) ||
+	       !seen_in_root(r, &spec->lower, image, m->target);
 }
 
 static void image_path(const struct rootfs *r, const struct spec *spec, char path[PATH_MAX])

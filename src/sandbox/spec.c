@@ -78,24 +78,31 @@ int spec_layers_parse(const json_t *list, struct spec_layers *ret, struct err *e
 
 static int parse_mount(const json_t *o, struct spec_mount *m, unsigned int *tree, struct err *err)
 {
-	const char *source, *target, *mode;
-	int rc = want_string(o, "source", NULL, &source, err);
+	const char *source = NULL, *text, *target, *mode;
+	int rc = want_string(o, "text", "", &text, err);
+	bool is_text = rc == 0 && text[0] != '\0';
+
+	if (rc == 0 && !is_text)
+		rc = want_string(o, "source", NULL, &source, err);
 
 	if (rc == 0)
 		rc = want_string(o, "target", NULL, &target, err);
 	if (rc == 0)
-		rc = want_string(o, "mode", "cow", &mode, err);
+		rc = want_string(o, "mode", is_text ? "ro" : "cow", &mode, err);
 	if (rc < 0)
 		return rc;
-	if (!str_path_clean(source) || !str_path_clean(target) || str_eq(target, "/"))
+	if ((!is_text && !str_path_clean(source)) || !str_path_clean(target) || str_eq(target, "/"))
 		return err_raise(err, ERR_INVALID, "mount '%s:%s': not clean absolute paths",
-			source, target);
+			is_text ? "" : source, target);
+	if (is_text && !str_eq(mode, "ro"))
+		return err_raise(err, ERR_INVALID, "mount at '%s': a text is read-only", target);
 	if (str_path_under(target, "/proc") || str_path_under(target, "/sys") ||
 		str_path_under(target, "/dev"))
 		return err_raise(err, ERR_INVALID,
 			"mount at '%s': the sandbox's own /proc, /sys and /dev stay", target);
 	m->exposed = json_is_true(json_object_get(o, "exposed"));
-	m->source = str_dup(source);
+	m->source = is_text ? NULL : str_dup(source);
+	m->text = is_text ? str_dup(text) : NULL;
 	m->target = str_dup(target);
 	if (str_eq(mode, "cow")) {
 		m->mode = MOUNT_COW;
@@ -237,6 +244,7 @@ void spec_fini(struct spec *spec)
 {
 	for (size_t i = 0; i < spec->n_mounts; i++) {
 		free(spec->mounts[i].source);
+		free(spec->mounts[i].text);
 		free(spec->mounts[i].target);
 		spec_layers_fini(&spec->mounts[i].lower);
 	}

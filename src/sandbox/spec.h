@@ -26,9 +26,10 @@ struct spec_layers {
 	size_t n;
 };
 
-/** struct spec_mount - one host directory inside the sandbox. */
+/** struct spec_mount - one host directory inside the sandbox, or a file of its own. */
 struct spec_mount {
-	char *source; /* absolute path on the host */
+	char *source; /* absolute path on the host; NULL: @text */
+	char *text;   /* what is in the file, read-only */
 	char *target; /* absolute, clean path inside */
 	enum spec_mount_mode mode;
 	struct spec_layers lower; /* cow only: layers above @source */

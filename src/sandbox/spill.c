@@ -6,14 +6,14 @@
 #include <sys/stat.h>
 
 /* STATE belongs to root, what is in STATE/exec to cayd: no link there is followed. */
-static int open_directory(const struct box *box, struct stat *ret)
+static int open_directory(const struct box *box, bool make, struct stat *ret)
 {
 	cleanup_free char *path = str_dupf("%s/exec", box->config->state);
 	cleanup_fd int top = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), dir = -1;
 
 	if (top < 0 || fstat(top, ret) < 0)
 		return -errno;
-	if (mkdirat(top, box->id, 0700) < 0 && errno != EEXIST)
+	if (make && mkdirat(top, box->id, 0700) < 0 && errno != EEXIST)
 		return -errno;
 	dir = openat(top, box->id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir < 0 || fchown(dir, ret->st_uid, ret->st_gid) < 0)
@@ -24,7 +24,7 @@ static int open_directory(const struct box *box, struct stat *ret)
 int spill_open(struct spill *s, const struct box *box, const char *exec, uint64_t max)
 {
 	struct stat owner;
-	cleanup_fd int dir = open_directory(box, &owner);
+	cleanup_fd int dir = open_directory(box, true, &owner);
 
 	*s = (struct spill)SPILL_INIT;
 	s->max = max;
@@ -34,7 +34,7 @@ int spill_open(struct spill *s, const struct box *box, const char *exec, uint64_
 int spill_resume(struct spill *s, const struct box *box, const char *exec, uint64_t max)
 {
 	struct stat owner;
-	cleanup_fd int dir = open_directory(box, &owner);
+	cleanup_fd int dir = open_directory(box, false, &owner);
 	int rc;
 
 	*s = (struct spill)SPILL_INIT;
