@@ -415,7 +415,11 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 	struct plan_process *processes = NULL;
 	struct plan head = { .n_leaves = d->order->n_leaves, .n_slots = d->order->n_slots };
 	int rc = order_processes(d, &head, &processes, err);
+	int32_t last = dump_last_number(d);
 
+	/* numbers that have been used before, and may be remembered, do not come again at once */
+	if (last > 0)
+		head.last_pid = last;
 	head.n_descriptions =
 		image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
 	head.first_description =

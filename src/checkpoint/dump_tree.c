@@ -6,10 +6,13 @@
 
 #include <fcntl.h>
 #include <linux/securebits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define GROUPS_MAX 65536
 #define EXTENDED   18 /* the first state that is not there by itself: tiles (AMX) */
@@ -34,6 +37,50 @@ struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host)
 			return &d->processes[i];
 	}
 	return NULL;
+}
+
+/* Its children are born there; who has entered may not return. */
+static attr_noreturn void enter_and_tell(int pids, volatile int32_t *number)
+{
+	pid_t child = setns(pids, CLONE_NEWPID) == 0 ? vfork() : -1;
+
+	if (child == 0) {
+		*number = (int32_t)syscall(SYS_getpid);
+		_exit(0);
+	}
+	if (child > 0)
+		(void)waitpid(child, NULL, 0);
+	_exit(0);
+}
+
+/* The number in @pids of somebody of ours who is born there and ends; only he is told. Return: it or -errno. */
+static int32_t number_of_one_born(int pids)
+{
+	volatile int32_t number = -ECHILD;
+	pid_t child = vfork();
+
+	if (child == 0)
+		enter_and_tell(pids, &number);
+	if (child < 0)
+		return -errno;
+	(void)waitpid(child, NULL, 0);
+	return number;
+}
+
+int32_t dump_last_number(const struct dump *d)
+{
+	int32_t number = -ESRCH;
+
+	for (size_t i = 0; number < 0 && i < d->n; i++) {
+		const struct dump_process *p = &d->processes[i];
+		int proc = p->twin.host != 0 ? p->twin.proc : p->tracee.proc;
+		cleanup_fd int pids =
+			p->tracee.zombie ? -1 : openat(proc, "ns/pid", O_RDONLY | O_CLOEXEC);
+
+		if (pids >= 0)
+			number = number_of_one_born(pids);
+	}
+	return number;
 }
 
 int dump_text(struct dump_process *p, struct err *err)

@@ -68,6 +68,49 @@ def test_each_fork_has_a_generation_of_its_own_and_its_hook_has_run(instance):
 
 
 @require(*NEEDS)
+def test_nobody_inside_can_change_the_generation(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box)
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+        generation = look(instance, fork, run)[0]
+        for act in ("echo mine > /run/cay/generation", "rm /run/cay/generation", "mv /run/cay/generation /tmp", "chmod 666 /run/cay/generation", "mount -o remount,rw /run/cay/generation", "umount /run/cay/generation"):
+            equal(instance.sh(fork, act)[0]["code"] == 0, False, act)
+        equal(look(instance, fork, run)[0], generation)
+        equal(instance.ok(fork, "stat -c '%u %g %a' /run/cay/generation"), "0 0 644\n")
+        contains(instance.ok(fork, "cat /proc/self/mountinfo"), " /run/cay/generation ro,")
+        instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_a_fork_leaves_nothing_in_the_state(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box)
+        fork = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+        look(instance, fork, run)
+        equal([name for place in ("exec", "trust") for name in os.listdir(os.path.join(instance.state, place)) if fork in name], [], "what was not needed was not made")
+        instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_a_number_that_was_used_before_does_not_come_again_at_once(instance):
+    """Somebody may remember it. With one thread alone nobody chooses numbers behind the opener; with a socket that knows who made it, somebody does."""
+    for more in ("None", "socket.socketpair()"):
+        with instance.sandbox() as box:
+            program = f"import os, socket, sys\nkept = {more}\nprint('ready', flush=True)\nfor line in sys.stdin:\n    pid = os.fork() or os._exit(0)\n    os.wait()\n    print(pid, flush=True)\n"
+            run = instance.exec(box, "/usr/bin/python3", "-c", program, stdin=True)
+            wait_output(instance, box, run, b"ready\n")
+            for _ in range(20):
+                last = int(ask(instance, box, run, ""))
+            fork = instance.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+            instance.cay("suspend", box)
+            instance.cay("resume", box)
+            for one in (fork, box):
+                after = int(ask(instance, one, run, ""))
+                assert last < after < last + 40, (last, after, more)
+            instance.remove(fork)
+
+
+@require(*NEEDS)
 def test_keep_identity_changes_nothing(instance):
     with instance.sandbox(name="exact") as box:
         run = begin(instance, box)
