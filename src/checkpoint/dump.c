@@ -197,8 +197,8 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* All pids and tids, sorted. */
-static int32_t *taken_pids(const struct dump *d, size_t *ret_n)
+/* All pids and tids, sorted; while the threads are still known, before the release. */
+static void list_taken(struct dump *d)
 {
 	size_t n = 1, at = 0;
 	int32_t *all;
@@ -218,14 +218,14 @@ static int32_t *taken_pids(const struct dump *d, size_t *ret_n)
 			all[at++] = p->tracee.threads[j].inner;
 	}
 	qsort(all, at, sizeof(*all), by_number);
-	*ret_n = at;
-	return all;
+	d->taken = all;
+	d->n_taken = at;
 }
 
 /* Does one thread act on its memory, from the first instant on, and on nobody else's? (A lock makes mremap() wait for pages before it says what it has moved.) */
 static bool is_alone(const struct dump_process *p)
 {
-	return !p->tracee.zombie && p->tracee.n_threads == 1 && p->out.own_filters == 0 &&
+	return !p->tracee.zombie && p->out.n_threads == 1 && p->out.own_filters == 0 &&
 	       !p->place.stopped && !p->locks && p->base == NULL && !p->inherited_from;
 }
 
@@ -234,9 +234,7 @@ static int order_processes(
 	const struct dump *d, struct plan *head, struct plan_process **ret, struct err *err)
 {
 	struct plan_input *inputs = calloc(d->n + 1, sizeof(*inputs));
-	size_t n_taken;
 	int32_t unused[2];
-	int32_t *taken = taken_pids(d, &n_taken);
 	int rc;
 
 	if (inputs == NULL)
@@ -248,12 +246,11 @@ static int order_processes(
 			inputs[i].base = d->processes[i].base->tracee.inner;
 	}
 	rc = plan_order(
-		inputs, (uint32_t)d->n, taken, n_taken, ret, &head->n_processes, unused, err);
+		inputs, (uint32_t)d->n, d->taken, d->n_taken, ret, &head->n_processes, unused, err);
 	head->helper_pid = unused[0];
 	head->opener_pid = unused[1];
-	head->last_pid = n_taken > 0 ? taken[n_taken - 1] : 1;
+	head->last_pid = d->n_taken > 0 ? d->taken[d->n_taken - 1] : 1;
 	free(inputs);
-	free(taken);
 	return rc;
 }
 
@@ -262,8 +259,10 @@ static int check_all(struct dump *d, struct err *err)
 {
 	struct plan_process *processes = NULL;
 	struct plan head;
-	int rc = order_processes(d, &head, &processes, err);
+	int rc;
 
+	list_taken(d);
+	rc = order_processes(d, &head, &processes, err);
 	free(processes);
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		if (!d->processes[i].tracee.zombie)
@@ -529,6 +528,7 @@ static void forget_all(struct dump *d)
 	buf_free(&d->seized);
 	dump_gone_fini(d);
 	dump_filters_fini(d);
+	free(d->taken);
 	free(d->known);
 	free(d->ordered);
 	free(d->terminals);

@@ -164,6 +164,8 @@ struct dump {
 	size_t n_pairs;
 	bool no_subreapers; /* they are none for the moment */
 	struct image_writer image;
+	int32_t *taken; /* numbers of all processes and threads, sorted */
+	size_t n_taken;
 	struct dump_known *known;
 	size_t n_known;
 	uint32_t *ordered; /* rows of them that are descriptors, by file and the order of kcmp(2) */

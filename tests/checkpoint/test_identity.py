@@ -111,6 +111,23 @@ def test_a_number_that_was_used_before_does_not_come_again_at_once(instance):
 
 
 @require(*NEEDS)
+def test_nobody_chooses_numbers_where_nobody_asks(fresh):
+    """A fork of programs with one thread each has no helper; with more it has one (here: it ends at once)."""
+    fresh.stop()
+    fresh.start(CAY_FAULT="live.fork.tids")
+    for program, forked in (("pass", True), ("import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()", False), ("import socket; kept = socket.socketpair()", False)):
+        with fresh.sandbox() as box:
+            run = fresh.exec(box, "/usr/bin/python3", "-c", f"{program}\nprint('ready', flush=True)\nfor line in open(0): print('here', flush=True)", stdin=True)
+            wait_output(fresh, box, run, b"ready\n")
+            if not forked:
+                contains(raises(ApiError, fresh.post, f"/v1/sandboxes/{box}/fork", {"live": True}).message, "No such process")
+                continue
+            fork = fresh.post(f"/v1/sandboxes/{box}/fork", {"live": True})["sandboxes"][0]["id"]
+            equal(ask(fresh, fork, run, ""), "here\n")
+            fresh.remove(fork)
+
+
+@require(*NEEDS)
 def test_keep_identity_changes_nothing(instance):
     with instance.sandbox(name="exact") as box:
         run = begin(instance, box)
