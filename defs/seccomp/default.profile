@@ -66,11 +66,13 @@ allow accept accept4 bind connect getpeername getsockname getsockopt listen recv
 allow sendto if arg3 & 0x20000000 == 0
 allow sendmsg if arg2 & 0x20000000 == 0
 allow sendmmsg if arg3 & 0x20000000 == 0
-# refused options: TCP_FASTOPEN_CONNECT 30, TCP_ULP 31, TCP_REPAIR 19, UDP_ENCAP 100, SO_ATTACH_BPF 50, SO_ATTACH_REUSEPORT_EBPF 52; raw table options of netfilter (level IP, 64 and up)
+# refused options: TCP_FASTOPEN_CONNECT 30, TCP_ULP 31, TCP_REPAIR 19, UDP_ENCAP 100, SO_ATTACH_BPF 50, SO_ATTACH_REUSEPORT_EBPF 52; raw table options of netfilter (64 and up of
+# the levels IP and IPv6, but for IPV6_RECVTCLASS 66 and IPV6_TCLASS 67, which netfilter has no options of: its own end with 65)
 allow setsockopt if arg1 == 1 and arg2 notin 50,52
 allow setsockopt if arg1 == 6 and arg2 notin 19,30,31
 allow setsockopt if arg1 == 17 and arg2 != 100
 allow setsockopt if arg1 in 0,41 and arg2 & 0xFFFFFFC0 == 0
+allow setsockopt if arg1 == 41 and arg2 in 66,67
 allow setsockopt if arg1 == 270
 # ioctl: terminals, FIONREAD and friends, interface queries, file flags (reading). TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS, FICLONE, BTRFS_IOC_* are not here.
 allow ioctl if arg1 in 0x5401,0x5402,0x5403,0x5404,0x5405,0x5406,0x5407,0x5408,0x5409,0x540A,0x540B,0x540C,0x540D,0x540E,0x540F,0x5410,0x5411

@@ -48,6 +48,30 @@ def test_a_datagram_is_refused_at_once(instance):
             assert one not in ("connected", "TimeoutError"), got
 
 
+# Options of sockets by level and number, on sockets of both families: the name of errno of each, or None.
+OPTIONS = r"""
+import errno, json, socket, sys
+def attempt(family, kind, level, number):
+    with socket.socket(family, kind) as s:
+        try:
+            s.setsockopt(level, number, 16)
+        except OSError as error:
+            return errno.errorcode[error.errno]
+print(json.dumps([attempt(f, k, level, number) for level, number in json.loads(sys.argv[1]) for f in (2, 10)[level == 41:] for k in (1, 2)]))
+"""
+
+
+def test_a_socket_says_the_class_of_its_traffic(instance):
+    for profile in ("default", "strict", "debug"):
+        with instance.sandbox(profile=profile) as box:
+            def tried(*options, where=box):
+                return json.loads(instance.cay("exec", where, "--", "python3", "-c", OPTIONS, json.dumps(options), timeout=50).stdout)
+
+            equal(set(tried((0, 1), (41, 67), (41, 66))), {None}, f"IP_TOS, IPV6_TCLASS, IPV6_RECVTCLASS in {profile}")
+            # tables of netfilter, and what has these numbers at another level
+            equal(set(tried(*((level, number) for level in (0, 41) for number in (64, 65, 96, 128, 200)), (0, 66), (0, 67))), {"EPERM"})
+
+
 # An echo request to each address, a number of times: by the last line a name of errno for each address, or "answered" (of the last one sent to it).
 PING = r'''
 import errno, json, select, socket, sys

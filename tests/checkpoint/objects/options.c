@@ -158,8 +158,8 @@ static void of_packets6(int fd)
 		number(fd, IPPROTO_IPV6, told[i], 1);
 	number(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, 1);
 	number(fd, IPPROTO_IPV6, IPV6_MULTICAST_AND, 0);
-	perhaps(fd, IPPROTO_IPV6, IPV6_TCLASS, 0x28);
-	perhaps(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+	number(fd, IPPROTO_IPV6, IPV6_TCLASS, 0x28);
+	number(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
 }
 
 static void of_udp(int fd)
