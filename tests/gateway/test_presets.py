@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Presets. Of model APIs: what would let the provider reach out for the sandbox is denied where the sandbox asks for it, before any connection. Of package registries: what plain
-installs ask for is allowed, nothing that writes is."""
+installs ask for is allowed, nothing that writes is. Of places of source code: what git asks for to fetch is, what it asks for to push is not."""
 
 import json
 import shlex
@@ -127,3 +127,34 @@ def test_read_only_web(fresh):
     equal(b"written" in world.text(), False)
     for upstream in (world, proxy):
         upstream.close()
+
+
+GIT = ("https://github.com/a/b", "https://github.com/a/b.git", "https://gitlab.com/group/below/b.git", "https://codeberg.org/a/b.git", "https://bitbucket.org/a/b.git")
+CODE = ["https://github.com/a/b/archive/refs/tags/v1.tar.gz", "https://codeload.github.com/a/b/tar.gz/refs/tags/v1", "https://raw.githubusercontent.com/a/b/main/README",
+        "https://github.com/a/b/releases/download/v1/b.whl", "https://release-assets.githubusercontent.com/x/1?sig=x", "https://api.github.com/repos/a/b/releases/latest",
+        "https://gitlab.com/a/b/-/archive/v1/b-v1.tar.gz", "https://github.com/a/b?go-get=1"]
+CODE_WRITES = [("POST", "https://api.github.com/graphql"), ("POST", "https://api.github.com/repos/a/b/issues"), ("PUT", "https://api.github.com/repos/a/b/contents/x"),
+               ("POST", "https://github.com/a/b/git-receive-pack"), ("POST", "https://github.com/a/b/git-upload-pack/git-receive-pack"), ("POST", "https://github.com/session"),
+               ("POST", "https://api.github.com/a/b/git-upload-pack"), ("POST", "https://uploads.github.com/repos/a/b/releases/1/assets"), ("PUT", "https://github.com/a/b/git-upload-pack"),
+               ("GET", "https://gist.github.com/a/b"), ("POST", "https://gitlab.com/api/v4/projects"), ("GET", "http://github.com/a/b/info/refs?service=git-receive-pack")]
+
+
+def test_code_hosts(instance):
+    def explain(method, url, *more):
+        found = instance.json("policy", "explain", "code-hosts", url, "--method", method, *more)
+        return found["action"], found["rule"]
+    for repository in GIT:
+        equal(explain("GET", repository + "/info/refs?service=git-upload-pack"), ("allow", "code-hosts/read"), repository)
+        equal(explain("POST", repository + "/git-upload-pack"), ("allow", "code-hosts/fetch"), repository)
+        equal(explain("GET", repository + "/info/refs?service=git-receive-pack"), ("deny", "code-hosts/no-push"), repository)
+        equal(explain("POST", repository + "/git-receive-pack"), ("deny", None), repository)
+        batch = repository + "/info/lfs/objects/batch"
+        equal(explain("POST", batch, "--body", '{"operation":"download","objects":[]}'), ("allow", "code-hosts/lfs"), batch)
+        for body in ('{"operation":"upload"}', "{}", '[{"operation":"download"}]', '{"operation":"download","Operation":"upload"}'):
+            equal(explain("POST", batch, "--body", body), ("deny", None), f"{batch} {body}")
+    for url in CODE:
+        equal([explain(method, url)[0] for method in ("GET", "HEAD")], ["allow"] * 2, url)
+        equal([explain(method, url)[0] for method in ("POST", "PUT", "DELETE", "PATCH")], ["deny"] * 4, url)
+    for method, url in CODE_WRITES:
+        equal(explain(method, url)[0], "deny", f"{method} {url}")
+    equal(explain("GET", GIT[0], "--header", "X-HTTP-Method-Override: DELETE")[0], "deny")
