@@ -40,6 +40,7 @@ static const char *outlaw(const json_t *data)
 static void count(json_t *counts, const json_t *data, json_int_t n, const char *reason)
 {
 	const char *protocol = outlaw(data);
+	const char *type = json_string_value(json_object_get(data, "type"));
 	const char *host = json_string_value(json_object_get(data, "host"));
 	json_int_t port = json_integer_value(json_object_get(data, "port"));
 	cleanup_free char *key = NULL;
@@ -47,14 +48,15 @@ static void count(json_t *counts, const json_t *data, json_int_t n, const char *
 
 	if (host == NULL)
 		return;
-	key = str_dupf("%s:%lld/%s", host, port, protocol != NULL ? protocol : "");
+	key = str_dupf("%s:%lld/%s/%s", host, port, protocol != NULL ? protocol : "",
+		type != NULL ? type : "");
 	entry = json_object_get(counts, key);
 	if (entry == NULL && json_object_size(counts) >= HOSTS_MAX)
 		return;
 	n += json_integer_value(json_object_get(entry, "count"));
 	(void)json_object_set_new(counts, key,
-		json_pack("{s:s, s:I, s:I, s:s*, s:s*}", "host", host, "port", port, "count", n,
-			"protocol", protocol, "reason", reason));
+		json_pack("{s:s, s:I, s:I, s:s*, s:s*, s:s*}", "host", host, "port", port, "count",
+			n, "protocol", protocol, "type", type, "reason", reason));
 }
 
 void mishaps_take(struct mishaps *m, enum event_type type, const json_t *data)

@@ -42,6 +42,13 @@ static const struct record_type *type_of(uint16_t type)
 	return NULL;
 }
 
+const char *lookup_record(uint16_t type)
+{
+	const struct record_type *found = type_of(type);
+
+	return found != NULL ? policy_record_name(found->record) : NULL;
+}
+
 bool lookup_decide(const struct gateway *gw, const struct dns_query *q, struct policy_verdict *ret)
 {
 	const struct record_type *type = type_of(q->type);
@@ -214,9 +221,8 @@ void lookup_answer(struct gateway *gw, const struct dns_query *q, const struct p
 		add_records(&r, q->type, &reply);
 	dns_answer_end(&answer, limit);
 	gateway_event(gw, "net.lookup", owner_search_exec(whose),
-		serve_scrubbed(
-			gw, json_pack("{s:s, s:s, s:s, s:s, s:o, s:I}", "name", q->name, "type",
-				    policy_record_name(type_of(q->type)->record), "rule",
-				    v->rule->name, "code", code_names[code], "records", r.told,
-				    "us", (json_int_t)((clock_now_ns() - began) / 1000))));
+		serve_scrubbed(gw, json_pack("{s:s, s:s, s:s, s:s, s:o, s:I}", "name", q->name,
+					   "type", lookup_record(q->type), "rule", v->rule->name,
+					   "code", code_names[code], "records", r.told, "us",
+					   (json_int_t)((clock_now_ns() - began) / 1000))));
 }

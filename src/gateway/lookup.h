@@ -12,6 +12,9 @@
 
 struct owner_search;
 
+/** lookup_record() - what records of @type are called in rules. Return: a static text; NULL of types that no rule can name. */
+const char *lookup_record(uint16_t type);
+
 /** lookup_decide() - does a rule of @gw's policy let @q be asked outside? @ret: its verdict. */
 bool lookup_decide(const struct gateway *gw, const struct dns_query *q, struct policy_verdict *ret);
 

@@ -190,6 +190,8 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 	} else if (transports != 0) {
 		dns_answer_begin(&a, out, q, DNS_NOERROR);
 		answer_name(&a, q, number);
+		if (lookup_record(q->type) != NULL)
+			outcome = DENIED; /* the name is there as if it had none */
 	} else {
 		dns_answer_begin(&a, out, q, DNS_NXDOMAIN);
 		outcome = DENIED;
@@ -198,36 +200,38 @@ static enum outcome answer(struct gateway *gw, const unsigned char *p, size_t n,
 	return outcome;
 }
 
-static void tell_denied(
-	struct gateway *gw, const char *name, enum outcome outcome, const struct owner *owner)
-{
-	const struct refusal r = { .what = "name",
-		.protocol = "dns",
-		.host = name[0] != '\0' ? name : ".",
-		.address = "",
-		.owner = owner,
-		.reason = outcome == FULL
-				  ? "this sandbox has looked up as many names as it can have"
-				  : "no rule allows this name" };
-
-	refusals_add(gw, &r);
-}
-
-/* --- datagrams --- */
-
 struct denied_name {
 	struct gateway *gw;
 	struct owner_search *whose; /* a reference */
 	enum outcome outcome;
+	const char *record; /* that was asked for; NULL: an address, or what no rule can name */
 	char name[DNS_NAME_MAX + 1];
 };
+
+static void tell_denied(const struct denied_name *d, const struct owner *owner)
+{
+	bool full = d->outcome == FULL;
+	const char *record = full ? NULL : d->record;
+	const struct refusal r = { .what = record != NULL ? "records" : "name",
+		.protocol = "dns",
+		.host = d->name[0] != '\0' ? d->name : ".",
+		.type = record,
+		.address = "",
+		.owner = owner,
+		.reason = full ? "this sandbox has looked up as many names as it can have"
+			  : record != NULL ? "no rule of transport dns allows these records"
+					   : "no rule allows this name" };
+
+	refusals_add(d->gw, &r);
+}
+
+/* --- datagrams --- */
 
 static void denied_main(void *arg, bool may_wait)
 {
 	struct denied_name *d = arg;
 
-	tell_denied(d->gw, d->name, d->outcome,
-		may_wait ? owner_search_result(d->whose) : owner_search_known(d->whose));
+	tell_denied(d, may_wait ? owner_search_result(d->whose) : owner_search_known(d->whose));
 	owner_search_unref(d->whose);
 	free(d);
 }
@@ -253,6 +257,7 @@ static void name_denied(struct gateway *gw, const struct dns_query *q, enum outc
 	d->gw = gw;
 	d->whose = whose;
 	d->outcome = outcome;
+	d->record = lookup_record(q->type);
 	memcpy(d->name, q->name, sizeof(d->name));
 	refusals_later(denied_main, d);
 }

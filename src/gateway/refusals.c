@@ -119,8 +119,8 @@ void refusals_lost(struct gateway *gw)
 
 void refusals_add(struct gateway *gw, const struct refusal *r)
 {
-	cleanup_free char *key = str_dupf("%s/%s/%s/%s/%u/%s/%s", r->what, r->protocol, r->host,
-		r->address, r->port, r->owner->exec, r->reason);
+	cleanup_free char *key = str_dupf("%s/%s/%s/%s/%s/%u/%s/%s", r->what, r->protocol, r->host,
+		r->type != NULL ? r->type : "", r->address, r->port, r->owner->exec, r->reason);
 	struct kind *empty, *k = kind_find(key, &empty);
 
 	start_window(gw);
@@ -137,9 +137,9 @@ void refusals_add(struct gateway *gw, const struct refusal *r)
 		return;
 	}
 	*empty = (struct kind){ .key = TAKE_PTR(key), .recent = true };
-	empty->data = json_pack("{s:s,s:s,s:s,s:s,s:i,s:s}", "what", r->what, "protocol",
-		r->protocol, "host", r->host, "address", r->address, "port", r->port, "reason",
-		r->reason);
+	empty->data = json_pack("{s:s,s:s,s:s,s:s*,s:s,s:i,s:s}", "what", r->what, "protocol",
+		r->protocol, "host", r->host, "type", r->type, "address", r->address, "port",
+		r->port, "reason", r->reason);
 	BUG_ON(empty->data == NULL);
 	empty->owner = *r->owner;
 	tell(gw, empty, 1);

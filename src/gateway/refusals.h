@@ -13,9 +13,11 @@
 
 /** struct refusal - all borrowed; "" and 0 where unknown. */
 struct refusal {
-	const char *what;     /* "connection", "datagram", "packet", "name", "tls", "request" */
+	const char
+		*what; /* "connection", "datagram", "packet", "name", "records", "tls", "request" */
 	const char *protocol; /* "tcp", "udp", "icmp", "dns", … */
 	const char *host;     /* name or address that was wanted */
+	const char *type;     /* of records; NULL of all else */
 	const char *address;
 	uint16_t port;
 	const struct owner *owner;

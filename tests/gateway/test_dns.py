@@ -2,6 +2,7 @@
 """Records other than addresses: looked up outside where a rule says so, for that name and type alone; every look-up is told."""
 
 import json
+import os
 import socket
 import struct
 import threading
@@ -136,3 +137,28 @@ def test_a_name_server_that_is_silent(instance):
     rules = [{"match": {"host": "a.example", "transport": "dns"}, "action": "allow", "upstream": address}]
     with instance.sandbox(policy=json.dumps({"rules": rules})) as box:
         equal(ask(instance, box, ("a.example", "TXT", True)), [[2, 0, ""]])
+
+
+def test_records_that_no_rule_allows_are_told_as_such(instance, tmp):
+    """apt asks for SRV of every host: --allow does not give that, and what it could give is advised first."""
+    path = os.path.join(tmp, "policy.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"version": 1, "rules": [{"match": {"host": "web.example"}, "action": "allow"}]}, f)
+
+    def shown(*questions):
+        return instance.at_terminal("run", "--no-cwd", "--rm", "--policy", path, "--", "/usr/bin/python3", "-c", INSIDE, json.dumps([(n, TYPES[k], False) for n, k in questions]))[1]
+
+    text = shown(("_http._tcp.web.example", "SRV"), ("web.example", "TXT"))
+    contains(text, "SRV of _http._tcp.web.example")
+    contains(text, "TXT of web.example")
+    contains(text, "; records take a rule of transport dns in a policy")
+    contains(shown(("_http._tcp.other.example", "SRV"), ("other.example", "A")), "; allow with --allow other.example\r\n")
+    with instance.sandbox(policy=json.dumps({"rules": [{"match": {"host": "web.example"}, "action": "allow"}]})) as box:
+        equal([a[:2] for a in ask(instance, box, ("web.example", "MX", False), ("web.example", "CAA", False), ("gone.example", "TXT", True), ("gone.example", "A", True))],
+              [[0, 0], [0, 0], [3, 0], [3, 0]])
+        instance.wait_event("net.denied", box, lambda e: e["data"]["what"] == "name")
+        instance.wait_event("net.denied", box, lambda e: e["data"].get("type") == "TXT")
+        told = {(e["data"]["what"], e["data"].get("type"), e["data"]["host"], e["data"]["reason"]) for e in instance.events(box) if e["type"] == "net.denied"}
+        records = "no rule of transport dns allows these records"
+        equal(told, {("records", "MX", "web.example", records), ("records", "TXT", "gone.example", records), ("name", None, "gone.example", "no rule allows this name")})
+        contains(instance.cay("net", box).stdout, f"denied      dns MX of web.example  {records}")

@@ -22,6 +22,8 @@ static void put_denied(struct buf *out, const json_t *data)
 	uint64_t count = cli_number(data, "count");
 
 	buf_fmt(out, "%s ", cli_string(data, "protocol", ""));
+	if (cli_string(data, "type", NULL) != NULL)
+		buf_fmt(out, "%s of ", cli_string(data, "type", ""));
 	put_place(out, data);
 	if (count > 1)
 		buf_fmt(out, " \303\227%llu", (unsigned long long)count);

@@ -69,6 +69,8 @@ static bool put_counts(struct buf *line, const char *what, const json_t *counts)
 		buf_str(line, i > 0 ? ", " : " ");
 		if (cli_string(one, "protocol", NULL) != NULL)
 			buf_fmt(line, "%s ", cli_string(one, "protocol", ""));
+		if (cli_string(one, "type", NULL) != NULL)
+			buf_fmt(line, "%s of ", cli_string(one, "type", ""));
 		put_host(line, one, false);
 		if (count > 1)
 			buf_fmt(line, " \303\227%llu", (unsigned long long)count);
@@ -76,20 +78,25 @@ static bool put_counts(struct buf *line, const char *what, const json_t *counts)
 	return true;
 }
 
-/* What a rule could let through, of what was denied: datagrams, packets and sockets for them, whose protocol is said, leave by none. */
+/* What a rule could let through, of what was denied: datagrams, packets and sockets for them, whose protocol is said, leave by none; records, whose type is said, only by a rule of their own. */
 static void put_advice(struct buf *line, const json_t *denied)
 {
+	bool records = false;
 	json_t *one;
 	size_t i;
 
 	json_array_foreach (denied, i, one) {
-		if (cli_string(one, "protocol", NULL) != NULL)
+		bool record = cli_string(one, "type", NULL) != NULL;
+
+		records |= record;
+		if (record || cli_string(one, "protocol", NULL) != NULL)
 			continue;
 		buf_str(line, "; allow with --allow ");
 		put_host(line, one, true);
 		return;
 	}
-	buf_str(line, "; no rule lets that out");
+	buf_str(line, records ? "; records take a rule of transport dns in a policy"
+			      : "; no rule lets that out");
 }
 
 /* A line each for what no rule allowed and for what a rule allowed and could not be reached. */
