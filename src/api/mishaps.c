@@ -2,6 +2,7 @@
 #include "api/mishaps.h"
 #include "base/attr.h"
 #include "base/str.h"
+#include "policy/policy.h"
 
 #include <stdlib.h>
 
@@ -80,6 +81,49 @@ static int by_count(const void *a, const void *b)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
+/* Does a rule of @document let something through to @host, named as it is? */
+static bool names_host(const json_t *document, const char *host)
+{
+	const json_t *rule, *one;
+	size_t i, k;
+
+	json_array_foreach (json_object_get(document, "rules"), i, rule) {
+		const json_t *match = json_object_get(rule, "match"),
+			     *hosts = json_object_get(match, "host");
+		const char *action = json_string_value(json_object_get(rule, "action"));
+
+		if (!str_eq(action, "allow") || json_object_get(match, "transport") != NULL)
+			continue;
+		if (json_is_string(hosts) && str_eq(json_string_value(hosts), host))
+			return true;
+		json_array_foreach (hosts, k, one)
+			if (str_eq(json_string_value(one), host))
+				return true;
+	}
+	return false;
+}
+
+/* What was denied gets the name of a preset that could allow it: of names and the ports of the web. */
+static void add_preset(json_t *entry)
+{
+	const char *host = json_string_value(json_object_get(entry, "host")), *name;
+	json_int_t port = json_integer_value(json_object_get(entry, "port"));
+
+	if (json_object_get(entry, "protocol") != NULL || json_object_get(entry, "type") != NULL ||
+		(port != 0 && port != 80 && port != 443))
+		return;
+	for (size_t i = 0; (name = policy_preset_name(i)) != NULL; i++) {
+		json_t *document = json_loads(policy_preset(name), 0, NULL);
+		bool named = names_host(document, host);
+
+		json_decref(document);
+		if (named) {
+			(void)json_object_set_new(entry, "preset", json_string(name));
+			return;
+		}
+	}
+}
+
 json_t *mishaps_told(const json_t *counts)
 {
 	json_t *sorted[HOSTS_MAX], *list = json_array(), *entry;
@@ -89,7 +133,10 @@ json_t *mishaps_told(const json_t *counts)
 	json_object_foreach ((json_t *)(uintptr_t)counts, key, entry)
 		sorted[n++] = entry;
 	qsort(sorted, n, sizeof(sorted[0]), by_count);
-	for (size_t i = 0; i < n && i < TOLD_MAX; i++)
+	for (size_t i = 0; i < n && i < TOLD_MAX; i++) {
+		if (json_object_get(sorted[i], "reason") == NULL) /* denied, not failed */
+			add_preset(sorted[i]);
 		(void)json_array_append(list, sorted[i]);
+	}
 	return list;
 }

@@ -93,6 +93,8 @@ static void put_advice(struct buf *line, const json_t *denied)
 			continue;
 		buf_str(line, "; allow with --allow ");
 		put_host(line, one, true);
+		if (cli_string(one, "preset", NULL) != NULL)
+			buf_fmt(line, " or --policy %s", cli_string(one, "preset", ""));
 		return;
 	}
 	buf_str(line, records ? "; records take a rule of transport dns in a policy"
