@@ -14,6 +14,7 @@
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "gateway/address.h"
 #include "policy/policy.h"
 
 #include <string.h>
@@ -56,15 +57,33 @@ static bool allow_parse(const char *text, const char **ret_host, size_t *ret_n, 
 	       (*end == '\0' || (*end == ':' && str_to_u64(end + 1, 1, UINT16_MAX, ret_port) == 0));
 }
 
+/* The sandbox itself: its own loopback, whose connections come to no gateway. */
+static bool is_inside(const char *host)
+{
+	size_t n = strlen(host), tail = strlen(".localhost");
+	struct in6_addr address;
+
+	if (str_eq(host, "localhost") || (n > tail && str_eq(host + n - tail, ".localhost")))
+		return true;
+	return address_parse(host, &address) == 0 && address_own(&address);
+}
+
 static json_t *allow_rule(const char *text, size_t number, struct err *err)
 {
-	cleanup_free char *name = str_dupf("allow-%zu", number + 1);
+	cleanup_free char *name = str_dupf("allow-%zu", number + 1), *inside = NULL;
 	const char *host;
 	uint64_t port;
 	size_t n;
 
 	if (!allow_parse(text, &host, &n, &port)) {
 		(void)err_raise(err, ERR_INVALID, "allow '%s': HOST or HOST:PORT is wanted", text);
+		return NULL;
+	}
+	inside = str_dupf("%.*s", (int)n, host);
+	if (is_inside(inside)) {
+		(void)err_hint(err,
+			err_raise(err, ERR_INVALID, "allow '%s': that is the sandbox itself", text),
+			"for what runs on this machine: a policy with a rule for a name that says upstream: 127.0.0.1:PORT");
 		return NULL;
 	}
 	if (port == 0)

@@ -2,6 +2,7 @@
 #include "api/mishaps.h"
 #include "base/attr.h"
 #include "base/str.h"
+#include "gateway/address.h"
 #include "policy/policy.h"
 
 #include <stdlib.h>
@@ -103,14 +104,18 @@ static bool names_host(const json_t *document, const char *host)
 	return false;
 }
 
-/* What was denied gets the name of a preset that could allow it: of names and the ports of the web. */
-static void add_preset(json_t *entry)
+/* What was denied is told with what its rule must say (private), or with the name of a preset that could allow it: of names and the ports of the web. */
+static void add_remedy(json_t *entry)
 {
 	const char *host = json_string_value(json_object_get(entry, "host")), *name;
 	json_int_t port = json_integer_value(json_object_get(entry, "port"));
+	struct in6_addr address;
 
-	if (json_object_get(entry, "protocol") != NULL || json_object_get(entry, "type") != NULL ||
-		(port != 0 && port != 80 && port != 443))
+	if (json_object_get(entry, "protocol") != NULL || json_object_get(entry, "type") != NULL)
+		return;
+	if (address_parse(host, &address) == 0 && address_forbidden(&address) != NULL)
+		(void)json_object_set_new(entry, "private", json_true());
+	if (port != 0 && port != 80 && port != 443)
 		return;
 	for (size_t i = 0; (name = policy_preset_name(i)) != NULL; i++) {
 		json_t *document = json_loads(policy_preset(name), 0, NULL);
@@ -135,7 +140,7 @@ json_t *mishaps_told(const json_t *counts)
 	qsort(sorted, n, sizeof(sorted[0]), by_count);
 	for (size_t i = 0; i < n && i < TOLD_MAX; i++) {
 		if (json_object_get(sorted[i], "reason") == NULL) /* denied, not failed */
-			add_preset(sorted[i]);
+			add_remedy(sorted[i]);
 		(void)json_array_append(list, sorted[i]);
 	}
 	return list;

@@ -28,7 +28,7 @@ void mishaps_clear(struct mishaps *m);
 /** mishaps_take() - count @data of a gateway's event of @type, if it is of one. */
 void mishaps_take(struct mishaps *m, enum event_type type, const json_t *data);
 
-/** mishaps_told() - an array of @counts (denied or failed), most often first, at most 20; of what was denied with the `preset` that could allow it, if there is one. A new reference. */
+/** mishaps_told() - an array of @counts (denied or failed), most often first, at most 20; of what was denied with the `preset` that could allow it, if there is one, and `private` where it is an address that only a rule with private: true allows. A new reference. */
 json_t *mishaps_told(const json_t *counts);
 
 #endif

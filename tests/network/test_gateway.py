@@ -213,6 +213,16 @@ def test_a_run_says_what_it_was_denied(instance):
     equal(status, 0)
     contains(shown, "nowhere.example")
     contains(shown, "allow with --allow nowhere.example\r\n")
+    # an address that --allow alone does not let through is not advised, and what is inside is refused
+    script = "import socket\nfor a in {}:\n    try: socket.create_connection((a, 5432), 5)\n    except OSError: pass"
+    shown = instance.at_terminal("run", "--no-cwd", "--", "python3", "-c", script.format(["10.1.2.3"]))[1]
+    contains(shown, "denied 1: 10.1.2.3:5432; a private address takes a rule with private: true in a policy\r\n")
+    shown = instance.at_terminal("run", "--no-cwd", "--", "python3", "-c", script.format(["10.1.2.3", "10.1.2.3", "8.8.8.8"]))[1]
+    contains(shown, "; allow with --allow 8.8.8.8:5432\r\n")
+    for host in ("localhost", "db.localhost:5432", "127.0.0.1:5432", "[::1]:80", "10.0.0.2"):
+        refused = instance.cay("run", "--no-cwd", "--allow", host, "--", "true", want=125).stderr
+        contains(refused, f"allow '{host}': that is the sandbox itself")
+        contains(refused, "upstream: 127.0.0.1:PORT")
     # where pip goes is more than one host: the preset has them all
     shown = instance.at_terminal("run", "--no-cwd", "--allow", "pypi.org", "--", "getent", "hosts", "files.pythonhosted.org")[1]
     contains(shown, "; allow with --allow files.pythonhosted.org or --policy package-registries\r\n")

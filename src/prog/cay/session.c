@@ -81,7 +81,7 @@ static bool put_counts(struct buf *line, const char *what, const json_t *counts)
 /* What a rule could let through, of what was denied: datagrams, packets and sockets for them, whose protocol is said, leave by none; records, whose type is said, only by a rule of their own. */
 static void put_advice(struct buf *line, const json_t *denied)
 {
-	bool records = false;
+	bool records = false, private = false;
 	json_t *one;
 	size_t i;
 
@@ -89,7 +89,9 @@ static void put_advice(struct buf *line, const json_t *denied)
 		bool record = cli_string(one, "type", NULL) != NULL;
 
 		records |= record;
-		if (record || cli_string(one, "protocol", NULL) != NULL)
+		private |= json_is_true(json_object_get(one, "private"));
+		if (record || json_is_true(json_object_get(one, "private")) ||
+			cli_string(one, "protocol", NULL) != NULL)
 			continue;
 		buf_str(line, "; allow with --allow ");
 		put_host(line, one, true);
@@ -97,8 +99,12 @@ static void put_advice(struct buf *line, const json_t *denied)
 			buf_fmt(line, " or --policy %s", cli_string(one, "preset", ""));
 		return;
 	}
-	buf_str(line, records ? "; records take a rule of transport dns in a policy"
-			      : "; no rule lets that out");
+	if (private)
+		buf_str(line, "; a private address takes a rule with private: true in a policy");
+	else if (records)
+		buf_str(line, "; records take a rule of transport dns in a policy");
+	else
+		buf_str(line, "; no rule lets that out");
 }
 
 /* A line each for what no rule allowed and for what a rule allowed and could not be reached. */
