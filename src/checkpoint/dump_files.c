@@ -153,33 +153,34 @@ static int add_memory(struct dump *d, struct subject *s)
 	return rc;
 }
 
-/* Another description of the same file without a name. */
-static const struct dump_known *known_unlinked(struct dump *d, const struct subject *s)
+/* 1 + the description that was seen first of the same file without a name, which has the content; 0 = it is this one. */
+static uint64_t first_of_nameless(struct dump *d, const struct subject *s)
 {
 	for (size_t i = 0; i < d->n_known; i++) {
 		const struct dump_known *k = &d->known[i];
+		const struct image_description *o;
 
-		if (k->fd >= 0 && k->device == s->st.st_dev && k->inode == s->st.st_ino &&
-			dump_description(d, k->index)->kind == DESCRIPTION_UNLINKED)
-			return k;
+		if (k->fd < 0 || k->device != s->st.st_dev || k->inode != s->st.st_ino)
+			continue;
+		o = dump_description(d, k->index);
+		if (o->kind == DESCRIPTION_MEMORY)
+			return k->index + 1;
+		if (o->kind == DESCRIPTION_UNLINKED)
+			return o->a != 0 ? o->a : k->index + 1;
 	}
-	return NULL;
+	return 0;
 }
 
-/* A file without a name, near to where it was. a: 1 + the description that was seen first of the same file, which has the content; 0 = it is this one. */
+/* A file without a name, near to where it was. a: see first_of_nameless() */
 static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 {
-	const struct dump_known *first = known_unlinked(d, s);
 	int rc;
 
 	s->out.kind = DESCRIPTION_UNLINKED;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n - strlen(" (deleted)"));
-	if (first != NULL) {
-		const struct image_description *o = dump_description(d, first->index);
-
-		s->out.a = o->a != 0 ? o->a : first->index + 1;
+	s->out.a = first_of_nameless(d, s);
+	if (s->out.a != 0)
 		return 0;
-	}
 	if ((s->out.flags & O_ACCMODE) == O_WRONLY)
 		return subject_refuse(s, err, "a deleted file that cannot be read");
 	if ((s->out.flags & O_ACCMODE) != O_RDONLY && s->st.st_nlink > 0)
@@ -269,6 +270,9 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 	if (str_starts(s->target, "/memfd:")) {
 		char *end = strrchr(s->target, ' ');
 
+		/* opened once more through /proc, as what is given away to be read only */
+		if (first_of_nameless(d, s) != 0)
+			return add_unlinked(d, s, err);
 		s->out.kind = DESCRIPTION_MEMORY;
 		s->out.a = (uint64_t)fcntl(s->copy, F_GET_SEALS);
 		s->out.path =

@@ -338,14 +338,6 @@ static const struct image_description *description_at(const struct dump *d, uint
 	       index;
 }
 
-/* A description that cannot be written to gives no mapping that can; a file without a name can be opened once more. */
-static bool may_map(const struct dump *d, uint32_t index, const struct proc_map *m)
-{
-	const struct image_description *o = description_at(d, index);
-
-	return !m->writable || o->kind == DESCRIPTION_UNLINKED || (o->flags & O_ACCMODE) == O_RDWR;
-}
-
 static int check_shared_memory(
 	struct dump *d, struct dump_process *p, const struct proc_map *m, struct err *err)
 {
@@ -353,10 +345,6 @@ static int check_shared_memory(
 
 	shared_memories_confirm(&d->shared, device_of(m), m->inode, p->tracee.host, m->start,
 		m->offset, m->end - m->start);
-	if (open != IMAGE_NONE && !may_map(d, open, m))
-		return dump_refuse(p, err,
-			"it writes to '%.*s' in memory and has it open to be read only",
-			(int)m->name_size, m->name);
 	if (open == IMAGE_NONE && dump_is_gone_file(m) && dump_readable(p, m) < m->end - m->start)
 		return dump_refuse(
 			p, err, "it maps '%.*s' beyond its end", (int)m->name_size, m->name);
@@ -545,22 +533,35 @@ static void add_patches(
 		add_patch(d, p, r, &run);
 }
 
-/* Description @index; or, where that is to be read only and @m writes, another one of the same file without a name. */
-static uint32_t writable(struct dump *d, uint32_t index, const struct proc_map *m)
+/* Of what the description @first has the content of: one that gives a mapping which may write, or, so that it never may, one which may not. */
+static uint32_t fitting(struct dump *d, uint32_t first, bool may_write)
 {
-	struct image_description out = *description_at(d, index);
+	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description)),
+		 access = may_write ? O_RDWR : O_RDONLY;
+	struct image_description out;
 
-	if (!m->writable || out.kind != DESCRIPTION_UNLINKED || (out.flags & O_ACCMODE) == O_RDWR)
-		return index;
-	out.a = index + 1;
-	out.flags = O_RDWR;
+	for (uint32_t i = first; i < n; i++) {
+		const struct image_description *o = description_at(d, i);
+
+		if ((o->flags & O_ACCMODE) == access &&
+			(i == first || (o->kind == DESCRIPTION_UNLINKED && o->a == first + 1)))
+			return i;
+	}
+	out = *description_at(d, first);
+	out.kind = DESCRIPTION_UNLINKED;
+	out.a = first + 1;
+	out.b = out.c = 0;
+	out.flags = access;
+	out.position = 0;
 	out.n_locks = 0;
+	out.owner = (struct image_owner){ 0 };
 	out.data = (struct image_span){ 0 };
 	return IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
 }
 
 /* Shared memory without a name in any file system: one object of bytes for all that map it. */
-static void add_shared(struct dump *d, const struct proc_map *m, struct image_region *r)
+static void add_shared(
+	struct dump *d, const struct proc_map *m, bool may_write, struct image_region *r)
 {
 	const struct shared_memory *memory =
 		shared_memories_find(&d->shared, device_of(m), m->inode);
@@ -572,19 +573,20 @@ static void add_shared(struct dump *d, const struct proc_map *m, struct image_re
 
 	r->kind = REGION_FILE;
 	if (other != IMAGE_NONE) {
-		r->description = writable(d, other, m);
+		r->description = fitting(d, other, may_write);
 		return;
 	}
 	out.path = image_add_bytes(&d->image, "shared", 6);
 	dump_content(d, memory, &out);
-	r->description = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
+	other = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
 	known = realloc(d->known, (d->n_known + 1) * sizeof(*known));
 	if (known == NULL)
 		abort();
 	d->known = known;
 	known[d->n_known++] = (struct dump_known){
-		.device = device_of(m), .inode = m->inode, .fd = -1, .index = r->description
+		.device = device_of(m), .inode = m->inode, .fd = -1, .index = other
 	};
+	r->description = fitting(d, other, may_write);
 }
 
 /* The kernel gives a segment's id where a file has its inode. */
@@ -616,11 +618,10 @@ static void add_gone(struct dump *d, struct dump_process *p, const struct proc_m
 }
 
 static void add_file(struct dump *d, struct dump_process *p, const struct proc_map *m,
-	struct image_region *r, struct dump_pages *pages)
+	bool may_write, struct image_region *r, struct dump_pages *pages)
 {
 	r->kind = REGION_FILE;
-	r->description =
-		dump_file_by_path(d, m->name, m->name_size, m->shared && m->writable, false);
+	r->description = dump_file_by_path(d, m->name, m->name_size, m->shared && may_write, false);
 	if (!m->shared)
 		add_patches(d, p, r, pages);
 }
@@ -635,7 +636,7 @@ static void add_region(struct dump *d, struct dump_process *p, const struct proc
 			(m->executable ? PROT_EXEC : 0U),
 		.flags = (m->shared ? REGION_SHARED : 0U) |
 			 (named(m, "[stack]") ? REGION_GROWS_DOWN : 0U) };
-	bool may_write;
+	bool may_write = m->writable;
 
 	if (is_nobodys(p, m))
 		return;
@@ -650,13 +651,13 @@ static void add_region(struct dump *d, struct dump_process *p, const struct proc
 	} else if (m->inode == 0 && !m->shared) {
 		add_anonymous(d, p, &r, pages);
 	} else if (is_shared_memory(m)) {
-		add_shared(d, m, &r);
+		add_shared(d, m, may_write, &r);
 	} else if (is_segment(m)) {
 		add_segment(d, m, may_write, &r);
 	} else if (dump_is_gone_file(m)) {
 		add_gone(d, p, m, &r, pages);
 	} else {
-		add_file(d, p, m, &r, pages);
+		add_file(d, p, m, may_write, &r, pages);
 	}
 	(void)IMAGE_ADD(&d->image, TABLE_REGIONS, &r);
 }

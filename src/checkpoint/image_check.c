@@ -313,9 +313,13 @@ static const char *check_content(const struct image_description *d)
 static const char *check_unlinked(
 	const struct tables *t, const struct image_description *d, uint32_t i)
 {
+	const struct image_description *first;
+
 	if (d->a == 0)
 		return check_content(d);
-	return d->a <= i && description_at(t, d->a - 1)->kind == DESCRIPTION_UNLINKED
+	first = d->a <= i ? description_at(t, d->a - 1) : NULL;
+	return first != NULL && (first->kind == DESCRIPTION_UNLINKED ||
+					first->kind == DESCRIPTION_MEMORY)
 		       ? NULL
 		       : "a file without a name is another's";
 }

@@ -342,6 +342,11 @@ def test_relatives_rootless(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_reopened(instance):
+    both_go_on(instance, "reopened")
+
+
+@require("root", "cgroup2")
 def test_object_shm(instance):
     both_go_on(instance, "shm")
 

@@ -30,6 +30,7 @@ enum {
 	A_TIMER,
 	A_SOCKET,
 	A_MEMORY,
+	A_MEMORY_AGAIN,
 	DESCRIPTIONS
 };
 
@@ -95,6 +96,7 @@ static void add_descriptions(struct image_writer *w)
 	ADD(A_TIMER, NULL, DESCRIPTION_TIMERFD, .data = set);
 	ADD(A_SOCKET, NULL, DESCRIPTION_SOCKET, .c = 1, .n_packets = 1, .n_options = 1);
 	ADD(A_MEMORY, "shared", DESCRIPTION_MEMORY);
+	ADD(A_MEMORY_AGAIN, "/memfd:shared", DESCRIPTION_UNLINKED, .a = 1 + A_MEMORY);
 #undef ADD
 }
 
@@ -363,6 +365,7 @@ static const struct spoilt images[] = {
 	DESCRIBED(A_REMOVED, c, ~0ULL, "what is in a file is not in the stash"),
 	DESCRIBED(A_REMOVED_AGAIN, a, 2 + A_REMOVED_AGAIN, "a file without a name is another's"),
 	DESCRIBED(A_REMOVED_AGAIN, a, 1 + A_FILE, "a file without a name is another's"),
+	DESCRIBED(A_MEMORY_AGAIN, a, 1 + A_SOCKET, "a file without a name is another's"),
 	DESCRIBED(A_QUEUE, b, 2, RANGE),
 	DESCRIBED(A_QUEUE, a, ~0ULL, RANGE),
 	DESCRIBED(A_MASTER, a, 1, "a terminal is not there"),

@@ -17,6 +17,10 @@
 #define O_OF_NAMES    (0400000 | O_NAMELESS) /* NOFOLLOW, TMPFILE: say how a name is looked up */
 #define PATH_SIZE     4096U
 #define SET_TICKS     0x40085400 /* TFD_IOC_SET_TICKS */
+#define ADD_SEALS     1033       /* F_ADD_SEALS */
+#define SEAL_SEAL     1
+#define SEAL_WRITE    8
+#define SEAL_FUTURE   16 /* F_SEAL_FUTURE_WRITE */
 #define S_KIND        0170000
 #define S_REGULAR     0100000
 #define S_DIRECTORY   0040000
@@ -107,7 +111,7 @@ static int open_again(int fd, description *d)
 		"open a file without a name");
 }
 
-/* A file that has no name any more: a new one with the same content. a: see dump_files.c; b, c: its content in the stash */
+/* A file that has no name any more: a new one with the same content, or one that is there. a: see dump_files.c; b, c: its content in the stash */
 static int open_unlinked(description *d)
 {
 	int made = d->a == 0 ? make_unlinked(d) : opener_kept((uint32_t)d->a - 1), fd;
@@ -125,20 +129,38 @@ static int open_unlinked(description *d)
 	return fd;
 }
 
+/* Seals that come when all is mapped: what was mapped before them may write. */
+static uint64_t late_seals(description *d)
+{
+	return (d->a & SEAL_FUTURE) != 0 && (d->a & SEAL_WRITE) == 0
+		       ? d->a & (SEAL_FUTURE | SEAL_SEAL)
+		       : 0;
+}
+
+static void seal(int fd, uint64_t seals)
+{
+	(void)fork_must(CALL3(__NR_fcntl, fd, ADD_SEALS, seals), "seal a memory file");
+}
+
 /* a: seals, b, c: its content in the stash */
 static int make_memory(description *d)
 {
-	int fd = (int)fork_must(
-		CALL2(__NR_memfd_create, image_bytes(d->path), 1 | 2), "make a memory file");
+	int made = (int)fork_must(
+		    CALL2(__NR_memfd_create, image_bytes(d->path), 1 | 2), "make a memory file"),
+	    fd = made;
 
 	if (d->c > 0)
-		write_all(fd, (const char *)d->b, d->c, "fill a memory file");
+		write_all(made, (const char *)d->b, d->c, "fill a memory file");
 	else
-		write_all(fd, image_bytes(d->data), d->data.length, "fill a memory file");
-	(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a memory file");
+		write_all(made, image_bytes(d->data), d->data.length, "fill a memory file");
 	/* before the seals: one that nobody may execute (F_SEAL_EXEC) is sealed against all else when somebody may */
-	give(fd, d);
-	(void)fork_must(CALL3(__NR_fcntl, fd, 1033 /* ADD_SEALS */, d->a), "seal a memory file");
+	give(made, d);
+	seal(made, d->a & ~late_seals(d));
+	if ((d->flags & O_ACCESS) != O_READ_WRITE) {
+		fd = open_again(made, d);
+		(void)CALL1(__NR_close, made);
+	}
+	(void)fork_must(CALL3(__NR_lseek, fd, d->position, SEEK_SET), "seek in a memory file");
 	return fd;
 }
 
@@ -358,6 +380,28 @@ void files_open(int socket)
 		}
 	}
 	terminals_end();
+}
+
+/* A description that cannot write cannot seal. */
+static void seal_late(int fd, description *d)
+{
+	description writer = { .flags = O_READ_WRITE };
+	bool may = (d->flags & O_ACCESS) == O_READ_WRITE;
+	int own = may ? fd : open_again(fd, &writer);
+
+	seal(own, late_seals(d));
+	if (!may)
+		(void)CALL1(__NR_close, own);
+}
+
+void files_seal(void)
+{
+	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
+		description *d = description_at(i);
+
+		if (d->kind == DESCRIPTION_MEMORY && late_seals(d) != 0)
+			seal_late(opener_kept(i), d);
+	}
 }
 
 static void add_watch(const struct image_watch *w)

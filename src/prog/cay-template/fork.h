@@ -329,6 +329,9 @@ void filters_hold(const struct image_process *p, uint64_t calls);
 /** files_open() - make every description and hand it over. In the opener. */
 void files_open(int socket);
 
+/** files_seal() - the seals of memory files that let those go on writing who have mapped it before. In the opener, when all have. */
+void files_seal(void);
+
 /** terminals_make() - all terminals that have a master, with their modes and what waits in them. In the opener, before files_open(). */
 void terminals_make(void);
 

@@ -194,6 +194,7 @@ static BARE_NORETURN void opener_main(int socket)
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
 	wait_until_ready();
 	sysv_finish();
+	files_seal();
 	owners_set();
 	life_end(0);
 	bare_exit(0);
