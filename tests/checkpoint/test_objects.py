@@ -346,6 +346,20 @@ def test_object_reopened(instance):
     both_go_on(instance, "reopened")
 
 
+@require("root", "userns", "newuidmap")
+def test_reopened_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "reopened", "/tmp")
+
+
+@require("root", "cgroup2")
+def test_reopened_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "reopened")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
 @require("root", "cgroup2")
 def test_object_shm(instance):
     both_go_on(instance, "shm")
