@@ -69,6 +69,21 @@ int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err 
 		      : rootfs_points_base(live, err);
 }
 
+/* Mount points that the host has not got. */
+static int add_points(const struct rootfs *r, const char *live, const char *name, struct overlay *o,
+	struct err *err)
+{
+	char dir[PATH_MAX], path[PATH_MAX];
+	int rc;
+
+	if (snprintf(dir, sizeof(dir), "%s/points/%s", live, name) >= (int)sizeof(dir))
+		return err_raise(err, ERR_INVALID, "path of '%s' is too long", live);
+	rc = rootfs_in_pool(r, dir, path, err);
+	if (rc == 0)
+		overlay_add_lower(o, path);
+	return rc;
+}
+
 /* The layers of @lower have NAME only where they say something about it. */
 static int add_part_layers(const struct rootfs *r, const struct spec_layers *lower,
 	const char *name, struct overlay *o, struct err *err)
@@ -132,7 +147,9 @@ static int mount_part(struct rootfs *r, const struct spec_layers *lower, const c
 	if (snprintf(o.upper, PATH_MAX, "%s/%s", path, upper) >= PATH_MAX ||
 		snprintf(o.work, PATH_MAX, "%s/%s", path, work) >= PATH_MAX)
 		return err_raise(err, ERR_INVALID, "path of '%s' is too long", live);
-	rc = add_part_layers(r, lower, name, &o, err);
+	rc = add_points(r, live, name, &o, err);
+	if (rc == 0)
+		rc = add_part_layers(r, lower, name, &o, err);
 	if (rc == 0)
 		rc = rootfs_stage_layer(r, host, path, sizeof(path), err);
 	if (rc < 0)

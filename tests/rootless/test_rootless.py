@@ -42,6 +42,23 @@ def test_run_and_exec(tmp):
 
 
 @require(*NEEDS)
+def test_mounts_where_the_host_has_nothing(tmp):
+    """Below directories of the host, too, each of which is one more overlay; and the host's own is there beside them."""
+    def check(instance, user):
+        project = os.path.join(user.pw_dir, "project")
+        os.mkdir(project)
+        with open(os.path.join(project, "f"), "w", encoding="ascii") as f:
+            f.write("mine\n")
+        targets = ("/etc/cay-new/deep", "/usr/share/cay-new", "/var/lib/cay-new", "/cay-new")
+        for _ in range(2):  # the second is prepared ahead
+            with instance.sandbox(mounts=[{"source": project, "target": t} for t in targets]) as box:
+                equal(instance.ok(box, f"cat {' '.join(t + '/f' for t in targets)}; ls -d /etc/passwd /usr/share/doc"), "mine\n" * 4 + "/etc/passwd\n/usr/share/doc\n")
+                instance.ok(box, "echo changed > /etc/cay-new/beside")
+                equal([c["path"] for c in instance.json("diff", box)["changes"]], ["/etc/cay-new", "/etc/cay-new/beside"])
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
 def test_a_server_that_runs_looks_at_its_user(tmp):
     """Its jobs are root in its namespace; what they report is about the user all the same."""
     def check(instance, user):
