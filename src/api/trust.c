@@ -12,15 +12,24 @@
 #define BUNDLE_MAX  (8U << 20)
 #define INSIDE      "/run/cay/trust" /* where a sandbox finds the directory */
 
-enum { STORE_ROOT, STORE_BUNDLE, STORE_JAVA, STORE_COUNT };
+#define FIREFOX_POLICIES "/etc/firefox/policies/policies.json"
 
-/* Files, and the places that they are laid over besides. */
+enum { STORE_ROOT, STORE_BUNDLE, STORE_JAVA, STORE_CHROMIUM, STORE_FIREFOX, STORE_COUNT };
+
+/*
+ * Files, and the places that they are laid over besides. @of: what they are for, of which one is there. Browsers have stores of their own, which their policies add to; nothing is
+ * where these would be, so they are there from a sandbox's start or not at all.
+ */
 static const struct {
-	const char *name, *over;
+	const char *name, *over, *of[2];
 } stores[STORE_COUNT] = {
-	[STORE_ROOT] = { "ca.pem", NULL },
-	[STORE_BUNDLE] = { "bundle.pem", HOST_BUNDLE },
-	[STORE_JAVA] = { "cacerts.jks", "/etc/ssl/certs/java/cacerts" },
+	[STORE_ROOT] = { "ca.pem", NULL, { NULL } },
+	[STORE_BUNDLE] = { "bundle.pem", HOST_BUNDLE, { NULL } },
+	[STORE_JAVA] = { "cacerts.jks", "/etc/ssl/certs/java/cacerts", { NULL } },
+	[STORE_CHROMIUM] = { "chromium.json", "/etc/chromium/policies/managed/cay.json",
+		{ "/etc/chromium", "/usr/lib/chromium" } },
+	[STORE_FIREFOX] = { "firefox.json", FIREFOX_POLICIES,
+		{ "/usr/lib/firefox-esr", "/usr/lib/firefox" } },
 };
 
 /* What reads a store of its own, and which. */
@@ -104,10 +113,10 @@ static int write_store(int dir, const char *name, const struct buf *content)
 	return 0;
 }
 
-/* A machine without a bundle gives an empty one: then only what the gateway opens is trusted. */
-static void read_host_bundle(struct buf *out)
+/* Nothing where there is no such file. */
+static void read_host_file(const char *path, struct buf *out)
 {
-	cleanup_fd int fd = open(HOST_BUNDLE, O_RDONLY | O_CLOEXEC);
+	cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct stat st;
 	char *to;
 
@@ -118,24 +127,93 @@ static void read_host_bundle(struct buf *out)
 		buf_grown(out, (size_t)st.st_size);
 }
 
+static void write_json(json_t *value, struct buf *out)
+{
+	cleanup_free char *text = json_dumps(value, JSON_COMPACT);
+
+	if (text == NULL)
+		abort();
+	buf_str(out, text);
+	json_decref(value);
+}
+
+/* The certificate as its policies want it: what is between the first line of PEM and the last, in one. */
+static void write_chromium(const char *root, struct buf *out)
+{
+	const char *begin = strchr(root, '\n'),
+		   *end = begin == NULL ? NULL : strstr(begin, "-----");
+	cleanup_buf struct buf line = BUF_INIT(BUNDLE_MAX);
+
+	for (; end != NULL && begin < end; begin++) {
+		if (*begin != '\n')
+			buf_add(&line, begin, 1);
+	}
+	write_json(json_pack("{s:[s]}", "CACertificates", buf_cstr(&line)), out);
+}
+
+/* Member @name of @object, which is @fresh where there was none of that kind. */
+static json_t *member(json_t *object, const char *name, json_t *fresh)
+{
+	json_t *there = json_object_get(object, name);
+
+	if (there != NULL && json_typeof(there) == json_typeof(fresh)) {
+		json_decref(fresh);
+		return there;
+	}
+	(void)json_object_set_new(object, name, fresh);
+	return fresh;
+}
+
+/* There is one file for all of them: what the machine's says stays. */
+static void write_firefox(struct buf *out)
+{
+	cleanup_buf struct buf own = BUF_INIT(BUNDLE_MAX);
+	json_t *all, *certificates;
+
+	read_host_file(FIREFOX_POLICIES, &own);
+	all = own.n > 0 ? json_loadb(own.p, own.n, 0, NULL) : NULL;
+	if (!json_is_object(all)) {
+		json_decref(all);
+		all = json_object();
+	}
+	certificates =
+		member(member(all, "policies", json_object()), "Certificates", json_object());
+	(void)json_array_append_new(
+		member(certificates, "Install", json_array()), json_string(INSIDE "/ca.pem"));
+	write_json(all, out);
+}
+
+/* A machine without a bundle gives an empty one: then only what the gateway opens is trusted. What an older version has left is completed. */
 static int write_stores(int dir, const char *root)
 {
+	bool all = faccessat(dir, stores[STORE_ROOT].name, F_OK, 0) < 0;
 	struct buf content[STORE_COUNT];
 	int rc;
 
 	for (size_t i = 0; i < STORE_COUNT; i++)
 		content[i] = (struct buf)BUF_INIT(BUNDLE_MAX * 2);
 	buf_str(&content[STORE_ROOT], root);
-	read_host_bundle(&content[STORE_BUNDLE]);
+	read_host_file(HOST_BUNDLE, &content[STORE_BUNDLE]);
 	buf_str(&content[STORE_BUNDLE], "\n");
 	buf_str(&content[STORE_BUNDLE], root);
+	write_chromium(root, &content[STORE_CHROMIUM]);
+	write_firefox(&content[STORE_FIREFOX]);
 	rc = jks_write(content[STORE_BUNDLE].p, content[STORE_BUNDLE].n, &content[STORE_JAVA]);
 	for (size_t i = STORE_COUNT; i-- > 0;) { /* the first one last: when it is there, all are */
-		if (rc == 0)
+		if (rc == 0 && (all || faccessat(dir, stores[i].name, F_OK, 0) < 0))
 			rc = write_store(dir, stores[i].name, &content[i]);
 		buf_free(&content[i]);
 	}
 	return rc;
+}
+
+static bool has_stores(int dir)
+{
+	for (size_t i = 0; i < STORE_COUNT; i++) {
+		if (faccessat(dir, stores[i].name, F_OK, 0) < 0)
+			return false;
+	}
+	return true;
 }
 
 int trust_prepare_place(struct sandbox *sb, struct err *err)
@@ -174,7 +252,7 @@ int trust_prepare(struct sandbox *sb, struct err *err)
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_raise_sys(err, -errno, "make the trust stores of '%s'", sb->name);
-	if (faccessat(dir, stores[STORE_ROOT].name, F_OK, 0) == 0)
+	if (has_stores(dir))
 		return 0;
 	rc = write_stores(dir, root);
 	return rc < 0 ? err_raise_sys(err, rc, "write the trust stores of '%s'", sb->name) : 0;
@@ -188,13 +266,22 @@ void trust_mount_place(const struct sandbox *sb, json_t *list)
 		list, json_pack("{s:s, s:s, s:s}", "source", dir, "target", INSIDE, "mode", "ro"));
 }
 
+/* What an image other than this machine's own has nobody knows yet. */
+static bool is_wanted(const struct sandbox *sb, size_t i)
+{
+	return stores[i].over != NULL &&
+	       (stores[i].of[0] == NULL ||
+		       !str_eq(json_string_value(json_object_get(sb->doc, "image")), "host") ||
+		       access(stores[i].of[0], F_OK) == 0 || access(stores[i].of[1], F_OK) == 0);
+}
+
 void trust_mounts(const struct sandbox *sb, json_t *list)
 {
 	cleanup_free char *dir = str_dupf("%s/trust/%s", sb->srv->state, sb->id);
 
 	trust_mount_place(sb, list);
 	for (size_t i = 0; i < STORE_COUNT; i++) {
-		if (stores[i].over != NULL)
+		if (is_wanted(sb, i))
 			(void)json_array_append_new(list,
 				json_pack("{s:s++, s:s, s:s}", "source", dir, "/", stores[i].name,
 					"target", stores[i].over, "mode", "ro"));
@@ -224,7 +311,7 @@ int trust_lay(const struct sandbox *sb, struct err *err)
 		return err_raise(err, ERR_STATE, "'%s' does not run", sb->name);
 	mounts = json_array();
 	for (size_t i = 0; i < STORE_COUNT; i++) {
-		if (stores[i].over != NULL)
+		if (stores[i].over != NULL && stores[i].of[0] == NULL)
 			(void)json_array_append_new(
 				mounts, json_pack("{s:s++, s:s}", "source", dir, "/",
 						stores[i].name, "target", stores[i].over));

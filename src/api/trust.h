@@ -2,7 +2,8 @@
 /**
  * DOC: api/trust.h - a sandbox's own root certificate and the trust stores that hold it, beside the roots of this machine.
  *
- * The stores are files in STATE/trust/<sandbox>/, laid read-only over the places where programs look: OpenSSL's and GnuTLS's bundle, Java's key store; others are told by variables.
+ * The stores are files in STATE/trust/<sandbox>/, laid read-only over the places where programs look: OpenSSL's and GnuTLS's bundle,
+ * Java's key store, policies of browsers; others are told by variables.
  */
 #ifndef CAY_API_TRUST_H
 #define CAY_API_TRUST_H

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Browsers, what drives them, and a screen that nobody looks at, unmodified, as an agent uses them inside: the page comes from a server inside. Live forks of them: checkpoint/test_browsers.py."""
 
+import json
 import os
 import sys
 
 from lib import packages
 from lib.case import contains, equal, require, timeout
+from lib.proxy import Upstream, certificate, echo
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "checkpoint"))
 from forking import rootless  # noqa: E402
@@ -137,3 +139,33 @@ def test_what_drives_them(instance):
     with instance.sandbox(mounts=[{"source": place, "target": "/packages", "mode": "ro"}]) as box:
         equal(driven(instance, box, PLAYWRIGHT), "clicked 2 page True True\n")
         equal(driven(instance, box, SELENIUM), "clicked 1 page\n")
+
+
+def check_trust(instance, upstream):
+    """They read none of the machine's trust stores."""
+    rule = {"name": "api", "match": {"host": "api.example"}, "action": "allow", "upstream": upstream.address, "private": True}
+    with instance.sandbox(policy=json.dumps({"rules": [rule]})) as box:
+        contains(instance.ok(box, "chromium --headless --no-sandbox --dump-dom https://api.example/chromium 2>/dev/null", seconds=100), "GET /chromium")
+        instance.ok(box, "timeout 60 firefox-esr --headless --screenshot /tmp/picture.png https://api.example/firefox && test -s /tmp/picture.png", seconds=100)
+        contains(upstream.text().decode(errors="replace"), "GET /firefox")
+        equal([change["path"] for change in instance.json("diff", box)["changes"] if change["path"].startswith(("/etc/chromium", "/etc/firefox"))], [])
+
+
+@require("root", *CHROMIUM, *FIREFOX)
+def test_they_trust_the_gateway(fresh, tmp):
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    upstream = Upstream(echo, pem)
+    fresh.stop()
+    fresh.start(CAY_TRUST=root)
+    check_trust(fresh, upstream)
+    upstream.close()
+
+
+@require("root", "userns", "newuidmap", *CHROMIUM, *FIREFOX)
+def test_they_trust_the_gateway_of_an_ordinary_user(tmp):
+    pem, root = certificate(os.path.join(tmp, "up"), "api.example")
+    os.chmod(os.path.dirname(root), 0o755)
+    upstream = Upstream(echo, pem)
+    with rootless(tmp, CAY_TRUST=root) as instance:
+        check_trust(instance, upstream)
+    upstream.close()
