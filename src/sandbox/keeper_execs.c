@@ -110,6 +110,21 @@ static void report_end(struct keeper *k, struct exec *e)
 	keeper_event(k, "exec.ended", e->id, json_incref(e->status));
 }
 
+/* Somebody is still to be told its status. */
+static bool is_attached(const struct keeper *k, const struct exec *e)
+{
+	list_for_each (&k->conns, pos, next) {
+		struct conn *c = list_entry(pos, struct conn, node);
+
+		list_for_each (&c->attachments, at, at_next) {
+			if (list_entry(at, struct attachment, node)->channel == e->channel)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* In the order in which they ended: the newest one stays, whatever its size. */
 static void forget_old_execs(struct keeper *k)
 {
 	size_t n = 0, bytes = 0;
@@ -123,11 +138,12 @@ static void forget_old_execs(struct keeper *k)
 		n++;
 		bytes += e->ring.cap;
 		/* a clients' attachment keeps its exec; so does a descendant that is still in its group */
-		if ((n > FINISHED_MAX || bytes > FINISHED_BYTES) &&
-			keeper_needed_from(k, e) == e->ring.end &&
+		if (n > 1 && (n > FINISHED_MAX || bytes > FINISHED_BYTES) &&
+			keeper_needed_from(k, e) == e->ring.end && !is_attached(k, e) &&
 			!cgroup_leaf_populated(&k->box.cgroup, e->leaf)) {
 			(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
 			k->output_forgotten += e->ring.end;
+			keeper_release(k, e->channel); /* another one may have that now */
 			exec_free(e);
 		}
 	}
@@ -147,6 +163,8 @@ static void end_exec(struct keeper *k, struct exec *e, const struct death *d)
 	meter_wake(&k->memory, clock_now_ns());
 	report_end(k, e);
 	e->leaf_left = k->leaves_left = true;
+	list_remove(&e->node);
+	list_append(&k->execs, &e->node);
 }
 
 void keeper_remove_leaves(struct keeper *k)
