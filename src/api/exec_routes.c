@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/exec_past.h"
 #include "api/idle.h"
 #include "api/server.h"
 #include "api/steps.h"
@@ -42,15 +43,19 @@ int exec_find_both(struct api_call *call, struct sandbox **sb, struct exec **e, 
 int api_exec_list(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
-	json_t *list;
+	json_t *list = NULL;
+	bool more = false;
+	int rc;
 
 	if (sb == NULL)
 		return -ENOENT;
-	list = json_array();
-	list_for_each (&sb->execs, node, next)
-		(void)json_array_append_new(list, exec_object(list_entry(node, struct exec, node)));
+	rc = execs_page(call, sb, &list, &more, err);
 	sandbox_unref(sb);
-	return api_reply(call, 200, json_pack("{s:o}", "execs", list));
+	if (rc == 0)
+		return api_reply(
+			call, 200, json_pack("{s:o,s:b}", "execs", list, "more", (int)more));
+	json_decref(list);
+	return rc;
 }
 
 static int refuse_state(const struct sandbox *sb, struct err *err)
@@ -90,21 +95,32 @@ static int exec_make(struct api_call *call, struct sandbox *sb, struct exec **re
 	return rc;
 }
 
-/* As for sandboxes: the exec itself remembers its key. */
-static struct exec *made_before(struct api_call *call, struct sandbox *sb, struct err *err, int *rc)
+/* A reference, or NULL. */
+static struct exec *exec_by_key(struct sandbox *sb, const char *wanted, struct err *err, int *rc)
 {
+	struct exec *past;
+
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 		const char *key = json_string_value(json_object_get(e->doc, "key"));
 
-		if (call->key == NULL || key == NULL || !str_eq(key, call->key))
-			continue;
-		if (!str_eq(json_string_value(json_object_get(e->doc, "key_hash")), call->key_hash))
-			*rc = err_raise(err, ERR_IDEMPOTENCY,
-				"the idempotency key was used with another request");
-		return exec_ref(e);
+		if (key != NULL && str_eq(key, wanted))
+			return exec_ref(e);
 	}
-	return NULL;
+	*rc = exec_past_by_key(sb, wanted, &past, err);
+	return past;
+}
+
+/* As for sandboxes: the exec itself remembers its key. */
+static struct exec *made_before(struct api_call *call, struct sandbox *sb, struct err *err, int *rc)
+{
+	struct exec *e = call->key != NULL ? exec_by_key(sb, call->key, err, rc) : NULL;
+
+	if (e != NULL &&
+		!str_eq(json_string_value(json_object_get(e->doc, "key_hash")), call->key_hash))
+		*rc = err_raise(
+			err, ERR_IDEMPOTENCY, "the idempotency key was used with another request");
+	return e;
 }
 
 /* Until the exec has ended, the caller is gone, or parameter wait_ms is over. Return: 0, or the error of one that was refused meanwhile. */
@@ -133,7 +149,7 @@ int api_exec_create(struct api_call *call, struct err *err)
 		return rc;
 	}
 	e = made_before(call, sb, err, &rc);
-	if (e == NULL)
+	if (rc == 0 && e == NULL)
 		rc = exec_make(call, sb, &e, err);
 	if (rc == 0)
 		rc = await_end(call, e, err);

@@ -6,6 +6,7 @@
  * `lost` or `killed` with the reason: never an invented exit code. It is told once: where the row was not taken it is written again before the chain's head is.
  */
 #include "api/credentials.h"
+#include "api/exec_past.h"
 #include "api/identity.h"
 #include "api/idle.h"
 #include "api/moments.h"
@@ -43,12 +44,18 @@ void exec_unref(struct exec *e)
 	free(e);
 }
 
+/* Once its keeper knows it no more another one may have its channel. */
+static bool has_channel(const struct exec *e)
+{
+	return e->channel != 0 && !(e->ended && e->archived);
+}
+
 struct exec *exec_by_channel(struct sandbox *sb, uint16_t channel)
 {
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 
-		if (e->channel == channel && channel != 0)
+		if (e->channel == channel && has_channel(e))
 			return e;
 	}
 	return NULL;
@@ -67,36 +74,44 @@ struct exec *exec_by_id(struct sandbox *sb, const char *id)
 
 struct exec *exec_find(struct sandbox *sb, const char *what, struct err *err)
 {
-	struct exec *found = exec_by_id(sb, what);
+	struct exec *found = exec_by_id(sb, what), *past = NULL;
+	int n = found == NULL && what[0] != '\0' ? exec_past_find(sb, what, &past, err) : 0;
 
 	if (found != NULL)
 		return exec_ref(found);
+	if (n < 0 || (past != NULL && str_eq(past->id, what)))
+		return past;
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 
 		if (what[0] == '\0' || !str_starts(e->id, what))
 			continue;
-		if (found != NULL) {
-			(void)err_raise(err, ERR_AMBIGUOUS,
-				"'%s' is the beginning of more than one exec's id", what);
-			return NULL;
-		}
 		found = e;
+		n++;
 	}
-	if (found == NULL) {
+	if (n == 1)
+		return past != NULL ? past : exec_ref(found);
+	exec_unref(past);
+	if (n > 1)
+		(void)err_raise(err, ERR_AMBIGUOUS,
+			"'%s' is the beginning of more than one exec's id", what);
+	else
 		(void)err_raise(
 			err, ERR_NOT_FOUND, "sandbox '%s' has no exec '%s'", sb->name, what);
-		return NULL;
-	}
-	return exec_ref(found);
+	return NULL;
 }
 
 /* An exec that a live fork carried over has the id of its source: as a row it needs another. */
-static const char *row_id(const struct exec *e)
+const char *exec_row(const struct exec *e)
 {
 	const char *row = json_string_value(json_object_get(e->doc, "row"));
 
 	return row != NULL ? row : e->id;
+}
+
+uint64_t exec_step(const struct exec *e)
+{
+	return (uint64_t)json_integer_value(json_object_get(e->doc, "step"));
 }
 
 static int exec_save(struct exec *e, struct err *err)
@@ -106,7 +121,7 @@ static int exec_save(struct exec *e, struct err *err)
 	/* its rows are gone, and nobody would take this one away */
 	if (e->sandbox->state == SANDBOX_REMOVING)
 		return 0;
-	return catalogue_put(e->sandbox->srv->catalogue, CATALOGUE_EXECS, row_id(e), NULL,
+	return catalogue_put(e->sandbox->srv->catalogue, CATALOGUE_EXECS, exec_row(e), NULL,
 		e->sandbox->id, text, false, err);
 }
 
@@ -162,9 +177,10 @@ static uint16_t free_channel(struct sandbox *sb)
 
 	memset(taken, 0, sizeof(taken));
 	list_for_each (&sb->execs, node, next) {
-		uint16_t c = list_entry(node, struct exec, node)->channel;
+		const struct exec *e = list_entry(node, struct exec, node);
 
-		taken[c / 8] |= (unsigned char)(1U << c % 8);
+		if (has_channel(e))
+			taken[e->channel / 8] |= (unsigned char)(1U << e->channel % 8);
 	}
 	for (unsigned int i = 0; i <= UINT16_MAX; i++) {
 		uint16_t c = sb->next_channel++;
@@ -184,10 +200,9 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 
 	if (channel == 0) {
 		(void)err_raise(err, ERR_LIMIT,
-			"sandbox '%s' has had %d commands, which is all that it can have", sb->name,
-			UINT16_MAX);
-		(void)err_hint(
-			err, 0, "go on in a fork of it (cay fork), which begins to count anew");
+			"sandbox '%s' has %d commands that have not ended, or whose groups have not: it can have no more at once",
+			sb->name, UINT16_MAX);
+		(void)err_hint(err, 0, "end some of them, or go on in a fork of it (cay fork)");
 		return NULL;
 	}
 	if (env_check(json_object_get(request, "env"), err) < 0 ||
@@ -285,7 +300,7 @@ int exec_created(struct exec *e, struct err *err)
 	return rc;
 }
 
-static void exec_drop(struct exec *e)
+void exec_drop(struct exec *e)
 {
 	list_remove(&e->unsaved);
 	list_remove(&e->node);
@@ -305,8 +320,8 @@ static void exec_failed(struct exec *e, const struct err *err)
 	if (e->sandbox->state != SANDBOX_REMOVING) {
 		/* a row that the catalogue does not take now goes with the next heads all the same, and until then the journal says it: take_told() */
 		if (fault("exec.fail.before") == 0)
-			(void)!telling_bury(srv, CATALOGUE_EXECS, row_id(e), &failed, NULL);
-		telling_buried(srv, CATALOGUE_EXECS, row_id(e), NULL);
+			(void)!telling_bury(srv, CATALOGUE_EXECS, exec_row(e), &failed, NULL);
+		telling_buried(srv, CATALOGUE_EXECS, exec_row(e), NULL);
 	}
 	(void)fault("exec.fail.committed");
 	(void)server_event(srv, e->sandbox, failed.type, e->id, failed.data);
@@ -384,6 +399,7 @@ void exec_has_ended(struct exec *e, const json_t *status)
 		exec_finish(e, status);
 		step_ended(e);
 		sandbox_stir(sb);
+		execs_tidy_soon(sb);
 		exec_unref(e);
 	}
 	sandbox_unref(sb);
@@ -403,6 +419,17 @@ static int exec_resumed(struct exec *e, const json_t *said, pid_t pid, struct er
 	return exec_save(e, err);
 }
 
+/* It may be a past one that is none any more: only a rewind brings one back, and that is one transaction (sandbox_start.c). */
+static int save_carried(struct exec *e, struct err *err)
+{
+	int rc = exec_save(e, err);
+
+	if (rc == 0 && e->sandbox->has_past)
+		rc = catalogue_past_drop(
+			e->sandbox->srv->catalogue, e->sandbox->id, exec_step(e), err);
+	return rc;
+}
+
 int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, struct err *err)
 {
 	/* after a rewind: one that had ended since goes on */
@@ -417,7 +444,7 @@ int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, stru
 	e->started = true;
 	e->doc = json_deep_copy(doc);
 	(void)json_object_set_new(
-		e->doc, "row", json_string(old != NULL ? row_id(old) : id_new().s));
+		e->doc, "row", json_string(old != NULL ? exec_row(old) : id_new().s));
 	if (old != NULL)
 		exec_drop(old);
 	waiters_init(&e->changed);
@@ -429,7 +456,7 @@ int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, stru
 	(void)json_object_set_new(e->doc, "pid", json_integer(pid));
 	list_append(&sb->execs, &e->node);
 	process_source_bind(sb->srv->processes, sb->id, pid, e->id);
-	return exec_save(e, err);
+	return save_carried(e, err);
 }
 
 json_t *exec_object(const struct exec *e)
@@ -502,7 +529,7 @@ static void take_told(struct sandbox *sb, const json_t *event)
 	if (e == NULL || e->ended || moment_is_undone(json_object_get(sb->doc, "undone"), event))
 		return;
 	if (type == EVENT_EXEC_FAILED) {
-		telling_buried(sb->srv, CATALOGUE_EXECS, row_id(e), NULL);
+		telling_buried(sb->srv, CATALOGUE_EXECS, exec_row(e), NULL);
 		exec_drop(e);
 	} else if (type == EVENT_EXEC_ENDED && json_is_object(data)) {
 		e->archived = true;
@@ -625,20 +652,15 @@ void execs_forget(struct sandbox *sb)
 
 /* --- after a start of cayd --- */
 
-static int load_one(void *ctx, const char *id, const char *text)
+struct exec *exec_loaded(struct sandbox *sb, json_t *doc)
 {
-	json_t *doc = json_loads(text, 0, NULL);
-	const char *owner = json_string_value(json_object_get(doc, "sandbox"));
-	struct sandbox *sb = owner != NULL ? sandbox_by_id(ctx, owner) : NULL;
 	const char *state = json_string_value(json_object_get(doc, "state"));
-	const char *own = json_string_value(json_object_get(doc, "id"));
+	const char *id = json_string_value(json_object_get(doc, "id"));
 	struct exec *e;
 
-	if (telling_is_buried(doc))
-		telling_buried(ctx, CATALOGUE_EXECS, id, doc);
-	if (sb == NULL || state == NULL || !id_valid(id) || own == NULL || !id_valid(own)) {
+	if (state == NULL || id == NULL || !id_valid(id)) {
 		json_decref(doc);
-		return 0;
+		return NULL;
 	}
 	e = exec_alloc();
 	e->refs = 1;
@@ -649,7 +671,26 @@ static int load_one(void *ctx, const char *id, const char *text)
 	e->archived = e->ended; /* until a keeper says that it still has it */
 	e->started = true;
 	waiters_init(&e->changed);
-	(void)!str_copy(e->id, sizeof(e->id), own);
+	(void)!str_copy(e->id, sizeof(e->id), id);
+	return e;
+}
+
+static int load_one(void *ctx, const char *id, const char *text)
+{
+	json_t *doc = json_loads(text, 0, NULL);
+	const char *owner = json_string_value(json_object_get(doc, "sandbox"));
+	struct sandbox *sb = owner != NULL ? sandbox_by_id(ctx, owner) : NULL;
+	struct exec *e;
+
+	if (telling_is_buried(doc))
+		telling_buried(ctx, CATALOGUE_EXECS, id, doc);
+	if (sb == NULL || !id_valid(id)) {
+		json_decref(doc);
+		return 0;
+	}
+	e = exec_loaded(sb, doc);
+	if (e == NULL)
+		return 0;
 	if (e->channel >= sb->next_channel)
 		sb->next_channel = (uint16_t)(e->channel + 1);
 	list_append(&sb->execs, &e->node);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_end.c - the ends of a sandbox: stopped, removed, or its keeper gone unasked. */
 #include "api/credentials.h"
+#include "api/exec_past.h"
 #include "api/identity.h"
 #include "api/memories.h"
 #include "api/sandbox_parts.h"
@@ -203,6 +204,7 @@ int sandbox_forget(struct sandbox *sb, struct err *err)
 		return rc;
 	}
 	(void)fault("sandbox.remove.committed");
+	execs_past_forget(sb);
 	sandbox_enter(sb, SANDBOX_REMOVING, EVENT_SANDBOX_REMOVED, removed.data);
 	telling_buried(sb->srv, CATALOGUE_SANDBOXES, sb->id, NULL);
 	return 0;

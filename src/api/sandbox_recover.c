@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_recover.c - after a start of cayd: sandboxes whose keeper lives are adopted, the others buried. */
+#include "api/exec_past.h"
 #include "api/lives.h"
 #include "api/sandbox_parts.h"
 #include "api/steps.h"
@@ -145,6 +146,7 @@ static void recover_locked(struct sandbox *sb, attr_unused const void *unused)
 	recover_one(sb);
 	run_orphaned(sb);
 	steps_recover(sb);
+	execs_tidy(sb);
 	sandbox_unlock(sb);
 }
 

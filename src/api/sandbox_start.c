@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* api/sandbox_start.c - letting a sandbox run: claiming a keeper, giving it the specification. */
 #include "api/credentials.h"
+#include "api/exec_past.h"
 #include "api/lives.h"
 #include "api/sandbox_parts.h"
 #include "base/fault.h"
@@ -19,6 +20,7 @@ void sandbox_drop_keeper(struct sandbox *sb, bool save)
 	if (sb->keeper == k)
 		sb->keeper = NULL;
 	keeper_unref(k);
+	execs_tidy(sb);
 }
 
 void sandbox_fail(struct sandbox *sb, const struct err *why)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/exec_past.h"
 #include "api/idle.h"
 #include "api/memories.h"
 #include "api/pump.h"
@@ -464,6 +465,7 @@ static void startup_main(void *arg)
 	reserve_fill(srv);
 	bury_strangers(srv);
 	exec_saved_sweep(srv);
+	execs_past_clear(srv);
 	telling_settle(srv);
 	images_tell_again(srv);
 	secrets_tell_again(srv);
@@ -539,6 +541,8 @@ static int open_all(struct server *srv, struct err *err)
 		rc = sandboxes_load(srv, err);
 	if (rc == 0)
 		rc = execs_load(srv, err);
+	if (rc == 0)
+		rc = execs_past_load(srv, err);
 	if (rc == 0)
 		rc = snapshots_load(srv, err);
 	if (rc == 0)
@@ -631,6 +635,7 @@ static struct server *server_new(const struct server_setup *setup)
 	srv->trash = json_array();
 	waiters_init(&srv->trash_changed);
 	srv->buried = json_array();
+	srv->past_gone = json_array();
 	return srv;
 }
 

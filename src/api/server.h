@@ -119,8 +119,10 @@ struct sandbox {
 	unsigned int gateway_version; /* of what its configuration is made of */
 	struct trouble gateway_trouble;
 	struct mishaps mishaps; /* since then */
-	struct list execs;
+	struct list execs;      /* but for past ones: api/exec_past.h */
 	uint16_t next_channel;
+	bool has_past, tidying;
+	unsigned int ended_since; /* execs, since execs_tidy() */
 	struct idleness idle;
 	json_t *steps_due; /* numbers of ended steps whose snapshot is not there yet: api/steps.h */
 	bool checkpointing; /* a fiber sees to them */
@@ -151,7 +153,8 @@ struct exec {
 	uint16_t channel;
 	json_t *doc;
 	bool ended;
-	bool archived; /* its keeper is gone: output is in STATE/exec, if anywhere */
+	bool archived; /* its keeper is gone, or has forgotten it: output is in STATE/exec, if anywhere */
+	bool asked; /* had ended when its keeper was asked which it still holds */
 	bool started;
 	json_t *env;         /* the whole environment, until it is sent */
 	struct err *refused; /* why it never began, or NULL: for who waits for it */
@@ -238,8 +241,10 @@ struct server {
 	struct err storage_error;
 	bool reserve_missing; /* see reserve.c */
 	json_t *trash;        /* ids of removed sandboxes whose files are still there */
-	json_t *buried;       /* rows of removed things: api/telling.h */
-	bool trash_left;      /* in the pool's trash/ is what nobody deletes */
+	json_t *past_gone;    /* ids of removed sandboxes whose past execs are still there */
+	bool past_clearing;
+	json_t *buried;  /* rows of removed things: api/telling.h */
+	bool trash_left; /* in the pool's trash/ is what nobody deletes */
 	bool trash_busy, settling;
 	struct waiters trash_changed;    /* the server stops, or they are gone */
 	bool flattening, flatten_failed; /* see chains.c */
@@ -636,7 +641,7 @@ void exec_has_ended(struct exec *e, const json_t *status);
 struct exec *exec_by_channel(struct sandbox *sb, uint16_t channel);
 /** exec_by_id() - no new reference; NULL when there is none. */
 struct exec *exec_by_id(struct sandbox *sb, const char *id);
-/** exec_find() - by id or unique prefix; NULL with @err set. No new reference. */
+/** exec_find() - by id or unique prefix, past ones too; a reference, or NULL with @err set. */
 struct exec *exec_find(struct sandbox *sb, const char *what, struct err *err);
 /** exec_ref() - one reference more; give it back with exec_unref(). */
 struct exec *exec_ref(struct exec *e);
@@ -703,6 +708,18 @@ void exec_saved_remove(struct server *srv, const char *sandbox);
 
 /** exec_saved_sweep() - and that of all sandboxes that the catalogue does not know. */
 void exec_saved_sweep(struct server *srv);
+
+/** exec_step() - its number in the sandbox. */
+uint64_t exec_step(const struct exec *e);
+
+/** exec_row() - id of its row. */
+const char *exec_row(const struct exec *e);
+
+/** exec_loaded() - the exec that @doc (stolen) of the catalogue is, in no list; NULL when it is none. A reference. */
+struct exec *exec_loaded(struct sandbox *sb, json_t *doc);
+
+/** exec_drop() - it is none of its sandbox any more. */
+void exec_drop(struct exec *e);
 
 /** execs_load() - read the catalogue. */
 int execs_load(struct server *srv, struct err *err);

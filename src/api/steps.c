@@ -11,6 +11,7 @@
  *  (3) a server that dies in between leaves `checkpointed` behind the numbers: the next one takes the snapshot (steps_recover).
  */
 #include "api/steps.h"
+#include "api/exec_past.h"
 #include "api/memories.h"
 #include "api/snapshot_parts.h"
 #include "api_handlers.h"
@@ -39,10 +40,15 @@ void step_number(struct exec *e)
 	set_number(e->doc, "step", n);
 }
 
+void step_reached(struct sandbox *sb, uint64_t n)
+{
+	if (n > number_in(sb->doc, "steps"))
+		set_number(sb->doc, "steps", n);
+}
+
 void step_loaded(const struct exec *e)
 {
-	if (number_in(e->doc, "step") > number_in(e->sandbox->doc, "steps"))
-		set_number(e->sandbox->doc, "steps", number_in(e->doc, "step"));
+	step_reached(e->sandbox, number_in(e->doc, "step"));
 }
 
 static bool holds(const json_t *numbers, uint64_t n)
@@ -270,6 +276,12 @@ static bool is_wanted(const struct sandbox *sb)
 	       sb->state != SANDBOX_REMOVING;
 }
 
+bool steps_need(const struct exec *e)
+{
+	return is_wanted(e->sandbox) &&
+	       number_in(e->doc, "step") > number_in(e->sandbox->doc, "checkpointed");
+}
+
 static void due(struct sandbox *sb, uint64_t step)
 {
 	(void)json_array_append_new(sb->steps_due, json_integer((json_int_t)step));
@@ -308,6 +320,17 @@ void steps_wait(struct sandbox *sb)
 
 /* --- addresses --- */
 
+static bool is_exec(struct sandbox *sb, const char *id)
+{
+	struct exec *past = NULL;
+	bool found = exec_by_id(sb, id) != NULL;
+
+	if (!found && exec_past_find(sb, id, &past, NULL) > 0)
+		found = str_eq(past->id, id);
+	exec_unref(past);
+	return found;
+}
+
 /* The number that @text says; 0 with @err set. @ret_exec: that exec, NULL when it is not known any more; borrowed. */
 static uint64_t parse_step(
 	struct sandbox *sb, const char *text, const struct exec **ret_exec, struct err *err)
@@ -316,7 +339,7 @@ static uint64_t parse_step(
 	struct exec *e;
 
 	*ret_exec = NULL;
-	if (str_to_u64(text, 0, UINT32_MAX, &n) == 0 && exec_by_id(sb, text) == NULL) {
+	if (str_to_u64(text, 0, UINT32_MAX, &n) == 0 && !is_exec(sb, text)) {
 		if (n == 0 || n > last) {
 			(void)err_raise(err, ERR_NOT_FOUND,
 				"sandbox '%s' has no step %s: its steps are 1 to %lu", sb->name,
@@ -333,8 +356,8 @@ static uint64_t parse_step(
 	e = exec_find(sb, text, err);
 	if (e == NULL)
 		return 0;
-	*ret_exec = e;
 	n = number_in(e->doc, "step");
+	*ret_exec = exec_by_id(sb, e->id);
 	exec_unref(e);
 	return n;
 }
@@ -423,34 +446,10 @@ struct snapshot *step_find(struct server *srv, const char *what, struct err *err
 
 /* --- routes --- */
 
-static int by_step(const void *a, const void *b)
+/* {step: its snapshot} of those that have one. A new reference. */
+static json_t *all_behind(const struct sandbox *sb)
 {
-	uint64_t x = number_in(*(json_t *const *)a, "step"),
-		 y = number_in(*(json_t *const *)b, "step");
-
-	return x < y ? -1 : x > y;
-}
-
-static json_t *sorted(json_t *list)
-{
-	size_t n = json_array_size(list);
-	cleanup_free json_t **all = xalloc((n + 1) * sizeof(*all));
-	json_t *out = json_array();
-
-	for (size_t i = 0; i < n; i++)
-		all[i] = json_array_get(list, i);
-	qsort(all, n, sizeof(*all), by_step);
-	for (size_t i = 0; i < n; i++)
-		(void)json_array_append(out, all[i]);
-	json_decref(list);
-	return out;
-}
-
-/* The snapshot behind each of its steps, by the number of the step. The caller frees the array. */
-static const struct snapshot **all_behind(const struct sandbox *sb)
-{
-	uint64_t last = number_in(sb->doc, "steps");
-	const struct snapshot **found = xalloc((last + 1) * sizeof(*found));
+	json_t *found = json_object();
 
 	list_for_each (&sb->srv->snapshots, node, next) {
 		const struct snapshot *s = list_entry(node, struct snapshot, node);
@@ -460,39 +459,53 @@ static const struct snapshot **all_behind(const struct sandbox *sb)
 		if (!is_of(s, sb->id))
 			continue;
 		json_array_foreach (json_object_get(s->doc, "steps"), i, n) {
-			uint64_t step = (uint64_t)json_integer_value(n);
+			char step[24];
 
-			if (step <= last && found[step] == NULL)
-				found[step] = s;
+			(void)snprintf(step, sizeof(step), "%lld", json_integer_value(n));
+			if (json_object_get(found, step) == NULL)
+				(void)json_object_set_new(found, step, json_string(s->id));
 		}
 	}
 	return found;
 }
 
+static json_t *step_object(const json_t *exec, const json_t *snapshots)
+{
+	json_int_t n = json_integer_value(json_object_get(exec, "step"));
+	const char *state = json_string_value(json_object_get(exec, "state"));
+	char step[24];
+
+	(void)snprintf(step, sizeof(step), "%lld", n);
+	return json_pack("{s:I,s:O,s:O,s:b,s:O,s:s?}", "step", n, "exec",
+		json_object_get(exec, "id"), "argv", json_object_get(exec, "argv"), "ended",
+		(int)str_eq(state, "ended"), "status", json_object_get(exec, "status"), "snapshot",
+		json_string_value(json_object_get(snapshots, step)));
+}
+
 int api_step_list(struct api_call *call, struct err *err)
 {
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
-	cleanup_free const struct snapshot **found = NULL;
-	json_t *list = json_array();
+	json_t *list = json_array(), *execs = NULL, *snapshots, *exec;
+	bool more = false;
+	size_t i;
+	int rc;
 
 	if (sb == NULL) {
 		json_decref(list);
 		return -ENOENT;
 	}
-	found = all_behind(sb);
-	list_for_each (&sb->execs, node, next) {
-		const struct exec *e = list_entry(node, struct exec, node);
-		uint64_t n = number_in(e->doc, "step");
-		const struct snapshot *s = found[n];
-
-		(void)json_array_append_new(
-			list, json_pack("{s:I,s:s,s:O,s:b,s:O,s:s?}", "step", (json_int_t)n, "exec",
-				      e->id, "argv", json_object_get(e->doc, "argv"), "ended",
-				      e->ended, "status", json_object_get(e->doc, "status"),
-				      "snapshot", s != NULL ? s->id : NULL));
-	}
+	snapshots = all_behind(sb);
+	rc = execs_page(call, sb, &execs, &more, err);
+	json_array_foreach (execs, i, exec)
+		(void)json_array_append_new(list, step_object(exec, snapshots));
+	json_decref(execs);
+	json_decref(snapshots);
 	sandbox_unref(sb);
-	return api_reply(call, 200, json_pack("{s:o}", "steps", sorted(list)));
+	if (rc == 0)
+		return api_reply(
+			call, 200, json_pack("{s:o,s:b}", "steps", list, "more", (int)more));
+	json_decref(list);
+	return rc;
 }
 
 /* The epoch that led to @epoch: what a rewind has undone is skipped. 0: the beginning. */

@@ -16,6 +16,12 @@ void step_number(struct exec *e);
 /** step_loaded() - @e was read from the catalogue: numbers go on behind its own. */
 void step_loaded(const struct exec *e);
 
+/** step_reached() - @sb has had step @n: numbers go on behind it. */
+void step_reached(struct sandbox *sb, uint64_t n);
+
+/** steps_need() - is the snapshot behind @e, which has ended, still to be taken? */
+bool steps_need(const struct exec *e);
+
 /** step_ended() - @e has just got its final status: have a snapshot taken behind it, if its sandbox wants that. Never fails: what goes wrong is an event. */
 void step_ended(const struct exec *e);
 

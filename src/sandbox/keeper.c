@@ -106,13 +106,16 @@ json_t *keeper_hello(const struct keeper *k)
 	return hello;
 }
 
-json_t *keeper_status(const struct keeper *k)
+json_t *keeper_status(const struct keeper *k, bool brief)
 {
 	json_t *status = keeper_hello(k), *execs = json_array();
 
-	list_for_each (&k->execs, pos, next)
+	list_for_each (&k->execs, pos, next) {
+		const struct exec *e = list_entry(pos, struct exec, node);
+
 		(void)json_array_append_new(
-			execs, exec_describe(list_entry(pos, struct exec, node)));
+			execs, brief ? json_pack("{s:s}", "exec", e->id) : exec_describe(e));
+	}
 	(void)json_object_set_new(status, "execs", execs);
 	return status;
 }

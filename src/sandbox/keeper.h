@@ -237,8 +237,8 @@ void keeper_event(struct keeper *k, const char *type, const char *exec, json_t *
 /** keeper_hello() - the hello object, which every connection begins with: small, whatever the sandbox has done; new reference. */
 json_t *keeper_hello(const struct keeper *k) attr_must_use;
 
-/** keeper_status() - the same and all execs that the keeper remembers; new reference. */
-json_t *keeper_status(const struct keeper *k) attr_must_use;
+/** keeper_status() - the same and all execs that the keeper remembers, @brief: their ids alone; new reference. */
+json_t *keeper_status(const struct keeper *k, bool brief) attr_must_use;
 
 /** keeper_usage() - what the sandbox has consumed until now; new reference. Takes a reading of the memory. */
 json_t *keeper_usage(struct keeper *k) attr_must_use;

@@ -379,10 +379,9 @@ static void verb_usage(
 	keeper_reply(c, id, keeper_usage(k));
 }
 
-static void verb_status(
-	struct keeper *k, struct conn *c, json_int_t id, attr_unused const json_t *request)
+static void verb_status(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
-	keeper_reply(c, id, keeper_status(k));
+	keeper_reply(c, id, keeper_status(k, json_is_true(json_object_get(request, "brief"))));
 }
 
 static json_t *paths(const struct keeper *k)

@@ -12,9 +12,22 @@
 
 enum statement { PUT, GET, DELETE, DELETE_OWNED, EACH, EACH_OWNED, STATEMENT_COUNT };
 
+enum past_statement {
+	PAST_PUT,
+	PAST_DROP,
+	PAST_CLEAR,
+	PAST_OWNER,
+	PAST_BEGIN,
+	PAST_KEY,
+	PAST_FIRST,
+	PAST_LAST,
+	PAST_COUNT
+};
+
 struct catalogue {
 	sqlite3 *db;
 	sqlite3_stmt *statements[CATALOGUE_TABLE_COUNT][STATEMENT_COUNT];
+	sqlite3_stmt *past[PAST_COUNT];
 	sqlite3_stmt *begin, *commit;
 	bool open;
 	bool in_transaction;
@@ -47,6 +60,30 @@ static const char *const statement_texts[STATEMENT_COUNT] = {
 	"DELETE FROM %s WHERE owner = ?1",
 	"SELECT id, doc FROM %s ORDER BY number",
 	"SELECT id, doc FROM %s WHERE owner = ?1 ORDER BY number",
+};
+
+#define PAST_SINCE 3
+static const char *const past_tables =
+	"CREATE TABLE past (number INTEGER PRIMARY KEY, owner TEXT NOT NULL, step INTEGER NOT NULL, id TEXT NOT NULL, key TEXT,"
+	" doc TEXT NOT NULL); CREATE UNIQUE INDEX past_step ON past (owner, step); CREATE INDEX past_id ON past (owner, id);"
+	" CREATE INDEX past_key ON past (owner, key) WHERE key IS NOT NULL";
+
+/* "~" is behind whatever an id has. */
+static const char *const past_texts[PAST_COUNT] = {
+	[PAST_PUT] =
+		"INSERT OR REPLACE INTO past (owner, step, id, key, doc) VALUES (?1, ?2, ?3, ?4, ?5)",
+	[PAST_DROP] = "DELETE FROM past WHERE owner = ?1 AND step = ?2",
+	[PAST_CLEAR] =
+		"DELETE FROM past WHERE number IN (SELECT number FROM past WHERE owner = ?1 LIMIT ?2)",
+	[PAST_OWNER] =
+		"SELECT owner, step FROM past WHERE owner = (SELECT min(owner) FROM past WHERE owner > ?1) ORDER BY step DESC LIMIT 1",
+	[PAST_BEGIN] =
+		"SELECT id, doc FROM past WHERE owner = ?1 AND id >= ?2 AND id < ?2 || '~' ORDER BY id LIMIT 2",
+	[PAST_KEY] = "SELECT id, doc FROM past WHERE owner = ?1 AND key = ?2 LIMIT 1",
+	[PAST_FIRST] =
+		"SELECT id, doc FROM past WHERE owner = ?1 AND step > ?2 AND step < ?3 ORDER BY step LIMIT ?4",
+	[PAST_LAST] =
+		"SELECT id, doc FROM past WHERE owner = ?1 AND step > ?2 AND step < ?3 ORDER BY step DESC LIMIT ?4",
 };
 
 /* For the index of its log (cay.db-shm), which each first connection makes anew, SQLite has no word of its own. */
@@ -115,6 +152,8 @@ static int create_tables(struct catalogue *c, int64_t version, struct err *err)
 			name, name, name);
 		rc = run_text(c, sql, err);
 	}
+	if (rc == 0 && version < PAST_SINCE)
+		rc = run_text(c, past_tables, err);
 	(void)snprintf(sql, sizeof(sql), "PRAGMA user_version = %d", CATALOGUE_VERSION);
 	if (rc == 0)
 		rc = run_text(c, sql, err);
@@ -140,6 +179,11 @@ static int prepare(struct catalogue *c, struct err *err)
 				    &c->statements[t][k], NULL) != SQLITE_OK)
 				return fail(c, err, "open catalogue");
 		}
+	}
+	for (size_t k = 0; k < PAST_COUNT; k++) {
+		if (sqlite3_prepare_v3(c->db, past_texts[k], -1, SQLITE_PREPARE_PERSISTENT,
+			    &c->past[k], NULL) != SQLITE_OK)
+			return fail(c, err, "open catalogue");
 	}
 	if (sqlite3_prepare_v2(c->db, "BEGIN IMMEDIATE", -1, &c->begin, NULL) != SQLITE_OK ||
 		sqlite3_prepare_v2(c->db, "COMMIT", -1, &c->commit, NULL) != SQLITE_OK)
@@ -261,6 +305,8 @@ void catalogue_close(struct catalogue *c)
 		for (size_t k = 0; k < STATEMENT_COUNT; k++)
 			(void)sqlite3_finalize(c->statements[t][k]);
 	}
+	for (size_t k = 0; k < PAST_COUNT; k++)
+		(void)sqlite3_finalize(c->past[k]);
 	(void)sqlite3_finalize(c->begin);
 	(void)sqlite3_finalize(c->commit);
 	(void)sqlite3_close_v2(c->db);
@@ -418,5 +464,99 @@ int catalogue_each_owned(struct catalogue *c, enum catalogue_table table, const 
 	sqlite3_stmt *s = c->statements[table][EACH_OWNED];
 
 	(void)sqlite3_bind_text(s, 1, owner, -1, SQLITE_STATIC);
+	return each_row(c, s, fn, ctx, err);
+}
+
+/* --- past execs --- */
+
+int catalogue_past_put(
+	struct catalogue *c, const char *row, const struct past_exec *e, struct err *err)
+{
+	sqlite3_stmt *s = c->past[PAST_PUT];
+	int rc = fault("catalogue.past.before");
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "catalogue");
+	rc = catalogue_delete(c, CATALOGUE_EXECS, row, err);
+	if (rc < 0)
+		return rc;
+	(void)sqlite3_bind_text(s, 1, e->owner, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_int64(s, 2, (sqlite3_int64)e->step);
+	(void)sqlite3_bind_text(s, 3, e->id, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(s, 4, e->key, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(s, 5, e->doc, -1, SQLITE_STATIC);
+	return step_done(c, s, err, "catalogue");
+}
+
+int catalogue_past_drop(struct catalogue *c, const char *owner, uint64_t step, struct err *err)
+{
+	sqlite3_stmt *s = c->past[PAST_DROP];
+
+	(void)sqlite3_bind_int64(s, 2, (sqlite3_int64)step);
+	return delete_with(c, s, owner, err);
+}
+
+int catalogue_past_clear(struct catalogue *c, const char *owner, unsigned int max, struct err *err)
+{
+	sqlite3_stmt *s = c->past[PAST_CLEAR];
+	int rc;
+
+	(void)sqlite3_bind_int64(s, 2, max);
+	rc = delete_with(c, s, owner, err);
+	return rc < 0 ? rc : sqlite3_changes(c->db);
+}
+
+int catalogue_past_owner(
+	struct catalogue *c, const char *after, char **ret, uint64_t *ret_step, struct err *err)
+{
+	sqlite3_stmt *s = c->past[PAST_OWNER];
+	int rc;
+
+	*ret = NULL;
+	(void)sqlite3_bind_text(s, 1, after, -1, SQLITE_STATIC);
+	rc = sqlite3_step(s);
+	if (rc == SQLITE_ROW) {
+		*ret = str_dup((const char *)sqlite3_column_text(s, 0));
+		*ret_step = (uint64_t)sqlite3_column_int64(s, 1);
+	}
+	rc = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : fail(c, err, "read catalogue");
+	(void)sqlite3_reset(s);
+	(void)sqlite3_clear_bindings(s);
+	return rc;
+}
+
+static int each_past(struct catalogue *c, enum past_statement k, const char *owner,
+	const char *text, int (*fn)(void *ctx, const char *id, const char *doc), void *ctx,
+	struct err *err)
+{
+	sqlite3_stmt *s = c->past[k];
+
+	(void)sqlite3_bind_text(s, 1, owner, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_text(s, 2, text, -1, SQLITE_STATIC);
+	return each_row(c, s, fn, ctx, err);
+}
+
+int catalogue_past_begin(struct catalogue *c, const char *owner, const char *begin,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err)
+{
+	return each_past(c, PAST_BEGIN, owner, begin, fn, ctx, err);
+}
+
+int catalogue_past_key(struct catalogue *c, const char *owner, const char *key,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err)
+{
+	return each_past(c, PAST_KEY, owner, key, fn, ctx, err);
+}
+
+int catalogue_past_each(struct catalogue *c, const char *owner, const struct past_range *range,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err)
+{
+	sqlite3_stmt *s = c->past[range->newest ? PAST_LAST : PAST_FIRST];
+	uint64_t before = range->before < INT64_MAX ? range->before : INT64_MAX;
+
+	(void)sqlite3_bind_text(s, 1, owner, -1, SQLITE_STATIC);
+	(void)sqlite3_bind_int64(s, 2, (sqlite3_int64)range->after);
+	(void)sqlite3_bind_int64(s, 3, (sqlite3_int64)before);
+	(void)sqlite3_bind_int64(s, 4, range->max);
 	return each_row(c, s, fn, ctx, err);
 }

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-#define CATALOGUE_VERSION 2
+#define CATALOGUE_VERSION 3
 
 #define CATALOGUE_LOG_PAGES 128U             /* of 4 KiB: some seven sandboxes that came and went */
 #define CATALOGUE_QUIET_NS  (20 * NS_PER_MS) /* without a commit */
@@ -87,6 +87,52 @@ int catalogue_each(struct catalogue *c, enum catalogue_table table,
 
 /** catalogue_each_owned() - the same for the rows whose owner is @owner. */
 int catalogue_each_owned(struct catalogue *c, enum catalogue_table table, const char *owner,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
+
+/* --- past execs: rows of their own, which are looked for and never all read --- */
+
+/** struct past_exec - an exec that is only looked up any more; all borrowed. */
+struct past_exec {
+	const char *owner; /* its sandbox */
+	uint64_t step;     /* its number there */
+	const char *id;
+	const char *key; /* idempotency key, or NULL */
+	const char *doc;
+};
+
+/** catalogue_past_put() - in a transaction: instead of row @row of %CATALOGUE_EXECS there is @e from now on. Return: 0 or an error. */
+int catalogue_past_put(struct catalogue *c, const char *row, const struct past_exec *e,
+	struct err *err) attr_must_use;
+
+/** catalogue_past_drop() - past exec @step of @owner is none any more. Return: 0 or an error. */
+int catalogue_past_drop(
+	struct catalogue *c, const char *owner, uint64_t step, struct err *err) attr_must_use;
+
+/** catalogue_past_clear() - delete past execs of @owner, @max at most. Return: how many, or an error. */
+int catalogue_past_clear(
+	struct catalogue *c, const char *owner, unsigned int max, struct err *err) attr_must_use;
+
+/** catalogue_past_owner() - the first owner behind @after in order: *@ret (free() it; NULL: there is none) and the largest step of it. Return: 0 or an error. */
+int catalogue_past_owner(struct catalogue *c, const char *after, char **ret, uint64_t *ret_step,
+	struct err *err) attr_must_use;
+
+/** catalogue_past_begin() - call @fn for those past execs of @owner whose ids begin with @begin, two at most; a negative result stops and is returned. */
+int catalogue_past_begin(struct catalogue *c, const char *owner, const char *begin,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
+
+/** catalogue_past_key() - the same for the one with that idempotency key. */
+int catalogue_past_key(struct catalogue *c, const char *owner, const char *key,
+	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
+
+/** struct past_range - steps @after < step < @before: the first @max of them, or the last (@newest: from the largest down). */
+struct past_range {
+	uint64_t after, before;
+	unsigned int max;
+	bool newest;
+};
+
+/** catalogue_past_each() - the same for a range of steps. */
+int catalogue_past_each(struct catalogue *c, const char *owner, const struct past_range *range,
 	int (*fn)(void *ctx, const char *id, const char *doc), void *ctx, struct err *err);
 
 #endif

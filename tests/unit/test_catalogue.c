@@ -303,7 +303,7 @@ TEST(an_older_schema_gains_what_it_lacks)
 	check_int(sqlite3_open(path, &db), SQLITE_OK);
 	check_int(
 		sqlite3_exec(db,
-			"DROP TABLE secrets; DROP TABLE gateways; DROP TABLE mails; PRAGMA user_version = 1",
+			"DROP TABLE secrets; DROP TABLE gateways; DROP TABLE mails; DROP TABLE past; PRAGMA user_version = 1",
 			NULL, NULL, NULL),
 		SQLITE_OK);
 	(void)sqlite3_close(db);
@@ -328,6 +328,86 @@ TEST(rows_of_one_owner)
 	check_int(catalogue_each_owned(c, CATALOGUE_MAILS, "o", collect, &all, NULL), 0);
 	check_str(buf_cstr(&all), "ac");
 	buf_free(&all);
+	catalogue_close(c);
+	discard(dir);
+}
+
+struct seen {
+	char ids[256];
+	size_t n;
+};
+
+static int see(void *ctx, const char *id, const char *doc)
+{
+	struct seen *s = ctx;
+
+	check(strstr(doc, id) != NULL);
+	s->n += (size_t)snprintf(s->ids + s->n, sizeof(s->ids) - s->n, "%s ", id);
+	return 0;
+}
+
+static void put_past(struct catalogue *c, const char *owner, uint64_t step, const char *id)
+{
+	check_int(catalogue_put(c, CATALOGUE_EXECS, id, NULL, owner, "{}", false, NULL), 0);
+	check_int(catalogue_begin(c, false, NULL), 0);
+	check_int(catalogue_past_put(c, id,
+			  &(struct past_exec){ .owner = owner,
+				  .step = step,
+				  .id = id,
+				  .key = step == 2 ? "key" : NULL,
+				  .doc = id },
+			  NULL),
+		0);
+	check_int(catalogue_commit(c, NULL), 0);
+	check(get(c, CATALOGUE_EXECS, id) == NULL);
+}
+
+static const char *range(struct catalogue *c, struct past_range r)
+{
+	static struct seen s;
+
+	s = (struct seen){ 0 };
+	check_int(catalogue_past_each(c, "box", &r, see, &s, NULL), 0);
+	return s.ids;
+}
+
+TEST(past_execs_are_found_by_what_is_asked_for)
+{
+	char *dir = fresh(), *owner = NULL;
+	struct catalogue *c = open_in(dir, true, 0);
+	struct seen s = { 0 };
+	uint64_t step = 0;
+
+	put_past(c, "box", 1, "aa1");
+	put_past(c, "box", 2, "ab2");
+	put_past(c, "box", 3, "ab3");
+	put_past(c, "box", 4, "ac4");
+	put_past(c, "other", 9, "ab9");
+	check_int(catalogue_past_begin(c, "box", "ab", see, &s, NULL), 0);
+	check_str(s.ids, "ab2 ab3 ");
+	s = (struct seen){ 0 };
+	check_int(catalogue_past_begin(c, "box", "ab3", see, &s, NULL), 0);
+	check_int(catalogue_past_begin(c, "box", "b", see, &s, NULL), 0);
+	check_int(catalogue_past_key(c, "box", "key", see, &s, NULL), 0);
+	check_int(catalogue_past_key(c, "other", "key", see, &s, NULL), 0);
+	check_str(s.ids, "ab3 ab2 ");
+	check_str(range(c, (struct past_range){ 1, UINT64_MAX, 2, false }), "ab2 ab3 ");
+	check_str(range(c, (struct past_range){ 0, 4, 2, true }), "ab3 ab2 ");
+	check_int(catalogue_past_drop(c, "box", 3, NULL), 0);
+	check_str(range(c, (struct past_range){ 0, 9, 9, false }), "aa1 ab2 ac4 ");
+
+	check_int(catalogue_past_owner(c, "", &owner, &step, NULL), 0);
+	check_str(owner, "box");
+	check_int((int)step, 4);
+	free(owner);
+	check_int(catalogue_past_owner(c, "other", &owner, &step, NULL), 0);
+	check(owner == NULL);
+	check_int(catalogue_past_clear(c, "box", 2, NULL), 2);
+	check_int(catalogue_past_clear(c, "box", 2, NULL), 1);
+	check_int(catalogue_past_clear(c, "box", 2, NULL), 0);
+	check_int(catalogue_past_owner(c, "", &owner, &step, NULL), 0);
+	check_str(owner, "other");
+	free(owner);
 	catalogue_close(c);
 	discard(dir);
 }

@@ -130,7 +130,7 @@ void put_exec_status(struct buf *cell, const json_t *status, const char *otherwi
 /* The last execs, newest first. */
 static int put_execs(struct cli *cli, struct buf *out, const char *name)
 {
-	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs", name);
+	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs?limit=10", name);
 	cleanup_json json_t *answer = NULL;
 	struct buf cell = BUF_INIT(1U << 20);
 	json_t *list, *arg;
@@ -145,7 +145,7 @@ static int put_execs(struct cli *cli, struct buf *out, const char *name)
 	if (n == 0)
 		return 0;
 	table_init(&t, "EXEC|STATUS|>AGE|COMMAND");
-	for (size_t i = n; i-- > (n > 10 ? n - 10 : 0);) {
+	for (size_t i = n; i-- > 0;) {
 		const json_t *exec = json_array_get(list, i);
 
 		buf_fmt(&cell, "%.8s", cli_string(exec, "id", "?"));
@@ -165,8 +165,8 @@ static int put_execs(struct cli *cli, struct buf *out, const char *name)
 	}
 	buf_char(out, '\n');
 	table_print(&t, out);
-	if (n > 10)
-		buf_fmt(out, "and %zu older ones\n", n - 10);
+	if (json_is_true(json_object_get(answer, "more")))
+		buf_fmt(out, "and older ones: cay steps %s\n", name);
 	buf_free(&cell);
 	return 0;
 }

@@ -80,7 +80,7 @@ static int copy_output(struct cli *cli, const char *name, const char *exec)
 /* The exec that was named, else the last one. @ret: owned by the caller. */
 static int find_exec(struct cli *cli, const char *name, json_t **ret)
 {
-	cleanup_free char *all = cli_target("/v1/sandboxes/%s/execs", name), *one = NULL;
+	cleanup_free char *all = cli_target("/v1/sandboxes/%s/execs?limit=1", name), *one = NULL;
 	cleanup_json json_t *answer = NULL;
 	const json_t *list;
 	int rc;

@@ -43,7 +43,7 @@ static void put_step(struct table *t, const json_t *step, attr_unused int64_t no
 int cmd_steps(struct cli *cli)
 {
 	static const struct listing steps = { "steps", ">STEP|EXEC|STATUS|SNAPSHOT|COMMAND",
-		put_step };
+		put_step, "step" };
 	cleanup_free char *target = cli_target("/v1/sandboxes/%s/steps", cli->args.positional[0]);
 
 	return listing_show(cli, target, &steps);

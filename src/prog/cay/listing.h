@@ -11,6 +11,8 @@ struct listing {
 	const char *header; /* as table_init() wants it */
 	void (*row)(
 		struct table *t, const json_t *item, int64_t now_s); /* adds the cells of one row */
+	const char *
+		by; /* number by which the parameter `before` has the list in parts; NULL: it comes whole */
 };
 
 /**
