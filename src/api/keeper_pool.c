@@ -189,6 +189,7 @@ static void pool_discard(struct keeper *k)
 	(void)keeper_ready(k, NULL); /* one that is being prepared is stopped when that is over */
 	log_debug("pool", "%s is cleared up", k->id);
 	keeper_end(k, false);
+	sandbox_trash_note(srv, k->id); /* its live directory */
 	slot_free(srv, k->slot);
 	keeper_unref(k);
 	srv->pool.discarding--;
@@ -205,6 +206,15 @@ static struct keeper *pool_leave(struct keeper *k)
 static void discard_main(void *arg)
 {
 	pool_discard(arg);
+}
+
+static void bury_main(void *arg)
+{
+	struct keeper *k = arg;
+	struct server *srv = k->srv;
+
+	pool_discard(k);
+	sandbox_trash_settle(srv);
 }
 
 /* One after the other, and after whatever somebody waits for. */
@@ -233,7 +243,7 @@ static bool pool_bury(struct server *srv)
 			continue;
 		log_warn("pool", "a keeper could not be prepared: %s", k->error.msg);
 		any = true;
-		fiber_start(discard_main, pool_leave(k));
+		fiber_start(bury_main, pool_leave(k));
 	}
 	return any;
 }
@@ -308,6 +318,7 @@ static void refill_main(void *arg)
 	int rc = 0;
 
 	pool_clear(srv);
+	sandbox_trash_settle(srv);
 	(void)pool_look(srv);
 	if (unquiet_ns(srv) == 0)
 		rc = pool_fill(srv);

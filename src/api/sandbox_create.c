@@ -210,6 +210,8 @@ static void give_back(struct server *srv, struct keeper *k, int slot)
 {
 	if (k != NULL) {
 		keeper_end(k, false);
+		sandbox_trash_note(srv, k->id);
+		sandbox_trash_settle(srv);
 		keeper_unref(k);
 	}
 	slot_free(srv, (uint32_t)slot);

@@ -155,10 +155,15 @@ static void trash_begin(struct server *srv)
 	fiber_start(trash_main, srv);
 }
 
-static void trash_add(struct server *srv, const char *id)
+void sandbox_trash_note(struct server *srv, const char *id)
 {
 	(void)json_array_append_new(srv->trash, json_string(id));
-	trash_begin(srv);
+}
+
+void sandbox_trash_settle(struct server *srv)
+{
+	if (trash_waits(srv) && !srv->stopping)
+		trash_begin(srv);
 }
 
 void sandbox_trash_sweep(struct server *srv)
@@ -219,7 +224,8 @@ void sandbox_clear(struct sandbox *sb)
 	sandbox_drop_keeper(sb, false);
 	slot_free(srv, (uint32_t)json_integer_value(json_object_get(sb->doc, "slot")));
 	execs_lost(sb, "killed", "the sandbox was removed");
-	trash_add(srv, sb->id);
+	sandbox_trash_note(srv, sb->id);
+	trash_begin(srv);
 	memory = memory_of(sb->doc) != NULL ? str_dup(memory_of(sb->doc)) : NULL;
 	sandbox_unlist(sb);
 	memory_forget(srv, memory);

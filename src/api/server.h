@@ -556,6 +556,12 @@ void sandbox_clear(struct sandbox *sb);
 /** sandbox_trash_sweep() - a job has moved something into the pool's trash/ (`defer`): it goes behind the caller's back. */
 void sandbox_trash_sweep(struct server *srv);
 
+/** sandbox_trash_note() - what a keeper has made in the pool for @id is nobody's any more: it goes with what is deleted next. */
+void sandbox_trash_note(struct server *srv, const char *id);
+
+/** sandbox_trash_settle() - have it deleted soon. */
+void sandbox_trash_settle(struct server *srv);
+
 /** sandbox_trash_finish() - the server stops: files of removed sandboxes go now, not a moment later; what is left at @deadline_ns (CLOCK_MONOTONIC) the next start clears up. Context: waits. */
 void sandbox_trash_finish(struct server *srv, uint64_t deadline_ns);
 

@@ -68,6 +68,22 @@ def instance_telling(tmp):
 
 
 @require("root")
+def test_what_stale_ones_had_made_goes(tmp):
+    """Their directories in the pool are nobody's."""
+    with instance_telling(tmp) as instance:
+        wait_full(instance)
+        live = os.path.join(instance.state, "pool", "live")
+        before = set(os.listdir(live))
+        equal(len(before), POOL)
+        place = os.path.join(tmp, "place")
+        os.mkdir(place)
+        with mounted(place):
+            instance.cay("run", "--rm", "--", "true")
+            cay.wait_until(lambda: not before & set(os.listdir(live)), 60, "the directories of stale ones are gone")
+        wait_full(instance)
+
+
+@require("root")
 def test_stale_ones_are_cleared_up_behind_the_start(tmp):
     """While the new sandbox is being prepared (here: cannot be, because who would start it stands still) the stale ones are left alone."""
     place = os.path.join(tmp, "disk")
