@@ -215,7 +215,9 @@ int api_sandbox_fork(struct api_call *call, struct err *err)
 		rc = sandbox_lock_beside(sb, err);
 	if (rc == 0) {
 		s = snapshot_take(sb,
-			&(struct snapshot_wish){ .live = wants_processes(sb, call->body) }, err);
+			&(struct snapshot_wish){
+				.live = wants_processes(sb, call->body), .for_fork = true },
+			err);
 		sandbox_unlock(sb);
 		rc = -EIO;
 	}

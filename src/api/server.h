@@ -760,6 +760,7 @@ struct snapshot_wish {
 	const char *name; /* NULL: none; with one it is to be durable */
 	bool durable;
 	bool live;     /* with its processes */
+	bool for_fork; /* nobody has asked for it: it goes when no sandbox continues from it */
 	json_t *steps; /* numbers of the steps behind which it is taken (api/steps.h), or NULL */
 };
 

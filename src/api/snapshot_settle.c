@@ -97,6 +97,21 @@ int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *er
 #define SETTLE_AFTER_NS \
 	(5 * NS_PER_S) /* what is forked, tried and thrown away within seconds is not worth a sync */
 
+/* Who has its layer below one of his own takes that for durable. */
+static bool lends_layer(struct server *srv, const struct snapshot *s)
+{
+	const json_t *layer = json_array_get(json_object_get(s->doc, "layers"), 0);
+
+	return layer != NULL && tally_count(&srv->index.layers, json_string_value(layer)) > 1;
+}
+
+/* Taken for forks, and no sandbox continues from it any more. */
+static bool is_over(struct server *srv, const struct snapshot *s)
+{
+	return json_is_true(json_object_get(s->doc, "for_fork")) && snapshot_name(s) == NULL &&
+	       !s->settling && !snapshot_is_base(srv, s) && !(is_sealed(s) && lends_layer(srv, s));
+}
+
 static struct snapshot *settle_next(struct server *srv)
 {
 	uint64_t now = clock_now_ns();
@@ -106,7 +121,7 @@ static struct snapshot *settle_next(struct server *srv)
 		const char *state = json_string_value(json_object_get(s->doc, "state"));
 
 		if (s->users == 0 && !s->settle_failed && now - s->made_ns > SETTLE_AFTER_NS &&
-			(str_eq(state, "sealed") || str_eq(state, "durable")))
+			(str_eq(state, "sealed") || str_eq(state, "durable") || is_over(srv, s)))
 			return s;
 	}
 	return NULL;
@@ -173,6 +188,24 @@ int snapshot_verify(struct server *srv, struct snapshot *s, struct err *err)
 	return rc;
 }
 
+/* Once; asking for it by hand tries again. */
+static void settle_failed(struct snapshot *s, const struct err *err)
+{
+	log_warn("store", "snapshot '%s': %s", s->id, err->msg);
+	s->settle_failed = true;
+}
+
+static void settle_one(struct server *srv, struct snapshot *s)
+{
+	bool sealed = is_sealed(s);
+	struct err err;
+
+	snapshot_hold(s);
+	if ((sealed ? snapshot_make_durable(srv, s, &err) : snapshot_verify(srv, s, &err)) < 0)
+		settle_failed(s, &err);
+	snapshot_release(srv, s);
+}
+
 static void settle_main(void *arg)
 {
 	struct server *srv = arg;
@@ -180,15 +213,10 @@ static void settle_main(void *arg)
 	struct err err;
 
 	while (!srv->stopping && (s = settle_next(srv)) != NULL) {
-		bool sealed = is_sealed(s);
-
-		snapshot_hold(s);
-		if ((sealed ? snapshot_make_durable(srv, s, &err) : snapshot_verify(srv, s, &err)) <
-			0) {
-			log_warn("store", "snapshot '%s': %s", s->id, err.msg);
-			s->settle_failed = true; /* once; asking for it by hand tries again */
-		}
-		snapshot_release(srv, s);
+		if (!is_over(srv, s))
+			settle_one(srv, s);
+		else if (snapshot_drop(srv, s, &err) < 0)
+			settle_failed(s, &err);
 	}
 	srv->settling = false;
 }

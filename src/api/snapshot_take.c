@@ -135,6 +135,8 @@ static struct snapshot *snapshot_of(
 	int rc;
 
 	s->made_ns = clock_now_ns();
+	if (wish->for_fork)
+		(void)json_object_set_new(s->doc, "for_fork", json_true());
 	if (wish->steps != NULL) {
 		(void)json_object_set(s->doc, "steps", wish->steps);
 		steps_done(sb, wish->steps);
