@@ -296,7 +296,7 @@ static int undo(const json_t *journal, size_t n, json_t *known)
 				json_string_value(
 					json_array_get(json_object_get(journal, "targets"),
 						(size_t)number(j, "tree"))),
-				json_string_value(json_object_get(j, "path")));
+				json_string_value(json_object_get(j, "path")), NULL);
 		if (rc < 0 && rc != -ENOENT && rc != -ENAMETOOLONG && result == 0)
 			result = rc;
 	}
@@ -345,35 +345,44 @@ json_t *apply_recall(const struct store *store, const char *sandbox)
 	return json_object();
 }
 
-static void record_one(json_t *entries, const char *hex_path, const struct stat *st)
+/* What it came from stays known as long as it is the same file: that it is recorded again may be for what comes and goes beside it. */
+static void record_one(
+	json_t *entries, const char *hex_path, const struct stat *st, const char *origin)
 {
+	const json_t *was = json_object_get(entries, hex_path);
+
+	if (origin == NULL && (ino_t)json_integer_value(json_array_get(was, 0)) == st->st_ino)
+		origin = json_string_value(json_array_get(was, 2));
 	(void)json_object_set_new(entries, hex_path,
-		json_pack("[I, I]", (json_int_t)st->st_ino,
-			(json_int_t)st->st_ctim.tv_sec * (json_int_t)NS_PER_S +
-				st->st_ctim.tv_nsec));
+		json_pack("[I, I, s]", (json_int_t)st->st_ino,
+			(json_int_t)st->st_ctim.tv_sec * (json_int_t)NS_PER_S + st->st_ctim.tv_nsec,
+			origin != NULL ? origin : ""));
 }
 
-void apply_record(json_t *known, const char *target, const char *hex_path)
+void apply_record(json_t *known, const char *target, const char *hex_path, const char *origin)
 {
-	json_t *hex = json_string(hex_path);
+	json_t *hex = json_string(hex_path), *entries;
 	cleanup_free char *path = apply_bytes(hex);
 	cleanup_fd int dir = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
 	char name[NAME_MAX + 1];
 	struct stat st;
 
 	json_decref(hex);
-	parent = dir < 0 || path == NULL ? -1 : apply_parent(dir, path, name);
-	if (parent < 0)
+	if (dir < 0 || path == NULL)
 		return;
 	if (json_object_get(known, target) == NULL)
 		(void)json_object_set_new(known, target, json_object());
-	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-		record_one(json_object_get(known, target), hex_path, &st);
-	if (strchr(path, '/') != NULL && fstat(parent, &st) == 0) {
+	entries = json_object_get(known, target);
+	parent = apply_parent(dir, path, name);
+	if (parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		record_one(entries, hex_path, &st, origin);
+	else
+		(void)json_object_del(entries, hex_path);
+	if (parent >= 0 && strchr(path, '/') != NULL && fstat(parent, &st) == 0) {
 		cleanup_free char *above =
 			str_dupf("%.*s", (int)(2 * (strrchr(path, '/') - path)), hex_path);
 
-		record_one(json_object_get(known, target), above, &st);
+		record_one(entries, above, &st, NULL);
 	}
 }
 

@@ -2,7 +2,7 @@
 /**
  * DOC: store/apply.h - steps of an apply: a journal of renames that is done whole or undone whole (docs/design/0002 "Apply").
  *
- * A journal is JSON: {"id","sandbox","uid","gid","targets":[dir…],"steps":[{"tree","op","path" (hex),"old","new" (inodes),"mtime","mode","was"}…]}. Operations: `remove` (entry ->
+ * A journal is JSON: {"id","sandbox","uid","gid","targets":[dir…],"steps":[{"tree","op","path" (hex),"old","new" (inodes),"mtime","mode","was","origin"?}…]}. Operations: `remove` (entry ->
  * staging/oN), `replace` (staging/nN <-> entry), `add` (staging/nN -> entry), `mode`. Staging is <target>/.cay-apply-<id>.
  */
 #ifndef CAY_STORE_APPLY_H
@@ -29,13 +29,14 @@ char *apply_bytes(const json_t *hex) attr_must_use;
 json_t *apply_hex(const char *bytes) attr_must_use;
 
 /**
- * apply_recall() - which entries of the host are as an apply of @sandbox left them: {target: {hex path: [inode, ctime]}}.
+ * apply_recall() - which entries of the host are as an apply of @sandbox left them: {target: {hex path: [inode, ctime, origin]}}. The origin is the handle (hex) of
+ * the host's file that the sandbox had copied up, "" when there was none; written before that was recorded, it is missing.
  * @sandbox: NULL gives an empty object. New reference, never NULL.
  */
 json_t *apply_recall(const struct store *store, const char *sandbox);
 
-/** apply_record() - add the entry @hex_path of @target as it is now, and the directory that it is in, to what apply_recall() gave. */
-void apply_record(json_t *known, const char *target, const char *hex_path);
+/** apply_record() - add the entry @hex_path of @target as it is now, which came from @origin (NULL: as before), and the directory that it is in, to what apply_recall() gave; or take it out, when it is gone. */
+void apply_record(json_t *known, const char *target, const char *hex_path, const char *origin);
 
 /** apply_keep() - write it back. A failure only makes a later apply report conflicts with this one. */
 void apply_keep(const struct store *store, const char *sandbox, const json_t *known);

@@ -30,8 +30,9 @@ struct plan {
 	uint64_t since_ns;
 	uid_t uid;
 	gid_t gid;
-	const json_t *
-		applied; /* what earlier applies of this sandbox put in place: "target/path" hex -> [inode, ctime] */
+	const json_t
+		*applied; /* what earlier applies of this sandbox put in place: apply_recall() */
+	json_t *successors; /* of the tree at hand, by origin: where they put what had been copied up from there */
 	/* the tree at hand */
 	size_t tree;
 	const char *target;
@@ -93,14 +94,21 @@ static uint64_t decided_ns(const struct plan *p, const struct change *c)
 	return p->since_ns;
 }
 
-/* What an earlier apply of this sandbox put there, if that is still it; NULL when not. */
-static const json_t *put_there(const struct plan *p, const struct change *c)
+static const json_t *recorded(const struct plan *p, const char *path)
 {
-	json_t *key = apply_hex(c->path);
+	json_t *key = apply_hex(path);
 	const json_t *entry =
 		json_object_get(json_object_get(p->applied, p->target), json_string_value(key));
 
 	json_decref(key);
+	return entry;
+}
+
+/* What an earlier apply of this sandbox put there, if that is still it; NULL when not. */
+static const json_t *put_there(const struct plan *p, const struct change *c)
+{
+	const json_t *entry = recorded(p, c->path);
+
 	return (ino_t)json_integer_value(json_array_get(entry, 0)) == c->before->st.st_ino ? entry
 											   : NULL;
 }
@@ -121,19 +129,26 @@ struct origin {
 	uint8_t fid[128];
 } __attribute__((packed));
 
-/* Return: 1 and what the handle of @n bytes leads to, 0 when there is no such thing any more, negative when it cannot be told. */
-static int handle_stat(int mount, const struct origin *o, size_t n, struct stat *ret)
+static int handle_open(int mount, const struct origin *o, size_t n)
 {
 	union {
 		struct file_handle h;
 		char room[sizeof(struct file_handle) + 128];
 	} u = { .h = { .handle_bytes = (unsigned int)n, .handle_type = o->type } };
-	cleanup_fd int fd = -1;
+	int fd;
 
 	memcpy(u.h.f_handle, o->fid, n);
 	fd = open_by_handle_at(mount, &u.h, O_PATH | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Return: 1 and what the handle of @n bytes leads to, 0 when there is no such thing any more, negative when it cannot be told. */
+static int handle_stat(int mount, const struct origin *o, size_t n, struct stat *ret)
+{
+	cleanup_fd int fd = handle_open(mount, o, n);
+
 	if (fd < 0)
-		return errno == ESTALE ? 0 : -errno;
+		return fd == -ESTALE ? 0 : fd;
 	return fstat(fd, ret) == 0 && ret->st_nlink > 0;
 }
 
@@ -152,14 +167,107 @@ static ssize_t origin_get(const struct plan *p, int dir, const char *name, struc
 	return tree_xattr_get(dir, name, xattr, ret, sizeof(*ret));
 }
 
-/* Return: bytes of the handle; negative when there is none. */
-static ssize_t origin_read(const struct plan *p, int dir, const char *name, struct origin *ret)
+/* @n: of the attribute. Return: bytes of the handle; negative when there is none. */
+static ssize_t origin_size(const struct origin *o, ssize_t n)
 {
-	ssize_t n = origin_get(p, dir, name, ret);
-
-	if (n < (ssize_t)offsetof(struct origin, fid) || ret->magic != 0xfb || ret->len != n)
+	if (n < (ssize_t)offsetof(struct origin, fid) || o->magic != 0xfb || o->len != n)
 		return -ENODATA;
 	return n - (ssize_t)offsetof(struct origin, fid);
+}
+
+/* Of the file in a layer that the handle in @o leads to: what was that copied up from? */
+static ssize_t origin_above(
+	const struct plan *p, const struct origin *o, size_t n, struct origin *ret)
+{
+	cleanup_fd int fd = handle_open(p->job->store.pool, o, n);
+	char xattr[64], path[64];
+
+	if (fd < 0)
+		return fd;
+	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return origin_size(ret, getxattr(path, xattr, ret, sizeof(*ret)));
+}
+
+/* What is in a layer may have been copied up from the host, and from there into the next: the first counts. Return: bytes of its handle; negative when there is none. */
+static ssize_t origin_read(const struct plan *p, int dir, const char *name, struct origin *ret)
+{
+	ssize_t n = origin_size(ret, origin_get(p, dir, name, ret)), above;
+
+	for (size_t i = 0; n >= 0 && i < p->a.n; i++) {
+		struct origin o;
+
+		above = origin_above(p, ret, (size_t)n, &o);
+		if (above < 0)
+			break;
+		*ret = o;
+		n = above;
+	}
+	return n;
+}
+
+/* @n bytes of @o as they are recorded. */
+static char *origin_text(const struct origin *o, size_t n)
+{
+	cleanup_buf struct buf out = BUF_INIT(1U << 10);
+
+	buf_fmt(&out, "%02x", o->type);
+	for (size_t i = 0; i < n; i++)
+		buf_fmt(&out, "%02x", o->fid[i]);
+	return str_dup(buf_cstr(&out));
+}
+
+static void find_successors(struct plan *p)
+{
+	json_t *there = json_object_get(p->applied, p->target), *entry;
+	const char *path, *origin;
+
+	p->successors = json_object();
+	json_object_foreach (there, path, entry) {
+		origin = json_string_value(json_array_get(entry, 2));
+		if (origin == NULL || origin[0] == '\0')
+			continue;
+		if (json_object_get(p->successors, origin) == NULL)
+			(void)json_object_set_new(p->successors, origin, json_array());
+		(void)json_array_append_new(
+			json_object_get(p->successors, origin), json_string(path));
+	}
+}
+
+/* Is what an apply put at @path still there, untouched? */
+static bool is_untouched(const struct plan *p, const char *path)
+{
+	const json_t *entry = recorded(p, path);
+	char name[NAME_MAX + 1];
+	cleanup_fd int parent = apply_parent(p->b.layers[0].root, path, name);
+	struct stat st;
+
+	return parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       (ino_t)json_integer_value(json_array_get(entry, 0)) == st.st_ino &&
+	       (uint64_t)json_integer_value(json_array_get(entry, 1)) == ctime_ns(&st);
+}
+
+/* The host's file that this entry was copied up from is gone: did an apply of this sandbox put the entry itself there since, which nobody touched? */
+static bool was_succeeded(const struct plan *p, const struct origin *o, size_t n)
+{
+	cleanup_free char *origin = origin_text(o, n);
+	const json_t *paths = json_object_get(p->successors, origin), *hex;
+	size_t i;
+
+	json_array_foreach (paths, i, hex) {
+		cleanup_free char *path = apply_bytes(hex);
+
+		if (path != NULL && is_untouched(p, path))
+			return true;
+	}
+	return false;
+}
+
+/* Did an earlier apply put something there, which the host has not any more? */
+static bool took_away(const struct plan *p, const struct change *c)
+{
+	return c->before->kind == FOUND_NONE && c->after->layer != p->a.n - 1 &&
+	       json_array_size(recorded(p, c->path)) > 2;
 }
 
 /* Is the host's file that this entry was copied up from still anywhere? true when it cannot be told. */
@@ -174,7 +282,7 @@ static bool origin_lives(const struct plan *p, const struct found *f)
 		return true;
 	return handle_opens(
 		       p->source >= 0 ? p->source : p->a.layers[p->a.n - 1].root, &o, (size_t)n) ||
-	       handle_opens(p->job->store.pool, &o, (size_t)n);
+	       handle_opens(p->job->store.pool, &o, (size_t)n) || was_succeeded(p, &o, (size_t)n);
 }
 
 /* Is it @st that an earlier apply of this sandbox left somewhere in this directory, put back when that was undone, say? */
@@ -356,6 +464,9 @@ static void look_above(struct plan *p, const char *path)
 		on = stack_lookup(&p->a, &at, name, &f) == 0 && f.kind == FOUND_DIR;
 		if (!on)
 			break;
+		/* what the sandbox made itself shows nothing of the host: what is missing in there, it deleted */
+		if (f.last && !has_base(p, &f.merged))
+			p->above_dangles = p->above_renamed = false;
 		p->above_dangles |= dangles(p, &at, &f);
 		p->above_renamed |= f.redirect != NULL;
 		merged_close(&at);
@@ -410,6 +521,9 @@ static void judge(struct plan *p, const struct change *c)
 		 is_another(p, c->parent))
 		note(p->conflicts, p, c->path,
 			"the directory that it is in was replaced on the host after the sandbox had changed it");
+	else if (took_away(p, c))
+		note(p->conflicts, p, c->path,
+			"an earlier apply put it there, and it was removed or moved on the host since");
 	else if (b->kind == FOUND_NONE && a->layer != p->a.n - 1 && !origin_lives(p, a))
 		note(p->conflicts, p, c->path,
 			"it was removed or replaced on the host after the sandbox had changed it");
@@ -422,19 +536,32 @@ static void judge(struct plan *p, const struct change *c)
 		note(p->executables, p, c->path, why);
 }
 
-/* @old is what the step takes away or changes. The times of directories move with what is in them. */
-static void add_step(
-	struct plan *p, const char *op, const char *path, const struct found *old, mode_t mode)
+/* Handle of the host's file that @f was copied up from; "" when there is none. */
+static char *came_from(const struct plan *p, const struct found *f)
+{
+	struct origin o;
+	ssize_t n = f->kind == FOUND_FILE && f->layer != p->a.n - 1
+			    ? origin_read(p, f->dir, f->name, &o)
+			    : -ENODATA;
+
+	return n < 0 ? str_dup("") : origin_text(&o, (size_t)n);
+}
+
+/* @old is what the step takes away or changes, @new what it puts there. The times of directories move with what is in them. */
+static void add_step(struct plan *p, const char *op, const char *path, const struct found *old,
+	const struct found *new)
 {
 	bool there = old->kind != FOUND_NONE;
+	mode_t mode = new->kind != FOUND_NONE ? new->st.st_mode & 07777 : 0;
+	cleanup_free char *origin = came_from(p, new);
 
-	(void)json_array_append_new(
-		p->steps, json_pack("{s:I, s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "tree",
-				  (json_int_t)p->tree, "op", op, "path", apply_hex(path), "old",
-				  there ? (json_int_t)old->st.st_ino : 0, "mtime",
-				  old->kind == FOUND_FILE ? (json_int_t)mtime_ns(&old->st) : 0,
-				  "new", (json_int_t)0, "mode", (json_int_t)mode, "was",
-				  there ? (json_int_t)(old->st.st_mode & 07777) : 0));
+	(void)json_array_append_new(p->steps,
+		json_pack("{s:I, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "tree",
+			(json_int_t)p->tree, "origin", origin, "op", op, "path", apply_hex(path),
+			"old", there ? (json_int_t)old->st.st_ino : 0, "mtime",
+			old->kind == FOUND_FILE ? (json_int_t)mtime_ns(&old->st) : 0, "new",
+			(json_int_t)0, "mode", (json_int_t)mode, "was",
+			there ? (json_int_t)(old->st.st_mode & 07777) : 0));
 }
 
 static bool can_be_applied(const struct found *f)
@@ -444,8 +571,8 @@ static bool can_be_applied(const struct found *f)
 
 static void plan_steps(struct plan *p, const struct change *c)
 {
+	static const struct found none = { .kind = FOUND_NONE, .dir = -1 };
 	const struct found *a = c->after, *b = c->before;
-	mode_t mode = a->st.st_mode & 07777;
 
 	if (a->kind != FOUND_NONE && !can_be_applied(a)) {
 		note(p->skipped, p, c->path, "devices, FIFOs and sockets are not applied");
@@ -453,17 +580,16 @@ static void plan_steps(struct plan *p, const struct change *c)
 	}
 	if (c->kind == CHANGE_METADATA) {
 		if (sets_mode(c))
-			add_step(p, "mode", c->path, b, mode);
+			add_step(p, "mode", c->path, b, a);
 		else
 			note(p->skipped, p, c->path, "owners and attributes alone are not applied");
 	} else if (a->kind == FOUND_FILE && b->kind == FOUND_FILE) {
-		add_step(p, "replace", c->path, b, mode);
+		add_step(p, "replace", c->path, b, a);
 	} else {
 		if (b->kind != FOUND_NONE)
-			add_step(p, "remove", c->path, b, 0);
+			add_step(p, "remove", c->path, b, &none);
 		if (a->kind != FOUND_NONE)
-			add_step(p, "add", c->path, &(const struct found){ .kind = FOUND_NONE },
-				mode);
+			add_step(p, "add", c->path, &none, a);
 	}
 }
 
@@ -540,10 +666,12 @@ static int plan_tree(struct plan *p, size_t tree, struct err *err)
 		p->copied = json_array();
 		p->n_vacant = 0;
 		p->above[0] = '\0';
+		find_successors(p);
 		rc = diff_run(&diff, err);
 		if (rc == 0)
 			judge_copied(p);
 		json_decref(p->copied);
+		json_decref(p->successors);
 	}
 	close_tree_stacks(p);
 	if (rc > 0)
@@ -594,16 +722,45 @@ static void follow(struct plan *p)
 	}
 }
 
+/* What neither the host nor the sandbox has any more may come again. */
+static void forget_gone(const char *target, json_t *entries)
+{
+	cleanup_fd int root = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const char *key;
+	json_t *entry;
+	void *next;
+
+	json_object_foreach_safe(entries, next, key, entry)
+	{
+		json_t *hex = json_string(key);
+		cleanup_free char *path = apply_bytes(hex);
+		char name[NAME_MAX + 1];
+		cleanup_fd int parent =
+			root < 0 || path == NULL ? -1 : apply_parent(root, path, name);
+		struct stat st;
+
+		json_decref(hex);
+		if (root >= 0 &&
+			(parent < 0 || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0))
+			(void)json_object_del(entries, key);
+	}
+}
+
 static void remember(const struct plan *p)
 {
-	json_t *known = json_deep_copy(p->applied), *step;
+	json_t *known = json_deep_copy(p->applied), *step, *target;
 	size_t i;
+
+	json_array_foreach (p->targets, i, target)
+		forget_gone(json_string_value(target),
+			json_object_get(known, json_string_value(target)));
 
 	json_array_foreach (p->steps, i, step)
 		apply_record(known,
 			json_string_value(json_array_get(p->targets,
 				(size_t)json_integer_value(json_object_get(step, "tree")))),
-			json_string_value(json_object_get(step, "path")));
+			json_string_value(json_object_get(step, "path")),
+			json_string_value(json_object_get(step, "origin")));
 	apply_keep(&p->job->store, p->sandbox, known);
 	json_decref(known);
 }

@@ -14,6 +14,9 @@ from lib.case import contains, equal, raises, require, timeout
 from lib.pool import Pool, describe, same_trees
 
 
+APPLIES_FROM, APPLIES = int(os.environ.get("CAY_TEST_SEED", "100")), 12
+
+
 class World:
     """A host directory, and a sandbox that has it as its only tree."""
 
@@ -115,29 +118,64 @@ def test_apply_is_exact(tmp):
             equal(w.apply("check_apply")["changes"], 0)
 
 
-@require("root", "btrfs", "loop")
-@timeout(200)
-def test_random_changes(tmp):
+def changer(top, rng):
+    """Random operations as in test_diff, without those whose result is not applied."""
     from importlib import util
     spec = util.spec_from_file_location("test_diff", os.path.join(os.path.dirname(os.path.abspath(__file__)), "test_diff.py"))
     test_diff = util.module_from_spec(spec)
     spec.loader.exec_module(test_diff)
+    made = test_diff.Changer(top, rng)
+    made.OPERATIONS = [o for o in made.OPERATIONS if o.__name__ not in ("special", "chown", "xattr")]
+    return made
+
+
+@require("root", "btrfs", "loop")
+@timeout(200)
+def test_random_changes(tmp):
     for seed in range(60, 72):
         with Pool(tmp, "btrfs") as pool:
             rng = random.Random(seed)
             w = World(tmp, pool, f"host{seed}")
-            operations = [o for o in test_diff.Changer.OPERATIONS if o.__name__ not in ("special", "chown", "xattr")]
-            changer = test_diff.Changer(w.at, rng)
-            changer.OPERATIONS = operations
+            changes = changer(w.at, rng)
             for _ in range(2):
-                changer.run(rng.choice([3, 20]))
+                changes.run(rng.choice([3, 20]))
                 w.seal()
-            changer.run(5)
+            changes.run(5)
             # a mounted overlay does not bear that its lower directory changes: look before
             want = describe(w.at)
             w.apply(allow_exec=True)
             equal(describe(w.host) == want, True, f"seed {seed}: the host is what the sandbox showed")
         shutil.rmtree(os.path.join(tmp, "state-btrfs"))
+
+
+@require("root", "btrfs", "loop", "program:rsync")
+@timeout(300)
+def test_random_changes_applied_again_and_again(tmp):
+    """Nobody but the sandbox changes anything: no apply may name a conflict, and behind each the host is what the sandbox shows, by rsync too."""
+    for seed in range(APPLIES_FROM, APPLIES_FROM + APPLIES):
+        rng = random.Random(seed)
+        with Pool(tmp, "btrfs" if seed % 3 else "directory") as pool:
+            w = World(tmp, pool, f"host{seed}")
+            changes = changer(w.at, rng)
+            for applied in range(5):
+                changes.run(rng.choice([1, 4, 15]))
+                if seed % 2 and rng.random() < 0.3:
+                    w.seal()
+                want = describe(w.at)
+                shown = os.path.join(tmp, f"shown{seed}-{applied}")
+                subprocess.run(["cp", "-a", w.at, shown], check=True)
+                pool.unmount(w.at)
+                reply = w.apply(allow_exec=True)
+                w.mount()
+                equal(describe(w.host) == want, True, f"seed {seed}, apply {applied}: the host is what the sandbox showed")
+                differ = subprocess.run(["rsync", "-ainHAX", "--checksum", "--delete", "--omit-dir-times", shown + "/", w.host + "/"], check=True, stdout=subprocess.PIPE).stdout
+                equal([line for line in differ.decode("utf-8", "replace").splitlines() if line[3:9].strip(".t") or line[:1] != "."], [])
+                shutil.rmtree(shown)
+                if reply["renamed"]:  # it has layers in between: it lacks what was in there
+                    break
+                equal(describe(w.at) == want, True, f"seed {seed}, apply {applied}: so does it still")
+                equal(w.apply("check_apply")["changes"], 0)
+        shutil.rmtree(pool.state)
 
 
 @require("root", "btrfs", "loop")
@@ -291,6 +329,69 @@ def test_apply_again(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_what_an_apply_replaced_was_not_removed_by_the_host(tmp):
+    """The host's file that an entry was copied up from goes with the first apply; what that put there counts from then on."""
+    def append(w, name):
+        with open(f"{w.at}/{name}", "a") as f:
+            f.write("more\n")
+
+    with Pool(tmp, "btrfs") as pool:
+        for sealed in (False, True):
+            w = World(tmp, pool, f"renamed {sealed}")
+            append(w, "a")
+            append(w, "src/c")
+            w.apply()
+            for old, new in (("a", "a2"), ("src/c", "gone/c"), ("a2", "src/a3"), ("gone/c", "a")):
+                os.rename(f"{w.at}/{old}", f"{w.at}/{new}")
+                if sealed:
+                    w.seal()
+                equal(w.apply()["conflicts"], [])
+                w.equals_sandbox()
+            append(w, "a")
+            equal(w.apply()["conflicts"], [])
+            w.equals_sandbox()
+            w.later()
+            os.rename(w.host + "/src/a3", w.host + "/src/away")
+            os.rename(w.at + "/src/a3", w.at + "/src/a4")
+            equal(list(w.refused("conflict")), ["src/a4"])
+            os.rename(w.at + "/src/a4", w.at + "/src/a3")
+            equal(list(w.refused("conflict")), ["src/a3"])
+        w = World(tmp, pool, "both")
+        append(w, "a")
+        w.apply()
+        w.later()
+        append(w, "a")
+        w.write("a", "the host's\n", w.host)
+        os.rename(w.at + "/a", w.at + "/a2")
+        equal(sorted(w.refused("conflict")), ["a", "a2"])
+
+
+@require("root", "btrfs", "loop")
+def test_what_the_host_removed_behind_an_apply_is_not_put_back(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        w.write("new/x")
+        w.write("y")
+        w.apply()
+        shutil.rmtree(w.host + "/new")
+        w.write("y", "again\n")
+        contains(w.refused("conflict")["new/x"], "removed or moved on the host since")
+        w.again()
+        shutil.rmtree(w.at + "/new")
+        w.apply()
+        w.equals_sandbox()
+        w.write("new/x")  # what the sandbox itself took away and makes anew
+        w.apply()
+        w.write("z", "new\n")
+        w.apply()
+        os.unlink(w.at + "/z")
+        w.apply()
+        w.write("z")
+        w.apply()
+        w.equals_sandbox()
+
+
+@require("root", "btrfs", "loop")
 def test_a_renamed_directory_keeps_its_content(tmp):
     """The apply moves on the host what the sandbox shows in there; the sandbox, which is not mounted, is told where it is now."""
     def rename(w, *pairs):
@@ -332,6 +433,23 @@ def test_a_renamed_directory_keeps_its_content(tmp):
         rename(w, ("src", "gone"))
         applied(w)
         rename(w, ("gone", "src"))
+        applied(w)
+        w = World(tmp, pool, "with what was changed in it")
+        w.write("src/deep/d", "one\n")
+        rename(w, ("src", "moved"))
+        applied(w)
+        w.write("moved/deep/d", "two\n")
+        applied(w)
+        rename(w, ("moved", "gone/moved"))
+        applied(w)
+        rename(w, ("gone", "again"))
+        applied(w)
+        w = World(tmp, pool, "something new in it")
+        shutil.rmtree(w.at + "/src/deep")
+        w.write("src/deep/own/new")
+        rename(w, ("src", "moved"))
+        applied(w)
+        shutil.rmtree(w.at + "/moved/deep/own")
         applied(w)
         w = World(tmp, pool, "killed")
         rename(w, ("src", "moved"))
