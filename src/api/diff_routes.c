@@ -86,7 +86,8 @@ struct gather {
 	json_t *lists; /* what an apply tells besides, by name; NULL: not wanted */
 };
 
-static const char *const apply_lists[] = { "conflicts", "executables", "skipped", "renamed" };
+static const char *const apply_lists[] = { "conflicts", "executables", "programs", "skipped",
+	"renamed" };
 
 static void gather_frame(void *ctx, const struct frame *f)
 {
@@ -351,8 +352,8 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 {
 	struct gather g = { .changes = json_array(),
 		.text = BUF_INIT(1U << 20),
-		.lists = json_pack("{s:[], s:[], s:[], s:[]}", apply_lists[0], apply_lists[1],
-			apply_lists[2], apply_lists[3]) };
+		.lists = json_pack("{s:[], s:[], s:[], s:[], s:[]}", apply_lists[0], apply_lists[1],
+			apply_lists[2], apply_lists[3], apply_lists[4]) };
 	bool dry = json_is_true(json_object_get(a->call->body, "dry_run"));
 	json_t *request, *trees, *ok = NULL;
 	struct id id = id_new();

@@ -14,6 +14,7 @@
 #include "store/changes.h"
 #include "store/copier.h"
 #include "store/danger.h"
+#include "store/danger_links.h"
 #include "store/follow.h"
 #include "store/verbs.h"
 #include "sys/file.h"
@@ -25,6 +26,7 @@ struct plan {
 	struct job *job;
 	struct changes changes;
 	json_t *conflicts, *executables, *skipped, *steps, *targets;
+	json_t *programs; /* executables that will be other ones: who runs them outside runs what the sandbox wrote */
 	json_t *renamed; /* directories that the sandbox renamed, and will lack the content of once the host has renamed them */
 	const char *sandbox;
 	uint64_t since_ns;
@@ -42,6 +44,7 @@ struct plan {
 	char above[PATH_MAX];              /* what lost_by_rename() looked at last, */
 	bool above_dangles, above_renamed; /* and what it found */
 	struct stack a, b;
+	json_t *untold; /* what brings something and was not found dangerous: [path in hex, is it a directory, a program] */
 	json_t *copied;  /* rootless: new files that were copied up from the host, wherever from */
 	size_t n_vacant; /* rootless: files of the host whose place the sandbox took or emptied */
 };
@@ -61,7 +64,8 @@ static void note(json_t *list, const struct plan *p, const char *path, const cha
 	json_t *o = json_object();
 
 	changes_path(o, p->target, path);
-	(void)json_object_set_new(o, "reason", json_string(reason));
+	if (reason != NULL)
+		(void)json_object_set_new(o, "reason", json_string(reason));
 	(void)json_array_append_new(list, o);
 }
 
@@ -493,6 +497,11 @@ static bool lost_by_rename(struct plan *p, const struct change *c)
 	return p->above_dangles || (p->above_renamed && is_ours(p, c));
 }
 
+static bool can_be_applied(const struct found *f)
+{
+	return S_ISREG(f->st.st_mode) || S_ISLNK(f->st.st_mode) || S_ISDIR(f->st.st_mode);
+}
+
 static void judge(struct plan *p, const struct change *c)
 {
 	const struct found *a = c->after, *b = c->before;
@@ -534,6 +543,40 @@ static void judge(struct plan *p, const struct change *c)
 		why = danger_repository(c, &p->a);
 	if (why != NULL)
 		note(p->executables, p, c->path, why);
+	else if (a->kind != FOUND_NONE && c->content && can_be_applied(a))
+		(void)json_array_append_new(
+			p->untold, json_pack("[o, b, b]", apply_hex(c->path), a->kind == FOUND_DIR,
+					   S_ISREG(a->st.st_mode) && (a->st.st_mode & 0111) != 0));
+}
+
+/* What is dangerous only under another name that it has, and programs that would be other ones. */
+static int judge_untold(struct plan *p, struct err *err)
+{
+	cleanup(danger_links_free) struct danger_links links = { 0 };
+	json_t *one;
+	size_t i;
+	int rc = json_array_size(p->untold) == 0
+			 ? 0
+			 : danger_links_init(&links, p->b.layers[0].root, p->place);
+
+	if (rc < 0)
+		return err_raise_sys(err, rc, "find what leads into '%s'", p->target);
+	json_array_foreach (p->untold, i, one) {
+		cleanup_free char *path = apply_bytes(json_array_get(one, 0));
+
+		danger_links_beside(&links, path);
+	}
+	json_array_foreach (p->untold, i, one) {
+		cleanup_free char *path = apply_bytes(json_array_get(one, 0));
+		const char *why =
+			danger_links_at(&links, path, json_is_true(json_array_get(one, 1)));
+
+		if (why != NULL)
+			note(p->executables, p, path, why);
+		else if (json_is_true(json_array_get(one, 2)))
+			note(p->programs, p, path, NULL);
+	}
+	return 0;
 }
 
 /* Handle of the host's file that @f was copied up from; "" when there is none. */
@@ -562,11 +605,6 @@ static void add_step(struct plan *p, const char *op, const char *path, const str
 			old->kind == FOUND_FILE ? (json_int_t)mtime_ns(&old->st) : 0, "new",
 			(json_int_t)0, "mode", (json_int_t)mode, "was",
 			there ? (json_int_t)(old->st.st_mode & 07777) : 0));
-}
-
-static bool can_be_applied(const struct found *f)
-{
-	return S_ISREG(f->st.st_mode) || S_ISLNK(f->st.st_mode) || S_ISDIR(f->st.st_mode);
 }
 
 static void plan_steps(struct plan *p, const struct change *c)
@@ -666,10 +704,14 @@ static int plan_tree(struct plan *p, size_t tree, struct err *err)
 		p->copied = json_array();
 		p->n_vacant = 0;
 		p->above[0] = '\0';
+		p->untold = json_array();
 		find_successors(p);
 		rc = diff_run(&diff, err);
 		if (rc == 0)
 			judge_copied(p);
+		if (rc == 0)
+			rc = judge_untold(p, err);
+		json_decref(p->untold);
 		json_decref(p->copied);
 		json_decref(p->successors);
 	}
@@ -815,7 +857,7 @@ static int send_lists(struct plan *p)
 		const char *name;
 		const json_t *list;
 	} lists[] = { { "conflicts", p->conflicts }, { "executables", p->executables },
-		{ "skipped", p->skipped }, { "renamed", p->renamed } };
+		{ "programs", p->programs }, { "skipped", p->skipped }, { "renamed", p->renamed } };
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(lists); i++) {
@@ -875,6 +917,7 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 		.changes = CHANGES_INIT,
 		.conflicts = json_array(),
 		.executables = json_array(),
+		.programs = json_array(),
 		.skipped = json_array(),
 		.renamed = json_array(),
 		.steps = json_array(),
@@ -891,6 +934,7 @@ static int apply(struct job *job, bool only_check, json_t **ok, struct err *err)
 	changes_free(&p.changes);
 	json_decref(p.conflicts);
 	json_decref(p.executables);
+	json_decref(p.programs);
 	json_decref(p.skipped);
 	json_decref(p.renamed);
 	json_decref(p.steps);

@@ -49,8 +49,7 @@ static bool names_below(const char *path, const char *pattern)
 	return false;
 }
 
-/* Would a link at @path put something else in the place of a directory with such files? */
-static const char *danger_below(const char *path)
+const char *danger_below(const char *path)
 {
 #define DANGER(pattern, why) \
 	if (names_below(path, pattern)) \
@@ -60,9 +59,29 @@ static const char *danger_below(const char *path)
 	return NULL;
 }
 
+/* Does @path lie in the directory of a repository, whatever that is called? */
+static bool in_gitdir(char *path, char ret[PATH_MAX])
+{
+	for (char *slash = strrchr(path, '/'); slash != NULL && slash > path;) {
+		cleanup_fd int fd = -1;
+		char *next;
+
+		*slash = '\0';
+		fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		next = strrchr(path, '/');
+		*slash = '/';
+		if (fd >= 0 && gitdir_is(fd)) {
+			(void)snprintf(ret, PATH_MAX, ".git%s/", slash);
+			return true;
+		}
+		slash = next;
+	}
+	return false;
+}
+
 int danger_place(int dir, char ret[PATH_MAX])
 {
-	char link[32], path[PATH_MAX];
+	char link[32], path[PATH_MAX - sizeof(".git")];
 	const char *from;
 	ssize_t n;
 
@@ -80,6 +99,8 @@ int danger_place(int dir, char ret[PATH_MAX])
 	if ((size_t)n + 1 >= sizeof(path))
 		return -ENAMETOOLONG;
 	path[n] = '\0';
+	if (in_gitdir(path, ret))
+		return 0;
 	from = strstr(path, "/.");
 	if (from != NULL)
 		(void)snprintf(ret, PATH_MAX, "%s/", from + 1);

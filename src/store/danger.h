@@ -10,10 +10,13 @@
 /** danger_path() - why a file at @path is dangerous; NULL when no rule names it. Static text. */
 const char *danger_path(const char *path);
 
+/** danger_below() - the same of a link at @path, by what would be in it if it were a directory: it would put something else in the place of such files. */
+const char *danger_below(const char *path);
+
 /**
  * danger_place() - what rules have to know of the place of a directory that changes are applied to: mounted may be a project, but also a part of one.
  * @dir: the directory on the host.
- * @ret: what stands before each path in it: ".git/" for a repository's own directory, also a bare one's; else the path from the outermost name that begins with a
+ * @ret: what stands before each path in it: ".git/" for a repository's own directory, also a bare one's, ".git/hooks/" for one in that; else the path from the outermost name that begins with a
  *       dot on (".github/workflows/"); "" without one, and where the directory is the top of a checkout, wherever that lies.
  * Return: 0 or -errno.
  */

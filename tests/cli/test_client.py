@@ -160,6 +160,34 @@ def test_what_an_apply_leaves_out_is_told(tmp):
             contains(server.cay("apply", "box", *flags).stdout, b"! /p/pipe: FIFOs are not applied")
 
 
+def test_programs_that_an_apply_changes_are_told(tmp):
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/apply", lambda request: (200, {"changes": [], "programs": [{"path": "/p/scripts/x"}]}))
+        for flags in ((), ("--dry-run",)):
+            contains(server.cay("apply", "box", *flags).stdout, b"* /p/scripts/x\n")
+
+
+def test_an_interrupted_apply_goes_on_and_says_so(tmp):
+    asked, go_on = threading.Event(), threading.Event()
+
+    def answer(_request):
+        asked.set()
+        go_on.wait(30)
+        return 200, {"changes": []}
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/apply", answer)
+        process = subprocess.Popen([fake.CAY, "apply", "box"], env=server.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        asked.wait(30)
+        process.send_signal(signal.SIGINT)
+        said = b""
+        while b"or not at all" not in said:
+            said += os.read(process.stderr.fileno(), 4096) or b"it ended: or not at all"
+        go_on.set()
+        out, _ = process.communicate(timeout=30)
+        contains(out, b"applied")
+        equal((b"ended" in said, process.returncode), (False, 0))
+
+
 def test_without_a_name_this_directorys_last_kept_run(tmp):
     with fake.FakeCayd(tmp) as server:
         server.on("GET", "/v1/sandboxes", (200, {"sandboxes": [dict(BOX, name="older"), BOX]}))

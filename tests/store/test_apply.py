@@ -74,7 +74,7 @@ class World:
     @staticmethod
     def lists(run):
         """What an apply told besides its changes; it may have come in pieces."""
-        return {name: [e for o in run.objects for e in o.get(name, [])] for name in ("conflicts", "executables", "skipped", "renamed")}
+        return {name: [e for o in run.objects for e in o.get(name, [])] for name in ("conflicts", "executables", "programs", "skipped", "renamed")}
 
     def apply(self, verb="apply", **more):
         run = self.request(verb, **more)
@@ -586,6 +586,75 @@ def test_dangers(tmp):
         equal(w.apply(allow_exec=True)["applied"], True)
         w.equals_sandbox()
         equal(stat.S_IMODE(os.stat(w.host + "/suid").st_mode), 0o4644)
+
+
+@require("root", "btrfs", "loop")
+def test_dangers_under_another_name(tmp):
+    """What a hook leads to is executed as the hook is."""
+    def prepare(w):
+        for path in ("scripts/x", "scripts/y", "scripts/plain", "tools/z", "docs/agents", "ci/flows/one.yml", "ci/flows/more/two.yml", "own/pre-push", "conf/git"):
+            w.write(path, where=w.host)
+            os.chmod(f"{w.host}/{path}", 0o644 if "plain" in path else 0o755)
+        for name in ("hooks", "objects", "refs", "HEAD"):
+            os.makedirs(f"{w.host}/.git/{name}")
+        os.makedirs(w.host + "/.github")
+        os.symlink("../../tools/hook", w.host + "/.git/hooks/pre-commit")
+        os.symlink("../scripts/x", w.host + "/tools/hook")
+        os.symlink("docs/agents", w.host + "/AGENTS.md")
+        os.symlink("../ci/flows", w.host + "/.github/workflows")
+        os.symlink(w.host + "/tools/z", w.host + "/.envrc")
+        w.write(".git/config", "[core]\n\thooksPath = own\n[include]\n\tpath = ../conf/git\n[submodule \"x\"]\n\tpath = src\n", w.host)
+        w.since = w.later()
+
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        prepare(w)
+        for path in ("scripts/x", "scripts/y", "scripts/plain", "tools/z", "docs/agents", "ci/flows/one.yml", "ci/flows/more/two.yml", "own/pre-push", "conf/git", "src/c"):
+            w.write(path, "another\n")
+        reasons = {"scripts/x": "git runs it: '.git/hooks/pre-commit' leads here", "docs/agents": "instructions from it: 'AGENTS.md' leads",
+                   "ci/flows/one.yml": "integration runs it: '.github/workflows' leads", "ci/flows/more/two.yml": "integration", "tools/z": "direnv runs it",
+                   "own/pre-push": "git runs it: '.git/config' leads here", "conf/git": "git obeys it"}
+        listed = w.refused("needs_allow_exec")
+        equal(sorted(listed), sorted(reasons))
+        for path, reason in reasons.items():
+            contains(listed[path], reason)
+        check = w.apply("check_apply")
+        equal(([p["path"] for p in check["programs"]], check["conflicts"]), ([w.host + "/scripts/y"], []))
+        equal(w.apply(allow_exec=True)["applied"], True)
+        w.equals_sandbox()
+        w = World(tmp, pool, "on the way")
+        prepare(w)
+        os.unlink(w.at + "/tools/hook")
+        os.symlink("../scripts/y", w.at + "/tools/hook")
+        equal(list(w.refused("needs_allow_exec")), ["tools/hook"])
+        os.unlink(w.at + "/tools/hook")
+        os.rename(w.at + "/docs", w.at + "/d2")
+        os.symlink("src", w.at + "/docs")
+        equal("docs" in w.refused("needs_allow_exec"), True)
+
+
+@require("root", "btrfs", "loop")
+def test_dangers_of_a_part_of_a_checkout(tmp):
+    """Hooks above what is mounted lead into it; hooks of a bare repository may be all that is."""
+    with Pool(tmp, "btrfs") as pool:
+        top = os.path.join(tmp, "project")
+        os.makedirs(top + "/.git/hooks")
+        os.symlink("../../scripts/deep/x", top + "/.git/hooks/pre-commit")
+        w = World(tmp, pool, "project/scripts")
+        w.write("deep/x", where=w.host)
+        w.write("deep/y", where=w.host)
+        w.later()
+        w.write("deep/x", "another\n")
+        w.write("deep/y", "another\n")
+        equal(list(w.refused("needs_allow_exec")), ["deep/x"])
+        for name in ("HEAD", "objects", "refs"):
+            os.makedirs(os.path.join(tmp, "bare.git", name))
+        w = World(tmp, pool, "bare.git/hooks")
+        w.write("update", where=w.host)
+        os.chmod(w.host + "/update", 0o755)
+        w.later()
+        w.write("update", "another\n")
+        contains(w.refused("needs_allow_exec")["update"], "git runs")
 
 
 @require("root", "btrfs", "loop")

@@ -5,6 +5,7 @@
 #include "prog/cay/mount_spec.h"
 
 #include <limits.h>
+#include <signal.h>
 
 static int make_body(struct cli *cli, bool dry_run, json_t **ret)
 {
@@ -68,6 +69,22 @@ static void print_skipped(const struct cli *cli, struct buf *out, const json_t *
 		"These are not brought to this machine");
 }
 
+/* Less loud: nobody is kept from applying them. */
+static void print_programs(struct buf *out, const json_t *answer)
+{
+	const json_t *list = json_object_get(answer, "programs"), *v;
+	size_t i;
+
+	if (json_array_size(list) == 0)
+		return;
+	buf_str(out, "Programs that change: who runs them outside runs what is in them then\n");
+	json_array_foreach (list, i, v) {
+		buf_str(out, "  * ");
+		text_escape(out, cli_string(v, "path", "?"));
+		buf_char(out, '\n');
+	}
+}
+
 static void print_plan(const struct cli *cli, struct buf *out, const json_t *answer)
 {
 	change_list_print(cli, out, json_object_get(answer, "changes"));
@@ -75,6 +92,7 @@ static void print_plan(const struct cli *cli, struct buf *out, const json_t *ans
 		"Conflicts: these changed on this machine meanwhile; nothing is applied");
 	print_reasons(cli, out, json_object_get(answer, "executables"),
 		"A program outside would execute these; they need --allow-exec");
+	print_programs(out, answer);
 	print_skipped(cli, out, answer);
 	print_renamed(cli, out, answer);
 }
@@ -111,6 +129,29 @@ static void explain_refusal(struct cli *cli, const char *target)
 	cli->err = err;
 }
 
+static const char *interrupted; /* what is said then */
+
+static void on_interrupt(attr_unused int sig)
+{
+	int saved = errno;
+
+	(void)!write(STDERR_FILENO, interrupted, strlen(interrupted));
+	errno = saved;
+}
+
+/* The server does all of it or nothing, whoever waits: the first Ctrl-C says so, the next one leaves. */
+static void tell_interrupts(const struct cli *cli)
+{
+	const struct sigaction action = { .sa_handler = on_interrupt,
+		.sa_flags = (int)(SA_RESTART | SA_RESETHAND) };
+
+	interrupted =
+		cli_args_has(&cli->args, FLAG_IF)
+			? "\ncay: not stopped; Ctrl-C again leaves it: once the check is over, the changes are applied whole, or not at all\n"
+			: "\ncay: not stopped: the changes are applied whole, or not at all; Ctrl-C again leaves it to go on without you\n";
+	(void)sigaction(SIGINT, &action, NULL);
+}
+
 int cmd_apply(struct cli *cli)
 {
 	bool dry_run = cli_args_has(&cli->args, FLAG_DRY_RUN);
@@ -125,6 +166,8 @@ int cmd_apply(struct cli *cli)
 		return rc;
 	target = cli_target("/v1/sandboxes/%s/apply", name);
 	cli->doing = cli_args_has(&cli->args, FLAG_IF) ? "checking, then applying" : "applying";
+	if (!dry_run)
+		tell_interrupts(cli);
 	rc = cli_call(cli, "POST", target, body, &answer);
 	if (rc < 0) {
 		if (!cli->json &&
@@ -142,6 +185,7 @@ int cmd_apply(struct cli *cli)
 		print_plan(cli, &out, answer);
 	if (!cli->json && !dry_run) {
 		change_list_print(cli, &out, json_object_get(answer, "changes"));
+		print_programs(&out, answer);
 		print_skipped(cli, &out, answer);
 		print_renamed(cli, &out, answer);
 		buf_fmt(&out, "applied: cay rm %s removes the sandbox\n", name);
