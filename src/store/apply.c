@@ -453,6 +453,9 @@ static int refuse_step(const struct step *s, int rc, struct err *err)
 	else if (rc == -EACCES || rc == -EPERM)
 		(void)err_raise(err, ERR_DENIED,
 			"you may not change '%s' on the host; nothing was applied", s->path);
+	else if (rc == -EBUSY)
+		(void)err_raise(err, ERR_UNSUPPORTED,
+			"a file system is mounted on '%s'; nothing was applied", s->path);
 	else if (rc == -EXDEV)
 		(void)err_raise(err, ERR_UNSUPPORTED,
 			"'%s' lies on another file system than its directory; nothing was applied",

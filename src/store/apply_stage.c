@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#define ACL "system.posix_acl_access"
+#define ACL         "system.posix_acl_access"
+#define ACL_DEFAULT "system.posix_acl_default"
 
 /* Find @path again in the merged tree; the walk's own descriptors are gone by now. */
 static int find(const struct stack *stack, const char *path, struct found *ret)
@@ -122,6 +123,11 @@ static int keep_owner(const struct apply_stage *p, const json_t *step, const cha
 		       : 0;
 }
 
+static int drop_xattr(int fd, const char *xattr)
+{
+	return fremovexattr(fd, xattr) < 0 && errno != ENODATA && errno != EOPNOTSUPP ? -errno : 0;
+}
+
 /* With an access list the bits of the group are only the most that anybody of it may: without it they would give the group what others had. */
 static int keep_acl(const struct apply_stage *p, const json_t *step, const char *path, int staging,
 	const char *name, mode_t mode)
@@ -139,11 +145,54 @@ static int keep_acl(const struct apply_stage *p, const json_t *step, const char 
 		return parent < 0 ? -ESTALE : -errno;
 	n = tree_xattr_get(parent, last, ACL, acl, sizeof(acl));
 	if (n == -ENODATA) /* what the staging directory gave it */
-		return fremovexattr(fd, ACL) < 0 && errno != ENODATA && errno != EOPNOTSUPP ? -errno
-											    : 0;
+		return drop_xattr(fd, ACL);
 	if (n < 0)
 		return (int)n;
 	rc = tree_xattr_set(staging, name, ACL, acl, (size_t)n);
+	return rc < 0 ? rc : fchmod(fd, mode) < 0 ? -errno : 0;
+}
+
+/* The directory on the host that @path will lie in; where that is new, too, the one that it will lie in. */
+static int nearest(int target, const char *path)
+{
+	cleanup_free char *at = str_dup(path);
+
+	for (;;) {
+		char last[NAME_MAX + 1], *slash = strrchr(at, '/');
+		int parent = apply_parent(target, at, last);
+
+		if (parent >= 0 || slash == NULL) /* why not is said when it is moved there */
+			return parent;
+		*slash = '\0';
+	}
+}
+
+/* What is new gets the access list that its directory gives, not that of the directory in which it is staged; its mode is then the mask. */
+static int inherit_acl(const struct apply_stage *p, const json_t *step, const char *path,
+	int staging, const char *name, mode_t mode)
+{
+	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	cleanup_fd int fd = openat(staging, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	char acl[65536];
+	struct stat st;
+	ssize_t n;
+	int rc = 0;
+
+	if (str_eq(json_string_value(json_object_get(step, "op")), "replace"))
+		return 0;
+	parent = target < 0 ? -1 : nearest(target, path);
+	if (parent < 0 || fd < 0 || fstat(fd, &st) < 0)
+		return parent < 0 ? -ESTALE : -errno;
+	n = tree_xattr_get(parent, ".", ACL_DEFAULT, acl, sizeof(acl));
+	if (n < 0 && n != -ENODATA)
+		return (int)n;
+	if (n < 0) {
+		rc = drop_xattr(fd, ACL);
+		return rc == 0 && S_ISDIR(st.st_mode) ? drop_xattr(fd, ACL_DEFAULT) : rc;
+	}
+	rc = tree_xattr_set(staging, name, ACL, acl, (size_t)n);
+	if (rc == 0 && S_ISDIR(st.st_mode))
+		rc = tree_xattr_set(staging, name, ACL_DEFAULT, acl, (size_t)n);
 	return rc < 0 ? rc : fchmod(fd, mode) < 0 ? -errno : 0;
 }
 
@@ -165,6 +214,8 @@ static int stage_one(
 		rc = copy_user_xattrs(&f, staging, name);
 	if (rc == 0 && S_ISREG(f.st.st_mode))
 		rc = keep_acl(p, step, path, staging, name, mode);
+	if (rc == 0 && !S_ISLNK(f.st.st_mode))
+		rc = inherit_acl(p, step, path, staging, name, mode);
 	if (rc == 0)
 		rc = keep_owner(p, step, path, staging, name, mode);
 	if (rc == 0 && fstatat(staging, name, &st, AT_SYMLINK_NOFOLLOW) < 0)

@@ -5,6 +5,7 @@
 #include "store/disk.h"
 #include "store/layer.h"
 #include "sys/btrfs.h"
+#include "sys/mount.h"
 #include "sys/raw.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
@@ -60,6 +61,12 @@ static int open_layer(const struct store *store, const char *path)
 			 : raw_openat2(trees, below, O_RDONLY | O_DIRECTORY, 0, RESOLVE_BENEATH);
 }
 
+/* A mounted directory of the host is one file system; the host's own root is put together of all that is mounted there (rootfs_parts.c). */
+static bool is_alone(const struct store *store, const char *path)
+{
+	return !str_eq(path, "/") && !str_starts(path, store->path);
+}
+
 int stack_open(struct stack *stack, const struct store *store, const json_t *paths, struct err *err)
 {
 	const json_t *e;
@@ -84,6 +91,7 @@ int stack_open(struct stack *stack, const struct store *store, const json_t *pat
 			return err_raise_sys(err, l->root, "open directory '%s'", path);
 		stack->n++;
 		l->path = str_dup(path);
+		l->alone = is_alone(store, path);
 		layer_origin(l, store);
 	}
 	return 0;
@@ -176,6 +184,31 @@ static bool redirected(const struct stack *stack, int fd, char to[PATH_MAX])
 	return true;
 }
 
+static bool is_mount_root(int fd)
+{
+	struct statx st;
+
+	return statx(fd, "", AT_EMPTY_PATH, 0, &st) == 0 &&
+	       (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+/* As overlay does, see no file system that is mounted there: what is below it is reached through another mount of @dirfd, without those on top. */
+static int open_dir(const struct stack *stack, size_t layer, int dirfd, const char *name)
+{
+	cleanup_fd int fd = openat(dirfd, name, OPEN_DIR | O_CLOEXEC), bare = -1;
+	int below;
+
+	if (fd < 0)
+		return -errno;
+	if (!stack->layers[layer].alone || !is_mount_root(fd))
+		return TAKE_FD(fd);
+	bare = mount_clone_fd(dirfd, false);
+	if (bare < 0) /* rootless */
+		return TAKE_FD(fd);
+	below = openat(bare, name, OPEN_DIR | O_CLOEXEC);
+	return below < 0 ? -errno : below;
+}
+
 enum look { LOOK_ON, LOOK_STOP };
 
 /* One layer's contribution: what is @name in @dirfd of @layer? @redirect is set when the directory found has one. */
@@ -201,10 +234,12 @@ static int look_at(const struct stack *stack, size_t layer, int dirfd, const cha
 	}
 	if (!S_ISDIR(st.st_mode))
 		return 0;
-	fd = openat(dirfd, name, OPEN_DIR | O_CLOEXEC);
+	fd = open_dir(stack, layer, dirfd, name);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	merged_add(&f->merged, layer, fd);
+	if (f->merged.n == 1 && stack->layers[layer].alone && fstat(fd, &f->st) < 0)
+		return -errno;
 	if (is_opaque(stack, fd))
 		*look = LOOK_STOP;
 	else
@@ -242,9 +277,9 @@ static int walk_to_parent(const struct stack *stack, size_t layer, const char *p
 			*look = LOOK_STOP;
 			return 0;
 		}
-		next = openat(at, name, OPEN_DIR | O_CLOEXEC);
+		next = open_dir(stack, layer, at, name);
 		if (next < 0)
-			return -errno;
+			return next;
 		if (is_opaque(stack, next))
 			*look = LOOK_STOP;
 		fd_close(&at);

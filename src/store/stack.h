@@ -22,6 +22,7 @@ struct stack {
 			captured_ns; /* when its content was taken from the live directory of @lineage; UINT64_MAX = it is that directory */
 		char lineage
 			[24]; /* sandbox whose live subvolume it is or snapshots; "" = none or a copy */
+		bool alone;  /* file systems that are mounted in it do not count */
 		bool births; /* birth times of entries are those in the sandbox */
 	} * layers;
 	const char *xattr; /* prefix of overlay's own attributes */

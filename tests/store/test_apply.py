@@ -766,6 +766,38 @@ def test_caller_may_only_what_he_may(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_what_is_mounted_in_the_directory_is_left_alone(tmp):
+    """The sandbox shows the empty directory below it."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        os.makedirs(w.host + "/src/mnt/below")
+        w.since = w.later()
+        subprocess.run(["mount", "-t", "tmpfs", "cay-test", w.host + "/src/mnt"], check=True)
+        pool.mounts.append(w.host + "/src/mnt")
+        w.write("src/mnt/precious", where=w.host)
+        w.again()
+        w.write("a")
+        w.write("src/c")
+        w.write("src/mnt/below/new")
+
+        def changes():
+            run = w.request("check_apply")
+            run.result()
+            return sorted(c["path"][len(w.host) + 1:] for o in run.objects for c in o.get("changes", []))
+        equal(changes(), ["a", "src/c", "src/mnt/below/new"])
+        contains(str(raises(job.JobError, w.apply)), "another file system")
+        shutil.rmtree(w.at + "/src/mnt")
+        equal(changes(), ["a", "src/c", "src/mnt", "src/mnt/below"])
+        contains(str(raises(job.JobError, w.apply)), "nothing was applied")
+        with open(w.host + "/a") as f:
+            equal(f.read(), "a\n")
+        equal(os.listdir(w.host + "/src/mnt"), ["precious"])
+        os.rename(w.at + "/src", w.at + "/moved")
+        raises(job.JobError, w.apply)
+        equal(os.listdir(w.host + "/src/mnt"), ["precious"])
+
+
+@require("root", "btrfs", "loop")
 def test_owner_of_applied_files(tmp):
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
@@ -809,6 +841,29 @@ def test_access_lists_of_replaced_files(tmp):
         equal([oct(os.stat(f"{w.host}/{path}").st_mode & 0o7777) for path in ("a", "b", "src/c")], ["0o660", "0o644", "0o640"])
         equal(os.getxattr(w.host + "/a", name), acl())
         equal(os.getxattr(w.host + "/src/c", name), acl(mask=4))
+
+
+@require("root", "btrfs", "loop")
+def test_access_lists_of_new_files(tmp):
+    """Those that the directory gives, as inside; not those of the directory that is mounted."""
+    with Pool(tmp, "btrfs") as pool:
+        for number, listed in enumerate(("src", "", "gone")):
+            w = World(tmp, pool, f"{number}")
+            os.setxattr(f"{w.host}/{listed}", "system.posix_acl_default", acl())
+            if not listed:
+                os.setxattr(pool.upper(w.sandbox), "system.posix_acl_default", acl())
+            w.since = w.later()
+            w.again()
+            w.write("src/new")
+            w.write("src/deep/new")
+            w.write("src/made/too/new")
+            w.write("new")
+            os.chmod(w.at + "/src/made/too/new", 0o640)
+            shutil.rmtree(w.at + "/gone")
+            w.write("gone", "a file in the place of a directory\n")
+            w.apply()
+            w.equals_sandbox()
+            equal(w.apply("check_apply")["changes"], 0)
 
 
 @require("root", "btrfs", "loop")
