@@ -47,15 +47,18 @@ static int find(const struct stack *stack, const char *path, struct found *ret)
 
 static int copy_user_xattrs(const struct found *f, int to, const char *name)
 {
-	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
-	const char *at, *xattr;
-	const void *value;
-	size_t pos = 0, n;
-	int dir = found_at(f, &at), rc = tree_xattrs_read(dir, at, "user.overlay.", &xattrs);
+	static char value[65536];
+	cleanup_names struct tree_names names = { 0 };
+	const char *at;
+	int dir = found_at(f, &at), rc = tree_xattr_names(dir, at, "user.overlay.", &names);
 
-	while (rc == 0 && tree_xattrs_next(&xattrs, &pos, &xattr, &value, &n)) {
-		if (str_starts(xattr, "user."))
-			rc = tree_xattr_set(to, name, xattr, value, n);
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		ssize_t n = !str_starts(names.names[i], "user.")
+				    ? -ENODATA
+				    : tree_xattr_get(dir, at, names.names[i], value, sizeof(value));
+
+		if (n >= 0)
+			rc = tree_xattr_set(to, name, names.names[i], value, (size_t)n);
 		if (rc == -EOPNOTSUPP) /* the host's file system has none: the bytes matter more */
 			rc = 0;
 	}

@@ -11,6 +11,8 @@
 #define BATCH_BYTES (FRAME_PAYLOAD_MAX / 2)
 #define TEXT_CHUNK  (512U << 10)
 #define PATH_LONG   (1U << 21)
+/* Bytes of attributes on each side of a change: both sides, written as hexadecimal, go into one frame. */
+#define XATTRS_SHOWN (100U << 10)
 
 static const char *const kind_names[] = {
 	[CHANGE_ADDED] = "added",
@@ -110,33 +112,54 @@ static bool printable(const char *p, size_t n)
 	return str_utf8_valid(p, n);
 }
 
-/* Values that are no plain text are written as "0x…". */
+static json_t *xattr_value(const char *value, size_t n)
+{
+	json_t *digits, *v;
+
+	if (printable(value, n))
+		return json_stringn(value, n);
+	digits = hex(value, n);
+	v = json_sprintf("0x%s", json_string_value(digits));
+	json_decref(digits);
+	return v;
+}
+
+/* Values that are no plain text are written as "0x…"; those that are too much for one change are counted. */
 static int add_xattrs(json_t *o, const struct found *f, const char *skip)
 {
-	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
-	const char *at, *name;
-	const void *value;
-	size_t pos = 0, n;
-	int dir = found_at(f, &at), rc = tree_xattrs_read(dir, at, skip, &xattrs);
-	json_t *set = json_object();
+	static char value[65536];
+	cleanup_names struct tree_names names = { 0 };
+	const char *at;
+	int dir = found_at(f, &at), rc = tree_xattr_names(dir, at, skip, &names);
+	size_t shown = 0, left_out = rc == -E2BIG ? 1 : 0;
+	json_t *set;
 
-	while (rc == 0 && tree_xattrs_next(&xattrs, &pos, &name, &value, &n)) {
-		json_t *v;
+	if (rc < 0 && rc != -E2BIG)
+		return rc;
+	set = json_object();
+	for (size_t i = 0; i < names.n; i++) {
+		const char *name = names.names[i];
+		ssize_t n = tree_xattr_get(dir, at, name, value, sizeof(value));
 
-		if (printable(value, n)) {
-			v = json_stringn(value, n);
-		} else {
-			json_t *digits = hex(value, n);
-
-			v = json_sprintf("0x%s", json_string_value(digits));
-			json_decref(digits);
+		if (n < 0 && n != -ENODATA) {
+			json_decref(set);
+			return (int)n;
 		}
-		(void)json_object_set_new(set, str_utf8_valid(name, strlen(name)) ? name : "?", v);
+		if (n >= 0 && shown + strlen(name) + (size_t)n > XATTRS_SHOWN) {
+			left_out++;
+		} else if (n >= 0) {
+			shown += strlen(name) + (size_t)n;
+			(void)json_object_set_new(set,
+				str_utf8_valid(name, strlen(name)) ? name : "?",
+				xattr_value(value, (size_t)n));
+		}
 	}
 	if (json_object_size(set) > 0)
 		(void)json_object_set(o, "xattrs", set);
+	if (left_out > 0)
+		(void)json_object_set_new(o, "xattrs_left_out", json_integer((json_int_t)left_out));
 	json_decref(set);
-	return rc;
+	return 0;
 }
 
 static int state(struct changes *c, const struct found *f, const struct stack *stack, json_t **ret)

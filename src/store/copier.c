@@ -207,7 +207,6 @@ int copier_data(int from, int to, bool clone)
 int copier_attributes(
 	int from, const char *name, const struct stat *st, int to, const char *to_name)
 {
-	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
 	const struct timespec times[2] = { st->st_atim, st->st_mtim };
 	int rc;
 
@@ -216,9 +215,7 @@ int copier_attributes(
 		return -errno;
 	if (!S_ISLNK(st->st_mode) && fchmodat(to, to_name, st->st_mode & 07777, 0) < 0)
 		return -errno;
-	rc = tree_xattrs_read(from, name, NULL, &xattrs);
-	if (rc == 0)
-		rc = tree_xattrs_write(to, to_name, &xattrs);
+	rc = tree_xattrs_copy(from, name, to, to_name);
 	if (rc == 0 && utimensat(to, to_name, times, AT_SYMLINK_NOFOLLOW) < 0)
 		rc = -errno;
 	return rc;

@@ -109,19 +109,12 @@ static bool same_owner(const struct walk *w, const struct found *a, const struct
 
 static int same_attributes(const struct walk *w, const struct found *a, const struct found *b)
 {
-	cleanup(tree_xattrs_free) struct tree_xattrs one = { 0 }, two = { 0 };
 	const char *an, *bn;
-	int ad = found_at(a, &an), bd = found_at(b, &bn), rc;
+	int ad = found_at(a, &an), bd = found_at(b, &bn);
 
 	if ((a->st.st_mode & 07777) != (b->st.st_mode & 07777) || !same_owner(w, a, b))
 		return 0;
-	rc = tree_xattrs_read(ad, an, w->d->a->xattr, &one);
-	if (rc == 0)
-		rc = tree_xattrs_read(bd, bn, w->d->b->xattr, &two);
-	if (rc < 0)
-		return rc;
-	return one.data.n == two.data.n &&
-	       (one.data.n == 0 || memcmp(one.data.p, two.data.p, one.data.n) == 0);
+	return tree_xattrs_same(ad, an, bd, bn, w->d->a->xattr);
 }
 
 static int emit(struct walk *w, enum change_kind kind, const struct found *a, const struct found *b,

@@ -210,24 +210,77 @@ static int xattr_add(struct buf *data, const char *path, const char *name)
 	return buf_failed(data) ? -E2BIG : 0;
 }
 
-int tree_xattrs_read(int dirfd, const char *name, const char *skip, struct tree_xattrs *ret)
+int tree_xattr_names(int dirfd, const char *name, const char *skip, struct tree_names *ret)
 {
-	cleanup_names struct tree_names names = { 0 };
 	char path[ENTRY_PATH_SIZE], list[65536];
 	int rc = entry_path(path, sizeof(path), dirfd, name);
 	ssize_t n;
 
 	if (rc < 0)
 		return rc;
-	ret->data.max = TREE_XATTRS_MAX;
 	n = llistxattr(path, list, sizeof(list));
 	if (n < 0)
 		return errno == EOPNOTSUPP ? 0 : -errno;
 	for (const char *p = list; p < list + n; p += strlen(p) + 1) {
 		if (skip == NULL || !str_starts(p, skip))
-			tree_names_add(&names, p);
+			tree_names_add(ret, p);
 	}
-	tree_names_sort(&names);
+	tree_names_sort(ret);
+	return 0;
+}
+
+static bool same_xattr(int a, const char *name_a, int b, const char *name_b, const char *xattr)
+{
+	static char one[65536], two[65536];
+	ssize_t n = tree_xattr_get(a, name_a, xattr, one, sizeof(one));
+
+	return n >= 0 && n == tree_xattr_get(b, name_b, xattr, two, sizeof(two)) &&
+	       memcmp(one, two, (size_t)n) == 0;
+}
+
+int tree_xattrs_same(int a, const char *name_a, int b, const char *name_b, const char *skip)
+{
+	cleanup_names struct tree_names one = { 0 }, two = { 0 };
+	int rc = tree_xattr_names(a, name_a, skip, &one);
+	bool same;
+
+	if (rc == 0)
+		rc = tree_xattr_names(b, name_b, skip, &two);
+	if (rc < 0) /* E2BIG: nobody can list so many */
+		return rc == -E2BIG ? 0 : rc;
+	same = one.n == two.n;
+	for (size_t i = 0; same && i < one.n; i++)
+		same = str_eq(one.names[i], two.names[i]) &&
+		       same_xattr(a, name_a, b, name_b, one.names[i]);
+	return same;
+}
+
+int tree_xattrs_copy(int from, const char *name, int to, const char *to_name)
+{
+	static char value[65536];
+	cleanup_names struct tree_names names = { 0 };
+	int rc = tree_xattr_names(from, name, NULL, &names);
+
+	for (size_t i = 0; rc == 0 && i < names.n; i++) {
+		ssize_t n = tree_xattr_get(from, name, names.names[i], value, sizeof(value));
+
+		if (n >= 0)
+			rc = tree_xattr_set(to, to_name, names.names[i], value, (size_t)n);
+		else if (n != -ENODATA)
+			rc = (int)n;
+	}
+	return rc;
+}
+
+int tree_xattrs_read(int dirfd, const char *name, const char *skip, struct tree_xattrs *ret)
+{
+	cleanup_names struct tree_names names = { 0 };
+	char path[ENTRY_PATH_SIZE];
+	int rc = entry_path(path, sizeof(path), dirfd, name);
+
+	if (rc == 0)
+		rc = tree_xattr_names(dirfd, name, skip, &names);
+	ret->data.max = TREE_XATTRS_MAX;
 	for (size_t i = 0; rc == 0 && i < names.n; i++)
 		rc = xattr_add(&ret->data, path, names.names[i]);
 	return rc;

@@ -40,6 +40,21 @@ void tree_names_sort(struct tree_names *names);
 /** tree_names_free() - release; NULL is fine. */
 void tree_names_free(struct tree_names *names);
 
+/**
+ * tree_xattr_names() - names of the extended attributes of (@dirfd, @name), sorted; a link itself, never its target.
+ * @skip: names that begin so are left out; NULL = none.
+ * Return: 0; -E2BIG when they are more than the kernel lists (64 KiB); other -errno.
+ */
+int tree_xattr_names(
+	int dirfd, const char *name, const char *skip, struct tree_names *ret) attr_must_use;
+
+/** tree_xattrs_same() - have (@a, @name_a) and (@b, @name_b) the same attributes, but for those that begin with @skip? However many. Return: 1, 0 (also when they cannot be listed) or -errno. */
+int tree_xattrs_same(
+	int a, const char *name_a, int b, const char *name_b, const char *skip) attr_must_use;
+
+/** tree_xattrs_copy() - all attributes of (@from, @name) to (@to, @to_name), however many. */
+int tree_xattrs_copy(int from, const char *name, int to, const char *to_name) attr_must_use;
+
 /** struct tree_xattrs - extended attributes: name, NUL, u32 length, value; repeated, sorted by name. */
 struct tree_xattrs {
 	struct buf data;

@@ -254,6 +254,28 @@ def test_equals_rsync(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_attributes_of_megabytes(tmp):
+    """They are compared whole; what does not fit into a change is counted."""
+    with Pool(tmp, "btrfs") as pool:
+        lower, at = os.path.join(tmp, "lower"), os.path.join(tmp, "at")
+        os.mkdir(lower)
+        sandbox = pool.live()
+        mounted = pool.overlay(at, [lower], sandbox)
+        with open(mounted + "/f", "w") as f:
+            f.write("f")
+        for n in range(150):
+            os.setxattr(mounted + "/f", f"user.{n:03}", bytes([n]) * 12000)
+        stack = [pool.upper(sandbox), lower]
+        changes, _ = by_cay(pool, stack, [lower])
+        equal([(c["path"], len(c["after"]["xattrs"]), c["after"]["xattrs_left_out"]) for c in changes], [("/f", 8, 142)])
+        layer, _reply = pool.capture(sandbox, how="copy")
+        snapshot = [pool.layer(layer), lower]
+        equal(by_cay(pool, stack, snapshot)[0], [])
+        os.setxattr(mounted + "/f", "user.149", b"another")
+        equal([(c["path"], c["kind"]) for c in by_cay(pool, stack, snapshot)[0]], [("/f", "metadata")])
+
+
+@require("root", "btrfs", "loop")
 @timeout(60)
 def test_holes(tmp):
     """A file of exabytes costs who makes it one call, and who looks at it no more: it is compared, captured and verified by what is stored of it."""
