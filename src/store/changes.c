@@ -219,7 +219,7 @@ int changes_add(struct changes *c, const struct change *change, const char *targ
 	(void)json_object_set_new(o, "after", after);
 	(void)json_array_append_new(c->list, o);
 	if (c->want_text && !c->text_full)
-		rc = textdiff_add(&c->text, target, change);
+		rc = textdiff_add(&c->waiting, &c->text, c->scratch, target, change);
 	if (rc > 0) {
 		c->text_full = true;
 		rc = 0;
@@ -356,6 +356,9 @@ int changes_send(struct changes *c, struct job *job, json_int_t *ret_n)
 {
 	int rc = changes_send_list(job, "changes", c->list, ret_n);
 
+	if (rc == 0 && !c->text_full)
+		rc = textdiff_flush(&c->waiting, &c->text, c->scratch);
+	c->text_full |= rc > 0;
 	return rc < 0 ? rc : send_text(c, job);
 }
 
@@ -365,4 +368,5 @@ void changes_free(struct changes *c)
 		return;
 	json_decref(c->list);
 	buf_free(&c->text);
+	textdiff_free(&c->waiting);
 }

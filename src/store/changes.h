@@ -5,6 +5,7 @@
 
 #include "store/diff.h"
 #include "store/job.h"
+#include "store/textdiff.h"
 
 #define CHANGES_DEFAULT  100000
 #define CHANGES_TEXT_MAX (16U << 20)
@@ -20,12 +21,14 @@ struct changes {
 		holes_left; /* so many bytes of holes are hashed; a file that has more gets no hash */
 	bool want_text, text_full;
 	struct buf text;
+	struct textdiff waiting; /* for the text */
+	int scratch;             /* directory for it, borrowed; -1: none */
 };
 
 #define CHANGES_INIT \
 	{ \
 		.list = json_array(), .limit = CHANGES_DEFAULT, .hash = true, \
-		.holes_left = CHANGES_HOLES, .text = BUF_INIT(CHANGES_TEXT_MAX) \
+		.holes_left = CHANGES_HOLES, .text = BUF_INIT(CHANGES_TEXT_MAX), .scratch = -1 \
 	}
 
 /** changes_add() - append @change of the tree at @target ("/" or an absolute path). Return: 0, 1 when the limit is reached, -errno. */

@@ -44,6 +44,7 @@ int store_diff(struct job *job, json_t **ok, struct err *err)
 {
 	cleanup(changes_free) struct changes changes = CHANGES_INIT;
 	const json_t *trees = json_object_get(job->request, "trees"), *t;
+	cleanup_fd int scratch = -1;
 	json_int_t n;
 	size_t i;
 	int rc = job_number(job->request, "limit", CHANGES_DEFAULT, &changes.limit, err);
@@ -51,6 +52,8 @@ int store_diff(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0 && (!json_is_array(trees) || json_array_size(trees) == 0))
 		return err_raise(err, ERR_INVALID, "member 'trees' is missing or empty");
 	changes.want_text = job_flag(job->request, "text", false);
+	if (changes.want_text)
+		changes.scratch = scratch = store_dir(&job->store, "tmp");
 	changes.hash = job_flag(job->request, "hash", true);
 	(void)fault("store.diff.begun");
 	json_array_foreach (trees, i, t) {

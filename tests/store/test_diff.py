@@ -253,6 +253,52 @@ def test_equals_rsync(tmp):
                     pool.unmount(view)
 
 
+@require("root", "btrfs", "loop", "program:diff")
+@timeout(120)
+def test_the_text_of_many_files(tmp):
+    """Many go to one `diff`: what comes is what it says of each, in their order."""
+    rng = random.Random(7)
+
+    def content():
+        lines = [rng.choice([b"a", b"b", b"diff -r x 0001", b"--- d", b"+++ x", b"@@ -1 +1 @@", b"", b"\\ No newline"]) for _ in range(rng.randrange(1, 12))]
+        return b"begin\n" + b"\n".join(lines) + rng.choice([b"", b"\n", b"\n" + b"x" * 9000 + b"\0\nd\n" if rng.random() < 0.3 else b"\n"])
+
+    with Pool(tmp, "btrfs") as pool:
+        lower, at = os.path.join(tmp, "lower"), os.path.join(tmp, "at")
+        os.mkdir(lower)
+        names = [f"{n:03}{rng.choice(['', ' x', chr(39), '.txt'])}" for n in range(400)]
+        before = {n: content() for n in names if rng.random() < 0.8}
+        for name, data in before.items():
+            with open(f"{lower}/{name}", "wb") as f:
+                f.write(data)
+        sandbox = pool.live()
+        mounted, want = pool.overlay(at, [lower], sandbox), b""
+        for name in names:
+            path, old, data = f"{mounted}/{name}", f"{lower}/{name}", content()
+            if name in before and rng.random() < 0.2:
+                os.unlink(path)
+            elif rng.random() < 0.1:
+                continue
+            elif rng.random() < 0.1:
+                if name in before:
+                    os.unlink(path)
+                os.symlink("to", path)
+            else:
+                with open(path, "wb") as f:
+                    f.write(data)
+            there, regular = os.path.lexists(path), os.path.isfile(path) and not os.path.islink(path)
+            if os.path.islink(path):
+                want += f"Symbolic link b/{name} is to to\n".encode()
+            if name in before or regular:
+                labels = ["--label", f"a/{name}" if name in before else "/dev/null", "--label", f"b/{name}" if there else "/dev/null"]
+                want += subprocess.run(["diff", "-u", "--text", *labels, old if name in before else "/dev/null", path if regular else "/dev/null"],
+                                       check=False, stdout=subprocess.PIPE).stdout
+        _changes, text = by_cay(pool, [pool.upper(sandbox), lower], [lower], text=True)
+        for got, wanted in zip(text.split("\n"), want.decode().split("\n"), strict=True):
+            equal(got, wanted)
+        equal(os.listdir(pool.path("tmp")), [])
+
+
 @require("root", "btrfs", "loop")
 def test_attributes_of_megabytes(tmp):
     """They are compared whole; what does not fit into a change is counted."""
