@@ -81,23 +81,6 @@ static uint64_t birth_ns(const struct plan *p, size_t layer, int dir, const char
 	return (uint64_t)st.stx_btime.tv_sec * NS_PER_S + st.stx_btime.tv_nsec;
 }
 
-/* When did the sandbox decide what is at this path? The base is the last layer. */
-static uint64_t decided_ns(const struct plan *p, const struct change *c)
-{
-	size_t base = p->a.n - 1;
-	const char *name;
-
-	if ((c->after->kind != FOUND_NONE || c->after->whiteout) && c->after->layer != base) {
-		int dir = c->after->kind == FOUND_NONE ? c->after->dir : found_at(c->after, &name);
-
-		return birth_ns(p, c->after->layer, dir,
-			c->after->kind == FOUND_NONE ? c->after->name : name);
-	}
-	if (c->parent != NULL && c->parent->n > 0 && c->parent->parts[0].layer != base)
-		return birth_ns(p, c->parent->parts[0].layer, c->parent->parts[0].fd, "");
-	return p->since_ns;
-}
-
 static const json_t *recorded(const struct plan *p, const char *path)
 {
 	json_t *key = apply_hex(path);
@@ -169,6 +152,31 @@ static ssize_t origin_get(const struct plan *p, int dir, const char *name, struc
 
 	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
 	return tree_xattr_get(dir, name, xattr, ret, sizeof(*ret));
+}
+
+/*
+ * When did the sandbox decide what is at this path? The base is the last layer. What was copied up is as old as its first change. What was made anew, in the place of a file, or as the directory that
+ * lacks it, may stand for what the sandbox had changed or removed long before: editors and git write so.
+ */
+static uint64_t decided_ns(const struct plan *p, const struct change *c)
+{
+	const struct found *a = c->after;
+	size_t base = p->a.n - 1;
+	struct origin o;
+	const char *name;
+
+	if ((a->kind != FOUND_NONE || a->whiteout) && a->layer != base) {
+		int dir = a->kind == FOUND_NONE ? a->dir : found_at(a, &name);
+
+		if (a->kind == FOUND_FILE && c->before->kind == FOUND_FILE &&
+			origin_get(p, dir, name, &o) < 0)
+			return p->since_ns;
+		return birth_ns(p, a->layer, dir, a->kind == FOUND_NONE ? a->name : name);
+	}
+	if (c->parent != NULL && c->parent->n > 0 && c->parent->parts[0].layer != base &&
+		origin_get(p, c->parent->parts[0].fd, ".", &o) >= 0)
+		return birth_ns(p, c->parent->parts[0].layer, c->parent->parts[0].fd, "");
+	return p->since_ns;
 }
 
 /* @n: of the attribute. Return: bytes of the handle; negative when there is none. */

@@ -199,6 +199,42 @@ def test_conflicts(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_what_was_made_anew_does_not_hide_what_the_host_changed_before(tmp):
+    """An editor, sed -i and git put a new file in the place of the one that they had read before: it is younger than what the host did meanwhile."""
+    def host_writes(w, path):
+        w.later()
+        w.write(path, "the host's\n", w.host)
+        w.later()
+
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool, "replaced")
+        w.write("a", "one\n")
+        host_writes(w, "a")
+        subprocess.run(["sed", "-i", "s/one/two/", w.at + "/a"], check=True)
+        equal(list(w.refused("conflict")), ["a"])
+        w = World(tmp, pool, "removed and made")
+        os.unlink(w.at + "/a")
+        host_writes(w, "a")
+        w.write("a")
+        equal(list(w.refused("conflict")), ["a"])
+        w = World(tmp, pool, "directory")
+        shutil.rmtree(w.at + "/gone")
+        host_writes(w, "gone/new")
+        os.mkdir(w.at + "/gone")
+        w.again()
+        equal(list(w.refused("conflict")), ["gone/new"])
+        w = World(tmp, pool, "its own")
+        for text in ("one", "two", "three"):
+            w.write("new", text)
+            os.rename(w.at + "/new", w.at + "/a")
+            shutil.rmtree(w.at + "/gone")
+            w.write("gone/" + text)
+            w.apply()
+            w.again()
+            w.equals_sandbox()
+
+
+@require("root", "btrfs", "loop")
 def test_what_the_host_put_in_the_place_of_a_directory_is_not_what_was_there(tmp):
     """Older than the sandbox's changes, as what is moved is."""
     def replace(w, name):
