@@ -188,6 +188,20 @@ def test_an_interrupted_apply_goes_on_and_says_so(tmp):
         equal((b"ended" in said, process.returncode), (False, 0))
 
 
+def test_directories_that_no_run_can_be_found_by(tmp):
+    with fake.FakeCayd(tmp) as server:
+        odd = os.path.join(os.fsencode(tmp), b"x\xe9")
+        os.mkdir(odd)
+        for verb in ("diff", "apply", "rm"):
+            contains(server.cay(verb, cwd=odd, want=None).stderr, b"is not valid UTF-8")
+        deep = "import os\nfor _ in range(30): os.mkdir('l' * 200); os.chdir('l' * 200)\nos.execv(%r, ['cay'] + %r)\n"
+        for argv in (["diff"], ["run", "--", "true"]):
+            done = subprocess.run(["python3", "-c", deep % (fake.CAY, argv)], cwd=odd, env=server.environment(), capture_output=True, check=False)
+            contains(done.stderr, b"path is longer than")
+            subprocess.run(["rm", "-r", odd], check=True)
+            os.mkdir(odd)
+
+
 def test_without_a_name_this_directorys_last_kept_run(tmp):
     with fake.FakeCayd(tmp) as server:
         server.on("GET", "/v1/sandboxes", (200, {"sandboxes": [dict(BOX, name="older"), BOX]}))

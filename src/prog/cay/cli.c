@@ -461,6 +461,19 @@ static const char *last_run_in(const json_t *list)
 	return NULL;
 }
 
+int cli_no_cwd(struct cli *cli, const char *hint)
+{
+	cleanup_free char *cwd = getcwd(NULL, 0);
+
+	if (cwd == NULL && (errno == ENAMETOOLONG || errno == ERANGE))
+		return err_hint(&cli->err,
+			err_raise(&cli->err, ERR_TOO_LARGE,
+				"the current directory's path is longer than the kernel tells"),
+			"%s", hint);
+	return err_hint(&cli->err,
+		err_raise(&cli->err, ERR_NOT_FOUND, "the current directory is gone"), "%s", hint);
+}
+
 int cli_last_run(struct cli *cli, char **ret)
 {
 	cleanup_free char *cwd = getcwd(NULL, 0), *target = NULL;
@@ -469,8 +482,11 @@ int cli_last_run(struct cli *cli, char **ret)
 	int rc;
 
 	if (cwd == NULL)
+		return cli_no_cwd(cli, "name a sandbox; cay ps -a lists them");
+	if (!str_utf8_valid(cwd, strlen(cwd)))
 		return err_hint(&cli->err,
-			err_raise(&cli->err, ERR_NOT_FOUND, "the current directory is gone"),
+			err_raise(&cli->err, ERR_INVALID,
+				"the current directory's name is not valid UTF-8"),
 			"name a sandbox; cay ps -a lists them");
 	if (strlen(cwd) > LAST_RUN_CWD_MAX)
 		return err_hint(&cli->err,

@@ -120,6 +120,9 @@ int cli_each(struct cli *cli, int (*one)(struct cli *cli, const char *name, void
 /** cli_remove_each() - DELETE /v1/@kind/NAME for each positional argument, as cli_each(); with --json it prints which are gone. Return: as cli_each(). */
 int cli_remove_each(struct cli *cli, const char *kind);
 
+/** cli_no_cwd() - fail because getcwd() failed: the directory is gone, or lies too deep. @hint: what to do. Return: negative. */
+int cli_no_cwd(struct cli *cli, const char *hint) attr_must_use;
+
 /** cli_progress() - show or (NULL) clear the progress line. */
 void cli_progress(struct cli *cli, const char *text);
 

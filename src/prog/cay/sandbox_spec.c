@@ -214,9 +214,7 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 	if (cwd == NULL && left_out)
 		return 0;
 	if (cwd == NULL)
-		return err_hint(&cli->err,
-			err_raise(&cli->err, ERR_NOT_FOUND, "the current directory is gone"),
-			"go to one that is there, or leave it out with --no-cwd");
+		return cli_no_cwd(cli, "go to one that is there, or leave it out with --no-cwd");
 	if (strlen(cwd) <= LAST_RUN_CWD_MAX) {
 		if (labels == NULL)
 			(void)json_object_set_new(spec, "labels", labels = json_object());
