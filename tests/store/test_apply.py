@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bringing the changes of a cow mount to the host directory: exact, refused whole on conflicts and dangers, done or undone after kill -9."""
 
+import errno
 import os
 import random
 import shutil
@@ -175,6 +176,87 @@ def test_random_changes_applied_again_and_again(tmp):
                     break
                 equal(describe(w.at) == want, True, f"seed {seed}, apply {applied}: so does it still")
                 equal(w.apply("check_apply")["changes"], 0)
+        shutil.rmtree(pool.state)
+
+
+class Host:
+    """Random operations of a person beside the sandbox; each content says when it was written."""
+
+    def __init__(self, top, rng):
+        self.top, self.rng, self.serial = top, rng, 0
+
+    def found(self, want_files):
+        paths = [os.path.join(base, n) for base, dirs, files in os.walk(self.top) for n in (files if want_files else dirs)]
+        return sorted(p for p in paths if not os.path.islink(p))
+
+    def fresh(self):
+        return os.path.join(self.rng.choice([self.top] + self.found(False)), f"host{self.serial}")
+
+    def write(self, path):
+        with open(path, "w") as f:
+            f.write(f"host {self.serial}\n")
+
+    def change(self):
+        self.serial += 1
+        what, new = self.rng.choice(["create", "create", "overwrite", "replace", "move a file", "move a directory"]), self.fresh()
+        old = self.rng.choice(self.found(what != "move a directory") or [new])
+        if what == "create":
+            self.write(new)
+        elif what == "overwrite":
+            self.write(old)
+        elif what == "replace":
+            self.write(new)
+            os.rename(new, old)
+        elif old != new and not (new + "/").startswith(old + "/"):
+            os.rename(old, new)
+
+    def written(self, since):
+        """What there is of it, by number."""
+        seen = set()
+        for path in self.found(True):
+            with open(path, "rb") as f:
+                word, _, number = f.read(20).partition(b" ")
+            if word == b"host" and number.strip().isdigit() and int(number) > since:
+                seen.add(int(number))
+        return seen
+
+
+@require("root", "btrfs", "loop")
+@timeout(300)
+def test_random_changes_on_both_sides(tmp):
+    """Nothing is lost that the host wrote and the sandbox cannot have seen; what is refused leaves the host as it is."""
+    for seed in range(APPLIES_FROM, APPLIES_FROM + 2 * APPLIES):
+        rng = random.Random(seed)
+        with Pool(tmp, "btrfs") as pool:
+            w = World(tmp, pool, f"host{seed}")
+            host, changes = Host(w.host, rng), changer(w.at, rng)
+            for turn in range(4):
+                try:
+                    changes.run(rng.choice([1, 3, 8]))
+                except OSError as e:
+                    if e.errno != errno.ESTALE:  # of the kernel's overlay, where the host moved what had been copied up
+                        raise
+                    break
+                if rng.random() < 0.2:
+                    w.seal()
+                pool.unmount(w.at)
+                w.later()
+                since = host.serial
+                for _ in range(rng.choice([0, 1, 2])):
+                    host.change()
+                before, had = host.written(since), describe(w.host)
+                run = w.request(allow_exec=True)
+                try:
+                    run.result()
+                except job.JobError as e:
+                    equal(e.code, "conflict")
+                    equal(describe(w.host) == had, True, f"seed {seed}, {turn}: refused")
+                    w.mount()
+                    break
+                w.mount()
+                equal(before - host.written(since), set(), f"seed {seed}, {turn}: what the host wrote and has not any more")
+                if w.lists(run)["renamed"]:
+                    break
         shutil.rmtree(pool.state)
 
 
