@@ -532,7 +532,7 @@ static void forget_all(struct dump *d)
 	free(d->known);
 	free(d->ordered);
 	free(d->terminals);
-	free(d->watches);
+	dump_inotify_fini(d);
 	free(d->epolls);
 	free(d->sockets);
 	free(d->processes);
@@ -751,6 +751,7 @@ static void prepare(struct dump *d, struct dump_report *r)
 		(void)pause();
 	if (d->order->for_good == 0)
 		dump_lend(d);
+	dump_inotify_foresee(d);
 	shared_memories_stale(&d->shared);
 	dump_filtered(d->order, r);
 }
@@ -781,9 +782,10 @@ int dump_main(void)
 	static struct dump_order order;
 	/* not on the stack: see give_up() */
 	static struct dump_report r;
-	static struct dump d = {
-		.order = &order, .owned = BUF_INIT(64U << 20), .seized = BUF_INIT(SEIZED_MAX)
-	};
+	static struct dump d = { .order = &order,
+		.owned = BUF_INIT(64U << 20),
+		.seized = BUF_INIT(SEIZED_MAX),
+		.foreseen = BUF_INIT(64U << 20) };
 	int rc;
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

@@ -98,16 +98,18 @@ struct dump_terminal {
 	struct image_terminal out;
 };
 
+#define DUMP_HANDLE_MAX 128
+
 /** struct dump_watch - a watch of an inotify queue whose name has to be found. */
 struct dump_watch {
-	const struct dump_process *p;
+	const struct dump_process *p; /* NULL = of one that runs, of whom only the file is known */
 	int fd;
 	uint64_t inode;
 	dev_t device;
-	char handle[2 * 128 +
+	char handle[2 * DUMP_HANDLE_MAX +
 		    1]; /* of the file, in hexadecimal; empty where its file system has none */
 	uint32_t row;
-	bool found;
+	char *path; /* NULL = not found yet */
 };
 
 /** struct dump_epoll - a watch of an epoll set. */
@@ -172,6 +174,8 @@ struct dump {
 	size_t n_ordered;
 	struct dump_watch *watches;
 	size_t n_watches;
+	struct buf
+		foreseen; /* where they may be, as it was before the stop: paths, each with its NUL */
 	struct dump_epoll *epolls;
 	size_t n_epolls;
 	struct dump_socket *sockets;
@@ -477,6 +481,12 @@ uint32_t dump_sysv_find(const struct dump *d, uint64_t id);
 
 /** dump_files_end() - after all processes: pipes and pairs whose other end was found or not. */
 int dump_files_end(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_inotify_foresee() - while they run: find the names of what is watched, however long that takes; dump_inotify_end() looks there first. */
+void dump_inotify_foresee(struct dump *d);
+
+/** dump_inotify_fini() - forget watches, and what was foreseen. */
+void dump_inotify_fini(struct dump *d);
 
 /** dump_inotify_end() - after all processes: find the names of what is watched. */
 int dump_inotify_end(struct dump *d, struct err *err) attr_must_use;

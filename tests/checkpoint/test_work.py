@@ -106,6 +106,40 @@ def test_a_build_with_four_jobs(instance):
         ends_well(instance, box, run, "cd /var/tmp/b && ./all && ls *.o | wc -l", "17\n")
 
 
+WATCH = """
+import ctypes, os, struct, sys
+l = ctypes.CDLL(None)
+q = l.inotify_init1(os.O_NONBLOCK)
+wd = [l.inotify_add_watch(q, f"/project/{name}".encode(), 0x100) for name in ("packages/some/very/deep", "src")]
+print("ready", flush=True)
+for line in sys.stdin:
+    place, name = line.split()
+    open(os.path.join("/project", place, name), "w").close()
+    got, _, _, n = struct.unpack("iIII", (all := os.read(q, 4096))[:16])
+    print(wd.index(got), all[16:16 + n].rstrip(b"\\0").decode(), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_what_is_watched_in_a_large_project(instance, tmp):
+    """Behind more files than are looked through while everything stands still."""
+    project = os.path.join(tmp, "project")
+    os.makedirs(os.path.join(project, "packages/some/very/deep"))
+    os.makedirs(os.path.join(project, "src"))
+    os.makedirs(os.path.join(project, "packages/many"))
+    for n in range(21000):
+        os.mknod(os.path.join(project, f"packages/many/{n}"))
+    with instance.sandbox(mounts=[{"source": project, "target": "/project", "mode": "cow"}]) as box:
+        put(instance, box, "/var/tmp/watch.py", WATCH)
+        run = start(instance, box, "/usr/bin/python3", "/var/tmp/watch.py", cwd="/project/src")
+        fork = fork_live(instance, box)[0]
+        again = fork_live(instance, fork)[0]
+        there_and_back(instance, box)
+        for one in (again, fork, box):
+            equal(ask(instance, one, run, "packages/some/very/deep one"), "0 one\n")
+            equal(ask(instance, one, run, "src two"), "1 two\n")
+
+
 VFORK = """
 import ctypes, os, sys, time
 print("ready", flush=True)
