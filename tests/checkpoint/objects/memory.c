@@ -59,7 +59,7 @@ int main(void)
 		map(TB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	unsigned char *locked_in = map(MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	unsigned char *shared = map(MB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
-	unsigned char *heap = malloc(100000), *file_shared, *file_private;
+	unsigned char *heap = malloc(100000), *file_shared, *file_private, *file_later;
 	char stack[100000];
 	int go[2], file = open("/tmp/mapped", O_RDWR | O_CREAT | O_TRUNC, 0600);
 	struct timespec before, after;
@@ -81,6 +81,8 @@ int main(void)
 	file_shared[100] = 9;
 	file_private = map(3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, file);
 	file_private[4096] = 8;
+	/* nothing but the way in which the file was opened says that it may be written to */
+	file_later = map(3 * 4096, PROT_READ, MAP_SHARED, file);
 	MUST(pipe(go) == 0);
 	child = fork();
 	if (child == 0) {
@@ -119,6 +121,9 @@ int main(void)
 		file_shared[4096] == 0);
 	file_shared[200] = 3;
 	MUST(pread(file, &c, 1, 200) == 1 && c == 3);
+	MUST(mprotect(file_later, 3 * 4096, PROT_READ | PROT_WRITE) == 0);
+	file_later[300] = 4;
+	MUST(file_shared[300] == 4);
 	MUST(madvise(sparse, MB, MADV_DONTNEED) == 0 && sparse[0] == 0);
 	MUST(sbrk(0) == brk_before && sbrk(8192) == brk_before);
 	MUST(shared[0] == 1 && sparse[1] == 0);
