@@ -31,10 +31,16 @@ static struct dump_process *find_parent(const struct dump *d, const struct dump_
 	return NULL;
 }
 
-/* What a twin lacks is not to be read from it; and whoever stands still would wait for us. */
+/* Whoever stands still would wait for us. */
 static bool may_be_compared(const struct dump *d, const struct dump_process *p)
 {
-	return p->kept.n == 0 && (p->twin.host != 0 || d->order->for_good != 0);
+	return p->twin.host != 0 || d->order->for_good != 0;
+}
+
+/* What a twin lacks is not to be read from it. */
+static bool twin_lacks(const struct dump_process *p, const struct image_region *r)
+{
+	return keep_has(&p->kept, r->start, r->end);
 }
 
 void dump_relatives_begin(struct dump *d, struct dump_process *p, struct dump_relatives *ret)
@@ -81,7 +87,7 @@ static const struct image_region *find_region(
 	}
 	if (low == p->out.first_region + p->out.n_regions || all[low].start > mine->start ||
 		all[low].kind != mine->kind || all[low].stash == 0 ||
-		(all[low].flags & REGION_INHERITED) != 0)
+		(all[low].flags & REGION_INHERITED) != 0 || twin_lacks(p, &all[low]))
 		return NULL;
 	return &all[low];
 }
@@ -98,6 +104,8 @@ struct dump_ancestor *dump_relatives_find(const struct dump *d, struct dump_rela
 {
 	size_t i = 0;
 
+	if (twin_lacks(r->process, mine))
+		return NULL;
 	while (i < r->n && (*ret_theirs = find_region(d, r->list[i].process, mine)) == NULL)
 		i++;
 	return i < r->n && can_be_read(d, r, &r->list[i]) ? &r->list[i] : NULL;
@@ -292,6 +300,8 @@ struct dump_ancestor *dump_relatives_patch(const struct dump *d, struct dump_rel
 {
 	uint64_t end = patch->target + patch->length;
 
+	if (twin_lacks(r->process, mine))
+		return NULL;
 	for (size_t i = 0; i < r->n; i++) {
 		struct dump_ancestor *a = &r->list[i];
 		const struct image_region *theirs = find_region(d, a->process, mine);

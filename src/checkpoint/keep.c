@@ -201,6 +201,21 @@ int keep_pages(struct keep *k, pid_t host, uint64_t start, uint64_t end)
 	return copy(host, start, more[k->n++].copy, end - start);
 }
 
+bool keep_has(const struct keep *k, uint64_t start, uint64_t end)
+{
+	size_t low = 0, high = k->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (k->list[middle].end <= start)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < k->n && k->list[low].start < end;
+}
+
 void keep_fini(struct keep *k)
 {
 	for (size_t i = 0; i < k->n; i++)

@@ -25,6 +25,9 @@ struct keep {
 /** keep_pages() - copy @start..@end of process @host; ranges come in rising order. Return: 0 or -errno. */
 int keep_pages(struct keep *k, pid_t host, uint64_t start, uint64_t end) attr_must_use;
 
+/** keep_has() - was something of @start..@end kept? */
+bool keep_has(const struct keep *k, uint64_t start, uint64_t end);
+
 /** keep_fini() - forget all. */
 void keep_fini(struct keep *k);
 
