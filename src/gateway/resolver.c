@@ -120,6 +120,11 @@ static int channel_open(struct channel_of *c, uv_loop_t *loop)
 		.lookups = from_servers };
 	int mask = ARES_OPT_SOCK_STATE_CB | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_LOOKUPS;
 
+#ifdef ARES_OPT_QUERY_CACHE
+	/* From 1.31 on c-ares would answer again by itself what was asked within the last hour; what is told of a question is that it was asked. */
+	mask |= ARES_OPT_QUERY_CACHE;
+	options.qcache_max_ttl = 0;
+#endif
 	c->loop = loop;
 	c->timer.data = c;
 	if (ares_init_options(&c->ares, &options, mask) != ARES_SUCCESS)
