@@ -39,15 +39,55 @@ struct scheduling {
 /* What the kernel says to itself about a call that a stop has interrupted (include/linux/errno.h). */
 enum { RESTART_SYS = 512, RESTART_NO_INTR = 513, RESTART_NO_HAND = 514, RESTART_BLOCK = 516 };
 
-/* What the kernel has put in the place of a call that goes on after a stop (restart_syscall) is in the code: "mov $nr, %eax" before "syscall". */
-static long call_in_code(const struct tracee *t, uint64_t behind)
-{
-	unsigned char code[7];
-	uint32_t nr;
+/* __syscall_cancel_arch() of glibc from 2.41 on, from the instruction behind its test to "syscall": the number is its second argument, %rsi. */
+static const unsigned char cancellable[] = { 0x49, 0x89, 0xfb, 0x48, 0x89, 0xf0, 0x48, 0x89, 0xd7,
+	0x48, 0x89, 0xce, 0x4c, 0x89, 0xc2, 0x4d, 0x89, 0xca, 0x4c, 0x8b, 0x44, 0x24, 0x08, 0x4c,
+	0x8b, 0x4c, 0x24, 0x10, 0x4c, 0x89, 0x5c, 0x24, 0x08, 0x0f, 0x05 };
 
-	if (tracee_read(t, behind - sizeof(code), code, sizeof(code)) < 0 || code[0] != 0xb8)
+/* Where its caller took that from: "mov at(%rsp), %rsi" a few instructions before the call. Return: 0: it cannot be seen. */
+static uint64_t passed_at(const struct tracee *t, uint64_t sp)
+{
+	unsigned char code[32];
+	uint64_t behind;
+
+	if (tracee_read(t, sp, &behind, sizeof(behind)) < 0 ||
+		tracee_read(t, behind - sizeof(code), code, sizeof(code)) < 0 ||
+		code[sizeof(code) - 5] != 0xe8)
+		return 0;
+	for (size_t i = sizeof(code) - 10; i > 0; i--) {
+		if (memcmp(code + i, "\x48\x8b\x74\x24", 4) == 0 && code[i + 4] < 0x80)
+			return sp + 8 + code[i + 4];
+	}
+	return 0;
+}
+
+/* What is at @at of a stack. */
+static uint64_t number_at(const struct tracee *t, uint64_t at)
+{
+	uint64_t nr;
+
+	return at != 0 && tracee_read(t, at, &nr, sizeof(nr)) >= 0 ? nr : UINT64_MAX;
+}
+
+/*
+ * What the kernel has put in the place of a call that goes on after a stop (restart_syscall) is in the code: "mov $nr, %eax" before "syscall", or, in glibc from 2.41 on,
+ * "mov at(%rsp), %rax" and in the function above.
+ */
+static long call_in_code(const struct tracee *t, const struct user_regs_struct *r)
+{
+	unsigned char code[sizeof(cancellable)];
+	const unsigned char *last = code + sizeof(code) - 7;
+	uint64_t nr = UINT64_MAX;
+
+	if (tracee_read(t, r->rip - sizeof(code), code, sizeof(code)) < 0)
 		return -1;
-	memcpy(&nr, code + 1, sizeof(nr));
+	if (memcmp(code, cancellable, sizeof(code)) == 0)
+		nr = number_at(t, passed_at(t, r->rsp));
+	else if (memcmp(last, "\x48\x8b\x44\x24", 4) == 0 && last[4] < 0x80)
+		nr = number_at(t, r->rsp + last[4]);
+	else if (last[0] == 0xb8)
+		nr = last[1] | (uint64_t)last[2] << 8 | (uint64_t)last[3] << 16 |
+		     (uint64_t)last[4] << 24;
 	return nr == SYS_poll || nr == SYS_nanosleep || nr == SYS_clock_nanosleep || nr == SYS_futex
 		       ? (long)nr
 		       : -1;
@@ -75,7 +115,7 @@ static uint32_t restart_call(const struct tracee *t, struct user_regs_struct *r)
 	if (nr < 0)
 		return 0;
 	if (nr == SYS_restart_syscall && result == -RESTART_BLOCK)
-		nr = call_in_code(t, r->rip);
+		nr = call_in_code(t, r);
 	if (result == -RESTART_BLOCK)
 		sleep_the_rest(r, nr);
 	if (nr < 0)
