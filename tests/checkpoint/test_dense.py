@@ -134,12 +134,13 @@ def test_data_of_a_program_is_shared_until_it_is_written(instance):
         run = start(instance, box, "/usr/bin/python3", "-c", "print('ready', flush=True); print(eval(input()), flush=True)")
         snapshot = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": False})["id"]
         fork = instance.post(f"/v1/snapshots/{snapshot}/fork", {})["sandboxes"][0]["id"]
-        size, own = own_data_kib(instance, box, run)
-        if own < size / 2:
-            raise AssertionError(f"of {size} KiB it has changed {own}: that shows nothing")
-        size, own = own_data_kib(instance, fork, run)
-        if own > size / 4:
-            raise AssertionError(f"of {size} KiB the fork has {own} for itself")
+        size, changed = own_data_kib(instance, box, run)
+        if changed < size / 2:
+            raise AssertionError(f"of {size} KiB it has changed {changed}: that shows nothing")
+        _, own = own_data_kib(instance, fork, run)
+        # a few pages in a row are copied: of Python 3.11 less than a quarter, of 3.13 half
+        if own > changed * 2 / 3:
+            raise AssertionError(f"of {changed} KiB that were changed the fork has {own} for itself")
         equal(ask(instance, fork, run, "6 * 7"), "42\n")
         instance.remove(fork)
         instance.call("DELETE", f"/v1/snapshots/{snapshot}")

@@ -65,7 +65,8 @@ class Pool:
         options = "index=off,metacopy=off,xino=off,redirect_dir=on,lowerdir=" + ":".join(lower)
         if sandbox:
             options += f",upperdir={self.upper(sandbox, n)},workdir={self.path('live', sandbox, str(n), 'work')}"
-        subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, at], check=True)
+        # by mount(2): fsconfig(), which newer versions of mount prefer, takes 255 bytes of an option
+        subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, at], check=True, env={**os.environ, "LIBMOUNT_FORCE_MOUNT2": "always"})
         self.mounts.append(at)
         return at
 
