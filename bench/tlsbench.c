@@ -147,7 +147,7 @@ static void begin_tls(struct client *c)
 	if (c->ssl == NULL || SSL_set_fd(c->ssl, c->fd) != 1)
 		die("SSL_new");
 	if (options.host != NULL)
-		(void)SSL_set_tlsext_host_name(c->ssl, options.host);
+		(void)SSL_set_tlsext_host_name(c->ssl, (char *)(uintptr_t)options.host);
 	SSL_set_connect_state(c->ssl);
 	c->phase = HANDSHAKE;
 }

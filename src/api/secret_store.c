@@ -196,7 +196,7 @@ int api_secret_set(struct api_call *call, struct err *err)
 	const char *value = json_string_value(json_object_get(call->body, "value"));
 	cleanup_free char *sealed = NULL;
 	struct telling set = { .type = EVENT_SECRET_SET };
-	json_t *before, *doc;
+	json_t *before = NULL, *doc;
 	int rc;
 
 	if (!secret_name_valid(name))

@@ -121,8 +121,9 @@ static int stop_all(struct dump *d, struct err *err)
 			tracee_hurry(true);
 		if (this < 0 && rc == 0)
 			rc = cannot_stop(d->order->pids[i], this, err);
-		for (bool hung = fault("live.dump.hang.stop") < 0; hung;)
-			(void)pause();
+		if (fault("live.dump.hang.stop") < 0)
+			for (;;)
+				(void)pause();
 		d->n_stopped++;
 	}
 	tracee_hurry(false);

@@ -245,7 +245,7 @@ static size_t n_embryos;
 static void add_embryo(const void *message, size_t n)
 {
 	const struct inet_diag_msg *m = message;
-	const struct rtattr *a = (const struct rtattr *)(const void *)(m + 1);
+	struct rtattr *a = (struct rtattr *)(void *)(uintptr_t)(m + 1);
 	struct embryo *more, e;
 	struct tcp_info info;
 

@@ -39,7 +39,7 @@ static struct unix_row *rows;
 static size_t n_rows;
 static bool listed;
 
-static void keep_pending(struct unix_row *row, const struct rtattr *a)
+static void keep_pending(struct unix_row *row, struct rtattr *a)
 {
 	row->n_pending = RTA_PAYLOAD(a) / sizeof(*row->pending);
 	row->pending = calloc(row->n_pending + 1, sizeof(*row->pending));
@@ -48,7 +48,7 @@ static void keep_pending(struct unix_row *row, const struct rtattr *a)
 	memcpy(row->pending, RTA_DATA(a), row->n_pending * sizeof(*row->pending));
 }
 
-static void keep_attribute(struct unix_row *row, const struct rtattr *a)
+static void keep_attribute(struct unix_row *row, struct rtattr *a)
 {
 	struct unix_diag_rqlen lengths;
 	struct unix_diag_vfs file;

@@ -48,7 +48,7 @@ int secret_keep(struct exchange *x, struct buf *out, struct policy_text *ret)
 
 	if (copy != NULL)
 		*ret = (struct policy_text){ copy, out->n };
-	if (out->n > 0)
+	if (out->p != NULL)
 		explicit_bzero(out->p, out->n);
 	buf_free(out);
 	return copy != NULL ? 0 : -ENOMEM;

@@ -8,8 +8,12 @@ void parameter_name(const char *p, size_t n, char *out)
 		int high = p[i] == '%' && i + 2 < n ? str_hex_digit(p[i + 1]) : -1;
 		int low = high >= 0 ? str_hex_digit(p[i + 2]) : -1;
 
-		*out++ = low >= 0 ? (char)(high << 4 | low) : p[i] == '+' ? ' ' : p[i];
-		i += low >= 0 ? 2 : 0;
+		if (low >= 0) {
+			*out++ = (char)(high << 4 | low);
+			i += 2;
+		} else {
+			*out++ = p[i] == '+' ? ' ' : p[i];
+		}
 	}
 	*out = '\0';
 }

@@ -204,7 +204,7 @@ TEST(trailer_lines_of_any_length)
 	for (size_t length = 1; length < 300; length++) {
 		struct buf body = BUF_INIT(1024), trailers = BUF_INIT(HTTP_TRAILERS_MAX + 2);
 		const char *piece, *name, *value;
-		size_t size, at = 0, used = 0, name_n, value_n;
+		size_t size, at = 0, used = 0, name_n, value_n = 0;
 		struct http_body_reader b;
 
 		buf_str(&body, "0\r\nX:");

@@ -30,8 +30,9 @@ static struct owner owner_new(void)
 	memset(o.a, 'a', SIZE);
 	memset(o.b, 'b', SIZE);
 	o.pid = fork();
-	for (bool ours = o.pid == 0; ours;)
-		(void)pause();
+	if (o.pid == 0)
+		for (;;)
+			(void)pause();
 	return o;
 }
 

@@ -153,7 +153,7 @@ TEST(many_runs_at_every_offset)
 	for (uint64_t i = 0; i < 1000; i++)
 		check_int(outfile_add(&f, i * 3, i % 2 == 1, "abc", 3), 0);
 	for (uint64_t at = 0; at < 3000; at++)
-		want(&f, at, at, at / 3 % 2 == 1, "abc" + at % 3);
+		want(&f, at, at, at / 3 % 2 == 1, &"abc"[at % 3]);
 	outfile_close(&f);
 	place_end(&p);
 }

@@ -43,7 +43,7 @@ static int ask(int fd)
 	MUST(send(fd, &m, sizeof(m), 0) == sizeof(m));
 	for (;;) {
 		ssize_t n = recv(fd, answer, sizeof(answer), 0);
-		const struct nlmsghdr *h = (const void *)answer;
+		struct nlmsghdr *h = (void *)answer;
 
 		MUST(n > 0);
 		for (; NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n)) {
