@@ -17,6 +17,7 @@
 #include "store/danger_links.h"
 #include "store/follow.h"
 #include "store/verbs.h"
+#include "sys/btrfs.h"
 #include "sys/file.h"
 
 #include <sys/stat.h>
@@ -154,31 +155,6 @@ static ssize_t origin_get(const struct plan *p, int dir, const char *name, struc
 	return tree_xattr_get(dir, name, xattr, ret, sizeof(*ret));
 }
 
-/*
- * When did the sandbox decide what is at this path? The base is the last layer. What was copied up is as old as its first change. What was made anew, in the place of a file, or as the directory that
- * lacks it, may stand for what the sandbox had changed or removed long before: editors and git write so.
- */
-static uint64_t decided_ns(const struct plan *p, const struct change *c)
-{
-	const struct found *a = c->after;
-	size_t base = p->a.n - 1;
-	struct origin o;
-	const char *name;
-
-	if ((a->kind != FOUND_NONE || a->whiteout) && a->layer != base) {
-		int dir = a->kind == FOUND_NONE ? a->dir : found_at(a, &name);
-
-		if (a->kind == FOUND_FILE && c->before->kind == FOUND_FILE &&
-			origin_get(p, dir, name, &o) < 0)
-			return p->since_ns;
-		return birth_ns(p, a->layer, dir, a->kind == FOUND_NONE ? a->name : name);
-	}
-	if (c->parent != NULL && c->parent->n > 0 && c->parent->parts[0].layer != base &&
-		origin_get(p, c->parent->parts[0].fd, ".", &o) >= 0)
-		return birth_ns(p, c->parent->parts[0].layer, c->parent->parts[0].fd, "");
-	return p->since_ns;
-}
-
 /* @n: of the attribute. Return: bytes of the handle; negative when there is none. */
 static ssize_t origin_size(const struct origin *o, ssize_t n)
 {
@@ -199,6 +175,78 @@ static ssize_t origin_above(
 	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	return origin_size(ret, getxattr(path, xattr, ret, sizeof(*ret)));
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* @ns, or when a layer further down first had something at the path: what the sandbox changed there after it had been forked or sealed was not copied up from the host. */
+static uint64_t first_at_path(const struct plan *p, const struct change *c, uint64_t ns)
+{
+	char name[NAME_MAX + 1];
+	struct stat st;
+
+	for (size_t i = c->after->layer + 1; i + 1 < p->a.n; i++) {
+		cleanup_fd int parent = apply_parent(p->a.layers[i].root, c->path, name);
+
+		if (parent >= 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			ns = earlier(ns, birth_ns(p, i, parent, name));
+	}
+	return ns;
+}
+
+/* @ns, or when the sandbox first had what (@dir, @name) of a layer was copied up from, layer by layer up to the host's: it may have had another path there. */
+static uint64_t first_of_origin(const struct plan *p, int dir, const char *name, uint64_t ns)
+{
+	struct origin o;
+	struct stat host, st;
+	struct statx x;
+	ssize_t n = btrfs_is(p->job->store.pool) && fstat(p->a.layers[p->a.n - 1].root, &host) == 0
+			    ? origin_size(&o, origin_get(p, dir, name, &o))
+			    : -ENODATA;
+
+	for (size_t i = 0; n >= 0 && i < p->a.n; i++) {
+		cleanup_fd int fd = handle_open(p->job->store.pool, &o, (size_t)n);
+
+		if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev == host.st_dev ||
+			statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &x) < 0 ||
+			(x.stx_mask & STATX_BTIME) == 0)
+			break;
+		ns = earlier(ns, (uint64_t)x.stx_btime.tv_sec * NS_PER_S + x.stx_btime.tv_nsec);
+		n = origin_above(p, &o, (size_t)n, &o);
+	}
+	return ns;
+}
+
+/*
+ * When did the sandbox decide what is at this path? The base is the last layer. What was copied up is as old as its first change. What was made anew, in the place of a file, or as the directory that
+ * lacks it, may stand for what the sandbox had changed or removed long before: editors and git write so. A file that was removed may have been changed before.
+ */
+static uint64_t decided_ns(const struct plan *p, const struct change *c)
+{
+	const struct found *a = c->after;
+	size_t base = p->a.n - 1;
+	struct origin o;
+	const char *name;
+
+	if ((a->kind != FOUND_NONE || a->whiteout) && a->layer != base) {
+		int dir = a->kind == FOUND_NONE ? a->dir : found_at(a, &name);
+
+		if (c->before->kind == FOUND_FILE &&
+			(a->kind == FOUND_NONE ||
+				(a->kind == FOUND_FILE && origin_get(p, dir, name, &o) < 0)))
+			return p->since_ns;
+		if (a->kind == FOUND_NONE)
+			name = a->name;
+		return first_of_origin(
+			p, dir, name, first_at_path(p, c, birth_ns(p, a->layer, dir, name)));
+	}
+	if (c->parent != NULL && c->parent->n > 0 && c->parent->parts[0].layer != base &&
+		origin_get(p, c->parent->parts[0].fd, ".", &o) >= 0)
+		return birth_ns(p, c->parent->parts[0].layer, c->parent->parts[0].fd, "");
+	return p->since_ns;
 }
 
 /* What is in a layer may have been copied up from the host, and from there into the next: the first counts. Return: bytes of its handle; negative when there is none. */

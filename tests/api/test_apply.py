@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay apply: the exact changes after review, or nothing at all."""
 
+import contextlib
 import os
+import time
 
 from lib import cay
 from lib.case import contains, equal, raises
@@ -26,8 +28,12 @@ def tree(top):
     return found
 
 
+@contextlib.contextmanager
 def over(instance, top):
-    return instance.sandbox(mounts=[{"source": top, "target": "/p"}])
+    """What the machine changes in it comes later than its beginning, by the clock of file systems too: they stamp by the last tick."""
+    with instance.sandbox(mounts=[{"source": top, "target": "/p"}]) as box:
+        time.sleep(0.02)
+        yield box
 
 
 def apply(instance, box, **options):

@@ -299,6 +299,11 @@ def test_what_was_made_anew_does_not_hide_what_the_host_changed_before(tmp):
         host_writes(w, "a")
         w.write("a")
         equal(list(w.refused("conflict")), ["a"])
+        w = World(tmp, pool, "changed and removed")
+        w.write("a", "one\n")
+        host_writes(w, "a")
+        os.unlink(w.at + "/a")
+        equal(list(w.refused("conflict")), ["a"])
         w = World(tmp, pool, "directory")
         shutil.rmtree(w.at + "/gone")
         host_writes(w, "gone/new")
@@ -314,6 +319,41 @@ def test_what_was_made_anew_does_not_hide_what_the_host_changed_before(tmp):
             w.apply()
             w.again()
             w.equals_sandbox()
+
+
+@require("root", "btrfs", "loop")
+def test_what_was_changed_before_a_snapshot_is_as_old_as_that_change(tmp):
+    """What a fork, or a sandbox behind a snapshot, changes again is not copied up from the host: it has not seen what the host did since."""
+    def again(w, path):
+        w.write(path, "again\n")
+
+    def as_another(w, path):
+        os.rename(w.at + "/src/deep", w.at + "/src/other")
+        w.write(path.replace("deep", "other"), "again\n")
+
+    def removed(w, path):
+        os.unlink(f"{w.at}/{path}")
+
+    with Pool(tmp, "btrfs") as pool:
+        for n, act in enumerate((again, as_another, removed)):
+            for host_writes in (True, False):
+                path = "src/deep/d"
+                w = World(tmp, pool, f"{act.__name__}-{host_writes}")
+                w.later()
+                w.write(path, "first\n")
+                w.seal()
+                if host_writes:
+                    w.later()
+                    w.write(path, "the host's\n", w.host)
+                w.later()
+                act(w, path)
+                w.seal()
+                if not host_writes:
+                    w.apply()
+                    w.equals_sandbox()
+                    continue
+                listed = list(w.refused("conflict"))
+                assert path in listed or path.replace("deep", "other") in listed, (n, listed)
 
 
 @require("root", "btrfs", "loop")
