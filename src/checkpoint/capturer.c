@@ -171,12 +171,13 @@ int capture_suspend(struct capture *c, const struct capture_place *place, struct
 #define HURRY_NS   (3 * NS_PER_S)
 #define NEVER      "live.dump.hang.never" /* there is no such point */
 
-/* Return: bytes as of recv(2), -ETIMEDOUT when for @silence_ns, or since long, no step was done. */
-static ssize_t receive(const struct capture *c, void *bytes, size_t size, uint64_t silence_ns)
+/* @fd: receives a descriptor that comes along, else -1; NULL = none is wanted. Return: bytes as of recv(2), -ETIMEDOUT when for @silence_ns, or since long, no step was done. */
+static ssize_t receive_with(
+	const struct capture *c, void *bytes, size_t size, uint64_t silence_ns, int *fd)
 {
 	uint64_t now = clock_now_ns(), end = now + ALL_NS, deadline = now + silence_ns;
 	struct pollfd p = { .fd = c->dumper, .events = POLLIN };
-	size_t none;
+	size_t n_fds;
 	ssize_t n;
 
 	for (;; now = clock_now_ns()) {
@@ -186,11 +187,18 @@ static ssize_t receive(const struct capture *c, void *bytes, size_t size, uint64
 			return -ETIMEDOUT;
 		if (poll(&p, 1, (int)((until - now) / NS_PER_MS) + 1) <= 0)
 			continue;
-		n = fdpass_recv(c->dumper, bytes, size, NULL, 0, &none);
+		n = fdpass_recv(c->dumper, bytes, size, fd, fd != NULL ? 1 : 0, &n_fds);
+		if (fd != NULL && n_fds == 0)
+			*fd = -1;
 		if (n <= 0 || !alive_is((size_t)n))
 			return n;
 		deadline = clock_now_ns() + silence_ns;
 	}
+}
+
+static ssize_t receive(const struct capture *c, void *bytes, size_t size, uint64_t silence_ns)
+{
+	return receive_with(c, bytes, size, silence_ns, NULL);
 }
 
 /* What it was about to say when it was told to stop says nothing of that: who is killed then takes with it what it still holds. */
@@ -224,10 +232,10 @@ static int give_up(struct capture *c, struct err *err)
 }
 
 /* @hang: a test has it hang meanwhile at a point that is called so. */
-static int receive_report(
-	struct capture *c, struct dump_report *r, const char *hang, struct err *err)
+static int receive_report_with(
+	struct capture *c, struct dump_report *r, const char *hang, int *fd, struct err *err)
 {
-	ssize_t n = receive(c, r, sizeof(*r), fault_at(hang) ? HURRY_NS : SILENCE_NS);
+	ssize_t n = receive_with(c, r, sizeof(*r), fault_at(hang) ? HURRY_NS : SILENCE_NS, fd);
 
 	if (n == -ETIMEDOUT)
 		return give_up(c, err);
@@ -239,6 +247,12 @@ static int receive_report(
 	c->changing = c->changing && r->n_stuck > 0;
 	*err = r->err;
 	return -EIO;
+}
+
+static int receive_report(
+	struct capture *c, struct dump_report *r, const char *hang, struct err *err)
+{
+	return receive_report_with(c, r, hang, NULL, err);
 }
 
 /* The template copies only what the keeper itself has named, and from the dumper what that has kept. Nobody waits for it: what the dumper asks of it comes behind. */
@@ -291,16 +305,19 @@ int capture_stop(struct capture *c, struct dump_order *order, const int *masters
 	return receive_report(c, &report, "live.dump.hang.stop", err);
 }
 
-int capture_look(struct capture *c, struct dump_report *ret, struct err *err)
+int capture_look(struct capture *c, struct dump_report *ret, int *ret_numbers, struct err *err)
 {
 	const uint32_t go = DUMP_GO;
 	int rc;
 
+	*ret_numbers = -1;
 	c->changing = true;
 	rc = fdpass_send(c->dumper, &go, sizeof(go), NULL, 0);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "go on with the capture");
-	rc = receive_report(c, ret, "live.dump.hang.", err);
+	rc = receive_report_with(c, ret, "live.dump.hang.", ret_numbers, err);
+	if (rc < 0)
+		fd_close(ret_numbers);
 	/* it holds all, and serves one connection at a time: others may want its memory now */
 	if (rc == 0 && ret->n_twins == 0)
 		fd_close(&c->template);

@@ -54,8 +54,9 @@ int capture_suspend(
 int capture_stop(struct capture *c, struct dump_order *order, const int *masters, size_t n_masters,
 	struct err *err) attr_must_use;
 
-/** capture_look() - look at all, make twins or copy the memory. @ret: figures. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
-int capture_look(struct capture *c, struct dump_report *ret, struct err *err) attr_must_use;
+/** capture_look() - look at all, make twins or copy the memory. @ret: figures. @ret_numbers: a file as of %DUMP_NUMBERS_MAX, the caller's, or -1. Context: the cgroup is thawed. Return: 0 with all processes stopped, or an error as above. */
+int capture_look(struct capture *c, struct dump_report *ret, int *ret_numbers,
+	struct err *err) attr_must_use;
 
 /** capture_died() - is a capture under way whose dumper has ended? Then nobody lets the processes go. */
 bool capture_died(const struct capture *c);

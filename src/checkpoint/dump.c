@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -525,6 +526,7 @@ static void forget_all(struct dump *d)
 	}
 	shared_memories_fini(&d->shared);
 	image_writer_fini(&d->image);
+	buf_free(&d->numbers);
 	buf_free(&d->owned);
 	buf_free(&d->seized);
 	dump_gone_fini(d);
@@ -568,6 +570,19 @@ static int receive_order(struct dump *d, struct dump_order *order)
 static int report(const struct dump_report *r)
 {
 	return fdpass_send(DUMP_KEEPER_FD, r, sizeof(*r), NULL, 0);
+}
+
+/* With the numbers of open files. */
+static int report_looked(const struct dump *d, const struct dump_report *r)
+{
+	cleanup_fd int fd = -1;
+
+	if (d->numbers.n == 0 || buf_failed(&d->numbers))
+		return report(r);
+	fd = memfd_create("numbers", MFD_CLOEXEC);
+	if (fd < 0 || file_write_all(fd, d->numbers.p, d->numbers.n) < 0)
+		return report(r);
+	return fdpass_send(DUMP_KEEPER_FD, r, sizeof(*r), &fd, 1);
 }
 
 static uint64_t phase(struct dump_report *r, enum dump_phase which, uint64_t since)
@@ -698,7 +713,7 @@ static int run(struct dump *d, struct dump_report *r)
 		rc = fill(d, r);
 	close_all(d); /* when it has heard, the keeper may start programs beside them */
 	if (rc == 0)
-		rc = report(r);
+		rc = report_looked(d, r);
 	if (rc == 0)
 		rc = wait_for(DUMP_RELEASE);
 	at = clock_now_ns();
@@ -784,6 +799,7 @@ int dump_main(void)
 	/* not on the stack: see give_up() */
 	static struct dump_report r;
 	static struct dump d = { .order = &order,
+		.numbers = BUF_INIT(DUMP_NUMBERS_MAX),
 		.owned = BUF_INIT(64U << 20),
 		.seized = BUF_INIT(SEIZED_MAX),
 		.foreseen = BUF_INIT(64U << 20) };

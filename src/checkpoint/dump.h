@@ -166,7 +166,8 @@ struct dump {
 	size_t n_pairs;
 	bool no_subreapers; /* they are none for the moment */
 	struct image_writer image;
-	int32_t *taken; /* numbers of all processes and threads, sorted */
+	struct buf numbers; /* of open files, for the keeper: DUMP_NUMBERS_MAX */
+	int32_t *taken;     /* numbers of all processes and threads, sorted */
 	size_t n_taken;
 	struct dump_known *known;
 	size_t n_known;

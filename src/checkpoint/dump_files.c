@@ -13,12 +13,14 @@
 #include <dirent.h>
 #include <limits.h>
 #include <linux/kcmp.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
 #define CONTENT_MAX (256U << 20) /* of a file without a name, of a memory file */
@@ -265,6 +267,20 @@ static int add_by_name(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
+/* By which number the program knows the file. Only overlays give numbers of other files (sandbox/numbers.h). */
+static void note_number(struct dump *d, const struct subject *s)
+{
+	struct statfs fs;
+	char number[24];
+
+	if (fstatfs(s->copy, &fs) < 0 || fs.f_type != OVERLAYFS_SUPER_MAGIC)
+		return;
+	(void)snprintf(number, sizeof(number), "%lu ", (unsigned long)s->st.st_ino);
+	buf_str(&d->numbers, number);
+	buf_add(&d->numbers, s->target, s->target_n);
+	buf_char(&d->numbers, '\0');
+}
+
 static int add_regular(struct dump *d, struct subject *s, struct err *err)
 {
 	if (str_starts(s->target, "/memfd:")) {
@@ -283,6 +299,7 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 	}
 	if (deleted(s))
 		return add_unlinked(d, s, err);
+	note_number(d, s);
 	return add_by_name(d, s, err);
 }
 

@@ -48,6 +48,9 @@ struct dump_slot {
 	uint32_t number;      /* of the terminal, in its own file system of @device */
 };
 
+/* With LOOKED comes, where there is any, a memory file of so many bytes at most: of each open file of an overlay "INODE PATH", and a NUL. */
+#define DUMP_NUMBERS_MAX (256U << 10)
+
 /** struct dump_order - who is to be captured. PREPARE and ORDER; with the first only the pids, which run. */
 struct dump_order {
 	uint32_t kind;

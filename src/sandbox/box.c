@@ -14,6 +14,7 @@
 #include "base/fault.h"
 #include "base/str.h"
 #include "sandbox/filters.h"
+#include "sandbox/numbers.h"
 #include "store/disk.h"
 #include "store/live.h"
 #include "sys/btrfs.h"
@@ -622,13 +623,33 @@ static int set_points_and_root(
 	return rc > 0 ? forget_lookups(box, err) : rc;
 }
 
+/* A root that is there already does not see what comes into its upper. */
+static int keep_numbers(struct box *box, const struct spec *spec, const char *live, struct err *err)
+{
+	json_t *numbers = TAKE_PTR(box->numbers);
+	unsigned int n = 1;
+	int rc = 0;
+
+	for (size_t i = 0; i < spec->n_mounts; i++)
+		n += spec->mounts[i].mode == MOUNT_COW;
+	if (numbers != NULL && n > box->trees)
+		rc = store_live_trees(box->live, n);
+	if (rc == 0 && numbers != NULL && !box->config->rootless &&
+		numbers_keep(box->live, spec, numbers) && has_root(box, spec))
+		rc = leave_root(box, spec->image, live, err);
+	json_decref(numbers);
+	return rc;
+}
+
 static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 {
 	char live[PATH_MAX];
 	int rc;
 
 	live_path(box, live);
-	rc = set_points_and_root(box, spec, live, err);
+	rc = keep_numbers(box, spec, live, err);
+	if (rc == 0)
+		rc = set_points_and_root(box, spec, live, err);
 	if (rc == 0)
 		rc = make_trees(box, spec, err);
 	return rc == 0 ? finish_mounts(box, spec, live, err) : rc;

@@ -60,9 +60,10 @@ struct box {
 	uint32_t slot;
 	struct network network; /* all -1 where this kernel cannot filter packets */
 	struct clocks clocks;   /* of what is to come into it from a template: box_set_clocks() */
-	int timens;             /* a time namespace with these, -1 = none: they are the machine's */
-	uint64_t charged;       /* bytes elsewhere that count against the disk limit */
-	struct spec spec;       /* valid after box_start() */
+	json_t *numbers; /* of open files of the processes that are awaited (sandbox/numbers.h), or NULL */
+	int timens;       /* a time namespace with these, -1 = none: they are the machine's */
+	uint64_t charged; /* bytes elsewhere that count against the disk limit */
+	struct spec spec; /* valid after box_start() */
 	struct cgroup_limits lent; /* above the limits that were asked for, for the moment */
 };
 

@@ -205,7 +205,7 @@ static int save_exec(const struct exec *e, int *slot, json_t *list, struct buf *
 }
 
 int carry_save(const struct list *execs, const struct dump_order *order,
-	const struct clocks *clocks, const struct first *first, struct buf *out)
+	const struct clocks *clocks, const struct first *first, json_t *numbers, struct buf *out)
 {
 	cleanup_buf struct buf bytes = BUF_INIT(CARRY_MAX);
 	json_t *list = json_array(), *leaves = json_array(), *head;
@@ -222,8 +222,8 @@ int carry_save(const struct list *execs, const struct dump_order *order,
 		rc = -EAGAIN;
 	for (uint32_t i = 0; i < order->n_leaves; i++)
 		(void)json_array_append_new(leaves, json_string(order->leaves[i]));
-	head = json_pack("{s:o,s:o,s:o,s:o}", "execs", list, "leaves", leaves, "clocks",
-		clocks_save(clocks), "first", first_describe(first));
+	head = json_pack("{s:o,s:o,s:o,s:o,s:O*}", "execs", list, "leaves", leaves, "clocks",
+		clocks_save(clocks), "first", first_describe(first), "numbers", numbers);
 	text = json_dumps(head, JSON_COMPACT);
 	json_decref(head);
 	buf_str(out, text);
@@ -370,13 +370,24 @@ static json_t *load_head(const struct buf *in, const char **at)
 	return newline == NULL ? NULL : json_loadb(text, (size_t)(newline - text), 0, NULL);
 }
 
-json_t *carry_clocks(const struct buf *in)
+/* New reference. */
+static json_t *member(const struct buf *in, const char *name)
 {
 	const char *at;
-	json_t *head = load_head(in, &at), *clocks = json_incref(json_object_get(head, "clocks"));
+	json_t *head = load_head(in, &at), *found = json_incref(json_object_get(head, name));
 
 	json_decref(head);
-	return clocks;
+	return found;
+}
+
+json_t *carry_clocks(const struct buf *in)
+{
+	return member(in, "clocks");
+}
+
+json_t *carry_numbers(const struct buf *in)
+{
+	return member(in, "numbers");
 }
 
 int carry_load(const struct box *box, const struct buf *in, struct carried *c, struct err *err)

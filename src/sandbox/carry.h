@@ -22,12 +22,16 @@
  */
 int carry_slots(const struct list *execs, struct dump_order *order, int *masters) attr_must_use;
 
-/** carry_save() - write the running @execs, whose clocks are as @clocks says; slots are numbered as by carry_slots(). @leaves: those of @order. @first: carried for the next time that memory comes from disk. Return: 0, -EBUSY when there is no room for the output of a terminal, -EAGAIN when one of them has ended since carry_slots(), -errno. */
+/** carry_save() - write the running @execs, whose clocks are as @clocks says; slots are numbered as by carry_slots(). @leaves: those of @order. @first: carried for the next time that memory comes from disk. @numbers: of open files (sandbox/numbers.h), NULL = there are none. Return: 0, -EBUSY when there is no room for the output of a terminal, -EAGAIN when one of them has ended since carry_slots(), -errno. */
 int carry_save(const struct list *execs, const struct dump_order *order,
-	const struct clocks *clocks, const struct first *first, struct buf *out) attr_must_use;
+	const struct clocks *clocks, const struct first *first, json_t *numbers,
+	struct buf *out) attr_must_use;
 
 /** carry_clocks() - what their clocks said (clocks_save()); new reference, NULL when @in does not say. */
 json_t *carry_clocks(const struct buf *in);
+
+/** carry_numbers() - the numbers of open files; new reference, NULL when there are none. */
+json_t *carry_numbers(const struct buf *in);
 
 /** struct carried - what a fork's keeper makes of it. */
 struct carried {

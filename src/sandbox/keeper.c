@@ -476,6 +476,7 @@ int keeper_main(const char *id, int fd, const struct keeper_settings *settings)
 	list_init(&k.waiters);
 	k.listen_fd = k.signal_fd = k.fork_sock = k.fork_parent = k.instant = -1;
 	k.capture = k.ahead = (struct capture)CAPTURE_INIT;
+	k.capture_numbers = -1;
 	list_init(&k.held);
 	k.box.u2 = -1;
 	k.box.network = (struct network)NETWORK_NONE;

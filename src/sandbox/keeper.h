@@ -169,6 +169,7 @@ struct keeper {
 	uint64_t events_lost;
 	size_t events_sent;     /* how many of @events the primary connection has got */
 	struct capture capture; /* under way while its pid is set: every process is stopped */
+	int capture_numbers;    /* of open files, until they are saved; -1 = none */
 	bool capture_readable;  /* filters of programs, where there are some, can be read */
 	struct capture
 		ahead; /* prepared for template @ahead_of: its dumper waits, and nothing is stopped */

@@ -13,6 +13,7 @@
 #include "sandbox/carry.h"
 #include "sandbox/filters.h"
 #include "sandbox/keeper.h"
+#include "sandbox/numbers.h"
 #include "store/instant.h"
 #include "sys/feature.h"
 #include "sys/file.h"
@@ -117,11 +118,14 @@ static int save_holders(
 	struct keeper *k, const char *template, const struct dump_order *order, struct err *err)
 {
 	cleanup_buf struct buf state = BUF_INIT(CARRY_MAX);
+	cleanup_fd int numbers = TAKE_FD(k->capture_numbers);
+	json_t *listed = numbers_listed(numbers);
 	char path[PATH_MAX];
 	int rc = fault("keeper.carry.save") < 0
 			 ? -EAGAIN
-			 : carry_save(&k->execs, order, &k->box.clocks, &k->first, &state);
+			 : carry_save(&k->execs, order, &k->box.clocks, &k->first, listed, &state);
 
+	json_decref(listed);
 	keeper_state_path(k, template, path);
 	if (rc == 0)
 		rc = file_create_at(AT_FDCWD, path, 0600, state.p, state.n);
@@ -223,7 +227,7 @@ static int stop_and_look(struct keeper *k, struct dump_order *order,
 	if (cgroup_freeze(&k->box.cgroup, false, FREEZE_TIMEOUT_MS) < 0 && rc == 0)
 		rc = err_raise(err, ERR_INTERNAL, "the control group does not thaw");
 	if (rc == 0)
-		rc = capture_look(&k->capture, report, err);
+		rc = capture_look(&k->capture, report, &k->capture_numbers, err);
 	return rc == 0 && report->n_twins > 0 ? allow_twins(k, err) : rc;
 }
 
@@ -398,6 +402,7 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 		drain_outputs(k);
 	if (rc == 0)
 		rc = save_holders(k, template, order, err);
+	fd_close(&k->capture_numbers);
 	return rc == 0 ? keep_files(k, err) : rc;
 }
 

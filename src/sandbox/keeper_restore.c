@@ -164,6 +164,7 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 	if (rc < 0)
 		return err_raise_sys(err, rc, "read the state of the programs");
 	clocks = carry_clocks(&k->expected);
+	k->box.numbers = carry_numbers(&k->expected);
 	*ret_back_ns = box_set_clocks(&k->box, clocks);
 	first_of_state(&k->expected, &k->first);
 	json_decref(clocks);

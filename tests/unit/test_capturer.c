@@ -34,7 +34,7 @@ static void give_up(uint32_t stuck)
 	struct dump_report report;
 	struct err err = { 0 };
 	sigset_t term;
-	int pair[2];
+	int pair[2], numbers;
 
 	(void)sigemptyset(&term);
 	(void)sigaddset(&term, SIGTERM);
@@ -45,7 +45,7 @@ static void give_up(uint32_t stuck)
 	if (c.pid == 0)
 		dumper(pair[1], stuck);
 	c.dumper = pair[0];
-	check(capture_look(&c, &report, &err) < 0);
+	check(capture_look(&c, &report, &numbers, &err) < 0);
 	check_int(err.code, ERR_TIMEOUT);
 	check_int(capture_end(&c), stuck > 0 ? -EPIPE : 0);
 	(void)close(pair[1]);

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/numbers.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "checkpoint/dump_wire.h"
+#include "store/copier.h"
+#include "store/tree.h"
+#include "sys/btrfs.h"
+#include "sys/file.h"
+#include "sys/raw.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+
+#define OVERLAY "trusted.overlay."
+#define ORIGIN  OVERLAY "origin"
+#define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV)
+
+/* --- the list --- */
+
+static json_t *entry(const char *text)
+{
+	uint64_t number;
+	const char *path = strchr(text, ' ');
+	cleanup_free char *digits =
+		path != NULL ? str_dupf("%.*s", (int)(path - text), text) : NULL;
+	json_t *name = path != NULL ? json_string(path + 1) : NULL; /* not all are UTF-8 */
+
+	if (name != NULL && str_to_u64(digits, 1, INT64_MAX, &number) == 0 &&
+		str_path_clean(path + 1))
+		return json_pack("[I, o]", (json_int_t)number, name);
+	json_decref(name);
+	return NULL;
+}
+
+json_t *numbers_listed(int fd)
+{
+	cleanup_free char *text = NULL;
+	json_t *list, *one;
+	struct stat st;
+	size_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > DUMP_NUMBERS_MAX ||
+		lseek(fd, 0, SEEK_SET) < 0)
+		return NULL;
+	n = (size_t)st.st_size;
+	text = xalloc(n + 1); /* zeroed */
+	if (file_read_all(fd, text, n) < 0)
+		return NULL;
+	list = json_array();
+	for (const char *at = text; at < text + n; at += strlen(at) + 1) {
+		one = entry(at);
+		if (one != NULL)
+			(void)json_array_append_new(list, one);
+	}
+	if (json_array_size(list) > 0)
+		return list;
+	json_decref(list);
+	return NULL;
+}
+
+/* --- where a path lies --- */
+
+struct spot {
+	unsigned int tree;
+	const char *layer; /* the topmost, on the host; NULL = there is none */
+	const char *rest;  /* below the tree */
+};
+
+static struct spot spot_of(const struct spec *spec, const char *path)
+{
+	struct spot s = { 0, spec->lower.n > 0 ? spec->lower.dirs[0] : NULL, path + 1 };
+	size_t longest = 0;
+
+	for (size_t i = 0; i < spec->n_mounts; i++) {
+		const struct spec_mount *m = &spec->mounts[i];
+		size_t n = strlen(m->target);
+
+		if (n <= longest || !str_path_under(path, m->target) || path[n] != '/')
+			continue;
+		longest = n;
+		s.layer = m->mode == MOUNT_COW && m->lower.n > 0 ? m->lower.dirs[0] : NULL;
+		s.tree = m->tree;
+		s.rest = path + n + 1;
+	}
+	return s;
+}
+
+/* --- copying --- */
+
+static int open_dir(int dir, const char *path)
+{
+	return raw_openat2(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0, BENEATH);
+}
+
+/* As the layer has it, but for what the overlay notes there: this one only leads to what is below. */
+static int make_dir(int from, const char *path, int to)
+{
+	cleanup(tree_xattrs_free) struct tree_xattrs attributes = { 0 };
+	cleanup_fd int theirs = open_dir(from, path);
+	struct stat st;
+	int rc;
+
+	if (theirs < 0 || fstat(theirs, &st) < 0)
+		return -errno;
+	if (mkdirat(to, path, 0700) < 0)
+		return errno == EEXIST ? 0 : -errno;
+	rc = tree_xattrs_read(theirs, ".", OVERLAY, &attributes);
+	if (rc == 0 && fchownat(to, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0)
+		rc = -errno;
+	if (rc == 0 && fchmodat(to, path, st.st_mode & 07777, 0) < 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = tree_xattrs_write(to, path, &attributes);
+	if (rc == 0 && utimensat(to, path, (struct timespec[]){ st.st_atim, st.st_mtim },
+			       AT_SYMLINK_NOFOLLOW) < 0)
+		rc = -errno;
+	if (rc < 0)
+		(void)unlinkat(to, path, AT_REMOVEDIR);
+	return rc;
+}
+
+static int make_parents(int from, const char *path, int to)
+{
+	cleanup_free char *each = str_dup(path);
+	int rc = 0;
+
+	for (char *slash = each; rc == 0 && (slash = strchr(slash, '/')) != NULL; *slash++ = '/') {
+		*slash = '\0';
+		rc = make_dir(from, each, to);
+	}
+	return rc;
+}
+
+/* Is it there as a copy of another, whose number the program knows? */
+static bool is_renumbered(int dir, const char *name, uint64_t number, struct stat *ret)
+{
+	char handle[256];
+
+	return fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(ret->st_mode) &&
+	       ret->st_nlink == 1 && ret->st_ino != number &&
+	       tree_xattr_get(dir, name, ORIGIN, handle, sizeof(handle)) > 0;
+}
+
+static int copy_up(int from, const char *path, int to, uint64_t number)
+{
+	const char *name = strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : path;
+	cleanup_free char *parent =
+		name == path ? str_dup(".") : str_dupf("%.*s", (int)(name - path - 1), path);
+	cleanup_fd int theirs = open_dir(from, parent), ours = -1;
+	struct stat st;
+	int rc;
+
+	if (theirs < 0 || !is_renumbered(theirs, name, number, &st))
+		return 0;
+	rc = make_parents(from, path, to);
+	ours = rc < 0 ? -1 : open_dir(to, parent);
+	if (ours < 0)
+		return rc < 0 ? rc : -errno;
+	rc = copier_entry(theirs, name, ours, name, &st, true);
+	if (rc == -EEXIST)
+		return 0;
+	if (rc < 0)
+		(void)unlinkat(ours, name, 0);
+	return rc < 0 ? rc : 1;
+}
+
+bool numbers_keep(int live, const struct spec *spec, const json_t *listed)
+{
+	bool in_root = false;
+	const json_t *one;
+	size_t i;
+
+	if (!btrfs_is(live))
+		return false;
+	json_array_foreach (listed, i, one) {
+		const char *path = json_string_value(json_array_get(one, 1));
+		uint64_t number = (uint64_t)json_integer_value(json_array_get(one, 0));
+		struct spot s = { 0 };
+		cleanup_free char *upper = NULL;
+		cleanup_fd int from = -1, to = -1;
+		int rc = 0;
+
+		if (path != NULL && str_path_clean(path))
+			s = spot_of(spec, path);
+		if (s.layer == NULL || s.rest[0] == '\0')
+			continue;
+		upper = str_dupf("%u/upper", s.tree);
+		from = open(s.layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		to = openat(live, upper, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (from >= 0 && to >= 0)
+			rc = copy_up(from, s.rest, to, number);
+		if (rc < 0)
+			log_warn("keeper", "'%s' gets another inode number: %s", path,
+				strerrordesc_np(-rc));
+		in_root = in_root || (rc > 0 && s.tree == 0);
+	}
+	return in_root;
+}

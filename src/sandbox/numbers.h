@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: sandbox/numbers.h - files that a program has open keep their inode numbers where it goes on over a layer (a fork, a rewind): SQLite, for one, writes no more to a file whose number changed.
+ *
+ * An overlay shows a file that was copied up under the number of what it was copied from, but only while the copy lies in its upper. Captured, the copy is in a layer, and would be shown under
+ * a number of its own. So a file that was open is copied up again, with the attribute that says where it came from at first (trusted.overlay.origin; the kernel's ovl_check_origin() looks it
+ * up by handle, wherever it is). A file that shares its blocks (reflink) costs its list of extents. Device numbers are each mount's own, and cannot be kept.
+ *
+ * Root mode on btrfs: elsewhere layers are copies, or overlays do not know where a file came from.
+ */
+#ifndef CAY_SANDBOX_NUMBERS_H
+#define CAY_SANDBOX_NUMBERS_H
+
+#include "sandbox/spec.h"
+
+/** numbers_listed() - what a dumper says (%DUMP_NUMBERS_MAX) as a list of [number, path]; new reference, NULL when @fd is -1 or there is nothing. */
+json_t *numbers_listed(int fd);
+
+/**
+ * numbers_keep() - copy up again what of @listed lies in the topmost layer of its tree under another number. Before anything is mounted over the uppers.
+ * @live: live directory of the sandbox. Return: whether there is now something in the root's upper. What fails is left as it is.
+ */
+bool numbers_keep(int live, const struct spec *spec, const json_t *listed);
+
+#endif
