@@ -267,13 +267,14 @@ static int add_by_name(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
-/* By which number the program knows the file. Only overlays give numbers of other files (sandbox/numbers.h). */
+/* By which number the program knows the file that it writes to. Only overlays give numbers of other files (sandbox/numbers.h). */
 static void note_number(struct dump *d, const struct subject *s)
 {
 	struct statfs fs;
 	char number[24];
 
-	if (fstatfs(s->copy, &fs) < 0 || fs.f_type != OVERLAYFS_SUPER_MAGIC)
+	if ((s->out.flags & O_ACCMODE) == O_RDONLY || fstatfs(s->copy, &fs) < 0 ||
+		fs.f_type != OVERLAYFS_SUPER_MAGIC)
 		return;
 	(void)snprintf(number, sizeof(number), "%lu ", (unsigned long)s->st.st_ino);
 	buf_str(&d->numbers, number);

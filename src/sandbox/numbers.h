@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * DOC: sandbox/numbers.h - files that a program has open keep their inode numbers where it goes on over a layer (a fork, a rewind): SQLite, for one, writes no more to a file whose number changed.
+ * DOC: sandbox/numbers.h - files that a program has open for writing keep their inode numbers where it goes on over a layer (a fork, a rewind): SQLite, for one, writes no more to a file whose number changed.
  *
  * An overlay shows a file that was copied up under the number of what it was copied from, but only while the copy lies in its upper. Captured, the copy is in a layer, and would be shown under
  * a number of its own. So a file that was open is copied up again, with the attribute that says where it came from at first (trusted.overlay.origin; the kernel's ovl_check_origin() looks it
