@@ -33,6 +33,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#define FORGET_TRIES 200 /* a millisecond each */
+
 /* Host ids of sandboxes: 16384 slots of 65536 from 2^30 on. */
 #define SLOT_FIRST_ID    0x40000000U
 #define SLOT_COUNT       16384U
@@ -590,8 +592,23 @@ static int finish_mounts(
 	return 0;
 }
 
-/* Somebody outside may have looked into a root that was made ahead of time (/proc/PID/root, as many tools do), and what was found stays found: nothing, where a mount point is now. */
-static int forget_lookups(const struct box *box, struct err *err)
+static bool are_seen(int root, const struct spec *spec, size_t first)
+{
+	struct stat st;
+
+	for (size_t i = first; i < spec->n_mounts; i++) {
+		if (fstatat(root, spec->mounts[i].target + 1, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Somebody outside may have looked into a root that was made ahead of time (/proc/PID/root, as many tools do), and what was found stays found: nothing, where a mount point is now. What is
+ * in use just then, by whoever looks, is not forgotten: it is tried again.
+ */
+static int forget_lookups(
+	const struct box *box, const struct spec *spec, size_t first, struct err *err)
 {
 	char path[64];
 	cleanup_fd int root = -1;
@@ -600,6 +617,11 @@ static int forget_lookups(const struct box *box, struct err *err)
 	(void)snprintf(path, sizeof(path), "/proc/%d/root", box->init_pid);
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	rc = root < 0 ? -errno : mount_forget(root);
+	for (int tries = FORGET_TRIES; rc == 0 && tries > 0 && !are_seen(root, spec, first);
+		tries--) {
+		(void)poll(NULL, 0, 1);
+		rc = mount_forget(root);
+	}
 	return rc < 0 ? err_raise_sys(err, rc, "look anew into the root of '%s'", box->id) : 0;
 }
 
@@ -620,7 +642,7 @@ static int set_points_and_root(
 	if (first || rc < 0 || box->foresight.point != NULL)
 		return rc;
 	rc = rootfs_points(&box->rootfs, spec, foreseen(box), live, err);
-	return rc > 0 ? forget_lookups(box, err) : rc;
+	return rc > 0 ? forget_lookups(box, spec, foreseen(box), err) : rc;
 }
 
 /* A root that is there already does not see what comes into its upper. */
@@ -685,6 +707,12 @@ bool box_suits(const struct box *box, const struct spec *spec)
 
 	return has_root(box, spec) && !box->disk &&
 	       memcmp(&wanted, &box->place, sizeof(wanted)) == 0;
+}
+
+bool box_waiters_in_the_way(const struct box *box, const struct spec *spec)
+{
+	return has_root(box, spec) &&
+	       rootfs_points_below(&box->rootfs, spec, foreseen(box), "/etc");
 }
 
 int box_order_waiter(struct box *box, int sock, int leaf)

@@ -235,17 +235,16 @@ static void look_above(struct danger_links *l)
 
 int danger_links_init(struct danger_links *links, int dir, const char *place)
 {
-	char link[32];
+	char link[32], top[sizeof(links->top)];
 	ssize_t n;
 
 	*links = (struct danger_links){ .place = place, .left = NAMES_MAX };
 	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", dir);
-	n = readlink(link, links->top, sizeof(links->top) - 1);
+	n = readlink(link, top, sizeof(top) - 1);
 	if (n < 0)
 		return -errno;
-	links->top[n] = '\0';
-	if (str_eq(links->top, "/"))
-		links->top[0] = '\0';
+	top[n] = '\0';
+	(void)!str_copy(links->top, sizeof(links->top), str_eq(top, "/") ? "" : top);
 	links->led = json_object();
 	links->seen = json_object();
 	look_above(links);

@@ -161,3 +161,22 @@ def test_the_server_ends_while_stale_ones_are_left(tmp):
                 instance.stop()
             instance.check_clean()
             instance.start()
+
+
+@require("root")
+def test_who_looks_into_a_prepared_one_does_not_hide_a_mount_point(tmp):
+    """A directory that somebody has open (a tool outside, or what is prepared inside and looks a user up) is as it was before the mount point came into it, until he has done."""
+    place = os.path.join(tmp, "place")
+    os.mkdir(place)
+    with instance_telling(tmp) as instance:
+        wait_full(instance)
+        looking = [os.open(f"/proc/{pid}/root/etc/passwd", os.O_RDONLY) for pid in processes_named(instance, "cay-init")]
+        assert len(looking) >= POOL, looking
+        done = threading.Timer(0.05, lambda: [os.close(fd) for fd in looking])
+        done.start()
+        try:
+            box = instance.post("/v1/sandboxes", {"mounts": [{"source": place, "target": "/etc/new/place", "mode": "ro"}]})["id"]
+            instance.ok(box, "test -d /etc/new/place")
+            instance.remove(box)
+        finally:
+            done.join()
