@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/securebits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -39,13 +40,19 @@ struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host)
 	return NULL;
 }
 
-/* Its children are born there; who has entered may not return. */
-static attr_noreturn void enter_and_tell(int pids, volatile int32_t *number)
+struct birth {
+	int pids;
+	volatile int32_t number;
+};
+
+/* Its children are born in the namespace; who has entered cannot leave it. */
+static int enter_and_tell(void *birth)
 {
-	pid_t child = setns(pids, CLONE_NEWPID) == 0 ? vfork() : -1;
+	struct birth *b = birth;
+	pid_t child = setns(b->pids, CLONE_NEWPID) == 0 ? vfork() : -1;
 
 	if (child == 0) {
-		*number = (int32_t)syscall(SYS_getpid);
+		b->number = (int32_t)syscall(SYS_getpid);
 		_exit(0);
 	}
 	if (child > 0)
@@ -56,15 +63,15 @@ static attr_noreturn void enter_and_tell(int pids, volatile int32_t *number)
 /* The number in @pids of somebody of ours who is born there and ends; only he is told. Return: it or -errno. */
 static int32_t number_of_one_born(int pids)
 {
-	volatile int32_t number = -ECHILD;
-	pid_t child = vfork();
+	static char stack[32768] __attribute__((aligned(16)));
+	struct birth b = { .pids = pids, .number = -ECHILD };
+	pid_t child =
+		clone(enter_and_tell, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &b);
 
-	if (child == 0)
-		enter_and_tell(pids, &number);
 	if (child < 0)
 		return -errno;
 	(void)waitpid(child, NULL, 0);
-	return number;
+	return b.number;
 }
 
 int32_t dump_last_number(const struct dump *d)
