@@ -508,16 +508,21 @@ static size_t foreseen(const struct box *box)
 	return box->foresight.source != NULL;
 }
 
-/* One tree for each cow mount; the merged directory has mode and owner of its upper, which must be the source's. */
-static int make_trees(const struct box *box, const struct spec *spec, struct err *err)
+/* One for each cow mount, and the root's. */
+static int add_trees(const struct box *box, const struct spec *spec)
 {
 	unsigned int n = 1;
-	int rc = 0;
 
 	for (size_t i = 0; i < spec->n_mounts; i++)
 		n += spec->mounts[i].mode == MOUNT_COW;
-	if (n > box->trees)
-		rc = store_live_trees(box->live, n);
+	return n > box->trees ? store_live_trees(box->live, n) : 0;
+}
+
+/* The merged directory has mode and owner of its upper, which must be the source's. */
+static int make_trees(const struct box *box, const struct spec *spec, struct err *err)
+{
+	int rc = add_trees(box, spec);
+
 	for (size_t i = foreseen(box); rc == 0 && i < spec->n_mounts; i++) {
 		const struct spec_mount *m = &spec->mounts[i];
 		cleanup_fd int source = -1;
@@ -594,10 +599,11 @@ static int finish_mounts(
 
 static bool are_seen(int root, const struct spec *spec, size_t first)
 {
-	struct stat st;
-
 	for (size_t i = first; i < spec->n_mounts; i++) {
-		if (fstatat(root, spec->mounts[i].target + 1, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		cleanup_fd int point = raw_openat2(root, spec->mounts[i].target, O_PATH, 0,
+			RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+
+		if (point < 0)
 			return false;
 	}
 	return true;
@@ -649,13 +655,8 @@ static int set_points_and_root(
 static int keep_numbers(struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
 	json_t *numbers = TAKE_PTR(box->numbers);
-	unsigned int n = 1;
-	int rc = 0;
+	int rc = numbers != NULL ? add_trees(box, spec) : 0;
 
-	for (size_t i = 0; i < spec->n_mounts; i++)
-		n += spec->mounts[i].mode == MOUNT_COW;
-	if (numbers != NULL && n > box->trees)
-		rc = store_live_trees(box->live, n);
 	if (rc == 0 && numbers != NULL && !box->config->rootless &&
 		numbers_keep(box->live, spec, numbers) && has_root(box, spec))
 		rc = leave_root(box, spec->image, live, err);
@@ -707,12 +708,6 @@ bool box_suits(const struct box *box, const struct spec *spec)
 
 	return has_root(box, spec) && !box->disk &&
 	       memcmp(&wanted, &box->place, sizeof(wanted)) == 0;
-}
-
-bool box_waiters_in_the_way(const struct box *box, const struct spec *spec)
-{
-	return has_root(box, spec) &&
-	       rootfs_points_below(&box->rootfs, spec, foreseen(box), "/etc");
 }
 
 int box_order_waiter(struct box *box, int sock, int leaf)

@@ -111,12 +111,6 @@ void box_judge(struct box *box, const struct spec *spec);
  */
 bool box_suits(const struct box *box, const struct spec *spec);
 
-/**
- * box_waiters_in_the_way() - do mount points have to appear where waiters look (users are looked up in /etc)? What is in use is not forgotten (mount_forget()), so the caller ends them before
- * box_start().
- */
-bool box_waiters_in_the_way(const struct box *box, const struct spec *spec);
-
 /** box_order_waiter() - ask the starter for a waiter with its end @sock of a socket pair, in leaf @leaf (both borrowed; -1: no leaf). Return: 0 or -errno. */
 int box_order_waiter(struct box *box, int sock, int leaf) attr_must_use;
 

@@ -83,8 +83,7 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	if (err.code == ERR_NONE && foresight_any(&k->box.foresight))
 		log_debug("keeper", "the beginning of sandbox '%s' was foreseen%s", k->id,
 			k->box.foresight.wrong ? " wrongly" : "");
-	if (err.code == ERR_NONE && (k->box.awaits_processes || !box_suits(&k->box, &spec) ||
-					    box_waiters_in_the_way(&k->box, &spec)))
+	if (err.code == ERR_NONE && (k->box.awaits_processes || !box_suits(&k->box, &spec)))
 		keeper_drop_spare(k);
 	rc = err.code == ERR_NONE ? box_start(&k->box, &spec, &err) : -EINVAL;
 	if (rc == 0) {

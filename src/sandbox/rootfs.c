@@ -580,20 +580,6 @@ static void image_path(const struct rootfs *r, const struct spec *spec, char pat
 		(void)snprintf(path, PATH_MAX, "%s/pool/images/%s/rootfs", r->state, spec->image);
 }
 
-bool rootfs_points_below(
-	const struct rootfs *r, const struct spec *spec, size_t first, const char *dir)
-{
-	char image[PATH_MAX];
-
-	image_path(r, spec, image);
-	for (size_t i = first; i < spec->n_mounts; i++) {
-		if (str_path_under(spec->mounts[i].target, dir) &&
-			needs_point(r, spec, image, &spec->mounts[i]))
-			return true;
-	}
-	return false;
-}
-
 int rootfs_file_point(const struct rootfs *r, const struct spec *spec, const char *target,
 	const char *live, struct err *err)
 {

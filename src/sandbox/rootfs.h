@@ -87,10 +87,6 @@ int rootfs_skeleton_remove(const struct rootfs *r, const char *live, struct err 
 /** rootfs_points_base() - create /proc, /dev and /sys in the layer LIVE/points. */
 int rootfs_points_base(const char *live, struct err *err) attr_must_use;
 
-/** rootfs_points_below() - will rootfs_points() make one below the directory @dir? */
-bool rootfs_points_below(
-	const struct rootfs *r, const struct spec *spec, size_t first, const char *dir);
-
 /** rootfs_points() - create those mount points of @spec, from mount number @first on, in LIVE/points that the root does not show anyway, like the image's own directories of those names. Return: 1 when there are any, 0, or an error. */
 int rootfs_points(const struct rootfs *r, const struct spec *spec, size_t first, const char *live,
 	struct err *err) attr_must_use;
