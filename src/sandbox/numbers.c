@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "checkpoint/dump_wire.h"
 #include "store/copier.h"
+#include "store/origin.h"
 #include "store/tree.h"
 #include "sys/btrfs.h"
 #include "sys/file.h"
@@ -14,7 +15,6 @@
 #include <sys/stat.h>
 
 #define OVERLAY "trusted.overlay."
-#define ORIGIN  OVERLAY "origin"
 #define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV)
 
 /* --- the list --- */
@@ -136,11 +136,11 @@ static int make_parents(int from, const char *path, int to)
 /* Is it there as a copy of another, whose number the program knows? */
 static bool is_renumbered(int dir, const char *name, uint64_t number, struct stat *ret)
 {
-	char handle[256];
+	struct origin o;
 
 	return fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(ret->st_mode) &&
 	       ret->st_nlink == 1 && ret->st_ino != number &&
-	       tree_xattr_get(dir, name, ORIGIN, handle, sizeof(handle)) > 0;
+	       origin_get(OVERLAY, dir, name, &o) > 0;
 }
 
 static int copy_up(int from, const char *path, int to, uint64_t number)

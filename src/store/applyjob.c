@@ -16,12 +16,12 @@
 #include "store/danger.h"
 #include "store/danger_links.h"
 #include "store/follow.h"
+#include "store/origin.h"
 #include "store/verbs.h"
 #include "sys/btrfs.h"
 #include "sys/file.h"
 
 #include <sys/stat.h>
-#include <sys/xattr.h>
 
 struct plan {
 	struct job *job;
@@ -110,73 +110,6 @@ static bool is_ours(const struct plan *p, const struct change *c)
 	       (uint64_t)json_integer_value(json_array_get(entry, 1)) == ctime_ns(&c->before->st);
 }
 
-/* What overlay wrote at copy-up: the lower file's handle (fs/overlayfs/overlayfs.h, struct ovl_fb). */
-struct origin {
-	uint8_t version, magic, len, flags, type;
-	uint8_t uuid[16];
-	uint8_t fid[128];
-} __attribute__((packed));
-
-static int handle_open(int mount, const struct origin *o, size_t n)
-{
-	union {
-		struct file_handle h;
-		char room[sizeof(struct file_handle) + 128];
-	} u = { .h = { .handle_bytes = (unsigned int)n, .handle_type = o->type } };
-	int fd;
-
-	memcpy(u.h.f_handle, o->fid, n);
-	fd = open_by_handle_at(mount, &u.h, O_PATH | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
-}
-
-/* Return: 1 and what the handle of @n bytes leads to, 0 when there is no such thing any more, negative when it cannot be told. */
-static int handle_stat(int mount, const struct origin *o, size_t n, struct stat *ret)
-{
-	cleanup_fd int fd = handle_open(mount, o, n);
-
-	if (fd < 0)
-		return fd == -ESTALE ? 0 : fd;
-	return fstat(fd, ret) == 0 && ret->st_nlink > 0;
-}
-
-static bool handle_opens(int mount, const struct origin *o, size_t n)
-{
-	struct stat st;
-
-	return handle_stat(mount, o, n, &st) != 0;
-}
-
-static ssize_t origin_get(const struct plan *p, int dir, const char *name, struct origin *ret)
-{
-	char xattr[64];
-
-	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
-	return tree_xattr_get(dir, name, xattr, ret, sizeof(*ret));
-}
-
-/* @n: of the attribute. Return: bytes of the handle; negative when there is none. */
-static ssize_t origin_size(const struct origin *o, ssize_t n)
-{
-	if (n < (ssize_t)offsetof(struct origin, fid) || o->magic != 0xfb || o->len != n)
-		return -ENODATA;
-	return n - (ssize_t)offsetof(struct origin, fid);
-}
-
-/* Of the file in a layer that the handle in @o leads to: what was that copied up from? */
-static ssize_t origin_above(
-	const struct plan *p, const struct origin *o, size_t n, struct origin *ret)
-{
-	cleanup_fd int fd = handle_open(p->job->store.pool, o, n);
-	char xattr[64], path[64];
-
-	if (fd < 0)
-		return fd;
-	(void)snprintf(xattr, sizeof(xattr), "%sorigin", p->a.xattr);
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return origin_size(ret, getxattr(path, xattr, ret, sizeof(*ret)));
-}
-
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -204,18 +137,18 @@ static uint64_t first_of_origin(const struct plan *p, int dir, const char *name,
 	struct stat host, st;
 	struct statx x;
 	ssize_t n = btrfs_is(p->job->store.pool) && fstat(p->a.layers[p->a.n - 1].root, &host) == 0
-			    ? origin_size(&o, origin_get(p, dir, name, &o))
+			    ? origin_size(&o, origin_get(p->a.xattr, dir, name, &o))
 			    : -ENODATA;
 
 	for (size_t i = 0; n >= 0 && i < p->a.n; i++) {
-		cleanup_fd int fd = handle_open(p->job->store.pool, &o, (size_t)n);
+		cleanup_fd int fd = origin_open(p->job->store.pool, &o, (size_t)n);
 
 		if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev == host.st_dev ||
 			statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &x) < 0 ||
 			(x.stx_mask & STATX_BTIME) == 0)
 			break;
 		ns = earlier(ns, (uint64_t)x.stx_btime.tv_sec * NS_PER_S + x.stx_btime.tv_nsec);
-		n = origin_above(p, &o, (size_t)n, &o);
+		n = origin_above(p->job->store.pool, p->a.xattr, &o, (size_t)n, &o);
 	}
 	return ns;
 }
@@ -236,7 +169,8 @@ static uint64_t decided_ns(const struct plan *p, const struct change *c)
 
 		if (c->before->kind == FOUND_FILE &&
 			(a->kind == FOUND_NONE ||
-				(a->kind == FOUND_FILE && origin_get(p, dir, name, &o) < 0)))
+				(a->kind == FOUND_FILE &&
+					origin_get(p->a.xattr, dir, name, &o) < 0)))
 			return p->since_ns;
 		if (a->kind == FOUND_NONE)
 			name = a->name;
@@ -244,37 +178,14 @@ static uint64_t decided_ns(const struct plan *p, const struct change *c)
 			p, dir, name, first_at_path(p, c, birth_ns(p, a->layer, dir, name)));
 	}
 	if (c->parent != NULL && c->parent->n > 0 && c->parent->parts[0].layer != base &&
-		origin_get(p, c->parent->parts[0].fd, ".", &o) >= 0)
+		origin_get(p->a.xattr, c->parent->parts[0].fd, ".", &o) >= 0)
 		return birth_ns(p, c->parent->parts[0].layer, c->parent->parts[0].fd, "");
 	return p->since_ns;
 }
 
-/* What is in a layer may have been copied up from the host, and from there into the next: the first counts. Return: bytes of its handle; negative when there is none. */
 static ssize_t origin_read(const struct plan *p, int dir, const char *name, struct origin *ret)
 {
-	ssize_t n = origin_size(ret, origin_get(p, dir, name, ret)), above;
-
-	for (size_t i = 0; n >= 0 && i < p->a.n; i++) {
-		struct origin o;
-
-		above = origin_above(p, ret, (size_t)n, &o);
-		if (above < 0)
-			break;
-		*ret = o;
-		n = above;
-	}
-	return n;
-}
-
-/* @n bytes of @o as they are recorded. */
-static char *origin_text(const struct origin *o, size_t n)
-{
-	cleanup_buf struct buf out = BUF_INIT(1U << 10);
-
-	buf_fmt(&out, "%02x", o->type);
-	for (size_t i = 0; i < n; i++)
-		buf_fmt(&out, "%02x", o->fid[i]);
-	return str_dup(buf_cstr(&out));
+	return origin_first(p->job->store.pool, p->a.xattr, dir, name, p->a.n, ret);
 }
 
 static void find_successors(struct plan *p)
@@ -340,9 +251,9 @@ static bool origin_lives(const struct plan *p, const struct found *f)
 
 	if (n < 0)
 		return true;
-	return handle_opens(
+	return origin_opens(
 		       p->source >= 0 ? p->source : p->a.layers[p->a.n - 1].root, &o, (size_t)n) ||
-	       handle_opens(p->job->store.pool, &o, (size_t)n) || was_succeeded(p, &o, (size_t)n);
+	       origin_opens(p->job->store.pool, &o, (size_t)n) || was_succeeded(p, &o, (size_t)n);
 }
 
 /* Is it @st that an earlier apply of this sandbox left somewhere in this directory, put back when that was undone, say? */
@@ -368,7 +279,7 @@ static bool origin_moved(const struct plan *p, const struct change *c)
 	int dir = found_at(c->after, &name);
 	ssize_t n = p->elsewhere ? -ENODATA : origin_read(p, dir, name, &o);
 
-	return n >= 0 && handle_stat(p->a.layers[p->a.n - 1].root, &o, (size_t)n, &st) == 1 &&
+	return n >= 0 && origin_stat(p->a.layers[p->a.n - 1].root, &o, (size_t)n, &st) == 1 &&
 	       ctime_ns(&st) >= decided_ns(p, c) &&
 	       !(S_ISDIR(st.st_mode) && (int64_t)ctime_ns(&st) == mtime_ns(&st)) &&
 	       !left_by_us(p, &st);
@@ -388,7 +299,7 @@ static void count_copied(struct plan *p, const struct change *c)
 	if (!p->job->store.rootless || p->elsewhere)
 		return;
 	copied = a->kind == FOUND_FILE && a->layer + 2 == p->a.n && a->st.st_nlink == 1 &&
-		 origin_get(p, dir, name, &(struct origin){ 0 }) == 0;
+		 origin_get(p->a.xattr, dir, name, &(struct origin){ 0 }) == 0;
 	if (copied && b->kind == FOUND_NONE)
 		(void)json_array_append_new(p->copied, apply_hex(c->path));
 	else if (!copied && b->kind == FOUND_FILE)
@@ -464,7 +375,7 @@ static bool is_another(const struct plan *p, const struct merged *dir)
 	n = origin_read(p, dir->parts[dir->n - 2].fd, ".", &o);
 	if (n < 0 || fstat(dir->parts[dir->n - 1].fd, &is) < 0)
 		return false;
-	there = handle_stat(p->a.layers[p->a.n - 1].root, &o, (size_t)n, &was);
+	there = origin_stat(p->a.layers[p->a.n - 1].root, &o, (size_t)n, &was);
 	return there == 0 || (there == 1 && (was.st_ino != is.st_ino || was.st_dev != is.st_dev));
 }
 
