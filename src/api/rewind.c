@@ -127,8 +127,10 @@ static int rewind_halt(struct sandbox *sb, const struct live *to, struct err *er
 	rc = sandbox_save(sb, false, err);
 	if (rc < 0)
 		return rc;
-	if (to != NULL)
+	if (to != NULL) {
 		execs_come_back(sb, to->execs);
+		hold_take(sb);
+	}
 	return sandbox_halt(sb, "rewind", 0, err);
 }
 
@@ -155,6 +157,8 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 	if (live != NULL)
 		execs_come_back(sb, live->execs);
 	rc = rewind_files(sb, s, err);
+	if (rc < 0 && halted)
+		hold_drop(sb);
 	if (rc < 0 && !halted)
 		execs_come_back(sb, NULL); /* it is suspended, as before */
 	if (rc < 0 && halted)

@@ -222,6 +222,7 @@ void sandbox_clear(struct sandbox *sb)
 
 	(void)fault("sandbox.remove.marked");
 	sandbox_drop_keeper(sb, false);
+	hold_drop(sb);
 	slot_free(srv, (uint32_t)json_integer_value(json_object_get(sb->doc, "slot")));
 	execs_lost(sb, "killed", "the sandbox was removed");
 	sandbox_trash_note(srv, sb->id);

@@ -44,7 +44,7 @@ void sandbox_bind(struct sandbox *sb, json_int_t init_pid)
 	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
 }
 
-void sandbox_tell_clocks(json_t *event, const json_t *ok)
+void sandbox_tell_changes(json_t *event, const json_t *ok)
 {
 	json_int_t ms = (json_int_t)NS_PER_MS;
 	json_int_t back_ns = json_integer_value(json_object_get(ok, "clocks_back_ns"));
@@ -52,6 +52,8 @@ void sandbox_tell_clocks(json_t *event, const json_t *ok)
 	if (back_ns > 0)
 		(void)json_object_set_new(
 			event, "clocks_back_ms", json_integer((back_ns + ms - 1) / ms));
+	if (json_is_true(json_object_get(ok, "devices_changed")))
+		(void)json_object_set_new(event, "devices_changed", json_true());
 }
 
 void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
@@ -64,7 +66,7 @@ void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
 	credentials_started(sb);
 	(void)json_object_del(sb->doc, "error");
 	sandbox_set_time(sb, "started");
-	sandbox_tell_clocks(event, ok);
+	sandbox_tell_changes(event, ok);
 	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED, event);
 }
 
@@ -100,6 +102,9 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 		rc = sandbox_make_disk(sb, err);
 	if (rc < 0)
 		return rc;
+	if (processes != NULL)
+		hold_give(sb, processes);
+	hold_drop(sb);
 	request = json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb));
 	if (processes != NULL)
 		(void)json_object_set_new(request, "template", json_string(processes->id));

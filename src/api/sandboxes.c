@@ -66,6 +66,7 @@ void sandbox_unref(struct sandbox *sb)
 	if (sb == NULL || --sb->refs > 0)
 		return;
 	execs_forget(sb);
+	hold_drop(sb);
 	json_decref(sb->doc);
 	mishaps_clear(&sb->mishaps);
 	gateway_trouble_over(sb);

@@ -387,8 +387,9 @@ int server_storage_init(struct server *srv, json_t *request, struct err *err)
 	int rc = storage_run(srv, json_incref(request), err);
 
 	if (rc < 0 && err->code == ERR_BUSY) {
-		/* a pool that has to be mounted anew is held by the prepared keepers too */
+		/* a pool that has to be mounted anew is held by the prepared keepers too, and for suspended sandboxes */
 		keeper_drop_pool(srv);
+		hold_drop_all(srv);
 		rc = storage_run(srv, json_incref(request), err);
 	}
 	json_decref(request);
@@ -611,6 +612,7 @@ static struct server *server_new(const struct server_setup *setup)
 	srv->uid = geteuid();
 	srv->group = setup->group;
 	srv->spawn_fd = setup->spawn_fd;
+	srv->hold_listener = -1;
 	(void)snprintf(srv->process_error, sizeof(srv->process_error), "%s", setup->process_error);
 	srv->pool.target = pool != NULL && str_to_u64(pool, 0, POOL_MAX, &target) == 0
 				   ? (unsigned int)target
@@ -688,6 +690,7 @@ static void end_listening(struct server *srv)
 	struct waiters turn;
 
 	waiters_init(&turn);
+	hold_end(srv);
 	if (unlink(srv->socket) < 0)
 		log_debug("server", "remove '%s': %s", srv->socket, strerrordesc_np(errno));
 	while (http_backlog(&srv->http))

@@ -9,6 +9,7 @@
 #define CAY_API_SERVER_H
 
 #include "api/gateways.h"
+#include "api/hold.h"
 #include "api/index.h"
 #include "api/keeper_pool.h"
 #include "api/mishaps.h"
@@ -126,6 +127,8 @@ struct sandbox {
 	struct idleness idle;
 	json_t *steps_due; /* numbers of ended steps whose snapshot is not there yet: api/steps.h */
 	bool checkpointing; /* a fiber sees to them */
+	struct hold held;   /* while its processes are elsewhere: api/hold.h */
+	bool hold_wanted;   /* hold_take() waits for it */
 	bool lazy_failed;   /* the last resume, which might have been a lazy one */
 	bool locked;        /* an operation that may not meet another is under way */
 	bool lent;     /* it only listens to a command: sandbox_lock_beside() may have its lock */
@@ -209,6 +212,7 @@ struct server {
 	struct journal *journal;
 	int flushed; /* how it went the last time: server_flush() */
 	struct process_source *processes;
+	int hold_listener;       /* of api/hold.h; -1 before anything was */
 	char process_error[200]; /* why there are no process events; "" = there are */
 	uv_poll_t spawn_poll, process_poll;
 	uv_prepare_t prepare;

@@ -58,10 +58,13 @@ static void count_as_suspended(struct sandbox *sb)
 static int end_processes(struct sandbox *sb, const char *memory, struct err *err)
 {
 	uint64_t patience_ns = fault("sandbox.suspend.impatient") < 0 ? 0 : SUSPEND_NS;
-	int exact, rc = framelink_call(&sb->keeper->link,
-			   json_pack("{s:s,s:s}", "verb", "suspend", "memory", memory),
-			   clock_now_ns() + patience_ns, NULL, err);
+	int exact, rc;
 	struct err doubt;
+
+	hold_take(sb);
+	rc = framelink_call(&sb->keeper->link,
+		json_pack("{s:s,s:s}", "verb", "suspend", "memory", memory),
+		clock_now_ns() + patience_ns, NULL, err);
 
 	if (rc == 0 || (!sb->keeper->link.dead && err->code != ERR_TIMEOUT))
 		return rc;
@@ -235,7 +238,7 @@ static int restore_held(
 	json_int_t pid = json_integer_value(json_object_get(ok, "init_pid"));
 	int rc;
 
-	sandbox_tell_clocks(event, ok);
+	sandbox_tell_changes(event, ok);
 	sandbox_bind(sb, pid);
 	credentials_started(sb);
 	rc = live_hold(sb, l, err);
@@ -331,10 +334,12 @@ int sandbox_forget_processes(struct sandbox *sb, const char *reason, struct err 
 		(void)err_raise_sys(err, rc, "write sandbox '%s'", sb->name);
 	if (rc == 0)
 		rc = sandbox_save(sb, false, err);
-	if (rc == 0)
+	if (rc == 0) {
+		hold_drop(sb);
 		sandbox_disowned_processes(sb, memory, reason);
-	else
+	} else {
 		sandbox_take_back(sb, was);
+	}
 	json_decref(was);
 	return rc;
 }

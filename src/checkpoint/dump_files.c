@@ -267,17 +267,18 @@ static int add_by_name(struct dump *d, struct subject *s, struct err *err)
 	return 0;
 }
 
-/* By which number the program knows the file that it writes to. Only overlays give numbers of other files (sandbox/numbers.h). */
+/* By which numbers the program knows the file that it writes to. Only overlays give numbers of other files (sandbox/numbers.h), and device numbers that are free again. */
 static void note_number(struct dump *d, const struct subject *s)
 {
 	struct statfs fs;
-	char number[24];
+	char numbers[48];
 
 	if ((s->out.flags & O_ACCMODE) == O_RDONLY || fstatfs(s->copy, &fs) < 0 ||
 		fs.f_type != OVERLAYFS_SUPER_MAGIC)
 		return;
-	(void)snprintf(number, sizeof(number), "%lu ", (unsigned long)s->st.st_ino);
-	buf_str(&d->numbers, number);
+	(void)snprintf(numbers, sizeof(numbers), "%lu %lu ", (unsigned long)s->st.st_ino,
+		(unsigned long)s->st.st_dev);
+	buf_str(&d->numbers, numbers);
 	buf_add(&d->numbers, s->target, s->target_n);
 	buf_char(&d->numbers, '\0');
 }

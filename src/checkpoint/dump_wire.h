@@ -48,7 +48,7 @@ struct dump_slot {
 	uint32_t number;      /* of the terminal, in its own file system of @device */
 };
 
-/* With LOOKED comes, where there is any, a memory file of so many bytes at most: of each file of an overlay that is open for writing "INODE PATH", and a NUL. */
+/* With LOOKED comes, where there is any, a memory file of so many bytes at most: of each file of an overlay that is open for writing "INODE DEVICE PATH", and a NUL. */
 #define DUMP_NUMBERS_MAX (256U << 10)
 
 /** struct dump_order - who is to be captured. PREPARE and ORDER; with the first only the pids, which run. */

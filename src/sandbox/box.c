@@ -651,14 +651,20 @@ static int set_points_and_root(
 	return rc > 0 ? forget_lookups(box, spec, foreseen(box), err) : rc;
 }
 
-/* A root that is there already does not see what comes into its upper. */
+/* A root that is there already does not see what comes into its upper, and has the numbers that were free. */
 static int keep_numbers(struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
+	const struct devices *devices = &box->rootfs.devices;
 	json_t *numbers = TAKE_PTR(box->numbers);
 	int rc = numbers != NULL ? add_trees(box, spec) : 0;
+	bool anew;
 
-	if (rc == 0 && numbers != NULL && !box->config->rootless &&
-		numbers_keep(box->live, spec, numbers) && has_root(box, spec))
+	box->devices_changed = numbers != NULL;
+	anew = box->config->rootless ? devices->n_places > 0 : devices_kept(devices, "/");
+
+	if (rc == 0 && numbers != NULL && !box->config->rootless)
+		anew = numbers_keep(box->live, spec, numbers) || anew;
+	if (rc == 0 && anew && has_root(box, spec))
 		rc = leave_root(box, spec->image, live, err);
 	json_decref(numbers);
 	return rc;
@@ -675,7 +681,11 @@ static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 		rc = set_points_and_root(box, spec, live, err);
 	if (rc == 0)
 		rc = make_trees(box, spec, err);
-	return rc == 0 ? finish_mounts(box, spec, live, err) : rc;
+	if (rc == 0)
+		rc = finish_mounts(box, spec, live, err);
+	if (devices_all_right(&box->rootfs.devices))
+		box->devices_changed = false;
+	return rc;
 }
 
 /* Before init's predecessor forbids further namespaces: rootless that holds for us too. */
@@ -779,6 +789,7 @@ void box_started(struct box *box)
 	fd_close(&box->time);
 	fd_close(&box->rootfs.userns);
 	fd_close(&box->rootfs.stage);
+	devices_fini(&box->rootfs.devices);
 	if (box->rootfs.disk[0] ==
 		'\0') /* a disk has no path that is ours: where it is mounted only the payload's ids can write */
 		fd_close(&box->live);

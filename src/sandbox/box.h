@@ -60,6 +60,7 @@ struct box {
 	uint32_t slot;
 	struct network network; /* all -1 where this kernel cannot filter packets */
 	struct clocks clocks;   /* of what is to come into it from a template: box_set_clocks() */
+	bool devices_changed;   /* of these files */
 	json_t *numbers; /* of open files of the processes that are awaited (sandbox/numbers.h), or NULL */
 	int timens;       /* a time namespace with these, -1 = none: they are the machine's */
 	uint64_t charged; /* bytes elsewhere that count against the disk limit */

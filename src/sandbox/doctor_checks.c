@@ -10,6 +10,7 @@
 #include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/mount.h"
+#include "sys/mountinfo.h"
 #include "sys/probe.h"
 #include "sys/raw.h"
 
@@ -238,28 +239,21 @@ static void check_subids(const struct doctor *d, struct finding *f)
 		uids >= WANTED_IDS && gids >= WANTED_IDS ? "" : name);
 }
 
+static int add_v1(void *ctx, const struct mountinfo *m)
+{
+	static const char *const names[] = { "memory", "pids", "cpu" };
+
+	for (size_t i = 0; str_eq(m->type, "cgroup") && i < ARRAY_SIZE(names); i++) {
+		if (str_list_has(m->options, names[i]))
+			list_add(ctx, names[i]);
+	}
+	return 0;
+}
+
 /* Which v1 controllers are mounted, as a list. */
 static void v1_controllers(struct buf *list)
 {
-	static const char *const names[] = { "memory", "pids", "cpu" };
-	cleanup_fclose FILE *mounts = fopen("/proc/self/mountinfo", "re");
-	char line[4096];
-
-	while (mounts != NULL && fgets(line, sizeof(line), mounts) != NULL) {
-		const char *options = strstr(line, " - cgroup ");
-
-		options = options == NULL ? NULL : strrchr(options, ' ');
-		for (size_t i = 0; options != NULL && i < ARRAY_SIZE(names); i++) {
-			size_t n = strlen(names[i]);
-
-			for (const char *p = strchr(options, ','); p != NULL;
-				p = strchr(p + 1, ',')) {
-				if (strncmp(p + 1, names[i], n) == 0 &&
-					(p[n + 1] == ',' || p[n + 1] == '\n'))
-					list_add(list, names[i]);
-			}
-		}
-	}
+	(void)!mountinfo_each("/proc/self/mountinfo", add_v1, list);
 }
 
 static void check_cgroup_layout(const struct doctor *d, struct finding *f)

@@ -58,6 +58,8 @@ struct attachment {
 /** struct conn - one connection of cayd. */
 struct conn {
 	struct list node;
+	int fds[HELD_MAX]; /* that came with what was read last */
+	size_t n_fds;
 	int fd;
 	struct buf in, out;
 	struct list attachments;
@@ -170,7 +172,11 @@ struct keeper {
 	size_t events_sent;     /* how many of @events the primary connection has got */
 	struct capture capture; /* under way while its pid is set: every process is stopped */
 	int capture_numbers;    /* of open files, until they are saved; -1 = none */
-	bool capture_readable;  /* filters of programs, where there are some, can be read */
+	bool capture_numbered;  /* there were some */
+	json_t *claim; /* keeper_verb_claim(), until it is dealt with, and what came with it */
+	int claim_fds[HELD_MAX];
+	size_t n_claim_fds;
+	bool capture_readable; /* filters of programs, where there are some, can be read */
 	struct capture
 		ahead; /* prepared for template @ahead_of: its dumper waits, and nothing is stopped */
 	char ahead_of[ID_LEN + 1];
@@ -412,6 +418,10 @@ void keeper_capture_end(struct keeper *k);
 /** keeper_template_of() - id of the template that @request names, borrowed from it; NULL with @err set. */
 const char *keeper_template_of(const json_t *request, struct err *err);
 
+/** keeper_read_state() - read what keeper_state_path() has of @template. @state: buf_free() in any case. Return: 0 or an error. */
+int keeper_read_state(const struct keeper *k, const char *template, struct buf *state,
+	struct err *err) attr_must_use;
+
 /** keeper_state_path() - where the state of the programs of @template lies: written by the keeper that captures, read by those that restore. */
 void keeper_state_path(const struct keeper *k, const char *template, char path[PATH_MAX]);
 
@@ -425,6 +435,20 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 	struct err *err) attr_must_use;
 /** keeper_restore() - when the sandbox is started: make the processes of the template that @request names, and let them run. @ret: their execs. Return: 0 or an error. */
 int keeper_restore(struct keeper *k, const json_t *request, json_t **ret, struct err *err);
+
+/* --- keeper_devices.c --- */
+
+/** keeper_verb_hold() - give the mounts of the sandbox's overlays to cayd (%HELD_SOCKET). None of who is captured and has nothing to remember. */
+void keeper_verb_hold(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+
+/**
+ * keeper_verb_claim() - before `start`, on a connection of its own, with the descriptors that keeper_verb_hold() has given, of `places`: have the device numbers for the overlays of the processes of the
+ * template that @request names (sandbox/devices.h). Not answered: what cannot be had is said by `start`.
+ */
+void keeper_verb_claim(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
+
+/** keeper_take_claim() - before a start: a claim that has been sent is dealt with. @c: who asks for the start. */
+void keeper_take_claim(struct keeper *k, const struct conn *c);
 
 /** keeper_verb_restore() - make the processes of the template that @request names, and hold them. */
 void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request);
@@ -454,6 +478,9 @@ uint64_t attachment_needs(const struct attachment *a, const struct exec *e);
 
 /** keeper_release() - nobody comes back for the output of @channel any more, or somebody has. */
 void keeper_release(struct keeper *k, uint16_t channel);
+
+/** keeper_conn_close_fds() - close what came with @c. */
+void keeper_conn_close_fds(struct conn *c);
 
 /** keeper_accept() - accept a connection on RUN/keepers/ID.sock, if the peer is root or cayd. */
 void keeper_accept(struct keeper *k);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "sandbox/keeper.h"
+#include "sys/fdpass.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -56,10 +57,18 @@ static void conn_free(struct keeper *k, struct conn *c)
 			keeper_move(k, KEEPER_STOPPING);
 	}
 	list_remove(&c->node);
+	keeper_conn_close_fds(c);
 	fd_close(&c->fd);
 	buf_free(&c->in);
 	buf_free(&c->out);
 	free(c);
+}
+
+void keeper_conn_close_fds(struct conn *c)
+{
+	for (size_t i = 0; i < c->n_fds; i++)
+		fd_close(&c->fds[i]);
+	c->n_fds = 0;
 }
 
 bool keeper_conn_read(struct keeper *k, struct conn *c)
@@ -73,9 +82,10 @@ bool keeper_conn_read(struct keeper *k, struct conn *c)
 		c->broken = true;
 		return false;
 	}
-	n = read(c->fd, room, 65536);
+	keeper_conn_close_fds(c);
+	n = fdpass_recv(c->fd, room, 65536, c->fds, HELD_MAX, &c->n_fds);
 	if (n <= 0) {
-		c->broken = n == 0 || (errno != EAGAIN && errno != EINTR);
+		c->broken = n != -EAGAIN;
 		return false;
 	}
 	buf_grown(&c->in, (size_t)n);

@@ -125,6 +125,7 @@ static int save_holders(
 			 ? -EAGAIN
 			 : carry_save(&k->execs, order, &k->box.clocks, &k->first, listed, &state);
 
+	k->capture_numbered = listed != NULL;
 	json_decref(listed);
 	keeper_state_path(k, template, path);
 	if (rc == 0)

@@ -145,12 +145,22 @@ static int go(struct keeper *k, struct err *err)
 		&k->told.listeners[LISTENER_FORKED], &k->loading, err);
 }
 
+int keeper_read_state(
+	const struct keeper *k, const char *template, struct buf *state, struct err *err)
+{
+	char path[PATH_MAX];
+	int rc;
+
+	keeper_state_path(k, template, path);
+	*state = (struct buf)BUF_INIT(CARRY_MAX);
+	rc = file_read_at(AT_FDCWD, path, state);
+	return rc < 0 ? err_raise_sys(err, rc, "read the state of the programs") : 0;
+}
+
 int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns, struct err *err)
 {
 	const char *template;
-	char path[PATH_MAX];
 	json_t *clocks;
-	int rc;
 
 	if (json_object_get(request, "template") == NULL)
 		return 0;
@@ -158,11 +168,8 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 	if (template == NULL)
 		return -EINVAL;
 	k->box.awaits_processes = true;
-	keeper_state_path(k, template, path);
-	k->expected = (struct buf)BUF_INIT(CARRY_MAX);
-	rc = file_read_at(AT_FDCWD, path, &k->expected);
-	if (rc < 0)
-		return err_raise_sys(err, rc, "read the state of the programs");
+	if (keeper_read_state(k, template, &k->expected, err) < 0)
+		return -EINVAL;
 	clocks = carry_clocks(&k->expected);
 	k->box.numbers = carry_numbers(&k->expected);
 	*ret_back_ns = box_set_clocks(&k->box, clocks);

@@ -76,6 +76,8 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 		!str_eq(spec.id, k->id))
 		(void)err_raise(
 			&err, ERR_INVALID, "start: the specification is for sandbox '%s'", spec.id);
+	if (json_object_get(request, "template") != NULL)
+		keeper_take_claim(k, c);
 	if (err.code == ERR_NONE)
 		(void)!keeper_expect(k, request, &back_ns, &err);
 	if (err.code == ERR_NONE)
@@ -99,9 +101,9 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	}
 	if (rc == 0) {
 		keeper_reply(c, id,
-			json_pack("{s:i,s:i,s:I,s:o*}", "init_pid", k->box.init_pid, "fork_pid",
-				k->fork_pid, "clocks_back_ns", (json_int_t)back_ns, "execs",
-				execs));
+			json_pack("{s:i,s:i,s:I,s:b,s:o*}", "init_pid", k->box.init_pid, "fork_pid",
+				k->fork_pid, "clocks_back_ns", (json_int_t)back_ns,
+				"devices_changed", (int)k->box.devices_changed, "execs", execs));
 		return;
 	}
 	spec_fini(&spec);
@@ -491,6 +493,8 @@ static const struct {
 	verb_fn *fn;
 } verbs[] = {
 	{ "prepare", verb_prepare },
+	{ "hold", keeper_verb_hold },
+	{ "claim", keeper_verb_claim },
 	{ "start", verb_start },
 	{ "exec", verb_exec },
 	{ "execute", verb_execute },

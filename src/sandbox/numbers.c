@@ -19,19 +19,30 @@
 
 /* --- the list --- */
 
+/* Take a number and the blank behind it off the front of @text. */
+static bool take_number(const char **text, json_int_t *ret)
+{
+	const char *blank = strchr(*text, ' ');
+	cleanup_free char *digits =
+		blank != NULL ? str_dupf("%.*s", (int)(blank - *text), *text) : NULL;
+	uint64_t number;
+
+	if (blank == NULL || str_to_u64(digits, 1, INT64_MAX, &number) < 0)
+		return false;
+	*ret = (json_int_t)number;
+	*text = blank + 1;
+	return true;
+}
+
 static json_t *entry(const char *text)
 {
-	uint64_t number;
-	const char *path = strchr(text, ' ');
-	cleanup_free char *digits =
-		path != NULL ? str_dupf("%.*s", (int)(path - text), text) : NULL;
-	json_t *name = path != NULL ? json_string(path + 1) : NULL; /* not all are UTF-8 */
+	json_int_t inode, device;
+	json_t *path;
 
-	if (name != NULL && str_to_u64(digits, 1, INT64_MAX, &number) == 0 &&
-		str_path_clean(path + 1))
-		return json_pack("[I, o]", (json_int_t)number, name);
-	json_decref(name);
-	return NULL;
+	if (!take_number(&text, &inode) || !take_number(&text, &device) || !str_path_clean(text))
+		return NULL;
+	path = json_string(text); /* not all are UTF-8 */
+	return path != NULL ? json_pack("[I, o, I]", inode, path, device) : NULL;
 }
 
 json_t *numbers_listed(int fd)

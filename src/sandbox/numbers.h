@@ -4,7 +4,7 @@
  *
  * An overlay shows a file that was copied up under the number of what it was copied from, but only while the copy lies in its upper. Captured, the copy is in a layer, and would be shown under
  * a number of its own. So a file that was open is copied up again, with the attribute that says where it came from at first (trusted.overlay.origin; the kernel's ovl_check_origin() looks it
- * up by handle, wherever it is). A file that shares its blocks (reflink) costs its list of extents. Device numbers are each mount's own, and cannot be kept.
+ * up by handle, wherever it is). A file that shares its blocks (reflink) costs its list of extents. Device numbers are each mount's own: sandbox/devices.h.
  *
  * Root mode on btrfs: elsewhere layers are copies, or overlays do not know where a file came from.
  */
@@ -13,7 +13,7 @@
 
 #include "sandbox/spec.h"
 
-/** numbers_listed() - what a dumper says (%DUMP_NUMBERS_MAX) as a list of [number, path]; new reference, NULL when @fd is -1 or there is nothing. */
+/** numbers_listed() - what a dumper says (%DUMP_NUMBERS_MAX) as a list of [inode, path, device]; new reference, NULL when @fd is -1 or there is nothing. */
 json_t *numbers_listed(int fd);
 
 /**

@@ -8,6 +8,7 @@
 #include "sys/file.h"
 #include "sys/mount.h"
 #include "sys/raw.h"
+#include "sys/urgency.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -15,6 +16,8 @@
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+
+#define TRIES 7 /* to get the right numbers */
 
 void overlay_fini(struct overlay *o)
 {
@@ -78,13 +81,22 @@ static int configure(const struct rootfs *r, int fs, const struct overlay *o)
 	return rc;
 }
 
+/* In the instant in which it is made. */
+static void give_numbers(const struct overlay *o)
+{
+	if (o->devices != NULL)
+		devices_give(o->devices, o->place, o->try);
+}
+
 static int create_overlay(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
 {
 	cleanup_fd int fs = fsopen("overlay", FSOPEN_CLOEXEC);
 	int rc = fs < 0 ? -errno : configure(r, fs, o);
 
-	if (rc == 0)
-		rc = raw_result(fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0));
+	if (rc < 0)
+		return rc;
+	give_numbers(o);
+	rc = raw_result(fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0));
 	return rc < 0 ? rc : raw_result(fsmount(fs, FSMOUNT_CLOEXEC, attrs));
 }
 
@@ -105,6 +117,7 @@ static int create_overlay_old(const struct rootfs *r, const struct overlay *o, u
 		return -E2BIG;
 	if (mkdirat(r->stage, "old", 0755) < 0 && errno != EEXIST)
 		return -errno;
+	give_numbers(o);
 	if (mount("overlay", ROOTFS_STAGE "/old", "overlay", 0, buf_cstr(&text)) < 0)
 		return -errno;
 	mount_fd = mount_clone(AT_FDCWD, ROOTFS_STAGE "/old", false);
@@ -165,13 +178,10 @@ static int mount_as_stranger(const struct rootfs *r, const struct overlay *o, un
 }
 
 /* Over idmapped layers the mounter's file-system ids must be mapped, else the overlay comes up read-only without a word. */
-int overlay_mount(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
+static int mount_as_owner(const struct rootfs *r, const struct overlay *o, unsigned int attrs)
 {
-	int rc, mount, back;
+	int rc = r->rootless ? 0 : cred_set_fsids(r->base, r->base), mount, back;
 
-	if (o->stranger && !ablated("host_as_stranger"))
-		return mount_as_stranger(r, o, attrs);
-	rc = r->rootless ? 0 : cred_set_fsids(r->base, r->base);
 	if (rc < 0)
 		return rc;
 	mount = mount_anew(r, o, attrs);
@@ -179,4 +189,29 @@ int overlay_mount(const struct rootfs *r, const struct overlay *o, unsigned int 
 	if (back < 0 && mount >= 0)
 		(void)close(mount);
 	return back < 0 ? back : mount;
+}
+
+static int mount_numbered(const struct rootfs *r, struct overlay *o, unsigned int attrs)
+{
+	int mount;
+
+	/* who waits for a processor meanwhile finds the numbers gone */
+	urgency_set(true);
+	for (o->try = 0;; o->try++) {
+		mount = mount_as_owner(r, o, attrs);
+		if (mount < 0 || devices_right(o->devices, o->place, mount) || o->try == TRIES)
+			break;
+		(void)close(mount);
+	}
+	urgency_set(false);
+	return mount;
+}
+
+int overlay_mount(const struct rootfs *r, struct overlay *o, unsigned int attrs)
+{
+	if (o->stranger && !ablated("host_as_stranger"))
+		return mount_as_stranger(r, o, attrs);
+	if (o->devices != NULL && devices_kept(o->devices, o->place))
+		return mount_numbered(r, o, attrs);
+	return mount_as_owner(r, o, attrs);
 }

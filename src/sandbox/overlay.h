@@ -9,6 +9,7 @@
 #ifndef CAY_SANDBOX_OVERLAY_H
 #define CAY_SANDBOX_OVERLAY_H
 
+#include "sandbox/devices.h"
 #include "sandbox/rootfs.h"
 #include <limits.h>
 
@@ -16,9 +17,13 @@
  * struct overlay - its layers as paths in the keeper's mount namespace, top first. Zero-initialise; no upper and work: read-only.
  * @stranger: made by somebody who owns nothing of the layers and overrides nothing. The kernel asks for the rights of the maker of an overlay, too, each time
  * that something is looked up, listed or opened, so what others may not read nobody reads through this one, root of the host included; whenever it came there.
+ * @place: where it will be mounted, and @devices: which numbers it gets there; NULL: any.
  */
 struct overlay {
 	bool stranger;
+	const char *place;
+	struct devices *devices;
+	unsigned int try; /* to get them */
 	char **lower;
 	size_t n;
 	char upper[PATH_MAX], work[PATH_MAX];
@@ -35,7 +40,6 @@ void overlay_add_lower(struct overlay *o, const char *path);
  * @r: whose staging directory and ids are used. @attrs: MOUNT_ATTR_* of the mount.
  * Return: mount descriptor owned by the caller, or -errno (ELOOP: a layer lies below another layer's directory).
  */
-int overlay_mount(
-	const struct rootfs *r, const struct overlay *o, unsigned int attrs) attr_must_use;
+int overlay_mount(const struct rootfs *r, struct overlay *o, unsigned int attrs) attr_must_use;
 
 #endif

@@ -287,7 +287,7 @@ static int mount_failed(const struct overlay *o, int rc, struct err *err)
 int rootfs_root(struct rootfs *r, const char *image, const struct spec_layers *lower,
 	const char *live, struct err *err)
 {
-	cleanup(overlay_fini) struct overlay o = { 0 };
+	cleanup(overlay_fini) struct overlay o = { .place = "/", .devices = &r->devices };
 	char path[PATH_MAX], dir[PATH_MAX];
 	int rc = stage_pool(r, err);
 
@@ -320,7 +320,7 @@ static unsigned int data_attrs(void)
 int rootfs_cow(struct rootfs *r, const struct spec_mount *m, const char *live, char *staged,
 	size_t size, struct err *err)
 {
-	cleanup(overlay_fini) struct overlay o = { 0 };
+	cleanup(overlay_fini) struct overlay o = { .place = m->target, .devices = &r->devices };
 	int rc = stage_pool(r, err);
 
 	if (rc == 0)

@@ -10,6 +10,7 @@
 #define CAY_SANDBOX_ROOTFS_H
 
 #include "base/err.h"
+#include "sandbox/devices.h"
 #include "sandbox/spec.h"
 
 /*
@@ -29,7 +30,8 @@ struct rootfs {
 	int userns;        /* U1, for idmapped layers; -1 when rootless */
 	uid_t base;        /* host uid of uid 0 inside */
 	unsigned int n_attached;
-	char pool[256]; /* path of the staged pool; empty before it is needed */
+	struct devices devices; /* kept for the overlays that are to be made */
+	char pool[256];         /* path of the staged pool; empty before it is needed */
 	char disk
 		[256]; /* path of the sandbox's own staged disk, which holds its trees; empty when it has none */
 };

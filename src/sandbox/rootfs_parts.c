@@ -121,9 +121,9 @@ static void like_below(
 static int mount_part(struct rootfs *r, const struct spec_layers *lower, const char *live,
 	const char *name, struct err *err)
 {
-	cleanup(overlay_fini) struct overlay o = { 0 };
 	char path[PATH_MAX], host[PART_NAME_SIZE + 1], upper[PART_NAME_SIZE + 16],
 		work[PART_NAME_SIZE + 16];
+	cleanup(overlay_fini) struct overlay o = { .place = host, .devices = &r->devices };
 	cleanup_fd int dir = open(live, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	bool fresh;
 	int rc;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "sys/file.h"
+#include "sys/mountinfo.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,57 +16,27 @@
 
 static const char *const v1_names[CGROUP_V1_COUNT] = { "memory", "pids", "cpu" };
 
-/* One line of /proc/self/mountinfo: mount point, file system type, super options; fields point into @line. */
-static bool mountinfo_fields(char *line, char **point, char **type, char **options)
-{
-	char *field[5], *tail, *save = NULL;
-
-	tail = strstr(line, " - ");
-	if (tail == NULL)
-		return false;
-	*tail = '\0';
-	tail += 3;
-	for (size_t i = 0; i < ARRAY_SIZE(field); i++) {
-		field[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
-		if (field[i] == NULL)
-			return false;
-	}
-	*point = field[4];
-	*type = strtok_r(tail, " ", &save);
-	if (*type == NULL || strtok_r(NULL, " ", &save) == NULL)
-		return false;
-	*options = strtok_r(NULL, " ", &save);
-	return *options != NULL;
-}
-
 struct mounts {
 	char v2[256];
 	char v1[CGROUP_V1_COUNT][256];
 };
 
-static int find_mounts(struct mounts *m)
+static int find_mount(void *ctx, const struct mountinfo *mount)
 {
-	cleanup_buf struct buf text = BUF_INIT(1 << 22);
-	int rc = file_read_at(AT_FDCWD, "/proc/self/mountinfo", &text);
-	char *save = NULL;
+	struct mounts *m = ctx;
 
-	if (rc < 0)
-		return rc;
-	for (char *line = strtok_r(text.p, "\n", &save); line != NULL;
-		line = strtok_r(NULL, "\n", &save)) {
-		char *point, *type, *options;
-
-		if (strstr(line, " - cgroup") == NULL ||
-			!mountinfo_fields(line, &point, &type, &options))
-			continue;
-		if (str_eq(type, "cgroup2") && m->v2[0] == '\0')
-			(void)!str_copy(m->v2, sizeof(m->v2), point);
-		for (size_t i = 0; str_eq(type, "cgroup") && i < CGROUP_V1_COUNT; i++) {
-			if (m->v1[i][0] == '\0' && str_list_has(options, v1_names[i]))
-				(void)!str_copy(m->v1[i], sizeof(m->v1[i]), point);
-		}
+	if (str_eq(mount->type, "cgroup2") && m->v2[0] == '\0')
+		(void)!str_copy(m->v2, sizeof(m->v2), mount->point);
+	for (size_t i = 0; str_eq(mount->type, "cgroup") && i < CGROUP_V1_COUNT; i++) {
+		if (m->v1[i][0] == '\0' && str_list_has(mount->options, v1_names[i]))
+			(void)!str_copy(m->v1[i], sizeof(m->v1[i]), mount->point);
 	}
 	return 0;
+}
+
+static int find_mounts(struct mounts *m)
+{
+	return mountinfo_each("/proc/self/mountinfo", find_mount, m);
 }
 
 /* Path of this process in the v2 hierarchy, "" if none. */

@@ -2,6 +2,7 @@
 #include "sys/probe.h"
 #include "base/str.h"
 #include "sys/file.h"
+#include "sys/mountinfo.h"
 #include "sys/raw.h"
 
 #include <poll.h>
@@ -72,23 +73,29 @@ int probe_enter_userns(int flags)
 	return rc == 0 ? use_capability() : rc;
 }
 
+struct cgroup2 {
+	char point[256];
+};
+
+static int find_cgroup2(void *ctx, const struct mountinfo *m)
+{
+	struct cgroup2 *found = ctx;
+
+	return str_eq(m->type, "cgroup2") &&
+	       str_copy(found->point, sizeof(found->point), m->point) == 0;
+}
+
 int probe_cgroup(char *path, size_t size, bool *ret_is_root)
 {
-	cleanup_buf struct buf mounts = BUF_INIT(1 << 22), own = BUF_INIT(1 << 16);
-	char *line, *save = NULL, point[256] = "", *rest;
+	cleanup_buf struct buf own = BUF_INIT(1 << 16);
+	struct cgroup2 mounted = { "" };
+	char *rest;
 
-	if (file_read_at(AT_FDCWD, "/proc/self/mountinfo", &mounts) < 0 ||
-		file_read_at(AT_FDCWD, "/proc/self/cgroup", &own) < 0 || own.n == 0 ||
-		mounts.n == 0)
+	if (mountinfo_each("/proc/self/mountinfo", find_cgroup2, &mounted) < 0 ||
+		file_read_at(AT_FDCWD, "/proc/self/cgroup", &own) < 0 || own.n == 0)
 		return -ENOENT;
-	for (line = strtok_r(mounts.p, "\n", &save); line != NULL;
-		line = strtok_r(NULL, "\n", &save)) {
-		if (strstr(line, " - cgroup2 ") != NULL &&
-			sscanf(line, "%*s %*s %*s %*s %255s", point) == 1)
-			break;
-	}
 	rest = str_starts(own.p, "0::") ? own.p : strstr(own.p, "\n0::");
-	if (point[0] == '\0' || rest == NULL)
+	if (mounted.point[0] == '\0' || rest == NULL)
 		return -ENOENT;
 	rest = strchr(rest, '/');
 	if (rest == NULL)
@@ -97,7 +104,7 @@ int probe_cgroup(char *path, size_t size, bool *ret_is_root)
 	if (str_ends(rest, "/server"))
 		rest[strlen(rest) - strlen("/server")] = '\0';
 	*ret_is_root = geteuid() == 0 || rest[0] == '\0' || str_eq(rest, "/");
-	return (size_t)snprintf(path, size, "%s%s", point, *ret_is_root ? "" : rest) >= size
+	return (size_t)snprintf(path, size, "%s%s", mounted.point, *ret_is_root ? "" : rest) >= size
 		       ? -ENAMETOOLONG
 		       : 0;
 }
