@@ -20,7 +20,8 @@
 #include <grp.h>
 #include <sys/fsuid.h>
 
-#define INSIDE (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV)
+#define JOURNAL_NEW ".new"
+#define INSIDE      (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV)
 
 int apply_as(uid_t uid, gid_t gid)
 {
@@ -415,16 +416,22 @@ void apply_forget(const struct store *store, const json_t *keep, uint64_t until_
 	}
 }
 
+/* Under a name of its own until it is whole: applies of other sandboxes write theirs at the same time. */
 static int write_journal(int dir, const char *name, const json_t *journal)
 {
 	char *text = json_dumps(journal, JSON_COMPACT);
+	cleanup_free char *new = str_dupf("%s" JOURNAL_NEW, name);
 	cleanup_fd int fd =
-		openat(dir, ".new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+		openat(dir, new, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	int rc = fd < 0 || text == NULL ? -errno : file_write_all(fd, text, strlen(text));
 
 	free(text);
-	if (rc == 0 && (fsync(fd) < 0 || renameat(dir, ".new", dir, name) < 0 || fsync(dir) < 0))
+	if (rc == 0)
+		rc = fault("store.apply.written");
+	if (rc == 0 && (fsync(fd) < 0 || renameat(dir, new, dir, name) < 0 || fsync(dir) < 0))
 		rc = -errno;
+	if (rc < 0)
+		(void)unlinkat(dir, new, 0);
 	return rc;
 }
 
@@ -651,7 +658,7 @@ int apply_recover(
 
 		if (is_journal(names.names[i], id))
 			rc = recover_one(store, dir, names.names[i], undone, finished, &why);
-		else if (id == NULL && str_eq(names.names[i], ".new"))
+		else if (id == NULL && str_ends(names.names[i], JOURNAL_NEW))
 			(void)unlinkat(dir, names.names[i], 0);
 		if (rc < 0 && first == 0) {
 			first = rc;

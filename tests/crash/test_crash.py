@@ -56,6 +56,7 @@ POINTS = [
     "store.apply.journal",
     "store.apply.staged",
     "store.apply.step",
+    "store.apply.written",
     "store.capture.begun",
     "store.capture.filled",
     "store.capture.frozen",

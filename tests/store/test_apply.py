@@ -5,13 +5,15 @@ import errno
 import os
 import random
 import shutil
+import signal
 import stat
 import struct
 import subprocess
 import time
 
-from lib import job
+from lib import job, leaks
 from lib.case import contains, equal, raises, require, timeout
+from lib.cay import wait_until
 from lib.pool import Pool, describe, same_trees
 
 
@@ -1148,3 +1150,21 @@ def test_thousands_of_files(tmp):
         w.later()
         equal(w.apply()["changes"], 2051)
         w.equals_sandbox()
+
+
+@require("root", "btrfs", "loop")
+def test_two_applies_at_once(tmp):
+    """Of two sandboxes: each has the journal that says how to undo it, also while the other one writes its own."""
+    with Pool(tmp, "btrfs") as pool:
+        one, other = World(tmp, pool, "one"), World(tmp, pool, "other")
+        for w in (one, other):
+            change(w)
+        held = one.request(env={"CAY_FAULT": "store.apply.written:2=hold"})
+        wait_until(lambda: leaks.processes().get(held.process.pid, (0, "", ""))[1] == "T", 60, "the first one is held")
+        before = describe(one.host, times=True)
+        equal(other.apply()["applied"], True)
+        other.equals_sandbox()
+        os.kill(held.process.pid, signal.SIGCONT)
+        equal(held.result()["applied"], True)
+        equal(describe(one.host, times=True) == before, False)
+        one.equals_sandbox()
