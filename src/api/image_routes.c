@@ -36,6 +36,29 @@ int images_load(struct server *srv, struct err *err)
 	return catalogue_each(srv->catalogue, CATALOGUE_IMAGES, load_one, srv, err);
 }
 
+/* One that cannot be read is known all the same. */
+static int note_known(void *ctx, const char *id, const char *text)
+{
+	json_t *doc = json_loads(text, 0, NULL);
+
+	if (!telling_is_buried(doc))
+		(void)json_array_append_new(ctx, json_string(id));
+	json_decref(doc);
+	return 0;
+}
+
+json_t *server_known_images(struct server *srv)
+{
+	json_t *ids = json_array();
+	struct err err;
+
+	if (catalogue_each(srv->catalogue, CATALOGUE_IMAGES, note_known, ids, &err) == 0)
+		return ids;
+	log_err("catalogue", &err);
+	json_decref(ids);
+	return NULL;
+}
+
 static int image_save(struct server *srv, const char *id, const json_t *doc, struct err *err)
 {
 	cleanup_free char *text = json_dumps(doc, JSON_COMPACT);
@@ -123,6 +146,16 @@ int api_image_get(struct api_call *call, struct err *err)
 	return img != NULL ? api_reply(call, 200, json_incref(img->doc)) : -ENOENT;
 }
 
+/* Of an import of which nothing came. What cannot be removed goes with the next start. */
+static void discard(struct server *srv, const char *id)
+{
+	struct err err;
+
+	if (job_run(srv, json_pack("{s:s,s:[s]}", "verb", "remove", "images", id), NULL, NULL, NULL,
+		    &err) < 0)
+		log_warn("store", "remove image '%s': %s (the next start clears up)", id, err.msg);
+}
+
 static json_t *image_document(
 	const char *id, const char *name, const char *source, const json_t *ok)
 {
@@ -157,8 +190,10 @@ int api_image_import(struct api_call *call, struct err *err)
 		path, "name", name, "uid", (json_int_t)http_peer_uid(call->conn), "gid",
 		(json_int_t)http_peer_gid(call->conn));
 	rc = job_run(call->srv, request, NULL, NULL, &ok, err);
-	if (rc < 0)
+	if (rc < 0) {
+		discard(call->srv, id.s);
 		return rc;
+	}
 	doc = image_document(id.s, name, path, ok);
 	json_decref(ok);
 	imported.data = json_pack("{s:s,s:s?}", "image", id.s, "name", name);
@@ -166,6 +201,7 @@ int api_image_import(struct api_call *call, struct err *err)
 	rc = image_save(call->srv, id.s, doc, err);
 	(void)telling_done(doc);
 	if (rc < 0) {
+		discard(call->srv, id.s);
 		json_decref(imported.data);
 		json_decref(doc);
 		return rc;

@@ -319,10 +319,10 @@ static int store_recover(struct server *srv)
 	size_t i;
 
 	if (job_run(srv,
-		    json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "verb", "recover", "layers",
+		    json_pack("{s:s,s:o,s:o,s:o,s:o,s:o*,s:o}", "verb", "recover", "layers",
 			    server_known_layers(srv), "sandboxes", server_known_ids(srv), "epochs",
 			    server_known_epochs(srv), "memories", server_known_memories(srv),
-			    "seals", seals_known(srv)),
+			    "images", server_known_images(srv), "seals", seals_known(srv)),
 		    NULL, NULL, &ok, &srv->storage_error) < 0) {
 		log_error("store", "recover: %s", srv->storage_error.msg);
 		json_decref(srv->storage);

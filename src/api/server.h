@@ -828,6 +828,8 @@ int sandbox_settle_rewind(struct sandbox *sb, struct err *err);
 
 /** image_find() - id of an image by id, prefix or name; "host" is itself. NULL with @err set. Borrowed. */
 const char *image_find(struct server *srv, const char *what, struct err *err);
+/** server_known_images() - ids of all images in the catalogue, also of those that cannot be read; NULL: nobody can say. A new reference. */
+json_t *server_known_images(struct server *srv);
 /** images_load() - read them from the catalogue. */
 int images_load(struct server *srv, struct err *err);
 

@@ -491,6 +491,8 @@ static int recover_sweep(const struct recovery *r, struct err *err)
 		sweep_next(&s, "live", json_object_get(r->request, "sandboxes"), UINT64_MAX);
 
 	(void)sweep_next(&s, "memory", json_object_get(r->request, "memories"), UINT64_MAX);
+	if (json_is_array(json_object_get(r->request, "images")))
+		(void)sweep_next(&s, "images", json_object_get(r->request, "images"), UINT64_MAX);
 	forget_applies(r->store, json_object_get(r->request, "sandboxes"), UINT64_MAX);
 	(void)sweep_next(&s, "tmp", NULL, UINT64_MAX);
 	(void)sweep_next(&s, "trash", NULL, UINT64_MAX);

@@ -144,8 +144,32 @@ def test_settings_are_told(tmp):
     by_the_next_server(tmp, "sandbox.set.committed", lambda i, box, _: i.call("PUT", f"/v1/sandboxes/{box}/settings", {"idle_ms": 3600000}), "sandbox.set")
 
 
-def import_image(instance, tmp):
-    return instance.post("/v1/images", {"path": write_file(tmp, "root.tar", tar(member("etc/motd", data=b"hello"))), "name": "tiny"})["id"]
+def import_image(instance, tmp, name="tiny"):
+    return instance.post("/v1/images", {"path": write_file(tmp, "root.tar", tar(member("etc/motd", data=b"hello"))), "name": name})["id"]
+
+
+@require("root")
+def test_an_image_that_is_in_no_row_goes(tmp):
+    """Its import, or its removal, was cut short between its files and the catalogue: they are garbage then, and what is in a row stays, also in one that cannot be read."""
+    def files():
+        return sorted(os.listdir(os.path.join(instance.state, "pool/images")))
+
+    with own_instance(tmp) as instance:
+        instance.start()
+        kept, damaged = import_image(instance, tmp), import_image(instance, tmp, "other")
+        instance.kill()
+        with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+            db.execute("UPDATE images SET doc = 'x' WHERE id = ?", (damaged,))
+        instance.start(CAY_FAULT="image.import.after_rename=kill")
+        raises(cay.ApiError, import_image, instance, tmp, "third")
+        equal(files(), sorted([kept, damaged]), "an import that failed leaves nothing")
+        instance.kill()
+        instance.start(CAY_FAULT="image.remove.committed")
+        raises(Exception, instance.call, "DELETE", f"/v1/images/{kept}")
+        equal(instance.process.wait(30), -signal.SIGKILL)
+        equal(files(), sorted([kept, damaged]))
+        instance.start()
+        equal(files(), [damaged])
 
 
 @require("root")
