@@ -3,7 +3,7 @@
  * api/exec_stdin.c - writing to a command's standard input by POST.
  *
  * Requests for one command take turns in the order in which they came: a body is written whole before the next one begins. Whoever waits does so on the `readable` of its own client,
- * which is woken by all that matters to it: bytes, the client's end, the keeper's frames and end, the turn, the command's end, the server's.
+ * which is woken by all that matters to it: bytes, the client's end, the keeper's frames and end, the turn, the command's end, the server's. But for one: LOOK_NS.
  *
  * When the keeper goes away under a body and the command does not (its sandbox is suspended), the body goes on at the next keeper: that says how much of it the last one had got, and what
  * the command had not taken is kept here until then.
@@ -17,6 +17,8 @@
 #define INPUT_AHEAD (1U << 20)
 /* Each of those who wait for their turn may have as much in memory as a stream takes unread (STREAM_IN_HIGH). */
 #define TURNS_MAX 32
+/* Whoever ended its own side of the connection before is not read from any more: how often it is looked whether it has gone. */
+#define LOOK_NS NS_PER_S
 
 struct turn {
 	struct list node; /* of the exec's: the first one writes */
@@ -71,7 +73,7 @@ static int turn_await(struct turn *t, const struct server *srv, struct err *err)
 			return err_raise(err, ERR_SHUTTING_DOWN, "the server is shutting down");
 		if (stream_has_left(t->client))
 			return err_raise(err, ERR_INVALID, "the client left");
-		(void)waiters_wait(&t->client->readable, 0);
+		(void)waiters_wait(&t->client->readable, clock_now_ns() + LOOK_NS);
 	}
 	return 0;
 }
@@ -275,7 +277,7 @@ static int room_await(struct feeding *w, struct err *err)
 			return 0;
 		if (stream_has_left(client))
 			return err_raise(err, ERR_INVALID, "the client left");
-		(void)waiters_wait(&client->readable, 0);
+		(void)waiters_wait(&client->readable, clock_now_ns() + LOOK_NS);
 	}
 }
 

@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import json
+import socket
 
 from lib import cay
 from lib.case import contains, equal, raises, require, timeout
@@ -231,6 +232,27 @@ def test_who_has_left_in_the_middle_of_a_body_lets_the_next_one_write(instance):
         equal(instance.wait(box, run)["code"], 0)
         equal(instance.output(box, run), b"az")
         last.close()
+
+
+@timeout(120)
+def test_who_has_left_behind_a_body_that_nobody_reads_is_let_go_of(instance):
+    """It had ended its own side of the connection before, as `nc -N` does: nothing comes from it any more that would tell. Nor does it stand before others then."""
+    def connections():
+        with open("/proc/net/unix") as f:
+            return sum(line.split()[5:6] == ["03"] and line.split()[7:] == [instance.socket] for line in f)
+
+    size = (1 << 20) + (200 << 10)
+    with instance.sandbox() as box:
+        _, path = reads_when_told(instance, box)
+        cay.wait_until(lambda: connections() == 0, 30, "all before them have ended")
+        gone = [begin_body(instance, path, size, b"x" * size) for _ in range(3)]
+        for connection in gone:
+            connection.sock.shutdown(socket.SHUT_WR)
+            instance.get("/v1/version")
+        equal(connections(), 3, "they wait")
+        for connection in gone:
+            connection.close()
+        cay.wait_until(lambda: connections() == 0, 30, "nothing of them is left")
 
 
 @timeout(120)
