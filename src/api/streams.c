@@ -44,7 +44,7 @@ static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc
 		return 0;
 	}
 	wait_for_status(p->client, sb, e);
-	if (exec_is_away(e))
+	if (exec_is_away(e) || (!e->ended && sb->srv->stopping)) /* the next server says it */
 		return 0;
 	/* the sandbox was stopped: the status is known all the same; of one that was removed it may not be */
 	if (!json_is_object(json_object_get(e->doc, "status")))

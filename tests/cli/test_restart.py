@@ -216,6 +216,7 @@ def test_a_request_on_an_old_connection_is_told(fresh):
             run = fresh.exec(box, "sh", "-c", "read x", stdin=True)
             waiting = cay.UnixConnection(fresh.socket)
             waiting.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}?wait_ms=60000")
+            fresh.get("/v1/version")  # it has been read, and is answered: one that comes later is told that nothing was done
             pid = server_pid(fresh)
             os.kill(pid, signal.SIGTERM)
             answer = waiting.getresponse()
@@ -226,6 +227,28 @@ def test_a_request_on_an_old_connection_is_told(fresh):
             equal(fresh.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running")
         connection.close()
         waiting.close()
+
+
+@require("root")
+@timeout(120)
+def test_what_became_of_a_command_is_told_by_the_next_server(fresh, tmp):
+    """Its keeper is killed while somebody stops its sandbox, and the server ends before anybody has said how it ended."""
+    with ours_at_the_end(fresh):
+        box = fresh.post("/v1/sandboxes", {})["id"]
+        process = started(fresh, tmp, "exec", box, "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
+        stop = cay.UnixConnection(fresh.socket)
+        stop.request("POST", f"/v1/sandboxes/{box}/stop", body='{"grace_ms":5000}', headers={"Content-Type": "application/json"})
+        fresh.get("/v1/version")
+        keeper = leaks.keeper_of(box)
+        os.kill(keeper, signal.SIGKILL)
+        wait_gone(keeper)
+        fresh.get("/v1/version")
+        end_server(fresh, signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        contains(err.decode(), "killed, with everything that it started")
+        equal(process.returncode, 137)
+        stop.close()
+        fresh.remove(box)
 
 
 def test_sandboxes_that_go_while_the_server_stops_all_of_them(fresh):
