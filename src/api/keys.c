@@ -150,11 +150,16 @@ static int key_replay(struct api_call *call, struct err *err)
 
 int keys_begin(struct api_call *call, struct err *err)
 {
-	struct httphead_text key = httphead_get(http_head(call->conn), "Idempotency-Key");
+	const struct httphead *h = http_head(call->conn);
+	struct httphead_text key = httphead_get(h, "Idempotency-Key");
 	int rc;
 
 	if (key.p == NULL || !call->route->keyed)
 		return 0;
+	if (httphead_count(h, "Idempotency-Key") > 1)
+		return err_member(err,
+			err_raise(err, ERR_INVALID, "'Idempotency-Key' is there twice"),
+			"Idempotency-Key");
 	rc = key_hash(call, key, err);
 	if (rc < 0)
 		return rc;

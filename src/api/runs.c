@@ -571,6 +571,11 @@ int api_run(struct api_call *call, struct err *err)
 	/* asked again because the answer was lost with a server */
 	if (before != NULL)
 		return run_join(call, before, 0, err);
+	if (json_is_false(json_object_get(json_object_get(call->body, "sandbox"), "start")))
+		return err_member(err,
+			err_raise(err, ERR_INVALID,
+				"'sandbox.start' is false, and a run starts its sandbox"),
+			"sandbox.start");
 	r = run_alloc();
 	r->keep = json_is_true(json_object_get(call->body, "keep"));
 	r->rm = json_is_true(json_object_get(call->body, "rm")) && !r->keep;

@@ -7,6 +7,7 @@
 #include <regex.h>
 
 #define DEPTH_MAX 32
+#define WHOLE_MAX 9007199254740992.0 /* 2^53: beyond it a double leaves numbers out */
 
 static bool hostname_valid(const char *s)
 {
@@ -105,8 +106,19 @@ static int check_integer(const struct schema *s, int64_t value, const char *wher
 	return 0;
 }
 
-static int check_array(
-	const struct schema *s, const json_t *value, const char *where, struct err *err)
+/* JSON has one kind of number: one that is whole is an integer, however it is written (100.0, 1e6). NULL: it is none, or is one already. */
+static json_t *whole(const struct schema *s, const json_t *value)
+{
+	double real = json_real_value(value);
+
+	if (s->kind != SCHEMA_INTEGER || !json_is_real(value) || real <= -WHOLE_MAX ||
+		real >= WHOLE_MAX || real < (double)(json_int_t)real ||
+		real > (double)(json_int_t)real)
+		return NULL;
+	return json_integer((json_int_t)real);
+}
+
+static int check_array(const struct schema *s, json_t *value, const char *where, struct err *err)
 {
 	size_t n = json_array_size(value);
 	char inner[200];
@@ -116,8 +128,11 @@ static int check_array(
 	if ((int64_t)n < s->min)
 		return err_raise(err, ERR_INVALID, "'%s' needs at least %ld items", where, s->min);
 	for (size_t i = 0; i < n; i++) {
+		json_t *integer = whole(s->items, json_array_get(value, i));
 		int rc;
 
+		if (integer != NULL)
+			(void)json_array_set_new(value, i, integer);
 		(void)snprintf(inner, sizeof(inner), "%.150s[%zu]", where, i);
 		rc = schema_check(s->items, json_array_get(value, i), inner, err);
 		if (rc < 0)
@@ -165,7 +180,13 @@ static int check_object(const struct schema *s, json_t *value, const char *where
 	json_object_foreach (value, key, member) {
 		const struct schema_member *m = member_find(s, key);
 		const struct schema *schema = m != NULL ? m->schema : s->items;
+		json_t *integer = schema != NULL ? whole(schema, member) : NULL;
 		int rc;
+
+		if (integer != NULL) {
+			(void)json_object_set_new(value, key, integer);
+			member = integer;
+		}
 
 		(void)snprintf(inner, sizeof(inner), "%.100s%s%.90s", where,
 			where[0] != '\0' ? "." : "", key);
@@ -211,7 +232,7 @@ static int check_value(
 	case SCHEMA_ARRAY:
 		if (!json_is_array(value))
 			return wrong_kind(where, "an array", err);
-		return check_array(schema, value, where, err);
+		return check_array(schema, (json_t *)(uintptr_t)value, where, err);
 	case SCHEMA_STRING:
 		if (!json_is_string(value))
 			return wrong_kind(where, "a string", err);

@@ -40,7 +40,7 @@ struct schema_member {
 };
 
 /**
- * schema_check() - check @value against @schema.
+ * schema_check() - check @value against @schema. Numbers in it that are whole and are to be integers become them.
  * @where: what the value is called in messages, e.g. "argv".
  *
  * Return: 0, or -errno with @err set (%ERR_INVALID or %ERR_TOO_LARGE), naming the member.

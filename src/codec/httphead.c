@@ -275,6 +275,15 @@ struct httphead_text httphead_get(const struct httphead *h, const char *name)
 	return (struct httphead_text){ 0 };
 }
 
+size_t httphead_count(const struct httphead *h, const char *name)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < h->n_fields; i++)
+		n += name_is(&h->fields[i], name);
+	return n;
+}
+
 bool httphead_has_word(const struct httphead *h, const char *name, const char *word)
 {
 	for (size_t i = 0; i < h->n_fields; i++) {

@@ -74,6 +74,9 @@ int httphead_parse_any(
 /** httphead_get() - value of the header @name (compared without case); {NULL, 0} when missing. */
 struct httphead_text httphead_get(const struct httphead *h, const char *name);
 
+/** httphead_count() - how often the header @name is there. */
+size_t httphead_count(const struct httphead *h, const char *name);
+
 /** httphead_has_word() - does the comma-separated header @name hold @word (without case)? */
 bool httphead_has_word(const struct httphead *h, const char *name, const char *word);
 

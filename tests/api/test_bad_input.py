@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contract FAIL: whatever is wrong with a request, the answer has the one error shape with a stable code, and nothing changed."""
 
+import contextlib
 import json
 import os
 import re
@@ -96,6 +97,42 @@ def test_wrong_types_and_values_out_of_range(instance):
         error = refused(instance, "POST", "/v1/sandboxes", json.dumps(body).encode())
         assert error["code"] in ("invalid", "not_found", "denied", "limit", "too_large", "exists"), (body, error)
     equal(state(instance), before)
+
+
+def test_whole_numbers_however_they_are_written(instance):
+    """JSON has one kind of number: what is whole is an integer (100.0, 1e6), and is one in the answer."""
+    before = state(instance)
+    for text in (b"100.5", b"1e300", b"9007199254740993.0", b"-0.5"):
+        refused(instance, "POST", "/v1/sandboxes", b'{"start":false,"idle_ms":' + text + b"}", code="invalid")
+    equal(state(instance), before)
+    status, _, text = instance.raw("POST", "/v1/sandboxes", b'{"start":false,"idle_ms":1e6,"limits":{"pids":100.0}}', JSON)
+    equal(status, 201, text.decode())
+    box = json.loads(text)
+    equal([repr(n) for n in (box["idle_ms"], box["limits"]["pids"])], ["1000000", "100"])
+    instance.remove(box["id"])
+
+
+def test_two_idempotency_keys_are_none(instance):
+    """Nobody knows which one counts; whoever adds one on the way must not make a second sandbox out of a retry."""
+    before = state(instance)
+    with contextlib.closing(cay.UnixConnection(instance.socket)) as connection:
+        connection.putrequest("POST", "/v1/sandboxes")
+        for key in ("one", "two"):
+            connection.putheader("Idempotency-Key", key)
+        connection.endheaders()
+        answer = connection.getresponse()
+        error = json.loads(answer.read()).get("error", {})
+        equal((answer.status, error.get("code"), error.get("member")), (400, "invalid", "Idempotency-Key"))
+    equal(state(instance), before)
+
+
+def test_a_run_cannot_be_left_stopped(instance):
+    before = state(instance)
+    error = raises(cay.ApiError, instance.upgrade, "POST", "/v1/run", {"sandbox": {"start": False}, "exec": {"argv": ["true"]}})
+    equal((error.code, error.body["error"]["member"]), ("invalid", "sandbox.start"))
+    equal(state(instance), before)
+    with contextlib.closing(instance.upgrade("POST", "/v1/run", {"sandbox": {"start": True}, "exec": {"argv": ["true"]}, "rm": True})) as stream:
+        stream.collect()
 
 
 def test_places_of_credentials_are_not_exposed(instance, tmp):
