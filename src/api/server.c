@@ -409,6 +409,8 @@ int server_storage_check(const struct server *srv, struct err *err)
 		return 0;
 	*err = srv->storage_error;
 	err_context(err, "the storage could not be prepared when the server started");
+	if (err->hint[0] != '\0')
+		return -EIO;
 	return err_hint(err, -EIO,
 		"'cay doctor' says what this machine lacks; run 'cay storage init' when the reason is gone");
 }

@@ -363,7 +363,7 @@ static int read_manifest(
 	if (rc == -EBADMSG)
 		return changed(id, "the manifest", err);
 	if (rc < 0)
-		return err_raise_sys(err, rc, "read '%s/key'", store->path);
+		return store_key_failed(store, rc, err);
 	own = json_string_value(json_object_get(r->manifest, "memory"));
 	if (own == NULL || !str_eq(own, id))
 		return changed(id, "the manifest", err);

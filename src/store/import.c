@@ -393,7 +393,7 @@ static int write_manifest(struct import *i, struct err *err)
 	json_decref(m);
 	if (rc < 0 || text == NULL) {
 		free(text);
-		return rc < 0 ? err_raise_sys(err, rc, "read the key of the state directory")
+		return rc < 0 ? store_key_failed(&i->job->store, rc, err)
 			      : err_raise(err, ERR_INTERNAL, "the importer's report is malformed");
 	}
 	text[strlen(text) - 1] = '\0'; /* the closing brace */

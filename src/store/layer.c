@@ -212,7 +212,7 @@ int layer_manifest_write(const struct store *store, int dir, json_t *manifest, s
 	int rc = signature_add(store, manifest);
 
 	if (rc < 0)
-		return err_raise_sys(err, rc, "sign the manifest with '%s/key'", store->path);
+		return store_key_failed(store, rc, err);
 	text = json_dumps(manifest, JSON_INDENT(1) | JSON_SORT_KEYS);
 	rc = text == NULL ? -ENOMEM : file_create_at(dir, LAYER_MANIFEST, 0600, text, strlen(text));
 	free(text);
@@ -232,7 +232,7 @@ static int check(const struct store *store, json_t *manifest, const char *layer,
 			"layer '%s' has a format that this version does not know", layer);
 	rc = signature_check(store, manifest);
 	if (rc < 0 && rc != -EBADMSG)
-		return err_raise_sys(err, rc, "read '%s/key'", store->path);
+		return store_key_failed(store, rc, err);
 	if (rc == -EBADMSG && !ablated("manifest_mac"))
 		return err_raise(err, ERR_CORRUPT,
 			"the manifest of layer '%s' was changed, or comes from another instance",

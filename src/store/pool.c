@@ -218,6 +218,7 @@ static const char *why_directory(const struct store *store, const json_t *reques
 static int init(struct job *job, const char **reason, struct err *err)
 {
 	struct store *store = &job->store;
+	unsigned char key[32];
 	uint64_t size;
 	bool made = faccessat(store->state, "pool/layers", F_OK, 0) == 0 ||
 		    faccessat(store->state, POOL_FILE, F_OK, 0) == 0;
@@ -248,7 +249,14 @@ static int init(struct job *job, const char **reason, struct err *err)
 			     ? err_raise_sys(err, -errno, "remove the pool file")
 			     : 0;
 	}
-	return rc < 0 ? rc : make_dirs(store, err);
+	if (rc == 0)
+		rc = make_dirs(store, err);
+	if (rc == 0) {
+		rc = store_key(store, key);
+		if (rc < 0)
+			(void)store_key_failed(store, rc, err);
+	}
+	return rc;
 }
 
 static json_t *describe(const struct store *store, const char *reason)

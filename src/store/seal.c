@@ -233,7 +233,8 @@ static json_t *arrange(const struct store *store, int sealing, const char *name,
 	manifest = layer_manifest_new(dir, request, "seal", clock_wall_ns(), err);
 	rc = manifest != NULL ? mark(store, dir, manifest) : 0;
 	if (rc < 0) {
-		(void)err_raise_sys(err, rc, "mark the layer");
+		(void)(rc == -ENOKEY ? store_key_failed(store, rc, err)
+				     : err_raise_sys(err, rc, "mark the layer"));
 		json_decref(manifest);
 		return NULL;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/store.h"
 #include "base/str.h"
+#include "store/tree.h"
 #include "sys/btrfs.h"
 #include "sys/file.h"
 #include "sys/raw.h"
@@ -81,6 +82,21 @@ int store_dir(const struct store *store, const char *path)
 	return raw_openat2(store->pool, path, O_RDONLY | O_DIRECTORY, 0, INSIDE);
 }
 
+/* What is there was signed with one: with another it would count as changed, all of it. */
+static bool has_signed(const struct store *store)
+{
+	static const char *const places[] = { "layers", "sealing", "memory" };
+
+	for (size_t i = 0; store->pool >= 0 && i < ARRAY_SIZE(places); i++) {
+		cleanup_fd int dir = store_dir(store, places[i]);
+		cleanup_names struct tree_names names = { 0 };
+
+		if (dir >= 0 && (tree_names(dir, &names) < 0 || names.n > 0))
+			return true;
+	}
+	return false;
+}
+
 static int make_key(const struct store *store)
 {
 	unsigned char key[32];
@@ -104,6 +120,8 @@ static int make_key(const struct store *store)
 			errno != EEXIST)
 			rc = -errno;
 	}
+	if (rc == 0 && fsync(store->state) < 0)
+		rc = -errno;
 	return rc;
 }
 
@@ -113,14 +131,25 @@ int store_key(const struct store *store, unsigned char key[32])
 	int rc = file_read_at(store->state, "key", &b);
 
 	if (rc == -ENOENT) {
-		rc = make_key(store);
+		rc = has_signed(store) ? -ENOKEY : make_key(store);
 		if (rc == 0)
 			rc = file_read_at(store->state, "key", &b);
 	}
 	if (rc < 0)
 		return rc;
 	if (b.n != 32)
-		return -EBADMSG;
+		return -ENOKEY;
 	memcpy(key, b.p, 32);
 	return 0;
+}
+
+int store_key_failed(const struct store *store, int rc, struct err *err)
+{
+	if (rc != -ENOKEY)
+		return err_raise_sys(err, rc, "read the key '%s/key'", store->path);
+	(void)err_raise(err, ERR_HOST,
+		"the key '%s/key' is gone or damaged, and nobody can say any more what of the pool was changed",
+		store->path);
+	return err_hint(err, rc,
+		"put it back from a copy, then run 'cay storage init'; if it is lost, any 32 bytes (head -c 32 /dev/urandom) are a new one, with which every snapshot counts as changed");
 }

@@ -60,7 +60,10 @@ static inline const char *store_overlay_xattr(const struct store *store)
 /** store_dir() - open directory @path (relative, no symbolic links) below the pool for listing and as a base. Descriptor or -errno. */
 int store_dir(const struct store *store, const char *path) attr_must_use;
 
-/** store_key() - the instance's 32-byte key; made when there is none yet. 0 or -errno. */
+/** store_key() - the instance's 32-byte key; made when there is none yet. 0 or -errno; -ENOKEY: it is damaged, or gone and the pool holds what was signed with it. */
 int store_key(const struct store *store, unsigned char key[32]) attr_must_use;
+
+/** store_key_failed() - say so of what store_key() returned. Return: @rc. */
+int store_key_failed(const struct store *store, int rc, struct err *err);
 
 #endif

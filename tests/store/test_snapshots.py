@@ -370,6 +370,39 @@ def test_what_was_verified_by_an_older_version_stays_so(fresh):
         drop(fresh, "old")
 
 
+def test_a_key_that_is_gone_is_not_made_anew(fresh):
+    """With another one all that it has signed would count as changed. Nothing is made of it, and with the old one back all is as before."""
+    key, aside = os.path.join(fresh.state, "key"), os.path.join(fresh.state, "key.aside")
+
+    def looks_at_it():
+        error = raises(cay.ApiError, fresh.post, "/v1/snapshots/signed/verify")
+        equal(error.code, "host", error.message)
+        contains(error.message, f"{fresh.state}/key")
+        contains(error.hint, "back from a copy")
+        equal(fresh.get("/v1/snapshots/signed")["state"], "verified")
+        equal(os.path.exists(key), False)
+
+    with fresh.sandbox() as box:
+        fresh.ok(box, "echo text >/var/tmp/text")
+        take(fresh, box, "signed")
+        equal(fresh.post("/v1/snapshots/signed/verify")["state"], "verified")
+        os.rename(key, aside)
+        looks_at_it()
+        contains(raises(cay.ApiError, take, fresh, box, "another").message, f"{fresh.state}/key")
+        fresh.kill()
+        fresh.start()
+        error = raises(cay.ApiError, fork, fresh, "signed")
+        equal(error.code, "host", error.message)
+        contains(error.message, f"{fresh.state}/key")
+        contains(error.hint, "back from a copy")
+        equal((fresh.ok(box, "cat /var/tmp/text"), os.path.exists(key)), ("text\n", False), "what runs goes on")
+        os.rename(aside, key)
+        fresh.post("/v1/storage", {})
+        equal(fresh.post("/v1/snapshots/signed/verify")["state"], "verified")
+        fresh.remove(fork(fresh, "signed"))
+        drop(fresh, "signed")
+
+
 # ---- limits ------------------------------------------------------------------------------------------------------------------------
 
 @require("root")
