@@ -732,6 +732,26 @@ def test_completion_scripts_are_accepted_by_their_shells(tmp):
         server.cay("completion", "tcsh", want=64)
 
 
+def test_completion_starts_no_server(tmp):
+    """Not for a key that was pressed: it offers nothing then."""
+    mark, own = os.path.join(tmp, "started"), os.path.join(tmp, "bin")
+    os.mkdir(own)
+    subprocess.run(["cp", fake.CAY, own], check=True)
+    with open(os.path.join(own, "cayd"), "w", encoding="utf-8") as f:
+        f.write(f"#!/bin/sh\n: > {mark}\nexit 3\n")
+    os.chmod(os.path.join(own, "cayd"), 0o755)
+    env = {"PATH": f"{own}:/usr/bin:/bin", "CAY_RUN": os.path.join(tmp, "none"), "CAY_STATE": os.path.join(tmp, "state")}
+    script = subprocess.run(["cay", "completion", "bash"], env=env, capture_output=True, text=True, timeout=20, check=True).stdout
+    for words in ("cay rm ''", "cay fork ''", "cay diff ''", "cay run --image ''"):
+        done = subprocess.run(["bash", "-c", f"{script}\nCOMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _cay; echo ${{COMPREPLY[@]}}"],
+                              env=env, capture_output=True, text=True, timeout=20, check=True)
+        equal((done.stdout, os.path.exists(mark)), ("\n", False), words)
+    done = subprocess.run(["cay", "ps"], env={**env, "CAY_START": "0"}, capture_output=True, text=True, timeout=20, check=False)
+    equal((done.returncode, os.path.exists(mark)), (125, False))
+    contains(done.stderr, "CAY_START=0")
+    equal((subprocess.run(["cay", "ps"], env=env, capture_output=True, timeout=20, check=False).returncode, os.path.exists(mark)), (125, True))
+
+
 @require("program:fish")
 def test_fish_completes(tmp):
     with fake.FakeCayd(tmp) as server:

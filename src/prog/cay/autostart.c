@@ -134,11 +134,15 @@ static void quote_log(struct err *err, int log, const char *path, int status)
 
 int cli_start_server(struct err *err)
 {
+	const char *start = getenv("CAY_START");
 	cleanup_free char *path = NULL;
 	cleanup_fd int log = -1;
 	int status = 0, rc;
 	pid_t pid;
 
+	if (start != NULL && str_eq(start, "0"))
+		return err_raise(err, ERR_UNAVAILABLE,
+			"no server runs, and CAY_START=0 keeps cay from starting one");
 	if (cli_program("cayd", &path) < 0)
 		return err_hint(err,
 			err_raise(err, ERR_UNAVAILABLE,

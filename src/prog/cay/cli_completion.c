@@ -2,18 +2,21 @@
 #include "base/str.h"
 #include "prog/cay/cli_help.h"
 
+/* Who presses a key wants no server started. */
+#define ASK "env CAY_START=0 cay "
+
 /* The shell command that lists what an argument may be; NULL when the shell itself knows (files) or nobody does. */
 static const char *candidates(enum cli_complete complete)
 {
 	switch (complete) {
 	case COMPLETE_SANDBOX:
-		return "cay ps -aq 2>/dev/null";
+		return ASK "ps -aq 2>/dev/null";
 	case COMPLETE_SNAPSHOT:
-		return "cay snapshots -q 2>/dev/null";
+		return ASK "snapshots -q 2>/dev/null";
 	case COMPLETE_SANDBOX_OR_SNAPSHOT:
-		return "cay ps -aq 2>/dev/null; cay snapshots -q 2>/dev/null";
+		return ASK "ps -aq 2>/dev/null; " ASK "snapshots -q 2>/dev/null";
 	case COMPLETE_IMAGE:
-		return "cay image ls -q 2>/dev/null";
+		return ASK "image ls -q 2>/dev/null";
 	case COMPLETE_PROFILE:
 		return "printf '%s\\n' default strict debug";
 	case COMPLETE_SHELL:
