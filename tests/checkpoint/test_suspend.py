@@ -388,6 +388,40 @@ def test_what_is_refused_goes_on(instance):
         equal(memories(instance) - before, set())
 
 
+def shown_until(fd, wanted):
+    shown = b""
+    while wanted not in shown:
+        shown += os.read(fd, 65536)
+    return shown.decode(errors="replace")
+
+
+@require(*NEEDS)
+def test_who_sits_at_a_terminal_is_told_and_can_leave(instance):
+    """What is typed meanwhile comes when it is resumed; ~. leaves the command there."""
+    with instance.sandbox(name="seat") as box:
+        for leave in (False, True):
+            process, fd = instance.terminal("exec", "-it", "seat", "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo \"got $x.\"; done")
+            try:
+                shown_until(fd, b"ready")
+                suspend(instance, box)
+                contains(shown_until(fd, b"leaves it\r\n"), f"the sandbox is suspended; cay resume {box} lets the command go on")
+                if leave:
+                    os.write(fd, b"~.")
+                    contains(shown_until(fd, b"cay attach"), "it goes on: ")
+                    equal(process.wait(20), 0)
+                else:
+                    os.write(fd, b"typed\n")
+                resume(instance, box)
+                if not leave:
+                    shown_until(fd, b"got typed.")
+                    os.write(fd, b"\x04")
+                    equal(process.wait(20), 0)
+            finally:
+                process.kill()
+                process.wait()
+                os.close(fd)
+
+
 def as_from_elsewhere(instance, path, machine, member, value):
     """A manifest that this instance has signed, but on another machine."""
     with open(path, encoding="utf-8") as f:

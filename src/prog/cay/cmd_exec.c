@@ -60,6 +60,11 @@ static int start_exec(
 	return rc < 0 || *ret == NULL ? cli_lost(cli, rc < 0 ? rc : -EBADMSG) : 0;
 }
 
+static void tell_detached(const char *name, const char *id)
+{
+	(void)dprintf(STDERR_FILENO, "\r\ncay: it goes on: cay attach %s %s\n", name, id);
+}
+
 int cmd_exec(struct cli *cli)
 {
 	struct stream_options o = { 0 };
@@ -85,6 +90,8 @@ int cmd_exec(struct cli *cli)
 		return 0;
 	}
 	rc = attach(cli, cli->args.positional[0], cli_string(exec, "id", ""), 0, &o, &r);
+	if (r.detached) /* its sandbox is suspended */
+		tell_detached(cli->args.positional[0], cli_string(exec, "id", ""));
 	rc = session_finish(cli, &o, command, rc, &r);
 	stream_result_fini(&r);
 	return rc;
@@ -111,7 +118,7 @@ int cmd_attach(struct cli *cli)
 	o.input = json_is_true(json_object_get(exec, "stdin")) && (o.tty || stream_wants_input());
 	rc = attach(cli, name, id, offset, &o, &r);
 	if (r.detached)
-		(void)dprintf(STDERR_FILENO, "\r\ncay: it goes on: cay attach %s %s\n", name, id);
+		tell_detached(name, id);
 	rc = session_finish(cli, &o, cli->args.command, rc, &r);
 	stream_result_fini(&r);
 	return rc;

@@ -61,6 +61,7 @@ struct stream {
 	bool over;              /* nothing is left but to write what has come */
 	unsigned int rejoins;   /* how often a server went away */
 	unsigned int asked;     /* how often we were asked to end */
+	bool away;              /* its sandbox is suspended: nothing moves until that is resumed */
 	bool line_start, tilde; /* for the detach keys */
 };
 
@@ -201,17 +202,17 @@ static int on_input(struct stream *s)
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n <= 0) {
-		frame_encode(&s->out, FRAME_STDIN, 0, "", 0);
 		s->input = false;
 		s->input_over = true;
-		return 0;
 	}
-	if (s->o->detachable && s->o->tty && watch_keys(s, bytes, (size_t)n) != 0) {
+	if (n > 0 && (s->o->detachable || s->away) && s->o->tty &&
+		watch_keys(s, bytes, (size_t)n) != 0) {
 		s->r->detached = true;
 		return 1;
 	}
-	frame_encode(&s->out, FRAME_STDIN, 0, bytes, (size_t)n);
-	buf_add(&s->sent, bytes, (size_t)n);
+	if (!s->asking) /* else resend_input() sends it */
+		frame_encode(&s->out, FRAME_STDIN, 0, bytes, n > 0 ? (size_t)n : 0);
+	buf_add(&s->sent, bytes, n > 0 ? (size_t)n : 0);
 	return 0;
 }
 
@@ -358,6 +359,22 @@ static void take_newer(json_t **kept, json_t *v)
 	*kept = json_incref(v);
 }
 
+/* Is its sandbox suspended? Then nothing comes, and who sits at a terminal is told why, and how to leave. */
+static void look_whether_away(struct stream *s)
+{
+	bool was = s->away;
+
+	s->away = str_eq(cli_string(s->r->exec, "state", ""), "suspended");
+	if (!s->away || was)
+		return;
+	s->line_start = true;
+	s->tilde = false;
+	if (s->o->tty)
+		buf_fmt(&s->sinks[1].wait,
+			"\r\ncay: the sandbox is suspended; cay resume %s lets the command go on, ~. leaves it\r\n",
+			cli_string(s->r->exec, "sandbox", ""));
+}
+
 static int on_object(struct stream *s, const struct frame *f)
 {
 	cleanup_json json_t *object = json_loadb(f->payload, f->size, 0, NULL);
@@ -367,6 +384,7 @@ static int on_object(struct stream *s, const struct frame *f)
 		return bad_stream(s);
 	take_newer(&s->r->sandbox, json_object_get(object, "sandbox"));
 	take_newer(&s->r->exec, json_object_get(object, "exec"));
+	look_whether_away(s);
 	if ((v = json_object_get(object, "input")) != NULL && s->asking)
 		resend_input(s, cli_number(v, "received"), cli_number(v, "taken"));
 	if ((v = json_object_get(object, "summary")) != NULL && s->r->summary == NULL)
@@ -490,7 +508,7 @@ static int turn(struct stream *s)
 		p[1].events = POLLIN;
 	if (s->out.n > s->out_used)
 		p[1].events |= POLLOUT;
-	if (s->input && !s->asking && s->sent.n < INPUT_MAX) {
+	if (s->input && (!s->asking || (s->away && s->o->tty)) && s->sent.n < INPUT_MAX) {
 		/* nobody tells a job that it is in the foreground again */
 		if (terminal_background(STDIN_FILENO))
 			timeout_ms = LOOK_MS;
