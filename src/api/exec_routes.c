@@ -186,7 +186,16 @@ int api_exec_get(struct api_call *call, struct err *err)
 
 int exec_not_running(const struct exec *e, struct err *err)
 {
-	return err_raise(err, ERR_STATE, "exec '%s' has ended", e->id);
+	const struct sandbox *sb = e->sandbox;
+	int rc;
+
+	if (!exec_is_away(e))
+		return err_raise(err, ERR_STATE, "exec '%s' has ended", e->id);
+	rc = err_raise(err, ERR_STATE, "sandbox '%s' is %s: nothing reaches exec '%s' meanwhile",
+		sb->name, sandbox_state_name(sb->state), e->id);
+	return sb->state != SANDBOX_SUSPENDED
+		       ? rc
+		       : err_hint(err, rc, "resume it first: cay resume %s", sb->name);
 }
 
 static int signal_send(struct sandbox *sb, struct exec *e, const json_t *body, struct err *err)

@@ -666,7 +666,7 @@ int exec_find_awake(struct api_call *call, struct sandbox **sb, struct exec **e,
 /** exec_let_rest() - the end of exec_find_awake(). */
 void exec_let_rest(struct sandbox *sb, struct exec *e);
 
-/** exec_not_running() - the error that says so. */
+/** exec_not_running() - the error that says so: it has ended, or its sandbox is suspended. */
 int exec_not_running(const struct exec *e, struct err *err);
 
 /** exec_stdin_wake() - whoever writes to its standard input, or waits for it, looks again: it, or the server, ends. */

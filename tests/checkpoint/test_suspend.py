@@ -388,6 +388,23 @@ def test_what_is_refused_goes_on(instance):
         equal(memories(instance) - before, set())
 
 
+@require(*NEEDS)
+def test_what_cannot_reach_a_command_meanwhile_says_why(instance):
+    """It has not ended: it was said of it."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "cat", tty={"rows": 24, "columns": 80})
+        suspend(instance, box)
+        for verb, body in (("signal", {"signal": 15}), ("resize", {"rows": 10, "columns": 20}), ("stdin", {})):
+            error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/execs/{run['id']}/{verb}", body)
+            equal((error.code, error.hint.startswith("resume it first: cay resume ")), ("state", True), error.message)
+            contains(error.message, "is suspended", verb)
+        resume(instance, box)
+        instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 15})
+        equal(instance.wait(box, run)["signal"], 15)
+        error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 15})
+        contains(error.message, "has ended")
+
+
 def shown_until(fd, wanted):
     shown = b""
     while wanted not in shown:
