@@ -13,6 +13,7 @@ struct reader {
 	struct http_conn *conn;
 	uint16_t channel;
 	bool frames, out, err, done, begun;
+	bool whole;     /* all that was asked for has come */
 	uint64_t until; /* without follow: offset at which to stop */
 	uint64_t at;
 	uint64_t first;   /* offset of the first byte that there is; NOWHERE until it has come */
@@ -52,7 +53,7 @@ static void reader_frame(struct framelink *l, const struct frame *f)
 	if (f->type == FRAME_GAP && f->size == 16)
 		r->at = frame_get_u64(f->payload + 8);
 	if (f->type == FRAME_STATUS || r->at >= r->until)
-		r->done = true;
+		r->done = r->whole = true;
 	/* what the client does not read stays with the keeper */
 	if (r->ready.n > (1U << 20))
 		stream_hold(&l->s, true);
@@ -134,6 +135,46 @@ static void wait_first(struct reader *r, uint64_t from, uint64_t end)
 		(void)waiters_wait(&r->changed, clock_now_ns() + NS_PER_S);
 }
 
+struct saved_output {
+	struct reader *r;
+	uint64_t from;
+};
+
+static int on_saved(void *ctx, enum frame_type type, const void *payload, size_t n)
+{
+	struct saved_output *s = ctx;
+	int rc;
+
+	reader_take(s->r, type, payload, n);
+	if (s->r->ready.n == 0)
+		return 0;
+	begin_output(s->r, s->from);
+	rc = http_write(s->r->conn, s->r->ready.p, s->r->ready.n);
+	buf_reset(&s->r->ready);
+	return rc;
+}
+
+/* It ends just now: what it keeps of the output is on disk when it is gone. */
+static void await_keeper_end(const struct exec *e)
+{
+	uint64_t deadline = clock_now_ns() + END_NS;
+
+	while (exec_is_held(e) && clock_now_ns() < deadline)
+		(void)waiters_wait(&e->sandbox->changed, clock_now_ns() + NS_PER_S / 20);
+}
+
+/* Its keeper has ended in the middle. Return: 0; or an error: what is missing must not look like the end. */
+static int give_rest(struct reader *r, const struct exec *e)
+{
+	const struct sandbox *sb = e->sandbox;
+	struct saved_output s = { r, r->at };
+
+	await_keeper_end(e);
+	if (exec_is_held(e) || sb->gone || sb->state == SANDBOX_REMOVING)
+		return -EIO;
+	return exec_saved_replay(e, r->at, on_saved, &s);
+}
+
 static int output_live(
 	struct api_call *call, struct sandbox *sb, const struct exec *e, struct err *err)
 {
@@ -158,11 +199,11 @@ static int output_live(
 		/* without follow: what is there now */
 		if (!api_flag(call, "follow") && !e->ended) {
 			r->until = (uint64_t)json_integer_value(json_object_get(ok, "end"));
-			r->done = r->at >= r->until;
+			r->done = r->whole = r->at >= r->until;
 		}
 		wait_first(r, from, (uint64_t)json_integer_value(json_object_get(ok, "end")));
 		begin_output(r, from);
-		if (reader_pump(r) == 0)
+		if (reader_pump(r) == 0 && (r->whole || give_rest(r, e) == 0))
 			http_end(call->conn);
 	}
 	json_decref(ok);
@@ -170,30 +211,10 @@ static int output_live(
 	return rc;
 }
 
-struct saved_output {
-	struct reader *r;
-	struct api_call *call;
-	uint64_t from;
-};
-
-static int on_saved(void *ctx, enum frame_type type, const void *payload, size_t n)
-{
-	struct saved_output *s = ctx;
-	int rc;
-
-	reader_take(s->r, type, payload, n);
-	if (s->r->ready.n == 0)
-		return 0;
-	begin_output(s->r, s->from);
-	rc = http_write(s->call->conn, s->r->ready.p, s->r->ready.n);
-	buf_reset(&s->r->ready);
-	return rc;
-}
-
 /* What was kept when the sandbox stopped. */
 static int output_saved(struct api_call *call, const struct exec *e)
 {
-	struct saved_output s = { reader_new(call, e), call, api_number(call, "from") };
+	struct saved_output s = { reader_new(call, e), api_number(call, "from") };
 	int rc = exec_saved_replay(e, s.from, on_saved, &s);
 
 	begin_output(s.r, s.from);
@@ -202,15 +223,6 @@ static int output_saved(struct api_call *call, const struct exec *e)
 	buf_free(&s.r->ready);
 	free(s.r);
 	return 0;
-}
-
-/* It ends just now: what it keeps of the output is on disk when it is gone. */
-static void await_keeper_end(const struct exec *e)
-{
-	uint64_t deadline = clock_now_ns() + END_NS;
-
-	while (exec_is_held(e) && clock_now_ns() < deadline)
-		(void)waiters_wait(&e->sandbox->changed, clock_now_ns() + NS_PER_S / 20);
 }
 
 int api_exec_output(struct api_call *call, struct err *err)

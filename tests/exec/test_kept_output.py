@@ -206,3 +206,28 @@ def test_a_keeper_that_dies_while_writing_leaves_the_beginning(tmp):
             stream.close()
     finally:
         instance.close()
+
+
+def test_a_slow_reader_has_all_of_it_though_the_sandbox_is_stopped_meanwhile(instance):
+    """Its keeper ends in the middle, and what it still had is on disk then. What looked whole was the first part."""
+    want = numbers(1, 3_000_000)
+    for headers in ({}, {"Accept": "application/vnd.cay.frames"}):
+        with instance.sandbox() as box:
+            run = instance.exec(box, "seq", "1", "3000000", ring_bytes=RING, spill_bytes=1 << 30)
+            instance.wait(box, run)
+            slow = cay.UnixConnection(instance.socket, 60)
+            slow.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}/output", headers=headers)
+            answer = slow.getresponse()
+            text = answer.read(1000)
+            instance.post(f"/v1/sandboxes/{box}/stop")
+            text += answer.read()
+            slow.close()
+            if headers:
+                frames, at = [], 0
+                while at < len(text):
+                    size, kind = struct.unpack_from("<IB", text, at)
+                    frames.append((kind, text[at + 8:at + 8 + size]))
+                    at += 8 + size
+                equal((len(frames) > 0, frames[-1][0]), (True, cay.STATUS))
+                text = b"".join(part[8:] for kind, part in frames if kind == cay.STDOUT)
+            equal((len(text), text == want), (len(want), True))
