@@ -46,10 +46,11 @@ static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc
 	wait_for_status(p->client, sb, e);
 	if (exec_is_away(e) || (!e->ended && sb->srv->stopping)) /* the next server says it */
 		return 0;
-	/* the sandbox was stopped: the status is known all the same; of one that was removed it may not be */
+	/* the sandbox was stopped: the status is known all the same, and what its keeper still had of the output is on disk; of one that was removed it may not be */
 	if (!json_is_object(json_object_get(e->doc, "status")))
 		return err_raise(err, ERR_UNAVAILABLE, "the sandbox ended");
-	pump_send_object(p->client, FRAME_STATUS, json_incref(json_object_get(e->doc, "status")));
+	/* a client that takes too long comes back for the rest */
+	(void)!exec_saved_replay(e, p->reached, pump_saved, p->client);
 	return 0;
 }
 

@@ -231,3 +231,19 @@ def test_a_slow_reader_has_all_of_it_though_the_sandbox_is_stopped_meanwhile(ins
                 equal((len(frames) > 0, frames[-1][0]), (True, cay.STATUS))
                 text = b"".join(part[8:] for kind, part in frames if kind == cay.STDOUT)
             equal((len(text), text == want), (len(want), True))
+
+
+def test_who_is_attached_has_all_of_it_though_the_sandbox_is_stopped_meanwhile(instance):
+    """A status that came while output was missing was taken for the end of it."""
+    want = numbers(1, 1_000_000)
+    with instance.sandbox() as box:
+        run = instance.exec(box, "seq", "1", "1000000", ring_bytes=RING, spill_bytes=1 << 30)
+        instance.wait(box, run)
+        stream = instance.attach(box, run)
+        frames = stream.until(cay.STDOUT)
+        instance.post(f"/v1/sandboxes/{box}/stop")
+        while (frame := stream.next()) is not None:
+            frames.append(frame)
+        stream.close()
+        parts = [(struct.unpack("<Q", payload[:8])[0], payload[8:], kind) for kind, _, payload in frames if kind == cay.STDOUT]
+        equal((len(whole(parts, 0)), whole(parts, 0) == want, frames[-1][0]), (len(want), True, cay.STATUS))
