@@ -162,9 +162,15 @@ int journal_keep_set(struct journal *j, const struct journal_keep *keep)
 	int n = snprintf(text, sizeof(text),
 		"{\"max_bytes\":%lu,\"max_age_ns\":%lu,\"removed_age_ns\":%lu,\"segment_bytes\":%lu}\n",
 		keep->max_bytes, keep->max_age_ns, keep->removed_age_ns, keep->segment_bytes);
-	int rc = file_create_at(j->dir, KEEP_FILE ".new", 0640, text, (size_t)n);
+	cleanup_fd int fd = openat(j->dir, KEEP_FILE ".new",
+		O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+	int rc = fd < 0 ? -errno : file_write_all(fd, text, (size_t)n);
 
+	if (rc == 0 && fdatasync(fd) < 0)
+		rc = -errno;
 	if (rc == 0 && renameat(j->dir, KEEP_FILE ".new", j->dir, KEEP_FILE) < 0)
+		rc = -errno;
+	if (rc == 0 && fsync(j->dir) < 0)
 		rc = -errno;
 	if (rc == 0)
 		j->keep = *keep;
@@ -179,6 +185,9 @@ int journal_keep_load(struct journal *j)
 
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : rc;
+	/* all that a power cut may leave of one that was not synced */
+	if (text.n == 0)
+		return 0;
 	if (sscanf(buf_cstr(&text),
 		    "{\"max_bytes\":%lu,\"max_age_ns\":%lu,\"removed_age_ns\":%lu,\"segment_bytes\":%lu}",
 		    &bytes, &age, &removed, &segment) != 4 ||

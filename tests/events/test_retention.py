@@ -189,3 +189,18 @@ def test_the_rules_outlive_the_server_and_the_command_shows_them(fresh):
         contains(text, word)
     fresh.cay("events", "retention", "--max-size", "much", want=64)
     equal(raises(cay.ApiError, retention, fresh, segment_bytes=1).code, "invalid")
+
+
+@require("root")
+def test_rules_of_which_a_power_cut_left_nothing_are_the_first_ones(fresh):
+    """A name, and none of the bytes behind it: that kept the server from starting. Other damage still does."""
+    wanted = {k: v for k, v in fresh.get("/v1/events/retention").items() if not k.endswith("_n")}
+    fresh.cay("events", "retention", "--max-size", "2G")
+    path = os.path.join(events_directory(fresh), "retention.json")
+    fresh.kill()
+    with open(path, "w", encoding="ascii"):
+        pass
+    fresh.start()
+    equal({k: v for k, v in fresh.get("/v1/events/retention").items() if not k.endswith("_n")}, wanted)
+    fresh.cay("events", "retention", "--max-size", "2G")
+    equal(retention(fresh)["max_bytes"], 2 << 30)
