@@ -42,6 +42,7 @@ static int start_as(struct server *srv, enum spawn_kind kind, pid_t beside, json
 	job->ctx = ctx;
 	job->link.on_frame = on_frame;
 	job->link.peer = "job";
+	job->link.pieces = true;
 	list_append(&srv->jobs, &job->node);
 	rc = framelink_open(&job->link, srv->loop, fd);
 	if (rc < 0)

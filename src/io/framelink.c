@@ -163,6 +163,26 @@ void framelink_send(
 	stream_write(&l->s, out.p, out.n);
 }
 
+static void send_request(struct framelink *l, uint64_t id, const char *text, size_t n)
+{
+	char head[64];
+
+	if (n <= FRAME_PAYLOAD_MAX) {
+		framelink_send(l, FRAME_REQUEST, 0, text, n);
+		return;
+	}
+	(void)snprintf(head, sizeof(head), "{\"id\":%lu,\"pieces\":%zu}", id,
+		(n + FRAME_PAYLOAD_MAX - 1) / FRAME_PAYLOAD_MAX);
+	framelink_send(l, FRAME_REQUEST, 0, head, strlen(head));
+	while (n > 0) {
+		size_t now = n < FRAME_PAYLOAD_MAX ? n : FRAME_PAYLOAD_MAX;
+
+		framelink_send(l, FRAME_STDIN, 0, text, now);
+		text += now;
+		n -= now;
+	}
+}
+
 void framelink_call_begin(struct framelink *l, struct framecall *call, json_t *request)
 {
 	cleanup_free char *text = NULL;
@@ -176,13 +196,13 @@ void framelink_call_begin(struct framelink *l, struct framecall *call, json_t *r
 	if (l->dead) {
 		call->rc = err_raise(&call->err, ERR_UNAVAILABLE, "the %s has ended", l->peer);
 		call->done = true;
-	} else if (text == NULL || strlen(text) > FRAME_PAYLOAD_MAX) {
+	} else if (text == NULL || (strlen(text) > FRAME_PAYLOAD_MAX && !l->pieces)) {
 		call->rc = err_raise(
 			&call->err, ERR_TOO_LARGE, "the request to the %s is too large", l->peer);
 		call->done = true;
 	} else {
 		list_append(&l->calls, &call->node);
-		framelink_send(l, FRAME_REQUEST, 0, text, strlen(text));
+		send_request(l, call->id, text, strlen(text));
 	}
 }
 

@@ -28,7 +28,8 @@ struct framelink {
 	struct stream s;
 	struct list calls;
 	uint64_t next_id;
-	bool dead; /* the peer has gone or has sent garbage */
+	bool dead;   /* the peer has gone or has sent garbage */
+	bool pieces; /* it takes a request that is larger than a frame: {"id","pieces"}, and STDIN frames with its text */
 	void (*on_frame)(struct framelink *l, const struct frame *f); /* on the loop */
 	void (*on_dead)(struct framelink *l); /* once, on the loop; all calls have failed before */
 	const char *peer;                     /* for messages, e.g. "keeper"; static */

@@ -11,6 +11,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#define REQUEST_MAX (256U << 20) /* in pieces */
+
 static const struct job_verb verbs[] = {
 #define VERB(name, pool, lock) { #name, store_##name, true, pool, lock },
 	STORE_VERBS(VERB)
@@ -247,11 +249,36 @@ static int reply(struct job *job, int rc, json_t *ok, const struct err *err)
 	return job_json(job, FRAME_REPLY, r);
 }
 
+/* What names all that the catalogue knows may be larger than a frame: STDIN frames with its text follow. */
+static int read_pieces(struct job *job, json_int_t n, json_error_t *why)
+{
+	cleanup_buf struct buf text = BUF_INIT(REQUEST_MAX);
+	struct frame frame;
+	size_t used;
+
+	for (; n > 0; n--) {
+		int rc = next_frame(job, &frame, &used);
+
+		if (rc < 0)
+			return rc;
+		if (frame.type != FRAME_STDIN)
+			return -EBADMSG;
+		buf_add(&text, frame.payload, frame.size);
+		buf_consume(&job->in, used);
+	}
+	if (buf_failed(&text))
+		return -EMSGSIZE;
+	json_decref(job->request);
+	job->request = json_loadb(buf_cstr(&text), text.n, JSON_REJECT_DUPLICATES, why);
+	return 0;
+}
+
 static int read_request(struct job *job, struct err *err)
 {
 	struct frame frame;
 	size_t used;
 	json_error_t why;
+	json_int_t pieces;
 	int rc = next_frame(job, &frame, &used);
 
 	if (rc < 0)
@@ -260,6 +287,11 @@ static int read_request(struct job *job, struct err *err)
 		return err_raise(err, ERR_INVALID, "the first frame is not a request");
 	job->request = json_loadb(frame.payload, frame.size, JSON_REJECT_DUPLICATES, &why);
 	buf_consume(&job->in, used);
+	pieces = json_integer_value(json_object_get(job->request, "pieces"));
+	if (pieces > 0)
+		rc = read_pieces(job, pieces, &why);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "read the pieces of the request");
 	if (!json_is_object(job->request))
 		return err_raise(
 			err, ERR_INVALID, "the request is not a JSON object: %s", why.text);

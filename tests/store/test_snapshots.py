@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contracts FORK (files) and DATA: what a snapshot holds, what it leaves alone, and what it never does."""
 
+import contextlib
 import errno
 import hashlib
 import hmac
 import json
 import os
+import sqlite3
 import subprocess
 import threading
 
-from lib import cay
+from lib import cay, job
 from lib.cay import ApiError
 from lib.case import contains, equal, raises, require, timeout
 
@@ -401,6 +403,27 @@ def test_a_key_that_is_gone_is_not_made_anew(fresh):
         equal(fresh.post("/v1/snapshots/signed/verify")["state"], "verified")
         fresh.remove(fork(fresh, "signed"))
         drop(fresh, "signed")
+
+
+def test_more_snapshots_than_go_into_a_frame(fresh):
+    """Jobs that clear up are told of all that the catalogue knows; where that was more than a mebibyte of ids nothing started any more."""
+    with fresh.sandbox() as box:
+        take(fresh, box, "first")
+        fresh.kill()
+        with contextlib.closing(sqlite3.connect(os.path.join(fresh.state, "cay.db"))) as db, db:
+            [(text,)] = db.execute("SELECT doc FROM snapshots").fetchall()
+            doc = {**json.loads(text), "name": None, "state": "verified", "sandbox": job.new_id()}
+            rows = [{**doc, "id": job.new_id(), "layers": [job.new_id()], "base_layers": []} for _ in range(50000)]
+            db.executemany("INSERT INTO snapshots (id, owner, doc) VALUES (?, ?, ?)", [(row["id"], row["sandbox"], json.dumps(row)) for row in rows])
+        fresh.start()
+        with fresh.sandbox():
+            pass
+        equal(fresh.post("/v1/prune", {})["layers_removed"], 0)
+        fresh.kill()
+        with contextlib.closing(sqlite3.connect(os.path.join(fresh.state, "cay.db"))) as db, db:
+            db.executemany("DELETE FROM snapshots WHERE id = ?", [(row["id"],) for row in rows])
+        fresh.start()
+        drop(fresh, "first")
 
 
 # ---- limits ------------------------------------------------------------------------------------------------------------------------
