@@ -14,7 +14,7 @@
 #define TRASH_PAUSE_NS (100 * NS_PER_MS)
 #define TRASH_AGAIN_NS (600 * NS_PER_S) /* at most, when it cannot be done */
 
-/* Ask politely, wait until every exec has ended or the time is over. */
+/* Ask politely, wait until every exec has ended or the time is over, or nobody is there any more who could say so. */
 static void terminate_execs(struct sandbox *sb, uint64_t grace_ms)
 {
 	uint64_t deadline = clock_now_ns() + grace_ms * NS_PER_MS;
@@ -29,7 +29,8 @@ static void terminate_execs(struct sandbox *sb, uint64_t grace_ms)
 			framelink_send(
 				&sb->keeper->link, FRAME_SIGNAL, e->channel, sig, sizeof(sig));
 	}
-	while (any && waiters_wait(&sb->changed, deadline) == 0) {
+	while (any && sb->keeper != NULL && !sb->keeper->link.dead &&
+		waiters_wait(&sb->changed, deadline) == 0) {
 		any = false;
 		list_for_each (&sb->execs, node, next)
 			any |= !list_entry(node, struct exec, node)->ended;

@@ -251,6 +251,25 @@ def test_what_became_of_a_command_is_told_by_the_next_server(fresh, tmp):
         fresh.remove(box)
 
 
+@require("root")
+@timeout(120)
+def test_a_stop_does_not_wait_for_commands_whose_keeper_has_gone(fresh):
+    """It gives them ten minutes; there is nobody left who could use them."""
+    box = fresh.post("/v1/sandboxes", {})["id"]
+    run = fresh.exec(box, "sh", "-c", "trap 'echo deaf' TERM; echo ready; while :; do sleep 0.1; done")
+    output = fresh.attach(box, run["id"])
+    equal(output.until(cay.STDOUT)[-1][2][8:], b"ready\n")
+    stop = cay.UnixConnection(fresh.socket, 60)
+    stop.request("POST", f"/v1/sandboxes/{box}/stop", body='{"grace_ms":600000}', headers={"Content-Type": "application/json"})
+    equal(output.until(cay.STDOUT)[-1][2][8:], b"deaf\n")
+    os.kill(leaks.keeper_of(box), signal.SIGKILL)
+    answer = stop.getresponse()
+    equal((answer.status, json.loads(answer.read())["state"]), (200, "stopped"))
+    for connection in (output, stop):
+        connection.close()
+    fresh.remove(box)
+
+
 def test_sandboxes_that_go_while_the_server_stops_all_of_them(fresh):
     """It waits for the first, which somebody else is stopping; meanwhile those behind it are removed."""
     first, *others = (fresh.post("/v1/sandboxes", {})["id"] for _ in range(4))
