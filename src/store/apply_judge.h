@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * DOC: store/apply_judge.h - the changes of an apply, judged against the host as it is now: conflicts, what something outside would execute or obey, what a person should know.
+ *
+ * Of each directory: plan_judge_begin(), plan_judge() for each change, plan_judge_end().
+ */
+#ifndef CAY_STORE_APPLY_JUDGE_H
+#define CAY_STORE_APPLY_JUDGE_H
+
+#include "base/clock.h"
+#include "store/changes.h"
+#include "store/job.h"
+#include "store/stack.h"
+
+/** struct plan - an apply: what is to be done (applyjob.c), and what is to be said of it. */
+struct plan {
+	struct job *job;
+	struct changes changes;
+	json_t *conflicts, *executables, *skipped, *steps, *targets;
+	json_t *programs; /* executables that will be other ones: who runs them outside runs what the sandbox wrote */
+	json_t *renamed; /* directories that the sandbox renamed, and will lack the content of once the host has renamed them */
+	const char *sandbox;
+	uint64_t since_ns;
+	uid_t uid;
+	gid_t gid;
+	const json_t
+		*applied; /* what earlier applies of this sandbox put in place: apply_recall() */
+	json_t *successors; /* of the tree at hand, by origin: where they put what had been copied up from there */
+	/* the tree at hand */
+	size_t tree;
+	const char *target;
+	int source; /* what the sandbox saw below its changes, when that is another directory than @target; -1 also when it is gone */
+	bool elsewhere;                    /* it is another one */
+	char place[PATH_MAX];              /* of @target, by which names are judged (danger.h) */
+	char above[PATH_MAX];              /* what lost_by_rename() looked at last, */
+	bool above_dangles, above_renamed; /* and what it found */
+	struct stack a, b;
+	json_t *untold; /* what brings something and was not found dangerous: [path in hex, is it a directory, a program] */
+	json_t *copied;  /* rootless: new files that were copied up from the host, wherever from */
+	size_t n_vacant; /* rootless: files of the host whose place the sandbox took or emptied */
+};
+
+/** plan_judge_begin() - of the tree at hand, whose stacks are open. */
+void plan_judge_begin(struct plan *p);
+
+/** plan_judge() - one change of it: fills the lists of @p. */
+void plan_judge(struct plan *p, const struct change *c);
+
+/**
+ * plan_judge_end() - what only all changes together tell, and the end of plan_judge_begin().
+ * @whole: all of them have been judged; else nothing more is told.
+ * Return: 0, or negative with @err set.
+ */
+int plan_judge_end(struct plan *p, bool whole, struct err *err) attr_must_use;
+
+/** plan_note() - add @path of the tree at hand to one of the lists. @reason: or NULL. */
+void plan_note(json_t *list, const struct plan *p, const char *path, const char *reason);
+
+/** plan_sets_mode() - does the change bring another mode, and nothing else that can be applied? */
+bool plan_sets_mode(const struct change *c);
+
+/** plan_can_apply() - is it a file, link or directory? */
+bool plan_can_apply(const struct found *f);
+
+/** plan_origin() - handle of the host's file that @f was copied up from; "" when there is none. Free it. */
+char *plan_origin(const struct plan *p, const struct found *f);
+
+static inline int64_t plan_mtime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_mtim.tv_sec * (int64_t)NS_PER_S + st->st_mtim.tv_nsec;
+}
+
+#endif
