@@ -45,7 +45,6 @@ enum dump_inherited {
 	INHERITED_SECUREBITS,
 	INHERITED_THP_DISABLE,
 	INHERITED_NO_NEW_CODE,
-	INHERITED_PERSONALITY,
 	INHERITED_MAY_EXTEND,
 	INHERITED_BRK,
 	INHERITED_ACTIONS /* of the signals that dump_has_action() names, by rising numbers */

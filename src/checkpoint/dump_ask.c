@@ -19,7 +19,6 @@
 #endif
 #define BARRIERS_REGISTERED  (1U << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS */
 #define ARCH_GET_XCOMP_PERM  0x1022
-#define PERSONALITY_AS_IT_IS 0xffffffffU
 
 static struct tracee_question *first_of_process(const struct dump_process *p)
 {
@@ -192,8 +191,6 @@ static size_t ask_inherited(const struct dump_process *p, struct tracee_question
 	q[INHERITED_SECUREBITS] = of_prctl(PR_GET_SECUREBITS);
 	q[INHERITED_THP_DISABLE] = of_prctl(PR_GET_THP_DISABLE);
 	q[INHERITED_NO_NEW_CODE] = of_prctl(PR_GET_MDWE);
-	q[INHERITED_PERSONALITY] = (struct tracee_question){ .nr = SYS_personality,
-		.arguments = { PERSONALITY_AS_IT_IS } };
 	q[INHERITED_MAY_EXTEND] = (struct tracee_question){
 		.nr = SYS_arch_prctl, .arguments = { ARCH_GET_XCOMP_PERM }, .into = 2
 	};

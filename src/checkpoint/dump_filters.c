@@ -182,8 +182,8 @@ static const char *name_of(long nr)
 	} names[] = { { SYS_mmap, "mmap" }, { SYS_munmap, "munmap" }, { SYS_fcntl, "fcntl" },
 		{ SYS_sigaltstack, "sigaltstack" }, { SYS_prctl, "prctl" },
 		{ SYS_membarrier, "membarrier" }, { SYS_getitimer, "getitimer" },
-		{ SYS_personality, "personality" }, { SYS_arch_prctl, "arch_prctl" },
-		{ SYS_brk, "brk" }, { SYS_rt_sigaction, "rt_sigaction" } };
+		{ SYS_arch_prctl, "arch_prctl" }, { SYS_brk, "brk" },
+		{ SYS_rt_sigaction, "rt_sigaction" } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		if (names[i].nr == nr)

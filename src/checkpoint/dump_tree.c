@@ -226,6 +226,17 @@ static bool has_extended(void)
 	       supported >> EXTENDED != 0;
 }
 
+/* Of /proc: its filters may refuse that it is asked. */
+static int read_personality(const struct tracee *t, uint32_t *ret)
+{
+	cleanup_buf struct buf text = BUF_INIT(64);
+	int rc = file_read_at(t->proc, "personality", &text);
+
+	if (rc == 0 && sscanf(buf_cstr(&text), "%x", ret) != 1)
+		rc = -EPROTO;
+	return rc;
+}
+
 static int read_attributes(struct dump_process *p)
 {
 	const struct tracee_question *extend = dump_inherited(p, INHERITED_MAY_EXTEND);
@@ -240,7 +251,8 @@ static int read_attributes(struct dump_process *p)
 		rc = inherited(p, INHERITED_THP_DISABLE, &o->thp_disable);
 	/* kernels from before Linux 6.3 have none */
 	(void)!inherited(p, INHERITED_NO_NEW_CODE, &o->no_new_code);
-	(void)!inherited(p, INHERITED_PERSONALITY, &o->personality);
+	if (rc == 0)
+		rc = read_personality(dump_source(p), &o->personality);
 	o->may_extend = 0;
 	if (rc < 0 || !has_extended())
 		return rc;

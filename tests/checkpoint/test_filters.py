@@ -320,6 +320,33 @@ def test_whom_somebody_has_taken_in_is_not_taken_for_his(tmp):
                 refused(instance, box, "it has system call filters of which nobody knows what they are")
 
 
+OF_OLD = """
+import ctypes, errno, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+PERSONALITY, UNAME26 = 135, 0x20000
+assert libc.syscall(PERSONALITY, UNAME26) == 0 and libc.prctl(38, 1, 0, 0, 0) == 0
+code = b"".join(struct.pack("=HBBI", *step) for step in ((0x20, 0, 0, 0), (0x15, 0, 1, PERSONALITY), (0x06, 0, 0, 0x50012), (0x06, 0, 0, 0x7fff0000)))
+memory = ctypes.create_string_buffer(code)
+assert libc.syscall(317, 1, 0, struct.pack("=H6xQ", len(code) // 8, ctypes.addressof(memory))) == 0
+print("ready", flush=True)
+for line in sys.stdin:
+    print(os.uname().release[:4], libc.syscall(PERSONALITY, -1), errno.errorcode[ctypes.get_errno()], flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_what_proc_tells_may_refuse_to_be_asked(tmp):
+    """The execution domain, which a program sees by the release of its kernel."""
+    with learning(tmp, False) as instance, instance.sandbox() as box:
+        put(instance, box, "/tmp/of_old.py", OF_OLD)
+        run = start(instance, box, "/usr/bin/python3", "/tmp/of_old.py")
+        equal(instance.json("doctor", box)["findings"], [])
+        fork = fork_live(instance, box)[0]
+        for one in (box, fork):
+            equal(ask(instance, one, run, "?"), "2.6. -1 EXDEV\n")
+        instance.remove(fork)
+
+
 LISTENED_TO = """
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None)
