@@ -17,6 +17,12 @@ struct filter_program {
 /** filter_run() - Return: what @f says of @call; a program that the kernel would not take kills the process (SECCOMP_RET_KILL_PROCESS). */
 uint32_t filter_run(const struct filter_program *f, const struct seccomp_data *call);
 
+/**
+ * filter_refuses() - does @f refuse system call @nr of x86-64 whatever its arguments are, and wherever it is made? What a tracer or a listener may let pass is not refused.
+ * Return: false, too, where that cannot be told. What @f says need not be valid.
+ */
+bool filter_refuses(const struct filter_program *f, int nr);
+
 /** filter_chain_allows() - do all of @n filters let @call be made? Whoever has a tracer or a listener decide does not. */
 bool filter_chain_allows(
 	const struct filter_program *chain, uint32_t n, const struct seccomp_data *call);

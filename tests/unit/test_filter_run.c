@@ -208,3 +208,55 @@ TEST(all_of_a_chain_must_allow_it)
 	check(!filter_chain_allows(chain, 3, &call));
 	check(!filter_chain_allows(chain + 3, 1, &call));
 }
+
+/* Nothing that is said to be refused is let through by any arguments. */
+TEST(what_is_refused_whatever_the_arguments_are)
+{
+	struct sock_filter code[LENGTH + BPF_MEMWORDS + 8];
+	int refused = 0, allowed = 0;
+
+	for (int i = 0; i < 100 * PROGRAMS; i++) {
+		const struct filter_program f = { code, draw_program(code) };
+		bool refuses = filter_refuses(&f, CALL), allows = false;
+
+		for (int j = 0; j < CALLS; j++) {
+			struct seccomp_data call = { .nr = CALL, .arch = AUDIT_ARCH_X86_64 };
+
+			for (int k = 0; k < 6; k++)
+				call.args[k] = draw_argument();
+			allows = allows || filter_chain_allows(&f, 1, &call);
+		}
+		check(!refuses || !allows);
+		refused += refuses;
+		allowed += allows;
+		check(!filter_refuses(&f, CALL + 1));
+	}
+	check(refused > PROGRAMS && allowed > PROGRAMS);
+}
+
+TEST(what_may_be_let_through)
+{
+	const struct sock_filter any[] = { BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, CALL, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 77, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1) };
+	struct sock_filter code[ARRAY_SIZE(any)];
+	const struct filter_program f = { code, ARRAY_SIZE(code) };
+	static const uint32_t lets[] = { SECCOMP_RET_ALLOW, SECCOMP_RET_LOG, SECCOMP_RET_TRACE,
+		SECCOMP_RET_USER_NOTIF },
+			      does_not[] = { SECCOMP_RET_ERRNO, SECCOMP_RET_TRAP,
+				      SECCOMP_RET_KILL_THREAD, SECCOMP_RET_KILL_PROCESS };
+
+	memcpy(code, any, sizeof(code));
+	for (size_t i = 0; i < ARRAY_SIZE(lets); i++) {
+		code[5].k = lets[i];
+		check(!filter_refuses(&f, CALL));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(does_not); i++) {
+		code[5].k = does_not[i];
+		check(filter_refuses(&f, CALL) && !filter_refuses(&f, CALL + 1));
+	}
+}
