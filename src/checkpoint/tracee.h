@@ -114,6 +114,7 @@ struct tracee_question {
 	long nr;
 	uint64_t arguments[6];
 	unsigned int into; /* 1 + the argument that is to point to ->answer, 0 = none does */
+	bool known;        /* the answer is there already: it is not asked */
 	long result;
 	unsigned char answer[TRACEE_ANSWER_MAX]; /* what the call has written there */
 };
@@ -124,7 +125,7 @@ struct tracee_asked {
 	size_t thread;
 	struct tracee_question *questions;
 	size_t n;
-	size_t done, now, row; /* ours */
+	size_t done, now, row, rows; /* ours */
 };
 
 /**

@@ -407,30 +407,46 @@ int tracee_run_rows(struct tracee *t, struct tracee_thread *thread, size_t row, 
 
 static struct tracee_row rows[ROWS_MAX]; /* while they are written or read */
 
-static int write_rows(const struct tracee_asked *a)
+/* What is known has no row. */
+static int write_rows(struct tracee_asked *a)
 {
 	bool allowed = true;
+	size_t n = 0;
 
 	for (size_t i = 0; i < a->now; i++) {
 		const struct tracee_question *q = &a->questions[a->done + i];
 
-		rows[i] = (struct tracee_row){ .nr = (uint64_t)q->nr };
-		memcpy(rows[i].arguments, q->arguments, sizeof(q->arguments));
+		if (q->known)
+			continue;
+		rows[n] = (struct tracee_row){ .nr = (uint64_t)q->nr };
+		memcpy(rows[n].arguments, q->arguments, sizeof(q->arguments));
 		if (q->into != 0)
-			rows[i].arguments[q->into - 1] = tracee_row_at(a->t, a->row + i) +
+			rows[n].arguments[q->into - 1] = tracee_row_at(a->t, a->row + n) +
 							 offsetof(struct tracee_row, answer);
-		allowed = allowed && tracee_may_call(a->t, a->thread, q->nr, rows[i].arguments);
+		allowed = allowed && tracee_may_call(a->t, a->thread, q->nr, rows[n].arguments);
+		n++;
 	}
 	if (!allowed)
 		return -EACCES;
-	return tracee_write(a->t, tracee_row_at(a->t, a->row), rows, a->now * sizeof(*rows));
+	a->rows = n;
+	return tracee_write(a->t, tracee_row_at(a->t, a->row), rows, n * sizeof(*rows));
+}
+
+/* The question of the next row: behind number @at of the present ones. */
+static struct tracee_question *next_asked(const struct tracee_asked *a, size_t *at)
+{
+	while (a->questions[a->done + *at].known)
+		++*at;
+	return &a->questions[a->done + (*at)++];
 }
 
 /* Where the calls cannot be made by the program. */
 static void make_singly(struct tracee_asked *a)
 {
-	for (size_t i = 0; i < a->now; i++)
-		a->questions[a->done + i].result =
+	size_t at = 0;
+
+	for (size_t i = 0; i < a->rows; i++)
+		next_asked(a, &at)->result =
 			tracee_call(a->t, a->thread, (long)rows[i].nr, rows[i].arguments);
 }
 
@@ -438,10 +454,10 @@ static int begin_rows(struct tracee_asked *a)
 {
 	int rc = write_rows(a);
 
-	if (rc < 0)
+	if (rc < 0 || a->rows == 0)
 		return rc;
 	if (tracee_programs(a->t, a->thread))
-		return tracee_run_rows(a->t, &a->t->threads[a->thread], a->row, a->now);
+		return tracee_run_rows(a->t, &a->t->threads[a->thread], a->row, a->rows);
 	make_singly(a);
 	return 0;
 }
@@ -449,12 +465,13 @@ static int begin_rows(struct tracee_asked *a)
 static int end_rows(struct tracee_asked *a)
 {
 	bool programs = tracee_programs(a->t, a->thread);
-	int rc = programs ? tracee_await(&a->t->threads[a->thread], false) : 0;
+	int rc = programs && a->rows > 0 ? tracee_await(&a->t->threads[a->thread], false) : 0;
+	size_t at = 0;
 
 	if (rc == 0)
-		rc = tracee_read(a->t, tracee_row_at(a->t, a->row), rows, a->now * sizeof(*rows));
-	for (size_t i = 0; rc == 0 && i < a->now; i++) {
-		struct tracee_question *q = &a->questions[a->done + i];
+		rc = tracee_read(a->t, tracee_row_at(a->t, a->row), rows, a->rows * sizeof(*rows));
+	for (size_t i = 0; rc == 0 && i < a->rows; i++) {
+		struct tracee_question *q = next_asked(a, &at);
 
 		if (programs)
 			q->result = rows[i].result;

@@ -133,6 +133,31 @@ static void live_with_threads(int talk)
 	live(talk);
 }
 
+/* What is known keeps its answer, and the others get theirs. */
+TEST(what_is_known_is_not_asked)
+{
+	struct somebody s = somebody_start(live);
+	struct tracee_question q[5] = { { .nr = SYS_exit_group, .known = true, .result = 1 },
+		{ .nr = SYS_getpid }, { .nr = SYS_exit_group, .known = true, .result = 2 },
+		{ .nr = SYS_getppid }, { .nr = SYS_exit_group, .known = true, .result = 3 } };
+	struct tracee_asked asked = { .t = &s.t, .questions = q, .n = ARRAY_SIZE(q) },
+			    none = { .t = &s.t, .questions = q, .n = 1 };
+
+	somebody_stop(&s);
+	for (int i = 0; i < 2; i++) {
+		check_int(tracee_ask(&asked, 1), 0);
+		check_int(tracee_ask(&none, 1), 0);
+		check(q[0].result == 1 && q[2].result == 2 && q[4].result == 3);
+		check_int(q[1].result, s.pid);
+		check_int(q[3].result, getpid());
+		s.t.threads[0].traps = true; /* one by one */
+	}
+	s.t.threads[0].traps = false;
+	tracee_release(&s.t);
+	check_int(somebody_says(&s), 'y');
+	somebody_end(&s);
+}
+
 TEST(threads_answer_for_themselves)
 {
 	struct somebody s = somebody_start(live_with_threads);
