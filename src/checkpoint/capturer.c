@@ -29,10 +29,12 @@ void template_path(const char *run, const char *id, char *path, size_t size)
 #define URGENT (-19)
 
 /* A process exec'ed in U1 may trace everything of the sandbox, and nothing else; U2 is its child. */
-static int enter_u1(const struct capture_place *place)
+int capture_enter_u1(const struct capture_place *place)
 {
-	cleanup_fd int u1 = ioctl(place->u2, NS_GET_PARENT);
+	cleanup_fd int u1 = place->enter_u1 ? ioctl(place->u2, NS_GET_PARENT) : -1;
 
+	if (!place->enter_u1)
+		return 0;
 	if (u1 < 0 || setns(u1, CLONE_NEWUSER) < 0)
 		return -errno;
 	if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
@@ -51,8 +53,7 @@ static int compare_fds(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
-/* What the keeper has besides: whoever waits here before it is executed must not keep open what the keeper closes meanwhile. */
-static void close_others(int *keep, size_t n)
+void capture_close_others(int *keep, size_t n)
 {
 	unsigned int first = STDERR_FILENO + 1;
 
@@ -85,12 +86,12 @@ static attr_noreturn void dumper_child(const struct capture_place *place, const 
 	if (suspend) {
 		int needed[] = { keeper, place->u2, program, template };
 
-		close_others(needed, ARRAY_SIZE(needed));
+		capture_close_others(needed, ARRAY_SIZE(needed));
 		filters = seizer_stop(keeper, place->u2);
 		if (filters < 0)
 			_exit(119);
 	}
-	if (place->enter_u1 && enter_u1(place) < 0)
+	if (capture_enter_u1(place) < 0)
 		_exit(120);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	fault_environment(envp);

@@ -64,15 +64,16 @@ struct dump_process {
 	struct proc_stat stat;
 	struct plan_input place;
 	struct image_process out;
-	bool to_stop;                 /* SIGSTOP waits for it */
-	bool locks;                   /* memory, by mlock(2) */
-	struct dump_process *base;    /* the first ancestor of whose memory it has some; NULL */
-	bool inherited_from;          /* some other has memory of it */
-	char *status;                 /* text of /proc/PID/status */
-	int *fds;                     /* its descriptors */
-	size_t n_fds, fd_at;          /* and which of them is looked at */
-	struct dump_queued *queued;   /* of each thread, and then of the process */
-	struct tracee_question *told; /* what it has answered: dump_told() */
+	bool to_stop;               /* SIGSTOP waits for it */
+	bool locks;                 /* memory, by mlock(2) */
+	struct dump_process *base;  /* the first ancestor of whose memory it has some; NULL */
+	bool inherited_from;        /* some other has memory of it */
+	char *status;               /* text of /proc/PID/status */
+	int *fds;                   /* its descriptors */
+	size_t n_fds, fd_at;        /* and which of them is looked at */
+	struct dump_queued *queued; /* of each thread, and then of the process */
+	uint32_t quiet; /* what it need not be asked, because it was in advance: bits of asker.h */
+	struct tracee_question *told;      /* what it has answered: dump_told() */
 	struct tracee_question *inherited; /* and its twin, or itself: dump_inherited() */
 	char name[16];
 };
@@ -134,7 +135,8 @@ struct dump_chain {
 	size_t at;   /* in what was read */
 	size_t like; /* the chain that is the same and comes first, itself mostly */
 	struct filter_program *programs; /* of that one: as they are to be run */
-	uint32_t first_row;              /* in the image, IMAGE_NONE = not there yet */
+	uint32_t quiet;     /* of that one: what is known of whoever has it (asker.h) */
+	uint32_t first_row; /* in the image, IMAGE_NONE = not there yet */
 };
 
 /** struct dump_gone - a file that is mapped privately and has no name any more. dump_gone.c */

@@ -5,6 +5,7 @@
  * The questions of a process stand in one list: three for each thread but the first, then those for the first, which answers for the process. Another list is for what a twin has
  * inherited, which waits for nobody.
  */
+#include "checkpoint/asker.h"
 #include "checkpoint/dump.h"
 
 #include <fcntl.h>
@@ -17,8 +18,8 @@
 #ifndef PR_GET_MDWE
 #define PR_GET_MDWE 66
 #endif
-#define BARRIERS_REGISTERED  (1U << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS */
-#define ARCH_GET_XCOMP_PERM  0x1022
+#define BARRIERS_REGISTERED (1U << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS */
+#define ARCH_GET_XCOMP_PERM 0x1022
 
 static struct tracee_question *first_of_process(const struct dump_process *p)
 {
@@ -56,9 +57,10 @@ static void ask_of_process(const struct dump_process *p, struct tracee_question 
 	q[TOLD_BARRIERS] = (struct tracee_question){ .nr = SYS_membarrier,
 		.arguments = { BARRIERS_REGISTERED } };
 	for (unsigned int i = 0; i < 3; i++)
-		q[TOLD_ITIMERS + i] = (struct tracee_question){
-			.nr = SYS_getitimer, .arguments = { i }, .into = 2
-		};
+		q[TOLD_ITIMERS + i] = (struct tracee_question){ .nr = SYS_getitimer,
+			.arguments = { i },
+			.into = 2,
+			.known = (p->quiet & ASKED_NO_TIMERS) != 0 };
 	for (size_t i = 0; i < p->n_fds; i++)
 		q[TOLD_FDS + i] = (struct tracee_question){ .nr = SYS_fcntl,
 			.arguments = { (uint64_t)p->fds[i], F_GETFD } };

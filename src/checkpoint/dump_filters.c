@@ -4,6 +4,7 @@
  * what it has the threads do; or the keeper has learned them when they were installed, and they do.
  */
 #include "base/str.h"
+#include "checkpoint/asker.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/seizer.h"
 #include "sys/file.h"
@@ -76,21 +77,21 @@ static bool take(const struct buf *from, size_t *at, void *to, size_t n)
 }
 
 /* Return: false when they are not all there. @ret: the caller's in any case. */
-static bool take_filters(
-	const struct buf *from, size_t *at, uint32_t n, struct filter_program **ret)
+static bool take_filters(const struct buf *from, size_t *at, uint32_t n, struct dump_chain *ret)
 {
 	struct seized_filter f;
 
 	if (n > FILTERS_MAX)
 		return false;
-	*ret = calloc((size_t)n + 1, sizeof(**ret));
-	if (*ret == NULL)
+	ret->programs = calloc((size_t)n + 1, sizeof(*ret->programs));
+	if (ret->programs == NULL)
 		abort();
 	for (uint32_t i = 0; i < n; i++) {
 		if (!take(from, at, &f, sizeof(f)) || f.n > BPF_MAXINSNS ||
 			f.n * sizeof(struct sock_filter) > from->n - *at)
 			return false;
-		(*ret)[i] = (struct filter_program){
+		ret->quiet |= f.quiet;
+		ret->programs[i] = (struct filter_program){
 			(const struct sock_filter *)(const void *)(from->p + *at), f.n
 		};
 		*at += f.n * sizeof(struct sock_filter);
@@ -143,7 +144,7 @@ int dump_filters_load(struct dump *d, int fd)
 		}
 		if (t.n == SEIZED_SAME && d->n_chains > 0)
 			c.like = d->chains[d->n_chains - 1].like;
-		else if (!take_filters(&d->seized, &at, t.n, &c.programs))
+		else if (!take_filters(&d->seized, &at, t.n, &c))
 			rc = -EPROTO;
 		c.n = c.like == d->n_chains ? t.n : d->chains[c.like].n;
 		add_chain(d, &c);
@@ -208,7 +209,8 @@ static const char *refused_call(const struct dump_process *p, size_t i)
 	for (size_t j = 0; i == 0 && j < ARRAY_SIZE(around); j++)
 		asked[n++] = around[j];
 	for (size_t j = 0; j < n; j++) {
-		if (!tracee_may_call(&p->tracee, i, asked[j].nr, asked[j].arguments))
+		if (!asked[j].known &&
+			!tracee_may_call(&p->tracee, i, asked[j].nr, asked[j].arguments))
 			return name_of(asked[j].nr);
 	}
 	return NULL;
@@ -221,7 +223,8 @@ static bool may_be_installed(
 	const struct filter_program *f = c->programs;
 	struct seccomp_data call = { .nr = SYS_seccomp,
 		.arch = AUDIT_ARCH_X86_64,
-		.args = { SECCOMP_SET_MODE_FILTER, 0, WINDOW_RESIDUE } };
+		.args = { SECCOMP_SET_MODE_FILTER, 0, WINDOW_RESIDUE, 0,
+			ASKED_TOLD << 32 | ASKED_ALL } };
 	bool allowed = filter_chain_allows(f, n, &call);
 
 	*ret_prctl = 0;
@@ -248,6 +251,9 @@ static int check_learned(struct dump *d, struct dump_process *p, size_t i,
 
 	t->own = like->programs;
 	t->n_own = c->n;
+	/* whoever asked in advance was alone in its process: what is known of one thread's filters is of all */
+	if (i == 0)
+		p->quiet = like->quiet;
 	name = refused_call(p, i);
 	if (name != NULL)
 		return dump_refuse(p, err,

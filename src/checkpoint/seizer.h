@@ -24,8 +24,9 @@ struct seized_thread {
 };
 
 struct seized_filter {
-	uint32_t log; /* SECCOMP_FILTER_FLAG_LOG */
-	uint32_t n;   /* struct sock_filter each */
+	uint32_t log;   /* SECCOMP_FILTER_FLAG_LOG */
+	uint32_t n;     /* struct sock_filter each */
+	uint32_t quiet; /* what is known of all that have it: asker.h */
 };
 
 /**

@@ -187,7 +187,8 @@ enum {
 	WATCH_FORK,    /* parent of processes of a template */
 	WATCH_STARTED, /* refused system calls of programs that were started here */
 	WATCH_FORKED,
-	WATCH_FIXED
+	WATCH_ASKERS,
+	WATCH_FIXED = WATCH_ASKERS + KEEPER_ASKERS
 };
 
 struct watch {
@@ -247,6 +248,8 @@ static void watch_all(struct keeper *k, struct watch *w)
 	watch_add(w, k->fork_sock, POLLIN);
 	watch_add(w, keeper_told_listener(k, LISTENER_STARTED), POLLIN);
 	watch_add(w, keeper_told_listener(k, LISTENER_FORKED), POLLIN);
+	for (size_t i = 0; i < KEEPER_ASKERS; i++)
+		watch_add(w, k->askers[i].pid != 0 ? k->askers[i].sock : -1, POLLIN);
 	list_for_each (&k->conns, pos, next) {
 		struct conn *c = list_entry(pos, struct conn, node);
 
@@ -349,6 +352,10 @@ static void dispatch(struct keeper *k, const struct watch *w)
 	for (size_t at = 0; at < LISTENERS; at++) {
 		if (refused[at])
 			keeper_read_told(k, &k->told.listeners[at]);
+	}
+	for (size_t at = 0; at < KEEPER_ASKERS; at++) {
+		if (w->fds[WATCH_ASKERS + at].revents != 0 && k->askers[at].pid != 0)
+			keeper_read_asker(k, &k->askers[at]);
 	}
 	if (starter && has_word(k->box.starter.sock))
 		keeper_read_starter(k);

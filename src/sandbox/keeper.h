@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "checkpoint/asker.h"
 #include "checkpoint/capturer.h"
 #include "checkpoint/first.h"
 #include "codec/frame.h"
@@ -134,6 +135,19 @@ enum keeper_listener {
 	LISTENERS
 };
 
+#define KEEPER_ASKERS 4
+
+/** struct keeper_asker - a process of ours that asks a thread what it cannot be asked when its filter is there; see keeper_ask.c. */
+struct keeper_asker {
+	pid_t pid; /* 0 = it has ended */
+	int sock;
+	int32_t tid;  /* whom, until it has come with its call again; 0 = nobody */
+	int listener; /* where that waited when it began; only to be compared, or tried */
+	struct seccomp_notif notice;
+	bool answered;
+	struct asker_answer answer;
+};
+
 /** struct keeper_told - system calls that the kernel tells of: those that are refused, and those by which filters are installed. */
 struct keeper_told {
 	int listeners[LISTENERS]; /* -1 = there is none */
@@ -152,6 +166,7 @@ struct keeper {
 	struct keeper_gateway gateway;
 	struct keeper_told told;
 	struct learned learned; /* filters of programs, where filter_learns() */
+	struct keeper_asker askers[KEEPER_ASKERS];
 	char id[ID_LEN + 1];
 	enum keeper_state state;
 	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
@@ -375,8 +390,29 @@ void keeper_told_close(struct keeper *k, const char *exec, uint64_t now_ns);
 /** keeper_learn() - if @notice, of @listener, is of a filter that a program installs: take note of that and let it go on. Return: whether it was. */
 bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *notice);
 
+/** keeper_learn_unasked() - who waits at @listener with @notice installs a filter, and nobody has asked it: take note, and let it go on. */
+void keeper_learn_unasked(struct keeper *k, int listener, const struct seccomp_notif *notice);
+
 /** keeper_learned() - what is known of the filters of the processes of @order. Return: a memory file in the format of checkpoint/seizer.h, or -errno. */
 int keeper_learned(const struct keeper *k, const struct dump_order *order) attr_must_use;
+
+/* --- keeper_ask.c --- */
+
+/**
+ * keeper_ask() - have @install->who asked, who is the caller of @notice and has the @n filters @chain[], of what its filter refuses it to be asked (the last of @chain, behind those).
+ * Return: true: it will be, and comes again with its call, or to keeper_learn_unasked(). false: it need not be, or cannot.
+ */
+bool keeper_ask(struct keeper *k, int listener, const struct seccomp_notif *notice,
+	const struct learned_install *install, const struct filter_program *chain, uint32_t n);
+
+/** keeper_asked() - has the caller of @notice been asked, and comes again? @ret: what is known of it, bits of checkpoint/asker.h. */
+bool keeper_asked(struct keeper *k, const struct seccomp_notif *notice, uint32_t *ret);
+
+/** keeper_read_asker() - @a has answered, or ended. */
+void keeper_read_asker(struct keeper *k, struct keeper_asker *a);
+
+/** keeper_await_askers() - wait, for a moment, until nobody is being asked: whoever is, is being traced. Return: 0 or -ETIMEDOUT. */
+int keeper_await_askers(struct keeper *k) attr_must_use;
 
 /** keeper_told_next_ns() - when the keeper has to look again at any of this; UINT64_MAX = it need not. */
 uint64_t keeper_told_next_ns(const struct keeper *k);

@@ -47,6 +47,7 @@ static int read_thread(int folder, int32_t tid, struct learned_thread *ret)
 		.parent = parsed.ppid,
 		.started = parsed.started,
 		.n = filters > BOX_FILTERS ? (uint32_t)filters - BOX_FILTERS : 0,
+		.threads = (uint32_t)proc_number(buf_cstr(&status), "Threads", 10, 0),
 		.traced = proc_number(buf_cstr(&status), "TracerPid", 10, 0) != 0 };
 	return 0;
 }
@@ -154,7 +155,36 @@ static bool is_refused(const struct keeper *k, const struct seccomp_notif *notic
 	return learned_refuses(&k->learned, &tree, &who, &notice->data);
 }
 
-static void learn(struct keeper *k, int listener, const struct seccomp_notif *notice)
+/*
+ * What is known of its process, and lasts. A restorer says it itself; others are asked, if @asks, and if their filters refuse it afterwards.
+ * Return: false: it is being asked, and not to be answered yet.
+ */
+static bool find_quiet(struct keeper *k, int listener, const struct seccomp_notif *notice,
+	const struct learned_tree *tree, bool asks, struct learned_install *install)
+{
+	const struct filter_program own = { install->code, install->n };
+	struct filter_program chain[LEARNED_CHAIN_MAX + 1];
+	int n;
+	const bool told = notice->data.args[4] >> 32 == ASKED_TOLD;
+	uint32_t quiet = told ? (uint32_t)notice->data.args[4] & ASKED_ALL : 0;
+	const bool asked = keeper_asked(k, notice, &quiet);
+
+	/* most refuse nothing that matters, and nobody waits for them to be looked at */
+	if (asked_refused(&own, 1) == 0)
+		return true;
+	n = learned_programs(&k->learned, tree, &install->who, chain);
+	if (n < 0)
+		return true;
+	chain[n] = own;
+	if (asks && !asked && !told && keeper_ask(k, listener, notice, install, chain, (uint32_t)n))
+		return false;
+	if (quiet != 0)
+		install->quiet = quiet & asked_lasts(chain, (uint32_t)n + 1);
+	return true;
+}
+
+/* Return: whether the call is to go on; it will be, later, where @asks. */
+static bool learn(struct keeper *k, int listener, const struct seccomp_notif *notice, bool asks)
 {
 	static struct sock_filter code[BPF_MAXINSNS];
 	const bool by_prctl = notice->data.nr == SYS_prctl;
@@ -168,39 +198,56 @@ static void learn(struct keeper *k, int listener, const struct seccomp_notif *no
 
 	/* a library tries so which flags there are; and a listener there is already */
 	if (program == 0 || (flags & SECCOMP_FILTER_FLAG_NEW_LISTENER) != 0)
-		return;
+		return true;
 	n = read_caller(notice, &install.who) < 0 ? -ESRCH
 						  : copy_code((int32_t)notice->pid, program, code);
 	/* was it still that one? Who is gone installs nothing */
 	if (n == 0 || ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notice->id) < 0)
-		return;
+		return true;
 	install.n = n > 0 ? (uint32_t)n : 0;
 	if (n < 0) {
 		learned_lost(&k->learned, &install.who, install.all);
-		return;
+		return true;
 	}
 	if (learned_needs_tree(&k->learned, &install.who))
 		add_ancestors(k, &install.who, &threads);
 	tree = tree_of(k, &threads);
+	if (!find_quiet(k, listener, notice, &tree, asks, &install))
+		return false;
 	learned_add(&k->learned, &install, &tree, lives);
+	return true;
+}
+
+static void let_go_on(int listener, uint64_t id)
+{
+	struct seccomp_notif_resp answer = { .id = id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
+
+	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+}
+
+void keeper_learn_unasked(struct keeper *k, int listener, const struct seccomp_notif *notice)
+{
+	(void)learn(k, listener, notice, false);
+	let_go_on(listener, notice->id);
 }
 
 bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *notice)
 {
-	struct seccomp_notif_resp answer = { .id = notice->id,
-		.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
+	struct seccomp_notif_resp no = { .id = notice->id, .error = -ENOSYS };
 	const bool reaps = notice->data.nr == SYS_prctl &&
 			   (uint32_t)notice->data.args[0] == PR_SET_CHILD_SUBREAPER;
 
 	if (notice->data.nr == SYS_socket)
 		return false;
-	if (is_refused(k, notice))
-		answer = (struct seccomp_notif_resp){ .id = notice->id, .error = -ENOSYS };
-	else if (notice->data.nr == SYS_clone || (reaps && notice->data.args[1] != 0))
+	if (is_refused(k, notice)) {
+		(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &no);
+		return true;
+	}
+	if (notice->data.nr == SYS_clone || (reaps && notice->data.args[1] != 0))
 		learned_adoption(&k->learned);
-	else if (!reaps)
-		learn(k, listener, notice);
-	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+	else if (!reaps && !learn(k, listener, notice, true))
+		return true;
+	let_go_on(listener, notice->id);
 	return true;
 }
 

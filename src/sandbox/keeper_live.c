@@ -379,6 +379,9 @@ static int capture(struct keeper *k, const char *template, bool for_good,
 	/* room for the copies, and for what is written while pages belong to both */
 	lend(k);
 	(void)fault("live.capture.begun");
+	if (keeper_await_askers(k) < 0)
+		return err_raise(err, ERR_BUSY,
+			"a process that installs a system call filter is being asked about itself, and does not get on");
 	k->capture_begun_ns = clock_now_ns();
 	urgency_set(true);
 	rc = cgroup_freeze(&k->box.cgroup, true, FREEZE_TIMEOUT_MS);
@@ -632,6 +635,7 @@ static void examine(struct keeper *k, const struct capture_place *place,
 	struct terminals terminals;
 
 	keeper_drop_spare(k); /* as a capture does */
+	(void)!keeper_await_askers(k);
 	if (list_all(k, &order, &terminals, err) < 0)
 		return;
 	order.readable = can_read_filters(k);

@@ -283,6 +283,9 @@ static void freeze(struct keeper *k, struct conn *c, json_int_t id, bool on)
 		refuse_state(k, c, id, on ? "be paused" : "be resumed");
 		return;
 	}
+	/* a capture of what is paused would meet who is being asked */
+	if (on)
+		(void)!keeper_await_askers(k);
 	rc = cgroup_freeze(&k->box.cgroup, on, FREEZE_TIMEOUT_MS);
 	if (rc == 0) {
 		keeper_move(k, on ? KEEPER_PAUSED : KEEPER_RUNNING);

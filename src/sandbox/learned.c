@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/learned.h"
-#include "checkpoint/filter_run.h"
 #include "checkpoint/seizer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +14,7 @@
 struct learned_filter {
 	uint32_t below, depth; /* depth: from 1 */
 	uint32_t log, n;
+	uint32_t quiet; /* of each time that it was installed */
 	struct sock_filter *code;
 };
 
@@ -83,8 +84,11 @@ static uint32_t find_or_add(
 	struct learned_filter *f;
 
 	for (size_t i = 0; i < l->n_filters; i++) {
-		if (is_like(&l->filters[i], below, install))
-			return (uint32_t)i;
+		if (!is_like(&l->filters[i], below, install))
+			continue;
+		/* who has it is not told apart */
+		l->filters[i].quiet &= install->quiet;
+		return (uint32_t)i;
 	}
 	if (l->n_filters == FILTERS_MAX || l->bytes + size > BYTES_MAX)
 		return LEARNED_UNKNOWN;
@@ -94,6 +98,7 @@ static uint32_t find_or_add(
 		.depth = depth_of(l, below) + 1,
 		.log = install->log,
 		.n = install->n,
+		.quiet = install->quiet,
 		.code = malloc(size) };
 	if (f->code == NULL)
 		abort();
@@ -405,20 +410,41 @@ static bool is_new(const struct learned *l, const struct learned_thread *who)
 	return false;
 }
 
+/* What a thread has that is about to install another. */
+static uint32_t chain_of(
+	const struct learned *l, const struct learned_tree *tree, const struct learned_thread *who)
+{
+	if (who->n == 0)
+		return LEARNED_UNKNOWN;
+	return learned_needs_tree(l, who)
+		       ? learned_chain(l, tree, who)
+		       : cut(l, find_record(l, who->tid, who->started)->last, who->n);
+}
+
+int learned_programs(const struct learned *l, const struct learned_tree *tree,
+	const struct learned_thread *who, struct filter_program ret[LEARNED_CHAIN_MAX])
+{
+	uint32_t filter = is_new(l, who) ? LEARNED_UNKNOWN : chain_of(l, tree, who);
+
+	if (depth_of(l, filter) != who->n || who->n > LEARNED_CHAIN_MAX)
+		return -ENODATA;
+	for (uint32_t i = who->n; i > 0; i--, filter = l->filters[filter].below)
+		ret[i - 1] =
+			(struct filter_program){ l->filters[filter].code, l->filters[filter].n };
+	return (int)who->n;
+}
+
 void learned_add(struct learned *l, const struct learned_install *install,
 	const struct learned_tree *tree, bool (*lives)(int32_t process))
 {
 	const struct learned_thread *who = &install->who;
 	struct learned_record *r;
-	uint32_t below = LEARNED_UNKNOWN, filter;
+	uint32_t below, filter;
 
 	if (is_new(l, who))
 		forget_former(l, who);
 	r = find_record(l, who->tid, who->started);
-	if (learned_needs_tree(l, who))
-		below = learned_chain(l, tree, who);
-	else if (who->n > 0)
-		below = cut(l, r->last, who->n);
+	below = chain_of(l, tree, who);
 	filter = depth_of(l, below) == who->n ? find_or_add(l, below, install) : LEARNED_UNKNOWN;
 	if (r == NULL && filter != LEARNED_UNKNOWN && l->n_records == RECORDS_MAX)
 		forget_dead(l, lives);
@@ -439,7 +465,7 @@ void learned_add(struct learned *l, const struct learned_install *install,
 static void write_filter(const struct learned *l, uint32_t filter, struct buf *out)
 {
 	const struct learned_filter *f = &l->filters[filter];
-	const struct seized_filter head = { .log = f->log, .n = f->n };
+	const struct seized_filter head = { .log = f->log, .n = f->n, .quiet = f->quiet };
 
 	if (f->below != LEARNED_UNKNOWN)
 		write_filter(l, f->below, out);

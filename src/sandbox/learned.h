@@ -11,6 +11,7 @@
 
 #include "base/attr.h"
 #include "base/buf.h"
+#include "checkpoint/filter_run.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdint.h>
@@ -22,6 +23,7 @@ struct learned_thread {
 	int32_t tid, process, parent;
 	uint64_t started; /* as of /proc: with its number it is one thread for ever */
 	uint32_t n;       /* filters above the sandbox's own */
+	uint32_t threads; /* of its process */
 	bool traced;      /* somebody traces it */
 };
 
@@ -31,6 +33,8 @@ struct learned_install {
 	bool all, log;             /* SECCOMP_FILTER_FLAG_TSYNC, _LOG */
 	const struct sock_filter *code;
 	uint32_t n; /* instructions, 1 to BPF_MAXINSNS */
+	uint32_t
+		quiet; /* what is known of its process while it does, and lasts: bits of checkpoint/asker.h */
 };
 
 struct learned_filter;
@@ -62,6 +66,13 @@ bool learned_needs_tree(const struct learned *l, const struct learned_thread *wh
  */
 void learned_add(struct learned *l, const struct learned_install *install,
 	const struct learned_tree *tree, bool (*lives)(int32_t process));
+
+#define LEARNED_CHAIN_MAX 64U
+
+/** learned_programs() - the filters that @who has, oldest first. @ret: valid until something is added. Return: how many, -ENODATA when they are not known or too many. */
+int learned_programs(const struct learned *l, const struct learned_tree *tree,
+	const struct learned_thread *who,
+	struct filter_program ret[LEARNED_CHAIN_MAX]) attr_must_use;
 
 /** learned_lost() - @who (process 0: nobody knows who) installs a filter that could not be read, for @all threads of its process or for itself. */
 void learned_lost(struct learned *l, const struct learned_thread *who, bool all);

@@ -415,3 +415,130 @@ def test_what_refuses_to_be_asked_is_refused(tmp):
         run = begin(instance, box, "jail")
         refused(instance, box, "its system call filter refuses sigaltstack(2), which it would have to be asked by", findings=2)
         check(instance, box, run)
+
+
+TIMELESS = """
+import ctypes, errno, os, signal, struct, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+GET, ALARM, SET, REFUSE, ALLOW = 36, 37, 38, 0x50012, 0x7fff0000
+how = sys.argv[1] if len(sys.argv) > 1 else ""
+libc.prctl(38, 1, 0, 0, 0)
+steps = {
+    "": ((0x20, 0, 0, 0), (0x15, 2, 0, GET), (0x15, 1, 0, ALARM), (0x15, 0, 1, SET), (0x06, 0, 0, REFUSE), (0x06, 0, 0, ALLOW)),
+    "may be set": ((0x20, 0, 0, 0), (0x15, 1, 0, GET), (0x15, 0, 1, ALARM), (0x06, 0, 0, REFUSE), (0x06, 0, 0, ALLOW)),
+    "one may be set": ((0x20, 0, 0, 0), (0x15, 4, 0, GET), (0x15, 3, 0, ALARM), (0x15, 0, 3, SET), (0x20, 0, 0, 16), (0x15, 1, 0, 2), (0x06, 0, 0, REFUSE), (0x06, 0, 0, ALLOW)),
+}
+code = b"".join(struct.pack("=HBBI", *step) for step in steps.get(how, steps[""]))
+memory = ctypes.create_string_buffer(code)
+program = struct.pack("=H6xQ", len(code) // 8, ctypes.addressof(memory))
+
+if how == "is set":
+    signal.setitimer(signal.ITIMER_REAL, 100000)
+if how == "threads":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+if how == "children":
+    ends = os.pipe()
+    for _ in range(300):
+        if os.fork() == 0:
+            os.close(ends[1])
+            os._exit(libc.syscall(317, 1, 0, program) or os.read(ends[0], 1) != b"")
+    os.close(ends[1])
+    print({os.wait()[1] for _ in range(300)}, flush=True)
+else:
+    print(libc.syscall(317, 1, 0, program), flush=True)
+print("ready", flush=True)
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        os._exit(libc.syscall(GET, 0, memory) != -1 or ctypes.get_errno() != errno.EXDEV)
+    print(libc.syscall(GET, 0, memory), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def start_timeless(instance, box, how=""):
+    put(instance, box, "/tmp/timeless.py", TIMELESS)
+    return start(instance, box, "/usr/bin/python3", "/tmp/timeless.py", how)
+
+
+def be_asked_before(tmp, user):
+    with learning(tmp, user) as instance, instance.sandbox() as box:
+        run = start_timeless(instance, box)
+        equal(instance.output(box, run), b"0\nready\n")
+        equal(instance.json("doctor", box)["findings"], [])
+        line = [box]
+        for _ in range(2):
+            line += fork_live(instance, line[-1])
+        there_and_back(instance, line[1])
+        line += fork_live(instance, line[1])
+        for one in line:
+            equal(ask(instance, one, run, "?"), "-1 0\n")
+        for one in line[1:]:
+            instance.remove(one)
+
+
+@require(*NEEDS)
+def test_what_it_cannot_change_it_is_asked_before(tmp):
+    """Whoever refuses to be asked for its interval timers, and to set any, has none for ever if it had none when that began."""
+    be_asked_before(tmp, False)
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_what_it_cannot_change_it_is_asked_before_rootless(tmp):
+    be_asked_before(tmp, True)
+
+
+@require(*NEEDS)
+def test_what_may_change_is_not_asked_before(tmp):
+    """Nor what is not as it is in every new process, nor where another thread goes on meanwhile."""
+    with learning(tmp, False) as instance:
+        for how in ("may be set", "one may be set", "is set", "threads"):
+            with instance.sandbox() as box:
+                start_timeless(instance, box, how)
+                refused(instance, box, "its system call filter refuses getitimer(2), which it would have to be asked by")
+
+
+@require(*NEEDS)
+def test_whoever_asks_may_end(tmp):
+    """Before the call has been answered, or when the thread has stopped: it makes its call as if nothing had been, and is one that was not asked."""
+    for point in ("keeper.ask.begun=error", "keeper.ask.begun", "keeper.ask.stopped"):
+        with own_instance(tmp) as instance:
+            instance.start(CAY_FAULT=point, CAY_WITHOUT="program_filters")
+            with instance.sandbox() as box:
+                run = start_timeless(instance, box)
+                equal(instance.output(box, run), b"0\nready\n")
+                refused(instance, box, "its system call filter refuses getitimer(2), which it would have to be asked by")
+                equal(ask(instance, box, run, "?"), "-1 0\n")
+
+
+@require(*NEEDS)
+def test_many_that_are_asked_at_once(tmp):
+    """All get on, whether they were asked or not, and so does the sandbox."""
+    with learning(tmp, False) as instance, instance.sandbox() as box:
+        run = start_timeless(instance, box, "children")
+        equal(instance.output(box, run), b"{0}\nready\n")
+        fork = fork_live(instance, box)[0]
+        instance.remove(fork)
+
+
+@require(*NEEDS, "userns", "newuidmap", "program:man")
+def test_a_manual_page_rootless(tmp):
+    """man puts itself and what formats a page under filters: they wait for whoever reads it."""
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        put(instance, box, "/tmp/read", "#!/bin/sh\nmkfifo /tmp/on\necho ready\nread -r line < /tmp/on\nwc -c; echo $line")
+        instance.ok(box, "chmod 755 /tmp/read; i=0; (echo .TH LONG 1; while [ $i -lt 40000 ]; do echo word $i; i=$((i + 1)); done) > /tmp/long.1")
+        run = start(instance, box, "/usr/bin/man", "-P", "/tmp/read", "/tmp/long.1", ready=b"ready\r\n", tty={"rows": 24, "columns": 80})
+        equal(instance.json("doctor", box)["findings"], [])
+        counts = set(instance.ok(box, "grep -h ^Seccomp_filters /proc/[0-9]*/status | cut -f 2").split())
+        assert len(counts) > 1, f"nobody has a filter of its own: {counts}"
+        fork = fork_live(instance, box)[0]
+        again = fork_live(instance, fork)[0]
+        there_and_back(instance, box)
+        said = set()
+        for one in (box, fork, again):
+            instance.ok(one, "echo go > /tmp/on")
+            equal(instance.wait(one, run, 60).get("code"), 0)
+            said.add(instance.output(one, run))
+        equal(len(said), 1)
+        assert int(said.pop().split()[1]) > 200000
+        for one in (again, fork):
+            instance.remove(one)

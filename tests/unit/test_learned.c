@@ -57,6 +57,20 @@ static void begin_two(struct learned_thread **ret_first, struct learned_thread *
 	take(thread(20, 20, 5, 0), 9);
 }
 
+/* What is known of all that have what @t has. */
+static uint32_t quiet_of(const struct learned_thread *t)
+{
+	const struct learned_tree one = { t, 1, 1 };
+	struct seized_filter head = { 0 };
+	struct buf out = BUF_INIT(65536);
+
+	learned_write(&l, &one, &out);
+	check(out.n >= sizeof(struct seized_thread) + sizeof(head));
+	memcpy(&head, out.p + sizeof(struct seized_thread), sizeof(head));
+	buf_free(&out);
+	return head.quiet;
+}
+
 /* The numbers of @t's filters, as digits, the oldest first; -1: it is not known. */
 static int has(const struct learned_thread *t)
 {
@@ -384,4 +398,48 @@ TEST(no_room_behind_what_was_in_vain)
 	take(a, 9999);
 	check_int(has(a), -1);
 	begin();
+}
+
+static void take_quiet(struct learned_thread *t, uint32_t which, uint32_t quiet)
+{
+	const struct sock_filter code = BPF_STMT(BPF_RET | BPF_K, which);
+	const struct learned_install install = { .who = *t, .code = &code, .n = 1, .quiet = quiet };
+	const struct learned_tree now = tree();
+
+	learned_add(&l, &install, &now, nobody_lives);
+	t->n++;
+}
+
+/* Whoever has a filter may have it from anybody who has installed it: only what is known of all of those counts. */
+TEST(what_is_known_of_all_that_have_it)
+{
+	struct learned_thread *first, *second;
+
+	begin();
+	first = thread(10, 10, 5, 0);
+	second = thread(20, 20, 5, 0);
+	take_quiet(first, 1, 3);
+	check_int(quiet_of(first), 3);
+	take_quiet(second, 1, 2);
+	check_int(quiet_of(first), 2);
+	check_int(quiet_of(second), 2);
+	take_quiet(thread(30, 30, 5, 0), 2, 1);
+	check_int(quiet_of(first), 2);
+}
+
+TEST(the_programs_that_somebody_has)
+{
+	struct filter_program programs[LEARNED_CHAIN_MAX];
+	const struct learned_tree none = { 0 };
+	struct learned_thread *t;
+
+	begin();
+	t = thread(10, 10, 5, 0);
+	check_int(learned_programs(&l, &none, t, programs), 0);
+	take(t, 1);
+	take(t, 2);
+	check_int(learned_programs(&l, &none, t, programs), 2);
+	check(programs[0].n == 1 && programs[0].code->k == 1 && programs[1].code->k == 2);
+	t->n = 5;
+	check_int(learned_programs(&l, &none, t, programs), -ENODATA);
 }

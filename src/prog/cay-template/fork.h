@@ -311,7 +311,7 @@ void helper_ask(enum helper_task task, int32_t pid);
 
 /** struct residue_call - a system call that a thread makes when it has left the restorer, by residue_calls. */
 struct residue_call {
-	uint64_t nr, arguments[3];
+	uint64_t nr, arguments[3], told; /* told: a fifth argument */
 };
 
 /** residue_calls() - where the instructions lie that make calls one after the other, from what rbx points to on. */

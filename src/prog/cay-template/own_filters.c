@@ -8,6 +8,9 @@
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
 
+#define TOLD      (0x59414321ULL << 32) /* ASKED_TOLD, in its place */
+#define NO_TIMERS 1ULL                  /* ASKED_NO_TIMERS */
+
 /* struct sock_fprog */
 struct program {
 	uint64_t n;
@@ -44,6 +47,21 @@ uint64_t filters_size(const struct image_process *p)
 	return size;
 }
 
+/* What a keeper that learns filters would have to ask before, of who could not be asked behind it (checkpoint/asker.h). */
+static uint64_t told_of(const struct image_process *p, bool of_all)
+{
+	if (fork.order.learns == 0)
+		return 0;
+	/* a thread without it could change that */
+	if (!of_all && p->n_threads > 1)
+		return TOLD;
+	for (int i = 0; i < 3; i++) {
+		if (p->itimers[i].value_us != 0 || p->itimers[i].interval_us != 0)
+			return TOLD;
+	}
+	return TOLD | NO_TIMERS;
+}
+
 /* What all have is one chain for all, as it was: a later filter for all threads (TSYNC) takes only those whose filters are its own. */
 static struct residue_call call_of(const struct image_process *p, const struct image_filter *f,
 	const struct program *program, bool for_all)
@@ -53,9 +71,10 @@ static struct residue_call call_of(const struct image_process *p, const struct i
 
 	if (f->by_prctl != 0)
 		return (struct residue_call){ __NR_prctl,
-			{ PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (uint64_t)program } };
+			{ PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (uint64_t)program },
+			told_of(p, for_all) };
 	return (struct residue_call){ __NR_seccomp,
-		{ SECCOMP_SET_MODE_FILTER, flags, (uint64_t)program } };
+		{ SECCOMP_SET_MODE_FILTER, flags, (uint64_t)program }, told_of(p, for_all) };
 }
 
 static uint32_t count(const struct image_process *p, uint32_t thread)
