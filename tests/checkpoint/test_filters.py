@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import itertools
 import os
+import signal
 import sys
 
 from lib import cay
@@ -508,6 +509,36 @@ def test_whoever_asks_may_end(tmp):
                 equal(instance.output(box, run), b"0\nready\n")
                 refused(instance, box, "its system call filter refuses getitimer(2), which it would have to be asked by")
                 equal(ask(instance, box, run, "?"), "-1 0\n")
+
+
+def stopped_keeper(instance):
+    """A process of @instance that has stopped itself at a fault point."""
+    for pid in instance.own_processes():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+            name, state = stat.read().split(" ", 1)[1].rsplit(")", 1)
+            if "cay-keep" in name and state.startswith(" T "):
+                return pid
+    return None
+
+
+@require(*NEEDS)
+def test_a_capture_does_not_wait_for_who_does_not_get_on(tmp):
+    """It is busy, and others go on; when the thread has been asked all is as ever."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="keeper.ask.stopped=hold", CAY_WITHOUT="program_filters")
+        with instance.sandbox() as box:
+            put(instance, box, "/tmp/timeless.py", TIMELESS)
+            run = instance.exec(box, "/usr/bin/python3", "/tmp/timeless.py", stdin=True)
+            cay.wait_until(lambda: stopped_keeper(instance), 60, "it is being asked")
+            asker = stopped_keeper(instance)
+            error = raises(cay.ApiError, fork_live, instance, box)
+            equal(error.code, "busy")
+            contains(error.message, "is being asked about itself")
+            equal(instance.ok(box, "echo on"), "on\n")
+            os.kill(asker, signal.SIGCONT)
+            wait_output(instance, box, run, b"ready\n")
+            equal(instance.json("doctor", box)["findings"], [])
+            instance.remove(fork_live(instance, box)[0])
 
 
 @require(*NEEDS)
