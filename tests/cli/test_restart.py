@@ -248,7 +248,7 @@ def test_what_became_of_a_command_is_told_by_the_next_server(fresh, tmp):
         contains(err.decode(), "killed, with everything that it started")
         equal(process.returncode, 137)
         stop.close()
-        fresh.remove(box)
+    fresh.remove(box)
 
 
 @require("root")
