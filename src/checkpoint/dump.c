@@ -339,6 +339,31 @@ static int set_subreapers(struct dump *d, bool on)
 	return (int)rc;
 }
 
+/*
+ * Who ends holding locks of its robust list has them marked by the kernel (FUTEX_OWNER_DIED). Of those that are suspended these locks may be in files, which nobody captures, and
+ * their owners are to go on: nothing is marked while they have no such list. Filters that refuse that are obeyed.
+ */
+static int set_robust_lists(struct dump *d, bool on)
+{
+	long rc = 0;
+
+	d->no_robust_lists = !on;
+	for (size_t i = 0; i < d->n; i++) {
+		const struct dump_process *p = &d->processes[i];
+
+		for (uint32_t j = 0; (rc == 0 || on) && j < p->out.n_threads; j++) {
+			const struct image_thread *t = image_row(
+				&d->image, TABLE_THREADS, p->out.first_thread + j, sizeof(*t));
+
+			if (t->robust_list != 0)
+				rc = TRACEE_CALL(&d->processes[i].tracee, j, SYS_set_robust_list,
+					on ? t->robust_list : 0, t->robust_length);
+			rc = rc == -EACCES ? 0 : rc;
+		}
+	}
+	return (int)rc;
+}
+
 /* All or none: without twins the memory is copied while everything stands still. Return: how many, -errno when the processes are not as they were. */
 static int make_twins(struct dump *d)
 {
@@ -388,6 +413,11 @@ static int take_moment(struct dump *d, struct dump_report *r)
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {
 		if (!d->processes[i].tracee.zombie)
 			rc = dump_shared_check(d, &d->processes[i], &r->err);
+	}
+	if (rc == 0 && d->order->for_good != 0) {
+		rc = set_robust_lists(d, false);
+		if (rc < 0)
+			return err_raise_sys(&r->err, rc, "take the lists of robust locks away");
 	}
 	return rc;
 }
@@ -501,6 +531,8 @@ static void release_all(struct dump *d)
 	for (size_t i = 0; i < d->n; i++)
 		all[i] = &d->processes[i].tracee;
 	dump_terminals_close(d);
+	if (d->no_robust_lists)
+		(void)set_robust_lists(d, true);
 	tracee_scratch_end(all, d->n);
 	free(all);
 	close_all(d);
@@ -691,11 +723,12 @@ static int give_up(struct dump *d, struct dump_report *r)
 		tracee_end(&d->pairs[i].helper); /* who waits for it goes on to the end */
 	for (size_t i = 0; i < d->n; i++)
 		tracee_calm(&d->processes[i].tracee);
-	if (d->no_subreapers) {
-		tracee_hurry(true);
+	tracee_hurry(true);
+	if (d->no_subreapers)
 		(void)set_subreapers(d, true);
-		tracee_hurry(false);
-	}
+	if (d->no_robust_lists)
+		(void)set_robust_lists(d, true);
+	tracee_hurry(false);
 	for (size_t i = 0; i < d->n; i++)
 		r->n_stuck += close_and_give_up(&d->processes[i].tracee);
 	r->let_go = 1;

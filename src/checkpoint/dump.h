@@ -165,7 +165,8 @@ struct dump {
 	size_t n, n_stopped;       /* of them, those that stop_all() has done with */
 	struct tracee_pair *pairs; /* while twins are being made */
 	size_t n_pairs;
-	bool no_subreapers; /* they are none for the moment */
+	bool no_subreapers;   /* they are none for the moment */
+	bool no_robust_lists; /* their threads have none for the moment */
 	struct image_writer image;
 	struct buf numbers; /* of open files, for the keeper: DUMP_NUMBERS_MAX */
 	int32_t *taken;     /* numbers of all processes and threads, sorted */

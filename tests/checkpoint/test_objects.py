@@ -121,6 +121,34 @@ def test_pings_to_disk_and_back(instance):
         check(instance, box, run)
 
 
+@require("root", "cgroup2")
+def test_robust_locks_to_disk_and_back(instance):
+    """Who is suspended has not died: what it holds in a file is still its own."""
+    with instance.sandbox() as box:
+        run = begin(instance, box, "robust")
+        for _ in range(2):
+            there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "cgroup2")
+def test_robust_locks_when_a_suspension_fails(fresh):
+    fresh.stop()
+    fresh.start(CAY_FAULT="memory.save.chunk=error")
+    with fresh.sandbox() as box:
+        run = begin(fresh, box, "robust")
+        raises(ApiError, fresh.post, f"/v1/sandboxes/{box}/suspend")
+        check(fresh, box, run)
+
+
+@require("root", "userns", "newuidmap")
+def test_robust_locks_rootless(tmp):
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "robust", "/tmp")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
 @require("root", "userns", "newuidmap")
 def test_pings_rootless(tmp):
     with rootless(tmp) as instance:
@@ -344,6 +372,11 @@ def test_relatives_rootless(tmp):
 @require("root", "cgroup2")
 def test_object_reopened(instance):
     both_go_on(instance, "reopened")
+
+
+@require("root", "cgroup2")
+def test_object_robust(instance):
+    both_go_on(instance, "robust")
 
 
 @require("root", "userns", "newuidmap")
