@@ -3,7 +3,8 @@
  * checkpoint/dump_sysv.c - System V shared memory, semaphores and message queues of the sandbox, whoever uses them: they belong to its ipc namespace.
  *
  * The dumper joins that namespace for good. Segments are read through an attachment of our own, messages by MSG_COPY, which leaves them where they are.
- * What a process would give back at its end (SEM_UNDO) is known to the kernel alone: a process that has such a list is refused while there are semaphores.
+ * What a process would give back at its end (SEM_UNDO) the kernel tells nobody, but it has bounds: operations that fail in any case, and so change nothing, fail in another way where
+ * they lead beyond these. A process that would give back something is refused.
  */
 #include "checkpoint/dump.h"
 #include "sys/raw.h"
@@ -12,6 +13,7 @@
 #include <linux/kcmp.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
@@ -31,6 +33,11 @@
 #endif
 
 #define MESSAGE_MAX (1U << 20)
+
+#define SEMAPHORE_MAX 32767 /* SEMVMX, SEMAEM */
+#define OPERATIONS_MAX \
+	500         /* SEMOPM, unless somebody has set it; they fit into the memory for results */
+#define TEST_MAX 14 /* of them for one semaphore, see add_test() */
 
 union semaphore_argument {
 	int value;
@@ -123,19 +130,115 @@ static int add_sets(struct dump *d, size_t *n)
 	return last < 0 ? -errno : rc;
 }
 
-/* We have no such list: a process of which the kernel says the same as of us has none either. */
-static int refuse_undo(const struct dump *d, struct err *err)
-{
-	for (size_t i = 0; i < d->n; i++) {
-		const struct dump_process *p = &d->processes[i];
+/** struct operations - for one semop(2). */
+struct operations {
+	struct sembuf list[OPERATIONS_MAX];
+	size_t n;
+};
 
-		if (!p->tracee.zombie &&
-			!(d->examination != NULL && tracee_is_closed(&p->tracee)) &&
-			syscall(SYS_kcmp, getpid(), p->tracee.host, KCMP_SYSVSEM, 0, 0) != 0)
-			return dump_refuse(p, err,
-				"it has used a System V semaphore with SEM_UNDO, which cannot be carried over");
+static void add_operation(struct operations *o, unsigned short which, int by, int flags)
+{
+	if (by != 0) /* that would wait for zero */
+		o->list[o->n++] = (struct sembuf){ which, (short)by, (short)flags };
+}
+
+/* What would be given back of a semaphore that is @value becomes @SEMAPHORE_MAX more, or less, and its value stays. */
+static void swing(struct operations *o, unsigned short which, unsigned short value, bool more)
+{
+	const int room = SEMAPHORE_MAX - value, rise = more ? 0 : SEM_UNDO, fall = SEM_UNDO - rise;
+
+	add_operation(o, which, room, rise);
+	add_operation(o, which, -room, fall);
+	add_operation(o, which, -value, fall);
+	add_operation(o, which, value, rise);
+}
+
+/* All that may be given back, as much and once more as little: from nothing both can be reached, from anything else one of them not. */
+static void add_test(struct operations *o, unsigned short which, unsigned short value)
+{
+	const int first = value < SEMAPHORE_MAX ? 1 : -1;
+
+	swing(o, which, value, true);
+	swing(o, which, value, false);
+	swing(o, which, value, false);
+	add_operation(o, which, first, first > 0 ? SEM_UNDO : 0);
+	add_operation(o, which, -first, first > 0 ? 0 : SEM_UNDO);
+}
+
+/* So that nothing is done: it would have to wait. */
+static void add_failure(struct operations *o, unsigned short which, unsigned short value)
+{
+	o->list[o->n++] = (struct sembuf){ which, value == 0 ? -1 : 0, IPC_NOWAIT };
+}
+
+/* Return: -EAGAIN: @p would give back nothing of the set @s; -ERANGE: it would; else who knows. */
+static int ask_undo(struct tracee *t, const struct image_sysv *s, const unsigned short *values)
+{
+	int rc = tracee_scratch(t) < 0 ? -ENOMEM : -EAGAIN;
+
+	for (size_t i = 0; rc == -EAGAIN && i < s->size;) {
+		struct operations o = { .n = 0 };
+
+		while (i < s->size && o.n + TEST_MAX < OPERATIONS_MAX) {
+			add_test(&o, (unsigned short)i, values[i]);
+			i++;
+		}
+		add_failure(&o, (unsigned short)(i - 1), values[i - 1]);
+		rc = tracee_write(t, t->scratch, o.list, o.n * sizeof(o.list[0]));
+		if (rc == 0)
+			rc = (int)TRACEE_CALL(t, 0, SYS_semop, (uint64_t)s->id, t->scratch, o.n);
 	}
-	return 0;
+	return rc;
+}
+
+static int check_undo(struct dump *d, struct dump_process *p, struct err *err)
+{
+	uint32_t n = image_count(&d->image, TABLE_SYSV, sizeof(struct image_sysv));
+	int rc = buf_failed(&d->image.tables[TABLE_BYTES]) ? -ENOMEM : -EAGAIN;
+
+	for (uint32_t i = 0; rc == -EAGAIN && i < n; i++) {
+		const struct image_sysv *s = image_row(&d->image, TABLE_SYSV, i, sizeof(*s));
+
+		if (s->kind == SYSV_SEM)
+			rc = ask_undo(&p->tracee, s,
+				(const unsigned short *)(const void *)(d->image.tables[TABLE_BYTES]
+									       .p +
+								       s->data.offset));
+	}
+	if (rc == -EAGAIN)
+		return 0;
+	if (rc == -ERANGE)
+		return dump_refuse(p, err,
+			"it has used a System V semaphore with SEM_UNDO, which cannot be carried over");
+	return dump_refuse(p, err,
+		"it may have used a System V semaphore with SEM_UNDO, which cannot be carried over: it may not be asked (%s)",
+		strerror(-rc));
+}
+
+/* Who has threads has such a list, whatever is in it. */
+static bool has_threads(const struct dump_process *p)
+{
+	return proc_number(buf_cstr(&p->tracee.status), "Threads", 10, 1) > 1;
+}
+
+/* We have no such list: a process of which the kernel says the same as of us has none either. */
+static int refuse_undo(struct dump *d, struct err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < d->n; i++) {
+		struct dump_process *p = &d->processes[i];
+
+		if (p->tracee.zombie || (d->examination != NULL && tracee_is_closed(&p->tracee)) ||
+			syscall(SYS_kcmp, getpid(), p->tracee.host, KCMP_SYSVSEM, 0, 0) == 0)
+			continue;
+		if (d->examination == NULL)
+			rc = check_undo(d, p, err);
+		else if (!has_threads(p))
+			rc = dump_refuse(p, err,
+				"it has used a System V semaphore with SEM_UNDO, which cannot be carried over unless it has given back all");
+	}
+	return rc;
 }
 
 /* --- messages --- */

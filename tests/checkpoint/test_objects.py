@@ -379,6 +379,17 @@ def test_object_robust(instance):
     both_go_on(instance, "robust")
 
 
+@require("root", "cgroup2")
+def test_object_semaphores(instance):
+    both_go_on(instance, "semaphores")
+
+
+@require("root", "userns", "newuidmap")
+def test_semaphores_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "semaphores", "/tmp")
+
+
 @require("root", "userns", "newuidmap")
 def test_reopened_rootless(tmp):
     with rootless(tmp) as instance:

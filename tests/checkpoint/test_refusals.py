@@ -103,6 +103,40 @@ def test_before_anything_is_changed(tmp):
         instance.close()
 
 
+# Takes of the semaphore, or gives to it, what the kernel is to put right at its end. Its neighbour has threads, and for that alone such a list.
+SEMAPHORE = """
+import ctypes, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+one = libc.semget(0x77, 2, 0o1600)
+libc.semctl(one, 1, 16, 100)
+def by(n, flags=0x1800):
+    done = libc.semop(one, (ctypes.c_short * 3)(1, n, flags), 1)
+    return done if done == 0 else ctypes.get_errno()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+NEIGHBOUR = "import threading, time; threading.Thread(target=time.sleep, args=(1000,)).start(); print('ready', flush=True)"
+
+
+@require(*NEEDS)
+def test_what_a_semaphore_would_get_back_is_refused(instance):
+    """Of whoever would give back something, and of nobody else; what was given back already is no reason."""
+    with instance.sandbox() as box:
+        wait_output(instance, box, instance.exec(box, "/usr/bin/python3", "-c", NEIGHBOUR), b"ready\n")
+        run = instance.exec(box, "/usr/bin/python3", "-c", SEMAPHORE, stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        pid = instance.ok(box, "pgrep -f semget | head -1").strip()
+        for by in (-1, 1, -100, 32667):
+            equal(ask(instance, box, run, f"by({by})"), "0\n")
+            error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True})
+            contains(error.message, f"process {pid} (python3): it has used a System V semaphore with SEM_UNDO")
+            equal(error.code, "unsupported")
+            equal(ask(instance, box, run, "libc.semctl(one, 1, 12)"), f"{100 + by}\n")  # GETVAL
+            equal(ask(instance, box, run, f"by({-by})"), "0\n")
+            instance.remove(fork_live(instance, box)[0])
+
+
 @require(*NEEDS)
 def test_processes_of_another_version_of_cay(fresh):
     """After an upgrade: their keeper and its dumper are of the version that started them. They are left alone, and what to do is said."""
