@@ -14,7 +14,9 @@
 #include "base/fault.h"
 #include "base/str.h"
 #include "sandbox/keeper.h"
+#include "sys/raw.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -380,6 +382,18 @@ bool keeper_waiter_ended(struct keeper *k, pid_t pid)
 	return false;
 }
 
+/* In a sandbox that goes on from an instant it is the child of whoever made the processes, who has its number until we have heard of its end. */
+static void end_spare(pid_t pid)
+{
+	cleanup_fd int process = raw_pidfd_open(pid);
+	struct pollfd ended = { .fd = process, .events = POLLIN };
+
+	if (kill(pid, SIGKILL) < 0 || waitpid(pid, NULL, 0) == pid || process < 0)
+		return;
+	while (poll(&ended, 1, -1) < 0 && errno == EINTR)
+		;
+}
+
 void keeper_drop_spare(struct keeper *k)
 {
 	struct waiter *w;
@@ -389,7 +403,6 @@ void keeper_drop_spare(struct keeper *k)
 	w = find_spare(k);
 	if (w == NULL)
 		return;
-	if (kill(w->pid, SIGKILL) == 0)
-		(void)waitpid(w->pid, NULL, 0);
+	end_spare(w->pid);
 	waiter_free(k, w);
 }

@@ -3,6 +3,7 @@
 And behind the instant they run again before the files are on the disk."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -13,7 +14,7 @@ from lib.case import equal, require, timeout
 from lib.pace import patience
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, start  # noqa: E402
+from forking import ask, fork_live, start  # noqa: E402
 
 NEEDS = ("root", "cgroup2")
 TIMEOUT = 120
@@ -194,3 +195,39 @@ def test_they_run_before_the_files_are_on_the_disk(tmp):
             nothing_is_left(instance)
     finally:
         instance.close()
+
+
+def waiters_of(instance, box):
+    return [pid for pid in instance.programs_named("cay-waiter") if box in leaks.read(f"/proc/{pid}/cgroup")]
+
+
+@require(*NEEDS)
+def test_what_waits_for_the_next_program_has_ended_in_a_fork_too(instance):
+    """There it is the child of who made the processes. Held at its end, it holds the capture up; else it would be one of the processes."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    seize, detach, trace_exit, any_child = 0x4206, 17, 0x40, 0x40000000
+    failed = []
+
+    def again():
+        try:
+            instance.remove(fork_live(instance, fork)[0])
+        except cay.ApiError as error:
+            failed.append(error)
+
+    with instance.sandbox() as box:
+        run = program(instance, box)
+        fork = fork_live(instance, box)[0]
+        instance.ok(fork, "true")
+        cay.wait_until(lambda: len(waiters_of(instance, fork)) == 1, 20, "one waits for the next program")
+        pid = waiters_of(instance, fork)[0]
+        equal(libc.ptrace(seize, pid, None, trace_exit), 0)
+        thread = threading.Thread(target=again)
+        thread.start()
+        equal(os.waitpid(pid, any_child)[0], pid)
+        thread.join(patience(1))  # it is over when that goes wrong
+        equal(libc.ptrace(detach, pid, None, None), 0)
+        thread.join()
+        equal(failed, [])
+        equal(ask(instance, fork, run, "on"), "on\n")
+        instance.remove(fork)
