@@ -207,9 +207,12 @@ static int check_undo(struct dump *d, struct dump_process *p, struct err *err)
 	}
 	if (rc == -EAGAIN)
 		return 0;
-	if (rc == -ERANGE)
-		return dump_refuse(p, err,
-			"it has used a System V semaphore with SEM_UNDO, which cannot be carried over");
+	if (rc == -ERANGE) {
+		(void)dump_refuse(p, err,
+			"it has used a System V semaphore with SEM_UNDO, and has not given back all: this cannot be carried over");
+		err->code = ERR_BUSY; /* it may give back the rest any moment: to be tried again */
+		return -EBUSY;
+	}
 	return dump_refuse(p, err,
 		"it may have used a System V semaphore with SEM_UNDO, which cannot be carried over: it may not be asked (%s)",
 		strerror(-rc));

@@ -152,7 +152,7 @@ def test_as_much_in_a_connection_as_the_machine_allows(instance):
             equal(ask(instance, one, run, f"len(b.recv({n}, socket.MSG_WAITALL))"), f"{n}\n")
 
 
-BUSY = ("events of inotify", "a connection that was closed behind more than its reader has room for")
+BUSY = ("events of inotify", "a connection that was closed behind more than its reader has room for", "what a semaphore gets back")
 
 
 @require(*NEEDS)

@@ -131,7 +131,7 @@ def test_what_a_semaphore_would_get_back_is_refused(instance):
             equal(ask(instance, box, run, f"by({by})"), "0\n")
             error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/fork", {"live": True})
             contains(error.message, f"process {pid} (python3): it has used a System V semaphore with SEM_UNDO")
-            equal(error.code, "unsupported")
+            equal(error.code, "busy")
             equal(ask(instance, box, run, "libc.semctl(one, 1, 12)"), f"{100 + by}\n")  # GETVAL
             equal(ask(instance, box, run, f"by({-by})"), "0\n")
             instance.remove(fork_live(instance, box)[0])
