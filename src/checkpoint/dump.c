@@ -22,8 +22,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#define FIRST_DESCRIPTION_MIN 16
-#define CLOSE_TRIES           3 /* of tracee_hurry() each */
+#define CLOSE_TRIES 3 /* of tracee_hurry() each */
 
 static struct dump_finding refused; /* the last refusal, by its parts */
 
@@ -454,8 +453,8 @@ static int make_plan(struct dump *d, int *ret_fd, struct err *err)
 	head.n_descriptions =
 		image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
 	head.first_description =
-		(uint32_t)(d->highest_fd < FIRST_DESCRIPTION_MIN ? FIRST_DESCRIPTION_MIN
-								 : d->highest_fd + 1);
+		(uint32_t)(d->highest_fd < PLAN_FIRST_DESCRIPTION ? PLAN_FIRST_DESCRIPTION
+								  : d->highest_fd + 1);
 	if (fault("live.dump.plan") < 0)
 		head.n_slots = ~0U;
 	if (rc == 0) {

@@ -85,13 +85,16 @@ struct plan_copy {
 	uint64_t from, to, length;
 };
 
+/* below it are the numbers at which a fork gets descriptions, many at once */
+#define PLAN_FIRST_DESCRIPTION 16
+
 struct plan {
 	uint32_t magic, version;
 	uint32_t n_processes, n_maps, n_copies, n_leaves;
 	uint32_t n_descriptions,
-		first_description; /* description i is descriptor first_description + i */
-	uint32_t n_slots;          /* descriptors that the fork's keeper brings */
-	int32_t helper_pid;        /* free in the image: writes ns_last_pid */
+		first_description; /* description i is descriptor first_description + i; PLAN_FIRST_DESCRIPTION or more */
+	uint32_t n_slots;   /* descriptors that the fork's keeper brings */
+	int32_t helper_pid; /* free in the image: writes ns_last_pid */
 	int32_t last_pid;
 	int32_t opener_pid; /* free in the image too */
 			    /* then: plan_process[], plan_map[], plan_copy[] */

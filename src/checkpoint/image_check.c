@@ -194,6 +194,8 @@ const char *plan_check(const struct plan *plan, uint64_t size)
 		plan->n_slots > TEMPLATE_SLOTS_MAX || plan->n_descriptions > 1U << 20 ||
 		plan->first_description > 1U << 20)
 		return "there is too much of something";
+	if (plan->first_description < PLAN_FIRST_DESCRIPTION)
+		return "its descriptions begin too low";
 	if (size < sizeof(*plan) + (uint64_t)plan->n_processes * sizeof(*processes) +
 			   (uint64_t)plan->n_maps * sizeof(*maps) +
 			   (uint64_t)plan->n_copies * sizeof(struct plan_copy))

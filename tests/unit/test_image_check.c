@@ -467,6 +467,7 @@ static const struct spoilt plans[] = {
 	PLAN(n_slots, ~0U, "there is too much of something"),
 	PLAN(n_leaves, ~0U, "there is too much of something"),
 	PLAN(first_description, ~0U, "there is too much of something"),
+	PLAN(first_description, PLAN_FIRST_DESCRIPTION - 1, "its descriptions begin too low"),
 	PLAN(n_copies, 4, "it ends too early"),
 	PLAN(n_leaves, 1, ""),
 	PLANNED(pid, 1, "a process has no number, or no known one"),

@@ -316,7 +316,7 @@ static description *description_at(uint32_t i)
 }
 
 /* Those who wait to be accepted, in their order. */
-static void open_pending(int socket, description *listener)
+static void open_pending(description *listener)
 {
 	const uint32_t *clients = (const uint32_t *)image_bytes(listener->data);
 
@@ -325,11 +325,11 @@ static void open_pending(int socket, description *listener)
 		int fd = sockets_pend(d, listener);
 
 		set_flags(fd, d);
-		opener_hand_over(socket, fd, clients[i]);
+		opener_have(fd, clients[i]);
 	}
 }
 
-static void open_one(int socket, uint32_t i)
+static void open_one(uint32_t i)
 {
 	description *d = description_at(i);
 	description *peer = d->peer == IMAGE_NONE ? NULL : description_at(d->peer);
@@ -340,15 +340,15 @@ static void open_one(int socket, uint32_t i)
 	make(d, peer, fds);
 	set_flags(fds[0], d);
 	locks_take(fds[0], d);
-	opener_hand_over(socket, fds[0], i);
+	opener_have(fds[0], i);
 	if (peer != NULL) {
 		set_flags(fds[1], peer);
-		opener_hand_over(socket, fds[1], d->peer);
+		opener_have(fds[1], d->peer);
 	} else if (fds[1] >= 0) {
 		sockets_leave(fds[1], d);
 	}
 	if (d->kind == DESCRIPTION_LISTEN)
-		open_pending(socket, d);
+		open_pending(d);
 }
 
 enum turn { TURN_FIRST, TURN_LISTENERS, TURN_WATCHES, TURNS, TURN_NEVER };
@@ -368,7 +368,7 @@ static enum turn turn_of(uint32_t kind)
 	}
 }
 
-void files_open(int socket)
+void files_open(void)
 {
 	terminals_make();
 	for (enum turn turn = TURN_FIRST; turn < TURNS; turn++) {
@@ -376,7 +376,7 @@ void files_open(int socket)
 			sockets_finish();
 		for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 			if (turn_of(description_at(i)->kind) == turn)
-				open_one(socket, i);
+				open_one(i);
 		}
 	}
 	terminals_end();

@@ -244,10 +244,10 @@ void sysv_attach(const struct image_sysv *s, uint64_t at, uint32_t access);
 /** opener_confine() - enter U2 as the payload's root, with all its capabilities there. */
 void opener_confine(void);
 
-/** opener_hand_over() - give description @index to T'; the opener keeps it as opener_kept(@index) until it ends, and closes @fd. In the opener. */
-void opener_hand_over(int socket, int fd, uint32_t index);
+/** opener_have() - @fd is description @index, kept as opener_kept(@index) until the opener ends; T' gets it when all are made. Closes @fd. In the opener. */
+void opener_have(int fd, uint32_t index);
 
-/** opener_kept() - descriptor of description @index in the opener, once it has been handed over. */
+/** opener_kept() - descriptor of description @index in the opener, once it has it. */
 int opener_kept(uint32_t index);
 
 /** opener_has_deeds() - will opener_as() have anything done by others? In the opener. */
@@ -326,8 +326,8 @@ void filters_lay(const struct image_process *p, char *at);
 /** filters_hold() - have the helper hold the threads of @p that must not run by themselves. @calls: of filters_lay(). */
 void filters_hold(const struct image_process *p, uint64_t calls);
 
-/** files_open() - make every description and hand it over. In the opener. */
-void files_open(int socket);
+/** files_open() - make every description. In the opener. */
+void files_open(void);
 
 /** files_seal() - the seals of memory files that let those go on writing who have mapped it before. In the opener, when all have. */
 void files_seal(void);

@@ -13,13 +13,16 @@
 #define SIGCHLD  17
 #define NOSIGNAL 0x4000
 
+/* Descriptions in one message: no more than the kernel finds numbers for below those where they go. */
+#define TOGETHER PLAN_FIRST_DESCRIPTION
+
 struct passed {
-	uint64_t length; /* struct cmsghdr with one descriptor */
+	uint64_t length; /* struct cmsghdr with descriptors */
 	int32_t level, type;
-	int32_t fd, pad;
+	int32_t fds[TOGETHER];
 };
 
-/* What the opener says: a description's number with its descriptor, or which id is to be chosen. */
+/* What the opener says: the number of the first of some descriptions with their descriptors, or which id is to be chosen. */
 struct said {
 	uint32_t index;
 	int32_t id;
@@ -46,15 +49,27 @@ void opener_confine(void)
 	(void)fork_must(CALL3(__NR_setresuid, 0, 0, 0), "become the payload's root");
 }
 
-void fork_pass(int socket, const void *bytes, uint64_t n, int fd)
+static uint64_t length_of(uint32_t n_fds)
+{
+	return offsetof(struct passed, fds) + n_fds * sizeof(int32_t);
+}
+
+static void pass(int socket, const void *bytes, uint64_t n, struct passed *control, uint32_t n_fds)
 {
 	struct bare_iovec iov = { (uint64_t)bytes, n };
-	struct passed control = { .length = 20, .level = 1, .type = 1, .fd = fd };
-	struct bare_message m = {
-		.iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control)
-	};
+	struct bare_message m = { .iov = &iov, .n_iov = 1, .control = control };
 
+	control->length = length_of(n_fds);
+	control->level = control->type = 1;
+	m.control_length = (control->length + 7) & ~7UL;
 	(void)fork_must(CALL3(__NR_sendmsg, socket, &m, NOSIGNAL), "hand over a descriptor");
+}
+
+void fork_pass(int socket, const void *bytes, uint64_t n, int fd)
+{
+	struct passed control = { .fds = { fd } };
+
+	pass(socket, bytes, n, &control, 1);
 }
 
 /* T' has its own descriptors there and behind. */
@@ -68,15 +83,25 @@ int opener_kept(uint32_t index)
 	return (int)(behind_descriptions() + ROOM + index);
 }
 
-void opener_hand_over(int socket, int fd, uint32_t index)
+void opener_have(int fd, uint32_t index)
 {
-	struct said said = { .index = index };
 	long kept = CALL3(__NR_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, opener_kept(index));
 
 	if (kept != opener_kept(index))
 		fork_fail("keep a description", kept < 0 ? kept : -17 /* EEXIST */);
-	fork_pass(socket, &said, sizeof(said), fd);
 	(void)CALL1(__NR_close, fd);
+}
+
+static void hand_over_all(int socket)
+{
+	for (uint32_t i = 0, n; i < plan->n_descriptions; i += n) {
+		struct said said = { .index = i };
+		struct passed control;
+
+		for (n = 0; n < TOGETHER && i + n < plan->n_descriptions; n++)
+			control.fds[n] = opener_kept(i + n);
+		pass(socket, &said, sizeof(said), &control, n);
+	}
 }
 
 void opener_next_id(int socket, enum image_sysv_kind kind, int32_t id)
@@ -104,21 +129,24 @@ static void choose_id(int socket, const struct said *asked)
 		CALL6(__NR_sendto, socket, &answer, sizeof(answer), 0, 0, 0), "answer the opener");
 }
 
-/* Return: the descriptor, 0 with a question, or -errno. */
-static long take(int socket, struct said *said)
+/* Return: how many descriptors, 0 with a question, or -errno. */
+static long take(int socket, struct said *said, struct passed *control)
 {
 	struct bare_iovec iov = { (uint64_t)said, sizeof(*said) };
-	struct passed control = { 0 };
 	struct bare_message m = {
-		.iov = &iov, .n_iov = 1, .control = &control, .control_length = sizeof(control)
+		.iov = &iov, .n_iov = 1, .control = control, .control_length = sizeof(*control)
 	};
 	long n = CALL3(__NR_recvmsg, socket, &m, 0x40000000 /* CMSG_CLOEXEC */);
 
 	if (n <= 0)
 		return n < 0 ? n : -32;
-	if (n != sizeof(*said) || (said->index < NEXT_ID && control.length != 20))
+	if (n != sizeof(*said) ||
+		(said->index < NEXT_ID &&
+			(control->length < length_of(1) || control->length > length_of(TOGETHER))))
 		return -71;
-	return said->index < NEXT_ID ? control.fd : 0;
+	if (said->index >= NEXT_ID)
+		return 0;
+	return (long)((control->length - length_of(0)) / sizeof(int32_t));
 }
 
 static void wait_until_ready(void)
@@ -188,7 +216,8 @@ static BARE_NORETURN void opener_main(int socket)
 	bare_fault("live.opener.begun");
 	sysv_make(socket);
 	nodes_make();
-	files_open(socket);
+	files_open();
+	hand_over_all(socket);
 	say_all_set(socket);
 	/* not earlier: a change of ids forgets it */
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
@@ -253,11 +282,12 @@ static void take_all(int socket)
 
 	for (;;) {
 		struct said said = { 0 };
-		long fd = take(socket, &said);
+		struct passed control = { 0 };
+		long n_fds = take(socket, &said, &control);
 
-		if (fd == -32 && fork_shared()->failed != 0)
+		if (n_fds == -32 && fork_shared()->failed != 0)
 			bare_exit(125);
-		(void)fork_must(fd, "take a description over");
+		(void)fork_must(n_fds, "take a description over");
 		if (said.index == ALL_SET)
 			break;
 		if (said.index == HELPED) {
@@ -265,8 +295,8 @@ static void take_all(int socket)
 		} else if (said.index >= NEXT_ID) {
 			choose_id(socket, &said);
 		} else {
-			place((int)fd, said.index);
-			n++;
+			for (uint32_t i = 0; i < n_fds; i++, n++)
+				place(control.fds[i], said.index + i);
 		}
 	}
 	if (n != plan->n_descriptions)
