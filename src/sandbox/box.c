@@ -248,6 +248,15 @@ static int set_disk_limit(struct box *box, const struct spec *spec, struct err *
 	return rc < 0 ? err_raise_sys(err, rc, "set the disk limit of '%s'", box->id) : 0;
 }
 
+/* One at a time. Most of it is room for texts, which is not touched where there are none. */
+static struct placement *placement_empty(void)
+{
+	static struct placement placement;
+
+	memset(&placement, 0, offsetof(struct placement, targets));
+	return &placement;
+}
+
 /* Mounts for the placer, in order. */
 struct order {
 	struct placement *message;
@@ -260,7 +269,6 @@ static void order_fini(struct order *o)
 {
 	while (o->n > 0)
 		(void)close(o->mounts[--o->n]);
-	free(o->message);
 }
 
 /* Takes @mount, also on failure. */
@@ -321,7 +329,7 @@ static int give_up_root(
 static int make_root(struct box *box, const struct spec *spec, const struct box_ahead *ahead,
 	const char *live, struct err *err)
 {
-	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
+	cleanup(order_fini) struct order o = { .message = placement_empty() };
 	struct rootfs_parts parts = { .n = 0 };
 	cleanup_fd int foreseen = -1;
 	int rc = leave_root(box, spec->image, live, err);
@@ -436,7 +444,7 @@ static int describe(
 /* What could not be taken back is left for box_start(), and all where init does not run yet. */
 static int finish_ahead(struct box *box, const struct spec *expect, struct err *err)
 {
-	cleanup_free struct placement *message = xnew(struct placement);
+	struct placement *message = placement_empty();
 	const struct cgroup_limits none = { 0 };
 	int rc = describe(box, expect, &message->finish, err);
 
@@ -566,7 +574,7 @@ static bool is_finished(const struct box *box, const struct spec *spec)
 /* The mounts that only the specification says, and all else that the placer finishes. */
 static int place_mounts(struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
-	cleanup(order_fini) struct order o = { .message = xnew(struct placement) };
+	cleanup(order_fini) struct order o = { .message = placement_empty() };
 	size_t first = foreseen(box);
 	int mounts[SPEC_MOUNTS_MAX], rc;
 

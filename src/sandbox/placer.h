@@ -34,7 +34,8 @@ struct placer {
 	int parts;               /* directory that has proc, dev and sys mounted on it */
 	int synth, sys;          /* writable views of the synthetic files and of /sys */
 	struct synth_view shown; /* what the synthetic files show now */
-	bool ahead;              /* placer_ahead() has been here */
+	struct finish done;      /* by placer_ahead(), if it has been here */
+	bool ahead;
 };
 
 /** placer_open() - find what the builder left. @shown: the limits that it was told. Context: after joining the mount namespace. Return: 0 or -errno. */

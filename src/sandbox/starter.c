@@ -469,12 +469,21 @@ static int ask(struct starter *s, const struct order *order, const int *fds, siz
 	return rc < 0 ? rc : answer_of(s);
 }
 
+/* Most of it is room for texts, which is not touched where there are none. */
+static struct order *order_of(enum order_kind kind)
+{
+	static struct order order;
+
+	memset(&order, 0, order_size(kind));
+	order.kind = kind;
+	return &order;
+}
+
 int starter_clone_builder(struct starter *s, const struct builder_options *options, int leaf)
 {
-	cleanup_free struct order *order = xnew(struct order);
+	struct order *order = order_of(ORDER_BUILDER);
 	int fds[3] = { options->sock, options->init_fd, leaf };
 
-	order->kind = ORDER_BUILDER;
 	order->has_more = leaf >= 0;
 	order->builder = *options;
 	return ask(s, order, fds, 2 + order->has_more);
@@ -482,10 +491,9 @@ int starter_clone_builder(struct starter *s, const struct builder_options *optio
 
 int starter_join(struct starter *s, int pidfd, const struct cgroup_limits *shown)
 {
-	cleanup_free struct order *order = xnew(struct order);
+	struct order *order = order_of(ORDER_JOIN);
 	int fds[2] = { pidfd }, pair[2], rc;
 
-	order->kind = ORDER_JOIN;
 	if (shown == NULL)
 		return ask(s, order, fds, 1);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -502,10 +510,9 @@ int starter_join(struct starter *s, int pidfd, const struct cgroup_limits *shown
 
 int starter_become_placer(struct starter *s, int pidfd, const struct cgroup_limits *shown)
 {
-	cleanup_free struct order *order = xnew(struct order);
+	struct order *order = order_of(ORDER_JOIN);
 	int rc;
 
-	order->kind = ORDER_JOIN;
 	order->places = 1;
 	order->shown = *shown;
 	rc = ask(s, order, &pidfd, 1);
@@ -530,15 +537,14 @@ int starter_place(struct starter *s, enum starter_place what, const struct place
 	static const enum order_kind kinds[] = { [STARTER_PLACE_ROOT] = ORDER_ROOT,
 		[STARTER_PLACE_AHEAD] = ORDER_AHEAD,
 		[STARTER_PLACE_FINISH] = ORDER_FINISH };
-	static struct order message;
+	struct order *message = order_of(kinds[what]);
 	size_t size = offsetof(struct placement, targets) + targets_size(order), n_files = 0;
 	struct err answer;
 	int file = 0, rc;
 	ssize_t n;
 
-	message.kind = kinds[what];
-	memcpy(&message.place, order, size);
-	rc = fdpass_send(s->placer_sock, &message, offsetof(struct order, place) + size, mounts,
+	memcpy(&message->place, order, size);
+	rc = fdpass_send(s->placer_sock, message, offsetof(struct order, place) + size, mounts,
 		order->n_targets);
 	if (rc < 0)
 		return err_raise_sys(err, rc, "send the mounts to the placer");
