@@ -477,45 +477,63 @@ static void drop_memory(void)
 	pull_forget();
 }
 
-/* In most forks no other program is ever started: until then it is not worth a program's memory, nor its beginning. Until it is told something, or nobody is there to tell it. */
+/* Until it is told something, or nobody is there to tell it. */
 static void await_order(int socket)
 {
 	struct pollfd p = { .fd = socket, .events = POLLIN };
 
-	drop_memory();
 	while (CALL3(__NR_poll, &p, 1, -1) <= 0)
 		;
 	if ((p.revents & POLLHUP) != 0)
 		bare_exit(0);
 }
 
-/*
- * Programs that are started later must be in the domain of those that are restored, so their starter is a child of ours, made when we are in it. It is outside
- * the sandbox's pid namespace, as every starter is, and clones with our being the parent: we reap what it starts too.
- */
-static void start_starter(void)
+/* All memory is that of T' too: nothing of it may be changed but the stack, and T' closes it to others (dumpable) for both, before a program runs. */
+static BARE_NORETURN __attribute__((used)) void starter_begin(void)
 {
 	static const char *const argv[] = { "cay-keeper", "starter", 0 };
 	static const char *const envp[] = { 0 };
-	struct bare_clone args = { .exit_signal = SIGCHLD };
+	long program, socket;
 
-	if (fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone the starter") != 0)
-		return;
 	join_pids();
-	lazy_leave();
 	(void)CALL5(__NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0);
-	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 	(void)CALL5(__NR_prctl, PR_SET_NAME, "cay-starter", 0, 0, 0);
 	/* above what it is to become */
-	fork.program = (int)CALL3(__NR_fcntl, fork.program, 1030, 20);
-	fork.starter = (int)CALL3(__NR_fcntl, fork.starter, 1030, 20);
-	(void)fork_must(CALL3(__NR_dup3, fork.starter, 3, 0), "place the starter's socket");
-	(void)fork_must(
-		CALL3(__NR_dup3, fork.program, 4, BARE_CLOEXEC), "place the starter's program");
+	program = CALL3(__NR_fcntl, fork.program, 1030, 20);
+	socket = CALL3(__NR_fcntl, fork.starter, 1030, 20);
+	(void)fork_must(CALL3(__NR_dup3, socket, 3, 0), "place the starter's socket");
+	(void)fork_must(CALL3(__NR_dup3, program, 4, BARE_CLOEXEC), "place the starter's program");
 	(void)CALL3(__NR_close_range, 5, ~0U, 0);
 	await_order(3);
+	/* it is inherited, and nobody else needs it any more */
+	lazy_leave();
 	(void)CALL5(__NR_execveat, 4, "", argv, envp, 0x1000);
 	bare_exit(126);
+}
+
+/*
+ * Programs that are started later must be in the domain of those that are restored, so their starter is a child of ours, made when we are in it. It is outside
+ * the sandbox's pid namespace, as every starter is, and clones with our being the parent: we reap what it starts too. In most forks no other program is ever
+ * started: until then it is not worth memory of its own, nor a program's beginning.
+ */
+static void start_starter(void)
+{
+	static char stack[8192] __attribute__((aligned(16)));
+	register long r10 __asm__("r10") = 0;
+	register long r8 __asm__("r8") = 0;
+	long rc;
+
+	__asm__ volatile("syscall\n\t"
+			 "test %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "xor %%ebp, %%ebp\n\t"
+			 "call starter_begin\n\t"
+			 "1:"
+			 : "=a"(rc)
+			 : "a"(__NR_clone), "D"(CLONE_VM | SIGCHLD), "S"(stack + sizeof(stack)),
+			 "d"(0), "r"(r10), "r"(r8)
+			 : "rcx", "r11", "memory");
+	(void)fork_must(rc, "clone the starter");
 }
 
 static uint32_t count(uint32_t without)
