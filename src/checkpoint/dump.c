@@ -812,6 +812,7 @@ static void raise_files(void)
 		limit.rlim_cur = limit.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &limit);
 	}
+	dump_watches_room();
 }
 
 /* It comes behind the terminals. */

@@ -116,7 +116,11 @@ struct dump_watch {
 struct dump_epoll {
 	const struct dump_process *p; /* who puts the set together again */
 	int fd;                       /* of the set, its */
+	int32_t target;               /* by what number */
 	uint32_t row, nth;            /* among those by the same number */
+	bool shared;                  /* there are others by that number */
+	bool of_many;                 /* the set is large */
+	uint64_t device, inode;       /* of what is watched */
 };
 
 /** struct dump_socket - a socket of which more is asked when all are known. */
@@ -484,6 +488,12 @@ uint32_t dump_sysv_find(const struct dump *d, uint64_t id);
 
 /** dump_files_end() - after all processes: pipes and pairs whose other end was found or not. */
 int dump_files_end(struct dump *d, struct err *err) attr_must_use;
+
+/**
+ * dump_watches_room() - make room for copies that have the numbers of what is watched. While the dumper has one thread: with more it takes as long as a
+ * pause (the kernel waits until nobody can read the smaller table).
+ */
+void dump_watches_room(void);
 
 /** dump_inotify_foresee() - while they run: find the names of what is watched, however long that takes; dump_inotify_end() looks there first. */
 void dump_inotify_foresee(struct dump *d);

@@ -24,6 +24,7 @@
 #include <sys/sysmacros.h>
 
 #define CONTENT_MAX (256U << 20) /* of a file without a name, of a memory file */
+#define INFO_MAX    (64U << 20)  /* of fdinfo: that of an epoll set has a line for each watch */
 
 static struct dump_known *remember(
 	struct dump *d, uint64_t device, uint64_t inode, int32_t pid, int32_t fd, uint32_t index)
@@ -75,6 +76,31 @@ uint32_t dump_file_by_path(
 	count = IMAGE_ADD(&d->image, TABLE_DESCRIPTIONS, &out);
 	(void)remember(d, 0, 0, 0, -2, count);
 	return count;
+}
+
+size_t dump_known_from(const struct dump *d, uint64_t device, uint64_t inode)
+{
+	size_t low = 0, high = d->n_ordered;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		const struct dump_known *k = &d->known[d->ordered[middle]];
+
+		if (k->device < device || (k->device == device && k->inode < inode))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The next that is known of the file of @s, from *@at on; NULL. */
+static const struct dump_known *next_of_file(
+	const struct dump *d, const struct subject *s, size_t *at)
+{
+	const struct dump_known *k = *at < d->n_ordered ? &d->known[d->ordered[(*at)++]] : NULL;
+
+	return k != NULL && k->device == s->st.st_dev && k->inode == s->st.st_ino ? k : NULL;
 }
 
 /* --- kinds --- */
@@ -158,13 +184,12 @@ static int add_memory(struct dump *d, struct subject *s)
 /* 1 + the description that was seen first of the same file without a name, which has the content; 0 = it is this one. */
 static uint64_t first_of_nameless(struct dump *d, const struct subject *s)
 {
-	for (size_t i = 0; i < d->n_known; i++) {
-		const struct dump_known *k = &d->known[i];
-		const struct image_description *o;
+	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
+	const struct dump_known *k;
 
-		if (k->fd < 0 || k->device != s->st.st_dev || k->inode != s->st.st_ino)
-			continue;
-		o = dump_description(d, k->index);
+	while ((k = next_of_file(d, s, &at)) != NULL) {
+		const struct image_description *o = dump_description(d, k->index);
+
 		if (o->kind == DESCRIPTION_MEMORY)
 			return k->index + 1;
 		if (o->kind == DESCRIPTION_UNLINKED)
@@ -359,11 +384,9 @@ static int peek_pipe(struct dump *d, struct subject *s)
 
 static bool seen(const struct dump *d, const struct subject *s)
 {
-	for (size_t i = 0; i < d->n_known; i++) {
-		if (d->known[i].device == s->st.st_dev && d->known[i].inode == s->st.st_ino)
-			return true;
-	}
-	return false;
+	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
+
+	return next_of_file(d, s, &at) != NULL;
 }
 
 /*
@@ -506,11 +529,14 @@ static int compare(const struct dump_known *k, const struct subject *s)
 }
 
 /* Where there is no order: processes that run may have closed what they are known by. */
-static const struct dump_known *find_by_all(const struct dump *d, const struct subject *s)
+static const struct dump_known *find_by_all(
+	const struct dump *d, const struct subject *s, size_t *ret_at)
 {
-	for (size_t i = 0; i < d->n_ordered; i++) {
-		const struct dump_known *k = &d->known[d->ordered[i]];
+	const struct dump_known *k;
+	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
 
+	*ret_at = at;
+	while ((k = next_of_file(d, s, &at)) != NULL) {
 		if (compare(k, s) == 0)
 			return k;
 	}
@@ -528,11 +554,10 @@ static const struct dump_known *find_known(
 		const struct dump_known *k = &d->known[d->ordered[middle]];
 		int order = compare(k, s);
 
-		*ret_at = low;
 		if (order == 0)
 			return k;
 		if (order != BEFORE && order != BEHIND)
-			return find_by_all(d, s);
+			return find_by_all(d, s, ret_at);
 		if (order == BEFORE)
 			low = middle + 1;
 		else
@@ -703,7 +728,7 @@ int dump_passed(
 		.carrier = carrier->fd,
 		.fd = fd,
 		.copy = fd,
-		.info = BUF_INIT(1 << 20) };
+		.info = BUF_INIT(INFO_MAX) };
 	cleanup_fd int proc = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	size_t known = d->n_known;
 	int rc = proc < 0 ? -errno : find_or_add(d, &s, proc, index, err);
@@ -778,9 +803,11 @@ int dump_list_fds(struct dump_process *p)
 
 int dump_files(struct dump *d, struct dump_process *p, struct err *err)
 {
-	struct subject s = {
-		.p = p, .host = p->tracee.host, .carrier = -1, .copy = -1, .info = BUF_INIT(1 << 20)
-	};
+	struct subject s = { .p = p,
+		.host = p->tracee.host,
+		.carrier = -1,
+		.copy = -1,
+		.info = BUF_INIT(INFO_MAX) };
 	cleanup_fd int pidfd = raw_pidfd_open(p->tracee.host);
 	int rc = pidfd < 0 ? pidfd : d->examination != NULL ? dump_list_fds(p) : 0;
 

@@ -108,6 +108,9 @@ uint32_t dump_socket_find(const struct dump *d, uint32_t inode);
 /** dump_description() - row @index of the descriptions; valid until the next is added. */
 struct image_description *dump_description(struct dump *d, uint32_t index);
 
+/** dump_known_from() - where those of that file begin among d->ordered, or would. */
+size_t dump_known_from(const struct dump *d, uint64_t device, uint64_t inode);
+
 /** dump_passed() - the description of @fd, our copy of what waits in the queue of @s. Takes @fd. @index: its row. 0 or an error. */
 int dump_passed(struct dump *d, const struct dump_socket *s, int fd, uint32_t *index,
 	struct err *err) attr_must_use;
