@@ -568,17 +568,22 @@ static const struct dump_known *find_known(
 }
 
 /*
- * Of a description that is known, what /proc tells of a further descriptor is where it leads and whether its process has locked it. The first is asked of files alone. Whether
- * anybody has a POSIX lock, a question of ours tells; of what is no file the kernel itself knows the answer.
+ * POSIX locks are shown to who looks at their process alone. Whether anybody has one, a question of ours tells; of what is no file the kernel itself knows the answer, and of a
+ * file its file system may have to ask a server, or a process that stands still.
  */
-static bool tells_nothing_new(struct dump *d, const struct subject *s, const struct dump_known *k)
+static bool may_be_locked(const struct subject *s)
 {
-	const struct image_description *known = dump_description(d, k->index);
 	struct flock any = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 
-	return !S_ISREG(s->st.st_mode) && !S_ISDIR(s->st.st_mode) && !S_ISLNK(s->st.st_mode) &&
-	       (known->flags & (O_PATH | O_ASYNC)) == 0 && !image_opened_by_each(known) &&
-	       fcntl(s->copy, F_GETLK, &any) == 0 && any.l_type == F_UNLCK;
+	return S_ISREG(s->st.st_mode) || S_ISDIR(s->st.st_mode) || S_ISLNK(s->st.st_mode) ||
+	       fcntl(s->copy, F_GETLK, &any) < 0 || any.l_type != F_UNLCK;
+}
+
+/* Of a description that is known, what /proc tells of a further descriptor is where it leads and whether its process has locked it. The first is asked of files alone. */
+static bool tells_nothing_new(const struct image_description *known, bool may_be_locked)
+{
+	return !may_be_locked && (known->flags & (O_PATH | O_ASYNC)) == 0 &&
+	       !image_opened_by_each(known);
 }
 
 /* Ours of it, for dump_files_end(). */
@@ -636,23 +641,57 @@ static int add_new(struct dump *d, struct subject *s, size_t at, uint32_t *index
 	return s->waits && d->examination == NULL ? keep_socket(d, s, *index) : 0;
 }
 
-/* What /proc tells of it; @proc: directory of its owner. */
-static int look_at(struct subject *s, int proc)
+/** struct view - what /proc tells of one descriptor of ours, whatever it is of: link and fdinfo, looked up once. */
+struct view {
+	int number, link, info;
+};
+
+static int open_view(struct view *v, int number)
 {
+	char path[48];
+
+	fd_close(&v->link);
+	fd_close(&v->info);
+	v->number = -1;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", number);
+	v->link = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", number);
+	v->info = v->link < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+	if (v->info < 0)
+		return -errno;
+	v->number = number;
+	return 0;
+}
+
+/* Copies come one after the other and mostly have one number: a name in /proc that is looked up takes longer than all else that is asked. */
+static int view(int number, struct view *ret)
+{
+	static struct view v = { .number = -1, .link = -1, .info = -1 };
+	int rc = v.number == number ? 0 : open_view(&v, number);
+
+	*ret = v;
+	return rc;
+}
+
+/* What /proc tells of it; @proc: directory of its owner, where only that shows all (locks of the process). */
+static int look_at(struct subject *s, int proc, bool by_owner)
+{
+	struct view ours;
 	char path[32];
 	ssize_t n;
-	int rc;
+	int rc = view(s->copy, &ours);
 
+	if (rc < 0)
+		return rc;
 	s->waits = false;
-	(void)snprintf(path, sizeof(path), "fd/%d", s->fd);
-	n = readlinkat(proc, path, s->target, sizeof(s->target) - 1);
+	n = readlinkat(ours.link, "", s->target, sizeof(s->target) - 1);
 	if (n < 0)
 		return -errno;
 	s->target[n] = '\0';
 	s->target_n = (size_t)n;
 	(void)snprintf(path, sizeof(path), "fdinfo/%d", s->fd);
 	buf_reset(&s->info);
-	rc = file_read_at(proc, path, &s->info);
+	rc = by_owner ? file_read_at(proc, path, &s->info) : file_read_again(ours.info, &s->info);
 	s->flags = (uint32_t)proc_number(buf_cstr(&s->info), "flags", 8, 0) & ~(uint32_t)O_CLOEXEC;
 	return rc;
 }
@@ -662,6 +701,7 @@ static int find_or_add(
 	struct dump *d, struct subject *s, int proc, uint32_t *index, struct err *err)
 {
 	const struct dump_known *known;
+	bool by_owner;
 	size_t at = 0;
 	int rc;
 
@@ -670,9 +710,10 @@ static int find_or_add(
 	known = find_known(d, s, &at);
 	if (known != NULL)
 		*index = known->index;
-	if (known != NULL && tells_nothing_new(d, s, known))
+	by_owner = may_be_locked(s);
+	if (known != NULL && tells_nothing_new(dump_description(d, known->index), by_owner))
 		return 0;
-	rc = look_at(s, proc);
+	rc = look_at(s, proc, by_owner);
 	if (rc < 0)
 		return rc;
 	return known != NULL ? look_again(d, s, *index, err) : add_new(d, s, at, index, err);
@@ -840,33 +881,72 @@ static bool is_pipe(const struct image_description *a)
 	return a->kind == DESCRIPTION_PIPE_READ || a->kind == DESCRIPTION_PIPE_WRITE;
 }
 
-static int pair_pipe(struct dump *d, uint32_t i, uint32_t n, struct err *err)
+/** struct pipe_end - one description of a pipe. */
+struct pipe_end {
+	uint64_t inode;
+	uint32_t index;
+};
+
+static int by_pipe(const void *a, const void *b)
 {
-	struct image_description *a = dump_description(d, i);
+	const struct pipe_end *x = a, *y = b;
 
-	for (uint32_t j = i + 1; j < n; j++) {
-		struct image_description *b = dump_description(d, j);
+	if (x->inode != y->inode)
+		return x->inode < y->inode ? -1 : 1;
+	return x->index < y->index ? -1 : x->index > y->index;
+}
 
-		if (!is_pipe(b) || b->b != a->b)
+static bool is_reopened(struct dump *d, const struct pipe_end *ends, size_t n)
+{
+	return n > 2 ||
+	       dump_description(d, ends[0].index)->kind == dump_description(d, ends[1].index)->kind;
+}
+
+static int pair_pipes(struct dump *d, struct pipe_end *all, size_t n, struct err *err)
+{
+	size_t same;
+
+	qsort(all, n, sizeof(*all), by_pipe);
+	for (size_t i = 0; i < n; i += same) {
+		for (same = 1; i + same < n && all[i + same].inode == all[i].inode; same++)
+			;
+		if (same == 1)
 			continue;
-		if (a->kind == b->kind || a->peer != IMAGE_NONE)
+		if (is_reopened(d, all + i, same))
 			return err_raise(err, ERR_UNSUPPORTED,
 				"a pipe was opened a second time through /proc, which cannot be carried over yet");
-		a->peer = j;
-		b->peer = i;
+		dump_description(d, all[i].index)->peer = all[i + 1].index;
+		dump_description(d, all[i + 1].index)->peer = all[i].index;
 	}
 	return 0;
+}
+
+static int add_pipes(struct dump *d, struct err *err)
+{
+	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
+	struct pipe_end *ends = calloc(n + 1, sizeof(*ends));
+	size_t n_ends = 0;
+	int rc;
+
+	if (ends == NULL)
+		abort();
+	for (uint32_t i = 0; i < n; i++) {
+		const struct image_description *a = dump_description(d, i);
+
+		if (is_pipe(a))
+			ends[n_ends++] = (struct pipe_end){ .inode = a->b, .index = i };
+	}
+	rc = pair_pipes(d, ends, n_ends, err);
+	free(ends);
+	return rc;
 }
 
 int dump_files_end(struct dump *d, struct err *err)
 {
 	int rc = dump_queues(d, err);
-	uint32_t n = image_count(&d->image, TABLE_DESCRIPTIONS, sizeof(struct image_description));
 
-	for (uint32_t i = 0; rc == 0 && i < n; i++) {
-		if (is_pipe(dump_description(d, i)) && dump_description(d, i)->peer == IMAGE_NONE)
-			rc = pair_pipe(d, i, n, err);
-	}
+	if (rc == 0)
+		rc = add_pipes(d, err);
 	if (rc == 0)
 		rc = dump_watches_end(d, err);
 	return rc == 0 ? dump_sockets_end(d, err) : rc;

@@ -130,6 +130,11 @@ int file_read_at(int dirfd, const char *path, struct buf *out)
 	return fd < 0 ? -errno : read_rest(fd, out);
 }
 
+int file_read_again(int fd, struct buf *out)
+{
+	return lseek(fd, 0, SEEK_SET) < 0 ? -errno : read_rest(fd, out);
+}
+
 int file_read_u64_at(int dirfd, const char *path, uint64_t *ret)
 {
 	cleanup_buf struct buf b = BUF_INIT(64);
@@ -150,7 +155,7 @@ int file_read_key(int fd, const char *key, uint64_t *ret)
 {
 	cleanup_buf struct buf b = BUF_INIT(65536);
 	size_t klen = strlen(key);
-	int rc = lseek(fd, 0, SEEK_SET) < 0 ? -errno : read_rest(fd, &b);
+	int rc = file_read_again(fd, &b);
 
 	if (rc < 0)
 		return rc;

@@ -20,6 +20,9 @@ int file_create_at(
 /** file_read_at() - append the whole file to @out (bounded by its maximum: -EMSGSIZE). Return: 0 or -errno. */
 int file_read_at(int dirfd, const char *path, struct buf *out) attr_must_use;
 
+/** file_read_again() - the same of the open file @fd, from its beginning, wherever it stands. */
+int file_read_again(int fd, struct buf *out) attr_must_use;
+
 /** file_read_u64_at() - a file that holds one decimal number; "max" reads as UINT64_MAX. Return: 0 or -errno. */
 int file_read_u64_at(int dirfd, const char *path, uint64_t *ret) attr_must_use;
 
