@@ -12,6 +12,7 @@ void identity_choose(struct sandbox *sb, const json_t *config, bool keep)
 {
 	json_t *old = json_object_get(config, "generation");
 
+	sb->another = !keep;
 	if (!keep)
 		(void)json_object_set_new(sb->doc, "generation", json_string(id_new().s));
 	else if (old != NULL)

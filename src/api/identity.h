@@ -4,7 +4,7 @@
  *
  * A program that must not do the same twice (random numbers, ids, locks in other systems) was started with CAY_FORK_HOOK=PROGRAM or CAY_FORK_SIGNAL=NUMBER in its environment: after a live
  * fork or a rewind PROGRAM runs in the sandbox, and has ended, before anybody can send new input to it; then it gets the signal. A sandbox that never went on from an instant has no
- * such file. `keep_identity` leaves all as it was, for forks that must be exactly alike.
+ * such file. Memory that fork(2) would wipe (MADV_WIPEONFORK) is empty behind both. `keep_identity` leaves all as it was, for forks that must be exactly alike.
  */
 #ifndef CAY_API_IDENTITY_H
 #define CAY_API_IDENTITY_H

@@ -106,8 +106,10 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 		hold_give(sb, processes);
 	hold_drop(sb);
 	request = json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb));
-	if (processes != NULL)
+	if (processes != NULL) {
 		(void)json_object_set_new(request, "template", json_string(processes->id));
+		(void)json_object_set_new(request, "wipe", json_boolean(sb->another));
+	}
 	(void)json_object_set_new(request, "restore", json_boolean(restore));
 	return framelink_call(&sb->keeper->link, request,
 		clock_now_ns() + (restore ? LIVE_RESTORE_NS : CALL_NS), ret_ok, err);

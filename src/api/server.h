@@ -130,6 +130,7 @@ struct sandbox {
 	struct hold held;   /* while its processes are elsewhere: api/hold.h */
 	bool hold_wanted;   /* hold_take() waits for it */
 	bool lazy_failed;   /* the last resume, which might have been a lazy one */
+	bool another;       /* than what its processes were captured in: identity_choose() */
 	bool locked;        /* an operation that may not meet another is under way */
 	bool lent;     /* it only listens to a command: sandbox_lock_beside() may have its lock */
 	bool borrowed; /* and has it */

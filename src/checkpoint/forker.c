@@ -57,7 +57,8 @@ static int send_order(int sock, const struct fork_place *place)
 		.told_listen = place->listen,
 		.learns = place->learns,
 		.single_id = place->single_id,
-		.hold = place->hold };
+		.hold = place->hold,
+		.wipe = place->wipe };
 	cleanup_fd int filter = filter_file(place);
 	cleanup_fd int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	struct descriptors d = { .n = 0 };

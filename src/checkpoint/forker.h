@@ -35,6 +35,7 @@ struct fork_place {
 	bool learns; /* @told tells of filters that programs install, and these count while they are: nobody is here who could suspend them */
 	bool landlock, single_id;
 	bool hold; /* they wait for forker_go() */
+	bool wipe; /* what fork(2) would wipe (MADV_WIPEONFORK) is empty */
 	struct fork_listening listening;
 };
 

@@ -48,7 +48,7 @@ static void hear(void *ctx, int *listener)
 
 /* Return: the socket to their parent, or an error. */
 static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
-	bool hold, struct forked *ret, struct err *err)
+	bool hold, bool wipe, struct forked *ret, struct err *err)
 {
 	const bool learns = filter_learns(k->config.rootless);
 	const struct filter *filter = filter_for(k->box.spec.profile),
@@ -88,7 +88,8 @@ static int fork_into(struct keeper *k, const char *path, const struct carried *c
 		.listening = { hear, k },
 		.landlock = k->box.spec.profile != PROFILE_DEBUG,
 		.single_id = k->config.single_id,
-		.hold = hold };
+		.hold = hold,
+		.wipe = wipe };
 	int n_tasks = cgroup_v1_tasks(&k->box.cgroup, tasks);
 
 	place.n_tasks = n_tasks > 0 ? (size_t)n_tasks : 0;
@@ -178,8 +179,9 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 	return 0;
 }
 
-/* @hold: they wait for `go`. Else some may have run when it fails. */
-static int restore(struct keeper *k, const char *template, bool hold, json_t **ret, struct err *err)
+/* @hold: they wait for `go`. Else some may have run when it fails. @wipe: as of struct fork_place. */
+static int restore(
+	struct keeper *k, const char *template, bool hold, bool wipe, json_t **ret, struct err *err)
 {
 	struct forked forked;
 	struct carried carried = { 0 };
@@ -195,7 +197,7 @@ static int restore(struct keeper *k, const char *template, bool hold, json_t **r
 	if (rc == 0) {
 		/* those who bring it back are in it for a while */
 		box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
-		rc = fork_into(k, path, &carried, pair[1], hold, &forked, err);
+		rc = fork_into(k, path, &carried, pair[1], hold, wipe, &forked, err);
 		fd_close(&k->box.timens); /* who is in it keeps it */
 		box_lend(&k->box, 0, 0);
 		k->fork_sock = rc;
@@ -213,7 +215,9 @@ int keeper_restore(struct keeper *k, const json_t *request, json_t **ret, struct
 {
 	const char *template = keeper_template_of(request, err);
 
-	return template != NULL ? restore(k, template, false, ret, err) : -EINVAL;
+	return template != NULL ? restore(k, template, false,
+					  json_is_true(json_object_get(request, "wipe")), ret, err)
+				: -EINVAL;
 }
 
 void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
@@ -226,7 +230,7 @@ void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const 
 		(k->state != KEEPER_RUNNING || !list_empty(&k->execs) || k->expected.n == 0))
 		(void)err_raise(&err, ERR_STATE,
 			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
-	if (err.code == ERR_NONE && restore(k, template, true, &execs, &err) == 0)
+	if (err.code == ERR_NONE && restore(k, template, true, false, &execs, &err) == 0)
 		keeper_reply(
 			c, id, json_pack("{s:i,s:o}", "fork_pid", k->fork_pid, "execs", execs));
 	else

@@ -9,6 +9,7 @@ from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, wait_output  # noqa: E402
+from suspending import there_and_back  # noqa: E402
 
 NEEDS = ("root", "cgroup2")
 
@@ -154,6 +155,50 @@ def test_a_rewind_changes_the_generation_too(instance):
         instance.cay("rewind", "back", "then", "--keep-identity")
         equal(look(instance, box, run), before)
         instance.call("DELETE", "/v1/snapshots/then")
+
+
+# What fork() wipes: of a process alone, and of a child. Libraries of cryptography draw new random numbers when they find it empty.
+WIPED = """
+import mmap, os, sys
+m = mmap.mmap(-1, 8192, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+m[:5] = b"drawn"
+m.madvise(18)  # MADV_WIPEONFORK
+ask, answer = os.pipe(), os.pipe()
+if os.fork() == 0:
+    m[:5] = b"child"
+    while os.read(ask[0], 1):
+        os.write(answer[1], m[:5])
+print("ready", flush=True)
+for line in sys.stdin:
+    os.write(ask[1], b"?")
+    print(m[:5], os.read(answer[0], 5), flush=True)
+"""
+
+
+def wiped(instance, box, run):
+    return ask(instance, box, run, "").strip()
+
+
+@require(*NEEDS)
+def test_what_fork_wipes_is_empty_wherever_the_generation_changes(instance):
+    kept, empty = f"{b'drawn'} {b'child'}", f"{bytes(5)} {bytes(5)}"
+    with instance.sandbox(name="wiped") as box:
+        run = instance.exec(box, "/usr/bin/python3", "-c", WIPED, stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "drawn", "files_only": False})
+        for body, found in (({}, empty), ({"keep_identity": True}, kept)):
+            fork = instance.post("/v1/snapshots/drawn/fork", {"live": True, **body})["sandboxes"][0]["id"]
+            equal(wiped(instance, fork, run), found)
+            there_and_back(instance, fork)
+            equal(wiped(instance, fork, run), found)
+            instance.remove(fork)
+        equal(wiped(instance, box, run), kept)
+        there_and_back(instance, box)
+        equal(wiped(instance, box, run), kept)
+        for body, found in (({"keep_identity": True}, kept), ({}, empty)):
+            instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "drawn", **body})
+            equal(wiped(instance, box, run), found)
+        instance.call("DELETE", "/v1/snapshots/drawn")
 
 
 @require(*NEEDS)

@@ -70,7 +70,8 @@ static void place_anonymous(region *r)
 		place_inherited(r);
 		return;
 	}
-	if (r->stash == 0) {
+	/* by its being empty a program knows that there are two of it */
+	if (r->stash == 0 || ((r->flags & REGION_WIPEONFORK) != 0 && fork.order.wipe != 0)) {
 		(void)fork_must(bare_map(r->start, r->end - r->start, (int)r->prot, flags),
 			"map fresh memory");
 		return;

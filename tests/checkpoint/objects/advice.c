@@ -89,7 +89,7 @@ int main(void)
 	unsigned char *guarded = map(0), *none = map(0), *file;
 	int fd = open("/tmp/advised", O_RDWR | O_CREAT | O_TRUNC, 0600);
 	bool guards;
-	unsigned long locked;
+	unsigned long locked, content;
 	char now[256], file_before[256];
 
 	for (size_t i = 0; i < SAID; i++) {
@@ -121,7 +121,8 @@ int main(void)
 		flags_of(all[i].at, now, sizeof(now));
 		if (strstr(all[i].before, all[i].flag) != NULL && strstr(now, all[i].flag) == NULL)
 			object_fail("mapping %zu has flags%s, not%s", i, now, all[i].before);
-		MUST(all[i].at[0] == i + 1 && all[i].at[SIZE - 1] == i + 1);
+		content = i == WIPEONFORK && access("/run/cay/generation", F_OK) == 0 ? 0 : i + 1;
+		MUST(all[i].at[0] == content && all[i].at[SIZE - 1] == content);
 	}
 	flags_of(file, now, sizeof(now));
 	MUST(strstr(file_before, " rr") != NULL && strstr(now, " rr") != NULL);
