@@ -548,6 +548,8 @@ static int lead_to(struct dump *d, uint32_t i, uint32_t target, struct err *err)
 
 	a->kind = DESCRIPTION_SOCKET;
 	a->remote = b->path;
+	if ((b->position & SOCKET_REPLACED) != 0)
+		return refuse_row(d, i, err, "that is connected to one whose name another has now");
 	if (b->path.length > 0)
 		return check_packets(d, i, err);
 	return refuse_row(d, i, err, "that is connected to one without a name");

@@ -321,10 +321,17 @@ static int check_name(
 	else if (needs_file && relative && !spot.there)
 		rc = subject_refuse(s, err,
 			"a socket whose name does not lead to it from where its process works now");
+	else if (needs_file && spot.found && spot.st.st_nlink > 1)
+		rc = subject_refuse(s, err, "a socket whose file has a further name (link(2))");
 	else if (needs_file && spot.moved)
 		s->out.place = image_add_bytes(&d->image, spot.place.p, spot.place.n);
 	else if (!spot.there)
 		s->out.position |= SOCKET_NAMELESS;
+	else if (needs_file && !spot.found && row->n_pending > 0)
+		rc = subject_busy(
+			d, s, err, "a socket with connections waiting whose name another has now");
+	else if (needs_file && !spot.found)
+		s->out.position |= SOCKET_REPLACED;
 	if ((relative && spot.there) || inside)
 		s->out.folder = directory(d, s->p, relative ? "cwd" : "root");
 	buf_free(&spot.place);

@@ -297,6 +297,7 @@ enum image_socket_option {
 	SOCKET_RESET =
 		128, /* the other end has gone without reading all, and nobody has been told yet */
 	SOCKET_NAMELESS = 256, /* the file that it is bound to has been removed */
+	SOCKET_REPLACED = 512, /* and another has that name now */
 };
 
 /** struct image_identity - who did something with a socket, as the kernel tells others: SO_PEERCRED, SCM_CREDENTIALS. */

@@ -256,7 +256,8 @@ static const char *check_socket(const struct tables *t, const struct image_descr
 		return "a socket's place is none";
 	if (d->place.length > 0 && d->path.length <= NAME_OFFSET)
 		return "a socket's name was changed that it never had";
-	if ((d->position & SOCKET_NAMELESS) != 0 && d->path.length <= NAME_OFFSET)
+	if ((d->position & (SOCKET_NAMELESS | SOCKET_REPLACED)) != 0 &&
+		d->path.length <= NAME_OFFSET)
 		return "a socket's name was removed that it never had";
 	if (!has(t, TABLE_PACKETS, d->first_packet, d->n_packets) ||
 		!has(t, TABLE_OPTIONS, d->first_option, d->n_options))

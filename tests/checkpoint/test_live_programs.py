@@ -113,6 +113,11 @@ REFUSED = {
     "a socket whose name another has now": (
         "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.rename('/tmp/s', '/tmp/old'); t = socket.socket(socket.AF_UNIX); t.bind('/tmp/s'); "
         "s.listen(); t.listen()", "not called as it was bound"),
+    "a socket whose file has two names": (
+        "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); os.link('/tmp/s', '/tmp/other'); s.listen()", "has a further name"),
+    "a socket whose file was replaced, with one that sends to it": (
+        "import os, socket; s, t, c = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(3)); s.bind('/tmp/s'); c.connect('/tmp/s'); os.unlink('/tmp/s'); "
+        "t.bind('/tmp/s')", "whose name another has now"),
     "a deleted named pipe": ("import os; os.mkfifo('/tmp/p'); f = os.open('/tmp/p', os.O_RDWR); os.unlink('/tmp/p')", "deleted named pipe"),
 }
 FULL = """

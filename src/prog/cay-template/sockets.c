@@ -74,6 +74,10 @@ static void set_options(int fd, description *d)
 
 /* --- names --- */
 
+#define AT_CWD    (-100)
+#define PATH_SIZE 108
+#define ASIDE     ".cay-aside"
+
 /** struct found - struct stat. */
 struct found {
 	uint64_t head[3];
@@ -195,11 +199,34 @@ static void bind_inet(int fd, description *d)
 		set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0);
 }
 
+/* Another has the name, whose file stands aside for the moment, whether it is there already or comes behind this. */
+static long bind_replaced(int fd, description *d)
+{
+	const char *path = image_bytes(d->path) + NAME_OFFSET;
+	char aside[PATH_SIZE + sizeof(ASIDE)];
+	size_t n = 0;
+	long rc;
+
+	while (n < PATH_SIZE && path[n] != '\0') {
+		aside[n] = path[n];
+		n++;
+	}
+	memcpy(aside + n, ASIDE, sizeof(ASIDE));
+	rc = CALL5(__NR_renameat2, AT_CWD, path, AT_CWD, aside, 1 /* NOREPLACE */);
+	if (rc < 0)
+		return rc;
+	rc = CALL3(__NR_bind, fd, image_bytes(d->path), d->path.length);
+	(void)fork_must(CALL2(__NR_rename, aside, path), "put a file back");
+	return rc;
+}
+
 static void bind_socket(int fd, description *d)
 {
 	if (is_unix(d)) {
 		sockets_enter(d);
-		(void)fork_must(sockets_bind(fd, d->path), "bind a unix socket");
+		(void)fork_must((d->position & SOCKET_REPLACED) != 0 ? bind_replaced(fd, d)
+								     : sockets_bind(fd, d->path),
+			"bind a unix socket");
 		sockets_return(d);
 		return;
 	}

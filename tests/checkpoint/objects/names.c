@@ -91,10 +91,29 @@ static void must_answer(pid_t pid, const char *name)
 	MUST(close(client) == 0 && waitpid(pid, &status, 0) == pid && status == 0);
 }
 
+/* One whose file was removed, and one that has its name since: two servers, of which the older still has the socket. @older: gets that. */
+static int taken_over(const char *name, bool older_first, int *older)
+{
+	int newer;
+
+	*older = bound(name, SOCK_STREAM);
+	MUST(unlink(name) == 0);
+	newer = bound(name, SOCK_STREAM);
+	if (!older_first) {
+		int copy = dup(*older);
+
+		MUST(copy > newer && close(*older) == 0);
+		*older = copy;
+	}
+	MUST(fcntl(*older, F_SETFL, O_NONBLOCK) == 0);
+	return newer;
+}
+
 int main(void)
 {
 	char place[] = "/tmp/names.XXXXXX", told[256];
-	int renamed, over, covered, relative, deep, ends[2], waiting, heard, letters, sender;
+	int newer[2], older[2], renamed, over, covered, relative, deep, ends[2], waiting, heard,
+		letters, sender;
 	struct stat st;
 	pid_t inner, outer;
 
@@ -118,6 +137,8 @@ int main(void)
 	(void)snprintf(told, sizeof(told), "%s/six.new", place);
 	heard = bound(told, SOCK_DGRAM);
 	MUST(rename("six.new", "six") == 0);
+	newer[0] = taken_over("nine", true, &older[0]);
+	newer[1] = taken_over("ten", false, &older[1]);
 	inner = jailed(place, "/seven", false);
 	(void)snprintf(told, sizeof(told), "%s/eight", place);
 	outer = jailed("/var", told, true);
@@ -143,6 +164,12 @@ int main(void)
 	object_talk(sender, letters);
 	must_receive(letters, "five");
 	must_receive(heard, "six");
+	for (int i = 0; i < 2; i++) {
+		must_be_called(older[i], i == 0 ? "nine" : "ten");
+		must_serve(newer[i], i == 0 ? "nine" : "ten");
+		MUST(accept(older[i], NULL, NULL) < 0 && errno == EAGAIN);
+	}
+	MUST(access("nine.cay-aside", F_OK) < 0 && access("ten.cay-aside", F_OK) < 0);
 	MUST(access("/three", F_OK) < 0 && access("/five", F_OK) < 0 && access("/seven", F_OK) < 0);
 	return object_done();
 }
