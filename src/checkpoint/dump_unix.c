@@ -134,6 +134,13 @@ int dump_network(const struct dump_process *p)
 	return 0;
 }
 
+static int by_inode(const void *a, const void *b)
+{
+	const struct unix_row *x = a, *y = b;
+
+	return x->inode < y->inode ? -1 : x->inode > y->inode;
+}
+
 static int list_unix(const struct dump_process *p)
 {
 	const struct {
@@ -150,17 +157,19 @@ static int list_unix(const struct dump_process *p)
 
 	if (rc == 0 && !listed)
 		rc = dump_diag(&m, sizeof(m), add_message);
+	if (rc == 0 && !listed && n_rows > 0)
+		qsort(rows, n_rows, sizeof(*rows), by_inode);
 	listed = rc == 0;
 	return rc;
 }
 
 static const struct unix_row *find_row(uint64_t inode)
 {
-	for (size_t i = 0; i < n_rows; i++) {
-		if (rows[i].inode == inode)
-			return &rows[i];
-	}
-	return NULL;
+	const struct unix_row key = { .inode = (uint32_t)inode };
+
+	return n_rows == 0 || inode != key.inode
+		       ? NULL
+		       : bsearch(&key, rows, n_rows, sizeof(key), by_inode);
 }
 
 /* --- who --- */
