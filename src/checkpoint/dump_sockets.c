@@ -465,36 +465,100 @@ uint32_t dump_socket_find(const struct dump *d, uint32_t inode)
 	return IMAGE_NONE;
 }
 
-static bool belong(
-	struct dump *d, const struct image_description *a, const struct image_description *b)
-{
-	struct place here, there;
+/** struct end - of a connection: what it is known by, and by what its other end is. */
+struct end {
+	struct place here, there; /* of a unix socket: the inodes, each in the first word */
+	bool local;
+	uint32_t index;
+};
 
-	if (b->kind != DESCRIPTION_CONNECTION || b->peer != IMAGE_NONE || is_unix(a) != is_unix(b))
-		return false;
-	if (is_unix(a))
-		return a->inode_peer == b->inode && b->inode_peer == a->inode;
-	here = place_of(d, a->path);
-	there = place_of(d, b->remote);
-	if (!is_same_place(&here, &there))
-		return false;
-	here = place_of(d, a->remote);
-	there = place_of(d, b->path);
-	return is_same_place(&here, &there);
+static struct end end_of(struct dump *d, uint32_t i)
+{
+	const struct image_description *a = dump_description(d, i);
+	struct end out = { .local = is_unix(a), .index = i };
+
+	if (out.local) {
+		out.here.words[0] = a->inode;
+		out.there.words[0] = a->inode_peer;
+		return out;
+	}
+	out.here = place_of(d, a->path);
+	out.there = place_of(d, a->remote);
+	return out;
 }
 
-static void pair(struct dump *d, uint32_t i)
+static int by_words(const struct place *a, const struct place *b)
 {
-	struct image_description *a = dump_description(d, i);
+	int order = memcmp(a->words, b->words, sizeof(a->words));
 
-	for (uint32_t j = i + 1; j < count(d) && a->peer == IMAGE_NONE; j++) {
-		struct image_description *b = dump_description(d, j);
+	return order != 0 ? order : (a->port > b->port) - (a->port < b->port);
+}
 
-		if (!belong(d, a, b))
-			continue;
-		a->peer = j;
-		b->peer = i;
+/* Those that have the same other, in the order in which they were found. */
+static int by_ends(const void *a, const void *b)
+{
+	const struct end *x = a, *y = b;
+	int order = (int)x->local - (int)y->local;
+
+	if (order == 0)
+		order = by_words(&x->here, &y->here);
+	if (order == 0)
+		order = by_words(&x->there, &y->there);
+	return order != 0 ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+/* The first behind @i that is its other end and nobody else's. */
+static void pair(struct dump *d, uint32_t i, const struct end *all, size_t n)
+{
+	const struct end own = end_of(d, i);
+	const struct end other = {
+		.here = own.there, .there = own.here, .local = own.local, .index = i + 1
+	};
+	size_t low = 0, high = n;
+
+	if (dump_description(d, i)->peer != IMAGE_NONE ||
+		(!own.local && (own.here.port == 0 || own.there.port == 0)))
+		return;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (by_ends(&all[middle], &other) < 0)
+			low = middle + 1;
+		else
+			high = middle;
 	}
+	for (; low < n && all[low].local == other.local &&
+		by_words(&all[low].here, &other.here) == 0 &&
+		by_words(&all[low].there, &other.there) == 0;
+		low++) {
+		if (dump_description(d, all[low].index)->peer != IMAGE_NONE)
+			continue;
+		dump_description(d, i)->peer = all[low].index;
+		dump_description(d, all[low].index)->peer = i;
+		return;
+	}
+}
+
+static void pair_all(struct dump *d)
+{
+	const uint32_t n = count(d);
+	struct end *all = calloc(n + 1, sizeof(*all));
+	size_t n_ends = 0;
+
+	if (all == NULL)
+		abort();
+	for (uint32_t i = 0; i < n; i++) {
+		const struct image_description *a = dump_description(d, i);
+
+		if (a->kind == DESCRIPTION_CONNECTION && a->peer == IMAGE_NONE)
+			all[n_ends++] = end_of(d, i);
+	}
+	qsort(all, n_ends, sizeof(*all), by_ends);
+	for (uint32_t i = 0; i < n; i++) {
+		if (dump_description(d, i)->kind == DESCRIPTION_CONNECTION)
+			pair(d, i, all, n_ends);
+	}
+	free(all);
 }
 
 static bool same_bytes(const struct dump *d, struct image_span a, struct image_span b)
@@ -610,10 +674,7 @@ int dump_sockets_end(struct dump *d, struct err *err)
 	uint32_t n = count(d);
 	int rc;
 
-	for (uint32_t i = 0; i < n; i++) {
-		if (dump_description(d, i)->kind == DESCRIPTION_CONNECTION)
-			pair(d, i);
-	}
+	pair_all(d);
 	rc = add_backlogs(d, err);
 	for (uint32_t i = 0; rc == 0 && i < n; i++)
 		rc = complete(d, i, err);
