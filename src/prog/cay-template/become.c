@@ -16,7 +16,10 @@ static const struct plan_process *planned(uint32_t image_index)
 	return p;
 }
 
-#define NPROC 6U /* RLIMIT_NPROC */
+/* RLIMIT_… */
+#define DATA  2U
+#define NPROC 6U
+#define AS    9U
 
 static void set_limit(const struct image_process *p, uint32_t i)
 {
@@ -31,17 +34,26 @@ static void set_limit(const struct image_process *p, uint32_t i)
 	(void)fork_must(CALL4(__NR_prlimit64, 0, i, want, 0), "set a resource limit");
 }
 
+/* What is still to be made takes some, of which a program may have more than its limit already. */
+static bool is_of_restorer(uint32_t i)
+{
+	return i == NPROC || i == DATA || i == AS;
+}
+
 static void set_limits(const struct image_process *p)
 {
 	for (uint32_t i = 0; i < IMAGE_LIMITS; i++) {
-		if (i != NPROC)
+		if (!is_of_restorer(i))
 			set_limit(p, i);
 	}
 }
 
 void limits_end(const struct image_process *p)
 {
-	set_limit(p, NPROC);
+	for (uint32_t i = 0; i < IMAGE_LIMITS; i++) {
+		if (is_of_restorer(i))
+			set_limit(p, i);
+	}
 }
 
 static void set_attributes(const struct image_process *p)

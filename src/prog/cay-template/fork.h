@@ -381,7 +381,7 @@ void datagrams_fill(uint32_t receiver, const struct image_packet *p);
 /** become() - turn the calling process into process @index of the image. Never returns. */
 BARE_NORETURN void become(uint32_t index);
 
-/** limits_end() - the limit of processes of @p, when all its threads have been made: a server may have forbidden itself to make any. */
+/** limits_end() - the limits of processes and memory of @p, when all its threads have been made: a program may have forbidden itself to have more. */
 void limits_end(const struct image_process *p);
 
 /** memory_become() - the address space of @p but for the window. */

@@ -11,7 +11,7 @@ static int report[2], go[2];
 static void lesser(void)
 {
 	gid_t groups[3] = { 7, 8, 9 }, now[8];
-	struct rlimit limit = { 50, 60 };
+	struct rlimit limit = { 50, 60 }, less = { 4096, RLIM_INFINITY };
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct caps[2];
 	char path[64], c;
@@ -23,6 +23,8 @@ static void lesser(void)
 	MUST(setgroups(3, groups) == 0 && setresgid(20, 21, 22) == 0 && setresuid(30, 31, 32) == 0);
 	MUST(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0 &&
 		prctl(PR_SET_PDEATHSIG, SIGUSR2, 0, 0, 0) == 0);
+	/* less than it has: what it has stays */
+	MUST(setrlimit(RLIMIT_DATA, &less) == 0);
 	MUST(write(report[1], "r", 1) == 1 && read(go[0], &c, 1) == 1);
 
 	uid_t r, e, s;
@@ -33,6 +35,7 @@ static void lesser(void)
 	MUST(getresgid(&gr, &ge, &gs) == 0 && gr == 20 && ge == 21 && gs == 22);
 	MUST(getgroups(8, now) == 3 && now[0] == 7 && now[1] == 8 && now[2] == 9);
 	MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == 50 && limit.rlim_max == 60);
+	MUST(getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur == 4096);
 	MUST(getpriority(PRIO_PROCESS, 0) == 7 && umask(0) == 0137);
 	MUST(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 &&
 		prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1);
