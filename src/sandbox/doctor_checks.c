@@ -12,6 +12,7 @@
 #include "sys/mount.h"
 #include "sys/mountinfo.h"
 #include "sys/probe.h"
+#include "sys/proc_connector.h"
 #include "sys/raw.h"
 
 #include <dirent.h>
@@ -447,6 +448,13 @@ static void check_cpu_vulnerabilities(attr_unused const struct doctor *d, struct
 		(void)closedir(dir);
 }
 
+static void check_process_events(attr_unused const struct doctor *d, struct finding *f)
+{
+	bool served = proc_connector_serves_us();
+
+	finding_set(f, served, "%s", served ? "this is it" : "this is another one");
+}
+
 static void check_tainted(attr_unused const struct doctor *d, struct finding *f)
 {
 	uint64_t bits;
@@ -484,6 +492,7 @@ void doctor_check(enum doctor_check check, const struct doctor *d, struct findin
 		[DOCTOR_KERNEL] = check_kernel,
 		[DOCTOR_CAPABILITIES] = check_capabilities,
 		[DOCTOR_CONTAINER] = check_container,
+		[DOCTOR_PROCESS_EVENTS] = check_process_events,
 		[DOCTOR_PROC_MOUNT] = check_proc_mount,
 		[DOCTOR_SUBIDS] = check_subids,
 		[DOCTOR_CGROUP_LAYOUT] = check_cgroup_layout,

@@ -9,9 +9,12 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #define RECEIVE_BYTES (32 << 20)
 #define ANSWER_MS     1000
+
+#define FIRST_PID_NAMESPACE 0xEFFFFFFCU /* PROC_PID_INIT_INO of include/linux/proc_ns.h */
 
 struct subscription {
 	struct nlmsghdr header;
@@ -99,11 +102,21 @@ static int make_wake(int otherwise)
 	return TAKE_FD(fd);
 }
 
+bool proc_connector_serves_us(void)
+{
+	struct stat st;
+
+	/* unknown: it is tried */
+	return stat("/proc/self/ns/pid", &st) < 0 || st.st_ino == FIRST_PID_NAMESPACE;
+}
+
 int proc_connector_open(struct proc_connector *pc)
 {
 	int size = RECEIVE_BYTES, rc;
 
 	*pc = (struct proc_connector){ .fd = -1, .wake = -1 };
+	if (!proc_connector_serves_us())
+		return -ENXIO;
 	pc->fd = make_socket();
 	if (pc->fd < 0)
 		return pc->fd;

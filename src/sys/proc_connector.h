@@ -36,7 +36,10 @@ struct proc_connector {
 		lost; /* events of all processes of the machine that were lost; the reader resets it */
 };
 
-/** proc_connector_open() - subscribe. Return: 0, or -errno: -EPERM not allowed, -EOPNOTSUPP the kernel or namespace has none. */
+/** proc_connector_serves_us() - are we in the kernel's first pid namespace? It tells nobody else. */
+bool proc_connector_serves_us(void);
+
+/** proc_connector_open() - subscribe. Return: 0, or -errno: -EPERM not allowed, -ENXIO not in this pid namespace, -EOPNOTSUPP the kernel has none. */
 int proc_connector_open(struct proc_connector *pc) attr_must_use;
 
 /**

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import socket
+import subprocess
 
 from lib import cay
 from lib.case import contains, equal, raises, require, timeout
@@ -258,3 +259,13 @@ def test_the_hash_is_sha256_of_the_chain(instance):
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         equal(hashlib.sha256(before + text.encode()).hexdigest(), event["hash"], text)
         before = bytes.fromhex(event["hash"])
+
+
+@require("root")
+def test_doctor_says_where_no_process_is_told(fresh, tmp):
+    """The kernel tells of processes in its first pid namespace alone, and does not even answer elsewhere. No server is asked."""
+    env = fresh.environment(CAY_RUN=tmp, CAY_SOCKET=os.path.join(tmp, "none"))
+    for before, served in (([], True), (["unshare", "--pid", "--fork", "--mount-proc"], False)):
+        with fresh.popen([*before, os.path.join(fresh.programs, "cay"), "doctor", "--json"], env=env, stdout=subprocess.PIPE) as doctor:
+            checks = json.load(doctor.stdout)["checks"]
+        equal([c["ok"] for c in checks if c["id"] == "process_events"], [served])

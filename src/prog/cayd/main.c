@@ -201,7 +201,9 @@ static int serve(struct place *p, int ready_fd)
 	if (rc < 0)
 		(void)snprintf(reason, sizeof(reason), "process events are not available: %s",
 			rc == -EPERM ? "the kernel gives them to root only (before Linux 6.6)"
-				     : strerrordesc_np(-rc));
+			: rc == -ENXIO
+				? "the kernel gives them to its first pid namespace only, which this is not"
+				: strerrordesc_np(-rc));
 	setup.connector = &connector;
 	setup.process_error = reason;
 	setup.uid_map = !p->rootless || p->subuid != 0 ? "range" : "single";
