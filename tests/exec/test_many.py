@@ -249,7 +249,7 @@ def test_who_has_left_behind_a_body_that_nobody_reads_is_let_go_of(instance):
         for connection in gone:
             connection.sock.shutdown(socket.SHUT_WR)
             instance.get("/v1/version")
-        equal(connections(), 3, "they wait")
+        cay.wait_until(lambda: connections() == 3, 30, "they wait")
         for connection in gone:
             connection.close()
         cay.wait_until(lambda: connections() == 0, 30, "nothing of them is left")
