@@ -37,7 +37,8 @@ static void receive(struct server *srv, int peer)
 	int fds[HELD_MAX];
 	size_t n_fds, id_size;
 	ssize_t n = fdpass_recv(peer, text, HELD_TEXT_SIZE, fds, HELD_MAX, &n_fds);
-	struct sandbox *sb = n > 0 ? sandbox_by_id(srv, text) : NULL;
+	bool whole = n > 0 && strlen(text) < (size_t)n;
+	struct sandbox *sb = whole ? sandbox_by_id(srv, text) : NULL;
 
 	if (n <= 0)
 		return;

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "sys/mount.h"
 
+#define PAUSE_NS        (NS_PER_S / 5)
 #define REFILL_MS       1
 #define REFILL_LATER_MS 15
 #define POOL_RETRY_MS   1000
@@ -269,7 +270,7 @@ void keeper_drop_pool(struct server *srv)
 static bool pool_wants(const struct server *srv)
 {
 	/* not while what the catalogue does not know is cleared away */
-	return !srv->stopping && srv->ready && srv->storage != NULL &&
+	return !srv->stopping && srv->ready && srv->storage != NULL && srv->pool.paused == 0 &&
 	       pool_size(srv, false) < srv->pool.target;
 }
 
@@ -340,6 +341,22 @@ void keeper_refill(struct server *srv)
 	/* later: preparing and clearing up take a processor away from whoever took the last one; but before the pool is empty */
 	if (srv->ready)
 		refill_in(srv, low && list_empty(&srv->pool.stale) ? REFILL_MS : REFILL_LATER_MS);
+}
+
+void keeper_pool_pause(struct server *srv)
+{
+	struct keeper_pool *p = &srv->pool;
+	uint64_t deadline = clock_now_ns() + PAUSE_NS;
+
+	p->paused++;
+	while (p->starting > 0 && clock_now_ns() < deadline)
+		(void)waiters_wait(&p->changed, deadline);
+}
+
+void keeper_pool_resume(struct server *srv)
+{
+	if (--srv->pool.paused == 0)
+		keeper_refill(srv);
 }
 
 /* --- the pool as a whole --- */

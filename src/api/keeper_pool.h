@@ -33,6 +33,7 @@ struct keeper_pool {
 	unsigned int target;     /* so many are wanted */
 	unsigned int starting;   /* keepers that are being prepared, for whomever */
 	unsigned int discarding; /* keepers of the pool that are being ended */
+	unsigned int paused;     /* so many want nothing prepared for it just now */
 	int mount_watch;         /* the machine's mounts */
 	struct calm calm;        /* of these */
 	struct beginnings seen;  /* what the last new sandboxes began with */
@@ -70,6 +71,12 @@ void keeper_claim(struct keeper *k);
 
 /** keeper_refill() - start keepers until the pool is full; soon, not at once. */
 void keeper_refill(struct server *srv);
+
+/** keeper_pool_pause() - until keeper_pool_resume() nothing is prepared for the pool, nor, for up to a fifth of a second, by anybody still. Each as often as the other. Context: waits. */
+void keeper_pool_pause(struct server *srv);
+
+/** keeper_pool_resume() - the pool is filled again. */
+void keeper_pool_resume(struct server *srv);
 
 /** keeper_drop_pool() - end all prepared keepers. Context: waits. */
 void keeper_drop_pool(struct server *srv);

@@ -88,6 +88,7 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 {
 	const char *image = json_string_value(json_object_get(sb->doc, "image"));
 	json_t *request;
+	bool numbered;
 	int rc = sandbox_check_storage(sb->srv, image, err);
 
 	if (rc == 0)
@@ -102,17 +103,24 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 		rc = sandbox_make_disk(sb, err);
 	if (rc < 0)
 		return rc;
-	if (processes != NULL)
-		hold_give(sb, processes);
-	hold_drop(sb);
 	request = json_pack("{s:s,s:o}", "verb", "start", "spec", sandbox_spec(sb));
 	if (processes != NULL) {
 		(void)json_object_set_new(request, "template", json_string(processes->id));
 		(void)json_object_set_new(request, "wipe", json_boolean(sb->another));
 	}
 	(void)json_object_set_new(request, "restore", json_boolean(restore));
-	return framelink_call(&sb->keeper->link, request,
+	/* whoever makes mounts meanwhile could get the numbers that are to be had */
+	numbered = processes != NULL && sb->held.n > 0;
+	if (numbered) {
+		keeper_pool_pause(sb->srv);
+		hold_give(sb, processes);
+	}
+	hold_drop(sb);
+	rc = framelink_call(&sb->keeper->link, request,
 		clock_now_ns() + (restore ? LIVE_RESTORE_NS : CALL_NS), ret_ok, err);
+	if (numbered)
+		keeper_pool_resume(sb->srv);
+	return rc;
 }
 
 int sandbox_leave(struct sandbox *sb, struct err *err)
