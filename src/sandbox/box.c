@@ -665,11 +665,10 @@ static int keep_numbers(struct box *box, const struct spec *spec, const char *li
 	const struct devices *devices = &box->rootfs.devices;
 	json_t *numbers = TAKE_PTR(box->numbers);
 	int rc = numbers != NULL ? add_trees(box, spec) : 0;
-	bool anew;
+	/* rootless the root is many overlays */
+	bool anew = box->config->rootless ? devices->n_places > 0 : devices_kept(devices, "/");
 
 	box->devices_changed = numbers != NULL;
-	anew = box->config->rootless ? devices->n_places > 0 : devices_kept(devices, "/");
-
 	if (rc == 0 && numbers != NULL && !box->config->rootless)
 		anew = numbers_keep(box->live, spec, numbers) || anew;
 	if (rc == 0 && anew && has_root(box, spec))

@@ -44,7 +44,7 @@ bool devices_want_any(const struct devices *d, const char *place);
 
 /**
  * devices_take() - take what is free up to the largest number that is wanted.
- * Context: keeper, in a mount namespace of its own. Some 20 microseconds for each number. Return: 0 or -errno; -E2BIG: too many are free.
+ * Context: keeper, in a mount namespace of its own. Some 50 microseconds for each number. Return: 0 or -errno; -E2BIG: too many are free.
  */
 int devices_take(struct devices *d) attr_must_use;
 
