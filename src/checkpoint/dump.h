@@ -377,7 +377,7 @@ int dump_queue(
 /** dump_stopped() - after all processes: who is stopped by a signal, or about to be, and whether its parent has heard of it. */
 int dump_stopped(struct dump *d, struct err *err) attr_must_use;
 
-/** dump_last_number() - the process number that the sandbox has used last. Nothing but the kernel's counter has it: one of ours takes it. Return: it or -errno. */
+/** dump_last_number() - the process number that the sandbox has used last: that of the last twin. Where there are none nothing but the kernel's counter has it, and one of ours takes it. Return: it or -errno. */
 int32_t dump_last_number(const struct dump *d);
 
 /** dump_by_host_pid() - the process, or NULL. */

@@ -78,11 +78,16 @@ int32_t dump_last_number(const struct dump *d)
 {
 	int32_t number = -ESRCH;
 
+	/* twins are the last that were made */
+	for (size_t i = d->n; i > 0; i--) {
+		if (d->processes[i - 1].twin.inner > 0)
+			return d->processes[i - 1].twin.inner;
+	}
 	for (size_t i = 0; number < 0 && i < d->n; i++) {
 		const struct dump_process *p = &d->processes[i];
-		int proc = p->twin.host != 0 ? p->twin.proc : p->tracee.proc;
 		cleanup_fd int pids =
-			p->tracee.zombie ? -1 : openat(proc, "ns/pid", O_RDONLY | O_CLOEXEC);
+			p->tracee.zombie ? -1
+					 : openat(p->tracee.proc, "ns/pid", O_RDONLY | O_CLOEXEC);
 
 		if (pids >= 0)
 			number = number_of_one_born(pids);

@@ -57,6 +57,15 @@ static int open_proc(struct tracee *t)
 	return t->proc < 0 ? -errno : 0;
 }
 
+/* Its session has the number that it has itself. */
+static int take_session(struct tracee_pair *p, long session)
+{
+	if (session < 0)
+		return -EPERM;
+	p->twin->inner = (pid_t)session;
+	return 0;
+}
+
 /* --- where nobody can be given a program: one call after the other --- */
 
 static int twin_by_calls(struct tracee_pair *p)
@@ -82,8 +91,8 @@ static int twin_by_calls(struct tracee_pair *p)
 	/* what is sent to the group is not for it; what is closed shall be closed */
 	if (rc == 0)
 		rc = (int)TRACEE_CALL(p->twin, 0, SYS_close_range, 0, ~0U, 0);
-	if (rc == 0 && TRACEE_CALL(p->twin, 0, SYS_setsid) < 0)
-		rc = -EPERM;
+	if (rc == 0)
+		rc = take_session(p, TRACEE_CALL(p->twin, 0, SYS_setsid));
 	return rc;
 }
 
@@ -147,10 +156,10 @@ static void begin_twin(struct tracee_pair *p)
 		p->rc = tracee_run_rows(p->twin, &p->twin->threads[0], ROW_CLOSE, 2);
 }
 
-static int check_rows(const struct tracee *t)
+static int check_rows(struct tracee_pair *p)
 {
 	struct tracee_row rows[ROWS];
-	int rc = tracee_read(t, tracee_row_at(t, 0), rows, sizeof(rows));
+	int rc = tracee_read(p->t, tracee_row_at(p->t, 0), rows, sizeof(rows));
 
 	if (rc < 0)
 		return rc;
@@ -158,7 +167,7 @@ static int check_rows(const struct tracee *t)
 		return -ECHILD;
 	if (rows[ROW_CLOSE].result < 0)
 		return (int)rows[ROW_CLOSE].result;
-	return rows[ROW_SESSION].result < 0 ? -EPERM : 0;
+	return take_session(p, rows[ROW_SESSION].result);
 }
 
 static void end_pair(struct tracee_pair *p)
@@ -172,7 +181,7 @@ static void end_pair(struct tracee_pair *p)
 		p->rc = tracee_await(&p->t->threads[0], false);
 	if (rc == 0)
 		rc = p->rc;
-	p->rc = rc == 0 ? check_rows(p->t) : rc;
+	p->rc = rc == 0 ? check_rows(p) : rc;
 }
 
 /* A process that runs is waited for, whatever has become of its twin. */
