@@ -5,7 +5,7 @@ import os
 import sys
 
 import measure
-from forksource import Clock, Source, milliseconds, plain, summary
+from forksource import Clock, Source, milliseconds, plain, settle, summary
 from measure import percentile
 
 sys.path.insert(0, os.path.join(measure.TOP, "tests", "checkpoint"))
@@ -14,8 +14,8 @@ from suspending import drop_cache  # noqa: E402  pylint: disable=wrong-import-po
 PHASES = ("freeze_us", "stop_us", "look_us", "twin_us", "files_us", "release_us")
 
 
-def live(instance, mebibytes, processes, clock):
-    """Live snapshots of a running source, each with a first fork and a further one; beside it plain fork() of that size."""
+def live(instance, mebibytes, processes, rest, clock):
+    """Live snapshots of a running source, each with a first fork and a further one; beside it plain fork() of that size. With @rest each round begins when the one before has no more to do, else at once."""
     firsts, forks, lives, bound = [], [], [], plain(mebibytes, processes, min(clock.most, 10))
     with Source(instance, mebibytes, processes) as source:
         def first():
@@ -24,6 +24,8 @@ def live(instance, mebibytes, processes, clock):
             return snapshot
 
         for _ in clock.rounds():
+            if rest:
+                settle()
             ms, snapshot = milliseconds(first)
             firsts.append(ms)
             lives.append(snapshot["live"])
@@ -32,7 +34,7 @@ def live(instance, mebibytes, processes, clock):
             source.drop_forks()
             source.drop_snapshot(source.snapshots.pop())
     paused, plainly = summary([one["paused_us"] / 1000 for one in lives]), summary(bound)
-    return {"mebibytes": mebibytes, "processes": processes, "paused": paused, "phases": {p[:-3]: summary([one.get(p, 0) / 1000 for one in lives]) for p in PHASES},
+    return {"mebibytes": mebibytes, "processes": processes, "rest": rest, "paused": paused, "phases": {p[:-3]: summary([one.get(p, 0) / 1000 for one in lives]) for p in PHASES},
             "first": summary(firsts), "further": summary(forks), "plain": plainly, "paused_of_plain": paused["p50"] / plainly["p50"],
             "further_of_plain": percentile(forks, 50) / plainly["p50"]}
 

@@ -116,19 +116,13 @@ class Zygotes:
             zygote.wait(SECONDS)
 
 
-def busy_s():
-    """Processor time of the whole machine so far, kernel threads and the client included: what else runs is in it too."""
-    user, nice, system, _, _, interrupts, soft = map(int, measure.read("/proc/stat").split("\n", 1)[0].split()[1:8])
-    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
-
-
 def rate(way, cases, at_once):
     """How many of @cases are run in a second, with @at_once of them in flight, and the milliseconds of processor time for each; each must have the score that it is to have."""
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         list(pool.map(way.score, [cases[0][1]] * at_once))  # connections and processes are there
-        begun, busy = time.monotonic(), busy_s()
+        begun, busy = time.monotonic(), measure.busy_s()
         scores = list(pool.map(way.score, [program for _, program, _ in cases]))
-        seconds, busy = time.monotonic() - begun, busy_s() - busy
+        seconds, busy = time.monotonic() - begun, measure.busy_s() - busy
     wrong = [f"{name}: {score} instead of {wanted}" for (name, _, wanted), score in zip(cases, scores) if score != wanted]
     if wrong:
         raise RuntimeError(f"{len(wrong)} of {len(cases)} scores are wrong: {'; '.join(wrong[:5])}")

@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(measure.TOP, "tests", "checkpoint"))
 from forking import wait_output  # noqa: E402  pylint: disable=wrong-import-position
 
 TIMEOUT = 120
+SETTLE_S = 1
 
 # argv: mebibytes, processes. A line of input, a word and a number, is answered with the number; "write" touches every tenth page before. Of each mebibyte a part is noise, the rest words: it compresses
 # about as well as what programs hold.
@@ -86,6 +87,17 @@ class Clock:
         while done < self.least or (done < self.most and time.monotonic() < self.end):
             yield done
             done += 1
+
+
+def settle():
+    """Until all that was done before has no more to do here: clearing up, the next sandboxes, the template for the next snapshot, which begins a fifth of a second behind one."""
+    time.sleep(0.3)
+    end = time.monotonic() + SETTLE_S
+    busy = True
+    while busy and time.monotonic() < end:
+        before = measure.busy_s()
+        time.sleep(0.05)
+        busy = measure.busy_s() - before > 0.01
 
 
 def milliseconds(function, *args):

@@ -161,6 +161,12 @@ def cpu_ns(pid, children=False):
     return sum(int(t) for t in ticks[:4 if children else 2]) * (1000000000 // os.sysconf("SC_CLK_TCK"))
 
 
+def busy_s():
+    """Processor time of the whole machine so far, kernel threads and the client included: what else runs is in it too."""
+    user, nice, system, _, _, interrupts, soft = map(int, read("/proc/stat").split("\n", 1)[0].split()[1:8])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+
 def descriptors(pid):
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
