@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "codec/authority.h"
+#include "prog/cayd/caller.h"
 #include "prog/cayd/place.h"
 #include "sys/feature.h"
 #include "sys/file.h"
@@ -304,6 +305,7 @@ static int background(struct place *p, int lock)
 	(void)dup2(null_fd, STDIN_FILENO);
 	(void)dup2(null_fd, STDOUT_FILENO);
 	(void)dup2(log_fd, STDERR_FILENO);
+	caller_leave();
 	return serve(p, ready[1]);
 }
 

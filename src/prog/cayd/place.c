@@ -2,6 +2,7 @@
 #include "prog/cayd/place.h"
 #include "api/secret_store.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "store/catalogue.h"
 #include "store/vault.h"
@@ -188,11 +189,44 @@ int place_find(struct place *p, struct err *err)
 	return own_directory(p, p->run, p->uid, p->gid, p->rootless ? 0700 : 0755, err);
 }
 
+static void remove_beside(const char *catalogue)
+{
+	static const char *const parts[] = { "-journal", "-wal", "-shm" };
+	char path[PLACE_SIZE + 32];
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		(void)snprintf(path, sizeof(path), "%s%s", catalogue, parts[i]);
+		(void)unlink(path);
+	}
+}
+
+/* Whole or not at all: who is killed meanwhile leaves what the next one throws away, and no half catalogue with a journal of root's beside it. */
+static int make_new_catalogue(const struct place *p, const char *path, struct err *err)
+{
+	cleanup_fd int state = open(p->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char made[PLACE_SIZE + 16];
+	struct catalogue *c;
+	int rc;
+
+	(void)snprintf(made, sizeof(made), "%s/new.db", p->state);
+	(void)unlink(made);
+	remove_beside(made);
+	rc = catalogue_open(made, true, &c, err);
+	if (rc < 0)
+		return rc;
+	catalogue_close(c); /* with which its log is in it */
+	remove_beside(made);
+	remove_beside(path); /* of one that is gone: it would be taken for this one's */
+	rc = fault("cayd.catalogue.made");
+	if (rc == 0 && (state < 0 || rename(made, path) < 0 || fsync(state) < 0))
+		rc = -errno;
+	return rc < 0 ? err_raise_sys(err, rc, "make '%s'", path) : 0;
+}
+
 /* The catalogue, and a reserve for it (src/api/reserve.c), are made while directories can still be written: afterwards cayd may write these files, but make none. */
 static int make_catalogue(const struct place *p, struct err *err)
 {
 	static const char *const names[] = { "cay.db", "cay.db-wal", "cay.db-shm", "reserve" };
-	struct catalogue *c;
 	char path[PLACE_SIZE + 16];
 	int rc;
 
@@ -200,10 +234,9 @@ static int make_catalogue(const struct place *p, struct err *err)
 	if (p->rootless)
 		return 0;
 	if (access(path, F_OK) < 0) {
-		rc = catalogue_open(path, true, &c, err);
+		rc = make_new_catalogue(p, path, err);
 		if (rc < 0)
 			return rc;
-		catalogue_close(c);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		cleanup_fd int fd = -1;

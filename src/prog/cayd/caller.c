@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prog/cayd/caller.h"
+#include "base/attr.h"
+#include "base/log.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <linux/ioprio.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define STACK_BYTES \
+	(8UL << 20) /* the kernel's own (_STK_LIM): one without a limit changes where memory is mapped */
+
+/* Those that launch.c and cayd set themselves are not here. */
+static const struct {
+	int which;
+	rlim_t soft;
+	const char *name;
+} limits[] = {
+	{ RLIMIT_CPU, RLIM_INFINITY, "processor time" },
+	{ RLIMIT_FSIZE, RLIM_INFINITY, "size of files" },
+	{ RLIMIT_DATA, RLIM_INFINITY, "data" },
+	{ RLIMIT_AS, RLIM_INFINITY, "address space" },
+	{ RLIMIT_RSS, RLIM_INFINITY, "resident memory" },
+	{ RLIMIT_STACK, STACK_BYTES, "stack" },
+};
+
+static void leave_limits(void)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+		const int which = limits[i].which;
+		struct rlimit l, want = { limits[i].soft, RLIM_INFINITY };
+
+		if (setrlimit((__rlimit_resource_t)which, &want) == 0 ||
+			getrlimit((__rlimit_resource_t)which, &l) < 0)
+			continue;
+		l.rlim_cur = l.rlim_max < want.rlim_cur ? l.rlim_max : want.rlim_cur;
+		(void)setrlimit((__rlimit_resource_t)which, &l);
+		if (l.rlim_cur < want.rlim_cur)
+			log_warn("start",
+				"a limit of whoever started this server holds for it and for all sandboxes (%s: %lu); cay shutdown, and start it without",
+				limits[i].name, l.rlim_cur);
+	}
+}
+
+void caller_leave(void)
+{
+	const struct sched_param none = { 0 };
+	cpu_set_t all;
+
+	memset(&all, 0xFF, sizeof(all));
+	leave_limits();
+	(void)sched_setscheduler(0, SCHED_OTHER, &none);
+	(void)setpriority(PRIO_PROCESS, 0, 0);
+	(void)sched_setaffinity(0, sizeof(all), &all);
+	(void)syscall(
+		SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_NONE, 0));
+	(void)prctl(PR_SET_TIMERSLACK, 0, 0, 0, 0);
+	(void)!file_write_at(AT_FDCWD, "/proc/self/oom_score_adj", "0");
+}
