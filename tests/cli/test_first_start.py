@@ -9,9 +9,10 @@ import subprocess
 from lib import cay, leaks
 from lib.case import contains, equal, require
 
-SHOW = "ulimit -t; ulimit -v; ulimit -f; ulimit -d; ulimit -s; nice; ionice; grep Cpus_allowed_list /proc/self/status | cut -f2; cat /proc/self/timerslack_ns"
+SHOW = "ulimit -t; ulimit -v; ulimit -f; ulimit -d; ulimit -s; nice; ionice; grep Cpus_allowed_list /proc/self/status | cut -f2; cat /proc/self/timerslack_ns; uname -m"
+IGNORANT = 'exec python3 -c "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32)); os.execv(sys.argv[1], sys.argv[1:])" '
 # Of a program that somebody starts with little of everything.
-MEAN = "ulimit -S -t 900; ulimit -S -v 16000000; ulimit -S -f 4000000; ulimit -S -d 8000000; ulimit -S -s 2048; exec nice -n 7 ionice -c 3 taskset -c 0 "
+MEAN = "ulimit -S -t 900; ulimit -S -v 16000000; ulimit -S -f 4000000; ulimit -S -d 8000000; ulimit -S -s 2048; exec nice -n 7 ionice -c 3 taskset -c 0 setarch linux32 "
 
 
 def server_of(instance):
@@ -33,10 +34,10 @@ def not_started(tmp, user=None):
         instance.close()
 
 
-def run(instance, before, *argv):
+def run(instance, before, *argv, status=0):
     done = instance.popen(["bash", "-c", f'{before}"$@"', "bash", os.path.join(instance.programs, "cay"), *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = done.communicate(timeout=60)
-    equal(done.returncode, 0, err)
+    equal(done.returncode, status, err)
     return out.split("\n")
 
 
@@ -46,8 +47,20 @@ def test_who_starts_it_does_not_shape_the_sandboxes(tmp):
         first = run(instance, MEAN, "run", "--no-cwd", "--", "bash", "-c", SHOW)
         then = run(instance, "", "run", "--no-cwd", "--", "bash", "-c", SHOW)
         cpus = leaks.read("/proc/1/status").split("Cpus_allowed_list:")[1].split()[0]
-        equal(first, ["unlimited", "unlimited", "unlimited", "unlimited", "8192", "0", "none: prio 0", cpus, "50000", ""])
+        equal(first, ["unlimited", "unlimited", "unlimited", "unlimited", "8192", "0", "none: prio 0", cpus, "50000", os.uname().machine, ""])
         equal(then, first)
+
+
+@require("root")
+def test_whoever_starts_it_may_ignore_ends_of_children_and_block_signals(tmp):
+    with not_started(tmp) as instance:
+        equal(run(instance, IGNORANT, "run", "--no-cwd", "--", "sh", "-c", "sh -c 'exit 5'; echo $?; grep -E 'SigBlk|SigIgn' /proc/self/status"), ["5", "SigBlk:\t" + 16 * "0", "SigIgn:\t" + 16 * "0", ""])
+    with not_started(tmp) as instance:
+        server = instance.popen(["bash", "-c", f'{IGNORANT} {instance.programs}/cayd --foreground'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        instance.wait_answering()
+        equal(run(instance, IGNORANT, "run", "--no-cwd", "--", "sh", "-c", "exit 5", status=5), [""])
+        server.terminate()
+        equal(server.wait(30), 0)
 
 
 @require("root", "userns", "newuidmap")

@@ -90,14 +90,17 @@ static int spawn(const char *path, int log, pid_t *ret)
 	const char *argv[ARGUMENTS_MAX];
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
-	sigset_t none;
+	sigset_t none, all;
 	int rc;
 
 	(void)sigemptyset(&none);
+	(void)sigfillset(&all);
 	if (posix_spawn_file_actions_init(&actions) != 0 || posix_spawnattr_init(&attr) != 0)
 		abort();
 	(void)posix_spawnattr_setsigmask(&attr, &none);
-	(void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+	(void)posix_spawnattr_setsigdefault(&attr, &all);
+	(void)posix_spawnattr_setflags(
+		&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
 	(void)posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	(void)posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
 	(void)posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);

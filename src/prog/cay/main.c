@@ -10,6 +10,7 @@
 #include "prog/cay/cmd.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/auxv.h>
 
 static int (*const commands[VERB_COUNT_])(struct cli *cli) = {
@@ -164,6 +165,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	fill_streams();
+	(void)signal(SIGCHLD, SIG_DFL); /* whoever ignores it has its programs ignore it, too */
 	seed_tables();
 	cli.colour = isatty(STDOUT_FILENO) && getenv("NO_COLOR") == NULL;
 	cli.talk = isatty(STDERR_FILENO);

@@ -6,8 +6,10 @@
 
 #include <fcntl.h>
 #include <linux/ioprio.h>
+#include <linux/mempolicy.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -60,6 +62,9 @@ void caller_leave(void)
 	(void)sched_setaffinity(0, sizeof(all), &all);
 	(void)syscall(
 		SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_NONE, 0));
+	(void)syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0);
+	(void)personality(PER_LINUX);
 	(void)prctl(PR_SET_TIMERSLACK, 0, 0, 0, 0);
+	(void)prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 	(void)!file_write_at(AT_FDCWD, "/proc/self/oom_score_adj", "0");
 }

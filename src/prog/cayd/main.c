@@ -21,6 +21,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <pwd.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -309,6 +310,16 @@ static int background(struct place *p, int lock)
 	return serve(p, ready[1]);
 }
 
+/* Whoever starts us may ignore or block what tells of children, and programs inherit that. */
+static void take_signals(void)
+{
+	sigset_t none;
+
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	(void)signal(SIGCHLD, SIG_DFL);
+}
+
 /* A misspelt name would switch nothing off and prove nothing. */
 static int check_without(void)
 {
@@ -349,6 +360,7 @@ int main(int argc, char **argv)
 			usage(64);
 	}
 	(void)umask(022);
+	take_signals();
 	if (check_without() < 0)
 		return 1;
 	if (place_find(&p, &err) < 0) {
