@@ -25,8 +25,7 @@
 enum template_message_kind {
 	TEMPLATE_ALLOW = 1,
 	TEMPLATE_FILL,
-	TEMPLATE_FORK,
-	TEMPLATE_GO,
+	TEMPLATE_GO = 4, /* 3: a FORK without PLACE, by keepers of an older version */
 	TEMPLATE_REAP,
 	TEMPLATE_SAVE,
 	TEMPLATE_LOAD,
@@ -36,6 +35,7 @@ enum template_message_kind {
 	TEMPLATE_ATTACH,
 	TEMPLATE_LEND,
 	TEMPLATE_SAME,
+	TEMPLATE_FORK,
 	TEMPLATE_PLACE,
 	TEMPLATE_DONE = 100,
 	TEMPLATE_FAILED,
