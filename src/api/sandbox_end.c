@@ -56,6 +56,7 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 	execs_lost(sb, "killed", "the sandbox was stopped");
 	sandbox_set_time(sb, "stopped");
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	(void)json_object_del(sb->doc, "databases");
 	rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 		json_pack(
 			"{s:s,s:O}", "reason", reason, "usage", json_object_get(sb->doc, "usage")),
@@ -264,6 +265,7 @@ void sandbox_lost(struct sandbox *sb, const struct err *why)
 	execs_lost(sb, "lost", why->msg);
 	(void)json_object_set(sb->doc, "error", error);
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
+	(void)json_object_del(sb->doc, "databases");
 	sandbox_set_time(sb, "stopped");
 	(void)sandbox_move(
 		sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED, json_pack("{s:o}", "error", error), NULL);

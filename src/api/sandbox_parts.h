@@ -37,8 +37,11 @@ int sandbox_want_keeper(struct sandbox *sb, struct err *err) attr_must_use;
 int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restore, json_t **ret_ok,
 	struct err *err) attr_must_use;
 
-/** sandbox_tell_changes() - add to @event by how much its programs see their clocks step back, and that files which they have open have other device numbers, where that is so. @ok: as of sandbox_launch(). */
-void sandbox_tell_changes(json_t *event, const json_t *ok);
+/**
+ * sandbox_tell_changes() - add to @event by how much its programs see their clocks step back, and that files which they have open have other device numbers, where that is so; which of these are databases, to
+ * the document of @sb too. @ok: as of sandbox_launch().
+ */
+void sandbox_tell_changes(struct sandbox *sb, json_t *event, const json_t *ok);
 
 /** sandbox_bind() - what the kernel says of process @init_pid and its descendants is about this sandbox. */
 void sandbox_bind(struct sandbox *sb, json_int_t init_pid);

@@ -44,8 +44,9 @@ void sandbox_bind(struct sandbox *sb, json_int_t init_pid)
 	process_source_epoch(sb->srv->processes, sb->id, sandbox_epoch(sb));
 }
 
-void sandbox_tell_changes(json_t *event, const json_t *ok)
+void sandbox_tell_changes(struct sandbox *sb, json_t *event, const json_t *ok)
 {
+	json_t *databases = json_object_get(ok, "databases");
 	json_int_t ms = (json_int_t)NS_PER_MS;
 	json_int_t back_ns = json_integer_value(json_object_get(ok, "clocks_back_ns"));
 
@@ -54,6 +55,11 @@ void sandbox_tell_changes(json_t *event, const json_t *ok)
 			event, "clocks_back_ms", json_integer((back_ns + ms - 1) / ms));
 	if (json_is_true(json_object_get(ok, "devices_changed")))
 		(void)json_object_set_new(event, "devices_changed", json_true());
+	(void)json_object_del(sb->doc, "databases");
+	if (json_is_array(databases)) {
+		(void)json_object_set(event, "databases", databases);
+		(void)json_object_set(sb->doc, "databases", databases);
+	}
 }
 
 void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
@@ -66,7 +72,7 @@ void sandbox_started(struct sandbox *sb, const json_t *ok, bool warm)
 	credentials_started(sb);
 	(void)json_object_del(sb->doc, "error");
 	sandbox_set_time(sb, "started");
-	sandbox_tell_changes(event, ok);
+	sandbox_tell_changes(sb, event, ok);
 	sandbox_enter(sb, SANDBOX_RUNNING, EVENT_SANDBOX_STARTED, event);
 }
 

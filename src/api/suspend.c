@@ -238,7 +238,7 @@ static int restore_held(
 	json_int_t pid = json_integer_value(json_object_get(ok, "init_pid"));
 	int rc;
 
-	sandbox_tell_changes(event, ok);
+	sandbox_tell_changes(sb, event, ok);
 	sandbox_bind(sb, pid);
 	credentials_started(sb);
 	rc = live_hold(sb, l, err);

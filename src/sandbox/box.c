@@ -663,7 +663,7 @@ static int set_points_and_root(
 static int keep_numbers(struct box *box, const struct spec *spec, const char *live, struct err *err)
 {
 	const struct devices *devices = &box->rootfs.devices;
-	json_t *numbers = TAKE_PTR(box->numbers);
+	const json_t *numbers = box->numbers;
 	int rc = numbers != NULL ? add_trees(box, spec) : 0;
 	/* rootless the root is many overlays */
 	bool anew = box->config->rootless ? devices->n_places > 0 : devices_kept(devices, "/");
@@ -673,8 +673,19 @@ static int keep_numbers(struct box *box, const struct spec *spec, const char *li
 		anew = numbers_keep(box->live, spec, numbers) || anew;
 	if (rc == 0 && anew && has_root(box, spec))
 		rc = leave_root(box, spec->image, live, err);
-	json_decref(numbers);
 	return rc;
+}
+
+/* Before anybody writes there; what cannot be looked at is not told. */
+static void look_for_databases(struct box *box)
+{
+	char path[64];
+	cleanup_fd int root = -1;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/root", box->init_pid);
+	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root >= 0)
+		box->databases = numbers_databases(root, box->numbers);
 }
 
 static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
@@ -692,6 +703,10 @@ static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 		rc = finish_mounts(box, spec, live, err);
 	if (devices_all_right(&box->rootfs.devices))
 		box->devices_changed = false;
+	if (rc == 0 && box->devices_changed)
+		look_for_databases(box);
+	json_decref(box->numbers);
+	box->numbers = NULL;
 	return rc;
 }
 

@@ -61,6 +61,7 @@ struct box {
 	struct network network; /* all -1 where this kernel cannot filter packets */
 	struct clocks clocks;   /* of what is to come into it from a template: box_set_clocks() */
 	bool devices_changed;   /* of these files */
+	json_t *databases; /* those of SQLite among them, where that is so: numbers_databases(), or NULL */
 	json_t *numbers; /* of open files of the processes that are awaited (sandbox/numbers.h), or NULL */
 	int timens;       /* a time namespace with these, -1 = none: they are the machine's */
 	uint64_t charged; /* bytes elsewhere that count against the disk limit */

@@ -105,9 +105,10 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 	}
 	if (rc == 0) {
 		keeper_reply(c, id,
-			json_pack("{s:i,s:i,s:I,s:b,s:o*}", "init_pid", k->box.init_pid, "fork_pid",
-				k->fork_pid, "clocks_back_ns", (json_int_t)back_ns,
-				"devices_changed", (int)k->box.devices_changed, "execs", execs));
+			json_pack("{s:i,s:i,s:I,s:b,s:O*,s:o*}", "init_pid", k->box.init_pid,
+				"fork_pid", k->fork_pid, "clocks_back_ns", (json_int_t)back_ns,
+				"devices_changed", (int)k->box.devices_changed, "databases",
+				k->box.databases, "execs", execs));
 		return;
 	}
 	spec_fini(&spec);

@@ -14,8 +14,9 @@
 #include <linux/openat2.h>
 #include <sys/stat.h>
 
-#define OVERLAY "trusted.overlay."
-#define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV)
+#define OVERLAY       "trusted.overlay."
+#define DATABASES_MAX 16
+#define BENEATH       (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV)
 
 /* --- the list --- */
 
@@ -208,4 +209,53 @@ bool numbers_keep(int live, const struct spec *spec, const json_t *listed)
 		in_root = in_root || (rc > 0 && s.tree == 0);
 	}
 	return in_root;
+}
+
+/* --- databases --- */
+
+/* By the first bytes of its format (sqlite.org/fileformat.html, 1.3.1). */
+static bool is_database(int root, const char *path)
+{
+	static const char magic[16] = "SQLite format 3";
+	cleanup_fd int fd =
+		raw_openat2(root, path + 1, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0,
+			RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
+	char begin[sizeof(magic)];
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	       pread(fd, begin, sizeof(begin), 0) == (ssize_t)sizeof(begin) &&
+	       memcmp(begin, magic, sizeof(magic)) == 0;
+}
+
+static bool has_text(const json_t *list, const json_t *text)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, i, one) {
+		if (json_equal(one, text))
+			return true;
+	}
+	return false;
+}
+
+json_t *numbers_databases(int root, const json_t *listed)
+{
+	json_t *found = json_array();
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)listed, i, one) {
+		json_t *path = json_array_get(one, 1);
+
+		if (path != NULL && json_array_size(found) < DATABASES_MAX &&
+			!has_text(found, path) && str_path_clean(json_string_value(path)) &&
+			is_database(root, json_string_value(path)))
+			(void)json_array_append(found, path);
+	}
+	if (json_array_size(found) > 0)
+		return found;
+	json_decref(found);
+	return NULL;
 }

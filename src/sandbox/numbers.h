@@ -22,4 +22,10 @@ json_t *numbers_listed(int fd);
  */
 bool numbers_keep(int live, const struct spec *spec, const json_t *listed);
 
+/**
+ * numbers_databases() - the paths of those of @listed that are databases of SQLite, at most 16: where device numbers are others, connections that are opened from then on do not see the locks of older ones.
+ * @root: of the sandbox, in which nothing runs yet. Return: new reference, NULL when there are none.
+ */
+json_t *numbers_databases(int root, const json_t *listed);
+
 #endif

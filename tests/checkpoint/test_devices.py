@@ -162,6 +162,46 @@ def test_a_fork_says_that_they_are_others(instance, tmp):
         instance.remove(fork)
 
 
+def names_databases(instance, tmp):
+    """A fork, in the answer, in the event and on standard error, for as long as its processes go on."""
+    with sandbox(instance, tmp) as box:
+        begin(instance, box)
+        start(instance, box, "/usr/bin/python3", "-c", "print('ready', flush=True)\nwith open('/var/tmp/a.log', 'w') as f: input()")
+        all_of_them = ["/shop one/a b/first.db", "/shop one/second.db", "/two/third.db", "/var/tmp/own.db"]
+        done = instance.cay("fork", box, "--name", "other")
+        said = instance.get("/v1/sandboxes/other")
+        equal(sorted(said["databases"]), all_of_them)
+        equal([e for e in instance.events(sandbox=said["id"]) if e["type"] == "sandbox.started"][-1]["data"]["databases"], said["databases"])
+        contains(done.stderr, "programs in 'other' have SQLite databases open (" + ", ".join(said["databases"]) + "): a connection that one of them opens from now on")
+        equal((done.stdout, "databases" in instance.get(f"/v1/sandboxes/{box}")), ("other\n", False))
+        instance.post("/v1/sandboxes/other/stop")
+        equal("databases" in instance.get("/v1/sandboxes/other"), False)
+        instance.remove("other")
+
+
+@require("root", "cgroup2")
+def test_a_fork_names_the_databases(instance, tmp):
+    names_databases(instance, tmp)
+
+
+@require("root", "cgroup2")
+def test_a_fork_names_the_databases_rootless(tmp):
+    with rootless(tmp) as instance:
+        names_databases(instance, tmp)
+
+
+@require("root", "cgroup2")
+def test_no_database_no_word(instance):
+    """Files that are open, and one that is called like a database and leads out."""
+    with instance.sandbox() as box:
+        instance.ok(box, "mkfifo /var/tmp/pipe.db; ln -s /proc/self/root/etc/passwd /var/tmp/link.db")
+        start(instance, box, "/usr/bin/python3", "-c", "import os\nf = [open('/var/tmp/a.log', 'w'), open('/var/tmp/b.db', 'w+b'), os.open('/var/tmp/pipe.db', os.O_RDWR)]\n"
+              "f[1].write(b'SQLite format 2' + bytes(4096)); f[1].flush()\nprint('ready', flush=True)\ninput()")
+        done = instance.cay("fork", box, "--name", "other")
+        equal((done.stdout, done.stderr, "databases" in instance.get("/v1/sandboxes/other")), ("other\n", "", False))
+        instance.remove("other")
+
+
 @require("root", "cgroup2")
 def test_nothing_is_held_without_need(instance, tmp):
     """Of a program that has no file open for writing, and of what was stopped or removed while it was suspended."""

@@ -519,10 +519,32 @@ bool cli_names_step(const char *name)
 	return strchr(name, '@') != NULL;
 }
 
+void cli_warn_of(const json_t *object)
+{
+	const json_t *databases = json_object_get(object, "databases"), *one;
+	struct buf out = BUF_INIT(65536);
+	size_t i;
+
+	if (json_array_size(databases) == 0)
+		return;
+	buf_str(&out, "cay: warning: programs in '");
+	text_escape(&out, cli_string(object, "name", ""));
+	buf_str(&out, "' have SQLite databases open (");
+	json_array_foreach ((json_t *)(uintptr_t)databases, i, one) {
+		buf_str(&out, i > 0 ? ", " : "");
+		text_escape(&out, json_string_value(one));
+	}
+	buf_str(&out,
+		"): a connection that one of them opens from now on does not see the locks of those that it has; have it close and open them anew (docs/live-fork.md)\n");
+	(void)!write(STDERR_FILENO, out.p, out.n);
+	buf_free(&out);
+}
+
 int cli_print_named(struct cli *cli, const json_t *object)
 {
 	if (cli->json)
 		return cli_print_json(object);
+	cli_warn_of(object);
 	cli_print_word(cli_string(object, "name", ""));
 	return 0;
 }

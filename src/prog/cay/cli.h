@@ -104,7 +104,10 @@ int cli_written(struct cli *cli, int rc) attr_must_use;
 /** cli_names_step() - is @name one of a step (NAME@STEP), which no sandbox has: what was not found is its snapshot? */
 bool cli_names_step(const char *name);
 
-/** cli_print_named() - @object as JSON when that was asked for, else its name. Return: 0, or negative with @cli->err filled. */
+/** cli_warn_of() - say on standard error what whoever has forked, rewound or resumed sandbox @object must know of it: databases that its programs have to open anew. */
+void cli_warn_of(const json_t *object);
+
+/** cli_print_named() - @object as JSON when that was asked for, else its name and what there is to warn of. Return: 0, or negative with @cli->err filled. */
 int cli_print_named(struct cli *cli, const json_t *object);
 
 /** cli_print_error() - @cli->err on standard error. Return: the exit status that belongs to it. */

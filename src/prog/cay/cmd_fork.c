@@ -52,6 +52,8 @@ int cmd_fork(struct cli *cli)
 		return rc;
 	if (cli->json)
 		return cli_print_json(answer);
+	/* the same holds for all of them */
+	cli_warn_of(json_array_get(json_object_get(answer, "sandboxes"), 0));
 	json_array_foreach (json_object_get(answer, "sandboxes"), i, one)
 		cli_print_word(cli_string(one, "name", ""));
 	return 0;
