@@ -66,9 +66,11 @@ def test_whoever_starts_it_may_ignore_ends_of_children_and_block_signals(tmp):
 @require("root", "userns", "newuidmap")
 def test_what_a_user_may_not_change_is_logged(tmp):
     with cay.ThrowawayUser() as user, not_started(user.pw_dir, user) as instance:
-        shown = run(instance, "ulimit -S -t 900; ulimit -v 16000000; ", "run", "--no-cwd", "--", "bash", "-c", "ulimit -t; ulimit -v")
-        equal(shown, ["unlimited", "16000000", ""])
-        contains(leaks.read(os.path.join(instance.run, "cayd.log")), "a limit of whoever started this server holds for it and for all sandboxes (address space: 16384000000)")
+        shown = run(instance, "ulimit -S -t 900; ulimit -v 16000000; nice -n 7 ", "run", "--no-cwd", "--", "bash", "-c", "ulimit -t; ulimit -v; nice")
+        equal(shown, ["unlimited", "16000000", "7", ""])
+        log = leaks.read(os.path.join(instance.run, "cayd.log"))
+        contains(log, "something of whoever started this server holds for it and for all sandboxes (limit of address space: 16384000000)")
+        contains(log, "(niceness: 7)")
 
 
 @require("root")

@@ -18,6 +18,9 @@
 #define STACK_BYTES \
 	(8UL << 20) /* the kernel's own (_STK_LIM): one without a limit changes where memory is mapped */
 
+#define HOLDS   "something of whoever started this server holds for it and for all sandboxes"
+#define WITHOUT "; cay shutdown, and start it without"
+
 /* Those that launch.c and cayd set themselves are not here. */
 static const struct {
 	int which;
@@ -44,9 +47,8 @@ static void leave_limits(void)
 		l.rlim_cur = l.rlim_max < want.rlim_cur ? l.rlim_max : want.rlim_cur;
 		(void)setrlimit((__rlimit_resource_t)which, &l);
 		if (l.rlim_cur < want.rlim_cur)
-			log_warn("start",
-				"a limit of whoever started this server holds for it and for all sandboxes (%s: %lu); cay shutdown, and start it without",
-				limits[i].name, l.rlim_cur);
+			log_warn("start", HOLDS " (limit of %s: %lu)" WITHOUT, limits[i].name,
+				l.rlim_cur);
 	}
 }
 
@@ -58,7 +60,8 @@ void caller_leave(void)
 	memset(&all, 0xFF, sizeof(all));
 	leave_limits();
 	(void)sched_setscheduler(0, SCHED_OTHER, &none);
-	(void)setpriority(PRIO_PROCESS, 0, 0);
+	if (setpriority(PRIO_PROCESS, 0, 0) < 0)
+		log_warn("start", HOLDS " (niceness: %d)" WITHOUT, getpriority(PRIO_PROCESS, 0));
 	(void)sched_setaffinity(0, sizeof(all), &all);
 	(void)syscall(
 		SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_NONE, 0));

@@ -5,7 +5,7 @@
 
 /**
  * caller_leave() - it serves all, for as long as it lives, and all that it starts inherits from it: resource limits, niceness and scheduling, processors and memory to use, priority of input and output,
- * execution domain, timer slack and out-of-memory score are those of the machine from here on, not of the one `cay` that needed a server first. What may not be changed (a hard limit, without root) stays and is logged. Context: before
+ * execution domain, timer slack and out-of-memory score are those of the machine from here on, not of the one `cay` that needed a server first. Limits and niceness that may not be changed without root stay, and are logged. Context: before
  * anything is started.
  */
 void caller_leave(void);
