@@ -8,7 +8,6 @@
 #include <linux/ioprio.h>
 #include <linux/mempolicy.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -55,14 +54,15 @@ static void leave_limits(void)
 void caller_leave(void)
 {
 	const struct sched_param none = { 0 };
-	cpu_set_t all;
+	cpu_set_t processors;
 
-	memset(&all, 0xFF, sizeof(all));
 	leave_limits();
 	(void)sched_setscheduler(0, SCHED_OTHER, &none);
 	if (setpriority(PRIO_PROCESS, 0, 0) < 0)
 		log_warn("start", HOLDS " (niceness: %d)" WITHOUT, getpriority(PRIO_PROCESS, 0));
-	(void)sched_setaffinity(0, sizeof(all), &all);
+	/* those that the machine keeps for something else (isolcpus) are not init's either */
+	if (sched_getaffinity(1, sizeof(processors), &processors) == 0)
+		(void)sched_setaffinity(0, sizeof(processors), &processors);
 	(void)syscall(
 		SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_NONE, 0));
 	(void)syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0);
