@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 
+from lib import cay
 from lib.case import equal, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask  # noqa: E402
+from forking import ask, say, start, wait_output  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -77,6 +78,50 @@ def test_clients_go_on_with_what_goes_on(instance):
         equal(ended(instance, box, run), [])
         ends([first, second], "over\n", 0)
         equal(len(ended(instance, box, run)), 1)
+
+
+@require(*NEEDS)
+def test_who_follows_the_output_goes_on(instance):
+    """The end that the command had when its sandbox was rewound is none."""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/bin/sh", "-c", COUNTS)
+        say(instance, box, run, "before\n")
+        wait_output(instance, box, run, b"1 before\n")
+        point = snapshot(instance, box)
+        followers = [client(instance, "logs", "--follow", box) for _ in range(2)]
+        for process in followers:
+            equal([process.stdout.readline() for _ in range(2)], ["ready\n", "1 before\n"])
+        for n in range(3):
+            say(instance, box, run, f"taken back {n}\n")
+            equal([process.stdout.readline() for process in followers], [f"2 taken back {n}\n"] * 2)
+            if n == 1:
+                instance.post(f"/v1/sandboxes/{box}/suspend")
+            rewind(instance, box, point)
+        say(instance, box, run, "after\n")
+        equal([process.stdout.readline() for process in followers], ["2 after\n"] * 2)
+        instance.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin?close=true", b"")
+        for process in followers:
+            equal((process.stdout.read(), process.wait(60)), ("over\n", 0))
+            process.stdout.close()
+            process.stdin.close()
+
+
+@require(*NEEDS)
+def test_a_slow_reader_has_all_of_it_though_it_is_rewound_meanwhile(instance):
+    """What there was when it was asked for, in the middle of which the keeper is another one."""
+    want = "".join(f"{i}\n" for i in range(1, 1_000_001)).encode()
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/bin/sh", "-c", "seq 1 1000000; exec sleep 1000", ring_bytes=16 << 20)
+        cay.wait_until(lambda: len(instance.output(box, run)) == len(want), 60, "all of it is written")
+        point = snapshot(instance, box)
+        slow = cay.UnixConnection(instance.socket, 60)
+        slow.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}/output")
+        answer = slow.getresponse()
+        text = answer.read(1000)
+        rewind(instance, box, point)
+        text += answer.read()
+        slow.close()
+        equal((len(text), text == want), (len(want), True))
 
 
 @require(*NEEDS)

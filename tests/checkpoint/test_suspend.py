@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import hmac
+import http.client
 import json
 import os
 import random
@@ -158,6 +159,58 @@ def test_clients_stay_attached(instance):
             process.stdout.close()
         for process in (second, third):
             process.stdin.close()
+
+
+@require(*NEEDS)
+def test_who_follows_the_output_goes_on(instance):
+    """A suspension is not the end of it, whoever follows since when: no line is missing, and none comes twice."""
+    with instance.sandbox() as box:
+        run = start(instance, box, "/bin/sh", "-c", READS)
+        raw = cay.UnixConnection(instance.socket, 60)
+        raw.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}/output?follow=true")
+        answer = raw.getresponse()
+        followers = [client(instance, "logs", "--follow", box)]
+        equal((answer.readline(), followers[0].stdout.readline()), (b"ready\n", "ready\n"))
+        for n in range(3):
+            instance.post(f"/v1/sandboxes/{box}/suspend")
+            followers.append(client(instance, "logs", "--follow", box))
+            equal(followers[-1].stdout.readline(), "ready\n")
+            equal([followers[-1].stdout.readline() for _ in range(n)], [f"got {k}\n" for k in range(n)])
+            instance.post(f"/v1/sandboxes/{box}/resume")
+            say(instance, box, run, f"{n}\n")
+            equal([process.stdout.readline() for process in followers], [f"got {n}\n"] * len(followers))
+            equal(answer.readline(), f"got {n}\n".encode())
+        instance.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin?close=true", b"")
+        for process in followers:
+            equal((process.stdout.read(), process.wait(30)), ("over\n", 0))
+            process.stdout.close()
+            process.stdin.close()
+        equal(answer.read(), b"over\n")
+        raw.close()
+
+
+def following(instance, box, run):
+    """The answer to who follows its output by frames."""
+    connection = cay.UnixConnection(instance.socket, 60)
+    connection.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}/output?follow=true", headers={"Accept": "application/vnd.cay.frames"})
+    return connection.getresponse()
+
+
+@require(*NEEDS)
+def test_who_follows_a_suspended_command_is_told_its_end(fresh):
+    """A server that ends is none."""
+    with fresh.sandbox() as box:
+        run = start(fresh, box, "/bin/sh", "-c", READS)
+        suspend(fresh, box)
+        answer = following(fresh, box, run)
+        fresh.stop()
+        raises(http.client.IncompleteRead, answer.read)
+        fresh.start()
+        answer = following(fresh, box, run)
+        fresh.post(f"/v1/sandboxes/{box}/stop", {})
+        text = answer.read()
+        contains(text, b"ready\n")
+        contains(text, b'"status":"killed"')
 
 
 # Reads nothing before it is told to.
@@ -437,6 +490,23 @@ def test_who_sits_at_a_terminal_is_told_and_can_leave(instance):
                 process.kill()
                 process.wait()
                 os.close(fd)
+
+
+@require(*NEEDS)
+def test_who_follows_at_a_terminal_is_told(instance):
+    with instance.sandbox(name="followed") as box:
+        start(instance, box, "/bin/sh", "-c", READS)
+        process, fd = instance.terminal("logs", "--follow", "followed")
+        try:
+            shown_until(fd, b"ready")
+            instance.post(f"/v1/sandboxes/{box}/suspend")
+            shown_until(fd, b"cay: the sandbox is suspended; cay resume followed lets the command go on\r\n")
+            instance.post(f"/v1/sandboxes/{box}/stop", {})
+            equal(process.wait(20), 0)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(fd)
 
 
 def as_from_elsewhere(instance, path, machine, member, value):

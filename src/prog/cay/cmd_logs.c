@@ -19,11 +19,25 @@ static int put(struct cli *cli, int fd, const char *p, size_t n)
 	return 0;
 }
 
+/* Who sits at a terminal is told why nothing comes. */
+static void on_object(struct cli *cli, const struct frame *f)
+{
+	cleanup_json json_t *object = json_loadb(f->payload, f->size, 0, NULL);
+
+	if (cli->talk &&
+		str_eq(cli_string(json_object_get(object, "exec"), "state", ""), "suspended"))
+		(void)dprintf(STDERR_FILENO,
+			"cay: the sandbox is suspended; cay resume %s lets the command go on\n",
+			cli->args.positional[0]);
+}
+
 static int on_frame(struct cli *cli, const struct frame *f)
 {
 	if ((f->type == FRAME_STDOUT || f->type == FRAME_STDERR) && f->size >= 8)
 		return put(cli, f->type == FRAME_STDOUT ? STDOUT_FILENO : STDERR_FILENO,
 			f->payload + 8, f->size - 8);
+	if (f->type == FRAME_OBJECT)
+		on_object(cli, f);
 	if (f->type == FRAME_GAP && f->size == 16)
 		(void)dprintf(STDERR_FILENO, "cay: %llu bytes of output are no longer kept\n",
 			(unsigned long long)(frame_get_u64(f->payload + 8) -
