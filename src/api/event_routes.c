@@ -193,6 +193,14 @@ static json_t *bad_object(const struct journal_check *c)
 		       : json_null();
 }
 
+static json_t *cut_object(const struct journal_check *c)
+{
+	return c->cut > 0 ? json_pack("{s:o,s:I,s:I}", "sandbox",
+				    c->sandbox[0] != '\0' ? json_string(c->sandbox) : json_null(),
+				    "seq", (json_int_t)c->cut_seq, "events", (json_int_t)c->cut)
+			  : json_null();
+}
+
 static json_t *anchor_object(const struct journal_check *c)
 {
 	char digits[2 * sizeof(c->anchor.hash) + 1], when[CLOCK_TEXT_SIZE];
@@ -217,9 +225,9 @@ int api_events_verify(struct api_call *call, struct err *err)
 		return rc;
 	line_hash_text(c.head.hash, digits);
 	return api_reply(call, 200,
-		json_pack("{s:b,s:I,s:s,s:o,s:o}", "ok", (int)(c.reason[0] == '\0'), "events",
-			(json_int_t)c.events, "head", digits, "anchor", anchor_object(&c), "bad",
-			bad_object(&c)));
+		json_pack("{s:b,s:I,s:s,s:o,s:o,s:o}", "ok", (int)(c.reason[0] == '\0'), "events",
+			(json_int_t)c.events, "head", digits, "anchor", anchor_object(&c), "cut",
+			cut_object(&c), "bad", bad_object(&c)));
 }
 
 static void note_chain(void *ctx, const char *sandbox)
@@ -230,7 +238,7 @@ static void note_chain(void *ctx, const char *sandbox)
 /* The whole log: the instance's own chain, those of all sandboxes and of removed ones. */
 int api_events_verify_all(struct api_call *call, struct err *err)
 {
-	json_t *chains = json_object(), *bad = json_array(), *unused;
+	json_t *chains = json_object(), *bad = json_array(), *cut = json_array(), *unused;
 	json_int_t events = 0, anchored = 0;
 	const char *id;
 	int rc = 0;
@@ -246,14 +254,18 @@ int api_events_verify_all(struct api_call *call, struct err *err)
 		anchored += c.anchored;
 		if (c.reason[0] != '\0')
 			(void)json_array_append_new(bad, bad_object(&c));
+		else if (c.cut > 0)
+			(void)json_array_append_new(cut, cut_object(&c));
 	}
 	if (rc == 0)
 		rc = api_reply(call, 200,
-			json_pack("{s:b,s:I,s:I,s:I,s:I,s:O}", "ok", json_array_size(bad) == 0,
+			json_pack("{s:b,s:I,s:I,s:I,s:I,s:O,s:O}", "ok", json_array_size(bad) == 0,
 				"events", events, "chains", (json_int_t)json_object_size(chains),
 				"anchored", anchored, "first_n",
-				(json_int_t)journal_first(call->srv->journal, NULL), "bad", bad));
+				(json_int_t)journal_first(call->srv->journal, NULL), "cut", cut,
+				"bad", bad));
 	json_decref(chains);
+	json_decref(cut);
 	json_decref(bad);
 	return rc;
 }

@@ -548,7 +548,7 @@ static bool any_goes_on(const struct sandbox *sb)
 
 /*
  * Ends that the journal has and the rows have not: the catalogue did not take them, or a power cut took them. They were told, and nobody knows better. The catalogue's head of the chain
- * leads past none of them (write_heads() in server.c), so what is behind it is all that has to be read.
+ * leads past none of them (heads_write()), so what is behind it is all that has to be read.
  */
 static void take_ends_told(struct sandbox *sb)
 {

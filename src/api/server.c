@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/exec_past.h"
+#include "api/heads.h"
 #include "api/idle.h"
 #include "api/memories.h"
 #include "api/pump.h"
@@ -121,46 +122,6 @@ static void on_prepare(uv_prepare_t *handle)
 	}
 }
 
-struct heads {
-	struct server *srv;
-	int rc; /* of the first that was not taken */
-};
-
-static void write_head(void *ctx, const char *sandbox, const struct journal_head *head)
-{
-	struct heads *h = ctx;
-	char doc[160], digits[65];
-
-	str_hex(digits, head->hash, sizeof(head->hash));
-	(void)snprintf(doc, sizeof(doc), "{\"seq\":%lu,\"hash\":\"%s\"}", head->seq, digits);
-	if (h->rc == 0)
-		h->rc = catalogue_put(h->srv->catalogue, CATALOGUE_HEADS,
-			sandbox[0] != '\0' ? sandbox : "-", NULL, NULL, doc, false, NULL);
-}
-
-/* The heads follow the journal at a distance, never ahead of it; and what they lead past is in the rows of execs: execs_tell_again(). */
-static void write_heads(struct server *srv)
-{
-	struct heads h = { .srv = srv };
-
-	if (!srv->recovered)
-		return;
-	if (journal_flush(srv->journal) < 0 || catalogue_begin(srv->catalogue, false, NULL) < 0)
-		return; /* a full disk, most of the time: it is tried again, here and below */
-	h.rc = execs_save_again(srv);
-	if (h.rc == 0)
-		journal_dirty_heads(srv->journal, write_head, &h);
-	if (h.rc == 0)
-		h.rc = telling_sweep(srv);
-	if (h.rc < 0) {
-		catalogue_abort(srv->catalogue);
-	} else if (catalogue_commit(srv->catalogue, NULL) == 0) {
-		journal_heads_written(srv->journal);
-		execs_saved_again(srv);
-		telling_swept(srv);
-	}
-}
-
 struct retiring {
 	struct server *srv;
 	json_t *ids; /* of all sandboxes */
@@ -213,7 +174,7 @@ static void on_housekeeping(uv_timer_t *timer)
 	(void)catalogue_settle(srv->catalogue, clock_now_ns());
 	if (journal_dirty(srv->journal) || json_array_size(srv->buried) > 0 ||
 		!list_empty(&srv->unsaved))
-		write_heads(srv);
+		heads_write(srv);
 }
 
 static void on_process_events(uv_poll_t *poll, attr_unused int status, attr_unused int events)
@@ -755,12 +716,13 @@ int server_run(const struct server_setup *setup)
 	term.data = interrupt.data = srv;
 	(void)uv_signal_start(&term, on_signal, SIGTERM);
 	(void)uv_signal_start(&interrupt, on_signal, SIGINT);
+	heads_settle(srv);
 	(void)server_event(srv, NULL, EVENT_SERVER_STARTED, NULL,
 		json_pack("{s:s,s:b}", "version", CAY_VERSION, "process_events",
 			(int)(srv->process_error[0] == '\0')));
 	fiber_start(startup_main, srv);
 	(void)uv_run(&loop, UV_RUN_DEFAULT);
-	write_heads(srv);
+	heads_write(srv);
 	journal_close(srv->journal);
 	catalogue_close(srv->catalogue);
 	return 0; /* the rest goes with the process; keepers stay */

@@ -28,6 +28,20 @@ void journal_check_begin(struct journal *j, const char *sandbox,
 	}
 }
 
+/* It says that those before it are missing. */
+static void take_cut(struct journal_check *c, const char *line, size_t size, uint64_t n)
+{
+	json_t *event = json_loadb(line, size, 0, NULL), *data = json_object_get(event, "data");
+
+	if (!json_is_true(json_object_get(data, "restarted")))
+		bad(c, n, c->head.seq,
+			"events before it are missing: the journal was cut while the machine went on");
+	if (c->cut == 0)
+		c->cut_seq = c->head.seq;
+	c->cut += (uint64_t)json_integer_value(json_object_get(data, "n"));
+	json_decref(event);
+}
+
 /* Check one record against the chain so far; extends the head when it fits. */
 static void check_record(struct journal_check *c, char *line, size_t size, uint64_t n)
 {
@@ -52,6 +66,8 @@ static void check_record(struct journal_check *c, char *line, size_t size, uint6
 	}
 	memcpy(c->head.hash, computed, sizeof(computed));
 	c->events++;
+	if (line_has_type(line, size - 1, event_type_name(EVENT_EVENTS_CUT)))
+		take_cut(c, line, size, n);
 	if (c->expected.seq == seq &&
 		memcmp(c->expected.hash, computed, sizeof(c->expected.hash)) != 0)
 		bad(c, n, seq, "the record's hash is not the one that the catalogue holds");

@@ -78,6 +78,9 @@ uint64_t journal_last(const struct journal *j);
 /** journal_last_seq() - seq of the last event of @sandbox; 0 when there is none. */
 uint64_t journal_last_seq(const struct journal *j, const char *sandbox);
 
+/** journal_chain_last() - last event of a chain, wherever it lies. Return: false when there is no such chain. */
+bool journal_chain_last(const struct journal *j, const char *sandbox, struct journal_head *ret);
+
 /** journal_first() - n (@sandbox NULL) or seq of the oldest event that is kept, or of the next one when none is; 0 for a sandbox that has no events. */
 uint64_t journal_first(const struct journal *j, const char *sandbox);
 
@@ -109,8 +112,10 @@ struct journal_check {
 	uint64_t anchor_time_ns;      /* since when */
 	uint64_t events;              /* records that were checked */
 	struct journal_head head;     /* the last of them, or the anchor */
-	uint64_t bad_n, bad_seq;      /* first bad record; 0 when unknown or none */
-	char reason[200];             /* "" when all is well */
+	uint64_t cut,
+		cut_seq; /* events that a restart of the machine may have taken (events.cut), and the event that says so first */
+	uint64_t bad_n, bad_seq; /* first bad record; 0 when unknown or none */
+	char reason[200];        /* "" when all is well */
 };
 
 /**

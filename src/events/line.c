@@ -52,6 +52,15 @@ bool line_stated_hash(const char *line, size_t size, unsigned char ret[LINE_HASH
 	return line_hash_parse(p + 9, ret);
 }
 
+bool line_has_type(const char *line, size_t size, const char *type)
+{
+	char tail[80];
+	int n = snprintf(tail, sizeof(tail), ",\"type\":\"%s\"", type);
+
+	return n > 0 && (size_t)n < sizeof(tail) && size > HASH_TAIL + (size_t)n &&
+	       memcmp(line + size - HASH_TAIL - (size_t)n, tail, (size_t)n) == 0;
+}
+
 void line_expected_hash(const unsigned char before[LINE_HASH_SIZE], char *line, size_t size,
 	unsigned char ret[LINE_HASH_SIZE])
 {

@@ -19,6 +19,9 @@ bool line_numbers(const char *line, size_t size, struct line_numbers *ret);
 /** line_stated_hash() - the hash that the line itself gives. Return: does it give one? */
 bool line_stated_hash(const char *line, size_t size, unsigned char ret[LINE_HASH_SIZE]);
 
+/** line_has_type() - is the event of such a type? */
+bool line_has_type(const char *line, size_t size, const char *type);
+
 /** line_expected_hash() - the hash that a line which has one must have behind one with hash @before. @line: borrowed for a moment, changed and put back. */
 void line_expected_hash(const unsigned char before[LINE_HASH_SIZE], char *line, size_t size,
 	unsigned char ret[LINE_HASH_SIZE]);

@@ -3,23 +3,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "sys/file.h"
-
-#include <fcntl.h>
-
-#define BOOT_ID "/proc/sys/kernel/random/boot_id"
-
-/* Of this run of the machine; empty where it cannot be read. */
-static const char *boot_id(struct buf *text)
-{
-	char *id;
-
-	if (file_read_at(AT_FDCWD, BOOT_ID, text) < 0)
-		return "";
-	id = (char *)(uintptr_t)buf_cstr(text);
-	id[strcspn(id, "\n")] = '\0';
-	return id;
-}
+#include "sys/boot.h"
 
 static uint64_t number(const json_t *then, const char *member)
 {

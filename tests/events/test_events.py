@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 
 from lib import cay
@@ -242,6 +243,78 @@ def test_a_torn_last_line_is_mended_not_fatal(fresh):
         assert len(events) >= count, (len(events), count)
         gapless(events, "seq", 1)
         assert fresh.get(f"/v1/sandboxes/{box}/events/verify")["ok"]
+
+
+def other_boot(instance):
+    """As if the machine had been restarted since the server ended."""
+    with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as catalogue, catalogue:
+        catalogue.execute("UPDATE heads SET doc = json_set(doc, '$.boot', 'another') WHERE id = '.'")
+
+
+def cut_off(instance, count):
+    """The last lines of the journal go."""
+    path = journal_files(instance)[-1]
+    with open(path, "rb") as f:
+        lines = f.readlines()
+    with open(path, "wb") as f:
+        f.writelines(lines[:-count])
+
+
+@require("root")
+def test_what_a_power_cut_took_from_the_journal_is_told(tmp):
+    """What the catalogue has synced leads past its end: no chain is called broken for that, and none whole, however much comes behind it."""
+    for points in (None, "events.cut.flushed"):
+        instance = cay.Instance(tmp)
+        try:
+            instance.start()
+            with instance.sandbox() as box:
+                instance.ok(box, "true")
+                before = instance.events(box)
+                instance.stop()
+                cut_off(instance, 4)
+                other_boot(instance)
+                if points:  # killed before its catalogue knew
+                    raises(Exception, instance.start, CAY_FAULT=f"{points}=kill")
+                instance.start()
+                for _ in range(2):
+                    events = instance.events(box)
+                    cuts = [e for e in events if e["type"] == "events.cut"]
+                    equal(len(cuts), 1)
+                    at = cuts[0]["seq"]
+                    equal([e["hash"] for e in events[:at - 1]], [e["hash"] for e in before[:at - 1]])
+                    data = cuts[0]["data"]
+                    equal((data["n"], data["seq"], data["hash"], data["restarted"]), (len(before) - at + 1, len(before), before[-1]["hash"], True))
+                    report = instance.get(f"/v1/sandboxes/{box}/events/verify")
+                    equal((report["ok"], report["bad"]), (True, None))
+                    equal(report["cut"], {"sandbox": box, "seq": at, "events": data["n"]})
+                    contains(instance.cay("events", "verify", box).stdout, f"{data['n']} events are missing before event {at}")
+                    whole = instance.get("/v1/events/verify")
+                    equal((whole["ok"], report["cut"] in whole["cut"]), (True, True))
+                    instance.ok(box, "true")
+        finally:
+            instance.close()
+
+
+@require("root")
+def test_a_journal_that_was_cut_while_the_machine_went_on_is_broken_for_good(tmp):
+    """No power cut did that. It was forgotten with the next event of the chain."""
+    instance = cay.Instance(tmp)
+    try:
+        instance.start()
+        with instance.sandbox() as box:
+            instance.ok(box, "true")
+            instance.stop()
+            cut_off(instance, 4)
+            instance.start()
+            instance.ok(box, "true")
+            instance.stop()  # the heads are written
+            instance.start()
+            report = instance.get(f"/v1/sandboxes/{box}/events/verify")
+            equal(report["ok"], False)
+            contains(report["bad"]["reason"], "was cut")
+            instance.cay("events", "verify", box, want=1)
+    finally:
+        instance.close()
 
 
 def test_events_of_an_unknown_sandbox(instance):

@@ -12,6 +12,18 @@ static void put_bad(struct buf *out, const char *name, const json_t *bad)
 	buf_char(out, '\n');
 }
 
+/* Nobody can tell the one from the other. */
+static void put_cut(struct buf *out, const char *name, const json_t *cut)
+{
+	if (!json_is_object(cut))
+		return;
+	text_escape(out, name);
+	buf_fmt(out,
+		": %llu events are missing before event %llu: they were not on the disk when the machine ended, or were cut off while the server did not run\n",
+		(unsigned long long)cli_number(cut, "events"),
+		(unsigned long long)cli_number(cut, "seq"));
+}
+
 static void put_good(struct buf *out, const char *name, const json_t *answer)
 {
 	const json_t *anchor = json_object_get(answer, "anchor");
@@ -24,6 +36,7 @@ static void put_good(struct buf *out, const char *name, const json_t *answer)
 			"the first %llu events were retired at %s; checked from the anchor %.16s on\n",
 			(unsigned long long)cli_number(anchor, "seq"),
 			cli_string(anchor, "retired", "?"), cli_string(anchor, "hash", "-"));
+	put_cut(out, name, json_object_get(answer, "cut"));
 }
 
 static int verify_one(struct cli *cli, const char *name)
@@ -51,7 +64,7 @@ static int verify_all(struct cli *cli)
 {
 	cleanup_json json_t *answer = NULL;
 	struct buf out = BUF_INIT(16U << 20);
-	const json_t *bad;
+	const json_t *bad, *cut;
 	size_t i;
 	bool ok;
 	int rc = cli_get(cli, "/v1/events/verify", &answer);
@@ -63,6 +76,8 @@ static int verify_all(struct cli *cli)
 		return cli_print_json(answer) < 0 ? 125 : !ok;
 	json_array_foreach (json_object_get(answer, "bad"), i, bad)
 		put_bad(&out, cli_string(bad, "sandbox", "the server's own"), bad);
+	json_array_foreach (json_object_get(answer, "cut"), i, cut)
+		put_cut(&out, cli_string(cut, "sandbox", "the server's own"), cut);
 	buf_fmt(&out, "%llu events in %llu chains%s\n",
 		(unsigned long long)cli_number(answer, "events"),
 		(unsigned long long)cli_number(answer, "chains"), ok ? ", all of them hold" : "");
