@@ -330,16 +330,21 @@ static int apply_trees(struct apply *a, json_t **ret, struct err *err)
 	return 0;
 }
 
-/* The job of the apply @id ended without an answer: what it had begun is undone now, not with the next start of the server. */
-static int apply_undo(struct server *srv, const char *id, struct err *err)
+/* The job of the apply @id gave no answer: what it had begun is undone now, not with the next start of the server. It has ended, or with @ends does so when the kernel lets it. */
+static int apply_undo(struct server *srv, const char *id, bool ends, struct err *err)
 {
 	json_t *ok = NULL;
 	struct err why = { 0 };
-	int rc = job_run(srv, json_pack("{s:s,s:s}", "verb", "undo_apply", "apply", id), NULL, NULL,
-		&ok, &why);
+	int rc = job_run(srv,
+		json_pack("{s:s,s:s,s:b}", "verb", "undo_apply", "apply", id, "alone", (int)ends),
+		NULL, NULL, &ok, &why);
 
 	if (rc < 0)
-		err_context(err, "%s", why.msg);
+		err_context(err,
+			why.code == ERR_BUSY
+				? "what it has begun is undone when the server starts the next time: %s"
+				: "%s",
+			why.msg);
 	else if (json_integer_value(json_object_get(ok, "finished")) > 0)
 		err_context(err, "all changes were applied");
 	else
@@ -384,7 +389,7 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 		*ret = json_incref(g.lists); /* they go with the error */
 	}
 	if (rc < 0 && !dry && (err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT))
-		(void)apply_undo(a->call->srv, id.s, err);
+		(void)apply_undo(a->call->srv, id.s, err->code == ERR_TIMEOUT, err);
 	json_decref(g.changes);
 	json_decref(g.lists);
 	buf_free(&g.text);

@@ -360,8 +360,13 @@ int store_undo_apply(struct job *job, json_t **ok, struct err *err)
 {
 	const char *id = job_id(job->request, "apply", err);
 	int undone = 0, finished = 0;
-	int rc = id == NULL ? -EINVAL : apply_recover(&job->store, id, &undone, &finished, err);
+	int rc = id == NULL ? -EINVAL : 0;
 
+	/* it has a lock, too, until it ends */
+	if (rc == 0 && json_is_true(json_object_get(job->request, "alone")))
+		rc = store_lock(&job->store, true, STORE_WAIT_MS, err);
+	if (rc == 0)
+		rc = apply_recover(&job->store, id, &undone, &finished, err);
 	if (rc == 0)
 		*ok = json_pack("{s:i, s:i}", "undone", undone, "finished", finished);
 	return rc;

@@ -1062,6 +1062,26 @@ def test_kill_at_each_point(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_nothing_is_undone_beside_the_apply_itself(tmp):
+    """One that hangs in the kernel does not end when nobody waits for it any more."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        change(w)
+        before, name = describe(w.host, times=True), job.new_id()
+        held = w.request(apply=name, env={"CAY_FAULT": "store.apply.step:4=hold"})
+        wait_until(lambda: leaks.processes().get(held.process.pid, (0, "", ""))[1] == "T", 60, "it is held")
+        held.socket.close()
+        undo = pool.job("undo_apply", apply=name, alone=True)
+        try:
+            wait_until(lambda: f" {undo.process.pid} " in "".join(line for line in leaks.read("/proc/locks").splitlines() if "->" in line), 20, "it waits")
+        finally:
+            os.kill(held.process.pid, signal.SIGCONT)
+        equal(undo.result(), {"undone": 1, "finished": 0})
+        held.process.wait(60)
+        equal(describe(w.host, times=True) == before, True)
+
+
+@require("root", "btrfs", "loop")
 def test_what_cannot_be_undone_is_told(tmp):
     """The disk with the project is not mounted when recovery looks, or the project was moved: what the apply took away is somewhere else."""
     with Pool(tmp, "btrfs") as pool:
