@@ -9,9 +9,9 @@
 #include "base/str.h"
 #include "codec/authority.h"
 #include "codec/urlpath.h"
-#include "policy/policy.h"
+#include "policy/body_type.h"
 
-#include <string.h>
+#include <strings.h>
 
 #define PATH_SIZE 8192
 
@@ -185,14 +185,26 @@ static size_t take_headers(const json_t *headers, struct policy_field fields[HTT
 	return n;
 }
 
+/* As the gateway does. */
+static bool may_be_json(const struct policy_field *fields, size_t n)
+{
+	bool may = true;
+
+	for (size_t i = 0; i < n; i++) {
+		if (fields[i].name.n == 12 &&
+			strncasecmp(fields[i].name.p, "content-type", 12) == 0)
+			may = may && body_may_be_json(fields[i].value);
+	}
+	return may;
+}
+
 static json_t *explained(const struct policy *p, struct asked *a, const json_t *body)
 {
 	const char *method = json_string_value(json_object_get(body, "method"));
 	const char *text = json_string_value(json_object_get(body, "body"));
 	struct policy_field fields[HTTPHEAD_HEADERS_MAX];
 	struct policy_verdict v;
-	json_t *json = text != NULL ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL,
-	       *answer;
+	json_t *json = NULL, *answer;
 
 	a->rq.stage = POLICY_BODY;
 	if (a->tls && policy_passes_tls(p, a->rq.host, a->rq.port) != NULL)
@@ -202,6 +214,8 @@ static json_t *explained(const struct policy *p, struct asked *a, const json_t *
 	a->rq.headers = fields;
 	a->rq.n_headers = take_headers(json_object_get(body, "headers"), fields);
 	a->rq.has_body = text != NULL;
+	if (text != NULL && may_be_json(fields, a->rq.n_headers))
+		json = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 	a->rq.body = json;
 	policy_decide(p, &a->rq, &v);
 	answer = json_pack("{s:s, s:s?, s:o}", "action", policy_action_name(v.action), "rule",

@@ -115,7 +115,7 @@ int exchange_hold(struct exchange *x);
 /** exchange_hold_anew() - the policy is another one: what is held counts as held for it, and exchange_hold() goes on with what is not. */
 void exchange_hold_anew(struct exchange *x);
 
-/** exchange_may_be_json() - can rules read the body? JSON that says to be a form can be one, too; with another charset than UTF-8 it may say something else; with two types or codings nobody knows. */
+/** exchange_may_be_json() - can rules read the body? As body_may_be_json(); with two types or codings nobody knows. */
 bool exchange_may_be_json(const struct head *rq);
 
 /**

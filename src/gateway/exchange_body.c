@@ -6,9 +6,8 @@
 #include "base/clock.h"
 #include "gateway/body.h"
 #include "gateway/exchange.h"
+#include "policy/body_type.h"
 #include "policy/sieve.h"
-
-#include <strings.h>
 
 #define TREE_MAX   (8U << 20) /* of what rules look at in one body */
 #define TREE_RATIO 80         /* bytes of tree that a byte of text can make, at most */
@@ -95,43 +94,10 @@ int exchange_hold(struct exchange *x)
 
 /* ---- what it says that it is ------------------------------------------------------------------------------------------------ */
 
-/* Is @word in @text, capitals or not? Return: what follows it, or NULL. */
-static const char *behind(struct policy_text text, const char *word)
-{
-	for (size_t i = 0; i + strlen(word) <= text.n; i++)
-		if (strncasecmp(text.p + i, word, strlen(word)) == 0)
-			return text.p + i + strlen(word);
-	return NULL;
-}
-
-/* Does @type name no other charset than UTF-8? */
-static bool is_utf8(struct policy_text type)
-{
-	const char *const end = type.p + type.n;
-	const char *p;
-
-	while ((p = behind(type, "charset")) != NULL) {
-		size_t n = 0;
-
-		while (p < end && strchr("= \t\"", *p) != NULL)
-			p++;
-		while (p + n < end && strchr(" \t\";", p[n]) == NULL)
-			n++;
-		if (!(n == 5 && strncasecmp(p, "utf-8", n) == 0) &&
-			!(n == 4 && strncasecmp(p, "utf8", n) == 0))
-			return false;
-		type = (struct policy_text){ p + n, (size_t)(end - p) - n };
-	}
-	return true;
-}
-
 bool exchange_may_be_json(const struct head *rq)
 {
-	struct policy_text type = head_field(rq, "content-type");
-
 	return head_count(rq, "content-type") <= 1 && head_count(rq, "content-encoding") <= 1 &&
-	       behind(type, "multipart/") == NULL && behind(type, "form-urlencoded") == NULL &&
-	       is_utf8(type);
+	       body_may_be_json(head_field(rq, "content-type"));
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 const char *compile_host(const char *s)
 {
 	return host_pattern_valid(s)
-		       ? NULL
+		       ? host_pattern_flaw(s)
 		       : "is no host (\"a.example\", \"*.a.example\", \".a.example\", \"*\", an address or network; lower case)";
 }
 

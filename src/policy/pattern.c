@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/pattern.h"
 #include "base/str.h"
+#include "codec/authority.h"
 #include "codec/urlpath.h"
 #include "policy/policy.h"
 
@@ -84,6 +85,32 @@ bool host_pattern_valid(const char *s)
 	if (str_starts(s, "*."))
 		return name_valid(s + 2);
 	return name_valid(*s == '.' ? s + 1 : s);
+}
+
+static bool is_mapped(const struct address *net, unsigned int prefix)
+{
+	static const unsigned char mapped[12] = { [10] = 0xFF, [11] = 0xFF };
+
+	return net->bits == 128 && prefix >= 96 && memcmp(net->bytes, mapped, sizeof(mapped)) == 0;
+}
+
+const char *host_pattern_flaw(const char *s)
+{
+	const char *name = str_starts(s, "*.") ? s + 2 : *s == '.' ? s + 1 : s;
+	char host[AUTHORITY_HOST_SIZE];
+	struct address net;
+	unsigned int prefix;
+	bool is_address;
+
+	if (str_eq(s, "*"))
+		return NULL;
+	if (network_parse(s, &net, &prefix))
+		return is_mapped(&net, prefix)
+			       ? "is an IPv4 address or network in IPv6, which is judged as IPv4 (\"10.0.0.1\")"
+			       : NULL;
+	if (authority_host(name, strlen(name), host, &is_address) < 0 || is_address)
+		return "ends in a number, and is no address as it is judged, whatever a program writes (four decimal numbers, \"127.0.0.1\")";
+	return NULL;
 }
 
 static bool below(const char *host, const char *domain)

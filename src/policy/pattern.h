@@ -16,6 +16,9 @@
  */
 bool host_pattern_valid(const char *s);
 
+/** host_pattern_flaw() - why no host that is judged matches the valid pattern @s (static text); NULL: one may. Hosts are in canonical form (codec/authority.h). */
+const char *host_pattern_flaw(const char *s);
+
 /** host_pattern_match() - does @host (lower case; or an address in canonical text) match? */
 bool host_pattern_match(const char *pattern, const char *host);
 

@@ -77,6 +77,35 @@ def test_explain_what_only_head_and_body_tell(instance, tmp):
         equal(instance.cay("policy", "explain", path, "https://pay.example/", *wrong, check=False).returncode, 64, str(wrong))
 
 
+def test_explain_reads_a_body_as_the_gateway_does(instance, tmp):
+    """What says that it is a form, or in another charset, is no JSON to it."""
+    path = os.path.join(tmp, "p.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("rules: [{name: charge, match: {host: pay.example, method: POST, json: {amount: {max: 500}}}, action: allow}]")
+
+    def because(kind, body='{"amount": 500}'):
+        answer = instance.json("policy", "explain", path, "https://pay.example/", "--method", "POST", "--body", body, "--header", f"Content-Type: {kind}")
+        return [(r["result"], r["because"]) for r in answer["rules"]]
+
+    for kind in ("application/json", "text/plain", "application/json; charset=UTF-8"):
+        equal(because(kind), [("match", "")], kind)
+    for kind in ("application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json; charset=utf-16"):
+        equal(because(kind), [("no", "json")], kind)
+    equal(because("application/x-www-form-urlencoded", "amount=500"), [("no", "json")])
+
+
+def test_hosts_that_no_request_has_are_refused(instance, tmp):
+    """An address is asked for in one spelling, whatever a program wrote."""
+    path = os.path.join(tmp, "p.yaml")
+    for host, why in (("127.1", "number"), ("0x7f.0.0.1", "number"), ("2130706433", "number"), ("::ffff:10.0.0.1", "IPv4"),
+                      ("::ffff:10.0.0.0/104", "IPv4"), ("1.2.3.4.5", "number"), ("*.3.4", "number"), (".0.1", "number")):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(f'rules: [{{name: one, match: {{host: "{host}"}}, action: allow}}]')
+        done = instance.cay("policy", "check", path, check=False)
+        equal(done.returncode, 125, host)
+        contains(done.stderr, why, host)
+
+
 def test_a_running_sandbox_gets_another_policy(instance):
     upstream = Upstream(echo)
     with instance.sandbox(policy=rules(upstream, "GET")) as box:

@@ -13,6 +13,21 @@ TEST(no_hosts)
 			t_fail("'%s' is taken as a host", bad[i]);
 }
 
+TEST(hosts_that_are_never_judged)
+{
+	static const char *const never[] = { "127.1", "010.0.0.1", "0x7f000001", "5", "1.2.3.4.5",
+		"a.1", "*.1", ".0.1", "::ffff:10.0.0.1", "::ffff:a00:1", "::FFFF:0:0/96" };
+	static const char *const some[] = { "*", "a.example", "*.a1", "db1", "127.0.0.1",
+		"10.0.0.0/8", "::1", "::/0", "::ffff:0:0/95", "::1.2.3.4", "1.a", "0xg" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(never); i++)
+		if (!host_pattern_valid(never[i]) || host_pattern_flaw(never[i]) == NULL)
+			t_fail("'%s' is taken as a host that is judged", never[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(some); i++)
+		if (!host_pattern_valid(some[i]) || host_pattern_flaw(some[i]) != NULL)
+			t_fail("'%s' is refused", some[i]);
+}
+
 TEST(hosts_match_themselves_and_nothing_near_them)
 {
 	check(host_pattern_match("a.example", "a.example"));

@@ -102,7 +102,21 @@ static int add_headers(struct cli *cli, json_t *body)
 	return 0;
 }
 
-/* The request's body: what is no JSON no rule can read either, so it is most likely misspelt. */
+/* Does a header say what the body is? */
+static bool says_type(const json_t *headers)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)(uintptr_t)headers, name, value) {
+		if (strcasecmp(name, "content-type") == 0 &&
+			strcasestr(json_string_value(value), "json") == NULL)
+			return true;
+	}
+	return false;
+}
+
+/* The request's body: what is no JSON, and does not say that it is something else, no rule can read either, so it is most likely misspelt. */
 static int add_body(struct cli *cli, json_t *body)
 {
 	const char *text = cli_args_value(&cli->args, FLAG_BODY);
@@ -112,9 +126,11 @@ static int add_body(struct cli *cli, json_t *body)
 
 	if (text == NULL)
 		return 0;
-	if (parsed == NULL)
+	if (parsed == NULL && !says_type(json_object_get(body, "headers")))
 		return cli_refuse_value(cli, FLAG_BODY, text, "not JSON");
-	return json_object_set_new(body, "body", json_string(text));
+	if (json_object_set_new(body, "body", json_string(text)) < 0)
+		return cli_refuse_value(cli, FLAG_BODY, text, "not valid UTF-8");
+	return 0;
 }
 
 static void put_rules(const json_t *answer, struct buf *out)
