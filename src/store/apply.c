@@ -479,12 +479,14 @@ static int do_steps(const json_t *journal, size_t *done, struct err *err)
 
 	for (*done = 0; *done < n;) {
 		cleanup(step_close) struct step s;
-		int rc = step_open(journal, (*done)++, &s);
+		int rc = step_open(journal, *done, &s);
 
-		if (rc == 0)
+		if (rc == 0) {
+			++*done; /* from here on it may have been done */
 			rc = fault("store.apply.step");
-		if (rc == 0)
-			rc = step_do(&s);
+			if (rc == 0)
+				rc = step_do(&s);
+		}
 		if (rc < 0)
 			return refuse_step(&s, rc, err);
 	}

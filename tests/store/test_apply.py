@@ -1062,6 +1062,25 @@ def test_kill_at_each_point(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_nothing_is_brought_onto_a_file_system_mounted_below(tmp):
+    """The sandbox has never seen it. Nothing is left of the apply."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        change(w)
+        w.write("src/deep/new", "one\n")
+        place = os.path.join(w.host, "src", "deep")
+        subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+        try:
+            error = raises(job.JobError, w.apply)
+            equal(error.code, "unsupported")
+            assert error.message.startswith("'src/deep/"), error.message
+            assert error.message.endswith("' lies on another file system than its directory; nothing was applied"), error.message
+            equal(([n for n in os.listdir(w.host) if n.startswith(".cay")], os.listdir(place)), ([], []))
+        finally:
+            subprocess.run(["umount", place], check=True)
+
+
+@require("root", "btrfs", "loop")
 def test_nothing_is_undone_beside_the_apply_itself(tmp):
     """One that hangs in the kernel does not end when nobody waits for it any more."""
     with Pool(tmp, "btrfs") as pool:
