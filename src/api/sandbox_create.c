@@ -123,7 +123,7 @@ static json_t *text_or_null(const char *text)
 static json_t *document(struct server *srv, const json_t *request, const struct sandbox_origin *o,
 	const char *image, json_t *limits, const char *disk, json_t *mounts)
 {
-	json_t *doc = json_object();
+	json_t *doc = json_object(), *not_shown;
 
 	(void)json_object_set_new(doc, "image", json_string(image));
 	(void)json_object_set_new(doc, "base", text_or_null(o != NULL ? o->snapshot : NULL));
@@ -145,6 +145,8 @@ static json_t *document(struct server *srv, const json_t *request, const struct 
 	(void)json_object_set_new(doc, "limits", limits);
 	(void)json_object_set_new(doc, "disk", json_pack("{s:s}", "kind", disk));
 	(void)json_object_set_new(doc, "mounts", mounts);
+	if ((not_shown = mounted_not_shown(srv, mounts)) != NULL)
+		(void)json_object_set_new(doc, "not_shown", not_shown);
 	(void)json_object_set_new(doc, "mode", json_string(srv->rootless ? "rootless" : "root"));
 	(void)json_object_set_new(doc, "uid_map", json_string(srv->uid_map));
 	(void)json_object_set_new(doc, "ephemeral",
@@ -220,7 +222,7 @@ static void give_back(struct server *srv, struct keeper *k, int slot)
 json_t *sandbox_created_data(const struct sandbox *sb)
 {
 	static const char *const members[] = { "name", "image", "base", "parent", "profile",
-		"limits", "mounts", "mode" };
+		"limits", "mounts", "mode", "not_shown" };
 	json_t *data = json_object();
 
 	for (size_t i = 0; i < ARRAY_SIZE(members); i++)

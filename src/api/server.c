@@ -535,6 +535,8 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 	spare_init(srv);
 	rc = keeper_pool_init(srv);
 	if (rc == 0)
+		rc = mounted_init(&srv->mounted);
+	if (rc == 0)
 		rc = spawner_init(srv);
 	if (rc < 0)
 		return rc;

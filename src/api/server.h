@@ -13,6 +13,7 @@
 #include "api/index.h"
 #include "api/keeper_pool.h"
 #include "api/mishaps.h"
+#include "api/mounted.h"
 #include "api/route.h"
 #include "api/spare.h"
 #include "base/clock.h"
@@ -222,6 +223,7 @@ struct server {
 	struct list keepers, jobs, lives;
 	struct map keepers_by_id;
 	struct keeper_pool pool;
+	struct mounted mounted;
 	struct spare spare;
 	struct list acks; /* connections whose events are to be acknowledged */
 	struct list sandboxes, snapshots, images;

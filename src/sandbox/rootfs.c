@@ -11,6 +11,7 @@
 #include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/mount.h"
+#include "sys/mountinfo.h"
 #include "sys/raw.h"
 
 #include <dirent.h>
@@ -317,6 +318,34 @@ static unsigned int data_attrs(void)
 	return MOUNT_ATTR_NOSUID | (ablated("nodev_mounts") ? 0 : MOUNT_ATTR_NODEV);
 }
 
+struct below {
+	const char *dir;
+	char place[PATH_MAX];
+};
+
+static int find_below(void *ctx, const struct mountinfo *m)
+{
+	struct below *b = ctx;
+
+	return !str_eq(m->point, b->dir) && str_path_under(m->point, b->dir) &&
+	       str_copy(b->place, sizeof(b->place), m->point) == 0;
+}
+
+/* An ordinary user's namespace has the machine's mounts locked together: the kernel takes no directory with such a one below it as a layer. */
+static int refuse_cow(const struct rootfs *r, const struct spec_mount *m, int rc, struct err *err)
+{
+	struct below b = { .dir = m->source };
+
+	if (rc != -EINVAL || !r->rootless ||
+		mountinfo_each("/proc/self/mountinfo", find_below, &b) <= 0)
+		return err_raise_sys(err, rc, "mount '%s' copy-on-write", m->source);
+	return err_hint(err,
+		err_raise(err, ERR_UNSUPPORTED,
+			"mount '%s' copy-on-write: another file system is mounted below it, at '%s', and the kernel lays no overlay over that for an ordinary user",
+			m->source, b.place),
+		"mount directories that have none below them, or this one with :ro or :rw");
+}
+
 int rootfs_cow(struct rootfs *r, const struct spec_mount *m, const char *live, char *staged,
 	size_t size, struct err *err)
 {
@@ -334,7 +363,7 @@ int rootfs_cow(struct rootfs *r, const struct spec_mount *m, const char *live, c
 	if (rc < 0)
 		return rc;
 	rc = overlay_mount(r, &o, data_attrs());
-	return rc < 0 ? err_raise_sys(err, rc, "mount '%s' copy-on-write", m->source) : rc;
+	return rc < 0 ? refuse_cow(r, m, rc, err) : rc;
 }
 
 /* A directory of an ordinary user that the payload may write: root inside is that user there, and nobody is root on disk. */

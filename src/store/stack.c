@@ -61,10 +61,10 @@ static int open_layer(const struct store *store, const char *path)
 			 : raw_openat2(trees, below, O_RDONLY | O_DIRECTORY, 0, RESOLVE_BENEATH);
 }
 
-/* A mounted directory of the host is one file system; the host's own root is put together of all that is mounted there (rootfs_parts.c). */
+/* A mounted directory of the host is one file system; the host's own root is put together of all that is mounted there (rootfs_parts.c), and that of a running sandbox (/proc/PID/root). */
 static bool is_alone(const struct store *store, const char *path)
 {
-	return !str_eq(path, "/") && !str_starts(path, store->path);
+	return !str_eq(path, "/") && !str_starts(path, store->path) && !str_starts(path, "/proc/");
 }
 
 int stack_open(struct stack *stack, const struct store *store, const json_t *paths, struct err *err)
@@ -192,8 +192,20 @@ static bool is_mount_root(int fd)
 	       (st.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
-/* As overlay does, see no file system that is mounted there: what is below it is reached through another mount of @dirfd, without those on top. */
-static int open_dir(const struct stack *stack, size_t layer, int dirfd, const char *name)
+/* Kept by the kernel for those who look for it, and always empty (fs/proc/proc_tty.c). */
+static int open_empty(void)
+{
+	int fd = open("/proc/tty/ldisc", OPEN_DIR | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * As overlay does, see no file system that is mounted there: what is below it is reached through another mount of @dirfd, without those on top. Rootless nobody can get there: then
+ * it has nothing in it, for what is on top was never seen inside either. @st: what it is, corrected; NULL = not wanted.
+ */
+static int open_dir(
+	const struct stack *stack, size_t layer, int dirfd, const char *name, struct stat *st)
 {
 	cleanup_fd int fd = openat(dirfd, name, OPEN_DIR | O_CLOEXEC), bare = -1;
 	int below;
@@ -203,10 +215,14 @@ static int open_dir(const struct stack *stack, size_t layer, int dirfd, const ch
 	if (!stack->layers[layer].alone || !is_mount_root(fd))
 		return TAKE_FD(fd);
 	bare = mount_clone_fd(dirfd, false);
-	if (bare < 0) /* rootless */
-		return TAKE_FD(fd);
+	if (bare < 0)
+		return open_empty();
 	below = openat(bare, name, OPEN_DIR | O_CLOEXEC);
-	return below < 0 ? -errno : below;
+	if (below < 0)
+		return -errno;
+	if (st != NULL)
+		(void)fstat(below, st);
+	return below;
 }
 
 enum look { LOOK_ON, LOOK_STOP };
@@ -234,12 +250,10 @@ static int look_at(const struct stack *stack, size_t layer, int dirfd, const cha
 	}
 	if (!S_ISDIR(st.st_mode))
 		return 0;
-	fd = open_dir(stack, layer, dirfd, name);
+	fd = open_dir(stack, layer, dirfd, name, f->merged.n == 0 ? &f->st : NULL);
 	if (fd < 0)
 		return fd;
 	merged_add(&f->merged, layer, fd);
-	if (f->merged.n == 1 && stack->layers[layer].alone && fstat(fd, &f->st) < 0)
-		return -errno;
 	if (is_opaque(stack, fd))
 		*look = LOOK_STOP;
 	else
@@ -277,7 +291,7 @@ static int walk_to_parent(const struct stack *stack, size_t layer, const char *p
 			*look = LOOK_STOP;
 			return 0;
 		}
-		next = open_dir(stack, layer, at, name);
+		next = open_dir(stack, layer, at, name, NULL);
 		if (next < 0)
 			return next;
 		if (is_opaque(stack, next))

@@ -33,6 +33,43 @@ def forget(instance):
         instance.cay("rm", "-f", name)
 
 
+@contextlib.contextmanager
+def mounted(*places):
+    """A file system of memory at each of them, with a file in it."""
+    done = []
+    try:
+        for place in places:
+            os.makedirs(place, exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", place], check=True)
+            done.append(place)
+            with open(os.path.join(place, "there"), "w", encoding="utf-8") as f:
+                f.write("x\n")
+        yield
+    finally:
+        for place in reversed(done):
+            subprocess.run(["umount", place], check=True)
+
+
+@require("root")
+def test_a_file_system_below_a_mount_is_told(instance, tmp):
+    """Its place is empty inside, as nobody expects: also one that is mounted later than the server began, and not when it is shown by a mount of its own."""
+    top = project(tmp)
+    first, second = os.path.join(top, "a b"), os.path.join(top, "deep", "c")
+    equal(instance.cay("run", "--rm", "--", "true", cwd=top).stderr, "")
+    with mounted(first, second):
+        done = instance.cay("run", "--rm", "--", "find", ".", "-name", "there", cwd=top)
+        equal(done.stdout, "")
+        equal(done.stderr, f"cay: warning: other file systems are mounted there, and their places are empty inside: '{first}', '{second}'\n")
+        done = instance.cay("create", "--mount", f"{top}:/p", "--mount", f"{second}:/p/deep/c:ro")
+        box = done.stdout.strip()
+        equal(done.stderr, f"cay: warning: another file system is mounted there, and its place is empty inside: '{first}'\n")
+        equal(instance.get(f"/v1/sandboxes/{box}")["not_shown"], [first])
+        equal(instance.wait_event("sandbox.created", box)["data"]["not_shown"], [first])
+        equal(instance.ok(box, "find /p -name there"), "/p/deep/c/there\n")
+        instance.cay("rm", "-f", box)
+    equal(instance.cay("run", "--rm", "--", "true", cwd=top).stderr, "")
+
+
 def test_an_unknown_image(instance, tmp):
     done = instance.cay("run", "no-such-image", "--", "true", want=125, cwd=tmp)
     contains(done.stderr, "no-such-image")

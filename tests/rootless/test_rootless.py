@@ -42,6 +42,46 @@ def test_run_and_exec(tmp):
 
 
 @require(*NEEDS)
+def test_a_file_system_below_a_mount_is_named(tmp):
+    """The kernel lays no overlay over that; without one it is shown."""
+    def check(instance, user):
+        top = os.path.join(user.pw_dir, "project")
+        place = os.path.join(top, "deep", "data")
+        os.makedirs(place)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", place], check=True)
+        try:
+            with open(os.path.join(place, "there"), "w", encoding="ascii"):
+                pass
+            error = raises(cay.ApiError, instance.post, "/v1/sandboxes", {"mounts": [{"source": top, "target": "/p"}]})
+            equal(error.code, "unsupported")
+            contains(error.message, f"another file system is mounted below it, at '{place}'")
+            with instance.sandbox(mounts=[{"source": top, "target": "/p", "mode": "ro"}]) as box:
+                equal(instance.ok(box, "find /p -name there"), "/p/deep/data/there\n")
+        finally:
+            subprocess.run(["umount", place], check=True)
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
+def test_what_is_mounted_later_below_a_mount_is_no_change(tmp):
+    """The overlay does not show it, and a diff that looks at the machine must not see it either."""
+    def check(instance, user):
+        top = os.path.join(user.pw_dir, "project")
+        place = os.path.join(top, "data")
+        os.makedirs(place)
+        with instance.sandbox(mounts=[{"source": top, "target": "/p"}]) as box:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "none", place], check=True)
+            try:
+                with open(os.path.join(place, "there"), "w", encoding="ascii"):
+                    pass
+                instance.ok(box, "rm -r /p/data")
+                equal([(c["path"], c["kind"]) for c in instance.json("diff", box)["changes"]], [("/p/data", "deleted")])
+            finally:
+                subprocess.run(["umount", place], check=True)
+    as_user(tmp, check)
+
+
+@require(*NEEDS)
 def test_mounts_where_the_host_has_nothing(tmp):
     """Below directories of the host, too, each of which is one more overlay; and the host's own is there beside them."""
     def check(instance, user):

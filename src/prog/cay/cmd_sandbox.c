@@ -10,7 +10,7 @@ int cmd_create(struct cli *cli)
 	const char *key = cli_args_value(&cli->args, FLAG_IDEMPOTENCY_KEY);
 	cleanup_free char *header = key != NULL ? str_dupf("Idempotency-Key: %s\r\n", key) : NULL;
 	cleanup_json json_t *spec = NULL, *box = NULL;
-	struct buf text = BUF_INIT(ANSWER_MAX);
+	struct buf text = BUF_INIT(ANSWER_MAX), warning = BUF_INIT(1U << 20);
 	int rc = sandbox_spec_make(cli, &spec, NULL);
 
 	if (rc == 0 && key != NULL && (*key == '\0' || key[strcspn(key, "\r\n")] != '\0'))
@@ -27,6 +27,9 @@ int cmd_create(struct cli *cli)
 	buf_free(&text);
 	if (box == NULL)
 		return cli_lost(cli, rc < 0 ? rc : -EBADMSG);
+	sandbox_not_shown(&warning, box, "\n");
+	(void)!write(STDERR_FILENO, warning.p, warning.n);
+	buf_free(&warning);
 	return cli_print_named(cli, box);
 }
 

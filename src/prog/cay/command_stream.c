@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "codec/frame.h"
 #include "io/terminal.h"
+#include "prog/cay/sandbox_spec.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -382,6 +383,9 @@ static int on_object(struct stream *s, const struct frame *f)
 
 	if (object == NULL)
 		return bad_stream(s);
+	if (s->r->sandbox == NULL)
+		sandbox_not_shown(&s->sinks[1].wait, json_object_get(object, "sandbox"),
+			s->o->tty ? "\r\n" : "\n");
 	take_newer(&s->r->sandbox, json_object_get(object, "sandbox"));
 	take_newer(&s->r->exec, json_object_get(object, "exec"));
 	look_whether_away(s);

@@ -6,10 +6,12 @@
 #include "prog/cay/git_worktree.h"
 #include "prog/cay/mount_spec.h"
 #include "prog/cay/policy_text.h"
+#include "prog/cay/text.h"
 
 #include <sys/stat.h>
 
 #define IDLE_MAX_MS 31536000000ULL /* a year */
+#define SHOWN_MAX   8              /* places that a warning names */
 
 /* Adds "key=value" to @object. */
 static int add_pair(struct cli *cli, enum cli_flag flag, const char *text, json_t *object)
@@ -355,4 +357,26 @@ int sandbox_spec_make(struct cli *cli, json_t **ret, char **ret_cwd)
 	if (rc == 0)
 		*ret = json_incref(spec);
 	return rc;
+}
+
+void sandbox_not_shown(struct buf *out, const json_t *box, const char *end)
+{
+	const json_t *places = json_object_get(box, "not_shown"), *place;
+	size_t n = json_array_size(places), i;
+
+	if (n == 0)
+		return;
+	buf_fmt(out, "cay: warning: %s",
+		n == 1 ? "another file system is mounted there, and its place is empty inside:"
+		       : "other file systems are mounted there, and their places are empty inside:");
+	json_array_foreach (places, i, place) {
+		if (i == SHOWN_MAX)
+			break;
+		buf_str(out, i == 0 ? " '" : ", '");
+		text_escape(out, json_string_value(place));
+		buf_char(out, '\'');
+	}
+	if (n > SHOWN_MAX)
+		buf_fmt(out, " and %zu more", n - SHOWN_MAX);
+	buf_str(out, end);
 }

@@ -40,4 +40,7 @@ int env_spec_add(struct cli *cli, json_t *env) attr_must_use;
  */
 void hidden_command_explain(struct cli *cli, const char *name, bool can_expose);
 
+/** sandbox_not_shown() - append a warning, and @end, when @box (an API object) has places in its mounts that are empty inside and not on the machine; nothing when it has none. */
+void sandbox_not_shown(struct buf *out, const json_t *box, const char *end);
+
 #endif
