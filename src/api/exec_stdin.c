@@ -32,6 +32,7 @@ struct feeder {
 	struct stream *client;
 	uint16_t channel;
 	uint64_t sent, taken; /* since we came; sent: with what the keeper had from others then */
+	uint64_t dropped;     /* bytes that nobody read, when we came */
 	bool over;            /* its end was sent before we came, or nobody reads it any more */
 };
 
@@ -133,6 +134,7 @@ static int feeder_attach(struct feeder *f, uint64_t *ret_had, struct err *err)
 		clock_now_ns() + CALL_NS, &ok, err);
 
 	f->over = json_is_true(json_object_get(ok, "input_over"));
+	f->dropped = (uint64_t)json_integer_value(json_object_get(ok, "input_dropped"));
 	*ret_had = (uint64_t)json_integer_value(json_object_get(ok, "input_bytes"));
 	/* what waits there is told as taken to us too */
 	f->sent += *ret_had - (uint64_t)json_integer_value(json_object_get(ok, "input_taken"));
@@ -294,9 +296,24 @@ static void part_write(struct feeding *w, const struct buf *part)
 		buf_consume(&w->kept, w->kept.n - (size_t)open);
 }
 
+/* Was some of what came since we did for nobody? @ok: the keeper's answer to `status`. */
+static bool was_dropped(const struct feeding *w, const json_t *ok)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(ok, "execs"), i, one) {
+		if (str_eq(json_string_value(json_object_get(one, "exec")), w->e->id))
+			return (uint64_t)json_integer_value(json_object_get(one, "input_dropped")) >
+			       w->f->dropped;
+	}
+	return false;
+}
+
 /* A round trip: afterwards the keeper has it, also when that was enough for the command and it has ended. */
 static int feed_end(struct feeding *w, struct err *err)
 {
+	json_t *ok = NULL;
 	int rc;
 
 	do {
@@ -305,8 +322,11 @@ static int feed_end(struct feeding *w, struct err *err)
 		if (api_flag(w->call, "close"))
 			framelink_send(&w->f->link, FRAME_STDIN, w->f->channel, NULL, 0);
 		rc = framelink_call(&w->f->link, json_pack("{s:s}", "verb", "status"),
-			clock_now_ns() + CALL_NS, NULL, err);
+			clock_now_ns() + CALL_NS, &ok, err);
 	} while (rc < 0 && w->f->link.dead);
+	if (rc == 0 && !w->e->ended && was_dropped(w, ok))
+		rc = nobody_reads(w, err);
+	json_decref(ok);
 	return rc;
 }
 

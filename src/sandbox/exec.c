@@ -284,6 +284,7 @@ int exec_feed(struct exec *e, const void *bytes, size_t n)
 	e->touched = true;
 	if (input_is_over(e)) {
 		e->input_taken += n; /* nobody reads: as with a pipe whose reader ignores it */
+		e->input_dropped += n;
 		return 0;
 	}
 	if (n > e->input.max - e->input.n)
@@ -318,6 +319,7 @@ void exec_write(struct exec *e)
 			return;
 		if (n < 0) { /* the reader is gone */
 			e->input_taken += e->input.n;
+			e->input_dropped += e->input.n;
 			buf_reset(&e->input);
 			if (!e->tty)
 				fd_close(fd);
@@ -452,11 +454,12 @@ void exec_ended(struct exec *e, const struct box *box, int wait_status, uint64_t
 json_t *exec_describe(const struct exec *e)
 {
 	static const char *const names[] = { "starting", "running", "ended" };
-	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:b}", "exec", e->id,
+	json_t *o = json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:b}", "exec", e->id,
 		"channel", e->channel, "state", names[e->state], "pid", e->pid, "from",
 		(json_int_t)e->ring.start, "end", (json_int_t)e->ring.end, "input_bytes",
 		(json_int_t)(e->input_taken + e->input.n), "input_taken",
-		(json_int_t)e->input_taken, "input_over", (int)input_is_over(e));
+		(json_int_t)e->input_taken, "input_dropped", (json_int_t)e->input_dropped,
+		"input_over", (int)input_is_over(e));
 
 	BUG_ON(o == NULL);
 	if (e->status != NULL)

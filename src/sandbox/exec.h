@@ -50,7 +50,9 @@ struct exec {
 	struct buf input;   /* bytes for stdin that did not fit into the pipe yet */
 	uint64_t
 		input_taken; /* bytes of input that the program's pipe took, or that nobody will read */
-	bool input_closed;    /* close @in when @input is empty */
+	uint64_t
+		input_dropped; /* of these, those that nobody will read, as far as this keeper knows */
+	bool input_closed;     /* close @in when @input is empty */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
 	bool leaf_left;       /* it has ended, its group is still to be removed */
 	bool last;            /* no other program is expected */

@@ -273,8 +273,13 @@ def test_input_that_is_posted_goes_on_behind_a_resume(instance):
 
 
 @require(*NEEDS)
-def test_input_that_nobody_reads_any_more_behind_a_resume(instance):
-    """The answer says that some of it was sent before."""
+def test_input_that_nobody_reads_any_more(instance):
+    """The answer says that some of it was sent before, whether the sandbox was suspended meanwhile or not."""
+    for suspended in (False, True):
+        nobody_reads(instance, suspended)
+
+
+def nobody_reads(instance, suspended):
     with instance.sandbox() as box:
         run = start(instance, box, "/bin/sh", "-c", "echo ready; read line; exec <&-; touch /tmp/closed; sleep 1000")
         with contextlib.closing(cay.UnixConnection(instance.socket)) as post:
@@ -288,11 +293,12 @@ def test_input_that_nobody_reads_any_more_behind_a_resume(instance):
                 instance.ok(box, "while ! [ -e /tmp/closed ]; do sleep 0.05; done")
                 post.send(b"5\r\nmore\n\r\n")
                 windows(stream, 10)
-            there_and_back(instance, box)
+            if suspended:
+                there_and_back(instance, box)
             post.send(b"5\r\nrest\n\r\n0\r\n\r\n")
             answer = post.getresponse()
             equal((answer.status, json.loads(answer.read())["error"]["message"]),
-                  (409, f"the standard input of exec '{run['id']}' has ended: 10 bytes of this had been sent, and nobody reads more"))
+                  (409, f"the standard input of exec '{run['id']}' has ended: {10 if suspended else 15} bytes of this had been sent, and nobody reads more"))
 
 
 @require(*NEEDS)

@@ -129,7 +129,7 @@ def test_input_behind_its_end_is_refused(instance):
             path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
             if script.startswith("exec"):
                 cay.wait_until(lambda e=run: instance.output(box, e), 20, "nobody reads it any more")
-                equal(instance.raw("POST", path, b"lost", OCTETS)[0], 204, "what finds that out")
+                equal(instance.raw("POST", path, b"lost", OCTETS)[0], 409, "what finds that out")
             else:
                 equal(instance.raw("POST", path + "?close=true", b"one", OCTETS)[0], 204)
             status, _, text = instance.raw("POST", path, b"two", OCTETS)
