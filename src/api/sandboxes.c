@@ -137,15 +137,17 @@ void sandbox_for_all(
 struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err)
 {
 	struct sandbox *found = sandbox_by_name(srv, what);
+	bool named; /* a snapshot */
 
 	if (found == NULL)
 		found = sandbox_by_id(srv, what);
 	if (found != NULL)
 		return sandbox_ref(found);
+	named = snapshot_by_name(srv, what) != NULL;
 	list_for_each (&srv->sandboxes, node, next) {
 		struct sandbox *sb = list_entry(node, struct sandbox, node);
 
-		if (what[0] == '\0' || !str_starts(sb->id, what))
+		if (what[0] == '\0' || named || !str_starts(sb->id, what))
 			continue;
 		if (found != NULL) {
 			(void)err_raise(err, ERR_AMBIGUOUS,

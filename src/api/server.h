@@ -439,7 +439,7 @@ bool job_on_spawn_event(struct server *srv, const struct spawn_event *e);
 /** sandbox_state_name() - "creating", …; static. */
 const char *sandbox_state_name(enum sandbox_state state);
 
-/** sandbox_find() - by id, name or unique id prefix; a new reference. NULL with @err set. */
+/** sandbox_find() - by id, name or unique id prefix that is no snapshot's name; a new reference. NULL with @err set. */
 struct sandbox *sandbox_find(struct server *srv, const char *what, struct err *err);
 
 /** sandbox_by_id() - no new reference; NULL when there is none. */
@@ -753,8 +753,10 @@ void run_orphaned(struct sandbox *sb);
 
 /* --- snapshots.c, snapshot_take.c, snapshot_settle.c --- */
 
-/** snapshot_find() - by id, unique prefix, name, or as the step of a sandbox ("NAME@STEP"); NULL with @err set. Borrowed. */
+/** snapshot_find() - by id, name, unique id prefix that is no sandbox's name, or as the step of a sandbox ("NAME@STEP"); NULL with @err set. Borrowed. */
 struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err);
+/** snapshot_by_name() - borrowed; NULL when there is none. */
+struct snapshot *snapshot_by_name(const struct server *srv, const char *name);
 /** snapshot_hold() - it and its processes stay, until snapshot_release(): for everybody who waits while using it. */
 void snapshot_hold(struct snapshot *s);
 /** snapshot_release() - undo one snapshot_hold(). Context: may wait; @s may be gone then. */

@@ -11,9 +11,6 @@ struct snapshot *snapshot_add(struct server *srv, const char *id, json_t *doc);
 /** snapshot_unlist() - undo snapshot_add(), its memory included. What it needed on disk stays. */
 void snapshot_unlist(struct server *srv, struct snapshot *s);
 
-/** snapshot_by_name() - borrowed; NULL when there is none. */
-struct snapshot *snapshot_by_name(const struct server *srv, const char *name);
-
 /** snapshot_set_live() - its processes are in @memory (stolen), measured by @figures (stolen, NULL = none). NULL @memory: it has none, or not any more. */
 void snapshot_set_live(struct snapshot *s, struct live *memory, json_t *figures);
 

@@ -125,6 +125,7 @@ struct snapshot *snapshot_by_name(const struct server *srv, const char *name)
 struct snapshot *snapshot_find(struct server *srv, const char *what, struct err *err)
 {
 	struct snapshot *found = by_id(srv, what);
+	bool named = sandbox_by_name(srv, what) != NULL; /* a sandbox */
 
 	if (strchr(what, '@') != NULL)
 		return step_find(srv, what, err);
@@ -135,7 +136,7 @@ struct snapshot *snapshot_find(struct server *srv, const char *what, struct err 
 	list_for_each (&srv->snapshots, node, next) {
 		struct snapshot *s = list_entry(node, struct snapshot, node);
 
-		if (what[0] == '\0' || !str_starts(s->id, what))
+		if (what[0] == '\0' || named || !str_starts(s->id, what))
 			continue;
 		if (found != NULL) {
 			(void)err_raise(err, ERR_AMBIGUOUS,

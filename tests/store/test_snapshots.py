@@ -70,6 +70,22 @@ def test_a_name_can_be_taken_once_and_an_unknown_one_not_at_all(instance):
         drop(instance, "n1")
 
 
+def test_a_name_goes_before_the_beginning_of_an_id_of_the_other_kind(fresh):
+    """`cay rm -f` of a snapshot by its name must not remove the sandbox whose id happens to begin with it."""
+    with fresh.sandbox() as box:
+        point = take(fresh, box, box[:4])
+        equal(fresh.json("info", box[:4])["id"], point["id"])
+        equal(fresh.get(f"/v1/diff?a={box[:4]}")["a"], point["id"])
+        equal(raises(cay.ApiError, fresh.call, "DELETE", f"/v1/sandboxes/{box[:4]}?force=true").code, "not_found")
+        with fresh.sandbox(name=point["id"][:4]) as other:
+            copy = fresh.cay("fork", "--files-only", point["id"][:4]).stdout.strip()
+            equal(fresh.get(f"/v1/sandboxes/{copy}")["parent"], other)
+            fresh.remove(copy)
+        fresh.cay("rm", "-f", box[:4])
+        equal(raises(cay.ApiError, fresh.get, f"/v1/snapshots/{point['id']}").code, "not_found")
+        equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "running")
+
+
 @require("group")
 def test_memory_is_refused_not_pretended(instance):
     """A live snapshot holds processes; one that cannot be held is refused by name, and there is no snapshot of half of it."""
