@@ -396,6 +396,20 @@ def test_what_is_copied_into_a_directory_goes_nowhere_else(tmp):
     equal(sorted(os.listdir(inside)), ["d", "f", "pipe"])
 
 
+def test_what_ends_with_a_slash_is_a_directory_to_copy_into(tmp):
+    """A mistyped directory must not become a file, nor a file be replaced that was taken for a directory."""
+    notes, new = os.path.join(tmp, "notes"), os.path.join(tmp, "new")
+    with open(notes, "w", encoding="utf-8") as f:
+        f.write("mine")
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes/box/files?path=%2Ff&format=file", b"HTTP/1.1 200 X\r\nCay-Mode: 0640\r\nContent-Length: 4\r\n\r\ndata")
+        contains(server.cay("cp", "box:/f", f"{new}/", want=125).stderr.decode(), f"open '{new}': No such file or directory")
+        contains(server.cay("cp", "box:/f", f"{notes}/", want=125).stderr.decode(), f"open '{notes}': Not a directory")
+    equal(os.path.exists(new), False)
+    with open(notes, encoding="utf-8") as f:
+        equal(f.read(), "mine")
+
+
 def test_what_is_no_tree_makes_no_directory(tmp):
     with fake.FakeCayd(tmp) as server:
         copied_out(server, tar_of(("d", tarfile.FIFOTYPE, b"")))

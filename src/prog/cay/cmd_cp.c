@@ -154,7 +154,7 @@ int cmd_cp(struct cli *cli)
 		rc = err_raise(
 			&cli->err, ERR_USAGE, "'%s': the path inside must be absolute", to.path);
 	else
-		rc = from.box != NULL ? copy_out(cli, &from, to.path) : copy_in(cli, &from, &to);
+		rc = from.box != NULL ? copy_out(cli, &from, &to) : copy_in(cli, &from, &to);
 	if (rc == 0 && cli->json) {
 		cleanup_json json_t *done = json_pack("{s:s, s:s}", "from", cli->args.positional[0],
 			"to", cli->args.positional[1]);

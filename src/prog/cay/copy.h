@@ -21,7 +21,8 @@ static inline const char *copy_last(const char *path)
 	return slash != NULL ? slash + 1 : path;
 }
 
-/** copy_out() - from a sandbox to @to here ("-": standard output). A regular file first; what is none comes as a tree. */
-int copy_out(struct cli *cli, const struct copy_side *from, const char *to) attr_must_use;
+/** copy_out() - from a sandbox to @where here ("-": standard output). A regular file first; what is none comes as a tree. */
+int copy_out(
+	struct cli *cli, const struct copy_side *from, const struct copy_side *where) attr_must_use;
 
 #endif

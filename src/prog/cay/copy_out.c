@@ -131,15 +131,16 @@ static int receive_inside(struct cli *cli, const char *to)
 }
 
 /* A regular file first; what is none comes as a tree. */
-int copy_out(struct cli *cli, const struct copy_side *from, const char *to)
+int copy_out(struct cli *cli, const struct copy_side *from, const struct copy_side *where)
 {
 	cleanup_free char *target =
 		cli_target("/v1/sandboxes/%s/files?path=%s", from->box, from->path);
 	cleanup_free char *file = str_dupf("%s&format=file", target),
 			  *tree = str_dupf("%s&format=tar", target), *name = NULL;
+	const char *to = where->path;
 	struct stat st;
 	bool tar = false, named;
-	int rc = cli_send(cli, "GET", file, NULL, NULL);
+	int rc = cli_send(cli, "GET", file, NULL, NULL), why;
 
 	if (rc < 0 && cli->err.code == ERR_INVALID) {
 		tar = true;
@@ -149,7 +150,10 @@ int copy_out(struct cli *cli, const struct copy_side *from, const char *to)
 		return rc;
 	if (str_eq(to, "-"))
 		return receive_bytes(cli, STDOUT_FILENO, "standard output");
-	named = stat(to, &st) < 0 || !S_ISDIR(st.st_mode);
+	why = stat(to, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+	named = why < 0;
+	if (named && where->slash && !tar)
+		return err_raise_sys(&cli->err, why, "open '%s'", to);
 	name = named ? str_dup(to) : str_dupf("%s/%s", to, copy_last(from->path));
 	if (tar)
 		return receive_tree(cli, copy_last(from->path), name, named);
