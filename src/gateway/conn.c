@@ -213,6 +213,8 @@ static void serve_tls_through(struct conn *c)
 		serve_raw(c, POLICY_TLS);
 	else if (c->hello.encrypted)
 		deny(c, "tls", "the server name is encrypted");
+	else if (*c->hello.server_name == '\0' && *c->name != '\0')
+		deny(c, "tls", "the client named no server; a rule of transport tcp wants no name");
 	else if (!str_eq(c->hello.server_name, c->name))
 		deny(c, "tls", "the server name is not the name that was dialled");
 	else

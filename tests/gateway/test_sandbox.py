@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 
+from lib import cay
 from lib.case import contains, equal
 from lib.proxy import Upstream, certificate, echo, tunnel
 
@@ -90,6 +91,15 @@ def test_rules_above_one_that_passes_tls_on_hold(fresh, tmp):
             equal((fresh.json("policy", "explain", box, url)["rule"], curl(fresh, box, url)[0]), (rule, status), url)
     equal(upstream.text().count(b"/admin/"), 1)
     upstream.close()
+
+
+def test_who_says_no_server_name_is_told_so(instance):
+    """redis-cli --tls, for one, says none unless it is told to: a rule of transport tls has nothing to go by, one of tcp wants none."""
+    rules = [{"name": "pinned", "match": {"host": "pinned.example", "port": 6379, "transport": "tls"}, "action": "allow", "upstream": "127.0.0.1:9"}]
+    with instance.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as box:
+        for option, reason in (("-noservername", "the client named no server; a rule of transport tcp wants no name"), ("-servername=x.example", "the server name is not the name that was dialled")):
+            instance.cay("exec", box, "--", "openssl", "s_client", *option.split("="), "-connect", "pinned.example:6379", check=False)
+            cay.wait_until(lambda: reason in instance.cay("net", box).stdout, 30, reason)
 
 
 def test_everything_goes_through_the_proxy_that_the_server_was_told(fresh, tmp):
