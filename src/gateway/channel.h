@@ -156,6 +156,12 @@ static inline bool text_is(struct policy_text t, const char *s)
 	return t.n == strlen(s) && memcmp(t.p, s, t.n) == 0;
 }
 
+/** text_is_word() - as text_is(), in capitals or small letters. */
+static inline bool text_is_word(struct policy_text t, const char *s)
+{
+	return t.n == strlen(s) && strncasecmp(t.p, s, t.n) == 0;
+}
+
 /** text_of() - a view of a C string. */
 static inline struct policy_text text_of(const char *s)
 {

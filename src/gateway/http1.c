@@ -66,11 +66,6 @@ static void lower(char *p, size_t n)
 	}
 }
 
-static bool same(struct policy_text t, const char *word)
-{
-	return t.n == strlen(word) && strncasecmp(t.p, word, t.n) == 0;
-}
-
 static struct policy_text view(struct httphead_text t)
 {
 	return (struct policy_text){ t.p != NULL ? t.p : "", t.n };
@@ -104,7 +99,7 @@ static void keep_fields(struct head *ret, const struct policy_field *all, size_t
 		bool hop = head_is_hop(all[i].name);
 
 		if (text_is(all[i].name, "te"))
-			ret->te_trailers = same(all[i].value, "trailers");
+			ret->te_trailers = text_is_word(all[i].value, "trailers");
 		for (size_t k = 0; k < n && !hop; k++)
 			hop = text_is(all[k].name, "connection") &&
 			      names(all[k].value, all[i].name);
@@ -119,7 +114,7 @@ static struct policy_text only_field(const struct policy_field *all, size_t n, c
 	struct policy_text found = { 0 };
 
 	for (size_t i = 0; i < n; i++) {
-		if (!same(all[i].name, name))
+		if (!text_is_word(all[i].name, name))
 			continue;
 		if (found.p != NULL)
 			return (struct policy_text){ 0 };
@@ -132,7 +127,7 @@ static struct policy_text only_field(const struct policy_field *all, size_t n, c
 static bool asks_for_websocket(const struct head *rq, const struct policy_field *all, size_t n)
 {
 	return text_is(rq->method, "GET") && rq->body == HTTP_BODY_NONE &&
-	       same(only_field(all, n, "upgrade"), "websocket") &&
+	       text_is_word(only_field(all, n, "upgrade"), "websocket") &&
 	       text_is(only_field(all, n, "sec-websocket-version"), "13") &&
 	       only_field(all, n, "sec-websocket-key").n == WEBSOCKET_KEY_SIZE;
 }
@@ -193,7 +188,8 @@ static int take_request(struct http1 *h, const char *text, size_t n, struct head
 static bool says_upgrade(const struct policy_field *all, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (same(all[i].name, "connection") && names(all[i].value, text_of("upgrade")))
+		if (text_is_word(all[i].name, "connection") &&
+			names(all[i].value, text_of("upgrade")))
 			return true;
 	return false;
 }
@@ -226,7 +222,7 @@ static int take_answer(struct http1 *h, const char *text, size_t n, struct head 
 		h->ch.reason = "the answer switches protocols unasked";
 		return -EBADMSG;
 	}
-	if (ret->websocket && (!same(only_field(all, count, "upgrade"), "websocket") ||
+	if (ret->websocket && (!text_is_word(only_field(all, count, "upgrade"), "websocket") ||
 				      !says_upgrade(all, count))) {
 		h->ch.reason = "the answer switches to another protocol";
 		return -EBADMSG;

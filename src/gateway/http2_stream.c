@@ -156,11 +156,11 @@ static int take_field(struct stream2 *s, struct head *ret, const struct policy_f
 			       : -EBADMSG;
 	}
 	if (text_is(f->name, "te"))
-		ret->te_trailers = text_is(f->value, "trailers");
+		ret->te_trailers = text_is_word(f->value, "trailers");
 	if (text_is(f->name, "cookie"))
 		return join_cookie(s, ret, f->value);
 	if (text_is(f->name, "expect"))
-		ret->expect_continue = text_is(f->value, "100-continue");
+		ret->expect_continue = text_is_word(f->value, "100-continue");
 	if (!head_is_hop(f->name))
 		ret->fields[ret->n_fields++] = *f;
 	return 0;

@@ -236,6 +236,21 @@ def test_large_bodies_both_ways(tmp):
             client.close()
 
 
+def test_expect_continue_in_any_case(tmp):
+    """Java's HttpClient says "100-Continue", and waits for the answer for ever."""
+    with Setup(tmp, serve_h2, alpn=["h2"]) as (proxy, _):
+        client = Client(proxy)
+        client.sock.settimeout(patience(20))
+        for word in (b"100-continue", b"100-Continue"):
+            stream = client.request(get(method=b"POST", more=[(b"content-length", b"4"), (b"expect", word)]), end=False)
+            while not any(isinstance(e, client.lib.events.InformationalResponseReceived) and e.stream_id == stream for e in client.events):
+                equal(client.step(), True, "the connection stays")
+            client.c.send_data(stream, b"body", end_stream=True)
+            client.flush()
+            equal(client.answer(stream)[0], 200)
+        client.close()
+
+
 def test_trailers_as_grpc_needs_them(tmp):
     with Setup(tmp, serve_h2, alpn=["h2"]) as (proxy, _):
         client = Client(proxy)
