@@ -11,8 +11,11 @@
  */
 const char *credential_place(const char *path);
 
-/** credential_at() - the same of what @path is on this machine: its links resolved, and what lies directly below it looked for. */
+/** credential_at() - the same of what @path is on this machine: its links resolved, and what lies directly below it looked for, but for what a project has of its own (.npmrc). */
 const char *credential_at(const char *path);
+
+/** credential_exposed() - as credential_at(), for what is exposed on purpose: also whatever of a home directory's places lies in it. */
+const char *credential_exposed(const char *path);
 
 /** credential_refuse() - say that @path is not exposed because of @what. Return: negative, @err filled (%ERR_DENIED). */
 int credential_refuse(const char *path, const char *what, struct err *err);

@@ -384,7 +384,7 @@ static int clone_writable(const struct rootfs *r, const char *dir)
 static int check_exposed(const struct rootfs *r, const char *path, struct err *err)
 {
 	cleanup_free char *real = realpath(path, NULL), *state = realpath(r->state, NULL);
-	const char *what = credential_at(path);
+	const char *what = credential_exposed(path);
 
 	if (what == NULL && real != NULL && state != NULL &&
 		(str_path_under(real, state) || str_path_under(state, real)))

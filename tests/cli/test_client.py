@@ -232,6 +232,9 @@ def test_a_hidden_command_names_its_place(tmp):
         done = server.cay("run", "--json", "--", "mytool", want=127, env=env)
         equal(json.loads(done.stderr)["error"]["code"], "command_hidden")
         contains(done.stderr, f"--expose {tmp}/tools".encode())
+        with open(os.path.join(tmp, "tools", ".npmrc"), "w", encoding="utf-8"):
+            pass
+        contains(server.cay("run", "--", "mytool", want=127, env=env).stderr, f"--expose {tools} ".encode(), "what may be exposed")
         equal(json.loads(server.cay("run", "--json", "--", "nowhere", want=127, env=env).stderr)["error"]["code"], "command_not_found")
         # an image that lacks it, or another PATH inside: nothing is hidden, and /usr/bin of this machine laid over that of the image would be no help
         for command in ("env", "/usr/bin/env"):
@@ -249,6 +252,22 @@ def test_places_of_credentials_are_refused(tmp):
             equal(json.loads(done.stderr)["error"]["code"], "denied", place)
         server.cay("run", "--", "ls", want=125, cwd=os.path.join(tmp, "home"))
         equal(server.requests, [])
+
+
+def test_directories_with_credentials_in_them_are_refused(tmp):
+    """Whatever defs/credentials.def names is looked for in what is exposed; a project may have an .npmrc or a .codex of its own."""
+    for inner in ("a/.config/gh", "a/.cargo/bin", "b/.codex", "c/.local/share/keyrings"):
+        os.makedirs(os.path.join(tmp, inner))
+    with open(os.path.join(tmp, "a", ".cargo", "credentials.toml"), "w", encoding="utf-8"):
+        pass
+    with fake.FakeCayd(tmp) as server:
+        for place in ("a", "a/.config", "a/.cargo", "b", "c", "c/.local/share"):
+            done = server.cay("run", "--json", "--no-cwd", "--expose", os.path.join(tmp, place), "--", "ls", want=125)
+            equal(json.loads(done.stderr)["error"]["code"], "denied", place)
+        equal(server.requests, [])
+        server.cay("run", "--no-cwd", "--expose", os.path.join(tmp, "a/.cargo/bin"), "--", "ls", want=None)
+        server.cay("run", "--", "ls", want=None, cwd=os.path.join(tmp, "b"))
+        equal(len([request for request in server.requests if request.method == "POST"]), 2)
 
 
 def tar_of(*members):

@@ -185,7 +185,7 @@ static char *find_on_path(const char *name)
 	return NULL;
 }
 
-/* The directory that holds a program and what it needs: above a "bin" unless that is a home's, else its own. */
+/* The directory that holds a program and what it needs: above a "bin" unless that is a home's or may not be exposed, else its own. */
 static char *place_of(const char *program)
 {
 	const char *slash = strrchr(program, '/');
@@ -193,10 +193,10 @@ static char *place_of(const char *program)
 
 	if (str_ends(dir, "/bin") && !str_ends(dir, "/.local/bin")) {
 		cleanup_free char *above = str_dupf("%.*s", (int)(strlen(dir) - 4), dir);
-		cleanup_free char *ssh = str_dupf("%s/.ssh", above);
 		const char *home = getenv("HOME");
 
-		if (strchr(above + (*above != '\0'), '/') != NULL && access(ssh, F_OK) != 0 &&
+		if (strchr(above + (*above != '\0'), '/') != NULL &&
+			credential_exposed(above) == NULL &&
 			(home == NULL || !str_path_under(home, above)))
 			return TAKE_PTR(above);
 	}

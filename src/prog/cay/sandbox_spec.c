@@ -140,7 +140,7 @@ static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
 
 		if (path_absolute(cwd, text, path) < 0)
 			return cli_refuse_value(cli, FLAG_EXPOSE, text, "no usable path");
-		what = credential_at(path);
+		what = credential_exposed(path);
 		if (what != NULL)
 			return err_hint(&cli->err,
 				err_raise(&cli->err, ERR_DENIED, "--expose '%s': %s lie there",
