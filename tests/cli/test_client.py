@@ -254,6 +254,16 @@ def test_places_of_credentials_are_refused(tmp):
         equal(server.requests, [])
 
 
+def test_an_image_for_which_there_is_no_room_is_told_as_that(tmp):
+    """Of a write that does not fit the first part is written, and sets no error."""
+    with fake.FakeCayd(tmp) as server:
+        script = f"trap '' XFSZ; ulimit -f 8; exec {fake.CAY} image import - big"
+        done = subprocess.run(["sh", "-c", script], input=bytes(100000), capture_output=True, env=server.environment(TMPDIR=tmp), check=False)
+        contains(done.stderr, b"write a temporary file in '%b': File too large" % tmp.encode())
+        done = server.cay("image", "import", "-", "big", want=125, env=server.environment(TMPDIR="/nonexistent"))
+        contains(done.stderr, b"make a temporary file in '/nonexistent': No such file")
+
+
 def test_directories_with_credentials_in_them_are_refused(tmp):
     """Whatever defs/credentials.def names is looked for in what is exposed; a project may have an .npmrc or a .codex of its own."""
     for inner in ("a/.config/gh", "a/.cargo/bin", "b/.codex", "c/.local/share/keyrings"):

@@ -294,7 +294,7 @@ char *cli_target(const char *fmt, ...)
 	return text;
 }
 
-static int write_all(int fd, const char *p, size_t n)
+int cli_write_all(int fd, const char *p, size_t n)
 {
 	while (n > 0) {
 		ssize_t k = write(fd, p, n);
@@ -311,7 +311,7 @@ static int write_all(int fd, const char *p, size_t n)
 
 int cli_print(struct cli *cli, struct buf *out)
 {
-	int rc = write_all(STDOUT_FILENO, buf_cstr(out), out->n);
+	int rc = cli_write_all(STDOUT_FILENO, buf_cstr(out), out->n);
 
 	buf_free(out);
 	return rc < 0 ? err_raise_sys(&cli->err, rc, "write to standard output") : 0;
@@ -320,7 +320,7 @@ int cli_print(struct cli *cli, struct buf *out)
 /* What has no error to fill: cli_written() asks later. */
 static void print_noting(const char *p, size_t n)
 {
-	int rc = write_all(STDOUT_FILENO, p, n);
+	int rc = cli_write_all(STDOUT_FILENO, p, n);
 
 	if (rc < 0 && rc != -EPIPE && unwritten == 0)
 		unwritten = rc;
@@ -374,7 +374,7 @@ int cli_print_error(struct cli *cli)
 		}
 		buf_char(&out, '\n');
 	}
-	(void)write_all(STDERR_FILENO, buf_cstr(&out), out.n);
+	(void)cli_write_all(STDERR_FILENO, buf_cstr(&out), out.n);
 	buf_free(&out);
 	return err_code_exit(cli->err.code);
 }

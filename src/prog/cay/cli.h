@@ -92,6 +92,9 @@ char *cli_target(const char *fmt, ...) attr_printf(1, 2) attr_must_use;
 /** cli_print_json() - the object and a newline on standard output; cli_written() tells whether they are there. Return: 0. */
 int cli_print_json(const json_t *object);
 
+/** cli_write_all() - write all bytes. Return: 0 or -errno. */
+int cli_write_all(int fd, const char *p, size_t n);
+
 /** cli_print() - write the text to standard output and free it. Return: 0, or negative with @cli->err filled. */
 int cli_print(struct cli *cli, struct buf *out);
 

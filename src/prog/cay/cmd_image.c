@@ -39,21 +39,22 @@ int cmd_image_ls(struct cli *cli)
 /* Standard input as a file without a name. Return: descriptor or -errno. */
 static int spool(struct cli *cli)
 {
-	const char *dir = getenv("TMPDIR");
-	cleanup_fd int fd =
-		open(dir != NULL ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	const char *given = getenv("TMPDIR"), *dir = given != NULL ? given : "/var/tmp";
+	cleanup_fd int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	static char bytes[1U << 16];
 	ssize_t n;
+	int rc;
 
 	if (fd < 0)
-		return err_raise_sys(&cli->err, -errno, "make a temporary file");
+		return err_raise_sys(&cli->err, -errno, "make a temporary file in '%s'", dir);
 	while ((n = read(STDIN_FILENO, bytes, sizeof(bytes))) != 0) {
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return err_raise_sys(&cli->err, -errno, "read standard input");
-		if (write(fd, bytes, (size_t)n) != n)
-			return err_raise_sys(&cli->err, -errno, "write a temporary file");
+		rc = cli_write_all(fd, bytes, (size_t)n);
+		if (rc < 0)
+			return err_raise_sys(&cli->err, rc, "write a temporary file in '%s'", dir);
 	}
 	return TAKE_FD(fd);
 }
