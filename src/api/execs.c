@@ -242,7 +242,7 @@ struct exec *exec_new(struct sandbox *sb, const json_t *request, struct err *err
 json_t *exec_request(struct exec *e, const json_t *request)
 {
 	static const char *const same[] = { "argv", "cwd", "user", "tty", "stdin", "timeout_ms",
-		"ring_bytes", "spill_bytes" };
+		"ring_bytes", "spill_bytes", "hold" };
 	json_t *r =
 		json_pack("{s:s,s:s,s:i}", "verb", "exec", "exec", e->id, "channel", e->channel);
 

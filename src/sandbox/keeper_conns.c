@@ -126,6 +126,17 @@ void keeper_release(struct keeper *k, uint16_t channel)
 	}
 }
 
+void keeper_hold(struct keeper *k, uint16_t channel)
+{
+	struct attachment *a = xnew(struct attachment);
+
+	keeper_release(k, channel); /* it may be started again */
+	a->channel = channel;
+	a->hold = true;
+	a->expires_ns = clock_now_ns() + KEEPER_HOLD_NS;
+	list_append(&k->held, &a->node);
+}
+
 void keeper_conns_read(struct keeper *k, const struct conn *c)
 {
 	list_for_each (&k->conns, pos, next) {

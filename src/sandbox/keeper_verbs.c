@@ -137,6 +137,8 @@ void keeper_start_exec(struct keeper *k, const struct start_request *by, const j
 		w->tries = by->tries;
 		w->asked = json_incref((json_t *)(uintptr_t)request);
 		list_append(&k->execs, &e->node);
+		if (json_is_true(json_object_get(request, "hold")))
+			keeper_hold(k, e->channel);
 		return;
 	}
 	for (int i = 0; i < 3; i++)

@@ -577,6 +577,14 @@ def test_what_is_printed_on_a_full_disk_is_no_success(tmp):
             contains(done.stderr, b"write to standard output: No space left on device")
 
 
+def test_output_is_held_for_a_cay_that_attaches(tmp):
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/execs", (201, {"id": "e" * 20, "state": "running"}))
+        server.cay("exec", "-d", "box", "--", "x")
+        server.cay("exec", "box", "--", "x", want=None)
+        equal([request.json.get("hold") for request in server.requests if request.method == "POST"], [None, True])
+
+
 def test_who_waits_for_a_reader_behind_the_end_can_be_ended(tmp):
     """The command is over, what it wrote last waits for a pager that does not read on."""
     taken = []

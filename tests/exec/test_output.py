@@ -151,6 +151,17 @@ def test_a_slow_reader_loses_nothing(instance):
         equal(joined(frames, 0), "".join(f"{i}\n" for i in range(1, 2600001)).encode())
 
 
+def test_output_is_held_for_who_attaches_later(instance):
+    """`cay exec` starts a command and attaches: what it writes in between is not lost, however much it is."""
+    with instance.sandbox() as box:
+        program = "import os\nfor n in range(500): os.write(1, b'x' * 4096); os.write(p, b'x' * 4096)".replace("import os", "import os; p = os.open('/tmp/progress', os.O_CREAT | os.O_WRONLY)")
+        run = instance.exec(box, "/usr/bin/python3", "-c", program, ring_bytes=65536, hold=True)
+        cay.wait_until(lambda: int(instance.ok(box, "stat -c %s /tmp/progress 2>/dev/null || echo 0")) >= 65536, 30, "more than the ring holds, with what is in the pipe")
+        frames = to_end(instance.attach(box, run))
+        equal([f for f in frames if f[0] == cay.GAP], [])
+        equal(len(joined(frames, 0)), 500 * 4096)
+
+
 def test_stdout_and_stderr_stay_apart(instance):
     with instance.sandbox() as box:
         run = instance.exec(box, "sh", "-c", "echo out; echo err >&2")

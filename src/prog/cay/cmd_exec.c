@@ -50,6 +50,8 @@ static int start_exec(
 		return err_raise(
 			&cli->err, ERR_USAGE, "--idempotency-key: a line of text is wanted");
 	rc = exec_spec_make(cli, command, NULL, NULL, o->input, o->tty, &body);
+	if (rc == 0 && !cli_args_has(&cli->args, FLAG_DETACH)) /* for us, who attach */
+		(void)json_object_set_new(body, "hold", json_true());
 	if (rc == 0)
 		rc = cli_send_again(cli, "POST", target, header, body);
 	if (rc < 0)
