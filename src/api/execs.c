@@ -631,6 +631,20 @@ void execs_come_back(struct sandbox *sb, const json_t *docs)
 	}
 }
 
+json_t *execs_attended(struct sandbox *sb)
+{
+	json_t *channels = json_array();
+
+	list_for_each (&sb->execs, node, next) {
+		struct exec *e = list_entry(node, struct exec, node);
+
+		if ((e->clients > 0 || e->expected) && !e->ended)
+			(void)json_array_append_new(channels, json_integer(e->channel));
+		e->expected = false; /* once: who has gone would have it wait each time */
+	}
+	return channels;
+}
+
 void execs_came_back(struct sandbox *sb)
 {
 	list_for_each (&sb->execs, node, next) {

@@ -227,7 +227,8 @@ int live_hold(struct sandbox *sb, const struct live *l, struct err *err)
 
 	(void)fault("live.restore.before");
 	rc = framelink_call(&sb->keeper->link,
-		json_pack("{s:s,s:s}", "verb", "restore", "template", l->id),
+		json_pack("{s:s,s:s,s:o}", "verb", "restore", "template", l->id, "attended",
+			execs_attended(sb)),
 		clock_now_ns() + LIVE_RESTORE_NS, &ok, err);
 	(void)fault("live.restore.after");
 	if (rc == 0)

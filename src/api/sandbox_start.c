@@ -115,6 +115,8 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 		(void)json_object_set_new(request, "wipe", json_boolean(sb->another));
 	}
 	(void)json_object_set_new(request, "restore", json_boolean(restore));
+	if (restore)
+		(void)json_object_set_new(request, "attended", execs_attended(sb));
 	/* whoever makes mounts meanwhile could get the numbers that are to be had */
 	numbered = processes != NULL && sb->held.n > 0;
 	if (numbered) {

@@ -174,6 +174,8 @@ struct exec {
 	bool comes_back; /* its sandbox is being rewound to a state that it is in: it does not end */
 	unsigned int rewinds; /* how often it came back so, */
 	uint64_t rewound_to;  /* the last time with so many bytes of output */
+	unsigned int clients; /* attached to it, also while it is suspended or being rewound */
+	bool expected; /* one of them was sent away when it was suspended, or resumed, and comes back */
 	unsigned int refs;
 };
 
@@ -634,6 +636,9 @@ json_t *exec_object(const struct exec *e);
  * Return: 0 or an error.
  */
 int exec_carried(struct sandbox *sb, const json_t *doc, const json_t *said, struct err *err);
+
+/** execs_attended() - channels of the execs that clients are attached to or come back to: their output waits for these when the processes of @sb come back. A new array. */
+json_t *execs_attended(struct sandbox *sb);
 
 /** execs_come_back() - @sb is about to be rewound to a state that has the execs of @docs: those of them that run do not end with its processes. NULL: it is not, after all. */
 void execs_come_back(struct sandbox *sb, const json_t *docs);

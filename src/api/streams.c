@@ -44,7 +44,8 @@ static int attach_end(struct pump *p, struct sandbox *sb, struct exec *e, int rc
 		return 0;
 	}
 	wait_for_status(p->client, sb, e);
-	if (exec_is_away(e) || (!e->ended && sb->srv->stopping)) /* the next server says it */
+	e->expected = exec_is_away(e);
+	if (e->expected || (!e->ended && sb->srv->stopping)) /* the next server says it */
 		return 0;
 	/* the sandbox was stopped: the status is known all the same, and what its keeper still had of the output is on disk; of one that was removed it may not be */
 	if (!json_is_object(json_object_get(e->doc, "status")))
@@ -105,6 +106,7 @@ static int attach_away(struct stream *client, struct sandbox *sb, struct exec *e
 	int rc = sb->state == SANDBOX_SUSPENDED ? exec_saved_replay(e, from, on_saved, &s) : 0;
 
 	wait_while_away(client, sb, e);
+	e->expected = client->error == 0 && !client->eof;
 	if (e->rewinds != rewinds)
 		pump_send_offset(client, e, s.reached);
 	return rc;
@@ -130,7 +132,13 @@ int api_exec_attach(struct api_call *call, struct err *err)
 	uint64_t from = api_number(call, "from");
 	int rc;
 
+	if (e != NULL) {
+		e->clients++;
+		e->expected = false;
+	}
 	if (e == NULL || sandbox_wake(sb, err) < 0) {
+		if (e != NULL)
+			e->clients--;
 		exec_unref(e);
 		sandbox_unref(sb);
 		return -EIO;
@@ -141,6 +149,7 @@ int api_exec_attach(struct api_call *call, struct err *err)
 			     : attach_here(client, sb, e, from, err);
 	if (rc < 0 && err->code != ERR_NONE)
 		pump_send_object(client, FRAME_ERROR, err_to_json(err));
+	e->clients--;
 	exec_let_rest(sb, e);
 	return 0;
 }

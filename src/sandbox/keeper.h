@@ -538,8 +538,11 @@ void keeper_conns_drain(struct keeper *k, const struct conn *c);
 /** attachment_needs() - offset of the oldest byte that the client of @a may still want. */
 uint64_t attachment_needs(const struct attachment *a, const struct exec *e);
 
-/** keeper_hold() - the output on @channel is kept from the first byte on for who attaches within %KEEPER_HOLD_NS. */
-void keeper_hold(struct keeper *k, uint16_t channel);
+/** keeper_hold() - the output on @channel is kept from offset @from on for who attaches within %KEEPER_HOLD_NS. */
+void keeper_hold(struct keeper *k, uint16_t channel, uint64_t from);
+
+/** keeper_hold_attended() - so is what the restored execs on the channels @attended (JSON) still have. */
+void keeper_hold_attended(struct keeper *k, const json_t *attended);
 
 /** keeper_release() - nobody comes back for the output of @channel any more, or somebody has. */
 void keeper_release(struct keeper *k, uint16_t channel);

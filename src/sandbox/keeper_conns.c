@@ -126,15 +126,29 @@ void keeper_release(struct keeper *k, uint16_t channel)
 	}
 }
 
-void keeper_hold(struct keeper *k, uint16_t channel)
+void keeper_hold(struct keeper *k, uint16_t channel, uint64_t from)
 {
 	struct attachment *a = xnew(struct attachment);
 
 	keeper_release(k, channel); /* it may be started again */
 	a->channel = channel;
+	a->next = from;
 	a->hold = true;
 	a->expires_ns = clock_now_ns() + KEEPER_HOLD_NS;
 	list_append(&k->held, &a->node);
+}
+
+void keeper_hold_attended(struct keeper *k, const json_t *attended)
+{
+	const json_t *channel;
+	size_t i;
+
+	json_array_foreach (attended, i, channel) {
+		const struct exec *e = keeper_find_exec(k, (uint16_t)json_integer_value(channel));
+
+		if (e != NULL)
+			keeper_hold(k, e->channel, e->ring.start);
+	}
 }
 
 void keeper_conns_read(struct keeper *k, const struct conn *c)

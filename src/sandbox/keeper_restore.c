@@ -246,11 +246,13 @@ void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const 
 		(void)err_raise(&err, ERR_STATE,
 			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
 	if (err.code == ERR_NONE && begin(k, &k->box.spec, template, &coming, &err) == 0 &&
-		keeper_restore(k, &coming, &execs, &err) == 0)
+		keeper_restore(k, &coming, &execs, &err) == 0) {
+		keeper_hold_attended(k, json_object_get(request, "attended"));
 		keeper_reply(
 			c, id, json_pack("{s:i,s:o}", "fork_pid", k->fork_pid, "execs", execs));
-	else
+	} else {
 		keeper_reply_error(c, id, &err);
+	}
 }
 
 void keeper_verb_go(

@@ -101,6 +101,7 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 		if (coming.sock >= 0) {
 			box_started(&k->box);
 			rc = keeper_restore(k, &coming, &execs, &err);
+			keeper_hold_attended(k, json_object_get(request, "attended"));
 		}
 	}
 	if (rc == 0) {
@@ -138,7 +139,7 @@ void keeper_start_exec(struct keeper *k, const struct start_request *by, const j
 		w->asked = json_incref((json_t *)(uintptr_t)request);
 		list_append(&k->execs, &e->node);
 		if (json_is_true(json_object_get(request, "hold")))
-			keeper_hold(k, e->channel);
+			keeper_hold(k, e->channel, 0);
 		return;
 	}
 	for (int i = 0; i < 3; i++)

@@ -125,6 +125,27 @@ def test_a_slow_reader_has_all_of_it_though_it_is_rewound_meanwhile(instance):
 
 
 @require(*NEEDS)
+def test_output_waits_for_who_comes_back(instance):
+    """What a command writes before its clients are back behind a resume or a rewind is not lost, however much it is."""
+    for back in ("resume", "rewind"):
+        with instance.sandbox() as box:
+            process = instance.popen([os.path.join(instance.programs, "cay"), "exec", box, "--", "head", "-c", "40000000", "/dev/zero"],
+                                     bufsize=0, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            equal(process.stdout.read(1), b"\0")
+            if back == "rewind":
+                rewind(instance, box, snapshot(instance, box))
+            else:
+                for verb in ("suspend", "resume"):
+                    instance.post(f"/v1/sandboxes/{box}/{verb}")
+            for _ in range(5):  # a command that waits for nobody would have written it all
+                instance.ok(box, "true")
+            out, err = process.communicate(timeout=60)
+            equal((err, process.returncode), (b"", 0), back)
+            if back == "resume":  # behind a rewind some of it comes twice
+                equal(len(out), 39999999)
+
+
+@require(*NEEDS)
 def test_input_after_a_rewind_and_suspensions(instance):
     """What is written later arrives, and once."""
     with instance.sandbox() as box:
