@@ -264,6 +264,16 @@ def test_an_image_for_which_there_is_no_room_is_told_as_that(tmp):
         contains(done.stderr, b"make a temporary file in '/nonexistent': No such file")
 
 
+def test_what_is_no_utf8_is_refused_not_left_out(tmp):
+    """An apply without its --to would write to the project, one without its --if checks nothing, a command without its --user is root's."""
+    with fake.FakeCayd(tmp) as server:
+        for argv in (("apply", "box", "--to", b"/tmp/\xe9"), ("apply", "box", "--target", b"/\xe9"), ("apply", "box", b"--if=caf\xe9"), ("exec", b"-u\xe9", "box", "true"),
+                     ("exec", "-w", b"/\xe9", "box", "true"), ("create", "--profile", b"\xe9"), ("create", "--name", b"\xe9"), ("create", b"\xe9"),
+                     ("image", "import", "/dev/null", b"\xe9"), ("fork", "box", "--name", b"\xe9"), ("snapshot", "box", "--name", b"\xe9")):
+            contains(server.cay(*argv, want=64).stderr, b"not valid UTF-8", argv)
+        equal(server.requests, [])
+
+
 def test_directories_with_credentials_in_them_are_refused(tmp):
     """Whatever defs/credentials.def names is looked for in what is exposed; a project may have an .npmrc or a .codex of its own."""
     for inner in ("a/.config/gh", "a/.cargo/bin", "b/.codex", "c/.local/share/keyrings"):

@@ -23,6 +23,10 @@ static int add_option(struct cli_args *args, enum cli_flag flag, const char *val
 {
 	if (args->n_options == CLI_OPTIONS_MAX)
 		return err_raise(err, ERR_USAGE, "more than %d options", CLI_OPTIONS_MAX);
+	/* JSON would leave it out; a policy may be a file, whatever its name */
+	if (value != NULL && flag != FLAG_POLICY && !str_utf8_valid(value, strlen(value)))
+		return err_raise(
+			err, ERR_USAGE, "--%s '%s': not valid UTF-8", cli_flags[flag].name, value);
 	args->options[args->n_options++] = (struct cli_option){ flag, value };
 	return 0;
 }

@@ -80,9 +80,10 @@ int cmd_image_import(struct cli *cli)
 	} else if (access(path, R_OK) < 0) {
 		return err_raise_sys(&cli->err, -errno, "read '%s'", path);
 	}
-	(void)json_object_set_new(body, "path", json_string(path));
-	if (name != NULL)
-		(void)json_object_set_new(body, "name", json_string(name));
+	if (json_object_set_new(body, "path", json_string(path)) < 0 ||
+		(name != NULL && json_object_set_new(body, "name", json_string(name)) < 0))
+		return err_raise(
+			&cli->err, ERR_USAGE, "the image's path and name: not valid UTF-8");
 	cli->doing = "importing";
 	rc = cli_call(cli, "POST", "/v1/images", body, &image);
 	if (rc < 0)

@@ -269,8 +269,10 @@ static int add_words(struct cli *cli, json_t *spec)
 	json_t *labels = NULL;
 	int rc;
 
-	if (cli->args.n_positional > 0)
-		(void)json_object_set_new(spec, "image", json_string(cli->args.positional[0]));
+	if (cli->args.n_positional > 0 &&
+		json_object_set_new(spec, "image", json_string(cli->args.positional[0])) < 0)
+		return err_raise(&cli->err, ERR_USAGE, "image '%s': not valid UTF-8",
+			cli->args.positional[0]);
 	if (name != NULL)
 		(void)json_object_set_new(spec, "name", json_string(name));
 	if (profile != NULL)
