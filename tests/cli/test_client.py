@@ -274,6 +274,14 @@ def test_what_is_no_utf8_is_refused_not_left_out(tmp):
         equal(server.requests, [])
 
 
+def test_an_empty_check_is_refused(tmp):
+    """An unset variable of a script: the shell would call an empty command a success, and nothing would have been checked."""
+    with fake.FakeCayd(tmp) as server:
+        for check in ("", " \t\n"):
+            contains(server.cay("apply", "box", "--if", check, want=64).stderr, b"a command is wanted")
+        equal(server.requests, [])
+
+
 def test_directories_with_credentials_in_them_are_refused(tmp):
     """Whatever defs/credentials.def names is looked for in what is exposed; a project may have an .npmrc or a .codex of its own."""
     for inner in ("a/.config/gh", "a/.cargo/bin", "b/.codex", "c/.local/share/keyrings"):

@@ -22,6 +22,8 @@ static int make_body(struct cli *cli, bool dry_run, json_t **ret)
 			return err_raise(&cli->err, ERR_USAGE, "--to '%s': no usable path", to);
 		(void)json_object_set_new(body, "to", json_string(path));
 	}
+	if (check != NULL && check[strspn(check, " \t\n")] == '\0')
+		return cli_refuse_value(cli, FLAG_IF, check, "a command is wanted");
 	if (mount != NULL)
 		(void)json_object_set_new(body, "mount", json_string(mount));
 	if (check != NULL && !dry_run)
