@@ -557,6 +557,7 @@ static void forget_all(struct dump *d)
 	}
 	shared_memories_fini(&d->shared);
 	image_writer_fini(&d->image);
+	buf_free(&d->places);
 	buf_free(&d->numbers);
 	buf_free(&d->owned);
 	buf_free(&d->seized);
@@ -832,6 +833,7 @@ int dump_main(void)
 	/* not on the stack: see give_up() */
 	static struct dump_report r;
 	static struct dump d = { .order = &order,
+		.places = BUF_INIT(64U << 20),
 		.numbers = BUF_INIT(DUMP_NUMBERS_MAX),
 		.owned = BUF_INIT(64U << 20),
 		.seized = BUF_INIT(SEIZED_MAX),

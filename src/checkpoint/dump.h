@@ -172,6 +172,7 @@ struct dump {
 	bool no_subreapers;   /* they are none for the moment */
 	bool no_robust_lists; /* their threads have none for the moment */
 	struct image_writer image;
+	struct buf places;  /* files in memory file systems: dump_tmpfs.c */
 	struct buf numbers; /* of open files, for the keeper: DUMP_NUMBERS_MAX */
 	int32_t *taken;     /* numbers of all processes and threads, sorted */
 	size_t n_taken;
@@ -261,7 +262,9 @@ bool dump_is_gone(const char *name, size_t n);
 
 /**
  * dump_gone_mark() - call what was replaced or removed since it was mapped "(deleted)" in @maps, where the kernel does not: of a file that an overlay has
- * from another overlay (the host's root: sandbox/overlay.h) the kernel tells the name that it has in that one, which nobody inside ever changes.
+ * from another overlay (the host's root: sandbox/overlay.h) the kernel tells the name that it has in that one, which nobody inside ever changes. And by its name
+ * what the kernel calls deleted though a memory file system has it under another (sem_open(3) maps a file, links it to where it belongs, and removes the first
+ * name): others map it by that one, or will. After dump_tmpfs().
  */
 void dump_gone_mark(struct dump *d, struct mappings *maps);
 
@@ -479,6 +482,9 @@ int dump_files(struct dump *d, struct dump_process *p, struct err *err) attr_mus
 
 /** dump_tmpfs() - what is in the memory file systems of the sandbox. */
 int dump_tmpfs(struct dump *d, struct err *err) attr_must_use;
+
+/** dump_tmpfs_name() - a name that the file of @m has in one of them, to be freed; NULL when it has none there. After dump_tmpfs(). */
+char *dump_tmpfs_name(const struct dump *d, const struct proc_map *m);
 
 /** dump_sysv() - System V objects of the sandbox; refuses what cannot be known of them. Joins the sandbox's ipc namespace for good. */
 int dump_sysv(struct dump *d, struct err *err) attr_must_use;

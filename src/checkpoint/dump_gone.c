@@ -122,7 +122,7 @@ static bool has_been_replaced(struct dump *d, int root, const struct proc_map *m
 	return more->replaced;
 }
 
-static const char *name_gone(struct mappings *maps, const struct proc_map *m)
+static char *name_gone(const struct proc_map *m)
 {
 	char *name = malloc(m->name_size + sizeof(GONE));
 
@@ -130,14 +130,35 @@ static const char *name_gone(struct mappings *maps, const struct proc_map *m)
 		abort();
 	memcpy(name, m->name, m->name_size);
 	memcpy(name + m->name_size, GONE, sizeof(GONE));
-	return mappings_name(maps, name);
+	return name;
+}
+
+/* What @m is called from now on; NULL = as ever. */
+static const char *name_anew(
+	struct dump *d, struct mappings *maps, int root, dev_t plain, const struct proc_map *m)
+{
+	char *name = NULL;
+
+	if (may_be_replaced(m, plain) && has_been_replaced(d, root, m))
+		name = name_gone(m);
+	else if (m->shared && dump_is_gone_file(m))
+		name = dump_tmpfs_name(d, m);
+	return name != NULL ? mappings_name(maps, name) : NULL;
+}
+
+/* The parts of a file are neighbours. */
+static bool is_another(const struct proc_map *m, const struct proc_map *before)
+{
+	return before->name == NULL || before->name_size != m->name_size ||
+	       before->inode != m->inode || before->shared != m->shared ||
+	       memcmp(before->name, m->name, m->name_size) != 0;
 }
 
 void dump_gone_mark(struct dump *d, struct mappings *maps)
 {
 	cleanup_fd int root = open_root(d);
 	struct proc_map before = { 0 };
-	const char *gone = NULL; /* what it is called from now on, NULL = as ever */
+	const char *name = NULL;
 	struct stat st;
 
 	if (root < 0 || fstat(root, &st) < 0)
@@ -145,17 +166,13 @@ void dump_gone_mark(struct dump *d, struct mappings *maps)
 	for (size_t i = 0; i < maps->n; i++) {
 		struct proc_map *m = &maps->list[i];
 
-		/* the parts of a file are neighbours */
-		if (before.name == NULL || before.name_size != m->name_size ||
-			before.inode != m->inode || memcmp(before.name, m->name, m->name_size) != 0)
-			gone = may_be_replaced(m, st.st_dev) && has_been_replaced(d, root, m)
-				       ? name_gone(maps, m)
-				       : NULL;
+		if (is_another(m, &before))
+			name = name_anew(d, maps, root, st.st_dev, m);
 		before = *m;
-		if (gone == NULL)
+		if (name == NULL)
 			continue;
-		m->name = gone;
-		m->name_size += sizeof(GONE) - 1;
+		m->name = name;
+		m->name_size = strlen(name);
 	}
 }
 

@@ -14,7 +14,9 @@
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
 #define DEPTH_MAX 64
@@ -22,6 +24,12 @@
 /* A file with several names, where its first one is. */
 struct name {
 	uint64_t inode;
+	uint32_t node;
+};
+
+/* A file that has a name: for who maps it under another, which it has no more. */
+struct place {
+	uint64_t device, inode;
 	uint32_t node;
 };
 
@@ -101,12 +109,17 @@ static int add_node(struct walk *w, int directory, const char *name, const struc
 		.first_piece = image_count(&w->d->image, TABLE_PIECES, sizeof(struct image_piece)),
 		.times = { st->st_atim.tv_sec, st->st_atim.tv_nsec, st->st_mtim.tv_sec,
 			st->st_mtim.tv_nsec } };
+	struct place place = { .device = st->st_dev,
+		.inode = st->st_ino,
+		.node = image_count(&w->d->image, TABLE_NODES, sizeof(node)) };
 	int rc = 0;
 
-	if (node.link == IMAGE_NONE && S_ISREG(st->st_mode))
+	if (node.link == IMAGE_NONE && S_ISREG(st->st_mode)) {
 		rc = add_content(w, directory, name, &node);
-	else if (S_ISLNK(st->st_mode))
+		buf_add(&w->d->places, &place, sizeof(place));
+	} else if (S_ISLNK(st->st_mode)) {
 		rc = add_target(w, directory, name, &node);
+	}
 	(void)IMAGE_ADD(&w->d->image, TABLE_NODES, &node);
 	return rc;
 }
@@ -205,4 +218,26 @@ int dump_tmpfs(struct dump *d, struct err *err)
 			return err_raise_sys(err, rc, "read what is in %s", places[i]);
 	}
 	return rc < 0 ? err_raise_sys(err, rc, "open the root of the sandbox") : 0;
+}
+
+char *dump_tmpfs_name(const struct dump *d, const struct proc_map *m)
+{
+	const struct place *all = (const struct place *)(const void *)d->places.p;
+	const struct buf *nodes = &d->image.tables[TABLE_NODES],
+			 *bytes = &d->image.tables[TABLE_BYTES];
+	const struct image_node *node;
+	char *name;
+
+	for (size_t i = 0; i < d->places.n / sizeof(*all); i++) {
+		if (all[i].inode != m->inode || all[i].device != makedev(m->major, m->minor))
+			continue;
+		if (buf_failed(nodes) || buf_failed(bytes))
+			return NULL; /* image_seal() says so */
+		node = (const struct image_node *)(const void *)nodes->p + all[i].node;
+		name = strdup(bytes->p + node->path.offset);
+		if (name == NULL)
+			abort();
+		return name;
+	}
+	return NULL;
 }

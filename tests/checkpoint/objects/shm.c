@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory file systems: /dev/shm with what is open, mapped, mapped by nobody, sparse, linked twice, of others, of other kinds. */
+/* Memory file systems: /dev/shm with what is open, mapped, mapped by nobody, sparse, linked twice, called otherwise by now, of others, of other kinds. */
 #include "object.h"
 
 #include <sys/socket.h>
@@ -35,6 +35,26 @@ static bool holds(const char *path, const char *text)
 	return same;
 }
 
+/* As sem_open(3) does: mapped under a name that it has no more. */
+static char *map_and_call(const char *path)
+{
+	int fd = make("/dev/shm/first-name", 0600, "called");
+	char *p = map(fd, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED);
+
+	MUST(close(fd) == 0 && link("/dev/shm/first-name", path) == 0 &&
+		unlink("/dev/shm/first-name") == 0);
+	return p;
+}
+
+static char *map_by_name(const char *path)
+{
+	int fd = open(path, O_RDWR);
+	char *p = map(fd, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED);
+
+	MUST(close(fd) == 0);
+	return p;
+}
+
 int main(void)
 {
 	struct timespec old[2] = { { 1000000000, 123456789 }, { 1100000000, 987654321 } };
@@ -42,7 +62,7 @@ int main(void)
 	int open_file = make("/dev/shm/open", 0644, "0123456789"), fd, go[2], back[2], status,
 	    gone_open;
 	int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-	char *shared, *same, *own, *gone, *both, c;
+	char *shared, *same, *own, *gone, *both, *called, *alone, *named, c;
 	struct stat st, first;
 	pid_t child;
 
@@ -69,16 +89,22 @@ int main(void)
 	gone_open = make("/dev/shm/gone-open", 0600, "open");
 	MUST(ftruncate(gone_open, PAGE) == 0 && unlink("/dev/shm/gone-open") == 0);
 	both = map(gone_open, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED);
+	called = map_and_call("/dev/shm/called");
+	alone = map_and_call("/dev/shm/called-alone");
 	MUST(utimensat(AT_FDCWD, "/dev/shm/sparse", old, 0) == 0);
 	MUST(pipe(go) == 0 && pipe(back) == 0);
 	child = fork();
 	if (child == 0) {
-		MUST(read(go[0], &c, 1) == 1);
+		named = map_by_name("/dev/shm/called");
+		MUST(write(back[1], "m", 1) == 1 && read(go[0], &c, 1) == 1);
+		named[1] = named[0];
 		shared[2] = shared[PAGE];
 		gone[PAGE] = gone[0];
 		MUST(write(back[1], "d", 1) == 1);
 		_exit(0);
 	}
+	MUST(read(back[0], &c, 1) == 1);
+	called[0] = 'C';
 
 	object_ready();
 
@@ -100,6 +126,10 @@ int main(void)
 	MUST(same[PAGE] == 's' && own[PAGE] == 's' && own[2 * PAGE] == 'o' && same[2 * PAGE] == 0);
 	MUST(write(go[1], "g", 1) == 1 && read(back[0], &c, 1) == 1 && same[2] == 's');
 	MUST(waitpid(child, &status, 0) == child && status == 0);
+	MUST(strcmp(called, "CClled") == 0);
+	named = map_by_name("/dev/shm/called-alone");
+	alone[0] = 'A', named[1] = 'L';
+	MUST(strcmp(alone, "ALlled") == 0 && strcmp(named, alone) == 0);
 	MUST(strcmp(gone, "gone") == 0 && gone[PAGE] == 'g');
 	MUST(strcmp(both, "open") == 0 && pwrite(gone_open, "O", 1, 0) == 1 && both[0] == 'O');
 	fd = open("/dev/shm/mapped", O_RDWR);
