@@ -24,7 +24,8 @@ static void note_passed(const char *name)
 
 void fault_environment(char *env[FAULT_VARIABLES + 1])
 {
-	static const char *const names[FAULT_VARIABLES] = { "CAY_FAULT", "CAY_FAULT_LOG" };
+	static const char *const names[FAULT_VARIABLES] = { "CAY_FAULT", "CAY_FAULT_LOG",
+		"CAY_WITHOUT" };
 	size_t n = 0;
 
 	for (size_t i = 0; i < FAULT_VARIABLES; i++) {

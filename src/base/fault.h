@@ -12,9 +12,9 @@
 
 #include "base/attr.h"
 
-#define FAULT_VARIABLES 2
+#define FAULT_VARIABLES 3
 
-/** fault_environment() - fill @env with the settings above and a NULL: for a program that is started with nothing else. Borrowed. */
+/** fault_environment() - fill @env with the settings above, what CAY_WITHOUT withholds (sys/feature.h), and a NULL: for a program that is started with nothing else. Borrowed. */
 void fault_environment(char *env[FAULT_VARIABLES + 1]);
 
 /** fault() - a point at which a test may kill or fail the process. Return: 0, or -EIO when told to fail here. */

@@ -18,11 +18,6 @@
 #define RANGE_MAX   (8 * HUGE_PAGE) /* one hint; the time is looked at between them */
 #define GATHER_NS   (200 * NS_PER_MS)
 
-/* an entry of /proc/PID/pagemap */
-#define ENTRY_EXCLUSIVE (1ULL << 56)
-#define ENTRY_FILE      (1ULL << 61)
-#define ENTRY_PRESENT   (1ULL << 63)
-
 struct gathering {
 	pid_t host;
 	int pagemap;

@@ -2,12 +2,13 @@
 /*
  * checkpoint/dump_memory.c - regions of an address space and which of their pages exist.
  *
- * The kernel lists the pages that belong to the process alone in one call (PAGEMAP_SCAN); a merge of that list with the regions gives what to copy. Private
- * anonymous regions go to the stash whole, so that they can be moved into place; of private file mappings only changed pages go there, as patches.
+ * The kernel lists the pages that belong to the process alone in one call (PAGEMAP_SCAN; before Linux 6.7 they are read one by one); a merge of that list
+ * with the regions gives what to copy. Private anonymous regions go to the stash whole, so that they can be moved into place; of private file mappings only changed pages go there, as patches.
  */
 #include "base/str.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/pagemap.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
@@ -128,9 +129,8 @@ static int scan(int fd, struct pm_scan_arg *arg)
 	return n < 0 ? -errno : n;
 }
 
-static int scan_pages(const struct tracee *t, struct dump_pages *ret)
+static int scan_all(int fd, struct dump_pages *ret)
 {
-	cleanup_fd int fd = openat(t->proc, "pagemap", O_RDONLY | O_CLOEXEC);
 	struct pm_scan_arg arg = { .size = sizeof(arg),
 		.end = ADDRESS_END,
 		.category_inverted = PAGE_IS_FILE | PAGE_IS_ZERO,
@@ -138,8 +138,6 @@ static int scan_pages(const struct tracee *t, struct dump_pages *ret)
 		.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
 		.return_mask = PAGE_IS_PRESENT };
 
-	if (fd < 0)
-		return -errno;
 	do {
 		struct page_region *more =
 			realloc(ret->list, (ret->n + SCAN_BATCH) * sizeof(*more));
@@ -157,6 +155,27 @@ static int scan_pages(const struct tracee *t, struct dump_pages *ret)
 		arg.start = arg.walk_end;
 	} while (arg.walk_end < arg.end);
 	return take_guards(ret);
+}
+
+static int read_all(const struct tracee *t, struct dump_pages *ret)
+{
+	ssize_t n;
+
+	free(ret->list);
+	n = pagemap_read(t->proc, &ret->list);
+	ret->n = n < 0 ? 0 : (size_t)n;
+	return n < 0 ? (int)n : 0;
+}
+
+static int scan_pages(const struct tracee *t, struct dump_pages *ret)
+{
+	cleanup_fd int fd = openat(t->proc, "pagemap", O_RDONLY | O_CLOEXEC);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = feature_withheld(FEATURE_PAGEMAP_SCAN) ? -ENOTTY : scan_all(fd, ret);
+	return rc == -ENOTTY ? read_all(t, ret) : rc;
 }
 
 /* The next run of pages within [*at, end); steps behind it. */

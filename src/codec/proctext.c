@@ -83,10 +83,23 @@ int proc_map_next(const char **at, const char *end, struct proc_map *ret)
 	return 1;
 }
 
+/* Is the line of @n bytes one of @key, with another number than 0? */
+static bool tells_some(const char *line, size_t n, const char *key)
+{
+	size_t size = strlen(key);
+
+	if (n <= size || memcmp(line, key, size) != 0)
+		return false;
+	while (size < n && line[size] == ' ')
+		size++;
+	return size < n && line[size] != '0';
+}
+
 int proc_smap_next(const char **at, const char *end, struct proc_smap *ret)
 {
 	static const char key[] = "VmFlags:";
 	struct proc_map head;
+	bool own = false;
 	int rc = proc_map_next(at, end, &head);
 
 	if (rc <= 0)
@@ -96,12 +109,15 @@ int proc_smap_next(const char **at, const char *end, struct proc_smap *ret)
 		size_t n = (size_t)((line_end == NULL ? end : line_end) - line);
 
 		*at = line + n + (line_end == NULL ? 0 : 1);
+		own = own || tells_some(line, n, "Anonymous:") || tells_some(line, n, "Swap:") ||
+		      tells_some(line, n, "Private_Hugetlb:");
 		if (n < sizeof(key) - 1 || memcmp(line, key, sizeof(key) - 1) != 0)
 			continue;
 		*ret = (struct proc_smap){ .start = head.start,
 			.end = head.end,
 			.flags = line + sizeof(key) - 1,
-			.flags_size = n - (sizeof(key) - 1) };
+			.flags_size = n - (sizeof(key) - 1),
+			.own = own };
 		return 1;
 	}
 	return -EINVAL;

@@ -30,6 +30,7 @@ struct proc_smap {
 	uint64_t start, end;
 	const char *flags; /* two letters each, between blanks */
 	size_t flags_size;
+	bool own; /* it has pages that belong to the process alone, there or swapped out */
 };
 
 /**

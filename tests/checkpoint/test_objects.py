@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernel objects through a live fork, one program each (objects/): it builds the state, is forked, and checks itself in the source and in the fork."""
 
+import contextlib
 import glob
 import os
 
 import sys
 
 from lib.case import contains, equal, raises, require, timeout
-from lib.cay import ApiError, BUILD
+from lib.cay import ApiError, BUILD, Instance
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, fork_live, put_file, rootless, say, wait_output  # noqa: E402
@@ -50,6 +51,19 @@ def test_a_program_for_every_case():
     have = sorted(os.path.basename(p)[len("object_"):] for p in glob.glob(PROGRAMS + "/object_*") if not p.endswith(".p"))
     tested = sorted(n[len("test_object_"):] for n in globals() if n.startswith("test_object_"))
     equal(have, tested)
+
+
+@require("root", "cgroup2")
+def test_pages_one_by_one(tmp):
+    """Kernels before 6.7 do not list them in one call."""
+    instance = Instance(tmp, env={"CAY_WITHOUT": "pagemap_scan"})
+    with contextlib.closing(instance.start()):
+        for name in ("memory", "relatives", "gone"):
+            both_go_on(instance, name)
+        with instance.sandbox() as box:
+            run = begin(instance, box, "memory")
+            there_and_back(instance, box)
+            check(instance, box, run)
 
 
 @require("root", "cgroup2")
