@@ -51,6 +51,23 @@ def test_each_final_status_has_an_exit_status_and_its_reason(tmp):
         contains(run(directory, status, want=want).stderr, says)
 
 
+def test_an_older_server_that_knows_no_hold_runs_it_all_the_same(tmp):
+    """One that was started before cay was replaced: its errors name the member that it does not know."""
+    asked = []
+
+    def older(request):
+        asked.append(request.json)
+        if "hold" in request.json:
+            return 400, {"error": {"code": "invalid", "message": "unknown member 'hold'", "member": "hold"}}
+        return 201, {"id": "run", "state": "running"}
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/execs", older)
+        server.on("GET", "/v1/sandboxes/box/execs/run/attach", lambda request: begin(request, fake.frame(fake.STATUS, ENDED)))
+        server.cay("exec", "box", "--", "true", want=0)
+    equal([one.pop("hold", None) for one in asked], [True, None])
+    equal(asked[0], asked[1])
+
+
 def test_the_last_line_says_what_was_kept(tmp):
     done = run(tmp, ENDED, want=0, summary={"kept": True, "changes": 7, "name": "swift-otter", "id": BOX["id"], "denied": []})
     equal(done.stderr.decode(), "7 files changed: cay diff swift-otter · cay apply swift-otter · cay rm swift-otter\n")

@@ -54,6 +54,12 @@ static int start_exec(
 		(void)json_object_set_new(body, "hold", json_true());
 	if (rc == 0)
 		rc = cli_send_again(cli, "POST", target, header, body);
+	/* a server that was started before cay was replaced by this one */
+	if (rc < 0 && str_eq(cli_string(cli->error, "member", ""), "hold")) {
+		(void)json_object_del(body, "hold");
+		cli_forgive(cli);
+		rc = cli_send_again(cli, "POST", target, header, body);
+	}
 	if (rc < 0)
 		return rc;
 	rc = http_client_body_all(&cli->http, &text);
