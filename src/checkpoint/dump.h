@@ -109,7 +109,8 @@ struct dump_watch {
 	char handle[2 * DUMP_HANDLE_MAX +
 		    1]; /* of the file, in hexadecimal; empty where its file system has none */
 	uint32_t row;
-	char *path; /* NULL = not found yet */
+	char *path;  /* NULL = not found yet */
+	bool unsure; /* it may be another's, of the same number */
 };
 
 /** struct dump_epoll - a watch of an epoll set. */

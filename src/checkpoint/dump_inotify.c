@@ -26,6 +26,7 @@
 #define QUEUE_MAX   (64U << 20)
 #define FORESEE_NS  (10 * NS_PER_S) /* of a search while they run */
 #define FRONTS_MAX  32
+#define UNSURE_MAX  40000U /* entries further on, where all were found but may be others */
 #define TOLD_OF_US  (IN_OPEN | IN_ACCESS | IN_CLOSE_NOWRITE)
 
 static const char *const places[] = { "/tmp", "/etc", "/run", "/home", "/root", "/srv", "/opt",
@@ -36,6 +37,9 @@ struct search {
 	const struct dump *d;
 	struct dump_watch **watches; /* by rising inode */
 	size_t n, missing;
+	size_t unsure;     /* of what was found: only by its number, and no directory */
+	unsigned int more; /* entries that are looked at for the sake of these */
+	bool near;         /* below a working directory: what has the number is it */
 	unsigned int entries, entries_max; /* looked at below one place, and how many at the most */
 	uint64_t deadline_ns;              /* no more is listed then; 0 = no matter */
 	struct buf queue;                  /* directories still to be listed, each with its NUL */
@@ -139,6 +143,26 @@ static bool is_same(const struct dump_watch *w, const struct stat *st, int dir, 
 	return str_eq(w->handle, handle);
 }
 
+/* Is its handle no more than its number? The kernel makes up such ones: is_watched(). */
+static bool is_made_up(const struct dump_watch *w)
+{
+	char handle[2 * (sizeof(uint64_t) + sizeof(uint32_t)) + 1];
+
+	for (size_t i = 0; i < sizeof(uint64_t) + sizeof(uint32_t); i++)
+		(void)snprintf(handle + 2 * i, 3, "%02x",
+			i < sizeof(uint64_t) ? (unsigned int)(w->inode >> (8 * i)) & 0xff : 0U);
+	return str_eq(w->handle, handle);
+}
+
+/*
+ * Directories of an overlay are numbered as they are met, files as where they lie: each of its directories may have a file of that number. While all run nobody can tell
+ * (is_watched()), and mostly directories are watched: then the search goes on for a while behind a file.
+ */
+static bool is_sure(const struct search *s, const struct dump_watch *w, const struct stat *st)
+{
+	return s->paths == NULL || s->near || S_ISDIR(st->st_mode) || !is_made_up(w);
+}
+
 /* Nothing else waits in the queue: what we undo in it may be read away. */
 static void forget_probe(int queue, int wd)
 {
@@ -212,16 +236,27 @@ static void compare(struct search *s, const struct stat *st, int dir, const char
 			continue;
 		if (s->paths != NULL)
 			buf_add(s->paths, s->path, strlen(s->path) + 1);
+		if (w->unsure && is_sure(s, w, st)) {
+			w->unsure = false;
+			s->unsure--;
+		}
 		if (w->path != NULL)
 			continue;
 		w->path = str_dup(s->path);
+		w->unsure = !is_sure(s, w, st);
+		s->unsure += w->unsure;
 		s->missing--;
 	}
 }
 
+static bool has_all(const struct search *s)
+{
+	return s->missing == 0 && (s->unsure == 0 || s->more == 0);
+}
+
 static bool is_over(const struct search *s)
 {
-	return s->missing == 0 || s->entries >= s->entries_max ||
+	return has_all(s) || s->entries >= s->entries_max ||
 	       (s->deadline_ns != 0 && clock_now_ns() >= s->deadline_ns);
 }
 
@@ -234,6 +269,7 @@ static void look_at(struct search *s, int dir, const char *name)
 		fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
 	s->entries++;
+	s->more -= s->missing == 0 && s->more > 0;
 	alive();
 	(void)snprintf(s->path + n, sizeof(s->path) - n, "%s%s", n > 1 ? "/" : "", name);
 	compare(s, &st, dir, name);
@@ -265,7 +301,7 @@ static void search_below(struct search *s, int proc, const char *path)
 	const char *below = path + strspn(path, "/");
 	struct stat st;
 
-	if (s->missing == 0 || root < 0 || str_copy(s->path, sizeof(s->path), path) < 0 ||
+	if (has_all(s) || root < 0 || str_copy(s->path, sizeof(s->path), path) < 0 ||
 		fstatat(root, below, &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
 		return;
 	compare(s, &st, root, below);
@@ -298,6 +334,7 @@ static void search_begin(
 		.watches = calloc(n + 1, sizeof(struct dump_watch *)),
 		.n = n,
 		.entries_max = ENTRIES_MAX,
+		.more = UNSURE_MAX,
 		.queue = BUF_INIT(QUEUE_MAX) };
 	if (s->watches == NULL)
 		abort();
@@ -442,12 +479,14 @@ static void foresee(struct dump *d, const struct watches *watches, int32_t who)
 
 	search_begin(&s, d, watches->list, watches->n);
 	s.paths = &d->foreseen;
+	s.near = true;
 	for (uint32_t i = 0; i < d->order->n_pids; i++) {
 		cleanup_fd int other = open_proc(d->order->pids[i]);
 
 		if (other >= 0 && read_cwd(other, path))
 			search_below(&s, other, path);
 	}
+	s.near = false;
 	search_deep(&s, proc);
 	search_end(&s);
 }

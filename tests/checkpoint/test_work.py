@@ -164,3 +164,36 @@ def test_the_parent_of_a_vfork_is_waited_for_or_named(instance):
         error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/snapshots", {})
         equal((error.code, "vfork" in error.message), ("busy", True))
         equal(instance.ok(box, "echo on"), "on\n")
+
+
+ALIKE = """
+import ctypes, os, sys
+l = ctypes.CDLL(None)
+q = l.inotify_init1(os.O_NONBLOCK)
+for at, _, _ in os.walk("/usr"):
+    if os.stat(at).st_ino > 800: break
+os.makedirs("/srv/x/y/watched")
+number, n = os.stat("/srv/x/y/watched").st_ino, 0
+while not n or os.lstat("/etc/alike").st_ino < number:
+    if n: os.unlink("/etc/alike")
+    os.symlink("nowhere", "/etc/alike")
+    n += 1
+os.mkdir("/srv/many")
+for n in range(21000): os.mknod(f"/srv/many/{n}")
+l.inotify_add_watch(q, b"/srv/x/y/watched", 0x100)
+print(os.lstat("/etc/alike").st_ino == number == os.stat("/srv/x/y/watched").st_ino, "ready", flush=True)
+for line in sys.stdin:
+    open("/srv/x/y/watched/" + line.strip(), "w").close()
+    print(os.read(q, 4096)[16:].rstrip(b"\\0").decode(), flush=True)
+"""
+
+
+@require(*NEEDS, "btrfs")
+def test_what_is_watched_has_the_number_of_a_link(instance):
+    """In the sandbox's root, whose directories are numbered as they are met, the kernel knows what is watched by its number alone; the link is found first."""
+    with instance.sandbox() as box:
+        put(instance, box, "/var/tmp/watch.py", ALIKE)
+        run = start(instance, box, "/usr/bin/python3", "/var/tmp/watch.py", ready=b"True ready\n", cwd="/usr")
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            equal(ask(instance, one, run, "new"), "new\n")
