@@ -10,7 +10,7 @@ from lib.case import contains, equal, require
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, start  # noqa: E402
 
-NEEDS = ("root", "btrfs", "cgroup2")
+NEEDS = ("root", "btrfs_squota", "cgroup2")
 
 # Each line: its databases get a row each; how many they have by then, and whether their numbers and all else that stat() says is as at the beginning.
 PROGRAM = """

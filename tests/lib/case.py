@@ -79,6 +79,7 @@ PROBES = {
     "group": (_has_group, "no control group was delegated to this user"),
     "limits": (_has_limits, "no control group with controllers was delegated to this user"),
     "btrfs": (_has_btrfs, "no btrfs in this kernel, or no mkfs.btrfs"),
+    "btrfs_squota": (lambda: _has_btrfs() and os.path.exists("/sys/fs/btrfs/features/simple_quota"), "no btrfs with simple quotas: pools are directories"),
     "userns": (_has_userns, "ordinary users may not make user namespaces here"),
     "newuidmap": (lambda: shutil.which("newuidmap") is not None, "newuidmap is not installed"),
     "loop": (lambda: os.path.exists("/dev/loop-control"), "no loop devices"),
