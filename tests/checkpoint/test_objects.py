@@ -127,7 +127,7 @@ def test_owners_rootless(tmp):
         both_go_on(instance, "owners", "/tmp")
 
 
-@require("root", "cgroup2")
+@require("root", "cgroup2", "ping_sockets")
 def test_pings_to_disk_and_back(instance):
     with instance.sandbox() as box:
         run = begin(instance, box, "pings")
@@ -163,7 +163,7 @@ def test_robust_locks_rootless(tmp):
         check(instance, box, run)
 
 
-@require("root", "userns", "newuidmap")
+@require("root", "userns", "newuidmap", "ping_sockets")
 def test_pings_rootless(tmp):
     with rootless(tmp) as instance:
         both_go_on(instance, "pings", "/tmp")
@@ -345,7 +345,7 @@ def test_object_paths(instance):
     both_go_on(instance, "paths")
 
 
-@require("root", "cgroup2")
+@require("root", "cgroup2", "ping_sockets")
 def test_object_pings(instance):
     both_go_on(instance, "pings")
 

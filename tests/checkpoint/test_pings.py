@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, fork_live, put, start  # noqa: E402
 
 TIMEOUT = 120
-NEEDS = ("root", "cgroup2")
+NEEDS = ("root", "cgroup2", "ping_sockets")
 MANY = 3000
 READ = "live.dump.pings"
 

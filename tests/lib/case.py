@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -50,6 +51,10 @@ def _has_btrfs():
     return known and shutil.which("mkfs.btrfs") is not None
 
 
+def _release():
+    return tuple(int(number) for number in re.match(r"(\d+)\.(\d+)", os.uname().release).groups())
+
+
 def _has_userns():
     def child():
         if ctypes.CDLL(None).unshare(0x10000000) != 0:
@@ -80,6 +85,7 @@ PROBES = {
     "limits": (_has_limits, "no control group with controllers was delegated to this user"),
     "btrfs": (_has_btrfs, "no btrfs in this kernel, or no mkfs.btrfs"),
     "btrfs_squota": (lambda: _has_btrfs() and os.path.exists("/sys/fs/btrfs/features/simple_quota"), "no btrfs with simple quotas: pools are directories"),
+    "ping_sockets": (lambda: _release() >= (6, 18), "before Linux 6.18 sandboxes may not make ping sockets"),
     "userns": (_has_userns, "ordinary users may not make user namespaces here"),
     "newuidmap": (lambda: shutil.which("newuidmap") is not None, "newuidmap is not installed"),
     "loop": (lambda: os.path.exists("/dev/loop-control"), "no loop devices"),

@@ -99,6 +99,7 @@ def denied_pings(instance, box):
     return [e for e in instance.events(box) if e["type"] == "net.denied" and e["data"]["protocol"] == "icmp"]
 
 
+@require("ping_sockets")
 def test_the_sandbox_pings_itself(instance):
     own = ("127.0.0.1", "127.9.9.9", "10.0.0.2", "::1", "fd00::2")
     with instance.sandbox() as box:
@@ -109,7 +110,7 @@ def test_the_sandbox_pings_itself(instance):
         equal(instance.cay("exec", box, "--", "python3", "-c", script).stdout, "97\n" * 6, "raw and packet sockets, echo requests of the other version")
 
 
-@require("program:ping")
+@require("program:ping", "ping_sockets")
 def test_the_program_ping(instance):
     with instance.sandbox() as box:
         for host in ("localhost", "127.0.0.1", "::1"):
@@ -123,6 +124,7 @@ def test_the_program_ping(instance):
         equal([e["data"]["address"] for e in denied_pings(instance, box)], ["8.8.8.8"])
 
 
+@require("ping_sockets")
 def test_a_ping_elsewhere_is_refused_at_once_and_told(instance):
     world = ("93.184.216.34", "169.254.169.254", "2606:4700::1111", "198.18.0.77")
     for policy in ({}, {"allow": ["a.example"]}):
@@ -135,6 +137,7 @@ def test_a_ping_elsewhere_is_refused_at_once_and_told(instance):
                 equal(({told["exec"]}, told["data"]["what"], told["data"]["protocol"], told["data"]["reason"]), (runs, "packet", "icmp", "ICMP (ping) does not leave"))
 
 
+@require("ping_sockets")
 def test_a_ping_of_a_name_that_is_allowed_is_told_by_it(instance):
     with instance.sandbox(allow=["a.example"]) as box:
         script = "import socket; print(socket.getaddrinfo('a.example', None, socket.AF_INET)[0][4][0])"
@@ -159,6 +162,7 @@ with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
         equal((told["data"]["what"], told["data"]["protocol"], told["data"]["reason"]), ("packet", "icmp", "ICMP of the sandbox's kernel does not leave"))
 
 
+@require("ping_sockets")
 def test_a_flood_of_pings_is_a_few_events(instance):
     with instance.sandbox() as box:
         equal(ping(instance, box, "8.8.8.8", times=20000), ["EPERM"])

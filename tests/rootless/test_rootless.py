@@ -313,12 +313,12 @@ except PermissionError: print("refused")
     as_user(tmp, check, **env)
 
 
-@require(*NEEDS)
+@require(*NEEDS, "ping_sockets")
 def test_pings(tmp):
     pings(tmp, (0, 1000, 65534))
 
 
-@require(*NEEDS)
+@require(*NEEDS, "ping_sockets")
 def test_pings_with_a_single_uid(tmp):
     pings(tmp, (0,), CAY_WITHOUT="newuidmap")
 
