@@ -402,6 +402,7 @@ static int prepare_expected(struct box *box, const struct box_ahead *ahead, stru
 		rc = set_disk_limit(box, expect, err);
 	if (rc < 0 && err->code == ERR_UNSUPPORTED)
 		rc = 0;
+	numbers_skip(box->live, expect);
 	return rc == 0 ? set_root(box, expect, ahead, live, err) : rc;
 }
 
@@ -694,6 +695,7 @@ static int set_mounts(struct box *box, const struct spec *spec, struct err *err)
 	int rc;
 
 	live_path(box, live);
+	numbers_skip(box->live, spec);
 	rc = keep_numbers(box, spec, live, err);
 	if (rc == 0)
 		rc = set_points_and_root(box, spec, live, err);

@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "checkpoint/dump_wire.h"
 #include "store/copier.h"
+#include "store/layer.h"
 #include "store/origin.h"
 #include "store/tree.h"
 #include "sys/btrfs.h"
@@ -16,6 +17,7 @@
 
 #define OVERLAY       "trusted.overlay."
 #define DATABASES_MAX 16
+#define SKIP_MOST     512 /* some 10 us each */
 #define BENEATH       (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV)
 
 /* --- the list --- */
@@ -209,6 +211,52 @@ bool numbers_keep(int live, const struct spec *spec, const json_t *listed)
 		in_root = in_root || (rc > 0 && s.tree == 0);
 	}
 	return in_root;
+}
+
+/* --- which numbers are free --- */
+
+/* That of what was made last in the layer of tree @dir; 0 = it is none. */
+static uint64_t last_of_layer(const char *dir)
+{
+	const char *slash = strrchr(dir, '/');
+	cleanup_free char *path =
+		str_dupf("%.*s/" LAYER_MANIFEST, slash != NULL ? (int)(slash - dir) : 0, dir);
+	struct stat st;
+
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+static uint64_t last_of(const struct spec_layers *layers, uint64_t last)
+{
+	for (size_t i = 0; i < layers->n; i++) {
+		uint64_t this = last_of_layer(layers->dirs[i]);
+
+		last = this > last ? this : last;
+	}
+	return last;
+}
+
+/* That of an inode which is made for it, and gone at once; 0 = none can be made. */
+static uint64_t next_number(int live)
+{
+	cleanup_fd int fd = openat(live, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+void numbers_skip(int live, const struct spec *spec)
+{
+	uint64_t last = last_of(&spec->lower, 0), now;
+
+	for (size_t i = 0; i < spec->n_mounts; i++)
+		last = last_of(&spec->mounts[i].lower, last);
+	now = last == 0 || !btrfs_subvolume_is(live) ? 0 : next_number(live);
+	/* half of the way is of no use */
+	if (now == 0 || now + SKIP_MOST < last)
+		return;
+	while (now != 0 && now < last)
+		now = next_number(live);
 }
 
 /* --- databases --- */

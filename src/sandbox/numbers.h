@@ -23,6 +23,13 @@ json_t *numbers_listed(int fd);
 bool numbers_keep(int live, const struct spec *spec, const json_t *listed);
 
 /**
+ * numbers_skip() - before anything is written there: have new files of the sandbox numbered behind those of its layers, if these are not too many (512).
+ * @live: live directory. Each subvolume numbers its own inodes from 257 on, and an overlay shows the numbers of all that lie on one file system under one device: two files would be taken for one (`mv`, `cmp`,
+ * SQLite). Only making inodes raises a subvolume's next number. What fails is left.
+ */
+void numbers_skip(int live, const struct spec *spec);
+
+/**
  * numbers_databases() - the paths of those of @listed that are databases of SQLite, at most 16: where device numbers are others, connections that are opened from then on do not see the locks of older ones.
  * @root: of the sandbox, in which nothing runs yet. Return: new reference, NULL when there are none.
  */
