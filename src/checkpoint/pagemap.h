@@ -35,7 +35,7 @@ struct pm_scan_arg {
 #define ENTRY_PRESENT   (1ULL << 63)
 
 /**
- * pagemap_read() - the pages that belong to a process alone, one by one: for kernels before 6.7, that have no PAGEMAP_SCAN.
+ * pagemap_read() - the pages that belong to a process alone, one by one: for kernels before 6.7, that have no PAGEMAP_SCAN (nor guards).
  * @proc: its /proc/PID.
  * @ret:  runs by rising address, allocated, to be freed in any case. Pages of zeros that were only ever read are among them where there are others: nothing tells them apart.
  *
