@@ -11,8 +11,10 @@ from lib.case import contains, equal, require
 
 SHOW = "ulimit -t; ulimit -v; ulimit -f; ulimit -d; ulimit -s; nice; ionice; grep Cpus_allowed_list /proc/self/status | cut -f2; cat /proc/self/timerslack_ns; uname -m"
 IGNORANT = 'exec python3 -c "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32)); os.execv(sys.argv[1], sys.argv[1:])" '
+# A sanitizer wants terabytes of addresses.
+ADDRESSES = 1 << 40 if "ASAN_OPTIONS" in os.environ else 16000000
 # Of a program that somebody starts with little of everything.
-MEAN = "ulimit -S -t 900; ulimit -S -v 16000000; ulimit -S -f 4000000; ulimit -S -d 8000000; ulimit -S -s 2048; exec nice -n 7 ionice -c 3 taskset -c 0 setarch linux32 "
+MEAN = f"ulimit -S -t 900; ulimit -S -v {ADDRESSES}; ulimit -S -f 4000000; ulimit -S -d {ADDRESSES}; ulimit -S -s 2048; exec nice -n 7 ionice -c 3 taskset -c 0 setarch linux32 "
 
 
 def server_of(instance):
@@ -66,10 +68,10 @@ def test_whoever_starts_it_may_ignore_ends_of_children_and_block_signals(tmp):
 @require("root", "userns", "newuidmap")
 def test_what_a_user_may_not_change_is_logged(tmp):
     with cay.ThrowawayUser() as user, not_started(user.pw_dir, user) as instance:
-        shown = run(instance, "ulimit -S -t 900; ulimit -v 16000000; nice -n 7 ", "run", "--no-cwd", "--", "bash", "-c", "ulimit -t; ulimit -v; nice")
-        equal(shown, ["unlimited", "16000000", "7", ""])
+        shown = run(instance, f"ulimit -S -t 900; ulimit -v {ADDRESSES}; nice -n 7 ", "run", "--no-cwd", "--", "bash", "-c", "ulimit -t; ulimit -v; nice")
+        equal(shown, ["unlimited", str(ADDRESSES), "7", ""])
         log = leaks.read(os.path.join(instance.run, "cayd.log"))
-        contains(log, "something of whoever started this server holds for it and for all sandboxes (limit of address space: 16384000000)")
+        contains(log, f"something of whoever started this server holds for it and for all sandboxes (limit of address space: {ADDRESSES << 10})")
         contains(log, "(niceness: 7)")
 
 
