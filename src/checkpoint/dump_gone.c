@@ -58,6 +58,32 @@ static int open_root(const struct dump *d)
 	return -1;
 }
 
+/* Older kernels (seen on 6.1) say of a mapping which file is below the overlay. Where that was copied up stat() says another number: what a mapping of @there is called tells. */
+static bool is_mapped_as(int there, const struct proc_map *m)
+{
+	struct mappings own = { 0 };
+	cleanup_fd int fd = -1;
+	bool same = false;
+	char path[32];
+	void *at;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
+	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	at = fd < 0 ? MAP_FAILED : mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
+	if (at == MAP_FAILED)
+		return false;
+	if (mappings_read(AT_FDCWD, "/proc/self/maps", &own) == 0) {
+		for (size_t i = 0; i < own.n; i++)
+			same = same || (own.list[i].start == (uint64_t)(uintptr_t)at &&
+					       own.list[i].inode == m->inode &&
+					       own.list[i].major == m->major &&
+					       own.list[i].minor == m->minor);
+	}
+	mappings_fini(&own);
+	(void)munmap(at, 1);
+	return same;
+}
+
 /* Is another file at its name, or none? */
 static bool is_replaced(int root, const struct proc_map *m)
 {
@@ -73,7 +99,8 @@ static bool is_replaced(int root, const struct proc_map *m)
 		root, path, O_PATH | O_NOFOLLOW, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
 	if (there < 0)
 		return there == -ENOENT || there == -ENOTDIR || there == -ELOOP;
-	return fstat(there, &st) == 0 && st.st_ino != m->inode;
+	return fstat(there, &st) == 0 && st.st_ino != m->inode &&
+	       !(S_ISREG(st.st_mode) && is_mapped_as(there, m));
 }
 
 static bool may_be_replaced(const struct proc_map *m, dev_t plain)
