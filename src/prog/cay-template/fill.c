@@ -214,7 +214,9 @@ static long map_file(int fd, uint64_t at, uint64_t *ret_size)
 	return rc < 0 ? rc : 0;
 }
 
-#define HUGE_PAGE (2UL << 20)
+#define HUGE_PAGE   (2UL << 20)
+#define PIECE_LEAST (64UL << 10)
+#define PIECE_MOST  (8UL << 20) /* what it lacks is memory for nothing */
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -226,14 +228,19 @@ static uint64_t most(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/*
- * Do most bytes of the huge pages that copies into @m touch, as far as they are its own, come from them? Copies follow each other as maps do; *@at is the first that may be
- * in @m. @full: is that so of the whole mapping?
- */
-static bool is_dense(const struct plan_map *m, uint32_t *at, bool *full)
+/** struct filling - what comes into a mapping. */
+struct filling {
+	uint64_t bytes;
+	uint64_t
+		touched; /* bytes of the huge pages that it touches, as far as these are the mapping's own */
+};
+
+/* Copies follow each other as maps do; *@at is the first that may be in @m. */
+static struct filling filling_of(const struct plan_map *m, uint32_t *at)
 {
 	const struct plan_copy *c = plan_copies();
-	uint64_t bytes = 0, touched = 0, last = m->address, end = m->address + m->length;
+	uint64_t last = m->address, end = m->address + m->length;
+	struct filling f = { 0 };
 
 	while (*at < plan->n_copies && c[*at].to < m->address)
 		++*at;
@@ -241,20 +248,24 @@ static bool is_dense(const struct plan_map *m, uint32_t *at, bool *full)
 		uint64_t first = most(c[i].to & ~(HUGE_PAGE - 1), last);
 
 		last = least((c[i].to + c[i].length + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), end);
-		bytes += c[i].length;
-		touched += last - least(first, last);
+		f.bytes += c[i].length;
+		f.touched += last - least(first, last);
 	}
-	*full = bytes >= m->length / 8 * 7;
-	return bytes >= HUGE_PAGE && bytes >= touched / 8 * 7;
+	return f;
 }
 
-/* What is dense is filled as fast as memory goes, and forked by the two megabytes. */
+/* What is dense is filled as fast as memory goes, and forked by the two megabytes; what is smaller, by many pages. */
 static long make_map(const struct plan_map *m, uint32_t *at)
 {
-	bool full = false, dense = m->length >= HUGE_PAGE && is_dense(m, at, &full);
+	const struct filling f = filling_of(m, at);
+	const bool dense = f.bytes >= HUGE_PAGE && f.bytes >= f.touched / 8 * 7;
 	long rc;
 
-	if (dense && full && m->grows_down == 0 && stock_give(m->address, m->length))
+	if (m->grows_down == 0 && dense && f.bytes >= m->length / 8 * 7 &&
+		stock_give(m->address, m->length))
+		return 0;
+	if (m->grows_down == 0 && !dense && f.bytes >= PIECE_LEAST && m->length <= PIECE_MOST &&
+		f.bytes >= m->length / 4 * 3 && stock_give_piece(m->address, m->length))
 		return 0;
 	rc = bare_map(m->address, m->length, 3,
 		2 | 0x4000 /* PRIVATE | NORESERVE */ | (m->grows_down != 0 ? 0x100 : 0));

@@ -18,11 +18,17 @@ void stock_want(uint64_t mebibytes);
 bool stock_grow(void);
 
 /**
- * stock_give() - map memory of the stock at @address, of which nothing is mapped yet: zeros, to be read and written, MADV_HUGEPAGE.
+ * stock_give() - map memory of the stock at @address, of which nothing is mapped yet: zeros, to be read and written, huge pages as far as they fit.
  * @length: bytes, whole pages.
- * Return: whether it is there; otherwise nothing has changed: of the stock it would have got no two mebibytes, or something is mapped there.
+ * Return: whether it is there; otherwise nothing is: of the stock it would have got no two mebibytes, or something is mapped there.
  */
 bool stock_give(uint64_t address, uint64_t length);
+
+/**
+ * stock_give_piece() - the same of less than huge pages, which it makes where there are none left: pages that lie in one huge page are there at once instead of one by one, and from Linux 6.9 on
+ * fork(2) and exit take many of them in one step, though each has an entry of its own.
+ */
+bool stock_give_piece(uint64_t address, uint64_t length);
 
 /** stock_drop() - what is left goes back to the machine, and none is made any more. */
 void stock_drop(void);
