@@ -189,35 +189,28 @@ int forker_go(int sock, int parent, const struct fork_listening *listening, int 
 	return rc;
 }
 
-int forker_begin(const struct fork_place *place, struct err *err)
+int forker_fork(const struct fork_place *place, struct forked *ret, struct err *err)
 {
 	cleanup_fd int sock = fdpass_connect(place->template_path);
-	int rc;
-
-	if (sock < 0)
-		return err_raise_sys(err, sock, "connect to the template");
-	rc = send_order(sock, place);
-	return rc < 0 ? err_raise_sys(err, rc, "order the fork") : TAKE_FD(sock);
-}
-
-int forker_fork(int sock, const struct fork_listening *listening, bool hold, struct forked *ret,
-	struct err *err)
-{
-	const struct template_message m = { .kind = TEMPLATE_PLACE };
-	struct talk talk = { sock, -1, listening, &ret->listener };
+	struct talk talk = { sock, -1, &place->listening, &ret->listener };
 	int rc;
 
 	*ret = (struct forked){ .parent = -1, .listener = -1 };
-	/* where it is gone, what it said before tells why */
-	(void)!fdpass_send(sock, &m, sizeof(m), NULL, 0);
-	rc = ret->parent = talk.parent = meet_parent(&talk, &ret->pid, err);
-	if (rc >= 0)
-		rc = collect(&talk, hold ? TEMPLATE_READY : TEMPLATE_RUNNING, ret, err);
+	if (sock < 0)
+		return err_raise_sys(err, sock, "connect to the template");
+	rc = send_order(sock, place);
+	if (rc < 0)
+		return err_raise_sys(err, rc, "order the fork");
+	ret->parent = talk.parent = meet_parent(&talk, &ret->pid, err);
+	rc = ret->parent < 0
+		     ? ret->parent
+		     : collect(&talk, place->hold ? TEMPLATE_READY : TEMPLATE_RUNNING, ret, err);
 	if (rc < 0) {
 		fd_close(&ret->parent);
 		fd_close(&ret->listener);
+		return rc;
 	}
-	return rc;
+	return TAKE_FD(sock);
 }
 
 int forker_hear(int sock, struct template_message *ret)

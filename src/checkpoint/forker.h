@@ -36,6 +36,7 @@ struct fork_place {
 	bool landlock, single_id;
 	bool hold; /* they wait for forker_go() */
 	bool wipe; /* what fork(2) would wipe (MADV_WIPEONFORK) is empty */
+	struct fork_listening listening;
 };
 
 /** struct fork_root - a process whose parent is outside. */
@@ -53,17 +54,10 @@ struct forked {
 };
 
 /**
- * forker_begin() - have the template begin a fork for @place. What comes of it waits for forker_fork(), and ends with the socket: beside it the sandbox may be made complete.
- * Return: the socket to T', owned by the caller, or an error.
+ * forker_fork() - fork the template into @place; its processes run when this returns, or, to be held, are complete and wait for forker_go().
+ * Return: the socket to T', owned by the caller, or an error; then some may have run, unless they were to be held, and @ret holds no descriptor.
  */
-int forker_begin(const struct fork_place *place, struct err *err) attr_must_use;
-
-/**
- * forker_fork() - the sandbox of forker_begin() can be entered: its processes run when this returns, or, with @hold of its place, are complete and wait for forker_go().
- * @sock: from there. Return: 0, or an error; then some may have run, unless they were to be held, and @ret holds no descriptor.
- */
-int forker_fork(int sock, const struct fork_listening *listening, bool hold, struct forked *ret,
-	struct err *err) attr_must_use;
+int forker_fork(const struct fork_place *place, struct forked *ret, struct err *err) attr_must_use;
 
 /**
  * forker_go() - let the processes behind @sock run. @parent: from forker_fork(), borrowed; @listener: the same, the keeper's. @ret_loading: whether some of their memory is still to come, of which forker_hear() will tell.

@@ -4,7 +4,7 @@
  *
  *   source's keeper:  ALLOW (pids follow; not answered) ; then the dumper on the same connection: while they run GATHER -> DONE and LEND -> DONE + [memory], any number of times; when they stand still SAME -> struct template_likeness; FILL + [image, plan] -> DONE, or POINT + the same: the
  *                     memory is left where it is, for SAVE alone. Until something has come of it, ALLOW begins anew. Before either, MEMORY + [memory of each] -> DONE, any number of times
- *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'] ; PLACE, when the sandbox can be entered -> TELLS + [listener] (not where nobody may listen), ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
+ *   fork's keeper:    FORK + descriptors -> BEGUN + [pidfd of T'], TELLS + [listener] (not where nobody may listen), ROOT for each root, READY -> GO -> RUNNING ; later ENDED -> REAP for each root
  *   job that saves:   SAVE + [slots, for each coder: pipe, credit] -> DONE, with the sizes of image, plan and pages: a clone of the template puts these into slots, piece by piece (TEMPLATE_PIECE)
  *   job that loads:   LOAD + [image, plan, slots, for each coder: pipe, credit] -> DONE: the pages come out of slots instead of a process (struct template_pages)
  *                     ATTACH + [image, plan, lengths of chunks, struct template_first of places, requests, slots, for each coder: pipe, credit] -> DONE: as LOAD, but pages come, chunk by chunk, when their number has been written to requests. One
@@ -25,7 +25,8 @@
 enum template_message_kind {
 	TEMPLATE_ALLOW = 1,
 	TEMPLATE_FILL,
-	TEMPLATE_GO = 4, /* 3: a FORK without PLACE, by keepers of an older version */
+	TEMPLATE_FORK,
+	TEMPLATE_GO,
 	TEMPLATE_REAP,
 	TEMPLATE_SAVE,
 	TEMPLATE_LOAD,
@@ -35,8 +36,6 @@ enum template_message_kind {
 	TEMPLATE_ATTACH,
 	TEMPLATE_LEND,
 	TEMPLATE_SAME,
-	TEMPLATE_FORK,
-	TEMPLATE_PLACE,
 	TEMPLATE_DONE = 100,
 	TEMPLATE_FAILED,
 	TEMPLATE_ROOT,

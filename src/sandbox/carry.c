@@ -413,8 +413,6 @@ void carried_fini(struct carried *c)
 {
 	for (size_t i = 0; i < c->n_slots; i++)
 		fd_close(&c->slots[i]);
-	if (c->execs.next == NULL)
-		return;
 	list_for_each (&c->execs, pos, next)
 		exec_free(list_entry(pos, struct exec, node));
 }

@@ -48,7 +48,7 @@ struct carried {
 int carry_load(const struct box *box, const struct buf *in, struct carried *c,
 	struct err *err) attr_must_use;
 
-/** carried_fini() - close and free what is still in @c. Zeroed it may be too. */
+/** carried_fini() - close and free what is still in @c. */
 void carried_fini(struct carried *c);
 
 #endif

@@ -18,7 +18,6 @@
 #include "checkpoint/first.h"
 #include "codec/frame.h"
 #include "sandbox/box.h"
-#include "sandbox/carry.h"
 #include "sandbox/exec.h"
 #include "sandbox/learned.h"
 #include "sandbox/meter.h"
@@ -470,33 +469,8 @@ void keeper_state_path(const struct keeper *k, const char *template, char path[P
  */
 int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns,
 	struct err *err) attr_must_use;
-
-/** struct coming - processes of a template on their way into the sandbox. coming_fini() in any case; what has not come by then never does. */
-struct coming {
-	struct carried carried;
-	int sock;        /* to their parent, who waits for the sandbox; -1 = nothing comes */
-	int starter;     /* to who will start programs beside them */
-	bool held, wipe; /* as of struct fork_place */
-};
-
-#define COMING_NONE \
-	{ \
-		.sock = -1, .starter = -1 \
-	}
-
-/** coming_fini() - give up what has not come. */
-void coming_fini(struct coming *coming);
-
-/**
- * keeper_restore_begin() - if the @request to start the sandbox wants them now: have the processes of the template that it names get ready beside what is still to be done to the sandbox of @spec. Behind keeper_expect().
- * Return: 0 or an error.
- */
-int keeper_restore_begin(struct keeper *k, const json_t *request, const struct spec *spec,
-	struct coming *coming, struct err *err) attr_must_use;
-
-/** keeper_restore() - when the sandbox is started: make the processes, and, unless they are held, let them run. @ret: their execs. Return: 0 or an error. */
-int keeper_restore(
-	struct keeper *k, struct coming *coming, json_t **ret, struct err *err) attr_must_use;
+/** keeper_restore() - when the sandbox is started: make the processes of the template that @request names, and let them run. @ret: their execs. Return: 0 or an error. */
+int keeper_restore(struct keeper *k, const json_t *request, json_t **ret, struct err *err);
 
 /* --- keeper_devices.c --- */
 

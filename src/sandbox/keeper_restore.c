@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sandbox/keeper_restore.c - the keeper of a sandbox that begins with the processes of a template (docs/design/0006), be it a fork, a rewind or a resume: `start` is told of the
- * template, and has them made and run; or, for a resume, they are made by `restore`, when the template has its memory, and held until `go`. Their parent, a clone of the template, is made beside the sandbox, which it waits for; afterwards it tells of
- * their ends. keeper_live.c is the other side: how they came into the template.
+ * template, and has them made and run; or, for a resume, they are made by `restore`, when the template has its memory, and held until `go`. Afterwards their parent, a clone of the template, tells of their ends. keeper_live.c is the other
+ * side: how they came into the template.
  */
 #include "base/fault.h"
 #include "checkpoint/forker.h"
+#include "sandbox/carry.h"
 #include "sandbox/filters.h"
 #include "sandbox/keeper.h"
 #include "sys/file.h"
@@ -45,18 +46,18 @@ static void hear(void *ctx, int *listener)
 	keeper_read_told(ctx, listener);
 }
 
-/* @spec: of the sandbox, which need not be started yet. @starter: end of who starts programs afterwards. Return: the socket to their parent, or an error. */
-static int begin_fork(const struct keeper *k, const struct spec *spec, const char *path,
-	const struct carried *c, int starter, const struct coming *how, struct err *err)
+/* Return: the socket to their parent, or an error. */
+static int fork_into(struct keeper *k, const char *path, const struct carried *c, int starter,
+	bool hold, bool wipe, struct forked *ret, struct err *err)
 {
 	const bool learns = filter_learns(k->config.rootless);
-	const struct filter *filter = filter_for(spec->profile),
-			    *told = filter_told(spec->profile, learns);
+	const struct filter *filter = filter_for(k->box.spec.profile),
+			    *told = filter_told(k->box.spec.profile, learns);
 	int leaves[TEMPLATE_LEAVES_MAX], tasks[CGROUP_V1_COUNT], rc;
 	cleanup_fd int group = cgroup_keeper_open(&k->box.cgroup);
 	/* only a resume is held, and may have something to load behind it */
 	cleanup_fd int loader =
-		how->held ? cgroup_loader_open(&k->box.cgroup, spec->limits.cpu_millis) : -1;
+		hold ? cgroup_loader_open(&k->box.cgroup, k->box.spec.limits.cpu_millis) : -1;
 	cleanup_fd int init = raw_pidfd_open(k->box.init_pid);
 	cleanup_fd int pids = box_namespace(&k->box, "pid");
 	cleanup_fd int cgroups = box_namespace(&k->box, "cgroup");
@@ -84,17 +85,26 @@ static int begin_fork(const struct keeper *k, const struct spec *spec, const cha
 		.told_error = filter_told_error(),
 		.listen = filter_tells(),
 		.learns = learns,
-		.landlock = spec->profile != PROFILE_DEBUG,
+		.listening = { hear, k },
+		.landlock = k->box.spec.profile != PROFILE_DEBUG,
 		.single_id = k->config.single_id,
-		.hold = how->held,
-		.wipe = how->wipe };
+		.hold = hold,
+		.wipe = wipe };
 	int n_tasks = cgroup_v1_tasks(&k->box.cgroup, tasks);
 
 	place.n_tasks = n_tasks > 0 ? (size_t)n_tasks : 0;
 	rc = open_leaves(&k->box, c, leaves, &place.n_leaves);
 	if (rc == 0 && n_tasks < 0)
 		rc = n_tasks;
-	rc = rc < 0 ? err_raise_sys(err, rc, "open the control groups") : forker_begin(&place, err);
+	rc = rc < 0 ? err_raise_sys(err, rc, "open the control groups")
+		    : forker_fork(&place, ret, err);
+	if (rc >= 0) {
+		fd_close(&k->told.listeners[LISTENER_FORKED]);
+		k->told.listeners[LISTENER_FORKED] = ret->listener;
+		k->fork_pid = ret->pid;
+		k->fork_parent = hold ? TAKE_FD(ret->parent) : -1;
+		fd_close(&ret->parent);
+	}
 	for (size_t i = 0; i < place.n_leaves; i++)
 		(void)close(leaves[i]);
 	for (size_t i = 0; i < place.n_tasks; i++)
@@ -169,84 +179,58 @@ int keeper_expect(struct keeper *k, const json_t *request, uint64_t *ret_back_ns
 	return 0;
 }
 
-void coming_fini(struct coming *coming)
+/* @hold: they wait for `go`. Else some may have run when it fails. @wipe: as of struct fork_place. */
+static int restore(
+	struct keeper *k, const char *template, bool hold, bool wipe, json_t **ret, struct err *err)
 {
-	fd_close(&coming->sock);
-	fd_close(&coming->starter);
-	carried_fini(&coming->carried);
-}
-
-static int begin(struct keeper *k, const struct spec *spec, const char *template,
-	struct coming *coming, struct err *err)
-{
+	struct forked forked;
+	struct carried carried = { 0 };
 	char path[PATH_MAX];
-	int pair[2], rc;
+	int rc, pair[2];
 
 	(void)fault("live.restore.begun");
-	rc = carry_load(&k->box, &k->expected, &coming->carried, err);
+	rc = carry_load(&k->box, &k->expected, &carried, err);
 	buf_free(&k->expected);
-	if (rc < 0)
-		return rc;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_raise_sys(err, -errno, "make a socket pair");
-	coming->starter = pair[0];
 	template_path(k->config.run, template, path, sizeof(path));
-	coming->sock = begin_fork(k, spec, path, &coming->carried, pair[1], coming, err);
-	(void)close(pair[1]);
-	return coming->sock < 0 ? coming->sock : 0;
-}
-
-int keeper_restore_begin(struct keeper *k, const json_t *request, const struct spec *spec,
-	struct coming *coming, struct err *err)
-{
-	const char *template;
-
-	if (!json_is_true(json_object_get(request, "restore")))
-		return 0;
-	template = keeper_template_of(request, err);
-	coming->wipe = json_is_true(json_object_get(request, "wipe"));
-	return template != NULL ? begin(k, spec, template, coming, err) : -EINVAL;
-}
-
-int keeper_restore(struct keeper *k, struct coming *coming, json_t **ret, struct err *err)
-{
-	const struct fork_listening listening = { hear, k };
-	struct forked forked;
-	int rc;
-
-	/* those who bring it back are in it for a while */
-	box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
-	rc = forker_fork(coming->sock, &listening, coming->held, &forked, err);
-	fd_close(&k->box.timens); /* who is in it keeps it */
-	box_lend(&k->box, 0, 0);
-	change_starter(k, TAKE_FD(coming->starter));
+	if (rc == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		rc = err_raise_sys(err, -errno, "make a socket pair");
+	if (rc == 0) {
+		/* those who bring it back are in it for a while */
+		box_lend(&k->box, TEMPLATE_PIDS_MAX, 0);
+		rc = fork_into(k, path, &carried, pair[1], hold, wipe, &forked, err);
+		fd_close(&k->box.timens); /* who is in it keeps it */
+		box_lend(&k->box, 0, 0);
+		k->fork_sock = rc;
+		(void)close(pair[1]);
+		change_starter(k, pair[0]);
+	}
 	(void)fault("live.restore.running");
-	if (rc < 0)
-		return rc;
-	k->fork_sock = TAKE_FD(coming->sock);
-	fd_close(&k->told.listeners[LISTENER_FORKED]);
-	k->told.listeners[LISTENER_FORKED] = forked.listener;
-	k->fork_pid = forked.pid;
-	k->fork_parent = coming->held ? TAKE_FD(forked.parent) : -1;
-	fd_close(&forked.parent);
-	*ret = adopt(k, &coming->carried, &forked);
-	return 0;
+	if (rc >= 0)
+		*ret = adopt(k, &carried, &forked);
+	carried_fini(&carried);
+	return rc < 0 ? rc : 0;
+}
+
+int keeper_restore(struct keeper *k, const json_t *request, json_t **ret, struct err *err)
+{
+	const char *template = keeper_template_of(request, err);
+
+	return template != NULL ? restore(k, template, false,
+					  json_is_true(json_object_get(request, "wipe")), ret, err)
+				: -EINVAL;
 }
 
 void keeper_verb_restore(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
 	struct err err = { 0 };
-	cleanup(coming_fini) struct coming coming = COMING_NONE;
 	const char *template = keeper_template_of(request, &err);
 	json_t *execs = NULL;
 
-	coming.held = true;
 	if (template != NULL &&
 		(k->state != KEEPER_RUNNING || !list_empty(&k->execs) || k->expected.n == 0))
 		(void)err_raise(&err, ERR_STATE,
 			"sandbox '%s' is not fresh: nothing can be restored into it", k->id);
-	if (err.code == ERR_NONE && begin(k, &k->box.spec, template, &coming, &err) == 0 &&
-		keeper_restore(k, &coming, &execs, &err) == 0) {
+	if (err.code == ERR_NONE && restore(k, template, true, false, &execs, &err) == 0) {
 		keeper_hold_attended(k, json_object_get(request, "attended"));
 		keeper_reply(
 			c, id, json_pack("{s:i,s:o}", "fork_pid", k->fork_pid, "execs", execs));

@@ -62,7 +62,6 @@ static void verb_prepare(struct keeper *k, struct conn *c, json_int_t id, const 
 
 static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const json_t *request)
 {
-	cleanup(coming_fini) struct coming coming = COMING_NONE;
 	struct spec spec = { 0 };
 	struct err err = { 0 };
 	json_t *execs = NULL;
@@ -88,9 +87,6 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 			k->box.foresight.wrong ? " wrongly" : "");
 	if (err.code == ERR_NONE && (k->box.awaits_processes || !box_suits(&k->box, &spec)))
 		keeper_drop_spare(k);
-	/* (of the spare one's group there may be one by the same name) */
-	if (err.code == ERR_NONE)
-		(void)!keeper_restore_begin(k, request, &spec, &coming, &err);
 	rc = err.code == ERR_NONE ? box_start(&k->box, &spec, &err) : -EINVAL;
 	if (rc == 0) {
 		keeper_move(k, KEEPER_RUNNING);
@@ -98,9 +94,9 @@ static void verb_start(struct keeper *k, struct conn *c, json_int_t id, const js
 		meter_start(&k->memory, clock_now_ns());
 		keeper_event(k, "sandbox.started", NULL,
 			json_pack("{s:i}", "init_pid", k->box.init_pid));
-		if (coming.sock >= 0) {
+		if (json_is_true(json_object_get(request, "restore"))) {
 			box_started(&k->box);
-			rc = keeper_restore(k, &coming, &execs, &err);
+			rc = keeper_restore(k, request, &execs, &err);
 			keeper_hold_attended(k, json_object_get(request, "attended"));
 		}
 	}

@@ -60,7 +60,6 @@ INSIDE = [
     "live.fork.left",
     "live.fork.opened",
     "live.fork.tids",
-    "live.fork.waiting",
     "live.opener.begun",
     "live.process.confined",
     "live.process.made",

@@ -658,8 +658,6 @@ BARE_NORETURN void fork_main(void)
 	introduce();
 	lazy_start();
 	creds_leave_keyring();
-	bare_fault("live.fork.waiting");
-	wait_for(TEMPLATE_PLACE);
 	enter_sandbox();
 	bare_fault("live.fork.entered");
 	confine();
