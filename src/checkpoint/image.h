@@ -16,25 +16,25 @@
 #define IMAGE_MAGIC 0x494d4143U /* "CAMI" */
 #define PLAN_MAGIC  0x4c504143U /* "CAPL" */
 #define IMAGE_VERSION \
-	12U /* grows, too, with what a dumper and a template say to each other (template_wire.h) */
+	13U /* grows, too, with what a dumper and a template say to each other (template_wire.h) */
 
 /*
- * Addresses of the restorer. Above 2^46, where allocators that choose addresses at random stay, and below where the kernel puts programs
- * (0x555555554000). A program with a mapping in here is refused.
+ * Addresses of the restorer. Above 2^46, below which allocators choose addresses at random, and what they may reserve there (V8: a terabyte, and what guards it), and below where the kernel
+ * puts programs (0x555555554000). A program with a mapping in here is refused.
  */
-#define WINDOW_START   0x400000000000ULL /* the program cay-template is linked here */
-#define WINDOW_RESIDUE 0x408000000000ULL /* last instructions and signal frames: stay mapped */
-#define WINDOW_SHARED  0x409000000000ULL /* struct between the processes of one fork */
-#define WINDOW_IMAGE   0x40a000000000ULL
-#define WINDOW_PLAN    0x40b000000000ULL
-#define WINDOW_FILTER  0x40c000000000ULL
+#define WINDOW_START   0x420000000000ULL /* the program cay-template is linked here */
+#define WINDOW_RESIDUE 0x428000000000ULL /* last instructions and signal frames: stay mapped */
+#define WINDOW_SHARED  0x429000000000ULL /* struct between the processes of one fork */
+#define WINDOW_IMAGE   0x42a000000000ULL
+#define WINDOW_PLAN    0x42b000000000ULL
+#define WINDOW_FILTER  0x42c000000000ULL
 #define WINDOW_COPY \
-	0x40d000000000ULL /* while the template moves itself; later the stacks of new threads */
+	0x42d000000000ULL /* while the template moves itself; later the stacks of new threads */
 #define WINDOW_VDSO \
-	0x40e000000000ULL /* vvar and vDSO, as the kernel put them, until each process moves them */
-#define WINDOW_STOCK 0x410000000000ULL /* memory that the template has made ahead of time */
-#define WINDOW_STASH 0x420000000000ULL /* the memory of all processes, each in its own range */
-#define WINDOW_END   0x540000000000ULL
+	0x42e000000000ULL /* vvar and vDSO, as the kernel put them, until each process moves them */
+#define WINDOW_STOCK 0x430000000000ULL /* memory that the template has made ahead of time */
+#define WINDOW_STASH 0x440000000000ULL /* the memory of all processes, each in its own range */
+#define WINDOW_END   0x550000000000ULL
 
 #define RESIDUE_FRAME_SIZE 16384U /* per thread: ucontext, siginfo, XSAVE area */
 #define RESIDUE_XSAVE      1024U  /* where in it the last of them begins, and goes to its end */

@@ -197,3 +197,30 @@ def test_what_is_watched_has_the_number_of_a_link(instance):
         fork = fork_live(instance, box)[0]
         for one in (fork, box):
             equal(ask(instance, one, run, "new"), "new\n")
+
+
+# As V8 does: a terabyte at a random place below 2^46, of which this one is the last. It has a page at its beginning and one at its end.
+RESERVES = """
+import ctypes, sys
+BEGIN, LENGTH = (1 << 46) - 4096, 1 << 40
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+assert libc.mmap(BEGIN, LENGTH, 0, 0x104022, -1, 0) == BEGIN, ctypes.get_errno()  # PRIVATE | ANONYMOUS | NORESERVE | FIXED_NOREPLACE
+ends = [BEGIN, BEGIN + LENGTH - 4096]
+for at in ends:
+    assert libc.mprotect(ctypes.c_void_p(at), 4096, 3) == 0
+    ctypes.memset(at, 65, 10)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(*(ctypes.string_at(at, 10).decode() for at in ends), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_a_reservation_that_reaches_over_2_46(instance):
+    with instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", RESERVES)
+        fork = fork_live(instance, box)[0]
+        for each in (box, fork):
+            equal(ask(instance, each, run, ""), "AAAAAAAAAA AAAAAAAAAA\n")
+        instance.remove(fork)

@@ -24,6 +24,7 @@ POINTS = [
     "catalogue.commit.before",
     "catalogue.get.before",
     "catalogue.put.before",
+    "cayd.catalogue.made",
     "events.flush.before",
     "exec.ask.sent",
     "exec.create.committed",
@@ -74,7 +75,7 @@ POINTS = [
 ]
 # Kill at these hits of a point. What every step passes is killed in many steps.
 HITS = (1, 2, 3)
-MANY = {"catalogue.commit.before": (1, 2, 3, 5, 8, 12, 17, 23), "catalogue.put.before": (1, 2, 4, 7, 11, 16, 22), "events.flush.before": (1, 3, 6, 10, 15)}
+MANY = {"catalogue.commit.before": (1, 2, 3, 5, 8, 12, 17, 23), "catalogue.put.before": (1, 2, 4, 7, 11, 16, 22), "cayd.catalogue.made": (1,), "events.flush.before": (1, 3, 6, 10, 15)}
 
 
 class Scenario:

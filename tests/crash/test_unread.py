@@ -22,8 +22,8 @@ def unread(function, *args, **kwargs):
     contains(error.message, "read catalogue")
 
 
-def again(instance, hit=1):
-    """Another server, which cannot read the row that it looks for at the @hit-th time."""
+def again(instance, hit=2):
+    """Another server, which cannot read the row that it looks for at the @hit-th time. The first is for its start: where the journal ended."""
     instance.stop()
     instance.start(CAY_FAULT=f"catalogue.get.before:{hit}=error")
 
