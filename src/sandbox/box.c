@@ -402,8 +402,10 @@ static int prepare_expected(struct box *box, const struct box_ahead *ahead, stru
 		rc = set_disk_limit(box, expect, err);
 	if (rc < 0 && err->code == ERR_UNSUPPORTED)
 		rc = 0;
+	if (rc < 0)
+		return rc;
 	numbers_skip(box->live, expect);
-	return rc == 0 ? set_root(box, expect, ahead, live, err) : rc;
+	return set_root(box, expect, ahead, live, err);
 }
 
 /* @shown: the limits that the builder was told; NULL: the mounts are in place. @places: the starter is only to place mounts. */

@@ -7,6 +7,7 @@
 #define ROOM              (64UL << 30) /* addresses, of which memory is only what has been made */
 #define MADV_DONTNEED     4
 #define MADV_POPULATE     23 /* for writing */
+#define MADV_HUGEPAGE     14
 #define MADV_COLLAPSE     25
 #define MREMAP_TO_ADDRESS 3 /* MAYMOVE | FIXED */
 
@@ -81,7 +82,8 @@ static bool move(uint64_t from, uint64_t address, uint64_t length)
 bool stock_give(uint64_t address, uint64_t length)
 {
 	/* page tables are moved whole where both ends stand alike within two megabytes */
-	uint64_t from = up(given) + address % HUGE_PAGE, to = from + length;
+	const uint64_t from = up(given) + address % HUGE_PAGE, to = from + length;
+	const bool is_there = to <= made;
 
 	if (up(from) + HUGE_PAGE > made || up(from) + HUGE_PAGE > to || to > ROOM)
 		return false;
@@ -89,7 +91,12 @@ bool stock_give(uint64_t address, uint64_t length)
 	if (to < made)
 		forget_edge(to);
 	given = up(to);
-	return move(from, address, length);
+	if (!move(from, address, length))
+		return false;
+	/* the rest is made when it is filled */
+	if (!is_there)
+		(void)CALL3(__NR_madvise, address, length, MADV_HUGEPAGE);
+	return true;
 }
 
 bool stock_give_piece(uint64_t address, uint64_t length)
