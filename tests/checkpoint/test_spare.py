@@ -110,10 +110,10 @@ def test_nobody_needs_it(instance):
 def test_what_is_larger_than_the_stock_is_of_huge_pages_too(instance):
     """Made ahead was what a small program took: fork() would copy the tables of the rest page by page."""
     with instance.sandbox() as small, instance.sandbox() as box:
-        start(instance, small, "/usr/bin/python3", "-c", "print('ready', flush=True)\ninput()")
+        start(instance, small, "/usr/bin/python3", "-c", "held = bytearray(b'x' * (10 << 20))\nprint('ready', flush=True)\ninput()")
         run = start(instance, box, "/usr/bin/python3", "-c", PROGRAM)
         snapshot(instance, small)
-        cay.wait_until(lambda: spares(instance) and resident(spares(instance)[0]) >= 4 * MIB, 30, "there is a spare template")
+        cay.wait_until(lambda: spares(instance) and resident(spares(instance)[0]) >= 12 * MIB, 30, "there is a spare template")
         [template] = spares(instance)
         fork = forked(instance, snapshot(instance, box))
         equal(ask(instance, fork, run, "0").split(), digests())
