@@ -32,7 +32,10 @@
 	0x42d000000000ULL /* while the template moves itself; later the stacks of new threads */
 #define WINDOW_VDSO \
 	0x42e000000000ULL /* vvar and vDSO, as the kernel put them, until each process moves them */
+#define WINDOW_CHUNKS \
+	0x42f000000000ULL /* of memory from disk: the table of lengths, while it is read */
 #define WINDOW_STOCK 0x430000000000ULL /* memory that the template has made ahead of time */
+#define WINDOW_PULL  WINDOW_STOCK      /* who takes memory from disk has no stock, but tables */
 #define WINDOW_STASH 0x440000000000ULL /* the memory of all processes, each in its own range */
 #define WINDOW_END   0x550000000000ULL
 

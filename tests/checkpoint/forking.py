@@ -3,10 +3,21 @@
 
 import contextlib
 import os
+import re
 
 from lib import cay
 
 STDOUT, STDERR, STATUS = 5, 6, 7
+
+
+def window_of_the_restorer():
+    """From where to where no program's memory can be: src/checkpoint/image.h."""
+    with open(os.path.join(cay.TOP, "src", "checkpoint", "image.h"), encoding="utf-8") as f:
+        text = f.read()
+    return tuple(int(re.search(rf"#define WINDOW_{end}\s+(0x[0-9a-f]+)ULL", text)[1], 16) for end in ("START", "END"))
+
+
+WINDOW = window_of_the_restorer()
 
 
 def put(instance, box, path, text):

@@ -8,19 +8,21 @@ from lib import cay
 from lib.case import contains, equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, wait_output  # noqa: E402
+from forking import WINDOW, ask, fork_live, wait_output  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
 
+# Where no program that was just restored has anything still, so that it is not asked once more.
+WITHIN = WINDOW[0] + (1 << 40)
 # Each comes and goes by itself; a child shares nothing with it.
-PROGRAM = """
+PROGRAM = f"""
+WITHIN, PAGE = {WITHIN:#x}, 4096
 import ctypes, mmap, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-WINDOW, PAGE = 0x4100_0000_0000, 4096
 held = []
 def beyond():
     fd = os.open("/var/tmp/gone", os.O_RDWR | os.O_CREAT)
@@ -39,10 +41,10 @@ def hollow():
 def hollow_end():
     assert libc.munmap(held.pop(), 2 << 30) == 0
 def window():
-    at = libc.mmap(WINDOW, PAGE, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000, -1, 0)
-    assert at == WINDOW, at
+    at = libc.mmap(WITHIN, PAGE, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000, -1, 0)
+    assert at == WITHIN, at
 def window_end():
-    assert libc.munmap(WINDOW, PAGE) == 0
+    assert libc.munmap(WITHIN, PAGE) == 0
 def half():
     held.append(libc.mmap(None, 2 * PAGE, 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, 0))
     assert libc.munmap(held[-1], PAGE) == 0
@@ -62,7 +64,7 @@ for line in sys.stdin:
 REFUSED = {
     "beyond": "it maps '/var/tmp/gone (deleted)' beyond its end",
     "hollow": "it maps '/var/tmp/hollow (deleted)', and files that were removed are more than 1024 MiB large",
-    "window": "it has memory at 410000000000, where the restorer must be",
+    "window": f"it has memory at {WITHIN:x}, where the restorer must be",
     "half": "it maps a part of shared memory at",
 }
 # Of a capture that is refused nothing of this happens: what runs again, what is copied.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Suspended to disk and brought back: the same processes, each byte once, and nothing of them anywhere in between. (Real programs at work: test_live_programs.py.)"""
 
+import ast
 import concurrent.futures
 import contextlib
 import hashlib
@@ -19,7 +20,7 @@ from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, put, rootless, say, start, wait_output  # noqa: E402
+from forking import WINDOW, ask, fork_live, put, rootless, say, start, wait_output  # noqa: E402
 from programs import Redis, Repl, start_repl  # noqa: E402
 from suspending import drop_cache, forgotten, memories, resume, suspend, there_and_back  # noqa: E402
 
@@ -41,6 +42,38 @@ def test_python_with_state_and_threads_twice(instance):
         kinds = [e["type"] for e in instance.events(box) if e["type"].startswith("sandbox.") or e["type"] == "exec.ended"]
         equal([k for k in kinds if k in ("sandbox.suspended", "sandbox.resumed", "exec.ended", "sandbox.stopped")],
               ["sandbox.suspended", "sandbox.resumed", "sandbox.suspended", "sandbox.resumed"])
+
+
+# What it has mapped now and had not when it began, pages of memory that comes behind the answer among it.
+MAPPED = """
+import re, sys
+memory = bytearray(b"m") * (int(sys.argv[1]) << 20)
+def mapped():
+    with open("/proc/self/maps") as f:
+        return [(int(a, 16), int(b, 16)) for a, b in re.findall("^([0-9a-f]+)-([0-9a-f]+) ", f.read(), re.M)]
+mapped()
+first = mapped()
+print("ready", flush=True)
+for line in sys.stdin:
+    print([(a, b) for a, b in mapped() if not any(c <= a and b <= d for c, d in first)], memory.count(b"m") == len(memory), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_nothing_of_the_restorer_stays(instance):
+    """In the memory of whoever was resumed or forked, however often, but for the few pages that it was sent back from."""
+    with instance.sandbox() as box:
+        runs = [start(instance, box, "/usr/bin/python3", "-c", MAPPED, size) for size in ("1", "40")]
+        for n in range(3):
+            fork = fork_live(instance, box)[0]
+            for where in (box, fork)[n == 0 :]:
+                for run in runs:
+                    added, whole = ast.literal_eval(ask(instance, where, run, "").replace("] ", "], "))
+                    assert whole
+                    assert added and all(WINDOW[0] <= a and b <= WINDOW[1] for a, b in added), [(hex(a), hex(b)) for a, b in added]
+                    assert sum(b - a for a, b in added) < 64 << 10, added
+            instance.remove(fork)
+            there_and_back(instance, box)
 
 
 COUNTER = """

@@ -5,9 +5,7 @@
 #include "prog/cay-template/lazy.h"
 #include "prog/cay-template/page_runs.h"
 
-#define WINDOW_CHUNKS 0x40f000000000ULL /* the table of lengths, while it is read */
-#define WINDOW_PULL   0x410000000000ULL /* what is reckoned from it, up to the stash */
-#define FDS_FIRST     200               /* above what a template has of its own */
+#define FDS_FIRST 200 /* above what a template has of its own */
 
 struct pull pull;
 
