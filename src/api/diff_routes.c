@@ -412,8 +412,12 @@ static int check_exec(struct apply *a, struct sandbox *fork, struct err *err)
 		return -EINVAL;
 	}
 	rc = exec_begin(e, request, err);
-	while (rc == 0 && !e->ended && !stream_has_left(http_stream(a->call->conn)))
+	while (rc == 0 && !e->ended && !a->call->srv->stopping &&
+		!stream_has_left(http_stream(a->call->conn)))
 		(void)waiters_wait(&e->changed, clock_now_ns() + NS_PER_S);
+	if (rc == 0 && !e->ended && a->call->srv->stopping)
+		rc = err_raise(err, ERR_SHUTTING_DOWN,
+			"the server ends while the command given with --if runs; nothing was applied");
 	if (rc == 0)
 		a->check = json_deep_copy(json_object_get(e->doc, "status"));
 	if (rc == 0 && (!str_eq(json_string_value(json_object_get(a->check, "status")) != NULL
@@ -445,6 +449,8 @@ static int apply_check(struct apply *a, struct err *err)
 	json_decref(config);
 	if (fork == NULL)
 		return -EIO;
+	/* a server that is killed meanwhile leaves it to the next one, which removes it */
+	(void)json_object_set_new(fork->doc, "for_check", json_true());
 	rc = sandbox_start(fork, NULL, true, err);
 	if (rc == 0) {
 		rc = check_exec(a, fork, err);
@@ -465,7 +471,8 @@ static int apply_locked(struct apply *a, json_t **ret, struct err *err)
 	a->from = side_of_sandbox(a->sb);
 	/* something that changes under us is applied from a snapshot; so is what was checked */
 	if (check || a->sb->keeper != NULL) {
-		a->snapshot = snapshot_take(a->sb, &(struct snapshot_wish){ 0 }, err);
+		a->snapshot =
+			snapshot_take(a->sb, &(struct snapshot_wish){ .for_fork = true }, err);
 		if (a->snapshot == NULL)
 			return -EIO;
 		snapshot_hold(a->snapshot);

@@ -158,6 +158,7 @@ static int put_stream(struct api_call *call, struct job *job, struct err *err)
 	cleanup_buf struct buf part = BUF_INIT(1U << 20);
 	struct framelink *l = job_link(job);
 	ssize_t n;
+	int rc = 0;
 
 	for (;;) {
 		n = http_body_read(call->conn, &part);
@@ -165,14 +166,19 @@ static int put_stream(struct api_call *call, struct job *job, struct err *err)
 			break;
 		framelink_send(l, FRAME_STDIN, 0, part.p, part.n);
 		buf_reset(&part);
-		if (stream_drain(&l->s, HIGH_BYTES, clock_now_ns() + CALL_NS) < 0)
+		rc = stream_drain(&l->s, HIGH_BYTES, clock_now_ns() + CALL_NS);
+		if (rc < 0)
 			break;
 	}
-	if (n < 0) {
+	/* what came so far is not the file: the empty frame must not say that it is */
+	if (n < 0 || rc == -ETIMEDOUT) {
 		framelink_abort(l);
 		(void)!job_end(job, NULL, NULL);
-		return err_raise(err, ERR_INVALID,
-			"the body is malformed or incomplete; the file was not written");
+		return n < 0 ? err_raise(err, ERR_INVALID,
+				       "the body is malformed or incomplete; the file was not written")
+			     : err_raise(err, ERR_TIMEOUT,
+				       "nothing was taken of the body for %llu s; the file was not written",
+				       CALL_NS / NS_PER_S);
 	}
 	framelink_send(l, FRAME_STDIN, 0, NULL, 0);
 	return job_end(job, NULL, err);

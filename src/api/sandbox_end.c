@@ -19,15 +19,16 @@ static void terminate_execs(struct sandbox *sb, uint64_t grace_ms)
 {
 	uint64_t deadline = clock_now_ns() + grace_ms * NS_PER_MS;
 	unsigned char sig[4];
-	bool any = true;
+	bool any = false;
 
 	frame_put_u32(sig, 15);
 	list_for_each (&sb->execs, node, next) {
 		struct exec *e = list_entry(node, struct exec, node);
 
-		if (!e->ended)
-			framelink_send(
-				&sb->keeper->link, FRAME_SIGNAL, e->channel, sig, sizeof(sig));
+		if (e->ended)
+			continue;
+		framelink_send(&sb->keeper->link, FRAME_SIGNAL, e->channel, sig, sizeof(sig));
+		any = true;
 	}
 	while (any && sb->keeper != NULL && !sb->keeper->link.dead &&
 		waiters_wait(&sb->changed, deadline) == 0) {

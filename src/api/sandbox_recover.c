@@ -56,12 +56,13 @@ static bool is_restoring(const struct sandbox *sb, const char *what)
 	return doing != NULL && str_eq(doing, what);
 }
 
-/* Was it never answered for? Then nobody knows of it, and asking again must not find its name taken. */
+/* Was it never answered for? Then nobody knows of it, and asking again must not find its name taken. Nobody ever hears of that for a check. */
 static bool unborn(const struct sandbox *sb)
 {
 	bool no_command = json_object_get(sb->doc, "run") != NULL && list_empty(&sb->execs);
 
 	return no_command || is_restoring(sb, "fork") ||
+	       json_is_true(json_object_get(sb->doc, "for_check")) ||
 	       (sb->state == SANDBOX_CREATING && json_is_true(json_object_get(sb->doc, "unborn")));
 }
 

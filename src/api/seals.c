@@ -145,6 +145,18 @@ static bool was_durable(struct server *srv, const char *layer)
 	return false;
 }
 
+json_t *snapshot_unsynced(struct server *srv, const struct snapshot *s)
+{
+	json_t *found = json_array();
+	const json_t *layer;
+	size_t i;
+
+	json_array_foreach (json_object_get(s->doc, "layers"), i, layer)
+		if (!was_durable(srv, json_string_value(layer)))
+			(void)json_array_append(found, (json_t *)(uintptr_t)layer);
+	return found;
+}
+
 /* @sb is as before the snapshot. */
 static void unmake(struct sandbox *sb, const char *layer)
 {

@@ -41,7 +41,10 @@ const char *snapshot_name(const struct snapshot *s);
 /** snapshot_drop() - remove it for good, and the layers that nothing else needs. ERR_BUSY while it is used. Context: waits. */
 int snapshot_drop(struct server *srv, struct snapshot *s, struct err *err);
 
-/** snapshot_make_durable() - sync its layer, then say so in the catalogue. Context: waits. */
+/** snapshot_unsynced() - those of its layers of which no durable snapshot says that they are on the disk; a new reference. Where a sync writes one alone, all of them have to be. */
+json_t *snapshot_unsynced(struct server *srv, const struct snapshot *s);
+
+/** snapshot_make_durable() - sync its layers, then say so in the catalogue. Context: waits. */
 int snapshot_make_durable(struct server *srv, struct snapshot *s, struct err *err);
 
 /** snapshot_verify() - compare its layers with their manifests; the state becomes `verified` or `corrupt`. Return: 0 or an error. Context: waits. */

@@ -32,14 +32,13 @@ static int write_memory(struct server *srv, struct snapshot *s, struct err *err)
 
 static int make_durable(struct server *srv, struct snapshot *s, struct err *err)
 {
-	json_t *layers = json_pack("[O]", json_array_get(json_object_get(s->doc, "layers"), 0));
 	int rc = write_memory(srv, s, err);
 	json_t *event, *state;
 
 	if (rc == 0)
-		rc = job_run(srv, json_pack("{s:s,s:O}", "verb", "sync", "layers", layers), NULL,
-			NULL, NULL, err);
-	json_decref(layers);
+		rc = job_run(srv,
+			json_pack("{s:s,s:o}", "verb", "sync", "layers", snapshot_unsynced(srv, s)),
+			NULL, NULL, NULL, err);
 	if (rc < 0)
 		return rc;
 	state = json_incref(json_object_get(s->doc, "state"));

@@ -100,7 +100,7 @@ struct step {
 	char name[NAME_MAX + 1], old_name[24], new_name[24];
 	int target, parent, staging;
 	ino_t old_ino, new_ino;
-	int64_t mtime_ns; /* of the old entry; 0 = not compared */
+	int64_t mtime_ns, new_mtime_ns; /* of the old entry and the new one; 0 = not compared */
 	mode_t mode, was;
 };
 
@@ -132,6 +132,7 @@ static int step_open(const json_t *journal, size_t i, struct step *s)
 	s->old_ino = (ino_t)number(j, "old");
 	s->new_ino = (ino_t)number(j, "new");
 	s->mtime_ns = number(j, "mtime");
+	s->new_mtime_ns = number(j, "new_mtime");
 	s->mode = (mode_t)number(j, "mode");
 	s->was = (mode_t)number(j, "was");
 	(void)snprintf(s->old_name, sizeof(s->old_name), "o%zu", i);
@@ -175,8 +176,7 @@ static int is_expected(const struct step *s, const char *name)
 
 	if (fstatat(s->staging, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino != s->old_ino)
 		return -ESTALE;
-	if (s->mtime_ns != 0 &&
-		s->mtime_ns != (int64_t)st.st_mtim.tv_sec * (int64_t)NS_PER_S + st.st_mtim.tv_nsec)
+	if (s->mtime_ns != 0 && s->mtime_ns != apply_mtime_ns(&st))
 		return -ESTALE;
 	return holds_something(s->staging, name) ? -ESTALE : 0;
 }
@@ -210,19 +210,27 @@ static int undo_remove(const struct step *s)
 	return move(s->staging, s->old_name, s->parent, s->name, RENAME_NOREPLACE);
 }
 
+/* Is what the step put there as it was put there? If not the host went on from there, and it stays: it may be written to, and a directory be filled, by then. */
+static bool is_untouched(const struct step *s)
+{
+	struct stat st;
+
+	return fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_ino == s->new_ino &&
+	       (s->new_mtime_ns == 0 || s->new_mtime_ns == apply_mtime_ns(&st)) &&
+	       !holds_something(s->parent, s->name);
+}
+
 static int undo_replace(const struct step *s)
 {
-	ino_t staged = inode_at(s->staging, s->new_name), there = inode_at(s->parent, s->name);
-
-	if (staged == s->new_ino ||
-		there != s->new_ino) /* not done, or the host went on from there */
+	if (inode_at(s->staging, s->new_name) == s->new_ino || !is_untouched(s))
 		return 0;
 	return move(s->staging, s->new_name, s->parent, s->name, RENAME_EXCHANGE);
 }
 
 static int undo_add(const struct step *s)
 {
-	if (inode_at(s->staging, s->new_name) != 0 || inode_at(s->parent, s->name) != s->new_ino)
+	if (inode_at(s->staging, s->new_name) != 0 || !is_untouched(s))
 		return 0;
 	return move(s->parent, s->name, s->staging, s->new_name, RENAME_NOREPLACE);
 }
@@ -251,9 +259,7 @@ static bool is_as_before(const struct step *s)
 	struct stat st;
 
 	return s->old_ino != 0 && fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       st.st_ino == s->old_ino &&
-	       (s->mtime_ns == 0 || s->mtime_ns == (int64_t)st.st_mtim.tv_sec * (int64_t)NS_PER_S +
-							   st.st_mtim.tv_nsec);
+	       st.st_ino == s->old_ino && (s->mtime_ns == 0 || s->mtime_ns == apply_mtime_ns(&st));
 }
 
 /* Until a journal is settled what it took away is there, in every directory that it speaks of. A disk that is not mounted has neither, and a directory that was moved. */
@@ -501,6 +507,8 @@ static int do_all(const json_t *journal, json_t *known, bool *stuck, struct err 
 
 	if (rc == 0) {
 		rc = sync_targets(journal);
+		if (rc == 0)
+			rc = fault("store.apply.synced");
 		if (rc == 0)
 			return 0;
 		(void)err_raise_sys(err, rc, "write the changes to disk; nothing was applied");

@@ -2,16 +2,23 @@
 /**
  * DOC: store/apply.h - steps of an apply: a journal of renames that is done whole or undone whole (docs/design/0002 "Apply").
  *
- * A journal is JSON: {"id","sandbox","uid","gid","targets":[dir…],"steps":[{"tree","op","path" (hex),"old","new" (inodes),"mtime","mode","was","origin"?}…]}. Operations: `remove` (entry ->
+ * A journal is JSON: {"id","sandbox","uid","gid","targets":[dir…],"steps":[{"tree","op","path" (hex),"old","new" (inodes),"mtime","new_mtime"? (ns),"mode","was","origin"?}…]}. Operations: `remove` (entry ->
  * staging/oN), `replace` (staging/nN <-> entry), `add` (staging/nN -> entry), `mode`. Staging is <target>/.cay-apply-<id>.
  */
 #ifndef CAY_STORE_APPLY_H
 #define CAY_STORE_APPLY_H
 
+#include "base/clock.h"
 #include "store/diff.h"
 #include "store/job.h"
 
 #define APPLY_STAGING ".cay-apply-"
+
+/** apply_mtime_ns() - when it was last written to, in ns of the wall clock. */
+static inline int64_t apply_mtime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_mtim.tv_sec * (int64_t)NS_PER_S + st->st_mtim.tv_nsec;
+}
 
 /** apply_as() - act on files as @uid, @gid without any capability over them (0 = as root). Context: single-threaded. */
 int apply_as(uid_t uid, gid_t gid) attr_must_use;

@@ -241,7 +241,7 @@ static bool origin_moved(const struct plan *p, const struct change *c)
 
 	return n >= 0 && origin_stat(p->a.layers[p->a.n - 1].root, &o, (size_t)n, &st) == 1 &&
 	       ctime_ns(&st) >= decided_ns(p, c) &&
-	       !(S_ISDIR(st.st_mode) && (int64_t)ctime_ns(&st) == plan_mtime_ns(&st)) &&
+	       !(S_ISDIR(st.st_mode) && (int64_t)ctime_ns(&st) == apply_mtime_ns(&st)) &&
 	       !left_by_us(p, &st);
 }
 
@@ -347,7 +347,7 @@ static bool moved_since(const struct plan *p, const struct change *c)
 {
 	const struct stat *st = &c->before->st;
 
-	return !p->elsewhere && (int64_t)ctime_ns(st) != plan_mtime_ns(st) &&
+	return !p->elsewhere && (int64_t)ctime_ns(st) != apply_mtime_ns(st) &&
 	       ctime_ns(st) >= decided_ns(p, c) && !is_ours(p, c);
 }
 

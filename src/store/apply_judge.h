@@ -65,9 +65,4 @@ bool plan_can_apply(const struct found *f);
 /** plan_origin() - handle of the host's file that @f was copied up from; "" when there is none. Free it. */
 char *plan_origin(const struct plan *p, const struct found *f);
 
-static inline int64_t plan_mtime_ns(const struct stat *st)
-{
-	return (int64_t)st->st_mtim.tv_sec * (int64_t)NS_PER_S + st->st_mtim.tv_nsec;
-}
-
 #endif

@@ -230,6 +230,8 @@ static int stage_one(
 					 path)
 			       : err_raise_sys(err, rc, "stage '%s' in '%s'", path, p->target);
 	(void)json_object_set_new(step, "new", json_integer((json_int_t)st.st_ino));
+	if (S_ISREG(st.st_mode))
+		(void)json_object_set_new(step, "new_mtime", json_integer(apply_mtime_ns(&st)));
 	return 0;
 }
 

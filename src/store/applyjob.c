@@ -25,7 +25,7 @@ static void add_step(struct plan *p, const char *op, const char *path, const str
 		json_pack("{s:I, s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I}", "tree",
 			(json_int_t)p->tree, "origin", origin, "op", op, "path", apply_hex(path),
 			"old", there ? (json_int_t)old->st.st_ino : 0, "mtime",
-			old->kind == FOUND_FILE ? (json_int_t)plan_mtime_ns(&old->st) : 0, "new",
+			old->kind == FOUND_FILE ? (json_int_t)apply_mtime_ns(&old->st) : 0, "new",
 			(json_int_t)0, "mode", (json_int_t)mode, "was",
 			there ? (json_int_t)(old->st.st_mode & 07777) : 0));
 }

@@ -2,7 +2,9 @@
 """cay apply: the exact changes after review, or nothing at all."""
 
 import contextlib
+import http.client
 import os
+import threading
 import time
 
 from lib import cay
@@ -157,6 +159,27 @@ def test_a_check_decides(instance, tmp):
         equal((result["applied"], result["check"]["code"]), (True, 0))
         equal(tree(top)["a"][0], "two\n")
         assert "made-by-the-check" not in tree(top), "changes of the check itself were applied"
+
+
+def test_a_check_leaves_nothing_when_the_server_ends(fresh, tmp):
+    """Neither its sandbox nor the snapshot that it was of, whether the server is told to end or killed; one that is told so does not wait for the check."""
+    top = project(tmp)
+    with over(fresh, top) as box:
+        fresh.ok(box, "echo two > /p/a")
+        for end in (fresh.stop, fresh.kill):
+            errors = []
+            thread = threading.Thread(target=lambda: errors.append(raises((cay.ApiError, OSError, http.client.HTTPException), apply, fresh, box, if_argv=["sleep", "300"])))
+            thread.start()
+            cay.wait_until(lambda: [s["execs_running"] for s in fresh.get("/v1/sandboxes")["sandboxes"] if s["id"] != box] == [1], 30, "the check runs")
+            end()
+            thread.join()
+            if end == fresh.stop:
+                contains(errors[0].message, "nothing was applied")
+            fresh.start()
+            cay.wait_until(lambda: [s["id"] for s in fresh.get("/v1/sandboxes")["sandboxes"]] == [box], 30, "its sandbox is gone")
+            cay.wait_until(lambda: fresh.get("/v1/snapshots")["snapshots"] == [], 30, "its snapshot is gone")
+        equal(tree(top)["a"][0], "one\n")
+        equal(fresh.ok(box, "cat /p/a"), "two\n")
 
 
 def test_to_another_directory(instance, tmp):

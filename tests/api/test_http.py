@@ -4,10 +4,13 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 
-from lib import cay
-from lib.case import contains, equal
+from lib import cay, leaks
+from lib.case import contains, equal, require
+
+TIMEOUT = 180
 
 
 @contextlib.contextmanager
@@ -56,9 +59,40 @@ def test_who_only_ends_his_own_side_has_his_answer(instance, tmp):
                 seen += more
 
 
+@require("root")
+def test_a_file_of_which_nobody_takes_the_rest_is_not_written(instance):
+    """Its job stands still for longer than the server waits (a file system that does): what came so far is not the file."""
+    with instance.sandbox() as box:
+        instance.ok(box, "echo before > /root/f")
+        before = instance.own_processes()
+        size = 64 << 20
+        head = f"PUT /v1/sandboxes/{box}/files?path=/root/f HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: {size}\r\n\r\n"
+        with connected(instance, head.encode() + bytes(1 << 16)) as s:
+            def job():
+                return [pid for pid in set(instance.own_processes()) - set(before) if leaks.read(f"/proc/{pid}/cmdline").startswith("cay-keeper\0job")]
+            cay.wait_until(job, 20, "the job is there")
+            pid = job()[0]
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                s.settimeout(90)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    s.sendall(bytes(size - (1 << 16)))
+                answer = everything(s)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        contains(answer, b'"timeout"')
+        contains(answer, b"the file was not written")
+        cay.wait_until(lambda: not os.path.exists(f"/proc/{pid}"), 20, "the job has ended")
+        equal(instance.ok(box, "cat /root/f; ls -A /root | grep -v '^[.]\\(bash\\|prof\\)'"), "before\nf\n")
+
+
 def sockets(instance):
     pid = instance.get("/v1/version")["pid"]
-    return sum(os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:") for fd in os.listdir(f"/proc/{pid}/fd") if os.path.lexists(f"/proc/{pid}/fd/{fd}"))
+    found = 0
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found += os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:")
+    return found
 
 
 def test_who_has_gone_is_not_waited_for(tmp):

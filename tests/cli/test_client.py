@@ -512,6 +512,23 @@ def test_a_tree_is_copied_out_without_set_uid(tmp):
     equal(os.stat(os.path.join(tmp, "out", "h")).st_nlink, 2)
 
 
+def test_what_is_left_out_of_a_tree_replaces_nothing(tmp):
+    """A pipe of the sandbox where the machine has a file; and a directory there, which is told."""
+    top = os.path.join(tmp, "out")
+    for name in ("d/pipe", "d/e"):
+        os.makedirs(os.path.join(top, os.path.dirname(name)), exist_ok=True)
+        with open(os.path.join(top, name), "w", encoding="utf-8") as f:
+            f.write("mine\n")
+    with fake.FakeCayd(tmp) as server:
+        copied_out(server, tar_of(("d/", tarfile.DIRTYPE, b""), ("d/pipe", tarfile.FIFOTYPE, b"")))
+        contains(server.cay("cp", "box:/d", top).stderr, b"pipes and devices were left out: 1")
+        copied_out(server, tar_of(("d/", tarfile.DIRTYPE, b""), ("d/e/", tarfile.DIRTYPE, b"")))
+        contains(server.cay("cp", "box:/d", top, want=None).stderr, b"Not a directory")
+    for name in ("d/pipe", "d/e"):
+        with open(os.path.join(top, name), encoding="utf-8") as f:
+            equal(f.read(), "mine\n")
+
+
 def test_a_tree_is_sent_as_a_tar_that_others_read(tmp):
     top = os.path.join(tmp, "tree")
     os.makedirs(os.path.join(top, "d" * 90, "e" * 90))

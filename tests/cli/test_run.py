@@ -306,6 +306,13 @@ def test_who_stops_a_run_with_grace_asks_its_command_first(instance, tmp):
     forget(instance)
 
 
+def test_a_stop_with_grace_waits_for_nobody_where_nothing_runs(instance):
+    with instance.sandbox() as box:
+        instance.ok(box, "true")
+        instance.cay("stop", "--grace", "10m", box)
+        equal(instance.get(f"/v1/sandboxes/{box}")["state"], "stopped")
+
+
 def test_who_comes_while_a_run_begins_waits_for_no_more_than_that(instance, tmp):
     """What its command allows is done once it is there, the rest is refused, and who stops it ends it."""
     instance.cay("run", "--no-cwd", "--rm", "--", "true")

@@ -57,6 +57,7 @@ POINTS = [
     "store.apply.journal",
     "store.apply.staged",
     "store.apply.step",
+    "store.apply.synced",
     "store.apply.written",
     "store.capture.begun",
     "store.capture.filled",

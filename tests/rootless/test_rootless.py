@@ -8,7 +8,7 @@ import os
 import struct
 import subprocess
 
-from lib import cay
+from lib import cay, leaks
 from lib.case import contains, equal, raises, require
 from lib.proxy import Upstream, certificate, echo
 
@@ -415,4 +415,32 @@ def test_access_lists_with_users_who_have_no_number_here(tmp):
         with open(top + "/a", encoding="utf-8") as f:
             equal(f.read(), "changed\n")
         equal(os.getxattr(top + "/a", "system.posix_acl_access"), acl(own))
+    as_user(tmp, check)
+
+
+@require(*NEEDS, "program:strace")
+def test_a_durable_snapshot_has_all_of_its_layers_on_the_disk(tmp):
+    """Also those below its own, of snapshots that nobody has asked to be durable yet: here each is written alone."""
+    def check(instance, _):
+        log = os.path.join(tmp, "log")
+        with instance.sandbox() as box:
+            def with_file(what, **options):
+                instance.ok(box, f"echo {what} > /root/{what}")
+                instance.post(f"/v1/sandboxes/{box}/stop", {})
+                made = instance.post(f"/v1/sandboxes/{box}/snapshots", options)
+                instance.post(f"/v1/sandboxes/{box}/start", {})
+                return made
+            lower = with_file("lower")
+            pids = [argument for pid in instance.own_processes() for argument in ("-p", str(pid))]
+            with subprocess.Popen(["strace", "-f", "-qq", "-y", "-e", "trace=fsync", "-o", log, *pids], stderr=subprocess.PIPE) as tracer:
+                try:
+                    cay.wait_until(lambda: all("TracerPid:\t0\n" not in leaks.read(f"/proc/{pid}/status") for pid in pids[1::2]), 30, "all are traced")
+                    upper = with_file("upper", name="kept")
+                finally:
+                    tracer.terminate()
+            equal((lower["state"], upper["state"]), ("sealed", "durable"))
+            equal(upper["layers"][1:], lower["layers"])
+            for layer, name in zip(upper["layers"], ("upper", "lower")):
+                contains(leaks.read(log), f"/layers/{layer}/MANIFEST>")
+                assert [line for line in leaks.read(log).splitlines() if layer in line and line.rstrip().split(" = ")[-1] == "0" and f"/root/{name}>" in line], name
     as_user(tmp, check)

@@ -1101,6 +1101,31 @@ def test_nothing_is_undone_beside_the_apply_itself(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_what_the_host_did_since_is_not_undone(tmp):
+    """An apply is broken off when all its steps are done; hours may pass until it is undone. What was written to meanwhile, or filled, stays."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        for name in ("a", "b", "new", "added", "filled/f", "empty/f"):
+            w.write(name, "inside\n")
+        raises(job.JobDied, w.apply, env={"CAY_FAULT": "store.apply.synced"})
+        for name in ("a", "new"):
+            with open(os.path.join(w.host, name), "a", encoding="utf-8") as f:
+                f.write("mine\n")
+        with open(os.path.join(w.host, "filled", "mine"), "w", encoding="utf-8") as f:
+            f.write("mine\n")
+        equal(pool.run("recover", layers=[], sandboxes=[w.sandbox])["problems"], [])
+        found = {}
+        for top, _, names in os.walk(w.host):
+            for name in names:
+                path = os.path.join(top, name)
+                with open(path, encoding="utf-8") as f:
+                    found[os.path.relpath(path, w.host)] = f.read()
+        equal({n: found.get(n) for n in ("a", "b", "new", "added", "filled/mine", "filled/f", "empty/f")},
+              {"a": "inside\nmine\n", "b": "b\n", "new": "inside\nmine\n", "added": None, "filled/mine": "mine\n", "filled/f": None, "empty/f": None})
+        equal(os.path.exists(os.path.join(w.host, "empty")), False)
+
+
+@require("root", "btrfs", "loop")
 def test_what_cannot_be_undone_is_told(tmp):
     """The disk with the project is not mounted when recovery looks, or the project was moved: what the apply took away is somewhere else."""
     with Pool(tmp, "btrfs") as pool:

@@ -140,10 +140,14 @@ static int receive_hardlink(
 
 static int receive_directory(const struct tar_entry *e, int at, const char *name)
 {
+	struct stat st;
+
 	/* Writable for us while it is filled; a read-only directory of a sandbox stays so only for the others. */
 	if (mkdirat(at, name, (e->mode & 0777) | 0700) == 0)
 		return 0;
-	return errno == EEXIST ? 0 : -errno;
+	if (errno != EEXIST || fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 }
 
 static int receive_entry(struct tar *tar, const struct tar_entry *e, const char *top, int dir,
@@ -158,7 +162,7 @@ static int receive_entry(struct tar *tar, const struct tar_entry *e, const char 
 			rc == -EXDEV || rc == -ELOOP ? ERR_HOSTILE_ARCHIVE : ERR_INTERNAL,
 			"'%s': %s", path, strerrordesc_np(-rc));
 	rc = 0;
-	if (e->type != TAR_DIRECTORY)
+	if (e->type == TAR_FILE || e->type == TAR_SYMLINK || e->type == TAR_HARDLINK)
 		(void)unlinkat(at, name, 0); /* replaced; a directory in the way fails below */
 	switch (e->type) {
 	case TAR_FILE:
