@@ -55,14 +55,13 @@ static int rewind_commit(struct sandbox *sb, struct snapshot *s, json_t *event, 
 }
 
 /* A power cut behind the commit, which is synced, must find on the disk what it names. */
-static int sync_layer(struct server *srv, const struct snapshot *s, struct err *err)
+static int sync_layers(struct server *srv, const struct snapshot *s, struct err *err)
 {
-	json_t *layer = json_array_get(json_object_get(s->doc, "layers"), 0);
-
-	if (!str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed") || layer == NULL)
+	if (!str_eq(json_string_value(json_object_get(s->doc, "state")), "sealed"))
 		return 0;
-	return job_run(srv, json_pack("{s:s,s:[O]}", "verb", "sync", "layers", layer), NULL, NULL,
-		NULL, err);
+	return job_run(srv,
+		json_pack("{s:s,s:o}", "verb", "sync", "layers", snapshot_unsynced(srv, s)), NULL,
+		NULL, NULL, err);
 }
 
 /*
@@ -73,7 +72,7 @@ static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 {
 	json_t *was = json_copy(sb->doc), *event = rewound(sb, s);
 	cleanup_free char *memory = sb->state == SANDBOX_SUSPENDED ? str_dup(memory_of(was)) : NULL;
-	int rc = sync_layer(sb->srv, s, err);
+	int rc = sync_layers(sb->srv, s, err);
 
 	if (rc == 0)
 		rc = rewind_commit(sb, s, event, err);
@@ -134,7 +133,14 @@ static int rewind_halt(struct sandbox *sb, const struct live *to, struct err *er
 	return sandbox_halt(sb, "rewind", 0, err);
 }
 
-static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, struct err *err)
+/** struct rewind_how - what a request says of it. */
+struct rewind_how {
+	bool files_only; /* the processes that the snapshot has stay in it */
+	bool keep;       /* the identity */
+};
+
+static int rewind_locked(
+	struct sandbox *sb, struct snapshot *s, const struct rewind_how *how, struct err *err)
 {
 	bool was_running = sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_PAUSED ||
 			   sb->state == SANDBOX_SUSPENDED;
@@ -145,7 +151,7 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 
 	if (rc < 0)
 		return rc;
-	if (snapshot_has_processes(s)) {
+	if (snapshot_has_processes(s) && !how->files_only) {
 		live = snapshot_recall(sb->srv, s, err);
 		if (live == NULL)
 			return -EIO;
@@ -168,11 +174,11 @@ static int rewind_locked(struct sandbox *sb, struct snapshot *s, bool keep, stru
 		rc = sandbox_settle_rewind(sb, err);
 	if (rc == 0 && live != NULL) {
 		live_restoring(sb, "rewind");
-		identity_choose(sb, json_object_get(s->doc, "config"), keep);
+		identity_choose(sb, json_object_get(s->doc, "config"), how->keep);
 	}
 	if (rc == 0 && (was_running || live != NULL))
 		rc = sandbox_start(sb, live, false, err);
-	if (rc == 0 && live != NULL && !keep)
+	if (rc == 0 && live != NULL && !how->keep)
 		identity_tell(sb);
 	return rc;
 }
@@ -182,6 +188,10 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 	const char *to = json_string_value(json_object_get(call->body, "snapshot"));
 	struct sandbox *sb = sandbox_find(call->srv, call->segments[0], err);
 	cleanup_free char *point = NULL;
+	struct rewind_how how = {
+		.files_only = json_is_true(json_object_get(call->body, "files_only")),
+		.keep = json_is_true(json_object_get(call->body, "keep_identity")),
+	};
 	struct snapshot *s;
 	int rc;
 
@@ -197,8 +207,7 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 		rc = s != NULL ? rewind_check(sb, s, err) : -ENOENT;
 		if (rc == 0) {
 			snapshot_hold(s);
-			rc = rewind_locked(sb, s,
-				json_is_true(json_object_get(call->body, "keep_identity")), err);
+			rc = rewind_locked(sb, s, &how, err);
 			execs_came_back(sb);
 			snapshot_release(call->srv, s);
 		}

@@ -313,6 +313,8 @@ static int look_at_all(struct dump *d, struct err *err)
 			rc = dump_files(d, p, err);
 	}
 	if (rc == 0)
+		rc = dump_fired(d, err);
+	if (rc == 0)
 		rc = dump_stopped(d, err);
 	if (rc == 0)
 		rc = dump_files_end(d, err);

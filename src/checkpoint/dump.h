@@ -28,6 +28,7 @@ struct dump_pages {
 /** struct dump_queued - rows of the table of signals. */
 struct dump_queued {
 	uint32_t first, n;
+	uint32_t length; /* of the queue, as the kernel counts: with what is in no row */
 };
 
 /** enum dump_told - what a process itself was asked, by its first thread. */
@@ -252,6 +253,10 @@ void dump_filters_end(struct dump *d, struct dump_process *p);
 /** dump_creds_check() - ids and capabilities, which /proc answers; refuses filters of the program's own that are not known. */
 int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
+/** dump_shares_check() - refuses threads that do not share what threads share, and processes that share what only threads can in a fork. */
+int dump_shares_check(
+	const struct dump *d, const struct dump_process *p, struct err *err) attr_must_use;
+
 /** dump_read_maps() - read the mappings of @p. While it stands still, before there is memory for calls in it, which is none of its own. */
 int dump_read_maps(struct dump_process *p, struct err *err) attr_must_use;
 
@@ -374,9 +379,12 @@ bool dump_has_action(const struct dump_process *p, unsigned int signal);
 /** dump_actions() - dispositions. After dump_ask_sources(). */
 int dump_actions(struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_queue() - what is queued for thread @tid of @p, or for its whole process. Return: how many were added to the table, -errno. */
-int dump_queue(
-	struct dump *d, struct dump_process *p, int32_t tid, bool whole_process) attr_must_use;
+/** dump_queue() - what is queued for thread @tid of @p, or for its whole process. Return: 0 or -errno. */
+int dump_queue(struct dump *d, struct dump_process *p, int32_t tid, bool whole_process,
+	struct dump_queued *ret) attr_must_use;
+
+/** dump_fired() - after the timers of all: timers run while their processes stand still. One that goes off once, and did so between the two readings, is in neither: %ERR_BUSY. */
+int dump_fired(struct dump *d, struct err *err) attr_must_use;
 
 /** dump_stopped() - after all processes: who is stopped by a signal, or about to be, and whether its parent has heard of it. */
 int dump_stopped(struct dump *d, struct err *err) attr_must_use;

@@ -95,14 +95,10 @@ static int read_queues(struct dump *d, struct dump_process *p)
 	p->queued = calloc(n + 1, sizeof(*p->queued));
 	if (p->queued == NULL)
 		abort();
-	for (size_t i = 0; rc >= 0 && i <= n; i++) {
-		p->queued[i].first =
-			image_count(&d->image, TABLE_SIGINFOS, sizeof(struct image_siginfo));
-		rc = i < n ? dump_queue(d, p, p->tracee.threads[i].host, false)
-			   : dump_queue(d, p, p->tracee.host, true);
-		p->queued[i].n = rc < 0 ? 0 : (uint32_t)rc;
-	}
-	return rc < 0 ? rc : 0;
+	for (size_t i = 0; rc == 0 && i <= n; i++)
+		rc = dump_queue(d, p, i < n ? p->tracee.threads[i].host : p->tracee.host, i == n,
+			p->queued + i);
+	return rc;
 }
 
 /* Nothing is known yet of who could not be looked at but what anybody may know. */
@@ -123,6 +119,8 @@ static int check(struct dump *d, struct dump_process *p, struct err *err)
 {
 	int rc = dump_creds_check(d, p, err);
 
+	if (rc == 0)
+		rc = dump_shares_check(d, p, err);
 	if (rc < 0)
 		return rc;
 	rc = read_queues(d, p);

@@ -7,6 +7,7 @@
 #include "checkpoint/alive.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/raw.h"
 
@@ -23,8 +24,9 @@
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
-#define CONTENT_MAX (256U << 20) /* of a file without a name, of a memory file */
-#define INFO_MAX    (64U << 20)  /* of fdinfo: that of an epoll set has a line for each watch */
+#define CONTENT_MAX  (256U << 20) /* of a file without a name, of a memory file */
+#define INFO_MAX     (64U << 20)  /* of fdinfo: that of an epoll set has a line for each watch */
+#define MQUEUE_MAGIC 0x19800202   /* of ipc/mqueue.c */
 
 static struct dump_known *remember(
 	struct dump *d, uint64_t device, uint64_t inode, int32_t pid, int32_t fd, uint32_t index)
@@ -308,6 +310,14 @@ static void note_number(struct dump *d, const struct subject *s)
 	buf_char(&d->numbers, '\0');
 }
 
+/* Of mq_open(3): its name looks like that of a file in the root directory. */
+static bool is_queue(const struct subject *s)
+{
+	struct statfs fs;
+
+	return fstatfs(s->copy, &fs) == 0 && fs.f_type == MQUEUE_MAGIC;
+}
+
 static int add_regular(struct dump *d, struct subject *s, struct err *err)
 {
 	if (str_starts(s->target, "/memfd:")) {
@@ -324,6 +334,10 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 			       ? subject_refuse(s, err, "a memory file that cannot be read")
 			       : 0;
 	}
+	if (is_queue(s))
+		return subject_refuse(s, err, "a POSIX message queue");
+	if (s->target[0] != '/')
+		return subject_refuse(s, err, "of a kind that cannot be carried over yet");
 	if (deleted(s))
 		return add_unlinked(d, s, err);
 	note_number(d, s);
@@ -450,16 +464,48 @@ static int add_pidfd(struct subject *s, struct err *err)
 	return 0;
 }
 
+/*
+ * Is it a semaphore? Kernels before 6.4 do not say: who reads a semaphore takes one of its @count, of others all. While all stand still nobody else reads it, and each read and
+ * write here finds what it wants at once; who waits for an edge may be told of one that was none, as epoll(7) allows.
+ */
+static int try_eventfd(int fd, uint64_t count, bool *ret)
+{
+	const uint64_t more = count < 2 ? 2 : 0;
+	uint64_t taken = 0, left;
+
+	if (more > 0 && write(fd, &more, sizeof(more)) != sizeof(more))
+		return -EIO;
+	if (read(fd, &taken, sizeof(taken)) != sizeof(taken))
+		return -EIO;
+	*ret = taken == 1;
+	left = count + more - taken;
+	if (left > count)
+		return read(fd, &taken, sizeof(taken)) == sizeof(taken) ? 0 : -EIO;
+	left = count - left;
+	return left == 0 || write(fd, &left, sizeof(left)) == sizeof(left) ? 0 : -EIO;
+}
+
+static int add_eventfd(struct dump *d, struct subject *s, struct err *err)
+{
+	const char *text = buf_cstr(&s->info);
+	bool semaphore = proc_number(text, "eventfd-semaphore", 10, 0) != 0;
+
+	s->out.kind = DESCRIPTION_EVENTFD;
+	s->out.a = proc_number(text, "eventfd-count", 16, 0);
+	if ((proc_value(text, "eventfd-semaphore") == NULL ||
+		    feature_withheld(FEATURE_EVENTFD_SEMAPHORE)) &&
+		d->examination == NULL && try_eventfd(s->copy, s->out.a, &semaphore) < 0)
+		return subject_refuse(s, err, "an eventfd that cannot be read");
+	s->out.b = semaphore;
+	return 0;
+}
+
 static int add_anonymous(struct dump *d, struct subject *s, struct err *err)
 {
 	const char *text = buf_cstr(&s->info);
 
-	if (str_eq(s->target, "anon_inode:[eventfd]")) {
-		s->out.kind = DESCRIPTION_EVENTFD;
-		s->out.a = proc_number(text, "eventfd-count", 16, 0);
-		s->out.b = proc_number(text, "eventfd-semaphore", 10, 0);
-		return 0;
-	}
+	if (str_eq(s->target, "anon_inode:[eventfd]"))
+		return add_eventfd(d, s, err);
 	if (str_eq(s->target, "anon_inode:[eventpoll]")) {
 		s->out.kind = DESCRIPTION_EPOLL;
 		return 0;

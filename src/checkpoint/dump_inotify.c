@@ -9,6 +9,7 @@
 #include "checkpoint/alive.h"
 #include "checkpoint/dump.h"
 #include "checkpoint/dump_parts.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/raw.h"
 
@@ -22,7 +23,7 @@
 #include <sys/sysmacros.h>
 
 #define ENTRIES_MAX 20000U /* below one place, while all stand still */
-#define HANDLE_FID  0x200  /* AT_HANDLE_FID: to be compared only */
+#define HANDLE_FID  0x200  /* AT_HANDLE_FID of Linux 6.5: to be compared only */
 #define QUEUE_MAX   (64U << 20)
 #define FORESEE_NS  (10 * NS_PER_S) /* of a search while they run */
 #define FRONTS_MAX  32
@@ -47,6 +48,17 @@ struct search {
 	char path[PATH_MAX];
 };
 
+/* Is its handle no more than its number? The kernel makes up such ones, or none at all: is_watched(). */
+static bool is_made_up(const struct dump_watch *w)
+{
+	char handle[2 * (sizeof(uint64_t) + sizeof(uint32_t)) + 1];
+
+	for (size_t i = 0; i < sizeof(uint64_t) + sizeof(uint32_t); i++)
+		(void)snprintf(handle + 2 * i, 3, "%02x",
+			i < sizeof(uint64_t) ? (unsigned int)(w->inode >> (8 * i)) & 0xff : 0U);
+	return w->handle[0] == '\0' || str_eq(w->handle, handle);
+}
+
 /* Of a line of fdinfo; gives the mask. */
 static int parse_watch(const char *line, struct dump_watch *w, struct image_notification *out)
 {
@@ -58,6 +70,8 @@ static int parse_watch(const char *line, struct dump_watch *w, struct image_noti
 	w->handle[0] = '\0';
 	(void)sscanf(line, "inotify %*s %*s %*s %*s %*s %*s %*s f_handle:%256[0-9a-f]", w->handle);
 	w->inode = inode;
+	if (feature_withheld(FEATURE_FILE_IDS) && is_made_up(w))
+		w->handle[0] = '\0';
 	w->device = makedev(device >> 20, device & 0xfffff);
 	out->wd = (int32_t)wd;
 	out->mask = mask;
@@ -113,9 +127,10 @@ int dump_inotify(struct dump *d, struct subject *s, struct err *err)
 
 /* --- names --- */
 
-/* The handle of a file as fdinfo writes it. */
+/* The handle of a file as fdinfo writes it. Kernels before 6.5 give only such as could be opened, and know no @HANDLE_FID. */
 static void read_handle(int dir, const char *name, char text[2 * DUMP_HANDLE_MAX + 1])
 {
+	const int flags = name[0] == '\0' ? AT_EMPTY_PATH : 0;
 	union {
 		struct file_handle h;
 		char room[sizeof(struct file_handle) + DUMP_HANDLE_MAX];
@@ -123,14 +138,15 @@ static void read_handle(int dir, const char *name, char text[2 * DUMP_HANDLE_MAX
 	int mount;
 
 	text[0] = '\0';
-	if (name_to_handle_at(
-		    dir, name, &u.h, &mount, HANDLE_FID | (name[0] == 0 ? AT_EMPTY_PATH : 0)) < 0)
+	if ((feature_withheld(FEATURE_FILE_IDS) ||
+		    name_to_handle_at(dir, name, &u.h, &mount, flags | HANDLE_FID) < 0) &&
+		name_to_handle_at(dir, name, &u.h, &mount, flags) < 0)
 		return;
 	for (unsigned int i = 0; i < u.h.handle_bytes; i++)
 		(void)snprintf(text + 2 * (size_t)i, 3, "%02x", u.h.f_handle[i]);
 }
 
-/* A number alone says little: in an overlay, files of two layers may share it. */
+/* A number alone says little: in an overlay, files of two layers may share it (and have their layer's device, not the overlay's: is_watched() tells which it is). */
 static bool is_same(const struct dump_watch *w, const struct stat *st, int dir, const char *name)
 {
 	char handle[2 * DUMP_HANDLE_MAX + 1];
@@ -138,19 +154,8 @@ static bool is_same(const struct dump_watch *w, const struct stat *st, int dir, 
 	if (w->inode != st->st_ino)
 		return false;
 	if (w->handle[0] == '\0')
-		return w->device == st->st_dev;
+		return w->device == st->st_dev || !S_ISDIR(st->st_mode);
 	read_handle(dir, name, handle);
-	return str_eq(w->handle, handle);
-}
-
-/* Is its handle no more than its number? The kernel makes up such ones: is_watched(). */
-static bool is_made_up(const struct dump_watch *w)
-{
-	char handle[2 * (sizeof(uint64_t) + sizeof(uint32_t)) + 1];
-
-	for (size_t i = 0; i < sizeof(uint64_t) + sizeof(uint32_t); i++)
-		(void)snprintf(handle + 2 * i, 3, "%02x",
-			i < sizeof(uint64_t) ? (unsigned int)(w->inode >> (8 * i)) & 0xff : 0U);
 	return str_eq(w->handle, handle);
 }
 

@@ -12,9 +12,9 @@
 #define QUEUE_BATCH 16
 
 /* SIGSTOP is nothing that waits: whoever is given it is stopped. */
-static int add_signals(struct dump *d, struct dump_process *p, const siginfo_t *infos, long n)
+static uint32_t add_signals(struct dump *d, struct dump_process *p, const siginfo_t *infos, long n)
 {
-	int added = 0;
+	uint32_t added = 0;
 
 	for (long i = 0; i < n; i++) {
 		if (infos[i].si_signo == SIGSTOP) {
@@ -27,20 +27,23 @@ static int add_signals(struct dump *d, struct dump_process *p, const siginfo_t *
 	return added;
 }
 
-int dump_queue(struct dump *d, struct dump_process *p, int32_t tid, bool whole_process)
+int dump_queue(struct dump *d, struct dump_process *p, int32_t tid, bool whole_process,
+	struct dump_queued *ret)
 {
 	struct __ptrace_peeksiginfo_args args = {
 		.flags = whole_process ? PTRACE_PEEKSIGINFO_SHARED : 0, .nr = QUEUE_BATCH
 	};
 	siginfo_t infos[QUEUE_BATCH];
-	int added = 0;
 	long n;
 
+	*ret = (struct dump_queued){ .first = image_count(&d->image, TABLE_SIGINFOS,
+					     sizeof(struct image_siginfo)) };
 	while ((n = ptrace(PTRACE_PEEKSIGINFO, tid, &args, infos)) > 0) {
-		added += add_signals(d, p, infos, n);
+		ret->n += add_signals(d, p, infos, n);
 		args.off += (uint64_t)n;
 	}
-	return n < 0 ? -errno : added;
+	ret->length = (uint32_t)args.off;
+	return n < 0 ? -errno : 0;
 }
 
 bool dump_has_action(const struct dump_process *p, unsigned int signal)
@@ -104,6 +107,67 @@ int dump_signals(struct dump_process *p, struct err *err)
 	return rc < 0 ? err_raise_sys(err, rc, "read the interval timers of process %d (%s)",
 				p->tracee.inner, p->name)
 		      : 0;
+}
+
+/* --- what has come since --- */
+
+/* Is @info of a timer of @p that is not set any more? */
+static bool is_last_of_timer(struct dump *d, const struct dump_process *p, const siginfo_t *info)
+{
+	if (info->si_signo == SIGALRM && info->si_code == SI_KERNEL)
+		return p->out.itimers[ITIMER_REAL].value_us == 0;
+	for (uint32_t i = 0; info->si_code == SI_TIMER && i < p->out.n_timers; i++) {
+		const struct image_timer *t = image_row(&d->image, TABLE_TIMERS,
+			p->out.first_timer + i, sizeof(struct image_timer));
+
+		if (t->id == info->si_timerid)
+			return t->value_s == 0 && t->value_ns == 0;
+	}
+	return false;
+}
+
+/* Nothing is taken out of a queue meanwhile: what is new is at its end. Return: 1, 0, or -errno. */
+static int has_fired(struct dump *d, const struct dump_process *p, size_t queue)
+{
+	const bool whole_process = queue == p->tracee.n_threads;
+	struct __ptrace_peeksiginfo_args args = { .off = p->queued[queue].length,
+		.flags = whole_process ? PTRACE_PEEKSIGINFO_SHARED : 0,
+		.nr = QUEUE_BATCH };
+	siginfo_t infos[QUEUE_BATCH];
+	long n;
+
+	while ((n = ptrace(PTRACE_PEEKSIGINFO,
+			whole_process ? p->tracee.host : p->tracee.threads[queue].host, &args,
+			infos)) > 0) {
+		for (long i = 0; i < n; i++) {
+			if (is_last_of_timer(d, p, infos + i))
+				return 1;
+		}
+		args.off += (uint64_t)n;
+	}
+	return n < 0 ? -errno : 0;
+}
+
+int dump_fired(struct dump *d, struct err *err)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		const struct dump_process *p = &d->processes[i];
+		int rc = 0;
+
+		/* those of interval timers are its whole process's */
+		for (size_t q = p->out.n_timers > 0 ? 0 : p->tracee.n_threads;
+			rc == 0 && !p->tracee.zombie && q <= p->tracee.n_threads; q++)
+			rc = has_fired(d, p, q);
+		if (rc < 0)
+			return err_raise_sys(err, rc, "read the signals of process %d (%s)",
+				p->tracee.inner, p->name);
+		if (rc > 0) {
+			rc = dump_refuse(p, err, "one of its timers has gone off just now");
+			err->code = ERR_BUSY;
+			return rc;
+		}
+	}
+	return 0;
 }
 
 /* --- stopped processes --- */

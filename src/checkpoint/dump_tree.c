@@ -2,9 +2,11 @@
 /* checkpoint/dump_tree.c - who is whose child, and who the processes are. */
 #include "base/str.h"
 #include "checkpoint/dump.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
@@ -281,15 +283,33 @@ static int told(const struct dump_process *p, enum dump_told what, uint32_t *ret
 	return q->result < 0 ? (int)q->result : 0;
 }
 
+/*
+ * A kernel from before Linux 6.3 does not tell for which barriers a process is registered: a barrier of one process's threads is made for who is and refused otherwise. For barriers of
+ * all processes everybody may be registered.
+ */
+static uint32_t try_barriers(struct dump_process *p)
+{
+	static const uint64_t own[] = { MEMBARRIER_CMD_PRIVATE_EXPEDITED,
+		MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ };
+	uint32_t found = MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		if (TRACEE_CALL(&p->tracee, 0, SYS_membarrier, own[i]) == 0)
+			found |= (uint32_t)own[i] << 1; /* MEMBARRIER_CMD_REGISTER_… of it */
+	}
+	return found;
+}
+
 int dump_attributes(struct dump_process *p, struct err *err)
 {
-	long barriers = dump_told(p, TOLD_BARRIERS)->result;
+	long barriers = feature_withheld(FEATURE_MEMBARRIER_LIST)
+				? -EINVAL
+				: dump_told(p, TOLD_BARRIERS)->result;
 	int rc = told(p, TOLD_DEATH_SIGNAL, &p->out.parent_death_signal);
 
 	if (rc == 0)
 		rc = told(p, TOLD_SUBREAPER, &p->out.subreaper);
-	/* a kernel from before Linux 6.3 does not tell */
-	p->out.barriers = barriers < 0 ? 0 : (uint32_t)barriers;
+	p->out.barriers = barriers < 0 ? try_barriers(p) : (uint32_t)barriers;
 	return rc < 0 ? err_raise_sys(err, rc, "read the attributes of process %d", p->tracee.inner)
 		      : 0;
 }

@@ -36,6 +36,8 @@ static void examine_one(struct dump *d, struct dump_process *p)
 	}
 	if (dump_creds_check(d, p, &err) < 0)
 		(void)dump_note(d, &err);
+	if (dump_shares_check(d, p, &err) < 0)
+		(void)dump_note(d, &err);
 	if (dump_files(d, p, &err) < 0)
 		(void)dump_note(d, &err);
 	if (dump_maps(d, p, &err) < 0)

@@ -4,6 +4,7 @@
 #include "checkpoint/capturer.h"
 #include "sys/confine.h"
 #include "sys/fdpass.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 
 #include <fcntl.h>
@@ -55,6 +56,7 @@ static int send_order(int sock, const struct fork_place *place)
 		.told_bytes = (uint32_t)(place->n_told * sizeof(*place->told)),
 		.told_error = (uint32_t)place->told_error,
 		.told_listen = place->listen,
+		.nameless = !feature_withheld(FEATURE_OVERLAY_TMPFILE),
 		.learns = place->learns,
 		.single_id = place->single_id,
 		.hold = place->hold,

@@ -309,7 +309,7 @@ int memory_load_verb(struct job *job, json_t **ok, struct err *err)
 	bytes = r.parts.pages;
 	if (rc == 0)
 		rc = err_hint(err, machine_check(json_object_get(r.manifest, "machine"), err),
-			"its files are fine: cay resume --files-only, or of a snapshot cay fork --files-only");
+			"its files are fine: cay resume --files-only, or of a snapshot cay fork or rewind with --files-only");
 	if (rc == 0)
 		rc = load_state(job, &r, &first, err);
 	if (rc == 0)

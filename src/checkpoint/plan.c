@@ -167,22 +167,28 @@ static int choose_session(struct planner *p, uint32_t i, struct err *err)
 		node->out.pid, node->session, p->nodes[node->creator].out.pid);
 }
 
-static void choose_group(struct planner *p, uint32_t i)
+static int choose_group(struct planner *p, uint32_t i, struct err *err)
 {
 	const struct plan_input *in = &p->in[i];
-	uint32_t leader;
+	uint32_t first, leader;
 
 	if (in->session == in->pid)
-		return;
+		return 0;
 	if (in->group == in->pid) {
 		p->nodes[i].out.flags |= PLAN_GROUP;
-		return;
+		return 0;
 	}
 	p->nodes[i].out.group = in->group;
-	if (find(p, in->group) == IMAGE_NONE) {
+	first = find(p, in->group);
+	if (first == IMAGE_NONE) {
 		leader = session_leader(p, in->session, in->leaf);
 		(void)add_helper(p, in->group, PLAN_GROUP, leader, in->leaf);
+	} else if (first < p->n_in && p->in[first].group != in->group) {
+		return err_raise(err, ERR_UNSUPPORTED,
+			"process %d: nobody can put it into group %d again, which process %d has left",
+			in->pid, in->group, in->group);
 	}
+	return 0;
 }
 
 /* Creators first, each followed by nothing in particular: only the order matters. */
@@ -221,7 +227,7 @@ int plan_order(const struct plan_input *in, uint32_t n, const int32_t *taken, si
 	for (uint32_t i = 0; rc == 0 && i < n; i++)
 		rc = choose_session(&p, i, err);
 	for (uint32_t i = 0; rc == 0 && i < n; i++)
-		choose_group(&p, i);
+		rc = choose_group(&p, i, err);
 	for (uint32_t i = 0; i < p.n; i++)
 		placed = place(&p, i, *ret, placed);
 	*ret_n = placed;

@@ -199,6 +199,23 @@ static bool has_trap(const char *status)
 	return (all >> (SIGTRAP - 1) & 1) != 0;
 }
 
+/* A sum (FNV-1a) of what clone(2) gives to a thread and its own calls can change: the C library's change that of all. */
+static uint64_t identity_of(const char *status)
+{
+	static const char *const keys[] = { "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff",
+		"CapBnd", "CapAmb" };
+	uint64_t sum = 14695981039346656037ULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+		const char *value = proc_value(status, keys[i]);
+
+		for (; value != NULL && *value != '\n' && *value != '\0'; value++)
+			sum = (sum ^ (unsigned char)*value) * 1099511628211ULL;
+		sum *= 1099511628211ULL;
+	}
+	return sum;
+}
+
 /* The text of the first thread is the process's. */
 static int read_thread(struct tracee *t, struct tracee_thread *thread)
 {
@@ -218,6 +235,7 @@ static int read_thread(struct tracee *t, struct tracee_thread *thread)
 	thread->inner = (pid_t)numbers[n - 1];
 	thread->filters = (uint32_t)proc_number(buf_cstr(&text), "Seccomp_filters", 10, 0);
 	thread->no_new_privs = proc_number(buf_cstr(&text), "NoNewPrivs", 10, 0) != 0;
+	thread->identity = identity_of(buf_cstr(&text));
 	thread->traps = has_trap(buf_cstr(&text));
 	thread->waiting = proc_number(buf_cstr(&text), "SigPnd", 16, 0) |
 			  proc_number(buf_cstr(&text), "ShdPnd", 16, 0);

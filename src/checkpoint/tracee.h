@@ -42,7 +42,8 @@ struct tracee_thread {
 		own; /* those that count for what it does for us: what they refuse is not tried; borrowed */
 	uint32_t n_own;
 	bool no_new_privs;
-	bool traps; /* its program catches or ignores SIGTRAP, or one waits for it */
+	uint64_t identity; /* of its ids and capabilities: equal where these are */
+	bool traps;        /* its program catches or ignores SIGTRAP, or one waits for it */
 	bool again; /* they are not those with which it was stopped: what it waited for is to be waited for again */
 	bool changed; /* registers are not its own now */
 	bool runs;    /* for us, or is about to or has just; else it is stopped */

@@ -26,6 +26,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -35,10 +36,12 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
-#define SYS_STATMOUNT      457
-#define SYS_OPEN_TREE_ATTR 467
-#define FLOOR_RELEASE      601
-#define FLOOR_LANDLOCK_ABI 2
+#define HANDLE_FID               0x200    /* AT_HANDLE_FID */
+#define MEMBARRIER_REGISTRATIONS (1 << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS */
+#define SYS_STATMOUNT            457
+#define SYS_OPEN_TREE_ATTR       467
+#define FLOOR_RELEASE            601
+#define FLOOR_LANDLOCK_ABI       2
 
 /* A call with senseless arguments: anything but "no such call" and "forbidden" means that the kernel looked at them. */
 static bool call_exists(long rc)
@@ -296,6 +299,45 @@ static bool probe_statmount(void)
 	return call_exists(syscall(SYS_STATMOUNT, NULL, NULL, 0, 0));
 }
 
+static bool probe_membarrier_list(void)
+{
+	return syscall(SYS_membarrier, MEMBARRIER_REGISTRATIONS, 0, 0) >= 0;
+}
+
+/* As in defs/kernel.def: 601 is 6.1; 0 = not known. */
+static unsigned int running_release(void)
+{
+	struct utsname u;
+	unsigned int major = 0, minor = 0;
+
+	if (uname(&u) < 0 || sscanf(u.release, "%u.%u", &major, &minor) != 2)
+		return 0;
+	return major * 100 + minor;
+}
+
+/* "ovl: implement tmpfile" of 6.3; nothing short of an overlay shows it. */
+static bool probe_overlay_tmpfile(void)
+{
+	return running_release() >= 603;
+}
+
+static bool probe_eventfd_semaphore(void)
+{
+	cleanup_fd int fd = eventfd(0, EFD_CLOEXEC);
+	char path[40];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	return lists(path, "eventfd-semaphore:");
+}
+
+static bool probe_file_ids(void)
+{
+	struct file_handle none = { .handle_bytes = 0 };
+	int mount;
+
+	return name_to_handle_at(AT_FDCWD, "/", &none, &mount, HANDLE_FID) == 0 || errno != EINVAL;
+}
+
 /* struct pm_scan_arg of linux/fs.h, 6.7 */
 struct pagemap_scan {
 	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
@@ -313,11 +355,7 @@ static bool probe_pagemap_scan(void)
 /* What keeps namespaces apart there is "inet: ping: check sock_net() in ping_get_port() and ping_lookup()" of 6.18; nothing short of two namespaces whose hashes are equal shows it. */
 static bool probe_ping_sockets(void)
 {
-	struct utsname u;
-	unsigned int major = 0, minor = 0;
-
-	return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
-	       major * 100 + minor >= 618;
+	return running_release() >= 618;
 }
 
 static int trace_clones(pid_t pid)

@@ -8,7 +8,7 @@ from lib import cay
 from lib.case import contains, equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import WINDOW, ask, fork_live, wait_output  # noqa: E402
+from forking import WINDOW, ask, fork_live, rootless, wait_output  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -235,6 +235,96 @@ def test_what_was_removed_of_the_image(instance):
             contains(raises(cay.ApiError, fork_live, instance, box).message, "its working directory was removed")
             equal(ask(instance, box, run, "os.chdir('/')"), "None\n")
         instance.remove(box)
+
+
+# What cannot be had again: how it comes about, what is said of it (of which thread or process: {}), and how it is undone.
+SHARING = """
+import ctypes, os, signal, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+def thread(*calls):
+    def run():
+        for number, *arguments in calls:
+            assert libc.syscall(number, *arguments) == 0, ctypes.get_errno()
+        ready.set()
+        end.wait()
+    global ready, end, one
+    ready, end, one = threading.Event(), threading.Event(), threading.Thread(target=run)
+    one.start()
+    ready.wait()
+    return one.native_id
+def thread_end():
+    end.set()
+    one.join()
+def process(flags, left=False):
+    global child
+    if left:
+        os.setpgid(0, 0)
+    child = libc.syscall(56, flags | signal.SIGCHLD, 0, 0, 0, 0)  # clone
+    if child == 0:
+        libc.pause()
+    if left:
+        os.setpgid(0, os.getppid())
+    return child
+def process_end():
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+held = []
+def opened(fd):
+    held.append(fd)
+    return fd
+def close(name=None):
+    os.close(held.pop())
+    assert name is None or libc.syscall(241, name) == 0  # mq_unlink
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+UNSHARED = (
+    ("thread((117, 65534, 65534, 65534))", "its thread {} has ids or capabilities of its own", "thread_end()"),  # setresuid
+    ("thread((116, 1, (ctypes.c_uint * 1)(7)))", "its thread {} has ids or capabilities of its own", "thread_end()"),  # setgroups
+    ("thread((272, 0x400))", "its thread {} has descriptors of its own", "thread_end()"),  # unshare(CLONE_FILES)
+    ("thread((272, 0x200))", "its thread {} has a working directory, root directory and umask of its own", "thread_end()"),
+    ("process(0x400)", "process {} (python3): it shares its descriptors with process", "process_end()"),
+    ("process(0x200)", "process {} (python3): it shares its working directory, root directory and umask with process", "process_end()"),
+    ("process(0, True)", "process {}: nobody can put it into group", "process_end()"),
+    ("opened(os.open('/proc/self/ns/net', os.O_RDONLY))", "descriptor {} is of a kind that cannot be carried over yet", "close()"),
+)
+
+
+QUEUE = ("opened(libc.syscall(240, b'queue', 0o102, 0o600, 0))", "descriptor {} is a POSIX message queue", "close(b'queue')")  # mq_open
+
+
+def each_is_refused(instance, cases, **options):
+    """It was lost in forks without a word, or the fork failed. `cay doctor` tells of it in advance, but for threads and groups."""
+    with instance.sandbox(**options) as box:
+        instance.ok(box, f"cat > /tmp/sharing.py <<'END'\n{SHARING}\nEND")
+        # (a group that it can join again)
+        run = instance.exec(box, "/bin/sh", "-c", "/usr/bin/python3 /tmp/sharing.py; :", stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        for begin, says, finish in cases:
+            number = ask(instance, box, run, begin).strip()
+            for verb in ("fork", "suspend"):
+                error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}")
+                contains(error.message, says.format(number))
+                equal(error.code, "unsupported")
+            if not says.startswith("its thread") and "group" not in says:
+                contains(instance.cay("doctor", box, check=False).stdout, says.format(number))
+            equal(ask(instance, box, run, finish), "None\n")
+        fork = fork_live(instance, box)[0]
+        equal(ask(instance, fork, run, "len(held)"), "0\n")
+        instance.remove(fork)
+
+
+@require(*NEEDS)
+def test_what_is_shared_otherwise_than_by_threads(instance):
+    each_is_refused(instance, UNSHARED)
+    each_is_refused(instance, [QUEUE], profile="debug")  # elsewhere Landlock refuses it
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_what_is_shared_otherwise_than_by_threads_rootless(tmp):
+    with rootless(tmp) as instance:
+        each_is_refused(instance, UNSHARED)
 
 
 # A thread that goes to a 32-bit code segment, says so, and comes back when it is told: nothing but instructions.

@@ -590,3 +590,36 @@ def test_a_changed_or_foreign_memory_is_refused(instance):
             contains(error.message, says)
             contains(instance.cay("resume", box, check=False).stderr, "--files-only")
         equal(instance.post(f"/v1/sandboxes/{box}/resume", {"files_only": True})["state"], "running")
+
+
+@require(*NEEDS)
+def test_a_rewind_to_the_files_alone(fresh):
+    """Of a snapshot with processes: they do not go on, and are in it still; also where this machine cannot have them."""
+    with fresh.sandbox() as box:
+        fresh.ok(box, "echo then > /tmp/file")
+        run = start_repl(fresh, box)
+        name = fresh.cay("snapshot", box, "--name", "live").stdout.strip()
+        cay.wait_until(lambda: fresh.get(f"/v1/snapshots/{name}").get("memory"), 60, "its memory is on disk")
+        place = os.path.join(fresh.state, "pool", "memory", fresh.get(f"/v1/snapshots/{name}")["memory"]["id"])
+        with open(os.path.join(place, "MANIFEST"), encoding="utf-8") as f:
+            machine = json.load(f)["machine"]
+        for state in ("running", "suspended", "running", "stopped"):
+            fresh.ok(box, "echo now > /tmp/file; rm -f /tmp/none")
+            if state == "suspended":
+                suspend(fresh, box)
+            elif state == "stopped":
+                fresh.cay("stop", box)
+            fresh.cay("rewind", "--files-only", box, name)
+            if state == "stopped":
+                equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "stopped")
+                fresh.cay("start", box)
+            equal(fresh.get(f"/v1/sandboxes/{box}")["execs_running"], 0)
+            equal(fresh.ok(box, "cat /tmp/file; pgrep -c python3 || true"), "then\n0\n")
+        fresh.cay("rewind", box, name)
+        equal(ask(fresh, box, run, "state['seen'].append(1) or len(state['seen'])"), "1\n")
+        as_from_elsewhere(fresh, os.path.join(place, "MANIFEST"), machine, "kernel", "1.0")
+        fresh.stop()
+        fresh.start()
+        contains(fresh.cay("rewind", box, name, check=False).stderr, "--files-only")
+        fresh.cay("rewind", "--files-only", box, name)
+        equal(fresh.ok(box, "cat /tmp/file; pgrep -c python3 || true"), "then\n0\n")

@@ -15,6 +15,11 @@
 #define O_READ_WRITE  2
 #define O_NAMELESS    020200000              /* TMPFILE */
 #define O_OF_NAMES    (0400000 | O_NAMELESS) /* NOFOLLOW, TMPFILE: say how a name is looked up */
+#define O_NEW         0300                   /* CREAT, EXCL */
+#define EEXIST        17
+#define ENAMETOOLONG  36
+#define EOPNOTSUPP    95
+#define MADE_MAX      1000U /* names that are tried */
 #define PATH_SIZE     4096U
 #define SET_TICKS     0x40085400 /* TFD_IOC_SET_TICKS */
 #define ADD_SEALS     1033       /* F_ADD_SEALS */
@@ -68,6 +73,38 @@ static void give(int fd, description *d)
 	(void)CALL2(__NR_fchmod, fd, d->mode & 0777);
 }
 
+/* Where a file cannot be made without a name (an overlay before Linux 6.3): with one for an instant. @path: a directory, its name so long; what is behind it is written over. */
+static long make_and_remove(char path[PATH_SIZE], uint64_t length, uint32_t mode)
+{
+	static const char name[] = "/.removed-";
+	long fd = -EEXIST;
+
+	if (length + sizeof(name) + 10 > PATH_SIZE)
+		return -ENAMETOOLONG;
+	memcpy(path + length, name, sizeof(name));
+	for (uint32_t i = 0; fd == -EEXIST && i < MADE_MAX; i++) {
+		int digits = number_text(path + length + sizeof(name) - 1, i);
+
+		path[length + sizeof(name) - 1 + (uint64_t)digits] = '\0';
+		fd = CALL4(__NR_openat, AT_CWD, path, O_READ_WRITE | O_NEW | BARE_CLOEXEC, mode);
+	}
+	if (fd >= 0)
+		(void)CALL1(__NR_unlink, path);
+	path[length] = '\0';
+	return fd;
+}
+
+/* @path: a directory, its name so long. */
+static long make_nameless(char path[PATH_SIZE], uint64_t length, uint32_t mode)
+{
+	long fd = -EOPNOTSUPP;
+
+	if (fork.order.nameless != 0)
+		fd = CALL4(
+			__NR_openat, AT_CWD, path, O_READ_WRITE | O_NAMELESS | BARE_CLOEXEC, mode);
+	return fd == -EOPNOTSUPP ? make_and_remove(path, length, mode) : fd;
+}
+
 /*
  * A file without a name, in the directory where it had one, or in the nearest above that is still there and takes it; else, as a memory file that is somebody's program, in
  * memory. What it let others become (set-user-ID) it lets nobody.
@@ -87,8 +124,7 @@ static int make_unlinked(description *d)
 			n--;
 		n -= n > 1;
 		path[n] = '\0';
-		fd = CALL4(__NR_openat, AT_CWD, path, O_READ_WRITE | O_NAMELESS | BARE_CLOEXEC,
-			d->mode & 0777);
+		fd = make_nameless(path, n, d->mode & 0777);
 	}
 	if (fd < 0)
 		fd = CALL2(__NR_memfd_create, nowhere ? former + sizeof(memory) - 1 : "removed", 1);

@@ -9,6 +9,8 @@ int cmd_rewind(struct cli *cli)
 			    *box = NULL;
 	int rc;
 
+	if (cli_args_has(&cli->args, FLAG_FILES_ONLY))
+		(void)json_object_set_new(body, "files_only", json_true());
 	if (cli_args_has(&cli->args, FLAG_KEEP_IDENTITY))
 		(void)json_object_set_new(body, "keep_identity", json_true());
 	cli->doing = "rewinding";

@@ -96,11 +96,24 @@ static void killed(void)
 	(void)raise(SIGUSR1);
 }
 
+/* Signals that servers of any kind ignore. */
+static void broken(void)
+{
+	(void)signal(SIGPIPE, SIG_DFL);
+	(void)raise(SIGPIPE);
+}
+
+static void interrupted(void)
+{
+	(void)signal(SIGINT, SIG_DFL);
+	(void)raise(SIGINT);
+}
+
 int main(void)
 {
 	enum { LIVING = 9 };
 	struct place before[LIVING], after;
-	pid_t seven, usr, reaped[2];
+	pid_t seven, usr, pipe_less, stopped, reaped[2];
 	int status;
 
 	MUST(pipe(report) == 0 && pipe(go) == 0);
@@ -110,13 +123,17 @@ int main(void)
 	MUST(child(leaderless) > 0 && child(live) > 0);
 	seven = child(exit_7);
 	usr = child(killed);
+	pipe_less = child(broken);
+	stopped = child(interrupted);
 	for (int i = 0; i < 2; i++)
 		MUST(waitpid(reaped[i], NULL, 0) == reaped[i]);
 	for (int i = 0; i < LIVING; i++)
 		MUST(read(report[0], &before[i], sizeof(before[i])) == sizeof(before[i]));
-	/* both are zombies, and stay */
+	/* all are zombies, and stay */
 	MUST(waitid(P_PID, (id_t)seven, &(siginfo_t){ 0 }, WEXITED | WNOWAIT) == 0);
-	MUST(waitid(P_PID, (id_t)usr, &(siginfo_t){ 0 }, WEXITED | WNOWAIT) == 0);
+	for (int i = 0; i < 3; i++)
+		MUST(waitid(P_PID, (id_t)((pid_t[]){ usr, pipe_less, stopped }[i]),
+			     &(siginfo_t){ 0 }, WEXITED | WNOWAIT) == 0);
 
 	object_ready();
 
@@ -138,5 +155,9 @@ int main(void)
 	}
 	MUST(waitpid(seven, &status, 0) == seven && WIFEXITED(status) && WEXITSTATUS(status) == 7);
 	MUST(waitpid(usr, &status, 0) == usr && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+	MUST(waitpid(pipe_less, &status, 0) == pipe_less && WIFSIGNALED(status) &&
+		WTERMSIG(status) == SIGPIPE);
+	MUST(waitpid(stopped, &status, 0) == stopped && WIFSIGNALED(status) &&
+		WTERMSIG(status) == SIGINT);
 	return object_done();
 }
