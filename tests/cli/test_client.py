@@ -44,6 +44,8 @@ def test_each_final_status_has_an_exit_status_and_its_reason(tmp):
     for number, (status, want, says) in enumerate([
             ({"status": "exited", "code": 7}, 7, b""), ({"status": "signaled", "signal": 11}, 139, b"SIGSEGV"),
             ({"status": "oom", "evidence": {"oom_kills": 2}}, 137, b"out of memory: the kernel killed it at the memory limit (oom_kills 2)"),
+            ({"status": "oom", "code": 3}, 3, b"out of memory"), ({"status": "oom", "signal": 9}, 137, b"out of memory"),
+            ({"status": "limit", "code": 1}, 1, b"a limit"), ({"status": "limit"}, 125, b"a limit"), ({"status": "disk_full", "code": 2}, 2, b"disk limit"),
             ({"status": "timeout"}, 124, b"--timeout"), ({"status": "disk_full"}, 125, b"disk limit"), ({"status": "killed"}, 137, b"killed"),
             ({"status": "lost"}, 125, b"lost"), ({"status": "novel"}, 125, b"does not know")]):
         directory = os.path.join(tmp, str(number))

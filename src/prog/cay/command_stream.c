@@ -704,18 +704,20 @@ static void evidence(struct buf *out, const json_t *status)
 		buf_char(out, ')');
 }
 
+/* What may have made it fail: what it ended with is its own still, if it ended by itself. */
 struct ending {
 	const char *status, *says;
 	int exit;
+	bool own; /* its own exit status goes before @exit */
 };
 
 static const struct ending endings[] = {
-	{ "oom", "out of memory: the kernel killed it at the memory limit", 137 },
-	{ "timeout", "killed: it ran longer than --timeout allows", 124 },
-	{ "disk_full", "ended: the disk limit is reached", 125 },
-	{ "limit", "ended: a limit is reached", 125 },
-	{ "killed", "killed, with everything that it started", 137 },
-	{ "lost", "lost: nobody saw how it ended", 125 },
+	{ "oom", "out of memory: the kernel killed it at the memory limit", 137, true },
+	{ "timeout", "killed: it ran longer than --timeout allows", 124, false },
+	{ "disk_full", "ended: the disk limit is reached", 125, true },
+	{ "limit", "ended: a limit is reached", 125, true },
+	{ "killed", "killed, with everything that it started", 137, false },
+	{ "lost", "lost: nobody saw how it ended", 125, false },
 };
 
 static void say(struct cli *cli, const char *what, const json_t *status)
@@ -732,6 +734,7 @@ static void say(struct cli *cli, const char *what, const json_t *status)
 int stream_status(struct cli *cli, const json_t *status)
 {
 	const char *word = cli_string(status, "status", "lost");
+	const json_t *code = json_object_get(status, "code");
 	int sig = (int)cli_number(status, "signal");
 
 	if (str_eq(word, "exited"))
@@ -748,7 +751,9 @@ int stream_status(struct cli *cli, const json_t *status)
 	for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
 		if (str_eq(endings[i].status, word)) {
 			say(cli, endings[i].says, status);
-			return endings[i].exit;
+			return endings[i].own && json_is_integer(code)
+				       ? (int)(json_integer_value(code) & 0xFF)
+				       : endings[i].exit;
 		}
 	}
 	say(cli, "it ended in a way that this cay does not know", status);
