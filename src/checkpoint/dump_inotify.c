@@ -48,15 +48,22 @@ struct search {
 	char path[PATH_MAX];
 };
 
-/* Is its handle no more than its number? The kernel makes up such ones, or none at all: is_watched(). */
+/* Is @handle so many bytes of @inode, and a generation of 0? */
+static bool is_number(const char *handle, uint64_t inode, size_t width)
+{
+	char text[2 * (sizeof(uint64_t) + sizeof(uint32_t)) + 1];
+
+	for (size_t i = 0; i < width + sizeof(uint32_t); i++)
+		(void)snprintf(text + 2 * i, 3, "%02x",
+			i < width ? (unsigned int)(inode >> (8 * i)) & 0xff : 0U);
+	return str_eq(handle, text);
+}
+
+/* Is its handle no more than its number? The kernel makes up such ones (FILEID_INO64_GEN; before Linux 6.5 FILEID_INO32_GEN), or none at all: is_watched(). */
 static bool is_made_up(const struct dump_watch *w)
 {
-	char handle[2 * (sizeof(uint64_t) + sizeof(uint32_t)) + 1];
-
-	for (size_t i = 0; i < sizeof(uint64_t) + sizeof(uint32_t); i++)
-		(void)snprintf(handle + 2 * i, 3, "%02x",
-			i < sizeof(uint64_t) ? (unsigned int)(w->inode >> (8 * i)) & 0xff : 0U);
-	return w->handle[0] == '\0' || str_eq(w->handle, handle);
+	return w->handle[0] == '\0' || is_number(w->handle, w->inode, sizeof(uint64_t)) ||
+	       is_number(w->handle, w->inode, sizeof(uint32_t));
 }
 
 /* Of a line of fdinfo; gives the mask. */
@@ -70,7 +77,9 @@ static int parse_watch(const char *line, struct dump_watch *w, struct image_noti
 	w->handle[0] = '\0';
 	(void)sscanf(line, "inotify %*s %*s %*s %*s %*s %*s %*s f_handle:%256[0-9a-f]", w->handle);
 	w->inode = inode;
-	if (feature_withheld(FEATURE_FILE_IDS) && is_made_up(w))
+	/* who has none of its own gives none to name_to_handle_at(2) there */
+	if (is_made_up(w) && (feature_withheld(FEATURE_FILE_IDS) ||
+				     is_number(w->handle, w->inode, sizeof(uint32_t))))
 		w->handle[0] = '\0';
 	w->device = makedev(device >> 20, device & 0xfffff);
 	out->wd = (int32_t)wd;

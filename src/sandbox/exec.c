@@ -386,7 +386,8 @@ static void find(const struct exec *e, const struct box *box, int wait_status, s
 	cgroup_refusals(&box->cgroup, &usage);
 	f->oom_kills = box->cgroup.controllers ? cgroup_leaf_oom_kills(&box->cgroup, e->leaf)
 					       : usage.oom_kills - e->before.oom_kills;
-	f->forks_refused = usage.pids_refused - e->before.pids_refused;
+	f->forks_refused = usage.pids_refused - e->before.pids_refused +
+			   cgroup_leaf_refused(&box->cgroup, e->leaf);
 	f->disk_full = box_disk_full(box);
 }
 

@@ -221,6 +221,7 @@ struct keeper {
 	int fork_sock; /* to the parent of processes that came from a template; -1 = there are none */
 	uint64_t output_forgotten; /* bytes of output of execs that are no longer kept */
 	struct meter memory;       /* from `start` on */
+	uint64_t forks_refused;    /* in groups that are gone: cgroup_leaf_refused() */
 };
 
 /** struct keeper_settings - texts of the environment (docs/design/0001), NULL where unset; borrowed for ever. */

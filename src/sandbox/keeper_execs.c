@@ -124,6 +124,15 @@ static bool is_attached(const struct keeper *k, const struct exec *e)
 	return false;
 }
 
+/* What was counted in it is told of the sandbox still. */
+static void remove_leaf(struct keeper *k, const struct exec *e)
+{
+	uint64_t refused = cgroup_leaf_refused(&k->box.cgroup, e->leaf);
+
+	if (cgroup_leaf_remove(&k->box.cgroup, e->leaf) == 0)
+		k->forks_refused += refused;
+}
+
 /* In the order in which they ended: the newest one stays, whatever its size. */
 static void forget_old_execs(struct keeper *k)
 {
@@ -141,7 +150,7 @@ static void forget_old_execs(struct keeper *k)
 		if (n > 1 && (n > FINISHED_MAX || bytes > FINISHED_BYTES) &&
 			keeper_needed_from(k, e) == e->ring.end && !is_attached(k, e) &&
 			!cgroup_leaf_populated(&k->box.cgroup, e->leaf)) {
-			(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
+			remove_leaf(k, e);
 			k->output_forgotten += e->ring.end;
 			keeper_release(k, e->channel); /* another one may have that now */
 			exec_free(e);
@@ -177,7 +186,7 @@ void keeper_remove_leaves(struct keeper *k)
 
 		/* refused while a descendant is in it: then the leaf goes with the exec */
 		if (e->leaf_left)
-			(void)!cgroup_leaf_remove(&k->box.cgroup, e->leaf);
+			remove_leaf(k, e);
 		e->leaf_left = false;
 	}
 }

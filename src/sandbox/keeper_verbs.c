@@ -358,6 +358,16 @@ static uint64_t count_processes(const struct keeper *k)
 	return cgroup_each_leaf(&k->box.cgroup, count_leaf, &count) == 0 ? count.n : UINT64_MAX;
 }
 
+/* Where the kernel counts them in the group of who wanted them. */
+static uint64_t refused_in_leaves(const struct keeper *k)
+{
+	uint64_t n = k->forks_refused;
+
+	list_for_each (&k->execs, pos, next)
+		n += cgroup_leaf_refused(&k->box.cgroup, list_entry(pos, struct exec, node)->leaf);
+	return n;
+}
+
 json_t *keeper_usage(struct keeper *k)
 {
 	uint64_t now = clock_now_ns();
@@ -365,6 +375,7 @@ json_t *keeper_usage(struct keeper *k)
 	json_t *o;
 
 	cgroup_usage(&k->box.cgroup, &u);
+	u.pids_refused += refused_in_leaves(k);
 	meter_add(&k->memory, now, u.memory_bytes);
 	o = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "cpu_us",
 		counter_or_null(u.cpu_us), "memory_bytes", counter_or_null(u.memory_bytes),

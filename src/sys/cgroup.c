@@ -591,6 +591,15 @@ uint64_t cgroup_leaf_oom_kills(const struct cgroup *cg, const char *name)
 	return key_or_zero(path, "memory.events", "oom_kill");
 }
 
+uint64_t cgroup_leaf_refused(const struct cgroup *cg, const char *name)
+{
+	char path[CGROUP_PATH_SIZE];
+
+	return cg->controllers && name[0] != '\0' && join(path, cg->box, name) == 0
+		       ? key_or_zero(path, "pids.events", "max")
+		       : 0;
+}
+
 void cgroup_refusals(const struct cgroup *cg, struct cgroup_usage *ret)
 {
 	const char *memory = cg->controllers ? cg->box : cg->v1[CGROUP_V1_MEMORY];

@@ -38,7 +38,7 @@ struct cgroup_usage {
 	uint64_t memory_peak_bytes;
 	uint64_t pids;
 	uint64_t oom_kills;
-	uint64_t pids_refused; /* forks refused by the pids limit */
+	uint64_t pids_refused; /* forks refused by the pids limit; see cgroup_leaf_refused() */
 };
 
 /** cgroup_look_ahead() - find out where the hierarchies are mounted, once for this process and all that are cloned from it. */
@@ -116,6 +116,9 @@ uint64_t cgroup_leaf_cpu_us(const struct cgroup *cg, const char *name);
 
 /** cgroup_leaf_oom_kills() - OOM kills in `box/NAME` (v2 controllers) or in the whole sandbox (v1). */
 uint64_t cgroup_leaf_oom_kills(const struct cgroup *cg, const char *name);
+
+/** cgroup_leaf_refused() - forks that kernels before 6.11 count in `box/NAME`, where who wanted them was, and not in `box`, whose limit refused them. 0 elsewhere. */
+uint64_t cgroup_leaf_refused(const struct cgroup *cg, const char *name);
 
 /** cgroup_refusals() - only @oom_kills and @pids_refused of struct cgroup_usage: cheap enough for every exec. */
 void cgroup_refusals(const struct cgroup *cg, struct cgroup_usage *ret);

@@ -214,12 +214,11 @@ def test_the_limit_of_processes_is_named(instance):
     script = "import os,sys\ntry:\n  for i in range(200):\n    if os.fork() == 0:\n      import signal; signal.pause()\nexcept OSError as e:\n  sys.exit(e.errno)\n"
     with instance.sandbox(limits={"pids": 40}) as box:
         status = instance.wait(box, instance.exec(box, "python3", "-c", script))
-        assert status["status"] in ("limit", "exited"), status
-        if status["status"] == "limit":
-            assert status["evidence"].get("forks_refused", 0) > 0, status
-        else:
-            equal(status["code"], 11)
+        equal((status["status"], status["code"]), ("limit", 11))
+        assert status["evidence"].get("forks_refused", 0) > 0, status
+        equal(instance.wait_event("limit.hit", box)["data"]["limit"], "pids")
         equal(instance.ok(box, "echo alive"), "alive\n")
+        equal(instance.get(f"/v1/sandboxes/{box}/usage")["forks_refused"], status["evidence"]["forks_refused"])
 
 
 @require("root")
