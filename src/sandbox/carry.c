@@ -240,18 +240,19 @@ static int64_t number(const json_t *o, const char *key)
 }
 
 /* A pipe as the program had it: our end stays with the exec, its end becomes the slot. */
-static int load_pipe(
-	struct carried *c, const json_t *o, const char *key, bool ours_reads, int *ours)
+static int load_pipe(const struct box *box, struct carried *c, const json_t *o, const char *key,
+	bool ours_reads, int *ours)
 {
 	int64_t slot = number(o, key);
-	int ends[2];
+	int ends[2], rc;
 
 	if (slot < 0)
 		return 0;
 	if (slot >= TEMPLATE_SLOTS_MAX || (size_t)slot != c->n_slots)
 		return -EINVAL;
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -errno;
+	rc = exec_pipe(box, ends);
+	if (rc < 0)
+		return rc;
 	*ours = ends[ours_reads ? 0 : 1];
 	c->slots[c->n_slots++] = ends[ours_reads ? 1 : 0];
 	return fcntl(*ours, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
@@ -274,13 +275,14 @@ static int load_terminal(const struct box *box, struct carried *c, const json_t 
 	return c->slots[c->n_slots++] < 0 ? -errno : 0;
 }
 
-static int load_pipes(struct carried *c, const json_t *o, struct exec *e)
+static int load_pipes(
+	const struct box *box, struct carried *c, const json_t *o, struct exec *e)
 {
-	int rc = load_pipe(c, o, "in", false, &e->in);
+	int rc = load_pipe(box, c, o, "in", false, &e->in);
 
 	if (rc == 0)
-		rc = load_pipe(c, o, "out", true, &e->out);
-	return rc == 0 ? load_pipe(c, o, "err", true, &e->err) : rc;
+		rc = load_pipe(box, c, o, "out", true, &e->out);
+	return rc == 0 ? load_pipe(box, c, o, "err", true, &e->err) : rc;
 }
 
 static int load_bytes(struct exec *e, const json_t *o, const char **at, const char *end)
@@ -341,7 +343,7 @@ static int load_exec(
 	e->started_wall_ns = (uint64_t)number(o, "started_wall_ns");
 	e->deadline_ns = deadline_ms > 0 ? clock_now_ns() + (uint64_t)deadline_ms * NS_PER_MS : 0;
 	rc = json_object_get(o, "terminal") != NULL ? load_terminal(box, c, o, e)
-						    : load_pipes(c, o, e);
+						    : load_pipes(box, c, o, e);
 	if (rc == 0)
 		rc = load_bytes(e, o, at, end);
 	return rc == 0 ? load_spill(box, o, e) : rc;

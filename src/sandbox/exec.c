@@ -70,15 +70,23 @@ static int make_text(
 
 /* --- descriptors --- */
 
-static int make_pipe(int *read_end, int *write_end)
+int exec_pipe(const struct box *box, int ends[2])
 {
-	int fd[2];
-
-	if (pipe2(fd, O_CLOEXEC) < 0)
+	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -errno;
-	*read_end = fd[0];
-	*write_end = fd[1];
+	if ((!box->rootfs.rootless && fchown(ends[0], box->rootfs.base, box->rootfs.base) < 0) ||
+		fchmod(ends[0], 0666) < 0)
+		return -errno;
 	return 0;
+}
+
+static int make_pipe(const struct box *box, int *read_end, int *write_end)
+{
+	int ends[2] = { -1, -1 }, rc = exec_pipe(box, ends);
+
+	*read_end = ends[0];
+	*write_end = ends[1];
+	return rc;
 }
 
 /* Of a new pipe: it has no other flags. */
@@ -87,20 +95,21 @@ static int set_nonblocking(int fd)
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static int make_pipes(struct exec *e, bool with_stdin, int stdio[3])
+static int make_pipes(
+	struct exec *e, const struct box *box, bool with_stdin, int stdio[3])
 {
 	int rc = 0;
 
 	if (with_stdin)
-		rc = make_pipe(&stdio[0], &e->in);
+		rc = make_pipe(box, &stdio[0], &e->in);
 	else
 		stdio[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (rc == 0 && stdio[0] < 0)
 		rc = -errno;
 	if (rc == 0)
-		rc = make_pipe(&e->out, &stdio[1]);
+		rc = make_pipe(box, &e->out, &stdio[1]);
 	if (rc == 0)
-		rc = make_pipe(&e->err, &stdio[2]);
+		rc = make_pipe(box, &e->err, &stdio[2]);
 	if (rc == 0 && e->in >= 0)
 		rc = set_nonblocking(e->in);
 	if (rc == 0)
@@ -158,7 +167,7 @@ struct exec *exec_new(
 	}
 	rc = json_is_object(tty)
 		     ? make_terminal(e, box, tty, ret_stdio)
-		     : make_pipes(e, json_is_true(json_object_get(request, "stdin")), ret_stdio);
+		     : make_pipes(e, box, json_is_true(json_object_get(request, "stdin")), ret_stdio);
 	if (rc < 0) {
 		for (int i = 0; i < 3; i++)
 			fd_close(&ret_stdio[i]);

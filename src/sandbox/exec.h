@@ -76,6 +76,12 @@ struct exec {
 struct exec *exec_new(const struct box *box, const json_t *request, int ret_stdio[3],
 	struct err *err) attr_must_use;
 
+/**
+ * exec_pipe() - a pipe of a program's standard streams, which root inside owns and everybody there may open once more (/dev/stderr): whose descriptors one may look at the kernel
+ * judges before (proc(5)). @ends: to read, to write; also set when it fails behind pipe2(2). Return: 0 or -errno.
+ */
+int exec_pipe(const struct box *box, int ends[2]) attr_must_use;
+
 /** exec_blank() - an exec in EXEC_STARTING without descriptors, with a ring of @ring_max bytes; the caller fills in the rest. */
 struct exec *exec_blank(size_t ring_max) attr_must_use;
 

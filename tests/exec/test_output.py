@@ -203,3 +203,14 @@ def test_who_watches_sees_the_exec_as_who_asks(instance):
         equal(sorted(closing["exec"]), sorted(asked))
     finally:
         instance.remove("watched")
+
+
+REOPENS = "echo out >/dev/stdout; echo err >/dev/stderr; cat /dev/stdin; printf tee | tee -a /dev/stderr"
+
+
+def test_standard_streams_can_be_opened_again(instance):
+    """By name, as scripts and servers do (/dev/stderr), by whoever runs; where the end for the program is a pipe of the keeper's."""
+    with instance.sandbox() as box:
+        for user in ("root", "nobody"):
+            done = instance.cay("exec", "-i", "-u", user, box, "--", "sh", "-c", REOPENS, stdin="in\n")
+            equal((done.stdout, done.stderr), ("out\nin\ntee", "err\ntee"), user)
