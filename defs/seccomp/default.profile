@@ -29,7 +29,8 @@ allow setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid
 allow getitimer alarm getcpu sysinfo ioprio_get ioprio_set
 allow landlock_create_ruleset landlock_add_rule landlock_restrict_self statmount listmount
 # no namespace flag: NEWNS CGROUP UTS IPC USER PID NET; no UNTRACED, by which a thread could run while pages are missing (prog/cay-template/tracing.h)
-allow clone if arg0 & 0x7E820000 == 0
+# Nor PARENT: the programs of execs are children of the keeper, whose child it would be.
+allow clone if arg0 & 0x7E828000 == 0
 otherwise EPERM clone
 # its flags lie behind a pointer: a filter cannot see them, and libc falls back to clone
 errno ENOSYS clone3
@@ -91,9 +92,8 @@ otherwise EINVAL prctl
 allow seccomp if arg3 != 0x59414321
 learn seccomp if arg0 == 1 and arg3 != 0x59414321
 learn prctl if arg0 == 22 and arg1 == 2
-# what makes somebody the child of another than who made it: CLONE_PARENT (without CLONE_THREAD); PR_SET_CHILD_SUBREAPER, whose argument is of 64 bits, but for the dumper, who
-# takes it away and makes it so again with a third argument (CONFINE_OURS)
-learn clone if arg0 & 0x18000 == 0x8000
+# what makes somebody the child of another than who made it: PR_SET_CHILD_SUBREAPER, whose argument is of 64 bits, but for the dumper, who takes it away and makes it so again with a
+# third argument (CONFINE_OURS)
 learn prctl if arg0 == 36 and arg2 != 0x59414321
 allow personality if arg0 in 0,8,0x20000,0x20008,0xFFFFFFFF
 otherwise EPERM personality

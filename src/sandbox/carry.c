@@ -275,8 +275,7 @@ static int load_terminal(const struct box *box, struct carried *c, const json_t 
 	return c->slots[c->n_slots++] < 0 ? -errno : 0;
 }
 
-static int load_pipes(
-	const struct box *box, struct carried *c, const json_t *o, struct exec *e)
+static int load_pipes(const struct box *box, struct carried *c, const json_t *o, struct exec *e)
 {
 	int rc = load_pipe(box, c, o, "in", false, &e->in);
 

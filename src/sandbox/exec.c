@@ -95,8 +95,7 @@ static int set_nonblocking(int fd)
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-static int make_pipes(
-	struct exec *e, const struct box *box, bool with_stdin, int stdio[3])
+static int make_pipes(struct exec *e, const struct box *box, bool with_stdin, int stdio[3])
 {
 	int rc = 0;
 
@@ -167,7 +166,8 @@ struct exec *exec_new(
 	}
 	rc = json_is_object(tty)
 		     ? make_terminal(e, box, tty, ret_stdio)
-		     : make_pipes(e, box, json_is_true(json_object_get(request, "stdin")), ret_stdio);
+		     : make_pipes(
+			       e, box, json_is_true(json_object_get(request, "stdin")), ret_stdio);
 	if (rc < 0) {
 		for (int i = 0; i < 3; i++)
 			fd_close(&ret_stdio[i]);
@@ -348,14 +348,39 @@ static bool from_keyboard(int sig)
 	       sig == SIGSTOP || sig == SIGCONT;
 }
 
-int exec_signal(struct exec *e, int sig)
+#define MEMBERS_MAX 400 /* of a leaf, that are looked at */
+
+/*
+ * The process group that has the terminal, or 0. The kernel keeps its number when all its processes have ended, and somebody outside may have that by now: it has to have a process
+ * in the leaf. TIOCGPGRP answers in our pid namespace: the master belongs to us.
+ */
+static pid_t foreground(const struct exec *e, const struct box *box)
 {
+	int32_t pids[MEMBERS_MAX];
 	pid_t group = 0;
+	int n;
+
+	if (!e->tty || ioctl(e->out, TIOCGPGRP, &group) < 0 || group <= 1)
+		return 0;
+	n = cgroup_leaf_pids(&box->cgroup, e->leaf, pids, ARRAY_SIZE(pids));
+	for (int i = 0; i < n; i++) {
+		if (getpgid(pids[i]) == group)
+			return group;
+	}
+	return 0;
+}
+
+int exec_signal(struct exec *e, const struct box *box, int sig)
+{
+	pid_t group;
 
 	if (e->state != EXEC_RUNNING)
 		return -ESRCH;
-	/* TIOCGPGRP answers in our pid namespace: the master belongs to us */
-	if (e->tty && ioctl(e->out, TIOCGPGRP, &group) == 0 && group > 1)
+	group = foreground(e, box);
+	/* the terminal itself knows it without a number, but sends SIGINT, SIGQUIT and SIGTSTP alone */
+	if (group != 0 && ioctl(e->out, TIOCSIG, sig) == 0)
+		return 0;
+	if (group != 0)
 		return kill(-group, sig) < 0 ? -errno : 0;
 	/* as a terminal does: a shell that waits for its child would not end by itself */
 	if (from_keyboard(sig) && kill(-e->pid, sig) == 0)

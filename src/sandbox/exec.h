@@ -118,8 +118,8 @@ void exec_feed_end(struct exec *e);
 /** exec_write() - write waiting input as far as the pipe takes it. */
 void exec_write(struct exec *e);
 
-/** exec_signal() - send @sig to the program; to its whole group what keyboards send (a terminal: everything to its foreground group). 0 or -errno. */
-int exec_signal(struct exec *e, int sig) attr_must_use;
+/** exec_signal() - send @sig to the program; to its whole group what keyboards send (a terminal: everything to its foreground group, if that lives). 0 or -errno. */
+int exec_signal(struct exec *e, const struct box *box, int sig) attr_must_use;
 
 /** exec_kill() - SIGKILL the program and all its descendants that are still in its group. */
 void exec_kill(struct exec *e, const struct box *box);

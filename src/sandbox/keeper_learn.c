@@ -243,7 +243,7 @@ bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *no
 		(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &no);
 		return true;
 	}
-	if (notice->data.nr == SYS_clone || (reaps && notice->data.args[1] != 0))
+	if (reaps && notice->data.args[1] != 0)
 		learned_adoption(&k->learned);
 	else if (!reaps && !learn(k, listener, notice, true))
 		return true;

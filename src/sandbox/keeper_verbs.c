@@ -253,7 +253,7 @@ static void verb_signal(struct keeper *k, struct conn *c, json_int_t id, const j
 
 	if (e == NULL)
 		return;
-	rc = sig < 1 || sig > SIGRTMAX ? -EINVAL : exec_signal(e, (int)sig);
+	rc = sig < 1 || sig > SIGRTMAX ? -EINVAL : exec_signal(e, &k->box, (int)sig);
 	if (rc == 0) {
 		keeper_disturbed(k);
 		keeper_reply(c, id, NULL);
@@ -571,7 +571,7 @@ static void handle_signal(struct keeper *k, struct exec *e, const struct frame *
 		exec_kill(e, &k->box);
 	} else if (sig > 0 && sig <= (uint32_t)SIGRTMAX) {
 		keeper_disturbed(k);
-		(void)!exec_signal(e, (int)sig); /* it may just have ended */
+		(void)!exec_signal(e, &k->box, (int)sig); /* it may just have ended */
 	}
 }
 

@@ -77,7 +77,7 @@ int learned_programs(const struct learned *l, const struct learned_tree *tree,
 /** learned_lost() - @who (process 0: nobody knows who) installs a filter that could not be read, for @all threads of its process or for itself. */
 void learned_lost(struct learned *l, const struct learned_thread *who, bool all);
 
-/** learned_adoption() - somebody makes children for its own parent (CLONE_PARENT), or has orphans come to itself (PR_SET_CHILD_SUBREAPER). */
+/** learned_adoption() - somebody has orphans come to itself (PR_SET_CHILD_SUBREAPER). */
 void learned_adoption(struct learned *l);
 
 /** learned_chain() - what @t of @tree has. Return: the uppermost filter, or %LEARNED_UNKNOWN. */

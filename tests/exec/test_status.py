@@ -209,6 +209,14 @@ def test_a_kill_that_is_no_oom_is_not_called_oom(instance):
         equal((status["status"], status["signal"]), ("signaled", 9))
 
 
+def test_nobody_inside_becomes_a_child_of_the_keeper(instance):
+    """Who makes a child for its own parent (CLONE_PARENT) would put one beside the programs of execs, whose ends the keeper tells by their numbers."""
+    script = "import ctypes,os\nfor flags in (0x8000 | 17, 0x8000): print(ctypes.CDLL(None, use_errno=True).syscall(56, flags, 0, 0, 0, 0), ctypes.get_errno())"
+    for profile in ("default", "strict", "debug"):
+        with instance.sandbox(profile=profile) as box:
+            equal(instance.ok(box, f"python3 -c '{script}'"), "-1 1\n-1 1\n", profile)
+
+
 @require("root")
 def test_the_limit_of_processes_is_named(instance):
     script = "import os,sys\ntry:\n  for i in range(200):\n    if os.fork() == 0:\n      import signal; signal.pause()\nexcept OSError as e:\n  sys.exit(e.errno)\n"

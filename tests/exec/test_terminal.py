@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """cay run -it and cay exec -it give a real terminal: size, job control, raw mode and back."""
 
+import ctypes
 import fcntl
 import os
 import select
+import signal
 import struct
 import termios
 import time
 
-from lib.case import contains, equal
+from lib import cay, leaks
+from lib.case import contains, equal, require
 
 
 def read_until(fd, wanted, seconds=20):
@@ -137,3 +140,53 @@ def test_a_session_of_run(instance):
     os.write(fd, b"exit 8\n")
     finish(process, fd)
     equal(process.returncode, 8)
+
+
+# The group that has the terminal has ended: its number is anybody's.
+GONE = """
+import os, signal, sys, time
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    signal.pause()
+while os.getpgid(child) != child: time.sleep(0.01)
+os.tcsetpgrp(0, child)
+os.kill(child, 9)
+os.waitpid(child, 0)
+signal.signal(signal.SIGTERM, lambda *_: (print("told", flush=True), os._exit(5)))
+print("re" + "ady", os.tcgetpgrp(0) == child, flush=True)
+while True: signal.pause()
+"""
+
+
+def process_with_number(number):
+    """A process of ours that leads the group of that number: by clone3(2), which can choose it."""
+    chosen = (ctypes.c_int * 1)(number)
+    # flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
+    arguments = (ctypes.c_uint64 * 11)(0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(chosen), 1, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    pid = libc.syscall(435, arguments, ctypes.sizeof(arguments))
+    if pid == 0:
+        os.setpgid(0, 0)
+        os.execv("/bin/sleep", ["sleep", "1000"])
+    assert pid == number, ctypes.get_errno()
+    return pid
+
+
+@require("root")
+def test_nobody_outside_is_told_what_a_terminal_s_group_is_that_has_ended(instance):
+    """A stop, or whoever ends the command, tells its processes, not who has the number of a group that was there."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "python3", "-c", GONE, tty={"rows": 24, "columns": 80}, stdin=True)
+        cay.wait_until(lambda: b"ready True" in instance.output(box, run), 20, "its group is gone")
+        leader = [pid for pid in instance.own_processes() if "while os.getpgid(child)" in leaks.read(f"/proc/{pid}/cmdline")][0]
+        group = int(leaks.read(f"/proc/{leader}/stat").rpartition(")")[2].split()[5])  # tpgid
+        stranger = process_with_number(group)
+        try:
+            instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 15})
+            equal(instance.wait(box, run)["code"], 5)
+            equal(os.waitpid(stranger, os.WNOHANG), (0, 0))
+        finally:
+            os.kill(stranger, signal.SIGKILL)
+            os.waitpid(stranger, 0)
