@@ -259,6 +259,7 @@ static void name_denied(struct gateway *gw, const struct dns_query *q, enum outc
 	d->outcome = outcome;
 	d->record = lookup_record(q->type);
 	memcpy(d->name, q->name, sizeof(d->name));
+	str_utf8_tidy(d->name); /* any bytes may be asked for */
 	refusals_later(denied_main, d);
 }
 

@@ -14,7 +14,7 @@ TYPES = {"MX": 15, "TXT": 16, "SRV": 33, "A": 1, "CAA": 257, "ANY": 255}
 INSIDE = r"""
 import json, socket, struct, sys
 def ask(name, kind, tcp):
-    message = struct.pack(">HHHHHH", 7, 0x100, 1, 0, 0, 0) + b"".join(bytes([len(p)]) + p.encode() for p in name.split(".")) + b"\0" + struct.pack(">HH", kind, 1)
+    message = struct.pack(">HHHHHH", 7, 0x100, 1, 0, 0, 0) + b"".join(bytes([len(p)]) + p for p in name.encode(errors="surrogateescape").split(b".")) + b"\0" + struct.pack(">HH", kind, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM if tcp else socket.SOCK_DGRAM) as s:
         s.settimeout(30)
         s.connect(("9.9.9.9", 53))
@@ -162,3 +162,12 @@ def test_records_that_no_rule_allows_are_told_as_such(instance, tmp):
         records = "no rule of transport dns allows these records"
         equal(told, {("records", "MX", "web.example", records), ("records", "TXT", "gone.example", records), ("name", None, "gone.example", "no rule allows this name")})
         contains(instance.cay("net", box).stdout, f"denied      dns MX of web.example  {records}")
+
+
+def test_a_name_that_is_no_text(instance):
+    """Labels may hold any bytes: such a name does not exist, which is told, and the gateway goes on."""
+    with instance.sandbox(policy=json.dumps({"rules": [{"match": {"host": "web.example"}, "action": "allow"}]})) as box:
+        equal([a[:2] for a in ask(instance, box, ("\udcff.example", "A", False), ("ok\udcc3.example", "A", True), ("\udcc3\udcbc.example", "A", False))], [[3, 0]] * 3)
+        for host in ("?.example", "ok?.example", "ü.example"):
+            instance.wait_event("net.denied", box, lambda e, host=host: e["data"]["host"] == host)
+        equal([e for e in instance.events(box) if e["type"] == "gateway.ended"], [])
