@@ -17,6 +17,8 @@
 #define SHOWN_MAX  100U /* recipients in an event */
 #define MAIL_JSON_MAX \
 	(512U << 10) /* of a message as it was parsed; all of it travels in one frame */
+#define DATA_JSON_MAX \
+	(900U << 10) /* of all that is told of it, but for the subject, which is there twice */
 #define RAW_MAX      (192U << 10) /* of its bytes as they came */
 #define RAW_TEXT_MAX (256U << 10) /* the same written in an event */
 
@@ -37,16 +39,16 @@ static size_t size_of(const json_t *value)
 	return json_dumpb(value, NULL, 0, JSON_COMPACT);
 }
 
-/* What is too large to be kept as a whole loses its parts in the order of what readers miss least. */
-static json_t *bounded(json_t *mail)
+/* While @whole, which is @mail or has it, is larger than @max, @mail loses its parts in the order of what readers miss least. */
+static void bound(json_t *mail, const json_t *whole, size_t max)
 {
-	static const char *const parts[] = { "html", "headers", "attachments", "text" };
+	static const char *const parts[] = { "html", "headers", "attachments", "text", "message_id",
+		"reply_to", "cc", "date", "to", "from", "subject" };
 
-	for (size_t i = 0; i < ARRAY_SIZE(parts) && size_of(mail) > MAIL_JSON_MAX; i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(parts) && size_of(whole) > max; i++) {
 		(void)json_object_set_new(mail, parts[i], json_null());
 		(void)json_object_set_new(mail, "cut", json_true());
 	}
-	return mail;
 }
 
 static json_t *recipients(const struct smtp *s)
@@ -81,18 +83,20 @@ static void add_raw(json_t *mail, const struct buf *message)
 static json_t *mail_data(const struct session *m)
 {
 	const struct smtp *s = &m->smtp;
-	json_t *mail = bounded(mime_parse(buf_cstr(&s->message), s->message.n));
+	json_t *mail = mime_parse(buf_cstr(&s->message), s->message.n);
 	json_t *data = conn_peer_json(m->c);
 
+	bound(mail, mail, MAIL_JSON_MAX);
 	add_raw(mail, &s->message);
 	(void)json_object_set_new(data, "rule", json_string(m->rule->name));
 	(void)json_object_set_new(data, "from", json_string(s->sender));
 	(void)json_object_set_new(data, "to", recipients(s));
 	(void)json_object_set_new(data, "recipients", json_integer((json_int_t)s->n_recipients));
-	(void)json_object_set(data, "subject", json_object_get(mail, "subject"));
 	(void)json_object_set_new(data, "bytes", json_integer((json_int_t)s->message.n));
 	(void)json_object_set_new(data, "tls", json_boolean(s->secured));
 	(void)json_object_set_new(data, "mail", mail);
+	bound(mail, data, DATA_JSON_MAX);
+	(void)json_object_set(data, "subject", json_object_get(mail, "subject"));
 	return data;
 }
 

@@ -193,3 +193,23 @@ print(kept)""")))
         instance.ok(box, "echo >/tmp/go")
         sender.join(patience(100))
         equal([run.stdout.strip() for run in done], ["3"])
+
+
+def test_a_mail_whose_heads_are_too_large_to_be_told(instance):
+    """All that is said of it as large as it may be, in bytes that take six times their room in an event: parts are left out, and it is kept."""
+    with instance.sandbox(policy=PRESET) as box:
+        python(instance, box, """
+s = smtplib.SMTP('mx.people.example'); s.ehlo()
+odd = '\\x01'
+s.docmd('MAIL', f'FROM:<{odd * 320}>')
+for i in range(100):
+    code, _ = s.docmd('RCPT', f'TO:<{odd * 317}{i:03}>'); assert code == 250, code
+heads = ''.join(f'{name}: {odd * 16380}\\r\\n' for name in ('From', 'To', 'Cc', 'Reply-To', 'Subject', 'Date', 'Message-ID'))
+s.docmd('DATA'); s.send((heads + '\\r\\n' + (odd * 900 + '\\r\\n') * 220 + '.\\r\\n').encode()); code, said = s.getreply(); assert code == 250, said
+s.sendmail('me@shop.example', ['you@people.example'], 'Subject: next\\r\\n\\r\\nx')
+s.quit()""")
+        mails = instance.json("mail", "ls", box)["mails"]
+        equal([(m["subject"], m["recipients"], len(m["to"]), len(m["from"])) for m in mails], [("\x01" * 16380, 100, 100, 320), ("next", 1, 1, 15)])
+        mail = instance.json("mail", "show", box, 1)["mail"]
+        equal((mail["cut"], mail["html"], mail["text"], mail["from"], mail["subject"]), (True, None, None, "\x01" * 16380, "\x01" * 16380))
+        equal([e for e in instance.events(box) if e["type"] == "gateway.ended"], [])
