@@ -27,14 +27,15 @@ static void look_in(struct danger_links *l, const char *dir, const char *as, int
 static void add(struct danger_links *l, const char *path, const char *why, const char *link)
 {
 	size_t n = strlen(l->top);
+	cleanup_free char *text = str_dupf("%s: '%s' leads here", why, link);
 	json_t *key;
 
 	if (strncmp(path, l->top, n) != 0 || path[n] != '/' || path[n + 1] == '\0')
 		return;
+	str_utf8_tidy(text); /* names may be any bytes */
 	key = apply_hex(path + n + 1);
 	if (json_object_get(l->led, json_string_value(key)) == NULL)
-		(void)json_object_set_new(l->led, json_string_value(key),
-			json_sprintf("%s: '%s' leads here", why, link));
+		(void)json_object_set_new(l->led, json_string_value(key), json_string(text));
 	json_decref(key);
 }
 

@@ -752,7 +752,7 @@ def test_dangers(tmp):
 def test_dangers_under_another_name(tmp):
     """What a hook leads to is executed as the hook is."""
     def prepare(w):
-        for path in ("scripts/x", "scripts/y", "scripts/plain", "tools/z", "docs/agents", "ci/flows/one.yml", "ci/flows/more/two.yml", "own/pre-push", "conf/git"):
+        for path in ("scripts/x", "scripts/y", "scripts/plain", "tools/z", "docs/agents", "ci/flows/one.yml", "ci/flows/more/two.yml", "own/pre-push", "conf/git", "scripts/odd"):
             w.write(path, where=w.host)
             os.chmod(f"{w.host}/{path}", 0o644 if "plain" in path else 0o755)
         for name in ("hooks", "objects", "refs", "HEAD"):
@@ -763,17 +763,19 @@ def test_dangers_under_another_name(tmp):
         os.symlink("docs/agents", w.host + "/AGENTS.md")
         os.symlink("../ci/flows", w.host + "/.github/workflows")
         os.symlink(w.host + "/tools/z", w.host + "/.envrc")
+        os.mkdir(w.host + "/.husky")
+        os.symlink(b"../scripts/odd", os.fsencode(w.host) + b"/.husky/caf\xe9")
         w.write(".git/config", "[core]\n\thooksPath = own\n[include]\n\tpath = ../conf/git\n[submodule \"x\"]\n\tpath = src\n", w.host)
         w.since = w.later()
 
     with Pool(tmp, "btrfs") as pool:
         w = World(tmp, pool)
         prepare(w)
-        for path in ("scripts/x", "scripts/y", "scripts/plain", "tools/z", "docs/agents", "ci/flows/one.yml", "ci/flows/more/two.yml", "own/pre-push", "conf/git", "src/c"):
+        for path in ("scripts/x", "scripts/y", "scripts/plain", "tools/z", "docs/agents", "ci/flows/one.yml", "ci/flows/more/two.yml", "own/pre-push", "conf/git", "scripts/odd", "src/c"):
             w.write(path, "another\n")
         reasons = {"scripts/x": "git runs it: '.git/hooks/pre-commit' leads here", "docs/agents": "instructions from it: 'AGENTS.md' leads",
                    "ci/flows/one.yml": "integration runs it: '.github/workflows' leads", "ci/flows/more/two.yml": "integration", "tools/z": "direnv runs it",
-                   "own/pre-push": "git runs it: '.git/config' leads here", "conf/git": "git obeys it"}
+                   "own/pre-push": "git runs it: '.git/config' leads here", "conf/git": "git obeys it", "scripts/odd": "git may run it: '.husky/caf?' leads here"}
         listed = w.refused("needs_allow_exec")
         equal(sorted(listed), sorted(reasons))
         for path, reason in reasons.items():
