@@ -28,16 +28,21 @@ static const struct secret *signing_secret(const struct exchange *x, struct poli
 	return NULL;
 }
 
+/* What the signature stands in: the query, or the one field for it. */
+static struct policy_text *holder_of(struct exchange *x, const struct sigv4 *s)
+{
+	for (size_t i = 0; !s->in_query && i < x->request.n_fields; i++)
+		if (text_is(x->request.fields[i].name, "authorization"))
+			return &x->request.fields[i].value;
+	return &x->request.query;
+}
+
 /* The field or query that holds the signature, with @made in its place; the sandbox's own is kept for whom the exchange is told. */
 static int replace_signature(struct exchange *x, const struct sigv4 *s, const char *made)
 {
-	struct policy_text *holder = &x->request.query;
-	char *copy;
+	struct policy_text *holder = holder_of(x, s);
+	char *copy = arena_copy(&x->arena, holder->p, holder->n);
 
-	for (size_t i = 0; !s->in_query && i < x->request.n_fields; i++)
-		if (text_is(x->request.fields[i].name, "authorization"))
-			holder = &x->request.fields[i].value;
-	copy = arena_copy(&x->arena, holder->p, holder->n);
 	if (copy == NULL)
 		return -ENOMEM;
 	x->signature = copy + (s->signature.p - holder->p);
@@ -88,6 +93,8 @@ int secrets_sign(struct exchange *x)
 		return 0;
 	if (found < 0)
 		return cannot_sign(x, secret, why);
+	if (!s.in_query && head_count(&x->request, "authorization") > 1)
+		return cannot_sign(x, secret, "it has several Authorization fields");
 	if (s.payload.n == 0 && x->request.body != HTTP_BODY_NONE && !x->body_whole)
 		return cannot_sign(x, secret, "its body is too large to be held");
 	if (s.payload.n == 0 && hash_body(x, hash) < 0)
