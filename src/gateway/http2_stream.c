@@ -119,27 +119,40 @@ static int take_length(struct head *ret, struct policy_text value)
 	return value.n > 0 && value.n <= 15 ? 0 : -EBADMSG;
 }
 
-/* HTTP/1 knows one Cookie field only; RFC 9113 8.2.3. */
-static int join_cookie(struct stream2 *s, struct head *ret, struct policy_text value)
+static struct policy_field *cookie_of(struct head *h)
 {
-	struct policy_text *cookie = NULL;
+	for (size_t i = 0; i < h->n_fields; i++)
+		if (text_is(h->fields[i].name, "cookie"))
+			return &h->fields[i];
+	return NULL;
+}
+
+/* HTTP/1 knows one Cookie field only (RFC 9113 8.2.3): the first one gets what is in all of them. */
+static int join_cookies(struct stream2 *s, struct head *ret, const char *block, size_t n)
+{
+	struct policy_field *cookie = cookie_of(ret), f;
+	size_t room = 0, used = 0;
 	char *joined;
 
-	for (size_t i = 0; i < ret->n_fields && cookie == NULL; i++)
-		cookie = text_is(ret->fields[i].name, "cookie") ? &ret->fields[i].value : NULL;
 	if (cookie == NULL)
-		return head_add(ret, "cookie", value);
-	joined = arena_alloc(s->ch.arena, cookie->n + value.n + 2);
+		return 0;
+	for (size_t at = 0; next_field(block, n, &at, &f);)
+		room += text_is(f.name, "cookie") ? f.value.n + 2 : 0;
+	joined = arena_alloc(s->ch.arena, room);
 	if (joined == NULL)
 		return -ENOMEM;
-	memcpy(joined, cookie->p, cookie->n);
-	memcpy(joined + cookie->n, "; ", 2);
-	memcpy(joined + cookie->n + 2, value.p, value.n);
-	*cookie = (struct policy_text){ joined, cookie->n + value.n + 2 };
+	for (size_t at = 0; next_field(block, n, &at, &f);) {
+		if (!text_is(f.name, "cookie"))
+			continue;
+		memcpy(joined + used, f.value.p, f.value.n);
+		memcpy(joined + used + f.value.n, "; ", 2);
+		used += f.value.n + 2;
+	}
+	cookie->value = (struct policy_text){ joined, used - 2 };
 	return 0;
 }
 
-static int take_field(struct stream2 *s, struct head *ret, const struct policy_field *f)
+static int take_field(struct head *ret, const struct policy_field *f)
 {
 	if (!is_line(f))
 		return -EBADMSG;
@@ -157,8 +170,8 @@ static int take_field(struct stream2 *s, struct head *ret, const struct policy_f
 	}
 	if (text_is(f->name, "te"))
 		ret->te_trailers = text_is_word(f->value, "trailers");
-	if (text_is(f->name, "cookie"))
-		return join_cookie(s, ret, f->value);
+	if (text_is(f->name, "cookie") && cookie_of(ret) != NULL)
+		return 0;
 	if (text_is(f->name, "expect"))
 		ret->expect_continue = text_is_word(f->value, "100-continue");
 	if (!head_is_hop(f->name))
@@ -199,16 +212,18 @@ static int take_head(struct stream2 *s, struct head *ret)
 
 	memset(ret, 0, sizeof(*ret));
 	while (rc == 0 && next_field(block, n, &at, &f))
-		rc = take_field(s, ret, &f);
+		rc = take_field(ret, &f);
+	if (rc == 0)
+		rc = join_cookies(s, ret, block, n);
 	buf_free(&s->block);
 	ret->body = s->bare           ? HTTP_BODY_NONE
 		    : ret->has_length ? HTTP_BODY_LENGTH
 				      : HTTP_BODY_CHUNKED;
 	ret->expect_continue = ret->expect_continue && ret->body != HTTP_BODY_NONE;
 	s->ch.body_ended = ret->body == HTTP_BODY_NONE;
-	if (rc < 0)
-		s->ch.reason = "a header is malformed";
-	return rc;
+	if (rc < 0) /* it came, whatever is wrong with it: it is answered, and told */
+		s->ch.reason = rc == -ENOMEM ? "the head is too large" : "a header is malformed";
+	return rc < 0 ? -EBADMSG : 0;
 }
 
 bool stream2_data(struct stream2 *s, const void *p, size_t n)

@@ -211,6 +211,18 @@ def test_to_http1(tmp):
         client.close()
 
 
+def test_many_cookies(tmp):
+    """Browsers send each in a field of its own."""
+    cookies = [b"c%d=" % i + b"x" * 240 for i in range(100)]
+    with Setup(tmp) as (proxy, _):
+        client = Client(proxy)
+        status, _, body, _ = client.answer(client.request(get(more=[(b"cookie", c) for c in cookies])))
+        equal(status, 200)
+        contains(body, b"\r\ncookie: " + b"; ".join(cookies) + b"\r\n")
+        client.close()
+        equal([e["outcome"] for e in proxy.events("net.exchange", 1)], ["forwarded"])
+
+
 def test_large_bodies_both_ways(tmp):
     big = os.urandom(2 << 20)
     for name, handler, alpn in (("h1", echo, None), ("h2", serve_h2, ["h2"])):
