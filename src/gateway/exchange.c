@@ -13,14 +13,29 @@
 
 #define WORTH_WAITING_S 60 /* for a budget */
 
+/* @text has no room for more of what it says: it ends behind a whole character, and shows it. */
+static void show_cut(char *text, size_t size)
+{
+	static const char dots[] = "...";
+	char *end = text + size - sizeof(dots);
+
+	while (end > text && ((unsigned char)*end & 0xC0) == 0x80)
+		end--;
+	memcpy(end, dots, sizeof(dots));
+}
+
 void exchange_because(struct exchange *x, const char *outcome, const char *fmt, ...)
 {
 	va_list ap;
+	int n;
 
 	x->outcome = outcome;
 	va_start(ap, fmt);
-	(void)vsnprintf(x->reason, sizeof(x->reason), fmt, ap);
+	n = vsnprintf(x->reason, sizeof(x->reason), fmt, ap);
 	va_end(ap);
+	if (n >= (int)sizeof(x->reason))
+		show_cut(x->reason, sizeof(x->reason));
+	str_utf8_tidy(x->reason); /* some of it may be the peer's */
 }
 
 void capture_add(struct capture *c, const void *p, size_t n)
@@ -62,8 +77,10 @@ int exchange_answer(struct exchange *x, int status, const char *code)
 	bool head = text_is(x->request.method, "HEAD");
 	int rc;
 
-	if (text == NULL)
+	if (text == NULL) {
+		channel_abort(x->front); /* who waits for an answer learns that there is none */
 		return -ENOMEM;
+	}
 	x->answer.n_fields = 0;
 	x->answer.status = status;
 	x->answer.websocket = false;

@@ -15,7 +15,8 @@
 #include "gateway/sigv4.h"
 #include "gateway/spending.h"
 
-#define EXCHANGE_ARENA_MAX (256U << 10) /* heads, trailers, what is changed in them */
+#define EXCHANGE_ARENA_MAX  (256U << 10) /* heads, trailers, what is changed in them */
+#define EXCHANGE_REASON_MAX 2048U        /* bytes of a denial's message, and what is said with it */
 
 /** enum exchange_phase - moments of an exchange, CLOCK_MONOTONIC; 0: did not happen. */
 enum exchange_phase {
@@ -64,9 +65,9 @@ struct exchange {
 	const struct policy_rule *rule;
 	const char *
 		outcome; /* "forwarded", "denied", "refused", "answered", "failed", "reset"; static */
-	char reason[256];       /* why, where it was not forwarded */
-	uint64_t retry_after_s; /* said in an answer from here; 0: not */
-	bool answered;          /* the head of a final answer went to the sandbox */
+	char reason[EXCHANGE_REASON_MAX]; /* why, where it was not forwarded: text */
+	uint64_t retry_after_s;           /* said in an answer from here; 0: not */
+	bool answered;                    /* the head of a final answer went to the sandbox */
 
 	char upstream[INET6_ADDRSTRLEN + 8]; /* address and port that were dialled */
 	unsigned int back_version;           /* of HTTP towards the world */

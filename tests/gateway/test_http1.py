@@ -106,6 +106,25 @@ def test_denied_requests_are_heard_by_nobody(tmp):
         equal([e["rule"] for e in proxy.events("net.exchange", 10)][:3], ["no-writes", "broken", "secret"])
 
 
+def test_a_denial_says_what_its_rule_says(tmp):
+    """In any alphabet; what is longer than an answer has room for ends with dots, behind a whole character."""
+    said = {"short": "нельзя: " + "спросите человека " * 20, "odd": "x" + "ы" * 5000, "even": "ы" * 5000, "plain": "x" * 5000, "wide": "x" + "😀" * 1000}
+    rules = [{"name": name, "match": {"host": "api.example", "path": "/" + name}, "action": "deny", "deny": {"message": text}} for name, text in said.items()]
+    with Setup(tmp, rules=[*rules, *ALLOW]) as (proxy, upstream):
+        for name, text in said.items():
+            for method, body in ((b"GET", b""), (b"POST", b"text")):
+                status, answer = proxy.get("api.example", "/" + name, method=method, body=body)
+                equal(status, 403, name)
+                told = json.loads(answer)["error"]["message"]
+                if name == "short":
+                    equal(told, text)
+                else:
+                    equal((told.endswith("..."), text.startswith(told[:-3]), 2040 < len(told.encode()) < 2048), (True, True, True), told)
+        equal(len(upstream.heard), 0)
+        events = proxy.events("net.exchange", 2 * len(said))
+        equal(events[0]["reason"], said["short"])
+
+
 def test_what_is_forwarded_is_written_anew(tmp):
     with Setup(tmp) as (proxy, _):
         status, body = proxy.get("API.example.:80", "/a/./b/../%63?x=%20y", headers=b"X-One: 1\r\nConnection: X-Hop\r\nX-Hop: gone\r\nTE: trailers\r\n")
