@@ -117,12 +117,18 @@ bool secret_goes_to(const struct secret *secret, const struct exchange *x)
 	return x->conn->tls && policy_secret_bound(secret->binding, x->host.host);
 }
 
+/* What a host got over TLS it may tell over any connection. */
+static bool may_come_from(const struct secret *secret, const struct exchange *x)
+{
+	return policy_secret_bound(secret->binding, x->host.host);
+}
+
 bool secrets_scrubs(const struct exchange *x)
 {
 	const struct secrets *s = x->secrets;
 
 	for (size_t i = 0; s != NULL && i < s->n; i++)
-		if (secret_goes_to(&s->list[i], x))
+		if (may_come_from(&s->list[i], x))
 			return true;
 	return false;
 }
@@ -151,7 +157,7 @@ static bool knows_secret(const struct exchange *x)
 	for (size_t i = 0; i < s->n; i++) {
 		const struct policy_secret *binding = s->list[i].binding;
 
-		for (size_t k = 0; secret_goes_to(&s->list[i], x) && k < binding->n_places; k++)
+		for (size_t k = 0; may_come_from(&s->list[i], x) && k < binding->n_places; k++)
 			if (binding->places[k].surface != POLICY_IN_SIGV4)
 				return true;
 	}

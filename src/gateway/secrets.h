@@ -3,7 +3,7 @@
  * DOC: gateway/secrets.h - placeholders become secrets on the way out, secrets become placeholders on the way back.
  *
  * A secret is put in last, into the places that the policy names, of a request over verified TLS to a host that it is bound to. A placeholder anywhere else stops the request, or in a body, where the rule says so, goes as it is.
- * Answers of such hosts and every event are scrubbed (codec/scrub.h); their bodies are asked for without compression. The object is counted: an exchange keeps the one that it began with.
+ * Answers of such hosts, over TLS or not, and every event are scrubbed (codec/scrub.h); their bodies are asked for without compression. The object is counted: an exchange keeps the one that it began with.
  */
 #ifndef CAY_GATEWAY_SECRETS_H
 #define CAY_GATEWAY_SECRETS_H

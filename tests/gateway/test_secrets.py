@@ -9,7 +9,7 @@ import time
 import urllib.parse
 
 from lib.case import contains, equal
-from lib.proxy import Proxy, Upstream, certificate, echo, frame, head, parse
+from lib.proxy import Proxy, Upstream, certificate, echo, fixed, frame, head, parse
 
 QUICK = True
 AGREED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
@@ -176,6 +176,19 @@ def test_without_tls_it_never_leaves(tmp):
     with Setup(tmp) as (proxy, _):
         status, _ = proxy.get("plain.example", headers=f"Authorization: Bearer {PLACEHOLDER}\r\n".encode())
         equal(status, 403)
+
+
+def test_what_a_host_tells_without_tls_is_scrubbed(tmp):
+    """It may have got the secret over TLS."""
+    with Setup(tmp, fixed(b"HTTP/1.1 200 OK\r\nX-Told: %s\r\nContent-Length: %d\r\n\r\n%s" % (VALUE.encode(), len(VALUE), VALUE.encode()))) as (proxy, _):
+        answer = proxy.send(b"GET / HTTP/1.1\r\nHost: plain.example\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n")
+        contains(answer, b"x-told: " + PLACEHOLDER.encode() + b"\r\n")
+        equal(parse(answer), (200, PLACEHOLDER.encode()))
+        contains(json.dumps(events(proxy)), '["accept-encoding", "identity"]')
+    folder = os.path.join(tmp, "compressed")
+    os.mkdir(folder)
+    with Setup(folder, compressing) as (proxy, _):
+        equal(proxy.get("plain.example")[0], 502)
 
 
 def reflecting(peer):
