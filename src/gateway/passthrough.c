@@ -25,6 +25,7 @@ struct half {
 struct passthrough {
 	struct fdwatch upstream; /* first: freed by its address */
 	struct half out, in;     /* to the world, from it */
+	uint64_t moved_ns;       /* when the last bytes passed, either way */
 	unsigned int running;
 	struct waiters done;
 	const char *end; /* why it ended; static */
@@ -32,6 +33,19 @@ struct passthrough {
 	const struct policy_rule *rule;
 	size_t index; /* of @rule */
 };
+
+/* Wait for more to move. A side that says nothing may be listening to the other: what counts is how long both are silent. */
+static int await_more(struct half *h)
+{
+	uint64_t until;
+	int rc;
+
+	do {
+		until = h->raw->moved_ns + IDLE_NS;
+		rc = fdwatch_wait(h->from_watch, false, until);
+	} while (rc < 0 && h->raw->moved_ns + IDLE_NS > until);
+	return rc;
+}
 
 /* Read what is there into the pipe. Return: bytes, 0 at the end, -errno. */
 static ssize_t fill(struct half *h, int pipe_in)
@@ -42,7 +56,7 @@ static ssize_t fill(struct half *h, int pipe_in)
 
 		if (n >= 0 || errno != EAGAIN)
 			return n < 0 ? -errno : n;
-		if (fdwatch_wait(h->from_watch, false, clock_now_ns() + IDLE_NS) < 0)
+		if (await_more(h) < 0)
 			return -ETIMEDOUT;
 	}
 }
@@ -56,6 +70,7 @@ static int empty(struct half *h, int pipe_out, size_t n)
 		if (sent > 0) {
 			n -= (size_t)sent;
 			h->bytes += (size_t)sent;
+			h->raw->moved_ns = clock_now_ns();
 			wire_count((size_t)sent);
 		} else if (sent < 0 && errno == EAGAIN) {
 			if (fdwatch_wait(h->to_watch, true, clock_now_ns() + IDLE_NS) < 0)
@@ -186,6 +201,7 @@ void passthrough_serve(struct conn *c, const struct policy_rule *rule, const cha
 	raw->c = c;
 	raw->rule = rule;
 	raw->index = index;
+	raw->moved_ns = clock_now_ns();
 	raw->running = 2;
 	raw->out = (struct half){ raw, c->fd, d.fd, &c->watch, &raw->upstream, 0 };
 	raw->in = (struct half){ raw, d.fd, c->fd, &raw->upstream, &c->watch, 0 };
