@@ -16,6 +16,7 @@ struct node {
 	uint32_t fail;        /* longest proper suffix that is a prefix of something */
 	uint32_t depth;
 	uint32_t output;  /* 1 + rendering that ends here; 0 = none */
+	uint32_t below;   /* a rendering that begins with what leads here */
 	uint32_t shorter; /* next node on the failure chain with an output; 0 = none */
 	unsigned char byte;
 };
@@ -24,6 +25,10 @@ struct rendering {
 	size_t pair;
 	size_t n;
 	char *replace;
+	struct measure {
+		uint8_t before,
+			bits; /* of the secret, that its first symbol leaves out; that each has */
+	} measure;
 };
 
 struct scrub_set {
@@ -105,8 +110,8 @@ static uint32_t child_of(const struct scrub_set *set, uint32_t node, unsigned ch
 	return c;
 }
 
-static void add_rendering(
-	struct scrub_set *set, size_t pair, const char *find, const char *replace, size_t n)
+static void add_rendering(struct scrub_set *set, size_t pair, const char *find, const char *replace,
+	size_t n, struct measure measure)
 {
 	uint32_t at = 0;
 
@@ -125,7 +130,7 @@ static void add_rendering(
 		return; /* two secrets with the same rendering */
 	set->starts[(unsigned char)find[0]] = true;
 	set->renderings[set->n_renderings] =
-		(struct rendering){ pair, n, memcpy(xalloc(n + 1), replace, n) };
+		(struct rendering){ pair, n, memcpy(xalloc(n + 1), replace, n), measure };
 	set->nodes[at].output = (uint32_t)++set->n_renderings;
 	if (n > set->longest)
 		set->longest = n;
@@ -139,6 +144,16 @@ static uint32_t step(const struct scrub_set *set, uint32_t state, unsigned char 
 		if (c != 0 || state == 0)
 			return c;
 		state = set->nodes[state].fail;
+	}
+}
+
+/* A node is made behind the one that it is a child of. */
+static void name_renderings(struct scrub_set *set)
+{
+	for (size_t i = set->n_nodes; i-- > 1;) {
+		struct node *node = &set->nodes[i];
+
+		node->below = node->output != 0 ? node->output - 1 : set->nodes[node->child].below;
 	}
 }
 
@@ -185,10 +200,16 @@ static void hex(const char *s, size_t n, const char *digits, char *out)
 	}
 }
 
-/* The base64 digits that @s alone determines when @offset (0, 1, 2) bytes stand before it in its group of three. Return: how many. */
+/* The first base64 digit that is determined by what has @offset (0, 1, 2) bytes before it in its group of three. */
+static size_t base64_first(size_t offset)
+{
+	return (offset * 8 + 5) / 6;
+}
+
+/* The base64 digits that @s alone determines when @offset bytes stand before it in its group. Return: how many. */
 static size_t base64_inner(const char *s, size_t n, size_t offset, const char *alphabet, char *out)
 {
-	size_t first = (offset * 8 + 5) / 6, last = (offset + n) * 8 / 6, count = 0;
+	size_t first = base64_first(offset), last = (offset + n) * 8 / 6, count = 0;
 
 	for (size_t digit = first; digit < last; digit++) {
 		unsigned int value = 0;
@@ -212,19 +233,20 @@ static void add_pair(struct scrub_set *set, size_t pair, const char *find, const
 	size_t n = strlen(find);
 	cleanup_free char *a = xalloc(2 * n + 1), *b = xalloc(2 * n + 1);
 
-	add_rendering(set, pair, find, replace, n);
+	add_rendering(set, pair, find, replace, n, (struct measure){ 0, 8 });
 	for (int upper = 0; upper < 2; upper++) {
 		const char *digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
 
 		hex(find, n, digits, a);
 		hex(replace, n, digits, b);
-		add_rendering(set, pair, a, b, 2 * n);
+		add_rendering(set, pair, a, b, 2 * n, (struct measure){ 0, 4 });
 	}
 	for (size_t i = 0; i < 6; i++) {
 		size_t count = base64_inner(find, n, i % 3, alphabets[i / 3], a);
 
 		(void)base64_inner(replace, n, i % 3, alphabets[i / 3], b);
-		add_rendering(set, pair, a, b, count);
+		add_rendering(set, pair, a, b, count,
+			(struct measure){ (uint8_t)(base64_first(i % 3) * 6 - i % 3 * 8), 6 });
 	}
 }
 
@@ -260,6 +282,7 @@ struct scrub_set *scrub_set_new(const struct scrub_pair *pairs, size_t n)
 			set->n_views = VIEW_COUNT;
 	}
 	link_nodes(set);
+	name_renderings(set);
 	return set;
 }
 
@@ -298,10 +321,17 @@ struct view {
 	size_t escape_n;
 };
 
+/** struct scrub_heard - how much of the beginning of each secret was said, by pair: bits of it. */
+struct scrub_heard {
+	size_t n_pairs, bits[];
+};
+
 struct scrub {
 	const struct scrub_set *set;
-	struct buf held;  /* source bytes not given out yet */
-	uint64_t held_at; /* offset of the first */
+	struct scrub_heard *notes;       /* NULL: nobody wants to know */
+	const struct scrub_heard *known; /* NULL: nothing is */
+	struct buf held;                 /* source bytes not given out yet */
+	uint64_t held_at;                /* offset of the first */
 	struct view views[VIEW_COUNT];
 	struct tally {
 		uint64_t found;
@@ -330,6 +360,27 @@ void scrub_free(struct scrub *s)
 	buf_free(&s->held);
 	free(s->tallies);
 	free(s);
+}
+
+struct scrub_heard *scrub_heard_new(const struct scrub *s)
+{
+	size_t n = s->set->n_pairs;
+	struct scrub_heard *heard = xalloc(sizeof(*heard) + n * sizeof(heard->bits[0]));
+
+	heard->n_pairs = n;
+	return heard;
+}
+
+void scrub_note(struct scrub *s, struct scrub_heard *heard)
+{
+	BUG_ON(heard->n_pairs != s->set->n_pairs);
+	s->notes = heard;
+}
+
+void scrub_spare(struct scrub *s, const struct scrub_heard *heard)
+{
+	BUG_ON(heard->n_pairs != s->set->n_pairs);
+	s->known = heard;
 }
 
 uint64_t scrub_found(const struct scrub *s, size_t i)
@@ -379,6 +430,20 @@ static void replace(struct scrub *s, const struct view *v, const struct renderin
 	tally->end = v->at;
 }
 
+/* How much of a secret, in bits, @n symbols of its rendering @r are. */
+static size_t measured(const struct rendering *r, size_t n)
+{
+	return r->measure.before + n * r->measure.bits;
+}
+
+static void note(struct scrub *s, const struct node *node)
+{
+	const struct rendering *r = &s->set->renderings[node->below];
+	size_t bits = measured(r, node->depth), *most = &s->notes->bits[r->pair];
+
+	*most = bits > *most ? bits : *most;
+}
+
 static void feed(struct scrub *s, struct view *v, unsigned char byte, size_t width)
 {
 	const struct scrub_set *set = s->set;
@@ -386,6 +451,8 @@ static void feed(struct scrub *s, struct view *v, unsigned char byte, size_t wid
 	*symbol_at(s, v, v->count++) = (struct symbol){ v->at, (uint8_t)width, byte };
 	v->at += width;
 	v->state = step(set, v->state, byte);
+	if (s->notes != NULL && v->state != 0)
+		note(s, &set->nodes[v->state]);
 	for (uint32_t n = v->state; n != 0; n = set->nodes[n].shorter)
 		if (set->nodes[n].output != 0)
 			replace(s, v, &set->renderings[set->nodes[n].output - 1]);
@@ -574,25 +641,21 @@ void scrub_write(struct scrub *s, const void *p, size_t n, struct buf *out)
 	give_out(s, settled(s), out);
 }
 
-/* A rendering that begins with what leads to @node. */
-static const struct rendering *rendering_below(const struct scrub_set *set, uint32_t node)
+/* The last symbols lead to @node, as the beginning of a secret does: replace them when that is no chance, and no news to whoever reads it. Return: is it no chance? */
+static bool replace_beginning(struct scrub *s, const struct view *v, const struct node *node)
 {
-	while (set->nodes[node].output == 0)
-		node = set->nodes[node].child;
-	return &set->renderings[set->nodes[node].output - 1];
-}
-
-/* The last @n symbols begin as @r does: replace them when that is no chance. Return: are they? */
-static bool replace_beginning(
-	struct scrub *s, const struct view *v, const struct rendering *r, size_t n)
-{
-	size_t differ = 0;
+	const struct rendering *r = &s->set->renderings[node->below];
+	size_t n = node->depth, differ = 0;
 
 	for (size_t i = 0; i < n; i++)
 		differ += symbol_at(s, v, v->count - n + i)->byte != (unsigned char)r->replace[i];
-	for (size_t i = 0; i < n && differ >= SCRUB_CERTAIN; i++)
+	if (differ < SCRUB_CERTAIN)
+		return false;
+	if (s->known != NULL && measured(r, n) <= s->known->bits[r->pair])
+		return true;
+	for (size_t i = 0; i < n; i++)
 		overwrite(s, symbol_at(s, v, v->count - n + i), r->replace[i]);
-	return differ >= SCRUB_CERTAIN;
+	return true;
 }
 
 void scrub_flush(struct scrub *s, struct buf *out)
@@ -603,8 +666,7 @@ void scrub_flush(struct scrub *s, struct buf *out)
 		const struct view *v = &s->views[i];
 		uint32_t n = v->state;
 
-		while (n != 0 &&
-			!replace_beginning(s, v, rendering_below(s->set, n), nodes[n].depth))
+		while (n != 0 && !replace_beginning(s, v, &nodes[n]))
 			n = nodes[n].fail;
 	}
 	give_out(s, s->held_at + s->held.n, out);

@@ -64,6 +64,21 @@ void scrub_write(struct scrub *s, const void *p, size_t n, struct buf *out);
  */
 void scrub_flush(struct scrub *s, struct buf *out);
 
+/**
+ * struct scrub_heard - beginnings of secrets that were said. Who has said one gets it back as it was: else he could try out what a secret begins with, one
+ * character after the other, with whoever repeats what he is told.
+ */
+struct scrub_heard;
+
+/** scrub_heard_new() - nothing was said of what @s looks for. Return: free(). */
+struct scrub_heard *scrub_heard_new(const struct scrub *s) attr_must_use;
+
+/** scrub_note() - note in @heard, which is borrowed, what is written to @s from now on, in whatever rendering. */
+void scrub_note(struct scrub *s, struct scrub_heard *heard);
+
+/** scrub_spare() - scrub_flush() of @s leaves as it is what is no longer a beginning than those in @heard, which is borrowed. Both of the same set. */
+void scrub_spare(struct scrub *s, const struct scrub_heard *heard);
+
 /** scrub_end() - the stream is over: append the rest. */
 void scrub_end(struct scrub *s, struct buf *out);
 

@@ -4,6 +4,8 @@
  * scrubbed as one text, however it was cut into fragments and messages, and cut anew: what may be the beginning of a secret is held back until more of the message comes, never beyond
  * its end. There scrub_flush() replaces what it is certain of, so of a secret that is spread over messages less than SCRUB_CERTAIN characters are shown.
  * Control frames may stand between the fragments of a message: what they hold is a text of its own, in both directions.
+ * What the sandbox has said itself comes back as it was, else whoever repeats it would tell what a secret begins with: of messages their beginnings are noted (scrub_note()), and of control
+ * frames, which every host has to repeat, all is kept until it is answered.
  */
 #include "gateway/websocket.h"
 #include "base/clock.h"
@@ -12,12 +14,19 @@
 #define READ_SIZE     16384U
 #define MASK_SIZE     4
 #define IN_FLIGHT_MAX (READ_SIZE * 8) /* frames of no payload grow by their mask */
+#define ASKED_MAX     65536U          /* of pings that are not answered */
+
+/* What the sandbox sent in control frames: their sizes, a byte each, and payloads. */
+struct asked {
+	struct buf frames;
+	bool forgotten; /* some of it, for want of room */
+};
 
 /* The messages of a host that a secret is bound to. */
 struct scrubbing {
 	struct scrub *messages, *controls;
 	struct buf text;    /* of the message, scrubbed and not sent yet */
-	struct buf control; /* of the control frame under way, scrubbed */
+	struct buf control; /* scrubbed, of a control frame */
 	enum wsframe_op op; /* of the next frame of the message */
 };
 
@@ -30,11 +39,43 @@ struct direction {
 	unsigned char mask[MASK_SIZE]; /* of the frame under way, when we are the client */
 	struct scrub *watch
 		[2]; /* from the sandbox, messages and control frames: finds placeholders; NULL: there are none */
+	struct scrub *noting; /* from the sandbox, messages: NULL when nothing is to be hidden */
 	struct scrubbing *scrubbing; /* from the world: NULL when nothing is to be hidden */
+	struct asked *asked;         /* of both; NULL when nothing is to be hidden */
+	struct buf payload;          /* of the control frame under way, where there is @asked */
 	const char *broken;          /* what was wrong */
 	bool done;
 	struct waiters ended;
 };
+
+/* ---- control frames that are answered --------------------------------------------------------------------------------------- */
+
+static void asked_add(struct asked *a, const struct buf *payload)
+{
+	while (a->frames.n + 1 + payload->n > ASKED_MAX) {
+		buf_consume(&a->frames, 1U + (unsigned char)a->frames.p[0]);
+		a->forgotten = true;
+	}
+	buf_char(&a->frames, (char)payload->n);
+	buf_add(&a->frames, payload->p, payload->n);
+}
+
+/* Is @payload what the sandbox sent and was not answered? Now it is. */
+static bool asked_take(struct asked *a, const struct buf *payload)
+{
+	for (size_t at = 0; at < a->frames.n;) {
+		char *p = a->frames.p + at;
+		size_t n = 1U + (unsigned char)*p;
+
+		at += n;
+		if (n - 1 != payload->n || memcmp(p + 1, buf_cstr(payload), n - 1) != 0)
+			continue;
+		memmove(p, p + n, a->frames.n - at);
+		a->frames.n -= n;
+		return true;
+	}
+	return false;
+}
 
 /* ---- scrubbed frames -------------------------------------------------------------------------------------------------------- */
 
@@ -96,9 +137,29 @@ static void scrub_piece(struct direction *d, const unsigned char *p, size_t n)
 	struct scrubbing *s = d->scrubbing;
 
 	if (is_control(d))
-		scrub_write(s->controls, p, n, &s->control);
+		buf_add(&d->payload, p, n);
 	else
 		scrub_write(s->messages, p, n, &s->text);
+}
+
+/* A whole control frame of the world. */
+static void put_control(struct direction *d)
+{
+	struct scrubbing *s = d->scrubbing;
+	enum wsframe_op op = d->reader.f.op;
+
+	if (op != WSFRAME_PING && asked_take(d->asked, &d->payload)) {
+		put_frame(d, op, true, &d->payload);
+		return;
+	}
+	if (op == WSFRAME_PONG && d->payload.n > 0 && d->asked->forgotten) {
+		d->broken = "too many pings were not answered";
+		return;
+	}
+	buf_reset(&s->control);
+	scrub_write(s->controls, d->payload.p, d->payload.n, &s->control);
+	scrub_flush(s->controls, &s->control);
+	put_frame(d, op, true, &s->control);
 }
 
 static void scrub_finish(struct direction *d)
@@ -106,9 +167,8 @@ static void scrub_finish(struct direction *d)
 	struct scrubbing *s = d->scrubbing;
 
 	if (is_control(d)) {
-		scrub_flush(s->controls, &s->control);
-		put_frame(d, d->reader.f.op, true, &s->control);
-		buf_reset(&s->control);
+		put_control(d);
+		buf_reset(&d->payload);
 	} else if (d->reader.f.fin) {
 		scrub_flush(s->messages, &s->text);
 		put_text(d, true);
@@ -145,11 +205,26 @@ static void add_payload(struct direction *d, unsigned char *p, size_t n)
 	}
 	if (d->watch[0] != NULL)
 		scrub_write(d->watch[is_control(d)], p, n, &nothing);
+	buf_reset(&nothing);
+	if (d->asked != NULL && is_control(d))
+		buf_add(&d->payload, p, n);
+	else if (d->noting != NULL)
+		scrub_write(d->noting, p, n, &nothing);
 	buf_free(&nothing);
 	capture_add(d->index == 0 ? &d->x->sent : &d->x->came, p, n);
 	if (d->reader.from_client)
 		wsframe_mask(d->mask, d->reader.at - n, p, n);
 	buf_add(&d->out, p, n);
+}
+
+static void end_frame(struct direction *d)
+{
+	if (d->scrubbing != NULL) {
+		scrub_finish(d);
+	} else if (d->asked != NULL && is_control(d)) {
+		asked_add(d->asked, &d->payload);
+		buf_reset(&d->payload);
+	}
 }
 
 /* Reads the frames in @p and writes them anew into @d->out. Return: 0, -EBADMSG, or -EACCES when something is in them that may not pass. */
@@ -165,8 +240,8 @@ static int restate(struct direction *d, unsigned char *p, size_t n)
 			begin_frame(d);
 		else if (found == WSFRAME_PIECE)
 			add_payload(d, p + used - piece, piece);
-		else if (found == WSFRAME_END && d->scrubbing != NULL)
-			scrub_finish(d);
+		else if (found == WSFRAME_END)
+			end_frame(d);
 		p += used;
 		n -= used;
 	} while (found > 0 && d->broken == NULL);
@@ -238,6 +313,7 @@ static void direction_init(
 		.watch = { from_sandbox ? secrets_watch(x) : NULL,
 			from_sandbox ? secrets_watch(x) : NULL },
 		.scrubbing = !from_sandbox && secrets_scrubs(x) ? scrubbing_new(x) : NULL,
+		.payload = BUF_INIT(WSFRAME_CONTROL_MAX),
 		.out = BUF_INIT(IN_FLIGHT_MAX) };
 	waiters_init(&d->ended);
 }
@@ -246,7 +322,25 @@ static void direction_fini(struct direction *d)
 {
 	scrub_free(d->watch[0]);
 	scrub_free(d->watch[1]);
+	scrub_free(d->noting);
 	scrubbing_free(d->scrubbing);
+	buf_free(&d->payload);
+}
+
+/* What goes @up is no news to the sandbox when it comes @down. Return: free() behind both; NULL: nothing is to be hidden. */
+static struct scrub_heard *listen_to(
+	struct direction *up, struct direction *down, struct asked *asked)
+{
+	struct scrub_heard *heard;
+
+	if (down->scrubbing == NULL)
+		return NULL;
+	up->asked = down->asked = asked;
+	heard = scrub_heard_new(down->scrubbing->messages);
+	scrub_spare(down->scrubbing->messages, heard);
+	up->noting = secrets_scrub_body(up->x);
+	scrub_note(up->noting, heard);
+	return heard;
 }
 
 bool websocket_agreed(const struct exchange *x)
@@ -270,10 +364,13 @@ bool websocket_agreed(const struct exchange *x)
 
 void websocket_relay(struct exchange *x, struct http1 *front, struct http1 *back)
 {
+	struct asked asked = { .frames = BUF_INIT(ASKED_MAX) };
 	struct direction up, down;
+	struct scrub_heard *heard;
 
 	direction_init(&up, x, front, back, 0);
 	direction_init(&down, x, back, front, 1);
+	heard = listen_to(&up, &down, &asked);
 	fiber_start(relay, &up);
 	relay(&down);
 	while (!up.done)
@@ -284,4 +381,6 @@ void websocket_relay(struct exchange *x, struct http1 *front, struct http1 *back
 	front->we_close = back->we_close = true;
 	direction_fini(&up);
 	direction_fini(&down);
+	buf_free(&asked.frames);
+	free(heard);
 }

@@ -383,6 +383,82 @@ def test_a_message_that_begins_as_a_secret_is_not_held_back(tmp):
                 equal(messages(sock, 1), [(1, text if number < 3 else PLACEHOLDER.encode()[:20])])
 
 
+def repeating(then=b""):
+    """Agrees to a WebSocket and repeats each short frame, a ping as a pong; behind the last ones it says @then."""
+    def handler(peer):
+        peer.head()
+        peer.send(AGREED + b"\r\n")
+        while peer.rest or peer.more():
+            data = peer.rest
+            if len(data) < 6 or len(data) < 6 + (data[1] & 0x7f):
+                if not peer.more():
+                    return
+                continue
+            size, op = data[1] & 0x7f, data[0] & 15
+            payload, peer.rest = bytes(b ^ data[2 + (i & 3)] for i, b in enumerate(data[6:6 + size])), data[6 + size:]
+            if op != 10:
+                peer.send(frame(10 if op == 9 else op, payload))
+            if payload == b"and now":
+                peer.send(then)
+            if op == 8:
+                return
+    return handler
+
+
+def test_a_host_that_repeats_a_guess_does_not_say_whether_it_is_right(tmp):
+    """A pong repeats its ping. What a program has tried comes back as it was, right or wrong; what it has not said is hidden as ever."""
+    secret, hidden = VALUE.encode(), PLACEHOLDER.encode()
+    guesses = [g for n in (13, 20, 31) for g in (secret[:n], secret[:n - 1] + b"?")]
+    guesses += [g.hex().encode() for g in guesses[:4]] + [base64.b64encode(g) for g in guesses[:4]] + [urllib.parse.quote(g, safe="").encode() for g in guesses]
+    for name, op, back in (("pings", 9, 10), ("messages", 1, 1), ("bytes", 2, 2)):
+        folder = os.path.join(tmp, name)
+        os.mkdir(folder)
+        with Setup(folder, repeating()) as (proxy, _):
+            with proxy.connect_tls("api.example") as sock:
+                sock.sendall(WS.replace(b"Bearer " + hidden, b"Bearer none"))
+                contains(head(sock), b"101 Switching")
+                sock.sendall(b"".join(frame(op, g, b"abcd") + frame(op, b" ", b"abcd") for g in guesses) + frame(op, secret, b"abcd"))
+                got = messages(sock, 2 * len(guesses) + 1)
+            equal(got, [m for g in guesses for m in ((back, g), (back, b" "))] + [(back, secret if op == 9 else hidden)], name)
+    folder = os.path.join(tmp, "pieces")
+    os.mkdir(folder)
+    with Setup(folder, repeating()) as (proxy, _):
+        with proxy.connect_tls("api.example") as sock:
+            sock.sendall(WS.replace(b"Bearer " + hidden, b"Bearer none"))
+            contains(head(sock), b"101 Switching")
+            # what nobody repeats stands between; the same twice; at last in what ends it
+            sock.sendall(b"".join(frame(op, p, b"abcd") for op, p in ((9, secret[:10]), (10, b"x"), (9, secret[10:20]), (9, secret[:15]), (9, secret[:15]), (8, b"\x03\xe8" + secret[:20]))))
+            equal(messages(sock, 5), [(10, secret[:10]), (10, secret[10:20]), (10, secret[:15]), (10, secret[:15]), (8, b"\x03\xe8" + secret[:20])])
+    folder = os.path.join(tmp, "many")
+    os.mkdir(folder)
+
+    def late(peer):
+        """Repeats the first ping when all have come."""
+        peer.head()
+        peer.send(AGREED + b"\r\n")
+        while len(peer.rest) < 26 + 700 * 131 and peer.more():
+            pass
+        peer.send(frame(10, secret[:20]))
+        while peer.more():
+            pass
+
+    with Setup(folder, late) as (proxy, _):
+        with proxy.connect_tls("api.example") as sock:
+            sock.sendall(WS.replace(b"Bearer " + hidden, b"Bearer none"))
+            contains(head(sock), b"101 Switching")
+            sock.sendall(frame(9, secret[:20], b"abcd") + b"".join(frame(9, b"%0125d" % i, b"abcd") for i in range(700)))
+            equal(messages(sock, 1), [])
+        equal(events(proxy)[0]["reason"], "WebSocket: too many pings were not answered")
+    folder = os.path.join(tmp, "then")
+    os.mkdir(folder)
+    with Setup(folder, repeating(frame(1, secret[:20]) + frame(1, secret[20:]) + frame(9, secret[:24]))) as (proxy, _):
+        with proxy.connect_tls("api.example") as sock:
+            sock.sendall(WS.replace(b"Bearer " + hidden, b"Bearer none"))
+            contains(head(sock), b"101 Switching")
+            sock.sendall(frame(9, secret[:19], b"abcd") + frame(9, b"and now", b"abcd"))
+            equal(messages(sock, 5), [(10, secret[:19]), (10, b"and now"), (1, hidden[:20]), (1, hidden[20:]), (9, hidden[:24])])
+
+
 def test_a_secret_in_control_frames(tmp):
     secret, hidden = VALUE.encode(), PLACEHOLDER.encode()
     got, _ = converse(tmp, [frame(9, secret[:20]), frame(1, b"between"), frame(9, secret[20:]), frame(8, b"")], 4)

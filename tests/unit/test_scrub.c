@@ -171,6 +171,43 @@ static const char *flushed_in(const char *text, size_t n)
 	return buf_cstr(&out);
 }
 
+/* What comes of @text, flushed, for who has said @said before. */
+static const char *flushed_for(const char *said, const char *text)
+{
+	static struct buf out = BUF_INIT(1000);
+	struct scrub *up = scrub_new(set), *down = scrub_new(set);
+	struct scrub_heard *heard = scrub_heard_new(up);
+
+	scrub_note(up, heard);
+	scrub_spare(down, heard);
+	scrub_write(up, said, strlen(said), &out);
+	buf_reset(&out);
+	scrub_write(down, text, strlen(text), &out);
+	scrub_flush(down, &out);
+	scrub_free(up);
+	scrub_free(down);
+	free(heard);
+	return buf_cstr(&out);
+}
+
+TEST(who_has_said_it_gets_it_back)
+{
+	prepare();
+	check_str(flushed_for("hunter", "hunter"), "hunter");
+	check_str(flushed_for("hunted", "hunter"), "aaaaaa");
+	check_str(flushed_for("hunter", "hunter2"), "aaaaaa3");
+	check_str(flushed_for("a hunter2 and more", "hunter"), "hunter");
+	check_str(flushed_for("hunter2hunter2", "hunter2hunter2"), "aaaaaa3bbbbbb4");
+	check_str(flushed_for("hunter", "sk_live_Ab3/x+Yz0"), "sk_live_Zz9/q+Aa1");
+	/* in another rendering; a half of a byte, too */
+	check_str(flushed_for("%68unter", "68756e746572"), "68756e746572");
+	check_str(flushed_for("68756e74657", "68756e74657"), "68756e74657");
+	check_str(flushed_for("hunte", "68756e74657"), "61616161616");
+	check_str(flushed_for("aHVudGVy", "aHVudGVy"), "aHVudGVy");
+	check_str(flushed_for("eHhodW50ZXI", "hunter"), "hunter");
+	check_str(flushed_for("eHhodW50ZX", "hunter"), "aaaaaa");
+}
+
 TEST(what_is_flushed_shows_less_than_what_is_certain)
 {
 	prepare();
