@@ -22,6 +22,22 @@ static void check_flushed(
 	buf_free(&out);
 }
 
+/* Held back evenly, by what could be a part of some secret: no less than what is one. */
+static void check_evenly(const struct scrub_set *set, const uint8_t *data, size_t size,
+	size_t piece, const struct buf *want)
+{
+	struct buf out = BUF_INIT(1 << 24);
+	struct scrub *s = scrub_new(set);
+
+	scrub_evenly(s);
+	for (size_t i = 0; i < size; i += piece)
+		scrub_write(s, data + i, size - i < piece ? size - i : piece, &out);
+	scrub_end(s, &out);
+	MUST(out.n == want->n && (size == 0 || memcmp(out.p, want->p, size) == 0));
+	scrub_free(s);
+	buf_free(&out);
+}
+
 /* The same result however it is cut, never another length, and the secrets themselves are gone. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -41,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	MUST(size == 0 || memcmp(whole.p, pieces.p, size) == 0);
 	MUST(size == 0 || memmem(whole.p, whole.n, pairs[0].find, strlen(pairs[0].find)) == NULL);
 	check_flushed(set, data, size, piece);
+	check_evenly(set, data, size, piece, &whole);
 	scrub_free(s);
 	buf_free(&whole);
 	buf_free(&pieces);

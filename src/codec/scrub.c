@@ -330,8 +330,9 @@ struct scrub {
 	const struct scrub_set *set;
 	struct scrub_heard *notes;       /* NULL: nobody wants to know */
 	const struct scrub_heard *known; /* NULL: nothing is */
-	struct buf held;                 /* source bytes not given out yet */
-	uint64_t held_at;                /* offset of the first */
+	bool evenly;
+	struct buf held;  /* source bytes not given out yet */
+	uint64_t held_at; /* offset of the first */
 	struct view views[VIEW_COUNT];
 	struct tally {
 		uint64_t found;
@@ -381,6 +382,16 @@ void scrub_spare(struct scrub *s, const struct scrub_heard *heard)
 {
 	BUG_ON(heard->n_pairs != s->set->n_pairs);
 	s->known = heard;
+}
+
+void scrub_evenly(struct scrub *s)
+{
+	s->evenly = true;
+}
+
+bool scrub_holds(const struct scrub *s)
+{
+	return s->held.n > 0;
 }
 
 uint64_t scrub_found(const struct scrub *s, size_t i)
@@ -574,10 +585,21 @@ static void push(struct scrub *s, enum view_kind kind, unsigned char byte)
 	}
 }
 
+/* Where the last bytes begin that some secret or other could begin with, in whatever rendering: there is no space in any. */
+static uint64_t last_run(const struct scrub *s)
+{
+	size_t most = s->set->longest * ESCAPE_MAX, n = 0;
+
+	while (n < s->held.n && n < most && s->held.p[s->held.n - n - 1] > ' ' &&
+		s->held.p[s->held.n - n - 1] <= '~')
+		n++;
+	return s->held_at + s->held.n - n;
+}
+
 /* Bytes from here on may still become part of a match. */
 static uint64_t settled(const struct scrub *s)
 {
-	uint64_t least = UINT64_MAX;
+	uint64_t least = s->evenly ? last_run(s) : UINT64_MAX;
 
 	for (unsigned int i = 0; i < s->set->n_views; i++) {
 		const struct view *v = &s->views[i];
@@ -642,14 +664,15 @@ void scrub_write(struct scrub *s, const void *p, size_t n, struct buf *out)
 }
 
 /* The last symbols lead to @node, as the beginning of a secret does: replace them when that is no chance, and no news to whoever reads it. Return: is it no chance? */
-static bool replace_beginning(struct scrub *s, const struct view *v, const struct node *node)
+static bool replace_beginning(
+	struct scrub *s, const struct view *v, const struct node *node, size_t certain)
 {
 	const struct rendering *r = &s->set->renderings[node->below];
 	size_t n = node->depth, differ = 0;
 
 	for (size_t i = 0; i < n; i++)
 		differ += symbol_at(s, v, v->count - n + i)->byte != (unsigned char)r->replace[i];
-	if (differ < SCRUB_CERTAIN)
+	if (differ < certain)
 		return false;
 	if (s->known != NULL && measured(r, n) <= s->known->bits[r->pair])
 		return true;
@@ -658,7 +681,7 @@ static bool replace_beginning(struct scrub *s, const struct view *v, const struc
 	return true;
 }
 
-void scrub_flush(struct scrub *s, struct buf *out)
+static void flush(struct scrub *s, size_t certain, struct buf *out)
 {
 	const struct node *nodes = s->set->nodes;
 
@@ -666,10 +689,20 @@ void scrub_flush(struct scrub *s, struct buf *out)
 		const struct view *v = &s->views[i];
 		uint32_t n = v->state;
 
-		while (n != 0 && !replace_beginning(s, v, &nodes[n]))
+		while (n != 0 && !replace_beginning(s, v, &nodes[n], certain))
 			n = nodes[n].fail;
 	}
 	give_out(s, s->held_at + s->held.n, out);
+}
+
+void scrub_flush(struct scrub *s, struct buf *out)
+{
+	flush(s, SCRUB_CERTAIN, out);
+}
+
+void scrub_let_go(struct scrub *s, struct buf *out)
+{
+	flush(s, SCRUB_SURE, out);
 }
 
 void scrub_end(struct scrub *s, struct buf *out)

@@ -17,7 +17,8 @@
 #define SCRUB_SECRET_MIN 8 /* bytes; shorter ones would be found by chance */
 #define SCRUB_SECRET_MAX 4096
 #define SCRUB_PAIRS_MAX  256
-#define SCRUB_CERTAIN    5 /* characters that the beginning of a secret is known by */
+#define SCRUB_CERTAIN    5  /* characters that the beginning of a secret is known by */
+#define SCRUB_SURE       12 /* that nobody finds by trying */
 
 /** scrub_secret_valid() - can @s be a secret: %SCRUB_SECRET_MIN to %SCRUB_SECRET_MAX printable ASCII bytes without space, six letters or digits among them? */
 bool scrub_secret_valid(const char *s);
@@ -52,7 +53,16 @@ struct scrub *scrub_new(const struct scrub_set *set) attr_must_use;
 void scrub_free(struct scrub *s);
 
 /**
- * scrub_write() - the next bytes of the stream; what is certain by now is appended to @out. At most three times the longest rendering is held back.
+ * scrub_evenly() - hold back what could be the beginning of any secret, a run of bytes without a space in it, instead of what is the beginning of one: else how that which is given out
+ * is cut tells whoever has chosen the bytes, one character after the other.
+ */
+void scrub_evenly(struct scrub *s);
+
+/** scrub_holds() - is anything held back? */
+bool scrub_holds(const struct scrub *s);
+
+/**
+ * scrub_write() - the next bytes of the stream; what is certain by now is appended to @out. At most eight times the longest rendering is held back.
  */
 void scrub_write(struct scrub *s, const void *p, size_t n, struct buf *out);
 
@@ -63,6 +73,9 @@ void scrub_write(struct scrub *s, const void *p, size_t n, struct buf *out);
  * text that only begins as a secret does is changed by a chance of that many characters.
  */
 void scrub_flush(struct scrub *s, struct buf *out);
+
+/** scrub_let_go() - the same where the text pauses, as whoever has chosen it may be able to make it: a beginning is replaced when %SCRUB_SURE characters are there, so nobody tries it out. */
+void scrub_let_go(struct scrub *s, struct buf *out);
 
 /**
  * struct scrub_heard - beginnings of secrets that were said. Who has said one gets it back as it was: else he could try out what a secret begins with, one

@@ -10,6 +10,9 @@
 #include "gateway/upstream.h"
 #include "gateway/websocket.h"
 
+#define PAUSE_NS \
+	(50 * NS_PER_MS) /* of a host: what is held back of what it said waits for more so long */
+
 struct flow {
 	struct exchange *x;
 	struct channel *from, *to;
@@ -125,17 +128,6 @@ static ssize_t await_piece(struct flow *f, const char **ret)
 	return n;
 }
 
-/* The next piece; what was sent so far goes out before this waits. */
-static ssize_t next_piece(struct flow *f, const char **ret)
-{
-	ssize_t n = channel_recv(f->from, ret, 1); /* only what is there */
-
-	if (n != -ETIMEDOUT)
-		return n;
-	f->write_error = channel_flush(f->to);
-	return f->write_error < 0 ? n : await_piece(f, ret);
-}
-
 /* What is over the rule's budget of bytes is cut off. */
 static size_t within_budget(struct flow *f, size_t n)
 {
@@ -208,6 +200,33 @@ static int pass_scrubbed(struct flow *f, const char *p, size_t n)
 	return rc == 0 && f->scrubbed.n > 0 ? pass_shaped(f, f->scrubbed.p, f->scrubbed.n) : rc;
 }
 
+/* What is held back for the bytes behind it goes out without them. */
+static void pass_held(struct flow *f)
+{
+	buf_reset(&f->scrubbed);
+	scrub_let_go(f->scrub, &f->scrubbed);
+	f->write_error = pass_shaped(f, f->scrubbed.p, f->scrubbed.n);
+	if (f->write_error == 0)
+		f->write_error = channel_flush(f->to);
+}
+
+/* The next piece; what was sent so far goes out before this waits, and before it waits for long what is held back of an answer: the sandbox may have to say something to it. */
+static ssize_t next_piece(struct flow *f, const char **ret)
+{
+	ssize_t n = channel_recv(f->from, ret, 1); /* only what is there */
+
+	if (n != -ETIMEDOUT)
+		return n;
+	f->write_error = channel_flush(f->to);
+	if (f->write_error == 0 && !f->sends && f->scrub != NULL && scrub_holds(f->scrub)) {
+		n = channel_recv(f->from, ret, clock_now_ns() + PAUSE_NS);
+		if (n != -ETIMEDOUT)
+			return n;
+		pass_held(f);
+	}
+	return f->write_error < 0 || f->cut ? n : await_piece(f, ret);
+}
+
 static int pass_end(struct flow *f)
 {
 	int rc = pass_scrubbed(f, NULL, 0);
@@ -246,11 +265,12 @@ static void flow_run(struct flow *f)
 	ssize_t n;
 
 	while (f->write_error == 0 && !f->cut && (n = next_piece(f, &piece)) != 0) {
-		if (n < 0) {
+		if (n < 0 && !f->cut) {
 			f->read_error = f->write_error == 0 ? (int)n : 0;
 			return;
 		}
-		f->write_error = pass_scrubbed(f, piece, (size_t)n);
+		if (!f->cut)
+			f->write_error = pass_scrubbed(f, piece, (size_t)n);
 	}
 	if (!f->sends && f->write_error == 0)
 		exchange_count(f->x); /* before the sandbox has the end of it */

@@ -182,7 +182,11 @@ int secrets_scrub_head(struct exchange *x)
 
 struct scrub *secrets_scrub_body(const struct exchange *x)
 {
-	return secrets_scrubs(x) ? scrub_new(x->secrets->hide) : NULL;
+	struct scrub *s = secrets_scrubs(x) ? scrub_new(x->secrets->hide) : NULL;
+
+	if (s != NULL)
+		scrub_evenly(s);
+	return s;
 }
 
 void secrets_scrub_text(const struct secrets *s, struct buf *json)

@@ -5,10 +5,12 @@ import base64
 import gzip
 import json
 import os
+import threading
 import time
 import urllib.parse
 
 from lib.case import contains, equal
+from lib.pace import patience
 from lib.proxy import Proxy, Upstream, certificate, echo, fixed, frame, head, parse
 
 QUICK = True
@@ -191,6 +193,16 @@ def test_what_a_host_tells_without_tls_is_scrubbed(tmp):
         equal(proxy.get("plain.example")[0], 502)
 
 
+def unchunked(raw):
+    """What came of a body so far."""
+    whole = b""
+    while b"\r\n" in raw:
+        size, _, raw = raw.partition(b"\r\n")
+        whole += raw[:int(size, 16)]
+        raw = raw[int(size, 16) + 2:]
+    return whole
+
+
 def reflecting(peer):
     """Tells the secret in every way that a server could: headers, split chunks, trailers."""
     while (head := peer.head()) is not None:
@@ -215,6 +227,36 @@ def test_every_reflection_is_scrubbed(tmp):
         contains(body, b"raw " + PLACEHOLDER.encode())
         nowhere(body)
         events(proxy)
+
+
+def test_an_answer_that_pauses_is_there_as_far_as_it_goes(tmp):
+    """However it ends there: the host may be waiting for what the program says to it. Of a secret that it is in the middle of eleven characters are shown at most."""
+    secret, hidden = VALUE.encode(), PLACEHOLDER.encode()
+    got, come = b"", threading.Condition()
+
+    def pausing(peer):
+        while peer.head() is not None:
+            peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            said = b""
+            for piece in (b"hello s", b"k_live_5? ", secret[:12], secret[12:] + b"7", b"%73", secret[:25], secret[25:]):
+                said += piece
+                peer.send(b"%x\r\n%s\r\n" % (len(piece), piece))
+                with come:
+                    if not come.wait_for(lambda: len(got) >= len(said), patience(10)):  # pylint: disable=cell-var-from-loop
+                        return
+            peer.send(b"0\r\n\r\n")
+
+    with Setup(tmp, pausing) as (proxy, _):
+        with proxy.connect_tls("api.example") as sock:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n")
+            head(sock)
+            raw = b""
+            while data := sock.recv(65536):
+                raw += data
+                with come:
+                    got = unchunked(raw)
+                    come.notify_all()
+    equal(got, b"hello sk_live_5? " + secret[:12] + hidden[12:] + b"7%73" + hidden)
 
 
 def compressing(peer):

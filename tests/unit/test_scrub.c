@@ -190,6 +190,66 @@ static const char *flushed_for(const char *said, const char *text)
 	return buf_cstr(&out);
 }
 
+/* How much comes of @text while more may follow, where bytes are held back evenly. */
+static size_t given_out(const char *text)
+{
+	struct buf out = BUF_INIT(1000);
+	struct scrub *s = scrub_new(set);
+	size_t n;
+
+	scrub_evenly(s);
+	scrub_write(s, text, strlen(text), &out);
+	n = out.n;
+	check(scrub_holds(s) == (n < strlen(text)));
+	scrub_end(s, &out);
+	check_int(out.n, strlen(text));
+	buf_free(&out);
+	scrub_free(s);
+	return n;
+}
+
+TEST(what_is_held_back_does_not_tell_what_a_secret_begins_with)
+{
+	static const char *const guesses[] = { "h", "x", "hunter2", "hunted2", "sk_live_A",
+		"sk_live_B", "68756", "68757", "%68", "%69", "\\u0068", "\\u0069", "aHVu", "aHVv" };
+	char text[100];
+
+	prepare();
+	for (size_t i = 0; i < ARRAY_SIZE(guesses); i++) {
+		(void)snprintf(text, sizeof(text), "data: %s", guesses[i]);
+		check_int(given_out(text), 6);
+		(void)snprintf(text, sizeof(text), "data:%s\n", guesses[i]);
+		check_int(given_out(text), strlen(text));
+	}
+}
+
+/* @text, which pauses behind @n bytes. */
+static const char *let_go_behind(const char *text, size_t n)
+{
+	static struct buf out = BUF_INIT(1000);
+	struct scrub *s = scrub_new(set);
+
+	buf_reset(&out);
+	scrub_evenly(s);
+	scrub_write(s, text, n, &out);
+	scrub_let_go(s, &out);
+	check_int(out.n, n);
+	scrub_write(s, text + n, strlen(text + n), &out);
+	scrub_end(s, &out);
+	scrub_free(s);
+	return buf_cstr(&out);
+}
+
+TEST(a_text_that_pauses)
+{
+	prepare();
+	check_str(let_go_behind("hunter2hunter2", 11), "hunter2huntbb4");
+	check_str(let_go_behind("hunter2hunter2", 12), "aaaaaa3bbbbbb4");
+	check_str(let_go_behind("hunter2hunter2", 14), "aaaaaa3bbbbbb4");
+	check_str(let_go_behind("hunter2hunter1", 13), "aaaaaa3bbbbbb1");
+	check_str(let_go_behind("say hunter now", 10), "say hunter now");
+}
+
 TEST(who_has_said_it_gets_it_back)
 {
 	prepare();
