@@ -185,7 +185,7 @@ static size_t take_headers(const json_t *headers, struct policy_field fields[HTT
 	return n;
 }
 
-/* As the gateway does. */
+/* As the gateway does of a request that says what it is. */
 static bool may_be_json(const struct policy_field *fields, size_t n)
 {
 	bool may = true;
@@ -194,6 +194,9 @@ static bool may_be_json(const struct policy_field *fields, size_t n)
 		if (fields[i].name.n == 12 &&
 			strncasecmp(fields[i].name.p, "content-type", 12) == 0)
 			may = may && body_may_be_json(fields[i].value);
+		if (fields[i].name.n == 12 &&
+			strncasecmp(fields[i].name.p, "content_type", 12) == 0)
+			may = false;
 	}
 	return may;
 }

@@ -10,8 +10,7 @@ struct policy_text head_field(const struct head *h, const char *name)
 	return (struct policy_text){ 0 };
 }
 
-/* Equal for whom '_' is '-'. */
-static bool named(struct policy_text name, const char *want)
+bool head_names(struct policy_text name, const char *want)
 {
 	if (name.n != strlen(want))
 		return false;
@@ -26,8 +25,15 @@ size_t head_count(const struct head *h, const char *name)
 	size_t n = 0;
 
 	for (size_t i = 0; i < h->n_fields; i++)
-		n += named(h->fields[i].name, name);
+		n += head_names(h->fields[i].name, name);
 	return n;
+}
+
+bool head_unclear(const struct head *h, const char *name)
+{
+	size_t n = head_count(h, name);
+
+	return n > 1 || (n == 1 && head_field(h, name).p == NULL);
 }
 
 int head_add(struct head *h, const char *name, struct policy_text value)
@@ -43,7 +49,7 @@ void head_remove(struct head *h, const char *name)
 	size_t kept = 0;
 
 	for (size_t i = 0; i < h->n_fields; i++) {
-		if (!named(h->fields[i].name, name))
+		if (!head_names(h->fields[i].name, name))
 			h->fields[kept++] = h->fields[i];
 	}
 	h->n_fields = kept;
@@ -63,10 +69,10 @@ bool head_may_trail(struct policy_text name)
 
 	for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
 		if (name.n >= strlen(begins[i]) &&
-			named((struct policy_text){ name.p, strlen(begins[i]) }, begins[i]))
+			head_names((struct policy_text){ name.p, strlen(begins[i]) }, begins[i]))
 			return false;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (named(name, names[i]))
+		if (head_names(name, names[i]))
 			return false;
 	return true;
 }

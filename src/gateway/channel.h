@@ -144,6 +144,12 @@ void head_remove(struct head *h, const char *name);
 /** head_count() - how many fields are @name, also written with '_' for '-' as some servers take it. */
 size_t head_count(const struct head *h, const char *name);
 
+/** head_names() - is a field that is called @name the field @want (lower case) for whom '_' is '-'? */
+bool head_names(struct policy_text name, const char *want);
+
+/** head_unclear() - do not all know alike what the field @name says: because it is there twice, or only as @name with '_'? */
+bool head_unclear(const struct head *h, const char *name);
+
 /** head_may_trail() - may a field follow the body of a request? Not what says how it is to be read or who sends it (RFC 9110 6.5.1). */
 bool head_may_trail(struct policy_text name);
 

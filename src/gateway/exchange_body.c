@@ -94,10 +94,16 @@ int exchange_hold(struct exchange *x)
 
 /* ---- what it says that it is ------------------------------------------------------------------------------------------------ */
 
+/* What is sent by POST without a type is a form for many (Rack, CGI.pm, Python's cgi). */
+static bool is_form_by_default(const struct head *rq)
+{
+	return head_field(rq, "content-type").n == 0 && text_is(rq->method, "POST");
+}
+
 bool exchange_may_be_json(const struct head *rq)
 {
-	return head_count(rq, "content-type") <= 1 && head_count(rq, "content-encoding") <= 1 &&
-	       body_may_be_json(head_field(rq, "content-type"));
+	return !head_unclear(rq, "content-type") && !head_unclear(rq, "content-encoding") &&
+	       !is_form_by_default(rq) && body_may_be_json(head_field(rq, "content-type"));
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------------- */
@@ -235,8 +241,11 @@ const char *exchange_unread(const struct exchange *x)
 {
 	if (x->request.body == HTTP_BODY_NONE || !x->asked_body || x->readable)
 		return "";
-	return x->too_large ? " (its body is larger than rules read: body_max of the policy)"
-			    : " (its body is no JSON that a rule can read)";
+	if (x->too_large)
+		return " (its body is larger than rules read: body_max of the policy)";
+	return is_form_by_default(&x->request)
+		       ? " (its body could be a form: there is no Content-Type)"
+		       : " (its body is no JSON that a rule can read)";
 }
 
 /* ---- changing --------------------------------------------------------------------------------------------------------------- */

@@ -79,20 +79,20 @@ void form_method_begin(struct form_method *m, const struct head *head)
 
 	*m = (struct form_method){ 0 };
 	for (size_t i = 0; i < head->n_fields; i++) {
-		if (!text_is(head->fields[i].name, "content-type"))
+		if (!head_names(head->fields[i].name, "content-type"))
 			continue;
 		multipart = multipart || behind(head->fields[i].value, "multipart/") != NULL;
 		form = form || behind(head->fields[i].value, "form-urlencoded") != NULL;
 	}
-	if (type.n == 0 && text_is(head->method, "POST"))
-		m->kind = FORM_PARTS; /* Rack takes what has no type for a form */
+	/* Rack takes what has no type for a form */
+	form = form || (type.n == 0 && text_is(head->method, "POST"));
 	if (!multipart && !form)
 		return;
 	m->kind = multipart ? FORM_MULTIPART : FORM_PARTS;
 	if (multipart && parameter_of(type, "boundary", &boundary) && boundary.n > 0)
 		seek(m, boundary);
 	if ((multipart && (form || m->mark_n == 0)) || !is_plain(type) ||
-		head_count(head, "content-type") > 1 || head_count(head, "content-encoding") > 1 ||
+		head_unclear(head, "content-type") || head_unclear(head, "content-encoding") ||
 		(coding.n > 0 && !text_is(coding, "identity")))
 		m->kind = FORM_HIDDEN;
 }

@@ -124,7 +124,7 @@ def test_exhaustion_is_not_a_way(tmp):
         if i % 2:
             sock.sendall(b"GET /ok/x HTTP/1.1\r\nHost: api.exam")
         else:
-            sock.sendall(b"POST /json HTTP/1.1\r\nHost: api.example\r\nContent-Length: 1000000\r\n\r\n{" + b" " * 900000)
+            sock.sendall(b"POST /json HTTP/1.1\r\nHost: api.example\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{" + b" " * 900000)
     done = threading.Event()
 
     def ask():
@@ -180,7 +180,7 @@ def test_many_large_bodies_are_read_one_after_the_other(tmp):
                 sock.settimeout(patience(150))
 
     def send(body, chunks):
-        head = b"POST /json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n"
+        head = b"POST /json HTTP/1.1\r\nHost: api.example\r\nContent-Type: application/json\r\nConnection: close\r\n"
         arrived = []
         with proxy.connect() as sock:
             sock.settimeout(2)

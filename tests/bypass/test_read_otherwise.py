@@ -44,11 +44,14 @@ def deny(path, **more):
     return ask(path, b"open.example", **more)
 
 
-def kind(body, headers=b"Content-Type: application/json\r\n", **more):
+JSON = b"Content-Type: application/json\r\n"
+
+
+def kind(body, headers=JSON, **more):
     return ask(b"/kind", method=b"POST", headers=headers, body=body, **more)
 
 
-def deny_kind(body, headers=b"Content-Type: application/json\r\n"):
+def deny_kind(body, headers=JSON):
     return kind(body, headers, host=b"open.example")
 
 
@@ -139,6 +142,10 @@ UNHEARD = {
     "another method in a part within a line": form(part(b'Content-Disposition: form-data; name="y"', b'y--b\r\nContent-Disposition: form-data; name="_method"\r\n\r\nDELETE'), PARTS),
     "another method in a part of two boundaries": form(part(b'Content-Disposition: form-data; name="y"', b'y--c\r\nContent-Disposition: form-data; name="_method"\r\n\r\nDELETE'),
                                                        PARTS.replace(b"=b", b"=b; boundary=c")),
+    "another method in a compressed form of no type": form(gzip.compress(b"_method=DELETE&x=" + MARK, 0), b"Content-Encoding: gzip\r\n"),
+    "another method in a form whose type has a '_'": form(b"_method=PATCH&x=" + MARK, FORM.replace(b"-", b"_", 1), b"api.example", b"PUT", b"/put"),
+    "another method in a part, the type has a '_'": form(part(b'Content-Disposition: form-data; name="_method"'), PARTS.replace(b"-", b"_", 1)),
+    "another method in a part, beside another type there is one with '_'": form(part(b'Content-Disposition: form-data; name="_method"'), JSON + PARTS.replace(b"-", b"_", 1)),
     "a method in small letters": deny(b"/" + MARK, method=b"delete"),
     # parameters
     "a parameter with a dot": deny(b"/?is.admin=" + MARK),
@@ -172,15 +179,19 @@ UNHEARD = {
     "JSON behind a byte order mark": kind(b'\xef\xbb\xbf{"kind": "good", "x": "' + MARK + b'"}'),
     "a list of requests": deny_kind(b'[{"kind": "good"}, {"kind": "bad", "x": "' + MARK + b'"}]'),
     "members in their order": deny_kind(b'["bad", "' + MARK + b'"]'),
-    "a number as text": deny(b"/sum", method=b"POST", body=b'{"sum": "5000", "x": "' + MARK + b'"}'),
-    "a number that is wanted as text, and text as a number": deny(b"/n", method=b"POST", body=b'{"n": "5", "m": "x", "x": "' + MARK + b'"}'),
-    "text in place of a number": deny(b"/n", method=b"POST", body=b'{"m": 7, "x": "' + MARK + b'"}'),
-    "a number in place of text, written otherwise": deny(b"/n", method=b"POST", body=b'{"n": "+5.0", "x": "' + MARK + b'"}'),
-    "the other name of a member": deny(b"/sum", method=b"POST", body=b'{"su_m": 5000, "x": "' + MARK + b'"}'),
-    "null in place of nothing": deny(b"/said", method=b"POST", body=b'{"said": null, "x": "' + MARK + b'"}'),
+    "a number as text": deny(b"/sum", method=b"POST", headers=JSON, body=b'{"sum": "5000", "x": "' + MARK + b'"}'),
+    "a number that is wanted as text, and text as a number": deny(b"/n", method=b"POST", headers=JSON, body=b'{"n": "5", "m": "x", "x": "' + MARK + b'"}'),
+    "text in place of a number": deny(b"/n", method=b"POST", headers=JSON, body=b'{"m": 7, "x": "' + MARK + b'"}'),
+    "a number in place of text, written otherwise": deny(b"/n", method=b"POST", headers=JSON, body=b'{"n": "+5.0", "x": "' + MARK + b'"}'),
+    "the other name of a member": deny(b"/sum", method=b"POST", headers=JSON, body=b'{"su_m": 5000, "x": "' + MARK + b'"}'),
+    "null in place of nothing": deny(b"/said", method=b"POST", headers=JSON, body=b'{"said": null, "x": "' + MARK + b'"}'),
     "two types": kind(b'{"kind": "good", "x": "&kind=' + MARK + b'&"}', b"Content-Type: application/json\r\n" + FORM),
+    "no type": kind(b'{"kind": "good", "x": "&kind=' + MARK + b'&"}', b""),
+    "an empty type": kind(b'{"kind": "good", "x": "&kind=' + MARK + b'&"}', b"Content-Type: \r\n"),
+    "a type under a name with '_'": kind(b'{"kind": "good", "x": "&kind=' + MARK + b'&"}', FORM.replace(b"-", b"_", 1)),
+    "a coding of the body under a name with '_'": kind(b'{"kind": "good", "x": "' + MARK + b'"}', JSON + b"Content_Encoding: br\r\n"),
     "two codings": kind(gzip.compress(b'{"kind": "good", "x": "' + MARK + b'"}', 0), b"Content-Encoding: gzip\r\nContent-Encoding: identity\r\n"),
-    "a member that a transform sets, in another case": ask(b"/small", method=b"POST", body=b'{"model": "x", "Model": "' + MARK + b'"}'),
+    "a member that a transform sets, in another case": ask(b"/small", method=b"POST", headers=JSON, body=b'{"model": "x", "Model": "' + MARK + b'"}'),
     "a field that a transform sets, with '_'": ask(b"/agent", headers=b"X_Agent: " + MARK + b"\r\n"),
     # framing, whatever else it says
     "a length under a name with '_'": ask(b"/ok/x", headers=b"Content_Length: %d\r\nX: " % len(BEHIND) + MARK + b"\r\n") + BEHIND,
@@ -212,14 +223,14 @@ HEARD = {
     "a query": ask(b"/q?q=good;x=1&z=" + MARK),
     "members of other names in two cases": kind(b'{"kind": "good", "env": {"path": 1, "PATH": 2}, "x": "' + MARK + b'"}'),
     "a list where a rule looks for no member": deny_kind(b'{"kind": ["good"], "x": ["' + MARK + b'"]}'),
-    "a small number": deny(b"/sum", method=b"POST", body=b'{"sum": 50, "x": "' + MARK + b'"}'),
-    "another number as text": deny(b"/n", method=b"POST", body=b'{"n": "50", "m": 70, "x": "' + MARK + b'"}'),
-    "something that is said": deny(b"/said", method=b"POST", body=b'{"said": false, "x": "' + MARK + b'"}'),
+    "a small number": deny(b"/sum", method=b"POST", headers=JSON, body=b'{"sum": 50, "x": "' + MARK + b'"}'),
+    "another number as text": deny(b"/n", method=b"POST", headers=JSON, body=b'{"n": "50", "m": 70, "x": "' + MARK + b'"}'),
+    "something that is said": deny(b"/said", method=b"POST", headers=JSON, body=b'{"said": false, "x": "' + MARK + b'"}'),
     "JSON with its charset": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b"Content-Type: application/json; charset=UTF-8\r\n"),
     "JSON with its charset in short": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b"Content-Type: application/json;charset=utf8\r\n"),
     "JSON with its charset and more": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b'Content-Type: application/json; charset="utf-8"; odata=minimal\r\n'),
     "JSON of another name": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b"Content-Type: application/vnd.x+json\r\n"),
-    "JSON of no name": kind(b'{"kind": "good", "x": "' + MARK + b'"}', b""),
+    "a body of no type that no rule has to read": deny(b"/x", method=b"POST", body=b'{"x": "' + MARK + b'"}'),
     "a form that no rule has to read": ask(b"/put", method=b"PUT", headers=FORM, body=b"kind=" + MARK),
     "an upgrade": ask(b"/ws", headers=WS + b"X: " + MARK + b"\r\n"),
     "a form": form(b"method=DELETE&x_method=DELETE&_methods=DELETE&x=" + MARK),
@@ -282,6 +293,7 @@ def test_nothing_is_heard_that_somebody_reads_otherwise(tmp):
             let += [name] if world.adds(before) else []
         equal(let, [])
         equal(world.proxy.get("api.example", "/ok/x")[0], 200)
+        contains(world.proxy.send(UNHEARD["no type"], end=True), b"there is no Content-Type")
     equal(world.heard(), 0, "all told")
 
 

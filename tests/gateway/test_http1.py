@@ -434,7 +434,7 @@ def test_what_is_worth_another_try_says_so(tmp):
     def asked(body=b"", action="allow", rule=None, **config):
         rules = [{"name": "api", "match": {"host": "api.example"}, "action": action, **rule}]
         with Setup(tempfile.mkdtemp(dir=tmp), rules=rules, **config) as (proxy, upstream):
-            data = b"POST / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            data = b"POST / HTTP/1.1\r\nHost: api.example\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             head, _, text = proxy.send(data).partition(b"\r\n\r\n")
             equal(upstream.heard, [])
             fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])

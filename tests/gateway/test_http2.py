@@ -14,6 +14,7 @@ from lib.pace import patience
 from lib.proxy import SECONDS, Proxy, Upstream, certificate, echo, parse, read_all
 
 QUICK = True
+JSON = (b"content-type", b"application/json")
 ALLOW = [{"name": "api", "match": {"host": "api.example"}, "action": "allow"}]
 
 
@@ -481,11 +482,11 @@ def test_streams_that_wait_for_room_do_not_stop_those_that_have_it(tmp):
 
         def begin(size):
             stream = client.c.get_next_available_stream_id()
-            client.c.send_headers(stream, get(method=b"POST", more=[(b"content-length", b"%d" % size)]))
+            client.c.send_headers(stream, get(method=b"POST", more=[(b"content-length", b"%d" % size), JSON]))
             client.flush()
             return stream
 
-        equal(client.answer(client.request(get(method=b"POST"), b'{"kind": "good"}'))[0], 200)  # now the windows are known
+        equal(client.answer(client.request(get(method=b"POST", more=[JSON]), b'{"kind": "good"}'))[0], 200)  # now the windows are known
         full = [begin(30 * mib), begin(30 * mib)]  # of 64
         first = begin(5 * mib)  # goes beyond it
         waiting = [begin(5 * mib) for _ in range(90)]
@@ -500,7 +501,7 @@ def test_streams_that_wait_for_room_do_not_stop_those_that_have_it(tmp):
         for stream in full + waiting:
             client.c.reset_stream(stream)
         client.flush()
-        equal(client.answer(client.request(get(method=b"POST"), b'{"kind": "good"}'))[0], 200)
+        equal(client.answer(client.request(get(method=b"POST", more=[JSON]), b'{"kind": "good"}'))[0], 200)
         client.close()
 
 

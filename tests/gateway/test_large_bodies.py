@@ -315,7 +315,7 @@ def test_what_changed_bodies_become_is_held_within_the_limit(tmp):
     def begin():
         sock = proxy.connect_tls("api.example")
         sock.settimeout(patience(200))
-        sock.sendall(b"POST / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(coded))
+        sock.sendall(b"POST / HTTP/1.1\r\nHost: api.example\r\nContent-Type: application/json\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(coded))
         contains(head_of(sock).decode(), " 100 ")
         return sock
 
@@ -416,7 +416,7 @@ def answered_together(tmp, count, body, early):
     def ask():
         with proxy.connect() as sock:
             sock.settimeout(patience(120))
-            sock.sendall(b"POST / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            sock.sendall(b"POST / HTTP/1.1\r\nHost: api.example\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             statuses.append(parse(read_all(sock)))
     threads = [threading.Thread(target=ask) for _ in range(count)]
     for thread in threads:
@@ -445,7 +445,7 @@ def begin_chunk(proxy, data):
     """A connection with a request of unknown length, of whose body @data was sent."""
     sock = proxy.connect()
     sock.settimeout(patience(100))
-    sock.sendall(b"POST /rest HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(data) + data + b"\r\n")
+    sock.sendall(b"POST /rest HTTP/1.1\r\nHost: api.example\r\nContent-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(data) + data + b"\r\n")
     return sock
 
 

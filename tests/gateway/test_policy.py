@@ -83,8 +83,8 @@ def test_explain_reads_a_body_as_the_gateway_does(instance, tmp):
     with open(path, "w", encoding="utf-8") as f:
         f.write("rules: [{name: charge, match: {host: pay.example, method: POST, json: {amount: {max: 500}}}, action: allow}]")
 
-    def because(kind, body='{"amount": 500}'):
-        answer = instance.json("policy", "explain", path, "https://pay.example/", "--method", "POST", "--body", body, "--header", f"Content-Type: {kind}")
+    def because(kind, body='{"amount": 500}', name="Content-Type"):
+        answer = instance.json("policy", "explain", path, "https://pay.example/", "--method", "POST", "--body", body, "--header", f"{name}: {kind}")
         return [(r["result"], r["because"]) for r in answer["rules"]]
 
     for kind in ("application/json", "text/plain", "application/json; charset=UTF-8"):
@@ -92,6 +92,8 @@ def test_explain_reads_a_body_as_the_gateway_does(instance, tmp):
     for kind in ("application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json; charset=utf-16"):
         equal(because(kind), [("no", "json")], kind)
     equal(because("application/x-www-form-urlencoded", "amount=500"), [("no", "json")])
+    equal(because("application/json", name="Content_Type"), [("no", "json")])
+    equal(because("x", name="X-Other"), [("match", "")], "it is taken for JSON where nothing else is said")
 
 
 def test_hosts_that_no_request_has_are_refused(instance, tmp):

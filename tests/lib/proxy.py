@@ -214,7 +214,9 @@ class Proxy:
             return read_all(sock)
 
     def get(self, host, path="/", sni=None, headers=b"", method=b"GET", body=b""):
-        """Status and body of one request on a connection of its own."""
+        """Status and body of one request on a connection of its own; @body is JSON unless @headers say what it is."""
+        if body and b"content-type:" not in headers.lower():
+            headers += b"Content-Type: application/json\r\n"
         data = method + b" " + path.encode() + b" HTTP/1.1\r\nHost: " + host.encode() + b"\r\nConnection: close\r\n" + headers
         if body:
             data += b"Content-Length: %d\r\n" % len(body)
