@@ -11,7 +11,7 @@
 #include "gateway/websocket.h"
 
 #define PAUSE_NS \
-	(50 * NS_PER_MS) /* of a host: what is held back of what it said waits for more so long */
+	(50 * NS_PER_MS) /* of either side: what is held back of what it said waits for more so long */
 
 struct flow {
 	struct exchange *x;
@@ -210,7 +210,7 @@ static void pass_held(struct flow *f)
 		f->write_error = channel_flush(f->to);
 }
 
-/* The next piece; what was sent so far goes out before this waits, and before it waits for long what is held back of an answer: the sandbox may have to say something to it. */
+/* The next piece; what was sent so far goes out before this waits, and before it waits for long what is held back of it: the other side may have to say something to it. */
 static ssize_t next_piece(struct flow *f, const char **ret)
 {
 	ssize_t n = channel_recv(f->from, ret, 1); /* only what is there */
@@ -218,7 +218,7 @@ static ssize_t next_piece(struct flow *f, const char **ret)
 	if (n != -ETIMEDOUT)
 		return n;
 	f->write_error = channel_flush(f->to);
-	if (f->write_error == 0 && !f->sends && f->scrub != NULL && scrub_holds(f->scrub)) {
+	if (f->write_error == 0 && f->scrub != NULL && scrub_holds(f->scrub)) {
 		n = channel_recv(f->from, ret, clock_now_ns() + PAUSE_NS);
 		if (n != -ETIMEDOUT)
 			return n;

@@ -10,6 +10,7 @@ import time
 import urllib.parse
 
 from lib.case import contains, equal
+from lib.cay import wait_until
 from lib.pace import patience
 from lib.proxy import Proxy, Upstream, certificate, echo, fixed, frame, head, parse
 
@@ -257,6 +258,31 @@ def test_an_answer_that_pauses_is_there_as_far_as_it_goes(tmp):
                     got = unchunked(raw)
                     come.notify_all()
     equal(got, b"hello sk_live_5? " + secret[:12] + hidden[12:] + b"7%73" + hidden)
+
+
+def test_a_request_that_pauses_is_there_as_far_as_it_goes(tmp):
+    """The program may be waiting for what the host says to it. A placeholder that comes in two parts stops it all the same."""
+    def listening(peer):
+        peer.head()
+        while unchunked(peer.rest) != b"hello s":
+            if not peer.more():
+                return
+        peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nheard\r\n")
+        while peer.more():
+            pass
+
+    with Setup(tmp, listening) as (proxy, upstream):
+        with proxy.connect_tls("other.example") as sock:
+            sock.sendall(b"POST / HTTP/1.1\r\nHost: other.example\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nhello s\r\n")
+            contains(head(sock), b"200 OK")
+            for part in (PLACEHOLDER[:20], PLACEHOLDER[20:]):
+                sock.sendall(b"%x\r\n%s\r\n" % (len(part), part.encode()))
+                if part == PLACEHOLDER[:20]:
+                    wait_until(lambda: PLACEHOLDER[:20].encode() in upstream.text(), 20, "the beginning arrives")
+            while sock.recv(65536):
+                pass
+        equal(proxy.events("secret.misplaced", 1)[0]["where"], "body")
+        equal(PLACEHOLDER[20:].encode() in upstream.text(), False)
 
 
 def compressing(peer):
