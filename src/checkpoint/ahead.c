@@ -24,10 +24,24 @@ int ahead_add(struct ahead *a, const struct ahead_block *all)
 
 		*b = *all;
 		b->from += at;
+		b->at += at;
 		b->to += at;
 		b->length = all->length - at < BLOCK ? all->length - at : BLOCK;
 	}
 	return 0;
+}
+
+/* Out of a process: the pages of it that are known. */
+static int copy_known(const struct ahead_block *b)
+{
+	uint64_t at = b->at;
+	struct page_run run;
+	int rc = 0;
+
+	while (rc == 0 && page_set_next(&b->there, NULL, &at, b->at + b->length, &run))
+		rc = keep_copy(b->host, b->from + (run.start - b->at), b->to + (run.start - b->at),
+			run.end - run.start);
+	return rc;
 }
 
 static bool copy_next(struct ahead *a)
@@ -37,8 +51,8 @@ static bool copy_next(struct ahead *a)
 
 	if (i >= a->n)
 		return false;
-	b->rc = b->lent == NULL ? keep_copy(b->host, b->from, b->to, b->length)
-				: keep_lent(b->lent, b->fd, b->from, b->to, b->length);
+	b->rc = b->lent == NULL ? copy_known(b)
+				: keep_lent(b->lent, b->fd, b->from, b->to, b->length, &b->there);
 	return true;
 }
 

@@ -9,6 +9,7 @@
 #define CAY_CHECKPOINT_AHEAD_H
 
 #include "base/attr.h"
+#include "checkpoint/page_set.h"
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -20,8 +21,11 @@ struct ahead_block {
 	int fd;           /* open on what @lent is of */
 	int rc;           /* of the copy, when it was made */
 	uint64_t from;    /* address in @host; offset in what is lent */
+	uint64_t at;      /* offset in the object */
 	uint64_t length;
 	char *to;
+	struct page_set
+		there; /* of the object (borrowed): what of it is to be copied; gets what is there of what is lent */
 };
 
 /** struct ahead - what is to be copied; all zero to begin with. */
@@ -35,7 +39,7 @@ struct ahead {
 	sem_t begin, end;
 };
 
-/** ahead_add() - before ahead_start(). @all: of any length; its @to, @lent and @fd stay until ahead_finish(). Return: 0 or -ENOMEM. */
+/** ahead_add() - before ahead_start(). @all: of any length; its @to, @lent, @fd and @there stay until ahead_finish(). Return: 0 or -ENOMEM. */
 int ahead_add(struct ahead *a, const struct ahead_block *all) attr_must_use;
 
 /** ahead_start() - have a thread wait for ahead_go(). Where there can be none, ahead_finish() does all. */
@@ -47,7 +51,7 @@ void ahead_go(struct ahead *a);
 /** ahead_finish() - copy what is not copied yet. After ahead_go(); idempotent. */
 void ahead_finish(struct ahead *a);
 
-/** ahead_holds() - after ahead_finish(): were all bytes copied that go to @to..@to + @length? */
+/** ahead_holds() - after ahead_finish(): was all copied that goes to @to..@to + @length? */
 bool ahead_holds(const struct ahead *a, const char *to, uint64_t length);
 
 /** ahead_fini() - have the thread end, and forget all. */

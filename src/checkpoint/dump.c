@@ -656,6 +656,7 @@ static int capture(struct dump *d, struct dump_report *r)
 	uint64_t at = clock_now_ns();
 	int rc = stop_all(d, &r->err);
 
+	dump_holes_begin(d);
 	at = phase(r, DUMP_SEIZE, at);
 	(void)fault("live.dump.seized");
 	if (rc == 0)
@@ -780,28 +781,50 @@ static int run_while_wanted(struct dump *d, struct dump_report *r)
 	return rc;
 }
 
-/* Shared memory is copied while its owners run: not for the bytes, which change, but to have the pages when they stand still. Who is gone is nobody's loss. */
-static void prepare(struct dump *d, struct dump_report *r)
+/* What is seen by one look at each process that runs. Who is gone is nobody's loss. */
+static void each_running(
+	struct dump *d, void (*look)(struct dump *d, pid_t host, const struct mappings *maps))
 {
-	uint64_t deadline_ns = 0;
-
 	for (uint32_t i = 0; i < d->order->n_pids; i++) {
 		struct mappings maps = { 0 };
 		char path[32];
 
 		(void)snprintf(path, sizeof(path), "/proc/%d/maps", d->order->pids[i]);
-		if (mappings_read(AT_FDCWD, path, &maps) == 0) {
-			(void)!dump_shared(d, d->order->pids[i], &maps);
-			dump_shared_guess(d, d->order->pids[i], &maps);
-			if (d->order->for_good == 0)
-				dump_gather(d->order->pids[i], &maps, &deadline_ns);
-		}
+		if (mappings_read(AT_FDCWD, path, &maps) == 0)
+			look(d, d->order->pids[i], &maps);
 		mappings_fini(&maps);
 	}
+}
+
+static void look_ahead(struct dump *d, pid_t host, const struct mappings *maps)
+{
+	dump_shared_see(d, host, maps);
+	dump_shared_guess(d, host, maps);
+	if (d->order->for_good == 0)
+		dump_gather(host, maps, &d->gather_until_ns);
+}
+
+/* Is there shared memory of which only page tables tell? */
+static bool lacks_some(const struct dump *d)
+{
+	for (size_t i = 0; i < d->shared.n; i++) {
+		if (!d->shared.list[i].is_lent)
+			return true;
+	}
+	return false;
+}
+
+/* Shared memory is looked at while its owners run: not for the bytes, which change, but to have the pages when they stand still. */
+static void prepare(struct dump *d, struct dump_report *r)
+{
+	dump_holes_begin(d);
+	each_running(d, look_ahead);
 	if (fault("live.dump.hang.prepare") < 0)
 		(void)pause();
-	if (d->order->for_good == 0)
-		dump_lend(d);
+	dump_lend(d);
+	if (lacks_some(d))
+		each_running(d, dump_holes_known);
+	shared_memories_warm(&d->shared);
 	dump_inotify_foresee(d);
 	shared_memories_stale(&d->shared);
 	dump_filtered(d->order, r);

@@ -196,6 +196,10 @@ struct dump {
 		    1]; /* of the keeper's terminals, in the order of their slots; behind them what was learned */
 	size_t n_masters;
 	struct shared_memories shared;
+	uint64_t gather_until_ns; /* dump_gather(), 0 before the first */
+	uint64_t memory_devices
+		[5]; /* where all is memory, first the one of what is in no mount: dump_holes_begin() */
+	size_t n_memory_devices;
 	int32_t highest_fd;
 	struct dump_gone *gone;
 	size_t n_gone;
@@ -398,8 +402,23 @@ struct dump_process *dump_by_host_pid(const struct dump *d, pid_t host);
 /** dump_moment() - list the pages of @p, copy what its twin does not have and what it shares. While @p is stopped, after its twin was made. */
 int dump_moment(struct dump *d, struct dump_process *p, struct err *err) attr_must_use;
 
-/** dump_shared() - copy the shared memory that is in @maps, of process @host. Also while it runs: then to have the pages, see shared_memories_stale(). */
-int dump_shared(struct dump *d, pid_t host, const struct mappings *maps) attr_must_use;
+/** dump_is_shared_memory() - does @m map shared memory that is in no file system under a name? */
+bool dump_is_shared_memory(const struct proc_map *m);
+
+/** dump_holes_begin() - from now on the holes of shared memory are known, and are left alone. Idempotent. */
+void dump_holes_begin(struct dump *d);
+
+/** dump_holes_known() - while process @host runs: which pages of what is not lent it has in its page tables. @maps: its mappings. After dump_lend(). */
+void dump_holes_known(struct dump *d, pid_t host, const struct mappings *maps);
+
+/** dump_holes_add() - of what mincore(2) has answered about @n pages, from @offset of an object on, those that are there into @into. Return: all are. */
+bool dump_holes_add(const unsigned char *vector, size_t n, uint64_t offset, struct page_set *into);
+
+/** dump_tmpfs_devices() - note those of the sandbox's memory file systems. */
+void dump_tmpfs_devices(struct dump *d);
+
+/** dump_shared_see() - while process @host runs: note the shared memory that is in @maps. */
+void dump_shared_see(struct dump *d, pid_t host, const struct mappings *maps);
 
 /** dump_shared_guess() - after that, while it runs: the same, as far as it is large, is to be copied by a thread as soon as all stands still. */
 void dump_shared_guess(struct dump *d, pid_t host, const struct mappings *maps);
@@ -410,7 +429,7 @@ void dump_shared_guess(struct dump *d, pid_t host, const struct mappings *maps);
  */
 void dump_gather(pid_t host, const struct mappings *maps, uint64_t *deadline_ns);
 
-/** dump_lend() - while they run: have what is to be copied by a thread mapped here, as far as the template may open it. After dump_shared_guess() of all. */
+/** dump_lend() - while they run: have the shared memory that was seen open here, as far as the template may open it. After dump_shared_guess() of all. */
 void dump_lend(struct dump *d);
 
 /** dump_hand_memories() - open for the template the memory of those whose entries in /proc it may not open itself, before it is told what to copy. */
@@ -479,7 +498,7 @@ struct dump_ancestor *dump_relatives_patch(const struct dump *d, struct dump_rel
 void dump_relatives_share(
 	struct dump_process *p, struct dump_relatives *r, struct dump_ancestor *a);
 
-/** dump_content() - let @out have the bytes of @memory, which does not change any more. */
+/** dump_content() - let @out have the bytes of @memory that are there. It does not change any more. */
 void dump_content(
 	struct dump *d, const struct shared_memory *memory, struct image_description *out);
 

@@ -24,9 +24,9 @@
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
-#define CONTENT_MAX  (256U << 20) /* of a file without a name, of a memory file */
-#define INFO_MAX     (64U << 20)  /* of fdinfo: that of an epoll set has a line for each watch */
-#define MQUEUE_MAGIC 0x19800202   /* of ipc/mqueue.c */
+#define CONTENT_MAX  (256 << 20) /* of a file without a name */
+#define INFO_MAX     (64U << 20) /* of fdinfo: that of an epoll set has a line for each watch */
+#define MQUEUE_MAGIC 0x19800202  /* of ipc/mqueue.c */
 
 static struct dump_known *remember(
 	struct dump *d, uint64_t device, uint64_t inode, int32_t pid, int32_t fd, uint32_t index)
@@ -144,40 +144,14 @@ static bool deleted(const struct subject *s)
 	return str_ends(s->target, " (deleted)") && !is_called(s->p, s->target, &s->st);
 }
 
+/* The pages may be large and many, or few: they go the way of shared memory. */
 static int add_content(struct dump *d, struct subject *s)
 {
-	size_t n = (size_t)s->st.st_size;
-	void *map;
+	uint64_t n = (uint64_t)s->st.st_size;
+	int rc = n == 0 ? 0
+			: shared_memories_read(&d->shared, s->st.st_dev, s->st.st_ino, s->copy, n);
 
-	if (n > CONTENT_MAX)
-		return -EFBIG;
-	if (n == 0) {
-		s->out.data = image_add_bytes(&d->image, "", 0);
-		return 0;
-	}
-	map = mmap(NULL, n, PROT_READ, MAP_SHARED, s->copy, 0);
-	if (map == MAP_FAILED)
-		return -errno;
-	s->out.data = image_add_bytes(&d->image, map, n);
-	(void)munmap(map, n);
-	return 0;
-}
-
-/* The pages of a memory file may be large and many: they go the way of shared memory. */
-static int add_memory(struct dump *d, struct subject *s)
-{
-	size_t n = (size_t)s->st.st_size;
-	void *map = n == 0 ? NULL : mmap(NULL, n, PROT_READ, MAP_SHARED, s->copy, 0);
-	int rc;
-
-	if (n == 0)
-		return 0;
-	if (map == MAP_FAILED)
-		return -errno;
-	rc = shared_memories_add(
-		&d->shared, s->st.st_dev, s->st.st_ino, getpid(), (uint64_t)(uintptr_t)map, 0, n);
-	(void)munmap(map, n);
-	if (rc == 0)
+	if (rc == 0 && n > 0)
 		dump_content(
 			d, shared_memories_find(&d->shared, s->st.st_dev, s->st.st_ino), &s->out);
 	return rc;
@@ -214,7 +188,7 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 		return subject_refuse(s, err, "a deleted file that cannot be read");
 	if ((s->out.flags & O_ACCMODE) != O_RDONLY && s->st.st_nlink > 0)
 		return subject_refuse(s, err, "a deleted file that has another name");
-	rc = add_content(d, s);
+	rc = s->st.st_size > CONTENT_MAX ? -EFBIG : add_content(d, s);
 	return rc < 0 ? subject_refuse(s, err,
 				rc == -EFBIG ? "a deleted file that is too large"
 					     : "a deleted file that cannot be read")
@@ -330,7 +304,7 @@ static int add_regular(struct dump *d, struct subject *s, struct err *err)
 		s->out.a = (uint64_t)fcntl(s->copy, F_GET_SEALS);
 		s->out.path =
 			image_add_bytes(&d->image, s->target + 7, (size_t)(end - s->target) - 7);
-		return add_memory(d, s) < 0
+		return add_content(d, s) < 0
 			       ? subject_refuse(s, err, "a memory file that cannot be read")
 			       : 0;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint/dump_lend.c - before the stop: shared memory without a name is mapped here, too, so that in the pause it is copied past the caches instead of page by page out of a
- * process. Nobody but the host's root may open it: the template does, and rootless may not. What is not lent is copied out of the process.
+ * checkpoint/dump_lend.c - before the stop: shared memory without a name is opened here, too. So its holes are known, and in the pause what is large is copied past the caches, out
+ * of a mapping of ours, instead of page by page out of a process. Nobody but the host's root may open it: the template does, and rootless may not. What is not lent is copied out
+ * of the process.
  */
 #include "checkpoint/dump.h"
 #include "sys/fdpass.h"
@@ -20,19 +21,27 @@ static int ask(const struct template_lend *order, int *ret_status)
 	return n == 1 ? fd : -1;
 }
 
+/* What is in a file system may have got another name, and is not lent then. */
+static bool may_others(const struct dump *d, const struct shared_memory *m, int status)
+{
+	return status != -EPIPE && (status != -EPERM || m->device != d->memory_devices[0]);
+}
+
 void dump_lend(struct dump *d)
 {
-	int status = 0;
+	bool more = true;
 
-	for (size_t i = 0; status != -EPERM && status != -EPIPE && i < d->shared.n; i++) {
+	for (size_t i = 0; more && i < d->shared.n; i++) {
 		struct shared_memory *m = &d->shared.list[i];
 		const struct template_lend order = { .kind = TEMPLATE_LEND,
-			.pid = m->guess,
-			.start = m->guess_address,
-			.end = m->guess_address + m->guess_length };
-		cleanup_fd int fd = m->guess != 0 ? ask(&order, &status) : -1;
+			.pid = m->seen,
+			.start = m->seen_address,
+			.end = m->seen_address + m->seen_length };
+		int status = 0;
+		cleanup_fd int fd = ask(&order, &status);
 
 		if (fd >= 0)
 			shared_memory_lent(m, fd);
+		more = may_others(d, m, status);
 	}
 }

@@ -28,8 +28,7 @@ static bool starts(const struct proc_map *m, const char *name)
 	return m->name_size >= strlen(name) && memcmp(m->name, name, strlen(name)) == 0;
 }
 
-/* Shared, and in no file system that has a name for it. */
-static bool is_shared_memory(const struct proc_map *m)
+bool dump_is_shared_memory(const struct proc_map *m)
 {
 	return m->shared && (starts(m, "/dev/zero (deleted)") || dump_is_gone_file(m));
 }
@@ -294,19 +293,30 @@ static int keep_what_twin_lacks(struct dump_process *p)
 	return rc;
 }
 
-int dump_shared(struct dump *d, pid_t host, const struct mappings *maps)
+static int add_shared_memory(struct dump *d, const struct dump_process *p)
 {
 	int rc = 0;
 
-	for (size_t i = 0; rc == 0 && i < maps->n; i++) {
-		const struct proc_map *m = &maps->list[i];
+	for (size_t i = 0; rc == 0 && i < p->maps.n; i++) {
+		const struct proc_map *m = &p->maps.list[i];
 
 		/* what a descriptor refers to was read through it, and may be smaller than its mapping */
-		if (is_shared_memory(m) && opened(d, m) == IMAGE_NONE)
-			rc = shared_memories_add(&d->shared, device_of(m), m->inode, host, m->start,
-				m->offset, m->end - m->start);
+		if (dump_is_shared_memory(m) && opened(d, m) == IMAGE_NONE)
+			rc = shared_memories_add(&d->shared, device_of(m), m->inode, p->tracee.host,
+				m->start, m->offset, m->end - m->start);
 	}
 	return rc;
+}
+
+void dump_shared_see(struct dump *d, pid_t host, const struct mappings *maps)
+{
+	for (size_t i = 0; i < maps->n; i++) {
+		const struct proc_map *m = &maps->list[i];
+
+		if (dump_is_shared_memory(m))
+			(void)!shared_memories_see(&d->shared, device_of(m), m->inode, host,
+				m->start, m->offset, m->end - m->start);
+	}
 }
 
 /* Only what no descriptor refers to, by its name; else what is copied ahead would be read once more. */
@@ -323,9 +333,26 @@ void dump_shared_guess(struct dump *d, pid_t host, const struct mappings *maps)
 
 void dump_content(struct dump *d, const struct shared_memory *memory, struct image_description *out)
 {
+	cleanup_buf struct buf runs = BUF_INIT(1ULL << 32);
+	const uint64_t copy = (uint64_t)(uintptr_t)memory->copy;
+	uint64_t at = 0;
+	struct page_run run;
+	struct image_run row = { 0 };
+
 	out->b = image_stash_content(&d->image, memory->size);
 	out->c = memory->size;
-	image_copy(&d->image, getpid(), (uint64_t)(uintptr_t)memory->copy, out->b, memory->size);
+	while (page_set_next(&memory->there, NULL, &at, memory->size, &run)) {
+		row = (struct image_run){ .at = run.start, .length = run.end - run.start };
+		image_copy(&d->image, getpid(), copy + row.at, out->b + row.at, row.length);
+		buf_add(&runs, &row, sizeof(row));
+	}
+	if (row.length == memory->size)
+		return; /* it needs no list */
+	if (runs.n == 0)
+		buf_add(&runs, &row, sizeof(row));
+	if (buf_failed(&runs))
+		abort();
+	out->data = image_add_bytes(&d->image, runs.p, runs.n);
 }
 
 int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
@@ -342,7 +369,7 @@ int dump_moment(struct dump *d, struct dump_process *p, struct err *err)
 	if (rc == 0 && p->twin.host != 0 && (!later || proc_number(p->status, "VmLck", 10, 0) > 0))
 		rc = dump_flags_read(p, &p->tracee);
 	if (rc == 0)
-		rc = dump_shared(d, p->tracee.host, &p->maps);
+		rc = add_shared_memory(d, p);
 	return rc < 0 ? err_raise_sys(err, rc, "look at the memory of process %d (%s)",
 				p->tracee.inner, p->name)
 		      : 0;
@@ -390,7 +417,7 @@ static int check_region(
 		return refuse_window(p, m, err);
 	if (is_vdso(m) || (m->inode == 0 && !m->shared))
 		return 0;
-	if (is_shared_memory(m))
+	if (dump_is_shared_memory(m))
 		return check_shared_memory(d, p, m, err);
 	if (!m->shared && dump_is_gone_file(m))
 		return dump_gone_note(d, p, m, err);
@@ -441,7 +468,7 @@ static int check_shared(
 {
 	const struct shared_memory *memory;
 
-	if (!is_shared_memory(m) || opened(d, m) != IMAGE_NONE)
+	if (!dump_is_shared_memory(m) || opened(d, m) != IMAGE_NONE)
 		return 0;
 	memory = shared_memories_find(&d->shared, device_of(m), m->inode);
 	return memory != NULL && memory->have == memory->size
@@ -669,7 +696,7 @@ static void add_region(struct dump *d, struct dump_process *p, const struct proc
 		r.offset = m->start - *first_vvar;
 	} else if (m->inode == 0 && !m->shared) {
 		add_anonymous(d, p, &r, pages);
-	} else if (is_shared_memory(m)) {
+	} else if (dump_is_shared_memory(m)) {
 		add_shared(d, m, may_write, &r);
 	} else if (is_segment(m)) {
 		add_segment(d, m, may_write, &r);

@@ -2,7 +2,7 @@
 /*
  * checkpoint/dump_sysv.c - System V shared memory, semaphores and message queues of the sandbox, whoever uses them: they belong to its ipc namespace.
  *
- * The dumper joins that namespace for good. Segments are read through an attachment of our own, messages by MSG_COPY, which leaves them where they are.
+ * The dumper joins that namespace for good. Segments are read through an attachment of our own, as far as there is something; messages by MSG_COPY, which leaves them where they are.
  * What a process would give back at its end (SEM_UNDO) the kernel tells nobody, but it has bounds: operations that fail in any case, and so change nothing, fail in another way where
  * they lead beyond these. A process that would give back something is refused.
  */
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ipc.h>
+#include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
@@ -60,19 +61,77 @@ static struct image_sysv describe(uint32_t kind, int id, const struct ipc_perm *
 
 /* --- shared memory --- */
 
-static int add_segment(struct dump *d, int id, const struct shmid_ds *about)
+/* What is there of @n bytes at @bytes. Our own attachment: the kernel tells without making any. */
+static int look_at(const unsigned char *bytes, uint64_t n, struct page_set *ret)
+{
+	static unsigned char vector[65536];
+	int rc = page_set_room(ret, n);
+
+	for (uint64_t at = 0; rc == 0 && at < n; at += sizeof(vector) * IMAGE_PAGE) {
+		uint64_t pages = (n - at + IMAGE_PAGE - 1) / IMAGE_PAGE;
+
+		pages = pages < sizeof(vector) ? pages : sizeof(vector);
+		if (mincore((void *)(uintptr_t)(bytes + at), pages * IMAGE_PAGE, vector) < 0)
+			rc = -errno;
+		else
+			(void)dump_holes_add(vector, pages, at, ret);
+	}
+	return rc;
+}
+
+/* Only what is there. */
+static int add_parts(
+	struct dump *d, const char *bytes, const struct page_set *there, struct image_sysv *out)
+{
+	cleanup_buf struct buf all = BUF_INIT(1ULL << 32);
+	uint64_t at = 0;
+	struct page_run run;
+
+	while (page_set_next(there, NULL, &at, out->size, &run)) {
+		const struct image_message head = { .length = run.end - run.start,
+			.type = (int64_t)run.start };
+
+		buf_add(&all, &head, sizeof(head));
+		buf_add(&all, bytes + run.start, head.length);
+		out->n_messages++;
+	}
+	out->kind = SYSV_SPARSE;
+	out->data = image_add_bytes(&d->image, all.p, all.n);
+	return buf_failed(&all) ? -ENOMEM : 0;
+}
+
+/* @swapped: something of some segment is, which looks like a hole. */
+static int add_bytes(struct dump *d, const char *bytes, bool swapped, struct image_sysv *out)
+{
+	struct page_set there = { 0 };
+	uint64_t at = 0;
+	struct page_run run;
+	int rc = 0;
+
+	if (swapped || look_at((const unsigned char *)bytes, out->size, &there) < 0 ||
+		(page_set_next(&there, NULL, &at, out->size, &run) && run.start == 0 &&
+			run.end == out->size))
+		out->data = image_add_bytes(&d->image, bytes, out->size);
+	else
+		rc = add_parts(d, bytes, &there, out);
+	page_set_fini(&there);
+	return rc;
+}
+
+static int add_segment(struct dump *d, int id, const struct shmid_ds *about, bool swapped)
 {
 	struct image_sysv out = describe(SYSV_SHM, id, &about->shm_perm);
 	void *bytes = shmat(id, NULL, SHM_RDONLY);
+	int rc;
 
 	if (bytes == (void *)-1)
 		return -errno;
 	out.size = about->shm_segsz;
 	out.flags = ((about->shm_perm.mode & SHM_DEST) != 0 ? SYSV_REMOVED : 0U) |
 		    ((about->shm_perm.mode & SHM_LOCKED) != 0 ? SYSV_LOCKED : 0U);
-	out.data = image_add_bytes(&d->image, bytes, about->shm_segsz);
+	rc = add_bytes(d, bytes, swapped, &out);
 	(void)IMAGE_ADD(&d->image, TABLE_SYSV, &out);
-	return shmdt(bytes) < 0 ? -errno : 0;
+	return shmdt(bytes) < 0 ? -errno : rc;
 }
 
 static int add_segments(struct dump *d)
@@ -85,7 +144,7 @@ static int add_segments(struct dump *d)
 		int id = shmctl(i, SHM_STAT_ANY, &about);
 
 		if (id >= 0)
-			rc = add_segment(d, id, &about);
+			rc = add_segment(d, id, &about, info.shm_swp != 0);
 		else if (errno != EINVAL && errno != EIDRM)
 			rc = -errno;
 	}
@@ -338,7 +397,7 @@ uint32_t dump_sysv_find(const struct dump *d, uint64_t id)
 		(const struct image_sysv *)(const void *)d->image.tables[TABLE_SYSV].p;
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (all[i].kind == SYSV_SHM && (uint64_t)all[i].id == id)
+		if (image_is_segment(&all[i]) && (uint64_t)all[i].id == id)
 			return i;
 	}
 	return IMAGE_NONE;

@@ -202,16 +202,35 @@ static int dump_one(struct dump *d, int root, const char *path)
 	return rc;
 }
 
-int dump_tmpfs(struct dump *d, struct err *err)
+static const char *const places[] = { "/dev", "/dev/shm", "/tmp", "/run" };
+
+static int open_root(const struct dump *d)
 {
-	static const char *const places[] = { "/dev", "/dev/shm", "/tmp", "/run" };
-	cleanup_fd int root = -1;
 	char path[32];
-	int rc;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/root", d->order->init_pid);
-	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	rc = root < 0 ? -errno : 0;
+	return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+void dump_tmpfs_devices(struct dump *d)
+{
+	cleanup_fd int root = open_root(d);
+
+	for (size_t i = 0; root >= 0 && i < ARRAY_SIZE(places); i++) {
+		cleanup_fd int fd = -1;
+		struct stat st;
+
+		if (is_tmpfs(root, places[i], &fd) > 0 && fstat(fd, &st) == 0 &&
+			d->n_memory_devices < ARRAY_SIZE(d->memory_devices))
+			d->memory_devices[d->n_memory_devices++] = st.st_dev;
+	}
+}
+
+int dump_tmpfs(struct dump *d, struct err *err)
+{
+	cleanup_fd int root = open_root(d);
+	int rc = root < 0 ? -errno : 0;
+
 	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(places); i++) {
 		rc = dump_one(d, root, places[i]);
 		if (rc < 0)

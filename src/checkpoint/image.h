@@ -339,7 +339,7 @@ struct image_description {
 	struct image_span
 		data; /* what waits to be read from it; content of memory and unlinked files */
 	uint64_t a, b,
-		c; /* by kind: see the file of the object; memory: b and c are address and length of its content in the stash, c 0 = it is in data */
+		c; /* by kind: see the file of the object; memory and unlinked files: b and c are address and length of the content in the stash, and data is empty, or struct image_run each: of what is there; c 0 = it is in data itself */
 	struct image_span remote; /* sockets: the other end's address */
 	struct image_span
 		folder; /* unix sockets: where a name is seen from that does not begin at the root, or begins at another */
@@ -355,6 +355,11 @@ struct image_description {
 	uint32_t first_option, n_options; /* sockets */
 	uint32_t uid, gid; /* of pipes, and of files without a name: as seen inside */
 	struct image_owner owner;
+};
+
+/** struct image_run - bytes that are there, of content that has holes. In rising order. */
+struct image_run {
+	uint64_t at, length;
 };
 
 /** image_opened_by_each() - does each process that has it open it for itself, when all processes are there? */
@@ -436,7 +441,14 @@ struct image_piece {
 	struct image_span data;
 };
 
-enum image_sysv_kind { SYSV_SHM, SYSV_SEM, SYSV_MSG, SYSV_KINDS };
+enum image_sysv_kind {
+	SYSV_SHM,
+	SYSV_SEM,
+	SYSV_MSG,
+	SYSV_SPARSE, /* memory that has holes; for the kernel SYSV_SHM */
+};
+
+#define SYSV_KINDS SYSV_SPARSE /* of the kernel */
 
 enum image_sysv_flag {
 	SYSV_REMOVED = 1, /* ends with its last attachment */
@@ -453,7 +465,13 @@ struct image_sysv {
 	struct image_span data; /* memory; uint16_t each; struct image_message and its bytes each */
 };
 
-/** struct image_message - the bytes follow: from @type on it is what msgsnd(2) takes. */
+/** image_is_segment() - is it memory? */
+static inline bool image_is_segment(const struct image_sysv *s)
+{
+	return s->kind == SYSV_SHM || s->kind == SYSV_SPARSE;
+}
+
+/** struct image_message - the bytes follow: from @type on it is what msgsnd(2) takes. Of memory that has holes: what is there, and @type says where. */
 struct image_message {
 	uint64_t length;
 	int64_t type;

@@ -306,10 +306,29 @@ static const char *check_pending(struct tables *t, const struct image_descriptio
 		       : "a connection waits at no listener";
 }
 
-/* In the stash, or, where there is nothing, in @data, which all have. */
-static const char *check_content(const struct image_description *d)
+/* Is what there is of it within it, each byte once? */
+static bool has_runs(const struct tables *t, const struct image_description *d)
 {
-	return d->c == 0 || in_stash(d->b, d->c) ? NULL : "what is in a file is not in the stash";
+	const struct image_run *runs;
+	uint64_t n = d->data.length / sizeof(*runs), end = 0;
+
+	if (d->data.offset % sizeof(uint64_t) != 0 || d->data.length % sizeof(*runs) != 0)
+		return false;
+	runs = n > 0 ? row_at(t, TABLE_BYTES, d->data.offset) : NULL;
+	for (uint64_t i = 0; i < n; i++) {
+		if (!lies_in(runs[i].at, runs[i].length, end, d->c))
+			return false;
+		end = runs[i].at + runs[i].length;
+	}
+	return true;
+}
+
+/* In the stash, or, where there is nothing, in @data, which all have. */
+static const char *check_content(const struct tables *t, const struct image_description *d)
+{
+	return d->c == 0 || (in_stash(d->b, d->c) && has_runs(t, d))
+		       ? NULL
+		       : "what is in a file is not in the stash";
 }
 
 /* One of several of the same file comes behind the one that has the content. */
@@ -319,7 +338,7 @@ static const char *check_unlinked(
 	const struct image_description *first;
 
 	if (d->a == 0)
-		return check_content(d);
+		return check_content(t, d);
 	first = d->a <= i ? description_at(t, d->a - 1) : NULL;
 	return first != NULL && (first->kind == DESCRIPTION_UNLINKED ||
 					first->kind == DESCRIPTION_MEMORY)
@@ -355,7 +374,7 @@ static const char *check_by_kind(struct tables *t, const struct image_descriptio
 	case DESCRIPTION_TIMERFD:
 		return if_not(d->data.length == TIMER_SIZE, "a timer is not set");
 	case DESCRIPTION_MEMORY:
-		return check_content(d);
+		return check_content(t, d);
 	case DESCRIPTION_UNLINKED:
 		return check_unlinked(t, d, i);
 	case DESCRIPTION_LISTEN:
@@ -484,6 +503,26 @@ static bool has_messages(const struct tables *t, const struct image_sysv *s)
 	return true;
 }
 
+/* And each message, which is a part of it here, lies in it. */
+static bool has_parts(const struct tables *t, const struct image_sysv *s)
+{
+	struct image_message head;
+	uint64_t at = 0;
+
+	if (!has_messages(t, s))
+		return false;
+	for (uint32_t i = 0; i < s->n_messages; i++) {
+		const char *from = row_at(t, TABLE_BYTES, s->data.offset + at);
+
+		for (size_t k = 0; k < sizeof(head); k++)
+			((char *)&head)[k] = from[k];
+		if (head.type < 0 || !lies_in((uint64_t)head.type, head.length, 0, s->size))
+			return false;
+		at += sizeof(head) + head.length;
+	}
+	return true;
+}
+
 static const char *check_sysv(struct tables *t, uint32_t i)
 {
 	const struct image_sysv *s = row_at(t, TABLE_SYSV, i);
@@ -503,8 +542,9 @@ static const char *check_sysv(struct tables *t, uint32_t i)
 		return if_not(s->size <= s->data.length / sizeof(uint16_t), wrong);
 	case SYSV_MSG:
 		return if_not(has_messages(t, s), wrong);
-	case SYSV_KINDS:
-		break;
+	case SYSV_SPARSE:
+		return if_not(has_parts(t, s) && s->size <= WINDOW_VDSO - WINDOW_COPY - IMAGE_PAGE,
+			wrong);
 	}
 	return "a System V object is of no known kind";
 }
@@ -679,7 +719,7 @@ static bool is_segment(const struct tables *t, const struct image_region *r)
 	if (r->description >= t->rows[TABLE_SYSV])
 		return false;
 	s = row_at(t, TABLE_SYSV, r->description);
-	return s->kind == SYSV_SHM &&
+	return image_is_segment(s) &&
 	       lies_in(r->offset, r->end - r->start, 0,
 		       (s->size + IMAGE_PAGE - 1) & ~(uint64_t)(IMAGE_PAGE - 1));
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/keep.h"
 #include "checkpoint/alive.h"
+#include "checkpoint/image.h"
 #include "sys/file.h"
 
 #include <emmintrin.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 
 #define PIECE       (64ULL << 20) /* of which it is said that it is done */
 #define GUESS_LEAST (4ULL << 20)  /* less is copied before a thread has begun */
@@ -21,11 +24,13 @@ static void *room(uint64_t length)
 	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	if (at == MAP_FAILED)
-		return NULL;
-	/* a page of two megabytes is filled as fast as hundreds of small ones are made */
-	(void)madvise(at, length, MADV_HUGEPAGE);
-	return at;
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* A page of two megabytes is filled as fast as hundreds of small ones are made; but what is not dense would become so. */
+static void advise(void *at, uint64_t length, bool dense)
+{
+	(void)madvise(at, length, dense ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
 /* What the process may not read itself: through /proc/PID/mem. */
@@ -63,7 +68,7 @@ int keep_copy(pid_t host, uint64_t from, char *to, uint64_t length)
 	return 0;
 }
 
-/* --- what is mapped here as well --- */
+/* --- what is lent --- */
 
 #define LINE  64U
 #define AHEAD 512U /* bytes: what is read next is on its way by then */
@@ -109,6 +114,25 @@ static _Thread_local struct {
 	uint64_t begin, end;
 } solid;
 
+/* and the hole */
+static _Thread_local struct {
+	int fd;
+	uint64_t begin, end;
+} hollow;
+
+static bool is_hole(int fd, uint64_t offset, uint64_t end)
+{
+	off_t data;
+
+	if (fd == hollow.fd && offset >= hollow.begin && end <= hollow.end)
+		return true;
+	data = lseek(fd, (off_t)offset, SEEK_DATA);
+	hollow.fd = fd;
+	hollow.begin = offset;
+	hollow.end = data >= 0 ? (uint64_t)data : errno == ENXIO ? UINT64_MAX : 0;
+	return end <= hollow.end;
+}
+
 /* Nothing changes meanwhile: all who could change it stand still. */
 static bool has_hole(int fd, uint64_t offset, uint64_t length)
 {
@@ -137,20 +161,74 @@ static int read_lent(int fd, uint64_t offset, char *to, uint64_t length)
 	return 0;
 }
 
-int keep_lent(const char *from, int fd, uint64_t offset, char *to, uint64_t length)
+/* The pages of @start..@end of what @fd is open on, as its file system knows them; this moves its place. */
+static int find_pages(int fd, uint64_t start, uint64_t end, struct page_set *into)
 {
-	/* a page that were made for a mapping of ours would be charged to us, and stay theirs */
-	if (has_hole(fd, offset, length))
-		return read_lent(fd, offset, to, length);
+	off_t from = 0, to = (off_t)start;
+
+	while (to < (off_t)end && (from = lseek(fd, to, SEEK_DATA)) >= 0 && from < (off_t)end) {
+		to = lseek(fd, from, SEEK_HOLE);
+		if (to < 0)
+			return -errno;
+		page_set_add(into, (uint64_t)from, to < (off_t)end ? (uint64_t)to : end);
+	}
+	return from < 0 && errno != ENXIO ? -errno : 0;
+}
+
+static int stream_lent(const char *from, char *to, uint64_t length)
+{
 	if (sigsetjmp(lent.end, 1) != 0) {
 		lent.from = NULL;
 		return -EFAULT;
 	}
 	lent.length = length;
-	lent.from = from + offset;
-	stream(to, from + offset, length);
+	lent.from = from;
+	stream(to, from, length);
 	lent.from = NULL;
 	return 0;
+}
+
+/* Is what @fd is open on as long as that, but for less than a page? */
+static bool reaches(int fd, uint64_t end)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && (uint64_t)st.st_size + IMAGE_PAGE > end;
+}
+
+int keep_lent(const char *from, int fd, uint64_t offset, char *to, uint64_t length,
+	struct page_set *there)
+{
+	uint64_t end = offset + length;
+	struct page_run run;
+	int rc;
+
+	page_set_remove(there, offset, end);
+	if (!has_hole(fd, offset, length)) {
+		page_set_add(there, offset, end);
+		return stream_lent(from + offset, to, length);
+	}
+	/* a page that were made for a mapping of ours would be charged to us, and stay theirs */
+	if (!reaches(fd, end))
+		return -EFAULT;
+	if (is_hole(fd, offset, end))
+		return 0;
+	rc = find_pages(fd, offset, end, there);
+	for (uint64_t at = offset; rc == 0 && page_set_next(there, NULL, &at, end, &run);)
+		rc = read_lent(fd, run.start, to + (run.start - offset), run.end - run.start);
+	return rc;
+}
+
+/* Of what a process has open too: a description of our own, since to look for holes moves the place. Files of other file systems have theirs on disk. Return: -1: none. */
+static int open_to_look(int fd)
+{
+	char path[40];
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC)
+		return -1;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
 void shared_memory_lent(struct shared_memory *m, int fd)
@@ -159,22 +237,19 @@ void shared_memory_lent(struct shared_memory *m, int fd)
 	struct stat st;
 	void *at;
 
-	if (m->guess == 0 || m->lent != NULL || fstat(fd, &st) < 0 || st.st_dev != m->device ||
-		st.st_ino != m->inode || sigaction(SIGBUS, &action, NULL) < 0)
+	if (m->is_lent || fstat(fd, &st) < 0 || st.st_dev != m->device || st.st_ino != m->inode)
 		return;
-	fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	if (fd < 0)
+	m->lent_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	m->is_lent = m->lent_fd >= 0;
+	solid.end = hollow.end = 0; /* the number may have been another's */
+	if (!m->is_lent || m->guess == 0 || sigaction(SIGBUS, &action, NULL) < 0)
 		return;
 	/* not populated: what is missing would be made (see keep_lent()) */
-	at = mmap(NULL, m->guess_length, PROT_READ, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED) {
-		(void)close(fd);
+	at = mmap(NULL, m->guess_length, PROT_READ, MAP_SHARED, m->lent_fd, 0);
+	if (at == MAP_FAILED)
 		return;
-	}
 	m->lent = at;
 	m->lent_length = m->guess_length;
-	m->lent_fd = fd;
-	solid.end = 0; /* the number may have been another's */
 }
 
 static int copy(pid_t host, uint64_t from, char *to, uint64_t length)
@@ -198,6 +273,7 @@ int keep_pages(struct keep *k, pid_t host, uint64_t start, uint64_t end)
 	more[k->n] = (struct kept){ .start = start, .end = end, .copy = room(end - start) };
 	if (more[k->n].copy == NULL)
 		return -ENOMEM;
+	advise(more[k->n].copy, end - start, true);
 	return copy(host, start, more[k->n++].copy, end - start);
 }
 
@@ -249,30 +325,103 @@ static int make_room(struct shared_memory *m, uint64_t size)
 {
 	char *bigger;
 
+	if (page_set_room(&m->there, size) < 0)
+		return -ENOMEM;
 	if (size <= m->room)
 		return 0;
-	bigger = room(size);
-	if (bigger == NULL)
+	bigger = m->room == 0 ? room(size) : mremap(m->copy, m->room, size, MREMAP_MAYMOVE);
+	if (bigger == NULL || bigger == MAP_FAILED)
 		return -ENOMEM;
-	if (m->room > 0) {
-		memcpy(bigger, m->copy, m->have);
-		(void)munmap(m->copy, m->room);
-	}
 	m->copy = bigger;
 	m->room = size;
 	return 0;
 }
 
-/* All of the instant that is there already: nothing, or what was guessed rightly. */
+/* Once, when it is known what there is. */
+static void advise_memory(struct shared_memory *m, const struct page_set *there)
+{
+	if (!m->advised && m->room > 0)
+		advise(m->copy, m->room, page_set_is_dense(there, m->room));
+	m->advised = true;
+}
+
+/* All of the instant that is there already: nothing, or what was guessed rightly. Of what was not lent nobody knows yet what else there is. */
 static void take_guess(struct shared_memories *s, struct shared_memory *m)
 {
+	bool right;
+
 	if (m->guess == 0)
 		return;
 	/* also one that was wrong is still being copied there */
 	ahead_finish(&s->ahead);
-	if (m->guess_right && ahead_holds(&s->ahead, m->copy, m->guess_length))
+	right = m->guess_right && ahead_holds(&s->ahead, m->copy, m->guess_length);
+	if (right && m->lent != NULL)
 		m->have = m->guess_length;
+	else if (right)
+		m->ahead = m->guess_length;
 	m->guess = 0;
+}
+
+/* What is there of @start..@end, by pieces of a size. */
+static int each_piece(struct shared_memory *m, uint64_t start, uint64_t end,
+	int (*act)(struct shared_memory *m, uint64_t start, uint64_t length, int fd), int fd)
+{
+	struct page_run run;
+	int rc = 0;
+
+	while (rc == 0 && page_set_next(&m->there, NULL, &start, end, &run)) {
+		for (uint64_t at = run.start; rc == 0 && at < run.end; at += PIECE) {
+			rc = act(m, at, run.end - at < PIECE ? run.end - at : PIECE, fd);
+			alive();
+		}
+	}
+	return rc;
+}
+
+static int read_piece(struct shared_memory *m, uint64_t start, uint64_t length, int fd)
+{
+	return read_lent(fd, start, m->copy + start, length);
+}
+
+/* Bytes from @m->have up to @end, through what is lent. */
+static int read_rest(struct shared_memory *m, uint64_t end)
+{
+	int rc;
+
+	if (!reaches(m->lent_fd, end))
+		return -EFAULT;
+	page_set_remove(&m->there, m->have, end);
+	rc = find_pages(m->lent_fd, m->have, end, &m->there);
+	if (rc < 0)
+		return rc;
+	advise_memory(m, &m->there);
+	return each_piece(m, m->have, end, read_piece, m->lent_fd);
+}
+
+/* Out of a process, that has the bytes from @m->have on at @address. */
+static int copy_rest(struct shared_memories *s, struct shared_memory *m, pid_t host,
+	uint64_t address, uint64_t end)
+{
+	struct page_set now = { 0 };
+	uint64_t at = m->have;
+	struct page_run run;
+	int rc = page_set_room(&now, end);
+
+	/* what is not of now need not be kept */
+	page_set_remove(&m->there, m->ahead > m->have ? m->ahead : m->have, end);
+	if (rc == 0 && (s->present == NULL || s->present(s->data, m->device, host, address, m->have,
+						      end - m->have, &now) < 0))
+		page_set_add(&now, m->have, end);
+	advise_memory(m, &now);
+	while (rc == 0 && page_set_next(&now, &m->there, &at, end, &run)) {
+		page_set_add(&m->there, run.start, run.end);
+		rc = copy(host, address + (run.start - m->have), m->copy + run.start,
+			run.end - run.start);
+	}
+	for (at = m->have; rc == 0 && page_set_next(&m->there, &now, &at, end, &run);)
+		page_set_remove(&m->there, run.start, run.end);
+	page_set_fini(&now);
+	return rc;
 }
 
 int shared_memories_add(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
@@ -294,10 +443,59 @@ int shared_memories_add(struct shared_memories *s, uint64_t device, uint64_t ino
 		return 0;
 	rc = make_room(m, end);
 	if (rc == 0)
-		rc = copy(host, address + (m->have - offset), m->copy + m->have, end - m->have);
+		rc = m->is_lent ? read_rest(m, end) : -EFAULT;
+	/* it has an end before where it is mapped, or nobody has lent it */
+	if (rc == -EFAULT)
+		rc = copy_rest(s, m, host, address + (m->have - offset), end);
 	if (rc == 0)
 		m->have = end;
 	return rc;
+}
+
+int shared_memories_read(
+	struct shared_memories *s, uint64_t device, uint64_t inode, int fd, uint64_t size)
+{
+	struct shared_memory *m = shared_memories_find(s, device, inode);
+	cleanup_fd int look = open_to_look(fd);
+	int rc;
+
+	if (m == NULL)
+		m = new_object(s, device, inode);
+	if (m == NULL)
+		return -ENOMEM;
+	rc = make_room(m, size);
+	if (rc < 0)
+		return rc;
+	page_set_remove(&m->there, 0, m->room);
+	if (look < 0 || find_pages(look, 0, size, &m->there) < 0)
+		page_set_add(&m->there, 0, size);
+	advise_memory(m, &m->there);
+	rc = each_piece(m, 0, size, read_piece, fd);
+	if (rc == 0)
+		m->have = m->size = size;
+	return rc;
+}
+
+/* --- before all stands still --- */
+
+int shared_memories_see(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
+	uint64_t address, uint64_t offset, uint64_t length)
+{
+	struct shared_memory *m = shared_memories_find(s, device, inode);
+
+	if (m == NULL)
+		m = new_object(s, device, inode);
+	if (m == NULL)
+		return -ENOMEM;
+	if (m->seen == 0) {
+		m->seen = host;
+		m->seen_address = address;
+		m->seen_offset = offset;
+		m->seen_length = length;
+	}
+	if (offset + length > m->size)
+		m->size = offset + length;
+	return page_set_room(&m->there, m->size);
 }
 
 void shared_memories_guess(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
@@ -305,11 +503,43 @@ void shared_memories_guess(struct shared_memories *s, uint64_t device, uint64_t 
 {
 	struct shared_memory *m = shared_memories_find(s, device, inode);
 
-	if (m == NULL || m->guess != 0 || offset != 0 || length < GUESS_LEAST || m->have < length)
+	if (m == NULL || m->guess != 0 || offset != 0 || length < GUESS_LEAST || m->size < length)
 		return;
 	m->guess = host;
 	m->guess_address = address;
 	m->guess_length = length;
+}
+
+static int make_pages(struct shared_memory *m, uint64_t start, uint64_t length, attr_unused int fd)
+{
+	return madvise(m->copy + start, length, MADV_POPULATE_WRITE) < 0 ? -errno : 0;
+}
+
+/* Then its owner has them in its page tables, too. */
+static int copy_piece(struct shared_memory *m, uint64_t start, uint64_t length, attr_unused int fd)
+{
+	return keep_copy(
+		m->seen, m->seen_address + (start - m->seen_offset), m->copy + start, length);
+}
+
+/* Not for the bytes, which change. */
+static void warm(struct shared_memory *m)
+{
+	if (m->seen == 0 || make_room(m, m->size) < 0 ||
+		(m->is_lent && find_pages(m->lent_fd, 0, m->size, &m->there) < 0))
+		return;
+	advise_memory(m, &m->there);
+	if (m->is_lent)
+		(void)!each_piece(m, 0, m->size, make_pages, -1);
+	else
+		(void)!each_piece(
+			m, m->seen_offset, m->seen_offset + m->seen_length, copy_piece, -1);
+}
+
+void shared_memories_warm(struct shared_memories *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		warm(&s->list[i]);
 }
 
 void shared_memories_stale(struct shared_memories *s)
@@ -319,12 +549,15 @@ void shared_memories_stale(struct shared_memories *s)
 
 		m->have = m->size = 0;
 		if (m->guess != 0 &&
-			ahead_add(&s->ahead, &(struct ahead_block){ .host = m->guess,
-						     .lent = m->lent,
-						     .fd = m->lent_fd,
-						     .from = m->lent != NULL ? 0 : m->guess_address,
-						     .length = m->guess_length,
-						     .to = m->copy }) < 0)
+			(make_room(m, m->guess_length) < 0 ||
+				ahead_add(&s->ahead,
+					&(struct ahead_block){ .host = m->guess,
+						.lent = m->lent,
+						.fd = m->lent_fd,
+						.from = m->lent != NULL ? 0 : m->guess_address,
+						.length = m->guess_length,
+						.to = m->copy,
+						.there = m->there }) < 0))
 			m->guess = 0;
 	}
 	ahead_start(&s->ahead);
@@ -349,12 +582,15 @@ void shared_memories_fini(struct shared_memories *s)
 {
 	ahead_fini(&s->ahead);
 	for (size_t i = 0; i < s->n; i++) {
-		if (s->list[i].room > 0)
-			(void)munmap(s->list[i].copy, s->list[i].room);
-		if (s->list[i].lent != NULL) {
-			(void)munmap((void *)(uintptr_t)s->list[i].lent, s->list[i].lent_length);
-			(void)close(s->list[i].lent_fd);
-		}
+		struct shared_memory *m = &s->list[i];
+
+		if (m->room > 0)
+			(void)munmap(m->copy, m->room);
+		page_set_fini(&m->there);
+		if (m->lent != NULL)
+			(void)munmap((void *)(uintptr_t)m->lent, m->lent_length);
+		if (m->is_lent)
+			(void)close(m->lent_fd);
 	}
 	free(s->list);
 	*s = (struct shared_memories){ 0 };

@@ -137,6 +137,8 @@ struct tracee_asked {
  */
 int tracee_ask(struct tracee_asked *all, size_t n) attr_must_use;
 
+#define TRACEE_RESULTS 4096U /* bytes of them */
+
 /** tracee_scratch() - make the memory for results. Return: 0 or -errno. */
 int tracee_scratch(struct tracee *t) attr_must_use;
 

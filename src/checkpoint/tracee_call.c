@@ -21,7 +21,7 @@
 #include <sys/uio.h>
 
 #define SCRATCH_SIZE 32768
-#define PROGRAM_AT   4096 /* before it: results of single calls */
+#define PROGRAM_AT   TRACEE_RESULTS /* before it: results of single calls */
 #define ROWS_AT      (PROGRAM_AT + 64)
 #define ROWS_MAX     ((SCRATCH_SIZE - ROWS_AT) / sizeof(struct tracee_row))
 #define VDSO_MAX     16384

@@ -7,6 +7,7 @@ import os
 
 import sys
 
+from lib import leaks
 from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError, BUILD, Instance
 
@@ -57,7 +58,7 @@ def test_a_program_for_every_case():
 def test_with_what_linux_6_1_has(tmp):
     """What newer kernels tell, or do at once, has a way there too: pages one by one, semaphores that are tried, files that have a name for an instant, numbers without handles."""
     with contextlib.closing(Instance(tmp, env={"CAY_WITHOUT": "all"}).start()) as instance:
-        for name in ("memory", "relatives", "gone", "events", "notify", "files", "modes", "attributes"):
+        for name in ("memory", "relatives", "gone", "events", "notify", "files", "modes", "attributes", "sparse"):
             both_go_on(instance, name)
         with instance.sandbox() as box:
             run = begin(instance, box, "memory")
@@ -430,6 +431,60 @@ def test_object_shut(instance):
 @require("root", "cgroup2")
 def test_object_signals(instance):
     both_go_on(instance, "signals")
+
+
+@require("root", "cgroup2")
+def test_object_sparse(instance):
+    both_go_on(instance, "sparse")
+
+
+@require("root", "cgroup2")
+def test_sparse_memory_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "sparse")
+        for _ in range(2):
+            there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "cgroup2")
+def test_sparse_memory_beside_filters(instance):
+    """Then nothing is prepared: the processes are stopped before the dumper is executed."""
+    with instance.sandbox() as box:
+        runs = [begin(instance, box, name) for name in ("sparse", "filters")]
+        fork = fork_live(instance, box)[0]
+        for one in (fork, box):
+            for run in runs:
+                check(instance, one, run)
+        instance.remove(fork)
+
+
+@require("root", "userns", "newuidmap")
+def test_sparse_memory_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "sparse", "/tmp")
+        with instance.sandbox() as box:
+            run = begin(instance, box, "sparse", "/tmp")
+            there_and_back(instance, box)
+            check(instance, box, run)
+
+
+def kept_mib(instance):
+    """Memory of all that holds some for snapshots."""
+    pids = [pid for name in ("cay-template", "cay-spare") for pid in instance.programs_named(name)]
+    return sum(int(line.split()[1]) for pid in pids for line in leaks.read(f"/proc/{pid}/status").splitlines() if line.startswith("RssAnon:")) >> 10
+
+
+@require("root", "cgroup2")
+def test_sparse_memory_in_the_template(fresh):
+    """32 MiB are there, of 900. (A template may be ahead of time, with as much again.)"""
+    with fresh.sandbox() as box:
+        run = begin(fresh, box, "sparse")
+        name = fresh.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        kept = kept_mib(fresh)
+        equal((kept >= 32, kept < 100), (True, True), f"{kept} MiB")
+        fresh.call("DELETE", f"/v1/snapshots/{name}")
+        check(fresh, box, run)
 
 
 @require("root", "cgroup2")

@@ -31,6 +31,7 @@ enum {
 	A_SOCKET,
 	A_MEMORY,
 	A_MEMORY_AGAIN,
+	A_SPARSE,
 	DESCRIPTIONS
 };
 
@@ -75,8 +76,10 @@ static void add_descriptions(struct image_writer *w)
 {
 	const uint32_t clients[] = { A_PENDING };
 	const int64_t timer[4] = { 0 };
+	const struct image_run there[] = { { 0, 4096 }, { 8192, 100 } };
 	struct image_span waiting = image_add_bytes(w, clients, sizeof(clients)),
-			  set = image_add_bytes(w, timer, sizeof(timer));
+			  set = image_add_bytes(w, timer, sizeof(timer)),
+			  runs = image_add_bytes(w, there, sizeof(there));
 	uint64_t content = image_stash_content(w, 100);
 
 #define ADD(at, path, ...) \
@@ -97,6 +100,7 @@ static void add_descriptions(struct image_writer *w)
 	ADD(A_SOCKET, NULL, DESCRIPTION_SOCKET, .c = 1, .n_packets = 1, .n_options = 1);
 	ADD(A_MEMORY, "shared", DESCRIPTION_MEMORY);
 	ADD(A_MEMORY_AGAIN, "/memfd:shared", DESCRIPTION_UNLINKED, .a = 1 + A_MEMORY);
+	ADD(A_SPARSE, "sparse", DESCRIPTION_MEMORY, .b = WINDOW_STASH, .c = 12288, .data = runs);
 #undef ADD
 }
 
@@ -108,7 +112,8 @@ static void add_sysv(struct image_writer *w)
 	} message = { { .length = 5, .type = 1 }, "text" };
 	struct image_sysv shm = { .kind = SYSV_SHM, .size = 5000 },
 			  sem = { .kind = SYSV_SEM, .size = 3 },
-			  msg = { .kind = SYSV_MSG, .n_messages = 1 };
+			  msg = { .kind = SYSV_MSG, .n_messages = 1 },
+			  sparse = { .kind = SYSV_SPARSE, .size = 6, .n_messages = 1 };
 
 	shm.data = text(w, "shared");
 	sem.data = image_add_bytes(w, "\1\0\2\0\3\0", 6);
@@ -116,6 +121,8 @@ static void add_sysv(struct image_writer *w)
 	(void)IMAGE_ADD(w, TABLE_SYSV, &shm);
 	(void)IMAGE_ADD(w, TABLE_SYSV, &sem);
 	(void)IMAGE_ADD(w, TABLE_SYSV, &msg);
+	sparse.data = msg.data; /* five bytes at one */
+	(void)IMAGE_ADD(w, TABLE_SYSV, &sparse);
 }
 
 static void add_others(struct image_writer *w)
@@ -380,12 +387,18 @@ static const struct spoilt images[] = {
 	DESCRIBED(A_SOCKET, place.length, 1U << 30, "a socket's place is none"),
 	DESCRIBED(A_SOCKET, place.length, 1, "a socket's name was changed that it never had"),
 	DESCRIBED(A_MEMORY, c, 1, "what is in a file is not in the stash"),
+	DESCRIBED(A_SPARSE, c, 8192, "what is in a file is not in the stash"),
+	DESCRIBED(A_SPARSE, c, ~0ULL, "what is in a file is not in the stash"),
+	DESCRIBED(A_SPARSE, b, 4096, "what is in a file is not in the stash"),
+	DESCRIBED(A_SPARSE, data.length, 24, "what is in a file is not in the stash"),
+	DESCRIBED(A_SPARSE, data.offset, 4, "what is in a file is not in the stash"),
+	DESCRIBED(A_SPARSE, data.length, FAR, SPAN),
 	ROW(TABLE_FDS, 0, struct image_fd, description, DESCRIPTIONS, "a descriptor is of nothing"),
 	ROW(TABLE_FDS, 0, struct image_fd, fd, 16, "a descriptor is of nothing"),
 	ROW(TABLE_FDS, 0, struct image_fd, fd, ~0U, "a descriptor is of nothing"),
 	ROW(TABLE_WATCHES, 0, struct image_watch, description, DESCRIPTIONS,
 		"an epoll set waits for nothing"),
-	SYSV(0, kind, SYSV_KINDS, "a System V object is of no known kind"),
+	SYSV(0, kind, SYSV_SPARSE + 1, "a System V object is of no known kind"),
 	SYSV(0, id, ~0U, "a System V object has no number"),
 	SYSV(0, data.length, FAR, SPAN),
 	SYSV(0, size, 4, "a System V object has not what is in it"),
@@ -393,6 +406,9 @@ static const struct spoilt images[] = {
 	SYSV(1, size, 4, "a System V object has not what is in it"),
 	SYSV(2, n_messages, 2, "a System V object has not what is in it"),
 	SYSV(2, data.length, 18, "a System V object has not what is in it"),
+	SYSV(3, size, 5, "a System V object has not what is in it"),
+	SYSV(3, size, ~0ULL, "a System V object has not what is in it"),
+	SYSV(3, n_messages, 2, "a System V object has not what is in it"),
 	ROW(TABLE_TERMINALS, 0, struct image_terminal, slot, 1, "a terminal has no master"),
 	ROW(TABLE_TERMINALS, 0, struct image_terminal, input.length, FAR, SPAN),
 	ROW(TABLE_LOCKS, 0, struct image_lock, kind, 4, "a lock is of no kind"),

@@ -49,12 +49,20 @@ static uint64_t at(const char *p)
 	return (uint64_t)(uintptr_t)p;
 }
 
-/* While it runs: all is copied, and where the object is said to be. */
+/* While it runs: @length bytes of the object are said to be there, and all of them known. */
+static void prepare_some(
+	struct shared_memories *s, const struct owner *o, const char *where, uint64_t length)
+{
+	check_int(shared_memories_see(s, DEVICE, INODE, o->pid, at(where), 0, length), 0);
+	shared_memories_guess(s, DEVICE, INODE, o->pid, at(where), 0, length);
+	page_set_add(&shared_memories_find(s, DEVICE, INODE)->there, 0, length);
+	shared_memories_warm(s);
+	shared_memories_stale(s);
+}
+
 static void prepare(struct shared_memories *s, const struct owner *o, const char *where)
 {
-	check_int(shared_memories_add(s, DEVICE, INODE, o->pid, at(where), 0, SIZE), 0);
-	shared_memories_guess(s, DEVICE, INODE, o->pid, at(where), 0, SIZE);
-	shared_memories_stale(s);
+	prepare_some(s, o, where, SIZE);
 }
 
 static bool is_whole(const struct shared_memory *m, char byte)
@@ -64,6 +72,16 @@ static bool is_whole(const struct shared_memory *m, char byte)
 			return false;
 	}
 	return m->have == SIZE && m->size == SIZE;
+}
+
+/* One run, of all. */
+static bool has_only(const struct shared_memory *m, uint64_t start, uint64_t end)
+{
+	struct page_run run = { 0 };
+	uint64_t from = 0;
+
+	return page_set_next(&m->there, NULL, &from, m->have, &run) && run.start == start &&
+	       run.end == end && !page_set_next(&m->there, NULL, &from, m->have, &run);
 }
 
 static bool is_all(const struct shared_memories *s, char byte)
@@ -108,11 +126,8 @@ TEST(a_guess_about_less_than_is_mapped_now_is_completed)
 {
 	struct shared_memories s = { 0 };
 	struct owner o = owner_new();
-	const uint64_t half = SIZE / 2;
 
-	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.a), 0, half), 0);
-	shared_memories_guess(&s, DEVICE, INODE, o.pid, at(o.a), 0, half);
-	shared_memories_stale(&s);
+	prepare_some(&s, &o, o.a, SIZE / 2);
 	shared_memories_go(&s);
 	shared_memories_confirm(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE);
 	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE), 0);
@@ -168,12 +183,13 @@ static void lent_init(struct lent *l, const int *lend)
 	check(l->fd >= 0 && ftruncate(l->fd, SIZE) == 0 && fstat(l->fd, &l->st) == 0);
 	l->at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, 0);
 	memset(l->at, 'a', SIZE);
-	check_int(shared_memories_add(
+	check_int(shared_memories_see(
 			  &l->s, l->st.st_dev, l->st.st_ino, getpid(), at(l->at), 0, SIZE),
 		0);
 	shared_memories_guess(&l->s, l->st.st_dev, l->st.st_ino, getpid(), at(l->at), 0, SIZE);
 	l->m = shared_memories_find(&l->s, l->st.st_dev, l->st.st_ino);
 	shared_memory_lent(l->m, lend != NULL ? *lend : l->fd);
+	shared_memories_warm(&l->s);
 	shared_memories_stale(&l->s);
 	memset(l->at, 'c', SIZE);
 }
@@ -253,22 +269,100 @@ TEST(holes_of_what_is_lent_stay_holes)
 	check_int(fstat(l.fd, &after), 0);
 	check_int(after.st_blocks, before.st_blocks);
 	check(l.m->have == SIZE);
-	check(l.m->copy[0] == 0 && l.m->copy[SIZE / 2 + 4095] == 0);
+	check(has_only(l.m, SIZE / 2 + 4096, SIZE));
 	check(l.m->copy[SIZE / 2 + 4096] == 'c' && l.m->copy[SIZE - 1] == 'c');
 	lent_fini(&l);
 }
 
-TEST(what_is_lent_counts_only_if_it_is_mapped_where_it_was)
+/* --- what is there --- */
+
+TEST(what_is_lent_and_was_not_guessed_is_read)
 {
+	struct lent l = { .fd = memfd_create("lent", MFD_CLOEXEC) };
+
+	check(l.fd >= 0 && ftruncate(l.fd, SIZE) == 0 && fstat(l.fd, &l.st) == 0);
+	check_int(shared_memories_see(&l.s, l.st.st_dev, l.st.st_ino, getpid(), 4096, 0, SIZE), 0);
+	l.m = shared_memories_find(&l.s, l.st.st_dev, l.st.st_ino);
+	shared_memory_lent(l.m, l.fd);
+	shared_memories_warm(&l.s);
+	shared_memories_stale(&l.s);
+	check_int(pwrite(l.fd, "late", 4, 8192), 4);
+	shared_memories_go(&l.s);
+	check_int(shared_memories_add(&l.s, l.st.st_dev, l.st.st_ino, getpid(), 4096, 0, SIZE), 0);
+	check(l.m->have == SIZE && has_only(l.m, 8192, 12288) && l.m->copy[8192] == 'l');
+	check(fstat(l.fd, &l.st) == 0 && l.st.st_blocks == 8);
+	shared_memories_fini(&l.s);
+	(void)close(l.fd);
+}
+
+TEST(a_file_is_read_without_its_holes_and_its_place_stays)
+{
+	int fd = memfd_create("file", MFD_CLOEXEC);
+	struct shared_memories s = { 0 };
+	const struct shared_memory *m;
+	struct stat st;
+
+	check(fd >= 0 && ftruncate(fd, SIZE + 5) == 0);
+	check_int(pwrite(fd, "middle", 6, SIZE / 2), 6);
+	check_int(pwrite(fd, "end", 3, SIZE + 2), 3);
+	check_int(lseek(fd, 17, SEEK_SET), 17);
+	check_int(shared_memories_read(&s, DEVICE, INODE, fd, SIZE + 5), 0);
+	m = shared_memories_find(&s, DEVICE, INODE);
+	check(m->have == SIZE + 5 && m->size == SIZE + 5);
+	check(memcmp(m->copy + SIZE / 2, "middle", 6) == 0 &&
+		memcmp(m->copy + SIZE + 2, "end", 3) == 0);
+	check_int(lseek(fd, 0, SEEK_CUR), 17);
+	check(fstat(fd, &st) == 0 && st.st_blocks == 16);
+	shared_memories_fini(&s);
+	(void)close(fd);
+}
+
+/* The page tables of the owner knew the first megabyte; now there are the second half of it and what follows. */
+static int known(attr_unused void *data, uint64_t device, attr_unused pid_t host,
+	attr_unused uint64_t address, uint64_t offset, uint64_t length, struct page_set *into)
+{
+	check(device == DEVICE && offset == 0 && length == SIZE);
+	page_set_add(into, 512 << 10, 2 << 20);
+	return 0;
+}
+
+TEST(what_nobody_knew_ahead_is_copied_behind_and_what_has_gone_is_none)
+{
+	struct shared_memories s = { .present = known };
 	struct owner o = owner_new();
+	const struct shared_memory *m;
+
+	check_int(shared_memories_see(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE), 0);
+	shared_memories_guess(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE);
+	page_set_add(&shared_memories_find(&s, DEVICE, INODE)->there, 0, 1 << 20);
+	shared_memories_warm(&s);
+	shared_memories_stale(&s);
+	memset(o.a, 'c', SIZE);
+	shared_memories_go(&s);
+	shared_memories_confirm(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE);
+	ahead_finish(&s.ahead);
+	memset(o.a, 'd', SIZE);
+	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE), 0);
+	m = shared_memories_find(&s, DEVICE, INODE);
+	check(m->have == SIZE && has_only(m, 512 << 10, 2 << 20));
+	check(m->copy[512 << 10] == 'c' && m->copy[(1 << 20) - 1] == 'c');
+	check(m->copy[1 << 20] == 'd' && m->copy[(2 << 20) - 1] == 'd');
+	shared_memories_fini(&s);
+	owner_end(&o);
+}
+
+TEST(a_copy_ahead_of_what_is_lent_counts_only_if_it_is_mapped_where_it_was)
+{
 	struct lent l;
 
 	lent_init(&l, NULL);
 	shared_memories_go(&l.s);
 	shared_memories_confirm(
 		&l.s, l.st.st_dev, l.st.st_ino, getpid(), at(l.at) + 4096, 0, SIZE - 4096);
-	check_int(shared_memories_add(&l.s, l.st.st_dev, l.st.st_ino, o.pid, at(o.b), 0, SIZE), 0);
-	check(is_whole(l.m, 'b'));
+	ahead_finish(&l.s.ahead);
+	memset(l.at, 'd', SIZE);
+	check_int(shared_memories_add(&l.s, l.st.st_dev, l.st.st_ino, getpid(), at(l.at), 0, SIZE),
+		0);
+	check(is_whole(l.m, 'd'));
 	lent_fini(&l);
-	owner_end(&o);
 }

@@ -42,6 +42,36 @@ static void write_all(int fd, const char *bytes, uint64_t n, const char *step)
 	}
 }
 
+static void write_at(int fd, const char *bytes, uint64_t n, uint64_t at, const char *step)
+{
+	while (n > 0) {
+		long rc = fork_must(CALL4(__NR_pwrite64, fd, bytes, n, at), step);
+
+		bytes += rc;
+		at += (uint64_t)rc;
+		n -= (uint64_t)rc;
+	}
+}
+
+/* b, c: its content in the stash, of which there is what data names, or all; or all is in data. Where there is nothing is a hole. */
+static void fill(int fd, description *d, const char *step)
+{
+	const struct image_run all = { .length = d->c }, *runs = &all;
+	uint64_t n = 1;
+
+	if (d->c == 0) {
+		write_all(fd, image_bytes(d->data), d->data.length, step);
+		return;
+	}
+	if (d->data.length > 0) {
+		runs = (const struct image_run *)(const void *)image_bytes(d->data);
+		n = d->data.length / sizeof(*runs);
+	}
+	for (uint64_t i = 0; i < n; i++)
+		write_at(fd, (const char *)d->b + runs[i].at, runs[i].length, runs[i].at, step);
+	(void)fork_must(CALL2(__NR_ftruncate, fd, d->c), step);
+}
+
 static void set_flags(int fd, description *d)
 {
 	if ((d->flags & O_SETTABLE) != 0)
@@ -147,15 +177,13 @@ static int open_again(int fd, description *d)
 		"open a file without a name");
 }
 
-/* A file that has no name any more: a new one with the same content, or one that is there. a: see dump_files.c; b, c: its content in the stash */
+/* A file that has no name any more: a new one with the same content, or one that is there. a: see dump_files.c; b, c: see fill() */
 static int open_unlinked(description *d)
 {
 	int made = d->a == 0 ? make_unlinked(d) : opener_kept((uint32_t)d->a - 1), fd;
 
-	if (d->a == 0 && d->c > 0)
-		write_all(made, (const char *)d->b, d->c, "fill a file without a name");
-	else if (d->a == 0)
-		write_all(made, image_bytes(d->data), d->data.length, "fill a file without a name");
+	if (d->a == 0)
+		fill(made, d, "fill a file without a name");
 	fd = open_again(made, d);
 	/* nobody may have a program open to be written to */
 	if (d->a == 0)
@@ -178,17 +206,14 @@ static void seal(int fd, uint64_t seals)
 	(void)fork_must(CALL3(__NR_fcntl, fd, ADD_SEALS, seals), "seal a memory file");
 }
 
-/* a: seals, b, c: its content in the stash */
+/* a: seals, b, c: see fill() */
 static int make_memory(description *d)
 {
 	int made = (int)fork_must(
 		    CALL2(__NR_memfd_create, image_bytes(d->path), 1 | 2), "make a memory file"),
 	    fd = made;
 
-	if (d->c > 0)
-		write_all(made, (const char *)d->b, d->c, "fill a memory file");
-	else
-		write_all(made, image_bytes(d->data), d->data.length, "fill a memory file");
+	fill(made, d, "fill a memory file");
 	/* before the seals: one that nobody may execute (F_SEAL_EXEC) is sealed against all else when somebody may */
 	give(made, d);
 	seal(made, d->a & ~late_seals(d));

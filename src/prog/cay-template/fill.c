@@ -271,6 +271,8 @@ static long make_map(const struct plan_map *m, uint32_t *at)
 		2 | 0x4000 /* PRIVATE | NORESERVE */ | (m->grows_down != 0 ? 0x100 : 0));
 	if (rc == 0 && dense)
 		(void)CALL3(__NR_madvise, m->address, m->length, 14 /* HUGEPAGE */);
+	else if (rc == 0 && m->content != 0) /* no process will have it: it stays as it is */
+		(void)CALL3(__NR_madvise, m->address, m->length, 15 /* NOHUGEPAGE */);
 	return rc;
 }
 

@@ -48,6 +48,19 @@ void sysv_attach(object *s, uint64_t at, uint32_t access)
 	act_as(0, 0);
 }
 
+static void put_parts(object *s, uint64_t at)
+{
+	const char *from = image_bytes(s->data);
+
+	for (uint32_t i = 0; i < s->n_messages; i++) {
+		struct image_message head;
+
+		memcpy(&head, from, sizeof(head));
+		memcpy((void *)(at + (uint64_t)head.type), from + sizeof(head), head.length);
+		from += sizeof(head) + head.length;
+	}
+}
+
 static void make_segment(object *s)
 {
 	uint64_t at;
@@ -56,7 +69,10 @@ static void make_segment(object *s)
 		    "make System V shared memory") != s->id)
 		fork_fail("get the id of System V shared memory", -17);
 	at = (uint64_t)fork_must(CALL3(__NR_shmat, s->id, 0, 0), "attach System V shared memory");
-	memcpy((void *)at, image_bytes(s->data), s->data.length);
+	if (s->kind == SYSV_SPARSE)
+		put_parts(s, at);
+	else
+		memcpy((void *)at, image_bytes(s->data), s->data.length);
 }
 
 static void make_set(object *s)
@@ -88,14 +104,16 @@ static void make_queue(object *s)
 
 void sysv_make(int socket)
 {
-	static void (*const make[SYSV_KINDS])(object *) = {
-		[SYSV_SHM] = make_segment, [SYSV_SEM] = make_set, [SYSV_MSG] = make_queue
-	};
+	static void (*const make[])(object *) = { [SYSV_SHM] = make_segment,
+		[SYSV_SEM] = make_set,
+		[SYSV_MSG] = make_queue,
+		[SYSV_SPARSE] = make_segment };
 
 	for (uint32_t i = 0; i < count(); i++) {
 		object *s = IMAGE_ROW(struct image_sysv, TABLE_SYSV, i);
 
-		opener_next_id(socket, (enum image_sysv_kind)s->kind, s->id);
+		opener_next_id(socket,
+			image_is_segment(s) ? SYSV_SHM : (enum image_sysv_kind)s->kind, s->id);
 		act_as(s->cuid, s->cgid);
 		make[s->kind](s);
 		act_as(0, 0);
@@ -112,7 +130,7 @@ static void set_owner(object *s)
 		.limit = s->size };
 	long rc;
 
-	if (s->kind == SYSV_SHM)
+	if (image_is_segment(s))
 		rc = CALL3(__NR_shmctl, s->id, IPC_SET, &about);
 	else if (s->kind == SYSV_SEM)
 		rc = CALL4(__NR_semctl, s->id, 0, IPC_SET, &about);
