@@ -182,12 +182,12 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 	s->out.kind = DESCRIPTION_UNLINKED;
 	s->out.path = image_add_bytes(&d->image, s->target, s->target_n - strlen(" (deleted)"));
 	s->out.a = first_of_nameless(d, s);
+	if ((s->out.flags & O_ACCMODE) != O_RDONLY && s->st.st_nlink > 0)
+		return subject_refuse(s, err, "a deleted file that has another name");
 	if (s->out.a != 0)
 		return 0;
 	if ((s->out.flags & O_ACCMODE) == O_WRONLY)
 		return subject_refuse(s, err, "a deleted file that cannot be read");
-	if ((s->out.flags & O_ACCMODE) != O_RDONLY && s->st.st_nlink > 0)
-		return subject_refuse(s, err, "a deleted file that has another name");
 	rc = s->st.st_size > CONTENT_MAX ? -EFBIG : add_content(d, s);
 	return rc < 0 ? subject_refuse(s, err,
 				rc == -EFBIG ? "a deleted file that is too large"

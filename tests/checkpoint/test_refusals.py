@@ -237,6 +237,32 @@ def test_what_was_removed_of_the_image(instance):
         instance.remove(box)
 
 
+@require(*NEEDS)
+def test_a_removed_file_that_has_another_name(instance):
+    """What is written to it in the fork would not be there by that name: whoever else has it open to read, and comes first."""
+    with instance.sandbox() as first:
+        instance.ok(first, "cd /var/tmp && echo text > one && echo text > two")
+        box = fork_live(instance, first)[0]  # they belong to what is below now, and are copied up when they are written to
+        run = instance.exec(box, "/usr/bin/python3", "-c", TALK, stdin=True)
+        wait_output(instance, box, run, b"ready\n")
+        for name in ("one", "two"):
+            fds = [int(ask(instance, box, run, f"os.open('/var/tmp/{name}', os.{mode})")) for mode in ("O_RDONLY", "O_RDWR", "O_WRONLY")]
+            equal(fds, sorted(fds))
+            instance.ok(box, f"cd /var/tmp && {'ln one other && ' if name == 'one' else ''}rm {name}")
+            if name == "one":
+                for fd in fds[1:]:
+                    contains(raises(cay.ApiError, fork_live, instance, box).message, f"descriptor {fd} is a deleted file that has another name")
+                    equal(ask(instance, box, run, f"os.close({fd})"), "None\n")
+            else:
+                equal(ask(instance, box, run, f"os.pwrite({fds[2]}, b'new', 0)"), "3\n")
+            fork = fork_live(instance, box)[0]
+            for one in (fork, box):
+                for fd in fds[:1] if name == "one" else fds[:2]:
+                    equal(ask(instance, one, run, f"os.pread({fd}, 99, 0)"), "b'text\\n'\n" if name == "one" else "b'newt\\n'\n")
+            instance.remove(fork)
+        instance.remove(box)
+
+
 # What cannot be had again: how it comes about, what is said of it (of which thread or process: {}), and how it is undone.
 SHARING = """
 import ctypes, os, signal, sys, threading
