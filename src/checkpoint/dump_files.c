@@ -351,6 +351,7 @@ static int peek_pipe(struct dump *d, struct subject *s)
 	int capacity = fcntl(s->copy, F_GETPIPE_SZ), waiting = 0, copy[2];
 	ssize_t n = 0;
 	char *bytes;
+	bool small;
 
 	s->out.a = capacity > 0 ? (uint64_t)capacity : 0;
 	if (s->out.kind == DESCRIPTION_PIPE_WRITE || ioctl(s->copy, FIONREAD, &waiting) < 0 ||
@@ -358,7 +359,7 @@ static int peek_pipe(struct dump *d, struct subject *s)
 		return 0;
 	if (pipe2(copy, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
-	(void)fcntl(copy[1], F_SETPIPE_SZ, capacity);
+	small = fcntl(copy[1], F_SETPIPE_SZ, capacity) < 0 && errno == EPERM;
 	bytes = malloc((size_t)waiting);
 	if (bytes != NULL && tee(s->copy, copy[1], (size_t)waiting, SPLICE_F_NONBLOCK) == waiting)
 		n = read(copy[0], bytes, (size_t)waiting);
@@ -367,7 +368,15 @@ static int peek_pipe(struct dump *d, struct subject *s)
 	if (n == waiting)
 		s->out.data = image_add_bytes(&d->image, bytes, (size_t)n);
 	free(bytes);
-	return n == waiting ? 0 : -EIO;
+	return n == waiting ? 0 : small ? -EPERM : -EIO;
+}
+
+static int refuse_pipe(const struct subject *s, int rc, struct err *err)
+{
+	return subject_refuse(s, err,
+		rc == -EPERM
+			? "a pipe in which more waits than fits into a new one of this user, who has too many (pipe(7), pipe-user-pages-soft)"
+			: "a pipe that cannot be read");
 }
 
 static bool seen(const struct dump *d, const struct subject *s)
@@ -401,11 +410,13 @@ static int add_fifo(struct dump *d, struct subject *s, struct err *err)
 	rc = s->copy < 0 ? -errno : peek_pipe(d, s);
 	fd_close(&s->copy);
 	s->copy = own;
-	return rc < 0 ? subject_refuse(s, err, "a named pipe that cannot be read") : 0;
+	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
 }
 
 static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 {
+	int rc;
+
 	if (s->target[0] == '/')
 		return add_fifo(d, s, err);
 	for (uint32_t i = 0; i < d->order->n_slots; i++) {
@@ -419,7 +430,8 @@ static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 	s->out.kind = (s->out.flags & O_ACCMODE) == O_RDONLY ? DESCRIPTION_PIPE_READ
 							     : DESCRIPTION_PIPE_WRITE;
 	s->out.b = s->st.st_ino; /* pairs are made in dump_files_end() */
-	return peek_pipe(d, s) < 0 ? subject_refuse(s, err, "a pipe that cannot be read") : 0;
+	rc = peek_pipe(d, s);
+	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
 }
 
 static int add_pidfd(struct subject *s, struct err *err)

@@ -12,7 +12,7 @@ from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError, BUILD, Instance
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from forking import ask, fork_live, put_file, rootless, say, wait_output  # noqa: E402
+from forking import ask, fork_live, put_file, rootless, say, start, wait_output  # noqa: E402
 from suspending import there_and_back  # noqa: E402
 
 TIMEOUT = 40
@@ -353,6 +353,45 @@ def test_object_pings(instance):
 @require("root", "cgroup2")
 def test_object_pipes(instance):
     both_go_on(instance, "pipes")
+
+
+PIPES = """
+import fcntl, os, sys
+pipes = [os.pipe() for _ in range(400)]
+os.mkfifo("/tmp/fifo")
+fifo = os.open("/tmp/fifo", os.O_RDWR)
+for _, end in pipes + [(fifo, fifo)]:
+    os.write(end, b"x" * 5000)
+def sizes():
+    return sorted({fcntl.fcntl(end, fcntl.F_GETPIPE_SZ) for end, _ in pipes})
+def read(n):
+    return {len(os.read(end, n + 1)) for end, _ in pipes + [(fifo, fifo)]} == {n}
+print("ready", flush=True)
+for line in sys.stdin: print(eval(line), flush=True)
+"""
+
+
+@require("root", "userns", "newuidmap")
+def test_more_pipes_than_a_user_may_have_large_rootless(tmp):
+    """Those of all his sandboxes count. Behind pipe-user-pages-soft the kernel gives smaller ones: in a fork as to a program that makes some itself, as long as what waits has room."""
+    with open("/proc/sys/fs/pipe-user-pages-soft", encoding="ascii") as f:
+        equal(int(f.read()), 16384)  # the kernel's own; 401 have 6416
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = start(instance, box, "/usr/bin/python3", "-c", PIPES)
+        forks = [fork_live(instance, box)[0]]
+        # as many as there may be, and some; what waits in the last one has no room then
+        equal(ask(instance, box, run, "os.write(pipes[-1][1], b'x' * 20000)"), "20000\n")
+        contains(raises(ApiError, fork_live, instance, box).message, "size a pipe")
+        equal(ask(instance, box, run, "len(os.read(pipes[-1][0], 20000))"), "20000\n")
+        forks += [fork_live(instance, box)[0] for _ in range(2)]
+        equal([ask(instance, one, run, "sizes()") for one in [box] + forks], 2 * ["[65536]\n"] + ["[8192, 65536]\n", "[8192]\n"])
+        equal(ask(instance, box, run, "os.write(pipes[-1][1], b'x' * 20000)"), "20000\n")
+        contains(raises(ApiError, fork_live, instance, box).message, "is a pipe in which more waits than fits into a new one of this user")
+        equal(ask(instance, box, run, "len(os.read(pipes[-1][0], 20000))"), "20000\n")
+        for one in [box] + forks:
+            equal(ask(instance, one, run, "read(5000)"), "True\n")
+        for one in forks:
+            instance.remove(one)
 
 
 @require("root", "cgroup2")

@@ -25,7 +25,8 @@
 #define ADD_SEALS     1033       /* F_ADD_SEALS */
 #define SEAL_SEAL     1
 #define SEAL_WRITE    8
-#define SEAL_FUTURE   16 /* F_SEAL_FUTURE_WRITE */
+#define SEAL_FUTURE   16   /* F_SEAL_FUTURE_WRITE */
+#define NOT_PERMITTED (-1) /* EPERM */
 #define S_KIND        0170000
 #define S_REGULAR     0100000
 #define S_DIRECTORY   0040000
@@ -225,12 +226,25 @@ static int make_memory(description *d)
 	return fd;
 }
 
+/*
+ * As large as it was. Whose user has too much in pipes already (pipe(7), pipe-user-pages-soft; rootless those of all his sandboxes count) keeps what the kernel gave him, as a program
+ * that makes one itself does: if what waits has room, else it would be waited for.
+ */
+static void size_pipe(int fd, description *d, const char *step)
+{
+	long rc = CALL3(__NR_fcntl, fd, F_SETPIPE_SZ, d->a);
+
+	if (rc == NOT_PERMITTED && CALL2(__NR_fcntl, fd, F_GETPIPE_SZ) >= (long)d->data.length)
+		return;
+	(void)fork_must(rc, step);
+}
+
 /* a: capacity */
 static void make_pipe(description *d, int ret[2])
 {
 	(void)fork_must(CALL2(__NR_pipe2, ret, BARE_CLOEXEC), "make a pipe");
 	if (d->a != 0)
-		(void)fork_must(CALL3(__NR_fcntl, ret[1], F_SETPIPE_SZ, d->a), "size a pipe");
+		size_pipe(ret[1], d, "size a pipe");
 	write_all(ret[1], image_bytes(d->data), d->data.length, "fill a pipe");
 	give(ret[1], d);
 	if (d->kind == DESCRIPTION_PIPE_WRITE) {
@@ -257,7 +271,7 @@ static int open_fifo(description *d)
 	fd = (int)fork_must(CALL4(__NR_openat, AT_CWD, path,
 				    (d->flags & O_ACCESS) | O_NOWAIT | BARE_CLOEXEC, 0),
 		path);
-	(void)fork_must(CALL3(__NR_fcntl, fd, F_SETPIPE_SZ, d->a), "size a named pipe");
+	size_pipe(fd, d, "size a named pipe");
 	write_all(both, image_bytes(d->data), d->data.length, "fill a named pipe");
 	(void)fork_must(CALL3(__NR_fcntl, fd, F_SETFL, d->flags & O_SETTABLE),
 		"set the flags of a named pipe");
