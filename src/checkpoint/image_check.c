@@ -412,10 +412,11 @@ static bool is_pair(const struct image_description *d)
 	       d->kind == DESCRIPTION_CONNECTION || d->kind == DESCRIPTION_PENDING;
 }
 
+/* Of a file without a name the first description says where it was; a memory file may have been called nothing at all. */
 static bool is_named(const struct image_description *d)
 {
 	return d->kind == DESCRIPTION_FILE || d->kind == DESCRIPTION_FIFO ||
-	       d->kind == DESCRIPTION_PROC || d->kind == DESCRIPTION_UNLINKED;
+	       d->kind == DESCRIPTION_PROC || (d->kind == DESCRIPTION_UNLINKED && d->a == 0);
 }
 
 static const char *check_description(struct tables *t, uint32_t i)

@@ -92,10 +92,10 @@ int main(void)
 		make_sealed(O_RDONLY, F_SEAL_FUTURE_WRITE | F_SEAL_GROW) };
 	int both = memory_file("both"), both_read = open_again(both, O_RDONLY),
 	    both_write = open_again(both, O_WRONLY), first = memory_file("first"), other, file;
-	int given = memory_file("given"), given_read = open_again(given, O_RDONLY), go[2], back[2],
-	    status;
+	int given = memory_file("given"), given_read = open_again(given, O_RDONLY),
+	    nameless = memory_file(""), go[2], back[2], status;
 	char *both_map = map(both, PROT_READ | PROT_WRITE), *given_map, *given_again, *whole, *part,
-	     *later, *alone, *alone_read, c = 0;
+	     *later, *alone, *alone_read, *unnamed, c = 0;
 	pid_t child;
 
 	/* one that is only open to be read, with the greater number */
@@ -111,6 +111,10 @@ int main(void)
 	/* nobody has it open at all */
 	alone = map(other = memory_file("alone"), PROT_READ | PROT_WRITE);
 	alone_read = map(open_again(other, O_RDONLY), PROT_READ);
+	MUST(close(other) == 0);
+	/* without a name, and what it was mapped by is open no more */
+	other = open_again(nameless, O_RDONLY);
+	unnamed = map(other, PROT_READ);
 	MUST(close(other) == 0);
 	other = 100;
 	/* read only so far */
@@ -145,6 +149,8 @@ int main(void)
 		given_again[9] == 'g');
 	alone[3] = 'a';
 	MUST(alone_read[3] == 'a' && !may_become_writable(alone_read));
+	MUST(pwrite(nameless, "n", 1, 4) == 1 && unnamed[4] == 'n' &&
+		!may_become_writable(unnamed));
 	MUST(may_become_writable(given_again) && !may_become_writable(whole));
 	MUST(!may_become_writable(part) && may_become_writable(later));
 	later[0] = 'l';
