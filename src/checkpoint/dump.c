@@ -295,6 +295,8 @@ static int look_at_all(struct dump *d, struct err *err)
 	if (rc == 0)
 		rc = dump_ask(d, err);
 	if (rc == 0)
+		shared_memories_ask(&d->shared);
+	if (rc == 0)
 		rc = dump_sysv(d, err); /* kcmp(2) wants them open */
 	hang(d, "live.dump.hang.looked");
 	for (size_t i = 0; rc == 0 && i < d->n; i++) {

@@ -345,6 +345,17 @@ static void advise_memory(struct shared_memory *m, const struct page_set *there)
 	m->advised = true;
 }
 
+static void take_late(struct shared_memories *s, struct shared_memory *m)
+{
+	uint64_t at = 0;
+	struct page_run run;
+
+	if (m->late.pages == 0 || !ahead_holds(&s->late, m->copy, m->guess_length))
+		return;
+	while (page_set_next(&m->late, NULL, &at, m->guess_length, &run))
+		page_set_add(&m->there, run.start, run.end);
+}
+
 /* All of the instant that is there already: nothing, or what was guessed rightly. Of what was not lent nobody knows yet what else there is. */
 static void take_guess(struct shared_memories *s, struct shared_memory *m)
 {
@@ -354,7 +365,10 @@ static void take_guess(struct shared_memories *s, struct shared_memory *m)
 		return;
 	/* also one that was wrong is still being copied there */
 	ahead_finish(&s->ahead);
+	ahead_finish(&s->late);
 	right = m->guess_right && ahead_holds(&s->ahead, m->copy, m->guess_length);
+	if (right)
+		take_late(s, m);
 	if (right && m->lent != NULL)
 		m->have = m->guess_length;
 	else if (right)
@@ -568,6 +582,48 @@ void shared_memories_go(struct shared_memories *s)
 	ahead_go(&s->ahead);
 }
 
+/* Into @m->late, and to the thread. */
+static int ask(struct shared_memories *s, struct shared_memory *m)
+{
+	struct page_set now = { 0 };
+	uint64_t at = 0;
+	struct page_run run;
+	int rc = page_set_room(&now, m->guess_length);
+
+	if (rc == 0)
+		rc = page_set_room(&m->late, m->guess_length);
+	if (rc == 0)
+		rc = s->present(
+			s->data, m->device, m->guess, m->guess_address, 0, m->guess_length, &now);
+	if (rc < 0 && rc != -ENOMEM) { /* else it is not there any more */
+		page_set_add(&now, 0, m->guess_length);
+		rc = 0;
+	}
+	while (rc == 0 && page_set_next(&now, &m->there, &at, m->guess_length, &run))
+		page_set_add(&m->late, run.start, run.end);
+	page_set_fini(&now);
+	at = 0;
+	if (rc < 0 || !page_set_next(&m->late, NULL, &at, m->guess_length, &run))
+		return rc;
+	return ahead_add(&s->late, &(struct ahead_block){ .host = m->guess,
+					   .from = m->guess_address,
+					   .length = m->guess_length,
+					   .to = m->copy,
+					   .there = m->late });
+}
+
+void shared_memories_ask(struct shared_memories *s)
+{
+	for (size_t i = 0; s->present != NULL && i < s->n; i++) {
+		struct shared_memory *m = &s->list[i];
+
+		if (m->guess != 0 && !m->is_lent && ask(s, m) < 0)
+			page_set_fini(&m->late);
+	}
+	ahead_start(&s->late);
+	ahead_go(&s->late);
+}
+
 void shared_memories_confirm(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,
 	uint64_t address, uint64_t offset, uint64_t length)
 {
@@ -581,12 +637,14 @@ void shared_memories_confirm(struct shared_memories *s, uint64_t device, uint64_
 void shared_memories_fini(struct shared_memories *s)
 {
 	ahead_fini(&s->ahead);
+	ahead_fini(&s->late);
 	for (size_t i = 0; i < s->n; i++) {
 		struct shared_memory *m = &s->list[i];
 
 		if (m->room > 0)
 			(void)munmap(m->copy, m->room);
 		page_set_fini(&m->there);
+		page_set_fini(&m->late);
 		if (m->lent != NULL)
 			(void)munmap((void *)(uintptr_t)m->lent, m->lent_length);
 		if (m->is_lent)

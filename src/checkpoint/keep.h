@@ -48,6 +48,8 @@ struct shared_memory {
 	uint64_t guess_address, guess_length;
 	bool guess_right;
 	uint64_t ahead; /* so many bytes of it were copied so, as far as they are in @there */
+	struct page_set
+		late; /* what shared_memories_ask() has found beside these, and has had copied */
 	bool is_lent;
 	int lent_fd;      /* open on it, then */
 	const char *lent; /* what was guessed, mapped here; NULL */
@@ -59,7 +61,7 @@ struct shared_memory {
  * @device: where the object is; process @host maps @length bytes of it at @address, from @offset of it on.
  * @into: gets these, by their place in the object, and has room for them.
  *
- * Return: 0; or an error: nobody can tell, and all are taken to be there.
+ * Return: 0; -ENOMEM: it is not mapped there; or another error: nobody can tell, and all are taken to be there.
  */
 typedef int keep_present(void *data, uint64_t device, pid_t host, uint64_t address, uint64_t offset,
 	uint64_t length, struct page_set *into);
@@ -68,7 +70,7 @@ typedef int keep_present(void *data, uint64_t device, pid_t host, uint64_t addre
 struct shared_memories {
 	struct shared_memory *list;
 	size_t n;
-	struct ahead ahead;
+	struct ahead ahead, late;
 	keep_present *present; /* of what is not lent; NULL = all are there */
 	void *data;
 };
@@ -118,6 +120,12 @@ void shared_memories_stale(struct shared_memories *s);
 
 /** shared_memories_go() - all stands still: a thread copies what was guessed, until the first addition to one of these, which helps. */
 void shared_memories_go(struct shared_memories *s);
+
+/**
+ * shared_memories_ask() - all stands still, and can be asked: what there is of what was guessed, and is not lent, and nobody knew of before, is copied by another thread. A help, as
+ * what is guessed. Once.
+ */
+void shared_memories_ask(struct shared_memories *s);
 
 /** shared_memories_confirm() - while all stands still, before additions: process @host maps the object there. */
 void shared_memories_confirm(struct shared_memories *s, uint64_t device, uint64_t inode, pid_t host,

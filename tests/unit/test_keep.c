@@ -326,7 +326,8 @@ static int known(attr_unused void *data, uint64_t device, attr_unused pid_t host
 	return 0;
 }
 
-TEST(what_nobody_knew_ahead_is_copied_behind_and_what_has_gone_is_none)
+/* @asked: as soon as it can be. */
+static void check_known(bool asked)
 {
 	struct shared_memories s = { .present = known };
 	struct owner o = owner_new();
@@ -341,14 +342,29 @@ TEST(what_nobody_knew_ahead_is_copied_behind_and_what_has_gone_is_none)
 	shared_memories_go(&s);
 	shared_memories_confirm(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE);
 	ahead_finish(&s.ahead);
+	if (asked) {
+		shared_memories_ask(&s);
+		ahead_finish(&s.late);
+	}
 	memset(o.a, 'd', SIZE);
 	check_int(shared_memories_add(&s, DEVICE, INODE, o.pid, at(o.a), 0, SIZE), 0);
 	m = shared_memories_find(&s, DEVICE, INODE);
 	check(m->have == SIZE && has_only(m, 512 << 10, 2 << 20));
 	check(m->copy[512 << 10] == 'c' && m->copy[(1 << 20) - 1] == 'c');
-	check(m->copy[1 << 20] == 'd' && m->copy[(2 << 20) - 1] == 'd');
+	check(m->copy[1 << 20] == (asked ? 'c' : 'd'));
+	check(m->copy[(2 << 20) - 1] == m->copy[1 << 20]);
 	shared_memories_fini(&s);
 	owner_end(&o);
+}
+
+TEST(what_nobody_knew_ahead_is_copied_behind_and_what_has_gone_is_none)
+{
+	check_known(false);
+}
+
+TEST(what_nobody_knew_ahead_is_copied_by_another_thread)
+{
+	check_known(true);
 }
 
 TEST(a_copy_ahead_of_what_is_lent_counts_only_if_it_is_mapped_where_it_was)
