@@ -108,6 +108,10 @@ void dump_holes_known(struct dump *d, pid_t host, const struct mappings *maps)
 
 		if (memory == NULL || memory->is_lent)
 			continue;
+		if (!is_memory(d, memory->device)) { /* on disk it has no pages to be made */
+			page_set_add(&memory->there, m->offset, m->offset + (m->end - m->start));
+			continue;
+		}
 		if (pagemap < 0)
 			pagemap = open(path, O_RDONLY | O_CLOEXEC);
 		/* before Linux 6.7 nobody lists them */

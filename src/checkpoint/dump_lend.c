@@ -7,6 +7,8 @@
 #include "checkpoint/dump.h"
 #include "sys/fdpass.h"
 
+#include <sys/resource.h>
+
 static int ask(const struct template_lend *order, int *ret_status)
 {
 	struct template_message m = { 0 };
@@ -27,11 +29,21 @@ static bool may_others(const struct dump *d, const struct shared_memory *m, int 
 	return status != -EPIPE && (status != -EPERM || m->device != d->memory_devices[0]);
 }
 
+/* The most are for descriptors of the sandbox. */
+static size_t most(void)
+{
+	struct rlimit limit = { 0 };
+
+	(void)getrlimit(RLIMIT_NOFILE, &limit);
+	return (size_t)(limit.rlim_cur / 4);
+}
+
 void dump_lend(struct dump *d)
 {
+	size_t n = d->shared.n < most() ? d->shared.n : most();
 	bool more = true;
 
-	for (size_t i = 0; more && i < d->shared.n; i++) {
+	for (size_t i = 0; more && i < n; i++) {
 		struct shared_memory *m = &d->shared.list[i];
 		const struct template_lend order = { .kind = TEMPLATE_LEND,
 			.pid = m->seen,
