@@ -105,6 +105,17 @@ static uint32_t read_listener(const struct image_description *d, uint32_t i)
 	return n;
 }
 
+static void read_content(const struct image_description *d)
+{
+	const struct image_run *run = (const struct image_run *)(const void *)bytes(d->data);
+
+	if (d->c == 0)
+		return;
+	in_stash(d->b, d->c);
+	for (uint64_t i = 0; i < d->data.length / sizeof(*run); i++)
+		in_stash(d->b + run[i].at, run[i].length);
+}
+
 static uint32_t read_description(uint32_t i)
 {
 	const struct image_description *d = description(i),
@@ -125,13 +136,12 @@ static uint32_t read_description(uint32_t i)
 		memcpy(timer, bytes(d->data), sizeof(timer));
 		return 1;
 	case DESCRIPTION_MEMORY:
-		if (d->c > 0)
-			in_stash(d->b, d->c);
+		read_content(d);
 		return 1;
 	case DESCRIPTION_UNLINKED:
 		MUST(d->a == 0 || d->a - 1 < i);
-		if (d->a == 0 && d->c > 0)
-			in_stash(d->b, d->c);
+		if (d->a == 0)
+			read_content(d);
 		return 1;
 	case DESCRIPTION_INOTIFY:
 		for_each_row (image_notification, TABLE_NOTIFICATIONS, d->a, d->b, n)
@@ -174,6 +184,9 @@ static void read_messages(const struct image_sysv *s)
 
 		memcpy(&head, at, sizeof(head));
 		touch(at + sizeof(head), head.length);
+		if (s->kind == SYSV_SPARSE)
+			MUST(head.type >= 0 && (uint64_t)head.type <= s->size &&
+				head.length <= s->size - (uint64_t)head.type);
 		at += sizeof(head) + head.length;
 	}
 }
@@ -183,12 +196,12 @@ static void read_opener(void)
 	uint32_t made = 0;
 
 	for_all_rows (image_sysv, TABLE_SYSV, s) {
-		MUST(s->kind < SYSV_KINDS);
+		MUST(s->kind <= SYSV_SPARSE);
 		touch_span(s->data);
 		MUST(s->kind != SYSV_SHM || s->data.length <= s->size);
 		if (s->kind == SYSV_SEM)
 			touch(bytes(s->data), s->size * sizeof(uint16_t));
-		if (s->kind == SYSV_MSG)
+		if (s->kind == SYSV_MSG || s->kind == SYSV_SPARSE)
 			read_messages(s);
 	}
 	for_all_rows (image_node, TABLE_NODES, n) {
@@ -260,7 +273,7 @@ static void read_region(const struct plan_process *p, const struct image_region 
 	if (r->kind == REGION_FILE)
 		sum += description(r->description)->kind;
 	if (r->kind == REGION_SYSV)
-		MUST(ROW(image_sysv, TABLE_SYSV, r->description)->kind == SYSV_SHM);
+		MUST(image_is_segment(ROW(image_sysv, TABLE_SYSV, r->description)));
 	for_each_row (image_patch, TABLE_PATCHES, r->first_patch, r->n_patches, x) {
 		MUST(x->target >= r->start && x->target + x->length <= r->end);
 		MUST((r->kind == REGION_ANON && x->stash == 0) || is_in(p, x->stash, x->length) ||

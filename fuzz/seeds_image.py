@@ -6,6 +6,7 @@ fuzz/seeds_image.py BUILD [OBJECT]...   Those with much in pipes and sockets are
 """
 
 import os
+import re
 import socket
 import struct
 import sys
@@ -20,9 +21,17 @@ from lib import cay  # noqa: E402  pylint: disable=wrong-import-position
 from forking import put_file, start  # noqa: E402  pylint: disable=wrong-import-position
 
 OBJECTS = ("advice", "attributes", "backlogs", "datagrams", "events", "files", "filters", "locks", "memory", "notify", "options", "owners", "passed", "pings",
-           "registers", "signals", "sysv", "terminals", "threads", "timers", "tree", "watches")
-IMAGE, PLAN = 0x40a000000000, 0x40b000000000
+           "registers", "signals", "sparse", "sysv", "terminals", "threads", "timers", "tree")
 PLAN_HEAD, PROCESS, MAP, COPY = "<12I", 56, 24, 32
+
+
+def window(name):
+    """Where a template has it."""
+    with open(os.path.join(cay.TOP, "src", "checkpoint", "image.h"), encoding="utf-8") as f:
+        return int(re.search(rf"#define WINDOW_{name}\s+(0x[0-9a-f]+)ULL", f.read())[1], 16)
+
+
+IMAGE, PLAN = window("IMAGE"), window("PLAN")
 
 
 def template(instance):
