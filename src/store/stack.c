@@ -261,75 +261,92 @@ static int look_at(const struct stack *stack, size_t layer, int dirfd, const cha
 	return 0;
 }
 
-/* Walk to the parent of absolute @path inside one layer. Return: 1 with @fd, 0 when it is not there, -errno; @look tells whether lower ones count. */
-static int walk_to_parent(const struct stack *stack, size_t layer, const char *path, int *fd,
-	char name[NAME_MAX + 1], enum look *look)
+/* Lower layers have what is in the directory that @path without its last @rest bytes names at @to: a name beside it, or an absolute path. */
+static int turn(char path[PATH_MAX], size_t rest, const char *to)
+{
+	size_t end = strlen(path) - rest, from = end;
+	cleanup_free char *turned = NULL;
+
+	while (from > 0 && (to[0] == '/' || path[from - 1] != '/'))
+		from--;
+	turned = str_dupf("%.*s%s%s", (int)from, path, to, path + end);
+	return str_copy(path, PATH_MAX, turned) < 0 ? -ENAMETOOLONG : 0;
+}
+
+/* A directory on the way to another one. Return: 1 with @fd, 0 when it is not there, -errno; @to is as @redirect of look_at(). */
+static int step_into(const struct stack *stack, size_t layer, int dirfd, const char *name, int *fd,
+	char to[PATH_MAX], enum look *look)
+{
+	struct stat st;
+
+	to[0] = '\0';
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISDIR(st.st_mode)) {
+		*look = LOOK_STOP;
+		return 0;
+	}
+	*fd = open_dir(stack, layer, dirfd, name, NULL);
+	if (*fd < 0)
+		return *fd;
+	if (is_opaque(stack, *fd))
+		*look = LOOK_STOP;
+	else
+		(void)redirected(stack, *fd, to);
+	return 1;
+}
+
+/*
+ * One layer's contribution: what is absolute @path there? Lower layers have it where @path leads to then, for each directory on the way may have been renamed, too. They do not count when one of these
+ * is opaque, unless another further down came from elsewhere.
+ */
+static int look_along(const struct stack *stack, size_t layer, char path[PATH_MAX], struct found *f,
+	enum look *look)
 {
 	cleanup_fd int at = openat(stack->layers[layer].root, ".", OPEN_DIR | O_CLOEXEC);
+	size_t rest = strlen(path);
+	int rc = at < 0 ? -errno : 1;
 
 	*look = LOOK_ON;
-	if (at < 0)
-		return -errno;
-	for (;;) {
+	while (rc == 1) {
+		const char *s = path + strlen(path) - rest;
+		char name[NAME_MAX + 1], to[PATH_MAX];
+		enum look here = LOOK_ON;
 		size_t len;
-		struct stat st;
-		int next;
+		int next = -1;
 
-		path += strspn(path, "/");
-		len = strcspn(path, "/");
+		s += strspn(s, "/");
+		len = strcspn(s, "/");
 		if (len == 0 || len > NAME_MAX)
 			return -EINVAL;
-		(void)snprintf(name, NAME_MAX + 1, "%.*s", (int)len, path);
-		path += len;
-		if (path[strspn(path, "/")] == '\0') {
-			*fd = TAKE_FD(at);
-			return 1;
-		}
-		if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return errno == ENOENT ? 0 : -errno;
-		if (!S_ISDIR(st.st_mode)) {
-			*look = LOOK_STOP;
-			return 0;
-		}
-		next = open_dir(stack, layer, at, name, NULL);
-		if (next < 0)
-			return next;
-		if (is_opaque(stack, next))
-			*look = LOOK_STOP;
+		(void)snprintf(name, sizeof(name), "%.*s", (int)len, s);
+		s += len;
+		rest = strlen(s);
+		if (s[strspn(s, "/")] == '\0')
+			rc = look_at(stack, layer, at, name, f, to, &here);
+		else
+			rc = step_into(stack, layer, at, name, &next, to, &here);
+		if (rc >= 0 && (here == LOOK_STOP || to[0] == '/'))
+			*look = here;
+		if (rc >= 0 && to[0] != '\0' && turn(path, rest, to) < 0)
+			rc = -ENAMETOOLONG;
 		fd_close(&at);
 		at = next;
 	}
+	return rc;
 }
 
 /* The lower parts of a directory that was renamed: from layer @from on, below absolute path @redirect. */
 static int look_below(
 	const struct stack *stack, size_t from, char redirect[PATH_MAX], struct found *f)
 {
-	enum look look = LOOK_ON, stop = LOOK_ON;
+	enum look look = LOOK_ON;
 
 	for (size_t layer = from; layer < stack->n && look == LOOK_ON; layer++) {
-		char name[NAME_MAX + 1], next[PATH_MAX];
-		cleanup_fd int parent = -1;
-		int rc = walk_to_parent(stack, layer, redirect, &parent, name, &stop);
+		int rc = look_along(stack, layer, redirect, f, &look);
 
-		if (rc == 1)
-			rc = look_at(stack, layer, parent, name, f, next, &look);
-		else
-			next[0] = '\0';
 		if (rc < 0)
 			return rc;
-		if (stop == LOOK_STOP)
-			look = LOOK_STOP;
-		if (next[0] == '/') {
-			(void)snprintf(redirect, PATH_MAX, "%s", next);
-		} else if (next[0] != '\0') {
-			char *slash = strrchr(redirect, '/');
-
-			if ((size_t)(slash - redirect) + 1 + strlen(next) >= PATH_MAX)
-				return -ENAMETOOLONG;
-			(void)snprintf(
-				slash + 1, PATH_MAX - (size_t)(slash + 1 - redirect), "%s", next);
-		}
 	}
 	f->last = look == LOOK_STOP;
 	f->redirect = str_dup(redirect);

@@ -700,6 +700,27 @@ def test_directories_renamed_within_what_is_new_are_applied(tmp):
         equal(describe(w.host) == want, True)
 
 
+@require("root", "btrfs", "loop")
+def test_a_directory_that_leaves_what_is_new_or_renamed_in_a_later_layer_deletes_nothing(tmp):
+    """What is in there comes from the host, by a way through layers in between: all of it moves there too, and none of it was deleted."""
+    with Pool(tmp, "btrfs") as pool:
+        for number, (first, then) in enumerate(((("mkdir new", "src new/src"), ("new/src lib",)),
+                                                (("src moved",), ("moved/deep lib",)),
+                                                (("mkdir new", "src new/src"), ("new/src/deep lib", "new/src gone/src")),
+                                                (("src moved",), ("moved/deep moved/deeper", "moved src")))):
+            w = World(tmp, pool, f"moves{number}")
+            for moves in (first, then):
+                for old, new in map(str.split, moves):
+                    if old == "mkdir":
+                        os.mkdir(f"{w.at}/{new}")
+                    else:
+                        os.rename(f"{w.at}/{old}", f"{w.at}/{new}")
+                w.seal()
+            want = describe(w.at)
+            reply = w.apply()
+            equal((reply["conflicts"], describe(w.host) == want), ([], True), f"{first}, {then}")
+
+
 @require("root")
 def test_copied_layers_are_judged_by_since(tmp):
     with Pool(tmp, "directory") as pool:

@@ -152,6 +152,26 @@ class Changer:
             self.rng.choice(self.OPERATIONS)(self)
 
 
+class Mover(Changer):
+    """Mostly moves of directories into new and renamed ones, and out of them again."""
+
+    def move(self):
+        path = self.pick("dir")
+        if path:
+            to = self.fresh()
+            if not (to + "/").startswith(path + "/"):
+                os.rename(path, to)
+
+    def move_into_new(self):
+        to = self.fresh()
+        os.mkdir(to)
+        path = self.pick("dir")
+        if not (to + "/").startswith(path + "/"):
+            os.rename(path, to + "/" + os.path.basename(path))
+
+    OPERATIONS = (move, move, move, move_into_new, move_into_new, Changer.create, Changer.unlink, Changer.rmtree, Changer.replace_dir)
+
+
 def by_rsync(after, before):
     """{path: class} that rsync would do to make @before equal @after."""
     run = subprocess.run(["rsync", "-rlpgoDinHAX8", "--checksum", "--delete", "--no-whole-file", after + "/", before + "/"],
@@ -209,7 +229,7 @@ def check_states(changes, after, before):
             equal(set(told.get("xattrs", {})), {os.fsdecode(x) for x in real["xattrs"]})
 
 
-def one_world(tmp, pool, seed):
+def one_world(tmp, pool, seed, changer=Changer):
     rng = random.Random(seed)
     lower, at = os.path.join(tmp, f"lower{seed}"), os.path.join(tmp, f"at{seed}")
     os.mkdir(lower)
@@ -217,16 +237,34 @@ def one_world(tmp, pool, seed):
     sandbox, stack, stacks = pool.live(), [lower], [[lower]]
     for _ in range(3):
         mounted = pool.overlay(at, stack, sandbox)
-        Changer(mounted, rng).run(rng.choice([3, 15, 40]))
+        changer(mounted, rng).run(rng.choice([3, 15, 40]))
         if rng.random() < 0.5:
             layer, _reply = pool.capture(sandbox, how=rng.choice(["auto", "copy"]))
             stacks.append([pool.layer(layer)] + stack)
-            Changer(mounted, rng).run(10)
+            changer(mounted, rng).run(10)
         pool.unmount(at)
         layer, _reply = pool.seal(sandbox)
         stack = [pool.layer(layer)] + stack
         stacks.append(stack)
     return stacks
+
+
+def all_equal_rsync(tmp, pool, stacks, seed):
+    """The diff of every two of @stacks is what rsync finds between what the kernel shows of them."""
+    views = []
+    for i, stack in enumerate(stacks):
+        os.makedirs(os.path.join(tmp, "empty"), exist_ok=True)
+        views.append(pool.overlay(os.path.join(tmp, f"view{i}"), stack + [os.path.join(tmp, "empty")]))
+    for i, a in enumerate(stacks):
+        for k, b in enumerate(stacks):
+            changes, _text = by_cay(pool, a, b)
+            what = f"seed {seed}, {i} against {k}"
+            want, got = by_rsync(views[i], views[k]), as_classes(changes)
+            odd = {p: (got.get(p), want.get(p)) for p in set(got) | set(want) if got.get(p) != want.get(p)}
+            equal(odd, {}, f"{what}: (ours, rsync's)")
+            check_states(changes, views[i], views[k])
+    for view in views:
+        pool.unmount(view)
 
 
 @require("root", "btrfs", "loop", "program:rsync")
@@ -236,21 +274,16 @@ def test_equals_rsync(tmp):
     for kind in ("btrfs", "directory"):
         with Pool(tmp, kind) as pool:
             for seed in range(20, 28) if kind == "btrfs" else range(40, 44):
-                stacks = one_world(tmp, pool, seed)
-                views = []
-                for i, stack in enumerate(stacks):
-                    os.makedirs(os.path.join(tmp, "empty"), exist_ok=True)
-                    views.append(pool.overlay(os.path.join(tmp, f"view{i}"), stack + [os.path.join(tmp, "empty")]))
-                for i, a in enumerate(stacks):
-                    for k, b in enumerate(stacks):
-                        changes, _text = by_cay(pool, a, b)
-                        what = f"seed {seed}, {i} against {k}"
-                        want, got = by_rsync(views[i], views[k]), as_classes(changes)
-                        odd = {p: (got.get(p), want.get(p)) for p in set(got) | set(want) if got.get(p) != want.get(p)}
-                        equal(odd, {}, f"{what}: (ours, rsync's)")
-                        check_states(changes, views[i], views[k])
-                for view in views:
-                    pool.unmount(view)
+                all_equal_rsync(tmp, pool, one_world(tmp, pool, seed), seed)
+
+
+@require("root", "btrfs", "loop", "program:rsync")
+@timeout(300)
+def test_moves_of_directories_equal_rsync(tmp):
+    """A directory that moved into another in one layer and out of it in a later one has what it had."""
+    with Pool(tmp, "btrfs") as pool:
+        for seed in range(60, 68):
+            all_equal_rsync(tmp, pool, one_world(tmp, pool, seed, Mover), seed)
 
 
 @require("root", "btrfs", "loop", "program:diff")

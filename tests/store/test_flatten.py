@@ -18,13 +18,16 @@ import chain  # noqa: E402
 TIMEOUT = 300
 
 
-def work(top, rng):
+MOVES = (0, 3, 3, 4, 5, 5, 5, 5)  # mostly renames of directories, into new and renamed ones and out of them
+
+
+def work(top, rng, acts=range(9)):
     """A dozen random changes of a tree, renames of directories among them."""
     for _ in range(12):
         dirs = [top] + [os.path.join(at, d) for at, ds, _ in os.walk(top) for d in ds]
         files = [os.path.join(at, f) for at, _, fs in os.walk(top) for f in fs]
         name = f"{rng.choice(dirs)}/{rng.choice('abcdef')}{rng.randrange(4)}"
-        act = rng.randrange(9)
+        act = rng.choice(acts)
         if act <= 2 and not os.path.lexists(name):
             with open(name, "w", encoding="ascii") as f:
                 f.write(str(rng.random()))
@@ -58,12 +61,12 @@ def test_a_flat_layer_shows_what_its_layers_show(tmp):
         with Pool(tmp, kind) as pool:
             lower = os.path.join(tmp, "base-" + kind)
             base(lower)
-            for seed in range(4):
+            for seed in range(12):
                 rng, layers = random.Random(seed), []
                 for number in range(6):
                     sandbox = pool.live()
                     at = pool.overlay(os.path.join(tmp, "at"), [pool.layer(x) for x in layers] + [lower], sandbox)
-                    work(at, rng)
+                    work(at, rng, range(9) if seed < 4 else MOVES)
                     pool.unmount(at)
                     layers.insert(0, pool.seal(sandbox)[0])
                 shown = os.path.join(tmp, "all")
@@ -81,6 +84,30 @@ def test_a_flat_layer_shows_what_its_layers_show(tmp):
                     changes = pool.job("diff", trees=[{"target": "/", "a": [pool.layer(x) for x in fewer] + [lower],
                                                        "b": [pool.layer(x) for x in layers] + [lower]}])
                     equal(changes.result()["n"], 0)
+
+
+@require("root", "btrfs")
+def test_moves_of_directories_in_and_out_are_flattened(tmp):
+    """What was not changed in them lies below all layers, where the flat one must still lead."""
+    with Pool(tmp, "btrfs") as pool:
+        for number, moves in enumerate((("a0 new/a0", "new/a0 lib"), ("a0 r", "r/b0 lib"), ("a0 r", "r/b0 r/s", "r/s/c0 lib"))):
+            lower, layers = os.path.join(tmp, f"base{number}"), []
+            base(lower)
+            for move in moves:
+                sandbox = pool.live()
+                at = pool.overlay(os.path.join(tmp, "at"), [pool.layer(x) for x in layers] + [lower], sandbox)
+                old, new = (os.path.join(at, part) for part in move.split())
+                os.makedirs(os.path.dirname(new), exist_ok=True)
+                os.rename(old, new)
+                pool.unmount(at)
+                layers.insert(0, pool.seal(sandbox)[0])
+            flat = "flat" + job.new_id()[4:]
+            pool.run("flatten", layers=layers, layer=flat)
+            shown = pool.overlay(os.path.join(tmp, "all"), [pool.layer(x) for x in layers] + [lower])
+            at = pool.overlay(os.path.join(tmp, "at"), [pool.layer(flat), lower])
+            same_trees(shown, at)
+            pool.unmount(at)
+            pool.unmount(shown)
 
 
 @require("root", "btrfs")
