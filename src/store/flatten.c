@@ -15,6 +15,8 @@
 #include "sys/btrfs.h"
 #include "sys/file.h"
 
+#include <sys/xattr.h>
+
 struct flatten {
 	struct store *store;
 	struct stack stack;
@@ -48,18 +50,18 @@ static int put_file(struct flatten *f, const struct found *e, int to, const char
 
 static int put_children(struct flatten *f, const struct merged *dir, int to, int depth);
 
-static int mark(const struct flatten *f, int to, const char *name, const struct found *e)
+/* The redirect that it has of its topmost part leads into the layer below that one, not out of the last. */
+static int mark(const struct flatten *f, int dir, const struct found *e)
 {
-	char xattr[64];
+	char opaque[64], redirect[64];
 
-	if (e->last) {
-		(void)snprintf(xattr, sizeof(xattr), "%sopaque", f->stack.xattr);
-		return tree_xattr_set(to, name, xattr, "y", 1);
-	}
-	if (e->redirect == NULL)
-		return 0;
-	(void)snprintf(xattr, sizeof(xattr), "%sredirect", f->stack.xattr);
-	return tree_xattr_set(to, name, xattr, e->redirect, strlen(e->redirect));
+	(void)snprintf(opaque, sizeof(opaque), "%sopaque", f->stack.xattr);
+	(void)snprintf(redirect, sizeof(redirect), "%sredirect", f->stack.xattr);
+	if (!e->last && e->redirect != NULL)
+		return tree_xattr_set(dir, ".", redirect, e->redirect, strlen(e->redirect));
+	if (fremovexattr(dir, redirect) < 0 && errno != ENODATA)
+		return -errno;
+	return e->last ? tree_xattr_set(dir, ".", opaque, "y", 1) : 0;
 }
 
 static int put_dir(struct flatten *f, const struct found *e, int to, const char *name, int depth)
@@ -73,7 +75,7 @@ static int put_dir(struct flatten *f, const struct found *e, int to, const char 
 	rc = dir < 0 ? -errno : put_children(f, &e->merged, dir, depth + 1);
 	if (rc == 0)
 		rc = copier_attributes(e->merged.parts[0].fd, ".", &e->st, to, name);
-	return rc == 0 ? mark(f, to, name, e) : rc;
+	return rc == 0 ? mark(f, dir, e) : rc;
 }
 
 static int put_children(struct flatten *f, const struct merged *dir, int to, int depth)

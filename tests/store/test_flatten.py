@@ -87,10 +87,11 @@ def test_a_flat_layer_shows_what_its_layers_show(tmp):
 
 
 @require("root", "btrfs")
-def test_moves_of_directories_in_and_out_are_flattened(tmp):
+def test_moves_of_directories_in_and_out_and_back_are_flattened(tmp):
     """What was not changed in them lies below all layers, where the flat one must still lead."""
     with Pool(tmp, "btrfs") as pool:
-        for number, moves in enumerate((("a0 new/a0", "new/a0 lib"), ("a0 r", "r/b0 lib"), ("a0 r", "r/b0 r/s", "r/s/c0 lib"))):
+        for number, moves in enumerate((("a0 new/a0", "new/a0 lib"), ("a0 r", "r/b0 lib"), ("a0 r", "r/b0 r/s", "r/s/c0 lib"),
+                                        ("a0 r", "r a0"), ("d2/e2 d2/r", "d2/r d2/s", "d2/s d2/e2"))):
             lower, layers = os.path.join(tmp, f"base{number}"), []
             base(lower)
             for move in moves:
