@@ -9,6 +9,7 @@ import hmac
 import json
 import os
 import select
+import struct
 import subprocess
 import tarfile
 
@@ -169,6 +170,32 @@ def test_layers_of_hand(tmp):
     equal(oct(os.stat(os.path.join(root, "keep")).st_mode), "0o104711")
     two = Layout().image([base, second], ref="v").to_dir(os.path.join(tmp, "two"))
     same(store.rootfs(store.load(two)), umoci(two, "v", tmp))
+
+
+def acl(tag_of_user):
+    """An access list as the kernel keeps it: its owner, a user, a group, mask, others, all of whom may do everything."""
+    entries = [(0x01, 0xffffffff), (0x02, tag_of_user), (0x04, 0xffffffff), (0x10, 0xffffffff), (0x20, 0xffffffff)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", tag, 7, who) for tag, who in entries)
+
+
+@require("root", "program:umoci")
+def test_attributes_are_those_of_the_archive_alone(tmp):
+    """An entry that comes again has none of its earlier ones, and none has those that its directory gives."""
+    def entry(name, kind, *attributes, mode=0o644):
+        return pax(*((b"SCHILY.xattr." + k, v) for k, v in attributes)) + header(name, mode=mode, kind=kind) if attributes else header(name, mode=mode, kind=kind)
+    everybody, one = (b"system.posix_acl_default", acl(1000)), (b"system.posix_acl_access", acl(1000))
+    first = entry(b"d/", b"5", (b"user.a", b"1"), (b"user.b", b"1"), mode=0o755) + entry(b"given/", b"5", everybody, one, mode=0o777) + \
+        entry(b"given/file", b"0") + entry(b"given/dir/", b"5", mode=0o750) + entry(b"given/dir/file", b"0", mode=0o640) + \
+        entry(b"given/pipe", b"6", mode=0o620) + entry(b"given/own", b"6", one, mode=0o777) + entry(b"later/", b"5", everybody, mode=0o755) + END
+    second = entry(b"d/", b"5", (b"user.b", b"2"), mode=0o755) + entry(b"later/", b"5", mode=0o755) + entry(b"later/file", b"0") + END
+    store = Store(tmp)
+    layout = Layout().image([first, second], ref="v").to_dir(os.path.join(tmp, "layout"))
+    root = store.rootfs(store.load(layout))
+    found = {name.decode(): (entry[1], sorted(entry[6])) for name, entry in tree(root).items() if name}
+    equal(found, {"d": ("0o755", ["user.b"]), "given": ("0o777", ["system.posix_acl_access", "system.posix_acl_default"]), "given/file": ("0o644", []),
+                  "given/dir": ("0o750", []), "given/dir/file": ("0o640", []), "given/pipe": ("0o620", []), "given/own": ("0o777", ["system.posix_acl_access"]),
+                  "later": ("0o755", []), "later/file": ("0o644", [])})
+    same(root, umoci(layout, "v", tmp), but=[b""])
 
 
 @require("root", "program:zstd")

@@ -17,11 +17,12 @@
 /* What reading descriptors and writing a tree takes; everything else answers ENOSYS. */
 static attr_unused const char *const allowed[] = { "brk", "clock_gettime", "close", "exit",
 	"exit_group", "faccessat", "faccessat2", "fchmod", "fchmodat", "fchown", "fchownat",
-	"fcntl", "fsetxattr", "fstat", "fstatfs", "ftruncate", "futex", "getdents64", "getpid",
-	"getrandom", "gettid", "linkat", "lseek", "madvise", "mkdirat", "mknodat", "mmap",
-	"mprotect", "mremap", "munmap", "newfstatat", "openat", "openat2", "pread64", "pwrite64",
-	"read", "recvmsg", "renameat", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sendmsg",
-	"symlinkat", "tgkill", "unlinkat", "utimensat", "write", "writev" };
+	"fcntl", "flistxattr", "fremovexattr", "fsetxattr", "fstat", "fstatfs", "ftruncate",
+	"futex", "getdents64", "getpid", "getrandom", "gettid", "linkat", "lseek", "madvise",
+	"mkdirat", "mknodat", "mmap", "mprotect", "mremap", "munmap", "newfstatat", "openat",
+	"openat2", "pread64", "pwrite64", "read", "recvmsg", "renameat", "rt_sigaction",
+	"rt_sigprocmask", "rt_sigreturn", "sendmsg", "symlinkat", "tgkill", "unlinkat", "utimensat",
+	"write", "writev" };
 
 static int limit(int which, uint64_t value)
 {

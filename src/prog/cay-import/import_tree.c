@@ -252,6 +252,21 @@ static bool xattr_wanted(const struct import_tree *root, const char *name)
 	return str_eq(name, "system.posix_acl_access") || str_eq(name, "system.posix_acl_default");
 }
 
+/* A directory may have those of an earlier layer, and each entry got the access list that its directory gives. */
+static int drop_xattrs(struct place *p, int fd, struct err *err)
+{
+	char list[65536];
+	ssize_t n = flistxattr(fd, list, sizeof(list));
+
+	if (n < 0 && errno != EOPNOTSUPP)
+		return system_error(p, -errno, err, "list the extended attributes of");
+	for (const char *x = list; x < list + n; x += strlen(x) + 1) {
+		if (xattr_wanted(p->root, x) && fremovexattr(fd, x) < 0 && errno != ENODATA)
+			return system_error(p, -errno, err, "remove an extended attribute of");
+	}
+	return 0;
+}
+
 static int set_xattrs(struct place *p, int fd, struct err *err)
 {
 	for (size_t i = 0; i < p->entry->n_xattrs; i++) {
@@ -268,7 +283,7 @@ static int set_xattrs(struct place *p, int fd, struct err *err)
 	return 0;
 }
 
-/* Owner first: it clears set-uid bits and capabilities. Times last. */
+/* Owner first: it clears set-uid bits and capabilities. The mode after an inherited access list, whose mask it would be. Times last. */
 static int set_attributes(struct place *p, int fd, struct err *err)
 {
 	const struct tar_entry *e = p->entry;
@@ -277,30 +292,18 @@ static int set_attributes(struct place *p, int fd, struct err *err)
 	gid_t gid = map_id(p->root, e->gid);
 	int rc;
 
-	if (fchown(fd, uid, gid) < 0 || fchmod(fd, (mode_t)e->mode) < 0)
-		return system_error(p, -errno, err, "set owner and mode of");
-	rc = set_xattrs(p, fd, err);
+	if (fchown(fd, uid, gid) < 0)
+		return system_error(p, -errno, err, "set the owner of");
+	rc = drop_xattrs(p, fd, err);
+	if (rc == 0 && fchmod(fd, (mode_t)e->mode) < 0)
+		return system_error(p, -errno, err, "set the mode of");
+	if (rc == 0)
+		rc = set_xattrs(p, fd, err);
 	if (rc == 0 && futimens(fd, times) < 0)
 		return system_error(p, -errno, err, "set the times of");
 	if (e->type == TAR_FILE && (e->mode & 06000) != 0)
 		p->root->setuid++;
 	return rc;
-}
-
-/* The same for what cannot be opened. Its attributes are left out. */
-static int set_attributes_at(struct place *p, struct err *err)
-{
-	const struct tar_entry *e = p->entry;
-	struct timespec times[2] = { e->atime, e->mtime };
-	uid_t uid = map_id(p->root, e->uid);
-	gid_t gid = map_id(p->root, e->gid);
-
-	p->root->dropped_xattrs += e->n_xattrs;
-	if (fchownat(p->parent, p->base, uid, gid, AT_SYMLINK_NOFOLLOW) < 0 ||
-		(e->type != TAR_SYMLINK && fchmodat(p->parent, p->base, (mode_t)e->mode, 0) < 0) ||
-		utimensat(p->parent, p->base, times, AT_SYMLINK_NOFOLLOW) < 0)
-		return system_error(p, -errno, err, "set owner, mode or times of");
-	return 0;
 }
 
 /* ---- making entries ------------------------------------------------------------------------------------------------------------ */
@@ -406,21 +409,33 @@ static int make_hardlink(struct place *p, struct buf *target, struct err *err)
 	return 0;
 }
 
+/* It cannot be opened. It has no mode, and its attributes are left out. */
 static int make_symlink(struct place *p, struct err *err)
 {
-	if (strlen(p->entry->link) >= PATH_MAX)
+	const struct tar_entry *e = p->entry;
+	struct timespec times[2] = { e->atime, e->mtime };
+
+	if (strlen(e->link) >= PATH_MAX)
 		return hostile(
 			buf_cstr(&p->name), err, "the target of a link is longer than 4095 bytes");
-	if (symlinkat(p->entry->link, p->parent, p->base) < 0)
+	if (symlinkat(e->link, p->parent, p->base) < 0)
 		return system_error(p, -errno, err, "create");
-	return set_attributes_at(p, err);
+	p->root->dropped_xattrs += e->n_xattrs;
+	if (fchownat(p->parent, p->base, map_id(p->root, e->uid), map_id(p->root, e->gid),
+		    AT_SYMLINK_NOFOLLOW) < 0 ||
+		utimensat(p->parent, p->base, times, AT_SYMLINK_NOFOLLOW) < 0)
+		return system_error(p, -errno, err, "set owner or times of");
+	return 0;
 }
 
 static int make_fifo(struct place *p, struct err *err)
 {
+	cleanup_fd int fd = -1;
+
 	if (mknodat(p->parent, p->base, S_IFIFO | 0600, 0) < 0)
 		return system_error(p, -errno, err, "create");
-	return set_attributes_at(p, err);
+	fd = openat(p->parent, p->base, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? system_error(p, -errno, err, "open") : set_attributes(p, fd, err);
 }
 
 /* What stands under the name goes away, unless it is a directory and a directory comes. */
