@@ -3,7 +3,7 @@
  * store/copier.c - see the header.
  *
  * A file needs no second copy when inode, ctime, mtime, size, mode and links are what they were just before its copy, the ctime was 20 ms old then (clocks
- * of file systems tick in up to 10 ms), and nobody maps it shared and writable.
+ * of file systems tick in up to 10 ms), and nobody maps it shared and writable, by whichever of its names.
  */
 #include "store/copier.h"
 #include "base/clock.h"
@@ -35,7 +35,9 @@ struct copier {
 		links; /* inodes with several names, in this pass: number as text -> place in @first */
 	struct tree_names first; /* where the first name of each was copied to */
 	const struct tree_names *mapped;
-	struct buf path; /* of the entry at hand */
+	struct table
+		mapped_too; /* inodes with several names, of which one is in @mapped: number as text */
+	struct buf path;    /* of the entry at hand */
 };
 
 static int64_t timespec_ns(const struct timespec *t)
@@ -116,10 +118,11 @@ struct copier *copier_new(int from, int to, bool clone, const char *prefix)
 	return c;
 }
 
-static void forget_links(struct copier *c)
+static void forget_pass(struct copier *c)
 {
 	table_free(&c->links);
-	c->links = (struct table){ 0 };
+	table_free(&c->mapped_too);
+	c->links = c->mapped_too = (struct table){ 0 };
 	tree_names_free(&c->first);
 }
 
@@ -127,7 +130,7 @@ void copier_free(struct copier *c)
 {
 	if (c == NULL)
 		return;
-	forget_links(c);
+	forget_pass(c);
 	table_free(&c->seen);
 	table_free(&c->before);
 	buf_free(&c->path);
@@ -268,14 +271,46 @@ static struct copier_seen seen_of(const struct stat *st, int64_t copied_ns)
 		.links = (uint32_t)st->st_nlink };
 }
 
-static bool is_mapped(const struct copier *c)
+static void inode_text(char text[24], const struct stat *st)
+{
+	(void)snprintf(text, 24, "%llu", (unsigned long long)st->st_ino);
+}
+
+static bool is_mapped(const struct copier *c, const struct stat *st)
 {
 	cleanup_free char *path = NULL;
+	char ino[24];
 
-	if (c->mapped == NULL)
+	if (c->mapped == NULL || !S_ISREG(st->st_mode))
 		return false;
+	inode_text(ino, st);
+	if (st->st_nlink > 1 && table_get(&c->mapped_too, ino) != NULL)
+		return true;
 	path = str_dupf("%s/%s", c->prefix, buf_cstr(&c->path));
 	return mapped_has(c->mapped, path);
+}
+
+/* A process maps a file by one of its names, and stores into all of them. */
+static void find_mapped_too(struct copier *c)
+{
+	const struct copier_seen found = { 0 };
+	size_t prefix = strlen(c->prefix);
+
+	for (size_t i = 0; c->mapped != NULL && i < c->mapped->n; i++) {
+		const char *path = c->mapped->names[i];
+		cleanup_fd int fd = -1;
+		struct stat st;
+		char ino[24];
+
+		if (!str_starts(path, c->prefix) || path[prefix] != '/')
+			continue;
+		fd = raw_openat2(c->from, path + prefix + 1, O_PATH | O_NOFOLLOW, 0,
+			RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+		if (fd < 0 || fstat(fd, &st) < 0 || st.st_nlink < 2)
+			continue;
+		inode_text(ino, &st);
+		table_put(&c->mapped_too, ino, &found);
+	}
 }
 
 static bool unchanged(const struct copier *c, const struct copier_seen *then, const struct stat *st)
@@ -285,8 +320,7 @@ static bool unchanged(const struct copier *c, const struct copier_seen *then, co
 	return then != NULL && then->ino == now.ino && then->size == now.size &&
 	       then->ctime_ns == now.ctime_ns && then->mtime_ns == now.mtime_ns &&
 	       then->mode == now.mode && then->links == now.links &&
-	       then->ctime_ns + RACY_NS < then->copied_ns &&
-	       !(S_ISREG(st->st_mode) && is_mapped(c));
+	       then->ctime_ns + RACY_NS < then->copied_ns && !is_mapped(c, st);
 }
 
 /* A file that had another name in this pass becomes one more link to its copy. */
@@ -297,7 +331,7 @@ static const char *link_find(const struct copier *c, const struct stat *st)
 
 	if (st->st_nlink < 2)
 		return NULL;
-	(void)snprintf(ino, sizeof(ino), "%llu", (unsigned long long)st->st_ino);
+	inode_text(ino, st);
 	place = table_get(&c->links, ino);
 	return place == NULL ? NULL : c->first.names[place->size];
 }
@@ -310,7 +344,7 @@ static void link_note(struct copier *c, const struct stat *st)
 	/* whiteouts share one inode, and may as well be many */
 	if (st->st_nlink < 2 || S_ISCHR(st->st_mode) || link_find(c, st) != NULL)
 		return;
-	(void)snprintf(ino, sizeof(ino), "%llu", (unsigned long long)st->st_ino);
+	inode_text(ino, st);
 	table_put(&c->links, ino, &place);
 	tree_names_add(&c->first, buf_cstr(&c->path));
 }
@@ -365,7 +399,7 @@ static int do_entry(struct copier *c, int from, const char *name, int to, const 
 		if (rc == 0)
 			rc = copy_or_link(c, from, name, to, st);
 		/* a store through a mapping may follow without a trace: never trust this one later */
-		if (S_ISREG(st->st_mode) && is_mapped(c))
+		if (is_mapped(c, st))
 			seen.copied_ns = 0;
 		if (rc == 0)
 			table_put(&c->seen, path, &seen);
@@ -450,7 +484,8 @@ int copier_pass(struct copier *c, const struct tree_names *mapped, struct err *e
 	int rc;
 
 	c->mapped = mapped;
-	forget_links(c);
+	forget_pass(c);
+	find_mapped_too(c);
 	buf_reset(&c->path);
 	rc = do_dir(c, c->from, c->to, 0);
 	if (rc == 0)

@@ -175,6 +175,44 @@ def test_store_through_a_mapping_counts(tmp):
         child.stdout.close()
 
 
+COUNTER = """import mmap,sys
+files=[open(path,'r+b') for path in sys.argv[1:]]
+one,two=[mmap.mmap(f.fileno(),4096) for f in files]
+i=0
+while True:
+    one[0:8]=two[0:8]=b'%08d'%i
+    i+=1
+    if i==1:
+        print('on',flush=True)
+"""
+
+
+@require("root", "cgroup2")
+def test_store_through_a_mapping_counts_for_each_name(tmp):
+    """What is stored through one name of a file is not taken from what another name had before the freeze."""
+    with Pool(tmp, "directory") as pool, Group() as group:
+        sandbox = pool.live()
+        top = pool.upper(sandbox)
+        for name in ("alone", "z"):
+            with open(f"{top}/{name}", "wb") as f:
+                f.write(b"0" * 4096)
+        os.link(top + "/z", top + "/a")
+        child = group.start(COUNTER, top + "/alone", top + "/z", stdout=subprocess.PIPE, text=True)
+        equal(child.stdout.readline(), "on\n")
+        for _ in range(3):
+            wait_until(lambda: time.time_ns() - os.stat(top + "/z").st_ctime_ns > 50_000_000, 60, "the last change of a time stamp is old")
+            layer = job.new_id()
+            pool.run("capture", sandbox=sandbox, layer=layer, trees=[{"n": 0, "target": top}], freeze=group.freeze, how="copy")
+            counts = {}
+            for name in ("alone", "z", "a"):
+                with open(f"{pool.layer(layer)}/{name}", "rb") as f:
+                    counts[name] = int(f.read(8))
+            equal(counts["a"], counts["z"])
+            equal(counts["alone"] - counts["z"] in (0, 1), True, f"one instant: {counts}")
+            equal(os.stat(pool.layer(layer) + "/a").st_ino, os.stat(pool.layer(layer) + "/z").st_ino)
+        child.stdout.close()
+
+
 APPENDER = """import os,sys
 f=os.open(sys.argv[1],os.O_WRONLY|os.O_CREAT|os.O_APPEND)
 i=0
