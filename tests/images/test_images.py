@@ -296,6 +296,19 @@ def test_what_is_dropped_is_reported(tmp):
 
 
 @require("root")
+def test_a_link_to_what_took_the_place_of_a_device_is_made(tmp):
+    """A hard link leads to what has its name when it comes: a file of a later layer, or the device that was dropped."""
+    store = Store(tmp)
+    first = tar(member("file", tarfile.CHRTYPE, devmajor=1, devminor=3), member("device", data=b"f"))
+    second = tar(member("file", data=b"now a file"), member("one", LNK, linkname="file"), member("device", tarfile.CHRTYPE), member("two", LNK, linkname="device"))
+    reply = store.load(Layout().image([first, second]).to_dir(os.path.join(tmp, "layout")))
+    root = store.rootfs(reply)
+    equal(sorted(os.listdir(root)), ["file", "one"])
+    equal(os.path.samefile(root + "/file", root + "/one"), True)
+    equal((reply["dropped"]["devices"], reply["dropped"]["names"]), (3, ["file", "device", "two"]))
+
+
+@require("root")
 def test_capabilities_need_a_quiet_mount(tmp):
     archive = write(tmp, "a", pax((b"SCHILY.xattr.security.capability", CAPS)) + header(b"ping", mode=0o755) + END)
     store = Store(tmp)

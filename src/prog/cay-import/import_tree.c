@@ -390,15 +390,14 @@ static int make_hardlink(struct place *p, struct buf *target, struct err *err)
 	struct stat st;
 	char *base;
 
-	if (was_dropped(p->root, buf_cstr(target)))
-		return drop(p);
 	dir = open_parent(p->root->tree, target->p, &base, false);
-	if (dir == -ENOENT)
-		return hostile(buf_cstr(&p->name), err, "a hard link to a name that is not there");
-	if (dir < 0)
+	if (dir < 0 && dir != -ENOENT)
 		return walk_error(buf_cstr(target), dir, err);
-	if (fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (dir < 0 || fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (was_dropped(p->root, buf_cstr(target)))
+			return drop(p);
 		return hostile(buf_cstr(&p->name), err, "a hard link to a name that is not there");
+	}
 	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode) && !ablated("archive_links"))
 		return hostile(buf_cstr(&p->name), err,
 			S_ISLNK(st.st_mode) ? "a hard link to a symbolic link"
