@@ -229,7 +229,7 @@ static int previous_tree(struct capture *c, unsigned int n)
 	return store_dir(&c->job->store, path);
 }
 
-static int use_previous(struct capture *c, unsigned int n, int *previous)
+static void use_previous(struct capture *c, unsigned int n, int *previous)
 {
 	char path[32];
 	int fd;
@@ -239,7 +239,8 @@ static int use_previous(struct capture *c, unsigned int n, int *previous)
 	(void)snprintf(path, sizeof(path), "captured.%u", n);
 	fd = *previous < 0 ? -1 : openat(c->home, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	index = fd < 0 ? NULL : fdopen(fd, "r");
-	return index == NULL ? 0 : copier_previous(c->copiers[n], *previous, index);
+	if (index != NULL)
+		copier_previous(c->copiers[n], *previous, index);
 }
 
 static void forget_previous(struct capture *c)
@@ -295,7 +296,8 @@ static int copy_begin(struct capture *c, unsigned int n, const json_t *tree, str
 		return -errno;
 	c->copiers[n] = copier_new(f->from[n], f->to[n], str_eq(c->how, "reflink"),
 		target == NULL || str_eq(target, "/") ? "" : target);
-	return use_previous(c, n, &f->previous[n]);
+	use_previous(c, n, &f->previous[n]);
+	return 0;
 }
 
 static int copy_all(struct capture *c, bool second, struct err *err)

@@ -515,7 +515,7 @@ int copier_save(const struct copier *c, FILE *index)
 	return fflush(index) == 0 ? 0 : -errno;
 }
 
-int copier_previous(struct copier *c, int previous, FILE *index)
+void copier_previous(struct copier *c, int previous, FILE *index)
 {
 	uint32_t n;
 
@@ -524,10 +524,12 @@ int copier_previous(struct copier *c, int previous, FILE *index)
 		cleanup_free char *path = n < PATH_LONG ? calloc(1, n + 1) : NULL;
 
 		if (path == NULL || fread(path, n, 1, index) != 1 ||
-			fread(&seen, sizeof(seen), 1, index) != 1)
-			return -EBADMSG;
+			fread(&seen, sizeof(seen), 1, index) != 1) {
+			table_free(&c->before);
+			c->before = (struct table){ 0 };
+			return;
+		}
 		table_put(&c->before, path, &seen);
 	}
 	c->previous = previous;
-	return 0;
 }

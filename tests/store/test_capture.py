@@ -213,6 +213,24 @@ def test_store_through_a_mapping_counts_for_each_name(tmp):
         child.stdout.close()
 
 
+@require("root")
+def test_a_torn_list_of_what_was_seen_keeps_no_capture(tmp):
+    """What the last capture saw is only a help: a power cut may leave a part of it."""
+    with Pool(tmp, "directory") as pool:
+        sandbox = pool.live()
+        fill(pool.upper(sandbox), random.Random(4))
+        pool.capture(sandbox, how="copy")
+        seen = pool.path("live", sandbox, "captured.0")
+        for left in (-1, -40, 3):
+            with open(seen, "r+b") as f:
+                whole = f.read()
+                f.truncate(left % len(whole))
+            layer, _reply = pool.capture(sandbox, how="copy")
+            same_trees(pool.upper(sandbox), pool.layer(layer), times=True, overlay=True)
+            with open(seen, "rb") as f:
+                equal(len(f.read()), len(whole), "the next one has all of it")
+
+
 APPENDER = """import os,sys
 f=os.open(sys.argv[1],os.O_WRONLY|os.O_CREAT|os.O_APPEND)
 i=0
