@@ -4,6 +4,7 @@
 #include "sys/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #define MAPS_MAX  (64U << 20)
 #define PROCS_MAX (4U << 20)
@@ -24,8 +25,22 @@ static void unescape(char *path)
 	*to = '\0';
 }
 
+/* Of a file whose name is gone nothing tells the others, if it has any. Memory that is shared and no file, and a file that was removed whole, have none. */
+static bool has_other_names(uint64_t pid, const char *line)
+{
+	char path[96], *end;
+	unsigned long long from = strtoull(line, &end, 16), to = strtoull(end + 1, NULL, 16);
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "/proc/%llu/map_files/%llx-%llx",
+		(unsigned long long)pid, from, to);
+	if (stat(path, &st) < 0)
+		return errno != ENOENT;
+	return S_ISREG(st.st_mode) && st.st_nlink > 0;
+}
+
 /* "7f..-7f.. rw-s 00000000 fd:00 1234   /path" */
-static void maps_line(char *line, struct tree_names *ret)
+static void maps_line(uint64_t pid, char *line, struct tree_names *ret)
 {
 	char *perms = strchr(line, ' '), *path = strchr(line, '/');
 
@@ -34,6 +49,8 @@ static void maps_line(char *line, struct tree_names *ret)
 		return;
 	unescape(path);
 	tree_names_add(ret, path);
+	if (str_ends(path, " (deleted)") && has_other_names(pid, line))
+		tree_names_add(ret, MAPPED_ALL);
 }
 
 static int maps_of(uint64_t pid, struct tree_names *ret)
@@ -54,7 +71,7 @@ static int maps_of(uint64_t pid, struct tree_names *ret)
 	/* who has just ended has no mappings */
 	for (char *line = text.n == 0 ? NULL : strtok_r(text.p, "\n", &save); line != NULL;
 		line = strtok_r(NULL, "\n", &save))
-		maps_line(line, ret);
+		maps_line(pid, line, ret);
 	return 0;
 }
 

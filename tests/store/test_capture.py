@@ -213,6 +213,30 @@ def test_store_through_a_mapping_counts_for_each_name(tmp):
         child.stdout.close()
 
 
+@require("root", "cgroup2")
+def test_store_through_a_mapping_counts_when_the_name_is_gone(tmp):
+    """What the kernel tells then is a name that was removed; the file may have another."""
+    with Pool(tmp, "directory") as pool, Group() as group:
+        sandbox = pool.live()
+        top = pool.upper(sandbox)
+        for name in ("alone", "z"):
+            with open(f"{top}/{name}", "wb") as f:
+                f.write(b"0" * 4096)
+        child = group.start(COUNTER, top + "/alone", top + "/z", stdout=subprocess.PIPE, text=True)
+        equal(child.stdout.readline(), "on\n")
+        os.link(top + "/z", top + "/a")
+        os.unlink(top + "/z")
+        wait_until(lambda: time.time_ns() - os.stat(top + "/a").st_ctime_ns > 50_000_000, 60, "the last change of a time stamp is old")
+        layer = job.new_id()
+        pool.run("capture", sandbox=sandbox, layer=layer, trees=[{"n": 0, "target": top}], freeze=group.freeze, how="copy")
+        counts = {}
+        for name in ("alone", "a"):
+            with open(f"{pool.layer(layer)}/{name}", "rb") as f:
+                counts[name] = int(f.read(8))
+        equal(counts["alone"] - counts["a"] in (0, 1), True, f"one instant: {counts}")
+        child.stdout.close()
+
+
 @require("root")
 def test_a_torn_list_of_what_was_seen_keeps_no_capture(tmp):
     """What the last capture saw is only a help: a power cut may leave a part of it."""
