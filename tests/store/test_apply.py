@@ -121,13 +121,13 @@ def test_apply_is_exact(tmp):
             equal(w.apply("check_apply")["changes"], 0)
 
 
-def changer(top, rng):
+def changer(top, rng, kind="Changer"):
     """Random operations as in test_diff, without those whose result is not applied."""
     from importlib import util
     spec = util.spec_from_file_location("test_diff", os.path.join(os.path.dirname(os.path.abspath(__file__)), "test_diff.py"))
     test_diff = util.module_from_spec(spec)
     spec.loader.exec_module(test_diff)
-    made = test_diff.Changer(top, rng)
+    made = getattr(test_diff, kind)(top, rng)
     made.OPERATIONS = [o for o in made.OPERATIONS if o.__name__ not in ("special", "chown", "xattr")]
     return made
 
@@ -149,6 +149,28 @@ def test_random_changes(tmp):
             w.apply(allow_exec=True)
             equal(describe(w.host) == want, True, f"seed {seed}: the host is what the sandbox showed")
         shutil.rmtree(os.path.join(tmp, "state-btrfs"))
+
+
+@require("root", "btrfs", "loop")
+@timeout(200)
+def test_random_moves_of_directories(tmp):
+    """Through layers in between, into new and renamed ones and out of them."""
+    with Pool(tmp, "btrfs") as pool:
+        for seed in range(APPLIES_FROM, APPLIES_FROM + APPLIES):
+            rng = random.Random(seed)
+            w = World(tmp, pool, f"host{seed}")
+            for number in range(20):
+                w.write(f"src/{'deep/' * rng.randrange(2)}d{rng.randrange(6)}/f{number}", where=w.host)
+            w.again()
+            w.since = w.later()
+            moves = changer(w.at, rng, "Mover")
+            for _ in range(3):
+                moves.run(rng.choice([2, 4, 8]))
+                w.seal()
+            want = describe(w.at)
+            reply = w.apply(allow_exec=True)
+            equal((reply["conflicts"], describe(w.host) == want), ([], True), f"seed {seed}: the host is what the sandbox showed")
+            pool.unmount(w.at)
 
 
 @require("root", "btrfs", "loop", "program:rsync")
