@@ -24,7 +24,8 @@ members sorted, no spaces. `cay events verify` recomputes the chain and compares
 
 `data` of half a MiB and more (a command with as long arguments) are `{"omitted_bytes": N}` instead.
 
-Where the kernel's report of processes lost something, an `events.lost` event says how many at most; nothing is lost in silence.
+Where the kernel's report of processes lost something, or the disk was full until 256 MiB of events waited to be written, an `events.lost` event says how many at most;
+nothing is lost in silence.
 
 | type | version | members of `data` | when |
 |---|---|---|---|

@@ -4,7 +4,8 @@
  *
  * Invariants
  *  (1) an event of a gateway is acknowledged only when it is in the journal, so it may come again: after a crash of ours too. Its number and the gateway's boot id are in
- *      its data ("id"), which is how the second one is known;
+ *      its data ("id"), which is how the second one is known. For which the journal has no room it is not taken, nor what follows it: the gateway keeps them, and sends
+ *      them over another connection when there is room;
  *  (2) state is written to the catalogue before anything could depend on it being there; it is never ahead of what the gateway said.
  * Failure: a gateway that dies takes its connection along; the keeper starts another, says so, and it gets the state again.
  */
@@ -12,6 +13,7 @@
 #include "api/credentials.h"
 #include "api/mailbox.h"
 #include "api/server.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "gateway/address.h"
@@ -35,7 +37,17 @@ struct gateway_link {
 	uint64_t seen;           /* highest number of this boot that is in the journal */
 	struct event_ack ack;
 	bool configured;
+	bool full; /* an event was not taken, so that none is any more */
 };
+
+static void link_unref(struct gateway_link *g)
+{
+	if (g == NULL || --g->refs > 0)
+		return;
+	list_remove(&g->ack.node);
+	sandbox_unref(g->sandbox);
+	free(g);
+}
 
 /* --- policy --- */
 
@@ -282,6 +294,30 @@ static uint64_t seen_before(const struct gateway_link *g)
 	return found;
 }
 
+/* Another connection, over which all comes that was not acknowledged. */
+static void when_there_is_room(void *arg)
+{
+	struct gateway_link *g = arg; /* a reference */
+	struct sandbox *sb = g->sandbox;
+
+	while (sb->gateway == g && !sb->srv->stopping && journal_is_full(sb->srv->journal))
+		(void)waiters_wait(&sb->changed, clock_now_ns() + AGAIN_NS);
+	if (sb->gateway == g && !sb->srv->stopping)
+		gateway_appeared(sb);
+	link_unref(g);
+}
+
+static bool can_take(struct gateway_link *g)
+{
+	if (!g->full &&
+		(journal_is_full(g->sandbox->srv->journal) || fault("gateway.take.full") < 0)) {
+		g->full = true;
+		g->refs++;
+		fiber_start(when_there_is_room, g);
+	}
+	return !g->full;
+}
+
 static void take_event(struct gateway_link *g, const json_t *e)
 {
 	const char *type = json_string_value(json_object_get(e, "type"));
@@ -301,6 +337,8 @@ static void take_event(struct gateway_link *g, const json_t *e)
 		server_acknowledge(sb->srv, &g->ack, n);
 		return;
 	}
+	if (!can_take(g))
+		return;
 	owner = exec != NULL && id_valid(exec) ? exec_by_id(sb, exec) : NULL;
 	out.exec = owner != NULL ? owner->id : NULL;
 	if (owner != NULL && owner->created_n != 0)
@@ -341,15 +379,6 @@ static void on_frame(struct framelink *l, const struct frame *f)
 	else if (f->type == FRAME_EVENT && g->boot[0] != '\0')
 		take_event(g, object);
 	json_decref(object);
-}
-
-static void link_unref(struct gateway_link *g)
-{
-	if (g == NULL || --g->refs > 0)
-		return;
-	list_remove(&g->ack.node);
-	sandbox_unref(g->sandbox);
-	free(g);
 }
 
 static void link_closed(struct stream *s)

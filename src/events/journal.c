@@ -6,7 +6,8 @@
  * the last segment, and a few words for each of the others: it does not grow with the log.
  *
  * Failure story: a write that fails half way (full disk) leaves the rest in @pending and is tried again by the next flush at the very offset where it
- * stopped; nothing is acknowledged meanwhile. After kill -9 the last line may be incomplete: it was never acknowledged and is cut off at the next start. A
+ * stopped; nothing is acknowledged meanwhile. What @pending has no room for is counted, chain by chain, and told behind it (events.lost); until then nothing is added, so that each chain
+ * says it where it was. After kill -9 the last line may be incomplete: it was never acknowledged and is cut off at the next start. A
  * segment is sealed by writing its index and then making the next segment; an index beside the last segment is of a seal that was cut short and is ignored, one that is missing or
  * damaged is made again.
  */
@@ -21,6 +22,7 @@
 #include <sys/stat.h>
 
 #define LINE_MAX_SIZE (1U << 20)
+#define LINE_ROOM     (LINE_MAX_SIZE + 4096)
 #define PENDING_MAX   (256U << 20)
 
 static const struct {
@@ -320,6 +322,7 @@ void journal_close(struct journal *j)
 	fd_close(&j->read_fd);
 	fd_close(&j->dir);
 	buf_free(&j->pending);
+	free(j->losses);
 	free(j);
 }
 
@@ -347,20 +350,6 @@ static int write_pending(struct journal *j)
 	}
 	buf_reset(&j->pending);
 	return 0;
-}
-
-int journal_flush(struct journal *j)
-{
-	int rc = j->pending.n > 0 ? write_pending(j) : 0;
-
-	if (rc == 0)
-		j->written_n = journal_last(j);
-	return rc;
-}
-
-uint64_t journal_written(const struct journal *j)
-{
-	return j->written_n;
 }
 
 int journal_seal(struct journal *j)
@@ -428,19 +417,26 @@ static void add_text(struct buf *out, const char *name, const char *text)
 		buf_fmt(out, "\"%s\":null,", name);
 }
 
-uint64_t journal_add(struct journal *j, struct event *e)
+static bool has_room(const struct journal *j, size_t n)
 {
-	cleanup_buf struct buf line = BUF_INIT(LINE_MAX_SIZE + 4096);
+	return n <= j->pending.max - j->pending.n;
+}
+
+bool journal_is_full(const struct journal *j)
+{
+	return j->n_losses > 0 || !has_room(j, LINE_ROOM);
+}
+
+/* Return: its n; 0 when there is no room for it. */
+static uint64_t put(struct journal *j, struct event *e)
+{
+	cleanup_buf struct buf line = BUF_INIT(LINE_ROOM);
 	const char *sandbox = e->sandbox != NULL ? e->sandbox : "";
 	uint64_t n = journal_last(j) + 1, time_ns = e->time_ns != 0 ? e->time_ns : clock_wall_ns();
 	char when[CLOCK_TEXT_SIZE], digits[2 * LINE_HASH_SIZE + 1];
 	unsigned char hash[LINE_HASH_SIZE];
-	struct chain *c;
+	struct chain *c = chain_get(j, sandbox);
 
-	/* without room for the next segment this one grows beyond its size */
-	if (j->written + j->pending.n > j->keep.segment_bytes)
-		(void)!journal_seal(j);
-	c = chain_get(j, sandbox);
 	clock_text(time_ns, when);
 	buf_char(&line, '{');
 	add_value(&line, "cause", e->cause);
@@ -457,10 +453,91 @@ uint64_t journal_add(struct journal *j, struct event *e)
 	line_hash_text(hash, digits);
 	line.n--;
 	buf_fmt(&line, ",\"hash\":\"%s\"}\n", digits);
+	if (!has_room(j, line.n))
+		return 0;
 	active_add(&j->active, c, (uint32_t)(j->written + j->pending.n), time_ns, hash);
 	active_mark_dirty(&j->active, c);
 	buf_add(&j->pending, line.p, line.n);
 	return n;
+}
+
+/* --- what there is no room for --- */
+
+static struct loss *loss_of(struct journal *j, const char *sandbox)
+{
+	struct loss *l;
+
+	for (size_t i = 0; i < j->n_losses; i++) {
+		if (str_eq(j->losses[i].sandbox, sandbox))
+			return &j->losses[i];
+	}
+	j->losses = reallocarray(j->losses, j->n_losses + 1, sizeof(*l));
+	if (j->losses == NULL)
+		abort();
+	l = &j->losses[j->n_losses++];
+	*l = (struct loss){ 0 };
+	(void)!str_copy(l->sandbox, sizeof(l->sandbox), sandbox);
+	return l;
+}
+
+static void lose(struct journal *j, const struct event *e)
+{
+	struct loss *l = loss_of(j, e->sandbox != NULL ? e->sandbox : "");
+
+	l->epoch = e->epoch;
+	l->n++;
+}
+
+static bool tell_loss(struct journal *j, const struct loss *l)
+{
+	struct event e = { .type = EVENT_EVENTS_LOST,
+		.sandbox = l->sandbox[0] != '\0' ? l->sandbox : NULL,
+		.epoch = l->epoch,
+		.data = json_pack("{s:I,s:s}", "n", (json_int_t)l->n, "source", "journal") };
+
+	return put(j, &e) != 0;
+}
+
+static void tell_losses(struct journal *j)
+{
+	while (j->n_losses > 0 && tell_loss(j, &j->losses[j->n_losses - 1]))
+		j->n_losses--;
+}
+
+uint64_t journal_add(struct journal *j, struct event *e)
+{
+	uint64_t n = 0;
+
+	/* without room for the next segment this one grows beyond its size */
+	if (j->written + j->pending.n > j->keep.segment_bytes)
+		(void)!journal_seal(j);
+	if (j->n_losses == 0) {
+		n = put(j, e);
+	} else {
+		json_decref(e->cause);
+		json_decref(e->data);
+	}
+	if (n == 0)
+		lose(j, e);
+	return n;
+}
+
+int journal_flush(struct journal *j)
+{
+	int rc = 0;
+
+	do {
+		tell_losses(j);
+		rc = j->pending.n > 0 ? write_pending(j) : 0;
+	} while (rc == 0 && j->n_losses > 0);
+	if (rc == 0)
+		j->written_n = journal_last(j);
+	return rc;
+}
+
+uint64_t journal_written(const struct journal *j)
+{
+	return j->written_n;
 }
 
 uint64_t journal_last(const struct journal *j)

@@ -63,11 +63,18 @@ int journal_open(const char *path, struct journal **ret, struct err *err);
 /** journal_close() - write out and close; NULL is allowed. */
 void journal_close(struct journal *j);
 
-/** journal_add() - append an event. Return: its n. It is not yet written: journal_flush(). */
+/**
+ * journal_add() - append an event. It is not yet written: journal_flush().
+ *
+ * Return: its n; 0 when too much waits to be written (a full disk): then its chain has an events.lost, with their number, as soon as the rest was written.
+ */
 uint64_t journal_add(struct journal *j, struct event *e);
 
 /** journal_flush() - write what was added. Return: 0 or -errno; after an error everything later fails too (disk full is retried). */
 int journal_flush(struct journal *j);
+
+/** journal_is_full() - may the next event be lost, so that whoever can keep it should? */
+bool journal_is_full(const struct journal *j);
 
 /** journal_written() - n of the last event that is known to be written; 0 when there is none. */
 uint64_t journal_written(const struct journal *j);

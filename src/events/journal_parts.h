@@ -12,12 +12,21 @@ struct sealed {
 	struct segment_index index;
 };
 
+/** struct loss - of one chain: events for which there was no room, since what waits can not be written. */
+struct loss {
+	char sandbox[ID_LEN + 1]; /* "" = the instance */
+	uint64_t epoch;           /* of the last of them */
+	uint64_t n;
+};
+
 struct journal {
 	int dir;
-	int fd;                /* segment that is written */
-	uint32_t segment;      /* its number */
-	uint32_t written;      /* bytes of it on disk */
-	struct buf pending;    /* not written yet */
+	int fd;              /* segment that is written */
+	uint32_t segment;    /* its number */
+	uint32_t written;    /* bytes of it on disk */
+	struct buf pending;  /* not written yet */
+	struct loss *losses; /* not told yet: nothing is added before that is */
+	size_t n_losses;
 	uint64_t written_n;    /* all events up to this one are */
 	struct active active;  /* what is in it, @pending included */
 	struct sealed *sealed; /* oldest first, n without gaps */

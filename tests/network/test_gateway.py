@@ -173,6 +173,19 @@ def test_a_server_that_is_killed_loses_and_repeats_no_event(tmp):
 
 
 @require("root")
+def test_events_that_the_journal_has_no_room_for_come_when_it_has(tmp):
+    """The disk is full: what the gateway can keep it keeps, in order."""
+    with world.server(tmp, CAY_FAULT="gateway.take.full" + ":1=error") as (_outside, instance), instance.sandbox(policy=POLICY) as box:
+        equal(talk(instance, box, "a.raw.example/1234/one", "b.raw.example/1234/two"), ["one", "two"])
+        instance.wait_event("net.connection", box, lambda e: e["data"]["host"] == "b.raw.example")
+        equal(talk(instance, box, "c.raw.example/1234/three"), ["three"])
+        instance.wait_event("net.connection", box, lambda e: e["data"]["host"] == "c.raw.example")
+        told = [e["data"]["id"] for e in instance.events(box) if e["type"].startswith("net.")]
+        equal([int(i.split("-")[1]) for i in told], list(range(1, len(told) + 1)))
+        equal([e["data"]["host"] for e in instance.events(box) if e["type"] == "net.connection"], ["a.raw.example", "b.raw.example", "c.raw.example"])
+
+
+@require("root")
 def test_names_go_on_in_forks_and_after_a_rewind(tmp):
     with world.server(tmp) as (_outside, instance), instance.sandbox(policy=POLICY, name="source") as box:
         equal(look_up(instance, box, "1.1.1.1/one.raw.example/1", "1.1.1.1/two.raw.example/1"), [[0, ["c6120001"]], [0, ["c6120002"]]])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/str.h"
-#include "events/journal.h"
+#include "events/journal_parts.h"
 #include "t.h"
 
 #include <dirent.h>
@@ -293,6 +293,60 @@ TEST(many_segments_read_as_one)
 	check_int(journal_last_seq(j, b), 500);
 	fill(j, 10);
 	check_all(j);
+	journal_close(j);
+	remove_directory(path);
+}
+
+/* As on a full disk, until the descriptor that is returned is put back. */
+static int fill_disk(struct journal *j)
+{
+	int fd = j->fd;
+
+	j->fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	return fd;
+}
+
+static void empty_disk(struct journal *j, int fd)
+{
+	(void)close(j->fd);
+	j->fd = fd;
+}
+
+TEST(what_a_full_disk_leaves_no_room_for_is_counted_in_its_place)
+{
+	cleanup_buf struct buf line = BUF_INIT(1 << 20);
+	uint64_t last_a;
+	char *path = directory();
+	struct journal *j = open_in(path);
+	int disk = fill_disk(j);
+
+	j->pending.max = 4096;
+	while (add(j, a, "kept") != 0 && journal_last_seq(j, a) < 100)
+		;
+	last_a = journal_last_seq(j, a);
+	check(last_a > 5 && last_a < 20);
+	check_int(add(j, a, "lost too"), 0);
+	check_int(add(j, b, "lost"), 0);
+	check(journal_flush(j) < 0);
+	check_int(journal_written(j), 0);
+	check_int(journal_last_seq(j, a), last_a);
+	empty_disk(j, disk);
+	check_int(journal_flush(j), 0);
+	check(add(j, a, "behind") != 0);
+	for (int i = 0; i < 2; i++) { /* before and after a start */
+		check_int(journal_last_seq(j, a), last_a + 2);
+		buf_reset(&line);
+		check_int(journal_read(j, a, last_a + 1, &line), 0);
+		check(strstr(line.p, "\"data\":{\"n\":2,\"source\":\"journal\"}") != NULL);
+		check(strstr(line.p, "\"type\":\"events.lost\"") != NULL);
+		buf_reset(&line);
+		check_int(journal_read(j, b, 1, &line), 0);
+		check(strstr(line.p, "\"data\":{\"n\":1,\"source\":\"journal\"}") != NULL);
+		check_int(journal_last(j), last_a + 3);
+		check_all(j);
+		journal_close(j);
+		j = open_in(path);
+	}
 	journal_close(j);
 	remove_directory(path);
 }
