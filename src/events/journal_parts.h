@@ -33,6 +33,7 @@ struct journal {
 	size_t n_sealed;
 	uint64_t sealed_bytes;
 	struct anchors anchors;
+	bool anchors_changed; /* since they were on disk: nothing is dropped before they are */
 	struct journal_keep keep;
 	int read_fd; /* segment read last, */
 	uint32_t read_segment;

@@ -2,7 +2,8 @@
 /*
  * events/retention.c - how much of the log is kept. Whole segments go, the oldest first, so that n has no gap in what is left.
  *
- * Order: the anchors of all chains that go on are on disk before the segment is unlinked. A crash between leaves a segment that the anchors call retired: the next start removes it.
+ * Order: the anchors of all chains that go on are on disk before the segment is unlinked. A crash between leaves a segment that the anchors call retired: the next start removes it. So does
+ * the next round with one whose anchors could not be written (a full disk), when they have been.
  */
 #include "base/fault.h"
 #include "base/str.h"
@@ -88,6 +89,16 @@ static void set_anchors(struct journal *j, uint64_t now_ns, const struct journal
 		}
 	}
 	j->anchors.retired_n = x->head->first_n + x->head->events - 1;
+	j->anchors_changed = true;
+}
+
+static int save_anchors(struct journal *j)
+{
+	int rc = j->anchors_changed ? anchors_save(&j->anchors, j->dir) : 0;
+
+	if (rc == 0)
+		j->anchors_changed = false;
+	return rc;
 }
 
 static int drop_oldest(struct journal *j)
@@ -122,7 +133,7 @@ static bool wants_seal(const struct journal *j, uint64_t now_ns)
 
 int journal_retire(struct journal *j, uint64_t now_ns, struct journal_retire *r)
 {
-	int rc = 0;
+	int rc = save_anchors(j);
 
 	/* left over from a retirement that was cut short */
 	while (rc == 0 && j->n_sealed > 0 &&
@@ -142,7 +153,7 @@ int journal_retire(struct journal *j, uint64_t now_ns, struct journal_retire *r)
 		r->bytes += h->bytes;
 		r->reason = why;
 		set_anchors(j, now_ns, r);
-		rc = anchors_save(&j->anchors, j->dir);
+		rc = save_anchors(j);
 		if (rc == 0)
 			rc = drop_oldest(j);
 	}

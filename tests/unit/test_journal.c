@@ -429,6 +429,35 @@ TEST(a_chain_whose_beginning_was_retired_is_checked_from_its_anchor)
 	remove_directory(path);
 }
 
+TEST(nothing_is_retired_before_its_anchors_are_on_disk)
+{
+	const struct journal_keep keep = { .max_bytes = 200U << 10,
+		.segment_bytes = JOURNAL_SEGMENT_MIN };
+	char *path = directory(), forgotten[ID_LEN + 1];
+	cleanup_free char *first = str_dupf("%s/000001.jsonl", path),
+			  *blocked = str_dupf("%s/anchors.json.new", path);
+	struct journal_retire r = { .alive = only_b, .forget = forget, .ctx = forgotten };
+	struct journal *j = open_in(path);
+
+	check_int(journal_keep_set(j, &small), 0);
+	fill(j, 1000);
+	check_int(journal_keep_set(j, &keep), 0);
+	check_int(mkdir(blocked, 0700), 0); /* they cannot be written, as on a full disk */
+	for (int i = 0; i < 3; i++) {
+		check(journal_retire(j, clock_wall_ns(), &r) < 0);
+		check_int(access(first, F_OK), 0);
+	}
+	check_int(rmdir(blocked), 0);
+	r = retire(j, &keep, forgotten);
+	check(access(first, F_OK) < 0);
+	journal_close(j);
+	j = open_in(path);
+	check(verify(j, a, NULL).anchored);
+	check_all(j);
+	journal_close(j);
+	remove_directory(path);
+}
+
 TEST(a_beginning_that_was_cut_off_without_an_anchor_is_found)
 {
 	char *path = directory();
