@@ -51,6 +51,12 @@ void keeper_move(struct keeper *k, enum keeper_state to)
 	k->state = to;
 }
 
+void keeper_stop(struct keeper *k)
+{
+	if (k->state != KEEPER_STOPPING)
+		keeper_move(k, KEEPER_STOPPING);
+}
+
 /* --- sending --- */
 
 void keeper_send_json(struct conn *c, enum frame_type type, uint16_t channel, json_t *object)

@@ -275,6 +275,9 @@ struct exec *keeper_find_exec(const struct keeper *k, uint16_t channel);
 /** keeper_move() - change the state; asserts that the transition exists. */
 void keeper_move(struct keeper *k, enum keeper_state to);
 
+/** keeper_stop() - move to KEEPER_STOPPING, unless it has been moved already: SIGTERM may come while it stops. */
+void keeper_stop(struct keeper *k);
+
 /** keeper_state_name() - "new", "ready", "running", "paused", "stopping". */
 const char *keeper_state_name(enum keeper_state state);
 

@@ -262,8 +262,8 @@ void keeper_read_signals(struct keeper *k)
 	struct signalfd_siginfo info;
 
 	while (read(k->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-		if (info.ssi_signo == SIGTERM && k->state != KEEPER_STOPPING)
-			keeper_move(k, KEEPER_STOPPING);
+		if (info.ssi_signo == SIGTERM)
+			keeper_stop(k);
 	}
 	/* its tracees die with it: before their ends are taken for their own */
 	if (capture_died(&k->capture))

@@ -724,6 +724,6 @@ void keeper_verb_suspend(struct keeper *k, struct conn *c, json_int_t id, const 
 		return;
 	}
 	keeper_save_output(k);
-	keeper_move(k, KEEPER_STOPPING);
+	keeper_stop(k);
 	keeper_reply(c, id, NULL);
 }

@@ -501,7 +501,7 @@ static void verb_stop(struct keeper *k, struct conn *c, json_int_t id, const jso
 	}
 	if (json_is_true(json_object_get(request, "save")))
 		keeper_save_output(k);
-	keeper_move(k, KEEPER_STOPPING);
+	keeper_stop(k);
 	keeper_event(k, "sandbox.stopped", NULL, NULL);
 	keeper_reply(c, id, NULL);
 }

@@ -145,6 +145,23 @@ test_kill_at_a_point_behind_others = make_case("live.process.made", INSIDE["live
 
 
 @require("root", "cgroup2")
+def test_a_keeper_that_is_told_to_end_meanwhile_suspends_all_the_same(tmp):
+    """It is ending anyway: it said that this could not be, and died of it before it had answered."""
+    def use(instance, story):
+        took = []
+        thread = threading.Thread(target=lambda: took.append(story.there_and_back()))
+        thread.start()
+        (pid,) = keeper(instance, story)
+        cay.wait_until(lambda: leaks.processes()[pid][1] == "T", 30, "it stands before it kills")
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)
+        thread.join(60)
+        equal((took, story.left()), ([True], "running"))
+        assert "Assertion" not in leaks.read(instance.log), leaks.read(instance.log)
+    told(tmp, use, CAY_FAULT="keeper.suspend.marked=hold")
+
+
+@require("root", "cgroup2")
 def test_a_suspension_that_the_catalogue_did_not_take_is_one_for_the_next_server(tmp):
     """Its object is the only copy of its processes, whatever the catalogue says; the keeper that was to get them back has none."""
     def use(instance, story):

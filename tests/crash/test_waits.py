@@ -3,6 +3,7 @@
 
 Who waits is made to wait by stopping the process that would answer."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -21,6 +22,9 @@ QUERY = "00070100000100000000000001610765" "78616d706c650000010001"  # a.example
 ASK = ("import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('8.8.8.8', 53)); "
        f"s.send(bytes.fromhex('{QUERY}')); s.recv(999)")
 ASK_WHEN_TOLD = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [10]); print('ready', flush=True); signal.sigwait([10]); {ASK}"
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+PTRACE_SEIZE, WALL = 0x4206, 0x40000000
 POLL = ("7 ", "271 ", "73 ")  # poll and ppoll of x86-64, ppoll of aarch64
 
 
@@ -69,3 +73,29 @@ def test_a_keeper_dies_before_its_gateway_is_reached(fresh):
         cay.wait_until(lambda: leaks.processes().get(keeper, (0, "Z"))[1] == "Z", 30, "the keeper does not end")
     fresh.wait_event("sandbox.failed", box)
     equal(fresh.wait(box, run)["status"], "lost")
+
+
+def is_pending(pid, signal_number):
+    line = next(line for line in leaks.read(f"/proc/{pid}/status").split("\n") if line.startswith("ShdPnd:"))
+    return bool(int(line.split()[1], 16) >> (signal_number - 1) & 1)
+
+
+@require("root", "cgroup2")
+def test_a_keeper_that_is_told_to_end_while_it_stops_its_sandbox_says_that_it_has(fresh):
+    """It is ending anyway: it said that this could not be, and died of it before it had answered. A debugger of the machine holds one of its processes up."""
+    box = fresh.post("/v1/sandboxes", {})["id"]
+    run = fresh.exec(box, "sleep", "1000")
+    keeper = leaks.keeper_of(box)
+    pid = fresh.wait_event("exec.started", box, lambda e: e["exec"] == run["id"])["data"]["pid"]
+    equal(LIBC.ptrace(PTRACE_SEIZE, pid, None, None), 0)
+    try:
+        asked = Asked(fresh, "POST", f"/v1/sandboxes/{box}/stop")
+        cay.wait_until(lambda: leaks.processes()[pid][1] == "Z", 30, "it is dead")
+        os.kill(keeper, signal.SIGTERM)
+        cay.wait_until(lambda: not is_pending(keeper, signal.SIGTERM), 30, "the keeper has taken it")
+    finally:
+        os.waitpid(pid, WALL)  # by which it is nobody's any more
+    equal(asked.answer()[0], 200)
+    equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "stopped")
+    equal(fresh.wait(box, run)["status"], "killed")
+    assert "Assertion" not in leaks.read(fresh.log), leaks.read(fresh.log)
