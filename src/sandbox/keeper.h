@@ -337,6 +337,9 @@ bool keeper_is_quiet(struct keeper *k, const struct conn *c);
 /** keeper_launching() - has a program been asked for that does not run yet? */
 bool keeper_launching(const struct keeper *k);
 
+/** keeper_kill_waiter() - who is about to become @e, which is in EXEC_STARTING, is killed; nobody when it has not been made yet. */
+void keeper_kill_waiter(const struct keeper *k, const struct exec *e);
+
 /** keeper_want_spare() - order a waiter unless there is one that nobody has asked for. */
 void keeper_want_spare(struct keeper *k);
 

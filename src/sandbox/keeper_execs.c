@@ -13,6 +13,7 @@
 #define FINISHED_MAX    256         /* execs */
 #define FINISHED_BYTES  (16U << 20) /* of their rings */
 #define KILL_TIMEOUT_MS 10000
+#define KILL_AGAIN_NS   (NS_PER_S / 10)
 
 struct exec *keeper_find_exec(const struct keeper *k, uint16_t channel)
 {
@@ -321,7 +322,7 @@ void keeper_exec_began(struct keeper *k, struct exec *e)
 /* What is being suspended has as much time left as when it was stopped. */
 bool keeper_deadline_counts(const struct keeper *k, const struct exec *e)
 {
-	return e->deadline_ns != 0 && e->state != EXEC_STARTING && !keeper_suspending(k);
+	return e->deadline_ns != 0 && !keeper_suspending(k);
 }
 
 void keeper_check_deadlines(struct keeper *k)
@@ -345,9 +346,12 @@ void keeper_check_deadlines(struct keeper *k)
 
 		if (!keeper_deadline_counts(k, e) || now < e->deadline_ns)
 			continue;
-		e->deadline_ns = 0;
-		if (e->state == EXEC_RUNNING)
+		/* whoever is to become it may not be there yet */
+		e->deadline_ns = e->state == EXEC_STARTING ? now + KILL_AGAIN_NS : 0;
+		if (e->state != EXEC_ENDED)
 			e->timed_out = true;
 		exec_kill(e, &k->box);
+		if (e->state == EXEC_STARTING)
+			keeper_kill_waiter(k, e);
 	}
 }

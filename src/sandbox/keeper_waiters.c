@@ -205,6 +205,16 @@ void keeper_execute(struct keeper *k, uint16_t channel)
 	}
 }
 
+void keeper_kill_waiter(const struct keeper *k, const struct exec *e)
+{
+	list_for_each (&k->waiters, pos, next) {
+		const struct waiter *w = list_entry(pos, struct waiter, node);
+
+		if (w->exec == e && w->pid > 0)
+			(void)kill(w->pid, SIGKILL);
+	}
+}
+
 static void forget_exec(struct waiter *w)
 {
 	memcpy(w->leaf, w->exec->leaf, sizeof(w->leaf)); /* nothing was ever in it but the waiter */

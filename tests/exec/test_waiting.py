@@ -135,6 +135,19 @@ def test_killed_before_the_request_another_becomes_the_program(tmp):
 
 
 @require("root", "cgroup2")
+def test_stopped_behind_the_request_it_has_its_deadline_all_the_same(tmp):
+    """A payload may stop it in that instant, too (kill -1): nobody waits longer than was said, and nothing stays that is about to start."""
+    instance = cay.Instance(tmp, env={"CAY_FAULT": "waiter.asked=hold"}).start()
+    try:
+        with instance.sandbox() as box:
+            run = instance.exec(box, "true", timeout_ms=500)
+            equal(instance.wait(box, run)["status"], "timeout")
+            instance.post(f"/v1/sandboxes/{box}/snapshots", {"name": "behind"})
+    finally:
+        instance.close()
+
+
+@require("root", "cgroup2")
 def test_whoever_kills_each_of_them_is_told(tmp):
     instance = cay.Instance(tmp, env={"CAY_FAULT": "waiter.asked"}).start()
     try:
