@@ -3,7 +3,8 @@
  * events/process_source.c - see the header.
  *
  * One table maps pids to what is known of them: a keeper (its children begin groups) or a member of a group. A group is one child of a keeper with all its
- * descendants; it is bound (to an exec or the init) or holds its events back. A group dies with its last process.
+ * descendants; it is bound (to an exec or the init) or holds its events back. A group dies with its last process. One that is not bound then may still be named by its keeper; nobody
+ * names helpers of the keeper (a dumper for each capture), so of those that have ended the oldest are forgotten.
  *
  * Processes that come from a template have a parent of their own, a child of the template, beside the keeper. It is there before anybody knows for which sandbox:
  * until it is claimed what is below it is of a follow without a sandbox.
@@ -21,13 +22,17 @@
 #define HELD_MAX    65536
 #define BATCH       256
 #define CMDLINE_MAX 1024
+#define ENDED_KEPT  64 /* groups of a follow that have ended unnamed, however long ago */
+#define ENDED_NS    (60 * NS_PER_S)
 #define TELL_NS \
 	(10 * NS_PER_S) /* so often losses are told to those that have no event of their own */
 
 struct follow {
 	struct list node;
 	struct map_node by_sandbox;
-	struct list procs;        /* all of it that is known */
+	struct list procs; /* all of it that is known */
+	struct list ended; /* groups that wait to be named, the one that ended first in front */
+	size_t n_ended;
 	char sandbox[ID_LEN + 1]; /* "" = a template, or a parent that nobody has claimed */
 	bool template;
 	uint64_t epoch;
@@ -44,6 +49,9 @@ struct group {
 	struct follow *follow;
 	bool bound;
 	pid_t root; /* the first of it */
+	pid_t last; /* the one that ended last, while it is in @follow's ended */
+	uint64_t ended_ns;
+	struct list ended;
 	char exec[ID_LEN +
 		  1]; /* "" = the sandbox's init, or what came with a fork and is of no exec that runs */
 	size_t members;
@@ -95,8 +103,34 @@ static struct proc *proc_find(struct process_source *ps, pid_t pid)
 	return NULL;
 }
 
+static struct group *group_new(struct follow *f, pid_t root)
+{
+	struct group *g = xnew(struct group);
+
+	g->follow = f;
+	g->root = root;
+	list_init(&g->ended);
+	return g;
+}
+
+/* It is named, moved or freed. */
+static void leave_ended(struct group *g)
+{
+	if (list_empty(&g->ended))
+		return;
+	list_remove(&g->ended);
+	g->follow->n_ended--;
+}
+
+static void join_ended(struct group *g)
+{
+	list_append(&g->follow->ended, &g->ended);
+	g->follow->n_ended++;
+}
+
 static void group_free(struct group *g)
 {
+	leave_ended(g);
 	for (size_t i = 0; i < g->n_held; i++)
 		free(g->held[i].argv);
 	free(g->held);
@@ -144,6 +178,7 @@ static struct follow *follow_new(struct process_source *ps, const char *sandbox)
 	f->epoch = 1;
 	f->lost_before = ps->lost;
 	list_init(&f->procs);
+	list_init(&f->ended);
 	list_append(&ps->follows, &f->node);
 	if (sandbox[0] != '\0')
 		map_add(&ps->by_sandbox, &f->by_sandbox, f->sandbox);
@@ -289,13 +324,29 @@ static void on_fork(struct process_source *ps, const struct proc_event_note *not
 		return;
 	}
 	g = parent->group;
-	if (g == NULL) {
-		g = xnew(struct group);
-		g->follow = parent->follow;
-		g->root = note->pid;
-	}
+	if (g == NULL)
+		g = group_new(parent->follow, note->pid);
 	(void)proc_add(ps, note->pid, g, g->follow);
 	handle(ps, g, note);
+}
+
+/* An unbound group's last process has ended, and may still be named by its keeper: the entry is kept for a while. */
+static void group_has_ended(
+	struct process_source *ps, struct group *g, const struct proc_event_note *note)
+{
+	struct follow *f = g->follow;
+
+	g->last = note->pid;
+	g->ended_ns = note->monotonic_ns;
+	leave_ended(g);
+	join_ended(g);
+	while (f->n_ended > ENDED_KEPT) {
+		g = list_entry(f->ended.next, struct group, ended);
+		if (g->ended_ns + ENDED_NS > note->monotonic_ns)
+			break;
+		leave_ended(g); /* a child of it may have been told of since */
+		proc_remove(ps, g->last);
+	}
 }
 
 static void on_note(struct process_source *ps, const struct proc_event_note *note)
@@ -317,9 +368,12 @@ static void on_note(struct process_source *ps, const struct proc_event_note *not
 		return;
 	}
 	handle(ps, p->group, note);
-	/* an unbound group's last process may still be named by its keeper: keep the entry until then */
-	if (note->kind == PROC_EVENT_KIND_EXIT && (p->group->bound || p->group->members > 1))
+	if (note->kind != PROC_EVENT_KIND_EXIT)
+		return;
+	if (p->group->bound || p->group->members > 1)
 		proc_remove(ps, note->pid);
+	else
+		group_has_ended(ps, p->group, note);
 }
 
 void process_source_drain(struct process_source *ps)
@@ -372,6 +426,16 @@ void process_source_template(struct process_source *ps, pid_t template, bool run
 	p->follow->template = true;
 }
 
+static void group_move(struct group *g, struct follow *f)
+{
+	bool ended = !list_empty(&g->ended);
+
+	leave_ended(g);
+	g->follow = f;
+	if (ended)
+		join_ended(g);
+}
+
 void process_source_claim(struct process_source *ps, const char *sandbox, pid_t parent)
 {
 	struct follow *f = follow_find(ps, sandbox), *from;
@@ -390,7 +454,7 @@ void process_source_claim(struct process_source *ps, const char *sandbox, pid_t 
 		p = list_entry(from->procs.next, struct proc, of_follow);
 		p->follow = f;
 		if (p->group != NULL)
-			p->group->follow = f;
+			group_move(p->group, f);
 		list_remove(&p->of_follow);
 		list_append(&f->procs, &p->of_follow);
 	}
@@ -411,6 +475,7 @@ static void group_bind(struct process_source *ps, struct proc *p, const char *ex
 	struct group *g = p->group;
 	bool over;
 
+	leave_ended(g);
 	g->bound = true;
 	(void)!str_copy(g->exec, sizeof(g->exec), exec != NULL ? exec : "");
 	over = g->n_held > 0 && g->members == 1 &&
@@ -437,10 +502,8 @@ void process_source_bind(
 		return;
 	f->started = true;
 	if (p == NULL || p->group == NULL || p->group->follow != f) {
-		g = xnew(struct
-			group); /* its fork was lost, or it was there before us: follow what comes */
-		g->follow = f;
-		g->root = pid;
+		/* its fork was lost, or it was there before us: follow what comes */
+		g = group_new(f, pid);
 		p = proc_add(ps, pid, g, f);
 	}
 	if (!p->group->bound)
