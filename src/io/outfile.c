@@ -82,12 +82,27 @@ static int write_at(int fd, const void *bytes, size_t n, uint64_t place)
 	return 0;
 }
 
+static bool goes_on(const struct outfile *f, uint64_t offset, bool err)
+{
+	return f->n_runs > 0 && f->err == err && offset == f->end;
+}
+
+uint64_t outfile_used(const struct outfile *f)
+{
+	return f->size + (f->n_runs > 0 ? f->n_runs - 1 : 0) * RUN_SIZE;
+}
+
+uint64_t outfile_cost(const struct outfile *f, uint64_t offset, bool err)
+{
+	return f->n_runs == 0 || goes_on(f, offset, err) ? 0 : RUN_SIZE;
+}
+
 static int add_run(struct outfile *f, uint64_t offset, bool err)
 {
 	uint64_t run[2] = { htole64(offset), htole64(f->size << 1 | err) };
 	int rc;
 
-	if (f->n_runs > 0 && f->err == err && offset == f->end)
+	if (goes_on(f, offset, err))
 		return 0;
 	rc = write_at(f->runs, run, sizeof(run), f->n_runs * RUN_SIZE);
 	if (rc < 0)

@@ -60,6 +60,12 @@ int outfile_open(struct outfile *f, int dirfd, const char *name) attr_must_use;
 int outfile_add(
 	struct outfile *f, uint64_t offset, bool err, const void *bytes, size_t n) attr_must_use;
 
+/** outfile_used() - bytes of both files; of the runs all but the first count. */
+uint64_t outfile_used(const struct outfile *f);
+
+/** outfile_cost() - so many more the runs will take for bytes at @offset. */
+uint64_t outfile_cost(const struct outfile *f, uint64_t offset, bool err);
+
 /**
  * outfile_cut() - forget what is at @offset and behind it, of a file that outfile_append() has opened: what was written is taken back.
  *

@@ -40,7 +40,7 @@ int spill_resume(struct spill *s, const struct box *box, const char *exec, uint6
 	*s = (struct spill)SPILL_INIT;
 	s->max = max;
 	rc = dir < 0 ? dir : outfile_append(&s->file, dir, exec);
-	s->charged = s->file.size;
+	s->charged = outfile_used(&s->file);
 	return rc;
 }
 
@@ -48,7 +48,7 @@ int spill_rewind(struct spill *s, uint64_t end)
 {
 	int rc = spill_is_open(s) ? outfile_cut(&s->file, end) : 0;
 
-	s->charged = s->file.size;
+	s->charged = outfile_used(&s->file);
 	if (rc < 0)
 		spill_close(s);
 	return rc;
@@ -59,10 +59,10 @@ void spill_close(struct spill *s)
 	outfile_close(&s->file);
 }
 
-/* Have the next @n bytes been counted? */
-static int charge(struct spill *s, struct box *box, size_t n)
+/* Have the next @n bytes, runs included, been counted? */
+static int charge(struct spill *s, struct box *box, uint64_t n)
 {
-	uint64_t want = s->file.size + n, step;
+	uint64_t want = outfile_used(&s->file) + n, step;
 	int rc;
 
 	if (want <= s->charged)
@@ -79,17 +79,19 @@ static int charge(struct spill *s, struct box *box, size_t n)
 void spill_add(struct spill *s, struct box *box, uint64_t offset, enum ring_stream stream,
 	const void *bytes, size_t n)
 {
-	uint64_t left;
+	uint64_t used, left, cost;
 
 	if (!spill_is_open(s) || s->stopped != 0)
 		return;
-	left = s->max - s->file.size;
+	used = outfile_used(&s->file);
+	cost = outfile_cost(&s->file, offset, stream == RING_STDERR);
+	left = s->max > used + cost ? s->max - used - cost : 0;
 	if (n > left) {
 		n = (size_t)left;
 		s->stopped = -EFBIG;
 	}
 	if (n > 0) {
-		int rc = charge(s, box, n);
+		int rc = charge(s, box, cost + n);
 
 		if (rc == 0)
 			rc = outfile_add(&s->file, offset, stream == RING_STDERR, bytes, n);

@@ -2,7 +2,7 @@
 /**
  * DOC: sandbox/spill.h - an exec's output on disk, in STATE/exec/<sandbox>/<exec> (io/outfile.h), owned by cayd.
  *
- * Two uses: an exec that asked for it has all its output written there as it comes, up to a number of bytes; and when a sandbox is stopped what the rings still hold is
+ * Two uses: an exec that asked for it has all its output written there as it comes, up to a number of bytes (the runs but the first count as what they take); and when a sandbox is stopped what the rings still hold is
  * added. What is written while it runs is taken off the sandbox's disk limit in steps of SPILL_STEP (box_charge()). A full disk or a reached limit ends the
  * writing, never the exec: its newest output is in the ring as ever, and readers are told of the gap.
  */
@@ -18,7 +18,7 @@
 /** struct spill - SPILL_INIT before anything else. */
 struct spill {
 	struct outfile file;
-	uint64_t max;     /* bytes to write at most */
+	uint64_t max;     /* bytes to write at most, runs included */
 	uint64_t charged; /* of them counted against the disk limit */
 	int stopped; /* -errno that ended the writing; %-EFBIG: @max is reached; 0 = it goes on */
 };

@@ -94,6 +94,23 @@ def test_beyond_its_size_the_middle_is_a_gap(instance):
         equal((hit["data"]["limit"], hit["data"]["detail"]["kept_bytes"]), ("output", 100_000))
 
 
+def test_changes_of_stream_count_too(instance):
+    """Each of them takes room on disk, too: a byte here and a byte there are seventeen times as much."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "sh", "-c", "while read go; do printf o; read go; printf e >&2; done", stdin=True, spill_bytes=4096)
+        stream = instance.attach(box, run)
+        for _ in range(150):
+            for kind in (cay.STDOUT, cay.STDERR):
+                stream.send(cay.STDIN, b"go\n")
+                stream.until(kind)
+        stream.close()
+        files = [os.path.join(instance.state, "exec", box, f"{run['id']}.{part}") for part in ("bytes", "runs")]
+        kept, runs = map(os.path.getsize, files)
+        equal((kept, runs), (241, 241 * 16))  # the first run is for nothing
+        hit = instance.wait_event("limit.hit", box, lambda e: e["exec"] == run["id"])
+        equal((hit["data"]["limit"], hit["data"]["detail"]["kept_bytes"]), ("output", kept))
+
+
 def test_without_asking_the_ring_is_kept_at_the_end(instance):
     want = numbers(1, COUNT)
     with instance.sandbox() as box:
