@@ -526,10 +526,12 @@ int journal_flush(struct journal *j)
 {
 	int rc = 0;
 
+	/* behind all that waits: what is told as soon as there is room for it would fill that room again and again */
 	do {
-		tell_losses(j);
 		rc = j->pending.n > 0 ? write_pending(j) : 0;
-	} while (rc == 0 && j->n_losses > 0);
+		if (rc == 0)
+			tell_losses(j);
+	} while (rc == 0 && j->pending.n > 0);
 	if (rc == 0)
 		j->written_n = journal_last(j);
 	return rc;
