@@ -354,8 +354,7 @@ static int peek_pipe(struct dump *d, struct subject *s)
 	bool small;
 
 	s->out.a = capacity > 0 ? (uint64_t)capacity : 0;
-	if (s->out.kind == DESCRIPTION_PIPE_WRITE || ioctl(s->copy, FIONREAD, &waiting) < 0 ||
-		waiting == 0)
+	if (ioctl(s->copy, FIONREAD, &waiting) < 0 || waiting == 0)
 		return 0;
 	if (pipe2(copy, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
@@ -413,6 +412,20 @@ static int add_fifo(struct dump *d, struct subject *s, struct err *err)
 	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
 }
 
+/* Whoever reads it as well has said what waits. */
+static bool has_reader(struct dump *d, const struct subject *s)
+{
+	size_t at = dump_known_from(d, s->st.st_dev, s->st.st_ino);
+	const struct dump_known *k;
+
+	while ((k = next_of_file(d, s, &at)) != NULL) {
+		if (dump_description(d, k->index)->kind == DESCRIPTION_PIPE_READ)
+			return true;
+	}
+	return false;
+}
+
+/* a: capacity, b: inode, c: see dump_pipes.c. The keeper's: a: its slot, b: another description has the keeper's end */
 static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 {
 	int rc;
@@ -424,12 +437,17 @@ static int add_pipe(struct dump *d, struct subject *s, struct err *err)
 			d->order->slots[i].inode == s->st.st_ino) {
 			s->out.kind = DESCRIPTION_SLOT;
 			s->out.a = i;
+			s->out.b = seen(d, s);
 			return 0;
 		}
 	}
-	s->out.kind = (s->out.flags & O_ACCMODE) == O_RDONLY ? DESCRIPTION_PIPE_READ
-							     : DESCRIPTION_PIPE_WRITE;
-	s->out.b = s->st.st_ino; /* pairs are made in dump_files_end() */
+	s->out.kind = (s->out.flags & O_ACCMODE) == O_WRONLY ? DESCRIPTION_PIPE_WRITE
+							     : DESCRIPTION_PIPE_READ;
+	s->out.b = s->st.st_ino;
+	if (s->out.kind == DESCRIPTION_PIPE_WRITE || has_reader(d, s)) {
+		s->out.a = (uint64_t)fcntl(s->copy, F_GETPIPE_SZ);
+		return 0;
+	}
 	rc = peek_pipe(d, s);
 	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
 }
@@ -912,9 +930,9 @@ int dump_files_end(struct dump *d, struct err *err)
 {
 	int rc = dump_queues(d, err);
 
-	if (rc == 0)
-		rc = dump_pipes_end(d, err);
-	if (rc == 0)
-		rc = dump_watches_end(d, err);
+	if (rc < 0)
+		return rc;
+	dump_pipes_end(d);
+	rc = dump_watches_end(d, err);
 	return rc == 0 ? dump_sockets_end(d, err) : rc;
 }

@@ -75,8 +75,8 @@ int dump_groups(struct dump *d, struct subject *s, struct err *err) attr_must_us
 /** dump_watches() - what the epoll set @s waits for, as its process names it. 0 or an error. */
 int dump_watches(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
-/** dump_pipes_end() - after all descriptions: pair the ends of pipes. 0 or an error. */
-int dump_pipes_end(struct dump *d, struct err *err) attr_must_use;
+/** dump_pipes_end() - after all descriptions: pair the ends of pipes, and say which others are of the same pipe. */
+void dump_pipes_end(struct dump *d);
 
 /** dump_watches_end() - after all descriptions: find what was watched by a number that is another's now, or nobody's. 0 or an error. */
 int dump_watches_end(struct dump *d, struct err *err) attr_must_use;

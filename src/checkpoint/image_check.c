@@ -346,6 +346,22 @@ static const char *check_unlinked(
 		       : "a file without a name is another's";
 }
 
+/* One of several of the same pipe comes behind the one that makes it, and is no end of it. */
+static const char *check_pipe(
+	const struct tables *t, const struct image_description *d, uint32_t i, uint32_t other)
+{
+	const struct image_description *first;
+
+	if (d->c == 0)
+		return check_pair(t, d, i, other);
+	first = d->c <= i ? description_at(t, d->c - 1) : NULL;
+	return first != NULL && d->peer == IMAGE_NONE &&
+			       (first->kind == DESCRIPTION_PIPE_READ ||
+				       first->kind == DESCRIPTION_PIPE_WRITE)
+		       ? NULL
+		       : "an end of a pipe is another's";
+}
+
 static bool is_terminal(const struct tables *t, uint64_t i)
 {
 	return i < t->rows[TABLE_TERMINALS];
@@ -366,9 +382,9 @@ static const char *check_by_kind(struct tables *t, const struct image_descriptio
 	case DESCRIPTION_SLOT:
 		return if_not(d->a < t->plan->n_slots, "the keeper has no such end");
 	case DESCRIPTION_PIPE_READ:
-		return check_pair(t, d, i, DESCRIPTION_PIPE_WRITE);
+		return check_pipe(t, d, i, DESCRIPTION_PIPE_WRITE);
 	case DESCRIPTION_PIPE_WRITE:
-		return check_pair(t, d, i, DESCRIPTION_PIPE_READ);
+		return check_pipe(t, d, i, DESCRIPTION_PIPE_READ);
 	case DESCRIPTION_CONNECTION:
 		return check_pair(t, d, i, DESCRIPTION_CONNECTION);
 	case DESCRIPTION_TIMERFD:

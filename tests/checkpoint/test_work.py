@@ -72,6 +72,37 @@ def test_sqlite_with_readers_and_a_writer(instance):
         instance.remove(fork)
 
 
+# A script that comes through a pipe (/dev/fd/63), one that goes into one, and a log that is standard error by its name, as nginx has it.
+SHELL = """
+exec 7> >(while read -r line; do echo "$line" >> /var/tmp/copied; done) 8>/dev/stderr
+exec bash <(echo 'echo ready; while read -r line; do echo $line >&7; echo $line >&8; echo $line; done'; exec tail -f /dev/null)
+"""
+
+
+@require(*NEEDS)
+def test_pipes_that_a_shell_gives_by_their_names(instance):
+    def goes_on(one, words):
+        equal(ask(instance, one, run, words[-1], f"{words[-1]}\n".encode() * 2), f"{words[-1]}\n" * 2)
+        instance.ok(one, f"until [ $(wc -l < /var/tmp/copied) = {len(words)} ]; do sleep 0.1; done")
+        equal(instance.ok(one, "cat /var/tmp/copied").split(), words)
+
+    with instance.sandbox() as box:
+        put(instance, box, "/var/tmp/pipes.sh", SHELL)
+        run = start(instance, box, "/bin/bash", "/var/tmp/pipes.sh")
+        goes_on(box, ["one"])
+        name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+        fork = fork_live(instance, box)[0]
+        goes_on(fork, ["one", "fork"])
+        goes_on(box, ["one", "two"])
+        there_and_back(instance, box)
+        goes_on(box, ["one", "two", "three"])
+        instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+        goes_on(box, ["one", "rewound"])
+        goes_on(fork, ["one", "fork", "again"])
+        instance.remove(fork)
+        instance.call("DELETE", f"/v1/snapshots/{name}")
+
+
 def ends_well(instance, box, run, check, want):
     """In a fork, and in the source, which is suspended meanwhile."""
     fork = fork_live(instance, box)[0]

@@ -32,6 +32,7 @@ enum {
 	A_MEMORY,
 	A_MEMORY_AGAIN,
 	A_SPARSE,
+	A_WRITER_AGAIN,
 	DESCRIPTIONS
 };
 
@@ -101,6 +102,7 @@ static void add_descriptions(struct image_writer *w)
 	ADD(A_MEMORY, "shared", DESCRIPTION_MEMORY);
 	ADD(A_MEMORY_AGAIN, "/memfd:shared", DESCRIPTION_UNLINKED, .a = 1 + A_MEMORY);
 	ADD(A_SPARSE, "sparse", DESCRIPTION_MEMORY, .b = WINDOW_STASH, .c = 12288, .data = runs);
+	ADD(A_WRITER_AGAIN, NULL, DESCRIPTION_PIPE_WRITE, .c = 1 + A_READER);
 #undef ADD
 }
 
@@ -360,6 +362,9 @@ static const struct spoilt images[] = {
 	DESCRIBED(A_READER, peer, A_READER, "an other end is not there"),
 	DESCRIBED(A_READER, peer, A_FILE, "an other end is another's"),
 	DESCRIBED(A_READER, peer, IMAGE_NONE, "an other end is another's"),
+	DESCRIBED(A_WRITER, c, 1 + A_READER, "an end of a pipe is another's"),
+	DESCRIBED(A_WRITER_AGAIN, c, 2 + A_WRITER_AGAIN, "an end of a pipe is another's"),
+	DESCRIBED(A_WRITER_AGAIN, c, 1 + A_SLOT, "an end of a pipe is another's"),
 	DESCRIBED(A_LISTENER, path.length, 1, "a description has no name"),
 	DESCRIBED(A_REMOVED, path.length, 0, "a description has no name"),
 	DESCRIBED(A_MEMORY_AGAIN, path.length, FAR, "a description has no name"),

@@ -239,9 +239,24 @@ static void size_pipe(int fd, description *d, const char *step)
 	(void)fork_must(rc, step);
 }
 
-/* a: capacity */
+/* The keeper's end, or one more of its pipe. a, b: see dump_files.c */
+static int open_slot(description *d)
+{
+	int slot = fork.slots[d->a];
+	long flags = fork_must(CALL2(__NR_fcntl, slot, F_GETFL), "look at the keeper's end");
+
+	if (d->b != 0 || ((uint64_t)flags & O_ACCESS) != (d->flags & O_ACCESS))
+		return open_again(slot, d);
+	return (int)fork_must(CALL3(__NR_fcntl, slot, 1030, 0), "take the keeper's end");
+}
+
+/* a: capacity, c: 1 + the description that has made it, 0 = it is this one, with the other end */
 static void make_pipe(description *d, int ret[2])
 {
+	if (d->c != 0) {
+		ret[0] = open_again(opener_kept((uint32_t)d->c - 1), d);
+		return;
+	}
 	(void)fork_must(CALL2(__NR_pipe2, ret, BARE_CLOEXEC), "make a pipe");
 	if (d->a != 0)
 		size_pipe(ret[1], d, "size a pipe");
@@ -252,6 +267,14 @@ static void make_pipe(description *d, int ret[2])
 
 		ret[0] = ret[1];
 		ret[1] = other;
+	}
+	if ((d->flags & O_ACCESS) == O_READ_WRITE) {
+		int both = open_again(ret[0], d);
+
+		(void)CALL1(__NR_close, ret[0]);
+		(void)CALL1(__NR_close, ret[1]);
+		ret[0] = both;
+		ret[1] = -1;
 	}
 }
 
@@ -318,19 +341,12 @@ static void make(description *d, description *peer, int ret[2])
 		ret[0] = open_file(d);
 		break;
 	case DESCRIPTION_SLOT:
-		ret[0] = (int)fork_must(
-			CALL3(__NR_fcntl, fork.slots[d->a], 1030, 0), "take the keeper's end");
+		ret[0] = open_slot(d);
 		give(ret[0], d);
 		break;
 	case DESCRIPTION_PIPE_READ:
 	case DESCRIPTION_PIPE_WRITE:
-		make_pipe(d->data.length > 0 || peer == NULL ? d : peer, ret);
-		if (d->data.length == 0 && peer != NULL) {
-			int other = ret[0];
-
-			ret[0] = ret[1];
-			ret[1] = other;
-		}
+		make_pipe(d, ret);
 		break;
 	case DESCRIPTION_EVENTFD:
 		ret[0] = (int)fork_must(
