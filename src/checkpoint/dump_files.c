@@ -157,6 +157,22 @@ static int add_content(struct dump *d, struct subject *s)
 	return rc;
 }
 
+typedef int subject_read(struct dump *d, struct subject *s);
+
+/* Through a description of our own: that of the sandbox may be one to write. */
+static int read_by_own(struct dump *d, struct subject *s, int flags, subject_read *what)
+{
+	int theirs = s->copy, rc;
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", theirs);
+	s->copy = open(path, O_RDONLY | O_CLOEXEC | flags);
+	rc = s->copy < 0 ? -errno : what(d, s);
+	fd_close(&s->copy);
+	s->copy = theirs;
+	return rc;
+}
+
 /* 1 + the description that was seen first of the same file without a name, which has the content; 0 = it is this one. */
 static uint64_t first_of_nameless(struct dump *d, const struct subject *s)
 {
@@ -186,9 +202,9 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 		return subject_refuse(s, err, "a deleted file that has another name");
 	if (s->out.a != 0)
 		return 0;
-	if ((s->out.flags & O_ACCMODE) == O_WRONLY)
-		return subject_refuse(s, err, "a deleted file that cannot be read");
-	rc = s->st.st_size > CONTENT_MAX ? -EFBIG : add_content(d, s);
+	rc = s->st.st_size > CONTENT_MAX              ? -EFBIG
+	     : (s->out.flags & O_ACCMODE) == O_WRONLY ? read_by_own(d, s, 0, add_content)
+						      : add_content(d, s);
 	return rc < 0 ? subject_refuse(s, err,
 				rc == -EFBIG ? "a deleted file that is too large"
 					     : "a deleted file that cannot be read")
@@ -392,8 +408,7 @@ static bool seen(const struct dump *d, const struct subject *s)
 static int add_fifo(struct dump *d, struct subject *s, struct err *err)
 {
 	struct pollfd hangup = { .fd = s->copy };
-	int own = s->copy, rc;
-	char path[32];
+	int rc;
 
 	if (deleted(s))
 		return subject_refuse(s, err, "a deleted named pipe");
@@ -404,11 +419,7 @@ static int add_fifo(struct dump *d, struct subject *s, struct err *err)
 		s->out.a = (uint64_t)fcntl(s->copy, F_GETPIPE_SZ);
 		return 0;
 	}
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", own);
-	s->copy = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	rc = s->copy < 0 ? -errno : peek_pipe(d, s);
-	fd_close(&s->copy);
-	s->copy = own;
+	rc = read_by_own(d, s, O_NONBLOCK, peek_pipe);
 	return rc < 0 ? refuse_pipe(s, rc, err) : 0;
 }
 

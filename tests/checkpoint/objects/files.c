@@ -7,7 +7,7 @@
 int main(void)
 {
 	int file = open("/tmp/file", O_RDWR | O_CREAT | O_TRUNC, 0644), twin, append, gone, memory,
-	    null, plain, nameless;
+	    null, plain, nameless, log;
 	int go[2], back[2], sparse = open("/tmp/high", O_RDONLY | O_CREAT, 0600);
 	int statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC), same_statm, tasks, parents;
 	char text[32] = { 0 }, path[64];
@@ -23,6 +23,9 @@ int main(void)
 	/* as tempfile of Python does */
 	plain = open("/tmp/plain", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 	MUST(write(plain, "plain", 5) == 5 && unlink("/tmp/plain") == 0);
+	/* as a command's output that goes into a file */
+	log = open("/tmp/log", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+	MUST(write(log, "a line", 6) == 6 && unlink("/tmp/log") == 0);
 	nameless = open("/tmp", O_RDWR | O_TMPFILE | O_EXCL, 0600);
 	if (nameless < 0 && errno == EOPNOTSUPP) /* an overlay, before Linux 6.3 */
 		nameless = open("/dev/shm", O_RDWR | O_TMPFILE | O_EXCL, 0600);
@@ -65,6 +68,11 @@ int main(void)
 	MUST(pread(plain, text, 5, 0) == 5 && memcmp(text, "plain", 5) == 0);
 	MUST(pread(nameless, text, 8, 0) == 8 && memcmp(text, "nameless", 8) == 0);
 	MUST(write(nameless, "!", 1) == 1 && fstat(nameless, &st) == 0 && st.st_size == 9);
+	MUST((fcntl(log, F_GETFL) & (O_APPEND | O_ACCMODE)) == (O_APPEND | O_WRONLY));
+	MUST(lseek(log, 0, SEEK_CUR) == 6 && write(log, ", more", 6) == 6);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", log);
+	MUST((log = open(path, O_RDONLY)) >= 0 && read(log, text, sizeof(text)) == 12);
+	MUST(memcmp(text, "a line, more", 12) == 0 && fstat(log, &st) == 0 && st.st_nlink == 0);
 	MUST(pread(memory, text, 9, 0) == 9 && memcmp(text, "in memory", 9) == 0);
 	MUST(lseek(memory, 0, SEEK_CUR) == 9 && fcntl(memory, F_GET_SEALS) == F_SEAL_GROW);
 	MUST(fstat(null, &st) == 0 && S_ISCHR(st.st_mode) && write(null, "x", 1) == 1);
