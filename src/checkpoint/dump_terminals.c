@@ -182,32 +182,35 @@ static int take_input(struct dump *d, struct dump_terminal *t, int slave)
 }
 
 /* As the master gets it, not as it was written. */
-static int put_output(int slave, const struct image_termios *modes, const struct buf *bytes)
+static int put_output(const struct dump_terminal *t, int slave, const struct buf *bytes)
 {
-	struct image_termios plain = *modes;
-	size_t done = 0;
+	struct image_termios plain = t->out.modes;
+	int rc;
 
 	plain.output = 0;
 	plain.input = 0;
 	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)&plain);
-	while (done < bytes->n) {
-		ssize_t n = write(slave, bytes->p + done, bytes->n - done);
-
-		if (n <= 0)
-			break;
-		done += (size_t)n;
-	}
-	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)modes);
-	return done == bytes->n ? 0 : -EIO;
+	rc = (int)terminal_print(call, t->master, slave, bytes->p, bytes->n);
+	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)&t->out.modes);
+	return rc;
 }
 
+/* With room, and yet not writable. */
+static void look_whether_stopped(struct dump_terminal *t, int slave)
+{
+	if ((wait_for(slave, POLLOUT) & POLLOUT) == 0 && (t->out.modes.input & TERMINAL_IXON) != 0)
+		t->out.flags |= TERMINAL_STOPPED;
+}
+
+/* A master that is not read may leave no room; and what is put back lets a terminal go on that was stopped. */
 static int take_output(struct dump *d, struct dump_terminal *t, int slave)
 {
 	cleanup_buf struct buf bytes = BUF_INIT(OUTPUT_MAX);
 	int rc = take(t->master, &bytes), back = 0;
 
+	look_whether_stopped(t, slave);
 	if (bytes.n > 0)
-		back = put_output(slave, &t->out.modes, &bytes);
+		back = put_output(t, slave, &bytes);
 	t->out.output = image_add_bytes(&d->image, buf_cstr(&bytes), bytes.n);
 	return rc < 0 ? rc : back;
 }
@@ -235,9 +238,8 @@ static int look_inside(struct dump *d, struct dump_terminal *t)
 	rc = 0;
 	if (t->out.slot == IMAGE_NONE && waiting(t->master) > 0)
 		rc = take_output(d, t, slave);
-	/* with room, and yet not writable */
-	if ((wait_for(slave, POLLOUT) & POLLOUT) == 0 && (t->out.modes.input & TERMINAL_IXON) != 0)
-		t->out.flags |= TERMINAL_STOPPED;
+	else
+		look_whether_stopped(t, slave);
 	if (rc == 0)
 		rc = take_input(d, t, slave);
 	stop_again(t);

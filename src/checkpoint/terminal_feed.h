@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * DOC: checkpoint/terminal_feed.h - putting bytes into the input of a terminal as if they had been typed, past its echo, its signals and its editing.
+ * DOC: checkpoint/terminal_feed.h - putting bytes into the input of a terminal as if they had been typed, past its echo, its signals and its editing; and into its output.
  *
  * For two programs, one of them without libc: the dumper puts back what it had to take out to look at it, the restorer puts in what the image holds.
  * A line stays a line, the beginning of one can still be edited, an end of file stays one.
@@ -18,6 +18,8 @@
 #define TERMINAL_FEED_MAX    3500U /* less than what the kernel holds, 4096 */
 #define TERMINAL_WAIT_MS     5000
 #define TERMINAL_WAIT_ROUNDS 1000000U
+#define TERMINAL_PIECE       256U  /* of output: the least that the kernel sets aside for some */
+#define TERMINAL_HELD        4095U /* what it holds for one who reads; the rest lies before that */
 
 #define TERMINAL_GET_MODES _IOR('T', 0x2A, struct image_termios) /* TCGETS2 */
 #define TERMINAL_SET_MODES _IOW('T', 0x2B, struct image_termios) /* TCSETS2 */
@@ -26,6 +28,7 @@
 enum {
 	TERMINAL_POLLIN = 1,
 	TERMINAL_POLLPRI = 2,
+	TERMINAL_POLLOUT = 4,
 	TERMINAL_IXON = 02000,
 	TERMINAL_ICANON = 02,
 	TERMINAL_IEXTEN = 0100000,
@@ -141,6 +144,48 @@ static inline long terminal_feed(terminal_call *call, int master, int slave,
 	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)&still);
 	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)m);
 	return rc;
+}
+
+/** terminal_has_all() - has the kernel handed on to @master as much as it holds for one who reads? */
+static inline bool terminal_has_all(terminal_call *call, int master)
+{
+	int n = 0;
+
+	return call(__NR_ioctl, master, FIONREAD, (long)&n) < 0 || n >= (int)TERMINAL_HELD;
+}
+
+/**
+ * terminal_print() - put @n @bytes into the output of the terminal of @master and @slave, a description that does not wait, with modes that change nothing of it.
+ *
+ * What fitted in fits in again: the kernel takes small pieces while there is room, and behind them one of any size. It hands on to the master by itself, later; that there is room
+ * again nobody is told. Return: 0 or -errno.
+ */
+static inline long terminal_print(
+	terminal_call *call, int master, int slave, const char *bytes, uint64_t n)
+{
+	struct {
+		int fd;
+		short events, revents;
+	} p = { .fd = slave, .events = TERMINAL_POLLOUT };
+	unsigned int waited_ms = 0;
+
+	while (n > 0) {
+		bool room = call(__NR_poll, (long)&p, 1, 0) == 1;
+		uint64_t piece = room && n > TERMINAL_PIECE ? TERMINAL_PIECE : n;
+		long rc = -11; /* EAGAIN */
+
+		if (room || terminal_has_all(call, master))
+			rc = call(__NR_write, slave, (long)bytes, (long)piece);
+		if (rc > 0) {
+			bytes += rc;
+			n -= (uint64_t)rc;
+		} else if (rc != -11 || waited_ms++ == TERMINAL_WAIT_MS) {
+			return rc < 0 ? rc : -5; /* EIO */
+		} else {
+			(void)call(__NR_poll, (long)&p, 1, 1);
+		}
+	}
+	return 0;
 }
 
 #endif

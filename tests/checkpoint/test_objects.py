@@ -547,6 +547,20 @@ def test_object_threads(instance):
 
 
 @require("root", "cgroup2")
+def test_object_screens(instance):
+    both_go_on(instance, "screens")
+
+
+@require("root", "cgroup2")
+def test_full_screens_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "screens")
+        for _ in range(2):
+            there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "cgroup2")
 def test_object_terminals(instance):
     both_go_on(instance, "terminals")
 

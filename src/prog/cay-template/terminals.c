@@ -105,23 +105,21 @@ static void set_owner(terminal *t)
 	(void)CALL2(__NR_chmod, path, t->mode);
 }
 
-static void put_output(int slave, terminal *t)
+static void put_output(int master, int slave, terminal *t)
 {
 	struct image_termios plain = t->modes;
-	uint64_t done = 0;
 
 	plain.output = 0;
 	(void)control(slave, TERMINAL_SET_MODES, &plain, "set a terminal's modes");
-	while (done < t->output.length)
-		done += (uint64_t)fork_must(CALL3(__NR_write, slave, image_bytes(t->output) + done,
-						    t->output.length - done),
-			"fill a terminal");
+	(void)fork_must(
+		terminal_print(call, master, slave, image_bytes(t->output), t->output.length),
+		"fill a terminal");
 }
 
 static void fill(int master, int slave, terminal *t)
 {
 	if (t->output.length > 0)
-		put_output(slave, t);
+		put_output(master, slave, t);
 	(void)control(slave, TERMINAL_SET_MODES, &t->modes, "set a terminal's modes");
 	if (t->input.length > 0)
 		(void)fork_must(terminal_feed(call, master, slave, &t->modes, image_bytes(t->input),
