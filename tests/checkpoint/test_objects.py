@@ -122,9 +122,10 @@ def test_who_is_closed_is_suspended_again(instance):
 
 
 @require("root", "userns", "newuidmap")
-def test_owners_rootless(tmp):
+def test_owners_names_pipes_screens_rootless(tmp):
     with rootless(tmp) as instance:
-        both_go_on(instance, "owners", "/tmp")
+        for name in ("screens", "owners", "names", "pipes"):
+            both_go_on(instance, name, "/tmp")
 
 
 @require("root", "cgroup2", "ping_sockets")

@@ -77,6 +77,7 @@ static void set_options(int fd, description *d)
 #define AT_CWD    (-100)
 #define PATH_SIZE 108
 #define ASIDE     ".cay-aside"
+#define NOWHERE   "/dev/.cay-nameless" /* memory, in every sandbox */
 
 /** struct found - struct stat. */
 struct found {
@@ -112,20 +113,60 @@ static long bind_path(int fd, struct image_span address)
 	return rc;
 }
 
-/* What begins at the root is seen from another root. */
+static bool is_nameless(description *d)
+{
+	return (d->position & SOCKET_NAMELESS) != 0;
+}
+
+/* What begins at the root is seen from another root, and what has no file any more, in whichever directory that was, from one that is there until all are. */
 static bool is_rooted(description *d)
 {
-	return d->path.length > NAME_OFFSET && image_bytes(d->path)[NAME_OFFSET] == '/';
+	return is_nameless(d) ||
+	       (d->path.length > NAME_OFFSET && image_bytes(d->path)[NAME_OFFSET] == '/');
+}
+
+static const char *folder_of(description *d)
+{
+	return is_nameless(d) ? NOWHERE : d->folder.length > 0 ? image_bytes(d->folder) : NULL;
+}
+
+static void make_directory(const char *path)
+{
+	long rc = CALL2(__NR_mkdir, path, 0755);
+
+	if (rc != -EEXIST)
+		(void)fork_must(rc, "make a directory for a unix socket");
+}
+
+/* All that lie above @path; or what is left of them is removed. */
+static void each_parent(const char *path, bool make)
+{
+	char parent[PATH_SIZE + 1] = { 0 };
+	uint32_t n = 0;
+
+	for (; n < PATH_SIZE && path[n] != '\0'; n++) {
+		if (make && n > 0 && path[n] == '/')
+			make_directory(parent);
+		parent[n] = path[n];
+	}
+	while (!make && n-- > 0) {
+		if (path[n] != '/')
+			continue;
+		parent[n] = '\0';
+		(void)CALL1(__NR_rmdir, parent);
+	}
 }
 
 static int root = -1;
 
 void sockets_enter(description *d)
 {
-	const char *folder = image_bytes(d->folder);
+	const char *folder = folder_of(d);
 
-	if (d->folder.length == 0)
+	if (folder == NULL)
 		return;
+	if (is_nameless(d))
+		make_directory(folder);
 	if (is_rooted(d))
 		root = (int)fork_must(
 			CALL3(__NR_open, "/", O_PATH | O_DIRECTORY | BARE_CLOEXEC, 0), "/");
@@ -136,7 +177,7 @@ void sockets_enter(description *d)
 
 void sockets_return(description *d)
 {
-	if (d->folder.length == 0)
+	if (folder_of(d) == NULL)
 		return;
 	if (is_rooted(d)) {
 		(void)fork_must(CALL1(__NR_fchdir, root), "go back to the root");
@@ -224,6 +265,8 @@ static void bind_socket(int fd, description *d)
 {
 	if (is_unix(d)) {
 		sockets_enter(d);
+		if (is_nameless(d))
+			each_parent(image_bytes(d->path) + NAME_OFFSET, true);
 		(void)fork_must((d->position & SOCKET_REPLACED) != 0 ? bind_replaced(fd, d)
 								     : sockets_bind(fd, d->path),
 			"bind a unix socket");
@@ -528,6 +571,17 @@ static void finish_inet(int fd, description *d)
 		(void)CALL2(__NR_shutdown, fd, d->b - 1);
 }
 
+static void remove_file(description *d)
+{
+	const char *path = image_bytes(d->path) + NAME_OFFSET;
+
+	sockets_enter(d);
+	(void)CALL1(__NR_unlink, path);
+	each_parent(path, false);
+	sockets_return(d);
+	(void)CALL1(__NR_rmdir, NOWHERE);
+}
+
 void sockets_finish(void)
 {
 	queues_fill();
@@ -553,7 +607,7 @@ void sockets_finish(void)
 	for (uint32_t i = 0; i < plan->n_descriptions; i++) {
 		description *d = IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, i);
 
-		if (is_socket(d) && (d->position & SOCKET_NAMELESS) != 0)
-			(void)CALL1(__NR_unlink, image_bytes(d->path) + NAME_OFFSET);
+		if (is_socket(d) && is_nameless(d))
+			remove_file(d);
 	}
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unix sockets whose files are not called as they were bound: renamed to where clients look for them, over another's, bound to a name that does not begin at the root, or begins at another. */
+/*
+ * Unix sockets whose files are not called as they were bound: renamed to where clients look for them, over another's, bound to a name that does not begin at the root, or begins at
+ * another; and those whose directory was removed.
+ */
 #include "object.h"
 
 #include <stddef.h>
@@ -109,12 +112,69 @@ static int taken_over(const char *name, bool older_first, int *older)
 	return newer;
 }
 
+/** struct lost - sockets whose directory was removed, with who has connected to them. */
+struct lost {
+	char listened[128], lettered[128];
+	int listener, ends[2], waiting; /* accepted, and not yet */
+	int letters, sender;
+	int relative[2]; /* nobody listens at that name any more */
+};
+
+static struct lost lose(const char *place)
+{
+	struct lost l = { 0 };
+	int relative;
+
+	MUST(mkdir("away", 0700) == 0 && mkdir("away/inner", 0700) == 0);
+	(void)snprintf(l.listened, sizeof(l.listened), "%s/away/inner/eleven", place);
+	l.listener = bound(l.listened, SOCK_STREAM);
+	l.ends[0] = connected("away/inner/eleven", SOCK_STREAM);
+	MUST((l.ends[1] = accept(l.listener, NULL, NULL)) >= 0);
+	l.waiting = connected("away/inner/eleven", SOCK_STREAM);
+	(void)snprintf(l.lettered, sizeof(l.lettered), "%s/away/twelve", place);
+	l.letters = bound(l.lettered, SOCK_DGRAM);
+	l.sender = connected("away/twelve", SOCK_DGRAM);
+	MUST(write(l.sender, "letter", 6) == 6);
+	relative = bound("away/inner/thirteen", SOCK_STREAM);
+	l.relative[0] = connected("away/inner/thirteen", SOCK_STREAM);
+	MUST((l.relative[1] = accept(relative, NULL, NULL)) >= 0 && close(relative) == 0);
+	MUST(unlink("away/inner/eleven") == 0 && unlink("away/inner/thirteen") == 0);
+	MUST(unlink("away/twelve") == 0 && rmdir("away/inner") == 0 && rmdir("away") == 0);
+	/* and a file has its name */
+	MUST(close(open("away", O_WRONLY | O_CREAT, 0600)) == 0);
+	return l;
+}
+
+static void check_lost(const struct lost *l)
+{
+	char told[16];
+	struct stat st;
+	int served;
+
+	must_be_called(l->listener, l->listened);
+	must_be_called(l->ends[1], l->listened);
+	must_be_called(l->letters, l->lettered);
+	must_be_called(l->relative[1], "away/inner/thirteen");
+	object_talk(l->ends[0], l->ends[1]);
+	object_talk(l->ends[1], l->ends[0]);
+	object_talk(l->relative[0], l->relative[1]);
+	MUST((served = accept(l->listener, NULL, NULL)) >= 0);
+	object_talk(l->waiting, served);
+	MUST(fcntl(l->listener, F_SETFL, O_NONBLOCK) == 0);
+	MUST(accept(l->listener, NULL, NULL) < 0 && errno == EAGAIN);
+	MUST(read(l->letters, told, sizeof(told)) == 6 && memcmp(told, "letter", 6) == 0);
+	object_talk(l->sender, l->letters);
+	MUST(stat("away", &st) == 0 && S_ISREG(st.st_mode));
+	MUST(access("/dev/.cay-nameless", F_OK) < 0 && errno == ENOENT);
+}
+
 int main(void)
 {
 	char place[] = "/tmp/names.XXXXXX", told[256];
 	int newer[2], older[2], renamed, over, covered, relative, deep, ends[2], waiting, heard,
 		letters, sender;
 	struct stat st;
+	struct lost lost;
 	pid_t inner, outer;
 
 	MUST(mkdtemp(place) != NULL && chdir(place) == 0 && mkdir("deep", 0755) == 0);
@@ -139,6 +199,7 @@ int main(void)
 	MUST(rename("six.new", "six") == 0);
 	newer[0] = taken_over("nine", true, &older[0]);
 	newer[1] = taken_over("ten", false, &older[1]);
+	lost = lose(place);
 	inner = jailed(place, "/seven", false);
 	(void)snprintf(told, sizeof(told), "%s/eight", place);
 	outer = jailed("/var", told, true);
@@ -148,6 +209,7 @@ int main(void)
 	must_answer(inner, "seven");
 	must_answer(outer, "eight");
 
+	check_lost(&lost);
 	MUST(close(waiting) == 0 && (waiting = accept(renamed, NULL, NULL)) >= 0);
 	MUST(close(waiting) == 0);
 	must_serve(renamed, "deep/one");
