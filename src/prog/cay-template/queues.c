@@ -12,6 +12,8 @@
 #define SCM_CREDENTIALS 2
 #define DONTWAIT        0x40
 #define NOSIGNAL        0x4000
+#define SO_SNDBUF       7
+#define SEND_MOST       (4 << 20) /* no more is in an image */
 #define RIGHTS_MAX      253U
 #define NAME_OFFSET     2
 
@@ -138,10 +140,22 @@ static int make_sender(struct image_span from)
 	return fd;
 }
 
+/* More may wait than a new socket may leave unread, or than one may that had said so before. The kernel shows twice as much as it is told. */
+static int widen(int fd)
+{
+	const int most = SEND_MOST;
+	int before = 0, n = sizeof(before);
+
+	(void)fork_must(CALL5(__NR_getsockopt, fd, SOL_SOCKET, SO_SNDBUF, &before, &n),
+		"ask how much a socket may send");
+	(void)CALL5(__NR_setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof(most));
+	return before / 2;
+}
+
 static void fill_one(description *d, packet *p)
 {
 	struct sending s = { .p = p };
-	int own = -1;
+	int own = -1, before;
 
 	if (d->peer != IMAGE_NONE) {
 		s.fd = opener_kept(d->peer);
@@ -152,9 +166,11 @@ static void fill_one(description *d, packet *p)
 		s.fd = own;
 		s.to = d->path;
 	}
+	before = widen(s.fd);
 	sockets_enter(d);
 	(void)fork_must(opener_as(&p->sender, send_packet, &s), "fill a unix socket");
 	sockets_return(d);
+	(void)CALL5(__NR_setsockopt, s.fd, SOL_SOCKET, SO_SNDBUF, &before, sizeof(before));
 	if (own >= 0)
 		(void)CALL1(__NR_close, own);
 }

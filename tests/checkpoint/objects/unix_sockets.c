@@ -80,6 +80,61 @@ static int many_bytes(int *other, const char *bytes, int n)
 	return pair[1];
 }
 
+/** struct much - more waits than a new socket, or the sender as it is now, may leave unread. */
+struct much {
+	int left, lowered[2], letters;
+	size_t n;
+};
+
+enum { LETTER = 220000 };
+
+static char letter[LETTER];
+
+static struct much make_much(const char *bytes, size_t n)
+{
+	int pair[2], most = 1 << 20, least = 4096, sender = socket(AF_UNIX, SOCK_DGRAM, 0);
+	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "/tmp/letters" };
+	struct much m = { .letters = socket(AF_UNIX, SOCK_DGRAM, 0) };
+
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, m.lowered) == 0);
+	MUST(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &most, sizeof(most)) == 0);
+	MUST(setsockopt(m.lowered[0], SOL_SOCKET, SO_SNDBUF, &most, sizeof(most)) == 0);
+	MUST(setsockopt(sender, SOL_SOCKET, SO_SNDBUF, &most, sizeof(most)) == 0);
+	for (ssize_t some; (some = send(pair[0], bytes, n, MSG_DONTWAIT)) > 0;)
+		m.n += (size_t)some;
+	MUST(errno == EAGAIN && send(m.lowered[0], bytes, n, MSG_DONTWAIT) == (ssize_t)n);
+	MUST(setsockopt(m.lowered[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)) == 0);
+	MUST(bind(m.letters, (struct sockaddr *)&a, sizeof(a)) == 0);
+	memset(letter, 'l', LETTER);
+	MUST(sendto(sender, letter, LETTER, MSG_DONTWAIT, (struct sockaddr *)&a, sizeof(a)) ==
+		LETTER);
+	MUST(close(pair[0]) == 0 && close(sender) == 0);
+	m.left = pair[1];
+	return m;
+}
+
+static void check_much(const struct much *m, const char *bytes, char *back, size_t n)
+{
+	int size = 0;
+	socklen_t size_n = sizeof(size);
+	size_t got = 0;
+
+	for (ssize_t some; (some = read(m->left, back, n)) > 0;)
+		got += (size_t)some;
+	MUST(got == m->n);
+	for (size_t at = 0; at < n;) {
+		ssize_t some = read(m->lowered[1], back + at, n - at);
+
+		MUST(some > 0);
+		at += (size_t)some;
+	}
+	MUST(memcmp(bytes, back, n) == 0);
+	MUST(getsockopt(m->lowered[0], SOL_SOCKET, SO_SNDBUF, &size, &size_n) == 0);
+	MUST(size == 2 * 4096);
+	MUST(recv(m->letters, letter, LETTER, 0) == LETTER && letter[LETTER - 1] == 'l');
+}
+
 int main(void)
 {
 	static char bulk[200000], back[sizeof(bulk)];
@@ -88,6 +143,7 @@ int main(void)
 	int pair[2], packets[2], half[2], lonely[2], listener, named[2], hidden, hidden_end[2];
 	char got[64] = { 0 };
 	struct stat st;
+	struct much much;
 
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
 	MUST(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, packets) == 0);
@@ -116,6 +172,7 @@ int main(void)
 	for (size_t i = 0; i < sizeof(bulk); i++)
 		bulk[i] = (char)(i * 7);
 	filled = many_bytes(&filler, bulk, (int)sizeof(bulk));
+	much = make_much(bulk, sizeof(bulk));
 
 	object_ready();
 
@@ -138,6 +195,7 @@ int main(void)
 	MUST(getsockopt(filler, SOL_SOCKET, SO_SNDBUF, &size, &size_n) == 0 &&
 		size == 2 * (int)sizeof(bulk));
 
+	check_much(&much, bulk, back, sizeof(bulk));
 	MUST(read(pair[1], got, 64) == 6 && memcmp(got, "to one", 6) == 0);
 	MUST(read(pair[0], got, 64) == 7 && memcmp(got, "to zero", 7) == 0);
 	talk(pair[0], pair[1]);
