@@ -165,7 +165,9 @@ void terminals_make(void)
 int terminals_master(const struct image_description *d)
 {
 	(void)row(d->a);
-	return masters[d->a];
+	/* ours stays until the end */
+	return (int)fork_must(CALL3(__NR_fcntl, masters[d->a], 1030 /* F_DUPFD_CLOEXEC */, 0),
+		"take a terminal's master");
 }
 
 /* --- slaves --- */

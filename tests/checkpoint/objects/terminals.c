@@ -127,7 +127,7 @@ int main(void)
 	struct pair gone = make(), plain = make(), raw, packets, front;
 	struct pair cooked = make();
 	struct termios modes, now;
-	int on = 1, value;
+	int on = 1, off = 0, value, locked, locked_slave;
 	pid_t leader;
 	char c;
 
@@ -139,6 +139,8 @@ int main(void)
 	front = make();
 	MUST(strcmp(raw.name, plain.name) == 0);
 	MUST(close(gone.master) == 0);
+	/* as posix_openpt() gives it */
+	MUST((locked = open("/dev/ptmx", O_RDWR | O_NOCTTY)) >= 0);
 
 	MUST(ioctl(cooked.master, TIOCSWINSZ, &size) == 0 && fchmod(cooked.slave, 0640) == 0);
 	set_local(cooked.slave, 0, ECHO);
@@ -180,6 +182,11 @@ int main(void)
 		MUST(by_name.st_ino == by_fd.st_ino);
 		MUST(i != 0 || (by_fd.st_mode & 07777) == 0640);
 	}
+	MUST(open(ptsname(locked), O_RDWR | O_NOCTTY) < 0 && errno == EIO);
+	MUST(ioctl(locked, TIOCSPTLCK, &off) == 0);
+	MUST((locked_slave = open(ptsname(locked), O_RDWR | O_NOCTTY)) >= 0);
+	put(locked_slave, "unlocked\n");
+	expect(locked, "unlocked\r\n");
 	expect(cooked.master, "to the master\r\n");
 	expect_line(cooked.slave, "first\n");
 	expect_line(cooked.slave, "second\n");
