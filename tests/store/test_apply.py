@@ -741,6 +741,7 @@ def test_a_directory_that_leaves_what_is_new_or_renamed_in_a_later_layer_deletes
             want = describe(w.at)
             reply = w.apply()
             equal((reply["conflicts"], describe(w.host) == want), ([], True), f"{first}, {then}")
+            contains(str(w.refused("conflict")), "renamed it there")
 
 
 @require("root")
