@@ -90,6 +90,9 @@ int dump_netlink(struct dump *d, struct subject *s, struct err *err) attr_must_u
 /** dump_tcp() - what waits in a TCP connection, of which s->out has the number, and how far it has sent. 0 or an error. */
 int dump_tcp(struct dump *d, struct subject *s, struct err *err) attr_must_use;
 
+/** dump_tcp_over() - what waits in a TCP socket whose connection has ended in both directions. 0 or an error. */
+int dump_tcp_over(struct dump *d, struct subject *s, struct err *err) attr_must_use;
+
 /** dump_tcp_end() - when it is known which sockets are each other's ends: what each end is to receive, into its description. 0 or an error. */
 int dump_tcp_end(struct dump *d, struct err *err) attr_must_use;
 

@@ -134,6 +134,34 @@ static bool has_urgent(const struct subject *s)
 	       ioctl(s->copy, FIONREAD, &waiting) == 0 && waiting > 0;
 }
 
+/*
+ * Both ends of a connection are done: what waits can be received, and then the end. A new one that is ended in the same way is as this one. Of others nothing can be received: they were
+ * not connected yet, or in vain. An error that nobody has been told yet is lost (to ask is to take it), but what came before it must not look whole.
+ */
+static int add_closed(struct dump *d, struct subject *s, short revents, const struct tcp_info *info,
+	struct err *err)
+{
+	int waiting = 0;
+
+	s->out.kind = DESCRIPTION_SOCKET;
+	/* the kernel sets aside room when a connection is there */
+	if ((revents & POLLRDHUP) == 0 || info->tcpi_rcv_space == 0)
+		return 0;
+	if ((revents & POLLERR) != 0) {
+		/* its port is others' again */
+		s->out.path = (struct image_span){ 0 };
+		return ioctl(s->copy, FIONREAD, &waiting) == 0 && waiting > 0
+			       ? subject_busy(
+					 d, s, err, "a connection that was reset, with data in it")
+			       : 0;
+	}
+	s->out.kind = DESCRIPTION_CONNECTION;
+	s->out.position |= SOCKET_ENDED;
+	s->out.b = 1 + SHUT_WR;
+	s->out.inode = (uint32_t)s->st.st_ino;
+	return dump_tcp_over(d, s, err);
+}
+
 static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 {
 	struct pollfd state = { .fd = s->copy, .events = POLLRDHUP };
@@ -151,8 +179,7 @@ static int add_tcp(struct dump *d, struct subject *s, struct err *err)
 		s->waits = info.tcpi_unacked > 0;
 		return 0;
 	case STATE_CLOSE:
-		s->out.kind = DESCRIPTION_SOCKET;
-		return 0;
+		return add_closed(d, s, state.revents, &info, err);
 	case STATE_FIN_WAIT1:
 	case STATE_FIN_WAIT2:
 		s->out.b = 1 + ((state.revents & POLLRDHUP) != 0 ? SHUT_RDWR : SHUT_WR);

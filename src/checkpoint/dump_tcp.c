@@ -160,6 +160,23 @@ int dump_tcp(struct dump *d, struct subject *s, struct err *err)
 				  : 0;
 }
 
+int dump_tcp_over(struct dump *d, struct subject *s, struct err *err)
+{
+	struct end e = { .data = BUF_INIT(2 * WAITING_MAX) };
+	int rc = count_unread(s->copy, &e);
+
+	if (rc == 0)
+		rc = peek(s->copy, e.unread, &e.data);
+	if (rc >= 0 && rc == e.unread)
+		s->out.data = image_add_bytes(&d->image, e.data.p, e.data.n);
+	buf_free(&e.data);
+	if (rc == -E2BIG)
+		return subject_refuse(s, err, TOO_MUCH);
+	return rc < 0 || rc != e.unread
+		       ? subject_refuse(s, err, "a socket whose data cannot be read")
+		       : 0;
+}
+
 /* --- when all are known --- */
 
 static struct end *find_end(uint32_t inode)

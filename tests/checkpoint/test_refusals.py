@@ -479,7 +479,7 @@ def test_a_file_of_proc_that_is_held_over_a_fork(instance):
 
 # What is under way in sockets, and nobody can put back.
 UNDER_WAY = """
-import fcntl, os, socket, sys
+import fcntl, os, select, socket, struct, sys
 held = []
 def tcp():
     listener = socket.create_server(("127.0.0.1", 0))
@@ -494,6 +494,15 @@ def marked():
     held[1].setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
     held[0].send(b"!", socket.MSG_OOB)
     return held[1].fileno()
+def reset():
+    tcp()
+    held[0].send(b"not all")
+    held[0].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    held.pop(0).close()
+    poll = select.poll()
+    poll.register(held[0], 0)
+    poll.poll() # POLLERR, POLLHUP
+    return held[0].fileno()
 def urgent_unix():
     held[:] = socket.socketpair()
     held[0].send(b"!", socket.MSG_OOB)
@@ -516,6 +525,7 @@ for line in sys.stdin: print(eval(line), flush=True)
 WHAT = {
     "urgent": ("a socket with urgent data in it", "busy"),
     "marked": ("a socket with urgent data in it", "busy"),
+    "reset": ("a connection that was reset, with data in it", "busy"),
     "urgent_unix": ("a socket with urgent data in it", "busy"),
     "begun": ("a UDP socket with a datagram that is still being put together", "busy"),
     "watched": ("a directory that is watched by F_NOTIFY (fcntl(2))", "unsupported"),
