@@ -195,11 +195,27 @@ static int put_output(const struct dump_terminal *t, int slave, const struct buf
 	return rc;
 }
 
-/* With room, and yet not writable. */
+static bool is_writable(int fd)
+{
+	return (wait_for(fd, POLLOUT) & POLLOUT) != 0;
+}
+
+/* With room, and yet not writable. Without flow control what a stop character has stopped goes on; what tcflow(3) has goes on for the moment, by the same. */
 static void look_whether_stopped(struct dump_terminal *t, int slave)
 {
-	if ((wait_for(slave, POLLOUT) & POLLOUT) == 0 && (t->out.modes.input & TERMINAL_IXON) != 0)
+	struct image_termios free = t->out.modes;
+
+	if (is_writable(slave))
+		return;
+	free.input &= ~(uint32_t)TERMINAL_IXON;
+	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)&free);
+	if (is_writable(slave))
 		t->out.flags |= TERMINAL_STOPPED;
+	else if (waiting(t->master) == 0)
+		t->out.flags |= TERMINAL_HELD;
+	(void)call(__NR_ioctl, slave, TERMINAL_SET_MODES, (long)&t->out.modes);
+	if ((t->out.flags & TERMINAL_HELD) != 0)
+		(void)ioctl(slave, TCXONC, TERMINAL_GO_ON);
 }
 
 /* A master that is not read may leave no room; and what is put back lets a terminal go on that was stopped. */
@@ -215,12 +231,14 @@ static int take_output(struct dump *d, struct dump_terminal *t, int slave)
 	return rc < 0 ? rc : back;
 }
 
-static void stop_again(const struct dump_terminal *t)
+static void stop_again(const struct dump_terminal *t, int slave)
 {
 	const char stop = (char)t->out.modes.chars[TERMINAL_VSTOP];
 
 	if ((t->out.flags & TERMINAL_STOPPED) != 0)
 		(void)!write(t->master, &stop, 1);
+	if ((t->out.flags & TERMINAL_HELD) != 0)
+		(void)ioctl(slave, TCXONC, TERMINAL_HOLD);
 }
 
 /* With a description of our own, which does not wait. Packet mode would put a byte of its own before what is read. */
@@ -242,7 +260,7 @@ static int look_inside(struct dump *d, struct dump_terminal *t)
 		look_whether_stopped(t, slave);
 	if (rc == 0)
 		rc = take_input(d, t, slave);
-	stop_again(t);
+	stop_again(t, slave);
 	if ((t->out.flags & TERMINAL_PACKETS) != 0)
 		(void)ioctl(t->master, TIOCPKT, &packets);
 	return rc;

@@ -383,6 +383,7 @@ enum image_terminal_flag {
 	TERMINAL_OPEN = 16,   /* somebody has its slave open */
 	TERMINAL_CLOSED = 32, /* somebody has had */
 	TERMINAL_GONE = 64,   /* its master is not there: nothing else is known of it */
+	TERMINAL_HELD = 128,  /* stopped by tcflow(3), which no start character undoes */
 };
 
 /** struct image_terminal - a pair of pseudo terminals. */

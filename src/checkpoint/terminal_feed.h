@@ -19,7 +19,7 @@
 #define TERMINAL_WAIT_MS     5000
 #define TERMINAL_WAIT_ROUNDS 1000000U
 #define TERMINAL_PIECE       256U  /* of output: the least that the kernel sets aside for some */
-#define TERMINAL_HELD        4095U /* what it holds for one who reads; the rest lies before that */
+#define TERMINAL_QUEUE       4095U /* what it holds for one who reads; the rest lies before that */
 
 #define TERMINAL_GET_MODES _IOR('T', 0x2A, struct image_termios) /* TCGETS2 */
 #define TERMINAL_SET_MODES _IOW('T', 0x2B, struct image_termios) /* TCSETS2 */
@@ -38,6 +38,8 @@ enum {
 	TERMINAL_VSTOP = 9,
 	TERMINAL_VEOL = 11,
 	TERMINAL_VEOL2 = 16,
+	TERMINAL_HOLD = 0,  /* TCOOFF */
+	TERMINAL_GO_ON = 1, /* TCOON */
 };
 
 /** terminal_call - a system call: its result or -errno. */
@@ -151,7 +153,7 @@ static inline bool terminal_has_all(terminal_call *call, int master)
 {
 	int n = 0;
 
-	return call(__NR_ioctl, master, FIONREAD, (long)&n) < 0 || n >= (int)TERMINAL_HELD;
+	return call(__NR_ioctl, master, FIONREAD, (long)&n) < 0 || n >= (int)TERMINAL_QUEUE;
 }
 
 /**

@@ -128,6 +128,8 @@ static void fill(int master, int slave, terminal *t)
 	if ((t->flags & TERMINAL_STOPPED) != 0)
 		(void)fork_must(CALL3(__NR_write, master, &t->modes.chars[TERMINAL_VSTOP], 1),
 			"stop a terminal");
+	if ((t->flags & TERMINAL_HELD) != 0)
+		(void)fork_must(CALL3(__NR_ioctl, slave, TCXONC, TERMINAL_HOLD), "stop a terminal");
 }
 
 static void make_one(uint32_t i)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pseudo terminals whose master is read by nobody: as full as they get, by small pieces and by large ones, with somebody who waits to write more; and one that was stopped (^S). */
+/* Pseudo terminals whose master is read by nobody: as full as they get, by small pieces and by large ones, with somebody who waits to write more; and those that were stopped, by ^S and by tcflow(3). */
 #include "object.h"
 
 #include <poll.h>
@@ -113,10 +113,21 @@ static void check_stopped(const struct screen *s)
 	MUST(write(s->slave, "x", 1) == 1 && read(s->master, got, sizeof(got)) == 1);
 }
 
+static void check_held(const struct screen *s)
+{
+	char got[16];
+
+	MUST(!is_writable(s->slave) && read(s->master, got, sizeof(got)) == 4);
+	MUST(memcmp(got, "held", 4) == 0 && !is_writable(s->slave));
+	MUST(read(s->slave, got, sizeof(got)) == 6 && memcmp(got, "typed\n", 6) == 0);
+	MUST(tcflow(s->slave, TCOON) == 0 && is_writable(s->slave));
+	MUST(write(s->slave, "x", 1) == 1 && read(s->master, got, sizeof(got)) == 1);
+}
+
 int main(void)
 {
 	struct screen small = make(true), large = make(true), both = make(true),
-		      stopped = make(false);
+		      stopped = make(false), held = make(false);
 	char c = STOP;
 
 	fill(&small, 3);
@@ -127,6 +138,9 @@ int main(void)
 	MUST(write(stopped.slave, "shown", 5) == 5 && write(stopped.master, &c, 1) == 1);
 	while (is_writable(stopped.slave))
 		(void)usleep(1000);
+	MUST(write(held.slave, "held", 4) == 4 && write(held.master, "typed\n", 6) == 6);
+	MUST(poll(&(struct pollfd){ .fd = held.slave, .events = POLLIN }, 1, 10000) == 1);
+	MUST(tcflow(held.slave, TCOOFF) == 0);
 
 	object_ready();
 
@@ -134,5 +148,6 @@ int main(void)
 	check(&both, 0);
 	check(&small, MORE);
 	check_stopped(&stopped);
+	check_held(&held);
 	return object_done();
 }
