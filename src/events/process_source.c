@@ -35,6 +35,7 @@ struct follow {
 	size_t n_ended;
 	char sandbox[ID_LEN + 1]; /* "" = a template, or a parent that nobody has claimed */
 	bool template;
+	bool settled; /* what came and is not bound belongs to no exec */
 	uint64_t epoch;
 	bool started;         /* a keeper of the pool has no log yet */
 	uint64_t lost_before; /* losses of the source that its log tells, or that were before it */
@@ -48,6 +49,7 @@ struct held {
 struct group {
 	struct follow *follow;
 	bool bound;
+	bool came;  /* with a parent that was claimed */
 	pid_t root; /* the first of it */
 	pid_t last; /* the one that ended last, while it is in @follow's ended */
 	uint64_t ended_ns;
@@ -349,9 +351,19 @@ static void group_has_ended(
 	}
 }
 
+/* What came with a fork, and is of no exec, goes on without the one that made it. */
+static bool is_left(const struct group *g, pid_t ended)
+{
+	return g->came && !g->bound && g->root == ended && g->members > 1;
+}
+
+static void settle(struct process_source *ps, struct follow *f);
+
 static void on_note(struct process_source *ps, const struct proc_event_note *note)
 {
+	struct follow *f;
 	struct proc *p;
+	bool leaves;
 
 	if (note->kind == PROC_EVENT_KIND_FORK) {
 		on_fork(ps, note);
@@ -370,10 +382,14 @@ static void on_note(struct process_source *ps, const struct proc_event_note *not
 	handle(ps, p->group, note);
 	if (note->kind != PROC_EVENT_KIND_EXIT)
 		return;
+	f = p->follow;
+	leaves = f->settled && is_left(p->group, note->pid);
 	if (p->group->bound || p->group->members > 1)
 		proc_remove(ps, note->pid);
 	else
 		group_has_ended(ps, p->group, note);
+	if (leaves)
+		settle(ps, f);
 }
 
 void process_source_drain(struct process_source *ps)
@@ -432,6 +448,7 @@ static void group_move(struct group *g, struct follow *f)
 
 	leave_ended(g);
 	g->follow = f;
+	g->came = true;
 	if (ended)
 		join_ended(g);
 }
@@ -475,11 +492,10 @@ static void group_bind(struct process_source *ps, struct proc *p, const char *ex
 	struct group *g = p->group;
 	bool over;
 
+	over = g->members == 1 && !list_empty(&g->ended) && g->last == p->pid;
 	leave_ended(g);
 	g->bound = true;
 	(void)!str_copy(g->exec, sizeof(g->exec), exec != NULL ? exec : "");
-	over = g->n_held > 0 && g->members == 1 &&
-	       g->held[g->n_held - 1].note.kind == PROC_EVENT_KIND_EXIT && g->dropped == 0;
 	for (size_t i = 0; i < g->n_held; i++) {
 		emit(ps, g, &g->held[i]);
 		free(g->held[i].argv);
@@ -489,6 +505,18 @@ static void group_bind(struct process_source *ps, struct proc *p, const char *ex
 		put_lost(ps, g->follow, g->dropped, "held back");
 	if (over)
 		proc_remove(ps, p->pid);
+}
+
+/* One that is left of the group that @root began, which has ended. */
+static struct proc *find_left(const struct follow *f, pid_t root)
+{
+	list_for_each (&f->procs, node, next) {
+		struct proc *p = list_entry(node, struct proc, of_follow);
+
+		if (p->group != NULL && !p->group->bound && p->group->root == root)
+			return p;
+	}
+	return NULL;
 }
 
 void process_source_bind(
@@ -501,6 +529,8 @@ void process_source_bind(
 	if (f == NULL || pid <= 0)
 		return;
 	f->started = true;
+	if (p == NULL)
+		p = find_left(f, pid);
 	if (p == NULL || p->group == NULL || p->group->follow != f) {
 		/* its fork was lost, or it was there before us: follow what comes */
 		g = group_new(f, pid);
@@ -523,13 +553,22 @@ static struct proc *find_orphan(struct process_source *ps, const struct follow *
 	return NULL;
 }
 
+static void settle(struct process_source *ps, struct follow *f)
+{
+	struct proc *p;
+
+	while ((p = find_orphan(ps, f)) != NULL)
+		group_bind(ps, p, NULL);
+}
+
 void process_source_settle(struct process_source *ps, const char *sandbox)
 {
 	struct follow *f = follow_find(ps, sandbox);
-	struct proc *p;
 
-	while (f != NULL && (p = find_orphan(ps, f)) != NULL)
-		group_bind(ps, p, NULL);
+	if (f == NULL)
+		return;
+	f->settled = true; /* the kernel may tell of the ends of some only now */
+	settle(ps, f);
 }
 
 void process_source_forget(struct process_source *ps, const char *sandbox)

@@ -97,6 +97,47 @@ TEST(what_ended_before_it_was_named_is_told_when_it_is)
 	end(&w);
 }
 
+TEST(what_is_left_of_one_that_ended_before_it_was_named_is_told_too)
+{
+	struct world w;
+
+	begin(&w);
+	forks(&w, KEEPER, FIRST);
+	forks(&w, FIRST, FIRST + 1);
+	ends(&w, FIRST);
+	process_source_bind(w.ps, a, FIRST, b);
+	check_int(journal_last_seq(w.journal, a), 3);
+	ends(&w, FIRST + 1);
+	check_int(journal_last_seq(w.journal, a), 4);
+	end(&w);
+}
+
+/* It ends when it has made its child, whenever the kernel tells of that. */
+TEST(what_came_without_its_parent_is_told_whenever_that_ends)
+{
+	enum { TEMPLATE = 200, PARENT, MAKER, MADE };
+
+	for (int late = 0; late < 2; late++) {
+		struct world w;
+
+		begin(&w);
+		process_source_template(w.ps, TEMPLATE, true);
+		forks(&w, TEMPLATE, PARENT);
+		forks(&w, PARENT, MAKER);
+		forks(&w, MAKER, MADE);
+		if (!late)
+			ends(&w, MAKER);
+		process_source_claim(w.ps, a, PARENT);
+		process_source_settle(w.ps, a);
+		if (late)
+			ends(&w, MAKER);
+		check_int(journal_last_seq(w.journal, a), 3);
+		forks(&w, MADE, MADE + 1);
+		check_int(journal_last_seq(w.journal, a), 4);
+		end(&w);
+	}
+}
+
 /* Helpers of the keeper: dumpers, one for each capture. */
 TEST(what_nobody_ever_names_is_forgotten)
 {
