@@ -546,8 +546,8 @@ static struct proc *find_orphan(struct process_source *ps, const struct follow *
 	list_for_each (&f->procs, node, next) {
 		struct proc *p = list_entry(node, struct proc, of_follow);
 
-		if (p->group != NULL && !p->group->bound && p->pid != p->group->root &&
-			proc_find(ps, p->group->root) == NULL)
+		if (p->group != NULL && p->group->came && !p->group->bound &&
+			p->pid != p->group->root && proc_find(ps, p->group->root) == NULL)
 			return p;
 	}
 	return NULL;

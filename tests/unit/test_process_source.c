@@ -132,6 +132,12 @@ TEST(what_came_without_its_parent_is_told_whenever_that_ends)
 		if (late)
 			ends(&w, MAKER);
 		check_int(journal_last_seq(w.journal, a), 3);
+		/* what is begun there since may still be named */
+		forks(&w, PARENT, FIRST);
+		forks(&w, FIRST, FIRST + 1);
+		ends(&w, FIRST);
+		process_source_settle(w.ps, a);
+		check_int(journal_last_seq(w.journal, a), 3);
 		forks(&w, MADE, MADE + 1);
 		check_int(journal_last_seq(w.journal, a), 4);
 		end(&w);
