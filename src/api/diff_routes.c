@@ -426,7 +426,11 @@ static int check_exec(struct apply *a, struct sandbox *fork, struct err *err)
 				"exited") ||
 			       json_integer_value(json_object_get(a->check, "code")) != 0))
 		rc = err_raise(err, ERR_CHECK_FAILED,
-			"the command given with --if did not exit with 0; nothing was applied");
+			"the command given with --if did not exit with 0 (%s %lld); nothing was applied",
+			json_string_value(json_object_get(a->check, "status")) != NULL
+				? json_string_value(json_object_get(a->check, "status"))
+				: "not ended",
+			(long long)json_integer_value(json_object_get(a->check, "code")));
 	json_decref(request);
 	exec_unref(e);
 	return rc;

@@ -193,6 +193,7 @@ static uint64_t first_of_nameless(struct dump *d, const struct subject *s)
 /* A file without a name, near to where it was. a: see first_of_nameless() */
 static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 {
+	bool own;
 	int rc;
 
 	s->out.kind = DESCRIPTION_UNLINKED;
@@ -202,9 +203,10 @@ static int add_unlinked(struct dump *d, struct subject *s, struct err *err)
 		return subject_refuse(s, err, "a deleted file that has another name");
 	if (s->out.a != 0)
 		return 0;
-	rc = s->st.st_size > CONTENT_MAX              ? -EFBIG
-	     : (s->out.flags & O_ACCMODE) == O_WRONLY ? read_by_own(d, s, 0, add_content)
-						      : add_content(d, s);
+	own = (s->out.flags & O_ACCMODE) == O_WRONLY || (s->out.flags & O_DIRECT) != 0;
+	rc = s->st.st_size > CONTENT_MAX ? -EFBIG
+	     : own                       ? read_by_own(d, s, 0, add_content)
+					 : add_content(d, s);
 	return rc < 0 ? subject_refuse(s, err,
 				rc == -EFBIG ? "a deleted file that is too large"
 					     : "a deleted file that cannot be read")
@@ -300,12 +302,13 @@ static void note_number(struct dump *d, const struct subject *s)
 	buf_char(&d->numbers, '\0');
 }
 
-/* Of mq_open(3): its name looks like that of a file in the root directory. */
+/* Of mq_open(3): its name looks like that of a file in the root directory. Others are not asked: their file system may be far away. */
 static bool is_queue(const struct subject *s)
 {
 	struct statfs fs;
 
-	return fstatfs(s->copy, &fs) == 0 && fs.f_type == MQUEUE_MAGIC;
+	return s->target[0] == '/' && strchr(s->target + 1, '/') == NULL &&
+	       fstatfs(s->copy, &fs) == 0 && fs.f_type == MQUEUE_MAGIC;
 }
 
 static int add_regular(struct dump *d, struct subject *s, struct err *err)

@@ -244,15 +244,18 @@ static int load_pipe(const struct box *box, struct carried *c, const json_t *o, 
 	bool ours_reads, int *ours)
 {
 	int64_t slot = number(o, key);
-	int ends[2], rc;
+	int ends[2] = { -1, -1 }, rc;
 
 	if (slot < 0)
 		return 0;
 	if (slot >= TEMPLATE_SLOTS_MAX || (size_t)slot != c->n_slots)
 		return -EINVAL;
 	rc = exec_pipe(box, ends);
-	if (rc < 0)
+	if (rc < 0) {
+		fd_close(&ends[0]);
+		fd_close(&ends[1]);
 		return rc;
+	}
 	*ours = ends[ours_reads ? 0 : 1];
 	c->slots[c->n_slots++] = ends[ours_reads ? 1 : 0];
 	return fcntl(*ours, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;

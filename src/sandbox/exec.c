@@ -352,7 +352,7 @@ static bool from_keyboard(int sig)
 
 /*
  * The process group that has the terminal, or 0. The kernel keeps its number when all its processes have ended, and somebody outside may have that by now: it has to have a process
- * in the leaf. TIOCGPGRP answers in our pid namespace: the master belongs to us.
+ * in the leaf; where these are too many, or there is no leaf, its first process has to be of the program's session. TIOCGPGRP answers in our pid namespace: the master belongs to us.
  */
 static pid_t foreground(const struct exec *e, const struct box *box)
 {
@@ -363,6 +363,8 @@ static pid_t foreground(const struct exec *e, const struct box *box)
 	if (!e->tty || ioctl(e->out, TIOCGPGRP, &group) < 0 || group <= 1)
 		return 0;
 	n = cgroup_leaf_pids(&box->cgroup, e->leaf, pids, ARRAY_SIZE(pids));
+	if (n < 0)
+		return getsid(group) == getsid(e->pid) ? group : 0;
 	for (int i = 0; i < n; i++) {
 		if (getpgid(pids[i]) == group)
 			return group;

@@ -154,6 +154,7 @@ def test_a_check_decides(instance, tmp):
         instance.ok(box, "echo two > /p/a")
         error = raises(cay.ApiError, apply, instance, box, if_argv=["sh", "-c", "grep -q three /p/a"])
         equal(error.code, "check_failed")
+        contains(error.message, "did not exit with 0 (exited 1)")
         equal(tree(top)["a"][0], "one\n")
         result = apply(instance, box, if_argv=["sh", "-c", "grep -q two /p/a && echo junk > /p/made-by-the-check"])
         equal((result["applied"], result["check"]["code"]), (True, 0))

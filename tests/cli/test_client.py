@@ -514,6 +514,50 @@ def test_a_tree_is_copied_out_without_set_uid(tmp):
     equal(os.stat(os.path.join(tmp, "out", "h")).st_nlink, 2)
 
 
+def test_labels_of_ps_have_to_be_there_all(tmp):
+    boxes = [{"name": name, "id": name * 20, "state": "running", "labels": labels}
+             for name, labels in (("a", {"project": "shop", "user": "me"}), ("b", {"project": "other", "user": "me"}), ("c", {"user": "me"}))]
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes?label=user%3Dme", (200, {"sandboxes": boxes}))
+        equal(server.cay("ps", "-q", "-l", "project=shop", "-l", "user=me").stdout, b"a\n")
+        equal([b["name"] for b in json.loads(server.cay("ps", "--json", "-l", "project", "-l", "user=me").stdout)["sandboxes"]], ["a", "b"])
+
+
+def test_a_command_s_own_json_is_not_cay_s(tmp):
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/execs", (404, {"error": {"code": "not_found", "message": "no sandbox 'box'"}}))
+        for argv, ours in ((("exec", "box", "npm", "ls", "--json"), False), (("exec", "--json", "box", "npm", "ls"), True), (("exec", "box", "--", "npm", "--json"), False)):
+            done = server.cay(*argv, want=None)
+            equal((done.stderr.startswith(b"{"), done.stderr.startswith(b"cay: ")), (ours, not ours), argv)
+
+
+def test_a_dry_run_takes_no_check(tmp):
+    with fake.FakeCayd(tmp) as server:
+        contains(server.cay("apply", "box", "--dry-run", "--if", "make test", want=64).stderr, b"--dry-run runs no command")
+        equal(server.requests, [])
+
+
+def test_conflicts_of_an_apply_are_in_its_json(tmp):
+    refused = {"error": {"code": "conflict", "message": "1 conflict"}, "conflicts": [{"path": "/p/f", "reason": "changed"}], "executables": []}
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/apply", (409, refused))
+        equal(json.loads(server.cay("apply", "--json", "box", want=None).stderr), refused)
+
+
+def test_a_secret_with_a_nul_is_refused(tmp):
+    with fake.FakeCayd(tmp) as server:
+        contains(server.cay("secret", "set", "X", stdin=b"abcdefgh12\0more", want=None).stderr, b"is no text")
+        equal([r for r in server.requests if r.method == "PUT"], [])
+
+
+def test_following_ends_with_the_event_that_was_named(tmp):
+    """Nobody waits for one behind it."""
+    with fake.FakeCayd(tmp) as server:
+        lines = b"".join(json.dumps({"n": n, "seq": n, "type": "x", "time": "2026-01-01T00:00:00Z", "data": {}}).encode() + b"\n" for n in (1, 2))
+        server.on("GET", "/v1/events?from=0&follow=true", b"HTTP/1.1 200 X\r\nContent-Length: 100000\r\n\r\n" + lines)
+        equal(server.cay("events", "--follow", "--json", "--until", "2").stdout.count(b"\n"), 2)
+
+
 def test_what_is_left_out_of_a_tree_replaces_nothing(tmp):
     """A pipe of the sandbox where the machine has a file; and a directory there, which is told."""
     top = os.path.join(tmp, "out")

@@ -5,7 +5,9 @@ import contextlib
 import glob
 import os
 import shutil
+import socket
 import sqlite3
+import subprocess
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
@@ -134,3 +136,27 @@ def test_why_the_server_does_not_start_is_told(fresh, tmp):
     with damaged(os.path.join(fresh.state, "cay.db")), damaged(os.path.join(fresh.state, "cay.db-wal")):
         contains(refused(fresh, "file is not a database"), "sqlite3 cay.db .recover")
     fresh.start()
+
+
+@require("root")
+def test_a_server_of_somebody_else_in_tmp_is_told_nothing(tmp):
+    """An ordinary user without a directory for running programs has his socket below /tmp, where anybody may have been before."""
+    os.chmod(tmp, 0o755)
+    with cay.ThrowawayUser() as user, contextlib.closing(cay.Instance(tmp, user=user)) as instance:
+        place = f"/tmp/cay-{user.pw_uid}"
+        os.mkdir(place, 0o755)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                s.bind(os.path.join(place, "cayd.sock"))
+                os.chmod(os.path.join(place, "cayd.sock"), 0o666)
+                s.listen(8)
+                done = subprocess.run([os.path.join(instance.programs, "cay"), "secret", "set", "X"], input="very secret", capture_output=True, text=True, check=False, cwd="/",
+                                      user=user.pw_uid, group=user.pw_gid, env={"PATH": "/usr/bin:/bin", "HOME": user.pw_dir})
+                contains(done.stderr, "belongs to user 0, not to you")
+                assert done.returncode != 0
+                s.settimeout(5)
+                connection, _ = s.accept()
+                equal(connection.recv(100), b"")
+                connection.close()
+        finally:
+            shutil.rmtree(place)

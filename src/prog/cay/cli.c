@@ -5,6 +5,7 @@
 #include "prog/cay/cli_member.h"
 
 #include <stdarg.h>
+#include <sys/socket.h>
 
 #define SERVERS_MAX 20 /* that end under one request */
 
@@ -13,6 +14,7 @@ static int unwritten; /* -errno: why something of what was printed in passing is
 void cli_fini(struct cli *cli)
 {
 	json_decref(TAKE_PTR(cli->error));
+	json_decref(TAKE_PTR(cli->beside));
 	if (cli->http_ready)
 		http_client_fini(&cli->http);
 }
@@ -35,6 +37,25 @@ int cli_lost(struct cli *cli, int rc)
 	}
 }
 
+/* Where anybody may have made the directory (/tmp) who answers has to be ours: else secrets and files would go to another user. */
+static int check_peer(struct cli *cli)
+{
+	cleanup_free char *shared = str_dupf("/tmp/cay-%u/cayd.sock", geteuid());
+	struct ucred peer = { .uid = (uid_t)-1 };
+	socklen_t n = sizeof(peer);
+
+	if (!str_eq(cli->http.path, shared) ||
+		(getsockopt(cli->http.fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 &&
+			peer.uid == geteuid()))
+		return 0;
+	http_client_close(&cli->http);
+	return err_hint(&cli->err,
+		err_raise(&cli->err, ERR_DENIED,
+			"what answers at '%s' belongs to user %u, not to you", cli->http.path,
+			peer.uid),
+		"set XDG_RUNTIME_DIR, or CAY_RUN to a directory of your own");
+}
+
 int cli_connect_only(struct cli *cli)
 {
 	int rc;
@@ -54,7 +75,7 @@ int cli_connect_only(struct cli *cli)
 	if (rc < 0)
 		(void)err_raise(&cli->err, ERR_UNAVAILABLE, "no server at '%s': %s", cli->http.path,
 			strerrordesc_np(-rc));
-	return rc;
+	return rc < 0 ? rc : check_peer(cli);
 }
 
 void cli_connect_early(struct cli *cli)
@@ -143,8 +164,8 @@ int cli_fail_api(struct cli *cli, json_t *error)
 
 void cli_forgive(struct cli *cli)
 {
-	json_decref(cli->error);
-	cli->error = NULL;
+	json_decref(TAKE_PTR(cli->error));
+	json_decref(TAKE_PTR(cli->beside));
 	cli->err = (struct err){ 0 };
 }
 
@@ -167,7 +188,11 @@ int cli_answered(struct cli *cli)
 	if (!json_is_object(error))
 		return err_raise(&cli->err, ERR_INTERNAL,
 			"the server answered %d and gave no reason", status);
-	return cli_fail_api(cli, error);
+	rc = cli_fail_api(cli, error);
+	(void)json_object_del(answer, "error");
+	json_decref(cli->beside);
+	cli->beside = TAKE_PTR(answer);
+	return rc;
 }
 
 static int send_once(struct cli *cli, const char *method, const char *target, const char *headers,
@@ -352,7 +377,9 @@ static void error_json(struct cli *cli, struct buf *out)
 					     err_code_name(cli->err.code), "message", cli->err.msg,
 					     "hint", cli->err.hint, "errno", cli->err.sys);
 	cleanup_json json_t *whole = json_pack("{s:O}", "error", error);
-	cleanup_free char *text = whole != NULL ? json_dumps(whole, JSON_COMPACT) : NULL;
+	int rc = cli->error != NULL && cli->beside != NULL ? json_object_update(whole, cli->beside)
+							   : 0;
+	cleanup_free char *text = rc == 0 && whole != NULL ? json_dumps(whole, JSON_COMPACT) : NULL;
 
 	buf_fmt(out, "%s\n",
 		text != NULL ? text : "{\"error\":{\"code\":\"internal\",\"message\":\"\"}}");
@@ -360,7 +387,7 @@ static void error_json(struct cli *cli, struct buf *out)
 
 int cli_print_error(struct cli *cli)
 {
-	struct buf out = BUF_INIT(1U << 16);
+	struct buf out = BUF_INIT(64U << 20);
 
 	cli_progress(cli, NULL);
 	if (cli->json) {

@@ -31,6 +31,7 @@ struct cli {
 	bool unstarted;  /* no server runs and none could be started: there is no other to ask */
 	struct err err;
 	json_t *error;     /* the error object as the API sent it; NULL when the error is ours */
+	json_t *beside;    /* what it sent with it (conflicts of an apply), or NULL */
 	const char *doing; /* what the progress line says */
 	bool json;         /* --json */
 	bool colour;       /* standard output is a terminal */

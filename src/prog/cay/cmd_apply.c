@@ -162,6 +162,9 @@ int cmd_apply(struct cli *cli)
 	struct buf out = BUF_INIT(ANSWER_MAX);
 	int rc = cli_name(cli, &name);
 
+	if (rc == 0 && dry_run && cli_args_has(&cli->args, FLAG_IF))
+		rc = err_raise(
+			&cli->err, ERR_USAGE, "--dry-run runs no command: --if goes with an apply");
 	if (rc == 0)
 		rc = make_body(cli, dry_run, &body);
 	if (rc < 0)

@@ -39,6 +39,35 @@ static void ps_row(struct table *t, const json_t *box, int64_t now)
 	buf_free(&cell);
 }
 
+/* KEY or KEY=VALUE. The server looks for one; of several each has to be there. */
+static bool has_labels(const struct cli *cli, const json_t *box)
+{
+	const json_t *labels = json_object_get(box, "labels");
+	const char *label;
+	size_t pos = 0;
+
+	while ((label = cli_args_next(&cli->args, FLAG_LABEL, &pos)) != NULL) {
+		cleanup_free char *key = str_dup(label);
+		char *value = strchr(key, '=');
+		const char *has;
+
+		if (value != NULL)
+			*value++ = '\0';
+		has = json_string_value(json_object_get(labels, key));
+		if (has == NULL || (value != NULL && !str_eq(has, value)))
+			return false;
+	}
+	return true;
+}
+
+static void drop_others(const struct cli *cli, json_t *list)
+{
+	for (size_t i = json_array_size(list); i-- > 0;) {
+		if (!has_labels(cli, json_array_get(list, i)))
+			(void)json_array_remove(list, i);
+	}
+}
+
 int cmd_ps(struct cli *cli)
 {
 	const char *label = cli_args_value(&cli->args, FLAG_LABEL);
@@ -54,9 +83,11 @@ int cmd_ps(struct cli *cli)
 
 	if (rc < 0)
 		return rc;
+	list = json_object_get(answer, "sandboxes");
+	if (label != NULL)
+		drop_others(cli, list);
 	if (cli->json)
 		return cli_print_json(answer);
-	list = json_object_get(answer, "sandboxes");
 	table_init(&t, "NAME|ID|STATE|IMAGE|>AGE|MOUNTS|LABELS");
 	for (size_t i = json_array_size(list); i-- > 0;) {
 		const json_t *box = json_array_get(list, i);

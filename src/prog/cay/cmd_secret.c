@@ -3,9 +3,29 @@
 #include "prog/cay/cmd.h"
 #include "prog/cay/listing.h"
 
+#include <signal.h>
 #include <termios.h>
 
 #define VALUE_MAX 8192
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int sig)
+{
+	caught = sig;
+}
+
+/* Who ends us while nothing is shown of what is typed does so when the terminal is as before. */
+static void catch (bool on)
+{
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+	const struct sigaction action = { .sa_handler = on ? on_signal : SIG_DFL };
+
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		(void)sigaction(signals[i], &action, NULL);
+	if (!on && caught != 0)
+		(void)raise(caught);
+}
 
 /* A value comes on standard input only: arguments and variables of processes can be seen by others. */
 static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
@@ -18,6 +38,7 @@ static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
 	if (terminal) {
 		silent = before;
 		silent.c_lflag &= ~(tcflag_t)ECHO;
+		catch (true);
 		(void)fprintf(stderr, "value of %s: ", name);
 		(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent);
 	}
@@ -28,6 +49,7 @@ static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
 	}
 	if (terminal) {
 		(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
+		catch (false);
 		(void)fputc('\n', stderr);
 	}
 	if (got < 0)
@@ -36,6 +58,9 @@ static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
 		return err_raise(&cli->err, ERR_TOO_LARGE, "the value is too long");
 	while (n > 0 && (value[n - 1] == '\n' || value[n - 1] == '\r'))
 		n--;
+	if (memchr(value, '\0', n) != NULL)
+		return err_raise(
+			&cli->err, ERR_INVALID, "the value of secret '%s' is no text", name);
 	value[n] = '\0';
 	return 0;
 }

@@ -17,6 +17,8 @@ static int on_line(struct reader *r, const char *line, size_t n)
 {
 	cleanup_json json_t *e = n > 0 ? json_loadb(line, n, 0, NULL) : NULL;
 	struct buf out = BUF_INIT(16U << 20);
+	uint64_t number;
+	int rc = 0;
 
 	if (n == 0)
 		return 0;
@@ -24,17 +26,20 @@ static int on_line(struct reader *r, const char *line, size_t n)
 		return cli_lost(r->cli, -EBADMSG);
 	if (!r->cli->json && json_is_object(json_object_get(e, "error")))
 		return cli_fail_api(r->cli, json_object_get(e, "error"));
-	if (cli_number(e, r->cli->args.n_positional > 0 ? "seq" : "n") > r->until)
+	number = cli_number(e, r->cli->args.n_positional > 0 ? "seq" : "n");
+	if (number > r->until)
 		return ENOUGH;
-	if (r->shown != NULL && !r->shown(cli_string(e, "type", "")))
-		return 0;
-	if (r->cli->json) {
-		buf_add(&out, line, n);
-		buf_char(&out, '\n');
-	} else {
-		r->put(r->cli, &out, e);
+	if (r->shown == NULL || r->shown(cli_string(e, "type", ""))) {
+		if (r->cli->json) {
+			buf_add(&out, line, n);
+			buf_char(&out, '\n');
+		} else {
+			r->put(r->cli, &out, e);
+		}
+		rc = out.n > 0 ? cli_print(r->cli, &out) : 0;
 	}
-	return out.n > 0 ? cli_print(r->cli, &out) : 0;
+	/* nobody waits for one behind it */
+	return rc == 0 && number == r->until ? ENOUGH : rc;
 }
 
 /* Whole lines out of what came. */

@@ -99,6 +99,7 @@ static int half_verb(struct cli *cli, const char *word)
 	return -EINVAL;
 }
 
+/* As far as it can be told before all is understood. */
 static bool asks_json(int argc, char **argv)
 {
 	for (int i = 0; i < argc && !str_eq(argv[i], "--"); i++) {
@@ -126,6 +127,8 @@ static int run_verb(struct cli *cli, int argc, char **argv)
 	rc = cli_args_parse(&cli->args, argc - words, argv + words, &cli->err);
 	if (rc < 0)
 		return rc;
+	cli->json =
+		cli_args_has(&cli->args, FLAG_JSON); /* one behind a command's name is its own */
 	if (cli_args_has(&cli->args, FLAG_HELP))
 		return print_help(cli);
 	return commands[cli->args.verb](cli);
