@@ -550,6 +550,20 @@ def test_a_secret_with_a_nul_is_refused(tmp):
         equal([r for r in server.requests if r.method == "PUT"], [])
 
 
+def test_a_secret_that_is_interrupted_leaves_the_terminal_as_it_was(tmp):
+    with fake.FakeCayd(tmp) as server:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(fake.CAY, ["cay", "secret", "set", "X"], server.environment())
+        def echoes():
+            return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
+        until(lambda: not echoes())
+        os.write(terminal, b"\x03")
+        until(echoes)
+        equal(os.WTERMSIG(os.waitpid(pid, 0)[1]), signal.SIGINT)
+        os.close(terminal)
+
+
 def test_following_ends_with_the_event_that_was_named(tmp):
     """Nobody waits for one behind it."""
     with fake.FakeCayd(tmp) as server:

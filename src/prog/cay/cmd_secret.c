@@ -15,14 +15,19 @@ static void on_signal(int sig)
 	caught = sig;
 }
 
-/* Who ends us while nothing is shown of what is typed does so when the terminal is as before. */
-static void catch (bool on)
+/* Who ends us while nothing is shown of what is typed does so when the terminal is as before. What is ignored stays so. */
+static void catch_signals(bool on)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
-	const struct sigaction action = { .sa_handler = on ? on_signal : SIG_DFL };
+	static struct sigaction before[ARRAY_SIZE(signals)];
+	const struct sigaction action = { .sa_handler = on_signal };
 
-	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
-		(void)sigaction(signals[i], &action, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
+		if (on)
+			(void)sigaction(signals[i], NULL, &before[i]);
+		if (before[i].sa_handler != SIG_IGN)
+			(void)sigaction(signals[i], on ? &action : &before[i], NULL);
+	}
 	if (!on && caught != 0)
 		(void)raise(caught);
 }
@@ -38,7 +43,7 @@ static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
 	if (terminal) {
 		silent = before;
 		silent.c_lflag &= ~(tcflag_t)ECHO;
-		catch (true);
+		catch_signals(true);
 		(void)fprintf(stderr, "value of %s: ", name);
 		(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent);
 	}
@@ -49,7 +54,7 @@ static int read_value(struct cli *cli, const char *name, char value[VALUE_MAX])
 	}
 	if (terminal) {
 		(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
-		catch (false);
+		catch_signals(false);
 		(void)fputc('\n', stderr);
 	}
 	if (got < 0)
