@@ -115,6 +115,7 @@ static int start_builder(struct box *box, const struct spec *expect, struct err 
 		.init_fd = init,
 		.single_id = c->single_id,
 		.new_userns = !c->rootless,
+		.owner = c->rootless ? 0 : box->rootfs.base,
 		.group_level = box->cgroup.level,
 	};
 	int pair[2], pid;

@@ -27,6 +27,7 @@ struct builder_options {
 	int init_fd;     /* the cay-init program */
 	bool single_id;  /* only one id is mapped in U1 (rootless without subordinate ids) */
 	bool new_userns; /* U1 was made with this process: wait for its maps, then become its root */
+	uint32_t owner;  /* then: made as this id of the host (starter.c) */
 	struct cgroup_limits limits; /* what the synthetic files show */
 	uint32_t group_level;        /* of the groups of the sandbox's programs: struct cgroup */
 };

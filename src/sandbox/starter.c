@@ -11,6 +11,7 @@
 #include "sys/raw.h"
 
 #include <linux/keyctl.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -81,6 +82,37 @@ static uint64_t sandbox_namespaces(void)
 	return flags;
 }
 
+/*
+ * As the effective id @owner, which a user namespace made meanwhile belongs to: instances of inotify, waiting signals and other things that each user
+ * may have so many of are counted for it too. As root they would all count for the machine's own. Capabilities stay. Context: root.
+ */
+static int clone_owned(uint64_t flags, int leaf, uid_t owner)
+{
+	int dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0), pid;
+
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0 ||
+		syscall(SYS_setresuid, -1, owner, -1) < 0)
+		return -errno;
+	pid = clone_for_keeper(flags, leaf);
+	if (pid == 0)
+		return 0;
+	if (syscall(SYS_setresuid, -1, 0, -1) < 0 || prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0)
+		_exit(1);
+	/* both were reset by the change of ids */
+	(void)prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	return pid;
+}
+
+static int clone_builder(const struct builder_options *o, int leaf)
+{
+	uint64_t flags = sandbox_namespaces();
+
+	if (!o->new_userns)
+		return clone_for_keeper(flags, leaf);
+	return clone_owned(flags | CLONE_NEWUSER, leaf, ablated("own_quotas") ? 0 : o->owner);
+}
+
 static int do_builder(
 	const struct starter_self *self, struct order *order, const int *fds, size_t n_fds)
 {
@@ -90,9 +122,7 @@ static int do_builder(
 		return -EINVAL;
 	order->builder.sock = fds[0];
 	order->builder.init_fd = fds[1];
-	pid = clone_for_keeper(
-		sandbox_namespaces() | (order->builder.new_userns ? CLONE_NEWUSER : 0),
-		order->has_more != 0 ? fds[2] : -1);
+	pid = clone_builder(&order->builder, order->has_more != 0 ? fds[2] : -1);
 	if (pid == 0) {
 		(void)close(self->sock);
 		builder_main(&order->builder);

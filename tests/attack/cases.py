@@ -127,6 +127,23 @@ def timers_bounded(session, sandbox, result, status):
     return [f"{most} timers, the limit is 4096"] if most > 4096 else []
 
 
+INSTANCES_MAX = 240  # more than these the sandbox's own limit of descriptors keeps an attacker from taking
+
+
+def inotify_left(session, sandbox, result, status):
+    """While the attacker holds all that it got, the machine's root still gets an instance."""
+    fd = ctypes.CDLL(None, use_errno=True).inotify_init1(os.O_CLOEXEC)
+    if fd < 0:
+        return [f"no instance is left to the machine's root ({os.strerror(ctypes.get_errno())})"]
+    os.close(fd)
+    return []
+
+
+def inotify_is_plenty():
+    most = int(read("/proc/sys/fs/inotify/max_user_instances"))
+    return None if most < INSTANCES_MAX else f"fs.inotify.max_user_instances is {most}: one sandbox cannot take them all"
+
+
 def inodes_bounded(session, sandbox, result, status):
     """Counted from outside, through the sandbox's root."""
     made = len(os.listdir(f"/proc/{sandbox['init_pid']}/root/tmp/inodes"))
@@ -321,6 +338,8 @@ INSIDE = [
     Case("RX-06", "EMFILE at the limit", "number in the descriptor table; neighbour", check=limit_counts("descriptors", 256),
          limits=MEMORY, args=lambda s, b: {"files": 20000}, **FRESH),
     Case("RX-09", "stops at the limit", "timers that the kernel lists; neighbour", limits=MEMORY, check=timers_bounded, **FRESH),
+    Case("RX-09B", "EMFILE at the quota", "an instance for the machine's root; neighbour", limits=MEMORY, check=inotify_left,
+         unreachable=inotify_is_plenty, args=lambda s, b: {"instances": INSTANCES_MAX}, **FRESH),
     Case("RX-13", "bounded, no core dump", "files outside and in the sandbox's layer; neighbour", limits=MEMORY, check=no_cores, **FRESH),
 ]
 
@@ -331,7 +350,7 @@ FILE_API = "the file API does not reach running sandboxes of an ordinary user's 
 SHARED_IDS = "all sandboxes of a user have the ids of that user: namespaces keep them apart, not ids"
 HOST_NODES = "no user namespace may make device nodes: the host's are bound, so watches, locks and times of them are shared (cay doctor)"
 NOT_ROOTLESS = {name: FILE_API for name in ("FA-01", "FA-02", "FA-03", "FA-04", "FA-05", "FA-06", "FA-07", "FA-09")}
-NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
+NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "RX-09B": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
 NOT_ROOTLESS |= {name: NO_LIMITS for name in (
     "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
 ONE_ID = "there is one id: no other user inside to run it as"

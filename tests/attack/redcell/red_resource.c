@@ -475,6 +475,17 @@ static void rx_09(struct run *r)
 		note(r, ESCAPED, "no limit seen up to %ld timers", timers);
 }
 
+static void rx_09b(struct run *r)
+{
+	long want = arg_number(r, "instances", 200), got = 0;
+
+	while (got < want && inotify_init1(IN_CLOEXEC) >= 0)
+		got++;
+	r->attempts = 1;
+	r->error = errno;
+	remark(r, "%ld instances", got);
+}
+
 static void rx_10(struct run *r)
 {
 	struct sched_param p = { .sched_priority = 1 };
@@ -596,6 +607,7 @@ const struct attack attacks_resource[] = {
 	{ "RX-06", "takes all descriptors", rx_06 },
 	{ "RX-08", "asynchronous I/O contexts", rx_08 },
 	{ "RX-09", "watches, timers, message queues", rx_09 },
+	{ "RX-09B", "takes all instances of inotify", rx_09b },
 	{ "RX-10", "real-time and deadline scheduling", rx_10 },
 	{ "RX-12", "floods its output", rx_12 },
 	{ "RX-13", "crashes a hundred times", rx_13 },
