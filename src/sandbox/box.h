@@ -167,6 +167,12 @@ int box_charge(struct box *box, uint64_t bytes) attr_must_use;
 uint64_t box_disk_bytes(const struct box *box);
 
 /**
+ * box_null() - open the sandbox's own /dev/null to read: the host's could be locked and watched by programs, and not be opened again by its name.
+ * Return: descriptor, -ENODEV when it is something else, other -errno.
+ */
+int box_null(const struct box *box) attr_must_use;
+
+/**
  * box_terminal() - make a terminal in the sandbox's /dev/pts.
  * @ret_slave: the program's side. Return: the master descriptor, or -errno.
  */

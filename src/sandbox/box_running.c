@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
 /* What must still fit for a disk not to be full. */
@@ -184,6 +185,28 @@ static int open_pts(const struct box *box)
 	if (fstatfs(pts, &fs) < 0)
 		return -errno;
 	return fs.f_type == DEVPTS_SUPER_MAGIC ? TAKE_FD(pts) : -ENODEV;
+}
+
+int box_null(const struct box *box)
+{
+	cleanup_fd int root = open_of_init(box, "root", O_PATH | O_DIRECTORY), null = -1;
+	char path[64];
+	struct stat st;
+	int fd;
+
+	if (root < 0)
+		return root;
+	null = raw_openat2(root, "dev/null", O_PATH, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+	if (null < 0)
+		return null;
+	/* where the image's own /dev is left in place (ablation) it may be a pipe, which would be waited for */
+	if (fstat(null, &st) < 0)
+		return -errno;
+	if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+		return -ENODEV;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", null);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
 }
 
 static int open_master(const struct box *box)

@@ -95,16 +95,20 @@ static int set_nonblocking(int fd)
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
+/* Where there is no /dev/null, a pipe that has ended. */
+static int open_no_input(const struct box *box, int *ret)
+{
+	cleanup_fd int writer = -1;
+
+	*ret = box_null(box);
+	return *ret < 0 ? make_pipe(box, ret, &writer) : 0;
+}
+
 static int make_pipes(struct exec *e, const struct box *box, bool with_stdin, int stdio[3])
 {
-	int rc = 0;
+	int rc;
 
-	if (with_stdin)
-		rc = make_pipe(box, &stdio[0], &e->in);
-	else
-		stdio[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (rc == 0 && stdio[0] < 0)
-		rc = -errno;
+	rc = with_stdin ? make_pipe(box, &stdio[0], &e->in) : open_no_input(box, &stdio[0]);
 	if (rc == 0)
 		rc = make_pipe(box, &e->out, &stdio[1]);
 	if (rc == 0)

@@ -214,3 +214,15 @@ def test_standard_streams_can_be_opened_again(instance):
         for user in ("root", "nobody"):
             done = instance.cay("exec", "-i", "-u", user, box, "--", "sh", "-c", REOPENS, stdin="in\n")
             equal((done.stdout, done.stderr), ("out\nin\ntee", "err\ntee"), user)
+
+
+NO_INPUT = "stat -L -c %t:%T:%d:%i /proc/self/fd/0; stat -c %t:%T:%d:%i /dev/null; cat /dev/stdin; readlink /proc/self/fd/0"
+
+
+def test_no_input_is_the_sandbox_s_own_null(instance):
+    """Not the host's, which programs could lock and watch, and not open again."""
+    with instance.sandbox() as box:
+        for words in (("exec", box), ("run", "--rm", "--no-cwd")):
+            done = instance.cay(*words, "--", "sh", "-c", NO_INPUT)
+            given, own, *rest = done.stdout.split()
+            equal((given, rest, done.stderr), (own, ["/dev/null"], ""), words[0])

@@ -34,6 +34,7 @@ def test_run_and_exec(tmp):
         equal(instance.cay("run", "--rm", "--no-cwd", "--", "sh", "-c", "id -u; exit 5", want=5).stdout, "0\n")
         with instance.sandbox() as box:
             equal(instance.ok(box, "id -un"), "root\n")
+            equal(instance.cay("exec", box, "--", "cat", "/dev/stdin").stdout, "", "no input")
             for user in ("root", "nobody"):
                 done = instance.cay("exec", "-i", "-u", user, box, "--", "sh", "-c", "echo out >/dev/stdout; echo err >/dev/stderr; cat /dev/stdin", stdin="in\n")
                 equal((done.stdout, done.stderr), ("out\nin\n", "err\n"), user)
