@@ -10,9 +10,6 @@
 #include "gateway/upstream.h"
 #include "gateway/websocket.h"
 
-#define PAUSE_NS \
-	(50 * NS_PER_MS) /* of either side: what is held back of what it said waits for more so long */
-
 struct flow {
 	struct exchange *x;
 	struct channel *from, *to;
@@ -219,7 +216,7 @@ static ssize_t next_piece(struct flow *f, const char **ret)
 		return n;
 	f->write_error = channel_flush(f->to);
 	if (f->write_error == 0 && f->scrub != NULL && scrub_holds(f->scrub)) {
-		n = channel_recv(f->from, ret, clock_now_ns() + PAUSE_NS);
+		n = channel_recv(f->from, ret, clock_now_ns() + PROXY_PAUSE_NS);
 		if (n != -ETIMEDOUT)
 			return n;
 		pass_held(f);

@@ -22,6 +22,8 @@
 	(20ULL * 1000000000) /* a head must be whole in that time, from its first byte */
 #define PROXY_IDLE_NS  (120ULL * 1000000000) /* between exchanges of a connection */
 #define PROXY_STALL_NS (60ULL * 1000000000)  /* the next piece of a body that is held, any write */
+#define PROXY_PAUSE_NS \
+	(50ULL * 1000000) /* what is held back of a body or message waits for more so long */
 #define PROXY_ANSWER_NS \
 	(600ULL * \
 		1000000000) /* the answer, or its next piece, while nothing of the request goes out */

@@ -2,7 +2,7 @@
 /*
  * Frames are read and written anew in both directions. From the sandbox they are watched for placeholders, which have no place in them. From a host that a secret is bound to all messages are
  * scrubbed as one text, however it was cut into fragments and messages, and cut anew: what may be the beginning of a secret is held back until more of the message comes, never beyond
- * its end. There scrub_flush() replaces what it is certain of, so of a secret that is spread over messages less than SCRUB_CERTAIN characters are shown.
+ * its end, nor for long when it pauses. At its end scrub_flush() replaces what it is certain of, so of a secret that is spread over messages less than SCRUB_CERTAIN characters are shown.
  * Control frames may stand between the fragments of a message: what they hold is a text of its own, in both directions.
  * What the sandbox has said itself comes back as it was, else whoever repeats it would tell what a secret begins with: of messages their beginnings are noted (scrub_note()), and of control
  * frames, which every host has to repeat, all is kept until it is answered.
@@ -261,6 +261,34 @@ static bool may_pass(struct direction *d, int rc)
 	return rc < 0 || d->broken == NULL;
 }
 
+static int send_out(struct direction *d)
+{
+	int rc = 0;
+
+	if (d->out.n > 0)
+		rc = wire_write(d->to->w, d->out.p, d->out.n, clock_now_ns() + PROXY_STALL_NS);
+	buf_reset(&d->out);
+	return rc;
+}
+
+/* Before this waits for long, what is held back of a message goes out: the other side may have to say something to it. */
+static ssize_t read_more(struct direction *d, unsigned char *bytes)
+{
+	struct scrubbing *s = d->scrubbing;
+	ssize_t n;
+
+	if (s == NULL || !scrub_holds(s->messages))
+		return wire_read(d->from->w, bytes, READ_SIZE, 0);
+	n = wire_read(d->from->w, bytes, READ_SIZE, clock_now_ns() + PROXY_PAUSE_NS);
+	if (n != -ETIMEDOUT)
+		return n;
+	scrub_let_go(s->messages, &s->text);
+	put_text(d, false);
+	if (send_out(d) < 0)
+		return -EPIPE;
+	return wire_read(d->from->w, bytes, READ_SIZE, 0);
+}
+
 static void relay(void *arg)
 {
 	struct direction *d = arg;
@@ -274,7 +302,7 @@ static void relay(void *arg)
 
 	while (rc == 0) {
 		if (n == 0) {
-			n = wire_read(d->from->w, bytes, READ_SIZE, 0);
+			n = read_more(d, bytes);
 			p = bytes;
 		}
 		if (n <= 0)
@@ -287,10 +315,8 @@ static void relay(void *arg)
 		before = d->x->ws_bytes[d->index] - before;
 		if (exchange_take(d->x, before) < before)
 			break;
-		if (d->out.n > 0 && wire_write(d->to->w, d->out.p, d->out.n,
-					    clock_now_ns() + PROXY_STALL_NS) < 0)
+		if (send_out(d) < 0)
 			break;
-		buf_reset(&d->out);
 	}
 	/* without a close frame in this direction the other has nothing to wait for */
 	wire_stop_reading(d->to->w);

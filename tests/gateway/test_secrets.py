@@ -386,6 +386,15 @@ def messages(sock, count):
     return found
 
 
+def payloads(data):
+    """What short frames hold, without control frames."""
+    found = b""
+    while len(data) >= 2 and len(data) >= 2 + data[1]:
+        found += data[2:2 + data[1]] if data[0] & 15 < 8 else b""
+        data = data[2 + data[1]:]
+    return found
+
+
 def converse(tmp, pieces, count):
     """What a WebSocket client gets of @pieces, and the exchange's event."""
     with Setup(tmp, speaking(pieces)) as (proxy, upstream):
@@ -449,6 +458,36 @@ def test_a_message_that_begins_as_a_secret_is_not_held_back(tmp):
                 sock.sendall(WS)
                 head(sock)
                 equal(messages(sock, 1), [(1, text if number < 3 else PLACEHOLDER.encode()[:20])])
+
+
+def test_a_message_that_pauses_is_there_as_far_as_it_goes(tmp):
+    """As an answer does: the host may be waiting for what the program says to it."""
+    secret, hidden = VALUE.encode(), PLACEHOLDER.encode()
+    got, come = b"", threading.Condition()
+
+    def pausing(peer):
+        peer.head()
+        peer.send(AGREED + b"\r\n")
+        said = b""
+        for op, piece in ((1, b"hello s"), (0, b"k_live_5? "), (0, secret[:12]), (0, secret[12:])):
+            said += piece
+            peer.send(frame(op, piece, fin=False))
+            with come:
+                if not come.wait_for(lambda: len(got) >= len(said), patience(10)):  # pylint: disable=cell-var-from-loop
+                    return
+        peer.send(frame(0, b"") + frame(8, b""))
+
+    with Setup(tmp, pausing) as (proxy, _):
+        with proxy.connect_tls("api.example") as sock:
+            sock.sendall(WS)
+            head(sock)
+            raw = b""
+            while data := sock.recv(65536):
+                raw += data
+                with come:
+                    got = payloads(raw)
+                    come.notify_all()
+    equal(got, b"hello sk_live_5? " + secret[:12] + hidden[12:])
 
 
 def repeating(then=b""):
