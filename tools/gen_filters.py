@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile the system call profiles of defs/seccomp/ to BPF: gen_filters.py CC OUT PROFILE...
 
-Of each profile three filters: filter_NAME; told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell` lines; and learn_NAME, to be
+Of each profile three filters: filter_NAME; told_NAME, which stands below it and has the kernel tell whoever listens of the calls of its `tell` and `know` lines; and learn_NAME, to be
 taken instead of that, which also tells of those of its `learn` lines. Of two filters the kernel takes the answer that is less than the other: so filter_NAME says TRACE for
 what is told, which without a tracer refuses it too, and allows what is learned.
 A binary search over the call number, then the conditions of that call, all on the low 32 bits of an argument (the kernel truncates
@@ -20,7 +20,8 @@ NEWER = {
     'removexattrat': 466, 'open_tree_attr': 467,
 }
 ALLOW, TRACE, NOTIFY, ERRNO, KILL = 0x7FFF0000, 0x7FF00000, 0x7FC00000, 0x00050000, 0x80000000
-LEARN = NOTIFY | 1  # the kernel does not look at the low half: whoever finds that nobody may listen allows these
+# the kernel does not look at the low half: whoever finds that nobody may listen allows the first, and refuses the second as if there was no such thing
+LEARN, KNOW = NOTIFY | 1, NOTIFY | 2
 LD, JEQ, JGE, JA, AND, RET = 0x20, 0x15, 0x35, 0x05, 0x54, 0x06
 OFFSET_NR, OFFSET_ARCH, OFFSET_ARGS = 0, 4, 16
 ARCHES = {'x86_64': 0xC000003E, 'aarch64': 0xC00000B7}
@@ -57,6 +58,7 @@ class Profile:
         self.rules = {}      # name -> ('ret', action) or ('if', [[condition, ...], ...])
         self.told = {}       # name -> [[condition, ...], ...]
         self.learned = {}    # the same
+        self.known = set()
         self.otherwise = {}  # name -> action
 
     def read(self, path):
@@ -83,6 +85,8 @@ class Profile:
             name, _, conditions = rest.partition(' if ')
             of = self.told if verb == 'tell' else self.learned
             of.setdefault(name.strip(), []).append([parse_condition(c) for c in conditions.split(' and ')])
+        elif verb == 'know':
+            self.known.update(rest.split())
         elif verb == 'allow':
             self.set_all(rest.split(), ALLOW)
         elif verb == 'errno':
@@ -175,6 +179,8 @@ def compile_told(profile, numbers, arch, learns):
     calls = [(name, alternatives, NOTIFY) for name, alternatives in sorted(profile.told.items())]
     if learns:
         calls += [(name, alternatives, LEARN) for name, alternatives in sorted(profile.learned.items())]
+    for name in sorted(profile.known):
+        code += [(JEQ, 0, 1, numbers[name]), (RET, 0, 0, KNOW)]
     for name, alternatives, action in calls:
         one = []
         for conditions in alternatives:

@@ -6,6 +6,7 @@
 #   otherwise ERR NAME                   what a conditional `allow` answers when no condition holds (default EPERM)
 #   tell NAME if COND [and COND]...      refuse as `otherwise` says, and tell the keeper of it (an event); behind the `allow … if` lines of that name
 #   learn NAME if COND [and COND]...     where filters of programs can be had in no other way (rootless): tell the keeper of it, which lets it go on
+#   know NAME...                         tell the keeper of it, which takes note and lets it go on; behind its `allow`
 # Several `allow … if` lines of one name are alternatives. A name that is nowhere listed answers ENOSYS, so programs fall back as on an older kernel.
 # A foreign architecture kills the process; x32 numbers answer ENOSYS.
 
@@ -18,7 +19,7 @@ allow pwritev pwritev2 read readahead readlink readlinkat readv removexattr remo
 allow splice stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime utimensat utimes write writev
 allow inotify_add_watch inotify_init inotify_init1 inotify_rm_watch memfd_create pipe pipe2
 # memory
-allow brk get_robust_list madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal msync munlock munlockall munmap
+allow brk get_robust_list madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap msync munlock munlockall munmap
 allow pkey_free pkey_mprotect set_robust_list
 # processes and threads
 allow arch_prctl capget capset execve execveat exit exit_group fork getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority
@@ -28,6 +29,8 @@ allow sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yi
 allow setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid tgkill tkill times uname vfork wait4 waitid chroot
 allow getitimer alarm getcpu sysinfo ioprio_get ioprio_set
 allow landlock_create_ruleset landlock_add_rule landlock_restrict_self statmount listmount
+# nothing shows it afterwards, and a live fork does not have it (docs/design/0006, *Refused*)
+know landlock_restrict_self
 # no namespace flag: NEWNS CGROUP UTS IPC USER PID NET; no UNTRACED, by which a thread could run while pages are missing (prog/cay-template/tracing.h)
 # Nor PARENT: the programs of execs are children of the keeper, whose child it would be.
 allow clone if arg0 & 0x7E828000 == 0
@@ -108,6 +111,8 @@ errno EPERM mount umount2 pivot_root open_tree open_tree_attr move_mount fsopen 
 errno EPERM init_module finit_module delete_module kexec_load kexec_file_load reboot iopl ioperm settimeofday clock_settime adjtimex clock_adjtime
 errno EPERM sethostname setdomainname syslog vhangup uselib ustat sysfs modify_ldt remap_file_pages move_pages migrate_pages mbind set_mempolicy set_mempolicy_home_node
 errno ENOSYS get_mempolicy memfd_secret cachestat
+# as before Linux 6.10: a live fork would have what was sealed open to change
+errno ENOSYS mseal
 errno EPERM vmsplice
 # no protection key is left: a live fork would not have it, and who wants one (V8) does without
 errno ENOSPC pkey_alloc

@@ -139,6 +139,17 @@ static int find_leaf(const struct dump *d, const struct dump_process *p, uint32_
 	return -ENOENT;
 }
 
+/* Who enters a Landlock domain has given up privileges, and its children have too. */
+static bool is_confined(const struct dump *d, const struct dump_process *p)
+{
+	if (p->tracee.zombie || d->order->confined[p->place.leaf] == 0)
+		return false;
+	for (size_t i = 0; i < p->tracee.n_threads; i++)
+		if (p->tracee.threads[i].no_new_privs)
+			return true;
+	return proc_number(p->status, "NoNewPrivs", 10, 0) != 0;
+}
+
 int dump_tree(struct dump *d, struct err *err)
 {
 	for (size_t i = 0; i < d->n; i++) {
@@ -163,10 +174,13 @@ int dump_tree(struct dump *d, struct err *err)
 		if (p->tracee.headless)
 			(void)!dump_refuse(
 				p, err, "its first thread has ended, and others have not");
-		else if (find_leaf(d, p, &p->place.leaf) == 0 || p->tracee.zombie)
-			continue;
-		else
+		else if (find_leaf(d, p, &p->place.leaf) < 0 && !p->tracee.zombie)
 			(void)!dump_refuse(p, err, "it is in no control group of an exec");
+		else if (is_confined(d, p))
+			(void)!dump_refuse(p, err,
+				"it may be confined by Landlock rules of its own, which nobody can read");
+		else
+			continue;
 		if (!dump_note(d, err))
 			return -EINVAL;
 	}

@@ -68,6 +68,7 @@ struct dump_order {
 	int32_t pids[TEMPLATE_PIDS_MAX];
 	struct dump_slot slots[TEMPLATE_SLOTS_MAX];
 	char leaves[TEMPLATE_LEAVES_MAX][DUMP_LEAF_SIZE];
+	uint8_t confined[TEMPLATE_LEAVES_MAX]; /* is a program's own Landlock domain there? */
 };
 
 /* the last two are in the pause only when there are no twins */

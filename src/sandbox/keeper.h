@@ -159,6 +159,13 @@ struct keeper_told {
 		spent_ns; /* when the present second began, and our time that went into answers since */
 };
 
+/** struct keeper_confined - control groups in which somebody has entered a Landlock domain of its own. */
+struct keeper_confined {
+	char leaves[32][DUMP_LEAF_SIZE];
+	size_t n;
+	bool forgot; /* and others, for which there was no room */
+};
+
 /** struct keeper - everything. */
 struct keeper {
 	struct box_config config;
@@ -167,6 +174,7 @@ struct keeper {
 	struct keeper_told told;
 	struct learned learned; /* filters of programs, where filter_learns() */
 	struct keeper_asker askers[KEEPER_ASKERS];
+	struct keeper_confined confined;
 	char id[ID_LEN + 1];
 	enum keeper_state state;
 	bool want_spare; /* a waiter has been used: order the next one at the end of the round */
@@ -394,7 +402,13 @@ void keeper_told_close(struct keeper *k, const char *exec, uint64_t now_ns);
 
 /* --- keeper_learn.c --- */
 
-/** keeper_learn() - if @notice, of @listener, is of a filter that a program installs: take note of that and let it go on. Return: whether it was. */
+/** keeper_confined() - may somebody in the control group @leaf be in a Landlock domain of its own? Only who has given up privileges (no_new_privs) can. */
+bool keeper_confined(const struct keeper *k, const char *leaf);
+
+/** keeper_unconfined() - group @leaf has gone, and with it all who were in it. */
+void keeper_unconfined(struct keeper *k, const char *leaf);
+
+/** keeper_learn() - if @notice, of @listener, is of a call that is to go on (a filter or a Landlock domain of a program's own): take note of it and let it. Return: whether it was. */
 bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *notice);
 
 /** keeper_learn_unasked() - who waits at @listener with @notice installs a filter, and nobody has asked it: take note, and let it go on. */

@@ -130,8 +130,10 @@ static void remove_leaf(struct keeper *k, const struct exec *e)
 {
 	uint64_t refused = cgroup_leaf_refused(&k->box.cgroup, e->leaf);
 
-	if (cgroup_leaf_remove(&k->box.cgroup, e->leaf) == 0)
-		k->forks_refused += refused;
+	if (cgroup_leaf_remove(&k->box.cgroup, e->leaf) < 0)
+		return;
+	k->forks_refused += refused;
+	keeper_unconfined(k, e->leaf);
 }
 
 /* In the order in which they ended: the newest one stays, whatever its size. */

@@ -53,6 +53,12 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 	return 0;
 }
 
+static void mark_confined(const struct keeper *k, struct dump_order *order)
+{
+	for (uint32_t i = 0; i < order->n_leaves; i++)
+		order->confined[i] = keeper_confined(k, order->leaves[i]);
+}
+
 static int list_all(
 	struct keeper *k, struct dump_order *order, struct terminals *terminals, struct err *err)
 {
@@ -62,6 +68,8 @@ static int list_all(
 		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = BOX_FILTERS
 	};
 	rc = cgroup_each_leaf(&k->box.cgroup, add_leaf, order);
+	if (rc == 0)
+		mark_confined(k, order);
 	if (rc == 0)
 		rc = carry_slots(&k->execs, order, terminals->masters);
 	terminals->n = rc > 0 ? (size_t)rc : 0;

@@ -36,6 +36,8 @@ int confine_told(const struct sock_filter *filter, unsigned short n, bool listen
 			refusing[i].k = SECCOMP_RET_ERRNO | (uint32_t)error;
 		else if (filter[i].k == CONFINE_LEARN)
 			refusing[i].k = SECCOMP_RET_ALLOW;
+		else if (filter[i].k == CONFINE_KNOW)
+			refusing[i].k = SECCOMP_RET_ERRNO | EOPNOTSUPP;
 	}
 	rc = confine_seccomp(refusing, n);
 	return rc < 0 ? rc : -ENOTCONN;

@@ -17,11 +17,13 @@ int confine_seccomp(const struct sock_filter *filter, unsigned short n) attr_mus
 
 /* SECCOMP_RET_USER_NOTIF, of a call that is not refused where nobody listens */
 #define CONFINE_LEARN (SECCOMP_RET_USER_NOTIF | 1U)
+/* the same, of one that is refused with EOPNOTSUPP then */
+#define CONFINE_KNOW (SECCOMP_RET_USER_NOTIF | 2U)
 
 /**
- * confine_told() - install @filter, whose calls with SECCOMP_RET_USER_NOTIF (or %CONFINE_LEARN) a listener is told of and answers, on the calling thread for ever.
+ * confine_told() - install @filter, whose calls with SECCOMP_RET_USER_NOTIF (or %CONFINE_LEARN, %CONFINE_KNOW) a listener is told of and answers, on the calling thread for ever.
  * Who waits for an answer that is being made takes no signal but one that kills, so that it is asked once.
- * @listen: false, or where the kernel lets nobody listen (a filter of whoever started us has a listener already): these calls are refused with @error instead, those of %CONFINE_LEARN allowed.
+ * @listen: false, or where the kernel lets nobody listen (a filter of whoever started us has a listener already): these calls are refused with @error instead, those of %CONFINE_LEARN allowed, those of %CONFINE_KNOW refused as not supported.
  * Needs no_new_privs or CAP_SYS_ADMIN in the caller's user namespace. Return: the listener (close-on-exec), -ENOTCONN when there is none, other -errno.
  */
 int confine_told(

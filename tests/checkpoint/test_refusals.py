@@ -555,3 +555,60 @@ def test_nobody_gets_protection_keys(instance):
     with instance.sandbox() as box:
         program = "import ctypes, errno; c = ctypes.CDLL(None, use_errno=True); print(c.syscall(330, 0, 0), errno.errorcode[ctypes.get_errno()])"
         equal(instance.ok(box, f"python3 -c '{program}'"), "-1 ENOSPC\n")
+
+
+# Who may only write below /tmp from now on; a fork would have let it write anywhere.
+CONFINED = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fd = libc.syscall(444, struct.pack('QQQ', 1 << 1 | 1 << 8, 0, 0), 8, 0)
+assert fd >= 0 and libc.syscall(445, fd, 1, struct.pack('=Qi', 1 << 1 | 1 << 8, os.open('/tmp', os.O_PATH)), 0) == 0
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(446, fd, 0) == 0
+print('confined', flush=True)
+if sys.argv[1:] == ['leave'] and (os.fork() or os.setsid() and os.fork()): os._exit(0)
+for f in (0, 1, 2): os.close(f)
+os.execvp('sleep', ['sleep', '1000'])
+"""
+SAYS_CONFINED = "(sleep): it may be confined by Landlock rules of its own"
+
+
+def who_confines_itself_is_refused(instance, **options):
+    """Nothing shows such a domain, so it was gone in forks, and behind a resume, without a word."""
+    with instance.sandbox(**options) as box:
+        equal(instance.ok(box, "setpriv --no-new-privs sleep 1000 >/dev/null 2>&1 & echo y"), "y\n")
+        instance.ok(box, f"cat > /tmp/confined.py <<'END'\n{CONFINED}\nEND")
+        for words in ([], ["leave"]):  # a command that goes on, and what one has left behind
+            instance.remove(fork_live(instance, box)[0])
+            run = instance.exec(box, "/usr/bin/python3", "/tmp/confined.py", *words)
+            wait_output(instance, box, run, b"confined\n") if not words else instance.wait(box, run)
+            for verb in ("fork", "suspend"):
+                error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}")
+                contains(error.message, SAYS_CONFINED)
+                equal(error.code, "unsupported")
+            contains(instance.cay("doctor", box, check=False).stdout, SAYS_CONFINED)
+            instance.ok(box, "pkill -n -x sleep; while pgrep -x sleep | tail -n +2 | grep .; do sleep 0.05; done")
+
+
+@require(*NEEDS)
+def test_who_confines_itself(instance):
+    who_confines_itself_is_refused(instance)
+
+
+@require(*NEEDS, "userns", "newuidmap")
+def test_who_confines_itself_rootless(tmp):
+    with rootless(tmp) as instance:
+        who_confines_itself_is_refused(instance)
+
+
+@require(*NEEDS)
+def test_nobody_listens(tmp):
+    """Then there is no Landlock, which programs are used to."""
+    instance = cay.Instance(tmp, env={"CAY_WITHOUT": "seccomp_listener"})
+    try:
+        instance.start()
+        with instance.sandbox() as box:
+            instance.ok(box, f"cat > /tmp/confined.py <<'END'\n{CONFINED}\nEND")
+            contains(instance.cay("exec", box, "--", "/usr/bin/python3", "/tmp/confined.py", want=1).stderr, "AssertionError")
+            instance.remove(fork_live(instance, box)[0])
+    finally:
+        instance.close()

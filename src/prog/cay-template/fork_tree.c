@@ -8,7 +8,7 @@
 #include "prog/cay-template/fork.h"
 #include "prog/cay-template/lazy.h"
 
-#include <asm-generic/errno-base.h>
+#include <asm-generic/errno.h>
 #include <asm/ioctls.h>
 #include <asm/poll.h>
 #include <linux/filter.h>
@@ -456,6 +456,8 @@ static void have_refusals_told(void)
 			rules[i].k = SECCOMP_RET_ERRNO | fork.order.told_error;
 		else if (rules[i].k == (SECCOMP_RET_USER_NOTIF | 1)) /* CONFINE_LEARN */
 			rules[i].k = SECCOMP_RET_ALLOW;
+		else if (rules[i].k == (SECCOMP_RET_USER_NOTIF | 2)) /* CONFINE_KNOW */
+			rules[i].k = SECCOMP_RET_ERRNO | EOPNOTSUPP;
 	}
 	if (listener == -EBUSY) {
 		(void)fork_must(CALL3(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program),
