@@ -369,6 +369,33 @@ def test_docker_save(tmp):
 
 
 @require("root")
+def test_archives_of_other_builders(tmp):
+    """Names that other programs give to the parts of the same kind of archive; what none gives is not taken for a root file system either."""
+    store = Store(tmp)
+    base, upper = tar(member("f", data=b"1"), member("g", data=b"1")), tar(member(".wh.f"), member("h", data=b"2"))
+    config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [digest(base), digest(upper)]}}).encode()
+    packed = [gzip.compress(base), gzip.compress(upper)]
+
+    def archive(config_name, *more, content=config):
+        names = [digest(data)[7:] + ".tar.gz" for data in packed]
+        parts = [member(name, data=data) for name, data in zip(names, packed)]
+        parts.insert(0 if config_name.startswith("sha256") else 2, member(config_name, data=content))
+        manifest = [{"Config": config_name, "RepoTags": ["shop:1"], "Layers": names}]
+        return tar(*more, *parts, member("manifest.json", data=json.dumps(manifest).encode()))
+    for data in (archive(digest(config)), archive("config.json")):
+        reply = store.load(write(tmp, "a", data))
+        equal((reply["kind"], reply["layers"]), ("docker", 2))
+        equal(sorted(os.listdir(store.rootfs(reply))), ["g", "h"])
+    for data, code in ((archive(digest(config), content=config + b" "), "hostile_archive"), (archive("config.json", member("other", DIR)), "unsupported")):
+        try:
+            store.load(write(tmp, "a", data))
+            raise AssertionError("it was imported")
+        except job.JobError as error:
+            equal(error.code, code, error.message)
+    equal(store.load(write(tmp, "a", tar(member("etc", DIR), member("manifest.json", data=b"[{}]"))))["kind"], "rootfs")
+
+
+@require("root")
 def test_one_of_several_in_a_layout(tmp):
     store = Store(tmp)
     layout = Layout()

@@ -3,6 +3,10 @@
 #include "base/ablate.h"
 #include "base/str.h"
 #include "codec/oci.h"
+#include "sys/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #define INDEX_DEPTH_MAX 4
 
@@ -195,13 +199,14 @@ static int choose_saved(struct bundle *b, const json_t *document, struct err *er
 		"give the import the name of the one that is meant");
 }
 
-/* A configuration is often named by its digest: "<64 digits>.json" or "blobs/sha256/<64 digits>". Then it must be that. */
+/* A configuration is often named by its digest: "<64 digits>.json", "sha256:<64 digits>" or "blobs/sha256/<64 digits>". Then it must be that. */
 static void config_digest(const char *path, char digest[REFERENCE_DIGEST_MAX + 1])
 {
 	const char *base = strrchr(path, '/');
 	size_t n;
 
 	base = base != NULL ? base + 1 : path;
+	base += str_starts(base, "sha256:") ? 7 : 0;
 	n = strspn(base, "0123456789abcdef");
 	digest[0] = '\0';
 	if (n == 64 && (base[64] == '\0' || str_eq(base + 64, ".json")))
@@ -263,6 +268,34 @@ static int unpack_rootfs(struct bundle *b, struct err *err)
 	return 0;
 }
 
+/* The list of images of docker's kind of archive at the top of the new tree, or NULL when there is none. */
+static json_t *saved_list(int tree)
+{
+	cleanup_fd int fd =
+		openat(tree, "manifest.json", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	cleanup_buf struct buf text = BUF_INIT(OCI_DOCUMENT_MAX + 1);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || file_read_again(fd, &text) < 0)
+		return NULL;
+	return oci_document(buf_cstr(&text), text.n, "manifest.json", NULL);
+}
+
+/* What was not told for an image by its names is no root file system all the same when it lists images. */
+static int check_rootfs(struct bundle *b, struct err *err)
+{
+	json_t *list = saved_list(b->root->tree);
+	bool image = list != NULL && docker_save_parse(list, 0, &b->save, NULL) == 0;
+
+	json_decref(list);
+	if (!image)
+		return 0;
+	return err_hint(err,
+		err_raise(err, ERR_UNSUPPORTED,
+			"the archive holds images (manifest.json) and names that belong to none"),
+		"import what docker save or skopeo copy writes of the image");
+}
+
 static json_t *report(struct bundle *b, size_t layers, struct err *err)
 {
 	static const char *const kinds[] = { "auto", "oci", "docker", "rootfs" };
@@ -285,6 +318,7 @@ static json_t *report(struct bundle *b, size_t layers, struct err *err)
 
 static int unpack(struct bundle *b, struct err *err)
 {
+	bool told = b->source->kind != SOURCE_AUTO;
 	int rc = b->source->socket >= 0 ? 0 : source_detect(b->source, err);
 
 	if (rc == 0 && b->source->socket < 0 && b->source->kind != SOURCE_ROOTFS)
@@ -299,7 +333,8 @@ static int unpack(struct bundle *b, struct err *err)
 	case SOURCE_ROOTFS:
 	case SOURCE_AUTO:
 	default:
-		return unpack_rootfs(b, err);
+		rc = unpack_rootfs(b, err);
+		return rc < 0 || told ? rc : check_rootfs(b, err);
 	}
 }
 

@@ -40,18 +40,24 @@ static size_t hex_length(const char *s)
 	return strspn(s, "0123456789abcdef");
 }
 
-/* Can a clean name stand at the top of an image archive? */
+/* Can a clean name stand at the top of an image archive? Parts are named by docker itself and OCI, by crane and kaniko, by Jib. */
 static bool image_like(const char *name)
 {
 	static const char *const tops[] = { "blobs", "oci-layout", "index.json", "manifest.json",
-		"repositories" };
+		"repositories", "config.json" };
+	static const char *const ends[] = { ".json", ".tar", ".tar.gz" };
 	size_t n = strcspn(name, "/");
+	bool hex = hex_length(name) == 64;
 
 	for (size_t i = 0; i < ARRAY_SIZE(tops); i++)
 		if (strlen(tops[i]) == n && memcmp(name, tops[i], n) == 0)
 			return true;
-	return hex_length(name) == 64 &&
-	       (n == 64 || str_eq(name + 64, ".json") || str_eq(name + 64, ".tar"));
+	if (str_starts(name, "sha256:"))
+		return hex_length(name + 7) == 64 && name[7 + 64] == '\0';
+	for (size_t i = 0; hex && i < ARRAY_SIZE(ends); i++)
+		if (str_eq(name + 64, ends[i]))
+			return true;
+	return hex && n == 64;
 }
 
 /* Read names until one decides. A root file system is known by its first directory, so this is quick where the archive is large. */
