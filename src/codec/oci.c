@@ -71,6 +71,7 @@ static int descriptor(const json_t *json, struct oci_descriptor *ret, struct err
 {
 	const json_t *size = json_object_get(json, "size");
 	const json_t *platform = json_object_get(json, "platform");
+	const json_t *annotations = json_object_get(json, "annotations");
 	const char *digest = text(json, "digest");
 
 	if (!json_is_object(json) || text(json, "mediaType") == NULL)
@@ -86,8 +87,9 @@ static int descriptor(const json_t *json, struct oci_descriptor *ret, struct err
 	BUG_ON(str_copy(ret->digest, sizeof(ret->digest), digest) < 0);
 	optional(platform, "os", ret->os, sizeof(ret->os));
 	optional(platform, "architecture", ret->architecture, sizeof(ret->architecture));
-	optional(json_object_get(json, "annotations"), "org.opencontainers.image.ref.name",
-		ret->ref_name, sizeof(ret->ref_name));
+	optional(annotations, "org.opencontainers.image.ref.name", ret->ref_name,
+		sizeof(ret->ref_name));
+	optional(annotations, "io.containerd.image.name", ret->name, sizeof(ret->name));
 	return 0;
 }
 
@@ -212,20 +214,31 @@ int docker_save_parse(const json_t *document, size_t i, struct docker_save *ret,
 	return rc < 0 ? rc : strings(tags, ret->tags, OCI_MANIFESTS_MAX, &ret->n_tags, err);
 }
 
-/* Does the annotation of a manifest name what the user asked for? It holds a tag, or a complete name. */
+static bool same(const struct reference *want, const char *name)
+{
+	struct reference have;
+
+	return reference_parse(name, &have, NULL) == 0 && str_eq(have.path, want->path) &&
+	       str_eq(have.tag, want->tag) && str_eq(have.registry, want->registry);
+}
+
+/*
+ * Do the annotations of a manifest name what the user asked for? docker save and containerd give a complete name, and the tag of it in the other one,
+ * which then tells nothing: several images of an archive may be "latest". Elsewhere that one holds a tag, or a complete name.
+ */
 static bool named(const struct oci_descriptor *d, const char *name)
 {
-	struct reference want, have;
+	struct reference want;
+	bool ok = reference_parse(name, &want, NULL) == 0;
 
+	if (d->name[0] != '\0')
+		return ok && same(&want, d->name);
 	if (str_eq(d->ref_name, name))
 		return true;
-	if (reference_parse(name, &want, NULL) < 0)
+	if (!ok || d->ref_name[0] == '\0')
 		return false;
-	if (str_eq(d->ref_name, want.tag) && d->ref_name[0] != '\0')
-		return true;
-	return strpbrk(d->ref_name, "/:") != NULL &&
-	       reference_parse(d->ref_name, &have, NULL) == 0 && str_eq(have.path, want.path) &&
-	       str_eq(have.tag, want.tag) && str_eq(have.registry, want.registry);
+	return str_eq(d->ref_name, want.tag) ||
+	       (strpbrk(d->ref_name, "/:") != NULL && same(&want, d->ref_name));
 }
 
 static bool fits(const struct oci_descriptor *d, const char *architecture)
@@ -237,23 +250,32 @@ static bool fits(const struct oci_descriptor *d, const char *architecture)
 	return any || (str_eq(d->os, "linux") && str_eq(d->architecture, architecture));
 }
 
+/* How many images, told apart by their digests, fit and have this name (NULL: any)? *@ret_first is set when there is one. */
+static size_t count(const struct oci_index *index, const char *name, const char *architecture,
+	size_t *ret_first)
+{
+	size_t list[OCI_MANIFESTS_MAX], n = 0, k;
+
+	for (size_t i = 0; i < index->n; i++) {
+		const struct oci_descriptor *d = &index->manifests[i];
+
+		if (!fits(d, architecture) || (name != NULL && !named(d, name)))
+			continue;
+		for (k = 0; k < n && !str_eq(index->manifests[list[k]].digest, d->digest); k++)
+			;
+		if (k == n)
+			list[n++] = i;
+	}
+	if (n > 0)
+		*ret_first = list[0];
+	return n;
+}
+
 ssize_t oci_choose(
 	const struct oci_index *index, const char *name, const char *architecture, struct err *err)
 {
-	size_t n = 0, n_named = 0, first = 0, first_named = 0;
+	size_t first = 0, n = count(index, NULL, architecture, &first);
 
-	for (size_t i = index->n; i > 0; i--) {
-		const struct oci_descriptor *d = &index->manifests[i - 1];
-
-		if (!fits(d, architecture))
-			continue;
-		n++;
-		first = i - 1;
-		if (name != NULL && name[0] != '\0' && named(d, name)) {
-			n_named++;
-			first_named = i - 1;
-		}
-	}
 	if (index->n == 0)
 		return corrupt(err, "the image index is empty");
 	if (n == 0)
@@ -261,8 +283,8 @@ ssize_t oci_choose(
 			err, ERR_UNSUPPORTED, "the image is not for linux/%s", architecture);
 	if (n == 1)
 		return (ssize_t)first;
-	if (n_named == 1)
-		return (ssize_t)first_named;
+	if (name != NULL && name[0] != '\0' && count(index, name, architecture, &first) == 1)
+		return (ssize_t)first;
 	return err_hint(err,
 		err_raise(err, ERR_AMBIGUOUS,
 			"there are %zu images and the name tells no single one of them", n),

@@ -33,6 +33,7 @@ struct oci_descriptor {
 	char os[32], architecture[32]; /* of its platform; "" when it names none */
 	char ref_name[OCI_NAME_MAX +
 		      1]; /* annotation org.opencontainers.image.ref.name, or ""; cut off when longer */
+	char name[REFERENCE_TEXT_SIZE]; /* annotation io.containerd.image.name, or "" */
 };
 
 /** struct oci_index - descriptors of an image index or manifest list. */
@@ -92,7 +93,8 @@ int docker_save_parse(
 
 /**
  * oci_choose() - which manifest of an index to take.
- * @name:         what the user called it: a tag, or a complete name; NULL or "" for whatever there is. Compared only when several are left.
+ * @name:         what the user called it: a tag, or a complete name; NULL or "" for whatever there is. Compared only when several are left: with the
+ *                complete name where a manifest has one, else with its tag. One image of several names is one.
  * @architecture: in OCI's spelling, "amd64". Manifests of other platforms are left out.
  *
  * Return: the index in @index->manifests, or -errno with *@err: %ERR_UNSUPPORTED (nothing for this platform), %ERR_AMBIGUOUS (several), %ERR_CORRUPT (empty).

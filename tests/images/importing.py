@@ -111,12 +111,15 @@ class Layout:
         self.files["blobs/sha256/" + digest(data)[7:]] = data
         return {"mediaType": "application/vnd.oci.image." + media_type, "digest": digest(data), "size": len(data), **more}
 
-    def image(self, layers, pack=lambda data: data, kind="layer.v1.tar", ref=None, arch="amd64", diff_ids=None, **config):
+    def image(self, layers, pack=lambda data: data, kind="layer.v1.tar", ref=None, saved=None, arch="amd64", diff_ids=None, **config):
         blobs = [self.blob(pack(layer), kind) for layer in layers]
         config = {"architecture": arch, "os": "linux", "config": {"Cmd": ["sh"]},
                   "rootfs": {"type": "layers", "diff_ids": diff_ids or [digest(layer) for layer in layers]}, **config}
         manifest = {"schemaVersion": 2, "config": self.blob(config, "config.v1+json"), "layers": blobs}
-        more = {"annotations": {"org.opencontainers.image.ref.name": ref}} if ref else {}
+        names = {"org.opencontainers.image.ref.name": ref} if ref else {}
+        if saved:  # as docker save has it
+            names = {"io.containerd.image.name": saved, "org.opencontainers.image.ref.name": saved.rpartition(":")[2]}
+        more = {"annotations": names} if names else {}
         self.manifests.append(self.blob(manifest, "manifest.v1+json", platform={"os": "linux", "architecture": arch}, **more))
         return self
 

@@ -408,6 +408,25 @@ def test_one_of_several_in_a_layout(tmp):
 
 
 @require("root")
+def test_one_of_several_that_docker_saved(tmp):
+    """Each has its complete name; the other annotation is the tag alone, which may be that of another image."""
+    store = Store(tmp)
+    app, web, other = (tar(member("is-" + name)) for name in ("app", "web", "postgres"))
+    layout = Layout().image([app], saved="docker.io/library/app:latest").image([other], saved="docker.io/library/postgres:16")
+    path = write(tmp, "two", layout.to_tar())
+    try:
+        store.load(path, name="postgres")
+        raise AssertionError("took one of another name")
+    except job.JobError as error:
+        equal(error.code, "ambiguous")
+    equal(os.listdir(store.rootfs(store.load(path, name="postgres:16"))), ["is-postgres"])
+    path = write(tmp, "latest", Layout().image([app], saved="docker.io/library/app:latest").image([web], saved="docker.io/library/web:latest").to_tar())
+    equal(os.listdir(store.rootfs(store.load(path, name="web:latest"))), ["is-web"])
+    path = write(tmp, "one", Layout().image([app], saved="docker.io/library/app:1").image([app], saved="docker.io/library/app:latest").to_tar())
+    equal(os.listdir(store.rootfs(store.load(path))), ["is-app"])
+
+
+@require("root")
 def test_what_is_committed(tmp):
     store = Store(tmp)
     layout = Layout().image([tar(member("f", data=b"x"))], config={"Cmd": ["sh"], "Env": ["A=b"]}, history=[{"created_by": "x" * 1000}])

@@ -4,6 +4,7 @@
 #include "t.h"
 
 #define A      "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define B      "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 #define INDEX  "application/vnd.oci.image.index.v1+json"
 #define IMAGE  "application/vnd.oci.image.manifest.v1+json"
 #define CONFIG "application/vnd.oci.image.config.v1+json"
@@ -11,7 +12,11 @@
 
 #define DESCRIPTOR(type, more) "{'mediaType':'" type "','digest':'" A "','size':7" more "}"
 #define PLATFORM(os, arch)     ",'platform':{'os':'" os "','architecture':'" arch "'}"
-#define NAMED(name)            ",'annotations':{'org.opencontainers.image.ref.name':'" name "'}"
+#define OTHER(type, more)      "{'mediaType':'" type "','digest':'" B "','size':7" more "}"
+#define SAVED(name, tag) \
+	",'annotations':{'io.containerd.image.name':'docker.io/library/" name ":" tag \
+	"','org.opencontainers.image.ref.name':'" tag "'}"
+#define NAMED(name) ",'annotations':{'org.opencontainers.image.ref.name':'" name "'}"
 
 /* Parse, with ' for " so that the documents can be read here. */
 static json_t *document(const char *text, struct err *err)
@@ -167,7 +172,7 @@ TEST(choosing_among_several_needs_the_name)
 	struct err err = { 0 };
 
 	check_int(index_code("{'schemaVersion':2,'manifests':[" DESCRIPTOR(
-				     IMAGE, NAMED("one")) "," DESCRIPTOR(INDEX,
+				     IMAGE, NAMED("one")) "," OTHER(INDEX,
 				     NAMED("docker.io/library/x:two")) "]}",
 			  &index),
 		ERR_NONE);
@@ -177,6 +182,43 @@ TEST(choosing_among_several_needs_the_name)
 	check_int(oci_choose(&index, "one", "amd64", &err), 0);
 	check_int(oci_choose(&index, "any:one", "amd64", &err), 0);
 	check_int(oci_choose(&index, "x:two", "amd64", &err), 1);
+}
+
+/* What docker save writes since 25, and ctr: the tag in one annotation, the complete name in the other. */
+TEST(choosing_goes_by_the_complete_name)
+{
+	static struct oci_index index;
+	struct err err = { 0 };
+
+	check_int(index_code("{'schemaVersion':2,'manifests':[" DESCRIPTOR(
+				     IMAGE, SAVED("app", "latest")) "," OTHER(IMAGE,
+				     SAVED("postgres", "16")) "," OTHER(IMAGE,
+				     SAVED("web", "latest")) "," DESCRIPTOR(IMAGE,
+				     SAVED("app", "1")) "]}",
+			  &index),
+		ERR_NONE);
+	check(oci_choose(&index, NULL, "amd64", &err) < 0);
+	check_int(err.code, ERR_AMBIGUOUS);
+	check(strstr(err.msg, "2 images") != NULL);
+	check(oci_choose(&index, "postgres", "amd64", &err) < 0);
+	check_int(oci_choose(&index, "postgres:16", "amd64", &err), 1);
+	check_int(oci_choose(&index, "web", "amd64", &err), 2);
+	check_int(oci_choose(&index, "docker.io/library/app:1", "amd64", &err), 3);
+	check(oci_choose(&index, "example.org/app:1", "amd64", &err) < 0);
+}
+
+TEST(one_image_of_two_names_is_one)
+{
+	static struct oci_index index;
+	struct err err = { 0 };
+
+	check_int(index_code("{'schemaVersion':2,'manifests':[" DESCRIPTOR(
+				     IMAGE, SAVED("shop", "1")) "," DESCRIPTOR(IMAGE,
+				     SAVED("shop", "latest")) "]}",
+			  &index),
+		ERR_NONE);
+	check_int(oci_choose(&index, NULL, "amd64", &err), 0);
+	check_int(oci_choose(&index, "other", "amd64", &err), 0);
 }
 
 TEST(configurations)
