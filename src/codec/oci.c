@@ -20,6 +20,8 @@ static const struct {
 	{ "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd", OCI_LAYER },
 	{ "application/vnd.docker.image.rootfs.diff.tar", OCI_LAYER },
 	{ "application/vnd.docker.image.rootfs.diff.tar.gzip", OCI_LAYER },
+	{ "application/vnd.docker.image.rootfs.diff.tar.zstd", OCI_LAYER },
+	{ "application/vnd.docker.image.rootfs.foreign.diff.tar", OCI_LAYER },
 	{ "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", OCI_LAYER },
 };
 

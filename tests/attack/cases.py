@@ -382,7 +382,7 @@ KERNEL = {
 }
 # No switch would leave a program that does the attacker's will: the code has no such path, or several lines share the work.
 CONSTRUCTION = {
-    "AR-01B": "the importer strips what archive_paths lets through", "AR-04": "the tree is walked part by part", "AR-10B": "the tree is walked part by part",
+    "AR-01B": "the tree is walked part by part", "AR-04": "the tree is walked part by part", "AR-10B": "the tree is walked part by part",
     "AR-12": "images appear by rename", "AT-12": "events and logs are never given values", "AT-13": "one loop decides, and the catalogue's names are unique",
     "AT-14": "these headers are not read", "DV-08": "rings are bounded (RX-12)", "EX-03": "helpers load nothing and bound what they read (EX-09)",
     "EX-06": "EX-06B shows the same without a race", "EX-07": "helpers take no program from a sandbox", "EX-08": "states move by one table",

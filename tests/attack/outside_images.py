@@ -101,13 +101,13 @@ def import_outcomes(session, *archives, fmt=tarfile.GNU_FORMAT):
     return ("escaped", "; ".join(bad)) if bad else verdicts[0]
 
 
-@case("AR-01", "image with ../ and absolute names", "hostile_archive, or inside its tree", "directory outside")
+@case("AR-01", "image with ../ in its names", "hostile_archive, or inside its tree", "directory outside")
 def ar_01(session):
     out = session.host.drop
     return import_outcomes(session, [entry("../" * 30 + out[1:] + "/planted", data=b"x")], [entry("etc/../../x", data=b"x")])
 
 
-@case("AR-01B", "image with absolute names", "inside its tree, or refused", "directory outside")
+@case("AR-01B", "image with absolute names", "inside its tree", "directory outside")
 def ar_01b(session):
     return import_outcome(session, tar(base_entries() + [entry(session.host.outside + "/planted", data=b"x")]), want_refused=False)
 

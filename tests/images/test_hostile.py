@@ -44,8 +44,7 @@ class Watch:
         raise AssertionError(f"it was imported: {reply}")
 
 
-def refused_names(tmp, names, word):
-    watch = Watch(tmp)
+def refused_names(watch, names, word):
     for name in names:
         contains(watch.refuse(tar(member("d", DIR), member(name, data=b"x"))), word)
         contains(watch.refuse(header(name.encode(), 1) + padded(b"x") + END), word)
@@ -53,12 +52,22 @@ def refused_names(tmp, names, word):
 
 @require("root")
 def test_names_that_lead_upwards(tmp):
-    refused_names(tmp, ["../x", "../../../../../../tmp/x", "d/../../x", "d/..", "..", "./../x", "d//../..//x"], "leads upwards")
+    refused_names(Watch(tmp), ["../x", "../../../../../../tmp/x", "d/../../x", "d/..", "..", "./../x", "d//../..//x"], "leads upwards")
 
 
 @require("root")
 def test_absolute_names(tmp):
-    refused_names(tmp, ["/x", "//x", os.path.join(tmp, "outside", "x")], "absolute")
+    """Not hostile: they are names below the tree. Through a link, or upwards, they lead no further than others."""
+    watch = Watch(tmp)
+    for name in ("/x", "//x", os.path.join(watch.outside, "canary")):
+        for archive in (tar(member("d", DIR), member(name, data=b"x")), header(b"d/", kind=b"5") + header(name.encode(), 1) + padded(b"x") + END):
+            root = watch.store.rootfs(watch.store.load(write(tmp, "archive", archive)))
+            equal(open(root + name, "rb").read(), b"x")
+            equal(watch.look(), watch.before)
+            subprocess.run(["rm", "-rf", os.path.dirname(root)], check=True)
+    refused_names(watch, ["/../x", "//d/../../x", "/.."], "leads upwards")
+    contains(watch.refuse(tar(member("/l", SYM, linkname=watch.outside), member("/l/x", data=b"x"))), "symbolic link")
+    contains(watch.refuse(tar(member("/h", LNK, linkname=watch.outside + "/canary"))), "not there")
 
 
 @require("root")
@@ -408,7 +417,7 @@ def test_docker_archives_that_reach_out(tmp):
     name = digest(config)[7:] + ".json"
     where = "a" * 64
     watch.refuse(save(["../../outside/canary"], name))
-    watch.refuse(save(["/etc/passwd"], name))
+    watch.refuse(save(["/etc/passwd"], name), "corrupt")
     watch.refuse(save([where + "/layer.tar"], "../../../etc/passwd"))
     watch.refuse(save([where + "/layer.tar"], name), "corrupt")
     linked = member(where + "/layer.tar", SYM, linkname="../../outside/canary")

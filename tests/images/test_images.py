@@ -396,6 +396,20 @@ def test_archives_of_other_builders(tmp):
 
 
 @require("root")
+def test_layers_of_other_builders(tmp):
+    """Absolute names (kaniko, ko, buildpacks), whiteouts that are hard links of one file (AUFS)."""
+    store = Store(tmp)
+    lower = tar(member("a", data=b"1"), member("b", data=b"1"), member("c", data=b"1"), member("d", DIR), member("d/e", data=b"1"))
+    upper = tar(member("/", DIR, mode=0o711), member("/x", data=b"2"), member("/sub/y", LNK, linkname="/x"), member(".wh.a"),
+                member("/.wh.b", LNK, linkname="/.wh.a"), member("d/.wh..wh..opq", LNK, linkname=".wh.a"), member("/c", SYM, linkname="/x"))
+    root = store.rootfs(store.load(Layout().image([lower, upper]).to_dir(os.path.join(tmp, "layout"))))
+    equal(sorted(os.listdir(root)), ["c", "d", "sub", "x"])
+    equal((os.listdir(root + "/d"), os.readlink(root + "/c"), oct(os.stat(root).st_mode)), ([], "/x", "0o40711"))
+    equal(os.path.samefile(root + "/x", root + "/sub/y"), True)
+    equal(os.listdir(store.rootfs(store.load(write(tmp, "root.tar", tar(member("/", DIR), member("/f", data=b"x")))))), ["f"])
+
+
+@require("root")
 def test_one_of_several_in_a_layout(tmp):
     store = Store(tmp)
     layout = Layout()

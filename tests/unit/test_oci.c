@@ -148,6 +148,29 @@ TEST(a_good_manifest)
 	json_decref(j);
 }
 
+TEST(every_type_of_layer)
+{
+	static const char *const types[] = { "oci.image.layer.v1.tar",
+		"oci.image.layer.v1.tar+gzip", "oci.image.layer.v1.tar+zstd",
+		"oci.image.layer.nondistributable.v1.tar",
+		"oci.image.layer.nondistributable.v1.tar+gzip",
+		"oci.image.layer.nondistributable.v1.tar+zstd", "docker.image.rootfs.diff.tar",
+		"docker.image.rootfs.diff.tar.gzip", "docker.image.rootfs.diff.tar.zstd",
+		"docker.image.rootfs.foreign.diff.tar",
+		"docker.image.rootfs.foreign.diff.tar.gzip" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+		cleanup_buf struct buf b = BUF_INIT(4096);
+
+		buf_fmt(&b,
+			"{'schemaVersion':2,'config':" DESCRIPTOR(CONFIG,
+				"") ",'layers':[{'mediaType':'application/vnd.%s','digest':'" A
+				    "','size':1}]}",
+			types[i]);
+		check_int(manifest_code(buf_cstr(&b)), ERR_NONE);
+	}
+}
+
 TEST(choosing_wants_one_that_fits)
 {
 	static struct oci_index index;

@@ -64,8 +64,6 @@ int import_tree_name(const char *raw, struct buf *clean, struct err *err)
 
 	buf_reset(clean);
 	buf_str(clean, "");
-	if (raw[0] == '/' && !ablated("archive_paths"))
-		return hostile(raw, err, "the name is absolute");
 	for (const char *p = raw; *p != '\0';) {
 		size_t n = strcspn(p, "/");
 
@@ -201,7 +199,8 @@ static int read_whiteout(struct place *p, bool layer, struct err *err)
 		return 0;
 	if (!layer)
 		return hostile(name, err, "a whiteout in an archive that is no layer");
-	if (p->entry->type != TAR_FILE || p->entry->size != 0)
+	/* AUFS makes all of a layer's as links of one file. */
+	if ((p->entry->type != TAR_FILE && p->entry->type != TAR_HARDLINK) || p->entry->size != 0)
 		return hostile(name, err, "a whiteout that is no empty file");
 	p->opaque = str_eq(base, ".wh..wh..opq");
 	if (p->opaque)

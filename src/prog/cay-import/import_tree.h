@@ -5,7 +5,7 @@
  * Every name is taken apart here and every parent is opened below the tree with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS, entry by entry: what an earlier
  * entry made cannot lead a later one anywhere. Existing objects are unlinked, never opened, before a new one takes the name.
  *
- * What no honest archive holds ends the import with %ERR_HOSTILE_ARCHIVE: absolute names, "..", names through a symbolic link or a file, links without
+ * What no honest archive holds ends the import with %ERR_HOSTILE_ARCHIVE: "..", names through a symbolic link or a file, links without
  * target, hard links to nothing, to directories or to symbolic links, malformed whiteouts, too much of anything. What is only useless in a sandbox is left out and
  * counted: device nodes, attributes other than user.*, POSIX ACLs and (where it cannot matter outside) security.capability. Ids above the range become 65534.
  */
@@ -47,7 +47,10 @@ enum import_tree_pass {
 int import_tree_apply(struct import_tree *root, struct unzip *in, enum import_tree_pass pass,
 	bool layer, struct err *err) attr_must_use;
 
-/** import_tree_name() - the clean form of an archive's name, "" for the root itself. Return: 0, or -errno with *@err when it is hostile. */
+/**
+ * import_tree_name() - the clean form of an archive's name, "" for the root itself. An absolute name is one below the tree.
+ * Return: 0, or -errno with *@err when it is hostile.
+ */
 int import_tree_name(const char *raw, struct buf *clean, struct err *err) attr_must_use;
 
 /** import_tree_escape() - @name for a message: control bytes and what is not UTF-8 as \xNN, cut after 200 bytes. */
