@@ -12,6 +12,7 @@
 #include "store/tree.h"
 #include "store/verbs.h"
 #include "sys/cred.h"
+#include "sys/feature.h"
 #include "sys/file.h"
 #include "sys/raw.h"
 
@@ -118,13 +119,32 @@ static int no_place(int rc, const char *path, struct err *err)
 	return err_raise_sys(err, rc, "find the directory of '%s' in the sandbox", path);
 }
 
-/* A file without a name, of which nothing stays when the sender goes away; where the file system has no such files, one called @tmp. */
+/* Of the file that open_new() made nothing stays. */
+static void drop(int dir, const char *tmp)
+{
+	(void)unlinkat(dir, tmp, 0);
+	job_temporary(NULL);
+}
+
+/*
+ * A file without a name, of which nothing stays when the sender goes away; where the file system has no such files, one called @tmp, which is the job's
+ * temporary one until it gets its name or drop() is called.
+ */
 static int open_new(int dir, const char *tmp)
 {
-	int fd = openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+	static char path[64 + NAME_MAX];
+	int fd = -1;
 
-	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
+	errno = EOPNOTSUPP;
+	if (!feature_withheld(FEATURE_OVERLAY_TMPFILE))
+		fd = openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600);
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+		(void)snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", dir, tmp);
+		job_temporary(path);
 		fd = openat(dir, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (fd < 0)
+			job_temporary(NULL);
+	}
 	return fd < 0 ? -errno : fd;
 }
 
@@ -148,6 +168,7 @@ static int give_name(int dir, int fd, const char *tmp, const char *name)
 		rc = -errno;
 		(void)unlinkat(dir, tmp, 0);
 	}
+	job_temporary(NULL);
 	(void)sigprocmask(SIG_SETMASK, &before, NULL);
 	return rc;
 }
@@ -173,7 +194,7 @@ static int put_file(struct putter *p, const char *path, mode_t mode, struct err 
 		rc = rc < 0 ? err_raise_sys(err, rc, "write '%s'", path) : 0;
 	}
 	if (rc < 0)
-		(void)unlinkat(dir, tmp, 0);
+		drop(dir, tmp);
 	return rc;
 }
 
@@ -247,7 +268,7 @@ static int tar_file(
 		rc = rc < 0 ? err_raise_sys(err, rc, "write '%s'", e->path) : 0;
 	}
 	if (rc < 0)
-		(void)unlinkat(at, tmp, 0);
+		drop(at, tmp);
 	return rc;
 }
 

@@ -255,6 +255,27 @@ def test_put_file(tmp):
 
 
 @require("root")
+def test_a_put_whose_client_is_gone_leaves_nothing(tmp):
+    """The job ends where it is, unless it waits for input. With files without a name, and where there are none."""
+    with Pool(tmp, "directory") as pool, Inside(tmp) as box:
+        place, name = os.path.join(box.root, "dir/sub"), tarfile.TarInfo("x")
+        name.size = 1 << 30
+        for without in ("", "overlay_tmpfile"):
+            for path, more, head in (("/dir/sub/x", {}, b""), ("/dir/sub", {"format": "tar"}, name.tobuf())):
+                run = pool.job("put", path=path, pid=box.child.pid, uid_base=0, env={"CAY_WITHOUT": without}, **more)
+                run.socket.sendall(job.frame(job.STDIN, head) if head else b"")
+                for _ in range(8):  # more than the socket holds: it has begun
+                    run.socket.sendall(job.frame(job.STDIN, bytes(1 << 19)))
+                equal(len(os.listdir(place)), 1 if without else 0)
+                os.kill(run.process.pid, signal.SIGSTOP)
+                os.waitpid(run.process.pid, os.WUNTRACED)
+                run.socket.close()
+                os.kill(run.process.pid, signal.SIGCONT)
+                run.process.wait(patience(30))
+                equal(os.listdir(place), [], f"without {without or 'nothing'}, {more}")
+
+
+@require("root")
 def test_hostile_tar(tmp):
     def archive(*entries):
         data = io.BytesIO()
