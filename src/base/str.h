@@ -16,6 +16,14 @@ static inline bool str_starts(const char *s, const char *prefix)
 	return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+/** bytes_zero() - are all @n bytes zero? So are none. */
+static inline bool bytes_zero(const void *bytes, size_t n)
+{
+	const char *p = bytes;
+
+	return n == 0 || (*p == '\0' && memcmp(p, p + 1, n - 1) == 0);
+}
+
 /** str_hex_digit() - value of a hexadecimal digit of either case; -1 when @c is none. */
 static inline int str_hex_digit(char c)
 {

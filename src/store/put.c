@@ -97,6 +97,14 @@ static int open_parent(const struct putter *p, const char *path, char name[NAME_
 	return open_inside(p->root, dir);
 }
 
+/* What is zero stays a hole of the new file. */
+static int write_piece(int fd, const char *bytes, size_t n)
+{
+	if (bytes_zero(bytes, n))
+		return lseek(fd, (off_t)n, SEEK_CUR) < 0 ? -errno : 0;
+	return file_write_all(fd, bytes, n);
+}
+
 static int write_body(struct putter *p, int fd, struct err *err)
 {
 	for (;;) {
@@ -104,11 +112,15 @@ static int write_body(struct putter *p, int fd, struct err *err)
 		ssize_t n = body(p, &bytes, SIZE_MAX, err);
 		int rc;
 
-		if (n <= 0)
+		if (n < 0)
 			return (int)n;
-		rc = file_write_all(fd, bytes, (size_t)n);
+		rc = n > 0                                ? write_piece(fd, bytes, (size_t)n)
+		     : ftruncate(fd, (off_t)p->bytes) < 0 ? -errno
+							  : 0;
 		if (rc < 0)
 			return err_raise_sys(err, rc, "write the file");
+		if (n == 0)
+			return 0;
 	}
 }
 
@@ -250,7 +262,7 @@ static int tar_file(
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "write '%s'", e->path);
 	while (rc == 0 && (n = tar_data(tar, chunk, sizeof(chunk), &offset, err)) > 0) {
-		for (ssize_t done = 0; rc == 0 && done < n;) {
+		for (ssize_t done = bytes_zero(chunk, (size_t)n) ? n : 0; rc == 0 && done < n;) {
 			ssize_t w =
 				pwrite(fd, chunk + done, (size_t)(n - done), (off_t)offset + done);
 

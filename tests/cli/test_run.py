@@ -548,6 +548,34 @@ def test_copies_in_and_out(instance, tmp):
         assert not os.path.exists(os.path.join(tmp, "no"))
 
 
+def test_holes_take_no_room_where_they_are_copied_to(instance, tmp):
+    """A program says in an instant that its file has a terabyte; what is not stored there takes no room here, nor the other way."""
+    size, made = 64 << 20, os.path.join(tmp, "made")
+
+    def whole(path):
+        with open(path, "rb") as f:
+            data = f.read()
+        equal((len(data), data[5 << 20:(5 << 20) + 4], data[-3:], data.count(0)), (size, b"data", b"\0\0\0", size - 4))
+        assert os.stat(path).st_blocks * 512 < 1 << 20, f"{path}: {os.stat(path).st_blocks} blocks"
+    os.mkdir(made)
+    with open(os.path.join(made, "holes"), "wb") as f:
+        f.seek(5 << 20)
+        f.write(b"data")
+        f.truncate(size)
+    with instance.sandbox() as box:
+        instance.cay("cp", os.path.join(made, "holes"), f"{box}:/var/tmp/holes")
+        instance.cay("cp", made, f"{box}:/var/tmp")
+        for path in ("/var/tmp/holes", "/var/tmp/made/holes"):
+            blocks, length = instance.ok(box, f"stat -c '%b %s' {path}").split()
+            equal((int(blocks) * 512 < 1 << 20, int(length)), (True, size), f"{path}: {blocks} blocks")
+        instance.ok(box, f"cd /var/tmp/made; rm holes; truncate -s {size} holes; printf data | dd of=holes bs=1M seek=5 conv=notrunc status=none")
+        instance.cay("cp", f"{box}:/var/tmp/made/holes", os.path.join(tmp, "file"))
+        whole(os.path.join(tmp, "file"))
+        instance.cay("cp", f"{box}:/var/tmp/made", os.path.join(tmp, "tree"))
+        whole(os.path.join(tmp, "tree", "holes"))
+        equal(len(instance.cay("cp", f"{box}:/var/tmp/made/holes", "-").stdout), size)
+
+
 def test_environment_and_policy_of_a_created_sandbox_are_shown(instance):
     instance.cay("create", "--name", "seen", "-e", "FOO=bar", "--allow", "example.com")
     try:

@@ -57,22 +57,39 @@ static int receive_tree(struct cli *cli, const char *top, const char *to, bool n
 	return rc;
 }
 
-/* The body to @fd. */
-static int receive_bytes(struct cli *cli, int fd, const char *to)
+static int write_piece(int fd, const char *piece, size_t n)
+{
+	while (n > 0) {
+		ssize_t k = write(fd, piece, n);
+
+		if (k < 0)
+			return -errno;
+		piece += k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+/* The body to @fd. What is zero stays a hole of a @fresh file: what takes no room in the sandbox takes none here. */
+static int receive_bytes(struct cli *cli, int fd, bool fresh, const char *to)
 {
 	const char *piece;
-	ssize_t n;
+	off_t size = 0;
+	ssize_t n = 0;
+	int rc = 0;
 
-	while ((n = http_client_body(&cli->http, &piece)) > 0) {
-		for (ssize_t done = 0; done < n;) {
-			ssize_t k = write(fd, piece + done, (size_t)(n - done));
-
-			if (k < 0)
-				return err_raise_sys(&cli->err, -errno, "write '%s'", to);
-			done += k;
-		}
+	while (rc == 0 && (n = http_client_body(&cli->http, &piece)) > 0) {
+		size += n;
+		if (fresh && bytes_zero(piece, (size_t)n))
+			rc = lseek(fd, n, SEEK_CUR) < 0 ? -errno : 0;
+		else
+			rc = write_piece(fd, piece, (size_t)n);
 	}
-	return n < 0 ? cli_lost(cli, (int)n) : 0;
+	if (rc == 0 && n < 0)
+		return cli_lost(cli, (int)n);
+	if (rc == 0 && fresh && ftruncate(fd, size) < 0)
+		rc = -errno;
+	return rc < 0 ? err_raise_sys(&cli->err, rc, "write '%s'", to) : 0;
 }
 
 /* The body into what is there and is no regular file: a device or a pipe is written to, and never replaced. */
@@ -82,7 +99,7 @@ static int receive_into(struct cli *cli, const char *to)
 
 	if (fd < 0)
 		return err_raise_sys(&cli->err, -errno, "write '%s'", to);
-	return receive_bytes(cli, fd, to);
+	return receive_bytes(cli, fd, false, to);
 }
 
 /* The body to a new file that takes the place of @to when it is whole. */
@@ -97,7 +114,7 @@ static int receive_new(struct cli *cli, const char *to)
 
 	if (fd < 0)
 		return err_raise_sys(&cli->err, -errno, "make '%s'", to);
-	rc = receive_bytes(cli, fd, to);
+	rc = receive_bytes(cli, fd, true, to);
 	if (rc == 0 && (fchmod(fd, n > 0 ? strtoul(text, NULL, 8) & 0777 : 0644) < 0 ||
 			       rename(temporary, to) < 0))
 		rc = err_raise_sys(&cli->err, -errno, "write '%s'", to);
@@ -149,7 +166,7 @@ int copy_out(struct cli *cli, const struct copy_side *from, const struct copy_si
 	if (rc < 0)
 		return rc;
 	if (str_eq(to, "-"))
-		return receive_bytes(cli, STDOUT_FILENO, "standard output");
+		return receive_bytes(cli, STDOUT_FILENO, false, "standard output");
 	why = stat(to, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 	named = why < 0;
 	if (named && where->slash && !tar)

@@ -94,6 +94,7 @@ static int parent_of(int dir, const char *path, const char **ret_name)
 	return fd;
 }
 
+/* What is zero stays a hole of the new file: what takes no room in the sandbox takes none here. */
 static int receive_file(
 	struct tar *tar, const struct tar_entry *e, int at, const char *name, struct err *err)
 {
@@ -106,7 +107,7 @@ static int receive_file(
 	if (fd < 0)
 		return err_raise_sys(err, -errno, "make '%s'", e->path);
 	while ((n = tar_data(tar, bytes, sizeof(bytes), &offset, err)) > 0) {
-		for (ssize_t done = 0; done < n;) {
+		for (ssize_t done = bytes_zero(bytes, (size_t)n) ? n : 0; done < n;) {
 			ssize_t k = pwrite(
 				fd, bytes + done, (size_t)(n - done), (off_t)offset + (off_t)done);
 
