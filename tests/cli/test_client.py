@@ -17,6 +17,7 @@ import time
 
 from lib import fake_cayd as fake
 from lib.case import contains, equal, require
+from lib.pace import patience
 
 QUICK = True
 BOX = {"id": "a" * 20, "name": "swift-otter", "state": "stopped"}
@@ -587,6 +588,22 @@ def test_what_is_left_out_of_a_tree_replaces_nothing(tmp):
     for name in ("d/pipe", "d/e"):
         with open(os.path.join(top, name), encoding="utf-8") as f:
             equal(f.read(), "mine\n")
+
+
+@require("program:strace")
+def test_a_directory_that_cannot_be_read_to_its_end_is_no_whole_tree(tmp):
+    """The disk or the network gives an error in the middle: that is not the end."""
+    top = os.path.join(tmp, "tree")
+    os.mkdir(top)
+    for n in range(300):
+        with open(os.path.join(top, "n" * 100 + str(n)), "wb"):
+            pass
+    with fake.FakeCayd(tmp) as server:
+        server.on("PUT", "/v1/sandboxes/box/files", (204, None))
+        done = subprocess.run(["strace", "-o", os.path.join(tmp, "trace"), "-e", "inject=getdents64:error=EIO:when=2", fake.CAY, "cp", top, "box:/x"],
+                              env=server.environment(), capture_output=True, timeout=patience(20), check=False)
+    equal(done.returncode, 125)
+    contains(done.stderr, b"read the directory 'x/': ")
 
 
 def test_a_tree_is_sent_as_a_tar_that_others_read(tmp):

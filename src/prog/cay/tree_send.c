@@ -173,9 +173,15 @@ static int send_directory(struct sender *s, int fd, const char *path, unsigned i
 		return err_raise_sys(s->err, rc, "read the directory '%s'", own);
 	}
 	rc = send_entry(s, '5', own, "", &st);
-	while (rc == 0 && (e = readdir(d)) != NULL) {
+	while (rc == 0) {
 		cleanup_free char *inner = NULL;
 
+		errno = 0;
+		e = readdir(d);
+		if (e == NULL && errno != 0)
+			rc = err_raise_sys(s->err, -errno, "read the directory '%s'", own);
+		if (e == NULL)
+			break;
 		if (str_eq(e->d_name, ".") || str_eq(e->d_name, ".."))
 			continue;
 		inner = str_dupf("%s/%s", path, e->d_name);
