@@ -175,20 +175,41 @@ static json_t *image_document(
 	return doc;
 }
 
+/* Supplementary groups of whoever asks, as a list of numbers. */
+static json_t *caller_groups(const struct api_call *call, struct err *err)
+{
+	cleanup_free gid_t *groups = NULL;
+	size_t n = 0;
+	int rc = stream_peer_groups(http_stream(call->conn), &groups, &n);
+	json_t *list;
+
+	if (rc < 0) {
+		(void)err_raise_sys(err, rc, "ask for the groups of the caller");
+		return NULL;
+	}
+	list = json_array();
+	for (size_t i = 0; i < n; i++)
+		(void)json_array_append_new(list, json_integer(groups[i]));
+	return list;
+}
+
 int api_image_import(struct api_call *call, struct err *err)
 {
 	const char *path = json_string_value(json_object_get(call->body, "path"));
 	const char *name = json_string_value(json_object_get(call->body, "name"));
 	struct id id = id_new();
-	json_t *ok = NULL, *doc, *request;
+	json_t *ok = NULL, *doc, *request, *groups;
 	struct telling imported = { .type = EVENT_IMAGE_IMPORTED };
 	int rc;
 
 	if (name != NULL && (str_eq(name, "host") || image_lookup(call->srv, name, err) != NULL))
 		return err_raise(err, ERR_EXISTS, "an image named '%s' exists already", name);
-	request = json_pack("{s:s,s:s,s:s,s:s?,s:I,s:I}", "verb", "import", "image", id.s, "path",
-		path, "name", name, "uid", (json_int_t)http_peer_uid(call->conn), "gid",
-		(json_int_t)http_peer_gid(call->conn));
+	groups = caller_groups(call, err);
+	if (groups == NULL)
+		return -EIO;
+	request = json_pack("{s:s,s:s,s:s,s:s?,s:I,s:I,s:o}", "verb", "import", "image", id.s,
+		"path", path, "name", name, "uid", (json_int_t)http_peer_uid(call->conn), "gid",
+		(json_int_t)http_peer_gid(call->conn), "groups", groups);
 	rc = job_run(call->srv, request, NULL, NULL, &ok, err);
 	if (rc < 0) {
 		discard(call->srv, id.s);

@@ -346,3 +346,23 @@ int stream_peer(const struct stream *s, uid_t *uid, gid_t *gid, pid_t *pid)
 	*pid = c.pid;
 	return 0;
 }
+
+int stream_peer_groups(const struct stream *s, gid_t **ret, size_t *ret_n)
+{
+	cleanup_free gid_t *groups = NULL;
+	socklen_t size = 0;
+	uv_os_fd_t fd;
+	int rc = uv_fileno((const uv_handle_t *)&s->pipe, &fd);
+
+	/* asked with no room at all the kernel says how much it takes */
+	if (rc == 0 && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &size) < 0)
+		rc = errno == ERANGE ? 0 : -errno;
+	groups = xalloc(size);
+	if (rc == 0 && size > 0 && getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size) < 0)
+		rc = -errno;
+	if (rc < 0)
+		return rc;
+	*ret_n = size / sizeof(*groups);
+	*ret = TAKE_PTR(groups);
+	return 0;
+}

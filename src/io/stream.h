@@ -82,4 +82,7 @@ bool stream_has_left(const struct stream *s);
 /** stream_peer() - uid, gid and pid of the other end. Return: 0 or -errno. */
 int stream_peer(const struct stream *s, uid_t *uid, gid_t *gid, pid_t *pid) attr_must_use;
 
+/** stream_peer_groups() - supplementary groups of the other end, when it connected: *@ret_n of them in *@ret (free()). Return: 0 or -errno. */
+int stream_peer_groups(const struct stream *s, gid_t **ret, size_t *ret_n) attr_must_use;
+
 #endif

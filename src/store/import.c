@@ -41,7 +41,9 @@ struct import {
 	char name[REFERENCE_TEXT_SIZE]; /* complete form, or "" */
 	uint64_t limit_bytes, limit_entries, timeout_ms;
 	uint64_t uid, gid; /* of the caller, who must be able to read the source; 0 = as we are */
-	int source;        /* archive or layout directory */
+	gid_t *groups;     /* supplementary ones of the caller */
+	size_t n_groups;
+	int source; /* archive or layout directory */
 	bool layout;
 	int tmp, dir, tree; /* tmp/, tmp/import-<id>/, its rootfs/ */
 	char tmp_name[TMP_NAME_SIZE];
@@ -84,6 +86,24 @@ static int read_format(struct import *i, struct err *err)
 					"format '%s' is none of auto, oci, docker, rootfs", format);
 }
 
+static int read_groups(struct import *i, struct err *err)
+{
+	const json_t *list = json_object_get(i->job->request, "groups"), *group;
+	size_t n;
+
+	i->groups = xalloc(json_array_size(list) * sizeof(*i->groups));
+	json_array_foreach (list, n, group) {
+		json_int_t id = json_is_integer(group) ? json_integer_value(group) : -1;
+
+		if (id < 0 || id >= UINT32_MAX)
+			break;
+		i->groups[i->n_groups++] = (gid_t)id;
+	}
+	return list == NULL || (json_is_array(list) && i->n_groups == json_array_size(list))
+		       ? 0
+		       : err_raise(err, ERR_INVALID, "member 'groups' is no list of group ids");
+}
+
 static int read_request(struct import *i, struct err *err)
 {
 	const json_t *r = i->job->request;
@@ -111,12 +131,12 @@ static int read_request(struct import *i, struct err *err)
 	if (rc == 0 && (i->limit_bytes > INT64_MAX || i->timeout_ms > INT32_MAX ||
 			       i->uid >= UINT32_MAX || i->gid >= UINT32_MAX))
 		rc = err_raise(err, ERR_INVALID, "a limit is out of range");
-	return rc;
+	return rc < 0 ? rc : read_groups(i, err);
 }
 
 /*
- * Open as the caller: with file-system ids of his the kernel takes our file capabilities away, and gives them back with ours. Supplementary groups are not
- * known and count as none. In rootless mode the job can read no more than the caller anyway.
+ * Open as the caller: with file-system ids of his the kernel takes our file capabilities away, and gives them back with ours. In rootless mode the job can
+ * read no more than the caller anyway.
  */
 static int open_as_caller(
 	const struct import *i, int dir, const char *path, int flags, uint64_t resolve)
@@ -126,7 +146,7 @@ static int open_as_caller(
 
 	if (!change)
 		return raw_openat2(dir, path, flags, 0, resolve);
-	if (setgroups(0, NULL) < 0)
+	if (setgroups(i->n_groups, i->groups) < 0)
 		return -errno;
 	(void)setfsgid((gid_t)i->gid);
 	(void)setfsuid((uid_t)i->uid);
@@ -135,6 +155,7 @@ static int open_as_caller(
 		fd = raw_openat2(dir, path, flags, 0, resolve);
 	(void)setfsuid(0);
 	(void)setfsgid(0);
+	(void)setgroups(0, NULL);
 	return fd;
 }
 
@@ -472,5 +493,6 @@ int store_import(struct job *job, json_t **ok, struct err *err)
 	fd_close(&i.tmp);
 	fd_close(&i.source);
 	json_decref(i.report);
+	free(i.groups);
 	return rc;
 }

@@ -39,6 +39,34 @@ def test_an_image_without_accounts_runs_as_root(instance, tmp):
     contains(instance.cay("run", "bare", "--rm", "--no-cwd", "--user", "nobody", "--", "true", want=125).stderr, "user 'nobody' does not exist")
 
 
+ASKER = """import os, socket, sys
+os.setgroups([int(group) for group in sys.argv[4].split()])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect(sys.argv[2])
+    s.sendall(b'POST /v1/images HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\nContent-Type: application/json\\r\\nContent-Length: %d\\r\\n\\r\\n%b'
+              % (len(sys.argv[3]), sys.argv[3].encode()))
+    print(s.makefile('rb').read().decode())
+"""
+
+
+@require("root")
+def test_what_a_group_of_the_caller_may_read_is_imported(instance, tmp):
+    """The server's own user may ask it too, and is not root."""
+    path = write(tmp, "root.tar", small_root(tmp))
+    os.chown(path, 0, 23456)
+    os.chmod(path, 0o640)
+    with open(f"/proc/{instance.process.pid}/status", encoding="utf-8") as f:
+        uid = next(line.split()[1] for line in f if line.startswith("Uid:"))
+    for groups, want in (("", "you may not read"), ("5 23456", '"kind":"rootfs"')):
+        body = '{"path":"%s","name":"of-a-group"}' % path
+        done = subprocess.run(["/usr/bin/python3", "-c", ASKER, uid, instance.socket, body, groups],
+                              stdout=subprocess.PIPE, text=True, check=True)
+        contains(done.stdout, want)
+    instance.cay("image", "rm", "of-a-group")
+
+
 def test_import_run_remove(instance, tmp):
     base = small_root(tmp)
     upper = tar(member("etc/motd", data=b"hello from the image\n"), member("bin/.wh.rm"), member("etc/mine", data=b"x", uid=1000, gid=1001, mode=0o640))

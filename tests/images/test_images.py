@@ -15,7 +15,7 @@ import tarfile
 
 from images.importing import END, Layout, Store, difference, digest, header, member, padded, pax, tar, tree, write
 from lib import cay, job
-from lib.case import Skip, contains, equal, require, timeout
+from lib.case import Skip, contains, equal, raises, require, timeout
 
 DIR, SYM, LNK, FIFO = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
 CAPS = bytes.fromhex("0100000202000000000000000000000000000000")  # version 2, effective, cap_dac_override
@@ -645,6 +645,14 @@ def test_the_caller_must_be_able_to_read(tmp):
     os.chown(path, 12345, 0)
     store.load(path, uid=12345, gid=12345)
     store.load(layout)
+    for name in (path, os.path.join(layout, "index.json")):
+        os.chown(name, 0, 23456)
+        os.chmod(name, 0o640)
+    for name in (path, layout):
+        equal(raises(job.JobError, store.load, name, uid=12345, gid=12345, groups=[5, 6]).code, "denied")
+        store.load(name, uid=12345, gid=12345, groups=[5, 23456])
+    for groups in ("x", 7, ["x"], [-1], [1 << 32]):
+        equal(raises(job.JobError, store.load, path, uid=12345, gid=12345, groups=groups).code, "invalid", groups)
 
 
 @require("root")
