@@ -83,10 +83,9 @@ void images_tell_again(struct server *srv)
 	}
 }
 
-static struct image *image_lookup(struct server *srv, const char *what, struct err *err)
+/* By its name or its whole id. */
+static struct image *image_named(struct server *srv, const char *what)
 {
-	struct image *found = NULL;
-
 	list_for_each (&srv->images, node, next) {
 		struct image *img = list_entry(node, struct image, node);
 		const char *name = json_string_value(json_object_get(img->doc, "name"));
@@ -94,6 +93,15 @@ static struct image *image_lookup(struct server *srv, const char *what, struct e
 		if (str_eq(img->id, what) || (name != NULL && str_eq(name, what)))
 			return img;
 	}
+	return NULL;
+}
+
+static struct image *image_lookup(struct server *srv, const char *what, struct err *err)
+{
+	struct image *found = image_named(srv, what);
+
+	if (found != NULL)
+		return found;
 	list_for_each (&srv->images, node, next) {
 		struct image *img = list_entry(node, struct image, node);
 
@@ -202,7 +210,7 @@ int api_image_import(struct api_call *call, struct err *err)
 	struct telling imported = { .type = EVENT_IMAGE_IMPORTED };
 	int rc;
 
-	if (name != NULL && (str_eq(name, "host") || image_lookup(call->srv, name, err) != NULL))
+	if (name != NULL && (str_eq(name, "host") || image_named(call->srv, name) != NULL))
 		return err_raise(err, ERR_EXISTS, "an image named '%s' exists already", name);
 	groups = caller_groups(call, err);
 	if (groups == NULL)

@@ -39,6 +39,18 @@ def test_an_image_without_accounts_runs_as_root(instance, tmp):
     contains(instance.cay("run", "bare", "--rm", "--no-cwd", "--user", "nobody", "--", "true", want=125).stderr, "user 'nobody' does not exist")
 
 
+def test_the_beginning_of_an_id_is_a_name_like_others(instance, tmp):
+    """It leads to that image only while nothing has it for a name."""
+    path = write(tmp, "root.tar", tar(member("etc/motd", data=b"x")))
+    first = instance.post("/v1/images", {"path": path})["id"]
+    second = instance.post("/v1/images", {"path": path, "name": first[:3]})["id"]
+    equal(instance.get(f"/v1/images/{first[:4]}")["id"], first)
+    equal(instance.get(f"/v1/images/{first[:3]}")["id"], second)
+    for name in (first, first[:3]):
+        equal(raises(cay.ApiError, instance.post, "/v1/images", {"path": path, "name": name}).code, "exists")
+    instance.cay("image", "rm", first[:3], first)
+
+
 ASKER = """import os, socket, sys
 os.setgroups([int(group) for group in sys.argv[4].split()])
 os.setgid(int(sys.argv[1]))
