@@ -331,6 +331,12 @@ static const char *earlier_name(struct getter *g, const struct stat *st)
 	return NULL;
 }
 
+/* It is not there any more, or nobody inside may read it (struct overlay: stranger). */
+static bool is_gone(int rc)
+{
+	return rc == -ENOENT || rc == -ESTALE || rc == -EACCES;
+}
+
 static int tar_entry(struct getter *g, const struct found *f)
 {
 	cleanup(tree_xattrs_free) struct tree_xattrs xattrs = { 0 };
@@ -364,6 +370,8 @@ static int tar_entry(struct getter *g, const struct found *f)
 	if (rc < 0 || fd < 0 || e.hard)
 		return rc;
 	rc = send_bytes(g, fd, (uint64_t)st.st_size, true);
+	if (is_gone(rc))
+		rc = -EIO; /* it cannot be left out any more: its header has promised bytes */
 	return rc < 0 ? rc : out(g, zeros, tarout_padding((uint64_t)st.st_size));
 }
 
@@ -384,9 +392,8 @@ static int tar_dir(struct getter *g, const struct merged *dir, int depth)
 			rc = tar_entry(g, &f);
 		if (rc == 0 && f.kind == FOUND_DIR)
 			rc = tar_dir(g, &f.merged, depth + 1);
-		/* a running sandbox removed it just now; or nobody inside may read it (struct overlay: stranger) */
-		if (rc == -ENOENT || rc == -ESTALE || rc == -EACCES)
-			rc = 0;
+		if (is_gone(rc))
+			rc = 0; /* a running sandbox removed it just now, or it is not for us */
 		if (rc == 0) {
 			g->path.n = parent;
 			g->path.p[parent] = '\0';

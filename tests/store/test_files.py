@@ -225,6 +225,22 @@ def test_tar_there_and_back(tmp):
         same_trees(there + "/dir", box.root + "/copy")
 
 
+@require("root", "program:strace")
+def test_a_file_that_cannot_be_read_to_its_end_ends_a_tar(tmp):
+    """Its header has promised bytes: who left the rest out would shift all that follows. (A volume over the network gives ESTALE, a FUSE one anything.)"""
+    with Pool(tmp, "directory") as pool, Inside(tmp) as box:
+        broken = os.path.join(box.root, "dir/broken")
+        with open(broken, "wb") as f:
+            f.write(bytes(1 << 20))
+        for error in ("ESTALE", "ENOENT", "EACCES", "EIO"):
+            program = os.path.join(tmp, "keeper")
+            with open(program, "w") as f:
+                f.write(f'#!/bin/sh\nexec strace -o {tmp}/trace -P {broken} -e inject=pread64:error={error}:when=2 {cay.BUILD}/cay-keeper "$@"\n')
+            os.chmod(program, 0o755)
+            failed = raises(job.JobError, pool.job("get", path="/dir", format="tar", stack=[box.root], program=program).result)
+            contains(failed.message, "read 'dir/broken'")
+
+
 @require("root")
 def test_put_file(tmp):
     with Pool(tmp, "directory") as pool, Inside(tmp) as box:
