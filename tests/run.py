@@ -37,6 +37,8 @@ PROGRAM_SECONDS = patience(120)
 FILE_SECONDS, LONG_SECONDS = patience(900), patience(7200)
 # How often a failed case must pass by itself to count as unsteady, and how many cases may: more are no accident.
 REPEATS, UNSTEADY = 3, 5
+# Programs that are built with sanitizers: left to itself undefined behaviour is told, and changes no status.
+UNDEFINED = "print_stacktrace=1:halt_on_error=1"
 say = threading.Lock()
 
 
@@ -91,7 +93,8 @@ def run_program(argv, name, totals, required, tap=False):
     start = time.monotonic()
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=PROGRAM_SECONDS, cwd=TOP, check=False, start_new_session=True)
+                              timeout=PROGRAM_SECONDS, cwd=TOP, check=False, start_new_session=True,
+                              env={**os.environ, "UBSAN_OPTIONS": UNDEFINED})
         text, status = done.stdout.decode(errors="replace"), done.returncode
     except subprocess.TimeoutExpired as error:
         text = (error.stdout or b"").decode(errors="replace") + f"\nstill running after {PROGRAM_SECONDS} s"

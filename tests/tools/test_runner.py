@@ -13,16 +13,20 @@ from lib.case import contains, equal
 HEAD = "from lib import case\n"
 
 
+def tree(tmp):
+    return os.path.join(tmp, "tree")
+
+
 def outcome(tmp, text, *arguments, **env):
     """Run a runner over one test file: (status, output, last line)."""
-    top = os.path.join(tmp, "tree")
+    top = tree(tmp)
     shutil.copytree(os.path.join(cay.TOP, "tests", "lib"), os.path.join(top, "tests", "lib"), ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(os.path.join(cay.TOP, "tests", "run.py"), os.path.join(top, "tests"))
     if text is not None:
         os.mkdir(os.path.join(top, "tests", "x"))
         with open(os.path.join(top, "tests", "x", "test_x.py"), "w", encoding="utf-8") as f:
             f.write(HEAD + text)
-    clean = {k: v for k, v in os.environ.items() if k not in ("REQUIRE", "CAY_TEST_EXCLUSIVE")}
+    clean = {k: v for k, v in os.environ.items() if k not in ("REQUIRE", "CAY_TEST_EXCLUSIVE", "UBSAN_OPTIONS")}
     done = subprocess.run(["/usr/bin/python3", "-B", os.path.join(top, "tests", "run.py"), *arguments], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env={**clean, **env})
     return done.returncode, done.stdout, done.stdout.splitlines()[-1]
@@ -134,3 +138,32 @@ def test_cases_that_never_ran_are_not_made_up_for_by_repeating(tmp):
 def test_more_than_a_few_that_fail_are_failures(tmp):
     text = FAILS_AT_FIRST + "def once(): assert times() > 6\n" + "".join(f"def test_{i}(): once()\n" for i in range(6))
     equal(outcome(tmp, text, "--steady")[2], "0 passed, 6 failed, 0 skipped")
+
+
+UNDEFINED = """#include <limits.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	int n = INT_MAX - 1 + argc;
+
+	(void)argv;
+	puts("ok 1 - sum");
+	fflush(stdout);
+	return n + 1 == 0;
+}
+"""
+
+
+def test_undefined_behaviour_in_a_program_that_goes_on_is_a_failure(tmp):
+    source = os.path.join(tmp, "undefined.c")
+    with open(source, "w", encoding="utf-8") as f:
+        f.write(UNDEFINED)
+    where = os.path.join(tree(tmp), "build-sanitize")
+    for directory, name in (("tests/unit", "test_undefined"), ("fuzz", "replay_undefined")):
+        os.makedirs(os.path.join(where, directory))
+        subprocess.run(["cc", "-fsanitize=undefined", "-o", os.path.join(where, directory, name), source], check=True)
+    status, out, _ = outcome(tmp, None, "--sanitized", where)
+    equal(status, 1)
+    for name in ("sanitized/unit/undefined", "sanitized/fuzz/undefined"):
+        contains(out, f"FAIL {name} ")
+    contains(out, "signed integer overflow")
