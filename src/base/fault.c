@@ -7,19 +7,44 @@
 
 #define FAULTS_MAX 4U
 
-static void note_passed(const char *name)
+/* Append a line to the log, if there is one. Return: the log, which stands behind that line, or -1. */
+static int note(const char *mark, const char *name)
 {
 	const char *path = getenv("CAY_FAULT_LOG");
-	cleanup_fd int fd = -1;
 	char line[128];
-	int n;
+	int n = snprintf(line, sizeof(line), "%s%s\n", mark, name);
+	int fd = path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 
-	if (path == NULL)
-		return;
-	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	n = snprintf(line, sizeof(line), "%s\n", name);
 	if (fd >= 0)
 		(void)!write(fd, line, (size_t)n);
+	return fd;
+}
+
+/* How many lines say @name, up to where @log stands: the one that this process has just written is the last of them, and no other process counts as many. */
+static unsigned int passed(int log, const char *name)
+{
+	off_t end = lseek(log, 0, SEEK_CUR), at = 0;
+	const char *same = name; /* what of it the line still has to say, or NULL: it is another */
+	unsigned int found = 0;
+	char text[4096];
+
+	while (at < end) {
+		size_t want = (size_t)(end - at);
+		ssize_t n = pread(log, text, want < sizeof(text) ? want : sizeof(text), at);
+
+		for (ssize_t i = 0; i < n; i++) {
+			if (text[i] == '\n') {
+				found += same != NULL && *same == '\0';
+				same = name;
+			} else {
+				same = same != NULL && *same == text[i] ? same + 1 : NULL;
+			}
+		}
+		if (n <= 0)
+			break;
+		at += n;
+	}
+	return found;
 }
 
 void fault_environment(char *env[FAULT_VARIABLES + 1])
@@ -53,10 +78,12 @@ static bool says(const char *rest, const char *action)
 	return strncmp(rest, action, n) == 0 && (rest[n] == '\0' || rest[n] == ',');
 }
 
-static int act(const char *rest, unsigned int *hits)
+/* Do at hit @hits of @name what @rest tells, if it is the one that it means. */
+static int act(const char *name, const char *rest, unsigned int hits)
 {
 	unsigned int want = 1;
 	bool on = false;
+	cleanup_fd int log = -1;
 
 	if (*rest == ':') {
 		want = 0;
@@ -67,9 +94,9 @@ static int act(const char *rest, unsigned int *hits)
 		on = true;
 		rest++;
 	}
-	++*hits;
-	if (*hits < want || (*hits > want && !on))
+	if (hits < want || (hits > want && !on))
 		return 0;
+	log = note("!", name);
 	if (says(rest, "=error"))
 		return -EIO;
 	if (says(rest, "=hold"))
@@ -83,6 +110,7 @@ int fault(const char *name)
 	static int state; /* 0 = not looked at, 1 = off, 2 = on */
 	static unsigned int hits[FAULTS_MAX];
 	const char *spec, *rest;
+	cleanup_fd int log = -1;
 
 	if (state == 1)
 		return 0;
@@ -91,11 +119,11 @@ int fault(const char *name)
 		state = spec != NULL || getenv("CAY_FAULT_LOG") != NULL ? 2 : 1;
 	if (state == 1)
 		return 0;
-	note_passed(name);
+	log = note("", name);
 	for (unsigned int i = 0; spec != NULL && i < FAULTS_MAX; i++) {
 		rest = told_of(spec, name);
 		if (rest != NULL)
-			return act(rest, &hits[i]);
+			return act(name, rest, log < 0 ? ++hits[i] : passed(log, name));
 		spec = strchr(spec, ',');
 		spec = spec != NULL ? spec + 1 : NULL;
 	}

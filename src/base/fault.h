@@ -5,7 +5,8 @@
  * fault("store.commit.before_rename") does nothing unless the environment says CAY_FAULT=NAME[:HIT][=kill|error|hold], where HIT (default 1)
  * is the hit that acts, with a + behind it all from that one on. "kill" (the default) sends SIGKILL to the caller; "error" makes the call return -EIO; "hold" stops the caller
  * until somebody sends it SIGCONT: a race becomes certain. Up to four of them with commas between, each with hits of its own.
- * CAY_FAULT_LOG=FILE appends the name of every point that is passed: a test lists them all and then kills at each.
+ * CAY_FAULT_LOG=FILE appends the name of every point that is passed: a test lists them all and then kills at each. Hits are then counted over all processes that write
+ * that file, otherwise by each for itself; and whoever acts appends the name once more before, with a ! before it.
  */
 #ifndef CAY_BASE_FAULT_H
 #define CAY_BASE_FAULT_H

@@ -19,9 +19,9 @@ def own_instance(tmp):
 
 
 def passed(tmp, use, **environment):
-    """How often each point was passed by what use(instance) does on an instance that was started with @environment."""
+    """How often each point was passed by what use(instance) does on an instance that was started with @environment (not by what its end does)."""
     log = cay.fault_log(tmp)
     with own_instance(tmp) as instance:
         use(instance.start(CAY_FAULT_LOG=log, **environment))
-    with open(log, encoding="utf-8") as f:
-        return collections.Counter(f.read().split())
+        with open(log, encoding="utf-8") as f:
+            return collections.Counter(f.read().split())

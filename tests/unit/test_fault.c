@@ -94,3 +94,33 @@ TEST(lists_what_it_passed)
 	check_str(text, "a.b\nc.d\na.b\n");
 	(void)unlink(path);
 }
+
+TEST(with_a_log_hits_of_all_processes_count)
+{
+	char path[] = "/tmp/cay-test-fault-XXXXXX", text[64] = "";
+	cleanup_fd int fd = mkostemp(path, O_CLOEXEC);
+	const char *const names[] = { "a.b", "a.bc", NULL };
+
+	check(fd >= 0);
+	check_int(in_child("a.b:3", path, names), 0);
+	check_int(in_child("a.b:3", path, names), 0);
+	check_int(WTERMSIG(in_child("a.b:3", path, names)), SIGKILL);
+	check_int(in_child("a.b:3", path, names), 0);
+	check_int(pread(fd, text, sizeof(text) - 1, 0), 36);
+	check_str(text, "a.b\na.bc\na.b\na.bc\na.b\n!a.b\na.b\na.bc\n");
+	(void)unlink(path);
+}
+
+TEST(who_fails_is_in_the_log)
+{
+	char path[] = "/tmp/cay-test-fault-XXXXXX", text[64] = "";
+	cleanup_fd int fd = mkostemp(path, O_CLOEXEC);
+
+	check(fd >= 0);
+	check_int(WEXITSTATUS(in_child("a.b:2+=error", path,
+			  (const char *const[]){ "a.b", "a.b", "a.b", NULL })),
+		2);
+	check_int(pread(fd, text, sizeof(text) - 1, 0), 22);
+	check_str(text, "a.b\na.b\n!a.b\na.b\n!a.b\n");
+	(void)unlink(path);
+}
