@@ -6,6 +6,7 @@
  * struct finding, also when it could not look.
  */
 #include "base/str.h"
+#include "base/subids.h"
 #include "sandbox/doctor.h"
 #include "sys/feature.h"
 #include "sys/file.h"
@@ -25,7 +26,6 @@
 #include <sys/wait.h>
 
 #define PLANNED_SANDBOXES 5000
-#define WANTED_IDS        65536
 
 /* Append a word to a comma-separated list. */
 static void list_add(struct buf *list, const char *word)
@@ -186,22 +186,6 @@ static void user_name(uid_t uid, char *name, size_t size)
 	}
 }
 
-/* Sum of the subordinate ids that @file ("name-or-uid:first:count" lines) gives to the user. */
-static unsigned long subordinate_ids(const char *file, uid_t uid, const char *name)
-{
-	cleanup_fclose FILE *ranges = fopen(file, "re");
-	char line[256], owner[64], number[16];
-	unsigned long count, sum = 0;
-
-	(void)snprintf(number, sizeof(number), "%u", uid);
-	while (ranges != NULL && fgets(line, sizeof(line), ranges) != NULL) {
-		if (sscanf(line, "%63[^:]:%*u:%lu", owner, &count) == 2 &&
-			(str_eq(owner, name) || str_eq(owner, number)))
-			sum += count;
-	}
-	return sum;
-}
-
 static bool program_exists(const char *name)
 {
 	static const char *const dirs[] = { "/usr/bin", "/usr/sbin", "/bin", "/sbin",
@@ -216,10 +200,30 @@ static bool program_exists(const char *name)
 	return false;
 }
 
+/* What is missing, as commands. @start: of ids that nobody has. */
+static void fix_subids(
+	struct finding *f, bool programs, bool uids, bool gids, uint64_t start, const char *name)
+{
+	cleanup_buf struct buf fix = BUF_INIT(sizeof(f->fix));
+
+	if (!programs)
+		buf_str(&fix, "apt-get install uidmap");
+	if (!uids || !gids)
+		buf_fmt(&fix, "%susermod", fix.n > 0 ? " && " : "");
+	if (!uids)
+		buf_fmt(&fix, " --add-subuids %lu-%lu", start, start + SUBIDS_LENT - 1);
+	if (!gids)
+		buf_fmt(&fix, " --add-subgids %lu-%lu", start, start + SUBIDS_LENT - 1);
+	if (!uids || !gids)
+		buf_fmt(&fix, " %s", name);
+	(void)snprintf(f->fix, sizeof(f->fix), "%s", buf_cstr(&fix));
+}
+
 static void check_subids(const struct doctor *d, struct finding *f)
 {
-	bool programs = program_exists("newuidmap") && program_exists("newgidmap");
-	unsigned long uids, gids;
+	bool programs = program_exists("newuidmap") && program_exists("newgidmap"), uids, gids;
+	cleanup_buf struct buf subuid = BUF_INIT(SUBIDS_FILE), subgid = BUF_INIT(SUBIDS_FILE);
+	uint64_t most_uids, most_gids;
 	char name[64];
 
 	if (d->root) {
@@ -227,17 +231,16 @@ static void check_subids(const struct doctor *d, struct finding *f)
 		return;
 	}
 	user_name(d->user, name, sizeof(name));
-	uids = subordinate_ids("/etc/subuid", d->user, name);
-	gids = subordinate_ids("/etc/subgid", d->user, name);
-	finding_set(f, programs && uids >= WANTED_IDS && gids >= WANTED_IDS,
-		"newuidmap and newgidmap %s; %lu uids and %lu gids for %s",
-		programs ? "installed" : "missing", uids, gids, name);
-	(void)snprintf(f->fix, sizeof(f->fix), "%s%s%s%s", programs ? "" : "apt-get install uidmap",
-		programs || (uids >= WANTED_IDS && gids >= WANTED_IDS) ? "" : " && ",
-		uids >= WANTED_IDS && gids >= WANTED_IDS
-			? ""
-			: "usermod --add-subuids 524288-589823 --add-subgids 524288-589823 ",
-		uids >= WANTED_IDS && gids >= WANTED_IDS ? "" : name);
+	(void)!file_read_at(AT_FDCWD, "/etc/subuid", &subuid);
+	(void)!file_read_at(AT_FDCWD, "/etc/subgid", &subgid);
+	uids = subids_find(buf_cstr(&subuid), name, d->user, &most_uids) != 0;
+	gids = subids_find(buf_cstr(&subgid), name, d->user, &most_gids) != 0;
+	finding_set(f, programs && uids && gids,
+		"newuidmap and newgidmap %s; %lu uids and %lu gids in one range for %s",
+		programs ? "installed" : "missing", most_uids, most_gids, name);
+	fix_subids(f, programs, uids, gids,
+		subids_free((const char *const[]){ buf_cstr(&subuid), buf_cstr(&subgid) }, 2),
+		name);
 }
 
 static int add_v1(void *ctx, const struct mountinfo *m)

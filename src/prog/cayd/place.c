@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "base/subids.h"
 #include "store/catalogue.h"
 #include "store/vault.h"
 #include "sys/file.h"
@@ -19,7 +20,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#define SUBIDS_NEEDED 65535U
 #define LOCK_NS \
 	(2 * NS_PER_S) /* a server that ends lets go of the lock of RUN and of this one after the other */
 
@@ -71,26 +71,14 @@ static void make_tag(struct place *p)
 	str_hex(p->tag, digest, 4);
 }
 
-/* First range of at least SUBIDS_NEEDED ids in a file of lines NAME-OR-ID:FIRST:COUNT. */
+/* First id that the file of ranges at @path lends to the user, or 0. */
 static uint32_t find_subids(const char *path, const char *user, uid_t uid)
 {
-	cleanup_fclose FILE *f = fopen(path, "re");
-	char line[512], number[16];
+	cleanup_buf struct buf text = BUF_INIT(SUBIDS_FILE);
 
-	(void)snprintf(number, sizeof(number), "%u", uid);
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
-		char *save = NULL, *who = strtok_r(line, ":\n", &save),
-		     *first = strtok_r(NULL, ":\n", &save);
-		char *count = strtok_r(NULL, ":\n", &save);
-		uint64_t a, n;
-
-		if (count == NULL || (!str_eq(who, user) && !str_eq(who, number)))
-			continue;
-		if (str_to_u64(first, 1, UINT32_MAX, &a) == 0 &&
-			str_to_u64(count, SUBIDS_NEEDED, UINT32_MAX, &n) == 0)
-			return (uint32_t)a;
-	}
-	return 0;
+	return file_read_at(AT_FDCWD, path, &text) < 0
+		       ? 0
+		       : subids_find(buf_cstr(&text), user, uid, NULL);
 }
 
 static bool have_mappers(void)
