@@ -33,9 +33,10 @@ static void prune_snapshots(struct server *srv, json_t *removed)
 	json_decref(ids);
 }
 
+/* What failed has its files still, and nobody has said that he is done with it. */
 static bool is_over(const struct sandbox *sb)
 {
-	return (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) && !sb->locked;
+	return sb->state == SANDBOX_STOPPED && !sb->locked;
 }
 
 static void prune_one(struct sandbox *sb, const void *removed)

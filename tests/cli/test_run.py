@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tarfile
 
-from lib import cay
+from lib import cay, leaks
 from lib.case import contains, equal, require
 
 
@@ -592,3 +592,16 @@ def test_prune_all_asks_or_is_told(fresh):
     contains(fresh.cay("ps", "--all").stdout, "stopped")
     fresh.cay("prune", "--all", "--yes")
     assert "stopped" not in fresh.cay("ps", "--all").stdout
+
+
+@require("root")
+def test_prune_leaves_what_failed(fresh):
+    """Its files are whole: who wants to be rid of them says so by cay rm."""
+    fresh.cay("create", "--name", "broken")
+    fresh.ok("broken", "echo work > /var/tmp/work; sync /var/tmp/work")
+    os.kill(leaks.keeper_of(fresh.get("/v1/sandboxes/broken")["id"]), signal.SIGKILL)
+    cay.wait_until(lambda: fresh.get("/v1/sandboxes/broken")["state"] == "failed", 20, "it has failed", os.path.join(fresh.state, "events"))
+    fresh.cay("prune", "--all", "--yes")
+    contains(fresh.cay("ps", "--all").stdout, "broken")
+    fresh.cay("start", "broken")
+    equal(fresh.cay("exec", "broken", "--", "cat", "/var/tmp/work").stdout, "work\n")
