@@ -75,15 +75,22 @@ static json_t *places_of(const struct sandbox *sb)
 }
 
 /* Where the files are: the running sandbox itself, or the stacks of a stopped one. */
-static void add_place(json_t *request, struct sandbox *sb)
+static int add_place(json_t *request, struct sandbox *sb, struct err *err)
 {
+	json_t *init = json_object_get(sb->doc, "init_pid");
+
+	if (sb->keeper != NULL && !json_is_integer(init))
+		return err_raise(err, ERR_BUSY,
+			"sandbox '%s' is being started or ended: its files can be read behind that",
+			sb->name);
 	if (sb->keeper != NULL) {
-		(void)json_object_set(request, "pid", json_object_get(sb->doc, "init_pid"));
+		(void)json_object_set(request, "pid", init);
 	} else {
 		(void)json_object_set_new(request, "stack", sandbox_stack(sb, 0, true));
 		(void)json_object_set_new(request, "places", places_of(sb));
 	}
 	(void)json_object_set_new(request, "uid_base", json_integer(sandbox_uid_base(sb)));
+	return 0;
 }
 
 static int get_stream(struct getter *g, struct err *err)
@@ -141,8 +148,11 @@ int api_files_get(struct api_call *call, struct err *err)
 	waiters_init(&g->changed);
 	request = json_pack("{s:s,s:s,s:s}", "verb", "get", "path", api_text(call, "path"),
 		"format", api_text(call, "format"));
-	add_place(request, sb);
-	rc = job_start(call->srv, sb->keeper, request, getter_frame, g, &g->job, err);
+	rc = add_place(request, sb, err);
+	if (rc == 0)
+		rc = job_start(
+			call->srv, sb->keeper, json_incref(request), getter_frame, g, &g->job, err);
+	json_decref(request);
 	if (rc == 0)
 		rc = get_stream(g, err);
 	json_decref(g->head);
@@ -210,8 +220,10 @@ int api_files_put(struct api_call *call, struct err *err)
 	if (mode != NULL)
 		(void)json_object_set_new(
 			request, "mode", json_integer((json_int_t)strtoul(mode, NULL, 8)));
-	add_place(request, sb);
-	rc = job_start(call->srv, sb->keeper, request, NULL, NULL, &job, err);
+	rc = add_place(request, sb, err);
+	if (rc == 0)
+		rc = job_start(call->srv, sb->keeper, json_incref(request), NULL, NULL, &job, err);
+	json_decref(request);
 	if (rc == 0)
 		rc = put_stream(call, job, err);
 	if (rc == 0) {

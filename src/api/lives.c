@@ -145,7 +145,7 @@ int api_sandbox_doctor(struct api_call *call, struct err *err)
 
 	if (sb == NULL)
 		return -ENOENT;
-	if (sb->keeper == NULL)
+	if (sb->keeper == NULL || (sb->state != SANDBOX_RUNNING && sb->state != SANDBOX_PAUSED))
 		rc = err_raise(err, ERR_STATE, "sandbox '%s' is %s: it has no processes", sb->name,
 			sandbox_state_name(sb->state));
 	else

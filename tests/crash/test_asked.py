@@ -6,7 +6,7 @@ import signal
 import sys
 
 from lib import cay, leaks
-from lib.case import equal, require
+from lib.case import equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from points import own_instance  # noqa: E402
@@ -67,3 +67,20 @@ def test_output_of_a_keeper_that_dies_when_it_is_asked_for_it(tmp):
             asked = Asked(instance, "GET", f"/v1/sandboxes/box/execs/{run['id']}/output")
             os.kill(leaks.keeper_of(box), 9)
         equal(asked.answer()[0], 200)
+
+
+@require("root", "cgroup2")
+def test_who_asks_while_a_sandbox_is_being_started_is_told_so(tmp):
+    """Not of a stack that is no array, nor of an older version of cay."""
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="keeper.start.mounted=hold")
+        asked = Asked(instance, "POST", "/v1/sandboxes", {"name": "box"})
+        cay.wait_until(lambda: silent_keeper(instance), 30, "its keeper stands still")
+        try:
+            files = raises(cay.ApiError, instance.get, "/v1/sandboxes/box/files?path=/etc/passwd")
+            doctor = raises(cay.ApiError, instance.get, "/v1/sandboxes/box/doctor")
+        finally:
+            os.kill(silent_keeper(instance), signal.SIGCONT)
+        equal((files.code, files.message), ("busy", "sandbox 'box' is being started or ended: its files can be read behind that"))
+        equal((doctor.code, doctor.message), ("state", "sandbox 'box' is creating: it has no processes"))
+        equal(asked.answer()[0], 201)
