@@ -530,7 +530,7 @@ void keeper_conns_read(struct keeper *k, const struct conn *c);
 /** keeper_conns_drain() - read what the other connections than @c still hold, and end them: who was there before has gone. */
 void keeper_conns_drain(struct keeper *k, const struct conn *c);
 
-/** attachment_needs() - offset of the oldest byte that the client of @a may still want. */
+/** attachment_needs() - offset of the oldest byte that the client of @a may still want; UINT64_MAX: it wants none. */
 uint64_t attachment_needs(const struct attachment *a, const struct exec *e);
 
 /** keeper_hold() - the output on @channel is kept from offset @from on for who attaches within %KEEPER_HOLD_NS. */

@@ -109,6 +109,8 @@ uint64_t attachment_needs(const struct attachment *a, const struct exec *e)
 {
 	uint64_t open = a->hold && a->window > a->credit ? a->window - a->credit : 0;
 
+	if (!a->hold && a->window == 0 && a->credit == 0)
+		return UINT64_MAX; /* it brings input and reads nothing: its place never moves */
 	if (open > e->ring.max / 2)
 		open = e->ring.max / 2;
 	return a->next > open ? a->next - open : 0;

@@ -225,7 +225,8 @@ static void verb_attach(struct keeper *k, struct conn *c, json_int_t id, const j
 		json_is_integer(window) ? (uint64_t)json_integer_value(window) : UINT64_MAX;
 	a->hold = json_is_true(json_object_get(request, "hold"));
 	c->forgets |= json_is_true(json_object_get(request, "forgets"));
-	keeper_release(k, a->channel);
+	if (a->window != 0) /* else it is not the one that is waited for */
+		keeper_release(k, a->channel);
 	a->input_told = e->input_taken;
 	keeper_reply(c, id, exec_describe(e));
 }

@@ -203,6 +203,42 @@ def test_large_bodies_at_the_same_time_wait_for_each_other(instance):
 
 
 @timeout(120)
+def test_who_writes_input_holds_back_no_output(instance):
+    """A command that gives back what it gets writes more than its ring holds during one body, with and without somebody who reads that."""
+    data = bytes(range(256)) * 16384
+    with instance.sandbox() as box, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for reads in (False, True):
+            run = instance.exec(box, "cat", stdin=True, ring_bytes=65536)
+            path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin?close=true"
+            reader = pool.submit(instance.output, box, run, follow=True) if reads else None
+            equal(instance.raw("POST", path, data, OCTETS)[0], 204)
+            status = instance.wait(box, run)
+            equal((status["status"], status["code"], status["output_bytes"]), ("exited", 0, len(data)))
+            if reader is not None:
+                equal(reader.result()[-4096:], data[-4096:])
+
+
+@timeout(120)
+def test_who_writes_input_is_not_the_one_for_whom_output_is_kept(fresh):
+    """A client was attached when the server went away: what the command writes waits for it, also when another one brings input first."""
+    program = "p = os.open('/tmp/progress', os.O_CREAT | os.O_WRONLY); print(flush=True); input(); [os.write(1, b'x' * 4096) + os.write(p, b'x' * 4096) for _ in range(100)]; input()"
+    with fresh.sandbox() as box:
+        run = fresh.exec(box, "/usr/bin/python3", "-c", "import os; " + program, stdin=True, ring_bytes=4096)
+        path = f"/v1/sandboxes/{box}/execs/{run['id']}/stdin"
+        stream = fresh.attach(box, run)
+        stream.until(cay.STDOUT)
+        fresh.kill()
+        stream.close()
+        fresh.start()
+        equal(fresh.raw("POST", path, b"go\n", OCTETS)[0], 204)
+        cay.wait_until(lambda: int(fresh.ok(box, "stat -c %s /tmp/progress")) >= 65536, 30, "more than the ring holds, with what is in the pipe")
+        stream = fresh.attach(box, run, start=1)
+        equal(fresh.raw("POST", f"{path}?close=true", b"go\n", OCTETS)[0], 204)
+        out, _, status = stream.collect()
+        equal((len(out), status["code"]), (100 * 4096, 0))
+
+
+@timeout(120)
 def test_who_leaves_while_waiting_to_write_is_passed_over(instance):
     with instance.sandbox() as box:
         run = instance.exec(box, "cat", stdin=True)
