@@ -657,6 +657,30 @@ def test_interrupts_are_forwarded_then_kill_then_leave(tmp):
             equal(process.wait(10), 130)
 
 
+def test_what_its_caller_ignores_is_ignored(tmp):
+    """nohup, and jobs of a script in the background: the end of a session, or Ctrl-C for others, ends no command."""
+    got = []
+
+    def answer(request):
+        begin(request, fake.output(fake.STDOUT, b"ready\n"))
+        for kind, payload in request.frames():
+            if kind == fake.SIGNAL:
+                got.append(struct.unpack("<I", payload)[0])
+            if got[-1:] == [signal.SIGUSR1]:
+                request.connection.sendall(fake.frame(fake.STATUS, ENDED) + fake.frame(fake.OBJECT, {"summary": {"kept": False, "changes": 0, "denied": []}}))
+                return
+
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", answer)
+        with subprocess.Popen(["sh", "-c", "trap '' HUP INT QUIT; exec \"$0\" run -- x", fake.CAY], cwd="/", env=server.environment(), stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            equal(process.stdout.readline(), b"ready\n")
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1):
+                process.send_signal(number)
+            equal(process.wait(10), 0)
+    equal(got, [signal.SIGUSR1])
+
+
 def test_a_reader_that_goes_away_is_the_commands_sigpipe(tmp):
     got = []
 

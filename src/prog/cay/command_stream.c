@@ -87,6 +87,14 @@ bool stream_wants_input(void)
 	return !isatty(STDIN_FILENO) || terminal_foreground(STDIN_FILENO);
 }
 
+/* What our caller has us ignore stays ignored (nohup, `&` in a script): Linux keeps a blocked signal for us all the same. */
+static bool is_ignored(int sig)
+{
+	struct sigaction now;
+
+	return sigaction(sig, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 static int signals_open(sigset_t *ret_before)
 {
 	static const int caught[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP,
@@ -94,8 +102,10 @@ static int signals_open(sigset_t *ret_before)
 	sigset_t set;
 
 	(void)sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(caught); i++)
-		(void)sigaddset(&set, caught[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(caught); i++) {
+		if (caught[i] == SIGWINCH || !is_ignored(caught[i]))
+			(void)sigaddset(&set, caught[i]);
+	}
 	(void)sigprocmask(SIG_BLOCK, &set, ret_before);
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
