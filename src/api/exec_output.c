@@ -115,8 +115,11 @@ static struct source *source_open(struct reader *r, struct err *err)
 	return from;
 }
 
+/* Until the keeper ends, all has come or, of what is followed, the server ends: the client comes back to the next one, also where the command never pauses. */
 static int reader_pump(struct reader *r, struct source *from)
 {
+	const struct server *srv = r->e->sandbox->srv;
+
 	while (!(r->cut || r->whole) || r->ready.n > 0) {
 		cleanup_buf struct buf now = r->ready;
 
@@ -125,6 +128,8 @@ static int reader_pump(struct reader *r, struct source *from)
 			return -EPIPE;
 		if (!from->link.dead)
 			stream_hold(&from->link.s, false);
+		if (!(r->cut || r->whole) && r->follows && srv->stopping)
+			return -ESHUTDOWN;
 		if (!(r->cut || r->whole) && r->ready.n == 0) {
 			if (stream_has_left(http_stream(r->conn)))
 				return -EPIPE;

@@ -19,6 +19,8 @@
 #define TURNS_MAX 32
 /* Whoever ended its own side of the connection before is not read from any more: how often it is looked whether it has gone. */
 #define LOOK_NS NS_PER_S
+/* A body that is on its way when the server ends may still come as a whole. */
+#define LAST_NS (2 * NS_PER_S)
 
 struct turn {
 	struct list node; /* of the exec's: the first one writes */
@@ -46,6 +48,7 @@ struct feeding {
 	uint64_t before,
 		sent; /* bytes of input that the keeper had when we came; of the body, that were sent to it */
 	struct buf kept; /* the newest of those, as many as it may not have got */
+	uint64_t cut_ns; /* the server ends: when this does; 0: nobody knows yet that it ends */
 };
 
 void exec_stdin_wake(struct exec *e)
@@ -196,6 +199,22 @@ static int send_again(struct feeding *w, uint64_t had, struct err *err)
 	return 0;
 }
 
+static int cut_off(const struct feeding *w, struct err *err)
+{
+	return err_raise(err, ERR_UNAVAILABLE,
+		"the server ends: nobody can say how much of this came to exec '%s'", w->e->id);
+}
+
+/* Does the server end, and has this had its time? */
+static bool is_cut_off(struct feeding *w)
+{
+	if (!w->sb->srv->stopping)
+		return false;
+	if (w->cut_ns == 0)
+		w->cut_ns = clock_now_ns() + LAST_NS;
+	return clock_now_ns() >= w->cut_ns;
+}
+
 /* Why the command does not come back: @err is filled; 0: it may. */
 static int why_gone(const struct feeding *w, uint64_t deadline, struct err *err)
 {
@@ -204,9 +223,7 @@ static int why_gone(const struct feeding *w, uint64_t deadline, struct err *err)
 	if (w->e->rewinds != w->rewinds)
 		return put_back(w, err);
 	if (w->sb->srv->stopping)
-		return err_raise(err, ERR_UNAVAILABLE,
-			"the server ends: nobody can say how much of this came to exec '%s'",
-			w->e->id);
+		return cut_off(w, err);
 	if (stream_has_left(http_stream(w->call->conn)))
 		return err_raise(err, ERR_INVALID, "the client left");
 	if (clock_now_ns() >= deadline)
@@ -238,19 +255,20 @@ static ssize_t part_read(struct feeding *w, struct buf *part, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + HTTP_IDLE_NS;
 	struct http_conn *conn = w->call->conn;
-	ssize_t n = 0;
+	ssize_t n;
 
-	while (http_body_waits(conn) && n == 0) {
+	while (http_body_waits(conn) && clock_now_ns() < deadline) {
+		if (is_cut_off(w))
+			return cut_off(w, err);
 		if (is_over(w)) {
 			if (come_back(w, err) < 0)
 				return -EIO;
 			deadline =
 				clock_now_ns() + HTTP_IDLE_NS; /* it may have been away for days */
 		}
-		n = waiters_wait(&http_stream(conn)->readable, deadline);
+		(void)waiters_wait(&http_stream(conn)->readable, clock_now_ns() + LOOK_NS);
 	}
-	if (n == 0)
-		n = http_body_read(conn, part);
+	n = http_body_waits(conn) ? -ETIMEDOUT : http_body_read(conn, part);
 	return n < 0 ? err_raise(err, ERR_INVALID, "the body is malformed or incomplete") : n;
 }
 
@@ -277,6 +295,8 @@ static int room_await(struct feeding *w, struct err *err)
 			return nobody_reads(w, err);
 		if (!is_ahead(w->f))
 			return 0;
+		if (is_cut_off(w))
+			return cut_off(w, err);
 		if (stream_has_left(client))
 			return err_raise(err, ERR_INVALID, "the client left");
 		(void)waiters_wait(&client->readable, clock_now_ns() + LOOK_NS);

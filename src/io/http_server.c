@@ -13,6 +13,7 @@
 #define LINGER_NS       (2 * NS_PER_S)
 #define WRITE_HIGH      (1U << 20)
 #define BODY_STEP       65536U
+#define STALL_NS        (2 * NS_PER_S) /* a server that ends waits for a peer that takes nothing */
 
 struct http_conn {
 	struct stream s;
@@ -152,6 +153,25 @@ void http_begin(struct http_conn *conn, int status, const char *type, const char
 	stream_write(&conn->s, out.p, out.n);
 }
 
+/* Until the peer has taken enough; of a server that ends, only while it takes anything. */
+static int write_drain(struct http_conn *c)
+{
+	const uv_stream_t *to = (const uv_stream_t *)&c->s.pipe;
+	size_t before = SIZE_MAX;
+	int rc;
+
+	while ((rc = stream_drain(&c->s, WRITE_HIGH, clock_now_ns() + STALL_NS)) == -ETIMEDOUT) {
+		size_t left = uv_stream_get_write_queue_size(to);
+
+		if (c->srv->ending && left == before) {
+			c->s.error = rc; /* nor does anybody wait for the rest */
+			break;
+		}
+		before = left;
+	}
+	return rc;
+}
+
 int http_write(struct http_conn *conn, const void *p, size_t n)
 {
 	char size[24];
@@ -162,7 +182,7 @@ int http_write(struct http_conn *conn, const void *p, size_t n)
 	stream_write(&conn->s, size, strlen(size));
 	stream_write(&conn->s, p, n);
 	stream_write(&conn->s, "\r\n", 2);
-	return stream_drain(&conn->s, WRITE_HIGH, 0);
+	return write_drain(conn);
 }
 
 void http_end(struct http_conn *conn)
@@ -435,5 +455,6 @@ bool http_backlog(const struct http_server *srv)
 
 void http_listen_end(struct http_server *srv)
 {
+	srv->ending = true;
 	uv_close((uv_handle_t *)&srv->listener, NULL);
 }

@@ -32,6 +32,7 @@ struct http_server {
 	bool (*admit)(
 		void *ctx, uid_t uid, gid_t gid, pid_t pid); /* by SO_PEERCRED; NULL = everybody */
 	size_t n_conns;
+	bool ending; /* http_listen_end() */
 };
 
 /** http_listen() - serve on the listening socket @fd (taken over). Set handler, ctx and admit before. Return: 0 or -errno. */
@@ -40,7 +41,7 @@ int http_listen(struct http_server *srv, uv_loop_t *loop, int fd) attr_must_use;
 /** http_backlog() - are there connections that were not accepted yet? */
 bool http_backlog(const struct http_server *srv);
 
-/** http_listen_end() - accept no more; connections that are there stay. */
+/** http_listen_end() - accept no more; connections that are there stay, but http_write() no longer waits for a peer that takes nothing for seconds. */
 void http_listen_end(struct http_server *srv);
 
 /** http_head() - the request's head; views into the connection's memory. */
@@ -74,7 +75,7 @@ void http_reply(struct http_conn *conn, int status, const char *type, const char
 /** http_begin() - start an answer of unknown length. */
 void http_begin(struct http_conn *conn, int status, const char *type, const char *headers);
 
-/** http_write() - a part of it; waits while the peer does not read. Return: 0 or -errno (the peer has gone). Context: waits. */
+/** http_write() - a part of it; waits while the peer does not read. Return: 0 or -errno (the peer has gone, or does not read and the server ends). Context: waits. */
 int http_write(struct http_conn *conn, const void *p, size_t n) attr_must_use;
 
 /** http_end() - the end of it. Not called after a failure in the middle: then the connection just closes. */

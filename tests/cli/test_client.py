@@ -573,6 +573,27 @@ def test_following_ends_with_the_event_that_was_named(tmp):
         equal(server.cay("events", "--follow", "--json", "--until", "2").stdout.count(b"\n"), 2)
 
 
+def test_following_ends_with_a_failure_when_the_server_ends(tmp):
+    """What comes behind it is not there, and where to go on is told."""
+    with fake.FakeCayd(tmp) as server:
+        line = json.dumps({"n": 7, "seq": 3, "type": "x", "time": "2026-01-01T00:00:00Z", "data": {}}).encode() + b"\n"
+        for target in ("/v1/events", "/v1/sandboxes/box/events"):
+            server.on("GET", f"{target}?from=0&follow=true", b"HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n" % len(line) + line)
+            server.on("GET", f"{target}?from=0", b"HTTP/1.1 200 X\r\nContent-Length: %d\r\n\r\n" % len(line) + line)
+        contains(server.cay("events", "--follow", want=125).stderr, b"--from 8 goes on")
+        contains(server.cay("events", "box", "--follow", want=125).stderr, b"--from 4 goes on")
+        server.cay("events")
+
+
+def test_output_is_no_json(tmp):
+    """`cay logs --json` says what the exec is; it does not take for said what it does not do."""
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/sandboxes/box/execs?limit=1", (200, {"execs": [{"id": "e" * 20}]}))
+        equal(json.loads(server.cay("logs", "box", "--json").stdout), {"id": "e" * 20})
+        for option in (("--follow",), ("--from", "7")):
+            contains(server.cay("logs", "box", "--json", *option, want=64).stderr, option[0].encode())
+
+
 def test_what_is_left_out_of_a_tree_replaces_nothing(tmp):
     """A pipe of the sandbox where the machine has a file; and a directory there, which is told."""
     top = os.path.join(tmp, "out")

@@ -229,6 +229,69 @@ def test_a_request_on_an_old_connection_is_told(fresh):
         waiting.close()
 
 
+def ends_soon(instance):
+    """A server that is told to end waits for those who wait for it no longer than it has to (it gives all others a minute)."""
+    pid = server_pid(instance)
+    os.kill(pid, signal.SIGTERM)
+    cay.wait_until(lambda: leaks.processes().get(pid, (0, "Z", ""))[1] == "Z", 20, "the end of the server")
+    instance.start()
+
+
+@timeout(120)
+def test_who_follows_output_does_not_keep_a_server_that_ends(fresh):
+    """Neither of a command that says nothing nor of one that never pauses: the answer is cut short, which is not the end of the output."""
+    with fresh.sandbox() as box:
+        for command in ("sleep 1000", "exec yes"):
+            run = fresh.exec(box, "sh", "-c", "echo ready; " + command)
+            follower = fresh.popen([os.path.join(fresh.programs, "cay"), "logs", "--follow", box, run["id"]], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=fresh.environment())
+            equal(os.read(follower.stdout.fileno(), 6), b"ready\n")  # not through its buffer, which communicate() does not see
+            rest = []
+            reading = threading.Thread(target=lambda: rest.append(follower.communicate()))
+            reading.start()
+            ends_soon(fresh)
+            reading.join(30)
+            (out, err), = rest
+            equal(follower.returncode, 125, err)
+            contains(err.decode(), f"cay logs {box} {run['id']} --follow --from {len(out) + 6}")
+            fresh.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 9})
+            fresh.wait(box, run)
+
+
+@timeout(120)
+def test_who_brings_no_input_does_not_keep_a_server_that_ends(fresh):
+    """A body that has begun, and one for which there is no room."""
+    with fresh.sandbox() as box:
+        for script, size in (("cat", 3), ("sleep 1000", 3 << 20)):
+            run = fresh.exec(box, "sh", "-c", script, stdin=True)
+            writer = cay.UnixConnection(fresh.socket)
+            writer.putrequest("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin")
+            writer.putheader("Content-Type", "application/octet-stream")
+            writer.putheader("Content-Length", str(size + 1))
+            writer.endheaders(b"x" * 3)
+            if size > 3:
+                threading.Thread(target=lambda w=writer, n=size - 3: w.send(b"x" * n)).start()
+            fresh.get("/v1/version")
+            ends_soon(fresh)
+            answer = writer.getresponse()
+            contains(answer.read(), b"the server ends")
+            equal(answer.status, 503)
+            writer.close()
+
+
+@timeout(120)
+def test_who_does_not_read_an_answer_does_not_keep_a_server_that_ends(fresh):
+    """`cay events | less`, and its like."""
+    with fresh.sandbox() as box:
+        run = fresh.exec(box, "head", "-c", "8000000", "/dev/zero", ring_bytes=16 << 20)
+        fresh.wait(box, run)
+        reader = cay.UnixConnection(fresh.socket)
+        reader.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}/output")
+        equal(reader.getresponse().status, 200)
+        ends_soon(fresh)
+        reader.close()
+
+
 @require("root")
 @timeout(120)
 def test_what_became_of_a_command_is_told_by_the_next_server(fresh, tmp):

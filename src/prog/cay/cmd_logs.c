@@ -4,6 +4,12 @@
 #include "codec/frame.h"
 #include "prog/cay/cmd.h"
 
+struct logs {
+	struct cli *cli;
+	const char *name, *exec;
+	uint64_t offset; /* of the next byte */
+};
+
 static int put(struct cli *cli, int fd, const char *p, size_t n)
 {
 	while (n > 0) {
@@ -31,22 +37,26 @@ static void on_object(struct cli *cli, const struct frame *f)
 			cli->args.positional[0]);
 }
 
-static int on_frame(struct cli *cli, const struct frame *f)
+static int on_frame(struct logs *l, const struct frame *f)
 {
-	if ((f->type == FRAME_STDOUT || f->type == FRAME_STDERR) && f->size >= 8)
-		return put(cli, f->type == FRAME_STDOUT ? STDOUT_FILENO : STDERR_FILENO,
+	if ((f->type == FRAME_STDOUT || f->type == FRAME_STDERR) && f->size >= 8) {
+		l->offset = frame_get_u64(f->payload) + f->size - 8;
+		return put(l->cli, f->type == FRAME_STDOUT ? STDOUT_FILENO : STDERR_FILENO,
 			f->payload + 8, f->size - 8);
+	}
 	if (f->type == FRAME_OBJECT)
-		on_object(cli, f);
-	if (f->type == FRAME_GAP && f->size == 16)
+		on_object(l->cli, f);
+	if (f->type == FRAME_GAP && f->size == 16) {
+		l->offset = frame_get_u64(f->payload + 8);
 		(void)dprintf(STDERR_FILENO, "cay: %llu bytes of output are no longer kept\n",
 			(unsigned long long)(frame_get_u64(f->payload + 8) -
 					     frame_get_u64(f->payload)));
+	}
 	return 0;
 }
 
 /* The whole frames of what was received. */
-static int on_piece(struct cli *cli, struct buf *in, const char *piece, size_t n)
+static int on_piece(struct logs *l, struct buf *in, const char *piece, size_t n)
 {
 	size_t used = 0;
 	struct frame f;
@@ -56,39 +66,51 @@ static int on_piece(struct cli *cli, struct buf *in, const char *piece, size_t n
 	buf_add(in, piece, n);
 	while (rc == 0 && (one = frame_decode(buf_cstr(in) + used, in->n - used, &f)) != 0) {
 		if (one < 0 || buf_failed(in))
-			return err_raise(&cli->err, ERR_CORRUPT,
+			return err_raise(&l->cli->err, ERR_CORRUPT,
 				"the server sent a frame that makes no sense");
-		rc = on_frame(cli, &f);
+		rc = on_frame(l, &f);
 		used += (size_t)one;
 	}
 	buf_consume(in, used);
 	return rc;
 }
 
-static int copy_output(struct cli *cli, const char *name, const char *exec)
+/* The server ends, or something between us and it: the command goes on. */
+static int cut_short(struct logs *l, int why)
 {
+	int rc = cli_lost(l->cli, why);
+
+	if (!cli_args_has(&l->cli->args, FLAG_FOLLOW))
+		return rc;
+	return err_hint(&l->cli->err, rc, "cay logs %s %s --follow --from %llu goes on", l->name,
+		l->exec, (unsigned long long)l->offset);
+}
+
+static int copy_output(struct logs *l)
+{
+	struct cli *cli = l->cli;
 	const char *from = cli_args_value(&cli->args, FLAG_FROM);
-	cleanup_free char *target = cli_target("/v1/sandboxes/%s/execs/%s/output", name, exec);
+	cleanup_free char *target =
+		cli_target("/v1/sandboxes/%s/execs/%s/output", l->name, l->exec);
 	cleanup_buf struct buf in = BUF_INIT(4U << 20);
 	cleanup_free char *full = NULL;
 	const char *piece;
-	uint64_t offset = 0;
 	ssize_t n;
 	int rc;
 
-	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &offset) < 0)
+	if (from != NULL && str_to_u64(from, 0, INT64_MAX, &l->offset) < 0)
 		return err_raise(&cli->err, ERR_USAGE, "--from '%s': an offset is wanted", from);
-	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)offset,
+	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)l->offset,
 		cli_args_has(&cli->args, FLAG_FOLLOW) ? "&follow=true" : "");
 	rc = cli_send(cli, "GET", full, "Accept: application/vnd.cay.frames\r\n", NULL);
 	if (rc < 0)
 		return rc;
 	while ((n = http_client_body(&cli->http, &piece)) > 0) {
-		rc = on_piece(cli, &in, piece, (size_t)n);
+		rc = on_piece(l, &in, piece, (size_t)n);
 		if (rc < 0)
 			return rc;
 	}
-	return n < 0 ? cli_lost(cli, (int)n) : 0;
+	return n < 0 ? cut_short(l, (int)n) : 0;
 }
 
 /* The exec that was named, else the last one. @ret: owned by the caller. */
@@ -115,14 +137,31 @@ static int find_exec(struct cli *cli, const char *name, json_t **ret)
 		"cay exec %s -- COMMAND", name);
 }
 
+/* With --json it is what the exec is, not its output. */
+static int refuse_json(struct cli *cli)
+{
+	bool follow = cli_args_has(&cli->args, FLAG_FOLLOW);
+
+	if (!cli->json || (!follow && !cli_args_has(&cli->args, FLAG_FROM)))
+		return 0;
+	return err_hint(&cli->err,
+		err_raise(&cli->err, ERR_USAGE,
+			"--json and --%s do not go together: output is never JSON",
+			follow ? "follow" : "from"),
+		"cay logs --json shows the exec itself");
+}
+
 int cmd_logs(struct cli *cli)
 {
 	const char *name = cli->args.positional[0];
 	cleanup_json json_t *exec = NULL;
-	int rc = find_exec(cli, name, &exec);
+	struct logs l = { .cli = cli, .name = name };
+	int rc = refuse_json(cli);
 
+	if (rc == 0)
+		rc = find_exec(cli, name, &exec);
 	if (rc < 0)
 		return rc;
-	return cli->json ? cli_print_json(exec)
-			 : copy_output(cli, name, cli_string(exec, "id", ""));
+	l.exec = cli_string(exec, "id", "");
+	return cli->json ? cli_print_json(exec) : copy_output(&l);
 }

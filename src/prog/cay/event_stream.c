@@ -8,6 +8,7 @@ struct reader {
 	event_shown_fn *shown;
 	struct buf rest; /* the beginning of a line */
 	uint64_t until;  /* the last event */
+	uint64_t next;   /* the one that comes next */
 };
 
 enum { ENOUGH = 1 };
@@ -29,6 +30,7 @@ static int on_line(struct reader *r, const char *line, size_t n)
 	number = cli_number(e, r->cli->args.n_positional > 0 ? "seq" : "n");
 	if (number > r->until)
 		return ENOUGH;
+	r->next = number + 1;
 	if (r->shown == NULL || r->shown(cli_string(e, "type", ""))) {
 		if (r->cli->json) {
 			buf_add(&out, line, n);
@@ -73,31 +75,42 @@ static int number(struct cli *cli, enum cli_flag flag, uint64_t *ret)
 	return cli_refuse_value(cli, flag, text, "a number is wanted");
 }
 
+/* The stream ended though it was to go on: an end of the server is none of the events. */
+static int cut_short(struct reader *r)
+{
+	return err_hint(&r->cli->err,
+		err_raise(&r->cli->err, ERR_UNAVAILABLE,
+			"the server ended, and with it what it tells"),
+		"--follow --from %llu goes on", (unsigned long long)r->next);
+}
+
 int event_stream(struct cli *cli, event_put_fn *put, event_shown_fn *shown)
 {
-	struct reader r = { cli, put, shown, BUF_INIT(8U << 20), INT64_MAX };
+	struct reader r = { cli, put, shown, BUF_INIT(8U << 20), INT64_MAX, 0 };
 	cleanup_free char *target =
 		cli->args.n_positional > 0
 			? cli_target("/v1/sandboxes/%s/events", cli->args.positional[0])
 			: str_dup("/v1/events");
 	cleanup_free char *full = NULL;
+	bool follow = cli_args_has(&cli->args, FLAG_FOLLOW);
 	const char *piece;
-	uint64_t from = 0;
 	ssize_t n;
-	int rc = number(cli, FLAG_FROM, &from);
+	int rc = number(cli, FLAG_FROM, &r.next);
 
 	if (rc == 0)
 		rc = number(cli, FLAG_UNTIL, &r.until);
 	if (rc < 0)
 		return rc;
-	full = str_dupf("%s?from=%llu%s", target, (unsigned long long)from,
-		cli_args_has(&cli->args, FLAG_FOLLOW) ? "&follow=true" : "");
+	full = str_dupf(
+		"%s?from=%llu%s", target, (unsigned long long)r.next, follow ? "&follow=true" : "");
 	rc = cli_send(cli, "GET", full, "Accept: application/x-ndjson\r\n", NULL);
 	if (rc < 0)
 		return rc;
 	rc = 0;
 	while (rc == 0 && (n = http_client_body(&cli->http, &piece)) != 0)
 		rc = n < 0 ? cli_lost(cli, (int)n) : on_piece(&r, piece, (size_t)n);
+	if (rc == 0 && follow)
+		rc = cut_short(&r);
 	buf_free(&r.rest);
 	return rc == ENOUGH ? 0 : rc;
 }
