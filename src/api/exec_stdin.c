@@ -151,6 +151,8 @@ static int feeder_open(struct feeding *w, uint64_t *ret_had, struct err *err)
 	int fd = w->e->ended || sb->keeper == NULL ? -ESRCH : keeper_connect(sb->srv, sb->id), rc;
 	struct feeder *f;
 
+	if (fd == -ETIMEDOUT)
+		return err_raise_sys(err, fd, "connect to the keeper of sandbox '%s'", sb->name);
 	if (fd < 0)
 		return exec_not_running(w->e, err);
 	f = w->f = xnew(struct feeder);

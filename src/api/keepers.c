@@ -14,8 +14,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define PREPARE_NS (20 * NS_PER_S)
-#define END_NS     (20 * NS_PER_S)
+#define PREPARE_NS       (20 * NS_PER_S)
+#define END_NS           (20 * NS_PER_S)
+#define CONNECT_AGAIN_NS (20 * NS_PER_MS)
 
 static void keeper_free_check(struct keeper *k)
 {
@@ -377,19 +378,36 @@ void keeper_end(struct keeper *k, bool save)
 
 /* --- connecting --- */
 
+/* As many as may wait at its door do, and it takes none of them in: connect() would wait too, and with it all of the server. */
+static int connect_patiently(int fd, const struct sockaddr_un *address)
+{
+	uint64_t deadline = clock_now_ns() + CALL_NS;
+	struct waiters turn;
+
+	waiters_init(&turn);
+	while (connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0) {
+		if (errno != EAGAIN)
+			return -errno;
+		if (clock_now_ns() >= deadline)
+			return -ETIMEDOUT;
+		(void)waiters_wait(&turn, clock_now_ns() + CONNECT_AGAIN_NS);
+	}
+	return fcntl(fd, F_SETFL, 0) < 0 ? -errno : 0;
+}
+
 int keeper_connect(struct server *srv, const char *id)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc;
 
 	if (fd < 0)
 		return -errno;
 	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s/keepers/%s.sock", srv->own_run,
 		    id) >= (int)sizeof(address.sun_path))
 		return -ENAMETOOLONG;
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		return -errno;
-	return TAKE_FD(fd);
+	rc = connect_patiently(fd, &address);
+	return rc < 0 ? rc : TAKE_FD(fd);
 }
 
 /* With all its execs; older keepers list them in the hello. */

@@ -386,7 +386,7 @@ int keeper_ready(struct keeper *k, struct err *err);
 /** keeper_adopt() - connect to RUN/keepers/ID.sock and take the keeper over. Context: waits. NULL with @err set. */
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err);
 
-/** keeper_connect() - a further connection to a keeper. Return: descriptor or -errno. */
+/** keeper_connect() - a further connection to a keeper. Return: descriptor or -errno; -ETIMEDOUT: it takes in none. Context: waits. */
 int keeper_connect(struct server *srv, const char *id) attr_must_use;
 
 /** keeper_end() - stop it, wait until nothing of it is left, at most 20 s. @save: it keeps the output of its execs on disk. Context: waits. */

@@ -3,9 +3,11 @@
 
 import concurrent.futures
 import json
+import os
+import signal
 import socket
 
-from lib import cay
+from lib import cay, leaks
 from lib.case import contains, equal, raises, require, timeout
 
 
@@ -19,6 +21,28 @@ def test_two_hundred_at_once_each_with_its_own_answer(instance):
         with concurrent.futures.ThreadPoolExecutor(40) as pool:
             for number, (status, code, out) in enumerate(pool.map(one, range(200))):
                 equal((status, code, out), ("exited", number % 256, f"{number}\n".encode()), f"exec {number}")
+
+
+@timeout(120)
+def test_a_keeper_that_stands_still_is_in_nobodys_way(instance):
+    """Also when more want to talk to it than may wait at its door. They are answered when it goes on."""
+    n = 70
+    with instance.sandbox() as box, concurrent.futures.ThreadPoolExecutor(n) as pool:
+        run = instance.exec(box, "echo", "here")
+        instance.wait(box, run)
+        keeper = leaks.keeper_of(box)
+        os.kill(keeper, signal.SIGSTOP)
+        try:
+            readers = [cay.UnixConnection(instance.socket, 60) for _ in range(n)]
+            for reader in readers:
+                reader.request("GET", f"/v1/sandboxes/{box}/execs/{run['id']}/output")
+            instance.get("/v1/version", timeout=20)
+            instance.get("/v1/version", timeout=20)
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+        equal(list(pool.map(lambda reader: reader.getresponse().read(), readers)), [b"here\n"] * n)
+        for reader in readers:
+            reader.close()
 
 
 @timeout(180)
