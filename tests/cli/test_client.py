@@ -846,6 +846,37 @@ def test_the_terminal_is_raw_inside_and_as_before_whatever_ends_it(tmp):
             os.close(theirs)
 
 
+def test_who_waits_for_the_next_server_can_be_ended(tmp):
+    """Signals do what they do to any program, and so do keys: the terminal is as before meanwhile."""
+    def answer(request):
+        if sum("/attach" in r.target for r in server.requests) == 1:
+            begin(request, fake.output(fake.STDOUT, b"ready\n"))
+        else:
+            request.connection.recv(1)
+
+    for number, (tty, end) in enumerate(((False, signal.SIGTERM), (True, signal.SIGHUP), (True, signal.SIGINT))):
+        directory = os.path.join(tmp, str(number))
+        os.mkdir(directory)
+        with fake.FakeCayd(directory) as server:
+            server.on("GET", "/v1/sandboxes/box/execs/run", (200, {"id": "run", "state": "running", "tty": tty, "stdin": tty}))
+            server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
+            process, ours, theirs, before = on_terminal(server, "attach", "box", "run")
+            try:
+                until(lambda s=server: sum("/attach" in r.target for r in s.requests) == 2)
+                until(lambda t=theirs, b=before: termios.tcgetattr(t) == b)
+                if end == signal.SIGINT:
+                    os.write(ours, b"\x03")
+                else:
+                    process.send_signal(end)
+                equal(process.wait(10), -end)
+                equal(termios.tcgetattr(theirs), before)
+            finally:
+                process.kill()
+                process.wait()
+                os.close(ours)
+                os.close(theirs)
+
+
 def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(tmp):
     """Ctrl-Z, bg, and the shell's next line: it is for the shell, and the job goes on. Back in the foreground it reads again."""
     got, go = [], threading.Event()

@@ -46,6 +46,8 @@ struct stream {
 	const struct stream_options *o;
 	struct stream_result *r;
 	int fd, signals;
+	sigset_t
+		blocked; /* while there is no server: what our caller blocks, and what is meant for the command alone */
 	struct buf in, out;
 	size_t out_used, unacked;
 	size_t stale;       /* of what waits in the sinks: it came over connections that are gone */
@@ -602,6 +604,27 @@ static bool is_over(const struct stream *s)
 	return s->r->status != NULL && (!s->o->run || s->r->summary != NULL);
 }
 
+/*
+ * For as long as there is no server nobody passes on signals, or keys: those that end or stop do so to us, and the terminal is as before meanwhile. What came
+ * until now is for the command.
+ */
+static int rejoin_next(struct stream *s)
+{
+	sigset_t ours;
+	int rc = on_signals(s), raw;
+
+	if (rc != 0)
+		return rc;
+	terminal_restore();
+	(void)sigprocmask(SIG_SETMASK, &s->blocked, &ours);
+	rc = s->o->rejoin(s->cli, s->o->ctx, s->offset);
+	(void)sigprocmask(SIG_SETMASK, &ours, NULL);
+	raw = s->o->tty ? terminal_raw(STDIN_FILENO) : 0;
+	if (rc >= 0 && raw < 0)
+		return err_raise_sys(&s->cli->err, raw, "make the terminal raw");
+	return rc < 0 ? rc : 0;
+}
+
 /* Go on at the next server. What only ends with the status, a summary that nobody can give any more, is no failure. */
 static int rejoin(struct stream *s)
 {
@@ -614,12 +637,12 @@ static int rejoin(struct stream *s)
 	s->out_used = s->unacked = s->stale = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(s->sinks); i++)
 		s->stale += s->sinks[i].wait.n - s->sinks[i].used;
-	rc = s->o->rejoin(s->cli, s->o->ctx, s->offset);
+	rc = rejoin_next(s);
 	if (rc < 0 && s->r->status != NULL) {
 		s->rejoins = REJOINS_MAX;
 		return 0;
 	}
-	if (rc < 0)
+	if (rc != 0)
 		return rc;
 	s->fd = http_client_upgraded(&s->cli->http, &s->in);
 	s->eof = false;
@@ -673,6 +696,9 @@ int stream_run(struct cli *cli, const struct stream_options *o, struct stream_re
 	(void)signal(SIGPIPE, SIG_IGN);
 	s.fd = http_client_upgraded(&cli->http, &s.in);
 	s.signals = signals_open(&before);
+	s.blocked = before;
+	(void)sigaddset(&s.blocked, SIGUSR1);
+	(void)sigaddset(&s.blocked, SIGUSR2);
 	sink_init(&s.sinks[0], STDOUT_FILENO);
 	sink_init(&s.sinks[1], STDERR_FILENO);
 	s.together = one_file(STDOUT_FILENO, STDERR_FILENO);

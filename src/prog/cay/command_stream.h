@@ -38,7 +38,7 @@ bool stream_wants_input(void);
  *
  * While it runs SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded; the second of the first four kills the command, the third ends us
  * (once the command is over and only its output is still to be written, the first). SIGTSTP stops the command and us, SIGWINCH is forwarded. The terminal is as before when it returns, or when we exit.
- * A terminal is read only while we are in its foreground.
+ * A terminal is read only while we are in its foreground. While there is no server signals end and stop us as any program, SIGUSR1 and SIGUSR2 wait.
  * Return: 0, or negative with @cli->err filled.
  */
 int stream_run(
