@@ -846,6 +846,26 @@ def test_the_terminal_is_raw_inside_and_as_before_whatever_ends_it(tmp):
             os.close(theirs)
 
 
+def test_only_connections_that_bring_nothing_are_counted(tmp):
+    """Each rewind, suspension and resume ends one, and the next one goes on. Who gets nothing again and again gives up."""
+    def answer(request):
+        n = sum("/attach" in r.target for r in server.requests)
+        frames = [] if brings is None else [brings(n)]
+        begin(request, *frames, *([fake.frame(fake.STATUS, ENDED)] if n == 250 else []))
+
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/box/execs", (201, {"id": "run", "state": "running"}))
+        server.on("GET", "/v1/sandboxes/box/execs/run/attach", answer)
+        for brings in (lambda n: fake.output(fake.STDOUT, b"%03d\n" % n, 4 * (n - 1)), lambda _: fake.frame(fake.OBJECT, {"input": {"received": 0, "taken": 0}})):
+            server.requests.clear()
+            server.cay("exec", "box", "--", "x")
+            equal(sum("/attach" in r.target for r in server.requests), 250)
+        brings = None
+        server.requests.clear()
+        contains(server.cay("exec", "box", "--", "x", want=125).stderr, b"the connection to the server ended before the command did")
+        equal(sum("/attach" in r.target for r in server.requests), 101)
+
+
 def test_who_waits_for_the_next_server_can_be_ended(tmp):
     """Signals do what they do to any program, and so do keys: the terminal is as before meanwhile."""
     def answer(request):

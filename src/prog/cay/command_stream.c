@@ -27,7 +27,7 @@
 #define PENDING_MAX (256U << 10) /* output waiting for our standard streams */
 #define INPUT_MAX \
 	(256U << 10) /* input sent and not taken by the command yet: signals must not wait behind more */
-#define REJOINS_MAX 100         /* servers that go away under one command */
+#define REJOINS_MAX 100         /* connections one after the other that bring nothing */
 #define ACK_BYTES   (64U << 10) /* tell the server after so many bytes that they were taken */
 #define READ_SIZE   (60U << 10) /* with the NUL of a struct buf still one small allocation */
 #define LOOK_MS     200         /* in the background: how often it is looked whether we still are */
@@ -62,7 +62,7 @@ struct stream {
 	bool together; /* both streams are one file: one sink keeps their order */
 	bool input, eof;
 	bool over;              /* nothing is left but to write what has come */
-	unsigned int rejoins;   /* how often a server went away */
+	unsigned int rejoins;   /* how often we came back, since that last brought something */
 	unsigned int asked;     /* how often we were asked to end */
 	bool away;              /* its sandbox is suspended: nothing moves until that is resumed */
 	bool line_start, tilde; /* for the detach keys */
@@ -229,12 +229,21 @@ static int on_input(struct stream *s)
 	return 0;
 }
 
+/* Rewinds and suspensions end connections too, as often as there are some. Behind the status only the summary is waited for. */
+static void gets_on(struct stream *s)
+{
+	if (s->r->status == NULL)
+		s->rejoins = 0;
+}
+
 /* The command took some of its input. */
 static void on_window(struct stream *s, const struct frame *f)
 {
 	size_t taken = f->size == 4 ? frame_get_u32(f->payload) : 0;
 	size_t again = taken < s->retaken ? taken : s->retaken;
 
+	if (taken > 0)
+		gets_on(s);
 	s->retaken -= again;
 	taken -= again;
 	taken = taken < s->sent.n ? taken : s->sent.n;
@@ -349,6 +358,8 @@ static int on_output(struct stream *s, const struct frame *f)
 	if (f->size < 8)
 		return bad_stream(s);
 	n = f->size - 8;
+	if (n > 0)
+		gets_on(s);
 	s->offset = frame_get_u64(f->payload) + n;
 	if (sink->gone) {
 		acknowledge(s, n);
@@ -401,7 +412,10 @@ static int on_object(struct stream *s, const struct frame *f)
 	take_newer(&s->r->sandbox, json_object_get(object, "sandbox"));
 	take_newer(&s->r->exec, json_object_get(object, "exec"));
 	look_whether_away(s);
-	if ((v = json_object_get(object, "input")) != NULL && s->asking)
+	v = json_object_get(object, "input");
+	if (v != NULL) /* its keeper has answered */
+		gets_on(s);
+	if (v != NULL && s->asking)
 		resend_input(s, cli_number(v, "received"), cli_number(v, "taken"));
 	if ((v = json_object_get(object, "summary")) != NULL && s->r->summary == NULL)
 		s->r->summary = json_incref(v);
