@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define ADDRESSES_MAX 8              /* of one name that are tried */
-#define TRY_NS        (5 * NS_PER_S) /* for one address while there are others */
+#define TRY_NS        (5 * NS_PER_S) /* at most for one address while there are others */
 
 /* --- resolving --- */
 
@@ -111,12 +111,15 @@ static int connect_any(struct gateway *gw, const struct lookup *l, uint16_t port
 {
 	int rc = -EHOSTUNREACH;
 
-	for (size_t i = 0; i < l->n && clock_now_ns() < deadline_ns; i++) {
-		uint64_t until = clock_now_ns() + TRY_NS;
+	for (size_t i = 0; i < l->n; i++) {
+		uint64_t now = clock_now_ns(), share;
 
-		if (i + 1 == l->n || until > deadline_ns)
-			until = deadline_ns;
-		rc = connect_to(gw, &l->addresses[i], port, until);
+		if (now >= deadline_ns)
+			break;
+		share = (deadline_ns - now) / (l->n - i);
+		if (i + 1 < l->n && share > TRY_NS)
+			share = TRY_NS;
+		rc = connect_to(gw, &l->addresses[i], port, now + share);
 		if (rc >= 0) {
 			ret->fd = rc;
 			ret->port = port;

@@ -3,7 +3,7 @@
  * DOC: gateway/dial.h - from a name that a rule allows to a connected socket outside: resolve, filter, dial exactly what was judged.
  *
  * Nothing a sandbox says becomes an address: names are resolved here with the resolvers of the host, all answers that are private, loopback, link-local, multicast or
- * metadata are dropped unless the rule permits them, and the addresses left are tried in order. What was checked is what is dialled.
+ * metadata are dropped unless the rule permits them, and the addresses left are tried in order, each for its share of the time. What was checked is what is dialled.
  */
 #ifndef CAY_GATEWAY_DIAL_H
 #define CAY_GATEWAY_DIAL_H

@@ -186,14 +186,36 @@ static void add_address(struct lookup *l, const struct sockaddr *address)
 	l->n++;
 }
 
+/* From @n on, the first one that is, or is not, of @family. */
+static const struct ares_addrinfo_node *of_family(
+	const struct ares_addrinfo_node *n, int family, bool is)
+{
+	while (n != NULL && (n->ai_family == family) != is)
+		n = n->ai_next;
+	return n;
+}
+
+/* IPv4 and IPv6 by turns: where only one of them leads anywhere the other's addresses, however many, do not take its places. */
+static void add_by_turns(struct lookup *l, const struct ares_addrinfo_node *all)
+{
+	const struct ares_addrinfo_node *next[2] = { all };
+
+	if (all != NULL)
+		next[1] = of_family(all, all->ai_family, false);
+	for (size_t i = 0; next[0] != NULL || next[1] != NULL; i = 1 - i) {
+		if (next[i] == NULL)
+			continue;
+		add_address(l, next[i]->ai_addr);
+		next[i] = of_family(next[i]->ai_next, next[i]->ai_family, true);
+	}
+}
+
 static void on_addresses(
 	void *arg, int status, attr_unused int timeouts, struct ares_addrinfo *result)
 {
 	struct lookup *l = arg;
 
-	for (struct ares_addrinfo_node *n = result != NULL ? result->nodes : NULL; n != NULL;
-		n = n->ai_next)
-		add_address(l, n->ai_addr);
+	add_by_turns(l, result != NULL ? result->nodes : NULL);
 	ares_freeaddrinfo(result);
 	lookup_end(l, status);
 }

@@ -17,7 +17,7 @@
 int resolver_init(struct gateway *gw) attr_must_use;
 
 /**
- * resolver_addresses() - the addresses of @host, IPv4 as ::ffff:a.b.c.d.
+ * resolver_addresses() - the addresses of @host, IPv4 as ::ffff:a.b.c.d, both families by turns.
  * @ret: room for @max; @ret_n: how many there are.
  * Return: 0 with at least one; -ENOENT, -EHOSTUNREACH with @err. Context: fiber; waits.
  */

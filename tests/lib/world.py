@@ -6,6 +6,7 @@ that a sandbox could reach if it got out, so what World.heard() does not know di
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import socket
@@ -18,17 +19,22 @@ import time
 from lib import cay
 
 TCP_PORTS = (21, 22, 25, 53, 80, 443, 587, 853, 1234, 3128, 5432, 8080, 15001)
+SO_ATTACH_FILTER = 26
 UDP_PORTS = (53, 123, 443, 853, 1234, 5353)
+PUBLIC = "93.184.216.34"
 NAMES = {
     "meta.example": ["169.254.169.254"],
     "loop.example": ["127.0.0.1"],
     "private.example": ["10.9.9.9"],
     "mixed.example": ["10.9.9.9", "93.184.216.34"],
     "mapped.example": ["127.0.0.1"],
+    "silent.example": ["95.0.0.1", "95.0.0.2", PUBLIC],
 }
 ALIASES = {"alias.example": "private.example"}
+# beside the addresses of IPv4, and answered before them; nothing comes back from what begins with one of SILENT
+SIX = {"sixless.example": [f"2606:4700::{i}" for i in range(1, 13)], "silent.example": [f"2a00:dead::{i}" for i in range(1, 9)]}
+NO_ROUTE, SILENT = "2606:4700::/96", ("2a00:dead::", "95.0.0.0")
 CHANGES = {"rebind.example": ["93.184.216.34", "127.0.0.1"]}  # one after the other, at every question
-PUBLIC = "93.184.216.34"
 
 
 class Instance(cay.Instance):
@@ -133,6 +139,17 @@ def serve_tcp(peer, port):
             peer.sendall(data)
 
 
+def fall_silent(listener):
+    """A filter drops what comes for an address that begins as one of SILENT does."""
+    net, (six, four) = 0xfff00000, (socket.inet_pton(socket.AF_INET6 if ":" in a else socket.AF_INET, a)[:4] for a in SILENT)
+    program = [(0x30, 0, 0, net), (0x54, 0, 0, 0xf0), (0x15, 0, 2, 0x60),  # of IPv6?
+               (0x20, 0, 0, net + 24), (0x15, 4, 3, int.from_bytes(six, "big")),
+               (0x20, 0, 0, net + 16), (0x54, 0, 0, 0xffffff00), (0x15, 1, 0, int.from_bytes(four, "big")),
+               (0x06, 0, 0, 0xffffffff), (0x06, 0, 0, 0)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program))
+    listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(code)))
+
+
 def accept_all(listener, port):
     while True:
         peer = listener.accept()[0]
@@ -153,8 +170,8 @@ def dns_answer(query):
     if name.startswith("nx"):
         return query[:2] + struct.pack(">HHHHH", 0x8183, 1, 0, 0, 0) + query[12:at + 5], name
     records = [socket.inet_aton(a) for a in addresses] if kind == 1 else []
-    if kind == 28 and name == "mapped.example":
-        records = [socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1")]
+    if kind == 28:
+        records = [socket.inet_pton(socket.AF_INET6, a) for a in SIX.get(name, ["::ffff:127.0.0.1"] if name == "mapped.example" else [])]
     owner, alias = b"\xc0\x0c", b""
     if name in ALIASES:
         target = b"".join(bytes([len(p)]) + p.encode() for p in ALIASES[name].split(".")) + b"\0"
@@ -165,13 +182,18 @@ def dns_answer(query):
 
 
 def serve_udp(sock, port):
+    late = []  # answers that wait for the one with the name's addresses of IPv6
     while True:
         data, peer = sock.recvfrom(65536)
         name = None
         if port == 53:
             with contextlib.suppress(IndexError, struct.error):
                 answer, name = dns_answer(data)
-                sock.sendto(answer, peer)
+                late.insert(0, (answer, peer))
+                if name not in SIX or data.endswith(struct.pack(">HH", 28, 1)):
+                    for one in late:
+                        sock.sendto(*one)
+                    late.clear()
         say(kind="udp", port=port, name=name, data=data.decode("latin-1"))
 
 
@@ -189,13 +211,15 @@ def serve_icmp(sock, kind, offset):
 
 
 def main():
-    for command in ("link set lo up", "route add local default dev lo", "-6 route add local default dev lo"):
+    for command in ("link set lo up", "route add local default dev lo", "-6 route add local default dev lo",
+                    f"-6 route add unreachable {NO_ROUTE} table local"):
         subprocess.run(["ip", *command.split()], check=True)
     # on most machines everybody may ping; a new network namespace begins without
     with open("/proc/sys/net/ipv4/ping_group_range", "w", encoding="ascii") as groups:
         groups.write("0 2147483647")
     for port in TCP_PORTS:
         listener = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+        fall_silent(listener)
         threading.Thread(target=accept_all, args=(listener, port), daemon=True).start()
     for port in UDP_PORTS:
         sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)

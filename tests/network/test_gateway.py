@@ -120,6 +120,15 @@ def test_what_no_rule_allows_is_refused_and_told(tmp):
 
 
 @require("root")
+def test_addresses_that_lead_nowhere_do_not_take_the_places_of_those_that_do(tmp):
+    """A host with many of IPv6, which this machine has no route to, or gets no answer from."""
+    policy = {"version": 1, "rules": [{"name": "raw", "match": {"host": "*.example", "port": 1234, "transport": "tcp"}, "action": "allow"}]}
+    with world.server(tmp) as (outside, instance), instance.sandbox(policy=json.dumps(policy)) as box:
+        equal(talk(instance, box, "sixless.example/1234/one", "silent.example/1234/two"), ["one", "two"])
+        equal([h["to"] for h in outside.heard(kind="tcp")], [world.PUBLIC] * 2)
+
+
+@require("root")
 def test_private_addresses_are_not_dialled(tmp):
     names = ("meta.example", "loop.example", "private.example", "mixed.example", "mapped.example")
     policy = {"version": 1, "rules": [{"name": n.split(".")[0], "match": {"host": n, "port": 1234, "transport": "tcp"}, "action": "allow"} for n in names]}
