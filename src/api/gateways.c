@@ -318,6 +318,32 @@ static bool can_take(struct gateway_link *g)
 	return !g->full;
 }
 
+static void say_unkept(struct gateway_link *g, uint64_t n)
+{
+	char text[96];
+
+	(void)snprintf(text, sizeof(text), "{\"id\":0,\"verb\":\"unkept\",\"n\":%lu}", n);
+	framelink_send(&g->link, FRAME_REQUEST, 0, text, strlen(text));
+}
+
+/* Who sent the message waits for the acknowledgement, and this comes before it. */
+static void take_mail(struct gateway_link *g, uint64_t n, uint64_t time_ns, json_t *data)
+{
+	if (mail_keep(g->sandbox, time_ns, data) == 0)
+		return;
+	(void)json_object_set_new(data, "kept", json_false());
+	say_unkept(g, n);
+}
+
+/* Its event is in the journal, and says what was so then: the message may still be missing, or its sender was told to send it again. */
+static void take_mail_again(struct gateway_link *g, uint64_t n, uint64_t time_ns, json_t *data)
+{
+	if (json_is_false(json_object_get(data, "kept")))
+		mail_withdraw(g->sandbox, data);
+	else
+		take_mail(g, n, time_ns, data);
+}
+
 static void take_event(struct gateway_link *g, const json_t *e)
 {
 	const char *type = json_string_value(json_object_get(e, "type"));
@@ -330,12 +356,12 @@ static void take_event(struct gateway_link *g, const json_t *e)
 
 	if (g->full) /* who acknowledges one acknowledges all before it */
 		return;
-	if (n <= g->seen || type == NULL || !json_is_object(data)) {
-		server_acknowledge(sb->srv, &g->ack, n);
-		return;
-	}
-	out.type = event_type_parse(type);
-	if (out.type == EVENT_KEEPER) { /* a newer gateway's; it is no keeper's */
+	out.type = type != NULL ? event_type_parse(type) : EVENT_KEEPER;
+	out.time_ns = (uint64_t)json_integer_value(json_object_get(e, "time_ns"));
+	if (n <= g->seen && out.type == EVENT_NET_MAIL)
+		take_mail_again(g, n, out.time_ns, data);
+	/* a newer gateway's have types that are not known; keepers have none here */
+	if (n <= g->seen || out.type == EVENT_KEEPER || !json_is_object(data)) {
 		server_acknowledge(sb->srv, &g->ack, n);
 		return;
 	}
@@ -345,11 +371,10 @@ static void take_event(struct gateway_link *g, const json_t *e)
 	out.exec = owner != NULL ? owner->id : NULL;
 	if (owner != NULL && owner->created_n != 0)
 		out.cause = json_pack("{s:I}", "event", (json_int_t)owner->created_n);
-	out.time_ns = (uint64_t)json_integer_value(json_object_get(e, "time_ns"));
 	out.data = json_incref(data);
 	mishaps_take(&sb->mishaps, out.type, data);
-	if (out.type == EVENT_NET_MAIL && mail_keep(sb, out.time_ns, data) < 0)
-		(void)json_object_set_new(data, "kept", json_false());
+	if (out.type == EVENT_NET_MAIL)
+		take_mail(g, n, out.time_ns, data);
 	(void)journal_add(sb->srv->journal, &out);
 	g->seen = n;
 	server_acknowledge(sb->srv, &g->ack, n);

@@ -3,16 +3,24 @@
 #include "api/moments.h"
 #include "api/server.h"
 #include "api_handlers.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 
 /* The event's id makes the row's: what comes again after a crash is the same row. */
+static char *row_id(const char *owner, const json_t *data)
+{
+	return str_dupf("%s/%s", owner, json_string_value(json_object_get(data, "id")));
+}
+
 static int put(struct server *srv, const char *owner, const json_t *doc, struct err *err)
 {
-	cleanup_free char *id =
-		str_dupf("%s/%s", owner, json_string_value(json_object_get(doc, "id")));
+	cleanup_free char *id = row_id(owner, doc);
 	cleanup_free char *text = json_dumps(doc, JSON_COMPACT);
+	int rc = fault("mail.put.before");
 
+	if (rc < 0)
+		return err_raise_sys(err, rc, "mailbox");
 	return catalogue_put(srv->catalogue, CATALOGUE_MAILS, id, NULL, owner, text, false, err);
 }
 
@@ -37,6 +45,16 @@ int mail_keep(struct sandbox *sb, uint64_t time_ns, json_t *data)
 	}
 	json_decref(mail);
 	return rc;
+}
+
+void mail_withdraw(struct sandbox *sb, const json_t *data)
+{
+	cleanup_free char *id = row_id(sb->id, data);
+	struct err err;
+
+	if (catalogue_delete(sb->srv->catalogue, CATALOGUE_MAILS, id, &err) < 0)
+		log_error("mail", "a message of '%s' that was to be sent again stays: %s", sb->name,
+			err.msg);
 }
 
 static int note(void *ctx, attr_unused const char *id, const char *text)

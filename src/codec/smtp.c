@@ -336,3 +336,9 @@ void smtp_refuse(struct smtp *s, const char *reason, struct buf *out)
 	forget_mail(s);
 	buf_fmt(out, "550 5.7.1 %s\r\n", reason);
 }
+
+void smtp_defer(struct smtp *s, const char *reason, struct buf *out)
+{
+	forget_mail(s);
+	buf_fmt(out, "451 4.3.0 %s\r\n", reason);
+}

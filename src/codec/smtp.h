@@ -18,7 +18,7 @@
 
 enum smtp_step {
 	SMTP_MORE,     /* all was consumed: send @out, read on */
-	SMTP_MESSAGE,  /* a message is complete: smtp_accept() or smtp_refuse() */
+	SMTP_MESSAGE,  /* a message is complete: smtp_accept(), smtp_refuse() or smtp_defer() */
 	SMTP_STARTTLS, /* send @out, forget what was read beyond, begin TLS, then smtp_secured() */
 	SMTP_QUIT      /* send @out and close */
 };
@@ -70,6 +70,9 @@ void smtp_accept(struct smtp *s, const char *id, struct buf *out);
 
 /** smtp_refuse() - it is not; @reason is a short text of printable ASCII. */
 void smtp_refuse(struct smtp *s, const char *reason, struct buf *out);
+
+/** smtp_defer() - it is not now, and may be when it is sent again; @reason as above. */
+void smtp_defer(struct smtp *s, const char *reason, struct buf *out);
 
 /** smtp_secured() - TLS has begun: start again, as RFC 3207 section 4.2 has it. */
 void smtp_secured(struct smtp *s);

@@ -22,10 +22,17 @@ struct pending {
 	char *text;
 };
 
+/* somebody waits for that; on its stack */
+struct awaited {
+	struct list node;
+	uint64_t n;
+	bool unkept;
+};
+
 struct control {
 	struct framelink *link; /* NULL: cayd is away */
 	uint64_t links;         /* that there have been */
-	struct list pendings;
+	struct list pendings, awaited;
 	size_t n_pendings;
 	uint64_t next, acknowledged;
 	json_t *state; /* {part: value} */
@@ -69,6 +76,7 @@ void control_init(struct gateway *gw)
 	struct control *c = xnew(struct control);
 
 	list_init(&c->pendings);
+	list_init(&c->awaited);
 	c->next = 1;
 	c->state = json_object();
 	(void)uv_check_init(gw->loop, &c->hold);
@@ -156,28 +164,65 @@ uint64_t gateway_event_text(
 	return p->n;
 }
 
+static void add_json(struct buf *text, const json_t *data)
+{
+	cleanup_free char *dumped = json_dumps(data, JSON_COMPACT);
+
+	BUG_ON(dumped == NULL);
+	buf_str(text, dumped);
+}
+
 uint64_t gateway_event(
 	struct gateway *gw, const char *type, const struct owner *owner, json_t *data)
 {
 	struct buf text = BUF_INIT(FRAME_PAYLOAD_MAX);
-	cleanup_free char *dumped = json_dumps(data, JSON_COMPACT);
 	uint64_t n;
 
-	BUG_ON(dumped == NULL);
+	add_json(&text, data);
 	json_decref(data);
-	buf_str(&text, dumped);
 	n = gateway_event_text(gw, type, owner, &text);
 	buf_free(&text);
 	return n;
 }
 
+void gateway_event_restate(struct gateway *gw, uint64_t number, const char *type,
+	const struct owner *owner, const json_t *data)
+{
+	struct buf text = BUF_INIT(FRAME_PAYLOAD_MAX);
+
+	add_json(&text, data);
+	list_for_each (&gw->control->pendings, node, next) {
+		struct pending *p = list_entry(node, struct pending, node);
+
+		if (p->n != number)
+			continue;
+		free(p->text);
+		p->text = event_text(gw, number, type, owner, &text);
+		send_text(gw->control, FRAME_EVENT, p->text);
+	}
+	buf_free(&text);
+}
+
 int gateway_event_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns)
 {
+	struct awaited a = { .n = number };
 	int rc = 0;
 
-	while (gw->control->acknowledged < number && rc == 0)
+	list_append(&gw->control->awaited, &a.node);
+	while (gw->control->acknowledged < number && !a.unkept && rc == 0)
 		rc = waiters_wait(&gw->changed, deadline_ns);
-	return rc;
+	list_remove(&a.node);
+	return a.unkept ? -EIO : rc;
+}
+
+static void take_unkept(struct gateway *gw, uint64_t n)
+{
+	list_for_each (&gw->control->awaited, node, next) {
+		struct awaited *a = list_entry(node, struct awaited, node);
+
+		a->unkept = a->unkept || a->n == n;
+	}
+	waiters_wake(&gw->changed);
 }
 
 static void take_ack(struct gateway *gw, uint64_t n)
@@ -343,6 +388,8 @@ static void take_request(struct gateway *gw, json_t *request)
 
 	if (verb != NULL && str_eq(verb, "ack")) {
 		take_ack(gw, (uint64_t)json_integer_value(json_object_get(request, "n")));
+	} else if (verb != NULL && str_eq(verb, "unkept")) {
+		take_unkept(gw, (uint64_t)json_integer_value(json_object_get(request, "n")));
 	} else if (verb != NULL && str_eq(verb, "written")) {
 		c->written = (uint64_t)json_integer_value(json_object_get(request, "number"));
 		waiters_wake(&gw->changed);

@@ -60,8 +60,12 @@ uint64_t gateway_event(
 uint64_t gateway_event_text(
 	struct gateway *gw, const char *type, const struct owner *owner, const struct buf *data);
 
-/** gateway_event_written() - wait until cayd has it in the journal. Return: 0, -ETIMEDOUT. Context: fiber; waits. */
+/** gateway_event_written() - wait until cayd has it in the journal. Return: 0; -EIO when it could not keep the mail in it; -ETIMEDOUT. Context: fiber; waits. */
 int gateway_event_written(struct gateway *gw, uint64_t number, uint64_t deadline_ns) attr_must_use;
+
+/** gateway_event_restate() - event @number, which is not acknowledged, says @data now; the rest as for gateway_event(). A cayd that has it as it was gets it once more. */
+void gateway_event_restate(struct gateway *gw, uint64_t number, const char *type,
+	const struct owner *owner, const json_t *data);
 
 /** gateway_congested() - too many events wait for cayd: accept nothing new. */
 bool gateway_congested(const struct gateway *gw);

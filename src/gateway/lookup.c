@@ -177,14 +177,19 @@ static void add_records(struct records *r, uint16_t type, const struct buf *repl
 
 /* ---- the whole of it -------------------------------------------------------------------------------------------------------- */
 
-static bool within_budget(
+/* Return: 0; -EACCES, or -EBUSY when nobody can say now. */
+static int within_budget(
 	struct gateway *gw, const struct policy *policy, const struct policy_verdict *v)
 {
 	const struct ledger_amounts amounts = { 0 };
 	struct ledger_result refusal;
+	enum ledger_answer answer = LEDGER_OK;
 
-	return v->rule->n_budgets == 0 ||
-	       budgets_reserve(gw, policy, v->rule_index, &amounts, &refusal) == LEDGER_OK;
+	if (v->rule->n_budgets > 0)
+		answer = budgets_reserve(gw, policy, v->rule_index, &amounts, &refusal);
+	if (answer == LEDGER_BUSY || answer == LEDGER_LATER)
+		return -EBUSY;
+	return answer == LEDGER_OK ? 0 : -EACCES;
 }
 
 /* Return: the code of the answer; @reply holds a message when it is %DNS_NOERROR and there are records. */
@@ -196,9 +201,9 @@ static enum dns_code ask(struct gateway *gw, const struct dns_query *q, const st
 	if (under_way == AT_ONCE_MAX)
 		return DNS_SERVFAIL;
 	under_way++;
-	rc = within_budget(gw, policy, v)
-		     ? resolver_ask(gw, q->name, q->type, v->rule->upstream, reply)
-		     : -EACCES;
+	rc = within_budget(gw, policy, v);
+	if (rc == 0)
+		rc = resolver_ask(gw, q->name, q->type, v->rule->upstream, reply);
 	under_way--;
 	if (rc == -EACCES)
 		return DNS_REFUSED;

@@ -100,34 +100,55 @@ static json_t *mail_data(const struct session *m)
 	return data;
 }
 
-static bool within_budget(const struct session *m)
+static enum ledger_answer spend(const struct session *m)
 {
 	const struct ledger_amounts amounts = { .bytes = m->smtp.message.n };
 	struct ledger_result refusal;
 
-	return m->rule->n_budgets == 0 ||
-	       budgets_reserve(m->c->gw, m->c->policy, m->index, &amounts, &refusal) == LEDGER_OK;
+	if (m->rule->n_budgets == 0)
+		return LEDGER_OK;
+	return budgets_reserve(m->c->gw, m->c->policy, m->index, &amounts, &refusal);
+}
+
+static void set_kept(json_t *data, bool kept)
+{
+	(void)json_object_set_new(data, "kept", json_boolean(kept));
+	if (!kept)
+		(void)json_object_del(data, "mail");
+}
+
+/* Whoever sent it hears that it is kept when it is; what he is told to send again is not kept when cayd comes to it later. */
+static void keep(struct session *m, uint64_t number, json_t *data)
+{
+	struct gateway *gw = m->c->gw;
+	char id[24];
+
+	if (gateway_event_written(gw, number, clock_now_ns() + JOURNAL_NS) < 0) {
+		set_kept(data, false);
+		gateway_event_restate(gw, number, "net.mail", conn_owner(m->c), data);
+		smtp_defer(&m->smtp, "it cannot be kept now", &m->out);
+		return;
+	}
+	(void)snprintf(id, sizeof(id), "%llu", (unsigned long long)number);
+	smtp_accept(&m->smtp, id, &m->out);
 }
 
 static void take_message(struct session *m)
 {
 	struct gateway *gw = m->c->gw;
-	bool keep = within_budget(m);
-	json_t *data = mail_data(m);
-	char id[24];
+	enum ledger_answer answer = spend(m);
+	json_t *data = serve_scrubbed(gw, mail_data(m));
 	uint64_t number;
 
-	(void)json_object_set_new(data, "kept", json_boolean(keep));
-	if (!keep)
-		(void)json_object_del(data, "mail");
-	number = gateway_event(gw, "net.mail", conn_owner(m->c), serve_scrubbed(gw, data));
-	(void)snprintf(id, sizeof(id), "%llu", (unsigned long long)number);
-	if (!keep)
-		smtp_refuse(&m->smtp, "a budget is exhausted", &m->out);
-	else if (gateway_event_written(gw, number, clock_now_ns() + JOURNAL_NS) < 0)
-		smtp_refuse(&m->smtp, "it cannot be kept now", &m->out);
+	set_kept(data, answer == LEDGER_OK);
+	number = gateway_event(gw, "net.mail", conn_owner(m->c), json_incref(data));
+	if (answer == LEDGER_OK)
+		keep(m, number, data);
+	else if (answer == LEDGER_BUSY || answer == LEDGER_LATER)
+		smtp_defer(&m->smtp, "a budget cannot be asked now", &m->out);
 	else
-		smtp_accept(&m->smtp, id, &m->out);
+		smtp_refuse(&m->smtp, "a budget is exhausted", &m->out);
+	json_decref(data);
 }
 
 /* ---- the conversation ------------------------------------------------------------------------------------------------------- */

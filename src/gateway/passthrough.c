@@ -163,16 +163,23 @@ static void tell_failed(struct conn *c, const struct policy_rule *rule, const ch
 	gateway_event(c->gw, "net.connection", conn_owner(c), data);
 }
 
-/* A connection counts as a request. Return: 0, or -EDQUOT with @err. */
+/* A connection counts as a request. Return: 0; -EDQUOT, or -EBUSY when nobody can say now, with @err. */
 static int within_budget(
 	struct conn *c, const struct policy_rule *rule, size_t index, struct err *err)
 {
 	const struct ledger_amounts amounts = { 0 };
 	struct ledger_result refusal;
+	enum ledger_answer answer = LEDGER_OK;
 
-	if (rule->n_budgets == 0 ||
-		budgets_reserve(c->gw, c->policy, index, &amounts, &refusal) == LEDGER_OK)
+	if (rule->n_budgets > 0)
+		answer = budgets_reserve(c->gw, c->policy, index, &amounts, &refusal);
+	if (answer == LEDGER_OK)
 		return 0;
+	if (answer == LEDGER_BUSY || answer == LEDGER_LATER) {
+		(void)err_raise(err, ERR_UNAVAILABLE,
+			"a budget of rule '%s' cannot be asked now: try again", rule->name);
+		return -EBUSY;
+	}
 	(void)err_raise(err, ERR_LIMIT, "a budget of rule '%s' is exhausted", rule->name);
 	return -EDQUOT;
 }

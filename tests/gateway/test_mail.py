@@ -3,9 +3,11 @@
 
 import json
 import os
+import signal
 import threading
 
 from lib.case import contains, equal, require
+from lib.cay import wait_until
 from lib.pace import patience
 
 PRESET = json.dumps({"preset": "mail-sink"})
@@ -69,6 +71,114 @@ for i in range(20):
 print(kept, refused)""")
         equal(done.stdout.split(), ["5", "15"])
         equal(instance.json("mail", "ls", box)["total"], 5)
+
+
+def test_a_mail_that_cannot_be_written_down_is_not_said_to_be_kept(fresh):
+    fresh.stop()
+    fresh.start(CAY_FAULT="mail.put.before" + ":1=error")
+    with fresh.sandbox(policy=PRESET) as box:
+        said = python(fresh, box, """
+s = smtplib.SMTP('mx.people.example')
+for _ in range(2):
+    try:
+        s.send_message(message(1)); print('kept')
+    except smtplib.SMTPDataError as e:
+        print(e.smtp_code)""").stdout.split()
+        equal(said, ["451", "kept"])
+        equal(fresh.json("mail", "ls", box)["total"], 1)
+        equal([e["data"]["kept"] for e in fresh.events(box) if e["type"] == "net.mail"], [False, True])
+
+
+AWAY = """
+import socket, struct, os, sys, threading, time
+def at_once(name, fn):
+    def run():
+        said = fn()
+        with open('/shared/' + name + '.new', 'w') as f:
+            f.write(str(said))
+        os.rename('/shared/' + name + '.new', '/shared/' + name)
+    threading.Thread(target=run).start()
+def send(s, i):
+    try:
+        s.send_message(message(i))
+        return 'kept'
+    except smtplib.SMTPDataError as e:
+        return e.smtp_code
+def raw():
+    try:
+        with socket.create_connection(('raw.example', 1234), 60) as s:
+            return s.recv(1)
+    except OSError as e:
+        return type(e).__name__
+def records():
+    question = struct.pack('>HHHHHH', 7, 0x100, 1, 0, 0, 0) + b'\\3txt\\7example\\0' + struct.pack('>HH', 16, 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.settimeout(60)
+        s.sendto(question, ('9.9.9.9', 53))
+        return s.recv(512)[3] & 15
+def wait(name):
+    while not os.path.exists('/shared/' + name):
+        time.sleep(0.05)
+free, bounded = smtplib.SMTP('mx.people.example'), smtplib.SMTP('mx.bounded.example')
+open('/shared/ready', 'w')
+wait('away')
+at_once('free', lambda: send(free, 1))
+at_once('bounded', lambda: send(bounded, 2))
+at_once('raw', raw)
+at_once('records', records)
+wait('back')
+at_once('again', lambda: [send(free, 1), send(bounded, 2)])
+"""
+
+
+BUDGET = {"requests": {"max": 5}}
+BOUNDED = [{"name": "bounded", "match": {"host": "mx.bounded.example", "transport": "smtp"}, "action": "mailbox", "budget": BUDGET},
+           {"name": "mail", "match": {"host": "*", "transport": "smtp"}, "action": "mailbox"},
+           {"name": "raw", "match": {"host": "raw.example", "port": 1234, "transport": "tcp"}, "action": "allow", "budget": BUDGET},
+           {"name": "records", "match": {"host": "txt.example", "transport": "dns"}, "action": "allow", "budget": BUDGET}]
+
+
+def while_away(fresh, tmp, box, leave, come_back):
+    """What AWAY was told while the server was not there, and behind that."""
+    def said(name):
+        wait_until(lambda: os.path.exists(os.path.join(tmp, name)), 60, name)
+        with open(os.path.join(tmp, name), encoding="ascii") as f:
+            return f.read()
+
+    def tell(name):
+        with open(os.path.join(tmp, name), "w", encoding="ascii"):
+            pass
+
+    fresh.exec(box, "/usr/bin/python3", "-c", SEND + AWAY)
+    said("ready")
+    leave()
+    tell("away")
+    got = {name: said(name) for name in ("free", "bounded", "raw", "records")}
+    come_back()
+    tell("back")
+    return got, said("again")
+
+
+def check_away(fresh, tmp, leave, come_back):
+    os.chmod(tmp, 0o777)
+    with fresh.sandbox(policy=json.dumps({"rules": BOUNDED}), mounts=[{"source": tmp, "target": "/shared", "mode": "rw"}]) as box:
+        equal(while_away(fresh, tmp, box, leave, come_back),
+              ({"free": "451", "bounded": "451", "raw": "ConnectionResetError", "records": "2"}, "['kept', 'kept']"))
+        equal([m["subject"] for m in fresh.json("mail", "ls", box)["mails"]], ["offer 1 für dich", "offer 2 für dich"])
+        event = fresh.wait_event("net.connection", box, lambda e: True)
+        contains(event["data"]["error"], "a budget of rule 'raw' cannot be asked now: try again")
+        return [e["data"]["kept"] for e in fresh.events(box) if e["type"] == "net.mail"]
+
+
+@require("root")
+def test_while_no_server_is_there_it_is_for_later(fresh, tmp):
+    """What nobody can write down, or count, is refused for now: who tries again is served, once."""
+    equal(sorted(check_away(fresh, tmp, fresh.kill, fresh.start)), [False, False, True, True])
+
+
+@require("root")
+def test_a_mail_that_the_server_comes_to_too_late_is_there_once(fresh, tmp):
+    check_away(fresh, tmp, lambda: os.kill(fresh.process.pid, signal.SIGSTOP), lambda: os.kill(fresh.process.pid, signal.SIGCONT))
 
 
 def test_mail_goes_on_in_forks_and_ends_with_the_sandbox(instance):
