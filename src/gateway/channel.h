@@ -40,6 +40,9 @@ struct head {
 
 struct channel;
 
+/** channel_left_fn - who sends the request on a channel does not wait for the answer; not @sure: he said only that he will send no more. Must not wait. */
+typedef void channel_left_fn(void *ctx, bool sure);
+
 struct channel_ops {
 	/* see the functions below */
 	void (*next)(struct channel *c);
@@ -51,6 +54,7 @@ struct channel_ops {
 	int (*flush)(struct channel *c);
 	void (*stop)(struct channel *c);
 	void (*abort)(struct channel *c);
+	void (*watch)(struct channel *c);
 };
 
 struct channel {
@@ -58,7 +62,9 @@ struct channel {
 	struct arena *arena;                                /* of the exchange under way */
 	struct policy_field trailers[CHANNEL_TRAILERS_MAX]; /* of the body that was received */
 	size_t n_trailers;
-	uint64_t received, sent;    /* bytes of bodies, as they travelled */
+	uint64_t received, sent; /* bytes of bodies, as they travelled */
+	channel_left_fn *left;   /* channel_watch() */
+	void *left_ctx;
 	const char *reason;         /* why a head or a body was refused; static */
 	uint64_t write_deadline_ns; /* of every write; 0: none */
 	unsigned int version;       /* 1 or 2 */
@@ -130,6 +136,14 @@ static inline void channel_stop(struct channel *c)
 static inline void channel_abort(struct channel *c)
 {
 	c->ops->abort(c);
+}
+
+/** channel_watch() - of a request that was received whole: call @fn once when its sender leaves, at once when he has; NULL: do not any more. */
+static inline void channel_watch(struct channel *c, channel_left_fn *fn, void *ctx)
+{
+	c->left = fn;
+	c->left_ctx = ctx;
+	c->ops->watch(c);
 }
 
 /** head_field() - value of the field @name (lower case); {NULL, 0} when missing. */

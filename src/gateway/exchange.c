@@ -347,6 +347,7 @@ static struct exchange *exchange_new(struct proxy_conn *conn, struct channel *fr
 	x->sent.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
 	x->came.bytes = (struct buf)BUF_INIT(PROXY_CAPTURE_MAX);
 	x->outcome = "forwarded";
+	list_init(&x->half_closed);
 	x->policy = policy_ref(conn->proxy->policy);
 	x->secrets = secrets_ref(conn->proxy->secrets);
 	channel_next(front, &x->arena);

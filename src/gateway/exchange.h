@@ -68,6 +68,8 @@ struct exchange {
 	char reason[EXCHANGE_REASON_MAX]; /* why, where it was not forwarded: text */
 	uint64_t retry_after_s;           /* said in an answer from here; 0: not */
 	bool answered;                    /* the head of a final answer went to the sandbox */
+	bool left;                        /* nobody waits for it any more */
+	struct list half_closed;          /* of the proxy's */
 
 	char upstream[INET6_ADDRSTRLEN + 8]; /* address and port that were dialled */
 	unsigned int back_version;           /* of HTTP towards the world */

@@ -283,6 +283,63 @@ static void flow_fini(struct flow *f)
 	buf_free(&f->scrubbed);
 }
 
+/* ---- who does not wait ------------------------------------------------------------------------------------------------------ */
+
+/* What budgets still want to know of the answer is heard out (listen_on()). */
+static void has_left(struct exchange *x)
+{
+	list_remove(&x->half_closed);
+	x->left = true;
+	if (x->open == 0)
+		channel_stop(x->back);
+}
+
+static bool is_gone(const struct exchange *x)
+{
+	const struct proxy_hooks *hooks = &x->proxy->hooks;
+
+	return hooks->left != NULL && hooks->left(hooks->ctx, x->conn);
+}
+
+static void on_left(void *ctx, bool sure)
+{
+	struct exchange *x = ctx;
+
+	if (sure || is_gone(x))
+		has_left(x);
+	else
+		list_append(&x->proxy->half_closed, &x->half_closed);
+}
+
+void forward_tick(struct proxy *p)
+{
+	list_for_each (&p->half_closed, node, next) {
+		struct exchange *x = list_entry(node, struct exchange, half_closed);
+
+		if (is_gone(x))
+			has_left(x);
+	}
+}
+
+/* While the request is received its reader sees the end. */
+static void watch(struct exchange *x)
+{
+	if (x->front->body_ended)
+		channel_watch(x->front, on_left, x);
+}
+
+static void unwatch(struct exchange *x)
+{
+	channel_watch(x->front, NULL, NULL);
+	list_remove(&x->half_closed);
+}
+
+static void not_waited_for(struct exchange *x)
+{
+	exchange_because(x, "failed", "the sandbox did not wait for the answer");
+	channel_abort(x->front);
+}
+
 /* ---- the request ------------------------------------------------------------------------------------------------------------ */
 
 /* What is held of the body. Return: 0 or -errno. */
@@ -350,6 +407,8 @@ static void upload(void *arg)
 		(void)!secrets_watched(x, f->scrub, "body", true); /* told, though it broke off */
 	if (f->write_error == 0 && (x->body.n > PROXY_KEPT_MAX || x->answered))
 		let_go(x);
+	if (!x->body_whole)
+		watch(x);
 	/* When the rest will never come no answer can be waited for; a host that closed may have answered before. */
 	if (f->read_error < 0 || f->write_error == -ETIMEDOUT || f->write_error == -EACCES ||
 		f->cut)
@@ -462,6 +521,7 @@ static bool upgraded(struct exchange *x)
 		return true;
 	}
 	x->answered = true;
+	unwatch(x); /* both sides are read from now on */
 	if (channel_send_head(x->front, &x->answer, true) == 0 && channel_flush(x->front) == 0)
 		websocket_relay(x, container_of(x->front, struct http1, ch),
 			container_of(x->back, struct http1, ch));
@@ -520,7 +580,9 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 		f.write_error = channel_flush(x->front);
 	else if (f.write_error == 0)
 		flow_run(&f);
-	if (f.read_error < 0 || f.cut) {
+	if (f.read_error < 0 && x->left) {
+		not_waited_for(x);
+	} else if (f.read_error < 0 || f.cut) {
 		if (f.read_error < 0)
 			fail(x, 502, "the answer broke off", strerror(-f.read_error));
 		/* a reset would take along what is on its way; without its end the answer is seen to be cut */
@@ -626,6 +688,7 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 	rc = send_request(x);
 	if (rc == 0) {
 		upload_begin(&sending, x);
+		watch(x);
 		rc = await_answer(x);
 		if (rc == 0 && sending.done)
 			let_go(x);
@@ -633,12 +696,15 @@ static int attempt(struct exchange *x, const struct shaping *shape, bool fresh)
 			well = secrets_scrub_head(x) == 0 ? pass_answer(x, shape)
 							  : refuse_answer(x);
 		upload_end(&sending);
+		unwatch(x);
 		well = well && sending.read_error == 0 && sending.write_error == 0 && !sending.cut;
 	}
 	if (rc == -ECANCELED && sending.write_error == -EACCES)
 		(void)!exchange_answer(x, 403, sending.misnamed ? "denied" : "secret");
 	else if (rc == -ECANCELED && sending.cut)
 		(void)!exchange_answer(x, 429, "budget");
+	else if (rc < 0 && x->left)
+		not_waited_for(x);
 	else if (rc == -ECANCELED)
 		fail(x, 400, "the request's body broke off",
 			x->front->reason != NULL ? x->front->reason

@@ -526,6 +526,11 @@ static void abort_connection(struct channel *c)
 	h->we_close = h->broken = true;
 }
 
+static void watch(struct channel *c)
+{
+	wire_watch(of(c)->w, c->left, c->left_ctx);
+}
+
 static void next(struct channel *c)
 {
 	struct http1 *h = of(c);
@@ -544,6 +549,7 @@ static const struct channel_ops ops = {
 	.flush = flush,
 	.stop = stop,
 	.abort = abort_connection,
+	.watch = watch,
 };
 
 void http1_init(struct http1 *h, struct wire *w, bool server)

@@ -181,12 +181,8 @@ static void die(struct http2 *h)
 		return;
 	h->dead = true;
 	wire_stop_reading(h->w);
-	list_for_each (&h->streams, node, next_node) {
-		struct stream2 *s = list_entry(node, struct stream2, node);
-
-		waiters_wake(&s->readable);
-		waiters_wake(&s->writable);
-	}
+	list_for_each (&h->streams, node, next_node)
+		stream2_wake(list_entry(node, struct stream2, node));
 }
 
 int http2_pump(struct http2 *h)

@@ -75,6 +75,9 @@ bool stream2_data(struct stream2 *s, const void *p, size_t n) attr_must_use;
 /** stream2_closed() - nghttp2 has closed it, with @code of an enum nghttp2_error_code; everybody who waits goes on. */
 void stream2_closed(struct stream2 *s, uint32_t code);
 
+/** stream2_wake() - it is closed, or its connection has ended: whoever waits goes on, and who watches is told. */
+void stream2_wake(struct stream2 *s);
+
 /** stream2_hold() - an exchange has it from now on. */
 void stream2_hold(struct stream2 *s);
 

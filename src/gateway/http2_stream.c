@@ -545,6 +545,18 @@ static void abort_stream(struct channel *c)
 	(void)!http2_pump(s->h);
 }
 
+/* Closed before it had its end. */
+static void watch(struct channel *c)
+{
+	struct stream2 *s = of(c);
+	channel_left_fn *left = c->left;
+
+	if (left == NULL || s->eof_sent || !(s->closed || s->h->dead))
+		return;
+	c->left = NULL;
+	left(c->left_ctx, true);
+}
+
 static const struct channel_ops ops = {
 	.next = next,
 	.recv_head = recv_head,
@@ -555,6 +567,7 @@ static const struct channel_ops ops = {
 	.flush = flush,
 	.stop = stop,
 	.abort = abort_stream,
+	.watch = watch,
 };
 
 struct stream2 *stream2_new(struct http2 *h, int32_t id)
@@ -601,16 +614,21 @@ static void stream2_free(struct stream2 *s)
 	waiters_wake(&h->released);
 }
 
+void stream2_wake(struct stream2 *s)
+{
+	waiters_wake(&s->readable);
+	waiters_wake(&s->writable);
+	watch(&s->ch);
+}
+
 void stream2_closed(struct stream2 *s, uint32_t code)
 {
 	s->closed = true;
 	s->ch.untouched = code == NGHTTP2_REFUSED_STREAM;
-	if (!s->held) {
+	if (s->held)
+		stream2_wake(s);
+	else
 		stream2_free(s);
-		return;
-	}
-	waiters_wake(&s->readable);
-	waiters_wake(&s->writable);
 }
 
 void stream2_hold(struct stream2 *s)

@@ -68,24 +68,50 @@ static void ask_for(struct netlink *nl, const struct owner_socket *s)
 	netlink_close(nl);
 }
 
-static void ask_kernel(
-	const struct gateway *gw, const struct owner_socket *s, struct owner_search *ret)
+/* Return: bytes of the answer, or -1. */
+static ssize_t ask_kernel(int diag_fd, const struct owner_socket *s, char *answer, size_t size)
 {
-	const size_t head = sizeof(struct nlmsghdr) + sizeof(struct inet_diag_msg);
-	char answer[4096];
 	struct netlink nl;
-	struct inet_diag_msg socket;
-	const void *p;
 	ssize_t n;
-	size_t size;
 
 	netlink_init(&nl);
 	ask_for(&nl, s);
 	/* answered before send() returns */
-	n = send(gw->diag_fd, nl.bytes.p, nl.bytes.n, 0) < 0
+	n = send(diag_fd, nl.bytes.p, nl.bytes.n, 0) < 0
 		    ? -1
-		    : recv(gw->diag_fd, answer, sizeof(answer), MSG_DONTWAIT);
+		    : recv(diag_fd, answer, size, MSG_DONTWAIT);
 	netlink_fini(&nl);
+	return n;
+}
+
+bool owner_has_closed(int diag_fd, const struct owner_socket *s)
+{
+	struct {
+		struct nlmsghdr head;
+		union {
+			struct nlmsgerr error;
+			struct inet_diag_msg socket;
+		};
+		char more[4096];
+	} answer;
+	ssize_t n = ask_kernel(diag_fd, s, (char *)&answer, sizeof(answer));
+
+	if (n < (ssize_t)offsetof(typeof(answer), more))
+		return false;
+	return answer.head.nlmsg_type == NLMSG_ERROR ? answer.error.error == -ENOENT
+						     : answer.socket.idiag_inode == 0;
+}
+
+static void find_socket(
+	const struct gateway *gw, const struct owner_socket *s, struct owner_search *ret)
+{
+	const size_t head = sizeof(struct nlmsghdr) + sizeof(struct inet_diag_msg);
+	char answer[4096];
+	struct inet_diag_msg socket;
+	const void *p;
+	ssize_t n = ask_kernel(gw->diag_fd, s, answer, sizeof(answer));
+	size_t size;
+
 	if (n < (ssize_t)head)
 		return;
 	p = netlink_find(answer + head, (size_t)n - head, INET_DIAG_CGROUP_ID, &size);
@@ -221,7 +247,7 @@ struct owner_search *owner_search_new(struct gateway *gw, const struct owner_soc
 	s->deadline_ns = clock_now_ns() + ASK_NS;
 	list_init(&s->node);
 	waiters_init(&s->changed);
-	ask_kernel(gw, socket, s);
+	find_socket(gw, socket, s);
 	if ((uint32_t)s->cgroup == 0)
 		s->exec_told = s->process_told = true;
 	else

@@ -30,6 +30,9 @@ struct owner {
 
 struct owner_search;
 
+/** owner_has_closed() - has everybody closed the socket, so that nobody reads what still comes? @diag_fd: sock_diag of its network. False when nobody knows. */
+bool owner_has_closed(int diag_fd, const struct owner_socket *s);
+
 /** owner_search_new() - whose is the socket? The kernel is asked at once, a moment later it may be closed; the keeper's answers are not waited for. Return: a reference. */
 struct owner_search *owner_search_new(
 	struct gateway *gw, const struct owner_socket *s) attr_must_use;

@@ -5,6 +5,7 @@
 #include "gateway/http1.h"
 #include "gateway/http2.h"
 #include "gateway/secrets.h"
+#include "gateway/stage.h"
 #include "gateway/upstream.h"
 
 #define LINGER_NS    (2ULL * NS_PER_S) /* for the sandbox to read the last answer */
@@ -13,6 +14,7 @@
 static void on_tick(uv_timer_t *timer)
 {
 	upstream_tick(timer->data);
+	forward_tick(timer->data);
 }
 
 int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, struct err *err)
@@ -29,6 +31,7 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, str
 	list_init(&p->pool);
 	list_init(&p->shared);
 	list_init(&p->opening);
+	list_init(&p->half_closed);
 	(void)uv_timer_init(loop, &p->pool_timer);
 	p->pool_timer.data = p;
 	(void)uv_timer_start(&p->pool_timer, on_tick, POOL_TICK_MS, POOL_TICK_MS);

@@ -83,6 +83,9 @@ struct proxy_hooks {
 	void (*add)(void *ctx, const struct policy *policy, size_t rule,
 		const struct ledger_amounts *amounts);
 
+	/* Has whoever opened @conn closed it, now that nothing more comes from there? He may have said only that, and still wait. NULL: nobody knows. Must not wait. */
+	bool (*left)(void *ctx, const struct proxy_conn *conn);
+
 	/* Tell that a connection was refused before it held a request. @reason has no names in it. */
 	void (*refused)(
 		void *ctx, const struct proxy_conn *conn, const char *what, const char *reason);
@@ -119,11 +122,12 @@ struct proxy {
 	struct room trees;     /* what is read of them */
 	struct waiters
 		counted; /* for what budgets hold for other answers: one was counted, the policy is another one, or somebody waits for room in @held */
-	size_t n_exchanges; /* under way */
-	uint64_t exchanges; /* number of the last one */
-	uint64_t *draws;    /* random numbers drawn so far, by rule */
-	uint64_t listen_ns; /* %PROXY_LISTEN_NS; a test waits less */
-	uint64_t answer_ns; /* %PROXY_ANSWER_NS; a test waits less */
+	struct list half_closed; /* exchanges whose clients send no more, and may still wait */
+	size_t n_exchanges;      /* under way */
+	uint64_t exchanges;      /* number of the last one */
+	uint64_t *draws;         /* random numbers drawn so far, by rule */
+	uint64_t listen_ns;      /* %PROXY_LISTEN_NS; a test waits less */
+	uint64_t answer_ns;      /* %PROXY_ANSWER_NS; a test waits less */
 	uint64_t
 		room_ns; /* %PROXY_STALL_NS: how long one waits for room in @held and @trees; a test waits less */
 };

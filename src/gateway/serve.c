@@ -74,6 +74,19 @@ static void on_add(
 	budgets_add(ctx, policy, rule, amounts);
 }
 
+static bool on_left(void *ctx, const struct proxy_conn *c)
+{
+	const struct gateway *gw = ctx;
+	const struct conn *conn = c->origin;
+	const struct owner_socket socket = { .protocol = IPPROTO_TCP,
+		.from = conn->from,
+		.to = conn->to,
+		.from_port = conn->from_port,
+		.to_port = conn->port };
+
+	return owner_has_closed(gw->diag_fd, &socket);
+}
+
 static void on_refused(
 	attr_unused void *ctx, const struct proxy_conn *c, const char *what, const char *reason)
 {
@@ -125,6 +138,7 @@ static int begin(struct gateway *gw, struct err *err)
 		.busy = on_busy,
 		.take = on_take,
 		.add = on_add,
+		.left = on_left,
 		.event = on_event,
 		.refused = on_refused };
 	p->bundle = bundle.p;

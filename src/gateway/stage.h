@@ -25,4 +25,7 @@ void stage_sleep(uint64_t ns);
 /** forward() - ask the world and pass its answer on. @shape: NULL: as it comes. Context: fiber; waits. */
 void forward(struct exchange *x, const struct shaping *shape);
 
+/** forward_tick() - to be called now and then: look whether those who send no more are still there. */
+void forward_tick(struct proxy *p);
+
 #endif

@@ -25,15 +25,21 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	struct wire *w = poll->data;
 
 	if (status < 0)
-		events = UV_READABLE | UV_WRITABLE;
+		events = UV_READABLE | UV_WRITABLE | UV_DISCONNECT;
 	if ((events & UV_READABLE) != 0)
 		w->drained = false;
-	if ((events & UV_WRITABLE) != 0 || !waiters_any(&w->readers))
+	if ((events & (UV_WRITABLE | UV_DISCONNECT)) != 0 || !waiters_any(&w->readers))
 		arm(w, w->armed & ~events);
 	if ((events & UV_WRITABLE) != 0)
 		waiters_wake(&w->writers);
 	if ((events & UV_READABLE) != 0)
 		waiters_wake(&w->readers);
+	if ((events & UV_DISCONNECT) != 0 && w->left != NULL) {
+		wire_left_fn *left = w->left;
+
+		w->left = NULL;
+		left(w->left_ctx, status < 0);
+	}
 }
 
 static int wait_for(struct wire *w, int event, uint64_t deadline_ns)
@@ -353,6 +359,13 @@ void wire_stop_reading(struct wire *w)
 {
 	w->stopped = true;
 	waiters_wake(&w->readers);
+}
+
+void wire_watch(struct wire *w, wire_left_fn *fn, void *ctx)
+{
+	w->left = fn;
+	w->left_ctx = ctx;
+	arm(w, fn != NULL ? w->armed | UV_DISCONNECT : w->armed & ~UV_DISCONNECT);
 }
 
 bool wire_idle(struct wire *w)

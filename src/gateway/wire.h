@@ -13,15 +13,20 @@
 
 #define WIRE_PREFIX_MAX 65536
 
+/** wire_left_fn - the peer has closed or reset the connection (@sure), or says that it will send no more. Must not wait. */
+typedef void wire_left_fn(void *ctx, bool sure);
+
 struct wire {
 	uv_poll_t poll;
 	int fd;
-	int armed;    /* UV_READABLE, UV_WRITABLE */
+	int armed;    /* UV_READABLE, UV_WRITABLE, UV_DISCONNECT */
 	SSL *ssl;     /* NULL: plain */
 	bool drained; /* the last read took all there was: wait before the next one */
 	bool stopped; /* wire_stop_reading() */
 	bool closing;
 	struct waiters readers, writers;
+	wire_left_fn *left;
+	void *left_ctx;
 	char *prefix; /* bytes that were read before the wire was made */
 	size_t prefix_n, prefix_at;
 	uint64_t received, sent; /* bytes of content, without TLS */
@@ -71,6 +76,9 @@ void wire_finish(struct wire *w, uint64_t deadline_ns);
 
 /** wire_stop_reading() - a read that waits, and every later one, fails with -ECANCELED. */
 void wire_stop_reading(struct wire *w);
+
+/** wire_watch() - call @fn once when the peer leaves, also while nobody reads; NULL: do not any more. */
+void wire_watch(struct wire *w, wire_left_fn *fn, void *ctx);
 
 /** wire_idle() - is the connection open and silent? (A pooled one that is not must not be used again.) Never waits. */
 bool wire_idle(struct wire *w);

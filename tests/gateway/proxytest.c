@@ -10,12 +10,14 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "codec/jsontext.h"
+#include "gateway/owner.h"
 #include "gateway/secrets.h"
 #include "gateway/spending.h"
 #include "policy/ledger.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -172,6 +174,26 @@ static void add(void *ctx, attr_unused const struct policy *policy, size_t rule,
 	buf_free(&data);
 }
 
+static bool left(attr_unused void *ctx, const struct proxy_conn *c)
+{
+	static int diag_fd = -1;
+	struct sockaddr_in from, to;
+	socklen_t n = sizeof(from), m = sizeof(to);
+	struct owner_socket s = { .protocol = IPPROTO_TCP };
+
+	if (diag_fd < 0)
+		diag_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	if (getpeername(c->w->fd, (struct sockaddr *)&from, &n) < 0 ||
+		getsockname(c->w->fd, (struct sockaddr *)&to, &m) < 0)
+		return true;
+	s.from.s6_addr[10] = s.from.s6_addr[11] = s.to.s6_addr[10] = s.to.s6_addr[11] = 0xff;
+	memcpy(s.from.s6_addr + 12, &from.sin_addr, 4);
+	memcpy(s.to.s6_addr + 12, &to.sin_addr, 4);
+	s.from_port = ntohs(from.sin_port);
+	s.to_port = ntohs(to.sin_port);
+	return owner_has_closed(diag_fd, &s);
+}
+
 static void refused(void *ctx, const struct proxy_conn *c, const char *what, const char *reason)
 {
 	struct buf data = BUF_INIT(PROXY_EVENT_MAX);
@@ -314,7 +336,8 @@ int main(int argc, char **argv)
 		.refused = refused,
 		.reserve = reserve,
 		.busy = busy,
-		.add = add };
+		.add = add,
+		.left = left };
 	if (json_object_get(config, "listen_ms") != NULL)
 		proxy.listen_ns =
 			(uint64_t)json_integer_value(json_object_get(config, "listen_ms")) *
