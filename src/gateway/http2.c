@@ -9,16 +9,21 @@
 
 static bool allow(struct allowance *a)
 {
-	uint64_t now = clock_now_ns(), more = (now - a->at_ns) * HTTP2_REFILL_PER_S / NS_PER_S;
+	uint64_t more = (clock_now_ns() - a->at_ns) * HTTP2_REFILL_PER_S / NS_PER_S;
 
-	if (more > 0) {
-		a->at_ns = now;
-		a->left = a->left + more < a->burst ? a->left + more : a->burst;
-	}
+	a->at_ns += more * NS_PER_S / HTTP2_REFILL_PER_S;
+	a->left = a->left + more < a->burst ? a->left + more : a->burst;
 	if (a->left == 0)
 		return false;
 	a->left--;
 	return true;
+}
+
+/* What moves something pays for one that moves nothing: gRPC measures its way with a PING for what it gets. */
+static void earn(struct allowance *a)
+{
+	if (a->left < a->burst)
+		a->left++;
 }
 
 static int too_much(struct http2 *h, const char *why)
@@ -120,12 +125,14 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *f, void *ctx)
 	return 0;
 }
 
-/* A request is on its way: what is granted beyond the usual goes along with it. */
+/* When a request is on its way what is granted beyond the usual goes along with it. */
 static int on_sent(nghttp2_session *session, const nghttp2_frame *f, void *ctx)
 {
-	const struct http2 *h = ctx;
+	struct http2 *h = ctx;
 	struct stream2 *s;
 
+	if (f->hd.type == NGHTTP2_HEADERS || (f->hd.type == NGHTTP2_DATA && f->hd.length > 0))
+		earn(&h->frames);
 	if (h->server != NULL || f->hd.type != NGHTTP2_HEADERS)
 		return 0;
 	s = nghttp2_session_get_stream_user_data(session, f->hd.stream_id);

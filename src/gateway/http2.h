@@ -14,11 +14,12 @@
 #define HTTP2_STREAMS_MAX 100 /* at once, also such as were reset while still at work */
 #define HTTP2_SERVED_MAX \
 	500U /* of all connections of sandboxes together: each has a stack, and buffers; more are refused, for their clients to send again */
-#define HTTP2_HEADERS_MAX  32768U /* bytes of a header list */
-#define HTTP2_BURST        1000U  /* control frames at once */
-#define HTTP2_BURST_RESETS 200U   /* resets of streams at once */
-#define HTTP2_REFILL_PER_S 100U   /* of either, afterwards */
-#define HTTP2_QUEUE_MAX    4096U  /* frames but data that wait until the other side takes them */
+#define HTTP2_HEADERS_MAX 32768U /* bytes of a header list */
+#define HTTP2_BURST \
+	1000U /* control frames at once, beside one for each frame of an answer or request that it gets */
+#define HTTP2_BURST_RESETS 200U  /* resets of streams at once */
+#define HTTP2_REFILL_PER_S 100U  /* of either, afterwards */
+#define HTTP2_QUEUE_MAX    4096U /* frames but data that wait until the other side takes them */
 
 /*
  * Bytes of a body that a stream may hold, the piece that was handed out among them: it gets them back when that is done with, so a stream whose other side takes nothing stands still by itself. Its

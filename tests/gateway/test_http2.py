@@ -380,6 +380,38 @@ def test_floods_end_the_connection(tmp):
             equal(proxy.get("api.example", sni="api.example")[0], 200, name)
 
 
+def frames_of(sock):
+    """(kind, flags, stream) of each frame that comes."""
+    data = b""
+    while piece := sock.recv(65536):
+        data += piece
+        while len(data) >= 9 and len(data) >= (end := 9 + int.from_bytes(data[:3], "big")):
+            yield data[3], data[4], int.from_bytes(data[5:9], "big")
+            data = data[end:]
+
+
+def test_a_ping_for_each_answer_is_no_flood(tmp):
+    """As gRPC's Go client sends them, to measure its way: many calls, one after the other, over one connection."""
+    count, at_once, done = 5000, 50, 0
+    with Setup(tmp, rules=[{"match": {"host": "other.example"}, "action": "allow"}]) as (proxy, _), proxy.connect_tls("api.example", alpn=("h2",)) as sock:
+        sock.settimeout(patience(20))
+        asked = at_once
+        sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + b"".join(frame(1, 5, 2 * i + 1, HEAD) for i in range(at_once)))
+        for kind, flags, _ in frames_of(sock):
+            say = b""
+            equal(kind in (3, 7), False, f"a reset or an end behind {done} answers")
+            if kind == 0:
+                say += frame(6, 0, 0, b"measures") + frame(8, 0, 0, struct.pack(">I", 500))
+            if flags & 1 and kind in (0, 1):
+                done += 1
+                say += frame(1, 5, 2 * asked + 1, HEAD) if asked < count else b""
+                asked += asked < count
+            sock.sendall(say)
+            if done == count:
+                break
+        equal(done, count, "answers")
+
+
 def test_what_is_said_of_refused_requests_does_not_pile_up(tmp):
     """A client that says nothing of the settings opens stream after stream, while it takes nothing of an answer that is being written."""
     full = threading.Event()
