@@ -17,6 +17,7 @@
 #include "sandbox/numbers.h"
 #include "store/disk.h"
 #include "store/live.h"
+#include "store/source.h"
 #include "sys/btrfs.h"
 #include "sys/cred.h"
 #include "sys/fdpass.h"
@@ -541,8 +542,10 @@ static int make_trees(const struct box *box, const struct spec *spec, struct err
 
 		if (m->mode != MOUNT_COW)
 			continue;
-		source = open(m->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
-		rc = source < 0 ? -errno : store_live_tree(box->live, m->tree, source);
+		source = source_find(m->source);
+		if (source < 0)
+			return source_refuse("mount", m->source, source, err);
+		rc = store_live_tree(box->live, m->tree, source);
 	}
 	return rc < 0 ? err_raise_sys(err, rc, "make the trees of '%s'", box->id) : 0;
 }

@@ -10,6 +10,7 @@
 #include "sandbox/box.h"
 #include "store/disk.h"
 #include "store/live.h"
+#include "store/source.h"
 #include "sys/btrfs.h"
 #include "sys/cred.h"
 #include "sys/file.h"
@@ -295,14 +296,14 @@ static bool has_entry(int fd)
 
 static bool tree_changed(int live, const struct spec_mount *m)
 {
-	cleanup_fd int upper = -1;
+	cleanup_fd int upper = -1, place = source_find(m->source);
 	struct stat now, source;
 	char path[32];
 
 	(void)snprintf(path, sizeof(path), "%u/upper", m->tree);
 	upper = raw_openat2(
 		live, path, O_RDONLY | O_DIRECTORY, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
-	if (upper < 0 || fstat(upper, &now) < 0 || stat(m->source, &source) < 0)
+	if (upper < 0 || fstat(upper, &now) < 0 || place < 0 || fstat(place, &source) < 0)
 		return true;
 	return now.st_mode != source.st_mode || now.st_uid != source.st_uid ||
 	       now.st_gid != source.st_gid || has_own_xattr(upper) || has_entry(upper);

@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "sandbox/rootfs_internal.h"
 #include "store/live.h"
+#include "store/source.h"
 #include "store/tree.h"
 
 #include <fcntl.h>
@@ -18,9 +19,12 @@
 /* As the keeper sees the machine's mounts. Return: 0 or -errno. */
 static int look_at(const char *source, struct foresight_place *p)
 {
+	cleanup_fd int place = source_find(source);
 	struct statx st;
 
-	if (statx(AT_FDCWD, source, 0, STATX_BASIC_STATS | STATX_MNT_ID, &st) < 0)
+	if (place < 0)
+		return place;
+	if (statx(place, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, &st) < 0)
 		return -errno;
 	memset(p, 0, sizeof(*p));
 	p->mount = st.stx_mnt_id;
@@ -74,8 +78,8 @@ static int make(struct foresight *f, struct rootfs *r, const struct spec *expect
 	int live_fd, struct err *err)
 {
 	struct spec first = *expect;
-	cleanup_fd int source = open(f->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int rc = source < 0 ? err_raise_sys(err, -errno, "open '%s'", f->source) : 0;
+	cleanup_fd int source = source_find(f->source);
+	int rc = source < 0 ? source_refuse("open", f->source, source, err) : 0;
 
 	first.n_mounts = 1;
 	if (rc == 0)

@@ -7,6 +7,7 @@
 #include "sandbox/overlay.h"
 #include "sandbox/ownermap.h"
 #include "sandbox/rootfs_internal.h"
+#include "store/source.h"
 #include "sys/cred.h"
 #include "sys/feature.h"
 #include "sys/file.h"
@@ -73,11 +74,10 @@ int rootfs_init(struct rootfs *r, const char *state, bool rootless, struct err *
 	return rc < 0 ? err_raise_sys(err, rc, "mount the staging file system") : 0;
 }
 
-/* A detached copy of a directory's mount, with ids translated in root mode. */
-static int clone_mapped(const struct rootfs *r, const char *dir, int userns)
+/* Translate the ids of a detached copy of a mount, in root mode. @copy: taken; an error is passed on. Return: the copy. */
+static int map_copy(const struct rootfs *r, int copy, int userns)
 {
-	/* mounts that a user namespace inherited are locked together: they come as a whole or not at all */
-	cleanup_fd int mount = mount_clone(AT_FDCWD, dir, r->rootless);
+	cleanup_fd int mount = copy;
 	int rc;
 
 	if (mount < 0)
@@ -90,9 +90,16 @@ static int clone_mapped(const struct rootfs *r, const char *dir, int userns)
 	return TAKE_FD(mount);
 }
 
+/* Mounts that a user namespace inherited are locked together: they come as a whole or not at all. */
 static int clone_layer(const struct rootfs *r, const char *dir)
 {
-	return clone_mapped(r, dir, r->userns);
+	return map_copy(r, mount_clone(AT_FDCWD, dir, r->rootless), r->userns);
+}
+
+/* The same of what is behind @fd. */
+static int clone_found(const struct rootfs *r, int fd, int userns)
+{
+	return map_copy(r, mount_clone_fd(fd, r->rootless), userns);
 }
 
 /* Give a detached mount a path below the staging directory. */
@@ -121,13 +128,21 @@ static bool is_on_overlay(const char *dir)
 static int refuse(const char *what, const char *dir, int rc, struct err *err)
 {
 	if (rc != -EINVAL || !is_on_overlay(dir))
-		return err_raise_sys(err, rc, "%s '%s'", what, dir);
+		return source_refuse(what, dir, rc, err);
 	return err_hint(err,
 		err_raise(err, ERR_HOST,
 			"'%s' is on an overlay, as in a container, which takes no map of ids", dir),
 		"%s",
 		str_eq(dir, "/") ? "use an imported image: cay image import"
 				 : "what is on another file system can be used");
+}
+
+/* cay's own files may lie behind a link of the machine's. */
+static int find_source(const struct rootfs *r, const struct spec_mount *m)
+{
+	if (str_path_under(m->source, r->state))
+		return raw_openat2(AT_FDCWD, m->source, O_PATH, 0, 0);
+	return source_find(m->source);
 }
 
 /* Attach a layer below the staging directory, where overlayfs can find it by path; @path receives that path. */
@@ -346,6 +361,17 @@ static int refuse_cow(const struct rootfs *r, const struct spec_mount *m, int rc
 		"mount directories that have none below them, or this one with :ro or :rw");
 }
 
+/* The directory of a cow mount as a layer. */
+static int stage_source(
+	struct rootfs *r, const struct spec_mount *m, char *path, size_t size, struct err *err)
+{
+	cleanup_fd int source = find_source(r, m);
+	cleanup_fd int mount = source < 0 ? source : clone_found(r, source, r->userns);
+	int rc = mount < 0 ? mount : stage_mount(r, mount, path, size);
+
+	return rc < 0 ? refuse("layer", m->source, rc, err) : 0;
+}
+
 int rootfs_cow(struct rootfs *r, const struct spec_mount *m, const char *live, char *staged,
 	size_t size, struct err *err)
 {
@@ -355,7 +381,7 @@ int rootfs_cow(struct rootfs *r, const struct spec_mount *m, const char *live, c
 	if (rc == 0)
 		rc = add_layers(r, &m->lower, &o, err);
 	if (rc == 0)
-		rc = rootfs_stage_layer(r, m->source, staged, size, err);
+		rc = stage_source(r, m, staged, size, err);
 	if (rc < 0)
 		return rc;
 	overlay_add_lower(&o, staged);
@@ -367,17 +393,17 @@ int rootfs_cow(struct rootfs *r, const struct spec_mount *m, const char *live, c
 }
 
 /* A directory of an ordinary user that the payload may write: root inside is that user there, and nobody is root on disk. */
-static int clone_writable(const struct rootfs *r, const char *dir)
+static int clone_writable(const struct rootfs *r, int source)
 {
 	cleanup_fd int userns = -1;
 	struct stat st;
 
-	if (stat(dir, &st) < 0)
+	if (fstat(source, &st) < 0)
 		return -errno;
 	if (r->rootless || st.st_uid == 0 || st.st_gid == 0 || ablated("rw_owner"))
-		return clone_layer(r, dir);
+		return clone_found(r, source, r->userns);
 	userns = ownermap_userns(st.st_uid, st.st_gid, r->base);
-	return userns < 0 ? userns : clone_mapped(r, dir, userns);
+	return userns < 0 ? userns : clone_found(r, source, userns);
 }
 
 /* The server has judged the text; here, where everything can be looked at, what the path really is. */
@@ -409,9 +435,14 @@ static int text_mount(struct rootfs *r, const char *text)
 
 static int source_mount(struct rootfs *r, const struct spec_mount *m)
 {
+	cleanup_fd int source = -1;
+
 	if (m->text != NULL)
 		return text_mount(r, m->text);
-	return m->mode == MOUNT_RW ? clone_writable(r, m->source) : clone_layer(r, m->source);
+	source = find_source(r, m);
+	if (source < 0)
+		return source;
+	return m->mode == MOUNT_RW ? clone_writable(r, source) : clone_found(r, source, r->userns);
 }
 
 static int plain_mount(struct rootfs *r, const struct spec_mount *m, struct err *err)
@@ -507,15 +538,32 @@ static int make_file_point(
 	return rc == 0 ? file_create_at(points, target + 1, 0644, "", 0) : rc;
 }
 
-/* One mount point: a directory, or an empty file when the source is one. */
-static int make_point(int points, const struct spec_layers *lower, const char *image,
-	const struct spec_mount *m, struct err *err)
+/* Attributes of what @m shows. */
+static int stat_source(const struct rootfs *r, const struct spec_mount *m, struct stat *st)
 {
-	struct stat st = { .st_mode = S_IFREG };
-	int rc;
+	cleanup_fd int source = -1;
 
-	if (m->text == NULL && stat(m->source, &st) < 0)
-		return err_raise_sys(err, -errno, "mount '%s'", m->source);
+	*st = (struct stat){ .st_mode = S_IFREG };
+	if (m->text != NULL)
+		return 0;
+	source = find_source(r, m);
+	return source < 0 ? source : raw_result(fstat(source, st));
+}
+
+/* One mount point: a directory, or an empty file when the source is one. */
+static int make_point(const struct rootfs *r, int points, const struct spec_layers *lower,
+	const char *image, const struct spec_mount *m, struct err *err)
+{
+	struct stat st;
+	int rc = stat_source(r, m, &st), denied = 0;
+
+	/* a link is refused anyway; that it leads to credentials says more */
+	if (rc == -ELOOP && m->exposed)
+		denied = check_exposed(r, m->source, err);
+	if (denied < 0)
+		return denied;
+	if (rc < 0)
+		return source_refuse("mount", m->source, rc, err);
 	if (!S_ISDIR(st.st_mode) && (m->mode == MOUNT_COW || !S_ISREG(st.st_mode)))
 		return err_raise(err, ERR_INVALID, "mount '%s': not a directory", m->source);
 	rc = S_ISDIR(st.st_mode) ? make_directories(points, lower, image, m->target)
@@ -597,7 +645,7 @@ static bool needs_point(const struct rootfs *r, const struct spec *spec, const c
 	struct stat st;
 
 	return m->text != NULL || (r->rootless && str_eq(spec->image, "host")) ||
-	       stat(m->source, &st) < 0 || !S_ISDIR(st.st_mode) ||
+	       stat_source(r, m, &st) < 0 || !S_ISDIR(st.st_mode) ||
 	       !seen_in_root(r, &spec->lower, image, m->target);
 }
 
@@ -637,7 +685,7 @@ int rootfs_points(const struct rootfs *r, const struct spec *spec, size_t first,
 		if (points < 0)
 			points = rootfs_open_points(live, err);
 		rc = points < 0 ? points
-				: make_point(points, &spec->lower, image, &spec->mounts[i], err);
+				: make_point(r, points, &spec->lower, image, &spec->mounts[i], err);
 	}
 	return rc == 0 && points >= 0 ? 1 : rc;
 }

@@ -13,6 +13,7 @@
 #include "base/fault.h"
 #include "base/id.h"
 #include "base/str.h"
+#include "store/source.h"
 #include "store/tree.h"
 #include "sys/file.h"
 #include "sys/raw.h"
@@ -137,9 +138,9 @@ static int step_open(const json_t *journal, size_t i, struct step *s)
 	s->was = (mode_t)number(j, "was");
 	(void)snprintf(s->old_name, sizeof(s->old_name), "o%zu", i);
 	(void)snprintf(s->new_name, sizeof(s->new_name), "n%zu", i);
-	s->target = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	s->target = source_open(target);
 	if (s->target < 0)
-		return -errno;
+		return s->target;
 	s->staging = apply_staging(s->target, id, false);
 	if (s->staging < 0)
 		return s->staging;
@@ -270,9 +271,8 @@ static int find_staging(const json_t *journal)
 	size_t i;
 
 	json_array_foreach (targets, i, t) {
-		cleanup_fd int target =
-			open(json_string_value(t), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		cleanup_fd int staging = target < 0 ? -errno : apply_staging(target, id, false);
+		cleanup_fd int target = source_open(json_string_value(t));
+		cleanup_fd int staging = target < 0 ? target : apply_staging(target, id, false);
 
 		if (staging < 0)
 			return staging;
@@ -320,8 +320,7 @@ void apply_discard(const json_t *journal)
 	if (id == NULL || !id_valid(id))
 		return;
 	json_array_foreach (targets, i, t) {
-		cleanup_fd int target =
-			open(json_string_value(t), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		cleanup_fd int target = source_open(json_string_value(t));
 
 		if (target >= 0)
 			(void)!tree_remove(target, name);
@@ -370,7 +369,7 @@ void apply_record(json_t *known, const char *target, const char *hex_path, const
 {
 	json_t *hex = json_string(hex_path), *entries;
 	cleanup_free char *path = apply_bytes(hex);
-	cleanup_fd int dir = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	cleanup_fd int dir = source_open(target), parent = -1;
 	char name[NAME_MAX + 1];
 	struct stat st;
 
@@ -448,8 +447,7 @@ static int sync_targets(const json_t *journal)
 	size_t i;
 
 	json_array_foreach (targets, i, t) {
-		cleanup_fd int target =
-			open(json_string_value(t), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		cleanup_fd int target = source_open(json_string_value(t));
 
 		if (target < 0 || syncfs(target) < 0)
 			return -errno;
@@ -459,7 +457,7 @@ static int sync_targets(const json_t *journal)
 
 static int refuse_step(const struct step *s, int rc, struct err *err)
 {
-	if (rc == -ESTALE || rc == -EEXIST || rc == -ENOENT || rc == -ENOTDIR)
+	if (rc == -ESTALE || rc == -EEXIST || rc == -ENOENT || rc == -ENOTDIR || rc == -ELOOP)
 		(void)err_raise(err, ERR_CONFLICT,
 			"'%s' changed on the host while the changes were applied; nothing was applied",
 			s->path);

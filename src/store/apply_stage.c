@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "store/apply.h"
 #include "store/copier.h"
+#include "store/source.h"
 #include "sys/file.h"
 
 #include <sys/stat.h>
@@ -108,7 +109,7 @@ static int stage_entry(const struct found *f, int staging, const char *name, con
 static int keep_owner(const struct apply_stage *p, const json_t *step, const char *path,
 	int staging, const char *name, mode_t mode)
 {
-	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	cleanup_fd int target = source_open(p->target), parent = -1;
 	char last[NAME_MAX + 1];
 	struct stat st;
 
@@ -135,7 +136,7 @@ static int drop_xattr(int fd, const char *xattr)
 static int keep_acl(const struct apply_stage *p, const json_t *step, const char *path, int staging,
 	const char *name, mode_t mode)
 {
-	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	cleanup_fd int target = source_open(p->target), parent = -1;
 	cleanup_fd int fd = openat(staging, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char last[NAME_MAX + 1], acl[65536];
 	ssize_t n;
@@ -174,7 +175,7 @@ static int nearest(int target, const char *path)
 static int inherit_acl(const struct apply_stage *p, const json_t *step, const char *path,
 	int staging, const char *name, mode_t mode)
 {
-	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), parent = -1;
+	cleanup_fd int target = source_open(p->target), parent = -1;
 	cleanup_fd int fd = openat(staging, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char acl[65536];
 	struct stat st;
@@ -238,10 +239,10 @@ static int stage_one(
 /* Stage as root what only root can read, into directories that are the caller's. */
 int apply_stage(const struct apply_stage *p, const char *id, struct err *err)
 {
-	cleanup_fd int target = open(p->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC), staging = -1;
+	cleanup_fd int target = source_open(p->target), staging = -1;
 	json_t *step;
 	size_t i;
-	int rc = target < 0 ? -errno : apply_as(p->uid, p->gid);
+	int rc = target < 0 ? target : apply_as(p->uid, p->gid);
 
 	if (rc == 0) {
 		staging = apply_staging(target, id, true);

@@ -9,6 +9,7 @@
 #include "store/apply_stage.h"
 #include "store/danger.h"
 #include "store/follow.h"
+#include "store/source.h"
 #include "store/verbs.h"
 
 #include <sys/stat.h>
@@ -85,7 +86,7 @@ static int open_tree_stacks(struct plan *p, size_t tree, struct err *err)
 			err, ERR_INVALID, "the stack of '%s' does not end with it", p->target);
 	p->elsewhere = source != NULL && !str_eq(source, p->target);
 	if (p->elsewhere)
-		p->source = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		p->source = source_open(source);
 	b = json_pack("[s]", p->target);
 	rc = stack_open(&p->a, &p->job->store, a, err);
 	if (rc == 0)
@@ -170,7 +171,7 @@ static void follow(struct plan *p)
 /* What neither the host nor the sandbox has any more may come again. */
 static void forget_gone(const char *target, json_t *entries)
 {
-	cleanup_fd int root = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	cleanup_fd int root = source_open(target);
 	const char *key;
 	json_t *entry;
 	void *next;

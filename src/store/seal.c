@@ -13,6 +13,7 @@
 #include "store/layer.h"
 #include "store/live.h"
 #include "store/signature.h"
+#include "store/source.h"
 #include "store/tree.h"
 #include "store/verbs.h"
 #include "sys/btrfs.h"
@@ -105,7 +106,7 @@ static int root_of(
 		(void)snprintf(path, sizeof(path), "layers/%s/%d", parent, (int)n);
 		return store_dir(store, path);
 	}
-	return source != NULL ? open(source, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	return source != NULL ? source_find(source) : -1;
 }
 
 int seal_ensure_live(const struct job *job, const char *sandbox, struct err *err)

@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "store/disk.h"
 #include "store/layer.h"
+#include "store/source.h"
 #include "sys/btrfs.h"
 #include "sys/mount.h"
 #include "sys/raw.h"
@@ -42,6 +43,13 @@ static void layer_origin(struct stack_layer *l, const struct store *store)
 	json_decref(manifest);
 }
 
+/* A mounted directory of the host is one file system; the host's own root is put together of all that is mounted there (rootfs_parts.c), and that of a running sandbox (/proc/PID/root). */
+static bool is_alone(const struct store *store, const char *path)
+{
+	return !str_eq(path, "/") && !str_path_under(path, store->path) &&
+	       !str_starts(path, "/proc/");
+}
+
 /* A live directory's trees may lie on a disk of its own. */
 static int open_layer(const struct store *store, const char *path)
 {
@@ -50,6 +58,8 @@ static int open_layer(const struct store *store, const char *path)
 	cleanup_fd int live = -1, trees = -1;
 	const char *below;
 
+	if (is_alone(store, path))
+		return source_open(path);
 	if (!str_starts(path, lives) || strlen(path) <= strlen(lives) + ID_LEN)
 		return raw_openat2(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, 0);
 	(void)snprintf(id, sizeof(id), "%s", path + strlen(lives));
@@ -59,12 +69,6 @@ static int open_layer(const struct store *store, const char *path)
 	trees = live < 0 ? live : disk_open(live, id);
 	return trees < 0 ? trees
 			 : raw_openat2(trees, below, O_RDONLY | O_DIRECTORY, 0, RESOLVE_BENEATH);
-}
-
-/* A mounted directory of the host is one file system; the host's own root is put together of all that is mounted there (rootfs_parts.c), and that of a running sandbox (/proc/PID/root). */
-static bool is_alone(const struct store *store, const char *path)
-{
-	return !str_eq(path, "/") && !str_starts(path, store->path) && !str_starts(path, "/proc/");
 }
 
 int stack_open(struct stack *stack, const struct store *store, const json_t *paths, struct err *err)
@@ -88,7 +92,7 @@ int stack_open(struct stack *stack, const struct store *store, const json_t *pat
 				"a stack holds something that is no clean absolute path");
 		l->root = open_layer(store, path);
 		if (l->root < 0)
-			return err_raise_sys(err, l->root, "open directory '%s'", path);
+			return source_refuse("open directory", path, l->root, err);
 		stack->n++;
 		l->path = str_dup(path);
 		l->alone = is_alone(store, path);

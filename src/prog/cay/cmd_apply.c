@@ -15,12 +15,14 @@ static int make_body(struct cli *cli, bool dry_run, json_t **ret)
 	cleanup_free char *cwd = getcwd(NULL, 0);
 	cleanup_json json_t *body = json_pack("{s:b, s:b}", "dry_run", dry_run, "allow_exec",
 		cli_args_has(&cli->args, FLAG_ALLOW_EXEC));
-	char path[PATH_MAX];
+	char path[PATH_MAX], real[PATH_MAX];
 
 	if (to != NULL) {
 		if (path_absolute(cwd, to, path) < 0)
 			return err_raise(&cli->err, ERR_USAGE, "--to '%s': no usable path", to);
-		(void)json_object_set_new(body, "to", json_string(path));
+		/* the server follows no link on the way; where it is not there it says so */
+		(void)json_object_set_new(
+			body, "to", json_string(realpath(path, real) != NULL ? real : path));
 	}
 	if (check != NULL && check[strspn(check, " \t\n")] == '\0')
 		return cli_refuse_value(cli, FLAG_IF, check, "a command is wanted");

@@ -10,6 +10,15 @@
 
 #define STANDARD_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+/* Is mount @m at the path that its source has outside, if only through links? */
+static bool at_its_path(const json_t *m)
+{
+	const char *source = cli_string(m, "source", ""), *target = cli_string(m, "target", "/");
+	cleanup_free char *real = str_eq(source, target) ? NULL : realpath(target, NULL);
+
+	return str_eq(source, target) || (real != NULL && str_eq(source, real));
+}
+
 /* Does @dir exist inside, at the same path, because it was mounted or exposed? */
 static bool seen_inside(const json_t *spec, const char *dir)
 {
@@ -21,9 +30,7 @@ static bool seen_inside(const json_t *spec, const char *dir)
 			return true;
 	}
 	json_array_foreach (json_object_get(spec, "mounts"), i, v) {
-		const char *target = cli_string(v, "target", "/");
-
-		if (str_eq(target, cli_string(v, "source", "")) && str_path_under(dir, target))
+		if (str_path_under(dir, cli_string(v, "target", "/")) && at_its_path(v))
 			return true;
 	}
 	return false;

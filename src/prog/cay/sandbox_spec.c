@@ -94,6 +94,16 @@ static int check_directory(struct cli *cli, const char *what, const char *path)
 	return 0;
 }
 
+/* The server follows no link on the way to a source: what it leads to now is asked for. */
+static int find_real(struct cli *cli, const char *what, const char *path, char ret[PATH_MAX])
+{
+	int rc = check_directory(cli, what, path);
+
+	if (rc == 0 && realpath(path, ret) == NULL)
+		rc = err_raise_sys(&cli->err, -errno, "%s '%s'", what, path);
+	return rc;
+}
+
 static int add_mount(json_t *spec, const char *source, const char *target, const char *mode)
 {
 	json_t *mounts = json_object_get(spec, "mounts");
@@ -112,20 +122,35 @@ static int add_mounts(struct cli *cli, json_t *spec, const char *cwd)
 
 	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_MOUNT, &pos)) != NULL;) {
 		struct mount_spec m;
+		char source[PATH_MAX];
 		int rc = mount_spec_parse(text, cwd, &m, &cli->err);
 
 		if (rc == 0)
-			rc = check_directory(cli, "--mount", m.source);
+			rc = find_real(cli, "--mount", m.source, source);
 		if (rc < 0)
 			return rc;
 		if (str_eq(m.mode, "rw"))
 			(void)dprintf(STDERR_FILENO,
 				"cay: warning: a rw mount: what the command writes to '%s' is written to this machine, at once\n",
-				m.source);
-		if (add_mount(spec, m.source, m.target, m.mode) < 0)
+				source);
+		if (add_mount(spec, source, m.target, m.mode) < 0)
 			return cli_refuse_value(cli, FLAG_MOUNT, text, "not valid UTF-8");
 	}
 	return 0;
+}
+
+/* What is named through a link lies at that name inside: a mount, which has a source and a target. */
+static int expose(json_t *spec, const char *path, const char *real)
+{
+	json_t *list = json_object_get(spec, "expose");
+
+	if (!str_eq(path, real))
+		return add_mount(spec, real, path, "ro");
+	if (list == NULL) {
+		list = json_array();
+		(void)json_object_set_new(spec, "expose", list);
+	}
+	return json_array_append_new(list, json_string(path));
 }
 
 static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
@@ -133,8 +158,7 @@ static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
 	const char *text;
 
 	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_EXPOSE, &pos)) != NULL;) {
-		json_t *list = json_object_get(spec, "expose");
-		char path[4096];
+		char path[PATH_MAX], real[PATH_MAX];
 		const char *what;
 		int rc;
 
@@ -146,14 +170,10 @@ static int add_exposed(struct cli *cli, json_t *spec, const char *cwd)
 				err_raise(&cli->err, ERR_DENIED, "--expose '%s': %s lie there",
 					path, what),
 				"expose the directory of the program alone; --env KEY hands in one value");
-		rc = check_directory(cli, "--expose", path);
+		rc = find_real(cli, "--expose", path, real);
 		if (rc < 0)
 			return rc;
-		if (list == NULL) {
-			list = json_array();
-			(void)json_object_set_new(spec, "expose", list);
-		}
-		if (json_array_append_new(list, json_string(path)) < 0)
+		if (expose(spec, path, real) < 0)
 			return cli_refuse_value(cli, FLAG_EXPOSE, text, "not valid UTF-8");
 	}
 	return 0;
