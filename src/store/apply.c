@@ -182,6 +182,26 @@ static int is_expected(const struct step *s, const char *name)
 	return holds_something(s->staging, name) ? -ESTALE : 0;
 }
 
+/* What is at the step's place, of which everything is done by this descriptor (O_PATH): the name may mean another thing by then. Return: it, or -errno. */
+static int find_there(const struct step *s, struct stat *st)
+{
+	cleanup_fd int fd = openat(s->parent, s->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	int rc = fd < 0 || fstat(fd, st) < 0 ? -errno : fault("store.apply.mode");
+
+	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+static int do_mode(const struct step *s)
+{
+	struct stat st;
+	cleanup_fd int fd = find_there(s, &st);
+
+	if (fd < 0)
+		return fd;
+	return st.st_ino != s->old_ino || S_ISLNK(st.st_mode) ? -ESTALE
+							      : file_set_mode(fd, s->mode);
+}
+
 static int step_do(const struct step *s)
 {
 	int rc = -EBADMSG;
@@ -197,9 +217,7 @@ static int step_do(const struct step *s)
 	} else if (str_eq(s->op, "add")) {
 		rc = move(s->staging, s->new_name, s->parent, s->name, RENAME_NOREPLACE);
 	} else if (str_eq(s->op, "mode")) {
-		rc = inode_at(s->parent, s->name) != s->old_ino ? -ESTALE : 0;
-		if (rc == 0 && fchmodat(s->parent, s->name, s->mode, 0) < 0)
-			rc = -errno;
+		rc = do_mode(s);
 	}
 	return rc;
 }
@@ -239,11 +257,12 @@ static int undo_add(const struct step *s)
 static int undo_mode(const struct step *s)
 {
 	struct stat st;
+	cleanup_fd int fd = find_there(s, &st);
 
-	if (fstatat(s->parent, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_ino != s->old_ino ||
+	if (fd < 0 || st.st_ino != s->old_ino || S_ISLNK(st.st_mode) ||
 		(st.st_mode & 07777) != s->mode)
 		return 0;
-	return fchmodat(s->parent, s->name, s->was, 0) < 0 ? -errno : 0;
+	return file_set_mode(fd, s->was);
 }
 
 static int step_undo(const struct step *s)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* store/apply_stage.c - what an apply brings to the host is made beside its places first, whole and on the disk: what follows are renames alone (apply.c). */
 #include "store/apply_stage.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "store/apply.h"
 #include "store/copier.h"
@@ -46,7 +47,7 @@ static int find(const struct stack *stack, const char *path, struct found *ret)
 	return rc;
 }
 
-static int copy_user_xattrs(const struct found *f, int to, const char *name)
+static int copy_user_xattrs(const struct found *f, int to)
 {
 	static char value[65536];
 	cleanup_names struct tree_names names = { 0 };
@@ -59,55 +60,77 @@ static int copy_user_xattrs(const struct found *f, int to, const char *name)
 				    : tree_xattr_get(dir, at, names.names[i], value, sizeof(value));
 
 		if (n >= 0)
-			rc = tree_xattr_set(to, name, names.names[i], value, (size_t)n);
+			rc = tree_xattr_set_fd(to, names.names[i], value, (size_t)n);
 		if (rc == -EOPNOTSUPP) /* the host's file system has none: the bytes matter more */
 			rc = 0;
 	}
 	return rc;
 }
 
-static int stage_file(const struct found *f, int staging, const char *name, const json_t *step)
+static int stage_file(const struct found *f, int staging, const char *name, mode_t mode)
 {
 	cleanup_fd int from = diff_open(f), to = -1;
 	const struct timespec times[2] = { f->st.st_atim, f->st.st_mtim };
-	mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
 	int rc;
 
 	if (from < 0)
 		return from;
 	to = openat(staging, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	rc = to < 0 ? -errno : copier_data(from, to, true);
+	rc = to < 0 ? -errno : fault("store.apply.made");
+	if (rc == 0)
+		rc = copier_data(from, to, true);
 	if (rc == 0 && fchmod(to, mode) < 0)
 		rc = -errno;
 	if (rc == 0 && futimens(to, times) < 0)
 		rc = -errno;
-	return rc;
+	return rc < 0 ? rc : TAKE_FD(to);
 }
 
-static int stage_entry(const struct found *f, int staging, const char *name, const json_t *step)
+static int stage_directory(int staging, const char *name, mode_t mode)
 {
-	if (f->kind == FOUND_DIR) {
-		mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
+	cleanup_fd int made = -1;
+	int rc = mkdirat(staging, name, 0700) < 0 ? -errno : fault("store.apply.made");
 
-		return mkdirat(staging, name, 0700) < 0 || fchmodat(staging, name, mode, 0) < 0
-			       ? -errno
-			       : 0;
-	}
-	if (S_ISLNK(f->st.st_mode)) {
-		char target[PATH_MAX];
-		ssize_t n = readlinkat(f->dir, f->name, target, sizeof(target) - 1);
+	if (rc < 0)
+		return rc;
+	made = openat(staging, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return made < 0 || fchmod(made, mode) < 0 ? -errno : TAKE_FD(made);
+}
 
-		if (n < 0)
-			return -errno;
-		target[n] = '\0';
-		return symlinkat(target, staging, name) < 0 ? -errno : 0;
-	}
-	return stage_file(f, staging, name, step);
+static int stage_link(const struct found *f, int staging, const char *name)
+{
+	cleanup_fd int made = -1;
+	char target[PATH_MAX];
+	struct stat st;
+	ssize_t n = readlinkat(f->dir, f->name, target, sizeof(target) - 1);
+
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	if (symlinkat(target, staging, name) < 0)
+		return -errno;
+	made = openat(staging, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (made < 0 || fstat(made, &st) < 0)
+		return -errno;
+	return S_ISLNK(st.st_mode) ? TAKE_FD(made) : -ESTALE;
+}
+
+/*
+ * Return: what was made. The directory is the caller's, and whoever acts as him may put something else in its place at any time: from here on all is done
+ * by this descriptor (O_PATH of a link), and nothing by the name.
+ */
+static int stage_entry(const struct found *f, int staging, const char *name, mode_t mode)
+{
+	if (f->kind == FOUND_DIR)
+		return stage_directory(staging, name, mode);
+	if (S_ISLNK(f->st.st_mode))
+		return stage_link(f, staging, name);
+	return stage_file(f, staging, name, mode);
 }
 
 /* A replaced file keeps its owner; only root can give files away, another caller's new file is his own. */
-static int keep_owner(const struct apply_stage *p, const json_t *step, const char *path,
-	int staging, const char *name, mode_t mode)
+static int keep_owner(
+	const struct apply_stage *p, const json_t *step, const char *path, int made, mode_t mode)
 {
 	cleanup_fd int target = source_open(p->target), parent = -1;
 	char last[NAME_MAX + 1];
@@ -119,12 +142,22 @@ static int keep_owner(const struct apply_stage *p, const json_t *step, const cha
 	parent = target < 0 ? -1 : apply_parent(target, path, last);
 	if (parent < 0 || fstatat(parent, last, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -ESTALE;
-	if (fchownat(staging, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fchownat(made, "", st.st_uid, st.st_gid, AT_EMPTY_PATH) < 0)
 		return -errno;
 	/* a change of owner takes set-uid bits away */
-	return !S_ISLNK(st.st_mode) && (mode & 06000) != 0 && fchmodat(staging, name, mode, 0) < 0
-		       ? -errno
-		       : 0;
+	return !S_ISLNK(st.st_mode) && (mode & 06000) != 0 && fchmod(made, mode) < 0 ? -errno : 0;
+}
+
+/* What root has made becomes the caller's. */
+static int give(const struct apply_stage *p, int made)
+{
+	struct stat st;
+
+	if (p->uid == 0)
+		return 0;
+	if (fstat(made, &st) < 0 || fchownat(made, "", p->uid, p->gid, AT_EMPTY_PATH) < 0)
+		return -errno;
+	return !S_ISLNK(st.st_mode) && fchmod(made, st.st_mode & 07777) < 0 ? -errno : 0;
 }
 
 static int drop_xattr(int fd, const char *xattr)
@@ -133,11 +166,10 @@ static int drop_xattr(int fd, const char *xattr)
 }
 
 /* With an access list the bits of the group are only the most that anybody of it may: without it they would give the group what others had. */
-static int keep_acl(const struct apply_stage *p, const json_t *step, const char *path, int staging,
-	const char *name, mode_t mode)
+static int keep_acl(
+	const struct apply_stage *p, const json_t *step, const char *path, int made, mode_t mode)
 {
 	cleanup_fd int target = source_open(p->target), parent = -1;
-	cleanup_fd int fd = openat(staging, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char last[NAME_MAX + 1], acl[65536];
 	ssize_t n;
 	int rc;
@@ -145,15 +177,15 @@ static int keep_acl(const struct apply_stage *p, const json_t *step, const char 
 	if (!str_eq(json_string_value(json_object_get(step, "op")), "replace"))
 		return 0;
 	parent = target < 0 ? -1 : apply_parent(target, path, last);
-	if (parent < 0 || fd < 0)
-		return parent < 0 ? -ESTALE : -errno;
+	if (parent < 0)
+		return -ESTALE;
 	n = tree_xattr_get(parent, last, ACL, acl, sizeof(acl));
 	if (n == -ENODATA) /* what the staging directory gave it */
-		return drop_xattr(fd, ACL);
+		return drop_xattr(made, ACL);
 	if (n < 0)
 		return (int)n;
-	rc = tree_xattr_set(staging, name, ACL, acl, (size_t)n);
-	return rc < 0 ? rc : fchmod(fd, mode) < 0 ? -errno : 0;
+	rc = tree_xattr_set_fd(made, ACL, acl, (size_t)n);
+	return rc < 0 ? rc : fchmod(made, mode) < 0 ? -errno : 0;
 }
 
 /* The directory on the host that @path will lie in; where that is new, too, the one that it will lie in. */
@@ -172,11 +204,10 @@ static int nearest(int target, const char *path)
 }
 
 /* What is new gets the access list that its directory gives, not that of the directory in which it is staged; its mode is then the mask. */
-static int inherit_acl(const struct apply_stage *p, const json_t *step, const char *path,
-	int staging, const char *name, mode_t mode)
+static int inherit_acl(
+	const struct apply_stage *p, const json_t *step, const char *path, int made, mode_t mode)
 {
 	cleanup_fd int target = source_open(p->target), parent = -1;
-	cleanup_fd int fd = openat(staging, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	char acl[65536];
 	struct stat st;
 	ssize_t n;
@@ -185,19 +216,19 @@ static int inherit_acl(const struct apply_stage *p, const json_t *step, const ch
 	if (str_eq(json_string_value(json_object_get(step, "op")), "replace"))
 		return 0;
 	parent = target < 0 ? -1 : nearest(target, path);
-	if (parent < 0 || fd < 0 || fstat(fd, &st) < 0)
+	if (parent < 0 || fstat(made, &st) < 0)
 		return parent < 0 ? -ESTALE : -errno;
 	n = tree_xattr_get(parent, ".", ACL_DEFAULT, acl, sizeof(acl));
 	if (n < 0 && n != -ENODATA)
 		return (int)n;
 	if (n < 0) {
-		rc = drop_xattr(fd, ACL);
-		return rc == 0 && S_ISDIR(st.st_mode) ? drop_xattr(fd, ACL_DEFAULT) : rc;
+		rc = drop_xattr(made, ACL);
+		return rc == 0 && S_ISDIR(st.st_mode) ? drop_xattr(made, ACL_DEFAULT) : rc;
 	}
-	rc = tree_xattr_set(staging, name, ACL, acl, (size_t)n);
+	rc = tree_xattr_set_fd(made, ACL, acl, (size_t)n);
 	if (rc == 0 && S_ISDIR(st.st_mode))
-		rc = tree_xattr_set(staging, name, ACL_DEFAULT, acl, (size_t)n);
-	return rc < 0 ? rc : fchmod(fd, mode) < 0 ? -errno : 0;
+		rc = tree_xattr_set_fd(made, ACL_DEFAULT, acl, (size_t)n);
+	return rc < 0 ? rc : fchmod(made, mode) < 0 ? -errno : 0;
 }
 
 static int stage_one(
@@ -206,23 +237,28 @@ static int stage_one(
 	cleanup_free char *path = apply_bytes(json_object_get(step, "path"));
 	cleanup(found_close) struct found f = { .dir = -1 };
 	mode_t mode = (mode_t)json_integer_value(json_object_get(step, "mode"));
+	cleanup_fd int made = -1;
 	struct stat st;
 	char name[24];
 	int rc = find(p->a, path, &f);
 	int own = f.kind == FOUND_FILE ? f.dir : -1;
 
 	(void)snprintf(name, sizeof(name), "n%zu", i);
-	if (rc == 0)
-		rc = stage_entry(&f, staging, name, step);
+	if (rc == 0) {
+		made = stage_entry(&f, staging, name, mode);
+		rc = made < 0 ? made : 0;
+	}
 	if (rc == 0 && !S_ISLNK(f.st.st_mode))
-		rc = copy_user_xattrs(&f, staging, name);
+		rc = copy_user_xattrs(&f, made);
 	if (rc == 0 && S_ISREG(f.st.st_mode))
-		rc = keep_acl(p, step, path, staging, name, mode);
+		rc = keep_acl(p, step, path, made, mode);
 	if (rc == 0 && !S_ISLNK(f.st.st_mode))
-		rc = inherit_acl(p, step, path, staging, name, mode);
+		rc = inherit_acl(p, step, path, made, mode);
 	if (rc == 0)
-		rc = keep_owner(p, step, path, staging, name, mode);
-	if (rc == 0 && fstatat(staging, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		rc = keep_owner(p, step, path, made, mode);
+	if (rc == 0)
+		rc = give(p, made);
+	if (rc == 0 && fstat(made, &st) < 0)
 		rc = -errno;
 	fd_close(&own);
 	if (rc < 0)
@@ -269,8 +305,6 @@ int apply_stage(const struct apply_stage *p, const char *id, struct err *err)
 		if (rc < 0)
 			return rc;
 	}
-	if (p->uid != 0)
-		rc = tree_own(staging, p->uid, p->gid);
 	/* everything staged at once: a barrier for each file would take a minute for some thousands */
 	if (rc == 0 && syncfs(staging) < 0)
 		rc = -errno;

@@ -370,21 +370,39 @@ static size_t acl_of_nameable(const char *acl, size_t size, char *ret)
 	return n;
 }
 
+/* Of @path; NULL: of what is behind @fd. */
+static int xattr_put(const char *path, int fd, const char *xattr, const void *value, size_t size)
+{
+	int rc = path != NULL ? lsetxattr(path, xattr, value, size, 0)
+			      : fsetxattr(fd, xattr, value, size, 0);
+
+	return rc < 0 ? -errno : 0;
+}
+
+static int xattr_set(const char *path, int fd, const char *xattr, const void *value, size_t size)
+{
+	int rc = xattr_put(path, fd, xattr, value, size);
+
+	if (rc == -EINVAL && str_starts(xattr, "system.posix_acl_")) {
+		cleanup_free char *acl = xalloc(size + 1);
+
+		size = acl_of_nameable(value, size, acl);
+		rc = xattr_put(path, fd, xattr, acl, size);
+	}
+	return rc;
+}
+
 int tree_xattr_set(int dirfd, const char *name, const char *xattr, const void *value, size_t size)
 {
 	char path[ENTRY_PATH_SIZE];
 	int rc = entry_path(path, sizeof(path), dirfd, name);
 
-	if (rc < 0)
-		return rc;
-	rc = lsetxattr(path, xattr, value, size, 0) < 0 ? -errno : 0;
-	if (rc == -EINVAL && str_starts(xattr, "system.posix_acl_")) {
-		cleanup_free char *acl = xalloc(size + 1);
+	return rc < 0 ? rc : xattr_set(path, -1, xattr, value, size);
+}
 
-		size = acl_of_nameable(value, size, acl);
-		rc = lsetxattr(path, xattr, acl, size, 0) < 0 ? -errno : 0;
-	}
-	return rc;
+int tree_xattr_set_fd(int fd, const char *xattr, const void *value, size_t size)
+{
+	return xattr_set(NULL, fd, xattr, value, size);
 }
 
 typedef int visit_fn(int dirfd, const char *name, const struct stat *st, int child, void *arg);
@@ -448,24 +466,6 @@ int tree_sync(int dirfd)
 
 	if (rc == 0 && fsync(dirfd) < 0)
 		rc = -errno;
-	return rc;
-}
-
-int tree_own(int dirfd, uid_t uid, gid_t gid)
-{
-	cleanup_names struct tree_names names = { 0 };
-	int rc = tree_names(dirfd, &names);
-
-	for (size_t i = 0; rc == 0 && i < names.n; i++) {
-		struct stat st;
-
-		if (fstatat(dirfd, names.names[i], &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-			fchownat(dirfd, names.names[i], uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
-			rc = -errno;
-		else if (!S_ISLNK(st.st_mode) &&
-			 fchmodat(dirfd, names.names[i], st.st_mode & 07777, 0) < 0)
-			rc = -errno;
-	}
 	return rc;
 }
 

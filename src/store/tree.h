@@ -92,6 +92,9 @@ ssize_t tree_xattr_get(
 int tree_xattr_set(int dirfd, const char *name, const char *xattr, const void *value,
 	size_t size) attr_must_use;
 
+/** tree_xattr_set_fd() - the same of what is open as @fd, which is not O_PATH. */
+int tree_xattr_set_fd(int fd, const char *xattr, const void *value, size_t size) attr_must_use;
+
 /** struct tree_count - what a tree holds. */
 struct tree_count {
 	uint64_t entries;
@@ -102,9 +105,6 @@ struct tree_count {
 
 /** tree_count() - count what is below @dirfd (not itself). Return: 0, -ELOOP when it is deeper than %TREE_DEPTH_MAX, -errno. */
 int tree_count(int dirfd, struct tree_count *count) attr_must_use;
-
-/** tree_own() - give every entry of the directory behind @dirfd (not deeper) to @uid and @gid; modes stay. */
-int tree_own(int dirfd, uid_t uid, gid_t gid) attr_must_use;
 
 /** tree_type_name() - "file", "directory", "symlink", "char", "block", "fifo" or "socket"; static. */
 const char *tree_type_name(mode_t mode);

@@ -193,6 +193,15 @@ int file_own_dir(char *dir, size_t size)
 	return 0;
 }
 
+/* fchmod() takes no O_PATH, and fchmodat2() comes with Linux 6.6. */
+int file_set_mode(int fd, mode_t mode)
+{
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return chmod(path, mode) < 0 ? -errno : 0;
+}
+
 int file_mkdirs_at(int dirfd, const char *path, mode_t mode)
 {
 	cleanup_fd int at = openat(dirfd, dirfd == AT_FDCWD && path[0] == '/' ? "/" : ".",

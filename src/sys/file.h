@@ -41,6 +41,9 @@ int file_own_dir(char *dir, size_t size) attr_must_use;
 /** file_mkdirs_at() - create clean absolute or relative @path below @dirfd with all parents, never through symlinks. 0 or -errno. */
 int file_mkdirs_at(int dirfd, const char *path, mode_t mode) attr_must_use;
 
+/** file_set_mode() - give @mode to what is behind @fd, which may be O_PATH, but not of a link. Return: 0 or -errno. */
+int file_set_mode(int fd, mode_t mode) attr_must_use;
+
 /** file_read_all() - read exactly @n bytes from a blocking descriptor. Return: 0, -EPIPE when it ends before, -errno. */
 int file_read_all(int fd, void *bytes, size_t n) attr_must_use;
 

@@ -55,6 +55,7 @@ POINTS = [
     "snapshot.verify.committed",
     "store.apply.done",
     "store.apply.journal",
+    "store.apply.made",
     "store.apply.staged",
     "store.apply.step",
     "store.apply.synced",

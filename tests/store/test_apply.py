@@ -1023,6 +1023,88 @@ def test_owner_of_applied_files(tmp):
         equal(os.stat(w.host + "/b").st_uid, 1000, "a replaced file keeps its owner")
 
 
+def at_point(w, point, meanwhile, **more):
+    """An apply during which @meanwhile is done, at fault point @point. Returns the request, which goes on."""
+    held = w.request(env={"CAY_FAULT": point + "=hold"}, **more)
+    wait_until(lambda: leaks.processes().get(held.process.pid, (0, "", ""))[1] == "T", 60, "it is held")
+    try:
+        meanwhile()
+    finally:
+        os.kill(held.process.pid, signal.SIGCONT)
+    return held
+
+
+def staged(w, name):
+    """What an apply has staged so far as @name."""
+    [place] = [e for e in os.listdir(w.host) if e.startswith(".cay-apply-")]
+    return os.path.join(w.host, place, name)
+
+
+class Canary:
+    """A file of root's beside a host directory of another user's."""
+
+    def __init__(self, tmp, pool):
+        self.world, self.path = World(tmp, pool), os.path.join(tmp, "canary")
+        for d, _dirs, files in os.walk(self.world.host):
+            os.chown(d, 1000, 1000)
+            for f in files:
+                os.chown(os.path.join(d, f), 1000, 1000, follow_symlinks=False)
+        self.world.later()
+        with open(self.path, "w", encoding="utf-8") as f:
+            f.write("root's\n")
+        os.chmod(self.path, 0o600)
+
+    def stays(self, held):
+        """Whatever becomes of the apply."""
+        try:
+            held.result()
+        except job.JobError:
+            pass
+        st = os.stat(self.path)
+        equal((oct(st.st_mode & 0o7777), st.st_uid), ("0o600", 0))
+
+
+@require("root", "btrfs", "loop")
+def test_a_link_in_place_of_a_staged_directory_is_not_followed(tmp):
+    """The staging directory is the caller's, and whoever acts as him may exchange what is in it, while the job works in it as root."""
+    with Pool(tmp, "btrfs") as pool:
+        canary = Canary(tmp, pool)
+        w = canary.world
+        os.mkdir(w.at + "/new")
+
+        def exchange():
+            os.rmdir(staged(w, "n0"))
+            os.symlink(canary.path, staged(w, "n0"))
+        canary.stays(at_point(w, "store.apply.made", exchange, uid=1000, gid=1000))
+
+
+@require("root", "btrfs", "loop")
+def test_what_was_not_staged_does_not_become_the_callers(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        canary = Canary(tmp, pool)
+        w = canary.world
+        w.write("a")
+        w.write("b")
+
+        def exchange():
+            os.unlink(staged(w, "n0"))
+            os.link(canary.path, staged(w, "n0"))
+        canary.stays(at_point(w, "store.apply.made:2", exchange, uid=1000, gid=1000))
+
+
+@require("root", "btrfs", "loop")
+def test_a_link_in_place_of_a_file_whose_mode_changes_is_not_followed(tmp):
+    with Pool(tmp, "btrfs") as pool:
+        canary = Canary(tmp, pool)
+        w = canary.world
+        os.chmod(w.at + "/a", 0o755)
+
+        def exchange():
+            os.rename(w.host + "/a", w.host + "/aside")
+            os.symlink(canary.path, w.host + "/a")
+        canary.stays(at_point(w, "store.apply.mode", exchange, allow_exec=True))
+
+
 def acl(**names):
     """A user's entry beside the owner's, with a mask: what the group's bits of the mode are then."""
     entries = [(1, 6, 0xffffffff), (2, 6, 1000), (4, 0, 0xffffffff), (16, names.get("mask", 6), 0xffffffff), (32, 0, 0xffffffff)]
