@@ -360,21 +360,22 @@ static int apply_job(struct apply *a, json_t **ret, struct err *err)
 		.lists = json_pack("{s:[], s:[], s:[], s:[], s:[]}", apply_lists[0], apply_lists[1],
 			apply_lists[2], apply_lists[3], apply_lists[4]) };
 	bool dry = json_is_true(json_object_get(a->call->body, "dry_run"));
-	json_t *request, *trees, *ok = NULL;
+	json_t *request, *trees, *ok = NULL, *groups;
 	struct id id = id_new();
 	int rc = apply_trees(a, &trees, err);
 
-	if (rc < 0) {
+	groups = rc == 0 ? api_caller_groups(a->call, err) : NULL;
+	if (groups == NULL) {
 		json_decref(trees);
 		json_decref(g.changes);
 		json_decref(g.lists);
-		return rc;
+		return rc < 0 ? rc : -EIO;
 	}
-	request = json_pack("{s:s,s:s,s:s,s:o,s:O,s:I,s:I,s:b}", "verb",
+	request = json_pack("{s:s,s:s,s:s,s:o,s:O,s:I,s:I,s:o,s:b}", "verb",
 		dry ? "check_apply" : "apply", "apply", id.s, "sandbox", a->sb->id, "trees", trees,
 		"since_ns", json_object_get(a->sb->doc, "since_ns"), "uid",
 		(json_int_t)http_peer_uid(a->call->conn), "gid",
-		(json_int_t)http_peer_gid(a->call->conn), "allow_exec",
+		(json_int_t)http_peer_gid(a->call->conn), "groups", groups, "allow_exec",
 		(int)json_is_true(json_object_get(a->call->body, "allow_exec")));
 	rc = job_run(a->call->srv, request, gather_frame, &g, &ok, err);
 	if (rc == 0) {

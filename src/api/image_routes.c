@@ -183,24 +183,6 @@ static json_t *image_document(
 	return doc;
 }
 
-/* Supplementary groups of whoever asks, as a list of numbers. */
-static json_t *caller_groups(const struct api_call *call, struct err *err)
-{
-	cleanup_free gid_t *groups = NULL;
-	size_t n = 0;
-	int rc = stream_peer_groups(http_stream(call->conn), &groups, &n);
-	json_t *list;
-
-	if (rc < 0) {
-		(void)err_raise_sys(err, rc, "ask for the groups of the caller");
-		return NULL;
-	}
-	list = json_array();
-	for (size_t i = 0; i < n; i++)
-		(void)json_array_append_new(list, json_integer(groups[i]));
-	return list;
-}
-
 int api_image_import(struct api_call *call, struct err *err)
 {
 	const char *path = json_string_value(json_object_get(call->body, "path"));
@@ -212,7 +194,7 @@ int api_image_import(struct api_call *call, struct err *err)
 
 	if (name != NULL && (str_eq(name, "host") || image_named(call->srv, name) != NULL))
 		return err_raise(err, ERR_EXISTS, "an image named '%s' exists already", name);
-	groups = caller_groups(call, err);
+	groups = api_caller_groups(call, err);
 	if (groups == NULL)
 		return -EIO;
 	request = json_pack("{s:s,s:s,s:s,s:s?,s:I,s:I,s:o}", "verb", "import", "image", id.s,

@@ -41,6 +41,23 @@ int api_reply(struct api_call *call, int status, json_t *object)
 	return 0;
 }
 
+json_t *api_caller_groups(const struct api_call *call, struct err *err)
+{
+	cleanup_free gid_t *groups = NULL;
+	size_t n = 0;
+	int rc = stream_peer_groups(http_stream(call->conn), &groups, &n);
+	json_t *list;
+
+	if (rc < 0) {
+		(void)err_raise_sys(err, rc, "ask for the groups of the caller");
+		return NULL;
+	}
+	list = json_array();
+	for (size_t i = 0; i < n; i++)
+		(void)json_array_append_new(list, json_integer(groups[i]));
+	return list;
+}
+
 const char *api_text(const struct api_call *call, const char *name)
 {
 	for (size_t i = 0; i < call->route->n_parameters; i++) {

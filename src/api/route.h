@@ -70,6 +70,9 @@ bool api_flag(const struct api_call *call, const char *name);
 /** api_reply() - answer with a JSON object (stolen), or without a body when NULL. Remembers it under the idempotency key. Return: 0. */
 int api_reply(struct api_call *call, int status, json_t *object);
 
+/** api_caller_groups() - supplementary groups of whoever asks, as a list of numbers for a job; NULL with *@err. */
+json_t *api_caller_groups(const struct api_call *call, struct err *err);
+
 /** api_reply_error() - answer with the one error shape. */
 void api_reply_error(struct http_conn *conn, const struct err *err);
 

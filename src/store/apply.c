@@ -18,20 +18,22 @@
 #include "sys/file.h"
 #include "sys/raw.h"
 
-#include <grp.h>
 #include <sys/fsuid.h>
 
 #define JOURNAL_NEW ".new"
 #define INSIDE      (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV)
 
-int apply_as(uid_t uid, gid_t gid)
+int apply_as(uid_t uid, gid_t gid, const json_t *groups)
 {
+	int rc;
+
 	if (geteuid() != 0)
 		return 0;
 	/* setfsuid() drops the capabilities over files on the way from 0, and gives them back on the way to it */
 	(void)setfsuid(0);
-	if (setgroups(uid == 0 ? 0 : 1, &gid) < 0 && errno != EPERM)
-		return -errno;
+	rc = job_set_groups(uid == 0 ? NULL : groups);
+	if (rc < 0 && rc != -EPERM)
+		return rc;
 	(void)setfsgid(gid);
 	(void)setfsuid(uid);
 	return (uid_t)setfsuid((uid_t)-1) == uid ? 0 : -EPERM;
@@ -587,12 +589,12 @@ int apply_run(const struct store *store, const json_t *journal, struct err *err)
 		return err_raise_sys(err, rc, "write the journal of the apply");
 	}
 	known = apply_recall(store, sandbox);
-	rc = apply_as(uid, (gid_t)number(journal, "gid"));
+	rc = apply_as(uid, (gid_t)number(journal, "gid"), json_object_get(journal, "groups"));
 	if (rc < 0)
 		(void)err_raise_sys(err, rc, "act as user %u", uid);
 	else
 		rc = do_all(journal, known, &stuck, err);
-	if (apply_as(0, 0) < 0)
+	if (apply_as(0, 0, NULL) < 0)
 		rc = err_raise_sys(err, -EPERM, "act as root again");
 	if (rc < 0)
 		apply_keep(store, sandbox, known);

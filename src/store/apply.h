@@ -2,7 +2,7 @@
 /**
  * DOC: store/apply.h - steps of an apply: a journal of renames that is done whole or undone whole (docs/design/0002 "Apply").
  *
- * A journal is JSON: {"id","sandbox","uid","gid","targets":[dir…],"steps":[{"tree","op","path" (hex),"old","new" (inodes),"mtime","new_mtime"? (ns),"mode","was","origin"?}…]}. Operations: `remove` (entry ->
+ * A journal is JSON: {"id","sandbox","uid","gid","groups"?,"targets":[dir…],"steps":[{"tree","op","path" (hex),"old","new" (inodes),"mtime","new_mtime"? (ns),"mode","was","origin"?}…]}. Operations: `remove` (entry ->
  * staging/oN), `replace` (staging/nN <-> entry), `add` (staging/nN -> entry), `mode`. Staging is <target>/.cay-apply-<id>.
  */
 #ifndef CAY_STORE_APPLY_H
@@ -20,8 +20,8 @@ static inline int64_t apply_mtime_ns(const struct stat *st)
 	return (int64_t)st->st_mtim.tv_sec * (int64_t)NS_PER_S + st->st_mtim.tv_nsec;
 }
 
-/** apply_as() - act on files as @uid, @gid without any capability over them (0 = as root). Context: single-threaded. */
-int apply_as(uid_t uid, gid_t gid) attr_must_use;
+/** apply_as() - act on files as @uid, @gid, with @groups (job_groups()), without any capability over them (0 = as root). Context: single-threaded. */
+int apply_as(uid_t uid, gid_t gid, const json_t *groups) attr_must_use;
 
 /** apply_parent() - open the directory that holds @path below @target, never through a link or into another file system; @name is its last part. */
 int apply_parent(int target, const char *path, char name[NAME_MAX + 1]) attr_must_use;

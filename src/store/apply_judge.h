@@ -23,6 +23,7 @@ struct plan {
 	uint64_t since_ns;
 	uid_t uid;
 	gid_t gid;
+	const json_t *groups;
 	const json_t
 		*applied; /* what earlier applies of this sandbox put in place: apply_recall() */
 	json_t *successors; /* of the tree at hand, by origin: where they put what had been copied up from there */

@@ -278,11 +278,11 @@ int apply_stage(const struct apply_stage *p, const char *id, struct err *err)
 	cleanup_fd int target = source_open(p->target), staging = -1;
 	json_t *step;
 	size_t i;
-	int rc = target < 0 ? target : apply_as(p->uid, p->gid);
+	int rc = target < 0 ? target : apply_as(p->uid, p->gid, p->groups);
 
 	if (rc == 0) {
 		staging = apply_staging(target, id, true);
-		rc = apply_as(0, 0);
+		rc = apply_as(0, 0, NULL);
 	}
 	if (staging < 0 && (staging == -EACCES || staging == -EPERM))
 		return err_raise(err, ERR_DENIED, "you may not write to '%s'", p->target);

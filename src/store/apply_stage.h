@@ -15,6 +15,7 @@ struct apply_stage {
 	const char *target;
 	uid_t uid; /* who may write there, and whose the new files are */
 	gid_t gid;
+	const json_t *groups; /* that he has beside it; NULL = none */
 	bool rootless;
 };
 

@@ -139,6 +139,7 @@ static int stage(struct plan *p, const char *id, struct err *err)
 						 .target = p->target,
 						 .uid = p->uid,
 						 .gid = p->gid,
+						 .groups = p->groups,
 						 .rootless = p->job->store.rootless },
 				id, err);
 		close_tree_stacks(p);
@@ -213,9 +214,9 @@ static void remember(const struct plan *p)
 
 static int carry_out(struct plan *p, const char *id, struct err *err)
 {
-	json_t *journal = json_pack("{s:s, s:s?, s:I, s:I, s:O, s:[]}", "id", id, "sandbox",
-		p->sandbox, "uid", (json_int_t)p->uid, "gid", (json_int_t)p->gid, "targets",
-		p->targets, "steps");
+	json_t *journal = json_pack("{s:s, s:s?, s:I, s:I, s:O*, s:O, s:[]}", "id", id, "sandbox",
+		p->sandbox, "uid", (json_int_t)p->uid, "gid", (json_int_t)p->gid, "groups",
+		p->groups, "targets", p->targets, "steps");
 	int rc = apply_begin(&p->job->store, journal, err);
 
 	if (rc == 0) {
@@ -286,6 +287,8 @@ static int run(struct plan *p, bool only_check, json_t **ok, struct err *err)
 		rc = job_number(p->job->request, "uid", 0, &uid, err);
 	if (rc == 0)
 		rc = job_number(p->job->request, "gid", 0, &gid, err);
+	if (rc == 0)
+		rc = job_groups(p->job->request, &p->groups, err);
 	if (rc == 0 && (!json_is_array(trees) || json_array_size(trees) == 0 || uid > UINT32_MAX ||
 			       gid > UINT32_MAX))
 		rc = err_raise(err, ERR_INVALID,

@@ -21,7 +21,6 @@
 #include "sys/file.h"
 #include "sys/raw.h"
 
-#include <grp.h>
 #include <poll.h>
 #include <sys/fsuid.h>
 #include <sys/statvfs.h>
@@ -41,8 +40,7 @@ struct import {
 	char name[REFERENCE_TEXT_SIZE]; /* complete form, or "" */
 	uint64_t limit_bytes, limit_entries, timeout_ms;
 	uint64_t uid, gid; /* of the caller, who must be able to read the source; 0 = as we are */
-	gid_t *groups;     /* supplementary ones of the caller */
-	size_t n_groups;
+	const json_t *groups;
 	int source; /* archive or layout directory */
 	bool layout;
 	int tmp, dir, tree; /* tmp/, tmp/import-<id>/, its rootfs/ */
@@ -86,24 +84,6 @@ static int read_format(struct import *i, struct err *err)
 					"format '%s' is none of auto, oci, docker, rootfs", format);
 }
 
-static int read_groups(struct import *i, struct err *err)
-{
-	const json_t *list = json_object_get(i->job->request, "groups"), *group;
-	size_t n;
-
-	i->groups = xalloc(json_array_size(list) * sizeof(*i->groups));
-	json_array_foreach (list, n, group) {
-		json_int_t id = json_is_integer(group) ? json_integer_value(group) : -1;
-
-		if (id < 0 || id >= UINT32_MAX)
-			break;
-		i->groups[i->n_groups++] = (gid_t)id;
-	}
-	return list == NULL || (json_is_array(list) && i->n_groups == json_array_size(list))
-		       ? 0
-		       : err_raise(err, ERR_INVALID, "member 'groups' is no list of group ids");
-}
-
 static int read_request(struct import *i, struct err *err)
 {
 	const json_t *r = i->job->request;
@@ -131,7 +111,7 @@ static int read_request(struct import *i, struct err *err)
 	if (rc == 0 && (i->limit_bytes > INT64_MAX || i->timeout_ms > INT32_MAX ||
 			       i->uid >= UINT32_MAX || i->gid >= UINT32_MAX))
 		rc = err_raise(err, ERR_INVALID, "a limit is out of range");
-	return rc < 0 ? rc : read_groups(i, err);
+	return rc < 0 ? rc : job_groups(r, &i->groups, err);
 }
 
 /*
@@ -142,12 +122,13 @@ static int open_as_caller(
 	const struct import *i, int dir, const char *path, int flags, uint64_t resolve)
 {
 	bool change = !i->job->store.rootless && i->uid != 0;
-	int fd = -EPERM;
+	int fd = -EPERM, rc;
 
 	if (!change)
 		return raw_openat2(dir, path, flags, 0, resolve);
-	if (setgroups(i->n_groups, i->groups) < 0)
-		return -errno;
+	rc = job_set_groups(i->groups);
+	if (rc < 0)
+		return rc;
 	(void)setfsgid((gid_t)i->gid);
 	(void)setfsuid((uid_t)i->uid);
 	/* These calls report nothing; an invalid id changes nothing and answers what is in force. */
@@ -155,7 +136,7 @@ static int open_as_caller(
 		fd = raw_openat2(dir, path, flags, 0, resolve);
 	(void)setfsuid(0);
 	(void)setfsgid(0);
-	(void)setgroups(0, NULL);
+	(void)!job_set_groups(NULL);
 	return fd;
 }
 
@@ -493,6 +474,5 @@ int store_import(struct job *job, json_t **ok, struct err *err)
 	fd_close(&i.tmp);
 	fd_close(&i.source);
 	json_decref(i.report);
-	free(i.groups);
 	return rc;
 }

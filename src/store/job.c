@@ -6,6 +6,7 @@
 #include "store/verbs.h"
 #include "sys/file.h"
 
+#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -155,6 +156,33 @@ bool job_flag(const json_t *from, const char *name, bool fallback)
 	const json_t *v = json_object_get(from, name);
 
 	return json_is_boolean(v) ? json_is_true(v) : fallback;
+}
+
+int job_groups(const json_t *from, const json_t **ret, struct err *err)
+{
+	const json_t *list = json_object_get(from, "groups"), *e;
+	size_t i;
+
+	if (list != NULL && !json_is_array(list))
+		return err_raise(err, ERR_INVALID, "member 'groups' is not an array");
+	json_array_foreach (list, i, e) {
+		if (!json_is_integer(e) || json_integer_value(e) < 0 ||
+			json_integer_value(e) >= UINT32_MAX)
+			return err_raise(
+				err, ERR_INVALID, "'groups' holds something that is no group id");
+	}
+	*ret = list;
+	return 0;
+}
+
+int job_set_groups(const json_t *groups)
+{
+	size_t n = json_array_size(groups);
+	cleanup_free gid_t *list = xalloc(n * sizeof(*list));
+
+	for (size_t i = 0; i < n; i++)
+		list[i] = (gid_t)json_integer_value(json_array_get(groups, i));
+	return setgroups(n, list) < 0 ? -errno : 0;
 }
 
 int job_ids(const json_t *from, const char *name, struct err *err)

@@ -71,6 +71,12 @@ bool job_flag(const json_t *from, const char *name, bool fallback);
 /** job_ids() - array member @name holds nothing but identities (missing is the same as empty). */
 int job_ids(const json_t *from, const char *name, struct err *err) attr_must_use;
 
+/** job_groups() - member "groups" (missing: NULL) holds nothing but ids of groups; borrowed from @from. */
+int job_groups(const json_t *from, const json_t **ret, struct err *err) attr_must_use;
+
+/** job_set_groups() - have these supplementary groups, as job_groups() gave them, and no others. Return: 0 or -errno. */
+int job_set_groups(const json_t *groups) attr_must_use;
+
 /** job_temporary() - the file at @path (borrowed; NULL = none) goes with this process also when nobody waits for it any more. One at a time. */
 void job_temporary(const char *path);
 

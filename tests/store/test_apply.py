@@ -972,6 +972,24 @@ def test_caller_may_only_what_he_may(tmp):
 
 
 @require("root", "btrfs", "loop")
+def test_groups_of_the_caller_count(tmp):
+    """A directory that several work in belongs to a group of theirs."""
+    with Pool(tmp, "btrfs") as pool:
+        w = World(tmp, pool)
+        for folder in (w.host, w.host + "/src"):
+            os.chown(folder, 0, 4242)
+            os.chmod(folder, 0o2775)
+        w.later()
+        w.write("a", "changed\n")
+        w.write("src/new")
+        for groups in ({}, {"groups": []}, {"groups": [5]}):
+            equal(raises(job.JobError, w.apply, uid=1000, gid=1000, **groups).code, "denied")
+        equal(raises(job.JobError, w.apply, uid=1000, gid=1000, groups=[-1]).code, "invalid")
+        w.apply(uid=1000, gid=1000, groups=[5, 4242])
+        equal((os.stat(w.host + "/src/new").st_uid, open(w.host + "/a").read()), (1000, "changed\n"))
+
+
+@require("root", "btrfs", "loop")
 def test_what_is_mounted_in_the_directory_is_left_alone(tmp):
     """The sandbox shows the empty directory below it."""
     with Pool(tmp, "btrfs") as pool:
