@@ -4,6 +4,15 @@
 
 #include <limits.h>
 
+TEST(bytes_that_are_zero)
+{
+	check(bytes_zero("", 0));
+	check(bytes_zero("\0\0\0\0", 4));
+	check(!bytes_zero("\0\0\0x", 4));
+	check(!bytes_zero("x\0\0\0", 4));
+	check(bytes_zero("\0x", 1));
+}
+
 TEST(to_u64_refuses_what_is_no_number)
 {
 	static const char *const bad[] = { "", " ", " 1", "1 ", "+1", "-1", "0x10", "1.0", "1e3",
