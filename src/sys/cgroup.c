@@ -323,6 +323,8 @@ static int write_number(const char *dir, const char *name, uint64_t value, const
 	return file_write_fmt_at(AT_FDCWD, path, "%lu", value);
 }
 
+#define SOCKET_SHARE  8
+#define SOCKET_LEAST  (16ULL << 20)
 #define CPU_PERIOD_US 100000ULL
 #define LOADER_MEMORY \
 	(512ULL << 20) /* lists (CLAIMS_MOST of claims.c), and page tables of others */
@@ -373,6 +375,24 @@ static int set_limits_v2(
 							     : rc;
 }
 
+/* What a sandbox with @memory_bytes may have in buffers of TCP and of UDP, apart from that; 0: as much as it likes. */
+static uint64_t socket_share(uint64_t memory_bytes)
+{
+	uint64_t share = memory_bytes / SOCKET_SHARE;
+
+	if (share >= SOCKET_LEAST)
+		return share;
+	return memory_bytes < SOCKET_LEAST ? memory_bytes : SOCKET_LEAST;
+}
+
+/* These buffers version 1 does not count as memory: they are the machine's (tcp_mem, udp_mem), of which one sandbox could take all, unless this limit is set. */
+static int set_sockets_v1(const char *dir, uint64_t memory_bytes)
+{
+	static const char file[] = "memory.kmem.tcp.limit_in_bytes";
+
+	return readable(dir, file) ? write_number(dir, file, socket_share(memory_bytes), "-1") : 0;
+}
+
 /* Memory and swap together may never be less than memory: which is written first depends on the direction. */
 static int set_memory_v1(const char *dir, uint64_t was, uint64_t now)
 {
@@ -389,7 +409,7 @@ static int set_memory_v1(const char *dir, uint64_t was, uint64_t now)
 		if (which == 0 || readable(dir, files[which]))
 			rc = write_number(dir, files[which], now, "-1");
 	}
-	return rc;
+	return rc == 0 ? set_sockets_v1(dir, now) : rc;
 }
 
 static int set_limits_v1(

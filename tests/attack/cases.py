@@ -113,6 +113,14 @@ def ended_by_oom(session, sandbox, result, status):
     return found
 
 
+def sockets_bounded(session, sandbox, result, status):
+    """What the protocols hold on this machine, while the attacker holds what it got."""
+    limit = sandbox["limits"]["memory_bytes"]
+    held = {p: int(n) * os.sysconf("SC_PAGESIZE") for p, n in re.findall(r"^(TCP|UDP): .*mem (\d+)", read("/proc/net/sockstat").decode(), re.M)}
+    return ended_by_oom(session, sandbox, result, status) + [
+        f"{n >> 20} MiB of the machine's in buffers of {p}, the limit is {limit >> 20}" for p, n in held.items() if n > limit]
+
+
 def disk_bounded(session, sandbox, result, status):
     """The bytes that the sandbox takes on the host."""
     used = session.disk_of(sandbox)
@@ -319,6 +327,10 @@ INSIDE = [
          args=lambda s, b: {"mib": 160}, **FRESH),
     Case("RX-02H", "refused or ended as oom", "peak memory of the cgroup; neighbour", check=ended_by_oom, limits=MEMORY,
          args=lambda s, b: {"mib": 160}, **FRESH),
+    Case("RX-02I", "refused", "buffers of TCP on the machine; neighbour", check=sockets_bounded, limits=PIPES,
+         args=lambda s, b: {"mib": 160, "sockets": 200}, **FRESH),
+    Case("RX-02J", "refused", "buffers of UDP on the machine; neighbour", check=sockets_bounded, limits=PIPES,
+         args=lambda s, b: {"mib": 160}, **FRESH),
     Case("RX-04A", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-04B", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
@@ -352,7 +364,7 @@ HOST_NODES = "no user namespace may make device nodes: the host's are bound, so 
 NOT_ROOTLESS = {name: FILE_API for name in ("FA-01", "FA-02", "FA-03", "FA-04", "FA-05", "FA-06", "FA-07", "FA-09")}
 NOT_ROOTLESS |= {"NS-10": SHARED_IDS, "RX-09B": SHARED_IDS, "DV-10": HOST_NODES, "DV-11": HOST_NODES, "CG-04": NO_LIMITS}
 NOT_ROOTLESS |= {name: NO_LIMITS for name in (
-    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
+    "RX-01", "RX-01B", "PS-08", "RX-02A", "RX-02B", "RX-02C", "RX-02D", "RX-02E", "RX-02F", "RX-02G", "RX-02H", "RX-02I", "RX-02J", "RX-05C", "RX-04A", "RX-04B", "RX-04C", "RX-04D", "RX-04E", "RX-05A", "RX-05B")}
 ONE_ID = "there is one id: no other user inside to run it as"
 NOT_SINGLE = {"FS-07": ONE_ID, "FS-07A": ONE_ID}
 

@@ -94,3 +94,34 @@ TEST(without_a_tree_there_is_no_group)
 
 	check_int(cgroup_loader_open(&none, 500), -ENOENT);
 }
+
+/* Version 1: what a sandbox may have in buffers of TCP and UDP goes with its memory, where the kernel knows it. */
+static void sockets(const char *dir, uint64_t was, uint64_t now, const char *want)
+{
+	struct cgroup cg = { .controllers = false };
+	struct cgroup_limits before = { .memory_bytes = was }, after = { .memory_bytes = now };
+	cleanup_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	(void)snprintf(cg.v1[CGROUP_V1_MEMORY], sizeof(cg.v1[CGROUP_V1_MEMORY]), "%s", dir);
+	check_int(file_create_at(fd, "memory.limit_in_bytes", 0600, "-", 1), 0);
+	if (want != NULL)
+		check_int(file_create_at(fd, "memory.kmem.tcp.limit_in_bytes", 0600, "-", 1), 0);
+	check_int(cgroup_set_limits(&cg, &before, &after), 0);
+	check_int(unlinkat(fd, "memory.limit_in_bytes", 0), 0);
+	if (want != NULL)
+		says(fd, "memory.kmem.tcp.limit_in_bytes", want);
+	check_int(unlinkat(fd, "memory.kmem.tcp.limit_in_bytes", 0), want != NULL ? 0 : -1);
+}
+
+TEST(buffers_of_sockets_have_a_share_of_the_memory)
+{
+	char top[] = "/tmp/cayt-groups-XXXXXX";
+
+	check(mkdtemp(top) != NULL);
+	sockets(top, 0, 2ULL << 30, "268435456");
+	sockets(top, 2ULL << 30, 64U << 20, "16777216");
+	sockets(top, 64U << 20, 8U << 20, "8388608");
+	sockets(top, 8U << 20, 0, "-1");
+	sockets(top, 0, 64U << 20, NULL);
+	check_int(rmdir(top), 0);
+}

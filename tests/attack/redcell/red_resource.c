@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <mqueue.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -238,6 +239,97 @@ static bool take_socket(long i)
 static void rx_02f(struct run *r)
 {
 	chunk_list(r, arg_number(r, "mib", 256), take_socket);
+}
+
+/* Bytes that wait in socket @fd to be read or sent, with what the kernel takes beside. */
+static long queued(int fd)
+{
+	uint32_t said[16] = { 0 };
+	socklen_t n = sizeof(said);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, said, &n) != 0)
+		return 0;
+	return (long)said[0] + (long)said[5]; /* SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_WMEM_QUEUED */
+}
+
+static int loopback(int type, struct sockaddr_in *at)
+{
+	socklen_t n = sizeof(*at);
+	int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	*at = (struct sockaddr_in){ .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	if (fd >= 0 && (bind(fd, (struct sockaddr *)at, sizeof(*at)) != 0 ||
+			       getsockname(fd, (struct sockaddr *)at, &n) != 0)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* One connection that nobody reads. Return: bytes in its queue; -1: there can be no more. */
+static long fill_tcp(void)
+{
+	static int listener = -1;
+	static struct sockaddr_in at;
+	int from, to;
+
+	if (listener < 0) {
+		listener = loopback(SOCK_STREAM, &at);
+		if (listener < 0 || listen(listener, 64) != 0)
+			return -1;
+	}
+	from = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (from < 0 || connect(from, (struct sockaddr *)&at, sizeof(at)) != 0)
+		return -1;
+	to = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	while (to >= 0 && send(from, block, sizeof(block), MSG_DONTWAIT) > 0)
+		;
+	return to < 0 ? -1 : queued(from) + queued(to);
+}
+
+/* One socket that nobody reads. */
+static long fill_udp(void)
+{
+	struct sockaddr_in at;
+	int to = loopback(SOCK_DGRAM, &at), from = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (to < 0 || from < 0)
+		return -1;
+	for (int i = 0; i < 8; i++)
+		(void)!sendto(from, block, 60000, MSG_DONTWAIT, (struct sockaddr *)&at, sizeof(at));
+	close(from);
+	return queued(to);
+}
+
+static void fill_sockets(struct run *r, long (*fill)(void))
+{
+	long want = arg_number(r, "mib", 256) * MIB, got = 0, n = 0, one = 0;
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &files);
+	}
+	while (got < want && n < arg_number(r, "sockets", 2000) && (one = fill()) >= 0) {
+		got += one;
+		n++;
+	}
+	r->attempts++;
+	r->error = one < 0 ? errno : ENOBUFS;
+	remark(r, "%ld MiB in %ld sockets", got / MIB, n);
+	if (got >= want)
+		note(r, ESCAPED, "took %ld MiB", got / MIB);
+}
+
+static void rx_02i(struct run *r)
+{
+	fill_sockets(r, fill_tcp);
+}
+
+static void rx_02j(struct run *r)
+{
+	fill_sockets(r, fill_udp);
 }
 
 static bool take_shared(long i)
@@ -597,6 +689,8 @@ const struct attack attacks_resource[] = {
 	{ "RX-02F", "memory bomb: socket buffers", rx_02f },
 	{ "RX-02G", "memory bomb: shared anonymous", rx_02g },
 	{ "RX-02H", "memory bomb: page tables", rx_02h },
+	{ "RX-02I", "memory bomb: buffers of TCP", rx_02i },
+	{ "RX-02J", "memory bomb: buffers of UDP", rx_02j },
 	{ "RX-04A", "fills the disk by writing", rx_04 },
 	{ "RX-04B", "fills the disk by fallocate", rx_04b },
 	{ "RX-04C", "fills the disk through a sparse mapping", rx_04c },
