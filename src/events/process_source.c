@@ -18,12 +18,14 @@
 
 #include <fcntl.h>
 
-#define BUCKETS     8192
-#define HELD_MAX    65536
-#define BATCH       256
-#define CMDLINE_MAX 1024
-#define ENDED_KEPT  64 /* groups of a follow that have ended unnamed, however long ago */
-#define ENDED_NS    (60 * NS_PER_S)
+#define BUCKETS       8192
+#define HELD_MAX      65536
+#define BATCH         256
+#define CMDLINE_MAX   1024
+#define ARGUMENT_TEXT 3 /* quotes and comma */
+#define UTF8_MAX      4
+#define ENDED_KEPT    64 /* groups of a follow that have ended unnamed, however long ago */
+#define ENDED_NS      (60 * NS_PER_S)
 #define TELL_NS \
 	(10 * NS_PER_S) /* so often losses are told to those that have no event of their own */
 
@@ -202,10 +204,43 @@ int process_source_fd(const struct process_source *ps)
 	return ps->connector.wake;
 }
 
-/* Arguments of a process as far as they can be read now; it may have gone on or ended. NULL when nothing is left. */
+/* Bytes of @c in a JSON text. */
+static size_t text_size(char c)
+{
+	if (c == '"' || c == '\\' || (c >= '\b' && c <= '\r' && c != '\v'))
+		return 2;
+	return (unsigned char)c < 0x20 ? 6 : 1;
+}
+
+/* End @arg where its JSON text would be longer than @left, between characters. Return: what is left behind it. */
+static size_t cut(char *arg, size_t left)
+{
+	char *p = arg;
+
+	for (; *p != '\0' && text_size(*p) <= left; p++)
+		left -= text_size(*p);
+	if (*p == '\0')
+		return left;
+	while (p > arg && ((unsigned char)*p & 0xC0) == 0x80)
+		p--;
+	*p = '\0';
+	return 0;
+}
+
+/* Take off what is left of a character whose end was not read. */
+static void end_whole(char *arg)
+{
+	size_t n = strlen(arg);
+
+	for (int i = 0; i < UTF8_MAX - 1 && n > 0 && !str_utf8_valid(arg, n); i++)
+		arg[--n] = '\0';
+}
+
+/* Arguments of a process as far as they can be read now, %CMDLINE_MAX bytes of JSON text; it may have gone on or ended. NULL when nothing is left. */
 static json_t *read_argv(pid_t pid)
 {
 	char path[32], text[CMDLINE_MAX];
+	size_t left = CMDLINE_MAX - strlen("[]");
 	cleanup_fd int fd = -1;
 	json_t *list;
 	ssize_t n;
@@ -217,11 +252,15 @@ static json_t *read_argv(pid_t pid)
 		return NULL;
 	text[n] = '\0';
 	list = json_array();
-	for (char *p = text; p < text + n; p += strlen(p) + 1) {
+	for (char *p = text, *next; p < text + n && left >= ARGUMENT_TEXT; p = next) {
+		next = p + strlen(p) + 1;
+		if (next > text + n)
+			end_whole(p);
 		if (!str_utf8_valid(p, strlen(p))) {
 			for (char *q = p; *q != '\0'; q++)
 				*q = (unsigned char)*q < 0x80 ? *q : '?';
 		}
+		left = cut(p, left - ARGUMENT_TEXT);
 		(void)json_array_append_new(list, json_string(p));
 	}
 	return list;

@@ -100,6 +100,20 @@ def test_a_cursor_that_is_none_is_refused(instance):
             equal((status, json.loads(text)["error"]["member"]), (400, "Last-Event-ID"), cursor)
 
 
+def test_what_is_told_of_arguments_has_a_kibibyte_of_text(instance):
+    """However they are written down: a control byte takes six, and whoever fills the log drives out what others did."""
+    with instance.sandbox() as box:
+        for argument, whole in (("\1" * 999, False), ('"' * 999, False), ("\u00e9" * 800, False), ("x\u00e9\n" * 80, True), ("", True)):
+            run = instance.exec(box, "sh", "-c", "sleep 100; :", argument, "", argument)  # it is there when its arguments are read
+            event = instance.wait_event("process.exec", box, lambda e, r=run["id"]: e["exec"] == r and (e["data"]["argv"] or [""])[0] == "sh")
+            argv = event["data"]["argv"]
+            text = json.dumps(argv, separators=(",", ":"), ensure_ascii=False).encode()
+            print(len(text), len(argv))
+            assert len(text) <= 1024, len(text)
+            assert argument.startswith(argv[3]) and (argv[3:] == [argument, "", argument] or not whole), argv
+            assert whole or len(text) > 1000, len(text)
+
+
 @timeout(120)
 def test_two_thousand_processes_give_two_thousand_starts_and_ends(instance):
     with instance.sandbox() as box:
