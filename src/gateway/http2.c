@@ -133,10 +133,12 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *f, void *ctx)
 
 	if (f->hd.type == NGHTTP2_HEADERS || (f->hd.type == NGHTTP2_DATA && f->hd.length > 0))
 		earn(&h->frames);
-	if (h->server != NULL || f->hd.type != NGHTTP2_HEADERS)
+	if (f->hd.type != NGHTTP2_HEADERS && f->hd.type != NGHTTP2_DATA)
 		return 0;
 	s = nghttp2_session_get_stream_user_data(session, f->hd.stream_id);
-	if (s != NULL)
+	if (s != NULL && (f->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0)
+		stream2_end_sent(s);
+	if (s != NULL && h->server == NULL && f->hd.type == NGHTTP2_HEADERS)
 		stream2_widen(s);
 	return 0;
 }

@@ -47,7 +47,8 @@ struct stream2 {
 	struct buf in, taken; /* body received; the piece that was handed out */
 	struct buf out;       /* body to send, from @out_at */
 	size_t out_at;
-	bool out_ends, eof_sent;
+	bool out_ends;                       /* nothing follows what is there */
+	bool eof_sent;                       /* the frame with the end has left */
 	const struct policy_field *trailers; /* to send behind it */
 	size_t n_trailers;
 	struct waiters readable, writable;
@@ -68,6 +69,9 @@ int stream2_field(struct stream2 *s, const uint8_t *name, size_t name_n, const u
 
 /** stream2_fields_whole() - they are whole. @end: nothing follows. An interim answer is forgotten; who sends too many of them has sent a head that is too large. */
 void stream2_fields_whole(struct stream2 *s, bool end);
+
+/** stream2_end_sent() - the frame with the end of what is sent has left. */
+void stream2_end_sent(struct stream2 *s);
 
 /** stream2_data() - a piece of the body was received. Return: false when it does not fit. */
 bool stream2_data(struct stream2 *s, const void *p, size_t n) attr_must_use;

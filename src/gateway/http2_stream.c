@@ -358,7 +358,6 @@ static ssize_t on_want_data(attr_unused nghttp2_session *session, attr_unused in
 		s->out_at = 0;
 		if (s->out_ends) {
 			*flags |= NGHTTP2_DATA_FLAG_EOF;
-			s->eof_sent = true;
 			if (s->n_trailers > 0 && submit_trailers(s) == 0)
 				*flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
 		}
@@ -393,7 +392,7 @@ static int send_answer(struct stream2 *s, const struct head *head, bool end)
 		return nghttp2_submit_headers(
 			s->h->session, NGHTTP2_FLAG_NONE, s->id, NULL, nv, 1, NULL);
 	n = put_fields(nv, 1, head, length);
-	s->eof_sent = end;
+	s->out_ends = end;
 	return nghttp2_submit_response(s->h->session, s->id, nv, n, end ? NULL : &source);
 }
 
@@ -427,7 +426,7 @@ static int send_request(struct stream2 *s, const struct head *head, bool end)
 	nv[2] = pair(text_of(":authority"), head->authority);
 	nv[3] = pair(text_of(":path"), path);
 	n = put_fields(nv, 4, head, length);
-	s->eof_sent = end;
+	s->out_ends = end;
 	s->id = nghttp2_submit_request(s->h->session, NULL, nv, n, end ? NULL : &source, s);
 	return s->id < 0 ? s->id : 0;
 }
@@ -464,6 +463,12 @@ static int push(struct stream2 *s, size_t limit, bool all)
 		rc = waiters_wait(&s->writable, deadline_ns);
 	}
 	return rc;
+}
+
+void stream2_end_sent(struct stream2 *s)
+{
+	s->eof_sent = true;
+	waiters_wake(&s->writable);
 }
 
 /* What was sent leaves its place to what comes: while something always waits the buffer would grow. */
@@ -509,6 +514,7 @@ static int send_end(struct channel *c, const struct policy_field *trailers, size
 	return push(s, 0, true);
 }
 
+/* Behind the end of an answer its stream is released, and then nothing of it goes out any more. */
 static int flush(struct channel *c)
 {
 	struct stream2 *s = of(c);
@@ -517,7 +523,7 @@ static int flush(struct channel *c)
 		return -EPIPE;
 	if (s->closed)
 		return s->eof_sent ? 0 : -EPIPE;
-	return push(s, OUT_HIGH, false);
+	return push(s, OUT_HIGH, s->out_ends && s->h->server != NULL);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------------------- */

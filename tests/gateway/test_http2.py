@@ -277,6 +277,44 @@ def test_trailers_as_grpc_needs_them(tmp):
         client.close()
 
 
+def test_answers_that_end_while_another_is_being_written_are_whole(tmp):
+    """Trailers, and answers that are a head alone, of streams that end while the connection takes nothing."""
+    full, served, calls = threading.Event(), threading.Semaphore(0), 90
+
+    def serve(peer):
+        request = peer.head()
+        if b"/large" not in request:
+            peer.send(b"HTTP/1.1 304 Not Modified\r\n\r\n" if b"/bare" in request else
+                      b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000\r\n" + b"x" * 0x10000 + b"\r\n0\r\ngrpc-status: 0\r\n\r\n")
+            served.release()
+            peer.more()
+            return
+        size = 20_000_000
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        while size > 0:
+            if not full.is_set() and not select.select([], [peer.sock], [], 1)[1]:
+                full.set()
+            piece = min(size, 8192)
+            peer.send(bytes(piece))
+            size -= piece
+
+    with Setup(tmp, serve) as (proxy, _):
+        client = Client(proxy)
+        client.c.update_settings({client.lib.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 30})
+        client.c.increment_flow_control_window(1 << 30)
+        client.request(get(b"/large"))
+        equal(full.wait(patience(60)), True, "the connection takes nothing")
+        streams = {client.request(get(path)): path for path in [b"/call"] * calls + [b"/bare"] * 5}
+        for _ in streams:
+            equal(served.acquire(timeout=patience(60)), True, "an answer is on its way")
+        got = {stream: client.answer(stream) for stream in streams}
+        for stream, path in streams.items():
+            status, _, body, trailers = got[stream]
+            want = (304, 0, {}) if path == b"/bare" else (200, 0x10000, {b"grpc-status": b"0"})
+            equal((status, len(body), trailers), want, f"{path} {stream}")
+        client.close()
+
+
 def test_trailers_that_are_too_large(tmp):
     """Nothing else than what was sent goes out for what does not fit, and the gateway goes on."""
     trailers = [(b"x-%d" % i, b"a" * 4000) for i in range(8)]
