@@ -41,6 +41,7 @@ struct stream2 {
 	size_t n_fields;
 	unsigned int n_interim;           /* answers with a status below 200 that came */
 	bool head_whole, bare, too_large; /* @bare: the head ended the stream */
+	bool asked_head;                  /* of a client: the request was HEAD */
 	bool end_received, closed, stopped;
 	bool held;            /* an exchange has it */
 	bool wide;            /* its window is HTTP2_WINDOW_WIDE */

@@ -203,6 +203,12 @@ void stream2_fields_whole(struct stream2 *s, bool end)
 	s->bare = end;
 }
 
+/* An answer that cannot have a body has none, whatever frame its end comes in: behind its head HTTP/1 has the next answer. */
+static bool has_no_body(const struct stream2 *s, const struct head *head)
+{
+	return s->bare || s->asked_head || head->status == 204 || head->status == 304;
+}
+
 static int take_head(struct stream2 *s, struct head *ret)
 {
 	char *block = arena_copy(s->ch.arena, buf_cstr(&s->block), s->block.n);
@@ -216,9 +222,9 @@ static int take_head(struct stream2 *s, struct head *ret)
 	if (rc == 0)
 		rc = join_cookies(s, ret, block, n);
 	buf_free(&s->block);
-	ret->body = s->bare           ? HTTP_BODY_NONE
-		    : ret->has_length ? HTTP_BODY_LENGTH
-				      : HTTP_BODY_CHUNKED;
+	ret->body = has_no_body(s, ret) ? HTTP_BODY_NONE
+		    : ret->has_length   ? HTTP_BODY_LENGTH
+					: HTTP_BODY_CHUNKED;
 	ret->expect_continue = ret->expect_continue && ret->body != HTTP_BODY_NONE;
 	s->ch.body_ended = ret->body == HTTP_BODY_NONE;
 	if (rc < 0) /* it came, whatever is wrong with it: it is answered, and told */
@@ -426,6 +432,7 @@ static int send_request(struct stream2 *s, const struct head *head, bool end)
 	nv[2] = pair(text_of(":authority"), head->authority);
 	nv[3] = pair(text_of(":path"), path);
 	n = put_fields(nv, 4, head, length);
+	s->asked_head = text_is(head->method, "HEAD");
 	s->out_ends = end;
 	s->id = nghttp2_submit_request(s->h->session, NULL, nv, n, end ? NULL : &source, s);
 	return s->id < 0 ? s->id : 0;

@@ -11,7 +11,7 @@ import threading
 from lib.case import contains, equal, require
 from lib.cay import wait_until
 from lib.pace import patience
-from lib.proxy import SECONDS, Proxy, Upstream, certificate, echo, parse, read_all
+from lib.proxy import SECONDS, Proxy, Upstream, certificate, echo, head, parse, read_all
 
 QUICK = True
 JSON = (b"content-type", b"application/json")
@@ -338,6 +338,45 @@ def test_http1_to_http2(tmp):
             equal(body.endswith(b"hello"), True)
         equal(len(upstream.heard), 1, "connections to the upstream")
         equal({e["upstream"]["protocol"] for e in proxy.events("net.exchange", 5)}, {"h2"})
+
+
+def answers_bare(peer):
+    """Over HTTP/2: a head, and its end in a frame of its own; 204 and 304 by the path."""
+    lib = h2()
+    c = lib.connection.H2Connection(lib.config.H2Configuration(client_side=False, header_encoding=None))
+    c.initiate_connection()
+    peer.send(c.data_to_send())
+    while data := peer.sock.recv(65536):
+        for e in c.receive_data(data):
+            if isinstance(e, lib.events.RequestReceived):
+                fields = dict(e.headers)
+                status = {b"/204": b"204", b"/304": b"304"}.get(fields[b":path"], b"200")
+                c.send_headers(e.stream_id, [(b":status", status), (b"x-path", fields[b":path"])])
+                if fields[b":path"] == b"/ok" and fields[b":method"] == b"GET":
+                    c.send_data(e.stream_id, b"ok")
+                c.end_stream(e.stream_id)
+        peer.send(c.data_to_send())
+
+
+def test_answers_without_a_body_have_none_over_http1(tmp):
+    """However their end comes over HTTP/2: what comes behind their heads would be the next answer."""
+    requests = ((b"HEAD", b"/ok"), (b"GET", b"/204"), (b"GET", b"/304"), (b"HEAD", b"/304"), (b"GET", b"/ok"))
+    with Setup(tmp, answers_bare, alpn=["h2"]) as (proxy, _), proxy.connect_tls("api.example") as sock:
+        for method, path in requests:
+            sock.sendall(method + b" " + path + b" HTTP/1.1\r\nHost: api.example\r\n\r\n")
+            got = head(sock)
+            contains(got, b"x-path: " + path + b"\r\n", f"{method} {path}")
+            equal(b"transfer-encoding" in got, (method, path) == (b"GET", b"/ok"), f"{method} {path}: {got}")
+        equal([e["outcome"] for e in proxy.events("net.exchange", 5)], ["forwarded"] * 5)
+    # and over HTTP/2 they end
+    folder = os.path.join(tmp, "h2")
+    os.mkdir(folder)
+    with Setup(folder, answers_bare, alpn=["h2"]) as (proxy, _):
+        client = Client(proxy)
+        for method, path in requests:
+            status, _, body, _ = client.answer(client.request(get(path, method=method)))
+            equal((status, body), ({b"/204": 204, b"/304": 304}.get(path, 200), b"ok" if (method, path) == (b"GET", b"/ok") else b""))
+        client.close()
 
 
 def burst(proxy, count, sent=lambda: None):
