@@ -350,9 +350,18 @@ void http2_free(struct http2 *h)
 	free(h);
 }
 
+/* What the host would not take yet would wait for one of the others to end. */
+static size_t streams_max(const struct http2 *h)
+{
+	uint32_t takes = nghttp2_session_get_remote_settings(
+		h->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+
+	return takes < HTTP2_STREAMS_MAX ? takes : HTTP2_STREAMS_MAX;
+}
+
 bool http2_usable(const struct http2 *h)
 {
-	return !h->dead && !h->ending && h->n_streams < HTTP2_STREAMS_MAX &&
+	return !h->dead && !h->ending && h->n_streams < streams_max(h) &&
 	       nghttp2_session_check_request_allowed(h->session) != 0;
 }
 

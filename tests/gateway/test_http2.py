@@ -778,6 +778,46 @@ def test_connections_in_use_are_bounded_too(tmp):
     upstream.close()
 
 
+def test_a_host_that_takes_few_streams_gets_another_connection(tmp):
+    """What it would not take beside those under way goes over one of its own, at once."""
+    held, go = threading.Semaphore(0), threading.Event()
+
+    def serve(peer):
+        lib, late = h2(), []
+        c = lib.connection.H2Connection(lib.config.H2Configuration(client_side=False, header_encoding=None))
+        c.local_settings = lib.settings.Settings(client=False, initial_values={lib.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 2})
+        c.initiate_connection()
+        peer.send(c.data_to_send())
+        while data := peer.sock.recv(65536):
+            for e in c.receive_data(data):
+                if not isinstance(e, lib.events.RequestReceived):
+                    continue
+                if dict(e.headers)[b":path"] == b"/slow":
+                    late.append(e.stream_id)
+                    held.release()
+                else:
+                    c.send_headers(e.stream_id, [(b":status", b"200")], end_stream=True)
+            peer.send(c.data_to_send())
+            if len(late) == 2:
+                go.wait(patience(60))
+                for stream in late:
+                    c.send_headers(stream, [(b":status", b"200")], end_stream=True)
+                peer.send(c.data_to_send())
+                late.clear()
+
+    with Setup(tmp, serve, alpn=["h2"]) as (proxy, upstream):
+        client = Client(proxy)
+        equal(client.answer(client.request(get(b"/quick")))[0], 200)
+        slow = [client.request(get(b"/slow")) for _ in range(2)]
+        for _ in slow:
+            equal(held.acquire(timeout=patience(20)), True, "the host has it")
+        equal([client.answer(client.request(get(b"/quick")))[0] for _ in range(3)], [200] * 3)
+        equal(len(upstream.heard), 2, "connections to the host")
+        go.set()
+        equal([client.answer(stream)[0] for stream in slow], [200] * 2)
+        client.close()
+
+
 def test_bodies_that_nobody_read_leave_the_window_to_others(tmp):
     """Refused by their heads, with some of their bodies there: the connection takes as much afterwards as before."""
     with Setup(tmp, swallow, [{"name": "ok", "match": {"host": "api.example", "path": "/ok"}, "action": "allow"}]) as (proxy, _):
