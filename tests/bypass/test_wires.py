@@ -119,6 +119,7 @@ def test_no_frame_is_heard(tmp):
             let += [name] if world.heard() > before else []
         equal(let, [])
         contains(world.talk(PREFACE + headers(1, block(b"/ok/x"))), b"GET /ok/x HTTP/1.1")
+        equal(world.heard(), 0, "what came behind the end of the connection that said it")
 
 
 def test_frames_are_heard_where_rules_let_everything_through(tmp):
