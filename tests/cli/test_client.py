@@ -846,6 +846,35 @@ def test_the_terminal_is_raw_inside_and_as_before_whatever_ends_it(tmp):
             os.close(theirs)
 
 
+def test_ctrl_z_that_nobody_can_continue_stops_nobody(tmp):
+    """`ssh -t host cay exec box -- make`: no shell is there that could continue it."""
+    got = []
+
+    def answer(request):
+        begin(request, fake.output(fake.STDOUT, b"ready\n"))
+        for kind, payload in request.frames():
+            if kind == fake.SIGNAL:
+                got.append(struct.unpack("<I", payload)[0])
+            if got[-1:] == [signal.SIGCONT]:
+                request.connection.sendall(fake.frame(fake.STATUS, ENDED) + fake.frame(fake.OBJECT, {"summary": {"kept": False, "changes": 0, "denied": []}}))
+                return
+
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/run", answer)
+        process, ours, theirs, _ = on_terminal(server, "run", "--", "make")
+        try:
+            seen = b""
+            while b"ready" not in seen:
+                seen += os.read(ours, 100)
+            os.write(ours, b"\x1a")
+            equal(process.wait(10), 0)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+            os.close(theirs)
+
+
 def test_only_connections_that_bring_nothing_are_counted(tmp):
     """Each rewind, suspension and resume ends one, and the next one goes on. Who gets nothing again and again gives up."""
     def answer(request):

@@ -8,10 +8,10 @@ import subprocess
 from lib.case import contains, equal
 
 
-def started(instance, tmp, *argv):
+def started(instance, tmp, *argv, **more):
     """`cay ARGS` that has printed "ready"."""
     process = instance.popen([os.path.join(instance.programs, "cay"), *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, cwd=tmp, env=instance.environment())
+                             stderr=subprocess.PIPE, cwd=tmp, env=instance.environment(), **more)
     equal(process.stdout.readline(), b"ready\n")
     return process
 
@@ -53,7 +53,8 @@ def test_a_second_interrupt_kills_the_whole_tree(instance, tmp):
 
 def test_stop_and_continue_stop_and_continue_the_command(instance, tmp):
     with instance.sandbox() as box:
-        process = started(instance, tmp, "exec", box, "--", "sh", "-c", "echo ready; sleep 1; echo done")
+        # a job of ours, as of a shell
+        process = started(instance, tmp, "exec", box, "--", "sh", "-c", "echo ready; sleep 1; echo done", process_group=0)
         process.send_signal(signal.SIGTSTP)
         equal(os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1]), True)
         # whoever was just being started stops a moment later

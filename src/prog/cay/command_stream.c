@@ -149,13 +149,25 @@ static int flush_out(struct stream *s)
 	return 0;
 }
 
+/* As the signal does it to any program: nobody is stopped where no shell could continue it (an orphaned process group), as SIGSTOP would. */
+static void stop_here(void)
+{
+	sigset_t stop, before;
+
+	(void)sigemptyset(&stop);
+	(void)sigaddset(&stop, SIGTSTP);
+	(void)raise(SIGTSTP);
+	(void)sigprocmask(SIG_UNBLOCK, &stop, &before);
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 static void suspend_here(struct stream *s)
 {
 	send_u32(s, FRAME_SIGNAL,
 		SIGSTOP); /* SIGTSTP does nothing to a process group without a shell */
 	(void)flush_out(s);
 	terminal_restore();
-	(void)raise(SIGSTOP);
+	stop_here();
 	if (s->o->tty && terminal_raw(STDIN_FILENO) == 0)
 		send_size(s);
 	send_u32(s, FRAME_SIGNAL, SIGCONT);
