@@ -524,6 +524,15 @@ static void run_remember(struct run *r)
 	r->exec->unchanged |= r->rm;
 }
 
+/* @point: a test's, which finds it taken, and waits in vain. */
+static int lock_at(struct sandbox *sb, const char *point, struct err *err)
+{
+	if (fault(point) == 0)
+		return sandbox_lock(sb, err);
+	(void)waiters_wait(&sb->changed, clock_now_ns() + NS_PER_MS);
+	return err_raise(err, ERR_BUSY, "told to fail here");
+}
+
 static int run_join(struct api_call *call, struct sandbox *found, uint64_t from, struct err *err)
 {
 	struct run *r;
@@ -535,9 +544,9 @@ static int run_join(struct api_call *call, struct sandbox *found, uint64_t from,
 	r->sb = sandbox_ref(found);
 	r->sb->run = RUN_FOLLOWED;
 	waiters_wake(&r->sb->changed);
-	rc = sandbox_lock(r->sb, err);
+	rc = lock_at(r->sb, "run.join.lock", err);
 	if (rc < 0) {
-		r->sb->run = RUN_ORPHAN;
+		run_orphaned(r->sb); /* who waited for somebody has gone */
 		sandbox_unref(r->sb);
 		free(r);
 		return rc;
@@ -599,6 +608,25 @@ int api_run(struct api_call *call, struct err *err)
 
 /* --- nobody came back --- */
 
+static bool is_orphan(const struct sandbox *sb)
+{
+	return sb->run == RUN_ORPHAN && !sb->gone && !sb->srv->stopping;
+}
+
+/* Somebody may work on it for minutes, and its client come back meanwhile. Return: is it ours now? */
+static bool orphan_lock(struct sandbox *sb)
+{
+	int rc = -EBUSY;
+
+	while (rc < 0 && is_orphan(sb))
+		rc = lock_at(sb, "run.orphan.lock", NULL);
+	if (rc == 0 && !is_orphan(sb)) {
+		sandbox_unlock(sb);
+		rc = -EBUSY;
+	}
+	return rc == 0;
+}
+
 static void orphan_main(void *arg)
 {
 	struct run r = { .sb = arg };
@@ -607,7 +635,7 @@ static void orphan_main(void *arg)
 	while (r.sb->run == RUN_ORPHAN && !r.sb->gone &&
 		waiters_wait(&r.sb->changed, deadline) == 0)
 		;
-	if (r.sb->run != RUN_ORPHAN || r.sb->srv->stopping || sandbox_lock(r.sb, NULL) < 0) {
+	if (!orphan_lock(r.sb)) {
 		sandbox_unref(r.sb);
 		return;
 	}

@@ -10,7 +10,7 @@ import subprocess
 import threading
 
 from lib import cay, leaks
-from lib.case import contains, equal, require, timeout
+from lib.case import contains, equal, raises, require, timeout
 
 
 def server_pid(instance):
@@ -163,6 +163,21 @@ def test_a_run_whose_client_never_comes_back_is_ended(fresh, tmp):
         equal(fresh.get("/v1/sandboxes/left")["state"], "running")
         fresh.wait_event("sandbox.stopped", "left", timeout=60)
         equal(fresh.get("/v1/sandboxes/left/execs")["execs"][0]["status"]["status"], "killed")
+
+
+@require("root")
+@timeout(150)
+def test_a_run_that_nobody_follows_is_ended_however_long_others_work_on_it(fresh):
+    """Neither its client, which comes back and is refused, nor the server gets hold of it at the first try."""
+    stream = fresh.upgrade("POST", "/v1/run", {"sandbox": {"name": "left"}, "exec": {"argv": ["sleep", "1000"]}, "keep": True, "key": "thekeyofit"})
+    fresh.wait_event("exec.started")
+    fresh.kill()
+    stream.close()
+    fresh.start(CAY_FAULT="run.join.lock=error,run.orphan.lock=error")
+    equal(raises(cay.ApiError, fresh.upgrade, "GET", "/v1/runs/thekeyofit/attach?from=0").code, "busy")
+    fresh.wait_event("sandbox.stopped", "left", timeout=90)
+    equal(fresh.get("/v1/sandboxes/left/execs")["execs"][0]["status"]["status"], "killed")
+    fresh.remove("left")
 
 
 @require("root")
