@@ -327,6 +327,26 @@ static int give_up_root(
 	return rc == 0 ? leave_root(box, expect->image, live, err) : rc;
 }
 
+/*
+ * The merged directory has mode and owner of its upper. What a new one is to show is that of the layer below it, or of @source (NULL: it stays as it
+ * was made). Of a layer that is missing the mount tells.
+ */
+static int set_top(const struct box *box, unsigned int tree, const struct spec_layers *lower,
+	const char *source)
+{
+	cleanup_fd int dir = -1;
+
+	if ((lower->n == 0 && source == NULL) || !store_live_is_new(box->live, tree))
+		return 0;
+	if (lower->n == 0)
+		dir = source_find(source);
+	else
+		dir = open(lower->dirs[0], O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return lower->n > 0 ? 0 : dir;
+	return store_live_tree(box->live, tree, dir);
+}
+
 /* Make the root that @spec wants. @ahead: with what is foreseen; NULL: nothing. */
 static int make_root(struct box *box, const struct spec *spec, const struct box_ahead *ahead,
 	const char *live, struct err *err)
@@ -336,6 +356,8 @@ static int make_root(struct box *box, const struct spec *spec, const struct box_
 	cleanup_fd int foreseen = -1;
 	int rc = leave_root(box, spec->image, live, err);
 
+	if (rc == 0 && set_top(box, 0, &spec->lower, NULL) < 0)
+		rc = err_raise(err, ERR_INTERNAL, "make the tree of the root");
 	if (rc == 0 && ahead != NULL && ahead->point != NULL && !box->config->rootless)
 		rc = foresight_point(&box->foresight, &box->rootfs, spec, ahead->point, live, err);
 	if (rc == 0 && ahead != NULL && ahead->foresee)
@@ -531,22 +553,23 @@ static int add_trees(const struct box *box, const struct spec *spec)
 	return n > box->trees ? store_live_trees(box->live, n) : 0;
 }
 
-/* The merged directory has mode and owner of its upper, which must be the source's. */
 static int make_trees(const struct box *box, const struct spec *spec, struct err *err)
 {
 	int rc = add_trees(box, spec);
 
-	for (size_t i = foreseen(box); rc == 0 && i < spec->n_mounts; i++) {
+	for (size_t i = 0; rc == 0 && i < spec->n_mounts; i++) {
 		const struct spec_mount *m = &spec->mounts[i];
-		cleanup_fd int source = -1;
 
 		if (m->mode != MOUNT_COW)
 			continue;
-		source = source_find(m->source);
-		if (source < 0)
-			return source_refuse("mount", m->source, source, err);
-		rc = store_live_tree(box->live, m->tree, source);
+		if (i >= foreseen(box))
+			rc = set_top(box, m->tree, &m->lower, m->source);
+		if (rc < 0)
+			return source_refuse("mount", m->source, rc, err);
+		rc = store_live_begin(box->live, m->tree);
 	}
+	if (rc == 0)
+		rc = store_live_begin(box->live, 0);
 	return rc < 0 ? err_raise_sys(err, rc, "make the trees of '%s'", box->id) : 0;
 }
 

@@ -7,6 +7,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+/* Of the directory of a tree, around its upper: nobody inside can set it. */
+#define NEW S_ISVTX
+
 mode_t store_live_mode(void)
 {
 	return ablated("private_pool") ? 0755 : 0700;
@@ -33,7 +36,7 @@ int store_live_trees(int live_fd, unsigned int n_trees)
 
 	for (unsigned int n = 0; rc == 0 && n < n_trees; n++) {
 		(void)snprintf(path, sizeof(path), "%u", n);
-		rc = make_dir(live_fd, path, store_live_mode());
+		rc = make_dir(live_fd, path, store_live_mode() | NEW);
 		(void)snprintf(path, sizeof(path), "%u/upper", n);
 		if (rc == 0)
 			rc = make_dir(live_fd, path, 0755);
@@ -97,4 +100,23 @@ int store_live_tree(int live_fd, unsigned int n, int source_fd)
 	if (((now.st_mode ^ st.st_mode) & 07777) == 0)
 		return 0;
 	return fchmod(upper, st.st_mode & 07777) < 0 ? -errno : 0;
+}
+
+bool store_live_is_new(int live_fd, unsigned int n)
+{
+	char path[32];
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "%u", n);
+	return fstatat(live_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & NEW) != 0;
+}
+
+int store_live_begin(int live_fd, unsigned int n)
+{
+	char path[32];
+
+	if (!store_live_is_new(live_fd, n))
+		return 0;
+	(void)snprintf(path, sizeof(path), "%u", n);
+	return fchmodat(live_fd, path, store_live_mode(), 0) < 0 ? -errno : 0;
 }

@@ -29,7 +29,13 @@ int store_live_limit(int live_fd, uint64_t limit_bytes) attr_must_use;
 /** store_live_tree() - give the upper of tree @n mode and owner of the directory behind @source_fd, whose place it takes. */
 int store_live_tree(int live_fd, unsigned int n, int source_fd) attr_must_use;
 
-/** store_live_trees() - make missing trees 0..@n_trees-1 and `points` in a live directory. */
+/** store_live_trees() - make missing trees 0..@n_trees-1 and `points` in a live directory. They are new until store_live_begin(). */
 int store_live_trees(int live_fd, unsigned int n_trees) attr_must_use;
+
+/** store_live_is_new() - has nothing inside had tree @n yet? Then mode and owner of its upper are not the sandbox's own. */
+bool store_live_is_new(int live_fd, unsigned int n) attr_must_use;
+
+/** store_live_begin() - from now on tree @n is the sandbox's, with mode and owner that its upper has. Return: 0 or -errno. */
+int store_live_begin(int live_fd, unsigned int n) attr_must_use;
 
 #endif

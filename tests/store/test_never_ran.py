@@ -88,3 +88,25 @@ def test_a_sandbox_with_a_disk_that_never_ran(fresh):
     fresh.post(f"/v1/sandboxes/{box}/start")
     equal(fresh.ok(box, "echo x > /var/tmp/x; cat /var/tmp/x"), "x\n")
     equal(diff(fresh, box, snap), [("added", "/var/tmp/x")])
+
+
+STAT_TOP = "stat -c '%a %u %g' /p"
+
+
+@require("root")
+def test_the_top_of_a_mount_stays_as_it_was_left(fresh, tmp):
+    body = {"mounts": [{"source": project(tmp), "target": "/p", "mode": "cow"}]}
+    box = fresh.post("/v1/sandboxes", body)["id"]
+    equal(fresh.ok(box, STAT_TOP), "751 1234 4321\n")
+    fresh.ok(box, "chown 7:8 /p; chmod 2700 /p; chmod 711 /")
+    snap = fresh.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": True})["id"]
+    fork = fresh.post(f"/v1/snapshots/{snap}/fork", {})["sandboxes"][0]["id"]
+    seen = {"/": fresh.ok(fork, "stat -c %a /"), "fork": fresh.ok(fork, STAT_TOP)}
+    fresh.ok(box, "chmod 700 /p")
+    fresh.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": snap})
+    seen["rewind"] = fresh.ok(box, STAT_TOP)
+    for verbs in (("stop", "start"), ("suspend", "resume")):
+        for verb in verbs:
+            fresh.post(f"/v1/sandboxes/{box}/{verb}")
+        seen[verbs[1]] = fresh.ok(box, STAT_TOP)
+    equal(seen, {"/": "711\n", **dict.fromkeys(("fork", "rewind", "start", "resume"), "2700 7 8\n")})
