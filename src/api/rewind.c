@@ -47,6 +47,7 @@ static int rewind_commit(struct sandbox *sb, struct snapshot *s, json_t *event, 
 	(void)json_object_set_new(sb->doc, "bare", json_true());
 	if (sb->state == SANDBOX_SUSPENDED)
 		sandbox_disown_processes(sb, "rewind");
+	steps_give_up(sb);
 	rc = moment_load(sb, s, err);
 	sandbox_will_tell(sb, EVENT_SANDBOX_REWOUND, event);
 	if (rc == 0 && (rc = fault("rewind.commit.before")) < 0)
@@ -84,6 +85,7 @@ static int rewind_files(struct sandbox *sb, struct snapshot *s, struct err *err)
 		return rc;
 	}
 	(void)fault("rewind.commit.after");
+	steps_undone(sb); /* those that the halt has ended: their state is gone */
 	if (memory != NULL)
 		sandbox_disowned_processes(sb, memory, "rewind");
 	(void)server_event(sb->srv, sb, EVENT_SANDBOX_REWOUND, NULL, event);
@@ -199,6 +201,7 @@ int api_sandbox_rewind(struct api_call *call, struct err *err)
 		return -ENOENT;
 	point = str_dupf("%s%s", to[0] == '@' ? sb->id : "", to);
 	step_await(call->srv, point);
+	steps_wait(sb);
 	rc = sandbox_not_lent(sb, err);
 	if (rc == 0)
 		rc = sandbox_lock(sb, err);

@@ -189,9 +189,27 @@ static bool has_processes(struct sandbox *sb)
 	return any;
 }
 
+/* A program that ends long after it began has a smaller number than others that are settled. */
+static void settled(struct sandbox *sb, uint64_t n)
+{
+	if (n > number_in(sb->doc, "checkpointed"))
+		set_number(sb->doc, "checkpointed", n);
+}
+
 void steps_done(struct sandbox *sb, const json_t *steps)
 {
-	set_number(sb->doc, "checkpointed", largest(steps));
+	settled(sb, largest(steps));
+}
+
+void steps_give_up(struct sandbox *sb)
+{
+	settled(sb, number_in(sb->doc, "steps"));
+}
+
+void steps_undone(struct sandbox *sb)
+{
+	(void)json_array_clear(sb->steps_due);
+	waiters_wake(&sb->changed);
 }
 
 static void tell_failure(struct sandbox *sb, json_t *steps, const struct err *why)
@@ -210,21 +228,39 @@ static int lock(struct sandbox *sb, struct err *err)
 	return run_goes_on(sb) ? sandbox_lock_beside(sb, err) : sandbox_lock(sb, err);
 }
 
-static struct snapshot *take(struct sandbox *sb, json_t *steps)
+/* A rewind may have taken them away already, and others may have come. */
+static void no_more_due(struct sandbox *sb, const json_t *steps)
 {
-	struct snapshot_wish wish = { .steps = steps };
+	json_t *due = sb->steps_due;
+
+	for (size_t i = json_array_size(due); i > 0; i--) {
+		if (holds(steps, (uint64_t)json_integer_value(json_array_get(due, i - 1))))
+			(void)json_array_remove(due, i - 1);
+	}
+	waiters_wake(&sb->changed);
+}
+
+/* Of all that are due when the sandbox is ours: none may be left, where it was rewound meanwhile. */
+static struct snapshot *take(struct sandbox *sb)
+{
+	struct snapshot_wish wish = { 0 };
 	struct err err = { 0 };
 	struct snapshot *s = NULL;
+	int rc = lock(sb, &err);
 
-	if (lock(sb, &err) == 0) {
+	wish.steps = json_copy(sb->steps_due);
+	if (rc == 0 && json_array_size(wish.steps) > 0) {
 		wish.live = has_processes(sb);
 		(void)fault("step.before");
 		s = snapshot_take(sb, &wish, &err);
 		(void)fault("step.taken");
-		sandbox_unlock(sb);
 	}
-	if (s == NULL)
-		tell_failure(sb, steps, &err);
+	if (rc == 0)
+		sandbox_unlock(sb);
+	if (s == NULL && json_array_size(wish.steps) > 0)
+		tell_failure(sb, wish.steps, &err);
+	no_more_due(sb, wish.steps);
+	json_decref(wish.steps);
 	return s;
 }
 
@@ -248,17 +284,12 @@ static void step_main(void *arg)
 	while (!srv->ready)
 		(void)waiters_wait(&srv->became_ready, 0);
 	while (json_array_size(sb->steps_due) > 0 && !srv->stopping) {
-		json_t *steps = json_copy(sb->steps_due);
-		struct snapshot *s = take(sb, steps);
+		struct snapshot *s = take(sb);
 
-		for (size_t i = 0; i < json_array_size(steps); i++)
-			(void)json_array_remove(sb->steps_due, 0);
-		waiters_wake(&sb->changed);
 		if (s != NULL)
 			put_away(srv, s);
 		if (s != NULL && !sb->gone)
 			thin(sb);
-		json_decref(steps);
 	}
 	/* the server ends: the next one finds what is missing */
 	(void)json_array_clear(sb->steps_due);

@@ -28,6 +28,12 @@ void step_ended(const struct exec *e);
 /** steps_done() - what is written next to the catalogue settles these @steps (an array): with their snapshot, or without. */
 void steps_done(struct sandbox *sb, const json_t *steps);
 
+/** steps_give_up() - what is written next to the catalogue takes the sandbox back to an earlier state: steps without a snapshot get none. */
+void steps_give_up(struct sandbox *sb);
+
+/** steps_undone() - it is written: what is still due is given up. Context: with the sandbox's lock. */
+void steps_undone(struct sandbox *sb);
+
 /** steps_wait() - until each step of @sb that has ended has its snapshot, or has been given up. Not with its lock. Context: waits. */
 void steps_wait(struct sandbox *sb);
 

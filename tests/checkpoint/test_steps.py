@@ -181,6 +181,28 @@ def test_it_is_switched_on_and_off(instance):
 
 
 @require(*NEEDS)
+def test_what_a_rewind_ends_has_no_snapshot(fresh):
+    """A step that the rewind itself ended never was a state that could be kept; nor does the next server take one, and what came back does not change that."""
+    with fresh.sandbox(**EACH) as box:
+        run = start_repl(fresh, box)
+        fresh.ok(box, "echo 2 > /root/two")
+        equal(fresh.get(f"/v1/snapshots/{box}@2")["steps"], [2])
+        six = fresh.exec(box, "/bin/sh", "-c", "echo x > /root/six; echo ready; exec sleep 1000")
+        wait_output(fresh, box, six, b"ready\n")
+        fresh.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": "@2"})
+        fresh.ok(box, "echo 4 > /root/four")
+        equal([s["snapshot"] is not None for _, s in sorted(steps(fresh, box).items())], [False, True, False, True])
+        equal(raises(ApiError, fresh.get, f"/v1/snapshots/{box}@3").code, "not_found")
+        say(fresh, box, run, "sys.exit()\n")
+        fresh.wait(box, run)
+        fresh.get(f"/v1/snapshots/{box}@1")
+        fresh.kill()
+        fresh.start()
+        equal(fresh.get(f"/v1/snapshots/{box}@1")["steps"], [1])
+        equal(raises(ApiError, fresh.get, f"/v1/snapshots/{box}@3").code, "not_found")
+
+
+@require(*NEEDS)
 def test_a_run_leaves_one_step(instance):
     instance.cay("run", "--name", "stepped", "--no-cwd", "--checkpoint", "each-exec", "--", "sh", "-c", "echo there > /root/f")
     fork = instance.cay("fork", "stepped@1").stdout.strip()
