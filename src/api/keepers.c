@@ -17,6 +17,8 @@
 #define PREPARE_NS       (20 * NS_PER_S)
 #define END_NS           (20 * NS_PER_S)
 #define CONNECT_AGAIN_NS (20 * NS_PER_MS)
+/* It answers nobody while it waits for its dumper: a minute for a step, half a one until all are let go (checkpoint/capturer.c). */
+#define ADOPT_NS (100 * NS_PER_S)
 
 static void keeper_free_check(struct keeper *k)
 {
@@ -429,7 +431,7 @@ static int ask_status(struct keeper *k, uint64_t deadline)
 
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 {
-	uint64_t deadline = clock_now_ns() + 5 * NS_PER_S;
+	uint64_t deadline = clock_now_ns() + ADOPT_NS;
 	int fd = keeper_connect(srv, id), rc = 0;
 	struct keeper *k;
 

@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 
 from lib import cay, leaks
 from lib.case import contains, equal, require
@@ -99,3 +100,25 @@ def test_a_keeper_that_is_told_to_end_while_it_stops_its_sandbox_says_that_it_ha
     equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "stopped")
     equal(fresh.wait(box, run)["status"], "killed")
     assert "Assertion" not in leaks.read(fresh.log), leaks.read(fresh.log)
+
+
+@require("root")
+def test_a_keeper_that_is_busy_is_waited_for(fresh):
+    """It may stand for as long as a step of a capture takes. The next server waits, and its sandbox goes on."""
+    box, other = (fresh.post("/v1/sandboxes", {})["id"] for _ in range(2))
+    run = fresh.exec(box, "/bin/sh", "-c", "read x; echo $x", stdin=True)
+    keeper = leaks.keeper_of(box)
+    # what is tested is that nothing comes of it
+    goes_on = threading.Timer(7, os.kill, (keeper, signal.SIGCONT))
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        fresh.kill()
+        goes_on.start()
+        fresh.start()
+        fresh.wait_event("sandbox.adopted", other)
+        equal(fresh.get(f"/v1/sandboxes/{box}")["state"], "running")
+        equal(fresh.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin?close=true", b"on\n")[0], 204)
+        equal(fresh.wait(box, run)["status"], "exited")
+        equal(fresh.output(box, run), b"on\n")
+    finally:
+        goes_on.join()
