@@ -212,6 +212,8 @@ int sandbox_forget(struct sandbox *sb, struct err *err)
 		return rc;
 	}
 	(void)fault("sandbox.remove.committed");
+	/* its keeper may take long to end */
+	map_remove(&sb->srv->sandboxes_by_name, &sb->by_name);
 	execs_past_forget(sb);
 	sandbox_enter(sb, SANDBOX_REMOVING, EVENT_SANDBOX_REMOVED, removed.data);
 	telling_buried(sb->srv, CATALOGUE_SANDBOXES, sb->id, NULL);

@@ -556,7 +556,7 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 /** sandbox_remove() - remove it; halts it; its files go in the background. Locked. Context: waits. */
 int sandbox_remove(struct sandbox *sb, struct err *err);
 
-/** sandbox_forget() - the first half of sandbox_remove(): from now on it is removed, whatever dies; only what is left of it has to be cleared. Locked. */
+/** sandbox_forget() - the first half of sandbox_remove(): from now on it is removed, whatever dies, and its name is free; only what is left of it has to be cleared. Locked. */
 int sandbox_forget(struct sandbox *sb, struct err *err);
 
 /** sandbox_clear() - the second half: its processes end, its files go. Locked. Context: waits. */

@@ -122,3 +122,17 @@ def test_a_keeper_that_is_busy_is_waited_for(fresh):
         equal(fresh.output(box, run), b"on\n")
     finally:
         goes_on.join()
+
+
+@require("root")
+def test_a_name_is_free_when_its_sandbox_is_forgotten(fresh):
+    """However long its keeper takes to end. Who has the name then keeps it."""
+    for _ in range(8):
+        fresh.cay("run", "--rm", "--no-cwd", "--name", "again", "--", "true")
+    box = fresh.post("/v1/sandboxes", {"name": "slow"})["id"]
+    with stopped(leaks.keeper_of(box)):
+        removal = Asked(fresh, "DELETE", f"/v1/sandboxes/{box}?force=true")
+        fresh.wait_event("sandbox.removed", box)
+        other = fresh.post("/v1/sandboxes", {"name": "slow"})["id"]
+    equal(removal.answer()[0], 204)
+    equal(fresh.get("/v1/sandboxes/slow")["id"], other)
