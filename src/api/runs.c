@@ -574,25 +574,33 @@ int api_run(struct api_call *call, struct err *err)
 	const char *name = json_string_value(json_object_get(call->body, "key"));
 	cleanup_free char *key = name != NULL ? own_key(call, name) : NULL;
 	struct sandbox *before = key != NULL ? sandbox_by_run(call->srv, key) : NULL;
+	const json_t *sandbox = json_object_get(call->body, "sandbox");
+	bool ephemeral = json_is_true(json_object_get(sandbox, "ephemeral"));
+	bool keep = json_is_true(json_object_get(call->body, "keep"));
 	struct sandbox_origin origin = { 0 };
 	struct run *r;
 
 	/* asked again because the answer was lost with a server */
 	if (before != NULL)
 		return run_join(call, before, 0, err);
-	if (json_is_false(json_object_get(json_object_get(call->body, "sandbox"), "start")))
+	if (json_is_false(json_object_get(sandbox, "start")))
 		return err_member(err,
 			err_raise(err, ERR_INVALID,
 				"'sandbox.start' is false, and a run starts its sandbox"),
 			"sandbox.start");
+	if (keep && ephemeral)
+		return err_member(err,
+			err_raise(err, ERR_INVALID,
+				"'keep' and 'sandbox.ephemeral' contradict each other"),
+			"keep");
 	r = run_alloc();
-	r->keep = json_is_true(json_object_get(call->body, "keep"));
-	r->rm = json_is_true(json_object_get(call->body, "rm")) && !r->keep;
+	r->keep = keep;
+	r->rm = (ephemeral || json_is_true(json_object_get(call->body, "rm"))) && !keep;
 	r->request = json_object_get(call->body, "exec");
 	r->client = http_stream(call->conn);
 	origin.run =
 		json_pack("{s:b,s:b,s:s?}", "rm", (int)r->rm, "keep", (int)r->keep, "key", key);
-	r->sb = sandbox_new(call->srv, json_object_get(call->body, "sandbox"), &origin, true, err);
+	r->sb = sandbox_new(call->srv, sandbox, &origin, true, err);
 	json_decref(origin.run);
 	if (r->sb == NULL) {
 		free(r);

@@ -247,6 +247,20 @@ int sandbox_remove(struct sandbox *sb, struct err *err)
 	return rc;
 }
 
+/* One that was not started yet has not stopped. */
+static bool is_over(const struct sandbox *sb)
+{
+	return (sb->state == SANDBOX_STOPPED || sb->state == SANDBOX_FAILED) && !sb->gone &&
+	       json_is_string(json_object_get(sb->doc, "stopped"));
+}
+
+int sandbox_expire(struct sandbox *sb, struct err *err)
+{
+	return is_over(sb) && json_is_true(json_object_get(sb->doc, "ephemeral"))
+		       ? sandbox_remove(sb, err)
+		       : 0;
+}
+
 /* --- a keeper that ended unasked --- */
 
 static const char *lost_reason(const struct keeper *k)
@@ -262,6 +276,7 @@ static enum err_code lost_code(const struct keeper *k)
 void sandbox_lost(struct sandbox *sb, const struct err *why)
 {
 	json_t *error = err_to_json(why);
+	struct err err;
 
 	sandbox_usage_keep(sb);
 	sandbox_drop_keeper(sb, true);
@@ -272,6 +287,8 @@ void sandbox_lost(struct sandbox *sb, const struct err *why)
 	sandbox_set_time(sb, "stopped");
 	(void)sandbox_move(
 		sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED, json_pack("{s:o}", "error", error), NULL);
+	if (sandbox_expire(sb, &err) < 0)
+		log_warn("sandbox", "remove '%s': %s", sb->name, err.msg);
 }
 
 static void lost_main(void *arg)

@@ -142,9 +142,13 @@ static void recover_one(struct sandbox *sb)
 
 static void recover_locked(struct sandbox *sb, attr_unused const void *unused)
 {
+	struct err err;
+
 	if (sandbox_lock(sb, NULL) < 0)
 		return;
 	recover_one(sb);
+	if (sandbox_expire(sb, &err) < 0)
+		log_error("sandbox", "remove '%s': %s", sb->name, err.msg);
 	run_orphaned(sb);
 	steps_recover(sb);
 	execs_tidy(sb);

@@ -153,13 +153,12 @@ static int do_stop(struct api_call *call, struct sandbox *sb, struct err *err)
 	int rc;
 
 	if (sb->state == SANDBOX_SUSPENDED)
-		return sandbox_forget_processes(sb, "the sandbox was stopped", err);
-	if (sb->keeper == NULL)
-		return sb->state == SANDBOX_STOPPED ? 0 : wrong_state(sb, "stopped", err);
-	rc = sandbox_halt(sb, "asked for", (uint64_t)grace, err);
-	if (rc == 0 && json_is_true(json_object_get(sb->doc, "ephemeral")))
-		rc = sandbox_remove(sb, err);
-	return rc;
+		rc = sandbox_forget_processes(sb, "the sandbox was stopped", err);
+	else if (sb->keeper != NULL)
+		rc = sandbox_halt(sb, "asked for", (uint64_t)grace, err);
+	else
+		rc = sb->state == SANDBOX_STOPPED ? 0 : wrong_state(sb, "stopped", err);
+	return rc == 0 ? sandbox_expire(sb, err) : rc;
 }
 
 int api_sandbox_stop(struct api_call *call, struct err *err)

@@ -556,6 +556,9 @@ int sandbox_halt(struct sandbox *sb, const char *reason, uint64_t grace_ms, stru
 /** sandbox_remove() - remove it; halts it; its files go in the background. Locked. Context: waits. */
 int sandbox_remove(struct sandbox *sb, struct err *err);
 
+/** sandbox_expire() - remove @sb if it is `ephemeral` and has stopped, or failed. Return: 0, or what is in the way of that. Locked. Context: waits. */
+int sandbox_expire(struct sandbox *sb, struct err *err);
+
 /** sandbox_forget() - the first half of sandbox_remove(): from now on it is removed, whatever dies, and its name is free; only what is left of it has to be cleared. Locked. */
 int sandbox_forget(struct sandbox *sb, struct err *err);
 

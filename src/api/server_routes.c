@@ -80,8 +80,8 @@ static void stop_one(struct sandbox *sb, attr_unused const void *unused)
 	(void)run_interrupt(sb, 0);
 	if (sandbox_lock(sb, NULL) < 0)
 		return;
-	if (sb->keeper != NULL)
-		(void)sandbox_halt(sb, "the server was shut down", 0, NULL);
+	if (sb->keeper != NULL && sandbox_halt(sb, "the server was shut down", 0, NULL) == 0)
+		(void)sandbox_expire(sb, NULL);
 	sandbox_unlock(sb);
 }
 

@@ -384,7 +384,8 @@ static void settle_one(struct sandbox *sb, attr_unused const void *unused)
 
 	if (sandbox_lock(sb, NULL) < 0)
 		return;
-	if (sb->state == SANDBOX_SUSPENDED && sandbox_settle_suspend(sb, &err) < 0)
+	if (sb->state == SANDBOX_SUSPENDED &&
+		(sandbox_settle_suspend(sb, &err) < 0 || sandbox_expire(sb, &err) < 0))
 		log_error("sandbox", "%s", err.msg);
 	sandbox_unlock(sb);
 }
