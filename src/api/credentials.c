@@ -8,6 +8,7 @@
 #include "codec/scrub.h"
 #include "policy/policy.h"
 
+#include <dirent.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -270,4 +271,18 @@ int credentials_env(const struct sandbox *sb, json_t *env, struct err *err)
 void credentials_forget(const struct server *srv, const char *id)
 {
 	trust_forget(srv, id);
+}
+
+void credentials_sweep(struct server *srv)
+{
+	cleanup_free char *path = str_dupf("%s/trust", srv->own_state);
+	DIR *dir = opendir(path);
+	const struct dirent *entry;
+
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		if (id_valid(entry->d_name) && sandbox_by_id(srv, entry->d_name) == NULL)
+			credentials_forget(srv, entry->d_name);
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
 }

@@ -48,4 +48,7 @@ void credentials_rotated(struct server *srv, const char *name);
 /** credentials_forget() - sandbox @id was removed: so are its files. */
 void credentials_forget(const struct server *srv, const char *id);
 
+/** credentials_sweep() - at the start: files of sandboxes whose rows are gone. */
+void credentials_sweep(struct server *srv);
+
 #endif

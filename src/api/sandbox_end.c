@@ -189,6 +189,8 @@ static int delete_rows(struct sandbox *sb, const struct telling *removed, struct
 		rc = catalogue_delete(c, CATALOGUE_GATEWAYS, sb->id, err);
 	if (rc == 0)
 		rc = catalogue_delete_owned(c, CATALOGUE_MAILS, sb->id, err);
+	if (rc == 0 && fault("sandbox.remove.before_commit") < 0)
+		rc = err_raise(err, ERR_INTERNAL, "the removal was not written");
 	if (rc == 0)
 		return catalogue_commit(c, err);
 	catalogue_abort(c);
@@ -204,14 +206,14 @@ int sandbox_forget(struct sandbox *sb, struct err *err)
 	int rc;
 
 	reserve_use(sb->srv);
-	exec_saved_remove(sb->srv, sb->id);
-	credentials_forget(sb->srv, sb->id);
 	rc = delete_rows(sb, &removed, err);
 	if (rc < 0) {
 		json_decref(removed.data);
 		return rc;
 	}
 	(void)fault("sandbox.remove.committed");
+	exec_saved_remove(sb->srv, sb->id);
+	credentials_forget(sb->srv, sb->id);
 	/* its keeper may take long to end */
 	map_remove(&sb->srv->sandboxes_by_name, &sb->by_name);
 	execs_past_forget(sb);

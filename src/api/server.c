@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/credentials.h"
 #include "api/exec_past.h"
 #include "api/heads.h"
 #include "api/idle.h"
@@ -429,6 +430,7 @@ static void startup_main(void *arg)
 	reserve_fill(srv);
 	bury_strangers(srv);
 	exec_saved_sweep(srv);
+	credentials_sweep(srv);
 	execs_past_clear(srv);
 	telling_settle(srv);
 	images_tell_again(srv);

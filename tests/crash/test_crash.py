@@ -41,6 +41,7 @@ POINTS = [
     "sandbox.create.before_commit",
     "sandbox.create.committed",
     "sandbox.fork.committed",
+    "sandbox.remove.before_commit",
     "sandbox.remove.committed",
     "sandbox.remove.marked",
     "sandbox.stop.before",

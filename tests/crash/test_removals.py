@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sandbox that is `ephemeral` is removed when it stops: whoever stops it, and whatever dies meanwhile."""
+"""What is removed and what is not: a sandbox that is `ephemeral` goes when it stops, whoever stops it and whatever dies meanwhile. One whose removal fails is whole."""
 
 import contextlib
 import http.client
@@ -85,3 +85,57 @@ def test_it_is_of_a_run(fresh, tmp):
     equal((error.code, error.body["error"]["member"]), ("invalid", "keep"))
     fresh.run_stream(["touch", "/m/changed"], box, rm=False).collect()
     cay.wait_until(lambda: there(fresh) == [], 30, "it goes")
+
+
+POLICY = "version: 1\nrules:\n  - {match: {host: a.example}, action: allow}\n"
+
+
+def is_left(instance, place):
+    """What the server keeps of sandboxes below @place."""
+    path = os.path.join(instance.state, place)
+    return os.listdir(path) if os.path.isdir(path) else []
+
+
+def with_files(instance):
+    """A stopped sandbox with trust stores and saved output; is it whole?"""
+    box = instance.post("/v1/sandboxes", {"policy": POLICY})["id"]
+    run = instance.exec(box, "echo", "hello")
+    instance.wait(box, run)
+    instance.post(f"/v1/sandboxes/{box}/stop")
+
+    def whole():
+        equal(instance.output(box, run), b"hello\n")
+        instance.post(f"/v1/sandboxes/{box}/start")
+        instance.post(f"/v1/sandboxes/{box}/stop")
+    return box, whole
+
+
+@require("root")
+def test_a_removal_that_fails_takes_nothing(tmp):
+    for how in ("error", "kill"):
+        with own_instance(tmp) as instance:
+            instance.start(CAY_FAULT=f"sandbox.remove.before_commit:1={how}")
+            box, whole = with_files(instance)
+            if how == "error":
+                equal(raises(cay.ApiError, instance.call, "DELETE", f"/v1/sandboxes/{box}").code, "internal")
+            else:
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    instance.call("DELETE", f"/v1/sandboxes/{box}")
+                instance.process.wait(60)
+                instance.start()
+            whole()
+            instance.remove(box)
+            equal((is_left(instance, "trust"), is_left(instance, "exec")), ([], []))
+
+
+@require("root")
+def test_what_a_removal_has_left_is_swept(tmp):
+    with own_instance(tmp) as instance:
+        instance.start(CAY_FAULT="sandbox.remove.committed=kill")
+        box, _ = with_files(instance)
+        equal((is_left(instance, "trust"), is_left(instance, "exec")), ([box], [box]))
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            instance.call("DELETE", f"/v1/sandboxes/{box}")
+        instance.process.wait(60)
+        instance.start()
+        equal((there(instance), is_left(instance, "trust"), is_left(instance, "exec")), ([], [], []))
