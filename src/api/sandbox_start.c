@@ -133,9 +133,14 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 
 int sandbox_leave(struct sandbox *sb, struct err *err)
 {
+	int rc;
+
 	(void)json_object_set_new(sb->doc, "bare", json_true());
-	return sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+	rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
 		json_pack("{s:s}", "reason", "not started"), err);
+	if (rc < 0)
+		(void)sandbox_remove(sb, NULL);
+	return rc;
 }
 
 /* It runs, and what came with it: of both the catalogue hears at once. */

@@ -535,7 +535,7 @@ json_t *sandbox_spec(const struct sandbox *sb);
 int sandbox_start(
 	struct sandbox *sb, const struct live *processes, bool remove_on_failure, struct err *err);
 
-/** sandbox_leave() - a new sandbox is not to run yet: stopped. Locked. */
+/** sandbox_leave() - a new sandbox is not to run yet: stopped. It is removed when that cannot be written. Locked. */
 int sandbox_leave(struct sandbox *sb, struct err *err);
 
 /** sandbox_fail() - end what runs of it because of @why: `failed`, its execs `lost`. Locked. Context: waits. */

@@ -395,3 +395,26 @@ def test_a_second_cayd_is_refused(fresh):
     out, err = done.communicate(timeout=30)
     assert done.returncode != 0, (out, err)
     assert fresh.get("/v1/version")["pid"] == fresh.process.pid
+
+
+@require("root")
+def test_what_could_not_be_made_is_not_there(tmp):
+    """A sandbox that is not to run: whichever of its writes fails, asking again does not find its name taken."""
+    failed = []
+    with own_instance(tmp) as instance:
+        box = instance.start().post("/v1/sandboxes", {"start": False})["id"]
+        snapshot = instance.post(f"/v1/sandboxes/{box}/snapshots", {"files_only": True})["id"]
+        for path in ("/v1/sandboxes", f"/v1/snapshots/{snapshot}/fork"):
+            for n in range(1, 8):
+                instance.stop()
+                instance.start(CAY_FAULT=f"catalogue.put.before:{n}=error")
+                name = f"once-{len(failed)}-{n}"
+                try:
+                    instance.post(path, {"name": name, "start": False})
+                except cay.ApiError as error:
+                    failed.append(error.code)
+                    equal([b["id"] for b in instance.get("/v1/sandboxes")["sandboxes"] if b["name"] == name], [], f"{path} {n}")
+                    instance.post(path, {"name": name, "start": False})
+        instance.stop()
+        instance.start()
+    assert len(failed) >= 4, failed
