@@ -21,11 +21,12 @@ static const json_t *used(const json_t *doc)
 	return json_is_integer(time) ? time : NULL;
 }
 
+/* Not one of the future: the clock was set back. */
 static bool is_over(const json_t *doc)
 {
-	const json_t *time = used(doc);
+	uint64_t now = clock_wall_ns(), then = (uint64_t)json_integer_value(used(doc));
 
-	return time != NULL && clock_wall_ns() - (uint64_t)json_integer_value(time) > KEY_LIFE_NS;
+	return used(doc) != NULL && now > then && now - then > KEY_LIFE_NS;
 }
 
 /* --- what nobody can use any more --- */

@@ -161,6 +161,20 @@ def all_keys(instance):
 
 
 @require("root")
+def test_a_key_is_remembered_when_the_clock_steps_back(tmp):
+    with own_instance(tmp) as instance:
+        instance.start()
+        first = instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"]
+        instance.remove(first)  # it would know its key, too
+        instance.stop()
+        with contextlib.closing(sqlite3.connect(os.path.join(instance.state, "cay.db"))) as db, db:
+            equal(db.execute(f"UPDATE keys SET doc = json_set(doc, '$.time', json_extract(doc, '$.time') + {3600 * 10**9})").rowcount, 1)
+        instance.start()
+        equal(instance.post("/v1/sandboxes", {"start": False}, headers=KEY)["id"], first)
+        equal(instance.get("/v1/sandboxes")["sandboxes"], [])
+
+
+@require("root")
 def test_keys_of_yesterday_are_forgotten(tmp):
     with own_instance(tmp) as instance:
         instance.start()
