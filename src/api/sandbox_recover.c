@@ -96,6 +96,16 @@ static void bury(struct sandbox *sb)
 		json_pack("{s:s}", "reason", reason), NULL);
 }
 
+static int settle_suspend(struct sandbox *sb)
+{
+	struct err err;
+	int rc = sandbox_settle_suspend(sb, &err);
+
+	if (rc < 0)
+		log_error("sandbox", "%s", err.msg);
+	return rc;
+}
+
 static void recover_one(struct sandbox *sb)
 {
 	struct keeper *k;
@@ -115,9 +125,7 @@ static void recover_one(struct sandbox *sb)
 	}
 	sandbox_tell_again(sb);
 	/* before anything is adopted: what its object holds is not in a keeper too, whatever the catalogue could not take */
-	settled = sandbox_settle_suspend(sb, &err);
-	if (settled < 0)
-		log_error("sandbox", "%s", err.msg);
+	settled = settle_suspend(sb);
 	k = keeper_adopt(sb->srv, sb->id, NULL);
 	if (k != NULL && sb->state != SANDBOX_SUSPENDED && sb->state != SANDBOX_REMOVING &&
 		!unborn(sb) && !is_restoring(sb, "rewind")) {
@@ -133,6 +141,9 @@ static void recover_one(struct sandbox *sb)
 		keeper_end(k, false);
 		keeper_unref(k);
 	}
+	/* one that was in the middle of a suspension may have come to its end since */
+	if (settled == 0 && sb->state != SANDBOX_SUSPENDED)
+		settled = settle_suspend(sb);
 	/* a keeper of a suspended one had not begun, or has not finished ending */
 	if (sb->state == SANDBOX_SUSPENDED || (settled < 0 && sandbox_await_object(sb)))
 		spawner_cleanup(sb->srv, sb->id);

@@ -162,6 +162,23 @@ def test_a_keeper_that_is_told_to_end_meanwhile_suspends_all_the_same(tmp):
 
 
 @require("root", "cgroup2")
+def test_a_suspension_that_is_finished_while_the_next_server_starts_is_one(tmp):
+    """Its object was not EXACT when that looked first. The keeper goes on without a server."""
+    def use(instance, story):
+        thread = threading.Thread(target=story.there_and_back)
+        thread.start()
+        (pid,) = keeper(instance, story)
+        cay.wait_until(lambda: leaks.processes()[pid][1] == "T", 30, "it stands before it writes")
+        instance.kill()
+        thread.join(60)
+        goes_on = threading.Timer(2, os.kill, (pid, signal.SIGCONT))
+        goes_on.start()
+        instance.start()
+        equal(story.left(), "suspended")
+    told(tmp, use, CAY_FAULT="keeper.suspend.frozen=hold")
+
+
+@require("root", "cgroup2")
 def test_a_suspension_that_the_catalogue_did_not_take_is_one_for_the_next_server(tmp):
     """Its object is the only copy of its processes, whatever the catalogue says; the keeper that was to get them back has none."""
     def use(instance, story):
