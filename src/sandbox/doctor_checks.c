@@ -380,29 +380,53 @@ static void check_disk_limits(const struct doctor *d, struct finding *f)
 	}
 }
 
-static void check_host_limits(attr_unused const struct doctor *d, struct finding *f)
-{
-	static const struct {
-		const char *name, *path;
-		uint64_t each; /* that one idle sandbox takes, ours and its init */
-	} limits[] = { { "kernel.pid_max", "/proc/sys/kernel/pid_max", 6 },
-		{ "kernel.threads-max", "/proc/sys/kernel/threads-max", 6 },
-		{ "fs.file-max", "/proc/sys/fs/file-max", 32 },
-		{ "user.max_user_namespaces", "/proc/sys/user/max_user_namespaces", 2 },
-		{ "user.max_mnt_namespaces", "/proc/sys/user/max_mnt_namespaces", 2 } };
-	cleanup_buf struct buf found = BUF_INIT(sizeof(f->found));
-	uint64_t least = UINT64_MAX, value;
+static const struct {
+	const char *name, *path;
+	uint64_t each; /* that one idle sandbox takes, ours and its init */
+	uint64_t ample;
+} limits[DOCTOR_LIMITS] = {
+	{ "kernel.pid_max", "/proc/sys/kernel/pid_max", 6, 4194304 },
+	{ "kernel.threads-max", "/proc/sys/kernel/threads-max", 6, 131072 },
+	{ "fs.file-max", "/proc/sys/fs/file-max", 32, 1000000 },
+	{ "user.max_user_namespaces", "/proc/sys/user/max_user_namespaces", 2, 65536 },
+	{ "user.max_mnt_namespaces", "/proc/sys/user/max_mnt_namespaces", 2, 65536 },
+};
 
-	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
-		if (file_read_u64_at(AT_FDCWD, limits[i].path, &value) < 0)
+void doctor_limits(const uint64_t values[DOCTOR_LIMITS], struct finding *f)
+{
+	cleanup_buf struct buf found = BUF_INIT(sizeof(f->found)), fix = BUF_INIT(sizeof(f->fix));
+	uint64_t least = UINT64_MAX;
+
+	for (size_t i = 0; i < DOCTOR_LIMITS; i++) {
+		uint64_t room = values[i] / limits[i].each;
+
+		if (values[i] == DOCTOR_UNREAD)
 			continue;
-		least = value / limits[i].each < least ? value / limits[i].each : least;
-		buf_fmt(&found, "%s%s = %lu", i > 0 ? ", " : "", limits[i].name, value);
+		least = room < least ? room : least;
+		buf_fmt(&found, "%s%s = %lu", found.n > 0 ? ", " : "", limits[i].name, values[i]);
+		if (room < PLANNED_SANDBOXES)
+			buf_fmt(&fix, "%s %s=%lu", fix.n > 0 ? "" : "sysctl -w", limits[i].name,
+				limits[i].ample);
 	}
-	if (file_read_u64_at(AT_FDCWD, "/proc/sys/kernel/pty/max", &value) == 0)
-		buf_fmt(&found, ", kernel.pty.max = %lu terminals", value);
 	finding_set(f, least >= PLANNED_SANDBOXES, "%s: room for %lu sandboxes", buf_cstr(&found),
 		least);
+	(void)snprintf(f->fix, sizeof(f->fix), "%s", buf_cstr(&fix));
+}
+
+static void check_host_limits(attr_unused const struct doctor *d, struct finding *f)
+{
+	uint64_t values[DOCTOR_LIMITS], terminals;
+	size_t n;
+
+	for (size_t i = 0; i < DOCTOR_LIMITS; i++) {
+		if (file_read_u64_at(AT_FDCWD, limits[i].path, &values[i]) < 0)
+			values[i] = DOCTOR_UNREAD;
+	}
+	doctor_limits(values, f);
+	n = strlen(f->found);
+	if (file_read_u64_at(AT_FDCWD, "/proc/sys/kernel/pty/max", &terminals) == 0)
+		(void)snprintf(f->found + n, sizeof(f->found) - n,
+			"; kernel.pty.max = %lu terminals", terminals);
 }
 
 static void check_device_nodes(const struct doctor *d, struct finding *f)

@@ -90,3 +90,84 @@ TEST(a_state_directory_that_does_not_exist_yet_is_judged_by_its_parent)
 	check_str(json_string_value(json_object_get(r, "state")), "/tmp/cay-no-such/a/b");
 	json_decref(r);
 }
+
+static const char *const fixes[] = {
+#define FEATURE(NAME, id, probe, cost, since, level, what, lost, fix)    fix,
+#define SETTING(NAME, id, file, compare, number, level, what, lost, fix) fix,
+#define CHECK(NAME, id, level, what, lost, fix)                          fix,
+#include "kernel.def"
+#undef FEATURE
+#undef SETTING
+#undef CHECK
+};
+
+/* The file that @fix writes anew, up to its end or what follows; "" when it writes none. */
+static void written(const char *fix, char *name, size_t size)
+{
+	const char *at = strstr(fix, "> /");
+
+	(void)snprintf(name, size, "%.*s", at != NULL ? (int)strcspn(at + 2, " ;)") : 0,
+		at != NULL ? at + 2 : "");
+}
+
+TEST(no_fix_writes_over_another_ones_file)
+{
+	char one[200], other[200];
+	int some = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(fixes); i++) {
+		written(fixes[i], one, sizeof(one));
+		some += one[0] != '\0';
+		for (size_t j = i + 1; one[0] != '\0' && j < ARRAY_SIZE(fixes); j++) {
+			written(fixes[j], other, sizeof(other));
+			check(strcmp(one, other) != 0);
+		}
+	}
+	check(some >= 4);
+}
+
+TEST(limits_that_are_too_low_are_raised_and_no_others)
+{
+	static const char *const names[DOCTOR_LIMITS] = { "kernel.pid_max", "kernel.threads-max",
+		"fs.file-max", "user.max_user_namespaces", "user.max_mnt_namespaces" };
+
+	for (unsigned int low = 0; low < 1U << DOCTOR_LIMITS; low++) {
+		uint64_t values[DOCTOR_LIMITS];
+		struct finding f = { 0 };
+
+		for (unsigned int i = 0; i < DOCTOR_LIMITS; i++)
+			values[i] = (low >> i & 1) != 0 ? 60 : UINT64_MAX / 2;
+		doctor_limits(values, &f);
+		check_int(f.ok, low == 0);
+		check_int(f.fix[0] == '\0', low == 0);
+		for (unsigned int i = 0; i < DOCTOR_LIMITS; i++)
+			check_int(strstr(f.fix, names[i]) != NULL, low >> i & 1);
+	}
+}
+
+TEST(a_limit_that_is_raised_suffices)
+{
+	uint64_t values[DOCTOR_LIMITS] = { 1, 1, 1, 1, 1 };
+	struct finding f = { 0 }, again = { 0 };
+	const char *at;
+
+	doctor_limits(values, &f);
+	at = f.fix;
+	for (unsigned int i = 0; i < DOCTOR_LIMITS; i++) {
+		at = strchr(at, '=');
+		check(at != NULL && sscanf(at++, "=%lu", &values[i]) == 1);
+	}
+	doctor_limits(values, &again);
+	check(again.ok);
+}
+
+TEST(a_limit_that_nobody_could_read_is_not_judged)
+{
+	uint64_t values[DOCTOR_LIMITS] = { DOCTOR_UNREAD, 1 << 20, DOCTOR_UNREAD, 1 << 20,
+		1 << 20 };
+	struct finding f = { 0 };
+
+	doctor_limits(values, &f);
+	check(f.ok);
+	check(strstr(f.found, "pid_max") == NULL && strstr(f.found, "threads-max") != NULL);
+}
