@@ -185,6 +185,7 @@ static json_t *image_document(
 
 int api_image_import(struct api_call *call, struct err *err)
 {
+	static const char *const limits[] = { "limit_bytes", "limit_entries", "timeout_ms" };
 	const char *path = json_string_value(json_object_get(call->body, "path"));
 	const char *name = json_string_value(json_object_get(call->body, "name"));
 	struct id id = id_new();
@@ -200,6 +201,11 @@ int api_image_import(struct api_call *call, struct err *err)
 	request = json_pack("{s:s,s:s,s:s,s:s?,s:I,s:I,s:o}", "verb", "import", "image", id.s,
 		"path", path, "name", name, "uid", (json_int_t)http_peer_uid(call->conn), "gid",
 		(json_int_t)http_peer_gid(call->conn), "groups", groups);
+	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+		if (json_object_get(call->body, limits[i]) != NULL)
+			(void)json_object_set(
+				request, limits[i], json_object_get(call->body, limits[i]));
+	}
 	rc = job_run(call->srv, request, NULL, NULL, &ok, err);
 	if (rc < 0) {
 		discard(call->srv, id.s);

@@ -330,7 +330,7 @@ static int no_report(ssize_t n, int status, struct err *err)
 	if (n == -ETIMEDOUT)
 		return err_hint(err,
 			err_raise(err, ERR_TIMEOUT, "the import took longer than allowed"),
-			"raise timeout_ms of the import");
+			"raise timeout_ms of the import (cay image import --limit-time)");
 	if (n < 0)
 		return err_raise_sys(err, (int)n, "talk to the importer");
 	if (WIFSIGNALED(status))

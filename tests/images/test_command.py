@@ -99,6 +99,22 @@ def test_import_run_remove(instance, tmp):
     assert "tiny" not in instance.cay("image", "ls").stdout
 
 
+def test_limits_of_an_import_are_raised_and_lowered(instance, tmp):
+    """What a refusal says is to be raised can be raised, by the API and by the command."""
+    path = write(tmp, "a.tar", tar(member("a", data=b"x" * 3000), member("b", data=b"x" * 3000)))
+    for flag, low, high, what, member_name in (("--limit-bytes", "5000", "1M", "more", "limit_bytes"), ("--limit-entries", "1", "100", "more than 1 entries", "limit_entries")):
+        said = instance.cay("image", "import", flag, low, path, "limited", want=125).stderr
+        contains(said, what)
+        contains(said, f"raise {member_name} of the import (cay image import {flag})")
+        instance.cay("image", "import", flag, high, path, "limited")
+        instance.cay("image", "rm", "limited")
+        error = raises(cay.ApiError, instance.post, "/v1/images", {"path": path, member_name: int(low)})
+        equal((error.status, error.code), (422, "hostile_archive"))
+    many = write(tmp, "many.tar", tar(*[member(f"f{i}") for i in range(3000)]))
+    contains(instance.cay("image", "import", "--limit-time", "1ms", many, want=124).stderr, "raise timeout_ms of the import (cay image import --limit-time)")
+    instance.cay("image", "import", "--limit-entries", "0", path, want=64)
+
+
 @require("root", "userns", "newuidmap")
 def test_as_an_ordinary_user(tmp):
     """Owners inside are the image's; outside they are the user's subordinate ids."""

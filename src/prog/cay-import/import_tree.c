@@ -518,7 +518,7 @@ static int check_entry(struct place *p, struct buf *target, bool layer, struct e
 		(e->size > root->limit_bytes || e->size > root->limit_bytes - root->bytes))
 		return err_hint(err,
 			hostile(e->path, err, "the archive holds more bytes than allowed"),
-			"raise limit_bytes of the import if the archive is honest");
+			"raise limit_bytes of the import (cay image import --limit-bytes) if the archive is honest");
 	root->bytes += e->size;
 	if (e->type != TAR_HARDLINK)
 		return 0;
@@ -535,7 +535,7 @@ static int count_entry(struct import_tree *root, struct err *err)
 	return err_hint(err,
 		err_raise(err, ERR_HOSTILE_ARCHIVE, "the archive has more than %llu entries",
 			(unsigned long long)root->limit_entries),
-		"raise limit_entries of the import if the archive is honest");
+		"raise limit_entries of the import (cay image import --limit-entries) if the archive is honest");
 }
 
 static int apply_entry(struct place *p, struct tar *tar, struct buf *target,

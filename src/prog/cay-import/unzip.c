@@ -209,7 +209,7 @@ static int account(struct unzip *u, size_t n, struct err *err)
 			err_raise(err, ERR_HOSTILE_ARCHIVE,
 				"the archive holds more than %llu bytes",
 				(unsigned long long)u->limit_bytes),
-			"raise limit_bytes of the import if the archive is honest");
+			"raise limit_bytes of the import (cay image import --limit-bytes) if the archive is honest");
 	if (u->total > UNZIP_RATIO_FROM && u->total / UNZIP_RATIO_MAX > u->at)
 		return err_hint(err,
 			err_raise(err, ERR_HOSTILE_ARCHIVE,

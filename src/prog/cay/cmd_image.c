@@ -59,6 +59,35 @@ static int spool(struct cli *cli)
 	return TAKE_FD(fd);
 }
 
+static int add_limits(struct cli *cli, json_t *body)
+{
+	static const struct {
+		enum cli_flag flag;
+		const char *member, *why;
+	} rows[] = { { FLAG_LIMIT_BYTES, "limit_bytes", "a size is wanted, for example 100G" },
+		{ FLAG_LIMIT_ENTRIES, "limit_entries", "a number is wanted" },
+		{ FLAG_LIMIT_TIME, "timeout_ms", "a duration is wanted, for example 3h" } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const char *text = cli_args_value(&cli->args, rows[i].flag);
+		uint64_t v = 0;
+		int rc;
+
+		if (text == NULL)
+			continue;
+		if (rows[i].flag == FLAG_LIMIT_BYTES)
+			rc = str_to_size(text, &v);
+		else if (rows[i].flag == FLAG_LIMIT_TIME)
+			rc = str_to_duration(text, &v);
+		else
+			rc = str_to_u64(text, 1, INT32_MAX, &v);
+		if (rc < 0 || v == 0 || v > INT64_MAX)
+			return cli_refuse_value(cli, rows[i].flag, text, rows[i].why);
+		(void)json_object_set_new(body, rows[i].member, json_integer((json_int_t)v));
+	}
+	return 0;
+}
+
 int cmd_image_import(struct cli *cli)
 {
 	const char *from = cli->args.positional[0],
@@ -68,8 +97,10 @@ int cmd_image_import(struct cli *cli)
 	struct buf out = BUF_INIT(65536);
 	cleanup_fd int fd = -1;
 	char path[PATH_MAX];
-	int rc;
+	int rc = add_limits(cli, body);
 
+	if (rc < 0)
+		return rc;
 	if (str_eq(from, "-")) {
 		fd = spool(cli);
 		if (fd < 0)
