@@ -332,7 +332,8 @@ struct http2 *http2_new(struct wire *w, const struct http2_server *server)
 		.out = BUF_INIT(OUT_MAX),
 		.frames = { HTTP2_BURST, HTTP2_BURST, now },
 		.resets = { HTTP2_BURST_RESETS, HTTP2_BURST_RESETS, now },
-		.write_deadline_ns = 60 * NS_PER_S };
+		.write_deadline_ns = server != NULL && server->write_ns != 0 ? server->write_ns
+									     : 60 * NS_PER_S };
 	list_init(&h->streams);
 	waiters_init(&h->released);
 	if (session_new(h) < 0 || greet(h) != 0) {

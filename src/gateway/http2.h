@@ -39,11 +39,12 @@ typedef void http2_serve_fn(void *ctx, struct channel *c);
 /** http2_refused_fn - a request was refused unread: %HTTP2_SERVED_MAX are under way. Must not wait. */
 typedef void http2_refused_fn(void *ctx);
 
-/** struct http2_server - what a server does with requests; @ctx is for both. */
+/** struct http2_server - what a server does with requests; @ctx is for both functions. */
 struct http2_server {
 	http2_serve_fn *serve;
 	http2_refused_fn *refused;
 	void *ctx;
+	uint64_t write_ns; /* how long its peer may take nothing; 0: a minute */
 };
 
 /** http2_new() - speak HTTP/2 on @w (borrowed). @server: borrowed until http2_free(); NULL: be the client. Return: http2_free(); NULL without memory. */

@@ -454,22 +454,37 @@ static uint64_t write_deadline(const struct channel *c)
 	return c->write_deadline_ns != 0 ? clock_now_ns() + c->write_deadline_ns : 0;
 }
 
+/* While another stream is being written who reads that slowly makes room for this one, too. Return: 0 = look again; -errno. */
+static int wait_writable(struct stream2 *s)
+{
+	const struct http2 *h = s->h;
+	uint64_t delivered = wire_delivered(h->w);
+	int rc = waiters_wait(&s->writable, write_deadline(&s->ch));
+
+	return rc == -ETIMEDOUT && h->sending && wire_delivered(h->w) > delivered ? 0 : rc;
+}
+
+/* Is more there than @limit, or with @all anything? */
+static bool lags(const struct stream2 *s, size_t limit, bool all)
+{
+	return s->out.n - s->out_at > limit || (all && !s->eof_sent);
+}
+
 /* Lets nghttp2 take what @s has and waits until at most @limit bytes are left, or all and the end with @all. */
 static int push(struct stream2 *s, size_t limit, bool all)
 {
-	uint64_t deadline_ns = write_deadline(&s->ch);
 	int rc;
 
 	if (s->closed || s->h->dead)
 		return s->eof_sent && all ? 0 : -EPIPE;
 	(void)nghttp2_session_resume_data(s->h->session, s->id);
 	rc = http2_pump(s->h);
-	while (rc == 0 && (s->out.n - s->out_at > limit || (all && !s->eof_sent))) {
+	while (rc == 0 && lags(s, limit, all)) {
 		if (s->closed || s->h->dead)
 			return -EPIPE;
-		rc = waiters_wait(&s->writable, deadline_ns);
+		rc = wait_writable(s);
 	}
-	return rc;
+	return rc == -ETIMEDOUT && !lags(s, limit, all) ? 0 : rc;
 }
 
 void stream2_end_sent(struct stream2 *s)

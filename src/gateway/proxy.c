@@ -22,6 +22,7 @@ int proxy_init(struct proxy *p, uv_loop_t *loop, const struct ca_root *root, str
 	*p = (struct proxy){ .loop = loop,
 		.listen_ns = PROXY_LISTEN_NS,
 		.answer_ns = PROXY_ANSWER_NS,
+		.write_ns = PROXY_STALL_NS,
 		.room_ns = PROXY_STALL_NS,
 		.shared_max = PROXY_SHARED_MAX };
 	room_init(&p->held.room, PROXY_HELD_MAX);
@@ -110,7 +111,7 @@ static bool serve_http1(struct proxy_conn *c)
 	int rc = 0;
 
 	http1_init(&h, c->w, true);
-	h.ch.write_deadline_ns = PROXY_STALL_NS;
+	h.ch.write_deadline_ns = c->proxy->write_ns;
 	while (rc == 0 && http1_wait(&h, clock_now_ns() + PROXY_IDLE_NS) > 0) {
 		rc = exchange_run(c, &h.ch);
 		if (rc == 0 && !http1_reusable(&h))
@@ -135,7 +136,7 @@ static void refused_stream(void *ctx)
 
 static bool serve_http2(struct proxy_conn *c)
 {
-	const struct http2_server server = { serve_stream, refused_stream, c };
+	const struct http2_server server = { serve_stream, refused_stream, c, c->proxy->write_ns };
 	struct http2 *h = http2_new(c->w, &server);
 	const char *why;
 

@@ -128,6 +128,7 @@ struct proxy {
 	uint64_t *draws;         /* random numbers drawn so far, by rule */
 	uint64_t listen_ns;      /* %PROXY_LISTEN_NS; a test waits less */
 	uint64_t answer_ns;      /* %PROXY_ANSWER_NS; a test waits less */
+	uint64_t write_ns; /* %PROXY_STALL_NS: for what goes to the sandbox; a test waits less */
 	uint64_t
 		room_ns; /* %PROXY_STALL_NS: how long one waits for room in @held and @trees; a test waits less */
 };

@@ -2,7 +2,9 @@
 #include "gateway/wire.h"
 #include "base/clock.h"
 
+#include <linux/sockios.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------------------- */
@@ -133,6 +135,22 @@ static BIO_METHOD *bio_method(void)
 	return method;
 }
 
+uint64_t wire_delivered(const struct wire *w)
+{
+	int queued = 0;
+
+	return ioctl(w->fd, SIOCOUTQ, &queued) == 0 ? w->taken - (uint64_t)queued : 0;
+}
+
+/* The kernel says that there is room when a third of its buffer is free, which takes who reads slowly a long time. Return: 0 = try again; -errno. */
+static int wait_for_room(struct wire *w, uint64_t deadline_ns)
+{
+	uint64_t delivered = wire_delivered(w);
+	int rc = wait_for(w, UV_WRITABLE, deadline_ns);
+
+	return rc == -ETIMEDOUT && wire_delivered(w) > delivered ? 0 : rc;
+}
+
 /*
  * What a failed call of OpenSSL asks for. Return: 0 = call again; -errno.
  * Must be the first to look after the call: it reads the error queue.
@@ -143,7 +161,7 @@ static int after(struct wire *w, int result, uint64_t deadline_ns)
 	case SSL_ERROR_WANT_READ:
 		return w->stopped ? -ECANCELED : wait_for(w, UV_READABLE, deadline_ns);
 	case SSL_ERROR_WANT_WRITE:
-		return wait_for(w, UV_WRITABLE, deadline_ns);
+		return wait_for_room(w, deadline_ns);
 	case SSL_ERROR_ZERO_RETURN:
 	case SSL_ERROR_SYSCALL:
 		return -EPIPE;
@@ -252,7 +270,7 @@ static ssize_t write_some(struct wire *w, const char *p, size_t n, uint64_t dead
 
 	if (w->ssl == NULL) {
 		sent = transmit(w, p, n);
-		return sent != -EAGAIN ? sent : wait_for(w, UV_WRITABLE, deadline_ns);
+		return sent != -EAGAIN ? sent : wait_for_room(w, deadline_ns);
 	}
 	ERR_clear_error();
 	sent = SSL_write(w->ssl, p, n > INT32_MAX ? INT32_MAX : (int)n);
@@ -261,17 +279,19 @@ static ssize_t write_some(struct wire *w, const char *p, size_t n, uint64_t dead
 
 int wire_write(struct wire *w, const void *p, size_t n, uint64_t deadline_ns)
 {
+	uint64_t now = clock_now_ns(), may = deadline_ns > now ? deadline_ns - now : 0;
 	const char *at = p;
 
 	w->sent += n;
 	wire_count(n);
 	while (n > 0) {
-		ssize_t sent = write_some(w, at, n, deadline_ns);
+		ssize_t sent = write_some(w, at, n, may > 0 ? now + may : deadline_ns);
 
 		if (sent < 0)
 			return (int)sent;
 		at += sent;
 		n -= (size_t)sent;
+		now = clock_now_ns();
 	}
 	return 0;
 }

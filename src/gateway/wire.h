@@ -68,8 +68,11 @@ int wire_connect_tls(struct wire *w, SSL *ssl, uint64_t deadline_ns) attr_must_u
  */
 ssize_t wire_read(struct wire *w, void *p, size_t n, uint64_t deadline_ns) attr_must_use;
 
-/** wire_write() - all @n bytes. Return: 0, -errno, -ETIMEDOUT. Context: fiber; waits. */
+/** wire_write() - all @n bytes. Return: 0, -errno; -ETIMEDOUT when the peer has taken nothing for as long as it is until @deadline_ns. Context: fiber; waits. */
 int wire_write(struct wire *w, const void *p, size_t n, uint64_t deadline_ns) attr_must_use;
+
+/** wire_delivered() - bytes that the peer's kernel has acknowledged, with TLS. */
+uint64_t wire_delivered(const struct wire *w);
 
 /** wire_finish() - say that nothing more will be sent, then read and forget until the peer has ended too. Context: fiber; waits. */
 void wire_finish(struct wire *w, uint64_t deadline_ns);

@@ -346,6 +346,9 @@ int main(int argc, char **argv)
 		proxy.answer_ns =
 			(uint64_t)json_integer_value(json_object_get(config, "answer_ms")) *
 			NS_PER_MS;
+	if (json_object_get(config, "write_ms") != NULL)
+		proxy.write_ns = (uint64_t)json_integer_value(json_object_get(config, "write_ms")) *
+				 NS_PER_MS;
 	if (json_object_get(config, "shared") != NULL)
 		proxy.shared_max = (size_t)json_integer_value(json_object_get(config, "shared"));
 	if (json_object_get(config, "room") != NULL) {
