@@ -8,6 +8,9 @@
  *
  * Processes that come from a template have a parent of their own, a child of the template, beside the keeper. It is there before anybody knows for which sandbox:
  * until it is claimed what is below it is of a follow without a sandbox.
+ *
+ * A sandbox has a budget of bytes of the log for its processes: at once what many builds have, and as much again each BUDGET_MS. Above it they are counted, and told as one loss: without that
+ * one that executes programs without end would drive out of the log what all have done, itself above all.
  */
 #include "events/process_source.h"
 #include "base/clock.h"
@@ -26,6 +29,11 @@
 #define UTF8_MAX      4
 #define ENDED_KEPT    64 /* groups of a follow that have ended unnamed, however long ago */
 #define ENDED_NS      (60 * NS_PER_S)
+#define BUDGET_MOST   (64U << 20)
+#define BUDGET_SHARE  4
+#define BUDGET_MS     256000
+#define BUDGET_PART   16
+#define EVENT_BYTES   350 /* a line of the log without arguments, about */
 #define TELL_NS \
 	(10 * NS_PER_S) /* so often losses are told to those that have no event of their own */
 
@@ -41,6 +49,10 @@ struct follow {
 	uint64_t epoch;
 	bool started;         /* a keeper of the pool has no log yet */
 	uint64_t lost_before; /* losses of the source that its log tells, or that were before it */
+	uint64_t budget;      /* bytes that are left of it, */
+	uint64_t budget_ns;   /* as of then */
+	bool spent;           /* until a part of it is there again */
+	uint64_t over;        /* events above it that are not told yet */
 };
 
 struct held {
@@ -174,6 +186,35 @@ static struct proc *proc_add(
 	return p;
 }
 
+/* Of a log that is small no sandbox has all. */
+static uint64_t whole_budget(const struct process_source *ps)
+{
+	uint64_t kept = journal_keep(ps->journal)->max_bytes;
+
+	return kept == 0 || kept / BUDGET_SHARE > BUDGET_MOST ? BUDGET_MOST : kept / BUDGET_SHARE;
+}
+
+static void fill_budget(struct follow *f, uint64_t whole)
+{
+	uint64_t ms = (clock_now_ns() - f->budget_ns) / NS_PER_MS;
+	uint64_t more = ms < BUDGET_MS ? whole * ms / BUDGET_MS : whole;
+
+	f->budget_ns += ms * NS_PER_MS;
+	f->budget = f->budget + more < whole ? f->budget + more : whole;
+}
+
+/* May @f have @bytes of the log? One that has spent all waits for a part of it: not one event and one loss by turns. */
+static bool spend(const struct process_source *ps, struct follow *f, size_t bytes)
+{
+	uint64_t whole = whole_budget(ps), part = f->spent ? whole / BUDGET_PART : 0;
+
+	fill_budget(f, whole);
+	f->spent = f->budget < bytes || f->budget < part;
+	if (!f->spent)
+		f->budget -= bytes;
+	return !f->spent;
+}
+
 static struct follow *follow_new(struct process_source *ps, const char *sandbox)
 {
 	struct follow *f = xnew(struct follow);
@@ -181,6 +222,8 @@ static struct follow *follow_new(struct process_source *ps, const char *sandbox)
 	(void)!str_copy(f->sandbox, sizeof(f->sandbox), sandbox);
 	f->epoch = 1;
 	f->lost_before = ps->lost;
+	f->budget = whole_budget(ps);
+	f->budget_ns = clock_now_ns();
 	list_init(&f->procs);
 	list_init(&f->ended);
 	list_append(&ps->follows, &f->node);
@@ -303,6 +346,9 @@ static void tell_lost(struct process_source *ps, struct follow *f)
 	if (f->started && f->lost_before != ps->lost)
 		put_lost(ps, f, ps->lost - f->lost_before, "proc connector");
 	f->lost_before = ps->lost;
+	if (f->over > 0)
+		put_lost(ps, f, f->over, "process budget");
+	f->over = 0;
 }
 
 static void emit(struct process_source *ps, const struct group *g, const struct held *h)
@@ -310,7 +356,13 @@ static void emit(struct process_source *ps, const struct group *g, const struct 
 	static const enum event_type types[] = { EVENT_PROCESS_STARTED, EVENT_PROCESS_EXEC,
 		EVENT_PROCESS_ENDED };
 	pid_t cause = h->note.kind == PROC_EVENT_KIND_FORK ? h->note.parent : h->note.pid;
-	struct event e = {
+	struct event e;
+
+	if (!spend(ps, g->follow, EVENT_BYTES + (h->argv != NULL ? strlen(h->argv) : 0))) {
+		g->follow->over++;
+		return;
+	}
+	e = (struct event){
 		.type = types[h->note.kind],
 		.sandbox = g->follow->sandbox,
 		.epoch = g->follow->epoch,

@@ -204,3 +204,21 @@ def test_rules_of_which_a_power_cut_left_nothing_are_the_first_ones(fresh):
     equal({k: v for k, v in fresh.get("/v1/events/retention").items() if not k.endswith("_n")}, wanted)
     fresh.cay("events", "retention", "--max-size", "2G")
     equal(retention(fresh)["max_bytes"], 2 << 30)
+
+
+@require("root")
+@timeout(120)
+def test_processes_of_one_sandbox_do_not_drive_out_the_events_of_others(fresh):
+    """What is above its budget is counted and told; what came before it stays."""
+    retention(fresh, segment_bytes=SEGMENT, max_bytes=64 * SEGMENT)
+    with fresh.sandbox() as quiet, fresh.sandbox() as noisy:
+        fresh.ok(quiet, "true")
+        before = [e["n"] for e in fresh.events(quiet)]
+        fresh.ok(noisy, "i=0; x=$(printf '%01000d' 0); while [ $i -lt 3000 ]; do /bin/true $x; i=$((i+1)); done", seconds=100)
+        told = fresh.wait_event("events.lost", noisy, lambda event: event["data"]["source"] == "process budget", timeout=60)
+        assert told["data"]["n"] > 100, told
+        retention(fresh, segment_bytes=SEGMENT, max_bytes=64 * SEGMENT)  # what is too much goes at once
+        equal([e["n"] for e in fresh.events(quiet)][:len(before)], before)
+        equal(fresh.events(noisy)[0]["type"], "sandbox.created")
+        report = fresh.get(f"/v1/sandboxes/{noisy}/events/verify")
+        equal((report["ok"], report["anchor"]), (True, None))

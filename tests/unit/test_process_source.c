@@ -163,3 +163,32 @@ TEST(what_nobody_ever_names_is_forgotten)
 	check_int(journal_last_seq(w.journal, a), 2);
 	end(&w);
 }
+
+/* What is above the budget is one loss, told at the end at the latest; another sandbox has its own. */
+TEST(processes_have_a_budget_of_the_log)
+{
+	static const struct journal_keep keep = { .max_bytes = 1U << 20,
+		.segment_bytes = 32U << 20 };
+	enum { OTHER = 101, MANY = 2000 };
+	struct world w;
+	char file[64];
+	uint64_t told;
+
+	begin(&w);
+	check_int(journal_keep_set(w.journal, &keep), 0);
+	process_source_follow(w.ps, b, OTHER);
+	for (pid_t pid = FIRST; pid < FIRST + MANY; pid++) {
+		forks(&w, KEEPER, pid);
+		process_source_bind(w.ps, a, pid, NULL);
+	}
+	told = journal_last_seq(w.journal, a);
+	check(told > 500 && told < 1000);
+	forks(&w, OTHER, FIRST - 1);
+	process_source_bind(w.ps, b, FIRST - 1, NULL);
+	check_int(journal_last_seq(w.journal, b), 1);
+	process_source_forget(w.ps, a);
+	check_int(journal_last_seq(w.journal, a), told + 1);
+	(void)snprintf(file, sizeof(file), "%s/retention.json", w.path);
+	check_int(unlink(file), 0);
+	end(&w);
+}
