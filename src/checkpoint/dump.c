@@ -504,11 +504,25 @@ static void spoil(struct dump *d)
 	f->description = IMAGE_NONE;
 }
 
+/* The template has all that is kept of all processes; a suspension that it could not load again is refused while they stand still. */
+static int check_mappings(const struct dump *d, struct err *err)
+{
+	const uint64_t room = dump_mappings_room(), n = image_mappings(&d->image);
+
+	return n > room
+		       ? err_raise(err, ERR_UNSUPPORTED,
+				 "the processes have memory in %llu places, and one process can hold %llu of them (sysctl vm.max_map_count)",
+				 (unsigned long long)n, (unsigned long long)room)
+		       : 0;
+}
+
 static int write_out(struct dump *d, struct err *err)
 {
 	cleanup_fd int image = -1, plan = -1;
-	int rc = make_plan(d, &plan, err);
+	int rc = check_mappings(d, err);
 
+	if (rc == 0)
+		rc = make_plan(d, &plan, err);
 	if (rc < 0)
 		return rc;
 	if (fault("live.dump.image") < 0)

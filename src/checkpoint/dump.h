@@ -261,6 +261,9 @@ int dump_creds_check(struct dump *d, struct dump_process *p, struct err *err) at
 int dump_shares_check(
 	const struct dump *d, const struct dump_process *p, struct err *err) attr_must_use;
 
+/** dump_mappings_room() - how much memory in separate places one process of ours can hold (vm.max_map_count), beside what it has itself. */
+uint64_t dump_mappings_room(void);
+
 /** dump_read_maps() - read the mappings of @p. While it stands still, before there is memory for calls in it, which is none of its own. */
 int dump_read_maps(struct dump_process *p, struct err *err) attr_must_use;
 

@@ -443,6 +443,29 @@ static int each_region(struct dump *d, struct dump_process *p,
 	return rc;
 }
 
+/* What template and restorer have beside the memory of processes, and what comes and goes while it is put in place. */
+#define MAPPINGS_OWN 128
+
+uint64_t dump_mappings_room(void)
+{
+	uint64_t most;
+
+	if (file_read_u64_at(AT_FDCWD, "/proc/sys/vm/max_map_count", &most) < 0)
+		return UINT64_MAX;
+	return most > MAPPINGS_OWN ? most - MAPPINGS_OWN : 0;
+}
+
+static int check_mappings(const struct dump_process *p, struct err *err)
+{
+	const uint64_t room = dump_mappings_room();
+
+	return p->maps.n > room
+		       ? dump_refuse(p, err,
+				 "it has %zu mappings, and a restored process can have %llu (sysctl vm.max_map_count)",
+				 p->maps.n, (unsigned long long)room)
+		       : 0;
+}
+
 int dump_read_maps(struct dump_process *p, struct err *err)
 {
 	int rc = mappings_read(p->tracee.proc, "maps", &p->maps);
@@ -455,6 +478,9 @@ int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
 {
 	int rc = p->maps.n > 0 ? 0 : dump_read_maps(p, err);
 
+	if (rc < 0)
+		return rc;
+	rc = check_mappings(p, err);
 	if (rc < 0)
 		return rc;
 	dump_gone_mark(d, &p->maps);

@@ -86,6 +86,20 @@ uint64_t image_stash_content(struct image_writer *w, uint64_t length)
 	return stash(w, 0, whole, false, true);
 }
 
+uint32_t image_mappings(const struct image_writer *w)
+{
+	const struct plan_map *maps = (const struct plan_map *)(const void *)w->maps.p;
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < w->maps.n / sizeof(*maps); i++) {
+		if (i == 0 || maps[i].address != maps[i - 1].address + maps[i - 1].length ||
+			maps[i].grows_down != maps[i - 1].grows_down ||
+			maps[i].content != maps[i - 1].content)
+			n++;
+	}
+	return n;
+}
+
 void image_copy(struct image_writer *w, int32_t pid, uint64_t from, uint64_t to, uint64_t length)
 {
 	struct plan_copy copy = { .pid = pid, .from = from, .to = to, .length = length };

@@ -38,6 +38,9 @@ uint64_t image_stash(struct image_writer *w, uint64_t target, uint64_t length, b
 /** image_stash_content() - a range for the bytes of a description, which the opener reads. */
 uint64_t image_stash_content(struct image_writer *w, uint64_t length);
 
+/** image_mappings() - how many mappings the stash is: what touches is one to the kernel, if it is of one kind. */
+uint32_t image_mappings(const struct image_writer *w);
+
 /** image_copy() - have the template copy from process @pid. */
 void image_copy(struct image_writer *w, int32_t pid, uint64_t from, uint64_t to, uint64_t length);
 

@@ -315,6 +315,9 @@ int memory_load_verb(struct job *job, json_t **ok, struct err *err)
 	if (rc == 0)
 		rc = may_wait(job) ? memory_pager_start(job, &r, &first, template, err)
 				   : load_by_coders(&r, template, err);
+	if (rc == -ENOMEM)
+		rc = err_hint(err, rc,
+			"see whether it is in more mappings than vm.max_map_count (sysctl) lets a process have on this machine");
 	if (rc == 0)
 		*ok = json_pack("{s:I}", "bytes", (json_int_t)bytes);
 	memory_reader_close(&r);

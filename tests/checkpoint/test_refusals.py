@@ -5,10 +5,11 @@ import os
 import sys
 
 from lib import cay
-from lib.case import contains, equal, raises, require
+from lib.case import Skip, contains, equal, raises, require
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import WINDOW, ask, fork_live, rootless, wait_output  # noqa: E402
+from suspending import there_and_back  # noqa: E402
 
 TIMEOUT = 120
 NEEDS = ("root", "cgroup2")
@@ -547,6 +548,55 @@ def test_what_nobody_can_put_back(instance):
             equal(error.code, code, name)
             equal(ask(instance, box, run, "drop()"), "None\n")
         instance.remove(fork_live(instance, box)[0])
+
+
+# Every other page of a range is memory, and each a mapping of its own.
+SCATTERED = """
+import ctypes, mmap, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+def scatter(n):
+    global at
+    at = libc.mmap(None, n * 8192, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    for page in range(at, at + n * 8192, 8192):
+        ctypes.c_char.from_address(page).value = 1
+        assert libc.munmap(page + 4096, 4096) == 0
+def unmap(n):
+    assert libc.munmap(at, n * 8192) == 0
+print("ready", flush=True)
+for line in sys.stdin: print(eval(line), flush=True)
+"""
+
+
+@require(*NEEDS)
+def test_memory_in_more_mappings_than_a_process_can_have(instance):
+    """All of it has to be in one template: a suspension that nobody could resume is refused, and nothing has happened. So is one process with nearly as many."""
+    with open("/proc/sys/vm/max_map_count", encoding="utf-8") as f:
+        most = int(f.read())
+    if most > 1 << 17:
+        raise Skip(f"vm.max_map_count is {most}, and so many are more memory than a test may take")
+    with instance.sandbox() as box:
+        instance.ok(box, f"cat > /tmp/scattered.py <<'END'\n{SCATTERED}\nEND")
+        runs = [instance.exec(box, "/usr/bin/python3", "/tmp/scattered.py", stdin=True) for _ in range(2)]
+        for run in runs:
+            wait_output(instance, box, run, b"ready\n")
+            equal(ask(instance, box, run, f"scatter({most // 2})"), "None\n")
+        for verb, body in (("suspend", None), ("fork", {"live": True})):
+            error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
+            equal(error.code, "unsupported")
+            contains(error.message, "vm.max_map_count")
+            equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
+        for run in runs:
+            equal(ask(instance, box, run, f"unmap({most // 2})"), "None\n")
+        equal(ask(instance, box, runs[0], f"scatter({most - 100})"), "None\n")
+        contains(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"][0]["reason"], "mappings, and a restored process can have")
+        contains(raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/suspend").message, "(python3): it has")
+        equal(ask(instance, box, runs[0], f"unmap({most - 100})"), "None\n")
+        there_and_back(instance, box)
+        for run in runs:
+            equal(ask(instance, box, run, "1 + 1"), "2\n")
 
 
 @require(*NEEDS)
