@@ -22,6 +22,7 @@
 /* words of siginfo_t for SIGCHLD */
 enum { SIGINFO_CODE = 2, SIGINFO_PID = 4, SIGINFO_STATUS = 6 };
 
+#define MAPS_MOST 2048U   /* each is told of when it is moved, and looked for among all */
 #define FDS_MOST  500000U /* half of what nobody may go beyond (fs.nr_open) */
 #define ADDRESSES (1ULL << 47)
 
@@ -70,7 +71,8 @@ bool lazy_possible(void)
 {
 	long fd = -7; /* E2BIG */
 
-	if (serves_anybody() && first_fd() <= FDS_MOST && plan->n_processes <= LAZY_SPACES / 4)
+	if (serves_anybody() && first_fd() <= FDS_MOST && plan->n_maps <= MAPS_MOST &&
+		plan->n_processes <= LAZY_SPACES / 4)
 		fd = make();
 	if (fd >= 0)
 		(void)CALL1(__NR_close, fd);
