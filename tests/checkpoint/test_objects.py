@@ -194,6 +194,16 @@ def test_object_datagrams(instance):
     both_go_on(instance, "datagrams")
 
 
+@timeout(180)
+@require("root", "cgroup2")
+def test_object_deep(instance):
+    """It is not forked as well: that takes as long again, by the same way."""
+    with instance.sandbox() as box:
+        run = begin(instance, box, "deep")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
 @require("root", "cgroup2")
 def test_object_droppable(instance):
     both_go_on(instance, "droppable")

@@ -41,6 +41,7 @@ struct fork_life {
 	uint32_t owner; /* its pid; 0 = not begun, or ended */
 	int32_t pid;
 	uint32_t stopped; /* by a signal, as it was */
+	uint32_t alone;   /* its creator has dropped the memory of it and of those behind it */
 };
 
 /** struct fork_shared - memory that all processes of one fork share; at WINDOW_SHARED. Every word is a futex. */
@@ -197,6 +198,9 @@ void lives_wait(uint32_t *word, uint32_t value);
 
 /** fork_main() - T'. Never returns. */
 BARE_NORETURN void fork_main(void);
+
+/** stack_begin() - run(@argument), which never returns, at the top of the stack: whatever is on it is lost. */
+BARE_NORETURN void stack_begin(void (*run)(uint64_t argument), uint64_t argument);
 
 /** tree_clone() - clone process @index of the plan from its creator (the caller). */
 void tree_clone(uint32_t index);

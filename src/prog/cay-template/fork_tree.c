@@ -183,15 +183,6 @@ static void inherit(uint64_t from, uint64_t to, bool on)
 	(void)CALL3(__NR_madvise, from, to - from, on ? DO_FORK : DONT_FORK);
 }
 
-static bool is_below(uint32_t index, uint32_t top)
-{
-	const struct plan_process *all = plan_processes();
-
-	while (index != top && index != IMAGE_NONE)
-		index = all[index].parent;
-	return index == top;
-}
-
 /* Its own part of the stash, and those of its ancestors that have some of its memory. */
 static void inherit_stash(const struct plan_process *p, bool on)
 {
@@ -206,13 +197,68 @@ static void inherit_stash(const struct plan_process *p, bool on)
 	}
 }
 
+/* Who comes from @top, itself included. Creators come first. */
+static const bool *subtree(uint32_t top)
+{
+	static bool in[TEMPLATE_PIDS_MAX * 2];
+	const struct plan_process *all = plan_processes();
+
+	in[top] = true;
+	for (uint32_t i = top + 1; i < plan->n_processes; i++)
+		in[i] = all[i].parent != IMAGE_NONE && all[i].parent >= top && in[all[i].parent];
+	return in;
+}
+
 static void inherit_subtree(uint32_t top, bool on)
 {
 	const struct plan_process *all = plan_processes();
+	const bool *in = subtree(top);
 
 	for (uint32_t i = top; i < plan->n_processes; i++) {
-		if (is_below(i, top))
+		if (in[i])
 			inherit_stash(&all[i], on);
+	}
+}
+
+/* Does @index make others, as does who makes it? T' is waited for, and has more to do: it keeps what it has. */
+static bool is_in_line(uint32_t index)
+{
+	const struct plan_process *all = plan_processes();
+	uint32_t i = index + 1;
+
+	while (all[index].parent != IMAGE_NONE && i < plan->n_processes && all[i].parent != index)
+		i++;
+	return all[index].parent != IMAGE_NONE && i < plan->n_processes;
+}
+
+/*
+ * For each mapping the kernel keeps a list of all those ancestors that have it too (anon_vma), and copies it at each clone: of a long line of processes, in which each has the memory of
+ * all that come behind it, that would be the cube of its length. So whoever has made the next one drops what it had for that one, which goes on when it has.
+ */
+static void hand_on(uint32_t top)
+{
+	const struct plan_process *all = plan_processes();
+	const bool *in = subtree(top);
+	uint32_t *alone = &fork_shared()->lives[top].alone;
+
+	for (uint32_t i = top; i < plan->n_processes; i++) {
+		if (in[i] && all[i].stash_end > all[i].stash_start)
+			(void)fork_must(CALL2(__NR_munmap, all[i].stash_start,
+						all[i].stash_end - all[i].stash_start),
+				"drop the memory of those behind");
+	}
+	__atomic_store_n(alone, 1, __ATOMIC_SEQ_CST);
+	futex_wake(alone);
+}
+
+static void wait_until_alone(uint32_t index)
+{
+	uint32_t *alone = &fork_shared()->lives[index].alone;
+
+	while (__atomic_load_n(alone, __ATOMIC_SEQ_CST) == 0) {
+		if (__atomic_load_n(&fork_shared()->failed, __ATOMIC_SEQ_CST) != 0)
+			bare_exit(125);
+		futex_wait(alone, 0);
 	}
 }
 
@@ -301,6 +347,20 @@ static BARE_NORETURN void run(uint32_t index)
 	become(p->image);
 }
 
+/* A process that was just cloned: of those that it comes from it needs nothing on the stack, which would not be enough for a long line of them. */
+static BARE_NORETURN void begin(uint64_t index)
+{
+	const struct plan_process *p = &plan_processes()[index];
+
+	life_begin((uint32_t)index, p->pid, &fork_shared()->bell);
+	if (p->parent == IMAGE_NONE)
+		(void)fork_must(CALL2(__NR_setns, fork.cgroups, CLONE_NEWCGROUP),
+			"join the sandbox's cgroup namespace");
+	if (is_in_line((uint32_t)index))
+		wait_until_alone((uint32_t)index);
+	run((uint32_t)index);
+}
+
 void tree_clone(uint32_t index)
 {
 	const struct plan_process *p = &plan_processes()[index];
@@ -316,13 +376,10 @@ void tree_clone(uint32_t index)
 	inherit_subtree(index, true);
 	rc = fork_must(CALL2(__NR_clone3, &args, sizeof(args)), "clone a process with its pid");
 	if (rc == 0)
-		life_begin(index, p->pid, &fork_shared()->bell);
-	if (rc == 0 && p->parent == IMAGE_NONE)
-		(void)fork_must(CALL2(__NR_setns, fork.cgroups, CLONE_NEWCGROUP),
-			"join the sandbox's cgroup namespace");
-	if (rc == 0)
-		run(index);
+		stack_begin(begin, index);
 	inherit_subtree(index, false);
+	if (is_in_line(index))
+		hand_on(index);
 	if (p->parent == IMAGE_NONE) {
 		struct template_message m = {
 			.kind = TEMPLATE_ROOT, .pid = (int32_t)rc, .inside = p->pid

@@ -41,10 +41,11 @@ void life_begin(uint32_t index, int32_t pid, uint32_t *bell)
 {
 	struct fork_life *l = &fork_shared()->lives[index];
 
-	*l = (struct fork_life){ .list = (uint64_t)&l->next,
-		.offset = (int64_t)((uint64_t)&l->owner - (uint64_t)&l->next),
-		.next = (uint64_t)&l->list,
-		.pid = pid };
+	/* (what its creator says of it may be there already) */
+	l->list = (uint64_t)&l->next;
+	l->offset = (int64_t)((uint64_t)&l->owner - (uint64_t)&l->next);
+	l->next = (uint64_t)&l->list;
+	l->pid = pid;
 	l->pending = (uint64_t)bell - (uint64_t)l->offset;
 	own = l;
 	__atomic_store_n(&l->owner, (uint32_t)pid, __ATOMIC_SEQ_CST);

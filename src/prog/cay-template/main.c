@@ -33,7 +33,8 @@ struct sockaddr_unix {
 
 extern char __executable_start[], __etext[], _end[];
 
-static char stack[STACK_SIZE] __attribute__((aligned(4096)));
+static char stack[BARE_PAGE + STACK_SIZE]
+	__attribute__((aligned(4096))); /* nobody may touch the first page */
 static struct sockaddr_unix address;
 static size_t ending; /* where it begins in its path */
 
@@ -241,6 +242,15 @@ static BARE_NORETURN __attribute__((noinline)) void serve(uint64_t kernel_stack)
 	}
 }
 
+BARE_NORETURN void stack_begin(void (*run)(uint64_t argument), uint64_t argument)
+{
+	__asm__ volatile("mov %0, %%rsp\n\txor %%ebp, %%ebp\n\tmov %1, %%rdi\n\tcall *%2\n\t"
+			 :
+			 : "r"(stack + sizeof(stack)), "r"(argument), "r"(run)
+			 : "rdi", "memory");
+	__builtin_unreachable();
+}
+
 BARE_NORETURN void start(long *kernel_stack);
 
 static uint64_t decimal(const char *text)
@@ -270,13 +280,11 @@ BARE_NORETURN void start(long *kernel_stack)
 	(void)CALL4(__NR_rt_sigaction, 17 /* SIGCHLD */, ignore, 0, 8);
 	if (leave_the_file() < 0)
 		bare_exit(102);
+	if (CALL3(__NR_mprotect, stack, BARE_PAGE, 0) < 0)
+		bare_exit(104);
 	if (mebibytes > 0)
 		stock_want(mebibytes);
-	__asm__ volatile("mov %0, %%rsp\n\txor %%ebp, %%ebp\n\tmov %1, %%rdi\n\tcall *%2\n\t"
-			 :
-			 : "r"(stack + STACK_SIZE), "r"(kernel_stack), "r"(serve)
-			 : "rdi", "memory");
-	__builtin_unreachable();
+	stack_begin(serve, (uint64_t)kernel_stack);
 }
 
 /* The kernel enters with an aligned stack and no return address. */
