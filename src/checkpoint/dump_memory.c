@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
@@ -466,6 +467,18 @@ static int check_mappings(const struct dump_process *p, struct err *err)
 		       : 0;
 }
 
+/* Only of what may be executed (by somebody) the kernel lets a restored process say that it is its program. */
+static int check_program(const struct dump_process *p, struct err *err)
+{
+	struct stat st;
+
+	return fstatat(p->tracee.proc, "exe", &st, 0) == 0 && (st.st_mode & 0111) == 0
+		       ? dump_refuse(p, err,
+				 "the file of its program may not be executed any more (mode %04o)",
+				 st.st_mode & 07777)
+		       : 0;
+}
+
 int dump_read_maps(struct dump_process *p, struct err *err)
 {
 	int rc = mappings_read(p->tracee.proc, "maps", &p->maps);
@@ -481,6 +494,8 @@ int dump_maps(struct dump *d, struct dump_process *p, struct err *err)
 	if (rc < 0)
 		return rc;
 	rc = check_mappings(p, err);
+	if (rc == 0)
+		rc = check_program(p, err);
 	if (rc < 0)
 		return rc;
 	dump_gone_mark(d, &p->maps);

@@ -550,6 +550,24 @@ def test_what_nobody_can_put_back(instance):
         instance.remove(fork_live(instance, box)[0])
 
 
+@require(*NEEDS)
+def test_a_program_whose_file_may_not_be_executed_any_more(instance):
+    """The kernel lets nobody say that it is what runs: removed or not, what could not be resumed is not suspended."""
+    with instance.sandbox() as box:
+        run = instance.exec(box, "/bin/sh", "-c", "cp /bin/cat /root/s && /root/s; :", stdin=True)
+        equal(ask(instance, box, run, "one"), "one\n")
+        for begin, finish in (("chmod -x /root/s", "chmod +x /root/s"), ("chmod -x /root/s && ln /root/s /root/u && rm /root/s", "chmod +x /root/u")):
+            instance.ok(box, begin)
+            contains(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"][0]["reason"], "the file of its program may not be executed any more")
+            for verb, body in (("fork", {"live": True}), ("suspend", None)):
+                error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
+                contains(error.message, "(s): the file of its program may not be executed any more")
+                equal(error.code, "unsupported")
+            instance.ok(box, finish)
+            there_and_back(instance, box)
+            equal(ask(instance, box, run, "two"), "two\n")
+
+
 # Every other page of a range is memory, and each a mapping of its own.
 SCATTERED = """
 import ctypes, mmap, sys
