@@ -19,6 +19,9 @@
 /* a restored process reaches a number by making and deleting all that come before it */
 #define TIMER_ID_MAX (1 << 20)
 
+/* The processor time of a thread: of @tid (0: of whoever says it), and how /proc tells of a timer on CLOCK_THREAD_CPUTIME_ID. */
+#define THREAD_CLOCK(tid) ((int32_t)(~(uint32_t)(tid) << 3 | 6))
+
 /* The thread that a line speaks of: it names it as the host does. */
 static int32_t inner_tid(const struct tracee *t, int host)
 {
@@ -90,6 +93,22 @@ static int read_values(struct dump_process *p, struct image_timer *out)
 	return rc;
 }
 
+/*
+ * Nobody tells whose time a timer counts that was made on "the own thread's". Among several threads the one that it tells is taken for it, by the clock that names it: so
+ * profilers make theirs.
+ */
+static int choose_clock(struct dump_process *p, struct image_timer *t, struct err *err)
+{
+	if (t->clock != THREAD_CLOCK(0) || p->tracee.n_threads == 1)
+		return 0;
+	if ((t->notify & SIGEV_THREAD_ID) == 0)
+		return dump_refuse(p, err,
+			"its POSIX timer %d counts the processor time of one of several threads",
+			t->id);
+	t->clock = THREAD_CLOCK(t->tid);
+	return 0;
+}
+
 static int cannot_read(const struct dump_process *p, int rc, struct err *err)
 {
 	return err_raise_sys(
@@ -105,12 +124,11 @@ static int add_timer(struct dump *d, struct dump_process *p, const char *text, s
 		return dump_refuse(p, err, "its POSIX timer %d has too high a number", out.id);
 	if (rc == 0 && (out.notify & SIGEV_THREAD_ID) != 0 && out.tid == 0)
 		return dump_refuse(p, err, "its POSIX timer %d is for a thread that ended", out.id);
-	if (rc == 0 && out.clock == CLOCK_THREAD_CPUTIME_ID && p->tracee.n_threads > 1)
-		return dump_refuse(p, err,
-			"its POSIX timer %d counts the processor time of one of several threads",
-			out.id);
 	if (rc < 0)
 		return cannot_read(p, rc, err);
+	rc = choose_clock(p, &out, err);
+	if (rc < 0)
+		return rc;
 	(void)IMAGE_ADD(&d->image, TABLE_TIMERS, &out);
 	p->out.n_timers++;
 	return 0;

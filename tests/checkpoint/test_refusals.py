@@ -295,6 +295,15 @@ def process(flags, left=False):
 def process_end():
     os.kill(child, 9)
     os.waitpid(child, 0)
+def timer():
+    global timer_id
+    thread()
+    timer_id = ctypes.c_int()
+    assert libc.syscall(222, 3, 0, ctypes.byref(timer_id)) == 0  # timer_create(CLOCK_THREAD_CPUTIME_ID)
+    return timer_id.value
+def timer_end():
+    assert libc.syscall(226, timer_id) == 0  # timer_delete
+    thread_end()
 held = []
 def opened(fd):
     held.append(fd)
@@ -314,6 +323,7 @@ UNSHARED = (
     ("process(0x400)", "process {} (python3): it shares its descriptors with process", "process_end()"),
     ("process(0x200)", "process {} (python3): it shares its working directory, root directory and umask with process", "process_end()"),
     ("process(0, True)", "process {}: nobody can put it into group", "process_end()"),
+    ("timer()", "its POSIX timer {} counts the processor time of one of several threads", "timer_end()"),
     ("opened(os.open('/proc/self/ns/net', os.O_RDONLY))", "descriptor {} is of a kind that cannot be carried over yet", "close()"),
 )
 
@@ -322,7 +332,7 @@ QUEUE = ("opened(libc.syscall(240, b'queue', 0o102, 0o600, 0))", "descriptor {} 
 
 
 def each_is_refused(instance, cases, **options):
-    """It was lost in forks without a word, or the fork failed. `cay doctor` tells of it in advance, but for threads and groups."""
+    """It was lost in forks without a word, or the fork failed. `cay doctor` tells of it in advance, but for threads, timers and groups."""
     with instance.sandbox(**options) as box:
         instance.ok(box, f"cat > /tmp/sharing.py <<'END'\n{SHARING}\nEND")
         # (a group that it can join again)
@@ -334,7 +344,7 @@ def each_is_refused(instance, cases, **options):
                 error = raises(cay.ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}")
                 contains(error.message, says.format(number))
                 equal(error.code, "unsupported")
-            if not says.startswith("its thread") and "group" not in says:
+            if not says.startswith(("its thread", "its POSIX timer")) and "group" not in says:
                 contains(instance.cay("doctor", box, check=False).stdout, says.format(number))
             equal(ask(instance, box, run, finish), "None\n")
         fork = fork_live(instance, box)[0]

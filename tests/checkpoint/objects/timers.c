@@ -9,7 +9,7 @@ struct event {
 
 static volatile sig_atomic_t ticks, told;
 static volatile pid_t told_thread;
-static int end[2];
+static int end[2], burn[2], own_timer;
 
 static void on_tick(int sig, siginfo_t *info, void *context)
 {
@@ -52,14 +52,58 @@ static struct itimerspec get(int id)
 	return now;
 }
 
+/* Use so much of the processor. */
+static void work(long ms)
+{
+	struct timespec now;
+	long until;
+
+	MUST(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+	until = now.tv_sec * 1000 + now.tv_nsec / 1000000 + ms;
+	while (now.tv_sec * 1000 + now.tv_nsec / 1000000 < until)
+		MUST(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+}
+
 static void *thread(void *tid)
 {
+	pid_t own = (pid_t)syscall(SYS_gettid);
+	char c = 0;
+
+	own_timer = create(CLOCK_THREAD_CPUTIME_ID, SIGEV_THREAD_ID, SIGUSR2, own, 5);
+	set(own_timer, 500000000, 0);
+	*(volatile pid_t *)tid = own;
+	for (;;) {
+		ssize_t n = read(end[0], &c, 1);
+
+		if (n == 1 && c == 'x')
+			return NULL;
+		if (n < 0)
+			continue;
+		work(100);
+		MUST(write(burn[1], "d", 1) == 1);
+	}
+}
+
+static long remains_ms(int id)
+{
+	struct itimerspec now = get(id);
+
+	return now.it_value.tv_sec * 1000 + now.it_value.tv_nsec / 1000000;
+}
+
+/* The timer of the second thread goes on with that one's time, and with no other's. */
+static void check_own_time(void)
+{
+	long before = remains_ms(own_timer);
 	char c;
 
-	*(volatile pid_t *)tid = (pid_t)syscall(SYS_gettid);
-	while (read(end[0], &c, 1) < 0)
-		;
-	return NULL;
+	MUST(before > 499000000);
+	work(100);
+	MUST(before - remains_ms(own_timer) < 50);
+	MUST(write(end[1], "w", 1) == 1);
+	while (read(burn[0], &c, 1) < 0)
+		MUST(errno == EINTR);
+	MUST(before - remains_ms(own_timer) >= 99);
 }
 
 int main(void)
@@ -72,7 +116,7 @@ int main(void)
 	struct itimerspec now;
 	pthread_t t;
 
-	MUST(pipe(end) == 0 && sigaction(SIGUSR1, &tick, NULL) == 0);
+	MUST(pipe(end) == 0 && pipe(burn) == 0 && sigaction(SIGUSR1, &tick, NULL) == 0);
 	MUST(sigaction(SIGRTMIN + 3, &tell, NULL) == 0);
 	MUST(pthread_create(&t, NULL, thread, (void *)(uintptr_t)&tid) == 0);
 	while (tid == 0)
@@ -118,6 +162,7 @@ int main(void)
 	MUST(syscall(SYS_timer_gettime, gone[2], &now) < 0 && errno == EINVAL);
 	/* a new one takes none of these numbers */
 	MUST(create(CLOCK_MONOTONIC, SIGEV_NONE, 0, 0, 0) > spent);
+	check_own_time();
 	set(thread_timer, 0, 0);
 	MUST(write(end[1], "x", 1) == 1 && pthread_join(t, NULL) == 0);
 	return object_done();
