@@ -19,8 +19,8 @@
 #define TEMPLATE_LINK_FD    3 /* the template ends when the other side closes */
 #define TEMPLATE_LISTEN_FD  4
 #define TEMPLATE_PIDS_MAX   4096U
-#define TEMPLATE_LEAVES_MAX 32U
-#define TEMPLATE_SLOTS_MAX  48U
+#define TEMPLATE_LEAVES_MAX 96U
+#define TEMPLATE_SLOTS_MAX  128U
 
 enum template_message_kind {
 	TEMPLATE_ALLOW = 1,

@@ -41,11 +41,12 @@ static int add_leaf(void *ctx, const char *name, const int32_t *pids, size_t n)
 
 	if (n == 0)
 		return 0;
-	if (order->n_leaves == TEMPLATE_LEAVES_MAX || n > TEMPLATE_PIDS_MAX - order->n_pids)
-		return -E2BIG;
 	/* init is made anew with each sandbox, and has nothing to carry */
 	if (str_eq(name, "init"))
 		return 0;
+	/* (the template is told of the dumper, too) */
+	if (order->n_leaves == TEMPLATE_LEAVES_MAX || n >= TEMPLATE_PIDS_MAX - order->n_pids)
+		return -E2BIG;
 	if (str_copy(order->leaves[order->n_leaves++], DUMP_LEAF_SIZE, name) < 0)
 		return -ENAMETOOLONG;
 	memcpy(order->pids + order->n_pids, pids, n * sizeof(*pids));
@@ -59,6 +60,21 @@ static void mark_confined(const struct keeper *k, struct dump_order *order)
 		order->confined[i] = keeper_confined(k, order->leaves[i]);
 }
 
+/* What there are too many of in @order, as far as it was made. */
+static int too_many(const struct dump_order *order, bool slots, struct err *err)
+{
+	if (slots)
+		return err_raise(err, ERR_UNSUPPORTED,
+			"it has more than %u pipes and terminals of commands that run",
+			TEMPLATE_SLOTS_MAX);
+	if (order->n_leaves == TEMPLATE_LEAVES_MAX)
+		return err_raise(err, ERR_UNSUPPORTED,
+			"it has processes of more than %u commands, those included that have ended",
+			TEMPLATE_LEAVES_MAX);
+	return err_raise(
+		err, ERR_UNSUPPORTED, "it has more than %u processes", TEMPLATE_PIDS_MAX - 1);
+}
+
 static int list_all(
 	struct keeper *k, struct dump_order *order, struct terminals *terminals, struct err *err)
 {
@@ -67,13 +83,17 @@ static int list_all(
 	*order = (struct dump_order){
 		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = BOX_FILTERS
 	};
+	terminals->n = 0;
+	terminals->learned = -1;
 	rc = cgroup_each_leaf(&k->box.cgroup, add_leaf, order);
-	if (rc == 0)
-		mark_confined(k, order);
+	if (rc == -E2BIG)
+		return too_many(order, false, err);
+	mark_confined(k, order);
 	if (rc == 0)
 		rc = carry_slots(&k->execs, order, terminals->masters);
+	if (rc == -E2BIG)
+		return too_many(order, true, err);
 	terminals->n = rc > 0 ? (size_t)rc : 0;
-	terminals->learned = -1;
 	return rc < 0 ? err_raise_sys(err, rc, "list the processes") : 0;
 }
 
@@ -636,6 +656,18 @@ static json_t *describe_findings(const struct dump_examination *x)
 	return json_pack("{s:o,s:I}", "findings", list, "more", (json_int_t)x->more);
 }
 
+/* What is refused before any process is looked at is all that is found. */
+static void note_refusal(struct dump_examination *found, struct err *err)
+{
+	if (err->code != ERR_UNSUPPORTED)
+		return;
+	memset(found, 0, sizeof(*found));
+	found->n = 1;
+	found->findings[0].fd = -1;
+	(void)!str_copy(found->findings[0].reason, sizeof(found->findings[0].reason), err->msg);
+	*err = (struct err){ 0 };
+}
+
 static void examine(struct keeper *k, const struct capture_place *place,
 	struct dump_examination *found, struct err *err)
 {
@@ -644,8 +676,10 @@ static void examine(struct keeper *k, const struct capture_place *place,
 
 	keeper_drop_spare(k); /* as a capture does */
 	(void)!keeper_await_askers(k);
-	if (list_all(k, &order, &terminals, err) < 0)
+	if (list_all(k, &order, &terminals, err) < 0) {
+		note_refusal(found, err);
 		return;
+	}
 	order.readable = can_read_filters(k);
 	order.may_open = !k->config.rootless;
 	if (add_learned(k, &order, &terminals, err) == 0)

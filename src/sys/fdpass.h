@@ -5,7 +5,7 @@
 
 #include "base/attr.h"
 
-#define FDPASS_MAX 96
+#define FDPASS_MAX 248 /* the kernel takes 253 */
 
 /**
  * fdpass_send() - send one message with @n_fds descriptors (borrowed).

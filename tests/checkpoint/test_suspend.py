@@ -623,3 +623,40 @@ def test_a_rewind_to_the_files_alone(fresh):
         contains(fresh.cay("rewind", box, name, check=False).stderr, "--files-only")
         fresh.cay("rewind", "--files-only", box, name)
         equal(fresh.ok(box, "cat /tmp/file; pgrep -c python3 || true"), "then\n0\n")
+
+
+@require(*NEEDS)
+def test_many_commands_at_once(instance):
+    """Each has a control group and pipes, also one that ended and has left a daemon behind. What is too much is said by name, before anything happens."""
+    with instance.sandbox() as box:
+        for _ in range(40):
+            instance.ok(box, "setsid sleep 1000 > /dev/null 2>&1 &")
+        instance.ok(box, "for i in $(seq 150); do setsid sleep 1001 > /dev/null 2>&1 & done")  # all of one group, none with a parent of its own
+        runs = [instance.exec(box, "cat", stdin=True) for _ in range(40)]
+        fork = fork_live(instance, box)[0]
+        there_and_back(instance, box)
+        for one in (box, fork):
+            equal(ask(instance, one, runs[0], "first"), "first\n")
+            equal(ask(instance, one, runs[-1], "last"), "last\n")
+            equal(instance.ok(one, "pgrep -cx sleep"), "190\n")
+        instance.remove(fork)
+        runs += [instance.exec(box, "cat", stdin=True) for _ in range(3)]
+        told(instance, box, "more than 128 pipes and terminals of commands that run")
+        for run in runs:
+            instance.post(f"/v1/sandboxes/{box}/execs/{run['id']}/signal", {"signal": 9})
+        for run in runs:
+            instance.wait(box, run)
+        there_and_back(instance, box)
+        for _ in range(60):
+            instance.ok(box, "setsid sleep 1000 > /dev/null 2>&1 &")
+        told(instance, box, "processes of more than 96 commands, those included that have ended")
+        equal(instance.ok(box, "pgrep -cx sleep"), "250\n")
+
+
+def told(instance, box, what):
+    contains(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"][0]["reason"], what)
+    for verb, body in (("fork", {"live": True}), ("suspend", None)):
+        error = raises(ApiError, instance.post, f"/v1/sandboxes/{box}/{verb}", body)
+        contains(error.message, what)
+        equal(error.code, "unsupported")
+    equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")

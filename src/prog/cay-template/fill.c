@@ -19,7 +19,7 @@
 
 #include <linux/fcntl.h>
 
-#define FDS_MAX          96
+#define FDS_MAX          248
 #define SOL_SOCKET       1
 #define SCM_RIGHTS       1
 #define SCM_CREDENTIALS  2

@@ -34,7 +34,7 @@
 enum { SIGINFO_CODE = 2, SIGINFO_PID = 4, SIGINFO_STATUS = 6 };
 
 /* helpers that are roots, by their pid outside; T' alone */
-static int32_t root_helpers[TEMPLATE_LEAVES_MAX * 4];
+static int32_t root_helpers[TEMPLATE_PIDS_MAX * 2];
 static uint32_t n_root_helpers;
 
 static void send(const struct template_message *m)
@@ -387,10 +387,8 @@ void tree_clone(uint32_t index)
 
 		if ((p->flags & PLAN_HELPER) == 0)
 			send(&m);
-		else if (n_root_helpers < sizeof(root_helpers) / sizeof(root_helpers[0]))
-			root_helpers[n_root_helpers++] = (int32_t)rc;
 		else
-			fork_fail("clone helpers", -7 /* E2BIG */);
+			root_helpers[n_root_helpers++] = (int32_t)rc;
 	}
 }
 
