@@ -109,42 +109,58 @@ static int open_dir(int dir, const char *path)
 }
 
 /* As the layer has it, but for what the overlay notes there: this one only leads to what is below. */
-static int make_dir(int from, const char *path, int to)
+static int make_dir(int from, const char *name, int to)
 {
 	cleanup(tree_xattrs_free) struct tree_xattrs attributes = { 0 };
-	cleanup_fd int theirs = open_dir(from, path);
+	cleanup_fd int theirs = open_dir(from, name);
 	struct stat st;
 	int rc;
 
 	if (theirs < 0 || fstat(theirs, &st) < 0)
 		return -errno;
-	if (mkdirat(to, path, 0700) < 0)
+	if (mkdirat(to, name, 0700) < 0)
 		return errno == EEXIST ? 0 : -errno;
 	rc = tree_xattrs_read(theirs, ".", OVERLAY, &attributes);
-	if (rc == 0 && fchownat(to, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0)
+	if (rc == 0 && fchownat(to, name, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0)
 		rc = -errno;
-	if (rc == 0 && fchmodat(to, path, st.st_mode & 07777, 0) < 0)
+	if (rc == 0 && fchmodat(to, name, st.st_mode & 07777, 0) < 0)
 		rc = -errno;
 	if (rc == 0)
-		rc = tree_xattrs_write(to, path, &attributes);
-	if (rc == 0 && utimensat(to, path, (struct timespec[]){ st.st_atim, st.st_mtim },
+		rc = tree_xattrs_write(to, name, &attributes);
+	if (rc == 0 && utimensat(to, name, (struct timespec[]){ st.st_atim, st.st_mtim },
 			       AT_SYMLINK_NOFOLLOW) < 0)
 		rc = -errno;
 	if (rc < 0)
-		(void)unlinkat(to, path, AT_REMOVEDIR);
+		(void)unlinkat(to, name, AT_REMOVEDIR);
 	return rc;
 }
 
+static int descend(int *dir, const char *name)
+{
+	int next = open_dir(*dir, name);
+
+	(void)close(*dir);
+	*dir = next;
+	return next < 0 ? -errno : 0;
+}
+
+/* One by one, and none through a link: at a resume the upper is what programs have written. Return: the last in @to, or -errno. */
 static int make_parents(int from, const char *path, int to)
 {
 	cleanup_free char *each = str_dup(path);
-	int rc = 0;
+	cleanup_fd int theirs = open_dir(from, "."), ours = open_dir(to, ".");
+	int rc = theirs < 0 || ours < 0 ? -errno : 0;
 
-	for (char *slash = each; rc == 0 && (slash = strchr(slash, '/')) != NULL; *slash++ = '/') {
+	for (char *name = each, *slash; rc == 0 && (slash = strchr(name, '/')) != NULL;
+		name = slash + 1) {
 		*slash = '\0';
-		rc = make_dir(from, each, to);
+		rc = make_dir(theirs, name, ours);
+		if (rc == 0)
+			rc = descend(&theirs, name);
+		if (rc == 0)
+			rc = descend(&ours, name);
 	}
-	return rc;
+	return rc < 0 ? rc : TAKE_FD(ours);
 }
 
 /* Is it there as a copy of another, whose number the program knows? */
@@ -157,7 +173,7 @@ static bool is_renumbered(int dir, const char *name, uint64_t number, struct sta
 	       origin_get(OVERLAY, dir, name, &o) > 0;
 }
 
-static int copy_up(int from, const char *path, int to, uint64_t number)
+int numbers_copy_up(int from, const char *path, int to, uint64_t number)
 {
 	const char *name = strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : path;
 	cleanup_free char *parent =
@@ -168,10 +184,9 @@ static int copy_up(int from, const char *path, int to, uint64_t number)
 
 	if (theirs < 0 || !is_renumbered(theirs, name, number, &st))
 		return 0;
-	rc = make_parents(from, path, to);
-	ours = rc < 0 ? -1 : open_dir(to, parent);
+	ours = make_parents(from, path, to);
 	if (ours < 0)
-		return rc < 0 ? rc : -errno;
+		return ours;
 	rc = copier_entry(theirs, name, ours, name, &st, true);
 	if (rc == -EEXIST)
 		return 0;
@@ -204,7 +219,7 @@ bool numbers_keep(int live, const struct spec *spec, const json_t *listed)
 		from = open(s.layer, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		to = openat(live, upper, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (from >= 0 && to >= 0)
-			rc = copy_up(from, s.rest, to, number);
+			rc = numbers_copy_up(from, s.rest, to, number);
 		if (rc < 0)
 			log_warn("keeper", "'%s' gets another inode number: %s", path,
 				strerrordesc_np(-rc));

@@ -23,6 +23,12 @@ json_t *numbers_listed(int fd);
 bool numbers_keep(int live, const struct spec *spec, const json_t *listed);
 
 /**
+ * numbers_copy_up() - the same of one file. @from: top of the layer, @to: of the upper, @path: below both. Nothing outside of these is looked at or changed, whatever links are in them.
+ * Return: 1, 0 when there is nothing to do, -errno.
+ */
+int numbers_copy_up(int from, const char *path, int to, uint64_t number) attr_must_use;
+
+/**
  * numbers_skip() - before anything is written there: have new files of the sandbox numbered behind those of its layers, if these are not too many (512).
  * @live: live directory. Each subvolume numbers its own inodes from 257 on, and an overlay shows the numbers of all that lie on one file system under one device: two files would be taken for one (`mv`, `cmp`,
  * SQLite). Only making inodes raises a subvolume's next number. What fails is left.
