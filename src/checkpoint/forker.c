@@ -133,6 +133,12 @@ static int receive(const struct talk *t, struct template_message *m, int *ret, s
 		return err_raise(err, ERR_CORRUPT,
 			"%s: what lies on disk of it was changed, or the disk does not give it",
 			m->step);
+	if (m->status == TEMPLATE_LOCKED)
+		return err_hint(err,
+			err_raise(err, ERR_UNSUPPORTED,
+				"a program holds a lock of '%s', which somebody else has locked: a file outside of the sandbox is one for its source and all its forks",
+				m->step),
+			"let it go, or stop who has it; a rewind or a resume of the sandbox takes its own lock again");
 	if (m->step[0] == '\0')
 		return err_raise(
 			err, ERR_INTERNAL, "the template refused: %s", strerrordesc_np(-m->status));

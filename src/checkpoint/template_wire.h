@@ -63,6 +63,9 @@ struct template_stream {
 	uint64_t image, plan, pages;
 };
 
+#define TEMPLATE_LOCKED \
+	(-35) /* status of FAILED (EDEADLK): the file whose name is in @step is locked by somebody else */
+
 struct template_message {
 	uint32_t kind;
 	int32_t pid;    /* host's (BEGUN, ROOT, ENDED, REAP); inside (FAILED) */

@@ -578,6 +578,26 @@ def test_a_program_whose_file_may_not_be_executed_any_more(instance):
             equal(ask(instance, box, run, "two"), "two\n")
 
 
+@require(*NEEDS)
+def test_a_lock_that_its_source_goes_on_holding(instance, tmp):
+    """Of a file of the host, which forks share with their source: it is named, and the snapshot is good for a rewind, and for a fork when the source has let go."""
+    with open(os.path.join(tmp, "l"), "wb") as f:
+        f.write(b"text")
+    for take, drop in (("fcntl.flock(f, fcntl.LOCK_EX)", "fcntl.flock(f, fcntl.LOCK_UN)"), ("fcntl.lockf(f, fcntl.LOCK_EX)", "fcntl.lockf(f, fcntl.LOCK_UN)")):
+        with instance.sandbox(mounts=[{"source": tmp, "target": "/w", "mode": "rw"}]) as box:
+            run = instance.exec(box, "/usr/bin/python3", "-c", "import fcntl\nf = open('/w/l', 'r+')\n" + TALK, stdin=True)
+            wait_output(instance, box, run, b"ready\n")
+            equal(ask(instance, box, run, take), "None\n")
+            name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+            error = raises(cay.ApiError, instance.post, f"/v1/snapshots/{name}/fork", {"live": True})
+            contains(error.message, "a program holds a lock of '/w/l', which somebody else has locked")
+            equal(error.code, "unsupported")
+            instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+            there_and_back(instance, box)
+            equal(ask(instance, box, run, drop), "None\n")
+            instance.remove(instance.post(f"/v1/snapshots/{name}/fork", {"live": True})["sandboxes"][0]["id"])
+
+
 # Every other page of a range is memory, and each a mapping of its own.
 SCATTERED = """
 import ctypes, mmap, sys

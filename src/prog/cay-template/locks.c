@@ -5,13 +5,26 @@
  */
 #include "prog/cay-template/fork.h"
 
+#include <asm-generic/errno-base.h>
+
 #define F_SETLK     6
 #define F_OFD_SETLK 37
 #define LOCK_SHARED 1
 #define LOCK_ALONE  2
 #define LOCK_NOWAIT 4
 
-static void take(int fd, const struct image_lock *lock)
+/* @d: whose file it is. Its name is said, or the end of that. */
+static BARE_NORETURN void fail_locked(const struct image_description *d)
+{
+	static char name[64];
+	const uint64_t n = d->path.length < sizeof(name) ? d->path.length : sizeof(name) - 1;
+
+	memcpy(name, image_bytes(d->path) + (d->path.length - n), n);
+	fork_fail(name, TEMPLATE_LOCKED);
+}
+
+/* Return: whether it is to be had. */
+static bool take(int fd, const struct image_lock *lock)
 {
 	struct {
 		int16_t type, whence;
@@ -27,13 +40,29 @@ static void take(int fd, const struct image_lock *lock)
 	else
 		rc = CALL3(__NR_fcntl, fd, lock->kind == IMAGE_LOCK_POSIX ? F_SETLK : F_OFD_SETLK,
 			&range);
-	(void)fork_must(rc, "take a file lock again");
+	if (rc != -EAGAIN)
+		(void)fork_must(rc, "take a file lock again");
+	return rc == 0;
 }
 
 void locks_take(int fd, const struct image_description *d)
 {
-	for (uint32_t i = 0; i < d->n_locks; i++)
-		take(fd, IMAGE_ROW(struct image_lock, TABLE_LOCKS, d->first_lock + i));
+	for (uint32_t i = 0; i < d->n_locks; i++) {
+		if (!take(fd, IMAGE_ROW(struct image_lock, TABLE_LOCKS, d->first_lock + i)))
+			fail_locked(d);
+	}
+}
+
+static const struct image_description *description_of(const struct image_process *p, int fd)
+{
+	const struct image_fd *f = IMAGE_ROW(struct image_fd, TABLE_FDS, p->first_fd);
+	uint32_t i = 0;
+
+	while (i < p->n_fds && f[i].fd != fd)
+		i++;
+	if (i == p->n_fds)
+		fork_fail("find the file of a lock", -EBADF);
+	return IMAGE_ROW(struct image_description, TABLE_DESCRIPTIONS, f[i].description);
 }
 
 void locks_become(const struct image_process *p)
@@ -42,6 +71,7 @@ void locks_become(const struct image_process *p)
 		const struct image_lock *lock =
 			IMAGE_ROW(struct image_lock, TABLE_LOCKS, p->first_lock + i);
 
-		take(lock->fd, lock);
+		if (!take(lock->fd, lock))
+			fail_locked(description_of(p, lock->fd));
 	}
 }
