@@ -140,6 +140,18 @@ static int check(struct dump *d, struct dump_process *p, struct err *err)
 		      : 0;
 }
 
+/* The first of which there is nothing else to say. */
+static int refuse_uncallable(const struct dump *d, struct err *err)
+{
+	size_t i = 0;
+
+	while (i + 1 < d->n &&
+		(d->processes[i].tracee.zombie || d->processes[i].tracee.syscall_at != 0))
+		i++;
+	return dump_refuse(&d->processes[i], err,
+		"it has unmapped the code that the kernel maps into every process (the vDSO), and no code of a file that is mapped makes a system call");
+}
+
 int dump_ask(struct dump *d, struct err *err)
 {
 	struct tracee_asked *all;
@@ -163,7 +175,9 @@ int dump_ask(struct dump *d, struct err *err)
 	}
 	if (rc == 0) {
 		rc = tracee_ask(all, n);
-		if (rc < 0)
+		if (rc == -ENOEXEC)
+			rc = refuse_uncallable(d, err);
+		else if (rc < 0)
 			rc = err_raise_sys(err, rc, "ask the processes about themselves");
 	}
 	free(all);

@@ -62,9 +62,9 @@ struct tracee {
 	struct tracee_thread *threads;
 	size_t n_threads;
 	struct buf status; /* text of /proc/PID/status, since it stands still */
-	uint64_t vdso;     /* as of tracee_mapped(), 0 = not known yet */
+	uint64_t vdso;     /* as of tracee_mapped(), 0 = not known yet, or none */
 	size_t vdso_size;
-	uint64_t syscall_at; /* address of a system call instruction in it */
+	uint64_t syscall_at; /* where an instruction for that is: tracee_call.c */
 	uint64_t scratch;    /* memory in it for calls and what they answer, 0 = none yet */
 	bool no_programs;    /* which must not be executed */
 	bool opened;         /* by tracee_open(), */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * checkpoint/tracee_call.c - system calls made in stopped threads: one at the vDSO's instruction, or many by a program of a few instructions in memory of ours, in all threads at the
+ * checkpoint/tracee_call.c - system calls made in stopped threads: one at an instruction of the vDSO, or many by a program of a few instructions in memory of ours, in all threads at the
  * same time.
  *
  * While a thread runs for us all signals are blocked. What reaches it all the same: a SIGSTOP, which is handed on, so that the stop is in effect when the thread is let go; the
@@ -24,7 +24,7 @@
 #define PROGRAM_AT   TRACEE_RESULTS /* before it: results of single calls */
 #define ROWS_AT      (PROGRAM_AT + 64)
 #define ROWS_MAX     ((SCRATCH_SIZE - ROWS_AT) / sizeof(struct tracee_row))
-#define VDSO_MAX     16384
+#define PIECE        16384U
 #define REPEATS_MAX  100
 
 enum { RESTART_SYS = 512, RESTART_NO_HAND = 514 };
@@ -194,35 +194,54 @@ void tracee_mapped(struct tracee *t, const struct mappings *maps)
 	}
 }
 
-/* Where the code is that the kernel maps into every process. */
-static int find_vdso(struct tracee *t)
+/* Where in these bytes is an instruction that enters the kernel? It returns to us, whatever follows. */
+static int search(struct tracee *t, uint64_t from, uint64_t to)
+{
+	unsigned char code[PIECE];
+	int rc = 0;
+
+	/* one byte less each time: it may lie across the end of a piece */
+	for (uint64_t at = from; rc == 0 && at + 1 < to; at += PIECE - 1) {
+		size_t n = to - at < PIECE ? to - at : PIECE;
+
+		rc = tracee_read(t, at, code, n);
+		for (size_t i = 0; rc == 0 && i + 1 < n; i++) {
+			if (code[i] == 0x0f && code[i + 1] == 0x05) {
+				t->syscall_at = at + i;
+				return 0;
+			}
+		}
+	}
+	return rc < 0 ? rc : -ENOEXEC;
+}
+
+/* In a file's code: who has unmapped the kernel's (valgrind does) makes calls from there. */
+static int search_files(struct tracee *t, const struct mappings *maps)
+{
+	for (size_t i = 0; i < maps->n; i++) {
+		const struct proc_map *m = &maps->list[i];
+
+		if (m->readable && m->executable && m->inode != 0 &&
+			search(t, m->start, m->end) == 0)
+			return 0;
+	}
+	/* it may have ended while they were read, piece by piece */
+	return has_mappings(t) ? -ENOEXEC : -ESRCH;
+}
+
+/* An instruction that enters the kernel, in the code that the kernel maps into every process if it is there. */
+static int find_syscall(struct tracee *t)
 {
 	struct mappings maps = { 0 };
 	int rc = t->vdso != 0 ? 0 : mappings_read(t->proc, "maps", &maps);
 
 	if (rc == 0)
 		tracee_mapped(t, &maps);
-	mappings_fini(&maps);
-	/* it may have ended while they were read, piece by piece */
-	return rc < 0 ? rc : t->vdso != 0 ? 0 : has_mappings(t) ? -ENOEXEC : -ESRCH;
-}
-
-/* It holds an instruction that enters the kernel and returns. */
-static int find_syscall(struct tracee *t)
-{
-	unsigned char code[VDSO_MAX];
-	int rc = find_vdso(t);
-	size_t n = t->vdso_size;
-
 	if (rc == 0)
-		rc = n > sizeof(code) ? -ENOEXEC : tracee_read(t, t->vdso, code, n);
-	for (size_t i = 0; rc == 0 && i + 1 < n; i++) {
-		if (code[i] == 0x0f && code[i + 1] == 0x05) {
-			t->syscall_at = t->vdso + i;
-			return 0;
-		}
-	}
-	return rc < 0 ? rc : -ENOEXEC;
+		rc = t->vdso != 0 ? search(t, t->vdso, t->vdso + t->vdso_size)
+				  : search_files(t, &maps);
+	mappings_fini(&maps);
+	return rc;
 }
 
 bool tracee_may_call(const struct tracee *t, size_t i, long nr, const uint64_t a[6])

@@ -82,6 +82,11 @@ def test_object_backlogs(instance):
 
 
 @require("root", "cgroup2")
+def test_object_bare(instance):
+    both_go_on(instance, "bare")
+
+
+@require("root", "cgroup2")
 def test_object_calls(instance):
     both_go_on(instance, "calls")
 
