@@ -579,6 +579,7 @@ static struct server *server_new(const struct server_setup *setup)
 	srv->uid = geteuid();
 	srv->group = setup->group;
 	srv->spawn_fd = setup->spawn_fd;
+	srv->lock_fd = setup->lock_fd;
 	srv->hold_listener = -1;
 	(void)snprintf(srv->process_error, sizeof(srv->process_error), "%s", setup->process_error);
 	srv->pool.target = pool != NULL && str_to_u64(pool, 0, POOL_MAX, &target) == 0

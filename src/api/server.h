@@ -222,6 +222,7 @@ struct server {
 	uv_prepare_t prepare;
 	uv_timer_t housekeeping;
 	int spawn_fd;
+	int lock_fd; /* see struct server_setup */
 	struct list keepers, jobs, lives;
 	struct map keepers_by_id;
 	struct keeper_pool pool;
@@ -276,6 +277,7 @@ struct server_setup {
 	int listen_fd, spawn_fd;
 	int state_fd, run_fd; /* the directories, opened while that was allowed */
 	int ready_fd;         /* gets a byte when requests are taken; -1 = nobody waits */
+	int lock_fd; /* file that promises another server behind this one; emptied when this one is asked to end for good. Stays main()'s */
 
 	struct proc_connector *connector; /* fd -1 when there is none */
 	const char *process_error;

@@ -93,6 +93,7 @@ int api_shutdown(struct api_call *call, attr_unused struct err *err)
 	if (what != NULL && str_eq(what, "stop"))
 		sandbox_for_all(call->srv, stop_one, NULL);
 	rc = api_reply(call, 204, NULL);
+	(void)!ftruncate(call->srv->lock_fd, 0); /* else whoever wants the next one waits a while */
 	server_stop(call->srv);
 	return rc;
 }

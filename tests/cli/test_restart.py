@@ -244,6 +244,74 @@ def test_a_request_on_an_old_connection_is_told(fresh):
         waiting.close()
 
 
+def start_kept(instance):
+    """A server as systemd starts it."""
+    with open(instance.log, "ab") as log:
+        instance.process = instance.popen(["sh", "-c", "SYSTEMD_EXEC_PID=$$; export SYSTEMD_EXEC_PID; exec \"$0\" --foreground", os.path.join(instance.programs, "cayd")],
+                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    instance.wait_answering()
+
+
+@require("root")
+@timeout(120)
+def test_a_server_that_is_kept_is_followed_by_one_that_is_kept(fresh, tmp):
+    """`systemctl restart cayd` under an attached client, which needs a server too, and at once; also when it was killed. When none comes the client starts one."""
+    def starting():
+        return [pid for pid, (_, state, name) in leaks.processes().items()
+                if name == "cayd" and state != "Z" and f"CAY_STATE={fresh.state}\0" in leaks.read(f"/proc/{pid}/environ")]
+
+    with ours_at_the_end(fresh):
+        fresh.stop()
+        start_kept(fresh)
+        with fresh.sandbox() as box:
+            process = started(fresh, tmp, "exec", "-i", box, "--", "sh", "-c", "echo ready; while read line; do echo got $line; done; exit 9")
+            for number, end in enumerate((signal.SIGTERM, signal.SIGKILL, signal.SIGTERM)):
+                kept = fresh.process
+                kept.send_signal(end)
+                kept.wait(cay.STOP_SECONDS)
+                if number < 2:
+                    cay.wait_until(starting, 30, "the client wants a server")
+                    start_kept(fresh)
+                process.stdin.write(b"%d\n" % number)
+                process.stdin.flush()
+                equal(process.stdout.readline(), b"got %d\n" % number)
+                equal(fresh.process.poll() is None, number < 2)
+            out, err = process.communicate(timeout=30)
+            equal((process.returncode, out, err), (9, b"", b""))
+
+
+@require("root")
+def test_a_kept_server_that_is_asked_to_end_promises_no_other(fresh):
+    """`cay shutdown`: systemd starts none behind it, and whoever needs one starts it at once."""
+    for ask, word in ((lambda: fresh.process.send_signal(signal.SIGTERM), "next"), (lambda: fresh.cay("shutdown"), "")):
+        fresh.stop()
+        start_kept(fresh)
+        equal(leaks.read(os.path.join(fresh.run, "cayd.lock")), "kept")
+        ask()
+        equal(fresh.process.wait(cay.STOP_SECONDS), 0)
+        equal(leaks.read(os.path.join(fresh.run, "cayd.lock")), word)
+    fresh.start()
+    equal(leaks.read(os.path.join(fresh.run, "cayd.lock")), "")
+
+
+@require("root")
+def test_a_server_may_be_started_while_the_one_before_it_ends(fresh):
+    """It waits for that, as a supervisor cannot know."""
+    with fresh.sandbox() as box:
+        run = fresh.exec(box, "cat", stdin=True)
+        writer = cay.UnixConnection(fresh.socket)
+        writer.putrequest("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin")
+        writer.putheader("Content-Length", "2")
+        writer.endheaders(b"x")  # which it waits for
+        cay.wait_until(lambda: fresh.output(box, run), 30, "some of it has come")
+        before = fresh.process
+        before.send_signal(signal.SIGTERM)
+        cay.wait_until(lambda: not os.path.exists(fresh.socket), 30, "it ends")
+        fresh.start()
+        equal(before.wait(cay.STOP_SECONDS), 0)
+        writer.close()
+
+
 def ends_soon(instance):
     """A server that is told to end waits for those who wait for it no longer than it has to (it gives all others a minute)."""
     pid = server_pid(instance)

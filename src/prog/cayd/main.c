@@ -5,6 +5,9 @@
  *	cayd [--foreground | --background]
  *
  * --background returns when the server accepts connections (or one was running already); --foreground (the default) stays.
+ *
+ * A server that systemd keeps is followed by one that systemd keeps: whoever needs one meanwhile (--background, for clients that were attached) leaves the place to it for
+ * a while, or it would find it taken and fail. The lock file says who had it: "kept", or, when that has ended and not because it was asked to through its API, "next".
  */
 #include "api/server.h"
 #include "base/log.h"
@@ -31,6 +34,7 @@
 #include <sys/wait.h>
 
 #define OTHER_NS  (90 * NS_PER_S) /* longer than a server takes to end */
+#define NEXT_NS   (5 * NS_PER_S)  /* longer than systemd takes to start the next one */
 #define TRUST_MAX (256U << 10) /* bytes of further roots: they travel in one frame with a policy */
 
 static attr_noreturn void usage(int status)
@@ -60,6 +64,36 @@ static int take_lock(const struct place *p)
 		return rc;
 	}
 	return fd;
+}
+
+/* Is the place that @lock is of to be left to a server that somebody is about to start? @since: from when on we have wanted it. */
+static bool is_promised(int lock, uint64_t since)
+{
+	char word[8] = "";
+	struct stat st;
+	uint64_t ended;
+
+	if (pread(lock, word, sizeof(word) - 1, 0) <= 0 || fstat(lock, &st) < 0)
+		return false;
+	if (str_eq(word, "kept")) /* it was killed, nobody knows when */
+		return clock_now_ns() - since < NEXT_NS;
+	ended = (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+	return str_eq(word, "next") && clock_wall_ns() - ended < NEXT_NS;
+}
+
+static void say(int lock, const char *word)
+{
+	if (ftruncate(lock, 0) == 0) /* else somebody waits for nothing, or fails, as without it */
+		(void)!pwrite(lock, word, strlen(word), 0);
+}
+
+/* Did systemd execute this very process? */
+static bool is_kept(void)
+{
+	const char *pid = getenv("SYSTEMD_EXEC_PID");
+	uint64_t n;
+
+	return pid != NULL && str_to_u64(pid, 1, INT32_MAX, &n) == 0 && (pid_t)n == getpid();
 }
 
 static int listen_api(const struct place *p)
@@ -180,7 +214,7 @@ static int read_through(const char **ret)
 	return -EINVAL;
 }
 
-static int serve(struct place *p, int ready_fd)
+static int serve(struct place *p, int lock, int ready_fd)
 {
 	struct server_setup setup = { .state = p->state,
 		.run = p->run,
@@ -234,16 +268,17 @@ static int serve(struct place *p, int ready_fd)
 	}
 	(void)signal(SIGPIPE, SIG_IGN);
 	setup.ready_fd = ready_fd;
+	setup.lock_fd = lock;
 	return server_run(&setup);
 }
 
 /*
- * The lock is held by another: it is starting, running or ending. Wait until it accepts, or is gone; nothing announces either.
+ * The lock is held by another: it is starting, running or ending; or, with @patient, is to be left to another. Wait until it accepts, or is gone; nothing announces either.
  * Return: 0 it accepts; 1 it is gone, @lock is ours; -errno.
  */
-static int wait_for_other(const struct place *p, int *lock)
+static int wait_for_other(const struct place *p, bool patient, int *lock)
 {
-	uint64_t deadline = clock_now_ns() + OTHER_NS;
+	uint64_t since = clock_now_ns(), deadline = since + OTHER_NS;
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 
 	if (str_copy(address.sun_path, sizeof(address.sun_path), p->socket) < 0)
@@ -254,7 +289,9 @@ static int wait_for_other(const struct place *p, int *lock)
 		if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
 			return 0;
 		*lock = take_lock(p);
-		if (*lock != -EAGAIN)
+		if (*lock >= 0 && patient && is_promised(*lock, since))
+			fd_close(lock);
+		else if (*lock != -EAGAIN)
 			return *lock < 0 ? *lock : 1;
 		(void)poll(NULL, 0, 5);
 	}
@@ -287,6 +324,7 @@ static int background(struct place *p, int lock)
 		return 1;
 	}
 	from = lseek(log_fd, 0, SEEK_END);
+	say(lock, "");
 	pid = fork();
 	if (pid < 0)
 		return 1;
@@ -307,7 +345,19 @@ static int background(struct place *p, int lock)
 	(void)dup2(null_fd, STDOUT_FILENO);
 	(void)dup2(log_fd, STDERR_FILENO);
 	caller_leave();
-	return serve(p, ready[1]);
+	return serve(p, lock, ready[1]);
+}
+
+static int foreground(struct place *p, int lock)
+{
+	struct stat st;
+	int rc;
+
+	say(lock, is_kept() ? "kept" : "");
+	rc = serve(p, lock, -1);
+	if (fstat(lock, &st) == 0 && st.st_size > 0)
+		say(lock, "next");
+	return rc;
 }
 
 /* Whoever starts us may ignore or block what tells of children, and programs inherit that. */
@@ -368,19 +418,21 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	lock = take_lock(&p);
-	if (lock == -EAGAIN && !in_background) {
-		log_error("start", "another cayd is running on '%s'", p.run);
-		return 1;
+	if (lock >= 0 && in_background && is_promised(lock, clock_now_ns())) {
+		(void)close(lock);
+		lock = -EAGAIN;
 	}
 	if (lock == -EAGAIN) {
-		int rc = wait_for_other(&p, &lock);
+		int rc = wait_for_other(&p, in_background, &lock);
 
+		if (rc == 0 && !in_background)
+			log_error("start", "another cayd is running on '%s'", p.run);
 		if (rc <= 0)
-			return rc == 0 ? 0 : 1;
+			return rc == 0 && in_background ? 0 : 1;
 	}
 	if (lock < 0) {
 		log_error("start", "lock '%s/cayd.lock': %s", p.run, strerrordesc_np(-lock));
 		return 1;
 	}
-	return in_background ? background(&p, lock) : serve(&p, -1);
+	return in_background ? background(&p, lock) : foreground(&p, lock);
 }
