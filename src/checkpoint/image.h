@@ -286,7 +286,7 @@ enum image_description_kind {
 	DESCRIPTION_TERMINAL, /* terminal @a, IMAGE_NONE = one whose master is gone; @b: by the name /dev/tty */
 	DESCRIPTION_FIFO,    /* a named pipe */
 	DESCRIPTION_PENDING, /* a connection that nobody has accepted yet; made with its listener */
-	DESCRIPTION_PROC, /* by path: what /proc shows of a process. Each process opens its own */
+	DESCRIPTION_PROC, /* by path: what /proc shows of a process. Each process opens its own; @a: when it has its threads, and its ids */
 };
 
 enum image_socket_option {
@@ -366,6 +366,12 @@ struct image_run {
 static inline bool image_opened_by_each(const struct image_description *d)
 {
 	return d->kind == DESCRIPTION_PROC || (d->kind == DESCRIPTION_PIDFD && d->a != 0);
+}
+
+/** image_opened_late() - does it so when its threads are there? */
+static inline bool image_opened_late(const struct image_description *d)
+{
+	return d->kind == DESCRIPTION_PROC && d->a != 0;
 }
 
 /** struct image_termios - struct termios2 of the kernel. */

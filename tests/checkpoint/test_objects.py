@@ -67,6 +67,28 @@ def test_with_what_linux_6_1_has(tmp):
 
 
 @require("root", "cgroup2")
+def test_object_accounts(instance):
+    both_go_on(instance, "accounts")
+
+
+@require("root", "cgroup2")
+def test_accounts_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "accounts")
+        equal(instance.get(f"/v1/sandboxes/{box}/doctor")["findings"], [])
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "userns", "newuidmap")
+def test_accounts_rootless(tmp):
+    with rootless(tmp) as instance, instance.sandbox() as box:
+        run = begin(instance, box, "accounts", "/tmp")
+        for one in (fork_live(instance, box)[0], box):
+            check(instance, one, run)
+
+
+@require("root", "cgroup2")
 def test_object_advice(instance):
     both_go_on(instance, "advice")
 

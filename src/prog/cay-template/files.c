@@ -4,6 +4,7 @@
 
 #include <linux/eventpoll.h>
 #include <linux/fcntl.h>
+#include <linux/prctl.h>
 
 #define SEEK_SET      0
 #define AT_CWD        (-100)
@@ -581,9 +582,32 @@ static void place(const struct image_process *p, uint32_t n)
 		owners_arm(p, f, d);
 }
 
+static bool is_late(const struct image_process *p, uint32_t n)
+{
+	return image_opened_late(description_at(fd_at(p, n)->description));
+}
+
 void files_become(const struct image_process *p)
 {
 	for (uint32_t i = 0; i < p->n_fds; i++)
-		place(p, i);
+		if (!is_late(p, i))
+			place(p, i);
 	watch(p);
+}
+
+/* What its owner alone may read is the user's only while he may look at the process. No program runs yet. */
+static void place_late(const struct image_process *p, uint32_t n)
+{
+	long dumpable = CALL5(__NR_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
+
+	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
+	place(p, n);
+	(void)CALL5(__NR_prctl, PR_SET_DUMPABLE, dumpable == 1, 0, 0, 0);
+}
+
+void files_end(const struct image_process *p)
+{
+	for (uint32_t i = 0; i < p->n_fds; i++)
+		if (is_late(p, i))
+			place_late(p, i);
 }

@@ -385,7 +385,7 @@ void datagrams_fill(uint32_t receiver, const struct image_packet *p);
 /** become() - turn the calling process into process @index of the image. Never returns. */
 BARE_NORETURN void become(uint32_t index);
 
-/** limits_end() - the limits of processes and memory of @p, when all its threads have been made: a program may have forbidden itself to have more. */
+/** limits_end() - the limits of processes, memory and files of @p, when all its threads have been made: a program may have forbidden itself to have more. */
 void limits_end(const struct image_process *p);
 
 /** memory_become() - the address space of @p but for the window. */
@@ -394,6 +394,8 @@ void memory_become(const struct image_process *p, const struct plan_process *pla
 void memory_describe(const struct image_process *p);
 /** files_become() - descriptors of @p. */
 void files_become(const struct image_process *p);
+/** files_end() - those that are opened when its threads are there (image_opened_late()). */
+void files_end(const struct image_process *p);
 
 /** creds_leave_keyring() - a session keyring is inherited: without this the payload could read the template's. One for all processes: each counts against what a user may have. */
 void creds_leave_keyring(void);
