@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -260,6 +261,46 @@ def test_a_hidden_command_names_its_place(tmp):
         for command in ("env", "/usr/bin/env"):
             done = server.cay("run", "--json", "debian:12", "--", command, want=127, env=env)
             equal(json.loads(done.stderr)["error"]["code"], "command_not_found", command)
+
+
+def test_what_a_command_needs_is_hidden(tmp):
+    """Its file is mounted, and what it is a link to, or what runs it, is not: that is named, and nothing that is there already."""
+    here, away = os.path.join(tmp, "venv/bin"), os.path.join(tmp, "away/python-3/bin")
+    os.makedirs(here)
+    os.makedirs(away)
+    shutil.copy("/bin/true", os.path.join(away, "python3.11"))
+    os.symlink(os.path.join(away, "python3.11"), os.path.join(here, "python"))
+    for name, line in (("tool", f"#!{here}/python -I\n"), ("lost", f"#! {tmp}/nowhere\n"), ("fine", "#!/bin/sh\n")):
+        with open(os.path.join(here, name), "w", encoding="utf-8") as f:
+            f.write(line)
+        os.chmod(os.path.join(here, name), 0o755)
+    box = dict(BOX, image="host", expose=[], mounts=[{"source": f"{tmp}/venv", "target": f"{tmp}/venv", "mode": "cow"}])
+    error = {"error": {"code": "command_not_found", "message": "command not found in the sandbox"}}
+    place, python = f"{tmp}/away/python-3", f"{away}/python3.11"
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/b/execs", (422, error))
+        server.on("POST", "/v1/run", lambda request: request.upgrade(fake.frame(fake.OBJECT, {"sandbox": box}), fake.frame(fake.ERROR, error)))
+        server.on("GET", "/v1/sandboxes/b", (200, box))
+
+        def told(command, *verb):
+            return json.loads(server.cay(*verb, "--json", "--", os.path.join(here, command), want=127).stderr)["error"]
+        for verb in (("exec", "b"), ("run", "--no-cwd")):
+            for command, how in (("python", "leads to"), ("tool", "is run by")):
+                said = told(command, *verb)
+                equal((said["code"], said["message"]), ("command_hidden", f"'{here}/{command}' {how} '{python}' here, in a place that the sandbox hides"))
+                contains(said["hint"], f"--expose {place}")
+                equal(said["hint"].count("--expose"), 1)
+            for command in ("lost", "fine"):
+                equal(told(command, *verb)["code"], "command_not_found")
+        server.on("GET", "/v1/sandboxes/b", (200, dict(box, mounts=[])))
+        said = told("tool", "exec", "b")
+        equal(said["message"], f"'{here}/tool' is '{here}/tool' here, in a place that the sandbox hides")
+        contains(said["hint"], f"cay create --expose {tmp}/venv --expose {place}")
+        server.on("GET", "/v1/sandboxes/b", (200, dict(box, expose=[f"{tmp}/away"])))
+        equal(told("tool", "exec", "b")["code"], "command_not_found")
+        # what it was told already is not forgotten where the sandbox is gone since
+        server.on("GET", "/v1/sandboxes/b", (404, {"error": {"code": "not_found", "message": "no sandbox 'b'"}}))
+        contains(told("tool", "exec", "b")["message"], f"is '{here}/tool' here")
 
 
 def test_places_of_credentials_are_refused(tmp):

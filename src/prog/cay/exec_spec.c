@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/credential.h"
 #include "base/str.h"
 #include "io/terminal.h"
 #include "prog/cay/mount_spec.h"
 #include "prog/cay/sandbox_spec.h"
 
 #include <limits.h>
-#include <sys/stat.h>
 
 #define STANDARD_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -19,8 +17,7 @@ static bool at_its_path(const json_t *m)
 	return str_eq(source, target) || (real != NULL && str_eq(source, real));
 }
 
-/* Does @dir exist inside, at the same path, because it was mounted or exposed? */
-static bool seen_inside(const json_t *spec, const char *dir)
+bool spec_brings(const json_t *spec, const char *dir)
 {
 	json_t *v;
 	size_t i;
@@ -46,7 +43,7 @@ static void add_path(const json_t *spec, json_t *env)
 		size_t n = strcspn(p, ":");
 		cleanup_free char *dir = str_dupf("%.*s", (int)n, p);
 
-		if (str_path_clean(dir) && seen_inside(spec, dir))
+		if (str_path_clean(dir) && spec_brings(spec, dir))
 			buf_fmt(&out, "%s:", dir);
 		p += n;
 		p += *p == ':';
@@ -169,77 +166,4 @@ int exec_spec_make(struct cli *cli, char *const *command, const json_t *spec, co
 	}
 	*ret = json_incref(exec);
 	return 0;
-}
-
-/* Where the caller's PATH has @name; NULL when nowhere. Free with free(). */
-static char *find_on_path(const char *name)
-{
-	const char *path = getenv("PATH");
-	struct stat st;
-
-	if (strchr(name, '/') != NULL)
-		return name[0] == '/' && access(name, X_OK) == 0 ? str_dup(name) : NULL;
-	for (const char *p = path != NULL ? path : ""; *p != '\0';) {
-		size_t n = strcspn(p, ":");
-		cleanup_free char *full = str_dupf("%.*s/%s", (int)n, p, name);
-
-		if (p[0] == '/' && stat(full, &st) == 0 && S_ISREG(st.st_mode) &&
-			access(full, X_OK) == 0)
-			return TAKE_PTR(full);
-		p += n;
-		p += *p == ':';
-	}
-	return NULL;
-}
-
-/* The directory that holds a program and what it needs: above a "bin" unless that is a home's or may not be exposed, else its own. */
-static char *place_of(const char *program)
-{
-	const char *slash = strrchr(program, '/');
-	cleanup_free char *dir = str_dupf("%.*s", (int)(slash - program), program);
-
-	if (str_ends(dir, "/bin") && !str_ends(dir, "/.local/bin")) {
-		cleanup_free char *above = str_dupf("%.*s", (int)(strlen(dir) - 4), dir);
-		const char *home = getenv("HOME");
-
-		if (strchr(above + (*above != '\0'), '/') != NULL &&
-			credential_exposed(above) == NULL &&
-			(home == NULL || !str_path_under(home, above)))
-			return TAKE_PTR(above);
-	}
-	return TAKE_PTR(dir);
-}
-
-/* A place whose programs the host image shows, as every image has its own there: what is not found was not hidden, and to expose it would lay this machine's over them. */
-static bool of_the_image(const char *program)
-{
-	static const char *const places[] = { "/usr/bin", "/usr/sbin", "/bin", "/sbin" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-		if (str_path_under(program, places[i]))
-			return true;
-	}
-	return false;
-}
-
-void hidden_command_explain(struct cli *cli, const char *name, bool can_expose)
-{
-	cleanup_free char *found = find_on_path(name), *real = NULL, *place = NULL, *second = NULL;
-	bool beyond;
-
-	if (found == NULL || of_the_image(found))
-		return;
-	real = realpath(found, NULL);
-	place = place_of(found);
-	second = place_of(real != NULL ? real : found);
-	beyond = !str_path_under(second, place);
-	json_decref(TAKE_PTR(cli->error));
-	(void)err_raise(&cli->err, ERR_CMD_HIDDEN,
-		"'%s' is '%s' here, in a place that the sandbox hides", name, found);
-	if (credential_place(found) != NULL)
-		return;
-	(void)err_hint(&cli->err, 0, "%s--expose %s%s%s%s",
-		can_expose ? "" : "exposing is said when a sandbox is made: cay create ", place,
-		beyond ? " --expose " : "", beyond ? second : "",
-		can_expose ? " shows it inside, read-only" : "");
 }

@@ -33,12 +33,8 @@ int settings_spec_add(struct cli *cli, json_t *spec) attr_must_use;
 /** env_spec_add() - what --env says into @env: KEY=VALUE, or KEY with the caller's own value. Return: 0, or negative with @cli->err set. */
 int env_spec_add(struct cli *cli, json_t *env) attr_must_use;
 
-/**
- * hidden_command_explain() - a command was not found inside: when it is on the caller's PATH in a place that the sandbox hides, say so.
- * @name: the command. @can_expose: the verb takes --expose.
- * Changes @cli->err to %ERR_CMD_HIDDEN with the place and the fix; leaves it when the command is nowhere here either, or only where each image has programs of its own.
- */
-void hidden_command_explain(struct cli *cli, const char *name, bool can_expose);
+/** spec_brings() - does @dir of the caller exist inside, at the same path, because @spec (SandboxCreate or Sandbox; NULL allowed) mounts or exposes it? */
+bool spec_brings(const json_t *spec, const char *dir);
 
 /** sandbox_not_shown() - append a warning, and @end, when @box (an API object) has places in its mounts that are empty inside and not on the machine; nothing when it has none. */
 void sandbox_not_shown(struct buf *out, const json_t *box, const char *end);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay/session.h"
 #include "base/str.h"
-#include "prog/cay/sandbox_spec.h"
+#include "prog/cay/hidden_command.h"
 
 /* What the command's standard streams are. */
 int session_streams(struct cli *cli, struct stream_options *o)
@@ -214,7 +214,7 @@ int session_finish(struct cli *cli, const struct stream_options *o, char *const 
 	int status;
 
 	if (rc < 0 && cli->err.code == ERR_CMD_NOT_FOUND && command != NULL)
-		hidden_command_explain(cli, command[0], o->run);
+		hidden_command_explain(cli, command[0], r->sandbox, o->run);
 	if (rc < 0)
 		return rc;
 	if (r->signal != 0 && r->status == NULL)
