@@ -401,9 +401,14 @@ static int check_shared_memory(
 /* A process that was restored a moment ago has said its last word before it gives the restorer's memory up: then it is asked once more. */
 static int refuse_window(const struct dump_process *p, const struct proc_map *m, struct err *err)
 {
-	int rc = dump_refuse(p, err, "it has memory at %llx, where the restorer must be",
-		(unsigned long long)m->start);
+	unsigned long long start = m->start, end = m->end;
+	int rc;
 
+	if (start < WINDOW_START)
+		return dump_refuse(p, err,
+			"it has memory at %llx (mapped from %llx to %llx), where the restorer must be",
+			WINDOW_START, start, end);
+	rc = dump_refuse(p, err, "it has memory at %llx, where the restorer must be", start);
 	if (m->start == WINDOW_START || m->start == WINDOW_SHARED)
 		err->code = ERR_BUSY;
 	return rc;

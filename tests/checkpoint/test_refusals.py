@@ -16,9 +16,11 @@ NEEDS = ("root", "cgroup2")
 
 # Where no program that was just restored has anything still, so that it is not asked once more.
 WITHIN = WINDOW[0] + (1 << 40)
+# As sanitizers reserve it: from far below, with nothing in it.
+BELOW, ACROSS = WINDOW[0] - (1 << 40), 3 << 40
 # Each comes and goes by itself; a child shares nothing with it.
 PROGRAM = f"""
-WITHIN, PAGE = {WITHIN:#x}, 4096
+WITHIN, BELOW, ACROSS, PAGE = {WITHIN:#x}, {BELOW:#x}, {ACROSS:#x}, 4096
 import ctypes, mmap, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -46,6 +48,11 @@ def window():
     assert at == WITHIN, at
 def window_end():
     assert libc.munmap(WITHIN, PAGE) == 0
+def across():
+    at = libc.mmap(BELOW, ACROSS, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x104000, -1, 0)
+    assert at == BELOW, at
+def across_end():
+    assert libc.munmap(BELOW, ACROSS) == 0
 def half():
     held.append(libc.mmap(None, 2 * PAGE, 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, 0))
     assert libc.munmap(held[-1], PAGE) == 0
@@ -66,6 +73,7 @@ REFUSED = {
     "beyond": "it maps '/var/tmp/gone (deleted)' beyond its end",
     "hollow": "it maps '/var/tmp/hollow (deleted)', and files that were removed are more than 1024 MiB large",
     "window": f"it has memory at {WITHIN:x}, where the restorer must be",
+    "across": f"it has memory at {WINDOW[0]:x} (mapped from {BELOW:x} to {BELOW + ACROSS:x}), where the restorer must be",
     "half": "it maps a part of shared memory at",
 }
 # Of a capture that is refused nothing of this happens: what runs again, what is copied.
