@@ -460,6 +460,8 @@ static int configuration(const struct sandbox *sb, json_t **ret, struct err *err
 		(void)json_object_set_new(config, "trust", json_string(sb->srv->trust));
 	if (sb->srv->through != NULL)
 		(void)json_object_set_new(config, "through", json_string(sb->srv->through));
+	if (sb->srv->nameservers != NULL)
+		(void)json_object_set_new(config, "nameservers", json_string(sb->srv->nameservers));
 	*ret = config;
 	return 0;
 }

@@ -4,6 +4,7 @@
 #include "api/heads.h"
 #include "api/idle.h"
 #include "api/memories.h"
+#include "api/nameservers.h"
 #include "api/pump.h"
 #include "api/secret_store.h"
 #include "api/steps.h"
@@ -172,6 +173,7 @@ static void on_housekeeping(uv_timer_t *timer)
 	chains_settle(srv);
 	reserve_fill(srv);
 	idle_settle(srv);
+	nameservers_settle(srv);
 	(void)catalogue_settle(srv->catalogue, clock_now_ns());
 	if (journal_dirty(srv->journal) || json_array_size(srv->buried) > 0 ||
 		!list_empty(&srv->unsaved))
@@ -534,6 +536,7 @@ static int watch_all(struct server *srv, const struct server_setup *setup)
 			srv->loop, &srv->process_poll, process_source_fd(srv->processes));
 		srv->process_poll.data = srv;
 	}
+	nameservers_init(srv);
 	spare_init(srv);
 	rc = keeper_pool_init(srv);
 	if (rc == 0)

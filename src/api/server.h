@@ -244,10 +244,12 @@ struct server {
 	struct waiters keys_changed;
 	uint64_t keys_stored;
 	struct waiters events_changed;
-	uint64_t retire_due_ns; /* when old events are looked for next */
-	uint64_t events_seen;   /* last n that followers were told of */
-	char *mask;             /* layer that hides parts of the host image, or NULL */
-	json_t *storage;        /* what the storage job said, or NULL */
+	char *nameservers;           /* of this machine, or NULL: api/nameservers.h */
+	uint64_t nameservers_due_ns; /* when they are read again */
+	uint64_t retire_due_ns;      /* when old events are looked for next */
+	uint64_t events_seen;        /* last n that followers were told of */
+	char *mask;                  /* layer that hides parts of the host image, or NULL */
+	json_t *storage;             /* what the storage job said, or NULL */
 	struct err storage_error;
 	bool reserve_missing; /* see reserve.c */
 	json_t *trash;        /* ids of removed sandboxes whose files are still there */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/resolver.h"
+#include "base/log.h"
+#include "base/str.h"
 
 #include <ares.h>
 #include <netdb.h>
@@ -26,6 +28,7 @@ struct resolver {
 	struct channel_of host; /* asks the host's name servers */
 	struct channel_of
 		named; /* asks one that a rule names; its servers can be changed only while nobody waits for it */
+	char *servers; /* that cayd has named instead of those that there were at the start, or NULL */
 	bool named_busy;
 	struct waiters named_free;
 };
@@ -132,12 +135,29 @@ static int channel_open(struct channel_of *c, uv_loop_t *loop)
 	return uv_timer_init(loop, &c->timer);
 }
 
+/* Who waits for the former servers asks again: c-ares takes others only while nobody waits. */
+static void on_config(struct gateway *gw)
+{
+	struct resolver *r = gw->resolver;
+	const char *servers = json_string_value(json_object_get(gw->config, "nameservers"));
+
+	if (servers == NULL || (r->servers != NULL && str_eq(servers, r->servers)))
+		return;
+	ares_cancel(r->host.ares);
+	if (ares_set_servers_ports_csv(r->host.ares, servers) != ARES_SUCCESS)
+		log_error("gateway", "the name servers '%s' cannot be asked", servers);
+	timer_again(&r->host);
+	free(r->servers);
+	r->servers = str_dup(servers);
+}
+
 int resolver_init(struct gateway *gw)
 {
 	struct resolver *r = gw->resolver = xnew(struct resolver);
 	int rc = ares_library_init(ARES_LIB_INIT_ALL) == ARES_SUCCESS ? 0 : -EIO;
 
 	waiters_init(&r->named_free);
+	gateway_on_config(on_config);
 	if (rc == 0)
 		rc = channel_open(&r->host, gw->loop);
 	return rc == 0 ? channel_open(&r->named, gw->loop) : rc;
@@ -227,11 +247,14 @@ int resolver_addresses(struct gateway *gw, const char *host, struct in6_addr *re
 		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = ARES_AI_NOSORT
 	};
 	struct channel_of *c = &gw->resolver->host;
-	struct lookup l = { .addresses = ret, .max = max };
+	struct lookup l;
 
-	waiters_init(&l.waiters);
-	ares_getaddrinfo(c->ares, host, NULL, &hints, on_addresses, &l);
-	lookup_wait(c, &l);
+	do {
+		l = (struct lookup){ .addresses = ret, .max = max };
+		waiters_init(&l.waiters);
+		ares_getaddrinfo(c->ares, host, NULL, &hints, on_addresses, &l);
+		lookup_wait(c, &l);
+	} while (l.status == ARES_ECANCELLED); /* on_config() */
 	*ret_n = l.n;
 	if (l.n > 0)
 		return 0;
@@ -257,11 +280,14 @@ static void on_reply(
 
 static int ask(struct channel_of *c, const char *name, int type, struct buf *reply)
 {
-	struct lookup l = { .reply = reply };
+	struct lookup l;
 
-	waiters_init(&l.waiters);
-	ares_query(c->ares, name, 1 /* IN */, type, on_reply, &l);
-	lookup_wait(c, &l);
+	do {
+		l = (struct lookup){ .reply = reply };
+		waiters_init(&l.waiters);
+		ares_query(c->ares, name, 1 /* IN */, type, on_reply, &l);
+		lookup_wait(c, &l);
+	} while (l.status == ARES_ECANCELLED); /* on_config() */
 	switch (l.status) {
 	case ARES_SUCCESS:
 		return 0;

@@ -13,7 +13,7 @@
 
 #include <netinet/in.h>
 
-/** resolver_init() - read the host's resolver configuration, while files can still be opened. Sets @gw->resolver. Return: 0 or -errno. */
+/** resolver_init() - read the host's resolver configuration, while files can still be opened; of name servers that come later cayd tells. Sets @gw->resolver. Return: 0 or -errno. */
 int resolver_init(struct gateway *gw) attr_must_use;
 
 /**

@@ -90,13 +90,23 @@ class World:
         self.process.stdout.close()
 
 
+class Resolving(Instance):
+    """One whose /etc/resolv.conf is the file @resolv of the test's own."""
+
+    resolv = None
+
+    def command(self, argv):
+        return super().command(["unshare", "--mount", "--", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"', self.resolv, *argv])
+
+
 @contextlib.contextmanager
-def server(tmp, **env):
+def server(tmp, resolv=None, **env):
     """(world, instance): both running, both gone at the end."""
     world = World()
     try:
         os.chmod(tmp, 0o755)
-        instance = Instance(world, tmp, env=env)
+        instance = (Resolving if resolv else Instance)(world, tmp, env=env)
+        instance.resolv = resolv
         try:
             instance.start()
             yield world, instance
@@ -225,6 +235,7 @@ def main():
         sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(("::", port))
+        fall_silent(sock)
         threading.Thread(target=serve_udp, args=(sock, port), daemon=True).start()
     abstract = socket.socket(socket.AF_UNIX)
     abstract.bind("\0cay-world")

@@ -7,8 +7,10 @@ import signal
 
 from lib import cay, world
 from lib.case import contains, equal, raises, require
+from lib.cay import wait_until
 
 TIMEOUT = 90
+SILENT_SERVER = "95.0.0.53"
 
 POLICY = """
 version: 1
@@ -126,6 +128,40 @@ def test_addresses_that_lead_nowhere_do_not_take_the_places_of_those_that_do(tmp
     with world.server(tmp) as (outside, instance), instance.sandbox(policy=json.dumps(policy)) as box:
         equal(talk(instance, box, "sixless.example/1234/one", "silent.example/1234/two"), ["one", "two"])
         equal([h["to"] for h in outside.heard(kind="tcp")], [world.PUBLIC] * 2)
+
+
+@require("root")
+def test_name_servers_that_change(tmp):
+    """Those of the machine while a gateway runs, also in the middle of a look-up that waits for one that is gone; and while no server runs."""
+    resolv = os.path.join(tmp, "resolv.conf")
+
+    def write(text):
+        with open(resolv, "w", encoding="ascii") as f:
+            f.write(text)
+
+    def begin(name):
+        return instance.exec(box, "python3", "-c", TALK, f"{name}.raw.example/1234/x")
+
+    def ends_well(asking):
+        instance.wait(box, asking)
+        equal(json.loads(instance.output(box, asking)), ["x"])
+
+    silent, answering = f"nameserver {SILENT_SERVER}\n", "# by hand\n  nameserver\t9.9.9.9 # the first\nnameserver 2620:fe::fe\noptions timeout:1\n"
+    write(silent)
+    with world.server(tmp, resolv) as (_outside, instance), instance.sandbox(policy=POLICY) as box:
+        asking = begin("away")
+        instance.wait_event("gateway.started", box, lambda e: True)
+        pid = gateway_pid(instance, box)
+        instance.kill()
+        write(answering)
+        instance.start()
+        ends_well(asking)
+        write(silent)
+        wait_until(lambda: talk(instance, box, "gone.raw.example/1234/x") == ["ConnectionResetError"], 60, "the silent one is asked")
+        asking = begin("back")
+        write(answering)
+        ends_well(asking)
+        equal(gateway_pid(instance, box), pid, "the same gateway")
 
 
 @require("root")
