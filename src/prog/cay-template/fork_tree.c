@@ -24,6 +24,7 @@
 #define WALL    0x40000000
 
 #define LEAVE_IDLE_S 4  /* each wait ends after a second */
+#define LINE_LEAST   16 /* generations: with fewer nobody has to wait */
 #define DONT_FORK    10 /* MADV_DONTFORK, MADV_DOFORK */
 #define DO_FORK      11
 
@@ -36,6 +37,8 @@ enum { SIGINFO_CODE = 2, SIGINFO_PID = 4, SIGINFO_STATUS = 6 };
 /* helpers that are roots, by their pid outside; T' alone */
 static int32_t root_helpers[TEMPLATE_PIDS_MAX * 2];
 static uint32_t n_root_helpers;
+
+static bool long_line; /* known before anything is cloned */
 
 static void send(const struct template_message *m)
 {
@@ -220,15 +223,31 @@ static void inherit_subtree(uint32_t top, bool on)
 	}
 }
 
+/* Are there many generations? */
+static bool has_long_line(void)
+{
+	static uint16_t before[TEMPLATE_PIDS_MAX * 2];
+	const struct plan_process *all = plan_processes();
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < plan->n_processes; i++) {
+		before[i] = all[i].parent == IMAGE_NONE ? 0 : before[all[i].parent] + 1;
+		most = before[i] > most ? before[i] : most;
+	}
+	return most >= LINE_LEAST;
+}
+
 /* Does @index make others, as does who makes it? T' is waited for, and has more to do: it keeps what it has. */
 static bool is_in_line(uint32_t index)
 {
 	const struct plan_process *all = plan_processes();
 	uint32_t i = index + 1;
 
-	while (all[index].parent != IMAGE_NONE && i < plan->n_processes && all[i].parent != index)
+	if (!long_line || all[index].parent == IMAGE_NONE)
+		return false;
+	while (i < plan->n_processes && all[i].parent != index)
 		i++;
-	return all[index].parent != IMAGE_NONE && i < plan->n_processes;
+	return i < plan->n_processes;
 }
 
 /*
@@ -729,6 +748,7 @@ BARE_NORETURN void fork_main(void)
 		helper_start();
 	have_refusals_told();
 	inherit_contents(true);
+	long_line = has_long_line();
 	opener = opener_run();
 	inherit_contents(false);
 	bare_fault("live.fork.opened");
