@@ -3,7 +3,7 @@
  * checkpoint/dump_memory.c - regions of an address space and which of their pages exist.
  *
  * The kernel lists the pages that belong to the process alone in one call (PAGEMAP_SCAN; before Linux 6.7 they are read one by one); a merge of that list
- * with the regions gives what to copy. Private anonymous regions go to the stash whole, so that they can be moved into place; of private file mappings only changed pages go there, as patches.
+ * with the regions gives what to copy. Private anonymous regions go to the stash whole, so that they can be moved into place; of private file mappings only changed pages go there, as patches, and so of what is too large.
  */
 #include "base/str.h"
 #include "checkpoint/dump.h"
@@ -21,6 +21,8 @@
 
 #define ADDRESS_END 0x7ffffffff000ULL
 #define SCAN_BATCH  4096
+#define VAST        (1ULL << 40)
+#define FOR_OTHERS  (2ULL << 40)
 
 /* --- what a mapping is --- */
 
@@ -530,18 +532,40 @@ int dump_shared_check(struct dump *d, struct dump_process *p, struct err *err)
 
 /* --- what is carried over: nothing is refused any more, the processes may run already --- */
 
-/* A part of @r that is not as the ancestor has it. */
-static void add_changed(struct dump *d, struct dump_process *p, struct image_region *r,
-	const struct dump_part *part, uint64_t *stash)
+/* What is as large as this and does not fit any more, with room for others, lies in the stash without its holes: AddressSanitizer maps 14 TiB. */
+static bool lies_together(const struct dump *d, const struct image_region *r)
 {
-	struct image_patch patch = { .target = part->start, .length = part->end - part->start };
+	uint64_t length = r->end - r->start;
 
-	if (part->is == DUMP_OWN) {
-		if (*stash == 0)
-			*stash = image_stash(&d->image, r->start, r->end - r->start, false);
-		patch.stash = *stash + (part->start - r->start);
-		copy_run(d, p, part->start, part->end, patch.stash);
+	return length >= VAST && d->image.stash + length > WINDOW_END - FOR_OTHERS;
+}
+
+/* Where in the stash the parts of @r are that an ancestor has not. */
+static uint64_t place_of_changed(struct dump *d, const struct image_region *r, bool together)
+{
+	const struct buf *all = &d->relatives->parts;
+	const struct dump_part *parts = (const struct dump_part *)(const void *)all->p;
+	uint64_t length = 0;
+
+	for (size_t i = 0; i < all->n / sizeof(*parts); i++) {
+		if (parts[i].is == DUMP_OWN)
+			length += parts[i].end - parts[i].start;
 	}
+	return length == 0 ? 0
+			   : image_stash(&d->image, r->start, together ? length : r->end - r->start,
+				     false);
+}
+
+/* A part of @r that is not as the ancestor has it. @stash: where it is, 0 = there is nothing. */
+static void add_changed(struct dump *d, struct dump_process *p, struct image_region *r,
+	const struct dump_part *part, uint64_t stash)
+{
+	struct image_patch patch = {
+		.target = part->start, .length = part->end - part->start, .stash = stash
+	};
+
+	if (stash != 0)
+		copy_run(d, p, part->start, part->end, stash);
 	(void)IMAGE_ADD(&d->image, TABLE_PATCHES, &patch);
 	r->n_patches++;
 }
@@ -556,7 +580,8 @@ static bool add_inherited(struct dump *d, struct dump_process *p, struct image_r
 	const struct image_region *theirs;
 	const struct dump_part *parts;
 	struct dump_ancestor *from;
-	uint64_t stash = 0;
+	uint64_t stash;
+	bool together;
 
 	if ((r->flags & (REGION_GROWS_DOWN | REGION_DONTFORK | REGION_WIPEONFORK)) != 0)
 		return false;
@@ -570,11 +595,44 @@ static bool add_inherited(struct dump *d, struct dump_process *p, struct image_r
 	r->offset = (theirs->end < r->end ? theirs->end : r->end) - r->start;
 	r->first_patch = image_count(&d->image, TABLE_PATCHES, sizeof(struct image_patch));
 	parts = (const struct dump_part *)(const void *)all->parts.p;
+	together = lies_together(d, r);
+	stash = place_of_changed(d, r, together);
 	for (size_t i = 0; i < all->parts.n / sizeof(*parts); i++) {
-		if (parts[i].is != DUMP_SAME)
-			add_changed(d, p, r, &parts[i], &stash);
+		bool own = parts[i].is == DUMP_OWN;
+
+		if (parts[i].is == DUMP_SAME)
+			continue;
+		add_changed(d, p, r, &parts[i],
+			!own       ? 0
+			: together ? stash
+				   : stash + (parts[i].start - r->start));
+		stash += own && together ? parts[i].end - parts[i].start : 0;
 	}
 	return true;
+}
+
+/* Fresh memory, and patches of what is there. */
+static void add_together(
+	struct dump *d, struct dump_process *p, struct image_region *r, struct dump_pages *pages)
+{
+	struct dump_pages ahead = *pages;
+	struct dump_part part = { .is = DUMP_OWN };
+	struct page_region run;
+	uint64_t at = r->start, length = 0, stash;
+
+	while (next_run(&ahead, &at, r->end, &run))
+		length += run.end - run.start;
+	if (length == 0)
+		return;
+	stash = image_stash(&d->image, r->start, length, false);
+	r->first_patch = image_count(&d->image, TABLE_PATCHES, sizeof(struct image_patch));
+	at = r->start;
+	while (next_run(pages, &at, r->end, &run)) {
+		part.start = run.start;
+		part.end = run.end;
+		add_changed(d, p, r, &part, stash);
+		stash += run.end - run.start;
+	}
 }
 
 static void add_anonymous(
@@ -587,6 +645,10 @@ static void add_anonymous(
 	/* the kernel may take it at any time; and there may be what random numbers are drawn from (vDSO), which no two may have */
 	if ((r->flags & REGION_DROPPABLE) != 0 || add_inherited(d, p, r))
 		return;
+	if (lies_together(d, r)) {
+		add_together(d, p, r, pages);
+		return;
+	}
 	while (next_run(pages, &at, r->end, &run)) {
 		if (r->stash == 0)
 			r->stash = image_stash(&d->image, r->start, r->end - r->start,
@@ -822,9 +884,12 @@ int dump_memory(struct dump *d, struct dump_process *p, struct err *err)
 		rc = scan_pages(dump_source(p), &p->pages);
 	if (rc == 0)
 		rc = dump_flags_read(p, dump_source(p));
-	if (rc == 0)
-		add_regions(d, p);
-	return rc < 0 ? err_raise_sys(err, rc, "look at the memory of process %d (%s)",
-				p->tracee.inner, p->name)
-		      : 0;
+	if (rc < 0)
+		return err_raise_sys(
+			err, rc, "look at the memory of process %d (%s)", p->tracee.inner, p->name);
+	add_regions(d, p);
+	return d->image.stash <= WINDOW_END
+		       ? 0
+		       : dump_refuse(p, err,
+				 "its mappings, with those of the others, take more addresses than the restorer has");
 }

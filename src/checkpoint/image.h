@@ -250,7 +250,7 @@ enum image_region_flag {
 
 struct image_region {
 	uint64_t start, end;
-	uint64_t stash;  /* anonymous: where its content is, 0 = none */
+	uint64_t stash;  /* anonymous: where its content is, 0 = in its patches, if it has any */
 	uint64_t offset; /* in the file, or from the start of the template's vvar */
 	uint32_t kind, flags, prot;
 	uint32_t description;

@@ -672,6 +672,25 @@ def test_object_unix_sockets(instance):
 
 
 @require("root", "cgroup2")
+def test_object_vast(instance):
+    both_go_on(instance, "vast")
+
+
+@require("root", "cgroup2")
+def test_vast_to_disk_and_back(instance):
+    with instance.sandbox() as box:
+        run = begin(instance, box, "vast")
+        there_and_back(instance, box)
+        check(instance, box, run)
+
+
+@require("root", "userns", "newuidmap")
+def test_vast_rootless(tmp):
+    with rootless(tmp) as instance:
+        both_go_on(instance, "vast", "/tmp")
+
+
+@require("root", "cgroup2")
 def test_object_watches(instance):
     both_go_on(instance, "watches")
 

@@ -42,11 +42,8 @@ static void move(region *r, uint64_t from)
 		CALL5(__NR_mremap, from, length, length, MOVE, r->start), "move memory into place");
 }
 
-/* Beyond what the base has it grows, as fresh memory. */
-static void place_inherited(region *r)
+static void place_patches(region *r)
 {
-	(void)fork_must(CALL5(__NR_mremap, r->stash, r->offset, r->end - r->start, MOVE, r->start),
-		"move a relative's memory into place");
 	for (uint32_t i = 0; i < r->n_patches; i++) {
 		const struct image_patch *p =
 			IMAGE_ROW(struct image_patch, TABLE_PATCHES, r->first_patch + i);
@@ -60,20 +57,40 @@ static void place_inherited(region *r)
 	protect(r, READ_WRITE);
 }
 
+/* Beyond what the base has it grows, as fresh memory. */
+static void place_inherited(region *r)
+{
+	(void)fork_must(CALL5(__NR_mremap, r->stash, r->offset, r->end - r->start, MOVE, r->start),
+		"move a relative's memory into place");
+	place_patches(r);
+}
+
+/* What is too large to lie in the stash has patches for what is there. */
+static void place_fresh(region *r, int flags, bool empty)
+{
+	bool filled = !empty && r->n_patches > 0;
+
+	(void)fork_must(bare_map(r->start, r->end - r->start, filled ? READ_WRITE : (int)r->prot,
+				filled ? flags | NORESERVE : flags),
+		"map fresh memory");
+	if (filled)
+		place_patches(r);
+}
+
 static void place_anonymous(region *r)
 {
 	int flags = ((r->flags & REGION_DROPPABLE) != 0 ? DROPPABLE : PRIVATE) |
 		    ((r->flags & REGION_GROWS_DOWN) != 0 ? GROWS_DOWN : 0) |
 		    ((r->flags & REGION_NORESERVE) != 0 ? NORESERVE : 0);
+	/* by its being empty a program knows that there are two of it */
+	bool empty = (r->flags & REGION_WIPEONFORK) != 0 && fork.order.wipe != 0;
 
 	if ((r->flags & REGION_INHERITED) != 0) {
 		place_inherited(r);
 		return;
 	}
-	/* by its being empty a program knows that there are two of it */
-	if (r->stash == 0 || ((r->flags & REGION_WIPEONFORK) != 0 && fork.order.wipe != 0)) {
-		(void)fork_must(bare_map(r->start, r->end - r->start, (int)r->prot, flags),
-			"map fresh memory");
+	if (r->stash == 0 || empty) {
+		place_fresh(r, flags, empty);
 		return;
 	}
 	move(r, r->stash);
