@@ -381,9 +381,8 @@ void keeper_end(struct keeper *k, bool save)
 /* --- connecting --- */
 
 /* As many as may wait at its door do, and it takes none of them in: connect() would wait too, and with it all of the server. */
-static int connect_patiently(int fd, const struct sockaddr_un *address)
+static int connect_patiently(int fd, const struct sockaddr_un *address, uint64_t deadline)
 {
-	uint64_t deadline = clock_now_ns() + CALL_NS;
 	struct waiters turn;
 
 	waiters_init(&turn);
@@ -397,7 +396,7 @@ static int connect_patiently(int fd, const struct sockaddr_un *address)
 	return fcntl(fd, F_SETFL, 0) < 0 ? -errno : 0;
 }
 
-int keeper_connect(struct server *srv, const char *id)
+static int connect_by(struct server *srv, const char *id, uint64_t deadline)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -408,8 +407,13 @@ int keeper_connect(struct server *srv, const char *id)
 	if (snprintf(address.sun_path, sizeof(address.sun_path), "%s/keepers/%s.sock", srv->own_run,
 		    id) >= (int)sizeof(address.sun_path))
 		return -ENAMETOOLONG;
-	rc = connect_patiently(fd, &address);
+	rc = connect_patiently(fd, &address, deadline);
 	return rc < 0 ? rc : TAKE_FD(fd);
+}
+
+int keeper_connect(struct server *srv, const char *id)
+{
+	return connect_by(srv, id, clock_now_ns() + CALL_NS);
 }
 
 /* With all its execs; older keepers list them in the hello. */
@@ -432,7 +436,7 @@ static int ask_status(struct keeper *k, uint64_t deadline)
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + ADOPT_NS;
-	int fd = keeper_connect(srv, id), rc = 0;
+	int fd = connect_by(srv, id, deadline), rc = 0;
 	struct keeper *k;
 
 	if (fd < 0) {

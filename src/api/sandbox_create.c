@@ -80,22 +80,35 @@ static json_t *mounts_from(const json_t *request, struct err *err)
 }
 
 /* By the text alone; the keeper, which may look everywhere, judges what is really there. */
-static int check_exposed(const struct server *srv, const json_t *request, struct err *err)
+static int check_exposed(const struct server *srv, const char *path, struct err *err)
+{
+	const char *what = credential_place(path);
+
+	if (what == NULL &&
+		(str_path_under(path, srv->state) || str_path_under(path, srv->run) ||
+			str_path_under(srv->state, path) || str_path_under(srv->run, path)))
+		what = "cay's own files";
+	if (what == NULL || ablated("expose_credentials"))
+		return 0;
+	return credential_refuse(path, what, err);
+}
+
+static int check_all_exposed(const struct server *srv, const json_t *request, struct err *err)
 {
 	json_t *v;
 	size_t i;
+	int rc = 0;
 
 	json_array_foreach (json_object_get(request, "expose"), i, v) {
-		const char *path = json_string_value(v), *what = credential_place(path);
-
-		if (what == NULL &&
-			(str_path_under(path, srv->state) || str_path_under(path, srv->run) ||
-				str_path_under(srv->state, path) || str_path_under(srv->run, path)))
-			what = "cay's own files";
-		if (what != NULL && !ablated("expose_credentials"))
-			return credential_refuse(path, what, err);
+		if (rc == 0)
+			rc = check_exposed(srv, json_string_value(v), err);
 	}
-	return 0;
+	json_array_foreach (json_object_get(request, "mounts"), i, v) {
+		if (rc == 0 && json_is_true(json_object_get(v, "exposed")))
+			rc = check_exposed(
+				srv, json_string_value(json_object_get(v, "source")), err);
+	}
+	return rc;
 }
 
 static json_t *or_empty(const json_t *request, const char *member, json_t *empty)
@@ -289,7 +302,8 @@ struct sandbox *sandbox_new(struct server *srv, const json_t *request,
 	if (image == NULL || sandbox_check_storage(srv, image, err) < 0 ||
 		reserve_check(srv, err) < 0 ||
 		env_check(json_object_get(request, "env"), err) < 0 ||
-		check_exposed(srv, request, err) < 0 || choose_name(srv, request, name, err) < 0)
+		check_all_exposed(srv, request, err) < 0 ||
+		choose_name(srv, request, name, err) < 0)
 		return NULL;
 	if (gateway_policy_of(request, &policy, err) < 0)
 		return NULL;

@@ -33,6 +33,7 @@ void sandbox_fail(struct sandbox *sb, const struct err *why)
 	(void)json_object_set(sb->doc, "error", error);
 	(void)json_object_set_new(sb->doc, "init_pid", json_null());
 	(void)json_object_del(sb->doc, "restoring");
+	sandbox_set_time(sb, "stopped");
 	(void)sandbox_move(
 		sb, SANDBOX_FAILED, EVENT_SANDBOX_FAILED, json_pack("{s:o}", "error", error), NULL);
 }

@@ -448,13 +448,9 @@ static int source_mount(struct rootfs *r, const struct spec_mount *m)
 static int plain_mount(struct rootfs *r, const struct spec_mount *m, struct err *err)
 {
 	unsigned int attrs = data_attrs();
-	cleanup_fd int mount = -1;
-	int rc = m->exposed ? check_exposed(r, m->source, err) : 0;
+	cleanup_fd int mount = source_mount(r, m);
+	int rc = mount;
 
-	if (rc < 0)
-		return rc;
-	mount = source_mount(r, m);
-	rc = mount;
 	if (m->mode == MOUNT_RO && !ablated("readonly_mounts"))
 		attrs |= MOUNT_ATTR_RDONLY;
 	if (rc >= 0)
@@ -474,9 +470,11 @@ int rootfs_mounts(struct rootfs *r, const struct spec *spec, size_t first, const
 	for (n = 0; first + n < spec->n_mounts; n++) {
 		const struct spec_mount *m = &spec->mounts[first + n];
 
-		rc = m->mode == MOUNT_COW && !ablated("cow_mounts")
-			     ? rootfs_cow(r, m, live, staged, sizeof(staged), err)
-			     : plain_mount(r, m, err);
+		rc = m->exposed ? check_exposed(r, m->source, err) : 0;
+		if (rc == 0)
+			rc = m->mode == MOUNT_COW && !ablated("cow_mounts")
+				     ? rootfs_cow(r, m, live, staged, sizeof(staged), err)
+				     : plain_mount(r, m, err);
 		if (rc < 0)
 			break;
 		mounts[n] = rc;

@@ -114,7 +114,7 @@ def ended_by_oom(session, sandbox, result, status):
 
 
 def sockets_bounded(session, sandbox, result, status):
-    """What the protocols hold on this machine, while the attacker holds what it got."""
+    """What the protocols hold on this machine, others' too, while the attacker holds what it got."""
     limit = sandbox["limits"]["memory_bytes"]
     held = {p: int(n) * os.sysconf("SC_PAGESIZE") for p, n in re.findall(r"^(TCP|UDP): .*mem (\d+)", read("/proc/net/sockstat").decode(), re.M)}
     return ended_by_oom(session, sandbox, result, status) + [

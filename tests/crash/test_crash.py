@@ -100,6 +100,7 @@ FEW = {
     "snapshot.verify.committed": 1,
     "store.apply.done": 1,
     "store.apply.journal": 1,
+    "store.apply.made": 2,
     "store.apply.staged": 1,
     "store.apply.step": 2,
     "store.apply.synced": 1,

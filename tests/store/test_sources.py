@@ -97,6 +97,7 @@ def test_what_is_exposed_is_not_followed_either(instance, tmp):
         refused(instance.post, f"/v1/sandboxes/{box}/start")
 
 
+@require("root")
 def test_the_interface_takes_a_source_by_its_own_name(instance, tmp):
     w = World(instance, tmp)
     os.symlink(w.project, os.path.join(tmp, "link"))
@@ -104,6 +105,7 @@ def test_the_interface_takes_a_source_by_its_own_name(instance, tmp):
         refused(instance.post, "/v1/sandboxes", body)
 
 
+@require("root")
 def test_a_person_may_name_a_source_through_a_link(instance, tmp):
     """It is the place to which the link leads then, also at the next start; inside it lies where it was said to."""
     w = World(instance, tmp)
@@ -139,3 +141,17 @@ def test_a_person_may_expose_a_tool_through_a_link(instance, tmp):
         done = instance.cay("run", "--rm", "--no-cwd", *flag, "--", "a-tool", env={"PATH": f"{link}/bin:/usr/bin:/bin"})
         equal(done.stdout, "worked\n")
     w.untouched()
+
+
+def test_what_is_exposed_through_a_link_is_judged(instance, tmp):
+    """As what is exposed by its own name: neither cay's own files nor credentials."""
+    keys = os.path.join(tmp, ".ssh")
+    os.mkdir(keys)
+    for place in (instance.state, keys):
+        link = os.path.join(tmp, "innocent")
+        os.symlink(place, link)
+        contains(instance.cay("run", "--no-cwd", "--expose", link, "--", "true", want=125).stderr, "lie there")
+        for mode in ("ro", "cow"):
+            body = {"mounts": [{"source": place, "target": "/x", "mode": mode, "exposed": True}]}
+            equal(raises(cay.ApiError, instance.post, "/v1/sandboxes", body).code, "denied")
+        os.unlink(link)

@@ -75,15 +75,16 @@ static int on_piece(struct logs *l, struct buf *in, const char *piece, size_t n)
 	return rc;
 }
 
-/* The server ends, or something between us and it: the command goes on. */
+/* The server ends, or something between us and it: the command goes on. Or the sandbox was removed. */
 static int cut_short(struct logs *l, int why)
 {
 	int rc = cli_lost(l->cli, why);
 
-	if (!cli_args_has(&l->cli->args, FLAG_FOLLOW))
+	if (!cli_args_has(&l->cli->args, FLAG_FOLLOW) || why == -EBADMSG)
 		return rc;
-	return err_hint(&l->cli->err, rc, "cay logs %s %s --follow --from %llu goes on", l->name,
-		l->exec, (unsigned long long)l->offset);
+	return err_hint(&l->cli->err, rc,
+		"where the sandbox is still there, cay logs %s %s --follow --from %llu goes on",
+		l->name, l->exec, (unsigned long long)l->offset);
 }
 
 static int copy_output(struct logs *l)

@@ -144,8 +144,14 @@ static int expose(json_t *spec, const char *path, const char *real)
 {
 	json_t *list = json_object_get(spec, "expose");
 
-	if (!str_eq(path, real))
-		return add_mount(spec, real, path, "ro");
+	if (!str_eq(path, real)) {
+		json_t *mounts = add_mount(spec, real, path, "ro") < 0
+					 ? NULL
+					 : json_object_get(spec, "mounts");
+
+		return json_object_set_new(json_array_get(mounts, json_array_size(mounts) - 1),
+			"exposed", json_true());
+	}
 	if (list == NULL) {
 		list = json_array();
 		(void)json_object_set_new(spec, "expose", list);
