@@ -196,11 +196,15 @@ static uint64_t whole_budget(const struct process_source *ps)
 
 static void fill_budget(struct follow *f, uint64_t whole)
 {
-	uint64_t ms = (clock_now_ns() - f->budget_ns) / NS_PER_MS;
+	uint64_t now = clock_now_ns(), ms = (now - f->budget_ns) / NS_PER_MS;
 	uint64_t more = ms < BUDGET_MS ? whole * ms / BUDGET_MS : whole;
 
-	f->budget_ns += ms * NS_PER_MS;
 	f->budget = f->budget + more < whole ? f->budget + more : whole;
+	/* what was rounded off counts the next time */
+	if (f->budget == whole)
+		f->budget_ns = now;
+	else if (more > 0)
+		f->budget_ns += more * BUDGET_MS / whole * NS_PER_MS;
 }
 
 /* May @f have @bytes of the log? One that has spent all waits for a part of it: not one event and one loss by turns. */

@@ -30,11 +30,12 @@ REFUSED = {
     "IDEMPOTENCY_KEY": ("k" * 256, "must have 1 to 255 bytes"), "FROM": ("-1", ""), "UNTIL": ("-1", ""), "CHECKPOINT": ("always", ""), "IDLE": ("1000000000000h", ""), "COUNT": ("1001", ""),
     "MOUNTED": ("relative", "must be an absolute path"), "TO": ("/a\nb", ""), "GRACE": ("11m", ""),
     "SIZE": ("1M", "must be from 268435456 to 1125899906842624, not 1048576 (bytes)"), "MAX_SIZE": ("2000T", "must be from 0 to 1125899906842624"), "MAX_AGE": ("500ms", ""),
-    "REMOVED_AGE": ("40000d", "must be from 0 to 3153600000, not 3456000000 (seconds)"), "SEGMENT_SIZE": ("1K", "must be from 65536 to 1073741824, not 1024 (bytes)"), "SIGNAL": ("65", "")}
+    "REMOVED_AGE": ("40000d", "must be from 0 to 3153600000, not 3456000000 (seconds)"), "SEGMENT_SIZE": ("1K", "must be from 65536 to 1073741824, not 1024 (bytes)"), "SIGNAL": ("65", ""),
+    "LIMIT_BYTES": ("2000T", "must be from 1 to 1125899906842624"), "LIMIT_ENTRIES": ("1000000001", "must be from 1 to 1000000000, not 1000000001"), "LIMIT_TIME": ("1000h", "must be from 1 to 2147483647")}
 # of cay ps
 FILTER = ("k=" + TEXT[:600], "is longer than 512 bytes")
 WORDS = {"RUN": ["--no-cwd", "--", "true"], "EXEC": ["box", "--", "true"], "ATTACH": ["box", "EXEC"], "KILL": ["box", "EXEC"], "LOGS": ["box"], "STOP": ["box"], "SET": ["box"], "SNAPSHOT": ["box"], "FORK": ["box"],
-         "APPLY": ["box"], "NET": ["box"], "POLICY_EXPLAIN": ["box", "https://x.example/"]}
+         "APPLY": ["box"], "NET": ["box"], "POLICY_EXPLAIN": ["box", "https://x.example/"], "IMAGE_IMPORT": ["/etc/passwd"]}
 
 
 def test_every_option_names_itself(instance):

@@ -72,10 +72,10 @@ def test_the_oldest_go_by_size_and_chains_hold_from_their_anchor(fresh):
 
 @require("root")
 def test_a_cursor_to_what_is_gone_is_an_error(fresh):
-    retention(fresh, segment_bytes=SEGMENT, max_bytes=3 * SEGMENT)
+    retention(fresh, segment_bytes=SEGMENT)
     with fresh.sandbox() as box:
         make_events(fresh, box, 400)
-        retention(fresh)  # at once
+        retention(fresh, max_bytes=3 * SEGMENT)  # at once
         first = retention(fresh, max_bytes=0)["first_n"]  # and nothing more, however late the kernel tells of processes
         assert first > 1
         error = raises(cay.ApiError, fresh.events, start=first - 1)

@@ -237,9 +237,11 @@ def test_who_writes_input_holds_back_no_output(instance):
             reader = pool.submit(instance.output, box, run, follow=True) if reads else None
             equal(instance.raw("POST", path, data, OCTETS)[0], 204)
             status = instance.wait(box, run)
-            equal((status["status"], status["code"], status["output_bytes"]), ("exited", 0, len(data)))
-            if reader is not None:
+            equal((status["status"], status["code"]), ("exited", 0))
+            if reader is not None:  # what it has not taken yet is not counted at the end
                 equal(reader.result()[-4096:], data[-4096:])
+            else:
+                equal(status["output_bytes"], len(data))
 
 
 @timeout(120)
