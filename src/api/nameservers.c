@@ -14,30 +14,28 @@
 #define CSV_MAX  1024U
 #define LOOK_NS  (2 * NS_PER_S)
 
-/* Return: false when @word is no address. */
-static bool add(struct buf *csv, const char *word, size_t n)
+/* What is no address, or is of one link alone, is left out. */
+static void add(struct buf *csv, const char *word, size_t n)
 {
 	char text[INET6_ADDRSTRLEN];
 	struct in6_addr address;
 
 	if (n >= sizeof(text))
-		return false;
+		return;
 	memcpy(text, word, n);
 	text[n] = '\0';
 	if (address_parse(text, &address) < 0)
-		return false;
+		return;
 	buf_fmt(csv, strchr(text, ':') != NULL ? "%s[%s]:53" : "%s%s:53", csv->n > 0 ? "," : "",
 		text);
-	return true;
 }
 
 char *nameservers_csv(const char *text)
 {
 	static const char keyword[] = "nameserver";
 	struct buf csv = BUF_INIT(CSV_MAX);
-	bool well = true;
 
-	for (const char *line = text, *end; well && *line != '\0'; line = end + (*end != '\0')) {
+	for (const char *line = text, *end; *line != '\0'; line = end + (*end != '\0')) {
 		const char *p = line + strspn(line, " \t");
 		size_t n = strlen(keyword);
 
@@ -45,9 +43,9 @@ char *nameservers_csv(const char *text)
 		if (strncmp(p, keyword, n) != 0 || (p[n] != ' ' && p[n] != '\t'))
 			continue;
 		p += n + strspn(p + n, " \t");
-		well = add(&csv, p, strcspn(p, " \t\r\n#;"));
+		add(&csv, p, strcspn(p, " \t\r\n#;"));
 	}
-	if (well && csv.n > 0 && !buf_failed(&csv))
+	if (csv.n > 0 && !buf_failed(&csv))
 		return buf_take(&csv);
 	buf_free(&csv);
 	return NULL;

@@ -11,7 +11,7 @@ void nameservers_init(struct server *srv);
 /** nameservers_settle() - where they are others than before, tell all gateways; to be called often. */
 void nameservers_settle(struct server *srv);
 
-/** nameservers_csv() - the servers of @text, which is a resolv.conf(5), as "address:port,...". Return: to be freed; NULL when none is named, or one that is no address. */
+/** nameservers_csv() - the servers of @text, which is a resolv.conf(5), as "address:port,...". Return: to be freed; NULL when no address is named. */
 char *nameservers_csv(const char *text);
 
 #endif

@@ -27,11 +27,11 @@ TEST(what_names_none)
 	check_str(csv("\n\n#nameserver 9.9.9.9\nnameservers 9.9.9.9\nnameserver"), "none");
 }
 
-/* c-ares reads what it can; it is not told of a part. */
+/* Of a link alone too: the others are used. */
 TEST(what_is_no_address)
 {
-	check_str(csv("nameserver 9.9.9.9\nnameserver fe80::1%eth0\n"), "none");
-	check_str(csv("nameserver \nnameserver 9.9.9.9\n"), "none");
+	check_str(csv("nameserver 9.9.9.9\nnameserver fe80::1%eth0\n"), "9.9.9.9:53");
+	check_str(csv("nameserver \nnameserver 9.9.9.9\n"), "9.9.9.9:53");
 	check_str(csv("nameserver 0123456789012345678901234567890123456789012345678901234567890\n"),
 		"none");
 }
