@@ -161,7 +161,7 @@ struct keeper_told {
 
 /** struct keeper_confined - control groups in which somebody has entered a Landlock domain of its own. */
 struct keeper_confined {
-	char leaves[32][DUMP_LEAF_SIZE];
+	char leaves[TEMPLATE_LEAVES_MAX][DUMP_LEAF_SIZE];
 	size_t n;
 	bool forgot; /* and others, for which there was no room */
 };
@@ -400,13 +400,18 @@ void keeper_read_told(struct keeper *k, int *listener);
 /** keeper_told_close() - tell what was counted of @exec (NULL: of all) whose second has ended by @now_ns (UINT64_MAX: whatever the time). */
 void keeper_told_close(struct keeper *k, const char *exec, uint64_t now_ns);
 
-/* --- keeper_learn.c --- */
+/* --- keeper_confined.c --- */
+
+/** keeper_note_confined() - whoever waits with @notice, at @listener, is about to enter a Landlock domain of its own. */
+void keeper_note_confined(struct keeper *k, int listener, const struct seccomp_notif *notice);
 
 /** keeper_confined() - may somebody in the control group @leaf be in a Landlock domain of its own? Only who has given up privileges (no_new_privs) can. */
 bool keeper_confined(const struct keeper *k, const char *leaf);
 
 /** keeper_unconfined() - group @leaf has gone, and with it all who were in it. */
 void keeper_unconfined(struct keeper *k, const char *leaf);
+
+/* --- keeper_learn.c --- */
 
 /** keeper_learn() - if @notice, of @listener, is of a call that is to go on (a filter or a Landlock domain of a program's own): take note of it and let it. Return: whether it was. */
 bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *notice);

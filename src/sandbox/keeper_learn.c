@@ -4,7 +4,6 @@
  * installs it goes on. A capture is given what is known of those whom it stops.
  *
  * It tells, too, of who makes others the children of somebody else: what filters a process has inherited is told by whose child it is.
- * And of who enters a Landlock domain of its own, as root too: nothing shows that afterwards, so all of its exec's group that have given up privileges may be in it.
  * What is installed may be another one, when somebody writes there meanwhile: it comes above the sandbox's own in any case, and deceives only about the process that does so.
  */
 #include "base/str.h"
@@ -219,62 +218,6 @@ static bool learn(struct keeper *k, int listener, const struct seccomp_notif *no
 	return true;
 }
 
-/* --- Landlock domains --- */
-
-static bool leaf_of(uint32_t pid, char ret[DUMP_LEAF_SIZE])
-{
-	cleanup_buf struct buf text = BUF_INIT(TEXT_MAX);
-	const char *line, *leaf = NULL;
-	char path[32];
-
-	(void)snprintf(path, sizeof(path), "/proc/%u/cgroup", pid);
-	line = file_read_at(AT_FDCWD, path, &text) < 0 ? NULL : strstr(buf_cstr(&text), "0::");
-	if (line != NULL) {
-		text.p[(size_t)(line - text.p) + strcspn(line, "\n")] = '\0';
-		leaf = strrchr(line, '/');
-	}
-	return leaf != NULL && str_copy(ret, DUMP_LEAF_SIZE, leaf + 1) == 0;
-}
-
-bool keeper_confined(const struct keeper *k, const char *leaf)
-{
-	const struct keeper_confined *c = &k->confined;
-
-	for (size_t i = 0; i < c->n; i++) {
-		if (str_eq(c->leaves[i], leaf))
-			return true;
-	}
-	return c->forgot;
-}
-
-static void note_confined(struct keeper *k, uint32_t pid)
-{
-	struct keeper_confined *c = &k->confined;
-	char leaf[DUMP_LEAF_SIZE];
-
-	if (!leaf_of(pid, leaf))
-		c->forgot = true;
-	if (c->forgot || keeper_confined(k, leaf))
-		return;
-	if (c->n == ARRAY_SIZE(c->leaves))
-		c->forgot = true;
-	else
-		(void)!str_copy(c->leaves[c->n++], DUMP_LEAF_SIZE, leaf);
-}
-
-void keeper_unconfined(struct keeper *k, const char *leaf)
-{
-	struct keeper_confined *c = &k->confined;
-
-	for (size_t i = 0; i < c->n; i++) {
-		if (!str_eq(c->leaves[i], leaf))
-			continue;
-		if (i != --c->n)
-			memcpy(c->leaves[i], c->leaves[c->n], DUMP_LEAF_SIZE);
-		return;
-	}
-}
-
 /* --- what the kernel tells --- */
 
 static void let_go_on(int listener, uint64_t id)
@@ -303,7 +246,7 @@ bool keeper_learn(struct keeper *k, int listener, const struct seccomp_notif *no
 		return true;
 	}
 	if (notice->data.nr == SYS_landlock_restrict_self)
-		note_confined(k, notice->pid);
+		keeper_note_confined(k, listener, notice);
 	else if (reaps && notice->data.args[1] != 0)
 		learned_adoption(&k->learned);
 	else if (!reaps && !learn(k, listener, notice, true))

@@ -711,6 +711,18 @@ def test_who_confines_itself_rootless(tmp):
 
 
 @require(*NEEDS)
+def test_many_who_confine_themselves(instance):
+    """In more groups than the keeper has room for, which stay as long as their commands are remembered: of those who have ended nothing is left."""
+    with instance.sandbox() as box:
+        equal(instance.ok(box, "setpriv --no-new-privs sleep 1000 >/dev/null 2>&1 & echo y"), "y\n")
+        instance.ok(box, f"cat > /tmp/confined.py <<'END'\n{CONFINED}\nEND")
+        for _ in range(110):
+            instance.ok(box, "/usr/bin/python3 /tmp/confined.py leave")
+            instance.ok(box, "while [ $(pgrep -x sleep | wc -l) -lt 2 ]; do sleep 0.01; done; pkill -n -x sleep")
+        instance.remove(fork_live(instance, box)[0])
+
+
+@require(*NEEDS)
 def test_nobody_listens(tmp):
     """Then there is no Landlock, which programs are used to."""
     instance = cay.Instance(tmp, env={"CAY_WITHOUT": "seccomp_listener"})
