@@ -134,11 +134,12 @@ int sandbox_launch(struct sandbox *sb, const struct live *processes, bool restor
 
 int sandbox_leave(struct sandbox *sb, struct err *err)
 {
-	int rc;
+	int rc = fault("sandbox.leave.before");
 
 	(void)json_object_set_new(sb->doc, "bare", json_true());
-	rc = sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
-		json_pack("{s:s}", "reason", "not started"), err);
+	rc = rc < 0 ? err_raise_sys(err, rc, "write sandbox '%s'", sb->name)
+		    : sandbox_move(sb, SANDBOX_STOPPED, EVENT_SANDBOX_STOPPED,
+			      json_pack("{s:s}", "reason", "not started"), err);
 	if (rc < 0)
 		(void)sandbox_remove(sb, NULL);
 	return rc;

@@ -204,7 +204,7 @@ static void fill_budget(struct follow *f, uint64_t whole)
 	if (f->budget == whole)
 		f->budget_ns = now;
 	else if (more > 0)
-		f->budget_ns += more * BUDGET_MS / whole * NS_PER_MS;
+		f->budget_ns += more * (BUDGET_MS * NS_PER_MS) / whole;
 }
 
 /* May @f have @bytes of the log? One that has spent all waits for a part of it: not one event and one loss by turns. */
