@@ -26,8 +26,9 @@
 #define HOLD_NS    (10 * NS_PER_S)
 #define AGAIN_NS   NS_PER_S /* doubles up to 64 of them */
 #define AGAIN_MAX  6U
-#define BRIEF      2U     /* tries that may fail in a row before anybody but the log hears of it */
-#define LOOK_BACK  65536U /* events in which one that came twice is looked for */
+#define BRIEF      2U /* tries that may fail in a row before anybody but the log hears of it */
+#define TELL_NS    NS_PER_S /* refusals above the budget are counted so long at most */
+#define LOOK_BACK  65536U   /* events in which one that came twice is looked for */
 
 struct gateway_link {
 	struct framelink link;
@@ -38,6 +39,8 @@ struct gateway_link {
 	struct event_ack ack;
 	bool configured;
 	bool full; /* an event was not taken, so that none is any more */
+	uint64_t over,
+		over_n; /* refusals above the budget that are not told yet, and the last one's number */
 };
 
 static void link_unref(struct gateway_link *g)
@@ -344,7 +347,56 @@ static void take_mail_again(struct gateway_link *g, uint64_t n, uint64_t time_ns
 		take_mail(g, n, time_ns, data);
 }
 
-static void take_event(struct gateway_link *g, const json_t *e)
+/* Of what did not get out the sandbox makes as many as it likes. What a rule lets through is told whatever it takes: nobody hides a request behind others. */
+static bool is_refusal(enum event_type type, const json_t *data)
+{
+	const char *outcome = json_string_value(json_object_get(data, "outcome"));
+
+	if (type != EVENT_NET_EXCHANGE)
+		return type == EVENT_SECRET_MISPLACED;
+	return outcome != NULL && (str_eq(outcome, "denied") || str_eq(outcome, "refused"));
+}
+
+/* Those above the budget are acknowledged with this: what a crash leaves untold comes again. The id is that of the last, so that none that came twice is counted twice. */
+static void tell_over(struct gateway_link *g)
+{
+	struct sandbox *sb = g->sandbox;
+	struct event out = {
+		.type = EVENT_NET_LOST, .sandbox = sb->id, .epoch = sandbox_epoch(sb)
+	};
+	cleanup_free char *id = NULL;
+
+	if (g->over == 0)
+		return;
+	id = str_dupf("%s-%lu", g->boot, g->over_n);
+	out.data = json_pack("{s:s,s:I}", "id", id, "n", (json_int_t)g->over);
+	(void)journal_add(sb->srv->journal, &out);
+	server_acknowledge(sb->srv, &g->ack, g->over_n);
+	g->over = 0;
+}
+
+static void tell_over_later(void *arg)
+{
+	struct gateway_link *g = arg; /* a reference */
+	uint64_t deadline = clock_now_ns() + TELL_NS;
+
+	while (g->over > 0 && g->sandbox->gateway == g && !g->sandbox->srv->stopping &&
+		waiters_wait(&g->sandbox->changed, deadline) == 0)
+		;
+	tell_over(g);
+	link_unref(g);
+}
+
+static void count_over(struct gateway_link *g, uint64_t n)
+{
+	g->over_n = n;
+	if (g->over++ > 0)
+		return;
+	g->refs++;
+	fiber_start(tell_over_later, g);
+}
+
+static void take_event(struct gateway_link *g, const json_t *e, size_t bytes)
 {
 	const char *type = json_string_value(json_object_get(e, "type"));
 	const char *exec = json_string_value(json_object_get(e, "exec"));
@@ -362,21 +414,28 @@ static void take_event(struct gateway_link *g, const json_t *e)
 		take_mail_again(g, n, out.time_ns, data);
 	/* a newer gateway's have types that are not known; keepers have none here */
 	if (n <= g->seen || out.type == EVENT_KEEPER || !json_is_object(data)) {
+		tell_over(g);
 		server_acknowledge(sb->srv, &g->ack, n);
 		return;
 	}
 	if (!can_take(g))
 		return;
+	g->seen = n;
+	mishaps_take(&sb->mishaps, out.type, data);
+	if (is_refusal(out.type, data) &&
+		!log_budget_spend(&sb->told_refused, sb->srv->journal, bytes)) {
+		count_over(g, n);
+		return;
+	}
+	tell_over(g);
 	owner = exec != NULL && id_valid(exec) ? exec_by_id(sb, exec) : NULL;
 	out.exec = owner != NULL ? owner->id : NULL;
 	if (owner != NULL && owner->created_n != 0)
 		out.cause = json_pack("{s:I}", "event", (json_int_t)owner->created_n);
 	out.data = json_incref(data);
-	mishaps_take(&sb->mishaps, out.type, data);
 	if (out.type == EVENT_NET_MAIL)
 		take_mail(g, n, out.time_ns, data);
 	(void)journal_add(sb->srv->journal, &out);
-	g->seen = n;
 	server_acknowledge(sb->srv, &g->ack, n);
 }
 
@@ -404,7 +463,7 @@ static void on_frame(struct framelink *l, const struct frame *f)
 	if (f->type == FRAME_OBJECT)
 		take_object(g, object);
 	else if (f->type == FRAME_EVENT && g->boot[0] != '\0')
-		take_event(g, object);
+		take_event(g, object, f->size);
 	json_decref(object);
 }
 
@@ -417,6 +476,7 @@ static void on_dead(struct framelink *l)
 {
 	struct gateway_link *g = container_of(l, struct gateway_link, link);
 
+	tell_over(g);
 	if (g->sandbox->gateway == g)
 		g->sandbox->gateway = NULL;
 	framelink_close(l, link_closed);
@@ -687,9 +747,12 @@ void gateway_drain(struct sandbox *sb)
 {
 	uint64_t deadline = clock_now_ns() + DRAIN_NS;
 
-	if (wait_configured(sb, deadline) == 0 && sb->gateway != NULL)
-		(void)!framelink_call(&sb->gateway->link, json_pack("{s:s}", "verb", "drain"),
-			deadline, NULL, NULL);
+	if (wait_configured(sb, deadline) < 0 || sb->gateway == NULL)
+		return;
+	(void)!framelink_call(
+		&sb->gateway->link, json_pack("{s:s}", "verb", "drain"), deadline, NULL, NULL);
+	if (sb->gateway != NULL)
+		tell_over(sb->gateway);
 }
 
 /* --- standing still --- */

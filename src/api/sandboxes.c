@@ -382,6 +382,7 @@ struct sandbox *sandbox_alloc(struct server *srv, const char *id, const char *na
 	list_init(&sb->execs);
 	waiters_init(&sb->changed);
 	mishaps_init(&sb->mishaps);
+	log_budget_init(&sb->told_refused, srv->journal);
 	sb->steps_due = json_array();
 	list_append(&srv->sandboxes, &sb->node);
 	map_add(&srv->sandboxes_by_id, &sb->by_id, sb->id);

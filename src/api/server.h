@@ -20,6 +20,7 @@
 #include "base/id.h"
 #include "base/map.h"
 #include "events/journal.h"
+#include "events/log_budget.h"
 #include "events/process_source.h"
 #include "io/framelink.h"
 #include "store/catalogue.h"
@@ -121,7 +122,9 @@ struct sandbox {
 	unsigned int gateway_version; /* of what its configuration is made of */
 	struct trouble gateway_trouble;
 	struct mishaps mishaps; /* since then */
-	struct list execs;      /* but for past ones: api/exec_past.h */
+	struct log_budget
+		told_refused; /* what it may have of the log for what its gateway refused */
+	struct list execs;    /* but for past ones: api/exec_past.h */
 	uint16_t next_channel;
 	bool has_past, tidying;
 	unsigned int ended_since; /* execs, since execs_tidy() */

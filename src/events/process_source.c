@@ -9,8 +9,8 @@
  * Processes that come from a template have a parent of their own, a child of the template, beside the keeper. It is there before anybody knows for which sandbox:
  * until it is claimed what is below it is of a follow without a sandbox.
  *
- * A sandbox has a budget of bytes of the log for its processes: at once what many builds have, and as much again each BUDGET_MS. Above it they are counted, and told as one loss: without that
- * one that executes programs without end would drive out of the log what all have done, itself above all.
+ * A sandbox has a budget of the log for its processes (log_budget.h). Above it they are counted, and told as one loss: without that one that executes programs without end would drive out of the
+ * log what all have done, itself above all.
  */
 #include "events/process_source.h"
 #include "base/clock.h"
@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "events/log_budget.h"
 
 #include <fcntl.h>
 
@@ -29,10 +30,6 @@
 #define UTF8_MAX      4
 #define ENDED_KEPT    64 /* groups of a follow that have ended unnamed, however long ago */
 #define ENDED_NS      (60 * NS_PER_S)
-#define BUDGET_MOST   (64U << 20)
-#define BUDGET_SHARE  4
-#define BUDGET_MS     256000
-#define BUDGET_PART   16
 #define EVENT_BYTES   350 /* a line of the log without arguments, about */
 #define TELL_NS \
 	(10 * NS_PER_S) /* so often losses are told to those that have no event of their own */
@@ -49,10 +46,8 @@ struct follow {
 	uint64_t epoch;
 	bool started;         /* a keeper of the pool has no log yet */
 	uint64_t lost_before; /* losses of the source that its log tells, or that were before it */
-	uint64_t budget;      /* bytes that are left of it, */
-	uint64_t budget_ns;   /* as of then */
-	bool spent;           /* until a part of it is there again */
-	uint64_t over;        /* events above it that are not told yet */
+	struct log_budget budget;
+	uint64_t over; /* events above it that are not told yet */
 };
 
 struct held {
@@ -186,39 +181,6 @@ static struct proc *proc_add(
 	return p;
 }
 
-/* Of a log that is small no sandbox has all. */
-static uint64_t whole_budget(const struct process_source *ps)
-{
-	uint64_t kept = journal_keep(ps->journal)->max_bytes;
-
-	return kept == 0 || kept / BUDGET_SHARE > BUDGET_MOST ? BUDGET_MOST : kept / BUDGET_SHARE;
-}
-
-static void fill_budget(struct follow *f, uint64_t whole)
-{
-	uint64_t now = clock_now_ns(), ms = (now - f->budget_ns) / NS_PER_MS;
-	uint64_t more = ms < BUDGET_MS ? whole * ms / BUDGET_MS : whole;
-
-	f->budget = f->budget + more < whole ? f->budget + more : whole;
-	/* what was rounded off counts the next time */
-	if (f->budget == whole)
-		f->budget_ns = now;
-	else if (more > 0)
-		f->budget_ns += more * (BUDGET_MS * NS_PER_MS) / whole;
-}
-
-/* May @f have @bytes of the log? One that has spent all waits for a part of it: not one event and one loss by turns. */
-static bool spend(const struct process_source *ps, struct follow *f, size_t bytes)
-{
-	uint64_t whole = whole_budget(ps), part = f->spent ? whole / BUDGET_PART : 0;
-
-	fill_budget(f, whole);
-	f->spent = f->budget < bytes || f->budget < part;
-	if (!f->spent)
-		f->budget -= bytes;
-	return !f->spent;
-}
-
 static struct follow *follow_new(struct process_source *ps, const char *sandbox)
 {
 	struct follow *f = xnew(struct follow);
@@ -226,8 +188,7 @@ static struct follow *follow_new(struct process_source *ps, const char *sandbox)
 	(void)!str_copy(f->sandbox, sizeof(f->sandbox), sandbox);
 	f->epoch = 1;
 	f->lost_before = ps->lost;
-	f->budget = whole_budget(ps);
-	f->budget_ns = clock_now_ns();
+	log_budget_init(&f->budget, ps->journal);
 	list_init(&f->procs);
 	list_init(&f->ended);
 	list_append(&ps->follows, &f->node);
@@ -362,7 +323,8 @@ static void emit(struct process_source *ps, const struct group *g, const struct 
 	pid_t cause = h->note.kind == PROC_EVENT_KIND_FORK ? h->note.parent : h->note.pid;
 	struct event e;
 
-	if (!spend(ps, g->follow, EVENT_BYTES + (h->argv != NULL ? strlen(h->argv) : 0))) {
+	if (!log_budget_spend(&g->follow->budget, ps->journal,
+		    EVENT_BYTES + (h->argv != NULL ? strlen(h->argv) : 0))) {
 		g->follow->over++;
 		return;
 	}

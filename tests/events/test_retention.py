@@ -7,6 +7,8 @@ import os
 
 from lib import cay
 from lib.case import contains, equal, raises, require, timeout
+from lib.cay import wait_until
+from lib.proxy import Upstream, fixed
 
 SEGMENT = 64 << 10
 
@@ -222,3 +224,52 @@ def test_processes_of_one_sandbox_do_not_drive_out_the_events_of_others(fresh):
         equal(fresh.events(noisy)[0]["type"], "sandbox.created")
         report = fresh.get(f"/v1/sandboxes/{noisy}/events/verify")
         equal((report["ok"], report["anchor"]), (True, None))
+
+
+DENIED = r'''
+import socket, sys
+s = socket.create_connection(("api.example", 80))
+def get(path):
+    s.sendall(f"GET {path} HTTP/1.1\r\nHost: api.example\r\n\r\n".encode())
+    head = b""
+    while b"\r\n\r\n" not in head:
+        more = s.recv(1)
+        assert more, "the connection has ended"
+        head += more
+    length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    while length > 0:
+        length -= len(s.recv(length))
+for i in range(int(sys.argv[1])):
+    get(f"/denied/{i}")
+get("/allowed")
+'''
+
+
+@require("root")
+@timeout(240)
+def test_denied_requests_of_one_sandbox_do_not_drive_out_the_events_of_others(fresh):
+    """Each is told or counted, also where the server is killed meanwhile; what a rule lets through is told however many were denied before it."""
+    retention(fresh, segment_bytes=SEGMENT, max_bytes=64 * SEGMENT)
+    upstream = Upstream(fixed(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes"))
+    rules = [{"name": "api", "match": {"host": "api.example", "path": "/allowed"}, "action": "allow", "upstream": upstream.address, "private": True}]
+    with fresh.sandbox() as quiet, fresh.sandbox(policy=json.dumps({"version": 1, "rules": rules})) as noisy:
+        fresh.ok(quiet, "true")
+        before = [e["n"] for e in fresh.events(quiet)]
+        run = fresh.exec(noisy, "python3", "-c", DENIED, "6000")
+        fresh.wait_event("net.lost", noisy, timeout=100)
+        fresh.kill()
+        fresh.start()
+        equal(fresh.wait(noisy, run).get("code"), 0)
+        fresh.wait_event("net.exchange", noisy, lambda e: e["data"]["outcome"] == "forwarded")
+        wait_until(lambda: denied(fresh, noisy) >= 6000, 30, "each is told or counted")
+        equal(denied(fresh, noisy), 6000)
+        equal([e["n"] for e in fresh.events(quiet)][:len(before)], before)
+        equal(fresh.events(noisy)[0]["type"], "sandbox.created")
+        contains(fresh.cay("net", noisy).stdout, "refusals could not be told one by one")
+    upstream.close()
+
+
+def denied(instance, box):
+    events = instance.events(box)
+    told = {e["data"]["exchange"] for e in events if e["type"] == "net.exchange" and e["data"]["outcome"] == "denied"}
+    return len(told) + sum(e["data"]["n"] for e in events if e["type"] == "net.lost")
