@@ -166,8 +166,6 @@ static bool take(
 		return false;
 	memset(&e, 0, sizeof(e));
 	memcpy(&e, m->data, m->len < sizeof(e) ? m->len : sizeof(e));
-	if (e.what == 0)
-		return false; /* an acknowledgement, also of other listeners: not numbered */
 	count_lost(pc, e.cpu, m->seq);
 	note->monotonic_ns = e.timestamp_ns;
 	switch ((unsigned int)e.what) {

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import socket
+import struct
 import sqlite3
 import subprocess
 
@@ -203,6 +204,27 @@ def test_other_listeners_of_the_machine_hear_what_they_would_without_us(fresh):
                         sizes.append(len(listener.recv(4096)))
                 assert len(sizes) > 30, sizes
                 assert min(sizes) >= SMALLEST_EVENT, sorted(sizes)[:20]
+
+
+PROC_CN_MCAST_LISTEN, PROC_CN_MCAST_IGNORE = 1, 2
+
+
+@require("root")
+def test_other_listeners_that_come_and_go_are_no_loss(instance):
+    """The kernel acknowledges what they say to all listeners, and numbers that as it does events."""
+    def lost():
+        return [e["data"] for e in instance.events(box) if e["type"] == "events.lost"]
+
+    if instance.get("/v1/doctor")["process_events"] != "proc connector":
+        return
+    with instance.sandbox() as box, listen_to_processes() as other:
+        for _ in range(8):
+            for op in (PROC_CN_MCAST_LISTEN, PROC_CN_MCAST_IGNORE):
+                body = struct.pack("=IIIIHHI", CN_IDX_PROC, 1, 0, 0, 4, 0, op)
+                other.send(struct.pack("=IHHII", 16 + len(body), 3, 0, 0, 0) + body)
+            run = instance.exec(box, "/bin/true")
+            instance.wait_event("process.ended", box, lambda e, run=run: e["exec"] == run["id"])
+        equal(lost(), [])
 
 
 def test_the_chain_is_whole_and_computed_as_documented(instance):
