@@ -24,6 +24,8 @@
 #define LINE_MAX_SIZE (1U << 20)
 #define LINE_ROOM     (LINE_MAX_SIZE + 4096)
 #define PENDING_MAX   (256U << 20)
+#define SEGMENT_MOST  UINT32_MAX /* places in it have 32 bits */
+#define SEAL_AGAIN_NS NS_PER_S
 
 static const struct {
 	const char *name;
@@ -352,7 +354,7 @@ static int write_pending(struct journal *j)
 	return 0;
 }
 
-int journal_seal(struct journal *j)
+static int seal(struct journal *j)
 {
 	cleanup_fd int next = -1;
 	char name[32];
@@ -419,7 +421,8 @@ static void add_text(struct buf *out, const char *name, const char *text)
 
 static bool has_room(const struct journal *j, size_t n)
 {
-	return n <= j->pending.max - j->pending.n;
+	return n <= j->pending.max - j->pending.n &&
+	       (uint64_t)j->written + j->pending.n + n <= SEGMENT_MOST;
 }
 
 bool journal_is_full(const struct journal *j)
@@ -459,6 +462,28 @@ static uint64_t put(struct journal *j, struct event *e)
 	active_mark_dirty(&j->active, c);
 	buf_add(&j->pending, line.p, line.n);
 	return n;
+}
+
+/* Told when it changes: without room for the next segment the one that is written grows beyond its size. */
+int journal_seal(struct journal *j)
+{
+	int rc = seal(j);
+
+	if (rc < 0 && !j->unsealed)
+		log_error(
+			"events", "begin another segment of the journal: %s", strerrordesc_np(-rc));
+	else if (rc == 0 && j->unsealed)
+		log_notice("events", "another segment of the journal is begun");
+	j->unsealed = rc < 0;
+	j->seal_ns = clock_now_ns() + SEAL_AGAIN_NS;
+	return rc;
+}
+
+/* An index is made for each try. */
+static bool is_long(const struct journal *j)
+{
+	return (uint64_t)j->written + j->pending.n > j->keep.segment_bytes &&
+	       (!j->unsealed || clock_now_ns() >= j->seal_ns);
 }
 
 /* --- what there is no room for --- */
@@ -508,8 +533,7 @@ uint64_t journal_add(struct journal *j, struct event *e)
 {
 	uint64_t n = 0;
 
-	/* without room for the next segment this one grows beyond its size */
-	if (j->written + j->pending.n > j->keep.segment_bytes)
+	if (is_long(j))
 		(void)!journal_seal(j);
 	if (j->n_losses == 0) {
 		n = put(j, e);

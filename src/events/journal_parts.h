@@ -35,7 +35,9 @@ struct journal {
 	struct anchors anchors;
 	bool anchors_changed; /* since they were on disk: nothing is dropped before they are */
 	struct journal_keep keep;
-	int read_fd; /* segment read last, */
+	uint64_t seal_ns; /* not tried again before then */
+	bool unsealed;    /* the last try failed, and that was told */
+	int read_fd;      /* segment read last, */
 	uint32_t read_segment;
 };
 

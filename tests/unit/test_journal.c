@@ -551,3 +551,76 @@ TEST(age_retires_what_was_never_a_full_segment)
 	journal_close(j);
 	remove_directory(path);
 }
+
+/* A directory has the name that the index would get. */
+static char *unsealable(struct journal **ret)
+{
+	char *path = directory();
+	cleanup_free char *obstacle = str_dupf("%s/000001.index.new", path);
+
+	*ret = open_in(path);
+	check_int(journal_keep_set(*ret, &(struct journal_keep){ .segment_bytes = 65536 }), 0);
+	check_int(mkdir(obstacle, 0700), 0);
+	return path;
+}
+
+static void remove_obstacle(const char *path)
+{
+	cleanup_free char *obstacle = str_dupf("%s/000001.index.new", path);
+
+	check_int(rmdir(obstacle), 0);
+}
+
+TEST(a_segment_that_cannot_be_ended_is_tried_again_after_a_while)
+{
+	struct journal *j;
+	char *path = unsealable(&j);
+
+	while (!j->unsealed)
+		check(add(j, a, "one more") != 0);
+	remove_obstacle(path);
+	check(add(j, a, "at once") != 0);
+	check_int(j->segment, 1);
+	j->seal_ns = 0;
+	check(add(j, a, "later") != 0);
+	check_int(j->segment, 2);
+	check(!j->unsealed);
+	check_str(verify(j, a, NULL).reason, "");
+	journal_close(j);
+	remove_directory(path);
+}
+
+static void beginning(const char *path, char text[64])
+{
+	cleanup_free char *file = str_dupf("%s/000001.jsonl", path);
+	cleanup_fd int fd = open(file, O_RDONLY | O_CLOEXEC);
+	ssize_t n = read(fd, text, 63);
+
+	text[n > 0 ? n : 0] = '\0';
+	check(n > 0);
+}
+
+TEST(a_segment_does_not_grow_beyond_what_places_in_it_can_say)
+{
+	struct journal *j;
+	char *path = unsealable(&j), first[64], now[64];
+	uint32_t written;
+
+	check(add(j, a, "first") != 0);
+	check_int(journal_flush(j), 0);
+	beginning(path, first);
+	written = j->written;
+	j->written = UINT32_MAX - 1000;
+	check(journal_is_full(j));
+	while (add(j, a, "more than there is room for") != 0)
+		check_int(journal_flush(j), 0);
+	check_int(journal_flush(j), 0);
+	beginning(path, now);
+	check_str(now, first);
+	check_int(j->n_losses, 1);
+	/* with another segment it goes on, and what was lost is told there */
+	j->written = written;
+	journal_close(j);
+	remove_obstacle(path);
+	remove_directory(path);
+}
