@@ -215,13 +215,31 @@ static struct snapshot *take(
 	return s;
 }
 
+/* Before anything is done for it. A suspended one's processes are on disk. */
+static int check_live(const struct sandbox *sb, const struct snapshot_wish *wish, struct err *err)
+{
+	if (!wish->live || sb->state == SANDBOX_RUNNING || sb->state == SANDBOX_SUSPENDED)
+		return 0;
+	if (sb->state == SANDBOX_PAUSED)
+		return err_hint(err,
+			err_raise(err, ERR_STATE,
+				"sandbox '%s' is paused: its processes cannot be captured",
+				sb->name),
+			"cay resume %s first, or take its files alone: --files-only", sb->name);
+	return err_hint(err,
+		err_raise(err, ERR_STATE, "sandbox '%s' is %s: it has no processes to keep",
+			sb->name, sandbox_state_name(sb->state)),
+		"cay start %s first, or take its files alone: --files-only", sb->name);
+}
+
 struct snapshot *snapshot_take(
 	struct sandbox *sb, const struct snapshot_wish *wish, struct err *err)
 {
 	struct snapshot *s;
 
-	if (check_name(sb->srv, wish->name, err) < 0 || reserve_check(sb->srv, err) < 0 ||
-		sandbox_settle_suspend(sb, err) < 0 || sandbox_settle_files(sb, err) < 0)
+	if (check_live(sb, wish, err) < 0 || check_name(sb->srv, wish->name, err) < 0 ||
+		reserve_check(sb->srv, err) < 0 || sandbox_settle_suspend(sb, err) < 0 ||
+		sandbox_settle_files(sb, err) < 0)
 		return NULL;
 	s = take(sb, wish, wish->live && sb->state != SANDBOX_SUSPENDED, err);
 	if (s != NULL && wish->durable && snapshot_make_durable(sb->srv, s, err) < 0) {

@@ -4,7 +4,7 @@
 import os
 
 from lib import cay
-from lib.case import equal, require
+from lib.case import contains, equal, raises, require
 
 TIMEOUT = 180
 
@@ -66,11 +66,27 @@ def test_of_a_running_sandbox(fresh):
         fresh.post(f"/v1/sandboxes/{lives}/snapshots", {"name": "later", "files_only": True})
         fresh.raw("POST", f"/v1/sandboxes/{lives}/execs/{run['id']}/stdin?close=true", b"goes on\n")
         equal(fresh.wait(lives, run)["code"], 0)
+        fresh.post(f"/v1/sandboxes/{lives}/rewind", {"snapshot": first})
         fresh.post(f"/v1/sandboxes/{lives}/rewind", {"snapshot": "later"})
         equal(fresh.ok(lives, "cat /var/tmp/a"), "a\n")
-        equal(fresh.get(f"/v1/snapshots/{first}")["id"], first)
-        fresh.post(f"/v1/sandboxes/{lives}/rewind", {"snapshot": first})
-        fresh.remove(lives)
         cay.wait_until(lambda: first not in snapshots(fresh), 60, "nobody continues from it any more")
+        equal(fresh.ok(lives, "cat /var/tmp/a"), "a\n")
+        fresh.remove(lives)
         equal({s["name"] for s in snapshots(fresh).values()}, {"named", None, "later"})
         assert set(stays) <= set(snapshots(fresh))
+
+
+@require("root")
+def test_with_processes_of_one_that_has_none_changes_nothing(fresh):
+    """Whoever says --live of a sandbox that does not run is told so, before anything is sealed, and not given files alone."""
+    for box, command in ((fresh.post("/v1/sandboxes", {"name": "ended"})["id"], "stop"), (fresh.post("/v1/sandboxes", {"name": "waits"})["id"], "pause")):
+        fresh.ok(box, "echo a > /var/tmp/a")
+        fresh.cay(command, box)
+        before = (fresh.get(f"/v1/sandboxes/{box}")["epoch"], layers(fresh), snapshots(fresh), len(fresh.events(box)))
+        for way, body in (("fork", {"live": True}), ("snapshots", {"files_only": False, "name": "both"})):
+            error = raises(cay.ApiError, fresh.post, f"/v1/sandboxes/{box}/{way}", body)
+            equal(error.code, "state", (command, way))
+            contains(error.message, "is stopped: it has no processes" if command == "stop" else "is paused")
+        equal((fresh.get(f"/v1/sandboxes/{box}")["epoch"], layers(fresh), snapshots(fresh), len(fresh.events(box))), before)
+        fresh.cay("fork", "--live", box, want=125)
+        fresh.cay("snapshot", "--files-only", box)
