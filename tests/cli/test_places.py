@@ -12,6 +12,8 @@ import subprocess
 from lib import cay, leaks
 from lib.case import contains, equal, require
 
+NOBODY = 65534
+
 
 def elsewhere(instance, tmp):
     """The environment of a server on the same state that has its runtime directory in another place."""
@@ -160,3 +162,25 @@ def test_a_server_of_somebody_else_in_tmp_is_told_nothing(tmp):
                 connection.close()
         finally:
             shutil.rmtree(place)
+
+
+def test_directories_as_people_write_them(fresh, tmp):
+    """Slashes at the end and twice, no HOME, variables that are empty: client and server read them the same way."""
+    base = os.path.join(tmp, "home")
+    os.mkdir(base)
+    os.chown(base, NOBODY, NOBODY)
+    os.chmod(tmp, 0o755)
+    clean = {"PATH": os.environ["PATH"], "CAY_ACCEPT_NO_LIMITS": "1"}
+    for given in ({"HOME": base + "/"}, {"HOME": "/", "XDG_DATA_HOME": base + "//data/", "XDG_RUNTIME_DIR": base + "/"},
+                  {"HOME": base, "CAY_RUN": base + "//run/", "CAY_STATE": ""}, {"HOME": base, "CAY_RUN": "", "CAY_SOCKET": "", "XDG_RUNTIME_DIR": base}):
+        for words in (["ps"], ["shutdown", "--stop"]):
+            done = subprocess.run([os.path.join(cay.BUILD, "cay"), *words], env={**clean, **given}, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True,
+                                  check=False)
+            equal((done.returncode, done.stderr), (0, ""), (given, words))
+
+
+def test_a_directory_that_is_not_absolute_is_named_by_its_variable(fresh):
+    for given, name in (({"CAY_STATE": "here"}, "CAY_STATE"), ({"CAY_RUN": "/a/../b"}, "CAY_RUN")):
+        done = subprocess.run([os.path.join(cay.BUILD, "cayd"), "--foreground"], env={"PATH": os.environ["PATH"], "CAY_STATE": fresh.state, "CAY_RUN": fresh.run, **given}, capture_output=True,
+                              text=True, check=False)
+        contains(done.stderr, f"{name} must be an absolute path, not '{given[name]}'")

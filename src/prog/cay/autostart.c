@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/directories.h"
 #include "base/str.h"
 #include "prog/cay/cli.h"
 
@@ -17,18 +18,13 @@ extern char **environ;
 
 char *cli_socket_path(void)
 {
-	const char *path = getenv("CAY_SOCKET"), *run = getenv("CAY_RUN"),
-		   *xdg = getenv("XDG_RUNTIME_DIR");
+	const char *path = getenv("CAY_SOCKET");
+	cleanup_free char *run = NULL;
 
 	if (path != NULL && *path != '\0')
 		return str_dup(path);
-	if (run != NULL && *run != '\0')
-		return str_dupf("%s/cayd.sock", run);
-	if (geteuid() == 0)
-		return str_dup("/run/cay/cayd.sock");
-	if (xdg != NULL && xdg[0] == '/')
-		return str_dupf("%s/cay/cayd.sock", xdg);
-	return str_dupf("/tmp/cay-%u/cayd.sock", geteuid());
+	run = directories_run(NULL);
+	return str_dupf("%s/cayd.sock", run);
 }
 
 int cli_program(const char *name, char **ret)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/directories.h"
 #include "base/str.h"
 #include "prog/cay/cmd.h"
 
@@ -8,24 +9,10 @@
 
 extern char **environ;
 
-static char *state_directory(void)
-{
-	const char *state = getenv("CAY_STATE"), *xdg = getenv("XDG_DATA_HOME"),
-		   *home = getenv("HOME");
-
-	if (state != NULL && *state != '\0')
-		return str_dup(state);
-	if (geteuid() == 0)
-		return str_dup("/var/lib/cay");
-	if (xdg != NULL && xdg[0] == '/')
-		return str_dupf("%s/cay", xdg);
-	return str_dupf("%s/.local/share/cay", home != NULL ? home : "/");
-}
-
 /* Runs the program that makes sandboxes, to look with its own eyes. */
 static int ask_program(struct cli *cli, json_t **ret)
 {
-	cleanup_free char *path = NULL, *state = state_directory();
+	cleanup_free char *path = NULL, *state = directories_state(NULL);
 	char *argv[] = { (char *)(uintptr_t) "cay-keeper", (char *)(uintptr_t) "doctor", state,
 		NULL };
 	posix_spawn_file_actions_t actions;
@@ -35,6 +22,9 @@ static int ask_program(struct cli *cli, json_t **ret)
 	ssize_t n;
 	pid_t pid;
 
+	if (state == NULL)
+		return err_raise(&cli->err, ERR_HOST,
+			"there is no home directory for the state of a server");
 	if (cli_program("cay-keeper", &path) < 0)
 		return err_raise(&cli->err, ERR_HOST, "there is no cay-keeper beside this program");
 	if (pipe2(ends, O_CLOEXEC) < 0)

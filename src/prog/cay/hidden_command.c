@@ -5,6 +5,7 @@
  */
 #include "prog/cay/hidden_command.h"
 #include "base/credential.h"
+#include "base/directories.h"
 #include "base/str.h"
 #include "prog/cay/sandbox_spec.h"
 
@@ -43,7 +44,7 @@ static char *place_of(const char *program)
 
 	if (str_ends(dir, "/bin") && !str_ends(dir, "/.local/bin")) {
 		cleanup_free char *above = str_dupf("%.*s", (int)(strlen(dir) - 4), dir);
-		const char *home = getenv("HOME");
+		cleanup_free char *home = directories_home();
 
 		if (strchr(above + (*above != '\0'), '/') != NULL &&
 			credential_exposed(above) == NULL &&

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prog/cay/sandbox_spec.h"
 #include "base/credential.h"
+#include "base/directories.h"
 #include "base/str.h"
 #include "io/terminal.h"
 #include "prog/cay/git_worktree.h"
@@ -219,12 +220,12 @@ static bool of_the_machine(const char *path)
 /* Of a git worktree the repository too, or git inside finds none. */
 static int add_repository(struct cli *cli, json_t *spec, const char *cwd)
 {
-	const char *home = getenv("HOME");
+	cleanup_free char *home = directories_home();
 	char path[PATH_MAX];
 
 	if (!git_worktree_repository(cwd, path) || mounted_by_hand(spec, path) ||
 		of_the_machine(path) || credential_at(path) != NULL ||
-		(home != NULL && home[0] == '/' && str_path_under(home, path)))
+		(home != NULL && str_path_under(home, path)))
 		return 0;
 	return add_mount(spec, path, path, "cow") < 0
 		       ? err_raise(&cli->err, ERR_INVALID,
@@ -235,7 +236,8 @@ static int add_repository(struct cli *cli, json_t *spec, const char *cwd)
 /* The current directory copy-on-write at its own path, and as a label, by which diff and apply find the run. */
 static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cwd)
 {
-	const char *home = getenv("HOME"), *what;
+	cleanup_free char *home = directories_home();
+	const char *what;
 	json_t *labels = json_object_get(spec, "labels");
 	bool left_out = cli_args_has(&cli->args, FLAG_NO_CWD);
 
@@ -255,7 +257,7 @@ static int add_cwd(struct cli *cli, json_t *spec, const char *cwd, char **ret_cw
 		return 0;
 	}
 	what = credential_at(cwd);
-	if (what != NULL || (home != NULL && home[0] == '/' && str_path_under(home, cwd)))
+	if (what != NULL || (home != NULL && str_path_under(home, cwd)))
 		return err_hint(&cli->err,
 			err_raise(&cli->err, ERR_DENIED, "the current directory '%s' %s%s", cwd,
 				what != NULL ? "shows " : "is or holds your home directory",

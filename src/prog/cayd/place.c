@@ -2,6 +2,7 @@
 #include "prog/cayd/place.h"
 #include "api/secret_store.h"
 #include "base/clock.h"
+#include "base/directories.h"
 #include "base/fault.h"
 #include "base/str.h"
 #include "base/subids.h"
@@ -23,44 +24,35 @@
 #define LOCK_NS \
 	(2 * NS_PER_S) /* a server that ends lets go of the lock of RUN and of this one after the other */
 
-static int set_path(char *out, size_t size, const char *value, const char *what, struct err *err)
+/* @value: stolen. */
+static int set_path(char *out, size_t size, char *value, const char *what, struct err *err)
 {
-	if (!str_path_clean(value) || str_copy(out, size, value) < 0)
+	cleanup_free char *path = value;
+
+	if (!str_path_clean(path) || str_copy(out, size, path) < 0)
 		return err_raise(
-			err, ERR_INVALID, "%s must be an absolute path, not '%s'", what, value);
+			err, ERR_INVALID, "%s must be an absolute path, not '%s'", what, path);
 	return 0;
 }
 
 static int find_directories(struct place *p, struct err *err)
 {
-	const char *state = getenv("CAY_STATE"), *run = getenv("CAY_RUN"), *home = getenv("HOME");
-	const char *data = getenv("XDG_DATA_HOME"), *runtime = getenv("XDG_RUNTIME_DIR");
-	char made[PLACE_SIZE];
+	const char *of;
+	char *state = directories_state(&of);
 	int rc;
 
-	if (state == NULL) {
-		if (!p->rootless)
-			(void)snprintf(made, sizeof(made), "/var/lib/cay");
-		else if (data != NULL && data[0] == '/')
-			(void)snprintf(made, sizeof(made), "%.3900s/cay", data);
-		else
-			(void)snprintf(made, sizeof(made), "%.3900s/.local/share/cay",
-				home != NULL ? home : "");
-		state = made;
+	if (state == NULL)
+		return err_hint(err,
+			err_raise(err, ERR_HOST,
+				"user %u has no home directory for the server's state", geteuid()),
+			"name a directory: CAY_STATE=DIR");
+	rc = set_path(p->state, sizeof(p->state), state, of, err);
+	if (rc == 0) {
+		char *run = directories_run(&of);
+
+		rc = set_path(p->run, sizeof(p->run), run, of, err);
 	}
-	rc = set_path(p->state, sizeof(p->state), state, "CAY_STATE", err);
-	if (rc < 0)
-		return rc;
-	if (run == NULL) {
-		if (!p->rootless)
-			(void)snprintf(made, sizeof(made), "/run/cay");
-		else if (runtime != NULL && runtime[0] == '/')
-			(void)snprintf(made, sizeof(made), "%.3900s/cay", runtime);
-		else
-			(void)snprintf(made, sizeof(made), "/tmp/cay-%u", geteuid());
-		run = made;
-	}
-	return set_path(p->run, sizeof(p->run), run, "CAY_RUN", err);
+	return rc;
 }
 
 static void make_tag(struct place *p)
@@ -166,8 +158,9 @@ int place_find(struct place *p, struct err *err)
 	make_tag(p);
 	find_identity(p);
 	(void)snprintf(p->socket, sizeof(p->socket), "%s/cayd.sock", p->run);
-	if (socket_path != NULL) {
-		rc = set_path(p->socket, sizeof(p->socket), socket_path, "CAY_SOCKET", err);
+	if (socket_path != NULL && *socket_path != '\0') {
+		rc = set_path(
+			p->socket, sizeof(p->socket), str_dup(socket_path), "CAY_SOCKET", err);
 		if (rc < 0)
 			return rc;
 	}
