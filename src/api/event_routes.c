@@ -76,7 +76,7 @@ static int begin_at(struct follower *f, struct err *err)
 		return 0;
 	(void)err_raise(
 		err, ERR_RETIRED, "event %lu is no longer kept: the oldest is %lu", f->next, first);
-	return err_hint(err, -ESTALE, "begin there (cay events --from %lu)", first);
+	return err_hint(err, -ESTALE, "begin there: --from %lu", first);
 }
 
 static int stream_events(struct follower *f, bool follow, struct err *err)

@@ -89,3 +89,11 @@ def test_the_table_names_members_that_there_are():
     equal([m for _, m in SETS if m.removesuffix("[]").removesuffix(".*") not in known], [])
     equal({flag for _, flag in TAKES} - {flag for flag, _ in SETS}, {"UNTIL"}, "options with a value that are sent")
     equal({flag for _, flag in TAKES} - set(REFUSED), {"IF"}, "options that no test refuses")  # a command line has no argument that is longer than it takes
+
+
+def test_names_of_any_length_are_refused_with_a_message(instance):
+    """An argument may have 128 KiB, and each byte of it takes three in a request."""
+    for word in ("x" * 130000, "/" * 130000):
+        for verb in ("info", "rm", "events", "net", "stop", "fork", "diff"):
+            done = instance.cay(verb, word, check=False)
+            assert done.returncode in (64, 125) and done.stderr.startswith("cay: "), (verb, done.returncode, done.stderr[:300])

@@ -90,7 +90,10 @@ def test_a_cursor_to_what_is_gone_is_an_error(fresh):
         equal((status, {k.lower(): v for k, v in head.items()}["cay-events-from"]), (200, str(seq)))
         status, _, text = fresh.raw("GET", "/v1/events", headers={"Accept": "text/event-stream", "Last-Event-ID": "1"})
         equal((status, json.loads(text)["error"]["code"]), (410, "events_retired"))
-        contains(fresh.cay("events", box, "--from", "1", want=125).stderr, "no longer kept")
+        said = fresh.cay("events", box, "--from", "1", want=125).stderr
+        contains(said, "no longer kept")
+        again = said.split("--from ")[1].split()[0].rstrip(")")
+        equal(json.loads(fresh.cay("events", box, "--json", "--from", again).stdout.splitlines()[0])["seq"], seq)
 
 
 @require("root")

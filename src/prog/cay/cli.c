@@ -7,7 +7,8 @@
 #include <stdarg.h>
 #include <sys/socket.h>
 
-#define SERVERS_MAX 20 /* that end under one request */
+#define SERVERS_MAX 20         /* that end under one request */
+#define TARGET_MAX  (1U << 20) /* an argument has 128 KiB at most, and each byte of it three */
 
 static int unwritten; /* -errno: why something of what was printed in passing is not there */
 
@@ -288,13 +289,13 @@ int cli_get(struct cli *cli, const char *target, json_t **ret)
 
 char *cli_target(const char *fmt, ...)
 {
-	struct buf out = BUF_INIT(1U << 16);
+	struct buf out = BUF_INIT(TARGET_MAX);
 	va_list ap;
 	char *text;
 
 	va_start(ap, fmt);
 	for (const char *p = fmt; *p != '\0'; p++) {
-		struct buf part = BUF_INIT(1U << 16);
+		struct buf part = BUF_INIT(TARGET_MAX);
 
 		if (p[0] != '%' || p[1] != 's') {
 			buf_char(&out, *p);
@@ -315,7 +316,7 @@ char *cli_target(const char *fmt, ...)
 	va_end(ap);
 	text = buf_take(&out);
 	if (text == NULL)
-		abort(); /* argument lists are far shorter than the limit */
+		abort(); /* arguments are shorter */
 	return text;
 }
 
