@@ -733,5 +733,5 @@ int server_run(const struct server_setup *setup)
 	heads_write(srv);
 	journal_close(srv->journal);
 	catalogue_close(srv->catalogue);
-	return 0; /* the rest goes with the process; keepers stay */
+	return srv->failed ? 1 : 0; /* the rest goes with the process; keepers stay */
 }

@@ -264,7 +264,8 @@ struct server {
 	struct waiters trash_changed;    /* the server stops, or they are gone */
 	bool flattening, flatten_failed; /* see chains.c */
 	bool ending;                     /* asked to end */
-	bool stopping;                   /* nothing new is begun */
+	bool failed; /* it ends though nobody asked for that: who watches over it starts another */
+	bool stopping; /* nothing new is begun */
 	bool recovered; /* what an earlier server left untold has been read: heads may lead past it */
 	bool ready;     /* recovery is over */
 	struct waiters became_ready;

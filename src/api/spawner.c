@@ -71,6 +71,7 @@ static void on_readable(uv_poll_t *poll, int status, attr_unused int events)
 			continue;
 		}
 		log_error("spawn", "cay-spawn has ended");
+		srv->failed = !srv->ending;
 		(void)uv_poll_stop(poll);
 		fd_close(&srv->spawn_fd);
 		server_stop(srv);

@@ -101,3 +101,18 @@ def test_a_server_that_ends_leaves_no_files_of_what_was_removed(tmp):
         instance.stop()
         equal([box for box in boxes if os.path.exists(os.path.join(live, box))], [])
         assert os.path.isdir(os.path.join(live, keep))
+
+
+@require(*NEEDS)
+def test_a_server_whose_spawner_is_gone_says_so_to_who_watches_over_it(fresh):
+    """It can start nobody any more and ends; systemd starts another only behind a failure. Told to end, it ends well."""
+    with fresh.sandbox() as box:
+        run = fresh.exec(box, "cat", stdin=True)
+        os.kill(spawner(fresh), signal.SIGKILL)
+        equal(fresh.process.wait(60), 1)
+        fresh.start()
+        fresh.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin?close=true", b"goes on\n")
+        equal(fresh.wait(box, run)["code"], 0)
+    fresh.process.terminate()
+    equal(fresh.process.wait(60), 0)
+    fresh.start()
