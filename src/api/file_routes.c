@@ -184,6 +184,9 @@ static int put_stream(struct api_call *call, struct job *job, struct err *err)
 	if (n < 0 || rc == -ETIMEDOUT) {
 		framelink_abort(l);
 		(void)!job_end(job, NULL, NULL);
+		if (n == -ESHUTDOWN)
+			return err_raise(err, ERR_SHUTTING_DOWN,
+				"the server is shutting down; the file was not written");
 		return n < 0 ? err_raise(err, ERR_INVALID,
 				       "the body is malformed or incomplete; the file was not written")
 			     : err_raise(err, ERR_TIMEOUT,

@@ -241,6 +241,9 @@ static int parse_body(struct api_call *call, struct err *err)
 	rc = http_body_all(call->conn, &text);
 	if (rc == -EMSGSIZE)
 		return err_raise(err, ERR_TOO_LARGE, "the body is larger than %u bytes", BODY_MAX);
+	if (rc == -ESHUTDOWN)
+		return err_raise(
+			err, ERR_SHUTTING_DOWN, "the server is shutting down; nothing was done");
 	if (rc < 0)
 		return err_raise(err, ERR_INVALID, "the body is malformed or incomplete");
 	if (text.n == 0) {

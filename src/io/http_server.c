@@ -13,7 +13,8 @@
 #define LINGER_NS       (2 * NS_PER_S)
 #define WRITE_HIGH      (1U << 20)
 #define BODY_STEP       65536U
-#define STALL_NS        (2 * NS_PER_S) /* a server that ends waits for a peer that takes nothing */
+#define STALL_NS \
+	(2 * NS_PER_S) /* a server that ends waits for a peer that takes, or brings, nothing */
 
 struct http_conn {
 	struct stream s;
@@ -234,6 +235,22 @@ bool http_body_waits(struct http_conn *conn)
 	       !conn->s.eof;
 }
 
+/* Until more has come; of a server that ends, only while anything comes. */
+static int fill(struct http_conn *c)
+{
+	uint64_t deadline = clock_now_ns() + HTTP_IDLE_NS;
+	bool late = false;
+	int rc;
+
+	while ((rc = stream_fill(&c->s, clock_now_ns() + STALL_NS)) == -ETIMEDOUT &&
+		clock_now_ns() < deadline) {
+		if (late)
+			return -ESHUTDOWN;
+		late = c->srv->ending;
+	}
+	return rc > 0 ? 0 : -EPIPE;
+}
+
 ssize_t http_body_read(struct http_conn *conn, struct buf *out)
 {
 	size_t n;
@@ -244,9 +261,9 @@ ssize_t http_body_read(struct http_conn *conn, struct buf *out)
 		if (conn->body_failed)
 			return -EBADMSG;
 		if (conn->s.in.n == 0) {
-			rc = stream_fill(&conn->s, clock_now_ns() + HTTP_IDLE_NS);
-			if (rc <= 0)
-				return -EPIPE;
+			rc = fill(conn);
+			if (rc < 0)
+				return rc;
 		}
 		rc = body_feed(conn);
 		if (rc < 0)

@@ -41,7 +41,7 @@ int http_listen(struct http_server *srv, uv_loop_t *loop, int fd) attr_must_use;
 /** http_backlog() - are there connections that were not accepted yet? */
 bool http_backlog(const struct http_server *srv);
 
-/** http_listen_end() - accept no more; connections that are there stay, but http_write() no longer waits for a peer that takes nothing for seconds. */
+/** http_listen_end() - accept no more; connections that are there stay, but nobody waits any longer for a peer that takes, or brings, nothing for seconds. */
 void http_listen_end(struct http_server *srv);
 
 /** http_head() - the request's head; views into the connection's memory. */
@@ -58,7 +58,7 @@ gid_t http_peer_gid(const struct http_conn *conn);
 
 /**
  * http_body_all() - read the whole body into @out, whose maximum bounds it.
- * Return: 0; -EMSGSIZE too large; -EPIPE the peer left; -EBADMSG malformed. Context: waits.
+ * Return: 0; -EMSGSIZE too large; -EPIPE the peer left; -ESHUTDOWN the server ends, and nothing came for seconds; -EBADMSG malformed. Context: waits.
  */
 int http_body_all(struct http_conn *conn, struct buf *out) attr_must_use;
 

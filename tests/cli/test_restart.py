@@ -363,6 +363,26 @@ def test_who_brings_no_input_does_not_keep_a_server_that_ends(fresh):
 
 
 @timeout(120)
+def test_a_body_that_does_not_come_does_not_keep_a_server_that_ends(fresh):
+    """Of a file, of an image, of anything else; each is told, and of the file nothing is there."""
+    with fresh.sandbox() as box:
+        bodies = []
+        for method, path, kind in (("PUT", f"/v1/sandboxes/{box}/files?path=/root/half", "application/octet-stream"), ("POST", "/v1/sandboxes", "application/json")):
+            bodies.append(cay.UnixConnection(fresh.socket, 120))
+            bodies[-1].putrequest(method, path)
+            bodies[-1].putheader("Content-Type", kind)
+            bodies[-1].putheader("Content-Length", "100")
+            bodies[-1].endheaders(b"{")
+        fresh.get("/v1/version")
+        ends_soon(fresh)
+        for connection in bodies:
+            answer = connection.getresponse()
+            body = json.loads(answer.read())
+            equal((answer.status, body["error"]["code"]), (503, "shutting_down"))
+            connection.close()
+        equal(fresh.ok(box, "ls /root"), "")
+
+
 def test_who_does_not_read_an_answer_does_not_keep_a_server_that_ends(fresh):
     """`cay events | less`, and its like."""
     with fresh.sandbox() as box:
