@@ -263,6 +263,32 @@ def test_a_hidden_command_names_its_place(tmp):
             equal(json.loads(done.stderr)["error"]["code"], "command_not_found", command)
 
 
+def test_a_command_that_is_there_but_not_on_the_path(tmp):
+    """As /usr/local/go/bin: nothing of it is hidden, and a way to it is told."""
+    tools = os.path.join(tmp, "go", "bin")
+    os.makedirs(tools)
+    shutil.copy("/bin/true", os.path.join(tools, "mytool"))
+    box = dict(BOX, image="host", expose=[tools], mounts=[])
+    error = {"error": {"code": "command_not_found", "message": "command 'mytool' not found in the sandbox"}}
+    with fake.FakeCayd(tmp) as server:
+        server.on("POST", "/v1/sandboxes/b/execs", (422, error))
+        server.on("GET", "/v1/sandboxes/b", (200, box))
+        env = server.environment(PATH=f"/usr/bin:{tools}")
+        said = json.loads(server.cay("exec", "b", "--json", "--", "mytool", want=127, env=env).stderr)["error"]
+        equal((said["code"], said["message"]), ("command_not_found", f"command 'mytool' not found in the sandbox: '{tools}/mytool' is there, but not on the PATH"))
+        contains(said["hint"], "-e PATH")
+        said = json.loads(server.cay("exec", "b", "-e", "PATH=/bin", "--json", "--", "mytool", want=127, env=env).stderr)["error"]
+        equal(said["message"], error["error"]["message"])
+
+
+def test_info_of_nothing_speaks_of_sandboxes(tmp):
+    with fake.FakeCayd(tmp) as server:
+        for kind, path in (("sandbox", "sandboxes"), ("snapshot", "snapshots")):
+            server.on("GET", f"/v1/{path}/nobody", (404, {"error": {"code": "not_found", "message": f"no {kind} 'nobody'"}}))
+        contains(server.cay("info", "nobody", want=125).stderr, b"no sandbox 'nobody'")
+        equal(json.loads(server.cay("info", "--json", "nobody", want=125).stderr)["error"]["message"], "no sandbox 'nobody'")
+
+
 def test_what_a_command_needs_is_hidden(tmp):
     """Its file is mounted, and what it is a link to, or what runs it, is not: that is named, and nothing that is there already."""
     here, away = os.path.join(tmp, "venv/bin"), os.path.join(tmp, "away/python-3/bin")

@@ -178,16 +178,20 @@ int cmd_info(struct cli *cli)
 			  *point = cli_target("/v1/snapshots/%s", name);
 	cleanup_json json_t *answer = NULL;
 	struct buf out = BUF_INIT(16U << 20);
-	struct err first;
 	bool snapshot = false;
 	int rc = cli_get(cli, box, &answer);
 
 	if (rc < 0 && cli->err.code == ERR_NOT_FOUND) {
-		first = cli->err;
+		cleanup_json json_t *said = TAKE_PTR(cli->error);
+		struct err first = cli->err;
+
 		snapshot = true;
 		rc = cli_get(cli, point, &answer);
-		if (rc < 0 && cli->err.code == ERR_NOT_FOUND && !cli_names_step(name))
+		if (rc < 0 && cli->err.code == ERR_NOT_FOUND && !cli_names_step(name)) {
+			json_decref(cli->error);
+			cli->error = TAKE_PTR(said);
 			cli->err = first;
+		}
 	}
 	if (rc < 0)
 		return rc;

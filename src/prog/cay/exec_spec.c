@@ -6,8 +6,6 @@
 
 #include <limits.h>
 
-#define STANDARD_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 /* Is mount @m at the path that its source has outside, if only through links? */
 static bool at_its_path(const json_t *m)
 {

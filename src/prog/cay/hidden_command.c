@@ -155,6 +155,43 @@ static void add_places(const json_t *sandbox, char *const needed[NEEDED_MAX], st
 		free(places[--n]);
 }
 
+static bool on_standard_path(const char *program)
+{
+	cleanup_free char *dir = str_dupf("%.*s", (int)(strrchr(program, '/') - program), program);
+	size_t n = strlen(dir);
+
+	for (const char *p = STANDARD_PATH; p != NULL; p = strchr(p, ':')) {
+		p += *p == ':';
+		if (strncmp(p, dir, n) == 0 && (p[n] == ':' || p[n] == '\0'))
+			return true;
+	}
+	return false;
+}
+
+static bool says_path(const struct cli *cli)
+{
+	const char *text;
+
+	for (size_t pos = 0; (text = cli_args_next(&cli->args, FLAG_ENV, &pos)) != NULL;) {
+		if (str_eq(text, "PATH") || str_starts(text, "PATH="))
+			return true;
+	}
+	return false;
+}
+
+/* All of it is there, in a directory of the caller's PATH that the one inside does not have. */
+static void explain_path(struct cli *cli, const char *name, const char *program)
+{
+	if (strchr(name, '/') != NULL || on_standard_path(program) || says_path(cli))
+		return;
+	json_decref(TAKE_PTR(cli->error));
+	(void)err_hint(&cli->err,
+		err_raise(&cli->err, ERR_CMD_NOT_FOUND,
+			"command '%s' not found in the sandbox: '%s' is there, but not on the PATH",
+			name, program),
+		"-e PATH takes yours along; or give the whole path");
+}
+
 static void explain(struct cli *cli, const char *name, const json_t *sandbox, bool can_expose,
 	char *const needed[NEEDED_MAX])
 {
@@ -164,8 +201,10 @@ static void explain(struct cli *cli, const char *name, const json_t *sandbox, bo
 
 	while (hidden < NEEDED_MAX && (needed[hidden] == NULL || is_shown(sandbox, needed[hidden])))
 		hidden++;
-	if (hidden == NEEDED_MAX)
+	if (hidden == NEEDED_MAX) {
+		explain_path(cli, name, needed[0]);
 		return;
+	}
 	json_decref(TAKE_PTR(cli->error));
 	(void)err_raise(&cli->err, ERR_CMD_HIDDEN,
 		"'%s' %s '%s' here, in a place that the sandbox hides", name, relation[hidden],

@@ -5,6 +5,9 @@
 
 #include "prog/cay/cli.h"
 
+#define STANDARD_PATH \
+	"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" /* inside, unless it is said otherwise */
+
 /**
  * sandbox_spec_make() - the SandboxCreate object of run or create: name, image, profile, labels, limits, mounts, exposed places.
  * @cli:  arguments; @cli->err is filled on failure.
