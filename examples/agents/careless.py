@@ -6,7 +6,7 @@ deletes the database ("a generated file"), deletes the tests that are slow, rewr
 leaves a git hook that runs on the owner's machine later, changes the git configuration, and ends in a fork bomb.
 With --reach-out it does something else: it tells ten thousand customers, gives some their money back, and posts the news.
 
-It refuses to run outside a sandbox: it looks for a user namespace of its own. Run it in the project's directory.
+It refuses to run outside a sandbox: it looks for cay's first process. Run it in the project's directory.
 """
 
 import json
@@ -27,9 +27,8 @@ AT_ONCE = 100  # recipients of one mail, as mail servers want it
 
 
 def refuse_outside_a_sandbox():
-    """On a plain machine every uid maps to itself over the whole range; in a sandbox it does not."""
-    fields = pathlib.Path("/proc/self/uid_map").read_text().split()
-    if fields == ["0", "0", "4294967295"]:
+    """A user namespace of its own has many a place where these files are somebody's: containers, toolboxes. A first process of this name none."""
+    if pathlib.Path("/proc/1/comm").read_text() != "cay-init\n":
         sys.exit("careless.py: this is no sandbox, and I would delete your files; not running")
 
 

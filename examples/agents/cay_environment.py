@@ -16,7 +16,7 @@ class CayError(Exception):
 
     def __init__(self, error):
         super().__init__(error.get("message", "cay failed"))
-        self.code = error.get("code")
+        self.code, self.hint = error.get("code"), error.get("hint")
 
 
 def cay(*arguments):
@@ -65,7 +65,12 @@ class CayEnvironment:
         return cay("apply", self.name, *(["--if", check] if check else []))
 
     def close(self):
+        """Remove it, with all that was not applied."""
         cay("rm", "-f", self.name)
+
+    def keep(self):
+        """Stop it; what was done in it stays, to be looked at, applied or removed."""
+        cay("stop", self.name)
 
     def get_template_vars(self, **variables):
         """What mini-swe-agent's prompts may mention."""

@@ -5,7 +5,7 @@
 MODEL is a program that reads what has happened so far (JSON lines of {"command", "output", "returncode", "kept"}) on standard
 input and prints the next shell command, or nothing when it is done. Each command runs in a sandbox over PROJECT. When the shell
 command CHECK succeeds no more after a step, though it did before, the step is undone and the model is told so. In the end
-the changes are shown, and applied to PROJECT only when CHECK succeeds.
+the changes are shown, and applied to PROJECT only when CHECK succeeds. What was not applied, for whatever reason, stays in the sandbox.
 
     loop.py examples/shop 'python3 -B -m unittest tests.test_orders' examples/agents/recorded_model.py
 """
@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 
-from cay_environment import CayEnvironment
+from cay_environment import CayEnvironment, CayError
 
 MAX_STEPS = 50
 
@@ -44,23 +44,43 @@ def work(environment, check, model):
     return good
 
 
+def bring_home(environment, good):
+    """Show the changes, and apply them if @good. Returns whether they are in the project."""
+    for change in environment.changes():
+        print(f"{change['kind']:9} {change['path']}")
+    if not good:
+        print("the check fails: nothing applied")
+        return False
+    try:
+        environment.apply()
+    except CayError as error:
+        print(error, error.hint or "", sep="\n")
+        return False
+    print("applied")
+    return True
+
+
+def leave(environment):
+    """Hours of work may be in it, and a person can judge what we cannot."""
+    name = environment.name
+    print(f"what was done stays in sandbox {name}: cay diff {name}; cay apply {name} (--allow-exec); cay rm {name}", flush=True)
+    environment.keep()
+
+
 def main():
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     project, check, model = sys.argv[1:]
     environment = CayEnvironment(project)
+    home = False
     try:
-        good = work(environment, check, model)
-        for change in environment.changes():
-            print(f"{change['kind']:9} {change['path']}")
-        if good:
-            environment.apply()
-            print("applied")
-        else:
-            print("the check fails: nothing applied")
+        home = bring_home(environment, work(environment, check, model))
     finally:
-        environment.close()
-    sys.exit(0 if good else 1)
+        if home:
+            environment.close()
+        else:
+            leave(environment)
+    sys.exit(0 if home else 1)
 
 
 if __name__ == "__main__":

@@ -113,3 +113,46 @@ def test_loop_undoes_the_harmful_step(instance, tmp):
     assert os.path.exists(os.path.join(project, "shop", "orders.py"))
     with open(os.path.join(project, "README.md"), encoding="utf-8") as readme:
         contains(readme.read(), "Orders are in shop/orders.py.")
+
+
+def loop(instance, project, check, tmp, *steps, meanwhile="pass"):
+    """loop.py with a model that takes these steps, and does @meanwhile to the project; what it says, and the sandboxes that are there afterwards."""
+    model = os.path.join(tmp, "model.py")
+    with open(model, "w", encoding="utf-8") as file:
+        file.write(f"#!{PYTHON}\nimport sys\nsteps = {list(steps)!r}\ndone = len(sys.stdin.readlines())\n{meanwhile}\nprint(*steps[done:done + 1])\n")
+    os.chmod(model, 0o755)
+    environment = instance.environment()
+    environment["PATH"] = BUILD + ":" + environment["PATH"]
+    done = run(os.path.join(AGENTS, "loop.py"), project, check, model, env=environment)
+    return done.returncode, done.stdout, [one for one in instance.get("/v1/sandboxes")["sandboxes"] if one["name"].startswith("agent-")]
+
+
+@require("userns")
+@timeout(180)
+def test_a_loop_keeps_what_is_not_applied(instance, tmp):
+    """Something that somebody outside would execute, a conflict with the project, a check that fails, a model that does: nothing is applied, and nothing is lost."""
+    project = copy_of_shop(tmp)
+    readme = os.path.join(project, "README.md")
+    before = read(readme)
+    work, tool = "printf 'hours of work\\n' >> README.md", "printf '#!/bin/sh\\n' > tool; chmod +x tool"
+    edit = f"if done == 1: open({readme!r}, 'a').write('meanwhile')"
+    for check, steps, meanwhile, said in (("true", (work, tool), "pass", "something outside would execute"), ("false", (work,), "pass", "the check fails"),
+                                          ("true", (work,), "if done == 1: sys.exit('no answer')", "CalledProcessError"), ("true", (work,), edit, "conflict")):
+        status, output, boxes = loop(instance, project, check, tmp, *steps, meanwhile=meanwhile)
+        equal((status, [one["state"] for one in boxes]), (1, ["stopped"]), output)
+        contains(output, said)
+        contains(output, f"cay apply {boxes[0]['name']}")
+        instance.post(f"/v1/sandboxes/{boxes[0]['id']}/start")
+        contains(instance.ok(boxes[0]["id"], f"cat {readme}"), "hours of work")
+        instance.remove(boxes[0]["id"])
+        equal(read(readme).removesuffix("meanwhile"), before)
+
+
+@require("userns")
+def test_a_careless_agent_takes_no_other_container_for_a_sandbox(tmp):
+    """A user namespace is no proof: whoever is in a container of another kind has one, too."""
+    project = copy_of_shop(tmp)
+    done = run("unshare", "--user", "--map-root-user", PYTHON, os.path.join(AGENTS, "careless.py"), "--no-bomb", cwd=project)
+    equal(done.returncode, 1, done.stdout)
+    contains(done.stdout, "this is no sandbox")
+    assert os.path.exists(os.path.join(project, "shop.db"))
