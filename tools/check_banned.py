@@ -18,6 +18,7 @@ CALLS = {
     "tmpnam tempnam mktemp": "guessable names: mkostemp()",
     "asctime ctime localtime gmtime": "not reentrant: clock_text()",
     "pipe dup accept epoll_create inotify_init eventfd_create": "leaks into children: the variant with O_CLOEXEC",
+    "assert": "gone in a build with NDEBUG: BUG_ON()",
     "getenv secure_getenv": "settings are read in one place of each program",
 }
 BANNED = {name: why for names, why in CALLS.items() for name in names.split()}

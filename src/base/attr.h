@@ -3,7 +3,6 @@
 #ifndef CAY_BASE_ATTR_H
 #define CAY_BASE_ATTR_H
 
-#include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,8 +37,15 @@
 		taken_; \
 	})
 
-/** BUG_ON() - programmer error; stays on in release builds. */
-#define BUG_ON(cond) assert(!(cond))
+/** bug_found() - what BUG_ON() does: say where, and abort. */
+static inline attr_noreturn void bug_found(const char *what, const char *file, int line)
+{
+	(void)fprintf(stderr, "%s:%d: BUG_ON(%s)\n", file, line, what);
+	abort();
+}
+
+/** BUG_ON() - programmer error: ends the process where @cond holds, in every build (NDEBUG is of assert() alone). @cond has no effect. */
+#define BUG_ON(cond) ((cond) ? bug_found(#cond, __FILE__, __LINE__) : (void)0)
 
 static inline void cleanup_freep(void *p)
 {

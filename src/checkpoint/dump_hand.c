@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-static_assert(TEMPLATE_HAND_MAX <= FDPASS_MAX, "they go in one message");
+_Static_assert(TEMPLATE_HAND_MAX <= FDPASS_MAX, "they go in one message");
 
 /** struct handing - what goes with the next message. */
 struct handing {

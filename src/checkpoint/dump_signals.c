@@ -64,7 +64,7 @@ static int read_actions(struct dump_process *p)
 			continue;
 		if (q->result < 0)
 			return (int)q->result;
-		static_assert(sizeof(q->answer) == sizeof(p->out.actions[0]), "it is one");
+		_Static_assert(sizeof(q->answer) == sizeof(p->out.actions[0]), "it is one");
 		memcpy(&p->out.actions[sig - 1], q->answer, sizeof(q->answer));
 		q++;
 	}

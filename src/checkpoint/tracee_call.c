@@ -29,7 +29,7 @@
 
 enum { RESTART_SYS = 512, RESTART_NO_HAND = 514 };
 
-static_assert(sizeof(struct tracee_row) == 96 && offsetof(struct tracee_row, result) == 56,
+_Static_assert(sizeof(struct tracee_row) == 96 && offsetof(struct tracee_row, result) == 56,
 	"the program knows them");
 
 /* rbx: the first row, rbp: behind the last one. The kernel leaves both alone. */
@@ -49,7 +49,7 @@ static const unsigned char program[] = {
 	0xcc,                   /*       int3 */
 };
 
-static_assert(sizeof(program) <= ROWS_AT - PROGRAM_AT, "it has room");
+_Static_assert(sizeof(program) <= ROWS_AT - PROGRAM_AT, "it has room");
 
 /* --- having a thread run --- */
 

@@ -86,7 +86,8 @@ static int descriptor(const json_t *json, struct oci_descriptor *ret, struct err
 		.kind = kind_of(text(json, "mediaType")),
 		.size = (uint64_t)json_integer_value(size),
 	};
-	BUG_ON(str_copy(ret->digest, sizeof(ret->digest), digest) < 0);
+	if (str_copy(ret->digest, sizeof(ret->digest), digest) < 0)
+		return corrupt(err, "a digest of the image is too long");
 	optional(platform, "os", ret->os, sizeof(ret->os));
 	optional(platform, "architecture", ret->architecture, sizeof(ret->architecture));
 	optional(annotations, "org.opencontainers.image.ref.name", ret->ref_name,
@@ -181,7 +182,9 @@ int oci_config_parse(const json_t *document, struct oci_config *ret, struct err 
 		if (digest == NULL || !digest_valid(digest))
 			return corrupt(
 				err, "a layer digest of the image configuration is malformed");
-		BUG_ON(str_copy(ret->diff_ids[i], sizeof(ret->diff_ids[i]), digest) < 0);
+		if (str_copy(ret->diff_ids[i], sizeof(ret->diff_ids[i]), digest) < 0)
+			return corrupt(
+				err, "a layer digest of the image configuration is too long");
 	}
 	return 0;
 }

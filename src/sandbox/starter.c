@@ -601,7 +601,7 @@ int starter_order_waiter(
 		struct launch_place launch;
 	} order = { ORDER_WAITER, own->leaf >= 0, 0, *place };
 
-	static_assert(offsetof(struct order, launch) == sizeof(order) - sizeof(order.launch),
+	_Static_assert(offsetof(struct order, launch) == sizeof(order) - sizeof(order.launch),
 		"the head of an order");
 	return fdpass_send(s->sock, &order, sizeof(order), fds, 3 + order.has_more);
 }

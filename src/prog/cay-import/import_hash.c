@@ -12,25 +12,30 @@ struct import_hash {
 struct import_hash *import_hash_new(bool sha512)
 {
 	struct import_hash *hash = xnew(struct import_hash);
+	int done;
 
 	hash->sha512 = sha512;
 	hash->context = EVP_MD_CTX_new();
 	BUG_ON(hash->context == NULL);
-	BUG_ON(EVP_DigestInit_ex(hash->context, sha512 ? EVP_sha512() : EVP_sha256(), NULL) != 1);
+	done = EVP_DigestInit_ex(hash->context, sha512 ? EVP_sha512() : EVP_sha256(), NULL);
+	BUG_ON(done != 1);
 	return hash;
 }
 
 void import_hash_add(struct import_hash *hash, const void *bytes, size_t n)
 {
-	BUG_ON(EVP_DigestUpdate(hash->context, bytes, n) != 1);
+	int done = EVP_DigestUpdate(hash->context, bytes, n);
+
+	BUG_ON(done != 1);
 }
 
 void import_hash_text(struct import_hash *hash, char *text, size_t size)
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
 	unsigned int n;
+	int done = EVP_DigestFinal_ex(hash->context, digest, &n);
 
-	BUG_ON(EVP_DigestFinal_ex(hash->context, digest, &n) != 1 || size < 8 + 2 * (size_t)n);
+	BUG_ON(done != 1 || size < 8 + 2 * (size_t)n);
 	memset(text, 0, size);
 	memcpy(text, hash->sha512 ? "sha512:" : "sha256:", 7);
 	for (unsigned int i = 0; i < n; i++) {
