@@ -26,7 +26,7 @@
 	32768U /* of a thread: the kernel's limit of instructions on the way of a call */
 
 #define UNREADABLE \
-	"it has installed a system call filter of its own, which only a server that runs as root can read"
+	"it has installed a system call filter of its own, which only a server that runs as root, and under no such filter itself, can read"
 #define UNKNOWN \
 	"it has system call filters of which nobody knows what they are: it has inherited one of several, or they could not be read when they were installed"
 
@@ -216,9 +216,8 @@ static const char *refused_call(const struct dump_process *p, size_t i)
 	return NULL;
 }
 
-/* May filter @n of a thread be installed again, above the others? @ret_prctl: only so. */
-static bool may_be_installed(
-	const struct dump_chain *c, uint32_t n, bool threads, uint32_t *ret_prctl)
+/* How filter @n of a thread may be installed again, above the others; @threads: for others too. */
+static enum image_install way_to_install(const struct dump_chain *c, uint32_t n, bool threads)
 {
 	const struct filter_program *f = c->programs;
 	struct seccomp_data call = { .nr = SYS_seccomp,
@@ -227,17 +226,16 @@ static bool may_be_installed(
 			ASKED_TOLD << 32 | ASKED_ALL } };
 	bool allowed = filter_chain_allows(f, n, &call);
 
-	*ret_prctl = 0;
 	call.args[1] = SECCOMP_FILTER_FLAG_LOG;
 	allowed = allowed && filter_chain_allows(f, n, &call);
 	call.args[1] = SECCOMP_FILTER_FLAG_TSYNC;
-	if (threads)
-		return allowed && filter_chain_allows(f, n, &call);
+	allowed = allowed && (!threads || filter_chain_allows(f, n, &call));
+	if (allowed || threads)
+		return allowed ? INSTALL_SECCOMP : INSTALL_NOT;
 	call.nr = SYS_prctl;
 	call.args[0] = PR_SET_SECCOMP;
 	call.args[1] = SECCOMP_MODE_FILTER;
-	*ret_prctl = !allowed;
-	return allowed || filter_chain_allows(f, n, &call);
+	return filter_chain_allows(f, n, &call) ? INSTALL_PRCTL : INSTALL_NOT;
 }
 
 /* Its filters count for what it does for us, and for what its fork does to get them. */
@@ -247,7 +245,6 @@ static int check_learned(struct dump *d, struct dump_process *p, size_t i,
 	struct tracee_thread *t = &p->tracee.threads[i];
 	const struct dump_chain *like = &d->chains[c->like];
 	const char *name;
-	uint32_t by_prctl;
 
 	t->own = like->programs;
 	t->n_own = c->n;
@@ -260,7 +257,7 @@ static int check_learned(struct dump *d, struct dump_process *p, size_t i,
 			"its system call filter refuses %s(2), which it would have to be asked by",
 			name);
 	for (uint32_t n = 0; n < c->n; n++) {
-		if (!may_be_installed(like, n, p->tracee.n_threads > 1, &by_prctl))
+		if (way_to_install(like, n, p->tracee.n_threads > 1) == INSTALL_NOT)
 			return dump_refuse(p, err,
 				"its system call filters refuse that the uppermost are installed again");
 	}
@@ -338,10 +335,11 @@ static uint32_t add_rows(struct dump *d, const struct dump_chain *c)
 		struct image_filter row = { 0 };
 		struct seized_filter f;
 
-		BUG_ON(!take(&d->seized, &at, &f, sizeof(f))); /* dump_filters_load() has */
+		if (!take(&d->seized, &at, &f, sizeof(f)))
+			abort(); /* dump_filters_load() has */
 		row.log = f.log;
-		if (d->order->suspended == 0)
-			(void)may_be_installed(c, i, false, &row.by_prctl);
+		/* who puts it back may be below a server's filters where we are not, and suspend none */
+		row.install = way_to_install(c, i, false);
 		row.code = image_add_bytes(
 			&d->image, d->seized.p + at, f.n * sizeof(struct sock_filter));
 		at += f.n * sizeof(struct sock_filter);

@@ -215,11 +215,14 @@ struct image_thread {
 	char name[16];
 };
 
+/** enum image_install - by what those below a filter let it be installed, where they count. Where they are suspended it is seccomp(2). */
+enum image_install { INSTALL_SECCOMP, INSTALL_PRCTL, INSTALL_NOT };
+
 /** struct image_filter - a system call filter that a program made. */
 struct image_filter {
 	struct image_span code; /* struct sock_filter each */
 	uint32_t log;           /* it says so when it refuses */
-	uint32_t by_prctl;      /* those below it let nobody install one by seccomp(2) */
+	uint32_t install;       /* enum image_install */
 };
 
 enum image_region_kind {

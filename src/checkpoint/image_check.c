@@ -631,6 +631,8 @@ static const char *check_filter(struct tables *t, uint32_t i)
 {
 	const struct image_filter *f = row_at(t, TABLE_FILTERS, i);
 
+	if (f->install > INSTALL_NOT)
+		return "a system call filter is installed in no way that there is";
 	return if_not(is_span(t, f->code) && f->code.length % FILTER_SIZE == 0, SPAN);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/memory_coder.h"
+#include "sys/confine.h"
 #include "sys/cred.h"
 #include "sys/file.h"
 #include "sys/raw.h"
 
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -170,7 +170,7 @@ static void confine(void)
 	if (raw_close_range(IN_CREDIT + 1, ~0U, 0) < 0)
 		_exit(120);
 #ifndef __SANITIZE_ADDRESS__
-	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0) < 0)
+	if (confine_strict() < 0)
 		_exit(121);
 #endif
 }

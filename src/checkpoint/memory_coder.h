@@ -3,7 +3,7 @@
  * DOC: checkpoint/memory_coder.h - the processes that look at a payload's memory on its way to disk and back (codec/pagechunk.h): one for each processor that we may use, at most
  * TEMPLATE_CODERS_MAX; chunk N is the (N % n)-th one's.
  *
- * They have no privilege, no descriptors but four pipes, and may only read, write and end (seccomp's strict mode). What they take and make lies in slots of memory that they
+ * They have no privilege, no descriptors but four pipes, and may only read, write and end (confine_strict()). What they take and make lies in slots of memory that they
  * share with whoever gives and takes it; pipes say that a slot is full, or free again. Which bytes are in whose slot is a matter among them: all of it is of one sandbox.
  *
  *   pack:   pieces of image, plan and pages, in slots (template_wire.h) -> struct coder_packed, stored bytes in slots

@@ -500,6 +500,7 @@ int box_prepare(struct box *box, const struct box_config *config, const char *id
 		.timens = -1,
 		.time = -1,
 		.u2 = -1,
+		.filters = filter_inherited() + FILTERS_OURS,
 		.starter = STARTER_NONE,
 		.network = NETWORK_NONE };
 	box->rootfs.stage = box->rootfs.userns = -1;

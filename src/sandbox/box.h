@@ -27,9 +27,6 @@ struct box_config {
 	const char *programs; /* directory of our programs */
 };
 
-/** BOX_FILTERS - system call filters of ours on every program: filter_told() and filter_for(). */
-#define BOX_FILTERS 2
-
 /** struct box - see above. */
 struct box {
 	const struct box_config *config;
@@ -55,8 +52,10 @@ struct box {
 	 * directories of the sandbox are had through it when they are needed, and no descriptor of them is kept.
 	 */
 	pid_t init_pid;
-	bool init_gone; /* it has been reaped: the sandbox is dead */
-	int u2;         /* payload's user namespace; -1 as soon as init is in it */
+	uint32_t
+		filters; /* system call filters of a program that has made none itself: ours, above those that we have ourselves */
+	bool init_gone;  /* it has been reaped: the sandbox is dead */
+	int u2;          /* payload's user namespace; -1 as soon as init is in it */
 	uint32_t slot;
 	struct network network; /* all -1 where this kernel cannot filter packets */
 	struct clocks clocks;   /* of what is to come into it from a template: box_set_clocks() */

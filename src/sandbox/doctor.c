@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/doctor.h"
 #include "base/str.h"
+#include "sandbox/filters.h"
 #include "sys/feature.h"
 #include "sys/file.h"
 
@@ -89,6 +90,15 @@ static bool other_mode(const struct doctor *d, enum feature f)
 	return f == FEATURE_OVERLAY_IN_USERNS && d->root;
 }
 
+static void find_inherited(struct finding *f, uint32_t n)
+{
+	finding_set(f, false,
+		"does not work here: all that is started here begins under %u system call filter%s of whoever starts it",
+		n, n == 1 ? "" : "s");
+	(void)snprintf(f->fix, sizeof(f->fix), "%s",
+		"start the server under no system call filter: in a systemd unit without SystemCallFilter=, SystemCallArchitectures=, Restrict…=, LockPersonality=, MemoryDenyWriteExecute= and Protect…=, in a container with an unconfined profile (docker: --security-opt seccomp=unconfined)");
+}
+
 static int add_feature(json_t *list, bool *ok, const struct doctor *d, enum feature feature)
 {
 	const struct feature_info *info = feature_info(feature);
@@ -99,6 +109,8 @@ static int add_feature(json_t *list, bool *ok, const struct doctor *d, enum feat
 		finding_set(&f, false, "switched off by CAY_WITHOUT");
 	else if (feature_has(feature))
 		finding_set(&f, true, "works");
+	else if (feature == FEATURE_PROGRAM_FILTERS && d->root && filter_inherited() > 0)
+		find_inherited(&f, filter_inherited());
 	else
 		finding_set(&f, other_mode(d, feature), "does not work here%s",
 			other_mode(d, feature) ? " and is not needed in this mode" : "");

@@ -2,6 +2,7 @@
 #include "sandbox/filters.h"
 #include "base/ablate.h"
 #include "filters_gen.h"
+#include "sys/confine.h"
 #include "sys/feature.h"
 
 struct filters {
@@ -71,7 +72,19 @@ bool filter_tells(void)
 	return !feature_withheld(FEATURE_SECCOMP_LISTENER);
 }
 
+uint32_t filter_inherited(void)
+{
+	static uint32_t n;
+	static bool counted;
+
+	if (!counted)
+		n = confine_filters();
+	counted = true;
+	return n;
+}
+
 bool filter_learns(bool rootless)
 {
-	return filter_tells() && (rootless || feature_withheld(FEATURE_PROGRAM_FILTERS));
+	return filter_tells() &&
+	       (rootless || feature_withheld(FEATURE_PROGRAM_FILTERS) || filter_inherited() > 0);
 }

@@ -6,6 +6,9 @@
 #include "sandbox/spec.h"
 #include <linux/filter.h>
 
+/** FILTERS_OURS - system call filters of ours on every program: filter_told() and filter_for(). */
+#define FILTERS_OURS 2
+
 /** struct filter - one BPF program. */
 struct filter {
 	const struct sock_filter *code;
@@ -28,7 +31,14 @@ int filter_told_error(void);
 /** filter_tells() - may somebody listen? false: it is switched off (CAY_WITHOUT=seccomp_listener). */
 bool filter_tells(void);
 
-/** filter_learns() - must filters of programs be learned when they are installed, because nobody may read them afterwards, and may somebody listen? */
+/**
+ * filter_inherited() - system call filters that the server began under (its service manager's, its container's): all that it starts is below them.
+ * Return: those of this process when it was asked first.
+ * Context: a keeper or a job; before it enters any of its own.
+ */
+uint32_t filter_inherited(void);
+
+/** filter_learns() - must filters of programs be learned when they are installed, because nobody may read them afterwards, and may somebody listen? Who is under a filter may not read any. */
 bool filter_learns(bool rootless);
 
 #endif

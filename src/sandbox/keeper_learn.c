@@ -28,7 +28,7 @@
 /* --- threads --- */
 
 /* @folder: of /proc, borrowed. Return: 0 or -errno. */
-static int read_thread(int folder, int32_t tid, struct learned_thread *ret)
+static int read_thread(const struct keeper *k, int folder, int32_t tid, struct learned_thread *ret)
 {
 	cleanup_buf struct buf status = BUF_INIT(TEXT_MAX), stat = BUF_INIT(TEXT_MAX);
 	struct proc_stat parsed;
@@ -46,7 +46,7 @@ static int read_thread(int folder, int32_t tid, struct learned_thread *ret)
 		.process = (int32_t)proc_number(buf_cstr(&status), "Tgid", 10, 0),
 		.parent = parsed.ppid,
 		.started = parsed.started,
-		.n = filters > BOX_FILTERS ? (uint32_t)filters - BOX_FILTERS : 0,
+		.n = filters > k->box.filters ? (uint32_t)filters - k->box.filters : 0,
 		.threads = (uint32_t)proc_number(buf_cstr(&status), "Threads", 10, 0),
 		.traced = proc_number(buf_cstr(&status), "TracerPid", 10, 0) != 0 };
 	return 0;
@@ -57,7 +57,7 @@ static int open_folder(int at, const char *name)
 	return openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static void add_threads(int32_t process, struct buf *all)
+static void add_threads(const struct keeper *k, int32_t process, struct buf *all)
 {
 	char path[40];
 	struct learned_thread t;
@@ -73,7 +73,7 @@ static void add_threads(int32_t process, struct buf *all)
 		if (str_to_u64(e->d_name, 1, INT32_MAX, &tid) < 0)
 			continue;
 		folder = open_folder(dirfd(dir), e->d_name);
-		if (folder >= 0 && read_thread(folder, (int32_t)tid, &t) == 0)
+		if (folder >= 0 && read_thread(k, folder, (int32_t)tid, &t) == 0)
 			buf_add(all, &t, sizeof(t));
 	}
 	if (dir != NULL)
@@ -93,7 +93,7 @@ static void add_ancestors(const struct keeper *k, const struct learned_thread *w
 	int32_t process = who->process;
 
 	for (size_t at = 0; process > 1 && process != k->box.init_pid; at = tree.n) {
-		add_threads(process, all);
+		add_threads(k, process, all);
 		tree = tree_of(k, all);
 		if (tree.n == at || buf_failed(all))
 			break;
@@ -130,14 +130,15 @@ static int copy_code(int32_t tid, uint64_t program, struct sock_filter code[BPF_
 	return rc < 0 ? rc : head.len;
 }
 
-static int read_caller(const struct seccomp_notif *notice, struct learned_thread *ret)
+static int read_caller(
+	const struct keeper *k, const struct seccomp_notif *notice, struct learned_thread *ret)
 {
 	char path[32];
 	cleanup_fd int folder = -1;
 
 	(void)snprintf(path, sizeof(path), "/proc/%u", notice->pid);
 	folder = open_folder(AT_FDCWD, path);
-	return folder < 0 ? -ESRCH : read_thread(folder, (int32_t)notice->pid, ret);
+	return folder < 0 ? -ESRCH : read_thread(k, folder, (int32_t)notice->pid, ret);
 }
 
 /* Would the kernel refuse it if nobody were told of it? */
@@ -147,7 +148,7 @@ static bool is_refused(const struct keeper *k, const struct seccomp_notif *notic
 	struct learned_thread who;
 	struct learned_tree tree;
 
-	if (!k->learned.hands_on || read_caller(notice, &who) < 0)
+	if (!k->learned.hands_on || read_caller(k, notice, &who) < 0)
 		return false;
 	if (learned_needs_tree(&k->learned, &who))
 		add_ancestors(k, &who, &threads);
@@ -199,8 +200,9 @@ static bool learn(struct keeper *k, int listener, const struct seccomp_notif *no
 	/* a library tries so which flags there are; and a listener there is already */
 	if (program == 0 || (flags & SECCOMP_FILTER_FLAG_NEW_LISTENER) != 0)
 		return true;
-	n = read_caller(notice, &install.who) < 0 ? -ESRCH
-						  : copy_code((int32_t)notice->pid, program, code);
+	n = read_caller(k, notice, &install.who) < 0
+		    ? -ESRCH
+		    : copy_code((int32_t)notice->pid, program, code);
 	/* was it still that one? Who is gone installs nothing */
 	if (n == 0 || ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notice->id) < 0)
 		return true;
@@ -279,7 +281,7 @@ int keeper_learned(const struct keeper *k, const struct dump_order *order)
 	if (fd < 0)
 		return -errno;
 	for (uint32_t i = 0; i < n; i++)
-		add_threads(order->pids[i], &all);
+		add_threads(k, order->pids[i], &all);
 	tree = tree_of(k, &all);
 	learned_write(&k->learned, &tree, &out);
 	if (buf_failed(&all) || buf_failed(&out))

@@ -81,7 +81,7 @@ static int list_all(
 	int rc;
 
 	*order = (struct dump_order){
-		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = BOX_FILTERS
+		.kind = DUMP_ORDER, .init_pid = k->box.init_pid, .filters = k->box.filters
 	};
 	terminals->n = 0;
 	terminals->learned = -1;

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sys/confine.h"
+#include "base/buf.h"
+#include "sys/file.h"
 #include "sys/raw.h"
 
+#include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 
 #define CONFINE_TOLD_MAX 256
+#define STATUS_MAX       65536
 
 int confine_seccomp(const struct sock_filter *filter, unsigned short n)
 {
@@ -41,6 +45,39 @@ int confine_told(const struct sock_filter *filter, unsigned short n, bool listen
 	}
 	rc = confine_seccomp(refusing, n);
 	return rc < 0 ? rc : -ENOTCONN;
+}
+
+int confine_strict(void)
+{
+	static const struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 4, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -errno;
+	return confine_seccomp(filter, ARRAY_SIZE(filter));
+}
+
+uint32_t confine_filters(void)
+{
+	cleanup_buf struct buf status = BUF_INIT(STATUS_MAX);
+	const char *line;
+	unsigned int n;
+
+	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) == 0)
+		return 0;
+	line = file_read_at(AT_FDCWD, "/proc/self/status", &status) < 0
+		       ? NULL
+		       : strstr(buf_cstr(&status), "Seccomp_filters:");
+	return line != NULL && sscanf(line, "Seccomp_filters: %u", &n) == 1 ? n : 1;
 }
 
 /* linux/landlock.h of 6.1 ends at ABI 2; these are the stable values of later ones (Documentation/userspace-api/landlock.rst). */

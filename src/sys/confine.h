@@ -15,6 +15,15 @@
  */
 int confine_seccomp(const struct sock_filter *filter, unsigned short n) attr_must_use;
 
+/**
+ * confine_strict() - from now on the calling thread may only read, write, end, and return from a signal's handler; whatever else it calls ends its process.
+ * The same as seccomp's strict mode, which nobody can enter below a filter. Sets no_new_privs. Return: 0 or -errno.
+ */
+int confine_strict(void) attr_must_use;
+
+/** confine_filters() - system call filters that the calling thread is under. Return: their number; 1 when it is under some and nobody says how many. */
+uint32_t confine_filters(void);
+
 /* SECCOMP_RET_USER_NOTIF, of a call that is not refused where nobody listens */
 #define CONFINE_LEARN (SECCOMP_RET_USER_NOTIF | 1U)
 /* the same, of one that is refused with EOPNOTSUPP then */

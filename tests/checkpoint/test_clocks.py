@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 
@@ -69,12 +70,14 @@ for line in sys.stdin:
 
 
 class Machine(cay.Instance):
-    """A server that can be started as on a machine that has run for a long time."""
+    """A server that can be started as on a machine that has run for a long time; without the capabilities @dropped."""
 
-    old = False
+    old, dropped = False, ()
 
     def command(self, argv):
         prefix = ["unshare", "--time", f"--monotonic={AHEAD}", f"--boottime={AHEAD}", "--"] if self.old else []
+        if self.dropped:
+            prefix += ["setpriv", "--bounding-set", ",".join("-" + one for one in self.dropped), "--"]
         return prefix + super().command(argv)
 
     def restart(self, old, **more):
@@ -144,6 +147,18 @@ def clocks_go_on(instance):
 @require(*NEEDS)
 def test_a_restart_of_the_machine(tmp):
     with machine(tmp) as instance:
+        clocks_go_on(instance)
+
+
+@require(*NEEDS)
+def test_a_restart_of_the_machine_with_what_the_unit_leaves(tmp):
+    """A server that systemd starts has not all capabilities."""
+    with open(os.path.join(cay.TOP, "packaging", "cayd.service.in"), encoding="utf-8") as f:
+        lines = re.findall(r"^CapabilityBoundingSet=~(.*)$", f.read(), flags=re.M)
+    with machine(tmp) as instance:
+        instance.stop()
+        instance.dropped = [one.lower().removeprefix("cap_") for line in lines for one in line.split()]
+        instance.start()
         clocks_go_on(instance)
 
 

@@ -9,6 +9,10 @@ from lib import cay
 from lib.case import contains, equal, require
 
 TIMEOUT = 180
+# of a unit: no system call filter, no namespace and nothing else that programs of sandboxes would find themselves in
+HARMLESS = {"Type", "ExecStart", "Restart", "KillMode", "Delegate", "OOMPolicy", "OOMScoreAdjust", "TasksMax", "LimitNOFILE", "LimitCORE", "UMask",
+            "StateDirectory", "StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve",
+            "CapabilityBoundingSet", "KeyringMode"}
 
 
 def install(tmp):
@@ -49,6 +53,9 @@ def test_the_unit_starts_the_installed_program(tmp):
     contains(unit, f"ExecStart={prefix}/bin/cayd --foreground")
     for line in ("Delegate=yes", "KillMode=process"):
         contains(unit, line)
+    service = re.search(r"^\[Service\]$(.*?)^\[", unit, flags=re.M | re.S)[1]
+    equal(sorted(set(re.findall(r"^(\w+)=", service, flags=re.M)) - HARMLESS), [],
+          "directives of which nobody knows whether they are a filter, a namespace or a limit to all that sandboxes run")
     assert "@" not in re.sub(r"^#.*$", "", unit, flags=re.M), "a placeholder is left"
 
 

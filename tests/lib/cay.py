@@ -14,6 +14,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -152,6 +153,7 @@ class Instance:
         self.socket = os.path.join(self.run, "cayd.sock")
         self.log = os.path.join(self.dir, "cayd.log")
         self.extra = dict(env or {})
+        self.filters = 0  # system call filters that its programs begin under
         self.process, self.answered = None, False
         self.tags = set()
         for path in (self.state, self.run):
@@ -183,6 +185,8 @@ class Instance:
         if self.user is not None:
             argv = ["sh", "-c", 'if [ -d "$1" ]; then echo $$ > "$1/server/cgroup.procs"; fi && shift && exec setpriv "$@"', "sh", ThrowawayUser.group(self.user.pw_name),
                     f"--reuid={self.user.pw_uid}", f"--regid={self.user.pw_gid}", "--clear-groups", "--", *argv]
+        if self.filters > 0:
+            argv = [sys.executable, os.path.join(TOP, "tests", "lib", "filtered.py"), str(self.filters), shutil.which(argv[0]), *argv[1:]]
         return argv
 
     def popen(self, argv, env=None, **kwargs):

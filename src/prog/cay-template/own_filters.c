@@ -5,6 +5,7 @@
  */
 #include "prog/cay-template/fork.h"
 
+#include <asm-generic/errno-base.h>
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
 
@@ -66,10 +67,13 @@ static uint64_t told_of(const struct image_process *p, bool of_all)
 static struct residue_call call_of(const struct image_process *p, const struct image_filter *f,
 	const struct program *program, bool for_all)
 {
+	const bool others = for_all && p->n_threads > 1; /* for whom prctl(2) does nothing */
 	uint64_t flags = (f->log != 0 ? SECCOMP_FILTER_FLAG_LOG : 0) |
-			 (for_all && p->n_threads > 1 ? SECCOMP_FILTER_FLAG_TSYNC : 0);
+			 (others ? SECCOMP_FILTER_FLAG_TSYNC : 0);
 
-	if (f->by_prctl != 0)
+	if (f->install == INSTALL_NOT && fork.order.learns != 0)
+		fork_fail("install its system call filters, which refuse that", -EPERM);
+	if (f->install == INSTALL_PRCTL && fork.order.learns != 0 && !others)
 		return (struct residue_call){ __NR_prctl,
 			{ PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (uint64_t)program },
 			told_of(p, for_all) };
