@@ -29,6 +29,8 @@ class Case:
     unreachable: Optional[Callable] = None     # -> reason when this kernel has nothing to attack
     redcell: str = ""                          # id known to the attacker, when it is another
     limits: Optional[dict] = None
+    traced: Optional[dict] = None              # pattern of a call -> the refusals that a tracer outside must see (tracer.py)
+    children: bool = False                     # the calls are those of its children
     function: Optional[Callable] = None        # outside cases: session -> (outcome, detail)
     attack: str = ""
     seconds: int = 20
@@ -93,12 +95,20 @@ def environment(session, sandbox, result, status):
     return [f"inherited {line.split('=')[0]}" for line in result["proof"].splitlines() if line.startswith(bad)]
 
 
-def limit_counts(what, limit):
-    """The number in the detail ("37 processes") must not be above @limit."""
-    def check(session, sandbox, result, status):
-        m = re.search(r"(\d+) " + what, result["detail"])
-        return [f"{m[0]}, the limit is {limit}"] if m and int(m[1]) > limit else []
-    return check
+def descriptors_bounded(session, sandbox, result, status):
+    """What the attacker holds, in its descriptor table."""
+    most = max((len(os.listdir(f"/proc/{p}/fd")) for p in session.processes(sandbox)), default=0)
+    limit = sandbox["limits"]["files"]
+    return [f"{most} descriptors, the limit is {limit}"] if not limit // 2 < most <= limit else []
+
+
+TERMINALS_MAX = 64  # of a sandbox
+
+
+def terminals_bounded(session, sandbox, result, status):
+    """What the attacker holds, in the sandbox's directory of terminals."""
+    made = sum(name.isdigit() for name in os.listdir(f"/proc/{sandbox['init_pid']}/root/dev/pts"))
+    return [f"{made} terminals, the limit is {TERMINALS_MAX}"] if not TERMINALS_MAX // 2 < made <= TERMINALS_MAX else []
 
 
 def ended_by_oom(session, sandbox, result, status):
@@ -199,6 +209,19 @@ DISK = {"memory_bytes": 256 << 20, "pids": 64, "disk_bytes": 16 << 20, "inodes":
 ROOT_ONLY = {"users": ("root",)}
 FRESH = {"kind": "fresh", "users": ("root",), "profiles": ("default",)}
 
+# What a tracer outside must see, of calls whose success would leave nothing to look at (tracer.py).
+CLOSED = {rf"{call}\(": error for error, calls in {
+    "EPERM": "ptrace process_vm_readv process_vm_writev kcmp bpf perf_event_open userfaultfd fanotify_init quotactl open_by_handle_at mount umount2 "
+             "pivot_root move_mount fsopen fsmount setns swapon init_module finit_module kexec_load iopl ioperm syslog modify_ldt move_pages "
+             "migrate_pages vmsplice",
+    "ENOSYS": "keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register io_setup clone3 memfd_secret",
+    "EPERM ENOSYS": "lookup_dcookie uselib nfsservctl"}.items() for call in calls.split()}
+UNKNOWN = {r"syscall_0x(?:1d[6-9a-f]|1[ef][0-9a-f]|20[0-9a-f]|21[0-9ab])\(": "ENOSYS"}
+TERMINAL_REQUESTS = {rf"ioctl\(\d+, {request}\b": "ENOTTY" for request in ("0x5423", "0x541c", "0x541d", "0x4b4d", "0x5606")}
+SOCKET_OPTIONS = {rf"setsockopt\(\d+, {option}, ": "EPERM" for option in ("0x11, 0x64", "0x6, 0x13", "0x6, 0x1e", "0x6, 0x1f", "0x1, 0x32")}
+OPTIONS = {rf"prctl\({option}[,)]": error for option, error in {"0x23": "EPERM", "0x1a": "EINVAL", "0x43": "EINVAL", "0x1f": "EINVAL"}.items()}
+LIMITS_RAISED = {rf"prlimit64\(0, {limit}, {{": "EPERM" for limit in ("0x8", "0xc", "0xb")} | {r"mlock\(": "EPERM ENOMEM"}
+
 INSIDE = [
     Case("FS-01", "not there, not read", "secrets in what was read; access times"),
     Case("FS-02", "stays at /", "secrets in what was read; access times"),
@@ -244,14 +267,14 @@ INSIDE = [
     Case("NS-11", "none beyond the profile", "capabilities from outside"),
     Case("NS-12", "ids of the range only", "ids from outside"),
     Case("DV-01", "the six nodes", "nodes below the sandbox's /dev, from outside", check=own_dev),
-    Case("DV-02", "ENOTTY", "system call"),
-    Case("DV-02B", "ENOTTY", "system call"),
-    Case("DV-03", "ENOTTY", "system call"),
+    Case("DV-02", "ENOTTY", "a tracer outside", traced={r"ioctl\(\d+, 0x5412\b": "ENOTTY"}, children=True),
+    Case("DV-02B", "ENOTTY", "a tracer outside", traced={r"ioctl\(\d+, 0x5412\b": "ENOTTY"}, children=True),
+    Case("DV-03", "ENOTTY", "a tracer outside", traced=TERMINAL_REQUESTS, children=True),
     Case("DV-04", "ENXIO, ENOENT", "a terminal of the host"),
-    Case("DV-05", "stops at the limit", "neighbour; number of terminals", kind="fresh", users=("root",), profiles=("default",),
+    Case("DV-05", "stops at the limit", "neighbour; number of terminals", check=terminals_bounded, kind="fresh", users=("root",), profiles=("default",),
          args=lambda s, b: {"ptys": 200}, limits=dict(MEMORY, files=1024)),
     Case("DV-09", "absent", "nodes below the sandbox's /dev, from outside", check=own_dev),
-    Case("KS-01", "the refusal that the profile promises", "system call"),
+    Case("KS-01", "the refusal that the profile promises", "a tracer outside", traced=CLOSED | UNKNOWN),
     Case("KS-02", "killed or ENOSYS", "exit of the process"),
     Case("KS-02B", "ENOSYS or killed", "system call", unreachable=no_x32),
     Case("KS-03", "as without the high bits", "posture"),
@@ -264,27 +287,27 @@ INSIDE = [
     Case("KS-08B", "EPERM", "descriptor table"),
     Case("KS-08C", "EPERM", "descriptor table"),
     Case("KS-08D", "EPERM", "descriptor table"),
-    Case("KS-09", "EPERM", "system call"),
+    Case("KS-09", "EPERM", "a tracer outside", traced={r"ptrace\(0x4206, ": "EPERM"}),
     Case("KS-09B", "EPERM", "descriptor table"),
-    Case("KS-10", "EPERM", "system call"),
+    Case("KS-10", "EPERM", "a tracer outside", traced=SOCKET_OPTIONS),
     Case("KS-11", "denied stays denied", "descriptor table"),
     Case("KS-12", "filtered", "seccomp mode from outside"),
     Case("KS-13", "every thread filtered", "seccomp mode from outside"),
     Case("KS-16", "no core dump", "files outside and in the sandbox"),
-    Case("KS-17", "EINVAL", "system call"),
-    Case("KS-18", "EPERM", "system call"),
-    Case("KS-19", "EPERM", "system call"),
+    Case("KS-17", "EINVAL, EPERM", "a tracer outside", traced=OPTIONS),
+    Case("KS-18", "EPERM", "a tracer outside", traced={r"personality\(0\|0x40000\)": "EPERM", r"personality\(0\|0x400000\)": "EPERM"}),
+    Case("KS-19", "EPERM", "a tracer outside", traced={r"modify_ldt\(": "EPERM"}),
     Case("KS-20", "ENOSYS", "descriptor table"),
-    Case("KS-21", "EPERM", "system call"),
+    Case("KS-21", "EPERM", "a tracer outside", traced={r"pidfd_getfd\(": "EPERM", r"process_vm_readv\(": "EPERM"}),
     Case("LL-02", "nothing arrives", "listeners on the host's addresses", users=("root",), profiles=("default",),
          args=lambda s, b: {"port": s.host.listeners.port, "addresses": s.addresses(), "nonce": s.host.nonce}, seconds=60),
     Case("LL-02B", "lo only", "interfaces of the sandbox, from outside", check=lo_only),
-    Case("NW-03", "ECONNREFUSED", "system call"),
+    Case("NW-03", "ECONNREFUSED", "a tracer outside", traced={r"connect\(": "ECONNREFUSED"}),
     Case("LL-03", "ECONNREFUSED", "abstract listeners of the host",
          args=lambda s, b: {"abstract": s.host.listeners.name, "abstract_dgram": s.host.listeners.name + "-dgram"}),
     Case("LL-03B", "ENOENT, ECONNREFUSED", "path listeners of the host, the API socket",
          args=lambda s, b: {"sockets": ":".join(s.host.listeners.paths + [s.instance.socket])}),
-    Case("LL-03C", "absent", "system call"),
+    Case("LL-03C", "absent", "a tracer outside", traced={r"connect\(": "ENOENT ECONNREFUSED"}),
     Case("LL-04", "ESRCH, EPERM", "signals that the canary process counts", args=pid_of_canary),
     Case("LL-04B", "ESRCH", "priority of the canary process", args=pid_of_canary),
     Case("LL-06", "ESRCH, no signal", "signals that the canary process counts", args=pid_of_canary),
@@ -293,18 +316,18 @@ INSIDE = [
     Case("PS-10", "closed", "descriptor table"),
     Case("EX-01", "closed", "hash of our programs"),
     Case("EX-04", "only what was asked for", "names in the environment", check=environment),
-    Case("SC-02", "ENOSYS", "system call"),
+    Case("SC-02", "ENOSYS", "a tracer outside", traced={r"(?:cachestat|syscall_0x1c3)\(": "ENOSYS"}),
     Case("SC-03", "EINVAL", "ksm switch of the host", unreachable=no_ksm),
     Case("SC-06", "none", "what was read"),
     Case("SC-07", "synthetic or absent", "host's numbers in what was read", check=host_size),
     Case("CG-01", "EPERM", "mounts of the sandbox from outside"),
-    Case("CG-02", "absent", "system call"),
+    Case("CG-02", "absent", "a tracer outside", traced={r'openat\(-100, "/sys/fs/cgroup/': "ENOENT"}),
     Case("CG-03", "ENOSYS", "posture"),
-    Case("RX-08", "ENOSYS", "system call"),
+    Case("RX-08", "ENOSYS", "a tracer outside", traced={r"io_setup\(": "ENOSYS"}),
     Case("RX-10", "EPERM", "scheduling class from outside"),
     Case("RX-20", "EROFS", "oom_score_adj from outside", check=score_kept),
     Case("RX-20B", "EROFS", "oom_score_adj from outside", check=score_kept),
-    Case("RX-21", "limits stand", "system call"),
+    Case("RX-21", "limits stand", "a tracer outside", traced=LIMITS_RAISED),
     # fresh sandboxes: these end or fill theirs
     Case("PS-01", "only the sandbox's own processes end", "canary processes; neighbour; init", **FRESH),
     Case("PS-08", "stops at the limit", "processes counted outside; neighbour", check=pids_bounded, limits=MEMORY,
@@ -347,7 +370,7 @@ INSIDE = [
          args=lambda s, b: {"mib": 64}, **FRESH),
     Case("RX-05C", "ENOSPC, EDQUOT", "bytes on the host's disk; neighbour", check=disk_bounded, limits=DISK,
          args=lambda s, b: {"mib": 64}, **FRESH),
-    Case("RX-06", "EMFILE at the limit", "number in the descriptor table; neighbour", check=limit_counts("descriptors", 256),
+    Case("RX-06", "EMFILE at the limit", "number in the descriptor table; neighbour", check=descriptors_bounded,
          limits=MEMORY, args=lambda s, b: {"files": 20000}, **FRESH),
     Case("RX-09", "stops at the limit", "timers that the kernel lists; neighbour", limits=MEMORY, check=timers_bounded, **FRESH),
     Case("RX-09B", "EMFILE at the quota", "an instance for the machine's root; neighbour", limits=MEMORY, check=inotify_left,

@@ -262,16 +262,19 @@ def lg_01(session):
     try:
         evil = "x\x1b]52;c;ZXZpbA==\x07\x1b[2J\u202ey"
         session.ended(box, session.exec(box, ["/bin/sh", "-c", "touch \"/tmp/$1\"", "sh", evil]))
-        for argv in (["diff", box["name"]], ["ps"], ["events", box["name"]], ["info", box["name"]]):
+        escaped, in_json = "x\\x1b]52;c;ZXZpbA==\\x07", "x\\u001B]52;c;ZXZpbA==\\u0007"
+        for argv, shown in ((["diff", box["name"]], escaped), (["events", box["name"]], in_json), (["info", box["name"]], escaped), (["ps"], box["name"])):
             done = session.instance.cay(*argv, check=False)
+            if shown not in done.stdout:
+                found.append(f"cay {argv[0]} does not name the file: {done.stdout[:200]!r} {done.stderr[:200]!r}")
             for name, text in (("stdout", done.stdout), ("stderr", done.stderr)):
                 if "\x1b" in text or "\u202e" in text or "\x07" in text:
                     found.append(f"cay {argv[0]} shows raw control characters on {name}")
         done = session.instance.cay("exec", box["name"], "--", "/none\x1b[2J\u202e", check=False)
-        if "\x1b" in done.stderr or "\u202e" in done.stderr:
+        if "/none" not in done.stderr or "\x1b" in done.stderr or "\u202e" in done.stderr:
             found.append("an error message shows raw control characters")
         done = session.instance.cay("info", "none\x1b[2J", check=False)
-        if "\x1b" in done.stderr:
+        if "none" not in done.stderr or "\x1b" in done.stderr:
             found.append("an error message shows raw control characters of an argument")
     finally:
         session.remove(box)

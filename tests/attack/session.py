@@ -17,6 +17,7 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 import canary  # noqa: E402
 import cases  # noqa: E402
 import posture  # noqa: E402
+import tracer  # noqa: E402
 from lib import cay, leaks  # noqa: E402
 
 WORST = {"blocked": 0, "unreachable": 1, "leaked": 2, "broken": 3, "escaped": 4}
@@ -229,6 +230,7 @@ class Session:
                 "nnp": int(profile == "strict"), "hold": 1}
         disk = os.stat("/").st_dev
         args.update(diskmajor=os.major(disk), diskminor=os.minor(disk))
+        args.update({"start": 1} if case.traced else {})
         args.update(case.args(self, box) if case.args else {})
         return [f"{k}={v}" for k, v in args.items()]
 
@@ -261,12 +263,24 @@ class Session:
             if fresh:
                 self.remove(box)
 
+    def report(self, case, box, ex):
+        """The attacker's line, and what a tracer has seen that ought not to be."""
+        if not case.traced:
+            return self.first_line(box, ex, case.seconds), []
+        traced = tracer.Tracer(ex["pid"], os.path.join(self.top, "trace"), case.children)
+        try:
+            self.instance.raw("POST", f"/v1/sandboxes/{box['id']}/execs/{ex['id']}/stdin", b"\n")
+            line = self.first_line(box, ex, case.seconds)
+        finally:
+            calls = traced.end()
+        return line, tracer.judged(calls, case.traced)
+
     def attack(self, case, box, user, fresh):
         argv = ["/redcell/redcell", case.redcell or case.id] + self.arguments(case, box, user)
         ex = self.exec(box, argv, user=user, stdin=True, timeout_ms=case.seconds * 2000)
-        line = self.first_line(box, ex, case.seconds)
+        line, seen = self.report(case, box, ex)
         result = {"outcome": "blocked", "errno": "", "detail": "", "proof": "", "attempts": 0}
-        ran, seen = line.startswith(b"{"), []
+        ran = line.startswith(b"{")
         if ran:
             result.update(json.loads(line))
             # while it holds everything open, look at it from outside

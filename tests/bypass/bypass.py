@@ -30,6 +30,13 @@ with open(os.path.join(HERE, "inside.py"), encoding="utf-8") as f:
     PROGRAM = f.read()
 
 
+MADE = "the attempt was made"  # the last line of inside.py
+
+
+class NotMade(Exception):
+    """The program inside did not get to its end: that nothing was heard says nothing."""
+
+
 class Place:
     """A world with a server in it, for all cases of a session."""
 
@@ -48,8 +55,8 @@ class Place:
             self.world.close()
 
     def attempt(self, name, word, *args, seconds=60):
-        """Try it inside; what it printed."""
-        return self.inside(self.box, name, word, *args, seconds=seconds)
+        """Try it inside; what it printed. Raises NotMade when it was not tried."""
+        return made(self.inside(self.box, name, word, *args, seconds=seconds))
 
     def inside(self, box, name, word, *args, seconds=60):
         done = self.instance.cay("exec", box, "--", "python3", "-c", PROGRAM, name, word, *args, check=False, timeout=seconds)
@@ -62,6 +69,14 @@ class Place:
         return [p for p in pids if os.path.exists(f"/proc/{p}")][-1]
 
 
+def made(said):
+    """What an attempt printed, without the mark at its end."""
+    lines = said.splitlines()
+    if MADE not in lines:
+        raise NotMade(said or "it printed nothing")
+    return "\n".join(line for line in lines if line != MADE)
+
+
 def place_of(session):
     if not hasattr(session, "bypass"):
         session.bypass = Place(session)
@@ -72,7 +87,10 @@ def add(case_id, attack, function, expected="the world hears nothing", oracle="l
     def judged(session):
         if session.user is not None:
             return "unreachable", "a world needs root"
-        return function(place_of(session))
+        try:
+            return function(place_of(session))
+        except NotMade as error:
+            return "error", f"no attempt was made: {error}"[:600]
     CASES.append(Case(case_id, expected, oracle, kind="outside", users=("-",), profiles=("-",), function=judged, attack=attack, seconds=seconds))
 
 
@@ -83,8 +101,6 @@ def silent(case_id, attack, name, *args, heard=None):
         before = len(place.world.heard(**heard)) if heard else 0
         said = place.attempt(name, word, *args)
         found = place.world.heard(**heard)[before:] if heard else place.world.heard(word)
-        if "Traceback" in said:
-            return "broken", said
         if found:
             return "escaped", f"the world heard {found[0]}"
         return "blocked", said.splitlines()[0] if said else "nothing arrived"
@@ -99,8 +115,6 @@ def pings(place):
     heard = len(place.world.heard(kind="icmp"))
     said = place.attempt("icmp", "ping", V4, V6)
     found = place.world.heard(kind="icmp")[heard:]
-    if "Traceback" in said:
-        return "broken", said
     if found:
         return "escaped", f"the world heard {found[0]}"
     for address in (V4, V6):
@@ -116,8 +130,6 @@ def sockets(place):
     word = f"socketword{os.urandom(4).hex()}"
     said = place.attempt("protocols", word, V4)
     found = place.world.heard(word)
-    if "Traceback" in said:
-        return "broken", said
     if found:
         return "escaped", f"the world heard {found[0]}"
     for kind in ("raw", "packet", "vsock", "sctp", "dccp", "udplite"):
@@ -193,12 +205,13 @@ def serves_others(place, name, *args):
     pid = place.gateway()
     other = place.instance.post("/v1/sandboxes", {"policy": POLICY})["id"]
     try:
-        place.attempt(name, "x", *args, seconds=80)
+        # what it is refused may end the program before its end
+        place.inside(place.box, name, "x", *args, seconds=80)
         if not is_served(place, "neighbour", lambda word: place.instance.cay("exec", other, "--", "python3", "-c", PROGRAM, "by_name", word, "a.raw.example/1234", check=False)):
             return "escaped", "the neighbour is not served any more"
     finally:
         place.instance.remove(other)
-    if not is_served(place, "self", lambda word: place.attempt("by_name", word, "b.raw.example/1234")):
+    if not is_served(place, "self", lambda word: place.inside(place.box, "by_name", word, "b.raw.example/1234")):
         return "escaped", "the sandbox is not served any more"
     if os.path.exists(f"/proc/{pid}"):
         with open(f"/proc/{pid}/status", encoding="ascii") as status:
@@ -247,7 +260,7 @@ def shared_state(place):
 
     def visit(box):
         before = heard()
-        said = place.inside(box, "web", "x", f"http://{host}/kept")
+        said = made(place.inside(box, "web", "x", f"http://{host}/kept"))
         if said != "200":
             return said
         return tuple(b - a for a, b in zip(before, heard()))
@@ -258,7 +271,7 @@ def shared_state(place):
         common = descriptors(pids[0]) & descriptors(pids[1])
         uids = [status_of(pid, "Uid")[0] for pid in pids]
     if not isinstance(first, tuple) or first[0] == 0 or first[1] != 1 or again[1] != 0:
-        return "broken", f"first {first}, again {again}"
+        return "error", f"first {first}, again {again}"
     if second != first:
         return "escaped", f"(questions, connections) of the first one {first}, of the other one {second}"
     if common or uids[0] == uids[1]:
@@ -276,7 +289,7 @@ def told_by_names(place):
         asked = len(place.world.heard(kind="udp", port=53)) - before
         heard = len(place.world.heard(kind="udp", port=53, name=known))
     if len(said) != 3 or heard == 0:
-        return "broken", str(said)
+        return "error", str(said)
     if len(set(said)) != 1 or asked:
         return "escaped", f"{said}, {asked} questions left"
     return "blocked", said[0]

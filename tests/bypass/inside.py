@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program inside tries, to get a word out: python3 -c "$(cat inside.py)" ATTEMPT WORD [ARGUMENT…]. It never fails: whether the word arrived is judged outside."""
+"""What a program inside tries, to get a word out: python3 -c "$(cat inside.py)" ATTEMPT WORD [ARGUMENT…]. It never fails: whether the word arrived is judged outside.
+The last line says that the attempt was made."""
 
 import ctypes
 import os
@@ -341,3 +342,4 @@ def flood(_word, kind, count):
 
 
 globals()[sys.argv[1]](*sys.argv[2:])
+print("the attempt was made")

@@ -78,6 +78,11 @@ def _has_userfaultfd():
     return descriptor >= 0
 
 
+def _has_landlock():
+    """The version of the interface that this kernel has, if it has one."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
+
+
 PROBES = {
     "root": (lambda: os.getuid() == 0, "needs root"),
     "cgroup2": (_has_cgroup2, "no cgroup v2 hierarchy is mounted"),
@@ -90,6 +95,7 @@ PROBES = {
     "newuidmap": (lambda: shutil.which("newuidmap") is not None, "newuidmap is not installed"),
     "loop": (lambda: os.path.exists("/dev/loop-control"), "no loop devices"),
     "timens": (lambda: os.path.exists("/proc/self/ns/time"), "no time namespaces in this kernel"),
+    "landlock": (_has_landlock, "no Landlock in this kernel"),
     "userfaultfd": (_has_userfaultfd, "no userfaultfd in this kernel"),
 }
 _probed = {}

@@ -1079,7 +1079,8 @@ class Canary:
         except job.JobError:
             pass
         st = os.stat(self.path)
-        equal((oct(st.st_mode & 0o7777), st.st_uid), ("0o600", 0))
+        with open(self.path, encoding="utf-8") as f:
+            equal((oct(st.st_mode & 0o7777), st.st_uid, st.st_nlink, f.read()), ("0o600", 0, 1, "root's\n"))
 
 
 @require("root", "btrfs", "loop")

@@ -14,6 +14,17 @@ def write(path, text):
         f.write(text)
 
 
+def tree(top):
+    """{path: what it is} of @top and all below it."""
+    found = {}
+    for base, _, files in os.walk(top):
+        for path in [base] + [os.path.join(base, name) for name in files]:
+            st = os.lstat(path)
+            with open(path if path != base else os.devnull, "rb") as f:
+                found[path] = (oct(st.st_mode), st.st_uid, st.st_gid, st.st_nlink, st.st_mtime_ns, f.read())
+    return found
+
+
 class World:
     """A directory that one sandbox may write, a project in it that is another's, and a place that is neither's."""
 
@@ -30,6 +41,7 @@ class World:
         for top, _, _ in os.walk(tmp):
             if top != tmp:
                 os.chown(top, 1000, 1000)
+        self.before = tree(self.canary)
 
     def other(self):
         return self.instance.sandbox(mounts=[{"source": self.work, "target": "/w", "mode": "rw"}])
@@ -38,8 +50,7 @@ class World:
         return self.instance.sandbox(mounts=[{"source": self.project, "target": "/p", "mode": mode}], **more)
 
     def untouched(self):
-        equal(sorted(os.listdir(self.canary)), ["a", "project"])
-        equal(os.listdir(os.path.join(self.canary, "project")), ["a"])
+        equal(tree(self.canary), self.before)
 
 
 def refused(function, *args):

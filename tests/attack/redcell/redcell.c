@@ -228,6 +228,17 @@ static void print_result(const struct run *r)
 	fflush(stdout);
 }
 
+/* Begin when a byte comes: somebody outside wants to see all of it. */
+static void wait_for_start(void)
+{
+	char c;
+
+	alarm(30);
+	if (read(STDIN_FILENO, &c, 1) != 1)
+		_exit(65);
+	alarm(0);
+}
+
 /* Keep everything open until standard input ends; a deadline in case nobody closes it. */
 static void hold(void)
 {
@@ -271,6 +282,8 @@ int main(int argc, char **argv)
 	r.argv = argv + 2;
 	r.argc = argc - 2;
 	signal(SIGPIPE, SIG_IGN);
+	if (arg_number(&r, "start", 0) != 0)
+		wait_for_start();
 	a->fn(&r);
 	print_result(&r);
 	if (arg_number(&r, "hold", 0) != 0)

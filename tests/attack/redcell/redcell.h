@@ -4,8 +4,9 @@
  *
  * `redcell CASE [key=value…]` performs the attack and prints one JSON line {id, outcome, errno, detail, proof}. The attacker knows
  * everything (paths, pids, ports of the canaries come as key=value), and it is not believed: what it reports as blocked is checked
- * from outside by the oracles of tests/attack/oracle.py. With hold=1 it keeps everything it got open until its standard input
- * ends, so that the oracles can look at it. Every loop is bounded, so that an attack that is not stopped does not hurt the machine.
+ * from outside by the oracles of tests/attack (canary.py, posture.py, tracer.py). With start=1 it waits for a byte of its standard
+ * input, so that a tracer sees all of it; with hold=1 it keeps everything it got open until that ends, so that the oracles can look
+ * at it. Every loop is bounded, so that an attack that is not stopped does not hurt the machine.
  */
 #ifndef CAY_TESTS_REDCELL_H
 #define CAY_TESTS_REDCELL_H
