@@ -9,6 +9,7 @@
 #include "api/server.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "sandbox/protocol.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -218,6 +219,18 @@ static struct keeper *keeper_alloc(struct server *srv, const char *id)
 	return k;
 }
 
+/* Older ones may know fewer verbs, and say so; one of a protocol that came later may take anything for something else. */
+static int check_protocol(const struct keeper *k, struct err *err)
+{
+	json_int_t protocol = json_integer_value(json_object_get(k->hello_doc, "protocol"));
+
+	if (protocol > 0 && protocol <= KEEPER_PROTOCOL)
+		return 0;
+	return err_raise(err, ERR_UNSUPPORTED,
+		"the keeper of '%s' speaks version %lld of the protocol of keepers, this server %d",
+		k->id, (long long)protocol, KEEPER_PROTOCOL);
+}
+
 /* Done ahead of time too: what its sandbox wants, or what most new sandboxes ask for. */
 static json_t *prepare_request(struct keeper *k)
 {
@@ -260,7 +273,7 @@ static void prepare_main(void *arg)
 		rc = waiters_wait(&k->changed, deadline);
 	if (rc < 0 && !k->failed)
 		(void)err_raise(&k->error, ERR_TIMEOUT, "the keeper did not say hello in time");
-	else if (!k->failed)
+	else if (!k->failed && (rc = check_protocol(k, &k->error)) == 0)
 		rc = framelink_call(&k->link, prepare_request(k), deadline, NULL, &k->error);
 	if (rc < 0)
 		k->failed = true;
@@ -433,11 +446,24 @@ static int ask_status(struct keeper *k, uint64_t deadline)
 	return 0;
 }
 
+/*
+ * Ending its sandbox would lose what runs in it, and leaving it alone is not enough: its files are written, and this server would let it be started a second time. So nothing
+ * here goes on, as with a catalogue that a newer version has written; the processes do.
+ */
+static attr_noreturn void refuse_keeper(const struct err *err)
+{
+	log_error("keeper", "%s", err->msg);
+	log_error("keeper",
+		"its sandbox goes on: start the version of cay that it was last run by, and stop it there");
+	_exit(EXIT_FAILURE);
+}
+
 struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 {
 	uint64_t deadline = clock_now_ns() + ADOPT_NS;
 	int fd = connect_by(srv, id, deadline), rc = 0;
 	struct keeper *k;
+	struct err other;
 
 	if (fd < 0) {
 		(void)err_raise_sys(err, fd, "connect to the keeper of '%s'", id);
@@ -450,6 +476,8 @@ struct keeper *keeper_adopt(struct server *srv, const char *id, struct err *err)
 		abort();
 	while (!k->hello && !k->failed && rc == 0)
 		rc = waiters_wait(&k->changed, deadline);
+	if (rc == 0 && !k->failed && check_protocol(k, &other) < 0)
+		refuse_keeper(&other);
 	if (rc == 0 && !k->failed)
 		rc = ask_status(k, deadline);
 	if (rc == 0 && !k->failed)

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "checkpoint/image.h"
+#include "sandbox/protocol.h"
 #include "sys/file.h"
 
 #include <fcntl.h>

@@ -26,7 +26,6 @@
 #include <limits.h>
 #include <linux/seccomp.h>
 
-#define KEEPER_PROTOCOL   1
 #define KEEPER_EVENTS_MAX 65536 /* unacknowledged; what comes later is counted as lost */
 
 #define KEEPER_HOLD_NS \

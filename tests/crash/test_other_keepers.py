@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keepers of other versions of cay: they outlive the server that started them, and the next one may be newer or older than they are.
+
+Somebody stands between the server and the keeper and changes what the keeper says, so that it says what one of another version would.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from lib import cay  # noqa: E402
+from lib.case import contains, equal, raises, require  # noqa: E402
+
+TIMEOUT = 120
+REQUEST, REPLY = 1, 2
+
+
+def read_exactly(source, size):
+    data = b""
+    while len(data) < size:
+        more = source.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def read_frame(source):
+    """(kind, channel, payload)"""
+    size, kind, _, channel = struct.unpack("<IBBH", read_exactly(source, 8))
+    return kind, channel, read_exactly(source, size)
+
+
+def send_frame(to, kind, channel, payload):
+    to.sendall(struct.pack("<IBBH", len(payload), kind, 0, channel) + payload)
+
+
+class Between:
+    """Takes the keeper's place at its socket. @hello: what the keeper says of itself -> what the server hears; @knows: does it know this verb?"""
+
+    def __init__(self, instance, box, hello, knows=lambda verb: True):
+        self.path = os.path.join(instance.run, "keepers", box + ".sock")
+        self.aside, self.hello, self.knows = self.path + ".aside", hello, knows
+        self.verbs, self.unknown, self.open = [], [], []
+
+    def __enter__(self):
+        was = os.stat(self.path)
+        os.rename(self.path, self.aside)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        os.chown(self.path, was.st_uid, was.st_gid)
+        os.chmod(self.path, was.st_mode & 0o777)
+        self.listener.listen(16)
+        threading.Thread(target=self.take, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for one in self.open:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        os.rename(self.aside, self.path)
+
+    def take(self):
+        with contextlib.suppress(OSError):
+            while True:
+                server, _ = self.listener.accept()
+                keeper = socket.socket(socket.AF_UNIX)
+                keeper.connect(self.aside)
+                self.open += [server, keeper]
+                for work in (self.from_keeper, self.from_server):
+                    threading.Thread(target=work, args=(server, keeper), daemon=True).start()
+
+    def from_keeper(self, server, keeper):
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                kind, channel, payload = read_frame(keeper)
+                said = json.loads(payload) if kind == REPLY else {}
+                for whole, member in ((said, "hello"), (said.get("ok", {}), "hello"), (said, "ok")):
+                    if "protocol" in whole.get(member, {}):
+                        whole[member] = self.hello(whole[member])
+                send_frame(server, kind, channel, json.dumps(said).encode() if said else payload)
+        server.close()
+
+    def from_server(self, server, keeper):
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                kind, channel, payload = read_frame(server)
+                request = json.loads(payload) if kind == REQUEST else {}
+                if request:
+                    self.verbs.append(request["verb"])
+                if request and not self.knows(request["verb"]):
+                    self.unknown.append(request["verb"])
+                    error = {"code": "unsupported", "message": f"no verb '{request['verb']}'", "hint": "", "errno": 95}
+                    send_frame(server, REPLY, 0, json.dumps({"id": request["id"], "error": error}).encode())
+                else:
+                    send_frame(keeper, kind, channel, payload)
+        keeper.close()
+
+
+@contextlib.contextmanager
+def next_server(instance, box, hello, **more):
+    """The next server, which hears of the keeper of @box what @hello makes of it; afterwards one that hears the truth."""
+    instance.kill()
+    with Between(instance, box, hello, **more) as between:
+        instance.start()
+        yield between
+        instance.kill()
+    instance.start()
+
+
+def running(instance):
+    """A sandbox with a command that counts what it is told, and that command."""
+    box = instance.post("/v1/sandboxes", {})["id"]
+    run = instance.exec(box, "sh", "-c", "while read line; do echo heard $line; done; echo end", stdin=True)
+    return box, run, instance.get(f"/v1/sandboxes/{box}")["init_pid"]
+
+
+def goes_on(instance, box, run, init, word):
+    """The same processes are there, and answer."""
+    equal(instance.get(f"/v1/sandboxes/{box}")["init_pid"], init)
+    instance.raw("POST", f"/v1/sandboxes/{box}/execs/{run['id']}/stdin", word.encode() + b"\n")
+    cay.wait_until(lambda: f"heard {word}\n".encode() in instance.output(box, run), 30, "the command does not hear")
+    equal(instance.ok(box, "echo another"), "another\n")
+
+
+@require("root", "cgroup2")
+def test_an_older_keeper_goes_on_under_a_newer_server(fresh):
+    """It says less of itself, and knows fewer verbs: its commands go on, others start; what it cannot do is an error."""
+    box, run, init = running(fresh)
+
+    def older(hello):
+        return {member: value for member, value in hello.items() if member not in ("image", "version", "held", "gateway", "fork_pid")}
+    with next_server(fresh, box, older, knows=lambda verb: verb not in ("ready", "examine", "capture", "changed", "hold")) as between:
+        goes_on(fresh, box, run, init, "one")
+        error = raises(cay.ApiError, fresh.post, f"/v1/sandboxes/{box}/snapshots", {"name": "none"})
+        equal(error.code, "unsupported")
+        contains(error.message, "older version")
+        fresh.post(f"/v1/sandboxes/{box}/snapshots", {"name": "files", "files_only": True})
+        assert "adopt" in between.verbs, between.verbs
+        goes_on(fresh, box, run, init, "two")
+    goes_on(fresh, box, run, init, "three")
+    fresh.call("DELETE", "/v1/snapshots/files")
+
+
+@require("root", "cgroup2")
+def test_what_a_newer_keeper_says_besides_is_passed_over(fresh):
+    box, run, init = running(fresh)
+    with next_server(fresh, box, lambda hello: {**hello, "image": hello["image"] + 1, "version": "99", "later": {"a": [1, 2]}}):
+        goes_on(fresh, box, run, init, "one")
+        error = raises(cay.ApiError, fresh.post, f"/v1/sandboxes/{box}/snapshots", {"name": "none"})
+        equal(error.code, "unsupported")
+        contains(error.message, "newer version")
+    goes_on(fresh, box, run, init, "two")
+
+
+def check_refused(fresh, hello, said):
+    box, run, init = running(fresh)
+    fresh.kill()
+    with Between(fresh, box, hello) as between:
+        with contextlib.suppress(RuntimeError, OSError, http.client.HTTPException):  # it may have answered before it knew
+            fresh.start()
+        equal(fresh.process.wait(60), 1)
+        contains(fresh.log_tail(), said)
+        equal(between.verbs, [], "it was spoken to")
+    fresh.answered = True
+    fresh.start()
+    goes_on(fresh, box, run, init, "one")
+
+
+@require("root", "cgroup2")
+def test_a_server_leaves_a_keeper_alone_whose_protocol_it_does_not_know(fresh):
+    """It ends, as it does with a catalogue that is too new: neither are the processes ended, nor is the sandbox started a second time beside them."""
+    check_refused(fresh, lambda hello: {**hello, "protocol": hello["protocol"] + 1}, "speaks version 2 of the protocol")
+
+
+@require("root", "cgroup2")
+def test_and_one_that_says_none(fresh):
+    check_refused(fresh, lambda hello: {m: v for m, v in hello.items() if m != "protocol"}, "speaks version 0 of the protocol")
