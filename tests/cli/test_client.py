@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -1163,3 +1164,80 @@ def test_no_server_and_none_to_start(tmp):
     done = subprocess.run([alone, "ps"], env=env, capture_output=True, timeout=20, check=False)
     equal(done.returncode, 125)
     contains(done.stderr, b"ended with 3: no cgroups here")
+
+
+def standing(server, argv, on_terminal, **more):
+    """`cay ARGV` with standard output and error each on a terminal or not, as "out" and "err" are in @on_terminal: (process, {name: descriptor to read})."""
+    ours, theirs = {}, {}
+    for name in ("out", "err"):
+        ours[name], theirs[name] = pty.openpty() if name in on_terminal else os.pipe()
+    process = subprocess.Popen([fake.CAY, *argv], stdin=subprocess.DEVNULL, stdout=theirs["out"], stderr=theirs["err"], env=server.environment(**more))
+    for descriptor in theirs.values():
+        os.close(descriptor)
+    return process, ours
+
+
+def rest(process, ours):
+    """{name: what it wrote} up to its end."""
+    said = {}
+    for name, descriptor in ours.items():
+        said[name] = b""
+        try:
+            while more := os.read(descriptor, 65536):
+                said[name] += more
+        except OSError:
+            pass  # the other end of a terminal is closed
+        os.close(descriptor)
+    process.wait(patience(20))
+    return said
+
+
+def test_colours_are_for_terminals_alone(tmp):
+    """Each of the two outputs by itself, and none where NO_COLOR is set to something (no-color.org); what is said is the same."""
+    changes = {"changes": [{"path": "/a", "kind": "deleted", "before": {"type": "file", "mode": 0o100644, "size": 5}, "after": None}]}
+    error = {"code": "not_found", "message": "no sandbox 'x'", "hint": "look again"}
+    escape = re.compile(rb"\x1b\[[0-9;]*m")
+    with fake.FakeCayd(tmp) as server:
+        server.on("GET", "/v1/diff", (200, changes))
+        server.on("GET", "/v1/sandboxes", (200, {"sandboxes": [dict(BOX, created="2026-01-01T00:00:00Z")]}))
+        server.on("GET", "/v1/sandboxes/x", (404, {"error": error}))
+        for argv, name in ((["diff", "swift-otter"], "out"), (["ps"], "out"), (["info", "x"], "err")):
+            plain = rest(*standing(server, argv, ()))[name]
+            assert b"\x1b" not in plain, plain
+            coloured = rest(*standing(server, argv, ("out", "err")))[name]
+            assert escape.search(coloured), f"{argv} has no colours on a terminal: {coloured!r}"
+            assert escape.search(rest(*standing(server, argv, ("out", "err"), NO_COLOR=""))[name]), "an empty NO_COLOR says nothing"
+            without = rest(*standing(server, argv, ("out", "err"), NO_COLOR="1"))[name]
+            equal(without, escape.sub(b"", coloured), f"{argv} with NO_COLOR")
+            other = rest(*standing(server, argv, {"out": "err", "err": "out"}[name]))[name]
+            equal(other, plain, f"{argv}: the other output is the terminal")
+
+
+def test_who_waits_at_a_terminal_sees_that_it_goes_on(tmp):
+    """Behind a second a line says what is waited for and how long, and is gone when the answer comes; where nobody looks there is none."""
+    go_on = threading.Event()
+
+    def late(_request):
+        go_on.wait(patience(20))
+        return 200, {"sandboxes": []}
+    places = [os.path.join(tmp, name) for name in ("a", "b")]
+    for place in places:
+        os.mkdir(place)
+    with fake.FakeCayd(places[0]) as one, fake.FakeCayd(places[1]) as other:
+        one.on("GET", "/v1/sandboxes", late)
+        other.on("GET", "/v1/sandboxes", late)
+        unseen = standing(one, ["ps"], ())
+        while not one.requests:
+            select.select([], [], [], 0.01)
+        seen = standing(other, ["ps"], ("err",))
+        said = b""
+        while " … 2 s".encode() not in said:
+            assert select.select([seen[1]["err"]], [], [], patience(20))[0], said
+            said += os.read(seen[1]["err"], 65536)
+        go_on.set()
+        said += rest(*seen)["err"]
+        equal(rest(*unseen)["err"], b"")
+    lines = said.split(b"\r\x1b[K")
+    equal(lines[0], b"")
+    assert re.fullmatch(rb".+ \xe2\x80\xa6 1 s", lines[1]), lines
+    equal(lines[-1], b"", "the line is left")

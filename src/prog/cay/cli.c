@@ -394,10 +394,10 @@ int cli_print_error(struct cli *cli)
 	if (cli->json) {
 		error_json(cli, &out);
 	} else {
-		buf_str(&out, cli->talk ? "\033[31mcay:\033[0m " : "cay: ");
+		buf_str(&out, cli->talk_colour ? "\033[31mcay:\033[0m " : "cay: ");
 		text_escape(&out, cli->err.msg);
 		if (cli->err.hint[0] != '\0') {
-			buf_str(&out, cli->talk ? "\n\033[2mhint:\033[0m " : "\nhint: ");
+			buf_str(&out, cli->talk_colour ? "\n\033[2mhint:\033[0m " : "\nhint: ");
 			text_escape(&out, cli->err.hint);
 		}
 		buf_char(&out, '\n');

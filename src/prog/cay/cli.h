@@ -34,8 +34,9 @@ struct cli {
 	json_t *beside;    /* what it sent with it (conflicts of an apply), or NULL */
 	const char *doing; /* what the progress line says */
 	bool json;         /* --json */
-	bool colour;       /* standard output is a terminal */
+	bool watched;      /* standard output is a terminal */
 	bool talk;         /* standard error is a terminal */
+	bool colour, talk_colour; /* they are, and colours are wanted there */
 };
 
 /** cli_fini() - close and free. */

@@ -97,6 +97,7 @@ void cli_help_man(struct buf *out)
 		".SH ENVIRONMENT\n"
 		".TP\n.B CAY_STATE, CAY_RUN, CAY_SOCKET\nselect the instance: state directory, runtime directory, API socket.\n"
 		".TP\n.B CAY_START\n0: no server is started where none runs.\n"
+		".TP\n.B NO_COLOR\nset to anything: no colours, on terminals either.\n"
 		".TP\n.B CAY_TRUST\na file of certificates (PEM) that the gateways of a server started with it accept from the world, beside this machine's.\n"
 		".TP\n.B CAY_THROUGH\nHOST:PORT of an HTTP proxy: the gateways of a server started with it send all HTTP and HTTPS through it (CONNECT).\n");
 }

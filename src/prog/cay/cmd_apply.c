@@ -118,7 +118,7 @@ static void explain_refusal(struct cli *cli, const char *target)
 	bool colour = cli->colour;
 
 	if (make_body(cli, true, &body) == 0 && cli_call(cli, "POST", target, body, &answer) == 0) {
-		cli->colour = cli->talk;
+		cli->colour = cli->talk_colour;
 		print_reasons(cli, &out, json_object_get(answer, "conflicts"),
 			"Conflicts: these changed on this machine meanwhile");
 		if (!cli_args_has(&cli->args, FLAG_ALLOW_EXEC))

@@ -103,8 +103,12 @@ int cmd_ps(struct cli *cli)
 	}
 	if (!quiet)
 		table_print(&t, &out);
-	if (hidden > 0 && cli->colour && !quiet)
-		buf_fmt(&out, "\033[2m%zu stopped: cay ps -a\033[0m\n", hidden);
+	if (hidden > 0 && cli->watched && !quiet) {
+		cli_paint(cli, &out, "2");
+		buf_fmt(&out, "%zu stopped: cay ps -a", hidden);
+		cli_paint(cli, &out, "0");
+		buf_char(&out, '\n');
+	}
 	return cli_print(cli, &out);
 }
 

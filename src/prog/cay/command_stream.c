@@ -786,7 +786,7 @@ static void say(struct cli *cli, const char *what, const json_t *status)
 {
 	struct buf line = BUF_INIT(8192);
 
-	buf_fmt(&line, "%s%s", cli->talk ? "\033[31mcay:\033[0m " : "cay: ", what);
+	buf_fmt(&line, "%s%s", cli->talk_colour ? "\033[31mcay:\033[0m " : "cay: ", what);
 	evidence(&line, status);
 	buf_char(&line, '\n');
 	(void)!write(STDERR_FILENO, line.p, line.n);

@@ -162,6 +162,18 @@ static void fill_streams(void)
 	}
 }
 
+/* NO_COLOR: no-color.org. */
+static void find_terminals(struct cli *cli)
+{
+	const char *none = getenv("NO_COLOR");
+	bool wanted = none == NULL || none[0] == '\0';
+
+	cli->watched = isatty(STDOUT_FILENO);
+	cli->talk = isatty(STDERR_FILENO);
+	cli->colour = cli->watched && wanted;
+	cli->talk_colour = cli->talk && wanted;
+}
+
 int main(int argc, char **argv)
 {
 	static struct cli cli;
@@ -170,8 +182,7 @@ int main(int argc, char **argv)
 	fill_streams();
 	(void)signal(SIGCHLD, SIG_DFL); /* whoever ignores it has its programs ignore it, too */
 	seed_tables();
-	cli.colour = isatty(STDOUT_FILENO) && getenv("NO_COLOR") == NULL;
-	cli.talk = isatty(STDERR_FILENO);
+	find_terminals(&cli);
 	if (argc < 2 || str_eq(argv[1], "--help") || str_eq(argv[1], "-h")) {
 		rc = overview(&cli);
 		return argc < 2 ? err_code_exit(ERR_USAGE) : rc < 0 ? cli_print_error(&cli) : 0;

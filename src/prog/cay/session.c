@@ -161,9 +161,9 @@ static void tell_summary(struct cli *cli, const struct stream_result *r)
 		put_mishaps(&line, json_object_get(r->summary, "denied"),
 			json_object_get(r->summary, "failed"));
 	if (json_is_true(json_object_get(r->summary, "kept"))) {
-		buf_str(&line, cli->talk ? "\033[2m" : "");
+		buf_str(&line, cli->talk_colour ? "\033[2m" : "");
 		put_kept(&line, r->summary);
-		buf_str(&line, cli->talk ? "\033[0m\n" : "\n");
+		buf_str(&line, cli->talk_colour ? "\033[0m\n" : "\n");
 	}
 	if (line.n > 0)
 		(void)!write(STDERR_FILENO, line.p, line.n);
