@@ -667,6 +667,15 @@ def test_nobody_gets_protection_keys(instance):
         equal(instance.ok(box, f"python3 -c '{program}'"), "-1 ENOSPC\n")
 
 
+@require(*NEEDS)
+def test_nobody_seals_mappings(instance):
+    """Neither a fork's nor a capture's own could be put in order where memory is sealed: mseal(2) is as on a kernel that has none, in every profile."""
+    program = "import ctypes, errno; c = ctypes.CDLL(None, use_errno=True); print(c.syscall(462, 0, 0, 0), errno.errorcode[ctypes.get_errno()])"
+    for profile in ("default", "strict", "debug"):
+        with instance.sandbox(profile=profile) as box:
+            equal(instance.ok(box, f"python3 -c '{program}'"), "-1 ENOSYS\n", profile)
+
+
 # Who may only write below /tmp from now on; a fork would have let it write anywhere.
 CONFINED = """
 import ctypes, os, struct, sys

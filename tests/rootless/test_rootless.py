@@ -239,8 +239,13 @@ def test_a_single_uid_is_named_and_refuses_clearly(tmp):
             equal(instance.json("diff", box)["changes"], [], "an owner that cannot be expressed is no change")
         with instance.sandbox() as box:
             equal(instance.ok(box, "id -u"), "0\n")
-            status, _, _ = instance.sh(box, "touch /tmp/f && chown nobody /tmp/f")
-            assert status["code"] != 0, "chown works with a single uid?"
+            status, _, said = instance.sh(box, "touch /tmp/f && chown nobody /tmp/f")
+            equal((status["code"], "Invalid argument" in said), (1, True), said)
+            equal(raises(cay.ApiError, instance.exec, box, "id", user="nobody").code, "bad_user")
+            # what package managers say, and with which status: the directories are not theirs
+            for command, code, words in (("dpkg --configure -a", 2, "required read/write access"), ("apt-get install -y nothing", 100, "are you root?")):
+                status, _, said = instance.sh(box, command)
+                equal((status.get("code"), words in said), (code, True), f"{command}: {said}")
     as_user(tmp, check, CAY_WITHOUT="newuidmap")
 
 
