@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that is under way when it is forked live: a database file with readers and a writer, a clone, a build; it ends well in the fork, and in the source, which is suspended meanwhile."""
+"""Work that is under way when it is forked live: a database file with readers and a writer, a clone, a build; it ends well in the fork, in the source, which is suspended meanwhile, and
+in the source once more, rewound to the midst of it."""
 
 import os
 import sys
@@ -11,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from forking import ask, fork_live, put, say, start  # noqa: E402
 from suspending import there_and_back  # noqa: E402
 
-TIMEOUT = 170
+TIMEOUT = 240
 NEEDS = ("root", "cgroup2")
 
 SQLITE = """
@@ -62,12 +63,18 @@ def test_sqlite_with_readers_and_a_writer(instance):
     with instance.sandbox() as box:
         put(instance, box, "/var/tmp/wal.py", SQLITE)
         run = start(instance, box, "/usr/bin/python3", "/var/tmp/wal.py")
+        name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
         fork = fork_live(instance, box)[0]
         again = fork_live(instance, fork)[0]
         there_and_back(instance, box)
         for one in (again, fork, box):
             for _ in range(2):
                 equal(ask(instance, one, run, "check"), "True True ok (0, 0)\n")
+        for _ in range(2):
+            instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+            equal(ask(instance, box, run, "check"), "True True ok (0, 0)\n")
+        equal(ask(instance, fork, run, "check"), "True True ok (0, 0)\n", "the fork is not rewound")
+        instance.call("DELETE", f"/v1/snapshots/{name}")
         instance.remove(again)
         instance.remove(fork)
 
@@ -104,14 +111,22 @@ def test_pipes_that_a_shell_gives_by_their_names(instance):
 
 
 def ends_well(instance, box, run, check, want):
-    """In a fork, and in the source, which is suspended meanwhile."""
-    fork = fork_live(instance, box)[0]
-    there_and_back(instance, box)
-    for one in (fork, box):
+    """In a fork, in the source, which is suspended meanwhile, and in the source rewound: to the midst of it, in the midst of it and when it is over."""
+    def check_end(one):
         status = instance.wait(one, run, 90)
         equal((status["status"], status.get("code")), ("exited", 0), instance.output(one, run).decode()[-2000:])
         equal(instance.ok(one, check), want)
+    name = instance.post(f"/v1/sandboxes/{box}/snapshots", {})["id"]
+    fork = fork_live(instance, box)[0]
+    there_and_back(instance, box)
+    instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+    for one in (fork, box):
+        check_end(one)
+    instance.post(f"/v1/sandboxes/{box}/rewind", {"snapshot": name})
+    equal(instance.get(f"/v1/sandboxes/{box}/execs/{run['id']}")["state"], "running", "it goes on from the midst of it")
+    check_end(box)
     instance.remove(fork)
+    instance.call("DELETE", f"/v1/snapshots/{name}")
 
 
 @require(*NEEDS, "program:git")
