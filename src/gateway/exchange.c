@@ -38,12 +38,75 @@ void exchange_because(struct exchange *x, const char *outcome, const char *fmt, 
 	str_utf8_tidy(x->reason); /* some of it may be the peer's */
 }
 
-void capture_add(struct capture *c, const void *p, size_t n)
+/* ---- the beginnings of bodies ----------------------------------------------------------------------------------------------- */
+
+static void keep(struct capture *c, const void *p, size_t n)
 {
 	size_t left = PROXY_CAPTURE_MAX - c->bytes.n;
 
 	c->cut = c->cut || n > left;
 	buf_add(&c->bytes, p, n < left ? n : left);
+}
+
+static void stop_hiding(struct capture *c)
+{
+	scrub_free(c->scrub);
+	c->scrub = NULL;
+}
+
+/* No more of @p than may be wanted: a part of it is kept when what comes behind it is known. */
+static void hide(struct capture *c, const char *p, size_t n)
+{
+	struct buf hidden = BUF_INIT(SIZE_MAX / 2);
+
+	while (n > 0 && c->bytes.n < PROXY_CAPTURE_MAX) {
+		size_t most = PROXY_CAPTURE_MAX - c->bytes.n + SCRUB_SECRET_MAX;
+		size_t some = n < most ? n : most;
+
+		buf_reset(&hidden);
+		scrub_write(c->scrub, p, some, &hidden);
+		keep(c, buf_cstr(&hidden), hidden.n);
+		p += some;
+		n -= some;
+	}
+	buf_free(&hidden);
+	keep(c, p, n);
+	if (c->cut)
+		stop_hiding(c);
+}
+
+void capture_begin(struct capture *c, struct scrub *scrub)
+{
+	stop_hiding(c);
+	c->scrub = scrub;
+	buf_reset(&c->bytes);
+	c->cut = false;
+}
+
+void capture_add(struct capture *c, const void *p, size_t n)
+{
+	if (c->scrub != NULL)
+		hide(c, p, n);
+	else
+		keep(c, p, n);
+}
+
+void capture_end(struct capture *c)
+{
+	struct buf hidden = BUF_INIT(SIZE_MAX / 2);
+
+	if (c->scrub == NULL)
+		return;
+	scrub_flush(c->scrub, &hidden);
+	keep(c, buf_cstr(&hidden), hidden.n);
+	buf_free(&hidden);
+	stop_hiding(c);
+}
+
+static void capture_free(struct capture *c)
+{
+	stop_hiding(c);
+	buf_free(&c->bytes);
 }
 
 /* ---- answering from here ---------------------------------------------------------------------------------------------------- */
@@ -362,8 +425,8 @@ static void exchange_free(struct exchange *x)
 	spending_fini(&x->spending);
 	room_give(&x->proxy->trees, x->window_room);
 	held_free(&x->body);
-	buf_free(&x->sent.bytes);
-	buf_free(&x->came.bytes);
+	capture_free(&x->sent);
+	capture_free(&x->came);
 	arena_free(&x->arena);
 	free(x);
 }

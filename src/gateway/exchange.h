@@ -32,7 +32,8 @@ enum exchange_phase {
 /** struct capture - the beginning of a body, for the event. */
 struct capture {
 	struct buf bytes;
-	bool cut; /* there was more */
+	struct scrub *scrub; /* what is captured goes through it; NULL: there is nothing to hide */
+	bool cut;            /* there was more */
 };
 
 struct exchange {
@@ -155,7 +156,13 @@ void exchange_count(struct exchange *x);
 /** exchange_tell() - emit net.exchange. */
 void exchange_tell(struct exchange *x);
 
+/** capture_begin() - a body comes, perhaps once more. @scrub is taken over: what it finds is hidden before it is cut or escaped, as it would not be known behind that; NULL: nothing. */
+void capture_begin(struct capture *c, struct scrub *scrub);
+
 /** capture_add() - keep a piece, as far as there is room. */
 void capture_add(struct capture *c, const void *p, size_t n);
+
+/** capture_end() - nothing follows: what may be the beginning of a secret is hidden too. */
+void capture_end(struct capture *c);
 
 #endif

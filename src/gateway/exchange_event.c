@@ -183,6 +183,7 @@ void exchange_tell(struct exchange *x)
 	struct buf b = BUF_INIT(PROXY_EVENT_MAX);
 
 	secrets_unsign(x);
+	capture_end(&x->sent);
 	jsontext_open(&b, '{');
 	jsontext_member_integer(&b, "exchange", (int64_t)x->number);
 	jsontext_member_integer(&b, "connection", (int64_t)x->conn->number);

@@ -460,7 +460,7 @@ static int send_request(struct exchange *x)
 	bool bare = x->request.body == HTTP_BODY_NONE;
 	int rc = channel_send_head(x->back, &x->request, bare);
 
-	buf_reset(&x->sent.bytes);
+	capture_begin(&x->sent, bare ? NULL : secrets_hide_body(x));
 	if (rc == 0 && !bare && sent_at_once(x))
 		rc = send_held(x);
 	else if (rc == 0)

@@ -189,6 +189,16 @@ struct scrub *secrets_scrub_body(const struct exchange *x)
 	return s;
 }
 
+struct scrub *secrets_hide_body(const struct exchange *x)
+{
+	const struct secrets *s = x->secrets;
+
+	for (size_t i = 0; s != NULL && i < s->n; i++)
+		if (secret_goes_to(&s->list[i], x))
+			return scrub_new(s->hide);
+	return NULL;
+}
+
 void secrets_scrub_text(const struct secrets *s, struct buf *json)
 {
 	struct buf out = BUF_INIT(json->max);

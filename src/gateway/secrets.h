@@ -78,6 +78,9 @@ struct scrub *secrets_scrub_body(const struct exchange *x);
 /** secrets_scrub_fields() - scrub values, for trailers. Return: 0 or -ENOMEM. */
 int secrets_scrub_fields(struct exchange *x, struct policy_field *fields, size_t n) attr_must_use;
 
+/** secrets_hide_body() - a stream for what is told of the request's body, into which secrets were put; scrub_free(). NULL: the host gets none. */
+struct scrub *secrets_hide_body(const struct exchange *x);
+
 /** secrets_scrub_text() - @json, JSON text, without any secret; its length stays. What held it is overwritten. */
 void secrets_scrub_text(const struct secrets *s, struct buf *json);
 

@@ -89,6 +89,45 @@ def test_query_and_body_fields(tmp):
         events(proxy, 2)
 
 
+def shown(text, value):
+    """Five characters of @value in a row, behind its kept prefix, that @text has; or None."""
+    start = value.rindex("_") + 1 if "_" in value else 3
+    return next((value[i:i + 5] for i in range(start, len(value) - 4) if value[i:i + 5] in text), None)
+
+
+def test_a_body_that_its_event_cuts_within_a_secret(tmp):
+    """Of a body the event has 64 KiB, which may end anywhere in what was put in: in JSON, in a form, in bytes that are no text."""
+    form = b"Content-Type: application/x-www-form-urlencoded\r\n"
+    bodies = []
+    for before in range(1, len(VALUE)):
+        head, tail = '{"pad":"', '","auth":[{"token":"'
+        bodies.append((b"", (head + "x" * (65536 - before - len(head) - len(tail)) + tail + PLACEHOLDER + '"}]}').encode()))
+    for before in (6, 20, 31):
+        tail = b"&client_secret="
+        bodies.append((form, b"pad=" + b"x" * (65536 - before - 4 - len(tail)) + tail + urllib.parse.quote(PLACEHOLDER, safe="").encode()))
+        bodies.append((form, b"pad=\xff" + b"x" * (65536 - before - 5 - len(tail)) + tail + urllib.parse.quote(PLACEHOLDER, safe="").encode()))
+    with Setup(tmp) as (proxy, upstream):
+        for number, (headers, body) in enumerate(bodies):
+            equal(proxy.get("api.example", f"/{number}", sni="api.example", method=b"POST", headers=headers, body=body)[0], 200)
+        contains(upstream.text(), b'"' + VALUE.encode() + b'"')
+        for event in events(proxy, len(bodies)):
+            told = event["request"]
+            text = told["body"].encode() if "body" in told else base64.b64decode(told["body_base64"])
+            equal((len(text), told["body_cut"], shown(urllib.parse.unquote_to_bytes(text)[-80:].decode(errors="replace"), VALUE)), (65536, True, None), event["path"])
+
+
+def test_a_value_that_json_escapes_is_in_no_body_of_an_event(tmp):
+    """The event's text escapes a second time what the body escapes once."""
+    value = 'pw-51Hxyz"ABCde\\f0123456789'
+    with Setup(tmp, value=value) as (proxy, upstream):
+        status, answer = proxy.get("api.example", sni="api.example", method=b"POST", body=json.dumps({"auth": [{"token": PLACEHOLDER}]}).encode())
+        equal((status, shown(answer.decode(), value)), (200, None))
+        contains(upstream.text(), json.dumps(value).encode())
+        told = proxy.events("net.exchange", 1)[0]
+        token = json.loads(told["request"]["body"])["auth"][0]["token"]
+        equal((len(token), shown(token, value), shown(told["response"]["body"], value)), (len(value), None, None))
+
+
 def test_a_value_of_another_length_after_rotation(tmp):
     value = "rotated_Key/0123456789abcdefghijKLMNOP_and_longer"
     with Setup(tmp, value=value) as (proxy, upstream):
