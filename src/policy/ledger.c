@@ -379,9 +379,28 @@ void ledger_add(
 	}
 }
 
+static bool same_budget(const struct policy_budget *a, const struct policy_budget *b)
+{
+	return a->measure == b->measure && a->per_ms == b->per_ms &&
+	       (a->field == NULL || str_eq(a->field, b->field));
+}
+
 static json_int_t saved_number(uint64_t n)
 {
 	return (json_int_t)(n <= INT64_MAX ? n : INT64_MAX);
+}
+
+/* With what it is of: the policy that reads it may have other budgets. */
+static json_t *save_account(const struct policy_budget *b, const struct account *a)
+{
+	uint64_t written = a->raised > a->leased ? a->raised : a->leased;
+
+	if (written < a->spent)
+		written = a->spent;
+	return json_pack("{s:s, s:I, s:s*, s:I, s:I, s:I}", "measure", measure_names[b->measure],
+		"per_ms", saved_number(b->per_ms), "field", b->field, "spent",
+		saved_number(written), "since_ms", saved_number(a->since_ms), "largest",
+		saved_number(a->largest));
 }
 
 json_t *ledger_save(const struct ledger *l)
@@ -392,22 +411,36 @@ json_t *ledger_save(const struct ledger *l)
 		const struct policy_rule *r = rule_at(l, rule);
 		json_t *list = json_array();
 
-		for (size_t i = 0; i < r->n_budgets; i++) {
-			const struct account *a = &l->accounts[rule][i];
-			uint64_t written = a->raised > a->leased ? a->raised : a->leased;
-
-			if (written < a->spent)
-				written = a->spent;
+		for (size_t i = 0; i < r->n_budgets; i++)
 			json_array_append_new(
-				list, json_pack("{s:I, s:I, s:I}", "spent", saved_number(written),
-					      "since_ms", (json_int_t)a->since_ms, "largest",
-					      saved_number(a->largest)));
-		}
+				list, save_account(&r->budgets[i], &l->accounts[rule][i]));
 		if (r->n_budgets > 0)
 			json_object_set(saved, r->name, list);
 		json_decref(list);
 	}
 	return saved;
+}
+
+static bool is_of(const json_t *saved, const struct policy_budget *b)
+{
+	const char *measure = json_string_value(json_object_get(saved, "measure"));
+	const char *field = json_string_value(json_object_get(saved, "field"));
+
+	return measure != NULL && str_eq(measure, measure_names[b->measure]) &&
+	       json_integer_value(json_object_get(saved, "per_ms")) == saved_number(b->per_ms) &&
+	       (b->field == NULL || (field != NULL && str_eq(field, b->field)));
+}
+
+/* What @list holds of the budget @i of @r, or NULL. An older version did not say of which one it is: that was the order. */
+static const json_t *find_saved(const json_t *list, const struct policy_rule *r, size_t i)
+{
+	const json_t *same = json_array_get(list, i), *one;
+	size_t k;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, k, one)
+		if (is_of(one, &r->budgets[i]))
+			return one;
+	return json_object_get(same, "measure") == NULL ? same : NULL;
 }
 
 static int load_account(const json_t *saved, struct account *a)
@@ -434,20 +467,15 @@ int ledger_load(struct ledger *l, const json_t *saved)
 		const struct policy_rule *r = rule_at(l, rule);
 		const json_t *list = json_object_get(saved, r->name);
 
-		for (size_t i = 0; i < r->n_budgets && i < json_array_size(list); i++) {
-			int rc = load_account(json_array_get(list, i), &l->accounts[rule][i]);
+		for (size_t i = 0; i < r->n_budgets; i++) {
+			const json_t *one = find_saved(list, r, i);
+			int rc = one != NULL ? load_account(one, &l->accounts[rule][i]) : 0;
 
 			if (rc < 0)
 				return rc;
 		}
 	}
 	return 0;
-}
-
-static bool same_budget(const struct policy_budget *a, const struct policy_budget *b)
-{
-	return a->measure == b->measure && a->per_ms == b->per_ms &&
-	       (a->field == NULL || str_eq(a->field, b->field));
 }
 
 static const struct account *find_account(

@@ -100,7 +100,7 @@ void ledger_add(
 /** ledger_save() - the figures to write down, leases included as if they were spent; a new reference. */
 json_t *ledger_save(const struct ledger *l) attr_must_use;
 
-/** ledger_load() - take over saved figures, by name of the rule; rules that are gone are forgotten, malformed ones refused. Return: 0 or -EINVAL. */
+/** ledger_load() - take over saved figures as ledger_take_over() does, of the same rule (by name), measure, field and window; what is of others is forgotten, malformed figures are refused. Return: 0 or -EINVAL. */
 int ledger_load(struct ledger *l, const json_t *saved) attr_must_use;
 
 /** ledger_take_over() - go on from @former, of another policy: what its budgets of the same rule (by name), measure, field and window have spent and leased, and the requests that are open under it. */

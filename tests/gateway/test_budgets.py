@@ -11,7 +11,7 @@ import brotli
 from lib.case import contains, equal
 from lib.cay import wait_until
 from lib.pace import patience
-from lib.proxy import Upstream, echo
+from lib.proxy import Upstream, echo, fixed
 
 LOOP = """
 for i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code}\\n' --max-time 30 %s http://api.example/ & done; wait
@@ -505,6 +505,23 @@ def test_a_killed_gateway_gives_nothing_for_free(instance):
         passed += statuses(instance, box, 50).count(200)
         assert passed <= 40 and heard(upstream) <= 40, (passed, heard(upstream))
         assert passed >= 40 - 4 * 4, passed  # a killed gateway loses less than its lease, a sixteenth
+    upstream.close()
+
+
+def test_another_policy_while_no_gateway_runs(instance, tmp):
+    """What was spent stays with the budget that it was spent of."""
+    upstream, path = Upstream(fixed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")), os.path.join(tmp, "policy.json")
+    upload = "--data-binary @/root/upload"
+    with instance.sandbox(policy=policy(upstream, {"bytes": {"max": "1M"}})) as box:
+        instance.ok(box, "head -c 900000 /dev/zero >/root/upload")
+        equal(statuses(instance, box, 1, upload), [200])
+        for budget, asked in (({"requests": {"max": 2}, "bytes": {"max": "1M"}}, (("", 200), ("", 200), ("", 429))), ({"bytes": {"max": "1M"}}, ((upload, 429), ("", 200)))):
+            instance.cay("stop", box)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(policy(upstream, budget))
+            instance.cay("policy", "set", box, path)
+            instance.cay("start", box)
+            equal([statuses(instance, box, 1, options)[0] for options, _ in asked], [status for _, status in asked], str(budget))
     upstream.close()
 
 

@@ -371,26 +371,80 @@ TEST(malformed_figures_are_refused)
 	policy_unref(p);
 }
 
+/* @l, freed, goes on under the policy @next: of a gateway that runs, or as the next one finds it. */
+static struct ledger *go_on(struct ledger *l, const struct policy *next, bool runs)
+{
+	struct ledger *after = ledger_new(next);
+	json_t *saved = ledger_save(l);
+
+	if (runs)
+		ledger_take_over(after, l);
+	else
+		check_int(ledger_load(after, saved), 0);
+	json_decref(saved);
+	ledger_free(l);
+	return after;
+}
+
 TEST(another_policy_goes_on_with_what_was_spent_and_no_more)
 {
-	struct policy *p = compiled("{requests: {max: 16, per: 1h}, bytes: {max: 1000}}");
-	struct ledger *l = ledger_new(p);
+	for (int runs = 0; runs < 2; runs++) {
+		struct policy *p = compiled("{requests: {max: 16, per: 1h}, bytes: {max: 1000}}");
+		struct ledger *l = ledger_new(p);
 
-	for (int i = 0; i < 16; i++) {
-		struct policy *next = compiled(
-			i % 2 == 0
-				? "{requests: {max: 16, per: 1h}}"
-				: "{bytes: {max: 1000}, requests: [{max: 99, per: 1d}, {max: 16, per: 1h}]}");
-		struct ledger *after = ledger_new(next);
+		for (int i = 0; i < 16; i++) {
+			struct policy *next = compiled(
+				i % 2 == 0
+					? "{requests: {max: 16, per: 1h}}"
+					: "{bytes: {max: 1000}, requests: [{max: 99, per: 1d}, {max: 16, per: 1h}]}");
 
-		check_int(spend(l, NULL, 0, 1000), LEDGER_OK);
-		ledger_take_over(after, l);
+			check_int(spend(l, NULL, 0, 1000), LEDGER_OK);
+			l = go_on(l, next, runs == 1);
+			policy_unref(p);
+			p = next;
+		}
+		check_int(spend(l, NULL, 0, 1000), LEDGER_OVER);
 		ledger_free(l);
 		policy_unref(p);
-		l = after;
-		p = next;
 	}
-	check_int(spend(l, NULL, 0, 1000), LEDGER_OVER);
+}
+
+TEST(what_was_spent_stays_with_its_measure_window_and_field)
+{
+	for (int runs = 0; runs < 2; runs++) {
+		struct policy *p = compiled(
+			"{bytes: {max: 1000}, sum: [{field: /a, max: 100}, {field: /b, max: 100}]}");
+		struct policy *next = compiled(
+			"{requests: {max: 5}, bytes: [{max: 1000, per: 1h}, {max: 1000}], sum: {field: /b, max: 100}}");
+		struct ledger *l = ledger_new(p);
+
+		check_int(spend(l, "{\"a\": 90, \"b\": 10}", 900, 1), LEDGER_OK);
+		ledger_give_back(l);
+		l = go_on(l, next, runs == 1);
+		check_int(spend(l, "{\"b\": 80}", 101, 2), LEDGER_OVER);
+		check_int(refusal.budget, 2);
+		for (int i = 0; i < 5; i++)
+			check_int(spend(l, "{\"b\": 18}", 1, 2), LEDGER_OK);
+		check_int(spend(l, "{\"b\": 0}", 1, 2), LEDGER_OVER);
+		check_int(refusal.budget, 0);
+		ledger_free(l);
+		policy_unref(p);
+		policy_unref(next);
+	}
+}
+
+TEST(figures_of_an_older_version_are_in_the_order_of_the_budgets)
+{
+	struct policy *p = compiled("{requests: {max: 5}, bytes: {max: 1000}}");
+	struct ledger *l = ledger_new(p);
+	json_t *saved =
+		json_pack("{s:[{s:I,s:i},{s:I,s:i}]}", "r", "spent", (json_int_t)4 * LEDGER_UNIT,
+			"since_ms", 1, "spent", (json_int_t)100 * LEDGER_UNIT, "since_ms", 1);
+
+	check_int(ledger_load(l, saved), 0);
+	check_int(spend(l, NULL, 900, 2), LEDGER_OK);
+	check_int(spend(l, NULL, 0, 2), LEDGER_OVER);
+	json_decref(saved);
 	ledger_free(l);
 	policy_unref(p);
 }
