@@ -2,12 +2,14 @@
 #include "gateway/resolver.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "codec/dns.h"
 
 #include <ares.h>
 #include <netdb.h>
 #include <string.h>
 
-#define SOCKETS_MAX 16 /* of a channel: one for each name server, and TCP */
+#define SOCKETS_MAX   16 /* of a channel: one for each name server, and TCP */
+#define ABSOLUTE_SIZE (DNS_NAME_MAX + 2)
 
 /* A descriptor of c-ares. */
 struct resolver_socket {
@@ -240,6 +242,12 @@ static void on_addresses(
 	lookup_end(l, status);
 }
 
+/* With a dot at its end c-ares asks for a name as it stands, not for what it is within the domains that the machine searches: nobody has judged those. One of a single label means one of these. */
+static void as_it_stands(const char *host, char text[ABSOLUTE_SIZE])
+{
+	(void)snprintf(text, ABSOLUTE_SIZE, strchr(host, '.') != NULL ? "%s." : "%s", host);
+}
+
 int resolver_addresses(struct gateway *gw, const char *host, struct in6_addr *ret, size_t max,
 	size_t *ret_n, struct err *err)
 {
@@ -247,12 +255,14 @@ int resolver_addresses(struct gateway *gw, const char *host, struct in6_addr *re
 		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = ARES_AI_NOSORT
 	};
 	struct channel_of *c = &gw->resolver->host;
+	char name[ABSOLUTE_SIZE];
 	struct lookup l;
 
+	as_it_stands(host, name);
 	do {
 		l = (struct lookup){ .addresses = ret, .max = max };
 		waiters_init(&l.waiters);
-		ares_getaddrinfo(c->ares, host, NULL, &hints, on_addresses, &l);
+		ares_getaddrinfo(c->ares, name, NULL, &hints, on_addresses, &l);
 		lookup_wait(c, &l);
 	} while (l.status == ARES_ECANCELLED); /* on_config() */
 	*ret_n = l.n;

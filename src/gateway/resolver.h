@@ -18,6 +18,7 @@ int resolver_init(struct gateway *gw) attr_must_use;
 
 /**
  * resolver_addresses() - the addresses of @host, IPv4 as ::ffff:a.b.c.d, both families by turns.
+ * @host: a name of at most %DNS_NAME_MAX characters, no address; one without a dot is looked for in the domains that the host's configuration searches, any other as it stands.
  * @ret: room for @max; @ret_n: how many there are.
  * Return: 0 with at least one; -ENOENT, -EHOSTUNREACH with @err. Context: fiber; waits.
  */

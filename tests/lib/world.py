@@ -34,6 +34,7 @@ ALIASES = {"alias.example": "private.example"}
 # beside the addresses of IPv4, and answered before them; nothing comes back from what begins with one of SILENT
 SIX = {"sixless.example": [f"2606:4700::{i}" for i in range(1, 13)], "silent.example": [f"2a00:dead::{i}" for i in range(1, 9)]}
 NO_ROUTE, SILENT = "2606:4700::/96", ("2a00:dead::", "95.0.0.0")
+WILD = ".wild.example"  # every name has an address there, of all others all that do not begin with "nx"
 CHANGES = {"rebind.example": ["93.184.216.34", "127.0.0.1"]}  # one after the other, at every question
 
 
@@ -177,7 +178,7 @@ def dns_answer(query):
     if name in CHANGES and kind == 1:
         addresses = CHANGES[name][:1]
         CHANGES[name].append(CHANGES[name].pop(0))
-    if name.startswith("nx"):
+    if name.startswith("nx") and not name.endswith(WILD):
         return query[:2] + struct.pack(">HHHHH", 0x8183, 1, 0, 0, 0) + query[12:at + 5], name
     records = [socket.inet_aton(a) for a in addresses] if kind == 1 else []
     if kind == 28:

@@ -165,6 +165,19 @@ def test_name_servers_that_change(tmp):
 
 
 @require("root")
+def test_a_name_is_looked_up_as_it_stands(tmp):
+    """A rule allows a name, and not what it is behind a domain that the machine searches, where somebody else may answer for every name. One without a dot is one of these."""
+    resolv = os.path.join(tmp, "resolv.conf")
+    with open(resolv, "w", encoding="ascii") as f:
+        f.write("nameserver 9.9.9.9\nsearch wild.example\noptions ndots:5\n")
+    policy = {"version": 1, "rules": [{"name": "raw", "match": {"host": ["*.raw.example", "intranet"], "port": 1234, "transport": "tcp"}, "action": "allow"}]}
+    with world.server(tmp, resolv) as (outside, instance), instance.sandbox(policy=json.dumps(policy)) as box:
+        equal(talk(instance, box, "a.raw.example/1234/one", "nx.raw.example/1234/two", "intranet/1234/three"), ["one", "ConnectionResetError", "three"])
+        equal({h["name"] for h in outside.heard(kind="udp", port=53)}, {"a.raw.example", "nx.raw.example", "intranet.wild.example"})
+        equal([h["data"] for h in outside.heard(kind="tcp-data")], ["one", "three"])
+
+
+@require("root")
 def test_private_addresses_are_not_dialled(tmp):
     names = ("meta.example", "loop.example", "private.example", "mixed.example", "mapped.example")
     policy = {"version": 1, "rules": [{"name": n.split(".")[0], "match": {"host": n, "port": 1234, "transport": "tcp"}, "action": "allow"} for n in names]}
