@@ -154,7 +154,7 @@ int exchange_answer(struct exchange *x, int status, const char *code)
 	(void)!head_add(&x->answer, "cache-control", text_of("no-store"));
 	add_retry_after(x, str_eq(code, "budget"));
 	x->at[EXCHANGE_ANSWERED] = clock_now_ns();
-	x->answered = true;
+	x->answered = x->whole = true;
 	rc = channel_send_head(x->front, &x->answer, head);
 	if (head)
 		return rc == 0 ? channel_flush(x->front) : rc;

@@ -80,7 +80,8 @@ struct exchange {
 	uint64_t prepaid; /* bytes of the request's body that were spent before it was sent */
 	uint64_t
 		open; /* its answer is still to be counted: the budgets hold something for it; 0: nothing */
-	bool uncounted;            /* it did not say it */
+	bool whole;                /* its end came, or it was made here */
+	bool uncounted;            /* it did not say it, or may have said more */
 	size_t window_room;        /* taken of the proxy's trees to undo the answer's coding */
 	bool over_budget;          /* cut where the bytes ended */
 	struct capture sent, came; /* bodies of the request and of the answer */

@@ -249,7 +249,8 @@ void exchange_count(struct exchange *x)
 	said = spending_end(&x->spending);
 	amounts.body = said;
 	amounts.answered = x->answered && x->answer.status / 100 == 2;
-	x->uncounted = amounts.answered && spending_lacks(x->rule, said);
+	amounts.cut = !x->whole;
+	x->uncounted = amounts.answered && (amounts.cut || spending_lacks(x->rule, said));
 	waiters_wake(&x->proxy->counted); /* they go on when it was added, and waits */
 	if (hooks->add != NULL)
 		hooks->add(hooks->ctx, x->policy, x->verdict.rule_index, &amounts);
@@ -269,8 +270,10 @@ static void flow_run(struct flow *f)
 		if (!f->cut)
 			f->write_error = pass_scrubbed(f, piece, (size_t)n);
 	}
-	if (!f->sends && f->write_error == 0)
+	if (!f->sends && f->write_error == 0) {
+		f->x->whole = !f->cut;
 		exchange_count(f->x); /* before the sandbox has the end of it */
+	}
 	if (!f->cut && f->write_error == 0)
 		f->write_error = pass_end(f);
 	if (f->cut)
@@ -541,6 +544,7 @@ static void listen_on(struct flow *f)
 		if (n > 0)
 			spending_feed(&f->x->spending, piece, (size_t)n);
 	}
+	f->x->whole = n == 0;
 }
 
 /* A host may code its answer though it was asked not to: room to undo that. Without it the answer counts as one that cannot be read. */
@@ -574,6 +578,7 @@ static bool pass_answer(struct exchange *x, const struct shaping *shape)
 		.scrubbed = BUF_INIT(SIZE_MAX / 2) };
 
 	x->answered = true;
+	x->whole = bare;
 	begin_spending(x);
 	f.write_error = channel_send_head(x->front, &x->answer, bare);
 	if (bare && f.write_error == 0)

@@ -135,18 +135,23 @@ static bool amount_of(
 	return true;
 }
 
+/* What one answer brings, as far as that is known before it has come. */
+static uint64_t one_answer(const struct policy_budget *b, const struct account *a)
+{
+	uint64_t part = limit_of(b) / ANSWERS, missing = in_units(b->missing);
+	uint64_t most = part > a->largest ? part : a->largest;
+
+	if (b->each != 0)
+		return in_units(b->each);
+	return missing > most ? missing : most;
+}
+
 /* What has to be there for @n answers that are still to come. */
 static uint64_t held_for(const struct policy_budget *b, const struct account *a, size_t n)
 {
-	uint64_t part = limit_of(b) / ANSWERS, missing = in_units(b->missing);
-	uint64_t each = part > a->largest ? part : a->largest;
+	bool unknown = b->each == 0 && a->largest == 0;
+	uint64_t each = unknown ? limit_of(b) : one_answer(b, a);
 
-	if (b->each != 0)
-		each = in_units(b->each);
-	else if (a->largest == 0)
-		each = limit_of(b);
-	else if (missing > each)
-		each = missing;
 	return n == 0 || each <= UINT64_MAX / n ? each * n : UINT64_MAX;
 }
 
@@ -354,6 +359,17 @@ void ledger_give_back(struct ledger *l)
 	}
 }
 
+/* What an answer counts. */
+static uint64_t brought(const struct policy_budget *b, const struct account *a,
+	const struct ledger_amounts *amounts)
+{
+	uint64_t amount = 0, held = amounts->cut ? one_answer(b, a) : 0;
+
+	if (!amount_of(b, amounts, &amount) && amounts->answered)
+		amount = in_units(b->missing);
+	return amounts->answered && held > amount ? held : amount;
+}
+
 void ledger_add(
 	struct ledger *l, size_t rule, const struct ledger_amounts *amounts, uint64_t now_ms)
 {
@@ -364,15 +380,14 @@ void ledger_add(
 	for (size_t i = 0; i < r->n_budgets; i++) {
 		const struct policy_budget *b = &r->budgets[i];
 		struct account *a = &l->accounts[rule][i];
-		uint64_t amount = 0;
+		uint64_t amount;
 
 		if (b->measure != POLICY_RESPONSE_FIELD)
 			continue;
 		roll(b, a, now_ms);
-		if (!amount_of(b, amounts, &amount) && amounts->answered)
-			amount = in_units(b->missing);
+		amount = brought(b, a, amounts);
 		a->spent = sum_of(a->spent, amount);
-		if (amounts->answered || amount > 0)
+		if (!amounts->cut && (amounts->answered || amount > 0))
 			a->largest = amount > a->largest ? amount : a->largest > 0 ? a->largest : 1;
 		/* what was held for it and not used is there again; others that are being let in ask anew */
 		a->leased = a->raised = sum_of(a->spent, held_for(b, a, l->n_open[rule]));

@@ -11,7 +11,8 @@
  * Bytes of bodies are spent as they pass. What is known only afterwards (fields of answers) is added when it is known. Until then something is held for each request
  * that is open: what the budget says that one answer brings at most, else the most that one brought so far, at least a 64th of the budget (all of it before the first answer has come). It is written down before the request goes out, so a process
  * that dies in the middle of an answer has spent it. Who does not fit beside what is held waits; when nothing is open and something is left, one goes alone, and may go beyond the bound
- * by what its answer brings (not where the budget says what one brings at most).
+ * by what its answer brings (not where the budget says what one brings at most). An answer whose end nobody has heard counts as what was held for it (of one that went alone before
+ * any had come, a 64th).
  */
 #ifndef CAY_POLICY_LEDGER_H
 #define CAY_POLICY_LEDGER_H
@@ -28,6 +29,7 @@ struct ledger_amounts {
 	const json_t *
 		body; /* fields of POLICY_REQUEST_FIELD or POLICY_RESPONSE_FIELD are taken from it; may be NULL */
 	bool answered; /* an answer came that ought to say what it used: one that does not counts as its budget says */
+	bool cut; /* its end did not come, where the last word is: it counts as what was held for it, or as what it said when that is more */
 	uint64_t opened; /* for ledger_add(): what ledger_reserve() said */
 };
 

@@ -198,7 +198,7 @@ def test_interim_answers_without_end_are_no_answer(tmp):
 
 
 def test_a_stream_without_end_is_not_listened_to_for_ever(tmp):
-    """What a budget counts is waited for when the sandbox has gone, but not for ever; what was said until then counts."""
+    """What a budget counts is waited for when the sandbox has gone, but not for ever."""
     gone, ended = threading.Event(), threading.Event()
 
     def stream(peer):
@@ -223,6 +223,47 @@ def test_a_stream_without_end_is_not_listened_to_for_ever(tmp):
     equal([e["said"] for e in proxy.events("spent", 1)], ["something"])
     equal(proxy.close(), 0)
     upstream.close()
+
+
+def test_who_does_not_wait_for_the_end_of_a_stream_does_not_pay_less(tmp):
+    """Model APIs say little at the beginning and the whole at the end. Whose end nobody has heard, since it comes too late or not at all, counts as what was held for it."""
+    asked, gone = [], threading.Semaphore(0)
+
+    def stream(peer):
+        asked.append(peer.head())
+        event = b'data: {"usage": {"n": 1}}\n\n'
+        peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n%x\r\n%s\r\n" % (len(event), event))
+        if b"/leaves" in asked[-1]:
+            gone.acquire(timeout=patience(60))
+            while True:
+                peer.send(b"a\r\ndata: {}\n\n\r\n")
+
+    def get(path):
+        with proxy.connect() as sock:
+            sock.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: api.example\r\n\r\n")
+            answer = head(sock)
+            if b" 200 OK" in answer:
+                sock.recv(1)
+                if path == b"/breaks":
+                    read_all(sock)
+        gone.release()
+        return int(answer.split()[1])
+
+    for name, paths, more in (("leaves", (b"/leaves",) * 3, {"each": 50}), ("breaks", (b"/breaks",) * 3, {"each": 50}), ("missing", (b"/leaves", b"/breaks", b"/leaves"), {"missing": 50})):
+        gone = threading.Semaphore(0)
+        folder = os.path.join(tmp, name)
+        os.mkdir(folder)
+        upstream = Upstream(stream)
+        rule = {**ALLOW[0], "budget": {"sum": {"field": "/usage/n", "of": "response", "max": 100, **more}}}
+        proxy = Proxy(folder, [rule], {"api.example": upstream.address}, listen_ms=300, budgets="kept")
+        got = []
+        for number, path in enumerate(paths, 1):
+            got.append(get(path))
+            told = proxy.events("net.exchange", number)[-1]
+        equal((got, told["reason"]), ([200, 200, 429], "a budget of rule 'api' is exhausted"), name)
+        equal([e.get("uncounted") for e in proxy.events("net.exchange", 3)], [True, True, None], name)
+        equal(proxy.close(), 0)
+        upstream.close()
 
 
 def test_an_upload_may_take_longer_than_an_answer(tmp):

@@ -217,6 +217,45 @@ TEST(what_one_answer_brings_at_most_is_never_exceeded)
 	policy_unref(p);
 }
 
+/* The answer broke off behind having said @tokens. */
+static void broke_off(struct ledger *l, int tokens)
+{
+	json_t *body = json_pack("{s:i}", "n", tokens);
+	struct ledger_amounts amounts = {
+		.body = body, .answered = true, .cut = true, .opened = opened
+	};
+
+	ledger_add(l, 0, &amounts, 1);
+	json_decref(body);
+}
+
+TEST(an_answer_without_its_end_counts_as_what_was_held_for_it)
+{
+	static const struct {
+		const char *budget;
+		int said, then; /* what is left behind it can be spent at once */
+	} cases[] = { { "{sum: {field: /n, of: response, max: 1000, each: 400}}", 1, 400 },
+		{ "{sum: {field: /n, of: response, max: 1000, each: 400}}", 500, 500 },
+		{ "{sum: {field: /n, of: response, max: 1000, missing: 50}}", 1, 50 },
+		{ "{sum: {field: /n, of: response, max: 640}}", 1, 10 } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct policy *p = compiled(cases[i].budget);
+		struct ledger *l = ledger_new(p);
+		json_t *shown;
+
+		check_int(spend(l, NULL, 0, 1), LEDGER_OK);
+		broke_off(l, cases[i].said);
+		shown = ledger_show(l, 1);
+		check_int(
+			(int)json_number_value(json_object_get(json_array_get(shown, 0), "spent")),
+			cases[i].then);
+		json_decref(shown);
+		ledger_free(l);
+		policy_unref(p);
+	}
+}
+
 TEST(who_dies_in_the_middle_of_an_answer_has_spent_what_was_held)
 {
 	struct policy *p = compiled("{sum: {field: /n, of: response, max: 100, each: 40}}");
