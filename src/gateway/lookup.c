@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define TTL_S       60
+#define QUESTION    18 /* bytes of a question beside the text of its name */
 #define AT_ONCE_MAX 64 /* look-ups under way; more are told to come again */
 #define TOLD_MAX    16 /* records in an event */
 #define TEXT_MAX    65000U
@@ -177,11 +178,11 @@ static void add_records(struct records *r, uint16_t type, const struct buf *repl
 
 /* ---- the whole of it -------------------------------------------------------------------------------------------------------- */
 
-/* Return: 0; -EACCES, or -EBUSY when nobody can say now. */
-static int within_budget(
-	struct gateway *gw, const struct policy *policy, const struct policy_verdict *v)
+/* A budget of bytes counts what is said to the name server and what that says. Return: 0; -EACCES, or -EBUSY when nobody can say now. */
+static int within_budget(struct gateway *gw, const struct dns_query *q, const struct policy *policy,
+	const struct policy_verdict *v)
 {
-	const struct ledger_amounts amounts = { 0 };
+	const struct ledger_amounts amounts = { .bytes = strlen(q->name) + QUESTION };
 	struct ledger_result refusal;
 	enum ledger_answer answer = LEDGER_OK;
 
@@ -190,6 +191,17 @@ static int within_budget(
 	if (answer == LEDGER_BUSY || answer == LEDGER_LATER)
 		return -EBUSY;
 	return answer == LEDGER_OK ? 0 : -EACCES;
+}
+
+/* An answer that does not fit any more is not shown. Return: 0 or -EACCES. */
+static int pay_reply(struct gateway *gw, const struct policy *policy,
+	const struct policy_verdict *v, struct buf *reply)
+{
+	if (v->rule->n_budgets == 0 || reply->n == 0 ||
+		budgets_take(gw, policy, v->rule_index, reply->n) == reply->n)
+		return 0;
+	buf_reset(reply);
+	return -EACCES;
 }
 
 /* Return: the code of the answer; @reply holds a message when it is %DNS_NOERROR and there are records. */
@@ -201,9 +213,11 @@ static enum dns_code ask(struct gateway *gw, const struct dns_query *q, const st
 	if (under_way == AT_ONCE_MAX)
 		return DNS_SERVFAIL;
 	under_way++;
-	rc = within_budget(gw, policy, v);
+	rc = within_budget(gw, q, policy, v);
 	if (rc == 0)
 		rc = resolver_ask(gw, q->name, q->type, v->rule->upstream, reply);
+	if (rc == 0)
+		rc = pay_reply(gw, policy, v, reply);
 	under_way--;
 	if (rc == -EACCES)
 		return DNS_REFUSED;

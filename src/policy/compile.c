@@ -86,8 +86,11 @@ static int check_transport(struct reader *r, const struct policy_rule *rule)
 static int read_budget(struct reader *r, const json_t *rule, struct policy_rule *ret)
 {
 	size_t mark = reader_enter(r, ".budget");
-	int rc = compile_budget(r, json_object_get(rule, "budget"), ret);
+	const json_t *budget = json_object_get(rule, "budget");
+	int rc = 0;
 
+	if (budget != NULL)
+		rc = compile_budget(r, budget, ret);
 	if (rc == 0)
 		reader_leave(r, mark);
 	return rc;
@@ -302,8 +305,6 @@ static int read_budgets(struct reader *r, const json_t *document, struct policy 
 
 		if (rule == NULL)
 			return reader_fail(r, "is no rule of a preset that is used here");
-		if (rule->action == POLICY_DENY)
-			return reader_fail(r, "is a denial, which spends nothing");
 		rc = compile_budget(r, one, rule);
 		if (rc < 0)
 			return rc;

@@ -273,8 +273,10 @@ static int read_budget_member(struct reader *r, const json_t *o, const char *key
 
 int compile_budget(struct reader *r, const json_t *o, struct policy_rule *ret)
 {
-	int rc = o != NULL ? reader_object(r, o, KNOWN("requests", "bytes", "sum")) : 0;
+	int rc = reader_object(r, o, KNOWN("requests", "bytes", "sum"));
 
+	if (rc == 0 && ret->action == POLICY_DENY)
+		rc = reader_fail(r, "is of a denial, which spends nothing");
 	if (rc == 0)
 		rc = read_budget_member(r, o, "requests", POLICY_REQUESTS, ret);
 	if (rc == 0)

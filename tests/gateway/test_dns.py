@@ -130,6 +130,19 @@ def test_a_budget_bounds_what_names_can_carry_out(instance):
     server.close()
 
 
+def test_a_budget_of_bytes_counts_questions_and_answers(instance):
+    server = NameServer()
+    with instance.sandbox(policy=policy(server, budget={"bytes": {"max": 500}})) as box:
+        # 37 of a question, 184 of an answer; that of TXT has 414, which do not fit
+        answers = ask(instance, box, *((f"data-{i}.shop.example", "MX", i % 2 == 0) for i in range(2)), ("data-2.shop.example", "TXT", False), ("data-3.shop.example", "MX", False))
+        equal([a[:2] for a in answers], [[0, 2], [0, 2], [5, 0], [5, 0]])
+        equal(len(server.heard), 3)
+    with instance.sandbox(policy=policy(server, budget={"bytes": {"max": 20}})) as box:
+        equal([a[:2] for a in ask(instance, box, ("data-4.shop.example", "MX", False))], [[5, 0]])
+        equal(len(server.heard), 3, "a question that does not fit is not asked")
+    server.close()
+
+
 def test_a_name_server_that_is_silent(instance):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
         closed.bind(("127.0.0.1", 0))

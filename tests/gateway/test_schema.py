@@ -41,7 +41,7 @@ BAD = [
     match(host="A.example"), match(host="http://a"), match(host=[]), match(port=0), match(port=70000), match(port="x"), match(method="get"), match(path="x"), match(transport="udp"),
     match(query={"a": 1}), match(json={"a": {"near": 1}}), rule(budget={"requests": {"per": "1h"}}), rule(budget={"sum": {"max": 1}}), rule(budget={"requests": {"max": -1}}),
     {"rules": [{**RULE, "action": "transform", "transform": {"headers": {"remove": "cookie"}}}]}, {"rules": [{**RULE, "action": "transform", "transform": {"json": {"set": ["x"]}}}]},
-    {"rules": [{**RULE, "action": "deny", "deny": {"status": 200}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 2}}]}, rule(private="yes"), {"secrets": [{"name": "K"}]},
+    {"rules": [{**RULE, "action": "deny", "deny": {"status": 200}}]}, {"rules": [{**RULE, "action": "deny", "budget": {"requests": {"max": 1}}}]}, {"rules": [{**RULE, "action": "fault", "fault": {"chance": 2}}]}, rule(private="yes"), {"secrets": [{"name": "K"}]},
     {"secrets": [{"name": "K", "hosts": "a", "in": [{"header": "x", "query": "y"}]}]},
     {"secrets": [{"name": "K", "hosts": "a", "in": [{"sigv4": 1}]}]},
 ]

@@ -131,6 +131,8 @@ TEST(bad_documents_are_refused_by_name)
 			"rules[0].budget.requests: needs a max" },
 		{ "rules: [{action: allow, match: {host: a, port: 1, transport: tcp}, budget: {sum: {max: 1, field: x}}}]",
 			"rules[0].budget: sum is for transport http" },
+		{ "rules: [{action: deny, match: {host: a}, budget: {requests: {max: 1}}}]",
+			"rules[0].budget: is of a denial, which spends nothing" },
 		{ "rules: [{action: allow, match: {host: a}, budget: {sum: {max: 1, field: x, missing: 1}}}]",
 			"rules[0].budget.sum: missing is for fields of the response" },
 		{ "rules: [{action: allow, match: {host: a}, budget: {sum: {max: 1, field: x, each: 1}}}]",
