@@ -280,6 +280,7 @@ static uint64_t seen_before(const struct gateway_link *g)
 	struct journal *j = g->sandbox->srv->journal;
 	uint64_t last = journal_last_seq(j, g->sandbox->id), found = 0;
 
+	(void)fault("gateway.look_back");
 	for (uint64_t seq = last; seq > 0 && last - seq < LOOK_BACK && found == 0; seq--) {
 		cleanup_buf struct buf line = BUF_INIT(4U << 20);
 		json_t *event;
@@ -295,6 +296,19 @@ static uint64_t seen_before(const struct gateway_link *g)
 		json_decref(event);
 	}
 	return found;
+}
+
+/* All of this boot up to there is in the journal. Only where something was sent to an earlier cayd that it did not acknowledge is looked for; an older gateway does not say so. */
+static uint64_t seen_so_far(const struct gateway_link *g, const json_t *hello)
+{
+	const json_t *sent = json_object_get(hello, "sent");
+	json_int_t acknowledged = json_integer_value(json_object_get(hello, "acknowledged"));
+	uint64_t least = acknowledged > 0 ? (uint64_t)acknowledged : 0, found;
+
+	if (json_is_integer(sent) && json_integer_value(sent) <= acknowledged)
+		return least;
+	found = seen_before(g);
+	return found > least ? found : least;
 }
 
 /* Another connection, over which all comes that was not acknowledged. */
@@ -443,13 +457,13 @@ static void take_event(struct gateway_link *g, const json_t *e, size_t bytes)
 
 static void take_object(struct gateway_link *g, json_t *object)
 {
-	const char *boot =
-		json_string_value(json_object_get(json_object_get(object, "hello"), "boot"));
+	const json_t *hello = json_object_get(object, "hello");
+	const char *boot = json_string_value(json_object_get(hello, "boot"));
 	json_t *state = json_object_get(object, "state");
 
 	if (boot != NULL && id_valid(boot)) {
 		(void)!str_copy(g->boot, sizeof(g->boot), boot);
-		g->seen = seen_before(g);
+		g->seen = seen_so_far(g, hello);
 	}
 	if (json_is_object(state))
 		take_state(g, state, json_integer_value(json_object_get(object, "number")));

@@ -34,8 +34,8 @@ struct control {
 	uint64_t links;         /* that there have been */
 	struct list pendings, awaited;
 	size_t n_pendings;
-	uint64_t next, acknowledged;
-	json_t *state; /* {part: value} */
+	uint64_t next, sent, acknowledged; /* numbers of events; sent: that anybody may have got */
+	json_t *state;                     /* {part: value} */
 	uint64_t stated,
 		written; /* numbers of states: the last one sent; the last one that cayd has written down */
 	uv_check_t hold; /* active: we are to stand still, and answer this request then */
@@ -106,6 +106,13 @@ bool gateway_congested(const struct gateway *gw)
 	return gw->control->n_pendings >= GATEWAY_EVENTS_MAX;
 }
 
+static void send_event(struct control *c, const struct pending *p)
+{
+	if (c->link != NULL && !c->link->dead && p->n > c->sent)
+		c->sent = p->n;
+	send_text(c, FRAME_EVENT, p->text);
+}
+
 /* A NUL in a string would make the whole event unreadable for whoever takes strings as C does: its picture stands for it. */
 static void show_nuls(char *json)
 {
@@ -160,7 +167,7 @@ uint64_t gateway_event_text(
 	p->text = event_text(gw, p->n, type, owner, data);
 	list_append(&c->pendings, &p->node);
 	c->n_pendings++;
-	send_text(c, FRAME_EVENT, p->text);
+	send_event(c, p);
 	return p->n;
 }
 
@@ -198,7 +205,7 @@ void gateway_event_restate(struct gateway *gw, uint64_t number, const char *type
 			continue;
 		free(p->text);
 		p->text = event_text(gw, number, type, owner, &text);
-		send_text(gw->control, FRAME_EVENT, p->text);
+		send_event(gw->control, p);
 	}
 	buf_free(&text);
 }
@@ -454,11 +461,13 @@ static void send_all(struct gateway *gw)
 	const char *part;
 	json_t *value;
 
-	send_json(c, FRAME_OBJECT, json_pack("{s:{s:s}}", "hello", "boot", gw->boot));
+	send_json(c, FRAME_OBJECT,
+		json_pack("{s:{s:s, s:I, s:I}}", "hello", "boot", gw->boot, "sent",
+			(json_int_t)c->sent, "acknowledged", (json_int_t)c->acknowledged));
 	json_object_foreach (c->state, part, value)
 		send_state(c, part, value);
 	list_for_each (&c->pendings, node, next)
-		send_text(c, FRAME_EVENT, list_entry(node, struct pending, node)->text);
+		send_event(c, list_entry(node, struct pending, node));
 }
 
 void control_open(struct gateway *gw, int fd)

@@ -230,10 +230,17 @@ def test_a_server_that_is_killed_loses_and_repeats_no_event(tmp):
         equal(len([1 for e in instance.events(box) if e["type"] == "net.connection"]), 2)
 
 
+def passed(log):
+    """The points that were passed so far."""
+    with open(log, encoding="utf-8") as f:
+        return f.read().split()
+
+
 @require("root")
 def test_events_that_the_journal_has_no_room_for_come_when_it_has(tmp):
     """The disk is full: what the gateway can keep it keeps, in order."""
-    with world.server(tmp, CAY_FAULT="gateway.take.full" + ":1=error") as (_outside, instance), instance.sandbox(policy=POLICY) as box:
+    log = cay.fault_log(tmp)
+    with world.server(tmp, CAY_FAULT="gateway.take.full" + ":1=error", CAY_FAULT_LOG=log) as (_outside, instance), instance.sandbox(policy=POLICY) as box:
         equal(talk(instance, box, "a.raw.example/1234/one", "b.raw.example/1234/two"), ["one", "two"])
         instance.wait_event("net.connection", box, lambda e: e["data"]["host"] == "b.raw.example")
         equal(talk(instance, box, "c.raw.example/1234/three"), ["three"])
@@ -241,6 +248,23 @@ def test_events_that_the_journal_has_no_room_for_come_when_it_has(tmp):
         told = [e["data"]["id"] for e in instance.events(box) if e["type"].startswith("net.")]
         equal([int(i.split("-")[1]) for i in told], list(range(1, len(told) + 1)))
         equal([e["data"]["host"] for e in instance.events(box) if e["type"] == "net.connection"], ["a.raw.example", "b.raw.example", "c.raw.example"])
+        equal("gateway.look_back" in passed(log), True, "what was sent and not taken is looked for")
+
+
+@require("root")
+def test_nobody_looks_in_the_log_for_what_a_gateway_has_not_told(tmp):
+    """However much is in it: of a gateway that begins nothing can be there, and of another one nothing beyond what was acknowledged."""
+    log = cay.fault_log(tmp)
+    with world.server(tmp, CAY_FAULT_LOG=log) as (_outside, instance), instance.sandbox(policy=POLICY) as box:
+        for step in ("first", "killed", "started"):
+            if step == "killed":
+                os.kill(gateway_pid(instance, box), signal.SIGKILL)
+            if step == "started":
+                instance.cay("stop", box)
+                instance.cay("start", box)
+            equal(talk(instance, box, f"{step}.raw.example/1234/x"), ["x"])
+            instance.wait_event("net.connection", box, lambda e, host=f"{step}.raw.example": e["data"]["host"] == host)
+        equal("gateway.look_back" in passed(log), False)
 
 
 @require("root")
