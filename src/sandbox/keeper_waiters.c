@@ -257,13 +257,15 @@ static void launched(struct keeper *k, struct waiter *w)
 	keeper_exec_began(k, e);
 }
 
-/* The starter is gone: so is everything that it was asked for. */
+/* The starter is gone: so is everything that it was asked for. Another one would be in another domain, whose programs could reach none of those that run: it is the end of the sandbox. */
 static void starter_gone(struct keeper *k)
 {
 	struct err err = { 0 };
 
 	fd_close(&k->box.starter.sock);
 	(void)err_raise(&err, ERR_STATE, "the sandbox is dying: its starter is gone");
+	if ((k->state == KEEPER_RUNNING || k->state == KEEPER_PAUSED) && !k->box.init_gone)
+		keeper_lose(k, ERR_STATE, "the process that starts its programs was killed");
 	list_for_each (&k->waiters, pos, next) {
 		struct waiter *w = list_entry(pos, struct waiter, node);
 

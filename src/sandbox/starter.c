@@ -19,6 +19,9 @@
 
 #define INLINE_MAX 65536U /* a longer message goes by memory file */
 
+/* oom_score_adj of whatever runs inside: the payload dies before any process of the host when memory runs out */
+#define SCORE_INSIDE "500"
+
 enum order_kind {
 	ORDER_BUILDER = 1,
 	ORDER_JOIN,
@@ -52,7 +55,28 @@ struct starter_self {
 	bool confined;  /* has the limits, the domain and the filter that all programs share */
 	bool in_domain; /* has it from its parent */
 	int listener; /* of that filter, for the keeper, who gets it with the answer to the first order of a waiter; -1: there is none, or the keeper has it */
+	int score;    /* its own oom_score_adj; -1: it stays what it is */
+	char own_score[8];
 };
+
+static int set_score(const struct starter_self *self, const char *score)
+{
+	return self->score < 0 || pwrite(self->score, score, strlen(score), 0) > 0 ? 0 : -errno;
+}
+
+/*
+ * What is cloned between the two dies before us when memory runs out: without us no program could be started any more. Set by ourselves, because a clone, in the domain of the programs, reaches no
+ * /proc but the sandbox's, which is read-only; and with CAP_SYS_RESOURCE, so that nobody inside gets below it. We have it meanwhile, too: who finds no memory left for a clone may take us for that.
+ */
+static int begin_inside(const struct starter_self *self)
+{
+	return ablated("oom_score") ? 0 : set_score(self, SCORE_INSIDE);
+}
+
+static void end_inside(const struct starter_self *self)
+{
+	(void)!set_score(self, self->own_score); /* else we have that of the others */
+}
 
 /* Every clone of the sandbox: into its cgroup leaf, with the keeper as its parent. */
 static int clone_for_keeper(uint64_t flags, int leaf)
@@ -122,11 +146,15 @@ static int do_builder(
 		return -EINVAL;
 	order->builder.sock = fds[0];
 	order->builder.init_fd = fds[1];
+	pid = begin_inside(self);
+	if (pid < 0)
+		return pid;
 	pid = clone_builder(&order->builder, order->has_more != 0 ? fds[2] : -1);
 	if (pid == 0) {
 		(void)close(self->sock);
 		builder_main(&order->builder);
 	}
+	end_inside(self);
 	return pid;
 }
 
@@ -290,11 +318,14 @@ static void do_waiter(struct starter_self *self, const struct order *order, cons
 	}
 	if (confine(self, &order->launch, &reply->err) < 0)
 		return;
-	rc = clone_for_keeper(0, own.leaf);
+	rc = begin_inside(self);
+	if (rc == 0)
+		rc = clone_for_keeper(0, own.leaf);
 	if (rc == 0) {
 		fd_close(&self->listener);
 		waiter_main(&order->launch, &own);
 	}
+	end_inside(self);
 	if (rc < 0)
 		(void)err_raise(&reply->err,
 			rc == -EAGAIN || rc == -ENOMEM ? ERR_LIMIT : ERR_INTERNAL,
@@ -433,7 +464,11 @@ static void leave_open(void)
 int starter_main(void)
 {
 	struct starter_self self = {
-		.sock = STARTER_SOCK_FD, .placer = NO_PLACER, .in_domain = true, .listener = -1
+		.sock = STARTER_SOCK_FD,
+		.placer = NO_PLACER,
+		.in_domain = true,
+		.listener = -1,
+		.score = -1 /* its parent has set what all have that came from the template */
 	};
 
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -452,6 +487,17 @@ static int leave_keyring(void)
 	return -errno;
 }
 
+static int open_score(struct starter_self *self)
+{
+	ssize_t n;
+
+	self->score = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+	if (self->score < 0)
+		return -errno;
+	n = pread(self->score, self->own_score, sizeof(self->own_score) - 1, 0);
+	return n > 0 ? 0 : -EIO;
+}
+
 int starter_new(struct starter *s, const struct cgroup *cg)
 {
 	struct clone_args args = { .exit_signal = SIGCHLD };
@@ -461,7 +507,9 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		return -errno;
 	pid = raw_clone3(&args);
 	if (pid == 0) {
-		struct starter_self self = { .sock = 3, .placer = NO_PLACER, .listener = -1 };
+		struct starter_self self = {
+			.sock = 3, .placer = NO_PLACER, .listener = -1, .score = -1
+		};
 
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || dup2(pair[1], 3) < 0)
 			_exit(1);
@@ -472,11 +520,9 @@ int starter_new(struct starter *s, const struct cgroup *cg)
 		blank_arguments();
 		default_signals();
 		leave_open();
-		/* inherited by every program: the payload dies before any process of the host when memory runs out */
-		if (!ablated("oom_score") &&
-			file_write_at(AT_FDCWD, "/proc/self/oom_score_adj", "500") < 0)
-			_exit(1);
-		pid = leave_keyring();
+		pid = open_score(&self);
+		if (pid == 0)
+			pid = leave_keyring();
 		if (pid == 0 && !ablated("cgroup_join"))
 			pid = cgroup_v1_join(cg);
 		if (fdpass_send(3, &pid, sizeof(pid), NULL, 0) < 0 || pid < 0)
