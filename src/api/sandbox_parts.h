@@ -55,4 +55,10 @@ void sandbox_drop_keeper(struct sandbox *sb, bool save);
 /** sandbox_usage_keep() - its run is over: add what its keeper, if it still answers, counted to the totals that are kept. Context: waits. */
 void sandbox_usage_keep(struct sandbox *sb);
 
+/** sandbox_usage_read() - what its keeper has counted in this run; the caller's, NULL when it does not answer. Context: waits. */
+json_t *sandbox_usage_read(struct sandbox *sb);
+
+/** sandbox_usage_add() - its run is over: the same in two steps. @run: of sandbox_usage_read(), stolen; NULL: it is missing from the totals, and they say so. */
+void sandbox_usage_add(struct sandbox *sb, json_t *run);
+
 #endif

@@ -61,16 +61,26 @@ static json_t *ask_keeper(struct sandbox *sb, struct err *err)
 		       : now;
 }
 
-void sandbox_usage_keep(struct sandbox *sb)
+json_t *sandbox_usage_read(struct sandbox *sb)
 {
 	bool there = sb->keeper != NULL && !sb->keeper->link.dead;
-	json_t *now = there ? ask_keeper(sb, NULL) : NULL;
-	json_t *all = add_up(json_object_get(sb->doc, "usage"), now);
 
-	if (now == NULL)
+	return there ? ask_keeper(sb, NULL) : NULL;
+}
+
+void sandbox_usage_add(struct sandbox *sb, json_t *run)
+{
+	json_t *all = add_up(json_object_get(sb->doc, "usage"), run);
+
+	if (run == NULL)
 		(void)json_object_set_new(all, "incomplete", json_true());
-	json_decref(now);
+	json_decref(run);
 	(void)json_object_set_new(sb->doc, "usage", all);
+}
+
+void sandbox_usage_keep(struct sandbox *sb)
+{
+	sandbox_usage_add(sb, sandbox_usage_read(sb));
 }
 
 json_t *sandbox_usage_now(struct sandbox *sb, struct err *err)

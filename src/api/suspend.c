@@ -106,15 +106,19 @@ static void become_suspended(
 static int write_and_end(
 	struct sandbox *sb, struct live *l, const char *memory, const char *reason, struct err *err)
 {
-	json_t *figures = NULL;
+	json_t *figures = NULL, *run = NULL;
 	int rc = memory_save(sb->srv, l, memory, sb->id, &figures, err);
 
 	(void)fault("sandbox.suspend.saved");
 	if (rc == 0) {
-		sandbox_usage_keep(sb);
+		run = sandbox_usage_read(sb);
 		rc = end_processes(sb, memory, err);
 	}
 	(void)fault("sandbox.suspend.ended");
+	if (rc == 0 || sb->state == SANDBOX_SUSPENDED)
+		sandbox_usage_add(sb, run);
+	else
+		json_decref(run);
 	if (rc < 0) {
 		json_decref(figures);
 		return rc;
@@ -360,6 +364,9 @@ int sandbox_settle_suspend(struct sandbox *sb, struct err *err)
 	if (rc < 0)
 		return cannot_say(sb, rc, err);
 	if (rc == 1) {
+		/* what it had counted went with the server that had asked */
+		if (sb->state != SANDBOX_SUSPENDED)
+			sandbox_usage_add(sb, NULL);
 		become_suspended(sb, memory, NULL, "the server ended while it was suspended");
 		return 0;
 	}
@@ -374,6 +381,7 @@ bool sandbox_await_object(struct sandbox *sb)
 {
 	if (json_object_get(sb->doc, "suspending") == NULL)
 		return false;
+	sandbox_usage_add(sb, NULL);
 	count_as_suspended(sb);
 	return true;
 }

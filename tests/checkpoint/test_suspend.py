@@ -10,12 +10,14 @@ import http.client
 import json
 import os
 import random
+import signal
+import socket
 import struct
 import subprocess
 import sys
 import time
 
-from lib import cay
+from lib import cay, leaks
 from lib.case import contains, equal, raises, require, timeout
 from lib.cay import ApiError
 
@@ -478,6 +480,33 @@ def test_what_is_refused_goes_on(instance):
         equal(ask(instance, box, run, "still there?"), "on\n")
         equal(instance.get(f"/v1/sandboxes/{box}")["state"], "running")
         equal(memories(instance) - before, set())
+
+
+def signal_beside(instance, box, run):
+    """Send it one while the server stands still: its keeper is asked by somebody else."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
+        sock.connect(os.path.join(instance.run, "keepers", f"{box}.sock"))
+        frames = cay.Frames(sock)
+        frames.next()  # its hello
+        frames.send(1, {"id": 1, "verb": "signal", "channel": 1, "signal": signal.SIGURG})
+        equal(json.loads(frames.next()[2]), {"id": 1, "ok": {}}, run["id"])
+
+
+@require(*NEEDS)
+def test_what_is_refused_at_last_counts_once(fresh):
+    fresh.stop()
+    fresh.start(CAY_FAULT="sandbox.suspend.saved=hold")
+    with fresh.sandbox() as box, concurrent.futures.ThreadPoolExecutor() as threads:
+        run = start(fresh, box, "/usr/bin/python3", "-c", "import time; print('ready', flush=True)\ntime.sleep(1000)")
+        before = fresh.get(f"/v1/sandboxes/{box}/usage")
+        refused = threads.submit(raises, ApiError, fresh.post, f"/v1/sandboxes/{box}/suspend")
+        cay.wait_until(lambda: leaks.processes()[fresh.process.pid][1] == "T", 60, "its memory is on disk")
+        signal_beside(fresh, box, run)
+        os.kill(fresh.process.pid, signal.SIGCONT)
+        equal(refused.result().code, "busy")
+        after = fresh.get(f"/v1/sandboxes/{box}/usage")
+        equal(after["output_bytes"], before["output_bytes"])
+        assert before["cpu_us"] <= after["cpu_us"] and before["running_ms"] <= after["running_ms"], (before, after)
 
 
 @require(*NEEDS)
